@@ -1,0 +1,196 @@
+// Package catalog is the one declaration of every queue, product and source:
+// three YAML files, embedded in the program and replaceable at run time, and the
+// Go that loads and checks them. Topics, subscriptions, Terraform, alerts,
+// emulators, the worker and the docs all read it.
+//
+// It owns the names and numbers; nothing else in the repository may repeat one.
+// It refuses to load what it does not fully understand: an unknown key, a bad
+// duration or a broken relation is an error that names file, queue and key.
+package catalog
+
+import (
+	"slices"
+	"time"
+
+	"billhook/internal/retry"
+)
+
+// Catalog is the loaded declaration. It is read-only after Load.
+type Catalog struct {
+	// Queues in the order of the file.
+	Queues []Queue
+	// Products by product id.
+	Products map[string]Product
+	// Sources by name, as in POST /webhooks/{source}.
+	Sources map[string]Source
+}
+
+// Queue is one queue: a topic, its push subscription, its dead letters and the
+// rules of its worker.
+type Queue struct {
+	// ID names the topic; everything else is derived from it.
+	ID string
+	// Alias is the name the queue had before, such as q:sub:payment_initiation.
+	Alias       string
+	Description string
+	// Enabled is false while the queue has no handlers: it is provisioned, and a
+	// push or a message to it is answered 404.
+	Enabled bool
+	// Contract is the body format its messages have: paynow.v1, envelope.v1 or message.v1.
+	Contract string
+	// Filter is the binding, a Pub/Sub subscription filter; empty takes everything.
+	Filter string
+	// OrderingKey lists what the ordering key is made of, best first: the name of
+	// an attribute or body field each. Empty: the queue is unordered.
+	OrderingKey []string
+	Priority    string
+	// Pool names the worker service that serves the queue.
+	Pool string
+	// Handlers by event type.
+	Handlers map[string]Handler
+	// MaxAttempts is how often a message is tried before it is dead-lettered.
+	MaxAttempts int
+	Backoff     retry.Policy
+	// AckDeadline, Lease, HandlerTimeout: HandlerTimeout < AckDeadline <= Lease.
+	AckDeadline    time.Duration
+	Lease          time.Duration
+	HandlerTimeout time.Duration
+	// MessageTTL is the age at which a message is no longer handled; 0 is never.
+	MessageTTL time.Duration
+	// MessageRetention is how long Pub/Sub keeps an unacknowledged message.
+	MessageRetention time.Duration
+	// RememberFor is how long the idempotency record is kept.
+	RememberFor time.Duration
+	// Concurrency is how many messages one instance handles at once.
+	Concurrency  int
+	MinInstances int
+	MaxInstances int
+	DeadLetter   DeadLetter
+	OnTerminal   OnTerminal
+}
+
+// OnTerminal is how a message that cannot succeed is answered once its dead
+// letter is confirmed.
+type OnTerminal string
+
+// The two answers to a terminal failure.
+const (
+	Reject OnTerminal = "reject" // the 4xx of its class
+	Ack    OnTerminal = "ack"    // 200
+)
+
+// Handler is what one event type of a queue runs.
+type Handler struct {
+	// Name is the handler's name in the registry, such as points.credit.
+	Name string
+	// MaxAttempts, Backoff and Timeout are those of the queue unless the event
+	// type has its own.
+	MaxAttempts int
+	Backoff     retry.Policy
+	Timeout     time.Duration
+}
+
+// DeadLetter is what becomes of a message that cannot be handled.
+type DeadLetter struct {
+	// Drop: there is no dead-letter topic; the message is counted and gone.
+	Drop bool
+	// Topic is where dead letters are published.
+	Topic     string
+	Retention time.Duration
+	// AlertAbove is the depth above which the alert fires.
+	AlertAbove int
+	// OldestAlert is the age of the oldest dead letter at which the alert fires; 0 is none.
+	OldestAlert time.Duration
+}
+
+// Product is what a product of the store is worth.
+type Product struct {
+	// Points per piece, at least 1.
+	Points int64
+}
+
+// Scheme is how a source signs.
+type Scheme string
+
+// The signature schemes.
+const (
+	SchemePayNow   Scheme = "paynow"
+	SchemeGeneric  Scheme = "generic"
+	SchemeStandard Scheme = "standard"
+)
+
+// Source is one sender of webhooks.
+type Source struct {
+	Name   string
+	Scheme Scheme
+	// SecretVariable names the environment variable with its secrets.
+	SecretVariable string
+	// MaxBodyBytes is the largest body accepted.
+	MaxBodyBytes int64
+	// RatePerSecond and Burst limit accepted requests; 0 is no limit.
+	RatePerSecond float64
+	Burst         int
+	// UIDMetadataKey is the body path that may carry the uid, such as
+	// checkout.metadata.uid; empty: no metadata is trusted.
+	UIDMetadataKey string
+	// Events is event type -> queue id; a type that is not in it is ignored.
+	Events map[string]string
+}
+
+// Queue finds a queue by its id or by its alias.
+func (c *Catalog) Queue(name string) (Queue, bool) {
+	i := slices.IndexFunc(c.Queues, func(q Queue) bool {
+		return q.ID == name || (q.Alias != "" && q.Alias == name)
+	})
+	if i < 0 {
+		return Queue{}, false
+	}
+	return c.Queues[i], true
+}
+
+// Ordered reports whether messages of one key follow each other.
+func (q Queue) Ordered() bool { return len(q.OrderingKey) > 0 }
+
+// Topic is the queue's topic id.
+func (q Queue) Topic() string { return q.ID }
+
+// PushSubscription is the id of the subscription that pushes to the worker.
+func (q Queue) PushSubscription() string { return q.ID + "-push" }
+
+// DeadLetterHold is the id of the pull subscription that keeps dead letters.
+func (q Queue) DeadLetterHold() string { return q.DeadLetter.Topic + "-hold" }
+
+// DeadLetterPush is the id of the subscription that feeds the dead-letter store.
+func (q Queue) DeadLetterPush() string { return q.DeadLetter.Topic + "-push" }
+
+// PushPath is the worker's path for the queue's deliveries.
+func (q Queue) PushPath() string { return "/push/" + q.ID }
+
+// DeadLetterPushPath is the worker's path for the queue's dead letters.
+func (q Queue) DeadLetterPushPath() string { return "/push/dead-letters/" + q.ID }
+
+// The broker's own bounds (Pub/Sub documentation: retry policy 0 to 600 s,
+// delivery attempts 5 to 100).
+const (
+	brokerMaxBackoff  = 600 * time.Second
+	brokerMinAttempts = 20
+	brokerMaxAttempts = 100
+)
+
+// BrokerMaxDeliveryAttempts is the max_delivery_attempts of the subscription's own
+// dead-letter policy: the backstop for a worker that never answers. The worker
+// enforces MaxAttempts; the broker also counts deliveries that were no fault of
+// the message, so its limit has headroom: four times as many, 20 to 100.
+func (q Queue) BrokerMaxDeliveryAttempts() int {
+	return min(max(4*q.MaxAttempts, brokerMinAttempts), brokerMaxAttempts)
+}
+
+// BrokerBackoff is the retry_policy of the subscription: the queue's own waits,
+// bounded by what the broker allows.
+func (q Queue) BrokerBackoff() (minimum, maximum time.Duration) {
+	minimum, maximum = q.Backoff.Base, q.Backoff.Max
+	if len(q.Backoff.Schedule) > 0 {
+		minimum, maximum = slices.Min(q.Backoff.Schedule), slices.Max(q.Backoff.Schedule)
+	}
+	return min(minimum, brokerMaxBackoff), min(max(minimum, maximum), brokerMaxBackoff)
+}

@@ -1,0 +1,88 @@
+// Package contract owns the messages: their body formats, attributes, limits and
+// validation, as Go types from which the JSON Schemas are generated. It refuses to
+// know how a message is carried or what is done with it, and it has no field that
+// could hold a person's data.
+package contract
+
+import (
+	"errors"
+	"fmt"
+)
+
+// The body formats, as the contract attribute names them.
+const (
+	PayNowV1   = "paynow.v1"
+	EnvelopeV1 = "envelope.v1"
+	MessageV1  = "message.v1"
+)
+
+// The attributes of a message (requirements: PayNow contract, message attributes).
+const (
+	AttrOrderingKey    = "ordering_key"
+	AttrEventID        = "event_id"
+	AttrEventType      = "event_type"
+	AttrOrderID        = "order_id"
+	AttrCustomerID     = "paynow_customer_id"
+	AttrUID            = "uid"
+	AttrPoints         = "points"
+	AttrContract       = "contract"
+	AttrCorrelationID  = "correlation_id"
+	AttrTenant         = "tenant"
+	AttrRoutingKey     = "routing_key"
+	AttrPriority       = "priority"
+	AttrMaxAttempts    = "max_attempts"
+	AttrFirstPublished = "first_published_at"
+)
+
+// UnknownOrderingKey is the ordering_key attribute of an event that belongs to
+// nobody we know. Such messages carry no real ordering key: they may run in any
+// order and must not queue behind each other.
+const UnknownOrderingKey = "unknown"
+
+// Message is an event in transit: exactly what Pub/Sub carries.
+type Message struct {
+	Data       []byte
+	Attributes map[string]string
+	// OrderingKey is the real Pub/Sub ordering key; empty means none.
+	OrderingKey string
+}
+
+// Pub/Sub's limits on a message (its documentation, quotas and limits), and the
+// size from which the requirements ask for a warning.
+const (
+	WarnDataBytes       = 256 << 10
+	MaxDataBytes        = 10_000_000
+	MaxAttributes       = 100
+	MaxAttributeKey     = 256
+	MaxAttributeValue   = 1024
+	MaxOrderingKeyBytes = 1024
+)
+
+// ErrLimit is wrapped by every error of Message.Check.
+var ErrLimit = errors.New("contract: message exceeds a Pub/Sub limit")
+
+// Check reports which limit of Pub/Sub the message exceeds, naming the limit and
+// the attribute, never a value.
+func (m Message) Check() error {
+	if len(m.Data) > MaxDataBytes {
+		return fmt.Errorf("%w: data of %d bytes, at most %d", ErrLimit, len(m.Data), MaxDataBytes)
+	}
+	if len(m.Data) == 0 && len(m.Attributes) == 0 {
+		return fmt.Errorf("%w: neither data nor attributes", ErrLimit)
+	}
+	if len(m.Attributes) > MaxAttributes {
+		return fmt.Errorf("%w: %d attributes, at most %d", ErrLimit, len(m.Attributes), MaxAttributes)
+	}
+	for key, value := range m.Attributes {
+		if key == "" || len(key) > MaxAttributeKey {
+			return fmt.Errorf("%w: attribute key of %d bytes, 1 to %d", ErrLimit, len(key), MaxAttributeKey)
+		}
+		if len(value) > MaxAttributeValue {
+			return fmt.Errorf("%w: attribute %s of %d bytes, at most %d", ErrLimit, key, len(value), MaxAttributeValue)
+		}
+	}
+	if len(m.OrderingKey) > MaxOrderingKeyBytes {
+		return fmt.Errorf("%w: ordering key of %d bytes, at most %d", ErrLimit, len(m.OrderingKey), MaxOrderingKeyBytes)
+	}
+	return nil
+}

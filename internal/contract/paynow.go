@@ -1,0 +1,50 @@
+package contract
+
+// PayNow is the body of a paynow.v1 message (requirements: PayNow contract,
+// version 1.0). Order gained total and currency, and refund is new: without them a
+// partial refund cannot be reversed pro rata. Amounts are decimal strings with
+// exactly the digits of their currency's ISO 4217 exponent.
+type PayNow struct {
+	// EventID is PayNow's own event id; the idempotency key.
+	EventID string `json:"eventId" validate:"required,id"`
+	// EventType is the queue contract's name of the type, such as order.paid.
+	EventType string `json:"eventType" validate:"required,event_type"`
+	// Timestamp is RFC 3339, from PayNow where the event has a time of its own.
+	Timestamp string     `json:"timestamp" validate:"required,timestamp"`
+	Data      PayNowData `json:"data"`
+}
+
+// PayNowData is what the event is about: IDs, codes, amounts and times, no people.
+type PayNowData struct {
+	Order  *Order  `json:"order,omitempty"`
+	Refund *Refund `json:"refund,omitempty"`
+}
+
+// Order is the order an event is about.
+type Order struct {
+	ID         string `json:"id" validate:"required,id"`
+	PrettyID   string `json:"prettyId,omitempty" validate:"omitempty,id"`
+	CustomerID string `json:"customerId,omitempty" validate:"omitempty,id"`
+	// Currency is ISO 4217; required where an amount is given.
+	Currency string `json:"currency,omitempty" validate:"omitempty,currency"`
+	// Total is what the order cost, taxes and discounts included.
+	Total string `json:"total,omitempty" validate:"omitempty,amount"`
+	Items []Item `json:"items,omitempty" validate:"omitempty,max=5000,dive"`
+}
+
+// Item is one line of an order.
+type Item struct {
+	ProductID string `json:"productId" validate:"required,id"`
+	// Quantity is at least 1 and at most 2^53-1, the largest integer that every
+	// JSON reader keeps exact.
+	Quantity int64 `json:"quantity" validate:"min=1,max=9007199254740991"`
+	// Price is of one piece.
+	Price string `json:"price,omitempty" validate:"omitempty,amount"`
+}
+
+// Refund is the refund an order.refunded event is about.
+type Refund struct {
+	ID string `json:"id,omitempty" validate:"omitempty,id"`
+	// Amount is what was given back, in the order's currency; empty: all of it.
+	Amount string `json:"amount,omitempty" validate:"omitempty,amount"`
+}

@@ -1,0 +1,115 @@
+// Package retry owns what an error means and when to try again. It holds the
+// outcomes that every log line, metric, record and answer uses, the marks that an
+// error may carry, the one function that turns an error into a verdict, and the
+// waiting policies. Everything in it is a pure function; it refuses to know HTTP,
+// brokers, clocks and random sources: the caller brings the moment and the dice.
+package retry
+
+import (
+	"context"
+	"errors"
+)
+
+// Outcome is what became of a delivery.
+type Outcome string
+
+// The outcomes, everywhere: Go, logs, metrics, dead-letter attributes, pages.
+const (
+	Processed    Outcome = "processed"
+	Duplicate    Outcome = "duplicate"
+	Expired      Outcome = "expired"
+	Dropped      Outcome = "dropped"
+	Superseded   Outcome = "superseded"
+	DeadLettered Outcome = "dead_lettered"
+	Retry        Outcome = "retry"
+)
+
+// Class is why a delivery ended as it did, coarse enough to be an answer: the
+// code of the table in docs/design.md, which borrows HTTP's numbers.
+type Class int
+
+// The classes of failure. The first three are terminal, the others transient.
+const (
+	Malformed   Class = 400 // the message cannot be read
+	Conflict    Class = 409 // the id was used before, with another payload
+	Rejected    Class = 422 // the contract is broken, the handler refuses, or the attempts are used up
+	Failed      Class = 500 // the handler failed
+	Unavailable Class = 503 // a dependency is down, or there is no room now
+	TimedOut    Class = 504 // the deadline passed
+)
+
+// Terminal reports whether trying again cannot help.
+func (c Class) Terminal() bool { return c < 500 }
+
+// Verdict is what an error means.
+type Verdict struct {
+	Class Class
+	// Reason is a code: lower case, words joined by underscores.
+	Reason string
+	// Counts reports whether the failure uses up one of the message's attempts.
+	Counts bool
+}
+
+// An Error carries a verdict with its cause. Its text is the reason and the
+// cause's text; neither may hold a payload value.
+type Error struct {
+	Verdict Verdict
+	Err     error
+}
+
+func (e *Error) Error() string {
+	if e.Err == nil {
+		return e.Verdict.Reason
+	}
+	return e.Verdict.Reason + ": " + e.Err.Error()
+}
+
+func (e *Error) Unwrap() error { return e.Err }
+
+// Permanent marks an error that trying again cannot mend. cause may be nil.
+func Permanent(reason string, cause error) error {
+	return &Error{Verdict: Verdict{Class: Rejected, Reason: reason, Counts: true}, Err: cause}
+}
+
+// Unreadable marks a message that cannot be decoded. cause may be nil.
+func Unreadable(reason string, cause error) error {
+	return &Error{Verdict: Verdict{Class: Malformed, Reason: reason, Counts: true}, Err: cause}
+}
+
+// Conflicting marks an id that was used before with another payload. cause may be nil.
+func Conflicting(reason string, cause error) error {
+	return &Error{Verdict: Verdict{Class: Conflict, Reason: reason, Counts: true}, Err: cause}
+}
+
+// Transient marks a failure of the handler that has a name. cause may be nil.
+func Transient(reason string, cause error) error {
+	return &Error{Verdict: Verdict{Class: Failed, Reason: reason, Counts: true}, Err: cause}
+}
+
+// Down marks a dependency that did not answer. cause may be nil.
+func Down(reason string, cause error) error {
+	return &Error{Verdict: Verdict{Class: Unavailable, Reason: reason, Counts: true}, Err: cause}
+}
+
+// Busy marks what is no fault of the message: a held lease, a full queue, an open
+// breaker, a shutdown. It does not count as an attempt. cause may be nil.
+func Busy(reason string, cause error) error {
+	return &Error{Verdict: Verdict{Class: Unavailable, Reason: reason}, Err: cause}
+}
+
+// Decide turns an error into its verdict. An error without a mark is transient:
+// what we did not foresee is tried again, and dead-lettered when the attempts are
+// used up. The outermost mark wins.
+func Decide(err error) Verdict {
+	var marked *Error
+	switch {
+	case errors.As(err, &marked):
+		return marked.Verdict
+	case errors.Is(err, context.DeadlineExceeded):
+		return Verdict{Class: TimedOut, Reason: "handler_timeout", Counts: true}
+	case errors.Is(err, context.Canceled):
+		return Verdict{Class: Unavailable, Reason: "canceled"}
+	default:
+		return Verdict{Class: Failed, Reason: "handler_error", Counts: true}
+	}
+}

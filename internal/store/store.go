@@ -1,0 +1,203 @@
+// Package store is the shape of the document database that Billhook keeps its
+// state in: three operations (Get, Commit, Query), implemented by
+// internal/gcp/firestore and by internal/embedded.
+//
+// It owns the values a document may hold, the writes of a commit, and the named
+// errors. It refuses interactive transactions: a caller reads a document with its
+// version, decides, and commits at that version; where nothing needs reading, a
+// create-if-absent or an increment decides on the server.
+package store
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// The named errors. Any other error of an implementation means that the store
+// did not answer, and that nothing is known about what was asked: retry.
+var (
+	// ErrNotFound: Get found no document at the key.
+	ErrNotFound = errors.New("store: no such document")
+	// ErrExists: a Create of the commit found a document; nothing was written.
+	// It may be the caller's own earlier commit, whose answer was lost.
+	ErrExists = errors.New("store: document exists already")
+	// ErrStale: an Update or Delete of the commit did not find its version (the
+	// document changed or is gone); nothing was written.
+	ErrStale = errors.New("store: document is not at the version")
+	// ErrInvalid: the request itself is wrong; nothing was sent.
+	ErrInvalid = errors.New("store: invalid request")
+)
+
+// MaxWrites is how many writes one commit may hold.
+const MaxWrites = 500
+
+// Key names one document. Neither part may be empty or hold a slash.
+type Key struct {
+	Collection string
+	ID         string
+}
+
+func (k Key) String() string { return k.Collection + "/" + k.ID }
+
+// Version identifies one state of one document. Zero is no version. It is opaque:
+// compare for equality only.
+type Version int64
+
+// Document is one stored document. Fields holds string, bool, int64, time.Time
+// (UTC, microseconds), nil, map[string]any and []any of these, and nothing else:
+// never a float.
+type Document struct {
+	Key     Key
+	Fields  map[string]any
+	Version Version
+}
+
+// Op is what a Write does.
+type Op int
+
+// The operations of a Write; see the constructors.
+const (
+	OpCreate Op = iota + 1
+	OpSet
+	OpUpdate
+	OpIncrement
+	OpDelete
+)
+
+// Write is one write of a commit. Make it with Create, Set, Update, Increment or
+// Delete. One commit holds at most one write per key.
+type Write struct {
+	Op      Op
+	Key     Key
+	Fields  map[string]any
+	Add     map[string]int64
+	Version Version
+}
+
+// Create writes a document that must not exist yet; else the commit fails with ErrExists.
+func Create(key Key, fields map[string]any) Write {
+	return Write{Op: OpCreate, Key: key, Fields: fields}
+}
+
+// Set writes the whole document, whatever was there.
+func Set(key Key, fields map[string]any) Write {
+	return Write{Op: OpSet, Key: key, Fields: fields}
+}
+
+// Update replaces the whole document, which must still be at version; else the
+// commit fails with ErrStale.
+func Update(key Key, version Version, fields map[string]any) Write {
+	return Write{Op: OpUpdate, Key: key, Fields: fields, Version: version}
+}
+
+// Increment adds to int64 fields (absent counts as 0) and sets the given fields
+// beside them, leaving all others. It creates the document if there is none, and
+// never fails on what another writer did.
+func Increment(key Key, add map[string]int64, fields map[string]any) Write {
+	return Write{Op: OpIncrement, Key: key, Add: add, Fields: fields}
+}
+
+// Delete removes a document: at a version, or, with version 0, whatever it is and
+// whether or not it exists.
+func Delete(key Key, version Version) Write {
+	return Write{Op: OpDelete, Key: key, Version: version}
+}
+
+// Query asks for documents of one collection in ascending order of their ids.
+type Query struct {
+	Collection string
+	// IDPrefix limits the answer to ids that start with it; empty is no limit.
+	IDPrefix string
+	// Equal limits the answer to documents whose top-level fields equal these.
+	Equal map[string]any
+	// After is the id to start behind: the Next of the page before.
+	After string
+	// Limit is how many documents a page holds, 1 to 1000.
+	Limit int
+}
+
+// Page is one page of a Query. Next is empty on the last page.
+type Page struct {
+	Documents []Document
+	Next      string
+}
+
+// CheckWrites reports what is wrong with the writes of one commit, wrapping
+// ErrInvalid. Both implementations call it before they do anything.
+func CheckWrites(writes []Write) error {
+	if len(writes) == 0 || len(writes) > MaxWrites {
+		return fmt.Errorf("%w: a commit holds 1 to %d writes, not %d", ErrInvalid, MaxWrites, len(writes))
+	}
+	for i, w := range writes {
+		if err := CheckKey(w.Key); err != nil {
+			return err
+		}
+		for _, earlier := range writes[:i] {
+			if earlier.Key == w.Key {
+				return fmt.Errorf("%w: two writes to %s", ErrInvalid, w.Key)
+			}
+		}
+		switch w.Op {
+		case OpCreate, OpSet:
+		case OpUpdate:
+			if w.Version == 0 {
+				return fmt.Errorf("%w: update of %s without a version", ErrInvalid, w.Key)
+			}
+		case OpIncrement:
+			if len(w.Add) == 0 {
+				return fmt.Errorf("%w: increment of %s adds nothing", ErrInvalid, w.Key)
+			}
+		case OpDelete:
+		default:
+			return fmt.Errorf("%w: %s has no operation", ErrInvalid, w.Key)
+		}
+		for name, value := range w.Fields {
+			if _, twice := w.Add[name]; twice {
+				return fmt.Errorf("%w: %s both sets and adds %s", ErrInvalid, w.Key, name)
+			}
+			if err := checkValue(value); err != nil {
+				return fmt.Errorf("%w: %s field %s: %w", ErrInvalid, w.Key, name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// CheckKey reports whether the key can name a document, wrapping ErrInvalid.
+func CheckKey(key Key) error {
+	for _, part := range []string{key.Collection, key.ID} {
+		if part == "" || len(part) > 1500 || part == "." || part == ".." {
+			return fmt.Errorf("%w: key part of %d bytes", ErrInvalid, len(part))
+		}
+		for i := range len(part) {
+			if part[i] == '/' || part[i] < 0x20 {
+				return fmt.Errorf("%w: key part with a slash or a control character", ErrInvalid)
+			}
+		}
+	}
+	return nil
+}
+
+func checkValue(value any) error {
+	switch v := value.(type) {
+	case nil, string, bool, int64, time.Time:
+		return nil
+	case map[string]any:
+		for _, inner := range v {
+			if err := checkValue(inner); err != nil {
+				return err
+			}
+		}
+		return nil
+	case []any:
+		for _, inner := range v {
+			if err := checkValue(inner); err != nil {
+				return err
+			}
+		}
+		return nil
+	default:
+		return fmt.Errorf("type %T cannot be stored", value)
+	}
+}

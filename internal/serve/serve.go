@@ -1,0 +1,98 @@
+// Package serve owns what every HTTP service of the program shares: listening,
+// draining, health, problem documents and the last-resort recovery of a panic. It
+// refuses to know any route's meaning.
+package serve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"runtime/debug"
+	"time"
+)
+
+// Server is one HTTP service.
+type Server struct {
+	// Name stands in the "listening" line.
+	Name    string
+	Handler http.Handler
+	Log     *slog.Logger
+	// Drain bounds how long requests in flight may take after ctx ends.
+	Drain time.Duration
+	// ReadTimeout bounds how long a sender may take for a whole request.
+	ReadTimeout time.Duration
+	// Draining, if set, is called when ctx ends, before the listener closes: the
+	// handler refuses new work from then on.
+	Draining func()
+}
+
+// Listen opens the port on every address; port 0 chooses one. host may be empty.
+func Listen(ctx context.Context, host, port string) (net.Listener, error) {
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(host, port))
+	if err != nil {
+		return nil, fmt.Errorf("listen: %w", err)
+	}
+	return listener, nil
+}
+
+// Run serves on the listener until ctx ends, then drains. It prints one line with
+// the message "listening" and the address once requests are accepted, and returns
+// nil when everything in flight was answered in time.
+func (s *Server) Run(ctx context.Context, listener net.Listener) error {
+	server := &http.Server{
+		Handler:           s.Handler,
+		ReadHeaderTimeout: 5 * time.Second,
+		ReadTimeout:       s.ReadTimeout,
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    32 << 10,
+		ErrorLog:          slog.NewLogLogger(s.Log.Handler(), slog.LevelDebug),
+	}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	s.Log.Info("listening", "address", listener.Addr().String(), "service", s.Name)
+
+	select {
+	case err := <-served:
+		return fmt.Errorf("%s: serve: %w", s.Name, err)
+	case <-ctx.Done():
+	}
+	if s.Draining != nil {
+		s.Draining()
+	}
+	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.Drain)
+	defer cancel()
+	err := server.Shutdown(drain)
+	if err != nil {
+		// What is still running is cut off: its sender gets no answer and sends again.
+		err = errors.Join(fmt.Errorf("%s: drain: %w", s.Name, err), server.Close())
+	}
+	<-served
+	return err
+}
+
+// Recover answers 500 when the handler panics, and logs where, but never the
+// panic's value, which may hold anything.
+func Recover(log *slog.Logger, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer func() {
+			switch value := recover(); value {
+			case nil:
+			case http.ErrAbortHandler:
+				panic(value) // net/http's own way to cut a connection
+			default:
+				log.LogAttrs(r.Context(), slog.LevelError, "panic",
+					slog.String("type", fmt.Sprintf("%T", value)), slog.String("stack", string(debug.Stack())))
+				WriteProblem(w, http.StatusInternalServerError, "internal", "An internal error. Nothing was accepted; send it again.")
+			}
+		}()
+		next.ServeHTTP(w, r)
+	})
+}
+
+// Live answers 200 for as long as the process can answer at all.
+func Live(w http.ResponseWriter, _ *http.Request) {
+	WriteJSON(w, http.StatusOK, map[string]string{"status": "live"})
+}

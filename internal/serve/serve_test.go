@@ -1,0 +1,78 @@
+package serve_test
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"billhook/internal/serve"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestRunAnswersWhatIsInFlightBeforeItReturns(t *testing.T) {
+	t.Parallel()
+	inside, release := make(chan struct{}), make(chan struct{})
+	draining := make(chan struct{})
+	server := &serve.Server{
+		Name: "test", Log: slog.New(slog.DiscardHandler), Drain: 10 * time.Second,
+		Draining: func() { close(draining) },
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			close(inside)
+			<-release
+			serve.WriteJSON(w, http.StatusOK, "done")
+		}),
+	}
+	listener, err := serve.Listen(t.Context(), "127.0.0.1", "0")
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- server.Run(ctx, listener) }()
+
+	answered := make(chan int, 1)
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	go func() {
+		request, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+listener.Addr().String(), nil)
+		response, err := client.Do(request)
+		if err != nil {
+			answered <- 0
+			return
+		}
+		_ = response.Body.Close()
+		answered <- response.StatusCode
+	}()
+	<-inside
+	stop()
+	<-draining
+	close(release)
+	require.Equal(t, http.StatusOK, <-answered)
+	require.NoError(t, <-ended)
+}
+
+func TestRecoverAnswersAProblemAndNeverPrintsThePanicsValue(t *testing.T) {
+	t.Parallel()
+	var log strings.Builder
+	handler := serve.Recover(slog.New(slog.NewJSONHandler(&log, nil)), http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		panic("marta@example.com")
+	}))
+	w := httptest.NewRecorder()
+	handler.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil))
+	require.Equal(t, http.StatusInternalServerError, w.Code)
+	require.Equal(t, "application/problem+json", w.Header().Get("Content-Type"))
+	body, err := io.ReadAll(w.Body)
+	require.NoError(t, err)
+	var problem serve.Problem
+	require.NoError(t, json.Unmarshal(body, &problem))
+	require.Equal(t, "internal", problem.Code)
+	require.NotContains(t, log.String()+string(body), "marta")
+	require.Contains(t, log.String(), `"type":"string"`)
+}

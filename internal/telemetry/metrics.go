@@ -1,0 +1,69 @@
+package telemetry
+
+import (
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// Metrics counts webhooks and deliveries. Labels are codes from closed sets, so
+// that no sender can make up a new series.
+type Metrics struct {
+	registry   *prometheus.Registry
+	webhooks   *prometheus.CounterVec
+	ingest     *prometheus.HistogramVec
+	large      *prometheus.CounterVec
+	deliveries *prometheus.CounterVec
+	handling   *prometheus.HistogramVec
+}
+
+// NewMetrics returns metrics in a registry of their own.
+func NewMetrics() *Metrics {
+	m := &Metrics{
+		registry: prometheus.NewRegistry(),
+		webhooks: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "billhook_webhooks_total", Help: "Webhooks by source, answer and reason.",
+		}, []string{"source", "status", "reason"}),
+		ingest: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "billhook_webhook_duration_seconds", Help: "From the first byte of a webhook to its answer.",
+			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 15),
+		}, []string{"source"}),
+		large: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "billhook_large_messages_total", Help: "Published messages above the recommended 256 KiB.",
+		}, []string{"queue"}),
+		deliveries: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "billhook_deliveries_total", Help: "Deliveries by queue, outcome and reason.",
+		}, []string{"queue", "outcome", "reason"}),
+		handling: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "billhook_delivery_duration_seconds", Help: "From the first byte of a delivery to its answer.",
+			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 17),
+		}, []string{"queue"}),
+	}
+	m.registry.MustRegister(m.webhooks, m.ingest, m.large, m.deliveries, m.handling,
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return m
+}
+
+// Webhook counts one answered webhook. reason is a code, empty when accepted.
+func (m *Metrics) Webhook(source string, status int, reason string, took time.Duration) {
+	m.webhooks.WithLabelValues(source, strconv.Itoa(status), reason).Inc()
+	m.ingest.WithLabelValues(source).Observe(took.Seconds())
+}
+
+// LargeMessage counts a message above the recommended size.
+func (m *Metrics) LargeMessage(queue string) { m.large.WithLabelValues(queue).Inc() }
+
+// Delivery counts one answered delivery. reason is a code, empty when processed.
+func (m *Metrics) Delivery(queue, outcome, reason string, took time.Duration) {
+	m.deliveries.WithLabelValues(queue, outcome, reason).Inc()
+	m.handling.WithLabelValues(queue).Observe(took.Seconds())
+}
+
+// Handler serves the metrics in Prometheus' text format.
+func (m *Metrics) Handler() http.Handler {
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
+}

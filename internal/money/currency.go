@@ -1,0 +1,39 @@
+package money
+
+// Exponent returns how many decimal digits the minor unit of a currency has, by
+// ISO 4217, list one; ok reports whether the code is one of a currency with a minor
+// unit (metals, baskets and test codes have none). Codes are upper case.
+//
+// The table is ISO's own and not CLDR's (as in golang.org/x/text/currency), which
+// says how people write prices: there ALL, COP, IDR, IQD, LBP, PKR and others have no
+// digits, and an amount in minor units would be read a hundred times too large.
+//
+// ANG and BGN have left the list in 2025 and 2026; they stay here, because an order
+// paid in them can still be refunded.
+func Exponent(currency string) (exponent int, ok bool) {
+	switch currency {
+	case "BIF", "CLP", "DJF", "GNF", "ISK", "JPY", "KMF", "KRW", "PYG", "RWF", "UGX",
+		"UYI", "VND", "VUV", "XAF", "XOF", "XPF":
+		return 0, true
+	case "AED", "AFN", "ALL", "AMD", "ANG", "AOA", "ARS", "AUD", "AWG", "AZN",
+		"BAM", "BBD", "BDT", "BGN", "BMD", "BND", "BOB", "BOV", "BRL", "BSD", "BTN",
+		"BWP", "BYN", "BZD", "CAD", "CDF", "CHE", "CHF", "CHW", "CNY", "COP", "COU",
+		"CRC", "CUP", "CVE", "CZK", "DKK", "DOP", "DZD", "EGP", "ERN", "ETB", "EUR",
+		"FJD", "FKP", "GBP", "GEL", "GHS", "GIP", "GMD", "GTQ", "GYD", "HKD", "HNL",
+		"HTG", "HUF", "IDR", "ILS", "INR", "IRR", "JMD", "KES", "KGS", "KHR", "KPW",
+		"KYD", "KZT", "LAK", "LBP", "LKR", "LRD", "LSL", "MAD", "MDL", "MGA", "MKD",
+		"MMK", "MNT", "MOP", "MRU", "MUR", "MVR", "MWK", "MXN", "MXV", "MYR", "MZN",
+		"NAD", "NGN", "NIO", "NOK", "NPR", "NZD", "PAB", "PEN", "PGK", "PHP", "PKR",
+		"PLN", "QAR", "RON", "RSD", "RUB", "SAR", "SBD", "SCR", "SDG", "SEK", "SGD",
+		"SHP", "SLE", "SOS", "SRD", "SSP", "STN", "SVC", "SYP", "SZL", "THB", "TJS",
+		"TMT", "TOP", "TRY", "TTD", "TWD", "TZS", "UAH", "USD", "USN", "UYU", "UZS",
+		"VED", "VES", "WST", "XAD", "XCD", "XCG", "YER", "ZAR", "ZMW", "ZWG":
+		return 2, true
+	case "BHD", "IQD", "JOD", "KWD", "LYD", "OMR", "TND":
+		return 3, true
+	case "CLF", "UYW":
+		return maxExponent, true
+	default:
+		return 0, false
+	}
+}

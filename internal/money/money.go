@@ -1,0 +1,119 @@
+// Package money owns the two forms of an amount of money and the exact way between
+// them: an int64 in the minor unit of its currency, as Billhook counts, and the
+// decimal string with exactly the digits of that currency, as the queue contract
+// writes. The exponents are those of ISO 4217.
+//
+// It refuses floats, rounding, exchange and locale: a string that is not the one
+// way to write its amount is an error, never a guess.
+package money
+
+import (
+	"errors"
+	"math"
+	"strconv"
+)
+
+// The named errors. Their texts, and those that wrap them, hold no amount.
+var (
+	// ErrCurrency: not an ISO 4217 code, in upper case, of a currency with a minor unit.
+	ErrCurrency = errors.New("money: unknown currency")
+	// ErrAmount: not the one way to write an amount of the currency.
+	ErrAmount = errors.New("money: not an amount of the currency")
+	// ErrRange: the amount does not fit in an int64 of minor units.
+	ErrRange = errors.New("money: amount out of range")
+)
+
+// maxExponent is the largest exponent in ISO 4217.
+const maxExponent = 4
+
+// MaxLen is the length of the longest amount: a sign, 19 digits and a point.
+const MaxLen = 21
+
+// Parse reads a decimal string as minor units of the currency: "10.00" USD is
+// 1000, "1000" JPY is 1000, "1.000" KWD is 1000. The string must have exactly the
+// currency's digits behind the point (and no point where there are none), no plus
+// sign, no leading zero, no exponent and no "-0": every amount has one form, and
+// Format writes it. The error wraps ErrCurrency, ErrAmount or ErrRange.
+func Parse(decimal, currency string) (int64, error) {
+	exponent, ok := Exponent(currency)
+	if !ok {
+		return 0, ErrCurrency
+	}
+	digits, negative := decimal, false
+	if len(digits) > 0 && digits[0] == '-' {
+		digits, negative = digits[1:], true
+	}
+	whole := len(digits)
+	if exponent > 0 {
+		whole -= exponent + 1
+		if whole < 1 || digits[whole] != '.' {
+			return 0, ErrAmount
+		}
+	}
+	if whole < 1 || (digits[0] == '0' && whole > 1) {
+		return 0, ErrAmount
+	}
+	// The sum is kept negative, because that side of int64 reaches one further.
+	var sum int64
+	overflow := false
+	for i := range len(digits) {
+		if i == whole && exponent > 0 {
+			continue
+		}
+		digit := int64(digits[i]) - '0'
+		if digit < 0 || digit > 9 {
+			return 0, ErrAmount
+		}
+		if sum < (math.MinInt64+digit)/10 {
+			overflow = true // but a wrong character further on is ErrAmount all the same
+			continue
+		}
+		sum = sum*10 - digit
+	}
+	switch {
+	case overflow, !negative && sum == math.MinInt64:
+		return 0, ErrRange
+	case negative && sum == 0:
+		return 0, ErrAmount
+	case negative:
+		return sum, nil
+	default:
+		return -sum, nil
+	}
+}
+
+// Append appends the decimal form of an amount in minor units to dst and returns
+// the extended slice. It does not allocate where dst has room for MaxLen more
+// bytes. The error is ErrCurrency, and dst is then returned as it was.
+func Append(dst []byte, minor int64, currency string) ([]byte, error) {
+	exponent, ok := Exponent(currency)
+	if !ok {
+		return dst, ErrCurrency
+	}
+	magnitude := uint64(minor) //nolint:gosec // two's complement: what is negative is negated below, exactly
+	if minor < 0 {
+		dst = append(dst, '-')
+		magnitude = -magnitude
+	}
+	scale := [maxExponent + 1]uint64{1, 10, 100, 1000, 10000}[exponent]
+	dst = strconv.AppendUint(dst, magnitude/scale, 10)
+	if exponent == 0 {
+		return dst, nil
+	}
+	dst = append(dst, '.')
+	for rest := magnitude % scale; scale > 1; rest %= scale {
+		scale /= 10
+		dst = append(dst, "0123456789"[rest/scale])
+	}
+	return dst, nil
+}
+
+// Format returns what Append appends.
+func Format(minor int64, currency string) (string, error) {
+	var buffer [MaxLen]byte
+	text, err := Append(buffer[:0], minor, currency)
+	if err != nil {
+		return "", err
+	}
+	return string(text), nil
+}

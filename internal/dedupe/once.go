@@ -1,0 +1,217 @@
+package dedupe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"billhook/internal/handler"
+	"billhook/internal/retry"
+	"billhook/internal/store"
+)
+
+// Store is what the state machine needs of the database.
+type Store interface {
+	// Get returns the document, or an error wrapping store.ErrNotFound.
+	Get(ctx context.Context, key store.Key) (store.Document, error)
+	// Commit applies all writes or none. An error wrapping store.ErrExists or
+	// store.ErrStale means that a precondition failed and nothing was written; after
+	// any other error nothing is known.
+	Commit(ctx context.Context, writes []store.Write) ([]store.Version, error)
+}
+
+// tries is how often one delivery commits an effect whose preconditions failed,
+// before it leaves the rest to a redelivery.
+const tries = 3
+
+// Once runs Tx handlers so that their effect happens once.
+type Once struct {
+	Store Store
+	Now   func() time.Time
+	// NewToken returns a random name for one attempt.
+	NewToken func() string
+}
+
+// Run is one delivery of one event on its way through the state machine. It knows
+// what the store was last seen to hold, so that a failure is written at that
+// version and never over somebody else's success.
+type Run struct {
+	once  *Once
+	key   store.Key
+	token string
+	// record is what will be written; what the store held is in version and attempts.
+	record      Record
+	rememberFor time.Duration
+	// version of the record as last read; 0: absent.
+	version store.Version
+}
+
+// Begin starts the run of an event. record carries the event's identity: queue,
+// tenant, ids, type, payload hash, ordering key. It reads nothing.
+func (o *Once) Begin(key store.Key, record Record, rememberFor time.Duration) *Run {
+	record.Attempts, record.Result, record.CreatedAt = 0, "", time.Time{}
+	return &Run{once: o, key: key, token: o.NewToken(), record: record, rememberFor: rememberFor}
+}
+
+// Conflict starts the run of a payload that came under an id used before with
+// another payload. Its record stands beside that of the id, and never Differs.
+func (r *Run) Conflict() *Run {
+	key := ConflictKey(r.record.Queue, r.record.Tenant, r.record.EventID, r.record.PayloadHash)
+	return r.once.Begin(key, r.record, r.rememberFor)
+}
+
+// Attempts returns how many attempts were counted before this one, as far as known.
+func (r *Run) Attempts() int { return int(r.record.Attempts) }
+
+// Seen is what a look at the record says of a delivery.
+type Seen int
+
+// What a look can say.
+const (
+	// Fresh: there is no record that counts, or one of an attempt that failed: go on.
+	Fresh Seen = iota
+	// Own: this very run has committed the effect.
+	Own
+	// Done: the same event with the same payload was completed before.
+	Done
+	// Gone: the event was dead-lettered before.
+	Gone
+	// Differs: the id was used before with another payload.
+	Differs
+	// Held: another worker holds the lease.
+	Held
+)
+
+// Look reads the record once and says what it means.
+func (r *Run) Look(ctx context.Context) (Seen, error) {
+	doc, err := r.once.Store.Get(ctx, r.key)
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		r.version, r.record.Attempts, r.record.CreatedAt = 0, 0, time.Time{}
+		return Fresh, nil
+	case err != nil:
+		return Fresh, retry.Down("store_unavailable", fmt.Errorf("read record: %w", err))
+	}
+	found, err := FromDocument(doc)
+	if err != nil {
+		return Fresh, retry.Transient("record_unreadable", err)
+	}
+	now := r.once.Now()
+	if !found.ExpireAt.IsZero() && !now.Before(found.ExpireAt) {
+		// Removal by TTL is late, and emulators never do it: the field decides.
+		r.version, r.record.Attempts, r.record.CreatedAt = doc.Version, 0, time.Time{}
+		return Fresh, nil
+	}
+	if found.PayloadHash != r.record.PayloadHash {
+		return Differs, nil
+	}
+	switch found.Status {
+	case Completed:
+		if found.LeaseToken == r.token {
+			return Own, nil
+		}
+		r.record.Attempts, r.record.Result = found.Attempts, found.Result
+		return Done, nil
+	case DeadLettered:
+		r.record.Attempts = found.Attempts
+		return Gone, nil
+	case Processing:
+		if now.Before(found.LeaseUntil) {
+			return Held, nil
+		}
+	case Failed:
+	}
+	r.version, r.record.Attempts, r.record.CreatedAt = doc.Version, found.Attempts, found.CreatedAt
+	return Fresh, nil
+}
+
+// Effect runs the handler and commits its writes together with the record. Without
+// an error it says Own, with the handler's result code, where this run committed,
+// also where the answer of its commit was lost; else what it met instead. With an
+// error nothing is known to be committed, and the error says what to do.
+//
+// A new event costs one commit and no read. With redelivered true the record is
+// read first, which makes a duplicate one read, and a retry one read and one commit.
+func (r *Run) Effect(ctx context.Context, event handler.Event, redelivered bool, h handler.Tx) (Seen, string, error) {
+	if redelivered {
+		if seen, err := r.Look(ctx); err != nil || seen != Fresh {
+			return seen, r.record.Result, err
+		}
+	}
+	for range tries + 1 {
+		event.Attempt = r.Attempts() + 1
+		effect, err := h(ctx, event)
+		if err != nil {
+			return Fresh, "", err
+		}
+		now := r.once.Now()
+		r.record.Result = effect.Result
+		record := r.at(now, Completed)
+		record.Attempts, record.ProcessedAt, record.LastError = r.record.Attempts+1, now, ""
+		_, err = r.once.Store.Commit(ctx, append([]store.Write{r.write(record)}, effect.Writes...))
+		switch {
+		case err == nil:
+			return Own, effect.Result, nil
+		case errors.Is(err, store.ErrInvalid):
+			// The writes themselves are wrong; they will be wrong again.
+			return Fresh, "", retry.Permanent("effect_invalid", err)
+		case !errors.Is(err, store.ErrExists) && !errors.Is(err, store.ErrStale):
+			return Fresh, "", retry.Down("store_unavailable", fmt.Errorf("commit effect: %w", err))
+		}
+		before := r.version
+		if seen, err := r.Look(ctx); err != nil || seen != Fresh {
+			return seen, r.record.Result, err
+		}
+		if r.version == before {
+			// The record is as we thought: it was the effect that met a conflict.
+			event.Try++
+		}
+	}
+	return Fresh, "", retry.Busy("contention", nil)
+}
+
+// Fail records a failed attempt and when the next is due. It reports whether it
+// did: where another worker has written the record in the meantime, that stands.
+func (r *Run) Fail(ctx context.Context, reason string, next time.Time) (bool, error) {
+	record := r.at(r.once.Now(), Failed)
+	record.Attempts, record.LastError, record.NextRetryAt = r.record.Attempts+1, reason, next
+	return r.put(ctx, record)
+}
+
+// Bury records that the event's dead letter is confirmed. It reports whether it
+// did: where another worker has written the record in the meantime, that stands.
+func (r *Run) Bury(ctx context.Context, reason string, attempts int) (bool, error) {
+	record := r.at(r.once.Now(), DeadLettered)
+	record.Attempts, record.LastError, record.ProcessedAt = int64(attempts), reason, record.UpdatedAt
+	return r.put(ctx, record)
+}
+
+func (r *Run) put(ctx context.Context, record Record) (bool, error) {
+	_, err := r.once.Store.Commit(ctx, []store.Write{r.write(record)})
+	switch {
+	case err == nil:
+		return true, nil
+	case errors.Is(err, store.ErrExists), errors.Is(err, store.ErrStale):
+		return false, nil
+	default:
+		return false, fmt.Errorf("dedupe: write record: %w", err)
+	}
+}
+
+func (r *Run) at(now time.Time, status Status) Record {
+	record := r.record
+	record.Status, record.LeaseToken = status, r.token
+	record.UpdatedAt, record.ExpireAt = now, now.Add(r.rememberFor)
+	if record.CreatedAt.IsZero() {
+		record.CreatedAt = now
+	}
+	return record
+}
+
+func (r *Run) write(record Record) store.Write {
+	if r.version == 0 {
+		return store.Create(r.key, record.Fields())
+	}
+	return store.Update(r.key, r.version, record.Fields())
+}

@@ -1,0 +1,139 @@
+// Package dedupe owns the idempotency record of an event, which is also its line
+// in the job log, and the state machine that makes an effect happen once. It
+// refuses to know what an effect is, how an event arrived, and how it is answered.
+package dedupe
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+
+	"billhook/internal/store"
+)
+
+// Collection holds the records.
+const Collection = "webhookEvents"
+
+// DefaultTenant is the tenant of an event that names none.
+const DefaultTenant = "default"
+
+// Status is where an event stands.
+type Status string
+
+// The statuses of a record.
+const (
+	Processing   Status = "PROCESSING"
+	Completed    Status = "COMPLETED"
+	Failed       Status = "FAILED"
+	DeadLettered Status = "DEAD_LETTERED"
+)
+
+// Record is what is remembered of one event of one queue and tenant.
+type Record struct {
+	Queue       string
+	Tenant      string
+	EventID     string
+	EventType   string
+	Status      Status
+	PayloadHash string
+	// Attempts counts the attempts that were the event's own.
+	Attempts int64
+	// LeaseToken names the attempt that wrote the record last, so that an attempt
+	// whose answer was lost recognizes its own work.
+	LeaseToken string
+	LeaseUntil time.Time
+	// Result is the handler's code for what it did.
+	Result string
+	// LastError is the reason code of the last failure.
+	LastError     string
+	CorrelationID string
+	OrderingKey   string
+	MessageID     string
+	NextRetryAt   time.Time
+	CreatedAt     time.Time
+	UpdatedAt     time.Time
+	ProcessedAt   time.Time
+	// ExpireAt is when the record no longer counts, removed or not.
+	ExpireAt time.Time
+}
+
+// Key is the record's key. The hash goes first: PayNow's ids rise, and documents
+// of rising ids make one hot range.
+func Key(queue, tenant, eventID string) store.Key {
+	return key(queue, tenant, eventID)
+}
+
+// ConflictKey is the key under which a payload is remembered that came under an id
+// already used with another payload.
+func ConflictKey(queue, tenant, eventID, payloadHash string) store.Key {
+	return key(queue, tenant, eventID, payloadHash)
+}
+
+// MessageKey is the key of a message that has no valid event id to go by. The hash
+// of its data is part of it, since an emulator numbers its messages anew at every start.
+func MessageKey(queue, messageID string, data []byte) store.Key {
+	sum := sha256.Sum256(data)
+	return key(queue, "", "message", messageID, hex.EncodeToString(sum[:8]))
+}
+
+func key(parts ...string) store.Key {
+	var id strings.Builder
+	for i, part := range parts {
+		if i > 0 {
+			id.WriteByte('~')
+		}
+		// PathEscape leaves the tilde, which separates the parts here.
+		id.WriteString(strings.ReplaceAll(url.PathEscape(part), "~", "%7E"))
+	}
+	sum := sha256.Sum256([]byte(id.String()))
+	return store.Key{Collection: Collection, ID: hex.EncodeToString(sum[:4]) + "-" + id.String()}
+}
+
+// Fields returns the record as the store keeps it. Zero times are left out.
+func (r Record) Fields() map[string]any {
+	fields := map[string]any{
+		"queue": r.Queue, "tenant": r.Tenant, "event_id": r.EventID, "event_type": r.EventType,
+		"status": string(r.Status), "payload_hash": r.PayloadHash, "attempts": r.Attempts,
+		"lease_token": r.LeaseToken, "result": r.Result, "last_error": r.LastError,
+		"correlation_id": r.CorrelationID, "idempotency_key": r.EventID,
+		"ordering_key": r.OrderingKey, "message_id": r.MessageID,
+	}
+	for name, at := range map[string]time.Time{
+		"lease_until": r.LeaseUntil, "next_retry_at": r.NextRetryAt, "created_at": r.CreatedAt,
+		"updated_at": r.UpdatedAt, "processed_at": r.ProcessedAt, "expire_at": r.ExpireAt,
+	} {
+		if !at.IsZero() {
+			fields[name] = at.UTC().Truncate(time.Microsecond)
+		}
+	}
+	return fields
+}
+
+// FromDocument reads a record. It fails where a field that decides is missing or of
+// another type: a record we cannot read must not pass for absent.
+func FromDocument(doc store.Document) (Record, error) {
+	text := func(name string) string { value, _ := doc.Fields[name].(string); return value }
+	at := func(name string) time.Time { value, _ := doc.Fields[name].(time.Time); return value }
+	attempts, ok := doc.Fields["attempts"].(int64)
+	status := Status(text("status"))
+	switch status {
+	case Processing, Completed, Failed, DeadLettered:
+	default:
+		ok = false
+	}
+	if !ok {
+		return Record{}, fmt.Errorf("dedupe: record %s is not readable", doc.Key)
+	}
+	return Record{
+		Queue: text("queue"), Tenant: text("tenant"), EventID: text("event_id"), EventType: text("event_type"),
+		Status: status, PayloadHash: text("payload_hash"), Attempts: attempts,
+		LeaseToken: text("lease_token"), LeaseUntil: at("lease_until"), Result: text("result"),
+		LastError: text("last_error"), CorrelationID: text("correlation_id"),
+		OrderingKey: text("ordering_key"), MessageID: text("message_id"), NextRetryAt: at("next_retry_at"),
+		CreatedAt: at("created_at"), UpdatedAt: at("updated_at"), ProcessedAt: at("processed_at"),
+		ExpireAt: at("expire_at"),
+	}, nil
+}

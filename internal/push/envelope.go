@@ -1,0 +1,64 @@
+package push
+
+import (
+	"errors"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"billhook/internal/contract"
+)
+
+// wrapped is the body of a push request (Pub/Sub documentation: receive push
+// messages, wrapped). Fields that Google repeats in snake case, and any it may add,
+// are passed over.
+type wrapped struct {
+	Message struct {
+		Data        []byte            `json:"data"`
+		Attributes  map[string]string `json:"attributes"`
+		MessageID   string            `json:"messageId"`
+		OrderingKey string            `json:"orderingKey"`
+		PublishTime time.Time         `json:"publishTime"`
+	} `json:"message"`
+	Subscription string `json:"subscription"`
+	// DeliveryAttempt stands beside message, with a dead-letter policy only.
+	DeliveryAttempt int `json:"deliveryAttempt"`
+}
+
+// delivery is one push, decoded as far as the broker's wrapping goes.
+type delivery struct {
+	message      contract.Message
+	messageID    string
+	publishedAt  time.Time
+	subscription string
+	// attempt is the broker's own count; 0 where it sends none.
+	attempt int
+}
+
+var errEnvelope = errors.New("push: not a push request's body")
+
+// decodeEnvelope reads a push request's body. Its errors hold nothing of the body.
+func decodeEnvelope(body []byte) (delivery, error) {
+	var w wrapped
+	if err := json.Unmarshal(body, &w); err != nil || w.Message.MessageID == "" {
+		return delivery{}, errEnvelope
+	}
+	return delivery{
+		message: contract.Message{
+			Data: w.Message.Data, Attributes: w.Message.Attributes, OrderingKey: w.Message.OrderingKey,
+		},
+		messageID:    w.Message.MessageID,
+		publishedAt:  w.Message.PublishTime,
+		subscription: lastSegment(w.Subscription),
+		attempt:      w.DeliveryAttempt,
+	}, nil
+}
+
+func lastSegment(name string) string {
+	for i := len(name) - 1; i >= 0; i-- {
+		if name[i] == '/' {
+			return name[i+1:]
+		}
+	}
+	return name
+}

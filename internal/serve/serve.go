@@ -12,6 +12,8 @@ import (
 	"net/http"
 	"runtime/debug"
 	"time"
+
+	"github.com/go-chi/chi/v5"
 )
 
 // Server is one HTTP service.
@@ -92,7 +94,24 @@ func Recover(log *slog.Logger, next http.Handler) http.Handler {
 	})
 }
 
-// Live answers 200 for as long as the process can answer at all.
-func Live(w http.ResponseWriter, _ *http.Request) {
-	WriteJSON(w, http.StatusOK, map[string]string{"status": "live"})
+// Health adds /health/live, which answers 200 for as long as the process can answer
+// at all, and /health/ready, which answers 503 once draining reports true. It also
+// turns chi's own answers to an unknown path or method into problem documents.
+func Health(r chi.Router, draining func() bool) {
+	r.Get("/health/live", func(w http.ResponseWriter, _ *http.Request) {
+		WriteJSON(w, http.StatusOK, map[string]string{"status": "live"})
+	})
+	r.Get("/health/ready", func(w http.ResponseWriter, _ *http.Request) {
+		if draining() {
+			WriteProblem(w, http.StatusServiceUnavailable, "shutting_down", "This instance is shutting down.")
+			return
+		}
+		WriteJSON(w, http.StatusOK, map[string]string{"status": "ready"})
+	})
+	r.NotFound(func(w http.ResponseWriter, _ *http.Request) {
+		WriteProblem(w, http.StatusNotFound, "not_found", "There is nothing at this path.")
+	})
+	r.MethodNotAllowed(func(w http.ResponseWriter, _ *http.Request) {
+		WriteProblem(w, http.StatusMethodNotAllowed, "method_not_allowed", "This path does not take that method.")
+	})
 }

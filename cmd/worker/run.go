@@ -1,0 +1,119 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"time"
+
+	"billhook/catalog"
+	"billhook/internal/env"
+	"billhook/internal/gcp/auth"
+	"billhook/internal/gcp/firestore"
+	"billhook/internal/gcp/pubsub"
+	"billhook/internal/ops"
+	"billhook/internal/serve"
+	"billhook/internal/telemetry"
+	"billhook/internal/worker"
+)
+
+// config is the worker's environment.
+type config struct {
+	Host               string     `env:"HOST"`
+	Port               string     `env:"PORT" envDefault:"8081"`
+	Project            string     `env:"GOOGLE_CLOUD_PROJECT,required"`
+	PubSubEmulator     string     `env:"PUBSUB_EMULATOR_HOST"`
+	FirestoreEmulator  string     `env:"FIRESTORE_EMULATOR_HOST"`
+	Database           string     `env:"FIRESTORE_DATABASE" envDefault:"(default)"`
+	CatalogDir         string     `env:"CATALOG_DIR"`
+	LogLevel           slog.Level `env:"LOG_LEVEL" envDefault:"INFO"`
+	Pool               string     `env:"POOL"`
+	PushAuth           string     `env:"PUSH_AUTH" envDefault:"oidc"`
+	PushAudience       string     `env:"PUSH_AUDIENCE"`
+	PushServiceAccount string     `env:"PUSH_SERVICE_ACCOUNT"`
+	OpsToken           env.Secret `env:"OPS_TOKEN"`
+}
+
+// minToken is the shortest OPS_TOKEN, in bytes.
+const minToken = 24
+
+// Check reports broken relations between variables, all of them.
+func (c config) Check() error {
+	var mistakes []error
+	for _, token := range c.OpsToken.List() {
+		if len(token) < minToken {
+			mistakes = append(mistakes, fmt.Errorf("OPS_TOKEN: each token needs at least %d bytes", minToken))
+		}
+	}
+	switch c.PushAuth {
+	case "oidc", "iam":
+		if c.PushAudience == "" {
+			mistakes = append(mistakes, fmt.Errorf("PUSH_AUDIENCE: required with PUSH_AUTH=%s", c.PushAuth))
+		}
+		if c.PushServiceAccount == "" {
+			mistakes = append(mistakes, fmt.Errorf("PUSH_SERVICE_ACCOUNT: required with PUSH_AUTH=%s", c.PushAuth))
+		}
+	case "none":
+		if !c.emulated() {
+			mistakes = append(mistakes, errors.New("PUSH_AUTH: none is accepted only where an emulator host is set"))
+		}
+	default:
+		mistakes = append(mistakes, errors.New("PUSH_AUTH: must be oidc, iam or none"))
+	}
+	return errors.Join(mistakes...)
+}
+
+func (c config) emulated() bool { return c.PubSubEmulator != "" || c.FirestoreEmulator != "" }
+
+// drain bounds what is in flight when the process is told to stop; Cloud Run kills
+// it two seconds later.
+const drain = 8 * time.Second
+
+// run is the whole program but for signals and the exit code.
+func run(ctx context.Context, getenv func(string) string, stdout io.Writer) error {
+	cfg, err := env.Parse[config](getenv)
+	if err != nil {
+		return err
+	}
+	log := telemetry.NewLogger(stdout, cfg.LogLevel)
+	cat, err := catalog.Load(cfg.CatalogDir)
+	if err != nil {
+		return err
+	}
+	verifier, err := auth.New(auth.Config{
+		Mode: cfg.PushAuth, Audience: cfg.PushAudience, ServiceAccount: cfg.PushServiceAccount, EmulatorHost: cfg.emulated(),
+	})
+	if err != nil {
+		return err
+	}
+	// Clients outlive the signal: what is in flight still needs them while draining.
+	clients := context.WithoutCancel(ctx)
+	publisher, err := pubsub.NewPublisher(clients, cfg.Project)
+	if err != nil {
+		return err
+	}
+	defer publisher.Close()
+	documents, err := firestore.New(clients, cfg.Project, cfg.Database)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = documents.Close() }() // the process ends; there is nothing left to lose
+
+	service, err := worker.New(worker.Config{
+		Catalog: cat, Pool: cfg.Pool, Store: documents, DeadLetters: publisher,
+		Authenticator: worker.Authenticate(verifier),
+		Access:        ops.Access{Tokens: cfg.OpsToken.List(), OpenOnLoopback: cfg.emulated()},
+		Log:           log, Metrics: telemetry.NewMetrics(), Now: time.Now,
+	})
+	if err != nil {
+		return err
+	}
+	listener, err := serve.Listen(ctx, cfg.Host, cfg.Port)
+	if err != nil {
+		return err
+	}
+	server := &serve.Server{Name: "worker", Handler: service, Log: log, Drain: drain, ReadTimeout: time.Minute, Draining: service.Drain}
+	return server.Run(ctx, listener)
+}

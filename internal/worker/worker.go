@@ -1,0 +1,114 @@
+// Package worker puts the push worker together from its parts: doors, handlers,
+// ops API, health. The mains bring the store, the publisher and the clock, so that
+// the same worker runs on Google Cloud, on the emulators and in one process. It
+// refuses to decide anything itself.
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/google/uuid"
+
+	"billhook/catalog"
+	"billhook/internal/billing"
+	"billhook/internal/deadletter"
+	"billhook/internal/gcp/auth"
+	"billhook/internal/handler"
+	"billhook/internal/ops"
+	"billhook/internal/push"
+	"billhook/internal/serve"
+	"billhook/internal/store"
+	"billhook/internal/telemetry"
+)
+
+// Store is the whole store; see the packages that use it for each method's contract.
+type Store interface {
+	Get(ctx context.Context, key store.Key) (store.Document, error)
+	Commit(ctx context.Context, writes []store.Write) ([]store.Version, error)
+	Query(ctx context.Context, query store.Query) (store.Page, error)
+}
+
+// Config is what a Worker is made of.
+type Config struct {
+	Catalog *catalog.Catalog
+	// Pool limits the worker to the queues of one pool; empty: all.
+	Pool          string
+	Store         Store
+	DeadLetters   deadletter.Publisher
+	Authenticator push.Authenticator
+	Access        ops.Access
+	Log           *slog.Logger
+	Metrics       *telemetry.Metrics
+	Now           func() time.Time
+	// Handlers, if set, adds to or replaces nothing of the program's own: it is called
+	// with the registry after those are in it.
+	Handlers func(*handler.Registry)
+}
+
+// Worker is the worker's HTTP service.
+type Worker struct {
+	http.Handler
+	push *push.Service
+}
+
+// Drain makes the worker refuse new pushes and report that it is not ready.
+func (w *Worker) Drain() { w.push.Drain() }
+
+// New puts the worker together. It fails where the catalog asks for a handler that
+// does not exist, or the pool has no queue.
+func New(config Config) (*Worker, error) {
+	registry := handler.NewRegistry()
+	billing.Register(registry, billing.Points{Store: config.Store, Products: config.Catalog.Products, Now: config.Now})
+	if config.Handlers != nil {
+		config.Handlers(registry)
+	}
+	if err := registry.Check(config.Catalog); err != nil {
+		return nil, fmt.Errorf("worker: %w", err)
+	}
+	var queues []catalog.Queue
+	for _, q := range config.Catalog.Queues {
+		if config.Pool == "" || q.Pool == config.Pool {
+			queues = append(queues, q)
+		}
+	}
+	if len(queues) == 0 {
+		return nil, errors.New("worker: POOL names a pool that no queue is in")
+	}
+	service := push.New(push.Config{
+		Queues: queues, Handlers: registry, Store: config.Store, DeadLetters: config.DeadLetters,
+		Authenticator: config.Authenticator, Log: config.Log, Metrics: config.Metrics, Now: config.Now,
+		NewToken: uuid.NewString,
+	})
+	api := &ops.API{Store: config.Store, Catalog: config.Catalog, Access: config.Access, Log: config.Log}
+
+	router := chi.NewRouter()
+	router.Use(func(next http.Handler) http.Handler { return serve.Recover(config.Log, next) })
+	serve.Health(router, service.Draining)
+	router.Method(http.MethodGet, "/metrics", config.Metrics.Handler())
+	service.Routes(router)
+	api.Routes(router)
+	return &Worker{Handler: router, push: service}, nil
+}
+
+// Authenticate makes the push door's authenticator of a verifier of Google's tokens.
+func Authenticate(verifier *auth.Verifier) push.Authenticator { return authenticator{verifier} }
+
+type authenticator struct{ verifier *auth.Verifier }
+
+func (a authenticator) Verify(ctx context.Context, authorization string) error {
+	err := a.verifier.Verify(ctx, authorization)
+	switch {
+	case errors.Is(err, auth.ErrForbidden):
+		return fmt.Errorf("%w: %w", push.ErrForbidden, err)
+	case errors.Is(err, auth.ErrKeysUnavailable):
+		return fmt.Errorf("%w: %w", push.ErrKeysUnavailable, err)
+	default:
+		return err
+	}
+}

@@ -1,0 +1,300 @@
+// Package billing owns what each billing event does: how many points an order is
+// worth and to whom, and what a refund or a chargeback takes back. Its handlers turn
+// an event into writes to the ledger.
+//
+// It refuses to commit, retry, or remember which events it has seen; whoever calls
+// the handlers does. It never guesses: what it cannot compute exactly is an error
+// that ends in the dead letters.
+package billing
+
+import (
+	"context"
+	"errors"
+	"math"
+	"math/bits"
+	"time"
+
+	"billhook/catalog"
+	"billhook/internal/contract"
+	"billhook/internal/handler"
+	"billhook/internal/ledger"
+	"billhook/internal/money"
+	"billhook/internal/retry"
+	"billhook/internal/store"
+)
+
+// The result codes of an effect, as the event's record keeps them.
+const (
+	Credited         = "credited"
+	AlreadyCredited  = "already_credited"
+	Reversed         = "reversed"
+	NothingToReverse = "nothing_to_reverse"
+	Noted            = "noted"
+)
+
+// chargeback is the event type that always takes back all that is left.
+const chargeback = "order.chargeback"
+
+// Points keeps the points of orders. Its handlers take a body of *contract.PayNow.
+type Points struct {
+	// Store is where the entries of an order are read.
+	Store ledger.Querier
+	// Products is what each product is worth.
+	Products map[string]catalog.Product
+	Now      func() time.Time
+}
+
+// Register puts the handlers into the registry under the names the catalog uses.
+func Register(r *handler.Registry, p Points) {
+	r.Tx("points.credit", p.Credit)
+	r.Tx("points.reverse", p.Reverse)
+	r.Tx("points.acknowledge", p.Acknowledge)
+}
+
+var (
+	_ handler.Tx = Points{}.Credit
+	_ handler.Tx = Points{}.Reverse
+	_ handler.Tx = Points{}.Acknowledge
+)
+
+// Credit gives a paid order's points to its user, else to its customer: for every
+// item, the points of its product times the quantity. The order's total is kept with
+// the entry, for refunds to be reversed pro rata.
+//
+// The points attribute of the message is not looked at. It says what the products
+// were worth when the message was published, to whoever watches the topic; what is
+// booked is computed here, from the catalog of this worker, and from nothing that
+// could have been set by a sender.
+//
+// A first try reads nothing: the entry's id follows from the order, so an order that
+// was credited before is refused by the store. Then Credit is called again with a
+// higher Try, looks, and accepts the credit that is there if it is the same.
+func (p Points) Credit(ctx context.Context, event handler.Event) (handler.Effect, error) {
+	order, err := orderOf(event)
+	if err != nil {
+		return handler.Effect{}, err
+	}
+	account, err := accountOf(event, order)
+	if err != nil {
+		return handler.Effect{}, err
+	}
+	points, err := p.worth(order)
+	if err != nil {
+		return handler.Effect{}, err
+	}
+	total, currency, err := totalOf(order)
+	if err != nil {
+		return handler.Effect{}, err
+	}
+	if event.Try > 0 {
+		chain, err := p.load(ctx, order.ID)
+		if err != nil {
+			return handler.Effect{}, err
+		}
+		if there, ok := chain.Credit(); ok {
+			switch {
+			case there.EventID == event.ID:
+				return handler.Effect{Result: Credited}, nil
+			case there.Account == account && there.Amount == points:
+				return handler.Effect{Result: AlreadyCredited}, nil
+			default:
+				return handler.Effect{}, retry.Conflicting("order_credited_differently", nil)
+			}
+		}
+	}
+	writes, err := ledger.Credit(ledger.Entry{
+		Order: order.ID, EventID: event.ID,
+		From: ledger.IssuedPoints(order.ID), To: account, Amount: points, Currency: ledger.Points,
+		OrderTotal: total, OrderCurrency: currency, CreatedAt: p.Now(),
+	})
+	return effect(writes, err, Credited)
+}
+
+// Reverse takes the points of an order back from the account that got them. A
+// chargeback, a refund without an amount and one of the order's total or more take
+// all that is left. A partial refund takes the credit times amount / total, rounded
+// down, and never more than is left.
+//
+// A reversal may arrive before its order; then it is tried again until its attempts
+// are used up.
+func (p Points) Reverse(ctx context.Context, event handler.Event) (handler.Effect, error) {
+	order, err := orderOf(event)
+	if err != nil {
+		return handler.Effect{}, err
+	}
+	chain, err := p.load(ctx, order.ID)
+	if err != nil {
+		return handler.Effect{}, err
+	}
+	credit, ok := chain.Credit()
+	if !ok {
+		return handler.Effect{}, retry.Transient("order_not_seen", nil)
+	}
+	if chain.Reversed(event.ID) {
+		return handler.Effect{Result: Reversed}, nil
+	}
+	points := chain.Left()
+	if refund := event.Body.(*contract.PayNow).Data.Refund; refund != nil && refund.Amount != "" && event.Type != chargeback {
+		share, err := shareOf(credit, refund.Amount, order.Currency)
+		if err != nil {
+			return handler.Effect{}, err
+		}
+		points = min(points, share)
+	}
+	if points == 0 {
+		return handler.Effect{Result: NothingToReverse}, nil
+	}
+	writes, err := chain.Reverse(event.ID, points, p.Now())
+	return effect(writes, err, Reversed)
+}
+
+// Acknowledge does nothing but leave a record. It is for a closed chargeback: PayNow
+// does not publish the list of outcomes that one can have, so points are not given
+// back automatically; a person decides.
+func (p Points) Acknowledge(context.Context, handler.Event) (handler.Effect, error) {
+	return handler.Effect{Result: Noted}, nil
+}
+
+func (p Points) load(ctx context.Context, order string) (ledger.Chain, error) {
+	chain, err := ledger.Load(ctx, p.Store, order)
+	switch {
+	case errors.Is(err, ledger.ErrBroken):
+		return ledger.Chain{}, retry.Permanent("ledger_broken", err)
+	case errors.Is(err, store.ErrInvalid):
+		return ledger.Chain{}, retry.Permanent("entry_invalid", err)
+	case err != nil:
+		return ledger.Chain{}, retry.Down("store_unavailable", err)
+	}
+	return chain, nil
+}
+
+// worth sums points times quantity over the items of an order. One unknown product
+// spoils the whole order: part of a credit could not be told from all of it later.
+func (p Points) worth(order *contract.Order) (int64, error) {
+	if len(order.Items) == 0 {
+		return 0, retry.Permanent("no_items", nil)
+	}
+	for _, item := range order.Items {
+		if _, known := p.Products[item.ProductID]; !known {
+			return 0, retry.Permanent("unknown_product", nil)
+		}
+	}
+	var sum int64
+	for _, item := range order.Items {
+		var fits bool
+		if sum, fits = addProduct(sum, p.Products[item.ProductID].Points, item.Quantity, ledger.MaxAmount); !fits {
+			return 0, retry.Permanent("amount_overflow", nil)
+		}
+	}
+	return sum, nil
+}
+
+func orderOf(event handler.Event) (*contract.Order, error) {
+	body, ok := event.Body.(*contract.PayNow)
+	if !ok || body == nil {
+		return nil, retry.Permanent("unexpected_body", nil)
+	}
+	if body.Data.Order == nil {
+		return nil, retry.Permanent("no_order", nil)
+	}
+	return body.Data.Order, nil
+}
+
+func accountOf(event handler.Event, order *contract.Order) (ledger.Account, error) {
+	if uid := event.Attributes[contract.AttrUID]; uid != "" {
+		return ledger.UserPoints(uid), nil
+	}
+	if order.CustomerID != "" {
+		return ledger.CustomerPoints(order.CustomerID), nil
+	}
+	if id := event.Attributes[contract.AttrCustomerID]; id != "" {
+		return ledger.CustomerPoints(id), nil
+	}
+	return "", retry.Permanent("no_account", nil)
+}
+
+// totalOf returns what an order cost, in minor units of the currency; an empty
+// currency says that it is not known. An order that does not name its total costs
+// the sum of its items, if all of them have a price.
+func totalOf(order *contract.Order) (total int64, currency string, err error) {
+	if order.Currency == "" {
+		return 0, "", nil
+	}
+	if order.Total != "" {
+		if total, err = parse(order.Total, order.Currency); err != nil {
+			return 0, "", err
+		}
+		return total, order.Currency, nil
+	}
+	for _, item := range order.Items {
+		if item.Price == "" {
+			return 0, "", nil
+		}
+		price, err := parse(item.Price, order.Currency)
+		if err != nil {
+			return 0, "", err
+		}
+		var fits bool
+		if total, fits = addProduct(total, price, item.Quantity, math.MaxInt64); !fits {
+			return 0, "", retry.Permanent("amount_overflow", nil)
+		}
+	}
+	return total, order.Currency, nil
+}
+
+// shareOf returns the part of a credit that a refund of an amount takes back, as far
+// as it is still there: all of it for the whole order's total, else pro rata, rounded
+// down, computed in 128 bits. The amount is in the order's currency, which the refund
+// may repeat.
+func shareOf(credit ledger.Entry, amount, currency string) (int64, error) {
+	switch {
+	case credit.OrderCurrency == "":
+		return 0, retry.Permanent("order_total_unknown", nil)
+	case currency != "" && currency != credit.OrderCurrency:
+		return 0, retry.Permanent("currency_mismatch", nil)
+	}
+	refunded, err := parse(amount, credit.OrderCurrency)
+	if err != nil {
+		return 0, err
+	}
+	if refunded >= credit.OrderTotal {
+		return credit.Amount, nil
+	}
+	high, low := bits.Mul64(uint64(credit.Amount), uint64(refunded))
+	share, _ := bits.Div64(high, low, uint64(credit.OrderTotal))
+	return int64(share), nil
+}
+
+// parse reads an amount that may not be negative.
+func parse(decimal, currency string) (int64, error) {
+	minor, err := money.Parse(decimal, currency)
+	if err == nil && minor < 0 {
+		err = money.ErrAmount
+	}
+	if err != nil {
+		return 0, retry.Permanent("bad_amount", err)
+	}
+	return minor, nil
+}
+
+// addProduct returns sum + a*b; fits reports whether that stays within the limit and
+// neither factor is negative. The sum and the limit are not negative.
+func addProduct(sum, a, b, limit int64) (result int64, fits bool) {
+	if a < 0 || b < 0 {
+		return 0, false
+	}
+	high, low := bits.Mul64(uint64(a), uint64(b))
+	if high != 0 || low > uint64(limit-sum) {
+		return 0, false
+	}
+	return sum + int64(low), true
+}
+
+// effect is the last step of a handler: the writes that the ledger returned. What it
+// refuses to write will not become right by trying again.
+func effect(writes []store.Write, err error, result string) (handler.Effect, error) {
+	if err != nil {
+		return handler.Effect{}, retry.Permanent("entry_invalid", err)
+	}
+	return handler.Effect{Writes: writes, Result: result}, nil
+}

@@ -1,0 +1,130 @@
+package ledger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"billhook/internal/store"
+)
+
+// MaxEntries is how many entries the chain of one order may hold: what one query returns.
+const MaxEntries = 1000
+
+// The errors of a chain.
+var (
+	// ErrNoCredit: there is no credit to reverse.
+	ErrNoCredit = errors.New("ledger: order has no credit")
+	// ErrNotLeft: less than the amount is left of the credit.
+	ErrNotLeft = errors.New("ledger: not so much left of the credit")
+	// ErrFull: the chain holds MaxEntries.
+	ErrFull = errors.New("ledger: order has too many entries")
+	// ErrBroken: what is stored is not a chain of entries: somebody else has
+	// written to the books. Trying again cannot mend it.
+	ErrBroken = errors.New("ledger: stored entries are not a chain")
+)
+
+// Querier reads documents.
+type Querier interface {
+	// Query returns one page in ascending order of ids: everything committed
+	// before the call.
+	Query(ctx context.Context, query store.Query) (store.Page, error)
+}
+
+// Credit returns the writes that start an order's chain: the entry, which must not
+// exist, and the increment of the account it goes to. Nothing needs to be read
+// first. If the commit fails with store.ErrExists, Load tells what is there.
+//
+// The caller fills Order, EventID, From, To, Amount, Currency and CreatedAt, and the
+// order's total where it is known; Seq, Kind and Account are set here. The error
+// wraps ErrInvalid.
+func Credit(e Entry) ([]store.Write, error) {
+	e.Seq, e.Kind, e.Account = 0, KindCredit, e.To
+	return e.writes()
+}
+
+// Chain is the entries of one order as they were when it was loaded, in sequence:
+// the credit, then its reversals. A chain that is out of date still returns writes,
+// but their commit fails with store.ErrExists: load it again.
+type Chain struct {
+	Order   string
+	Entries []Entry
+}
+
+// Load reads the chain of an order with one query. The chain of an order that was
+// never credited is empty. The error wraps ErrBroken, or is that of the query.
+func Load(ctx context.Context, q Querier, order string) (Chain, error) {
+	page, err := q.Query(ctx, store.Query{Collection: Entries, IDPrefix: prefix(order), Limit: MaxEntries})
+	if err != nil {
+		return Chain{}, fmt.Errorf("ledger: query entries: %w", err)
+	}
+	if page.Next != "" {
+		return Chain{}, fmt.Errorf("%w: more than %d", ErrBroken, MaxEntries)
+	}
+	chain := Chain{Order: order}
+	for seq, doc := range page.Documents {
+		entry, err := EntryFromDocument(doc)
+		if err != nil {
+			return Chain{}, err
+		}
+		// A gap would mean that an entry was deleted, and what is left be wrong.
+		if entry.Order != order || entry.Seq != seq || (entry.Kind == KindCredit) != (seq == 0) {
+			return Chain{}, fmt.Errorf("%w: %s", ErrBroken, doc.Key)
+		}
+		chain.Entries = append(chain.Entries, entry)
+	}
+	return chain, nil
+}
+
+// Credit returns the entry that the order was credited with; ok reports whether
+// there is one.
+func (c Chain) Credit() (credit Entry, ok bool) {
+	if len(c.Entries) == 0 {
+		return Entry{}, false
+	}
+	return c.Entries[0], true
+}
+
+// Left returns how much of the credit has not been reversed.
+func (c Chain) Left() int64 {
+	credit, ok := c.Credit()
+	if !ok {
+		return 0
+	}
+	left := credit.Amount
+	for _, reversal := range c.Entries[1:] {
+		left -= reversal.Amount
+	}
+	return left
+}
+
+// Reversed reports whether the event has made a reversal of this chain.
+func (c Chain) Reversed(eventID string) bool {
+	for seq, entry := range c.Entries {
+		if seq > 0 && entry.EventID == eventID {
+			return true
+		}
+	}
+	return false
+}
+
+// Reverse returns the writes that take an amount of the credit back, from the
+// account that got it: the next entry of the chain and the increment of the account.
+// The error wraps ErrNoCredit, ErrNotLeft, ErrFull or ErrInvalid.
+func (c Chain) Reverse(eventID string, amount int64, at time.Time) ([]store.Write, error) {
+	credit, ok := c.Credit()
+	switch {
+	case !ok:
+		return nil, ErrNoCredit
+	case amount > c.Left():
+		return nil, ErrNotLeft
+	case len(c.Entries) >= MaxEntries:
+		return nil, ErrFull
+	}
+	reversal := credit
+	reversal.Seq, reversal.Kind, reversal.EventID = len(c.Entries), KindReversal, eventID
+	reversal.From, reversal.To = credit.To, credit.From
+	reversal.Amount, reversal.CreatedAt = amount, at
+	return reversal.writes()
+}

@@ -1,0 +1,75 @@
+# Everything a person runs, and everything that CI runs. `make help` lists it.
+
+SHELL := bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+GOLANGCI_LINT := v2.15.0
+FUZZTIME ?= 20s
+SOAK ?=
+BENCH ?= .
+COUNT ?= 6
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  \033[1m%-12s\033[0m %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: run
+run: bin/billhook ## webhook, worker and stand-ins in one process; sends signed samples, then keeps serving
+	@exec bin/billhook dev
+
+.PHONY: emulators
+emulators: bin/billhook ## the same on Google's own emulators, provisioned from the catalog
+	@exec bin/billhook dev --emulators
+
+.PHONY: test
+test: ## unit, conformance and end-to-end tests, also on Google's emulators where they are installed
+	@go test -count=1 -shuffle=on ./...
+	@go run ./emulator/installed
+
+.PHONY: race
+race: ## the same under the race detector
+	@go test -race -count=1 -shuffle=on ./...
+
+.PHONY: vet
+vet: ## go vet
+	@go vet ./...
+
+.PHONY: lint
+lint: bin/golangci-lint ## gofmt, goimports and the linters of .golangci.yml
+	@bin/golangci-lint run ./...
+
+.PHONY: generate
+generate: ## write the JSON Schemas anew from the Go types
+	@go generate ./...
+
+.PHONY: check-generated
+check-generated: generate ## fail if a generated file differs from what is committed
+	@git diff --exit-code -- '*.json'
+
+.PHONY: fuzz
+fuzz: ## every fuzz target for FUZZTIME (20s)
+	@for target in $$(grep -rl --include='*_test.go' 'func Fuzz' . | xargs -n1 dirname | sort -u); do \
+	  for name in $$(grep -ho --include='*_test.go' 'func Fuzz[A-Za-z0-9]*' $$target/*_test.go | cut -c6-); do \
+	    echo "== $$target $$name"; go test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) $$target; \
+	  done; \
+	done
+
+.PHONY: bench
+bench: ## Go benchmarks, benchstat-ready: BENCH=regexp COUNT=6
+	@go test -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) ./internal/webhook ./internal/pii ./internal/push ./internal/signature
+
+.PHONY: soak
+soak: ## 2,000 events on Google's emulators with duplicates, conflicts and kill -9; SOAK="-seed N"
+	@go run ./e2e/soak $(SOAK)
+
+.PHONY: ci
+ci: ## what CI runs
+	@bash .ci/run
+
+.PHONY: bin/billhook
+bin/billhook:
+	@go build -o $@ ./cmd/billhook
+
+bin/golangci-lint:
+	@mkdir -p bin && GOBIN=$(CURDIR)/bin go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT)

@@ -1,0 +1,132 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"billhook/internal/ops"
+	"billhook/internal/serve"
+)
+
+// worker asks a running worker's ops API.
+type worker struct {
+	base   string
+	token  string
+	client *http.Client
+}
+
+// get fills answer from the API. An answer that is a problem document becomes an
+// error with its detail.
+func (w worker) get(ctx context.Context, path string, answer any) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, w.base+path, nil)
+	if err != nil {
+		return fmt.Errorf("ask the worker: %w", err)
+	}
+	if w.token != "" {
+		request.Header.Set("Authorization", "Bearer "+w.token)
+	}
+	response, err := w.client.Do(request)
+	if err != nil {
+		return fmt.Errorf("ask the worker: %w", err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	body, err := io.ReadAll(io.LimitReader(response.Body, 16<<20))
+	if err != nil {
+		return fmt.Errorf("ask the worker: %w", err)
+	}
+	if response.StatusCode != http.StatusOK {
+		problem := &problemError{status: response.StatusCode}
+		_ = json.Unmarshal(body, &problem.problem) // an answer without a document leaves the status to speak
+		return problem
+	}
+	if err := json.Unmarshal(body, answer); err != nil {
+		return fmt.Errorf("ask the worker: answer: %w", err)
+	}
+	return nil
+}
+
+// problemError is an answer other than 200.
+type problemError struct {
+	status  int
+	problem serve.Problem
+}
+
+func (e *problemError) Error() string {
+	if e.problem.Detail == "" {
+		return fmt.Sprintf("the worker answers %d %s", e.status, http.StatusText(e.status))
+	}
+	return fmt.Sprintf("%s (%s)", e.problem.Detail, e.problem.Code)
+}
+
+func (p *program) eventsCommand() *cobra.Command {
+	var server, queue string
+	show := &cobra.Command{
+		Use:   "show <event id>",
+		Short: "Show what became of an event: its record, conflicts and dead letters",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(command *cobra.Command, args []string) error {
+			ask := worker{base: server, token: firstOf(p.env.OpsToken.List()), client: &http.Client{Timeout: 30 * time.Second}}
+			path := "/v1/ops/events/" + url.PathEscape(args[0])
+			if queue != "" {
+				path += "?queue=" + url.QueryEscape(queue)
+			}
+			var event ops.Event
+			if err := ask.get(command.Context(), path, &event); err != nil {
+				return err
+			}
+			p.printEvent(event)
+			return p.printJSON(event)
+		},
+	}
+	show.Flags().StringVar(&server, "server", "http://127.0.0.1:8081", "the worker's address")
+	show.Flags().StringVar(&queue, "queue", "", "the queue, by id or alias, where several know the id")
+	command := &cobra.Command{Use: "events", Short: "Ask a running worker about events"}
+	command.AddCommand(show)
+	return command
+}
+
+func (p *program) printEvent(e ops.Event) {
+	row := func(name, value string) {
+		if value != "" {
+			p.printf("  %-14s %s\n", name, value)
+		}
+	}
+	at := func(t *time.Time) string {
+		if t == nil {
+			return ""
+		}
+		return t.Format(time.RFC3339Nano)
+	}
+	p.printf("%s  %s\n", e.EventID, e.Status)
+	row("queue", e.Queue)
+	row("type", e.EventType)
+	row("result", e.Result)
+	row("reason", e.Reason)
+	p.printf("  %-14s %d\n", "attempts", e.Attempts)
+	row("ordering key", e.OrderingKey)
+	row("message", e.MessageID)
+	row("payload", e.PayloadHash)
+	row("created", at(e.CreatedAt))
+	row("processed", at(e.ProcessedAt))
+	row("next retry", at(e.NextRetryAt))
+	for _, c := range e.Conflicts {
+		p.printf("  conflict       %s %s, message %s, %s\n", c.Status, c.Reason, c.MessageID, c.PayloadHash)
+	}
+	for _, d := range e.DeadLetters {
+		p.printf("  dead letter    %d %s, after %d attempts, message %s %s\n", d.Status, d.Reason, d.Attempts, d.SourceMessageID, d.Detail)
+	}
+}
+
+func firstOf(values []string) string {
+	if len(values) == 0 {
+		return ""
+	}
+	return values[0]
+}

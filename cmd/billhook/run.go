@@ -1,0 +1,76 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"billhook/catalog"
+	"billhook/internal/env"
+)
+
+// program is what every command needs.
+type program struct {
+	env    environment
+	getenv func(string) string
+	stdout io.Writer
+	// asJSON makes a command print one JSON document instead of text.
+	asJSON bool
+}
+
+// environment is what the commands read of the environment.
+type environment struct {
+	Project            string     `env:"GOOGLE_CLOUD_PROJECT" envDefault:"billhook-dev"`
+	CatalogDir         string     `env:"CATALOG_DIR"`
+	PubSubEmulator     string     `env:"PUBSUB_EMULATOR_HOST"`
+	PushBaseURL        string     `env:"PUSH_BASE_URL"`
+	PushAudience       string     `env:"PUSH_AUDIENCE"`
+	PushServiceAccount string     `env:"PUSH_SERVICE_ACCOUNT"`
+	OpsToken           env.Secret `env:"OPS_TOKEN"`
+}
+
+// run is the whole program but for signals and the exit code.
+func run(ctx context.Context, args []string, getenv func(string) string, stdout io.Writer) error {
+	environment, err := env.Parse[environment](getenv)
+	if err != nil {
+		return err
+	}
+	p := &program{env: environment, getenv: getenv, stdout: stdout}
+	root := &cobra.Command{
+		Use:           "billhook",
+		Short:         "Billing events on Google Cloud: nothing lost, nothing doubled, no personal data past the door",
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.PersistentFlags().BoolVar(&p.asJSON, "json", false, "print JSON")
+	root.AddCommand(p.devCommand(), p.sendCommand(), p.provisionCommand(), p.eventsCommand(), p.catalogCommand())
+	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stdout)
+	return root.ExecuteContext(ctx)
+}
+
+func (p *program) catalog() (*catalog.Catalog, error) { return catalog.Load(p.env.CatalogDir) }
+
+// printf prints for a person; it is silent with --json.
+func (p *program) printf(format string, args ...any) {
+	if !p.asJSON {
+		_, _ = fmt.Fprintf(p.stdout, format, args...) // a closed terminal is no failure of the command
+	}
+}
+
+// printJSON prints v with --json, one document.
+func (p *program) printJSON(v any) error {
+	if !p.asJSON {
+		return nil
+	}
+	encoder := json.NewEncoder(p.stdout)
+	encoder.SetIndent("", "  ")
+	if err := encoder.Encode(v); err != nil {
+		return fmt.Errorf("print: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,165 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"sync"
+)
+
+// Gate is a TCP proxy in front of a dependency, which tests shut, and behind which
+// they hold requests or answers at a known moment.
+type Gate struct {
+	listener net.Listener
+	target   string
+
+	mu    sync.Mutex
+	mode  gateMode
+	seen  chan struct{} // closed when something has been held
+	freed chan struct{} // closed when holding ends
+	conns map[net.Conn]struct{}
+	wg    sync.WaitGroup
+}
+
+type gateMode int
+
+const (
+	gateOpen gateMode = iota
+	gateShut
+	gateHoldRequests
+	gateHoldAnswers
+)
+
+// NewGate opens a gate to the target, a host:port.
+func NewGate(ctx context.Context, target string) (*Gate, error) {
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("gate: %w", err)
+	}
+	g := &Gate{listener: listener, target: target, conns: map[net.Conn]struct{}{}}
+	g.wg.Go(g.accept)
+	return g, nil
+}
+
+// Addr is the gate's own host:port.
+func (g *Gate) Addr() string { return g.listener.Addr().String() }
+
+// Shut cuts every connection and every new one.
+func (g *Gate) Shut() {
+	g.set(gateShut)
+	g.cut()
+}
+
+// HoldRequests keeps back what clients send from now on; the channel closes when
+// the first bytes are held.
+func (g *Gate) HoldRequests() <-chan struct{} { return g.set(gateHoldRequests) }
+
+// HoldAnswers lets requests through and keeps back what the dependency answers; the
+// channel closes when the first bytes are held.
+func (g *Gate) HoldAnswers() <-chan struct{} { return g.set(gateHoldAnswers) }
+
+// Open lets everything through again. What was held goes on its way where its
+// connection still stands.
+func (g *Gate) Open() { g.set(gateOpen) }
+
+// Drop cuts every connection, with what is held on it, and opens the gate.
+func (g *Gate) Drop() {
+	g.cut()
+	g.Open()
+}
+
+// Close ends the gate.
+func (g *Gate) Close() {
+	_ = g.listener.Close()
+	g.Drop()
+	g.wg.Wait()
+}
+
+func (g *Gate) set(mode gateMode) <-chan struct{} {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.freed != nil {
+		close(g.freed)
+		g.freed = nil
+	}
+	g.mode, g.seen = mode, make(chan struct{})
+	if mode == gateHoldRequests || mode == gateHoldAnswers {
+		g.freed = make(chan struct{})
+	}
+	return g.seen
+}
+
+func (g *Gate) cut() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for conn := range g.conns {
+		_ = conn.Close()
+	}
+}
+
+func (g *Gate) accept() {
+	for {
+		client, err := g.listener.Accept()
+		if err != nil {
+			return
+		}
+		g.mu.Lock()
+		shut := g.mode == gateShut
+		g.mu.Unlock()
+		if shut {
+			_ = client.Close()
+			continue
+		}
+		server, err := (&net.Dialer{}).DialContext(context.Background(), "tcp", g.target)
+		if err != nil {
+			_ = client.Close()
+			continue
+		}
+		g.mu.Lock()
+		g.conns[client], g.conns[server] = struct{}{}, struct{}{}
+		g.mu.Unlock()
+		g.wg.Go(func() { g.pump(server, client, gateHoldRequests) })
+		g.wg.Go(func() { g.pump(client, server, gateHoldAnswers) })
+	}
+}
+
+// pump copies from one side to the other, stopping while its direction is held.
+func (g *Gate) pump(to, from net.Conn, held gateMode) {
+	defer func() {
+		_ = to.Close()
+		_ = from.Close()
+		g.mu.Lock()
+		delete(g.conns, to)
+		delete(g.conns, from)
+		g.mu.Unlock()
+	}()
+	buffer := make([]byte, 64<<10)
+	for {
+		n, err := from.Read(buffer)
+		if n > 0 {
+			g.wait(held)
+			if _, err := to.Write(buffer[:n]); err != nil {
+				return
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+func (g *Gate) wait(held gateMode) {
+	g.mu.Lock()
+	if g.mode != held {
+		g.mu.Unlock()
+		return
+	}
+	select {
+	case <-g.seen:
+	default:
+		close(g.seen)
+	}
+	freed := g.freed
+	g.mu.Unlock()
+	<-freed
+}

@@ -1,0 +1,149 @@
+// Package embedded holds the one-process stand-ins for Google Cloud: Pub/Sub with
+// its push subscriptions, the issuer of push tokens, and a document store on disk.
+// With them the whole system runs where only Go is installed.
+//
+// It owns the behaviour that production is documented to have and Google's
+// emulators lack. It refuses to keep a message beyond the process, and to be more
+// than a stand-in: nothing but loopback should reach it.
+package embedded
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+	"cloud.google.com/go/pubsub/v2/pstest"
+	"google.golang.org/api/option"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+
+	"billhook/catalog"
+	"billhook/internal/contract"
+)
+
+// Config says what a Broker serves. The fields it shares with SimulatorConfig
+// mean the same.
+type Config struct {
+	ProjectID string
+	Queues    []catalog.Queue
+	// Topics beside those of the queues, such as outbound ones.
+	Topics      []string
+	PushBaseURL string
+	Token       func() (string, error)
+	Client      *http.Client
+	Clock       Clock
+	Rand        func() float64
+	LostAcks    float64
+}
+
+// Broker is Pub/Sub in this process: the client library's own in-memory server to
+// publish to, over gRPC on loopback, and the simulator behind it. A publish is
+// confirmed when the simulator has taken the message; the server keeps none.
+type Broker struct {
+	*Simulator
+	server *pstest.Server
+}
+
+// NewBroker starts a broker with the topics and subscriptions of the queues.
+func NewBroker(config Config) (*Broker, error) {
+	subscriptions := Topology(config.Queues)
+	simulator, err := NewSimulator(SimulatorConfig{
+		ProjectID: config.ProjectID, Topics: config.Topics, Subscriptions: subscriptions,
+		PushBaseURL: config.PushBaseURL, Token: config.Token, Client: config.Client,
+		Clock: config.Clock, Rand: config.Rand, LostAcks: config.LostAcks,
+	})
+	if err != nil {
+		return nil, err
+	}
+	server, err := listen(&intake{simulator: simulator, prefix: "projects/" + config.ProjectID + "/topics/"})
+	if err != nil {
+		return nil, errors.Join(err, simulator.Close())
+	}
+	b := &Broker{Simulator: simulator, server: server}
+	// So that a client which asks for a topic finds it.
+	for _, id := range simulator.topicIDs() {
+		topic := &pubsubpb.Topic{Name: "projects/" + config.ProjectID + "/topics/" + id}
+		if _, err := server.GServer.CreateTopic(context.Background(), topic); err != nil {
+			return nil, errors.Join(fmt.Errorf("embedded: topic %s: %w", id, err), b.Close())
+		}
+	}
+	return b, nil
+}
+
+func (s *Simulator) topicIDs() []string {
+	ids := make([]string, 0, len(s.topics))
+	for id := range s.topics {
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// listen starts the library's server, which panics where it cannot listen.
+func listen(publish pstest.Reactor) (server *pstest.Server, err error) {
+	defer func() {
+		if recover() != nil {
+			err = errors.New("embedded: cannot listen on loopback")
+		}
+	}()
+	return pstest.NewServerWithAddress("127.0.0.1:0", pstest.ServerReactorOption{FuncName: "Publish", Reactor: publish}), nil
+}
+
+// Addr is the address of the gRPC server, as PUBSUB_EMULATOR_HOST takes it.
+func (b *Broker) Addr() string { return b.server.Addr }
+
+// ClientOptions make a Pub/Sub client talk to this broker.
+func (b *Broker) ClientOptions() []option.ClientOption {
+	return []option.ClientOption{
+		option.WithEndpoint(b.Addr()),
+		option.WithoutAuthentication(),
+		option.WithGRPCDialOption(grpc.WithTransportCredentials(insecure.NewCredentials())),
+	}
+}
+
+// Close stops the server and the simulator.
+func (b *Broker) Close() error {
+	return errors.Join(b.server.Close(), b.Simulator.Close())
+}
+
+// intake takes every publish out of the server's hands, before it stores it.
+type intake struct {
+	simulator *Simulator
+	prefix    string
+}
+
+var _ pstest.Reactor = (*intake)(nil)
+
+// React implements pstest.Reactor.
+func (i *intake) React(request any) (handled bool, answer any, err error) {
+	publish, ok := request.(*pubsubpb.PublishRequest)
+	if !ok {
+		return false, nil, nil
+	}
+	none := &pubsubpb.PublishResponse{}
+	topic, ok := strings.CutPrefix(publish.GetTopic(), i.prefix)
+	if !ok {
+		return true, none, status.Error(codes.NotFound, "no such topic in this project")
+	}
+	messages := make([]contract.Message, len(publish.GetMessages()))
+	for n, m := range publish.GetMessages() {
+		messages[n] = contract.Message{Data: m.GetData(), Attributes: m.GetAttributes(), OrderingKey: m.GetOrderingKey()}
+	}
+	ids, err := i.simulator.publish(context.Background(), topic, messages)
+	switch {
+	case err == nil:
+		return true, &pubsubpb.PublishResponse{MessageIds: ids}, nil
+	case errors.Is(err, ErrNoTopic):
+		return true, none, status.Error(codes.NotFound, err.Error())
+	case errors.Is(err, contract.ErrLimit):
+		return true, none, status.Error(codes.InvalidArgument, err.Error())
+	default:
+		return true, none, status.Error(codes.Unavailable, err.Error())
+	}
+}

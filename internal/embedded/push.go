@@ -1,0 +1,89 @@
+package embedded
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+)
+
+// pushBody is Pub/Sub's wrapped push body. The ids and times stand in it under
+// both of their names, as they do in production.
+type pushBody struct {
+	Message struct {
+		Attributes   map[string]string `json:"attributes,omitempty"`
+		Data         []byte            `json:"data,omitempty"`
+		MessageID    string            `json:"messageId"`
+		MessageID2   string            `json:"message_id"`
+		OrderingKey  string            `json:"orderingKey,omitempty"`
+		PublishTime  string            `json:"publishTime"`
+		PublishTime2 string            `json:"publish_time"`
+	} `json:"message"`
+	Subscription string `json:"subscription"`
+	// DeliveryAttempt is there with a dead-letter policy only.
+	DeliveryAttempt int `json:"deliveryAttempt,omitempty"`
+}
+
+// maxAnswerBytes is how much of an answer is read, so that its connection can be
+// used again. Nobody looks at it.
+const maxAnswerBytes = 64 << 10
+
+// send makes one attempt and reports whether its answer acknowledges the message.
+// No answer by the ack deadline is none.
+func (s *Simulator) send(sub *subscription, d *delivery, p push) (acked bool) {
+	ctx, cancel := context.WithCancel(s.ctx)
+	defer cancel()
+	defer s.config.Clock.AfterFunc(sub.AckDeadline, cancel)()
+
+	request, err := s.request(ctx, sub, d, p)
+	if err != nil {
+		return false
+	}
+	response, err := s.client.Do(request)
+	if err != nil {
+		return false
+	}
+	_, _ = io.Copy(io.Discard, io.LimitReader(response.Body, maxAnswerBytes))
+	_ = response.Body.Close()
+	return acknowledges(response.StatusCode)
+}
+
+// acknowledges reports whether the status of an answer acks the message.
+func acknowledges(status int) bool {
+	switch status {
+	case http.StatusProcessing, http.StatusOK, http.StatusCreated, http.StatusAccepted, http.StatusNoContent:
+		return true
+	}
+	return false
+}
+
+func (s *Simulator) request(ctx context.Context, sub *subscription, d *delivery, p push) (*http.Request, error) {
+	var body pushBody
+	published := d.PublishTime.Format("2006-01-02T15:04:05.000Z07:00")
+	body.Message.Attributes, body.Message.Data, body.Message.OrderingKey = d.Attributes, d.Data, d.OrderingKey
+	body.Message.MessageID, body.Message.MessageID2 = d.ID, d.ID
+	body.Message.PublishTime, body.Message.PublishTime2 = published, published
+	body.Subscription = "projects/" + s.config.ProjectID + "/subscriptions/" + sub.ID
+	if sub.DeadLetterTopic != "" {
+		body.DeliveryAttempt = p.attempt
+	}
+	encoded, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url, bytes.NewReader(encoded))
+	if err != nil {
+		return nil, err
+	}
+	request.Header.Set("Content-Type", "application/json")
+	request.Header.Set("User-Agent", "CloudPubSub-Google")
+	if s.config.Token != nil {
+		token, err := s.config.Token()
+		if err != nil {
+			return nil, err
+		}
+		request.Header.Set("Authorization", "Bearer "+token)
+	}
+	return request, nil
+}

@@ -1,0 +1,559 @@
+package embedded
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"billhook/internal/contract"
+	"billhook/internal/filter"
+)
+
+// The errors of Publish, besides contract.ErrLimit.
+var (
+	// ErrNoTopic: there is no such topic.
+	ErrNoTopic = errors.New("embedded: no such topic")
+	// ErrClosed: the simulator has been closed.
+	ErrClosed = errors.New("embedded: closed")
+)
+
+// How a push subscription paces itself (Pub/Sub documentation, push subscriptions:
+// push backoff and delivery rate). The bounds of the backoff are documented, as is
+// that the window starts with one digit, grows with success and shrinks with
+// failure; the steps between are ours.
+const (
+	minPushBackoff = 100 * time.Millisecond
+	maxPushBackoff = 60 * time.Second
+	startWindow    = 5
+	maxWindow      = 1000
+	// firstStep is the wait after an immediate retry, where the policy starts at 0.
+	firstStep = time.Second
+)
+
+// SimulatorConfig says what the simulator serves.
+type SimulatorConfig struct {
+	ProjectID string
+	// Topics beside those that the subscriptions name.
+	Topics        []string
+	Subscriptions []Subscription
+	// PushBaseURL is where the worker is, without a trailing slash. While it is
+	// empty, messages are taken and kept; see PushTo.
+	PushBaseURL string
+	// Token mints the bearer token of a push; nil: pushes carry none.
+	Token func() (string, error)
+	// Client sends the pushes; nil: one of the simulator's own. Redirects are
+	// never followed: to Pub/Sub they are failures.
+	Client *http.Client
+	// Clock; nil: the machine's.
+	Clock Clock
+	// Rand returns a number in [0,1); nil: the runtime's source. It is called with
+	// a lock held and must not call back.
+	Rand func() float64
+	// LostAcks is the probability that an acknowledgement is forgotten, as
+	// Pub/Sub's best-effort acknowledgements are: at its ack deadline the message
+	// comes again, and with it every later message of its ordering key, also
+	// those acknowledged since.
+	LostAcks float64
+}
+
+// Message is a message as a subscription holds it.
+type Message struct {
+	contract.Message
+	// ID is a number, unique also across restarts.
+	ID          string
+	PublishTime time.Time
+}
+
+// Stats is what a subscription has done and has before it.
+type Stats struct {
+	// Backlog counts messages not acknowledged yet, Outstanding those of them
+	// that are being pushed right now. Of a hold, Backlog counts what it holds.
+	Backlog, Outstanding int
+	// Pushes counts answers by what they meant; DeadLettered and Expired what
+	// left the subscription otherwise.
+	Acked, Nacked, DeadLettered, Expired int
+	// PushBackoff is the current pause between failures, Window how many pushes
+	// may be outstanding.
+	PushBackoff time.Duration
+	Window      int
+}
+
+// Simulator is the subscription's side of Pub/Sub, as production is documented to
+// push. It is safe for concurrent use.
+type Simulator struct {
+	config SimulatorConfig
+	client *http.Client
+	ctx    context.Context // of every push
+	cancel context.CancelFunc
+	pushes sync.WaitGroup
+
+	mu      sync.Mutex
+	closed  bool
+	baseURL string
+	nextID  int64
+	topics  map[string][]*subscription
+	subs    map[string]*subscription
+	timers  map[int]func() // stop functions of what waits
+	nextTmr int
+	changed chan struct{} // closed when something happened, if somebody waits for it
+}
+
+// subscription is a Subscription at work.
+type subscription struct {
+	Subscription
+	filter filter.Filter
+	lanes  map[string]*lane // by ordering key
+	ready  []*lane          // whose first message may go out
+	held   []Message
+
+	backlog, out int
+	stats        Stats
+	window       int
+	backoff      time.Duration
+	pausedUntil  time.Time
+	// pauses counts the push backoffs. A push that was under way when one began
+	// says nothing new by failing too, and does not lengthen it.
+	pauses int
+}
+
+// lane is messages that go one after the other: those of one ordering key, or a
+// single message that has none.
+type lane struct {
+	key   string
+	queue []*delivery
+	// busy: its first message is out, or it waits for its next attempt, or it is
+	// in the subscription's ready list.
+	busy bool
+	// repeat is what comes again once the loss of an acknowledgement is noticed:
+	// the message it was for, and all acknowledged since. due: it is noticed.
+	repeat []*delivery
+	due    bool
+}
+
+// delivery is a message on its way to one subscription.
+type delivery struct {
+	Message
+	failures int // nacks and missed deadlines
+}
+
+// NewSimulator returns a simulator at work, or every mistake in its configuration.
+func NewSimulator(config SimulatorConfig) (*Simulator, error) {
+	if config.Clock == nil {
+		config.Clock = SystemClock{}
+	}
+	if config.Rand == nil {
+		config.Rand = rand.Float64
+	}
+	client := &http.Client{Transport: newTransport()}
+	if config.Client != nil {
+		copied := *config.Client
+		client = &copied
+	}
+	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	s := &Simulator{
+		config: config, client: client, baseURL: config.PushBaseURL,
+		nextID: config.Clock.Now().UnixMicro(),
+		topics: map[string][]*subscription{}, subs: map[string]*subscription{}, timers: map[int]func(){},
+	}
+	var errs []error
+	for _, sub := range config.Subscriptions {
+		if err := s.add(sub); err != nil {
+			errs = append(errs, fmt.Errorf("embedded: subscription %s: %w", sub.ID, err))
+		}
+	}
+	for _, topic := range config.Topics {
+		s.topics[topic] = append(s.topics[topic], nil...)
+	}
+	for _, sub := range config.Subscriptions {
+		if _, ok := s.topics[sub.DeadLetterTopic]; sub.DeadLetterTopic != "" && !ok {
+			errs = append(errs, fmt.Errorf("embedded: subscription %s: dead-letter topic %s: %w", sub.ID, sub.DeadLetterTopic, ErrNoTopic))
+		}
+	}
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
+	}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	return s, nil
+}
+
+// newTransport returns a transport that keeps enough connections for a window.
+func newTransport() *http.Transport {
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.MaxIdleConnsPerHost = 100
+	return transport
+}
+
+func (s *Simulator) add(config Subscription) error {
+	binding, err := filter.Parse(config.Filter)
+	if err != nil {
+		return err
+	}
+	switch {
+	case config.ID == "" || config.Topic == "":
+		return errors.New("no id or no topic")
+	case s.subs[config.ID] != nil:
+		return errors.New("declared twice")
+	case config.Path != "" && config.AckDeadline <= 0:
+		return errors.New("no ack deadline")
+	case config.DeadLetterTopic == config.Topic:
+		return errors.New("its own topic takes its dead letters")
+	case config.DeadLetterTopic != "" && config.MaxDeliveryAttempts < 1:
+		return errors.New("a dead-letter policy without attempts")
+	}
+	sub := &subscription{Subscription: config, filter: binding, lanes: map[string]*lane{}, window: startWindow}
+	s.subs[config.ID] = sub
+	s.topics[config.Topic] = append(s.topics[config.Topic], sub)
+	return nil
+}
+
+// Publish takes the message on the topic, for each subscription whose filter it
+// passes, and returns its id. The errors are ErrNoTopic, ErrClosed and those of
+// contract.Message.Check; after one, nothing was taken.
+func (s *Simulator) Publish(ctx context.Context, topic string, m contract.Message) (string, error) {
+	ids, err := s.publish(ctx, topic, []contract.Message{m})
+	if err != nil {
+		return "", err
+	}
+	return ids[0], nil
+}
+
+// publish takes all of the messages, or none.
+func (s *Simulator) publish(ctx context.Context, topic string, messages []contract.Message) ([]string, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	for _, m := range messages {
+		if err := m.Check(); err != nil {
+			return nil, err
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, ErrClosed
+	}
+	if _, ok := s.topics[topic]; !ok {
+		return nil, fmt.Errorf("%w: %s", ErrNoTopic, topic)
+	}
+	ids := make([]string, len(messages))
+	for i, m := range messages {
+		ids[i] = s.take(topic, m)
+	}
+	return ids, nil
+}
+
+// take gives the message to the topic's subscriptions.
+func (s *Simulator) take(topic string, m contract.Message) string {
+	s.nextID++
+	message := Message{ID: strconv.FormatInt(s.nextID, 10), PublishTime: s.config.Clock.Now().UTC(), Message: contract.Message{
+		// The caller may use its slice and map again.
+		Data: slices.Clone(m.Data), Attributes: maps.Clone(m.Attributes), OrderingKey: m.OrderingKey,
+	}}
+	for _, sub := range s.topics[topic] {
+		if !sub.filter.Match(message.Attributes) {
+			continue
+		}
+		if sub.Path == "" {
+			sub.held = append(sub.held, message)
+			continue
+		}
+		sub.backlog++
+		s.enqueue(sub, &delivery{Message: message})
+	}
+	return message.ID
+}
+
+func (s *Simulator) enqueue(sub *subscription, d *delivery) {
+	l := &lane{}
+	if sub.Ordered && d.OrderingKey != "" {
+		if l = sub.lanes[d.OrderingKey]; l == nil {
+			l = &lane{key: d.OrderingKey}
+			sub.lanes[d.OrderingKey] = l
+		}
+	}
+	l.queue = append(l.queue, d)
+	if !l.busy {
+		s.makeReady(sub, l)
+	}
+	s.dispatch(sub)
+}
+
+// makeReady puts the lane behind the others whose turn has come.
+func (s *Simulator) makeReady(sub *subscription, l *lane) {
+	l.busy = true
+	sub.ready = append(sub.ready, l)
+}
+
+// dispatch sends what may be sent now.
+func (s *Simulator) dispatch(sub *subscription) {
+	now := s.config.Clock.Now()
+	for !s.closed && s.baseURL != "" && len(sub.ready) > 0 && sub.out < sub.window && !now.Before(sub.pausedUntil) {
+		l := sub.ready[0]
+		sub.ready = sub.ready[1:]
+		first := l.queue[0]
+		if sub.Retention > 0 && now.Sub(first.PublishTime) >= sub.Retention {
+			sub.stats.Expired++
+			s.remove(sub, l)
+			s.proceed(sub, l)
+			continue
+		}
+		sub.out++
+		s.pushes.Add(1)
+		go s.push(sub, l, first, push{url: s.baseURL + sub.Path, attempt: first.failures + 1, pauses: sub.pauses, sent: now})
+	}
+	s.tell()
+}
+
+// push is one attempt.
+type push struct {
+	url     string
+	attempt int
+	pauses  int // the subscription's count when it was sent
+	sent    time.Time
+}
+
+// push sends the message and settles what its answer means.
+func (s *Simulator) push(sub *subscription, l *lane, d *delivery, p push) {
+	defer s.pushes.Done()
+	acked := s.send(sub, d, p)
+
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sub.out--
+	if s.closed {
+		s.tell()
+		return
+	}
+	if acked {
+		s.ack(sub, l, d, p)
+	} else {
+		s.nack(sub, l, p)
+	}
+	s.dispatch(sub)
+}
+
+func (s *Simulator) ack(sub *subscription, l *lane, d *delivery, p push) {
+	sub.stats.Acked++
+	sub.window = min(sub.window+1, maxWindow)
+	if sub.backoff /= 2; sub.backoff < minPushBackoff {
+		sub.backoff = 0
+	}
+	lost := l.repeat == nil && s.config.LostAcks > 0 && s.config.Rand() < s.config.LostAcks
+	if lost {
+		elapsed := s.config.Clock.Now().Sub(p.sent)
+		s.after(sub.AckDeadline-elapsed, func() { s.noticeLoss(sub, l) })
+	}
+	if lost || l.repeat != nil {
+		l.queue = l.queue[1:]
+		l.repeat = append(l.repeat, d)
+	} else {
+		s.remove(sub, l)
+	}
+	s.proceed(sub, l)
+}
+
+// noticeLoss has the lane repeat what it has to as soon as nothing of it is out.
+func (s *Simulator) noticeLoss(sub *subscription, l *lane) {
+	l.due = true
+	if !l.busy {
+		s.proceed(sub, l)
+	}
+	s.dispatch(sub)
+}
+
+func (s *Simulator) nack(sub *subscription, l *lane, p push) {
+	sub.stats.Nacked++
+	sub.window = max(sub.window/2, 1)
+	now := s.config.Clock.Now()
+	if p.pauses == sub.pauses {
+		sub.pauses++
+		sub.backoff = min(max(sub.backoff*2, minPushBackoff), maxPushBackoff)
+		sub.pausedUntil = now.Add(sub.backoff)
+		s.after(sub.backoff, func() { s.dispatch(sub) })
+	}
+	if s.fail(sub, l) {
+		s.proceed(sub, l)
+		return
+	}
+	s.after(sub.retryAfter(l.queue[0].failures), func() {
+		s.proceed(sub, l)
+		s.dispatch(sub)
+	})
+}
+
+// fail counts a failed attempt of the lane's first message. Where it was the last
+// one, it forwards the message to the dead-letter topic and reports true.
+func (s *Simulator) fail(sub *subscription, l *lane) (forwarded bool) {
+	d := l.queue[0]
+	d.failures++
+	if sub.DeadLetterTopic == "" || d.failures < sub.MaxDeliveryAttempts {
+		return false
+	}
+	sub.stats.DeadLettered++
+	letter := d.Message.Message
+	letter.Attributes = maps.Clone(letter.Attributes)
+	if letter.Attributes == nil {
+		letter.Attributes = map[string]string{}
+	}
+	letter.Attributes["CloudPubSubDeadLetterSourceDeliveryCount"] = strconv.Itoa(d.failures)
+	letter.Attributes["CloudPubSubDeadLetterSourceSubscription"] = sub.ID
+	letter.Attributes["CloudPubSubDeadLetterSourceSubscriptionProject"] = s.config.ProjectID
+	letter.Attributes["CloudPubSubDeadLetterSourceTopicPublishTime"] = d.PublishTime.Format("2006-01-02T15:04:05.000-07:00")
+	s.remove(sub, l)
+	s.take(sub.DeadLetterTopic, letter)
+	return true
+}
+
+// remove takes the first message out of the lane for good.
+func (s *Simulator) remove(sub *subscription, l *lane) {
+	l.queue = l.queue[1:]
+	sub.backlog--
+}
+
+// proceed decides what the lane does next, now that nothing of it is out.
+func (s *Simulator) proceed(sub *subscription, l *lane) {
+	if l.due {
+		l.queue, l.repeat, l.due = append(l.repeat, l.queue...), nil, false
+		s.fail(sub, l) // the lost acknowledgement is a missed deadline
+	}
+	l.busy = false
+	switch {
+	case len(l.queue) > 0:
+		s.makeReady(sub, l)
+	case l.repeat == nil && l.key != "":
+		delete(sub.lanes, l.key)
+	}
+}
+
+// retryAfter is the wait after the given number of failures, exponential between
+// the policy's bounds.
+func (sub *subscription) retryAfter(failures int) time.Duration {
+	wait := sub.MinimumBackoff
+	for range failures - 1 {
+		if wait >= sub.MaximumBackoff {
+			break
+		}
+		wait = max(2*wait, firstStep)
+	}
+	return min(wait, max(sub.MinimumBackoff, sub.MaximumBackoff))
+}
+
+// after calls f under the lock when d has passed, unless the simulator is closed
+// by then.
+func (s *Simulator) after(d time.Duration, f func()) {
+	s.nextTmr++
+	id := s.nextTmr
+	s.timers[id] = s.config.Clock.AfterFunc(max(d, 0), func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if _, ok := s.timers[id]; ok {
+			delete(s.timers, id)
+			f()
+		}
+	})
+}
+
+// PushTo says where the worker is from now on, and starts pushing if that had not
+// been said yet.
+func (s *Simulator) PushTo(baseURL string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.baseURL = baseURL
+	for _, sub := range s.subs {
+		s.dispatch(sub)
+	}
+}
+
+// Held returns what a subscription without a push endpoint holds, oldest first.
+func (s *Simulator) Held(subscription string) []Message {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sub := s.subs[subscription]
+	if sub == nil {
+		return nil
+	}
+	now := s.config.Clock.Now()
+	sub.held = slices.DeleteFunc(sub.held, func(m Message) bool {
+		return sub.Retention > 0 && now.Sub(m.PublishTime) >= sub.Retention
+	})
+	return slices.Clone(sub.held)
+}
+
+// Stats returns the counts of every subscription by its id.
+func (s *Simulator) Stats() map[string]Stats {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := make(map[string]Stats, len(s.subs))
+	for id, sub := range s.subs {
+		stats := sub.stats
+		stats.Backlog, stats.Outstanding = sub.backlog+len(sub.held), sub.out
+		stats.PushBackoff, stats.Window = sub.backoff, sub.window
+		all[id] = stats
+	}
+	return all
+}
+
+// Idle returns when no push subscription has a message left, or with ctx's error.
+func (s *Simulator) Idle(ctx context.Context) error {
+	return s.wait(ctx, func(sub *subscription) bool { return sub.backlog == 0 && sub.out == 0 })
+}
+
+// Settled returns when nothing is being pushed: whatever is left waits for the
+// clock, or for PushTo. It is what a test calls before it moves the clock.
+func (s *Simulator) Settled(ctx context.Context) error {
+	return s.wait(ctx, func(sub *subscription) bool { return sub.out == 0 })
+}
+
+func (s *Simulator) wait(ctx context.Context, done func(*subscription) bool) error {
+	for {
+		s.mu.Lock()
+		all := true
+		for _, sub := range s.subs {
+			all = all && done(sub)
+		}
+		if s.changed == nil {
+			s.changed = make(chan struct{})
+		}
+		changed := s.changed
+		s.mu.Unlock()
+		if all {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// tell wakes whoever waits for a change.
+func (s *Simulator) tell() {
+	if s.changed != nil {
+		close(s.changed)
+		s.changed = nil
+	}
+}
+
+// Close cuts off what is being pushed, forgets what waits, and returns when no
+// goroutine of the simulator is left. Messages live in memory and are gone.
+func (s *Simulator) Close() error {
+	s.mu.Lock()
+	s.closed = true
+	for id, stop := range s.timers {
+		stop()
+		delete(s.timers, id)
+	}
+	s.mu.Unlock()
+	s.cancel()
+	s.pushes.Wait()
+	s.client.CloseIdleConnections()
+	return nil
+}

@@ -33,7 +33,7 @@ func TestFiftyRefundsAtOnceTakeBackNoMoreThanTheCredit(t *testing.T) {
 	for i := range results {
 		wait.Go(func() {
 			// A tenth of the order each.
-			results[i], failures[i] = run(books, points.Reverse, refunded(fmt.Sprint("r", i), order, "2.50", "USD"))
+			results[i], failures[i] = run(books, points.Reverse, refunded(fmt.Sprint("r", i), "2.50", "USD"))
 		})
 	}
 	wait.Wait()

@@ -260,9 +260,11 @@ func shareOf(credit ledger.Entry, amount, currency string) (int64, error) {
 	if refunded >= credit.OrderTotal {
 		return credit.Amount, nil
 	}
-	high, low := bits.Mul64(uint64(credit.Amount), uint64(refunded))
-	share, _ := bits.Div64(high, low, uint64(credit.OrderTotal))
-	return int64(share), nil
+	// None of the three is negative, and the amount is below the total: the division
+	// cannot overflow, and the share is below the credit.
+	high, low := bits.Mul64(uint64(credit.Amount), uint64(refunded)) //nolint:gosec // G115: not negative
+	share, _ := bits.Div64(high, low, uint64(credit.OrderTotal))     //nolint:gosec // G115: not negative
+	return int64(share), nil                                         //nolint:gosec // G115: below the credit
 }
 
 // parse reads an amount that may not be negative.
@@ -278,16 +280,16 @@ func parse(decimal, currency string) (int64, error) {
 }
 
 // addProduct returns sum + a*b; fits reports whether that stays within the limit and
-// neither factor is negative. The sum and the limit are not negative.
+// neither factor is negative. The sum, itself within the limit, is not negative.
 func addProduct(sum, a, b, limit int64) (result int64, fits bool) {
 	if a < 0 || b < 0 {
 		return 0, false
 	}
 	high, low := bits.Mul64(uint64(a), uint64(b))
-	if high != 0 || low > uint64(limit-sum) {
+	if high != 0 || low > uint64(limit-sum) { //nolint:gosec // G115: the sum is within the limit
 		return 0, false
 	}
-	return sum + int64(low), true
+	return sum + int64(low), true //nolint:gosec // G115: within the limit
 }
 
 // effect is the last step of a handler: the writes that the ledger returned. What it

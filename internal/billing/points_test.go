@@ -48,7 +48,7 @@ func pointsOn(books *ledgertest.Books) billing.Points {
 }
 
 // golden is the event of a golden body, for the user u1.
-func golden(t testing.TB, name string) handler.Event {
+func golden(t *testing.T, name string) handler.Event {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join("..", "contract", "testdata", contract.PayNowV1, name+".json"))
 	require.NoError(t, err)
@@ -76,10 +76,10 @@ func paid(id, orderID, total string, items ...contract.Item) handler.Event {
 		map[string]string{contract.AttrUID: "u1"})
 }
 
-// refunded is the event of a refund; without an amount, of everything.
-func refunded(id, orderID, amount, currency string) handler.Event {
+// refunded is the event of a refund of the golden order; without an amount, of everything.
+func refunded(id, amount, currency string) handler.Event {
 	return eventOf(&contract.PayNow{EventID: id, EventType: "order.refunded", Data: contract.PayNowData{
-		Order: &contract.Order{ID: orderID, Currency: currency}, Refund: &contract.Refund{Amount: amount},
+		Order: &contract.Order{ID: order, Currency: currency}, Refund: &contract.Refund{Amount: amount},
 	}}, nil)
 }
 
@@ -97,14 +97,14 @@ func run(books *ledgertest.Books, h handler.Tx, event handler.Event) (string, er
 	}
 }
 
-func must(t testing.TB, books *ledgertest.Books, h handler.Tx, event handler.Event, want string) {
+func must(t *testing.T, books *ledgertest.Books, h handler.Tx, event handler.Event, want string) {
 	t.Helper()
 	result, err := run(books, h, event)
 	require.NoError(t, err)
 	require.Equal(t, want, result)
 }
 
-func requireVerdict(t testing.TB, err error, class retry.Class, reason string) {
+func requireVerdict(t *testing.T, err error, class retry.Class, reason string) {
 	t.Helper()
 	require.Error(t, err)
 	require.Equal(t, retry.Verdict{Class: class, Reason: reason, Counts: true}, retry.Decide(err))
@@ -379,26 +379,26 @@ func TestWhatARefundTakesBack(t *testing.T) {
 		result  string // of the last
 		reason  string // of the last
 	}{
-		"everything, without an amount":            {100, "10.00", []handler.Event{refunded("r", order, "", "")}, 0, billing.Reversed, ""},
-		"everything, without amount and total":     {100, "", []handler.Event{refunded("r", order, "", "")}, 0, billing.Reversed, ""},
-		"everything, for the total":                {100, "10.00", []handler.Event{refunded("r", order, "10.00", "USD")}, 0, billing.Reversed, ""},
-		"everything, for more than the total":      {100, "10.00", []handler.Event{refunded("r", order, "10.01", "USD")}, 0, billing.Reversed, ""},
-		"everything of an order that cost nothing": {100, "0.00", []handler.Event{refunded("r", order, "0.00", "USD")}, 0, billing.Reversed, ""},
-		"half of it": {100, "10.00", []handler.Event{refunded("r", order, "5.00", "USD")}, 50, billing.Reversed, ""},
-		"half of it, without naming the currency": {100, "10.00", []handler.Event{refunded("r", order, "5.00", "")}, 50, billing.Reversed, ""},
-		"a third, rounded down":                   {100, "10.00", []handler.Event{refunded("r", order, "3.33", "USD")}, 67, billing.Reversed, ""},
-		"almost all, rounded down":                {100, "10.00", []handler.Event{refunded("r", order, "9.99", "USD")}, 1, billing.Reversed, ""},
-		"nothing, where it rounds to nothing":     {100, "10.00", []handler.Event{refunded("r", order, "0.09", "USD")}, 100, billing.NothingToReverse, ""},
-		"nothing, for a refund of nothing":        {100, "10.00", []handler.Event{refunded("r", order, "0.00", "USD")}, 100, billing.NothingToReverse, ""},
-		"no more than is left":                    {100, "10.00", []handler.Event{refunded("r1", order, "6.00", "USD"), refunded("r2", order, "6.00", "USD")}, 0, billing.Reversed, ""},
-		"nothing where nothing is left":           {100, "10.00", []handler.Event{refunded("r1", order, "", ""), refunded("r2", order, "6.00", "USD")}, 0, billing.NothingToReverse, ""},
-		"once, for the same event":                {100, "10.00", []handler.Event{refunded("r1", order, "2.00", "USD"), refunded("r1", order, "2.00", "USD")}, 80, billing.Reversed, ""},
-		"twice, for two events":                   {100, "10.00", []handler.Event{refunded("r1", order, "2.00", "USD"), refunded("r2", order, "2.00", "USD")}, 60, billing.Reversed, ""},
-		"a product beyond 64 bits":                {max, "92233720368547758.07", []handler.Event{refunded("r", order, "46116860184273879.03", "USD")}, max/2 + 1, billing.Reversed, ""},
-		"a part in another currency":              {100, "10.00", []handler.Event{refunded("r", order, "5.00", "EUR")}, 100, "", "currency_mismatch"},
-		"a part of an unknown total":              {100, "", []handler.Event{refunded("r", order, "5.00", "USD")}, 100, "", "order_total_unknown"},
-		"an amount with the wrong digits":         {100, "10.00", []handler.Event{refunded("r", order, "5", "USD")}, 100, "", "bad_amount"},
-		"a negative amount":                       {100, "10.00", []handler.Event{refunded("r", order, "-5.00", "USD")}, 100, "", "bad_amount"},
+		"everything, without an amount":            {100, "10.00", []handler.Event{refunded("r", "", "")}, 0, billing.Reversed, ""},
+		"everything, without amount and total":     {100, "", []handler.Event{refunded("r", "", "")}, 0, billing.Reversed, ""},
+		"everything, for the total":                {100, "10.00", []handler.Event{refunded("r", "10.00", "USD")}, 0, billing.Reversed, ""},
+		"everything, for more than the total":      {100, "10.00", []handler.Event{refunded("r", "10.01", "USD")}, 0, billing.Reversed, ""},
+		"everything of an order that cost nothing": {100, "0.00", []handler.Event{refunded("r", "0.00", "USD")}, 0, billing.Reversed, ""},
+		"half of it": {100, "10.00", []handler.Event{refunded("r", "5.00", "USD")}, 50, billing.Reversed, ""},
+		"half of it, without naming the currency": {100, "10.00", []handler.Event{refunded("r", "5.00", "")}, 50, billing.Reversed, ""},
+		"a third, rounded down":                   {100, "10.00", []handler.Event{refunded("r", "3.33", "USD")}, 67, billing.Reversed, ""},
+		"almost all, rounded down":                {100, "10.00", []handler.Event{refunded("r", "9.99", "USD")}, 1, billing.Reversed, ""},
+		"nothing, where it rounds to nothing":     {100, "10.00", []handler.Event{refunded("r", "0.09", "USD")}, 100, billing.NothingToReverse, ""},
+		"nothing, for a refund of nothing":        {100, "10.00", []handler.Event{refunded("r", "0.00", "USD")}, 100, billing.NothingToReverse, ""},
+		"no more than is left":                    {100, "10.00", []handler.Event{refunded("r1", "6.00", "USD"), refunded("r2", "6.00", "USD")}, 0, billing.Reversed, ""},
+		"nothing where nothing is left":           {100, "10.00", []handler.Event{refunded("r1", "", ""), refunded("r2", "6.00", "USD")}, 0, billing.NothingToReverse, ""},
+		"once, for the same event":                {100, "10.00", []handler.Event{refunded("r1", "2.00", "USD"), refunded("r1", "2.00", "USD")}, 80, billing.Reversed, ""},
+		"twice, for two events":                   {100, "10.00", []handler.Event{refunded("r1", "2.00", "USD"), refunded("r2", "2.00", "USD")}, 60, billing.Reversed, ""},
+		"a product beyond 64 bits":                {max, "92233720368547758.07", []handler.Event{refunded("r", "46116860184273879.03", "USD")}, max/2 + 1, billing.Reversed, ""},
+		"a part in another currency":              {100, "10.00", []handler.Event{refunded("r", "5.00", "EUR")}, 100, "", "currency_mismatch"},
+		"a part of an unknown total":              {100, "", []handler.Event{refunded("r", "5.00", "USD")}, 100, "", "order_total_unknown"},
+		"an amount with the wrong digits":         {100, "10.00", []handler.Event{refunded("r", "5", "USD")}, 100, "", "bad_amount"},
+		"a negative amount":                       {100, "10.00", []handler.Event{refunded("r", "-5.00", "USD")}, 100, "", "bad_amount"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

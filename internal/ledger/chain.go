@@ -74,6 +74,9 @@ func Load(ctx context.Context, q Querier, order string) (Chain, error) {
 		}
 		chain.Entries = append(chain.Entries, entry)
 	}
+	if chain.Left() < 0 {
+		return Chain{}, fmt.Errorf("%w: more reversed than credited", ErrBroken)
+	}
 	return chain, nil
 }
 

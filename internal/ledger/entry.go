@@ -46,7 +46,7 @@ const (
 // saturates silently instead of failing: the bound is what keeps sums exact.
 const MaxAmount = 1_000_000_000_000_000
 
-// ErrInvalid: the entry may not be written: an amount out of bounds, a name that is
+// ErrInvalid says that the entry may not be written: an amount out of bounds, a name that is
 // missing or too long, two sides that are one. The text holds no value.
 var ErrInvalid = errors.New("ledger: invalid entry")
 
@@ -161,7 +161,8 @@ func (e Entry) fields() map[string]any {
 	return fields
 }
 
-// EntryFromDocument reads an entry's document. The error wraps ErrBroken.
+// EntryFromDocument reads an entry's document. The error wraps ErrBroken: a field is
+// missing, of another type or out of the bounds of an entry.
 func EntryFromDocument(doc store.Document) (Entry, error) {
 	r := reader{fields: doc.Fields}
 	e := Entry{
@@ -174,6 +175,13 @@ func EntryFromDocument(doc store.Document) (Entry, error) {
 	}
 	if _, known := doc.Fields["order_currency"]; known {
 		e.OrderTotal, e.OrderCurrency = value[int64](&r, "order_total"), text[string](&r, "order_currency")
+	}
+	switch {
+	case r.wrong != "":
+	case e.Amount < 1 || e.Amount > MaxAmount:
+		r.wrong = "amount"
+	case e.OrderTotal < 0:
+		r.wrong = "order_total"
 	}
 	if r.wrong != "" {
 		return Entry{}, fmt.Errorf("%w: %s: field %s", ErrBroken, doc.Key, r.wrong)

@@ -124,12 +124,12 @@ func TestReverseGoesBackToWhereTheCreditCameFrom(t *testing.T) {
 	t.Parallel()
 	books := &ledgertest.Books{}
 	commit(t, books, credit("order-1", 1000))
-	chain := load(t, books, "order-1")
+	chain := load(t, books)
 	writes, err := chain.Reverse("refund-1", 1000, noon.Add(time.Hour))
 	require.NoError(t, err)
 	require.NoError(t, books.Commit(t.Context(), writes))
 
-	chain = load(t, books, "order-1")
+	chain = load(t, books)
 	require.Len(t, chain.Entries, 2)
 	require.Zero(t, chain.Left())
 	require.True(t, chain.Reversed("refund-1"))
@@ -149,13 +149,13 @@ func TestOneOfTwoReversalsThatMeetIsRefused(t *testing.T) {
 	t.Parallel()
 	books := &ledgertest.Books{}
 	commit(t, books, credit("order-1", 1000))
-	stale := load(t, books, "order-1")
+	stale := load(t, books)
 	for i, want := range []error{nil, store.ErrExists} {
 		writes, err := stale.Reverse(fmt.Sprint("refund-", i), 600, noon)
 		require.NoError(t, err)
 		require.ErrorIs(t, books.Commit(t.Context(), writes), want)
 	}
-	_, err := load(t, books, "order-1").Reverse("refund-1", 600, noon)
+	_, err := load(t, books).Reverse("refund-1", 600, noon)
 	require.ErrorIs(t, err, ledger.ErrNotLeft)
 }
 
@@ -286,9 +286,9 @@ func commit(t *testing.T, books *ledgertest.Books, e ledger.Entry) {
 	require.NoError(t, books.Commit(t.Context(), writes))
 }
 
-func load(t *testing.T, books *ledgertest.Books, order string) ledger.Chain {
+func load(t *testing.T, books *ledgertest.Books) ledger.Chain {
 	t.Helper()
-	chain, err := ledger.Load(t.Context(), books, order)
+	chain, err := ledger.Load(t.Context(), books, "order-1")
 	require.NoError(t, err)
 	return chain
 }

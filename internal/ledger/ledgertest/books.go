@@ -15,7 +15,7 @@ import (
 	"billhook/internal/store"
 )
 
-// ErrRule: a write that nobody may make to the books.
+// ErrRule marks a write that nobody may make to the books.
 var ErrRule = errors.New("ledgertest: write breaks the rules of the books")
 
 // Books are the two collections of the ledger, in memory. The zero value is empty

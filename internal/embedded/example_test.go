@@ -1,0 +1,46 @@
+package embedded_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"time"
+
+	"billhook/catalog"
+	"billhook/internal/contract"
+	"billhook/internal/embedded"
+)
+
+// A queue, a worker that acknowledges, and a message that makes its way.
+func ExampleBroker() {
+	worker := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Println("pushed to", r.URL.Path)
+		w.WriteHeader(http.StatusNoContent)
+	}))
+	defer worker.Close()
+	broker, err := embedded.NewBroker(embedded.Config{
+		ProjectID: "demo-project",
+		Queues: []catalog.Queue{{
+			ID: "invoices", AckDeadline: 30 * time.Second, DeadLetter: catalog.DeadLetter{Drop: true},
+		}},
+		PushBaseURL: worker.URL,
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer func() { _ = broker.Close() }()
+	ctx := context.Background()
+	if _, err := broker.Publish(ctx, "invoices", contract.Message{Data: []byte(`{}`)}); err != nil {
+		fmt.Println(err)
+		return
+	}
+	if err := broker.Idle(ctx); err != nil {
+		fmt.Println(err)
+	}
+	fmt.Println("acknowledged:", broker.Stats()["invoices-push"].Acked)
+	// Output:
+	// pushed to /push/invoices
+	// acknowledged: 1
+}

@@ -19,6 +19,8 @@ import (
 type Catalog struct {
 	// Queues in the order of the file.
 	Queues []Queue
+	// OutboundTopics are published to for others; Billhook consumes none of them.
+	OutboundTopics []OutboundTopic
 	// Products by product id.
 	Products map[string]Product
 	// Sources by name, as in POST /webhooks/{source}.
@@ -101,6 +103,13 @@ type DeadLetter struct {
 	AlertAbove int
 	// OldestAlert is the age of the oldest dead letter at which the alert fires; 0 is none.
 	OldestAlert time.Duration
+}
+
+// OutboundTopic is a topic that others subscribe to.
+type OutboundTopic struct {
+	ID          string
+	Alias       string
+	Description string
 }
 
 // Product is what a product of the store is worth.

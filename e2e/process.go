@@ -1,0 +1,172 @@
+package e2e
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+)
+
+// Build compiles the services into a folder and returns it. It is what production
+// runs: no test hook is compiled in.
+func Build(ctx context.Context, folder string) error {
+	build := exec.CommandContext(ctx, "go", "build", "-o", folder+string(filepath.Separator), "billhook/cmd/webhook", "billhook/cmd/worker")
+	if output, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("build the services: %w: %s", err, output)
+	}
+	return nil
+}
+
+// Process is one service running as a process of its own.
+type Process struct {
+	// URL is where it listens.
+	URL string
+
+	command *exec.Cmd
+	ended   chan struct{}
+}
+
+// Log collects what processes print, and hands every line to whoever looks.
+type Log struct {
+	mu      sync.Mutex
+	lines   [][]byte
+	changed chan struct{}
+}
+
+// Delivery is the canonical line of one delivery.
+type Delivery struct {
+	Message   string `json:"message"`
+	Queue     string `json:"queue"`
+	EventID   string `json:"event_id"`
+	MessageID string `json:"message_id"`
+	Outcome   string `json:"outcome"`
+	Reason    string `json:"reason"`
+	Status    int    `json:"status"`
+	Attempt   int    `json:"attempt"`
+}
+
+// Write takes one or more whole lines.
+func (l *Log) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for line := range bytes.Lines(p) {
+		l.lines = append(l.lines, bytes.Clone(bytes.TrimSpace(line)))
+	}
+	if l.changed != nil {
+		close(l.changed)
+		l.changed = nil
+	}
+	return len(p), nil
+}
+
+// Text is everything printed so far.
+func (l *Log) Text() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return string(bytes.Join(l.lines, []byte("\n")))
+}
+
+// Deliveries returns the canonical lines of deliveries so far, in order; of one
+// event, or of all with an empty id.
+func (l *Log) Deliveries(eventID string) []Delivery {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var all []Delivery
+	for _, line := range l.lines {
+		var d Delivery
+		if json.Unmarshal(line, &d) == nil && d.Message == "delivery" && (eventID == "" || d.EventID == eventID) {
+			all = append(all, d)
+		}
+	}
+	return all
+}
+
+// next returns a channel that closes at the next line.
+func (l *Log) next() <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.changed == nil {
+		l.changed = make(chan struct{})
+	}
+	return l.changed
+}
+
+// Until waits for done to hold of what has been printed.
+func (l *Log) Until(ctx context.Context, done func() bool) error {
+	for {
+		changed := l.next()
+		if done() {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// Start runs a binary with exactly the given environment and returns once it has
+// said where it listens.
+func Start(ctx context.Context, binary string, environment []string, log *Log) (*Process, error) {
+	command := exec.Command(binary) //nolint:noctx // it outlives ctx: Kill and Stop end it
+	command.Env = environment
+	command.Stderr = os.Stderr
+	stdout, err := command.StdoutPipe()
+	if err != nil {
+		return nil, fmt.Errorf("start %s: %w", filepath.Base(binary), err)
+	}
+	if err := command.Start(); err != nil {
+		return nil, fmt.Errorf("start %s: %w", filepath.Base(binary), err)
+	}
+	p := &Process{command: command, ended: make(chan struct{})}
+	listening := make(chan string, 1)
+	go func() {
+		defer close(p.ended)
+		lines := bufio.NewScanner(stdout)
+		lines.Buffer(nil, 1<<20)
+		for lines.Scan() {
+			var line struct {
+				Message, Address string
+			}
+			if json.Unmarshal(lines.Bytes(), &line) == nil && line.Message == "listening" {
+				select {
+				case listening <- line.Address:
+				default:
+				}
+			}
+			_, _ = log.Write(append(lines.Bytes(), '\n')) // it never fails
+		}
+		_ = command.Wait() // how it ended is what the caller asked for
+	}()
+	select {
+	case address := <-listening:
+		p.URL = "http://" + address
+		return p, nil
+	case <-p.ended:
+		return nil, fmt.Errorf("start %s: it ended before it listened: %s", filepath.Base(binary), log.Text())
+	case <-ctx.Done():
+		p.Kill()
+		return nil, errors.Join(fmt.Errorf("start %s", filepath.Base(binary)), ctx.Err())
+	}
+}
+
+// Kill ends the process with SIGKILL and waits until it is gone.
+func (p *Process) Kill() {
+	_ = p.command.Process.Kill() // gone already is as good
+	<-p.ended
+}
+
+// Stop asks the process to end with SIGTERM, waits, and returns its exit code.
+func (p *Process) Stop() int {
+	_ = p.command.Process.Signal(syscall.SIGTERM)
+	<-p.ended
+	return p.command.ProcessState.ExitCode()
+}

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -43,8 +44,8 @@ type SimulatorConfig struct {
 	// Topics beside those that the subscriptions name.
 	Topics        []string
 	Subscriptions []Subscription
-	// PushBaseURL is where the worker is, without a trailing slash. While it is
-	// empty, messages are taken and kept; see PushTo.
+	// PushBaseURL is where the worker is. While it is empty, messages are taken
+	// and kept; see PushTo.
 	PushBaseURL string
 	// Token mints the bearer token of a push; nil: pushes carry none.
 	Token func() (string, error)
@@ -76,8 +77,10 @@ type Stats struct {
 	// Backlog counts messages not acknowledged yet, Outstanding those of them
 	// that are being pushed right now. Of a hold, Backlog counts what it holds.
 	Backlog, Outstanding int
-	// Pushes counts answers by what they meant; DeadLettered and Expired what
-	// left the subscription otherwise.
+	// Keys counts the ordering keys that are kept in memory: those of the backlog.
+	Keys int
+	// Acked and Nacked count pushes by what their answers meant; DeadLettered and
+	// Expired what left the subscription otherwise.
 	Acked, Nacked, DeadLettered, Expired int
 	// PushBackoff is the current pause between failures, Window how many pushes
 	// may be outstanding.
@@ -158,7 +161,7 @@ func NewSimulator(config SimulatorConfig) (*Simulator, error) {
 	}
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	s := &Simulator{
-		config: config, client: client, baseURL: config.PushBaseURL,
+		config: config, client: client, baseURL: strings.TrimSuffix(config.PushBaseURL, "/"),
 		nextID: config.Clock.Now().UnixMicro(),
 		topics: map[string][]*subscription{}, subs: map[string]*subscription{}, timers: map[int]func(){},
 	}
@@ -244,7 +247,7 @@ func (s *Simulator) publish(ctx context.Context, topic string, messages []contra
 	}
 	ids := make([]string, len(messages))
 	for i, m := range messages {
-		ids[i] = s.take(topic, m)
+		ids[i] = s.take(topic, m) //nolint:contextcheck // a message taken is delivered whatever becomes of its publisher
 	}
 	return ids, nil
 }
@@ -465,7 +468,7 @@ func (s *Simulator) after(d time.Duration, f func()) {
 func (s *Simulator) PushTo(baseURL string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.baseURL = baseURL
+	s.baseURL = strings.TrimSuffix(baseURL, "/")
 	for _, sub := range s.subs {
 		s.dispatch(sub)
 	}
@@ -494,6 +497,7 @@ func (s *Simulator) Stats() map[string]Stats {
 	for id, sub := range s.subs {
 		stats := sub.stats
 		stats.Backlog, stats.Outstanding = sub.backlog+len(sub.held), sub.out
+		stats.Keys = len(sub.lanes)
 		stats.PushBackoff, stats.Window = sub.backoff, sub.window
 		all[id] = stats
 	}

@@ -114,16 +114,16 @@ type stand struct {
 	worker *worker
 }
 
-func newStand(t testing.TB, answer func(received) (int, error), config embedded.SimulatorConfig) *stand {
-	t.Helper()
+func newStand(tb testing.TB, answer func(received) (int, error), config embedded.SimulatorConfig) *stand {
+	tb.Helper()
 	clock := clocktest.New(start)
-	s := &stand{t: t, clock: clock, worker: &worker{clock: clock, answer: answer}}
+	s := &stand{t: tb, clock: clock, worker: &worker{clock: clock, answer: answer}}
 	config.ProjectID, config.PushBaseURL = "demo-project", cmp.Or(config.PushBaseURL, "http://worker.test")
 	config.Clock, config.Client = clock, &http.Client{Transport: s.worker}
 	simulator, err := embedded.NewSimulator(config)
-	require.NoError(t, err)
+	require.NoError(tb, err)
 	s.Simulator = simulator
-	t.Cleanup(func() { require.NoError(t, simulator.Close()) })
+	tb.Cleanup(func() { require.NoError(tb, simulator.Close()) })
 	return s
 }
 
@@ -419,9 +419,11 @@ func TestAFailingMessageHoldsUpItsKeyAndNoOther(t *testing.T) {
 	s.advance(time.Second)
 	require.Equal(t, []string{"1a", "2a", "no key"}, inOrder(s.worker.texts()))
 	broken = false
+	require.Equal(t, 1, s.Stats()["orders-push"].Keys)
 	s.advance(9 * time.Second)
 	require.NoError(t, s.Idle(t.Context()))
 	require.Equal(t, []string{"1a", "1b"}, s.worker.texts()[3:])
+	require.Zero(t, s.Stats()["orders-push"].Keys, "a key with nothing left is forgotten")
 }
 
 func inOrder(texts []string) []string {
@@ -747,6 +749,16 @@ func TestMessagesWaitUntilItIsSaidWhereTheWorkerIs(t *testing.T) {
 	s.PushTo("http://worker.test")
 	require.NoError(t, s.Idle(t.Context()))
 	require.Equal(t, []string{"early"}, w.texts())
+}
+
+func TestCloseForgetsWhatWaits(t *testing.T) {
+	t.Parallel()
+	s := newStand(t, always(500), plain())
+	s.publish("", "a")
+	s.settle()
+	require.NotZero(t, s.clock.Pending())
+	require.NoError(t, s.Close())
+	require.Zero(t, s.clock.Pending())
 }
 
 func TestCloseCutsOffWhatHangs(t *testing.T) {

@@ -1,0 +1,247 @@
+package pubsub
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"cloud.google.com/go/pubsub/v2"
+	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+	"google.golang.org/api/option"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/fieldmaskpb"
+
+	"billhook/catalog"
+)
+
+// Target says where to provision and whom the pushes go to.
+type Target struct {
+	ProjectID string
+	// PushBaseURL is the worker's address, without a trailing slash.
+	PushBaseURL string
+	// PushAudience and PushServiceAccount make the pushes carry an OIDC token; with
+	// an empty account they carry none.
+	PushAudience       string
+	PushServiceAccount string
+	// Emulator keeps away from what Google's emulator gets wrong: a dead-letter
+	// policy on an ordered subscription ends its pushes for good, a retry policy on
+	// an unordered one loses messages, and retention ends at 7 days.
+	Emulator bool
+}
+
+// emulatorRetention is the longest retention the emulator takes.
+const emulatorRetention = 7 * 24 * time.Hour
+
+// What Provision did about a resource.
+const (
+	Created   = "created"
+	Updated   = "updated"
+	Unchanged = "unchanged"
+)
+
+// Change is what Provision did about one resource.
+type Change struct {
+	// Kind is topic or subscription.
+	Kind   string `json:"kind"`
+	ID     string `json:"id"`
+	Action string `json:"action"`
+}
+
+// Provision creates the topics, subscriptions and dead letters of every queue, and
+// the outbound topics. Called again it changes only what differs. A queue that is
+// not enabled gets everything but its push subscription: its worker would answer
+// 404 for ever. It grants nothing: on Google Cloud the grants are Terraform's.
+func Provision(ctx context.Context, c *catalog.Catalog, target Target, options ...option.ClientOption) ([]Change, error) {
+	client, err := pubsub.NewClient(ctx, target.ProjectID, options...)
+	if err != nil {
+		return nil, fmt.Errorf("pubsub: client: %w", err)
+	}
+	defer func() { _ = client.Close() }() // everything asked of it has been answered
+	p := &provisioner{client: client, target: target}
+	for _, topic := range c.OutboundTopics {
+		if err := p.topic(ctx, topic.ID); err != nil {
+			return p.changes, err
+		}
+	}
+	for _, q := range c.Queues {
+		if err := p.queue(ctx, q); err != nil {
+			return p.changes, fmt.Errorf("queue %s: %w", q.ID, err)
+		}
+	}
+	return p.changes, nil
+}
+
+type provisioner struct {
+	client  *pubsub.Client
+	target  Target
+	changes []Change
+}
+
+func (p *provisioner) did(kind, id, action string) {
+	p.changes = append(p.changes, Change{Kind: kind, ID: id, Action: action})
+}
+
+func (p *provisioner) topicName(id string) string {
+	return fmt.Sprintf("projects/%s/topics/%s", p.target.ProjectID, id)
+}
+
+func (p *provisioner) queue(ctx context.Context, q catalog.Queue) error {
+	if err := p.topic(ctx, q.Topic()); err != nil {
+		return err
+	}
+	if !q.DeadLetter.Drop {
+		if err := p.topic(ctx, q.DeadLetter.Topic); err != nil {
+			return err
+		}
+		hold := p.base(q.DeadLetterHold(), q.DeadLetter.Topic, q.DeadLetter.Retention)
+		hold.AckDeadlineSeconds = 60
+		if err := p.subscription(ctx, hold); err != nil {
+			return err
+		}
+	}
+	if !q.Enabled {
+		return nil
+	}
+	minimum, maximum := q.BrokerBackoff()
+	retryPolicy := &pubsubpb.RetryPolicy{MinimumBackoff: durationpb.New(minimum), MaximumBackoff: durationpb.New(maximum)}
+
+	push := p.base(q.PushSubscription(), q.Topic(), q.MessageRetention)
+	push.AckDeadlineSeconds = int32(q.AckDeadline / time.Second) //nolint:gosec // the catalog bounds it to 600
+	push.EnableMessageOrdering = q.Ordered()
+	push.Filter = q.Filter
+	push.PushConfig = p.pushConfig(q.PushPath())
+	if !p.target.Emulator || q.Ordered() {
+		push.RetryPolicy = retryPolicy
+	}
+	if !q.DeadLetter.Drop && (!p.target.Emulator || !q.Ordered()) {
+		push.DeadLetterPolicy = &pubsubpb.DeadLetterPolicy{
+			DeadLetterTopic:     p.topicName(q.DeadLetter.Topic),
+			MaxDeliveryAttempts: int32(q.BrokerMaxDeliveryAttempts()), //nolint:gosec // 20 to 100
+		}
+	}
+	if err := p.subscription(ctx, push); err != nil || q.DeadLetter.Drop {
+		return err
+	}
+	letters := p.base(q.DeadLetterPush(), q.DeadLetter.Topic, q.DeadLetter.Retention)
+	letters.AckDeadlineSeconds = push.AckDeadlineSeconds
+	letters.PushConfig = p.pushConfig(q.DeadLetterPushPath())
+	if !p.target.Emulator {
+		letters.RetryPolicy = retryPolicy
+	}
+	return p.subscription(ctx, letters)
+}
+
+// base is a subscription that never expires: the default would remove one that had
+// nothing to do for a month, and with it what comes after.
+func (p *provisioner) base(id, topic string, retention time.Duration) *pubsubpb.Subscription {
+	if p.target.Emulator {
+		retention = min(retention, emulatorRetention)
+	}
+	return &pubsubpb.Subscription{
+		Name:                     fmt.Sprintf("projects/%s/subscriptions/%s", p.target.ProjectID, id),
+		Topic:                    p.topicName(topic),
+		MessageRetentionDuration: durationpb.New(retention),
+		ExpirationPolicy:         &pubsubpb.ExpirationPolicy{},
+	}
+}
+
+func (p *provisioner) pushConfig(path string) *pubsubpb.PushConfig {
+	config := &pubsubpb.PushConfig{PushEndpoint: p.target.PushBaseURL + path}
+	if p.target.PushServiceAccount != "" {
+		config.AuthenticationMethod = &pubsubpb.PushConfig_OidcToken_{OidcToken: &pubsubpb.PushConfig_OidcToken{
+			ServiceAccountEmail: p.target.PushServiceAccount, Audience: p.target.PushAudience,
+		}}
+	}
+	return config
+}
+
+func (p *provisioner) topic(ctx context.Context, id string) error {
+	_, err := p.client.TopicAdminClient.CreateTopic(ctx, &pubsubpb.Topic{Name: p.topicName(id)})
+	switch status.Code(err) {
+	case codes.OK:
+		p.did("topic", id, Created)
+	case codes.AlreadyExists:
+		p.did("topic", id, Unchanged)
+	default:
+		return fmt.Errorf("create topic %s: %w", id, err)
+	}
+	return nil
+}
+
+func (p *provisioner) subscription(ctx context.Context, want *pubsubpb.Subscription) error {
+	admin := p.client.SubscriptionAdminClient
+	id := want.Name[len("projects/"+p.target.ProjectID+"/subscriptions/"):]
+	have, err := admin.GetSubscription(ctx, &pubsubpb.GetSubscriptionRequest{Subscription: want.Name})
+	switch status.Code(err) {
+	case codes.OK:
+	case codes.NotFound:
+		if _, err := admin.CreateSubscription(ctx, want); err != nil {
+			return fmt.Errorf("create subscription %s: %w", id, err)
+		}
+		p.did("subscription", id, Created)
+		return nil
+	default:
+		return fmt.Errorf("read subscription %s: %w", id, err)
+	}
+	if have.Topic != want.Topic || have.EnableMessageOrdering != want.EnableMessageOrdering || have.Filter != want.Filter {
+		return fmt.Errorf("subscription %s: topic, ordering and filter cannot be changed; delete it first, when it is empty", id)
+	}
+	changed := false
+	if have.PushConfig.GetPushEndpoint() != want.PushConfig.GetPushEndpoint() || p.tokenDiffers(have, want) {
+		if err := admin.ModifyPushConfig(ctx, &pubsubpb.ModifyPushConfigRequest{Subscription: want.Name, PushConfig: want.PushConfig}); err != nil {
+			return fmt.Errorf("point subscription %s: %w", id, err)
+		}
+		changed = true
+	}
+	if fields := differences(have, want); len(fields) > 0 {
+		_, err := admin.UpdateSubscription(ctx, &pubsubpb.UpdateSubscriptionRequest{
+			Subscription: want, UpdateMask: &fieldmaskpb.FieldMask{Paths: fields},
+		})
+		if err != nil {
+			return fmt.Errorf("update subscription %s: %w", id, err)
+		}
+		changed = true
+	}
+	if changed {
+		p.did("subscription", id, Updated)
+	} else {
+		p.did("subscription", id, Unchanged)
+	}
+	return nil
+}
+
+// tokenDiffers reports whether the pushes would carry another token. The emulator
+// forgets the token's settings, so there they are not compared.
+func (p *provisioner) tokenDiffers(have, want *pubsubpb.Subscription) bool {
+	if p.target.Emulator {
+		return false
+	}
+	a, b := have.GetPushConfig().GetOidcToken(), want.GetPushConfig().GetOidcToken()
+	return a.GetServiceAccountEmail() != b.GetServiceAccountEmail() || a.GetAudience() != b.GetAudience()
+}
+
+// differences lists the fields that can be changed and differ.
+func differences(have, want *pubsubpb.Subscription) []string {
+	var fields []string
+	if have.AckDeadlineSeconds != want.AckDeadlineSeconds {
+		fields = append(fields, "ack_deadline_seconds")
+	}
+	if have.MessageRetentionDuration.AsDuration() != want.MessageRetentionDuration.AsDuration() {
+		fields = append(fields, "message_retention_duration")
+	}
+	if have.ExpirationPolicy.GetTtl() != nil {
+		fields = append(fields, "expiration_policy")
+	}
+	a, b := have.GetRetryPolicy(), want.GetRetryPolicy()
+	if b != nil && (a.GetMinimumBackoff().AsDuration() != b.GetMinimumBackoff().AsDuration() ||
+		a.GetMaximumBackoff().AsDuration() != b.GetMaximumBackoff().AsDuration()) {
+		fields = append(fields, "retry_policy")
+	}
+	if d, e := have.GetDeadLetterPolicy(), want.GetDeadLetterPolicy(); d.GetDeadLetterTopic() != e.GetDeadLetterTopic() ||
+		d.GetMaxDeliveryAttempts() != e.GetMaxDeliveryAttempts() {
+		fields = append(fields, "dead_letter_policy")
+	}
+	return fields
+}

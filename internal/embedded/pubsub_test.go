@@ -57,6 +57,27 @@ func TestTopologyFollowsTheCatalog(t *testing.T) {
 	}, embedded.Topology(queues()))
 }
 
+func TestTheShippedCatalogIsServedWhole(t *testing.T) {
+	t.Parallel()
+	shipped, err := catalog.Load("")
+	require.NoError(t, err)
+	var outbound []string
+	for _, topic := range shipped.OutboundTopics {
+		outbound = append(outbound, topic.ID)
+	}
+	broker, err := embedded.NewBroker(embedded.Config{ProjectID: "demo-project", Queues: shipped.Queues, Topics: outbound})
+	require.NoError(t, err, "every binding is understood")
+	t.Cleanup(func() { require.NoError(t, broker.Close()) })
+	stats := broker.Stats()
+	for _, q := range shipped.Queues {
+		require.Contains(t, stats, q.PushSubscription())
+	}
+	for _, topic := range outbound {
+		_, err := broker.Publish(t.Context(), topic, contract.Message{Data: []byte("x")})
+		require.NoError(t, err)
+	}
+}
+
 // The whole way on the wire: the real client publishes over gRPC, the simulator
 // pushes over HTTP, and the worker's own verification checks the token.
 func TestARealClientsMessageArrivesWithAGenuineToken(t *testing.T) {

@@ -29,6 +29,9 @@ var (
 	ErrInvalid = errors.New("store: invalid request")
 )
 
+// MaxIDBytes is how long an id may be.
+const MaxIDBytes = 1500
+
 // MaxWrites is how many writes one commit may hold.
 const MaxWrites = 500
 
@@ -164,10 +167,31 @@ func CheckWrites(writes []Write) error {
 	return nil
 }
 
+// MaxPage is the most documents a page may hold.
+const MaxPage = 1000
+
+// CheckQuery reports what is wrong with a query, wrapping ErrInvalid.
+func CheckQuery(q Query) error {
+	if err := CheckKey(Key{Collection: q.Collection, ID: "x" + q.IDPrefix + q.After}); err != nil {
+		return err
+	}
+	if q.Limit < 1 || q.Limit > MaxPage {
+		return fmt.Errorf("%w: a page holds 1 to %d documents, not %d", ErrInvalid, MaxPage, q.Limit)
+	}
+	for name, value := range q.Equal {
+		switch value.(type) {
+		case string, bool, int64, time.Time:
+		default:
+			return fmt.Errorf("%w: cannot compare %s with a %T", ErrInvalid, name, value)
+		}
+	}
+	return nil
+}
+
 // CheckKey reports whether the key can name a document, wrapping ErrInvalid.
 func CheckKey(key Key) error {
 	for _, part := range []string{key.Collection, key.ID} {
-		if part == "" || len(part) > 1500 || part == "." || part == ".." {
+		if part == "" || len(part) > MaxIDBytes || part == "." || part == ".." {
 			return fmt.Errorf("%w: key part of %d bytes", ErrInvalid, len(part))
 		}
 		for i := range len(part) {

@@ -1,0 +1,355 @@
+package embedded
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"strconv"
+	"time"
+
+	"go.etcd.io/bbolt"
+
+	"billhook/internal/store"
+)
+
+// Store keeps documents in one file: the stand-in for Firestore where only Go is
+// installed. A commit is on the disk when it returns.
+type Store struct {
+	db *bbolt.DB
+}
+
+// OpenStore opens the file, which is made if there is none. One process at a time
+// may have it open.
+func OpenStore(path string) (*Store, error) {
+	return openStore(path, false)
+}
+
+// OpenTemporaryStore opens a store whose commits are not forced to the disk: for
+// tests and benchmarks, whose file nobody reads after a crash.
+func OpenTemporaryStore(path string) (*Store, error) {
+	return openStore(path, true)
+}
+
+func openStore(path string, noSync bool) (*Store, error) {
+	db, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: time.Second, NoSync: noSync})
+	if err != nil {
+		if errors.Is(err, os.ErrPermission) {
+			return nil, fmt.Errorf("embedded: open store: not allowed: %w", err)
+		}
+		return nil, fmt.Errorf("embedded: open store: %w", err)
+	}
+	return &Store{db: db}, nil
+}
+
+// Close closes the file.
+func (s *Store) Close() error {
+	if err := s.db.Close(); err != nil {
+		return fmt.Errorf("embedded: close store: %w", err)
+	}
+	return nil
+}
+
+// Get returns the document, or an error wrapping store.ErrNotFound.
+func (s *Store) Get(ctx context.Context, key store.Key) (store.Document, error) {
+	if err := ready(ctx, store.CheckKey(key)); err != nil {
+		return store.Document{}, err
+	}
+	doc := store.Document{Key: key}
+	err := s.db.View(func(tx *bbolt.Tx) error {
+		stored, err := read(tx, key)
+		if err != nil {
+			return err
+		}
+		if stored.version == 0 {
+			return fmt.Errorf("get %s: %w", key, store.ErrNotFound)
+		}
+		doc.Version, doc.Fields = stored.version, stored.fields
+		return nil
+	})
+	return doc, err
+}
+
+// Commit applies all writes or none; see the store package for the errors. A write
+// that changes nothing leaves the version as it is, as Firestore does.
+func (s *Store) Commit(ctx context.Context, writes []store.Write) ([]store.Version, error) {
+	if err := ready(ctx, store.CheckWrites(writes)); err != nil {
+		return nil, err
+	}
+	versions := make([]store.Version, len(writes))
+	err := s.db.Update(func(tx *bbolt.Tx) error {
+		for i, w := range writes {
+			version, err := apply(tx, w)
+			if err != nil {
+				return fmt.Errorf("commit %s: %w", w.Key, err)
+			}
+			versions[i] = version
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return versions, nil
+}
+
+// Query returns one page in the order of the ids.
+func (s *Store) Query(ctx context.Context, q store.Query) (store.Page, error) {
+	if err := ready(ctx, store.CheckQuery(q)); err != nil {
+		return store.Page{}, err
+	}
+	var page store.Page
+	err := s.db.View(func(tx *bbolt.Tx) error {
+		bucket := tx.Bucket([]byte(q.Collection))
+		if bucket == nil {
+			return nil
+		}
+		cursor := bucket.Cursor()
+		start := []byte(max(q.IDPrefix, q.After))
+		for id, data := cursor.Seek(start); id != nil; id, data = cursor.Next() {
+			if q.After != "" && string(id) <= q.After {
+				continue
+			}
+			if !bytes.HasPrefix(id, []byte(q.IDPrefix)) {
+				break
+			}
+			stored, err := parse(data)
+			if err != nil {
+				return fmt.Errorf("query %s: %w", q.Collection, err)
+			}
+			if !matches(stored.fields, q.Equal) {
+				continue
+			}
+			if len(page.Documents) == q.Limit {
+				page.Next = page.Documents[q.Limit-1].Key.ID
+				return nil
+			}
+			page.Documents = append(page.Documents, store.Document{
+				Key: store.Key{Collection: q.Collection, ID: string(id)}, Fields: stored.fields, Version: stored.version,
+			})
+		}
+		return nil
+	})
+	return page, err
+}
+
+func ready(ctx context.Context, err error) error {
+	if err != nil {
+		return err
+	}
+	return ctx.Err()
+}
+
+func matches(fields, equal map[string]any) bool {
+	for name, want := range equal {
+		got, ok := fields[name]
+		if !ok {
+			return false
+		}
+		if a, isTime := got.(time.Time); isTime {
+			b, also := want.(time.Time)
+			if !also || !a.Equal(b) {
+				return false
+			}
+			continue
+		}
+		if got != want {
+			return false
+		}
+	}
+	return true
+}
+
+// stored is a document as the file holds it; version 0: there is none.
+type stored struct {
+	version store.Version
+	fields  map[string]any
+	body    []byte
+}
+
+func read(tx *bbolt.Tx, key store.Key) (stored, error) {
+	bucket := tx.Bucket([]byte(key.Collection))
+	if bucket == nil {
+		return stored{}, nil
+	}
+	data := bucket.Get([]byte(key.ID))
+	if data == nil {
+		return stored{}, nil
+	}
+	return parse(data)
+}
+
+// parse reads eight bytes of version and the encoded fields.
+func parse(data []byte) (stored, error) {
+	if len(data) < 8 {
+		return stored{}, errors.New("embedded: a document is cut short")
+	}
+	fields, err := decodeFields(data[8:])
+	if err != nil {
+		return stored{}, err
+	}
+	return stored{
+		version: store.Version(binary.BigEndian.Uint64(data)), //nolint:gosec // written from an int64
+		fields:  fields, body: data[8:],
+	}, nil
+}
+
+// apply does one write in the transaction and returns the document's version after it.
+func apply(tx *bbolt.Tx, w store.Write) (store.Version, error) {
+	have, err := read(tx, w.Key)
+	if err != nil {
+		return 0, err
+	}
+	fields := w.Fields
+	switch w.Op {
+	case store.OpCreate:
+		if have.version != 0 {
+			return 0, store.ErrExists
+		}
+	case store.OpUpdate:
+		if have.version != w.Version {
+			return 0, store.ErrStale
+		}
+	case store.OpIncrement:
+		if fields, err = incremented(have.fields, w); err != nil {
+			return 0, err
+		}
+	case store.OpDelete:
+		if w.Version != 0 && have.version != w.Version {
+			return 0, store.ErrStale
+		}
+		if have.version != 0 {
+			return 0, tx.Bucket([]byte(w.Key.Collection)).Delete([]byte(w.Key.ID))
+		}
+		return 0, nil
+	case store.OpSet:
+	}
+	body, err := encodeFields(fields)
+	if err != nil {
+		return 0, err
+	}
+	if have.version != 0 && bytes.Equal(body, have.body) {
+		return have.version, nil
+	}
+	bucket, err := tx.CreateBucketIfNotExists([]byte(w.Key.Collection))
+	if err != nil {
+		return 0, err
+	}
+	// The sequence of a bucket starts at 1 and never falls, also across deletes.
+	version, err := bucket.NextSequence()
+	if err != nil {
+		return 0, err
+	}
+	data := append(binary.BigEndian.AppendUint64(nil, version), body...)
+	return store.Version(version), bucket.Put([]byte(w.Key.ID), data) //nolint:gosec // a count of writes
+}
+
+func incremented(have map[string]any, w store.Write) (map[string]any, error) {
+	fields := make(map[string]any, len(have)+len(w.Fields)+len(w.Add))
+	for _, from := range []map[string]any{have, w.Fields} {
+		for name, value := range from {
+			fields[name] = value
+		}
+	}
+	for name, add := range w.Add {
+		old, _ := fields[name].(int64)
+		if (add > 0 && old > math.MaxInt64-add) || (add < 0 && old < math.MinInt64-add) {
+			return nil, fmt.Errorf("%w: field %s would overflow", store.ErrInvalid, name)
+		}
+		fields[name] = old + add
+	}
+	return fields, nil
+}
+
+// A value is encoded as JSON with its type beside it, so that an int64 and a time
+// come back as what they were.
+type tagged struct {
+	String *string           `json:"s,omitempty"`
+	Int    *string           `json:"i,omitempty"`
+	Bool   *bool             `json:"b,omitempty"`
+	Time   *time.Time        `json:"t,omitempty"`
+	Map    map[string]tagged `json:"m,omitempty"`
+	IsMap  bool              `json:"M,omitempty"`
+	Array  []tagged          `json:"a,omitempty"`
+	IsList bool              `json:"A,omitempty"`
+}
+
+func encodeFields(fields map[string]any) ([]byte, error) {
+	body, err := json.Marshal(tag(fields))
+	if err != nil {
+		return nil, fmt.Errorf("embedded: encode: %w", err)
+	}
+	return body, nil
+}
+
+func decodeFields(body []byte) (map[string]any, error) {
+	var t tagged
+	if err := json.Unmarshal(body, &t); err != nil {
+		return nil, fmt.Errorf("embedded: decode: %w", err)
+	}
+	fields, ok := t.value().(map[string]any)
+	if !ok {
+		return nil, errors.New("embedded: decode: not a document")
+	}
+	return fields, nil
+}
+
+func tag(value any) tagged {
+	switch v := value.(type) {
+	case string:
+		return tagged{String: &v}
+	case int64:
+		text := strconv.FormatInt(v, 10)
+		return tagged{Int: &text}
+	case bool:
+		return tagged{Bool: &v}
+	case time.Time:
+		at := v.UTC().Truncate(time.Microsecond)
+		return tagged{Time: &at}
+	case map[string]any:
+		t := tagged{IsMap: true, Map: make(map[string]tagged, len(v))}
+		for name, inner := range v {
+			t.Map[name] = tag(inner)
+		}
+		return t
+	case []any:
+		t := tagged{IsList: true, Array: make([]tagged, len(v))}
+		for i, inner := range v {
+			t.Array[i] = tag(inner)
+		}
+		return t
+	default: // nil, by CheckWrites
+		return tagged{}
+	}
+}
+
+func (t tagged) value() any {
+	switch {
+	case t.String != nil:
+		return *t.String
+	case t.Int != nil:
+		n, _ := strconv.ParseInt(*t.Int, 10, 64) // written by FormatInt
+		return n
+	case t.Bool != nil:
+		return *t.Bool
+	case t.Time != nil:
+		return t.Time.UTC()
+	case t.IsMap:
+		fields := make(map[string]any, len(t.Map))
+		for name, inner := range t.Map {
+			fields[name] = inner.value()
+		}
+		return fields
+	case t.IsList:
+		values := make([]any, len(t.Array))
+		for i, inner := range t.Array {
+			values[i] = inner.value()
+		}
+		return values
+	}
+	return nil
+}

@@ -1,0 +1,388 @@
+// Package firestore keeps documents in Google Cloud Firestore, behind the three
+// operations of the store package. It speaks the database's own API: one Commit is
+// one RPC with its preconditions, and no interactive transaction is ever opened. It
+// owns the mapping of values, versions and errors, and refuses to repeat a value of
+// a document in an error.
+package firestore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	firestore "cloud.google.com/go/firestore/apiv1"
+	"cloud.google.com/go/firestore/apiv1/firestorepb"
+	"google.golang.org/api/option"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/timestamppb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"billhook/internal/store"
+)
+
+// callTimeout bounds one operation with the client library's own retries. It is far
+// above what Firestore takes and well below any handler's deadline, so that a
+// database that is away becomes an answer.
+const callTimeout = 8 * time.Second
+
+// Store keeps documents in one database. The version of a document is its update
+// time in nanoseconds.
+//
+// The client library repeats a Commit that was answered Unavailable or
+// ResourceExhausted, so store.ErrExists and store.ErrStale may be the doing of the
+// caller's own commit, whose answer was lost.
+type Store struct {
+	client   *firestore.Client
+	database string
+	emulator bool
+}
+
+// New connects to the project's database, (default) if databaseID is empty.
+// FIRESTORE_EMULATOR_HOST is honoured as by every client of Google's.
+func New(ctx context.Context, projectID, databaseID string, options ...option.ClientOption) (*Store, error) {
+	if host := os.Getenv("FIRESTORE_EMULATOR_HOST"); host != "" {
+		return NewEmulated(ctx, host, projectID, databaseID, options...)
+	}
+	return connect(ctx, projectID, databaseID, false, options)
+}
+
+// NewEmulated connects to an emulator at host:port.
+func NewEmulated(ctx context.Context, addr, projectID, databaseID string, options ...option.ClientOption) (*Store, error) {
+	return connect(ctx, projectID, databaseID, true, append([]option.ClientOption{
+		option.WithEndpoint(addr),
+		option.WithoutAuthentication(),
+		option.WithGRPCDialOption(grpc.WithTransportCredentials(insecure.NewCredentials())),
+	}, options...))
+}
+
+func connect(ctx context.Context, projectID, databaseID string, emulator bool, options []option.ClientOption) (*Store, error) {
+	if databaseID == "" {
+		databaseID = "(default)"
+	}
+	client, err := firestore.NewClient(ctx, options...)
+	if err != nil {
+		return nil, fmt.Errorf("firestore: client: %w", err)
+	}
+	return &Store{client: client, database: "projects/" + projectID + "/databases/" + databaseID, emulator: emulator}, nil
+}
+
+// Close closes the connection.
+func (s *Store) Close() error {
+	if err := s.client.Close(); err != nil {
+		return fmt.Errorf("firestore: close: %w", err)
+	}
+	return nil
+}
+
+// Get returns the document, or an error wrapping store.ErrNotFound.
+func (s *Store) Get(ctx context.Context, key store.Key) (store.Document, error) {
+	if err := store.CheckKey(key); err != nil {
+		return store.Document{}, err
+	}
+	ctx, cancel := s.call(ctx)
+	defer cancel()
+	doc, err := s.client.GetDocument(ctx, &firestorepb.GetDocumentRequest{Name: s.name(key)})
+	switch status.Code(err) {
+	case codes.OK:
+		return fromProto(key, doc)
+	case codes.NotFound:
+		return store.Document{}, fmt.Errorf("firestore: get %s: %w", key, store.ErrNotFound)
+	default:
+		return store.Document{}, s.failed(ctx, "get", err)
+	}
+}
+
+// Commit applies all writes or none, in one RPC; see the store package for the errors.
+func (s *Store) Commit(ctx context.Context, writes []store.Write) ([]store.Version, error) {
+	if err := store.CheckWrites(writes); err != nil {
+		return nil, err
+	}
+	request := &firestorepb.CommitRequest{Database: s.database, Writes: make([]*firestorepb.Write, len(writes))}
+	for i, w := range writes {
+		request.Writes[i] = s.toProto(w)
+	}
+	ctx, cancel := s.call(ctx)
+	defer cancel()
+	response, err := s.client.Commit(ctx, request)
+	switch status.Code(err) {
+	case codes.OK:
+	case codes.AlreadyExists:
+		return nil, fmt.Errorf("firestore: commit: %w", store.ErrExists)
+	case codes.FailedPrecondition, codes.NotFound:
+		return nil, fmt.Errorf("firestore: commit: %w", store.ErrStale)
+	case codes.InvalidArgument:
+		return nil, fmt.Errorf("firestore: commit: %w", store.ErrInvalid)
+	default:
+		return nil, s.failed(ctx, "commit", err)
+	}
+	versions := make([]store.Version, len(writes))
+	for i, w := range writes {
+		if w.Op == store.OpDelete || i >= len(response.WriteResults) {
+			continue
+		}
+		at := response.WriteResults[i].UpdateTime
+		if at == nil {
+			// A write that changed nothing may come without; the commit's time would be wrong.
+			doc, err := s.Get(ctx, w.Key)
+			if err != nil {
+				return nil, err
+			}
+			versions[i] = doc.Version
+			continue
+		}
+		versions[i] = store.Version(at.AsTime().UnixNano())
+	}
+	return versions, nil
+}
+
+// Query returns one page in the order of the ids.
+func (s *Store) Query(ctx context.Context, q store.Query) (store.Page, error) {
+	if err := store.CheckQuery(q); err != nil {
+		return store.Page{}, err
+	}
+	ctx, cancel := s.call(ctx)
+	defer cancel()
+	stream, err := s.client.RunQuery(ctx, &firestorepb.RunQueryRequest{
+		Parent:    s.database + "/documents",
+		QueryType: &firestorepb.RunQueryRequest_StructuredQuery{StructuredQuery: s.structured(q)},
+	})
+	if err != nil {
+		return store.Page{}, s.failed(ctx, "query", err)
+	}
+	var page store.Page
+	for {
+		response, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return store.Page{}, s.failed(ctx, "query", err)
+		}
+		if response.Document == nil {
+			continue
+		}
+		id := response.Document.Name[strings.LastIndexByte(response.Document.Name, '/')+1:]
+		doc, err := fromProto(store.Key{Collection: q.Collection, ID: id}, response.Document)
+		if err != nil {
+			return store.Page{}, err
+		}
+		page.Documents = append(page.Documents, doc)
+	}
+	if len(page.Documents) > q.Limit {
+		page.Documents = page.Documents[:q.Limit]
+		page.Next = page.Documents[q.Limit-1].Key.ID
+	}
+	return page, nil
+}
+
+// structured asks for one document more than the page holds, to know of a next page.
+func (s *Store) structured(q store.Query) *firestorepb.StructuredQuery {
+	name := &firestorepb.StructuredQuery_FieldReference{FieldPath: "__name__"}
+	var filters []*firestorepb.StructuredQuery_Filter
+	where := func(field *firestorepb.StructuredQuery_FieldReference, op firestorepb.StructuredQuery_FieldFilter_Operator, value *firestorepb.Value) {
+		filters = append(filters, &firestorepb.StructuredQuery_Filter{FilterType: &firestorepb.StructuredQuery_Filter_FieldFilter{
+			FieldFilter: &firestorepb.StructuredQuery_FieldFilter{Field: field, Op: op, Value: value},
+		}})
+	}
+	reference := func(id string) *firestorepb.Value {
+		return &firestorepb.Value{ValueType: &firestorepb.Value_ReferenceValue{
+			ReferenceValue: s.name(store.Key{Collection: q.Collection, ID: id}),
+		}}
+	}
+	names := make([]string, 0, len(q.Equal))
+	for field := range q.Equal {
+		names = append(names, field)
+	}
+	slices.Sort(names)
+	for _, field := range names {
+		where(&firestorepb.StructuredQuery_FieldReference{FieldPath: path(field)},
+			firestorepb.StructuredQuery_FieldFilter_EQUAL, toValue(q.Equal[field]))
+	}
+	if q.IDPrefix != "" {
+		where(name, firestorepb.StructuredQuery_FieldFilter_GREATER_THAN_OR_EQUAL, reference(q.IDPrefix))
+		where(name, firestorepb.StructuredQuery_FieldFilter_LESS_THAN, reference(q.IDPrefix+"\U0010ffff"))
+	}
+	if q.After != "" {
+		where(name, firestorepb.StructuredQuery_FieldFilter_GREATER_THAN, reference(q.After))
+	}
+	query := &firestorepb.StructuredQuery{
+		From:    []*firestorepb.StructuredQuery_CollectionSelector{{CollectionId: q.Collection}},
+		OrderBy: []*firestorepb.StructuredQuery_Order{{Field: name, Direction: firestorepb.StructuredQuery_ASCENDING}},
+		Limit:   wrapperspb.Int32(int32(q.Limit + 1)), //nolint:gosec // at most MaxPage + 1
+	}
+	if len(filters) > 0 {
+		query.Where = &firestorepb.StructuredQuery_Filter{FilterType: &firestorepb.StructuredQuery_Filter_CompositeFilter{
+			CompositeFilter: &firestorepb.StructuredQuery_CompositeFilter{
+				Op: firestorepb.StructuredQuery_CompositeFilter_AND, Filters: filters,
+			},
+		}}
+	}
+	return query
+}
+
+func (s *Store) name(key store.Key) string {
+	return s.database + "/documents/" + key.Collection + "/" + key.ID
+}
+
+// call bounds an operation and adds the headers by which Firestore routes it.
+func (s *Store) call(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx = metadata.AppendToOutgoingContext(ctx, "google-cloud-resource-prefix", s.database)
+	if s.emulator {
+		ctx = metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer owner")
+	}
+	return context.WithTimeout(ctx, callTimeout)
+}
+
+// failed is the error of an operation that nothing is known of. Firestore's own text
+// may repeat a document; its code is enough.
+func (s *Store) failed(ctx context.Context, operation string, err error) error {
+	code := status.Code(err)
+	switch {
+	case code == codes.DeadlineExceeded || errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return fmt.Errorf("firestore: %s: %w", operation, context.DeadlineExceeded)
+	case code == codes.Canceled || ctx.Err() != nil:
+		return fmt.Errorf("firestore: %s: %w", operation, context.Canceled)
+	default:
+		return fmt.Errorf("firestore: %s: %s", operation, code)
+	}
+}
+
+func (s *Store) toProto(w store.Write) *firestorepb.Write {
+	out := &firestorepb.Write{}
+	at := func(v store.Version) *firestorepb.Precondition {
+		return &firestorepb.Precondition{ConditionType: &firestorepb.Precondition_UpdateTime{
+			UpdateTime: timestamppb.New(time.Unix(0, int64(v))),
+		}}
+	}
+	if w.Op == store.OpDelete {
+		out.Operation = &firestorepb.Write_Delete{Delete: s.name(w.Key)}
+		if w.Version != 0 {
+			out.CurrentDocument = at(w.Version)
+		}
+		return out
+	}
+	doc := &firestorepb.Document{Name: s.name(w.Key), Fields: make(map[string]*firestorepb.Value, len(w.Fields))}
+	for name, value := range w.Fields {
+		doc.Fields[name] = toValue(value)
+	}
+	out.Operation = &firestorepb.Write_Update{Update: doc}
+	switch w.Op {
+	case store.OpCreate:
+		out.CurrentDocument = &firestorepb.Precondition{ConditionType: &firestorepb.Precondition_Exists{Exists: false}}
+	case store.OpUpdate:
+		out.CurrentDocument = at(w.Version)
+	case store.OpIncrement:
+		out.UpdateMask = &firestorepb.DocumentMask{}
+		for name := range w.Fields {
+			out.UpdateMask.FieldPaths = append(out.UpdateMask.FieldPaths, path(name))
+		}
+		for name, add := range w.Add {
+			out.UpdateTransforms = append(out.UpdateTransforms, &firestorepb.DocumentTransform_FieldTransform{
+				FieldPath:     path(name),
+				TransformType: &firestorepb.DocumentTransform_FieldTransform_Increment{Increment: toValue(add)},
+			})
+		}
+	case store.OpSet, store.OpDelete:
+	}
+	return out
+}
+
+var simpleName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+
+// path quotes a field name that is not a simple one.
+func path(name string) string {
+	if simpleName.MatchString(name) {
+		return name
+	}
+	return "`" + strings.NewReplacer("\\", "\\\\", "`", "\\`").Replace(name) + "`"
+}
+
+func toValue(value any) *firestorepb.Value {
+	switch v := value.(type) {
+	case string:
+		return &firestorepb.Value{ValueType: &firestorepb.Value_StringValue{StringValue: v}}
+	case int64:
+		return &firestorepb.Value{ValueType: &firestorepb.Value_IntegerValue{IntegerValue: v}}
+	case bool:
+		return &firestorepb.Value{ValueType: &firestorepb.Value_BooleanValue{BooleanValue: v}}
+	case time.Time:
+		return &firestorepb.Value{ValueType: &firestorepb.Value_TimestampValue{
+			TimestampValue: timestamppb.New(v.UTC().Truncate(time.Microsecond)),
+		}}
+	case map[string]any:
+		fields := make(map[string]*firestorepb.Value, len(v))
+		for name, inner := range v {
+			fields[name] = toValue(inner)
+		}
+		return &firestorepb.Value{ValueType: &firestorepb.Value_MapValue{MapValue: &firestorepb.MapValue{Fields: fields}}}
+	case []any:
+		values := make([]*firestorepb.Value, len(v))
+		for i, inner := range v {
+			values[i] = toValue(inner)
+		}
+		return &firestorepb.Value{ValueType: &firestorepb.Value_ArrayValue{ArrayValue: &firestorepb.ArrayValue{Values: values}}}
+	default: // nil, by CheckWrites
+		return &firestorepb.Value{ValueType: &firestorepb.Value_NullValue{}}
+	}
+}
+
+func fromProto(key store.Key, doc *firestorepb.Document) (store.Document, error) {
+	out := store.Document{
+		Key: key, Fields: make(map[string]any, len(doc.Fields)), Version: store.Version(doc.UpdateTime.AsTime().UnixNano()),
+	}
+	for name, value := range doc.Fields {
+		v, err := fromValue(value)
+		if err != nil {
+			return store.Document{}, fmt.Errorf("firestore: %s field %s: %w", key, name, err)
+		}
+		out.Fields[name] = v
+	}
+	return out, nil
+}
+
+func fromValue(value *firestorepb.Value) (any, error) {
+	switch v := value.ValueType.(type) {
+	case *firestorepb.Value_NullValue:
+		return nil, nil
+	case *firestorepb.Value_StringValue:
+		return v.StringValue, nil
+	case *firestorepb.Value_IntegerValue:
+		return v.IntegerValue, nil
+	case *firestorepb.Value_BooleanValue:
+		return v.BooleanValue, nil
+	case *firestorepb.Value_TimestampValue:
+		return v.TimestampValue.AsTime().UTC(), nil
+	case *firestorepb.Value_MapValue:
+		fields := make(map[string]any, len(v.MapValue.Fields))
+		for name, inner := range v.MapValue.Fields {
+			out, err := fromValue(inner)
+			if err != nil {
+				return nil, err
+			}
+			fields[name] = out
+		}
+		return fields, nil
+	case *firestorepb.Value_ArrayValue:
+		values := make([]any, len(v.ArrayValue.Values))
+		for i, inner := range v.ArrayValue.Values {
+			out, err := fromValue(inner)
+			if err != nil {
+				return nil, err
+			}
+			values[i] = out
+		}
+		return values, nil
+	default:
+		return nil, errors.New("a value of a type that is never written here")
+	}
+}

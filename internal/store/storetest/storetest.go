@@ -1,0 +1,318 @@
+// Package storetest holds the conformance suite that every implementation of the
+// store runs, and two wrappers for tests: one that counts, one that fails. It
+// refuses to name an implementation.
+package storetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"billhook/internal/store"
+)
+
+// Store is what the suite tests.
+type Store interface {
+	Get(ctx context.Context, key store.Key) (store.Document, error)
+	Commit(ctx context.Context, writes []store.Write) ([]store.Version, error)
+	Query(ctx context.Context, query store.Query) (store.Page, error)
+}
+
+// Run runs the suite. open returns an empty store for one test.
+func Run(t *testing.T, open func(t *testing.T) Store) {
+	t.Helper()
+	for name, test := range map[string]func(*testing.T, Store){
+		"every kind of value comes back as it was":              values,
+		"a create refuses a document that exists":               createExists,
+		"an update needs its version":                           updateVersion,
+		"an update replaces the whole document":                 updateReplaces,
+		"a set writes whatever was there":                       set,
+		"a delete works at a version, or whatever it is":        deletes,
+		"an increment creates, adds and keeps the other fields": increments,
+		"a commit writes all or nothing":                        atomic1,
+		"an update that changes nothing keeps the version":      unchanged,
+		"queries page through a prefix in order":                queryPrefix,
+		"queries compare fields":                                queryEqual,
+		"collections do not see each other":                     collections,
+		"invalid requests are refused before they are sent":     invalid,
+		"a context that has ended writes nothing":               canceled,
+		"of fifty that create one wins":                         raceCreate,
+		"of fifty that update at a version one wins":            raceUpdate,
+		"fifty increments add up":                               raceIncrement,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, open(t))
+		})
+	}
+}
+
+func key(id string) store.Key { return store.Key{Collection: "things", ID: id} }
+
+func commit(t *testing.T, s Store, writes ...store.Write) []store.Version {
+	t.Helper()
+	versions, err := s.Commit(t.Context(), writes)
+	require.NoError(t, err)
+	require.Len(t, versions, len(writes))
+	return versions
+}
+
+func get(t *testing.T, s Store, id string) store.Document {
+	t.Helper()
+	doc, err := s.Get(t.Context(), key(id))
+	require.NoError(t, err)
+	return doc
+}
+
+func values(t *testing.T, s Store) {
+	at := time.Date(2026, 2, 3, 4, 5, 6, 789_123_000, time.UTC)
+	fields := map[string]any{
+		"string": "žluťoučký kůň \u2603 ", "empty": "", "true": true, "false": false,
+		"int": int64(9007199254740993), "max": int64(math.MaxInt64), "min": int64(math.MinInt64), "zero": int64(0),
+		"time": at, "null": nil,
+		"map":   map[string]any{"inner": int64(1), "deep": map[string]any{"a.b": "c"}, "empty": map[string]any{}},
+		"array": []any{int64(1), "two", map[string]any{"three": true}},
+		"none":  []any{},
+	}
+	versions := commit(t, s, store.Create(key("v"), fields))
+	doc := get(t, s, "v")
+	require.Equal(t, fields, doc.Fields)
+	require.Equal(t, versions[0], doc.Version)
+	require.Equal(t, key("v"), doc.Key)
+	_, err := s.Get(t.Context(), key("absent"))
+	require.ErrorIs(t, err, store.ErrNotFound)
+}
+
+func createExists(t *testing.T, s Store) {
+	commit(t, s, store.Create(key("a"), map[string]any{"n": int64(1)}))
+	_, err := s.Commit(t.Context(), []store.Write{store.Create(key("a"), map[string]any{"n": int64(2)})})
+	require.ErrorIs(t, err, store.ErrExists)
+	require.NotErrorIs(t, err, store.ErrStale)
+	require.Equal(t, int64(1), get(t, s, "a").Fields["n"])
+}
+
+func updateVersion(t *testing.T, s Store) {
+	first := commit(t, s, store.Create(key("a"), map[string]any{"n": int64(1)}))[0]
+	second := commit(t, s, store.Update(key("a"), first, map[string]any{"n": int64(2)}))[0]
+	require.NotEqual(t, first, second)
+	require.Equal(t, second, get(t, s, "a").Version)
+	_, err := s.Commit(t.Context(), []store.Write{store.Update(key("a"), first, map[string]any{"n": int64(3)})})
+	require.ErrorIs(t, err, store.ErrStale)
+	_, err = s.Commit(t.Context(), []store.Write{store.Update(key("absent"), first, map[string]any{"n": int64(3)})})
+	require.ErrorIs(t, err, store.ErrStale)
+	require.Equal(t, int64(2), get(t, s, "a").Fields["n"])
+}
+
+func updateReplaces(t *testing.T, s Store) {
+	first := commit(t, s, store.Create(key("a"), map[string]any{"old": "x", "kept": "y"}))[0]
+	commit(t, s, store.Update(key("a"), first, map[string]any{"kept": "z"}))
+	require.Equal(t, map[string]any{"kept": "z"}, get(t, s, "a").Fields)
+}
+
+func set(t *testing.T, s Store) {
+	commit(t, s, store.Set(key("a"), map[string]any{"n": int64(1)}))
+	commit(t, s, store.Set(key("a"), map[string]any{"m": int64(2)}))
+	require.Equal(t, map[string]any{"m": int64(2)}, get(t, s, "a").Fields)
+}
+
+func deletes(t *testing.T, s Store) {
+	first := commit(t, s, store.Create(key("a"), map[string]any{"n": int64(1)}))[0]
+	second := commit(t, s, store.Set(key("a"), map[string]any{"n": int64(2)}))[0]
+	_, err := s.Commit(t.Context(), []store.Write{store.Delete(key("a"), first)})
+	require.ErrorIs(t, err, store.ErrStale)
+	commit(t, s, store.Delete(key("a"), second))
+	_, err = s.Get(t.Context(), key("a"))
+	require.ErrorIs(t, err, store.ErrNotFound)
+	commit(t, s, store.Delete(key("a"), 0))
+	third := commit(t, s, store.Create(key("a"), map[string]any{"n": int64(1)}))[0]
+	require.NotEqual(t, first, third, "a document made anew is not the one that was deleted")
+}
+
+func increments(t *testing.T, s Store) {
+	commit(t, s, store.Increment(key("a"), map[string]int64{"n": 5}, map[string]any{"currency": "points"}))
+	commit(t, s, store.Increment(key("a"), map[string]int64{"n": -7, "m": 1}, nil))
+	require.Equal(t, map[string]any{"n": int64(-2), "m": int64(1), "currency": "points"}, get(t, s, "a").Fields)
+}
+
+func atomic1(t *testing.T, s Store) {
+	commit(t, s, store.Create(key("there"), map[string]any{"n": int64(1)}))
+	_, err := s.Commit(t.Context(), []store.Write{
+		store.Create(key("new"), map[string]any{"n": int64(1)}),
+		store.Increment(key("counter"), map[string]int64{"n": 1}, nil),
+		store.Create(key("there"), map[string]any{"n": int64(2)}),
+	})
+	require.ErrorIs(t, err, store.ErrExists)
+	for _, id := range []string{"new", "counter"} {
+		_, err := s.Get(t.Context(), key(id))
+		require.ErrorIs(t, err, store.ErrNotFound, id)
+	}
+}
+
+func unchanged(t *testing.T, s Store) {
+	first := commit(t, s, store.Create(key("a"), map[string]any{"n": int64(1)}))[0]
+	second := commit(t, s, store.Update(key("a"), first, map[string]any{"n": int64(1)}))[0]
+	require.Equal(t, first, second)
+	require.Equal(t, first, get(t, s, "a").Version)
+}
+
+func ids(page store.Page) []string {
+	all := []string{}
+	for _, doc := range page.Documents {
+		all = append(all, doc.Key.ID)
+	}
+	return all
+}
+
+func queryPrefix(t *testing.T, s Store) {
+	for _, id := range []string{"a~0", "a~1", "a~2", "ab~0", "b~0", "a"} {
+		commit(t, s, store.Create(key(id), map[string]any{"id": id}))
+	}
+	query := store.Query{Collection: "things", IDPrefix: "a~", Limit: 2}
+	page, err := s.Query(t.Context(), query)
+	require.NoError(t, err)
+	require.Equal(t, []string{"a~0", "a~1"}, ids(page))
+	require.Equal(t, "a~1", page.Next)
+	require.Equal(t, get(t, s, "a~0"), page.Documents[0])
+	query.After = page.Next
+	page, err = s.Query(t.Context(), query)
+	require.NoError(t, err)
+	require.Equal(t, []string{"a~2"}, ids(page))
+	require.Empty(t, page.Next)
+	all, err := s.Query(t.Context(), store.Query{Collection: "things", Limit: 6})
+	require.NoError(t, err)
+	require.Equal(t, []string{"a", "ab~0", "a~0", "a~1", "a~2", "b~0"}, ids(all))
+	require.Empty(t, all.Next, "a full last page has no next")
+	none, err := s.Query(t.Context(), store.Query{Collection: "things", IDPrefix: "zzz", Limit: 6})
+	require.NoError(t, err)
+	require.Empty(t, none.Documents)
+}
+
+func queryEqual(t *testing.T, s Store) {
+	for i := range 6 {
+		commit(t, s, store.Create(key(fmt.Sprint(i)), map[string]any{"even": i%2 == 0, "third": int64(i % 3), "name": fmt.Sprint("n", i%2)}))
+	}
+	page, err := s.Query(t.Context(), store.Query{Collection: "things", Equal: map[string]any{"even": true}, Limit: 2})
+	require.NoError(t, err)
+	require.Equal(t, []string{"0", "2"}, ids(page))
+	page, err = s.Query(t.Context(), store.Query{Collection: "things", Equal: map[string]any{"even": true}, After: page.Next, Limit: 2})
+	require.NoError(t, err)
+	require.Equal(t, []string{"4"}, ids(page))
+	page, err = s.Query(t.Context(), store.Query{Collection: "things", Equal: map[string]any{"third": int64(2), "name": "n1"}, Limit: 9})
+	require.NoError(t, err)
+	require.Equal(t, []string{"5"}, ids(page))
+}
+
+func collections(t *testing.T, s Store) {
+	other := store.Key{Collection: "others", ID: "a"}
+	commit(t, s, store.Create(key("a"), map[string]any{"n": int64(1)}), store.Create(other, map[string]any{"n": int64(2)}))
+	page, err := s.Query(t.Context(), store.Query{Collection: "others", Limit: 9})
+	require.NoError(t, err)
+	require.Len(t, page.Documents, 1)
+	require.Equal(t, int64(2), page.Documents[0].Fields["n"])
+}
+
+func invalid(t *testing.T, s Store) {
+	for name, writes := range map[string][]store.Write{
+		"no writes":              {},
+		"two writes to one key":  {store.Set(key("a"), nil), store.Delete(key("a"), 0)},
+		"a float":                {store.Set(key("a"), map[string]any{"f": 1.5})},
+		"an int":                 {store.Set(key("a"), map[string]any{"i": 1})},
+		"a slash in the id":      {store.Set(key("a/b"), nil)},
+		"an empty id":            {store.Set(key(""), nil)},
+		"an update at version 0": {store.Update(key("a"), 0, nil)},
+		"an empty increment":     {store.Increment(key("a"), nil, nil)},
+		"no operation":           {{Key: key("a")}},
+	} {
+		_, err := s.Commit(t.Context(), writes)
+		require.ErrorIs(t, err, store.ErrInvalid, name)
+	}
+	_, err := s.Get(t.Context(), key("a/b"))
+	require.ErrorIs(t, err, store.ErrInvalid)
+	_, err = s.Query(t.Context(), store.Query{Collection: "things"})
+	require.ErrorIs(t, err, store.ErrInvalid)
+}
+
+func canceled(t *testing.T, s Store) {
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := s.Commit(gone, []store.Write{store.Create(key("a"), map[string]any{"n": int64(1)})})
+	require.ErrorIs(t, err, context.Canceled)
+	_, err = s.Get(t.Context(), key("a"))
+	require.ErrorIs(t, err, store.ErrNotFound)
+	late, stop := context.WithDeadline(t.Context(), time.Unix(0, 0))
+	defer stop()
+	_, err = s.Get(late, key("a"))
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	_, err = s.Query(late, store.Query{Collection: "things", Limit: 1})
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+}
+
+const racers = 50
+
+func race(act func(i int)) {
+	var wg sync.WaitGroup
+	start := make(chan struct{})
+	for i := range racers {
+		wg.Go(func() {
+			<-start
+			act(i)
+		})
+	}
+	close(start)
+	wg.Wait()
+}
+
+func raceCreate(t *testing.T, s Store) {
+	var won, lost, other atomic.Int64
+	race(func(i int) {
+		_, err := s.Commit(t.Context(), []store.Write{
+			store.Create(key("one"), map[string]any{"by": int64(i)}),
+			store.Increment(key("count"), map[string]int64{"n": 1}, nil),
+		})
+		switch {
+		case err == nil:
+			won.Add(1)
+		case errors.Is(err, store.ErrExists):
+			lost.Add(1)
+		default:
+			other.Add(1)
+		}
+	})
+	require.Equal(t, []int64{1, racers - 1, 0}, []int64{won.Load(), lost.Load(), other.Load()})
+	require.Equal(t, int64(1), get(t, s, "count").Fields["n"])
+}
+
+func raceUpdate(t *testing.T, s Store) {
+	version := commit(t, s, store.Create(key("one"), map[string]any{"by": int64(-1)}))[0]
+	var won, lost, other atomic.Int64
+	race(func(i int) {
+		_, err := s.Commit(t.Context(), []store.Write{store.Update(key("one"), version, map[string]any{"by": int64(i)})})
+		switch {
+		case err == nil:
+			won.Add(1)
+		case errors.Is(err, store.ErrStale):
+			lost.Add(1)
+		default:
+			other.Add(1)
+		}
+	})
+	require.Equal(t, []int64{1, racers - 1, 0}, []int64{won.Load(), lost.Load(), other.Load()})
+}
+
+func raceIncrement(t *testing.T, s Store) {
+	var failed atomic.Int64
+	race(func(int) {
+		if _, err := s.Commit(t.Context(), []store.Write{store.Increment(key("sum"), map[string]int64{"n": 3}, nil)}); err != nil {
+			failed.Add(1)
+		}
+	})
+	require.Zero(t, failed.Load())
+	require.Equal(t, int64(3*racers), get(t, s, "sum").Fields["n"])
+}

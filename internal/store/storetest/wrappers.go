@@ -1,0 +1,116 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+
+	"billhook/internal/store"
+)
+
+// Counter passes everything on to a store and counts it. It is safe for concurrent use.
+type Counter struct {
+	Store
+
+	Gets, Commits, Queries, Written atomic.Int64
+}
+
+// Get counts and passes on.
+func (c *Counter) Get(ctx context.Context, key store.Key) (store.Document, error) {
+	c.Gets.Add(1)
+	return c.Store.Get(ctx, key)
+}
+
+// Commit counts and passes on; the documents of a commit that succeeded are counted too.
+func (c *Counter) Commit(ctx context.Context, writes []store.Write) ([]store.Version, error) {
+	c.Commits.Add(1)
+	versions, err := c.Store.Commit(ctx, writes)
+	if err == nil {
+		c.Written.Add(int64(len(writes)))
+	}
+	return versions, err
+}
+
+// Query counts and passes on.
+func (c *Counter) Query(ctx context.Context, query store.Query) (store.Page, error) {
+	c.Queries.Add(1)
+	return c.Store.Query(ctx, query)
+}
+
+// ErrFault is what a call that Faults fails returns.
+var ErrFault = errors.New("storetest: the store did not answer")
+
+// Faults passes everything on to a store, but for the calls it is told to fail. It
+// is safe for concurrent use.
+type Faults struct {
+	Store
+
+	mu     sync.Mutex
+	down   bool
+	before int
+	after  int
+}
+
+// Down makes every call fail until it is called with false.
+func (f *Faults) Down(down bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.down = down
+}
+
+// FailBefore makes the next n commits fail without doing anything.
+func (f *Faults) FailBefore(n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.before = n
+}
+
+// FailAfter makes the next n commits happen and lose their answer.
+func (f *Faults) FailAfter(n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.after = n
+}
+
+// Get passes on unless the store is down.
+func (f *Faults) Get(ctx context.Context, key store.Key) (store.Document, error) {
+	if f.isDown() {
+		return store.Document{}, ErrFault
+	}
+	return f.Store.Get(ctx, key)
+}
+
+// Query passes on unless the store is down.
+func (f *Faults) Query(ctx context.Context, query store.Query) (store.Page, error) {
+	if f.isDown() {
+		return store.Page{}, ErrFault
+	}
+	return f.Store.Query(ctx, query)
+}
+
+// Commit passes on, or fails as it was told.
+func (f *Faults) Commit(ctx context.Context, writes []store.Write) ([]store.Version, error) {
+	f.mu.Lock()
+	before, after := f.down || f.before > 0, f.after > 0
+	if f.before > 0 {
+		f.before--
+	} else if f.after > 0 {
+		f.after--
+	}
+	f.mu.Unlock()
+	if before {
+		return nil, ErrFault
+	}
+	versions, err := f.Store.Commit(ctx, writes)
+	if err == nil && after {
+		return nil, ErrFault
+	}
+	return versions, err
+}
+
+func (f *Faults) isDown() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.down
+}

@@ -1,0 +1,294 @@
+// Package signature signs and verifies webhooks: PayNow's scheme, a generic one, and
+// Standard Webhooks. It owns the comparison in constant time, several secrets at
+// once, and the replay window to both sides. It refuses to see a request: headers
+// come as values, the body as the bytes that arrived.
+package signature
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Scheme names how a sender signs.
+type Scheme string
+
+// The schemes.
+const (
+	// PayNow: PayNow-Signature is base64 of HMAC-SHA256 over "timestamp.body",
+	// PayNow-Timestamp is Unix milliseconds.
+	PayNow Scheme = "paynow"
+	// Generic: X-Webhook-Signature is hex of the same, X-Webhook-Timestamp Unix seconds.
+	Generic Scheme = "generic"
+	// Standard is Standard Webhooks: webhook-signature lists "v1,<base64>" over
+	// "id.timestamp.body", webhook-timestamp is Unix seconds.
+	Standard Scheme = "standard"
+)
+
+// MinSecret is the shortest secret accepted, in bytes.
+const MinSecret = 24
+
+// Named errors of Verify. Each is final: the same request will fail again.
+var (
+	// ErrMissing: a header that the scheme needs is absent or empty.
+	ErrMissing = errors.New("signature: header missing")
+	// ErrMalformed: a header is there twice, or not of the scheme's shape.
+	ErrMalformed = errors.New("signature: header malformed")
+	// ErrMismatch: no secret gives this signature.
+	ErrMismatch = errors.New("signature: does not match")
+	// ErrTooOld and ErrTooNew: the signed time is outside the window.
+	ErrTooOld = errors.New("signature: timestamp too old")
+	ErrTooNew = errors.New("signature: timestamp too new")
+)
+
+// headers of the schemes.
+type headers struct {
+	signature, timestamp, id string
+	// unit of the timestamp.
+	unit time.Duration
+}
+
+var schemes = map[Scheme]headers{
+	PayNow:   {signature: "PayNow-Signature", timestamp: "PayNow-Timestamp", unit: time.Millisecond},
+	Generic:  {signature: "X-Webhook-Signature", timestamp: "X-Webhook-Timestamp", unit: time.Second},
+	Standard: {signature: "webhook-signature", timestamp: "webhook-timestamp", id: "webhook-id", unit: time.Second},
+}
+
+// keys makes the HMAC states of the secrets, whose errors name them by number.
+func keys(scheme Scheme, secrets []string) ([][]byte, error) {
+	if _, ok := schemes[scheme]; !ok {
+		return nil, errors.New("signature: unknown scheme")
+	}
+	if len(secrets) == 0 {
+		return nil, errors.New("signature: no secret")
+	}
+	all := make([][]byte, 0, len(secrets))
+	for i, secret := range secrets {
+		key := []byte(secret)
+		if encoded, ok := strings.CutPrefix(secret, "whsec_"); ok && scheme == Standard {
+			decoded, err := base64.StdEncoding.DecodeString(encoded)
+			if err != nil {
+				return nil, fmt.Errorf("signature: secret %d is not base64 behind whsec_", i+1)
+			}
+			key = decoded
+		}
+		if len(key) < MinSecret {
+			return nil, fmt.Errorf("signature: secret %d has %d bytes, at least %d are needed", i+1, len(key), MinSecret)
+		}
+		all = append(all, key)
+	}
+	return all, nil
+}
+
+// Verifier verifies webhooks of one source. It is safe for concurrent use.
+type Verifier struct {
+	headers   headers
+	scheme    Scheme
+	tolerance time.Duration
+	now       func() time.Time
+	pools     []*sync.Pool // an HMAC state per secret: making one costs more than using it
+}
+
+// NewVerifier returns a verifier that accepts any of the secrets, and signed times
+// up to tolerance away from now. It refuses an empty or short secret.
+func NewVerifier(scheme Scheme, secrets []string, tolerance time.Duration, now func() time.Time) (*Verifier, error) {
+	all, err := keys(scheme, secrets)
+	if err != nil {
+		return nil, err
+	}
+	v := &Verifier{headers: schemes[scheme], scheme: scheme, tolerance: tolerance, now: now}
+	for _, key := range all {
+		v.pools = append(v.pools, &sync.Pool{New: func() any { return hmac.New(sha256.New, key) }})
+	}
+	return v, nil
+}
+
+// Verify checks the body and the headers that came with it. header returns the
+// values of a header; the raw strings are what is signed. The signature is compared
+// first, so that only who knows a secret learns what we think of the time.
+func (v *Verifier) Verify(header func(name string) []string, body []byte) error {
+	given, err := one(header(v.headers.signature))
+	if err != nil {
+		return err
+	}
+	stamp, err := one(header(v.headers.timestamp))
+	if err != nil {
+		return err
+	}
+	var id string
+	if v.headers.id != "" {
+		if id, err = one(header(v.headers.id)); err != nil {
+			return err
+		}
+	}
+	at, err := v.time(stamp)
+	if err != nil {
+		return err
+	}
+	if err := v.match(given, id, stamp, body); err != nil {
+		return err
+	}
+	switch age := v.now().Sub(at); {
+	case age > v.tolerance:
+		return ErrTooOld
+	case age < -v.tolerance:
+		return ErrTooNew
+	}
+	return nil
+}
+
+func one(values []string) (string, error) {
+	switch {
+	case len(values) == 0 || (len(values) == 1 && values[0] == ""):
+		return "", ErrMissing
+	case len(values) > 1:
+		return "", ErrMalformed
+	}
+	return values[0], nil
+}
+
+// time reads a timestamp: digits only, as many as fit an int64 of nanoseconds.
+func (v *Verifier) time(stamp string) (time.Time, error) {
+	if len(stamp) > 18 {
+		return time.Time{}, ErrMalformed
+	}
+	for i := range len(stamp) {
+		if stamp[i] < '0' || stamp[i] > '9' {
+			return time.Time{}, ErrMalformed
+		}
+	}
+	n, err := strconv.ParseInt(stamp, 10, 64)
+	if err != nil {
+		return time.Time{}, ErrMalformed
+	}
+	if v.headers.unit == time.Millisecond {
+		return time.UnixMilli(n), nil
+	}
+	return time.Unix(n, 0), nil
+}
+
+// match reports whether any secret gives any of the signatures. Every secret is
+// tried whatever came before, in constant time.
+func (v *Verifier) match(given, id, stamp string, body []byte) error {
+	var candidates [8][sha256.Size]byte
+	n := 0
+	take := func(decode func(dst []byte, src string) bool, text string) bool {
+		if n == len(candidates) || !decode(candidates[n][:], text) {
+			return false
+		}
+		n++
+		return true
+	}
+	switch v.scheme {
+	case Standard:
+		for part := range strings.SplitSeq(given, " ") {
+			if encoded, ok := strings.CutPrefix(part, "v1,"); ok {
+				take(decodeBase64, encoded)
+			}
+		}
+	case PayNow:
+		take(decodeBase64, given)
+	case Generic:
+		take(decodeHex, given)
+	}
+	if n == 0 {
+		return ErrMalformed
+	}
+	found := 0
+	for _, pool := range v.pools {
+		mac := pool.Get().(hash.Hash) //nolint:errcheck // the pool holds nothing else
+		var sum [sha256.Size]byte
+		digest(mac, sum[:0], id, stamp, body)
+		pool.Put(mac)
+		for i := range n {
+			if hmac.Equal(sum[:], candidates[i][:]) {
+				found++
+			}
+		}
+	}
+	if found == 0 {
+		return ErrMismatch
+	}
+	return nil
+}
+
+func digest(mac hash.Hash, dst []byte, id, stamp string, body []byte) []byte {
+	mac.Reset()
+	var head [96]byte
+	prefix := head[:0]
+	if id != "" {
+		prefix = append(append(prefix, id...), '.')
+	}
+	prefix = append(append(prefix, stamp...), '.')
+	mac.Write(prefix)
+	mac.Write(body)
+	return mac.Sum(dst)
+}
+
+// decodeBase64 takes standard base64 of exactly one digest, with its padding or
+// without, and nothing else.
+func decodeBase64(dst []byte, src string) bool {
+	src, padded := strings.CutSuffix(src, "=")
+	if len(src) != base64.RawStdEncoding.EncodedLen(sha256.Size) || (padded && strings.HasSuffix(src, "=")) {
+		return false
+	}
+	n, err := base64.RawStdEncoding.Strict().Decode(dst, []byte(src))
+	return err == nil && n == sha256.Size
+}
+
+func decodeHex(dst []byte, src string) bool {
+	if len(src) != hex.EncodedLen(sha256.Size) {
+		return false
+	}
+	_, err := hex.Decode(dst, []byte(src))
+	return err == nil
+}
+
+// Signer signs webhooks as a source would.
+type Signer struct {
+	headers headers
+	scheme  Scheme
+	key     []byte
+}
+
+// NewSigner returns a signer with a secret, which must not be short.
+func NewSigner(scheme Scheme, secret string) (*Signer, error) {
+	all, err := keys(scheme, []string{secret})
+	if err != nil {
+		return nil, err
+	}
+	return &Signer{headers: schemes[scheme], scheme: scheme, key: all[0]}, nil
+}
+
+// Sign returns the headers that go with the body, signed at a moment. id is the
+// message's id, which only Standard Webhooks has.
+func (s *Signer) Sign(id string, body []byte, at time.Time) map[string]string {
+	stamp := strconv.FormatInt(at.Unix(), 10)
+	if s.headers.unit == time.Millisecond {
+		stamp = strconv.FormatInt(at.UnixMilli(), 10)
+	}
+	out := map[string]string{s.headers.timestamp: stamp}
+	if s.headers.id == "" {
+		id = ""
+	} else {
+		out[s.headers.id] = id
+	}
+	sum := digest(hmac.New(sha256.New, s.key), nil, id, stamp, body)
+	switch s.scheme {
+	case Generic:
+		out[s.headers.signature] = hex.EncodeToString(sum)
+	case PayNow:
+		out[s.headers.signature] = base64.StdEncoding.EncodeToString(sum)
+	case Standard:
+		out[s.headers.signature] = "v1," + base64.StdEncoding.EncodeToString(sum)
+	}
+	return out
+}

@@ -1,0 +1,99 @@
+package contract
+
+import "billhook/internal/pii"
+
+// Attributes are the attributes of a message (requirements: PayNow contract, message
+// attributes; queue design). Empty ones are not sent. A message may carry others:
+// the trace context of the client library, what a dead letter gains.
+type Attributes struct {
+	// OrderingKey is the uid, else the customer, else "unknown".
+	OrderingKey string `json:"ordering_key" validate:"required,id"`
+	EventID     string `json:"event_id" validate:"required,id"`
+	EventType   string `json:"event_type" validate:"required,event_type"`
+	OrderID     string `json:"order_id,omitempty" validate:"omitempty,id"`
+	CustomerID  string `json:"paynow_customer_id,omitempty" validate:"omitempty,id"`
+	UID         string `json:"uid,omitempty" validate:"omitempty,uid"`
+	// Points is what the products were worth when the message was published. It is
+	// for whoever watches the topic; the worker computes its own.
+	Points         string `json:"points,omitempty" validate:"omitempty,id,number,max=19"`
+	Contract       string `json:"contract,omitempty" validate:"omitempty,code,oneof=paynow.v1 envelope.v1 message.v1"`
+	CorrelationID  string `json:"correlation_id,omitempty" validate:"omitempty,id"`
+	Tenant         string `json:"tenant,omitempty" validate:"omitempty,id"`
+	RoutingKey     string `json:"routing_key,omitempty" validate:"omitempty,code"`
+	Priority       string `json:"priority,omitempty" validate:"omitempty,code"`
+	MaxAttempts    string `json:"max_attempts,omitempty" validate:"omitempty,id,number,max=3"`
+	FirstPublished string `json:"first_published_at,omitempty" validate:"omitempty,timestamp"`
+}
+
+// AttributeRules bounds every attribute of a message that leaves the door.
+var AttributeRules = pii.For[Attributes]().Rules()
+
+// attribute ties a field to its name on the wire.
+type attribute struct {
+	name  string
+	value *string
+}
+
+func (a *Attributes) fields() [14]attribute {
+	return [...]attribute{
+		{AttrOrderingKey, &a.OrderingKey}, {AttrEventID, &a.EventID}, {AttrEventType, &a.EventType},
+		{AttrOrderID, &a.OrderID}, {AttrCustomerID, &a.CustomerID}, {AttrUID, &a.UID}, {AttrPoints, &a.Points},
+		{AttrContract, &a.Contract}, {AttrCorrelationID, &a.CorrelationID}, {AttrTenant, &a.Tenant},
+		{AttrRoutingKey, &a.RoutingKey}, {AttrPriority, &a.Priority}, {AttrMaxAttempts, &a.MaxAttempts},
+		{AttrFirstPublished, &a.FirstPublished},
+	}
+}
+
+// Map returns the attributes as a message carries them.
+func (a *Attributes) Map() map[string]string {
+	fields := a.fields()
+	set := make(map[string]string, len(fields))
+	for _, f := range fields {
+		if *f.value != "" {
+			set[f.name] = *f.value
+		}
+	}
+	return set
+}
+
+// AttributesOf reads the attributes of a message, passing over those it does not know.
+func AttributesOf(message map[string]string) *Attributes {
+	a := &Attributes{}
+	for _, f := range a.fields() {
+		*f.value = message[f.name]
+	}
+	return a
+}
+
+// Validate reports every rule that the attributes break, as an *Invalid.
+func (a *Attributes) Validate() error { return validate(a, "attributes.") }
+
+// CheckAttributes reports whether the attributes of the message that carries this
+// body keep their rules and speak of the same event: what is in both places must
+// agree. The error is an *Invalid.
+func (m *PayNow) CheckAttributes(message map[string]string) error {
+	a := AttributesOf(message)
+	if err := a.Validate(); err != nil {
+		return err
+	}
+	invalid := &Invalid{}
+	agree := func(name, attribute, body string) {
+		if attribute != body {
+			invalid.Violations = append(invalid.Violations, Violation{Path: "attributes." + name, Rule: "agrees_with_body"})
+		}
+	}
+	agree(AttrEventID, a.EventID, m.EventID)
+	agree(AttrEventType, a.EventType, m.EventType)
+	if order := m.Data.Order; order != nil {
+		if a.OrderID != "" {
+			agree(AttrOrderID, a.OrderID, order.ID)
+		}
+		if a.CustomerID != "" && order.CustomerID != "" {
+			agree(AttrCustomerID, a.CustomerID, order.CustomerID)
+		}
+	}
+	if len(invalid.Violations) > 0 {
+		return invalid
+	}
+	return nil
+}

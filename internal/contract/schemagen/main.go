@@ -1,0 +1,33 @@
+// Command schemagen writes the JSON Schemas of the messages into a folder.
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"billhook/internal/contract"
+)
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "schemagen:", err)
+		os.Exit(1)
+	}
+}
+
+func run(args []string) error {
+	if len(args) != 1 {
+		return fmt.Errorf("name the folder to write to")
+	}
+	schemas, err := contract.Schemas()
+	if err != nil {
+		return err
+	}
+	for name, text := range schemas {
+		if err := os.WriteFile(filepath.Join(args[0], name), text, 0o600); err != nil {
+			return fmt.Errorf("write %s: %w", name, err)
+		}
+	}
+	return nil
+}

@@ -16,7 +16,7 @@ var (
 	queueID  = regexp.MustCompile(`^[a-z][a-z0-9-]{2,99}$`)
 	variable = regexp.MustCompile(`^[A-Z][A-Z0-9_]{2,63}$`)
 	name     = regexp.MustCompile(`^[a-z][a-z0-9_.-]{0,63}$`)
-	dotted   = regexp.MustCompile(`^[a-z0-9_]+(\.[a-z0-9_]+)+$`)
+	metadata = regexp.MustCompile(`^checkout\.metadata\.[a-z0-9_]+$`)
 )
 
 // Bounds that Pub/Sub sets (its documentation), and the floor of the requirements:
@@ -162,7 +162,7 @@ func (c *Catalog) checkSource(s Source) []string {
 	require(variable.MatchString(s.SecretVariable), "secret_variable", "must name an environment variable")
 	require(s.MaxBodyBytes >= 1024 && s.MaxBodyBytes <= 8<<20, "max_body_bytes", "must be 1024 to 8388608")
 	require(s.RatePerSecond >= 0 && (s.RatePerSecond == 0 || s.Burst >= 1), "burst", "must be at least 1 where a rate is set")
-	require(s.UIDMetadataKey == "" || dotted.MatchString(s.UIDMetadataKey), "uid_metadata_key", "must be a dotted path")
+	require(s.UIDMetadataKey == "" || metadata.MatchString(s.UIDMetadataKey), "uid_metadata_key", "must be a key of checkout.metadata")
 	for eventType, id := range s.Events {
 		q, ok := c.Queue(id)
 		require(ok && q.ID == id, "events."+eventType, "no queue has the id "+quote(id))

@@ -73,8 +73,13 @@ func isCurrency(code string) bool {
 // be there. Where the currency is given and wrong, that is the violation, once.
 func isAmount(field validator.FieldLevel) bool {
 	body, ok := field.Top().Interface().(*PayNow)
-	if !ok || body.Data.Order == nil || body.Data.Order.Currency == "" {
+	if !ok || body.Data.Order == nil {
 		return false
+	}
+	if body.Data.Order.Currency == "" {
+		// The requirements' own example has prices without a currency. A total or a refund
+		// without one could not be reckoned with.
+		return field.FieldName() == "price" && pii.Amount.Valid(field.Field().String())
 	}
 	minor, err := money.Parse(field.Field().String(), body.Data.Order.Currency)
 	return errors.Is(err, money.ErrCurrency) || (err == nil && minor >= 0)
@@ -82,8 +87,11 @@ func isAmount(field validator.FieldLevel) bool {
 
 // Event types whose rules go beyond their fields.
 const (
-	OrderPaid   = "order.paid"
-	orderPrefix = "order."
+	OrderPaid             = "order.paid"
+	OrderRefunded         = "order.refunded"
+	OrderChargeback       = "order.chargeback"
+	OrderChargebackClosed = "order.chargeback_closed"
+	orderPrefix           = "order."
 )
 
 // relations checks the rules between fields.

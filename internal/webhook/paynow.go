@@ -1,0 +1,222 @@
+package webhook
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"billhook/catalog"
+	"billhook/internal/contract"
+	"billhook/internal/money"
+	"billhook/internal/pii"
+)
+
+// paynowTypes maps PayNow's event types to the contract's.
+var paynowTypes = map[string]string{
+	"ON_ORDER_COMPLETED":   contract.OrderPaid,
+	"ON_REFUND":            contract.OrderRefunded,
+	"ON_CHARGEBACK":        contract.OrderChargeback,
+	"ON_CHARGEBACK_CLOSED": contract.OrderChargebackClosed,
+}
+
+// paynowEvent is what is left of PayNow's webhook after minimization.
+type paynowEvent struct {
+	EventType string `json:"event_type"`
+	EventID   string `json:"event_id"`
+	Body      struct {
+		ID       string `json:"id"`
+		OrderID  string `json:"order_id"`
+		PrettyID string `json:"pretty_id"`
+		Customer struct {
+			ID string `json:"id"`
+		} `json:"customer"`
+		CustomerID        string `json:"customer_id"`
+		Currency          string `json:"currency"`
+		Status            string `json:"status"`
+		TotalAmount       *int64 `json:"total_amount"`
+		Amount            *int64 `json:"amount"`
+		StoreRefundAmount *int64 `json:"store_refund_amount"`
+		CompletedAt       string `json:"completed_at"`
+		ChargebackAt      string `json:"chargeback_at"`
+		ApprovedAt        string `json:"approved_at"`
+		PendingAt         string `json:"pending_at"`
+		CreatedAt         string `json:"created_at"`
+		Checkout          struct {
+			// Metadata holds the one allowed key, or nothing.
+			Metadata map[string]string `json:"metadata"`
+		} `json:"checkout"`
+		Lines []struct {
+			ProductID string `json:"product_id"`
+			Quantity  int64  `json:"quantity"`
+			Price     *int64 `json:"price"`
+		} `json:"lines"`
+	} `json:"body"`
+}
+
+// payNow reads PayNow's webhooks.
+type payNow struct {
+	// head is enough to know whether any queue wants the event.
+	head *pii.Projection
+	full *pii.Projection
+	now  func() time.Time
+}
+
+func newPayNow(source catalog.Source, now func() time.Time) (*payNow, error) {
+	for eventType := range source.Events {
+		if _, ok := paynowTypes[eventType]; !ok {
+			return nil, fmt.Errorf("webhook: source %s: event type %s has no mapping into the contract", source.Name, eventType)
+		}
+	}
+	rules := map[string]pii.Rule{
+		"event_type": pii.Code, "event_id": pii.ID,
+		"body.id": pii.ID, "body.order_id": pii.ID, "body.pretty_id": pii.ID,
+		"body.customer.id": pii.ID, "body.customer_id": pii.ID,
+		"body.currency": pii.Currency, "body.status": pii.Code,
+		"body.total_amount": pii.Integer, "body.amount": pii.Integer, "body.store_refund_amount": pii.Integer,
+		"body.completed_at": pii.Time, "body.chargeback_at": pii.Time, "body.approved_at": pii.Time,
+		"body.pending_at": pii.Time, "body.created_at": pii.Time,
+		"body.lines[].product_id": pii.ID, "body.lines[].quantity": pii.Quantity, "body.lines[].price": pii.Integer,
+	}
+	if source.UIDMetadataKey != "" {
+		rules["body."+source.UIDMetadataKey] = pii.UID
+	}
+	return &payNow{
+		head: pii.NewProjection(map[string]pii.Rule{"event_type": pii.Code, "event_id": pii.ID}),
+		full: pii.NewProjection(rules),
+		now:  now,
+	}, nil
+}
+
+// read minimizes the webhook, then maps what is left into the contract. Where no
+// queue wants the event, event carries its id and ignored says why. The error is a
+// *pii.Error or a *contract.Invalid.
+func (p *payNow) read(scratch, body []byte, source catalog.Source) (event inbound, ignored string, err error) {
+	minimized, err := p.full.Append(scratch, body)
+	if err != nil {
+		// An event that nobody wants may look as it likes: only its head is read.
+		if head, headErr := p.head.Append(scratch, body); headErr == nil {
+			var e paynowEvent
+			if json.Unmarshal(head, &e) == nil && e.EventID != "" && e.EventType != "" && source.Events[e.EventType] == "" {
+				return inbound{message: &contract.PayNow{EventID: e.EventID, EventType: e.EventType}}, "no_queue", nil
+			}
+		}
+		return inbound{}, "", err
+	}
+	var e paynowEvent
+	if err := json.Unmarshal(minimized, &e); err != nil {
+		return inbound{}, "", &pii.Error{Malformed: true}
+	}
+	switch {
+	case e.EventID == "":
+		return inbound{}, "", broken("event_id", "required")
+	case e.EventType == "":
+		return inbound{}, "", broken("event_type", "required")
+	}
+	m := &contract.PayNow{EventID: e.EventID, EventType: paynowTypes[e.EventType]}
+	event = inbound{message: m, queue: source.Events[e.EventType]}
+	for _, uid := range e.Body.Checkout.Metadata {
+		event.uid = uid
+	}
+	switch {
+	case event.queue == "":
+		m.EventType = e.EventType
+		return event, "no_queue", nil
+	case m.EventType == contract.OrderRefunded && (e.Body.Status == "canceled" || e.Body.Status == "failed"):
+		return event, "refund_not_completed", nil
+	}
+	m.Timestamp = p.timestamp(&e)
+	return event, "", e.fill(m)
+}
+
+// timestamp is the event's own time, else that of its receipt.
+func (p *payNow) timestamp(e *paynowEvent) string {
+	b := &e.Body
+	for _, at := range []string{b.CompletedAt, b.ChargebackAt, b.ApprovedAt, b.PendingAt, b.CreatedAt} {
+		if at != "" {
+			return at
+		}
+	}
+	return p.now().UTC().Format(time.RFC3339)
+}
+
+// fill maps the order and the refund. The order's own event names itself; the others
+// name their order.
+func (e *paynowEvent) fill(m *contract.PayNow) error {
+	b := &e.Body
+	order := &contract.Order{ID: b.OrderID, PrettyID: b.PrettyID, CustomerID: b.Customer.ID, Currency: b.Currency}
+	if order.CustomerID == "" {
+		order.CustomerID = b.CustomerID
+	}
+	m.Data.Order = order
+	if _, ok := money.Exponent(b.Currency); !ok && b.Currency != "" {
+		return broken("body.currency", "currency")
+	}
+	var err error
+	switch m.EventType {
+	case contract.OrderPaid:
+		order.ID = b.ID
+		if order.Total, err = amount("body.total_amount", b.TotalAmount, b.Currency); err != nil {
+			return err
+		}
+		order.Items = make([]contract.Item, len(b.Lines))
+		for i, line := range b.Lines {
+			item := &order.Items[i]
+			item.ProductID, item.Quantity = line.ProductID, line.Quantity
+			// Lines mostly repeat their price.
+			if i > 0 && line.Price != nil && b.Lines[i-1].Price != nil && *line.Price == *b.Lines[i-1].Price {
+				item.Price = order.Items[i-1].Price
+				continue
+			}
+			if item.Price, err = amount(fmt.Sprintf("body.lines[%d].price", i), line.Price, b.Currency); err != nil {
+				return err
+			}
+		}
+	case contract.OrderRefunded:
+		m.Data.Refund = &contract.Refund{ID: b.ID}
+		// PayNow documents amount as the initial payment's and store_refund_amount as
+		// the amount refunded: what was given back is the smaller of the two.
+		refunded := b.Amount
+		if s := b.StoreRefundAmount; s != nil && *s > 0 && (refunded == nil || *s < *refunded) {
+			refunded = s
+		}
+		if m.Data.Refund.Amount, err = amount("body.amount", refunded, b.Currency); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// amount writes minor units as the contract's decimal string; none as an empty one.
+func amount(path string, minor *int64, currency string) (string, error) {
+	switch {
+	case minor == nil:
+		return "", nil
+	case *minor < 0:
+		return "", broken(path, "negative")
+	case currency == "":
+		return "", broken("body.currency", "required")
+	}
+	text, err := money.Format(*minor, currency)
+	if err != nil {
+		return "", broken("body.currency", "currency")
+	}
+	return text, nil
+}
+
+func broken(path, rule string) error {
+	return &contract.Invalid{Violations: []contract.Violation{{Path: path, Rule: rule}}}
+}
+
+// fromPayNow rewrites the paths of the contract's violations into those of PayNow's
+// body, which is what its sender knows.
+func fromPayNow(violations []contract.Violation) {
+	for i, v := range violations {
+		v.Path = strings.Replace(v.Path, "data.order.items[", "body.lines[", 1)
+		v.Path = strings.NewReplacer("].productId", "].product_id", "data.order.items", "body.lines",
+			"data.order.customerId", "body.customer.id", "data.order.total", "body.total_amount",
+			"data.order.", "body.", "data.refund.", "body.", "eventId", "event_id", "eventType", "event_type").Replace(v.Path)
+		violations[i] = v
+	}
+}

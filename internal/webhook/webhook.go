@@ -1,0 +1,489 @@
+// Package webhook is the door: a provider posts a signed webhook, and what leaves is
+// a minimized, validated message that Pub/Sub has confirmed. It owns verification
+// order, mapping, ordering keys and the answers. It refuses to parse what is not
+// signed, to guess, and to answer 202 before the broker has.
+//
+// Who calls: payment providers at /webhooks/{source}, and producers inside the house
+// at /queues/{queue}/messages. What an answer means to them: 2xx, it is ours now;
+// 4xx, sending it again will not help (429: later); 503, keep it and send it again.
+package webhook
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"mime"
+	"net/http"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+	"golang.org/x/time/rate"
+
+	"billhook/catalog"
+	"billhook/internal/contract"
+	"billhook/internal/pii"
+	"billhook/internal/serve"
+	"billhook/internal/signature"
+	"billhook/internal/telemetry"
+)
+
+// Publisher puts a message on a topic.
+type Publisher interface {
+	// Publish returns the message's id once the broker has confirmed it. An error
+	// wrapping contract.ErrLimit is final; after any other the message may or may not
+	// be there, and its ordering key is usable.
+	Publish(ctx context.Context, topic string, m contract.Message) (messageID string, err error)
+}
+
+// Directory knows who a provider's customer is to us.
+type Directory interface {
+	// UID returns the customer's uid; ok reports whether there is one. An error means
+	// that nothing is known.
+	UID(ctx context.Context, customerID string) (uid string, ok bool, err error)
+}
+
+// Config is what a Service is made of. Every field is required.
+type Config struct {
+	Catalog *catalog.Catalog
+	// Secrets of each source, by its name; each source needs at least one.
+	Secrets map[string][]string
+	// Tolerance is how far a signed time may lie from now, to both sides.
+	Tolerance time.Duration
+	Publisher Publisher
+	Customers Directory
+	Log       *slog.Logger
+	Metrics   *telemetry.Metrics
+	Now       func() time.Time
+	// PublishTimeout bounds the wait for the broker; it must be shorter than any
+	// sender's patience.
+	PublishTimeout time.Duration
+}
+
+// Service answers webhooks.
+type Service struct {
+	config   Config
+	sources  map[string]*source
+	outgoing *pii.Projection
+	buffers  sync.Pool
+	draining atomic.Bool
+	router   chi.Router
+}
+
+// source is one sender at work.
+type source struct {
+	catalog.Source
+	verifier *signature.Verifier
+	limiter  *rate.Limiter
+	paynow   *payNow
+}
+
+// inbound is a webhook that was read: what it says, who it is about, where it goes.
+type inbound struct {
+	message *contract.PayNow
+	uid     string
+	queue   string
+}
+
+// genericSource is whose secrets sign what is enqueued at /queues/{queue}/messages.
+const genericSource = "generic"
+
+// New returns the service. It fails on a source without a secret, with a weak one, or
+// with an event type that cannot be mapped, all together.
+func New(config Config) (*Service, error) {
+	s := &Service{config: config, sources: map[string]*source{}, outgoing: pii.For[contract.PayNow]()}
+	s.buffers.New = func() any { return new(buffers) }
+	var mistakes []error
+	for name, declared := range config.Catalog.Sources {
+		verifier, err := signature.NewVerifier(signature.Scheme(declared.Scheme), config.Secrets[name], config.Tolerance, config.Now)
+		if err != nil {
+			mistakes = append(mistakes, fmt.Errorf("%s: %w", declared.SecretVariable, err))
+			continue
+		}
+		at := &source{Source: declared, verifier: verifier}
+		if declared.RatePerSecond > 0 {
+			at.limiter = rate.NewLimiter(rate.Limit(declared.RatePerSecond), declared.Burst)
+		}
+		if declared.Scheme == catalog.SchemePayNow {
+			if at.paynow, err = newPayNow(declared, config.Now); err != nil {
+				mistakes = append(mistakes, err)
+			}
+		}
+		s.sources[name] = at
+	}
+	if err := errors.Join(mistakes...); err != nil {
+		return nil, err
+	}
+	router := chi.NewRouter()
+	router.Use(func(next http.Handler) http.Handler { return serve.Recover(config.Log, next) })
+	serve.Health(router, s.draining.Load)
+	router.Method(http.MethodGet, "/metrics", config.Metrics.Handler())
+	router.Post("/webhooks/{source}", func(w http.ResponseWriter, r *http.Request) {
+		name := chi.URLParam(r, "source")
+		from, ok := s.sources[name]
+		if !ok {
+			s.answer(w, r, &outcome{source: "unknown", status: http.StatusNotFound, reason: "source_unknown",
+				detail: "No source of that name is declared.", started: config.Now()})
+			return
+		}
+		s.receive(w, r, from, "")
+	})
+	router.Post("/queues/{queue}/messages", func(w http.ResponseWriter, r *http.Request) {
+		from := s.sources[genericSource]
+		q, ok := config.Catalog.Queue(chi.URLParam(r, "queue"))
+		if !ok || !q.Enabled || from == nil {
+			s.answer(w, r, &outcome{source: genericSource, status: http.StatusNotFound, reason: "queue_unknown",
+				detail: "No queue of that name takes messages. See the catalog: is it enabled?", started: config.Now()})
+			return
+		}
+		s.receive(w, r, from, q.ID)
+	})
+	s.router = router
+	return s, nil
+}
+
+// ServeHTTP answers one request.
+func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.router.ServeHTTP(w, r) }
+
+// Drain makes the service report that it is not ready. Requests still in flight, and
+// those that come all the same, are answered.
+func (s *Service) Drain() { s.draining.Store(true) }
+
+// buffers are what one request reads and writes into.
+type buffers struct {
+	body      bytes.Buffer
+	minimized []byte
+	encoded   []byte
+}
+
+// outcome is how a webhook ends: its answer and its log line.
+type outcome struct {
+	source  string
+	status  int
+	reason  string
+	detail  string
+	started time.Time
+	bytes   int
+
+	// What follows is set once it has been checked for its shape.
+	eventID, eventType, queue, messageID, orderingKey string
+
+	ignored    bool
+	violations []serve.Violation
+	retryAfter int
+}
+
+// refuse sets the answer to a request that cannot be taken.
+func (o *outcome) refuse(status int, reason, detail string) {
+	o.status, o.reason, o.detail = status, reason, detail
+}
+
+func (s *Service) receive(w http.ResponseWriter, r *http.Request, from *source, queue string) {
+	o := &outcome{source: from.Name, started: s.config.Now()}
+	b := s.buffers.Get().(*buffers) //nolint:errcheck // the pool holds nothing else
+	b.body.Reset()
+	if s.admit(w, r, from, b, o) {
+		s.accept(r.Context(), from, queue, b, o)
+	}
+	s.answer(w, r, o)
+	s.buffers.Put(b)
+}
+
+// admit reads and verifies the request. Nothing of the body is parsed, and nothing
+// remembered, before its signature is known to be good; the rate limit comes after
+// it, so that a stranger cannot use it up.
+func (s *Service) admit(w http.ResponseWriter, r *http.Request, from *source, b *buffers, o *outcome) bool {
+	if !isJSON(r.Header["Content-Type"]) {
+		o.refuse(http.StatusUnsupportedMediaType, "content_type", "Send application/json.")
+		return false
+	}
+	if r.ContentLength > from.MaxBodyBytes {
+		o.refuse(http.StatusRequestEntityTooLarge, "too_large", "The body is larger than this source may send.")
+		return false
+	}
+	if _, err := b.body.ReadFrom(http.MaxBytesReader(w, r.Body, from.MaxBodyBytes)); err != nil {
+		var tooLarge *http.MaxBytesError
+		if errors.As(err, &tooLarge) {
+			o.refuse(http.StatusRequestEntityTooLarge, "too_large", "The body is larger than this source may send.")
+		} else {
+			o.refuse(http.StatusBadRequest, "body_unread", "The body did not arrive whole.")
+		}
+		return false
+	}
+	o.bytes = b.body.Len()
+	if err := from.verifier.Verify(r.Header.Values, b.body.Bytes()); err != nil {
+		reason := "signature_mismatch"
+		switch {
+		case errors.Is(err, signature.ErrMissing):
+			reason = "signature_missing"
+		case errors.Is(err, signature.ErrMalformed):
+			reason = "signature_malformed"
+		case errors.Is(err, signature.ErrTooOld):
+			reason = "timestamp_too_old"
+		case errors.Is(err, signature.ErrTooNew):
+			reason = "timestamp_too_new"
+		}
+		o.refuse(http.StatusUnauthorized, reason, "The signature or its timestamp is not accepted.")
+		return false
+	}
+	if from.limiter != nil && !from.limiter.AllowN(s.config.Now(), 1) {
+		o.refuse(http.StatusTooManyRequests, "rate_limited", "Too many requests; send it again later.")
+		o.retryAfter = 1
+		return false
+	}
+	return true
+}
+
+func isJSON(values []string) bool {
+	if len(values) != 1 {
+		return false
+	}
+	if values[0] == "application/json" {
+		return true
+	}
+	kind, parameters, err := mime.ParseMediaType(values[0])
+	if err != nil || kind != "application/json" {
+		return false
+	}
+	charset := parameters["charset"]
+	return charset == "" || charset == "utf-8" || charset == "UTF-8"
+}
+
+// accept takes a verified body to its outcome.
+func (s *Service) accept(ctx context.Context, from *source, queue string, b *buffers, o *outcome) {
+	var in inbound
+	var ignored string
+	var err error
+	if from.paynow != nil {
+		in, ignored, err = from.paynow.read(b.minimized[:0], b.body.Bytes(), from.Source)
+	} else {
+		in, ignored, err = s.readGeneric(b.minimized[:0], b.body.Bytes(), from.Source, queue)
+	}
+	if in.message != nil && pii.ID.Valid(in.message.EventID) && pii.Code.Valid(in.message.EventType) {
+		o.eventID, o.eventType = in.message.EventID, in.message.EventType
+	}
+	switch {
+	case err != nil:
+		o.refuseBody(err)
+		return
+	case ignored != "":
+		o.status, o.ignored, o.reason = http.StatusOK, true, ignored
+		return
+	}
+	if err := in.message.Validate(); err != nil {
+		var invalid *contract.Invalid
+		if errors.As(err, &invalid) && from.paynow != nil {
+			fromPayNow(invalid.Violations)
+		}
+		o.refuseBody(err)
+		return
+	}
+	q, ok := s.config.Catalog.Queue(in.queue)
+	if _, handled := q.Handlers[in.message.EventType]; !ok || !q.Enabled || q.Contract != contract.PayNowV1 || !handled {
+		if queue == "" {
+			o.status, o.ignored, o.reason = http.StatusOK, true, "queue_disabled"
+			return
+		}
+		o.refuseBody(broken("eventType", "not_of_queue"))
+		return
+	}
+	o.queue = q.ID
+	message, ok := s.compose(ctx, in, b, o)
+	if ok {
+		s.publish(ctx, q, message, o)
+	}
+}
+
+// readGeneric reads a body that is in the contract's own format already. Fields that
+// the contract does not name are dropped, as from any source.
+func (s *Service) readGeneric(scratch, body []byte, from catalog.Source, queue string) (inbound, string, error) {
+	minimized, err := s.outgoing.Append(scratch, body)
+	if err != nil {
+		return inbound{}, "", err
+	}
+	m, err := contract.DecodePayNow(minimized)
+	if err != nil {
+		return inbound{}, "", &pii.Error{Malformed: true}
+	}
+	in := inbound{message: m, queue: queue}
+	if m.EventID == "" || m.EventType == "" {
+		if format := contract.Detect(nil, body); format == contract.EnvelopeV1 || format == contract.MessageV1 {
+			return inbound{}, "", errUnsupported
+		}
+		return in, "", nil // Validate names what is missing
+	}
+	if queue == "" {
+		if in.queue = from.Events[m.EventType]; in.queue == "" {
+			return in, "no_queue", nil
+		}
+	}
+	return in, "", nil
+}
+
+var errUnsupported = errors.New("webhook: no enabled queue takes this body format")
+
+func (o *outcome) refuseBody(err error) {
+	var refused *pii.Error
+	var invalid *contract.Invalid
+	switch {
+	case errors.As(err, &refused) && refused.Malformed:
+		o.refuse(http.StatusBadRequest, "body_malformed", "The body is not one JSON document in UTF-8 without duplicate names.")
+	case errors.As(err, &refused):
+		o.refuse(http.StatusUnprocessableEntity, "contract_broken", "Fields break the contract; see violations.")
+		for _, v := range refused.Violations {
+			o.violations = append(o.violations, serve.Violation{Path: v.Path, Rule: v.Rule})
+		}
+	case errors.As(err, &invalid):
+		o.refuse(http.StatusUnprocessableEntity, "contract_broken", "Fields break the contract; see violations.")
+		for _, v := range invalid.Violations {
+			o.violations = append(o.violations, serve.Violation{Path: v.Path, Rule: v.Rule})
+		}
+	case errors.Is(err, errUnsupported):
+		o.refuse(http.StatusUnprocessableEntity, "contract_unsupported", "No enabled queue takes this body format; send paynow.v1.")
+	default:
+		o.refuse(http.StatusUnprocessableEntity, "body_refused", "The body cannot be taken.")
+	}
+}
+
+// compose makes the message: uid, ordering key, attributes, body. It looks over all
+// of it once more before it may leave.
+func (s *Service) compose(ctx context.Context, in inbound, b *buffers, o *outcome) (contract.Message, bool) {
+	m, order := in.message, in.message.Data.Order
+	attributes := make(map[string]string, 12)
+	attributes[contract.AttrContract] = contract.PayNowV1
+	attributes[contract.AttrEventID] = m.EventID
+	attributes[contract.AttrEventType] = m.EventType
+	attributes[contract.AttrCorrelationID] = m.EventID
+	attributes[contract.AttrFirstPublished] = s.config.Now().UTC().Format(time.RFC3339Nano)
+	var customerID string
+	if order != nil {
+		attributes[contract.AttrOrderID] = order.ID
+		attributes[contract.AttrCorrelationID] = order.ID
+		customerID = order.CustomerID
+	}
+	uid := in.uid
+	if uid == "" && customerID != "" {
+		found, ok, err := s.config.Customers.UID(ctx, customerID)
+		if err != nil {
+			o.refuse(http.StatusServiceUnavailable, "customer_lookup_failed", "The customer cannot be looked up now; keep the event and send it again.")
+			o.retryAfter = 5
+			return contract.Message{}, false
+		}
+		if ok {
+			uid = found
+		}
+	}
+	key := contract.UnknownOrderingKey
+	if customerID != "" {
+		attributes[contract.AttrCustomerID], key = customerID, customerID
+	}
+	if uid != "" {
+		attributes[contract.AttrUID], key = uid, uid
+	}
+	attributes[contract.AttrOrderingKey] = key
+	if points, ok := s.points(m); ok {
+		attributes[contract.AttrPoints] = strconv.FormatInt(points, 10)
+	}
+	encoded, err := m.Append(b.encoded[:0])
+	if err == nil {
+		b.encoded = encoded
+		b.minimized, err = s.outgoing.Append(b.minimized[:0], encoded)
+	}
+	if err == nil {
+		err = pii.CheckAttributes(attributes, contract.AttributeRules)
+	}
+	if err != nil {
+		o.refuseBody(err)
+		return contract.Message{}, false
+	}
+	message := contract.Message{Data: bytes.Clone(encoded), Attributes: attributes}
+	if key != contract.UnknownOrderingKey {
+		message.OrderingKey = key
+	}
+	o.orderingKey = key
+	return message, true
+}
+
+// points adds up what an order is worth, where every product is known. The worker
+// computes its own; this is for whoever reads the topic.
+func (s *Service) points(m *contract.PayNow) (int64, bool) {
+	if m.EventType != contract.OrderPaid {
+		return 0, false
+	}
+	var sum int64
+	for i := range m.Data.Order.Items {
+		item := &m.Data.Order.Items[i]
+		product, ok := s.config.Catalog.Products[item.ProductID]
+		if !ok || item.Quantity > (math.MaxInt64-sum)/product.Points {
+			return 0, false
+		}
+		sum += product.Points * item.Quantity
+	}
+	return sum, true
+}
+
+// publish answers for the broker: 202 only after it has confirmed.
+func (s *Service) publish(ctx context.Context, q catalog.Queue, m contract.Message, o *outcome) {
+	if len(m.Data) > contract.WarnDataBytes {
+		s.config.Metrics.LargeMessage(q.ID)
+		s.config.Log.LogAttrs(ctx, slog.LevelWarn, "large message", slog.String("queue", q.ID),
+			slog.String("event_id", o.eventID), slog.Int("bytes", len(m.Data)))
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.config.PublishTimeout)
+	defer cancel()
+	id, err := s.config.Publisher.Publish(ctx, q.Topic(), m)
+	switch {
+	case err == nil:
+		o.status, o.messageID = http.StatusAccepted, id
+	case errors.Is(err, contract.ErrLimit):
+		o.refuse(http.StatusUnprocessableEntity, "message_limit", "The message exceeds a limit of Pub/Sub.")
+	default:
+		o.refuse(http.StatusServiceUnavailable, "publish_unconfirmed", "The broker did not confirm; keep the event and send it again.")
+		o.retryAfter = 5
+	}
+}
+
+// accepted and ignored are the two good answers.
+type accepted struct {
+	EventID     string `json:"event_id"`
+	Queue       string `json:"queue"`
+	MessageID   string `json:"message_id"`
+	OrderingKey string `json:"ordering_key"`
+}
+
+type ignoredAnswer struct {
+	EventID string `json:"event_id"`
+	Ignored bool   `json:"ignored"`
+	Reason  string `json:"reason"`
+}
+
+// answer writes the response, the metrics and the one line of this webhook.
+func (s *Service) answer(w http.ResponseWriter, r *http.Request, o *outcome) {
+	if o.retryAfter > 0 {
+		w.Header()["Retry-After"] = []string{strconv.Itoa(o.retryAfter)}
+	}
+	switch {
+	case o.ignored:
+		serve.WriteJSON(w, o.status, ignoredAnswer{EventID: o.eventID, Ignored: true, Reason: o.reason})
+	case o.status == http.StatusAccepted:
+		serve.WriteJSON(w, o.status, accepted{EventID: o.eventID, Queue: o.queue, MessageID: o.messageID, OrderingKey: o.orderingKey})
+	default:
+		serve.WriteProblem(w, o.status, o.reason, o.detail, o.violations...)
+	}
+	took := s.config.Now().Sub(o.started)
+	s.config.Metrics.Webhook(o.source, o.status, o.reason, took)
+	level := slog.LevelInfo
+	if o.status >= http.StatusBadRequest {
+		level = slog.LevelWarn
+	}
+	s.config.Log.LogAttrs(r.Context(), level, "webhook",
+		slog.String("source", o.source), slog.String("event_id", o.eventID), slog.String("event_type", o.eventType),
+		slog.String("queue", o.queue), slog.String("message_id", o.messageID), slog.String("ordering_key", o.orderingKey),
+		slog.Int("status", o.status), slog.String("reason", o.reason), slog.Int("bytes", o.bytes),
+		slog.Float64("duration_ms", took.Seconds()*1000))
+}

@@ -26,13 +26,15 @@ func (p Policy) Wait(failed int, dice float64) time.Duration {
 	if len(p.Schedule) > 0 {
 		return p.Schedule[min(failed, len(p.Schedule)-1)]
 	}
-	wait := float64(p.Base) * math.Pow(max(p.Multiplier, 1), float64(failed-1))
-	wait += dice * float64(p.Jitter)
-	if p.Max > 0 && wait > float64(p.Max) {
-		return p.Max
+	longest := p.Max
+	if longest <= 0 {
+		longest = math.MaxInt64 / 2 // so that adding it to a time does not overflow
 	}
-	if wait > math.MaxInt64/2 {
-		return math.MaxInt64 / 2
+	// The factor is finite, since 0 times infinity would be no number at all.
+	factor := min(math.Pow(max(p.Multiplier, 1), float64(failed-1)), math.MaxFloat64)
+	wait := float64(p.Base)*factor + dice*float64(p.Jitter)
+	if wait >= float64(longest) {
+		return longest
 	}
 	return time.Duration(wait)
 }

@@ -41,6 +41,15 @@ const (
 // Terminal reports whether trying again cannot help.
 func (c Class) Terminal() bool { return c < 500 }
 
+func (c Class) known() bool {
+	switch c {
+	case Malformed, Conflict, Rejected, Failed, Unavailable, TimedOut:
+		return true
+	default:
+		return false
+	}
+}
+
 // Verdict is what an error means.
 type Verdict struct {
 	Class Class
@@ -99,11 +108,12 @@ func Busy(reason string, cause error) error {
 
 // Decide turns an error into its verdict. An error without a mark is transient:
 // what we did not foresee is tried again, and dead-lettered when the attempts are
-// used up. The outermost mark wins.
+// used up. The outermost mark wins; one with a class that is none of the above says
+// nothing.
 func Decide(err error) Verdict {
 	var marked *Error
 	switch {
-	case errors.As(err, &marked):
+	case errors.As(err, &marked) && marked.Verdict.Class.known():
 		return marked.Verdict
 	case errors.Is(err, context.DeadlineExceeded):
 		return Verdict{Class: TimedOut, Reason: "handler_timeout", Counts: true}

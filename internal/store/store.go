@@ -11,7 +11,9 @@ package store
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // The named errors. Any other error of an implementation means that the store
@@ -35,7 +37,11 @@ const MaxIDBytes = 1500
 // MaxWrites is how many writes one commit may hold.
 const MaxWrites = 500
 
-// Key names one document. Neither part may be empty or hold a slash.
+// MaxDepth is how deep maps and lists may nest in a document, its fields included.
+const MaxDepth = 20
+
+// Key names one document. A part is valid UTF-8 of 1 to MaxIDBytes, without a slash
+// or a control character, and not of the form __x__, which Firestore keeps for itself.
 type Key struct {
 	Collection string
 	ID         string
@@ -49,7 +55,8 @@ type Version int64
 
 // Document is one stored document. Fields holds string, bool, int64, time.Time
 // (UTC, microseconds), nil, map[string]any and []any of these, and nothing else:
-// never a float.
+// never a float. Strings are valid UTF-8; a list holds no list; names are not empty
+// and not of the form __x__.
 type Document struct {
 	Key     Key
 	Fields  map[string]any
@@ -155,13 +162,16 @@ func CheckWrites(writes []Write) error {
 		default:
 			return fmt.Errorf("%w: %s has no operation", ErrInvalid, w.Key)
 		}
-		for name, value := range w.Fields {
-			if _, twice := w.Add[name]; twice {
-				return fmt.Errorf("%w: %s both sets and adds %s", ErrInvalid, w.Key, name)
+		for name := range w.Add {
+			if _, twice := w.Fields[name]; twice {
+				return fmt.Errorf("%w: %s both sets and adds one field", ErrInvalid, w.Key)
 			}
-			if err := checkValue(value); err != nil {
-				return fmt.Errorf("%w: %s field %s: %w", ErrInvalid, w.Key, name, err)
+			if !isName(name) {
+				return fmt.Errorf("%w: %s: %w", ErrInvalid, w.Key, errName)
 			}
+		}
+		if err := checkValue(w.Fields, MaxDepth); err != nil {
+			return fmt.Errorf("%w: %s: %w", ErrInvalid, w.Key, err)
 		}
 	}
 	return nil
@@ -181,8 +191,11 @@ func CheckQuery(q Query) error {
 	for name, value := range q.Equal {
 		switch value.(type) {
 		case string, bool, int64, time.Time:
+			if err := checkValue(map[string]any{name: value}, 1); err != nil {
+				return fmt.Errorf("%w: query: %w", ErrInvalid, err)
+			}
 		default:
-			return fmt.Errorf("%w: cannot compare %s with a %T", ErrInvalid, name, value)
+			return fmt.Errorf("%w: cannot compare with a %T", ErrInvalid, value)
 		}
 	}
 	return nil
@@ -199,24 +212,58 @@ func CheckKey(key Key) error {
 				return fmt.Errorf("%w: key part with a slash or a control character", ErrInvalid)
 			}
 		}
+		if !isName(part) {
+			return fmt.Errorf("%w: key part that is reserved or not UTF-8", ErrInvalid)
+		}
 	}
 	return nil
 }
 
-func checkValue(value any) error {
+// The errors of checkValue name no field: a name may come from outside.
+var (
+	errName   = errors.New("a name is empty, reserved or not UTF-8")
+	errString = errors.New("a string is not UTF-8")
+	errDepth  = errors.New("nested too deep")
+	errList   = errors.New("a list within a list")
+)
+
+// isName reports whether a field or a key part can be called that.
+func isName(name string) bool {
+	reserved := len(name) >= 4 && strings.HasPrefix(name, "__") && strings.HasSuffix(name, "__")
+	return name != "" && !reserved && utf8.ValidString(name)
+}
+
+func checkValue(value any, depth int) error {
 	switch v := value.(type) {
-	case nil, string, bool, int64, time.Time:
+	case nil, bool, int64, time.Time:
+		return nil
+	case string:
+		if !utf8.ValidString(v) {
+			return errString
+		}
 		return nil
 	case map[string]any:
-		for _, inner := range v {
-			if err := checkValue(inner); err != nil {
+		if depth == 0 {
+			return errDepth
+		}
+		for name, inner := range v {
+			if !isName(name) {
+				return errName
+			}
+			if err := checkValue(inner, depth-1); err != nil {
 				return err
 			}
 		}
 		return nil
 	case []any:
+		if depth == 0 {
+			return errDepth
+		}
 		for _, inner := range v {
-			if err := checkValue(inner); err != nil {
+			if _, nested := inner.([]any); nested {
+				return errList
+			}
+			if err := checkValue(inner, depth-1); err != nil {
 				return err
 			}
 		}

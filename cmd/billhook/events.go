@@ -15,16 +15,16 @@ import (
 	"billhook/internal/serve"
 )
 
-// worker asks a running worker's ops API.
-type worker struct {
-	base   string
-	token  string
-	client *http.Client
+// client asks a running worker's ops API.
+type client struct {
+	base  string
+	token string
+	http  *http.Client
 }
 
 // get fills answer from the API. An answer that is a problem document becomes an
 // error with its detail.
-func (w worker) get(ctx context.Context, path string, answer any) error {
+func (w client) get(ctx context.Context, path string, answer any) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, w.base+path, nil)
 	if err != nil {
 		return fmt.Errorf("ask the worker: %w", err)
@@ -32,7 +32,7 @@ func (w worker) get(ctx context.Context, path string, answer any) error {
 	if w.token != "" {
 		request.Header.Set("Authorization", "Bearer "+w.token)
 	}
-	response, err := w.client.Do(request)
+	response, err := w.http.Do(request)
 	if err != nil {
 		return fmt.Errorf("ask the worker: %w", err)
 	}
@@ -72,7 +72,7 @@ func (p *program) eventsCommand() *cobra.Command {
 		Short: "Show what became of an event: its record, conflicts and dead letters",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(command *cobra.Command, args []string) error {
-			ask := worker{base: server, token: firstOf(p.env.OpsToken.List()), client: &http.Client{Timeout: 30 * time.Second}}
+			ask := client{base: server, token: firstOf(p.env.OpsToken.List()), http: &http.Client{Timeout: 30 * time.Second}}
 			path := "/v1/ops/events/" + url.PathEscape(args[0])
 			if queue != "" {
 				path += "?queue=" + url.QueryEscape(queue)

@@ -94,7 +94,7 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 	if err != nil {
 		return err
 	}
-	defer publisher.Close()
+	defer func() { _ = publisher.Close() }() // everything it was given has been answered
 	documents, err := firestore.New(clients, cfg.Project, cfg.Database)
 	if err != nil {
 		return err

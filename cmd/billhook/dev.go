@@ -1,0 +1,297 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"billhook/emulator"
+	"billhook/internal/dedupe"
+	"billhook/internal/ledger"
+	"billhook/internal/local"
+	"billhook/internal/ops"
+	"billhook/internal/retry"
+	"billhook/internal/store"
+	"billhook/internal/telemetry"
+	"billhook/internal/webhook/samples"
+	"billhook/internal/worker"
+)
+
+// devBackoff is how long a failed delivery waits in dev, whatever the catalog says,
+// so that nobody waits for the show.
+const devBackoff = time.Second
+
+func (p *program) devCommand() *cobra.Command {
+	var onEmulators, quiet, verbose bool
+	var webhookPort, workerPort string
+	command := &cobra.Command{
+		Use:   "dev",
+		Short: "Run webhook, worker and stand-ins in this process, send signed samples, then keep serving",
+		Args:  cobra.NoArgs,
+		RunE: func(command *cobra.Command, _ []string) (err error) {
+			ctx := command.Context()
+			c, err := p.catalog()
+			if err != nil {
+				return err
+			}
+			for i := range c.Queues {
+				for eventType, h := range c.Queues[i].Handlers {
+					h.Backoff = retry.Policy{Base: devBackoff, Max: devBackoff}
+					c.Queues[i].Handlers[eventType] = h
+				}
+				c.Queues[i].Backoff = retry.Policy{Base: devBackoff, Max: devBackoff}
+			}
+			folder, err := os.MkdirTemp("", "billhook-dev-")
+			if err != nil {
+				return fmt.Errorf("dev: %w", err)
+			}
+			defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
+			flaky := &failOnce{eventID: "900000000000000041"}
+			config := local.Config{
+				Catalog: c, ProjectID: p.env.Project, Secrets: secretsOf(c, p.getenv),
+				WebhookPort: webhookPort, WorkerPort: workerPort,
+				StorePath: filepath.Join(folder, "store.db"), OpsTokens: p.env.OpsToken.List(),
+				Log:       telemetry.NewLogger(io.Discard, slog.LevelError),
+				WrapStore: func(s worker.Store) worker.Store { flaky.Store = s; return flaky },
+			}
+			if verbose {
+				config.Log = telemetry.NewLogger(p.stdout, slog.LevelInfo)
+			}
+			if onEmulators {
+				sdk, err := emulator.Find(ctx)
+				if err != nil {
+					return err
+				}
+				config.Emulators = &sdk
+				p.printf("Starting Google's Pub/Sub and Firestore emulators ...\n")
+			}
+			stack, err := local.Start(ctx, config)
+			if err != nil {
+				if ctx.Err() != nil {
+					return nil
+				}
+				return err
+			}
+			defer func() { err = errors.Join(err, stack.Close()) }()
+			p.printf("Billhook is up: webhook %s, worker %s.\n", stack.WebhookURL, stack.WorkerURL)
+			if !quiet {
+				show := &showing{program: p, stack: stack, secret: config.Secrets["paynow"][0],
+					ask: client{base: stack.WorkerURL, http: &http.Client{Timeout: 30 * time.Second}}}
+				if err := show.run(ctx); err != nil {
+					if ctx.Err() != nil {
+						return nil
+					}
+					return err
+				}
+			}
+			p.printf("\nServing until Ctrl-C. Send one by hand:\n\n  bin/billhook send paynow --webhook %s\n  bin/billhook events show <event id> --server %s\n  curl -s %s/v1/ops/accounts/points:user:%s\n",
+				stack.WebhookURL, stack.WorkerURL, stack.WorkerURL, samples.UID)
+			<-ctx.Done()
+			return nil
+		},
+	}
+	command.Flags().BoolVar(&onEmulators, "emulators", false, "use Google's own emulators instead of the stand-ins")
+	command.Flags().BoolVar(&quiet, "no-samples", false, "send nothing, just serve")
+	command.Flags().BoolVarP(&verbose, "verbose", "v", false, "print the services' own log lines")
+	command.Flags().StringVar(&webhookPort, "webhook-port", "8080", "where the webhook service listens, 0 for a free port")
+	command.Flags().StringVar(&workerPort, "worker-port", "8081", "where the worker listens, 0 for a free port")
+	return command
+}
+
+// failOnce is a store that fails the first effect of one event, for the show.
+type failOnce struct {
+	worker.Store
+	eventID string
+	failed  atomic.Bool
+}
+
+// Commit fails once where it would record the event as completed.
+func (f *failOnce) Commit(ctx context.Context, writes []store.Write) ([]store.Version, error) {
+	for _, w := range writes {
+		if w.Fields["event_id"] == f.eventID && w.Fields["status"] == string(dedupe.Completed) && f.failed.CompareAndSwap(false, true) {
+			return nil, errors.New("dev: a failure for show")
+		}
+	}
+	return f.Store.Commit(ctx, writes)
+}
+
+// showing sends the samples and prints what became of each.
+type showing struct {
+	*program
+	stack  *local.Stack
+	secret string
+	ask    client
+}
+
+// run is the show. Each sample has a customer of its own, so that none waits for another.
+func (s *showing) run(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	s.printf("\nSending signed samples of PayNow's webhooks:\n\n")
+	buyer := samples.Event{EventID: "900000000000000011", OrderID: "900000000000000012"}
+	for _, step := range []func(context.Context) error{
+		func(ctx context.Context) error {
+			return s.credited(ctx, "an order", samples.OrderCompleted, buyer, samples.UID)
+		},
+		func(ctx context.Context) error { return s.duplicate(ctx, buyer) },
+		s.unknownProduct,
+		s.transient,
+		func(ctx context.Context) error {
+			return s.expect(ctx, "a full refund", samples.Refund, samples.Event{EventID: "900000000000000051", OrderID: buyer.OrderID}, "reversed", samples.UID)
+		},
+		s.refused,
+	} {
+		if err := step(ctx); err != nil {
+			return fmt.Errorf("dev: %w", err)
+		}
+	}
+	return nil
+}
+
+func (s *showing) say(what, became string, args ...any) {
+	s.printf("  %-34s %s\n", what, fmt.Sprintf(became, args...))
+}
+
+func (s *showing) send(ctx context.Context, sample string, event samples.Event) (reply, error) {
+	c, err := s.catalog()
+	if err != nil {
+		return reply{}, err
+	}
+	return post(ctx, s.stack.WebhookURL, c.Sources["paynow"], s.secret, samples.Read(sample, event), time.Now())
+}
+
+// until polls the worker until the event's story satisfies done.
+func (s *showing) until(ctx context.Context, eventID string, done func(ops.Event) bool) (ops.Event, error) {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		var event ops.Event
+		err := s.ask.get(ctx, "/v1/ops/events/"+eventID, &event)
+		var problem *problemError
+		if err != nil && (!errors.As(err, &problem) || problem.status != http.StatusNotFound) {
+			return event, err
+		}
+		if err == nil && done(event) {
+			return event, nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return event, fmt.Errorf("event %s: %w", eventID, ctx.Err())
+		}
+	}
+}
+
+func (s *showing) balance(ctx context.Context, uid string) (int64, error) {
+	var account ops.Account
+	err := s.ask.get(ctx, "/v1/ops/accounts/"+string(ledger.UserPoints(uid)), &account)
+	return account.Balance, err
+}
+
+func (s *showing) credited(ctx context.Context, what, sample string, event samples.Event, uid string) error {
+	return s.expect(ctx, what, sample, event, "credited", uid)
+}
+
+func (s *showing) expect(ctx context.Context, what, sample string, event samples.Event, result, uid string) error {
+	answer, err := s.send(ctx, sample, event)
+	if err != nil {
+		return err
+	}
+	story, err := s.until(ctx, event.EventID, func(e ops.Event) bool { return e.Status == string(dedupe.Completed) })
+	if err != nil {
+		return err
+	}
+	if story.Result != result {
+		return fmt.Errorf("event %s: %s instead of %s", event.EventID, story.Result, result)
+	}
+	balance, err := s.balance(ctx, uid)
+	if err != nil {
+		return err
+	}
+	s.say(what, "%d, then %s; the balance is %d points", answer.Status, story.Result, balance)
+	return nil
+}
+
+func (s *showing) duplicate(ctx context.Context, buyer samples.Event) error {
+	answer, err := s.send(ctx, samples.OrderCompleted, buyer)
+	if err != nil {
+		return err
+	}
+	// The next event of the same customer comes after it: once that is done, so is it.
+	next := samples.Event{EventID: "900000000000000021", OrderID: "900000000000000022"}
+	if _, err := s.send(ctx, samples.OrderCompleted, next); err != nil {
+		return err
+	}
+	if _, err := s.until(ctx, next.EventID, func(e ops.Event) bool { return e.Status == string(dedupe.Completed) }); err != nil {
+		return err
+	}
+	balance, err := s.balance(ctx, samples.UID)
+	if err != nil {
+		return err
+	}
+	s.say("the same order again", "%d, then skipped as a duplicate; with another order behind it the balance is %d", answer.Status, balance)
+	return nil
+}
+
+func (s *showing) unknownProduct(ctx context.Context) error {
+	event := samples.Event{EventID: "900000000000000031", OrderID: "900000000000000032", CustomerID: "900000000000000033"}
+	answer, err := s.send(ctx, samples.UnknownProduct, event)
+	if err != nil {
+		return err
+	}
+	story, err := s.until(ctx, event.EventID, func(e ops.Event) bool { return len(e.DeadLetters) > 0 })
+	if err != nil {
+		return err
+	}
+	s.say("an order with an unknown product", "%d, then dead-lettered: %s; nothing of it is credited", answer.Status, story.DeadLetters[0].Reason)
+	return nil
+}
+
+func (s *showing) transient(ctx context.Context) error {
+	event := samples.Event{EventID: "900000000000000041", OrderID: "900000000000000042", UID: "dev-user-of-the-retry"}
+	answer, err := s.send(ctx, samples.OrderCompleted, event)
+	if err != nil {
+		return err
+	}
+	if _, err := s.until(ctx, event.EventID, func(e ops.Event) bool { return e.Status == string(dedupe.Failed) }); err != nil {
+		return err
+	}
+	story, err := s.until(ctx, event.EventID, func(e ops.Event) bool { return e.Status == string(dedupe.Completed) })
+	if err != nil {
+		return err
+	}
+	balance, err := s.balance(ctx, event.UID)
+	if err != nil {
+		return err
+	}
+	s.say("an order while the store fails", "%d, then retried and %s at attempt %d; the balance is %d points", answer.Status, story.Result, story.Attempts, balance)
+	return nil
+}
+
+func (s *showing) refused(ctx context.Context) error {
+	c, err := s.catalog()
+	if err != nil {
+		return err
+	}
+	body := samples.Read(samples.OrderCompleted, samples.Event{EventID: "900000000000000061"})
+	forged, err := post(ctx, s.stack.WebhookURL, c.Sources["paynow"], "a-secret-that-paynow-does-not-have", body, time.Now())
+	if err != nil {
+		return err
+	}
+	s.say("a webhook with a bad signature", "%d %s", forged.Status, forged.Code)
+	stale, err := post(ctx, s.stack.WebhookURL, c.Sources["paynow"], s.secret, body, time.Now().Add(-time.Hour))
+	if err != nil {
+		return err
+	}
+	s.say("a webhook signed an hour ago", "%d %s", stale.Status, stale.Code)
+	return nil
+}

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"billhook/catalog"
+	"billhook/internal/env"
+	"billhook/internal/signature"
+	"billhook/internal/webhook/samples"
+)
+
+// devSecret signs what `billhook dev` and `billhook send` exchange where no secret is
+// set. It is public: nothing but a stack on this machine accepts it.
+const devSecret = "billhook-dev-secret-for-this-machine-only"
+
+// secretsOf reads each source's secrets from the environment, or the public one.
+func secretsOf(c *catalog.Catalog, getenv func(string) string) map[string][]string {
+	secrets := map[string][]string{}
+	for name, source := range c.Sources {
+		secrets[name] = env.Secret(getenv(source.SecretVariable)).List()
+		if len(secrets[name]) == 0 {
+			secrets[name] = []string{devSecret}
+		}
+	}
+	return secrets
+}
+
+// reply is what the webhook service answered.
+type reply struct {
+	Status      int    `json:"status"`
+	EventID     string `json:"event_id,omitempty"`
+	Queue       string `json:"queue,omitempty"`
+	MessageID   string `json:"message_id,omitempty"`
+	OrderingKey string `json:"ordering_key,omitempty"`
+	Ignored     bool   `json:"ignored,omitempty"`
+	Reason      string `json:"reason,omitempty"`
+	Code        string `json:"code,omitempty"`
+	Detail      string `json:"detail,omitempty"`
+}
+
+// post signs a body as the source would, at a moment, and posts it.
+func post(ctx context.Context, base string, source catalog.Source, secret string, body []byte, at time.Time) (reply, error) {
+	signer, err := signature.NewSigner(signature.Scheme(source.Scheme), secret)
+	if err != nil {
+		return reply{}, err
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, base+"/webhooks/"+source.Name, bytes.NewReader(body))
+	if err != nil {
+		return reply{}, fmt.Errorf("send: %w", err)
+	}
+	request.Header.Set("Content-Type", "application/json")
+	for name, value := range signer.Sign(strconv.FormatInt(at.UnixNano(), 10), body, at) {
+		request.Header.Set(name, value)
+	}
+	client := &http.Client{Timeout: 30 * time.Second}
+	response, err := client.Do(request)
+	if err != nil {
+		return reply{}, fmt.Errorf("send: %w", err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	answer, err := io.ReadAll(io.LimitReader(response.Body, 1<<20))
+	if err != nil {
+		return reply{}, fmt.Errorf("send: %w", err)
+	}
+	var r reply
+	if err := json.Unmarshal(answer, &r); err != nil {
+		return reply{}, fmt.Errorf("send: the answer to it (%d) is not JSON", response.StatusCode)
+	}
+	r.Status = response.StatusCode
+	return r, nil
+}
+
+func (p *program) sendCommand() *cobra.Command {
+	var file, base string
+	command := &cobra.Command{
+		Use:   "send <source>",
+		Short: "Sign a webhook as its source would and post it; without -f a sample order under new ids",
+		Long: "The secret is the first of the source's variable (such as WEBHOOK_SECRET_PAYNOW), else the public one that\n" +
+			"`billhook dev` accepts.",
+		Args: cobra.ExactArgs(1),
+		RunE: func(command *cobra.Command, args []string) error {
+			c, err := p.catalog()
+			if err != nil {
+				return err
+			}
+			source, ok := c.Sources[args[0]]
+			if !ok {
+				return errors.New("the catalog has no source of that name")
+			}
+			now := time.Now()
+			var body []byte
+			switch {
+			case file == "-":
+				body, err = io.ReadAll(command.InOrStdin())
+			case file != "":
+				body, err = os.ReadFile(file) //nolint:gosec // the person names the file
+			case source.Scheme != catalog.SchemePayNow:
+				return errors.New("there is no sample for this source; name a file with -f")
+			default:
+				id := strconv.FormatInt(now.UnixNano()/1000, 10)
+				body = samples.Read(samples.OrderCompleted, samples.Event{EventID: id + "1", OrderID: id + "2"})
+			}
+			if err != nil {
+				return fmt.Errorf("send: %w", err)
+			}
+			answer, err := post(command.Context(), base, source, secretsOf(c, p.getenv)[source.Name][0], body, now)
+			if err != nil {
+				return err
+			}
+			p.printf("%d %s\n", answer.Status, http.StatusText(answer.Status))
+			if answer.Code != "" {
+				p.printf("  %s: %s\n", answer.Code, answer.Detail)
+			} else {
+				p.printf("  event %s  queue %s  message %s  key %s %s\n", answer.EventID, answer.Queue, answer.MessageID, answer.OrderingKey, answer.Reason)
+			}
+			if err := p.printJSON(answer); err != nil {
+				return err
+			}
+			if answer.Status >= http.StatusBadRequest {
+				return fmt.Errorf("refused with %d", answer.Status)
+			}
+			return nil
+		},
+	}
+	command.Flags().StringVarP(&file, "file", "f", "", "the body to send, - for standard input")
+	command.Flags().StringVar(&base, "webhook", "http://127.0.0.1:8080", "the webhook service's address")
+	return command
+}

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"time"
+
+	"billhook/catalog"
+	"billhook/internal/env"
+	"billhook/internal/gcp/firestore"
+	"billhook/internal/gcp/pubsub"
+	"billhook/internal/serve"
+	"billhook/internal/telemetry"
+	"billhook/internal/webhook"
+)
+
+// config is the webhook service's environment, but for the secrets, whose variables
+// the catalog names.
+type config struct {
+	Host             string     `env:"HOST"`
+	Port             string     `env:"PORT" envDefault:"8080"`
+	Project          string     `env:"GOOGLE_CLOUD_PROJECT,required"`
+	Database         string     `env:"FIRESTORE_DATABASE" envDefault:"(default)"`
+	CatalogDir       string     `env:"CATALOG_DIR"`
+	LogLevel         slog.Level `env:"LOG_LEVEL" envDefault:"INFO"`
+	ToleranceSeconds int        `env:"WEBHOOK_TOLERANCE_SECONDS" envDefault:"300"`
+}
+
+// Check reports broken relations between variables, all of them.
+func (c config) Check() error {
+	if c.ToleranceSeconds < 1 || c.ToleranceSeconds > 3600 {
+		return errors.New("WEBHOOK_TOLERANCE_SECONDS: must be 1 to 3600")
+	}
+	return nil
+}
+
+const (
+	// drain bounds what is in flight when the process is told to stop; Cloud Run kills
+	// it two seconds later.
+	drain = 8 * time.Second
+	// readTimeout bounds how long a sender may take for its request.
+	readTimeout = 20 * time.Second
+	// publishTimeout is shorter than any sender's patience.
+	publishTimeout = 5 * time.Second
+)
+
+// run is the whole program but for signals and the exit code.
+func run(ctx context.Context, getenv func(string) string, stdout io.Writer) error {
+	cfg, envErr := env.Parse[config](getenv)
+	cat, catErr := catalog.Load(getenv("CATALOG_DIR"))
+	if err := errors.Join(envErr, catErr); err != nil {
+		return err
+	}
+	secrets := map[string][]string{}
+	for name, source := range cat.Sources {
+		secrets[name] = env.Secret(getenv(source.SecretVariable)).List()
+	}
+	log := telemetry.NewLogger(stdout, cfg.LogLevel)
+	// Clients outlive the signal: what is in flight still needs them while draining.
+	clients := context.WithoutCancel(ctx)
+	publisher, err := pubsub.NewPublisher(clients, cfg.Project)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = publisher.Close() }() // everything it was given has been answered
+	documents, err := firestore.New(clients, cfg.Project, cfg.Database)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = documents.Close() }() // the process ends; there is nothing left to lose
+
+	service, err := webhook.New(webhook.Config{
+		Catalog: cat, Secrets: secrets, Tolerance: time.Duration(cfg.ToleranceSeconds) * time.Second,
+		Publisher: publisher, Customers: webhook.NewCustomers(documents, time.Now),
+		Log: log, Metrics: telemetry.NewMetrics(), Now: time.Now, PublishTimeout: publishTimeout,
+	})
+	if err != nil {
+		return fmt.Errorf("environment: %w", err)
+	}
+	listener, err := serve.Listen(ctx, cfg.Host, cfg.Port)
+	if err != nil {
+		return err
+	}
+	server := &serve.Server{Name: "webhook", Handler: service, Log: log, Drain: drain, ReadTimeout: readTimeout, Draining: service.Drain}
+	return server.Run(ctx, listener)
+}

@@ -1,0 +1,268 @@
+// Package local runs a whole Billhook in one process: the webhook service and the
+// worker, on the embedded stand-ins or on Google's emulators. It owns their wiring
+// for development and for the end-to-end tests. It refuses to be deployed: nothing
+// in it listens beyond this machine.
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"billhook/catalog"
+	"billhook/emulator"
+	"billhook/internal/embedded"
+	"billhook/internal/gcp/auth"
+	"billhook/internal/gcp/firestore"
+	"billhook/internal/gcp/pubsub"
+	"billhook/internal/ops"
+	"billhook/internal/push"
+	"billhook/internal/serve"
+	"billhook/internal/telemetry"
+	"billhook/internal/webhook"
+	"billhook/internal/worker"
+)
+
+// What the push tokens of the embedded stack say.
+const (
+	audience       = "billhook-local"
+	serviceAccount = "push@billhook-local.iam.gserviceaccount.com"
+)
+
+// Config says what to run.
+type Config struct {
+	Catalog *catalog.Catalog
+	// ProjectID names the project on the broker and the store.
+	ProjectID string
+	// Secrets of each source, by its name.
+	Secrets map[string][]string
+	// WebhookPort and WorkerPort on 127.0.0.1; 0 chooses one.
+	WebhookPort, WorkerPort string
+	// StorePath is the embedded store's file.
+	StorePath string
+	// Emulators, if set, are used instead of the stand-ins.
+	Emulators *emulator.SDK
+	// OpsTokens are accepted beside open access from this machine.
+	OpsTokens []string
+	Log       *slog.Logger
+	// WrapStore and WrapPublisher, if set, stand between the services and what they
+	// use: for tests, and to show a failure.
+	WrapStore     func(worker.Store) worker.Store
+	WrapPublisher func(webhook.Publisher) webhook.Publisher
+}
+
+// Stack is a running Billhook.
+type Stack struct {
+	WebhookURL, WorkerURL string
+	// Store is what the services keep, without the wrapping.
+	Store worker.Store
+	// Publisher publishes on the broker, without the wrapping.
+	Publisher webhook.Publisher
+	// Broker is the embedded one; nil on the emulators.
+	Broker *embedded.Broker
+
+	closers []func() error
+	stop    context.CancelFunc
+	// services are the two that drain; others end when they are closed.
+	services, others sync.WaitGroup
+	mu               sync.Mutex
+	failed           []error
+}
+
+// Start runs the stack until Close. ctx bounds the start alone.
+func Start(ctx context.Context, config Config) (*Stack, error) {
+	s := &Stack{}
+	life, stop := context.WithCancel(context.WithoutCancel(ctx))
+	s.stop = stop
+	if err := s.start(ctx, life, config); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+func (s *Stack) start(ctx, life context.Context, config Config) error {
+	hooks, err := serve.Listen(ctx, "127.0.0.1", config.WebhookPort)
+	if err != nil {
+		return err
+	}
+	s.closers = append(s.closers, ignoreClosed(hooks))
+	pushes, err := serve.Listen(ctx, "127.0.0.1", config.WorkerPort)
+	if err != nil {
+		return err
+	}
+	s.closers = append(s.closers, ignoreClosed(pushes))
+	s.WebhookURL, s.WorkerURL = "http://"+hooks.Addr().String(), "http://"+pushes.Addr().String()
+
+	var authenticator push.Authenticator
+	if config.Emulators != nil {
+		authenticator, err = s.onEmulators(ctx, life, config)
+	} else {
+		authenticator, err = s.embedded(ctx, life, config)
+	}
+	if err != nil {
+		return err
+	}
+	store, publisher := s.Store, s.Publisher
+	if config.WrapStore != nil {
+		store = config.WrapStore(store)
+	}
+	if config.WrapPublisher != nil {
+		publisher = config.WrapPublisher(publisher)
+	}
+	work, err := worker.New(worker.Config{
+		Catalog: config.Catalog, Store: store, DeadLetters: s.Publisher, Authenticator: authenticator,
+		Access: ops.Access{Tokens: config.OpsTokens, OpenOnLoopback: true},
+		Log:    config.Log, Metrics: telemetry.NewMetrics(), Now: time.Now,
+	})
+	if err != nil {
+		return err
+	}
+	door, err := webhook.New(webhook.Config{
+		Catalog: config.Catalog, Secrets: config.Secrets, Tolerance: 5 * time.Minute, Publisher: publisher,
+		Customers: webhook.NewCustomers(s.Store, time.Now), Log: config.Log, Metrics: telemetry.NewMetrics(),
+		Now: time.Now, PublishTimeout: 5 * time.Second,
+	})
+	if err != nil {
+		return err
+	}
+	const drain = time.Second
+	s.run(life, &serve.Server{Name: "webhook", Handler: door, Log: config.Log, Drain: drain, ReadTimeout: 20 * time.Second, Draining: door.Drain}, hooks)
+	s.run(life, &serve.Server{Name: "worker", Handler: work, Log: config.Log, Drain: drain, ReadTimeout: time.Minute, Draining: work.Drain}, pushes)
+	if s.Broker != nil {
+		s.Broker.PushTo(s.WorkerURL)
+	}
+	return nil
+}
+
+// ignoreClosed closes a listener that its server may have closed already.
+func ignoreClosed(c io.Closer) func() error {
+	return func() error {
+		_ = c.Close()
+		return nil
+	}
+}
+
+func (s *Stack) run(life context.Context, server *serve.Server, on net.Listener) {
+	s.services.Go(func() {
+		if err := server.Run(life, on); err != nil {
+			s.mu.Lock()
+			s.failed = append(s.failed, err)
+			s.mu.Unlock()
+		}
+	})
+}
+
+func (s *Stack) embedded(ctx, life context.Context, config Config) (push.Authenticator, error) {
+	issuer, err := embedded.NewIssuer(nil)
+	if err != nil {
+		return nil, err
+	}
+	keys, err := serve.Listen(ctx, "127.0.0.1", "0")
+	if err != nil {
+		return nil, err
+	}
+	keyServer := &http.Server{Handler: issuer, ReadHeaderTimeout: time.Second}
+	s.others.Go(func() { _ = keyServer.Serve(keys) }) // ends when it is closed
+	s.closers = append(s.closers, keyServer.Close)
+
+	topics := make([]string, 0, len(config.Catalog.OutboundTopics))
+	for _, t := range config.Catalog.OutboundTopics {
+		topics = append(topics, t.ID)
+	}
+	enabled := make([]catalog.Queue, 0, len(config.Catalog.Queues))
+	for _, q := range config.Catalog.Queues {
+		if q.Enabled {
+			enabled = append(enabled, q)
+		}
+	}
+	s.Broker, err = embedded.NewBroker(embedded.Config{
+		ProjectID: config.ProjectID, Queues: enabled, Topics: topics,
+		Token: func() (string, error) { return issuer.Token(audience, serviceAccount) },
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.closers = append(s.closers, s.Broker.Close)
+	publisher, err := pubsub.NewPublisher(life, config.ProjectID, s.Broker.ClientOptions()...)
+	if err != nil {
+		return nil, err
+	}
+	s.closers = append(s.closers, publisher.Close)
+	s.Publisher = publisher
+	store, err := embedded.OpenStore(config.StorePath)
+	if err != nil {
+		return nil, err
+	}
+	s.closers = append(s.closers, store.Close)
+	s.Store = store
+	verifier, err := auth.New(auth.Config{
+		Mode: auth.ModeOIDC, Audience: audience, ServiceAccount: serviceAccount, KeysURL: "http://" + keys.Addr().String(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return worker.Authenticate(verifier), nil
+}
+
+func (s *Stack) onEmulators(ctx, life context.Context, config Config) (push.Authenticator, error) {
+	var broker, database *emulator.Process
+	var brokerErr, databaseErr error
+	var starts sync.WaitGroup
+	starts.Go(func() { broker, brokerErr = config.Emulators.StartPubSub(ctx, 0, nil) })
+	starts.Go(func() { database, databaseErr = config.Emulators.StartFirestore(ctx, 0, nil) })
+	starts.Wait()
+	for _, p := range []*emulator.Process{broker, database} {
+		if p != nil {
+			s.closers = append(s.closers, p.Stop)
+		}
+	}
+	if err := errors.Join(brokerErr, databaseErr); err != nil {
+		return nil, err
+	}
+	options := pubsub.EmulatorOptions(broker.Addr())
+	if _, err := pubsub.Provision(ctx, config.Catalog, pubsub.Target{
+		ProjectID: config.ProjectID, PushBaseURL: s.WorkerURL, Emulator: true,
+	}, options...); err != nil {
+		return nil, err
+	}
+	publisher, err := pubsub.NewPublisher(life, config.ProjectID, options...)
+	if err != nil {
+		return nil, err
+	}
+	s.closers = append(s.closers, publisher.Close)
+	s.Publisher = publisher
+	store, err := firestore.NewEmulated(life, database.Addr(), config.ProjectID, "")
+	if err != nil {
+		return nil, err
+	}
+	s.closers = append(s.closers, store.Close)
+	s.Store = store
+	verifier, err := auth.New(auth.Config{Mode: auth.ModeNone, EmulatorHost: true})
+	if err != nil {
+		return nil, err
+	}
+	return worker.Authenticate(verifier), nil
+}
+
+// Close drains the services and ends everything, newest first.
+func (s *Stack) Close() error {
+	s.stop()
+	s.services.Wait() // they drain while everything they need still runs
+	errs := []error{}
+	for i := len(s.closers) - 1; i >= 0; i-- {
+		errs = append(errs, s.closers[i]())
+	}
+	s.others.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := errors.Join(append(errs, s.failed...)...); err != nil {
+		return fmt.Errorf("local: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,74 @@
+// Package samples holds webhooks as PayNow sends them, with an invented buyer and
+// everything personal that the real ones carry: what `billhook dev` and `billhook
+// send` post, and what tests take through the door. It refuses to hold anything of a
+// real store.
+package samples
+
+import (
+	"embed"
+	"strings"
+)
+
+//go:embed testdata/*.json
+var files embed.FS
+
+// The ids in the samples.
+const (
+	OrderID    = "502113004410990002"
+	CustomerID = "502113004410990003"
+	UID        = "Zk3uQm0aBcD4eFgH5iJkL6mNoPq7"
+)
+
+// Names of the samples.
+const (
+	OrderCompleted      = "order_completed"
+	UnknownProduct      = "order_completed_unknown_product_no_uid"
+	Refund              = "refund"
+	RefundPartial       = "refund_partial"
+	Chargeback          = "chargeback"
+	SubscriptionRenewed = "subscription_renewed"
+	TrialActivated      = "trial_activated"
+)
+
+// eventIDs of the samples by name.
+var eventIDs = map[string]string{
+	OrderCompleted: "502113004410990001", UnknownProduct: "502113004410990005", Refund: "502113004410990011",
+	RefundPartial: "502113004410990012", Chargeback: "502113004410990013",
+	SubscriptionRenewed: "502113004410990014", TrialActivated: "502113004410990015",
+}
+
+// Names lists every sample.
+func Names() []string {
+	return []string{OrderCompleted, UnknownProduct, Refund, RefundPartial, Chargeback, SubscriptionRenewed, TrialActivated}
+}
+
+// Personal lists the personal values in the samples. None of them may be found
+// anywhere behind the door.
+var Personal = []string{
+	"Ilse", "Brandvold", "ilse_b", "IlsePlays", "ilse.brandvold@example.org", "example.org", "avatars.invalid",
+	"198.51.100.23", "2001:db8:5::17", "76561198000004242", "0c9d1b52-5f60-4f0e-8f2a-7b1f2f0e9a11", "+47 73 59",
+}
+
+// Event is who and what a sample is sent about instead of what stands in it. An
+// empty field leaves the sample's own.
+type Event struct {
+	EventID, OrderID, CustomerID, UID string
+}
+
+// Read returns a sample's body with the event's ids in it. It panics on a name that
+// there is none of.
+func Read(name string, event Event) []byte {
+	body, err := files.ReadFile("testdata/" + name + ".json")
+	if err != nil {
+		panic(err) // the names are constants
+	}
+	var pairs []string
+	for old, replacement := range map[string]string{
+		eventIDs[name]: event.EventID, OrderID: event.OrderID, CustomerID: event.CustomerID, UID: event.UID,
+	} {
+		if replacement != "" {
+			pairs = append(pairs, old, replacement)
+		}
+	}
+	return []byte(strings.NewReplacer(pairs...).Replace(string(body)))
+}

@@ -6,13 +6,16 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 
 	"billhook/internal/contract"
+	"billhook/internal/pii"
 )
 
 func golden(t testing.TB, name string) []byte {
@@ -83,14 +86,19 @@ func TestABrokenMessageIsRefusedByItsPathAndRule(t *testing.T) {
 		"an id that is too long":        {func(m map[string]any) { m["eventId"] = strings.Repeat("x", 129) }, "eventId", false},
 		"a type with a space":           {func(m map[string]any) { m["eventType"] = "order paid" }, "eventType", false},
 		"a time of no shape":            {func(m map[string]any) { m["timestamp"] = "yesterday" }, "timestamp", false},
-		"no order":                      {func(m map[string]any) { m["data"] = map[string]any{} }, "data.order", true},
-		"an order without items":        {func(m map[string]any) { delete(order(m), "items") }, "data.order.items", true},
+		"no order":                      {func(m map[string]any) { m["data"] = map[string]any{} }, "data.order", false},
+		"an order without items":        {func(m map[string]any) { delete(order(m), "items") }, "data.order.items", false},
 		"a quantity of 0":               {func(m map[string]any) { item(m)["quantity"] = 0 }, "data.order.items[0].quantity", false},
 		"a quantity of 2^53":            {func(m map[string]any) { item(m)["quantity"] = json.Number("9007199254740992") }, "data.order.items[0].quantity", false},
 		"a price with another exponent": {func(m map[string]any) { item(m)["price"] = "10.000" }, "data.order.items[0].price", true},
-		"a price below zero":            {func(m map[string]any) { item(m)["price"] = "-10.00" }, "data.order.items[0].price", true},
+		"a price below zero":            {func(m map[string]any) { item(m)["price"] = "-10.00" }, "data.order.items[0].price", false},
 		"a currency that is none":       {func(m map[string]any) { order(m)["currency"] = "XXQ" }, "data.order.currency", true},
 		"a total without a currency":    {func(m map[string]any) { delete(order(m), "currency") }, "data.order.total", true},
+		"an hour that no day has":       {func(m map[string]any) { m["timestamp"] = "2026-03-02T25:15:00Z" }, "timestamp", true},
+		"a refund without a currency": {func(m map[string]any) {
+			m["data"] = map[string]any{"refund": map[string]any{"amount": "1.00"}}
+			m["eventType"] = "payment.refunded"
+		}, "data.refund.amount", true},
 		"an e-mail address as customer": {func(m map[string]any) { order(m)["customerId"] = "ilse@example.org" }, "data.order.customerId", false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -197,6 +205,102 @@ func TestAttributesMustAgreeWithTheBody(t *testing.T) {
 			var invalid *contract.Invalid
 			require.ErrorAs(t, m.CheckAttributes(attributes), &invalid)
 			require.Equal(t, "attributes."+change[0], invalid.Violations[0].Path)
+		})
+	}
+}
+
+func TestTheAttributesSchemaAgreesWithTheRules(t *testing.T) {
+	t.Parallel()
+	schema := compile(t, "paynow.v1.attributes.json")
+	for name, test := range map[string]struct {
+		attribute, value string
+		ok               bool
+	}{
+		"none but the required":              {"ordering_key", "unknown", true},
+		"no ordering key":                    {"ordering_key", "", false},
+		"no event id":                        {"event_id", "", false},
+		"no event type":                      {"event_type", "", false},
+		"points in digits":                   {"points", "1000", true},
+		"points below zero":                  {"points", "-1", false},
+		"points of twenty digits":            {"points", "99999999999999999999", false},
+		"a known contract":                   {"contract", contract.EnvelopeV1, true},
+		"an unknown contract":                {"contract", "paynow.v2", false},
+		"attempts in words":                  {"max_attempts", "three", false},
+		"a uid with a slash":                 {"uid", "a/b", false},
+		"a time of publishing":               {"first_published_at", "2026-03-02T10:15:00.123456789Z", true},
+		"a time of publishing in words":      {"first_published_at", "now", false},
+		"an attribute that is somebody's":    {"googclient_traceparent", "00-1-2-01", true},
+		"a correlation id with a line break": {"correlation_id", "a\nb", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			attributes := map[string]string{"event_id": "1", "event_type": "order.paid", "ordering_key": "u1"}
+			attributes[test.attribute] = test.value
+			document := map[string]any{}
+			for key, value := range attributes {
+				if value != "" {
+					document[key] = value
+				}
+			}
+			byGo, bySchema := contract.AttributesOf(attributes).Validate(), schema.Validate(document)
+			require.Equal(t, test.ok, byGo == nil, "%v", byGo)
+			require.Equal(t, test.ok, bySchema == nil, "%v", bySchema)
+		})
+	}
+}
+
+func TestAttributesSurviveTheMapAndBack(t *testing.T) {
+	t.Parallel()
+	want := contract.Attributes{
+		OrderingKey: "1", EventID: "2", EventType: "3", OrderID: "4", CustomerID: "5", UID: "6", Points: "7", Contract: "8",
+		CorrelationID: "9", Tenant: "10", RoutingKey: "11", Priority: "12", MaxAttempts: "13", FirstPublished: "14",
+	}
+	carried := want.Map()
+	require.Len(t, carried, reflect.TypeFor[contract.Attributes]().NumField())
+	require.Equal(t, &want, contract.AttributesOf(carried))
+	for name := range carried {
+		require.Contains(t, contract.AttributeRules, name)
+	}
+	require.Empty(t, (&contract.Attributes{}).Map())
+}
+
+func TestTheSchemaHasTheShapesOfPackagePII(t *testing.T) {
+	t.Parallel()
+	schema := compile(t, "paynow.v1.json")
+	shape := func(value, as string) error {
+		m := map[string]any{"eventId": "1", "eventType": "x", "timestamp": "2026-03-02T10:15:00Z", "data": map[string]any{}}
+		m[as] = value
+		return schema.Validate(m)
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		value := rapid.StringMatching(`[A-Za-z0-9._:@/ -]{0,66}|[a-z]{60,70}|[0-9a-z]{120,135}`).Draw(t, "value")
+		require.Equal(t, pii.ID.Valid(value), shape(value, "eventId") == nil)
+		require.Equal(t, pii.Code.Valid(value) && !strings.HasPrefix(value, "order."), shape(value, "eventType") == nil)
+	})
+}
+
+func TestDetectTellsTheFormatsApart(t *testing.T) {
+	t.Parallel()
+	attribute := func(format string) map[string]string { return map[string]string{contract.AttrContract: format} }
+	for name, test := range map[string]struct {
+		attributes map[string]string
+		data, want string
+	}{
+		"by its fields, paynow.v1":          {nil, `{"eventType":"a","x":[{}],"eventId":"b"}`, contract.PayNowV1},
+		"by its fields, envelope.v1":        {nil, `{"action":"a","payload":{"eventId":1,"eventType":1}}`, contract.EnvelopeV1},
+		"by its fields, message.v1":         {nil, `{"type":"a","version":1,"data":{}}`, contract.MessageV1},
+		"fields of two formats":             {nil, `{"action":"a","payload":{},"eventId":1,"eventType":1}`, contract.PayNowV1},
+		"fields of none":                    {nil, `{"type":"a","data":{}}`, ""},
+		"an attribute against the fields":   {attribute(contract.MessageV1), `{"eventId":"1","eventType":"a"}`, contract.MessageV1},
+		"an attribute of an unknown format": {attribute("paynow.v9"), `{"eventId":"1","eventType":"a"}`, ""},
+		"a list":                            {nil, `[]`, ""},
+		"nothing":                           {nil, ``, ""},
+		"an object without its end":         {nil, `{"eventId":"1","eventType":"a"`, ""},
+		"a value without its end":           {nil, `{"eventId":"1","eventType":"a`, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			require.Equal(t, test.want, contract.Detect(test.attributes, []byte(test.data)))
 		})
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/invopop/jsonschema"
@@ -16,24 +17,15 @@ import (
 // from the Go types and their tags.
 func Schemas() (map[string][]byte, error) {
 	reflector := &jsonschema.Reflector{Anonymous: true, DoNotReference: true}
-	body := reflector.Reflect(&PayNow{})
-	body.Title = "paynow.v1"
+	body, attributes := reflector.Reflect(&PayNow{}), reflector.Reflect(&Attributes{})
+	body.Title, attributes.Title = PayNowV1, PayNowV1+" attributes"
 	bound(body, reflect.TypeFor[PayNow]())
-	attributes := &jsonschema.Schema{
-		Version: jsonschema.Version, Title: "paynow.v1 attributes", Type: "object",
-		Properties: jsonschema.NewProperties(), Required: []string{AttrEventID, AttrOrderingKey},
-		AdditionalProperties: jsonschema.TrueSchema,
-	}
-	names := make([]string, 0, len(AttributeRules))
-	for name := range AttributeRules {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
-		attributes.Properties.Set(name, &jsonschema.Schema{Type: "string", Pattern: patterns[AttributeRules[name].Name()]})
-	}
+	bound(attributes, reflect.TypeFor[Attributes]())
+	// A message may carry more, such as a trace context.
+	attributes.AdditionalProperties = jsonschema.TrueSchema
+	body.AllOf = relationSchemas()
 	out := map[string][]byte{}
-	for name, schema := range map[string]*jsonschema.Schema{"paynow.v1.json": body, "paynow.v1.attributes.json": attributes} {
+	for name, schema := range map[string]*jsonschema.Schema{PayNowV1 + ".json": body, PayNowV1 + ".attributes.json": attributes} {
 		text, err := json.MarshalIndent(schema, "", "  ")
 		if err != nil {
 			return nil, fmt.Errorf("contract: schema: %w", err)
@@ -50,8 +42,31 @@ var patterns = map[string]string{
 	"code":       `^[A-Za-z][A-Za-z0-9._-]{0,63}$`,
 	"event_type": `^[A-Za-z][A-Za-z0-9._-]{0,63}$`,
 	"currency":   `^[A-Z]{3}$`,
-	"amount":     `^-?[0-9]{1,24}$|^-?[0-9]+\.[0-9]+$`,
+	"amount":     `^(0|[1-9][0-9]{0,18})(\.[0-9]{1,4})?$`,
+	"number":     `^[0-9]+$`,
 	"timestamp":  `^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?(Z|[+-][0-9]{2}:[0-9]{2})$`,
+}
+
+// relationSchemas are the rules between fields that a schema can express; see
+// relations. That an amount has exactly its currency's digits is not one.
+func relationSchemas() []*jsonschema.Schema {
+	of := func(name string, schema *jsonschema.Schema) *jsonschema.Schema {
+		properties := jsonschema.NewProperties()
+		properties.Set(name, schema)
+		return &jsonschema.Schema{Properties: properties, Required: []string{name}}
+	}
+	items, least := of("items", &jsonschema.Schema{}), uint64(1)
+	items.Properties.Value("items").MinItems = &least
+	return []*jsonschema.Schema{
+		{
+			If:   of("eventType", &jsonschema.Schema{Pattern: `^order\.`}),
+			Then: of("data", of("order", &jsonschema.Schema{})),
+		},
+		{
+			If:   of("eventType", &jsonschema.Schema{Const: OrderPaid}),
+			Then: of("data", of("order", items)),
+		},
+	}
 }
 
 // bound writes into a schema what the validate tags say.
@@ -92,11 +107,18 @@ func bound(schema *jsonschema.Schema, t reflect.Type) {
 			if pattern, ok := patterns[tag]; ok {
 				property.Pattern = pattern
 			}
-			if limit, ok := strings.CutPrefix(tag, "min="); ok {
+			word, limit, _ := strings.Cut(tag, "=")
+			switch {
+			case word == "min":
 				property.Minimum = json.Number(limit)
-			}
-			if limit, ok := strings.CutPrefix(tag, "max="); ok {
+			case word == "max" && of.Kind() == reflect.String:
+				property.MaxLength = number(limit)
+			case word == "max":
 				property.Maximum = json.Number(limit)
+			case word == "oneof":
+				for _, one := range strings.Fields(limit) {
+					property.Enum = append(property.Enum, one)
+				}
 			}
 		}
 	}
@@ -104,7 +126,7 @@ func bound(schema *jsonschema.Schema, t reflect.Type) {
 }
 
 func number(text string) *uint64 {
-	var n uint64
-	_, _ = fmt.Sscanf(text, "%d", &n) // the tags are constants
+	n, err := strconv.ParseUint(text, 10, 64)
+	must(err)
 	return &n
 }

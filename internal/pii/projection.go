@@ -181,7 +181,8 @@ type step struct {
 var errMalformed = errors.New("pii: malformed")
 
 // Append projects src in one pass and appends the result, compact, in the order of
-// the input: allowed fields alone, nulls left out. Every value is checked against
+// the input: allowed fields alone, nulls and empty strings left out. Reading what is
+// dropped whole is faster than the decoder's SkipValue, and checks the same. Every value is checked against
 // its rule and by the detectors; what is dropped is only checked to be well-formed.
 // The error is an *Error.
 func (p *Projection) Append(dst, src []byte) ([]byte, error) {
@@ -230,7 +231,7 @@ func (s *state) value(dst []byte, at *node) ([]byte, error) {
 }
 
 func (s *state) mismatch(dst []byte, wanted string) ([]byte, error) {
-	if err := s.skip(); err != nil {
+	if _, err := s.decoder.ReadValue(); err != nil {
 		return dst, errMalformed
 	}
 	s.violate(wanted)
@@ -254,7 +255,7 @@ func (s *state) object(dst []byte, at *node) ([]byte, error) {
 		}
 		child := at.children[string(name)]
 		if child == nil || s.decoder.PeekKind() == 'n' {
-			if err := s.skip(); err != nil {
+			if _, err := s.decoder.ReadValue(); err != nil {
 				return dst, errMalformed
 			}
 			continue
@@ -271,7 +272,7 @@ func (s *state) object(dst []byte, at *node) ([]byte, error) {
 			return dst, err
 		}
 		s.path = s.path[:len(s.path)-1]
-		if len(dst) == start { // a violation: nothing was written
+		if len(dst) == start { // empty, or a violation: nothing was written
 			dst = dst[:before]
 			continue
 		}
@@ -320,6 +321,9 @@ func (s *state) scalar(dst []byte, r Rule, kind jsontext.Kind) ([]byte, error) {
 		if value, err = s.unquote(raw); err != nil {
 			return dst, errMalformed
 		}
+	}
+	if len(value) == 0 {
+		return dst, nil // providers write absent as empty; a field that is required is missed later
 	}
 	if !r.valid(value) {
 		s.violate(r.name)
@@ -389,11 +393,4 @@ func CheckAttributes(attributes map[string]string, rules map[string]Rule) error 
 	}
 	slices.SortFunc(violations, func(a, b Violation) int { return strings.Compare(a.Path, b.Path) })
 	return &Error{Violations: violations}
-}
-
-// skip passes over a value. Reading it whole is faster than the decoder's own
-// SkipValue, which goes token by token, and checks the same.
-func (s *state) skip() error {
-	_, err := s.decoder.ReadValue()
-	return err
 }

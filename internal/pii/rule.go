@@ -17,6 +17,8 @@ type rule struct {
 	// number: the value is a JSON number, not a string.
 	number bool
 	valid  func(value []byte) bool
+	// text is valid for a string, so that neither form is copied into the other.
+	text func(value string) bool
 	// decimal: digits alone are an id, which passes Luhn by chance.
 	decimal bool
 	// plain: the shape leaves no room for anything personal; no detector runs.
@@ -26,32 +28,35 @@ type rule struct {
 // The rules.
 var (
 	// Flake is a decimal id of 1 to 32 digits, as PayNow's are.
-	Flake = Rule{&rule{name: "flake", valid: isFlake, plain: true}}
+	Flake = Rule{&rule{name: "flake", valid: isFlake[[]byte], text: isFlake[string], plain: true}}
 	// ID is an opaque identifier: a letter or digit, then up to 127 of those and
 	// . _ : -.
-	ID = Rule{&rule{name: "id", valid: isID, decimal: true}}
+	ID = Rule{&rule{name: "id", valid: isID[[]byte], text: isID[string], decimal: true}}
 	// UID is an ID that is nobody's serial number: digits are looked at like any text.
-	UID = Rule{&rule{name: "uid", valid: isID}}
+	UID = Rule{&rule{name: "uid", valid: isID[[]byte], text: isID[string]}}
 	// Code is a name of ours or of a protocol: a letter, then up to 63 letters,
 	// digits and . _ -.
-	Code = Rule{&rule{name: "code", valid: isCode}}
+	Code = Rule{&rule{name: "code", valid: isCode[[]byte], text: isCode[string]}}
 	// Currency is three capitals.
-	Currency = Rule{&rule{name: "currency", valid: isCurrency, plain: true}}
+	Currency = Rule{&rule{name: "currency", valid: isCurrency[[]byte], text: isCurrency[string], plain: true}}
 	// Time is RFC 3339, with at most nanoseconds.
-	Time = Rule{&rule{name: "timestamp", valid: isTime, plain: true}}
+	Time = Rule{&rule{name: "timestamp", valid: isTime[[]byte], text: isTime[string], plain: true}}
 	// Amount is a decimal number in a string.
-	Amount = Rule{&rule{name: "amount", valid: isAmount, plain: true}}
+	Amount = Rule{&rule{name: "amount", valid: isAmount[[]byte], text: isAmount[string], plain: true}}
 	// Integer is a JSON integer that fits an int64.
-	Integer = Rule{&rule{name: "integer", number: true, valid: isInteger, plain: true}}
+	Integer = Rule{&rule{name: "integer", number: true, valid: isInteger[[]byte], text: isInteger[string], plain: true}}
 	// Quantity is a JSON integer from 1 to 2^53-1.
-	Quantity = Rule{&rule{name: "quantity", number: true, valid: isQuantity, plain: true}}
+	Quantity = Rule{&rule{name: "quantity", number: true, valid: isQuantity[[]byte], text: isQuantity[string], plain: true}}
 )
 
 // Name is what errors call the rule.
 func (r Rule) Name() string { return r.name }
 
 // Valid reports whether the value has the rule's shape.
-func (r Rule) Valid(value string) bool { return r.valid([]byte(value)) }
+func (r Rule) Valid(value string) bool { return r.rule.text(value) }
+
+// text is a value in either form.
+type text interface{ ~string | ~[]byte }
 
 const (
 	letter = 1 << iota
@@ -76,33 +81,33 @@ var class = func() (table [256]byte) {
 
 // spelled reports whether the value begins with a character of the first set, goes
 // on with ones of the rest, and has 1 to limit bytes.
-func spelled(value []byte, limit int, first, rest byte) bool {
+func spelled[T text](value T, limit int, first, rest byte) bool {
 	if len(value) == 0 || len(value) > limit || class[value[0]]&first == 0 {
 		return false
 	}
-	for _, c := range value[1:] {
-		if class[c]&rest == 0 {
+	for i := 1; i < len(value); i++ {
+		if class[value[i]]&rest == 0 {
 			return false
 		}
 	}
 	return true
 }
 
-func isFlake(value []byte) bool    { return spelled(value, 32, digit, digit) }
-func isID(value []byte) bool       { return spelled(value, 128, letter|digit, letter|digit|mark|colon) }
-func isCode(value []byte) bool     { return spelled(value, 64, letter, letter|digit|mark) }
-func isCurrency(value []byte) bool { return len(value) == 3 && isUpper(value) }
+func isFlake[T text](value T) bool    { return spelled(value, 32, digit, digit) }
+func isID[T text](value T) bool       { return spelled(value, 128, letter|digit, letter|digit|mark|colon) }
+func isCode[T text](value T) bool     { return spelled(value, 64, letter, letter|digit|mark) }
+func isCurrency[T text](value T) bool { return len(value) == 3 && isUpper(value) }
 
-func isUpper(value []byte) bool {
-	for _, c := range value {
-		if c < 'A' || c > 'Z' {
+func isUpper[T text](value T) bool {
+	for i := range len(value) {
+		if value[i] < 'A' || value[i] > 'Z' {
 			return false
 		}
 	}
 	return true
 }
 
-func isTime(value []byte) bool {
+func isTime[T text](value T) bool {
 	if len(value) < len("2006-01-02T15:04:05Z") || len(value) > len("2006-01-02T15:04:05.999999999+00:00") {
 		return false
 	}
@@ -110,7 +115,7 @@ func isTime(value []byte) bool {
 	return err == nil
 }
 
-func isAmount(value []byte) bool {
+func isAmount[T text](value T) bool {
 	if len(value) > 0 && value[0] == '-' {
 		value = value[1:]
 	}
@@ -118,7 +123,8 @@ func isAmount(value []byte) bool {
 		return false
 	}
 	points := 0
-	for i, c := range value {
+	for i := range len(value) {
+		c := value[i]
 		switch {
 		case c == '.' && i > 0 && i < len(value)-1:
 			points++
@@ -129,7 +135,7 @@ func isAmount(value []byte) bool {
 	return points <= 1
 }
 
-func isInteger(value []byte) bool {
+func isInteger[T text](value T) bool {
 	digits := value
 	if len(digits) > 0 && digits[0] == '-' {
 		digits = digits[1:]
@@ -144,7 +150,7 @@ func isInteger(value []byte) bool {
 	return err == nil
 }
 
-func isQuantity(value []byte) bool {
+func isQuantity[T text](value T) bool {
 	if !spelled(value, 16, digit, digit) || value[0] == '0' {
 		return false
 	}

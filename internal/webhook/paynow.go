@@ -65,8 +65,8 @@ type payNow struct {
 
 func newPayNow(source catalog.Source, now func() time.Time) (*payNow, error) {
 	for eventType := range source.Events {
-		if _, ok := paynowTypes[eventType]; !ok {
-			return nil, fmt.Errorf("webhook: source %s: event type %s has no mapping into the contract", source.Name, eventType)
+		if paynowTypes[eventType] == "" {
+			return nil, fmt.Errorf("source %s: event type %s has no mapping into the contract", source.Name, eventType)
 		}
 	}
 	rules := map[string]pii.Rule{
@@ -133,9 +133,11 @@ func (p *payNow) read(scratch, body []byte, source catalog.Source) (event inboun
 // timestamp is the event's own time, else that of its receipt.
 func (p *payNow) timestamp(e *paynowEvent) string {
 	b := &e.Body
-	for _, at := range []string{b.CompletedAt, b.ChargebackAt, b.ApprovedAt, b.PendingAt, b.CreatedAt} {
-		if at != "" {
-			return at
+	if e.EventType != "ON_CHARGEBACK_CLOSED" { // which knows only when it was opened
+		for _, at := range [...]string{b.CompletedAt, b.ChargebackAt, b.ApprovedAt, b.PendingAt, b.CreatedAt} {
+			if at != "" {
+				return at
+			}
 		}
 	}
 	return p.now().UTC().Format(time.RFC3339)
@@ -178,7 +180,7 @@ func (e *paynowEvent) fill(m *contract.PayNow) error {
 		// PayNow documents amount as the initial payment's and store_refund_amount as
 		// the amount refunded: what was given back is the smaller of the two.
 		refunded := b.Amount
-		if s := b.StoreRefundAmount; s != nil && *s > 0 && (refunded == nil || *s < *refunded) {
+		if s := b.StoreRefundAmount; s != nil && *s > 0 && (refunded == nil || *refunded <= 0 || *s < *refunded) {
 			refunded = s
 		}
 		if m.Data.Refund.Amount, err = amount("body.amount", refunded, b.Currency); err != nil {
@@ -209,14 +211,19 @@ func broken(path, rule string) error {
 	return &contract.Invalid{Violations: []contract.Violation{{Path: path, Rule: rule}}}
 }
 
-// fromPayNow rewrites the paths of the contract's violations into those of PayNow's
+// toPayNow rewrites the paths of the contract's violations into those of PayNow's
 // body, which is what its sender knows.
-func fromPayNow(violations []contract.Violation) {
+var toPayNow = strings.NewReplacer(
+	"data.order.items", "body.lines", "].productId", "].product_id", "data.order.customerId", "body.customer.id",
+	"data.order.total", "body.total_amount", "data.order.prettyId", "body.pretty_id", "data.order.", "body.",
+	"data.refund.", "body.", "eventId", "event_id", "eventType", "event_type",
+)
+
+func fromPayNow(eventType string, violations []contract.Violation) {
 	for i, v := range violations {
-		v.Path = strings.Replace(v.Path, "data.order.items[", "body.lines[", 1)
-		v.Path = strings.NewReplacer("].productId", "].product_id", "data.order.items", "body.lines",
-			"data.order.customerId", "body.customer.id", "data.order.total", "body.total_amount",
-			"data.order.", "body.", "data.refund.", "body.", "eventId", "event_id", "eventType", "event_type").Replace(v.Path)
-		violations[i] = v
+		if v.Path == "data.order.id" && eventType != contract.OrderPaid {
+			v.Path = "body.order_id"
+		}
+		violations[i].Path = toPayNow.Replace(v.Path)
 	}
 }

@@ -60,8 +60,8 @@ type Config struct {
 	Log       *slog.Logger
 	Metrics   *telemetry.Metrics
 	Now       func() time.Time
-	// PublishTimeout bounds the wait for the broker; it must be shorter than any
-	// sender's patience.
+	// PublishTimeout bounds the wait for the broker, and that for the customer's uid
+	// before it; both together must be shorter than any sender's patience.
 	PublishTimeout time.Duration
 }
 
@@ -114,6 +114,7 @@ func New(config Config) (*Service, error) {
 				mistakes = append(mistakes, err)
 			}
 		}
+		mistakes = append(mistakes, checkRoutes(config.Catalog, declared)...)
 		s.sources[name] = at
 	}
 	if err := errors.Join(mistakes...); err != nil {
@@ -145,6 +146,28 @@ func New(config Config) (*Service, error) {
 	})
 	s.router = router
 	return s, nil
+}
+
+// checkRoutes reports each event type that is routed to a queue which would not take
+// it: such an event would be acknowledged and lost.
+func checkRoutes(c *catalog.Catalog, from catalog.Source) []error {
+	var mistakes []error
+	for eventType, id := range from.Events {
+		name := eventType
+		if mapped := paynowTypes[eventType]; from.Scheme == catalog.SchemePayNow && mapped != "" {
+			name = mapped
+		}
+		if q, ok := c.Queue(id); !ok || !takes(q, name) {
+			mistakes = append(mistakes, fmt.Errorf("source %s: event type %s: the queue %s is not enabled for it", from.Name, eventType, id))
+		}
+	}
+	return mistakes
+}
+
+// takes reports whether the queue is enabled and has a handler for the event type.
+func takes(q catalog.Queue, eventType string) bool {
+	_, handled := q.Handlers[eventType]
+	return q.Enabled && q.Contract == contract.PayNowV1 && handled
 }
 
 // ServeHTTP answers one request.
@@ -200,6 +223,10 @@ func (s *Service) receive(w http.ResponseWriter, r *http.Request, from *source, 
 func (s *Service) admit(w http.ResponseWriter, r *http.Request, from *source, b *buffers, o *outcome) bool {
 	if !isJSON(r.Header["Content-Type"]) {
 		o.refuse(http.StatusUnsupportedMediaType, "content_type", "Send application/json.")
+		return false
+	}
+	if encoding := r.Header["Content-Encoding"]; len(encoding) > 0 {
+		o.refuse(http.StatusUnsupportedMediaType, "content_encoding", "Send the body without a content encoding.")
 		return false
 	}
 	if r.ContentLength > from.MaxBodyBytes {
@@ -278,17 +305,14 @@ func (s *Service) accept(ctx context.Context, from *source, queue string, b *buf
 	if err := in.message.Validate(); err != nil {
 		var invalid *contract.Invalid
 		if errors.As(err, &invalid) && from.paynow != nil {
-			fromPayNow(invalid.Violations)
+			fromPayNow(in.message.EventType, invalid.Violations)
 		}
 		o.refuseBody(err)
 		return
 	}
 	q, ok := s.config.Catalog.Queue(in.queue)
-	if _, handled := q.Handlers[in.message.EventType]; !ok || !q.Enabled || q.Contract != contract.PayNowV1 || !handled {
-		if queue == "" {
-			o.status, o.ignored, o.reason = http.StatusOK, true, "queue_disabled"
-			return
-		}
+	if !ok || !takes(q, in.message.EventType) {
+		// A producer named the queue itself; routes were checked at the start.
 		o.refuseBody(broken("eventType", "not_of_queue"))
 		return
 	}
@@ -368,7 +392,9 @@ func (s *Service) compose(ctx context.Context, in inbound, b *buffers, o *outcom
 	}
 	uid := in.uid
 	if uid == "" && customerID != "" {
-		found, ok, err := s.config.Customers.UID(ctx, customerID)
+		lookup, cancel := context.WithTimeout(ctx, s.config.PublishTimeout)
+		found, ok, err := s.config.Customers.UID(lookup, customerID)
+		cancel()
 		if err != nil {
 			o.refuse(http.StatusServiceUnavailable, "customer_lookup_failed", "The customer cannot be looked up now; keep the event and send it again.")
 			o.retryAfter = 5

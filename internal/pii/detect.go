@@ -172,12 +172,34 @@ func isUUID(value []byte) bool {
 	return true
 }
 
-// hasCard: 13 to 19 digits, parted by single spaces or dashes at most, that stand
-// alone and pass Luhn.
+// hasCard: digits, parted by single spaces or dashes at most, that stand alone, have
+// the beginning and the length of a card network, and pass Luhn.
 func hasCard(value []byte) bool {
 	return eachRun(value, " -", func(digits []byte, _ int, _ bool) bool {
-		return len(digits) >= 13 && len(digits) <= 19 && luhn(digits)
+		return isCardLength(digits) && luhn(digits)
 	})
+}
+
+// isCardLength knows how long the numbers of a network are by how they begin (ISO/IEC
+// 7812 and the networks' published ranges). Ids of 17 and 18 digits are no cards.
+func isCardLength(digits []byte) bool {
+	if len(digits) < 13 {
+		return false
+	}
+	two := int(digits[0]-'0')*10 + int(digits[1]-'0')
+	switch len(digits) {
+	case 13:
+		return digits[0] == '4'
+	case 14:
+		return two == 30 || two == 36 || two == 38 || two == 39
+	case 15:
+		return two == 34 || two == 37
+	case 16:
+		return digits[0] == '4' || digits[0] == '6' || two == 35 || (two >= 22 && two <= 27) || (two >= 50 && two <= 58)
+	case 19:
+		return digits[0] == '4' || digits[0] == '6'
+	}
+	return false
 }
 
 func luhn(digits []byte) bool {
@@ -218,7 +240,8 @@ func eachRun(value []byte, separators string, found func(digits []byte, separato
 			before--
 		}
 		plus := before > 0 && value[before-1] == '+'
-		bounded := i == 0 || class[value[i-1]] != letter
+		// Digits behind letters or marks of an id, as in user-411486491630370001, are its own.
+		bounded := i == 0 || class[value[i-1]] == 0
 		digits, parted, gap := buffer[:0], 0, 0
 		for ; i < len(value); i++ {
 			c := value[i]

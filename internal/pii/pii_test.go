@@ -168,6 +168,7 @@ func TestTheDetectorsAreSilentAboutIdentifiers(t *testing.T) {
 	for _, id := range []string{
 		"ORD-2025-001", "evt_abc123", "Zk3uQm0aBcD4eFgH5iJkL6mNoPq7", "points:user:abc", "req_xyz789", "msg_a1b2c3d4",
 		"2f3d0a11-1111-4111-8111-111111111111", "v1.2.3", "sub-payment-initiation", "pay_run_2026_03", "a:b:c", "INV-2026-000042",
+		"user-700000000000000300", "u_4111111111111111", "411486491630370001", "76561198000000001",
 	} {
 		found, ok := pii.Detect(pii.UID, id)
 		require.False(t, ok, "%s is taken for %s", id, found)

@@ -1,0 +1,603 @@
+package e2e_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"billhook/catalog"
+	"billhook/e2e"
+	"billhook/emulator/emulatortest"
+	"billhook/internal/contract"
+	"billhook/internal/dedupe"
+	"billhook/internal/ledger"
+	"billhook/internal/local"
+	"billhook/internal/store"
+	"billhook/internal/telemetry"
+	"billhook/internal/webhook"
+	"billhook/internal/webhook/samples"
+	"billhook/internal/worker"
+)
+
+func TestMain(m *testing.M) { os.Exit(emulatortest.Main(m)) }
+
+// stack is a running Billhook as the cases see it.
+type stack struct {
+	webhookURL, workerURL string
+	log                   *e2e.Log
+	store                 worker.Store
+	publish               func(ctx context.Context, topic string, m contract.Message) (string, error)
+	published             func(t *testing.T) []contract.Message
+	deadLetters           func(t *testing.T) []contract.Message
+	storeDown             func(down bool)
+	brokerDown            func(down bool)
+	// crash kills the worker in the middle of the next event, before its commit has
+	// reached the store or after, while send sends it; then the worker is back.
+	crash func(t *testing.T, afterCommit bool, eventID string, send func())
+
+	seq atomic.Int64
+}
+
+// The same cases, first on the stand-ins in this process, then on the binaries and
+// Google's emulators.
+var cases = []struct {
+	name string
+	run  func(*testing.T, *stack)
+}{
+	{"an order is credited", credit},
+	{"an exact duplicate is skipped", duplicate},
+	{"another payload under a used id is a dead letter and credits nothing", conflict},
+	{"an unknown product is one dead letter and later events flow", unknownProduct},
+	{"a store that is down costs a retry and no event", storeFailure},
+	{"a worker killed before its commit loses nothing", func(t *testing.T, s *stack) { crash(t, s, false) }},
+	{"a worker killed after its commit doubles nothing", func(t *testing.T, s *stack) { crash(t, s, true) }},
+	{"thirty events of one customer keep their order beside thirty others", order},
+	{"a refund that comes before its order waits for it", refundFirst},
+	{"partial refunds and a chargeback take back what was credited", reversals},
+	{"a malformed message is one dead letter", malformed},
+	{"a broker that is down answers 503 and leaves the key usable", brokerFailure},
+	{"an event that nobody wants is acknowledged and not published", unwanted},
+	{"no personal value is anywhere behind the door", noPersonalData}, // last: it looks at all of it
+}
+
+func TestOnTheEmbeddedStack(t *testing.T) { //nolint:paralleltest // the cases share one stack, and break it in turn
+	s := startEmbedded(t)
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) { c.run(t, s) })
+	}
+}
+
+func TestOnGooglesEmulators(t *testing.T) { //nolint:paralleltest // the cases share one stack, and break it in turn
+	s := startReal(t)
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) { c.run(t, s) })
+	}
+}
+
+func startReal(t *testing.T) *stack {
+	t.Helper()
+	broker, database := emulatortest.PubSub(t), emulatortest.Firestore(t)
+	c, err := catalog.Load("")
+	require.NoError(t, err)
+	r, err := e2e.StartReal(t.Context(), t.TempDir(), "e2e-"+uuid.NewString(), broker, database, c)
+	require.NoError(t, err)
+	t.Cleanup(r.Close)
+	collect := func(pull func(context.Context) ([]contract.Message, error)) func(*testing.T) []contract.Message {
+		var all []contract.Message
+		return func(t *testing.T) []contract.Message {
+			t.Helper()
+			more, err := pull(t.Context())
+			require.NoError(t, err)
+			all = append(all, more...)
+			return all
+		}
+	}
+	return &stack{
+		webhookURL: r.WebhookURL, workerURL: r.WorkerURL(), log: r.Log, store: r.Store, publish: r.Publisher.Publish,
+		published: collect(r.Published), deadLetters: collect(r.DeadLetters),
+		storeDown:  shut(r.WorkerStore),
+		brokerDown: shut(r.WebhookBroker),
+		crash: func(t *testing.T, afterCommit bool, eventID string, send func()) {
+			t.Helper()
+			held := r.WorkerStore.HoldRequests
+			if afterCommit {
+				held = r.WorkerStore.HoldAnswers
+			}
+			caught := held()
+			send()
+			<-caught
+			if afterCommit {
+				require.Eventually(t, func() bool { return status(t, r.Store, eventID) == "COMPLETED" }, patience, 20*time.Millisecond)
+			}
+			r.KillWorker()
+			r.WorkerStore.Drop()
+			require.NoError(t, r.RestartWorker(t.Context()))
+		},
+	}
+}
+
+func shut(g *e2e.Gate) func(bool) {
+	return func(down bool) {
+		if down {
+			g.Shut()
+			return
+		}
+		g.Open()
+	}
+}
+
+func startEmbedded(t *testing.T) *stack {
+	t.Helper()
+	c, err := catalog.Load("")
+	require.NoError(t, err)
+	for i := range c.Queues {
+		c.Queues[i].Backoff.Base, c.Queues[i].Backoff.Max = 100*time.Millisecond, 100*time.Millisecond
+	}
+	log := &e2e.Log{}
+	breaking := &breakingStore{}
+	taps := &tappedPublisher{}
+	running, err := local.Start(t.Context(), local.Config{
+		Catalog: c, ProjectID: "e2e", Secrets: map[string][]string{"paynow": {e2e.Secret}, "generic": {e2e.Secret}},
+		WebhookPort: "0", WorkerPort: "0", StorePath: filepath.Join(t.TempDir(), "store.db"),
+		Log:           telemetry.NewLogger(log, nil),
+		WrapStore:     func(s worker.Store) worker.Store { breaking.Store = s; return breaking },
+		WrapPublisher: func(p webhook.Publisher) webhook.Publisher { taps.Publisher = p; return taps },
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, running.Close()) })
+	return &stack{
+		webhookURL: running.WebhookURL, workerURL: running.WorkerURL, log: log, store: running.Store,
+		publish:   running.Publisher.Publish,
+		published: func(*testing.T) []contract.Message { return taps.all() },
+		deadLetters: func(*testing.T) []contract.Message {
+			var all []contract.Message
+			for _, m := range running.Broker.Held(e2e.Queue + "-dlq-hold") {
+				all = append(all, m.Message)
+			}
+			return all
+		},
+		storeDown:  breaking.down.Store,
+		brokerDown: taps.down.Store,
+		crash: func(t *testing.T, afterCommit bool, _ string, send func()) {
+			t.Helper()
+			crashed := breaking.crashNext(afterCommit)
+			send()
+			<-crashed
+		},
+	}
+}
+
+var errDown = errors.New("e2e: down")
+
+// breakingStore is down when told so, and can end a request in the middle of a
+// commit without an answer, as the end of the process would.
+type breakingStore struct {
+	worker.Store
+	down atomic.Bool
+
+	mu      sync.Mutex
+	crash   chan struct{}
+	crashed bool // after the commit
+}
+
+func (b *breakingStore) crashNext(afterCommit bool) <-chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.crash, b.crashed = make(chan struct{}), afterCommit
+	return b.crash
+}
+
+func (b *breakingStore) Commit(ctx context.Context, writes []store.Write) ([]store.Version, error) {
+	if b.down.Load() {
+		return nil, errDown
+	}
+	b.mu.Lock()
+	crash, after := b.crash, b.crashed
+	b.crash = nil
+	b.mu.Unlock()
+	if crash == nil {
+		return b.Store.Commit(ctx, writes)
+	}
+	defer close(crash)
+	if after {
+		if _, err := b.Store.Commit(ctx, writes); err != nil {
+			return nil, err
+		}
+	}
+	panic(http.ErrAbortHandler) // net/http cuts the connection: nobody gets an answer
+}
+
+func (b *breakingStore) Get(ctx context.Context, key store.Key) (store.Document, error) {
+	if b.down.Load() {
+		return store.Document{}, errDown
+	}
+	return b.Store.Get(ctx, key)
+}
+
+// tappedPublisher remembers what was published, and is down when told so.
+type tappedPublisher struct {
+	webhook.Publisher
+	down atomic.Bool
+
+	mu       sync.Mutex
+	messages []contract.Message
+}
+
+func (p *tappedPublisher) Publish(ctx context.Context, topic string, m contract.Message) (string, error) {
+	if p.down.Load() {
+		return "", errDown
+	}
+	p.mu.Lock()
+	p.messages = append(p.messages, m)
+	p.mu.Unlock()
+	return p.Publisher.Publish(ctx, topic, m)
+}
+
+func (p *tappedPublisher) all() []contract.Message {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.messages)
+}
+
+// patience bounds every wait of a case; none is expected to come near it.
+const patience = 90 * time.Second
+
+const points, vip = "411486491630370501", "411486491630370502"
+
+// newOrder is an order of two of the product worth 1000, by a customer of its own.
+func (s *stack) newOrder() e2e.Order {
+	n := fmt.Sprint(700000000000000000 + s.seq.Add(1)*100)
+	return e2e.Order{
+		EventID: n, OrderID: n + "2", CustomerID: n + "3", UID: "uid-" + n,
+		Lines: []e2e.Line{{Product: points, Quantity: 2, Price: 1000}},
+	}
+}
+
+func (s *stack) send(t *testing.T, body []byte) e2e.Answer {
+	t.Helper()
+	answer, err := e2e.Send(t.Context(), s.webhookURL, body)
+	require.NoError(t, err)
+	return answer
+}
+
+func (s *stack) accepted(t *testing.T, body []byte) e2e.Answer {
+	t.Helper()
+	answer := s.send(t, body)
+	require.Equal(t, http.StatusAccepted, answer.Status, answer.Body)
+	return answer
+}
+
+// until waits for a delivery of the event with the outcome, and returns all so far.
+func (s *stack) until(t *testing.T, eventID, outcome string) []e2e.Delivery {
+	t.Helper()
+	return s.untilMany(t, eventID, outcome, 1)
+}
+
+func (s *stack) untilMany(t *testing.T, eventID, outcome string, n int) []e2e.Delivery {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	err := s.log.Until(ctx, func() bool {
+		count := 0
+		for _, d := range s.log.Deliveries(eventID) {
+			if d.Outcome == outcome {
+				count++
+			}
+		}
+		return count >= n
+	})
+	require.NoError(t, err, "no delivery of %s became %s: %v", eventID, outcome, s.log.Deliveries(eventID))
+	return s.log.Deliveries(eventID)
+}
+
+func (s *stack) balance(t *testing.T, account ledger.Account) int64 {
+	t.Helper()
+	doc, err := s.store.Get(t.Context(), account.Key())
+	if errors.Is(err, store.ErrNotFound) {
+		return 0
+	}
+	require.NoError(t, err)
+	balance, ok := doc.Fields["balance"].(int64)
+	require.True(t, ok)
+	return balance
+}
+
+func status(t *testing.T, from worker.Store, eventID string) string {
+	t.Helper()
+	doc, err := from.Get(t.Context(), dedupe.Key(e2e.Queue, dedupe.DefaultTenant, eventID))
+	if errors.Is(err, store.ErrNotFound) {
+		return ""
+	}
+	require.NoError(t, err)
+	text, _ := doc.Fields["status"].(string)
+	return text
+}
+
+// lettersOf are the dead letters of one event.
+func (s *stack) lettersOf(t *testing.T, eventID string) []contract.Message {
+	t.Helper()
+	var all []contract.Message
+	for _, m := range s.deadLetters(t) {
+		if m.Attributes["event_id"] == eventID {
+			all = append(all, m)
+		}
+	}
+	return all
+}
+
+func credit(t *testing.T, s *stack) {
+	o := s.newOrder()
+	answer := s.accepted(t, o.JSON())
+	require.Equal(t, o.EventID, answer.EventID)
+	require.Equal(t, o.UID, answer.OrderingKey)
+	deliveries := s.until(t, o.EventID, "processed")
+	require.Equal(t, http.StatusOK, deliveries[0].Status)
+	require.Equal(t, int64(2000), s.balance(t, ledger.UserPoints(o.UID)))
+	require.Equal(t, "COMPLETED", status(t, s.store, o.EventID))
+
+	guest := s.newOrder()
+	guest.UID = ""
+	s.accepted(t, guest.JSON())
+	s.until(t, guest.EventID, "processed")
+	require.Equal(t, int64(2000), s.balance(t, ledger.CustomerPoints(guest.CustomerID)))
+
+	var story struct {
+		EventID     string `json:"event_id"`
+		Queue       string
+		Status      string
+		Attempts    int
+		PayloadHash string `json:"payload_hash"`
+	}
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.workerURL+"/v1/ops/events/"+o.EventID+"?queue="+e2e.Queue, nil)
+	require.NoError(t, err)
+	got, err := e2e.Do(request)
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal([]byte(got.Body), &story))
+	require.Equal(t, o.EventID, story.EventID)
+	require.Equal(t, e2e.Queue, story.Queue)
+	require.Equal(t, "COMPLETED", story.Status)
+	require.Equal(t, 1, story.Attempts)
+	require.True(t, strings.HasPrefix(story.PayloadHash, "sha256:"))
+}
+
+func duplicate(t *testing.T, s *stack) {
+	o := s.newOrder()
+	s.accepted(t, o.JSON())
+	s.accepted(t, o.JSON())
+	deliveries := s.until(t, o.EventID, "duplicate")
+	require.Equal(t, http.StatusNoContent, deliveries[len(deliveries)-1].Status)
+	require.Equal(t, int64(2000), s.balance(t, ledger.UserPoints(o.UID)))
+	require.Empty(t, s.lettersOf(t, o.EventID))
+}
+
+func conflict(t *testing.T, s *stack) {
+	o := s.newOrder()
+	s.accepted(t, o.JSON())
+	changed := o
+	changed.Lines = []e2e.Line{{Product: points, Quantity: 9, Price: 1000}}
+	s.accepted(t, changed.JSON())
+	s.until(t, o.EventID, "dead_lettered")
+	s.until(t, o.EventID, "duplicate") // the rejected message came back and was known
+	letters := s.lettersOf(t, o.EventID)
+	require.Len(t, letters, 1)
+	require.Equal(t, "payload_conflict", letters[0].Attributes["dead_letter_reason"])
+	require.Equal(t, "409", letters[0].Attributes["dead_letter_status"])
+	require.Equal(t, int64(2000), s.balance(t, ledger.UserPoints(o.UID)))
+	require.Equal(t, "COMPLETED", status(t, s.store, o.EventID))
+}
+
+func unknownProduct(t *testing.T, s *stack) {
+	o := s.newOrder()
+	o.Lines = append(o.Lines, e2e.Line{Product: "700000000000000999", Quantity: 1, Price: 500})
+	s.accepted(t, o.JSON())
+	later := s.newOrder()
+	later.UID, later.CustomerID = o.UID, o.CustomerID
+	s.accepted(t, later.JSON())
+	deliveries := s.until(t, o.EventID, "duplicate")
+	require.Equal(t, "dead_lettered", deliveries[0].Outcome)
+	require.Equal(t, http.StatusUnprocessableEntity, deliveries[0].Status)
+	require.Equal(t, http.StatusNoContent, deliveries[1].Status)
+	s.until(t, later.EventID, "processed")
+	letters := s.lettersOf(t, o.EventID)
+	require.Len(t, letters, 1)
+	require.Equal(t, "unknown_product", letters[0].Attributes["dead_letter_reason"])
+	require.Equal(t, e2e.Queue, letters[0].Attributes["source_queue"])
+	require.NotEmpty(t, letters[0].Attributes["source_message_id"])
+	require.Equal(t, int64(2000), s.balance(t, ledger.UserPoints(o.UID)), "the known item beside it is not credited")
+	require.Equal(t, "DEAD_LETTERED", status(t, s.store, o.EventID))
+	// It is in the store that people look at, too.
+	require.Eventually(t, func() bool {
+		page, err := s.store.Query(t.Context(), store.Query{Collection: "deadLetters", Equal: map[string]any{"event_id": o.EventID}, Limit: 9})
+		return err == nil && len(page.Documents) == 1
+	}, patience, 20*time.Millisecond)
+}
+
+func storeFailure(t *testing.T, s *stack) {
+	o := s.newOrder()
+	s.storeDown(true)
+	s.accepted(t, o.JSON())
+	deliveries := s.until(t, o.EventID, "retry")
+	require.Equal(t, http.StatusServiceUnavailable, deliveries[0].Status)
+	require.Equal(t, "store_unavailable", deliveries[0].Reason)
+	s.storeDown(false)
+	s.until(t, o.EventID, "processed")
+	require.Equal(t, int64(2000), s.balance(t, ledger.UserPoints(o.UID)))
+	require.Empty(t, s.lettersOf(t, o.EventID))
+}
+
+func crash(t *testing.T, s *stack, afterCommit bool) {
+	o := s.newOrder()
+	s.crash(t, afterCommit, o.EventID, func() { s.accepted(t, o.JSON()) })
+	want := "processed"
+	if afterCommit {
+		want = "duplicate"
+	}
+	s.until(t, o.EventID, want)
+	require.Equal(t, int64(2000), s.balance(t, ledger.UserPoints(o.UID)))
+	require.Equal(t, "COMPLETED", status(t, s.store, o.EventID))
+	require.Empty(t, s.lettersOf(t, o.EventID))
+}
+
+func order(t *testing.T, s *stack) {
+	const n = 30
+	one := s.newOrder()
+	var mine, others []e2e.Order
+	for range n {
+		o, other := s.newOrder(), s.newOrder()
+		o.UID, o.CustomerID = one.UID, one.CustomerID
+		mine, others = append(mine, o), append(others, other)
+		s.accepted(t, o.JSON())
+		s.accepted(t, other.JSON())
+	}
+	for i := range n {
+		s.until(t, mine[i].EventID, "processed")
+		s.until(t, others[i].EventID, "processed")
+	}
+	var sent, processed []string
+	for _, o := range mine {
+		sent = append(sent, o.EventID)
+	}
+	for _, d := range s.log.Deliveries("") {
+		if d.Outcome == "processed" && slices.Contains(sent, d.EventID) {
+			processed = append(processed, d.EventID)
+		}
+	}
+	require.Equal(t, sent, processed)
+	require.Equal(t, int64(n*2000), s.balance(t, ledger.UserPoints(one.UID)))
+}
+
+func refundFirst(t *testing.T, s *stack) {
+	o := s.newOrder()
+	// The refund names the customer alone, whom nobody has mapped to the uid: another key.
+	refund := e2e.Refund{EventID: o.EventID + "9", RefundID: "1", OrderID: o.OrderID, CustomerID: o.CustomerID, Amount: o.Total(), Paid: o.Total()}
+	s.accepted(t, refund.JSON())
+	deliveries := s.until(t, refund.EventID, "retry")
+	require.Equal(t, "order_not_seen", deliveries[0].Reason)
+	s.accepted(t, o.JSON())
+	s.until(t, o.EventID, "processed")
+	s.until(t, refund.EventID, "processed")
+	require.Zero(t, s.balance(t, ledger.UserPoints(o.UID)))
+
+	orphan := e2e.Refund{EventID: o.EventID + "8", RefundID: "1", OrderID: o.OrderID + "0", CustomerID: o.CustomerID, Amount: 100, Paid: 100}
+	s.accepted(t, orphan.JSON())
+	s.until(t, orphan.EventID, "dead_lettered")
+	letters := s.lettersOf(t, orphan.EventID)
+	require.Len(t, letters, 1)
+	require.Equal(t, "attempts_exhausted", letters[0].Attributes["dead_letter_reason"])
+	require.Equal(t, "5", letters[0].Attributes["delivery_attempts"])
+}
+
+func reversals(t *testing.T, s *stack) {
+	o := s.newOrder()
+	s.accepted(t, o.JSON())
+	s.until(t, o.EventID, "processed")
+	part := e2e.Refund{EventID: o.EventID + "1", RefundID: "1", OrderID: o.OrderID, CustomerID: o.CustomerID, Amount: 333, Paid: o.Total()}
+	s.accepted(t, part.JSON())
+	s.until(t, part.EventID, "processed")
+	require.Equal(t, int64(2000-333), s.balance(t, ledger.UserPoints(o.UID)), "2000 x 3.33 / 20.00, rounded down")
+	chargeback := samples.Read(samples.Chargeback, samples.Event{EventID: o.EventID + "2", OrderID: o.OrderID})
+	require.Equal(t, contract.UnknownOrderingKey, s.accepted(t, chargeback).OrderingKey)
+	s.until(t, o.EventID+"2", "processed")
+	require.Zero(t, s.balance(t, ledger.UserPoints(o.UID)))
+}
+
+func malformed(t *testing.T, s *stack) {
+	id := "broken-" + uuid.NewString()
+	_, err := s.publish(t.Context(), e2e.Queue, contract.Message{
+		Data: []byte(`{"eventId":"x","eventType":`), Attributes: map[string]string{"event_id": id, "event_type": "order.paid", "ordering_key": "k"},
+	})
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return len(s.lettersOf(t, id)) > 0 }, patience, 50*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	message := s.lettersOf(t, id)[0].Attributes["source_message_id"]
+	require.NoError(t, s.log.Until(ctx, func() bool {
+		for _, d := range s.log.Deliveries("") {
+			if d.MessageID == message && d.Outcome == "duplicate" && d.Reason == "dead_lettered_before" {
+				return true
+			}
+		}
+		return false
+	}))
+	letters := s.lettersOf(t, id)
+	require.Len(t, letters, 1)
+	require.Equal(t, "400", letters[0].Attributes["dead_letter_status"])
+
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.workerURL+"/push/"+e2e.Queue, strings.NewReader("{"))
+	require.NoError(t, err)
+	answer, err := e2e.Do(request)
+	require.NoError(t, err)
+	require.Contains(t, []int{http.StatusBadRequest, http.StatusUnauthorized}, answer.Status)
+}
+
+func brokerFailure(t *testing.T, s *stack) {
+	o := s.newOrder()
+	s.brokerDown(true)
+	answer := s.send(t, o.JSON())
+	require.Equal(t, http.StatusServiceUnavailable, answer.Status)
+	require.Equal(t, "publish_unconfirmed", answer.Code)
+	require.NotEmpty(t, answer.RetryAfter)
+	s.brokerDown(false)
+	require.Eventually(t, func() bool { return s.send(t, o.JSON()).Status == http.StatusAccepted }, patience, 100*time.Millisecond)
+	s.until(t, o.EventID, "processed")
+	require.Equal(t, int64(2000), s.balance(t, ledger.UserPoints(o.UID)))
+}
+
+func unwanted(t *testing.T, s *stack) {
+	for _, name := range []string{samples.SubscriptionRenewed, samples.TrialActivated} {
+		answer := s.send(t, samples.Read(name, samples.Event{}))
+		require.Equal(t, http.StatusOK, answer.Status)
+		require.Contains(t, answer.Body, `"ignored":true`)
+	}
+	for _, m := range s.published(t) {
+		require.NotEqual(t, "ON_SUBSCRIPTION_RENEWED", m.Attributes["event_type"])
+	}
+}
+
+func noPersonalData(t *testing.T, s *stack) {
+	for _, name := range []string{samples.OrderCompleted, samples.UnknownProduct, samples.Refund, samples.RefundPartial} {
+		s.accepted(t, samples.Read(name, samples.Event{EventID: "80000000000000" + fmt.Sprint(len(name))}))
+	}
+	s.until(t, "80000000000000"+fmt.Sprint(len(samples.RefundPartial)), "processed")
+	refused := s.send(t, []byte(`{"event_type":"ON_ORDER_COMPLETED","event_id":"ilse.brandvold@example.org","body":{}}`))
+	require.Equal(t, http.StatusUnprocessableEntity, refused.Status)
+
+	var behind strings.Builder
+	behind.WriteString(s.log.Text())
+	behind.WriteString(refused.Body)
+	messages := append(s.published(t), s.deadLetters(t)...)
+	require.NotEmpty(t, messages)
+	for _, m := range messages {
+		fmt.Fprintf(&behind, "%s %v %s\n", m.Data, m.Attributes, m.OrderingKey)
+	}
+	for _, collection := range []string{dedupe.Collection, "deadLetters", ledger.Accounts, ledger.Entries} {
+		query := store.Query{Collection: collection, Limit: 1000}
+		for {
+			page, err := s.store.Query(t.Context(), query)
+			require.NoError(t, err)
+			require.NotEmpty(t, page.Documents, collection)
+			for _, doc := range page.Documents {
+				fmt.Fprintf(&behind, "%s %v\n", doc.Key, doc.Fields)
+			}
+			if query.After = page.Next; query.After == "" {
+				break
+			}
+		}
+	}
+	for _, value := range append(slices.Clone(samples.Personal), e2e.Personal...) {
+		require.False(t, strings.Contains(behind.String(), value), "a personal value is behind the door: %s", value)
+	}
+}

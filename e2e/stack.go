@@ -1,0 +1,247 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	client "cloud.google.com/go/pubsub/v2"
+	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+
+	"billhook/catalog"
+	"billhook/internal/contract"
+	"billhook/internal/gcp/firestore"
+	"billhook/internal/gcp/pubsub"
+	"billhook/internal/signature"
+	"billhook/internal/worker"
+)
+
+// Secret signs every webhook of this package.
+const Secret = "e2e-secret-of-more-than-24-bytes"
+
+// Queue is the queue that the cases are about.
+const Queue = "paynow-events"
+
+// Real is a Billhook of real processes on Google's emulators: the binaries that are
+// deployed, each dependency behind a gate.
+type Real struct {
+	WebhookURL string
+	// Log holds what both services print.
+	Log *Log
+	// WorkerStore is between the worker and Firestore; WebhookBroker between the
+	// webhook service and Pub/Sub.
+	WorkerStore, WebhookBroker *Gate
+	// Store and Publisher go straight to the emulators.
+	Store     worker.Store
+	Publisher *pubsub.Publisher
+
+	project, folder   string
+	broker            string
+	webhook, worker   *Process
+	workerEnvironment []string
+	admin             *client.Client
+	closers           []func()
+}
+
+// StartReal builds the binaries, provisions a project of its own on the emulators at
+// the two addresses, and starts the services.
+func StartReal(ctx context.Context, folder, project, broker, database string, c *catalog.Catalog) (*Real, error) {
+	r := &Real{Log: &Log{}, project: project, folder: folder, broker: broker}
+	err := r.start(ctx, database, c)
+	if err != nil {
+		r.Close()
+		return nil, err
+	}
+	return r, nil
+}
+
+func (r *Real) start(ctx context.Context, database string, c *catalog.Catalog) error {
+	if err := Build(ctx, r.folder); err != nil {
+		return err
+	}
+	var err error
+	if r.WorkerStore, err = NewGate(ctx, database); err != nil {
+		return err
+	}
+	r.closers = append(r.closers, r.WorkerStore.Close)
+	if r.WebhookBroker, err = NewGate(ctx, r.broker); err != nil {
+		return err
+	}
+	r.closers = append(r.closers, r.WebhookBroker.Close)
+
+	life := context.WithoutCancel(ctx)
+	documents, err := firestore.NewEmulated(life, database, r.project, "")
+	if err != nil {
+		return err
+	}
+	r.Store = documents
+	r.closers = append(r.closers, func() { _ = documents.Close() })
+	options := pubsub.EmulatorOptions(r.broker)
+	if r.Publisher, err = pubsub.NewPublisher(life, r.project, options...); err != nil {
+		return err
+	}
+	r.closers = append(r.closers, func() { _ = r.Publisher.Close() })
+	if r.admin, err = client.NewClient(life, r.project, options...); err != nil {
+		return err
+	}
+	r.closers = append(r.closers, func() { _ = r.admin.Close() })
+
+	common := []string{
+		"HOST=127.0.0.1", "GOOGLE_CLOUD_PROJECT=" + r.project, "WEBHOOK_SECRET_PAYNOW=" + Secret,
+		"WEBHOOK_SIGNING_SECRET=" + Secret, "PUSH_AUTH=none", "PATH=" + os.Getenv("PATH"), "HOME=" + r.folder,
+	}
+	r.workerEnvironment = append([]string{"PUBSUB_EMULATOR_HOST=" + r.broker, "FIRESTORE_EMULATOR_HOST=" + r.WorkerStore.Addr()}, common...)
+	if err := r.startWorker(ctx, "0"); err != nil {
+		return err
+	}
+	// Later starts take the port that the subscriptions push to.
+	if _, err := pubsub.Provision(ctx, c, pubsub.Target{
+		ProjectID: r.project, PushBaseURL: r.worker.URL, Emulator: true,
+	}, options...); err != nil {
+		return err
+	}
+	if err := r.tap(ctx); err != nil {
+		return err
+	}
+	r.webhook, err = Start(ctx, filepath.Join(r.folder, "webhook"), append([]string{
+		"PORT=0", "PUBSUB_EMULATOR_HOST=" + r.WebhookBroker.Addr(), "FIRESTORE_EMULATOR_HOST=" + database,
+	}, common...), r.Log)
+	if err != nil {
+		return err
+	}
+	r.WebhookURL = r.webhook.URL
+	return nil
+}
+
+func (r *Real) startWorker(ctx context.Context, port string) (err error) {
+	r.worker, err = Start(ctx, filepath.Join(r.folder, "worker"), append([]string{"PORT=" + port}, r.workerEnvironment...), r.Log)
+	return err
+}
+
+// WorkerURL is where the worker listens.
+func (r *Real) WorkerURL() string { return r.worker.URL }
+
+// KillWorker ends the worker with SIGKILL.
+func (r *Real) KillWorker() { r.worker.Kill() }
+
+// RestartWorker starts the worker again where it was.
+func (r *Real) RestartWorker(ctx context.Context) error {
+	return r.startWorker(ctx, r.worker.URL[bytes.LastIndexByte([]byte(r.worker.URL), ':')+1:])
+}
+
+const tapID = "e2e-tap"
+
+// tap adds a subscription of our own to the queue's topic, to see what is on it.
+func (r *Real) tap(ctx context.Context) error {
+	_, err := r.admin.SubscriptionAdminClient.CreateSubscription(ctx, &pubsubpb.Subscription{
+		Name: r.subscription(tapID), Topic: fmt.Sprintf("projects/%s/topics/%s", r.project, Queue),
+	})
+	return err
+}
+
+func (r *Real) subscription(id string) string {
+	return fmt.Sprintf("projects/%s/subscriptions/%s", r.project, id)
+}
+
+// Published pulls what is on the queue's topic and was not pulled before.
+func (r *Real) Published(ctx context.Context) ([]contract.Message, error) { return r.pull(ctx, tapID) }
+
+// DeadLetters pulls what is on the hold subscription and was not pulled before.
+func (r *Real) DeadLetters(ctx context.Context) ([]contract.Message, error) {
+	return r.pull(ctx, Queue+"-dlq-hold")
+}
+
+func (r *Real) pull(ctx context.Context, id string) ([]contract.Message, error) {
+	var all []contract.Message
+	for {
+		short, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
+		answer, err := r.admin.SubscriptionAdminClient.Pull(short, &pubsubpb.PullRequest{Subscription: r.subscription(id), MaxMessages: 1000})
+		timedOut := short.Err() != nil
+		cancel()
+		if err != nil && timedOut && ctx.Err() == nil {
+			return all, nil
+		}
+		if err != nil {
+			return all, fmt.Errorf("pull %s: %w", id, err)
+		}
+		if len(answer.ReceivedMessages) == 0 {
+			return all, nil
+		}
+		var ids []string
+		for _, m := range answer.ReceivedMessages {
+			all = append(all, contract.Message{Data: m.Message.Data, Attributes: m.Message.Attributes, OrderingKey: m.Message.OrderingKey})
+			ids = append(ids, m.AckId)
+		}
+		if err := r.admin.SubscriptionAdminClient.Acknowledge(ctx, &pubsubpb.AcknowledgeRequest{Subscription: r.subscription(id), AckIds: ids}); err != nil {
+			return all, fmt.Errorf("acknowledge %s: %w", id, err)
+		}
+	}
+}
+
+// Close ends the services and everything else.
+func (r *Real) Close() {
+	for _, p := range []*Process{r.webhook, r.worker} {
+		if p != nil {
+			p.Kill()
+		}
+	}
+	for i := len(r.closers) - 1; i >= 0; i-- {
+		r.closers[i]()
+	}
+}
+
+// Answer is what the webhook service said.
+type Answer struct {
+	Status      int    `json:"-"`
+	RetryAfter  string `json:"-"`
+	EventID     string `json:"event_id"`
+	MessageID   string `json:"message_id"`
+	OrderingKey string `json:"ordering_key"`
+	Code        string `json:"code"`
+	// Body is the whole answer.
+	Body string `json:"-"`
+}
+
+// Send signs a body as PayNow does and posts it.
+func Send(ctx context.Context, base string, body []byte) (Answer, error) {
+	signer, err := signature.NewSigner(signature.PayNow, Secret)
+	if err != nil {
+		return Answer{}, err
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, base+"/webhooks/paynow", bytes.NewReader(body))
+	if err != nil {
+		return Answer{}, err
+	}
+	request.Header.Set("Content-Type", "application/json")
+	for name, value := range signer.Sign("", body, time.Now()) {
+		request.Header.Set(name, value)
+	}
+	return Do(request)
+}
+
+// Do sends a request and reads its answer whole.
+func Do(request *http.Request) (Answer, error) {
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return Answer{}, err
+	}
+	defer func() { _ = response.Body.Close() }()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		return Answer{}, err
+	}
+	answer := Answer{Status: response.StatusCode, RetryAfter: response.Header.Get("Retry-After"), Body: string(text)}
+	if len(text) > 0 {
+		if err := json.Unmarshal(text, &answer); err != nil {
+			return answer, errors.New("the answer is not JSON")
+		}
+	}
+	return answer, nil
+}

@@ -6,6 +6,7 @@ package emulator
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,7 +23,7 @@ import (
 	"time"
 )
 
-// ErrNotInstalled: the emulators, or Java, are not on this machine.
+// ErrNotInstalled says that the emulators, or Java, are not on this machine.
 var ErrNotInstalled = errors.New("emulator: Google's emulators are not installed (see CONTRIBUTING.md)")
 
 // SDK is where the emulators are.
@@ -33,46 +34,84 @@ type SDK struct {
 }
 
 // Find looks for the emulators in the Cloud SDK: the folder that CLOUDSDK_ROOT_DIR
-// names, else the one that the gcloud on the PATH belongs to. The error wraps
-// ErrNotInstalled and says what is missing.
+// or GOOGLE_CLOUD_SDK names, else the one that the gcloud on the PATH belongs to.
+// The error wraps ErrNotInstalled and says what is missing.
 func Find(ctx context.Context) (SDK, error) {
 	java, err := exec.LookPath("java")
 	if err != nil {
 		return SDK{}, fmt.Errorf("%w: no java on the PATH", ErrNotInstalled)
 	}
-	root := os.Getenv("CLOUDSDK_ROOT_DIR")
-	if root == "" {
-		ask := exec.CommandContext(ctx, "gcloud", "info", "--format=value(installation.sdk_root)")
-		answer, err := ask.Output()
-		if err != nil {
-			return SDK{}, fmt.Errorf("%w: no gcloud on the PATH", ErrNotInstalled)
+	if root := cmp.Or(os.Getenv("CLOUDSDK_ROOT_DIR"), os.Getenv("GOOGLE_CLOUD_SDK")); root != "" {
+		return within(root, java)
+	}
+	gcloud, err := exec.LookPath("gcloud")
+	if err != nil {
+		return SDK{}, fmt.Errorf("%w: no gcloud on the PATH", ErrNotInstalled)
+	}
+	// The link on the PATH usually leads to <root>/bin/gcloud; asking gcloud itself
+	// takes seconds.
+	if target, err := filepath.EvalSymlinks(gcloud); err == nil {
+		if sdk, err := within(filepath.Dir(filepath.Dir(target)), java); err == nil {
+			return sdk, nil
 		}
-		root = strings.TrimSpace(string(answer))
 	}
-	jar := func(pattern string) string {
-		found, _ := filepath.Glob(filepath.Join(root, "platform", pattern)) // the pattern is a constant and sound
-		if len(found) == 0 {
-			return ""
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	answer, err := exec.CommandContext(ctx, gcloud, "info", "--format=value(installation.sdk_root)").Output() //nolint:gosec // the gcloud that was found
+	switch {
+	case ctx.Err() != nil:
+		// Not the same as not installed: whoever skips on that would skip by accident.
+		return SDK{}, fmt.Errorf("emulator: gcloud info: %w", ctx.Err())
+	case err != nil:
+		return SDK{}, fmt.Errorf("%w: gcloud info: %w", ErrNotInstalled, err)
+	}
+	return within(strings.TrimSpace(string(answer)), java)
+}
+
+// within looks for the emulators in the Cloud SDK at root.
+func within(root, java string) (SDK, error) {
+	sdk := SDK{java: java}
+	for _, wanted := range []struct {
+		component, pattern string
+		path               *string
+	}{
+		{"pubsub-emulator", "lib/cloud-pubsub-emulator-*-all.jar", &sdk.pubsub},
+		{"cloud-firestore-emulator", "cloud-firestore-emulator.jar", &sdk.firestore},
+	} {
+		found, err := filepath.Glob(filepath.Join(root, "platform", wanted.component, wanted.pattern))
+		if err != nil || len(found) == 0 {
+			return SDK{}, fmt.Errorf("%w: the Cloud SDK has no %s", ErrNotInstalled, wanted.component)
 		}
-		return slices.Max(found)
-	}
-	sdk := SDK{
-		java:      java,
-		pubsub:    jar("pubsub-emulator/lib/cloud-pubsub-emulator-*-all.jar"),
-		firestore: jar("cloud-firestore-emulator/cloud-firestore-emulator.jar"),
-	}
-	if sdk.pubsub == "" || sdk.firestore == "" {
-		return SDK{}, fmt.Errorf("%w: the Cloud SDK has no pubsub-emulator or no cloud-firestore-emulator", ErrNotInstalled)
+		*wanted.path = newest(found)
 	}
 	return sdk, nil
 }
 
-// Process is a running emulator.
+// newest returns the path with the highest version in its file name: 0.8.20 is
+// newer than 0.8.9.
+func newest(paths []string) string {
+	version := func(path string) []int {
+		var numbers []int
+		for _, digits := range strings.FieldsFunc(filepath.Base(path), func(r rune) bool { return r < '0' || r > '9' }) {
+			n, _ := strconv.Atoi(digits) // only digits; one too long counts as the largest
+			numbers = append(numbers, n)
+		}
+		return numbers
+	}
+	return slices.MaxFunc(paths, func(a, b string) int { return slices.Compare(version(a), version(b)) })
+}
+
+// Process is a running emulator. It ends with Stop, and on Linux also when the
+// program that started it is killed.
 type Process struct {
 	addr    string
 	command *exec.Cmd
-	ended   chan struct{}
-	once    sync.Once
+	// head is what it said first, for the error of a failed start. Read it after ended.
+	head []string
+	// ended is closed when it is gone and all its output has been passed on.
+	ended chan struct{}
+	once  sync.Once
+	err   error
 }
 
 // StartPubSub starts the Pub/Sub emulator on a port, 0 for a free one, and returns
@@ -101,21 +140,35 @@ func (s SDK) StartFirestore(ctx context.Context, port int, log io.Writer) (*Proc
 // patience bounds a start; a JVM on a busy machine takes some seconds.
 const patience = time.Minute
 
+// What both emulators print when somebody else has their port. Pub/Sub's then
+// stays, and serves nobody.
+const portTaken = "Address already in use"
+
+var errPortTaken = errors.New("emulator: the port is in use")
+
 // start runs the command, waits for its own line that says it serves, and then for
-// an answer at its port: a port in use does not stop these emulators, and somebody
-// else's answer alone would prove nothing.
+// an answer at its port: somebody else's answer alone would prove nothing.
 func start(ctx context.Context, port int, log io.Writer, ready string, arguments func(port string) []string, java string) (*Process, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	if port == 0 {
-		free, err := freePort(ctx)
-		if err != nil {
-			return nil, err
+	for {
+		chosen := port
+		if port == 0 {
+			var err error
+			if chosen, err = freePort(ctx); err != nil {
+				return nil, err
+			}
 		}
-		port = free
+		p, err := startOn(ctx, chosen, log, ready, exec.Command(java, arguments(strconv.Itoa(chosen))...)) //nolint:noctx,gosec // Stop ends it, not ctx; the program is the one that was found
+		if port == 0 && errors.Is(err, errPortTaken) {
+			continue // a free port may be taken before Java gets to it
+		}
+		return p, err
 	}
-	command := exec.Command(java, arguments(strconv.Itoa(port))...) //nolint:noctx,gosec // Stop ends it, not ctx; the program is the one that was found
-	dieWithParent(command)
+}
+
+func startOn(ctx context.Context, port int, log io.Writer, ready string, command *exec.Cmd) (*Process, error) {
+	tie(command)
 	output, pipe := io.Pipe()
 	command.Stdout, command.Stderr = pipe, pipe
 	if err := command.Start(); err != nil {
@@ -125,35 +178,65 @@ func start(ctx context.Context, port int, log io.Writer, ready string, arguments
 	go func() {
 		_ = command.Wait() // it is ended by a signal
 		_ = pipe.Close()
-		close(p.ended)
 	}()
-	said := make(chan struct{})
-	go func() {
-		told := false
-		lines := bufio.NewScanner(output)
-		lines.Buffer(nil, 1<<20)
-		for lines.Scan() {
-			if log != nil {
-				_, _ = fmt.Fprintln(log, lines.Text())
-			}
-			if !told && strings.Contains(lines.Text(), ready) {
-				told = true
-				close(said)
-			}
-		}
-		_, _ = io.Copy(io.Discard, output) // never let it block on a full pipe
-	}()
+	said := make(chan error, 1)
+	go p.read(output, log, ready, said)
+
+	var err error
 	select {
-	case <-said:
+	case err = <-said:
 	case <-p.ended:
-		return nil, errors.New("emulator: it ended while starting")
+		err = errors.New("emulator: it ended while starting")
+		select {
+		case err = <-said: // it may have said why
+		default:
+		}
 	case <-ctx.Done():
-		return nil, errors.Join(errors.New("emulator: it did not get ready"), p.Stop())
+		err = fmt.Errorf("emulator: it did not get ready: %w", ctx.Err())
 	}
-	if err := answers(ctx, p.addr); err != nil {
-		return nil, errors.Join(err, p.Stop())
+	if err == nil {
+		err = p.answers(ctx)
+	}
+	if err != nil {
+		if stopErr := p.Stop(); stopErr != nil {
+			return nil, errors.Join(err, stopErr)
+		}
+		return nil, fmt.Errorf("%w; it said:\n%s", err, strings.Join(p.head, "\n"))
 	}
 	return p, nil
+}
+
+// maxHead is how many lines of a failed start are shown.
+const maxHead = 20
+
+// read passes the output on, line by line, until it ends; and tells said once
+// whether the emulator serves.
+func (p *Process) read(output io.Reader, log io.Writer, ready string, said chan<- error) {
+	defer close(p.ended)
+	lines := bufio.NewScanner(output)
+	lines.Buffer(nil, 1<<20)
+	told := false
+	for lines.Scan() {
+		line := lines.Text()
+		if log != nil {
+			_, _ = fmt.Fprintln(log, line)
+		}
+		if told {
+			continue
+		}
+		if len(p.head) < maxHead {
+			p.head = append(p.head, line)
+		}
+		switch {
+		case strings.Contains(line, ready):
+			told = true
+			said <- nil
+		case strings.Contains(line, portTaken):
+			told = true
+			said <- errPortTaken
+		}
+	}
+	_, _ = io.Copy(io.Discard, output) // after a line too long: never let it block on a full pipe
 }
 
 func freePort(ctx context.Context) (int, error) {
@@ -169,12 +252,12 @@ func freePort(ctx context.Context) (int, error) {
 }
 
 // answers polls GET / until it says Ok, as both emulators do.
-func answers(ctx context.Context, addr string) error {
+func (p *Process) answers(ctx context.Context) error {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 5 * time.Second}
 	for {
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+"/", nil)
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.addr+"/", nil)
 		if err != nil {
 			return fmt.Errorf("emulator: %w", err)
 		}
@@ -187,6 +270,8 @@ func answers(ctx context.Context, addr string) error {
 		}
 		select {
 		case <-tick.C:
+		case <-p.ended:
+			return errors.New("emulator: it ended while starting")
 		case <-ctx.Done():
 			return fmt.Errorf("emulator: it does not answer: %w", ctx.Err())
 		}
@@ -196,16 +281,20 @@ func answers(ctx context.Context, addr string) error {
 // Addr is the emulator's host:port, for PUBSUB_EMULATOR_HOST or FIRESTORE_EMULATOR_HOST.
 func (p *Process) Addr() string { return p.addr }
 
-// Stop ends the emulator and returns when it is gone. It may be called again.
+// Stop kills the emulator, which keeps nothing, and returns when it is gone and the
+// last of its output has been written to its log. It may be called again.
 func (p *Process) Stop() error {
-	var err error
 	p.once.Do(func() {
-		if killErr := p.command.Process.Kill(); killErr != nil && !errors.Is(killErr, os.ErrProcessDone) {
-			err = fmt.Errorf("emulator: stop: %w", killErr)
+		select {
+		case <-p.ended:
+			return
+		default:
 		}
-	})
-	if err == nil {
+		if err := kill(p.command.Process); err != nil && !errors.Is(err, os.ErrProcessDone) {
+			p.err = fmt.Errorf("emulator: stop: %w", err)
+			return
+		}
 		<-p.ended
-	}
-	return err
+	})
+	return p.err
 }

@@ -1,42 +1,214 @@
 package emulator_test
 
 import (
+	"bufio"
+	"bytes"
 	"context"
+	"fmt"
 	"net"
 	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"billhook/emulator"
 )
 
-func TestEmulatorsStartAnswerAndAreGoneAfterStop(t *testing.T) {
-	t.Parallel()
+// parentVariable makes the test program a parent that starts an emulator, prints
+// its address and waits to be killed.
+const parentVariable = "EMULATOR_TEST_PARENT"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(parentVariable) != "" {
+		os.Exit(parent())
+	}
+	goleak.VerifyTestMain(m)
+}
+
+func parent() int {
+	ctx := context.Background()
+	sdk, err := emulator.Find(ctx)
+	if err == nil {
+		var p *emulator.Process
+		if p, err = sdk.StartPubSub(ctx, 0, nil); err == nil {
+			_, _ = fmt.Fprintln(os.Stdout, p.Addr())
+			_, _ = os.Stdin.Read(make([]byte, 1)) // until it is killed
+		}
+	}
+	_, _ = fmt.Fprintln(os.Stderr, err)
+	return 1
+}
+
+func installed(t *testing.T) emulator.SDK {
+	t.Helper()
 	sdk, err := emulator.Find(t.Context())
 	if err != nil && os.Getenv("REQUIRE_EMULATORS") == "" {
 		t.Skipf("left out: %v", err)
 	}
 	require.NoError(t, err)
-	for name, start := range map[string]func(context.Context) (*emulator.Process, error){
-		"the Pub/Sub emulator":   func(ctx context.Context) (*emulator.Process, error) { return sdk.StartPubSub(ctx, 0, nil) },
-		"the Firestore emulator": func(ctx context.Context) (*emulator.Process, error) { return sdk.StartFirestore(ctx, 0, nil) },
+	return sdk
+}
+
+func dial(ctx context.Context, addr string) error {
+	conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "tcp", addr)
+	if err == nil {
+		_ = conn.Close()
+	}
+	return err
+}
+
+// each runs a test on both emulators.
+func each(t *testing.T, test func(t *testing.T, start func(port int, log *bytes.Buffer) (*emulator.Process, error))) {
+	t.Helper()
+	sdk := installed(t)
+	t.Run("the Pub/Sub emulator", func(t *testing.T) {
+		t.Parallel()
+		test(t, func(port int, log *bytes.Buffer) (*emulator.Process, error) {
+			return sdk.StartPubSub(t.Context(), port, log)
+		})
+	})
+	t.Run("the Firestore emulator", func(t *testing.T) {
+		t.Parallel()
+		test(t, func(port int, log *bytes.Buffer) (*emulator.Process, error) {
+			return sdk.StartFirestore(t.Context(), port, log)
+		})
+	})
+}
+
+func TestEmulatorsStartAnswerAndAreGoneAfterStop(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, start func(int, *bytes.Buffer) (*emulator.Process, error)) {
+		t.Helper()
+		var log bytes.Buffer
+		p, err := start(0, &log)
+		require.NoError(t, err)
+		require.NoError(t, dial(t.Context(), p.Addr()))
+		require.NoError(t, p.Stop())
+		require.NoError(t, p.Stop(), "stopping twice is fine")
+		require.Error(t, dial(t.Context(), p.Addr()), "nothing listens any more")
+		require.NotEmpty(t, log.String(), "its output, complete once it is stopped")
+	})
+}
+
+func TestAPortInUseIsAnErrorAndNeverSomebodyElsesAnswer(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, start func(int, *bytes.Buffer) (*emulator.Process, error)) {
+		t.Helper()
+		listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		defer func() { require.NoError(t, listener.Close()) }()
+		var log bytes.Buffer
+		_, err = start(listener.Addr().(*net.TCPAddr).Port, &log)
+		require.ErrorContains(t, err, "the port is in use")
+	})
+}
+
+func TestAnEmulatorEndsWithItsKilledParent(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS != "linux" {
+		t.Skip("left out: only Linux ties a process to its parent")
+	}
+	installed(t)
+	self, err := os.Executable()
+	require.NoError(t, err)
+	command := exec.CommandContext(t.Context(), self)
+	command.Env = append(os.Environ(), parentVariable+"=1")
+	_, err = command.StdinPipe() // held open, so that the parent waits
+	require.NoError(t, err)
+	output, err := command.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, command.Start())
+	line, err := bufio.NewReader(output).ReadString('\n')
+	require.NoError(t, err)
+	addr := strings.TrimSpace(line)
+	require.NoError(t, dial(t.Context(), addr))
+	require.NoError(t, command.Process.Kill())
+	require.Error(t, command.Wait())
+	require.Eventually(t, func() bool { return dial(t.Context(), addr) != nil }, 30*time.Second, 10*time.Millisecond)
+}
+
+func TestFindSaysWhatIsMissing(t *testing.T) {
+	for name, test := range map[string]struct {
+		path, root string
+		says       string
+	}{
+		"no Java":                     {path: t.TempDir(), says: "no java on the PATH"},
+		"no gcloud":                   {path: pathWith(t, "java"), says: "no gcloud on the PATH"},
+		"a Cloud SDK without any":     {path: pathWith(t, "java"), root: t.TempDir(), says: "the Cloud SDK has no pubsub-emulator"},
+		"a Cloud SDK with Pub/Sub's":  {path: pathWith(t, "java"), root: sdkWith(t, pubsubJar), says: "the Cloud SDK has no cloud-firestore-emulator"},
+		"a Cloud SDK beside the link": {path: linkTo(t, sdkWith(t, pubsubJar)), says: "gcloud info"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			p, err := start(t.Context())
-			require.NoError(t, err)
-			require.NoError(t, p.Stop())
-			require.NoError(t, p.Stop(), "stopping twice is fine")
-			_, err = (&net.Dialer{Timeout: time.Second}).DialContext(t.Context(), "tcp", p.Addr())
-			require.Error(t, err, "nothing listens any more")
+			t.Setenv("PATH", test.path)
+			t.Setenv("CLOUDSDK_ROOT_DIR", "")
+			t.Setenv("GOOGLE_CLOUD_SDK", test.root)
+			_, err := emulator.Find(t.Context())
+			require.ErrorIs(t, err, emulator.ErrNotInstalled)
+			require.ErrorContains(t, err, test.says)
 		})
 	}
 }
 
-func TestFindSaysWhatIsMissing(t *testing.T) {
-	t.Setenv("CLOUDSDK_ROOT_DIR", t.TempDir())
+func TestFindFollowsTheLinkOnThePathToTheCloudSDK(t *testing.T) {
+	t.Setenv("PATH", linkTo(t, sdkWith(t, pubsubJar, "cloud-firestore-emulator/cloud-firestore-emulator.jar")))
+	t.Setenv("CLOUDSDK_ROOT_DIR", "")
+	t.Setenv("GOOGLE_CLOUD_SDK", "")
 	_, err := emulator.Find(t.Context())
-	require.ErrorIs(t, err, emulator.ErrNotInstalled)
+	require.NoError(t, err)
+}
+
+func TestFindIsNotMissingWhatItHadNoTimeToLookFor(t *testing.T) {
+	t.Setenv("PATH", linkTo(t, t.TempDir()))
+	t.Setenv("CLOUDSDK_ROOT_DIR", "")
+	t.Setenv("GOOGLE_CLOUD_SDK", "")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := emulator.Find(ctx)
+	require.ErrorIs(t, err, context.Canceled)
+	require.NotErrorIs(t, err, emulator.ErrNotInstalled)
+}
+
+const pubsubJar = "pubsub-emulator/lib/cloud-pubsub-emulator-0.8.9-all.jar"
+
+// program writes an executable file that fails when it is run.
+func program(t *testing.T, path string) {
+	t.Helper()
+	require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+	require.NoError(t, os.WriteFile(path, []byte("#!/bin/sh\nexit 1\n"), 0o755))
+}
+
+// pathWith returns a folder that holds the programs.
+func pathWith(t *testing.T, names ...string) string {
+	t.Helper()
+	folder := t.TempDir()
+	for _, name := range names {
+		program(t, filepath.Join(folder, name))
+	}
+	return folder
+}
+
+// sdkWith returns the root of a Cloud SDK that holds the jars.
+func sdkWith(t *testing.T, jars ...string) string {
+	t.Helper()
+	root := t.TempDir()
+	for _, jar := range jars {
+		program(t, filepath.Join(root, "platform", jar))
+	}
+	return root
+}
+
+// linkTo returns a folder with Java and a link to the gcloud of the Cloud SDK at root.
+func linkTo(t *testing.T, root string) string {
+	t.Helper()
+	folder := pathWith(t, "java")
+	gcloud := filepath.Join(root, "bin", "gcloud")
+	program(t, gcloud)
+	require.NoError(t, os.Symlink(gcloud, filepath.Join(folder, "gcloud")))
+	return folder
 }

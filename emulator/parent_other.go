@@ -2,8 +2,14 @@
 
 package emulator
 
-import "os/exec"
+import (
+	"os"
+	"os/exec"
+)
 
-// dieWithParent does nothing where the kernel cannot tie the two together: there, an
-// emulator outlives a parent that was killed.
-func dieWithParent(*exec.Cmd) {}
+// tie does nothing where the kernel cannot tie the two together: there, an emulator
+// outlives a parent that was killed.
+func tie(*exec.Cmd) {}
+
+// kill ends the process; Java starts no other.
+func kill(p *os.Process) error { return p.Kill() }

@@ -29,23 +29,23 @@ var (
 // PubSub returns the host:port of a Pub/Sub emulator that the test process shares.
 // Where none is installed the test is skipped, saying so; with REQUIRE_EMULATORS=1
 // it fails.
-func PubSub(t testing.TB) string {
-	t.Helper()
-	return pubsub.get(t, os.Getenv("PUBSUB_EMULATOR_HOST"), func(ctx context.Context, sdk emulator.SDK) (*emulator.Process, error) {
+func PubSub(tb testing.TB) string {
+	tb.Helper()
+	return pubsub.get(tb, os.Getenv("PUBSUB_EMULATOR_HOST"), func(ctx context.Context, sdk emulator.SDK) (*emulator.Process, error) {
 		return sdk.StartPubSub(ctx, 0, nil)
 	})
 }
 
 // Firestore returns the host:port of a Firestore emulator, on the same terms.
-func Firestore(t testing.TB) string {
-	t.Helper()
-	return firestore.get(t, os.Getenv("FIRESTORE_EMULATOR_HOST"), func(ctx context.Context, sdk emulator.SDK) (*emulator.Process, error) {
+func Firestore(tb testing.TB) string {
+	tb.Helper()
+	return firestore.get(tb, os.Getenv("FIRESTORE_EMULATOR_HOST"), func(ctx context.Context, sdk emulator.SDK) (*emulator.Process, error) {
 		return sdk.StartFirestore(ctx, 0, nil)
 	})
 }
 
-func (s *shared) get(t testing.TB, running string, start func(context.Context, emulator.SDK) (*emulator.Process, error)) string {
-	t.Helper()
+func (s *shared) get(tb testing.TB, running string, start func(context.Context, emulator.SDK) (*emulator.Process, error)) string {
+	tb.Helper()
 	if running != "" {
 		return running
 	}
@@ -64,9 +64,9 @@ func (s *shared) get(t testing.TB, running string, start func(context.Context, e
 	})
 	switch {
 	case errors.Is(s.err, emulator.ErrNotInstalled) && os.Getenv("REQUIRE_EMULATORS") == "":
-		t.Skipf("left out: %v", s.err)
+		tb.Skipf("left out: %v", s.err)
 	case s.err != nil:
-		t.Fatalf("the emulator is needed here: %v", s.err)
+		tb.Fatalf("the emulator is needed here: %v", s.err)
 	}
 	return s.addr
 }

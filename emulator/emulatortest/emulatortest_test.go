@@ -1,0 +1,57 @@
+package emulatortest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"billhook/emulator"
+)
+
+// recorder is a test that is only watched.
+type recorder struct {
+	testing.TB
+	outcome string
+}
+
+func (r *recorder) Helper() {}
+
+func (r *recorder) Skipf(format string, arguments ...any) {
+	r.outcome = "skipped: " + fmt.Sprintf(format, arguments...)
+	runtime.Goexit()
+}
+
+func (r *recorder) Fatalf(format string, arguments ...any) {
+	r.outcome = "failed: " + fmt.Sprintf(format, arguments...)
+	runtime.Goexit()
+}
+
+func TestATestWithoutAnEmulatorSkipsOrFailsAndSaysWhy(t *testing.T) {
+	broken := func(context.Context, emulator.SDK) (*emulator.Process, error) { return nil, errors.New("broken") }
+	for name, test := range map[string]struct {
+		running, required, sdk string
+		want                   string
+	}{
+		"it skips where none is installed":     {sdk: t.TempDir(), want: "skipped: left out: emulator: Google's emulators are not installed"},
+		"it fails where they are required":     {sdk: t.TempDir(), required: "1", want: "failed: the emulator is needed here"},
+		"it needs none where one runs already": {sdk: t.TempDir(), required: "1", running: "127.0.0.1:1", want: "got 127.0.0.1:1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv("CLOUDSDK_ROOT_DIR", test.sdk)
+			t.Setenv("REQUIRE_EMULATORS", test.required)
+			watched := &recorder{TB: t}
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				var s shared
+				watched.outcome = "got " + s.get(watched, test.running, broken)
+			}()
+			<-done
+			require.Contains(t, watched.outcome, test.want)
+		})
+	}
+}

@@ -2,7 +2,9 @@ package pubsub
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net/url"
 	"time"
 
 	"cloud.google.com/go/pubsub/v2"
@@ -19,7 +21,7 @@ import (
 // Target says where to provision and whom the pushes go to.
 type Target struct {
 	ProjectID string
-	// PushBaseURL is the worker's address, without a trailing slash.
+	// PushBaseURL is the worker's address, such as https://worker.example, without a path.
 	PushBaseURL string
 	// PushAudience and PushServiceAccount make the pushes carry an OIDC token; with
 	// an empty account they carry none.
@@ -49,11 +51,28 @@ type Change struct {
 	Action string `json:"action"`
 }
 
+// check reports what would provision pushes that can never be accepted.
+func (t Target) check() error {
+	base, err := url.Parse(t.PushBaseURL)
+	if err != nil || base.Host == "" || (base.Scheme != "https" && base.Scheme != "http") || t.PushBaseURL != base.Scheme+"://"+base.Host {
+		return errors.New("pubsub: the push base URL must be http(s)://host, without a path")
+	}
+	if t.PushServiceAccount != "" && t.PushAudience == "" {
+		return errors.New("pubsub: a push service account needs the audience that the worker expects")
+	}
+	return nil
+}
+
 // Provision creates the topics, subscriptions and dead letters of every queue, and
 // the outbound topics. Called again it changes only what differs. A queue that is
-// not enabled gets everything but its push subscription: its worker would answer
-// 404 for ever. It grants nothing: on Google Cloud the grants are Terraform's.
+// not enabled gets its topics and its hold subscription but no push subscription,
+// neither its own nor its dead letters': the worker would answer 404 for ever. It
+// deletes nothing, so those of a queue that was enabled once stay. It grants nothing:
+// on Google Cloud the grants are Terraform's.
 func Provision(ctx context.Context, c *catalog.Catalog, target Target, options ...option.ClientOption) ([]Change, error) {
+	if err := target.check(); err != nil {
+		return nil, err
+	}
 	client, err := pubsub.NewClient(ctx, target.ProjectID, options...)
 	if err != nil {
 		return nil, fmt.Errorf("pubsub: client: %w", err)

@@ -6,6 +6,7 @@ package pubsub
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -29,6 +30,14 @@ const (
 	publishTimeout = 4 * time.Second
 )
 
+// The errors that Publish makes itself, beside the broker's.
+var (
+	errClosed = errors.New("the publisher is closed")
+	// errHeldUp stands for the library's own error, whose text names the ordering key:
+	// somebody's id, in every log line of an outage.
+	errHeldUp = errors.New("an earlier message of the ordering key failed")
+)
+
 // EmulatorOptions make a client talk to an emulator at host:port, without credentials.
 func EmulatorOptions(addr string) []option.ClientOption {
 	return []option.ClientOption{
@@ -44,7 +53,9 @@ type Publisher struct {
 
 	mu     sync.Mutex
 	topics map[string]*pubsub.Publisher
-	late   sync.WaitGroup
+	closed bool
+	// inFlight counts what the library has not settled yet, also after its caller left.
+	inFlight sync.WaitGroup
 }
 
 // NewPublisher returns a publisher to the project's topics. Without options the
@@ -58,30 +69,41 @@ func NewPublisher(ctx context.Context, projectID string, options ...option.Clien
 }
 
 // Publish puts the message on the topic and returns its id once the broker has
-// confirmed it. A message over Pub/Sub's limits gives an error wrapping
+// confirmed it. It waits for that, for room and for earlier messages of its key until
+// ctx ends. A message over Pub/Sub's limits gives an error wrapping
 // contract.ErrLimit. After any other error the message may or may not be on the
-// topic, and its ordering key is usable again.
+// topic, and its ordering key is usable again, after the end of ctx once the library
+// has given up too. No error names the ordering key.
 func (p *Publisher) Publish(ctx context.Context, topic string, m contract.Message) (string, error) {
 	if err := m.Check(); err != nil {
 		return "", err
 	}
-	to := p.topic(topic)
+	if err := ctx.Err(); err != nil {
+		// The library would pause the key first, and fail what is in flight beside it.
+		return "", fmt.Errorf("pubsub: publish to %s: %w", topic, err)
+	}
+	to, err := p.begin(topic)
+	if err != nil {
+		return "", fmt.Errorf("pubsub: publish to %s: %w", topic, err)
+	}
 	result := to.Publish(ctx, &pubsub.Message{Data: m.Data, Attributes: m.Attributes, OrderingKey: m.OrderingKey})
 	select {
 	case <-result.Ready():
-		return p.settle(ctx, to, m.OrderingKey, result)
+		defer p.inFlight.Done()
+		return settle(ctx, to, m.OrderingKey, result)
 	case <-ctx.Done():
 		// The library goes on trying; the key it may pause is resumed when it gives up.
-		p.late.Go(func() {
+		go func() {
+			defer p.inFlight.Done()
 			<-result.Ready()
-			_, _ = p.settle(context.WithoutCancel(ctx), to, m.OrderingKey, result)
-		})
+			_, _ = settle(context.WithoutCancel(ctx), to, m.OrderingKey, result)
+		}()
 		return "", fmt.Errorf("pubsub: publish to %s: %w", topic, ctx.Err())
 	}
 }
 
 // settle reads a result that is ready, and resumes the key of one that failed.
-func (p *Publisher) settle(ctx context.Context, to *pubsub.Publisher, key string, result *pubsub.PublishResult) (string, error) {
+func settle(ctx context.Context, to *pubsub.Publisher, key string, result *pubsub.PublishResult) (string, error) {
 	id, err := result.Get(ctx)
 	if err == nil {
 		return id, nil
@@ -89,15 +111,25 @@ func (p *Publisher) settle(ctx context.Context, to *pubsub.Publisher, key string
 	if key != "" {
 		to.ResumePublish(key)
 	}
-	if status.Code(err) == codes.InvalidArgument {
-		return "", fmt.Errorf("pubsub: publish to %s: %w: refused as invalid", to.ID(), contract.ErrLimit)
+	var paused pubsub.ErrPublishingPaused
+	switch {
+	case errors.As(err, &paused):
+		err = errHeldUp
+	case errors.Is(err, pubsub.ErrOversizedMessage), status.Code(err) == codes.InvalidArgument:
+		// Attributes count too: the library refuses what Check alone lets pass. The
+		// broker's text may quote the message.
+		err = fmt.Errorf("%w: refused as too large or invalid", contract.ErrLimit)
 	}
 	return "", fmt.Errorf("pubsub: publish to %s: %w", to.ID(), err)
 }
 
-func (p *Publisher) topic(id string) *pubsub.Publisher {
+// begin returns the topic's publisher, and counts one message in flight.
+func (p *Publisher) begin(id string) (*pubsub.Publisher, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.closed {
+		return nil, errClosed
+	}
 	to, ok := p.topics[id]
 	if !ok {
 		to = p.client.Publisher(id)
@@ -113,17 +145,24 @@ func (p *Publisher) topic(id string) *pubsub.Publisher {
 		}
 		p.topics[id] = to
 	}
-	return to
+	p.inFlight.Add(1)
+	return to, nil
 }
 
-// Close waits for what is being published and closes the connection.
+// Close waits for what is being published and closes the connection. It may be
+// called again.
 func (p *Publisher) Close() error {
 	p.mu.Lock()
-	for _, to := range p.topics {
+	again := p.closed
+	p.closed = true
+	p.mu.Unlock()
+	if again {
+		return nil
+	}
+	for _, to := range p.topics { // no longer changes
 		to.Stop()
 	}
-	p.mu.Unlock()
-	p.late.Wait()
+	p.inFlight.Wait()
 	if err := p.client.Close(); err != nil {
 		return fmt.Errorf("pubsub: close: %w", err)
 	}

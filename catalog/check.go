@@ -1,7 +1,6 @@
 package catalog
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"regexp"
@@ -77,12 +76,13 @@ func (r *reader) checkQueue(place string, q Queue) {
 	r.checkBackoff(place, "retry_policy", q.Backoff, q.MaxAttempts)
 	require(minAckDeadline <= q.AckDeadline && q.AckDeadline <= maxAckDeadline, "ack_deadline_seconds", "must be 10 to 600")
 	require(q.HandlerTimeout > 0, "handler_timeout", "must be above 0")
-	require(q.HandlerTimeout < q.AckDeadline, "ack_deadline_seconds", "must be above the handler timeout, "+seconds(q.HandlerTimeout))
-	require(q.AckDeadline <= q.Lease, "lease", "must be at least the ack deadline, "+seconds(q.AckDeadline))
+	require(q.HandlerTimeout < q.AckDeadline || q.AckDeadline <= 0, "ack_deadline_seconds", "must be above the handler timeout, "+seconds(q.HandlerTimeout))
+	require(q.Lease > 0, "lease", "must be above 0")
+	require(q.AckDeadline <= q.Lease || q.Lease <= 0, "lease", "must be at least the ack deadline, "+seconds(q.AckDeadline))
 	require(minRetention <= q.MessageRetention && q.MessageRetention <= maxRetention, "message_retention_duration", "must be 600s to 2678400s")
-	require(q.MessageTTL <= q.MessageRetention, "message_ttl", "must be at most message_retention_duration, "+seconds(q.MessageRetention))
+	require(q.MessageTTL <= q.MessageRetention || q.MessageRetention == 0, "message_ttl", "must be at most message_retention_duration, "+seconds(q.MessageRetention))
 	require(q.RememberFor >= minRemember, "remember_for", "must be at least 259200s, 72 hours")
-	require(q.RememberFor >= q.MessageRetention, "remember_for", "must be at least message_retention_duration, "+seconds(q.MessageRetention))
+	require(q.RememberFor >= q.MessageRetention || q.RememberFor < minRemember, "remember_for", "must be at least message_retention_duration, "+seconds(q.MessageRetention))
 
 	require(1 <= q.Concurrency && q.Concurrency <= maxConcurrency, "concurrency", "must be 1 to 1000")
 	require(0 <= q.MinInstances && q.MinInstances <= q.MaxInstances, "min_instances", "must be 0 to max_instances")
@@ -90,10 +90,10 @@ func (r *reader) checkQueue(place string, q Queue) {
 	require(q.BacklogAlertAbove >= 0, "backlog_alert_above", "must not be negative")
 	require(q.OnTerminal == Ack || q.OnTerminal == Reject, "on_terminal", "must be ack or reject")
 	if !q.DeadLetter.Drop {
-		require(topicID(q.DeadLetter.Topic), "dead_letter.topic", topicRule)
+		require(topicID(q.DeadLetter.Topic) || q.DeadLetter.Topic == q.ID+"-dlq", "dead_letter.topic", topicRule)
 		require(deadLetterRetention <= q.DeadLetter.Retention && q.DeadLetter.Retention <= maxRetention, "dead_letter.retention", "must be 1209600s, 14 days, to 2678400s")
 		require(q.DeadLetter.AlertAbove >= 0, "dead_letter.alert_above", "must not be negative")
-		require(q.RememberFor >= q.DeadLetter.Retention, "remember_for", "must be at least dead_letter.retention, "+seconds(q.DeadLetter.Retention))
+		require(q.RememberFor >= q.DeadLetter.Retention || q.RememberFor < minRemember, "remember_for", "must be at least dead_letter.retention, "+seconds(q.DeadLetter.Retention))
 	}
 
 	require(!q.Enabled || len(q.Handlers) > 0, "handlers", "an enabled queue needs some")
@@ -103,7 +103,7 @@ func (r *reader) checkQueue(place string, q Queue) {
 		require(word.MatchString(h.Name), path+".name", "must be at most 64 of a-z, 0-9 and _ . -, and begin with a letter")
 		require(1 <= h.MaxAttempts && h.MaxAttempts <= maxAttempts || h.MaxAttempts == q.MaxAttempts, path+".max_attempts", "must be 1 to 50")
 		require(h.Timeout > 0, path+".timeout", "must be above 0")
-		require(h.Timeout < q.AckDeadline || h.Timeout == q.HandlerTimeout, path+".timeout", "must be below ack_deadline_seconds, "+seconds(q.AckDeadline))
+		require(h.Timeout < q.AckDeadline || h.Timeout == q.HandlerTimeout || q.AckDeadline <= 0, path+".timeout", "must be below ack_deadline_seconds, "+seconds(q.AckDeadline))
 		if !samePolicy(h.Backoff, q.Backoff) {
 			r.checkBackoff(place, path+".retry_policy", h.Backoff, h.MaxAttempts)
 		}
@@ -164,23 +164,18 @@ func (r *reader) checkSource(place string, s Source) {
 // own types are translated on the way, so those are checked for their queue alone.
 func (r *reader) checkRoutes(place string, s Source, c *Catalog) {
 	for eventType, id := range s.Events {
-		if err := c.checkRoute(s.Scheme, eventType, id); err != nil {
-			r.wrong(place, "events."+shown(eventType), err.Error())
+		i := slices.IndexFunc(c.Queues, func(q Queue) bool { return q.ID == id })
+		if i < 0 {
+			r.wrong(place, "events."+shown(eventType), "no queue has the id "+shown(id))
+			continue
+		}
+		q, queuePlace := c.Queues[i], queuePlace+" "+shown(id)
+		_, handled := q.Handlers[eventType]
+		switch {
+		case !q.Enabled && !r.isUnread(queuePlace, "enabled"):
+			r.wrong(place, "events."+shown(eventType), "queue "+shown(id)+" is not enabled")
+		case !handled && s.Scheme != SchemePayNow && !r.isUnread(queuePlace, handlerPath(eventType)):
+			r.wrong(place, "events."+shown(eventType), "queue "+shown(id)+" handles only "+strings.Join(slices.Sorted(maps.Keys(q.Handlers)), ", "))
 		}
 	}
-}
-
-func (c *Catalog) checkRoute(scheme Scheme, eventType, id string) error {
-	i := slices.IndexFunc(c.Queues, func(q Queue) bool { return q.ID == id })
-	if i < 0 {
-		return fmt.Errorf("no queue has the id %s", shown(id))
-	}
-	q := c.Queues[i]
-	if !q.Enabled {
-		return fmt.Errorf("queue %s is not enabled", shown(id))
-	}
-	if _, handled := q.Handlers[eventType]; !handled && scheme != SchemePayNow {
-		return errors.New("queue " + shown(id) + " handles only " + strings.Join(slices.Sorted(maps.Keys(q.Handlers)), ", "))
-	}
-	return nil
 }

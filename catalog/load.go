@@ -21,6 +21,11 @@ const (
 	queuesFile   = "queues.yaml"
 	productsFile = "products.yaml"
 	sourcesFile  = "sources.yaml"
+
+	queuePlace   = queuesFile + ": queue"
+	topicPlace   = queuesFile + ": outbound topic"
+	productPlace = productsFile + ": product"
+	sourcePlace  = sourcesFile + ": source"
 )
 
 //go:embed queues.yaml products.yaml sources.yaml
@@ -144,9 +149,11 @@ type rawTopic struct {
 }
 
 type rawProducts struct {
-	Products map[string]struct {
-		Points int64 `yaml:"points"`
-	} `yaml:"products"`
+	Products map[string]*yaml.Node `yaml:"products"`
+}
+
+type rawProduct struct {
+	Points int64 `yaml:"points"`
 }
 
 type rawSources struct {
@@ -170,7 +177,7 @@ func (c *Catalog) readQueues(r *reader, raw rawQueues) {
 	backoff := r.backoff(queuesFile, "defaults.retry_policy", raw.Defaults.Backoff, retry.Policy{})
 	names := map[string]string{}
 	for i, node := range raw.Queues {
-		place := placeOf(queuesFile+": queue", node, i)
+		place := placeOf(queuePlace, node, i)
 		var q rawQueue
 		if !r.value(node, reflect.ValueOf(&q).Elem(), place, "") {
 			continue
@@ -183,7 +190,7 @@ func (c *Catalog) readQueues(r *reader, raw rawQueues) {
 		c.Queues = append(c.Queues, queue)
 	}
 	for i, node := range raw.OutboundTopics {
-		place := placeOf(queuesFile+": outbound topic", node, i)
+		place := placeOf(topicPlace, node, i)
 		var t rawTopic
 		if !r.value(node, reflect.ValueOf(&t).Elem(), place, "") {
 			continue
@@ -307,9 +314,13 @@ func (c *Catalog) readProducts(r *reader, raw rawProducts) {
 	if len(raw.Products) == 0 {
 		r.wrong(productsFile, "products", "there is none")
 	}
-	for id, product := range raw.Products {
-		c.Products[id] = Product(product)
-		r.checkProduct(productsFile+": product "+shown(id), id, c.Products[id])
+	for id, node := range raw.Products {
+		place := productPlace + " " + shown(id)
+		var p rawProduct
+		if r.value(node, reflect.ValueOf(&p).Elem(), place, "") {
+			r.checkProduct(place, id, Product(p))
+			c.Products[id] = Product(p)
+		}
 	}
 }
 
@@ -319,7 +330,7 @@ func (c *Catalog) readSources(r *reader, raw rawSources, haveQueues bool) {
 		r.wrong(sourcesFile, "sources", "there is none")
 	}
 	for _, name := range slices.Sorted(maps.Keys(raw.Sources)) {
-		place := sourcesFile + ": source " + shown(name)
+		place := sourcePlace + " " + shown(name)
 		var s rawSource
 		if !r.value(raw.Sources[name], reflect.ValueOf(&s).Elem(), place, "") {
 			continue

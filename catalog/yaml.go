@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"reflect"
 	"regexp"
 	"slices"
@@ -61,14 +60,25 @@ type reader struct {
 	unread map[string]bool
 }
 
-// wrong records a mistake about a value that was read.
+// wrong records a mistake about a value, unless that value could not be read.
 func (r *reader) wrong(place, path, what string) {
+	if r.isUnread(place, path) || (strings.HasPrefix(place, queuePlace) && r.isUnread(queuesFile, "defaults."+path)) {
+		return
+	}
+	if path != "" {
+		place += ": " + path
+	}
+	r.mistakes = append(r.mistakes, fmt.Errorf("%s: %s", place, what))
+}
+
+// isUnread reports whether the value at path, or one that it is part of, could not be read.
+func (r *reader) isUnread(place, path string) bool {
 	for at := path; at != ""; at = at[:max(0, strings.LastIndexAny(at, ".["))] {
 		if r.unread[place+": "+at] {
-			return
+			return true
 		}
 	}
-	r.mistakes = append(r.mistakes, fmt.Errorf("%s: %s: %s", place, path, what))
+	return false
 }
 
 // unreadable records a value that could not be read, and returns false.
@@ -107,7 +117,7 @@ func (r *reader) value(node *yaml.Node, v reflect.Value, place, path string) boo
 		return r.entries(node, place, path, func(key string, item *yaml.Node) {
 			field, ok := fields[key]
 			if !ok {
-				r.unreadable(place, join(path, key), "unknown key; known here are "+strings.Join(slices.Sorted(maps.Keys(fields)), ", "))
+				r.unreadable(place, join(path, key), "unknown key")
 				return
 			}
 			r.value(item, field, place, join(path, key))

@@ -4,54 +4,88 @@
 // all the same. It refuses to describe free text, and to repeat a value in an error.
 package pii
 
-import (
-	"strconv"
-	"time"
+import "strconv"
+
+// Rule bounds one allowed scalar. Rules are compared with ==; the zero Rule allows
+// nothing.
+type Rule struct{ shape shape }
+
+type shape uint8
+
+const (
+	_ shape = iota
+	flake
+	id
+	uid
+	code
+	currency
+	timestamp
+	amount
+	integer
+	quantity
 )
-
-// Rule bounds one allowed scalar. Compare rules with ==.
-type Rule struct{ *rule }
-
-type rule struct {
-	name string
-	// number: the value is a JSON number, not a string.
-	number bool
-	valid  func(value []byte) bool
-	// decimal: digits alone are an id, which passes Luhn by chance.
-	decimal bool
-	// plain: the shape leaves no room for anything personal; no detector runs.
-	plain bool
-}
 
 // The rules.
 var (
-	// Flake is a decimal id of 1 to 32 digits, as PayNow's are.
-	Flake = Rule{&rule{name: "flake", valid: isFlake, plain: true}}
+	// Flake is a decimal id of 1 to 32 digits, as PayNow's are. One in ten passes a
+	// card's check by chance, so no detector looks at it.
+	Flake = Rule{flake}
 	// ID is an opaque identifier: a letter or digit, then up to 127 of those and
-	// . _ : -.
-	ID = Rule{&rule{name: "id", valid: isID, decimal: true}}
+	// . _ : -. Digits alone are a serial number, never a card or a phone number.
+	ID = Rule{id}
 	// UID is an ID that is nobody's serial number: digits are looked at like any text.
-	UID = Rule{&rule{name: "uid", valid: isID}}
+	UID = Rule{uid}
 	// Code is a name of ours or of a protocol: a letter, then up to 63 letters,
 	// digits and . _ -.
-	Code = Rule{&rule{name: "code", valid: isCode}}
+	Code = Rule{code}
 	// Currency is three capitals.
-	Currency = Rule{&rule{name: "currency", valid: isCurrency, plain: true}}
+	Currency = Rule{currency}
 	// Time is RFC 3339, with at most nanoseconds.
-	Time = Rule{&rule{name: "timestamp", valid: isTime, plain: true}}
-	// Amount is a decimal number in a string.
-	Amount = Rule{&rule{name: "amount", valid: isAmount, plain: true}}
+	Time = Rule{timestamp}
+	// Amount is a decimal number in a string, of at most 24 characters without its sign.
+	Amount = Rule{amount}
 	// Integer is a JSON integer that fits an int64.
-	Integer = Rule{&rule{name: "integer", number: true, valid: isInteger, plain: true}}
+	Integer = Rule{integer}
 	// Quantity is a JSON integer from 1 to 2^53-1.
-	Quantity = Rule{&rule{name: "quantity", number: true, valid: isQuantity, plain: true}}
+	Quantity = Rule{quantity}
 )
 
 // Name is what errors call the rule.
-func (r Rule) Name() string { return r.name }
+func (r Rule) Name() string {
+	return [...]string{"none", "flake", "id", "uid", "code", "currency", "timestamp", "amount", "integer", "quantity"}[r.shape]
+}
+
+// number reports whether the value is a JSON number rather than a string.
+func (r Rule) number() bool { return r.shape == integer || r.shape == quantity }
+
+// open reports whether the shape leaves room for something personal.
+func (r Rule) open() bool { return r.shape == id || r.shape == uid || r.shape == code }
 
 // Valid reports whether the value has the rule's shape.
 func (r Rule) Valid(value string) bool { return r.valid([]byte(value)) }
+
+func (r Rule) valid(value []byte) bool {
+	switch r.shape {
+	case flake:
+		return spelled(value, 32, digit, digit)
+	case id, uid:
+		return spelled(value, 128, letter|digit, letter|digit|mark|colon)
+	case code:
+		return spelled(value, 64, letter, letter|digit|mark)
+	case currency:
+		return len(value) == 3 && isUpper(value)
+	case timestamp:
+		return isTime(value)
+	case amount:
+		return isAmount(value)
+	case integer:
+		return isInteger(value)
+	case quantity:
+		return isQuantity(value)
+	default:
+		return false
+	}
+}
 
 const (
 	letter = 1 << iota
@@ -88,11 +122,6 @@ func spelled(value []byte, limit int, first, rest byte) bool {
 	return true
 }
 
-func isFlake(value []byte) bool    { return spelled(value, 32, digit, digit) }
-func isID(value []byte) bool       { return spelled(value, 128, letter|digit, letter|digit|mark|colon) }
-func isCode(value []byte) bool     { return spelled(value, 64, letter, letter|digit|mark) }
-func isCurrency(value []byte) bool { return len(value) == 3 && isUpper(value) }
-
 func isUpper(value []byte) bool {
 	for _, c := range value {
 		if c < 'A' || c > 'Z' {
@@ -102,12 +131,55 @@ func isUpper(value []byte) bool {
 	return true
 }
 
+// isTime is stricter than time.Parse, which takes a comma before the fraction and an
+// hour of one digit, and so would let two spellings of one moment through.
 func isTime(value []byte) bool {
-	if len(value) < len("2006-01-02T15:04:05Z") || len(value) > len("2006-01-02T15:04:05.999999999+00:00") {
+	const layout = "0000-00-00T00:00:00"
+	if len(value) <= len(layout) || len(value) > len("2006-01-02T15:04:05.999999999+00:00") {
 		return false
 	}
-	_, err := time.Parse(time.RFC3339, string(value))
-	return err == nil
+	for i := range len(layout) {
+		if (layout[i] == '0' && class[value[i]] != digit) || (layout[i] != '0' && value[i] != layout[i]) {
+			return false
+		}
+	}
+	month, day := pair(value[5:]), pair(value[8:])
+	if month < 1 || month > 12 || day < 1 || day > daysIn(month, 100*pair(value)+pair(value[2:])) ||
+		pair(value[11:]) > 23 || pair(value[14:]) > 59 || pair(value[17:]) > 59 {
+		return false
+	}
+	rest := value[len(layout):]
+	if rest[0] == '.' {
+		n := 1
+		for n < len(rest) && class[rest[n]] == digit {
+			n++
+		}
+		if n < 2 || n > 10 {
+			return false
+		}
+		rest = rest[n:]
+	}
+	if len(rest) == 1 {
+		return rest[0] == 'Z'
+	}
+	return len(rest) == 6 && (rest[0] == '+' || rest[0] == '-') && rest[3] == ':' &&
+		spelled(rest[1:3], 2, digit, digit) && spelled(rest[4:], 2, digit, digit) && pair(rest[1:]) < 24 && pair(rest[4:]) < 60
+}
+
+func pair(digits []byte) int { return 10*int(digits[0]-'0') + int(digits[1]-'0') }
+
+func daysIn(month, year int) int {
+	switch month {
+	case 4, 6, 9, 11:
+		return 30
+	case 2:
+		if year%4 == 0 && (year%100 != 0 || year%400 == 0) {
+			return 29
+		}
+		return 28
+	default:
+		return 31
+	}
 }
 
 func isAmount(value []byte) bool {
@@ -148,9 +220,6 @@ func isQuantity(value []byte) bool {
 	if !spelled(value, 16, digit, digit) || value[0] == '0' {
 		return false
 	}
-	if len(value) < 16 {
-		return true
-	}
-	n, err := strconv.ParseInt(string(value), 10, 64)
-	return err == nil && n < 1<<53
+	// Digits of one length compare as numbers do.
+	return len(value) < 16 || string(value) <= "9007199254740991"
 }

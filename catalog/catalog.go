@@ -67,8 +67,11 @@ type Queue struct {
 	Concurrency  int
 	MinInstances int
 	MaxInstances int
-	DeadLetter   DeadLetter
-	OnTerminal   OnTerminal
+	// BacklogAlertAbove is the number of waiting messages above which the alert
+	// fires, where workers were added before; 0 is none.
+	BacklogAlertAbove int
+	DeadLetter        DeadLetter
+	OnTerminal        OnTerminal
 }
 
 // OnTerminal is how a message that cannot succeed is answered once its dead
@@ -189,17 +192,24 @@ const (
 // BrokerMaxDeliveryAttempts is the max_delivery_attempts of the subscription's own
 // dead-letter policy: the backstop for a worker that never answers. The worker
 // enforces MaxAttempts; the broker also counts deliveries that were no fault of
-// the message, so its limit has headroom: four times as many, 20 to 100.
+// the message, so its limit has headroom: four times as many as the queue or any of
+// its event types has, 20 to 100.
 func (q Queue) BrokerMaxDeliveryAttempts() int {
-	return min(max(4*q.MaxAttempts, brokerMinAttempts), brokerMaxAttempts)
+	attempts := q.MaxAttempts
+	for _, h := range q.Handlers {
+		attempts = max(attempts, h.MaxAttempts)
+	}
+	return min(max(4*attempts, brokerMinAttempts), brokerMaxAttempts)
 }
 
-// BrokerBackoff is the retry_policy of the subscription: the queue's own waits,
-// bounded by what the broker allows.
+// BrokerBackoff is the retry_policy of the subscription: the queue's own waits
+// between attempts, bounded by what the broker allows.
 func (q Queue) BrokerBackoff() (minimum, maximum time.Duration) {
 	minimum, maximum = q.Backoff.Base, q.Backoff.Max
-	if len(q.Backoff.Schedule) > 0 {
-		minimum, maximum = slices.Min(q.Backoff.Schedule), slices.Max(q.Backoff.Schedule)
+	if n := len(q.Backoff.Schedule); n > 0 {
+		// The first wait of a schedule is before the first attempt.
+		waits := q.Backoff.Schedule[min(1, n-1):]
+		minimum, maximum = slices.Min(waits), slices.Max(waits)
 	}
 	return min(minimum, brokerMaxBackoff), min(max(minimum, maximum), brokerMaxBackoff)
 }

@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -9,14 +10,6 @@ import (
 
 	"billhook/internal/filter"
 	"billhook/internal/retry"
-)
-
-var (
-	// Pub/Sub: a letter first, 3 to 255 characters; the derived names need room.
-	queueID  = regexp.MustCompile(`^[a-z][a-z0-9-]{2,99}$`)
-	variable = regexp.MustCompile(`^[A-Z][A-Z0-9_]{2,63}$`)
-	name     = regexp.MustCompile(`^[a-z][a-z0-9_.-]{0,63}$`)
-	metadata = regexp.MustCompile(`^checkout\.metadata\.[a-z0-9_]+$`)
 )
 
 // Bounds that Pub/Sub sets (its documentation), and the floor of the requirements:
@@ -27,145 +20,162 @@ const (
 	minRetention   = 10 * time.Minute
 	maxRetention   = 31 * 24 * time.Hour
 	minRemember    = 72 * time.Hour
-	maxPoints      = 1_000_000_000
+	// A dead letter is kept 14 days; what is kept shorter may be gone before anybody looks.
+	deadLetterRetention = 14 * 24 * time.Hour
+	maxWait             = 24 * time.Hour
+	maxPoints           = 1_000_000_000
+	// Half of what the broker can count, so that its backstop keeps headroom.
+	maxAttempts = brokerMaxAttempts / 2
+	// Cloud Run's own limits.
+	maxConcurrency = 1000
+	maxInstances   = 1000
 )
 
-// check reports every broken relation of a catalog whose values have been read.
-func (c *Catalog) check() []error {
-	var mistakes []error
-	names := map[string]bool{}
-	taken := func(file, what, id string) {
-		if id == "" {
-			return
-		}
-		if names[id] {
-			mistakes = append(mistakes, fmt.Errorf("%s: %s %s: the name is used twice", file, what, quote(id)))
-		}
-		names[id] = true
-	}
-	if len(c.Queues) == 0 {
-		mistakes = append(mistakes, fmt.Errorf("queues.yaml: queues: there is none"))
-	}
-	for _, q := range c.Queues {
-		taken("queues.yaml", "queue", q.ID)
-		taken("queues.yaml", "alias", q.Alias)
-		for _, mistake := range q.check() {
-			mistakes = append(mistakes, fmt.Errorf("queues.yaml: queue %s: %s", quote(q.ID), mistake))
-		}
-	}
-	for _, topic := range c.OutboundTopics {
-		taken("queues.yaml", "outbound topic", topic.ID)
-		taken("queues.yaml", "alias", topic.Alias)
-		if !queueID.MatchString(topic.ID) || strings.HasPrefix(topic.ID, "goog") {
-			mistakes = append(mistakes, fmt.Errorf("queues.yaml: outbound topic %s: id: not a Pub/Sub topic id", quote(topic.ID)))
+var (
+	// Of Pub/Sub's 255 characters the longest derived name needs nine: -dlq-hold.
+	queueID   = regexp.MustCompile(`^[a-z][a-z0-9-]{2,245}$`)
+	alias     = regexp.MustCompile(`^[a-z][a-z0-9_.:-]{0,99}$`)
+	pool      = regexp.MustCompile(`^[a-z]([a-z0-9-]{0,38}[a-z0-9])?$`)
+	field     = regexp.MustCompile(`^[a-z][a-z0-9_]{0,63}$`)
+	word      = regexp.MustCompile(`^[a-z][a-z0-9_.-]{0,63}$`)
+	eventName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.-]{0,63}$`)
+	productID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.~-]{0,127}$`)
+	variable  = regexp.MustCompile(`^WEBHOOK_[A-Z0-9_]{3,56}$`)
+	dotted    = regexp.MustCompile(`^[A-Za-z0-9_]+(\.[A-Za-z0-9_]+){1,7}$`)
+)
+
+func topicID(id string) bool { return queueID.MatchString(id) && !strings.HasPrefix(id, "goog") }
+
+// requirer returns a function that records a mistake behind place unless ok.
+func (r *reader) requirer(place string) func(ok bool, path, what string) {
+	return func(ok bool, path, what string) {
+		if !ok {
+			r.wrong(place, path, what)
 		}
 	}
-	for id, product := range c.Products {
-		if id == "" || len(id) > 128 || strings.ContainsAny(id, "/ ") {
-			mistakes = append(mistakes, fmt.Errorf("products.yaml: product %s: not a product id", quote(id)))
-		}
-		if product.Points < 1 || product.Points > maxPoints {
-			mistakes = append(mistakes, fmt.Errorf("products.yaml: product %s: points: must be 1 to %d", quote(id), maxPoints))
-		}
-	}
-	for _, s := range c.Sources {
-		for _, mistake := range c.checkSource(s) {
-			mistakes = append(mistakes, fmt.Errorf("sources.yaml: source %s: %s", quote(s.Name), mistake))
-		}
-	}
-	return mistakes
 }
 
-func (q Queue) check() []string {
-	var mistakes []string
-	require := func(ok bool, key, what string) {
-		if !ok {
-			mistakes = append(mistakes, key+": "+what)
-		}
-	}
-	require(queueID.MatchString(q.ID) && !strings.HasPrefix(q.ID, "goog"), "id", "must be 3 to 100 of a-z, 0-9 and -, begin with a letter, and not with goog")
+const topicRule = "must be 3 to 246 of a-z, 0-9 and -, begin with a letter, and not with goog"
+
+func (r *reader) checkQueue(place string, q Queue) {
+	require := r.requirer(place)
+	require(topicID(q.ID), "id", topicRule)
+	require(q.Alias == "" || alias.MatchString(q.Alias), "alias", "must be at most 100 of a-z, 0-9 and _ . : -, and begin with a letter")
 	require(q.Description != "", "description", "is missing")
 	require(slices.Contains([]string{"paynow.v1", "envelope.v1", "message.v1"}, q.Contract), "contract", "must be paynow.v1, envelope.v1 or message.v1")
 	if _, err := filter.Parse(q.Filter); err != nil {
 		require(false, "filter", err.Error())
 	}
+	for i, part := range q.OrderingKey {
+		require(field.MatchString(part) && !slices.Contains(q.OrderingKey[:i], part), "ordering_key", "must list names of fields, each once")
+	}
 	require(slices.Contains([]string{"high", "normal", "low"}, q.Priority), "priority", "must be high, normal or low")
-	require(name.MatchString(q.Pool), "pool", "must be a name")
-	for _, part := range q.OrderingKey {
-		require(name.MatchString(part), "ordering_key", "must list field names")
-	}
-	require(q.MaxAttempts >= 1 && q.MaxAttempts <= 100, "max_attempts", "must be 1 to 100")
-	for _, mistake := range checkBackoff(q.Backoff) {
-		require(false, "retry_policy", mistake)
-	}
-	require(q.AckDeadline >= minAckDeadline && q.AckDeadline <= maxAckDeadline, "ack_deadline_seconds", "must be 10 to 600")
-	require(q.HandlerTimeout > 0 && q.HandlerTimeout < q.AckDeadline, "handler_timeout", "must be above 0 and below the ack deadline")
-	require(q.AckDeadline <= q.Lease, "lease", "must be at least the ack deadline")
-	require(q.MessageTTL >= 0, "message_ttl", "must not be negative")
-	require(q.MessageRetention >= minRetention && q.MessageRetention <= maxRetention, "message_retention_duration", `must be "600s" to "2678400s"`)
-	require(q.RememberFor >= minRemember, "remember_for", `must be at least "259200s"`)
-	require(q.RememberFor >= q.MessageRetention, "remember_for", "must be at least message_retention_duration")
-	require(q.Concurrency >= 1 && q.Concurrency <= 1000, "concurrency", "must be 1 to 1000")
-	require(q.MinInstances >= 0 && q.MaxInstances >= 1 && q.MinInstances <= q.MaxInstances, "max_instances", "must be at least 1 and at least min_instances")
+	require(pool.MatchString(q.Pool), "pool", "must be at most 40 of a-z, 0-9 and -, begin with a letter, and not end with -")
+
+	require(1 <= q.MaxAttempts && q.MaxAttempts <= maxAttempts, "max_attempts", "must be 1 to 50")
+	r.checkBackoff(place, "retry_policy", q.Backoff, q.MaxAttempts)
+	require(minAckDeadline <= q.AckDeadline && q.AckDeadline <= maxAckDeadline, "ack_deadline_seconds", "must be 10 to 600")
+	require(q.HandlerTimeout > 0, "handler_timeout", "must be above 0")
+	require(q.HandlerTimeout < q.AckDeadline || q.AckDeadline <= 0, "ack_deadline_seconds", "must be above the handler timeout, "+seconds(q.HandlerTimeout))
+	require(q.Lease > 0, "lease", "must be above 0")
+	require(q.AckDeadline <= q.Lease || q.Lease <= 0, "lease", "must be at least the ack deadline, "+seconds(q.AckDeadline))
+	require(minRetention <= q.MessageRetention && q.MessageRetention <= maxRetention, "message_retention_duration", "must be 600s to 2678400s")
+	require(q.MessageTTL <= q.MessageRetention || q.MessageRetention == 0, "message_ttl", "must be at most message_retention_duration, "+seconds(q.MessageRetention))
+	require(q.RememberFor >= minRemember, "remember_for", "must be at least 259200s, 72 hours")
+	require(q.RememberFor >= q.MessageRetention || q.RememberFor < minRemember, "remember_for", "must be at least message_retention_duration, "+seconds(q.MessageRetention))
+
+	require(1 <= q.Concurrency && q.Concurrency <= maxConcurrency, "concurrency", "must be 1 to 1000")
+	require(0 <= q.MinInstances && q.MinInstances <= q.MaxInstances, "min_instances", "must be 0 to max_instances")
+	require(1 <= q.MaxInstances && q.MaxInstances <= maxInstances, "max_instances", "must be 1 to 1000")
+	require(q.BacklogAlertAbove >= 0, "backlog_alert_above", "must not be negative")
 	require(q.OnTerminal == Ack || q.OnTerminal == Reject, "on_terminal", "must be ack or reject")
-	require(!q.Enabled || len(q.Handlers) > 0, "handlers", "an enabled queue needs some")
-	if q.DeadLetter.Drop {
-		require(q.DeadLetter.Topic == "", "dead_letter", "drop and topic exclude each other")
-	} else {
-		require(queueID.MatchString(q.DeadLetter.Topic), "dead_letter.topic", "not a Pub/Sub topic id")
-		require(q.DeadLetter.Retention >= minRetention && q.DeadLetter.Retention <= maxRetention, "dead_letter.retention", `must be "600s" to "2678400s"`)
+	if !q.DeadLetter.Drop {
+		require(topicID(q.DeadLetter.Topic) || q.DeadLetter.Topic == q.ID+"-dlq", "dead_letter.topic", topicRule)
+		require(deadLetterRetention <= q.DeadLetter.Retention && q.DeadLetter.Retention <= maxRetention, "dead_letter.retention", "must be 1209600s, 14 days, to 2678400s")
 		require(q.DeadLetter.AlertAbove >= 0, "dead_letter.alert_above", "must not be negative")
-		require(q.RememberFor >= q.DeadLetter.Retention, "remember_for", "must be at least dead_letter.retention, or a late replay is not recognized")
+		require(q.RememberFor >= q.DeadLetter.Retention || q.RememberFor < minRemember, "remember_for", "must be at least dead_letter.retention, "+seconds(q.DeadLetter.Retention))
 	}
+
+	require(!q.Enabled || len(q.Handlers) > 0, "handlers", "an enabled queue needs some")
 	for eventType, h := range q.Handlers {
-		key := "handlers." + eventType
-		require(name.MatchString(eventType), key, "not an event type")
-		require(name.MatchString(h.Name), key+".name", "must be a handler's name")
-		require(h.MaxAttempts >= 1 && h.MaxAttempts <= 100, key+".max_attempts", "must be 1 to 100")
-		require(h.Timeout > 0 && h.Timeout < q.AckDeadline, key+".timeout", "must be above 0 and below the ack deadline")
-		for _, mistake := range checkBackoff(h.Backoff) {
-			require(false, key+".retry_policy", mistake)
+		path := handlerPath(eventType)
+		require(word.MatchString(eventType), path, "must be an event type: at most 64 of a-z, 0-9 and _ . -, beginning with a letter")
+		require(word.MatchString(h.Name), path+".name", "must be at most 64 of a-z, 0-9 and _ . -, and begin with a letter")
+		require(1 <= h.MaxAttempts && h.MaxAttempts <= maxAttempts || h.MaxAttempts == q.MaxAttempts, path+".max_attempts", "must be 1 to 50")
+		require(h.Timeout > 0, path+".timeout", "must be above 0")
+		require(h.Timeout < q.AckDeadline || h.Timeout == q.HandlerTimeout || q.AckDeadline <= 0, path+".timeout", "must be below ack_deadline_seconds, "+seconds(q.AckDeadline))
+		if !samePolicy(h.Backoff, q.Backoff) {
+			r.checkBackoff(place, path+".retry_policy", h.Backoff, h.MaxAttempts)
 		}
 	}
-	return mistakes
 }
 
-func checkBackoff(p retry.Policy) []string {
+func handlerPath(eventType string) string { return "handlers." + shown(eventType) }
+
+func samePolicy(a, b retry.Policy) bool {
+	return a.Base == b.Base && a.Max == b.Max && a.Multiplier == b.Multiplier && a.Jitter == b.Jitter && slices.Equal(a.Schedule, b.Schedule)
+}
+
+func (r *reader) checkBackoff(place, path string, p retry.Policy, attempts int) {
+	require := r.requirer(place)
 	if len(p.Schedule) > 0 {
-		if !slices.IsSorted(p.Schedule) {
-			return []string{"schedule: waits must not become shorter"}
-		}
-		return nil
+		require(len(p.Schedule) <= attempts, path+".schedule", fmt.Sprintf("lists %d waits for %d attempts", len(p.Schedule), attempts))
+		require(slices.IsSorted(p.Schedule), path+".schedule", "a wait must not be shorter than the one before")
+		require(slices.Max(p.Schedule) <= maxWait, path+".schedule", "a wait must be at most 86400s")
+		return
 	}
-	var mistakes []string
-	if p.Base > p.Max {
-		mistakes = append(mistakes, "minimum_backoff: must not be above maximum_backoff")
-	}
-	if p.Max <= 0 || p.Max > 24*time.Hour {
-		mistakes = append(mistakes, `maximum_backoff: must be above 0 and at most "86400s"`)
-	}
-	if p.Multiplier < 1 || p.Multiplier > 10 {
-		mistakes = append(mistakes, "multiplier: must be 1 to 10")
-	}
-	return mistakes
+	require(0 < p.Max && p.Max <= maxWait, path+".maximum_backoff", "must be above 0 and at most 86400s")
+	require(p.Base <= p.Max, path+".minimum_backoff", "must be at most maximum_backoff, "+seconds(p.Max))
+	require(1 <= p.Multiplier && p.Multiplier <= 10, path+".multiplier", "must be 1 to 10")
+	require(p.Jitter <= p.Max, path+".jitter", "must be at most maximum_backoff, "+seconds(p.Max))
 }
 
-func (c *Catalog) checkSource(s Source) []string {
-	var mistakes []string
-	require := func(ok bool, key, what string) {
-		if !ok {
-			mistakes = append(mistakes, key+": "+what)
+func (r *reader) checkTopic(place string, t OutboundTopic) {
+	require := r.requirer(place)
+	require(topicID(t.ID), "id", topicRule)
+	require(t.Alias == "" || alias.MatchString(t.Alias), "alias", "must be at most 100 of a-z, 0-9 and _ . : -, and begin with a letter")
+	require(t.Description != "", "description", "is missing")
+}
+
+func (r *reader) checkProduct(place, id string, p Product) {
+	require := r.requirer(place)
+	require(productID.MatchString(id), "id", "must be at most 128 of letters, digits and _ . ~ -, and begin with a letter or digit")
+	require(1 <= p.Points && p.Points <= maxPoints, "points", "must be 1 to 1000000000")
+}
+
+func (r *reader) checkSource(place string, s Source) {
+	require := r.requirer(place)
+	require(word.MatchString(s.Name), "name", "must be at most 64 of a-z, 0-9 and _ . -, and begin with a letter")
+	require(slices.Contains([]Scheme{SchemePayNow, SchemeGeneric, SchemeStandard}, s.Scheme), "scheme", "must be paynow, generic or standard")
+	require(variable.MatchString(s.SecretVariable), "secret_variable", "must be an environment variable that begins with WEBHOOK_")
+	require(1<<10 <= s.MaxBodyBytes && s.MaxBodyBytes <= 1<<20, "max_body_bytes", "must be 1024 to 1048576")
+	require(0 <= s.RatePerSecond && s.RatePerSecond <= 1e6, "rate_per_second", "must be 0, which is no limit, to 1000000")
+	require(0 <= s.Burst && s.Burst <= 1e6, "burst", "must be 0 to 1000000")
+	require((s.RatePerSecond > 0) == (s.Burst > 0), "burst", "must be above 0 where rate_per_second is, and only there")
+	require(s.UIDMetadataKey == "" || s.Scheme == SchemePayNow, "uid_metadata_key", "is for the paynow scheme alone")
+	require(s.UIDMetadataKey == "" || dotted.MatchString(s.UIDMetadataKey), "uid_metadata_key", "must be a dotted path, such as a.b.c")
+	require(len(s.Events) > 0, "events", "there is none")
+	for eventType := range s.Events {
+		require(eventName.MatchString(eventType), "events."+shown(eventType), "must be an event type: at most 64 of letters, digits and _ . -, beginning with a letter")
+	}
+}
+
+// checkRoutes checks that a source's events go where somebody handles them. PayNow's
+// own types are translated on the way, so those are checked for their queue alone.
+func (r *reader) checkRoutes(place string, s Source, c *Catalog) {
+	for eventType, id := range s.Events {
+		i := slices.IndexFunc(c.Queues, func(q Queue) bool { return q.ID == id })
+		if i < 0 {
+			r.wrong(place, "events."+shown(eventType), "no queue has the id "+shown(id))
+			continue
+		}
+		q, queuePlace := c.Queues[i], queuePlace+" "+shown(id)
+		_, handled := q.Handlers[eventType]
+		switch {
+		case !q.Enabled && !r.isUnread(queuePlace, "enabled"):
+			r.wrong(place, "events."+shown(eventType), "queue "+shown(id)+" is not enabled")
+		case !handled && s.Scheme != SchemePayNow && !r.isUnread(queuePlace, handlerPath(eventType)):
+			r.wrong(place, "events."+shown(eventType), "queue "+shown(id)+" handles only "+strings.Join(slices.Sorted(maps.Keys(q.Handlers)), ", "))
 		}
 	}
-	require(name.MatchString(s.Name), "name", "must be a name")
-	require(slices.Contains([]Scheme{SchemePayNow, SchemeGeneric, SchemeStandard}, s.Scheme), "scheme", "must be paynow, generic or standard")
-	require(variable.MatchString(s.SecretVariable), "secret_variable", "must name an environment variable")
-	require(s.MaxBodyBytes >= 1024 && s.MaxBodyBytes <= 8<<20, "max_body_bytes", "must be 1024 to 8388608")
-	require(s.RatePerSecond >= 0 && (s.RatePerSecond == 0 || s.Burst >= 1), "burst", "must be at least 1 where a rate is set")
-	require(s.UIDMetadataKey == "" || metadata.MatchString(s.UIDMetadataKey), "uid_metadata_key", "must be a key of checkout.metadata")
-	for eventType, id := range s.Events {
-		q, ok := c.Queue(id)
-		require(ok && q.ID == id, "events."+eventType, "no queue has the id "+quote(id))
-	}
-	return mistakes
 }

@@ -5,10 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -18,119 +21,256 @@ import (
 var (
 	plainInt   = regexp.MustCompile(`^-?(0|[1-9][0-9]*)$`)
 	plainFloat = regexp.MustCompile(`^-?(0|[1-9][0-9]*)\.[0-9]+$`)
-	boolWords  = []string{"y", "n", "yes", "no", "on", "off"}
+	// sexagesimal is a number in base 60 to readers of YAML 1.1, such as 10:30.
+	sexagesimal = regexp.MustCompile(`^[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?$`)
+	plainWord   = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.:-]{0,255}$`)
+	boolWords   = []string{"y", "n", "yes", "no", "on", "off"}
 )
 
-// readDocument parses the one document of a file, and reports every construct in it
-// that is ambiguous.
-func readDocument(file string, data []byte) (*yaml.Node, []error) {
+const quotedStyles = yaml.SingleQuotedStyle | yaml.DoubleQuotedStyle | yaml.LiteralStyle | yaml.FoldedStyle
+
+// document parses the one document of a file, whose root must be a map.
+func document(data []byte) (*yaml.Node, error) {
+	if !utf8.Valid(data) || bytes.HasPrefix(data, []byte("\ufeff")) {
+		return nil, errors.New("must be UTF-8 without a byte order mark")
+	}
 	decoder := yaml.NewDecoder(bytes.NewReader(data))
-	var document yaml.Node
-	if err := decoder.Decode(&document); err != nil {
-		return nil, []error{fmt.Errorf("%s: not readable as YAML", file)}
+	var node yaml.Node
+	switch err := decoder.Decode(&node); {
+	case errors.Is(err, io.EOF):
+		return nil, errors.New("is empty")
+	case err != nil:
+		return nil, fmt.Errorf("is not YAML: %w", err)
 	}
 	if err := decoder.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
-		return nil, []error{fmt.Errorf("%s: holds more than one document", file)}
+		return nil, errors.New("must hold one document; everything after a second --- would be ignored")
 	}
-	if len(document.Content) != 1 || document.Content[0].Kind != yaml.MappingNode {
-		return nil, []error{fmt.Errorf("%s: must be a map", file)}
+	if len(node.Content) != 1 || node.Content[0].Kind != yaml.MappingNode {
+		return nil, errors.New("must be a map")
 	}
-	var mistakes []error
-	check(document.Content[0], func(line int, what string) {
-		mistakes = append(mistakes, fmt.Errorf("%s: line %d: %s", file, line, what))
-	})
-	return document.Content[0], mistakes
+	return node.Content[0], nil
 }
 
-func check(node *yaml.Node, report func(line int, what string)) {
-	if node.Kind == yaml.AliasNode || node.Anchor != "" {
-		report(node.Line, "anchors and aliases are not read")
+// reader turns nodes into values and collects what is wrong with them, each mistake
+// behind the place (file, queue) and the path of its key.
+type reader struct {
+	mistakes []error
+	// unread holds place and path of each value that could not be read: what is
+	// checked about it afterwards would only be noise.
+	unread map[string]bool
+}
+
+// wrong records a mistake about a value, unless that value could not be read.
+func (r *reader) wrong(place, path, what string) {
+	if r.isUnread(place, path) || (strings.HasPrefix(place, queuePlace) && r.isUnread(queuesFile, "defaults."+path)) {
 		return
 	}
-	if node.Style&yaml.TaggedStyle != 0 {
-		report(node.Line, "tags are not read")
-		return
+	if path != "" {
+		place += ": " + path
 	}
-	switch node.Kind {
-	case yaml.MappingNode:
-		seen := map[string]bool{}
-		for i := 0; i+1 < len(node.Content); i += 2 {
-			key := node.Content[i]
-			switch {
-			case key.Kind != yaml.ScalarNode || key.ShortTag() != "!!str":
-				report(key.Line, "a key must be a string; quote it")
-			case seen[key.Value]:
-				report(key.Line, "the key "+quote(key.Value)+" stands twice")
+	r.mistakes = append(r.mistakes, fmt.Errorf("%s: %s", place, what))
+}
+
+// isUnread reports whether the value at path, or one that it is part of, could not be read.
+func (r *reader) isUnread(place, path string) bool {
+	for at := path; at != ""; at = at[:max(0, strings.LastIndexAny(at, ".["))] {
+		if r.unread[place+": "+at] {
+			return true
+		}
+	}
+	return false
+}
+
+// unreadable records a value that could not be read, and returns false.
+func (r *reader) unreadable(place, path, what string) bool {
+	r.wrong(place, path, what)
+	r.unread[place+": "+path] = true
+	return false
+}
+
+var (
+	nodeType     = reflect.TypeFor[*yaml.Node]()
+	durationType = reflect.TypeFor[duration]()
+)
+
+// value fills v from node, and reports whether v is usable. Pointers stay nil where
+// the value is missing or unusable.
+func (r *reader) value(node *yaml.Node, v reflect.Value, place, path string) bool {
+	if v.Type() == nodeType {
+		v.Set(reflect.ValueOf(node))
+		return true
+	}
+	if what := ambiguity(node); what != "" {
+		return r.unreadable(place, path, what)
+	}
+	switch v.Kind() {
+	case reflect.Pointer:
+		fresh := reflect.New(v.Type().Elem())
+		if !r.value(node, fresh.Elem(), place, path) {
+			return false
+		}
+		v.Set(fresh)
+		return true
+	case reflect.Struct:
+		fields := map[string]reflect.Value{}
+		collectFields(v, fields)
+		return r.entries(node, place, path, func(key string, item *yaml.Node) {
+			field, ok := fields[key]
+			if !ok {
+				r.unreadable(place, join(path, key), "unknown key")
+				return
 			}
-			seen[key.Value] = true
-			check(key, report)
-			check(node.Content[i+1], report)
+			r.value(item, field, place, join(path, key))
+		})
+	case reflect.Map:
+		v.Set(reflect.MakeMap(v.Type()))
+		return r.entries(node, place, path, func(key string, item *yaml.Node) {
+			fresh := reflect.New(v.Type().Elem()).Elem()
+			if r.value(item, fresh, place, join(path, key)) {
+				v.SetMapIndex(reflect.ValueOf(key), fresh)
+			}
+		})
+	case reflect.Slice:
+		if node.Kind != yaml.SequenceNode {
+			return r.unreadable(place, path, "must be a list")
 		}
-	case yaml.SequenceNode:
-		for _, item := range node.Content {
-			check(item, report)
+		for i, item := range node.Content {
+			fresh := reflect.New(v.Type().Elem()).Elem()
+			if r.value(item, fresh, place, fmt.Sprintf("%s[%d]", path, i)) {
+				v.Set(reflect.Append(v, fresh))
+			}
 		}
-	case yaml.ScalarNode:
-		checkScalar(node, report)
+		return true
 	default:
+		if what := scalar(node, v); what != "" {
+			return r.unreadable(place, path, what)
+		}
+		return true
 	}
 }
 
-func checkScalar(node *yaml.Node, report func(line int, what string)) {
-	if node.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle|yaml.LiteralStyle|yaml.FoldedStyle) != 0 {
-		return
+// entries visits the keys of a map, each once.
+func (r *reader) entries(node *yaml.Node, place, path string, visit func(key string, item *yaml.Node)) bool {
+	if node.Kind != yaml.MappingNode {
+		return r.unreadable(place, path, "must be a map")
 	}
-	ok := false
+	seen := map[string]bool{}
+	for i := 0; i+1 < len(node.Content); i += 2 {
+		key := node.Content[i]
+		switch what := ambiguity(key); {
+		case what != "":
+			r.unreadable(place, join(path, key.Value), what)
+		case key.Kind != yaml.ScalarNode || key.ShortTag() != "!!str":
+			r.unreadable(place, join(path, key.Value), "a key must be a string; quote it")
+		case seen[key.Value]:
+			r.wrong(place, join(path, key.Value), "the key stands here twice")
+		default:
+			seen[key.Value] = true
+			visit(key.Value, node.Content[i+1])
+		}
+	}
+	return true
+}
+
+func collectFields(v reflect.Value, into map[string]reflect.Value) {
+	for i := range v.NumField() {
+		if v.Type().Field(i).Anonymous {
+			collectFields(v.Field(i), into)
+			continue
+		}
+		into[v.Type().Field(i).Tag.Get("yaml")] = v.Field(i)
+	}
+}
+
+// scalar fills v from a scalar node; it says what is wrong, or nothing.
+func scalar(node *yaml.Node, v reflect.Value) string {
+	tag := node.ShortTag()
+	if node.Kind != yaml.ScalarNode {
+		tag = ""
+	}
+	if v.Type() == durationType {
+		parsed, ok := parseDuration(node.Value)
+		if tag != "!!str" || !ok {
+			return `must be a duration in seconds, in quotes, such as "600s"`
+		}
+		v.SetInt(int64(parsed))
+		return ""
+	}
+	switch v.Kind() {
+	case reflect.String:
+		if tag != "!!str" {
+			return "must be a string"
+		}
+		v.SetString(node.Value)
+	case reflect.Bool:
+		if tag != "!!bool" {
+			return "must be true or false"
+		}
+		v.SetBool(node.Value == "true")
+	case reflect.Int, reflect.Int64:
+		parsed, err := strconv.ParseInt(node.Value, 10, 64)
+		if tag != "!!int" || err != nil {
+			return "must be a whole number"
+		}
+		v.SetInt(parsed)
+	case reflect.Float64:
+		parsed, err := strconv.ParseFloat(node.Value, 64)
+		if (tag != "!!int" && tag != "!!float") || err != nil {
+			return "must be a number"
+		}
+		v.SetFloat(parsed)
+	default:
+		return "cannot be read into " + v.Type().String()
+	}
+	return ""
+}
+
+// ambiguity says why YAML readers could disagree about a node, or nothing.
+func ambiguity(node *yaml.Node) string {
+	switch {
+	case node.Kind == yaml.AliasNode || node.Anchor != "" || node.ShortTag() == "!!merge":
+		return "anchors, aliases and merge keys are not read; write it out"
+	case node.Style&yaml.TaggedStyle != 0:
+		return "tags are not read"
+	case node.Kind != yaml.ScalarNode || node.Style&quotedStyles != 0:
+		return ""
+	}
+	clear := false
 	switch node.ShortTag() {
 	case "!!str":
-		ok = !slices.Contains(boolWords, strings.ToLower(node.Value))
+		clear = !slices.Contains(boolWords, strings.ToLower(node.Value)) && !sexagesimal.MatchString(node.Value)
 	case "!!int":
-		ok = plainInt.MatchString(node.Value)
+		clear = plainInt.MatchString(node.Value)
 	case "!!float":
-		ok = plainFloat.MatchString(node.Value)
+		clear = plainFloat.MatchString(node.Value)
 	case "!!bool":
-		ok = node.Value == "true" || node.Value == "false"
+		clear = node.Value == "true" || node.Value == "false"
+	case "!!null":
+		return "has no value; leave the key out"
 	}
-	if !ok {
-		report(node.Line, quote(node.Value)+" is read differently by different readers; quote it or write it out")
+	if !clear {
+		return shown(node.Value) + " means different things to different readers of YAML; quote it, or write it as true, false or a plain decimal number"
 	}
+	return ""
 }
 
-// quote shows a value of the catalog, shortened: it is a file of ours, not a payload.
-func quote(value string) string {
-	if len(value) > 40 {
-		value = value[:40]
+// shown is a value of the catalog as a message shows it: bare where it is a plain
+// word, else quoted, and never long. The catalog is our own file, not a payload.
+func shown(value string) string {
+	if plainWord.MatchString(value) {
+		return value
 	}
-	return fmt.Sprintf("%q", value)
+	if len(value) > 60 {
+		value = strings.ToValidUTF8(value[:60], "") + "..."
+	}
+	return strconv.Quote(value)
 }
 
-// decode fills v from a node and reports unknown keys and wrong types behind prefix.
-func decode(prefix string, node *yaml.Node, v any) []error {
-	data, err := yaml.Marshal(node)
-	if err != nil {
-		return []error{fmt.Errorf("%s: %w", prefix, err)}
+func join(path, key string) string {
+	if path == "" {
+		return shown(key)
 	}
-	decoder := yaml.NewDecoder(bytes.NewReader(data))
-	decoder.KnownFields(true)
-	err = decoder.Decode(v)
-	var typed *yaml.TypeError
-	switch {
-	case err == nil:
-		return nil
-	case errors.As(err, &typed):
-		mistakes := make([]error, 0, len(typed.Errors))
-		for _, text := range typed.Errors {
-			// Its line counts from the part that was decoded, which helps nobody.
-			_, text, _ = strings.Cut(text, ": ")
-			text, _, _ = strings.Cut(text, " in type ")
-			text = strings.Replace(text, "field ", "unknown key ", 1)
-			text = strings.TrimSuffix(text, " not found")
-			mistakes = append(mistakes, fmt.Errorf("%s: %s", prefix, text))
-		}
-		return mistakes
-	default:
-		return []error{fmt.Errorf("%s: %w", prefix, err)}
-	}
+	return path + "." + shown(key)
 }
 
 // duration is a string in seconds, as google_pubsub_subscription has it: "600s", "0.5s".
@@ -138,14 +278,10 @@ type duration time.Duration
 
 var durationShape = regexp.MustCompile(`^(0|[1-9][0-9]{0,8})(\.[0-9]{1,3})?s$`)
 
-func (d *duration) UnmarshalYAML(node *yaml.Node) error {
-	if node.Kind != yaml.ScalarNode || !durationShape.MatchString(node.Value) {
-		return &yaml.TypeError{Errors: []string{"line 0: " + quote(node.Value) + ` is not a duration in seconds such as "600s"`}}
+func parseDuration(text string) (time.Duration, bool) {
+	if !durationShape.MatchString(text) {
+		return 0, false
 	}
-	parsed, err := time.ParseDuration(node.Value)
-	if err != nil {
-		return &yaml.TypeError{Errors: []string{"line 0: " + quote(node.Value) + " is not a duration"}}
-	}
-	*d = duration(parsed)
-	return nil
+	parsed, err := time.ParseDuration(text)
+	return parsed, err == nil
 }

@@ -12,12 +12,15 @@ import (
 	"fmt"
 	"maps"
 	"net/url"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 	"unicode/utf8"
 
 	"billhook/catalog"
 	"billhook/internal/contract"
+	"billhook/internal/pii"
 	"billhook/internal/store"
 )
 
@@ -57,24 +60,41 @@ type Publisher interface {
 	Publish(ctx context.Context, topic string, m contract.Message) (messageID string, err error)
 }
 
+// brokerPrefix begins the attributes that Pub/Sub adds to what its own dead-letter
+// policy forwards; brokerAttempts is the one that counts.
+const (
+	brokerPrefix   = "CloudPubSubDeadLetter"
+	brokerAttempts = "CloudPubSubDeadLetterSourceDeliveryCount"
+)
+
 // Publish puts the letter on its queue's dead-letter topic and returns once that is
 // confirmed. The copy has no ordering key: one dead letter must not wait for another.
+//
+// The attributes of the letter go before those of the message, and the contract's
+// before any other: a message with so many that they do not all fit, or with one that
+// Pub/Sub would refuse, loses some, and the detail says how many. A message that
+// could not be dead-lettered would come back for ever.
 func Publish(ctx context.Context, to Publisher, queue catalog.Queue, letter Letter) error {
-	attributes := make(map[string]string, len(letter.Message.Attributes)+11)
-	maps.Copy(attributes, letter.Message.Attributes)
-	attributes[AttrReason] = letter.Reason
-	attributes[AttrStatus] = strconv.Itoa(letter.Status)
-	attributes[AttrDetail] = clip(letter.Detail, contract.MaxAttributeValue)
-	attributes[AttrSourceQueue] = letter.SourceQueue
-	attributes[AttrSourceSubscription] = letter.SourceSubscription
-	attributes[AttrSourceMessageID] = letter.SourceMessageID
-	attributes[AttrAttempts] = strconv.Itoa(letter.Attempts)
-	attributes[AttrDeadLetteredAt] = stamp(letter.DeadLetteredAt)
-	if attributes[contract.AttrFirstPublished] == "" && !letter.FirstPublishedAt.IsZero() {
+	from := letter.Message.Attributes
+	attributes := map[string]string{
+		AttrReason: letter.Reason, AttrStatus: strconv.Itoa(letter.Status),
+		AttrDetail: "", AttrSourceQueue: letter.SourceQueue, AttrSourceSubscription: letter.SourceSubscription,
+		AttrSourceMessageID: letter.SourceMessageID, AttrAttempts: strconv.Itoa(letter.Attempts),
+		AttrDeadLetteredAt: stamp(letter.DeadLetteredAt), AttrReplayCount: from[AttrReplayCount],
+	}
+	if !letter.FirstPublishedAt.IsZero() && from[contract.AttrFirstPublished] == "" {
 		attributes[contract.AttrFirstPublished] = stamp(letter.FirstPublishedAt)
 	}
 	if attributes[AttrReplayCount] == "" {
 		attributes[AttrReplayCount] = "0"
+	}
+	detail := letter.Detail
+	if lost := carry(attributes, from); lost > 0 {
+		detail = strings.TrimPrefix(fmt.Sprintf("%s; %d attributes left out or cut", detail, lost), "; ")
+	}
+	attributes[AttrDetail] = detail
+	for name, value := range attributes {
+		attributes[name] = clip(value, contract.MaxAttributeValue)
 	}
 	if _, err := to.Publish(ctx, queue.DeadLetter.Topic, contract.Message{Data: letter.Message.Data, Attributes: attributes}); err != nil {
 		return fmt.Errorf("deadletter: publish: %w", err)
@@ -82,12 +102,34 @@ func Publish(ctx context.Context, to Publisher, queue catalog.Queue, letter Lett
 	return nil
 }
 
+// carry adds the attributes of the message to those that are set, as many as
+// Pub/Sub takes, and returns how many it had to leave out or cut.
+func carry(attributes, from map[string]string) (lost int) {
+	known := contract.AttributesOf(from).Map()
+	others := slices.DeleteFunc(slices.Sorted(maps.Keys(from)), func(name string) bool { return known[name] != "" })
+	for _, name := range append(slices.Sorted(maps.Keys(known)), others...) {
+		_, set := attributes[name]
+		switch {
+		case set || strings.HasPrefix(name, brokerPrefix): // of an earlier death
+		case name == "" || len(name) > contract.MaxAttributeKey || len(attributes) == contract.MaxAttributes:
+			lost++
+		default:
+			attributes[name] = from[name]
+			if len(from[name]) > contract.MaxAttributeValue {
+				lost++
+			}
+		}
+	}
+	return lost
+}
+
 // Collection holds the items.
 const Collection = "deadLetters"
 
-// maxStoredData is the largest payload kept in an item; a Firestore document ends
-// at 1 MiB. A larger one stays on the hold subscription alone.
-const maxStoredData = 900 << 10
+// maxStoredData is the largest payload kept in an item, in bytes as stored: a Firestore
+// document ends at 1 MiB, of which the attributes may take 128 KB. A larger one stays
+// on the hold subscription alone.
+const maxStoredData = 768 << 10
 
 // Store is where the items are kept.
 type Store interface {
@@ -97,22 +139,27 @@ type Store interface {
 }
 
 // Keep stores what arrived on a dead-letter topic, one item per source message, and
-// reports whether it was new.
+// reports whether it was new. messageID is the one that the message has there.
 func Keep(ctx context.Context, to Store, queue catalog.Queue, m contract.Message, messageID string, now time.Time) (bool, error) {
+	source, reason, counted := m.Attributes[AttrSourceMessageID], m.Attributes[AttrReason], m.Attributes[AttrAttempts]
+	status, _ := strconv.ParseInt(m.Attributes[AttrStatus], 10, 64) // 0: nobody has judged it
+	if failures, ok := m.Attributes[brokerAttempts]; ok {
+		// The broker itself: anything else the message says of a death is of an earlier one.
+		source, reason, counted, status = messageID, "", failures, 0
+	}
+	if !pii.ID.Valid(source) {
+		source = messageID
+	}
+	if reason == "" {
+		reason = "delivery_attempts_exhausted"
+	}
+	attempts, _ := strconv.ParseInt(counted, 10, 64)
 	attributes := make(map[string]any, len(m.Attributes))
 	for name, value := range m.Attributes {
-		attributes[name] = value
+		if name != "" && !strings.HasPrefix(name, "__") { // the store keeps such names for itself
+			attributes[name] = value
+		}
 	}
-	source := m.Attributes[AttrSourceMessageID]
-	if source == "" {
-		source = messageID // dead-lettered by the broker itself
-	}
-	reason := m.Attributes[AttrReason]
-	if reason == "" {
-		reason = "delivery_attempts_exhausted" // the broker's own policy names none
-	}
-	status, _ := strconv.ParseInt(m.Attributes[AttrStatus], 10, 64)
-	attempts, _ := strconv.ParseInt(m.Attributes[AttrAttempts], 10, 64)
 	fields := map[string]any{
 		"queue": queue.ID, "source_message_id": source, "reason": reason, "status": status,
 		"detail": m.Attributes[AttrDetail], "attempts": attempts,
@@ -134,7 +181,7 @@ func Keep(ctx context.Context, to Store, queue catalog.Queue, m contract.Message
 	} else {
 		fields[name] = data
 	}
-	_, err := to.Commit(ctx, []store.Write{store.Create(itemKey(queue.ID, source), fields)})
+	_, err := to.Commit(ctx, []store.Write{store.Create(itemKey(queue.ID, source, m.Data), fields)})
 	switch {
 	case err == nil:
 		return true, nil
@@ -145,10 +192,14 @@ func Keep(ctx context.Context, to Store, queue catalog.Queue, m contract.Message
 	}
 }
 
-func itemKey(queue, sourceMessageID string) store.Key {
+// itemKey is hashed first against hot ranges, and over the data too, since an emulator
+// numbers its messages anew at every start.
+func itemKey(queue, sourceMessageID string, data []byte) store.Key {
 	id := queue + "~" + url.PathEscape(sourceMessageID)
-	sum := sha256.Sum256([]byte(id))
-	return store.Key{Collection: Collection, ID: hex.EncodeToString(sum[:4]) + "-" + id}
+	sum := sha256.New()
+	_, _ = fmt.Fprintf(sum, "%s~", id) // a hash takes everything
+	_, _ = sum.Write(data)
+	return store.Key{Collection: Collection, ID: hex.EncodeToString(sum.Sum(nil)[:8]) + "-" + id}
 }
 
 func stamp(at time.Time) string { return at.UTC().Format(time.RFC3339Nano) }

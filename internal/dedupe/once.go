@@ -21,8 +21,8 @@ type Store interface {
 	Commit(ctx context.Context, writes []store.Write) ([]store.Version, error)
 }
 
-// tries is how often one delivery commits an effect whose preconditions failed,
-// before it leaves the rest to a redelivery.
+// tries is how often one delivery commits an effect whose preconditions fail, before
+// it leaves the rest to a redelivery.
 const tries = 3
 
 // Once runs Tx handlers so that their effect happens once.
@@ -43,8 +43,10 @@ type Run struct {
 	// record is what will be written; what the store held is in version and attempts.
 	record      Record
 	rememberFor time.Duration
-	// version of the record as last read; 0: absent.
+	// version of the record as last read; 0: absent, as far as known.
 	version store.Version
+	// beside: the key holds the payload's hash, so there is nothing to compare.
+	beside bool
 }
 
 // Begin starts the run of an event. record carries the event's identity: queue,
@@ -58,11 +60,17 @@ func (o *Once) Begin(key store.Key, record Record, rememberFor time.Duration) *R
 // another payload. Its record stands beside that of the id, and never Differs.
 func (r *Run) Conflict() *Run {
 	key := ConflictKey(r.record.Queue, r.record.Tenant, r.record.EventID, r.record.PayloadHash)
-	return r.once.Begin(key, r.record, r.rememberFor)
+	run := r.once.Begin(key, r.record, r.rememberFor)
+	run.beside = true
+	return run
 }
 
-// Attempts returns how many attempts were counted before this one, as far as known.
+// Attempts returns how many attempts of the event are counted, as far as known: those
+// before this one, and this one too once the run is Own.
 func (r *Run) Attempts() int { return int(r.record.Attempts) }
+
+// Result returns the handler's code for what it did, once the run is Own or Done.
+func (r *Run) Result() string { return r.record.Result }
 
 // Seen is what a look at the record says of a delivery.
 type Seen int
@@ -81,6 +89,8 @@ const (
 	Differs
 	// Held: another worker holds the lease.
 	Held
+	// Counted: this very run has written its own failure.
+	Counted
 )
 
 // Look reads the record once and says what it means.
@@ -88,7 +98,7 @@ func (r *Run) Look(ctx context.Context) (Seen, error) {
 	doc, err := r.once.Store.Get(ctx, r.key)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
-		r.version, r.record.Attempts, r.record.CreatedAt = 0, 0, time.Time{}
+		r.known(0, Record{})
 		return Fresh, nil
 	case err != nil:
 		return Fresh, retry.Down("store_unavailable", fmt.Errorf("read record: %w", err))
@@ -100,83 +110,93 @@ func (r *Run) Look(ctx context.Context) (Seen, error) {
 	now := r.once.Now()
 	if !found.ExpireAt.IsZero() && !now.Before(found.ExpireAt) {
 		// Removal by TTL is late, and emulators never do it: the field decides.
-		r.version, r.record.Attempts, r.record.CreatedAt = doc.Version, 0, time.Time{}
+		r.known(doc.Version, Record{})
 		return Fresh, nil
 	}
-	if found.PayloadHash != r.record.PayloadHash {
+	if found.PayloadHash != r.record.PayloadHash && !r.beside {
 		return Differs, nil
 	}
-	switch found.Status {
-	case Completed:
-		if found.LeaseToken == r.token {
-			return Own, nil
-		}
-		r.record.Attempts, r.record.Result = found.Attempts, found.Result
+	r.known(doc.Version, found)
+	own := found.LeaseToken == r.token
+	switch {
+	case found.Status == Completed && own:
+		return Own, nil
+	case found.Status == Completed:
 		return Done, nil
-	case DeadLettered:
-		r.record.Attempts = found.Attempts
+	case found.Status == DeadLettered:
 		return Gone, nil
-	case Processing:
-		if now.Before(found.LeaseUntil) {
-			return Held, nil
-		}
-	case Failed:
+	case found.Status == Processing && now.Before(found.LeaseUntil):
+		return Held, nil
+	case found.Status == Failed && own:
+		return Counted, nil
 	}
-	r.version, r.record.Attempts, r.record.CreatedAt = doc.Version, found.Attempts, found.CreatedAt
 	return Fresh, nil
 }
 
+// known takes over what the store holds; the zero record is none.
+func (r *Run) known(version store.Version, found Record) {
+	r.version = version
+	r.record.Attempts, r.record.Result, r.record.CreatedAt = found.Attempts, found.Result, found.CreatedAt
+}
+
 // Effect runs the handler and commits its writes together with the record. Without
-// an error it says Own, with the handler's result code, where this run committed,
-// also where the answer of its commit was lost; else what it met instead. With an
-// error nothing is known to be committed, and the error says what to do.
+// an error it says Own where this run committed, also where the answer of its commit
+// was lost; else what it met instead. With an error nothing is known to be committed,
+// and the error says what to do.
 //
 // A new event costs one commit and no read. With redelivered true the record is
 // read first, which makes a duplicate one read, and a retry one read and one commit.
-func (r *Run) Effect(ctx context.Context, event handler.Event, redelivered bool, h handler.Tx) (Seen, string, error) {
+func (r *Run) Effect(ctx context.Context, event handler.Event, redelivered bool, h handler.Tx) (Seen, error) {
 	if redelivered {
 		if seen, err := r.Look(ctx); err != nil || seen != Fresh {
-			return seen, r.record.Result, err
+			return seen, err
 		}
 	}
-	for range tries + 1 {
+	for event.Try < tries {
 		event.Attempt = r.Attempts() + 1
 		effect, err := h(ctx, event)
 		if err != nil {
-			return Fresh, "", err
+			return Fresh, err
 		}
-		now := r.once.Now()
-		r.record.Result = effect.Result
-		record := r.at(now, Completed)
-		record.Attempts, record.ProcessedAt, record.LastError = r.record.Attempts+1, now, ""
+		record := r.at(r.once.Now(), Completed)
+		record.Attempts, record.Result, record.ProcessedAt = record.Attempts+1, effect.Result, record.UpdatedAt
 		_, err = r.once.Store.Commit(ctx, append([]store.Write{r.write(record)}, effect.Writes...))
 		switch {
 		case err == nil:
-			return Own, effect.Result, nil
+			r.record = record
+			return Own, nil
 		case errors.Is(err, store.ErrInvalid):
 			// The writes themselves are wrong; they will be wrong again.
-			return Fresh, "", retry.Permanent("effect_invalid", err)
+			return Fresh, retry.Permanent("effect_invalid", err)
 		case !errors.Is(err, store.ErrExists) && !errors.Is(err, store.ErrStale):
-			return Fresh, "", retry.Down("store_unavailable", fmt.Errorf("commit effect: %w", err))
+			return Fresh, retry.Down("store_unavailable", fmt.Errorf("commit effect: %w", err))
 		}
-		before := r.version
+		assumed := r.version
 		if seen, err := r.Look(ctx); err != nil || seen != Fresh {
-			return seen, r.record.Result, err
+			return seen, err
 		}
-		if r.version == before {
-			// The record is as we thought: it was the effect that met a conflict.
+		if assumed != 0 || r.version == 0 {
 			event.Try++
-		}
+		} // else a record was found that nobody knew of: it alone may have been in the way
 	}
-	return Fresh, "", retry.Busy("contention", nil)
+	return Fresh, retry.Busy("contention", nil)
 }
 
-// Fail records a failed attempt and when the next is due. It reports whether it
-// did: where another worker has written the record in the meantime, that stands.
-func (r *Run) Fail(ctx context.Context, reason string, next time.Time) (bool, error) {
+// Fail records a failed attempt and when the next is due. It says Counted where it
+// did. Else the record is not what this run knew, and now it knows: Fresh asks to
+// decide again, with what Attempts returns now; anything else stands.
+func (r *Run) Fail(ctx context.Context, reason string, next time.Time) (Seen, error) {
 	record := r.at(r.once.Now(), Failed)
-	record.Attempts, record.LastError, record.NextRetryAt = r.record.Attempts+1, reason, next
-	return r.put(ctx, record)
+	record.Attempts, record.LastError, record.NextRetryAt = record.Attempts+1, reason, next
+	written, err := r.put(ctx, record)
+	switch {
+	case err != nil:
+		return Fresh, err
+	case written:
+		return Counted, nil
+	default:
+		return r.Look(ctx)
+	}
 }
 
 // Bury records that the event's dead letter is confirmed. It reports whether it

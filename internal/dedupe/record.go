@@ -113,27 +113,39 @@ func (r Record) Fields() map[string]any {
 }
 
 // FromDocument reads a record. It fails where a field that decides is missing or of
-// another type: a record we cannot read must not pass for absent.
+// another type: a record we cannot read must not pass for absent, nor for another's.
 func FromDocument(doc store.Document) (Record, error) {
+	readable := true
 	text := func(name string) string { value, _ := doc.Fields[name].(string); return value }
-	at := func(name string) time.Time { value, _ := doc.Fields[name].(time.Time); return value }
+	must := func(name string) string {
+		value, ok := doc.Fields[name].(string)
+		readable = readable && ok
+		return value
+	}
+	at := func(name string) time.Time {
+		value, ok := doc.Fields[name].(time.Time)
+		if _, there := doc.Fields[name]; there && !ok {
+			readable = false
+		}
+		return value
+	}
 	attempts, ok := doc.Fields["attempts"].(int64)
-	status := Status(text("status"))
-	switch status {
-	case Processing, Completed, Failed, DeadLettered:
-	default:
-		ok = false
-	}
-	if !ok {
-		return Record{}, fmt.Errorf("dedupe: record %s is not readable", doc.Key)
-	}
-	return Record{
-		Queue: text("queue"), Tenant: text("tenant"), EventID: text("event_id"), EventType: text("event_type"),
-		Status: status, PayloadHash: text("payload_hash"), Attempts: attempts,
-		LeaseToken: text("lease_token"), LeaseUntil: at("lease_until"), Result: text("result"),
+	record := Record{
+		Queue: must("queue"), Tenant: must("tenant"), EventID: must("event_id"), EventType: text("event_type"),
+		Status: Status(must("status")), PayloadHash: must("payload_hash"), Attempts: attempts,
+		LeaseToken: must("lease_token"), LeaseUntil: at("lease_until"), Result: text("result"),
 		LastError: text("last_error"), CorrelationID: text("correlation_id"),
 		OrderingKey: text("ordering_key"), MessageID: text("message_id"), NextRetryAt: at("next_retry_at"),
 		CreatedAt: at("created_at"), UpdatedAt: at("updated_at"), ProcessedAt: at("processed_at"),
 		ExpireAt: at("expire_at"),
-	}, nil
+	}
+	switch record.Status {
+	case Processing, Completed, Failed, DeadLettered:
+	default:
+		readable = false
+	}
+	if !ok || attempts < 0 || !readable {
+		return Record{}, fmt.Errorf("dedupe: record %s is not readable", doc.Key)
+	}
+	return record, nil
 }

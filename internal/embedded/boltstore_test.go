@@ -1,7 +1,13 @@
 package embedded_test
 
 import (
+	"bufio"
+	"fmt"
+	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -21,7 +27,10 @@ func openStore(t *testing.T) *embedded.Store {
 
 func TestTheBoltStoreConforms(t *testing.T) {
 	t.Parallel()
-	storetest.Run(t, func(t *testing.T) storetest.Store { return openStore(t) })
+	storetest.Run(t, func(t *testing.T) storetest.Store {
+		t.Helper()
+		return openStore(t)
+	})
 }
 
 func TestACommitOutlivesTheStoreThatMadeIt(t *testing.T) {
@@ -51,13 +60,61 @@ func TestAnIncrementThatWouldOverflowIsRefused(t *testing.T) {
 	require.ErrorIs(t, err, store.ErrInvalid)
 }
 
-func TestALostAnswerLooksLikeAnotherWriter(t *testing.T) {
+func TestTheBoltStoreConformsWhereAnswersAreLost(t *testing.T) {
 	t.Parallel()
-	faults := &storetest.Faults{Store: openStore(t)}
-	faults.FailAfter(1)
-	write := []store.Write{store.Create(store.Key{Collection: "c", ID: "a"}, map[string]any{"n": int64(1)})}
-	_, err := faults.Commit(t.Context(), write)
-	require.ErrorIs(t, err, storetest.ErrFault)
-	_, err = faults.Commit(t.Context(), write)
-	require.ErrorIs(t, err, store.ErrExists)
+	storetest.RunLostAnswers(t, func(t *testing.T) (storetest.Store, func()) {
+		t.Helper()
+		faults := &storetest.Faults{Store: openStore(t)}
+		return faults, func() { faults.FailAfter(1) }
+	})
+}
+
+// A child process commits and says so until it is killed; whatever it said must be there.
+func TestACommitOutlivesTheKillingOfItsProcess(t *testing.T) {
+	const variable = "BOLTSTORE_TEST_CHILD"
+	numbered := func(i int) store.Key { return store.Key{Collection: "c", ID: strconv.Itoa(i)} }
+	if path := os.Getenv(variable); path != "" {
+		s, err := embedded.OpenStore(path)
+		require.NoError(t, err)
+		for i := 0; ; i++ {
+			_, err := s.Commit(t.Context(), []store.Write{
+				store.Create(numbered(i), map[string]any{"n": int64(i)}),
+				store.Increment(store.Key{Collection: "sums", ID: "all"}, map[string]int64{"n": 1}, nil),
+			})
+			require.NoError(t, err)
+			_, err = fmt.Fprintf(os.Stdout, "committed %d\n", i)
+			require.NoError(t, err)
+		}
+	}
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "store.db")
+	child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestACommitOutlivesTheKillingOfItsProcess$")
+	child.Env = append(os.Environ(), variable+"="+path)
+	out, err := child.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, child.Start())
+	said := 0
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		if !strings.HasPrefix(lines.Text(), "committed ") {
+			continue
+		}
+		if said++; said == 50 {
+			require.NoError(t, child.Process.Kill()) // what it said meanwhile is read to the end
+		}
+	}
+	require.Error(t, child.Wait())
+	require.GreaterOrEqual(t, said, 50)
+
+	s, err := embedded.OpenStore(path)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, s.Close()) }()
+	for i := range said {
+		_, err := s.Get(t.Context(), numbered(i))
+		require.NoError(t, err)
+	}
+	page, err := s.Query(t.Context(), store.Query{Collection: "c", Limit: store.MaxPage})
+	require.NoError(t, err)
+	sum, err := s.Get(t.Context(), store.Key{Collection: "sums", ID: "all"})
+	require.NoError(t, err)
+	require.Equal(t, int64(len(page.Documents)), sum.Fields["n"], "no commit is there by half")
 }

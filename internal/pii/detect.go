@@ -8,16 +8,16 @@ import (
 
 // Detect looks for personal data in a value of a rule's shape and names the first
 // kind it finds: email, phone, ip, card or iban.
-func Detect(r Rule, value string) (found string, ok bool) {
-	found = detect(r, []byte(value))
+func Detect(rule Rule, value string) (found string, ok bool) {
+	found = detect(rule, []byte(value))
 	return found, found != ""
 }
 
 func detect(r Rule, value []byte) string {
-	if r.plain {
+	if !r.open() {
 		return ""
 	}
-	digits, colons, dots, other := 0, 0, 0, false
+	digits, colons, dots, at := 0, 0, 0, false
 	for _, c := range value {
 		switch {
 		case class[c] == digit:
@@ -26,82 +26,99 @@ func detect(r Rule, value []byte) string {
 			colons++
 		case c == '.':
 			dots++
-		case c == '@' || c == '+' || c == '(' || c == ' ' || c == '/':
-			other = true
+		case c == '@':
+			at = true
 		}
 	}
-	// Most ids are settled here: what is looked for has digits or marks of its own.
-	if !other && digits < 7 && colons < 2 && dots < 3 {
-		return ""
-	}
 	switch {
-	case bytes.IndexByte(value, '@') >= 0 && hasEmail(value):
+	case at && hasEmail(value):
 		return "email"
 	case (dots >= 3 || colons >= 2) && hasIP(value):
 		return "ip"
-	case digits >= 8 && hasIBAN(value):
-		return "iban"
-	case digits < 8 || (r.decimal && digits == len(value)) || isUUID(value):
+	case digits < 8: // most ids end here
 		return ""
-	case hasCard(value):
-		return "card"
-	case hasPhone(value):
-		return "phone"
+	case hasIBAN(value):
+		return "iban"
+	case r.shape == id && digits == len(value):
+		return ""
 	}
-	return ""
+	// The groups of a UUID look like anything: only what stands around one counts.
+	for {
+		i := findUUID(value)
+		if i < 0 {
+			return detectNumber(value)
+		}
+		if found := detectNumber(value[:i]); found != "" {
+			return found
+		}
+		value = value[i+uuidLength:]
+	}
 }
 
-// hasEmail: something, an @, and a domain with a dot and a top level of letters.
+// hasEmail: something, an @, and a domain with a dot and a top level of two or more.
 func hasEmail(value []byte) bool {
 	for i, c := range value {
 		if c != '@' || i == 0 || value[i-1] == ' ' {
 			continue
 		}
-		domain := value[i+1:]
-		end := 0
-		for end < len(domain) && (class[domain[end]]&(letter|digit|mark) != 0 || domain[end] >= 0x80) {
+		end := i + 1
+		for end < len(value) && (class[value[end]]&(letter|digit|mark) != 0 || value[end] >= 0x80) {
 			end++
 		}
-		dot := bytes.LastIndexByte(domain[:end], '.')
-		if dot > 0 && end-dot > 2 {
+		domain := bytes.TrimRight(value[i+1:end], "._-") // a sentence may end here
+		if dot := bytes.LastIndexByte(domain, '.'); dot > 0 && len(domain)-dot > 2 {
 			return true
 		}
 	}
 	return false
 }
 
-// hasIP: a run of what addresses are made of that is one.
+func isAlphanumeric(c byte) bool { return class[c]&(letter|digit) != 0 }
+
+// hasIP: an address that stands alone, or behind a label and a colon.
 func hasIP(value []byte) bool {
-	for start := 0; start < len(value); {
+	for start := 0; start < len(value); start++ {
+		if !isAddressByte(value[start]) {
+			continue
+		}
 		end := start
-		dots, colons := 0, 0
 		for end < len(value) && isAddressByte(value[end]) {
-			switch value[end] {
-			case '.':
-				dots++
-			case ':':
-				colons++
-			}
 			end++
 		}
-		if end > start {
-			bounded := (start == 0 || class[value[start-1]]&(letter|digit) == 0) && (end == len(value) || class[value[end]]&(letter|digit) == 0)
-			if bounded && (dots == 3 || colons >= 2) {
-				if _, err := netip.ParseAddr(string(bytes.Trim(value[start:end], "."))); err == nil {
+		if end == len(value) || !isAlphanumeric(value[end]) {
+			run := bytes.TrimRight(value[start:end], ".")
+			if (start == 0 || !isAlphanumeric(value[start-1])) && isAddress(run) {
+				return true
+			}
+			for cut := bytes.IndexByte(run, ':'); cut >= 0; cut = bytes.IndexByte(run, ':') {
+				run = run[cut+1:]
+				// Short forms such as ::b are what a label with two colons looks like too.
+				if (bytes.Count(run, []byte{':'}) >= 3 || bytes.Count(run, []byte{'.'}) == 3) && isAddress(run) {
 					return true
 				}
 			}
-			start = end
-		} else {
-			start++
 		}
+		start = end
 	}
 	return false
 }
 
-func isAddressByte(c byte) bool {
-	return class[c] == digit || c == '.' || c == ':' || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F')
+func isAddress(run []byte) bool {
+	if bytes.Count(run, []byte{'.'}) != 3 && bytes.Count(run, []byte{':'}) < 2 {
+		return false
+	}
+	if port := bytes.LastIndexByte(run, ':'); port > 0 && bytes.IndexByte(run, ':') == port {
+		run = run[:port]
+	}
+	_, err := netip.ParseAddr(string(run))
+	return err == nil
 }
+
+func isHex(c byte) bool {
+	return class[c] == digit || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F')
+}
+
+func isAddressByte(c byte) bool { return isHex(c) || c == '.' || c == ':' }
 
 // ibanLengths: the countries' IBANs by length (SWIFT's registry of IBAN formats).
 var ibanLengths = func() map[string]int {
@@ -116,29 +133,30 @@ var ibanLengths = func() map[string]int {
 	return lengths
 }()
 
-// hasIBAN: a country, its length, and the right remainder of 97. Spaces may part it.
+// hasIBAN: a country, two check digits, its length, and the right remainder of 97.
+// Spaces may part it. Only capitals count, as IBANs are written: hex and random ids
+// are of small or mixed letters, and must not meet one by chance.
 func hasIBAN(value []byte) bool {
-	for start := range value {
-		if start > 0 && class[value[start-1]]&(letter|digit) != 0 || start+15 > len(value) {
+	var compact [34]byte
+	for start := 0; start+15 <= len(value); start++ {
+		if (start > 0 && isAlphanumeric(value[start-1])) || !isUpper(value[start:start+2]) {
 			continue
 		}
 		length := ibanLengths[string(value[start:start+2])]
-		if length == 0 {
-			continue
-		}
-		compact := make([]byte, 0, 34)
-		end := start
-		for end < len(value) && len(compact) < length {
+		n, end := 0, start
+		for ; end < len(value) && n < length; end++ {
 			c := value[end]
-			if c != ' ' && class[c] != digit && (c < 'A' || c > 'Z') {
+			if c == ' ' {
+				continue
+			}
+			if class[c] != digit && (c < 'A' || c > 'Z') {
 				break
 			}
-			if c != ' ' {
-				compact = append(compact, c)
-			}
-			end++
+			compact[n] = c
+			n++
 		}
-		if len(compact) == length && (end == len(value) || class[value[end]]&(letter|digit) == 0) && mod97(compact) == 1 {
+		if length > 0 && n == length && (end == len(value) || !isAlphanumeric(value[end])) &&
+			spelled(compact[2:4], 2, digit, digit) && mod97(compact[:n]) == 1 {
 			return true
 		}
 	}
@@ -158,26 +176,101 @@ func mod97(iban []byte) int {
 	return sum
 }
 
-// isUUID: 8-4-4-4-12 hex digits, whose groups look like anything.
-func isUUID(value []byte) bool {
-	if len(value) != 36 {
-		return false
+const uuidLength = 36
+
+// findUUID returns where 8-4-4-4-12 hex digits stand, or -1.
+func findUUID(value []byte) int {
+	for start := 0; start+uuidLength <= len(value); start++ {
+		if value[start+8] == '-' && isUUID(value[start:start+uuidLength]) {
+			return start
+		}
 	}
+	return -1
+}
+
+func isUUID(value []byte) bool {
 	for i, c := range value {
 		dash := i == 8 || i == 13 || i == 18 || i == 23
-		if dash != (c == '-') || (!dash && (!isAddressByte(c) || c == '.' || c == ':')) {
+		if dash != (c == '-') || (!dash && !isHex(c)) {
 			return false
 		}
 	}
 	return true
 }
 
-// hasCard: digits, parted by single spaces or dashes at most, that stand alone, have
-// the beginning and the length of a card network, and pass Luhn.
-func hasCard(value []byte) bool {
-	return eachRun(value, " -", func(digits []byte, _ int, _ bool) bool {
-		return isCardLength(digits) && luhn(digits)
-	})
+// number is what may be a card's or a phone's: groups of digits, each standing alone
+// between what is neither letter nor digit, and the marks people put between them.
+type number struct {
+	digits [40]byte
+	// ends[i] is where group i ends in digits.
+	ends   [12]int
+	groups int
+	// plus stands before it.
+	plus bool
+	// glued: it is the tail of a longer name, such as ORD-2025-001-002.
+	glued bool
+}
+
+// detectNumber looks for a card's or a phone's number.
+func detectNumber(value []byte) string {
+	for i := 0; i < len(value); {
+		if !isAlphanumeric(value[i]) {
+			i++
+			continue
+		}
+		var n number
+		start := i
+		i = n.read(value, i)
+		if n.groups == 0 {
+			continue
+		}
+		before := start
+		for before > 0 && value[before-1] == '(' {
+			before--
+		}
+		n.plus = before > 0 && value[before-1] == '+'
+		n.glued = start > 1 && class[value[start-1]] == mark
+		switch {
+		case n.hasCard():
+			return "card"
+		case n.isPhone():
+			return "phone"
+		}
+	}
+	return ""
+}
+
+// read takes the groups that begin at i and returns where to go on.
+func (n *number) read(value []byte, i int) int {
+	length := 0
+	for n.groups < len(n.ends) {
+		end, letters := i, false
+		for end < len(value) && isAlphanumeric(value[end]) {
+			letters = letters || class[value[end]] == letter
+			end++
+		}
+		if letters || length+end-i > len(n.digits) {
+			return end
+		}
+		length += copy(n.digits[length:], value[i:end])
+		n.ends[n.groups] = length
+		n.groups++
+		i = end
+		for i < len(value) && i-end < 2 && bytes.IndexByte([]byte(" -.()/"), value[i]) >= 0 {
+			i++
+		}
+		if i == end || i == len(value) || class[value[i]] != digit {
+			return i
+		}
+	}
+	return i
+}
+
+func (n *number) group(i int) int {
+	if i == 0 {
+		return n.ends[0]
+	}
+	return n.ends[i] - n.ends[i-1]
 }
 
 // isCardLength knows how long the numbers of a network are by how they begin (ISO/IEC
@@ -186,7 +279,7 @@ func isCardLength(digits []byte) bool {
 	if len(digits) < 13 {
 		return false
 	}
-	two := int(digits[0]-'0')*10 + int(digits[1]-'0')
+	two := pair(digits)
 	switch len(digits) {
 	case 13:
 		return digits[0] == '4'
@@ -200,6 +293,32 @@ func isCardLength(digits []byte) bool {
 		return digits[0] == '4' || digits[0] == '6'
 	}
 	return false
+}
+
+// hasCard: a card network's number that passes Luhn, in one group that is not the
+// tail of a name, or in the groups that are embossed on cards. Any grouping at all would take one dated id in ten for a card.
+func (n *number) hasCard() bool {
+	for i := range n.groups {
+		start := n.ends[i] - n.group(i)
+		if digits := n.digits[start:n.ends[i]]; !n.glued && isCardLength(digits) && luhn(digits) {
+			return true
+		}
+		for _, layout := range [...][]int{{4, 4, 4, 4}, {4, 4, 4, 4, 1}, {4, 4, 4, 4, 2}, {4, 4, 4, 4, 3}, {4, 4, 4, 1}, {4, 6, 5}, {4, 6, 4}, {8, 8}} {
+			if last := i + len(layout) - 1; last < n.groups && n.laidOut(i, layout) && luhn(n.digits[start:n.ends[last]]) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (n *number) laidOut(from int, layout []int) bool {
+	for i, size := range layout {
+		if n.group(from+i) != size {
+			return false
+		}
+	}
+	return true
 }
 
 func luhn(digits []byte) bool {
@@ -216,55 +335,29 @@ func luhn(digits []byte) bool {
 	return sum%10 == 0
 }
 
-// hasPhone: a plus or 00 and 8 to 15 digits, or 9 to 11 digits in at least three
-// groups, as people write their numbers.
-func hasPhone(value []byte) bool {
-	return eachRun(value, " -.()/", func(digits []byte, separators int, plus bool) bool {
-		n := len(digits)
-		international := plus || (n > 2 && digits[0] == '0' && digits[1] == '0' && separators > 0)
-		return (international && n >= 8 && n <= 17) || (separators >= 2 && n >= 9 && n <= 11)
-	})
-}
-
-// eachRun hands out the runs of digits, parted by single separators, that stand
-// between characters which are neither letters nor digits, until one is found.
-func eachRun(value []byte, separators string, found func(digits []byte, separators int, plus bool) bool) bool {
-	var buffer [24]byte
-	for i := 0; i < len(value); {
-		if class[value[i]] != digit {
-			i++
-			continue
-		}
-		before := i
-		for before > 0 && value[before-1] == '(' {
-			before--
-		}
-		plus := before > 0 && value[before-1] == '+'
-		// Digits behind letters or marks of an id, as in user-411486491630370001, are its own.
-		bounded := i == 0 || class[value[i-1]] == 0
-		digits, parted, gap := buffer[:0], 0, 0
-		for ; i < len(value); i++ {
-			c := value[i]
-			if class[c] == digit {
-				if gap > 0 {
-					parted++
-				}
-				gap = 0
-				if len(digits) < cap(digits) {
-					digits = append(digits, c)
-				}
-				continue
-			}
-			if gap++; gap > 2 || bytes.IndexByte([]byte(separators), c) < 0 {
-				break
-			}
-		}
-		if gap == 1 && i < len(value) && class[value[i]] == letter {
-			bounded = false
-		}
-		if bounded && len(digits) < cap(digits) && found(digits, parted, plus) {
-			return true
+// isPhone: 8 to 15 digits behind a plus or 00; or 9 to 11 digits in three or more
+// groups, as people write national numbers, that are not the tail of a name and do
+// not begin with a year.
+func (n *number) isPhone() bool {
+	digits := n.digits[:n.ends[n.groups-1]]
+	if n.plus && len(digits) >= 8 && len(digits) <= 15 {
+		return true
+	}
+	if n.glued {
+		return false
+	}
+	if bytes.HasPrefix(digits, []byte("00")) {
+		// No country's code begins with 0: more zeros are a serial number's.
+		return len(digits) >= 10 && len(digits) <= 17 && digits[2] != '0'
+	}
+	if n.groups < 3 || len(digits) < 9 || len(digits) > 11 {
+		return false
+	}
+	for i := range n.groups {
+		if size := n.group(i); size < 2 && i > 0 {
+			return false
 		}
 	}
-	return false
+	year := n.group(0) == 4 && (bytes.HasPrefix(digits, []byte("19")) || bytes.HasPrefix(digits, []byte("20")))
+	return !year
 }

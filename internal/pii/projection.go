@@ -4,12 +4,11 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
+	"maps"
 	"reflect"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 
 	"github.com/go-json-experiment/json/jsontext"
 )
@@ -19,40 +18,62 @@ import (
 type Projection struct {
 	root  *node
 	rules map[string]Rule
-	pool  sync.Pool
 }
 
 // node is one place of the allow-list: an object, an array, or a scalar.
 type node struct {
 	// quoted is the field's name as it is written, with quotes and colon.
-	quoted   []byte
-	children map[string]*node
+	quoted []byte
+	// children by the length of their names: most of what is read is not among them,
+	// and seldom needs to be compared.
+	children [][]*node
 	element  *node
 	rule     Rule
+}
+
+func (n *node) child(name []byte) *node {
+	if len(name) >= len(n.children) {
+		return nil
+	}
+	for _, child := range n.children[len(name)] {
+		if string(child.name()) == string(name) {
+			return child
+		}
+	}
+	return nil
+}
+
+func (n *node) name() []byte { return n.quoted[1 : len(n.quoted)-2] }
+
+func (n *node) add(name string) *node {
+	child := &node{quoted: []byte(`"` + name + `":`)}
+	for len(n.children) <= len(name) {
+		n.children = append(n.children, nil)
+	}
+	n.children[len(name)] = append(n.children[len(name)], child)
+	return child
 }
 
 // NewProjection makes a projection of paths such as body.lines[].product_id. It
 // panics on a path that is malformed or lies inside another: that is a mistake of
 // the program.
 func NewProjection(rules map[string]Rule) *Projection {
-	p := &Projection{root: &node{children: map[string]*node{}}, rules: rules}
-	p.pool.New = func() any { return &state{decoder: jsontext.NewDecoder(nothing{})} }
-	for path, r := range rules {
+	p := &Projection{root: &node{children: [][]*node{{}}}, rules: maps.Clone(rules)}
+	for path, rule := range rules {
 		at := p.root
 		for name := range strings.SplitSeq(path, ".") {
 			name, array := strings.CutSuffix(name, "[]")
-			if name == "" || at.rule.rule != nil {
+			if !isName(name) || at.rule != (Rule{}) || at.element != nil {
 				panic("pii: bad path " + path)
 			}
-			if at.children == nil {
-				at.children = map[string]*node{}
-			}
-			next := at.children[name]
+			next := at.child([]byte(name))
 			if next == nil {
-				next = &node{quoted: append(strconv.AppendQuote(nil, name), ':')}
-				at.children[name] = next
+				next = at.add(name)
 			}
 			if array {
+				if next.rule != (Rule{}) || next.children != nil {
+					panic("pii: bad path " + path)
+				}
 				if next.element == nil {
 					next.element = &node{}
 				}
@@ -60,18 +81,23 @@ func NewProjection(rules map[string]Rule) *Projection {
 			}
 			at = next
 		}
-		if at.children != nil || at.element != nil || r.rule == nil {
+		if at.children != nil || at.element != nil || rule == (Rule{}) {
 			panic("pii: bad path " + path)
 		}
-		at.rule = r
+		at.rule = rule
 	}
 	return p
 }
 
-// nothing is a reader that is at its end: what a decoder has before it is first reset.
-type nothing struct{}
-
-func (nothing) Read([]byte) (int, error) { return 0, io.EOF }
+// isName: one that JSON writes as it is, and that a path can name.
+func isName(name string) bool {
+	for i := range len(name) {
+		if c := name[i]; c <= ' ' || c > '~' || c == '"' || c == '\\' || c == '[' || c == ']' {
+			return false
+		}
+	}
+	return name != ""
+}
 
 // For makes the projection of a Go type: its JSON names are the paths, and the word
 // in each `validate` tag that names a shape is the rule. It panics on a string
@@ -119,7 +145,7 @@ func collect(t reflect.Type, prefix string, rules map[string]Rule) {
 					rules[path] = r
 				}
 			}
-			if rules[path].rule == nil {
+			if rules[path] == (Rule{}) {
 				panic("pii: " + path + " has no shape")
 			}
 		default:
@@ -129,10 +155,11 @@ func collect(t reflect.Type, prefix string, rules map[string]Rule) {
 }
 
 // Rules returns the rule of every path.
-func (p *Projection) Rules() map[string]Rule { return p.rules }
+func (p *Projection) Rules() map[string]Rule { return maps.Clone(p.rules) }
 
-// Violation names a path and the rule that its value breaks, or the detector that
-// fired. The path comes from the allow-list, with indexes; the value never does.
+// Violation names a path and the rule that its value breaks, the detector that
+// fired, or the object or array that is due there. The path comes from the
+// allow-list, with indexes (the document itself is empty); the value never does.
 type Violation struct {
 	Path string
 	Rule string
@@ -140,15 +167,18 @@ type Violation struct {
 
 // Error says why a document was not projected. Its text holds no value.
 type Error struct {
-	// Malformed: not one JSON document in valid UTF-8, without duplicate names.
+	// Malformed: not one JSON document in valid UTF-8, without duplicate names and
+	// nested at most 64 deep.
 	Malformed bool
+	// Offset is the byte at which it is malformed.
+	Offset int64
 	// Violations lists the first twenty.
 	Violations []Violation
 }
 
 func (e *Error) Error() string {
 	if e.Malformed {
-		return "pii: not well-formed JSON"
+		return "pii: malformed JSON at byte " + strconv.FormatInt(e.Offset, 10)
 	}
 	var text strings.Builder
 	text.WriteString("pii: ")
@@ -161,14 +191,58 @@ func (e *Error) Error() string {
 	return text.String()
 }
 
-const maxViolations = 20
+const (
+	maxViolations = 20
+	maxDepth      = 64
+)
 
-// state is one run of a projection.
-type state struct {
-	decoder *jsontext.Decoder
-	source  bytes.Buffer
-	scratch []byte
-	// path holds the names and indexes that lead to where the run is.
+// Append projects src and appends the result, compact, in the order of the input:
+// allowed fields alone, nulls and empty strings left out. Every value is checked against its rule and
+// by the detectors; what is dropped is only checked to be well-formed. The error is
+// an *Error, and dst is then as it was.
+//
+// The JSON reader checks the whole document first, duplicate names of dropped parts
+// included. What follows may rely on it, and skips what is dropped without looking
+// at more than quotes and brackets: reading it token by token takes twice as long.
+func (p *Projection) Append(dst, src []byte) ([]byte, error) {
+	if !jsontext.Value(src).IsValid() {
+		return dst, &Error{Malformed: true, Offset: offset(src)}
+	}
+	var path [8]step
+	w := walk{src: src, path: path[:0]}
+	w.space()
+	out := w.value(dst, p.root)
+	switch {
+	case w.tooDeep:
+		return dst, &Error{Malformed: true, Offset: int64(w.pos)}
+	case len(w.violations) > 0:
+		return dst, &Error{Violations: w.violations}
+	}
+	return out, nil
+}
+
+// offset finds where a document that is malformed is so.
+func offset(src []byte) int64 {
+	d := jsontext.NewDecoder(bytes.NewBuffer(src))
+	_, err := d.ReadValue()
+	if err == nil {
+		_, err = d.ReadToken()
+	}
+	var syntactic *jsontext.SyntacticError
+	if errors.As(err, &syntactic) {
+		return syntactic.ByteOffset
+	}
+	return d.InputOffset()
+}
+
+// walk is one run of a projection over a document that is known to be valid JSON.
+type walk struct {
+	src []byte
+	pos int
+	// depth is how many objects and arrays are open.
+	depth   int
+	tooDeep bool
+	// path holds the names and indexes that lead to where the walk is.
 	path       []step
 	violations []Violation
 }
@@ -178,186 +252,222 @@ type step struct {
 	index int
 }
 
-var errMalformed = errors.New("pii: malformed")
-
-// Append projects src in one pass and appends the result, compact, in the order of
-// the input: allowed fields alone, nulls and empty strings left out. Reading what is
-// dropped whole is faster than the decoder's SkipValue, and checks the same. Every value is checked against
-// its rule and by the detectors; what is dropped is only checked to be well-formed.
-// The error is an *Error.
-func (p *Projection) Append(dst, src []byte) ([]byte, error) {
-	s := p.pool.Get().(*state) //nolint:errcheck // the pool holds nothing else
-	defer func() {
-		// Nothing of a document stays behind in the pool.
-		s.source, s.violations, s.path = bytes.Buffer{}, nil, s.path[:0]
-		p.pool.Put(s)
-	}()
-	s.source = *bytes.NewBuffer(src)
-	s.decoder.Reset(&s.source)
-	out, err := s.value(dst, p.root)
-	if err == nil {
-		_, err = s.decoder.ReadToken()
-		if errors.Is(err, io.EOF) {
-			err = nil
-		} else {
-			err = errMalformed
-		}
-	}
-	switch {
-	case err != nil:
-		return dst, &Error{Malformed: true}
-	case len(s.violations) > 0:
-		return dst, &Error{Violations: slices.Clone(s.violations)}
-	}
-	return out, nil
-}
-
-func (s *state) value(dst []byte, at *node) ([]byte, error) {
-	kind := s.decoder.PeekKind()
-	switch {
-	case at.rule.rule != nil:
-		return s.scalar(dst, at.rule, kind)
+// value appends the projection of the value at hand; nothing, if it breaks a rule.
+func (w *walk) value(dst []byte, at *node) []byte {
+	switch c := w.src[w.pos]; {
+	case at.rule != (Rule{}):
+		return w.scalar(dst, at.rule)
+	case at.element != nil && c == '[':
+		return w.array(dst, at.element)
+	case at.children != nil && c == '{':
+		return w.object(dst, at)
 	case at.element != nil:
-		if kind != '[' {
-			return s.mismatch(dst, "array")
-		}
-		return s.array(dst, at.element)
+		w.violate("array")
 	default:
-		if kind != '{' {
-			return s.mismatch(dst, "object")
-		}
-		return s.object(dst, at)
+		w.violate("object")
 	}
+	w.skip()
+	return dst
 }
 
-func (s *state) mismatch(dst []byte, wanted string) ([]byte, error) {
-	if _, err := s.decoder.ReadValue(); err != nil {
-		return dst, errMalformed
-	}
-	s.violate(wanted)
-	return dst, nil
-}
-
-func (s *state) object(dst []byte, at *node) ([]byte, error) {
-	if _, err := s.decoder.ReadToken(); err != nil {
-		return dst, errMalformed
+func (w *walk) object(dst []byte, at *node) []byte {
+	if !w.enter() {
+		return dst
 	}
 	dst = append(dst, '{')
-	first := true
-	for s.decoder.PeekKind() != '}' {
-		quoted, err := s.decoder.ReadValue()
-		if err != nil {
-			return dst, errMalformed
-		}
-		name, err := s.unquote(quoted)
-		if err != nil {
-			return dst, errMalformed
-		}
-		child := at.children[string(name)]
-		if child == nil || s.decoder.PeekKind() == 'n' {
-			if _, err := s.decoder.ReadValue(); err != nil {
-				return dst, errMalformed
+	empty := true
+	for w.src[w.pos] != '}' {
+		child := at.child(w.unquoted())
+		w.space() // and the colon
+		if child == nil || w.src[w.pos] == 'n' {
+			w.skip()
+		} else {
+			before := len(dst)
+			if !empty {
+				dst = append(dst, ',')
 			}
-			continue
+			dst = append(dst, child.quoted...)
+			start := len(dst)
+			w.path = append(w.path, step{name: child.name()})
+			dst = w.value(dst, child)
+			w.path = w.path[:len(w.path)-1]
+			if len(dst) == start {
+				dst = dst[:before]
+			} else {
+				empty = false
+			}
 		}
-		before := len(dst)
-		if !first {
-			dst = append(dst, ',')
+		w.space() // and the comma
+		if w.tooDeep {
+			return dst
 		}
-		dst = append(dst, child.quoted...)
-		s.path = append(s.path, step{name: child.quoted})
-		start := len(dst)
-		dst, err = s.value(dst, child)
-		if err != nil {
-			return dst, err
-		}
-		s.path = s.path[:len(s.path)-1]
-		if len(dst) == start { // empty, or a violation: nothing was written
-			dst = dst[:before]
-			continue
-		}
-		first = false
 	}
-	if _, err := s.decoder.ReadToken(); err != nil {
-		return dst, errMalformed
-	}
-	return append(dst, '}'), nil
+	w.leave()
+	return append(dst, '}')
 }
 
-func (s *state) array(dst []byte, element *node) ([]byte, error) {
-	if _, err := s.decoder.ReadToken(); err != nil {
-		return dst, errMalformed
+func (w *walk) array(dst []byte, element *node) []byte {
+	if !w.enter() {
+		return dst
 	}
 	dst = append(dst, '[')
-	s.path = append(s.path, step{})
-	for i := 0; s.decoder.PeekKind() != ']'; i++ {
-		if i > 0 && dst[len(dst)-1] != '[' {
+	w.path = append(w.path, step{})
+	for i := 0; w.src[w.pos] != ']'; i++ {
+		if i > 0 {
 			dst = append(dst, ',')
 		}
-		s.path[len(s.path)-1].index = i
-		var err error
-		if dst, err = s.value(dst, element); err != nil {
-			return dst, err
+		w.path[len(w.path)-1].index = i
+		dst = w.value(dst, element)
+		w.space() // and the comma
+		if w.tooDeep {
+			return dst
 		}
 	}
-	s.path = s.path[:len(s.path)-1]
-	if _, err := s.decoder.ReadToken(); err != nil {
-		return dst, errMalformed
-	}
-	return append(dst, ']'), nil
+	w.path = w.path[:len(w.path)-1]
+	w.leave()
+	return append(dst, ']')
 }
 
-func (s *state) scalar(dst []byte, r Rule, kind jsontext.Kind) ([]byte, error) {
-	raw, err := s.decoder.ReadValue()
-	if err != nil {
-		return dst, errMalformed
+func (w *walk) scalar(dst []byte, rule Rule) []byte {
+	c := w.src[w.pos]
+	isText, isNumber := c == '"', c == '-' || class[c] == digit
+	if isText == rule.number() || isNumber != rule.number() {
+		w.violate(rule.Name())
+		w.skip()
+		return dst
 	}
-	if (r.number && kind != '0') || (!r.number && kind != '"') {
-		s.violate(r.name)
-		return dst, nil
-	}
-	value := []byte(raw)
-	if !r.number {
-		if value, err = s.unquote(raw); err != nil {
-			return dst, errMalformed
+	if isNumber {
+		start := w.pos
+		w.skip()
+		if value := w.src[start:w.pos]; rule.valid(value) {
+			return append(dst, value...)
 		}
+		w.violate(rule.Name())
+		return dst
 	}
+	value := w.unquoted()
 	if len(value) == 0 {
-		return dst, nil // providers write absent as empty; a field that is required is missed later
+		return dst // providers write absent as empty; a required field is missed later
 	}
-	if !r.valid(value) {
-		s.violate(r.name)
-		return dst, nil
+	if !rule.valid(value) {
+		w.violate(rule.Name())
+		return dst
 	}
-	if found := detect(r, value); found != "" {
-		s.violate(found)
-		return dst, nil
-	}
-	if r.number {
-		return append(dst, value...), nil
+	if found := detect(rule, value); found != "" {
+		w.violate(found)
+		return dst
 	}
 	// No shape has a character that JSON would escape.
 	dst = append(dst, '"')
 	dst = append(dst, value...)
-	return append(dst, '"'), nil
+	return append(dst, '"')
 }
 
-// unquote returns the text of a JSON string, in place where nothing is escaped.
-func (s *state) unquote(quoted jsontext.Value) ([]byte, error) {
-	if bytes.IndexByte(quoted, '\\') < 0 {
-		return quoted[1 : len(quoted)-1], nil
+// enter goes into an object or array, if that is not too deep.
+func (w *walk) enter() bool {
+	if w.depth == maxDepth {
+		w.tooDeep = true
+		return false
 	}
-	var err error
-	s.scratch, err = jsontext.AppendUnquote(s.scratch[:0], quoted)
-	return s.scratch, err
+	w.depth++
+	w.pos++
+	w.space()
+	return true
 }
 
-func (s *state) violate(what string) {
-	if len(s.violations) == maxViolations {
+func (w *walk) leave() {
+	w.depth--
+	w.pos++
+}
+
+// space passes over what stands between two values.
+func (w *walk) space() {
+	for w.pos < len(w.src) {
+		switch w.src[w.pos] {
+		case ' ', '\t', '\n', '\r', ',', ':':
+			w.pos++
+		default:
+			return
+		}
+	}
+}
+
+// text passes over a string and returns it with its quotes.
+func (w *walk) text() []byte {
+	start := w.pos
+	w.pos = end(w.src, start)
+	return w.src[start:w.pos]
+}
+
+// end is where the string that starts at i ends.
+func end(src []byte, i int) int {
+	for i++; ; i++ {
+		i += bytes.IndexByte(src[i:], '"')
+		before := i - 1
+		for src[before] == '\\' {
+			before--
+		}
+		if (i-before)%2 == 1 {
+			return i + 1
+		}
+	}
+}
+
+// unquoted passes over a string and returns its text, in place where nothing is escaped.
+func (w *walk) unquoted() []byte {
+	quoted := w.text()
+	if bytes.IndexByte(quoted, '\\') < 0 {
+		return quoted[1 : len(quoted)-1]
+	}
+	text, _ := jsontext.AppendUnquote(nil, quoted) // it was validated
+	return text
+}
+
+// skip passes over the value at hand.
+func (w *walk) skip() {
+	src, i, open := w.src, w.pos, 0
+	for {
+		switch src[i] {
+		case '"':
+			i = end(src, i)
+		case '{', '[':
+			if open++; w.depth+open > maxDepth {
+				w.pos, w.tooDeep = i, true
+				return
+			}
+			i++
+		case '}', ']':
+			open--
+			i++
+		default:
+			i++
+			if open == 0 { // a number or a word: to its end
+				for i < len(src) && isWord[src[i]] {
+					i++
+				}
+			}
+		}
+		if open == 0 {
+			w.pos = i
+			return
+		}
+	}
+}
+
+// isWord: what numbers, true, false and null are made of.
+var isWord = func() (table [256]bool) {
+	for c := range table {
+		table[c] = class[c]&(letter|digit) != 0 || c == '.' || c == '+' || c == '-'
+	}
+	return table
+}()
+
+func (w *walk) violate(what string) {
+	if len(w.violations) == maxViolations {
 		return
 	}
 	var path strings.Builder
-	for _, step := range s.path {
+	for _, step := range w.path {
 		if step.name == nil {
 			fmt.Fprintf(&path, "[%d]", step.index)
 			continue
@@ -365,9 +475,9 @@ func (s *state) violate(what string) {
 		if path.Len() > 0 {
 			path.WriteByte('.')
 		}
-		path.Write(step.name[1 : len(step.name)-2])
+		path.Write(step.name)
 	}
-	s.violations = append(s.violations, Violation{Path: path.String(), Rule: what})
+	w.violations = append(w.violations, Violation{Path: path.String(), Rule: what})
 }
 
 // CheckAttributes looks over the attributes of a message that is about to leave:
@@ -376,14 +486,14 @@ func (s *state) violate(what string) {
 func CheckAttributes(attributes map[string]string, rules map[string]Rule) error {
 	var violations []Violation
 	for name, value := range attributes {
-		r, ok := rules[name]
+		rule, ok := rules[name]
 		switch {
 		case !ok:
 			violations = append(violations, Violation{Path: "attribute", Rule: "unknown"})
-		case !r.Valid(value):
-			violations = append(violations, Violation{Path: name, Rule: r.name})
+		case !rule.Valid(value):
+			violations = append(violations, Violation{Path: name, Rule: rule.Name()})
 		default:
-			if found := detect(r, []byte(value)); found != "" {
+			if found, ok := Detect(rule, value); ok {
 				violations = append(violations, Violation{Path: name, Rule: found})
 			}
 		}
@@ -392,5 +502,5 @@ func CheckAttributes(attributes map[string]string, rules map[string]Rule) error 
 		return nil
 	}
 	slices.SortFunc(violations, func(a, b Violation) int { return strings.Compare(a.Path, b.Path) })
-	return &Error{Violations: violations}
+	return &Error{Violations: violations[:min(len(violations), maxViolations)]}
 }

@@ -4,59 +4,88 @@
 // all the same. It refuses to describe free text, and to repeat a value in an error.
 package pii
 
-import (
-	"strconv"
-	"time"
+import "strconv"
+
+// Rule bounds one allowed scalar. Rules are compared with ==; the zero Rule allows
+// nothing.
+type Rule struct{ shape shape }
+
+type shape uint8
+
+const (
+	_ shape = iota
+	flake
+	id
+	uid
+	code
+	currency
+	timestamp
+	amount
+	integer
+	quantity
 )
-
-// Rule bounds one allowed scalar. Compare rules with ==.
-type Rule struct{ *rule }
-
-type rule struct {
-	name string
-	// number: the value is a JSON number, not a string.
-	number bool
-	valid  func(value []byte) bool
-	// text is valid for a string, so that neither form is copied into the other.
-	text func(value string) bool
-	// decimal: digits alone are an id, which passes Luhn by chance.
-	decimal bool
-	// plain: the shape leaves no room for anything personal; no detector runs.
-	plain bool
-}
 
 // The rules.
 var (
-	// Flake is a decimal id of 1 to 32 digits, as PayNow's are.
-	Flake = Rule{&rule{name: "flake", valid: isFlake[[]byte], text: isFlake[string], plain: true}}
+	// Flake is a decimal id of 1 to 32 digits, as PayNow's are. One in ten passes a
+	// card's check by chance, so no detector looks at it.
+	Flake = Rule{flake}
 	// ID is an opaque identifier: a letter or digit, then up to 127 of those and
-	// . _ : -.
-	ID = Rule{&rule{name: "id", valid: isID[[]byte], text: isID[string], decimal: true}}
+	// . _ : -. Digits alone are a serial number, never a card or a phone number.
+	ID = Rule{id}
 	// UID is an ID that is nobody's serial number: digits are looked at like any text.
-	UID = Rule{&rule{name: "uid", valid: isID[[]byte], text: isID[string]}}
+	UID = Rule{uid}
 	// Code is a name of ours or of a protocol: a letter, then up to 63 letters,
 	// digits and . _ -.
-	Code = Rule{&rule{name: "code", valid: isCode[[]byte], text: isCode[string]}}
+	Code = Rule{code}
 	// Currency is three capitals.
-	Currency = Rule{&rule{name: "currency", valid: isCurrency[[]byte], text: isCurrency[string], plain: true}}
+	Currency = Rule{currency}
 	// Time is RFC 3339, with at most nanoseconds.
-	Time = Rule{&rule{name: "timestamp", valid: isTime[[]byte], text: isTime[string], plain: true}}
-	// Amount is a decimal number in a string.
-	Amount = Rule{&rule{name: "amount", valid: isAmount[[]byte], text: isAmount[string], plain: true}}
+	Time = Rule{timestamp}
+	// Amount is a decimal number in a string, of at most 24 characters without its sign.
+	Amount = Rule{amount}
 	// Integer is a JSON integer that fits an int64.
-	Integer = Rule{&rule{name: "integer", number: true, valid: isInteger[[]byte], text: isInteger[string], plain: true}}
+	Integer = Rule{integer}
 	// Quantity is a JSON integer from 1 to 2^53-1.
-	Quantity = Rule{&rule{name: "quantity", number: true, valid: isQuantity[[]byte], text: isQuantity[string], plain: true}}
+	Quantity = Rule{quantity}
 )
 
 // Name is what errors call the rule.
-func (r Rule) Name() string { return r.name }
+func (r Rule) Name() string {
+	return [...]string{"none", "flake", "id", "uid", "code", "currency", "timestamp", "amount", "integer", "quantity"}[r.shape]
+}
+
+// number reports whether the value is a JSON number rather than a string.
+func (r Rule) number() bool { return r.shape == integer || r.shape == quantity }
+
+// open reports whether the shape leaves room for something personal.
+func (r Rule) open() bool { return r.shape == id || r.shape == uid || r.shape == code }
 
 // Valid reports whether the value has the rule's shape.
-func (r Rule) Valid(value string) bool { return r.rule.text(value) }
+func (r Rule) Valid(value string) bool { return r.valid([]byte(value)) }
 
-// text is a value in either form.
-type text interface{ ~string | ~[]byte }
+func (r Rule) valid(value []byte) bool {
+	switch r.shape {
+	case flake:
+		return spelled(value, 32, digit, digit)
+	case id, uid:
+		return spelled(value, 128, letter|digit, letter|digit|mark|colon)
+	case code:
+		return spelled(value, 64, letter, letter|digit|mark)
+	case currency:
+		return len(value) == 3 && isUpper(value)
+	case timestamp:
+		return isTime(value)
+	case amount:
+		return isAmount(value)
+	case integer:
+		return isInteger(value)
+	case quantity:
+		return isQuantity(value)
+	default:
+		return false
+	}
+}
 
 const (
 	letter = 1 << iota
@@ -81,41 +110,79 @@ var class = func() (table [256]byte) {
 
 // spelled reports whether the value begins with a character of the first set, goes
 // on with ones of the rest, and has 1 to limit bytes.
-func spelled[T text](value T, limit int, first, rest byte) bool {
+func spelled(value []byte, limit int, first, rest byte) bool {
 	if len(value) == 0 || len(value) > limit || class[value[0]]&first == 0 {
 		return false
 	}
-	for i := 1; i < len(value); i++ {
-		if class[value[i]]&rest == 0 {
+	for _, c := range value[1:] {
+		if class[c]&rest == 0 {
 			return false
 		}
 	}
 	return true
 }
 
-func isFlake[T text](value T) bool    { return spelled(value, 32, digit, digit) }
-func isID[T text](value T) bool       { return spelled(value, 128, letter|digit, letter|digit|mark|colon) }
-func isCode[T text](value T) bool     { return spelled(value, 64, letter, letter|digit|mark) }
-func isCurrency[T text](value T) bool { return len(value) == 3 && isUpper(value) }
-
-func isUpper[T text](value T) bool {
-	for i := range len(value) {
-		if value[i] < 'A' || value[i] > 'Z' {
+func isUpper(value []byte) bool {
+	for _, c := range value {
+		if c < 'A' || c > 'Z' {
 			return false
 		}
 	}
 	return true
 }
 
-func isTime[T text](value T) bool {
-	if len(value) < len("2006-01-02T15:04:05Z") || len(value) > len("2006-01-02T15:04:05.999999999+00:00") {
+// isTime is stricter than time.Parse, which takes a comma before the fraction and an
+// hour of one digit, and so would let two spellings of one moment through.
+func isTime(value []byte) bool {
+	const layout = "0000-00-00T00:00:00"
+	if len(value) <= len(layout) || len(value) > len("2006-01-02T15:04:05.999999999+00:00") {
 		return false
 	}
-	_, err := time.Parse(time.RFC3339, string(value))
-	return err == nil
+	for i := range len(layout) {
+		if (layout[i] == '0' && class[value[i]] != digit) || (layout[i] != '0' && value[i] != layout[i]) {
+			return false
+		}
+	}
+	month, day := pair(value[5:]), pair(value[8:])
+	if month < 1 || month > 12 || day < 1 || day > daysIn(month, 100*pair(value)+pair(value[2:])) ||
+		pair(value[11:]) > 23 || pair(value[14:]) > 59 || pair(value[17:]) > 59 {
+		return false
+	}
+	rest := value[len(layout):]
+	if rest[0] == '.' {
+		n := 1
+		for n < len(rest) && class[rest[n]] == digit {
+			n++
+		}
+		if n < 2 || n > 10 {
+			return false
+		}
+		rest = rest[n:]
+	}
+	if len(rest) == 1 {
+		return rest[0] == 'Z'
+	}
+	return len(rest) == 6 && (rest[0] == '+' || rest[0] == '-') && rest[3] == ':' &&
+		spelled(rest[1:3], 2, digit, digit) && spelled(rest[4:], 2, digit, digit) && pair(rest[1:]) < 24 && pair(rest[4:]) < 60
 }
 
-func isAmount[T text](value T) bool {
+func pair(digits []byte) int { return 10*int(digits[0]-'0') + int(digits[1]-'0') }
+
+func daysIn(month, year int) int {
+	switch month {
+	case 4, 6, 9, 11:
+		return 30
+	case 2:
+		if year%4 == 0 && (year%100 != 0 || year%400 == 0) {
+			return 29
+		}
+		return 28
+	default:
+		return 31
+	}
+}
+
+func isAmount(value []byte) bool {
 	if len(value) > 0 && value[0] == '-' {
 		value = value[1:]
 	}
@@ -123,8 +190,7 @@ func isAmount[T text](value T) bool {
 		return false
 	}
 	points := 0
-	for i := range len(value) {
-		c := value[i]
+	for i, c := range value {
 		switch {
 		case c == '.' && i > 0 && i < len(value)-1:
 			points++
@@ -135,7 +201,7 @@ func isAmount[T text](value T) bool {
 	return points <= 1
 }
 
-func isInteger[T text](value T) bool {
+func isInteger(value []byte) bool {
 	digits := value
 	if len(digits) > 0 && digits[0] == '-' {
 		digits = digits[1:]
@@ -150,13 +216,10 @@ func isInteger[T text](value T) bool {
 	return err == nil
 }
 
-func isQuantity[T text](value T) bool {
+func isQuantity(value []byte) bool {
 	if !spelled(value, 16, digit, digit) || value[0] == '0' {
 		return false
 	}
-	if len(value) < 16 {
-		return true
-	}
-	n, err := strconv.ParseInt(string(value), 10, 64)
-	return err == nil && n < 1<<53
+	// Digits of one length compare as numbers do.
+	return len(value) < 16 || string(value) <= "9007199254740991"
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"billhook/internal/contract"
+	"billhook/internal/pii"
 )
 
 // wrapped is the body of a push request (Pub/Sub documentation: receive push
@@ -40,7 +41,8 @@ var errEnvelope = errors.New("push: not a push request's body")
 // decodeEnvelope reads a push request's body. Its errors hold nothing of the body.
 func decodeEnvelope(body []byte) (delivery, error) {
 	var w wrapped
-	if err := json.Unmarshal(body, &w); err != nil || w.Message.MessageID == "" {
+	// A message id becomes part of a document's id and of attributes: Pub/Sub's are digits.
+	if err := json.Unmarshal(body, &w); err != nil || !pii.ID.Valid(w.Message.MessageID) {
 		return delivery{}, errEnvelope
 	}
 	return delivery{

@@ -24,7 +24,8 @@ func decodeEvent(q *queue, d delivery) (handler.Event, dedupe.Record, error) {
 		}
 		record.Tenant = tenant
 	}
-	if format := contract.Detect(d.message.Attributes, d.message.Data); format != q.Contract {
+	format := contract.Detect(d.message.Attributes, d.message.Data)
+	if format != q.Contract || format != contract.PayNowV1 {
 		return handler.Event{}, record, retry.Unreadable("contract_mismatch", nil)
 	}
 	body, err := contract.DecodePayNow(d.message.Data)

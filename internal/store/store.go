@@ -9,6 +9,7 @@
 package store
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -104,6 +105,11 @@ func Update(key Key, version Version, fields map[string]any) Write {
 // Increment adds to int64 fields (absent counts as 0) and sets the given fields
 // beside them, leaving all others. It creates the document if there is none, and
 // never fails on what another writer did.
+//
+// An increment whose answer was lost cannot be told from one that never happened:
+// where it must count once, commit it beside a Create, which its repetition meets as
+// ErrExists. A sum outside int64 is ErrInvalid on the embedded store; Firestore stays
+// at the nearest int64 and says nothing, so bound what you add.
 func Increment(key Key, add map[string]int64, fields map[string]any) Write {
 	return Write{Op: OpIncrement, Key: key, Add: add, Fields: fields}
 }
@@ -182,8 +188,11 @@ const MaxPage = 1000
 
 // CheckQuery reports what is wrong with a query, wrapping ErrInvalid.
 func CheckQuery(q Query) error {
-	if err := CheckKey(Key{Collection: q.Collection, ID: "x" + q.IDPrefix + q.After}); err != nil {
-		return err
+	// Each for itself: an id after which to go on repeats the prefix.
+	for _, id := range []string{cmp.Or(q.IDPrefix, "x"), cmp.Or(q.After, "x")} {
+		if err := CheckKey(Key{Collection: q.Collection, ID: id}); err != nil {
+			return err
+		}
 	}
 	if q.Limit < 1 || q.Limit > MaxPage {
 		return fmt.Errorf("%w: a page holds 1 to %d documents, not %d", ErrInvalid, MaxPage, q.Limit)
@@ -223,6 +232,7 @@ func CheckKey(key Key) error {
 var (
 	errName   = errors.New("a name is empty, reserved or not UTF-8")
 	errString = errors.New("a string is not UTF-8")
+	errYear   = errors.New("a time outside the years 1 to 9999")
 	errDepth  = errors.New("nested too deep")
 	errList   = errors.New("a list within a list")
 )
@@ -235,7 +245,12 @@ func isName(name string) bool {
 
 func checkValue(value any, depth int) error {
 	switch v := value.(type) {
-	case nil, bool, int64, time.Time:
+	case nil, bool, int64:
+		return nil
+	case time.Time:
+		if year := v.UTC().Year(); year < 1 || year > 9999 {
+			return errYear
+		}
 		return nil
 	case string:
 		if !utf8.ValidString(v) {

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"net/http"
 	"time"
 
@@ -46,8 +47,7 @@ type Config struct {
 	Log           *slog.Logger
 	Metrics       *telemetry.Metrics
 	Now           func() time.Time
-	// Handlers, if set, adds to or replaces nothing of the program's own: it is called
-	// with the registry after those are in it.
+	// Handlers, if set, registers more handlers beside the program's own.
 	Handlers func(*handler.Registry)
 }
 
@@ -83,7 +83,7 @@ func New(config Config) (*Worker, error) {
 	service := push.New(push.Config{
 		Queues: queues, Handlers: registry, Store: config.Store, DeadLetters: config.DeadLetters,
 		Authenticator: config.Authenticator, Log: config.Log, Metrics: config.Metrics, Now: config.Now,
-		NewToken: uuid.NewString,
+		NewToken: uuid.NewString, Dice: rand.Float64,
 	})
 	api := &ops.API{Store: config.Store, Catalog: config.Catalog, Access: config.Access, Log: config.Log}
 

@@ -15,9 +15,11 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	firestore "cloud.google.com/go/firestore/apiv1"
 	"cloud.google.com/go/firestore/apiv1/firestorepb"
+	"github.com/googleapis/gax-go/v2"
 	"google.golang.org/api/option"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -36,11 +38,12 @@ import (
 const callTimeout = 8 * time.Second
 
 // Store keeps documents in one database. The version of a document is its update
-// time in nanoseconds.
+// time in nanoseconds, which a write that changes nothing leaves as it was.
 //
 // The client library repeats a Commit that was answered Unavailable or
 // ResourceExhausted, so store.ErrExists and store.ErrStale may be the doing of the
-// caller's own commit, whose answer was lost.
+// caller's own commit, whose answer was lost. A commit that would add twice is not
+// repeated: its caller hears that nothing is known.
 type Store struct {
 	client   *firestore.Client
 	database string
@@ -91,14 +94,29 @@ func (s *Store) Get(ctx context.Context, key store.Key) (store.Document, error) 
 	}
 	ctx, cancel := s.call(ctx)
 	defer cancel()
-	doc, err := s.client.GetDocument(ctx, &firestorepb.GetDocumentRequest{Name: s.name(key)})
-	switch status.Code(err) {
-	case codes.OK:
-		return fromProto(key, doc)
-	case codes.NotFound:
+	var answer *firestorepb.BatchGetDocumentsResponse
+	// GetDocument answers NotFound for the document and for the whole database alike,
+	// and a database that is gone must not look empty. A stream fails when it is read,
+	// so the library's retries have to go around both.
+	err := gax.Invoke(ctx, func(ctx context.Context, _ gax.CallSettings) error {
+		stream, err := s.client.BatchGetDocuments(ctx, &firestorepb.BatchGetDocumentsRequest{
+			Database: s.database, Documents: []string{s.name(key)},
+		}, once)
+		if err != nil {
+			return err
+		}
+		answer, err = stream.Recv()
+		return err
+	}, s.client.CallOptions.BatchGetDocuments...)
+	switch {
+	case err != nil:
+		return store.Document{}, s.failed(ctx, "get", err)
+	case answer.GetFound() != nil:
+		return fromProto(key, answer.GetFound())
+	case answer.GetMissing() != "":
 		return store.Document{}, fmt.Errorf("firestore: get %s: %w", key, store.ErrNotFound)
 	default:
-		return store.Document{}, s.failed(ctx, "get", err)
+		return store.Document{}, fmt.Errorf("firestore: get %s: empty answer", key)
 	}
 }
 
@@ -111,38 +129,49 @@ func (s *Store) Commit(ctx context.Context, writes []store.Write) ([]store.Versi
 	for i, w := range writes {
 		request.Writes[i] = s.toProto(w)
 	}
+	var options []gax.CallOption
+	if addsTwice(writes) {
+		options = append(options, once)
+	}
 	ctx, cancel := s.call(ctx)
 	defer cancel()
-	response, err := s.client.Commit(ctx, request)
-	switch status.Code(err) {
-	case codes.OK:
-	case codes.AlreadyExists:
+	response, err := s.client.Commit(ctx, request, options...)
+	code := status.Code(err)
+	switch {
+	case err == nil:
+	case code == codes.AlreadyExists:
 		return nil, fmt.Errorf("firestore: commit: %w", store.ErrExists)
-	case codes.FailedPrecondition, codes.NotFound:
+	// NotFound is also what a missing database answers, to any commit.
+	case code == codes.FailedPrecondition, code == codes.NotFound && slices.ContainsFunc(writes, versioned):
 		return nil, fmt.Errorf("firestore: commit: %w", store.ErrStale)
-	case codes.InvalidArgument:
-		return nil, fmt.Errorf("firestore: commit: %w", store.ErrInvalid)
 	default:
 		return nil, s.failed(ctx, "commit", err)
 	}
+	if len(response.WriteResults) != len(writes) {
+		return nil, fmt.Errorf("firestore: commit: %d results of %d writes", len(response.WriteResults), len(writes))
+	}
 	versions := make([]store.Version, len(writes))
 	for i, w := range writes {
-		if w.Op == store.OpDelete || i >= len(response.WriteResults) {
-			continue
+		if w.Op != store.OpDelete {
+			versions[i] = store.Version(response.WriteResults[i].UpdateTime.AsTime().UnixNano())
 		}
-		at := response.WriteResults[i].UpdateTime
-		if at == nil {
-			// A write that changed nothing may come without; the commit's time would be wrong.
-			doc, err := s.Get(ctx, w.Key)
-			if err != nil {
-				return nil, err
-			}
-			versions[i] = doc.Version
-			continue
-		}
-		versions[i] = store.Version(at.AsTime().UnixNano())
 	}
 	return versions, nil
+}
+
+// once keeps the client library from repeating a call.
+var once = gax.WithRetry(func() gax.Retryer { return nil })
+
+func versioned(w store.Write) bool { return w.Version != 0 }
+
+// addsTwice reports whether the commit, sent again after its answer was lost, could
+// add again: it adds, and holds no write that its own first time makes fail. An update
+// is none, since one that changes nothing leaves its version as it was.
+func addsTwice(writes []store.Write) bool {
+	adds := slices.ContainsFunc(writes, func(w store.Write) bool { return w.Op == store.OpIncrement })
+	return adds && !slices.ContainsFunc(writes, func(w store.Write) bool {
+		return w.Op == store.OpCreate || w.Op == store.OpDelete && versioned(w)
+	})
 }
 
 // Query returns one page in the order of the ids.
@@ -172,6 +201,9 @@ func (s *Store) Query(ctx context.Context, q store.Query) (store.Page, error) {
 			continue
 		}
 		id := response.Document.Name[strings.LastIndexByte(response.Document.Name, '/')+1:]
+		if !strings.HasPrefix(id, q.IDPrefix) {
+			break
+		}
 		doc, err := fromProto(store.Key{Collection: q.Collection, ID: id}, response.Document)
 		if err != nil {
 			return store.Page{}, err
@@ -210,7 +242,10 @@ func (s *Store) structured(q store.Query) *firestorepb.StructuredQuery {
 	}
 	if q.IDPrefix != "" {
 		where(name, firestorepb.StructuredQuery_FieldFilter_GREATER_THAN_OR_EQUAL, reference(q.IDPrefix))
-		where(name, firestorepb.StructuredQuery_FieldFilter_LESS_THAN, reference(q.IDPrefix+"\U0010ffff"))
+		// A bound that would be longer than an id may be is left to the reading.
+		if end := q.IDPrefix + string(utf8.MaxRune); len(end) <= store.MaxIDBytes {
+			where(name, firestorepb.StructuredQuery_FieldFilter_LESS_THAN, reference(end))
+		}
 	}
 	if q.After != "" {
 		where(name, firestorepb.StructuredQuery_FieldFilter_GREATER_THAN, reference(q.After))
@@ -243,15 +278,17 @@ func (s *Store) call(ctx context.Context) (context.Context, context.CancelFunc) 
 	return context.WithTimeout(ctx, callTimeout)
 }
 
-// failed is the error of an operation that nothing is known of. Firestore's own text
-// may repeat a document; its code is enough.
+// failed is the error of an operation that was refused, or of which nothing is known.
+// Firestore's own text may repeat a document; its code is enough.
 func (s *Store) failed(ctx context.Context, operation string, err error) error {
 	code := status.Code(err)
 	switch {
-	case code == codes.DeadlineExceeded || errors.Is(ctx.Err(), context.DeadlineExceeded):
+	case code == codes.InvalidArgument:
+		return fmt.Errorf("firestore: %s: %w", operation, store.ErrInvalid)
+	case ctx.Err() != nil:
+		return fmt.Errorf("firestore: %s: %w", operation, ctx.Err())
+	case code == codes.DeadlineExceeded:
 		return fmt.Errorf("firestore: %s: %w", operation, context.DeadlineExceeded)
-	case code == codes.Canceled || ctx.Err() != nil:
-		return fmt.Errorf("firestore: %s: %w", operation, context.Canceled)
 	default:
 		return fmt.Errorf("firestore: %s: %s", operation, code)
 	}

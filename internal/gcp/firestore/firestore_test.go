@@ -2,6 +2,7 @@ package firestore_test
 
 import (
 	"context"
+	"math"
 	"os"
 	"sync/atomic"
 	"testing"
@@ -31,29 +32,199 @@ func open(t *testing.T, options ...option.ClientOption) *firestore.Store {
 
 func TestFirestoreConforms(t *testing.T) {
 	t.Parallel()
-	storetest.Run(t, func(t *testing.T) storetest.Store { return open(t) })
+	storetest.Run(t, func(t *testing.T) storetest.Store {
+		t.Helper()
+		return open(t)
+	})
 }
 
-// The client library sends a commit again whose answer was Unavailable, and so
-// meets its own document.
-func TestACommitWhoseAnswerIsLostIsRepeatedAndMeetsItself(t *testing.T) {
-	t.Parallel()
-	var calls atomic.Int64
-	s := open(t, option.WithGRPCDialOption(grpc.WithUnaryInterceptor(
+const commitMethod = "/google.firestore.v1.Firestore/Commit"
+
+// openLosing opens a store that loses the answers of commits: after arm(code), the
+// next commit happens and its caller hears the code instead. sent counts the commits.
+func openLosing(t *testing.T) (s *firestore.Store, arm func(codes.Code), sent *atomic.Int64) {
+	t.Helper()
+	var next atomic.Uint32
+	sent = new(atomic.Int64)
+	s = open(t, option.WithGRPCDialOption(grpc.WithUnaryInterceptor(
 		func(ctx context.Context, method string, request, answer any, cc *grpc.ClientConn, call grpc.UnaryInvoker, o ...grpc.CallOption) error {
 			err := call(ctx, method, request, answer, cc, o...)
-			if method == "/google.firestore.v1.Firestore/Commit" && calls.Add(1) == 1 && err == nil {
-				return status.Error(codes.Unavailable, "the answer was lost")
+			if method != commitMethod {
+				return err
+			}
+			sent.Add(1)
+			if code := codes.Code(next.Swap(0)); code != codes.OK && err == nil {
+				return status.Error(code, "the answer was lost")
 			}
 			return err
 		})))
+	return s, func(code codes.Code) { next.Store(uint32(code)) }, sent
+}
+
+func TestFirestoreConformsWhereAnswersAreLost(t *testing.T) {
+	t.Parallel()
+	storetest.RunLostAnswers(t, func(t *testing.T) (storetest.Store, func()) {
+		t.Helper()
+		s, arm, _ := openLosing(t)
+		return s, func() { arm(codes.Internal) }
+	})
+}
+
+// The client library sends again what was answered Unavailable.
+func TestACommitAnsweredUnavailableIsSentAgainOnlyWhereItCountsOnce(t *testing.T) {
+	t.Parallel()
+	record := store.Key{Collection: "c", ID: "record"}
+	sum := store.Increment(store.Key{Collection: "c", ID: "sum"}, map[string]int64{"n": 7}, nil)
+	create := store.Create(record, map[string]any{"n": int64(1)})
+	for name, test := range map[string]struct {
+		// given what was there before, and its version
+		writes func(store.Version) []store.Write
+		before []store.Write
+		sent   int64
+		named  error
+	}{
+		"a create meets itself":            {func(store.Version) []store.Write { return []store.Write{create} }, nil, 2, store.ErrExists},
+		"an increment beside a create too": {func(store.Version) []store.Write { return []store.Write{sum, create} }, nil, 2, store.ErrExists},
+		"an increment beside a deletion too": {func(v store.Version) []store.Write {
+			return []store.Write{sum, store.Delete(record, v)}
+		}, []store.Write{create}, 2, store.ErrStale},
+		"an update that changes nothing does not": {func(v store.Version) []store.Write {
+			return []store.Write{sum, store.Update(record, v, create.Fields)}
+		}, []store.Write{create}, 1, nil},
+		"a bare increment does not": {func(store.Version) []store.Write { return []store.Write{sum} }, nil, 1, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, arm, sent := openLosing(t)
+			versions := []store.Version{0}
+			if test.before != nil {
+				var err error
+				versions, err = s.Commit(t.Context(), test.before)
+				require.NoError(t, err)
+			}
+			sent.Store(0)
+			arm(codes.Unavailable)
+			writes := test.writes(versions[0])
+			_, err := s.Commit(t.Context(), writes)
+			if test.named != nil {
+				require.ErrorIs(t, err, test.named)
+			} else {
+				require.EqualError(t, err, "firestore: commit: Unavailable")
+			}
+			require.Equal(t, test.sent, sent.Load())
+			if writes[0].Op == store.OpIncrement {
+				doc, err := s.Get(t.Context(), sum.Key)
+				require.NoError(t, err)
+				require.Equal(t, int64(7), doc.Fields["n"], "added once")
+			}
+		})
+	}
+}
+
+func TestAContextThatEndsAfterTheCommitSaysSoAndTheCommitIsThere(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		end  func(context.CancelFunc) error
+		want error
+	}{
+		"canceled by the caller": {func(cancel context.CancelFunc) error {
+			cancel()
+			return status.Error(codes.Canceled, "canceled")
+		}, context.Canceled},
+		"late by the server's word": {func(context.CancelFunc) error {
+			return status.Error(codes.DeadlineExceeded, "late")
+		}, context.DeadlineExceeded},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			s := open(t, option.WithGRPCDialOption(grpc.WithUnaryInterceptor(
+				func(ctx context.Context, method string, request, answer any, cc *grpc.ClientConn, call grpc.UnaryInvoker, o ...grpc.CallOption) error {
+					if err := call(ctx, method, request, answer, cc, o...); err != nil {
+						return err
+					}
+					return test.end(cancel)
+				})))
+			key := store.Key{Collection: "c", ID: "a"}
+			_, err := s.Commit(ctx, []store.Write{store.Create(key, nil)})
+			require.ErrorIs(t, err, test.want)
+			_, err = s.Get(t.Context(), key)
+			require.NoError(t, err)
+		})
+	}
+}
+
+// brokenOnce is a stream whose first answer does not arrive.
+type brokenOnce struct {
+	grpc.ClientStream
+
+	broken *atomic.Bool
+}
+
+func (b brokenOnce) RecvMsg(m any) error {
+	if b.broken.CompareAndSwap(false, true) {
+		return status.Error(codes.Unavailable, "gone away")
+	}
+	return b.ClientStream.RecvMsg(m)
+}
+
+func TestAGetWhoseStreamBreaksIsRepeated(t *testing.T) {
+	t.Parallel()
+	var broken atomic.Bool
+	s := open(t, option.WithGRPCDialOption(grpc.WithStreamInterceptor(
+		func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, o ...grpc.CallOption) (grpc.ClientStream, error) {
+			stream, err := streamer(ctx, desc, cc, method, o...)
+			return brokenOnce{ClientStream: stream, broken: &broken}, err
+		})))
+	_, err := s.Get(t.Context(), store.Key{Collection: "c", ID: "a"})
+	require.ErrorIs(t, err, store.ErrNotFound)
+	require.True(t, broken.Load())
+}
+
+// A sum outside int64 is not refused: what would be added beyond the limit is lost.
+func TestAnIncrementStaysAtTheLimit(t *testing.T) {
+	t.Parallel()
+	s := open(t)
 	key := store.Key{Collection: "c", ID: "a"}
-	_, err := s.Commit(t.Context(), []store.Write{store.Create(key, map[string]any{"n": int64(1)})})
-	require.ErrorIs(t, err, store.ErrExists)
-	require.Equal(t, int64(2), calls.Load())
+	for range 2 {
+		_, err := s.Commit(t.Context(), []store.Write{store.Increment(key, map[string]int64{"n": math.MaxInt64 - 1}, nil)})
+		require.NoError(t, err)
+	}
 	doc, err := s.Get(t.Context(), key)
 	require.NoError(t, err)
-	require.Equal(t, int64(1), doc.Fields["n"])
+	require.Equal(t, int64(math.MaxInt64), doc.Fields["n"])
+}
+
+func TestADatabaseThatIsNotThereDoesNotLookEmpty(t *testing.T) {
+	t.Parallel()
+	gone := status.Error(codes.NotFound, "The database (default) does not exist for project p")
+	s := open(t,
+		option.WithGRPCDialOption(grpc.WithUnaryInterceptor(
+			func(context.Context, string, any, any, *grpc.ClientConn, grpc.UnaryInvoker, ...grpc.CallOption) error {
+				return gone
+			})),
+		option.WithGRPCDialOption(grpc.WithStreamInterceptor(
+			func(context.Context, *grpc.StreamDesc, *grpc.ClientConn, string, grpc.Streamer, ...grpc.CallOption) (grpc.ClientStream, error) {
+				return nil, gone
+			})))
+	key := store.Key{Collection: "c", ID: "a"}
+	_, err := s.Get(t.Context(), key)
+	require.EqualError(t, err, "firestore: get: NotFound")
+	_, err = s.Query(t.Context(), store.Query{Collection: "c", Limit: 1})
+	require.EqualError(t, err, "firestore: query: NotFound")
+	_, err = s.Commit(t.Context(), []store.Write{store.Create(key, nil)})
+	require.EqualError(t, err, "firestore: commit: NotFound")
+}
+
+// No t.Parallel: it sets the environment.
+func TestNewFollowsTheEnvironmentToTheEmulator(t *testing.T) {
+	t.Setenv("FIRESTORE_EMULATOR_HOST", emulatortest.Firestore(t))
+	s, err := firestore.New(t.Context(), "p-"+uuid.NewString(), "")
+	require.NoError(t, err)
+	defer func() { require.NoError(t, s.Close()) }()
+	_, err = s.Get(t.Context(), store.Key{Collection: "c", ID: "a"})
+	require.ErrorIs(t, err, store.ErrNotFound)
 }
 
 func TestAnErrorRepeatsNothingOfADocument(t *testing.T) {

@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -30,16 +32,18 @@ func Run(t *testing.T, open func(t *testing.T) Store) {
 	t.Helper()
 	for name, test := range map[string]func(*testing.T, Store){
 		"every kind of value comes back as it was":              values,
+		"a document has any name and any valid size":            namesAndSizes,
 		"a create refuses a document that exists":               createExists,
 		"an update needs its version":                           updateVersion,
 		"an update replaces the whole document":                 updateReplaces,
 		"a set writes whatever was there":                       set,
 		"a delete works at a version, or whatever it is":        deletes,
 		"an increment creates, adds and keeps the other fields": increments,
-		"a commit writes all or nothing":                        atomic1,
+		"a commit writes all or nothing":                        allOrNothing,
 		"an update that changes nothing keeps the version":      unchanged,
 		"queries page through a prefix in order":                queryPrefix,
 		"queries compare fields":                                queryEqual,
+		"queries follow the bytes of ids, short and long":       queryIDs,
 		"collections do not see each other":                     collections,
 		"invalid requests are refused before they are sent":     invalid,
 		"a context that has ended writes nothing":               canceled,
@@ -137,11 +141,40 @@ func deletes(t *testing.T, s Store) {
 
 func increments(t *testing.T, s Store) {
 	commit(t, s, store.Increment(key("a"), map[string]int64{"n": 5}, map[string]any{"currency": "points"}))
-	commit(t, s, store.Increment(key("a"), map[string]int64{"n": -7, "m": 1}, nil))
+	versions := commit(t, s, store.Increment(key("a"), map[string]int64{"n": -7, "m": 1}, nil))
 	require.Equal(t, map[string]any{"n": int64(-2), "m": int64(1), "currency": "points"}, get(t, s, "a").Fields)
+	require.Equal(t, versions[0], get(t, s, "a").Version)
+	commit(t, s, store.Increment(key("a"), map[string]int64{"currency": 4}, map[string]any{"m": map[string]any{"x": int64(1), "y": int64(2)}}))
+	commit(t, s, store.Increment(key("a"), map[string]int64{"currency": 1}, map[string]any{"m": map[string]any{"x": int64(3)}}))
+	require.Equal(t, map[string]any{"n": int64(-2), "m": map[string]any{"x": int64(3)}, "currency": int64(5)}, get(t, s, "a").Fields,
+		"a map is replaced whole, and what is no number counts as 0")
 }
 
-func atomic1(t *testing.T, s Store) {
+func namesAndSizes(t *testing.T, s Store) {
+	odd := map[string]any{"a.b": "dots", "a`b\\c": "quotes", "1": "digit", "ž ů": "letters", "x": map[string]any{"c.d": nil}}
+	commit(t, s, store.Set(key("odd"), odd))
+	require.Equal(t, odd, get(t, s, "odd").Fields)
+	commit(t, s, store.Increment(key("odd"), map[string]int64{"n.m`\\": 2}, map[string]any{"a.b": "changed"}))
+	fields := get(t, s, "odd").Fields
+	require.Equal(t, int64(2), fields["n.m`\\"])
+	require.Equal(t, "changed", fields["a.b"])
+	require.Len(t, fields, len(odd)+1)
+
+	commit(t, s, store.Set(key("empty"), nil))
+	require.Equal(t, map[string]any{}, get(t, s, "empty").Fields)
+
+	half := strings.Repeat("x", 1<<19)
+	commit(t, s, store.Set(key("large"), map[string]any{"a": half, "b": half[:1<<19-200]}))
+	require.Equal(t, half, get(t, s, "large").Fields["a"])
+	_, err := s.Commit(t.Context(), []store.Write{
+		store.Set(key("beside"), nil), store.Set(key("large"), map[string]any{"a": half, "b": half + "x"}),
+	})
+	require.ErrorIs(t, err, store.ErrInvalid)
+	_, err = s.Get(t.Context(), key("beside"))
+	require.ErrorIs(t, err, store.ErrNotFound)
+}
+
+func allOrNothing(t *testing.T, s Store) {
 	commit(t, s, store.Create(key("there"), map[string]any{"n": int64(1)}))
 	_, err := s.Commit(t.Context(), []store.Write{
 		store.Create(key("new"), map[string]any{"n": int64(1)}),
@@ -207,6 +240,38 @@ func queryEqual(t *testing.T, s Store) {
 	page, err = s.Query(t.Context(), store.Query{Collection: "things", Equal: map[string]any{"third": int64(2), "name": "n1"}, Limit: 9})
 	require.NoError(t, err)
 	require.Equal(t, []string{"5"}, ids(page))
+	at := time.Date(2026, 1, 2, 3, 4, 5, 6_999, time.UTC)
+	commit(t, s, store.Create(key("timed"), map[string]any{"at": at}))
+	page, err = s.Query(t.Context(), store.Query{Collection: "things", Equal: map[string]any{"at": at}, Limit: 9})
+	require.NoError(t, err)
+	require.Equal(t, []string{"timed"}, ids(page), "times compare as they are kept, by the microsecond")
+	page, err = s.Query(t.Context(), store.Query{Collection: "things", Equal: map[string]any{"third": "2"}, Limit: 9})
+	require.NoError(t, err)
+	require.Empty(t, page.Documents, "a number is not its text")
+}
+
+func queryIDs(t *testing.T, s Store) {
+	// Ordered by UTF-16 units, the third would stand before the second.
+	unicode := []string{"u~\u017e", "u~\uffee", "u~\U0001f600"}
+	long := strings.Repeat("l", store.MaxIDBytes-1)
+	for _, id := range slices.Concat(unicode, []string{long, long + "a", long + "b", long[1:] + "m"}) {
+		commit(t, s, store.Create(key(id), nil))
+	}
+	page, err := s.Query(t.Context(), store.Query{Collection: "things", IDPrefix: "u~", Limit: 9})
+	require.NoError(t, err)
+	require.Equal(t, unicode, ids(page))
+	query := store.Query{Collection: "things", IDPrefix: long, Limit: 2}
+	page, err = s.Query(t.Context(), query)
+	require.NoError(t, err)
+	require.Equal(t, []string{long, long + "a"}, ids(page))
+	query.After = page.Next
+	page, err = s.Query(t.Context(), query)
+	require.NoError(t, err)
+	require.Equal(t, []string{long + "b"}, ids(page))
+	require.Empty(t, page.Next)
+	page, err = s.Query(t.Context(), store.Query{Collection: "things", IDPrefix: "a", After: "u~", Limit: 9})
+	require.NoError(t, err)
+	require.Empty(t, page.Documents)
 }
 
 func collections(t *testing.T, s Store) {
@@ -252,6 +317,61 @@ func canceled(t *testing.T, s Store) {
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	_, err = s.Query(late, store.Query{Collection: "things", Limit: 1})
 	require.ErrorIs(t, err, context.DeadlineExceeded)
+	_, err = s.Commit(late, []store.Write{store.Create(key("a"), map[string]any{"n": int64(1)})})
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	_, err = s.Get(t.Context(), key("a"))
+	require.ErrorIs(t, err, store.ErrNotFound)
+}
+
+// RunLostAnswers runs what must hold where a commit happens and its answer does not
+// arrive. open returns an empty store, and a function after whose call the answer of
+// the next commit is lost.
+func RunLostAnswers(t *testing.T, open func(t *testing.T) (s Store, loseNext func())) {
+	t.Helper()
+	t.Run("a create that is repeated meets itself and counts once", func(t *testing.T) {
+		t.Parallel()
+		s, loseNext := open(t)
+		writes := []store.Write{
+			store.Create(key("record"), map[string]any{"by": "me"}),
+			store.Increment(key("balance"), map[string]int64{"n": 7}, nil),
+		}
+		loseNext()
+		_, err := s.Commit(t.Context(), writes)
+		requireUnknown(t, err)
+		_, err = s.Commit(t.Context(), writes)
+		require.ErrorIs(t, err, store.ErrExists)
+		require.Equal(t, "me", get(t, s, "record").Fields["by"])
+		require.Equal(t, int64(7), get(t, s, "balance").Fields["n"])
+	})
+	t.Run("an update that is repeated meets itself", func(t *testing.T) {
+		t.Parallel()
+		s, loseNext := open(t)
+		version := commit(t, s, store.Create(key("a"), map[string]any{"n": int64(1)}))[0]
+		writes := []store.Write{store.Update(key("a"), version, map[string]any{"n": int64(2)})}
+		loseNext()
+		_, err := s.Commit(t.Context(), writes)
+		requireUnknown(t, err)
+		_, err = s.Commit(t.Context(), writes)
+		require.ErrorIs(t, err, store.ErrStale)
+		require.Equal(t, int64(2), get(t, s, "a").Fields["n"])
+	})
+	t.Run("a bare increment is never repeated behind its caller", func(t *testing.T) {
+		t.Parallel()
+		s, loseNext := open(t)
+		loseNext()
+		_, err := s.Commit(t.Context(), []store.Write{store.Increment(key("a"), map[string]int64{"n": 7}, nil)})
+		requireUnknown(t, err)
+		require.Equal(t, int64(7), get(t, s, "a").Fields["n"])
+	})
+}
+
+// requireUnknown requires an error from which nothing is known of the commit.
+func requireUnknown(t *testing.T, err error) {
+	t.Helper()
+	require.Error(t, err)
+	for _, named := range []error{store.ErrExists, store.ErrStale, store.ErrNotFound, store.ErrInvalid} {
+		require.NotErrorIs(t, err, named)
+	}
 }
 
 const racers = 50

@@ -50,9 +50,10 @@ type Faults struct {
 	down   bool
 	before int
 	after  int
+	reads  int
 }
 
-// Down makes every call fail until it is called with false.
+// Down makes every call, of any kind, fail until it is called with false.
 func (f *Faults) Down(down bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -66,24 +67,32 @@ func (f *Faults) FailBefore(n int) {
 	f.before = n
 }
 
-// FailAfter makes the next n commits happen and lose their answer.
+// FailAfter makes the next n commits happen and lose their answer, whatever it is.
 func (f *Faults) FailAfter(n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.after = n
 }
 
-// Get passes on unless the store is down.
+// FailReads makes the next n calls of Get and Query fail. A read that fails before
+// and one whose answer is lost are the same to its caller.
+func (f *Faults) FailReads(n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.reads = n
+}
+
+// Get passes on, or fails as it was told.
 func (f *Faults) Get(ctx context.Context, key store.Key) (store.Document, error) {
-	if f.isDown() {
+	if f.failsRead() {
 		return store.Document{}, ErrFault
 	}
 	return f.Store.Get(ctx, key)
 }
 
-// Query passes on unless the store is down.
+// Query passes on, or fails as it was told.
 func (f *Faults) Query(ctx context.Context, query store.Query) (store.Page, error) {
-	if f.isDown() {
+	if f.failsRead() {
 		return store.Page{}, ErrFault
 	}
 	return f.Store.Query(ctx, query)
@@ -103,14 +112,21 @@ func (f *Faults) Commit(ctx context.Context, writes []store.Write) ([]store.Vers
 		return nil, ErrFault
 	}
 	versions, err := f.Store.Commit(ctx, writes)
-	if err == nil && after {
+	if after {
 		return nil, ErrFault
 	}
 	return versions, err
 }
 
-func (f *Faults) isDown() bool {
+func (f *Faults) failsRead() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.down
+	if f.down {
+		return true
+	}
+	if f.reads > 0 {
+		f.reads--
+		return true
+	}
+	return false
 }

@@ -1,0 +1,67 @@
+package catalog
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func FuzzLoad(f *testing.F) {
+	// Not the shipped files: minimizing what grows from so large a seed takes all the time.
+	for _, dir := range []string{filepath.Join("testdata", "small"), filepath.Join("testdata", "wrong")} {
+		var files [3][]byte
+		for i, name := range []string{queuesFile, productsFile, sourcesFile} {
+			data, err := os.ReadFile(filepath.Join(dir, name))
+			require.NoError(f, err)
+			files[i] = data
+		}
+		f.Add(files[0], files[1], files[2])
+	}
+	f.Add([]byte("queues: &a [*a]"), []byte("? {}\n: []"), []byte("sources: {<<: {}}"))
+	f.Add([]byte("queues: [{id: [], handlers: {a: {retry_policy: {schedule: []}}}}, []]"), []byte("---\n---\n"), []byte("!!x"))
+	f.Fuzz(func(t *testing.T, queues, products, sources []byte) {
+		files := fstest.MapFS{
+			queuesFile: {Data: queues}, productsFile: {Data: products}, sourcesFile: {Data: sources},
+		}
+		c, err := load(files)
+		if err != nil {
+			require.Nil(t, c)
+			require.NotEmpty(t, err.Error())
+			again, repeated := load(files)
+			require.Nil(t, again)
+			require.EqualError(t, repeated, err.Error(), "the same mistakes, in the same order")
+			return
+		}
+		topics := map[string]bool{}
+		for _, q := range c.Queues {
+			require.False(t, topics[q.ID] || topics[q.DeadLetter.Topic], "names are taken once")
+			topics[q.ID] = true
+			if !q.DeadLetter.Drop {
+				topics[q.DeadLetter.Topic] = true
+				require.LessOrEqual(t, len(q.DeadLetterHold()), 255)
+			}
+			require.LessOrEqual(t, len(q.PushSubscription()), 255)
+			require.Less(t, q.HandlerTimeout, q.AckDeadline)
+			require.LessOrEqual(t, q.AckDeadline, q.Lease)
+			require.GreaterOrEqual(t, q.RememberFor, q.MessageRetention)
+			require.GreaterOrEqual(t, q.RememberFor, 72*time.Hour)
+			minimum, maximum := q.BrokerBackoff()
+			require.True(t, 0 <= minimum && minimum <= maximum && maximum <= 600*time.Second)
+			for _, h := range q.Handlers {
+				require.Less(t, h.Timeout, q.AckDeadline)
+				require.LessOrEqual(t, h.MaxAttempts, q.BrokerMaxDeliveryAttempts())
+				for attempt := range h.MaxAttempts {
+					require.GreaterOrEqual(t, h.Backoff.Wait(attempt+1, 0.5), time.Duration(0))
+				}
+			}
+		}
+		printed, err := c.JSON()
+		require.NoError(t, err)
+		require.True(t, json.Valid(printed))
+	})
+}

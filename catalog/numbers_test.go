@@ -1,0 +1,253 @@
+package catalog_test
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"billhook/catalog"
+	"billhook/internal/retry"
+)
+
+const day = 24 * time.Hour
+
+func growing(base, most, jitter time.Duration) retry.Policy {
+	return retry.Policy{Base: base, Max: most, Multiplier: 2, Jitter: jitter}
+}
+
+// Every number that the requirements and the design give, written down a second
+// time: an edit of the file that changes one has to change it here, on purpose.
+func TestTheShippedNumbersAreThoseOfTheRequirements(t *testing.T) {
+	t.Parallel()
+	c, err := catalog.Load("")
+	require.NoError(t, err)
+
+	keptAbove := func(alertAbove int) catalog.DeadLetter {
+		return catalog.DeadLetter{Retention: 14 * day, AlertAbove: alertAbove, OldestAlert: 4 * time.Hour}
+	}
+	schedule := func(waits ...time.Duration) retry.Policy { return retry.Policy{Schedule: waits} }
+	billing := growing(time.Minute, time.Hour, 30*time.Second)
+	perType := func(name string, attempts int, base time.Duration) catalog.Handler {
+		return catalog.Handler{Name: name, MaxAttempts: attempts, Backoff: growing(base, 10*time.Minute, 0), Timeout: 30 * time.Second}
+	}
+	// A handler without numbers of its own has those of its queue.
+	named := func(names ...string) map[string]catalog.Handler {
+		handlers := map[string]catalog.Handler{}
+		for i := 0; i+1 < len(names); i += 2 {
+			handlers[names[i]] = catalog.Handler{Name: names[i+1]}
+		}
+		return handlers
+	}
+	subscription := []string{"subscription_id", "correlation_id"}
+
+	want := []catalog.Queue{{
+		ID: "paynow-events", Enabled: true, Contract: "paynow.v1", OrderingKey: []string{"uid", "paynow_customer_id"},
+		Priority: "high", Pool: "payments", MaxAttempts: 5, Backoff: growing(10*time.Second, 600*time.Second, 0),
+		Concurrency: 20, MinInstances: 1, MaxInstances: 10, DeadLetter: keptAbove(0), OnTerminal: catalog.Reject,
+		Handlers: named("order.paid", "points.credit", "order.refunded", "points.reverse",
+			"order.chargeback", "points.reverse", "order.chargeback_closed", "points.acknowledge"),
+	}, {
+		ID: "sub-payment-initiation", Alias: "q:sub:payment_initiation", Contract: "envelope.v1", OrderingKey: subscription,
+		Priority: "high", Pool: "payments", MaxAttempts: 5, Backoff: billing, Concurrency: 10, MaxInstances: 10, DeadLetter: keptAbove(0),
+		Handlers: named("initial", "payments.initiate", "renewal", "payments.initiate",
+			"upgrade", "payments.initiate", "downgrade", "payments.initiate"),
+	}, {
+		ID: "sub-trial-payment", Alias: "q:sub:trial_payment", Contract: "envelope.v1", OrderingKey: subscription,
+		Priority: "high", Pool: "payments", MaxAttempts: 5, Backoff: billing, Concurrency: 10, MaxInstances: 10, DeadLetter: keptAbove(0),
+		Handlers: named("trial", "payments.initiate_trial"),
+	}, {
+		ID: "sub-plan-change", Alias: "q:sub:plan_change", Contract: "envelope.v1", OrderingKey: subscription,
+		Priority: "normal", Pool: "payments", MaxAttempts: 5, Backoff: billing, Concurrency: 10, MaxInstances: 10, DeadLetter: keptAbove(0),
+		Handlers: named("upgrade", "plans.change", "downgrade", "plans.change"),
+	}, {
+		ID: "sub-usage-sync", Alias: "q:sub:usage_sync", Contract: "envelope.v1", OrderingKey: subscription,
+		Priority: "low", Pool: "bulk", MaxAttempts: 5, Backoff: billing, Concurrency: 20, MaxInstances: 10, DeadLetter: keptAbove(5),
+		Handlers: named("usage_sync", "usage.sync"),
+	}, {
+		ID: "pay-subscription-update", Alias: "q:pay:subscription_update", Contract: "envelope.v1", OrderingKey: subscription,
+		Priority: "high", Pool: "payments", MaxAttempts: 5, Backoff: billing, Concurrency: 10, MaxInstances: 10, DeadLetter: keptAbove(0),
+		Handlers: named("initial", "subscriptions.notify", "renewal", "subscriptions.notify", "trial", "subscriptions.notify"),
+	}, {
+		ID: "pay-refund-initiation", Alias: "q:pay:refund_initiation", Contract: "envelope.v1", OrderingKey: []string{"payment_id"},
+		Priority: "high", Pool: "payments", MaxAttempts: 5, Backoff: billing, Concurrency: 5, MaxInstances: 10, DeadLetter: keptAbove(0),
+		Handlers: named("refund", "refunds.initiate"),
+	}, {
+		ID: "events-high", Alias: "event_queue:high", Contract: "message.v1", OrderingKey: []string{"subject"},
+		Priority: "high", Pool: "events-high", MaxAttempts: 5, Backoff: growing(time.Second, 600*time.Second, 0),
+		Concurrency: 10, MaxInstances: 10, DeadLetter: keptAbove(0),
+		Handlers: map[string]catalog.Handler{
+			"usage_tracking":       perType("usage.track", 5, 2*time.Second),
+			"subscription_created": perType("mail.welcome", 3, 3*time.Second),
+			"payment_processing":   perType("payments.process", 5, 5*time.Second),
+			"api_sync":             perType("gateway.sync", 5, 3*time.Second),
+		},
+	}, {
+		ID: "events-normal", Alias: "event_queue:normal", Contract: "message.v1", OrderingKey: []string{"subject"},
+		Priority: "normal", Pool: "events-normal", MaxAttempts: 5, Backoff: growing(time.Second, 600*time.Second, 0),
+		Concurrency: 10, MaxInstances: 10, DeadLetter: keptAbove(0),
+		Handlers: map[string]catalog.Handler{
+			"invoice_generation": perType("invoices.generate", 3, 2*time.Second),
+			"quota_warning":      perType("mail.quota_warning", 3, time.Second),
+		},
+	}, {
+		ID: "events-low", Alias: "event_queue:low", Contract: "message.v1", OrderingKey: []string{"subject"},
+		Priority: "low", Pool: "events-low", MaxAttempts: 5, Backoff: growing(time.Second, 600*time.Second, 0),
+		Concurrency: 10, MaxInstances: 10, DeadLetter: keptAbove(0),
+		Handlers: map[string]catalog.Handler{"webhook_delivery": perType("webhooks.deliver", 5, 5*time.Second)},
+	}, {
+		ID: "orders-process", Alias: "orders.process", Contract: "message.v1", OrderingKey: []string{"order_id"},
+		Priority: "high", Pool: "orders", MaxAttempts: 5,
+		Backoff: schedule(0, 5*time.Second, 30*time.Second, 2*time.Minute, 10*time.Minute),
+		Filter: `NOT attributes:routing_key OR attributes.routing_key = "order.created" ` +
+			`OR attributes.routing_key = "order.payment_confirmed" OR attributes.routing_key = "order.shipped"`,
+		Concurrency: 1, MinInstances: 3, MaxInstances: 10, BacklogAlertAbove: 1_000, DeadLetter: keptAbove(5),
+		Handlers: named("order.created", "orders.create", "order.payment_confirmed", "orders.confirm", "order.shipped", "orders.ship"),
+	}, {
+		ID: "notifications-send", Alias: "notifications.send", Contract: "message.v1",
+		Priority: "normal", Pool: "bulk", MaxAttempts: 3, Backoff: schedule(0, 5*time.Second, 30*time.Second), MessageTTL: 24 * time.Hour,
+		Filter: `NOT attributes:routing_key OR hasPrefix(attributes.routing_key, "notification.email.") ` +
+			`OR hasPrefix(attributes.routing_key, "notification.sms.") OR hasPrefix(attributes.routing_key, "notification.push.")`,
+		Concurrency: 10, MinInstances: 2, MaxInstances: 5, BacklogAlertAbove: 5_000, DeadLetter: keptAbove(50),
+		Handlers: named("notification.email", "notifications.email", "notification.sms", "notifications.sms", "notification.push", "notifications.push"),
+	}, {
+		ID: "search-index", Alias: "search.index", Contract: "message.v1", OrderingKey: []string{"document_id"},
+		Priority: "low", Pool: "bulk", MaxAttempts: 3, Backoff: schedule(0, 5*time.Second, 30*time.Second), MessageTTL: time.Hour,
+		Concurrency: 50, MinInstances: 1, MaxInstances: 3, BacklogAlertAbove: 10_000, DeadLetter: keptAbove(20),
+		Handlers: named("product.changed", "search.index"),
+	}, {
+		ID: "analytics-track", Alias: "analytics.track", Contract: "message.v1",
+		Priority: "low", Pool: "bulk", MaxAttempts: 1, Backoff: growing(10*time.Second, 600*time.Second, 0), MessageTTL: 6 * time.Hour,
+		Concurrency: 100, MinInstances: 1, MaxInstances: 2, BacklogAlertAbove: 50_000, DeadLetter: catalog.DeadLetter{Drop: true},
+		Handlers: named("analytics.event", "analytics.track"),
+	}, {
+		ID: "fis-ingestion", Alias: "fis.ingestion.queue", Contract: "message.v1", OrderingKey: []string{"tenant"},
+		Priority: "high", Pool: "ledger", MaxAttempts: 3, Backoff: growing(time.Second, 600*time.Second, 0),
+		Concurrency: 250, MinInstances: 10, MaxInstances: 50, DeadLetter: keptAbove(0),
+		Handlers: named("billing.invoice.paid", "journal.post", "ecommerce.order.completed", "journal.post", "payroll.salary.disbursed", "journal.post"),
+	}}
+	for i := range want {
+		q := &want[i]
+		q.AckDeadline, q.Lease, q.HandlerTimeout = 60*time.Second, 120*time.Second, 30*time.Second
+		q.MessageRetention, q.RememberFor = 7*day, 30*day
+		if q.OnTerminal == "" {
+			q.OnTerminal = catalog.Ack
+		}
+		if !q.DeadLetter.Drop {
+			q.DeadLetter.Topic = q.ID + "-dlq"
+		}
+		for eventType, h := range q.Handlers {
+			if h.MaxAttempts == 0 {
+				q.Handlers[eventType] = catalog.Handler{Name: h.Name, MaxAttempts: q.MaxAttempts, Backoff: q.Backoff, Timeout: q.HandlerTimeout}
+			}
+		}
+	}
+	require.Len(t, c.Queues, len(want))
+	for i, got := range c.Queues {
+		require.NotEmpty(t, got.Description)
+		got.Description = ""
+		require.Equal(t, want[i], got)
+	}
+	require.Len(t, c.OutboundTopics, 1)
+	require.Equal(t, "fis-domain-events", c.OutboundTopics[0].ID)
+	require.Equal(t, "fis.domain.exchange", c.OutboundTopics[0].Alias)
+
+	require.Equal(t, map[string]catalog.Product{"411486491630370501": {Points: 1000}, "411486491630370502": {Points: 250}}, c.Products)
+	require.Equal(t, map[string]catalog.Source{
+		"paynow": {
+			Name: "paynow", Scheme: catalog.SchemePayNow, SecretVariable: "WEBHOOK_SECRET_PAYNOW",
+			MaxBodyBytes: 1 << 20, RatePerSecond: 500, Burst: 1000, UIDMetadataKey: "checkout.metadata.uid",
+			Events: map[string]string{
+				"ON_ORDER_COMPLETED": "paynow-events", "ON_REFUND": "paynow-events",
+				"ON_CHARGEBACK": "paynow-events", "ON_CHARGEBACK_CLOSED": "paynow-events",
+			},
+		},
+		"generic": {
+			Name: "generic", Scheme: catalog.SchemeGeneric, SecretVariable: "WEBHOOK_SIGNING_SECRET",
+			MaxBodyBytes: 1 << 20, RatePerSecond: 500, Burst: 1000,
+			Events: map[string]string{
+				"order.paid": "paynow-events", "order.refunded": "paynow-events",
+				"order.chargeback": "paynow-events", "order.chargeback_closed": "paynow-events",
+			},
+		},
+	}, c.Sources)
+}
+
+func TestTheBrokersNumbersFollowFromTheQueues(t *testing.T) {
+	t.Parallel()
+	seconds := func(n ...int) (waits []time.Duration) {
+		for _, s := range n {
+			waits = append(waits, time.Duration(s)*time.Second)
+		}
+		return waits
+	}
+	for sentence, test := range map[string]struct {
+		queue            catalog.Queue
+		minimum, maximum time.Duration
+		attempts         int
+	}{
+		"waits within the broker's bounds are taken as they are": {
+			catalog.Queue{MaxAttempts: 6, Backoff: growing(10*time.Second, 300*time.Second, 0)}, 10 * time.Second, 300 * time.Second, 24,
+		},
+		"longer waits are cut to the broker's 600 s": {
+			catalog.Queue{MaxAttempts: 5, Backoff: growing(700*time.Second, time.Hour, 0)}, 600 * time.Second, 600 * time.Second, 20,
+		},
+		"a schedule gives its shortest and longest wait between attempts": {
+			catalog.Queue{MaxAttempts: 5, Backoff: retry.Policy{Schedule: seconds(0, 5, 30, 120, 600)}}, 5 * time.Second, 600 * time.Second, 20,
+		},
+		"a schedule of one wait repeats it": {
+			catalog.Queue{MaxAttempts: 3, Backoff: retry.Policy{Schedule: seconds(7)}}, 7 * time.Second, 7 * time.Second, 20,
+		},
+		"few attempts still leave room for deliveries that were nobody's fault": {
+			catalog.Queue{MaxAttempts: 1, Backoff: growing(10*time.Second, 10*time.Second, 0)}, 10 * time.Second, 10 * time.Second, 20,
+		},
+		"many attempts end at what the broker can count": {
+			catalog.Queue{MaxAttempts: 50, Backoff: growing(10*time.Second, 10*time.Second, 0)}, 10 * time.Second, 10 * time.Second, 100,
+		},
+		"an event type with more attempts than its queue counts": {
+			catalog.Queue{MaxAttempts: 3, Backoff: growing(10*time.Second, 10*time.Second, 0), Handlers: map[string]catalog.Handler{"a": {MaxAttempts: 9}}},
+			10 * time.Second, 10 * time.Second, 36,
+		},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			t.Parallel()
+			minimum, maximum := test.queue.BrokerBackoff()
+			require.Equal(t, test.minimum, minimum)
+			require.Equal(t, test.maximum, maximum)
+			require.Equal(t, test.attempts, test.queue.BrokerMaxDeliveryAttempts())
+		})
+	}
+}
+
+func TestNamesFollowFromTheID(t *testing.T) {
+	t.Parallel()
+	q := catalog.Queue{ID: "bookings", OrderingKey: []string{"seat_id"}, DeadLetter: catalog.DeadLetter{Topic: "bookings-dlq"}}
+	require.Equal(t, []string{
+		"bookings", "bookings-push", "bookings-dlq-hold", "bookings-dlq-push", "/push/bookings", "/push/dead-letters/bookings",
+	}, []string{q.Topic(), q.PushSubscription(), q.DeadLetterHold(), q.DeadLetterPush(), q.PushPath(), q.DeadLetterPushPath()})
+	require.True(t, q.Ordered())
+	require.False(t, catalog.Queue{}.Ordered())
+}
+
+// The printed form of the small catalog is compared whole: Terraform and people read it.
+func TestThePrintedFormHoldsWhatWasLeftOpenAndWhatFollows(t *testing.T) {
+	t.Parallel()
+	c, err := catalog.Load(filepath.Join("testdata", "small"))
+	require.NoError(t, err)
+	printed, err := c.JSON()
+	require.NoError(t, err)
+	want, err := os.ReadFile(filepath.Join("testdata", "small", "expanded.json"))
+	require.NoError(t, err)
+	require.Equal(t, string(want), string(printed)+"\n")
+	for range 20 {
+		again, err := catalog.Load(filepath.Join("testdata", "small"))
+		require.NoError(t, err)
+		reprinted, err := again.JSON()
+		require.NoError(t, err)
+		require.Equal(t, string(printed), string(reprinted))
+	}
+	require.True(t, json.Valid(printed))
+}

@@ -1,0 +1,122 @@
+package catalog_test
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"billhook/catalog"
+)
+
+// strayAllowed lists the files that may hold a queue's name, each with the reason.
+var strayAllowed = map[string]string{}
+
+// A queue's name that is typed a second time is a name that a change of the catalog
+// does not reach. Code asks the catalog; tests and docs may show names.
+func TestNoQueueIsNamedOutsideTheCatalog(t *testing.T) {
+	t.Parallel()
+	c, err := catalog.Load("")
+	require.NoError(t, err)
+	root, err := filepath.Abs("..")
+	require.NoError(t, err)
+	found, err := strayNames(os.DirFS(root), namesOf(c))
+	require.NoError(t, err)
+	found = slices.DeleteFunc(found, func(line string) bool {
+		file, _, _ := strings.Cut(line, ":")
+		_, allowed := strayAllowed[file]
+		return allowed
+	})
+	require.Empty(t, found, "names of queues belong to catalog/queues.yaml alone")
+}
+
+func TestAStrayNameIsFoundByFileAndLine(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	for file, text := range map[string]string{
+		"a/main.go":           "package a\n\nconst queue = \"bookings\"\n",
+		"a/main_test.go":      "package a // bookings",
+		"a/testdata/b.yaml":   "bookings",
+		"a/other.go":          "package a\n\nvar prebookings, bookings2 = \"rebookings\", \"bookings_x\"\n",
+		"catalog/queues.yaml": "bookings",
+		"docs/page.yaml":      "bookings",
+		"Makefile":            "run:\n\tsend q:bookings\n",
+		"main.tf":             "name = \"bookings-dlq-hold\"",
+		"deploy/cron.yml":     "- bookings",
+		"README.md":           "bookings",
+		".git/config.yaml":    "bookings",
+	} {
+		require.NoError(t, os.MkdirAll(filepath.Join(root, filepath.Dir(file)), 0o700))
+		require.NoError(t, os.WriteFile(filepath.Join(root, file), []byte(text), 0o600))
+	}
+	c, err := catalog.Load(filepath.Join("testdata", "small"))
+	require.NoError(t, err)
+	found, err := strayNames(os.DirFS(root), namesOf(c))
+	require.NoError(t, err)
+	require.Equal(t, []string{
+		"Makefile:2: q:bookings", "a/main.go:3: bookings", "deploy/cron.yml:1: bookings", "main.tf:1: bookings-dlq-hold",
+	}, found)
+}
+
+// namesOf lists every name of a catalog, derived ones included, the longest first.
+func namesOf(c *catalog.Catalog) []string {
+	var names []string
+	for _, q := range c.Queues {
+		names = append(names, q.ID, q.PushSubscription())
+		if q.Alias != "" {
+			names = append(names, q.Alias)
+		}
+		if !q.DeadLetter.Drop {
+			names = append(names, q.DeadLetter.Topic, q.DeadLetterHold(), q.DeadLetterPush())
+		}
+	}
+	for _, topic := range c.OutboundTopics {
+		names = append(names, topic.ID, topic.Alias)
+	}
+	slices.SortFunc(names, func(a, b string) int { return len(b) - len(a) })
+	return names
+}
+
+// strayNames reports each name in the Go, YAML, Terraform and Make files of a tree as
+// file:line: name.
+func strayNames(tree fs.FS, names []string) (found []string, err error) {
+	quoted := make([]string, len(names))
+	for i, name := range names {
+		quoted[i] = regexp.QuoteMeta(name)
+	}
+	word := regexp.MustCompile(`(?:^|[^A-Za-z0-9_-])(` + strings.Join(quoted, "|") + `)(?:$|[^A-Za-z0-9_-])`)
+	err = fs.WalkDir(tree, ".", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name := entry.Name()
+		if entry.IsDir() {
+			if slices.Contains([]string{"catalog", "docs"}, path) || name == "testdata" || name == "bin" ||
+				(strings.HasPrefix(name, ".") && !slices.Contains([]string{".", ".ci", ".github"}, name)) {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		read := name == "Makefile" || slices.Contains([]string{".go", ".yaml", ".yml", ".tf", ".tfvars", ".hcl"}, filepath.Ext(name))
+		if !read || strings.HasSuffix(name, "_test.go") {
+			return nil
+		}
+		data, err := fs.ReadFile(tree, path)
+		if err != nil {
+			return err
+		}
+		for i, line := range strings.Split(string(data), "\n") {
+			if match := word.FindStringSubmatch(line); match != nil {
+				found = append(found, fmt.Sprintf("%s:%d: %s", path, i+1, match[1]))
+			}
+		}
+		return nil
+	})
+	return found, err
+}

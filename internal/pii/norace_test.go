@@ -1,0 +1,5 @@
+//go:build !race
+
+package pii_test
+
+const raceDetector = false

@@ -1,0 +1,71 @@
+package push
+
+import (
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+
+	"github.com/go-chi/chi/v5"
+
+	"billhook/internal/contract"
+	"billhook/internal/serve"
+)
+
+// maxPushBody is the largest push request: a message of Pub/Sub's largest size in
+// base64, with its attributes, each byte of which JSON may escape to six, and the
+// wrapping.
+const maxPushBody = (contract.MaxDataBytes/3+1)*4 + contract.MaxAttributes*(contract.MaxAttributeKey+contract.MaxAttributeValue)*6 + 64<<10
+
+// admit does what comes before a message is looked at: it refuses while draining,
+// authenticates, finds the queue, and reads and decodes the body. It has answered
+// where ok is false.
+func (s *Service) admit(w http.ResponseWriter, r *http.Request) (q *queue, d delivery, ok bool) {
+	refuse := func(status int, code, detail string) (*queue, delivery, bool) {
+		s.config.Log.LogAttrs(r.Context(), slog.LevelWarn, "push refused", slog.String("reason", code), slog.Int("status", status))
+		serve.WriteProblem(w, status, code, detail)
+		return nil, delivery{}, false
+	}
+	if s.draining.Load() {
+		return refuse(http.StatusServiceUnavailable, "shutting_down", "This instance is shutting down; deliver again.")
+	}
+	switch err := s.config.Authenticator.Verify(r.Context(), r.Header.Get("Authorization")); {
+	case err == nil:
+	case errors.Is(err, ErrForbidden):
+		return refuse(http.StatusForbidden, "forbidden", "The token's account may not push here.")
+	case errors.Is(err, ErrKeysUnavailable):
+		return refuse(http.StatusServiceUnavailable, "keys_unavailable", "The token cannot be checked now; deliver again.")
+	default:
+		return refuse(http.StatusUnauthorized, "unauthorized", "The push needs a valid OIDC token of the push service account.")
+	}
+	if q, ok = s.queues[chi.URLParam(r, "queue")]; !ok {
+		return refuse(http.StatusNotFound, "queue_unknown", "This worker serves no queue of that name. See the catalog: is the queue enabled, and in this worker's pool?")
+	}
+	body, err := readBody(w, r)
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooLarge):
+		return refuse(http.StatusRequestEntityTooLarge, "too_large", "The body is larger than any Pub/Sub message.")
+	case err != nil:
+		return refuse(http.StatusServiceUnavailable, "body_unread", "The body did not arrive whole; deliver again.")
+	}
+	if d, err = decodeEnvelope(body); err != nil {
+		// This did not come from Pub/Sub: there is no message that could be lost.
+		return refuse(http.StatusBadRequest, "envelope_malformed", "The body is not Pub/Sub's wrapped push format.")
+	}
+	return q, d, true
+}
+
+// readBody reads no byte of a body that says beforehand that it is too large.
+func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	if r.ContentLength > maxPushBody {
+		return nil, &http.MaxBytesError{Limit: maxPushBody}
+	}
+	limited := http.MaxBytesReader(w, r.Body, maxPushBody)
+	if r.ContentLength > 0 {
+		body := make([]byte, r.ContentLength)
+		_, err := io.ReadFull(limited, body)
+		return body, err
+	}
+	return io.ReadAll(limited)
+}

@@ -1,0 +1,81 @@
+package push
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"billhook/catalog"
+	"billhook/internal/contract"
+	"billhook/internal/retry"
+)
+
+// answer is what a delivery is answered with.
+type answer struct {
+	Outcome retry.Outcome `json:"outcome"`
+	// Status is the class of the outcome's table, also where the HTTP status acks.
+	Status  int    `json:"status"`
+	Reason  string `json:"reason"`
+	EventID string `json:"event_id"`
+	// Attempt is which of the event's attempts this was; 0 where it was none.
+	Attempt int `json:"attempt"`
+
+	// cause says more about a failure, for the log.
+	cause string
+}
+
+// httpStatus is the one place where an outcome becomes an HTTP status. Only 200
+// and 204 acknowledge: Google's emulator nacks 202, production nacks 203.
+func (a answer) httpStatus(terminal catalog.OnTerminal) int {
+	switch a.Outcome {
+	case retry.Processed:
+		return http.StatusOK
+	case retry.Duplicate, retry.Expired, retry.Dropped, retry.Superseded:
+		return http.StatusNoContent
+	case retry.DeadLettered:
+		if terminal == catalog.Reject {
+			return a.Status
+		}
+		return http.StatusOK
+	case retry.Retry:
+		return a.Status
+	}
+	return http.StatusInternalServerError
+}
+
+// again answers that the message is to be delivered again. attempt is 0 where the
+// failure was no attempt of the event.
+func again(verdict retry.Verdict, err error, attempt int) answer {
+	return answer{Outcome: retry.Retry, Status: int(verdict.Class), Reason: verdict.Reason, Attempt: attempt, cause: cause(err)}
+}
+
+// detail is what a dead letter says beside its reason: the texts of our own errors,
+// which hold codes and field paths; never the text of a foreign one.
+func detail(err error) string {
+	var invalid *contract.Invalid
+	if errors.As(err, &invalid) {
+		return invalid.Error()
+	}
+	var reasons []string
+	for marked := (*retry.Error)(nil); errors.As(err, &marked); err = marked.Err {
+		reasons = append(reasons, marked.Verdict.Reason)
+	}
+	if len(reasons) < 2 {
+		return "" // the reason stands beside it
+	}
+	return strings.Join(reasons[1:], ": ")
+}
+
+// cause is what the log says of a failure beside its reason: more than detail, in
+// that it names the type of the error at the bottom, which may be a foreign one.
+func cause(err error) string {
+	if err == nil {
+		return ""
+	}
+	root := err
+	for inner := err; inner != nil; inner = errors.Unwrap(inner) {
+		root = inner
+	}
+	return strings.TrimPrefix(detail(err)+" "+fmt.Sprintf("%T", root), " ")
+}

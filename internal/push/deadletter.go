@@ -1,0 +1,31 @@
+package push
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+
+	"billhook/internal/deadletter"
+	"billhook/internal/serve"
+)
+
+// deadLetter keeps one dead letter in the store. A store that is down is answered
+// 503; the letter stays on its topic.
+func (s *Service) deadLetter(w http.ResponseWriter, r *http.Request) {
+	q, d, ok := s.admit(w, r)
+	if !ok {
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), bookkeeping)
+	defer cancel()
+	fresh, err := deadletter.Keep(ctx, s.config.Store, q.Queue, d.message, d.messageID, s.config.Now())
+	if err != nil {
+		s.config.Log.LogAttrs(ctx, slog.LevelWarn, "dead letter not kept", slog.String("queue", q.ID),
+			slog.String("message_id", d.messageID), slog.String("cause", cause(err)))
+		serve.WriteProblem(w, http.StatusServiceUnavailable, "store_unavailable", "The dead letter could not be stored; deliver again.")
+		return
+	}
+	s.config.Log.LogAttrs(ctx, slog.LevelInfo, "dead letter kept", slog.String("queue", q.ID),
+		slog.String("message_id", d.messageID), slog.Bool("new", fresh))
+	w.WriteHeader(http.StatusNoContent)
+}

@@ -1,0 +1,169 @@
+package push
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"strconv"
+	"time"
+
+	"billhook/catalog"
+	"billhook/internal/contract"
+	"billhook/internal/deadletter"
+	"billhook/internal/dedupe"
+	"billhook/internal/handler"
+	"billhook/internal/retry"
+)
+
+// bookkeeping bounds what follows a handler: counting a failure, or confirming a
+// dead letter and marking the record. It is not the handler's time, and it goes on
+// where the caller has left.
+const bookkeeping = 5 * time.Second
+
+// deliver runs one message to its outcome. The record has the ids of its event, as
+// far as it has valid ones.
+func (s *Service) deliver(ctx context.Context, q *queue, d delivery) (answer, dedupe.Record) {
+	event, record, err := decodeEvent(q, d)
+	var a answer
+	select {
+	case q.slots <- struct{}{}:
+		defer func() { <-q.slots }()
+		switch {
+		case q.MessageTTL > 0 && !d.publishedAt.IsZero() && s.config.Now().Sub(d.publishedAt) > q.MessageTTL:
+			a = answer{Outcome: retry.Expired, Status: http.StatusNoContent, Reason: "message_ttl"}
+		case err != nil:
+			// The record of a message without a valid event hangs on the message alone, so
+			// that a broken message cannot use up an event's id.
+			broken := s.once.Begin(dedupe.MessageKey(q.ID, d.messageID, d.message.Data), record, q.RememberFor)
+			a = s.bury(ctx, q, d, broken, err)
+		default:
+			a = s.handle(ctx, q, d, event, s.once.Begin(dedupe.Key(q.ID, event.Tenant, event.ID), record, q.RememberFor))
+		}
+	default:
+		full := retry.Busy("queue_full", nil)
+		a = again(retry.Decide(full), full, 0)
+	}
+	a.EventID = record.EventID
+	return a, record
+}
+
+// handle runs a valid event's handler once and decides what follows.
+func (s *Service) handle(ctx context.Context, q *queue, d delivery, event handler.Event, run *dedupe.Run) answer {
+	spec := q.Handlers[event.Type]
+	tx, ok := s.config.Handlers.Lookup(spec.Name)
+	if !ok {
+		return s.bury(ctx, q, d, run, retry.Permanent("event_type_unknown", nil))
+	}
+	limited, cancel := context.WithTimeout(ctx, spec.Timeout)
+	defer cancel()
+	seen, err := run.Effect(limited, event, d.attempt > 1, guarded(s.config.Log, tx))
+	if err == nil {
+		return s.met(ctx, q, d, run, seen)
+	}
+	verdict := retry.Decide(err)
+	if over := limited.Err(); over != nil && !verdict.Class.Terminal() {
+		// Whatever the handler or the store made of it: the time was up, or the caller gone.
+		verdict = retry.Decide(over)
+	}
+	switch {
+	case verdict.Class.Terminal():
+		return s.bury(ctx, q, d, run, err)
+	case !verdict.Counts:
+		return again(verdict, err, 0)
+	default:
+		return s.failed(ctx, q, d, event, run, verdict, err)
+	}
+}
+
+// met answers a delivery by what its run has done, or by what it found done.
+func (s *Service) met(ctx context.Context, q *queue, d delivery, run *dedupe.Run, seen dedupe.Seen) answer {
+	switch seen {
+	case dedupe.Own:
+		return answer{Outcome: retry.Processed, Status: http.StatusOK, Reason: run.Result(), Attempt: run.Attempts()}
+	case dedupe.Done:
+		return answer{Outcome: retry.Duplicate, Status: http.StatusNoContent, Reason: "processed_before"}
+	case dedupe.Gone:
+		return answer{Outcome: retry.Duplicate, Status: http.StatusNoContent, Reason: "dead_lettered_before"}
+	case dedupe.Differs:
+		// Under a record of its own, so that its redelivery is known and acked.
+		return s.bury(ctx, q, d, run.Conflict(), retry.Conflicting("payload_conflict", nil))
+	case dedupe.Held:
+		held := retry.Busy("lease_held", nil)
+		return again(retry.Decide(held), held, 0)
+	case dedupe.Fresh, dedupe.Counted:
+	}
+	undecided := retry.Busy("undecided", nil)
+	return again(retry.Decide(undecided), undecided, 0)
+}
+
+// counting is how often a failure is decided anew because the record was not what it
+// was thought to be. Once is usual where the broker does not say that it delivers again.
+const counting = 3
+
+// failed counts a failed attempt, or buries the message where it was the last. Where
+// the attempt cannot be written down it is not counted, and the answer stays what it
+// is: the message comes back either way.
+func (s *Service) failed(ctx context.Context, q *queue, d delivery, event handler.Event, run *dedupe.Run, verdict retry.Verdict, failure error) answer {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), bookkeeping)
+	defer cancel()
+	spec := q.Handlers[event.Type]
+	for range counting {
+		attempt := run.Attempts() + 1
+		if attempt >= allowed(spec, event) {
+			return s.bury(ctx, q, d, run, retry.Permanent("attempts_exhausted", &retry.Error{Verdict: verdict}))
+		}
+		next := s.config.Now().Add(spec.Backoff.Wait(attempt, s.config.Dice()))
+		seen, err := run.Fail(ctx, verdict.Reason, next)
+		switch {
+		case err != nil:
+			s.config.Log.LogAttrs(ctx, slog.LevelWarn, "attempt not counted", slog.String("queue", q.ID),
+				slog.String("event_id", event.ID), slog.String("message_id", d.messageID), slog.String("reason", verdict.Reason))
+			return again(verdict, failure, attempt)
+		case seen == dedupe.Counted:
+			return again(verdict, failure, attempt)
+		case seen != dedupe.Fresh:
+			return s.met(ctx, q, d, run, seen)
+		}
+	}
+	return again(verdict, failure, run.Attempts()+1)
+}
+
+// allowed is how many attempts the event has: the message's own wish, bounded by
+// the handler's.
+func allowed(spec catalog.Handler, event handler.Event) int {
+	if wished, err := strconv.Atoi(event.Attributes[contract.AttrMaxAttempts]); err == nil && wished >= 1 {
+		return min(wished, spec.MaxAttempts)
+	}
+	return spec.MaxAttempts
+}
+
+// bury makes the dead letter, confirmed first, then marks the record, then answers.
+// reason carries a terminal verdict. Where the record already says what became of
+// the message, that is the answer and there is no dead letter.
+func (s *Service) bury(ctx context.Context, q *queue, d delivery, run *dedupe.Run, reason error) answer {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), bookkeeping)
+	defer cancel()
+	seen, err := run.Look(ctx)
+	if err != nil {
+		return again(retry.Decide(err), err, 0)
+	}
+	if seen != dedupe.Fresh {
+		return s.met(ctx, q, d, run, seen)
+	}
+	verdict, attempt, outcome := retry.Decide(reason), run.Attempts()+1, retry.DeadLettered
+	if q.DeadLetter.Drop {
+		outcome = retry.Dropped
+	} else if err := deadletter.Publish(ctx, s.config.DeadLetters, q.Queue, deadletter.Letter{
+		Message: d.message, Reason: verdict.Reason, Status: int(verdict.Class), Detail: detail(reason),
+		SourceQueue: q.ID, SourceSubscription: d.subscription, SourceMessageID: d.messageID,
+		Attempts: attempt, FirstPublishedAt: d.publishedAt, DeadLetteredAt: s.config.Now(),
+	}); err != nil {
+		err = retry.Down("dead_letter_unconfirmed", err)
+		return again(retry.Decide(err), err, attempt)
+	}
+	if _, err := run.Bury(ctx, verdict.Reason, attempt); err != nil {
+		err = retry.Down("store_unavailable", err)
+		return again(retry.Decide(err), err, attempt)
+	}
+	return answer{Outcome: outcome, Status: int(verdict.Class), Reason: verdict.Reason, Attempt: attempt, cause: cause(reason)}
+}

@@ -26,8 +26,14 @@ import (
 // Secret signs every webhook of this package.
 const Secret = "e2e-secret-of-more-than-24-bytes"
 
-// Queue is the queue that the cases are about.
-const Queue = "paynow-events"
+// Queue is the queue that the cases are about: where PayNow's orders go.
+var Queue = func() string {
+	c, err := catalog.Load("")
+	if err != nil {
+		panic(err) // the built-in catalog is held sound by its own tests
+	}
+	return c.Sources["paynow"].Events["ON_ORDER_COMPLETED"]
+}()
 
 // Real is a Billhook of real processes on Google's emulators: the binaries that are
 // deployed, each dependency behind a gate.

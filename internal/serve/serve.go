@@ -111,7 +111,12 @@ func Health(r chi.Router, draining func() bool) {
 	r.NotFound(func(w http.ResponseWriter, _ *http.Request) {
 		WriteProblem(w, http.StatusNotFound, "not_found", "There is nothing at this path.")
 	})
-	r.MethodNotAllowed(func(w http.ResponseWriter, _ *http.Request) {
+	r.MethodNotAllowed(func(w http.ResponseWriter, request *http.Request) {
+		for _, method := range []string{http.MethodGet, http.MethodPost} {
+			if r.Match(chi.NewRouteContext(), method, request.URL.Path) {
+				w.Header().Add("Allow", method)
+			}
+		}
 		WriteProblem(w, http.StatusMethodNotAllowed, "method_not_allowed", "This path does not take that method.")
 	})
 }

@@ -113,7 +113,48 @@ func relations(level validator.StructLevel) {
 // Validate reports every rule of paynow.v1 that the body breaks, as an *Invalid.
 // Beyond the fields: an order.* event has an order, a paid order has an item, and
 // amounts have a currency and exactly its digits.
-func (m *PayNow) Validate() error { return validate(m, "") }
+func (m *PayNow) Validate() error {
+	if m.sound() {
+		return nil
+	}
+	return validate(m, "")
+}
+
+// sound reports whether the body keeps every rule, without the reflection that it
+// takes to say which it breaks: two thirds of a webhook's allocations. The tags are
+// the authority: where this says no, they are read; a property test holds that it
+// never says yes where they would not.
+func (m *PayNow) sound() bool {
+	order := m.Data.Order
+	if order == nil || !pii.ID.Valid(m.EventID) || !pii.Code.Valid(m.EventType) || !pii.Time.Valid(m.Timestamp) ||
+		!pii.ID.Valid(order.ID) || !emptyOr(pii.ID, order.PrettyID) || !emptyOr(pii.ID, order.CustomerID) ||
+		!isCurrency(order.Currency) || len(order.Items) > maxItems || (m.EventType == OrderPaid && len(order.Items) == 0) {
+		return false
+	}
+	price := func(amount string) bool {
+		minor, err := money.Parse(amount, order.Currency)
+		return amount == "" || (err == nil && minor >= 0)
+	}
+	if !price(order.Total) {
+		return false
+	}
+	for i := range order.Items {
+		item := &order.Items[i]
+		if !pii.ID.Valid(item.ProductID) || item.Quantity < 1 || item.Quantity > maxQuantity || !price(item.Price) {
+			return false
+		}
+	}
+	refund := m.Data.Refund
+	return refund == nil || (emptyOr(pii.ID, refund.ID) && price(refund.Amount))
+}
+
+// The bounds of the tags, for sound.
+const (
+	maxItems    = 5000
+	maxQuantity = 1<<53 - 1
+)
+
+func emptyOr(rule pii.Rule, value string) bool { return value == "" || rule.Valid(value) }
 
 // validate is the one place where the tags of a message are read. prefix goes before
 // every path.

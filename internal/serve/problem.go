@@ -37,7 +37,7 @@ func WriteProblem(w http.ResponseWriter, status int, code, detail string, violat
 		w.WriteHeader(status)
 		return
 	}
-	write(w, status, "application/problem+json", body)
+	write(w, status, problemJSON, body)
 }
 
 // WriteJSON answers with v as JSON.
@@ -47,12 +47,12 @@ func WriteJSON(w http.ResponseWriter, status int, v any) {
 		WriteProblem(w, http.StatusInternalServerError, "internal", "The answer could not be written.")
 		return
 	}
-	write(w, status, "application/json", body)
+	write(w, status, plainJSON, body)
 }
 
-func write(w http.ResponseWriter, status int, contentType string, body []byte) {
+func write(w http.ResponseWriter, status int, contentType []string, body []byte) {
 	header := w.Header()
-	header["Content-Type"] = []string{contentType}
+	header["Content-Type"] = contentType
 	header["Cache-Control"] = noStore
 	header["X-Content-Type-Options"] = noSniff
 	w.WriteHeader(status)
@@ -61,6 +61,9 @@ func write(w http.ResponseWriter, status int, contentType string, body []byte) {
 
 // Shared header values: one allocation each for the life of the program.
 var (
+	plainJSON   = []string{"application/json"}
+	problemJSON = []string{"application/problem+json"}
+
 	noStore = []string{"no-store"}
 	noSniff = []string{"nosniff"}
 )

@@ -49,7 +49,8 @@ var (
 	ErrTooNew = errors.New("signature: timestamp too new")
 )
 
-// headers of the schemes.
+// headers of the schemes, spelled as net/http holds them: names have no case, and
+// this spelling needs no conversion.
 type headers struct {
 	signature, timestamp, id string
 	// unit of the timestamp.
@@ -57,9 +58,9 @@ type headers struct {
 }
 
 var schemes = map[Scheme]headers{
-	PayNow:   {signature: "PayNow-Signature", timestamp: "PayNow-Timestamp", unit: time.Millisecond},
+	PayNow:   {signature: "Paynow-Signature", timestamp: "Paynow-Timestamp", unit: time.Millisecond},
 	Generic:  {signature: "X-Webhook-Signature", timestamp: "X-Webhook-Timestamp", unit: time.Second},
-	Standard: {signature: "webhook-signature", timestamp: "webhook-timestamp", id: "webhook-id", unit: time.Second},
+	Standard: {signature: "Webhook-Signature", timestamp: "Webhook-Timestamp", id: "Webhook-Id", unit: time.Second},
 }
 
 // keys makes the HMAC states of the secrets, whose errors name them by number.
@@ -240,9 +241,12 @@ func decodeBase64(dst []byte, src string) bool {
 	if len(src) != base64.RawStdEncoding.EncodedLen(sha256.Size) || (padded && strings.HasSuffix(src, "=")) {
 		return false
 	}
-	n, err := base64.RawStdEncoding.Strict().Decode(dst, []byte(src))
+	var text [64]byte
+	n, err := strictBase64.Decode(dst, text[:copy(text[:], src)])
 	return err == nil && n == sha256.Size
 }
+
+var strictBase64 = base64.RawStdEncoding.Strict()
 
 func decodeHex(dst []byte, src string) bool {
 	if len(src) != hex.EncodedLen(sha256.Size) {

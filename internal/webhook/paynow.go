@@ -1,7 +1,9 @@
 package webhook
 
 import (
+	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -171,8 +173,8 @@ func (e *paynowEvent) fill(m *contract.PayNow) error {
 				item.Price = order.Items[i-1].Price
 				continue
 			}
-			if item.Price, err = amount(fmt.Sprintf("body.lines[%d].price", i), line.Price, b.Currency); err != nil {
-				return err
+			if item.Price, err = amount("body.lines[].price", line.Price, b.Currency); err != nil {
+				return at(err, i)
 			}
 		}
 	case contract.OrderRefunded:
@@ -205,6 +207,17 @@ func amount(path string, minor *int64, currency string) (string, error) {
 		return "", broken("body.currency", "currency")
 	}
 	return text, nil
+}
+
+// at puts the line's index into the path of its violation.
+func at(err error, line int) error {
+	var invalid *contract.Invalid
+	if errors.As(err, &invalid) {
+		for i := range invalid.Violations {
+			invalid.Violations[i].Path = strings.Replace(invalid.Violations[i].Path, "[]", "["+strconv.Itoa(line)+"]", 1)
+		}
+	}
+	return err
 }
 
 func broken(path, rule string) error {

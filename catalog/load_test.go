@@ -1,7 +1,6 @@
 package catalog_test
 
 import (
-	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -216,7 +215,7 @@ func TestAFolderMustHoldAllThreeFiles(t *testing.T) {
 	require.ErrorContains(t, err, "products.yaml: ")
 	_, err = catalog.Load(filepath.Join(dir, "elsewhere"))
 	var joined interface{ Unwrap() []error }
-	require.True(t, errors.As(err, &joined))
+	require.ErrorAs(t, err, &joined)
 	require.Len(t, joined.Unwrap(), 3)
 }
 

@@ -30,7 +30,7 @@ func TestTerraformReadsTheFilesAsGoDoes(t *testing.T) {
 			// The console evaluates one expression; it needs no provider and no network.
 			config := t.TempDir()
 			require.NoError(t, os.WriteFile(config+"/main.tf", []byte(`variable "text" { type = string }`), 0o600))
-			console := exec.CommandContext(t.Context(), terraform, "console") //nolint:gosec // the terraform of the PATH
+			console := exec.CommandContext(t.Context(), terraform, "console")
 			console.Dir = config
 			console.Env = append(os.Environ(), "TF_VAR_text="+string(data), "CHECKPOINT_DISABLE=1")
 			input, err := console.StdinPipe()

@@ -1,8 +1,6 @@
 package push
 
 import (
-	"errors"
-
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
 	"billhook/internal/handler"
@@ -29,21 +27,17 @@ func decodeEvent(q *queue, d delivery) (handler.Event, dedupe.Record, error) {
 		return handler.Event{}, record, retry.Unreadable("contract_mismatch", nil)
 	}
 	body, err := contract.DecodePayNow(d.message.Data)
-	if err == nil {
-		err = body.Validate()
+	if err != nil {
+		return handler.Event{}, record, retry.Unreadable("body_malformed", err)
 	}
-	var invalid *contract.Invalid
-	switch {
-	case errors.As(err, &invalid):
-		return handler.Event{}, record, retry.Permanent("contract_broken", invalid)
-	case err != nil:
-		return handler.Event{}, record, retry.Unreadable("body_malformed", nil)
+	if err := body.Validate(); err != nil {
+		return handler.Event{}, record, retry.Permanent("contract_broken", err)
 	}
 	if err := body.CheckAttributes(d.message.Attributes); err != nil {
 		return handler.Event{}, record, retry.Permanent("attributes_invalid", err)
 	}
 	if record.PayloadHash, err = body.PayloadHash(); err != nil {
-		return handler.Event{}, record, retry.Unreadable("body_malformed", nil)
+		return handler.Event{}, record, retry.Unreadable("body_malformed", err)
 	}
 	record.EventID, record.EventType = body.EventID, body.EventType
 	record.CorrelationID = d.message.Attributes[contract.AttrCorrelationID]

@@ -1,0 +1,253 @@
+// Package importtest holds the walls between packages: rules over the program's own
+// import graph, as a test. It owns who may import whom, and holds no other code.
+package importtest
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// floors lists the packages of each floor, the lowest first. Imports go down, or stay
+// on the floor where beside says so. A package stands where the longest entry that
+// is it, or a folder above it, stands.
+var floors = []struct {
+	name     string
+	beside   bool
+	packages []string
+}{
+	{"ground", true, []string{
+		"internal/contract", "internal/pii", "internal/signature", "internal/retry", "internal/store",
+		"internal/filter", "internal/money", "internal/serve", "internal/env", "internal/telemetry",
+	}},
+	{"stores", true, []string{
+		"catalog", "internal/dedupe", "internal/handler", "internal/ledger", "internal/deadletter", "internal/outbox",
+	}},
+	{"services and adapters", false, []string{
+		"internal/webhook", "internal/push", "internal/ops", "internal/billing", "internal/delivery", "internal/gcp", "internal/embedded",
+	}},
+	// worker and local put services together for the mains.
+	{"mains", true, []string{"cmd", "emulator", "e2e", "internal/worker", "internal/local", "internal/contract/schemagen"}},
+}
+
+// domain is the packages that know neither HTTP nor Google, by whatever way.
+var domain = []string{
+	"catalog", "internal/contract", "internal/pii", "internal/signature", "internal/retry", "internal/store", "internal/filter",
+	"internal/money", "internal/dedupe", "internal/ledger", "internal/handler", "internal/deadletter", "internal/billing",
+}
+
+// walls lists what a package (all, where who is empty) must not import, itself or,
+// where through is set, through packages of the program; except names who may.
+var walls = []struct {
+	who, except, never []string
+	through            bool
+	why                string
+}{
+	{
+		who: domain, through: true,
+		never: []string{
+			"net/http", "cloud.google.com", "google.golang.org", "billhook/internal/webhook", "billhook/internal/push", "billhook/internal/ops",
+			"billhook/internal/delivery", "billhook/internal/gcp", "billhook/internal/embedded", "billhook/internal/serve", "billhook/internal/telemetry",
+		},
+		why: "a domain package knows neither HTTP, nor Google, nor a service",
+	},
+	{who: []string{"internal/webhook"}, never: []string{"billhook/internal/push"}, through: true, why: "webhook and push share nothing but what is below both"},
+	{who: []string{"internal/push"}, never: []string{"billhook/internal/webhook"}, through: true, why: "webhook and push share nothing but what is below both"},
+	{
+		except: []string{"internal/gcp", "internal/embedded", "emulator", "cmd", "e2e"},
+		never:  []string{"cloud.google.com", "google.golang.org"},
+		why:    "only the adapters and the mains name Google",
+	},
+}
+
+// listed is what go list says of a package.
+type listed struct {
+	ImportPath, Doc  string
+	GoFiles, Imports []string
+}
+
+const module = "billhook/"
+
+func TestImportsKeepToTheWalls(t *testing.T) {
+	t.Parallel()
+	list := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Doc,GoFiles,Imports", "./...")
+	list.Dir = "../.."
+	output, err := list.Output()
+	require.NoError(t, err)
+	graph := map[string]listed{}
+	for decoder := json.NewDecoder(bytes.NewReader(output)); ; {
+		var p listed
+		err := decoder.Decode(&p)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		require.NoError(t, err)
+		if len(p.GoFiles) > 0 {
+			graph[p.ImportPath] = p
+		}
+	}
+	require.Greater(t, len(graph), 20, "go list sees the whole program")
+	require.Empty(t, violations(graph))
+}
+
+// Walls that never stop anybody prove nothing.
+func TestEachWallStops(t *testing.T) {
+	t.Parallel()
+	for sentence, test := range map[string]struct {
+		imports map[string][]string
+		want    []string
+	}{
+		"down and beside": {
+			map[string][]string{"internal/push": {"billhook/internal/handler", "net/http"}, "internal/handler": {"billhook/catalog"}, "catalog": {"billhook/internal/retry"}}, nil,
+		},
+		"up a floor": {
+			map[string][]string{"internal/env": {"billhook/catalog"}},
+			[]string{"internal/env (ground) imports catalog (stores): imports go down"},
+		},
+		"beside, among services": {
+			map[string][]string{"internal/ops": {"billhook/internal/billing"}},
+			[]string{"internal/ops (services and adapters) imports internal/billing (services and adapters): imports go down"},
+		},
+		"within one service": {
+			map[string][]string{"internal/webhook": {"billhook/internal/webhook/samples"}}, nil,
+		},
+		"a package without a floor": {
+			map[string][]string{"internal/attic": nil}, []string{"internal/attic stands on no floor: add it to floors"},
+		},
+		"HTTP in the domain": {
+			map[string][]string{"internal/ledger": {"net/http"}},
+			[]string{"internal/ledger reaches net/http: a domain package knows neither HTTP, nor Google, nor a service"},
+		},
+		"HTTP in the domain, through another package": {
+			map[string][]string{"internal/ledger": {"billhook/internal/env"}, "internal/env": {"net/http"}},
+			[]string{"internal/ledger reaches net/http: a domain package knows neither HTTP, nor Google, nor a service"},
+		},
+		"a name that only begins alike": {
+			map[string][]string{"internal/ledger": {"net/httptrace", "google.golang.organic/x"}}, nil,
+		},
+		"Google outside the adapters": {
+			map[string][]string{"internal/ops": {"cloud.google.com/go/pubsub/v2"}},
+			[]string{"internal/ops reaches cloud.google.com/go/pubsub/v2: only the adapters and the mains name Google"},
+		},
+		"Google in an adapter and in a main": {
+			map[string][]string{"internal/gcp/pubsub": {"google.golang.org/grpc"}, "cmd/worker": {"cloud.google.com/go/pubsub/v2"}}, nil,
+		},
+		"the two doors": {
+			map[string][]string{"internal/webhook": {"billhook/internal/push"}},
+			[]string{
+				"internal/webhook (services and adapters) imports internal/push (services and adapters): imports go down",
+				"internal/webhook reaches billhook/internal/push: webhook and push share nothing but what is below both",
+			},
+		},
+		"a test kit in the program": {
+			map[string][]string{"cmd/worker": {"billhook/internal/ledger/ledgertest"}},
+			[]string{"cmd/worker imports internal/ledger/ledgertest: a package for tests is imported by tests"},
+		},
+		"a test kit in the end-to-end harness and in another kit": {
+			map[string][]string{"e2e": {"billhook/emulator/emulatortest"}, "internal/store/storetest": {"billhook/internal/embedded/clocktest"}}, nil,
+		},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			t.Parallel()
+			graph := map[string]listed{}
+			for path, imports := range test.imports {
+				graph[module+path] = listed{ImportPath: module + path, Doc: "Package x is one of the test's.", Imports: imports}
+			}
+			require.Equal(t, test.want, violations(graph))
+		})
+	}
+	require.Equal(t, []string{"internal/env has no package comment"}, violations(map[string]listed{"billhook/internal/env": {}}))
+}
+
+// violations reports every import that breaks a rule, and every package without comment.
+func violations(graph map[string]listed) (found []string) {
+	report := func(format string, args ...any) { found = append(found, fmt.Sprintf(format, args...)) }
+	for _, path := range slices.Sorted(maps.Keys(graph)) {
+		p, name := graph[path], strings.TrimPrefix(path, module)
+		if strings.TrimSpace(p.Doc) == "" {
+			report("%s has no package comment", name)
+		}
+		floor, entry := floorOf(name)
+		if floor < 0 {
+			report("%s stands on no floor: add it to floors", name)
+			continue
+		}
+		kit := strings.HasSuffix(name, "test")
+		for _, imported := range p.Imports {
+			target, ours := strings.CutPrefix(imported, module)
+			if !ours || kit {
+				continue
+			}
+			if strings.HasSuffix(target, "test") {
+				if !under(name, []string{"e2e"}) {
+					report("%s imports %s: a package for tests is imported by tests", name, target)
+				}
+				continue
+			}
+			on, other := floorOf(target)
+			if on > floor || (on == floor && entry != other && !floors[floor].beside) {
+				report("%s (%s) imports %s (%s): imports go down", name, floors[floor].name, target, floors[on].name)
+			}
+		}
+		for _, wall := range walls {
+			if kit || under(name, wall.except) || (wall.who != nil && (!under(name, wall.who) || floor == len(floors)-1)) {
+				continue // a main in a domain package's folder, such as a generator, is a main
+			}
+			reached := p.Imports
+			if wall.through {
+				reached = reach(graph, path)
+			}
+			for _, imported := range reached {
+				if under(imported, wall.never) {
+					report("%s reaches %s: %s", name, imported, wall.why)
+				}
+			}
+		}
+	}
+	return found
+}
+
+// floorOf is the floor of a package, with the entry that says so, or -1.
+func floorOf(name string) (floor int, entry string) {
+	floor = -1
+	for i := range floors {
+		for _, candidate := range floors[i].packages {
+			if under(name, []string{candidate}) && len(candidate) > len(entry) {
+				floor, entry = i, candidate
+			}
+		}
+	}
+	return floor, entry
+}
+
+// under reports whether path is one of the folders, or in one.
+func under(path string, folders []string) bool {
+	return slices.ContainsFunc(folders, func(folder string) bool {
+		return path == folder || strings.HasPrefix(path, folder+"/")
+	})
+}
+
+// reach lists what a package imports, itself and through packages of the program.
+func reach(graph map[string]listed, path string) []string {
+	seen := map[string]bool{}
+	var visit func(string)
+	visit = func(at string) {
+		for _, imported := range graph[at].Imports {
+			if !seen[imported] {
+				seen[imported] = true
+				visit(imported)
+			}
+		}
+	}
+	visit(path)
+	return slices.Sorted(maps.Keys(seen))
+}

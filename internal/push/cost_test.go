@@ -1,0 +1,50 @@
+package push_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestWhatADeliveryCostsTheStore counts round trips and documents.
+func TestWhatADeliveryCostsTheStore(t *testing.T) {
+	t.Parallel()
+	first := paid("e1", known, 1)
+	for name, test := range map[string]struct {
+		setup   setup
+		before  []message
+		deliver message
+		code    int
+
+		reads, commits, documents int64
+	}{
+		"a new credit is one commit of three documents":           {deliver: first, code: 200, commits: 1, documents: 3},
+		"so it is where the broker says it is the first delivery": {deliver: first.again(1), code: 200, commits: 1, documents: 3},
+		"a duplicate is a refused commit and a read":              {before: []message{first}, deliver: first, code: 204, commits: 1, reads: 1},
+		"a duplicate that the broker counts is a read":            {before: []message{first}, deliver: first.again(2), code: 204, reads: 1},
+		"a retry that the broker counts is a read and a commit": {
+			setup: setup{credit: times(1, errHandler)}, before: []message{first}, deliver: first.again(2), code: 200, reads: 1, commits: 1, documents: 3,
+		},
+		"a failure is one commit": {setup: setup{credit: always(errHandler)}, deliver: first, code: 500, commits: 1, documents: 1},
+		"a second failure that the broker counts is a read and a commit": {
+			setup: setup{credit: always(errHandler)}, before: []message{first}, deliver: first.again(2), code: 500, reads: 1, commits: 1, documents: 1,
+		},
+		"a dead letter is a read and a commit":             {deliver: paid("e1", unknown, 1), code: 422, reads: 1, commits: 1, documents: 1},
+		"a redelivery of what was dead-lettered is a read": {before: []message{paid("e1", unknown, 1)}, deliver: paid("e1", unknown, 1).again(2), code: 204, reads: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, test.setup)
+			for _, m := range test.before {
+				r.deliver(m)
+			}
+			r.counter.Gets.Store(0)
+			r.counter.Commits.Store(0)
+			r.counter.Written.Store(0)
+			require.Equal(t, test.code, r.deliver(test.deliver).code)
+			require.Equal(t, test.reads, r.counter.Gets.Load()+r.counter.Queries.Load(), "reads")
+			require.Equal(t, test.commits, r.counter.Commits.Load(), "commits")
+			require.Equal(t, test.documents, r.counter.Written.Load(), "documents written")
+		})
+	}
+}

@@ -37,6 +37,7 @@ type Process struct {
 type Log struct {
 	mu      sync.Mutex
 	lines   [][]byte
+	counts  map[string]int
 	changed chan struct{}
 }
 
@@ -58,6 +59,13 @@ func (l *Log) Write(p []byte) (int, error) {
 	defer l.mu.Unlock()
 	for line := range bytes.Lines(p) {
 		l.lines = append(l.lines, bytes.Clone(bytes.TrimSpace(line)))
+		var said struct{ Message string }
+		if json.Unmarshal(line, &said) == nil {
+			if l.counts == nil {
+				l.counts = map[string]int{}
+			}
+			l.counts[said.Message]++
+		}
 	}
 	if l.changed != nil {
 		close(l.changed)
@@ -86,6 +94,13 @@ func (l *Log) Deliveries(eventID string) []Delivery {
 		}
 	}
 	return all
+}
+
+// Count is how many lines so far have the message.
+func (l *Log) Count(message string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.counts[message]
 }
 
 // next returns a channel that closes at the next line.

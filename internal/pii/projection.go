@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/go-json-experiment/json/jsontext"
 )
@@ -208,8 +209,12 @@ func (p *Projection) Append(dst, src []byte) ([]byte, error) {
 	if !jsontext.Value(src).IsValid() {
 		return dst, &Error{Malformed: true, Offset: offset(src)}
 	}
-	var path [8]step
-	w := walk{src: src, path: path[:0]}
+	w := walks.Get().(*walk) //nolint:errcheck // the pool holds nothing else
+	*w = walk{src: src, path: w.path[:0]}
+	defer func() {
+		w.src, w.violations = nil, nil // nothing of a document stays behind
+		walks.Put(w)
+	}()
 	w.space()
 	out := w.value(dst, p.root)
 	switch {
@@ -234,6 +239,8 @@ func offset(src []byte) int64 {
 	}
 	return d.InputOffset()
 }
+
+var walks = sync.Pool{New: func() any { return new(walk) }}
 
 // walk is one run of a projection over a document that is known to be valid JSON.
 type walk struct {

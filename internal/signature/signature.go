@@ -95,7 +95,7 @@ type Verifier struct {
 	scheme    Scheme
 	tolerance time.Duration
 	now       func() time.Time
-	pools     []*sync.Pool // an HMAC state per secret: making one costs more than using it
+	pools     []*sync.Pool // of states, one per secret: making one costs more than using it
 }
 
 // NewVerifier returns a verifier that accepts any of the secrets, and signed times
@@ -107,7 +107,7 @@ func NewVerifier(scheme Scheme, secrets []string, tolerance time.Duration, now f
 	}
 	v := &Verifier{headers: schemes[scheme], scheme: scheme, tolerance: tolerance, now: now}
 	for _, key := range all {
-		v.pools = append(v.pools, &sync.Pool{New: func() any { return hmac.New(sha256.New, key) }})
+		v.pools = append(v.pools, &sync.Pool{New: func() any { return newState(key) }})
 	}
 	return v, nil
 }
@@ -205,15 +205,14 @@ func (v *Verifier) match(given, id, stamp string, body []byte) error {
 	}
 	found := 0
 	for _, pool := range v.pools {
-		mac := pool.Get().(hash.Hash) //nolint:errcheck // the pool holds nothing else
-		var sum [sha256.Size]byte
-		digest(mac, sum[:0], id, stamp, body)
-		pool.Put(mac)
+		with := pool.Get().(*state) //nolint:errcheck // the pool holds nothing else
+		sum := with.digest(id, stamp, body)
 		for i := range n {
-			if hmac.Equal(sum[:], candidates[i][:]) {
+			if hmac.Equal(sum, candidates[i][:]) {
 				found++
 			}
 		}
+		pool.Put(with)
 	}
 	if found == 0 {
 		return ErrMismatch
@@ -221,17 +220,28 @@ func (v *Verifier) match(given, id, stamp string, body []byte) error {
 	return nil
 }
 
-func digest(mac hash.Hash, dst []byte, id, stamp string, body []byte) []byte {
-	mac.Reset()
-	var head [96]byte
-	prefix := head[:0]
+// state is an HMAC of one secret with the room that one use of it needs.
+type state struct {
+	mac    hash.Hash
+	prefix []byte
+	sum    []byte
+}
+
+func newState(key []byte) *state { return &state{mac: hmac.New(sha256.New, key)} }
+
+// digest returns the HMAC over "id.stamp.body", without the id where there is none.
+// It is valid until the next use.
+func (s *state) digest(id, stamp string, body []byte) []byte {
+	s.mac.Reset()
+	s.prefix = s.prefix[:0]
 	if id != "" {
-		prefix = append(append(prefix, id...), '.')
+		s.prefix = append(append(s.prefix, id...), '.')
 	}
-	prefix = append(append(prefix, stamp...), '.')
-	mac.Write(prefix)
-	mac.Write(body)
-	return mac.Sum(dst)
+	s.prefix = append(append(s.prefix, stamp...), '.')
+	s.mac.Write(s.prefix)
+	s.mac.Write(body)
+	s.sum = s.mac.Sum(s.sum[:0])
+	return s.sum
 }
 
 // decodeBase64 takes standard base64 of exactly one digest, with its padding or
@@ -285,7 +295,7 @@ func (s *Signer) Sign(id string, body []byte, at time.Time) map[string]string {
 	} else {
 		out[s.headers.id] = id
 	}
-	sum := digest(hmac.New(sha256.New, s.key), nil, id, stamp, body)
+	sum := newState(s.key).digest(id, stamp, body)
 	switch s.scheme {
 	case Generic:
 		out[s.headers.signature] = hex.EncodeToString(sum)

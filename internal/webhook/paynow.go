@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"strconv"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"billhook/catalog"
 	"billhook/internal/contract"
@@ -46,8 +48,8 @@ type paynowEvent struct {
 		PendingAt         string `json:"pending_at"`
 		CreatedAt         string `json:"created_at"`
 		Checkout          struct {
-			// Metadata holds the one allowed key, or nothing.
-			Metadata map[string]string `json:"metadata"`
+			// Metadata is an object with the one allowed key, or nothing.
+			Metadata jsontext.Value `json:"metadata"`
 		} `json:"checkout"`
 		Lines []struct {
 			ProductID string `json:"product_id"`
@@ -118,9 +120,7 @@ func (p *payNow) read(scratch, body []byte, source catalog.Source) (event inboun
 	}
 	m := &contract.PayNow{EventID: e.EventID, EventType: paynowTypes[e.EventType]}
 	event = inbound{message: m, queue: source.Events[e.EventType]}
-	for _, uid := range e.Body.Checkout.Metadata {
-		event.uid = uid
-	}
+	event.uid = onlyValue(e.Body.Checkout.Metadata)
 	switch {
 	case event.queue == "":
 		m.EventType = e.EventType
@@ -130,6 +130,15 @@ func (p *payNow) read(scratch, body []byte, source catalog.Source) (event inboun
 	}
 	m.Timestamp = p.timestamp(&e)
 	return event, "", e.fill(m)
+}
+
+// onlyValue is the text in a minimized object of at most one member, {"uid":"abc"},
+// whose name has no colon and whose value nothing escaped.
+func onlyValue(object jsontext.Value) string {
+	if _, value, ok := bytes.Cut(object, []byte(`:"`)); ok {
+		return string(bytes.TrimSuffix(value, []byte(`"}`)))
+	}
+	return ""
 }
 
 // timestamp is the event's own time, else that of its receipt.

@@ -182,6 +182,7 @@ type buffers struct {
 	body      bytes.Buffer
 	minimized []byte
 	encoded   []byte
+	outcome   outcome
 }
 
 // outcome is how a webhook ends: its answer and its log line.
@@ -207,9 +208,10 @@ func (o *outcome) refuse(status int, reason, detail string) {
 }
 
 func (s *Service) receive(w http.ResponseWriter, r *http.Request, from *source, queue string) {
-	o := &outcome{source: from.Name, started: s.config.Now()}
 	b := s.buffers.Get().(*buffers) //nolint:errcheck // the pool holds nothing else
 	b.body.Reset()
+	b.outcome = outcome{source: from.Name, started: s.config.Now()}
+	o := &b.outcome
 	if s.admit(w, r, from, b, o) {
 		s.accept(r.Context(), from, queue, b, o)
 	}
@@ -497,7 +499,7 @@ func (s *Service) answer(w http.ResponseWriter, r *http.Request, o *outcome) {
 	case o.ignored:
 		serve.WriteJSON(w, o.status, ignoredAnswer{EventID: o.eventID, Ignored: true, Reason: o.reason})
 	case o.status == http.StatusAccepted:
-		serve.WriteJSON(w, o.status, accepted{EventID: o.eventID, Queue: o.queue, MessageID: o.messageID, OrderingKey: o.orderingKey})
+		serve.WriteJSON(w, o.status, &accepted{EventID: o.eventID, Queue: o.queue, MessageID: o.messageID, OrderingKey: o.orderingKey})
 	default:
 		serve.WriteProblem(w, o.status, o.reason, o.detail, o.violations...)
 	}

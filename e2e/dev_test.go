@@ -1,0 +1,53 @@
+package e2e_test
+
+import (
+	"bufio"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestOneCommandShowsEverySample runs what `make run` runs, as a person would: it
+// waits for the show to end, asks for one of its events, and presses Ctrl-C.
+func TestOneCommandShowsEverySample(t *testing.T) {
+	t.Parallel()
+	binary := filepath.Join(t.TempDir(), "billhook")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "billhook/cmd/billhook")
+	output, err := build.CombinedOutput()
+	require.NoError(t, err, string(output))
+
+	dev := exec.Command(binary, "dev", "--webhook-port", "0", "--worker-port", "0") //nolint:noctx // Ctrl-C ends it, and that is the test
+	stdout, err := dev.StdoutPipe()
+	require.NoError(t, err)
+	dev.Stderr = os.Stderr
+	require.NoError(t, dev.Start())
+	t.Cleanup(func() { _ = dev.Process.Kill() })
+	var shown strings.Builder
+	lines := bufio.NewScanner(stdout)
+	for lines.Scan() {
+		shown.WriteString(lines.Text() + "\n")
+		if strings.Contains(lines.Text(), "v1/ops/accounts") {
+			break // the last line: it serves
+		}
+	}
+	for _, want := range []string{
+		"credited; the balance is 2000", "skipped as a duplicate", "the balance is 4000", "dead-lettered: unknown_product",
+		"credited at attempt 2", "reversed", "401 signature_mismatch", "401 timestamp_too_old",
+	} {
+		require.Contains(t, shown.String(), want)
+	}
+	worker := regexp.MustCompile(`worker (http://\S+)\.`).FindStringSubmatch(shown.String())
+	require.NotNil(t, worker)
+	ask := exec.CommandContext(t.Context(), binary, "events", "show", "900000000000000031", "--server", worker[1], "--json")
+	output, err = ask.CombinedOutput()
+	require.NoError(t, err, string(output))
+	require.Contains(t, string(output), `"reason": "unknown_product"`)
+
+	require.NoError(t, dev.Process.Signal(os.Interrupt))
+	require.NoError(t, dev.Wait(), "Ctrl-C is a good end")
+}

@@ -347,8 +347,9 @@ func (n *number) isPhone() bool {
 		return false
 	}
 	if bytes.HasPrefix(digits, []byte("00")) {
-		// No country's code begins with 0: more zeros are a serial number's.
-		return len(digits) >= 10 && len(digits) <= 17 && digits[2] != '0'
+		// No country's code begins with 0: more zeros are a serial number's. Two that stand
+		// alone before one group are the seconds of a time and its fraction.
+		return len(digits) >= 10 && len(digits) <= 17 && digits[2] != '0' && (n.group(0) > 2 || n.groups > 2)
 	}
 	if n.groups < 3 || len(digits) < 9 || len(digits) > 11 {
 		return false

@@ -62,6 +62,9 @@ func NewProjection(rules map[string]Rule) *Projection {
 	p := &Projection{root: &node{children: [][]*node{{}}}, rules: maps.Clone(rules)}
 	for path, rule := range rules {
 		at := p.root
+		if strings.Count(path, ".")+strings.Count(path, "[")+1 > maxSteps {
+			panic("pii: too deep a path " + path)
+		}
 		for name := range strings.SplitSeq(path, ".") {
 			name, array := strings.CutSuffix(name, "[]")
 			if !isName(name) || at.rule != (Rule{}) || at.element != nil {
@@ -97,7 +100,7 @@ func isName(name string) bool {
 			return false
 		}
 	}
-	return name != ""
+	return name != "" && len(name) <= maxText
 }
 
 // For makes the projection of a Go type: its JSON names are the paths, and the word
@@ -195,6 +198,11 @@ func (e *Error) Error() string {
 const (
 	maxViolations = 20
 	maxDepth      = 64
+	// maxSteps is how many names and indexes lead to the deepest allowed field.
+	maxSteps = 16
+	// maxText is the longest name or shape; maxEscaped its longest spelling in JSON.
+	maxText    = 128
+	maxEscaped = 6*maxText + 2
 )
 
 // Append projects src and appends the result, compact, in the order of the input:
@@ -204,15 +212,15 @@ const (
 //
 // The JSON reader checks the whole document first, duplicate names of dropped parts
 // included. What follows may rely on it, and skips what is dropped without looking
-// at more than quotes and brackets: reading it token by token takes twice as long.
+// at more than quotes and brackets.
 func (p *Projection) Append(dst, src []byte) ([]byte, error) {
 	if !jsontext.Value(src).IsValid() {
 		return dst, &Error{Malformed: true, Offset: offset(src)}
 	}
-	w := walks.Get().(*walk) //nolint:errcheck // the pool holds nothing else
-	*w = walk{src: src, path: w.path[:0]}
+	w := walks.Get().(*walk)
+	*w = walk{src: src}
 	defer func() {
-		w.src, w.violations = nil, nil // nothing of a document stays behind
+		*w = walk{} // nothing of a document stays behind
 		walks.Put(w)
 	}()
 	w.space()
@@ -230,14 +238,13 @@ func (p *Projection) Append(dst, src []byte) ([]byte, error) {
 func offset(src []byte) int64 {
 	d := jsontext.NewDecoder(bytes.NewBuffer(src))
 	_, err := d.ReadValue()
-	if err == nil {
-		_, err = d.ReadToken()
-	}
 	var syntactic *jsontext.SyntacticError
 	if errors.As(err, &syntactic) {
 		return syntactic.ByteOffset
 	}
-	return d.InputOffset()
+	// Nothing at all, or more behind the first value.
+	rest := bytes.TrimLeft(src[d.InputOffset():], " \t\r\n")
+	return int64(len(src) - len(rest))
 }
 
 var walks = sync.Pool{New: func() any { return new(walk) }}
@@ -250,7 +257,8 @@ type walk struct {
 	depth   int
 	tooDeep bool
 	// path holds the names and indexes that lead to where the walk is.
-	path       []step
+	path       [maxSteps]step
+	steps      int
 	violations []Violation
 }
 
@@ -295,9 +303,10 @@ func (w *walk) object(dst []byte, at *node) []byte {
 			}
 			dst = append(dst, child.quoted...)
 			start := len(dst)
-			w.path = append(w.path, step{name: child.name()})
+			w.path[w.steps] = step{name: child.name()}
+			w.steps++
 			dst = w.value(dst, child)
-			w.path = w.path[:len(w.path)-1]
+			w.steps--
 			if len(dst) == start {
 				dst = dst[:before]
 			} else {
@@ -318,19 +327,20 @@ func (w *walk) array(dst []byte, element *node) []byte {
 		return dst
 	}
 	dst = append(dst, '[')
-	w.path = append(w.path, step{})
+	at := w.steps
+	w.steps++
 	for i := 0; w.src[w.pos] != ']'; i++ {
 		if i > 0 {
 			dst = append(dst, ',')
 		}
-		w.path[len(w.path)-1].index = i
+		w.path[at] = step{index: i}
 		dst = w.value(dst, element)
 		w.space() // and the comma
 		if w.tooDeep {
 			return dst
 		}
 	}
-	w.path = w.path[:len(w.path)-1]
+	w.steps--
 	w.leave()
 	return append(dst, ']')
 }
@@ -420,10 +430,11 @@ func end(src []byte, i int) int {
 	}
 }
 
-// unquoted passes over a string and returns its text, in place where nothing is escaped.
+// unquoted passes over a string and returns its text, in place where nothing is
+// escaped, or where it is longer than any name or shape and so is not worth a copy.
 func (w *walk) unquoted() []byte {
 	quoted := w.text()
-	if bytes.IndexByte(quoted, '\\') < 0 {
+	if bytes.IndexByte(quoted, '\\') < 0 || len(quoted) > maxEscaped {
 		return quoted[1 : len(quoted)-1]
 	}
 	text, _ := jsontext.AppendUnquote(nil, quoted) // it was validated
@@ -474,7 +485,7 @@ func (w *walk) violate(what string) {
 		return
 	}
 	var path strings.Builder
-	for _, step := range w.path {
+	for _, step := range w.path[:w.steps] {
 		if step.name == nil {
 			fmt.Fprintf(&path, "[%d]", step.index)
 			continue

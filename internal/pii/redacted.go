@@ -8,7 +8,8 @@ import (
 
 // Redacted is text that must not be printed: a secret, a token, a person's data that
 // is held for a moment. Logged, formatted or marshalled in any way it is [redacted];
-// only a conversion to string gives it away.
+// only a conversion to string gives it away. It must not be the key of a map:
+// encoding/json writes keys of string types as they are.
 type Redacted string
 
 const redacted = "[redacted]"

@@ -4,8 +4,6 @@
 // all the same. It refuses to describe free text, and to repeat a value in an error.
 package pii
 
-import "strconv"
-
 // Rule bounds one allowed scalar. Rules are compared with ==; the zero Rule allows
 // nothing.
 type Rule struct{ shape shape }
@@ -69,7 +67,7 @@ func (r Rule) valid(value []byte) bool {
 	case flake:
 		return spelled(value, 32, digit, digit)
 	case id, uid:
-		return spelled(value, 128, letter|digit, letter|digit|mark|colon)
+		return spelled(value, maxText, letter|digit, letter|digit|mark|colon)
 	case code:
 		return spelled(value, 64, letter, letter|digit|mark)
 	case currency:
@@ -202,24 +200,17 @@ func isAmount(value []byte) bool {
 }
 
 func isInteger(value []byte) bool {
-	digits := value
+	digits, limit := value, "9223372036854775807"
 	if len(digits) > 0 && digits[0] == '-' {
-		digits = digits[1:]
+		digits, limit = digits[1:], "9223372036854775808"
 	}
-	if !spelled(digits, 19, digit, digit) {
-		return false
-	}
-	if len(digits) < 19 {
-		return true
-	}
-	_, err := strconv.ParseInt(string(value), 10, 64)
-	return err == nil
+	// Digits of one length compare as numbers do.
+	return spelled(digits, len(limit), digit, digit) && (len(digits) < len(limit) || string(digits) <= limit)
 }
 
 func isQuantity(value []byte) bool {
 	if !spelled(value, 16, digit, digit) || value[0] == '0' {
 		return false
 	}
-	// Digits of one length compare as numbers do.
 	return len(value) < 16 || string(value) <= "9007199254740991"
 }

@@ -73,14 +73,14 @@ var cases = []struct {
 	{"no personal value is anywhere behind the door", noPersonalData}, // last: it looks at all of it
 }
 
-func TestOnTheEmbeddedStack(t *testing.T) { //nolint:paralleltest // the cases share one stack, and break it in turn
+func TestOnTheEmbeddedStack(t *testing.T) {
 	s := startEmbedded(t)
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) { c.run(t, s) })
 	}
 }
 
-func TestOnGooglesEmulators(t *testing.T) { //nolint:paralleltest // the cases share one stack, and break it in turn
+func TestOnGooglesEmulators(t *testing.T) {
 	s := startReal(t)
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) { c.run(t, s) })

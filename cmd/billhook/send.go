@@ -22,7 +22,7 @@ import (
 
 // devSecret signs what `billhook dev` and `billhook send` exchange where no secret is
 // set. It is public: nothing but a stack on this machine accepts it.
-const devSecret = "billhook-dev-secret-for-this-machine-only"
+const devSecret = "billhook-dev-secret-for-this-machine-only" //nolint:gosec // public, see above
 
 // secretsOf reads each source's secrets from the environment, or the public one.
 func secretsOf(c *catalog.Catalog, getenv func(string) string) map[string][]string {

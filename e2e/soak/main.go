@@ -56,7 +56,7 @@ type event struct {
 
 func run(ctx context.Context, args []string, stdout io.Writer) (err error) {
 	flags := flag.NewFlagSet("soak", flag.ContinueOnError)
-	seed := flags.Uint64("seed", uint64(time.Now().UnixNano()), "repeats a run's plan") //nolint:gosec // any number will do
+	seed := flags.Uint64("seed", uint64(time.Now().UnixNano()), "repeats a run's plan")
 	events := flags.Int("events", 2000, "how many events")
 	customers := flags.Int("customers", 200, "of how many customers")
 	kills := flags.Int("kills", 5, "how often the worker is killed")
@@ -97,7 +97,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) (err error) {
 	}
 	defer running.Close()
 
-	planned := plan(rand.New(rand.NewPCG(*seed, 1)), *events, *customers) //nolint:gosec // a plan that can be repeated
+	planned := plan(rand.New(rand.NewPCG(*seed, 1)), *events, *customers)
 	started := time.Now()
 	sent, err := drive(ctx, running, planned, *kills)
 	if err != nil {

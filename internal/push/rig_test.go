@@ -175,8 +175,6 @@ func times(n int, err error) func(*rig, handler.Tx) handler.Tx {
 	}
 }
 
-func (r *rig) pass(d time.Duration) { r.now.Add(int64(d)) }
-
 // message is one message as a test describes it.
 type message struct {
 	id         string

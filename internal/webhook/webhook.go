@@ -208,7 +208,7 @@ func (o *outcome) refuse(status int, reason, detail string) {
 }
 
 func (s *Service) receive(w http.ResponseWriter, r *http.Request, from *source, queue string) {
-	b := s.buffers.Get().(*buffers) //nolint:errcheck // the pool holds nothing else
+	b := s.buffers.Get().(*buffers)
 	b.body.Reset()
 	b.outcome = outcome{source: from.Name, started: s.config.Now()}
 	o := &b.outcome

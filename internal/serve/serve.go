@@ -71,7 +71,9 @@ func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 		// What is still running is cut off: its sender gets no answer and sends again.
 		err = errors.Join(fmt.Errorf("%s: drain: %w", s.Name, err), server.Close())
 	}
-	_ = <-served // always http.ErrServerClosed after a shutdown
+	if ended := <-served; !errors.Is(ended, http.ErrServerClosed) {
+		err = errors.Join(err, ended)
+	}
 	return err
 }
 

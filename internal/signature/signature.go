@@ -42,8 +42,8 @@ var (
 	ErrMissing = errors.New("signature: header missing")
 	// ErrMalformed: a header is there twice, or not of the scheme's shape.
 	ErrMalformed = errors.New("signature: header malformed")
-	// ErrMismatch: no secret gives this signature.
-	ErrMismatch = errors.New("signature: does not match")
+	// ErrSignature: no secret gives this signature.
+	ErrSignature = errors.New("signature: does not match")
 	// ErrTooOld and ErrTooNew: the signed time is outside the window.
 	ErrTooOld = errors.New("signature: timestamp too old")
 	ErrTooNew = errors.New("signature: timestamp too new")
@@ -99,11 +99,15 @@ type Verifier struct {
 }
 
 // NewVerifier returns a verifier that accepts any of the secrets, and signed times
-// up to tolerance away from now. It refuses an empty or short secret.
+// up to tolerance away from now. It refuses an empty or short secret, and a tolerance
+// that would accept nothing.
 func NewVerifier(scheme Scheme, secrets []string, tolerance time.Duration, now func() time.Time) (*Verifier, error) {
 	all, err := keys(scheme, secrets)
 	if err != nil {
 		return nil, err
+	}
+	if tolerance <= 0 {
+		return nil, errors.New("signature: the tolerance must be above 0")
 	}
 	v := &Verifier{headers: schemes[scheme], scheme: scheme, tolerance: tolerance, now: now}
 	for _, key := range all {
@@ -113,8 +117,9 @@ func NewVerifier(scheme Scheme, secrets []string, tolerance time.Duration, now f
 }
 
 // Verify checks the body and the headers that came with it. header returns the
-// values of a header; the raw strings are what is signed. The signature is compared
-// first, so that only who knows a secret learns what we think of the time.
+// values of a header; the raw strings are what is signed. Base64 is taken with its
+// padding or without, and in no other spelling. The signature is compared before the
+// time is judged, so that only who knows a secret learns what we think of the time.
 func (v *Verifier) Verify(header func(name string) []string, body []byte) error {
 	given, err := one(header(v.headers.signature))
 	if err != nil {
@@ -128,6 +133,11 @@ func (v *Verifier) Verify(header func(name string) []string, body []byte) error 
 	if v.headers.id != "" {
 		if id, err = one(header(v.headers.id)); err != nil {
 			return err
+		}
+		// What is signed is joined by dots: one in the id would let the same signature
+		// stand for other cuts of the same bytes.
+		if strings.Contains(id, ".") {
+			return ErrMalformed
 		}
 	}
 	at, err := v.time(stamp)
@@ -215,7 +225,7 @@ func (v *Verifier) match(given, id, stamp string, body []byte) error {
 		pool.Put(with)
 	}
 	if found == 0 {
-		return ErrMismatch
+		return ErrSignature
 	}
 	return nil
 }

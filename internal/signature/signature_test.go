@@ -82,8 +82,8 @@ func TestAGenuineSignatureIsAcceptedInEveryScheme(t *testing.T) {
 			t.Parallel()
 			require.NoError(t, verifier(t, test.scheme, secret).Verify(lookup(single(test.headers)), body))
 			require.NoError(t, verifier(t, test.scheme, second, secret).Verify(lookup(single(test.headers)), body), "while rotating")
-			require.ErrorIs(t, verifier(t, test.scheme, second).Verify(lookup(single(test.headers)), body), signature.ErrMismatch)
-			require.ErrorIs(t, verifier(t, test.scheme, secret).Verify(lookup(single(test.headers)), append(body, ' ')), signature.ErrMismatch)
+			require.ErrorIs(t, verifier(t, test.scheme, second).Verify(lookup(single(test.headers)), body), signature.ErrSignature)
+			require.ErrorIs(t, verifier(t, test.scheme, secret).Verify(lookup(single(test.headers)), append(body, ' ')), signature.ErrSignature)
 		})
 	}
 }
@@ -121,10 +121,16 @@ func TestABadHeaderIsRefusedByItsName(t *testing.T) {
 		"a line break in it": {func(h map[string][]string) { h["Paynow-Signature"] = []string{"\n" + h["Paynow-Signature"][0]} }, signature.ErrMalformed},
 		"another signature": {func(h map[string][]string) {
 			h["Paynow-Signature"] = []string{base64.StdEncoding.EncodeToString(mac(second, "x"))}
-		}, signature.ErrMismatch},
-		"a timestamp with a sign":      {func(h map[string][]string) { h["Paynow-Timestamp"] = []string{"-1"} }, signature.ErrMalformed},
+		}, signature.ErrSignature},
+		"a timestamp with a sign":  {func(h map[string][]string) { h["Paynow-Timestamp"] = []string{"-1"} }, signature.ErrMalformed},
+		"a timestamp of 19 digits": {func(h map[string][]string) { h["Paynow-Timestamp"] = []string{strings.Repeat("9", 19)} }, signature.ErrMalformed},
+		"base64 with bits that no byte has": {func(h map[string][]string) {
+			last := []byte(h["Paynow-Signature"][0])
+			last[42]++ // the four values of its last two bits decode alike
+			h["Paynow-Signature"] = []string{string(last)}
+		}, signature.ErrMalformed},
 		"a timestamp of 30 digits":     {func(h map[string][]string) { h["Paynow-Timestamp"] = []string{strings.Repeat("9", 30)} }, signature.ErrMalformed},
-		"a timestamp that was swapped": {func(h map[string][]string) { h["Paynow-Timestamp"] = []string{fmt.Sprint(now.UnixMilli() + 1)} }, signature.ErrMismatch},
+		"a timestamp that was swapped": {func(h map[string][]string) { h["Paynow-Timestamp"] = []string{fmt.Sprint(now.UnixMilli() + 1)} }, signature.ErrSignature},
 		"a timestamp in seconds": {func(h map[string][]string) {
 			stamp := fmt.Sprint(now.Unix())
 			h["Paynow-Timestamp"] = []string{stamp}
@@ -166,13 +172,115 @@ func TestAWeakSecretIsRefusedAndNotPrinted(t *testing.T) {
 	}
 }
 
+func TestTheWindowHasTheSameEdgesInEveryScheme(t *testing.T) {
+	t.Parallel()
+	for _, scheme := range []signature.Scheme{signature.PayNow, signature.Generic, signature.Standard} {
+		signer, err := signature.NewSigner(scheme, secret)
+		require.NoError(t, err)
+		for away, want := range map[time.Duration]error{
+			-5 * time.Minute: nil, -5*time.Minute - time.Second: signature.ErrTooOld, -50 * 365 * 24 * time.Hour: signature.ErrTooOld,
+			5 * time.Minute: nil, 5*time.Minute + time.Second: signature.ErrTooNew, 5000 * 24 * time.Hour: signature.ErrTooNew,
+		} {
+			err := verifier(t, scheme, secret).Verify(lookup(single(signer.Sign("m1", body, now.Add(away)))), body)
+			require.ErrorIs(t, err, want, "%s %s", scheme, away)
+			// Who knows no secret learns nothing of the window.
+			err = verifier(t, scheme, second).Verify(lookup(single(signer.Sign("m1", body, now.Add(away)))), body)
+			require.ErrorIs(t, err, signature.ErrSignature, "%s %s", scheme, away)
+		}
+	}
+}
+
+func TestTheLargestTimestampIsTooNew(t *testing.T) {
+	t.Parallel()
+	for _, stamp := range []string{strings.Repeat("9", 18), strings.Repeat("0", 17) + "1"} {
+		for scheme, names := range map[signature.Scheme][2]string{
+			signature.PayNow:  {"PayNow-Timestamp", "PayNow-Signature"},
+			signature.Generic: {"X-Webhook-Timestamp", "X-Webhook-Signature"},
+		} {
+			sum := mac(secret, stamp+"."+string(body))
+			given := hex.EncodeToString(sum)
+			if scheme == signature.PayNow {
+				given = base64.StdEncoding.EncodeToString(sum)
+			}
+			err := verifier(t, scheme, secret).Verify(lookup(single(map[string]string{names[0]: stamp, names[1]: given})), body)
+			if stamp[0] == '9' {
+				require.ErrorIs(t, err, signature.ErrTooNew)
+			} else {
+				require.ErrorIs(t, err, signature.ErrTooOld)
+			}
+		}
+	}
+}
+
+func TestStandardWebhooks(t *testing.T) {
+	t.Parallel()
+	seconds := fmt.Sprint(now.Unix())
+	key := strings.Repeat("k", 24)
+	whsec := "whsec_" + base64.StdEncoding.EncodeToString([]byte(key))
+	sign := func(id string) string {
+		return "v1," + base64.StdEncoding.EncodeToString(mac(key, id+"."+seconds+"."+string(body)))
+	}
+	for name, test := range map[string]struct {
+		id, given string
+		want      error
+	}{
+		"a secret behind whsec_":                {"m1", sign("m1"), nil},
+		"another message's id":                  {"m2", sign("m1"), signature.ErrSignature},
+		"no id":                                 {"", sign("m1"), signature.ErrMissing},
+		"an id that could be cut elsewhere":     {"m.1", sign("m.1"), signature.ErrMalformed},
+		"another version only":                  {"m1", "v2," + strings.TrimPrefix(sign("m1"), "v1,"), signature.ErrMalformed},
+		"a good one behind eight that are not":  {"m1", strings.Repeat(sign("x")+" ", 8) + sign("m1"), signature.ErrSignature},
+		"a good one behind seven that are not":  {"m1", strings.Repeat(sign("x")+" ", 7) + sign("m1"), nil},
+		"two spaces, and none behind the comma": {"m1", "v1,  " + sign("m1"), nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			err := verifier(t, signature.Standard, whsec).Verify(lookup(single(map[string]string{
+				"webhook-id": test.id, "webhook-timestamp": seconds, "webhook-signature": test.given,
+			})), body)
+			require.ErrorIs(t, err, test.want)
+		})
+	}
+	for _, weak := range []string{"whsec_", "whsec_not base64 at all, never printed", "whsec_" + base64.StdEncoding.EncodeToString([]byte("short-but-secret"))} {
+		_, err := signature.NewVerifier(signature.Standard, []string{secret, weak}, time.Minute, time.Now)
+		require.ErrorContains(t, err, "secret 2")
+		require.NotContains(t, err.Error(), "never printed")
+		require.NotContains(t, err.Error(), "short-but")
+	}
+}
+
+func TestASchemeOrAToleranceThatCannotBeMeantIsRefused(t *testing.T) {
+	t.Parallel()
+	_, err := signature.NewVerifier("none", []string{secret}, time.Minute, time.Now)
+	require.Error(t, err)
+	_, err = signature.NewSigner("none", secret)
+	require.Error(t, err)
+	for _, tolerance := range []time.Duration{0, -time.Second} {
+		_, err = signature.NewVerifier(signature.PayNow, []string{secret}, tolerance, time.Now)
+		require.Error(t, err)
+	}
+}
+
+func TestVerifyAllocatesLittle(t *testing.T) { //nolint:paralleltest // it counts allocations
+	signer, err := signature.NewSigner(signature.PayNow, secret)
+	require.NoError(t, err)
+	headers := lookup(single(signer.Sign("", body, now)))
+	v := verifier(t, signature.PayNow, secret)
+	require.LessOrEqual(t, testing.AllocsPerRun(100, func() {
+		if err := v.Verify(headers, body); err != nil {
+			t.Error(err)
+		}
+	}), 6.0+raceAllocations)
+}
+
 func FuzzVerify(f *testing.F) {
-	f.Add("PayNow", "1", "AAAA", []byte("{}"))
+	f.Add("m1", "1772445600", "AAAA", []byte("{}"))
 	f.Add("", "", "", []byte(nil))
+	f.Add("a.b", "999999999999999999", "v1,AAAA v1,=", []byte("1.2"))
 	f.Fuzz(func(t *testing.T, id, stamp, given string, payload []byte) {
 		for _, scheme := range []signature.Scheme{signature.PayNow, signature.Generic, signature.Standard} {
-			v, err := signature.NewVerifier(scheme, []string{secret}, time.Minute, func() time.Time { return now })
-			require.NoError(t, err)
+			v := verifier(t, scheme, secret)
+			// Nobody guesses a signature.
 			require.Error(t, v.Verify(func(name string) []string {
 				switch {
 				case strings.HasSuffix(strings.ToLower(name), "signature"):
@@ -182,6 +290,20 @@ func FuzzVerify(f *testing.F) {
 				}
 				return []string{id}
 			}, payload))
+			// What is signed is accepted, and with anything changed it is not.
+			signer, err := signature.NewSigner(scheme, secret)
+			require.NoError(t, err)
+			headers := single(signer.Sign("m1", payload, now))
+			require.NoError(t, v.Verify(lookup(headers), payload))
+			require.ErrorIs(t, v.Verify(lookup(headers), append(payload[:len(payload):len(payload)], '.')), signature.ErrSignature)
+			for name, values := range headers {
+				changed := maps.Clone(headers)
+				changed[name] = []string{values[0] + given}
+				if err := v.Verify(lookup(changed), payload); given != "" && err == nil {
+					// Only a list of signatures may grow and stay good.
+					require.Equal(t, "Webhook-Signature", name)
+				}
+			}
 		}
 	})
 }

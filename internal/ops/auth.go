@@ -54,7 +54,11 @@ func (a Access) accepts(authorization string) bool {
 // fromLoopback reports whether the connection itself comes from this machine. What
 // a proxy forwards for somebody else says so in its headers and is not let in.
 func fromLoopback(r *http.Request) bool {
+	for _, name := range []string{"X-Forwarded-For", "Forwarded", "X-Real-Ip", "Via"} {
+		if _, forwarded := r.Header[name]; forwarded {
+			return false
+		}
+	}
 	peer, err := netip.ParseAddrPort(r.RemoteAddr)
-	return err == nil && peer.Addr().Unmap().IsLoopback() &&
-		r.Header.Get("X-Forwarded-For") == "" && r.Header.Get("Forwarded") == ""
+	return err == nil && peer.Addr().Unmap().IsLoopback()
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"time"
 
 	"github.com/go-chi/chi/v5"
@@ -66,6 +67,8 @@ type Event struct {
 	ProcessedAt   *time.Time   `json:"processed_at,omitempty"`
 	Conflicts     []Conflict   `json:"conflicts"`
 	DeadLetters   []DeadLetter `json:"dead_letters"`
+	// More reports whether there are more of these than are shown.
+	More bool `json:"more"`
 }
 
 // Conflict is a message that came under the event's id and is not that event: it
@@ -93,70 +96,119 @@ type DeadLetter struct {
 const most = 100
 
 func (a *API) event(w http.ResponseWriter, r *http.Request) {
-	id := chi.URLParam(r, "event_id")
+	id := param(r, "event_id")
 	if !pii.ID.Valid(id) {
 		serve.WriteProblem(w, http.StatusBadRequest, "event_id_invalid", "An event id has letters, digits and . _ : - only.")
 		return
 	}
-	equal := map[string]any{"event_id": id}
+	asked, letters := map[string]any{"event_id": id}, map[string]any{"event_id": id}
 	if name := r.URL.Query().Get("queue"); name != "" {
 		q, ok := a.Catalog.Queue(name)
 		if !ok {
 			serve.WriteProblem(w, http.StatusNotFound, "queue_unknown", "The catalog has no queue of that name or alias.")
 			return
 		}
-		equal["queue"] = q.ID
+		asked["queue"], letters["queue"] = q.ID, q.ID
 	}
-	records, err := a.Store.Query(r.Context(), store.Query{Collection: dedupe.Collection, Equal: equal, Limit: most})
+	if tenant := r.URL.Query().Get("tenant"); tenant != "" {
+		if !pii.ID.Valid(tenant) {
+			serve.WriteProblem(w, http.StatusBadRequest, "tenant_invalid", "A tenant has letters, digits and . _ : - only.")
+			return
+		}
+		asked["tenant"] = tenant
+	}
+	records, err := a.Store.Query(r.Context(), store.Query{Collection: dedupe.Collection, Equal: asked, Limit: most})
 	if err != nil {
 		a.down(w, r, err)
 		return
 	}
-	event, found := Event{Conflicts: []Conflict{}, DeadLetters: []DeadLetter{}}, false
-	for _, doc := range records.Documents {
-		record, err := dedupe.FromDocument(doc)
-		if err != nil {
-			a.down(w, r, err)
-			return
-		}
-		if doc.Key != dedupe.Key(record.Queue, record.Tenant, record.EventID) {
-			event.Conflicts = append(event.Conflicts, Conflict{
-				Queue: record.Queue, Status: string(record.Status), Reason: record.LastError,
-				PayloadHash: record.PayloadHash, MessageID: record.MessageID,
-			})
-			continue
-		}
-		if found {
-			serve.WriteProblem(w, http.StatusConflict, "queue_needed", "Several queues or tenants know this event id; name the queue with ?queue=.")
-			return
-		}
-		found = true
-		describe(&event, record)
+	dead, err := a.Store.Query(r.Context(), store.Query{Collection: deadletter.Collection, Equal: letters, Limit: most})
+	if err != nil {
+		a.down(w, r, err)
+		return
 	}
-	if !found && len(event.Conflicts) == 0 {
+	event, err := story(id, records.Documents, dead.Documents)
+	switch {
+	case errors.Is(err, errSeveral):
+		serve.WriteProblem(w, http.StatusConflict, "queue_needed", "Several queues or tenants know this event id; name one with ?queue= or ?tenant=.")
+		return
+	case errors.Is(err, errUnknown):
 		serve.WriteProblem(w, http.StatusNotFound, "event_unknown", "No worker has recorded an event of that id, or its record has expired.")
 		return
-	}
-	if !found {
-		// Only broken messages came under this id.
-		first := event.Conflicts[0]
-		event.EventID, event.Queue, event.Status, event.Reason = id, first.Queue, first.Status, first.Reason
-		event.PayloadHash, event.MessageID = first.PayloadHash, first.MessageID
-	}
-	letters, err := a.Store.Query(r.Context(), store.Query{Collection: deadletter.Collection, Equal: equal, Limit: most})
-	if err != nil {
+	case err != nil:
 		a.down(w, r, err)
 		return
 	}
-	for _, doc := range letters.Documents {
-		event.DeadLetters = append(event.DeadLetters, describeLetter(doc))
-	}
+	event.More = records.Next != "" || dead.Next != ""
 	serve.WriteJSON(w, http.StatusOK, event)
 }
 
+// param is a part of the path as it was meant: chi leaves one escaped whose escaping
+// was more than it needed.
+func param(r *http.Request, name string) string {
+	value := chi.URLParam(r, name)
+	if r.URL.RawPath != "" {
+		if meant, err := url.PathUnescape(value); err == nil {
+			return meant
+		}
+	}
+	return value
+}
+
+var (
+	errUnknown = errors.New("ops: nothing is stored under this event id")
+	errSeveral = errors.New("ops: several queues or tenants know this event id")
+)
+
+// story puts together what is stored under an event id.
+func story(id string, records, letters []store.Document) (Event, error) {
+	event := Event{EventID: id, Conflicts: []Conflict{}, DeadLetters: []DeadLetter{}}
+	for _, doc := range records {
+		record, err := dedupe.FromDocument(doc)
+		if err != nil {
+			return Event{}, err
+		}
+		if event.Queue == "" {
+			event.Queue, event.Tenant = record.Queue, record.Tenant
+		}
+		if event.Queue != record.Queue || event.Tenant != record.Tenant {
+			return Event{}, errSeveral
+		}
+		if doc.Key == dedupe.Key(record.Queue, record.Tenant, record.EventID) {
+			describe(&event, record)
+			continue
+		}
+		event.Conflicts = append(event.Conflicts, Conflict{
+			Queue: record.Queue, Status: string(record.Status), Reason: record.LastError,
+			PayloadHash: record.PayloadHash, MessageID: record.MessageID,
+		})
+	}
+	for _, doc := range letters {
+		letter := describeLetter(doc)
+		if event.Queue == "" {
+			event.Queue = letter.Queue
+		}
+		if event.Queue != letter.Queue {
+			return Event{}, errSeveral
+		}
+		event.DeadLetters = append(event.DeadLetters, letter)
+	}
+	switch {
+	case event.Status != "":
+	case len(event.Conflicts) > 0: // only broken messages came under this id
+		first := event.Conflicts[0]
+		event.Status, event.Reason, event.PayloadHash, event.MessageID = first.Status, first.Reason, first.PayloadHash, first.MessageID
+	case len(event.DeadLetters) > 0: // no worker has ever answered; the broker gave up
+		first := event.DeadLetters[0]
+		event.Status, event.Reason, event.Attempts, event.MessageID = string(dedupe.DeadLettered), first.Reason, first.Attempts, first.SourceMessageID
+	default:
+		return Event{}, errUnknown
+	}
+	return event, nil
+}
+
 func describe(event *Event, r dedupe.Record) {
-	event.EventID, event.EventType, event.Queue, event.Tenant = r.EventID, r.EventType, r.Queue, r.Tenant
-	event.Status, event.Attempts, event.PayloadHash = string(r.Status), r.Attempts, r.PayloadHash
+	event.EventType, event.Status, event.Attempts, event.PayloadHash = r.EventType, string(r.Status), r.Attempts, r.PayloadHash
 	event.Result, event.Reason = r.Result, r.LastError
 	event.CorrelationID, event.OrderingKey, event.MessageID = r.CorrelationID, r.OrderingKey, r.MessageID
 	event.NextRetryAt, event.CreatedAt = moment(r.NextRetryAt), moment(r.CreatedAt)
@@ -186,10 +238,12 @@ type Account struct {
 	Currency string         `json:"currency"`
 	Balance  int64          `json:"balance"`
 	Entries  []ledger.Entry `json:"entries"`
+	// More reports whether there are more entries than are shown.
+	More bool `json:"more"`
 }
 
 func (a *API) account(w http.ResponseWriter, r *http.Request) {
-	account := ledger.Account(chi.URLParam(r, "account"))
+	account := ledger.Account(param(r, "account"))
 	doc, err := a.Store.Get(r.Context(), account.Key())
 	switch {
 	case errors.Is(err, store.ErrNotFound), errors.Is(err, store.ErrInvalid):
@@ -206,7 +260,7 @@ func (a *API) account(w http.ResponseWriter, r *http.Request) {
 		a.down(w, r, err)
 		return
 	}
-	answer := Account{Account: string(account), Entries: []ledger.Entry{}}
+	answer := Account{Account: string(account), Entries: []ledger.Entry{}, More: page.Next != ""}
 	answer.Currency, _ = doc.Fields["currency"].(string)
 	answer.Balance, _ = doc.Fields["balance"].(int64)
 	for _, entryDoc := range page.Documents {
@@ -220,7 +274,8 @@ func (a *API) account(w http.ResponseWriter, r *http.Request) {
 	serve.WriteJSON(w, http.StatusOK, answer)
 }
 
-// down answers 503 for a store that did not answer, which is never a 4xx.
+// down answers 503 for a store that did not answer, or not with what we can read:
+// never a 4xx.
 func (a *API) down(w http.ResponseWriter, r *http.Request, err error) {
 	a.Log.LogAttrs(r.Context(), slog.LevelWarn, "ops request failed", slog.String("error", err.Error()))
 	w.Header().Set("Retry-After", "5")

@@ -123,7 +123,7 @@ func TestABadHeaderIsRefusedByItsName(t *testing.T) {
 			h["Paynow-Signature"] = []string{base64.StdEncoding.EncodeToString(mac(second, "x"))}
 		}, signature.ErrSignature},
 		"a timestamp with a sign":  {func(h map[string][]string) { h["Paynow-Timestamp"] = []string{"-1"} }, signature.ErrMalformed},
-		"a timestamp of 19 digits": {func(h map[string][]string) { h["Paynow-Timestamp"] = []string{strings.Repeat("9", 19)} }, signature.ErrMalformed},
+		"a timestamp of 19 digits": {func(h map[string][]string) { h["Paynow-Timestamp"] = []string{"1" + strings.Repeat("0", 18)} }, signature.ErrMalformed},
 		"base64 with bits that no byte has": {func(h map[string][]string) {
 			last := []byte(h["Paynow-Signature"][0])
 			last[42]++ // the four values of its last two bits decode alike

@@ -13,6 +13,7 @@ import (
 	"billhook/internal/gcp/firestore"
 	"billhook/internal/gcp/pubsub"
 	"billhook/internal/serve"
+	"billhook/internal/signature"
 	"billhook/internal/telemetry"
 	"billhook/internal/webhook"
 )
@@ -50,13 +51,21 @@ const (
 // run is the whole program but for signals and the exit code.
 func run(ctx context.Context, getenv func(string) string, stdout io.Writer) error {
 	cfg, envErr := env.Parse[config](getenv)
-	cat, catErr := catalog.Load(getenv("CATALOG_DIR"))
-	if err := errors.Join(envErr, catErr); err != nil {
-		return err
+	cat, err := catalog.Load(getenv("CATALOG_DIR"))
+	if err != nil {
+		return errors.Join(envErr, err)
 	}
+	mistakes := []error{envErr}
 	secrets := map[string][]string{}
 	for name, source := range cat.Sources {
 		secrets[name] = env.Secret(getenv(source.SecretVariable)).List()
+		// webhook.New refuses them too, but later than everything else is told.
+		if _, err := signature.NewVerifier(signature.Scheme(source.Scheme), secrets[name], time.Second, time.Now); err != nil {
+			mistakes = append(mistakes, fmt.Errorf("environment: %s: %w", source.SecretVariable, err))
+		}
+	}
+	if err := errors.Join(mistakes...); err != nil {
+		return err
 	}
 	log := telemetry.NewLogger(stdout, cfg.LogLevel)
 	// Clients outlive the signal: what is in flight still needs them while draining.

@@ -57,7 +57,7 @@ func (m *Metrics) Webhook(source string, status int, reason string, took time.Du
 // LargeMessage counts a message above the recommended size.
 func (m *Metrics) LargeMessage(queue string) { m.large.WithLabelValues(queue).Inc() }
 
-// Delivery counts one answered delivery. reason is a code, empty when processed.
+// Delivery counts one answered delivery. reason is a code; when processed, the handler's result.
 func (m *Metrics) Delivery(queue, outcome, reason string, took time.Duration) {
 	m.deliveries.WithLabelValues(queue, outcome, reason).Inc()
 	m.handling.WithLabelValues(queue).Observe(took.Seconds())

@@ -80,7 +80,7 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 	log := telemetry.NewLogger(stdout, cfg.LogLevel)
 	cat, err := catalog.Load(cfg.CatalogDir)
 	if err != nil {
-		return err
+		return fmt.Errorf("CATALOG_DIR: %w", err)
 	}
 	verifier, err := auth.New(auth.Config{
 		Mode: cfg.PushAuth, Audience: cfg.PushAudience, ServiceAccount: cfg.PushServiceAccount, EmulatorHost: cfg.emulated(),

@@ -8,6 +8,9 @@ import (
 	"billhook/internal/retry"
 )
 
+// Decodes reports whether messages of a contract can be decoded.
+func Decodes(format string) bool { return format == contract.PayNowV1 }
+
 // decodeEvent turns a delivery into the event of its queue's contract, with the
 // identity that its record gets. The error of a message that breaks the contract is
 // marked terminal. The record is filled as far as the message could be read.
@@ -23,7 +26,7 @@ func decodeEvent(q *queue, d delivery) (handler.Event, dedupe.Record, error) {
 		record.Tenant = tenant
 	}
 	format := contract.Detect(d.message.Attributes, d.message.Data)
-	if format != q.Contract || format != contract.PayNowV1 {
+	if format != q.Contract || !Decodes(format) {
 		return handler.Event{}, record, retry.Unreadable("contract_mismatch", nil)
 	}
 	body, err := contract.DecodePayNow(d.message.Data)

@@ -67,7 +67,7 @@ func statusLabel(status int) string {
 // LargeMessage counts a message above the recommended size.
 func (m *Metrics) LargeMessage(queue string) { m.large.WithLabelValues(queue).Inc() }
 
-// Delivery counts one answered delivery. reason is a code, empty when processed.
+// Delivery counts one answered delivery. reason is a code; when processed, the handler's result.
 func (m *Metrics) Delivery(queue, outcome, reason string, took time.Duration) {
 	m.deliveries.WithLabelValues(queue, outcome, reason).Inc()
 	m.handling.WithLabelValues(queue).Observe(took.Seconds())

@@ -61,24 +61,29 @@ type Worker struct {
 func (w *Worker) Drain() { w.push.Drain() }
 
 // New puts the worker together. It fails where the catalog asks for a handler that
-// does not exist, or the pool has no queue.
+// does not exist or for a body format that cannot be decoded, or where the pool has
+// no queue. All mistakes of the catalog are reported together.
 func New(config Config) (*Worker, error) {
 	registry := handler.NewRegistry()
 	billing.Register(registry, billing.Points{Store: config.Store, Products: config.Catalog.Products, Now: config.Now})
 	if config.Handlers != nil {
 		config.Handlers(registry)
 	}
-	if err := registry.Check(config.Catalog); err != nil {
-		return nil, fmt.Errorf("worker: %w", err)
-	}
+	mistakes := []error{registry.Check(config.Catalog)}
 	var queues []catalog.Queue
 	for _, q := range config.Catalog.Queues {
+		if q.Enabled && !push.Decodes(q.Contract) {
+			mistakes = append(mistakes, fmt.Errorf("queue %s: contract %s cannot be decoded yet", q.ID, q.Contract))
+		}
 		if config.Pool == "" || q.Pool == config.Pool {
 			queues = append(queues, q)
 		}
 	}
 	if len(queues) == 0 {
-		return nil, errors.New("worker: POOL names a pool that no queue is in")
+		mistakes = append(mistakes, errors.New("POOL names a pool that no queue is in"))
+	}
+	if err := errors.Join(mistakes...); err != nil {
+		return nil, fmt.Errorf("worker: %w", err)
 	}
 	service := push.New(push.Config{
 		Queues: queues, Handlers: registry, Store: config.Store, DeadLetters: config.DeadLetters,

@@ -1,0 +1,111 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func environment(values map[string]string) func(string) string {
+	return func(name string) string { return values[name] }
+}
+
+func TestABadEnvironmentIsReportedAtOnceAndWithoutItsSecrets(t *testing.T) {
+	t.Parallel()
+	const secret = "short-and-secret"
+	for name, test := range map[string]struct {
+		values map[string]string
+		want   []string
+	}{
+		"nothing is set": {nil, []string{"GOOGLE_CLOUD_PROJECT", "PUSH_AUDIENCE: required with PUSH_AUTH=oidc", "PUSH_SERVICE_ACCOUNT: required with PUSH_AUTH=oidc"}},
+		"everything is wrong": {
+			map[string]string{"LOG_LEVEL": "chatty", "PUSH_AUTH": "iam", "OPS_TOKEN": secret + ",0123456789abcdef01234567"},
+			[]string{"GOOGLE_CLOUD_PROJECT", "LogLevel", "PUSH_AUDIENCE: required with PUSH_AUTH=iam", "PUSH_SERVICE_ACCOUNT", "OPS_TOKEN: each token needs at least 24 bytes"},
+		},
+		"no authentication outside the emulators": {
+			map[string]string{"GOOGLE_CLOUD_PROJECT": "p", "PUSH_AUTH": "none", "OPS_TOKEN": secret},
+			[]string{"PUSH_AUTH: none is accepted only where an emulator host is set", "OPS_TOKEN"},
+		},
+		"an authentication nobody knows": {
+			map[string]string{"GOOGLE_CLOUD_PROJECT": "p", "PUSH_AUTH": secret}, []string{"PUSH_AUTH: must be oidc, iam or none"},
+		},
+		"a token with an empty part": {
+			map[string]string{"GOOGLE_CLOUD_PROJECT": "p", "PUSH_AUTH": "none", "PUBSUB_EMULATOR_HOST": "h", "OPS_TOKEN": "0123456789abcdef01234567,"},
+			[]string{"OPS_TOKEN: each token needs at least 24 bytes"},
+		},
+		"a catalog that is not there": {
+			map[string]string{"GOOGLE_CLOUD_PROJECT": "p", "PUSH_AUTH": "none", "PUBSUB_EMULATOR_HOST": "h", "CATALOG_DIR": "nowhere"},
+			[]string{"CATALOG_DIR: products.yaml", "queues.yaml", "sources.yaml"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var out strings.Builder
+			err := run(t.Context(), environment(test.values), &out)
+			require.Error(t, err)
+			for _, want := range test.want {
+				require.ErrorContains(t, err, want)
+			}
+			require.NotContains(t, err.Error()+out.String(), secret)
+			require.NotContains(t, err.Error()+out.String(), "0123456789abcdef")
+		})
+	}
+}
+
+// TestTheWorkerListensAnswersAndEnds runs the whole program against hosts at which
+// nobody answers: the clients connect when they are first needed.
+func TestTheWorkerListensAnswersAndEnds(t *testing.T) {
+	const token = "0123456789abcdef01234567"
+	t.Setenv("PUBSUB_EMULATOR_HOST", "127.0.0.1:1")
+	t.Setenv("FIRESTORE_EMULATOR_HOST", "127.0.0.1:1")
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	reader, writer := io.Pipe()
+	ended := make(chan error, 1)
+	go func() {
+		err := run(ctx, environment(map[string]string{
+			"HOST": "127.0.0.1", "PORT": "0", "GOOGLE_CLOUD_PROJECT": "p", "PUSH_AUTH": "none", "OPS_TOKEN": token,
+			"PUBSUB_EMULATOR_HOST": "127.0.0.1:1", "FIRESTORE_EMULATOR_HOST": "127.0.0.1:1",
+		}), writer)
+		_ = writer.Close()
+		ended <- err
+	}()
+
+	lines := bufio.NewScanner(reader)
+	require.True(t, lines.Scan())
+	var first struct {
+		Message string `json:"message"`
+		Address string `json:"address"`
+	}
+	require.NoError(t, json.Unmarshal(lines.Bytes(), &first))
+	require.Equal(t, "listening", first.Message)
+	rest := make(chan string, 1)
+	go func() {
+		var all strings.Builder
+		for lines.Scan() {
+			all.WriteString(lines.Text() + "\n")
+		}
+		rest <- all.String()
+	}()
+
+	client := &http.Client{Timeout: time.Minute}
+	defer client.CloseIdleConnections()
+	for path, want := range map[string]int{"/health/live": http.StatusOK, "/health/ready": http.StatusOK, "/v1/ops/events/a%20b": http.StatusBadRequest} {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+first.Address+path, nil)
+		require.NoError(t, err)
+		response, err := client.Do(request)
+		require.NoError(t, err)
+		require.NoError(t, response.Body.Close())
+		require.Equal(t, want, response.StatusCode, path)
+	}
+	stop()
+	require.NoError(t, <-ended)
+	require.NotContains(t, <-rest, token)
+}

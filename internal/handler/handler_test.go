@@ -1,0 +1,58 @@
+package handler_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"billhook/catalog"
+	"billhook/internal/handler"
+)
+
+func nothing(context.Context, handler.Event) (handler.Effect, error) { return handler.Effect{}, nil }
+
+func TestAHandlerIsFoundByItsName(t *testing.T) {
+	t.Parallel()
+	r := handler.NewRegistry()
+	r.Tx("points.credit", nothing)
+	h, ok := r.Lookup("points.credit")
+	require.True(t, ok)
+	require.NotNil(t, h)
+	for _, name := range []string{"points.reverse", "Points.Credit", ""} {
+		_, ok = r.Lookup(name)
+		require.False(t, ok, name)
+	}
+}
+
+func TestAMistakeInRegisteringPanicsAtTheStart(t *testing.T) {
+	t.Parallel()
+	for name, register := range map[string]func(*handler.Registry){
+		"a name that is empty": func(r *handler.Registry) { r.Tx("", nothing) },
+		"no handler":           func(r *handler.Registry) { r.Tx("a", nil) },
+		"a name twice":         func(r *handler.Registry) { r.Tx("a", nothing); r.Tx("a", nothing) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			require.Panics(t, func() { register(handler.NewRegistry()) })
+		})
+	}
+}
+
+func TestEveryHandlerThatIsMissingIsNamedAtOnce(t *testing.T) {
+	t.Parallel()
+	r := handler.NewRegistry()
+	r.Tx("points.credit", nothing)
+	queues := &catalog.Catalog{Queues: []catalog.Queue{
+		{ID: "paid", Enabled: true, Handlers: map[string]catalog.Handler{"order.paid": {Name: "points.credit"}, "order.lost": {Name: "points.lose"}}},
+		{ID: "sent", Enabled: true, Handlers: map[string]catalog.Handler{"mail": {Name: "mail.send"}}},
+		{ID: "asleep", Handlers: map[string]catalog.Handler{"mail": {Name: "mail.dream"}}},
+	}}
+	err := r.Check(queues)
+	require.ErrorContains(t, err, `queue paid: event type order.lost: no handler is registered as "points.lose"`)
+	require.ErrorContains(t, err, `queue sent: event type mail: no handler is registered as "mail.send"`)
+	require.NotContains(t, err.Error(), "mail.dream")
+	r.Tx("points.lose", nothing)
+	r.Tx("mail.send", nothing)
+	require.NoError(t, r.Check(queues))
+}

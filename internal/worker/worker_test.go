@@ -1,0 +1,188 @@
+package worker_test
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"billhook/catalog"
+	"billhook/internal/contract"
+	"billhook/internal/embedded"
+	"billhook/internal/gcp/auth"
+	"billhook/internal/handler"
+	"billhook/internal/ops"
+	"billhook/internal/push"
+	"billhook/internal/telemetry"
+	"billhook/internal/worker"
+)
+
+type nowhere struct{}
+
+func (nowhere) Publish(context.Context, string, contract.Message) (string, error) {
+	return "", errors.New("no answer")
+}
+
+type anyone struct{}
+
+func (anyone) Verify(context.Context, string) error { return nil }
+
+func config(t *testing.T, change func(*worker.Config)) worker.Config {
+	t.Helper()
+	db, err := embedded.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	shipped, err := catalog.Load("")
+	require.NoError(t, err)
+	c := worker.Config{
+		Catalog: shipped, Store: db, DeadLetters: nowhere{}, Authenticator: anyone{}, Access: ops.Access{OpenOnLoopback: true},
+		Log: slog.New(slog.DiscardHandler), Metrics: telemetry.NewMetrics(), Now: time.Now,
+	}
+	if change != nil {
+		change(&c)
+	}
+	return c
+}
+
+func TestAWorkerThatCouldNotWorkIsRefused(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		change func(*worker.Config)
+		want   []string
+	}{
+		"a pool that no queue is in": {func(c *worker.Config) { c.Pool = "swimming" }, []string{"POOL names a pool that no queue is in"}},
+		"a catalog whose handlers nobody registered": {func(c *worker.Config) {
+			c.Catalog = &catalog.Catalog{Queues: []catalog.Queue{
+				{ID: "orders", Enabled: true, Contract: contract.PayNowV1, Handlers: map[string]catalog.Handler{"order.paid": {Name: "points.lose"}}},
+				{ID: "mails", Enabled: true, Contract: contract.EnvelopeV1},
+			}}
+		}, []string{
+			`queue orders: event type order.paid: no handler is registered as "points.lose"`,
+			"queue mails: contract envelope.v1 cannot be decoded yet",
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := worker.New(config(t, test.change))
+			for _, want := range test.want {
+				require.ErrorContains(t, err, want)
+			}
+		})
+	}
+}
+
+func TestAMainMayRegisterHandlersOfItsOwn(t *testing.T) {
+	t.Parallel()
+	_, err := worker.New(config(t, func(c *worker.Config) {
+		c.Catalog = &catalog.Catalog{Queues: []catalog.Queue{
+			{ID: "orders", Enabled: true, Contract: contract.PayNowV1, Handlers: map[string]catalog.Handler{"order.paid": {Name: "points.lose"}}},
+		}}
+		c.Handlers = func(r *handler.Registry) {
+			r.Tx("points.lose", func(context.Context, handler.Event) (handler.Effect, error) { return handler.Effect{}, nil })
+		}
+	}))
+	require.NoError(t, err)
+}
+
+func TestAWorkerServesAllItsDoors(t *testing.T) {
+	t.Parallel()
+	w, err := worker.New(config(t, nil))
+	require.NoError(t, err)
+	for request, want := range map[string]int{
+		"GET /health/live": 200, "GET /health/ready": 200, "GET /metrics": 200, "GET /v1/ops/events/e1": 404,
+		"POST /push/nobody": 404, "GET /push/nobody": 405, "GET /nothing": 404,
+	} {
+		require.Equal(t, want, ask(t, w, request), request)
+	}
+}
+
+func TestAWorkerServesTheQueuesOfItsPoolAlone(t *testing.T) {
+	t.Parallel()
+	c := config(t, nil)
+	enabled := 0
+	for _, q := range c.Catalog.Queues {
+		if !q.Enabled {
+			continue
+		}
+		enabled++
+		w, err := worker.New(config(t, func(c *worker.Config) { c.Pool = q.Pool }))
+		require.NoError(t, err)
+		require.Equal(t, http.StatusBadRequest, ask(t, w, "POST "+q.PushPath()), "served: an empty body is no push")
+		for _, other := range c.Catalog.Queues {
+			if other.Pool == q.Pool {
+				continue
+			}
+			w, err := worker.New(config(t, func(c *worker.Config) { c.Pool = other.Pool }))
+			require.NoError(t, err)
+			require.Equal(t, http.StatusNotFound, ask(t, w, "POST "+q.PushPath()))
+			break
+		}
+	}
+	require.Positive(t, enabled)
+}
+
+func TestADrainingWorkerIsNotReadyAndRefusesPushes(t *testing.T) {
+	t.Parallel()
+	w, err := worker.New(config(t, nil))
+	require.NoError(t, err)
+	w.Drain()
+	require.Equal(t, http.StatusServiceUnavailable, ask(t, w, "GET /health/ready"))
+	require.Equal(t, http.StatusServiceUnavailable, ask(t, w, "POST /push/nobody"))
+	require.Equal(t, http.StatusOK, ask(t, w, "GET /health/live"))
+}
+
+func ask(t *testing.T, h http.Handler, request string) int {
+	t.Helper()
+	method, path, _ := strings.Cut(request, " ")
+	r := httptest.NewRequestWithContext(t.Context(), method, path, nil)
+	r.RemoteAddr = "127.0.0.1:4711"
+	recorder := httptest.NewRecorder()
+	h.ServeHTTP(recorder, r)
+	return recorder.Code
+}
+
+func TestTheErrorsOfTheVerifierBecomeThoseOfTheDoor(t *testing.T) {
+	t.Parallel()
+	const audience, account = "https://worker.example", "push@example.iam.gserviceaccount.com"
+	now := time.Date(2026, 3, 2, 10, 15, 0, 0, time.UTC)
+	verifier, err := auth.New(auth.Config{Mode: auth.ModeIAM, Audience: audience, ServiceAccount: account, Now: func() time.Time { return now }})
+	require.NoError(t, err)
+	part := func(v any) string {
+		text, err := json.Marshal(v)
+		require.NoError(t, err)
+		return base64.RawURLEncoding.EncodeToString(text)
+	}
+	stripped := func(email string) string {
+		return fmt.Sprintf("Bearer %s.%s.SIGNATURE_REMOVED_BY_GOOGLE", part(map[string]any{"alg": "RS256", "typ": "JWT"}), part(map[string]any{
+			"iss": "https://accounts.google.com", "aud": audience, "email": email, "email_verified": true, "sub": "1",
+			"iat": now.Unix(), "exp": now.Add(time.Hour).Unix(),
+		}))
+	}
+	door := worker.Authenticate(verifier)
+	require.NoError(t, door.Verify(t.Context(), stripped(account)))
+	require.ErrorIs(t, door.Verify(t.Context(), stripped("other@example.iam.gserviceaccount.com")), push.ErrForbidden)
+	for _, wrong := range []string{"", "Bearer nonsense"} {
+		err := door.Verify(t.Context(), wrong)
+		require.Error(t, err)
+		require.NotErrorIs(t, err, push.ErrForbidden)
+		require.NotErrorIs(t, err, push.ErrKeysUnavailable)
+	}
+
+	gone := httptest.NewServer(http.NotFoundHandler())
+	gone.Close()
+	away, err := auth.New(auth.Config{Mode: auth.ModeOIDC, Audience: audience, ServiceAccount: account, KeysURL: gone.URL, Now: func() time.Time { return now }})
+	require.NoError(t, err)
+	signed := strings.Replace(stripped(account), "SIGNATURE_REMOVED_BY_GOOGLE", base64.RawURLEncoding.EncodeToString(make([]byte, 256)), 1)
+	signed = strings.Replace(signed, part(map[string]any{"alg": "RS256", "typ": "JWT"}), part(map[string]any{"alg": "RS256", "typ": "JWT", "kid": "1"}), 1)
+	require.ErrorIs(t, worker.Authenticate(away).Verify(t.Context(), signed), push.ErrKeysUnavailable)
+}

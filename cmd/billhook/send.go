@@ -16,6 +16,7 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/env"
+	"billhook/internal/serve"
 	"billhook/internal/signature"
 	"billhook/internal/webhook/samples"
 )
@@ -47,6 +48,8 @@ type reply struct {
 	Reason      string `json:"reason,omitempty"`
 	Code        string `json:"code,omitempty"`
 	Detail      string `json:"detail,omitempty"`
+
+	Violations []serve.Violation `json:"violations,omitempty"`
 }
 
 // post signs a body as the source would, at a moment, and posts it.
@@ -121,6 +124,9 @@ func (p *program) sendCommand() *cobra.Command {
 			p.printf("%d %s\n", answer.Status, http.StatusText(answer.Status))
 			if answer.Code != "" {
 				p.printf("  %s: %s\n", answer.Code, answer.Detail)
+				for _, v := range answer.Violations {
+					p.printf("    %s: %s\n", v.Path, v.Rule)
+				}
 			} else {
 				p.printf("  event %s  queue %s  message %s  key %s %s\n", answer.EventID, answer.Queue, answer.MessageID, answer.OrderingKey, answer.Reason)
 			}

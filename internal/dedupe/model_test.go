@@ -60,7 +60,7 @@ func TestAnyHistoryKeepsTheEffectToOne(t *testing.T) {
 				if after != nil {
 					after(run)
 				}
-			case f == lose && b.number(balance, "n") > m.effects:
+			case f == lose && b.balance() > m.effects:
 				m.effects++
 				wrote(payload, dedupe.Completed, m.attempts+1)
 			}
@@ -102,7 +102,7 @@ func TestAnyHistoryKeepsTheEffectToOne(t *testing.T) {
 				b.pass(rapid.SampledFrom([]time.Duration{time.Second, time.Hour, remember / 2, remember}).Draw(t, "time"))
 			},
 			"": func(t *rapid.T) {
-				require.Equal(t, m.effects, b.number(balance, "n"))
+				require.Equal(t, m.effects, b.balance())
 				if !remembered() {
 					return
 				}

@@ -91,7 +91,7 @@ func TestANewEventIsOneCommitAndNoRead(t *testing.T) {
 	require.Equal(t, b.once.Now(), record.CreatedAt)
 	require.Equal(t, b.once.Now(), record.ProcessedAt)
 	require.Equal(t, b.once.Now().Add(remember), record.ExpireAt)
-	require.EqualValues(t, 1, b.number(balance, "n"))
+	require.EqualValues(t, 1, b.balance())
 }
 
 func TestADuplicateIsSeenAndChangesNothing(t *testing.T) {
@@ -119,7 +119,7 @@ func TestADuplicateIsSeenAndChangesNothing(t *testing.T) {
 			reads, commits := b.trips()
 			require.Equal(t, []int{test.reads, test.commits}, []int{reads, commits})
 			require.Equal(t, before, b.record(t))
-			require.EqualValues(t, 1, b.number(balance, "n"))
+			require.EqualValues(t, 1, b.balance())
 		})
 	}
 }
@@ -169,7 +169,7 @@ func TestARetryKeepsTheRecordAndCountsOn(t *testing.T) {
 			require.Equal(t, created, record.CreatedAt)
 			require.Empty(t, record.LastError)
 			require.Zero(t, record.NextRetryAt)
-			require.EqualValues(t, 1, b.number(balance, "n"))
+			require.EqualValues(t, 1, b.balance())
 		})
 	}
 }
@@ -186,7 +186,7 @@ func TestTheLostAnswerOfAnOwnCommitIsRecognized(t *testing.T) {
 		require.Equal(t, dedupe.Own, seen)
 		require.Equal(t, 1, run.Attempts())
 		require.Equal(t, "credited", run.Result())
-		require.EqualValues(t, 1, b.number(balance, "n"))
+		require.EqualValues(t, 1, b.balance())
 	})
 	t.Run("an effect whose answer never came is found by what follows", func(t *testing.T) {
 		t.Parallel()
@@ -199,7 +199,7 @@ func TestTheLostAnswerOfAnOwnCommitIsRecognized(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, dedupe.Own, seen, "the effect stands, and the failure does not")
 		require.Equal(t, dedupe.Completed, b.record(t).Status)
-		require.EqualValues(t, 1, b.number(balance, "n"))
+		require.EqualValues(t, 1, b.balance())
 	})
 	t.Run("a failure that was sent twice counts once", func(t *testing.T) {
 		t.Parallel()
@@ -216,14 +216,17 @@ func TestAnotherPayloadUnderAUsedIDDiffers(t *testing.T) {
 	t.Parallel()
 	for name, prepare := range map[string]func(t *testing.T, b *bench){
 		"of an event that was completed": func(t *testing.T, b *bench) {
+			t.Helper()
 			_, err := b.begin("A").Effect(t.Context(), event(), false, credit)
 			require.NoError(t, err)
 		},
 		"of an event that failed so far": func(t *testing.T, b *bench) {
+			t.Helper()
 			_, err := b.begin("A").Fail(t.Context(), "handler_error", b.once.Now())
 			require.NoError(t, err)
 		},
 		"of an event that was dead-lettered": func(t *testing.T, b *bench) {
+			t.Helper()
 			_, err := b.begin("A").Bury(t.Context(), "unknown_product", 1)
 			require.NoError(t, err)
 		},
@@ -282,7 +285,7 @@ func TestAnExpiredRecordCountsAsAbsent(t *testing.T) {
 			record := b.record(t)
 			require.EqualValues(t, 1, record.Attempts)
 			require.Equal(t, b.once.Now(), record.CreatedAt)
-			require.EqualValues(t, 2, b.number(balance, "n"))
+			require.EqualValues(t, 2, b.balance())
 		})
 	}
 }
@@ -401,7 +404,7 @@ func TestAStoreThatIsDownIsNeverTakenForAnAbsentRecord(t *testing.T) {
 				require.False(t, retry.Decide(err).Class.Terminal())
 				_, err = b.begin("A").Fail(t.Context(), "handler_error", b.once.Now())
 				require.Error(t, err)
-				require.Zero(t, b.number(balance, "n"))
+				require.Zero(t, b.balance())
 			}
 		})
 	}
@@ -411,11 +414,13 @@ func TestNeitherAFailureNorABurialIsWrittenOverASuccess(t *testing.T) {
 	t.Parallel()
 	for name, late := range map[string]func(t *testing.T, run *dedupe.Run){
 		"a failure": func(t *testing.T, run *dedupe.Run) {
+			t.Helper()
 			seen, err := run.Fail(t.Context(), "handler_timeout", time.Time{})
 			require.NoError(t, err)
 			require.Equal(t, dedupe.Done, seen)
 		},
 		"a burial": func(t *testing.T, run *dedupe.Run) {
+			t.Helper()
 			written, err := run.Bury(t.Context(), "attempts_exhausted", 5)
 			require.NoError(t, err)
 			require.False(t, written)
@@ -472,7 +477,7 @@ func TestTheEffectOfAWorkerThatComesLateIsNotCommitted(t *testing.T) {
 	seen, err := slow.Effect(t.Context(), event(), true, credit)
 	require.NoError(t, err)
 	require.Equal(t, dedupe.Done, seen)
-	require.EqualValues(t, 1, b.number(balance, "n"))
+	require.EqualValues(t, 1, b.balance())
 }
 
 func TestOfFiftyDeliveriesOfOneEventOneOwnsTheEffect(t *testing.T) {
@@ -497,5 +502,5 @@ func TestOfFiftyDeliveriesOfOneEventOneOwnsTheEffect(t *testing.T) {
 	wg.Wait()
 	require.EqualValues(t, 1, own.Load())
 	require.EqualValues(t, 49, done.Load())
-	require.EqualValues(t, 1, b.number(balance, "n"))
+	require.EqualValues(t, 1, b.balance())
 }

@@ -121,11 +121,11 @@ func (m *memory) apply(writes []store.Write) ([]store.Version, error) {
 	return versions, nil
 }
 
-// number returns an int64 field, 0 where there is none.
-func (m *memory) number(key store.Key, field string) int64 {
+// balance is how often the effect of credit has happened.
+func (m *memory) balance() int64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	value, _ := m.docs[key].Fields[field].(int64)
+	value, _ := m.docs[balance].Fields["n"].(int64)
 	return value
 }
 

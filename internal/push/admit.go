@@ -21,39 +21,41 @@ const maxPushBody = (contract.MaxDataBytes/3+1)*4 + contract.MaxAttributes*(cont
 // authenticates, finds the queue, and reads and decodes the body. It has answered
 // where ok is false.
 func (s *Service) admit(w http.ResponseWriter, r *http.Request) (q *queue, d delivery, ok bool) {
-	refuse := func(status int, code, detail string) (*queue, delivery, bool) {
-		s.config.Log.LogAttrs(r.Context(), slog.LevelWarn, "push refused", slog.String("reason", code), slog.Int("status", status))
-		serve.WriteProblem(w, status, code, detail)
-		return nil, delivery{}, false
-	}
 	if s.draining.Load() {
-		return refuse(http.StatusServiceUnavailable, "shutting_down", "This instance is shutting down; deliver again.")
+		return s.refuse(w, r, http.StatusServiceUnavailable, "shutting_down", "This instance is shutting down; deliver again.")
 	}
 	switch err := s.config.Authenticator.Verify(r.Context(), r.Header.Get("Authorization")); {
 	case err == nil:
 	case errors.Is(err, ErrForbidden):
-		return refuse(http.StatusForbidden, "forbidden", "The token's account may not push here.")
+		return s.refuse(w, r, http.StatusForbidden, "forbidden", "The token's account may not push here.")
 	case errors.Is(err, ErrKeysUnavailable):
-		return refuse(http.StatusServiceUnavailable, "keys_unavailable", "The token cannot be checked now; deliver again.")
+		return s.refuse(w, r, http.StatusServiceUnavailable, "keys_unavailable", "The token cannot be checked now; deliver again.")
 	default:
-		return refuse(http.StatusUnauthorized, "unauthorized", "The push needs a valid OIDC token of the push service account.")
+		return s.refuse(w, r, http.StatusUnauthorized, "unauthorized", "The push needs a valid OIDC token of the push service account.")
 	}
 	if q, ok = s.queues[chi.URLParam(r, "queue")]; !ok {
-		return refuse(http.StatusNotFound, "queue_unknown", "This worker serves no queue of that name. See the catalog: is the queue enabled, and in this worker's pool?")
+		return s.refuse(w, r, http.StatusNotFound, "queue_unknown", "This worker serves no queue of that name. See the catalog: is the queue enabled, and in this worker's pool?")
 	}
 	body, err := readBody(w, r)
 	var tooLarge *http.MaxBytesError
 	switch {
 	case errors.As(err, &tooLarge):
-		return refuse(http.StatusRequestEntityTooLarge, "too_large", "The body is larger than any Pub/Sub message.")
+		return s.refuse(w, r, http.StatusRequestEntityTooLarge, "too_large", "The body is larger than any Pub/Sub message.")
 	case err != nil:
-		return refuse(http.StatusServiceUnavailable, "body_unread", "The body did not arrive whole; deliver again.")
+		return s.refuse(w, r, http.StatusServiceUnavailable, "body_unread", "The body did not arrive whole; deliver again.")
 	}
 	if d, err = decodeEnvelope(body); err != nil {
 		// This did not come from Pub/Sub: there is no message that could be lost.
-		return refuse(http.StatusBadRequest, "envelope_malformed", "The body is not Pub/Sub's wrapped push format.")
+		return s.refuse(w, r, http.StatusBadRequest, "envelope_malformed", "The body is not Pub/Sub's wrapped push format.")
 	}
 	return q, d, true
+}
+
+// refuse answers a push that is not looked at, in the shape that admit returns.
+func (s *Service) refuse(w http.ResponseWriter, r *http.Request, status int, code, detail string) (*queue, delivery, bool) {
+	s.config.Log.LogAttrs(r.Context(), slog.LevelWarn, "push refused", slog.String("reason", code), slog.Int("status", status))
+	serve.WriteProblem(w, status, code, detail)
+	return nil, delivery{}, false
 }
 
 // readBody reads no byte of a body that says beforehand that it is too large.

@@ -103,11 +103,11 @@ type setup struct {
 	log    slog.Handler
 }
 
-func newRig(t testing.TB, with setup) *rig {
-	t.Helper()
-	db, err := embedded.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, db.Close()) })
+func newRig(tb testing.TB, with setup) *rig {
+	tb.Helper()
+	db, err := embedded.OpenTemporaryStore(filepath.Join(tb.TempDir(), "store.db"))
+	require.NoError(tb, err)
+	tb.Cleanup(func() { require.NoError(tb, db.Close()) })
 	r := &rig{broker: &broker{}, bouncer: &bouncer{}, log: &journal{}}
 	r.counter = &storetest.Counter{Store: db}
 	r.faults = &storetest.Faults{Store: r.counter}
@@ -132,7 +132,7 @@ func newRig(t testing.TB, with setup) *rig {
 	registry := handler.NewRegistry()
 	for _, name := range []string{"points.credit", "points.reverse"} {
 		tx, ok := own.Lookup(name)
-		require.True(t, ok)
+		require.True(tb, ok)
 		if name == "points.credit" && with.credit != nil {
 			tx = with.credit(r, tx)
 		}
@@ -330,7 +330,7 @@ func (j *journal) String() string {
 }
 
 // lines are the lines with a message.
-func (j *journal) lines(t testing.TB, message string) []map[string]any {
+func (j *journal) lines(t *testing.T, message string) []map[string]any {
 	t.Helper()
 	var found []map[string]any
 	for line := range bytes.Lines([]byte(j.String())) {

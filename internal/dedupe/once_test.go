@@ -258,6 +258,18 @@ func TestAnotherPayloadUnderAUsedIDDiffers(t *testing.T) {
 	}
 }
 
+func TestAConflictNeverConflictsItself(t *testing.T) {
+	t.Parallel()
+	b := newBench()
+	wrong := dedupe.Record{Queue: "q", Tenant: dedupe.DefaultTenant, EventID: "e1", Status: dedupe.DeadLettered, PayloadHash: "sha256:C"}
+	key := dedupe.ConflictKey("q", dedupe.DefaultTenant, "e1", "sha256:B")
+	_, err := b.Commit(t.Context(), []store.Write{store.Create(key, wrong.Fields())})
+	require.NoError(t, err)
+	seen, err := b.begin("B").Conflict().Look(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, dedupe.Gone, seen, "else its dead letter would be looked for without end")
+}
+
 func TestAnExpiredRecordCountsAsAbsent(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {

@@ -23,6 +23,7 @@ import (
 	"billhook/internal/push"
 	"billhook/internal/retry"
 	"billhook/internal/store"
+	"billhook/internal/store/storetest"
 )
 
 var errHandler = errors.New("ilse@example.org fell over")
@@ -70,6 +71,10 @@ func TestEveryOutcomeHasItsAnswer(t *testing.T) {
 		"a message that is too old is acked": {
 			setup:   setup{queue: func(q *catalog.Queue) { q.MessageTTL = time.Hour }},
 			deliver: first.with(func(m *message) { m.published = start.Add(-time.Hour - time.Second) }), reject: 204, ack: 204,
+		},
+		"a message of any age is processed where the queue has no limit": {
+			deliver: first.with(func(m *message) { m.published = start.Add(-24 * time.Hour) }),
+			reject:  200, ack: 200, class: 200, outcome: "processed", reason: "credited", attempt: 1, status: dedupe.Completed, attempts: 1,
 		},
 		"a message just young enough is processed": {
 			setup:   setup{queue: func(q *catalog.Queue) { q.MessageTTL = time.Hour }},
@@ -347,17 +352,21 @@ func TestOneDeadLetterWhateverIsRedelivered(t *testing.T) {
 		reason string
 		points int64
 	}{
-		"a body that is not JSON":           {bad: paid("e1", known, 1).with(func(m *message) { m.body = "nonsense" }), code: 400, reason: "body_malformed"},
-		"a body without attributes":         {bad: message{id: "7", body: "nonsense", published: start}, code: 400, reason: "contract_mismatch"},
-		"no body and no attributes":         {bad: message{id: "7", body: "", published: start}, code: 400, reason: "contract_mismatch"},
-		"a contract that is broken":         {bad: paid("e1", known, -1), code: 422, reason: "contract_broken"},
-		"a body of another shape":           {bad: paid("e1", known, 1).with(func(m *message) { m.body = map[string]any{"eventId": 1} }), code: 400, reason: "body_malformed"},
-		"an unknown product":                {bad: paid("e1", unknown, 1), code: 422, reason: "unknown_product"},
-		"another payload under a used id":   {before: []message{paid("e1", known, 2)}, bad: paid("e1", known, 1), code: 409, reason: "payload_conflict", points: 2000},
-		"the same with an unknown product":  {before: []message{paid("e1", known, 2)}, bad: paid("e1", unknown, 1), code: 409, reason: "payload_conflict", points: 2000},
-		"the same with a failing handler":   {setup: setup{credit: failsSmall}, before: []message{paid("e1", known, 2)}, bad: paid("e1", known, 1), code: 409, reason: "payload_conflict", points: 2000},
-		"a broken body under a used id":     {before: []message{paid("e1", known, 2)}, bad: paid("e1", known, 0).with(func(m *message) { m.id = "m-9" }), code: 422, reason: "contract_broken", points: 2000},
-		"a message with 95 attributes":      {bad: paid("e1", unknown, 1).with(crowd), code: 422, reason: "unknown_product"},
+		"a body that is not JSON":          {bad: paid("e1", known, 1).with(func(m *message) { m.body = "nonsense" }), code: 400, reason: "body_malformed"},
+		"a body without attributes":        {bad: message{id: "7", body: "nonsense", published: start}, code: 400, reason: "contract_mismatch"},
+		"no body and no attributes":        {bad: message{id: "7", body: "", published: start}, code: 400, reason: "contract_mismatch"},
+		"a contract that is broken":        {bad: paid("e1", known, -1), code: 422, reason: "contract_broken"},
+		"a body of another shape":          {bad: paid("e1", known, 1).with(func(m *message) { m.body = map[string]any{"eventId": 1} }), code: 400, reason: "body_malformed"},
+		"an unknown product":               {bad: paid("e1", unknown, 1), code: 422, reason: "unknown_product"},
+		"another payload under a used id":  {before: []message{paid("e1", known, 2)}, bad: paid("e1", known, 1), code: 409, reason: "payload_conflict", points: 2000},
+		"the same with an unknown product": {before: []message{paid("e1", known, 2)}, bad: paid("e1", unknown, 1), code: 409, reason: "payload_conflict", points: 2000},
+		"the same with a failing handler":  {setup: setup{credit: failsSmall}, before: []message{paid("e1", known, 2)}, bad: paid("e1", known, 1), code: 409, reason: "payload_conflict", points: 2000},
+		"a broken body under a used id":    {before: []message{paid("e1", known, 2)}, bad: paid("e1", known, 0).with(func(m *message) { m.id = "m-9" }), code: 422, reason: "contract_broken", points: 2000},
+		"a message with 95 attributes":     {bad: paid("e1", unknown, 1).with(crowd), code: 422, reason: "unknown_product"},
+		"a contract nobody can decode": {
+			setup: setup{queue: func(q *catalog.Queue) { q.Contract = contract.EnvelopeV1 }},
+			bad:   paid("e1", known, 1).with(func(m *message) { m.attributes["contract"] = contract.EnvelopeV1 }), code: 400, reason: "contract_mismatch",
+		},
 		"an attribute that is far too long": {bad: paid("e1", unknown, 1).with(func(m *message) { m.attributes["own"] = strings.Repeat("x", 5000) }), code: 422, reason: "unknown_product"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -604,20 +613,42 @@ func TestACallerThatLeavesTakesNoAttemptWithIt(t *testing.T) {
 	}
 }
 
+// meanwhile is a store on which something happens during a commit with an effect.
+type meanwhile struct {
+	storetest.Store
+	happens func(context.Context)
+}
+
+func (m meanwhile) Commit(ctx context.Context, writes []store.Write) ([]store.Version, error) {
+	if len(writes) > 1 {
+		m.happens(ctx)
+	}
+	return m.Store.Commit(ctx, writes)
+}
+
 func TestACallerThatLeavesDuringTheCommitTakesNoAttemptWithIt(t *testing.T) {
 	t.Parallel()
 	ctx, leave := context.WithCancel(t.Context())
-	r := newRig(t, setup{credit: func(_ *rig, own handler.Tx) handler.Tx {
-		return func(ctx context.Context, event handler.Event) (handler.Effect, error) {
-			effect, err := own(ctx, event)
-			leave()
-			return effect, err
-		}
-	}})
+	r := newRig(t, setup{})
+	r.counter.Store = meanwhile{r.counter.Store, func(context.Context) { leave() }}
 	require.Equal(t, "canceled", r.serve(request(ctx, paid("e1", known, 1))).Reason)
 	_, ok := r.record(t, "e1")
 	require.False(t, ok)
 	require.Zero(t, r.balance(t))
+}
+
+func TestACommitThatTakesTooLongIsATimeout(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, setup{})
+		r.counter.Store = meanwhile{r.counter.Store, func(ctx context.Context) { <-ctx.Done() }}
+		got := r.deliver(paid("e1", known, 1))
+		require.Equal(t, http.StatusGatewayTimeout, got.code)
+		require.Equal(t, "handler_timeout", got.Reason)
+		record, _ := r.record(t, "e1")
+		require.EqualValues(t, 1, record.Attempts)
+		require.Zero(t, r.balance(t))
+	})
 }
 
 func TestADeadLetterIsMadeAlsoWhereTheCallerHasLeft(t *testing.T) {

@@ -131,7 +131,8 @@ func (s *Stack) start(ctx, life context.Context, config Config) error {
 	if err != nil {
 		return err
 	}
-	const drain = time.Second
+	// As long as a handler may need, so that the end of a busy process is no error.
+	const drain = 5 * time.Second
 	s.run(life, &serve.Server{Name: "webhook", Handler: door, Log: config.Log, Drain: drain, ReadTimeout: 20 * time.Second, Draining: door.Drain}, hooks)
 	s.run(life, &serve.Server{Name: "worker", Handler: work, Log: config.Log, Drain: drain, ReadTimeout: time.Minute, Draining: work.Drain}, pushes)
 	if s.Broker != nil {

@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"runtime/debug"
+	"sync"
 	"time"
 
 	"github.com/go-chi/chi/v5"
@@ -52,6 +53,9 @@ func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 		MaxHeaderBytes:    32 << 10,
 		ErrorLog:          slog.NewLogLogger(s.Log.Handler(), slog.LevelDebug),
 	}
+	unused := unusedConns{conns: map[net.Conn]struct{}{}}
+	server.ConnState = unused.track
+	server.RegisterOnShutdown(unused.close)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	s.Log.Info("listening", "address", listener.Addr().String(), "service", s.Name)
@@ -75,6 +79,37 @@ func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 		err = errors.Join(err, ended)
 	}
 	return err
+}
+
+// unusedConns are connections that have not carried a request yet. A client's pool
+// opens some in advance; Shutdown would wait five seconds for each, longer than a
+// drain may take.
+type unusedConns struct {
+	mu     sync.Mutex
+	closed bool
+	conns  map[net.Conn]struct{}
+}
+
+func (u *unusedConns) track(conn net.Conn, state http.ConnState) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	switch {
+	case state != http.StateNew:
+		delete(u.conns, conn)
+	case u.closed:
+		_ = conn.Close() // accepted while the listener was closing
+	default:
+		u.conns[conn] = struct{}{}
+	}
+}
+
+func (u *unusedConns) close() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.closed = true
+	for conn := range u.conns {
+		_ = conn.Close() // nobody has said anything on it
+	}
 }
 
 // Recover answers 500 when the handler panics, and logs where, but never the

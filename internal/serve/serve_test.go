@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -55,6 +56,28 @@ func TestRunAnswersWhatIsInFlightBeforeItReturns(t *testing.T) {
 	<-draining
 	close(release)
 	require.Equal(t, http.StatusOK, <-answered)
+	require.NoError(t, <-ended)
+}
+
+func TestRunDoesNotWaitForAConnectionThatHasSaidNothing(t *testing.T) {
+	t.Parallel()
+	server := &serve.Server{Name: "test", Log: slog.New(slog.DiscardHandler), Drain: time.Second, Handler: http.NotFoundHandler()}
+	listener, err := serve.Listen(t.Context(), "127.0.0.1", "0")
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- server.Run(ctx, listener) }()
+
+	silent, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", listener.Addr().String())
+	require.NoError(t, err)
+	defer func() { _ = silent.Close() }()
+	// Connections are accepted in order: once this one is answered, the silent one is in.
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+listener.Addr().String(), nil)
+	require.NoError(t, err)
+	response, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(request)
+	require.NoError(t, err)
+	require.NoError(t, response.Body.Close())
+	stop()
 	require.NoError(t, <-ended)
 }
 

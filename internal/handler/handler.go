@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"billhook/catalog"
+	"billhook/internal/contract"
 	"billhook/internal/store"
 )
 
@@ -39,8 +40,22 @@ type Event struct {
 // Effect is what a Tx handler wants committed together with the event's record.
 type Effect struct {
 	Writes []store.Write
+	// Emit are messages that exist exactly if the effect does: they are committed
+	// with it and published after it, at least once, in order per ordering key.
+	Emit []Emission
 	// Result is a short code that the record keeps, such as credited.
 	Result string
+}
+
+// Emission is a message for another queue.
+type Emission struct {
+	// Topic is a queue's id, or an outbound topic's.
+	Topic string
+	// OrderingKey is what the message waits behind; empty: nothing.
+	OrderingKey string
+	// Body is the message without its ID and CreatedAt: the id is derived from the
+	// event and the emission's place in Emit, so a repetition has the same.
+	Body contract.Envelope
 }
 
 // Tx is a handler whose whole effect is documents. It returns writes and performs
@@ -52,30 +67,76 @@ type Effect struct {
 // with the retry package's marks says what it means; any other is tried again.
 type Tx func(ctx context.Context, event Event) (Effect, error)
 
+// Leased is a handler whose effect is outside: a gateway, another service. It runs
+// under a lease on the event's record. The event's id is the idempotency key that it
+// gives to the other side.
+//
+// A worker that dies in Do leaves it unknown whether the effect took place. So a
+// Leased handler either has Reconcile, or declares that it is SafeToRepeat.
+type Leased struct {
+	// Do performs the effect and returns a short code that the record keeps. An error
+	// marked with the retry package's marks says what it means; any other is tried
+	// again. After ctx ends it must return: what it does then is nobody's.
+	Do func(ctx context.Context, event Event) (result string, err error)
+	// Reconcile asks the other side what became of an earlier attempt, by the event's
+	// id. done says that the effect took place, and result is then what Do would have
+	// returned; else Do is called. An error means that it is still not known, and is
+	// treated as Do's would be. It is called before every attempt but the first.
+	Reconcile func(ctx context.Context, event Event) (result string, done bool, err error)
+	// SafeToRepeat declares that a second Do with the same id changes nothing.
+	SafeToRepeat bool
+}
+
 // Registry maps handler names to handlers. Fill it before serving; it is not safe
 // for concurrent registration.
 type Registry struct {
-	tx map[string]Tx
+	handlers map[string]Handler
+}
+
+// Handler is one registered handler: exactly one of the two is set.
+type Handler struct {
+	Tx     Tx
+	Leased *Leased
 }
 
 // NewRegistry returns an empty registry.
-func NewRegistry() *Registry { return &Registry{tx: map[string]Tx{}} }
+func NewRegistry() *Registry { return &Registry{handlers: map[string]Handler{}} }
 
 // Tx registers a handler under the name by which the catalog calls it. It panics
 // on an empty or repeated name: that is a mistake in a main.
 func (r *Registry) Tx(name string, h Tx) {
-	if name == "" || h == nil {
+	if h == nil {
 		panic("handler: empty registration")
 	}
-	if _, twice := r.tx[name]; twice {
+	r.add(name, Handler{Tx: h})
+}
+
+// Leased registers a handler whose effect is outside. It panics where Tx would, and
+// for one that has no Reconcile and is not SafeToRepeat: after a crash nobody could
+// say what to do.
+func (r *Registry) Leased(name string, h Leased) {
+	switch {
+	case h.Do == nil:
+		panic("handler: empty registration")
+	case h.Reconcile == nil && !h.SafeToRepeat:
+		panic("handler: " + name + " has no Reconcile and is not SafeToRepeat")
+	}
+	r.add(name, Handler{Leased: &h})
+}
+
+func (r *Registry) add(name string, h Handler) {
+	if name == "" {
+		panic("handler: empty registration")
+	}
+	if _, twice := r.handlers[name]; twice {
 		panic("handler: registered twice: " + name)
 	}
-	r.tx[name] = h
+	r.handlers[name] = h
 }
 
 // Lookup finds the handler of a name; ok reports whether there is one.
-func (r *Registry) Lookup(name string) (h Tx, ok bool) {
-	h, ok = r.tx[name]
+func (r *Registry) Lookup(name string) (h Handler, ok bool) {
+	h, ok = r.handlers[name]
 	return h, ok
 }
 
@@ -87,7 +148,7 @@ func (r *Registry) Check(c *catalog.Catalog) error {
 			continue
 		}
 		for eventType, h := range q.Handlers {
-			if _, ok := r.tx[h.Name]; !ok {
+			if _, ok := r.handlers[h.Name]; !ok {
 				errs = append(errs, fmt.Errorf("queue %s: event type %s: no handler is registered as %q", q.ID, eventType, h.Name))
 			}
 		}

@@ -12,13 +12,28 @@ import (
 
 func nothing(context.Context, handler.Event) (handler.Effect, error) { return handler.Effect{}, nil }
 
+func outside(context.Context, handler.Event) (string, error) { return "done", nil }
+
+func TestALeasedHandlerReconcilesOrIsSafeToRepeat(t *testing.T) {
+	t.Parallel()
+	r := handler.NewRegistry()
+	r.Leased("safe", handler.Leased{Do: outside, SafeToRepeat: true})
+	r.Leased("asks", handler.Leased{Do: outside, Reconcile: func(context.Context, handler.Event) (string, bool, error) { return "", false, nil }})
+	for _, name := range []string{"safe", "asks"} {
+		h, ok := r.Lookup(name)
+		require.True(t, ok)
+		require.NotNil(t, h.Leased)
+		require.Nil(t, h.Tx)
+	}
+}
+
 func TestAHandlerIsFoundByItsName(t *testing.T) {
 	t.Parallel()
 	r := handler.NewRegistry()
 	r.Tx("points.credit", nothing)
 	h, ok := r.Lookup("points.credit")
 	require.True(t, ok)
-	require.NotNil(t, h)
+	require.NotNil(t, h.Tx)
 	for _, name := range []string{"points.reverse", "Points.Credit", ""} {
 		_, ok = r.Lookup(name)
 		require.False(t, ok, name)
@@ -31,6 +46,14 @@ func TestAMistakeInRegisteringPanicsAtTheStart(t *testing.T) {
 		"a name that is empty": func(r *handler.Registry) { r.Tx("", nothing) },
 		"no handler":           func(r *handler.Registry) { r.Tx("a", nil) },
 		"a name twice":         func(r *handler.Registry) { r.Tx("a", nothing); r.Tx("a", nothing) },
+		"a name twice, of two kinds": func(r *handler.Registry) {
+			r.Tx("a", nothing)
+			r.Leased("a", handler.Leased{Do: outside, SafeToRepeat: true})
+		},
+		"a leased handler that does nothing": func(r *handler.Registry) { r.Leased("a", handler.Leased{SafeToRepeat: true}) },
+		"a leased handler that can neither reconcile nor be repeated": func(r *handler.Registry) {
+			r.Leased("a", handler.Leased{Do: outside})
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

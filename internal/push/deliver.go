@@ -50,13 +50,13 @@ func (s *Service) deliver(ctx context.Context, q *queue, d delivery) (answer, de
 // handle runs a valid event's handler once and decides what follows.
 func (s *Service) handle(ctx context.Context, q *queue, d delivery, event handler.Event, run *dedupe.Run) answer {
 	spec := q.Handlers[event.Type]
-	tx, ok := s.config.Handlers.Lookup(spec.Name)
+	h, ok := s.config.Handlers.Lookup(spec.Name)
 	if !ok {
 		return s.bury(ctx, q, d, run, retry.Permanent("event_type_unknown", nil))
 	}
 	limited, cancel := context.WithTimeout(ctx, spec.Timeout)
 	defer cancel()
-	seen, err := run.Effect(limited, event, d.attempt > 1, guarded(s.config.Log, tx))
+	seen, err := run.Effect(limited, event, d.attempt > 1, guarded(s.config.Log, h.Tx))
 	if err == nil {
 		return s.met(ctx, q, d, run, seen)
 	}

@@ -131,8 +131,9 @@ func newRig(tb testing.TB, with setup) *rig {
 	billing.Register(own, billing.Points{Store: r.faults, Products: map[string]catalog.Product{known: {Points: 1000}}, Now: clock})
 	registry := handler.NewRegistry()
 	for _, name := range []string{"points.credit", "points.reverse"} {
-		tx, ok := own.Lookup(name)
+		h, ok := own.Lookup(name)
 		require.True(tb, ok)
+		tx := h.Tx
 		if name == "points.credit" && with.credit != nil {
 			tx = with.credit(r, tx)
 		}

@@ -1,0 +1,43 @@
+package contract
+
+// Envelope is the body of an envelope.v1 message (requirements: billing queues,
+// section 4): what one billing service asks of, or tells, another.
+type Envelope struct {
+	// ID is the idempotency key of the message.
+	ID string `json:"id" validate:"required,id"`
+	// Action is the event type, such as initial, trial or renewal.
+	Action string `json:"action" validate:"required,event_type"`
+	// CorrelationID ties messages of one story together, such as a subscription's id.
+	CorrelationID string `json:"correlation_id,omitempty" validate:"omitempty,id"`
+	// IdempotencyKey names what the message was made from, such as a payment's event id.
+	IdempotencyKey string `json:"idempotency_key,omitempty" validate:"omitempty,id"`
+	// CreatedAt is RFC 3339.
+	CreatedAt string `json:"created_at" validate:"required,timestamp"`
+	// Attempts is what the producer says; Billhook counts its own.
+	Attempts int64 `json:"attempts" validate:"min=0,max=1000"`
+	// MaxAttempts, if not 0, is how often the message may be tried, bounded by its queue.
+	MaxAttempts int64   `json:"max_attempts,omitempty" validate:"min=0,max=1000"`
+	Payload     Payload `json:"payload"`
+}
+
+// Payload is what an envelope is about: ids, codes, amounts and times, no people.
+type Payload struct {
+	// EventID and EventType are of the provider's event behind the message.
+	EventID        string `json:"event_id,omitempty" validate:"omitempty,id"`
+	EventType      string `json:"event_type,omitempty" validate:"omitempty,event_type"`
+	SubscriptionID string `json:"subscription_id,omitempty" validate:"omitempty,id"`
+	PaymentID      string `json:"payment_id,omitempty" validate:"omitempty,id"`
+	OrderID        string `json:"order_id,omitempty" validate:"omitempty,id"`
+	CustomerID     string `json:"customer_id,omitempty" validate:"omitempty,id"`
+	UID            string `json:"uid,omitempty" validate:"omitempty,uid"`
+	ProductID      string `json:"product_id,omitempty" validate:"omitempty,id"`
+	Status         string `json:"status,omitempty" validate:"omitempty,code"`
+	// Currency is ISO 4217; required where an amount is given.
+	Currency    string `json:"currency,omitempty" validate:"omitempty,currency"`
+	Amount      string `json:"amount,omitempty" validate:"omitempty,amount"`
+	PeriodStart string `json:"period_start,omitempty" validate:"omitempty,timestamp"`
+	PeriodEnd   string `json:"period_end,omitempty" validate:"omitempty,timestamp"`
+	// Cycle is which billing cycle a renewal is.
+	Cycle      int64  `json:"cycle,omitempty" validate:"min=0,max=1000000"`
+	OccurredAt string `json:"occurred_at,omitempty" validate:"omitempty,timestamp"`
+}

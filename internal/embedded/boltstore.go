@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"os"
 	"strconv"
 	"time"
@@ -101,7 +102,8 @@ func (s *Store) Commit(ctx context.Context, writes []store.Write) ([]store.Versi
 	return after, nil
 }
 
-// Query returns one page in the order of the ids.
+// Query returns one page in the order of the ids, or of what is due. The latter looks
+// at the whole collection: the store of one process is small.
 func (s *Store) Query(ctx context.Context, q store.Query) (store.Page, error) {
 	if err := ready(ctx, store.CheckQuery(q)); err != nil {
 		return store.Page{}, err
@@ -111,6 +113,9 @@ func (s *Store) Query(ctx context.Context, q store.Query) (store.Page, error) {
 		bucket := tx.Bucket([]byte(q.Collection))
 		if bucket == nil {
 			return nil
+		}
+		if q.Due != nil {
+			return due(bucket, q, &page)
 		}
 		cursor := bucket.Cursor()
 		start := []byte(max(q.IDPrefix, q.After))
@@ -139,6 +144,29 @@ func (s *Store) Query(ctx context.Context, q store.Query) (store.Page, error) {
 		return nil
 	})
 	return page, err
+}
+
+// due fills the page with what is due, the longest due first, of one moment by id.
+func due(bucket *bbolt.Bucket, q store.Query, page *store.Page) error {
+	at := func(doc store.Document) time.Time { return doc.Fields[q.Due.Field].(time.Time) }
+	err := bucket.ForEach(func(id, data []byte) error {
+		stored, err := parse(data)
+		if err != nil {
+			return fmt.Errorf("query %s: %w", q.Collection, err)
+		}
+		if at, ok := stored.fields[q.Due.Field].(time.Time); ok && !at.After(q.Due.Until) {
+			page.Documents = append(page.Documents, store.Document{
+				Key: store.Key{Collection: q.Collection, ID: string(id)}, Fields: stored.fields, Version: stored.version,
+			})
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	slices.SortStableFunc(page.Documents, func(a, b store.Document) int { return at(a).Compare(at(b)) })
+	page.Documents = page.Documents[:min(len(page.Documents), q.Limit)]
+	return nil
 }
 
 func ready(ctx context.Context, err error) error {

@@ -120,7 +120,8 @@ func Delete(key Key, version Version) Write {
 	return Write{Op: OpDelete, Key: key, Version: version}
 }
 
-// Query asks for documents of one collection in ascending order of their ids.
+// Query asks for documents of one collection in ascending order of their ids, or,
+// with Due, of a time.
 type Query struct {
 	Collection string
 	// IDPrefix limits the answer to ids that start with it; empty is no limit.
@@ -129,11 +130,21 @@ type Query struct {
 	Equal map[string]any
 	// After is the id to start behind: the Next of the page before.
 	After string
+	// Due asks for what is due instead, the longest due first. It goes with no other
+	// condition, so that it needs no index but the field's own; who has dealt with a
+	// document changes or removes the field, so that a next call finds the rest.
+	Due *Due
 	// Limit is how many documents a page holds, 1 to 1000.
 	Limit int
 }
 
-// Page is one page of a Query. Next is empty on the last page.
+// Due selects documents that have a time in a top-level field, not after Until.
+type Due struct {
+	Field string
+	Until time.Time
+}
+
+// Page is one page of a Query. Next is empty on the last page, and always with Due.
 type Page struct {
 	Documents []Document
 	Next      string
@@ -196,6 +207,14 @@ func CheckQuery(q Query) error {
 	}
 	if q.Limit < 1 || q.Limit > MaxPage {
 		return fmt.Errorf("%w: a page holds 1 to %d documents, not %d", ErrInvalid, MaxPage, q.Limit)
+	}
+	if q.Due != nil {
+		if q.IDPrefix != "" || q.After != "" || len(q.Equal) > 0 {
+			return fmt.Errorf("%w: a query for what is due has no other condition", ErrInvalid)
+		}
+		if err := checkValue(map[string]any{q.Due.Field: q.Due.Until}, 1); err != nil {
+			return fmt.Errorf("%w: query: %w", ErrInvalid, err)
+		}
 	}
 	for name, value := range q.Equal {
 		switch value.(type) {

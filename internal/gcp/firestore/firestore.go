@@ -210,7 +210,7 @@ func (s *Store) Query(ctx context.Context, q store.Query) (store.Page, error) {
 		}
 		page.Documents = append(page.Documents, doc)
 	}
-	if len(page.Documents) > q.Limit {
+	if len(page.Documents) > q.Limit && q.Due == nil {
 		page.Documents = page.Documents[:q.Limit]
 		page.Next = page.Documents[q.Limit-1].Key.ID
 	}
@@ -250,10 +250,16 @@ func (s *Store) structured(q store.Query) *firestorepb.StructuredQuery {
 	if q.After != "" {
 		where(name, firestorepb.StructuredQuery_FieldFilter_GREATER_THAN, reference(q.After))
 	}
+	order, limit := name, q.Limit+1
+	if q.Due != nil {
+		order, limit = &firestorepb.StructuredQuery_FieldReference{FieldPath: path(q.Due.Field)}, q.Limit
+		// A comparison finds values of the same type alone: no document without the time.
+		where(order, firestorepb.StructuredQuery_FieldFilter_LESS_THAN_OR_EQUAL, toValue(q.Due.Until))
+	}
 	query := &firestorepb.StructuredQuery{
 		From:    []*firestorepb.StructuredQuery_CollectionSelector{{CollectionId: q.Collection}},
-		OrderBy: []*firestorepb.StructuredQuery_Order{{Field: name, Direction: firestorepb.StructuredQuery_ASCENDING}},
-		Limit:   wrapperspb.Int32(int32(q.Limit + 1)), //nolint:gosec // at most MaxPage + 1
+		OrderBy: []*firestorepb.StructuredQuery_Order{{Field: order, Direction: firestorepb.StructuredQuery_ASCENDING}},
+		Limit:   wrapperspb.Int32(int32(limit)), //nolint:gosec // at most MaxPage + 1
 	}
 	if len(filters) > 0 {
 		query.Where = &firestorepb.StructuredQuery_Filter{FilterType: &firestorepb.StructuredQuery_Filter_CompositeFilter{

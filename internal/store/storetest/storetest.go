@@ -44,6 +44,7 @@ func Run(t *testing.T, open func(t *testing.T) Store) {
 		"queries page through a prefix in order":                queryPrefix,
 		"queries compare fields":                                queryEqual,
 		"queries follow the bytes of ids, short and long":       queryIDs,
+		"queries find what is due, the longest due first":       queryDue,
 		"collections do not see each other":                     collections,
 		"invalid requests are refused before they are sent":     invalid,
 		"a context that has ended writes nothing":               canceled,
@@ -270,6 +271,39 @@ func queryIDs(t *testing.T, s Store) {
 	require.Equal(t, []string{long + "b"}, ids(page))
 	require.Empty(t, page.Next)
 	page, err = s.Query(t.Context(), store.Query{Collection: "things", IDPrefix: "a", After: "u~", Limit: 9})
+	require.NoError(t, err)
+	require.Empty(t, page.Documents)
+}
+
+func queryDue(t *testing.T, s Store) {
+	noon := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	commit(t, s,
+		store.Create(key("c"), map[string]any{"due": noon.Add(-time.Hour), "n": int64(1)}),
+		store.Create(key("a"), map[string]any{"due": noon}),
+		store.Create(key("b"), map[string]any{"due": noon.Add(-time.Minute)}),
+		store.Create(key("later"), map[string]any{"due": noon.Add(time.Microsecond)}),
+		store.Create(key("text"), map[string]any{"due": "2026"}),
+		store.Create(key("number"), map[string]any{"due": int64(1)}),
+		store.Create(key("none"), map[string]any{"due": nil}),
+		store.Create(key("never"), map[string]any{"n": int64(1)}),
+	)
+	due := func(limit int) store.Query {
+		return store.Query{Collection: "things", Due: &store.Due{Field: "due", Until: noon}, Limit: limit}
+	}
+	page, err := s.Query(t.Context(), due(10))
+	require.NoError(t, err)
+	require.Equal(t, []string{"c", "b", "a"}, ids(page))
+	require.Empty(t, page.Next)
+	require.Equal(t, get(t, s, "c"), page.Documents[0])
+	page, err = s.Query(t.Context(), due(2))
+	require.NoError(t, err)
+	require.Equal(t, []string{"c", "b"}, ids(page))
+	require.Empty(t, page.Next, "who has dealt with these asks again")
+	commit(t, s, store.Delete(key("c"), 0), store.Set(key("b"), map[string]any{"done": true}))
+	page, err = s.Query(t.Context(), due(2))
+	require.NoError(t, err)
+	require.Equal(t, []string{"a"}, ids(page))
+	page, err = s.Query(t.Context(), store.Query{Collection: "nothing", Due: &store.Due{Field: "due", Until: noon}, Limit: 1})
 	require.NoError(t, err)
 	require.Empty(t, page.Documents)
 }

@@ -72,7 +72,19 @@ type Queue struct {
 	BacklogAlertAbove int
 	DeadLetter        DeadLetter
 	OnTerminal        OnTerminal
+	// OnOrphan is what a sweep does with an event whose worker is gone and whose
+	// redelivery is not in sight.
+	OnOrphan OnOrphan
 }
+
+// OnOrphan is what becomes of an event that was claimed and never finished.
+type OnOrphan string
+
+// The two ways to deal with an orphan.
+const (
+	Report    OnOrphan = "report"    // logged and counted, for a person to decide
+	Republish OnOrphan = "republish" // published again on its queue
+)
 
 // OnTerminal is how a message that cannot succeed is answered once its dead
 // letter is confirmed.

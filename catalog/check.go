@@ -88,6 +88,7 @@ func (r *reader) checkQueue(place string, q Queue) {
 	require(0 <= q.MinInstances && q.MinInstances <= q.MaxInstances, "min_instances", "must be 0 to max_instances")
 	require(1 <= q.MaxInstances && q.MaxInstances <= maxInstances, "max_instances", "must be 1 to 1000")
 	require(q.BacklogAlertAbove >= 0, "backlog_alert_above", "must not be negative")
+	require(q.OnOrphan == Report || q.OnOrphan == Republish, "on_orphan", "must be report or republish")
 	require(q.OnTerminal == Ack || q.OnTerminal == Reject, "on_terminal", "must be ack or reject")
 	if !q.DeadLetter.Drop {
 		require(topicID(q.DeadLetter.Topic) || q.DeadLetter.Topic == q.ID+"-dlq", "dead_letter.topic", topicRule)

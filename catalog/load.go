@@ -116,6 +116,7 @@ type rawShared struct {
 	MaxInstances      *int          `yaml:"max_instances"`
 	BacklogAlertAbove *int          `yaml:"backlog_alert_above"`
 	OnTerminal        *string       `yaml:"on_terminal"`
+	OnOrphan          *string       `yaml:"on_orphan"`
 	DeadLetter        rawDeadLetter `yaml:"dead_letter"`
 }
 
@@ -257,6 +258,7 @@ func (r *reader) queue(place string, q rawQueue, d rawShared, backoff retry.Poli
 		MaxInstances:      pick(q.MaxInstances, d.MaxInstances),
 		BacklogAlertAbove: pick(q.BacklogAlertAbove, d.BacklogAlertAbove),
 		OnTerminal:        OnTerminal(pick(q.OnTerminal, d.OnTerminal)),
+		OnOrphan:          OnOrphan(pick(q.OnOrphan, d.OnOrphan)),
 		Handlers:          map[string]Handler{},
 	}
 	if out.DeadLetter.Drop = pick(letter.Drop, d.DeadLetter.Drop); out.DeadLetter.Drop {

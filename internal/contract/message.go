@@ -47,6 +47,35 @@ type Message struct {
 	OrderingKey string
 }
 
+// Fields returns the message as a document may hold it. Its data must be UTF-8, as
+// every body of a contract is.
+func (m Message) Fields() map[string]any {
+	attributes := make(map[string]any, len(m.Attributes))
+	for name, value := range m.Attributes {
+		attributes[name] = value
+	}
+	return map[string]any{"data": string(m.Data), "attributes": attributes, "ordering_key": m.OrderingKey}
+}
+
+// MessageOf reads what Fields returned; ok is false for anything else.
+func MessageOf(fields map[string]any) (m Message, ok bool) {
+	data, isText := fields["data"].(string)
+	attributes, isMap := fields["attributes"].(map[string]any)
+	key, isKey := fields["ordering_key"].(string)
+	if !isText || !isMap || !isKey {
+		return Message{}, false
+	}
+	m = Message{Data: []byte(data), Attributes: make(map[string]string, len(attributes)), OrderingKey: key}
+	for name, value := range attributes {
+		text, isText := value.(string)
+		if !isText {
+			return Message{}, false
+		}
+		m.Attributes[name] = text
+	}
+	return m, true
+}
+
 // Pub/Sub's limits on a message (its documentation, quotas and limits), and the
 // size from which the requirements ask for a warning.
 const (

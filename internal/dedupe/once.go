@@ -25,7 +25,8 @@ type Store interface {
 // it leaves the rest to a redelivery.
 const tries = 3
 
-// Once runs Tx handlers so that their effect happens once.
+// Once runs handlers so that their effect happens once: Tx handlers by committing
+// effect and record together, leased ones by a fenced lease.
 type Once struct {
 	Store Store
 	Now   func() time.Time
@@ -47,6 +48,11 @@ type Run struct {
 	version store.Version
 	// beside: the key holds the payload's hash, so there is nothing to compare.
 	beside bool
+	// mine: the record counts this very attempt already.
+	mine bool
+	// repeated: an attempt before this one began and was not completed. Only of an
+	// effect outside does it matter: nobody knows whether it took place.
+	repeated bool
 }
 
 // Begin starts the run of an event. record carries the event's identity: queue,
@@ -65,9 +71,13 @@ func (r *Run) Conflict() *Run {
 	return run
 }
 
-// Attempts returns how many attempts of the event are counted, as far as known: those
-// before this one, and this one too once the run is Own.
-func (r *Run) Attempts() int { return int(r.record.Attempts) }
+// Attempt returns which of the event's attempts this is, as far as known; 1 is the first.
+func (r *Run) Attempt() int {
+	if r.mine {
+		return int(r.record.Attempts)
+	}
+	return int(r.record.Attempts) + 1
+}
 
 // Result returns the handler's code for what it did, once the run is Own or Done.
 func (r *Run) Result() string { return r.record.Result }
@@ -91,6 +101,8 @@ const (
 	Held
 	// Counted: this very run has written its own failure.
 	Counted
+	// Claimed: this very run holds the lease.
+	Claimed
 )
 
 // Look reads the record once and says what it means.
@@ -116,9 +128,15 @@ func (r *Run) Look(ctx context.Context) (Seen, error) {
 	if found.PayloadHash != r.record.PayloadHash && !r.beside {
 		return Differs, nil
 	}
-	r.known(doc.Version, found)
 	own := found.LeaseToken == r.token
+	if !own {
+		r.repeated = found.Status == Failed || found.Status == Processing
+	}
+	r.known(doc.Version, found)
+	r.mine = own
 	switch {
+	case found.Status == Processing && own:
+		return Claimed, nil
 	case found.Status == Completed && own:
 		return Own, nil
 	case found.Status == Completed:
@@ -135,8 +153,11 @@ func (r *Run) Look(ctx context.Context) (Seen, error) {
 
 // known takes over what the store holds; the zero record is none.
 func (r *Run) known(version store.Version, found Record) {
-	r.version = version
+	r.version, r.mine = version, false
 	r.record.Attempts, r.record.Result, r.record.CreatedAt = found.Attempts, found.Result, found.CreatedAt
+	if found.Status == "" {
+		r.repeated = false
+	}
 }
 
 // Effect runs the handler and commits its writes together with the record. Without
@@ -153,17 +174,20 @@ func (r *Run) Effect(ctx context.Context, event handler.Event, redelivered bool,
 		}
 	}
 	for event.Try < tries {
-		event.Attempt = r.Attempts() + 1
+		event.Attempt = r.Attempt()
 		effect, err := h(ctx, event)
 		if err != nil {
 			return Fresh, err
 		}
 		record := r.at(r.once.Now(), Completed)
-		record.Attempts, record.Result, record.ProcessedAt = record.Attempts+1, effect.Result, record.UpdatedAt
+		record.Attempts, record.Result, record.ProcessedAt = int64(r.Attempt()), effect.Result, record.UpdatedAt
+		for _, emission := range effect.Emit {
+			record.Emitted = append(record.Emitted, emission.Body.ID)
+		}
 		_, err = r.once.Store.Commit(ctx, append([]store.Write{r.write(record)}, effect.Writes...))
 		switch {
 		case err == nil:
-			r.record = record
+			r.record, r.mine = record, true
 			return Own, nil
 		case errors.Is(err, store.ErrInvalid):
 			// The writes themselves are wrong; they will be wrong again.
@@ -184,10 +208,10 @@ func (r *Run) Effect(ctx context.Context, event handler.Event, redelivered bool,
 
 // Fail records a failed attempt and when the next is due. It says Counted where it
 // did. Else the record is not what this run knew, and now it knows: Fresh asks to
-// decide again, with what Attempts returns now; anything else stands.
+// decide again, with what Attempt returns now; anything else stands.
 func (r *Run) Fail(ctx context.Context, reason string, next time.Time) (Seen, error) {
 	record := r.at(r.once.Now(), Failed)
-	record.Attempts, record.LastError, record.NextRetryAt = record.Attempts+1, reason, next
+	record.Attempts, record.LastError, record.NextRetryAt = int64(r.Attempt()), reason, next
 	written, err := r.put(ctx, record)
 	switch {
 	case err != nil:
@@ -222,6 +246,7 @@ func (r *Run) put(ctx context.Context, record Record) (bool, error) {
 func (r *Run) at(now time.Time, status Status) Record {
 	record := r.record
 	record.Status, record.LeaseToken = status, r.token
+	record.LeaseUntil, record.NextRetryAt, record.Message = time.Time{}, time.Time{}, nil
 	record.UpdatedAt, record.ExpireAt = now, now.Add(r.rememberFor)
 	if record.CreatedAt.IsZero() {
 		record.CreatedAt = now

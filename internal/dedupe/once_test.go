@@ -80,7 +80,7 @@ func TestANewEventIsOneCommitAndNoRead(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, dedupe.Own, seen)
 	require.Equal(t, "credited", run.Result())
-	require.Equal(t, 1, run.Attempts())
+	require.Equal(t, 1, run.Attempt())
 	reads, commits := b.trips()
 	require.Equal(t, []int{0, 1}, []int{reads, commits})
 
@@ -184,7 +184,7 @@ func TestTheLostAnswerOfAnOwnCommitIsRecognized(t *testing.T) {
 		seen, err := run.Effect(t.Context(), event(), false, credit)
 		require.NoError(t, err)
 		require.Equal(t, dedupe.Own, seen)
-		require.Equal(t, 1, run.Attempts())
+		require.Equal(t, 1, run.Attempt())
 		require.Equal(t, "credited", run.Result())
 		require.EqualValues(t, 1, b.balance())
 	})
@@ -319,7 +319,7 @@ func TestALeaseIsHeldUntilItEnds(t *testing.T) {
 	seen, err = run.Look(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, dedupe.Fresh, seen)
-	require.Equal(t, 1, run.Attempts())
+	require.Equal(t, 1, run.Attempt())
 }
 
 func TestAnEffectThatMeetsAConflictIsDecidedAgain(t *testing.T) {

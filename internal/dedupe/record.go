@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"billhook/internal/contract"
 	"billhook/internal/store"
 )
 
@@ -39,12 +40,19 @@ type Record struct {
 	EventType   string
 	Status      Status
 	PayloadHash string
-	// Attempts counts the attempts that were the event's own.
+	// Attempts counts the attempts that were the event's own. One under a lease counts
+	// from its claim, so that an event that kills its worker uses its attempts up too.
 	Attempts int64
 	// LeaseToken names the attempt that wrote the record last, so that an attempt
 	// whose answer was lost recognizes its own work.
 	LeaseToken string
+	// LeaseUntil is there while the record is PROCESSING, and then alone: what is due
+	// by it is what nobody has finished.
 	LeaseUntil time.Time
+	// Message is kept while the record is PROCESSING, where a sweep may publish it again.
+	Message *contract.Message
+	// Emitted are the event ids of the messages that the effect emitted.
+	Emitted []string
 	// Result is the handler's code for what it did.
 	Result string
 	// LastError is the reason code of the last failure.
@@ -109,6 +117,16 @@ func (r Record) Fields() map[string]any {
 			fields[name] = at.UTC().Truncate(time.Microsecond)
 		}
 	}
+	if r.Message != nil {
+		fields["message"] = r.Message.Fields()
+	}
+	if len(r.Emitted) > 0 {
+		ids := make([]any, len(r.Emitted))
+		for i, id := range r.Emitted {
+			ids[i] = id
+		}
+		fields["emitted"] = ids
+	}
 	return fields
 }
 
@@ -138,6 +156,17 @@ func FromDocument(doc store.Document) (Record, error) {
 		OrderingKey: text("ordering_key"), MessageID: text("message_id"), NextRetryAt: at("next_retry_at"),
 		CreatedAt: at("created_at"), UpdatedAt: at("updated_at"), ProcessedAt: at("processed_at"),
 		ExpireAt: at("expire_at"),
+	}
+	if fields, ok := doc.Fields["message"].(map[string]any); ok {
+		if m, ok := contract.MessageOf(fields); ok {
+			record.Message = &m
+		}
+	}
+	ids, _ := doc.Fields["emitted"].([]any)
+	for _, id := range ids {
+		if text, ok := id.(string); ok {
+			record.Emitted = append(record.Emitted, text)
+		}
 	}
 	switch record.Status {
 	case Processing, Completed, Failed, DeadLettered:

@@ -2,7 +2,6 @@ package push
 
 import (
 	"context"
-	"log/slog"
 	"net/http"
 	"strconv"
 	"time"
@@ -11,6 +10,7 @@ import (
 	"billhook/internal/contract"
 	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
+	"billhook/internal/failpoint"
 	"billhook/internal/handler"
 	"billhook/internal/retry"
 )
@@ -54,32 +54,17 @@ func (s *Service) handle(ctx context.Context, q *queue, d delivery, event handle
 	if !ok {
 		return s.bury(ctx, q, d, run, retry.Permanent("event_type_unknown", nil))
 	}
-	limited, cancel := context.WithTimeout(ctx, spec.Timeout)
-	defer cancel()
-	seen, err := run.Effect(limited, event, d.attempt > 1, guarded(s.config.Log, h.Tx))
-	if err == nil {
-		return s.met(ctx, q, d, run, seen)
+	if h.Leased != nil {
+		return s.leased(ctx, q, d, event, run, *h.Leased)
 	}
-	verdict := retry.Decide(err)
-	if over := limited.Err(); over != nil && !verdict.Class.Terminal() {
-		// Whatever the handler or the store made of it: the time was up, or the caller gone.
-		verdict = retry.Decide(over)
-	}
-	switch {
-	case verdict.Class.Terminal():
-		return s.bury(ctx, q, d, run, err)
-	case !verdict.Counts:
-		return again(verdict, err, 0)
-	default:
-		return s.failed(ctx, q, d, event, run, verdict, err)
-	}
+	return s.tx(ctx, q, d, event, run, h.Tx)
 }
 
 // met answers a delivery by what its run has done, or by what it found done.
 func (s *Service) met(ctx context.Context, q *queue, d delivery, run *dedupe.Run, seen dedupe.Seen) answer {
 	switch seen {
 	case dedupe.Own:
-		return answer{Outcome: retry.Processed, Status: http.StatusOK, Reason: run.Result(), Attempt: run.Attempts()}
+		return answer{Outcome: retry.Processed, Status: http.StatusOK, Reason: run.Result(), Attempt: run.Attempt()}
 	case dedupe.Done:
 		return answer{Outcome: retry.Duplicate, Status: http.StatusNoContent, Reason: "processed_before"}
 	case dedupe.Gone:
@@ -90,42 +75,10 @@ func (s *Service) met(ctx context.Context, q *queue, d delivery, run *dedupe.Run
 	case dedupe.Held:
 		held := retry.Busy("lease_held", nil)
 		return again(retry.Decide(held), held, 0)
-	case dedupe.Fresh, dedupe.Counted:
+	case dedupe.Fresh, dedupe.Counted, dedupe.Claimed:
 	}
 	undecided := retry.Busy("undecided", nil)
 	return again(retry.Decide(undecided), undecided, 0)
-}
-
-// counting is how often a failure is decided anew because the record was not what it
-// was thought to be. Once is usual where the broker does not say that it delivers again.
-const counting = 3
-
-// failed counts a failed attempt, or buries the message where it was the last. Where
-// the attempt cannot be written down it is not counted, and the answer stays what it
-// is: the message comes back either way.
-func (s *Service) failed(ctx context.Context, q *queue, d delivery, event handler.Event, run *dedupe.Run, verdict retry.Verdict, failure error) answer {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), bookkeeping)
-	defer cancel()
-	spec := q.Handlers[event.Type]
-	for range counting {
-		attempt := run.Attempts() + 1
-		if attempt >= allowed(spec, event) {
-			return s.bury(ctx, q, d, run, retry.Permanent("attempts_exhausted", &retry.Error{Verdict: verdict}))
-		}
-		next := s.config.Now().Add(spec.Backoff.Wait(attempt, s.config.Dice()))
-		seen, err := run.Fail(ctx, verdict.Reason, next)
-		switch {
-		case err != nil:
-			s.config.Log.LogAttrs(ctx, slog.LevelWarn, "attempt not counted", slog.String("queue", q.ID),
-				slog.String("event_id", event.ID), slog.String("message_id", d.messageID), slog.String("reason", verdict.Reason))
-			return again(verdict, failure, attempt)
-		case seen == dedupe.Counted:
-			return again(verdict, failure, attempt)
-		case seen != dedupe.Fresh:
-			return s.met(ctx, q, d, run, seen)
-		}
-	}
-	return again(verdict, failure, run.Attempts()+1)
 }
 
 // allowed is how many attempts the event has: the message's own wish, bounded by
@@ -147,10 +100,11 @@ func (s *Service) bury(ctx context.Context, q *queue, d delivery, run *dedupe.Ru
 	if err != nil {
 		return again(retry.Decide(err), err, 0)
 	}
-	if seen != dedupe.Fresh {
+	if seen != dedupe.Fresh && seen != dedupe.Claimed {
 		return s.met(ctx, q, d, run, seen)
 	}
-	verdict, attempt, outcome := retry.Decide(reason), run.Attempts()+1, retry.DeadLettered
+	verdict, attempt, outcome := retry.Decide(reason), run.Attempt(), retry.DeadLettered
+	failpoint.Hit("bury.publish")
 	if q.DeadLetter.Drop {
 		outcome = retry.Dropped
 	} else if err := deadletter.Publish(ctx, s.config.DeadLetters, q.Queue, deadletter.Letter{
@@ -161,9 +115,11 @@ func (s *Service) bury(ctx context.Context, q *queue, d delivery, run *dedupe.Ru
 		err = retry.Down("dead_letter_unconfirmed", err)
 		return again(retry.Decide(err), err, attempt)
 	}
+	failpoint.Hit("bury.published")
 	if _, err := run.Bury(ctx, verdict.Reason, attempt); err != nil {
 		err = retry.Down("store_unavailable", err)
 		return again(retry.Decide(err), err, attempt)
 	}
+	failpoint.Hit("bury.marked")
 	return answer{Outcome: outcome, Status: int(verdict.Class), Reason: verdict.Reason, Attempt: attempt, cause: cause(reason)}
 }

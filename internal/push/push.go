@@ -48,6 +48,13 @@ type Store interface {
 	dedupe.Store
 }
 
+// Outbox publishes what effects have emitted.
+type Outbox interface {
+	// Lane publishes what a lane holds, and returns how many messages that were. After
+	// an error the rest is published later.
+	Lane(ctx context.Context, lane string) (published int, err error)
+}
+
 // Config is what a Service is made of. Every field is required.
 type Config struct {
 	// Queues are those this worker serves; disabled ones are passed over.
@@ -55,6 +62,7 @@ type Config struct {
 	Handlers      *handler.Registry
 	Store         Store
 	DeadLetters   deadletter.Publisher
+	Outbox        Outbox
 	Authenticator Authenticator
 	Log           *slog.Logger
 	Metrics       *telemetry.Metrics

@@ -1,0 +1,114 @@
+// Package outbox owns the messages that an effect emits: they are committed with the
+// effect, published after it, at least once, and removed. It owns their ids, their
+// order per ordering key, and what is done when publishing fails. It refuses to
+// decide what is emitted, and never publishes what is not committed.
+//
+// Two collections. An entry of outbox is one message. A document of outboxKeys is one
+// lane, a topic's ordering key that has entries, and says when it is due to be
+// relayed: a relay looks for lanes that are due, and at nothing else.
+package outbox
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/google/uuid"
+
+	"billhook/internal/contract"
+	"billhook/internal/handler"
+	"billhook/internal/retry"
+	"billhook/internal/store"
+)
+
+// The collections.
+const (
+	Collection     = "outbox"
+	KeysCollection = "outboxKeys"
+)
+
+// grace is how long a new lane is left to the worker that made it, which publishes
+// right after its commit.
+const grace = 30 * time.Second
+
+// namespace of the ids of emitted messages; any fixed one would do.
+var namespace = uuid.MustParse("6e6f7468-696e-572d-8c6f-73742d747769")
+
+// ID is the event id of the n-th message (0 is the first) that an event emits. It is
+// the same however often the event is handled, so that whoever consumes the message
+// knows it again.
+func ID(event handler.Event, n int) string {
+	return uuid.NewSHA1(namespace, fmt.Appendf(nil, "%q %q %q %d", event.Queue, event.Tenant, event.ID, n)).String()
+}
+
+// Add gives the effect's emissions their ids and times, and adds the writes that
+// commit them to the effect's. It returns the lanes to relay once that is committed.
+// The error, for an emission that no broker would take, is marked permanent.
+func Add(event handler.Event, effect *handler.Effect, now time.Time) (lanes []string, err error) {
+	now = now.UTC().Truncate(time.Microsecond)
+	newest := map[string]string{} // lane -> its last entry
+	for n := range effect.Emit {
+		emission := &effect.Emit[n]
+		emission.Body.ID, emission.Body.CreatedAt = ID(event, n), now.Format(time.RFC3339Nano)
+		message, err := compose(event, emission, now)
+		if err != nil {
+			return nil, retry.Permanent("emission_invalid", err)
+		}
+		lane := laneOf(emission)
+		// Within a lane the order is that of the commits' times, then that of the effect.
+		id := fmt.Sprintf("%s-%020d-%03d-%s", lane, now.UnixMicro(), n, emission.Body.ID)
+		effect.Writes = append(effect.Writes, store.Create(store.Key{Collection: Collection, ID: id}, map[string]any{
+			"topic": emission.Topic, "message": message.Fields(), "created_at": now,
+			"queue": event.Queue, "tenant": event.Tenant, "event_id": event.ID,
+		}))
+		if newest[lane] == "" {
+			lanes = append(lanes, lane)
+		}
+		newest[lane] = id
+	}
+	for _, lane := range lanes {
+		// Set, and with the newest entry in it: it changes the version whatever was there,
+		// so that a relay that has not seen the entry cannot remove the lane.
+		effect.Writes = append(effect.Writes, store.Set(store.Key{Collection: KeysCollection, ID: lane}, map[string]any{
+			"newest": newest[lane], "due_at": now.Add(grace), "oldest_at": now,
+		}))
+	}
+	return lanes, nil
+}
+
+// laneOf is the id of the lane that the emission goes through: a hash, so that lanes
+// are spread over the database's ranges. What has no ordering key has a lane of its own.
+func laneOf(emission *handler.Emission) string {
+	key := emission.OrderingKey
+	if key == "" {
+		key = "\x00" + emission.Body.ID
+	}
+	sum := sha256.Sum256([]byte(emission.Topic + "\x00" + key))
+	return hex.EncodeToString(sum[:12])
+}
+
+// compose makes the message of an emission.
+func compose(event handler.Event, emission *handler.Emission, now time.Time) (contract.Message, error) {
+	data, err := json.Marshal(&emission.Body)
+	if err != nil {
+		return contract.Message{}, contract.ErrMalformed
+	}
+	attributes := contract.Attributes{
+		OrderingKey: emission.OrderingKey, EventID: emission.Body.ID, EventType: emission.Body.Action,
+		CustomerID: emission.Body.Payload.CustomerID, UID: emission.Body.Payload.UID, Contract: contract.EnvelopeV1,
+		CorrelationID: emission.Body.CorrelationID, FirstPublished: now.Format(time.RFC3339Nano),
+	}
+	if attributes.OrderingKey == "" {
+		attributes.OrderingKey = contract.UnknownOrderingKey
+	}
+	if event.Tenant != "" {
+		attributes.Tenant = event.Tenant
+	}
+	m := contract.Message{Data: data, Attributes: attributes.Map(), OrderingKey: emission.OrderingKey}
+	if err := attributes.Validate(); err != nil {
+		return contract.Message{}, err
+	}
+	return m, m.Check()
+}

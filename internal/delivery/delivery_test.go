@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/cookiejar"
@@ -336,7 +337,7 @@ func TestWithoutAConnectionTheCalleeIsDown(t *testing.T) {
 		}), ""},
 		"a certificate of its own": {func(t *testing.T) string {
 			server := httptest.NewUnstartedServer(http.NotFoundHandler())
-			server.Config.ErrorLog = nil
+			server.Config.ErrorLog = log.New(io.Discard, "", 0) // it is told of the refusal
 			server.StartTLS()
 			t.Cleanup(server.Close)
 			return server.URL
@@ -469,7 +470,27 @@ func TestTheCallersClientKeepsItsRedirectsAndCookies(t *testing.T) {
 		require.EqualError(t, err, "callee_redirects_307")
 	}
 	require.Nil(t, client.CheckRedirect)
-	webhook.Close() // closes nothing of the caller's
+}
+
+// kept is a transport that must be left open.
+type kept struct{ t *testing.T }
+
+func (k kept) CloseIdleConnections() { k.t.Error("closed the caller's connections") }
+
+// A dialler's own timeout looks like a deadline, but nothing was sent and none passed.
+func (k kept) RoundTrip(*http.Request) (*http.Response, error) {
+	return nil, &net.OpError{Op: "dial", Net: "tcp", Err: context.DeadlineExceeded}
+}
+
+func TestADialThatTakesTooLongIsNoTimeoutOfTheHandler(t *testing.T) {
+	t.Parallel()
+	webhook, err := delivery.New(delivery.Config{
+		BaseURL: "http://subscriptions.example", Secret: secret, Now: clock, Client: &http.Client{Transport: kept{t}},
+	})
+	require.NoError(t, err)
+	_, err = webhook.Leased().Do(t.Context(), event())
+	require.EqualError(t, err, "callee_unreachable")
+	webhook.Close()
 }
 
 // answers is a callee without a network.
@@ -520,7 +541,11 @@ func FuzzTheBody(f *testing.F) {
 			BaseURL: "http://subscriptions.example", Secret: secret, Now: clock,
 			Client: &http.Client{Transport: answers(func(r *http.Request) *http.Response {
 				body, _ = io.ReadAll(r.Body)
-				if r.URL.Path != "/v1/webhooks/payment" || r.Header["idempotency-key"][0] != id {
+				headers := http.Header{} // spelled as a server has them
+				for name, values := range r.Header {
+					headers[http.CanonicalHeaderKey(name)] = values
+				}
+				if r.URL.Path != "/v1/webhooks/payment" || headers.Get("Idempotency-Key") != id {
 					t.Error("posted elsewhere, or under another key")
 				}
 				return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody, Request: r}

@@ -102,7 +102,7 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 	defer func() { _ = documents.Close() }() // the process ends; there is nothing left to lose
 
 	service, err := worker.New(worker.Config{
-		Catalog: cat, Pool: cfg.Pool, Store: documents, DeadLetters: publisher,
+		Catalog: cat, Pool: cfg.Pool, Store: documents, Publisher: publisher,
 		Authenticator: worker.Authenticate(verifier),
 		Access:        ops.Access{Tokens: cfg.OpsToken.List(), OpenOnLoopback: cfg.emulated()},
 		Log:           log, Metrics: telemetry.NewMetrics(), Now: time.Now,

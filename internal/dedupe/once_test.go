@@ -319,7 +319,7 @@ func TestALeaseIsHeldUntilItEnds(t *testing.T) {
 	seen, err = run.Look(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, dedupe.Fresh, seen)
-	require.Equal(t, 1, run.Attempt())
+	require.Equal(t, 2, run.Attempt())
 }
 
 func TestAnEffectThatMeetsAConflictIsDecidedAgain(t *testing.T) {
@@ -468,7 +468,7 @@ func TestAFailureThatMeetsAnotherFailureCountsAfterIt(t *testing.T) {
 	seen, err := unaware.Fail(t.Context(), "handler_error", b.once.Now())
 	require.NoError(t, err)
 	require.Equal(t, dedupe.Fresh, seen, "decide again")
-	require.Equal(t, 1, unaware.Attempts())
+	require.Equal(t, 2, unaware.Attempt())
 	seen, err = unaware.Fail(t.Context(), "handler_error", b.once.Now())
 	require.NoError(t, err)
 	require.Equal(t, dedupe.Counted, seen)

@@ -8,8 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"os"
+	"slices"
 	"strconv"
 	"time"
 

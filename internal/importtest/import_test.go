@@ -28,12 +28,13 @@ var floors = []struct {
 	{"ground", true, []string{
 		"internal/contract", "internal/pii", "internal/signature", "internal/retry", "internal/store",
 		"internal/filter", "internal/money", "internal/serve", "internal/env", "internal/telemetry",
+		"internal/failpoint",
 	}},
 	{"stores", true, []string{
 		"catalog", "internal/dedupe", "internal/handler", "internal/ledger", "internal/deadletter", "internal/outbox",
 	}},
 	{"services and adapters", false, []string{
-		"internal/webhook", "internal/push", "internal/ops", "internal/billing", "internal/delivery", "internal/gcp", "internal/embedded",
+		"internal/webhook", "internal/push", "internal/ops", "internal/tasks", "internal/billing", "internal/delivery", "internal/gcp", "internal/embedded",
 	}},
 	// worker and local put services together for the mains.
 	{"mains", true, []string{"cmd", "emulator", "e2e", "internal/worker", "internal/local", "internal/contract/schemagen"}},
@@ -42,7 +43,7 @@ var floors = []struct {
 // domain is the packages that know neither HTTP nor Google, by whatever way.
 var domain = []string{
 	"catalog", "internal/contract", "internal/pii", "internal/signature", "internal/retry", "internal/store", "internal/filter",
-	"internal/money", "internal/dedupe", "internal/ledger", "internal/handler", "internal/deadletter", "internal/billing",
+	"internal/money", "internal/dedupe", "internal/ledger", "internal/handler", "internal/deadletter", "internal/outbox", "internal/billing",
 }
 
 // walls lists what a package (all, where who is empty) must not import, itself or,

@@ -116,7 +116,7 @@ func (s *Stack) start(ctx, life context.Context, config Config) error {
 		publisher = config.WrapPublisher(publisher)
 	}
 	work, err := worker.New(worker.Config{
-		Catalog: config.Catalog, Store: store, DeadLetters: s.Publisher, Authenticator: authenticator,
+		Catalog: config.Catalog, Store: store, Publisher: s.Publisher, Authenticator: authenticator,
 		Access: ops.Access{Tokens: config.OpsTokens, OpenOnLoopback: true},
 		Log:    config.Log, Metrics: telemetry.NewMetrics(), Now: time.Now,
 	})

@@ -21,17 +21,8 @@ const maxPushBody = (contract.MaxDataBytes/3+1)*4 + contract.MaxAttributes*(cont
 // authenticates, finds the queue, and reads and decodes the body. It has answered
 // where ok is false.
 func (s *Service) admit(w http.ResponseWriter, r *http.Request) (q *queue, d delivery, ok bool) {
-	if s.draining.Load() {
-		return s.refuse(w, r, http.StatusServiceUnavailable, "shutting_down", "This instance is shutting down; deliver again.")
-	}
-	switch err := s.config.Authenticator.Verify(r.Context(), r.Header.Get("Authorization")); {
-	case err == nil:
-	case errors.Is(err, ErrForbidden):
-		return s.refuse(w, r, http.StatusForbidden, "forbidden", "The token's account may not push here.")
-	case errors.Is(err, ErrKeysUnavailable):
-		return s.refuse(w, r, http.StatusServiceUnavailable, "keys_unavailable", "The token cannot be checked now; deliver again.")
-	default:
-		return s.refuse(w, r, http.StatusUnauthorized, "unauthorized", "The push needs a valid OIDC token of the push service account.")
+	if !s.authentic(w, r) {
+		return nil, delivery{}, false
 	}
 	if q, ok = s.queues[chi.URLParam(r, "queue")]; !ok {
 		return s.refuse(w, r, http.StatusNotFound, "queue_unknown", "This worker serves no queue of that name. See the catalog: is the queue enabled, and in this worker's pool?")
@@ -49,6 +40,36 @@ func (s *Service) admit(w http.ResponseWriter, r *http.Request) (q *queue, d del
 		return s.refuse(w, r, http.StatusBadRequest, "envelope_malformed", "The body is not Pub/Sub's wrapped push format.")
 	}
 	return q, d, true
+}
+
+// authentic refuses while draining, and whoever is not the broker. It has answered
+// where it returns false.
+func (s *Service) authentic(w http.ResponseWriter, r *http.Request) bool {
+	if s.draining.Load() {
+		s.refuse(w, r, http.StatusServiceUnavailable, "shutting_down", "This instance is shutting down; deliver again.")
+		return false
+	}
+	switch err := s.config.Authenticator.Verify(r.Context(), r.Header.Get("Authorization")); {
+	case err == nil:
+		return true
+	case errors.Is(err, ErrForbidden):
+		s.refuse(w, r, http.StatusForbidden, "forbidden", "The token's account may not push here.")
+	case errors.Is(err, ErrKeysUnavailable):
+		s.refuse(w, r, http.StatusServiceUnavailable, "keys_unavailable", "The token cannot be checked now; deliver again.")
+	default:
+		s.refuse(w, r, http.StatusUnauthorized, "unauthorized", "The push needs a valid OIDC token of the push service account.")
+	}
+	return false
+}
+
+// Authenticated passes on what carries the same token as a push, such as what Cloud
+// Scheduler posts, and refuses everything else as a push would be.
+func (s *Service) Authenticated(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if s.authentic(w, r) {
+			next.ServeHTTP(w, r)
+		}
+	})
 }
 
 // refuse answers a push that is not looked at, in the shape that admit returns.

@@ -25,6 +25,7 @@ import (
 	"billhook/internal/embedded"
 	"billhook/internal/handler"
 	"billhook/internal/ledger"
+	"billhook/internal/outbox"
 	"billhook/internal/push"
 	"billhook/internal/retry"
 	"billhook/internal/serve"
@@ -146,7 +147,7 @@ func newRig(tb testing.TB, with setup) *rig {
 	var names atomic.Int64
 	r.Service = push.New(push.Config{
 		Queues:   []catalog.Queue{r.queue, {ID: "asleep", Contract: contract.PayNowV1}},
-		Handlers: registry, Store: r.faults, DeadLetters: r.broker, Authenticator: r.bouncer,
+		Handlers: registry, Store: r.faults, DeadLetters: r.broker, Outbox: &outbox.Relay{Store: r.faults, Publisher: r.broker, Now: clock}, Authenticator: r.bouncer,
 		Log: slog.New(log), Metrics: telemetry.NewMetrics(), Now: clock,
 		NewToken: func() string { return fmt.Sprint("token-", names.Add(1)) }, Dice: func() float64 { return 0 },
 	})

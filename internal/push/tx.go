@@ -99,4 +99,3 @@ func (s *Service) failed(ctx context.Context, q *queue, d delivery, event handle
 	}
 	return again(verdict, failure, run.Attempt())
 }
-

@@ -19,6 +19,10 @@ type Metrics struct {
 	large      *prometheus.CounterVec
 	deliveries *prometheus.CounterVec
 	handling   *prometheus.HistogramVec
+	relayed    prometheus.Counter
+	stuck      prometheus.Counter
+	oldest     prometheus.Gauge
+	orphans    *prometheus.CounterVec
 }
 
 // NewMetrics returns metrics in a registry of their own.
@@ -42,8 +46,20 @@ func NewMetrics() *Metrics {
 			Name: "billhook_delivery_duration_seconds", Help: "From the first byte of a delivery to its answer.",
 			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 17),
 		}, []string{"queue"}),
+		relayed: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "billhook_outbox_relayed_total", Help: "Messages that the outbox relay published: those not published right after their commit.",
+		}),
+		stuck: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "billhook_outbox_failures_total", Help: "Ordering keys that a run of the outbox relay could not finish.",
+		}),
+		oldest: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "billhook_outbox_oldest_seconds", Help: "Age of the oldest message in the outbox, as of this instance's last relay run.",
+		}),
+		orphans: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "billhook_orphans_total", Help: "Events that were claimed and never finished, by what the sweep did.",
+		}, []string{"queue", "action"}),
 	}
-	m.registry.MustRegister(m.webhooks, m.ingest, m.large, m.deliveries, m.handling,
+	m.registry.MustRegister(m.webhooks, m.ingest, m.large, m.deliveries, m.handling, m.relayed, m.stuck, m.oldest, m.orphans,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -71,6 +87,23 @@ func (m *Metrics) LargeMessage(queue string) { m.large.WithLabelValues(queue).In
 func (m *Metrics) Delivery(queue, outcome, reason string, took time.Duration) {
 	m.deliveries.WithLabelValues(queue, outcome, reason).Inc()
 	m.handling.WithLabelValues(queue).Observe(took.Seconds())
+}
+
+// Outbox counts what a run of the outbox relay published and could not finish, and
+// says how old the oldest message left is.
+func (m *Metrics) Outbox(published, failed int, oldest time.Duration) {
+	m.relayed.Add(float64(published))
+	m.stuck.Add(float64(failed))
+	m.oldest.Set(oldest.Seconds())
+}
+
+// Orphan counts an event that a sweep found.
+func (m *Metrics) Orphan(queue string, republished bool) {
+	action := "reported"
+	if republished {
+		action = "republished"
+	}
+	m.orphans.WithLabelValues(queue, action).Inc()
 }
 
 // Handler serves the metrics in Prometheus' text format.

@@ -22,9 +22,11 @@ import (
 	"billhook/internal/gcp/auth"
 	"billhook/internal/handler"
 	"billhook/internal/ops"
+	"billhook/internal/outbox"
 	"billhook/internal/push"
 	"billhook/internal/serve"
 	"billhook/internal/store"
+	"billhook/internal/tasks"
 	"billhook/internal/telemetry"
 )
 
@@ -39,9 +41,10 @@ type Store interface {
 type Config struct {
 	Catalog *catalog.Catalog
 	// Pool limits the worker to the queues of one pool; empty: all.
-	Pool          string
-	Store         Store
-	DeadLetters   deadletter.Publisher
+	Pool  string
+	Store Store
+	// Publisher takes dead letters, what the outbox holds, and what a sweep puts back.
+	Publisher     deadletter.Publisher
 	Authenticator push.Authenticator
 	Access        ops.Access
 	Log           *slog.Logger
@@ -85,8 +88,9 @@ func New(config Config) (*Worker, error) {
 	if err := errors.Join(mistakes...); err != nil {
 		return nil, fmt.Errorf("worker: %w", err)
 	}
+	relay := &outbox.Relay{Store: config.Store, Publisher: config.Publisher, Now: config.Now}
 	service := push.New(push.Config{
-		Queues: queues, Handlers: registry, Store: config.Store, DeadLetters: config.DeadLetters,
+		Queues: queues, Handlers: registry, Store: config.Store, DeadLetters: config.Publisher, Outbox: relay,
 		Authenticator: config.Authenticator, Log: config.Log, Metrics: config.Metrics, Now: config.Now,
 		NewToken: uuid.NewString, Dice: rand.Float64,
 	})
@@ -97,6 +101,13 @@ func New(config Config) (*Worker, error) {
 	serve.Health(router, service.Draining)
 	router.Method(http.MethodGet, "/metrics", config.Metrics.Handler())
 	service.Routes(router)
+	upkeep := &tasks.Service{
+		Catalog: config.Catalog, Store: config.Store, Outbox: relay, Log: config.Log, Metrics: config.Metrics, Now: config.Now,
+	}
+	router.Group(func(r chi.Router) {
+		r.Use(service.Authenticated)
+		upkeep.Routes(r)
+	})
 	api.Routes(router)
 	return &Worker{Handler: router, push: service}, nil
 }

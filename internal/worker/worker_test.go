@@ -45,7 +45,7 @@ func config(t *testing.T, change func(*worker.Config)) worker.Config {
 	shipped, err := catalog.Load("")
 	require.NoError(t, err)
 	c := worker.Config{
-		Catalog: shipped, Store: db, DeadLetters: nowhere{}, Authenticator: anyone{}, Access: ops.Access{OpenOnLoopback: true},
+		Catalog: shipped, Store: db, Publisher: nowhere{}, Authenticator: anyone{}, Access: ops.Access{OpenOnLoopback: true},
 		Log: slog.New(slog.DiscardHandler), Metrics: telemetry.NewMetrics(), Now: time.Now,
 	}
 	if change != nil {

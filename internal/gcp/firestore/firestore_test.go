@@ -2,6 +2,7 @@ package firestore_test
 
 import (
 	"context"
+	"flag"
 	"math"
 	"os"
 	"sync/atomic"
@@ -15,12 +16,29 @@ import (
 	"google.golang.org/grpc/status"
 
 	"billhook/emulator/emulatortest"
+	"billhook/internal/dedupe"
+	"billhook/internal/dedupe/dedupetest"
 	"billhook/internal/gcp/firestore"
 	"billhook/internal/store"
 	"billhook/internal/store/storetest"
 )
 
-func TestMain(m *testing.M) { os.Exit(emulatortest.Main(m)) }
+func TestMain(m *testing.M) {
+	// Each step of the model is some calls to an emulator: fewer rounds than elsewhere,
+	// unless the command line asks for more.
+	if err := flag.Set("rapid.checks", "25"); err != nil {
+		panic(err)
+	}
+	os.Exit(emulatortest.Main(m))
+}
+
+func TestAnEventIsCompletedOnceOnFirestore(t *testing.T) {
+	t.Parallel()
+	dedupetest.Run(t, func(t *testing.T) dedupe.Querier {
+		t.Helper()
+		return open(t)
+	})
+}
 
 func open(t *testing.T, options ...option.ClientOption) *firestore.Store {
 	t.Helper()

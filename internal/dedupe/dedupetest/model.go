@@ -1,0 +1,441 @@
+// Package dedupetest holds the state machine of package dedupe to a model in memory,
+// on whatever store it is given. Every store that the program runs on runs it.
+package dedupetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"billhook/internal/contract"
+	"billhook/internal/dedupe"
+	"billhook/internal/handler"
+	"billhook/internal/store"
+)
+
+// The numbers of the model's queue.
+const (
+	lease    = 2 * time.Minute
+	remember = 30 * 24 * time.Hour
+	orphaned = 12 * time.Minute
+)
+
+var (
+	errLost    = errors.New("dedupetest: no answer")
+	errHandler = errors.New("dedupetest: the handler failed")
+)
+
+// fault is what becomes of the next commit.
+type fault string
+
+const (
+	none fault = "answered"
+	// refuse: nothing is written, and nobody says so.
+	refuse fault = "refused without a word"
+	// lose: it is written, and the answer is lost.
+	lose fault = "written, answer lost"
+	// repeat: it is written, the answer is lost, and the client library sends it again.
+	repeat fault = "written, answer lost, sent again"
+)
+
+// faulty is a store whose next commit goes wrong as told.
+type faulty struct {
+	dedupe.Querier
+	next fault
+}
+
+func (f *faulty) Commit(ctx context.Context, writes []store.Write) ([]store.Version, error) {
+	next := f.next
+	f.next = none
+	switch next {
+	case refuse:
+		return nil, errLost
+	case lose:
+		if _, err := f.Querier.Commit(ctx, writes); err != nil {
+			return nil, err
+		}
+		return nil, errLost
+	case repeat:
+		if _, err := f.Querier.Commit(ctx, writes); err != nil {
+			return nil, err
+		}
+	case none:
+	}
+	return f.Querier.Commit(ctx, writes)
+}
+
+// event is what must be true of one event: the whole specification of the machine.
+type event struct {
+	id      string
+	status  dedupe.Status // empty: unknown
+	payload string
+	// owner is the attempt that holds the lease; 0: nobody.
+	owner      int
+	leaseUntil time.Time
+	attempts   int64
+	expires    time.Time
+	// completed counts the attempts that were told that they completed the event, since
+	// it was last forgotten.
+	completed int
+	// effects counts those of a Tx handler, in the store as well.
+	effects int64
+}
+
+// attempt is one delivery that a worker has under way.
+type attempt struct {
+	number  int
+	event   *event
+	payload string
+	run     *dedupe.Run
+}
+
+// world is the machine, the model, and what the workers have under way.
+type world struct {
+	store  *faulty
+	once   *dedupe.Once
+	now    time.Time
+	events []*event
+	under  []*attempt
+	count  int
+	// republished are the ids of events that a sweep handed over, since it was last read.
+	republished map[string]bool
+}
+
+// Run drives deliveries of several workers through the machine, step by step, in any
+// order: claims, completions, failures, crashes, lost answers, jumps of the clock,
+// expiries, takeovers, sweeps and duplicates. After every step the store and the model
+// agree, and no event has been completed twice.
+func Run(t *testing.T, open func(t *testing.T) dedupe.Querier) {
+	t.Helper()
+	db, rounds := open(t), 0
+	rapid.Check(t, func(t *rapid.T) {
+		rounds++
+		w := newWorld(db, rounds)
+		t.Repeat(map[string]func(*rapid.T){
+			"a worker claims":        w.claim,
+			"a worker completes":     w.complete,
+			"a worker releases":      w.release,
+			"a worker buries":        w.bury,
+			"a worker dies":          w.die,
+			"an effect is committed": w.effect,
+			"two effects at once":    w.effects,
+			"an effect fails":        w.fail,
+			"a sweep":                w.sweep,
+			"time passes":            w.pass,
+			"":                       w.check,
+		})
+		w.drain(t)
+	})
+}
+
+func newWorld(db dedupe.Querier, round int) *world {
+	w := &world{
+		store: &faulty{Querier: db}, republished: map[string]bool{},
+		now: time.Date(2026, 3, 2, 10, 15, 0, 0, time.UTC),
+	}
+	w.once = &dedupe.Once{Store: w.store, Now: func() time.Time { return w.now }, NewToken: func() string { return fmt.Sprint(w.count) }}
+	for i := range 3 {
+		w.events = append(w.events, &event{id: fmt.Sprintf("round-%d-event-%d", round, i)})
+	}
+	return w
+}
+
+// begin starts a delivery of one of the events with one of two payloads.
+func (w *world) begin(t *rapid.T, e *event) *attempt {
+	w.count++
+	payload := rapid.SampledFrom([]string{"A", "A", "A", "B"}).Draw(t, "payload")
+	w.forget(e)
+	return &attempt{
+		number: w.count, event: e, payload: payload,
+		run: w.once.Begin(e.key(), dedupe.Record{
+			Queue: "q", Tenant: dedupe.DefaultTenant, EventID: e.id, EventType: "initial", PayloadHash: "sha256:" + payload,
+		}, remember),
+	}
+}
+
+func (e *event) key() store.Key { return dedupe.Key("q", dedupe.DefaultTenant, e.id) }
+
+// forget is what the passing of expire_at means: the event was never seen.
+func (w *world) forget(e *event) {
+	if e.status != "" && !w.now.Before(e.expires) && e.owner == 0 {
+		e.status, e.attempts, e.completed = "", 0, 0
+	}
+}
+
+func (w *world) pick(t *rapid.T) *event { return rapid.SampledFrom(w.events).Draw(t, "event") }
+
+func (w *world) draw(t *rapid.T) fault {
+	w.store.next = rapid.SampledFrom([]fault{none, none, none, refuse, lose, repeat}).Draw(t, "the commit is")
+	return w.store.next
+}
+
+// met is what a delivery must hear of an event that it cannot have.
+func (w *world) met(e *event, payload string) (dedupe.Seen, bool) {
+	expired := e.status != "" && !w.now.Before(e.expires)
+	switch {
+	case e.status == "" || expired:
+		return dedupe.Fresh, false
+	case e.payload != payload:
+		return dedupe.Differs, true
+	case e.status == dedupe.Completed:
+		return dedupe.Done, true
+	case e.status == dedupe.DeadLettered:
+		return dedupe.Gone, true
+	case e.status == dedupe.Processing && w.now.Before(e.leaseUntil):
+		return dedupe.Held, true
+	}
+	return dedupe.Fresh, false
+}
+
+func (w *world) claim(t *rapid.T) {
+	e := w.pick(t)
+	a := w.begin(t, e)
+	f := w.draw(t)
+	seen, err := a.run.Claim(context.Background(), lease, &contract.Message{Data: []byte(e.id)}, rapid.Bool().Draw(t, "redelivered"))
+	w.store.next = none
+	if want, taken := w.met(e, a.payload); taken {
+		if f == refuse && err != nil {
+			return // it had to ask the store, which did not answer
+		}
+		require.NoError(t, err)
+		require.Equal(t, want, seen)
+		return
+	}
+	if f == refuse && err != nil {
+		return
+	}
+	require.NoError(t, err)
+	require.Equal(t, dedupe.Claimed, seen, "an answer that is lost does not lose the claim")
+	if e.status != "" && !w.now.Before(e.expires) {
+		e.status, e.attempts, e.completed = "", 0, 0
+	}
+	require.Equal(t, e.status == dedupe.Failed || e.status == dedupe.Processing, a.run.Repeated())
+	e.status, e.payload, e.owner, e.leaseUntil, e.expires = dedupe.Processing, a.payload, a.number, w.now.Add(lease), w.now.Add(remember)
+	e.attempts++
+	require.EqualValues(t, e.attempts, a.run.Attempt())
+	w.under = append(w.under, a)
+}
+
+// take removes one of the attempts under way.
+func (w *world) take(t *rapid.T) *attempt {
+	if len(w.under) == 0 {
+		t.Skip("nothing is under way")
+	}
+	i := rapid.IntRange(0, len(w.under)-1).Draw(t, "attempt")
+	a := w.under[i]
+	w.under = append(w.under[:i:i], w.under[i+1:]...)
+	return a
+}
+
+func (w *world) complete(t *rapid.T) {
+	a := w.take(t)
+	w.draw(t)
+	seen, err := a.run.Complete(context.Background(), "delivered")
+	w.store.next = none
+	require.NoError(t, err, "one lost answer is not the end")
+	if a.event.owner != a.number {
+		require.NotEqual(t, dedupe.Own, seen, "who has lost the event completes nothing")
+		require.NotEqual(t, dedupe.Counted, seen)
+		return
+	}
+	require.Equal(t, dedupe.Own, seen)
+	require.Equal(t, "delivered", a.run.Result())
+	a.event.owner, a.event.status, a.event.expires = 0, dedupe.Completed, w.now.Add(remember)
+	a.event.completed++
+}
+
+func (w *world) release(t *rapid.T) {
+	a := w.take(t)
+	w.draw(t)
+	counted := rapid.Bool().Draw(t, "counted")
+	seen, err := a.run.Release(context.Background(), "handler_error", w.now.Add(time.Minute), counted)
+	w.store.next = none
+	require.NoError(t, err)
+	if a.event.owner != a.number {
+		require.NotEqual(t, dedupe.Counted, seen, "who has lost the event fails nothing")
+		require.NotEqual(t, dedupe.Own, seen)
+		return
+	}
+	require.Equal(t, dedupe.Counted, seen)
+	a.event.owner, a.event.status, a.event.expires = 0, dedupe.Failed, w.now.Add(remember)
+	if !counted {
+		a.event.attempts--
+	}
+}
+
+func (w *world) bury(t *rapid.T) {
+	a := w.take(t)
+	if !w.now.Before(a.event.expires) {
+		t.Skip("a worker that comes back after a month finds its event forgotten")
+	}
+	seen, err := a.run.Look(context.Background())
+	require.NoError(t, err)
+	if a.event.owner != a.number {
+		require.NotEqual(t, dedupe.Claimed, seen)
+		return
+	}
+	require.Equal(t, dedupe.Claimed, seen)
+	written, err := a.run.Bury(context.Background(), "refused", a.run.Attempt())
+	require.NoError(t, err)
+	require.True(t, written)
+	a.event.owner, a.event.status, a.event.expires = 0, dedupe.DeadLettered, w.now.Add(remember)
+}
+
+// die loses an attempt, as a crash does. Its claim stays.
+func (w *world) die(t *rapid.T) { w.take(t) }
+
+// credit is a Tx handler: only the record keeps it from counting twice.
+func (e *event) credit(context.Context, handler.Event) (handler.Effect, error) {
+	return handler.Effect{Result: "credited", Writes: []store.Write{store.Increment(e.account(), map[string]int64{"n": 1}, nil)}}, nil
+}
+
+func (e *event) account() store.Key { return store.Key{Collection: "accounts", ID: e.id} }
+
+func (w *world) effect(t *rapid.T) {
+	e := w.pick(t)
+	w.commit(t, e, w.begin(t, e), w.draw(t), e.credit)
+}
+
+// effects has a second delivery go through while the first one's handler runs.
+func (w *world) effects(t *rapid.T) {
+	e := w.pick(t)
+	a := w.begin(t, e)
+	entered := false
+	w.commit(t, e, a, none, func(ctx context.Context, event handler.Event) (handler.Effect, error) {
+		if !entered {
+			entered = true
+			w.commit(t, e, w.begin(t, e), none, e.credit)
+		}
+		return e.credit(ctx, event)
+	})
+}
+
+func (w *world) commit(t *rapid.T, e *event, a *attempt, f fault, h handler.Tx) {
+	seen, err := a.run.Effect(context.Background(), handler.Event{Queue: "q", ID: e.id}, rapid.Bool().Draw(t, "redelivered"), h)
+	w.store.next = none
+	want, taken := w.met(e, a.payload)
+	switch {
+	case taken && err == nil:
+		require.Equal(t, want, seen)
+	case taken:
+		require.True(t, f == refuse)
+	case err == nil:
+		require.Equal(t, dedupe.Own, seen)
+		w.committed(e, a)
+	default:
+		require.ErrorIs(t, err, errLost)
+		if f == lose { // it is there, and the next delivery will find it
+			w.committed(e, a)
+		}
+	}
+}
+
+func (w *world) committed(e *event, a *attempt) {
+	if e.status != "" && !w.now.Before(e.expires) {
+		e.attempts, e.completed = 0, 0
+	}
+	e.status, e.payload, e.owner, e.expires = dedupe.Completed, a.payload, 0, w.now.Add(remember)
+	e.attempts++
+	e.completed++
+	e.effects++
+}
+
+func (w *world) fail(t *rapid.T) {
+	e := w.pick(t)
+	a := w.begin(t, e)
+	_, err := a.run.Effect(context.Background(), handler.Event{}, rapid.Bool().Draw(t, "redelivered"),
+		func(context.Context, handler.Event) (handler.Effect, error) { return handler.Effect{}, errHandler })
+	if !errors.Is(err, errHandler) {
+		return
+	}
+	for {
+		seen, err := a.run.Fail(context.Background(), "handler_error", w.now)
+		require.NoError(t, err)
+		want, taken := w.met(e, a.payload)
+		switch {
+		case seen == dedupe.Fresh:
+			continue // it was tried before, unknown to this delivery
+		case taken:
+			require.Equal(t, want, seen)
+		default:
+			require.Equal(t, dedupe.Counted, seen)
+			if e.status != "" && !w.now.Before(e.expires) {
+				e.attempts, e.completed = 0, 0
+			}
+			e.status, e.payload, e.owner, e.expires = dedupe.Failed, a.payload, 0, w.now.Add(remember)
+			e.attempts++
+		}
+		return
+	}
+}
+
+func (w *world) sweep(t *rapid.T) {
+	for more := true; more; {
+		swept, err := dedupe.Sweep(context.Background(), w.store, w.now.Add(-orphaned), w.now, 50, func(_ context.Context, record dedupe.Record) (bool, error) {
+			require.NotNil(t, record.Message) // also of a round before, which failed
+			w.republished[string(record.Message.Data)] = true
+			return true, nil
+		})
+		require.NoError(t, err)
+		require.Zero(t, swept.Failed)
+		more = swept.More
+	}
+	for _, e := range w.events {
+		orphan := e.status == dedupe.Processing && !e.leaseUntil.After(w.now.Add(-orphaned))
+		require.Equal(t, orphan, w.republished[e.id], e.id)
+		delete(w.republished, e.id)
+		if orphan {
+			e.status, e.owner = dedupe.Failed, 0
+		}
+	}
+}
+
+func (w *world) pass(t *rapid.T) {
+	w.now = w.now.Add(rapid.SampledFrom([]time.Duration{
+		time.Second, lease / 2, lease, orphaned, remember / 2, remember,
+	}).Draw(t, "time"))
+}
+
+// check holds the store to the model.
+func (w *world) check(t *rapid.T) {
+	for _, e := range w.events {
+		require.LessOrEqual(t, e.completed, 1, "completed twice")
+		account, err := w.store.Get(context.Background(), e.account())
+		if !errors.Is(err, store.ErrNotFound) {
+			require.NoError(t, err)
+		}
+		effects, _ := account.Fields["n"].(int64)
+		require.Equal(t, e.effects, effects, "effects in the store")
+		if e.status == "" {
+			continue
+		}
+		doc, err := w.store.Get(context.Background(), e.key())
+		require.NoError(t, err)
+		record, err := dedupe.FromDocument(doc)
+		require.NoError(t, err)
+		require.Equal(t, e.status, record.Status)
+		require.Equal(t, "sha256:"+e.payload, record.PayloadHash)
+		require.Equal(t, e.attempts, record.Attempts)
+		require.Equal(t, e.expires, record.ExpireAt)
+		if e.status == dedupe.Processing {
+			require.Equal(t, e.leaseUntil, record.LeaseUntil)
+			require.Equal(t, fmt.Sprint(e.owner), record.LeaseToken)
+			require.NotNil(t, record.Message)
+		} else {
+			require.Zero(t, record.LeaseUntil)
+			require.Nil(t, record.Message, "a payload is kept no longer than it may be needed")
+		}
+	}
+}
+
+// drain leaves nothing for another round's sweep to find.
+func (w *world) drain(t *rapid.T) {
+	w.now = w.now.Add(lease + orphaned)
+	w.sweep(t)
+	w.check(t)
+}

@@ -1,0 +1,98 @@
+package dedupe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"billhook/internal/store"
+)
+
+// Orphaned is the last error of an event that was claimed, never finished, and swept.
+const Orphaned = "orphaned"
+
+// Querier is a Store that can say what is due.
+type Querier interface {
+	Store
+	// Query answers a page; see the store package.
+	Query(ctx context.Context, query store.Query) (store.Page, error)
+}
+
+// Swept is what a sweep did.
+type Swept struct {
+	// Republished and Reported count the orphans found, by what became of them.
+	Republished int `json:"republished"`
+	Reported    int `json:"reported"`
+	// Failed could not be dealt with now.
+	Failed int `json:"failed"`
+	// More: the sweep was full; another would find more.
+	More bool `json:"more"`
+}
+
+// Sweep looks for events whose lease ended before the given time, which is long
+// enough ago that no redelivery can be on its way: the worker is gone, and the message
+// too. At most limit of them, the oldest first. Each is handed to republish, which
+// reports whether it has put the message back on its queue; a record that keeps no
+// message is handed over as well. Then the record is marked as failed, so that the
+// next delivery takes the event up at once, and the next sweep passes it by.
+//
+// Two sweeps at once may both republish a message; its consumer handles one.
+func Sweep(ctx context.Context, s Querier, endedBefore time.Time, now time.Time, limit int, republish func(context.Context, Record) (bool, error)) (Swept, error) {
+	page, err := s.Query(ctx, store.Query{Collection: Collection, Due: &store.Due{Field: "lease_until", Until: endedBefore}, Limit: limit})
+	if err != nil {
+		return Swept{}, fmt.Errorf("dedupe: read ended leases: %w", err)
+	}
+	swept := Swept{More: len(page.Documents) == limit}
+	for _, doc := range page.Documents {
+		again, err := sweep(ctx, s, doc, now, republish)
+		switch {
+		case err != nil:
+			swept.Failed++
+		case again:
+			swept.Republished++
+		default:
+			swept.Reported++
+		}
+	}
+	return swept, nil
+}
+
+func sweep(ctx context.Context, s Store, doc store.Document, now time.Time, republish func(context.Context, Record) (bool, error)) (bool, error) {
+	record, err := FromDocument(doc)
+	if err != nil {
+		return false, err
+	}
+	// The message before the mark: a crash in between has it published twice, not never.
+	again, err := republish(ctx, record)
+	if err != nil {
+		return false, fmt.Errorf("dedupe: republish an orphan: %w", err)
+	}
+	record.Status, record.LastError, record.UpdatedAt = Failed, Orphaned, now
+	record.LeaseToken, record.LeaseUntil, record.Message = "", time.Time{}, nil // it is nobody's
+	_, err = s.Commit(ctx, []store.Write{store.Update(doc.Key, doc.Version, record.Fields())})
+	if errors.Is(err, store.ErrStale) {
+		return again, nil // somebody has taken it up
+	}
+	return again, err
+}
+
+// Clean removes documents of a collection whose expire_at has passed, at most limit.
+// It reports how many, and whether there may be more. Where the database has a TTL
+// policy there is nothing for it to do.
+func Clean(ctx context.Context, s Querier, collection string, now time.Time, limit int) (removed int, more bool, err error) {
+	page, err := s.Query(ctx, store.Query{Collection: collection, Due: &store.Due{Field: "expire_at", Until: now}, Limit: limit})
+	if err != nil {
+		return 0, false, fmt.Errorf("dedupe: read what has expired: %w", err)
+	}
+	for _, doc := range page.Documents {
+		// At its version: what has been written anew has not expired.
+		switch _, err := s.Commit(ctx, []store.Write{store.Delete(doc.Key, doc.Version)}); {
+		case err == nil:
+			removed++
+		case !errors.Is(err, store.ErrStale):
+			return removed, true, fmt.Errorf("dedupe: remove what has expired: %w", err)
+		}
+	}
+	return removed, len(page.Documents) == limit, nil
+}

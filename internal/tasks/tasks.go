@@ -1,0 +1,139 @@
+// Package tasks owns what has to be done from time to time: publishing what the
+// outbox still holds, finding events that nobody will finish, removing what has
+// expired. Cloud Scheduler posts to /tasks/{name}. Every task is bounded, goes on
+// where the last run stopped, and may run twice at once. It refuses to run by itself.
+package tasks
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+
+	"billhook/catalog"
+	"billhook/internal/deadletter"
+	"billhook/internal/dedupe"
+	"billhook/internal/outbox"
+	"billhook/internal/serve"
+	"billhook/internal/telemetry"
+)
+
+// The bounds of one run. Cloud Scheduler waits three minutes by default.
+const (
+	runTime = time.Minute
+	lanes   = 500
+	records = 200
+)
+
+// slack is added to the longest time that a redelivery can take.
+const slack = time.Minute
+
+// Service answers /tasks.
+type Service struct {
+	Catalog *catalog.Catalog
+	Store   dedupe.Querier
+	Outbox  *outbox.Relay
+	Log     *slog.Logger
+	Metrics *telemetry.Metrics
+	Now     func() time.Time
+}
+
+// Routes adds the tasks' routes. Who may call them is for the caller to check.
+func (s *Service) Routes(r chi.Router) {
+	r.Post("/tasks/relay-outbox", run(s, "relay-outbox", s.relayOutbox))
+	r.Post("/tasks/sweep-leases", run(s, "sweep-leases", s.sweepLeases))
+	r.Post("/tasks/cleanup", run(s, "cleanup", s.cleanup))
+}
+
+// run answers 200 with what the task did, or 503 where it could not find out what
+// there is to do: the scheduler then tries again.
+func run[Done any](s *Service, name string, task func(context.Context) (Done, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), runTime)
+		defer cancel()
+		started := s.Now()
+		done, err := task(ctx)
+		took := slog.Float64("duration_ms", s.Now().Sub(started).Seconds()*1000)
+		if err != nil {
+			s.Log.LogAttrs(ctx, slog.LevelError, "task", slog.String("task", name), slog.String("cause", err.Error()), took)
+			serve.WriteProblem(w, http.StatusServiceUnavailable, "task_failed", "The task could not be done now; call it again.")
+			return
+		}
+		s.Log.LogAttrs(ctx, slog.LevelInfo, "task", slog.String("task", name), slog.Any("done", done), took)
+		serve.WriteJSON(w, http.StatusOK, done)
+	}
+}
+
+// Relayed is what relay-outbox did.
+type Relayed struct {
+	outbox.Report
+	// OldestSeconds is the age of the oldest message that still waits; 0 if none does.
+	OldestSeconds int64 `json:"oldest_seconds"`
+}
+
+func (s *Service) relayOutbox(ctx context.Context) (Relayed, error) {
+	report, err := s.Outbox.Due(ctx, lanes, func(lane string, err error) {
+		s.Log.LogAttrs(ctx, slog.LevelWarn, "outbox lane not relayed", slog.String("lane", lane), slog.String("cause", err.Error()))
+	})
+	if err != nil {
+		return Relayed{}, err
+	}
+	oldest, err := s.Outbox.Oldest(ctx)
+	if err != nil {
+		return Relayed{}, err
+	}
+	s.Metrics.Outbox(report.Published, report.Failed, oldest)
+	return Relayed{Report: report, OldestSeconds: int64(oldest.Seconds())}, nil
+}
+
+func (s *Service) sweepLeases(ctx context.Context) (dedupe.Swept, error) {
+	now := s.Now()
+	return dedupe.Sweep(ctx, s.Store, now.Add(-OrphanAfter(s.Catalog)), now, records, func(ctx context.Context, record dedupe.Record) (bool, error) {
+		q, known := s.Catalog.Queue(record.Queue)
+		republish := known && q.Enabled && q.OnOrphan == catalog.Republish && record.Message != nil
+		var err error
+		if republish {
+			_, err = s.Outbox.Publisher.Publish(ctx, q.Topic(), *record.Message)
+		}
+		s.Log.LogAttrs(ctx, slog.LevelError, "orphan", slog.String("queue", record.Queue), slog.String("event_id", record.EventID),
+			slog.String("event_type", record.EventType), slog.String("message_id", record.MessageID), slog.Int64("attempt", record.Attempts),
+			slog.Time("lease_until", record.LeaseUntil), slog.Bool("republished", republish && err == nil))
+		if err == nil {
+			s.Metrics.Orphan(record.Queue, republish)
+		}
+		return republish, err
+	})
+}
+
+// OrphanAfter is how long after the end of its lease an event has no redelivery in
+// sight: longer than any queue's broker waits between two attempts, and the attempt.
+func OrphanAfter(c *catalog.Catalog) time.Duration {
+	var longest time.Duration
+	for _, q := range c.Queues {
+		_, wait := q.BrokerBackoff()
+		longest = max(longest, wait+q.AckDeadline)
+	}
+	return longest + slack
+}
+
+// Cleaned is what cleanup did.
+type Cleaned struct {
+	Removed int `json:"removed"`
+	// More: the run was full; another would find more.
+	More bool `json:"more"`
+}
+
+func (s *Service) cleanup(ctx context.Context) (Cleaned, error) {
+	var cleaned Cleaned
+	for _, collection := range []string{dedupe.Collection, deadletter.Collection} {
+		removed, more, err := dedupe.Clean(ctx, s.Store, collection, s.Now(), records)
+		cleaned.Removed += removed
+		cleaned.More = cleaned.More || more
+		if err != nil {
+			return cleaned, err
+		}
+	}
+	return cleaned, nil
+}

@@ -49,7 +49,10 @@ func TestTheShippedNumbersAreThoseOfTheRequirements(t *testing.T) {
 		Priority: "high", Pool: "payments", MaxAttempts: 5, Backoff: growing(10*time.Second, 600*time.Second, 0),
 		Concurrency: 20, MinInstances: 1, MaxInstances: 10, DeadLetter: keptAbove(0), OnTerminal: catalog.Reject,
 		Handlers: named("order.paid", "points.credit", "order.refunded", "points.reverse",
-			"order.chargeback", "points.reverse", "order.chargeback_closed", "points.acknowledge"),
+			"order.chargeback", "points.reverse", "order.chargeback_closed", "points.acknowledge",
+			"subscription.activated", "subscriptions.record", "subscription.renewed", "subscriptions.record",
+			"subscription.canceled", "subscriptions.record", "trial.activated", "subscriptions.record",
+			"trial.completed", "subscriptions.record", "trial.canceled", "subscriptions.record"),
 	}, {
 		ID: "sub-payment-initiation", Alias: "q:sub:payment_initiation", Contract: "envelope.v1", OrderingKey: subscription,
 		Priority: "high", Pool: "payments", MaxAttempts: 5, Backoff: billing, Concurrency: 10, MaxInstances: 10, DeadLetter: keptAbove(0),
@@ -68,9 +71,10 @@ func TestTheShippedNumbersAreThoseOfTheRequirements(t *testing.T) {
 		Priority: "low", Pool: "bulk", MaxAttempts: 5, Backoff: billing, Concurrency: 20, MaxInstances: 10, DeadLetter: keptAbove(5),
 		Handlers: named("usage_sync", "usage.sync"),
 	}, {
-		ID: "pay-subscription-update", Alias: "q:pay:subscription_update", Contract: "envelope.v1", OrderingKey: subscription,
+		ID: "pay-subscription-update", Enabled: true, Alias: "q:pay:subscription_update", Contract: "envelope.v1", OrderingKey: subscription,
 		Priority: "high", Pool: "payments", MaxAttempts: 5, Backoff: billing, Concurrency: 10, MaxInstances: 10, DeadLetter: keptAbove(0),
-		Handlers: named("initial", "subscriptions.notify", "renewal", "subscriptions.notify", "trial", "subscriptions.notify"),
+		Handlers: named("initial", "subscriptions.notify", "renewal", "subscriptions.notify", "cancellation", "subscriptions.notify",
+			"trial", "subscriptions.notify", "trial_completed", "subscriptions.notify", "trial_canceled", "subscriptions.notify"),
 	}, {
 		ID: "pay-refund-initiation", Alias: "q:pay:refund_initiation", Contract: "envelope.v1", OrderingKey: []string{"payment_id"},
 		Priority: "high", Pool: "payments", MaxAttempts: 5, Backoff: billing, Concurrency: 5, MaxInstances: 10, DeadLetter: keptAbove(0),
@@ -164,6 +168,8 @@ func TestTheShippedNumbersAreThoseOfTheRequirements(t *testing.T) {
 			Events: map[string]string{
 				"ON_ORDER_COMPLETED": "paynow-events", "ON_REFUND": "paynow-events",
 				"ON_CHARGEBACK": "paynow-events", "ON_CHARGEBACK_CLOSED": "paynow-events",
+				"ON_SUBSCRIPTION_ACTIVATED": "paynow-events", "ON_SUBSCRIPTION_RENEWED": "paynow-events", "ON_SUBSCRIPTION_CANCELED": "paynow-events",
+				"ON_TRIAL_ACTIVATED": "paynow-events", "ON_TRIAL_COMPLETED": "paynow-events", "ON_TRIAL_CANCELED": "paynow-events",
 			},
 		},
 		"generic": {
@@ -172,6 +178,8 @@ func TestTheShippedNumbersAreThoseOfTheRequirements(t *testing.T) {
 			Events: map[string]string{
 				"order.paid": "paynow-events", "order.refunded": "paynow-events",
 				"order.chargeback": "paynow-events", "order.chargeback_closed": "paynow-events",
+				"subscription.activated": "paynow-events", "subscription.renewed": "paynow-events", "subscription.canceled": "paynow-events",
+				"trial.activated": "paynow-events", "trial.completed": "paynow-events", "trial.canceled": "paynow-events",
 			},
 		},
 	}, c.Sources)

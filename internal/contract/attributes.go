@@ -1,6 +1,10 @@
 package contract
 
-import "billhook/internal/pii"
+import (
+	"cmp"
+
+	"billhook/internal/pii"
+)
 
 // Attributes are the attributes of a message (requirements: PayNow contract, message
 // attributes; queue design). Empty ones are not sent. A message may carry others:
@@ -68,32 +72,76 @@ func AttributesOf(message map[string]string) *Attributes {
 // Validate reports every rule that the attributes break, as an *Invalid.
 func (a *Attributes) Validate() error { return validate(a, "attributes.") }
 
-// CheckAttributes reports whether the attributes of the message that carries this
-// body keep their rules and speak of the same event: what is in both places must
-// agree. The error is an *Invalid.
-func (m *PayNow) CheckAttributes(message map[string]string) error {
+// checkAttributes reports whether a message's attributes keep their rules and agree
+// with what its body says: event id and type always, the rest where both say it. The
+// error is an *Invalid.
+func checkAttributes(message map[string]string, body *Attributes) error {
 	a := AttributesOf(message)
 	if err := a.Validate(); err != nil {
 		return err
 	}
 	invalid := &Invalid{}
-	agree := func(name, attribute, body string) {
-		if attribute != body {
-			invalid.Violations = append(invalid.Violations, Violation{Path: "attributes." + name, Rule: "agrees_with_body"})
-		}
-	}
-	agree(AttrEventID, a.EventID, m.EventID)
-	agree(AttrEventType, a.EventType, m.EventType)
-	if order := m.Data.Order; order != nil {
-		if a.OrderID != "" {
-			agree(AttrOrderID, a.OrderID, order.ID)
-		}
-		if a.CustomerID != "" && order.CustomerID != "" {
-			agree(AttrCustomerID, a.CustomerID, order.CustomerID)
+	said := body.fields()
+	for i, f := range a.fields() {
+		both := *f.value != "" && *said[i].value != ""
+		if (both || f.name == AttrEventID || f.name == AttrEventType) && *f.value != *said[i].value {
+			invalid.Violations = append(invalid.Violations, Violation{Path: "attributes." + f.name, Rule: "agrees_with_body"})
 		}
 	}
 	if len(invalid.Violations) > 0 {
 		return invalid
 	}
 	return nil
+}
+
+// Attributes are those that follow from the body. Who publishes adds the uid, the
+// ordering key and the time.
+func (m *PayNow) Attributes() Attributes {
+	a := m.said()
+	a.Contract = PayNowV1
+	a.CorrelationID = cmp.Or(a.OrderID, m.EventID)
+	if s := m.Data.Subscription; s != nil && a.OrderID == "" {
+		a.CorrelationID = s.ID
+	}
+	return a
+}
+
+// said are the attributes that repeat something of the body.
+func (m *PayNow) said() Attributes {
+	a := Attributes{EventID: m.EventID, EventType: m.EventType, CustomerID: m.customerID()}
+	if m.Data.Order != nil {
+		a.OrderID = m.Data.Order.ID
+	}
+	return a
+}
+
+// CheckAttributes reports whether the attributes of the message that carries this
+// body keep their rules and speak of the same event: what is in both places must
+// agree. The error is an *Invalid.
+func (m *PayNow) CheckAttributes(message map[string]string) error {
+	said := m.said()
+	return checkAttributes(message, &said)
+}
+
+// Attributes are those that follow from the body. Who publishes adds the ordering key
+// and the time.
+func (m *Envelope) Attributes() Attributes {
+	a := m.said()
+	a.Contract = EnvelopeV1
+	a.CorrelationID = cmp.Or(m.CorrelationID, m.Payload.SubscriptionID, m.ID)
+	return a
+}
+
+// said are the attributes that repeat something of the body.
+func (m *Envelope) said() Attributes {
+	return Attributes{
+		EventID: m.ID, EventType: m.Action, CorrelationID: m.CorrelationID,
+		OrderID: m.Payload.OrderID, CustomerID: m.Payload.CustomerID, UID: m.Payload.UID,
+	}
+}
+
+// CheckAttributes is to an envelope what PayNow.CheckAttributes is to PayNow's events.
+func (m *Envelope) CheckAttributes(message map[string]string) error {
+	said := m.said()
+	return checkAttributes(message, &said)
 }

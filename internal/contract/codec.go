@@ -2,9 +2,11 @@ package contract
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -29,11 +31,49 @@ func DecodePayNow(data []byte) (*PayNow, error) {
 	return body, nil
 }
 
+// DecodeEnvelope is to envelope.v1 what DecodePayNow is to paynow.v1.
+func DecodeEnvelope(data []byte) (*Envelope, error) {
+	body := &Envelope{}
+	if err := json.Unmarshal(data, body, strict); err != nil {
+		return nil, ErrMalformed
+	}
+	return body, nil
+}
+
+// DecodeRaw reads a message from before there were envelopes (requirements: billing
+// queues, section 12): the members of a Payload, and perhaps an action beside them.
+// What an envelope has beyond that is made up: its id is the one in the attributes,
+// else the hash of the data, so that the same message is the same event; its action is
+// the one in the attributes where the data has none; its time is that of publishing.
+func DecodeRaw(data []byte, attributes map[string]string, publishedAt time.Time) (*Envelope, error) {
+	var raw struct {
+		Action  string `json:"action"`
+		Payload `json:",inline"`
+	}
+	if err := json.Unmarshal(data, &raw, strict); err != nil || raw.Payload == (Payload{}) {
+		return nil, ErrMalformed // an object that says nothing is not a message, and null is none
+	}
+	sum := sha256.Sum256(data)
+	return &Envelope{
+		ID:            cmp.Or(attributes[AttrEventID], "sha256:"+hex.EncodeToString(sum[:])),
+		Action:        cmp.Or(raw.Action, attributes[AttrEventType]),
+		CorrelationID: attributes[AttrCorrelationID],
+		CreatedAt:     publishedAt.UTC().Format(time.RFC3339Nano),
+		Payload:       raw.Payload,
+	}, nil
+}
+
 // Append appends the body as it goes on the topic: compact, fields in the order of
 // the type.
-func (m *PayNow) Append(dst []byte) ([]byte, error) {
+func (m *PayNow) Append(dst []byte) ([]byte, error) { return appendJSON(dst, m) }
+
+// Append appends the body as it goes on the topic: compact, fields in the order of
+// the type.
+func (m *Envelope) Append(dst []byte) ([]byte, error) { return appendJSON(dst, m) }
+
+func appendJSON(dst []byte, message any) ([]byte, error) {
 	buffer := bytes.NewBuffer(dst)
-	if err := json.MarshalWrite(buffer, m); err != nil {
+	if err := json.MarshalWrite(buffer, message); err != nil {
 		return dst, ErrMalformed // a string that is not UTF-8, which no decoded body has
 	}
 	return buffer.Bytes(), nil
@@ -46,13 +86,27 @@ func (m *PayNow) Append(dst []byte) ([]byte, error) {
 // an event without a time of its own has the time of its receipt there, and a
 // provider's second delivery must not look like another payload.
 func (m *PayNow) PayloadHash() (string, error) {
-	sum := sha256.New()
-	if err := json.MarshalWrite(sum, struct {
+	return hash(struct {
 		Contract  string      `json:"contract"`
 		EventType string      `json:"eventType"`
 		Data      *PayNowData `json:"data"`
-	}{PayNowV1, m.EventType, &m.Data}); err != nil {
-		return "", ErrMalformed // see Append
+	}{PayNowV1, m.EventType, &m.Data})
+}
+
+// PayloadHash is "sha256:" and the hex digest of contract, action and payload. What
+// else an envelope has is about its way, and another try may have it otherwise.
+func (m *Envelope) PayloadHash() (string, error) {
+	return hash(struct {
+		Contract string   `json:"contract"`
+		Action   string   `json:"action"`
+		Payload  *Payload `json:"payload"`
+	}{EnvelopeV1, m.Action, &m.Payload})
+}
+
+func hash(of any) (string, error) {
+	sum := sha256.New()
+	if err := json.MarshalWrite(sum, of); err != nil {
+		return "", ErrMalformed // see appendJSON
 	}
 	return "sha256:" + hex.EncodeToString(sum.Sum(nil)), nil
 }

@@ -2,13 +2,17 @@ package contract_test
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/stretchr/testify/require"
@@ -20,7 +24,12 @@ import (
 
 func golden(t testing.TB, name string) []byte {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join("testdata", "paynow.v1", name+".json"))
+	return goldenOf(t, contract.PayNowV1, name)
+}
+
+func goldenOf(t testing.TB, format, name string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join("testdata", format, name+".json"))
 	require.NoError(t, err)
 	return data
 }
@@ -51,23 +60,28 @@ func TestTheSchemasAreThoseOfTheTypes(t *testing.T) {
 
 func TestTheGoldenEventsKeepTheContract(t *testing.T) {
 	t.Parallel()
-	schema := compile(t, "paynow.v1.json")
-	files, err := filepath.Glob("testdata/paynow.v1/*.json")
-	require.NoError(t, err)
-	require.NotEmpty(t, files)
-	for _, file := range files {
-		data, err := os.ReadFile(file)
+	for _, format := range []string{contract.PayNowV1, contract.EnvelopeV1} {
+		schema := compile(t, format+".json")
+		files, err := filepath.Glob(filepath.Join("testdata", format, "*.json"))
 		require.NoError(t, err)
-		m, err := contract.DecodePayNow(data)
-		require.NoError(t, err, file)
-		require.NoError(t, m.Validate(), file)
-		value, err := jsonschema.UnmarshalJSON(bytes.NewReader(data))
-		require.NoError(t, err)
-		require.NoError(t, schema.Validate(value), file)
-		again, err := m.Append(nil)
-		require.NoError(t, err)
-		require.JSONEq(t, string(data), string(again), file)
-		require.Equal(t, contract.PayNowV1, contract.Detect(nil, data))
+		require.NotEmpty(t, files)
+		for _, file := range files {
+			data, err := os.ReadFile(file)
+			require.NoError(t, err)
+			m, err := contract.Decode(format, data)
+			require.NoError(t, err, file)
+			require.NoError(t, m.Validate(), file)
+			value, err := jsonschema.UnmarshalJSON(bytes.NewReader(data))
+			require.NoError(t, err)
+			require.NoError(t, schema.Validate(value), file)
+			again, err := m.Append(nil)
+			require.NoError(t, err)
+			var compact bytes.Buffer
+			require.NoError(t, json.Compact(&compact, data))
+			require.Equal(t, compact.String(), string(again), file)
+			require.Equal(t, format, contract.Detect(nil, data))
+			require.True(t, contract.Decodes(format))
+		}
 	}
 }
 
@@ -99,6 +113,18 @@ func TestABrokenMessageIsRefusedByItsPathAndRule(t *testing.T) {
 			m["data"] = map[string]any{"refund": map[string]any{"amount": "1.00"}}
 			m["eventType"] = "payment.refunded"
 		}, "data.refund.amount", true},
+		"a subscription event without one": {func(m map[string]any) { m["eventType"] = "subscription.renewed" }, "data.subscription", false},
+		"a trial event without one":        {func(m map[string]any) { m["eventType"] = "trial.canceled" }, "data.subscription", false},
+		"a subscription without an id":     {subscribed(map[string]any{"status": "active"}), "data.subscription.id", false},
+		"a cycle below 0":                  {subscribed(map[string]any{"id": "s1", "cycle": -1}), "data.subscription.cycle", false},
+		"a status that is a sentence":      {subscribed(map[string]any{"id": "s1", "status": "has left"}), "data.subscription.status", false},
+		"a subscription's total without its currency": {
+			subscribed(map[string]any{"id": "s1", "total": "1.00"}), "data.subscription.total", true,
+		},
+		"a subscription's total in its order's digits": {func(m map[string]any) {
+			subscribed(map[string]any{"id": "s1", "total": "1.00", "currency": "JPY"})(m)
+			m["data"].(map[string]any)["order"] = map[string]any{"id": "o1", "currency": "USD"}
+		}, "data.subscription.total", true},
 		"an e-mail address as customer": {func(m map[string]any) { order(m)["customerId"] = "ilse@example.org" }, "data.order.customerId", false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -112,6 +138,66 @@ func TestABrokenMessageIsRefusedByItsPathAndRule(t *testing.T) {
 			require.NoError(t, err)
 			var invalid *contract.Invalid
 			require.ErrorAs(t, decoded.Validate(), &invalid)
+			require.Equal(t, test.path, invalid.Violations[0].Path)
+			require.NotContains(t, invalid.Error(), "ilse")
+			if !test.goOnly {
+				value, err := jsonschema.UnmarshalJSON(bytes.NewReader(data))
+				require.NoError(t, err)
+				require.Error(t, schema.Validate(value))
+			}
+		})
+	}
+}
+
+// subscribed makes the event one of a subscription.
+func subscribed(subscription map[string]any) func(m map[string]any) {
+	return func(m map[string]any) {
+		m["eventType"], m["data"] = "subscription.renewed", map[string]any{"subscription": subscription}
+	}
+}
+
+func TestABrokenEnvelopeIsRefusedByItsPathAndRule(t *testing.T) {
+	t.Parallel()
+	schema := compile(t, "envelope.v1.json")
+	for name, test := range map[string]struct {
+		in     string // payload, or empty: the envelope itself
+		field  string
+		value  any // nil: the field is not there
+		path   string
+		goOnly bool
+	}{
+		"no id":                     {field: "id", path: "id"},
+		"no action":                 {field: "action", path: "action"},
+		"no time":                   {field: "created_at", path: "created_at"},
+		"attempts below 0":          {field: "attempts", value: -1, path: "attempts"},
+		"attempts beyond reason":    {field: "max_attempts", value: 1001, path: "max_attempts"},
+		"an amount below 0":         {"payload", "amount", "-9.99", "payload.amount", false},
+		"an amount's extra digit":   {"payload", "amount", "9.990", "payload.amount", true},
+		"an amount in no currency":  {"payload", "currency", nil, "payload.amount", false},
+		"a currency that is none":   {"payload", "currency", "XXQ", "payload.currency", true},
+		"an address as customer":    {"payload", "customer_id", "ilse@example.org", "payload.customer_id", false},
+		"a period that is no time":  {"payload", "period_end", "soon", "payload.period_end", false},
+		"a cycle that is too large": {"payload", "cycle", 1_000_001, "payload.cycle", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var m map[string]any
+			require.NoError(t, json.Unmarshal(goldenOf(t, contract.EnvelopeV1, "renewal"), &m))
+			at := m
+			if test.in != "" {
+				at = m[test.in].(map[string]any)
+			}
+			at[test.field] = test.value
+			if test.value == nil {
+				delete(at, test.field)
+			}
+			data, err := json.Marshal(m)
+			require.NoError(t, err)
+			decoded, err := contract.DecodeEnvelope(data)
+			require.NoError(t, err)
+			var invalid *contract.Invalid
+			require.ErrorAs(t, decoded.Validate(), &invalid)
+			require.Len(t, invalid.Violations, 1)
 			require.Equal(t, test.path, invalid.Violations[0].Path)
 			require.NotContains(t, invalid.Error(), "ilse")
 			if !test.goOnly {
@@ -141,9 +227,12 @@ func TestABodyThatIsNotTheContractsIsMalformed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, err := contract.DecodePayNow([]byte(body))
-			require.ErrorIs(t, err, contract.ErrMalformed)
-			require.NotContains(t, err.Error(), "ilse")
+			for _, format := range []string{contract.PayNowV1, contract.EnvelopeV1, contract.MessageV1} {
+				decoded, err := contract.Decode(format, []byte(body))
+				require.ErrorIs(t, err, contract.ErrMalformed)
+				require.Nil(t, decoded)
+				require.NotContains(t, err.Error(), "ilse")
+			}
 		})
 	}
 }
@@ -163,6 +252,82 @@ func TestThePayloadHashSeesTheDataAndNotTheReceipt(t *testing.T) {
 	require.Equal(t, same, hash(func(m *contract.PayNow) { m.Timestamp = "2030-01-01T00:00:00Z"; m.EventID = "other" }))
 	require.NotEqual(t, same, hash(func(m *contract.PayNow) { m.Data.Order.Items[0].Quantity++ }))
 	require.NotEqual(t, same, hash(func(m *contract.PayNow) { m.EventType = "order.refunded" }))
+}
+
+func TestAnEnvelopesHashSeesWhatItSaysAndNotItsWay(t *testing.T) {
+	t.Parallel()
+	hash := func(change func(*contract.Envelope)) string {
+		m, err := contract.DecodeEnvelope(goldenOf(t, contract.EnvelopeV1, "renewal"))
+		require.NoError(t, err)
+		change(m)
+		h, err := m.PayloadHash()
+		require.NoError(t, err)
+		return h
+	}
+	same := hash(func(*contract.Envelope) {})
+	require.Regexp(t, `^sha256:[0-9a-f]{64}$`, same)
+	require.Equal(t, same, hash(func(m *contract.Envelope) { m.ID, m.CreatedAt, m.Attempts = "other", "2030-01-01T00:00:00Z", 3 }))
+	require.NotEqual(t, same, hash(func(m *contract.Envelope) { m.Payload.Cycle++ }))
+	require.NotEqual(t, same, hash(func(m *contract.Envelope) { m.Action = contract.ActionInitial }))
+}
+
+func TestARawObjectBecomesAnEnvelope(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 3, 2, 11, 15, 0, 0, time.FixedZone("", 3600))
+	const body = `{"action":"renewal","subscription_id":"s1","currency":"EUR","amount":"9.99"}`
+	for name, test := range map[string]struct {
+		data       string
+		attributes map[string]string
+		id, action string
+	}{
+		"its id is its hash":                        {body, nil, "", "renewal"},
+		"unless the attributes have one":            {body, map[string]string{"event_id": "e1"}, "e1", "renewal"},
+		"its own action comes first":                {body, map[string]string{"event_type": "initial"}, "", "renewal"},
+		"else the action is that of the attributes": {`{"subscription_id":"s1"}`, map[string]string{"event_type": "initial"}, "", "initial"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m, err := contract.DecodeRaw([]byte(test.data), test.attributes, at)
+			require.NoError(t, err)
+			require.NoError(t, m.Validate())
+			if test.id == "" {
+				sum := sha256.Sum256([]byte(test.data))
+				test.id = "sha256:" + hex.EncodeToString(sum[:])
+			}
+			gotID, action := m.Identity()
+			require.Equal(t, test.id, gotID)
+			require.Equal(t, test.action, action)
+			require.Equal(t, "2026-03-02T10:15:00Z", m.CreatedAt)
+			require.Equal(t, "s1", m.Payload.SubscriptionID)
+			require.Zero(t, m.Attempts)
+		})
+	}
+	for name, data := range map[string]string{
+		"nothing": ``, "null": `null`, "an object that says nothing": `{}`, "an action alone": `{"action":"renewal"}`, "a list": `[]`,
+		"a field that no payload has": `{"subscription_id":"s1","email":"ilse@example.org"}`, "a name twice": `{"uid":"a","uid":"b"}`,
+		"an envelope": string(goldenOf(t, contract.EnvelopeV1, "renewal")),
+	} {
+		t.Run("not of "+name, func(t *testing.T) {
+			t.Parallel()
+			_, err := contract.DecodeRaw([]byte(data), nil, at)
+			require.ErrorIs(t, err, contract.ErrMalformed)
+		})
+	}
+	nameless, err := contract.DecodeRaw([]byte(`{"uid":"u1"}`), nil, at)
+	require.NoError(t, err)
+	require.Error(t, nameless.Validate(), "nobody says what is to be done")
+}
+
+func TestAnEnvelopesKeyIsTheFirstFieldThatItHas(t *testing.T) {
+	t.Parallel()
+	m := &contract.Envelope{CorrelationID: "c", Payload: contract.Payload{PaymentID: "p", OrderID: "o", CustomerID: "k", UID: "u"}}
+	for field, want := range map[string]string{
+		"correlation_id": "c", "subscription_id": "", "payment_id": "p", "order_id": "o", "customer_id": "k", "uid": "u", "colour": "",
+	} {
+		require.Equal(t, want, m.OrderingKey([]string{field}), field)
+	}
+	require.Equal(t, "p", m.OrderingKey([]string{"subscription_id", "payment_id", "uid"}))
+	require.Empty(t, m.OrderingKey(nil))
 }
 
 func TestAMessageOverALimitIsNamedByTheLimit(t *testing.T) {
@@ -190,21 +355,69 @@ func TestAMessageOverALimitIsNamedByTheLimit(t *testing.T) {
 
 func TestAttributesMustAgreeWithTheBody(t *testing.T) {
 	t.Parallel()
-	m, err := contract.DecodePayNow(golden(t, "order_paid"))
-	require.NoError(t, err)
-	good := map[string]string{"event_id": m.EventID, "event_type": m.EventType, "ordering_key": "u1"}
-	require.NoError(t, m.CheckAttributes(good))
-	for name, change := range map[string][2]string{
-		"another event id": {"event_id", "other"}, "no event id": {"event_id", ""}, "another type": {"event_type", "order.refunded"},
-		"no ordering key": {"ordering_key", ""}, "a uid that is an address": {"uid", "ilse@example.org"},
+	for of, body := range map[string]struct{ format, name string }{
+		"an order": {contract.PayNowV1, "order_paid"}, "a trial": {contract.PayNowV1, "trial_activated"}, "an envelope": {contract.EnvelopeV1, "renewal"},
+	} {
+		m, err := contract.Decode(body.format, goldenOf(t, body.format, body.name))
+		require.NoError(t, err)
+		id, eventType := m.Identity()
+		for name, change := range map[string]struct {
+			attribute, value string
+			ok               bool
+		}{
+			"nothing else":              {"event_id", id, true},
+			"another event id":          {"event_id", "other", false},
+			"no event id":               {"event_id", "", false},
+			"another type":              {"event_type", "order.refunded", false},
+			"no ordering key":           {"ordering_key", "", false},
+			"a uid that is an address":  {"uid", "ilse@example.org", false},
+			"another customer":          {"paynow_customer_id", "other", false},
+			"the customer":              {"paynow_customer_id", "530217764480019001", true},
+			"another order":             {"order_id", "other", body.name != "order_paid"},
+			"another story's messages":  {"correlation_id", "other", body.format == contract.PayNowV1},
+			"an attribute of a library": {"googclient_traceparent", "00-1-2-01", true},
+		} {
+			t.Run(of+" with "+name, func(t *testing.T) {
+				t.Parallel()
+				attributes := map[string]string{"event_id": id, "event_type": eventType, "ordering_key": "u1"}
+				attributes[change.attribute] = change.value
+				err := m.CheckAttributes(attributes)
+				if change.ok {
+					require.NoError(t, err)
+					return
+				}
+				var invalid *contract.Invalid
+				require.ErrorAs(t, err, &invalid)
+				require.Equal(t, "attributes."+change.attribute, invalid.Violations[0].Path)
+			})
+		}
+	}
+}
+
+func TestTheAttributesOfABodyAgreeWithIt(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct{ format, correlation string }{
+		"order_paid":      {contract.PayNowV1, "530217764480012801"},
+		"trial_activated": {contract.PayNowV1, "530217764480017001"},
+		"renewal":         {contract.EnvelopeV1, "530217764480015001"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			attributes := map[string]string{"event_id": m.EventID, "event_type": m.EventType, "ordering_key": "u1"}
-			attributes[change[0]] = change[1]
-			var invalid *contract.Invalid
-			require.ErrorAs(t, m.CheckAttributes(attributes), &invalid)
-			require.Equal(t, "attributes."+change[0], invalid.Violations[0].Path)
+			data := goldenOf(t, test.format, name)
+			m, err := contract.Decode(test.format, data)
+			require.NoError(t, err)
+			var a contract.Attributes
+			switch m := m.(type) {
+			case *contract.PayNow:
+				a = m.Attributes()
+			case *contract.Envelope:
+				a = m.Attributes()
+			}
+			a.OrderingKey = "k"
+			require.NoError(t, m.CheckAttributes(a.Map()))
+			require.Equal(t, test.format, contract.Detect(a.Map(), nil))
+			require.Equal(t, test.correlation, a.CorrelationID)
+			require.Equal(t, "530217764480019001", a.CustomerID)
 		})
 	}
 }
@@ -275,9 +488,12 @@ func TestTheSchemaHasTheShapesOfPackagePII(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		value := rapid.StringMatching(`[A-Za-z0-9._:@/ -]{0,66}|[a-z]{60,70}|[0-9a-z]{120,135}`).Draw(t, "value")
 		require.Equal(t, pii.ID.Valid(value), shape(value, "eventId") == nil)
-		require.Equal(t, pii.Code.Valid(value) && !strings.HasPrefix(value, "order."), shape(value, "eventType") == nil)
+		require.Equal(t, pii.Code.Valid(value) && !about.MatchString(value), shape(value, "eventType") == nil)
 	})
 }
+
+// about: a type whose event must say what it is about.
+var about = regexp.MustCompile(`^(order|subscription|trial)\.`)
 
 func TestDetectTellsTheFormatsApart(t *testing.T) {
 	t.Parallel()
@@ -308,6 +524,7 @@ func TestDetectTellsTheFormatsApart(t *testing.T) {
 func FuzzDecodePayNow(f *testing.F) {
 	f.Add(golden(f, "order_paid"))
 	f.Add(golden(f, "order_refunded_partial"))
+	f.Add(golden(f, "subscription_renewed"))
 	f.Add([]byte(`{"eventId":"1","data":{"order":null}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		m, err := contract.DecodePayNow(data)
@@ -321,5 +538,31 @@ func FuzzDecodePayNow(f *testing.F) {
 		back, err := contract.DecodePayNow(again)
 		require.NoError(t, err)
 		require.Equal(t, m, back)
+	})
+}
+
+func FuzzDecodeEnvelope(f *testing.F) {
+	f.Add(goldenOf(f, contract.EnvelopeV1, "renewal"), "", "")
+	f.Add(goldenOf(f, contract.EnvelopeV1, "trial_completed"), "e1", "trial")
+	f.Add([]byte(`{"subscription_id":"s1","currency":"JPY","amount":"5"}`), "", "initial")
+	f.Add([]byte(`{"payload":null}`), "", "")
+	f.Fuzz(func(t *testing.T, data []byte, id, eventType string) {
+		m, err := contract.DecodeEnvelope(data)
+		if err != nil {
+			m, err = contract.DecodeRaw(data, map[string]string{"event_id": id, "event_type": eventType}, time.Unix(0, 0))
+		}
+		if err != nil || m.Validate() != nil {
+			return
+		}
+		_, err = m.PayloadHash()
+		require.NoError(t, err)
+		again, err := m.Append(nil)
+		require.NoError(t, err)
+		back, err := contract.DecodeEnvelope(again)
+		require.NoError(t, err)
+		require.Equal(t, m, back)
+		a := m.Attributes()
+		a.OrderingKey = "k"
+		require.NoError(t, m.CheckAttributes(a.Map()))
 	})
 }

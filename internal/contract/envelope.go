@@ -16,7 +16,7 @@ type Envelope struct {
 	// Attempts is what the producer says; Billhook counts its own.
 	Attempts int64 `json:"attempts" validate:"min=0,max=1000"`
 	// MaxAttempts, if not 0, is how often the message may be tried, bounded by its queue.
-	MaxAttempts int64   `json:"max_attempts,omitempty" validate:"min=0,max=1000"`
+	MaxAttempts int64   `json:"max_attempts,omitzero" validate:"min=0,max=1000"`
 	Payload     Payload `json:"payload"`
 }
 
@@ -38,6 +38,39 @@ type Payload struct {
 	PeriodStart string `json:"period_start,omitempty" validate:"omitempty,timestamp"`
 	PeriodEnd   string `json:"period_end,omitempty" validate:"omitempty,timestamp"`
 	// Cycle is which billing cycle a renewal is.
-	Cycle      int64  `json:"cycle,omitempty" validate:"min=0,max=1000000"`
+	Cycle      int64  `json:"cycle,omitzero" validate:"min=0,max=1000000"`
 	OccurredAt string `json:"occurred_at,omitempty" validate:"omitempty,timestamp"`
+}
+
+// Validate reports every rule of envelope.v1 that the body breaks, as an *Invalid.
+// Beyond the fields: an amount has a currency and exactly its digits.
+func (m *Envelope) Validate() error { return validate(m, "") }
+
+// Identity returns the idempotency key and the event type.
+func (m *Envelope) Identity() (id, eventType string) { return m.ID, m.Action }
+
+// OrderingKey is the first of the named fields that the envelope has; empty if it has
+// none of them. The names are those of the catalog's ordering_key.
+func (m *Envelope) OrderingKey(fields []string) string {
+	for _, name := range fields {
+		var value string
+		switch name {
+		case "correlation_id":
+			value = m.CorrelationID
+		case "subscription_id":
+			value = m.Payload.SubscriptionID
+		case "payment_id":
+			value = m.Payload.PaymentID
+		case "order_id":
+			value = m.Payload.OrderID
+		case "customer_id":
+			value = m.Payload.CustomerID
+		case "uid":
+			value = m.Payload.UID
+		}
+		if value != "" {
+			return value
+		}
+	}
+	return ""
 }

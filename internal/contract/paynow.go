@@ -18,6 +18,9 @@ type PayNow struct {
 type PayNowData struct {
 	Order  *Order  `json:"order,omitempty"`
 	Refund *Refund `json:"refund,omitempty"`
+	// Subscription is what a subscription.* event is about, and a trial.* event: a
+	// trial is a period like any other, without a price.
+	Subscription *Subscription `json:"subscription,omitempty"`
 }
 
 // Order is the order an event is about.
@@ -47,4 +50,39 @@ type Refund struct {
 	ID string `json:"id,omitempty" validate:"omitempty,id"`
 	// Amount is what was given back, in the order's currency; empty: all of it.
 	Amount string `json:"amount,omitempty" validate:"omitempty,amount"`
+}
+
+// Subscription is the subscription, or the trial, an event is about.
+type Subscription struct {
+	// ID is the subscription's own, and a trial's own.
+	ID         string `json:"id" validate:"required,id"`
+	CustomerID string `json:"customerId,omitempty" validate:"omitempty,id"`
+	ProductID  string `json:"productId,omitempty" validate:"omitempty,id"`
+	CheckoutID string `json:"checkoutId,omitempty" validate:"omitempty,id"`
+	// Status is PayNow's word for it, such as active.
+	Status string `json:"status,omitempty" validate:"omitempty,code"`
+	// Currency is ISO 4217; required where a total is given.
+	Currency string `json:"currency,omitempty" validate:"omitempty,currency"`
+	// Total is what one cycle costs, taxes and discounts included.
+	Total string `json:"total,omitempty" validate:"omitempty,amount"`
+	// Cycle counts the billing cycles, the first being 1; 0 where there are none.
+	Cycle int64 `json:"cycle,omitzero" validate:"min=0,max=1000000"`
+	// PeriodStart and PeriodEnd bound what is paid for, or tried.
+	PeriodStart string `json:"periodStart,omitempty" validate:"omitempty,timestamp"`
+	PeriodEnd   string `json:"periodEnd,omitempty" validate:"omitempty,timestamp"`
+}
+
+// Identity returns the idempotency key and the event type.
+func (m *PayNow) Identity() (id, eventType string) { return m.EventID, m.EventType }
+
+// customerID is whose event it is; empty where nobody is named.
+func (m *PayNow) customerID() string {
+	switch d := &m.Data; {
+	case d.Order != nil && d.Order.CustomerID != "":
+		return d.Order.CustomerID
+	case d.Subscription != nil:
+		return d.Subscription.CustomerID
+	default:
+		return ""
+	}
 }

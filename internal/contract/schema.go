@@ -17,15 +17,22 @@ import (
 // from the Go types and their tags.
 func Schemas() (map[string][]byte, error) {
 	reflector := &jsonschema.Reflector{Anonymous: true, DoNotReference: true}
-	body, attributes := reflector.Reflect(&PayNow{}), reflector.Reflect(&Attributes{})
-	body.Title, attributes.Title = PayNowV1, PayNowV1+" attributes"
-	bound(body, reflect.TypeFor[PayNow]())
-	bound(attributes, reflect.TypeFor[Attributes]())
+	of := func(title string, message any) *jsonschema.Schema {
+		schema := reflector.Reflect(message)
+		schema.Title = title
+		bound(schema, reflect.TypeOf(message))
+		return schema
+	}
+	payNow, envelope, attributes := of(PayNowV1, &PayNow{}), of(EnvelopeV1, &Envelope{}), of(PayNowV1+" attributes", &Attributes{})
+	payNow.AllOf = relationSchemas()
+	payload, _ := envelope.Properties.Get("payload")
+	payload.DependentRequired = map[string][]string{"amount": {"currency"}}
 	// A message may carry more, such as a trace context.
 	attributes.AdditionalProperties = jsonschema.TrueSchema
-	body.AllOf = relationSchemas()
 	out := map[string][]byte{}
-	for name, schema := range map[string]*jsonschema.Schema{PayNowV1 + ".json": body, PayNowV1 + ".attributes.json": attributes} {
+	for name, schema := range map[string]*jsonschema.Schema{
+		PayNowV1 + ".json": payNow, PayNowV1 + ".attributes.json": attributes, EnvelopeV1 + ".json": envelope,
+	} {
 		text, err := json.MarshalIndent(schema, "", "  ")
 		if err != nil {
 			return nil, fmt.Errorf("contract: schema: %w", err)
@@ -66,6 +73,10 @@ func relationSchemas() []*jsonschema.Schema {
 			If:   of("eventType", &jsonschema.Schema{Const: OrderPaid}),
 			Then: of("data", of("order", items)),
 		},
+		{
+			If:   of("eventType", &jsonschema.Schema{Pattern: `^(subscription|trial)\.`}),
+			Then: of("data", of("subscription", &jsonschema.Schema{})),
+		},
 	}
 }
 
@@ -84,7 +95,7 @@ func bound(schema *jsonschema.Schema, t reflect.Type) {
 		}
 		of := field.Type
 		tags := strings.Split(field.Tag.Get("validate"), ",")
-		if slices.Contains(tags, "required") || !strings.Contains(field.Tag.Get("json"), "omitempty") {
+		if slices.Contains(tags, "required") || !strings.Contains(field.Tag.Get("json"), ",omit") {
 			required = append(required, name)
 		}
 		if of.Kind() == reflect.Slice {

@@ -23,7 +23,7 @@ func TestSoundNeverSaysYesWhereTheTagsSayNo(t *testing.T) {
 			return pick(label, "10.00", "10", "10.000", "-1.00", "1e2", "x", "92233720368547758.08")
 		}
 		m := &PayNow{
-			EventID: pick("event id", "e1"), EventType: pick("type", OrderPaid, OrderRefunded, "order paid", "other"),
+			EventID: pick("event id", "e1"), EventType: pick("type", OrderPaid, OrderRefunded, SubscriptionRenewed, TrialCanceled, "order paid", "other"),
 			Timestamp: pick("time", "2026-01-01T00:00:00Z", "yesterday", "2026-13-01T00:00:00Z"),
 		}
 		if rapid.IntRange(0, 9).Draw(t, "order?") > 0 {
@@ -41,6 +41,15 @@ func TestSoundNeverSaysYesWhereTheTagsSayNo(t *testing.T) {
 		}
 		if rapid.Bool().Draw(t, "refund?") {
 			m.Data.Refund = &Refund{ID: pick("refund", "r1"), Amount: amount("amount")}
+		}
+		if rapid.Bool().Draw(t, "subscription?") {
+			m.EventType = pick("type", SubscriptionRenewed, TrialCanceled, OrderPaid)
+			m.Data.Subscription = &Subscription{
+				ID: pick("subscription", "s1"), CustomerID: pick("customer", "c1"), ProductID: pick("product", "x1"), CheckoutID: pick("checkout", "k1"),
+				Status: pick("status", "active", "has left"), Currency: pick("currency", "USD", "JPY", "XXQ"), Total: amount("total"),
+				Cycle:       rapid.SampledFrom([]int64{0, 1, 2, 2, 1_000_000, 1_000_001, -1}).Draw(t, "cycle"),
+				PeriodStart: pick("start", "2026-01-01T00:00:00Z", "yesterday"), PeriodEnd: pick("end", "2026-02-01T00:00:00Z", "2026-02-30T00:00:00Z"),
+			}
 		}
 		if m.sound() {
 			yes++

@@ -69,30 +69,36 @@ func isCurrency(code string) bool {
 	return ok
 }
 
-// isAmount: not negative, with exactly the digits of the order's currency, which must
-// be there. Where the currency is given and wrong, that is the violation, once.
+// isAmount: not negative, with exactly the digits of its currency, which must be
+// there. Where the currency is given and wrong, that is the violation, once.
 func isAmount(field validator.FieldLevel) bool {
-	body, ok := field.Top().Interface().(*PayNow)
-	if !ok || body.Data.Order == nil {
+	currency, ok := currencyOf(field)
+	if !ok {
 		return false
 	}
-	if body.Data.Order.Currency == "" {
-		// The requirements' own example has prices without a currency. A total or a refund
+	if currency == "" {
+		// The requirements' own example has prices without a currency. Any other amount
 		// without one could not be reckoned with.
 		return field.FieldName() == "price" && pii.Amount.Valid(field.Field().String())
 	}
-	minor, err := money.Parse(field.Field().String(), body.Data.Order.Currency)
+	minor, err := money.Parse(field.Field().String(), currency)
 	return errors.Is(err, money.ErrCurrency) || (err == nil && minor >= 0)
 }
 
-// Event types whose rules go beyond their fields.
-const (
-	OrderPaid             = "order.paid"
-	OrderRefunded         = "order.refunded"
-	OrderChargeback       = "order.chargeback"
-	OrderChargebackClosed = "order.chargeback_closed"
-	orderPrefix           = "order."
-)
+// currencyOf finds the currency that an amount is in: that beside it, else its order's.
+func currencyOf(field validator.FieldLevel) (currency string, ok bool) {
+	switch about := field.Parent().Interface().(type) {
+	case Subscription:
+		return about.Currency, true
+	case Payload:
+		return about.Currency, true
+	}
+	body, ok := field.Top().Interface().(*PayNow)
+	if !ok || body.Data.Order == nil {
+		return "", false
+	}
+	return body.Data.Order.Currency, true
+}
 
 // relations checks the rules between fields.
 func relations(level validator.StructLevel) {
@@ -100,19 +106,29 @@ func relations(level validator.StructLevel) {
 	if !ok {
 		return
 	}
-	order := body.Data.Order
-	switch {
-	case order == nil && strings.HasPrefix(body.EventType, orderPrefix):
-		level.ReportError(nil, "data.order", "Order", "required", "")
-		return
-	case order != nil && body.EventType == OrderPaid && len(order.Items) == 0:
-		level.ReportError(nil, "data.order.items", "Items", "required", "")
+	if path := body.lacks(); path != "" {
+		level.ReportError(nil, path, path, "required", "")
+	}
+}
+
+// lacks is the path of what the body's event type needs and the body has not.
+func (m *PayNow) lacks() string {
+	switch order := m.Data.Order; {
+	case order == nil && strings.HasPrefix(m.EventType, orderPrefix):
+		return "data.order"
+	case order != nil && m.EventType == OrderPaid && len(order.Items) == 0:
+		return "data.order.items"
+	case m.Data.Subscription == nil && (strings.HasPrefix(m.EventType, subscriptionPrefix) || strings.HasPrefix(m.EventType, trialPrefix)):
+		return "data.subscription"
+	default:
+		return ""
 	}
 }
 
 // Validate reports every rule of paynow.v1 that the body breaks, as an *Invalid.
-// Beyond the fields: an order.* event has an order, a paid order has an item, and
-// amounts have a currency and exactly its digits.
+// Beyond the fields: an order.* event has an order, a paid order has an item, a
+// subscription.* or trial.* event has a subscription, and amounts have a currency and
+// exactly its digits.
 func (m *PayNow) Validate() error {
 	if m.sound() {
 		return nil
@@ -125,33 +141,48 @@ func (m *PayNow) Validate() error {
 // the authority: where this says no, they are read; a property test holds that it
 // never says yes where they would not.
 func (m *PayNow) sound() bool {
-	order := m.Data.Order
-	if order == nil || !pii.ID.Valid(m.EventID) || !pii.Code.Valid(m.EventType) || !pii.Time.Valid(m.Timestamp) ||
-		!pii.ID.Valid(order.ID) || !emptyOr(pii.ID, order.PrettyID) || !emptyOr(pii.ID, order.CustomerID) ||
-		!isCurrency(order.Currency) || len(order.Items) > maxItems || (m.EventType == OrderPaid && len(order.Items) == 0) {
-		return false
-	}
-	price := func(amount string) bool {
-		minor, err := money.Parse(amount, order.Currency)
-		return amount == "" || (err == nil && minor >= 0)
-	}
-	if !price(order.Total) {
+	d := &m.Data
+	return pii.ID.Valid(m.EventID) && pii.Code.Valid(m.EventType) && pii.Time.Valid(m.Timestamp) && m.lacks() == "" &&
+		(d.Order != nil || d.Subscription != nil) &&
+		(d.Order == nil || d.Order.sound()) &&
+		(d.Refund == nil || (d.Order != nil && emptyOr(pii.ID, d.Refund.ID) && isPrice(d.Refund.Amount, d.Order.Currency))) &&
+		(d.Subscription == nil || d.Subscription.sound())
+}
+
+func (order *Order) sound() bool {
+	if !pii.ID.Valid(order.ID) || !emptyOr(pii.ID, order.PrettyID) || !emptyOr(pii.ID, order.CustomerID) ||
+		!isCurrency(order.Currency) || len(order.Items) > maxItems || !isPrice(order.Total, order.Currency) {
 		return false
 	}
 	for i := range order.Items {
 		item := &order.Items[i]
-		if !pii.ID.Valid(item.ProductID) || item.Quantity < 1 || item.Quantity > maxQuantity || !price(item.Price) {
+		if !pii.ID.Valid(item.ProductID) || item.Quantity < 1 || item.Quantity > maxQuantity || !isPrice(item.Price, order.Currency) {
 			return false
 		}
 	}
-	refund := m.Data.Refund
-	return refund == nil || (emptyOr(pii.ID, refund.ID) && price(refund.Amount))
+	return true
+}
+
+func (s *Subscription) sound() bool {
+	return pii.ID.Valid(s.ID) && emptyOr(pii.ID, s.CustomerID) && emptyOr(pii.ID, s.ProductID) && emptyOr(pii.ID, s.CheckoutID) &&
+		emptyOr(pii.Code, s.Status) && (s.Currency == "" || isCurrency(s.Currency)) && isPrice(s.Total, s.Currency) &&
+		s.Cycle >= 0 && s.Cycle <= maxCycle && emptyOr(pii.Time, s.PeriodStart) && emptyOr(pii.Time, s.PeriodEnd)
+}
+
+// isPrice: nothing, or an amount of the currency that is not negative.
+func isPrice(amount, currency string) bool {
+	if amount == "" {
+		return true
+	}
+	minor, err := money.Parse(amount, currency)
+	return err == nil && minor >= 0
 }
 
 // The bounds of the tags, for sound.
 const (
 	maxItems    = 5000
 	maxQuantity = 1<<53 - 1
+	maxCycle    = 1_000_000
 )
 
 func emptyOr(rule pii.Rule, value string) bool { return value == "" || rule.Valid(value) }

@@ -14,7 +14,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/go-json-experiment/json"
 	"github.com/google/uuid"
 
 	"billhook/internal/contract"
@@ -91,20 +90,18 @@ func laneOf(emission *handler.Emission) string {
 
 // compose makes the message of an emission.
 func compose(event handler.Event, emission *handler.Emission, now time.Time) (contract.Message, error) {
-	data, err := json.Marshal(&emission.Body)
+	if err := emission.Body.Validate(); err != nil {
+		return contract.Message{}, err
+	}
+	data, err := emission.Body.Append(nil)
 	if err != nil {
-		return contract.Message{}, contract.ErrMalformed
+		return contract.Message{}, err
 	}
-	attributes := contract.Attributes{
-		OrderingKey: emission.OrderingKey, EventID: emission.Body.ID, EventType: emission.Body.Action,
-		CustomerID: emission.Body.Payload.CustomerID, UID: emission.Body.Payload.UID, Contract: contract.EnvelopeV1,
-		CorrelationID: emission.Body.CorrelationID, FirstPublished: now.Format(time.RFC3339Nano),
-	}
+	attributes := emission.Body.Attributes()
+	attributes.OrderingKey, attributes.Tenant = emission.OrderingKey, event.Tenant
+	attributes.FirstPublished = now.Format(time.RFC3339Nano)
 	if attributes.OrderingKey == "" {
 		attributes.OrderingKey = contract.UnknownOrderingKey
-	}
-	if event.Tenant != "" {
-		attributes.Tenant = event.Tenant
 	}
 	m := contract.Message{Data: data, Attributes: attributes.Map(), OrderingKey: emission.OrderingKey}
 	if err := attributes.Validate(); err != nil {

@@ -81,13 +81,17 @@ func (s *Service) met(ctx context.Context, q *queue, d delivery, run *dedupe.Run
 	return again(retry.Decide(undecided), undecided, 0)
 }
 
-// allowed is how many attempts the event has: the message's own wish, bounded by
-// the handler's.
+// allowed is how many attempts the event has: the message's own wish, in its
+// attributes or in its envelope, bounded by the handler's.
 func allowed(spec catalog.Handler, event handler.Event) int {
+	attempts := spec.MaxAttempts
 	if wished, err := strconv.Atoi(event.Attributes[contract.AttrMaxAttempts]); err == nil && wished >= 1 {
-		return min(wished, spec.MaxAttempts)
+		attempts = min(attempts, wished)
 	}
-	return spec.MaxAttempts
+	if envelope, ok := event.Body.(*contract.Envelope); ok && envelope.MaxAttempts >= 1 {
+		attempts = min(attempts, int(envelope.MaxAttempts))
+	}
+	return attempts
 }
 
 // bury makes the dead letter, confirmed first, then marks the record, then answers.

@@ -1,6 +1,9 @@
 package push
 
 import (
+	"cmp"
+	"maps"
+
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
 	"billhook/internal/handler"
@@ -9,7 +12,7 @@ import (
 )
 
 // Decodes reports whether messages of a contract can be decoded.
-func Decodes(format string) bool { return format == contract.PayNowV1 }
+func Decodes(format string) bool { return contract.Decodes(format) }
 
 // decodeEvent turns a delivery into the event of its queue's contract, with the
 // identity that its record gets. The error of a message that breaks the contract is
@@ -25,29 +28,52 @@ func decodeEvent(q *queue, d delivery) (handler.Event, dedupe.Record, error) {
 		}
 		record.Tenant = tenant
 	}
-	format := contract.Detect(d.message.Attributes, d.message.Data)
-	if format != q.Contract || !Decodes(format) {
-		return handler.Event{}, record, retry.Unreadable("contract_mismatch", nil)
-	}
-	body, err := contract.DecodePayNow(d.message.Data)
+	body, attributes, err := decodeBody(q, d)
 	if err != nil {
-		return handler.Event{}, record, retry.Unreadable("body_malformed", err)
+		return handler.Event{}, record, err
 	}
 	if err := body.Validate(); err != nil {
 		return handler.Event{}, record, retry.Permanent("contract_broken", err)
 	}
-	if err := body.CheckAttributes(d.message.Attributes); err != nil {
+	if err := body.CheckAttributes(attributes); err != nil {
 		return handler.Event{}, record, retry.Permanent("attributes_invalid", err)
 	}
 	if record.PayloadHash, err = body.PayloadHash(); err != nil {
 		return handler.Event{}, record, retry.Unreadable("body_malformed", err)
 	}
-	record.EventID, record.EventType = body.EventID, body.EventType
-	record.CorrelationID = d.message.Attributes[contract.AttrCorrelationID]
-	record.OrderingKey = d.message.Attributes[contract.AttrOrderingKey]
+	record.EventID, record.EventType = body.Identity()
+	record.CorrelationID = attributes[contract.AttrCorrelationID]
+	record.OrderingKey = attributes[contract.AttrOrderingKey]
 	return handler.Event{
-		Queue: q.ID, Tenant: record.Tenant, ID: body.EventID, Type: body.EventType, Contract: q.Contract,
+		Queue: q.ID, Tenant: record.Tenant, ID: record.EventID, Type: record.EventType, Contract: q.Contract,
 		CorrelationID: record.CorrelationID, OrderingKey: record.OrderingKey, MessageID: d.messageID,
-		PublishedAt: d.publishedAt, Body: body, Attributes: d.message.Attributes,
+		PublishedAt: d.publishedAt, Body: body, Attributes: attributes,
 	}, record, nil
+}
+
+// decodeBody reads the body by the queue's contract, and the attributes with it. A
+// message of an envelope queue that has no format at all may be a raw one, from before
+// there were envelopes: what it lacks is made up, its attributes included.
+func decodeBody(q *queue, d delivery) (contract.Body, map[string]string, error) {
+	attributes := d.message.Attributes
+	format := contract.Detect(attributes, d.message.Data)
+	if _, named := attributes[contract.AttrContract]; format == "" && !named && q.Contract == contract.EnvelopeV1 {
+		body, err := contract.DecodeRaw(d.message.Data, attributes, d.publishedAt)
+		if err != nil {
+			return nil, nil, retry.Unreadable("body_malformed", err)
+		}
+		made := body.Attributes()
+		made.OrderingKey = cmp.Or(body.OrderingKey(q.OrderingKey), contract.UnknownOrderingKey)
+		all := made.Map()
+		maps.Copy(all, attributes)
+		return body, all, nil
+	}
+	if format != q.Contract || !Decodes(format) {
+		return nil, nil, retry.Unreadable("contract_mismatch", nil)
+	}
+	body, err := contract.Decode(format, d.message.Data)
+	if err != nil {
+		return nil, nil, retry.Unreadable("body_malformed", err)
+	}
+	return body, attributes, nil
 }

@@ -364,7 +364,7 @@ func TestOneDeadLetterWhateverIsRedelivered(t *testing.T) {
 		"a broken body under a used id":    {before: []message{paid("e1", known, 2)}, bad: paid("e1", known, 0).with(func(m *message) { m.id = "m-9" }), code: 422, reason: "contract_broken", points: 2000},
 		"a message with 95 attributes":     {bad: paid("e1", unknown, 1).with(crowd), code: 422, reason: "unknown_product"},
 		"a contract nobody can decode": {
-			setup: setup{queue: func(q *catalog.Queue) { q.Contract = contract.EnvelopeV1 }},
+			setup: setup{queue: func(q *catalog.Queue) { q.Contract = contract.MessageV1 }},
 			bad:   paid("e1", known, 1).with(func(m *message) { m.attributes["contract"] = contract.EnvelopeV1 }), code: 400, reason: "contract_mismatch",
 		},
 		"an attribute that is far too long": {bad: paid("e1", unknown, 1).with(func(m *message) { m.attributes["own"] = strings.Repeat("x", 5000) }), code: 422, reason: "unknown_product"},

@@ -29,6 +29,12 @@ var kept = map[string]bool{
 	"body.customer.id": true, "body.customer_id": true, "body.lines[].product_id": true, "body.checkout.metadata.uid": true,
 	"eventId": true, "eventType": true, "data.order.id": true, "data.order.prettyId": true, "data.order.customerId": true,
 	"data.order.items[].productId": true, "data.refund.id": true,
+	"body.product_id": true, "body.checkout_id": true, "body.status": true,
+	"data.subscription.id": true, "data.subscription.customerId": true, "data.subscription.productId": true,
+	"data.subscription.checkoutId": true, "data.subscription.status": true,
+	"id": true, "action": true, "correlation_id": true, "idempotency_key": true,
+	"payload.event_id": true, "payload.event_type": true, "payload.subscription_id": true, "payload.payment_id": true,
+	"payload.order_id": true, "payload.customer_id": true, "payload.uid": true, "payload.product_id": true, "payload.status": true,
 }
 
 // visit collects the strings at the paths that may leave.
@@ -56,8 +62,10 @@ func FuzzWebhook(f *testing.F) {
 	for _, name := range samples.Names() {
 		f.Add(samples.Read(name, samples.Event{}))
 	}
-	for _, body := range goldens(f) {
-		f.Add(body)
+	for _, format := range []string{contract.PayNowV1, contract.EnvelopeV1} {
+		for _, body := range goldens(f, format) {
+			f.Add(body)
+		}
 	}
 	for _, body := range []string{
 		order, ``, `{}`, `[]`, `null`, `"x"`, `{"event_id":"5","event_type":"ON_REFUND","body":[]}`, `{"action":"a","payload":{}}`,
@@ -66,10 +74,14 @@ func FuzzWebhook(f *testing.F) {
 		f.Add([]byte(body))
 	}
 	f.Add(webhooktest.Order(8 << 10))
-	d := open(f, unlimited)
+	d := open(f, func(c *webhook.Config) {
+		told(c)
+		unlimited(c)
+	})
 	f.Fuzz(func(t *testing.T, body []byte) {
 		for _, r := range []*http.Request{
 			payNow(t, body), generic(t, "/webhooks/generic", body), generic(t, "/queues/paynow-events/messages", body),
+			generic(t, "/queues/"+updates+"/messages", body),
 		} {
 			d.broker.got = nil
 			d.log.Reset()
@@ -87,7 +99,7 @@ func FuzzWebhook(f *testing.F) {
 			}
 			out := w.Body.String() + d.log.String()
 			for _, got := range d.broker.got {
-				m, err := contract.DecodePayNow(got.message.Data)
+				m, err := contract.Decode(got.message.Attributes["contract"], got.message.Data)
 				require.NoError(t, err)
 				require.NoError(t, m.Validate())
 				require.NoError(t, m.CheckAttributes(got.message.Attributes))

@@ -2,6 +2,7 @@ package webhook
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"strconv"
@@ -23,6 +24,13 @@ var paynowTypes = map[string]string{
 	"ON_REFUND":            contract.OrderRefunded,
 	"ON_CHARGEBACK":        contract.OrderChargeback,
 	"ON_CHARGEBACK_CLOSED": contract.OrderChargebackClosed,
+
+	"ON_SUBSCRIPTION_ACTIVATED": contract.SubscriptionActivated,
+	"ON_SUBSCRIPTION_RENEWED":   contract.SubscriptionRenewed,
+	"ON_SUBSCRIPTION_CANCELED":  contract.SubscriptionCanceled,
+	"ON_TRIAL_ACTIVATED":        contract.TrialActivated,
+	"ON_TRIAL_COMPLETED":        contract.TrialCompleted,
+	"ON_TRIAL_CANCELED":         contract.TrialCanceled,
 }
 
 // paynowEvent is what is left of PayNow's webhook after minimization.
@@ -47,7 +55,19 @@ type paynowEvent struct {
 		ApprovedAt        string `json:"approved_at"`
 		PendingAt         string `json:"pending_at"`
 		CreatedAt         string `json:"created_at"`
-		Checkout          struct {
+
+		// Of subscriptions and trials.
+		ProductID          string `json:"product_id"`
+		CheckoutID         string `json:"checkout_id"`
+		Cycle              int64  `json:"billing_cycle_sequence"`
+		ActiveAt           string `json:"active_at"`
+		CanceledAt         string `json:"canceled_at"`
+		CurrentPeriodStart string `json:"current_period_start"`
+		CurrentPeriodEnd   string `json:"current_period_end"`
+		StartsAt           string `json:"starts_at"`
+		EndsAt             string `json:"ends_at"`
+
+		Checkout struct {
 			// Metadata is an object with the one allowed key, or nothing.
 			Metadata jsontext.Value `json:"metadata"`
 		} `json:"checkout"`
@@ -81,6 +101,9 @@ func newPayNow(source catalog.Source, now func() time.Time) (*payNow, error) {
 		"body.total_amount": pii.Integer, "body.amount": pii.Integer, "body.store_refund_amount": pii.Integer,
 		"body.completed_at": pii.Time, "body.chargeback_at": pii.Time, "body.approved_at": pii.Time,
 		"body.pending_at": pii.Time, "body.created_at": pii.Time,
+		"body.product_id": pii.ID, "body.checkout_id": pii.ID, "body.billing_cycle_sequence": pii.Integer,
+		"body.active_at": pii.Time, "body.canceled_at": pii.Time, "body.starts_at": pii.Time, "body.ends_at": pii.Time,
+		"body.current_period_start": pii.Time, "body.current_period_end": pii.Time,
 		"body.lines[].product_id": pii.ID, "body.lines[].quantity": pii.Quantity, "body.lines[].price": pii.Integer,
 	}
 	if source.UIDMetadataKey != "" {
@@ -103,7 +126,7 @@ func (p *payNow) read(scratch, body []byte, source catalog.Source) (event inboun
 		if head, headErr := p.head.Append(scratch, body); headErr == nil {
 			var e paynowEvent
 			if json.Unmarshal(head, &e) == nil && e.EventID != "" && e.EventType != "" && source.Events[e.EventType] == "" {
-				return inbound{message: &contract.PayNow{EventID: e.EventID, EventType: e.EventType}}, "no_queue", nil
+				return inbound{message: &contract.PayNow{EventID: e.EventID, EventType: e.EventType}, format: contract.PayNowV1}, "no_queue", nil
 			}
 		}
 		return inbound{}, "", err
@@ -119,7 +142,7 @@ func (p *payNow) read(scratch, body []byte, source catalog.Source) (event inboun
 		return inbound{}, "", broken("event_type", "required")
 	}
 	m := &contract.PayNow{EventID: e.EventID, EventType: paynowTypes[e.EventType]}
-	event = inbound{message: m, queue: source.Events[e.EventType]}
+	event = inbound{message: m, format: contract.PayNowV1, queue: source.Events[e.EventType]}
 	event.uid = onlyValue(e.Body.Checkout.Metadata)
 	switch {
 	case event.queue == "":
@@ -144,28 +167,64 @@ func onlyValue(object jsontext.Value) string {
 // timestamp is the event's own time, else that of its receipt.
 func (p *payNow) timestamp(e *paynowEvent) string {
 	b := &e.Body
-	if e.EventType != "ON_CHARGEBACK_CLOSED" { // which knows only when it was opened
-		for _, at := range [...]string{b.CompletedAt, b.ChargebackAt, b.ApprovedAt, b.PendingAt, b.CreatedAt} {
-			if at != "" {
-				return at
-			}
-		}
+	var own string
+	switch paynowTypes[e.EventType] {
+	case contract.OrderChargebackClosed: // which knows only when it was opened
+	case contract.SubscriptionActivated:
+		own = b.ActiveAt
+	case contract.SubscriptionRenewed: // which has no time but that of what was paid for
+		own = b.CurrentPeriodStart
+	case contract.SubscriptionCanceled, contract.TrialCanceled:
+		own = b.CanceledAt
+	case contract.TrialActivated:
+		own = b.StartsAt
+	case contract.TrialCompleted:
+		own = b.EndsAt
+	default:
+		own = cmp.Or(b.CompletedAt, b.ChargebackAt, b.ApprovedAt, b.PendingAt, b.CreatedAt)
 	}
-	return p.now().UTC().Format(time.RFC3339)
+	if own == "" {
+		return p.now().UTC().Format(time.RFC3339)
+	}
+	return own
 }
 
-// fill maps the order and the refund. The order's own event names itself; the others
-// name their order.
+// fill maps what the event is about.
 func (e *paynowEvent) fill(m *contract.PayNow) error {
+	if currency := e.Body.Currency; currency != "" {
+		if _, ok := money.Exponent(currency); !ok {
+			return broken("body.currency", "currency")
+		}
+	}
+	switch m.EventType {
+	case contract.SubscriptionActivated, contract.SubscriptionRenewed, contract.SubscriptionCanceled,
+		contract.TrialActivated, contract.TrialCompleted, contract.TrialCanceled:
+		return e.fillSubscription(m)
+	default:
+		return e.fillOrder(m)
+	}
+}
+
+// fillSubscription maps the subscription, or the trial, which calls its period otherwise.
+func (e *paynowEvent) fillSubscription(m *contract.PayNow) error {
 	b := &e.Body
-	order := &contract.Order{ID: b.OrderID, PrettyID: b.PrettyID, CustomerID: b.Customer.ID, Currency: b.Currency}
-	if order.CustomerID == "" {
-		order.CustomerID = b.CustomerID
+	total, err := amount("body.total_amount", b.TotalAmount, b.Currency)
+	m.Data.Subscription = &contract.Subscription{
+		ID: b.ID, CustomerID: cmp.Or(b.Customer.ID, b.CustomerID), ProductID: b.ProductID, CheckoutID: b.CheckoutID,
+		Status: b.Status, Currency: b.Currency, Total: total, Cycle: b.Cycle,
+		PeriodStart: cmp.Or(b.CurrentPeriodStart, b.StartsAt), PeriodEnd: cmp.Or(b.CurrentPeriodEnd, b.EndsAt),
+	}
+	return err
+}
+
+// fillOrder maps the order and the refund. The order's own event names itself; the
+// others name their order.
+func (e *paynowEvent) fillOrder(m *contract.PayNow) error {
+	b := &e.Body
+	order := &contract.Order{
+		ID: b.OrderID, PrettyID: b.PrettyID, CustomerID: cmp.Or(b.Customer.ID, b.CustomerID), Currency: b.Currency,
 	}
 	m.Data.Order = order
-	if _, ok := money.Exponent(b.Currency); !ok && b.Currency != "" {
-		return broken("body.currency", "currency")
-	}
 	var err error
 	switch m.EventType {
 	case contract.OrderPaid:
@@ -238,7 +297,9 @@ func broken(path, rule string) error {
 var toPayNow = strings.NewReplacer(
 	"data.order.items", "body.lines", "].productId", "].product_id", "data.order.customerId", "body.customer.id",
 	"data.order.total", "body.total_amount", "data.order.prettyId", "body.pretty_id", "data.order.", "body.",
-	"data.refund.", "body.", "eventId", "event_id", "eventType", "event_type",
+	"data.refund.", "body.", "data.subscription.customerId", "body.customer.id", "data.subscription.productId", "body.product_id",
+	"data.subscription.checkoutId", "body.checkout_id", "data.subscription.total", "body.total_amount",
+	"data.subscription.cycle", "body.billing_cycle_sequence", "data.subscription.", "body.", "eventId", "event_id", "eventType", "event_type",
 )
 
 func fromPayNow(eventType string, violations []contract.Violation) {

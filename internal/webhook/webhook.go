@@ -10,6 +10,7 @@ package webhook
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,6 +24,7 @@ import (
 	"time"
 
 	"github.com/go-chi/chi/v5"
+	"github.com/go-json-experiment/json/jsontext"
 	"golang.org/x/time/rate"
 
 	"billhook/catalog"
@@ -67,9 +69,10 @@ type Config struct {
 
 // Service answers webhooks.
 type Service struct {
-	config   Config
-	sources  map[string]*source
-	outgoing *pii.Projection
+	config  Config
+	sources map[string]*source
+	// outgoing is what may leave in a body, by its format: those that are taken.
+	outgoing map[string]*pii.Projection
 	buffers  sync.Pool
 	draining atomic.Bool
 	router   chi.Router
@@ -85,7 +88,8 @@ type source struct {
 
 // inbound is a webhook that was read: what it says, who it is about, where it goes.
 type inbound struct {
-	message *contract.PayNow
+	message contract.Body
+	format  string
 	uid     string
 	queue   string
 }
@@ -96,7 +100,9 @@ const genericSource = "generic"
 // New returns the service. It fails on a source without a secret, with a weak one, or
 // with an event type that cannot be mapped, all together.
 func New(config Config) (*Service, error) {
-	s := &Service{config: config, sources: map[string]*source{}, outgoing: pii.For[contract.PayNow]()}
+	s := &Service{config: config, sources: map[string]*source{}, outgoing: map[string]*pii.Projection{
+		contract.PayNowV1: pii.For[contract.PayNow](), contract.EnvelopeV1: pii.For[contract.Envelope](),
+	}}
 	s.buffers.New = func() any { return new(buffers) }
 	var mistakes []error
 	for name, declared := range config.Catalog.Sources {
@@ -114,7 +120,7 @@ func New(config Config) (*Service, error) {
 				mistakes = append(mistakes, err)
 			}
 		}
-		mistakes = append(mistakes, checkRoutes(config.Catalog, declared)...)
+		mistakes = append(mistakes, s.checkRoutes(declared)...)
 		s.sources[name] = at
 	}
 	if err := errors.Join(mistakes...); err != nil {
@@ -150,24 +156,27 @@ func New(config Config) (*Service, error) {
 
 // checkRoutes reports each event type that is routed to a queue which would not take
 // it: such an event would be acknowledged and lost.
-func checkRoutes(c *catalog.Catalog, from catalog.Source) []error {
+func (s *Service) checkRoutes(from catalog.Source) []error {
 	var mistakes []error
 	for eventType, id := range from.Events {
 		name := eventType
 		if mapped := paynowTypes[eventType]; from.Scheme == catalog.SchemePayNow && mapped != "" {
 			name = mapped
 		}
-		if q, ok := c.Queue(id); !ok || !takes(q, name) {
+		q, ok := s.config.Catalog.Queue(id)
+		if format := q.Contract; !ok || !takes(q, format, name) || s.outgoing[format] == nil ||
+			(from.Scheme == catalog.SchemePayNow && format != contract.PayNowV1) {
 			mistakes = append(mistakes, fmt.Errorf("source %s: event type %s: the queue %s is not enabled for it", from.Name, eventType, id))
 		}
 	}
 	return mistakes
 }
 
-// takes reports whether the queue is enabled and has a handler for the event type.
-func takes(q catalog.Queue, eventType string) bool {
+// takes reports whether the queue is enabled, has this body format, and has a handler
+// for the event type.
+func takes(q catalog.Queue, format, eventType string) bool {
 	_, handled := q.Handlers[eventType]
-	return q.Enabled && q.Contract == contract.PayNowV1 && handled
+	return q.Enabled && q.Contract == format && handled
 }
 
 // ServeHTTP answers one request.
@@ -179,10 +188,11 @@ func (s *Service) Drain() { s.draining.Store(true) }
 
 // buffers are what one request reads and writes into.
 type buffers struct {
-	body      bytes.Buffer
-	minimized []byte
-	encoded   []byte
-	outcome   outcome
+	body       bytes.Buffer
+	minimized  []byte
+	encoded    []byte
+	attributes contract.Attributes
+	outcome    outcome
 }
 
 // outcome is how a webhook ends: its answer and its log line.
@@ -293,8 +303,12 @@ func (s *Service) accept(ctx context.Context, from *source, queue string, b *buf
 	} else {
 		in, ignored, err = s.readGeneric(b.minimized[:0], b.body.Bytes(), from.Source, queue)
 	}
-	if in.message != nil && pii.ID.Valid(in.message.EventID) && pii.Code.Valid(in.message.EventType) {
-		o.eventID, o.eventType = in.message.EventID, in.message.EventType
+	var eventType string
+	if in.message != nil {
+		var id string
+		if id, eventType = in.message.Identity(); pii.ID.Valid(id) && pii.Code.Valid(eventType) {
+			o.eventID, o.eventType = id, eventType
+		}
 	}
 	switch {
 	case err != nil:
@@ -307,44 +321,62 @@ func (s *Service) accept(ctx context.Context, from *source, queue string, b *buf
 	if err := in.message.Validate(); err != nil {
 		var invalid *contract.Invalid
 		if errors.As(err, &invalid) && from.paynow != nil {
-			fromPayNow(in.message.EventType, invalid.Violations)
+			fromPayNow(eventType, invalid.Violations)
 		}
 		o.refuseBody(err)
 		return
 	}
 	q, ok := s.config.Catalog.Queue(in.queue)
-	if !ok || !takes(q, in.message.EventType) {
+	if !ok || q.Contract != in.format {
+		o.refuseBody(errUnsupported) // a route is for one format, and this is another
+		return
+	}
+	if !takes(q, in.format, eventType) {
 		// A producer named the queue itself; routes were checked at the start.
-		o.refuseBody(broken("eventType", "not_of_queue"))
+		o.refuseBody(broken(typeField[in.format], "not_of_queue"))
 		return
 	}
 	o.queue = q.ID
-	message, ok := s.compose(ctx, in, b, o)
+	message, ok := s.compose(ctx, in, q, b, o)
 	if ok {
 		s.publish(ctx, q, message, o)
 	}
 }
 
-// readGeneric reads a body that is in the contract's own format already. Fields that
-// the contract does not name are dropped, as from any source.
+// typeField is where a body says its event type.
+var typeField = map[string]string{contract.PayNowV1: "eventType", contract.EnvelopeV1: "action"}
+
+// readGeneric reads a body that is in one of the contract's own formats already: in
+// that of the queue, where the producer named it. Fields that the contract does not
+// name are dropped, as from any source.
 func (s *Service) readGeneric(scratch, body []byte, from catalog.Source, queue string) (inbound, string, error) {
-	minimized, err := s.outgoing.Append(scratch, body)
+	found := contract.Detect(nil, body)
+	format := found
+	if queue != "" {
+		q, _ := s.config.Catalog.Queue(queue)
+		format = q.Contract
+	} else if format == "" {
+		format = contract.PayNowV1 // Validate names what is missing
+	}
+	projection := s.outgoing[format]
+	if projection == nil || (found != "" && found != format) {
+		if !jsontext.Value(body).IsValid() {
+			return inbound{}, "", &pii.Error{Malformed: true}
+		}
+		return inbound{}, "", errUnsupported
+	}
+	minimized, err := projection.Append(scratch, body)
 	if err != nil {
 		return inbound{}, "", err
 	}
-	m, err := contract.DecodePayNow(minimized)
+	m, err := contract.Decode(format, minimized)
 	if err != nil {
 		return inbound{}, "", &pii.Error{Malformed: true}
 	}
-	in := inbound{message: m, queue: queue}
-	if m.EventID == "" || m.EventType == "" {
-		if format := contract.Detect(nil, body); format == contract.EnvelopeV1 || format == contract.MessageV1 {
-			return inbound{}, "", errUnsupported
-		}
-		return in, "", nil // Validate names what is missing
-	}
-	if queue == "" {
-		if in.queue = from.Events[m.EventType]; in.queue == "" {
+	in := inbound{message: m, format: format, queue: queue}
+	id, eventType := m.Identity()
+	if id != "" && eventType != "" && queue == "" {
+		if in.queue = from.Events[eventType]; in.queue == "" {
 			return in, "no_queue", nil
 		}
 	}
@@ -370,7 +402,7 @@ func (o *outcome) refuseBody(err error) {
 			o.violations = append(o.violations, serve.Violation{Path: v.Path, Rule: v.Rule})
 		}
 	case errors.Is(err, errUnsupported):
-		o.refuse(http.StatusUnprocessableEntity, "contract_unsupported", "No enabled queue takes this body format; send paynow.v1.")
+		o.refuse(http.StatusUnprocessableEntity, "contract_unsupported", "No enabled queue takes this body format here; send that of the queue's contract.")
 	default:
 		o.refuse(http.StatusUnprocessableEntity, "body_refused", "The body cannot be taken.")
 	}
@@ -378,49 +410,42 @@ func (o *outcome) refuseBody(err error) {
 
 // compose makes the message: uid, ordering key, attributes, body. It looks over all
 // of it once more before it may leave.
-func (s *Service) compose(ctx context.Context, in inbound, b *buffers, o *outcome) (contract.Message, bool) {
-	m, order := in.message, in.message.Data.Order
-	attributes := make(map[string]string, 12)
-	attributes[contract.AttrContract] = contract.PayNowV1
-	attributes[contract.AttrEventID] = m.EventID
-	attributes[contract.AttrEventType] = m.EventType
-	attributes[contract.AttrCorrelationID] = m.EventID
-	attributes[contract.AttrFirstPublished] = s.config.Now().UTC().Format(time.RFC3339Nano)
-	var customerID string
-	if order != nil {
-		attributes[contract.AttrOrderID] = order.ID
-		attributes[contract.AttrCorrelationID] = order.ID
-		customerID = order.CustomerID
-	}
-	uid := in.uid
-	if uid == "" && customerID != "" {
-		lookup, cancel := context.WithTimeout(ctx, s.config.PublishTimeout)
-		found, ok, err := s.config.Customers.UID(lookup, customerID)
-		cancel()
-		if err != nil {
-			o.refuse(http.StatusServiceUnavailable, "customer_lookup_failed", "The customer cannot be looked up now; keep the event and send it again.")
-			o.retryAfter = 5
-			return contract.Message{}, false
+func (s *Service) compose(ctx context.Context, in inbound, q catalog.Queue, b *buffers, o *outcome) (contract.Message, bool) {
+	a, key := &b.attributes, ""
+	switch m := in.message.(type) {
+	case *contract.PayNow:
+		*a = m.Attributes()
+		if a.UID = in.uid; a.UID == "" && a.CustomerID != "" {
+			lookup, cancel := context.WithTimeout(ctx, s.config.PublishTimeout)
+			uid, ok, err := s.config.Customers.UID(lookup, a.CustomerID)
+			cancel()
+			if err != nil {
+				o.refuse(http.StatusServiceUnavailable, "customer_lookup_failed", "The customer cannot be looked up now; keep the event and send it again.")
+				o.retryAfter = 5
+				return contract.Message{}, false
+			}
+			if ok {
+				a.UID = uid
+			}
 		}
-		if ok {
-			uid = found
+		key = cmp.Or(a.UID, a.CustomerID)
+		if points, ok := s.points(m); ok {
+			a.Points = strconv.FormatInt(points, 10)
 		}
+	case *contract.Envelope:
+		*a = m.Attributes()
+		key = m.OrderingKey(q.OrderingKey)
 	}
-	key := contract.UnknownOrderingKey
-	if customerID != "" {
-		attributes[contract.AttrCustomerID], key = customerID, customerID
+	if key == contract.UnknownOrderingKey {
+		key = "" // whoever is called so must not queue behind those who are not known
 	}
-	if uid != "" {
-		attributes[contract.AttrUID], key = uid, uid
-	}
-	attributes[contract.AttrOrderingKey] = key
-	if points, ok := s.points(m); ok {
-		attributes[contract.AttrPoints] = strconv.FormatInt(points, 10)
-	}
-	encoded, err := m.Append(b.encoded[:0])
+	a.OrderingKey = cmp.Or(key, contract.UnknownOrderingKey)
+	a.FirstPublished = s.config.Now().UTC().Format(time.RFC3339Nano)
+	attributes := a.Map()
+	encoded, err := in.message.Append(b.encoded[:0])
 	if err == nil {
 		b.encoded = encoded
-		b.minimized, err = s.outgoing.Append(b.minimized[:0], encoded)
+		b.minimized, err = s.outgoing[in.format].Append(b.minimized[:0], encoded)
 	}
 	if err == nil {
 		err = pii.CheckAttributes(attributes, contract.AttributeRules)
@@ -429,12 +454,8 @@ func (s *Service) compose(ctx context.Context, in inbound, b *buffers, o *outcom
 		o.refuseBody(err)
 		return contract.Message{}, false
 	}
-	message := contract.Message{Data: bytes.Clone(encoded), Attributes: attributes}
-	if key != contract.UnknownOrderingKey {
-		message.OrderingKey = key
-	}
-	o.orderingKey = key
-	return message, true
+	o.orderingKey = a.OrderingKey
+	return contract.Message{Data: bytes.Clone(encoded), Attributes: attributes, OrderingKey: key}, true
 }
 
 // points adds up what an order is worth, where every product is known. The worker

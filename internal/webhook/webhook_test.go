@@ -239,6 +239,14 @@ func TestSamplesLeaveAsTheContractSays(t *testing.T) {
 		maps.Copy(all, more)
 		return all
 	}
+	// What is said of a subscription or a trial has no order.
+	period := func(eventID, eventType, id, key string, more map[string]string) map[string]string {
+		all := attributes(eventID, eventType, key, map[string]string{"correlation_id": id, "paynow_customer_id": samples.CustomerID})
+		delete(all, "order_id")
+		maps.Copy(all, more)
+		return all
+	}
+	bought := map[string]string{"uid": samples.UID}
 	tests := []struct {
 		name       string
 		sample     string
@@ -275,6 +283,36 @@ func TestSamplesLeaveAsTheContractSays(t *testing.T) {
 			`{"eventId":"502113004410990013","eventType":"order.chargeback","timestamp":"2026-03-20T14:45:00Z","data":{"order":{"id":"502113004410990002","currency":"USD"}}}`,
 			attributes("502113004410990013", "order.chargeback", "unknown", nil),
 			"",
+		},
+		{
+			"a subscription is active from when it says", samples.SubscriptionActivated,
+			`{"eventId":"502113004410990016","eventType":"subscription.activated","timestamp":"2026-03-02T10:00:05Z","data":{"subscription":{"id":"502113004410990041","customerId":"502113004410990003","productId":"411486491630370502","checkoutId":"502113004410000300","status":"active","currency":"EUR","total":"9.99","cycle":1,"periodStart":"2026-03-02T10:00:00Z","periodEnd":"2026-04-02T10:00:00Z"}}}`,
+			period("502113004410990016", "subscription.activated", samples.SubscriptionID, samples.UID, bought), samples.UID,
+		},
+		{
+			"a subscription is renewed with its new period", samples.SubscriptionRenewed,
+			`{"eventId":"502113004410990014","eventType":"subscription.renewed","timestamp":"2026-04-02T10:00:00Z","data":{"subscription":{"id":"502113004410990041","customerId":"502113004410990003","productId":"411486491630370502","checkoutId":"502113004410000300","status":"active","currency":"EUR","total":"9.99","cycle":2,"periodStart":"2026-04-02T10:00:00Z","periodEnd":"2026-05-02T10:00:00Z"}}}`,
+			period("502113004410990014", "subscription.renewed", samples.SubscriptionID, samples.UID, bought), samples.UID,
+		},
+		{
+			"a subscription is canceled before its period ends", samples.SubscriptionCanceled,
+			`{"eventId":"502113004410990017","eventType":"subscription.canceled","timestamp":"2026-04-20T18:30:00Z","data":{"subscription":{"id":"502113004410990041","customerId":"502113004410990003","productId":"411486491630370502","checkoutId":"502113004410000300","status":"canceled","currency":"EUR","total":"9.99","cycle":2,"periodStart":"2026-04-02T10:00:00Z","periodEnd":"2026-05-02T10:00:00Z"}}}`,
+			period("502113004410990017", "subscription.canceled", samples.SubscriptionID, samples.UID, bought), samples.UID,
+		},
+		{
+			"a trial has no price, and its customer has no uid", samples.TrialActivated,
+			`{"eventId":"502113004410990015","eventType":"trial.activated","timestamp":"2026-03-02T10:00:00Z","data":{"subscription":{"id":"502113004410990042","customerId":"502113004410990003","productId":"411486491630370502","checkoutId":"502113004410000300","status":"active","periodStart":"2026-03-02T10:00:00Z","periodEnd":"2026-03-09T10:00:00Z"}}}`,
+			period("502113004410990015", "trial.activated", samples.TrialID, samples.CustomerID, nil), samples.CustomerID,
+		},
+		{
+			"a trial is completed when it ends", samples.TrialCompleted,
+			`{"eventId":"502113004410990018","eventType":"trial.completed","timestamp":"2026-03-09T10:00:00Z","data":{"subscription":{"id":"502113004410990042","customerId":"502113004410990003","productId":"411486491630370502","checkoutId":"502113004410000300","status":"completed","periodStart":"2026-03-02T10:00:00Z","periodEnd":"2026-03-09T10:00:00Z"}}}`,
+			period("502113004410990018", "trial.completed", samples.TrialID, samples.CustomerID, nil), samples.CustomerID,
+		},
+		{
+			"a trial is canceled when it says", samples.TrialCanceled,
+			`{"eventId":"502113004410990019","eventType":"trial.canceled","timestamp":"2026-03-05T07:30:00Z","data":{"subscription":{"id":"502113004410990042","customerId":"502113004410990003","productId":"411486491630370502","checkoutId":"502113004410000300","status":"canceled","periodStart":"2026-03-02T10:00:00Z","periodEnd":"2026-03-09T10:00:00Z"}}}`,
+			period("502113004410990019", "trial.canceled", samples.TrialID, samples.CustomerID, nil), samples.CustomerID,
 		},
 	}
 	for _, test := range tests {
@@ -315,8 +353,8 @@ func TestWhatNobodyWantsIsVerifiedAndIgnored(t *testing.T) {
 	tests := []struct {
 		name, body, eventID, reason string
 	}{
-		{"a renewed subscription", string(samples.Read(samples.SubscriptionRenewed, samples.Event{})), "502113004410990014", "no_queue"},
-		{"an activated trial", string(samples.Read(samples.TrialActivated, samples.Event{})), "502113004410990015", "no_queue"},
+		{"a paused subscription", strings.Replace(string(samples.Read(samples.SubscriptionRenewed, samples.Event{})), "_RENEWED", "_PAUSED", 1), "502113004410990014", "no_queue"},
+		{"an extended trial", strings.Replace(string(samples.Read(samples.TrialActivated, samples.Event{})), "_ACTIVATED", "_EXTENDED", 1), "502113004410990015", "no_queue"},
 		{"a type that is new", `{"event_type":"ON_SOMETHING_NEW","event_id":"77"}`, "77", "no_queue"},
 		{"odd content that would break the contract", `{"event_type":"ON_PAYOUT","event_id":"77","body":{"id":{"x":1},"currency":5,"lines":"none","amount":"ilse.brandvold@example.org"}}`, "77", "no_queue"},
 		{"a body that is an array", `{"event_type":"ON_PAYOUT","event_id":"77","body":[1,2]}`, "77", "no_queue"},
@@ -579,11 +617,54 @@ func TestAmountsHaveTheDigitsOfTheirCurrency(t *testing.T) {
 
 func TestAnEventWithoutATimeHasThatOfItsReceipt(t *testing.T) {
 	t.Parallel()
-	d := open(t, nil)
-	require.Equal(t, http.StatusAccepted, d.send(payNow(t, spoil(t, `"completed_at":"2026-03-02T10:01:00Z",`, ``))).Code)
-	m, err := contract.DecodePayNow(d.broker.all()[0].message.Data)
-	require.NoError(t, err)
-	require.Equal(t, "2026-03-02T10:02:03Z", m.Timestamp)
+	for sample, times := range map[string][]string{
+		samples.OrderCompleted:        {"completed_at", "created_at"},
+		samples.SubscriptionActivated: {"active_at"},
+		samples.SubscriptionRenewed:   {"current_period_start"},
+		samples.SubscriptionCanceled:  {"canceled_at"},
+		samples.TrialActivated:        {"starts_at"},
+		samples.TrialCompleted:        {"ends_at"},
+		samples.TrialCanceled:         {"canceled_at"},
+	} {
+		t.Run(sample, func(t *testing.T) {
+			t.Parallel()
+			d := open(t, nil)
+			body := string(samples.Read(sample, samples.Event{}))
+			for _, name := range times {
+				require.Contains(t, body, `"`+name+`"`)
+				body = strings.ReplaceAll(body, `"`+name+`"`, `"not_`+name+`"`)
+			}
+			require.Equal(t, http.StatusAccepted, d.send(payNow(t, []byte(body))).Code)
+			m, err := contract.DecodePayNow(d.broker.all()[0].message.Data)
+			require.NoError(t, err)
+			require.Equal(t, "2026-03-02T10:02:03Z", m.Timestamp)
+		})
+	}
+}
+
+func TestABadSubscriptionIsRefusedInPayNowsWords(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct{ sample, old, replacement, path string }{
+		"no id":                        {samples.SubscriptionRenewed, `"id": "502113004410990041"`, `"no_id": "1"`, "body.id"},
+		"a total below 0":              {samples.SubscriptionRenewed, `"total_amount": 999,`, `"total_amount": -7319,`, "body.total_amount"},
+		"a currency that is none":      {samples.SubscriptionRenewed, `"currency": "EUR"`, `"currency": "QQQ"`, "body.currency"},
+		"a total without a currency":   {samples.SubscriptionRenewed, `"currency": "EUR"`, `"no_currency": "EUR"`, "body.currency"},
+		"a cycle below 0":              {samples.SubscriptionRenewed, `"billing_cycle_sequence": 2`, `"billing_cycle_sequence": -7319`, "body.billing_cycle_sequence"},
+		"a product that is an address": {samples.TrialActivated, `"product_id": "411486491630370502"`, `"product_id": "mette.lindqvist@example.com"`, "body.product_id"},
+		"a status that is a sentence":  {samples.TrialActivated, `"status": "active"`, `"status": "Mette has left"`, "body.status"},
+		"an end that is no time":       {samples.TrialActivated, `"ends_at": "2026-03-09T10:00:00Z"`, `"ends_at": "2026-13-42T10:00:00Z"`, "body.ends_at"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := open(t, nil)
+			body := string(samples.Read(test.sample, samples.Event{}))
+			require.Contains(t, body, test.old)
+			w := d.send(payNow(t, []byte(strings.Replace(body, test.old, test.replacement, 1))))
+			p := requireProblem(t, d, w, http.StatusUnprocessableEntity, "contract_broken", "7319")
+			require.Equal(t, test.path, p.Violations[0].Path)
+			require.NotContains(t, w.Body.String()+d.log.String(), "ette")
+		})
+	}
 }
 
 // unread is a body that must not be touched.
@@ -869,10 +950,10 @@ func TestTheRateLimitCountsOnlyWhatIsSigned(t *testing.T) {
 	require.Equal(t, http.StatusAccepted, d.send(payNow(t, body)).Code)
 }
 
-// goldens are the contract's own bodies, one per kind of event.
-func goldens(tb testing.TB) map[string][]byte {
+// goldens are the contract's own bodies in a format, one per kind of event.
+func goldens(tb testing.TB, format string) map[string][]byte {
 	tb.Helper()
-	files, err := filepath.Glob("../contract/testdata/paynow.v1/*.json")
+	files, err := filepath.Glob(filepath.Join("..", "contract", "testdata", format, "*.json"))
 	require.NoError(tb, err)
 	require.NotEmpty(tb, files)
 	all := map[string][]byte{}
@@ -883,33 +964,79 @@ func goldens(tb testing.TB) map[string][]byte {
 	return all
 }
 
+// updates is a queue of envelopes.
+const updates = "pay-subscription-update"
+
+// told routes the generic source's envelopes to that queue.
+func told(c *webhook.Config) {
+	source("generic", func(s *catalog.Source) {
+		s.Events = maps.Clone(s.Events)
+		q, _ := c.Catalog.Queue(updates)
+		for action := range q.Handlers {
+			s.Events[action] = updates
+		}
+	})(c)
+}
+
 func TestTheContractsOwnBodiesPassUnchanged(t *testing.T) {
 	t.Parallel()
-	for name, body := range goldens(t) {
-		for _, path := range []string{"/webhooks/generic", "/queues/paynow-events/messages"} {
-			t.Run(name+" at "+path, func(t *testing.T) {
-				t.Parallel()
-				d := open(t, nil)
-				w := d.send(generic(t, path, body))
-				require.Equal(t, http.StatusAccepted, w.Code, "%s", w.Body)
-				require.Len(t, d.broker.all(), 1)
-				got := d.broker.all()[0]
-				require.Equal(t, queue, got.topic)
-				var compact bytes.Buffer
-				require.NoError(t, json.Compact(&compact, body))
-				require.Equal(t, compact.String(), string(got.message.Data))
-				m, err := contract.DecodePayNow(got.message.Data)
-				require.NoError(t, err)
-				require.NoError(t, m.CheckAttributes(got.message.Attributes))
-			})
+	for format, to := range map[string]string{contract.PayNowV1: queue, contract.EnvelopeV1: updates} {
+		for name, body := range goldens(t, format) {
+			for _, path := range []string{"/webhooks/generic", "/queues/" + to + "/messages"} {
+				t.Run(name+" at "+path, func(t *testing.T) {
+					t.Parallel()
+					d := open(t, told)
+					w := d.send(generic(t, path, body))
+					require.Equal(t, http.StatusAccepted, w.Code, "%s", w.Body)
+					require.Len(t, d.broker.all(), 1)
+					got := d.broker.all()[0]
+					require.Equal(t, to, got.topic)
+					var compact bytes.Buffer
+					require.NoError(t, json.Compact(&compact, body))
+					require.Equal(t, compact.String(), string(got.message.Data))
+					m, err := contract.Decode(format, got.message.Data)
+					require.NoError(t, err)
+					require.NoError(t, m.CheckAttributes(got.message.Attributes))
+					require.Equal(t, format, got.message.Attributes["contract"])
+					require.NoError(t, got.message.Check())
+				})
+			}
 		}
+	}
+}
+
+func TestAnEnvelopesOrderingKeyIsMadeOfTheCatalogsFields(t *testing.T) {
+	t.Parallel()
+	const created = `"created_at":"2026-03-02T10:00:00Z","attempts":0,`
+	for name, test := range map[string]struct{ body, attribute, key, correlation string }{
+		"the subscription comes first": {
+			`{"id":"e1","action":"renewal","correlation_id":"c1",` + created + `"payload":{"subscription_id":"s1","payment_id":"p1"}}`, "s1", "s1", "c1",
+		},
+		"else the correlation":               {`{"id":"e1","action":"renewal","correlation_id":"c1",` + created + `"payload":{"payment_id":"p1"}}`, "c1", "c1", "c1"},
+		"else there is none":                 {`{"id":"e1","action":"renewal",` + created + `"payload":{"payment_id":"p1"}}`, "unknown", "", "e1"},
+		"the word for none is nobody's name": {`{"id":"e1","action":"renewal",` + created + `"payload":{"subscription_id":"unknown"}}`, "unknown", "", "unknown"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := open(t, nil)
+			w := d.send(generic(t, "/queues/"+updates+"/messages", []byte(test.body)))
+			require.Equal(t, http.StatusAccepted, w.Code, "%s", w.Body)
+			got := d.broker.all()[0].message
+			require.Equal(t, test.key, got.OrderingKey)
+			require.Equal(t, map[string]string{
+				"contract": "envelope.v1", "event_id": "e1", "event_type": "renewal", "ordering_key": test.attribute,
+				"correlation_id": test.correlation, "first_published_at": "2026-03-02T10:02:03.45Z",
+			}, got.Attributes)
+		})
 	}
 }
 
 func TestAProducersMistakesAreNamed(t *testing.T) {
 	t.Parallel()
 	const inside = "/queues/paynow-events/messages"
-	good := string(goldens(t)["order_paid.json"])
+	good := string(goldens(t, contract.PayNowV1)["order_paid.json"])
+	const enveloped = "/queues/" + updates + "/messages"
+	renewal := string(goldens(t, contract.EnvelopeV1)["renewal.json"])
 	tests := []struct {
 		name, path, body string
 		status           int
@@ -919,7 +1046,17 @@ func TestAProducersMistakesAreNamed(t *testing.T) {
 		{"a disabled queue by its alias", "/queues/orders.process/messages", good, http.StatusNotFound, "queue_unknown"},
 		{"a queue that is not there", "/queues/nothing/messages", good, http.StatusNotFound, "queue_unknown"},
 		{"an envelope", inside, `{"action":"charge","payload":{"who":"Ilse"},"id":"5"}`, http.StatusUnprocessableEntity, "contract_unsupported"},
-		{"an envelope at the generic source", "/webhooks/generic", `{"action":"charge","payload":{}}`, http.StatusUnprocessableEntity, "contract_unsupported"},
+		{"an envelope without an id at the generic source", "/webhooks/generic", `{"action":"charge","payload":{}}`, http.StatusUnprocessableEntity, "contract_broken"},
+		{"an envelope with the name of a PayNow event", "/webhooks/generic", strings.Replace(renewal, `"renewal"`, `"order.paid"`, 1), http.StatusUnprocessableEntity, "contract_unsupported"},
+		{"a message.v1 at the generic source", "/webhooks/generic", `{"type":"charge","data":{},"version":"1"}`, http.StatusUnprocessableEntity, "contract_unsupported"},
+		{"a PayNow event for a queue of envelopes", enveloped, good, http.StatusUnprocessableEntity, "contract_unsupported"},
+		{"an envelope that is cut off", inside, strings.TrimSuffix(strings.TrimSpace(renewal), "}"), http.StatusBadRequest, "body_malformed"},
+		{"an envelope with more behind it", inside, renewal + "x", http.StatusBadRequest, "body_malformed"},
+		{"an action that the queue has no handler for", enveloped, strings.Replace(renewal, `"renewal"`, `"upgrade"`, 1), http.StatusUnprocessableEntity, "contract_broken"},
+		{"an envelope's amount without a currency", enveloped, strings.Replace(renewal, `"currency": "EUR",`, ``, 1), http.StatusUnprocessableEntity, "contract_broken"},
+		{"an envelope's amount with the wrong digits", enveloped, strings.Replace(renewal, `"9.99"`, `"9.990"`, 1), http.StatusUnprocessableEntity, "contract_broken"},
+		{"an envelope whose uid is an address", enveloped, strings.Replace(renewal, `"uid": "`, `"uid": "mette.lindqvist@example.com`, 1), http.StatusUnprocessableEntity, "contract_broken"},
+		{"a raw object, which has no id to be known by", enveloped, `{"action":"renewal","subscription_id":"s1"}`, http.StatusUnprocessableEntity, "contract_broken"},
 		{"a message.v1", inside, `{"type":"charge","data":{},"version":"1"}`, http.StatusUnprocessableEntity, "contract_unsupported"},
 		{"an empty object", inside, `{}`, http.StatusUnprocessableEntity, "contract_broken"},
 		{"an array", inside, `[]`, http.StatusUnprocessableEntity, "contract_broken"},
@@ -943,8 +1080,19 @@ func TestAProducersMistakesAreNamed(t *testing.T) {
 func TestWhatTheContractDoesNotNameIsDroppedFromGenericBodies(t *testing.T) {
 	t.Parallel()
 	d := open(t, nil)
-	body := strings.Replace(string(goldens(t)["order_paid.json"]), `"prettyId"`, `"name":"Ilse Brandvold","email":"ilse.brandvold@example.org","prettyId"`, 1)
+	body := strings.Replace(string(goldens(t, contract.PayNowV1)["order_paid.json"]), `"prettyId"`, `"name":"Ilse Brandvold","email":"ilse.brandvold@example.org","prettyId"`, 1)
 	w := d.send(generic(t, "/webhooks/generic", []byte(body)))
+	require.Equal(t, http.StatusAccepted, w.Code, "%s", w.Body)
+	require.NotContains(t, string(d.broker.all()[0].message.Data), "Ilse")
+	requireNothingLeaks(t, d, w, "")
+}
+
+func TestWhatTheContractDoesNotNameIsDroppedFromEnvelopes(t *testing.T) {
+	t.Parallel()
+	d := open(t, nil)
+	body := strings.Replace(string(goldens(t, contract.EnvelopeV1)["renewal.json"]), `"payload": {`,
+		`"note": "Ilse Brandvold", "payload": {"email": "ilse.brandvold@example.org", "customer": {"name": "Ilse Brandvold"},`, 1)
+	w := d.send(generic(t, "/queues/"+updates+"/messages", []byte(body)))
 	require.Equal(t, http.StatusAccepted, w.Code, "%s", w.Body)
 	require.NotContains(t, string(d.broker.all()[0].message.Data), "Ilse")
 	requireNothingLeaks(t, d, w, "")
@@ -953,7 +1101,7 @@ func TestWhatTheContractDoesNotNameIsDroppedFromGenericBodies(t *testing.T) {
 func TestASecretOpensOnlyItsOwnSource(t *testing.T) {
 	t.Parallel()
 	d := open(t, nil)
-	body := goldens(t)["order_paid.json"]
+	body := goldens(t, contract.PayNowV1)["order_paid.json"]
 	r := request(t, "/queues/paynow-events/messages", bytes.NewReader(body))
 	sign(t, r, signature.Generic, paynowSecret, body, fixed)
 	requireProblem(t, d, d.send(r), http.StatusUnauthorized, "signature_mismatch", "")
@@ -964,11 +1112,19 @@ func TestASecretOpensOnlyItsOwnSource(t *testing.T) {
 
 func TestAGenericTypeThatNoQueueWantsIsIgnored(t *testing.T) {
 	t.Parallel()
-	d := open(t, nil)
-	w := d.send(generic(t, "/webhooks/generic", []byte(`{"eventId":"5","eventType":"payout.sent","timestamp":"2026-03-02T10:00:00Z","data":{}}`)))
-	require.Equal(t, http.StatusOK, w.Code)
-	require.JSONEq(t, `{"event_id":"5","ignored":true,"reason":"no_queue"}`, w.Body.String())
-	require.Empty(t, d.broker.all())
+	for name, body := range map[string]string{
+		"a PayNow event": `{"eventId":"5","eventType":"payout.sent","timestamp":"2026-03-02T10:00:00Z","data":{}}`,
+		"an envelope":    `{"id":"5","action":"payout","created_at":"2026-03-02T10:00:00Z","attempts":0,"payload":{}}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := open(t, nil)
+			w := d.send(generic(t, "/webhooks/generic", []byte(body)))
+			require.Equal(t, http.StatusOK, w.Code)
+			require.JSONEq(t, `{"event_id":"5","ignored":true,"reason":"no_queue"}`, w.Body.String())
+			require.Empty(t, d.broker.all())
+		})
+	}
 }
 
 func TestAStandardWebhooksSource(t *testing.T) {
@@ -981,7 +1137,7 @@ func TestAStandardWebhooksSource(t *testing.T) {
 		})(c)
 		c.Secrets["acme"] = []string{secret}
 	})
-	body := goldens(t)["order_paid.json"]
+	body := goldens(t, contract.PayNowV1)["order_paid.json"]
 	r := request(t, "/webhooks/acme", bytes.NewReader(body))
 	sign(t, r, signature.Standard, secret, body, fixed)
 	require.Equal(t, http.StatusAccepted, d.send(r).Code)
@@ -1027,6 +1183,14 @@ func TestNewRefusesATypeThatCannotBeMapped(t *testing.T) {
 	source("paynow", func(s *catalog.Source) { s.Events = map[string]string{"ON_NOTHING": queue} })(&c)
 	_, err := webhook.New(c)
 	require.ErrorContains(t, err, "ON_NOTHING")
+}
+
+func TestNewRefusesARouteToAQueueOfAnotherFormat(t *testing.T) {
+	t.Parallel()
+	c, _, _ := config(t)
+	source("paynow", func(s *catalog.Source) { s.Events = map[string]string{"ON_TRIAL_ACTIVATED": updates} })(&c)
+	_, err := webhook.New(c)
+	require.ErrorContains(t, err, updates)
 }
 
 func TestConcurrentWebhooksDoNotShareABuffer(t *testing.T) {

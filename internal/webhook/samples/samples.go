@@ -14,20 +14,26 @@ var files embed.FS
 
 // The ids in the samples.
 const (
-	OrderID    = "502113004410990002"
-	CustomerID = "502113004410990003"
-	UID        = "Zk3uQm0aBcD4eFgH5iJkL6mNoPq7"
+	OrderID        = "502113004410990002"
+	CustomerID     = "502113004410990003"
+	UID            = "Zk3uQm0aBcD4eFgH5iJkL6mNoPq7"
+	SubscriptionID = "502113004410990041"
+	TrialID        = "502113004410990042"
 )
 
 // Names of the samples.
 const (
-	OrderCompleted      = "order_completed"
-	UnknownProduct      = "order_completed_unknown_product_no_uid"
-	Refund              = "refund"
-	RefundPartial       = "refund_partial"
-	Chargeback          = "chargeback"
-	SubscriptionRenewed = "subscription_renewed"
-	TrialActivated      = "trial_activated"
+	OrderCompleted        = "order_completed"
+	UnknownProduct        = "order_completed_unknown_product_no_uid"
+	Refund                = "refund"
+	RefundPartial         = "refund_partial"
+	Chargeback            = "chargeback"
+	SubscriptionActivated = "subscription_activated"
+	SubscriptionRenewed   = "subscription_renewed"
+	SubscriptionCanceled  = "subscription_canceled"
+	TrialActivated        = "trial_activated"
+	TrialCompleted        = "trial_completed"
+	TrialCanceled         = "trial_canceled"
 )
 
 // eventIDs of the samples by name.
@@ -35,11 +41,16 @@ var eventIDs = map[string]string{
 	OrderCompleted: "502113004410990001", UnknownProduct: "502113004410990005", Refund: "502113004410990011",
 	RefundPartial: "502113004410990012", Chargeback: "502113004410990013",
 	SubscriptionRenewed: "502113004410990014", TrialActivated: "502113004410990015",
+	SubscriptionActivated: "502113004410990016", SubscriptionCanceled: "502113004410990017",
+	TrialCompleted: "502113004410990018", TrialCanceled: "502113004410990019",
 }
 
 // Names lists every sample.
 func Names() []string {
-	return []string{OrderCompleted, UnknownProduct, Refund, RefundPartial, Chargeback, SubscriptionRenewed, TrialActivated}
+	return []string{
+		OrderCompleted, UnknownProduct, Refund, RefundPartial, Chargeback,
+		SubscriptionActivated, SubscriptionRenewed, SubscriptionCanceled, TrialActivated, TrialCompleted, TrialCanceled,
+	}
 }
 
 // Personal lists the personal values in the samples. None of them may be found
@@ -53,6 +64,8 @@ var Personal = []string{
 // empty field leaves the sample's own.
 type Event struct {
 	EventID, OrderID, CustomerID, UID string
+	// SubscriptionID is the trial's in a trial's sample.
+	SubscriptionID string
 }
 
 // Read returns a sample's body with the event's ids in it. It panics on a name that
@@ -65,6 +78,7 @@ func Read(name string, event Event) []byte {
 	var pairs []string
 	for old, replacement := range map[string]string{
 		eventIDs[name]: event.EventID, OrderID: event.OrderID, CustomerID: event.CustomerID, UID: event.UID,
+		SubscriptionID: event.SubscriptionID, TrialID: event.SubscriptionID,
 	} {
 		if replacement != "" {
 			pairs = append(pairs, old, replacement)

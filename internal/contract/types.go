@@ -1,0 +1,30 @@
+package contract
+
+// Event types of paynow.v1 that are handled, or whose rules go beyond their fields.
+const (
+	OrderPaid             = "order.paid"
+	OrderRefunded         = "order.refunded"
+	OrderChargeback       = "order.chargeback"
+	OrderChargebackClosed = "order.chargeback_closed"
+	SubscriptionActivated = "subscription.activated"
+	SubscriptionRenewed   = "subscription.renewed"
+	SubscriptionCanceled  = "subscription.canceled"
+	TrialActivated        = "trial.activated"
+	TrialCompleted        = "trial.completed"
+	TrialCanceled         = "trial.canceled"
+
+	orderPrefix        = "order."
+	subscriptionPrefix = "subscription."
+	trialPrefix        = "trial."
+)
+
+// Actions of envelope.v1 that tell of a subscription. The first two and trial are the
+// requirements' (billing queues, section 4); the rest tell of ends in the same way.
+const (
+	ActionInitial        = "initial"
+	ActionRenewal        = "renewal"
+	ActionCancellation   = "cancellation"
+	ActionTrial          = "trial"
+	ActionTrialCompleted = "trial_completed"
+	ActionTrialCanceled  = "trial_canceled"
+)

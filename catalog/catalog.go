@@ -172,6 +172,22 @@ func (c *Catalog) Queue(name string) (Queue, bool) {
 	return c.Queues[i], true
 }
 
+// HandledBy finds the enabled queue whose handlers include the named one.
+func (c *Catalog) HandledBy(name string) (Queue, bool) {
+	i := slices.IndexFunc(c.Queues, func(q Queue) bool {
+		for _, h := range q.Handlers {
+			if q.Enabled && h.Name == name {
+				return true
+			}
+		}
+		return false
+	})
+	if i < 0 {
+		return Queue{}, false
+	}
+	return c.Queues[i], true
+}
+
 // Ordered reports whether messages of one key follow each other.
 func (q Queue) Ordered() bool { return len(q.OrderingKey) > 0 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"billhook/catalog"
+	"billhook/internal/delivery"
 	"billhook/internal/env"
 	"billhook/internal/gcp/auth"
 	"billhook/internal/gcp/firestore"
@@ -34,6 +35,8 @@ type config struct {
 	PushAudience       string     `env:"PUSH_AUDIENCE"`
 	PushServiceAccount string     `env:"PUSH_SERVICE_ACCOUNT"`
 	OpsToken           env.Secret `env:"OPS_TOKEN"`
+	SubscriptionURL    env.Secret `env:"SUBSCRIPTION_SERVICE_URL"`
+	SigningSecret      env.Secret `env:"WEBHOOK_SIGNING_SECRET"`
 }
 
 // minToken is the shortest OPS_TOKEN, in bytes.
@@ -66,6 +69,24 @@ func (c config) Check() error {
 }
 
 func (c config) emulated() bool { return c.PubSubEmulator != "" || c.FirestoreEmulator != "" }
+
+// subscriptions is the way to the subscription service, or nil where no served queue
+// goes there.
+func (c config) subscriptions(cat *catalog.Catalog) (*delivery.PaymentWebhook, error) {
+	q, needed := cat.HandledBy(worker.Notify)
+	if !needed || (c.Pool != "" && c.Pool != q.Pool) {
+		return nil, nil
+	}
+	secrets := c.SigningSecret.List()
+	if c.SubscriptionURL.Reveal() == "" || len(secrets) == 0 {
+		return nil, fmt.Errorf("SUBSCRIPTION_SERVICE_URL and WEBHOOK_SIGNING_SECRET: required to serve queue %s", q.ID)
+	}
+	webhook, err := delivery.New(delivery.Config{BaseURL: c.SubscriptionURL.Reveal(), Secret: secrets[0], Now: time.Now})
+	if err != nil {
+		return nil, fmt.Errorf("SUBSCRIPTION_SERVICE_URL, WEBHOOK_SIGNING_SECRET: %w", err)
+	}
+	return webhook, nil
+}
 
 // drain bounds what is in flight when the process is told to stop; Cloud Run kills
 // it two seconds later.
@@ -101,8 +122,12 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 	}
 	defer func() { _ = documents.Close() }() // the process ends; there is nothing left to lose
 
+	subscriptions, err := cfg.subscriptions(cat)
+	if err != nil {
+		return err
+	}
 	service, err := worker.New(worker.Config{
-		Catalog: cat, Pool: cfg.Pool, Store: documents, Publisher: publisher,
+		Catalog: cat, Subscriptions: subscriptions, Pool: cfg.Pool, Store: documents, Publisher: publisher,
 		Authenticator: worker.Authenticate(verifier),
 		Access:        ops.Access{Tokens: cfg.OpsToken.List(), OpenOnLoopback: cfg.emulated()},
 		Log:           log, Metrics: telemetry.NewMetrics(), Now: time.Now,

@@ -40,6 +40,14 @@ func TestABadEnvironmentIsReportedAtOnceAndWithoutItsSecrets(t *testing.T) {
 			map[string]string{"GOOGLE_CLOUD_PROJECT": "p", "PUSH_AUTH": "none", "PUBSUB_EMULATOR_HOST": "h", "OPS_TOKEN": "0123456789abcdef01234567,"},
 			[]string{"OPS_TOKEN: each token needs at least 24 bytes"},
 		},
+		"no way to a service that a queue needs": {
+			map[string]string{"GOOGLE_CLOUD_PROJECT": "p", "PUSH_AUTH": "none", "PUBSUB_EMULATOR_HOST": "h"},
+			[]string{"SUBSCRIPTION_SERVICE_URL and WEBHOOK_SIGNING_SECRET: required to serve queue"},
+		},
+		"a secret that is too short to sign": {
+			map[string]string{"GOOGLE_CLOUD_PROJECT": "p", "PUSH_AUTH": "none", "PUBSUB_EMULATOR_HOST": "h", "SUBSCRIPTION_SERVICE_URL": "http://u:0123456789abcdef@h", "WEBHOOK_SIGNING_SECRET": "0123456789abcdef"},
+			[]string{"WEBHOOK_SIGNING_SECRET"},
+		},
 		"a catalog that is not there": {
 			map[string]string{"GOOGLE_CLOUD_PROJECT": "p", "PUSH_AUTH": "none", "PUBSUB_EMULATOR_HOST": "h", "CATALOG_DIR": "nowhere"},
 			[]string{"CATALOG_DIR: products.yaml", "queues.yaml", "sources.yaml"},
@@ -73,6 +81,7 @@ func TestTheWorkerListensAnswersAndEnds(t *testing.T) {
 		err := run(ctx, environment(map[string]string{
 			"HOST": "127.0.0.1", "PORT": "0", "GOOGLE_CLOUD_PROJECT": "p", "PUSH_AUTH": "none", "OPS_TOKEN": token,
 			"PUBSUB_EMULATOR_HOST": "127.0.0.1:1", "FIRESTORE_EMULATOR_HOST": "127.0.0.1:1",
+			"SUBSCRIPTION_SERVICE_URL": "http://127.0.0.1:1", "WEBHOOK_SIGNING_SECRET": "a-secret-of-more-than-24-bytes",
 		}), writer)
 		_ = writer.Close()
 		ended <- err

@@ -1,6 +1,6 @@
 // Package billing owns what each billing event does: how many points an order is
-// worth and to whom, and what a refund or a chargeback takes back. Its handlers turn
-// an event into writes to the ledger.
+// worth and to whom, what a refund or a chargeback takes back, and what is kept and
+// told of a subscription. Its handlers turn an event into writes and messages.
 //
 // It refuses to commit, retry, or remember which events it has seen; whoever calls
 // the handlers does. It never guesses: what it cannot compute exactly is an error
@@ -45,10 +45,11 @@ type Points struct {
 }
 
 // Register puts the handlers into the registry under the names the catalog uses.
-func Register(r *handler.Registry, p Points) {
+func Register(r *handler.Registry, p Points, s Subscriptions) {
 	r.Tx("points.credit", p.Credit)
 	r.Tx("points.reverse", p.Reverse)
 	r.Tx("points.acknowledge", p.Acknowledge)
+	r.Tx("subscriptions.record", s.Record)
 }
 
 var (

@@ -137,8 +137,8 @@ func ExamplePoints_Credit() {
 func TestRegisterTakesTheNamesOfTheCatalog(t *testing.T) {
 	t.Parallel()
 	registry := handler.NewRegistry()
-	billing.Register(registry, pointsOn(&ledgertest.Books{}))
-	for _, name := range []string{"points.credit", "points.reverse", "points.acknowledge"} {
+	billing.Register(registry, pointsOn(&ledgertest.Books{}), billing.Subscriptions{})
+	for _, name := range []string{"points.credit", "points.reverse", "points.acknowledge", "subscriptions.record"} {
 		_, ok := registry.Lookup(name)
 		require.True(t, ok, name)
 	}

@@ -17,6 +17,7 @@ import (
 
 	"billhook/catalog"
 	"billhook/emulator"
+	"billhook/internal/delivery"
 	"billhook/internal/embedded"
 	"billhook/internal/gcp/auth"
 	"billhook/internal/gcp/firestore"
@@ -24,6 +25,7 @@ import (
 	"billhook/internal/ops"
 	"billhook/internal/push"
 	"billhook/internal/serve"
+	"billhook/internal/tasks"
 	"billhook/internal/telemetry"
 	"billhook/internal/webhook"
 	"billhook/internal/worker"
@@ -42,8 +44,11 @@ type Config struct {
 	ProjectID string
 	// Secrets of each source, by its name.
 	Secrets map[string][]string
-	// WebhookPort and WorkerPort on 127.0.0.1; 0 chooses one.
-	WebhookPort, WorkerPort string
+	// WebhookPort, WorkerPort and ServicePort on 127.0.0.1; 0 chooses one.
+	WebhookPort, WorkerPort, ServicePort string
+	// TaskEvery is how often the worker's tasks are called, as Cloud Scheduler would;
+	// 0: never.
+	TaskEvery time.Duration
 	// StorePath is the embedded store's file.
 	StorePath string
 	// Emulators, if set, are used instead of the stand-ins.
@@ -60,6 +65,9 @@ type Config struct {
 // Stack is a running Billhook.
 type Stack struct {
 	WebhookURL, WorkerURL string
+	// Service stands in for the subscription service, at ServiceURL.
+	Service    *embedded.Receiver
+	ServiceURL string
 	// Store is what the services keep, without the wrapping.
 	Store worker.Store
 	// Publisher publishes on the broker, without the wrapping.
@@ -71,8 +79,10 @@ type Stack struct {
 	stop    context.CancelFunc
 	// services are the two that drain; others end when they are closed.
 	services, others sync.WaitGroup
-	mu               sync.Mutex
-	failed           []error
+	// token mints what the tasks are called with; nil: nothing.
+	token  func() (string, error)
+	mu     sync.Mutex
+	failed []error
 }
 
 // Start runs the stack until Close. ctx bounds the start alone.
@@ -115,8 +125,12 @@ func (s *Stack) start(ctx, life context.Context, config Config) error {
 	if config.WrapPublisher != nil {
 		publisher = config.WrapPublisher(publisher)
 	}
+	subscriptions, err := s.subscriptionService(ctx, config)
+	if err != nil {
+		return err
+	}
 	work, err := worker.New(worker.Config{
-		Catalog: config.Catalog, Store: store, Publisher: s.Publisher, Authenticator: authenticator,
+		Catalog: config.Catalog, Subscriptions: subscriptions, Store: store, Publisher: s.Publisher, Authenticator: authenticator,
 		Access: ops.Access{Tokens: config.OpsTokens, OpenOnLoopback: true},
 		Log:    config.Log, Metrics: telemetry.NewMetrics(), Now: time.Now,
 	})
@@ -138,7 +152,75 @@ func (s *Stack) start(ctx, life context.Context, config Config) error {
 	if s.Broker != nil {
 		s.Broker.PushTo(s.WorkerURL)
 	}
+	if config.TaskEvery > 0 {
+		s.others.Go(func() { s.schedule(life, config) })
+	}
 	return nil
+}
+
+// subscriptionService starts the stand-in and returns the way to it.
+func (s *Stack) subscriptionService(ctx context.Context, config Config) (*delivery.PaymentWebhook, error) {
+	secrets := config.Secrets["generic"]
+	if len(secrets) == 0 {
+		return nil, errors.New("the source generic has no secret, which also signs what is sent")
+	}
+	var err error
+	if s.Service, err = embedded.NewReceiver(embedded.ReceiverConfig{Secrets: secrets, Tolerance: 5 * time.Minute}); err != nil {
+		return nil, err
+	}
+	listener, err := serve.Listen(ctx, "127.0.0.1", config.ServicePort)
+	if err != nil {
+		return nil, err
+	}
+	s.ServiceURL = "http://" + listener.Addr().String()
+	server := &http.Server{Handler: s.Service, ReadHeaderTimeout: time.Second}
+	s.others.Go(func() { _ = server.Serve(listener) }) // ends when it is closed
+	webhook, err := delivery.New(delivery.Config{BaseURL: s.ServiceURL, Secret: secrets[0], Now: time.Now})
+	if err != nil {
+		return nil, errors.Join(err, server.Close())
+	}
+	s.closers = append(s.closers, func() error {
+		webhook.Close()
+		return server.Close()
+	})
+	return webhook, nil
+}
+
+// schedule calls the worker's tasks, as Cloud Scheduler does.
+func (s *Stack) schedule(life context.Context, config Config) {
+	every := time.NewTicker(config.TaskEvery)
+	defer every.Stop()
+	for {
+		select {
+		case <-every.C:
+		case <-life.Done():
+			return
+		}
+		for _, task := range tasks.Names {
+			if err := s.callTask(life, task); err != nil && life.Err() == nil {
+				config.Log.LogAttrs(life, slog.LevelWarn, "task not called", slog.String("task", task), slog.String("cause", err.Error()))
+			}
+		}
+	}
+}
+
+func (s *Stack) callTask(ctx context.Context, task string) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, s.WorkerURL+"/tasks/"+task, nil)
+	if err != nil {
+		return err
+	}
+	if s.token != nil {
+		token, err := s.token()
+		if err != nil {
+			return err
+		}
+		request.Header.Set("Authorization", "Bearer "+token)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err
+	}
+	return response.Body.Close()
 }
 
 // ignoreClosed closes a listener that its server may have closed already.
@@ -182,9 +264,10 @@ func (s *Stack) embedded(ctx, life context.Context, config Config) (push.Authent
 			enabled = append(enabled, q)
 		}
 	}
+	s.token = func() (string, error) { return issuer.Token(audience, serviceAccount) }
 	s.Broker, err = embedded.NewBroker(embedded.Config{
 		ProjectID: config.ProjectID, Queues: enabled, Topics: topics,
-		Token: func() (string, error) { return issuer.Token(audience, serviceAccount) },
+		Token: s.token,
 	})
 	if err != nil {
 		return nil, err
@@ -254,6 +337,9 @@ func (s *Stack) onEmulators(ctx, life context.Context, config Config) (push.Auth
 // Close drains the services and ends everything, newest first.
 func (s *Stack) Close() error {
 	s.stop()
+	if s.Service != nil {
+		s.Service.Close() // nobody waits for an answer that was told to hang
+	}
 	s.services.Wait() // they drain while everything they need still runs
 	errs := []error{}
 	for i := len(s.closers) - 1; i >= 0; i-- {

@@ -129,7 +129,7 @@ func newRig(tb testing.TB, with setup) *rig {
 	}
 	own := handler.NewRegistry()
 	clock := func() time.Time { return time.Unix(0, r.now.Load()).UTC() }
-	billing.Register(own, billing.Points{Store: r.faults, Products: map[string]catalog.Product{known: {Points: 1000}}, Now: clock})
+	billing.Register(own, billing.Points{Store: r.faults, Products: map[string]catalog.Product{known: {Points: 1000}}, Now: clock}, billing.Subscriptions{})
 	registry := handler.NewRegistry()
 	for _, name := range []string{"points.credit", "points.reverse"} {
 		h, ok := own.Lookup(name)

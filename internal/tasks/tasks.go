@@ -40,6 +40,9 @@ type Service struct {
 	Now     func() time.Time
 }
 
+// Names are the tasks, as in /tasks/{name}.
+var Names = []string{"relay-outbox", "sweep-leases", "cleanup"}
+
 // Routes adds the tasks' routes. Who may call them is for the caller to check.
 func (s *Service) Routes(r chi.Router) {
 	r.Post("/tasks/relay-outbox", run(s, "relay-outbox", s.relayOutbox))

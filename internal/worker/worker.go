@@ -19,6 +19,7 @@ import (
 	"billhook/catalog"
 	"billhook/internal/billing"
 	"billhook/internal/deadletter"
+	"billhook/internal/delivery"
 	"billhook/internal/gcp/auth"
 	"billhook/internal/handler"
 	"billhook/internal/ops"
@@ -44,7 +45,10 @@ type Config struct {
 	Pool  string
 	Store Store
 	// Publisher takes dead letters, what the outbox holds, and what a sweep puts back.
-	Publisher     deadletter.Publisher
+	Publisher deadletter.Publisher
+	// Subscriptions tells the subscription service; nil where this worker serves no
+	// queue that does.
+	Subscriptions *delivery.PaymentWebhook
 	Authenticator push.Authenticator
 	Access        ops.Access
 	Log           *slog.Logger
@@ -63,16 +67,25 @@ type Worker struct {
 // Drain makes the worker refuse new pushes and report that it is not ready.
 func (w *Worker) Drain() { w.push.Drain() }
 
+// Notify is the handler that posts to the subscription service.
+const Notify = "subscriptions.notify"
+
 // New puts the worker together. It fails where the catalog asks for a handler that
 // does not exist or for a body format that cannot be decoded, or where the pool has
 // no queue. All mistakes of the catalog are reported together.
 func New(config Config) (*Worker, error) {
 	registry := handler.NewRegistry()
-	billing.Register(registry, billing.Points{Store: config.Store, Products: config.Catalog.Products, Now: config.Now})
+	updates, told := config.Catalog.HandledBy(Notify)
+	billing.Register(registry,
+		billing.Points{Store: config.Store, Products: config.Catalog.Products, Now: config.Now},
+		billing.Subscriptions{Store: config.Store, Updates: updates, Now: config.Now})
+	if config.Subscriptions != nil {
+		registry.Leased(Notify, config.Subscriptions.Leased())
+	}
 	if config.Handlers != nil {
 		config.Handlers(registry)
 	}
-	mistakes := []error{registry.Check(config.Catalog)}
+	var mistakes []error
 	var queues []catalog.Queue
 	for _, q := range config.Catalog.Queues {
 		if q.Enabled && !push.Decodes(q.Contract) {
@@ -81,6 +94,10 @@ func New(config Config) (*Worker, error) {
 		if config.Pool == "" || q.Pool == config.Pool {
 			queues = append(queues, q)
 		}
+	}
+	mistakes = append(mistakes, registry.Check(&catalog.Catalog{Queues: queues}))
+	if records, _ := config.Catalog.HandledBy("subscriptions.record"); records.ID != "" && !told {
+		mistakes = append(mistakes, fmt.Errorf("queue %s: no enabled queue is handled by %s, which it tells", records.ID, Notify))
 	}
 	if len(queues) == 0 {
 		mistakes = append(mistakes, errors.New("POOL names a pool that no queue is in"))

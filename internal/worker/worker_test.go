@@ -18,6 +18,7 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/contract"
+	"billhook/internal/delivery"
 	"billhook/internal/embedded"
 	"billhook/internal/gcp/auth"
 	"billhook/internal/handler"
@@ -44,8 +45,10 @@ func config(t *testing.T, change func(*worker.Config)) worker.Config {
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
 	shipped, err := catalog.Load("")
 	require.NoError(t, err)
+	subscriptions, err := delivery.New(delivery.Config{BaseURL: "http://127.0.0.1:1", Secret: "a-secret-of-more-than-24-bytes", Now: time.Now})
+	require.NoError(t, err)
 	c := worker.Config{
-		Catalog: shipped, Store: db, Publisher: nowhere{}, Authenticator: anyone{}, Access: ops.Access{OpenOnLoopback: true},
+		Catalog: shipped, Subscriptions: subscriptions, Store: db, Publisher: nowhere{}, Authenticator: anyone{}, Access: ops.Access{OpenOnLoopback: true},
 		Log: slog.New(slog.DiscardHandler), Metrics: telemetry.NewMetrics(), Now: time.Now,
 	}
 	if change != nil {
@@ -64,11 +67,11 @@ func TestAWorkerThatCouldNotWorkIsRefused(t *testing.T) {
 		"a catalog whose handlers nobody registered": {func(c *worker.Config) {
 			c.Catalog = &catalog.Catalog{Queues: []catalog.Queue{
 				{ID: "orders", Enabled: true, Contract: contract.PayNowV1, Handlers: map[string]catalog.Handler{"order.paid": {Name: "points.lose"}}},
-				{ID: "mails", Enabled: true, Contract: contract.EnvelopeV1},
+				{ID: "mails", Enabled: true, Contract: contract.MessageV1},
 			}}
 		}, []string{
 			`queue orders: event type order.paid: no handler is registered as "points.lose"`,
-			"queue mails: contract envelope.v1 cannot be decoded yet",
+			"queue mails: contract message.v1 cannot be decoded yet",
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -1,0 +1,115 @@
+package billing
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"time"
+
+	"billhook/catalog"
+	"billhook/internal/contract"
+	"billhook/internal/handler"
+	"billhook/internal/retry"
+	"billhook/internal/store"
+)
+
+// PaymentEventsCollection holds what happened to subscriptions, one immutable document
+// per event.
+const PaymentEventsCollection = "paymentEvents"
+
+// The result codes of a subscription's event.
+const (
+	Recorded        = "recorded"
+	AlreadyRecorded = "already_recorded"
+)
+
+// actions are what the subscription service is told, by what PayNow says.
+var actions = map[string]string{
+	contract.SubscriptionActivated: contract.ActionInitial,
+	contract.SubscriptionRenewed:   contract.ActionRenewal,
+	contract.SubscriptionCanceled:  contract.ActionCancellation,
+	contract.TrialActivated:        contract.ActionTrial,
+	contract.TrialCompleted:        contract.ActionTrialCompleted,
+	contract.TrialCanceled:         contract.ActionTrialCanceled,
+}
+
+// Getter reads one document.
+type Getter interface {
+	// Get returns the document, or an error wrapping store.ErrNotFound.
+	Get(ctx context.Context, key store.Key) (store.Document, error)
+}
+
+// Subscriptions records what happens to subscriptions and trials, and tells the queue
+// of updates about it. Its handler takes a body of *contract.PayNow.
+type Subscriptions struct {
+	// Store is where an event that was recorded before is looked up.
+	Store Getter
+	// Updates is the queue that takes the news.
+	Updates catalog.Queue
+	Now     func() time.Time
+}
+
+var _ handler.Tx = Subscriptions{}.Record
+
+// Record keeps the payment event and emits an envelope.v1 about it, both or neither.
+//
+// A first try reads nothing. Where the event's document is there already, though the
+// record of the event is not (it is remembered for longer), nothing is emitted again.
+func (s Subscriptions) Record(ctx context.Context, event handler.Event) (handler.Effect, error) {
+	body, ok := event.Body.(*contract.PayNow)
+	if !ok || body == nil {
+		return handler.Effect{}, retry.Permanent("unexpected_body", nil)
+	}
+	action, ok := actions[event.Type]
+	if !ok {
+		return handler.Effect{}, retry.Permanent("event_type_unknown", nil)
+	}
+	subscription := body.Data.Subscription
+	if subscription == nil {
+		return handler.Effect{}, retry.Permanent("no_subscription", nil)
+	}
+	key := paymentEventKey(subscription.ID, event.ID)
+	if event.Try > 0 {
+		switch _, err := s.Store.Get(ctx, key); {
+		case err == nil:
+			return handler.Effect{Result: AlreadyRecorded}, nil
+		case !errors.Is(err, store.ErrNotFound):
+			return handler.Effect{}, retry.Down("store_unavailable", err)
+		}
+	}
+	fields := map[string]any{
+		"event_id": event.ID, "event_type": event.Type, "action": action, "subscription_id": subscription.ID,
+		"customer_id": subscription.CustomerID, "product_id": subscription.ProductID, "status": subscription.Status,
+		"uid": event.Attributes[contract.AttrUID], "cycle": subscription.Cycle, "occurred_at": body.Timestamp,
+		"period_start": subscription.PeriodStart, "period_end": subscription.PeriodEnd,
+		"recorded_at": s.Now().UTC().Truncate(time.Microsecond),
+	}
+	if subscription.Total != "" {
+		amount, err := parse(subscription.Total, subscription.Currency)
+		if err != nil {
+			return handler.Effect{}, err
+		}
+		fields["amount"], fields["currency"] = amount, subscription.Currency
+	}
+	update := contract.Envelope{
+		Action: action, CorrelationID: subscription.ID, IdempotencyKey: event.ID,
+		Payload: contract.Payload{
+			EventID: event.ID, EventType: event.Type, SubscriptionID: subscription.ID, CustomerID: subscription.CustomerID,
+			UID: event.Attributes[contract.AttrUID], ProductID: subscription.ProductID, Status: subscription.Status,
+			Currency: subscription.Currency, Amount: subscription.Total, Cycle: subscription.Cycle,
+			PeriodStart: subscription.PeriodStart, PeriodEnd: subscription.PeriodEnd, OccurredAt: body.Timestamp,
+		},
+	}
+	return handler.Effect{
+		Writes: []store.Write{store.Create(key, fields)}, Result: Recorded,
+		Emit: []handler.Emission{{Topic: s.Updates.Topic(), OrderingKey: update.OrderingKey(s.Updates.OrderingKey), Body: update}},
+	}, nil
+}
+
+// paymentEventKey is the key of an event's document: those of one subscription stand
+// together, behind a hash that spreads subscriptions.
+func paymentEventKey(subscription, eventID string) store.Key {
+	sum := sha256.Sum256([]byte(subscription))
+	return store.Key{Collection: PaymentEventsCollection, ID: hex.EncodeToString(sum[:4]) + "-" + subscription + "~" + eventID}
+}

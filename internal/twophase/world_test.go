@@ -28,8 +28,15 @@ const (
 	resent
 	// late: a request to the other side times out, and arrives there some time later.
 	late
-	faults
 )
+
+// everything lists what can befall a step of each name.
+var everything = map[string][]fault{
+	"read":    {none, lostBefore, diedBefore},
+	"find":    {none, lostBefore, lostAfter, diedBefore, diedAfter},
+	"commit":  {none, lostBefore, lostAfter, diedBefore, diedAfter, resent},
+	"request": {none, lostBefore, lostAfter, diedBefore, diedAfter, late},
+}
 
 var errLost = errors.New("no answer")
 
@@ -41,6 +48,12 @@ const (
 )
 
 var wallet = store.Key{Collection: "accounts", ID: "wallet"}
+
+// heldUp lists what can befall a step that takes place nevertheless: what stops a
+// worker before one is, to another worker, no different from one that is slow.
+var heldUp = map[string][]fault{
+	"read": {none}, "find": {none}, "commit": {none, lostAfter, resent}, "request": {none, lostAfter, late},
+}
 
 // side is the other side. How it treats keys is what the package asks of it, or not.
 type side struct {
@@ -142,6 +155,8 @@ type attempt struct {
 	pause  func(string) bool
 	resume func() (string, bool)
 	stop   func()
+	// next is the name of the step that it stands before.
+	next   string
 	fault  fault
 	dead   bool
 	result string
@@ -155,27 +170,21 @@ func (a *attempt) step(name string, do func() error) error {
 	}
 	f := a.fault
 	a.fault = none
-	if a.dead || f == diedBefore || f == lostBefore {
-		a.dead = a.dead || f == diedBefore
+	a.dead = a.dead || f == diedBefore
+	if a.dead || f == lostBefore {
 		return errLost
 	}
 	if f == late {
-		if name == "request" {
-			a.w.side.inFlight++
-		}
+		a.w.side.inFlight++
 		return errLost
 	}
 	err := do()
-	switch f {
-	case lostAfter:
+	if f == resent {
+		err = do()
+	}
+	a.dead = f == diedAfter
+	if a.dead || f == lostAfter {
 		return errLost
-	case diedAfter:
-		a.dead = true
-		return errLost
-	case resent:
-		if name == "commit" {
-			return do()
-		}
 	}
 	return err
 }
@@ -235,8 +244,9 @@ type world struct {
 	together, deliveries int
 	// reconciles: the worker asks Reconcile before a repeated attempt.
 	reconciles bool
-	// budget is how many faults there may be.
-	budget int
+	// budget is how many faults there may be, of those that can befall a step.
+	budget  int
+	befalls map[string][]fault
 
 	delivered int
 	answers   []attempt
@@ -265,11 +275,12 @@ func (w *world) run(pick func(n int) int) error {
 		for i, a := range active {
 			ways = append(ways, func() {
 				if w.budget > 0 {
-					if a.fault = fault(pick(int(faults))); a.fault != none {
+					kinds := w.befalls[a.next]
+					if a.fault = kinds[pick(len(kinds))]; a.fault != none {
 						w.budget--
 					}
 				}
-				if _, running := a.resume(); !running {
+				if !a.goOn() {
 					w.answers = append(w.answers, *a)
 					active = append(active[:i:i], active[i+1:]...)
 				}
@@ -291,10 +302,8 @@ func (w *world) run(pick func(n int) int) error {
 	}
 	for range 3 { // the deliveries that nothing befalls
 		a := w.deliver()
-		for running := true; running; {
-			_, running = a.resume()
+		for a.goOn() {
 		}
-		a.stop()
 		w.answers = append(w.answers, *a)
 		if a.err == nil || final(a.err) {
 			break
@@ -330,8 +339,14 @@ func (w *world) deliver() *attempt {
 		}
 		a.result, a.err = h.Do(context.Background(), event)
 	})
-	a.resume()
+	a.goOn()
 	return a
+}
+
+// goOn does the step that the attempt stands before, and reports whether there is another.
+func (a *attempt) goOn() (more bool) {
+	a.next, more = a.resume()
+	return more
 }
 
 func (w *world) amounts() (free, reserved, spent int64) {

@@ -217,11 +217,7 @@ func (w Work) prepare(ctx context.Context, event handler.Event) (at phase, creat
 		}
 		event.Try++ // in vain where the phase document alone was in the way: read says so
 	}
-	at, err = w.read(ctx, event)
-	if err == nil && (at.state == "" || at.expired(w.Now())) {
-		err = retry.Busy("contention", nil)
-	}
-	return at, false, err
+	return at, false, retry.Busy("contention", nil)
 }
 
 // settle confirms or rolls back, unless that was done before; then what was done stands.
@@ -259,8 +255,7 @@ func (w Work) settle(ctx context.Context, event handler.Event, at phase, to Stat
 		case found.state == "":
 			return "", retry.Transient("phase_lost", fmt.Errorf("twophase: %s is gone", Key(event.Queue, event.Tenant, event.ID)))
 		}
-		at = found
-		event.Try++
+		event.Try++ // still prepared: what the writes beside it assumed is no longer so
 	}
 	return "", retry.Busy("contention", nil)
 }

@@ -349,19 +349,41 @@ func TestAPhaseThatCannotBeReadIsNotAbsent(t *testing.T) {
 func TestAStoreThatIsDownIsNoFaultOfTheEvents(t *testing.T) {
 	t.Parallel()
 	b := newBench()
-	b.Store = down{}
+	b.Store = unreadable{b}
 	_, err := b.do(t)
-	require.Equal(t, retry.Verdict{Class: retry.Unavailable, Reason: "store_unavailable", Counts: true}, retry.Decide(err))
-	require.Empty(t, b.steps)
+	want := retry.Verdict{Class: retry.Unavailable, Reason: "store_unavailable", Counts: true}
+	require.Equal(t, want, retry.Decide(err))
+	_, _, err = b.Leased().Reconcile(t.Context(), event)
+	require.Equal(t, want, retry.Decide(err))
+	require.Empty(t, b.steps, "what cannot be read does not pass for absent")
 }
 
-type down struct{}
+// unreadable answers commits alone.
+type unreadable struct{ *bench }
 
-func (down) Get(context.Context, store.Key) (store.Document, error) {
+func (unreadable) Get(context.Context, store.Key) (store.Document, error) {
 	return store.Document{}, errLost
 }
 
-func (down) Commit(context.Context, []store.Write) ([]store.Version, error) { return nil, errLost }
+// The mistake is mended, and a replay confirms what was done there.
+func TestAnInvalidConfirmationKeepsTheReservation(t *testing.T) {
+	t.Parallel()
+	b := newBench()
+	confirm := b.Confirm
+	b.Confirm = func(context.Context, handler.Event, string) ([]store.Write, error) {
+		return writes(store.MaxWrites), nil
+	}
+	_, err := b.do(t)
+	require.Equal(t, retry.Verdict{Class: retry.Rejected, Reason: "effect_invalid", Counts: true}, retry.Decide(err))
+	require.Equal(t, "prepared", b.phase()["state"])
+
+	b.Confirm = confirm
+	b.Find = func(context.Context, handler.Event) (string, bool, error) { return "refunded", true, nil }
+	result, err := b.do(t)
+	require.NoError(t, err)
+	require.Equal(t, "refunded", result)
+	require.EqualValues(t, amount, b.amount("spent"))
+}
 
 // Somebody removed the phase document under a running attempt.
 func TestAPhaseThatIsGoneSettlesNothing(t *testing.T) {

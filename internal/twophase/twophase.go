@@ -1,0 +1,295 @@
+// Package twophase owns work that is prepared here, committed there, and confirmed or
+// rolled back here: a refund reserves points, is made at the gateway, and then takes
+// the points for good or gives them back. It owns the phase document, which remembers
+// how far an event's work has come, and the order of the steps. It refuses to know
+// what is reserved, who the other side is and how it is called, and when to try again.
+//
+// # What holds
+//
+// Every step is idempotent by the event's id, so a crash between any two of them is
+// mended by running the work again from the start:
+//
+//   - What is reserved here is committed together with the creation of the phase
+//     document, and finished or undone together with its one change. It is reserved
+//     once, and confirmed once or rolled back once, never both: of two workers that
+//     settle at the same time the document's version lets one through, and the other
+//     takes over what it finds.
+//   - The other side gets the event's id as idempotency key. An unknown outcome there
+//     settles nothing: the next attempt asks first, and repeats only where the answer
+//     is that nothing happened.
+//   - Nothing is rolled back but on a refusal, and after the refusal Find is asked
+//     once more: what was refused may have been the repetition of a request that got
+//     through.
+//
+// # What it asks of the other side
+//
+// A request that timed out may still arrive: after Find has denied it, after another
+// attempt was refused, after the roll back. Nothing here can hold it up; what closes
+// this is there. The other side must decide once per key, refusals included: a key
+// that it has refused it refuses for good. And Find must see whatever a request that
+// has been answered did; an index that lags will not do.
+//
+// Where refusals are not remembered under the key, have Find void the key there
+// (cancel the payment intent, close the order) before it says that nothing happened.
+//
+// # What stays open
+//
+//   - A side that does neither can refuse one request, see the roll back, and then
+//     carry out another with the same key. An attempt that meets this ends with the
+//     reason two_phase_disagreement, which is a dead letter for people to look at. A
+//     request that arrives when no attempt listens any more is met by nobody here.
+//   - Work whose outcome stays unknown until the attempts are used up keeps what it
+//     reserved, and its phase document does not expire. A replay of the dead letter
+//     goes on where it stands.
+//   - A settled phase document counts for RememberFor. Behind that the same event is
+//     a new one, here as for its record.
+package twophase
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"billhook/internal/dedupe"
+	"billhook/internal/handler"
+	"billhook/internal/retry"
+	"billhook/internal/store"
+)
+
+// Collection holds the phase documents.
+const Collection = "twoPhase"
+
+// State is how far the work of an event has come.
+type State string
+
+// The states of a phase document. The last two are final.
+const (
+	// Prepared: reserved here; what happened there is not settled.
+	Prepared State = "prepared"
+	// Committed: it took place there, and is confirmed here.
+	Committed State = "committed"
+	// RolledBack: it was refused there, and what was reserved here is undone.
+	RolledBack State = "rolled_back"
+)
+
+// tries is how often one step is committed anew because the preconditions of its
+// writes fail, before the rest is left to a redelivery.
+const tries = 3
+
+// Store is what two-phase work needs of the database.
+type Store interface {
+	// Get returns the document, or an error wrapping store.ErrNotFound.
+	Get(ctx context.Context, key store.Key) (store.Document, error)
+	// Commit applies all writes or none. An error wrapping store.ErrExists or
+	// store.ErrStale means that a precondition failed and nothing was written; after
+	// any other error nothing is known.
+	Commit(ctx context.Context, writes []store.Write) ([]store.Version, error)
+}
+
+// Work is one kind of two-phase work. All fields are needed.
+//
+// Prepare, Confirm and RollBack return writes and perform none, at most
+// store.MaxWrites-1, and none to the phase document. They are committed with it, so
+// an increment among them counts once. They may read the store; then their writes
+// hold preconditions for what they read, and where those fail they are called again
+// with a higher Try. An error of theirs ends the attempt and means what its mark says.
+type Work struct {
+	Store Store
+	Now   func() time.Time
+	// RememberFor is how long settled work is remembered: no shorter than the queue
+	// remembers its events.
+	RememberFor time.Duration
+	// Prepare reserves here, before anything happens there. A permanent error ends the
+	// event with nothing reserved.
+	Prepare func(ctx context.Context, event handler.Event) ([]store.Write, error)
+	// CommitThere does it on the other side, with the event's id as idempotency key,
+	// and returns a short code. An error marked retry.Permanent says that the other
+	// side refused: nothing happened and nothing will. Its reason is kept. Any other
+	// error, of whatever mark, says that the outcome is unknown.
+	CommitThere func(ctx context.Context, event handler.Event) (result string, err error)
+	// Find asks the other side, by the event's id, whether CommitThere took place;
+	// result is then what CommitThere would have returned. An error means that it is
+	// still not known.
+	Find func(ctx context.Context, event handler.Event) (result string, done bool, err error)
+	// Confirm finishes what Prepare reserved; result is what CommitThere returned.
+	Confirm func(ctx context.Context, event handler.Event, result string) ([]store.Write, error)
+	// RollBack undoes what Prepare reserved; reason is that of the refusal.
+	RollBack func(ctx context.Context, event handler.Event, reason string) ([]store.Write, error)
+}
+
+// Leased returns the work as a handler to register. It panics where a field is
+// missing: that is a mistake in a main.
+//
+// Its Do and its Reconcile both start from the phase document, and rely neither on
+// each other nor on the count of attempts. Both return the result of work that is
+// committed, and the refusal of work that is rolled back, as often as they are asked.
+func (w Work) Leased() handler.Leased {
+	if w.Store == nil || w.Now == nil || w.RememberFor <= 0 || w.Prepare == nil ||
+		w.CommitThere == nil || w.Find == nil || w.Confirm == nil || w.RollBack == nil {
+		panic("twophase: incomplete work")
+	}
+	return handler.Leased{Do: w.do, Reconcile: w.reconcile}
+}
+
+// Key is the key of an event's phase document. Its id is that of the event's record.
+func Key(queue, tenant, eventID string) store.Key {
+	return store.Key{Collection: Collection, ID: dedupe.Key(queue, tenant, eventID).ID}
+}
+
+func (w Work) do(ctx context.Context, event handler.Event) (string, error) {
+	at, created, err := w.prepare(ctx, event)
+	switch {
+	case err != nil:
+		return "", err
+	case at.state != Prepared:
+		return at.outcome()
+	}
+	if !created {
+		result, done, err := w.find(ctx, event, at)
+		if err != nil || done {
+			return result, err
+		}
+	}
+	result, refusal := w.CommitThere(ctx, event)
+	if refusal == nil {
+		return w.settle(ctx, event, at, Committed, result)
+	}
+	verdict := retry.Decide(refusal)
+	if verdict.Class != retry.Rejected {
+		return "", refusal
+	}
+	// What was refused may be the repetition of a request that got through: this
+	// worker's own, or that of another one.
+	result, done, err := w.find(ctx, event, at)
+	if err != nil || done {
+		return result, err
+	}
+	result, err = w.settle(ctx, event, at, RolledBack, verdict.Reason)
+	if err == nil || retry.Decide(err) != verdict {
+		return result, err
+	}
+	return "", refusal // it says more than what is kept of it
+}
+
+func (w Work) reconcile(ctx context.Context, event handler.Event) (string, bool, error) {
+	at, err := w.read(ctx, event)
+	switch {
+	case err != nil:
+		return "", false, err
+	case at.state == "" || at.expired(w.Now()):
+		return "", false, nil
+	case at.state == Prepared:
+		return w.find(ctx, event, at)
+	}
+	result, err := at.outcome()
+	return result, err == nil, err
+}
+
+// find asks the other side, and confirms here what it finds there.
+func (w Work) find(ctx context.Context, event handler.Event, at phase) (string, bool, error) {
+	result, done, err := w.Find(ctx, event)
+	if err != nil || !done {
+		return "", false, err
+	}
+	result, err = w.settle(ctx, event, at, Committed, result)
+	return result, err == nil, err
+}
+
+// prepare reserves, or finds that it was done before. created says that this call
+// has seen its own commit succeed: nobody can have asked the other side before it.
+func (w Work) prepare(ctx context.Context, event handler.Event) (at phase, created bool, err error) {
+	for range tries {
+		at, err = w.read(ctx, event)
+		if err != nil || (at.state != "" && !at.expired(w.Now())) {
+			return at, false, err
+		}
+		writes, err := w.Prepare(ctx, event)
+		if err != nil {
+			return at, false, err
+		}
+		next, err := w.commit(ctx, event, phase{version: at.version, state: Prepared}, writes)
+		if err == nil {
+			return next, true, nil
+		}
+		if !refused(err) {
+			return at, false, err
+		}
+		event.Try++ // in vain where the phase document alone was in the way: read says so
+	}
+	return at, false, retry.Busy("contention", nil)
+}
+
+// settle confirms or rolls back, unless that was done before; then what was done stands.
+// code is the result or the reason.
+func (w Work) settle(ctx context.Context, event handler.Event, at phase, to State, code string) (string, error) {
+	for range tries {
+		next := at
+		next.state = to
+		var writes []store.Write
+		var err error
+		if to == Committed {
+			next.result = code
+			writes, err = w.Confirm(ctx, event, code)
+		} else {
+			next.reason = code
+			writes, err = w.RollBack(ctx, event, code)
+		}
+		if err != nil {
+			return "", err
+		}
+		if _, err = w.commit(ctx, event, next, writes); err == nil {
+			return next.outcome()
+		}
+		if !refused(err) {
+			return "", err
+		}
+		found, err := w.read(ctx, event)
+		switch {
+		case err != nil:
+			return "", err
+		case to == Committed && found.state == RolledBack:
+			return "", retry.Permanent("two_phase_disagreement", errors.New("twophase: done there after it was refused there and rolled back here"))
+		case found.state == Committed, found.state == RolledBack:
+			return found.outcome()
+		case found.state == "":
+			return "", retry.Transient("phase_lost", fmt.Errorf("twophase: %s is gone", Key(event.Queue, event.Tenant, event.ID)))
+		}
+		event.Try++ // still prepared: what the writes beside it assumed is no longer so
+	}
+	return "", retry.Busy("contention", nil)
+}
+
+// commit writes a phase with the writes that go with it, and returns it as the store holds it.
+func (w Work) commit(ctx context.Context, event handler.Event, to phase, writes []store.Write) (phase, error) {
+	now := w.Now()
+	if to.created.IsZero() {
+		to.created = now
+	}
+	if to.state != Prepared {
+		to.expires = now.Add(w.RememberFor)
+	}
+	key := Key(event.Queue, event.Tenant, event.ID)
+	write := store.Update(key, to.version, to.fields(event, now))
+	if to.version == 0 {
+		write = store.Create(key, write.Fields)
+	}
+	versions, err := w.Store.Commit(ctx, append([]store.Write{write}, writes...))
+	switch {
+	case err == nil:
+		to.version = versions[0]
+		return to, nil
+	case refused(err):
+		return phase{}, err
+	case errors.Is(err, store.ErrInvalid):
+		// The writes themselves are wrong; they will be wrong again.
+		return phase{}, retry.Permanent("effect_invalid", err)
+	default:
+		return phase{}, retry.Down("store_unavailable", fmt.Errorf("twophase: commit %s: %w", to.state, err))
+	}
+}
+
+// refused reports whether a precondition failed: of the phase document's, or of the writes beside it.
+func refused(err error) bool {
+	return errors.Is(err, store.ErrExists) || errors.Is(err, store.ErrStale)
+}

@@ -103,6 +103,10 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 	if err != nil {
 		return fmt.Errorf("CATALOG_DIR: %w", err)
 	}
+	subscriptions, err := cfg.subscriptions(cat)
+	if err != nil {
+		return err
+	}
 	verifier, err := auth.New(auth.Config{
 		Mode: cfg.PushAuth, Audience: cfg.PushAudience, ServiceAccount: cfg.PushServiceAccount, EmulatorHost: cfg.emulated(),
 	})
@@ -122,10 +126,6 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 	}
 	defer func() { _ = documents.Close() }() // the process ends; there is nothing left to lose
 
-	subscriptions, err := cfg.subscriptions(cat)
-	if err != nil {
-		return err
-	}
 	service, err := worker.New(worker.Config{
 		Catalog: cat, Subscriptions: subscriptions, Pool: cfg.Pool, Store: documents, Publisher: publisher,
 		Authenticator: worker.Authenticate(verifier),

@@ -18,6 +18,7 @@ import (
 	"billhook/internal/outbox"
 	"billhook/internal/serve"
 	"billhook/internal/telemetry"
+	"billhook/internal/twophase"
 )
 
 // The bounds of one run. Cloud Scheduler waits three minutes by default.
@@ -130,7 +131,7 @@ type Cleaned struct {
 
 func (s *Service) cleanup(ctx context.Context) (Cleaned, error) {
 	var cleaned Cleaned
-	for _, collection := range []string{dedupe.Collection, deadletter.Collection} {
+	for _, collection := range []string{dedupe.Collection, deadletter.Collection, twophase.Collection} {
 		removed, more, err := dedupe.Clean(ctx, s.Store, collection, s.Now(), records)
 		cleaned.Removed += removed
 		cleaned.More = cleaned.More || more

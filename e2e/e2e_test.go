@@ -23,6 +23,7 @@ import (
 	"billhook/emulator/emulatortest"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
+	"billhook/internal/embedded"
 	"billhook/internal/ledger"
 	"billhook/internal/local"
 	"billhook/internal/store"
@@ -47,6 +48,10 @@ type stack struct {
 	// crash kills the worker in the middle of the next event, before its commit has
 	// reached the store or after, while send sends it; then the worker is back.
 	crash func(t *testing.T, afterCommit bool, eventID string, send func())
+	// service stands in for the subscription service.
+	service *embedded.Receiver
+	// task calls one of the worker's tasks and returns what it did.
+	task func(ctx context.Context, name string) (map[string]any, error)
 
 	seq atomic.Int64
 }
@@ -70,6 +75,13 @@ var cases = []struct {
 	{"a malformed message is one dead letter", malformed},
 	{"a broker that is down answers 503 and leaves the key usable", brokerFailure},
 	{"an event that nobody wants is acknowledged and not published", unwanted},
+	{"a renewal is recorded and told once", renewal},
+	{"one subscription's events are told in order", subscriptionOrder},
+	{"a service that fails is told again", serviceFails},
+	{"a service that refuses makes a dead letter", serviceRefuses},
+	{"a service that forgets its answer is asked, not told again", serviceForgets},
+	{"a producer inside the house enqueues under the old name", enqueued},
+	{"what a killed worker has not published is relayed", relayed},
 	{"no personal value is anywhere behind the door", noPersonalData}, // last: it looks at all of it
 }
 
@@ -108,6 +120,8 @@ func startReal(t *testing.T) *stack {
 	return &stack{
 		webhookURL: r.WebhookURL, workerURL: r.WorkerURL(), log: r.Log, store: r.Store, publish: r.Publisher.Publish,
 		published: collect(r.Published), deadLetters: collect(r.DeadLetters),
+		service:    r.Service,
+		task:       r.Task,
 		storeDown:  shut(r.WorkerStore),
 		brokerDown: shut(r.WebhookBroker),
 		crash: func(t *testing.T, afterCommit bool, eventID string, send func()) {
@@ -169,6 +183,8 @@ func startEmbedded(t *testing.T) *stack {
 			}
 			return all
 		},
+		service:    running.Service,
+		task:       running.Task,
 		storeDown:  breaking.down.Store,
 		brokerDown: taps.down.Store,
 		crash: func(t *testing.T, afterCommit bool, _ string, send func()) {
@@ -557,18 +573,18 @@ func brokerFailure(t *testing.T, s *stack) {
 }
 
 func unwanted(t *testing.T, s *stack) {
-	for _, name := range []string{samples.SubscriptionRenewed, samples.TrialActivated} {
-		answer := s.send(t, samples.Read(name, samples.Event{}))
+	for i, eventType := range []string{"ON_DELIVERY_ITEM_ADDED", "ON_PAYMENT_FAILED"} {
+		answer := s.send(t, fmt.Appendf(nil, `{"event_type":%q,"event_id":"70000000000000009%d","body":{"id":"1"}}`, eventType, i))
 		require.Equal(t, http.StatusOK, answer.Status)
 		require.Contains(t, answer.Body, `"ignored":true`)
 	}
 	for _, m := range s.published(t) {
-		require.NotEqual(t, "ON_SUBSCRIPTION_RENEWED", m.Attributes["event_type"])
+		require.False(t, strings.HasPrefix(m.Attributes["event_id"], "70000000000000009"))
 	}
 }
 
 func noPersonalData(t *testing.T, s *stack) {
-	for _, name := range []string{samples.OrderCompleted, samples.UnknownProduct, samples.Refund, samples.RefundPartial} {
+	for _, name := range []string{samples.OrderCompleted, samples.UnknownProduct, samples.SubscriptionRenewed, samples.TrialActivated, samples.Refund, samples.RefundPartial} {
 		s.accepted(t, samples.Read(name, samples.Event{EventID: "80000000000000" + fmt.Sprint(len(name))}))
 	}
 	s.until(t, "80000000000000"+fmt.Sprint(len(samples.RefundPartial)), "processed")

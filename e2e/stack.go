@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"time"
@@ -17,9 +18,11 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/contract"
+	"billhook/internal/embedded"
 	"billhook/internal/gcp/firestore"
 	"billhook/internal/gcp/pubsub"
 	"billhook/internal/signature"
+	"billhook/internal/tasks"
 	"billhook/internal/worker"
 )
 
@@ -44,6 +47,8 @@ type Real struct {
 	// WorkerStore is between the worker and Firestore; WebhookBroker between the
 	// webhook service and Pub/Sub.
 	WorkerStore, WebhookBroker *Gate
+	// Service stands in for the subscription service; it runs in this process.
+	Service *embedded.Receiver
 	// Store and Publisher go straight to the emulators.
 	Store     worker.Store
 	Publisher *pubsub.Publisher
@@ -82,6 +87,15 @@ func (r *Real) start(ctx context.Context, database string, c *catalog.Catalog) e
 	}
 	r.closers = append(r.closers, r.WebhookBroker.Close)
 
+	if r.Service, err = embedded.NewReceiver(embedded.ReceiverConfig{Secrets: []string{Secret}, Tolerance: 5 * time.Minute}); err != nil {
+		return err
+	}
+	service := httptest.NewServer(r.Service)
+	r.closers = append(r.closers, func() {
+		r.Service.Close()
+		service.Close()
+	})
+
 	life := context.WithoutCancel(ctx)
 	documents, err := firestore.NewEmulated(life, database, r.project, "")
 	if err != nil {
@@ -103,7 +117,7 @@ func (r *Real) start(ctx context.Context, database string, c *catalog.Catalog) e
 		"HOST=127.0.0.1", "GOOGLE_CLOUD_PROJECT=" + r.project, "WEBHOOK_SECRET_PAYNOW=" + Secret,
 		"WEBHOOK_SIGNING_SECRET=" + Secret, "PUSH_AUTH=none", "PATH=" + os.Getenv("PATH"), "HOME=" + r.folder,
 	}
-	r.workerEnvironment = append([]string{"PUBSUB_EMULATOR_HOST=" + r.broker, "FIRESTORE_EMULATOR_HOST=" + r.WorkerStore.Addr()}, common...)
+	r.workerEnvironment = append([]string{"PUBSUB_EMULATOR_HOST=" + r.broker, "FIRESTORE_EMULATOR_HOST=" + r.WorkerStore.Addr(), "SUBSCRIPTION_SERVICE_URL=" + service.URL}, common...)
 	if err := r.startWorker(ctx, "0"); err != nil {
 		return err
 	}
@@ -189,6 +203,16 @@ func (r *Real) pull(ctx context.Context, id string) ([]contract.Message, error) 
 			return all, fmt.Errorf("acknowledge %s: %w", id, err)
 		}
 	}
+}
+
+// Task has the worker do one of its tasks, as Cloud Scheduler would, and returns what
+// it says it did.
+func (r *Real) Task(ctx context.Context, name string) (map[string]any, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, r.worker.URL+"/tasks/"+name, nil)
+	if err != nil {
+		return nil, err
+	}
+	return tasks.Call(http.DefaultClient, request)
 }
 
 // Close ends the services and everything else.

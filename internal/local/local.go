@@ -197,30 +197,27 @@ func (s *Stack) schedule(life context.Context, config Config) {
 			return
 		}
 		for _, task := range tasks.Names {
-			if err := s.callTask(life, task); err != nil && life.Err() == nil {
+			if _, err := s.Task(life, task); err != nil && life.Err() == nil {
 				config.Log.LogAttrs(life, slog.LevelWarn, "task not called", slog.String("task", task), slog.String("cause", err.Error()))
 			}
 		}
 	}
 }
 
-func (s *Stack) callTask(ctx context.Context, task string) error {
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, s.WorkerURL+"/tasks/"+task, nil)
+// Task has the worker do one of its tasks and returns what it says it did.
+func (s *Stack) Task(ctx context.Context, name string) (map[string]any, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, s.WorkerURL+"/tasks/"+name, nil)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if s.token != nil {
 		token, err := s.token()
 		if err != nil {
-			return err
+			return nil, err
 		}
 		request.Header.Set("Authorization", "Bearer "+token)
 	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return err
-	}
-	return response.Body.Close()
+	return tasks.Call(http.DefaultClient, request)
 }
 
 // ignoreClosed closes a listener that its server may have closed already.

@@ -6,11 +6,13 @@ package tasks
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"time"
 
 	"github.com/go-chi/chi/v5"
+	"github.com/go-json-experiment/json"
 
 	"billhook/catalog"
 	"billhook/internal/deadletter"
@@ -43,6 +45,23 @@ type Service struct {
 
 // Names are the tasks, as in /tasks/{name}.
 var Names = []string{"relay-outbox", "sweep-leases", "cleanup"}
+
+// Call sends a request for a task and returns what the worker says it did.
+func Call(client *http.Client, request *http.Request) (map[string]any, error) {
+	response, err := client.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = response.Body.Close() }()
+	if response.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("tasks: answered %d", response.StatusCode)
+	}
+	var done map[string]any
+	if err := json.UnmarshalRead(response.Body, &done); err != nil {
+		return nil, fmt.Errorf("tasks: the answer is not JSON: %w", err)
+	}
+	return done, nil
+}
 
 // Routes adds the tasks' routes. Who may call them is for the caller to check.
 func (s *Service) Routes(r chi.Router) {

@@ -1,0 +1,205 @@
+package e2e_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"billhook/e2e"
+	"billhook/internal/dedupe"
+	"billhook/internal/embedded"
+	"billhook/internal/outbox"
+	"billhook/internal/signature"
+	"billhook/internal/store"
+	"billhook/internal/webhook/samples"
+)
+
+// newSubscription is an event about a subscription of its own.
+func (s *stack) newSubscription() samples.Event {
+	n := fmt.Sprint(700000000000000000 + s.seq.Add(1)*100)
+	return samples.Event{EventID: n, SubscriptionID: n + "4", CustomerID: n + "3", UID: "uid-" + n}
+}
+
+// next is a later event of the same subscription.
+func (s *stack) next(of samples.Event) samples.Event {
+	of.EventID = s.newSubscription().EventID
+	return of
+}
+
+// emitted waits for the event's effect and returns the event id of what it told.
+func (s *stack) emitted(t *testing.T, eventID string) string {
+	t.Helper()
+	s.until(t, eventID, "processed")
+	doc, err := s.store.Get(t.Context(), dedupe.Key(e2e.Queue, dedupe.DefaultTenant, eventID))
+	require.NoError(t, err)
+	record, err := dedupe.FromDocument(doc)
+	require.NoError(t, err)
+	require.Equal(t, dedupe.Completed, record.Status)
+	require.Len(t, record.Emitted, 1)
+	return record.Emitted[0]
+}
+
+// told are the deliveries of one event that the subscription service has seen.
+func (s *stack) told(eventID string) []embedded.Delivery {
+	var of []embedded.Delivery
+	for _, d := range s.service.Deliveries() {
+		if d.EventID == eventID {
+			of = append(of, d)
+		}
+	}
+	return of
+}
+
+func renewal(t *testing.T, s *stack) {
+	e := s.newSubscription()
+	body := samples.Read(samples.SubscriptionRenewed, e)
+	s.accepted(t, body)
+	told := s.emitted(t, e.EventID)
+	s.until(t, told, "processed")
+	require.Equal(t, 1, s.service.Applied(told))
+	delivery := s.told(told)[0]
+	require.Equal(t, "renewal", delivery.Action)
+	require.Equal(t, e.SubscriptionID, delivery.SubscriptionID)
+
+	s.accepted(t, body)
+	s.until(t, e.EventID, "duplicate")
+	later := s.next(e)
+	s.accepted(t, samples.Read(samples.SubscriptionCanceled, later))
+	cancellation := s.emitted(t, later.EventID)
+	s.until(t, cancellation, "processed")
+	require.Equal(t, "cancellation", s.told(cancellation)[0].Action)
+	require.Len(t, s.told(told), 1, "the duplicate has told nobody")
+
+	page, err := s.store.Query(t.Context(), store.Query{Collection: outbox.KeysCollection, Due: &store.Due{Field: "oldest_at", Until: time.Now()}, Limit: 10})
+	require.NoError(t, err)
+	require.Empty(t, page.Documents, "nothing is left in the outbox")
+}
+
+func subscriptionOrder(t *testing.T, s *stack) {
+	first := s.newSubscription()
+	var want []string
+	e := first
+	// Trials carry no uid: PayNow's events about them have the customer's ordering key.
+	for _, sample := range []string{
+		samples.SubscriptionActivated, samples.SubscriptionRenewed, samples.SubscriptionRenewed,
+		samples.SubscriptionRenewed, samples.SubscriptionRenewed, samples.SubscriptionCanceled,
+	} {
+		s.accepted(t, samples.Read(sample, e))
+		want = append(want, e.EventID)
+		e = s.next(e)
+	}
+	for i, eventID := range want {
+		want[i] = s.emitted(t, eventID)
+	}
+	for _, id := range want {
+		s.until(t, id, "processed")
+	}
+	var got []string
+	for _, d := range s.service.Deliveries() {
+		if d.SubscriptionID == first.SubscriptionID {
+			got = append(got, d.EventID)
+		}
+	}
+	require.Equal(t, want, got, "one subscription's news arrive in order")
+}
+
+func serviceFails(t *testing.T, s *stack) {
+	require.NoError(t, s.service.Tell(embedded.Fail, 1))
+	e := s.newSubscription()
+	s.accepted(t, samples.Read(samples.SubscriptionActivated, e))
+	told := s.emitted(t, e.EventID)
+	deliveries := s.until(t, told, "processed")
+	require.Equal(t, "retry", deliveries[0].Outcome)
+	require.Equal(t, "callee_failed_503", deliveries[0].Reason)
+	require.Equal(t, http.StatusInternalServerError, deliveries[0].Status)
+	require.Equal(t, 1, s.service.Applied(told))
+}
+
+func serviceRefuses(t *testing.T, s *stack) {
+	require.NoError(t, s.service.Tell(embedded.Refuse, 1))
+	e := s.newSubscription()
+	s.accepted(t, samples.Read(samples.TrialActivated, e))
+	told := s.emitted(t, e.EventID)
+	deliveries := s.until(t, told, "dead_lettered")
+	require.Equal(t, "callee_refused_422", deliveries[0].Reason)
+	require.Equal(t, http.StatusOK, deliveries[0].Status, "the queue acknowledges what it has dead-lettered")
+	require.Zero(t, s.service.Applied(told))
+}
+
+// serviceForgets has the service apply the webhook and end the connection: only
+// asking it can tell that it did.
+func serviceForgets(t *testing.T, s *stack) {
+	require.NoError(t, s.service.Tell(embedded.Forget, 1))
+	e := s.newSubscription()
+	s.accepted(t, samples.Read(samples.SubscriptionRenewed, e))
+	told := s.emitted(t, e.EventID)
+	deliveries := s.until(t, told, "processed")
+	require.Equal(t, "callee_unreachable", deliveries[0].Reason)
+	require.Equal(t, 1, s.service.Applied(told))
+	require.Len(t, s.told(told), 1, "Reconcile has found it: nothing is posted twice")
+}
+
+// enqueued takes a message of a producer inside the house through its door.
+func enqueued(t *testing.T, s *stack) {
+	subscription := s.newSubscription().SubscriptionID
+	body := fmt.Appendf(nil, `{"id":"in-house-%s","action":"initial","created_at":"2026-03-01T12:00:00Z","attempts":0,`+
+		`"correlation_id":%q,"payload":{"subscription_id":%q,"customer_email":"ilse@example.org"}}`, subscription, subscription, subscription)
+	signer, err := signature.NewSigner(signature.Generic, e2e.Secret)
+	require.NoError(t, err)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.webhookURL+"/queues/q:pay:subscription_update/messages", bytes.NewReader(body))
+	require.NoError(t, err)
+	request.Header.Set("Content-Type", "application/json")
+	for name, value := range signer.Sign("", body, time.Now()) {
+		request.Header.Set(name, value)
+	}
+	answer, err := e2e.Do(request)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusAccepted, answer.Status, answer.Body)
+	require.Equal(t, subscription, answer.OrderingKey)
+	s.until(t, answer.EventID, "processed")
+	require.Equal(t, 1, s.service.Applied(answer.EventID))
+}
+
+// relayed has the worker killed after the commit: nobody has published what it emitted.
+func relayed(t *testing.T, s *stack) {
+	e := s.newSubscription()
+	body := samples.Read(samples.SubscriptionRenewed, e)
+	s.crash(t, true, e.EventID, func() { s.accepted(t, body) })
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	var doc store.Document
+	require.Eventually(t, func() bool {
+		var err error
+		doc, err = s.store.Get(ctx, dedupe.Key(e2e.Queue, dedupe.DefaultTenant, e.EventID))
+		if errors.Is(err, store.ErrNotFound) {
+			return false
+		}
+		require.NoError(t, err)
+		return true
+	}, patience, 20*time.Millisecond)
+	record, err := dedupe.FromDocument(doc)
+	require.NoError(t, err)
+	require.Len(t, record.Emitted, 1)
+	told := record.Emitted[0]
+	// The lane is left to its own worker for half a minute; then the task finds it.
+	require.Eventually(t, func() bool { return s.relay(t) > 0 }, patience, time.Second)
+	s.until(t, told, "processed")
+	require.Equal(t, 1, s.service.Applied(told))
+	require.Equal(t, 0, s.relay(t))
+}
+
+// relay calls the task as Cloud Scheduler does, and returns how many messages it published.
+func (s *stack) relay(t *testing.T) int {
+	t.Helper()
+	done, err := s.task(t.Context(), "relay-outbox")
+	require.NoError(t, err)
+	published, ok := done["published"].(float64)
+	require.True(t, ok, done)
+	return int(published)
+}

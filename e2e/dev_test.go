@@ -21,7 +21,7 @@ func TestOneCommandShowsEverySample(t *testing.T) {
 	output, err := build.CombinedOutput()
 	require.NoError(t, err, string(output))
 
-	dev := exec.Command(binary, "dev", "--webhook-port", "0", "--worker-port", "0") //nolint:noctx // Ctrl-C ends it, and that is the test
+	dev := exec.Command(binary, "dev", "--webhook-port", "0", "--worker-port", "0", "--service-port", "0") //nolint:noctx // Ctrl-C ends it, and that is the test
 	stdout, err := dev.StdoutPipe()
 	require.NoError(t, err)
 	dev.Stderr = os.Stderr
@@ -31,17 +31,19 @@ func TestOneCommandShowsEverySample(t *testing.T) {
 	lines := bufio.NewScanner(stdout)
 	for lines.Scan() {
 		shown.WriteString(lines.Text() + "\n")
-		if strings.Contains(lines.Text(), "v1/ops/accounts") {
+		if strings.Contains(lines.Text(), "/deliveries") {
 			break // the last line: it serves
 		}
 	}
 	for _, want := range []string{
 		"credited; the balance is 2000", "skipped as a duplicate", "the balance is 4000", "dead-lettered: unknown_product",
-		"credited at attempt 2", "reversed", "401 signature_mismatch", "401 timestamp_too_old",
+		"credited at attempt 2", "reversed",
+		"told the subscription service once: delivered at attempt 1", "asked at attempt 2 whether it is done: delivered; applied 1 time",
+		"401 signature_mismatch", "401 timestamp_too_old",
 	} {
 		require.Contains(t, shown.String(), want)
 	}
-	worker := regexp.MustCompile(`worker (http://\S+)\.`).FindStringSubmatch(shown.String())
+	worker := regexp.MustCompile(`worker (http://[^,]+),`).FindStringSubmatch(shown.String())
 	require.NotNil(t, worker)
 	ask := exec.CommandContext(t.Context(), binary, "events", "show", "900000000000000031", "--server", worker[1], "--json")
 	output, err = ask.CombinedOutput()

@@ -16,6 +16,7 @@ import (
 
 	"billhook/emulator"
 	"billhook/internal/dedupe"
+	"billhook/internal/embedded"
 	"billhook/internal/ledger"
 	"billhook/internal/local"
 	"billhook/internal/ops"
@@ -26,13 +27,16 @@ import (
 	"billhook/internal/worker"
 )
 
+// taskEvery is how often dev calls the worker's tasks, as Cloud Scheduler would.
+const taskEvery = 10 * time.Second
+
 // devBackoff is how long a failed delivery waits in dev, whatever the catalog says,
 // so that nobody waits for the show.
 const devBackoff = time.Second
 
 func (p *program) devCommand() *cobra.Command {
 	var onEmulators, quiet, verbose bool
-	var webhookPort, workerPort string
+	var webhookPort, workerPort, servicePort string
 	command := &cobra.Command{
 		Use:   "dev",
 		Short: "Run webhook, worker and stand-ins in this process, send signed samples, then keep serving",
@@ -58,7 +62,7 @@ func (p *program) devCommand() *cobra.Command {
 			flaky := &failOnce{eventID: "900000000000000041"}
 			config := local.Config{
 				Catalog: c, ProjectID: p.env.Project, Secrets: secretsOf(c, p.getenv),
-				WebhookPort: webhookPort, WorkerPort: workerPort,
+				WebhookPort: webhookPort, WorkerPort: workerPort, ServicePort: servicePort, TaskEvery: taskEvery,
 				StorePath: filepath.Join(folder, "store.db"), OpsTokens: p.env.OpsToken.List(),
 				Log:       telemetry.NewLogger(io.Discard, slog.LevelError),
 				WrapStore: func(s worker.Store) worker.Store { flaky.Store = s; return flaky },
@@ -82,7 +86,7 @@ func (p *program) devCommand() *cobra.Command {
 				return err
 			}
 			defer func() { err = errors.Join(err, stack.Close()) }()
-			p.printf("Billhook is up: webhook %s, worker %s.\n", stack.WebhookURL, stack.WorkerURL)
+			p.printf("Billhook is up: webhook %s, worker %s, a stand-in for the subscription service %s.\n", stack.WebhookURL, stack.WorkerURL, stack.ServiceURL)
 			if !quiet {
 				show := &showing{program: p, stack: stack, secret: config.Secrets["paynow"][0],
 					ask: client{base: stack.WorkerURL, http: &http.Client{Timeout: 30 * time.Second}}}
@@ -93,8 +97,8 @@ func (p *program) devCommand() *cobra.Command {
 					return err
 				}
 			}
-			p.printf("\nServing until Ctrl-C. Send one by hand:\n\n  bin/billhook send paynow --webhook %s\n  bin/billhook events show <event id> --server %s\n  curl -s %s/v1/ops/accounts/points:user:%s\n",
-				stack.WebhookURL, stack.WorkerURL, stack.WorkerURL, samples.UID)
+			p.printf("\nServing until Ctrl-C. Send one by hand:\n\n  bin/billhook send paynow --webhook %s\n  bin/billhook events show <event id> --server %s\n  curl -s %s/v1/ops/accounts/points:user:%s\n\nHave the subscription service fail, refuse, hang or forget, and see what it was told:\n\n  curl -s %s/tell -d '{\"mode\":\"forget\",\"times\":1}'\n  bin/billhook send paynow --sample subscription_renewed --webhook %s\n  curl -s %s/deliveries\n",
+				stack.WebhookURL, stack.WorkerURL, stack.WorkerURL, samples.UID, stack.ServiceURL, stack.WebhookURL, stack.ServiceURL)
 			<-ctx.Done()
 			return nil
 		},
@@ -103,6 +107,7 @@ func (p *program) devCommand() *cobra.Command {
 	command.Flags().BoolVar(&quiet, "no-samples", false, "send nothing, just serve")
 	command.Flags().BoolVarP(&verbose, "verbose", "v", false, "print the services' own log lines")
 	command.Flags().StringVar(&webhookPort, "webhook-port", "8080", "where the webhook service listens, 0 for a free port")
+	command.Flags().StringVar(&servicePort, "service-port", "8082", "where the stand-in for the subscription service listens, 0 for a free port")
 	command.Flags().StringVar(&workerPort, "worker-port", "8081", "where the worker listens, 0 for a free port")
 	return command
 }
@@ -148,6 +153,8 @@ func (s *showing) run(ctx context.Context) error {
 		func(ctx context.Context) error {
 			return s.expect(ctx, "a full refund", samples.Refund, samples.Event{EventID: "900000000000000051", OrderID: buyer.OrderID}, "reversed", samples.UID)
 		},
+		s.renewal,
+		s.forgotten,
 		s.refused,
 	} {
 		if err := step(ctx); err != nil {
@@ -274,6 +281,50 @@ func (s *showing) transient(ctx context.Context) error {
 		return err
 	}
 	s.say("an order while the store fails", "%d, then retried and %s at attempt %d; the balance is %d points", answer.Status, story.Result, story.Attempts, balance)
+	return nil
+}
+
+// renewal takes a subscription's event to the subscription service.
+func (s *showing) renewal(ctx context.Context) error {
+	event := samples.Event{EventID: "900000000000000071", SubscriptionID: "900000000000000072", UID: "dev-user-of-the-renewal"}
+	return s.told(ctx, "a subscription that renews", event, func(story ops.Event) string {
+		return fmt.Sprintf("told the subscription service once: %s at attempt %d", story.Result, story.Attempts)
+	})
+}
+
+// forgotten has the service do what it is told and end the connection.
+func (s *showing) forgotten(ctx context.Context) error {
+	if err := s.stack.Service.Tell(embedded.Forget, 1); err != nil {
+		return err
+	}
+	event := samples.Event{EventID: "900000000000000081", SubscriptionID: "900000000000000082", UID: "dev-user-of-the-forgetful"}
+	return s.told(ctx, "a renewal whose answer is lost", event, func(story ops.Event) string {
+		return fmt.Sprintf("asked at attempt %d whether it is done: %s; applied %d time", story.Attempts, story.Result, s.stack.Service.Applied(story.EventID))
+	})
+}
+
+// told sends a renewal and follows what it emits to its end.
+func (s *showing) told(ctx context.Context, what string, event samples.Event, became func(ops.Event) string) error {
+	answer, err := s.send(ctx, samples.SubscriptionRenewed, event)
+	if err != nil {
+		return err
+	}
+	completed := func(e ops.Event) bool { return e.Status == string(dedupe.Completed) }
+	recorded, err := s.until(ctx, event.EventID, completed)
+	if err != nil {
+		return err
+	}
+	if len(recorded.Emitted) != 1 {
+		return fmt.Errorf("event %s: emitted %d messages", event.EventID, len(recorded.Emitted))
+	}
+	story, err := s.until(ctx, recorded.Emitted[0], completed)
+	if err != nil {
+		return err
+	}
+	if applied := s.stack.Service.Applied(story.EventID); applied != 1 {
+		return fmt.Errorf("event %s: the service applied it %d times", story.EventID, applied)
+	}
+	s.say(what, "%d, then %s and %s", answer.Status, recorded.Result, became(story))
 	return nil
 }
 

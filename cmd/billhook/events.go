@@ -115,7 +115,14 @@ func (p *program) printEvent(e ops.Event) {
 	row("payload", e.PayloadHash)
 	row("created", at(e.CreatedAt))
 	row("processed", at(e.ProcessedAt))
+	row("lease until", at(e.LeaseUntil))
 	row("next retry", at(e.NextRetryAt))
+	for _, id := range e.Emitted {
+		p.printf("  emitted        event %s\n", id)
+	}
+	if e.Waiting > 0 {
+		p.printf("  in the outbox  %d of them\n", e.Waiting)
+	}
 	for _, c := range e.Conflicts {
 		p.printf("  conflict       %s %s, message %s, %s\n", c.Status, c.Reason, c.MessageID, c.PayloadHash)
 	}

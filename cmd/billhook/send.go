@@ -9,7 +9,9 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -85,10 +87,10 @@ func post(ctx context.Context, base string, source catalog.Source, secret string
 }
 
 func (p *program) sendCommand() *cobra.Command {
-	var file, base string
+	var file, base, sample string
 	command := &cobra.Command{
 		Use:   "send <source>",
-		Short: "Sign a webhook as its source would and post it; without -f a sample order under new ids",
+		Short: "Sign a webhook as its source would and post it; without -f a sample under new ids",
 		Long: "The secret is the first of the source's variable (such as WEBHOOK_SECRET_PAYNOW), else the public one that\n" +
 			"`billhook dev` accepts.",
 		Args: cobra.ExactArgs(1),
@@ -112,7 +114,10 @@ func (p *program) sendCommand() *cobra.Command {
 				return errors.New("there is no sample for this source; name a file with -f")
 			default:
 				id := strconv.FormatInt(now.UnixNano()/1000, 10)
-				body = samples.Read(samples.OrderCompleted, samples.Event{EventID: id + "1", OrderID: id + "2"})
+				if !slices.Contains(samples.Names(), sample) {
+					return fmt.Errorf("there is no sample of that name, only %s", strings.Join(samples.Names(), ", "))
+				}
+				body = samples.Read(sample, samples.Event{EventID: id + "1", OrderID: id + "2", SubscriptionID: id + "3"})
 			}
 			if err != nil {
 				return fmt.Errorf("send: %w", err)
@@ -140,6 +145,7 @@ func (p *program) sendCommand() *cobra.Command {
 		},
 	}
 	command.Flags().StringVarP(&file, "file", "f", "", "the body to send, - for standard input")
+	command.Flags().StringVar(&sample, "sample", samples.OrderCompleted, "which sample to send without -f: "+strings.Join(samples.Names(), ", "))
 	command.Flags().StringVar(&base, "webhook", "http://127.0.0.1:8080", "the webhook service's address")
 	return command
 }

@@ -17,6 +17,7 @@ import (
 	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
 	"billhook/internal/ledger"
+	"billhook/internal/outbox"
 	"billhook/internal/pii"
 	"billhook/internal/serve"
 	"billhook/internal/store"
@@ -49,24 +50,29 @@ func (a *API) Routes(r chi.Router) {
 
 // Event is the story of one event as far as it is stored.
 type Event struct {
-	EventID       string       `json:"event_id"`
-	EventType     string       `json:"event_type"`
-	Queue         string       `json:"queue"`
-	Tenant        string       `json:"tenant"`
-	Status        string       `json:"status"`
-	Attempts      int64        `json:"attempts"`
-	PayloadHash   string       `json:"payload_hash"`
-	Result        string       `json:"result"`
-	Reason        string       `json:"reason"`
-	CorrelationID string       `json:"correlation_id"`
-	OrderingKey   string       `json:"ordering_key"`
-	MessageID     string       `json:"message_id"`
-	NextRetryAt   *time.Time   `json:"next_retry_at,omitempty"`
-	CreatedAt     *time.Time   `json:"created_at,omitempty"`
-	UpdatedAt     *time.Time   `json:"updated_at,omitempty"`
-	ProcessedAt   *time.Time   `json:"processed_at,omitempty"`
-	Conflicts     []Conflict   `json:"conflicts"`
-	DeadLetters   []DeadLetter `json:"dead_letters"`
+	EventID       string     `json:"event_id"`
+	EventType     string     `json:"event_type"`
+	Queue         string     `json:"queue"`
+	Tenant        string     `json:"tenant"`
+	Status        string     `json:"status"`
+	Attempts      int64      `json:"attempts"`
+	PayloadHash   string     `json:"payload_hash"`
+	Result        string     `json:"result"`
+	Reason        string     `json:"reason"`
+	CorrelationID string     `json:"correlation_id"`
+	OrderingKey   string     `json:"ordering_key"`
+	MessageID     string     `json:"message_id"`
+	LeaseUntil    *time.Time `json:"lease_until,omitempty"`
+	NextRetryAt   *time.Time `json:"next_retry_at,omitempty"`
+	CreatedAt     *time.Time `json:"created_at,omitempty"`
+	UpdatedAt     *time.Time `json:"updated_at,omitempty"`
+	ProcessedAt   *time.Time `json:"processed_at,omitempty"`
+	// Emitted are the event ids of the messages that the event's effect emitted;
+	// Waiting is how many of them are in the outbox still.
+	Emitted     []string     `json:"emitted"`
+	Waiting     int          `json:"waiting"`
+	Conflicts   []Conflict   `json:"conflicts"`
+	DeadLetters []DeadLetter `json:"dead_letters"`
 	// More reports whether there are more of these than are shown.
 	More bool `json:"more"`
 }
@@ -128,6 +134,10 @@ func (a *API) event(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	event, err := story(id, records.Documents, dead.Documents)
+	if err == nil && len(event.Emitted) > 0 {
+		waiting, failed := a.Store.Query(r.Context(), store.Query{Collection: outbox.Collection, Equal: asked, Limit: most})
+		event.Waiting, err = len(waiting.Documents), failed
+	}
 	switch {
 	case errors.Is(err, errSeveral):
 		serve.WriteProblem(w, http.StatusConflict, "queue_needed", "Several queues or tenants know this event id; name one with ?queue= or ?tenant=.")
@@ -162,7 +172,7 @@ var (
 
 // story puts together what is stored under an event id.
 func story(id string, records, letters []store.Document) (Event, error) {
-	event := Event{EventID: id, Conflicts: []Conflict{}, DeadLetters: []DeadLetter{}}
+	event := Event{EventID: id, Emitted: []string{}, Conflicts: []Conflict{}, DeadLetters: []DeadLetter{}}
 	for _, doc := range records {
 		record, err := dedupe.FromDocument(doc)
 		if err != nil {
@@ -211,6 +221,7 @@ func describe(event *Event, r dedupe.Record) {
 	event.EventType, event.Status, event.Attempts, event.PayloadHash = r.EventType, string(r.Status), r.Attempts, r.PayloadHash
 	event.Result, event.Reason = r.Result, r.LastError
 	event.CorrelationID, event.OrderingKey, event.MessageID = r.CorrelationID, r.OrderingKey, r.MessageID
+	event.LeaseUntil, event.Emitted = moment(r.LeaseUntil), append(event.Emitted, r.Emitted...)
 	event.NextRetryAt, event.CreatedAt = moment(r.NextRetryAt), moment(r.CreatedAt)
 	event.UpdatedAt, event.ProcessedAt = moment(r.UpdatedAt), moment(r.ProcessedAt)
 }

@@ -22,6 +22,7 @@ import (
 	"billhook/internal/embedded"
 	"billhook/internal/ledger"
 	"billhook/internal/ops"
+	"billhook/internal/outbox"
 	"billhook/internal/store"
 	"billhook/internal/store/storetest"
 )
@@ -166,13 +167,33 @@ func TestAnEventIsToldAsFarAsItIsStored(t *testing.T) {
 			"event_id": "e1", "event_type": "order.paid", "queue": "orders", "tenant": "default", "status": "FAILED", "attempts": 2,
 			"payload_hash": "sha256:00", "result": "", "reason": "order_not_seen", "correlation_id": "c1", "ordering_key": "u1",
 			"message_id": "17", "next_retry_at": "2026-03-02T10:16:00Z", "created_at": "2026-03-02T10:15:00Z",
-			"updated_at": "2026-03-02T10:15:01Z",
+			"updated_at": "2026-03-02T10:15:01Z", "emitted": [], "waiting": 0,
 			"conflicts": [{"queue": "orders", "status": "DEAD_LETTERED", "reason": "payload_conflict", "payload_hash": "sha256:11", "message_id": "18"}],
 			"dead_letters": [{"queue": "orders", "reason": "payload_conflict", "status": 409, "detail": "", "attempts": 1,
 				"source_message_id": "18", "dead_lettered_at": "2026-03-02T10:15:00Z"}],
 			"more": false
 		}`, got.Body.String())
 	}
+}
+
+func TestAnEventIsToldWithWhatItEmittedAndWhatWaits(t *testing.T) {
+	t.Parallel()
+	r := open(t)
+	told := record("orders", "default", "e1")
+	told.Emitted = []string{"first", "second"}
+	held := record("orders", "default", "e2")
+	held.Status, held.LeaseUntil = dedupe.Processing, at.Add(time.Minute)
+	r.commit(t, own(told), own(held),
+		store.Create(store.Key{Collection: outbox.Collection, ID: "l-1"}, map[string]any{"queue": "orders", "tenant": "default", "event_id": "e1"}),
+		store.Create(store.Key{Collection: outbox.Collection, ID: "l-2"}, map[string]any{"queue": "orders", "tenant": "default", "event_id": "e2"}))
+	var event ops.Event
+	require.Equal(t, http.StatusOK, r.ask(t, "/v1/ops/events/e1", nil, &event).Code)
+	require.Equal(t, []string{"first", "second"}, event.Emitted)
+	require.Equal(t, 1, event.Waiting)
+	event = ops.Event{}
+	require.Equal(t, http.StatusOK, r.ask(t, "/v1/ops/events/e2", nil, &event).Code)
+	require.Equal(t, at.Add(time.Minute), *event.LeaseUntil)
+	require.Zero(t, event.Waiting)
 }
 
 func TestAnEventThatOnlyEverDied(t *testing.T) {

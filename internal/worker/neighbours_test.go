@@ -1,0 +1,130 @@
+package worker_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"billhook/internal/contract"
+	"billhook/internal/delivery"
+	"billhook/internal/embedded"
+	"billhook/internal/store"
+	"billhook/internal/worker"
+)
+
+// written remembers the documents that commits wrote.
+type written struct {
+	worker.Store
+	mu   sync.Mutex
+	keys []store.Key
+}
+
+func (w *written) Commit(ctx context.Context, writes []store.Write) ([]store.Version, error) {
+	w.mu.Lock()
+	for _, write := range writes {
+		w.keys = append(w.keys, write.Key)
+	}
+	w.mu.Unlock()
+	return w.Store.Commit(ctx, writes)
+}
+
+func (w *written) since() []store.Key {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	keys := w.keys
+	w.keys = nil
+	return keys
+}
+
+// somewhere is a broker that takes everything.
+type somewhere struct{}
+
+func (somewhere) Publish(context.Context, string, contract.Message) (string, error) { return "1", nil }
+
+// TestNoDocumentIsWrittenByTwoUnrelatedEvents delivers events of every kind in pairs
+// that have nothing in common but their queue, type and tenant. Were there a document
+// that both write, a busy tenant would cost its neighbours.
+func TestNoDocumentIsWrittenByTwoUnrelatedEvents(t *testing.T) {
+	t.Parallel()
+	service, err := embedded.NewReceiver(embedded.ReceiverConfig{Secrets: []string{"a-secret-of-more-than-24-bytes"}, Tolerance: time.Minute})
+	require.NoError(t, err)
+	server := httptest.NewServer(service)
+	t.Cleanup(server.Close)
+	var docs *written
+	w, err := worker.New(config(t, func(c *worker.Config) {
+		docs = &written{Store: c.Store}
+		c.Store, c.Publisher = docs, somewhere{}
+		c.Subscriptions, err = delivery.New(delivery.Config{BaseURL: server.URL, Secret: "a-secret-of-more-than-24-bytes", Now: time.Now})
+		require.NoError(t, err)
+	}))
+	require.NoError(t, err)
+	events, updates := "/push/paynow-events", "/push/pay-subscription-update"
+	paynow := func(eventType string, data func(id string) contract.PayNowData) func(id string) contract.Body {
+		return func(id string) contract.Body {
+			return &contract.PayNow{EventID: id, EventType: eventType, Timestamp: "2026-03-02T10:15:00Z", Data: data(id)}
+		}
+	}
+	order := func(product string) func(id string) contract.PayNowData {
+		return func(id string) contract.PayNowData {
+			return contract.PayNowData{Order: &contract.Order{ID: "order-" + id, CustomerID: "customer-" + id, Items: []contract.Item{{ProductID: product, Quantity: 1}}}}
+		}
+	}
+	for name, test := range map[string]struct {
+		path string
+		body func(id string) contract.Body
+		code int
+		// least documents that one of the pair writes.
+		least int
+	}{
+		"paid orders":        {events, paynow("order.paid", order("411486491630370501")), 200, 3},
+		"closed chargebacks": {events, paynow("order.chargeback_closed", order("411486491630370501")), 200, 1},
+		"dead letters":       {events, paynow("order.paid", order("999999999999999999")), 422, 1},
+		"failing events":     {events, paynow("order.refunded", order("411486491630370501")), 500, 1},
+		"subscriptions and what they emit": {events, paynow("subscription.renewed", func(id string) contract.PayNowData {
+			return contract.PayNowData{Subscription: &contract.Subscription{ID: "subscription-" + id, CustomerID: "customer-" + id}}
+		}), 200, 4},
+		"leased events": {updates, func(id string) contract.Body {
+			return &contract.Envelope{ID: id, Action: "renewal", CreatedAt: "2026-03-02T10:15:00Z", Payload: contract.Payload{SubscriptionID: "subscription-" + id}}
+		}, 200, 2},
+	} {
+		// One after the other: what a commit wrote must be known to be this event's.
+		deliver := func(id string) []store.Key {
+			docs.since()
+			require.Equal(t, test.code, push(t, w, test.path, test.body(id)), name)
+			return docs.since()
+		}
+		one, two := deliver("one-"+name[:4]), deliver("two-"+name[:4])
+		require.GreaterOrEqual(t, len(one), test.least, name)
+		for _, key := range one {
+			require.False(t, slices.Contains(two, key), "%s: both write %s", name, key)
+		}
+	}
+}
+
+// push delivers a body as Pub/Sub does and returns the answer's status.
+func push(t *testing.T, h http.Handler, path string, body contract.Body) int {
+	t.Helper()
+	data, err := body.Append(nil)
+	require.NoError(t, err)
+	id, eventType := body.Identity()
+	envelope, err := json.Marshal(map[string]any{
+		"message": map[string]any{
+			"data": data, "messageId": "m-" + id, "publishTime": "2026-03-02T10:15:00Z",
+			"attributes": map[string]string{"event_id": id, "event_type": eventType, "ordering_key": "key-" + id},
+		},
+		"subscription": "projects/p/subscriptions/s",
+	})
+	require.NoError(t, err)
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, path, bytes.NewReader(envelope))
+	recorder := httptest.NewRecorder()
+	h.ServeHTTP(recorder, r)
+	return recorder.Code
+}

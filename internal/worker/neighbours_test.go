@@ -98,7 +98,7 @@ func TestNoDocumentIsWrittenByTwoUnrelatedEvents(t *testing.T) {
 		// One after the other: what a commit wrote must be known to be this event's.
 		deliver := func(id string) []store.Key {
 			docs.since()
-			require.Equal(t, test.code, push(t, w, test.path, test.body(id)), name)
+			require.Equal(t, test.code, posted(t, w, test.path, test.body(id)), name)
 			return docs.since()
 		}
 		one, two := deliver("one-"+name[:4]), deliver("two-"+name[:4])
@@ -109,8 +109,8 @@ func TestNoDocumentIsWrittenByTwoUnrelatedEvents(t *testing.T) {
 	}
 }
 
-// push delivers a body as Pub/Sub does and returns the answer's status.
-func push(t *testing.T, h http.Handler, path string, body contract.Body) int {
+// posted delivers a body as Pub/Sub does and returns the answer's status.
+func posted(t *testing.T, h http.Handler, path string, body contract.Body) int {
 	t.Helper()
 	data, err := body.Append(nil)
 	require.NoError(t, err)

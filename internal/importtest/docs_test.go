@@ -21,7 +21,7 @@ func TestWhatTheDocumentsNameExists(t *testing.T) {
 		return string(text)
 	}
 	makefile := read("Makefile")
-	documents := []string{"README.md", "CONTRIBUTING.md", "CHANGELOG.md", filepath.Join("docs", "design.md")}
+	documents := []string{"README.md", "CONTRIBUTING.md", "CHANGELOG.md", filepath.Join("docs", "design.md"), filepath.Join("docs", "exactly-once.md")}
 	for _, document := range documents {
 		text := read(document)
 		for _, match := range regexp.MustCompile("(?:`|\n|^)make ([a-z][a-z-]*)").FindAllStringSubmatch(text, -1) {

@@ -52,6 +52,9 @@ type Run struct {
 	other string
 	// mine: the record counts this very attempt already.
 	mine bool
+	// claimed: this run has held the lease. Its record is somebody else's from the moment
+	// that it is no longer its own.
+	claimed bool
 	// repeated: an attempt before this one began and was not completed. Only of an
 	// effect outside does it matter: nobody knows whether it took place.
 	repeated bool

@@ -46,7 +46,7 @@ func (s *Service) leased(ctx context.Context, q *queue, d delivery, event handle
 			return again(retry.Decide(err), err, event.Attempt) // the lease stands, and then Reconcile is asked
 		}
 		failpoint.Hit("leased.completed")
-		return s.met(ctx, q, d, run, lost(seen))
+		return s.met(ctx, q, d, run, seen)
 	}
 	verdict := retry.Decide(err)
 	if timedOut && !verdict.Class.Terminal() {
@@ -69,21 +69,12 @@ func (s *Service) leased(ctx context.Context, q *queue, d delivery, event handle
 		s.config.Log.LogAttrs(ctx, slog.LevelWarn, "lease not released", slog.String("queue", q.ID),
 			slog.String("event_id", event.ID), slog.String("message_id", d.messageID), slog.String("reason", verdict.Reason))
 	} else if seen != dedupe.Counted {
-		return s.met(ctx, q, d, run, lost(seen))
+		return s.met(ctx, q, d, run, seen)
 	}
 	if !verdict.Counts {
 		return again(verdict, err, 0)
 	}
 	return again(verdict, err, event.Attempt)
-}
-
-// lost turns what a run met that no longer owns its event into what it may do about
-// it: nothing. The event is somebody else's, or waits for its next delivery.
-func lost(seen dedupe.Seen) dedupe.Seen {
-	if seen == dedupe.Fresh {
-		return dedupe.Held
-	}
-	return seen
 }
 
 // effect finds out what became of an earlier attempt, if there was one, and performs

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"unicode/utf8"
 
 	"billhook/catalog"
 	"billhook/internal/contract"
@@ -12,6 +11,7 @@ import (
 	"billhook/internal/failpoint"
 	"billhook/internal/handler"
 	"billhook/internal/retry"
+	"billhook/internal/store"
 )
 
 // leased runs a handler whose effect is outside, under a lease on the event's record,
@@ -103,9 +103,15 @@ func (s *Service) effect(ctx context.Context, event handler.Event, h handler.Lea
 // maxKept is the largest message that a record keeps: half of what a document holds.
 const maxKept = 512 << 10
 
-// keep is the message that a claim stores, for a sweep to publish it again.
+// keep is the message that a claim stores, for a sweep to publish it again; nil where
+// nobody would, or where no document can hold it: then an orphan is reported.
 func keep(q *queue, d delivery) *contract.Message {
-	if q.OnOrphan != catalog.Republish || len(d.message.Data) > maxKept || !utf8.Valid(d.message.Data) {
+	if q.OnOrphan != catalog.Republish || len(d.message.Data) > maxKept {
+		return nil
+	}
+	// Pub/Sub takes names of attributes, and bytes, that no document may have.
+	as := store.Set(store.Key{Collection: dedupe.Collection, ID: d.messageID}, d.message.Fields())
+	if store.CheckWrites([]store.Write{as}) != nil {
 		return nil
 	}
 	return &d.message

@@ -382,7 +382,8 @@ func TestALeasedEvent(t *testing.T) {
 					require.Equal(t, s.reason, lines[len(lines)-1]["reason"], "step %d", i)
 					require.EqualValues(t, s.attempt, lines[len(lines)-1]["attempt"], "step %d", i)
 					if s.cost != nil {
-						require.Equal(t, s.cost, []int64{r.counter.Gets.Load(), r.counter.Commits.Load()}, "reads and commits of step %d", i)
+						cost := []int64{r.counter.Gets.Load(), r.counter.Commits.Load()}
+						require.Equal(t, s.cost, cost, "reads and commits of step %d", i)
 					}
 				}
 				record, _ := r.record(t, "e1")
@@ -566,6 +567,7 @@ func TestALeasedHandlerThatIgnoresItsDeadlineKeepsItsLease(t *testing.T) {
 				require.Equal(t, dedupe.Processing, held.Status)
 				require.Equal(t, attempts, held.Attempts)
 
+				synctest.Wait() // it is stuck, and reads no more of the gateway
 				g.do, g.asked = nil, nil
 				g.called()
 				got = r.deliver(paid("e1", known, 1).again(2))

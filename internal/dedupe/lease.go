@@ -35,7 +35,7 @@ func (r *Run) Claim(ctx context.Context, lease time.Duration, keep *contract.Mes
 		refused := errors.Is(err, store.ErrExists) || errors.Is(err, store.ErrStale)
 		switch {
 		case err == nil:
-			r.record, r.version, r.mine = record, versions[0], true
+			r.record, r.version, r.mine, r.claimed = record, versions[0], true, true
 			return Claimed, nil
 		case errors.Is(err, store.ErrInvalid):
 			return Fresh, retry.Permanent("record_invalid", err)
@@ -43,6 +43,7 @@ func (r *Run) Claim(ctx context.Context, lease time.Duration, keep *contract.Mes
 		seen, lookErr := r.Look(ctx)
 		switch {
 		case lookErr == nil && seen == Claimed:
+			r.claimed = true
 			return Claimed, nil // our own commit, whose answer was lost
 		case !refused:
 			// If the claim arrives later, its redelivery waits for the end of the lease.
@@ -53,6 +54,10 @@ func (r *Run) Claim(ctx context.Context, lease time.Duration, keep *contract.Mes
 	}
 	return Fresh, retry.Busy("contention", nil)
 }
+
+// Lost reports, of what a run has seen, whether it is of an event that the run had
+// Claimed and has no more: it is not to be touched, whoever has it.
+func (r *Run) Lost(seen Seen) bool { return r.claimed && seen == Fresh }
 
 // Repeated reports, of a Claimed run, whether an attempt began before this one whose
 // effect may have taken place.

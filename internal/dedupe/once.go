@@ -48,8 +48,13 @@ type Run struct {
 	version store.Version
 	// beside: the key holds the payload's hash, so there is nothing to compare.
 	beside bool
+	// other is the payload's hash that the record was found to have, where it Differs.
+	other string
 	// mine: the record counts this very attempt already.
 	mine bool
+	// claimed: this run has held the lease. Its record is somebody else's from the moment
+	// that it is no longer its own.
+	claimed bool
 	// repeated: an attempt before this one began and was not completed. Only of an
 	// effect outside does it matter: nobody knows whether it took place.
 	repeated bool
@@ -63,10 +68,13 @@ func (o *Once) Begin(key store.Key, record Record, rememberFor time.Duration) *R
 }
 
 // Conflict starts the run of a payload that came under an id used before with
-// another payload. Its record stands beside that of the id, and never Differs.
+// another payload. Its record stands beside that of the id, has both hashes, and
+// never Differs.
 func (r *Run) Conflict() *Run {
 	key := ConflictKey(r.record.Queue, r.record.Tenant, r.record.EventID, r.record.PayloadHash)
-	run := r.once.Begin(key, r.record, r.rememberFor)
+	record := r.record
+	record.ConflictsWith = r.other
+	run := r.once.Begin(key, record, r.rememberFor)
 	run.beside = true
 	return run
 }
@@ -126,6 +134,7 @@ func (r *Run) Look(ctx context.Context) (Seen, error) {
 		return Fresh, nil
 	}
 	if found.PayloadHash != r.record.PayloadHash && !r.beside {
+		r.other = found.PayloadHash
 		return Differs, nil
 	}
 	own := found.LeaseToken == r.token

@@ -40,6 +40,9 @@ type Record struct {
 	EventType   string
 	Status      Status
 	PayloadHash string
+	// ConflictsWith is, of a payload that came under an id used before with another one,
+	// the hash of that other.
+	ConflictsWith string
 	// Attempts counts the attempts that were the event's own. One under a lease counts
 	// from its claim, so that an event that kills its worker uses its attempts up too.
 	Attempts int64
@@ -117,6 +120,9 @@ func (r Record) Fields() map[string]any {
 			fields[name] = at.UTC().Truncate(time.Microsecond)
 		}
 	}
+	if r.ConflictsWith != "" {
+		fields["conflicts_with"] = r.ConflictsWith
+	}
 	if r.Message != nil {
 		fields["message"] = r.Message.Fields()
 	}
@@ -150,7 +156,7 @@ func FromDocument(doc store.Document) (Record, error) {
 	attempts, ok := doc.Fields["attempts"].(int64)
 	record := Record{
 		Queue: must("queue"), Tenant: must("tenant"), EventID: must("event_id"), EventType: text("event_type"),
-		Status: Status(must("status")), PayloadHash: must("payload_hash"), Attempts: attempts,
+		Status: Status(must("status")), PayloadHash: must("payload_hash"), ConflictsWith: text("conflicts_with"), Attempts: attempts,
 		LeaseToken: must("lease_token"), LeaseUntil: at("lease_until"), Result: text("result"),
 		LastError: text("last_error"), CorrelationID: text("correlation_id"),
 		OrderingKey: text("ordering_key"), MessageID: text("message_id"), NextRetryAt: at("next_retry_at"),

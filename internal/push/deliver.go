@@ -62,6 +62,9 @@ func (s *Service) handle(ctx context.Context, q *queue, d delivery, event handle
 
 // met answers a delivery by what its run has done, or by what it found done.
 func (s *Service) met(ctx context.Context, q *queue, d delivery, run *dedupe.Run, seen dedupe.Seen) answer {
+	if run.Lost(seen) {
+		seen = dedupe.Held // by somebody else, or waiting for its next delivery
+	}
 	switch seen {
 	case dedupe.Own:
 		return answer{Outcome: retry.Processed, Status: http.StatusOK, Reason: run.Result(), Attempt: run.Attempt()}
@@ -104,7 +107,7 @@ func (s *Service) bury(ctx context.Context, q *queue, d delivery, run *dedupe.Ru
 	if err != nil {
 		return again(retry.Decide(err), err, 0)
 	}
-	if seen != dedupe.Fresh && seen != dedupe.Claimed {
+	if run.Lost(seen) || (seen != dedupe.Fresh && seen != dedupe.Claimed) {
 		return s.met(ctx, q, d, run, seen)
 	}
 	verdict, attempt, outcome := retry.Decide(reason), run.Attempt(), retry.DeadLettered

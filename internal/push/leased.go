@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"unicode/utf8"
 
 	"billhook/catalog"
 	"billhook/internal/contract"
@@ -12,6 +11,7 @@ import (
 	"billhook/internal/failpoint"
 	"billhook/internal/handler"
 	"billhook/internal/retry"
+	"billhook/internal/store"
 )
 
 // leased runs a handler whose effect is outside, under a lease on the event's record,
@@ -46,7 +46,7 @@ func (s *Service) leased(ctx context.Context, q *queue, d delivery, event handle
 			return again(retry.Decide(err), err, event.Attempt) // the lease stands, and then Reconcile is asked
 		}
 		failpoint.Hit("leased.completed")
-		return s.met(ctx, q, d, run, lost(seen))
+		return s.met(ctx, q, d, run, seen)
 	}
 	verdict := retry.Decide(err)
 	if timedOut && !verdict.Class.Terminal() {
@@ -69,21 +69,12 @@ func (s *Service) leased(ctx context.Context, q *queue, d delivery, event handle
 		s.config.Log.LogAttrs(ctx, slog.LevelWarn, "lease not released", slog.String("queue", q.ID),
 			slog.String("event_id", event.ID), slog.String("message_id", d.messageID), slog.String("reason", verdict.Reason))
 	} else if seen != dedupe.Counted {
-		return s.met(ctx, q, d, run, lost(seen))
+		return s.met(ctx, q, d, run, seen)
 	}
 	if !verdict.Counts {
 		return again(verdict, err, 0)
 	}
 	return again(verdict, err, event.Attempt)
-}
-
-// lost turns what a run met that no longer owns its event into what it may do about
-// it: nothing. The event is somebody else's, or waits for its next delivery.
-func lost(seen dedupe.Seen) dedupe.Seen {
-	if seen == dedupe.Fresh {
-		return dedupe.Held
-	}
-	return seen
 }
 
 // effect finds out what became of an earlier attempt, if there was one, and performs
@@ -112,9 +103,15 @@ func (s *Service) effect(ctx context.Context, event handler.Event, h handler.Lea
 // maxKept is the largest message that a record keeps: half of what a document holds.
 const maxKept = 512 << 10
 
-// keep is the message that a claim stores, for a sweep to publish it again.
+// keep is the message that a claim stores, for a sweep to publish it again; nil where
+// nobody would, or where no document can hold it: then an orphan is reported.
 func keep(q *queue, d delivery) *contract.Message {
-	if q.OnOrphan != catalog.Republish || len(d.message.Data) > maxKept || !utf8.Valid(d.message.Data) {
+	if q.OnOrphan != catalog.Republish || len(d.message.Data) > maxKept {
+		return nil
+	}
+	// Pub/Sub takes names of attributes, and bytes, that no document may have.
+	as := store.Set(store.Key{Collection: dedupe.Collection, ID: d.messageID}, d.message.Fields())
+	if store.CheckWrites([]store.Write{as}) != nil {
 		return nil
 	}
 	return &d.message

@@ -42,7 +42,7 @@ const (
 	buyer   = "530217764480019001"
 )
 
-// broker takes dead letters.
+// broker takes dead letters, and what is emitted to another queue.
 type broker struct {
 	// before, if set, runs before a letter is taken.
 	before func()
@@ -50,7 +50,12 @@ type broker struct {
 	mu      sync.Mutex
 	down    bool
 	letters []contract.Message
+	// emitted is what was published to updates.
+	emitted []contract.Message
 }
+
+// updates is the queue that the rig's handlers may emit to.
+const updates = "updates"
 
 var errBroker = errors.New("no answer")
 
@@ -63,11 +68,16 @@ func (b *broker) Publish(_ context.Context, topic string, m contract.Message) (s
 	if b.down {
 		return "", errBroker
 	}
-	if topic != "orders-dlq" {
-		return "", fmt.Errorf("unexpected topic %s", topic)
-	}
 	if err := m.Check(); err != nil {
 		return "", err
+	}
+	switch topic {
+	case updates:
+		b.emitted = append(b.emitted, m)
+		return fmt.Sprint(len(b.emitted)), nil
+	case "orders-dlq":
+	default:
+		return "", fmt.Errorf("unexpected topic %s", topic)
 	}
 	b.letters = append(b.letters, m)
 	return fmt.Sprint(len(b.letters)), nil
@@ -93,6 +103,7 @@ type rig struct {
 	broker  *broker
 	bouncer *bouncer
 	log     *journal
+	relay   *outbox.Relay
 	now     atomic.Int64
 }
 
@@ -101,6 +112,8 @@ type setup struct {
 	queue func(*catalog.Queue)
 	// credit, if set, is run instead of the program's own handler of order.paid.
 	credit func(r *rig, own handler.Tx) handler.Tx
+	// leased, if set, is run for order.paid instead, under a lease.
+	leased *handler.Leased
 	log    slog.Handler
 }
 
@@ -116,6 +129,7 @@ func newRig(tb testing.TB, with setup) *rig {
 
 	r.queue = catalog.Queue{
 		ID: "orders", Enabled: true, Contract: contract.PayNowV1, Concurrency: 60, RememberFor: 30 * 24 * time.Hour,
+		AckDeadline: time.Minute, Lease: 2 * time.Minute, OnOrphan: catalog.Republish,
 		DeadLetter: catalog.DeadLetter{Topic: "orders-dlq", Retention: 14 * 24 * time.Hour}, OnTerminal: catalog.Reject,
 		Handlers: map[string]catalog.Handler{},
 	}
@@ -135,7 +149,11 @@ func newRig(tb testing.TB, with setup) *rig {
 		h, ok := own.Lookup(name)
 		require.True(tb, ok)
 		tx := h.Tx
-		if name == "points.credit" && with.credit != nil {
+		switch {
+		case name == "points.credit" && with.leased != nil:
+			registry.Leased(name, *with.leased)
+			continue
+		case name == "points.credit" && with.credit != nil:
 			tx = with.credit(r, tx)
 		}
 		registry.Tx(name, tx)
@@ -145,9 +163,10 @@ func newRig(tb testing.TB, with setup) *rig {
 		log = slog.NewJSONHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug})
 	}
 	var names atomic.Int64
+	r.relay = &outbox.Relay{Store: r.faults, Publisher: r.broker, Now: clock}
 	r.Service = push.New(push.Config{
 		Queues:   []catalog.Queue{r.queue, {ID: "asleep", Contract: contract.PayNowV1}},
-		Handlers: registry, Store: r.faults, DeadLetters: r.broker, Outbox: &outbox.Relay{Store: r.faults, Publisher: r.broker, Now: clock}, Authenticator: r.bouncer,
+		Handlers: registry, Store: r.faults, DeadLetters: r.broker, Outbox: r.relay, Authenticator: r.bouncer,
 		Log: slog.New(log), Metrics: telemetry.NewMetrics(), Now: clock,
 		NewToken: func() string { return fmt.Sprint("token-", names.Add(1)) }, Dice: func() float64 { return 0 },
 	})
@@ -290,6 +309,9 @@ func (r *rig) balance(t require.TestingT) int64 {
 	require.True(t, ok)
 	return balance
 }
+
+// pass lets time pass.
+func (r *rig) pass(d time.Duration) { r.now.Add(int64(d)) }
 
 // record is what is remembered of an event; ok reports whether anything is.
 func (r *rig) record(t require.TestingT, event string) (record dedupe.Record, ok bool) {

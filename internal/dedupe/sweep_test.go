@@ -1,0 +1,364 @@
+package dedupe_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"billhook/internal/contract"
+	"billhook/internal/dedupe"
+	"billhook/internal/embedded"
+	"billhook/internal/store"
+	"billhook/internal/store/storetest"
+)
+
+var (
+	morning  = time.Date(2026, 3, 2, 10, 15, 0, 0, time.UTC)
+	errTopic = errors.New("no answer")
+)
+
+// floor is a store with events that workers have claimed.
+type floor struct {
+	*storetest.Counter
+	faults *storetest.Faults
+	once   *dedupe.Once
+	now    time.Time
+	names  int
+}
+
+func newFloor(t *testing.T) *floor {
+	t.Helper()
+	db, err := embedded.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	f := &floor{Counter: &storetest.Counter{Store: db}, now: morning}
+	f.faults = &storetest.Faults{Store: f.Counter}
+	f.once = &dedupe.Once{Store: f.faults, Now: func() time.Time { return f.now }, NewToken: func() string {
+		f.names++
+		return fmt.Sprint("token-", f.names)
+	}}
+	return f
+}
+
+func (f *floor) begin(id string) *dedupe.Run {
+	return f.once.Begin(dedupe.Key("q", dedupe.DefaultTenant, id), dedupe.Record{
+		Queue: "q", Tenant: dedupe.DefaultTenant, EventID: id, EventType: "initial", PayloadHash: "sha256:A",
+	}, remember)
+}
+
+// claim has a worker claim an event for two minutes, and keep its message if so.
+func (f *floor) claim(t *testing.T, id string, keep bool) *dedupe.Run {
+	t.Helper()
+	var message *contract.Message
+	if keep {
+		message = &contract.Message{Data: []byte(id), Attributes: map[string]string{"event_id": id}, OrderingKey: "k"}
+	}
+	run := f.begin(id)
+	seen, err := run.Claim(t.Context(), 2*time.Minute, message, false)
+	require.NoError(t, err)
+	require.Equal(t, dedupe.Claimed, seen)
+	return run
+}
+
+func (f *floor) record(t *testing.T, id string) dedupe.Record {
+	t.Helper()
+	doc, err := f.Get(t.Context(), dedupe.Key("q", dedupe.DefaultTenant, id))
+	require.NoError(t, err)
+	record, err := dedupe.FromDocument(doc)
+	require.NoError(t, err)
+	return record
+}
+
+// belt takes what a sweep publishes again.
+type belt struct {
+	mu     sync.Mutex
+	taken  []string
+	fails  map[string]bool
+	before func()
+}
+
+func (b *belt) republish(_ context.Context, record dedupe.Record) (bool, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.before != nil {
+		b.before()
+	}
+	if b.fails[record.EventID] {
+		return false, errTopic
+	}
+	if record.Message == nil {
+		return false, nil
+	}
+	b.taken = append(b.taken, string(record.Message.Data))
+	return true, nil
+}
+
+func (f *floor) sweep(t *testing.T, limit int, b *belt) dedupe.Swept {
+	t.Helper()
+	swept, err := dedupe.Sweep(t.Context(), f.faults, f.now.Add(-10*time.Minute), f.now, limit, b.republish)
+	require.NoError(t, err)
+	return swept
+}
+
+func TestASweepTakesWhatNobodyWillFinish(t *testing.T) {
+	t.Parallel()
+	f := newFloor(t)
+	done := f.claim(t, "done", true)
+	_, err := done.Complete(t.Context(), "sent")
+	require.NoError(t, err)
+	failed := f.claim(t, "failed", true)
+	_, err = failed.Release(t.Context(), "handler_error", f.now, true)
+	require.NoError(t, err)
+	f.claim(t, "orphan", true)
+	f.claim(t, "silent", false)
+	f.now = f.now.Add(time.Second)
+	f.claim(t, "younger", true)
+	f.now = morning.Add(12 * time.Minute) // ten minutes after the end of the first leases
+	untouched := map[string]dedupe.Record{"done": f.record(t, "done"), "failed": f.record(t, "failed"), "younger": f.record(t, "younger")}
+
+	b := &belt{}
+	require.Equal(t, dedupe.Swept{Republished: 1, Reported: 1}, f.sweep(t, 10, b))
+	require.Equal(t, []string{"orphan"}, b.taken)
+	for id, want := range untouched {
+		require.Equal(t, want, f.record(t, id))
+	}
+	for _, id := range []string{"orphan", "silent"} {
+		record := f.record(t, id)
+		require.Equal(t, dedupe.Failed, record.Status)
+		require.Equal(t, dedupe.Orphaned, record.LastError)
+		require.EqualValues(t, 1, record.Attempts, "the attempt was one")
+		require.Zero(t, record.LeaseUntil)
+		require.Empty(t, record.LeaseToken)
+		require.Nil(t, record.Message)
+		require.Equal(t, morning, record.CreatedAt)
+		require.Equal(t, morning.Add(remember), record.ExpireAt)
+	}
+	require.Equal(t, dedupe.Swept{}, f.sweep(t, 10, b), "and passes it by from then on")
+
+	again := f.begin("orphan")
+	seen, err := again.Claim(t.Context(), time.Minute, nil, false)
+	require.NoError(t, err)
+	require.Equal(t, dedupe.Claimed, seen)
+	require.Equal(t, 2, again.Attempt())
+	require.True(t, again.Repeated(), "nobody knows whether it took place")
+}
+
+func TestASweepIsBoundedAndGoesOnWhereItStopped(t *testing.T) {
+	t.Parallel()
+	f := newFloor(t)
+	var want []string
+	for i := range 7 {
+		want = append(want, fmt.Sprint("e", i))
+		f.claim(t, want[i], true)
+		f.now = f.now.Add(time.Second)
+	}
+	f.now = f.now.Add(time.Hour)
+	b := &belt{}
+	require.Equal(t, dedupe.Swept{Republished: 3, More: true}, f.sweep(t, 3, b))
+	require.Equal(t, want[:3], b.taken, "the oldest first")
+	require.Equal(t, dedupe.Swept{Republished: 3, More: true}, f.sweep(t, 3, b))
+	require.Equal(t, dedupe.Swept{Republished: 1}, f.sweep(t, 3, b))
+	require.Equal(t, want, b.taken)
+}
+
+func TestAnOrphanIsPublishedBeforeItIsMarked(t *testing.T) {
+	t.Parallel()
+	f := newFloor(t)
+	f.claim(t, "e1", true)
+	f.now = f.now.Add(time.Hour)
+	var during dedupe.Status
+	b := &belt{}
+	b.before = func() { during = f.record(t, "e1").Status }
+	f.sweep(t, 10, b)
+	require.Equal(t, dedupe.Processing, during)
+}
+
+func TestWhatCannotBePublishedAgainStays(t *testing.T) {
+	t.Parallel()
+	f := newFloor(t)
+	f.claim(t, "e1", true)
+	f.claim(t, "e2", true)
+	f.now = f.now.Add(time.Hour)
+	before := f.record(t, "e1")
+	b := &belt{fails: map[string]bool{"e1": true}}
+	require.Equal(t, dedupe.Swept{Republished: 1, Failed: 1}, f.sweep(t, 10, b), "one does not hold up the other")
+	require.Equal(t, before, f.record(t, "e1"))
+	b.fails = nil
+	require.Equal(t, dedupe.Swept{Republished: 1}, f.sweep(t, 10, b))
+	require.ElementsMatch(t, []string{"e1", "e2"}, b.taken)
+}
+
+func TestAMarkThatIsNotWrittenIsWrittenByTheNextSweep(t *testing.T) {
+	t.Parallel()
+	f := newFloor(t)
+	f.claim(t, "e1", true)
+	f.now = f.now.Add(time.Hour)
+	b := &belt{}
+	f.faults.FailBefore(1)
+	require.Equal(t, dedupe.Swept{Failed: 1}, f.sweep(t, 10, b))
+	require.Equal(t, dedupe.Swept{Republished: 1}, f.sweep(t, 10, b))
+	require.Equal(t, []string{"e1", "e1"}, b.taken, "twice, and not never")
+}
+
+func TestASweepWritesOverNobodysWork(t *testing.T) {
+	t.Parallel()
+	for name, meanwhile := range map[string]func(t *testing.T, f *floor, run *dedupe.Run){
+		"of the worker, which was only slow": func(t *testing.T, _ *floor, run *dedupe.Run) {
+			t.Helper()
+			seen, err := run.Complete(context.Background(), "sent")
+			require.NoError(t, err)
+			require.Equal(t, dedupe.Own, seen)
+		},
+		"of another worker that took over": func(t *testing.T, f *floor, _ *dedupe.Run) {
+			t.Helper()
+			seen, err := f.begin("e1").Claim(context.Background(), time.Minute, nil, true)
+			require.NoError(t, err)
+			require.Equal(t, dedupe.Claimed, seen)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFloor(t)
+			run := f.claim(t, "e1", true)
+			f.now = f.now.Add(time.Hour)
+			var theirs dedupe.Record
+			b := &belt{}
+			b.before = func() {
+				meanwhile(t, f, run)
+				theirs = f.record(t, "e1")
+			}
+			require.Zero(t, f.sweep(t, 10, b).Failed)
+			require.Equal(t, theirs, f.record(t, "e1"))
+		})
+	}
+}
+
+func TestTwoSweepsAtOnceMarkEachOrphanOnce(t *testing.T) {
+	t.Parallel()
+	f := newFloor(t)
+	for i := range 20 {
+		f.claim(t, fmt.Sprint("e", i), true)
+	}
+	f.now = f.now.Add(time.Hour)
+	b := &belt{}
+	var wg sync.WaitGroup
+	for range 2 {
+		wg.Go(func() {
+			swept, err := dedupe.Sweep(context.Background(), f.faults, f.now, f.now, 50, b.republish)
+			if err != nil || swept.Failed > 0 {
+				b.mu.Lock()
+				b.taken = append(b.taken, fmt.Sprint("failed: ", swept.Failed, err))
+				b.mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	for i := range 20 {
+		require.Contains(t, b.taken, fmt.Sprint("e", i))
+		require.Equal(t, dedupe.Failed, f.record(t, fmt.Sprint("e", i)).Status)
+	}
+	require.LessOrEqual(t, len(b.taken), 40)
+	require.NotContains(t, fmt.Sprint(b.taken), "failed")
+}
+
+func TestARecordThatASweepCannotReadIsLeftAndCounted(t *testing.T) {
+	t.Parallel()
+	f := newFloor(t)
+	f.claim(t, "e1", true)
+	_, err := f.Commit(t.Context(), []store.Write{store.Set(store.Key{Collection: dedupe.Collection, ID: "x"}, map[string]any{"lease_until": morning})})
+	require.NoError(t, err)
+	f.now = f.now.Add(time.Hour)
+	require.Equal(t, dedupe.Swept{Republished: 1, Failed: 1}, f.sweep(t, 10, &belt{}))
+}
+
+func TestASweepOrACleaningThatCannotAskIsAnError(t *testing.T) {
+	t.Parallel()
+	f := newFloor(t)
+	f.faults.Down(true)
+	_, err := dedupe.Sweep(t.Context(), f.faults, f.now, f.now, 10, (&belt{}).republish)
+	require.ErrorIs(t, err, storetest.ErrFault)
+	_, _, err = dedupe.Clean(t.Context(), f.faults, dedupe.Collection, f.now, 10)
+	require.ErrorIs(t, err, storetest.ErrFault)
+}
+
+func TestWhatHasExpiredIsRemovedBoundedly(t *testing.T) {
+	t.Parallel()
+	f := newFloor(t)
+	const collection = "things"
+	put := func(id string, fields map[string]any) {
+		_, err := f.Commit(t.Context(), []store.Write{store.Set(store.Key{Collection: collection, ID: id}, fields)})
+		require.NoError(t, err)
+	}
+	for i := range 5 {
+		put(fmt.Sprint("old-", i), map[string]any{"expire_at": f.now.Add(-time.Duration(i) * time.Second)})
+	}
+	put("young", map[string]any{"expire_at": f.now.Add(time.Microsecond)})
+	put("forever", map[string]any{"n": int64(1)})
+	put("text", map[string]any{"expire_at": "2001-01-01"})
+	for _, want := range []struct {
+		removed int
+		more    bool
+	}{{2, true}, {2, true}, {1, false}, {0, false}} {
+		removed, more, err := dedupe.Clean(t.Context(), f.faults, collection, f.now, 2)
+		require.NoError(t, err)
+		require.Equal(t, want.removed, removed)
+		require.Equal(t, want.more, more)
+	}
+	page, err := f.Query(t.Context(), store.Query{Collection: collection, Limit: 10})
+	require.NoError(t, err)
+	require.Len(t, page.Documents, 3)
+}
+
+// revived is a store in which a document is written anew after it was found expired.
+type revived struct {
+	*storetest.Faults
+	write store.Write
+}
+
+func (r revived) Query(ctx context.Context, query store.Query) (store.Page, error) {
+	page, err := r.Faults.Query(ctx, query)
+	if err == nil {
+		_, err = r.Commit(ctx, []store.Write{r.write})
+	}
+	return page, err
+}
+
+func TestWhatIsWrittenAnewHasNotExpired(t *testing.T) {
+	t.Parallel()
+	f := newFloor(t)
+	key := store.Key{Collection: "things", ID: "x"}
+	_, err := f.Commit(t.Context(), []store.Write{store.Set(key, map[string]any{"expire_at": f.now})})
+	require.NoError(t, err)
+	anew := map[string]any{"expire_at": f.now.Add(time.Hour)}
+	removed, more, err := dedupe.Clean(t.Context(), revived{f.faults, store.Set(key, anew)}, "things", f.now, 10)
+	require.NoError(t, err)
+	require.Zero(t, removed)
+	require.False(t, more)
+	doc, err := f.Get(t.Context(), key)
+	require.NoError(t, err)
+	require.Equal(t, anew, doc.Fields)
+}
+
+func TestACleaningThatFailsSaysWhatItHasDone(t *testing.T) {
+	t.Parallel()
+	f := newFloor(t)
+	for i := range 3 {
+		_, err := f.Commit(t.Context(), []store.Write{store.Set(store.Key{Collection: "things", ID: fmt.Sprint(i)}, map[string]any{"expire_at": f.now})})
+		require.NoError(t, err)
+	}
+	f.faults.FailBefore(1)
+	removed, more, err := dedupe.Clean(t.Context(), f.faults, "things", f.now, 10)
+	require.ErrorIs(t, err, storetest.ErrFault)
+	require.Zero(t, removed)
+	require.True(t, more)
+	removed, more, err = dedupe.Clean(t.Context(), f.faults, "things", f.now, 10)
+	require.NoError(t, err)
+	require.Equal(t, 3, removed)
+	require.False(t, more)
+}

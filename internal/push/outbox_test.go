@@ -1,0 +1,191 @@
+package push_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"billhook/internal/contract"
+	"billhook/internal/dedupe"
+	"billhook/internal/handler"
+	"billhook/internal/outbox"
+	"billhook/internal/store"
+)
+
+// telling is the program's own handler that says so to updates: twice under one key,
+// and once under another.
+func telling(_ *rig, own handler.Tx) handler.Tx {
+	return func(ctx context.Context, event handler.Event) (handler.Effect, error) {
+		effect, err := own(ctx, event)
+		for i, key := range []string{"sub-1", "sub-1", "sub-2"} {
+			effect.Emit = append(effect.Emit, handler.Emission{
+				Topic: updates, OrderingKey: key, Body: contract.Envelope{Action: "renewal", CorrelationID: fmt.Sprint(event.ID, "-", i)},
+			})
+		}
+		return effect, err
+	}
+}
+
+// told are the event ids of what was emitted, in order.
+func (r *rig) told() []string {
+	r.broker.mu.Lock()
+	defer r.broker.mu.Unlock()
+	var ids []string
+	for _, m := range r.broker.emitted {
+		ids = append(ids, m.Attributes[contract.AttrEventID])
+	}
+	return ids
+}
+
+// due has the relay run over what is due.
+func (r *rig) due(t *testing.T) outbox.Report {
+	t.Helper()
+	report, err := r.relay.Due(t.Context(), 10, func(string, error) {})
+	require.NoError(t, err)
+	return report
+}
+
+// waiting is how many documents the outbox holds.
+func (r *rig) waiting(t require.TestingT) int {
+	n := 0
+	for _, collection := range []string{outbox.Collection, outbox.KeysCollection} {
+		page, err := r.counter.Query(context.Background(), store.Query{Collection: collection, Limit: 100})
+		require.NoError(t, err)
+		n += len(page.Documents)
+	}
+	return n
+}
+
+// emitted are the ids of what telling emits for an event.
+func emitted(event string) []string {
+	e := handler.Event{Queue: "orders", Tenant: dedupe.DefaultTenant, ID: event}
+	return []string{outbox.ID(e, 0), outbox.ID(e, 1), outbox.ID(e, 2)}
+}
+
+func TestWhatIsEmittedIsPublishedAfterTheCommitAndBeforeTheAnswer(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, setup{credit: telling})
+	committed := true
+	r.broker.before = func() {
+		record, _ := r.record(t, "e1")
+		committed = committed && record.Status == dedupe.Completed
+	}
+	require.Equal(t, http.StatusOK, r.deliver(paid("e1", known, 1)).code)
+	require.True(t, committed, "not before the commit")
+	require.Equal(t, emitted("e1"), r.told())
+	require.Zero(t, r.waiting(t))
+	record, _ := r.record(t, "e1")
+	require.Equal(t, emitted("e1"), record.Emitted)
+	for i, m := range r.broker.emitted {
+		require.Equal(t, fmt.Sprint("e1-", i), m.Attributes[contract.AttrCorrelationID])
+		require.Equal(t, dedupe.DefaultTenant, m.Attributes[contract.AttrTenant])
+	}
+	for _, attempt := range []int{0, 2} {
+		require.Equal(t, http.StatusNoContent, r.deliver(paid("e1", known, 1).again(attempt)).code)
+	}
+	require.Len(t, r.told(), 3, "a duplicate says nothing")
+}
+
+func TestNothingIsEmittedThatIsNotCommitted(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		deliver message
+		prepare func(*rig)
+		code    int
+	}{
+		"where the commit does not happen": {paid("e1", known, 1), func(r *rig) { r.faults.FailBefore(1) }, 503},
+		"where the store is down":          {paid("e1", known, 1), func(r *rig) { r.faults.Down(true) }, 503},
+		"where the handler refuses":        {paid("e1", unknown, 1), func(*rig) {}, 422},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, setup{credit: telling})
+			test.prepare(r)
+			require.Equal(t, test.code, r.deliver(test.deliver).code)
+			r.faults.Down(false)
+			r.pass(time.Hour)
+			r.due(t)
+			require.Empty(t, r.told())
+			require.Zero(t, r.waiting(t))
+		})
+	}
+}
+
+func TestWhatCannotBePublishedNowIsPublishedByTheRelay(t *testing.T) {
+	t.Parallel()
+	for name, fault := range map[string]func(*rig){
+		"where the broker is down":              func(r *rig) { r.broker.down = true },
+		"where the answer of a commit was lost": func(r *rig) { r.faults.FailAfter(1) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, setup{credit: telling})
+			fault(r)
+			require.Equal(t, http.StatusOK, r.deliver(paid("e1", known, 1)).code)
+			r.broker.down = false
+			require.EqualValues(t, 1000, r.balance(t))
+			require.Empty(t, r.told())
+			require.Equal(t, 5, r.waiting(t))
+			r.pass(31 * time.Second)
+			require.Equal(t, outbox.Report{Lanes: 2, Published: 3}, r.due(t))
+			require.ElementsMatch(t, emitted("e1"), r.told())
+			require.Zero(t, r.waiting(t))
+		})
+	}
+}
+
+func TestWhatWaitsIsPublishedBeforeWhatComesAfterIt(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, setup{credit: telling})
+	r.broker.down = true
+	require.Equal(t, http.StatusOK, r.deliver(paid("e1", known, 1)).code)
+	require.Len(t, r.log.lines(t, "outbox left to the relay"), 2)
+	r.broker.down = false
+	r.pass(time.Second)
+	require.Equal(t, http.StatusOK, r.deliver(paid("e2", known, 1)).code)
+	first, second := emitted("e1"), emitted("e2")
+	require.Equal(t, []string{first[0], first[1], second[0], second[1], first[2], second[2]}, r.told(), "lane by lane")
+	require.Zero(t, r.waiting(t))
+}
+
+// TestARepetitionEmitsTheSameIDs: an event whose record was forgotten, or whose first
+// attempt failed, says the same again, so that who hears it knows it.
+func TestARepetitionEmitsTheSameIDs(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, setup{credit: func(*rig, handler.Tx) handler.Tx {
+		failed := false
+		return func(ctx context.Context, event handler.Event) (handler.Effect, error) {
+			if !failed {
+				failed = true
+				return handler.Effect{}, errHandler
+			}
+			return telling(nil, func(context.Context, handler.Event) (handler.Effect, error) {
+				return handler.Effect{Result: "told"}, nil
+			})(ctx, event)
+		}
+	}})
+	require.Equal(t, http.StatusInternalServerError, r.deliver(paid("e1", known, 1)).code)
+	require.Equal(t, http.StatusOK, r.deliver(paid("e1", known, 1).again(2)).code)
+	r.pass(31 * 24 * time.Hour)
+	require.Equal(t, http.StatusOK, r.deliver(paid("e1", known, 1)).code)
+	require.Equal(t, append(emitted("e1"), emitted("e1")...), r.told())
+}
+
+func TestAnEmissionThatNobodyTakesIsADeadLetter(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, setup{credit: func(_ *rig, own handler.Tx) handler.Tx {
+		return func(ctx context.Context, event handler.Event) (handler.Effect, error) {
+			effect, err := own(ctx, event)
+			effect.Emit = []handler.Emission{{Topic: updates, Body: contract.Envelope{Action: "no such action"}}}
+			return effect, err
+		}
+	}})
+	got := r.deliver(paid("e1", known, 1))
+	require.Equal(t, http.StatusUnprocessableEntity, got.code)
+	require.Equal(t, "emission_invalid", got.Reason)
+	require.Zero(t, r.balance(t))
+}

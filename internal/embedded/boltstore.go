@@ -109,6 +109,9 @@ func (s *Store) Query(ctx context.Context, q store.Query) (store.Page, error) {
 		return store.Page{}, err
 	}
 	var page store.Page
+	if q.Count {
+		return s.count(ctx, q)
+	}
 	err := s.db.View(func(tx *bbolt.Tx) error {
 		bucket := tx.Bucket([]byte(q.Collection))
 		if bucket == nil {
@@ -144,6 +147,24 @@ func (s *Store) Query(ctx context.Context, q store.Query) (store.Page, error) {
 		return nil
 	})
 	return page, err
+}
+
+// count pages through what the query finds: the store of one process is small.
+func (s *Store) count(ctx context.Context, q store.Query) (store.Page, error) {
+	limit := int64(q.Limit)
+	var counted store.Page
+	for q.Count, q.Limit = false, store.MaxPage; ; {
+		page, err := s.Query(ctx, q)
+		if err != nil {
+			return store.Page{}, err
+		}
+		counted.Count += int64(len(page.Documents))
+		if q.Due != nil || page.Next == "" || counted.Count >= limit {
+			counted.Count = min(counted.Count, limit)
+			return counted, nil
+		}
+		q.After = page.Next
+	}
 }
 
 // due fills the page with what is due, the longest due first, of one moment by id.

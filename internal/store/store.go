@@ -134,6 +134,9 @@ type Query struct {
 	// condition, so that it needs no index but the field's own; who has dealt with a
 	// document changes or removes the field, so that a next call finds the rest.
 	Due *Due
+	// Count asks how many documents there are instead, without reading them: up to
+	// Limit of them, which may then be any positive number.
+	Count bool
 	// Limit is how many documents a page holds, 1 to 1000.
 	Limit int
 }
@@ -148,6 +151,8 @@ type Due struct {
 type Page struct {
 	Documents []Document
 	Next      string
+	// Count is the answer to a query with Count, which has no documents.
+	Count int64
 }
 
 // CheckWrites reports what is wrong with the writes of one commit, wrapping
@@ -205,7 +210,7 @@ func CheckQuery(q Query) error {
 			return err
 		}
 	}
-	if q.Limit < 1 || q.Limit > MaxPage {
+	if q.Limit < 1 || (q.Limit > MaxPage && !q.Count) {
 		return fmt.Errorf("%w: a page holds 1 to %d documents, not %d", ErrInvalid, MaxPage, q.Limit)
 	}
 	if q.Due != nil {

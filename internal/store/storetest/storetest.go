@@ -45,6 +45,7 @@ func Run(t *testing.T, open func(t *testing.T) Store) {
 		"queries compare fields":                                queryEqual,
 		"queries follow the bytes of ids, short and long":       queryIDs,
 		"queries find what is due, the longest due first":       queryDue,
+		"queries count without reading":                         queryCount,
 		"collections do not see each other":                     collections,
 		"invalid requests are refused before they are sent":     invalid,
 		"a context that has ended writes nothing":               canceled,
@@ -306,6 +307,31 @@ func queryDue(t *testing.T, s Store) {
 	page, err = s.Query(t.Context(), store.Query{Collection: "nothing", Due: &store.Due{Field: "due", Until: noon}, Limit: 1})
 	require.NoError(t, err)
 	require.Empty(t, page.Documents)
+}
+
+func queryCount(t *testing.T, s Store) {
+	noon := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	for i := range 7 {
+		commit(t, s, store.Create(key(fmt.Sprintf("a-%d", i)), map[string]any{"even": i%2 == 0, "due": noon.Add(time.Duration(i) * time.Hour)}))
+	}
+	commit(t, s, store.Create(key("b-1"), map[string]any{"even": true}))
+	for name, test := range map[string]struct {
+		query store.Query
+		want  int64
+	}{
+		"all":                {store.Query{Limit: 100_000}, 8},
+		"a prefix":           {store.Query{IDPrefix: "a-", Limit: 100}, 7},
+		"behind an id":       {store.Query{IDPrefix: "a-", After: "a-4", Limit: 100}, 2},
+		"equals":             {store.Query{Equal: map[string]any{"even": true}, Limit: 100}, 5},
+		"what is due":        {store.Query{Due: &store.Due{Field: "due", Until: noon.Add(2 * time.Hour)}, Limit: 100}, 3},
+		"no more than asked": {store.Query{Limit: 3}, 3},
+		"nothing":            {store.Query{IDPrefix: "c", Limit: 1}, 0},
+	} {
+		test.query.Collection, test.query.Count = "things", true
+		page, err := s.Query(t.Context(), test.query)
+		require.NoError(t, err, name)
+		require.Equal(t, store.Page{Count: test.want}, page, name)
+	}
 }
 
 func collections(t *testing.T, s Store) {

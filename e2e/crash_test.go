@@ -172,15 +172,24 @@ func TestAWorkerKilledAtAnyStepLosesAndDoublesNothing(t *testing.T) {
 	g.admin, err = client.NewClient(context.WithoutCancel(t.Context()), "crash", pubsub.EmulatorOptions(g.broker)...)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = g.admin.Close() })
+	// The first of everything takes seconds in a young emulator, and the worker has
+	// limits: what dies below is to die of its fail point.
+	quiet := crashCase{story: renewed, said: []string{"POST 200"}}
+	t.Run("nobody dies", func(t *testing.T) { g.run(t, quiet) })
 	for name, test := range crashCases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := g.open(t, test)
-			test.story(t, s)
-			if test.said != nil {
-				require.Equal(t, test.said, s.said())
-			}
+			g.run(t, test)
 		})
+	}
+}
+
+func (g ground) run(t *testing.T, test crashCase) {
+	t.Helper()
+	s := g.open(t, test)
+	test.story(t, s)
+	if test.said != nil {
+		require.Equal(t, test.said, s.said())
 	}
 }
 
@@ -280,11 +289,6 @@ func (g ground) open(t *testing.T, test crashCase) *site {
 	s.updates, told = g.catalog.HandledBy(worker.Notify)
 	require.True(t, told)
 	s.update = outbox.ID(handler.Event{Queue: e2e.Queue, Tenant: dedupe.DefaultTenant, ID: id}, 0)
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("state %s, said %v, log:\n%s", s.state(context.WithoutCancel(t.Context())), s.said(), s.log.Text())
-		}
-	})
 
 	var err error
 	s.service, err = embedded.NewReceiver(embedded.ReceiverConfig{Secrets: []string{e2e.Secret}, Tolerance: 5 * time.Minute})
@@ -324,6 +328,11 @@ func (g ground) open(t *testing.T, test crashCase) *site {
 	s.revive(t)
 	t.Cleanup(func() { s.worker.Kill() })
 	s.schedule(t)
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("state %s, said %v, log:\n%s", s.state(context.WithoutCancel(t.Context())), s.said(), s.log.Text())
+		}
+	})
 	return s
 }
 
@@ -457,11 +466,13 @@ func (s *site) state(ctx context.Context) string {
 	return strings.Join(states, " ")
 }
 
+// sends posts a webhook until it is accepted, as PayNow does.
 func (s *site) sends(t *testing.T, body []byte) {
 	t.Helper()
-	answer, err := e2e.Send(t.Context(), s.webhook.URL, body)
-	require.NoError(t, err)
-	require.Equal(t, http.StatusAccepted, answer.Status, answer.Body)
+	require.Eventually(t, func() bool {
+		answer, err := e2e.Send(t.Context(), s.webhook.URL, body)
+		return err == nil && answer.Status == http.StatusAccepted
+	}, patience, 100*time.Millisecond)
 }
 
 // settles waits until the records say what they should and the broker has nothing more

@@ -35,7 +35,7 @@ import (
 
 func TestMain(m *testing.M) {
 	// What runs in parallel waits for other processes, not for a core of this one.
-	if err := flag.Set("test.parallel", "16"); err != nil {
+	if err := flag.Set("test.parallel", "12"); err != nil {
 		panic(err)
 	}
 	os.Exit(emulatortest.Main(m))

@@ -76,6 +76,8 @@ var crashCases = map[string]crashCase{
 	"an event dies before its dead letter":             {points: []string{at.BuryPublish}, story: unknown, left: "- -"},
 	"a dead letter is there, and nobody knows":         {points: []string{at.BuryPublished}, story: unknown, left: "- -"},
 	"a dead letter is marked, and the broker not told": {points: []string{at.BuryMarked}, story: unknown, left: "DEAD_LETTERED -"},
+	"a conflict is a dead letter, and nobody knows":    {points: []string{at.BuryPublished}, story: conflicted, left: "COMPLETED -"},
+	"a conflict is marked, and the broker not told":    {points: []string{at.BuryMarked}, story: conflicted, left: "COMPLETED -"},
 	"a dead letter is not stored":                      {points: []string{at.LetterKeep}, story: unknown},
 	"a dead letter is stored, and the broker not told": {points: []string{at.LetterKept}, story: unknown},
 
@@ -265,9 +267,11 @@ type site struct {
 
 // nextPort counts through ports below those that the system gives to whoever asks for
 // any: nobody takes the worker's while it is dead.
-var nextPort atomic.Uint32
-
-func init() { nextPort.Store(20000 + rand.Uint32N(8000)) }
+var nextPort = func() *atomic.Uint32 {
+	var port atomic.Uint32
+	port.Store(20000 + rand.Uint32N(8000))
+	return &port
+}()
 
 func freePort(t *testing.T) string {
 	t.Helper()
@@ -606,6 +610,19 @@ func unknown(t *testing.T, s *site) {
 	s.recovers(t)
 	s.settles(t, "DEAD_LETTERED -")
 	s.holds(t, map[string]int{dedupe.Collection: 1, deadletter.Collection: 1})
+}
+
+// conflicted is a credit whose id comes again with another payload.
+func conflicted(t *testing.T, s *site) {
+	o := s.order()
+	s.sends(t, o.JSON())
+	s.settles(t, "COMPLETED -")
+	o.Lines = []e2e.Line{{Product: points, Quantity: 9, Price: 1000}}
+	s.sends(t, o.JSON())
+	s.recovers(t)
+	s.settles(t, "COMPLETED -")
+	require.Equal(t, int64(2000), s.balance(t, ledger.UserPoints(o.UID)))
+	s.holds(t, map[string]int{dedupe.Collection: 2, ledger.Entries: 1, deadletter.Collection: 1})
 }
 
 // sample is a subscription's event as PayNow sends it.

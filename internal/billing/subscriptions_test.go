@@ -184,7 +184,7 @@ func TestAnEventIsToldOnceThoughItsRecordIsForgotten(t *testing.T) {
 			require.NoError(t, err)
 			t.Cleanup(func() { require.NoError(t, db.Close()) })
 			now := noon
-			once := dedupe.Once{Store: db, Now: func() time.Time { return now }, NewToken: func() string { return now.String() }}
+			once := dedupe.Once{Store: db, Now: func() time.Time { return now }, NewToken: func() string { return now.Format(time.RFC3339Nano) }}
 			subscriptions := subscriptionsOn(db)
 			event := golden(t, "subscription_renewed")
 			event.Queue, event.Tenant = "events", dedupe.DefaultTenant

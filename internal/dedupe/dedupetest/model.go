@@ -323,7 +323,7 @@ func (w *world) commit(t *rapid.T, e *event, a *attempt, f fault, h handler.Tx) 
 	case taken && err == nil:
 		require.Equal(t, want, seen)
 	case taken:
-		require.True(t, f == refuse)
+		require.Equal(t, refuse, f)
 	case err == nil:
 		require.Equal(t, dedupe.Own, seen)
 		w.committed(e, a)

@@ -6,7 +6,6 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -190,24 +189,21 @@ func (g *garden) survey(ctx context.Context, chosen []fault) error {
 			}
 		}
 	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(runtime.GOMAXPROCS(0))
 	for pkg, names := range tests {
-		for _, name := range names {
-			f := fault{pkg: pkg, test: name}
-			names = slices.Compact(slices.Sorted(slices.Values(names)))
-			if name != names[0] {
-				continue // one run of a package's tests is enough
-			}
-			f.test = strings.Join(names, "|")
-			events, output, err := g.test(ctx, f, "")
-			for _, want := range names {
-				if !slices.ContainsFunc(events, func(e event) bool { return e.Test == want && e.Action == "pass" }) {
-					return fmt.Errorf("without any fault, %s of %s does not pass: %w\n%s", want, pkg, err, output)
+		group.Go(func() error {
+			names := slices.Compact(slices.Sorted(slices.Values(names)))
+			events, output, _ := g.test(ctx, fault{pkg: pkg, test: strings.Join(names, "|")}, "")
+			for _, name := range names {
+				if !slices.ContainsFunc(events, func(e event) bool { return e.Test == name && e.Action == "pass" }) {
+					return fmt.Errorf("without any fault, %s of %s does not pass:\n%s", name, pkg, output)
 				}
 			}
-			break
-		}
+			return nil
+		})
 	}
-	return nil
+	return group.Wait()
 }
 
 // plant tries one fault.
@@ -264,10 +260,10 @@ func (g *garden) test(ctx context.Context, f fault, overlay string) (events []ev
 	test.Stdout, test.Stderr = &stdout, &stderr
 	err = test.Run()
 	var text strings.Builder
-	for lines := bufio.NewScanner(&stdout); lines.Scan(); {
+	for line := range bytes.Lines(stdout.Bytes()) {
 		var e event
-		if json.Unmarshal(lines.Bytes(), &e) != nil {
-			e.Output = lines.Text() + "\n" // of the go command itself
+		if json.Unmarshal(line, &e) != nil {
+			e.Output = string(line) // of the go command itself
 		}
 		text.WriteString(e.Output)
 		events = append(events, e)

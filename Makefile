@@ -7,6 +7,7 @@ SHELL := bash
 GOLANGCI_LINT := v2.15.0
 FUZZTIME ?= 20s
 SOAK ?=
+CHAOS ?=
 BENCH ?= .
 COUNT ?= 6
 
@@ -64,6 +65,10 @@ bench: ## Go benchmarks, benchstat-ready: BENCH=regexp COUNT=6
 .PHONY: soak
 soak: ## 2,000 events on Google's emulators with duplicates, conflicts and kill -9; SOAK="-seed N"
 	@go run ./e2e/soak $(SOAK)
+
+.PHONY: chaos
+chaos: ## 15,000 events 2.3 times to two workers under kill -9, with controls that must fail; CHAOS="-seed N -events 1500"
+	@go run ./e2e/chaos $(CHAOS)
 
 .PHONY: ci
 ci: ## what CI runs

@@ -18,7 +18,7 @@ import (
 
 const (
 	// senders is how many deliveries are on their way at once.
-	senders = 64
+	senders = 128
 	// ackDeadline is when a delivery without an answer is made again, whatever becomes
 	// of it.
 	ackDeadline = 600 * time.Millisecond
@@ -65,12 +65,9 @@ func (c *client) run(ctx context.Context, p *plan) error {
 
 func (c *client) deliver(ctx context.Context, d push) {
 	random := rand.New(rand.NewPCG(d.seed, 3))
-	wait(ctx, d.due-time.Since(c.started))
-	for n := 1; ctx.Err() == nil; n++ {
-		if c.attempt(ctx, random, d, n) {
-			return
-		}
-		wait(ctx, 40*time.Millisecond+time.Duration(random.Float64()*float64(300*time.Millisecond)))
+	pause := d.due - time.Since(c.started)
+	for n := 1; wait(ctx, pause) && !c.attempt(ctx, random, d, n); n++ {
+		pause = 40*time.Millisecond + time.Duration(random.Float64()*float64(300*time.Millisecond))
 	}
 }
 
@@ -173,12 +170,14 @@ func (d push) body(n int) ([]byte, error) {
 	return json.Marshal(wrapped)
 }
 
-// wait waits for so long, or until ctx ends.
-func wait(ctx context.Context, long time.Duration) {
+// wait waits for so long and reports whether it did, or ctx ended before.
+func wait(ctx context.Context, long time.Duration) bool {
 	timer := time.NewTimer(long)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
+		return ctx.Err() == nil
 	case <-ctx.Done():
+		return false
 	}
 }

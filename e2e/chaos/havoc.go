@@ -59,11 +59,17 @@ type havoc struct {
 	cutAnswers, cutRequests, late int
 }
 
-// run goes on until ctx ends, and leaves both workers alive.
+// run goes on until ctx ends, and leaves both workers alive; or until one of them
+// cannot be started again.
 func (h *havoc) run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	var all sync.WaitGroup
 	var killed error
-	all.Go(func() { killed = h.kill(ctx) })
+	all.Go(func() {
+		killed = h.kill(ctx)
+		cancel()
+	})
 	all.Go(func() { h.freeze(ctx) })
 	for i, t := range h.targets {
 		all.Go(func() { h.disturb(ctx, t, rand.New(rand.NewPCG(h.seed, 20+uint64(i)))) })
@@ -80,11 +86,7 @@ func around(random *rand.Rand, long time.Duration) time.Duration {
 // kill ends one worker after the other with SIGKILL and starts it again at once.
 func (h *havoc) kill(ctx context.Context) error {
 	random := rand.New(rand.NewPCG(h.seed, 10))
-	for {
-		wait(ctx, around(random, h.killsEvery))
-		if ctx.Err() != nil {
-			return nil
-		}
+	for wait(ctx, around(random, h.killsEvery)) {
 		t := h.targets[h.kills%2]
 		t.current().Kill()
 		h.kills++
@@ -92,16 +94,13 @@ func (h *havoc) kill(ctx context.Context) error {
 			return fmt.Errorf("kill %d: %w", h.kills, err)
 		}
 	}
+	return nil
 }
 
 // freeze stops a worker for longer than a lease.
 func (h *havoc) freeze(ctx context.Context) {
 	random := rand.New(rand.NewPCG(h.seed, 11))
-	for {
-		wait(ctx, around(random, 3*time.Second))
-		if ctx.Err() != nil {
-			return
-		}
+	for wait(ctx, around(random, 3*time.Second)) {
 		p := h.targets[random.IntN(2)].current()
 		p.Freeze()
 		h.freezes++
@@ -112,11 +111,7 @@ func (h *havoc) freeze(ctx context.Context) {
 
 // disturb cuts or delays what goes between a worker and the store.
 func (h *havoc) disturb(ctx context.Context, t *target, random *rand.Rand) {
-	for {
-		wait(ctx, around(random, 700*time.Millisecond))
-		if ctx.Err() != nil {
-			return
-		}
+	for wait(ctx, around(random, 700*time.Millisecond)) {
 		var held <-chan struct{}
 		what, counter := random.Float64(), &h.cutAnswers
 		answers := what < 0.6 || what > 0.9

@@ -8,7 +8,7 @@
 //
 // The events are split among the arms that must hold: both kinds of handler, each
 // unordered and ordered by key, the ordered Tx with messages through the outbox. The
-// same goes at the same time to controls, a fifth as many events each, whose handlers
+// same goes at the same time to controls, a tenth as many events each, whose handlers
 // do it wrong: check-then-act, mark-then-act, a lease without a fence. It exits
 // non-zero unless the arms have lost, doubled and disordered nothing and
 // check-then-act has doubled: a harness that cannot fail proves nothing.
@@ -116,7 +116,9 @@ func run(ctx context.Context, args []string, stdout io.Writer) (err error) {
 		return err
 	}
 	delivered := time.Since(started)
-	if err := settle(ctx, documents, targets, c.http); err != nil {
+	outside.calm()
+	lanes, err := settle(ctx, documents, targets, c.http)
+	if err != nil {
 		return err
 	}
 	verdicts, err := count(ctx, documents, outside, log, p, arms)
@@ -134,8 +136,8 @@ func run(ctx context.Context, args []string, stdout io.Writer) (err error) {
 		pushes, float64(pushes)/float64(len(p.events)), c.unanswered, c.refused, h.kills, h.freezes)
 	_, _ = fmt.Fprintf(stdout, "store: answers cut %d times, requests %d times, late %d times; outside: %d answers lost, %d failures, %d repeated calls\n",
 		h.cutAnswers, h.cutRequests, h.late, outside.cut, outside.failed, outside.repeated)
-	_, _ = fmt.Fprintf(stdout, "delivered in %s, settled in %s; %d cores, %s %s/%s\n\n%s", delivered.Round(time.Second),
-		(time.Since(started) - delivered).Round(time.Second), runtime.NumCPU(), runtime.Version(), runtime.GOOS, runtime.GOARCH, table(verdicts))
+	_, _ = fmt.Fprintf(stdout, "delivered in %s, %d outbox lanes left to the relay and done in %s; %d cores, %s %s/%s\n\n%s", delivered.Round(time.Second),
+		lanes, (time.Since(started) - delivered).Round(time.Second), runtime.NumCPU(), runtime.Version(), runtime.GOOS, runtime.GOARCH, table(verdicts))
 	return judge(stdout, verdicts, arms)
 }
 
@@ -199,14 +201,21 @@ func start(ctx context.Context, database, outside string, log *e2e.Log) (targets
 
 // drive makes all deliveries while havoc is wrought.
 func drive(ctx context.Context, h *havoc, c *client, p *plan, seed uint64) error {
+	ctx, giveUp := context.WithCancel(ctx)
+	defer giveUp()
 	raging, calm := context.WithCancel(ctx)
 	defer calm()
 	ended := make(chan error, 2)
-	go func() { ended <- h.run(raging) }()
+	go func() {
+		err := h.run(raging)
+		if err != nil {
+			giveUp() // a worker is gone, and nobody would acknowledge anything
+		}
+		ended <- err
+	}()
 	go func() {
 		random := rand.New(rand.NewPCG(seed, 4))
-		for raging.Err() == nil {
-			wait(raging, time.Second)
+		for wait(raging, time.Second) {
 			_ = relay(raging, c.http, h.targets[random.IntN(2)]) // the next comes in a second
 		}
 		ended <- nil
@@ -232,26 +241,28 @@ func relay(ctx context.Context, through *http.Client, t *target) error {
 }
 
 // settle waits until the outbox is empty, which takes as long as a lane is left to its
-// worker, and then until the workers have ended what they are at.
-func settle(ctx context.Context, documents *firestore.Store, targets [2]*target, through *http.Client) error {
+// worker, and then until the workers have ended what they are at. It returns how many
+// lanes there were to wait for.
+func settle(ctx context.Context, documents *firestore.Store, targets [2]*target, through *http.Client) (lanes int, err error) {
 	for {
-		page, err := documents.Query(ctx, store.Query{Collection: outbox.KeysCollection, Limit: 1})
+		page, err := documents.Query(ctx, store.Query{Collection: outbox.KeysCollection, Limit: store.MaxPage})
 		if err != nil {
-			return err
+			return lanes, err
 		}
 		if len(page.Documents) == 0 {
 			break
 		}
+		lanes = max(lanes, len(page.Documents))
 		if err := relay(ctx, through, targets[0]); err != nil {
-			return err
+			return lanes, err
 		}
 		wait(ctx, 500*time.Millisecond)
 	}
 	through.CloseIdleConnections()
 	for i, t := range targets {
 		if code := t.current().Stop(); code != 0 {
-			return fmt.Errorf("worker %d ended with code %d", i+1, code)
+			return lanes, fmt.Errorf("worker %d ended with code %d", i+1, code)
 		}
 	}
-	return nil
+	return lanes, nil
 }

@@ -21,6 +21,8 @@ type outside struct {
 
 	mu     sync.Mutex
 	random *rand.Rand
+	// well: it fails no more.
+	well bool
 	// effects by arm and event.
 	effects map[[2]string]*effect
 	// applied is the order in which a key's events were applied, by arm and key.
@@ -65,6 +67,7 @@ const failing, losing = 0.01, 0.02
 // The caller holds the lock.
 func (o *outside) unwell(w http.ResponseWriter) (failed, lose bool) {
 	switch draw := o.random.Float64(); {
+	case o.well:
 	case draw < failing:
 		o.failed++
 		w.WriteHeader(http.StatusServiceUnavailable)
@@ -74,6 +77,13 @@ func (o *outside) unwell(w http.ResponseWriter) (failed, lose bool) {
 		return false, true
 	}
 	return false, false
+}
+
+// calm ends the failures.
+func (o *outside) calm() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.well = true
 }
 
 func (o *outside) of(r *http.Request) *effect {

@@ -44,15 +44,15 @@ type plan struct {
 
 const (
 	// perKey is how many events an ordering key has.
-	perKey = 40
+	perKey = 25
 	// gap between two events, as far as the machine keeps up.
 	gap = 3 * time.Millisecond
 	// stalled is how many of the planned deliveries stall.
 	stalled = 0.03
 )
 
-// draw plans so many events of the arms that must hold, split evenly, and a fifth as
-// many of each control, each delivered 2.3 times on average.
+// draw plans so many events of the arms that must hold, split evenly, and a tenth
+// as many of each control, each delivered 2.3 times on average.
 func draw(seed uint64, arms []arm.Arm, events int) *plan {
 	random := rand.New(rand.NewPCG(seed, 1))
 	p := &plan{planned: map[string]int{}}
@@ -64,7 +64,7 @@ func draw(seed uint64, arms []arm.Arm, events int) *plan {
 	}
 	for i := range arms {
 		a := &arms[i]
-		n := max(events/5, 1)
+		n := max(events/10, 1)
 		if !a.Control {
 			n = max(events/holding, 1)
 		}

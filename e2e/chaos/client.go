@@ -17,13 +17,14 @@ import (
 )
 
 const (
-	// senders is how many deliveries are on their way at once.
-	senders = 128
+	// senders is how many requests are on their way at once, late ones included. The
+	// emulator queues commits: with many more it does nothing but queue.
+	senders = 40
 	// ackDeadline is when a delivery without an answer is made again, whatever becomes
 	// of it.
 	ackDeadline = 600 * time.Millisecond
 	// forgotten is when the client hangs up, where it does not at the deadline.
-	forgotten = 8 * time.Second
+	forgotten = 3 * time.Second
 )
 
 // client is a broker's push client: it delivers until it is acknowledged.
@@ -76,7 +77,6 @@ func (c *client) deliver(ctx context.Context, d push) {
 func (c *client) attempt(ctx context.Context, random *rand.Rand, d push, n int) bool {
 	select {
 	case c.slots <- struct{}{}:
-		defer func() { <-c.slots }()
 	case <-ctx.Done():
 		return false
 	}
@@ -90,6 +90,7 @@ func (c *client) attempt(ctx context.Context, random *rand.Rand, d push, n int) 
 		ctx, cancel := context.WithTimeout(ctx, limit)
 		defer cancel()
 		answered <- c.send(ctx, url, d, n)
+		<-c.slots
 	})
 	deadline := time.NewTimer(ackDeadline)
 	defer deadline.Stop()

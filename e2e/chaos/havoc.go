@@ -111,7 +111,7 @@ func (h *havoc) freeze(ctx context.Context) {
 
 // disturb cuts or delays what goes between a worker and the store.
 func (h *havoc) disturb(ctx context.Context, t *target, random *rand.Rand) {
-	for wait(ctx, around(random, 700*time.Millisecond)) {
+	for wait(ctx, around(random, time.Second)) {
 		var held <-chan struct{}
 		what, counter := random.Float64(), &h.cutAnswers
 		answers := what < 0.6 || what > 0.9

@@ -38,13 +38,14 @@ type client struct {
 
 	mu     sync.Mutex
 	pushes map[string]int
+	// acked deliveries of the plan.
+	acked int
 	// unanswered, by the deadline or at all; refused: answered, and not acknowledged.
 	unanswered, refused int
 }
 
 // run makes every delivery of the plan and returns once each is acknowledged.
 func (c *client) run(ctx context.Context, p *plan) error {
-	c.started = time.Now()
 	var all sync.WaitGroup
 	for _, d := range p.single {
 		all.Go(func() { c.deliver(ctx, d) })
@@ -67,8 +68,23 @@ func (c *client) run(ctx context.Context, p *plan) error {
 func (c *client) deliver(ctx context.Context, d push) {
 	random := rand.New(rand.NewPCG(d.seed, 3))
 	pause := d.due - time.Since(c.started)
-	for n := 1; wait(ctx, pause) && !c.attempt(ctx, random, d, n); n++ {
+	for n := 1; wait(ctx, pause); n++ {
+		if c.attempt(ctx, random, d, n) {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.acked++
+			return
+		}
 		pause = 40*time.Millisecond + time.Duration(random.Float64()*float64(300*time.Millisecond))
+	}
+}
+
+// progress says how far the plan is, until ctx ends.
+func (c *client) progress(ctx context.Context, stdout io.Writer) {
+	for wait(ctx, 30*time.Second) {
+		c.mu.Lock()
+		_, _ = fmt.Fprintf(stdout, "%s: %d deliveries acknowledged\n", time.Since(c.started).Round(time.Second), c.acked)
+		c.mu.Unlock()
 	}
 }
 

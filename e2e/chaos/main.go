@@ -110,9 +110,9 @@ func run(ctx context.Context, args []string, stdout io.Writer) (err error) {
 	h := &havoc{targets: targets, seed: *seed, killsEvery: *killsEvery}
 	c := &client{
 		http:    &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: senders}},
-		targets: targets, slots: make(chan struct{}, senders), pushes: map[string]int{},
+		targets: targets, slots: make(chan struct{}, senders), started: started, pushes: map[string]int{},
 	}
-	if err := drive(ctx, h, c, p, *seed); err != nil {
+	if err := drive(ctx, h, c, p, stdout); err != nil {
 		return err
 	}
 	delivered := time.Since(started)
@@ -200,12 +200,12 @@ func start(ctx context.Context, database, outside string, log *e2e.Log) (targets
 }
 
 // drive makes all deliveries while havoc is wrought.
-func drive(ctx context.Context, h *havoc, c *client, p *plan, seed uint64) error {
+func drive(ctx context.Context, h *havoc, c *client, p *plan, stdout io.Writer) error {
 	ctx, giveUp := context.WithCancel(ctx)
 	defer giveUp()
 	raging, calm := context.WithCancel(ctx)
 	defer calm()
-	ended := make(chan error, 2)
+	ended := make(chan error, 3)
 	go func() {
 		err := h.run(raging)
 		if err != nil {
@@ -214,7 +214,11 @@ func drive(ctx context.Context, h *havoc, c *client, p *plan, seed uint64) error
 		ended <- err
 	}()
 	go func() {
-		random := rand.New(rand.NewPCG(seed, 4))
+		c.progress(raging, stdout)
+		ended <- nil
+	}()
+	go func() {
+		random := rand.New(rand.NewPCG(h.seed, 4))
 		for wait(raging, time.Second) {
 			_ = relay(raging, c.http, h.targets[random.IntN(2)]) // the next comes in a second
 		}
@@ -222,7 +226,7 @@ func drive(ctx context.Context, h *havoc, c *client, p *plan, seed uint64) error
 	}()
 	err := c.run(ctx, p)
 	calm()
-	return errors.Join(err, <-ended, <-ended)
+	return errors.Join(err, <-ended, <-ended, <-ended)
 }
 
 // relay has a worker publish what its outbox still holds.

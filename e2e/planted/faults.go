@@ -94,7 +94,7 @@ var faults = []fault{
 	{"reject and ack are swapped", answer, `if terminal == catalog.Reject {`, `if terminal != catalog.Reject {`, pushDir, outcome},
 	{"one attempt too many", tx, `if attempt >= allowed(spec, event) {`, `if attempt > allowed(spec, event) {`, pushDir, outcome},
 	{"a full queue uses up an attempt", tx, `case !verdict.Counts:`, `case false:`, pushDir, outcome},
-	{"a dead letter is marked before it is confirmed", deliver, `failpoint.Hit("bury.publish")`, `_, _ = run.Bury(ctx, verdict.Reason, attempt)`,
+	{"a dead letter is marked before it is confirmed", deliver, `failpoint.Hit(failpoint.BuryPublish)`, `_, _ = run.Bury(ctx, verdict.Reason, attempt)`,
 		pushDir, "TestADeadLetterIsConfirmedThenMarkedThenAnswered"},
 	{"a dead letter that nobody took is marked", deliver, `err = retry.Down("dead_letter_unconfirmed", err)`,
 		`_, _ = run.Bury(ctx, verdict.Reason, attempt); err = retry.Down("dead_letter_unconfirmed", err)`, pushDir, "TestADeadLetterThatIsNotConfirmedLeavesNoMark"},
@@ -102,7 +102,7 @@ var faults = []fault{
 		`o.refuse(http.StatusAccepted, "publish_unconfirmed",`, "internal/webhook", "TestAnUnconfirmedPublishKeepsTheEventWithItsSender"},
 
 	// The outbox.
-	{"an emission is published before its commit", tx, `failpoint.Hit("tx.commit")`, `s.relay(ctx, event, lanes); lanes = nil`,
+	{"an emission is published before its commit", tx, `failpoint.Hit(failpoint.TxCommit)`, `s.relay(ctx, event, lanes); lanes = nil`,
 		pushDir, "TestWhatIsEmittedIsPublishedAfterTheCommitAndBeforeTheAnswer"},
 	{"an entry is written over another", entry, `store.Create(store.Key{Collection: Collection, ID: id}`, `store.Set(store.Key{Collection: Collection, ID: id}`,
 		outboxDir, "TestAnEmissionIsCommittedWithItsLane"},

@@ -75,7 +75,20 @@ type Queue struct {
 	// OnOrphan is what a sweep does with an event whose worker is gone and whose
 	// redelivery is not in sight.
 	OnOrphan OnOrphan
+	// OnPoison is what becomes of the later messages of an ordering key after a dead letter.
+	OnPoison OnPoison
+	// FourEyes: what is done to the queue's dead letters needs a second person.
+	FourEyes bool
 }
+
+// OnPoison is what becomes of the messages behind a dead letter.
+type OnPoison string
+
+// The two ways to go on after a dead letter.
+const (
+	Skip OnPoison = "skip" // later messages of its key flow
+	Park OnPoison = "park" // they wait, in order, until it is replayed or discarded
+)
 
 // OnOrphan is what becomes of an event that was claimed and never finished.
 type OnOrphan string

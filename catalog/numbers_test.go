@@ -137,7 +137,7 @@ func TestTheShippedNumbersAreThoseOfTheRequirements(t *testing.T) {
 		q := &want[i]
 		q.AckDeadline, q.Lease, q.HandlerTimeout = 60*time.Second, 120*time.Second, 30*time.Second
 		q.MessageRetention, q.RememberFor = 7*day, 30*day
-		q.OnOrphan = catalog.Republish
+		q.OnOrphan, q.OnPoison, q.FourEyes = catalog.Republish, catalog.Skip, q.ID == "pay-refund-initiation"
 		if q.OnTerminal == "" {
 			q.OnTerminal = catalog.Ack
 		}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -19,15 +20,33 @@ import (
 type client struct {
 	base  string
 	token string
-	http  *http.Client
+	// operator names who asks, for the audit.
+	operator string
+	http     *http.Client
 }
 
 // get fills answer from the API. An answer that is a problem document becomes an
 // error with its detail.
 func (w client) get(ctx context.Context, path string, answer any) error {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, w.base+path, nil)
+	return w.do(ctx, http.MethodGet, path, nil, answer)
+}
+
+// post sends a question as JSON and fills answer as get does.
+func (w client) post(ctx context.Context, path string, question, answer any) error {
+	body, err := json.Marshal(question)
 	if err != nil {
 		return fmt.Errorf("ask the worker: %w", err)
+	}
+	return w.do(ctx, http.MethodPost, path, body, answer)
+}
+
+func (w client) do(ctx context.Context, method, path string, question []byte, answer any) error {
+	request, err := http.NewRequestWithContext(ctx, method, w.base+path, bytes.NewReader(question))
+	if err != nil {
+		return fmt.Errorf("ask the worker: %w", err)
+	}
+	if w.operator != "" {
+		request.Header.Set("X-Operator", w.operator)
 	}
 	if w.token != "" {
 		request.Header.Set("Authorization", "Bearer "+w.token)
@@ -41,7 +60,7 @@ func (w client) get(ctx context.Context, path string, answer any) error {
 	if err != nil {
 		return fmt.Errorf("ask the worker: %w", err)
 	}
-	if response.StatusCode != http.StatusOK {
+	if response.StatusCode != http.StatusOK && response.StatusCode != http.StatusCreated {
 		problem := &problemError{status: response.StatusCode}
 		_ = json.Unmarshal(body, &problem.problem) // an answer without a document leaves the status to speak
 		return problem

@@ -46,7 +46,7 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout 
 		SilenceErrors: true,
 	}
 	root.PersistentFlags().BoolVar(&p.asJSON, "json", false, "print JSON")
-	root.AddCommand(p.devCommand(), p.sendCommand(), p.provisionCommand(), p.eventsCommand(), p.catalogCommand())
+	root.AddCommand(p.devCommand(), p.sendCommand(), p.provisionCommand(), p.eventsCommand(), p.dlqCommand(), p.catalogCommand())
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stdout)

@@ -190,7 +190,9 @@ func Keep(ctx context.Context, to Store, queue catalog.Queue, m contract.Message
 	fields["state"], fields["replay_count"] = string(Open), max(replays, 0)
 	fields["tenant"], fields["hour"] = m.Attributes[contract.AttrTenant], now.UTC().Format("2006-01-02T15")
 	if again := m.Attributes[AttrReplayOf]; again != "" && replays > 0 {
-		return reopen(ctx, to, again, queue.ID, replays, fields)
+		if fresh, found, err := reopen(ctx, to, again, queue.ID, replays, fields); found || err != nil {
+			return fresh, err
+		}
 	}
 	_, err := to.Commit(ctx, []store.Write{store.Create(itemKey(queue.ID, source, m.Data), fields)})
 	switch {
@@ -204,41 +206,40 @@ func Keep(ctx context.Context, to Store, queue catalog.Queue, m contract.Message
 }
 
 // reopen puts the newest death into the item of the first one, which keeps its id, its
-// message and the time of its first publishing. It reports whether that was news.
-func reopen(ctx context.Context, to Store, id, queue string, replays int64, died map[string]any) (bool, error) {
+// message and the time of its first publishing. It reports whether that was news, and
+// whether there is such an item at all.
+func reopen(ctx context.Context, to Store, id, queue string, replays int64, died map[string]any) (fresh, found bool, err error) {
 	key := store.Key{Collection: Collection, ID: id}
 	for range reopenings {
 		doc, err := to.Get(ctx, key)
-		write := store.Create(key, died)
 		switch {
-		case errors.Is(err, store.ErrNotFound), errors.Is(err, store.ErrInvalid): // it has expired, or never was
-			if err = store.CheckKey(key); err != nil {
-				return false, fmt.Errorf("deadletter: keep a replay: %w", err)
-			}
+		case errors.Is(err, store.ErrNotFound), errors.Is(err, store.ErrInvalid):
+			return false, false, nil // it has expired, or whoever names it has made it up
 		case err != nil:
-			return false, fmt.Errorf("deadletter: keep a replay: %w", err)
-		default:
-			item, err := ItemOf(doc)
-			if err != nil {
-				return false, err
-			}
-			if item.Queue != queue || item.ReplayCount > replays || (item.ReplayCount == replays && item.State == Open) {
-				return false, nil // known, or of an earlier replay
-			}
-			fields := maps.Clone(doc.Fields)
-			for _, name := range []string{"state", "reason", "status", "detail", "attempts", "replay_count", "dead_lettered_at", "kept_at", "expire_at", "hour"} {
-				if value, ok := died[name]; ok {
-					fields[name] = value
-				}
-			}
-			write = store.Update(key, doc.Version, fields)
+			return false, false, fmt.Errorf("deadletter: keep a replay: %w", err)
 		}
-		_, err = to.Commit(ctx, []store.Write{write})
-		if err == nil || (!errors.Is(err, store.ErrExists) && !errors.Is(err, store.ErrStale)) {
-			return err == nil, err
+		item, err := ItemOf(doc)
+		switch {
+		case err != nil || item.Queue != queue:
+			return false, false, err
+		case item.ReplayCount > replays || (item.ReplayCount == replays && item.State == Open):
+			return false, true, nil // known, or of an earlier replay
+		}
+		fields := maps.Clone(doc.Fields)
+		for _, name := range []string{"state", "reason", "status", "detail", "attempts", "replay_count", "dead_lettered_at", "kept_at", "expire_at", "hour"} {
+			if value, ok := died[name]; ok {
+				fields[name] = value
+			}
+		}
+		_, err = to.Commit(ctx, []store.Write{store.Update(key, doc.Version, fields)})
+		switch {
+		case err == nil:
+			return true, true, nil
+		case !errors.Is(err, store.ErrStale):
+			return false, true, fmt.Errorf("deadletter: keep a replay: %w", err)
 		}
 	}
-	return false, errors.New("deadletter: the item of a replay keeps changing")
+	return false, true, errors.New("deadletter: the item of a replay keeps changing")
 }
 
 // reopenings is how often reopen looks again at an item that changes under it.

@@ -114,6 +114,11 @@ type Operator struct {
 	Now   func() time.Time
 	// NewID returns a random id.
 	NewID func() string
+	// Wait waits for a time, or returns ctx's error.
+	Wait func(ctx context.Context, d time.Duration) error
+	// Relay publishes what the outbox lane holds; what it cannot publish now is published
+	// later. The error is that it could not.
+	Relay func(ctx context.Context, lane string) error
 }
 
 // List returns a page of items, in the order of their ids, open ones unless another
@@ -367,9 +372,7 @@ func (o *Operator) Operations(ctx context.Context, progress Progress, after stri
 // at once: one is told ErrBusy, and were both to run, the operation's version lets one
 // commit. Each batch is one commit: the items, their messages in the outbox, and the
 // progress, or nothing of it.
-//
-// wait waits for a time, or returns ctx's error; lanes hands over what can be relayed.
-func (o *Operator) Run(ctx context.Context, id string, wait func(context.Context, time.Duration) error, lanes func(context.Context, []string)) (Operation, error) {
+func (o *Operator) Run(ctx context.Context, id string) (Operation, error) {
 	op, err := o.Operation(ctx, id)
 	switch {
 	case err != nil:
@@ -401,11 +404,13 @@ func (o *Operator) Run(ctx context.Context, id string, wait func(context.Context
 			return op, err
 		}
 		left = left[size:]
-		if len(relay) > 0 {
-			lanes(ctx, relay)
+		for _, lane := range relay {
+			if o.Relay(ctx, lane) != nil {
+				break // the relay's task has the rest
+			}
 		}
 		if op.Kind == Replay && len(left) > 0 {
-			if wait(ctx, time.Duration(done)*time.Second/time.Duration(op.Rate)-o.Now().Sub(began)) != nil {
+			if o.Wait(ctx, time.Duration(done)*time.Second/time.Duration(op.Rate)-o.Now().Sub(began)) != nil {
 				break
 			}
 		}

@@ -137,6 +137,13 @@ func (r *Run) Look(ctx context.Context) (Seen, error) {
 		r.other = found.PayloadHash
 		return Differs, nil
 	}
+	if found.Status == DeadLettered && r.record.Replays > found.Replays {
+		// Somebody has replayed it: it has all its attempts again. What an attempt of then
+		// has done outside, nobody knows.
+		r.known(doc.Version, Record{CreatedAt: found.CreatedAt})
+		r.repeated = true
+		return Fresh, nil
+	}
 	own := found.LeaseToken == r.token
 	if !own {
 		r.repeated = found.Status == Failed || found.Status == Processing

@@ -46,6 +46,9 @@ type Record struct {
 	// Attempts counts the attempts that were the event's own. One under a lease counts
 	// from its claim, so that an event that kills its worker uses its attempts up too.
 	Attempts int64
+	// Replays is how often the event's dead letter had been replayed when the record was
+	// written: a replay reopens what was dead-lettered before it.
+	Replays int64
 	// LeaseToken names the attempt that wrote the record last, so that an attempt
 	// whose answer was lost recognizes its own work.
 	LeaseToken string
@@ -120,6 +123,9 @@ func (r Record) Fields() map[string]any {
 			fields[name] = at.UTC().Truncate(time.Microsecond)
 		}
 	}
+	if r.Replays > 0 {
+		fields["replay_count"] = r.Replays
+	}
 	if r.ConflictsWith != "" {
 		fields["conflicts_with"] = r.ConflictsWith
 	}
@@ -154,10 +160,11 @@ func FromDocument(doc store.Document) (Record, error) {
 		return value
 	}
 	attempts, ok := doc.Fields["attempts"].(int64)
+	replays, _ := doc.Fields["replay_count"].(int64)
 	record := Record{
 		Queue: must("queue"), Tenant: must("tenant"), EventID: must("event_id"), EventType: text("event_type"),
 		Status: Status(must("status")), PayloadHash: must("payload_hash"), ConflictsWith: text("conflicts_with"), Attempts: attempts,
-		LeaseToken: must("lease_token"), LeaseUntil: at("lease_until"), Result: text("result"),
+		Replays: replays, LeaseToken: must("lease_token"), LeaseUntil: at("lease_until"), Result: text("result"),
 		LastError: text("last_error"), CorrelationID: text("correlation_id"),
 		OrderingKey: text("ordering_key"), MessageID: text("message_id"), NextRetryAt: at("next_retry_at"),
 		CreatedAt: at("created_at"), UpdatedAt: at("updated_at"), ProcessedAt: at("processed_at"),

@@ -37,6 +37,8 @@ type API struct {
 	Catalog *catalog.Catalog
 	Access  Access
 	Log     *slog.Logger
+	// Operator deals with dead letters.
+	Operator *deadletter.Operator
 }
 
 // Routes adds the API's routes.
@@ -45,6 +47,7 @@ func (a *API) Routes(r chi.Router) {
 		r.Use(a.Access.require)
 		r.Get("/events/{event_id}", a.event)
 		r.Get("/accounts/{account}", a.account)
+		a.deadLetterRoutes(r)
 	})
 }
 

@@ -6,6 +6,7 @@ package tasks
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -38,13 +39,15 @@ type Service struct {
 	Catalog *catalog.Catalog
 	Store   dedupe.Querier
 	Outbox  *outbox.Relay
-	Log     *slog.Logger
-	Metrics *telemetry.Metrics
-	Now     func() time.Time
+	// Operator goes on with the replays and discards that people have begun.
+	Operator *deadletter.Operator
+	Log      *slog.Logger
+	Metrics  *telemetry.Metrics
+	Now      func() time.Time
 }
 
 // Names are the tasks, as in /tasks/{name}.
-var Names = []string{"relay-outbox", "sweep-leases", "cleanup"}
+var Names = []string{"relay-outbox", "run-operations", "sweep-leases", "cleanup"}
 
 // Call sends a request for a task and returns what the worker says it did.
 func Call(client *http.Client, request *http.Request) (map[string]any, error) {
@@ -66,6 +69,7 @@ func Call(client *http.Client, request *http.Request) (map[string]any, error) {
 // Routes adds the tasks' routes. Who may call them is for the caller to check.
 func (s *Service) Routes(r chi.Router) {
 	r.Post("/tasks/relay-outbox", run(s, "relay-outbox", s.relayOutbox))
+	r.Post("/tasks/run-operations", run(s, "run-operations", s.runOperations))
 	r.Post("/tasks/sweep-leases", run(s, "sweep-leases", s.sweepLeases))
 	r.Post("/tasks/cleanup", run(s, "cleanup", s.cleanup))
 }
@@ -139,6 +143,43 @@ func OrphanAfter(c *catalog.Catalog) time.Duration {
 		longest = max(longest, wait+q.AckDeadline)
 	}
 	return longest + slack
+}
+
+// Ran is what run-operations did.
+type Ran struct {
+	// Operations that were gone on with, Finished of them to their end.
+	Operations int `json:"operations"`
+	Finished   int `json:"finished"`
+	// Busy are being run elsewhere; Failed could not be gone on with now.
+	Busy   int `json:"busy"`
+	Failed int `json:"failed"`
+}
+
+func (s *Service) runOperations(ctx context.Context) (Ran, error) {
+	running, _, err := s.Operator.Operations(ctx, deadletter.Running, "", records)
+	if err != nil {
+		return Ran{}, err
+	}
+	var ran Ran
+	for _, op := range running {
+		if ctx.Err() != nil {
+			break
+		}
+		op, err := s.Operator.Run(ctx, op.ID)
+		switch {
+		case errors.Is(err, deadletter.ErrBusy):
+			ran.Busy++
+		case err != nil:
+			ran.Failed++
+			s.Log.LogAttrs(ctx, slog.LevelWarn, "operation not run", slog.String("operation", op.ID), slog.String("cause", err.Error()))
+		default:
+			ran.Operations++
+			if op.Progress == deadletter.Finished {
+				ran.Finished++
+			}
+		}
+	}
+	return ran, nil
 }
 
 // Cleaned is what cleanup did.

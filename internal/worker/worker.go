@@ -111,7 +111,14 @@ func New(config Config) (*Worker, error) {
 		Authenticator: config.Authenticator, Log: config.Log, Metrics: config.Metrics, Now: config.Now,
 		NewToken: uuid.NewString, Dice: rand.Float64,
 	})
-	api := &ops.API{Store: config.Store, Catalog: config.Catalog, Access: config.Access, Log: config.Log}
+	operator := &deadletter.Operator{
+		Store: config.Store, Queue: config.Catalog.Queue, Now: config.Now, NewID: uuid.NewString, Wait: wait,
+		Relay: func(ctx context.Context, lane string) error {
+			_, err := relay.Lane(ctx, lane)
+			return err
+		},
+	}
+	api := &ops.API{Store: config.Store, Catalog: config.Catalog, Access: config.Access, Log: config.Log, Operator: operator}
 
 	router := chi.NewRouter()
 	router.Use(func(next http.Handler) http.Handler { return serve.Recover(config.Log, next) })
@@ -119,7 +126,8 @@ func New(config Config) (*Worker, error) {
 	router.Method(http.MethodGet, "/metrics", config.Metrics.Handler())
 	service.Routes(router)
 	upkeep := &tasks.Service{
-		Catalog: config.Catalog, Store: config.Store, Outbox: relay, Log: config.Log, Metrics: config.Metrics, Now: config.Now,
+		Catalog: config.Catalog, Store: config.Store, Outbox: relay, Operator: operator,
+		Log: config.Log, Metrics: config.Metrics, Now: config.Now,
 	}
 	router.Group(func(r chi.Router) {
 		r.Use(service.Authenticated)
@@ -127,6 +135,18 @@ func New(config Config) (*Worker, error) {
 	})
 	api.Routes(router)
 	return &Worker{Handler: router, push: service}, nil
+}
+
+// wait waits for a time, or returns ctx's error.
+func wait(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(max(d, 0))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // Authenticate makes the push door's authenticator of a verifier of Google's tokens.

@@ -7,6 +7,7 @@ SHELL := bash
 GOLANGCI_LINT := v2.15.0
 FUZZTIME ?= 20s
 SOAK ?=
+PLANTED ?=
 BENCH ?= .
 COUNT ?= 6
 
@@ -64,6 +65,10 @@ bench: ## Go benchmarks, benchstat-ready: BENCH=regexp COUNT=6
 .PHONY: soak
 soak: ## 2,000 events on Google's emulators with duplicates, conflicts and kill -9; SOAK="-seed N"
 	@go run ./e2e/soak $(SOAK)
+
+.PHONY: planted
+planted: ## plant faults of one line each, and see whether the tests notice: PLANTED="-run lease -every 5"
+	@go run ./e2e/planted $(PLANTED)
 
 .PHONY: ci
 ci: ## what CI runs

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"net/http"
 	"os"
@@ -33,7 +34,13 @@ import (
 	"billhook/internal/worker"
 )
 
-func TestMain(m *testing.M) { os.Exit(emulatortest.Main(m)) }
+func TestMain(m *testing.M) {
+	// What runs in parallel waits for other processes, not for a core of this one.
+	if err := flag.Set("test.parallel", "12"); err != nil {
+		panic(err)
+	}
+	os.Exit(emulatortest.Main(m))
+}
 
 // stack is a running Billhook as the cases see it.
 type stack struct {

@@ -116,8 +116,16 @@ func (g *Gate) accept() {
 			continue
 		}
 		g.mu.Lock()
-		g.conns[client], g.conns[server] = struct{}{}, struct{}{}
+		shut = g.mode == gateShut // by now: whoever shut it has not seen these two
+		if !shut {
+			g.conns[client], g.conns[server] = struct{}{}, struct{}{}
+		}
 		g.mu.Unlock()
+		if shut {
+			_ = client.Close()
+			_ = server.Close()
+			continue
+		}
 		g.wg.Go(func() { g.pump(server, client, gateHoldRequests) })
 		g.wg.Go(func() { g.pump(client, server, gateHoldAnswers) })
 	}

@@ -10,14 +10,17 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 )
 
-// Build compiles the services into a folder and returns it. It is what production
-// runs: no test hook is compiled in.
-func Build(ctx context.Context, folder string) error {
-	build := exec.CommandContext(ctx, "go", "build", "-o", folder+string(filepath.Separator), "billhook/cmd/webhook", "billhook/cmd/worker")
+// Build compiles the services into a folder. Without tags it is what production runs:
+// no test hook is compiled in. With the tag failpoints, a service dies where FAILPOINT
+// says.
+func Build(ctx context.Context, folder string, tags ...string) error {
+	build := exec.CommandContext(ctx, "go", "build", "-tags", strings.Join(tags, ","),
+		"-o", folder+string(filepath.Separator), "billhook/cmd/webhook", "billhook/cmd/worker")
 	if output, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("build the services: %w: %s", err, output)
 	}
@@ -177,6 +180,21 @@ func Start(ctx context.Context, binary string, environment []string, log *Log) (
 func (p *Process) Kill() {
 	_ = p.command.Process.Kill() // gone already is as good
 	<-p.ended
+}
+
+// Died waits for the process to end by itself, and returns the signal that ended it; 0
+// where it ended without one.
+func (p *Process) Died(ctx context.Context) (syscall.Signal, error) {
+	select {
+	case <-p.ended:
+	case <-ctx.Done():
+		return 0, fmt.Errorf("%s lives: %w", filepath.Base(p.command.Path), ctx.Err())
+	}
+	status, ok := p.command.ProcessState.Sys().(syscall.WaitStatus)
+	if !ok || !status.Signaled() {
+		return 0, nil
+	}
+	return status.Signal(), nil
 }
 
 // Stop asks the process to end with SIGTERM, waits, and returns its exit code.

@@ -411,6 +411,8 @@ func TestAStoreThatIsDownIsNeverTakenForAnAbsentRecord(t *testing.T) {
 			for _, redelivered := range []bool{false, true} {
 				b := newBench()
 				prepare(b)
+				_, err := b.begin("A").Look(t.Context())
+				require.Error(t, err)
 				seen, err := b.begin("A").Effect(t.Context(), event(), redelivered, credit)
 				require.Equal(t, dedupe.Fresh, seen)
 				require.False(t, retry.Decide(err).Class.Terminal())

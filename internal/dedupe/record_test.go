@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"billhook/internal/contract"
 	"billhook/internal/dedupe"
 	"billhook/internal/store"
 )
@@ -43,6 +44,11 @@ func TestDifferentEventsHaveDifferentKeys(t *testing.T) {
 			return [3]string{part.Draw(t, label+" queue"), part.Draw(t, label+" tenant"), part.Draw(t, label+" id")}
 		}
 		a, b := draw("a"), draw("b")
+		if i := rapid.IntRange(0, 3).Draw(t, "they differ in one part"); i < 3 {
+			one := a
+			one[i] = b[i]
+			b = one
+		}
 		keyA, keyB := dedupe.Key(a[0], a[1], a[2]), dedupe.Key(b[0], b[1], b[2])
 		require.Equal(t, a == b, keyA == keyB)
 		require.Equal(t, keyA, dedupe.Key(a[0], a[1], a[2]), "a key is a function of its parts")
@@ -75,7 +81,8 @@ func sample() dedupe.Record {
 		Queue: "q", Tenant: "default", EventID: "e1", EventType: "order.paid", Status: dedupe.Failed,
 		PayloadHash: "sha256:00", Attempts: 2, LeaseToken: "t1", LeaseUntil: at(1), Result: "r", LastError: "store_unavailable",
 		CorrelationID: "c1", OrderingKey: "u1", MessageID: "17", NextRetryAt: at(2), CreatedAt: at(3), UpdatedAt: at(4),
-		ProcessedAt: at(5), ExpireAt: at(6),
+		ProcessedAt: at(5), ExpireAt: at(6), ConflictsWith: "sha256:01", Emitted: []string{"e2", "e3"},
+		Message: &contract.Message{Data: []byte("{}"), Attributes: map[string]string{"event_id": "e1"}, OrderingKey: "u1"},
 	}
 }
 
@@ -89,7 +96,7 @@ func TestARecordComesBackAsItWas(t *testing.T) {
 	for _, name := range []string{
 		"queue", "tenant", "event_id", "event_type", "status", "payload_hash", "attempts", "lease_token", "lease_until", "result",
 		"last_error", "correlation_id", "idempotency_key", "ordering_key", "message_id", "next_retry_at", "created_at",
-		"updated_at", "processed_at", "expire_at",
+		"updated_at", "processed_at", "expire_at", "conflicts_with", "emitted", "message",
 	} {
 		require.Contains(t, fields, name)
 	}

@@ -69,10 +69,11 @@ func (r *Relay) Lane(ctx context.Context, lane string) (published int, err error
 		if err != nil {
 			return published, errors.Join(err, r.later(ctx, head, page.Documents[len(done)], done))
 		}
-		failpoint.Hit("outbox.published")
+		failpoint.Hit(failpoint.OutboxPublished)
 		if page.Next == "" {
 			_, err = r.Store.Commit(ctx, append(done, store.Delete(key, head.Version)))
 			if err == nil {
+				failpoint.Hit(failpoint.OutboxRemoved)
 				return published, nil
 			}
 			// Stale: the lane was relayed by another, or has a new entry: look again.
@@ -95,7 +96,7 @@ func (r *Relay) publish(ctx context.Context, entry store.Document) error {
 	if !ok || topic == "" {
 		return fmt.Errorf("outbox: entry %s is not readable", entry.Key.ID)
 	}
-	failpoint.Hit("outbox.publish")
+	failpoint.Hit(failpoint.OutboxPublish)
 	if _, err := r.Publisher.Publish(ctx, topic, message); err != nil {
 		return fmt.Errorf("outbox: publish entry %s: %w", entry.Key.ID, err)
 	}
@@ -110,6 +111,7 @@ func (r *Relay) later(ctx context.Context, head, oldest store.Document, done []s
 	now := r.Now()
 	created, _ := oldest.Fields["created_at"].(time.Time)
 	next := map[string]any{"newest": head.Fields["newest"], "due_at": now.Add(Wait(now.Sub(created))), "oldest_at": created}
+	failpoint.Hit(failpoint.OutboxPutOff)
 	_, err := r.Store.Commit(ctx, append(done, store.Update(head.Key, head.Version, next)))
 	if errors.Is(err, store.ErrStale) && len(done) > 0 {
 		_, err = r.Store.Commit(ctx, done)
@@ -117,6 +119,7 @@ func (r *Relay) later(ctx context.Context, head, oldest store.Document, done []s
 	if err != nil && !errors.Is(err, store.ErrStale) {
 		return fmt.Errorf("outbox: put off lane: %w", err)
 	}
+	failpoint.Hit(failpoint.OutboxLater)
 	return nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	"billhook/internal/deadletter"
+	"billhook/internal/failpoint"
 	"billhook/internal/serve"
 )
 
@@ -18,6 +19,7 @@ func (s *Service) deadLetter(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), bookkeeping)
 	defer cancel()
+	failpoint.Hit(failpoint.LetterKeep)
 	fresh, err := deadletter.Keep(ctx, s.config.Store, q.Queue, d.message, d.messageID, s.config.Now())
 	if err != nil {
 		s.config.Log.LogAttrs(ctx, slog.LevelWarn, "dead letter not kept", slog.String("queue", q.ID),
@@ -25,6 +27,7 @@ func (s *Service) deadLetter(w http.ResponseWriter, r *http.Request) {
 		serve.WriteProblem(w, http.StatusServiceUnavailable, "store_unavailable", "The dead letter could not be stored; deliver again.")
 		return
 	}
+	failpoint.Hit(failpoint.LetterKept)
 	s.config.Log.LogAttrs(ctx, slog.LevelInfo, "dead letter kept", slog.String("queue", q.ID),
 		slog.String("message_id", d.messageID), slog.Bool("new", fresh))
 	w.WriteHeader(http.StatusNoContent)

@@ -111,7 +111,7 @@ func (s *Service) bury(ctx context.Context, q *queue, d delivery, run *dedupe.Ru
 		return s.met(ctx, q, d, run, seen)
 	}
 	verdict, attempt, outcome := retry.Decide(reason), run.Attempt(), retry.DeadLettered
-	failpoint.Hit("bury.publish")
+	failpoint.Hit(failpoint.BuryPublish)
 	if q.DeadLetter.Drop {
 		outcome = retry.Dropped
 	} else if err := deadletter.Publish(ctx, s.config.DeadLetters, q.Queue, deadletter.Letter{
@@ -122,11 +122,11 @@ func (s *Service) bury(ctx context.Context, q *queue, d delivery, run *dedupe.Ru
 		err = retry.Down("dead_letter_unconfirmed", err)
 		return again(retry.Decide(err), err, attempt)
 	}
-	failpoint.Hit("bury.published")
+	failpoint.Hit(failpoint.BuryPublished)
 	if _, err := run.Bury(ctx, verdict.Reason, attempt); err != nil {
 		err = retry.Down("store_unavailable", err)
 		return again(retry.Decide(err), err, attempt)
 	}
-	failpoint.Hit("bury.marked")
+	failpoint.Hit(failpoint.BuryMarked)
 	return answer{Outcome: outcome, Status: int(verdict.Class), Reason: verdict.Reason, Attempt: attempt, cause: cause(reason)}
 }

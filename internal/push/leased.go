@@ -20,6 +20,7 @@ import (
 func (s *Service) leased(ctx context.Context, q *queue, d delivery, event handler.Event, run *dedupe.Run, h handler.Leased) answer {
 	ctx = context.WithoutCancel(ctx)
 	spec := q.Handlers[event.Type]
+	failpoint.Hit(failpoint.LeasedClaim)
 	claim, cancel := context.WithTimeout(ctx, bookkeeping)
 	seen, err := run.Claim(claim, q.Lease, keep(q, d), d.attempt > 1)
 	cancel()
@@ -31,13 +32,13 @@ func (s *Service) leased(ctx context.Context, q *queue, d delivery, event handle
 	case seen != dedupe.Claimed:
 		return s.met(ctx, q, d, run, seen)
 	}
-	failpoint.Hit("leased.claimed")
+	failpoint.Hit(failpoint.LeasedClaimed)
 	event.Attempt = run.Attempt()
 	limited, cancel := context.WithTimeout(ctx, spec.Timeout)
 	result, err := s.effect(limited, event, h, run.Repeated(), allowed(spec, event))
 	timedOut := limited.Err() != nil
 	cancel()
-	failpoint.Hit("leased.done")
+	failpoint.Hit(failpoint.LeasedDone)
 
 	ctx, cancel = context.WithTimeout(ctx, bookkeeping)
 	defer cancel()
@@ -45,7 +46,7 @@ func (s *Service) leased(ctx context.Context, q *queue, d delivery, event handle
 		if seen, err = run.Complete(ctx, result); err != nil {
 			return again(retry.Decide(err), err, event.Attempt) // the lease stands, and then Reconcile is asked
 		}
-		failpoint.Hit("leased.completed")
+		failpoint.Hit(failpoint.LeasedCompleted)
 		return s.met(ctx, q, d, run, seen)
 	}
 	verdict := retry.Decide(err)
@@ -65,7 +66,10 @@ func (s *Service) leased(ctx context.Context, q *queue, d delivery, event handle
 		return s.bury(ctx, q, d, run, retry.Permanent("attempts_exhausted", &retry.Error{Verdict: verdict}))
 	}
 	next := s.config.Now().Add(spec.Backoff.Wait(event.Attempt, s.config.Dice()))
-	if seen, released := run.Release(ctx, verdict.Reason, next, verdict.Counts); released != nil {
+	failpoint.Hit(failpoint.LeasedRelease)
+	seen, released := run.Release(ctx, verdict.Reason, next, verdict.Counts)
+	failpoint.Hit(failpoint.LeasedReleased)
+	if released != nil {
 		s.config.Log.LogAttrs(ctx, slog.LevelWarn, "lease not released", slog.String("queue", q.ID),
 			slog.String("event_id", event.ID), slog.String("message_id", d.messageID), slog.String("reason", verdict.Reason))
 	} else if seen != dedupe.Counted {
@@ -90,6 +94,7 @@ func (s *Service) effect(ctx context.Context, event handler.Event, h handler.Lea
 			r.result, r.done, err = h.Reconcile(ctx, event)
 			return r, err
 		})
+		failpoint.Hit(failpoint.LeasedReconciled)
 		if err != nil || found.done {
 			return found.result, err
 		}

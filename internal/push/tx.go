@@ -26,12 +26,12 @@ func (s *Service) tx(ctx context.Context, q *queue, d delivery, event handler.Ev
 		if lanes, err = outbox.Add(event, &effect, s.config.Now()); err != nil {
 			return handler.Effect{}, err
 		}
-		failpoint.Hit("tx.commit")
+		failpoint.Hit(failpoint.TxCommit)
 		return effect, nil
 	})
 	if err == nil {
 		if seen == dedupe.Own {
-			failpoint.Hit("tx.committed")
+			failpoint.Hit(failpoint.TxCommitted)
 			s.relay(ctx, event, lanes)
 		}
 		return s.met(ctx, q, d, run, seen)
@@ -84,7 +84,7 @@ func (s *Service) failed(ctx context.Context, q *queue, d delivery, event handle
 			return s.bury(ctx, q, d, run, retry.Permanent("attempts_exhausted", &retry.Error{Verdict: verdict}))
 		}
 		next := s.config.Now().Add(spec.Backoff.Wait(attempt, s.config.Dice()))
-		failpoint.Hit("tx.fail")
+		failpoint.Hit(failpoint.TxFail)
 		seen, err := run.Fail(ctx, verdict.Reason, next)
 		switch {
 		case err != nil:
@@ -92,6 +92,7 @@ func (s *Service) failed(ctx context.Context, q *queue, d delivery, event handle
 				slog.String("event_id", event.ID), slog.String("message_id", d.messageID), slog.String("reason", verdict.Reason))
 			return again(verdict, failure, attempt)
 		case seen == dedupe.Counted:
+			failpoint.Hit(failpoint.TxFailed)
 			return again(verdict, failure, attempt)
 		case seen != dedupe.Fresh:
 			return s.met(ctx, q, d, run, seen)

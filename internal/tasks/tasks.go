@@ -18,6 +18,7 @@ import (
 	"billhook/catalog"
 	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
+	"billhook/internal/failpoint"
 	"billhook/internal/outbox"
 	"billhook/internal/serve"
 	"billhook/internal/telemetry"
@@ -117,12 +118,14 @@ func (s *Service) relayOutbox(ctx context.Context) (Relayed, error) {
 
 func (s *Service) sweepLeases(ctx context.Context) (dedupe.Swept, error) {
 	now := s.Now()
-	return dedupe.Sweep(ctx, s.Store, now.Add(-OrphanAfter(s.Catalog)), now, records, func(ctx context.Context, record dedupe.Record) (bool, error) {
+	swept, err := dedupe.Sweep(ctx, s.Store, now.Add(-OrphanAfter(s.Catalog)), now, records, func(ctx context.Context, record dedupe.Record) (bool, error) {
 		q, known := s.Catalog.Queue(record.Queue)
 		republish := known && q.Enabled && q.OnOrphan == catalog.Republish && record.Message != nil
 		var err error
 		if republish {
+			failpoint.Hit(failpoint.SweepRepublish)
 			_, err = s.Outbox.Publisher.Publish(ctx, q.Topic(), *record.Message)
+			failpoint.Hit(failpoint.SweepRepublished)
 		}
 		s.Log.LogAttrs(ctx, slog.LevelError, "orphan", slog.String("queue", record.Queue), slog.String("event_id", record.EventID),
 			slog.String("event_type", record.EventType), slog.String("message_id", record.MessageID), slog.Int64("attempt", record.Attempts),
@@ -132,6 +135,10 @@ func (s *Service) sweepLeases(ctx context.Context) (dedupe.Swept, error) {
 		}
 		return republish, err
 	})
+	if swept.Republished > 0 {
+		failpoint.Hit(failpoint.SweepMarked)
+	}
+	return swept, err
 }
 
 // OrphanAfter is how long after the end of its lease an event has no redelivery in

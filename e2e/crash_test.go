@@ -1,0 +1,723 @@
+package e2e_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	client "cloud.google.com/go/pubsub/v2"
+	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
+
+	"billhook/catalog"
+	"billhook/e2e"
+	"billhook/emulator/emulatortest"
+	"billhook/internal/billing"
+	"billhook/internal/deadletter"
+	"billhook/internal/dedupe"
+	"billhook/internal/embedded"
+	at "billhook/internal/failpoint"
+	"billhook/internal/gcp/firestore"
+	"billhook/internal/gcp/pubsub"
+	"billhook/internal/handler"
+	"billhook/internal/ledger"
+	"billhook/internal/outbox"
+	"billhook/internal/store"
+	"billhook/internal/webhook/samples"
+	"billhook/internal/worker"
+)
+
+// crashCase is a story and where its workers die.
+type crashCase struct {
+	// points end one worker after the other; the one after the last lives. name:2 is
+	// the second time that a worker comes by.
+	points []string
+	story  func(*testing.T, *site)
+	// told is what the subscription service does with the first deliveries, times of
+	// them; it applies the rest.
+	told  embedded.Mode
+	times int
+	// left is what the first worker leaves: the status of the event's record, and of
+	// the record of the update that the event emits. It shows that the point is where
+	// its name says.
+	left string
+	// said is what worker and subscription service say to each other from first to
+	// last; nil where it is not the point. The effect is one POST that the service
+	// applies; what became of one that nobody wrote down, it is asked.
+	said []string
+}
+
+// crashCases are every fail point, and for the chain every step of it.
+var crashCases = map[string]crashCase{
+	"a credit that is not committed is made later":  {points: []string{at.TxCommit}, story: credited, left: "- -"},
+	"a credit that is committed stays the only one": {points: []string{at.TxCommitted}, story: credited, left: "COMPLETED -"},
+	"a failure that is not counted costs nothing":   {points: []string{at.TxFail}, story: refunded, left: "- -"},
+	"a failure that is counted costs one attempt":   {points: []string{at.TxFailed}, story: refunded, left: "FAILED -"},
+
+	"an event dies before its dead letter":             {points: []string{at.BuryPublish}, story: unknown, left: "- -"},
+	"a dead letter is there, and nobody knows":         {points: []string{at.BuryPublished}, story: unknown, left: "- -"},
+	"a dead letter is marked, and the broker not told": {points: []string{at.BuryMarked}, story: unknown, left: "DEAD_LETTERED -"},
+	"a conflict is a dead letter, and nobody knows":    {points: []string{at.BuryPublished}, story: conflicted, left: "COMPLETED -"},
+	"a conflict is marked, and the broker not told":    {points: []string{at.BuryMarked}, story: conflicted, left: "COMPLETED -"},
+	"a dead letter is not stored":                      {points: []string{at.LetterKeep}, story: unknown},
+	"a dead letter is stored, and the broker not told": {points: []string{at.LetterKept}, story: unknown},
+
+	"a payment event and its message are not committed": {points: []string{at.TxCommit}, story: renewed, left: "- -"},
+	"a message is committed and its worker gone":        {points: []string{at.TxCommitted}, story: renewed, left: "COMPLETED -"},
+	"a message is about to be published":                {points: []string{at.OutboxPublish}, story: renewed, left: "COMPLETED -"},
+	"a message is published and still in the outbox":    {points: []string{at.OutboxPublished}, story: renewed},
+	"a message is published and removed":                {points: []string{at.OutboxRemoved}, story: renewed},
+	"the relay dies at each of its steps": {
+		points: []string{at.TxCommitted, at.OutboxPublish, at.OutboxPublished, at.OutboxRemoved}, story: renewed, left: "COMPLETED -",
+	},
+	"the relay dies between two messages of a key":   {points: []string{at.OutboxPublish, at.OutboxPublish + ":2"}, story: renewedTwice, left: "COMPLETED -"},
+	"a lane that cannot be published is not put off": {points: []string{at.OutboxPutOff}, story: unpublished, left: "COMPLETED -"},
+	"a lane that cannot be published is put off":     {points: []string{at.OutboxLater}, story: unpublished, left: "COMPLETED -"},
+
+	"an update is not claimed": {
+		points: []string{at.LeasedClaim}, story: renewed, left: "COMPLETED -", said: []string{"POST 200"},
+	},
+	"an update is claimed, and the service was told nothing": {
+		points: []string{at.LeasedClaimed}, story: renewed, left: "COMPLETED PROCESSING", said: []string{"GET 404", "POST 200"},
+	},
+	"the service was told, and nobody wrote it down": {
+		points: []string{at.LeasedDone}, story: renewed, left: "COMPLETED PROCESSING", said: []string{"POST 200", "GET 200"},
+	},
+	"the service was told, forgot to answer, and the worker is gone": {
+		points: []string{at.LeasedDone}, story: renewed, told: embedded.Forget, times: 1, left: "COMPLETED PROCESSING",
+		said: []string{"POST cut", "GET 200"},
+	},
+	"the service was told, forgot to answer, and the worker is gone after giving the update back": {
+		points: []string{at.LeasedReleased}, story: renewed, told: embedded.Forget, times: 1, left: "COMPLETED FAILED",
+		said: []string{"POST cut", "GET 200"},
+	},
+	"an update is completed, and the broker not told": {
+		points: []string{at.LeasedCompleted}, story: renewed, left: "COMPLETED COMPLETED", said: []string{"POST 200"},
+	},
+	"the service fails, and nobody wrote it down": {
+		points: []string{at.LeasedDone}, story: renewed, told: embedded.Fail, times: 1, left: "COMPLETED PROCESSING",
+		said: []string{"POST 503", "GET 404", "POST 200"},
+	},
+	"the service fails, and the update is not given back": {
+		points: []string{at.LeasedRelease}, story: renewed, told: embedded.Fail, times: 1, left: "COMPLETED PROCESSING",
+		said: []string{"POST 503", "GET 404", "POST 200"},
+	},
+	"the service fails, and the update is given back": {
+		points: []string{at.LeasedReleased}, story: renewed, told: embedded.Fail, times: 1, left: "COMPLETED FAILED",
+		said: []string{"POST 503", "GET 404", "POST 200"},
+	},
+	"the service says that it knows nothing, and the worker dies on it": {
+		points: []string{at.LeasedReconciled}, story: renewed, told: embedded.Fail, times: 1, left: "COMPLETED PROCESSING",
+		said: []string{"POST 503", "GET 404", "GET 404", "POST 200"},
+	},
+	"the service says that it was told, and the worker dies on it": {
+		points: []string{at.LeasedDone, at.LeasedReconciled}, story: renewed, left: "COMPLETED PROCESSING",
+		said: []string{"POST 200", "GET 200", "GET 200"},
+	},
+	"every attempt kills its worker before the service is told": {
+		points: []string{at.LeasedClaimed, at.LeasedClaimed}, story: canceledInVain, left: "COMPLETED PROCESSING", said: []string{"GET 404"},
+	},
+	"every attempt kills its worker after the service was told": {
+		points: []string{at.LeasedDone, at.LeasedDone}, story: canceled, left: "COMPLETED PROCESSING",
+		said: []string{"POST 200", "GET 200", "GET 200"},
+	},
+	"the service refuses, and there is no dead letter yet": {
+		points: []string{at.BuryPublish}, story: refused, told: embedded.Refuse, times: 9, left: "COMPLETED PROCESSING",
+		said: []string{"POST 422", "GET 404", "POST 422"},
+	},
+	"the service refuses, and nobody knows of the dead letter": {
+		points: []string{at.BuryPublished}, story: refused, told: embedded.Refuse, times: 9, left: "COMPLETED PROCESSING",
+		said: []string{"POST 422", "GET 404", "POST 422"},
+	},
+	"the service refuses, and the broker is not told": {
+		points: []string{at.BuryMarked}, story: refused, told: embedded.Refuse, times: 9, left: "COMPLETED DEAD_LETTERED",
+		said: []string{"POST 422"},
+	},
+
+	"a sweep dies before it puts an orphan back":   {points: []string{at.LeasedDone, at.SweepRepublish}, story: orphaned, left: "COMPLETED PROCESSING"},
+	"a sweep dies after it has put an orphan back": {points: []string{at.LeasedDone, at.SweepRepublished}, story: orphaned, left: "COMPLETED PROCESSING"},
+	"a sweep dies after it has marked an orphan":   {points: []string{at.LeasedDone, at.SweepMarked}, story: orphaned, left: "COMPLETED PROCESSING"},
+}
+
+// TestAWorkerKilledAtAnyStepLosesAndDoublesNothing kills the real worker with SIGKILL
+// at every step, on Google's emulators, starts it again, and looks at what became of
+// the event: the effect once, whatever the outside had to be asked.
+func TestAWorkerKilledAtAnyStepLosesAndDoublesNothing(t *testing.T) {
+	t.Parallel()
+	g := ground{
+		broker: emulatortest.PubSub(t), database: emulatortest.Firestore(t),
+		binaries: t.TempDir(), catalogDir: hasty(t),
+	}
+	var err error
+	g.catalog, err = catalog.Load(g.catalogDir)
+	require.NoError(t, err)
+	require.NoError(t, e2e.Build(t.Context(), g.binaries, "failpoints"))
+	g.admin, err = client.NewClient(context.WithoutCancel(t.Context()), "crash", pubsub.EmulatorOptions(g.broker)...)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = g.admin.Close() })
+	// The first of everything takes seconds in a young emulator, and the worker has
+	// limits: what dies below is to die of its fail point.
+	quiet := crashCase{story: renewed, said: []string{"POST 200"}}
+	t.Run("nobody dies", func(t *testing.T) { g.run(t, quiet) })
+	for name, test := range crashCases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g.run(t, test)
+		})
+	}
+}
+
+func (g ground) run(t *testing.T, test crashCase) {
+	t.Helper()
+	s := g.open(t, test)
+	test.story(t, s)
+	if test.said != nil {
+		require.Equal(t, test.said, s.said())
+	}
+}
+
+// hasty is the catalog of the queues that are served, with the shortest times that it
+// may have. It returns its folder.
+func hasty(t *testing.T) string {
+	t.Helper()
+	dir, from := t.TempDir(), filepath.Join("..", "catalog")
+	for _, name := range []string{"products.yaml", "sources.yaml"} {
+		text, err := os.ReadFile(filepath.Join(from, name))
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), text, 0o600))
+	}
+	text, err := os.ReadFile(filepath.Join(from, "queues.yaml"))
+	require.NoError(t, err)
+	var queues struct {
+		Defaults map[string]any   `yaml:"defaults"`
+		Queues   []map[string]any `yaml:"queues"`
+	}
+	require.NoError(t, yaml.Unmarshal(text, &queues))
+	maps.Copy(queues.Defaults, map[string]any{
+		"ack_deadline_seconds": 10, "lease": "10s", "handler_timeout": "5s",
+		"retry_policy": map[string]any{"minimum_backoff": "1s", "maximum_backoff": "1s", "multiplier": 1, "jitter": "0s"},
+	})
+	queues.Queues = slices.DeleteFunc(queues.Queues, func(q map[string]any) bool { return q["enabled"] != true })
+	for _, q := range queues.Queues {
+		delete(q, "retry_policy")
+		for kind, spec := range q["handlers"].(map[string]any) {
+			if kind == "cancellation" {
+				spec.(map[string]any)["max_attempts"] = 2 // so that they can be used up in a test
+			}
+		}
+	}
+	text, err = yaml.Marshal(queues)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "queues.yaml"), text, 0o600))
+	return dir
+}
+
+// ground is what the cases share.
+type ground struct {
+	broker, database, binaries, catalogDir string
+
+	catalog *catalog.Catalog
+	admin   *client.Client
+}
+
+// site is a Billhook of a case's own: a project on the emulators, the services as
+// processes, and the subscription service that they tell.
+type site struct {
+	ground
+	project     string
+	environment []string
+	updates     catalog.Queue
+	log         *e2e.Log
+	store       *firestore.Store
+	webhook     *e2e.Process
+	worker      *e2e.Process
+	workerURL   string
+	// gate is between the worker and Pub/Sub, for what the worker publishes.
+	gate    *e2e.Gate
+	service *embedded.Receiver
+	points  []string
+	// event and update are the ids of the story's event and of what it emits.
+	event, update string
+	left          string
+	// lost are messages that the broker has dropped, as after their retention.
+	lost []string
+
+	mu   sync.Mutex
+	talk []string
+}
+
+// nextPort counts through ports below those that the system gives to whoever asks for
+// any: nobody takes the worker's while it is dead.
+var nextPort = func() *atomic.Uint32 {
+	var port atomic.Uint32
+	port.Store(20000 + rand.Uint32N(8000))
+	return &port
+}()
+
+func freePort(t *testing.T) string {
+	t.Helper()
+	for {
+		port := strconv.Itoa(int(nextPort.Add(1)))
+		listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", net.JoinHostPort("127.0.0.1", port))
+		if err == nil {
+			require.NoError(t, listener.Close())
+			return port
+		}
+	}
+}
+
+func (g ground) open(t *testing.T, test crashCase) *site {
+	t.Helper()
+	id := fmt.Sprint(800_000_000_000_000_000 + rand.Int64N(100_000_000_000_000)*100)
+	s := &site{ground: g, project: "crash-" + uuid.NewString(), log: &e2e.Log{}, points: test.points, left: test.left, event: id}
+	var told bool
+	s.updates, told = g.catalog.HandledBy(worker.Notify)
+	require.True(t, told)
+	s.update = outbox.ID(handler.Event{Queue: e2e.Queue, Tenant: dedupe.DefaultTenant, ID: id}, 0)
+
+	var err error
+	s.service, err = embedded.NewReceiver(embedded.ReceiverConfig{Secrets: []string{e2e.Secret}, Tolerance: 5 * time.Minute})
+	require.NoError(t, err)
+	if test.told != "" {
+		require.NoError(t, s.service.Tell(test.told, test.times))
+	}
+	server := httptest.NewServer(s.listening(s.service))
+	t.Cleanup(func() { s.service.Close(); server.Close() })
+	life := context.WithoutCancel(t.Context())
+	s.store, err = firestore.NewEmulated(life, g.database, s.project, "")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = s.store.Close() })
+	s.gate, err = e2e.NewGate(t.Context(), g.broker)
+	require.NoError(t, err)
+	t.Cleanup(s.gate.Close)
+
+	port := freePort(t)
+	s.workerURL = "http://127.0.0.1:" + port
+	s.environment = []string{
+		"HOST=127.0.0.1", "GOOGLE_CLOUD_PROJECT=" + s.project, "CATALOG_DIR=" + g.catalogDir, "PUSH_AUTH=none",
+		"FIRESTORE_EMULATOR_HOST=" + g.database, "WEBHOOK_SECRET_PAYNOW=" + e2e.Secret, "WEBHOOK_SIGNING_SECRET=" + e2e.Secret,
+		"SUBSCRIPTION_SERVICE_URL=" + server.URL, "PATH=" + os.Getenv("PATH"), "HOME=" + g.binaries,
+	}
+	s.provision(t)
+	for _, q := range s.served() {
+		_, err := g.admin.SubscriptionAdminClient.CreateSubscription(t.Context(), &pubsubpb.Subscription{
+			Name: s.name("subscriptions", tap(q)), Topic: s.name("topics", q.Topic()),
+		})
+		require.NoError(t, err)
+	}
+	s.webhook, err = e2e.Start(t.Context(), filepath.Join(g.binaries, "webhook"),
+		append([]string{"PORT=0", "PUBSUB_EMULATOR_HOST=" + g.broker}, s.environment...), s.log)
+	require.NoError(t, err)
+	t.Cleanup(s.webhook.Kill)
+	s.environment = append(s.environment, "PORT="+port, "PUBSUB_EMULATOR_HOST="+s.gate.Addr())
+	s.revive(t)
+	t.Cleanup(func() { s.worker.Kill() })
+	s.schedule(t)
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("state %s, said %v, log:\n%s", s.state(context.WithoutCancel(t.Context())), s.said(), s.log.Text())
+		}
+	})
+	return s
+}
+
+func (s *site) provision(t *testing.T) {
+	t.Helper()
+	_, err := pubsub.Provision(t.Context(), s.catalog, pubsub.Target{ProjectID: s.project, PushBaseURL: s.workerURL, Emulator: true},
+		pubsub.EmulatorOptions(s.broker)...)
+	require.NoError(t, err)
+}
+
+func (s *site) served() []catalog.Queue {
+	q, _ := s.catalog.Queue(e2e.Queue)
+	return []catalog.Queue{q, s.updates}
+}
+
+func (s *site) name(kind, id string) string {
+	return fmt.Sprintf("projects/%s/%s/%s", s.project, kind, id)
+}
+
+// tap is a subscription of our own, that sees what is on a queue's topic.
+func tap(q catalog.Queue) string { return q.ID + "-tap" }
+
+// listening writes down what the subscription service is asked and answers.
+func (s *site) listening(service http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		recorder := &statusWriter{ResponseWriter: w}
+		defer func() {
+			answer := "cut"
+			if recorder.status != 0 {
+				answer = strconv.Itoa(recorder.status)
+			}
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.talk = append(s.talk, r.Method+" "+answer)
+		}()
+		service.ServeHTTP(recorder, r)
+	})
+}
+
+type statusWriter struct {
+	http.ResponseWriter
+	status int
+}
+
+func (w *statusWriter) WriteHeader(status int) {
+	w.status = status
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (s *site) said() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.talk)
+}
+
+// schedule calls the tasks, as Cloud Scheduler does, whether a worker lives or not.
+func (s *site) schedule(t *testing.T) {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	var calling sync.WaitGroup
+	t.Cleanup(func() { stop(); calling.Wait() })
+	calling.Go(func() {
+		every := time.NewTicker(time.Second)
+		defer every.Stop()
+		for {
+			select {
+			case <-every.C:
+			case <-ctx.Done():
+				return
+			}
+			for _, task := range []string{"relay-outbox", "sweep-leases"} {
+				request, err := http.NewRequestWithContext(ctx, http.MethodPost, s.workerURL+"/tasks/"+task, http.NoBody)
+				if err == nil {
+					_, _ = e2e.Do(request) // the next call is another chance
+				}
+			}
+		}
+	})
+}
+
+// revive starts the next worker where the one before was.
+func (s *site) revive(t *testing.T) {
+	t.Helper()
+	environment := s.environment
+	if len(s.points) > 0 {
+		environment = append(slices.Clone(environment), "FAILPOINT="+s.points[0])
+	}
+	var err error
+	s.worker, err = e2e.Start(t.Context(), filepath.Join(s.binaries, "worker"), environment, s.log)
+	require.NoError(t, err)
+}
+
+// dies waits until the worker has killed itself at its point.
+func (s *site) dies(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	signal, err := s.worker.Died(ctx)
+	require.NoError(t, err, "at %s", s.points[0])
+	require.Equal(t, syscall.SIGKILL, signal, "at %s", s.points[0])
+	s.points = s.points[1:]
+	if s.left != "" {
+		require.Equal(t, s.left, s.state(t.Context()))
+		s.left = ""
+	}
+}
+
+// recovers lets every worker die at its point, and the last one live.
+func (s *site) recovers(t *testing.T) {
+	t.Helper()
+	for len(s.points) > 0 {
+		s.dies(t)
+		s.revive(t)
+	}
+}
+
+// state is the status of the event's record and of that of its update; - is none.
+func (s *site) state(ctx context.Context) string {
+	var states []string
+	for _, of := range []struct{ queue, id string }{{e2e.Queue, s.event}, {s.updates.ID, s.update}} {
+		doc, err := s.store.Get(ctx, dedupe.Key(of.queue, dedupe.DefaultTenant, of.id))
+		status, _ := doc.Fields["status"].(string)
+		switch {
+		case errors.Is(err, store.ErrNotFound):
+			status = "-"
+		case err != nil:
+			status = err.Error()
+		}
+		states = append(states, status)
+	}
+	return strings.Join(states, " ")
+}
+
+// sends posts a webhook until it is accepted, as PayNow does.
+func (s *site) sends(t *testing.T, body []byte) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		answer, err := e2e.Send(t.Context(), s.webhook.URL, body)
+		return err == nil && answer.Status == http.StatusAccepted
+	}, patience, 100*time.Millisecond)
+}
+
+// settles waits until the records say what they should and the broker has nothing more
+// to deliver: what is seen after that stays.
+func (s *site) settles(t *testing.T, state string) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		return s.state(t.Context()) == state && s.count(t, outbox.Collection) == 0 && s.count(t, outbox.KeysCollection) == 0
+	}, patience, 100*time.Millisecond)
+	open := map[string]bool{}
+	require.Eventually(t, func() bool {
+		for _, q := range s.served() {
+			for _, m := range s.pull(t, tap(q)) {
+				open[q.ID+" "+m.MessageId] = true
+			}
+			for _, m := range s.pull(t, q.DeadLetterHold()) {
+				open[q.DeadLetter.Topic+" "+m.MessageId] = true
+			}
+		}
+		acked := s.acked()
+		maps.DeleteFunc(open, func(id string, _ bool) bool { return acked[id] || slices.Contains(s.lost, id) })
+		return len(open) == 0
+	}, patience, 100*time.Millisecond, "never acked: %v", open)
+}
+
+// acked are the messages of which a worker has said that it acknowledges them, by
+// topic and id. No point is between that line and the answer.
+func (s *site) acked() map[string]bool {
+	acked := map[string]bool{}
+	for line := range bytes.Lines([]byte(s.log.Text())) {
+		var said struct {
+			Message, Queue string
+			MessageID      string `json:"message_id"`
+			Status         int
+		}
+		if json.Unmarshal(line, &said) != nil {
+			continue
+		}
+		switch {
+		case said.Message == "delivery" && (said.Status == http.StatusOK || said.Status == http.StatusNoContent):
+			acked[said.Queue+" "+said.MessageID] = true
+		case said.Message == "dead letter kept":
+			q, _ := s.catalog.Queue(said.Queue)
+			acked[q.DeadLetter.Topic+" "+said.MessageID] = true
+		}
+	}
+	return acked
+}
+
+// pull takes what is on a subscription of our own.
+func (s *site) pull(t *testing.T, subscription string) []*pubsubpb.PubsubMessage {
+	t.Helper()
+	var all []*pubsubpb.PubsubMessage
+	for {
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		answer, err := s.admin.SubscriptionAdminClient.Pull(ctx, &pubsubpb.PullRequest{Subscription: s.name("subscriptions", subscription), MaxMessages: 100})
+		over := ctx.Err() != nil
+		cancel()
+		if over || (err == nil && len(answer.ReceivedMessages) == 0) {
+			return all
+		}
+		require.NoError(t, err)
+		var ids []string
+		for _, m := range answer.ReceivedMessages {
+			all, ids = append(all, m.Message), append(ids, m.AckId)
+		}
+		require.NoError(t, s.admin.SubscriptionAdminClient.Acknowledge(t.Context(), &pubsubpb.AcknowledgeRequest{
+			Subscription: s.name("subscriptions", subscription), AckIds: ids,
+		}))
+	}
+}
+
+func (s *site) count(t *testing.T, collection string) int {
+	t.Helper()
+	page, err := s.store.Query(t.Context(), store.Query{Collection: collection, Limit: store.MaxPage})
+	require.NoError(t, err)
+	return len(page.Documents)
+}
+
+// holds compares how many documents there are, the dead letters among them.
+func (s *site) holds(t *testing.T, want map[string]int) {
+	t.Helper()
+	for _, collection := range []string{dedupe.Collection, ledger.Entries, billing.PaymentEventsCollection, deadletter.Collection} {
+		require.Equal(t, want[collection], s.count(t, collection), collection)
+	}
+}
+
+func (s *site) order() e2e.Order {
+	return e2e.Order{
+		EventID: s.event, OrderID: s.event + "2", CustomerID: s.event + "3", UID: "uid-" + s.event,
+		Lines: []e2e.Line{{Product: points, Quantity: 2, Price: 1000}},
+	}
+}
+
+func (s *site) balance(t *testing.T, account ledger.Account) int64 {
+	t.Helper()
+	doc, err := s.store.Get(t.Context(), account.Key())
+	if errors.Is(err, store.ErrNotFound) {
+		return 0
+	}
+	require.NoError(t, err)
+	balance, ok := doc.Fields["balance"].(int64)
+	require.True(t, ok)
+	return balance
+}
+
+func credited(t *testing.T, s *site) {
+	s.sends(t, s.order().JSON())
+	s.recovers(t)
+	s.settles(t, "COMPLETED -")
+	require.Equal(t, int64(2000), s.balance(t, ledger.UserPoints(s.order().UID)))
+	s.holds(t, map[string]int{dedupe.Collection: 1, ledger.Entries: 1})
+}
+
+// refunded is a refund that fails until its order has come.
+func refunded(t *testing.T, s *site) {
+	o := s.order()
+	o.EventID += "1"
+	s.sends(t, e2e.Refund{EventID: s.event, RefundID: "1", OrderID: o.OrderID, CustomerID: o.CustomerID, Amount: o.Total(), Paid: o.Total()}.JSON())
+	s.recovers(t)
+	s.sends(t, o.JSON())
+	s.settles(t, "COMPLETED -")
+	require.Zero(t, s.balance(t, ledger.UserPoints(o.UID)))
+	s.holds(t, map[string]int{dedupe.Collection: 2, ledger.Entries: 2})
+}
+
+func unknown(t *testing.T, s *site) {
+	o := s.order()
+	o.Lines = append(o.Lines, e2e.Line{Product: "700000000000000999", Quantity: 1, Price: 500})
+	s.sends(t, o.JSON())
+	s.recovers(t)
+	s.settles(t, "DEAD_LETTERED -")
+	s.holds(t, map[string]int{dedupe.Collection: 1, deadletter.Collection: 1})
+}
+
+// conflicted is a credit whose id comes again with another payload.
+func conflicted(t *testing.T, s *site) {
+	o := s.order()
+	s.sends(t, o.JSON())
+	s.settles(t, "COMPLETED -")
+	o.Lines = []e2e.Line{{Product: points, Quantity: 9, Price: 1000}}
+	s.sends(t, o.JSON())
+	s.recovers(t)
+	s.settles(t, "COMPLETED -")
+	require.Equal(t, int64(2000), s.balance(t, ledger.UserPoints(o.UID)))
+	s.holds(t, map[string]int{dedupe.Collection: 2, ledger.Entries: 1, deadletter.Collection: 1})
+}
+
+// sample is a subscription's event as PayNow sends it.
+func (s *site) sample(name, eventID string) []byte {
+	return samples.Read(name, samples.Event{EventID: eventID, UID: "uid-" + s.event, CustomerID: s.event + "3", SubscriptionID: s.event + "4"})
+}
+
+func renewed(t *testing.T, s *site) { s.notified(t, samples.SubscriptionRenewed) }
+
+func canceled(t *testing.T, s *site) { s.notified(t, samples.SubscriptionCanceled) }
+
+// notified is the whole chain: the payment event is recorded, and the subscription
+// service told once.
+func (s *site) notified(t *testing.T, sample string) {
+	t.Helper()
+	s.sends(t, s.sample(sample, s.event))
+	s.recovers(t)
+	s.settles(t, "COMPLETED COMPLETED")
+	s.toldOnce(t)
+}
+
+func (s *site) toldOnce(t *testing.T) {
+	t.Helper()
+	require.Equal(t, 1, s.service.Applied(s.update))
+	s.holds(t, map[string]int{dedupe.Collection: 2, billing.PaymentEventsCollection: 1})
+}
+
+// renewedTwice has two messages of one subscription in the outbox, which must come in
+// their order.
+func renewedTwice(t *testing.T, s *site) {
+	s.sends(t, s.sample(samples.SubscriptionActivated, s.event))
+	s.dies(t)
+	s.revive(t)
+	second := s.event + "1"
+	s.sends(t, s.sample(samples.SubscriptionRenewed, second))
+	s.recovers(t)
+	s.settles(t, "COMPLETED COMPLETED")
+	var came []string
+	for _, d := range s.service.Deliveries() {
+		came = append(came, d.EventID)
+	}
+	require.Equal(t, []string{s.update, outbox.ID(handler.Event{Queue: e2e.Queue, Tenant: dedupe.DefaultTenant, ID: second}, 0)}, slices.Compact(came))
+	for _, id := range came {
+		require.Equal(t, 1, s.service.Applied(id))
+	}
+	s.holds(t, map[string]int{dedupe.Collection: 4, billing.PaymentEventsCollection: 2})
+}
+
+// unpublished has a worker that cannot publish when it should.
+func unpublished(t *testing.T, s *site) {
+	s.gate.Shut()
+	s.sends(t, s.sample(samples.SubscriptionRenewed, s.event))
+	s.dies(t)
+	s.gate.Open()
+	s.revive(t)
+	s.settles(t, "COMPLETED COMPLETED")
+	s.toldOnce(t)
+}
+
+func refused(t *testing.T, s *site) { s.undelivered(t, samples.SubscriptionRenewed) }
+
+func canceledInVain(t *testing.T, s *site) { s.undelivered(t, samples.SubscriptionCanceled) }
+
+// undelivered is the chain up to an update that becomes a dead letter.
+func (s *site) undelivered(t *testing.T, sample string) {
+	t.Helper()
+	s.sends(t, s.sample(sample, s.event))
+	s.recovers(t)
+	s.settles(t, "COMPLETED DEAD_LETTERED")
+	require.Zero(t, s.service.Applied(s.update))
+	s.holds(t, map[string]int{dedupe.Collection: 2, billing.PaymentEventsCollection: 1, deadletter.Collection: 1})
+}
+
+// orphaned is an update whose worker died, and whose message the broker has dropped:
+// only a sweep brings it back, an hour later.
+func orphaned(t *testing.T, s *site) {
+	s.sends(t, s.sample(samples.SubscriptionRenewed, s.event))
+	s.dies(t)
+	require.NoError(t, s.admin.SubscriptionAdminClient.DeleteSubscription(t.Context(), &pubsubpb.DeleteSubscriptionRequest{
+		Subscription: s.name("subscriptions", s.updates.PushSubscription()),
+	}))
+	for _, m := range s.pull(t, tap(s.updates)) {
+		s.lost = append(s.lost, s.updates.ID+" "+m.MessageId)
+	}
+	require.Len(t, s.lost, 1)
+	s.provision(t)
+	doc, err := s.store.Get(t.Context(), dedupe.Key(s.updates.ID, dedupe.DefaultTenant, s.update))
+	require.NoError(t, err)
+	doc.Fields["lease_until"] = doc.Fields["lease_until"].(time.Time).Add(-time.Hour)
+	_, err = s.store.Commit(t.Context(), []store.Write{store.Update(doc.Key, doc.Version, doc.Fields)})
+	require.NoError(t, err)
+	s.revive(t)
+	s.recovers(t)
+	s.settles(t, "COMPLETED COMPLETED")
+	s.toldOnce(t)
+	// A sweep that dies may die in the middle of what it has put back: it is asked again.
+	require.Equal(t, []string{"POST 200", "GET 200"}, slices.Compact(s.said()))
+}

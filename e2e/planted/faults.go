@@ -1,0 +1,154 @@
+package main
+
+// Where faults are planted, and where they are to be noticed.
+const (
+	once      = "internal/dedupe/once.go"
+	lease     = "internal/dedupe/lease.go"
+	sweep     = "internal/dedupe/sweep.go"
+	record    = "internal/dedupe/record.go"
+	entry     = "internal/outbox/entry.go"
+	relay     = "internal/outbox/relay.go"
+	deliver   = "internal/push/deliver.go"
+	leased    = "internal/push/leased.go"
+	tx        = "internal/push/tx.go"
+	answer    = "internal/push/answer.go"
+	tasks     = "internal/tasks/tasks.go"
+	callee    = "internal/delivery/answer.go"
+	notify    = "internal/delivery/delivery.go"
+	dedupeDir = "internal/dedupe"
+	outboxDir = "internal/outbox"
+	pushDir   = "internal/push"
+	tasksDir  = "internal/tasks"
+	notifyDir = "internal/delivery"
+
+	atOnce  = "TestOfManyWorkersOneClaims"
+	events  = "TestALeasedEvent"
+	late    = "TestAWorkerThatComesLateChangesNothing"
+	outcome = "TestEveryOutcomeHasItsAnswer"
+)
+
+// faults are those that would lose, double or misjudge an event, each somewhere that
+// one line decides it.
+var faults = []fault{
+	// The record.
+	{"a record is written whatever is there", once, `return store.Create(r.key, record.Fields())`,
+		`return store.Set(r.key, record.Fields())`, dedupeDir, "TestOfFiftyDeliveriesOfOneEventOneOwnsTheEffect"},
+	{"an effect is committed whatever came between", once, `return store.Update(r.key, r.version, record.Fields())`,
+		`return store.Set(r.key, record.Fields())`, dedupeDir, "TestTheEffectOfAWorkerThatComesLateIsNotCommitted"},
+	{"a failure is written over a success", once, `written, err := r.put(ctx, record)`,
+		`_, err := r.once.Store.Commit(ctx, []store.Write{store.Set(r.key, record.Fields())}); written := err == nil`, dedupeDir, "TestNeitherAFailureNorABurialIsWrittenOverASuccess"},
+	{"a burial is written over a success", once, `return r.put(ctx, record)`,
+		`_, err := r.once.Store.Commit(ctx, []store.Write{store.Set(r.key, record.Fields())}); return err == nil, err`, dedupeDir, "TestNeitherAFailureNorABurialIsWrittenOverASuccess"},
+	{"the own token is not recognized", once, `own := found.LeaseToken == r.token`, `own := false`, dedupeDir, "TestTheLostAnswerOfAnOwnCommitIsRecognized"},
+	{"every token is the own", once, `own := found.LeaseToken == r.token`, `own := true`, dedupeDir, "TestADuplicateIsSeenAndChangesNothing"},
+	{"expire_at is left to the database", once, `if !found.ExpireAt.IsZero() && !now.Before(found.ExpireAt) {`, `if false {`, dedupeDir, "TestAnExpiredRecordCountsAsAbsent"},
+	{"payloads are not compared", once, `if found.PayloadHash != r.record.PayloadHash && !r.beside {`, `if false {`, dedupeDir, "TestAnotherPayloadUnderAUsedIDDiffers"},
+	{"a conflict forgets what it contradicts", once, `r.other = found.PayloadHash`, `r.other = ""`, pushDir, "TestAConflictRemembersBothHashes"},
+	{"a store that is down is an absent record", once, `case errors.Is(err, store.ErrNotFound):`, `case err != nil:`, dedupeDir, "TestAStoreThatIsDownIsNeverTakenForAnAbsentRecord"},
+	{"a store that cannot be read is the message's fault", once, `retry.Down("store_unavailable", fmt.Errorf("read record: %w", err))`,
+		`retry.Permanent("store_unavailable", fmt.Errorf("read record: %w", err))`, pushDir, outcome},
+	{"a store that cannot be written is the message's fault", once, `retry.Down("store_unavailable", fmt.Errorf("commit effect: %w", err))`,
+		`retry.Permanent("store_unavailable", fmt.Errorf("commit effect: %w", err))`, pushDir, "TestACommitThatFailsIsTriedAgainAndThenDone"},
+	{"a record that is found is a conflict of the effect", once, `if assumed != 0 || r.version == 0 {`, `if _ = assumed; true {`, dedupeDir, "TestAnEffectThatMeetsAConflictIsDecidedAgain"},
+	{"the tenant is no part of the key", record, `return key(queue, tenant, eventID)`, `return key(queue, eventID)`, pushDir, "TestTenantsDoNotShareIDs"},
+	{"the queue is no part of the key", record, `return key(queue, tenant, eventID)`, `return key(tenant, eventID)`, dedupeDir, "TestDifferentEventsHaveDifferentKeys"},
+
+	// The lease.
+	{"a claim is written whatever is there", lease, `[]store.Write{r.write(record)}`, `[]store.Write{store.Set(r.key, record.Fields())}`, dedupeDir, atOnce},
+	{"a takeover is written whatever came between", once, `return store.Update(r.key, r.version, record.Fields())`,
+		`return store.Set(r.key, record.Fields())`, dedupeDir, "TestATakeoverThatComesBetweenIsMet"},
+	{"a late completion is written", lease, `_, err := r.once.Store.Commit(ctx, []store.Write{store.Update(r.key, r.version, record.Fields())})`,
+		`w := store.Update(r.key, r.version, record.Fields()); if record.Status == Completed { w = store.Set(r.key, record.Fields()) }; _, err := r.once.Store.Commit(ctx, []store.Write{w})`, pushDir, late},
+	{"a late release is written", lease, `_, err := r.once.Store.Commit(ctx, []store.Write{store.Update(r.key, r.version, record.Fields())})`,
+		`w := store.Update(r.key, r.version, record.Fields()); if record.Status == Failed { w = store.Set(r.key, record.Fields()) }; _, err := r.once.Store.Commit(ctx, []store.Write{w})`, pushDir, late},
+	{"a late burial is written", deliver, `if run.Lost(seen) || (seen != dedupe.Fresh && seen != dedupe.Claimed) {`,
+		`if seen != dedupe.Fresh && seen != dedupe.Claimed {`, pushDir, late},
+	{"a lease is held by nobody", once, `case found.Status == Processing && now.Before(found.LeaseUntil):`, `case false:`, dedupeDir, atOnce},
+	{"a lease never ends", once, `case found.Status == Processing && now.Before(found.LeaseUntil):`, `case found.Status == Processing:`, pushDir, events},
+	{"a lease is held once it has ended", once, `case found.Status == Processing && now.Before(found.LeaseUntil):`,
+		`case found.Status == Processing && !now.Before(found.LeaseUntil):`, pushDir, events},
+	{"attempts are not counted at the claim", lease, `record.Attempts, record.LeaseUntil, record.Message = int64(r.Attempt()), now.Add(lease), keep`,
+		`record.LeaseUntil, record.Message = now.Add(lease), keep`, pushDir, events},
+	{"what is no fault of the message uses up an attempt", lease, `record.Attempts--`, `_ = record`, pushDir, events},
+	{"a claim whose answer was lost is nobody's", lease, `case lookErr == nil && seen == Claimed:`, `case false:`, pushDir, events},
+	{"an end whose answer was lost is not looked for", lease, `unknown = err`, `return Fresh, err`, pushDir, events},
+	{"a store that is down at the claim is the message's fault", lease, `retry.Down("store_unavailable", fmt.Errorf("claim: %w", err))`,
+		`retry.Permanent("store_unavailable", fmt.Errorf("claim: %w", err))`, pushDir, events},
+	{"a failure before does not count as one to ask about", once, `r.repeated = found.Status == Failed || found.Status == Processing`,
+		`r.repeated = found.Status == Processing`, pushDir, events},
+	{"a takeover asks nobody", leased, `if repeated && h.Reconcile != nil {`, `if false && h.Reconcile != nil {`, pushDir, events},
+	{"that it is done already is not heard", leased, `if err != nil || found.done {`, `if err != nil {`, pushDir, events},
+	{"that nobody can say is not heard", leased, `if err != nil || found.done {`, `if found.done {`, pushDir, events},
+	{"an event that kills its worker is tried for ever", leased, `if event.Attempt > allowed {`, `if false {`, pushDir, events},
+	{"a handler that still runs gives its lease back", leased, `if abandoned := (abandonedError{}); errors.As(err, &abandoned) {`,
+		`if abandoned := (abandonedError{}); errors.As(err, &abandoned) && false {`, pushDir, "TestALeasedHandlerThatIgnoresItsDeadlineKeepsItsLease"},
+	{"a caller that leaves ends a leased handler", leased, `ctx = context.WithoutCancel(ctx)`, `ctx = context.WithValue(ctx, maxKept, nil)`, pushDir, "TestACallerThatLeavesDoesNotEndALeasedHandler"},
+	{"a message is kept for ever", once, `record.LeaseUntil, record.NextRetryAt, record.Message = time.Time{}, time.Time{}, nil`,
+		`record.LeaseUntil, record.NextRetryAt = time.Time{}, time.Time{}`, pushDir, "TestTheMessageIsKeptWhileASweepMayNeedIt"},
+
+	// The answer.
+	{"a push is acked before it is handled", "internal/push/push.go", `a, record := s.deliver(r.Context(), q, d)`,
+		`w.WriteHeader(http.StatusOK); a, record := s.deliver(r.Context(), q, d)`, pushDir, outcome},
+	{"a failure is acked", answer, `return answer{Outcome: retry.Retry, Status: int(verdict.Class),`, `return answer{Outcome: retry.Retry, Status: http.StatusOK,`, pushDir, outcome},
+	{"a duplicate is sent again", answer, `case retry.Duplicate, retry.Expired, retry.Dropped, retry.Superseded:`, `case retry.Expired, retry.Dropped, retry.Superseded:`, pushDir, outcome},
+	{"reject and ack are swapped", answer, `if terminal == catalog.Reject {`, `if terminal != catalog.Reject {`, pushDir, outcome},
+	{"one attempt too many", tx, `if attempt >= allowed(spec, event) {`, `if attempt > allowed(spec, event) {`, pushDir, outcome},
+	{"a full queue uses up an attempt", tx, `case !verdict.Counts:`, `case false:`, pushDir, outcome},
+	{"a dead letter is marked before it is confirmed", deliver, `failpoint.Hit("bury.publish")`, `_, _ = run.Bury(ctx, verdict.Reason, attempt)`,
+		pushDir, "TestADeadLetterIsConfirmedThenMarkedThenAnswered"},
+	{"a dead letter that nobody took is marked", deliver, `err = retry.Down("dead_letter_unconfirmed", err)`,
+		`_, _ = run.Bury(ctx, verdict.Reason, attempt); err = retry.Down("dead_letter_unconfirmed", err)`, pushDir, "TestADeadLetterThatIsNotConfirmedLeavesNoMark"},
+	{"a webhook is accepted that nobody has", "internal/webhook/webhook.go", `o.refuse(http.StatusServiceUnavailable, "publish_unconfirmed",`,
+		`o.refuse(http.StatusAccepted, "publish_unconfirmed",`, "internal/webhook", "TestAnUnconfirmedPublishKeepsTheEventWithItsSender"},
+
+	// The outbox.
+	{"an emission is published before its commit", tx, `failpoint.Hit("tx.commit")`, `s.relay(ctx, event, lanes); lanes = nil`,
+		pushDir, "TestWhatIsEmittedIsPublishedAfterTheCommitAndBeforeTheAnswer"},
+	{"an entry is written over another", entry, `store.Create(store.Key{Collection: Collection, ID: id}`, `store.Set(store.Key{Collection: Collection, ID: id}`,
+		outboxDir, "TestAnEmissionIsCommittedWithItsLane"},
+	{"a lane that is there is a conflict", entry, `store.Set(store.Key{Collection: KeysCollection, ID: lane}`, `store.Create(store.Key{Collection: KeysCollection, ID: lane}`,
+		outboxDir, "TestWhateverRelaysDoEveryMessageComesInOrder"},
+	{"a lane does not name its newest entry", entry, `"newest": newest[lane], "due_at"`, `"due_at"`, outboxDir, "TestAnEntryOfTheSameMomentKeepsTheLane"},
+	{"an entry's id changes with the message", entry, `event.Queue, event.Tenant, event.ID, n)`, `event.Queue, event.Tenant, event.ID+event.MessageID, n)`,
+		outboxDir, "TestAnEmissionsIDFollowsFromItsEventAndItsPlaceAlone"},
+	{"entries of one effect are in the order of their text", entry, `"%s-%020d-%03d-%s"`, `"%s-%020d-%d-%s"`, outboxDir, "TestALaneOfManyEntriesIsPublishedInOrder"},
+	{"an entry is removed before it is published", relay, `if err = r.publish(ctx, entry); err != nil {`,
+		`_, _ = r.Store.Commit(ctx, []store.Write{store.Delete(entry.Key, 0)}); if err = r.publish(ctx, entry); err != nil {`, outboxDir, "TestNothingIsRemovedBeforeItIsPublished"},
+	{"a failed entry is passed over", relay, `if err = r.publish(ctx, entry); err != nil {`,
+		`if r.publish(ctx, entry) != nil { continue }; if err != nil {`, outboxDir, "TestAFailedPublishStopsItsLaneAndKeepsTheRest"},
+	{"a lane is removed whatever was added", relay, `append(done, store.Delete(key, head.Version))`, `append(done, store.Delete(key, 0))`,
+		outboxDir, "TestWhatIsAddedWhileALaneIsRelayedIsNotLost"},
+	{"a lane is removed whatever was added, between any two calls", relay, `append(done, store.Delete(key, head.Version))`, `append(done, store.Delete(key, 0))`,
+		outboxDir, "TestWhateverRelaysDoEveryMessageComesInOrder"},
+	{"a run looks at every lane", relay, `Due: &store.Due{Field: "due_at", Until: r.Now()}, Limit: limit`, `Limit: limit`,
+		outboxDir, "TestTheCostOfARunDependsOnWhatIsDueAlone"},
+	{"a poisoned lane is due at once again", relay, `errors.Join(err, r.later(ctx, head, page.Documents[len(done)], done))`, `err`,
+		outboxDir, "TestAPoisonedLaneHoldsUpNoOtherAndWaitsLongerEachTime"},
+
+	// The sweep.
+	{"an orphan is marked before it is published", sweep, `again, err := republish(ctx, record)`,
+		`record.Status = Failed; _, _ = s.Commit(ctx, []store.Write{store.Set(doc.Key, record.Fields())}); again, err := republish(ctx, record)`,
+		dedupeDir, "TestAnOrphanIsPublishedBeforeItIsMarked"},
+	{"an orphan is marked whoever has it now", sweep, `store.Update(doc.Key, doc.Version, record.Fields())`, `store.Set(doc.Key, record.Fields())`,
+		dedupeDir, "TestASweepWritesOverNobodysWork"},
+	{"what was written anew is removed", sweep, `store.Delete(doc.Key, doc.Version)`, `store.Delete(doc.Key, 0)`, dedupeDir, "TestWhatIsWrittenAnewHasNotExpired"},
+	{"an orphan is published where it is to be reported", tasks, `q.Enabled && q.OnOrphan == catalog.Republish && record.Message != nil`,
+		`q.Enabled && record.Message != nil`, tasksDir, "TestOrphansAreDealtWithAsTheirQueueSays"},
+	{"an orphan is one while its redelivery may come", tasks, `max(longest, wait+q.AckDeadline)`, `max(longest, wait)`, tasksDir, "TestOrphansAreDealtWithAsTheirQueueSays"},
+
+	// What others are told, and what is kept.
+	{"a webhook is not signed", callee, `range w.signer.Sign("", body, w.now()) {`, `range map[string]string{} {`, notifyDir, "TestTheWebhookIsWhatTheCalleeWasPromised"},
+	{"every attempt has an idempotency key of its own", notify, `w.base.JoinPath(path), body, event.ID)`, `w.base.JoinPath(path), body, event.ID+string(rune('0'+event.Attempt)))`,
+		notifyDir, "TestTheWebhookIsWhatTheCalleeWasPromised"},
+	{"a callee that failed has it", notify, `case status >= 200 && status < 300:`, `case status >= 500 && status < 600:`, notifyDir, "TestAnAnswerSaysWhatBecomesOfTheMessage"},
+	{"a callee that failed has refused", callee, `retry.Transient(reason("callee_failed", status), nil)`, `retry.Permanent(reason("callee_failed", status), nil)`,
+		notifyDir, "TestAnAnswerSaysWhatBecomesOfTheMessage"},
+	{"an entry of the books is written over", "internal/ledger/entry.go", `store.Create(entryKey, e.fields())`, `store.Set(entryKey, e.fields())`,
+		"internal/billing", "TestAnOrderIsCreditedOnce"},
+	{"a payment event is written over", "internal/billing/subscriptions.go", `store.Create(key, fields)`, `store.Set(key, fields)`,
+		"internal/billing", "TestAnEventIsToldOnceThoughItsRecordIsForgotten"},
+	{"a dead letter is kept anew each time", "internal/deadletter/deadletter.go", `store.Create(itemKey(queue.ID, source, m.Data), fields)`,
+		`store.Set(itemKey(queue.ID, source, m.Data), fields)`, pushDir, "TestADeadLetterIsKeptOncePerSourceMessage"},
+	{"nobody has to say what to do after a crash", "internal/handler/handler.go", `case h.Reconcile == nil && !h.SafeToRepeat:`, `case false:`,
+		"internal/handler", "TestAMistakeInRegisteringPanicsAtTheStart"},
+}

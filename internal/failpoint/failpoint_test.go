@@ -1,0 +1,54 @@
+package failpoint_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestAFailpointEndsTheProcessWhereItIsCompiledIn runs a program that passes some.
+func TestAFailpointEndsTheProcessWhereItIsCompiledIn(t *testing.T) {
+	t.Parallel()
+	build := func(tags string) string {
+		program := filepath.Join(t.TempDir(), "crash")
+		output, err := exec.CommandContext(t.Context(), "go", "build", "-tags", tags, "-o", program, "./testdata/crash").CombinedOutput()
+		require.NoError(t, err, string(output))
+		return program
+	}
+	with, without := build("failpoints"), build("")
+	const all = "first again again again last "
+	for sentence, test := range map[string]struct {
+		program, variable, says string
+		killed                  bool
+	}{
+		"at the first hit":                        {with, "FAILPOINT=first", "", true},
+		"of a name":                               {with, "FAILPOINT=last", "first again again again ", true},
+		"and not at a later one":                  {with, "FAILPOINT=again", "first ", true},
+		"at the hit of that number":               {with, "FAILPOINT=again:3", "first again again ", true},
+		"not where there are fewer hits":          {with, "FAILPOINT=again:4", all, false},
+		"not at a name that is none":              {with, "FAILPOINT=agai", all, false},
+		"not where nothing is asked for":          {with, "FAILPOINT=", all, false},
+		"not in a program that is compiled as is": {without, "FAILPOINT=first", all, false},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			t.Parallel()
+			command := exec.CommandContext(t.Context(), test.program)
+			command.Env = append(os.Environ(), test.variable)
+			output, err := command.Output()
+			require.Equal(t, test.says, string(output))
+			if !test.killed {
+				require.NoError(t, err)
+				return
+			}
+			var exit *exec.ExitError
+			require.ErrorAs(t, err, &exit)
+			status, ok := exit.Sys().(syscall.WaitStatus)
+			require.True(t, ok)
+			require.Equal(t, syscall.SIGKILL, status.Signal(), "nothing is cleaned up, as in a crash")
+		})
+	}
+}

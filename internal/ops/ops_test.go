@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/go-chi/chi/v5"
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
@@ -51,7 +52,11 @@ func newRig(t *testing.T, access ops.Access) *rig {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
 	r := &rig{store: &storetest.Faults{Store: db}, router: chi.NewRouter()}
-	(&ops.API{Store: r.store, Catalog: queues, Access: access, Log: slog.New(slog.NewJSONHandler(&r.log, nil))}).Routes(r.router)
+	operator := &deadletter.Operator{
+		Store: r.store, Queue: queues.Queue, Now: func() time.Time { return at }, NewID: uuid.NewString,
+		Wait: func(ctx context.Context, _ time.Duration) error { return ctx.Err() }, Relay: func(context.Context, string) error { return nil },
+	}
+	(&ops.API{Operator: operator, Store: r.store, Catalog: queues, Access: access, Log: slog.New(slog.NewJSONHandler(&r.log, nil))}).Routes(r.router)
 	return r
 }
 

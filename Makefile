@@ -8,6 +8,7 @@ GOLANGCI_LINT := v2.15.0
 FUZZTIME ?= 20s
 SOAK ?=
 PLANTED ?=
+CHAOS ?=
 BENCH ?= .
 COUNT ?= 6
 
@@ -69,6 +70,10 @@ soak: ## 2,000 events on Google's emulators with duplicates, conflicts and kill 
 .PHONY: planted
 planted: ## plant faults of one line each, and see whether the tests notice: PLANTED="-run lease -every 5"
 	@go run ./e2e/planted $(PLANTED)
+
+.PHONY: chaos
+chaos: ## 15,000 events 2.3 times to two workers under kill -9, with controls that must fail; CHAOS="-seed N -events 1500"
+	@go run ./e2e/chaos $(CHAOS)
 
 .PHONY: ci
 ci: ## what CI runs

@@ -203,3 +203,10 @@ func (p *Process) Stop() int {
 	<-p.ended
 	return p.command.ProcessState.ExitCode()
 }
+
+// Freeze stops the process where it is, as a pause of its machine would, until Thaw.
+// One that is gone stays gone.
+func (p *Process) Freeze() { _ = p.command.Process.Signal(syscall.SIGSTOP) }
+
+// Thaw lets a frozen process go on as if no time had passed.
+func (p *Process) Thaw() { _ = p.command.Process.Signal(syscall.SIGCONT) }

@@ -1,0 +1,102 @@
+package main
+
+import (
+	"io"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"billhook/e2e/chaos/arm"
+)
+
+func TestWhatIsBrokenIsCounted(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		fate          fate
+		lost, doubled int
+	}{
+		"one effect, recorded, is as it should be":                         {fate{times: 1, claims: 1}, 0, 0},
+		"an answer that was lost with its worker is nothing":               {fate{times: 1}, 0, 0},
+		"no effect is a loss":                                              {fate{claims: 1}, 1, 0},
+		"an effect that nobody knows of is a loss, since it may come anew": {fate{times: 1, unrecorded: true}, 1, 0},
+		"two effects are a double":                                         {fate{times: 2, claims: 1}, 0, 1},
+		"two who say that they have done it are a double":                  {fate{times: 1, claims: 2}, 0, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			v := verdict{name: arm.Tx}
+			v.take("e1", test.fate)
+			require.Equal(t, []int{1, test.lost, test.doubled}, []int{v.events, v.lost, v.doubled})
+			require.Equal(t, v.ok(), len(v.broken) == 0)
+			require.Equal(t, v.ok(), judge(io.Discard, []verdict{v}, arm.All) == nil)
+		})
+	}
+}
+
+func TestWhatIsOutOfOrderIsCounted(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		cycles []int64
+		want   int
+	}{
+		"nothing":                            {nil, 0},
+		"a rising sequence":                  {[]int64{1, 2, 3}, 0},
+		"repetitions, wherever they are":     {[]int64{1, 1, 2, 1, 2, 3, 2}, 0},
+		"a gap, which is counted as a loss":  {[]int64{1, 3}, 0},
+		"one that comes after a later one":   {[]int64{2, 1, 3}, 1},
+		"each that comes after a later one":  {[]int64{3, 1, 2}, 2},
+		"one that comes late and then again": {[]int64{2, 1, 1}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			v := verdict{name: arm.TxOrdered, ordered: true}
+			v.sequence("k1", test.cycles)
+			require.Equal(t, test.want, v.outOfOrder)
+			require.Equal(t, v.ok(), judge(io.Discard, []verdict{v}, arm.All) == nil)
+		})
+	}
+}
+
+func TestARunWhoseControlDoublesNothingFails(t *testing.T) {
+	t.Parallel()
+	require.Error(t, judge(io.Discard, []verdict{{name: arm.CheckThenAct, lost: 3}}, arm.All))
+	require.NoError(t, judge(io.Discard, []verdict{{name: arm.CheckThenAct, doubled: 1}, {name: arm.Tx}}, arm.All))
+}
+
+func TestTheOutboxIsCountedByItsMessages(t *testing.T) {
+	t.Parallel()
+	p := draw(1, []arm.Arm{{Name: arm.TxOrdered, Ordered: true}}, 3)
+	require.Len(t, p.events, 3)
+	a, b, c := p.events[0], p.events[1], p.events[2]
+	v := outboxVerdict(map[string][]emission{a.key: {
+		{"m2", b.id, b.cycle}, {"m1", a.id, a.cycle}, {"m1", a.id, a.cycle}, {"m2-again", b.id, b.cycle},
+	}}, p)
+	require.Equal(t, []int{3, 1, 1, 1}, []int{v.events, v.lost, v.doubled, v.outOfOrder}, "%s was never told", c.id)
+}
+
+func TestAPlanIsItsSeedsAlone(t *testing.T) {
+	t.Parallel()
+	const events = 4000
+	p, again, another := draw(7, arm.All, events), draw(7, arm.All, events), draw(8, arm.All, events)
+	require.Equal(t, p, again)
+	require.NotEqual(t, p.single, another.single)
+
+	deliveries := map[*event]int{}
+	for _, d := range p.single {
+		deliveries[d.event]++
+	}
+	for _, walk := range p.byKey {
+		highest := int64(0)
+		for _, d := range walk {
+			require.LessOrEqual(t, d.cycle, highest+1, "no event comes before the one it waits for")
+			highest = max(highest, d.cycle)
+			deliveries[d.event]++
+		}
+	}
+	total := 0
+	for _, e := range p.events {
+		require.Positive(t, deliveries[e], e.id)
+		total += deliveries[e]
+	}
+	require.InDelta(t, 2.3, float64(total)/float64(len(p.events)), 0.15)
+}

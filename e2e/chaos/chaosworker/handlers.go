@@ -1,0 +1,173 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"time"
+
+	"billhook/e2e/chaos/arm"
+	"billhook/internal/contract"
+	"billhook/internal/handler"
+	"billhook/internal/retry"
+	"billhook/internal/store"
+	"billhook/internal/worker"
+)
+
+// handlers are those of all arms.
+type handlers struct {
+	store   worker.Store
+	outside *outside
+}
+
+func (h *handlers) register(r *handler.Registry) {
+	r.Tx(arm.Handlers+arm.Tx, h.tx)
+	r.Tx(arm.Handlers+arm.TxOrdered, h.txOrdered)
+	for _, name := range []string{arm.Leased, arm.LeasedOrdered} {
+		r.Leased(arm.Handlers+name, handler.Leased{Do: h.do, Reconcile: h.outside.applied})
+	}
+	r.Tx(arm.Handlers+arm.CheckThenAct, h.checkThenAct)
+	r.Tx(arm.Handlers+arm.MarkThenAct, h.markThenAct)
+	r.Tx(arm.Handlers+arm.UnfencedLease, h.unfencedLease)
+}
+
+var applied = handler.Effect{Result: "applied"}
+
+// tx counts the event and reads nothing: what keeps it from counting twice is the
+// record that is committed with it, and nothing else.
+func (h *handlers) tx(ctx context.Context, event handler.Event) (handler.Effect, error) {
+	if err := stall(ctx, event, arm.StallBefore); err != nil {
+		return handler.Effect{}, err
+	}
+	return handler.Effect{Writes: []store.Write{count(event)}, Result: "applied"}, nil
+}
+
+// txOrdered reads what its key has seen, appends the event, and tells of it.
+func (h *handlers) txOrdered(ctx context.Context, event handler.Event) (handler.Effect, error) {
+	key := arm.Key(arm.Keys, event.Queue, event.OrderingKey)
+	doc, err := h.store.Get(ctx, key)
+	if err != nil && !errors.Is(err, store.ErrNotFound) {
+		return handler.Effect{}, retry.Down("store_unavailable", err)
+	}
+	if err := stall(ctx, event, arm.StallBefore); err != nil {
+		return handler.Effect{}, err
+	}
+	seen, _ := doc.Fields["seen"].([]any)
+	fields := map[string]any{"seen": append(seen, cycle(event))}
+	write := store.Create(key, fields)
+	if doc.Version != 0 {
+		write = store.Update(key, doc.Version, fields)
+	}
+	return handler.Effect{
+		Writes: []store.Write{write}, Result: "applied",
+		Emit: []handler.Emission{{Topic: arm.Topic, OrderingKey: event.OrderingKey, Body: contract.Envelope{
+			Action: arm.EventType, Payload: contract.Payload{EventID: event.ID, SubscriptionID: event.OrderingKey, Cycle: cycle(event)},
+		}}},
+	}, nil
+}
+
+// do has its effect outside.
+func (h *handlers) do(ctx context.Context, event handler.Event) (string, error) {
+	if err := stall(ctx, event, arm.StallBefore); err != nil {
+		return "", err
+	}
+	if err := h.outside.apply(ctx, event); err != nil {
+		return "", err
+	}
+	return "applied", stall(ctx, event, arm.StallAfter)
+}
+
+// checkThenAct is the control that doubles: it looks whether the event was handled,
+// handles it, and remembers that it was.
+func (h *handlers) checkThenAct(ctx context.Context, event handler.Event) (handler.Effect, error) {
+	mark := arm.Key(arm.Marks, event.Queue, event.ID)
+	switch _, err := h.store.Get(ctx, mark); {
+	case err == nil:
+		return applied, nil
+	case !errors.Is(err, store.ErrNotFound):
+		return handler.Effect{}, err
+	}
+	if err := stall(ctx, event, arm.StallBefore); err != nil {
+		return handler.Effect{}, err
+	}
+	if err := h.commit(ctx, count(event)); err != nil {
+		return handler.Effect{}, err
+	}
+	return applied, h.commit(ctx, store.Set(mark, map[string]any{"done": true}))
+}
+
+// markThenAct is the control that loses: it remembers that the event was handled, and
+// then handles it.
+func (h *handlers) markThenAct(ctx context.Context, event handler.Event) (handler.Effect, error) {
+	mark := arm.Key(arm.Marks, event.Queue, event.ID)
+	err := h.commit(ctx, store.Create(mark, map[string]any{"done": true}))
+	if errors.Is(err, store.ErrExists) {
+		return applied, nil
+	}
+	if err != nil {
+		return handler.Effect{}, err
+	}
+	if err := stall(ctx, event, arm.StallBefore); err != nil {
+		return handler.Effect{}, err
+	}
+	return applied, h.commit(ctx, count(event))
+}
+
+// unfencedLease is the control with a lease that is taken properly and, at the end,
+// not looked at again.
+func (h *handlers) unfencedLease(ctx context.Context, event handler.Event) (handler.Effect, error) {
+	mark := arm.Key(arm.Marks, event.Queue, event.ID)
+	until := map[string]any{"until": time.Now().Add(arm.Lease)}
+	claim := store.Create(mark, until)
+	switch doc, err := h.store.Get(ctx, mark); {
+	case err == nil:
+		held, leased := doc.Fields["until"].(time.Time)
+		if !leased {
+			return applied, nil
+		}
+		if time.Now().Before(held) {
+			return handler.Effect{}, retry.Busy("lease_held", nil)
+		}
+		claim = store.Update(mark, doc.Version, until)
+	case !errors.Is(err, store.ErrNotFound):
+		return handler.Effect{}, err
+	}
+	if err := h.commit(ctx, claim); err != nil {
+		return handler.Effect{}, retry.Busy("lease_held", err)
+	}
+	if err := stall(ctx, event, arm.StallBefore); err != nil {
+		return handler.Effect{}, err
+	}
+	if err := h.commit(ctx, count(event)); err != nil {
+		return handler.Effect{}, err
+	}
+	return applied, h.commit(ctx, store.Set(mark, map[string]any{"done": true}))
+}
+
+func (h *handlers) commit(ctx context.Context, write store.Write) error {
+	_, err := h.store.Commit(ctx, []store.Write{write})
+	return err
+}
+
+func count(event handler.Event) store.Write {
+	return store.Increment(arm.Key(arm.Effects, event.Queue, event.ID), map[string]int64{"times": 1}, nil)
+}
+
+// cycle is the event's place in its key, from 1 on.
+func cycle(event handler.Event) int64 { return event.Body.(*contract.Envelope).Payload.Cycle }
+
+// stall waits for as long as the delivery says, or until ctx ends.
+func stall(ctx context.Context, event handler.Event, where string) error {
+	wait, err := strconv.Atoi(event.Attributes[where])
+	if err != nil {
+		return nil // the delivery asks for nothing
+	}
+	timer := time.NewTimer(time.Duration(wait) * time.Millisecond)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,81 @@
+// Command chaosworker is the worker under chaos: put together as cmd/worker is, from
+// the same packages, but for its catalog, its handlers, and the broker it publishes
+// to, which is the harness. It refuses to be of use to anybody else.
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"billhook/catalog"
+	"billhook/e2e/chaos/arm"
+	"billhook/internal/env"
+	"billhook/internal/gcp/auth"
+	"billhook/internal/gcp/firestore"
+	"billhook/internal/handler"
+	"billhook/internal/ops"
+	"billhook/internal/serve"
+	"billhook/internal/telemetry"
+	"billhook/internal/worker"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Getenv, os.Stdout)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "chaosworker:", err)
+		os.Exit(1)
+	}
+}
+
+type config struct {
+	Project           string `env:"GOOGLE_CLOUD_PROJECT,required"`
+	FirestoreEmulator string `env:"FIRESTORE_EMULATOR_HOST,required"`
+	// Outside is the base URL of the harness: the outside service, and the broker.
+	Outside string `env:"CHAOS_OUTSIDE,required"`
+}
+
+const drain = 8 * time.Second
+
+func run(ctx context.Context, getenv func(string) string, stdout io.Writer) error {
+	cfg, err := env.Parse[config](getenv)
+	if err != nil {
+		return err
+	}
+	verifier, err := auth.New(auth.Config{Mode: "none", EmulatorHost: true})
+	if err != nil {
+		return err
+	}
+	documents, err := firestore.NewEmulated(context.WithoutCancel(ctx), cfg.FirestoreEmulator, cfg.Project, "")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = documents.Close() }() // the process ends; there is nothing left to lose
+
+	log := telemetry.NewLogger(stdout, slog.LevelInfo)
+	outside := &outside{base: cfg.Outside, client: &http.Client{Timeout: 3 * time.Second}}
+	handlers := &handlers{store: documents, outside: outside}
+	service, err := worker.New(worker.Config{
+		Catalog: &catalog.Catalog{Queues: arm.Queues()}, Store: documents, Publisher: outside,
+		Authenticator: worker.Authenticate(verifier), Access: ops.Access{OpenOnLoopback: true},
+		Log: log, Metrics: telemetry.NewMetrics(), Now: time.Now,
+		Handlers: func(r *handler.Registry) { handlers.register(r) },
+	})
+	if err != nil {
+		return err
+	}
+	listener, err := serve.Listen(ctx, "127.0.0.1", "0")
+	if err != nil {
+		return err
+	}
+	server := &serve.Server{Name: "worker", Handler: service, Log: log, Drain: drain, ReadTimeout: time.Minute, Draining: service.Drain}
+	return server.Run(ctx, listener)
+}

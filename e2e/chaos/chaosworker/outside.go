@@ -1,0 +1,98 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+
+	"billhook/internal/contract"
+	"billhook/internal/handler"
+	"billhook/internal/retry"
+)
+
+// outside speaks to the harness: the service that holds the effects of leased
+// handlers, and the broker.
+type outside struct {
+	base   string
+	client *http.Client
+}
+
+// Publish is confirmed by 200, and by nothing else.
+func (o *outside) Publish(ctx context.Context, topic string, m contract.Message) (string, error) {
+	body, err := json.Marshal(m)
+	if err != nil {
+		return "", err
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, o.base+"/topics/"+topic, bytes.NewReader(body))
+	if err != nil {
+		return "", err
+	}
+	status, err := o.send(request)
+	if err != nil {
+		return "", err
+	}
+	if status != http.StatusOK {
+		return "", fmt.Errorf("publish: answered %d", status)
+	}
+	return m.Attributes[contract.AttrEventID], nil
+}
+
+func (o *outside) apply(ctx context.Context, event handler.Event) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, o.effect(event), http.NoBody)
+	if err != nil {
+		return err
+	}
+	request.Header.Set("Idempotency-Key", event.ID)
+	request.Header.Set("Attempt", strconv.Itoa(event.Attempt))
+	query := request.URL.Query()
+	query.Set("key", event.OrderingKey)
+	query.Set("cycle", strconv.FormatInt(cycle(event), 10))
+	request.URL.RawQuery = query.Encode()
+	status, err := o.send(request)
+	switch {
+	case err != nil:
+		return retry.Down("outside_unknown", err)
+	case status != http.StatusOK:
+		return retry.Down("outside_unavailable", nil)
+	}
+	return nil
+}
+
+// applied asks what became of an earlier attempt.
+func (o *outside) applied(ctx context.Context, event handler.Event) (string, bool, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, o.effect(event), http.NoBody)
+	if err != nil {
+		return "", false, err
+	}
+	request.Header.Set("Attempt", strconv.Itoa(event.Attempt))
+	status, err := o.send(request)
+	switch {
+	case err != nil:
+		return "", false, retry.Down("outside_unknown", err)
+	case status == http.StatusNotFound:
+		return "", false, nil
+	case status != http.StatusOK:
+		return "", false, retry.Down("outside_unavailable", nil)
+	}
+	return "applied", true, nil
+}
+
+func (o *outside) effect(event handler.Event) string {
+	return o.base + "/effects/" + event.Queue + "/" + event.ID
+}
+
+func (o *outside) send(request *http.Request) (int, error) {
+	response, err := o.client.Do(request)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = response.Body.Close() }()
+	if _, err := io.Copy(io.Discard, response.Body); err != nil {
+		return 0, err
+	}
+	return response.StatusCode, nil
+}

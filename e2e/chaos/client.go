@@ -1,0 +1,200 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"billhook/e2e/chaos/arm"
+	"billhook/internal/contract"
+)
+
+const (
+	// senders is how many requests are on their way at once, late ones included. The
+	// emulator queues commits: with many more it does nothing but queue.
+	senders = 40
+	// ackDeadline is when a delivery without an answer is made again, whatever becomes
+	// of it.
+	ackDeadline = 600 * time.Millisecond
+	// forgotten is when the client hangs up, where it does not at the deadline.
+	forgotten = 3 * time.Second
+)
+
+// client is a broker's push client: it delivers until it is acknowledged.
+type client struct {
+	http    *http.Client
+	targets [2]*target
+	slots   chan struct{}
+	started time.Time
+	// late are requests whose deadline has passed.
+	late sync.WaitGroup
+
+	mu     sync.Mutex
+	pushes map[string]int
+	// acked deliveries of the plan.
+	acked int
+	// unanswered, by the deadline or at all; refused: answered, and not acknowledged.
+	unanswered, refused int
+}
+
+// run makes every delivery of the plan and returns once each is acknowledged.
+func (c *client) run(ctx context.Context, p *plan) error {
+	var all sync.WaitGroup
+	for _, d := range p.single {
+		all.Go(func() { c.deliver(ctx, d) })
+	}
+	for _, walk := range p.byKey {
+		all.Go(func() {
+			for _, d := range walk {
+				c.deliver(ctx, d)
+			}
+		})
+	}
+	all.Wait()
+	c.late.Wait()
+	if ctx.Err() != nil {
+		return fmt.Errorf("not everything was acknowledged: %w", ctx.Err())
+	}
+	return nil
+}
+
+func (c *client) deliver(ctx context.Context, d push) {
+	random := rand.New(rand.NewPCG(d.seed, 3))
+	pause := d.due - time.Since(c.started)
+	for n := 1; wait(ctx, pause); n++ {
+		if c.attempt(ctx, random, d, n) {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.acked++
+			return
+		}
+		pause = 40*time.Millisecond + time.Duration(random.Float64()*float64(300*time.Millisecond))
+	}
+}
+
+// progress says how far the plan is, until ctx ends.
+func (c *client) progress(ctx context.Context, stdout io.Writer) {
+	for wait(ctx, 30*time.Second) {
+		c.mu.Lock()
+		_, _ = fmt.Fprintf(stdout, "%s: %d deliveries acknowledged\n", time.Since(c.started).Round(time.Second), c.acked)
+		c.mu.Unlock()
+	}
+}
+
+// attempt makes one delivery, to one of the workers, and reports whether it was
+// acknowledged by the deadline.
+func (c *client) attempt(ctx context.Context, random *rand.Rand, d push, n int) bool {
+	select {
+	case c.slots <- struct{}{}:
+	case <-ctx.Done():
+		return false
+	}
+	limit := forgotten
+	if random.IntN(2) == 0 {
+		limit = ackDeadline
+	}
+	url := c.targets[random.IntN(len(c.targets))].url()
+	answered := make(chan bool, 1)
+	c.late.Go(func() {
+		ctx, cancel := context.WithTimeout(ctx, limit)
+		defer cancel()
+		answered <- c.send(ctx, url, d, n)
+		<-c.slots
+	})
+	deadline := time.NewTimer(ackDeadline)
+	defer deadline.Stop()
+	select {
+	case acked := <-answered:
+		return acked
+	case <-deadline.C:
+		return false
+	}
+}
+
+// send posts the delivery as Pub/Sub does and reports whether the answer acknowledges it.
+func (c *client) send(ctx context.Context, url string, d push, n int) bool {
+	body, err := d.body(n)
+	if err != nil {
+		return false
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/push/"+d.arm.Name, bytes.NewReader(body))
+	if err != nil {
+		return false
+	}
+	request.Header.Set("Content-Type", "application/json")
+	response, err := c.http.Do(request)
+	acked := false
+	if err == nil {
+		_, err = io.Copy(io.Discard, response.Body)
+		_ = response.Body.Close()
+		acked = err == nil && (response.StatusCode == http.StatusOK || response.StatusCode == http.StatusNoContent)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.pushes[d.arm.Name]++
+	switch {
+	case err != nil:
+		c.unanswered++
+	case !acked:
+		c.refused++
+	}
+	return acked
+}
+
+// body is Pub/Sub's wrapped push body of the n-th delivery.
+func (d push) body(n int) ([]byte, error) {
+	envelope := contract.Envelope{
+		ID: d.id, Action: arm.EventType, CreatedAt: "2026-01-02T03:04:05Z",
+		Payload: contract.Payload{SubscriptionID: d.key, Cycle: d.cycle},
+	}
+	data, err := envelope.Append(nil)
+	if err != nil {
+		return nil, err
+	}
+	said := envelope.Attributes()
+	said.OrderingKey = d.key
+	attributes := said.Map()
+	for name, stall := range map[string]time.Duration{arm.StallBefore: d.stallBefore, arm.StallAfter: d.stallAfter} {
+		if stall > 0 && n == 1 {
+			attributes[name] = strconv.FormatInt(stall.Milliseconds(), 10)
+		}
+	}
+	type message struct {
+		Data        []byte            `json:"data"`
+		Attributes  map[string]string `json:"attributes"`
+		MessageID   string            `json:"messageId"`
+		OrderingKey string            `json:"orderingKey,omitempty"`
+		PublishTime time.Time         `json:"publishTime"`
+	}
+	wrapped := struct {
+		Message         message `json:"message"`
+		Subscription    string  `json:"subscription"`
+		DeliveryAttempt int     `json:"deliveryAttempt,omitempty"`
+	}{Message: message{Data: data, Attributes: attributes, MessageID: d.messageID, PublishTime: time.Now()}, Subscription: d.arm.Name + "-push"}
+	if d.arm.Ordered {
+		wrapped.Message.OrderingKey = d.key
+	}
+	if d.counted {
+		wrapped.DeliveryAttempt = n
+	}
+	return json.Marshal(wrapped)
+}
+
+// wait waits for so long and reports whether it did, or ctx ended before.
+func wait(ctx context.Context, long time.Duration) bool {
+	timer := time.NewTimer(long)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return ctx.Err() == nil
+	case <-ctx.Done():
+		return false
+	}
+}

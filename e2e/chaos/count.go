@@ -1,0 +1,213 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"billhook/e2e"
+	"billhook/e2e/chaos/arm"
+	"billhook/internal/dedupe"
+	"billhook/internal/store"
+	"billhook/internal/worker"
+)
+
+// fate is what became of one event.
+type fate struct {
+	// times is how often it took effect.
+	times int
+	// unrecorded: there is no completed record.
+	unrecorded bool
+	// claims is how many deliveries were answered to have processed it. The answer to
+	// the one that did may be lost with its worker.
+	claims int
+}
+
+// verdict is what is wrong with an arm.
+type verdict struct {
+	name                      string
+	events, pushes            int
+	lost, doubled, outOfOrder int
+	// ordered: the order is a promise of the arm.
+	ordered bool
+	// broken are some of the events that are counted, for whoever looks for the reason.
+	broken []string
+}
+
+func (v *verdict) ok() bool { return v.lost+v.doubled+v.outOfOrder == 0 }
+
+// take counts one event.
+func (v *verdict) take(id string, f fate) {
+	v.events++
+	if f.times == 0 || f.unrecorded {
+		v.lost++
+	}
+	if f.times > 1 || f.claims > 1 {
+		v.doubled++
+	}
+	if f.times != 1 || f.unrecorded || f.claims > 1 {
+		v.broken = append(v.broken, fmt.Sprintf("%s (%d effects, %d claims, recorded %t)", id, f.times, f.claims, !f.unrecorded))
+	}
+}
+
+// sequence counts how often, of the first occurrences in a key's sequence, one is
+// lower than one before it.
+func (v *verdict) sequence(key string, cycles []int64) {
+	seen, highest := map[int64]bool{}, int64(0)
+	for _, cycle := range cycles {
+		if !seen[cycle] && cycle < highest {
+			v.outOfOrder++
+			v.broken = append(v.broken, fmt.Sprintf("%s (%d after %d)", key, cycle, highest))
+		}
+		seen[cycle] = true
+		highest = max(highest, cycle)
+	}
+}
+
+// count reads what is stored, applied and published, and compares it with the plan.
+func count(ctx context.Context, s worker.Store, o *outside, log *e2e.Log, p *plan, arms []arm.Arm) ([]verdict, error) {
+	claims := map[[2]string]int{}
+	for _, d := range log.Deliveries("") {
+		if d.Outcome == "processed" {
+			claims[[2]string{d.Queue, d.EventID}]++
+		}
+	}
+	completed := map[[2]string]bool{}
+	if err := each(ctx, s, dedupe.Collection, func(doc store.Document) error {
+		record, err := dedupe.FromDocument(doc)
+		completed[[2]string{record.Queue, record.EventID}] = record.Status == dedupe.Completed
+		return err
+	}); err != nil {
+		return nil, err
+	}
+	effects := map[[2]string]int{}
+	if err := each(ctx, s, arm.Effects, func(doc store.Document) error {
+		name, id, _ := strings.Cut(doc.Key.ID, "~")
+		times, _ := doc.Fields["times"].(int64)
+		effects[[2]string{name, id}] = int(times)
+		return nil
+	}); err != nil {
+		return nil, err
+	}
+	sequences := map[[2]string][]int64{}
+	if err := each(ctx, s, arm.Keys, func(doc store.Document) error {
+		name, key, _ := strings.Cut(doc.Key.ID, "~")
+		seen, _ := doc.Fields["seen"].([]any)
+		for _, cycle := range seen {
+			n, ok := cycle.(int64)
+			if !ok {
+				return errors.New("a key's document is not readable")
+			}
+			sequences[[2]string{name, key}] = append(sequences[[2]string{name, key}], n)
+		}
+		return nil
+	}); err != nil {
+		return nil, err
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for at, e := range o.effects {
+		// An attempt that did not ask first would double wherever there are no keys.
+		effects[at] = e.times + e.unasked
+	}
+	for at, applied := range o.applied {
+		if at[0] == arm.LeasedOrdered {
+			sequences[at] = applied
+		}
+	}
+	var verdicts []verdict
+	for _, a := range arms {
+		v := verdict{name: a.Name, ordered: a.Ordered}
+		byKey := map[string]map[int64]int{}
+		for at, sequence := range sequences {
+			if at[0] != a.Name {
+				continue
+			}
+			v.sequence(a.Name+" "+at[1], sequence)
+			byKey[at[1]] = map[int64]int{}
+			for _, cycle := range sequence {
+				byKey[at[1]][cycle]++
+			}
+		}
+		for _, e := range p.events {
+			if e.arm.Name != a.Name {
+				continue
+			}
+			at := [2]string{a.Name, e.id}
+			f := fate{times: effects[at], unrecorded: !completed[at], claims: claims[at]}
+			if a.Name == arm.TxOrdered {
+				f.times = byKey[e.key][e.cycle]
+			}
+			if a.Control {
+				f.unrecorded, f.claims = false, 0 // it is about the control's own doing
+			}
+			v.take(e.id, f)
+		}
+		verdicts = append(verdicts, v)
+		if a.Name == arm.TxOrdered {
+			verdicts = append(verdicts, outboxVerdict(o.told, p))
+		}
+	}
+	return verdicts, nil
+}
+
+// outboxVerdict counts what ordered events have told. A message may come again; told
+// twice would be two messages of one event.
+func outboxVerdict(told map[string][]emission, p *plan) verdict {
+	v := verdict{name: "its outbox", ordered: true}
+	ids := map[string]map[string]bool{}
+	for key, emissions := range told {
+		var cycles []int64
+		for _, e := range emissions {
+			v.pushes++
+			cycles = append(cycles, e.cycle)
+			if ids[e.event] == nil {
+				ids[e.event] = map[string]bool{}
+			}
+			ids[e.event][e.id] = true
+		}
+		v.sequence("outbox "+key, cycles)
+	}
+	for _, e := range p.events {
+		if e.arm.Name == arm.TxOrdered {
+			v.take("outbox "+e.id, fate{times: len(ids[e.id])})
+		}
+	}
+	return v
+}
+
+// each hands over every document of a collection.
+func each(ctx context.Context, s worker.Store, collection string, take func(store.Document) error) error {
+	query := store.Query{Collection: collection, Limit: store.MaxPage}
+	for {
+		page, err := s.Query(ctx, query)
+		if err != nil {
+			return err
+		}
+		for _, doc := range page.Documents {
+			if err := take(doc); err != nil {
+				return err
+			}
+		}
+		if page.Next == "" {
+			return nil
+		}
+		query.After = page.Next
+	}
+}
+
+// table is what was found, arm by arm.
+func table(verdicts []verdict) string {
+	var b strings.Builder
+	_, _ = fmt.Fprintf(&b, "%-16s %8s %8s %8s %8s %13s\n", "arm", "events", "pushes", "lost", "doubled", "out of order")
+	for _, v := range verdicts {
+		order := "-"
+		if v.ordered {
+			order = strconv.Itoa(v.outOfOrder)
+		}
+		_, _ = fmt.Fprintf(&b, "%-16s %8d %8d %8d %8d %13s\n", v.name, v.events, v.pushes, v.lost, v.doubled, order)
+	}
+	return b.String()
+}

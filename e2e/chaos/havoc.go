@@ -1,0 +1,157 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"billhook/e2e"
+)
+
+// target is one worker: it dies and comes back under another address.
+type target struct {
+	binary      string
+	environment []string
+	// store is between it and the database.
+	store *e2e.Gate
+	log   *e2e.Log
+
+	mu      sync.Mutex
+	process *e2e.Process
+}
+
+// url is where the worker listens, or did before it was killed.
+func (t *target) url() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.process.URL
+}
+
+func (t *target) current() *e2e.Process {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.process
+}
+
+func (t *target) start(ctx context.Context) error {
+	process, err := e2e.Start(ctx, t.binary, t.environment, t.log)
+	if err != nil {
+		return err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.process = process
+	return nil
+}
+
+// havoc is what happens to the workers while they work.
+type havoc struct {
+	targets    [2]*target
+	seed       uint64
+	killsEvery time.Duration
+
+	kills, freezes int
+	// Answers of the store that were cut off after they were given, requests to it
+	// that were, and spells in which one or the other came late.
+	mu                            sync.Mutex
+	cutAnswers, cutRequests, late int
+}
+
+// run goes on until ctx ends, and leaves both workers alive; or until one of them
+// cannot be started again.
+func (h *havoc) run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var all sync.WaitGroup
+	var killed error
+	all.Go(func() {
+		killed = h.kill(ctx)
+		cancel()
+	})
+	all.Go(func() { h.freeze(ctx) })
+	for i, t := range h.targets {
+		all.Go(func() { h.disturb(ctx, t, rand.New(rand.NewPCG(h.seed, 20+uint64(i)))) })
+	}
+	all.Wait()
+	return killed
+}
+
+// around is a time that is long on average, give or take a third.
+func around(random *rand.Rand, long time.Duration) time.Duration {
+	return time.Duration(float64(long) * (2 + 2*random.Float64()) / 3)
+}
+
+// kill ends one worker after the other with SIGKILL and starts it again at once.
+func (h *havoc) kill(ctx context.Context) error {
+	random := rand.New(rand.NewPCG(h.seed, 10))
+	for wait(ctx, around(random, h.killsEvery)) {
+		t := h.targets[h.kills%2]
+		t.current().Kill()
+		h.kills++
+		if err := t.start(context.WithoutCancel(ctx)); err != nil {
+			return fmt.Errorf("kill %d: %w", h.kills, err)
+		}
+	}
+	return nil
+}
+
+// freeze stops a worker for longer than a lease.
+func (h *havoc) freeze(ctx context.Context) {
+	random := rand.New(rand.NewPCG(h.seed, 11))
+	for wait(ctx, around(random, 3*time.Second)) {
+		p := h.targets[random.IntN(2)].current()
+		p.Freeze()
+		h.freezes++
+		wait(ctx, around(random, 500*time.Millisecond))
+		p.Thaw()
+	}
+}
+
+// disturb cuts or delays what goes between a worker and the store.
+func (h *havoc) disturb(ctx context.Context, t *target, random *rand.Rand) {
+	for wait(ctx, around(random, time.Second)) {
+		var held <-chan struct{}
+		what, counter := random.Float64(), &h.cutAnswers
+		answers := what < 0.6 || what > 0.9
+		if answers {
+			held = t.store.HoldAnswers()
+		} else {
+			held = t.store.HoldRequests()
+		}
+		if !happens(ctx, held) {
+			t.store.Open()
+			continue
+		}
+		switch {
+		case what < 0.6:
+			wait(ctx, time.Duration(random.IntN(20))*time.Millisecond)
+			t.store.Drop()
+		case what < 0.75:
+			counter = &h.cutRequests
+			wait(ctx, time.Duration(random.IntN(20))*time.Millisecond)
+			t.store.Drop()
+		default:
+			counter = &h.late
+			wait(ctx, around(random, 400*time.Millisecond))
+			t.store.Open()
+		}
+		h.mu.Lock()
+		*counter++
+		h.mu.Unlock()
+	}
+}
+
+// happens waits a little for the channel to close and reports whether it did.
+func happens(ctx context.Context, channel <-chan struct{}) bool {
+	timer := time.NewTimer(200 * time.Millisecond)
+	defer timer.Stop()
+	select {
+	case <-channel:
+		return true
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	return false
+}

@@ -1,0 +1,272 @@
+// Command chaos tries to break the one promise on Google's Firestore emulator: a push
+// client of its own delivers every event about 2.3 times, reordered, delayed and in
+// parallel, to two worker processes, of which one is killed with SIGKILL every second
+// or so, while handlers stall past their lease, whole workers are frozen, and answers
+// of the store, of an outside service and of the broker are dropped. Then it counts.
+//
+//	go run ./e2e/chaos [-events 15000] [-seed N] [-kills-every 1s] [-arms tx,leased,...]
+//
+// The events are split among the arms that must hold: both kinds of handler, each
+// unordered and ordered by key, the ordered Tx with messages through the outbox. The
+// same goes at the same time to controls, a tenth as many events each, whose handlers
+// do it wrong: check-then-act, mark-then-act, a lease without a fence. It exits
+// non-zero unless the arms have lost, doubled and disordered nothing and
+// check-then-act has doubled: a harness that cannot fail proves nothing.
+//
+// A seed repeats the plan: events, deliveries, delays, stalls. What meets what is up to
+// the machine.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"syscall"
+	"time"
+
+	"billhook/e2e"
+	"billhook/e2e/chaos/arm"
+	"billhook/emulator"
+	"billhook/internal/gcp/firestore"
+	"billhook/internal/outbox"
+	"billhook/internal/store"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:], os.Stdout)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "chaos:", err)
+		os.Exit(1)
+	}
+}
+
+const project = "chaos"
+
+func run(ctx context.Context, args []string, stdout io.Writer) (err error) {
+	flags := flag.NewFlagSet("chaos", flag.ContinueOnError)
+	seed := flags.Uint64("seed", uint64(time.Now().UnixNano()), "repeats a run's plan")
+	events := flags.Int("events", 15000, "how many events, controls not counted")
+	killsEvery := flags.Duration("kills-every", time.Second, "how often a worker is killed, on average")
+	names := flags.String("arms", "", "which arms, separated by commas; all if empty")
+	patience := flags.Duration("patience", 15*time.Minute, "how long it may take")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	arms, err := arm.Choose(*names)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, *patience)
+	defer cancel()
+	p := draw(*seed, arms, *events)
+	planned := len(p.single)
+	for _, walk := range p.byKey {
+		planned += len(walk)
+	}
+	_, _ = fmt.Fprintf(stdout, "seed %d: %d events, %d deliveries planned (%.2f each), %d of them stalling\n",
+		*seed, len(p.events), planned, float64(planned)/float64(len(p.events)), p.stalling)
+
+	sdk, err := emulator.Find(ctx)
+	if err != nil {
+		return err
+	}
+	database, err := sdk.StartFirestore(ctx, 0, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, database.Stop()) }()
+	documents, err := firestore.NewEmulated(context.WithoutCancel(ctx), database.Addr(), project, "")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, documents.Close()) }()
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	outside := newOutside(*seed, listener)
+	go func() { _ = outside.server.Serve(listener) }() // it ends with Close
+	defer func() { err = errors.Join(err, outside.server.Close()) }()
+
+	log := &e2e.Log{}
+	targets, closing, err := start(ctx, database.Addr(), outside.url, log)
+	defer closing()
+	if err != nil {
+		return err
+	}
+	started := time.Now()
+	h := &havoc{targets: targets, seed: *seed, killsEvery: *killsEvery}
+	c := &client{
+		http:    &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: senders}},
+		targets: targets, slots: make(chan struct{}, senders), started: started, pushes: map[string]int{},
+	}
+	if err := drive(ctx, h, c, p, stdout); err != nil {
+		return err
+	}
+	delivered := time.Since(started)
+	outside.calm()
+	lanes, err := settle(ctx, documents, targets, c.http)
+	if err != nil {
+		return err
+	}
+	verdicts, err := count(ctx, documents, outside, log, p, arms)
+	if err != nil {
+		return err
+	}
+	pushes := 0
+	for i := range verdicts {
+		verdicts[i].pushes += c.pushes[verdicts[i].name]
+	}
+	for _, n := range c.pushes {
+		pushes += n
+	}
+	_, _ = fmt.Fprintf(stdout, "%d pushes (%.2f each): %d without an answer, %d refused; %d kills -9, %d freezes\n",
+		pushes, float64(pushes)/float64(len(p.events)), c.unanswered, c.refused, h.kills, h.freezes)
+	_, _ = fmt.Fprintf(stdout, "store: answers cut %d times, requests %d times, late %d times; outside: %d answers lost, %d failures, %d repeated calls\n",
+		h.cutAnswers, h.cutRequests, h.late, outside.cut, outside.failed, outside.repeated)
+	_, _ = fmt.Fprintf(stdout, "delivered in %s, %d outbox lanes left to the relay and done in %s; %d cores, %s %s/%s\n\n%s", delivered.Round(time.Second),
+		lanes, (time.Since(started) - delivered).Round(time.Second), runtime.NumCPU(), runtime.Version(), runtime.GOOS, runtime.GOARCH, table(verdicts))
+	return judge(stdout, verdicts, arms)
+}
+
+// judge says what is broken, if anything is.
+func judge(stdout io.Writer, verdicts []verdict, arms []arm.Arm) error {
+	controls := map[string]bool{}
+	for _, a := range arms {
+		controls[a.Name] = a.Control
+	}
+	var mistakes []error
+	for _, v := range verdicts {
+		switch {
+		case v.name == arm.CheckThenAct && v.doubled == 0:
+			mistakes = append(mistakes, errors.New("check-then-act has doubled nothing: this run proves nothing"))
+		case !controls[v.name] && !v.ok():
+			mistakes = append(mistakes, fmt.Errorf("the promise is broken: %s", v.name))
+			for _, broken := range v.broken[:min(len(v.broken), 10)] {
+				_, _ = fmt.Fprintln(stdout, "  ", broken)
+			}
+		}
+	}
+	return errors.Join(mistakes...)
+}
+
+// start builds the worker and starts it twice, each behind a gate of its own. closing
+// ends whatever was started.
+func start(ctx context.Context, database, outside string, log *e2e.Log) (targets [2]*target, closing func(), err error) {
+	var closers []func()
+	closing = func() {
+		for _, c := range closers {
+			c()
+		}
+	}
+	folder, err := os.MkdirTemp("", "billhook-chaos-")
+	if err != nil {
+		return targets, closing, err
+	}
+	closers = append(closers, func() { _ = os.RemoveAll(folder) })
+	binary := filepath.Join(folder, "chaosworker")
+	build := exec.CommandContext(ctx, "go", "build", "-o", binary, "billhook/e2e/chaos/chaosworker")
+	if output, err := build.CombinedOutput(); err != nil {
+		return targets, closing, fmt.Errorf("build the worker: %w: %s", err, output)
+	}
+	for i := range targets {
+		gate, err := e2e.NewGate(ctx, database)
+		if err != nil {
+			return targets, closing, err
+		}
+		t := &target{binary: binary, store: gate, log: log, environment: []string{
+			"GOOGLE_CLOUD_PROJECT=" + project, "FIRESTORE_EMULATOR_HOST=" + gate.Addr(), "CHAOS_OUTSIDE=" + outside,
+			"PATH=" + os.Getenv("PATH"), "HOME=" + folder,
+		}}
+		targets[i] = t
+		if err := t.start(ctx); err != nil {
+			return targets, closing, err
+		}
+		closers = append(closers, func() { t.current().Kill() }, gate.Close)
+	}
+	return targets, closing, nil
+}
+
+// drive makes all deliveries while havoc is wrought.
+func drive(ctx context.Context, h *havoc, c *client, p *plan, stdout io.Writer) error {
+	ctx, giveUp := context.WithCancel(ctx)
+	defer giveUp()
+	raging, calm := context.WithCancel(ctx)
+	defer calm()
+	ended := make(chan error, 3)
+	go func() {
+		err := h.run(raging)
+		if err != nil {
+			giveUp() // a worker is gone, and nobody would acknowledge anything
+		}
+		ended <- err
+	}()
+	go func() {
+		c.progress(raging, stdout)
+		ended <- nil
+	}()
+	go func() {
+		random := rand.New(rand.NewPCG(h.seed, 4))
+		for wait(raging, time.Second) {
+			_ = relay(raging, c.http, h.targets[random.IntN(2)]) // the next comes in a second
+		}
+		ended <- nil
+	}()
+	err := c.run(ctx, p)
+	calm()
+	return errors.Join(err, <-ended, <-ended, <-ended)
+}
+
+// relay has a worker publish what its outbox still holds.
+func relay(ctx context.Context, through *http.Client, t *target) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, t.url()+"/tasks/relay-outbox", http.NoBody)
+	if err != nil {
+		return err
+	}
+	response, err := through.Do(request)
+	if err != nil {
+		return err
+	}
+	return response.Body.Close()
+}
+
+// settle waits until the outbox is empty, which takes as long as a lane is left to its
+// worker, and then until the workers have ended what they are at. It returns how many
+// lanes there were to wait for.
+func settle(ctx context.Context, documents *firestore.Store, targets [2]*target, through *http.Client) (lanes int, err error) {
+	for {
+		page, err := documents.Query(ctx, store.Query{Collection: outbox.KeysCollection, Limit: store.MaxPage})
+		if err != nil {
+			return lanes, err
+		}
+		if len(page.Documents) == 0 {
+			break
+		}
+		lanes = max(lanes, len(page.Documents))
+		if err := relay(ctx, through, targets[0]); err != nil {
+			return lanes, err
+		}
+		wait(ctx, 500*time.Millisecond)
+	}
+	through.CloseIdleConnections()
+	for i, t := range targets {
+		if code := t.current().Stop(); code != 0 {
+			return lanes, fmt.Errorf("worker %d ended with code %d", i+1, code)
+		}
+	}
+	return lanes, nil
+}

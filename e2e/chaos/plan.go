@@ -1,0 +1,174 @@
+package main
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"billhook/e2e/chaos/arm"
+)
+
+// event is one event of the plan.
+type event struct {
+	arm *arm.Arm
+	id  string
+	// key is its ordering key, and cycle its place there, from 1 on.
+	key   string
+	cycle int64
+}
+
+// push is one delivery of the plan. What is not acknowledged is delivered again, in
+// addition.
+type push struct {
+	*event
+	// due is when, from the start on. Of an ordered event: not before.
+	due       time.Duration
+	messageID string
+	// counted: the broker says how often it has delivered the message.
+	counted bool
+	// The handler stalls for so long, at the first of its deliveries.
+	stallBefore, stallAfter time.Duration
+	seed                    uint64
+}
+
+// plan is all deliveries: those of the unordered arms each for itself, and those of
+// an ordering key one after the other.
+type plan struct {
+	events   []*event
+	single   []push
+	byKey    [][]push
+	planned  map[string]int
+	stalling int
+}
+
+const (
+	// perKey is how many events an ordering key has.
+	perKey = 25
+	// gap between two events, as far as the machine keeps up.
+	gap = 3 * time.Millisecond
+	// stalled is how many of the planned deliveries stall.
+	stalled = 0.03
+)
+
+// draw plans so many events of the arms that must hold, split evenly, and a tenth
+// as many of each control, each delivered 2.3 times on average.
+func draw(seed uint64, arms []arm.Arm, events int) *plan {
+	random := rand.New(rand.NewPCG(seed, 1))
+	p := &plan{planned: map[string]int{}}
+	holding := 0
+	for _, a := range arms {
+		if !a.Control {
+			holding++
+		}
+	}
+	for i := range arms {
+		a := &arms[i]
+		n := max(events/10, 1)
+		if !a.Control {
+			n = max(events/holding, 1)
+		}
+		keys := max(n/perKey, 1)
+		for j := range n {
+			p.events = append(p.events, &event{
+				arm: a, id: fmt.Sprintf("%s-%06d", a.Name, j), key: fmt.Sprintf("key-%04d", j%keys), cycle: int64(j/keys) + 1,
+			})
+		}
+	}
+	// The arms go side by side; within one the events keep their order.
+	due := map[*event]time.Duration{}
+	places := random.Perm(len(p.events))
+	lined := map[*arm.Arm][]int{}
+	for i, e := range p.events {
+		lined[e.arm] = append(lined[e.arm], places[i])
+	}
+	for _, sorted := range lined {
+		slices.Sort(sorted)
+	}
+	for _, e := range p.events {
+		sorted := lined[e.arm]
+		due[e] = time.Duration(sorted[0]) * gap
+		lined[e.arm] = sorted[1:]
+	}
+	walks := map[string][]*event{}
+	for _, e := range p.events {
+		if e.arm.Ordered {
+			walks[e.arm.Name+e.key] = append(walks[e.arm.Name+e.key], e)
+			continue
+		}
+		first := due[e] + time.Duration(random.Float64()*float64(600*time.Millisecond))
+		p.single = append(p.single, p.push(random, e, first, 0))
+		for n := range duplicates(random) {
+			p.single = append(p.single, p.push(random, e, first+delay(random), n+1))
+		}
+	}
+	for _, e := range p.events {
+		if walk := walks[e.arm.Name+e.key]; e.cycle == 1 && e.arm.Ordered {
+			p.byKey = append(p.byKey, p.walk(random, walk, due))
+		}
+	}
+	return p
+}
+
+// duplicates is how often an event is delivered beyond the first time: 1.3 on average.
+func duplicates(random *rand.Rand) int {
+	switch d := random.Float64(); {
+	case d < 0.25:
+		return 0
+	case d < 0.65:
+		return 1
+	case d < 0.85:
+		return 2
+	case d < 0.95:
+		return 3
+	default:
+		return 4
+	}
+}
+
+// delay is how much later a duplicate comes: about at once, soon, or late.
+func delay(random *rand.Rand) time.Duration {
+	longest := 5 * time.Second
+	switch d := random.Float64(); {
+	case d < 0.45:
+		longest = 20 * time.Millisecond
+	case d < 0.80:
+		longest = time.Second
+	}
+	return time.Duration(random.Float64() * float64(longest))
+}
+
+// walk is the deliveries of one key: now and then the broker goes back some messages
+// and delivers from there on again.
+func (p *plan) walk(random *rand.Rand, events []*event, due map[*event]time.Duration) []push {
+	var pushes []push
+	for i, e := range events {
+		pushes = append(pushes, p.push(random, e, due[e], 0))
+		if random.Float64() < 0.55 {
+			for again := max(0, i-random.IntN(4)); again <= i; again++ {
+				pushes = append(pushes, p.push(random, events[again], due[e], 0))
+			}
+		}
+	}
+	return pushes
+}
+
+func (p *plan) push(random *rand.Rand, e *event, due time.Duration, copied int) push {
+	d := push{event: e, due: due, counted: random.IntN(2) == 0, seed: random.Uint64()}
+	// A duplicate is a redelivery of the message, or the event was published twice.
+	d.messageID = e.id
+	if copied > 0 && random.IntN(2) == 0 {
+		d.messageID = fmt.Sprintf("%s-%d", e.id, copied)
+	}
+	if random.Float64() < stalled {
+		p.stalling++
+		long := arm.Lease*2/3 + time.Duration(random.Float64()*float64(2*arm.Lease))
+		if random.IntN(3) > 0 {
+			d.stallBefore = long
+		} else {
+			d.stallAfter = long
+		}
+	}
+	p.planned[e.arm.Name]++
+	return d
+}

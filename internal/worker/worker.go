@@ -145,3 +145,22 @@ func (a authenticator) Verify(ctx context.Context, authorization string) error {
 		return err
 	}
 }
+
+// Identify makes the ops API's identifier of who knows Google's tokens and assertions.
+func Identify(identity *auth.Identity) ops.Identifier { return identifier{identity} }
+
+type identifier struct{ identity *auth.Identity }
+
+func (i identifier) Identify(ctx context.Context, header http.Header) (string, error) {
+	who, err := i.identity.Identify(ctx, header)
+	switch {
+	case errors.Is(err, auth.ErrMissing):
+		return "", fmt.Errorf("%w: %w", ops.ErrNoIdentity, err)
+	case errors.Is(err, auth.ErrForbidden):
+		return "", fmt.Errorf("%w: %w", ops.ErrNotAllowed, err)
+	case errors.Is(err, auth.ErrKeysUnavailable):
+		return "", fmt.Errorf("%w: %w", ops.ErrCannotIdentify, err)
+	default:
+		return who, err
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"strings"
 	"time"
 
 	"billhook/catalog"
@@ -52,7 +53,7 @@ func (c config) Check() error {
 			mistakes = append(mistakes, fmt.Errorf("OPS_TOKEN: each token needs at least %d bytes", minToken))
 		}
 	}
-	if (c.OpsAudience == "") != (len(c.OpsAllow) == 0) {
+	if (strings.TrimSpace(c.OpsAudience) == "") != (len(c.OpsAllow) == 0) {
 		mistakes = append(mistakes, errors.New("OPS_AUDIENCE and OPS_ALLOW: set both, or neither"))
 	}
 	for i, email := range c.OpsAllow {
@@ -83,7 +84,7 @@ func (c config) emulated() bool { return c.PubSubEmulator != "" || c.FirestoreEm
 // access is who may use the ops API.
 func (c config) access() (ops.Access, error) {
 	access := ops.Access{Tokens: c.OpsToken.List(), OpenOnLoopback: c.emulated()}
-	if c.OpsAudience != "" {
+	if len(c.OpsAllow) > 0 {
 		identity, err := auth.NewIdentity(auth.IdentityConfig{Audience: c.OpsAudience, Allow: c.OpsAllow})
 		if err != nil {
 			return access, fmt.Errorf("OPS_AUDIENCE, OPS_ALLOW: %w", err)

@@ -25,7 +25,7 @@ const prune = 500
 func (a *API) cleanup(w http.ResponseWriter, r *http.Request) {
 	asked := read(r, "older_than", "dry_run", "page")
 	now, dry := a.Now().UTC(), asked.flag("dry_run")
-	age, err := ParseAge(asked.values.Get("older_than"))
+	age, err := parseAge(asked.values.Get("older_than"))
 	if err != nil {
 		asked.refuse("older_than_invalid", "Say older_than= with an age such as 36h or 30d.")
 	}

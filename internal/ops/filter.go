@@ -119,7 +119,7 @@ func (a *asked) at(name string, now, otherwise time.Time) time.Time {
 	if at, err := time.Parse(time.RFC3339Nano, text); err == nil {
 		return at.UTC()
 	}
-	age, err := ParseAge(text)
+	age, err := parseAge(text)
 	if err != nil {
 		a.refuse(name+"_invalid", "The parameter "+name+" is a time such as 2026-11-21T09:00:00Z or an age such as 36h or 7d.")
 	}
@@ -138,14 +138,14 @@ func (a *asked) flag(name string) bool {
 // maxAge bounds an age: longer is a slip of the pen.
 const maxAge = 10 * 366 * 24 * time.Hour
 
-// ParseAge reads an age such as 90m, 36h or 7d: days alone, or a Go duration. It is
+// parseAge reads an age such as 90m, 36h or 7d: days alone, or a Go duration. It is
 // positive and at most ten years.
-func ParseAge(text string) (time.Duration, error) {
+func parseAge(text string) (time.Duration, error) {
 	age, err := time.ParseDuration(text)
 	if number, isDays := strings.CutSuffix(text, "d"); isDays {
 		var days uint64
 		if days, err = strconv.ParseUint(number, 10, 12); err == nil {
-			age = time.Duration(days) * 24 * time.Hour //nolint:gosec // G115: twelve bits
+			age = time.Duration(days) * 24 * time.Hour
 		}
 	}
 	if err != nil || age <= 0 || age > maxAge {

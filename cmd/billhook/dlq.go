@@ -9,10 +9,8 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
-	"os"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -23,7 +21,7 @@ import (
 
 // choice is what narrows a command down to some dead letters.
 type choice struct {
-	server, operator                      string
+	ask                                   func() client
 	reason, eventType, eventID, key, item string
 	since, until                          string
 }
@@ -73,15 +71,10 @@ func query(f deadletter.Filter) url.Values {
 	return values
 }
 
-func (p *program) asks(c *choice) client {
-	return client{base: c.server, token: firstOf(p.env.OpsToken.List()), operator: c.operator, http: &http.Client{Timeout: time.Minute}}
-}
-
 func (p *program) dlqCommand() *cobra.Command {
 	c := &choice{}
 	command := &cobra.Command{Use: "dlq", Short: "Look at dead letters, replay them or discard them"}
-	command.PersistentFlags().StringVar(&c.server, "server", "http://127.0.0.1:8081", "the worker's address")
-	command.PersistentFlags().StringVar(&c.operator, "operator", os.Getenv("USER"), "who asks, for the audit, where the token does not say it")
+	c.ask = p.worker(command)
 	command.AddCommand(p.dlqList(c), p.dlqShow(c), p.dlqAct(c, deadletter.Replay), p.dlqAct(c, deadletter.Discard), p.dlqOperations(c), p.dlqApprove(c), p.dlqContinue(c))
 	return command
 }
@@ -96,7 +89,7 @@ func (p *program) dlqList(c *choice) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			ask := p.asks(c)
+			ask := c.ask()
 			values := query(f)
 			values.Set("state", state)
 			var all ops.DeadLetters
@@ -112,11 +105,11 @@ func (p *program) dlqList(c *choice) *cobra.Command {
 					break
 				}
 			}
-			p.table("ID\tREASON\tTYPE\tEVENT\tKEY\tATTEMPTS\tREPLAYS\tDIED\tSTATE", func(row func(...any)) {
-				for _, i := range all.Items {
-					row(i.ID, i.Reason, i.EventType, i.EventID, i.OrderingKey, i.Attempts, i.ReplayCount, died(i), i.State)
-				}
-			})
+			var rows [][]string
+			for _, i := range all.Items {
+				rows = append(rows, row(i.ID, i.Reason, i.EventType, i.EventID, i.OrderingKey, i.Attempts, i.ReplayCount, died(i), i.State))
+			}
+			p.table([]string{"ID", "REASON", "TYPE", "EVENT", "KEY", "ATTEMPTS", "REPLAYS", "DIED", "STATE"}, rows)
 			reasons := map[string]int{}
 			for _, i := range all.Items {
 				reasons[i.Reason]++
@@ -165,7 +158,7 @@ func (p *program) dlqShow(c *choice) *cobra.Command {
 		Use: "show <id>", Short: "Show one dead letter with its attributes and its minimized payload", Args: cobra.ExactArgs(1),
 		RunE: func(command *cobra.Command, args []string) error {
 			var letter ops.Letter
-			if err := p.asks(c).get(command.Context(), "/v1/ops/dead-letters/"+url.PathEscape(args[0]), &letter); err != nil {
+			if err := c.ask().get(command.Context(), "/v1/ops/dead-letters/"+url.PathEscape(args[0]), &letter); err != nil {
 				return err
 			}
 			p.printf("%s  %s\n  queue %s, event %s %s, key %s\n  %d %s %s\n  %d attempts, %d replays, died %s, kept until %s\n",
@@ -203,7 +196,7 @@ func (p *program) dlqAct(c *choice, kind deadletter.Kind) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			ask := p.asks(c)
+			ask := c.ask()
 			var preview deadletter.Preview
 			if err := ask.get(command.Context(), "/v1/ops/dead-letters/preview?"+query(f).Encode(), &preview); err != nil {
 				return err
@@ -295,7 +288,7 @@ func (p *program) dlqOperations(c *choice) *cobra.Command {
 			all := ops.Operations{Items: []deadletter.Operation{}}
 			for {
 				var page ops.Operations
-				if err := p.asks(c).get(command.Context(), "/v1/ops/operations?page="+url.QueryEscape(all.Next), &page); err != nil {
+				if err := c.ask().get(command.Context(), "/v1/ops/operations?page="+url.QueryEscape(all.Next), &page); err != nil {
 					return err
 				}
 				all.Items, all.Next = append(all.Items, page.Items...), page.Next
@@ -304,11 +297,11 @@ func (p *program) dlqOperations(c *choice) *cobra.Command {
 				}
 			}
 			slices.SortFunc(all.Items, func(a, b deadletter.Operation) int { return a.CreatedAt.Compare(b.CreatedAt) })
-			p.table("ID\tKIND\tQUEUE\tWHO\tWHY\tBEGUN\tDONE\tOF\tPROGRESS\tAPPROVED BY", func(row func(...any)) {
-				for _, op := range all.Items {
-					row(op.ID, op.Kind, op.Filter.Queue, op.Who, op.Why, op.CreatedAt.Format(time.RFC3339), op.Done, op.Total, op.Progress, op.ApprovedBy)
-				}
-			})
+			var rows [][]string
+			for _, op := range all.Items {
+				rows = append(rows, row(op.ID, op.Kind, op.Filter.Queue, op.Who, op.Why, op.CreatedAt.Format(time.RFC3339), op.Done, op.Total, op.Progress, op.ApprovedBy))
+			}
+			p.table([]string{"ID", "KIND", "QUEUE", "WHO", "WHY", "BEGUN", "DONE", "OF", "PROGRESS", "APPROVED BY"}, rows)
 			return p.printJSON(all)
 		},
 	}
@@ -319,7 +312,7 @@ func (p *program) dlqApprove(c *choice) *cobra.Command {
 		Use: "approve <operation>", Short: "Approve what somebody else has begun, and run it", Args: cobra.ExactArgs(1),
 		RunE: func(command *cobra.Command, args []string) error {
 			var op deadletter.Operation
-			ask := p.asks(c)
+			ask := c.ask()
 			if err := ask.post(command.Context(), "/v1/ops/operations/"+url.PathEscape(args[0])+"/approve", struct{}{}, &op); err != nil {
 				return err
 			}
@@ -333,7 +326,7 @@ func (p *program) dlqContinue(c *choice) *cobra.Command {
 		Use: "continue <operation>", Short: "Go on with an operation", Args: cobra.ExactArgs(1),
 		RunE: func(command *cobra.Command, args []string) error {
 			var op deadletter.Operation
-			ask := p.asks(c)
+			ask := c.ask()
 			if err := ask.get(command.Context(), "/v1/ops/operations/"+url.PathEscape(args[0]), &op); err != nil {
 				return err
 			}
@@ -342,19 +335,11 @@ func (p *program) dlqContinue(c *choice) *cobra.Command {
 	}
 }
 
-// table prints columns for a person.
-func (p *program) table(header string, rows func(row func(...any))) {
-	if p.asJSON {
-		return
+// row is one line of a table.
+func row(cells ...any) []string {
+	texts := make([]string, len(cells))
+	for i, cell := range cells {
+		texts[i] = fmt.Sprint(cell)
 	}
-	w := tabwriter.NewWriter(p.stdout, 0, 4, 2, ' ', 0)
-	_, _ = fmt.Fprintln(w, header)
-	rows(func(cells ...any) {
-		texts := make([]string, len(cells))
-		for i, cell := range cells {
-			texts[i] = fmt.Sprint(cell)
-		}
-		_, _ = fmt.Fprintln(w, strings.Join(texts, "\t"))
-	})
-	_ = w.Flush() // a closed terminal is no failure of the command
+	return texts
 }

@@ -20,7 +20,7 @@ import (
 type client struct {
 	base  string
 	token string
-	// operator names who asks, for the audit.
+	// operator is who asks, where that goes by the token.
 	operator string
 	http     *http.Client
 }
@@ -50,6 +50,9 @@ func (w client) do(ctx context.Context, method, path string, question []byte, an
 	}
 	if w.token != "" {
 		request.Header.Set("Authorization", "Bearer "+w.token)
+	}
+	if w.operator != "" {
+		request.Header.Set("X-Operator", w.operator)
 	}
 	response, err := w.http.Do(request)
 	if err != nil {
@@ -85,29 +88,28 @@ func (e *problemError) Error() string {
 }
 
 func (p *program) eventsCommand() *cobra.Command {
-	var server, queue string
+	var queue string
+	command := &cobra.Command{Use: "events", Short: "Ask a running worker about events"}
+	ask := p.worker(command)
 	show := &cobra.Command{
 		Use:   "show <event id>",
 		Short: "Show what became of an event: its record, conflicts and dead letters",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(command *cobra.Command, args []string) error {
-			ask := client{base: server, token: firstOf(p.env.OpsToken.List()), http: &http.Client{Timeout: 30 * time.Second}}
 			path := "/v1/ops/events/" + url.PathEscape(args[0])
 			if queue != "" {
 				path += "?queue=" + url.QueryEscape(queue)
 			}
 			var event ops.Event
-			if err := ask.get(command.Context(), path, &event); err != nil {
+			if err := ask().get(command.Context(), path, &event); err != nil {
 				return err
 			}
 			p.printEvent(event)
 			return p.printJSON(event)
 		},
 	}
-	show.Flags().StringVar(&server, "server", "http://127.0.0.1:8081", "the worker's address")
 	show.Flags().StringVar(&queue, "queue", "", "the queue, by id or alias, where several know the id")
-	command := &cobra.Command{Use: "events", Short: "Ask a running worker about events"}
-	command.AddCommand(show)
+	command.AddCommand(show, p.eventsListCommand(ask))
 	return command
 }
 

@@ -106,6 +106,11 @@ func key(parts ...string) store.Key {
 	return store.Key{Collection: Collection, ID: hex.EncodeToString(sum[:4]) + "-" + id.String()}
 }
 
+// Hour names the hour, in UTC, that a moment is in, such as 2026-11-21T09. A record has
+// that of its creation, so that those of a span of time are found hour by hour, by
+// equality: a range over a field that rises would need an index with one hot end.
+func Hour(at time.Time) string { return at.UTC().Format("2006-01-02T15") }
+
 // Fields returns the record as the store keeps it. Zero times are left out.
 func (r Record) Fields() map[string]any {
 	fields := map[string]any{
@@ -125,6 +130,9 @@ func (r Record) Fields() map[string]any {
 	}
 	if r.Replays > 0 {
 		fields["replay_count"] = r.Replays
+	}
+	if !r.CreatedAt.IsZero() {
+		fields["hour"] = Hour(r.CreatedAt)
 	}
 	if r.ConflictsWith != "" {
 		fields["conflicts_with"] = r.ConflictsWith

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -177,7 +178,7 @@ func (a *API) begin(kind deadletter.Kind) http.HandlerFunc {
 			return
 		}
 		op, err := a.Operator.Begin(r.Context(), deadletter.Operation{
-			Kind: kind, Filter: request.Filter, Who: operatorOf(r), Why: request.Why, Force: request.Force, Rate: request.Rate,
+			Kind: kind, Filter: request.Filter, Who: Who(r.Context()), Why: request.Why, Force: request.Force, Rate: request.Rate,
 		}, request.Expect)
 		if a.failed(w, r, err) {
 			return
@@ -208,7 +209,12 @@ func (a *API) showOperation(w http.ResponseWriter, r *http.Request) {
 }
 
 func (a *API) approve(w http.ResponseWriter, r *http.Request) {
-	op, err := a.Operator.Approve(r.Context(), param(r, "id"), operatorOf(r))
+	who := Who(r.Context())
+	if strings.HasPrefix(who, byToken) {
+		serve.WriteProblem(w, http.StatusForbidden, "identity_needed", "A token says nothing about who holds it: a second person needs an identity of their own.")
+		return
+	}
+	op, err := a.Operator.Approve(r.Context(), param(r, "id"), who)
 	if a.failed(w, r, err) {
 		return
 	}
@@ -249,6 +255,3 @@ func (a *API) failed(w http.ResponseWriter, r *http.Request, err error) bool {
 	}
 	return true
 }
-
-// operatorOf names who asks, for the audit.
-func operatorOf(r *http.Request) string { return r.Header.Get("X-Operator") }

@@ -118,7 +118,7 @@ func New(config Config) (*Worker, error) {
 			return err
 		},
 	}
-	api := &ops.API{Store: config.Store, Catalog: config.Catalog, Access: config.Access, Log: config.Log, Operator: operator}
+	api := &ops.API{Store: config.Store, Catalog: config.Catalog, Access: config.Access, Log: config.Log, Now: config.Now, Operator: operator}
 
 	router := chi.NewRouter()
 	router.Use(func(next http.Handler) http.Handler { return serve.Recover(config.Log, next) })
@@ -163,5 +163,24 @@ func (a authenticator) Verify(ctx context.Context, authorization string) error {
 		return fmt.Errorf("%w: %w", push.ErrKeysUnavailable, err)
 	default:
 		return err
+	}
+}
+
+// Identify makes the ops API's identifier of who knows Google's tokens and assertions.
+func Identify(identity *auth.Identity) ops.Identifier { return identifier{identity} }
+
+type identifier struct{ identity *auth.Identity }
+
+func (i identifier) Identify(ctx context.Context, header http.Header) (string, error) {
+	who, err := i.identity.Identify(ctx, header)
+	switch {
+	case errors.Is(err, auth.ErrMissing):
+		return "", fmt.Errorf("%w: %w", ops.ErrNoIdentity, err)
+	case errors.Is(err, auth.ErrForbidden):
+		return "", fmt.Errorf("%w: %w", ops.ErrNotAllowed, err)
+	case errors.Is(err, auth.ErrKeysUnavailable):
+		return "", fmt.Errorf("%w: %w", ops.ErrCannotIdentify, err)
+	default:
+		return who, err
 	}
 }

@@ -64,6 +64,9 @@ type Record struct {
 	OrderingKey   string
 	MessageID     string
 	NextRetryAt   time.Time
+	// DelayTicket is there while the message waits for NextRetryAt elsewhere than with
+	// the broker: that of the copy that will come back.
+	DelayTicket string
 	CreatedAt     time.Time
 	UpdatedAt     time.Time
 	ProcessedAt   time.Time
@@ -120,6 +123,9 @@ func (r Record) Fields() map[string]any {
 			fields[name] = at.UTC().Truncate(time.Microsecond)
 		}
 	}
+	if r.DelayTicket != "" {
+		fields["delay_ticket"] = r.DelayTicket
+	}
 	if r.ConflictsWith != "" {
 		fields["conflicts_with"] = r.ConflictsWith
 	}
@@ -161,7 +167,7 @@ func FromDocument(doc store.Document) (Record, error) {
 		LastError: text("last_error"), CorrelationID: text("correlation_id"),
 		OrderingKey: text("ordering_key"), MessageID: text("message_id"), NextRetryAt: at("next_retry_at"),
 		CreatedAt: at("created_at"), UpdatedAt: at("updated_at"), ProcessedAt: at("processed_at"),
-		ExpireAt: at("expire_at"),
+		ExpireAt: at("expire_at"), DelayTicket: text("delay_ticket"),
 	}
 	if fields, ok := doc.Fields["message"].(map[string]any); ok {
 		if m, ok := contract.MessageOf(fields); ok {

@@ -67,9 +67,9 @@ type Record struct {
 	// DelayTicket is there while the message waits for NextRetryAt elsewhere than with
 	// the broker: that of the copy that will come back.
 	DelayTicket string
-	CreatedAt     time.Time
-	UpdatedAt     time.Time
-	ProcessedAt   time.Time
+	CreatedAt   time.Time
+	UpdatedAt   time.Time
+	ProcessedAt time.Time
 	// ExpireAt is when the record no longer counts, removed or not.
 	ExpireAt time.Time
 }

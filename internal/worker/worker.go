@@ -19,6 +19,7 @@ import (
 	"billhook/catalog"
 	"billhook/internal/billing"
 	"billhook/internal/deadletter"
+	"billhook/internal/delayed"
 	"billhook/internal/delivery"
 	"billhook/internal/gcp/auth"
 	"billhook/internal/handler"
@@ -120,6 +121,7 @@ func New(config Config) (*Worker, error) {
 	service.Routes(router)
 	upkeep := &tasks.Service{
 		Catalog: config.Catalog, Store: config.Store, Outbox: relay, Log: config.Log, Metrics: config.Metrics, Now: config.Now,
+		Delayed: delayed.NewRelay(config.Store, config.Publisher, config.Now),
 	}
 	router.Group(func(r chi.Router) {
 		r.Use(service.Authenticated)

@@ -31,7 +31,7 @@ type Attributes struct {
 	DeliverAt string `json:"deliver_at,omitempty" validate:"omitempty,timestamp"`
 	// DelayTicket is on a message that comes back from a wait longer than the broker's:
 	// its place among those of its ordering key. Billhook sets it; nobody else does.
-	DelayTicket string `json:"delay_ticket,omitempty" validate:"omitempty,id,max=64"`
+	DelayTicket string `json:"delay_ticket,omitempty" validate:"omitempty,id,max=100"`
 }
 
 // AttributeRules bounds every attribute of a message that leaves the door.

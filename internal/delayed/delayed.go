@@ -6,9 +6,11 @@
 //
 // A message keeps its rank among those of its ordering key from the moment that it is
 // first put aside until it is through; each time that it is put aside it gets a new
-// ticket, rank and number, which comes back with it. The lane of a key stays after its
-// messages are published, until the last of them has been delivered: what the broker
-// holds of that key before it has yet to be put behind it.
+// ticket, rank and number, which comes back with it, and with the last number that its
+// lane had given out when it was published: what was put aside again since then, and
+// comes before it, it has to wait for. The lane of a key stays after its messages are
+// published, until the last of them has been delivered: what the broker holds of that
+// key before it has yet to be put behind it.
 package delayed
 
 import (
@@ -41,7 +43,22 @@ const maxKept = 512 << 10
 
 // NewRelay returns the relay that publishes what is due.
 func NewRelay(s outbox.Store, publisher outbox.Publisher, now func() time.Time) *outbox.Relay {
-	return &outbox.Relay{Store: s, Publisher: publisher, Now: now, Entries: Collection, Lanes: KeysCollection}
+	return &outbox.Relay{Store: s, Publisher: publisher, Now: now, Entries: Collection, Lanes: KeysCollection, Stamp: stamp}
+}
+
+// stamp writes into a message that is published the last number of its lane.
+func stamp(lane store.Document, m *contract.Message) {
+	last, _ := lane.Fields["last"].(int64)
+	m.Attributes[contract.AttrDelayTicket] = Ticket(*m) + "-" + strconv.FormatInt(last, 10)
+}
+
+// Ticket is that of a message that comes back; empty for any other.
+func Ticket(m contract.Message) string {
+	rank, number, _, ok := parse(m.Attributes[contract.AttrDelayTicket])
+	if !ok {
+		return ""
+	}
+	return fmt.Sprintf("%d-%d", rank, number)
 }
 
 // Getter reads a document; see the store package for the errors.
@@ -73,8 +90,8 @@ func (n Name) key() store.Key {
 type Lane struct {
 	name    Name
 	version store.Version // 0: there is none
-	// last is the greatest number given out, held that of the last message that waits for
-	// a time of its own, tail the ticket of the highest rank.
+	// last is the greatest number given out, held that of the last message that was put
+	// aside again, tail the ticket of the highest rank.
 	last, held int64
 	tail       string
 	due        time.Time // zero: everything in it is published
@@ -100,15 +117,15 @@ func Open(ctx context.Context, from Getter, name Name) (Lane, error) {
 // Holds reports whether a message of the lane waits to be published.
 func (l Lane) Holds() bool { return !l.due.IsZero() }
 
-// Behind reports whether a message, which has the ticket if it has waited before, must
-// wait behind one of the lane. What has never waited comes after all that have; what
-// comes back does so in order, and waits again only where one before it does.
-func (l Lane) Behind(ticket string) bool {
+// Behind reports whether a message must wait behind one of the lane. What has never
+// waited comes after all that have; what comes back does so in order, and waits again
+// only where one before it does.
+func (l Lane) Behind(m contract.Message) bool {
 	if l.version == 0 || l.name.OrderingKey == "" {
 		return false
 	}
-	_, number, ok := parse(ticket)
-	return !ok || number < l.held
+	_, _, published, ok := parse(m.Attributes[contract.AttrDelayTicket])
+	return !ok || published < l.held
 }
 
 // Waiting is a message to be put aside.
@@ -127,7 +144,7 @@ type Waiting struct {
 // lane is no longer as it was read. The error is ErrUnfit.
 func (l Lane) Put(w Waiting, now time.Time) (ticket string, writes []store.Write, err error) {
 	now = now.UTC().Truncate(time.Microsecond)
-	rank, earlier, known := parse(w.Message.Attributes[contract.AttrDelayTicket])
+	rank, earlier, _, known := parse(w.Message.Attributes[contract.AttrDelayTicket])
 	// A time, so that numbers rise also where the lane was gone; and never less than any
 	// seen, so that they rise where clocks differ.
 	number := max(now.UnixMicro(), l.last+1, earlier+1)
@@ -153,13 +170,16 @@ func (l Lane) Put(w Waiting, now time.Time) (ticket string, writes []store.Write
 	}
 	due, held, tail := now, l.held, l.tail
 	if !w.Due.IsZero() {
-		due, held = w.Due.UTC().Truncate(time.Microsecond), number
+		due = w.Due.UTC().Truncate(time.Microsecond)
 		entry["due_at"] = due
+	}
+	if known { // what was published behind it has to wait again; else nothing was
+		held = number
 	}
 	if l.Holds() {
 		due = l.due // whoever joins a lane changes nothing of when it is looked at
 	}
-	if last, _, ok := parse(tail); !ok || rank >= last {
+	if last, _, _, ok := parse(tail); !ok || rank >= last {
 		tail = ticket
 	}
 	lane := map[string]any{
@@ -179,22 +199,29 @@ func (l Lane) Put(w Waiting, now time.Time) (ticket string, writes []store.Write
 	return ticket, writes, nil
 }
 
-// Over returns the write that removes the lane, where the message with the ticket,
-// which has been delivered, was the last of it; ok reports whether it was.
-func (l Lane) Over(ticket string) (w store.Write, ok bool) {
+// Over returns the write that removes the lane, where the message, which has been
+// delivered, was the last of it; ok reports whether it was.
+func (l Lane) Over(m contract.Message) (w store.Write, ok bool) {
+	ticket := Ticket(m)
 	if l.version == 0 || l.name.OrderingKey == "" || l.Holds() || ticket == "" || ticket != l.tail {
 		return store.Write{}, false
 	}
 	return store.Delete(l.name.key(), l.version), true
 }
 
-// parse reads a ticket.
-func parse(ticket string) (rank, number int64, ok bool) {
-	first, second, _ := strings.Cut(ticket, "-")
-	rank, err := strconv.ParseInt(first, 10, 64)
-	number, err2 := strconv.ParseInt(second, 10, 64)
-	if err != nil || err2 != nil || rank <= 0 || number < rank || number >= 1<<62 {
-		return 0, 0, false
+// parse reads a ticket; published is 0 where it has not been published yet.
+func parse(ticket string) (rank, number, published int64, ok bool) {
+	var parts [3]int64
+	texts := strings.Split(ticket, "-")
+	if len(texts) < 2 || len(texts) > 3 {
+		return 0, 0, 0, false
 	}
-	return rank, number, true
+	for i, text := range texts {
+		n, err := strconv.ParseInt(text, 10, 64)
+		if err != nil || n <= 0 || n >= 1<<62 {
+			return 0, 0, 0, false
+		}
+		parts[i] = n
+	}
+	return parts[0], parts[1], parts[2], parts[0] <= parts[1]
 }

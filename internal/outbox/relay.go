@@ -38,6 +38,8 @@ type Relay struct {
 	// may say by due_at when it is due, which it and what is behind it wait for; and a
 	// lane that stays is left without entries and without being due.
 	Entries, Lanes string
+	// Stamp, if set, changes a message on its way out by what its lane was when read.
+	Stamp func(lane store.Document, m *contract.Message)
 }
 
 func (r *Relay) lanes() string { return cmp.Or(r.Lanes, KeysCollection) }
@@ -75,7 +77,7 @@ func (r *Relay) Lane(ctx context.Context, lane string) (published int, err error
 				waits = due
 				break
 			}
-			if err = r.publish(ctx, entry); err != nil {
+			if err = r.publish(ctx, head, entry); err != nil {
 				break
 			}
 			published++
@@ -125,12 +127,15 @@ func (r *Relay) leave(head store.Document, later time.Time) store.Write {
 	return store.Update(head.Key, head.Version, fields)
 }
 
-func (r *Relay) publish(ctx context.Context, entry store.Document) error {
+func (r *Relay) publish(ctx context.Context, lane, entry store.Document) error {
 	topic, _ := entry.Fields["topic"].(string)
 	fields, _ := entry.Fields["message"].(map[string]any)
 	message, ok := contract.MessageOf(fields)
 	if !ok || topic == "" {
 		return fmt.Errorf("outbox: entry %s is not readable", entry.Key.ID)
+	}
+	if r.Stamp != nil {
+		r.Stamp(lane, &message)
 	}
 	failpoint.Hit("outbox.publish")
 	if _, err := r.Publisher.Publish(ctx, topic, message); err != nil {

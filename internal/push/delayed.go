@@ -20,7 +20,7 @@ import (
 const maxAhead = 30 * 24 * time.Hour
 
 // ticket is that of a delivery that comes back from a long wait; empty for any other.
-func (d delivery) ticket() string { return d.message.Attributes[contract.AttrDelayTicket] }
+func (d delivery) ticket() string { return delayed.Ticket(d.message) }
 
 // redelivered reports whether the event is known to have been delivered before.
 func (d delivery) redelivered() bool { return d.attempt > 1 || d.ticket() != "" }
@@ -72,7 +72,7 @@ func (s *Service) inTurn(ctx context.Context, q *queue, d delivery, event handle
 		return a
 	}
 	a = s.handle(ctx, q, d, event, run, name)
-	if last, over := lane.Over(d.ticket()); over && !a.Delayed {
+	if last, over := lane.Over(d.message); over && !a.Delayed {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), bookkeeping)
 		defer cancel()
 		// Where this fails, the next message of the key takes the longer way, and ends it.
@@ -94,7 +94,7 @@ func (s *Service) putAside(ctx context.Context, q *queue, d delivery, run *dedup
 			err = retry.Down("store_unavailable", err)
 			return lane, again(retry.Decide(err), err, 0), true
 		}
-		if w.Due.IsZero() && !lane.Behind(d.ticket()) {
+		if w.Due.IsZero() && !lane.Behind(d.message) {
 			return lane, answer{}, false
 		}
 		// What was handled before, or is kept already, needs no place in line.

@@ -222,10 +222,13 @@ func (q Queue) PushPath() string { return "/push/" + q.ID }
 // DeadLetterPushPath is the worker's path for the queue's dead letters.
 func (q Queue) DeadLetterPushPath() string { return "/push/dead-letters/" + q.ID }
 
-// The broker's own bounds (Pub/Sub documentation: retry policy 0 to 600 s,
-// delivery attempts 5 to 100).
+// BrokerMaxBackoff is the longest wait between two attempts that the broker knows
+// (Pub/Sub documentation: retry policy, 0 to 600 s).
+const BrokerMaxBackoff = 600 * time.Second
+
+// The bounds of the broker's own limit (Pub/Sub documentation: delivery attempts, 5 to
+// 100).
 const (
-	brokerMaxBackoff  = 600 * time.Second
 	brokerMinAttempts = 20
 	brokerMaxAttempts = 100
 )
@@ -252,5 +255,17 @@ func (q Queue) BrokerBackoff() (minimum, maximum time.Duration) {
 		waits := q.Backoff.Schedule[min(1, n-1):]
 		minimum, maximum = slices.Min(waits), slices.Max(waits)
 	}
-	return min(minimum, brokerMaxBackoff), min(max(minimum, maximum), brokerMaxBackoff)
+	return min(minimum, BrokerMaxBackoff), min(max(minimum, maximum), BrokerMaxBackoff)
+}
+
+// LongestWait is the longest that the queue's policies let a message wait between two
+// of its attempts, whatever its event type and the dice.
+func (q Queue) LongestWait() time.Duration {
+	var longest time.Duration
+	for _, h := range q.Handlers {
+		for failed := 1; failed < h.MaxAttempts; failed++ {
+			longest = max(longest, h.Backoff.Wait(failed, 1))
+		}
+	}
+	return longest
 }

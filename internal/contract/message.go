@@ -34,6 +34,8 @@ const (
 	AttrPriority       = "priority"
 	AttrMaxAttempts    = "max_attempts"
 	AttrFirstPublished = "first_published_at"
+	AttrDeliverAt      = "deliver_at"
+	AttrDelayTicket    = "delay_ticket"
 )
 
 // UnknownOrderingKey is the ordering_key attribute of an event that belongs to

@@ -67,9 +67,12 @@ type Record struct {
 	OrderingKey   string
 	MessageID     string
 	NextRetryAt   time.Time
-	CreatedAt     time.Time
-	UpdatedAt     time.Time
-	ProcessedAt   time.Time
+	// DelayTicket is there while the message waits for NextRetryAt elsewhere than with
+	// the broker: that of the copy that will come back.
+	DelayTicket string
+	CreatedAt   time.Time
+	UpdatedAt   time.Time
+	ProcessedAt time.Time
 	// ExpireAt is when the record no longer counts, removed or not.
 	ExpireAt time.Time
 }
@@ -134,6 +137,9 @@ func (r Record) Fields() map[string]any {
 	if !r.CreatedAt.IsZero() {
 		fields["hour"] = Hour(r.CreatedAt)
 	}
+	if r.DelayTicket != "" {
+		fields["delay_ticket"] = r.DelayTicket
+	}
 	if r.ConflictsWith != "" {
 		fields["conflicts_with"] = r.ConflictsWith
 	}
@@ -176,7 +182,7 @@ func FromDocument(doc store.Document) (Record, error) {
 		LastError: text("last_error"), CorrelationID: text("correlation_id"),
 		OrderingKey: text("ordering_key"), MessageID: text("message_id"), NextRetryAt: at("next_retry_at"),
 		CreatedAt: at("created_at"), UpdatedAt: at("updated_at"), ProcessedAt: at("processed_at"),
-		ExpireAt: at("expire_at"),
+		ExpireAt: at("expire_at"), DelayTicket: text("delay_ticket"),
 	}
 	if fields, ok := doc.Fields["message"].(map[string]any); ok {
 		if m, ok := contract.MessageOf(fields); ok {

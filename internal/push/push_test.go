@@ -771,7 +771,7 @@ func TestTheLineOfADeliveryHasItsIDsAndNothingElse(t *testing.T) {
 			}
 			require.ElementsMatch(t, []string{
 				"time", "level", "msg", "queue", "event_id", "event_type", "message_id", "ordering_key", "correlation_id",
-				"attempt", "delivery_attempt", "outcome", "reason", "cause", "status", "duration_ms",
+				"attempt", "delivery_attempt", "outcome", "reason", "cause", "status", "delayed", "duration_ms",
 			}, slices.Collect(maps.Keys(lines[0])))
 		})
 	}

@@ -1,5 +1,5 @@
 // Package tasks owns what has to be done from time to time: publishing what the
-// outbox still holds, finding events that nobody will finish, removing what has
+// outbox still holds and what has waited long enough, finding events that nobody will finish, removing what has
 // expired. Cloud Scheduler posts to /tasks/{name}. Every task is bounded, goes on
 // where the last run stopped, and may run twice at once. It refuses to run by itself.
 package tasks
@@ -18,6 +18,7 @@ import (
 	"billhook/catalog"
 	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
+	"billhook/internal/delayed"
 	"billhook/internal/failpoint"
 	"billhook/internal/outbox"
 	"billhook/internal/serve"
@@ -40,6 +41,8 @@ type Service struct {
 	Catalog *catalog.Catalog
 	Store   dedupe.Querier
 	Outbox  *outbox.Relay
+	// Delayed publishes what has waited long enough.
+	Delayed *outbox.Relay
 	// Operator goes on with the replays and discards that people have begun.
 	Operator *deadletter.Operator
 	Log      *slog.Logger
@@ -48,7 +51,7 @@ type Service struct {
 }
 
 // Names are the tasks, as in /tasks/{name}.
-var Names = []string{"relay-outbox", "run-operations", "sweep-leases", "cleanup"}
+var Names = []string{"relay-outbox", "release-delayed", "run-operations", "sweep-leases", "cleanup"}
 
 // Call sends a request for a task and returns what the worker says it did.
 func Call(client *http.Client, request *http.Request) (map[string]any, error) {
@@ -70,6 +73,7 @@ func Call(client *http.Client, request *http.Request) (map[string]any, error) {
 // Routes adds the tasks' routes. Who may call them is for the caller to check.
 func (s *Service) Routes(r chi.Router) {
 	r.Post("/tasks/relay-outbox", run(s, "relay-outbox", s.relayOutbox))
+	r.Post("/tasks/release-delayed", run(s, "release-delayed", s.releaseDelayed))
 	r.Post("/tasks/run-operations", run(s, "run-operations", s.runOperations))
 	r.Post("/tasks/sweep-leases", run(s, "sweep-leases", s.sweepLeases))
 	r.Post("/tasks/cleanup", run(s, "cleanup", s.cleanup))
@@ -94,7 +98,7 @@ func run[Done any](s *Service, name string, task func(context.Context) (Done, er
 	}
 }
 
-// Relayed is what relay-outbox did.
+// Relayed is what relay-outbox or release-delayed did.
 type Relayed struct {
 	outbox.Report
 	// OldestSeconds is the age of the oldest message that still waits; 0 if none does.
@@ -102,17 +106,27 @@ type Relayed struct {
 }
 
 func (s *Service) relayOutbox(ctx context.Context) (Relayed, error) {
-	report, err := s.Outbox.Due(ctx, lanes, func(lane string, err error) {
-		s.Log.LogAttrs(ctx, slog.LevelWarn, "outbox lane not relayed", slog.String("lane", lane), slog.String("cause", err.Error()))
+	return s.relay(ctx, s.Outbox, "outbox", s.Metrics.Outbox)
+}
+
+// releaseDelayed publishes the messages whose wait is over. Of those the oldest is the
+// one that is overdue the longest.
+func (s *Service) releaseDelayed(ctx context.Context) (Relayed, error) {
+	return s.relay(ctx, s.Delayed, "delayed", s.Metrics.Delayed)
+}
+
+func (s *Service) relay(ctx context.Context, from *outbox.Relay, name string, count func(published, failed int, oldest time.Duration)) (Relayed, error) {
+	report, err := from.Due(ctx, lanes, func(lane string, err error) {
+		s.Log.LogAttrs(ctx, slog.LevelWarn, name+" lane not relayed", slog.String("lane", lane), slog.String("cause", err.Error()))
 	})
 	if err != nil {
 		return Relayed{}, err
 	}
-	oldest, err := s.Outbox.Oldest(ctx)
+	oldest, err := from.Oldest(ctx)
 	if err != nil {
 		return Relayed{}, err
 	}
-	s.Metrics.Outbox(report.Published, report.Failed, oldest)
+	count(report.Published, report.Failed, oldest)
 	return Relayed{Report: report, OldestSeconds: int64(oldest.Seconds())}, nil
 }
 
@@ -198,7 +212,7 @@ type Cleaned struct {
 
 func (s *Service) cleanup(ctx context.Context) (Cleaned, error) {
 	var cleaned Cleaned
-	for _, collection := range []string{dedupe.Collection, deadletter.Collection, twophase.Collection} {
+	for _, collection := range []string{dedupe.Collection, deadletter.Collection, twophase.Collection, delayed.KeysCollection} {
 		removed, more, err := dedupe.Clean(ctx, s.Store, collection, s.Now(), records)
 		cleaned.Removed += removed
 		cleaned.More = cleaned.More || more

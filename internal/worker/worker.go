@@ -19,6 +19,7 @@ import (
 	"billhook/catalog"
 	"billhook/internal/billing"
 	"billhook/internal/deadletter"
+	"billhook/internal/delayed"
 	"billhook/internal/delivery"
 	"billhook/internal/gcp/auth"
 	"billhook/internal/handler"
@@ -127,7 +128,8 @@ func New(config Config) (*Worker, error) {
 	service.Routes(router)
 	upkeep := &tasks.Service{
 		Catalog: config.Catalog, Store: config.Store, Outbox: relay, Operator: operator,
-		Log: config.Log, Metrics: config.Metrics, Now: config.Now,
+		Delayed: delayed.NewRelay(config.Store, config.Publisher, config.Now),
+		Log:     config.Log, Metrics: config.Metrics, Now: config.Now,
 	}
 	router.Group(func(r chi.Router) {
 		r.Use(service.Authenticated)

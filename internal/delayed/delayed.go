@@ -91,10 +91,11 @@ type Lane struct {
 	name    Name
 	version store.Version // 0: there is none
 	// last is the greatest number given out, held that of the last message that was put
-	// aside again, tail the ticket of the highest rank.
+	// aside again.
 	last, held int64
-	tail       string
-	due        time.Time // zero: everything in it is published
+	// newest is the entry that was published last, or is to be.
+	newest string
+	due    time.Time // zero: everything in it is published
 }
 
 // Open reads the lane of a name.
@@ -109,7 +110,7 @@ func Open(ctx context.Context, from Getter, name Name) (Lane, error) {
 	l := Lane{name: name, version: doc.Version}
 	l.last, _ = doc.Fields["last"].(int64)
 	l.held, _ = doc.Fields["held"].(int64)
-	l.tail, _ = doc.Fields["tail"].(string)
+	l.newest, _ = doc.Fields["newest"].(string)
 	l.due, _ = doc.Fields["due_at"].(time.Time)
 	return l, nil
 }
@@ -168,7 +169,9 @@ func (l Lane) Put(w Waiting, now time.Time) (ticket string, writes []store.Write
 		"topic": w.Topic, "message": m.Fields(), "created_at": now,
 		"queue": l.name.Queue, "tenant": w.Tenant, "event_id": w.EventID,
 	}
-	due, held, tail := now, l.held, l.tail
+	key := l.name.key()
+	id := entryID(key, rank, number)
+	due, held := now, l.held
 	if !w.Due.IsZero() {
 		due = w.Due.UTC().Truncate(time.Microsecond)
 		entry["due_at"] = due
@@ -179,15 +182,11 @@ func (l Lane) Put(w Waiting, now time.Time) (ticket string, writes []store.Write
 	if l.Holds() {
 		due = l.due // whoever joins a lane changes nothing of when it is looked at
 	}
-	if last, _, _, ok := parse(tail); !ok || rank >= last {
-		tail = ticket
-	}
 	lane := map[string]any{
-		"due_at": due, "oldest_at": due, "last": number, "held": held, "tail": tail, "stays": l.name.OrderingKey != "",
+		"due_at": due, "oldest_at": due, "last": number, "held": held, "newest": max(l.newest, id), "stays": l.name.OrderingKey != "",
 	}
-	key := l.name.key()
 	writes = []store.Write{
-		store.Create(store.Key{Collection: Collection, ID: fmt.Sprintf("%s-%020d-%020d", key.ID, rank, number)}, entry),
+		store.Create(store.Key{Collection: Collection, ID: id}, entry),
 		store.Create(key, lane),
 	}
 	if l.version != 0 {
@@ -202,11 +201,17 @@ func (l Lane) Put(w Waiting, now time.Time) (ticket string, writes []store.Write
 // Over returns the write that removes the lane, where the message, which has been
 // delivered, was the last of it; ok reports whether it was.
 func (l Lane) Over(m contract.Message) (w store.Write, ok bool) {
-	ticket := Ticket(m)
-	if l.version == 0 || l.name.OrderingKey == "" || l.Holds() || ticket == "" || ticket != l.tail {
+	rank, number, _, ok := parse(m.Attributes[contract.AttrDelayTicket])
+	key := l.name.key()
+	if !ok || l.version == 0 || l.name.OrderingKey == "" || l.Holds() || entryID(key, rank, number) != l.newest {
 		return store.Write{}, false
 	}
-	return store.Delete(l.name.key(), l.version), true
+	return store.Delete(key, l.version), true
+}
+
+// entryID: within a lane the order is that of the ranks.
+func entryID(lane store.Key, rank, number int64) string {
+	return fmt.Sprintf("%s-%020d-%020d", lane.ID, rank, number)
 }
 
 // parse reads a ticket; published is 0 where it has not been published yet.

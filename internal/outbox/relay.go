@@ -36,7 +36,8 @@ type Relay struct {
 	// Entries and Lanes are the collections of something else that is to be published in
 	// order and in time; empty: those of the outbox. Beyond what the outbox has, an entry
 	// may say by due_at when it is due, which it and what is behind it wait for; and a
-	// lane that stays is left without entries and without being due.
+	// lane that stays is left without entries and without being due, newest being the
+	// entry that was published last.
 	Entries, Lanes string
 	// Stamp, if set, changes a message on its way out by what its lane was when read.
 	Stamp func(lane store.Document, m *contract.Message)
@@ -57,6 +58,7 @@ const entries = 100
 // with the age of the oldest: of another lane nothing waits.
 func (r *Relay) Lane(ctx context.Context, lane string) (published int, err error) {
 	key := store.Key{Collection: r.lanes(), ID: lane}
+	last := ""
 	for {
 		// The lane before its entries: what is added in between changes its version.
 		head, err := r.Store.Get(ctx, key)
@@ -81,6 +83,7 @@ func (r *Relay) Lane(ctx context.Context, lane string) (published int, err error
 				break
 			}
 			published++
+			last = entry.Key.ID
 			done = append(done, store.Delete(entry.Key, 0))
 		}
 		if err != nil {
@@ -88,7 +91,7 @@ func (r *Relay) Lane(ctx context.Context, lane string) (published int, err error
 		}
 		failpoint.Hit(failpoint.OutboxPublished)
 		if page.Next == "" || !waits.IsZero() {
-			_, err = r.Store.Commit(ctx, append(done, r.leave(head, waits)))
+			_, err = r.Store.Commit(ctx, append(done, r.leave(head, last, waits)))
 			if err == nil {
 				failpoint.Hit(failpoint.OutboxRemoved)
 				return published, nil
@@ -112,7 +115,7 @@ const forgotten = 31 * 24 * time.Hour
 
 // leave is what becomes of a lane whose entries are published, but for those that are
 // due later.
-func (r *Relay) leave(head store.Document, later time.Time) store.Write {
+func (r *Relay) leave(head store.Document, last string, later time.Time) store.Write {
 	stays, _ := head.Fields["stays"].(bool)
 	if !stays && later.IsZero() {
 		return store.Delete(head.Key, head.Version)
@@ -121,6 +124,9 @@ func (r *Relay) leave(head store.Document, later time.Time) store.Write {
 	if later.IsZero() {
 		delete(fields, "due_at")
 		delete(fields, "oldest_at")
+		if last != "" {
+			fields["newest"] = last
+		}
 		fields["expire_at"] = r.Now().Add(forgotten).UTC().Truncate(time.Microsecond)
 	} else {
 		fields["due_at"], fields["oldest_at"] = later, later

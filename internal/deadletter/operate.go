@@ -13,6 +13,7 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/contract"
+	"billhook/internal/delayed"
 	"billhook/internal/outbox"
 	"billhook/internal/store"
 )
@@ -434,7 +435,7 @@ func (o *Operator) step(ctx context.Context, op *Operation, runner string, some 
 	}
 	for {
 		now := o.Now().UTC().Truncate(time.Microsecond)
-		messages, writes := outbox.NewBatch(now), []store.Write{}
+		messages, writes, beside, released := outbox.NewBatch(now), []store.Write{}, []store.Write{}, map[string]bool{}
 		for _, m := range some {
 			item, err := o.Show(ctx, m.id)
 			if errors.Is(err, ErrUnknown) {
@@ -455,6 +456,17 @@ func (o *Operator) step(ctx context.Context, op *Operation, runner string, some 
 					outbox.Source{Queue: item.Queue, Tenant: item.Message.Attributes[contract.AttrTenant], EventID: item.EventID})
 			}
 			writes = append(writes, store.Update(item.Key(), item.version, fields))
+			if key := item.OrderingKey; op.Kind == Discard && q.OnPoison == catalog.Park && !released[key] {
+				// What waits behind it need not wait longer.
+				released[key] = true
+				lane, err := delayed.Open(ctx, o.Store, delayed.Name{Queue: q.ID, OrderingKey: key})
+				if err != nil {
+					return 0, nil, err
+				}
+				if w, ok := lane.Go(now); ok {
+					beside = append(beside, w)
+				}
+			}
 		}
 		if len(writes) == 0 {
 			return 0, nil, nil
@@ -462,7 +474,7 @@ func (o *Operator) step(ctx context.Context, op *Operation, runner string, some 
 		before := *op
 		op.Done += int64(len(writes))
 		done = int64(len(writes))
-		err := o.commit(ctx, op, runner, append(writes, messages.Writes()...))
+		err := o.commit(ctx, op, runner, slices.Concat(writes, beside, messages.Writes()))
 		if err == nil {
 			return done, messages.Lanes(), nil
 		}

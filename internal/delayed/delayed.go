@@ -96,6 +96,8 @@ type Lane struct {
 	// newest is the entry that was published last, or is to be.
 	newest string
 	due    time.Time // zero: everything in it is published
+	// stopped: it waits for a person.
+	stopped bool
 }
 
 // Open reads the lane of a name.
@@ -112,6 +114,7 @@ func Open(ctx context.Context, from Getter, name Name) (Lane, error) {
 	l.held, _ = doc.Fields["held"].(int64)
 	l.newest, _ = doc.Fields["newest"].(string)
 	l.due, _ = doc.Fields["due_at"].(time.Time)
+	l.stopped, _ = doc.Fields["stopped"].(bool)
 	return l, nil
 }
 
@@ -185,6 +188,9 @@ func (l Lane) Put(w Waiting, now time.Time) (ticket string, writes []store.Write
 	lane := map[string]any{
 		"due_at": due, "oldest_at": due, "last": number, "held": held, "newest": max(l.newest, id), "stays": l.name.OrderingKey != "",
 	}
+	if l.stopped {
+		lane["stopped"] = true
+	}
 	writes = []store.Write{
 		store.Create(store.Key{Collection: Collection, ID: id}, entry),
 		store.Create(key, lane),
@@ -196,6 +202,42 @@ func (l Lane) Put(w Waiting, now time.Time) (ticket string, writes []store.Write
 		return "", nil, ErrUnfit
 	}
 	return ticket, writes, nil
+}
+
+// never is when a stopped lane is due.
+var never = time.Date(9000, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// Stop returns the write that stops the lane: whatever comes of its key from now on is
+// put aside behind it, until Go. ok is false where it is stopped already. What holds a
+// key up this way is a dead letter that a person has to look at.
+func (l Lane) Stop(now time.Time) (w store.Write, ok bool) {
+	if l.stopped || l.name.OrderingKey == "" {
+		return store.Write{}, false
+	}
+	number := max(now.UnixMicro(), l.last+1)
+	lane := map[string]any{
+		// What was published before this comes back to the stopped lane, too.
+		"due_at": never, "oldest_at": never, "last": number, "held": number, "newest": l.newest, "stays": true, "stopped": true,
+	}
+	if l.version == 0 {
+		return store.Create(l.name.key(), lane), true
+	}
+	return store.Update(l.name.key(), l.version, lane), true
+}
+
+// Go returns the write that lets a stopped lane go on: what it holds is published, in
+// order. ok is false where it is not stopped.
+func (l Lane) Go(now time.Time) (w store.Write, ok bool) {
+	switch {
+	case l.version == 0 || !l.stopped:
+		return store.Write{}, false
+	case l.newest == "": // nothing has come behind it
+		return store.Delete(l.name.key(), l.version), true
+	}
+	now = now.UTC().Truncate(time.Microsecond)
+	return store.Update(l.name.key(), l.version, map[string]any{
+		"due_at": now, "oldest_at": now, "last": l.last, "held": l.held, "newest": l.newest, "stays": true,
+	}), true
 }
 
 // Over returns the write that removes the lane, where the message, which has been

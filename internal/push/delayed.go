@@ -23,7 +23,7 @@ const maxAhead = 30 * 24 * time.Hour
 func (d delivery) ticket() string { return delayed.Ticket(d.message) }
 
 // redelivered reports whether the event is known to have been delivered before.
-func (d delivery) redelivered() bool { return d.attempt > 1 || d.ticket() != "" }
+func (d delivery) redelivered() bool { return d.attempt > 1 || d.ticket() != "" || d.replayed() }
 
 // orderingKey is the key that a delivery's queue keeps it in order by. An emulator
 // says it in the attribute alone.
@@ -56,6 +56,9 @@ func (s *Service) inTurn(ctx context.Context, q *queue, d delivery, event handle
 		if at, err := time.Parse(time.RFC3339Nano, wished); err == nil && at.After(s.config.Now()) {
 			due = at
 		}
+	}
+	if q.parks(name.OrderingKey) && d.replayed() {
+		return s.resume(ctx, q, d, event, run, name)
 	}
 	switch {
 	case due.IsZero() && (name.OrderingKey == "" || !q.waits):
@@ -105,7 +108,7 @@ func (s *Service) putAside(ctx context.Context, q *queue, d delivery, run *dedup
 		}
 		kept := answer{Outcome: retry.Retry, Status: http.StatusOK, Reason: "deliver_at", Delayed: true}
 		if w.Due.IsZero() {
-			kept.Reason = "behind_delayed"
+			kept.Reason = "behind_delayed" // or behind a dead letter
 		}
 		if name.OrderingKey == "" && lane.Holds() {
 			return lane, kept, true // by an earlier delivery
@@ -140,6 +143,9 @@ func (s *Service) next(ctx context.Context, q *queue, d delivery, event handler.
 	keep := wait > catalog.BrokerMaxBackoff || asked > wait
 	wait = max(wait, asked)
 	run.Keep("", nil)
+	if q.parks(name.OrderingKey) && d.replayed() {
+		keep = false // behind itself
+	}
 	if keep && (name.OrderingKey == "" || q.waits) {
 		lane, err := delayed.Open(ctx, s.config.Store, name)
 		var ticket string

@@ -138,6 +138,11 @@ func (s *Service) bury(ctx context.Context, q *queue, d delivery, run *dedupe.Ru
 		return again(retry.Decide(err), err, attempt)
 	}
 	failpoint.Hit(failpoint.BuryPublished)
+	if outcome == retry.DeadLettered {
+		if err := s.park(ctx, q, d); err != nil {
+			return again(retry.Decide(err), err, attempt)
+		}
+	}
 	if _, err := run.Bury(ctx, verdict.Reason, attempt); err != nil {
 		err = retry.Down("store_unavailable", err)
 		return again(retry.Decide(err), err, attempt)

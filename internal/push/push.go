@@ -116,6 +116,9 @@ func New(config Config) *Service {
 // waits reports whether messages of an ordered queue can wait longer than the broker
 // knows: by its policies, or because what a leased handler calls may ask for it.
 func waits(q catalog.Queue, handlers *handler.Registry) bool {
+	if q.Ordered() && q.OnPoison == catalog.Park {
+		return true
+	}
 	long := q.LongestWait() > catalog.BrokerMaxBackoff
 	for _, spec := range q.Handlers {
 		h, _ := handlers.Lookup(spec.Name)

@@ -76,7 +76,7 @@ func TestAttemptsFollowThePolicyToTheSecond(t *testing.T) {
 					h.Backoff, h.MaxAttempts = test.policy, test.attempts
 					q.Handlers[eventType] = h
 				}
-			}, credit: func(r *rig, own handler.Tx) handler.Tx {
+			}, credit: func(*rig, handler.Tx) handler.Tx {
 				return func(_ context.Context, event handler.Event) (handler.Effect, error) {
 					mu.Lock()
 					defer mu.Unlock()

@@ -79,7 +79,7 @@ func (w *PaymentWebhook) refusal(got reply) error {
 func retryAfter(value string, now time.Time) time.Duration {
 	// Out of range it returns the greatest number there is.
 	if seconds, err := strconv.ParseUint(value, 10, 64); err == nil || errors.Is(err, strconv.ErrRange) {
-		return time.Duration(min(seconds, uint64(retry.MaxAfter/time.Second))) * time.Second //nolint:gosec // a day of seconds
+		return time.Duration(min(seconds, uint64(retry.MaxAfter/time.Second))) * time.Second
 	}
 	at, err := http.ParseTime(value)
 	if err != nil {

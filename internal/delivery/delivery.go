@@ -192,10 +192,10 @@ func (w *PaymentWebhook) reconcile(ctx context.Context, event handler.Event) (re
 	if err != nil {
 		return "", false, err
 	}
-	switch {
-	case got.status == http.StatusOK:
+	switch got.status {
+	case http.StatusOK:
 		return Delivered, true, nil
-	case got.status == http.StatusNotFound, got.status == http.StatusMethodNotAllowed, got.status == http.StatusNotImplemented:
+	case http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusNotImplemented:
 		return "", false, nil
 	}
 	err = w.refusal(got)

@@ -117,7 +117,7 @@ func (s *Service) releaseDelayed(ctx context.Context) (Relayed, error) {
 
 func (s *Service) relay(ctx context.Context, from *outbox.Relay, name string, count func(published, failed int, oldest time.Duration)) (Relayed, error) {
 	report, err := from.Due(ctx, lanes, func(lane string, err error) {
-		s.Log.LogAttrs(ctx, slog.LevelWarn, name+" lane not relayed", slog.String("lane", lane), slog.String("cause", err.Error()))
+		s.Log.LogAttrs(ctx, slog.LevelWarn, "lane not relayed", slog.String("of", name), slog.String("lane", lane), slog.String("cause", err.Error()))
 	})
 	if err != nil {
 		return Relayed{}, err

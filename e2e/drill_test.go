@@ -51,7 +51,7 @@ func (s *stack) replay(t *testing.T, item deadletter.Item) {
 	s.ask(t, http.MethodPost, "/v1/ops/dead-letters/replay", ops.Request{
 		Filter: deadletter.Filter{Queue: item.Queue, Item: item.ID}, Why: "the drill", Expect: 1,
 	}, &op)
-	require.Equal(t, "drill", op.Who)
+	require.Equal(t, "local:drill", op.Who)
 	s.ask(t, http.MethodPost, "/v1/ops/operations/"+op.ID+"/run", struct{}{}, &op)
 	require.Equal(t, deadletter.Finished, op.Progress)
 	require.EqualValues(t, 1, op.Done)

@@ -499,7 +499,8 @@ func replayed(i Item, q catalog.Queue) contract.Message {
 	attributes := maps.Clone(i.Message.Attributes)
 	for name := range attributes {
 		switch name {
-		case AttrReason, AttrStatus, AttrDetail, AttrSourceQueue, AttrSourceSubscription, AttrSourceMessageID, AttrAttempts, AttrDeadLetteredAt:
+		case AttrReason, AttrStatus, AttrDetail, AttrSourceQueue, AttrSourceSubscription, AttrSourceMessageID, AttrAttempts,
+			AttrDeadLetteredAt, contract.AttrDelayTicket, contract.AttrDeliverAt: // it has waited enough
 			delete(attributes, name)
 		default:
 			if strings.HasPrefix(name, brokerPrefix) {

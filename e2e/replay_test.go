@@ -126,7 +126,7 @@ func TestAThousandDeadLettersAreReplayedThroughTwoKills(t *testing.T) {
 	}
 	require.NoError(t, ask(http.MethodGet, "/v1/ops/operations/"+op.ID, struct{}{}, &op))
 	require.Equal(t, deadletter.Finished, op.Progress)
-	require.EqualValues(t, []int64{letters, letters, 0}, []int64{op.Total, op.Done, op.Skipped}, "the audit is complete")
+	require.Equal(t, []int64{letters, letters, 0}, []int64{op.Total, op.Done, op.Skipped}, "the audit is complete")
 	require.Equal(t, "local:drill", op.Who)
 	require.NotNil(t, op.FinishedAt)
 }

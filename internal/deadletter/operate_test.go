@@ -116,7 +116,7 @@ func TestAReplayPublishesOnTheQueueUnderTheKeyInTheOldOrder(t *testing.T) {
 	op, err := d.Run(t.Context(), d.begin(t, deadletter.Replay, orders, nil).ID)
 	require.NoError(t, err)
 	require.Equal(t, deadletter.Finished, op.Progress)
-	require.EqualValues(t, []int64{60, 60, 0}, []int64{op.Total, op.Done, op.Skipped})
+	require.Equal(t, []int64{60, 60, 0}, []int64{op.Total, op.Done, op.Skipped})
 	last := map[string]int{}
 	for i, m := range d.broker.messages {
 		require.Equal(t, "orders", d.broker.topics[i])
@@ -245,7 +245,7 @@ func TestAReplayThatFailsAgainIsTheSameItem(t *testing.T) {
 	require.Equal(t, 1, preview.Looping)
 	op, err := d.Run(t.Context(), d.begin(t, deadletter.Replay, orders, nil).ID)
 	require.NoError(t, err)
-	require.EqualValues(t, []int64{0, 1}, []int64{op.Done, op.Skipped}, "three are enough")
+	require.Equal(t, []int64{0, 1}, []int64{op.Done, op.Skipped}, "three are enough")
 	op, err = d.Run(t.Context(), d.begin(t, deadletter.Replay, orders, func(op *deadletter.Operation) { op.Force = true }).ID)
 	require.NoError(t, err)
 	require.EqualValues(t, 1, op.Done, "unless somebody insists")

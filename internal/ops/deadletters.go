@@ -183,7 +183,7 @@ func (a *API) begin(kind deadletter.Kind) http.HandlerFunc {
 		if a.failed(w, r, err) {
 			return
 		}
-		a.tell(r, "operation begun", op)
+		a.tell(r, "begun", op)
 		serve.WriteJSON(w, http.StatusCreated, op)
 	}
 }
@@ -218,7 +218,7 @@ func (a *API) approve(w http.ResponseWriter, r *http.Request) {
 	if a.failed(w, r, err) {
 		return
 	}
-	a.tell(r, "operation approved", op)
+	a.tell(r, "approved", op)
 	serve.WriteJSON(w, http.StatusOK, op)
 }
 
@@ -229,12 +229,12 @@ func (a *API) runOperation(w http.ResponseWriter, r *http.Request) {
 	if a.failed(w, r, err) {
 		return
 	}
-	a.tell(r, "operation run", op)
+	a.tell(r, "run", op)
 	serve.WriteJSON(w, http.StatusOK, op)
 }
 
 func (a *API) tell(r *http.Request, what string, op deadletter.Operation) {
-	a.Log.LogAttrs(r.Context(), slog.LevelInfo, what, slog.String("operation", op.ID), slog.String("kind", string(op.Kind)),
+	a.Log.LogAttrs(r.Context(), slog.LevelInfo, "operation", slog.String("step", what), slog.String("operation", op.ID), slog.String("kind", string(op.Kind)),
 		slog.String("queue", op.Filter.Queue), slog.String("progress", string(op.Progress)),
 		slog.Int64("total", op.Total), slog.Int64("done", op.Done))
 }

@@ -23,6 +23,8 @@ type answer struct {
 	// Delayed: the message is kept for a later attempt, and the broker is done with it.
 	Delayed bool `json:"delayed,omitempty"`
 
+	// result is the handler's code for what was done, now or before.
+	result string
 	// cause says more about a failure, for the log.
 	cause string
 }

@@ -80,9 +80,9 @@ func (s *Service) met(ctx context.Context, q *queue, d delivery, run *dedupe.Run
 	}
 	switch seen {
 	case dedupe.Own:
-		return answer{Outcome: retry.Processed, Status: http.StatusOK, Reason: run.Result(), Attempt: run.Attempt()}
+		return answer{Outcome: retry.Processed, Status: http.StatusOK, Reason: run.Result(), Attempt: run.Attempt(), result: run.Result()}
 	case dedupe.Done:
-		return answer{Outcome: retry.Duplicate, Status: http.StatusNoContent, Reason: "processed_before"}
+		return answer{Outcome: retry.Duplicate, Status: http.StatusNoContent, Reason: "processed_before", result: run.Result()}
 	case dedupe.Gone:
 		return answer{Outcome: retry.Duplicate, Status: http.StatusNoContent, Reason: "dead_lettered_before"}
 	case dedupe.Differs:

@@ -75,7 +75,20 @@ type Queue struct {
 	// OnOrphan is what a sweep does with an event whose worker is gone and whose
 	// redelivery is not in sight.
 	OnOrphan OnOrphan
+	// OnPoison is what becomes of the later messages of an ordering key after a dead letter.
+	OnPoison OnPoison
+	// FourEyes: what is done to the queue's dead letters needs a second person.
+	FourEyes bool
 }
+
+// OnPoison is what becomes of the messages behind a dead letter.
+type OnPoison string
+
+// The two ways to go on after a dead letter.
+const (
+	Skip OnPoison = "skip" // later messages of its key flow
+	Park OnPoison = "park" // they wait, in order, until it is replayed or discarded
+)
 
 // OnOrphan is what becomes of an event that was claimed and never finished.
 type OnOrphan string
@@ -209,10 +222,13 @@ func (q Queue) PushPath() string { return "/push/" + q.ID }
 // DeadLetterPushPath is the worker's path for the queue's dead letters.
 func (q Queue) DeadLetterPushPath() string { return "/push/dead-letters/" + q.ID }
 
-// The broker's own bounds (Pub/Sub documentation: retry policy 0 to 600 s,
-// delivery attempts 5 to 100).
+// BrokerMaxBackoff is the longest wait between two attempts that the broker knows
+// (Pub/Sub documentation: retry policy, 0 to 600 s).
+const BrokerMaxBackoff = 600 * time.Second
+
+// The bounds of the broker's own limit (Pub/Sub documentation: delivery attempts, 5 to
+// 100).
 const (
-	brokerMaxBackoff  = 600 * time.Second
 	brokerMinAttempts = 20
 	brokerMaxAttempts = 100
 )
@@ -239,5 +255,17 @@ func (q Queue) BrokerBackoff() (minimum, maximum time.Duration) {
 		waits := q.Backoff.Schedule[min(1, n-1):]
 		minimum, maximum = slices.Min(waits), slices.Max(waits)
 	}
-	return min(minimum, brokerMaxBackoff), min(max(minimum, maximum), brokerMaxBackoff)
+	return min(minimum, BrokerMaxBackoff), min(max(minimum, maximum), BrokerMaxBackoff)
+}
+
+// LongestWait is the longest that the queue's policies let a message wait between two
+// of its attempts, whatever its event type and the dice.
+func (q Queue) LongestWait() time.Duration {
+	var longest time.Duration
+	for _, h := range q.Handlers {
+		for failed := 1; failed < h.MaxAttempts; failed++ {
+			longest = max(longest, h.Backoff.Wait(failed, 1))
+		}
+	}
+	return longest
 }

@@ -117,6 +117,8 @@ type rawShared struct {
 	BacklogAlertAbove *int          `yaml:"backlog_alert_above"`
 	OnTerminal        *string       `yaml:"on_terminal"`
 	OnOrphan          *string       `yaml:"on_orphan"`
+	OnPoison          *string       `yaml:"on_poison"`
+	FourEyes          *bool         `yaml:"four_eyes"`
 	DeadLetter        rawDeadLetter `yaml:"dead_letter"`
 }
 
@@ -259,6 +261,8 @@ func (r *reader) queue(place string, q rawQueue, d rawShared, backoff retry.Poli
 		BacklogAlertAbove: pick(q.BacklogAlertAbove, d.BacklogAlertAbove),
 		OnTerminal:        OnTerminal(pick(q.OnTerminal, d.OnTerminal)),
 		OnOrphan:          OnOrphan(pick(q.OnOrphan, d.OnOrphan)),
+		OnPoison:          OnPoison(pick(q.OnPoison, d.OnPoison)),
+		FourEyes:          pick(q.FourEyes, d.FourEyes),
 		Handlers:          map[string]Handler{},
 	}
 	if out.DeadLetter.Drop = pick(letter.Drop, d.DeadLetter.Drop); out.DeadLetter.Drop {

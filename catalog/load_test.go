@@ -108,6 +108,8 @@ func TestEachMistakeNamesFileQueueAndKey(t *testing.T) {
 		"no instance":                                  {"queues.yaml", "    priority: low", "    priority: low\n    max_instances: 0", "queues.yaml: queue reminders: max_instances: must be 1 to 1000"},
 		"a backlog below nothing":                      {"queues.yaml", "    priority: low", "    priority: low\n    backlog_alert_above: -1", "queues.yaml: queue reminders: backlog_alert_above: must not be negative"},
 		"an unknown way to deal with orphans":          {"queues.yaml", "on_orphan: republish", "on_orphan: adopt", "queues.yaml: queue bookings: on_orphan: must be report or republish\nqueues.yaml: queue reminders: on_orphan: must be report or republish"},
+		"an unknown way to go on":                      {"queues.yaml", "on_poison: skip", "on_poison: stop", "queues.yaml: queue bookings: on_poison: must be skip or park\nqueues.yaml: queue reminders: on_poison: must be skip or park"},
+		"parking where nothing follows anything":       {"queues.yaml", "on_poison: skip", "on_poison: park", "queues.yaml: queue reminders: on_poison: park needs an ordering key and a dead letter"},
 		"an unknown way to end":                        {"queues.yaml", "on_terminal: ack", "on_terminal: nack", "queues.yaml: queue bookings: on_terminal: must be ack or reject\nqueues.yaml: queue reminders: on_terminal: must be ack or reject"},
 		"dead letters dropped and kept":                {"queues.yaml", "drop: true", "drop: true\n      topic: lost-reminders", "queues.yaml: queue reminders: dead_letter.drop: a queue that drops has no topic, retention, alert_above or oldest_alert"},
 		"dead letters kept 13 days":                    {"queues.yaml", "    retention: \"1209600s\"", "    retention: \"1123200s\"", "queues.yaml: queue bookings: dead_letter.retention: must be 1209600s, 14 days, to 2678400s"},
@@ -243,7 +245,7 @@ func TestAQueueTakesWhatItLeavesOpenFromTheDefaults(t *testing.T) {
 		},
 		MaxAttempts: 5, Backoff: growing, AckDeadline: time.Minute, Lease: 2 * time.Minute, HandlerTimeout: 30 * time.Second,
 		MessageTTL: time.Hour, MessageRetention: 7 * 24 * time.Hour, RememberFor: 30 * 24 * time.Hour,
-		Concurrency: 10, MaxInstances: 2, OnTerminal: catalog.Ack, OnOrphan: catalog.Republish,
+		Concurrency: 10, MaxInstances: 2, OnTerminal: catalog.Ack, OnOrphan: catalog.Republish, OnPoison: catalog.Skip,
 		DeadLetter: catalog.DeadLetter{Topic: "bookings-dlq", Retention: 14 * 24 * time.Hour, OldestAlert: 4 * time.Hour},
 	}, c.Queues[0])
 	require.Equal(t, catalog.DeadLetter{Drop: true}, c.Queues[1].DeadLetter)

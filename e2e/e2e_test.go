@@ -89,6 +89,8 @@ var cases = []struct {
 	{"a service that forgets its answer is asked, not told again", serviceForgets},
 	{"a producer inside the house enqueues under the old name", enqueued},
 	{"what a killed worker has not published is relayed", relayed},
+	{"a refund whose attempts were used up is replayed when its order is there", drillTx},
+	{"a webhook that was refused is replayed until it is taken", drillLeased},
 	{"no personal value is anywhere behind the door", noPersonalData}, // last: it looks at all of it
 }
 

@@ -97,8 +97,8 @@ func (p *program) devCommand() *cobra.Command {
 					return err
 				}
 			}
-			p.printf("\nServing until Ctrl-C. Send one by hand:\n\n  bin/billhook send paynow --webhook %s\n  bin/billhook events show <event id> --server %s\n  curl -s %s/v1/ops/accounts/points:user:%s\n\nHave the subscription service fail, refuse, hang or forget, and see what it was told:\n\n  curl -s %s/tell -d '{\"mode\":\"forget\",\"times\":1}'\n  bin/billhook send paynow --sample subscription_renewed --webhook %s\n  curl -s %s/deliveries\n",
-				stack.WebhookURL, stack.WorkerURL, stack.WorkerURL, samples.UID, stack.ServiceURL, stack.WebhookURL, stack.ServiceURL)
+			p.printf("\nServing until Ctrl-C. Send one by hand:\n\n  bin/billhook send paynow --webhook %s\n  bin/billhook events show <event id> --server %s\n  bin/billhook events ls --server %s\n  bin/billhook queues --server %s\n  curl -s %s/v1/ops/accounts/points:user:%s\n\nHave the subscription service fail, refuse, hang or forget, and see what it was told:\n\n  curl -s %s/tell -d '{\"mode\":\"forget\",\"times\":1}'\n  bin/billhook send paynow --sample subscription_renewed --webhook %s\n  curl -s %s/deliveries\n",
+				stack.WebhookURL, stack.WorkerURL, stack.WorkerURL, stack.WorkerURL, stack.WorkerURL, samples.UID, stack.ServiceURL, stack.WebhookURL, stack.ServiceURL)
 			<-ctx.Done()
 			return nil
 		},

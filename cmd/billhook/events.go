@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -19,18 +20,39 @@ import (
 type client struct {
 	base  string
 	token string
-	http  *http.Client
+	// operator is who asks, where that goes by the token.
+	operator string
+	http     *http.Client
 }
 
 // get fills answer from the API. An answer that is a problem document becomes an
 // error with its detail.
 func (w client) get(ctx context.Context, path string, answer any) error {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, w.base+path, nil)
+	return w.do(ctx, http.MethodGet, path, nil, answer)
+}
+
+// post sends a question as JSON and fills answer as get does.
+func (w client) post(ctx context.Context, path string, question, answer any) error {
+	body, err := json.Marshal(question)
 	if err != nil {
 		return fmt.Errorf("ask the worker: %w", err)
 	}
+	return w.do(ctx, http.MethodPost, path, body, answer)
+}
+
+func (w client) do(ctx context.Context, method, path string, question []byte, answer any) error {
+	request, err := http.NewRequestWithContext(ctx, method, w.base+path, bytes.NewReader(question))
+	if err != nil {
+		return fmt.Errorf("ask the worker: %w", err)
+	}
+	if w.operator != "" {
+		request.Header.Set("X-Operator", w.operator)
+	}
 	if w.token != "" {
 		request.Header.Set("Authorization", "Bearer "+w.token)
+	}
+	if w.operator != "" {
+		request.Header.Set("X-Operator", w.operator)
 	}
 	response, err := w.http.Do(request)
 	if err != nil {
@@ -41,7 +63,7 @@ func (w client) get(ctx context.Context, path string, answer any) error {
 	if err != nil {
 		return fmt.Errorf("ask the worker: %w", err)
 	}
-	if response.StatusCode != http.StatusOK {
+	if response.StatusCode != http.StatusOK && response.StatusCode != http.StatusCreated {
 		problem := &problemError{status: response.StatusCode}
 		_ = json.Unmarshal(body, &problem.problem) // an answer without a document leaves the status to speak
 		return problem
@@ -66,29 +88,28 @@ func (e *problemError) Error() string {
 }
 
 func (p *program) eventsCommand() *cobra.Command {
-	var server, queue string
+	var queue string
+	command := &cobra.Command{Use: "events", Short: "Ask a running worker about events"}
+	ask := p.worker(command)
 	show := &cobra.Command{
 		Use:   "show <event id>",
 		Short: "Show what became of an event: its record, conflicts and dead letters",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(command *cobra.Command, args []string) error {
-			ask := client{base: server, token: firstOf(p.env.OpsToken.List()), http: &http.Client{Timeout: 30 * time.Second}}
 			path := "/v1/ops/events/" + url.PathEscape(args[0])
 			if queue != "" {
 				path += "?queue=" + url.QueryEscape(queue)
 			}
 			var event ops.Event
-			if err := ask.get(command.Context(), path, &event); err != nil {
+			if err := ask().get(command.Context(), path, &event); err != nil {
 				return err
 			}
 			p.printEvent(event)
 			return p.printJSON(event)
 		},
 	}
-	show.Flags().StringVar(&server, "server", "http://127.0.0.1:8081", "the worker's address")
 	show.Flags().StringVar(&queue, "queue", "", "the queue, by id or alias, where several know the id")
-	command := &cobra.Command{Use: "events", Short: "Ask a running worker about events"}
-	command.AddCommand(show)
+	command.AddCommand(show, p.eventsListCommand(ask))
 	return command
 }
 

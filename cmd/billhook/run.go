@@ -30,6 +30,7 @@ type environment struct {
 	PushAudience       string     `env:"PUSH_AUDIENCE"`
 	PushServiceAccount string     `env:"PUSH_SERVICE_ACCOUNT"`
 	OpsToken           env.Secret `env:"OPS_TOKEN"`
+	OpsOperator        string     `env:"OPS_OPERATOR"`
 }
 
 // run is the whole program but for signals and the exit code.
@@ -46,7 +47,8 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout 
 		SilenceErrors: true,
 	}
 	root.PersistentFlags().BoolVar(&p.asJSON, "json", false, "print JSON")
-	root.AddCommand(p.devCommand(), p.sendCommand(), p.provisionCommand(), p.eventsCommand(), p.catalogCommand())
+	root.AddCommand(p.devCommand(), p.sendCommand(), p.provisionCommand(), p.eventsCommand(), p.dlqCommand(), p.catalogCommand())
+	root.AddCommand(p.queuesCommand(), p.outboxCommand())
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stdout)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"strings"
 	"time"
 
 	"billhook/catalog"
@@ -35,6 +36,8 @@ type config struct {
 	PushAudience       string     `env:"PUSH_AUDIENCE"`
 	PushServiceAccount string     `env:"PUSH_SERVICE_ACCOUNT"`
 	OpsToken           env.Secret `env:"OPS_TOKEN"`
+	OpsAudience        string     `env:"OPS_AUDIENCE"`
+	OpsAllow           []string   `env:"OPS_ALLOW"`
 	SubscriptionURL    env.Secret `env:"SUBSCRIPTION_SERVICE_URL"`
 	SigningSecret      env.Secret `env:"WEBHOOK_SIGNING_SECRET"`
 }
@@ -48,6 +51,14 @@ func (c config) Check() error {
 	for _, token := range c.OpsToken.List() {
 		if len(token) < minToken {
 			mistakes = append(mistakes, fmt.Errorf("OPS_TOKEN: each token needs at least %d bytes", minToken))
+		}
+	}
+	if (strings.TrimSpace(c.OpsAudience) == "") != (len(c.OpsAllow) == 0) {
+		mistakes = append(mistakes, errors.New("OPS_AUDIENCE and OPS_ALLOW: set both, or neither"))
+	}
+	for i, email := range c.OpsAllow {
+		if !auth.IsAddress(email) {
+			mistakes = append(mistakes, fmt.Errorf("OPS_ALLOW: entry %d is no e-mail address", i+1))
 		}
 	}
 	switch c.PushAuth {
@@ -69,6 +80,19 @@ func (c config) Check() error {
 }
 
 func (c config) emulated() bool { return c.PubSubEmulator != "" || c.FirestoreEmulator != "" }
+
+// access is who may use the ops API.
+func (c config) access() (ops.Access, error) {
+	access := ops.Access{Tokens: c.OpsToken.List(), OpenOnLoopback: c.emulated()}
+	if len(c.OpsAllow) > 0 {
+		identity, err := auth.NewIdentity(auth.IdentityConfig{Audience: c.OpsAudience, Allow: c.OpsAllow})
+		if err != nil {
+			return access, fmt.Errorf("OPS_AUDIENCE, OPS_ALLOW: %w", err)
+		}
+		access.Identifier = worker.Identify(identity)
+	}
+	return access, nil
+}
 
 // subscriptions is the way to the subscription service, or nil where no served queue
 // goes there.
@@ -113,6 +137,10 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 	if err != nil {
 		return err
 	}
+	access, err := cfg.access()
+	if err != nil {
+		return err
+	}
 	// Clients outlive the signal: what is in flight still needs them while draining.
 	clients := context.WithoutCancel(ctx)
 	publisher, err := pubsub.NewPublisher(clients, cfg.Project)
@@ -129,8 +157,7 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 	service, err := worker.New(worker.Config{
 		Catalog: cat, Subscriptions: subscriptions, Pool: cfg.Pool, Store: documents, Publisher: publisher,
 		Authenticator: worker.Authenticate(verifier),
-		Access:        ops.Access{Tokens: cfg.OpsToken.List(), OpenOnLoopback: cfg.emulated()},
-		Log:           log, Metrics: telemetry.NewMetrics(), Now: time.Now,
+		Access:        access, Log: log, Metrics: telemetry.NewMetrics(), Now: time.Now,
 	})
 	if err != nil {
 		return err

@@ -40,6 +40,18 @@ func TestABadEnvironmentIsReportedAtOnceAndWithoutItsSecrets(t *testing.T) {
 			map[string]string{"GOOGLE_CLOUD_PROJECT": "p", "PUSH_AUTH": "none", "PUBSUB_EMULATOR_HOST": "h", "OPS_TOKEN": "0123456789abcdef01234567,"},
 			[]string{"OPS_TOKEN: each token needs at least 24 bytes"},
 		},
+		"people without an audience": {
+			map[string]string{"GOOGLE_CLOUD_PROJECT": "p", "PUSH_AUTH": "none", "OPS_ALLOW": "ada@example.org,example.org,"},
+			[]string{"OPS_AUDIENCE and OPS_ALLOW: set both, or neither", "OPS_ALLOW: entry 2 is no e-mail address", "OPS_ALLOW: entry 3", "PUSH_AUTH"},
+		},
+		"an audience without people": {
+			map[string]string{"GOOGLE_CLOUD_PROJECT": "p", "PUSH_AUTH": "none", "PUBSUB_EMULATOR_HOST": "h", "OPS_AUDIENCE": "https://worker.example.org"},
+			[]string{"OPS_AUDIENCE and OPS_ALLOW: set both, or neither"},
+		},
+		"a blank audience": {
+			map[string]string{"GOOGLE_CLOUD_PROJECT": "p", "PUSH_AUTH": "none", "PUBSUB_EMULATOR_HOST": "h", "OPS_AUDIENCE": " ", "OPS_ALLOW": "ada@example.org"},
+			[]string{"OPS_AUDIENCE and OPS_ALLOW: set both, or neither"},
+		},
 		"no way to a service that a queue needs": {
 			map[string]string{"GOOGLE_CLOUD_PROJECT": "p", "PUSH_AUTH": "none", "PUBSUB_EMULATOR_HOST": "h"},
 			[]string{"SUBSCRIPTION_SERVICE_URL and WEBHOOK_SIGNING_SECRET: required to serve queue"},
@@ -82,6 +94,7 @@ func TestTheWorkerListensAnswersAndEnds(t *testing.T) {
 			"HOST": "127.0.0.1", "PORT": "0", "GOOGLE_CLOUD_PROJECT": "p", "PUSH_AUTH": "none", "OPS_TOKEN": token,
 			"PUBSUB_EMULATOR_HOST": "127.0.0.1:1", "FIRESTORE_EMULATOR_HOST": "127.0.0.1:1",
 			"SUBSCRIPTION_SERVICE_URL": "http://127.0.0.1:1", "WEBHOOK_SIGNING_SECRET": "a-secret-of-more-than-24-bytes",
+			"OPS_AUDIENCE": "https://worker.example.org", "OPS_ALLOW": "ada@example.org,grace@example.org",
 		}), writer)
 		_ = writer.Close()
 		ended <- err

@@ -27,6 +27,11 @@ type Attributes struct {
 	Priority       string `json:"priority,omitempty" validate:"omitempty,code"`
 	MaxAttempts    string `json:"max_attempts,omitempty" validate:"omitempty,id,number,max=3"`
 	FirstPublished string `json:"first_published_at,omitempty" validate:"omitempty,timestamp"`
+	// DeliverAt is when the message is to be handled, not before.
+	DeliverAt string `json:"deliver_at,omitempty" validate:"omitempty,timestamp"`
+	// DelayTicket is on a message that comes back from a wait longer than the broker's:
+	// its place among those of its ordering key. Billhook sets it; nobody else does.
+	DelayTicket string `json:"delay_ticket,omitempty" validate:"omitempty,id,max=100"`
 }
 
 // AttributeRules bounds every attribute of a message that leaves the door.
@@ -38,13 +43,13 @@ type attribute struct {
 	value *string
 }
 
-func (a *Attributes) fields() [14]attribute {
+func (a *Attributes) fields() [16]attribute {
 	return [...]attribute{
 		{AttrOrderingKey, &a.OrderingKey}, {AttrEventID, &a.EventID}, {AttrEventType, &a.EventType},
 		{AttrOrderID, &a.OrderID}, {AttrCustomerID, &a.CustomerID}, {AttrUID, &a.UID}, {AttrPoints, &a.Points},
 		{AttrContract, &a.Contract}, {AttrCorrelationID, &a.CorrelationID}, {AttrTenant, &a.Tenant},
 		{AttrRoutingKey, &a.RoutingKey}, {AttrPriority, &a.Priority}, {AttrMaxAttempts, &a.MaxAttempts},
-		{AttrFirstPublished, &a.FirstPublished},
+		{AttrFirstPublished, &a.FirstPublished}, {AttrDeliverAt, &a.DeliverAt}, {AttrDelayTicket, &a.DelayTicket},
 	}
 }
 

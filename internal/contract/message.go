@@ -5,8 +5,10 @@
 package contract
 
 import (
+	"encoding/base64"
 	"errors"
 	"fmt"
+	"unicode/utf8"
 )
 
 // The body formats, as the contract attribute names them.
@@ -32,6 +34,8 @@ const (
 	AttrPriority       = "priority"
 	AttrMaxAttempts    = "max_attempts"
 	AttrFirstPublished = "first_published_at"
+	AttrDeliverAt      = "deliver_at"
+	AttrDelayTicket    = "delay_ticket"
 )
 
 // UnknownOrderingKey is the ordering_key attribute of an event that belongs to
@@ -47,19 +51,28 @@ type Message struct {
 	OrderingKey string
 }
 
-// Fields returns the message as a document may hold it. Its data must be UTF-8, as
-// every body of a contract is.
+// Fields returns the message as a document may hold it: data that is not UTF-8 in base64.
 func (m Message) Fields() map[string]any {
 	attributes := make(map[string]any, len(m.Attributes))
 	for name, value := range m.Attributes {
 		attributes[name] = value
 	}
-	return map[string]any{"data": string(m.Data), "attributes": attributes, "ordering_key": m.OrderingKey}
+	fields := map[string]any{"attributes": attributes, "ordering_key": m.OrderingKey}
+	if utf8.Valid(m.Data) {
+		fields["data"] = string(m.Data)
+	} else {
+		fields["data_base64"] = base64.StdEncoding.EncodeToString(m.Data)
+	}
+	return fields
 }
 
 // MessageOf reads what Fields returned; ok is false for anything else.
 func MessageOf(fields map[string]any) (m Message, ok bool) {
 	data, isText := fields["data"].(string)
+	if encoded, isBase64 := fields["data_base64"].(string); isBase64 && !isText {
+		decoded, err := base64.StdEncoding.DecodeString(encoded)
+		data, isText = string(decoded), err == nil
+	}
 	attributes, isMap := fields["attributes"].(map[string]any)
 	key, isKey := fields["ordering_key"].(string)
 	if !isText || !isMap || !isKey {

@@ -35,6 +35,8 @@ const (
 	AttrAttempts           = "delivery_attempts"
 	AttrDeadLetteredAt     = "dead_lettered_at"
 	AttrReplayCount        = "replay_count"
+	// AttrReplayOf is the id of the item that a replayed message comes from.
+	AttrReplayOf = "replay_of"
 )
 
 // Letter is one dead letter: the message as it was, and why it is dead.
@@ -133,13 +135,16 @@ const maxStoredData = 768 << 10
 
 // Store is where the items are kept.
 type Store interface {
+	// Get returns the document, or an error wrapping store.ErrNotFound.
+	Get(ctx context.Context, key store.Key) (store.Document, error)
 	// Commit applies all writes or none; an error wrapping store.ErrExists means that
 	// the item is there already.
 	Commit(ctx context.Context, writes []store.Write) ([]store.Version, error)
 }
 
 // Keep stores what arrived on a dead-letter topic, one item per source message, and
-// reports whether it was new. messageID is the one that the message has there.
+// reports whether it was new. messageID is the one that the message has there. What
+// was replayed and has died again is the same item, open again.
 func Keep(ctx context.Context, to Store, queue catalog.Queue, m contract.Message, messageID string, now time.Time) (bool, error) {
 	source, reason, counted := m.Attributes[AttrSourceMessageID], m.Attributes[AttrReason], m.Attributes[AttrAttempts]
 	status, _ := strconv.ParseInt(m.Attributes[AttrStatus], 10, 64) // 0: nobody has judged it
@@ -181,6 +186,14 @@ func Keep(ctx context.Context, to Store, queue catalog.Queue, m contract.Message
 	} else {
 		fields[name] = data
 	}
+	replays, _ := strconv.ParseInt(m.Attributes[AttrReplayCount], 10, 64)
+	fields["state"], fields["replay_count"] = string(Open), max(replays, 0)
+	fields["tenant"], fields["hour"] = m.Attributes[contract.AttrTenant], now.UTC().Format("2006-01-02T15")
+	if again := m.Attributes[AttrReplayOf]; again != "" && replays > 0 {
+		if fresh, found, err := reopen(ctx, to, again, queue.ID, replays, fields); found || err != nil {
+			return fresh, err
+		}
+	}
 	_, err := to.Commit(ctx, []store.Write{store.Create(itemKey(queue.ID, source, m.Data), fields)})
 	switch {
 	case err == nil:
@@ -191,6 +204,46 @@ func Keep(ctx context.Context, to Store, queue catalog.Queue, m contract.Message
 		return false, fmt.Errorf("deadletter: keep: %w", err)
 	}
 }
+
+// reopen puts the newest death into the item of the first one, which keeps its id, its
+// message and the time of its first publishing. It reports whether that was news, and
+// whether there is such an item at all.
+func reopen(ctx context.Context, to Store, id, queue string, replays int64, died map[string]any) (fresh, found bool, err error) {
+	key := store.Key{Collection: Collection, ID: id}
+	for range reopenings {
+		doc, err := to.Get(ctx, key)
+		switch {
+		case errors.Is(err, store.ErrNotFound), errors.Is(err, store.ErrInvalid):
+			return false, false, nil // it has expired, or whoever names it has made it up
+		case err != nil:
+			return false, false, fmt.Errorf("deadletter: keep a replay: %w", err)
+		}
+		item, err := ItemOf(doc)
+		switch {
+		case err != nil || item.Queue != queue:
+			return false, false, err
+		case item.ReplayCount > replays || (item.ReplayCount == replays && item.State == Open):
+			return false, true, nil // known, or of an earlier replay
+		}
+		fields := maps.Clone(doc.Fields)
+		for _, name := range []string{"state", "reason", "status", "detail", "attempts", "replay_count", "dead_lettered_at", "kept_at", "expire_at", "hour"} {
+			if value, ok := died[name]; ok {
+				fields[name] = value
+			}
+		}
+		_, err = to.Commit(ctx, []store.Write{store.Update(key, doc.Version, fields)})
+		switch {
+		case err == nil:
+			return true, true, nil
+		case !errors.Is(err, store.ErrStale):
+			return false, true, fmt.Errorf("deadletter: keep a replay: %w", err)
+		}
+	}
+	return false, true, errors.New("deadletter: the item of a replay keeps changing")
+}
+
+// reopenings is how often reopen looks again at an item that changes under it.
+const reopenings = 5
 
 // itemKey is hashed first against hot ranges, and over the data too, since an emulator
 // numbers its messages anew at every start.

@@ -58,6 +58,13 @@ func (s *items) Commit(_ context.Context, writes []store.Write) ([]store.Version
 	return []store.Version{1}, nil
 }
 
+func (s *items) Get(_ context.Context, key store.Key) (store.Document, error) {
+	if fields, there := s.docs[key]; there {
+		return store.Document{Key: key, Fields: fields, Version: 1}, s.err
+	}
+	return store.Document{}, store.ErrNotFound
+}
+
 func (s *items) only(t *testing.T) map[string]any {
 	t.Helper()
 	require.Len(t, s.docs, 1)

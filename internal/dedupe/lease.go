@@ -74,22 +74,23 @@ func (r *Run) Complete(ctx context.Context, result string) (Seen, error) {
 
 // Release ends a Claimed run that failed, and says when the next attempt is due. With
 // counted false the attempt is taken back. It says Counted where the record says so
-// now; else see Complete.
+// now, and Claimed where the run holds its lease still and what Keep was called with
+// was refused; else see Complete.
 func (r *Run) Release(ctx context.Context, reason string, next time.Time, counted bool) (Seen, error) {
 	record := r.at(r.once.Now(), Failed)
-	record.LastError, record.NextRetryAt = reason, next
+	record.LastError, record.NextRetryAt, record.DelayTicket = reason, next, r.kept.ticket
 	if !counted {
 		record.Attempts--
 	}
-	return r.settle(ctx, record)
+	return r.settle(ctx, record, r.kept.writes...)
 }
 
 // settle writes the end of a claim, at the claim's version. What it cannot know it
 // tries again: a commit that happened is met as its own.
-func (r *Run) settle(ctx context.Context, record Record) (Seen, error) {
+func (r *Run) settle(ctx context.Context, record Record, also ...store.Write) (Seen, error) {
 	var unknown error
 	for range tries {
-		_, err := r.once.Store.Commit(ctx, []store.Write{store.Update(r.key, r.version, record.Fields())})
+		_, err := r.once.Store.Commit(ctx, append([]store.Write{store.Update(r.key, r.version, record.Fields())}, also...))
 		switch {
 		case err == nil:
 			r.record = record
@@ -104,7 +105,7 @@ func (r *Run) settle(ctx context.Context, record Record) (Seen, error) {
 			continue
 		}
 		// Claimed again: a sweep has touched the record, and nobody has taken it over.
-		if seen, err := r.Look(ctx); err != nil || seen != Claimed {
+		if seen, err := r.Look(ctx); err != nil || seen != Claimed || len(also) > 0 {
 			return seen, err
 		}
 	}

@@ -58,13 +58,22 @@ type Run struct {
 	// repeated: an attempt before this one began and was not completed. Only of an
 	// effect outside does it matter: nobody knows whether it took place.
 	repeated bool
+	// ticket is that of the delivered copy, where it comes back from a long wait.
+	ticket string
+	// kept is what Keep was called with.
+	kept struct {
+		ticket string
+		writes []store.Write
+	}
 }
 
 // Begin starts the run of an event. record carries the event's identity: queue,
-// tenant, ids, type, payload hash, ordering key. It reads nothing.
+// tenant, ids, type, payload hash, ordering key, and the ticket of the delivered copy.
+// It reads nothing.
 func (o *Once) Begin(key store.Key, record Record, rememberFor time.Duration) *Run {
-	record.Attempts, record.Result, record.CreatedAt = 0, "", time.Time{}
-	return &Run{once: o, key: key, token: o.NewToken(), record: record, rememberFor: rememberFor}
+	ticket := record.DelayTicket
+	record.Attempts, record.Result, record.DelayTicket, record.CreatedAt = 0, "", "", time.Time{}
+	return &Run{once: o, key: key, token: o.NewToken(), record: record, rememberFor: rememberFor, ticket: ticket}
 }
 
 // Conflict starts the run of a payload that came under an id used before with
@@ -111,6 +120,8 @@ const (
 	Counted
 	// Claimed: this very run holds the lease.
 	Claimed
+	// Waiting: another copy of the message is kept elsewhere until the next attempt is due.
+	Waiting
 )
 
 // Look reads the record once and says what it means.
@@ -137,6 +148,13 @@ func (r *Run) Look(ctx context.Context) (Seen, error) {
 		r.other = found.PayloadHash
 		return Differs, nil
 	}
+	if found.Status == DeadLettered && r.record.Replays > found.Replays {
+		// Somebody has replayed it: it has all its attempts again. What an attempt of then
+		// has done outside, nobody knows.
+		r.known(doc.Version, Record{CreatedAt: found.CreatedAt})
+		r.repeated = true
+		return Fresh, nil
+	}
 	own := found.LeaseToken == r.token
 	if !own {
 		r.repeated = found.Status == Failed || found.Status == Processing
@@ -156,6 +174,8 @@ func (r *Run) Look(ctx context.Context) (Seen, error) {
 		return Held, nil
 	case found.Status == Failed && own:
 		return Counted, nil
+	case found.DelayTicket != "" && found.DelayTicket != r.ticket && now.Before(found.NextRetryAt):
+		return Waiting, nil
 	}
 	return Fresh, nil
 }
@@ -215,13 +235,22 @@ func (r *Run) Effect(ctx context.Context, event handler.Event, redelivered bool,
 	return Fresh, retry.Busy("contention", nil)
 }
 
+// Keep says that the message waits for its next attempt elsewhere than with the
+// broker, under a ticket, and what keeps it there: the next Fail or Release commits
+// these writes with the record, or neither. Until the attempt is due, every copy of
+// the message but the one with that ticket is Waiting.
+func (r *Run) Keep(ticket string, writes []store.Write) {
+	r.kept.ticket, r.kept.writes = ticket, writes
+}
+
 // Fail records a failed attempt and when the next is due. It says Counted where it
 // did. Else the record is not what this run knew, and now it knows: Fresh asks to
 // decide again, with what Attempt returns now; anything else stands.
 func (r *Run) Fail(ctx context.Context, reason string, next time.Time) (Seen, error) {
 	record := r.at(r.once.Now(), Failed)
 	record.Attempts, record.LastError, record.NextRetryAt = int64(r.Attempt()), reason, next
-	written, err := r.put(ctx, record)
+	record.DelayTicket = r.kept.ticket
+	written, err := r.put(ctx, record, r.kept.writes...)
 	switch {
 	case err != nil:
 		return Fresh, err
@@ -240,8 +269,8 @@ func (r *Run) Bury(ctx context.Context, reason string, attempts int) (bool, erro
 	return r.put(ctx, record)
 }
 
-func (r *Run) put(ctx context.Context, record Record) (bool, error) {
-	_, err := r.once.Store.Commit(ctx, []store.Write{r.write(record)})
+func (r *Run) put(ctx context.Context, record Record, also ...store.Write) (bool, error) {
+	_, err := r.once.Store.Commit(ctx, append([]store.Write{r.write(record)}, also...))
 	switch {
 	case err == nil:
 		return true, nil
@@ -255,7 +284,7 @@ func (r *Run) put(ctx context.Context, record Record) (bool, error) {
 func (r *Run) at(now time.Time, status Status) Record {
 	record := r.record
 	record.Status, record.LeaseToken = status, r.token
-	record.LeaseUntil, record.NextRetryAt, record.Message = time.Time{}, time.Time{}, nil
+	record.LeaseUntil, record.NextRetryAt, record.Message, record.DelayTicket = time.Time{}, time.Time{}, nil, ""
 	record.UpdatedAt, record.ExpireAt = now, now.Add(r.rememberFor)
 	if record.CreatedAt.IsZero() {
 		record.CreatedAt = now

@@ -46,6 +46,9 @@ type Record struct {
 	// Attempts counts the attempts that were the event's own. One under a lease counts
 	// from its claim, so that an event that kills its worker uses its attempts up too.
 	Attempts int64
+	// Replays is how often the event's dead letter had been replayed when the record was
+	// written: a replay reopens what was dead-lettered before it.
+	Replays int64
 	// LeaseToken names the attempt that wrote the record last, so that an attempt
 	// whose answer was lost recognizes its own work.
 	LeaseToken string
@@ -64,9 +67,12 @@ type Record struct {
 	OrderingKey   string
 	MessageID     string
 	NextRetryAt   time.Time
-	CreatedAt     time.Time
-	UpdatedAt     time.Time
-	ProcessedAt   time.Time
+	// DelayTicket is there while the message waits for NextRetryAt elsewhere than with
+	// the broker: that of the copy that will come back.
+	DelayTicket string
+	CreatedAt   time.Time
+	UpdatedAt   time.Time
+	ProcessedAt time.Time
 	// ExpireAt is when the record no longer counts, removed or not.
 	ExpireAt time.Time
 }
@@ -103,6 +109,11 @@ func key(parts ...string) store.Key {
 	return store.Key{Collection: Collection, ID: hex.EncodeToString(sum[:4]) + "-" + id.String()}
 }
 
+// Hour names the hour, in UTC, that a moment is in, such as 2026-11-21T09. A record has
+// that of its creation, so that those of a span of time are found hour by hour, by
+// equality: a range over a field that rises would need an index with one hot end.
+func Hour(at time.Time) string { return at.UTC().Format("2006-01-02T15") }
+
 // Fields returns the record as the store keeps it. Zero times are left out.
 func (r Record) Fields() map[string]any {
 	fields := map[string]any{
@@ -119,6 +130,15 @@ func (r Record) Fields() map[string]any {
 		if !at.IsZero() {
 			fields[name] = at.UTC().Truncate(time.Microsecond)
 		}
+	}
+	if r.Replays > 0 {
+		fields["replay_count"] = r.Replays
+	}
+	if !r.CreatedAt.IsZero() {
+		fields["hour"] = Hour(r.CreatedAt)
+	}
+	if r.DelayTicket != "" {
+		fields["delay_ticket"] = r.DelayTicket
 	}
 	if r.ConflictsWith != "" {
 		fields["conflicts_with"] = r.ConflictsWith
@@ -154,14 +174,15 @@ func FromDocument(doc store.Document) (Record, error) {
 		return value
 	}
 	attempts, ok := doc.Fields["attempts"].(int64)
+	replays, _ := doc.Fields["replay_count"].(int64)
 	record := Record{
 		Queue: must("queue"), Tenant: must("tenant"), EventID: must("event_id"), EventType: text("event_type"),
 		Status: Status(must("status")), PayloadHash: must("payload_hash"), ConflictsWith: text("conflicts_with"), Attempts: attempts,
-		LeaseToken: must("lease_token"), LeaseUntil: at("lease_until"), Result: text("result"),
+		Replays: replays, LeaseToken: must("lease_token"), LeaseUntil: at("lease_until"), Result: text("result"),
 		LastError: text("last_error"), CorrelationID: text("correlation_id"),
 		OrderingKey: text("ordering_key"), MessageID: text("message_id"), NextRetryAt: at("next_retry_at"),
 		CreatedAt: at("created_at"), UpdatedAt: at("updated_at"), ProcessedAt: at("processed_at"),
-		ExpireAt: at("expire_at"),
+		ExpireAt: at("expire_at"), DelayTicket: text("delay_ticket"),
 	}
 	if fields, ok := doc.Fields["message"].(map[string]any); ok {
 		if m, ok := contract.MessageOf(fields); ok {

@@ -96,3 +96,71 @@ func Clean(ctx context.Context, s Querier, collection string, now time.Time, lim
 	}
 	return removed, len(page.Documents) == limit, nil
 }
+
+// Pruned is what a prune did.
+type Pruned struct {
+	// LookedAt completed records.
+	LookedAt int `json:"looked_at"`
+	// Removed of them, or, of a dry run, would be.
+	Removed int `json:"removed"`
+	// Remembered were old enough and stay: the record of an event is what keeps it from
+	// being handled twice, until it expires.
+	Remembered int `json:"remembered"`
+}
+
+// Prune removes records of events that were completed before the given time and have
+// expired, and no others: a record removed earlier is an event that may double. It
+// looks at no more than limit completed records, 500 at most, behind the id after,
+// and returns the id to go on behind, empty at the end.
+func Prune(ctx context.Context, s Querier, before, now time.Time, after string, limit int, dryRun bool) (Pruned, string, error) {
+	page, err := s.Query(ctx, store.Query{
+		Collection: Collection, Equal: map[string]any{"status": string(Completed)}, After: after, Limit: min(limit, store.MaxWrites),
+	})
+	if err != nil {
+		return Pruned{}, "", fmt.Errorf("dedupe: read completed records: %w", err)
+	}
+	pruned := Pruned{LookedAt: len(page.Documents)}
+	var writes []store.Write
+	for _, doc := range page.Documents {
+		record, err := FromDocument(doc)
+		switch {
+		case err != nil || record.ProcessedAt.IsZero() || !record.ProcessedAt.Before(before):
+		case record.ExpireAt.IsZero() || now.Before(record.ExpireAt):
+			pruned.Remembered++
+		default:
+			// At its version: what has been written anew has not expired.
+			writes = append(writes, store.Delete(doc.Key, doc.Version))
+		}
+	}
+	if dryRun {
+		pruned.Removed = len(writes)
+		return pruned, page.Next, nil
+	}
+	pruned.Removed, err = remove(ctx, s, writes)
+	return pruned, page.Next, err
+}
+
+// remove commits the deletes together, or, where one of them is stale, each for itself.
+func remove(ctx context.Context, s Store, deletes []store.Write) (removed int, err error) {
+	if len(deletes) == 0 {
+		return 0, nil
+	}
+	_, err = s.Commit(ctx, deletes)
+	if err == nil {
+		return len(deletes), nil
+	}
+	if len(deletes) > 1 && errors.Is(err, store.ErrStale) {
+		for i := range deletes {
+			one, err := remove(ctx, s, deletes[i:i+1])
+			if err != nil {
+				return removed, err
+			}
+			removed += one
+		}
+		return removed, nil
+	}
+	if errors.Is(err, store.ErrStale) {
+		return 0, nil
+	}
+	return 0, fmt.Errorf("dedupe: remove completed records: %w", err)
+}

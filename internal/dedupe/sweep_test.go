@@ -362,3 +362,107 @@ func TestACleaningThatFailsSaysWhatItHasDone(t *testing.T) {
 	require.Equal(t, 3, removed)
 	require.False(t, more)
 }
+
+// completed puts a record of an event there that was completed and expired some time ago.
+func (f *floor) completed(t *testing.T, id string, completed, expired time.Duration) store.Key {
+	t.Helper()
+	key := dedupe.Key("orders", "default", id)
+	_, err := f.Commit(t.Context(), []store.Write{store.Set(key, dedupe.Record{
+		Queue: "orders", Tenant: "default", EventID: id, Status: dedupe.Completed, PayloadHash: "sha256:00", LeaseToken: "t",
+		CreatedAt: f.now.Add(-completed), ProcessedAt: f.now.Add(-completed), ExpireAt: f.now.Add(-expired),
+	}.Fields())})
+	require.NoError(t, err)
+	return key
+}
+
+func TestAPruneTakesNoRecordThatCountsStill(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		completed, expired time.Duration
+		want               dedupe.Pruned
+	}{
+		"old and expired":                        {2 * time.Hour, time.Minute, dedupe.Pruned{LookedAt: 1, Removed: 1}},
+		"old, expiring now":                      {2 * time.Hour, 0, dedupe.Pruned{LookedAt: 1, Removed: 1}},
+		"old, expiring in a moment":              {2 * time.Hour, -time.Microsecond, dedupe.Pruned{LookedAt: 1, Remembered: 1}},
+		"completed at that very time":            {time.Hour, time.Minute, dedupe.Pruned{LookedAt: 1}},
+		"completed since, and expired all along": {time.Minute, time.Second, dedupe.Pruned{LookedAt: 1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFloor(t)
+			key := f.completed(t, "e1", test.completed, test.expired)
+			for _, dry := range []bool{true, false} {
+				got, next, err := dedupe.Prune(t.Context(), f.faults, f.now.Add(-time.Hour), f.now, "", 10, dry)
+				require.NoError(t, err)
+				require.Empty(t, next)
+				require.Equal(t, test.want, got)
+			}
+			_, err := f.Get(t.Context(), key)
+			require.Equal(t, test.want.Removed == 1, errors.Is(err, store.ErrNotFound))
+		})
+	}
+}
+
+func TestAPruneLeavesWhatIsWrittenAnewAndTakesTheRest(t *testing.T) {
+	t.Parallel()
+	f := newFloor(t)
+	anew := f.completed(t, "e2", 2*time.Hour, time.Hour)
+	for _, id := range []string{"e1", "e3"} {
+		f.completed(t, id, 2*time.Hour, time.Hour)
+	}
+	doc, err := f.Get(t.Context(), anew)
+	require.NoError(t, err)
+	doc.Fields["expire_at"] = f.now.Add(time.Hour)
+	got, _, err := dedupe.Prune(t.Context(), revived{f.faults, store.Set(anew, doc.Fields)}, f.now.Add(-time.Hour), f.now, "", 10, false)
+	require.NoError(t, err)
+	require.Equal(t, dedupe.Pruned{LookedAt: 3, Removed: 2}, got)
+	_, err = f.Get(t.Context(), anew)
+	require.NoError(t, err)
+}
+
+func TestAPruneThatFailsIsAnErrorAndCanBeAskedForAgain(t *testing.T) {
+	t.Parallel()
+	f := newFloor(t)
+	f.completed(t, "e1", 2*time.Hour, time.Hour)
+	prune := func() (dedupe.Pruned, error) {
+		got, _, err := dedupe.Prune(t.Context(), f.faults, f.now.Add(-time.Hour), f.now, "", 10, false)
+		return got, err
+	}
+	f.faults.FailReads(1)
+	_, err := prune()
+	require.ErrorIs(t, err, storetest.ErrFault)
+	f.faults.FailBefore(1)
+	got, err := prune()
+	require.ErrorIs(t, err, storetest.ErrFault)
+	require.Zero(t, got.Removed)
+	f.faults.FailAfter(1) // it happens, and nobody learns of it
+	_, err = prune()
+	require.ErrorIs(t, err, storetest.ErrFault)
+	got, err = prune()
+	require.NoError(t, err)
+	require.Equal(t, dedupe.Pruned{}, got)
+}
+
+func TestARecordIsFoundByTheHourOfItsCreation(t *testing.T) {
+	t.Parallel()
+	f := newFloor(t)
+	r := sample()
+	require.Equal(t, "2026-03-02T10", r.Fields()["hour"])
+	r.CreatedAt = time.Date(2026, 3, 2, 0, 59, 59, 999_999_999, time.FixedZone("east", 2*60*60))
+	require.Equal(t, "2026-03-01T22", r.Fields()["hour"], "in UTC")
+	r.CreatedAt = time.Time{}
+	require.NotContains(t, r.Fields(), "hour")
+	run := f.begin("e1")
+	_, err := run.Fail(t.Context(), "order_not_seen", f.now.Add(time.Minute))
+	require.NoError(t, err)
+	born := f.now
+	f.now = f.now.Add(3 * time.Hour)
+	again := f.begin("e1")
+	_, err = again.Look(t.Context())
+	require.NoError(t, err)
+	_, err = again.Bury(t.Context(), "gone", 2)
+	require.NoError(t, err)
+	page, err := f.Query(t.Context(), store.Query{Collection: dedupe.Collection, Equal: map[string]any{"hour": dedupe.Hour(born)}, Limit: 10})
+	require.NoError(t, err)
+	require.Len(t, page.Documents, 1, "a retry hours later leaves it where it was")
+}

@@ -24,13 +24,20 @@ const (
 	maxDrainTime  = 100 * time.Millisecond
 )
 
-// send makes one signed request and returns the status of its answer.
-func (w *PaymentWebhook) send(ctx context.Context, method string, to *url.URL, body []byte, key string) (status int, err error) {
+// reply is all that is looked at of an answer.
+type reply struct {
+	status int
+	// retryAfter is the header of that name.
+	retryAfter string
+}
+
+// send makes one signed request and returns what its answer says.
+func (w *PaymentWebhook) send(ctx context.Context, method string, to *url.URL, body []byte, key string) (reply, error) {
 	exchange, cancel := context.WithCancel(ctx)
 	defer cancel()
 	request, err := http.NewRequestWithContext(exchange, method, to.String(), bytes.NewReader(body))
 	if err != nil {
-		return 0, errors.New("delivery: the request could not be made") // a foreign text could hold the URL
+		return reply{}, errors.New("delivery: the request could not be made") // a foreign text could hold the URL
 	}
 	for name, value := range w.signer.Sign("", body, w.now()) {
 		request.Header.Set(name, value)
@@ -47,38 +54,39 @@ func (w *PaymentWebhook) send(ctx context.Context, method string, to *url.URL, b
 	}
 	response, err := w.client.Do(request)
 	if err != nil {
-		return 0, unanswered(ctx, err)
+		return reply{}, unanswered(ctx, err)
 	}
 	defer time.AfterFunc(maxDrainTime, cancel).Stop()
 	if response.StatusCode >= http.StatusOK { // what follows a switch of protocols ends with no context
 		_, _ = io.CopyN(io.Discard, response.Body, maxDrainBytes)
 	}
 	_ = response.Body.Close()
-	return response.StatusCode, nil
+	return reply{response.StatusCode, response.Header.Get("Retry-After")}, nil
 }
 
-// refusal is what a status that is not success means. Reasons are codes: nothing else
-// of an answer is ever repeated.
-func refusal(status int) error {
-	switch {
-	case status == http.StatusUnauthorized || status == http.StatusForbidden || status == http.StatusProxyAuthRequired:
-		// Our secret, clock or proxy is set up wrongly, which is no message's fault: as a
-		// refusal, one bad rollout would dead-letter all there is.
-		return retry.Down(reason("callee_unauthorized", status), nil)
-	case status == http.StatusRequestTimeout || status == http.StatusTooEarly || status == http.StatusTooManyRequests:
-		return retry.Down(reason("callee_busy", status), nil)
-	case status >= 300 && status < 400:
-		return retry.Permanent(reason("callee_redirects", status), nil)
-	case status >= 400 && status < 500:
-		return retry.Permanent(reason("callee_refused", status), nil)
-	case status >= 500 && status < 600:
-		return retry.Transient(reason("callee_failed", status), nil)
-	default:
-		return retry.Transient(reason("callee_unclear", status), nil)
+// refusal is what a status that is not success means, and the wait that its
+// Retry-After asks for, where the status is one that may: 429 or 503.
+func (w *PaymentWebhook) refusal(got reply) error {
+	err := retry.HTTPStatus(got.status)
+	if got.status != http.StatusTooManyRequests && got.status != http.StatusServiceUnavailable {
+		return err
 	}
+	return retry.After(retryAfter(got.retryAfter, w.now()), err)
 }
 
-func reason(what string, status int) string { return what + "_" + strconv.Itoa(status) }
+// retryAfter reads the header's value, seconds or a date of HTTP; 0 for anything else
+// and for what has passed.
+func retryAfter(value string, now time.Time) time.Duration {
+	// Out of range it returns the greatest number there is.
+	if seconds, err := strconv.ParseUint(value, 10, 64); err == nil || errors.Is(err, strconv.ErrRange) {
+		return time.Duration(min(seconds, uint64(retry.MaxAfter/time.Second))) * time.Second
+	}
+	at, err := http.ParseTime(value)
+	if err != nil {
+		return 0
+	}
+	return min(max(at.Sub(now), 0), retry.MaxAfter)
+}
 
 // unanswered is what the absence of an answer means. Of the causes only those are
 // repeated whose text is fixed: net/http quotes the URL, and what it could not read

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strconv"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -115,6 +116,9 @@ func (w *PaymentWebhook) Close() {
 //	no connection      down [callee_unreachable]
 //	a connection lost  down [callee_unreachable], whatever the callee did before
 //
+// The table is retry.HTTPStatus. A Retry-After of a 429 or 503, in seconds or as a
+// date, is how long the callee is left alone, a day at most.
+//
 // Of the answers to Reconcile, 200 is done, and 404, 405 and 501 are not; for the
 // rest the same table holds, but nothing in it is permanent.
 func (w *PaymentWebhook) Leased() handler.Leased {
@@ -163,13 +167,13 @@ func (w *PaymentWebhook) do(ctx context.Context, event handler.Event) (result st
 	if err != nil {
 		return "", err
 	}
-	status, err := w.send(ctx, http.MethodPost, w.base.JoinPath(path), body, event.ID)
+	got, err := w.send(ctx, http.MethodPost, w.base.JoinPath(path), body, event.ID)
 	switch {
 	case err != nil:
 		return "", err
-	case status >= 200 && status < 300:
+	case got.status >= 200 && got.status < 300:
 		return Delivered, nil
-	case status == http.StatusConflict:
+	case got.status == http.StatusConflict:
 		// To some, "you have said that already"; to others, "this contradicts what I
 		// have". The callee promises neither, so it is asked.
 		result, done, err := w.reconcile(ctx, event)
@@ -177,28 +181,28 @@ func (w *PaymentWebhook) do(ctx context.Context, event handler.Event) (result st
 			return result, err
 		}
 	}
-	return "", refusal(status)
+	return "", w.refusal(got)
 }
 
 func (w *PaymentWebhook) reconcile(ctx context.Context, event handler.Event) (result string, done bool, err error) {
 	if !pii.ID.Valid(event.ID) {
 		return "", false, retry.Permanent("event_id_invalid", nil)
 	}
-	status, err := w.send(ctx, http.MethodGet, w.base.JoinPath(path, event.ID), nil, "")
+	got, err := w.send(ctx, http.MethodGet, w.base.JoinPath(path, event.ID), nil, "")
 	if err != nil {
 		return "", false, err
 	}
-	switch status {
+	switch got.status {
 	case http.StatusOK:
 		return Delivered, true, nil
 	case http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusNotImplemented:
 		return "", false, nil
 	}
-	err = refusal(status)
-	if retry.Decide(err).Class.Terminal() {
+	err = w.refusal(got)
+	if err == nil || retry.Decide(err).Class.Terminal() {
 		// The question was refused, not the message: what became of it is not known,
 		// and no reason to give it up.
-		err = retry.Transient(reason("callee_unclear", status), nil)
+		err = retry.Transient("callee_unclear_"+strconv.Itoa(got.status), nil)
 	}
 	return "", false, err
 }

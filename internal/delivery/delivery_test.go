@@ -575,3 +575,42 @@ func FuzzTheBody(f *testing.F) {
 			[]any{got.EventID, got.Action, got.SubscriptionID, got.CreatedAt, got.Payload.SubscriptionID, got.Payload.Cycle})
 	})
 }
+
+func TestACalleeSaysHowLongItIsToBeLeftAlone(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		status int
+		header string
+		want   time.Duration
+	}{
+		"in seconds":                    {429, "1200", 20 * time.Minute},
+		"in seconds, where it is down":  {503, "30", 30 * time.Second},
+		"by a date":                     {429, "Fri, 20 Nov 2026 10:00:00 GMT", time.Hour},
+		"by a date in another format":   {503, "Friday, 20-Nov-26 10:00:00 GMT", time.Hour},
+		"by a date that has passed":     {429, "Fri, 20 Nov 2026 08:00:00 GMT", 0},
+		"until tomorrow at most":        {429, "90000", 24 * time.Hour},
+		"by a date, tomorrow at most":   {429, "Fri, 20 Nov 2037 10:00:00 GMT", 24 * time.Hour},
+		"longer than anybody can count": {429, "99999999999999999999999", 24 * time.Hour},
+		"not at all":                    {429, "", 0},
+		"by a word":                     {503, "later", 0},
+		"by less than nothing":          {503, "-5", 0},
+		"where it may not":              {500, "1200", 0},
+		"where it has refused for good": {422, "1200", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			handlers := leased(t, callee(t, func(w http.ResponseWriter, _ *http.Request) {
+				if test.header != "" {
+					w.Header().Set("Retry-After", test.header)
+				}
+				w.WriteHeader(test.status)
+			}))
+			_, err := handlers.Do(t.Context(), event())
+			require.Equal(t, test.want, retry.Asked(err))
+			if test.status != 422 {
+				_, _, err = handlers.Reconcile(t.Context(), event())
+				require.Equal(t, test.want, retry.Asked(err), "also when it is only asked")
+			}
+		})
+	}
+}

@@ -29,6 +29,8 @@ type Store interface {
 	Get(ctx context.Context, key store.Key) (store.Document, error)
 	// Query returns one page of documents in the order of their ids.
 	Query(ctx context.Context, query store.Query) (store.Page, error)
+	// Commit applies all writes or none; see the store package for the errors.
+	Commit(ctx context.Context, writes []store.Write) ([]store.Version, error)
 }
 
 // API answers /v1/ops.
@@ -37,14 +39,22 @@ type API struct {
 	Catalog *catalog.Catalog
 	Access  Access
 	Log     *slog.Logger
+	// Operator deals with dead letters.
+	Operator *deadletter.Operator
+	Now      func() time.Time
 }
 
 // Routes adds the API's routes.
 func (a *API) Routes(r chi.Router) {
 	r.Route("/v1/ops", func(r chi.Router) {
-		r.Use(a.Access.require)
+		r.Use(sameOrigin, a.Access.require)
+		r.Get("/queues", a.queues)
+		r.Get("/outbox", a.outbox)
+		r.Get("/events", a.events)
+		r.Post("/cleanup", a.cleanup)
 		r.Get("/events/{event_id}", a.event)
 		r.Get("/accounts/{account}", a.account)
+		a.deadLetterRoutes(r)
 	})
 }
 

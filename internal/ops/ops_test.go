@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/go-chi/chi/v5"
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
@@ -42,24 +43,35 @@ var queues = &catalog.Catalog{Queues: []catalog.Queue{
 type rig struct {
 	store  *storetest.Faults
 	router chi.Router
+	access ops.Access
 	log    bytes.Buffer
 }
 
-func newRig(t *testing.T, access ops.Access) *rig {
+func newRig(t testing.TB, access ops.Access) *rig {
 	t.Helper()
 	db, err := embedded.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
-	r := &rig{store: &storetest.Faults{Store: db}, router: chi.NewRouter()}
-	(&ops.API{Store: r.store, Catalog: queues, Access: access, Log: slog.New(slog.NewJSONHandler(&r.log, nil))}).Routes(r.router)
+	r := &rig{store: &storetest.Faults{Store: db}}
+	r.access = access
+	r.over(r.store)
 	return r
+}
+
+// over puts the API on another store.
+func (r *rig) over(s ops.Store) {
+	r.router = chi.NewRouter()
+	operator := &deadletter.Operator{
+		Store: s, Queue: queues.Queue, Now: func() time.Time { return at }, NewID: uuid.NewString,
+		Wait: func(ctx context.Context, _ time.Duration) error { return ctx.Err() }, Relay: func(context.Context, string) error { return nil },
+	}
+	(&ops.API{Operator: operator, Store: s, Catalog: queues, Access: r.access, Log: slog.New(slog.NewJSONHandler(&r.log, nil)), Now: func() time.Time { return at }}).Routes(r.router)
 }
 
 func open(t *testing.T) *rig { t.Helper(); return newRig(t, ops.Access{OpenOnLoopback: true}) }
 
-func (r *rig) ask(t *testing.T, path string, change func(*http.Request), into any) *httptest.ResponseRecorder {
-	t.Helper()
-	request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil)
+func (r *rig) ask(t require.TestingT, path string, change func(*http.Request), into any) *httptest.ResponseRecorder {
+	request := httptest.NewRequestWithContext(context.Background(), http.MethodGet, path, nil)
 	request.RemoteAddr = "127.0.0.1:4711"
 	if change != nil {
 		change(request)
@@ -72,9 +84,8 @@ func (r *rig) ask(t *testing.T, path string, change func(*http.Request), into an
 	return recorder
 }
 
-func (r *rig) commit(t *testing.T, writes ...store.Write) {
-	t.Helper()
-	_, err := r.store.Commit(t.Context(), writes)
+func (r *rig) commit(t require.TestingT, writes ...store.Write) {
+	_, err := r.store.Commit(context.Background(), writes)
 	require.NoError(t, err)
 }
 

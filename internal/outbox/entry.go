@@ -46,45 +46,78 @@ func ID(event handler.Event, n int) string {
 // commit them to the effect's. It returns the lanes to relay once that is committed.
 // The error, for an emission that no broker would take, is marked permanent.
 func Add(event handler.Event, effect *handler.Effect, now time.Time) (lanes []string, err error) {
-	now = now.UTC().Truncate(time.Microsecond)
-	newest := map[string]string{} // lane -> its last entry
+	batch := NewBatch(now)
 	for n := range effect.Emit {
 		emission := &effect.Emit[n]
-		emission.Body.ID, emission.Body.CreatedAt = ID(event, n), now.Format(time.RFC3339Nano)
-		message, err := compose(event, emission, now)
+		emission.Body.ID, emission.Body.CreatedAt = ID(event, n), batch.now.Format(time.RFC3339Nano)
+		message, err := compose(event, emission, batch.now)
 		if err != nil {
 			return nil, retry.Permanent("emission_invalid", err)
 		}
-		lane := laneOf(emission)
-		// Within a lane the order is that of the commits' times, then that of the effect.
-		id := fmt.Sprintf("%s-%020d-%03d-%s", lane, now.UnixMicro(), n, emission.Body.ID)
-		effect.Writes = append(effect.Writes, store.Create(store.Key{Collection: Collection, ID: id}, map[string]any{
-			"topic": emission.Topic, "message": message.Fields(), "created_at": now,
-			"queue": event.Queue, "tenant": event.Tenant, "event_id": event.ID,
-		}))
-		if newest[lane] == "" {
-			lanes = append(lanes, lane)
-		}
-		newest[lane] = id
+		batch.Add(emission.Topic, emission.Body.ID, message, Source{Queue: event.Queue, Tenant: event.Tenant, EventID: event.ID})
 	}
-	for _, lane := range lanes {
-		// Set, and with the newest entry in it: it changes the version whatever was there,
-		// so that a relay that has not seen the entry cannot remove the lane.
-		effect.Writes = append(effect.Writes, store.Set(store.Key{Collection: KeysCollection, ID: lane}, map[string]any{
-			"newest": newest[lane], "due_at": now.Add(grace), "oldest_at": now,
-		}))
-	}
-	return lanes, nil
+	effect.Writes = append(effect.Writes, batch.Writes()...)
+	return batch.Lanes(), nil
 }
 
-// laneOf is the id of the lane that the emission goes through: a hash, so that lanes
-// are spread over the database's ranges. What has no ordering key has a lane of its own.
-func laneOf(emission *handler.Emission) string {
-	key := emission.OrderingKey
-	if key == "" {
-		key = "\x00" + emission.Body.ID
+// Source is what a message in the outbox comes from.
+type Source struct{ Queue, Tenant, EventID string }
+
+// Batch collects messages that are to be committed together.
+type Batch struct {
+	now    time.Time
+	writes []store.Write
+	lanes  []string
+	newest map[string]string // lane -> its last entry
+	count  int
+}
+
+// NewBatch returns an empty batch of the given moment.
+func NewBatch(now time.Time) *Batch {
+	return &Batch{now: now.UTC().Truncate(time.Microsecond), newest: map[string]string{}}
+}
+
+// Add adds a message, which has an id of its own, behind those of its topic and
+// ordering key.
+func (b *Batch) Add(topic, id string, m contract.Message, from Source) {
+	lane := laneOf(topic, m.OrderingKey, id)
+	// Within a lane the order is that of the commits' times, then that of the batch.
+	entry := fmt.Sprintf("%s-%020d-%03d-%s", lane, b.now.UnixMicro(), b.count, id)
+	b.count++
+	b.writes = append(b.writes, store.Create(store.Key{Collection: Collection, ID: entry}, map[string]any{
+		"topic": topic, "message": m.Fields(), "created_at": b.now,
+		"queue": from.Queue, "tenant": from.Tenant, "event_id": from.EventID,
+	}))
+	if b.newest[lane] == "" {
+		b.lanes = append(b.lanes, lane)
 	}
-	sum := sha256.Sum256([]byte(emission.Topic + "\x00" + key))
+	b.newest[lane] = entry
+}
+
+// Lanes are what is to be relayed once the batch is committed.
+func (b *Batch) Lanes() []string { return b.lanes }
+
+// Writes returns what commits the batch: an entry for each message, and a document for
+// each lane.
+func (b *Batch) Writes() []store.Write {
+	writes := b.writes
+	for _, lane := range b.lanes {
+		// Set, and with the newest entry in it: it changes the version whatever was there,
+		// so that a relay that has not seen the entry cannot remove the lane.
+		writes = append(writes, store.Set(store.Key{Collection: KeysCollection, ID: lane}, map[string]any{
+			"newest": b.newest[lane], "due_at": b.now.Add(grace), "oldest_at": b.now,
+		}))
+	}
+	return writes
+}
+
+// laneOf is the id of the lane that a message goes through: a hash, so that lanes are
+// spread over the database's ranges. What has no ordering key has a lane of its own.
+func laneOf(topic, orderingKey, id string) string {
+	if orderingKey == "" {
+		orderingKey = "\x00" + id
+	}
+	sum := sha256.Sum256([]byte(topic + "\x00" + orderingKey))
 	return hex.EncodeToString(sum[:12])
 }
 

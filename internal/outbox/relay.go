@@ -1,9 +1,11 @@
 package outbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"billhook/internal/contract"
@@ -31,7 +33,17 @@ type Relay struct {
 	Store     Store
 	Publisher Publisher
 	Now       func() time.Time
+	// Entries and Lanes are the collections of something else that is to be published in
+	// order and in time; empty: those of the outbox. Beyond what the outbox has, an entry
+	// may say by due_at when it is due, which it and what is behind it wait for; and a
+	// lane that stays is left without entries and without being due, newest being the
+	// entry that was published last.
+	Entries, Lanes string
+	// Stamp, if set, changes a message on its way out by what its lane was when read.
+	Stamp func(lane store.Document, m *contract.Message)
 }
+
+func (r *Relay) lanes() string { return cmp.Or(r.Lanes, KeysCollection) }
 
 // lastWord is how long the end of a failed run may take, also where its time is up.
 const lastWord = 5 * time.Second
@@ -41,10 +53,12 @@ const lastWord = 5 * time.Second
 const entries = 100
 
 // Lane publishes the entries of one lane, oldest first, and removes them. It returns
-// how many it published. On an error the rest stay, due again after a wait that grows
+// how many it published. An entry that is not due ends it; the lane is then due when
+// that entry is. On an error the rest stay, due again after a wait that grows
 // with the age of the oldest: of another lane nothing waits.
 func (r *Relay) Lane(ctx context.Context, lane string) (published int, err error) {
-	key := store.Key{Collection: KeysCollection, ID: lane}
+	key := store.Key{Collection: r.lanes(), ID: lane}
+	last := ""
 	for {
 		// The lane before its entries: what is added in between changes its version.
 		head, err := r.Store.Get(ctx, key)
@@ -54,24 +68,30 @@ func (r *Relay) Lane(ctx context.Context, lane string) (published int, err error
 		if err != nil {
 			return published, fmt.Errorf("outbox: read lane: %w", err)
 		}
-		page, err := r.Store.Query(ctx, store.Query{Collection: Collection, IDPrefix: lane + "-", Limit: entries})
+		page, err := r.Store.Query(ctx, store.Query{Collection: cmp.Or(r.Entries, Collection), IDPrefix: lane + "-", Limit: entries})
 		if err != nil {
 			return published, fmt.Errorf("outbox: read entries: %w", err)
 		}
 		var done []store.Write
+		var waits time.Time
 		for _, entry := range page.Documents {
-			if err = r.publish(ctx, entry); err != nil {
+			if due, ok := entry.Fields["due_at"].(time.Time); ok && due.After(r.Now()) {
+				waits = due
+				break
+			}
+			if err = r.publish(ctx, head, entry); err != nil {
 				break
 			}
 			published++
+			last = entry.Key.ID
 			done = append(done, store.Delete(entry.Key, 0))
 		}
 		if err != nil {
 			return published, errors.Join(err, r.later(ctx, head, page.Documents[len(done)], done))
 		}
 		failpoint.Hit(failpoint.OutboxPublished)
-		if page.Next == "" {
-			_, err = r.Store.Commit(ctx, append(done, store.Delete(key, head.Version)))
+		if page.Next == "" || !waits.IsZero() {
+			_, err = r.Store.Commit(ctx, append(done, r.leave(head, last, waits)))
 			if err == nil {
 				failpoint.Hit(failpoint.OutboxRemoved)
 				return published, nil
@@ -89,12 +109,40 @@ func (r *Relay) Lane(ctx context.Context, lane string) (published int, err error
 	}
 }
 
-func (r *Relay) publish(ctx context.Context, entry store.Document) error {
+// forgotten is when a lane that stays is of no use to anybody: a broker keeps nothing
+// longer.
+const forgotten = 31 * 24 * time.Hour
+
+// leave is what becomes of a lane whose entries are published, but for those that are
+// due later.
+func (r *Relay) leave(head store.Document, last string, later time.Time) store.Write {
+	stays, _ := head.Fields["stays"].(bool)
+	if !stays && later.IsZero() {
+		return store.Delete(head.Key, head.Version)
+	}
+	fields := maps.Clone(head.Fields)
+	if later.IsZero() {
+		delete(fields, "due_at")
+		delete(fields, "oldest_at")
+		if last != "" {
+			fields["newest"] = last
+		}
+		fields["expire_at"] = r.Now().Add(forgotten).UTC().Truncate(time.Microsecond)
+	} else {
+		fields["due_at"], fields["oldest_at"] = later, later
+	}
+	return store.Update(head.Key, head.Version, fields)
+}
+
+func (r *Relay) publish(ctx context.Context, lane, entry store.Document) error {
 	topic, _ := entry.Fields["topic"].(string)
 	fields, _ := entry.Fields["message"].(map[string]any)
 	message, ok := contract.MessageOf(fields)
 	if !ok || topic == "" {
 		return fmt.Errorf("outbox: entry %s is not readable", entry.Key.ID)
+	}
+	if r.Stamp != nil {
+		r.Stamp(lane, &message)
 	}
 	failpoint.Hit(failpoint.OutboxPublish)
 	if _, err := r.Publisher.Publish(ctx, topic, message); err != nil {
@@ -109,8 +157,12 @@ func (r *Relay) later(ctx context.Context, head, oldest store.Document, done []s
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWord)
 	defer cancel()
 	now := r.Now()
-	created, _ := oldest.Fields["created_at"].(time.Time)
-	next := map[string]any{"newest": head.Fields["newest"], "due_at": now.Add(Wait(now.Sub(created))), "oldest_at": created}
+	since, timed := oldest.Fields["due_at"].(time.Time)
+	if !timed {
+		since, _ = oldest.Fields["created_at"].(time.Time)
+	}
+	next := maps.Clone(head.Fields)
+	next["due_at"], next["oldest_at"] = now.Add(Wait(now.Sub(since))), since
 	failpoint.Hit(failpoint.OutboxPutOff)
 	_, err := r.Store.Commit(ctx, append(done, store.Update(head.Key, head.Version, next)))
 	if errors.Is(err, store.ErrStale) && len(done) > 0 {
@@ -148,7 +200,7 @@ type Report struct {
 // depends on them alone. The error is that of reading what is due; what failed of a
 // lane is counted, left for a later run, and handed to failed.
 func (r *Relay) Due(ctx context.Context, limit int, failed func(lane string, err error)) (Report, error) {
-	page, err := r.Store.Query(ctx, store.Query{Collection: KeysCollection, Due: &store.Due{Field: "due_at", Until: r.Now()}, Limit: limit})
+	page, err := r.Store.Query(ctx, store.Query{Collection: r.lanes(), Due: &store.Due{Field: "due_at", Until: r.Now()}, Limit: limit})
 	if err != nil {
 		return Report{}, fmt.Errorf("outbox: read what is due: %w", err)
 	}
@@ -173,7 +225,7 @@ func (r *Relay) Due(ctx context.Context, limit int, failed func(lane string, err
 // nothing waits. It is one read.
 func (r *Relay) Oldest(ctx context.Context) (time.Duration, error) {
 	now := r.Now()
-	page, err := r.Store.Query(ctx, store.Query{Collection: KeysCollection, Due: &store.Due{Field: "oldest_at", Until: now}, Limit: 1})
+	page, err := r.Store.Query(ctx, store.Query{Collection: r.lanes(), Due: &store.Due{Field: "oldest_at", Until: now}, Limit: 1})
 	if err != nil {
 		return 0, fmt.Errorf("outbox: read the oldest: %w", err)
 	}

@@ -20,7 +20,11 @@ type answer struct {
 	EventID string `json:"event_id"`
 	// Attempt is which of the event's attempts this was; 0 where it was none.
 	Attempt int `json:"attempt"`
+	// Delayed: the message is kept for a later attempt, and the broker is done with it.
+	Delayed bool `json:"delayed,omitempty"`
 
+	// result is the handler's code for what was done, now or before.
+	result string
 	// cause says more about a failure, for the log.
 	cause string
 }
@@ -39,6 +43,9 @@ func (a answer) httpStatus(terminal catalog.OnTerminal) int {
 		}
 		return http.StatusOK
 	case retry.Retry:
+		if a.Delayed {
+			return http.StatusOK
+		}
 		return a.Status
 	}
 	return http.StatusInternalServerError

@@ -29,7 +29,21 @@ func TestWhatADeliveryCostsTheStore(t *testing.T) {
 		"a second failure that the broker counts is a read and a commit": {
 			setup: setup{credit: always(errHandler)}, before: []message{first}, deliver: first.again(2), code: 500, reads: 1, commits: 1, documents: 1,
 		},
-		"a dead letter is a read and a commit":             {deliver: paid("e1", unknown, 1), code: 422, reads: 1, commits: 1, documents: 1},
+		"a dead letter is a read and a commit": {deliver: paid("e1", unknown, 1), code: 422, reads: 1, commits: 1, documents: 1},
+		"in order, where nothing waits longer than the broker can, no more": {
+			setup: setup{queue: inOrder}, deliver: first, code: 200, commits: 1, documents: 3,
+		},
+		"in order, where something can, the lane is a read more": {
+			setup: setup{queue: both(patient, inOrder)}, deliver: first, code: 200, reads: 1, commits: 1, documents: 3,
+		},
+		"in no order, where something can, no more": {setup: setup{queue: patient}, deliver: first, code: 200, commits: 1, documents: 3},
+		"a failure that is kept is its lane and a commit": {
+			setup: setup{queue: patient, credit: always(errHandler)}, deliver: first, code: 200, reads: 1, commits: 1, documents: 3,
+		},
+		"what waits behind it is two reads and a commit": {
+			setup: setup{queue: both(patient, inOrder), credit: always(errHandler)}, before: []message{first},
+			deliver: paid("e2", known, 1), code: 200, reads: 2, commits: 1, documents: 2,
+		},
 		"a redelivery of what was dead-lettered is a read": {before: []message{paid("e1", unknown, 1)}, deliver: paid("e1", unknown, 1).again(2), code: 204, reads: 1},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"billhook/internal/contract"
 	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
+	"billhook/internal/delayed"
 	"billhook/internal/failpoint"
 	"billhook/internal/handler"
 	"billhook/internal/retry"
@@ -29,7 +30,10 @@ func (s *Service) deliver(ctx context.Context, q *queue, d delivery) (answer, de
 	case q.slots <- struct{}{}:
 		defer func() { <-q.slots }()
 		switch {
-		case q.MessageTTL > 0 && !d.publishedAt.IsZero() && s.config.Now().Sub(d.publishedAt) > q.MessageTTL:
+		case !q.binding.Match(d.message.Attributes):
+			// The broker's filter, which an emulator does not apply.
+			a = answer{Outcome: retry.Dropped, Status: http.StatusNoContent, Reason: "not_bound"}
+		case q.MessageTTL > 0 && !d.firstPublished().IsZero() && s.config.Now().Sub(d.firstPublished()) > q.MessageTTL:
 			a = answer{Outcome: retry.Expired, Status: http.StatusNoContent, Reason: "message_ttl"}
 		case err != nil:
 			// The record of a message without a valid event hangs on the message alone, so
@@ -37,7 +41,7 @@ func (s *Service) deliver(ctx context.Context, q *queue, d delivery) (answer, de
 			broken := s.once.Begin(dedupe.MessageKey(q.ID, d.messageID, d.message.Data), record, q.RememberFor)
 			a = s.bury(ctx, q, d, broken, err)
 		default:
-			a = s.handle(ctx, q, d, event, s.once.Begin(dedupe.Key(q.ID, event.Tenant, event.ID), record, q.RememberFor))
+			a = s.inTurn(ctx, q, d, event, s.once.Begin(dedupe.Key(q.ID, event.Tenant, event.ID), record, q.RememberFor), record)
 		}
 	default:
 		full := retry.Busy("queue_full", nil)
@@ -47,17 +51,26 @@ func (s *Service) deliver(ctx context.Context, q *queue, d delivery) (answer, de
 	return a, record
 }
 
+// firstPublished is when the message was published first, as far as it says so: a wait
+// that was not the broker's, and a replay, publish it anew.
+func (d delivery) firstPublished() time.Time {
+	if at, err := time.Parse(time.RFC3339Nano, d.message.Attributes[contract.AttrFirstPublished]); err == nil {
+		return at
+	}
+	return d.publishedAt
+}
+
 // handle runs a valid event's handler once and decides what follows.
-func (s *Service) handle(ctx context.Context, q *queue, d delivery, event handler.Event, run *dedupe.Run) answer {
+func (s *Service) handle(ctx context.Context, q *queue, d delivery, event handler.Event, run *dedupe.Run, name delayed.Name) answer {
 	spec := q.Handlers[event.Type]
 	h, ok := s.config.Handlers.Lookup(spec.Name)
 	if !ok {
 		return s.bury(ctx, q, d, run, retry.Permanent("event_type_unknown", nil))
 	}
 	if h.Leased != nil {
-		return s.leased(ctx, q, d, event, run, *h.Leased)
+		return s.leased(ctx, q, d, event, run, name, *h.Leased)
 	}
-	return s.tx(ctx, q, d, event, run, h.Tx)
+	return s.tx(ctx, q, d, event, run, name, h.Tx)
 }
 
 // met answers a delivery by what its run has done, or by what it found done.
@@ -67,14 +80,16 @@ func (s *Service) met(ctx context.Context, q *queue, d delivery, run *dedupe.Run
 	}
 	switch seen {
 	case dedupe.Own:
-		return answer{Outcome: retry.Processed, Status: http.StatusOK, Reason: run.Result(), Attempt: run.Attempt()}
+		return answer{Outcome: retry.Processed, Status: http.StatusOK, Reason: run.Result(), Attempt: run.Attempt(), result: run.Result()}
 	case dedupe.Done:
-		return answer{Outcome: retry.Duplicate, Status: http.StatusNoContent, Reason: "processed_before"}
+		return answer{Outcome: retry.Duplicate, Status: http.StatusNoContent, Reason: "processed_before", result: run.Result()}
 	case dedupe.Gone:
 		return answer{Outcome: retry.Duplicate, Status: http.StatusNoContent, Reason: "dead_lettered_before"}
 	case dedupe.Differs:
 		// Under a record of its own, so that its redelivery is known and acked.
 		return s.bury(ctx, q, d, run.Conflict(), retry.Conflicting("payload_conflict", nil))
+	case dedupe.Waiting:
+		return answer{Outcome: retry.Duplicate, Status: http.StatusNoContent, Reason: "delayed_before"}
 	case dedupe.Held:
 		held := retry.Busy("lease_held", nil)
 		return again(retry.Decide(held), held, 0)
@@ -123,6 +138,11 @@ func (s *Service) bury(ctx context.Context, q *queue, d delivery, run *dedupe.Ru
 		return again(retry.Decide(err), err, attempt)
 	}
 	failpoint.Hit(failpoint.BuryPublished)
+	if outcome == retry.DeadLettered {
+		if err := s.park(ctx, q, d); err != nil {
+			return again(retry.Decide(err), err, attempt)
+		}
+	}
 	if _, err := run.Bury(ctx, verdict.Reason, attempt); err != nil {
 		err = retry.Down("store_unavailable", err)
 		return again(retry.Decide(err), err, attempt)

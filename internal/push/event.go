@@ -3,13 +3,18 @@ package push
 import (
 	"cmp"
 	"maps"
+	"strconv"
 
 	"billhook/internal/contract"
+	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
 	"billhook/internal/handler"
 	"billhook/internal/pii"
 	"billhook/internal/retry"
 )
+
+// maxReplays bounds what an attribute can claim.
+const maxReplays = 1_000_000
 
 // Decodes reports whether messages of a contract can be decoded.
 func Decodes(format string) bool { return contract.Decodes(format) }
@@ -18,7 +23,10 @@ func Decodes(format string) bool { return contract.Decodes(format) }
 // identity that its record gets. The error of a message that breaks the contract is
 // marked terminal. The record is filled as far as the message could be read.
 func decodeEvent(q *queue, d delivery) (handler.Event, dedupe.Record, error) {
-	record := dedupe.Record{Queue: q.ID, Tenant: dedupe.DefaultTenant, MessageID: d.messageID}
+	record := dedupe.Record{Queue: q.ID, Tenant: dedupe.DefaultTenant, MessageID: d.messageID, DelayTicket: d.ticket()}
+	if replays, err := strconv.ParseInt(d.message.Attributes[deadletter.AttrReplayCount], 10, 64); err == nil && replays > 0 {
+		record.Replays = min(replays, maxReplays)
+	}
 	if id := d.message.Attributes[contract.AttrEventID]; pii.ID.Valid(id) {
 		record.EventID = id
 	}

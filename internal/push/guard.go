@@ -36,7 +36,7 @@ func guarded[T any](ctx context.Context, log *slog.Logger, event handler.Event, 
 				// The value may hold anything; its type and place are enough to find it.
 				log.LogAttrs(ctx, slog.LevelError, "handler panic", slog.String("queue", event.Queue),
 					slog.String("event_id", event.ID), slog.String("type", fmt.Sprintf("%T", value)), slog.String("stack", string(debug.Stack())))
-				done <- returned{err: retry.Transient("handler_panic", nil)}
+				done <- returned{err: retry.Panicked()}
 			}
 		}()
 		value, err := call(ctx)

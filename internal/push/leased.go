@@ -8,6 +8,7 @@ import (
 	"billhook/catalog"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
+	"billhook/internal/delayed"
 	"billhook/internal/failpoint"
 	"billhook/internal/handler"
 	"billhook/internal/retry"
@@ -17,12 +18,12 @@ import (
 // leased runs a handler whose effect is outside, under a lease on the event's record,
 // and decides what follows. A caller that leaves does not end it: the time is the
 // handler's own, and half a call is worse than a whole one that nobody waits for.
-func (s *Service) leased(ctx context.Context, q *queue, d delivery, event handler.Event, run *dedupe.Run, h handler.Leased) answer {
+func (s *Service) leased(ctx context.Context, q *queue, d delivery, event handler.Event, run *dedupe.Run, name delayed.Name, h handler.Leased) answer {
 	ctx = context.WithoutCancel(ctx)
 	spec := q.Handlers[event.Type]
 	failpoint.Hit(failpoint.LeasedClaim)
 	claim, cancel := context.WithTimeout(ctx, bookkeeping)
-	seen, err := run.Claim(claim, q.Lease, keep(q, d), d.attempt > 1)
+	seen, err := run.Claim(claim, q.Lease, keep(q, d), d.redelivered())
 	cancel()
 	switch {
 	case err != nil && retry.Decide(err).Class.Terminal():
@@ -65,20 +66,29 @@ func (s *Service) leased(ctx context.Context, q *queue, d delivery, event handle
 	case verdict.Counts && event.Attempt >= allowed(spec, event):
 		return s.bury(ctx, q, d, run, retry.Permanent("attempts_exhausted", &retry.Error{Verdict: verdict}))
 	}
-	next := s.config.Now().Add(spec.Backoff.Wait(event.Attempt, s.config.Dice()))
-	failpoint.Hit(failpoint.LeasedRelease)
-	seen, released := run.Release(ctx, verdict.Reason, next, verdict.Counts)
-	failpoint.Hit(failpoint.LeasedReleased)
-	if released != nil {
-		s.config.Log.LogAttrs(ctx, slog.LevelWarn, "lease not released", slog.String("queue", q.ID),
-			slog.String("event_id", event.ID), slog.String("message_id", d.messageID), slog.String("reason", verdict.Reason))
-	} else if seen != dedupe.Counted {
-		return s.met(ctx, q, d, run, seen)
-	}
+	counted := event.Attempt
 	if !verdict.Counts {
-		return again(verdict, err, 0)
+		counted = 0
 	}
-	return again(verdict, err, event.Attempt)
+	for range counting {
+		next, kept := s.next(ctx, q, d, event, run, name, event.Attempt, err)
+		failpoint.Hit(failpoint.LeasedRelease)
+		seen, released := run.Release(ctx, verdict.Reason, next, verdict.Counts)
+		failpoint.Hit(failpoint.LeasedReleased)
+		switch {
+		case released != nil:
+			s.config.Log.LogAttrs(ctx, slog.LevelWarn, "lease not released", slog.String("queue", q.ID),
+				slog.String("event_id", event.ID), slog.String("message_id", d.messageID), slog.String("reason", verdict.Reason))
+			return again(verdict, err, counted)
+		case seen == dedupe.Counted:
+			a := again(verdict, err, counted)
+			a.Delayed = kept
+			return a
+		case seen != dedupe.Claimed:
+			return s.met(ctx, q, d, run, seen)
+		}
+	}
+	return again(verdict, err, counted) // the lease stands
 }
 
 // effect finds out what became of an earlier attempt, if there was one, and performs

@@ -21,6 +21,7 @@ import (
 	"billhook/catalog"
 	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
+	"billhook/internal/filter"
 	"billhook/internal/handler"
 	"billhook/internal/retry"
 	"billhook/internal/serve"
@@ -86,9 +87,14 @@ type queue struct {
 	catalog.Queue
 	// slots bounds how many of its messages are handled at once.
 	slots chan struct{}
+	// waits: it is ordered, and its messages can wait longer than the broker knows.
+	waits bool
+	// binding says which messages are meant for it.
+	binding filter.Filter
 }
 
-// New returns a service for the enabled queues of the config.
+// New returns a service for the enabled queues of the config. It panics on a filter
+// that no catalog takes.
 func New(config Config) *Service {
 	s := &Service{
 		config: config,
@@ -97,10 +103,28 @@ func New(config Config) *Service {
 	}
 	for _, q := range config.Queues {
 		if q.Enabled {
-			s.queues[q.ID] = &queue{Queue: q, slots: make(chan struct{}, q.Concurrency)}
+			binding, err := filter.Parse(q.Filter)
+			if err != nil {
+				panic("push: queue " + q.ID + ": " + err.Error())
+			}
+			s.queues[q.ID] = &queue{Queue: q, slots: make(chan struct{}, q.Concurrency), waits: waits(q, config.Handlers), binding: binding}
 		}
 	}
 	return s
+}
+
+// waits reports whether messages of an ordered queue can wait longer than the broker
+// knows: by its policies, or because what a leased handler calls may ask for it.
+func waits(q catalog.Queue, handlers *handler.Registry) bool {
+	if q.Ordered() && q.OnPoison == catalog.Park {
+		return true
+	}
+	long := q.LongestWait() > catalog.BrokerMaxBackoff
+	for _, spec := range q.Handlers {
+		h, _ := handlers.Lookup(spec.Name)
+		long = long || h.Leased != nil
+	}
+	return q.Ordered() && long
 }
 
 // Drain makes the service refuse every push from now on with 503. What is in
@@ -129,7 +153,9 @@ func (s *Service) push(w http.ResponseWriter, r *http.Request) {
 	level := slog.LevelInfo
 	switch a.Outcome {
 	case retry.Retry:
-		level = slog.LevelWarn
+		if a.Status != http.StatusOK { // else it only waits
+			level = slog.LevelWarn
+		}
 	case retry.DeadLettered:
 		level = slog.LevelError
 	default:
@@ -138,7 +164,7 @@ func (s *Service) push(w http.ResponseWriter, r *http.Request) {
 		slog.String("queue", q.ID), slog.String("event_id", record.EventID), slog.String("event_type", record.EventType),
 		slog.String("message_id", d.messageID), slog.String("ordering_key", record.OrderingKey),
 		slog.String("correlation_id", record.CorrelationID), slog.Int("attempt", a.Attempt), slog.Int("delivery_attempt", d.attempt),
-		slog.String("outcome", string(a.Outcome)), slog.String("reason", a.Reason), slog.String("cause", a.cause),
+		slog.String("outcome", string(a.Outcome)), slog.String("reason", a.Reason), slog.String("result", a.result), slog.String("cause", a.cause), slog.Bool("delayed", a.Delayed),
 		slog.Int("status", status), slog.Float64("duration_ms", took.Seconds()*1000))
 	if status == http.StatusNoContent {
 		w.WriteHeader(status)

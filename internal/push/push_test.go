@@ -733,6 +733,7 @@ func TestTheLineOfADeliveryHasItsIDsAndNothingElse(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		setup   setup
+		before  []message
 		deliver message
 		want    map[string]any
 	}{
@@ -742,6 +743,10 @@ func TestTheLineOfADeliveryHasItsIDsAndNothingElse(t *testing.T) {
 				"level": "INFO", "event_type": "order.paid", "attempt": 1.0, "delivery_attempt": 1.0, "outcome": "processed", "reason": "credited",
 				"cause": "", "status": 200.0, "ordering_key": buyer, "correlation_id": "corr-e1",
 			},
+		},
+		"of one that was done before": {
+			before: []message{paid("e1", known, 1)}, deliver: paid("e1", known, 1),
+			want: map[string]any{"level": "INFO", "event_type": "order.paid", "attempt": 0.0, "outcome": "duplicate", "reason": "processed_before", "result": "credited", "status": 204.0},
 		},
 		"of one that is tried again": {
 			setup: setup{credit: always(retry.Down("gateway_unavailable", errHandler))}, deliver: paid("e1", known, 1),
@@ -761,9 +766,12 @@ func TestTheLineOfADeliveryHasItsIDsAndNothingElse(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, test.setup)
+			for _, m := range test.before {
+				r.deliver(m)
+			}
 			r.deliver(test.deliver)
 			require.NotContains(t, r.log.String(), "ilse")
-			lines := r.log.lines(t, "delivery")
+			lines := r.log.lines(t, "delivery")[len(test.before):]
 			require.Len(t, lines, 1)
 			test.want["queue"], test.want["event_id"], test.want["message_id"] = "orders", "e1", "m-e1"
 			for field, want := range test.want {
@@ -771,7 +779,7 @@ func TestTheLineOfADeliveryHasItsIDsAndNothingElse(t *testing.T) {
 			}
 			require.ElementsMatch(t, []string{
 				"time", "level", "msg", "queue", "event_id", "event_type", "message_id", "ordering_key", "correlation_id",
-				"attempt", "delivery_attempt", "outcome", "reason", "cause", "status", "duration_ms",
+				"attempt", "delivery_attempt", "outcome", "reason", "result", "cause", "status", "delayed", "duration_ms",
 			}, slices.Collect(maps.Keys(lines[0])))
 		})
 	}

@@ -52,6 +52,8 @@ type broker struct {
 	letters []contract.Message
 	// emitted is what was published to updates.
 	emitted []contract.Message
+	// returned is what was published to the rig's own queue.
+	returned []contract.Message
 }
 
 // updates is the queue that the rig's handlers may emit to.
@@ -75,6 +77,9 @@ func (b *broker) Publish(_ context.Context, topic string, m contract.Message) (s
 	case updates:
 		b.emitted = append(b.emitted, m)
 		return fmt.Sprint(len(b.emitted)), nil
+	case "orders":
+		b.returned = append(b.returned, m)
+		return fmt.Sprint("returned-", len(b.returned)), nil
 	case "orders-dlq":
 	default:
 		return "", fmt.Errorf("unexpected topic %s", topic)
@@ -279,6 +284,7 @@ type reply struct {
 	Reason  string `json:"reason"`
 	EventID string `json:"event_id"`
 	Attempt int    `json:"attempt"`
+	Delayed bool   `json:"delayed"`
 	Code    string `json:"code"`
 }
 

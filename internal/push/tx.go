@@ -5,6 +5,7 @@ import (
 	"log/slog"
 
 	"billhook/internal/dedupe"
+	"billhook/internal/delayed"
 	"billhook/internal/failpoint"
 	"billhook/internal/handler"
 	"billhook/internal/outbox"
@@ -14,11 +15,11 @@ import (
 // tx runs a Tx handler, whose effect and messages are committed with the record, and
 // decides what follows. What it has emitted is published before the answer, so that
 // a next event of the same key comes after it; where that fails, the relay does it.
-func (s *Service) tx(ctx context.Context, q *queue, d delivery, event handler.Event, run *dedupe.Run, h handler.Tx) answer {
+func (s *Service) tx(ctx context.Context, q *queue, d delivery, event handler.Event, run *dedupe.Run, name delayed.Name, h handler.Tx) answer {
 	limited, cancel := context.WithTimeout(ctx, q.Handlers[event.Type].Timeout)
 	defer cancel()
 	var lanes []string
-	seen, err := run.Effect(limited, event, d.attempt > 1, func(ctx context.Context, event handler.Event) (handler.Effect, error) {
+	seen, err := run.Effect(limited, event, d.redelivered(), func(ctx context.Context, event handler.Event) (handler.Effect, error) {
 		effect, err := guarded(ctx, s.config.Log, event, 0, func(ctx context.Context) (handler.Effect, error) { return h(ctx, event) })
 		if err != nil {
 			return handler.Effect{}, err
@@ -47,7 +48,7 @@ func (s *Service) tx(ctx context.Context, q *queue, d delivery, event handler.Ev
 	case !verdict.Counts:
 		return again(verdict, err, 0)
 	default:
-		return s.failed(ctx, q, d, event, run, verdict, err)
+		return s.failed(ctx, q, d, event, run, name, verdict, err)
 	}
 }
 
@@ -74,7 +75,7 @@ const counting = 3
 // failed counts a failed attempt, or buries the message where it was the last. Where
 // the attempt cannot be written down it is not counted, and the answer stays what it
 // is: the message comes back either way.
-func (s *Service) failed(ctx context.Context, q *queue, d delivery, event handler.Event, run *dedupe.Run, verdict retry.Verdict, failure error) answer {
+func (s *Service) failed(ctx context.Context, q *queue, d delivery, event handler.Event, run *dedupe.Run, name delayed.Name, verdict retry.Verdict, failure error) answer {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), bookkeeping)
 	defer cancel()
 	spec := q.Handlers[event.Type]
@@ -83,7 +84,7 @@ func (s *Service) failed(ctx context.Context, q *queue, d delivery, event handle
 		if attempt >= allowed(spec, event) {
 			return s.bury(ctx, q, d, run, retry.Permanent("attempts_exhausted", &retry.Error{Verdict: verdict}))
 		}
-		next := s.config.Now().Add(spec.Backoff.Wait(attempt, s.config.Dice()))
+		next, kept := s.next(ctx, q, d, event, run, name, attempt, failure)
 		failpoint.Hit(failpoint.TxFail)
 		seen, err := run.Fail(ctx, verdict.Reason, next)
 		switch {
@@ -93,7 +94,9 @@ func (s *Service) failed(ctx context.Context, q *queue, d delivery, event handle
 			return again(verdict, failure, attempt)
 		case seen == dedupe.Counted:
 			failpoint.Hit(failpoint.TxFailed)
-			return again(verdict, failure, attempt)
+			a := again(verdict, failure, attempt)
+			a.Delayed = kept
+			return a
 		case seen != dedupe.Fresh:
 			return s.met(ctx, q, d, run, seen)
 		}

@@ -1,11 +1,12 @@
 // Package tasks owns what has to be done from time to time: publishing what the
-// outbox still holds, finding events that nobody will finish, removing what has
+// outbox still holds and what has waited long enough, finding events that nobody will finish, removing what has
 // expired. Cloud Scheduler posts to /tasks/{name}. Every task is bounded, goes on
 // where the last run stopped, and may run twice at once. It refuses to run by itself.
 package tasks
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -17,6 +18,7 @@ import (
 	"billhook/catalog"
 	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
+	"billhook/internal/delayed"
 	"billhook/internal/failpoint"
 	"billhook/internal/outbox"
 	"billhook/internal/serve"
@@ -39,13 +41,17 @@ type Service struct {
 	Catalog *catalog.Catalog
 	Store   dedupe.Querier
 	Outbox  *outbox.Relay
-	Log     *slog.Logger
-	Metrics *telemetry.Metrics
-	Now     func() time.Time
+	// Delayed publishes what has waited long enough.
+	Delayed *outbox.Relay
+	// Operator goes on with the replays and discards that people have begun.
+	Operator *deadletter.Operator
+	Log      *slog.Logger
+	Metrics  *telemetry.Metrics
+	Now      func() time.Time
 }
 
 // Names are the tasks, as in /tasks/{name}.
-var Names = []string{"relay-outbox", "sweep-leases", "cleanup"}
+var Names = []string{"relay-outbox", "release-delayed", "run-operations", "sweep-leases", "cleanup"}
 
 // Call sends a request for a task and returns what the worker says it did.
 func Call(client *http.Client, request *http.Request) (map[string]any, error) {
@@ -67,6 +73,8 @@ func Call(client *http.Client, request *http.Request) (map[string]any, error) {
 // Routes adds the tasks' routes. Who may call them is for the caller to check.
 func (s *Service) Routes(r chi.Router) {
 	r.Post("/tasks/relay-outbox", run(s, "relay-outbox", s.relayOutbox))
+	r.Post("/tasks/release-delayed", run(s, "release-delayed", s.releaseDelayed))
+	r.Post("/tasks/run-operations", run(s, "run-operations", s.runOperations))
 	r.Post("/tasks/sweep-leases", run(s, "sweep-leases", s.sweepLeases))
 	r.Post("/tasks/cleanup", run(s, "cleanup", s.cleanup))
 }
@@ -90,7 +98,7 @@ func run[Done any](s *Service, name string, task func(context.Context) (Done, er
 	}
 }
 
-// Relayed is what relay-outbox did.
+// Relayed is what relay-outbox or release-delayed did.
 type Relayed struct {
 	outbox.Report
 	// OldestSeconds is the age of the oldest message that still waits; 0 if none does.
@@ -98,17 +106,27 @@ type Relayed struct {
 }
 
 func (s *Service) relayOutbox(ctx context.Context) (Relayed, error) {
-	report, err := s.Outbox.Due(ctx, lanes, func(lane string, err error) {
-		s.Log.LogAttrs(ctx, slog.LevelWarn, "outbox lane not relayed", slog.String("lane", lane), slog.String("cause", err.Error()))
+	return s.relay(ctx, s.Outbox, "outbox", s.Metrics.Outbox)
+}
+
+// releaseDelayed publishes the messages whose wait is over. Of those the oldest is the
+// one that is overdue the longest.
+func (s *Service) releaseDelayed(ctx context.Context) (Relayed, error) {
+	return s.relay(ctx, s.Delayed, "delayed", s.Metrics.Delayed)
+}
+
+func (s *Service) relay(ctx context.Context, from *outbox.Relay, name string, count func(published, failed int, oldest time.Duration)) (Relayed, error) {
+	report, err := from.Due(ctx, lanes, func(lane string, err error) {
+		s.Log.LogAttrs(ctx, slog.LevelWarn, "lane not relayed", slog.String("of", name), slog.String("lane", lane), slog.String("cause", err.Error()))
 	})
 	if err != nil {
 		return Relayed{}, err
 	}
-	oldest, err := s.Outbox.Oldest(ctx)
+	oldest, err := from.Oldest(ctx)
 	if err != nil {
 		return Relayed{}, err
 	}
-	s.Metrics.Outbox(report.Published, report.Failed, oldest)
+	count(report.Published, report.Failed, oldest)
 	return Relayed{Report: report, OldestSeconds: int64(oldest.Seconds())}, nil
 }
 
@@ -148,6 +166,43 @@ func OrphanAfter(c *catalog.Catalog) time.Duration {
 	return longest + slack
 }
 
+// Ran is what run-operations did.
+type Ran struct {
+	// Operations that were gone on with, Finished of them to their end.
+	Operations int `json:"operations"`
+	Finished   int `json:"finished"`
+	// Busy are being run elsewhere; Failed could not be gone on with now.
+	Busy   int `json:"busy"`
+	Failed int `json:"failed"`
+}
+
+func (s *Service) runOperations(ctx context.Context) (Ran, error) {
+	running, _, err := s.Operator.Operations(ctx, deadletter.Running, "", records)
+	if err != nil {
+		return Ran{}, err
+	}
+	var ran Ran
+	for _, op := range running {
+		if ctx.Err() != nil {
+			break
+		}
+		op, err := s.Operator.Run(ctx, op.ID)
+		switch {
+		case errors.Is(err, deadletter.ErrBusy):
+			ran.Busy++
+		case err != nil:
+			ran.Failed++
+			s.Log.LogAttrs(ctx, slog.LevelWarn, "operation not run", slog.String("operation", op.ID), slog.String("cause", err.Error()))
+		default:
+			ran.Operations++
+			if op.Progress == deadletter.Finished {
+				ran.Finished++
+			}
+		}
+	}
+	return ran, nil //nolint:nilerr // what failed is counted, and gone on with at the next run
+}
+
 // Cleaned is what cleanup did.
 type Cleaned struct {
 	Removed int `json:"removed"`
@@ -157,7 +212,7 @@ type Cleaned struct {
 
 func (s *Service) cleanup(ctx context.Context) (Cleaned, error) {
 	var cleaned Cleaned
-	for _, collection := range []string{dedupe.Collection, deadletter.Collection, twophase.Collection} {
+	for _, collection := range []string{dedupe.Collection, deadletter.Collection, twophase.Collection, delayed.KeysCollection} {
 		removed, more, err := dedupe.Clean(ctx, s.Store, collection, s.Now(), records)
 		cleaned.Removed += removed
 		cleaned.More = cleaned.More || more

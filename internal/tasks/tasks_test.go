@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/go-chi/chi/v5"
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
@@ -21,6 +22,7 @@ import (
 	"billhook/internal/contract"
 	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
+	"billhook/internal/delayed"
 	"billhook/internal/embedded"
 	"billhook/internal/handler"
 	"billhook/internal/outbox"
@@ -80,6 +82,11 @@ func newRig(t *testing.T) *rig {
 			queue("again", true, catalog.Republish), queue("told", true, catalog.Report), queue("asleep", false, catalog.Republish),
 		}},
 		Store: r.faults, Outbox: &outbox.Relay{Store: r.faults, Publisher: r.broker, Now: clock},
+		Delayed: delayed.NewRelay(r.faults, r.broker, clock),
+		Operator: &deadletter.Operator{
+			Store: r.faults, Now: clock, NewID: uuid.NewString, Queue: func(string) (catalog.Queue, bool) { return catalog.Queue{}, false },
+			Wait: func(ctx context.Context, _ time.Duration) error { return ctx.Err() }, Relay: func(context.Context, string) error { return nil },
+		},
 		Log: slog.New(slog.NewJSONHandler(&r.log, nil)), Metrics: r.metrics, Now: clock,
 	}
 	service.Routes(r.router)

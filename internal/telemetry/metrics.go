@@ -23,6 +23,9 @@ type Metrics struct {
 	stuck      prometheus.Counter
 	oldest     prometheus.Gauge
 	orphans    *prometheus.CounterVec
+	released   prometheus.Counter
+	kept       prometheus.Counter
+	overdue    prometheus.Gauge
 }
 
 // NewMetrics returns metrics in a registry of their own.
@@ -55,11 +58,20 @@ func NewMetrics() *Metrics {
 		oldest: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "billhook_outbox_oldest_seconds", Help: "Age of the oldest message in the outbox, as of this instance's last relay run.",
 		}),
+		released: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "billhook_delayed_released_total", Help: "Messages that were published when their wait was over.",
+		}),
+		kept: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "billhook_delayed_failures_total", Help: "Ordering keys that a run of release-delayed could not finish.",
+		}),
+		overdue: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "billhook_delayed_overdue_seconds", Help: "How long the message that is overdue the longest should have been published, as of this instance's last run.",
+		}),
 		orphans: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "billhook_orphans_total", Help: "Events that were claimed and never finished, by what the sweep did.",
 		}, []string{"queue", "action"}),
 	}
-	m.registry.MustRegister(m.webhooks, m.ingest, m.large, m.deliveries, m.handling, m.relayed, m.stuck, m.oldest, m.orphans,
+	m.registry.MustRegister(m.webhooks, m.ingest, m.large, m.deliveries, m.handling, m.relayed, m.stuck, m.oldest, m.orphans, m.released, m.kept, m.overdue,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -95,6 +107,14 @@ func (m *Metrics) Outbox(published, failed int, oldest time.Duration) {
 	m.relayed.Add(float64(published))
 	m.stuck.Add(float64(failed))
 	m.oldest.Set(oldest.Seconds())
+}
+
+// Delayed counts what a run of release-delayed published and could not finish, and says
+// how long the oldest message left is overdue.
+func (m *Metrics) Delayed(released, failed int, overdue time.Duration) {
+	m.released.Add(float64(released))
+	m.kept.Add(float64(failed))
+	m.overdue.Set(overdue.Seconds())
 }
 
 // Orphan counts an event that a sweep found.

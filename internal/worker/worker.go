@@ -19,6 +19,7 @@ import (
 	"billhook/catalog"
 	"billhook/internal/billing"
 	"billhook/internal/deadletter"
+	"billhook/internal/delayed"
 	"billhook/internal/delivery"
 	"billhook/internal/gcp/auth"
 	"billhook/internal/handler"
@@ -111,7 +112,14 @@ func New(config Config) (*Worker, error) {
 		Authenticator: config.Authenticator, Log: config.Log, Metrics: config.Metrics, Now: config.Now,
 		NewToken: uuid.NewString, Dice: rand.Float64,
 	})
-	api := &ops.API{Store: config.Store, Catalog: config.Catalog, Access: config.Access, Log: config.Log}
+	operator := &deadletter.Operator{
+		Store: config.Store, Queue: config.Catalog.Queue, Now: config.Now, NewID: uuid.NewString, Wait: wait,
+		Relay: func(ctx context.Context, lane string) error {
+			_, err := relay.Lane(ctx, lane)
+			return err
+		},
+	}
+	api := &ops.API{Store: config.Store, Catalog: config.Catalog, Access: config.Access, Log: config.Log, Now: config.Now, Operator: operator}
 
 	router := chi.NewRouter()
 	router.Use(func(next http.Handler) http.Handler { return serve.Recover(config.Log, next) })
@@ -119,7 +127,9 @@ func New(config Config) (*Worker, error) {
 	router.Method(http.MethodGet, "/metrics", config.Metrics.Handler())
 	service.Routes(router)
 	upkeep := &tasks.Service{
-		Catalog: config.Catalog, Store: config.Store, Outbox: relay, Log: config.Log, Metrics: config.Metrics, Now: config.Now,
+		Catalog: config.Catalog, Store: config.Store, Outbox: relay, Operator: operator,
+		Delayed: delayed.NewRelay(config.Store, config.Publisher, config.Now),
+		Log:     config.Log, Metrics: config.Metrics, Now: config.Now,
 	}
 	router.Group(func(r chi.Router) {
 		r.Use(service.Authenticated)
@@ -127,6 +137,18 @@ func New(config Config) (*Worker, error) {
 	})
 	api.Routes(router)
 	return &Worker{Handler: router, push: service}, nil
+}
+
+// wait waits for a time, or returns ctx's error.
+func wait(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(max(d, 0))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // Authenticate makes the push door's authenticator of a verifier of Google's tokens.
@@ -143,5 +165,24 @@ func (a authenticator) Verify(ctx context.Context, authorization string) error {
 		return fmt.Errorf("%w: %w", push.ErrKeysUnavailable, err)
 	default:
 		return err
+	}
+}
+
+// Identify makes the ops API's identifier of who knows Google's tokens and assertions.
+func Identify(identity *auth.Identity) ops.Identifier { return identifier{identity} }
+
+type identifier struct{ identity *auth.Identity }
+
+func (i identifier) Identify(ctx context.Context, header http.Header) (string, error) {
+	who, err := i.identity.Identify(ctx, header)
+	switch {
+	case errors.Is(err, auth.ErrMissing):
+		return "", fmt.Errorf("%w: %w", ops.ErrNoIdentity, err)
+	case errors.Is(err, auth.ErrForbidden):
+		return "", fmt.Errorf("%w: %w", ops.ErrNotAllowed, err)
+	case errors.Is(err, auth.ErrKeysUnavailable):
+		return "", fmt.Errorf("%w: %w", ops.ErrCannotIdentify, err)
+	default:
+		return who, err
 	}
 }

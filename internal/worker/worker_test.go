@@ -2,6 +2,8 @@ package worker_test
 
 import (
 	"context"
+	"crypto/rand"
+	"crypto/rsa"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -14,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/golang-jwt/jwt/v5"
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
@@ -188,4 +191,53 @@ func TestTheErrorsOfTheVerifierBecomeThoseOfTheDoor(t *testing.T) {
 	signed := strings.Replace(stripped(account), "SIGNATURE_REMOVED_BY_GOOGLE", base64.RawURLEncoding.EncodeToString(make([]byte, 256)), 1)
 	signed = strings.Replace(signed, part(map[string]any{"alg": "RS256", "typ": "JWT"}), part(map[string]any{"alg": "RS256", "typ": "JWT", "kid": "1"}), 1)
 	require.ErrorIs(t, worker.Authenticate(away).Verify(t.Context(), signed), push.ErrKeysUnavailable)
+}
+
+func TestTheErrorsOfAnIdentityBecomeThoseOfTheOpsAPI(t *testing.T) {
+	t.Parallel()
+	const audience, person = "https://worker.example", "ada@example.org"
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	require.NoError(t, err)
+	encode := base64.RawURLEncoding.EncodeToString
+	keys := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = fmt.Fprintf(w, `{"keys":[{"kty":"RSA","kid":"1","n":%q,"e":"AQAB"}]}`, encode(key.N.Bytes()))
+	}))
+	t.Cleanup(keys.Close)
+	gone := httptest.NewServer(http.NotFoundHandler())
+	gone.Close()
+	signed := func(email string) string {
+		token := jwt.NewWithClaims(jwt.SigningMethodRS256, jwt.MapClaims{
+			"iss": "https://accounts.google.com", "aud": audience, "email": email, "email_verified": true,
+			"iat": time.Now().Unix(), "exp": time.Now().Add(time.Hour).Unix(),
+		})
+		token.Header["kid"] = "1"
+		text, err := token.SignedString(key)
+		require.NoError(t, err)
+		return text
+	}
+	for name, test := range map[string]struct {
+		keys, token string
+		want        error
+		who         string
+	}{
+		"somebody allowed":      {keys.URL, "Bearer " + signed(person), nil, person},
+		"somebody else":         {keys.URL, "Bearer " + signed("eve@example.org"), ops.ErrNotAllowed, ""},
+		"nobody":                {keys.URL, "", ops.ErrNoIdentity, ""},
+		"without the keys":      {gone.URL, "Bearer " + signed(person), ops.ErrCannotIdentify, ""},
+		"what is no token":      {keys.URL, "Bearer x", auth.ErrInvalid, ""},
+		"what somebody changed": {keys.URL, "Bearer " + signed(person) + "A", auth.ErrInvalid, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			identity, err := auth.NewIdentity(auth.IdentityConfig{Audience: audience, Allow: []string{person}, KeysURL: test.keys})
+			require.NoError(t, err)
+			header := http.Header{}
+			if test.token != "" {
+				header.Set("Authorization", test.token)
+			}
+			who, err := worker.Identify(identity).Identify(t.Context(), header)
+			require.ErrorIs(t, err, test.want)
+			require.Equal(t, test.who, who)
+		})
+	}
 }

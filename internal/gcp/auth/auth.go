@@ -1,10 +1,12 @@
-// Package auth answers one question: did Pub/Sub send this push request? It owns
-// the check of the OpenID Connect token that a push carries (signature, issuer,
-// audience, account, times) and the cache of the keys that sign such tokens.
+// Package auth answers two questions: did Pub/Sub send this push request, and which
+// person sends this request? It owns the check of the OpenID Connect token that a push
+// or a person's client carries, and of the assertion of Identity-Aware Proxy
+// (signature, issuer, audience, account, times), and the cache of the keys that sign
+// them.
 //
-// It refuses every algorithm but RS256, every token whose audience or account is
-// not exactly the configured one, and any configuration that would leave one of
-// the two open. It knows nothing of routes or status codes beyond the comment on
+// It refuses every algorithm but RS256, and ES256 of an assertion alone, every token
+// whose audience or account is not exactly a configured one, and any configuration
+// that would leave one of the two open. It knows nothing of routes or status codes beyond the comment on
 // each error, and no error of it repeats anything that the token said.
 package auth
 
@@ -43,6 +45,12 @@ const (
 	googleKeysURL = "https://www.googleapis.com/oauth2/v3/certs"
 )
 
+// The algorithms that are verified.
+const (
+	algRS256 = "RS256"
+	algES256 = "ES256"
+)
+
 const (
 	// maxTokenBytes bounds what is decoded before anything is verified. Tokens of
 	// Pub/Sub are around 1 KiB.
@@ -53,7 +61,7 @@ const (
 	strippedSignature = "SIGNATURE_REMOVED_BY_GOOGLE"
 )
 
-// The errors of Verify. Every error of Verify is exactly one of them.
+// The errors of Verify and of Identify. Every error of theirs is exactly one of them.
 var (
 	// ErrMissing: there is no bearer token. 401.
 	ErrMissing = errors.New("auth: no bearer token")
@@ -61,7 +69,7 @@ var (
 	// now. 401.
 	ErrInvalid = errors.New("auth: invalid token")
 	// ErrForbidden: a genuine token of somebody else. 403.
-	ErrForbidden = errors.New("auth: not the push service account")
+	ErrForbidden = errors.New("auth: not an accepted account")
 	// ErrKeysUnavailable: the signature cannot be checked now, since the signing
 	// keys could not be fetched. Nothing is known of the token: 503, never 401.
 	ErrKeysUnavailable = errors.New("auth: signing keys unavailable")
@@ -117,7 +125,7 @@ func New(config Config) (*Verifier, error) {
 		return nil, err
 	}
 	options := []jwt.ParserOption{
-		jwt.WithValidMethods([]string{jwt.SigningMethodRS256.Alg()}),
+		jwt.WithValidMethods([]string{algRS256}),
 		jwt.WithStrictDecoding(),
 		jwt.WithAudience(config.Audience),
 		jwt.WithExpirationRequired(),
@@ -131,7 +139,7 @@ func New(config Config) (*Verifier, error) {
 		issuers:        config.Issuers,
 		parser:         jwt.NewParser(options...),
 		validator:      jwt.NewValidator(options...),
-		keys:           &keySet{url: config.KeysURL, client: config.Client, now: config.Now},
+		keys:           &keySet{url: config.KeysURL, alg: algRS256, client: config.Client, now: config.Now},
 	}, nil
 }
 
@@ -230,7 +238,7 @@ func (v *Verifier) readStripped(token string, said *claims) error {
 	if err != nil {
 		return err
 	}
-	if t.Method.Alg() != jwt.SigningMethodRS256.Alg() {
+	if t.Method.Alg() != algRS256 {
 		return jwt.ErrTokenSignatureInvalid
 	}
 	if err := checkHeader(t); err != nil {
@@ -274,6 +282,11 @@ func bearer(header string) (string, error) {
 	if token == "" {
 		return "", ErrMissing
 	}
+	return wellFormed(token)
+}
+
+// wellFormed refuses what is no token, before anything is decoded.
+func wellFormed(token string) (string, error) {
 	if len(token) > maxTokenBytes {
 		return "", invalid("too_long")
 	}

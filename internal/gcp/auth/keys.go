@@ -2,6 +2,9 @@ package auth
 
 import (
 	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
 	"crypto/rsa"
 	"encoding/base64"
 	"encoding/json"
@@ -44,15 +47,17 @@ const (
 // errUnknownKey: the current set holds no key of that id.
 var errUnknownKey = errors.New("auth: unknown key id")
 
-// keySet is the signing keys at a URL, fetched when needed, once for all callers.
+// keySet is the signing keys of one algorithm at a URL, fetched when needed, once for
+// all callers.
 type keySet struct {
 	url    string
+	alg    string // RS256 or ES256
 	client *http.Client
 	now    func() time.Time
 	flight singleflight.Group
 
 	mu        sync.Mutex
-	keys      map[string]*rsa.PublicKey
+	keys      map[string]crypto.PublicKey
 	fetched   time.Time // when keys were fetched
 	freshTill time.Time
 	tried     time.Time // when the last fetch ended
@@ -61,7 +66,7 @@ type keySet struct {
 
 // key returns the key of the id, errUnknownKey if a current set does not hold it,
 // or ErrKeysUnavailable if that cannot be known.
-func (s *keySet) key(ctx context.Context, kid string) (*rsa.PublicKey, error) {
+func (s *keySet) key(ctx context.Context, kid string) (crypto.PublicKey, error) {
 	key, settled, err := s.lookup(kid)
 	if settled {
 		return key, err
@@ -85,7 +90,7 @@ func (s *keySet) key(ctx context.Context, kid string) (*rsa.PublicKey, error) {
 
 // lookup answers from what is here. settled reports whether that answer stands;
 // if not, a fetch may better it, and it is the answer only if the fetch did not.
-func (s *keySet) lookup(kid string) (key *rsa.PublicKey, settled bool, err error) {
+func (s *keySet) lookup(kid string) (key crypto.PublicKey, settled bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.now()
@@ -130,7 +135,7 @@ func (s *keySet) refresh(ctx context.Context) {
 }
 
 // fetch gets the set. Its errors are codes: they reach answers and logs.
-func (s *keySet) fetch(ctx context.Context) (map[string]*rsa.PublicKey, time.Duration, error) {
+func (s *keySet) fetch(ctx context.Context) (map[string]crypto.PublicKey, time.Duration, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url, nil)
 	if err != nil {
 		return nil, 0, errors.New("request_not_made")
@@ -150,49 +155,78 @@ func (s *keySet) fetch(ctx context.Context) (map[string]*rsa.PublicKey, time.Dur
 	if len(body) > maxKeysBytes {
 		return nil, 0, errors.New("answer_too_long")
 	}
-	keys, err := parseKeys(body)
+	keys, err := parseKeys(body, s.alg)
 	if err != nil {
 		return nil, 0, err
 	}
 	return keys, freshFor(response.Header.Get("Cache-Control")), nil
 }
 
-// parseKeys reads a JSON Web Key Set (RFC 7517) and keeps what can verify RS256.
-func parseKeys(body []byte) (map[string]*rsa.PublicKey, error) {
+// parseKeys reads a JSON Web Key Set (RFC 7517) and keeps what can verify the algorithm.
+func parseKeys(body []byte, alg string) (map[string]crypto.PublicKey, error) {
 	var set struct {
-		Keys []struct {
-			Kty string `json:"kty"`
-			Kid string `json:"kid"`
-			Use string `json:"use"`
-			Alg string `json:"alg"`
-			N   string `json:"n"`
-			E   string `json:"e"`
-		} `json:"keys"`
+		Keys []webKey `json:"keys"`
 	}
 	if err := json.Unmarshal(body, &set); err != nil {
 		return nil, errors.New("not_a_key_set")
 	}
-	keys := map[string]*rsa.PublicKey{}
+	keys := map[string]crypto.PublicKey{}
 	for _, k := range set.Keys {
-		if k.Kty != "RSA" || k.Kid == "" || (k.Use != "" && k.Use != "sig") || (k.Alg != "" && k.Alg != "RS256") {
+		if k.Kid == "" || (k.Use != "" && k.Use != "sig") || (k.Alg != "" && k.Alg != alg) {
 			continue
 		}
-		modulus, errN := base64.RawURLEncoding.DecodeString(k.N)
-		exponent, errE := base64.RawURLEncoding.DecodeString(k.E)
-		if errN != nil || errE != nil || len(exponent) > 4 {
-			continue
+		read := webKey.rsa
+		if alg == algES256 {
+			read = webKey.ecdsa
 		}
-		n, e := new(big.Int).SetBytes(modulus), new(big.Int).SetBytes(exponent).Int64()
-		if n.BitLen() < minKeyBits || n.BitLen() > maxKeyBits || e < 3 || e > 1<<31-1 || e%2 == 0 {
-			continue
+		if key, ok := read(k); ok {
+			keys[k.Kid] = key
 		}
-		keys[k.Kid] = &rsa.PublicKey{N: n, E: int(e)}
 	}
 	if len(keys) == 0 {
 		// An empty set would turn every sender away: better the one we had.
 		return nil, errors.New("no_usable_key")
 	}
 	return keys, nil
+}
+
+// webKey is one key of a set.
+type webKey struct {
+	Kty string `json:"kty"`
+	Kid string `json:"kid"`
+	Use string `json:"use"`
+	Alg string `json:"alg"`
+	N   string `json:"n"`
+	E   string `json:"e"`
+	Crv string `json:"crv"`
+	X   string `json:"x"`
+	Y   string `json:"y"`
+}
+
+// rsa is an RSA key of a sound size (RFC 7518 section 6.3).
+func (k webKey) rsa() (crypto.PublicKey, bool) {
+	modulus, errN := base64.RawURLEncoding.DecodeString(k.N)
+	exponent, errE := base64.RawURLEncoding.DecodeString(k.E)
+	if k.Kty != "RSA" || errN != nil || errE != nil || len(exponent) > 4 {
+		return nil, false
+	}
+	n, e := new(big.Int).SetBytes(modulus), new(big.Int).SetBytes(exponent).Int64()
+	if n.BitLen() < minKeyBits || n.BitLen() > maxKeyBits || e < 3 || e > 1<<31-1 || e%2 == 0 {
+		return nil, false
+	}
+	return &rsa.PublicKey{N: n, E: int(e)}, true
+}
+
+// ecdsa is a point of P-256 (RFC 7518 section 6.2): one that is not on the curve is none.
+func (k webKey) ecdsa() (crypto.PublicKey, bool) {
+	const size = 32 // both coordinates are of full length
+	x, errX := base64.RawURLEncoding.DecodeString(k.X)
+	y, errY := base64.RawURLEncoding.DecodeString(k.Y)
+	if k.Kty != "EC" || k.Crv != "P-256" || errX != nil || errY != nil || len(x) != size || len(y) != size {
+		return nil, false
+	}
+	key, err := ecdsa.ParseUncompressedPublicKey(elliptic.P256(), append(append([]byte{4}, x...), y...))
+	return key, err == nil
 }
 
 // freshFor is how long an answer with this Cache-Control counts as fresh.

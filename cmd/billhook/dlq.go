@@ -1,0 +1,345 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"billhook/internal/deadletter"
+	"billhook/internal/ops"
+)
+
+// choice is what narrows a command down to some dead letters.
+type choice struct {
+	ask                                   func() client
+	reason, eventType, eventID, key, item string
+	since, until                          string
+}
+
+func (c *choice) flags(command *cobra.Command) {
+	command.Flags().StringVar(&c.reason, "reason", "", "only of this reason")
+	command.Flags().StringVar(&c.eventType, "type", "", "only of this event type")
+	command.Flags().StringVar(&c.eventID, "event", "", "only of this event id")
+	command.Flags().StringVar(&c.key, "key", "", "only of this ordering key")
+	command.Flags().StringVar(&c.item, "item", "", "only this one, by its id")
+	command.Flags().StringVar(&c.since, "since", "", "only dead since: RFC 3339, or a duration back from now such as 2h")
+	command.Flags().StringVar(&c.until, "until", "", "only dead before: the same")
+}
+
+// filter is the choice as the worker takes it; now is what a duration counts back from.
+func (c *choice) filter(queue string, now time.Time) (deadletter.Filter, error) {
+	f := deadletter.Filter{Queue: queue, Reason: c.reason, EventType: c.eventType, EventID: c.eventID, OrderingKey: c.key, Item: c.item}
+	for text, at := range map[*string]*time.Time{&c.since: &f.Since, &c.until: &f.Until} {
+		if *text == "" {
+			continue
+		}
+		if back, err := time.ParseDuration(*text); err == nil {
+			*at = now.Add(-back).UTC().Truncate(time.Second)
+			continue
+		}
+		moment, err := time.Parse(time.RFC3339, *text)
+		if err != nil {
+			return f, errors.New("--since and --until take RFC 3339, such as 2026-03-01T12:00:00Z, or a duration, such as 2h")
+		}
+		*at = moment
+	}
+	return f, nil
+}
+
+func query(f deadletter.Filter) url.Values {
+	values := url.Values{"queue": {f.Queue}}
+	for name, value := range map[string]string{"reason": f.Reason, "type": f.EventType, "event_id": f.EventID, "key": f.OrderingKey, "item": f.Item} {
+		if value != "" {
+			values.Set(name, value)
+		}
+	}
+	for name, at := range map[string]time.Time{"since": f.Since, "until": f.Until} {
+		if !at.IsZero() {
+			values.Set(name, at.Format(time.RFC3339))
+		}
+	}
+	return values
+}
+
+func (p *program) dlqCommand() *cobra.Command {
+	c := &choice{}
+	command := &cobra.Command{Use: "dlq", Short: "Look at dead letters, replay them or discard them"}
+	c.ask = p.worker(command)
+	command.AddCommand(p.dlqList(c), p.dlqShow(c), p.dlqAct(c, deadletter.Replay), p.dlqAct(c, deadletter.Discard), p.dlqOperations(c), p.dlqApprove(c), p.dlqContinue(c))
+	return command
+}
+
+func (p *program) dlqList(c *choice) *cobra.Command {
+	var state string
+	var limit int
+	command := &cobra.Command{
+		Use: "ls <queue>", Short: "List a queue's dead letters, and count them by reason", Args: cobra.ExactArgs(1),
+		RunE: func(command *cobra.Command, args []string) error {
+			f, err := c.filter(args[0], time.Now())
+			if err != nil {
+				return err
+			}
+			ask := c.ask()
+			values := query(f)
+			values.Set("state", state)
+			var all ops.DeadLetters
+			for all.Items = []deadletter.Item{}; len(all.Items) < limit; {
+				values.Set("limit", fmt.Sprint(min(limit-len(all.Items), 100)))
+				values.Set("page", all.Next)
+				var page ops.DeadLetters
+				if err := ask.get(command.Context(), "/v1/ops/dead-letters?"+values.Encode(), &page); err != nil {
+					return err
+				}
+				all.Items, all.Next = append(all.Items, page.Items...), page.Next
+				if page.Next == "" {
+					break
+				}
+			}
+			var rows [][]string
+			for _, i := range all.Items {
+				rows = append(rows, row(i.ID, i.Reason, i.EventType, i.EventID, i.OrderingKey, i.Attempts, i.ReplayCount, died(i), i.State))
+			}
+			p.table([]string{"ID", "REASON", "TYPE", "EVENT", "KEY", "ATTEMPTS", "REPLAYS", "DIED", "STATE"}, rows)
+			reasons := map[string]int{}
+			for _, i := range all.Items {
+				reasons[i.Reason]++
+			}
+			p.printf("%d shown: %s\n", len(all.Items), counts(reasons))
+			if all.Next != "" {
+				p.printf("There are more: raise --limit.\n")
+			}
+			return p.printJSON(all)
+		},
+	}
+	c.flags(command)
+	command.Flags().StringVar(&state, "state", string(deadletter.Open), "open, replayed, discarded or all")
+	command.Flags().IntVar(&limit, "limit", 100, "how many to show")
+	return command
+}
+
+func died(i deadletter.Item) string {
+	at := i.Kept
+	if i.DeadLettered != nil {
+		at = *i.DeadLettered
+	}
+	return at.Format(time.RFC3339)
+}
+
+// counts prints what there is most of first.
+func counts(of map[string]int) string {
+	names := slices.SortedFunc(maps.Keys(of), func(a, b string) int {
+		if of[a] != of[b] {
+			return of[b] - of[a]
+		}
+		return strings.Compare(a, b)
+	})
+	parts := make([]string, len(names))
+	for i, name := range names {
+		parts[i] = fmt.Sprintf("%s %d", name, of[name])
+	}
+	if len(parts) == 0 {
+		return "none"
+	}
+	return strings.Join(parts, ", ")
+}
+
+func (p *program) dlqShow(c *choice) *cobra.Command {
+	return &cobra.Command{
+		Use: "show <id>", Short: "Show one dead letter with its attributes and its minimized payload", Args: cobra.ExactArgs(1),
+		RunE: func(command *cobra.Command, args []string) error {
+			var letter ops.Letter
+			if err := c.ask().get(command.Context(), "/v1/ops/dead-letters/"+url.PathEscape(args[0]), &letter); err != nil {
+				return err
+			}
+			p.printf("%s  %s\n  queue %s, event %s %s, key %s\n  %d %s %s\n  %d attempts, %d replays, died %s, kept until %s\n",
+				letter.ID, letter.State, letter.Queue, letter.EventType, letter.EventID, letter.OrderingKey,
+				letter.Status, letter.Reason, letter.Detail, letter.Attempts, letter.ReplayCount, died(letter.Item), letter.Expires.Format(time.RFC3339))
+			for _, name := range slices.Sorted(maps.Keys(letter.Attributes)) {
+				p.printf("  %-28s %s\n", name, letter.Attributes[name])
+			}
+			switch {
+			case letter.Omitted > 0:
+				p.printf("  the payload of %d bytes is on the hold subscription only\n", letter.Omitted)
+			case letter.Data != nil:
+				p.printf("%s\n", letter.Data)
+			default:
+				p.printf("%q\n", letter.Base64)
+			}
+			return p.printJSON(letter)
+		},
+	}
+}
+
+// dlqAct is replay or discard: it shows what it would touch, asks, begins, and follows.
+func (p *program) dlqAct(c *choice, kind deadletter.Kind) *cobra.Command {
+	var why string
+	var rate int64
+	var force, yes, dryRun bool
+	short := "Publish a queue's dead letters on it again, each under its key, in the order they had"
+	if kind == deadletter.Discard {
+		short = "Close a queue's dead letters for good; they stay on record"
+	}
+	command := &cobra.Command{
+		Use: string(kind) + " <queue>", Short: short, Args: cobra.ExactArgs(1),
+		RunE: func(command *cobra.Command, args []string) error {
+			f, err := c.filter(args[0], time.Now())
+			if err != nil {
+				return err
+			}
+			ask := c.ask()
+			var preview deadletter.Preview
+			if err := ask.get(command.Context(), "/v1/ops/dead-letters/preview?"+query(f).Encode(), &preview); err != nil {
+				return err
+			}
+			p.printf("%s would touch %d dead letters of %s, of %d ordering keys:\n  by reason: %s\n  by type:   %s\n",
+				kind, preview.Total, f.Queue, preview.Keys, counts(preview.ByReason), counts(preview.ByType))
+			if preview.Looping > 0 && kind == deadletter.Replay && !force {
+				p.printf("  %d were replayed %d times and are passed by; --force replays them too\n", preview.Looping, deadletter.MaxReplays)
+			}
+			if preview.Omitted > 0 && kind == deadletter.Replay {
+				p.printf("  %d were too large to keep and are passed by\n", preview.Omitted)
+			}
+			if dryRun || preview.Total == 0 {
+				return p.printJSON(preview)
+			}
+			if !yes {
+				if err := p.confirmed(command.InOrStdin(), kind, preview.Total); err != nil {
+					return err
+				}
+			}
+			var op deadletter.Operation
+			if err := ask.post(command.Context(), "/v1/ops/dead-letters/"+string(kind), ops.Request{
+				Filter: f, Why: why, Expect: preview.Total, Rate: rate, Force: force,
+			}, &op); err != nil {
+				return err
+			}
+			return p.follow(command.Context(), ask, op)
+		},
+	}
+	c.flags(command)
+	command.Flags().StringVar(&why, "why", "", "the reason, for the audit")
+	command.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	command.Flags().BoolVar(&dryRun, "dry-run", false, "show what would be touched, and do nothing")
+	if kind == deadletter.Replay {
+		command.Flags().Int64Var(&rate, "rate", 50, "how many a second, at most")
+		command.Flags().BoolVar(&force, "force", false, "also those that were replayed too often")
+	}
+	return command
+}
+
+// confirmed asks the person, and takes nothing but the number for a yes.
+func (p *program) confirmed(from io.Reader, kind deadletter.Kind, total int) error {
+	if p.asJSON {
+		return errors.New("with --json, give --yes too")
+	}
+	p.printf("Type %d to %s them: ", total, kind)
+	line, _ := bufio.NewReader(from).ReadString('\n') // an end of the input is no yes
+	if strings.TrimSpace(line) != fmt.Sprint(total) {
+		return errors.New("nothing was touched")
+	}
+	return nil
+}
+
+// follow runs an operation to its end and shows how far it is. A worker that is away
+// for a while, or that runs it already, is asked again.
+func (p *program) follow(ctx context.Context, ask client, op deadletter.Operation) error {
+	if op.Progress == deadletter.Waiting {
+		p.printf("Operation %s waits for the approval of somebody else:\n  bin/billhook dlq approve %s\n", op.ID, op.ID)
+		return p.printJSON(op)
+	}
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for op.Progress != deadletter.Finished {
+		err := ask.post(ctx, "/v1/ops/operations/"+url.PathEscape(op.ID)+"/run", struct{}{}, &op)
+		var problem *problemError
+		switch {
+		case err == nil:
+			p.printf("operation %s: %d of %d\n", op.ID, op.Done, op.Total)
+			continue
+		case ctx.Err() != nil:
+			p.printf("The operation goes on by itself, or with: bin/billhook dlq continue %s\n", op.ID)
+			return ctx.Err()
+		case errors.As(err, &problem) && problem.status != http.StatusConflict && problem.status < http.StatusInternalServerError:
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+		}
+	}
+	p.printf("%s: %d done, %d passed by\n", op.Kind, op.Done, op.Skipped)
+	return p.printJSON(op)
+}
+
+func (p *program) dlqOperations(c *choice) *cobra.Command {
+	return &cobra.Command{
+		Use: "operations", Short: "List replays and discards: who did what, why, and how far it is", Args: cobra.NoArgs,
+		RunE: func(command *cobra.Command, _ []string) error {
+			all := ops.Operations{Items: []deadletter.Operation{}}
+			for {
+				var page ops.Operations
+				if err := c.ask().get(command.Context(), "/v1/ops/operations?page="+url.QueryEscape(all.Next), &page); err != nil {
+					return err
+				}
+				all.Items, all.Next = append(all.Items, page.Items...), page.Next
+				if page.Next == "" {
+					break
+				}
+			}
+			slices.SortFunc(all.Items, func(a, b deadletter.Operation) int { return a.CreatedAt.Compare(b.CreatedAt) })
+			var rows [][]string
+			for _, op := range all.Items {
+				rows = append(rows, row(op.ID, op.Kind, op.Filter.Queue, op.Who, op.Why, op.CreatedAt.Format(time.RFC3339), op.Done, op.Total, op.Progress, op.ApprovedBy))
+			}
+			p.table([]string{"ID", "KIND", "QUEUE", "WHO", "WHY", "BEGUN", "DONE", "OF", "PROGRESS", "APPROVED BY"}, rows)
+			return p.printJSON(all)
+		},
+	}
+}
+
+func (p *program) dlqApprove(c *choice) *cobra.Command {
+	return &cobra.Command{
+		Use: "approve <operation>", Short: "Approve what somebody else has begun, and run it", Args: cobra.ExactArgs(1),
+		RunE: func(command *cobra.Command, args []string) error {
+			var op deadletter.Operation
+			ask := c.ask()
+			if err := ask.post(command.Context(), "/v1/ops/operations/"+url.PathEscape(args[0])+"/approve", struct{}{}, &op); err != nil {
+				return err
+			}
+			return p.follow(command.Context(), ask, op)
+		},
+	}
+}
+
+func (p *program) dlqContinue(c *choice) *cobra.Command {
+	return &cobra.Command{
+		Use: "continue <operation>", Short: "Go on with an operation", Args: cobra.ExactArgs(1),
+		RunE: func(command *cobra.Command, args []string) error {
+			var op deadletter.Operation
+			ask := c.ask()
+			if err := ask.get(command.Context(), "/v1/ops/operations/"+url.PathEscape(args[0]), &op); err != nil {
+				return err
+			}
+			return p.follow(command.Context(), ask, op)
+		},
+	}
+}
+
+// row is one line of a table.
+func row(cells ...any) []string {
+	texts := make([]string, len(cells))
+	for i, cell := range cells {
+		texts[i] = fmt.Sprint(cell)
+	}
+	return texts
+}

@@ -1,0 +1,213 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"billhook/internal/dedupe"
+	"billhook/internal/ops"
+)
+
+// worker adds the flag that names the worker to a command and its subcommands, and
+// returns what makes the client that asks it.
+func (p *program) worker(command *cobra.Command) func() client {
+	server := command.PersistentFlags().String("server", "http://127.0.0.1:8081", "the worker's address")
+	return func() client {
+		return client{base: *server, token: firstOf(p.env.OpsToken.List()), operator: p.env.OpsOperator, http: &http.Client{Timeout: 30 * time.Second}}
+	}
+}
+
+// table prints rows in columns, the names of the columns first; it is silent with --json.
+func (p *program) table(columns []string, rows [][]string) {
+	if p.asJSON {
+		return
+	}
+	out := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)
+	for _, row := range slices.Concat([][]string{columns}, rows) {
+		for i, cell := range row {
+			if cell == "" {
+				row[i] = "-"
+			}
+		}
+		_, _ = io.WriteString(out, strings.Join(row, "\t")+"\n") // a closed terminal is no failure of the command
+	}
+	_ = out.Flush()
+}
+
+// number is a count as a person reads it.
+func number(c ops.Count) string {
+	if c.More {
+		return fmt.Sprintf("more than %d", c.Count)
+	}
+	return strconv.FormatInt(c.Count, 10)
+}
+
+func when(t *time.Time) string {
+	if t == nil {
+		return ""
+	}
+	return t.UTC().Format("2006-01-02 15:04:05")
+}
+
+func age(seconds int64) string { return (time.Duration(seconds) * time.Second).String() }
+
+func (p *program) queuesCommand() *cobra.Command {
+	command := &cobra.Command{
+		Use:   "queues",
+		Short: "Show where each queue stands: its events by status, its open dead letters, the outbox",
+		Args:  cobra.NoArgs,
+	}
+	ask := p.worker(command)
+	command.RunE = func(command *cobra.Command, _ []string) error {
+		var queues ops.Queues
+		if err := ask().get(command.Context(), "/v1/ops/queues", &queues); err != nil {
+			return err
+		}
+		var rows [][]string
+		for _, q := range queues.Items {
+			rows = append(rows, []string{
+				q.ID, number(q.Events[dedupe.Processing]), number(q.Events[dedupe.Completed]), number(q.Events[dedupe.Failed]),
+				number(q.Events[dedupe.DeadLettered]), openLetters(q.DeadLetters), standing(q), q.Alias,
+			})
+		}
+		p.table([]string{"QUEUE", "PROCESSING", "COMPLETED", "FAILED", "DEAD-LETTERED", "OPEN", "STATE", "ALIAS"}, rows)
+		if queues.Outbox.Lanes.Count == 0 {
+			p.printf("\nThe outbox is empty.\n")
+		} else {
+			p.printf("\nThe outbox holds messages of %s keys, the oldest since %s.\n", number(queues.Outbox.Lanes), age(queues.Outbox.OldestSeconds))
+		}
+		return p.printJSON(queues)
+	}
+	return command
+}
+
+// openLetters is how many dead letters are open, and of how many that tells nobody.
+func openLetters(d ops.Depth) string {
+	if d.Dropped {
+		return "dropped"
+	}
+	return fmt.Sprintf("%s (alert > %d)", number(d.Count), d.AlertAbove)
+}
+
+func standing(q ops.Queue) string {
+	switch {
+	case q.DeadLetters.Alert:
+		return "ALERT"
+	case !q.Enabled:
+		return "off"
+	default:
+		return "on"
+	}
+}
+
+func (p *program) outboxCommand() *cobra.Command {
+	var limit int
+	command := &cobra.Command{
+		Use:   "outbox",
+		Short: "Show what waits to be published, the longest waiting first",
+		Args:  cobra.NoArgs,
+	}
+	ask := p.worker(command)
+	command.Flags().IntVar(&limit, "limit", 50, "how many to show, 999 at most")
+	command.RunE = func(command *cobra.Command, _ []string) error {
+		var lanes ops.Lanes
+		if err := ask().get(command.Context(), "/v1/ops/outbox?limit="+strconv.Itoa(limit), &lanes); err != nil {
+			return err
+		}
+		var rows [][]string
+		for _, lane := range lanes.Items {
+			rows = append(rows, []string{lane.ID, age(lane.WaitsSeconds), when(lane.OldestAt), when(lane.DueAt)})
+		}
+		if len(rows) == 0 {
+			p.printf("Nothing waits.\n")
+		} else {
+			p.table([]string{"LANE", "WAITS", "SINCE", "RELAYED NEXT"}, rows)
+		}
+		if lanes.More {
+			p.printf("There are more; raise --limit.\n")
+		}
+		return p.printJSON(lanes)
+	}
+	return command
+}
+
+func (p *program) eventsListCommand(ask func() client) *cobra.Command {
+	var filters struct{ queue, status, eventType, event, correlation, since, until string }
+	var limit int
+	command := &cobra.Command{
+		Use:   "ls",
+		Short: "List events, the newest hour first: the job log",
+		Long: "Without a filter it is the events of the last 24 hours. What an event id or a correlation id has is found however old\n" +
+			"it is, where neither --since nor --until is given.",
+		Args: cobra.NoArgs,
+		RunE: func(command *cobra.Command, _ []string) error {
+			query := url.Values{}
+			for name, value := range map[string]string{
+				"queue": filters.queue, "status": filters.status, "type": filters.eventType, "event_id": filters.event,
+				"correlation_id": filters.correlation, "since": filters.since, "until": filters.until,
+			} {
+				if value != "" {
+					query.Set(name, value)
+				}
+			}
+			if limit < 1 {
+				return fmt.Errorf("--limit: at least 1")
+			}
+			list := ops.List[ops.Line]{Items: []ops.Line{}}
+			for {
+				query.Set("limit", strconv.Itoa(min(limit-len(list.Items), ops.MaxLines)))
+				page := ops.List[ops.Line]{}
+				if err := ask().get(command.Context(), "/v1/ops/events?"+query.Encode(), &page); err != nil {
+					return err
+				}
+				list.Items = append(list.Items, page.Items...)
+				if list.Next = page.Next; list.Next == "" || len(list.Items) >= limit {
+					break
+				}
+				query.Set("page", list.Next)
+			}
+			p.printEvents(list)
+			return p.printJSON(list)
+		},
+	}
+	flags := command.Flags()
+	flags.StringVar(&filters.queue, "queue", "", "of this queue, by id or alias")
+	flags.StringVar(&filters.status, "status", "", "PROCESSING, COMPLETED, FAILED or DEAD_LETTERED")
+	flags.StringVar(&filters.eventType, "type", "", "of this event type")
+	flags.StringVar(&filters.event, "event", "", "of this event id, in any queue")
+	flags.StringVar(&filters.correlation, "correlation", "", "of this correlation id")
+	flags.StringVar(&filters.since, "since", "", "created since a time (2026-11-21T09:00:00Z) or an age (36h, 7d; 31d at most)")
+	flags.StringVar(&filters.until, "until", "", "created before a time or an age")
+	flags.IntVar(&limit, "limit", 50, "how many to show")
+	return command
+}
+
+func (p *program) printEvents(list ops.List[ops.Line]) {
+	// The API's order within an hour is that of ids; a person reads by time.
+	lines := slices.SortedStableFunc(slices.Values(list.Items), func(a, b ops.Line) int { return strings.Compare(when(b.CreatedAt), when(a.CreatedAt)) })
+	var rows [][]string
+	for _, e := range lines {
+		became := e.Result
+		if became == "" {
+			became = e.Reason
+		}
+		rows = append(rows, []string{when(e.CreatedAt), e.Queue, e.EventID, e.EventType, e.Status, strconv.FormatInt(e.Attempts, 10), became})
+	}
+	if len(rows) == 0 {
+		p.printf("No event matches.\n")
+	} else {
+		p.table([]string{"CREATED", "QUEUE", "EVENT", "TYPE", "STATUS", "ATTEMPTS", "RESULT"}, rows)
+	}
+	if list.Next != "" {
+		p.printf("There may be more; raise --limit.\n")
+	}
+}

@@ -1,0 +1,173 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/stretchr/testify/require"
+
+	"billhook/catalog"
+	"billhook/internal/dedupe"
+	"billhook/internal/embedded"
+	"billhook/internal/ops"
+	"billhook/internal/store"
+)
+
+const opsToken = "0123456789abcdef01234567"
+
+// worked is a worker's ops API over a store with a few hundred events, and the
+// operators that it is told of.
+func worked(t *testing.T) (address string, operators func() []string) {
+	t.Helper()
+	db, err := embedded.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	at := time.Date(2026, 3, 2, 10, 15, 0, 0, time.UTC)
+	var writes []store.Write
+	for i := range 250 {
+		r := dedupe.Record{
+			Queue: "orders", Tenant: "default", EventID: fmt.Sprintf("e%03d", i), EventType: "order.paid", Status: dedupe.Completed,
+			PayloadHash: "sha256:00", LeaseToken: "t", Result: "credited", Attempts: 1, CreatedAt: at.Add(-time.Duration(i) * time.Minute),
+		}
+		if i == 7 {
+			r.Status, r.Result, r.LastError = dedupe.Failed, "", "order_not_seen"
+		}
+		writes = append(writes, store.Create(dedupe.Key(r.Queue, r.Tenant, r.EventID), r.Fields()))
+	}
+	writes = append(writes,
+		store.Create(store.Key{Collection: "outboxKeys", ID: "lane-1"}, map[string]any{"due_at": at.Add(time.Second), "oldest_at": at.Add(-time.Minute)}),
+		store.Create(store.Key{Collection: "deadLetters", ID: "d1"}, map[string]any{"queue": "orders", "state": "open"}))
+	_, err = db.Commit(t.Context(), writes)
+	require.NoError(t, err)
+	var mu sync.Mutex
+	var seen []string
+	router := chi.NewRouter()
+	router.Use(func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			mu.Lock()
+			seen = append(seen, r.Header.Get("X-Operator"))
+			mu.Unlock()
+			next.ServeHTTP(w, r)
+		})
+	})
+	(&ops.API{
+		Store: db, Log: slog.New(slog.DiscardHandler), Access: ops.Access{Tokens: []string{opsToken}}, Now: func() time.Time { return at },
+		Catalog: &catalog.Catalog{Queues: []catalog.Queue{
+			{ID: "orders", Alias: "q:orders", Enabled: true}, {ID: "clicks", Enabled: true, DeadLetter: catalog.DeadLetter{Drop: true}}, {ID: "refunds"},
+		}},
+	}).Routes(router)
+	server := httptest.NewServer(router)
+	t.Cleanup(server.Close)
+	return server.URL, func() []string {
+		mu.Lock()
+		defer mu.Unlock()
+		return slices.Clone(seen)
+	}
+}
+
+// say runs the program and returns what it prints.
+func say(t *testing.T, environment map[string]string, args ...string) (string, error) {
+	t.Helper()
+	var out strings.Builder
+	err := run(t.Context(), args, func(name string) string { return environment[name] }, &out)
+	return out.String(), err
+}
+
+func TestTheJobLogIsPrinted(t *testing.T) {
+	t.Parallel()
+	worker, operators := worked(t)
+	environment := map[string]string{"OPS_TOKEN": opsToken, "OPS_OPERATOR": "ada"}
+	for name, test := range map[string]struct {
+		args []string
+		want string
+	}{
+		"the failed ones": {[]string{"events", "ls", "--status", "failed", "--server", worker}, `
+CREATED              QUEUE   EVENT  TYPE        STATUS  ATTEMPTS  RESULT
+2026-03-02 10:08:00  orders  e007   order.paid  FAILED  1         order_not_seen
+`},
+		"the newest, and that there are more": {[]string{"events", "ls", "--queue", "q:orders", "--since", "10m", "--limit", "2", "--server", worker}, `
+There may be more; raise --limit.
+`},
+		"no event": {[]string{"events", "ls", "--correlation", "c9", "--server", worker}, `
+No event matches.
+`},
+		"the queues": {[]string{"queues", "--server", worker}, `
+QUEUE    PROCESSING  COMPLETED  FAILED  DEAD-LETTERED  OPEN           STATE  ALIAS
+orders   0           249        1       0              1 (alert > 0)  ALERT  q:orders
+clicks   0           0          0       0              dropped        on     -
+refunds  0           0          0       0              0 (alert > 0)  off    -
+
+The outbox holds messages of 1 keys, the oldest since 1m0s.
+`},
+		"the outbox": {[]string{"outbox", "--server", worker}, `
+LANE    WAITS  SINCE                RELAYED NEXT
+lane-1  1m0s   2026-03-02 10:14:00  2026-03-02 10:15:01
+`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			out, err := say(t, environment, test.args...)
+			require.NoError(t, err)
+			require.Contains(t, "\n"+out, test.want)
+			require.NotContains(t, operators(), "", "each request says who asks")
+		})
+	}
+}
+
+func TestPagesAreFollowedUpToTheLimit(t *testing.T) {
+	t.Parallel()
+	worker, _ := worked(t)
+	environment := map[string]string{"OPS_TOKEN": opsToken}
+	for limit, want := range map[string]int{"1": 1, "200": 200, "210": 210, "1000": 250} {
+		out, err := say(t, environment, "events", "ls", "--json", "--limit", limit, "--server", worker)
+		require.NoError(t, err)
+		var list ops.List[ops.Line]
+		require.NoError(t, json.Unmarshal([]byte(out), &list), "one document")
+		require.Len(t, list.Items, want)
+		require.Equal(t, want < 250, list.Next != "")
+		ids := map[string]bool{}
+		for _, line := range list.Items {
+			ids[line.EventID] = true
+		}
+		require.Len(t, ids, want)
+	}
+	for _, args := range [][]string{{"queues"}, {"outbox"}, {"events", "show", "e007"}} {
+		out, err := say(t, environment, append(args, "--json", "--server", worker)...)
+		require.NoError(t, err)
+		require.True(t, json.Valid([]byte(out)), out)
+	}
+}
+
+func TestARefusalSaysWhatToDo(t *testing.T) {
+	t.Parallel()
+	worker, _ := worked(t)
+	for name, test := range map[string]struct {
+		token string
+		args  []string
+		want  string
+	}{
+		"no token":          {"", []string{"queues"}, "OPS_TOKEN"},
+		"another token":     {"x", []string{"outbox"}, "not accepted"},
+		"an unknown queue":  {opsToken, []string{"events", "ls", "--queue", "nobody"}, "queue_unknown"},
+		"an unknown status": {opsToken, []string{"events", "ls", "--status", "done"}, "DEAD_LETTERED"},
+		"too far back":      {opsToken, []string{"events", "ls", "--since", "60d"}, "31 days"},
+		"a limit of none":   {opsToken, []string{"events", "ls", "--limit", "0"}, "--limit"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			out, err := say(t, map[string]string{"OPS_TOKEN": test.token}, append(test.args, "--server", worker)...)
+			require.ErrorContains(t, err, test.want)
+			require.Empty(t, out)
+		})
+	}
+}

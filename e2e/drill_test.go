@@ -1,0 +1,110 @@
+package e2e_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"billhook/e2e"
+	"billhook/internal/deadletter"
+	"billhook/internal/embedded"
+	"billhook/internal/ledger"
+	"billhook/internal/ops"
+	"billhook/internal/webhook/samples"
+)
+
+// ask asks the worker's ops API.
+func (s *stack) ask(t *testing.T, method, path string, question, answer any) {
+	t.Helper()
+	body, err := json.Marshal(question)
+	require.NoError(t, err)
+	request, err := http.NewRequestWithContext(t.Context(), method, s.workerURL+path, bytes.NewReader(body))
+	require.NoError(t, err)
+	request.Header.Set("X-Operator", "drill")
+	got, err := e2e.Do(request)
+	require.NoError(t, err)
+	require.Less(t, got.Status, 300, got.Body)
+	require.NoError(t, json.Unmarshal([]byte(got.Body), answer))
+}
+
+// letter waits until the event has one open dead letter in the store and returns it.
+func (s *stack) letter(t *testing.T, queue, eventID string) deadletter.Item {
+	t.Helper()
+	var found ops.DeadLetters
+	require.Eventually(t, func() bool {
+		s.ask(t, http.MethodGet, "/v1/ops/dead-letters?queue="+url.QueryEscape(queue)+"&event_id="+eventID, nil, &found)
+		return len(found.Items) > 0
+	}, patience, 50*time.Millisecond)
+	require.Len(t, found.Items, 1)
+	return found.Items[0]
+}
+
+// replay replays one item and waits for the operation's end.
+func (s *stack) replay(t *testing.T, item deadletter.Item) {
+	t.Helper()
+	var op deadletter.Operation
+	s.ask(t, http.MethodPost, "/v1/ops/dead-letters/replay", ops.Request{
+		Filter: deadletter.Filter{Queue: item.Queue, Item: item.ID}, Why: "the drill", Expect: 1,
+	}, &op)
+	require.Equal(t, "local:drill", op.Who)
+	s.ask(t, http.MethodPost, "/v1/ops/operations/"+op.ID+"/run", struct{}{}, &op)
+	require.Equal(t, deadletter.Finished, op.Progress)
+	require.EqualValues(t, 1, op.Done)
+}
+
+// drillTx has a refund come before its order until its attempts are used up, and
+// replays it when the order is there.
+func drillTx(t *testing.T, s *stack) {
+	o := s.newOrder()
+	refund := o
+	refund.EventID = s.newOrder().EventID
+	s.accepted(t, samples.Read(samples.Refund, samples.Event{EventID: refund.EventID, OrderID: o.OrderID, CustomerID: o.CustomerID, UID: o.UID}))
+	deliveries := s.until(t, refund.EventID, "dead_lettered")
+	for i, d := range deliveries[:5] {
+		require.Equal(t, i+1, d.Attempt, "attempts rise")
+	}
+	require.Equal(t, "attempts_exhausted", deliveries[4].Reason)
+	item := s.letter(t, e2e.Queue, refund.EventID)
+	require.EqualValues(t, 5, item.Attempts)
+	require.Equal(t, "order_not_seen", item.Detail)
+
+	s.accepted(t, o.JSON())
+	s.until(t, o.EventID, "processed")
+	require.Equal(t, int64(2000), s.balance(t, ledger.UserPoints(o.UID)))
+	s.replay(t, item)
+	s.until(t, refund.EventID, "processed")
+	require.Equal(t, int64(0), s.balance(t, ledger.UserPoints(o.UID)))
+	require.Equal(t, "COMPLETED", status(t, s.store, refund.EventID))
+	var story ops.Letter
+	s.ask(t, http.MethodGet, "/v1/ops/dead-letters/"+url.PathEscape(item.ID), nil, &story)
+	require.Equal(t, deadletter.Replayed, story.State)
+	require.EqualValues(t, 1, story.ReplayCount)
+}
+
+// drillLeased has the service refuse a webhook, and again when it is replayed, and
+// take it the third time.
+func drillLeased(t *testing.T, s *stack) {
+	require.NoError(t, s.service.Tell(embedded.Refuse, 2))
+	e := s.newSubscription()
+	s.accepted(t, samples.Read(samples.SubscriptionRenewed, e))
+	told := s.emitted(t, e.EventID)
+	s.until(t, told, "dead_lettered")
+	item := s.letter(t, "q:pay:subscription_update", told)
+	require.Equal(t, "callee_refused_422", item.Reason)
+
+	s.replay(t, item)
+	s.untilMany(t, told, "dead_lettered", 2)
+	again := s.letter(t, "q:pay:subscription_update", told)
+	require.Equal(t, item.ID, again.ID, "the same item")
+	require.EqualValues(t, 1, again.ReplayCount)
+	require.Zero(t, s.service.Applied(told))
+
+	s.replay(t, again)
+	s.until(t, told, "processed")
+	require.Equal(t, 1, s.service.Applied(told))
+}

@@ -1,0 +1,95 @@
+package dedupe_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"billhook/internal/dedupe"
+	"billhook/internal/store"
+)
+
+var shelf = store.Key{Collection: "shelf", ID: "x"}
+
+// TestAKeptMessageIsWaitedForByItsOtherCopies: the copy with the ticket is the one to
+// be handled, and any other until its time has come.
+func TestAKeptMessageIsWaitedForByItsOtherCopies(t *testing.T) {
+	t.Parallel()
+	for name, fail := range map[string]func(*testing.T, *floor) dedupe.Seen{
+		"after a failure": func(t *testing.T, f *floor) dedupe.Seen {
+			t.Helper()
+			run := f.begin("e1")
+			run.Keep("1-1", []store.Write{store.Create(shelf, map[string]any{"a": "b"})})
+			seen, err := run.Fail(t.Context(), "handler_error", f.now.Add(time.Hour))
+			require.NoError(t, err)
+			return seen
+		},
+		"after a lease": func(t *testing.T, f *floor) dedupe.Seen {
+			t.Helper()
+			run := f.claim(t, "e1", false)
+			run.Keep("1-1", []store.Write{store.Create(shelf, map[string]any{"a": "b"})})
+			seen, err := run.Release(t.Context(), "handler_error", f.now.Add(time.Hour), true)
+			require.NoError(t, err)
+			return seen
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFloor(t)
+			require.Equal(t, dedupe.Counted, fail(t, f))
+			_, err := f.faults.Get(t.Context(), shelf)
+			require.NoError(t, err, "kept with the record")
+			record := f.record(t, "e1")
+			require.Equal(t, "1-1", record.DelayTicket)
+			require.EqualValues(t, 1, record.Attempts)
+			look := func(ticket string) dedupe.Seen {
+				run := f.once.Begin(dedupe.Key("q", dedupe.DefaultTenant, "e1"), dedupe.Record{
+					Queue: record.Queue, Tenant: record.Tenant, EventID: "e1", PayloadHash: record.PayloadHash, DelayTicket: ticket,
+				}, time.Hour)
+				seen, err := run.Look(t.Context())
+				require.NoError(t, err)
+				return seen
+			}
+			require.Equal(t, dedupe.Waiting, look(""))
+			require.Equal(t, dedupe.Waiting, look("1-0"))
+			require.Equal(t, dedupe.Fresh, look("1-1"), "whatever the clock of whoever gets it says")
+			f.now = f.now.Add(time.Hour)
+			require.Equal(t, dedupe.Fresh, look(""), "its time has come")
+		})
+	}
+}
+
+func TestNeitherRecordNorMessageIsKeptWithoutTheOther(t *testing.T) {
+	t.Parallel()
+	t.Run("after a failure", func(t *testing.T) {
+		t.Parallel()
+		f := newFloor(t)
+		_, err := f.faults.Commit(t.Context(), []store.Write{store.Create(shelf, nil)})
+		require.NoError(t, err)
+		run := f.begin("e1")
+		run.Keep("1-1", []store.Write{store.Create(shelf, nil)})
+		seen, err := run.Fail(t.Context(), "handler_error", f.now)
+		require.NoError(t, err)
+		require.Equal(t, dedupe.Fresh, seen, "decide again")
+		_, err = f.faults.Get(t.Context(), dedupe.Key("q", dedupe.DefaultTenant, "e1"))
+		require.ErrorIs(t, err, store.ErrNotFound)
+	})
+	t.Run("after a lease", func(t *testing.T) {
+		t.Parallel()
+		f := newFloor(t)
+		_, err := f.faults.Commit(t.Context(), []store.Write{store.Create(shelf, nil)})
+		require.NoError(t, err)
+		run := f.claim(t, "e1", false)
+		run.Keep("1-1", []store.Write{store.Create(shelf, nil)})
+		seen, err := run.Release(t.Context(), "handler_error", f.now, true)
+		require.NoError(t, err)
+		require.Equal(t, dedupe.Claimed, seen, "the lease stands; try another place")
+		require.Equal(t, dedupe.Processing, f.record(t, "e1").Status)
+		run.Keep("", nil)
+		seen, err = run.Release(t.Context(), "handler_error", f.now, true)
+		require.NoError(t, err)
+		require.Equal(t, dedupe.Counted, seen)
+		require.Empty(t, f.record(t, "e1").DelayTicket)
+	})
+}

@@ -1,0 +1,198 @@
+package auth
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+)
+
+// What Identity-Aware Proxy says of itself in its documentation ("Securing your app with
+// signed headers"): the header of its assertion, who issues it, its public keys, and
+// how long it lives at most.
+const (
+	proxyHeader  = "X-Goog-Iap-Jwt-Assertion"
+	proxyIssuer  = "https://cloud.google.com/iap"
+	proxyKeysURL = "https://www.gstatic.com/iap/verify/public_key-jwk"
+	proxyLife    = 10*time.Minute + 2*leeway
+)
+
+// IdentityConfig says whose identity counts.
+type IdentityConfig struct {
+	// Audience is what the token must be made out to: of an ID token what its client
+	// asked for, of a proxy's assertion the path of the resource behind the proxy, such
+	// as /projects/<number>/locations/<region>/services/<service>. Required.
+	Audience string
+	// Allow lists the e-mail addresses of those who may. Required. Capitals make no
+	// difference.
+	Allow []string
+	// KeysURL and ProxyKeysURL are where the JSON Web Key Sets of ID tokens and of the
+	// proxy's assertions are; empty: Google's.
+	KeysURL, ProxyKeysURL string
+	// Now is the clock; nil: time.Now.
+	Now func() time.Time
+	// Client fetches the keys; nil: one with the default transport.
+	Client *http.Client
+}
+
+// Identity identifies people by Google's ID tokens (RS256, in Authorization) and by the
+// assertions of Identity-Aware Proxy (ES256, in a header of its own). It is safe for
+// concurrent use.
+type Identity struct {
+	allow        map[string]bool
+	token, proxy issuer
+}
+
+// issuer is one kind of token.
+type issuer struct {
+	names  []string
+	parser *jwt.Parser
+	keys   *keySet
+	// check is what else the kind asks for.
+	check func(*claims) error
+}
+
+// address is an e-mail address that can stand in the list: plain ASCII, since others
+// have more than one spelling.
+var address = regexp.MustCompile(`^[a-z0-9._%+-]+@[a-z0-9-]+(\.[a-z0-9-]+)+$`)
+
+// IsAddress reports whether an e-mail address can be allowed.
+func IsAddress(email string) bool { _, ok := fold(email); return ok }
+
+// fold is the address in small letters.
+func fold(email string) (string, bool) {
+	small := []byte(email)
+	for i, c := range small {
+		if 'A' <= c && c <= 'Z' { // and no others: some that are not ASCII have small letters that are
+			small[i] = c + 'a' - 'A'
+		}
+	}
+	return string(small), len(email) <= 254 && address.Match(small)
+}
+
+// NewIdentity returns an Identity, or every reason why the configuration is refused.
+func NewIdentity(config IdentityConfig) (*Identity, error) {
+	if config.Now == nil {
+		config.Now = time.Now
+	}
+	if config.Client == nil {
+		config.Client = &http.Client{}
+	}
+	config.KeysURL, config.ProxyKeysURL = cmp.Or(config.KeysURL, googleKeysURL), cmp.Or(config.ProxyKeysURL, proxyKeysURL)
+	var errs []error
+	// An empty expectation would be no expectation: the library skips the check.
+	if strings.TrimSpace(config.Audience) == "" {
+		errs = append(errs, errors.New("auth: the audience is empty"))
+	}
+	if len(config.Allow) == 0 {
+		errs = append(errs, errors.New("auth: nobody is allowed"))
+	}
+	allow := map[string]bool{}
+	for _, email := range config.Allow {
+		small, ok := fold(email)
+		if !ok {
+			errs = append(errs, errors.New("auth: an allowed e-mail address is malformed"))
+		}
+		allow[small] = true
+	}
+	errs = append(errs, checkKeysURL(config.KeysURL), checkKeysURL(config.ProxyKeysURL))
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	of := func(alg, url string, check func(*claims) error, names ...string) issuer {
+		return issuer{
+			names: names, check: check, keys: &keySet{url: url, alg: alg, client: config.Client, now: config.Now},
+			parser: jwt.NewParser(
+				jwt.WithValidMethods([]string{alg}), jwt.WithStrictDecoding(), jwt.WithAudience(config.Audience),
+				jwt.WithExpirationRequired(), jwt.WithIssuedAt(), jwt.WithLeeway(leeway), jwt.WithTimeFunc(config.Now),
+			),
+		}
+	}
+	return &Identity{
+		allow: allow,
+		token: of(algRS256, config.KeysURL, checkVerified, issuerURL, issuerHost),
+		proxy: of(algES256, config.ProxyKeysURL, checkLife, proxyIssuer),
+	}, nil
+}
+
+// checkVerified asks that the issuer of an ID token has verified the address in it.
+func checkVerified(said *claims) error {
+	if !said.EmailVerified {
+		return fmt.Errorf("%w: email_not_verified", ErrForbidden)
+	}
+	return nil
+}
+
+// checkLife asks that an assertion lives as short as the proxy's do. It says nothing of
+// the address: the proxy has let its owner in.
+func checkLife(said *claims) error {
+	if said.ExpiresAt.Sub(said.IssuedAt.Time) > proxyLife {
+		return invalid("life")
+	}
+	return nil
+}
+
+// Identify returns the e-mail address, in small letters, of the allowed person who sends
+// a request with these headers, or one of ErrMissing, ErrInvalid, ErrForbidden and
+// ErrKeysUnavailable, as Verify does. Where the proxy's header is there it decides, and
+// nothing else is looked at.
+func (i *Identity) Identify(ctx context.Context, header http.Header) (string, error) {
+	if asserted := header.Values(proxyHeader); len(asserted) > 0 {
+		if len(asserted) > 1 || asserted[0] == "" {
+			return "", invalid("malformed")
+		}
+		token, err := wellFormed(asserted[0])
+		if err != nil {
+			return "", err
+		}
+		return i.identify(ctx, &i.proxy, token)
+	}
+	given := header.Values("Authorization")
+	switch {
+	case len(given) == 0:
+		return "", ErrMissing
+	case len(given) > 1:
+		return "", invalid("malformed")
+	}
+	token, err := bearer(given[0])
+	if err != nil {
+		return "", err
+	}
+	return i.identify(ctx, &i.token, token)
+}
+
+func (i *Identity) identify(ctx context.Context, by *issuer, token string) (string, error) {
+	var said claims
+	_, err := by.parser.ParseWithClaims(token, &said, func(t *jwt.Token) (any, error) {
+		if err := checkHeader(t); err != nil {
+			return nil, err
+		}
+		kid, _ := t.Header["kid"].(string)
+		return by.keys.key(ctx, kid)
+	})
+	switch {
+	case errors.Is(err, ErrKeysUnavailable):
+		return "", fmt.Errorf("%w: %s", ErrKeysUnavailable, by.keys.failure())
+	case err != nil:
+		return "", invalid(reason(err))
+	case said.IssuedAt == nil:
+		return "", invalid("claim_missing")
+	case !slices.Contains(by.names, said.Issuer):
+		return "", invalid("issuer")
+	}
+	if err := by.check(&said); err != nil {
+		return "", err
+	}
+	email, ok := fold(said.Email)
+	if !ok || !i.allow[email] {
+		return "", fmt.Errorf("%w: email", ErrForbidden)
+	}
+	return email, nil
+}

@@ -1,0 +1,123 @@
+package ops_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"billhook/internal/contract"
+	"billhook/internal/deadletter"
+	"billhook/internal/ops"
+)
+
+// bury keeps a dead letter of an event.
+func (r *rig) bury(t *testing.T, n int, reason string, data []byte) {
+	t.Helper()
+	_, err := deadletter.Keep(t.Context(), r.store, queues.Queues[0], contract.Message{Data: data, Attributes: map[string]string{
+		"event_id": fmt.Sprint("e", n), "event_type": "order.paid", "ordering_key": "u1", "dead_letter_reason": reason,
+		"dead_letter_status": "422", "source_message_id": fmt.Sprint(100 + n), "delivery_attempts": "1",
+		"dead_lettered_at": at.Add(time.Duration(n) * time.Minute).Format(time.RFC3339),
+	}}, fmt.Sprint(900+n), at)
+	require.NoError(t, err)
+}
+
+// post sends a question and returns the answer.
+func (r *rig) post(t *testing.T, path string, question any, who string) *httptest.ResponseRecorder {
+	t.Helper()
+	body, isText := question.(string)
+	if !isText {
+		encoded, err := json.Marshal(question)
+		require.NoError(t, err)
+		body = string(encoded)
+	}
+	request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, path, bytes.NewReader([]byte(body)))
+	request.RemoteAddr = "127.0.0.1:4711"
+	request.Header.Set("X-Operator", who)
+	recorder := httptest.NewRecorder()
+	r.router.ServeHTTP(recorder, request)
+	return recorder
+}
+
+func TestDeadLettersAreListedPreviewedAndShown(t *testing.T) {
+	t.Parallel()
+	r := open(t)
+	r.bury(t, 1, "unknown_product", []byte(`{"eventId":"e1"}`))
+	r.bury(t, 2, "unknown_product", []byte(`{"eventId":"e2"}`))
+	r.bury(t, 3, "body_malformed", []byte{0xff, 0xfe})
+	var page ops.DeadLetters
+	require.Equal(t, http.StatusOK, r.ask(t, "/v1/ops/dead-letters?queue=q:orders&reason=unknown_product&limit=1", nil, &page).Code)
+	require.Len(t, page.Items, 1)
+	require.NotEmpty(t, page.Next)
+	first := page.Items[0].ID
+	require.Equal(t, http.StatusOK, r.ask(t, "/v1/ops/dead-letters?queue=orders&reason=unknown_product&page="+page.Next, nil, &page).Code)
+	require.Len(t, page.Items, 1)
+	require.NotEqual(t, first, page.Items[0].ID)
+	require.Empty(t, page.Next)
+
+	var preview deadletter.Preview
+	require.Equal(t, http.StatusOK, r.ask(t, "/v1/ops/dead-letters/preview?queue=orders", nil, &preview).Code)
+	require.Equal(t, map[string]int{"unknown_product": 2, "body_malformed": 1}, preview.ByReason)
+	require.Equal(t, http.StatusOK, r.ask(t, "/v1/ops/dead-letters/preview?queue=orders&since="+at.Add(2*time.Minute).Format(time.RFC3339), nil, &preview).Code)
+	require.Equal(t, 2, preview.Total)
+
+	var letter ops.Letter
+	require.Equal(t, http.StatusOK, r.ask(t, "/v1/ops/dead-letters/"+first, nil, &letter).Code)
+	require.Contains(t, string(letter.Data), "eventId")
+	require.Equal(t, "unknown_product", letter.Attributes["dead_letter_reason"])
+	require.Equal(t, http.StatusOK, r.ask(t, "/v1/ops/dead-letters?queue=orders&reason=body_malformed", nil, &page).Code)
+	require.Equal(t, http.StatusOK, r.ask(t, "/v1/ops/dead-letters/"+page.Items[0].ID, nil, &letter).Code)
+	require.Equal(t, []byte{0xff, 0xfe}, letter.Base64)
+}
+
+func TestAQuestionAboutDeadLettersThatMakesNoSenseIsRefused(t *testing.T) {
+	t.Parallel()
+	r := open(t)
+	for path, want := range map[string]int{
+		"/v1/ops/dead-letters":                              http.StatusNotFound,
+		"/v1/ops/dead-letters?queue=nobody":                 http.StatusNotFound,
+		"/v1/ops/dead-letters?queue=orders&since=yesterday": http.StatusBadRequest,
+		"/v1/ops/dead-letters?queue=orders&state=mended":    http.StatusBadRequest,
+		"/v1/ops/dead-letters?queue=orders&limit=0":         http.StatusBadRequest,
+		"/v1/ops/dead-letters?queue=orders&limit=101":       http.StatusBadRequest,
+		"/v1/ops/dead-letters/nothing":                      http.StatusNotFound,
+		"/v1/ops/operations/nothing":                        http.StatusNotFound,
+	} {
+		require.Equal(t, want, r.ask(t, path, nil, nil).Code, path)
+	}
+	for question, want := range map[string]int{
+		"nonsense":                                   http.StatusBadRequest,
+		`{"queue":"orders","edit":{"a":1}}`:          http.StatusBadRequest,
+		`{"queue":"nobody","expect":1}`:              http.StatusNotFound,
+		`{"queue":"orders","expect":1,"why":"x"}`:    http.StatusUnprocessableEntity,
+		`{"queue":"orders","expect":0,"why":"none"}`: http.StatusUnprocessableEntity,
+	} {
+		require.Equal(t, want, r.post(t, "/v1/ops/dead-letters/discard", question, "ilse").Code, question)
+	}
+	require.Equal(t, http.StatusNotFound, r.post(t, "/v1/ops/operations/nothing/run", "{}", "ilse").Code)
+	require.Equal(t, http.StatusNotFound, r.post(t, "/v1/ops/operations/nothing/approve", "{}", "ilse").Code)
+}
+
+func TestADiscardIsBegunRunAndAudited(t *testing.T) {
+	t.Parallel()
+	r := open(t)
+	r.bury(t, 1, "unknown_product", []byte(`{}`))
+	created := r.post(t, "/v1/ops/dead-letters/discard", map[string]any{"queue": "q:orders", "expect": 1, "why": "a test order"}, "ilse")
+	require.Equal(t, http.StatusCreated, created.Code, created.Body)
+	var op deadletter.Operation
+	require.NoError(t, json.Unmarshal(created.Body.Bytes(), &op))
+	require.Equal(t, "orders", op.Filter.Queue)
+	ran := r.post(t, "/v1/ops/operations/"+op.ID+"/run", "{}", "ilse")
+	require.Equal(t, http.StatusOK, ran.Code, ran.Body)
+	var all ops.Operations
+	require.Equal(t, http.StatusOK, r.ask(t, "/v1/ops/operations?progress=finished", nil, &all).Code)
+	require.Len(t, all.Items, 1)
+	require.Contains(t, all.Items[0].Who, "ilse")
+	require.Equal(t, "a test order", all.Items[0].Why)
+	require.EqualValues(t, 1, all.Items[0].Done)
+}

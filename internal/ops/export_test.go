@@ -1,0 +1,6 @@
+package ops
+
+import "net/http"
+
+// Require lets tests stand behind the door.
+func (a Access) Require(next http.Handler) http.Handler { return a.require(next) }

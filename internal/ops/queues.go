@@ -1,0 +1,179 @@
+package ops
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"billhook/catalog"
+	"billhook/internal/deadletter"
+	"billhook/internal/dedupe"
+	"billhook/internal/outbox"
+	"billhook/internal/serve"
+	"billhook/internal/store"
+)
+
+// Queues is where every queue of the catalog stands, and the outbox.
+type Queues struct {
+	Items  []Queue `json:"items"`
+	Next   string  `json:"next"` // always empty: there are few
+	Outbox Outbox  `json:"outbox"`
+}
+
+// Queue is where one queue stands.
+type Queue struct {
+	ID      string `json:"id"`
+	Alias   string `json:"alias"`
+	Enabled bool   `json:"enabled"`
+	// Events are the records that are kept, by status.
+	Events      map[dedupe.Status]Count `json:"events"`
+	DeadLetters Depth                   `json:"dead_letters"`
+}
+
+// Count is a number of documents. More: there are more than that; nobody has counted on.
+type Count struct {
+	Count int64 `json:"count"`
+	More  bool  `json:"more"`
+}
+
+// Depth is how many dead letters of a queue nobody has dealt with.
+type Depth struct {
+	Count
+	AlertAbove int `json:"alert_above"`
+	// Alert reports whether there are more than AlertAbove.
+	Alert bool `json:"alert"`
+	// Dropped: the queue keeps no dead letters.
+	Dropped bool `json:"dropped"`
+}
+
+// Outbox is what waits to be published.
+type Outbox struct {
+	Lanes Count `json:"lanes"`
+	// OldestAt is since when the oldest waits, OldestSeconds for how long.
+	OldestAt      *time.Time `json:"oldest_at,omitempty"`
+	OldestSeconds int64      `json:"oldest_seconds"`
+}
+
+const (
+	// countTo is where counting ends: a database charges for what it counts.
+	countTo = 10_000
+	// together is how many of its counting queries a request has out at once.
+	together = 8
+)
+
+// openLetter is the state of a dead letter that nobody has dealt with.
+const openLetter = "open"
+
+func (a *API) queues(w http.ResponseWriter, r *http.Request) {
+	if read(r).refused(w) {
+		return
+	}
+	answer := Queues{Items: make([]Queue, len(a.Catalog.Queues))}
+	counts := make([]Count, len(a.Catalog.Queues)*len(statuses))
+	group, ctx := errgroup.WithContext(r.Context())
+	group.SetLimit(together)
+	for i, q := range a.Catalog.Queues {
+		answer.Items[i] = Queue{ID: q.ID, Alias: q.Alias, Enabled: q.Enabled, Events: map[dedupe.Status]Count{}}
+		for j, status := range statuses {
+			group.Go(func() (err error) {
+				counts[i*len(statuses)+j], err = a.count(ctx, dedupe.Collection, map[string]any{"queue": q.ID, "status": string(status)}, countTo)
+				return err
+			})
+		}
+		group.Go(func() (err error) {
+			answer.Items[i].DeadLetters, err = a.depth(ctx, q.ID, q.DeadLetter)
+			return err
+		})
+	}
+	group.Go(func() (err error) {
+		answer.Outbox, err = a.waiting(ctx)
+		return err
+	})
+	if err := group.Wait(); err != nil {
+		a.down(w, r, err)
+		return
+	}
+	for i, count := range counts {
+		answer.Items[i/len(statuses)].Events[statuses[i%len(statuses)]] = count
+	}
+	serve.WriteJSON(w, http.StatusOK, answer)
+}
+
+// count has the database count, as far as most.
+func (a *API) count(ctx context.Context, collection string, equal map[string]any, most int) (Count, error) {
+	page, err := a.Store.Query(ctx, store.Query{Collection: collection, Equal: equal, Count: true, Limit: most + 1})
+	return Count{Count: min(page.Count, int64(most)), More: page.Count > int64(most)}, err
+}
+
+func (a *API) depth(ctx context.Context, queue string, letters catalog.DeadLetter) (Depth, error) {
+	if letters.Drop {
+		return Depth{Dropped: true}, nil
+	}
+	open, err := a.count(ctx, deadletter.Collection, map[string]any{"queue": queue, "state": openLetter}, max(countTo, letters.AlertAbove))
+	return Depth{Count: open, AlertAbove: letters.AlertAbove, Alert: open.More || open.Count > int64(letters.AlertAbove)}, err
+}
+
+func (a *API) waiting(ctx context.Context) (Outbox, error) {
+	lanes, err := a.count(ctx, outbox.KeysCollection, nil, countTo)
+	if err != nil || lanes.Count == 0 {
+		return Outbox{Lanes: lanes}, err
+	}
+	oldest, err := a.oldestLanes(ctx, 1)
+	if err != nil || len(oldest) == 0 {
+		return Outbox{Lanes: lanes}, err
+	}
+	return Outbox{Lanes: lanes, OldestAt: oldest[0].OldestAt, OldestSeconds: oldest[0].WaitsSeconds}, nil
+}
+
+// Lane is an ordering key of a topic, with messages that wait to be published.
+type Lane struct {
+	ID string `json:"id"`
+	// DueAt is when the relay looks at it next.
+	DueAt *time.Time `json:"due_at,omitempty"`
+	// OldestAt is since when its oldest message waits, WaitsSeconds for how long.
+	OldestAt     *time.Time `json:"oldest_at,omitempty"`
+	WaitsSeconds int64      `json:"waits_seconds"`
+}
+
+// Lanes is a list of lanes, the longest waiting first. More: there are more.
+type Lanes struct {
+	Items []Lane `json:"items"`
+	Next  string `json:"next"` // always empty: who waits less long is asked for with a higher limit
+	More  bool   `json:"more"`
+}
+
+// The bounds of a list of lanes.
+const (
+	lanes    = 50
+	maxLanes = store.MaxPage - 1
+)
+
+func (a *API) outbox(w http.ResponseWriter, r *http.Request) {
+	asked := read(r, "limit")
+	limit := asked.limit(lanes, maxLanes)
+	if asked.refused(w) {
+		return
+	}
+	found, err := a.oldestLanes(r.Context(), limit+1)
+	if err != nil {
+		a.down(w, r, err)
+		return
+	}
+	serve.WriteJSON(w, http.StatusOK, Lanes{Items: found[:min(len(found), limit)], More: len(found) > limit})
+}
+
+func (a *API) oldestLanes(ctx context.Context, limit int) ([]Lane, error) {
+	now := a.Now().UTC()
+	page, err := a.Store.Query(ctx, store.Query{
+		Collection: outbox.KeysCollection, Due: &store.Due{Field: "oldest_at", Until: now.Add(ahead)}, Limit: limit,
+	})
+	found := []Lane{}
+	for _, doc := range page.Documents {
+		due, _ := doc.Fields["due_at"].(time.Time)
+		oldest, _ := doc.Fields["oldest_at"].(time.Time)
+		found = append(found, Lane{ID: doc.Key.ID, DueAt: moment(due), OldestAt: moment(oldest), WaitsSeconds: max(0, int64(now.Sub(oldest).Seconds()))})
+	}
+	return found, err
+}

@@ -1,0 +1,291 @@
+package push_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"billhook/catalog"
+	"billhook/internal/contract"
+	"billhook/internal/dedupe"
+	"billhook/internal/delayed"
+	"billhook/internal/handler"
+	"billhook/internal/retry"
+	"billhook/internal/store"
+)
+
+// call is what becomes of one call of a relay.
+type call string
+
+const (
+	answered call = "answered"
+	refused  call = "refused"
+	lost     call = "done, answer lost"
+	crash    call = "never made, and the relay is gone"
+	severed  call = "done, and then the relay is gone"
+)
+
+// releaser is a run of release-delayed that stops before every call.
+type releaser struct {
+	w       *keyed
+	next    chan call
+	stopped chan struct{}
+	running bool
+	gone    bool
+}
+
+func (a *releaser) call(do func() error) error {
+	if a.gone {
+		return errBroker
+	}
+	a.stopped <- struct{}{}
+	next := <-a.next
+	a.gone = next == crash || next == severed
+	a.w.tell("a call of the relay is %s", next)
+	if next == refused || next == crash {
+		return errBroker
+	}
+	if err := do(); err != nil || next == answered {
+		return err
+	}
+	return errBroker
+}
+
+func (a *releaser) Get(ctx context.Context, key store.Key) (doc store.Document, err error) {
+	err = a.call(func() error {
+		doc, err = a.w.rig.counter.Get(ctx, key)
+		return err
+	})
+	return doc, err
+}
+
+func (a *releaser) Commit(ctx context.Context, writes []store.Write) (versions []store.Version, err error) {
+	err = a.call(func() error {
+		versions, err = a.w.rig.counter.Commit(ctx, writes)
+		return err
+	})
+	return versions, err
+}
+
+func (a *releaser) Query(ctx context.Context, query store.Query) (page store.Page, err error) {
+	err = a.call(func() error {
+		page, err = a.w.rig.counter.Query(ctx, query)
+		return err
+	})
+	return page, err
+}
+
+func (a *releaser) Publish(_ context.Context, _ string, m contract.Message) (string, error) {
+	return "1", a.call(func() error {
+		a.w.publish(m)
+		return nil
+	})
+}
+
+func (a *releaser) start() {
+	a.running, a.gone, a.stopped = true, false, make(chan struct{})
+	relay := delayed.NewRelay(a, a, func() time.Time { return time.Unix(0, a.w.rig.now.Load()).UTC() })
+	stopped := a.stopped
+	go func() {
+		defer close(stopped)
+		_, _ = relay.Due(context.Background(), 3, func(string, error) {}) // what failed is found again
+	}()
+	_, a.running = <-stopped
+}
+
+func (a *releaser) step(next call) {
+	a.next <- next
+	_, a.running = <-a.stopped
+}
+
+// keyed is an ordered broker around a worker, and what must be true of it.
+type keyed struct {
+	rig       *rig
+	releasers []*releaser
+	messages  int
+	// queue is what the broker holds of each key, acked what it was told to forget.
+	queue, acked map[string][]message
+	// published and done are event ids by key, in order.
+	published, done map[string][]string
+	fails           map[string]int
+	earliest        map[string]time.Time
+	// story is what has happened, for a failure to tell.
+	story []string
+}
+
+func (w *keyed) tell(format string, args ...any) {
+	w.story = append(w.story, fmt.Sprintf(format, args...))
+}
+
+func (w *keyed) at() time.Time { return time.Unix(0, w.rig.now.Load()).UTC() }
+
+func (w *keyed) publish(m contract.Message) {
+	w.messages++
+	w.tell("published %s %s", m.Attributes["event_id"], m.Attributes["delay_ticket"])
+	w.queue[m.OrderingKey] = append(w.queue[m.OrderingKey], message{
+		id: fmt.Sprint("m", w.messages), body: string(m.Data), attributes: m.Attributes, published: w.at(),
+	})
+}
+
+// event publishes a new event, which fails some times, and may have a time of delivery.
+func (w *keyed) event(t *rapid.T) {
+	key := rapid.SampledFrom([]string{"a", "a", "b"}).Draw(t, "key")
+	id := fmt.Sprint(key, len(w.published[key])+1)
+	m := paid(id, known, 1).with(func(m *message) { m.attributes["ordering_key"] = key; delete(m.attributes, "paynow_customer_id") })
+	if rapid.IntRange(0, 4).Draw(t, "has a time of delivery") == 0 {
+		w.earliest[id] = w.at().Add(rapid.SampledFrom([]time.Duration{time.Minute, time.Hour}).Draw(t, "in"))
+		m.attributes["deliver_at"] = w.earliest[id].Format(time.RFC3339Nano)
+	}
+	w.fails[id] = rapid.SampledFrom([]int{0, 0, 0, 1, 2, 3, 4}).Draw(t, "fails")
+	w.published[key] = append(w.published[key], id)
+	w.publish(contract.Message{Data: m.data(), Attributes: m.attributes, OrderingKey: key})
+}
+
+// deliver pushes the first message of a key.
+func (w *keyed) deliver(t require.TestingT, key string) {
+	if len(w.queue[key]) == 0 {
+		return
+	}
+	m := w.queue[key][0]
+	id := m.attributes["event_id"]
+	before, _ := w.rig.record(t, id)
+	got := w.rig.deliver(m)
+	after, _ := w.rig.record(t, id)
+	w.tell("%s %s: %s %s", id, m.attributes["delay_ticket"], got.Outcome, got.Reason)
+	require.NotContains(t, []int{400, 422}, got.code, got.Reason)
+	if after.Attempts > before.Attempts {
+		require.False(t, w.at().Before(w.earliest[id]), "%s: tried before its time", id)
+		w.earliest[id] = after.NextRetryAt
+		if !got.Delayed {
+			w.earliest[id] = time.Time{} // the broker comes when it likes
+		}
+	}
+	if before.Status != dedupe.Completed && after.Status == dedupe.Completed {
+		w.done[key] = append(w.done[key], id)
+		require.Equal(t, w.published[key][:len(w.done[key])], w.done[key], "events of a key are done in order: %s", strings.Join(w.story, "\n"))
+		require.EqualValues(t, w.fails[id]+1, after.Attempts, "attempts go on from the record")
+	}
+	if got.code == 200 || got.code == 204 {
+		w.queue[key] = w.queue[key][1:]
+		w.acked[key] = append(w.acked[key], m)
+	}
+}
+
+func (w *keyed) pass(t *rapid.T) {
+	w.rig.pass(rapid.SampledFrom([]time.Duration{time.Microsecond, time.Second, 10 * time.Minute, 21 * time.Minute, time.Hour}).Draw(t, "time"))
+}
+
+// repeat has the broker deliver again what it was told to forget: as Pub/Sub does, with
+// all of the key that came after it.
+func (w *keyed) repeat(t *rapid.T) {
+	key := rapid.SampledFrom([]string{"a", "b"}).Draw(t, "key")
+	n := min(rapid.IntRange(1, 4).Draw(t, "messages"), len(w.acked[key]))
+	again := slices.Clone(w.acked[key][len(w.acked[key])-n:])
+	w.acked[key] = w.acked[key][:len(w.acked[key])-n]
+	w.queue[key] = append(again, w.queue[key]...)
+	w.tell("%s: the last %d again", key, n)
+}
+
+func (w *keyed) release(i int) func(*rapid.T) {
+	return func(t *rapid.T) {
+		a := w.releasers[i]
+		if !a.running {
+			a.start()
+			return
+		}
+		a.step(rapid.SampledFrom([]call{answered, answered, answered, answered, answered, refused, lost, crash, severed}).Draw(t, "the call is"))
+	}
+}
+
+// TestWhateverWaitsEventsOfAKeyAreDoneInOrderOnce drives an ordered queue whose events
+// fail, wait and have times of delivery, while two runs of release-delayed go on call by
+// call, fail and die, and the broker repeats itself.
+func TestWhateverWaitsEventsOfAKeyAreDoneInOrderOnce(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(rt *rapid.T) {
+		w := &keyed{
+			queue: map[string][]message{}, acked: map[string][]message{}, published: map[string][]string{}, done: map[string][]string{},
+			fails: map[string]int{}, earliest: map[string]time.Time{},
+		}
+		w.rig = newRig(t, setup{
+			queue: func(q *catalog.Queue) {
+				q.OrderingKey = []string{"uid"}
+				for eventType, h := range q.Handlers {
+					h.MaxAttempts = 9
+					h.Backoff = retry.Policy{Schedule: []time.Duration{0, 20 * time.Minute, 30 * time.Second, 20 * time.Minute, time.Hour}}
+					q.Handlers[eventType] = h
+				}
+			},
+			credit: func(*rig, handler.Tx) handler.Tx {
+				return func(_ context.Context, event handler.Event) (handler.Effect, error) {
+					if event.Attempt <= w.fails[event.ID] {
+						return handler.Effect{}, errHandler
+					}
+					return handler.Effect{Result: "done"}, nil
+				}
+			},
+		})
+		for range 2 {
+			w.releasers = append(w.releasers, &releaser{w: w, next: make(chan call)})
+		}
+		settle := func() {
+			for _, a := range w.releasers {
+				for a.running {
+					a.step(answered)
+				}
+			}
+		}
+		defer settle()
+		rt.Repeat(map[string]func(*rapid.T){
+			"an event":      w.event,
+			"an event +":    w.event,
+			"deliver a":     func(t *rapid.T) { w.deliver(t, "a") },
+			"deliver a +":   func(t *rapid.T) { w.deliver(t, "a") },
+			"deliver a ++":  func(t *rapid.T) { w.deliver(t, "a") },
+			"deliver b":     func(t *rapid.T) { w.deliver(t, "b") },
+			"release one":   w.release(0),
+			"release one +": w.release(0),
+			"release two":   w.release(1),
+			"repeat":        w.repeat,
+			"time passes":   w.pass,
+		})
+		settle()
+		left := func() (n int) {
+			for key := range w.published {
+				n += len(w.published[key]) - len(w.done[key]) + len(w.queue[key])
+			}
+			return n
+		}
+		quiet := 0
+		for range 5*w.messages + 3 {
+			if quiet++; left() > 0 {
+				quiet = 0
+			} else if quiet > 3 { // what was delivered twice may wait, too
+				break
+			}
+			w.rig.pass(time.Hour)
+			w.releasers[0].start()
+			settle()
+			for _, key := range []string{"a", "b"} {
+				for range 3 * len(w.queue[key]) {
+					w.deliver(rt, key)
+				}
+			}
+		}
+		for key := range w.published {
+			require.Empty(rt, w.queue[key])
+			require.Equal(rt, w.published[key], w.done[key], "every event is done")
+		}
+		for _, collection := range []string{delayed.Collection, delayed.KeysCollection} {
+			page, err := w.rig.counter.Query(context.Background(), store.Query{Collection: collection, Limit: 10})
+			require.NoError(rt, err)
+			require.Empty(rt, page.Documents, "nothing stays behind: %s", strings.Join(w.story, "\n"))
+		}
+	})
+}

@@ -1,0 +1,111 @@
+package retry_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"billhook/internal/retry"
+)
+
+// TestEveryAnswerHasItsVerdict is the table of what a failure means: answers of HTTP
+// and of gRPC, contexts, panics, and what nobody has foreseen.
+func TestEveryAnswerHasItsVerdict(t *testing.T) {
+	t.Parallel()
+	type row struct {
+		err       error
+		class     retry.Class // 0: no error
+		reason    string
+		uncounted bool
+	}
+	table := map[string]row{
+		"an unmarked error":  {err: errors.New("x"), class: 500, reason: "handler_error"},
+		"a panic":            {err: retry.Panicked(), class: 500, reason: "handler_panic"},
+		"a deadline":         {err: fmt.Errorf("x: %w", context.DeadlineExceeded), class: 504, reason: "handler_timeout"},
+		"a caller that left": {err: fmt.Errorf("x: %w", context.Canceled), class: 503, reason: "canceled", uncounted: true},
+	}
+	for status, want := range map[int]row{
+		200: {}, 202: {}, 204: {}, 299: {},
+		100: {class: 500, reason: "callee_unclear_100"},
+		300: {class: 422, reason: "callee_redirects_300"}, 308: {class: 422, reason: "callee_redirects_308"},
+		400: {class: 422, reason: "callee_refused_400"}, 404: {class: 422, reason: "callee_refused_404"},
+		409: {class: 422, reason: "callee_refused_409"}, 422: {class: 422, reason: "callee_refused_422"},
+		401: {class: 503, reason: "callee_unauthorized_401"}, 403: {class: 503, reason: "callee_unauthorized_403"},
+		407: {class: 503, reason: "callee_unauthorized_407"}, 408: {class: 503, reason: "callee_busy_408"},
+		425: {class: 503, reason: "callee_busy_425"}, 429: {class: 503, reason: "callee_busy_429"},
+		500: {class: 500, reason: "callee_failed_500"}, 503: {class: 500, reason: "callee_failed_503"},
+		504: {class: 500, reason: "callee_failed_504"}, 599: {class: 500, reason: "callee_failed_599"},
+		600: {class: 500, reason: "callee_unclear_600"}, 0: {class: 500, reason: "callee_unclear_0"}, -1: {class: 500, reason: "callee_unclear_-1"},
+	} {
+		want.err = retry.HTTPStatus(status)
+		table["HTTP "+strconv.Itoa(status)] = want
+	}
+	for code, want := range map[uint32]row{
+		0:  {},
+		1:  {class: 503, reason: "callee_busy_canceled", uncounted: true},
+		2:  {class: 500, reason: "callee_failed_unknown"},
+		3:  {class: 422, reason: "callee_refused_invalid_argument"},
+		4:  {class: 503, reason: "callee_busy_deadline_exceeded"},
+		5:  {class: 422, reason: "callee_refused_not_found"},
+		6:  {class: 422, reason: "callee_refused_already_exists"},
+		7:  {class: 503, reason: "callee_unauthorized_permission_denied"},
+		8:  {class: 503, reason: "callee_busy_resource_exhausted"},
+		9:  {class: 422, reason: "callee_refused_failed_precondition"},
+		10: {class: 503, reason: "callee_busy_aborted"},
+		11: {class: 422, reason: "callee_refused_out_of_range"},
+		12: {class: 422, reason: "callee_refused_unimplemented"},
+		13: {class: 500, reason: "callee_failed_internal"},
+		14: {class: 503, reason: "callee_busy_unavailable"},
+		15: {class: 500, reason: "callee_failed_data_loss"},
+		16: {class: 503, reason: "callee_unauthorized_unauthenticated"},
+		17: {class: 500, reason: "callee_unclear_grpc_17"},
+	} {
+		want.err = retry.GRPCCode(code)
+		table["gRPC "+strconv.Itoa(int(code))] = want
+	}
+	for name, test := range table {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if test.class == 0 {
+				require.NoError(t, test.err)
+				return
+			}
+			want := retry.Verdict{Class: test.class, Reason: test.reason, Counts: !test.uncounted}
+			require.Equal(t, want, retry.Decide(test.err))
+			require.Equal(t, want, retry.Decide(retry.After(time.Minute, test.err)), "a wait changes nothing of it")
+		})
+	}
+}
+
+func TestAWaitTravelsWithItsFailure(t *testing.T) {
+	t.Parallel()
+	failure := retry.Down("callee_busy_429", context.DeadlineExceeded)
+	for name, test := range map[string]struct {
+		err  error
+		want time.Duration
+	}{
+		"as it was asked for":     {retry.After(time.Minute, failure), time.Minute},
+		"through another error":   {fmt.Errorf("notify: %w", retry.After(time.Minute, failure)), time.Minute},
+		"the outermost":           {retry.After(time.Second, retry.After(time.Minute, failure)), time.Second},
+		"a day at most":           {retry.After(25*time.Hour, failure), 24 * time.Hour},
+		"none that is nothing":    {retry.After(0, failure), 0},
+		"none that has passed":    {retry.After(-time.Second, failure), 0},
+		"none where nobody asked": {failure, 0},
+		"none without a failure":  {retry.After(time.Minute, nil), 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			require.Equal(t, test.want, retry.Asked(test.err))
+			if test.err != nil {
+				require.ErrorIs(t, test.err, context.DeadlineExceeded)
+				require.ErrorContains(t, test.err, failure.Error())
+			}
+		})
+	}
+	require.NoError(t, retry.After(time.Minute, nil))
+}

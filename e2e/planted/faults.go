@@ -2,24 +2,27 @@ package main
 
 // Where faults are planted, and where they are to be noticed.
 const (
-	once      = "internal/dedupe/once.go"
-	lease     = "internal/dedupe/lease.go"
-	sweep     = "internal/dedupe/sweep.go"
-	record    = "internal/dedupe/record.go"
-	entry     = "internal/outbox/entry.go"
-	relay     = "internal/outbox/relay.go"
-	deliver   = "internal/push/deliver.go"
-	leased    = "internal/push/leased.go"
-	tx        = "internal/push/tx.go"
-	answer    = "internal/push/answer.go"
-	tasks     = "internal/tasks/tasks.go"
-	callee    = "internal/delivery/answer.go"
-	notify    = "internal/delivery/delivery.go"
-	dedupeDir = "internal/dedupe"
-	outboxDir = "internal/outbox"
-	pushDir   = "internal/push"
-	tasksDir  = "internal/tasks"
-	notifyDir = "internal/delivery"
+	once       = "internal/dedupe/once.go"
+	lease      = "internal/dedupe/lease.go"
+	sweep      = "internal/dedupe/sweep.go"
+	record     = "internal/dedupe/record.go"
+	entry      = "internal/outbox/entry.go"
+	relay      = "internal/outbox/relay.go"
+	deliver    = "internal/push/deliver.go"
+	leased     = "internal/push/leased.go"
+	tx         = "internal/push/tx.go"
+	answer     = "internal/push/answer.go"
+	tasks      = "internal/tasks/tasks.go"
+	callee     = "internal/delivery/answer.go"
+	notify     = "internal/delivery/delivery.go"
+	dedupeDir  = "internal/dedupe"
+	outboxDir  = "internal/outbox"
+	pushDir    = "internal/push"
+	tasksDir   = "internal/tasks"
+	notifyDir  = "internal/delivery"
+	letters    = "internal/deadletter/deadletter.go"
+	operate    = "internal/deadletter/operate.go"
+	lettersDir = "internal/deadletter"
 
 	atOnce  = "TestOfManyWorkersOneClaims"
 	events  = "TestALeasedEvent"
@@ -35,7 +38,7 @@ var faults = []fault{
 		`return store.Set(r.key, record.Fields())`, dedupeDir, "TestOfFiftyDeliveriesOfOneEventOneOwnsTheEffect"},
 	{"an effect is committed whatever came between", once, `return store.Update(r.key, r.version, record.Fields())`,
 		`return store.Set(r.key, record.Fields())`, dedupeDir, "TestTheEffectOfAWorkerThatComesLateIsNotCommitted"},
-	{"a failure is written over a success", once, `written, err := r.put(ctx, record)`,
+	{"a failure is written over a success", once, `written, err := r.put(ctx, record, r.kept.writes...)`,
 		`_, err := r.once.Store.Commit(ctx, []store.Write{store.Set(r.key, record.Fields())}); written := err == nil`, dedupeDir, "TestNeitherAFailureNorABurialIsWrittenOverASuccess"},
 	{"a burial is written over a success", once, `return r.put(ctx, record)`,
 		`_, err := r.once.Store.Commit(ctx, []store.Write{store.Set(r.key, record.Fields())}); return err == nil, err`, dedupeDir, "TestNeitherAFailureNorABurialIsWrittenOverASuccess"},
@@ -57,10 +60,10 @@ var faults = []fault{
 	{"a claim is written whatever is there", lease, `[]store.Write{r.write(record)}`, `[]store.Write{store.Set(r.key, record.Fields())}`, dedupeDir, atOnce},
 	{"a takeover is written whatever came between", once, `return store.Update(r.key, r.version, record.Fields())`,
 		`return store.Set(r.key, record.Fields())`, dedupeDir, "TestATakeoverThatComesBetweenIsMet"},
-	{"a late completion is written", lease, `_, err := r.once.Store.Commit(ctx, []store.Write{store.Update(r.key, r.version, record.Fields())})`,
-		`w := store.Update(r.key, r.version, record.Fields()); if record.Status == Completed { w = store.Set(r.key, record.Fields()) }; _, err := r.once.Store.Commit(ctx, []store.Write{w})`, pushDir, late},
-	{"a late release is written", lease, `_, err := r.once.Store.Commit(ctx, []store.Write{store.Update(r.key, r.version, record.Fields())})`,
-		`w := store.Update(r.key, r.version, record.Fields()); if record.Status == Failed { w = store.Set(r.key, record.Fields()) }; _, err := r.once.Store.Commit(ctx, []store.Write{w})`, pushDir, late},
+	{"a late completion is written", lease, `_, err := r.once.Store.Commit(ctx, append([]store.Write{store.Update(r.key, r.version, record.Fields())}, also...))`,
+		`w := store.Update(r.key, r.version, record.Fields()); if record.Status == Completed { w = store.Set(r.key, record.Fields()) }; _, err := r.once.Store.Commit(ctx, append([]store.Write{w}, also...))`, pushDir, late},
+	{"a late release is written", lease, `_, err := r.once.Store.Commit(ctx, append([]store.Write{store.Update(r.key, r.version, record.Fields())}, also...))`,
+		`w := store.Update(r.key, r.version, record.Fields()); if record.Status == Failed { w = store.Set(r.key, record.Fields()) }; _, err := r.once.Store.Commit(ctx, append([]store.Write{w}, also...))`, pushDir, late},
 	{"a late burial is written", deliver, `if run.Lost(seen) || (seen != dedupe.Fresh && seen != dedupe.Claimed) {`,
 		`if seen != dedupe.Fresh && seen != dedupe.Claimed {`, pushDir, late},
 	{"a lease is held by nobody", once, `case found.Status == Processing && now.Before(found.LeaseUntil):`, `case false:`, dedupeDir, atOnce},
@@ -83,8 +86,8 @@ var faults = []fault{
 	{"a handler that still runs gives its lease back", leased, `if abandoned := (abandonedError{}); errors.As(err, &abandoned) {`,
 		`if abandoned := (abandonedError{}); errors.As(err, &abandoned) && false {`, pushDir, "TestALeasedHandlerThatIgnoresItsDeadlineKeepsItsLease"},
 	{"a caller that leaves ends a leased handler", leased, `ctx = context.WithoutCancel(ctx)`, `ctx = context.WithValue(ctx, maxKept, nil)`, pushDir, "TestACallerThatLeavesDoesNotEndALeasedHandler"},
-	{"a message is kept for ever", once, `record.LeaseUntil, record.NextRetryAt, record.Message = time.Time{}, time.Time{}, nil`,
-		`record.LeaseUntil, record.NextRetryAt = time.Time{}, time.Time{}`, pushDir, "TestTheMessageIsKeptWhileASweepMayNeedIt"},
+	{"a message is kept for ever", once, `record.LeaseUntil, record.NextRetryAt, record.Message, record.DelayTicket = time.Time{}, time.Time{}, nil, ""`,
+		`record.LeaseUntil, record.NextRetryAt, record.DelayTicket = time.Time{}, time.Time{}, ""`, pushDir, "TestTheMessageIsKeptWhileASweepMayNeedIt"},
 
 	// The answer.
 	{"a push is acked before it is handled", "internal/push/push.go", `a, record := s.deliver(r.Context(), q, d)`,
@@ -104,21 +107,21 @@ var faults = []fault{
 	// The outbox.
 	{"an emission is published before its commit", tx, `failpoint.Hit(failpoint.TxCommit)`, `s.relay(ctx, event, lanes); lanes = nil`,
 		pushDir, "TestWhatIsEmittedIsPublishedAfterTheCommitAndBeforeTheAnswer"},
-	{"an entry is written over another", entry, `store.Create(store.Key{Collection: Collection, ID: id}`, `store.Set(store.Key{Collection: Collection, ID: id}`,
+	{"an entry is written over another", entry, `store.Create(store.Key{Collection: Collection, ID: entry}`, `store.Set(store.Key{Collection: Collection, ID: entry}`,
 		outboxDir, "TestAnEmissionIsCommittedWithItsLane"},
 	{"a lane that is there is a conflict", entry, `store.Set(store.Key{Collection: KeysCollection, ID: lane}`, `store.Create(store.Key{Collection: KeysCollection, ID: lane}`,
 		outboxDir, "TestWhateverRelaysDoEveryMessageComesInOrder"},
-	{"a lane does not name its newest entry", entry, `"newest": newest[lane], "due_at"`, `"due_at"`, outboxDir, "TestAnEntryOfTheSameMomentKeepsTheLane"},
+	{"a lane does not name its newest entry", entry, `"newest": b.newest[lane], "due_at"`, `"due_at"`, outboxDir, "TestAnEntryOfTheSameMomentKeepsTheLane"},
 	{"an entry's id changes with the message", entry, `event.Queue, event.Tenant, event.ID, n)`, `event.Queue, event.Tenant, event.ID+event.MessageID, n)`,
 		outboxDir, "TestAnEmissionsIDFollowsFromItsEventAndItsPlaceAlone"},
 	{"entries of one effect are in the order of their text", entry, `"%s-%020d-%03d-%s"`, `"%s-%020d-%d-%s"`, outboxDir, "TestALaneOfManyEntriesIsPublishedInOrder"},
-	{"an entry is removed before it is published", relay, `if err = r.publish(ctx, entry); err != nil {`,
-		`_, _ = r.Store.Commit(ctx, []store.Write{store.Delete(entry.Key, 0)}); if err = r.publish(ctx, entry); err != nil {`, outboxDir, "TestNothingIsRemovedBeforeItIsPublished"},
-	{"a failed entry is passed over", relay, `if err = r.publish(ctx, entry); err != nil {`,
-		`if r.publish(ctx, entry) != nil { continue }; if err != nil {`, outboxDir, "TestAFailedPublishStopsItsLaneAndKeepsTheRest"},
-	{"a lane is removed whatever was added", relay, `append(done, store.Delete(key, head.Version))`, `append(done, store.Delete(key, 0))`,
+	{"an entry is removed before it is published", relay, `if err = r.publish(ctx, head, entry); err != nil {`,
+		`_, _ = r.Store.Commit(ctx, []store.Write{store.Delete(entry.Key, 0)}); if err = r.publish(ctx, head, entry); err != nil {`, outboxDir, "TestNothingIsRemovedBeforeItIsPublished"},
+	{"a failed entry is passed over", relay, `if err = r.publish(ctx, head, entry); err != nil {`,
+		`if r.publish(ctx, head, entry) != nil { continue }; if err != nil {`, outboxDir, "TestAFailedPublishStopsItsLaneAndKeepsTheRest"},
+	{"a lane is removed whatever was added", relay, `return store.Delete(head.Key, head.Version)`, `return store.Delete(head.Key, 0)`,
 		outboxDir, "TestWhatIsAddedWhileALaneIsRelayedIsNotLost"},
-	{"a lane is removed whatever was added, between any two calls", relay, `append(done, store.Delete(key, head.Version))`, `append(done, store.Delete(key, 0))`,
+	{"a lane is removed whatever was added, between any two calls", relay, `return store.Delete(head.Key, head.Version)`, `return store.Delete(head.Key, 0)`,
 		outboxDir, "TestWhateverRelaysDoEveryMessageComesInOrder"},
 	{"a run looks at every lane", relay, `Due: &store.Due{Field: "due_at", Until: r.Now()}, Limit: limit`, `Limit: limit`,
 		outboxDir, "TestTheCostOfARunDependsOnWhatIsDueAlone"},
@@ -131,7 +134,7 @@ var faults = []fault{
 		dedupeDir, "TestAnOrphanIsPublishedBeforeItIsMarked"},
 	{"an orphan is marked whoever has it now", sweep, `store.Update(doc.Key, doc.Version, record.Fields())`, `store.Set(doc.Key, record.Fields())`,
 		dedupeDir, "TestASweepWritesOverNobodysWork"},
-	{"what was written anew is removed", sweep, `store.Delete(doc.Key, doc.Version)`, `store.Delete(doc.Key, 0)`, dedupeDir, "TestWhatIsWrittenAnewHasNotExpired"},
+	{"what was written anew is removed", sweep, `[]store.Write{store.Delete(doc.Key, doc.Version)}`, `[]store.Write{store.Delete(doc.Key, 0)}`, dedupeDir, "TestWhatIsWrittenAnewHasNotExpired"},
 	{"an orphan is published where it is to be reported", tasks, `q.Enabled && q.OnOrphan == catalog.Republish && record.Message != nil`,
 		`q.Enabled && record.Message != nil`, tasksDir, "TestOrphansAreDealtWithAsTheirQueueSays"},
 	{"an orphan is one while its redelivery may come", tasks, `max(longest, wait+q.AckDeadline)`, `max(longest, wait)`, tasksDir, "TestOrphansAreDealtWithAsTheirQueueSays"},
@@ -140,8 +143,8 @@ var faults = []fault{
 	{"a webhook is not signed", callee, `range w.signer.Sign("", body, w.now()) {`, `range map[string]string{} {`, notifyDir, "TestTheWebhookIsWhatTheCalleeWasPromised"},
 	{"every attempt has an idempotency key of its own", notify, `w.base.JoinPath(path), body, event.ID)`, `w.base.JoinPath(path), body, event.ID+string(rune('0'+event.Attempt)))`,
 		notifyDir, "TestTheWebhookIsWhatTheCalleeWasPromised"},
-	{"a callee that failed has it", notify, `case status >= 200 && status < 300:`, `case status >= 500 && status < 600:`, notifyDir, "TestAnAnswerSaysWhatBecomesOfTheMessage"},
-	{"a callee that failed has refused", callee, `retry.Transient(reason("callee_failed", status), nil)`, `retry.Permanent(reason("callee_failed", status), nil)`,
+	{"a callee that failed has it", notify, `case got.status >= 200 && got.status < 300:`, `case got.status >= 500 && got.status < 600:`, notifyDir, "TestAnAnswerSaysWhatBecomesOfTheMessage"},
+	{"a callee that failed has refused", "internal/retry/answers.go", `return Transient(calleeFailed+code, nil)`, `return Permanent(calleeFailed+code, nil)`,
 		notifyDir, "TestAnAnswerSaysWhatBecomesOfTheMessage"},
 	{"an entry of the books is written over", "internal/ledger/entry.go", `store.Create(entryKey, e.fields())`, `store.Set(entryKey, e.fields())`,
 		"internal/billing", "TestAnOrderIsCreditedOnce"},
@@ -151,4 +154,21 @@ var faults = []fault{
 		`store.Set(itemKey(queue.ID, source, m.Data), fields)`, pushDir, "TestADeadLetterIsKeptOncePerSourceMessage"},
 	{"nobody has to say what to do after a crash", "internal/handler/handler.go", `case h.Reconcile == nil && !h.SafeToRepeat:`, `case false:`,
 		"internal/handler", "TestAMistakeInRegisteringPanicsAtTheStart"},
+	// Dead letters, and what waits.
+	{"a replay finds its event dead", once, `found.Status == DeadLettered && r.record.Replays > found.Replays`, `false`,
+		pushDir, "TestBehindADeadLetterItsKeyIsParkedUntilTheReplay"},
+	{"a dead letter parks nobody", deliver, `if outcome == retry.DeadLettered {`, `if false {`, pushDir, "TestBehindADeadLetterItsKeyIsParkedUntilTheReplay"},
+	{"a replay waits behind itself", "internal/push/delayed.go", `if q.parks(name.OrderingKey) && d.replayed() {
+		return s.resume`, `if false {
+		return s.resume`, pushDir, "TestBehindADeadLetterItsKeyIsParkedUntilTheReplay"},
+	{"an attempt is counted and its message not kept", "internal/push/delayed.go", `run.Keep(ticket, writes)`, `run.Keep(ticket, writes[:0])`,
+		pushDir, "TestAWaitLongerThanTheBrokersIsKept"},
+	{"a replay that fails again is another item", letters, `again != "" && replays > 0 {`, `again != "" && false {`,
+		lettersDir, "TestAReplayThatFailsAgainIsTheSameItem"},
+	{"a replay goes round for ever", operate, `(m.replays >= MaxReplays && !op.Force)`, `false`, lettersDir, "TestAReplayThatFailsAgainIsTheSameItem"},
+	{"a replay is in the order of the ids", operate, `a.first.Compare(b.first), cmp.Compare(a.message, b.message), strings.Compare(a.id, b.id)`, `strings.Compare(a.id, b.id)`,
+		lettersDir, "TestAReplayPublishesOnTheQueueUnderTheKeyInTheOldOrder"},
+	{"two eyes are enough", operate, `case who == "" || who == op.Who:`, `case who == "":`, lettersDir, "TestFourEyes"},
+	{"a previewed number is no promise", operate, `case preview.Total != expect:`, `case false:`, lettersDir, "TestAnOperationIsRefused"},
+	{"a discard leaves its key parked", operate, `if w, ok := lane.Go(now); ok {`, `if w, ok := lane.Go(now); ok && false {`, pushDir, "TestADiscardReleasesWhatIsParked"},
 }

@@ -50,6 +50,20 @@ func TestOneCommandShowsEverySample(t *testing.T) {
 	require.NoError(t, err, string(output))
 	require.Contains(t, string(output), `"reason": "unknown_product"`)
 
+	for _, step := range []struct{ arguments, want string }{
+		{"dlq ls paynow-events --reason unknown_product", "1 shown: unknown_product 1"},
+		{"dlq replay paynow-events --dry-run", "replay would touch 1 dead letters of paynow-events"},
+		{"dlq replay paynow-events --yes --rate 10", "replay: 1 done, 0 passed by"},
+		{"dlq operations", "finished"},
+		{"dlq discard paynow-events --yes --reason nothing_such --why test", "would touch 0"},
+		{"queues", "pay-subscription-update"},
+		{"outbox", "Nothing waits."},
+	} {
+		said, err := exec.CommandContext(t.Context(), binary, append(strings.Fields(step.arguments), "--server", worker[1])...).CombinedOutput()
+		require.NoError(t, err, string(said))
+		require.Contains(t, string(said), step.want, step.arguments)
+	}
+
 	require.NoError(t, dev.Process.Signal(os.Interrupt))
 	require.NoError(t, dev.Wait(), "Ctrl-C is a good end")
 }

@@ -95,7 +95,9 @@ func (p *program) dlqList(c *choice) *cobra.Command {
 			var all ops.DeadLetters
 			for all.Items = []deadletter.Item{}; len(all.Items) < limit; {
 				values.Set("limit", fmt.Sprint(min(limit-len(all.Items), 100)))
-				values.Set("page", all.Next)
+				if all.Next != "" {
+					values.Set("page", all.Next)
+				}
 				var page ops.DeadLetters
 				if err := ask.get(command.Context(), "/v1/ops/dead-letters?"+values.Encode(), &page); err != nil {
 					return err
@@ -286,9 +288,9 @@ func (p *program) dlqOperations(c *choice) *cobra.Command {
 		Use: "operations", Short: "List replays and discards: who did what, why, and how far it is", Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			all := ops.Operations{Items: []deadletter.Operation{}}
-			for {
+			for path := "/v1/ops/operations"; ; path = "/v1/ops/operations?page=" + url.QueryEscape(all.Next) {
 				var page ops.Operations
-				if err := c.ask().get(command.Context(), "/v1/ops/operations?page="+url.QueryEscape(all.Next), &page); err != nil {
+				if err := c.ask().get(command.Context(), path, &page); err != nil {
 					return err
 				}
 				all.Items, all.Next = append(all.Items, page.Items...), page.Next

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
-	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -65,23 +64,19 @@ type Operations struct {
 	Next  string                 `json:"next"`
 }
 
-// filter reads the filters of a request's query. It has answered where ok is false.
-func (a *API) filter(w http.ResponseWriter, r *http.Request) (f deadletter.Filter, ok bool) {
-	query := r.URL.Query()
+// filters are the parameters that choose dead letters.
+var filters = []string{"queue", "reason", "type", "event_id", "key", "item", "since", "until"}
+
+// filter reads what chooses dead letters; the queue is required. It has answered where
+// ok is false.
+func (a *API) filter(w http.ResponseWriter, asked *asked) (f deadletter.Filter, ok bool) {
+	now := a.Now()
 	f = deadletter.Filter{
-		Queue: query.Get("queue"), Reason: query.Get("reason"), EventType: query.Get("type"), EventID: query.Get("event_id"),
-		OrderingKey: query.Get("key"), Item: query.Get("item"),
+		Queue: asked.values.Get("queue"), Reason: asked.id("reason"), EventType: asked.id("type"), EventID: asked.id("event_id"),
+		OrderingKey: asked.id("key"), Item: asked.values.Get("item"),
+		Since: asked.at("since", now, time.Time{}), Until: asked.at("until", now, time.Time{}),
 	}
-	for name, at := range map[string]*time.Time{"since": &f.Since, "until": &f.Until} {
-		if text := query.Get(name); text != "" {
-			var err error
-			if *at, err = time.Parse(time.RFC3339, text); err != nil {
-				serve.WriteProblem(w, http.StatusBadRequest, "time_invalid", "Give since and until in RFC 3339, such as 2026-03-01T12:00:00Z.")
-				return f, false
-			}
-		}
-	}
-	return f, a.known(w, &f)
+	return f, !asked.refused(w) && a.known(w, &f)
 }
 
 // known turns an alias into the queue's id.
@@ -96,11 +91,8 @@ func (a *API) known(w http.ResponseWriter, f *deadletter.Filter) bool {
 }
 
 func (a *API) listDeadLetters(w http.ResponseWriter, r *http.Request) {
-	f, ok := a.filter(w, r)
-	if !ok {
-		return
-	}
-	state := deadletter.State(r.URL.Query().Get("state"))
+	asked := read(r, append([]string{"state", "limit", "page"}, filters...)...)
+	state := deadletter.State(asked.values.Get("state"))
 	switch state {
 	case "":
 		state = deadletter.Open
@@ -108,36 +100,22 @@ func (a *API) listDeadLetters(w http.ResponseWriter, r *http.Request) {
 		state = ""
 	case deadletter.Open, deadletter.Replayed, deadletter.Discarded:
 	default:
-		serve.WriteProblem(w, http.StatusBadRequest, "state_invalid", "The state is open, replayed, discarded or all.")
-		return
+		asked.refuse("state_invalid", "The state is open, replayed, discarded or all.")
 	}
-	limit, ok := limitOf(w, r)
+	limit := asked.limit(most, most)
+	f, ok := a.filter(w, asked)
 	if !ok {
 		return
 	}
-	items, next, err := a.Operator.List(r.Context(), f, state, r.URL.Query().Get("page"), limit)
+	items, next, err := a.Operator.List(r.Context(), f, state, asked.values.Get("page"), limit)
 	if a.failed(w, r, err) {
 		return
 	}
 	serve.WriteJSON(w, http.StatusOK, DeadLetters{Items: append([]deadletter.Item{}, items...), Next: next})
 }
 
-// limitOf is how many items a page is to hold.
-func limitOf(w http.ResponseWriter, r *http.Request) (int, bool) {
-	text := r.URL.Query().Get("limit")
-	if text == "" {
-		return most, true
-	}
-	limit, err := strconv.Atoi(text)
-	if err != nil || limit < 1 || limit > most {
-		serve.WriteProblem(w, http.StatusBadRequest, "limit_invalid", "The limit is a number from 1 to "+strconv.Itoa(most)+".")
-		return 0, false
-	}
-	return limit, true
-}
-
 func (a *API) previewDeadLetters(w http.ResponseWriter, r *http.Request) {
-	f, ok := a.filter(w, r)
+	f, ok := a.filter(w, read(r, filters...))
 	if !ok {
 		return
 	}
@@ -189,11 +167,12 @@ func (a *API) begin(kind deadletter.Kind) http.HandlerFunc {
 }
 
 func (a *API) listOperations(w http.ResponseWriter, r *http.Request) {
-	limit, ok := limitOf(w, r)
-	if !ok {
+	asked := read(r, "progress", "limit", "page")
+	limit := asked.limit(most, most)
+	if asked.refused(w) {
 		return
 	}
-	found, next, err := a.Operator.Operations(r.Context(), deadletter.Progress(r.URL.Query().Get("progress")), r.URL.Query().Get("page"), limit)
+	found, next, err := a.Operator.Operations(r.Context(), deadletter.Progress(asked.id("progress")), asked.values.Get("page"), limit)
 	if a.failed(w, r, err) {
 		return
 	}

@@ -566,3 +566,27 @@ func FuzzDecodeEnvelope(f *testing.F) {
 		require.NoError(t, m.CheckAttributes(a.Map()))
 	})
 }
+
+func TestAMessageComesBackFromItsFields(t *testing.T) {
+	t.Parallel()
+	for name, m := range map[string]contract.Message{
+		"as text":             {Data: []byte(`{"a":1}`), Attributes: map[string]string{"event_id": "e1"}, OrderingKey: "u1"},
+		"that is not UTF-8":   {Data: []byte{0xff, 0x00, 0xfe}, Attributes: map[string]string{}},
+		"that has no payload": {Data: []byte{}, Attributes: map[string]string{"a": ""}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got, ok := contract.MessageOf(m.Fields())
+			require.True(t, ok)
+			require.Equal(t, m, got)
+		})
+	}
+	for _, broken := range []map[string]any{
+		nil, {"data": "x"}, {"data": 1, "attributes": map[string]any{}, "ordering_key": ""},
+		{"data_base64": "~", "attributes": map[string]any{}, "ordering_key": ""},
+		{"data": "x", "attributes": map[string]any{"a": 1}, "ordering_key": ""}, {"data": "x", "attributes": map[string]any{}},
+	} {
+		_, ok := contract.MessageOf(broken)
+		require.False(t, ok, broken)
+	}
+}

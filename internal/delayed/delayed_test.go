@@ -43,7 +43,7 @@ func TestWhatCannotBeADocumentIsNotKept(t *testing.T) {
 	require.NoError(t, err)
 	for name, m := range map[string]contract.Message{
 		"too large":                 {Data: []byte(strings.Repeat("x", 600<<10))},
-		"not UTF-8":                 {Data: []byte("\xff")},
+		"an attribute of no text":   {Data: []byte("{}"), Attributes: map[string]string{"a": "\xff"}},
 		"with a name that is taken": {Data: []byte("{}"), Attributes: map[string]string{"__name__": "x"}},
 		"with no room for a ticket": {Data: []byte("{}"), Attributes: many(contract.MaxAttributes)},
 	} {

@@ -14,6 +14,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -203,15 +204,19 @@ func requireProblem(t *testing.T, d *door, w *httptest.ResponseRecorder, status 
 	return p
 }
 
+var logTime = regexp.MustCompile(`"time":"[^"]*",`)
+
 func requireNothingLeaks(t *testing.T, d *door, w *httptest.ResponseRecorder, secret string) {
 	t.Helper()
 	hidden := append([]string{paynowSecret, genericSecret}, samples.Personal...)
 	if secret != "" {
 		hidden = append(hidden, secret)
 	}
+	// The logger's own time may have any digits in it.
+	log := logTime.ReplaceAllString(d.log.String(), "")
 	for _, value := range hidden {
 		require.NotContains(t, w.Body.String(), value, "the answer repeats a value")
-		require.NotContains(t, d.log.String(), value, "the log repeats a value")
+		require.NotContains(t, log, value, "the log repeats a value")
 		require.NotContains(t, fmt.Sprint(w.Header()), value, "a header repeats a value")
 	}
 }

@@ -30,8 +30,8 @@ test: ## unit, conformance and end-to-end tests, also on Google's emulators wher
 	@go run ./emulator/installed
 
 .PHONY: race
-race: ## the same under the race detector
-	@go test -race -count=1 -shuffle=on ./...
+race: ## the same under the race detector, but for what runs in processes of its own
+	@go test -race -short -count=1 -shuffle=on ./...
 
 .PHONY: vet
 vet: ## go vet

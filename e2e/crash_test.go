@@ -163,6 +163,7 @@ var crashCases = map[string]crashCase{
 // the event: the effect once, whatever the outside had to be asked.
 func TestAWorkerKilledAtAnyStepLosesAndDoublesNothing(t *testing.T) {
 	t.Parallel()
+	ownProcesses(t)
 	g := ground{
 		broker: emulatortest.PubSub(t), database: emulatortest.Firestore(t),
 		binaries: t.TempDir(), catalogDir: hasty(t),

@@ -9,7 +9,8 @@ import (
 )
 
 func (p *program) provisionCommand() *cobra.Command {
-	return &cobra.Command{
+	var pools map[string]string
+	command := &cobra.Command{
 		Use:   "provision",
 		Short: "Create topics, subscriptions and dead letters from the catalog; again and again without harm",
 		Long: "Creates in GOOGLE_CLOUD_PROJECT, on Google Cloud or, with PUBSUB_EMULATOR_HOST, on an emulator, what the\n" +
@@ -20,16 +21,11 @@ func (p *program) provisionCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if p.env.PushBaseURL == "" {
-				return errors.New("PUSH_BASE_URL must say where the worker is")
+			target, err := p.target(pools)
+			if err != nil {
+				return err
 			}
-			if p.env.PubSubEmulator == "" && (p.env.PushServiceAccount == "" || p.env.PushAudience == "") {
-				return errors.New("PUSH_SERVICE_ACCOUNT and PUSH_AUDIENCE are required: the worker refuses pushes without a token")
-			}
-			changes, err := pubsub.Provision(command.Context(), c, pubsub.Target{
-				ProjectID: p.env.Project, PushBaseURL: p.env.PushBaseURL, PushAudience: p.env.PushAudience,
-				PushServiceAccount: p.env.PushServiceAccount, Emulator: p.env.PubSubEmulator != "",
-			})
+			changes, err := pubsub.Provision(command.Context(), c, target)
 			for _, change := range changes {
 				p.printf("%-9s  %-12s  %s\n", change.Action, change.Kind, change.ID)
 			}
@@ -39,4 +35,25 @@ func (p *program) provisionCommand() *cobra.Command {
 			return p.printJSON(changes)
 		},
 	}
+	poolURLs(command, &pools)
+	return command
+}
+
+// poolURLs adds the flag that names the workers of pools that have their own.
+func poolURLs(command *cobra.Command, pools *map[string]string) {
+	command.Flags().StringToStringVar(pools, "pool-urls", nil, "the workers of pools that have their own, as pool=https://host, comma-separated")
+}
+
+// target is what the environment says of the project and of whom it pushes to.
+func (p *program) target(pools map[string]string) (pubsub.Target, error) {
+	if p.env.PushBaseURL == "" {
+		return pubsub.Target{}, errors.New("PUSH_BASE_URL must say where the worker is")
+	}
+	if p.env.PubSubEmulator == "" && (p.env.PushServiceAccount == "" || p.env.PushAudience == "") {
+		return pubsub.Target{}, errors.New("PUSH_SERVICE_ACCOUNT and PUSH_AUDIENCE are required: the worker refuses pushes without a token")
+	}
+	return pubsub.Target{
+		ProjectID: p.env.Project, PushBaseURL: p.env.PushBaseURL, PoolURLs: pools, PushAudience: p.env.PushAudience,
+		PushServiceAccount: p.env.PushServiceAccount, Emulator: p.env.PubSubEmulator != "",
+	}, nil
 }

@@ -43,7 +43,7 @@ func (p *program) doctorCommand() *cobra.Command {
 	var sends, only bool
 	var base string
 	var patience time.Duration
-	var pools map[string]string
+	var pools poolFlags
 	command := &cobra.Command{
 		Use:   "doctor",
 		Short: "Compare the live topology with the catalog, and send canaries through it; fails if anything is wrong",
@@ -60,7 +60,7 @@ func (p *program) doctorCommand() *cobra.Command {
 	command.Flags().BoolVar(&only, "canary-only", false, "send the canaries and compare nothing, such as to `billhook dev`")
 	command.Flags().StringVar(&base, "webhook", "http://127.0.0.1:8080", "the webhook service's address")
 	command.Flags().DurationVar(&patience, "patience", 2*time.Minute, "how long to wait for the canaries")
-	poolURLs(command, &pools)
+	pools.add(command)
 	command.RunE = func(command *cobra.Command, _ []string) error {
 		c, err := p.catalog()
 		if err != nil {

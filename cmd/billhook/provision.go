@@ -9,7 +9,7 @@ import (
 )
 
 func (p *program) provisionCommand() *cobra.Command {
-	var pools map[string]string
+	var pools poolFlags
 	command := &cobra.Command{
 		Use:   "provision",
 		Short: "Create topics, subscriptions and dead letters from the catalog; again and again without harm",
@@ -35,25 +35,35 @@ func (p *program) provisionCommand() *cobra.Command {
 			return p.printJSON(changes)
 		},
 	}
-	poolURLs(command, &pools)
+	pools.add(command)
 	return command
 }
 
-// poolURLs adds the flag that names the workers of pools that have their own.
-func poolURLs(command *cobra.Command, pools *map[string]string) {
-	command.Flags().StringToStringVar(pools, "pool-urls", nil, "the workers of pools that have their own, as pool=https://host, comma-separated")
+// poolFlags name the workers of pools that have their own.
+type poolFlags struct{ urls, accounts map[string]string }
+
+func (f *poolFlags) add(command *cobra.Command) {
+	command.Flags().StringToStringVar(&f.urls, "pool-urls", nil, "the workers of pools that have their own, as pool=https://host, comma-separated")
+	command.Flags().StringToStringVar(&f.accounts, "pool-accounts", nil, "who pushes to them, as pool=e-mail, comma-separated; else PUSH_SERVICE_ACCOUNT")
 }
 
-// target is what the environment says of the project and of whom it pushes to.
-func (p *program) target(pools map[string]string) (pubsub.Target, error) {
+// target is what the environment and the flags say of the project and of whom it pushes to.
+func (p *program) target(pools poolFlags) (pubsub.Target, error) {
 	if p.env.PushBaseURL == "" {
 		return pubsub.Target{}, errors.New("PUSH_BASE_URL must say where the worker is")
 	}
 	if p.env.PubSubEmulator == "" && (p.env.PushServiceAccount == "" || p.env.PushAudience == "") {
 		return pubsub.Target{}, errors.New("PUSH_SERVICE_ACCOUNT and PUSH_AUDIENCE are required: the worker refuses pushes without a token")
 	}
+	own := map[string]pubsub.Pool{}
+	for name, address := range pools.urls {
+		own[name] = pubsub.Pool{URL: address, ServiceAccount: pools.accounts[name]}
+	}
+	for name, account := range pools.accounts {
+		own[name] = pubsub.Pool{URL: pools.urls[name], ServiceAccount: account}
+	}
 	return pubsub.Target{
-		ProjectID: p.env.Project, PushBaseURL: p.env.PushBaseURL, PoolURLs: pools, PushAudience: p.env.PushAudience,
+		ProjectID: p.env.Project, PushBaseURL: p.env.PushBaseURL, Pools: own, PushAudience: p.env.PushAudience,
 		PushServiceAccount: p.env.PushServiceAccount, Emulator: p.env.PubSubEmulator != "",
 	}, nil
 }

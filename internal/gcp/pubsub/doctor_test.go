@@ -117,12 +117,14 @@ func applied(t *testing.T) (*project, pubsub.Target, []option.ClientOption) {
 		},
 	}
 	target := pubsub.Target{
-		ProjectID: "p", PushBaseURL: "https://worker.example", PoolURLs: map[string]string{"orders": "https://orders.example"},
+		ProjectID: "p", PushBaseURL: "https://worker.example", Pools: map[string]pubsub.Pool{"orders": {URL: "https://orders.example", ServiceAccount: "orders@example.com"}},
 		PushAudience: "aud", PushServiceAccount: "push@example.com",
 	}
 	options := p.options(t)
 	_, err := pubsub.Provision(t.Context(), ordersCatalog(), target, options...)
 	require.NoError(t, err)
+	require.Equal(t, "https://orders.example/push/orders-test", p.subscriptions[ordersPush].PushConfig.PushEndpoint, "a pool's own worker")
+	require.Equal(t, "orders@example.com", p.subscriptions[ordersPush].PushConfig.GetOidcToken().ServiceAccountEmail)
 	return p, target, options
 }
 

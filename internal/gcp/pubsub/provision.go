@@ -1,12 +1,11 @@
 package pubsub
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net/url"
-	"slices"
 	"time"
 
 	"cloud.google.com/go/pubsub/v2"
@@ -25,16 +24,22 @@ type Target struct {
 	ProjectID string
 	// PushBaseURL is the worker's address, such as https://worker.example, without a path.
 	PushBaseURL string
-	// PoolURLs are the addresses of the pools that have a worker of their own.
-	PoolURLs map[string]string
 	// PushAudience and PushServiceAccount make the pushes carry an OIDC token; with
 	// an empty account they carry none.
 	PushAudience       string
 	PushServiceAccount string
+	// Pools are those that have a worker of their own; what one leaves empty is as above.
+	Pools map[string]Pool
 	// Emulator keeps away from what Google's emulator gets wrong: a dead-letter
 	// policy on an ordered subscription ends its pushes for good, a retry policy on
 	// an unordered one loses messages, and retention ends at 7 days.
 	Emulator bool
+}
+
+// Pool is the worker of one pool.
+type Pool struct {
+	// URL is its address, as PushBaseURL is; ServiceAccount is who pushes to it.
+	URL, ServiceAccount string
 }
 
 // emulatorRetention is the longest retention the emulator takes.
@@ -57,13 +62,20 @@ type Change struct {
 
 // check reports what would provision pushes that can never be accepted.
 func (t Target) check() error {
-	for _, address := range append(slices.Collect(maps.Values(t.PoolURLs)), t.PushBaseURL) {
+	addresses, tokens := []string{t.PushBaseURL}, t.PushServiceAccount != ""
+	for _, pool := range t.Pools {
+		tokens = tokens || pool.ServiceAccount != ""
+		if pool.URL != "" {
+			addresses = append(addresses, pool.URL)
+		}
+	}
+	for _, address := range addresses {
 		base, err := url.Parse(address)
 		if err != nil || base.Host == "" || (base.Scheme != "https" && base.Scheme != "http") || address != base.Scheme+"://"+base.Host {
 			return errors.New("pubsub: the push base URL must be http(s)://host, without a path")
 		}
 	}
-	if t.PushServiceAccount != "" && t.PushAudience == "" {
+	if tokens && t.PushAudience == "" {
 		return errors.New("pubsub: a push service account needs the audience that the worker expects")
 	}
 	return nil
@@ -188,14 +200,12 @@ func (t Target) base(id, topic string, retention time.Duration) *pubsubpb.Subscr
 }
 
 func (t Target) pushConfig(pool, path string) *pubsubpb.PushConfig {
-	base, ok := t.PoolURLs[pool]
-	if !ok {
-		base = t.PushBaseURL
-	}
-	config := &pubsubpb.PushConfig{PushEndpoint: base + path}
-	if t.PushServiceAccount != "" {
+	own := t.Pools[pool]
+	account := cmp.Or(own.ServiceAccount, t.PushServiceAccount)
+	config := &pubsubpb.PushConfig{PushEndpoint: cmp.Or(own.URL, t.PushBaseURL) + path}
+	if account != "" {
 		config.AuthenticationMethod = &pubsubpb.PushConfig_OidcToken_{OidcToken: &pubsubpb.PushConfig_OidcToken{
-			ServiceAccountEmail: t.PushServiceAccount, Audience: t.PushAudience,
+			ServiceAccountEmail: account, Audience: t.PushAudience,
 		}}
 	}
 	return config

@@ -52,7 +52,8 @@ func (p *program) doctorCommand() *cobra.Command {
 			"and changes nothing.\n\n" +
 			"With --canary a signed event that moves nothing goes through the webhook service, Pub/Sub and the worker to its record,\n" +
 			"and an order of an unknown product goes into the dead letters and is discarded again. That takes WEBHOOK_SIGNING_SECRET\n" +
-			"and OPS_TOKEN; the records of both stay as long as any other's, and a dead-letter alert may see the second one.",
+			"and OPS_TOKEN; the records of both stay as long as any other's, and a dead-letter alert may see the second one\n" +
+			"for a moment. Its copy is taken off the hold subscription, too, but not with --canary-only.",
 		Args: cobra.NoArgs,
 	}
 	ask := p.worker(command)
@@ -80,7 +81,7 @@ func (p *program) doctorCommand() *cobra.Command {
 		if sends || only {
 			ctx, cancel := context.WithTimeout(command.Context(), patience)
 			defer cancel()
-			if found.Steps, err = p.canaries(ctx, c, base, ask()); err != nil {
+			if found.Steps, err = p.canaries(ctx, c, base, ask(), !only); err != nil {
 				return err
 			}
 		}
@@ -130,8 +131,9 @@ type canaries struct {
 }
 
 // canaries sends both, one after the other, and returns the steps up to the first that
-// failed. An error says that nothing was sent.
-func (p *program) canaries(ctx context.Context, c *catalog.Catalog, base string, ask client) ([]canaryStep, error) {
+// failed. An error says that nothing was sent. Where held, the broker can be asked, and the
+// poison's copy is taken off the hold subscription.
+func (p *program) canaries(ctx context.Context, c *catalog.Catalog, base string, ask client, held bool) ([]canaryStep, error) {
 	k := &canaries{program: p, base: base, ask: ask}
 	for _, name := range slices.Sorted(maps.Keys(c.Sources)) {
 		source := c.Sources[name]
@@ -155,8 +157,8 @@ func (p *program) canaries(ctx context.Context, c *catalog.Catalog, base string,
 		return k.steps, nil
 	}
 	items := []contract.Item{{ProductID: poison, Quantity: 1}}
-	if k.send(ctx, "the poison canary is accepted", poison, contract.OrderPaid, items) && k.kept(ctx, poison) {
-		k.discard(ctx, poison)
+	if k.send(ctx, "the poison canary is accepted", poison, contract.OrderPaid, items) && k.kept(ctx, poison) && k.discard(ctx, poison) && held {
+		k.unhold(ctx, poison)
 	}
 	return k.steps, nil
 }
@@ -232,8 +234,8 @@ func (k *canaries) kept(ctx context.Context, id string) bool {
 }
 
 // discard takes it out again.
-func (k *canaries) discard(ctx context.Context, id string) {
-	k.step("it is discarded", func() (string, error) {
+func (k *canaries) discard(ctx context.Context, id string) bool {
+	return k.step("it is discarded", func() (string, error) {
 		var op deadletter.Operation
 		err := k.ask.post(ctx, "/v1/ops/dead-letters/discard", ops.Request{
 			Filter: deadletter.Filter{Queue: k.queue.ID, EventID: id}, Why: "the doctor's canary", Expect: 1,
@@ -248,6 +250,17 @@ func (k *canaries) discard(ctx context.Context, id string) {
 			return "", fmt.Errorf("operation %s has discarded %d", op.ID, op.Done)
 		}
 		return "operation " + op.ID, nil
+	})
+}
+
+// unhold takes its copy off the hold subscription, whose depth an alert watches.
+func (k *canaries) unhold(ctx context.Context, id string) {
+	k.step("its copy is off hold", func() (string, error) {
+		found, err := pubsub.Unhold(ctx, k.queue, k.env.Project, id)
+		if err == nil && !found {
+			err = fmt.Errorf("it was not found on %s, where the dead-letter alert counts it", k.queue.DeadLetterHold())
+		}
+		return "acknowledged on " + k.queue.DeadLetterHold(), err
 	})
 }
 

@@ -98,7 +98,7 @@ func TestThePoisonIsLeftOutWhereNobodyCouldTakeItOutAlone(t *testing.T) {
 	require.NoError(t, err)
 	change(c)
 	p := &program{getenv: func(string) string { return "" }, asJSON: true}
-	steps, err := p.canaries(t.Context(), c, stack.WebhookURL, client{base: stack.WorkerURL, token: opsToken, http: http.DefaultClient})
+	steps, err := p.canaries(t.Context(), c, stack.WebhookURL, client{base: stack.WorkerURL, token: opsToken, http: http.DefaultClient}, false)
 	require.NoError(t, err)
 	require.Len(t, steps, 3)
 	require.Equal(t, "the poison canary is left out", steps[2].Name)
@@ -107,7 +107,7 @@ func TestThePoisonIsLeftOutWhereNobodyCouldTakeItOutAlone(t *testing.T) {
 func TestNothingIsSentWhereNoQueueTakesTheCanaries(t *testing.T) {
 	t.Parallel()
 	p := &program{getenv: func(string) string { return "" }}
-	steps, err := p.canaries(t.Context(), &catalog.Catalog{}, "http://127.0.0.1:1", client{})
+	steps, err := p.canaries(t.Context(), &catalog.Catalog{}, "http://127.0.0.1:1", client{}, false)
 	require.ErrorContains(t, err, "canary: no source")
 	require.Empty(t, steps)
 }

@@ -1,0 +1,11 @@
+output "topic" {
+  description = "The topic's id."
+  value       = google_pubsub_topic.queue.id
+}
+
+output "subscriptions" {
+  description = "The names of the queue's subscriptions."
+  value = concat(
+    google_pubsub_subscription.push[*].name, google_pubsub_subscription.hold[*].name, google_pubsub_subscription.dead_letter_push[*].name,
+  )
+}

@@ -9,3 +9,8 @@ output "subscriptions" {
     google_pubsub_subscription.push[*].name, google_pubsub_subscription.hold[*].name, google_pubsub_subscription.dead_letter_push[*].name,
   )
 }
+
+output "push_audience" {
+  description = "The audience of the pushes' tokens; null where there are no pushes, or no tokens."
+  value       = try(google_pubsub_subscription.push[0].push_config[0].oidc_token[0].audience, null)
+}

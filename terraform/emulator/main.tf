@@ -5,6 +5,9 @@
 terraform {
   required_version = ">= 1.9"
 
+  # Where the state goes is for the caller: it is worth no more than the emulator's memory.
+  backend "local" {}
+
   required_providers {
     google = {
       source  = "hashicorp/google"

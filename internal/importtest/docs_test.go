@@ -69,13 +69,13 @@ func TestTheCommandsOfTheDocumentsExist(t *testing.T) {
 	t.Parallel()
 	root := filepath.Join("..", "..")
 	program := filepath.Join(t.TempDir(), "billhook")
-	said, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, "billhook/cmd/billhook").CombinedOutput() //nolint:gosec // our own program
+	said, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, "billhook/cmd/billhook").CombinedOutput()
 	require.NoError(t, err, string(said))
 	helps := map[string]string{}
 	help := func(words []string) string {
 		key := strings.Join(words, " ")
 		if _, ok := helps[key]; !ok {
-			said, err := exec.CommandContext(t.Context(), program, append(words, "--help")...).CombinedOutput() //nolint:gosec // our own program
+			said, err := exec.CommandContext(t.Context(), program, append(words, "--help")...).CombinedOutput()
 			require.NoError(t, err, string(said))
 			helps[key] = string(said)
 		}
@@ -114,14 +114,14 @@ func TestWhatTheDocumentsWatchIsThere(t *testing.T) {
 			if err != nil || entry.IsDir() || strings.HasSuffix(path, "_test.go") || (filepath.Ext(path) != ".go" && filepath.Ext(path) != ".yaml") {
 				return err
 			}
-			text, err := os.ReadFile(path) //nolint:gosec // the repository's own files
+			text, err := os.ReadFile(path)
 			all.Write(text)
 			return err
 		}))
 	}
 	code := all.String()
-	contains := func(document, what string) {
-		require.True(t, strings.Contains(code, what), "%s: the code has no %s", document, what) //nolint:testifylint // it would print all the code
+	contains := func(document, what string) { // require.Contains would print all the code
+		require.True(t, strings.Contains(code, what), "%s: the code has no %s", document, what)
 	}
 	for _, document := range documents(t, root) {
 		file, err := os.ReadFile(filepath.Join(root, document))

@@ -89,11 +89,14 @@ func TestTheCommandsOfTheDocumentsExist(t *testing.T) {
 		require.NoError(t, err)
 		for _, match := range command.FindAllStringSubmatch(string(text), -1) {
 			words := strings.Fields(match[1])
-			// What follows the command may be its argument, such as a source's name.
+			written := len(words)
 			for len(words) > 1 && !strings.Contains(help(words), "\n  billhook "+strings.Join(words, " ")) {
 				words = words[:len(words)-1]
 			}
 			about := help(words)
+			if len(words) < written { // what follows may be its argument, such as a source's name
+				require.NotContains(t, about, "Available Commands:", "%s names bin/billhook%s", document, match[1])
+			}
 			require.Contains(t, about, "\n  billhook "+strings.Join(words, " "), "%s names bin/billhook%s", document, match[1])
 			for _, name := range flag.FindAllStringSubmatch(match[2], -1) {
 				require.Contains(t, about, name[1]+" ", "%s names bin/billhook%s%s", document, match[1], match[2])

@@ -73,7 +73,7 @@ func (p *program) doctorCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if found.Findings, err = pubsub.Examine(command.Context(), c, target); err != nil {
+			if found.Findings, err = pubsub.Examine(command.Context(), c, target, p.broker()...); err != nil {
 				return err
 			}
 			p.printFindings(c, found.Findings)
@@ -256,7 +256,7 @@ func (k *canaries) discard(ctx context.Context, id string) bool {
 // unhold takes its copy off the hold subscription, whose depth an alert watches.
 func (k *canaries) unhold(ctx context.Context, id string) {
 	k.step("its copy is off hold", func() (string, error) {
-		found, err := pubsub.Unhold(ctx, k.queue, k.env.Project, id)
+		found, err := pubsub.Unhold(ctx, k.queue, k.env.Project, id, k.broker()...)
 		if err == nil && !found {
 			err = fmt.Errorf("it was not found on %s, where the dead-letter alert counts it", k.queue.DeadLetterHold())
 		}

@@ -4,18 +4,23 @@ import (
 	"encoding/json"
 	"log/slog"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
+	"billhook/emulator/emulatortest"
 	"billhook/internal/deadletter"
 	"billhook/internal/gcp/pubsub"
 	"billhook/internal/local"
 	"billhook/internal/ops"
 )
+
+func TestMain(m *testing.M) { os.Exit(emulatortest.Main(m)) }
 
 // stacked is a whole Billhook on the stand-ins.
 func stacked(t *testing.T, change func(*catalog.Catalog)) *local.Stack {
@@ -146,4 +151,25 @@ func TestFindingsArePrintedByQueue(t *testing.T) {
     It is deleted.
 2 queues compared, 2 findings.
 `, out.String())
+}
+
+func TestTheDoctorFindsNothingWhereProvisionHasBeen(t *testing.T) {
+	t.Parallel()
+	environment := map[string]string{
+		"PUBSUB_EMULATOR_HOST": emulatortest.PubSub(t), "GOOGLE_CLOUD_PROJECT": "p-" + uuid.NewString(), "PUSH_BASE_URL": "http://127.0.0.1:1",
+	}
+	pools := []string{"--pool-urls", "payments=http://127.0.0.1:2"}
+	out, err := say(t, environment, "doctor")
+	require.Error(t, err, "there is nothing yet")
+	require.Contains(t, out, "topic_missing")
+	out, err = say(t, environment, append([]string{"provision"}, pools...)...)
+	require.NoError(t, err, out)
+	out, err = say(t, environment, append([]string{"doctor", "--json"}, pools...)...)
+	require.NoError(t, err, out)
+	var found diagnosis
+	require.NoError(t, json.Unmarshal([]byte(out), &found))
+	require.Equal(t, diagnosis{Healthy: true, Findings: []pubsub.Finding{}, Steps: []canaryStep{}}, found)
+	out, err = say(t, environment, "doctor")
+	require.Error(t, err, "without the pool's own worker")
+	require.Contains(t, out, "wrong_endpoint\n    is: http://127.0.0.1:2/push/")
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/api/option"
 
 	"billhook/internal/gcp/pubsub"
 )
@@ -25,7 +26,7 @@ func (p *program) provisionCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			changes, err := pubsub.Provision(command.Context(), c, target)
+			changes, err := pubsub.Provision(command.Context(), c, target, p.broker()...)
 			for _, change := range changes {
 				p.printf("%-9s  %-12s  %s\n", change.Action, change.Kind, change.ID)
 			}
@@ -66,4 +67,12 @@ func (p *program) target(pools poolFlags) (pubsub.Target, error) {
 		ProjectID: p.env.Project, PushBaseURL: p.env.PushBaseURL, Pools: own, PushAudience: p.env.PushAudience,
 		PushServiceAccount: p.env.PushServiceAccount, Emulator: p.env.PubSubEmulator != "",
 	}, nil
+}
+
+// broker is how to reach Pub/Sub: nothing to say but on an emulator.
+func (p *program) broker() []option.ClientOption {
+	if p.env.PubSubEmulator == "" {
+		return nil
+	}
+	return pubsub.EmulatorOptions(p.env.PubSubEmulator)
 }

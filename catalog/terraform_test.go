@@ -34,7 +34,7 @@ func expand(t *testing.T, terraform, folder string) (expanded, printed []byte, e
 	module := t.TempDir()
 	require.NoError(t, os.CopyFS(module, os.DirFS(filepath.Join("..", "terraform", "modules", "catalog"))))
 	run := func(arguments ...string) ([]byte, error) {
-		command := exec.CommandContext(t.Context(), terraform, arguments...) //nolint:gosec // G204: terraform, and paths of this test
+		command := exec.CommandContext(t.Context(), terraform, arguments...)
 		command.Dir = module
 		command.Env = append(os.Environ(), "TF_VAR_directory="+folder, "CHECKPOINT_DISABLE=1", "TF_IN_AUTOMATION=1", "TF_CLI_CONFIG_FILE="+os.DevNull)
 		return command.CombinedOutput()

@@ -162,6 +162,7 @@ locals {
   # A condition on what is missing, and burn rates, are of another form than thresholds.
   absences = {
     "webhooks-stopped" = {
+      runbook  = "webhooks-stopped"
       name     = "no webhook was accepted for ${var.alerts.webhooks_silent_for} s"
       about    = "No webhook was answered 2xx for ${var.alerts.webhooks_silent_for} s: the sender has stopped, or its webhooks do not arrive."
       severity = "ERROR"
@@ -169,6 +170,7 @@ locals {
       filter   = "${local.service}\"${local.webhook_name}\" AND metric.type = \"run.googleapis.com/request_count\" AND metric.labels.response_code_class = \"2xx\""
     }
     "ttl-dead" = {
+      runbook  = "ttl-dead"
       name     = "nothing was deleted for 23.5 hours"
       about    = "Firestore's TTL has deleted nothing for 23.5 hours: records grow without end."
       severity = "WARNING"
@@ -179,8 +181,8 @@ locals {
 
   # The usual two: a fiftieth of the month's budget in an hour, a twentieth in six.
   burns = {
-    fast = { rate = 14.4, long = "3600s", short = "300s", severity = "CRITICAL" }
-    slow = { rate = 6, long = "21600s", short = "1800s", severity = "ERROR" }
+    fast = { runbook = "slo-burn", rate = 14.4, long = "3600s", short = "300s", severity = "CRITICAL" }
+    slow = { runbook = "slo-burn", rate = 6, long = "21600s", short = "1800s", severity = "ERROR" }
   }
 }
 
@@ -295,16 +297,16 @@ resource "google_monitoring_alert_policy" "absence" {
   combiner              = "OR"
   severity              = each.value.severity
   notification_channels = var.notification_channels
-  user_labels           = merge(local.labels, { alert = each.key })
+  user_labels           = merge(local.labels, { alert = each.value.runbook })
 
   documentation {
     mime_type = "text/markdown"
-    content   = "${each.value.about}\n\nWhat to do: [${each.key}](${var.runbooks}/${each.key}.md)."
+    content   = "${each.value.about}\n\nWhat to do: [${each.value.runbook}](${var.runbooks}/${each.value.runbook}.md)."
     dynamic "links" {
       for_each = startswith(var.runbooks, "https://") ? [var.runbooks] : []
       content {
-        display_name = "Runbook: ${each.key}"
-        url          = "${var.runbooks}/${each.key}.md"
+        display_name = "Runbook: ${each.value.runbook}"
+        url          = "${var.runbooks}/${each.value.runbook}.md"
       }
     }
   }
@@ -356,16 +358,16 @@ resource "google_monitoring_alert_policy" "burn" {
   combiner              = "AND"
   severity              = each.value.severity
   notification_channels = var.notification_channels
-  user_labels           = merge(local.labels, { alert = "slo-burn" })
+  user_labels           = merge(local.labels, { alert = each.value.runbook })
 
   documentation {
     mime_type = "text/markdown"
-    content   = "Webhooks fail ${each.value.rate} times as fast as an objective of ${var.alerts.objective} over 28 days allows.\n\nWhat to do: [slo-burn](${var.runbooks}/slo-burn.md)."
+    content   = "Webhooks fail ${each.value.rate} times as fast as an objective of ${var.alerts.objective} over 28 days allows.\n\nWhat to do: [${each.value.runbook}](${var.runbooks}/${each.value.runbook}.md)."
     dynamic "links" {
       for_each = startswith(var.runbooks, "https://") ? [var.runbooks] : []
       content {
-        display_name = "Runbook: slo-burn"
-        url          = "${var.runbooks}/slo-burn.md"
+        display_name = "Runbook: ${each.value.runbook}"
+        url          = "${var.runbooks}/${each.value.runbook}.md"
       }
     }
   }

@@ -170,3 +170,18 @@ run "latest_is_no_version" {
 
   expect_failures = [var.secret_versions]
 }
+
+# With every answer made up, an apply shows that nothing waits for itself.
+run "all_of_it_is_made_and_taken_away" {
+  command = apply
+
+  variables {
+    deletion_protection = false
+    ops_invokers        = { operators = "group:operators@example.com" }
+  }
+
+  assert {
+    condition     = length(output.alerts) > 5 && output.database == "billhook"
+    error_message = "There are alerts and a database."
+  }
+}

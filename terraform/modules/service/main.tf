@@ -92,7 +92,7 @@ resource "google_cloud_run_v2_service" "service" {
   }
 }
 
-# grant: a pool's push account | the worker service of that pool | delivers messages, calls tasks
+# grant: a pool's push account; whom `ops_invokers` names | the worker service of that pool | delivers messages, calls tasks; uses the ops API
 resource "google_cloud_run_v2_service_iam_member" "invokes" {
   for_each = var.invokers
   project  = var.project

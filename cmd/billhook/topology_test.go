@@ -18,8 +18,6 @@ import (
 	"billhook/internal/gcp/pubsub"
 )
 
-func TestMain(m *testing.M) { os.Exit(emulatortest.Main(m)) }
-
 // withProvider returns a topology whose terraform is ready, or skips where terraform
 // cannot have the provider.
 func withProvider(t *testing.T, project, catalogDir string) terraformTopology {

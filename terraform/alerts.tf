@@ -28,7 +28,7 @@ locals {
     for id, q in local.lettered : "dead-letters/${id}" => {
       runbook  = "dead-letters"
       severity = "ERROR"
-      about    = "Queue ${id} has more than ${q.dead_letter.alert_above} dead letters. The hold subscription keeps each for ${q.dead_letter.retention}, also what was replayed or discarded: when none is open, seek it to now."
+      about    = "Queue ${id} has more than ${q.dead_letter.alert_above} dead letters. The hold subscription keeps each for ${q.dead_letter.retention}, also what was replayed or discarded: when none is open (`billhook queues`), seek it to the time just before you looked."
       conditions = [{
         name   = "dead letters above ${q.dead_letter.alert_above}", threshold = q.dead_letter.alert_above, for = "0s"
         filter = "${local.subscription}\"${q.dead_letter.hold_subscription}\" AND metric.type = \"pubsub.googleapis.com/subscription/num_undelivered_messages\""

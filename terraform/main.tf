@@ -7,7 +7,8 @@ locals {
 
   labels = { app = var.name }
 
-  # The pool whose worker Cloud Scheduler calls: the first of the catalog.
+  # The pool whose worker Cloud Scheduler calls, for all queues: the first by name. There is
+  # one, since every source sends to an enabled queue.
   tasks_pool = keys(local.pools)[0]
 
   # One static audience for subscriptions, services and verifier. It is no address, so

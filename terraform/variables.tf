@@ -78,7 +78,7 @@ variable "ops_invokers" {
 }
 
 variable "worker_ingress" {
-  description = "Who can reach the workers. Internal lets in Pub/Sub and Cloud Scheduler of this project."
+  description = "Who can reach the workers. INGRESS_TRAFFIC_INTERNAL_ONLY lets in Pub/Sub and Cloud Scheduler of this project; operators then come from its network."
   type        = string
   default     = "INGRESS_TRAFFIC_INTERNAL_ONLY"
 }
@@ -151,8 +151,8 @@ variable "alerts" {
     error_message = "The objective must be 0.9 to 0.9999."
   }
   validation {
-    condition     = 600 <= var.alerts.webhooks_silent_for && var.alerts.webhooks_silent_for <= 84600
-    error_message = "webhooks_silent_for must be 600 to 84600: Cloud Monitoring looks back 23.5 hours."
+    condition     = 600 <= var.alerts.webhooks_silent_for && var.alerts.webhooks_silent_for <= 84600 && var.alerts.webhooks_silent_for % 60 == 0
+    error_message = "webhooks_silent_for must be whole minutes, 600 to 84600: Cloud Monitoring looks back 23.5 hours."
   }
   validation {
     condition     = 60 <= var.alerts.outbox_oldest && 60 <= var.alerts.oldest_unacked && 86400 <= var.alerts.ttl_late_by

@@ -9,6 +9,7 @@ FUZZTIME ?= 20s
 SOAK ?=
 PLANTED ?=
 CHAOS ?=
+TOPOLOGY ?=
 BENCH ?= .
 COUNT ?= 6
 
@@ -21,8 +22,8 @@ run: bin/billhook ## webhook, worker and stand-ins in one process; sends signed 
 	@exec bin/billhook dev
 
 .PHONY: emulators
-emulators: bin/billhook ## the same on Google's own emulators, provisioned from the catalog
-	@exec bin/billhook dev --emulators
+emulators: bin/billhook ## the same on Google's own emulators, provisioned from the catalog; TOPOLOGY=terraform by terraform/emulator
+	@exec bin/billhook dev --emulators $(if $(TOPOLOGY),--topology $(TOPOLOGY))
 
 .PHONY: test
 test: ## unit, conformance and end-to-end tests, also on Google's emulators where they are installed

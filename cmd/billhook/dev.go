@@ -36,13 +36,16 @@ const devBackoff = time.Second
 
 func (p *program) devCommand() *cobra.Command {
 	var onEmulators, quiet, verbose bool
-	var webhookPort, workerPort, servicePort string
+	var webhookPort, workerPort, servicePort, topology string
 	command := &cobra.Command{
 		Use:   "dev",
 		Short: "Run webhook, worker and stand-ins in this process, send signed samples, then keep serving",
 		Args:  cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) (err error) {
 			ctx := command.Context()
+			if topology != "" && (topology != "terraform" || !onEmulators) {
+				return errors.New("--topology: can only be terraform, and with --emulators")
+			}
 			c, err := p.catalog()
 			if err != nil {
 				return err
@@ -76,6 +79,11 @@ func (p *program) devCommand() *cobra.Command {
 					return err
 				}
 				config.Emulators = &sdk
+				if topology == "terraform" {
+					config.Provision = terraformTopology{
+						Root: filepath.Join("terraform", "emulator"), Folder: folder, CatalogDir: p.env.CatalogDir, ProjectID: p.env.Project,
+					}.apply
+				}
 				p.printf("Starting Google's Pub/Sub and Firestore emulators ...\n")
 			}
 			stack, err := local.Start(ctx, config)
@@ -104,6 +112,7 @@ func (p *program) devCommand() *cobra.Command {
 		},
 	}
 	command.Flags().BoolVar(&onEmulators, "emulators", false, "use Google's own emulators instead of the stand-ins")
+	command.Flags().StringVar(&topology, "topology", "", "what makes the queues on the emulators: terraform, from the repository's root; empty is this program")
 	command.Flags().BoolVar(&quiet, "no-samples", false, "send nothing, just serve")
 	command.Flags().BoolVarP(&verbose, "verbose", "v", false, "print the services' own log lines")
 	command.Flags().StringVar(&webhookPort, "webhook-port", "8080", "where the webhook service listens, 0 for a free port")

@@ -252,35 +252,46 @@ func (p *program) confirmed(from io.Reader, kind deadletter.Kind, total int) err
 	return nil
 }
 
-// follow runs an operation to its end and shows how far it is. A worker that is away
-// for a while, or that runs it already, is asked again.
+// follow runs an operation to its end and shows how far it is.
 func (p *program) follow(ctx context.Context, ask client, op deadletter.Operation) error {
 	if op.Progress == deadletter.Waiting {
 		p.printf("Operation %s waits for the approval of somebody else:\n  bin/billhook dlq approve %s\n", op.ID, op.ID)
 		return p.printJSON(op)
 	}
+	op, err := ask.finish(ctx, op, func(op deadletter.Operation) { p.printf("operation %s: %d of %d\n", op.ID, op.Done, op.Total) })
+	if err != nil {
+		if ctx.Err() != nil {
+			p.printf("The operation goes on by itself, or with: bin/billhook dlq continue %s\n", op.ID)
+		}
+		return err
+	}
+	p.printf("%s: %d done, %d passed by\n", op.Kind, op.Done, op.Skipped)
+	return p.printJSON(op)
+}
+
+// finish runs an operation to its end and says how far it is. A worker that is away
+// for a while, or that runs it already, is asked again.
+func (w client) finish(ctx context.Context, op deadletter.Operation, did func(deadletter.Operation)) (deadletter.Operation, error) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for op.Progress != deadletter.Finished {
-		err := ask.post(ctx, "/v1/ops/operations/"+url.PathEscape(op.ID)+"/run", struct{}{}, &op)
+		err := w.post(ctx, "/v1/ops/operations/"+url.PathEscape(op.ID)+"/run", struct{}{}, &op)
 		var problem *problemError
 		switch {
 		case err == nil:
-			p.printf("operation %s: %d of %d\n", op.ID, op.Done, op.Total)
+			did(op)
 			continue
 		case ctx.Err() != nil:
-			p.printf("The operation goes on by itself, or with: bin/billhook dlq continue %s\n", op.ID)
-			return ctx.Err()
+			return op, ctx.Err()
 		case errors.As(err, &problem) && problem.status != http.StatusConflict && problem.status < http.StatusInternalServerError:
-			return err
+			return op, err
 		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
 		}
 	}
-	p.printf("%s: %d done, %d passed by\n", op.Kind, op.Done, op.Skipped)
-	return p.printJSON(op)
+	return op, nil
 }
 
 func (p *program) dlqOperations(c *choice) *cobra.Command {

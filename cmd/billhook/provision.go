@@ -4,12 +4,14 @@ import (
 	"errors"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/api/option"
 
 	"billhook/internal/gcp/pubsub"
 )
 
 func (p *program) provisionCommand() *cobra.Command {
-	return &cobra.Command{
+	var pools poolFlags
+	command := &cobra.Command{
 		Use:   "provision",
 		Short: "Create topics, subscriptions and dead letters from the catalog; again and again without harm",
 		Long: "Creates in GOOGLE_CLOUD_PROJECT, on Google Cloud or, with PUBSUB_EMULATOR_HOST, on an emulator, what the\n" +
@@ -20,16 +22,11 @@ func (p *program) provisionCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if p.env.PushBaseURL == "" {
-				return errors.New("PUSH_BASE_URL must say where the worker is")
+			target, err := p.target(pools)
+			if err != nil {
+				return err
 			}
-			if p.env.PubSubEmulator == "" && (p.env.PushServiceAccount == "" || p.env.PushAudience == "") {
-				return errors.New("PUSH_SERVICE_ACCOUNT and PUSH_AUDIENCE are required: the worker refuses pushes without a token")
-			}
-			changes, err := pubsub.Provision(command.Context(), c, pubsub.Target{
-				ProjectID: p.env.Project, PushBaseURL: p.env.PushBaseURL, PushAudience: p.env.PushAudience,
-				PushServiceAccount: p.env.PushServiceAccount, Emulator: p.env.PubSubEmulator != "",
-			})
+			changes, err := pubsub.Provision(command.Context(), c, target, p.broker()...)
 			for _, change := range changes {
 				p.printf("%-9s  %-12s  %s\n", change.Action, change.Kind, change.ID)
 			}
@@ -39,4 +36,43 @@ func (p *program) provisionCommand() *cobra.Command {
 			return p.printJSON(changes)
 		},
 	}
+	pools.add(command)
+	return command
+}
+
+// poolFlags name the workers of pools that have their own.
+type poolFlags struct{ urls, accounts map[string]string }
+
+func (f *poolFlags) add(command *cobra.Command) {
+	command.Flags().StringToStringVar(&f.urls, "pool-urls", nil, "the workers of pools that have their own, as pool=https://host, comma-separated")
+	command.Flags().StringToStringVar(&f.accounts, "pool-accounts", nil, "who pushes to them, as pool=e-mail, comma-separated; else PUSH_SERVICE_ACCOUNT")
+}
+
+// target is what the environment and the flags say of the project and of whom it pushes to.
+func (p *program) target(pools poolFlags) (pubsub.Target, error) {
+	if p.env.PushBaseURL == "" {
+		return pubsub.Target{}, errors.New("PUSH_BASE_URL must say where the worker is")
+	}
+	if p.env.PubSubEmulator == "" && (p.env.PushServiceAccount == "" || p.env.PushAudience == "") {
+		return pubsub.Target{}, errors.New("PUSH_SERVICE_ACCOUNT and PUSH_AUDIENCE are required: the worker refuses pushes without a token")
+	}
+	own := map[string]pubsub.Pool{}
+	for name, address := range pools.urls {
+		own[name] = pubsub.Pool{URL: address, ServiceAccount: pools.accounts[name]}
+	}
+	for name, account := range pools.accounts {
+		own[name] = pubsub.Pool{URL: pools.urls[name], ServiceAccount: account}
+	}
+	return pubsub.Target{
+		ProjectID: p.env.Project, PushBaseURL: p.env.PushBaseURL, Pools: own, PushAudience: p.env.PushAudience,
+		PushServiceAccount: p.env.PushServiceAccount, Emulator: p.env.PubSubEmulator != "",
+	}, nil
+}
+
+// broker is how to reach Pub/Sub: nothing to say but on an emulator.
+func (p *program) broker() []option.ClientOption {
+	if p.env.PubSubEmulator == "" {
+		return nil
+	}
+	return pubsub.EmulatorOptions(p.env.PubSubEmulator)
 }

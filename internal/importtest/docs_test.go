@@ -2,6 +2,7 @@ package importtest
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -21,8 +22,7 @@ func TestWhatTheDocumentsNameExists(t *testing.T) {
 		return string(text)
 	}
 	makefile := read("Makefile")
-	documents := []string{"README.md", "CONTRIBUTING.md", "CHANGELOG.md", filepath.Join("docs", "design.md"), filepath.Join("docs", "exactly-once.md")}
-	for _, document := range documents {
+	for _, document := range append(documents(t, root), "CHANGELOG.md") {
 		text := read(document)
 		for _, match := range regexp.MustCompile("(?:`|\n|^)make ([a-z][a-z-]*)").FindAllStringSubmatch(text, -1) {
 			require.Contains(t, makefile, "\n"+match[1]+":", "%s names make %s", document, match[1])
@@ -42,6 +42,110 @@ func TestWhatTheDocumentsNameExists(t *testing.T) {
 	for _, match := range variables {
 		if match[1] != "INFO" {
 			require.Contains(t, code, match[1])
+		}
+	}
+}
+
+// documents are those that a person follows, and so not the changelog.
+func documents(t *testing.T, root string) []string {
+	t.Helper()
+	all := []string{"README.md", "CONTRIBUTING.md"}
+	for _, pattern := range []string{"docs/*.md", "docs/runbooks/*.md"} {
+		found, err := filepath.Glob(filepath.Join(root, pattern))
+		require.NoError(t, err)
+		for _, path := range found {
+			path, err := filepath.Rel(root, path)
+			require.NoError(t, err)
+			all = append(all, path)
+		}
+	}
+	require.Greater(t, len(all), 12, "the runbooks are among them")
+	return all
+}
+
+// TestTheCommandsOfTheDocumentsExist asks the program for each command's help and looks
+// for its flags there.
+func TestTheCommandsOfTheDocumentsExist(t *testing.T) {
+	t.Parallel()
+	root := filepath.Join("..", "..")
+	program := filepath.Join(t.TempDir(), "billhook")
+	said, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, "billhook/cmd/billhook").CombinedOutput()
+	require.NoError(t, err, string(said))
+	helps := map[string]string{}
+	help := func(words []string) string {
+		key := strings.Join(words, " ")
+		if _, ok := helps[key]; !ok {
+			said, err := exec.CommandContext(t.Context(), program, append(words, "--help")...).CombinedOutput()
+			require.NoError(t, err, string(said))
+			helps[key] = string(said)
+		}
+		return helps[key]
+	}
+	command := regexp.MustCompile("bin/billhook((?: [a-z]+)+)([^\n`#]*)")
+	flag := regexp.MustCompile(`(?:^| )(--[a-z][a-z-]*)`)
+	seen := 0
+	for _, document := range documents(t, root) {
+		text, err := os.ReadFile(filepath.Join(root, document))
+		require.NoError(t, err)
+		for _, match := range command.FindAllStringSubmatch(string(text), -1) {
+			words := strings.Fields(match[1])
+			written := len(words)
+			for len(words) > 1 && !strings.Contains(help(words), "\n  billhook "+strings.Join(words, " ")) {
+				words = words[:len(words)-1]
+			}
+			about := help(words)
+			if len(words) < written { // what follows may be its argument, such as a source's name
+				require.NotContains(t, about, "Available Commands:", "%s names bin/billhook%s", document, match[1])
+			}
+			require.Contains(t, about, "\n  billhook "+strings.Join(words, " "), "%s names bin/billhook%s", document, match[1])
+			for _, name := range flag.FindAllStringSubmatch(match[2], -1) {
+				require.Contains(t, about, name[1]+" ", "%s names bin/billhook%s%s", document, match[1], match[2])
+			}
+			seen++
+		}
+	}
+	require.Greater(t, seen, 30)
+}
+
+// TestWhatTheDocumentsWatchIsThere checks metrics, log lines, reasons, tasks and variables.
+func TestWhatTheDocumentsWatchIsThere(t *testing.T) {
+	t.Parallel()
+	root := filepath.Join("..", "..")
+	var all strings.Builder
+	for _, folder := range []string{"cmd", "internal", "catalog"} {
+		require.NoError(t, filepath.WalkDir(filepath.Join(root, folder), func(path string, entry os.DirEntry, err error) error {
+			if err != nil || entry.IsDir() || strings.HasSuffix(path, "_test.go") || (filepath.Ext(path) != ".go" && filepath.Ext(path) != ".yaml") {
+				return err
+			}
+			text, err := os.ReadFile(path)
+			all.Write(text)
+			return err
+		}))
+	}
+	code := all.String()
+	contains := func(document, what string) { // require.Contains would print all the code
+		require.True(t, strings.Contains(code, what), "%s: the code has no %s", document, what)
+	}
+	for _, document := range documents(t, root) {
+		file, err := os.ReadFile(filepath.Join(root, document))
+		require.NoError(t, err)
+		text := string(file)
+		for _, metric := range regexp.MustCompile(`\bbillhook_[a-z_]+`).FindAllString(text, -1) {
+			contains(document, `Name: "`+metric+`"`)
+		}
+		for _, line := range regexp.MustCompile(`"message":"([^"]+)"`).FindAllStringSubmatch(text, -1) {
+			contains(document, `"`+line[1]+`"`)
+		}
+		for _, task := range regexp.MustCompile(`/tasks/([a-z-]+)`).FindAllStringSubmatch(text, -1) {
+			contains(document, `"/tasks/`+task[1]+`"`)
+		}
+		if strings.Contains(document, "runbooks") || strings.Contains(document, "deploying") {
+			for _, name := range regexp.MustCompile("`([A-Z]+_[A-Z_]+|[a-z]+_[a-z_]+)`").FindAllStringSubmatch(text, -1) {
+				require.True(t, regexp.MustCompile(`\b`+name[1]+`\b`).MatchString(code), "%s names %s", document, name[1])
+			}
+		}
+		for _, folder := range regexp.MustCompile(`go run \./([a-z0-9/]+)`).FindAllStringSubmatch(text, -1) {
+			require.DirExists(t, filepath.Join(root, folder[1]), document)
 		}
 	}
 }

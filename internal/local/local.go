@@ -53,6 +53,9 @@ type Config struct {
 	StorePath string
 	// Emulators, if set, are used instead of the stand-ins.
 	Emulators *emulator.SDK
+	// Provision, if set, makes the queues on the emulator at broker, host:port, instead
+	// of the Go that does so otherwise.
+	Provision func(ctx context.Context, broker, workerURL string) error
 	// OpsTokens are accepted beside open access from this machine.
 	OpsTokens []string
 	Log       *slog.Logger
@@ -307,9 +310,14 @@ func (s *Stack) onEmulators(ctx, life context.Context, config Config) (push.Auth
 		return nil, err
 	}
 	options := pubsub.EmulatorOptions(broker.Addr())
-	if _, err := pubsub.Provision(ctx, config.Catalog, pubsub.Target{
-		ProjectID: config.ProjectID, PushBaseURL: s.WorkerURL, Emulator: true,
-	}, options...); err != nil {
+	provision := config.Provision
+	if provision == nil {
+		provision = func(ctx context.Context, _, workerURL string) error {
+			_, err := pubsub.Provision(ctx, config.Catalog, pubsub.Target{ProjectID: config.ProjectID, PushBaseURL: workerURL, Emulator: true}, options...)
+			return err
+		}
+	}
+	if err := provision(ctx, broker.Addr(), s.WorkerURL); err != nil {
 		return nil, err
 	}
 	publisher, err := pubsub.NewPublisher(life, config.ProjectID, options...)

@@ -1,6 +1,7 @@
 package pubsub
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,10 +28,18 @@ type Target struct {
 	// an empty account they carry none.
 	PushAudience       string
 	PushServiceAccount string
+	// Pools are those that have a worker of their own; what one leaves empty is as above.
+	Pools map[string]Pool
 	// Emulator keeps away from what Google's emulator gets wrong: a dead-letter
 	// policy on an ordered subscription ends its pushes for good, a retry policy on
 	// an unordered one loses messages, and retention ends at 7 days.
 	Emulator bool
+}
+
+// Pool is the worker of one pool.
+type Pool struct {
+	// URL is its address, as PushBaseURL is; ServiceAccount is who pushes to it.
+	URL, ServiceAccount string
 }
 
 // emulatorRetention is the longest retention the emulator takes.
@@ -53,11 +62,20 @@ type Change struct {
 
 // check reports what would provision pushes that can never be accepted.
 func (t Target) check() error {
-	base, err := url.Parse(t.PushBaseURL)
-	if err != nil || base.Host == "" || (base.Scheme != "https" && base.Scheme != "http") || t.PushBaseURL != base.Scheme+"://"+base.Host {
-		return errors.New("pubsub: the push base URL must be http(s)://host, without a path")
+	addresses, tokens := []string{t.PushBaseURL}, t.PushServiceAccount != ""
+	for _, pool := range t.Pools {
+		tokens = tokens || pool.ServiceAccount != ""
+		if pool.URL != "" {
+			addresses = append(addresses, pool.URL)
+		}
 	}
-	if t.PushServiceAccount != "" && t.PushAudience == "" {
+	for _, address := range addresses {
+		base, err := url.Parse(address)
+		if err != nil || base.Host == "" || (base.Scheme != "https" && base.Scheme != "http") || address != base.Scheme+"://"+base.Host {
+			return errors.New("pubsub: the push base URL must be http(s)://host, without a path")
+		}
+	}
+	if tokens && t.PushAudience == "" {
 		return errors.New("pubsub: a push service account needs the audience that the worker expects")
 	}
 	return nil
@@ -102,82 +120,99 @@ func (p *provisioner) did(kind, id, action string) {
 	p.changes = append(p.changes, Change{Kind: kind, ID: id, Action: action})
 }
 
-func (p *provisioner) topicName(id string) string {
-	return fmt.Sprintf("projects/%s/topics/%s", p.target.ProjectID, id)
+func (p *provisioner) queue(ctx context.Context, q catalog.Queue) error {
+	topics, subscriptions := p.target.plan(q)
+	for _, id := range topics {
+		if err := p.topic(ctx, id); err != nil {
+			return err
+		}
+	}
+	for _, want := range subscriptions {
+		if err := p.subscription(ctx, want); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-func (p *provisioner) queue(ctx context.Context, q catalog.Queue) error {
-	if err := p.topic(ctx, q.Topic()); err != nil {
-		return err
-	}
+func (t Target) topicName(id string) string {
+	return fmt.Sprintf("projects/%s/topics/%s", t.ProjectID, id)
+}
+
+func (t Target) subscriptionName(id string) string {
+	return fmt.Sprintf("projects/%s/subscriptions/%s", t.ProjectID, id)
+}
+
+// plan is what a queue needs: what Provision makes and Examine compares with.
+func (t Target) plan(q catalog.Queue) (topics []string, subscriptions []*pubsubpb.Subscription) {
+	topics = []string{q.Topic()}
 	if !q.DeadLetter.Drop {
-		if err := p.topic(ctx, q.DeadLetter.Topic); err != nil {
-			return err
-		}
-		hold := p.base(q.DeadLetterHold(), q.DeadLetter.Topic, q.DeadLetter.Retention)
+		topics = append(topics, q.DeadLetter.Topic)
+		hold := t.base(q.DeadLetterHold(), q.DeadLetter.Topic, q.DeadLetter.Retention)
 		hold.AckDeadlineSeconds = 60
-		if err := p.subscription(ctx, hold); err != nil {
-			return err
-		}
+		subscriptions = append(subscriptions, hold)
 	}
 	if !q.Enabled {
-		return nil
+		return topics, subscriptions
 	}
 	minimum, maximum := q.BrokerBackoff()
 	retryPolicy := &pubsubpb.RetryPolicy{MinimumBackoff: durationpb.New(minimum), MaximumBackoff: durationpb.New(maximum)}
 
-	push := p.base(q.PushSubscription(), q.Topic(), q.MessageRetention)
+	push := t.base(q.PushSubscription(), q.Topic(), q.MessageRetention)
 	push.AckDeadlineSeconds = int32(q.AckDeadline / time.Second) //nolint:gosec // the catalog bounds it to 600
 	push.EnableMessageOrdering = q.Ordered()
 	push.Filter = q.Filter
-	push.PushConfig = p.pushConfig(q.PushPath())
-	if !p.target.Emulator || q.Ordered() {
+	push.PushConfig = t.pushConfig(q.Pool, q.PushPath())
+	if !t.Emulator || q.Ordered() {
 		push.RetryPolicy = retryPolicy
 	}
-	if !q.DeadLetter.Drop && (!p.target.Emulator || !q.Ordered()) {
+	if !q.DeadLetter.Drop && (!t.Emulator || !q.Ordered()) {
 		push.DeadLetterPolicy = &pubsubpb.DeadLetterPolicy{
-			DeadLetterTopic:     p.topicName(q.DeadLetter.Topic),
+			DeadLetterTopic:     t.topicName(q.DeadLetter.Topic),
 			MaxDeliveryAttempts: int32(q.BrokerMaxDeliveryAttempts()), //nolint:gosec // 20 to 100
 		}
 	}
-	if err := p.subscription(ctx, push); err != nil || q.DeadLetter.Drop {
-		return err
+	subscriptions = append(subscriptions, push)
+	if q.DeadLetter.Drop {
+		return topics, subscriptions
 	}
-	letters := p.base(q.DeadLetterPush(), q.DeadLetter.Topic, q.DeadLetter.Retention)
+	letters := t.base(q.DeadLetterPush(), q.DeadLetter.Topic, q.DeadLetter.Retention)
 	letters.AckDeadlineSeconds = push.AckDeadlineSeconds
-	letters.PushConfig = p.pushConfig(q.DeadLetterPushPath())
-	if !p.target.Emulator {
+	letters.PushConfig = t.pushConfig(q.Pool, q.DeadLetterPushPath())
+	if !t.Emulator {
 		letters.RetryPolicy = retryPolicy
 	}
-	return p.subscription(ctx, letters)
+	return topics, append(subscriptions, letters)
 }
 
 // base is a subscription that never expires: the default would remove one that had
 // nothing to do for a month, and with it what comes after.
-func (p *provisioner) base(id, topic string, retention time.Duration) *pubsubpb.Subscription {
-	if p.target.Emulator {
+func (t Target) base(id, topic string, retention time.Duration) *pubsubpb.Subscription {
+	if t.Emulator {
 		retention = min(retention, emulatorRetention)
 	}
 	return &pubsubpb.Subscription{
-		Name:                     fmt.Sprintf("projects/%s/subscriptions/%s", p.target.ProjectID, id),
-		Topic:                    p.topicName(topic),
+		Name:                     t.subscriptionName(id),
+		Topic:                    t.topicName(topic),
 		MessageRetentionDuration: durationpb.New(retention),
 		ExpirationPolicy:         &pubsubpb.ExpirationPolicy{},
 	}
 }
 
-func (p *provisioner) pushConfig(path string) *pubsubpb.PushConfig {
-	config := &pubsubpb.PushConfig{PushEndpoint: p.target.PushBaseURL + path}
-	if p.target.PushServiceAccount != "" {
+func (t Target) pushConfig(pool, path string) *pubsubpb.PushConfig {
+	own := t.Pools[pool]
+	account := cmp.Or(own.ServiceAccount, t.PushServiceAccount)
+	config := &pubsubpb.PushConfig{PushEndpoint: cmp.Or(own.URL, t.PushBaseURL) + path}
+	if account != "" {
 		config.AuthenticationMethod = &pubsubpb.PushConfig_OidcToken_{OidcToken: &pubsubpb.PushConfig_OidcToken{
-			ServiceAccountEmail: p.target.PushServiceAccount, Audience: p.target.PushAudience,
+			ServiceAccountEmail: account, Audience: t.PushAudience,
 		}}
 	}
 	return config
 }
 
 func (p *provisioner) topic(ctx context.Context, id string) error {
-	_, err := p.client.TopicAdminClient.CreateTopic(ctx, &pubsubpb.Topic{Name: p.topicName(id)})
+	_, err := p.client.TopicAdminClient.CreateTopic(ctx, &pubsubpb.Topic{Name: p.target.topicName(id)})
 	switch status.Code(err) {
 	case codes.OK:
 		p.did("topic", id, Created)
@@ -208,7 +243,7 @@ func (p *provisioner) subscription(ctx context.Context, want *pubsubpb.Subscript
 		return fmt.Errorf("subscription %s: topic, ordering and filter cannot be changed; delete it first, when it is empty", id)
 	}
 	changed := false
-	if have.PushConfig.GetPushEndpoint() != want.PushConfig.GetPushEndpoint() || p.tokenDiffers(have, want) {
+	if have.PushConfig.GetPushEndpoint() != want.PushConfig.GetPushEndpoint() || p.target.tokenDiffers(have, want) {
 		if err := admin.ModifyPushConfig(ctx, &pubsubpb.ModifyPushConfigRequest{Subscription: want.Name, PushConfig: want.PushConfig}); err != nil {
 			return fmt.Errorf("point subscription %s: %w", id, err)
 		}
@@ -233,8 +268,8 @@ func (p *provisioner) subscription(ctx context.Context, want *pubsubpb.Subscript
 
 // tokenDiffers reports whether the pushes would carry another token. The emulator
 // forgets the token's settings, so there they are not compared.
-func (p *provisioner) tokenDiffers(have, want *pubsubpb.Subscription) bool {
-	if p.target.Emulator {
+func (t Target) tokenDiffers(have, want *pubsubpb.Subscription) bool {
+	if t.Emulator {
 		return false
 	}
 	a, b := have.GetPushConfig().GetOidcToken(), want.GetPushConfig().GetOidcToken()

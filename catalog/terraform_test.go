@@ -1,0 +1,146 @@
+package catalog_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"billhook/catalog"
+)
+
+// terraformBinary returns the path of terraform, or skips where it may be missing.
+func terraformBinary(t *testing.T) string {
+	t.Helper()
+	terraform, err := exec.LookPath("terraform")
+	if err != nil && os.Getenv("REQUIRE_EMULATORS") == "" {
+		t.Skip("left out: terraform is not installed")
+	}
+	require.NoError(t, err, "CI leaves nothing out")
+	return terraform
+}
+
+// expand applies the catalog module to a folder: it has no provider and makes nothing,
+// so an apply is its outputs and needs no network. It returns what terraform printed too.
+func expand(t *testing.T, terraform, folder string) (expanded, printed []byte, err error) {
+	t.Helper()
+	folder, err = filepath.Abs(folder)
+	require.NoError(t, err)
+	// A copy: terraform keeps its state beside the configuration.
+	module := t.TempDir()
+	require.NoError(t, os.CopyFS(module, os.DirFS(filepath.Join("..", "terraform", "modules", "catalog"))))
+	run := func(arguments ...string) ([]byte, error) {
+		command := exec.CommandContext(t.Context(), terraform, arguments...)
+		command.Dir = module
+		command.Env = append(os.Environ(), "TF_VAR_directory="+folder, "CHECKPOINT_DISABLE=1", "TF_IN_AUTOMATION=1", "TF_CLI_CONFIG_FILE="+os.DevNull)
+		return command.CombinedOutput()
+	}
+	printed, err = run("apply", "-auto-approve", "-input=false", "-no-color")
+	if err != nil {
+		return nil, printed, err
+	}
+	expanded, err = run("output", "-raw", "json")
+	return expanded, printed, err
+}
+
+func TestTerraformExpandsTheCatalogToTheBytesThatGoDoes(t *testing.T) {
+	t.Parallel()
+	terraform := terraformBinary(t)
+	for name, folder := range map[string]string{
+		"the shipped catalog": ".",
+		"a small one":         filepath.Join("testdata", "small"),
+		"one whose defaults, schedules and parts of a second differ": filepath.Join("testdata", "crooked"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c, err := catalog.Load(folder)
+			require.NoError(t, err)
+			want, err := c.JSON()
+			require.NoError(t, err)
+			expanded, printed, err := expand(t, terraform, folder)
+			require.NoError(t, err, "%s", printed)
+			var have bytes.Buffer
+			require.NoError(t, json.Indent(&have, expanded, "", "  "), "%s", expanded)
+			require.Equal(t, string(want), have.String())
+		})
+	}
+}
+
+// The first column is a change to the small catalog's queues.yaml that both must refuse.
+func TestTerraformRefusesWhatTheLoaderRefuses(t *testing.T) {
+	t.Parallel()
+	terraform := terraformBinary(t)
+	for name, test := range map[string]struct{ old, new, told string }{
+		"a handler's time above the ack deadline":    {`handler_timeout: "30s"`, `handler_timeout: "61s"`, "ack_deadline_seconds"},
+		"a lease below the ack deadline":             {`lease: "120s"`, `lease: "59s"`, "lease"},
+		"a topic that begins with goog":              {"id: bookings", "id: goog-bookings", "begin with a letter"},
+		"a topic that is too long":                   {"id: seat-news", "id: seat-news" + string(bytes.Repeat([]byte("x"), 250)), "3 to 246"},
+		"a threshold below nothing":                  {"alert_above: 0", "alert_above: -1", "alert_above"},
+		"a dead letter that is not kept for 14 days": {`retention: "1209600s"`, `retention: "86400s"`, "dead_letter.retention"},
+		"a schedule with another key":                {`schedule: ["0s", "5s", "30s"]`, "schedule: [\"0s\"]\n      jitter: \"1s\"", "schedule"},
+		"a schedule that shrinks":                    {`["0s", "5s", "30s"]`, `["0s", "30s", "5s"]`, "schedule"},
+		"an unknown key":                             {"priority: low", "priority: low\n    prioritty: low", "unknown"},
+		"a duration without its unit":                {`message_ttl: "3600s"`, `message_ttl: "3600"`, "duration"},
+		"two queues of one name":                     {"id: reminders", "id: bookings", "twice"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			folder := changed(t, test.old, test.new)
+			_, err := catalog.Load(folder)
+			require.Error(t, err)
+			_, printed, err := expand(t, terraform, folder)
+			require.Error(t, err, "%s", printed)
+			require.Contains(t, string(printed), test.told)
+		})
+	}
+}
+
+// TestTheLoaderRefusesWhatReadersOfYAMLDisagreeAbout feeds both the same file. The last
+// column is what terraform makes of it; empty, it fails too. Go takes none of them.
+func TestTheLoaderRefusesWhatReadersOfYAMLDisagreeAbout(t *testing.T) {
+	t.Parallel()
+	terraform := terraformBinary(t)
+	for name, test := range map[string]struct{ old, new, read string }{
+		"on, a boolean of YAML 1.1":      {"description: Letters to those who forgot.", "description: on", `"description":true`},
+		"no, a boolean of YAML 1.1":      {"description: Letters to those who forgot.", "description: no", `"description":false`},
+		"0777, a number in base 8 or 10": {"max_attempts: 3\n    retry_policy:\n", "max_attempts: 010\n    retry_policy:\n", `"max_attempts":10`},
+		"a date":                         {"description: Letters to those who forgot.", "description: 2026-11-21", `"description":"2026-11-21T00:00:00Z"`},
+		"a key that stands twice":        {"concurrency: 10", "concurrency: 10\n  concurrency: 11", `"concurrency":11`},
+		"a second document":              {"outbound_topics:", "---\noutbound_topics:", ""},
+		"an anchor":                      {"priority: high", "priority: &p high", `"priority":"high"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			folder := changed(t, test.old, test.new)
+			_, err := catalog.Load(folder)
+			require.Error(t, err)
+			expanded, printed, err := expand(t, terraform, folder)
+			if test.read == "" {
+				require.Error(t, err, "%s", printed)
+				return
+			}
+			require.NoError(t, err, "%s", printed)
+			require.Contains(t, string(expanded), test.read)
+		})
+	}
+}
+
+// changed is a copy of the small catalog with one change to its queues.yaml.
+func changed(t *testing.T, from, to string) string {
+	t.Helper()
+	folder := t.TempDir()
+	for _, file := range []string{"queues.yaml", "products.yaml", "sources.yaml"} {
+		data, err := os.ReadFile(filepath.Join("testdata", "small", file))
+		require.NoError(t, err)
+		if file == "queues.yaml" {
+			require.Contains(t, string(data), from)
+			data = bytes.Replace(data, []byte(from), []byte(to), 1)
+		}
+		require.NoError(t, os.WriteFile(filepath.Join(folder, file), data, 0o600))
+	}
+	return folder
+}

@@ -1,0 +1,289 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/spf13/cobra"
+
+	"billhook/catalog"
+	"billhook/internal/contract"
+	"billhook/internal/deadletter"
+	"billhook/internal/dedupe"
+	"billhook/internal/gcp/pubsub"
+	"billhook/internal/ops"
+)
+
+// diagnosis is what the doctor found.
+type diagnosis struct {
+	Healthy  bool             `json:"healthy"`
+	Findings []pubsub.Finding `json:"findings"`
+	// Steps are those of the canaries, as far as they went.
+	Steps []canaryStep `json:"steps"`
+}
+
+// canaryStep is one thing that the canaries tried.
+type canaryStep struct {
+	Name string `json:"name"`
+	OK   bool   `json:"ok"`
+	// Milliseconds that it took.
+	Milliseconds int64  `json:"ms"`
+	Detail       string `json:"detail"`
+}
+
+func (p *program) doctorCommand() *cobra.Command {
+	var sends, only bool
+	var base string
+	var patience time.Duration
+	var pools poolFlags
+	command := &cobra.Command{
+		Use:   "doctor",
+		Short: "Compare the live topology with the catalog, and send canaries through it; fails if anything is wrong",
+		Long: "Reads the topics, subscriptions and grants of GOOGLE_CLOUD_PROJECT, or of PUBSUB_EMULATOR_HOST, and says what differs\n" +
+			"from the catalog and what that does. It needs PUSH_BASE_URL, PUSH_AUDIENCE and PUSH_SERVICE_ACCOUNT as provision does,\n" +
+			"and changes nothing.\n\n" +
+			"With --canary a signed event that moves nothing goes through the webhook service, Pub/Sub and the worker to its record,\n" +
+			"and an order of an unknown product goes into the dead letters and is discarded again. That takes WEBHOOK_SIGNING_SECRET\n" +
+			"and OPS_TOKEN; the records of both stay as long as any other's, and a dead-letter alert may see the second one\n" +
+			"for a moment. Its copy is taken off the hold subscription, too, but not with --canary-only.",
+		Args: cobra.NoArgs,
+	}
+	ask := p.worker(command)
+	command.Flags().BoolVar(&sends, "canary", false, "send the canaries too")
+	command.Flags().BoolVar(&only, "canary-only", false, "send the canaries and compare nothing, such as to `billhook dev`")
+	command.Flags().StringVar(&base, "webhook", "http://127.0.0.1:8080", "the webhook service's address")
+	command.Flags().DurationVar(&patience, "patience", 2*time.Minute, "how long to wait for the canaries")
+	pools.add(command)
+	command.RunE = func(command *cobra.Command, _ []string) error {
+		c, err := p.catalog()
+		if err != nil {
+			return err
+		}
+		found := diagnosis{Findings: []pubsub.Finding{}, Steps: []canaryStep{}}
+		if !only {
+			target, err := p.target(pools)
+			if err != nil {
+				return err
+			}
+			if found.Findings, err = pubsub.Examine(command.Context(), c, target, p.broker()...); err != nil {
+				return err
+			}
+			p.printFindings(c, found.Findings)
+		}
+		if sends || only {
+			ctx, cancel := context.WithTimeout(command.Context(), patience)
+			defer cancel()
+			if found.Steps, err = p.canaries(ctx, c, base, ask(), !only); err != nil {
+				return err
+			}
+		}
+		found.Healthy = len(found.Findings) == 0 && !slices.ContainsFunc(found.Steps, func(s canaryStep) bool { return !s.OK })
+		if err := p.printJSON(found); err != nil {
+			return err
+		}
+		if !found.Healthy {
+			return errors.New("something is wrong")
+		}
+		return nil
+	}
+	return command
+}
+
+func (p *program) printFindings(c *catalog.Catalog, findings []pubsub.Finding) {
+	queue := ""
+	for _, f := range findings {
+		if f.Queue != queue {
+			queue = f.Queue
+			p.printf("%s\n", queue)
+		}
+		p.printf("  %s %s: %s\n", f.Kind, f.ID, f.Code)
+		if f.Have != "" || f.Want != "" {
+			p.printf("    is: %s\n    should be: %s\n", orDash(f.Have), orDash(f.Want))
+		}
+		p.printf("    %s\n", f.Effect)
+	}
+	p.printf("%d queues compared, %d findings.\n", len(c.Queues), len(findings))
+}
+
+func orDash(text string) string {
+	if text == "" {
+		return "-"
+	}
+	return text
+}
+
+// canaries are sent through everything, as a sender inside the house would.
+type canaries struct {
+	*program
+	base, secret string
+	source       catalog.Source
+	queue        catalog.Queue
+	ask          client
+	steps        []canaryStep
+}
+
+// canaries sends both, one after the other, and returns the steps up to the first that
+// failed. An error says that nothing was sent. Where held, the broker can be asked, and the
+// poison's copy is taken off the hold subscription.
+func (p *program) canaries(ctx context.Context, c *catalog.Catalog, base string, ask client, held bool) ([]canaryStep, error) {
+	k := &canaries{program: p, base: base, ask: ask}
+	for _, name := range slices.Sorted(maps.Keys(c.Sources)) {
+		source := c.Sources[name]
+		q, ok := c.Queue(source.Events[contract.OrderChargebackClosed])
+		if source.Scheme == catalog.SchemeGeneric && ok && q.Enabled && source.Events[contract.OrderPaid] == q.ID {
+			k.source, k.queue, k.secret = source, q, secretsOf(c, p.getenv)[name][0]
+			break
+		}
+	}
+	if k.queue.ID == "" {
+		return nil, fmt.Errorf("canary: no source of the generic scheme sends %s and %s to one enabled queue", contract.OrderChargebackClosed, contract.OrderPaid)
+	}
+	harmless, poison := "canary-"+uuid.NewString(), "canary-"+uuid.NewString()
+	if !k.send(ctx, "the canary is accepted", harmless, contract.OrderChargebackClosed, nil) || !k.recorded(ctx, harmless) {
+		return k.steps, nil
+	}
+	if k.queue.FourEyes || k.queue.DeadLetter.Drop {
+		k.step("the poison canary is left out", func() (string, error) {
+			return "queue " + k.queue.ID + ": nobody could discard it again alone, or nothing would keep it", nil
+		})
+		return k.steps, nil
+	}
+	items := []contract.Item{{ProductID: poison, Quantity: 1}}
+	if k.send(ctx, "the poison canary is accepted", poison, contract.OrderPaid, items) && k.kept(ctx, poison) && k.discard(ctx, poison) && held {
+		k.unhold(ctx, poison)
+	}
+	return k.steps, nil
+}
+
+// step does something, and tells how it went.
+func (k *canaries) step(name string, do func() (detail string, err error)) bool {
+	started := time.Now()
+	detail, err := do()
+	s := canaryStep{Name: name, OK: err == nil, Milliseconds: time.Since(started).Milliseconds(), Detail: detail}
+	mark := "ok"
+	if err != nil {
+		s.Detail, mark = err.Error(), "FAILED"
+	}
+	k.printf("%-6s  %6d ms  %s: %s\n", mark, s.Milliseconds, s.Name, s.Detail)
+	k.steps = append(k.steps, s)
+	return s.OK
+}
+
+// send posts an event about an order that does not exist.
+func (k *canaries) send(ctx context.Context, name, id, eventType string, items []contract.Item) bool {
+	return k.step(name, func() (string, error) {
+		now := time.Now()
+		order := &contract.Order{ID: id, CustomerID: id, Items: items}
+		if items != nil {
+			order.Currency, order.Total = "EUR", "1.00"
+		}
+		body, err := json.Marshal(contract.PayNow{
+			EventID: id, EventType: eventType, Timestamp: now.UTC().Format(time.RFC3339), Data: contract.PayNowData{Order: order},
+		})
+		if err != nil {
+			return "", err
+		}
+		answer, err := post(ctx, k.base, k.source, k.secret, body, now)
+		if err != nil {
+			return "", err
+		}
+		if answer.Status != http.StatusAccepted {
+			return "", fmt.Errorf("the webhook service answers %d %s", answer.Status, answer.Code)
+		}
+		return fmt.Sprintf("event %s is message %s of %s", answer.EventID, answer.MessageID, answer.Queue), nil
+	})
+}
+
+// recorded waits for the record of the worker.
+func (k *canaries) recorded(ctx context.Context, id string) bool {
+	return k.step("the worker has handled it", func() (string, error) {
+		var event ops.Event
+		err := k.until(ctx, "/v1/ops/events/"+url.PathEscape(id)+"?queue="+url.QueryEscape(k.queue.ID), &event, func() bool {
+			return event.Status == string(dedupe.Completed) || event.Status == string(dedupe.DeadLettered)
+		})
+		if err != nil {
+			return "", err
+		}
+		if event.Status != string(dedupe.Completed) {
+			return "", fmt.Errorf("it was dead-lettered: %s", event.Reason)
+		}
+		return fmt.Sprintf("%s, at attempt %d", event.Result, event.Attempts), nil
+	})
+}
+
+// kept waits for the dead letter in the store.
+func (k *canaries) kept(ctx context.Context, id string) bool {
+	return k.step("it is among the dead letters", func() (string, error) {
+		var page ops.DeadLetters
+		err := k.until(ctx, "/v1/ops/dead-letters?"+query(deadletter.Filter{Queue: k.queue.ID, EventID: id}).Encode(), &page, func() bool {
+			return len(page.Items) > 0
+		})
+		if err != nil {
+			return "", fmt.Errorf("%w; once it is there: bin/billhook dlq discard %s --event %s --why canary", err, k.queue.ID, id)
+		}
+		return page.Items[0].Reason, nil
+	})
+}
+
+// discard takes it out again.
+func (k *canaries) discard(ctx context.Context, id string) bool {
+	return k.step("it is discarded", func() (string, error) {
+		var op deadletter.Operation
+		err := k.ask.post(ctx, "/v1/ops/dead-letters/discard", ops.Request{
+			Filter: deadletter.Filter{Queue: k.queue.ID, EventID: id}, Why: "the doctor's canary", Expect: 1,
+		}, &op)
+		if err == nil {
+			op, err = k.ask.finish(ctx, op, func(deadletter.Operation) {})
+		}
+		if err != nil {
+			return "", err
+		}
+		if op.Done != 1 {
+			return "", fmt.Errorf("operation %s has discarded %d", op.ID, op.Done)
+		}
+		return "operation " + op.ID, nil
+	})
+}
+
+// unhold takes its copy off the hold subscription, whose depth an alert watches.
+func (k *canaries) unhold(ctx context.Context, id string) {
+	k.step("its copy is off hold", func() (string, error) {
+		found, err := pubsub.Unhold(ctx, k.queue, k.env.Project, id, k.broker()...)
+		if err == nil && !found {
+			err = fmt.Errorf("it was not found on %s, where the dead-letter alert counts it", k.queue.DeadLetterHold())
+		}
+		return "acknowledged on " + k.queue.DeadLetterHold(), err
+	})
+}
+
+// until asks again and again, also where the worker is away for a moment.
+func (k *canaries) until(ctx context.Context, path string, answer any, done func() bool) error {
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := k.ask.get(ctx, path, answer)
+		var problem *problemError
+		switch {
+		case err == nil && done():
+			return nil
+		case errors.As(err, &problem) && problem.status != http.StatusNotFound && problem.status < http.StatusInternalServerError:
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			if err != nil {
+				return fmt.Errorf("waited too long: %w", err)
+			}
+			return errors.New("waited too long")
+		}
+	}
+}

@@ -1,0 +1,175 @@
+package main
+
+import (
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"billhook/catalog"
+	"billhook/emulator/emulatortest"
+	"billhook/internal/deadletter"
+	"billhook/internal/gcp/pubsub"
+	"billhook/internal/local"
+	"billhook/internal/ops"
+)
+
+func TestMain(m *testing.M) { os.Exit(emulatortest.Main(m)) }
+
+// stacked is a whole Billhook on the stand-ins.
+func stacked(t *testing.T, change func(*catalog.Catalog)) *local.Stack {
+	t.Helper()
+	c, err := catalog.Load("")
+	require.NoError(t, err)
+	change(c)
+	stack, err := local.Start(t.Context(), local.Config{
+		Catalog: c, ProjectID: "p", Secrets: secretsOf(c, func(string) string { return "" }),
+		WebhookPort: "0", WorkerPort: "0", ServicePort: "0", StorePath: filepath.Join(t.TempDir(), "store.db"),
+		OpsTokens: []string{opsToken}, Log: slog.New(slog.DiscardHandler),
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, stack.Close()) })
+	return stack
+}
+
+func TestTheCanariesGoThroughAndLeaveNoDeadLetter(t *testing.T) {
+	t.Parallel()
+	stack := stacked(t, func(*catalog.Catalog) {})
+	environment := map[string]string{"OPS_TOKEN": opsToken}
+	out, err := say(t, environment, "doctor", "--canary-only", "--json", "--webhook", stack.WebhookURL, "--server", stack.WorkerURL)
+	require.NoError(t, err, out)
+	var found diagnosis
+	require.NoError(t, json.Unmarshal([]byte(out), &found), "one document")
+	require.True(t, found.Healthy)
+	var names []string
+	for _, s := range found.Steps {
+		require.True(t, s.OK, s.Detail)
+		names = append(names, s.Name)
+	}
+	require.Equal(t, []string{
+		"the canary is accepted", "the worker has handled it", "the poison canary is accepted", "it is among the dead letters", "it is discarded",
+	}, names)
+	out, err = say(t, environment, "dlq", "ls", "paynow-events", "--state", "all", "--json", "--server", stack.WorkerURL)
+	require.NoError(t, err)
+	var letters ops.DeadLetters
+	require.NoError(t, json.Unmarshal([]byte(out), &letters))
+	require.Len(t, letters.Items, 1)
+	require.Equal(t, deadletter.Discarded, letters.Items[0].State)
+}
+
+func TestTheCanariesSayWhereTheyEnded(t *testing.T) {
+	t.Parallel()
+	stack := stacked(t, func(*catalog.Catalog) {})
+	for name, test := range map[string]struct {
+		environment map[string]string
+		webhook     string
+		server      string
+		want        string
+	}{
+		"at the door, with another secret": {
+			map[string]string{"OPS_TOKEN": opsToken, "WEBHOOK_SIGNING_SECRET": "another-secret-of-somebody-else"}, stack.WebhookURL, stack.WorkerURL,
+			"the canary is accepted: the webhook service answers 401",
+		},
+		"at the door, where nobody listens": {nil, "http://127.0.0.1:1", stack.WorkerURL, "the canary is accepted: send: "},
+		"at the worker, with another token": {
+			map[string]string{"OPS_TOKEN": "another-token-of-somebody-else"}, stack.WebhookURL, stack.WorkerURL, "the worker has handled it: ",
+		},
+		"at the worker, where nobody listens": {nil, stack.WebhookURL, "http://127.0.0.1:1", "the worker has handled it: waited too long: "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			out, err := say(t, test.environment, "doctor", "--canary-only", "--patience", "2s", "--webhook", test.webhook, "--server", test.server)
+			require.Error(t, err)
+			require.Regexp(t, `(?m)^FAILED +\d+ ms  `+test.want, out)
+		})
+	}
+}
+
+func TestThePoisonIsLeftOutWhereNobodyCouldTakeItOutAlone(t *testing.T) {
+	t.Parallel()
+	change := func(c *catalog.Catalog) {
+		for i := range c.Queues {
+			c.Queues[i].FourEyes = true
+		}
+	}
+	stack := stacked(t, change)
+	c, err := catalog.Load("")
+	require.NoError(t, err)
+	change(c)
+	p := &program{getenv: func(string) string { return "" }, asJSON: true}
+	steps, err := p.canaries(t.Context(), c, stack.WebhookURL, client{base: stack.WorkerURL, token: opsToken, http: http.DefaultClient}, false)
+	require.NoError(t, err)
+	require.Len(t, steps, 3)
+	require.Equal(t, "the poison canary is left out", steps[2].Name)
+}
+
+func TestNothingIsSentWhereNoQueueTakesTheCanaries(t *testing.T) {
+	t.Parallel()
+	p := &program{getenv: func(string) string { return "" }}
+	steps, err := p.canaries(t.Context(), &catalog.Catalog{}, "http://127.0.0.1:1", client{}, false)
+	require.ErrorContains(t, err, "canary: no source")
+	require.Empty(t, steps)
+}
+
+func TestTheDoctorAsksForWhatItComparesWith(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		environment map[string]string
+		want        string
+	}{
+		"no worker": {nil, "PUSH_BASE_URL"},
+		"no token":  {map[string]string{"PUSH_BASE_URL": "https://worker.example"}, "PUSH_SERVICE_ACCOUNT"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := say(t, test.environment, "doctor")
+			require.ErrorContains(t, err, test.want)
+		})
+	}
+}
+
+func TestFindingsArePrintedByQueue(t *testing.T) {
+	t.Parallel()
+	var out strings.Builder
+	p := &program{stdout: &out}
+	p.printFindings(&catalog.Catalog{Queues: make([]catalog.Queue, 2)}, []pubsub.Finding{
+		{Queue: "orders", Kind: "topic", ID: "orders", Code: pubsub.TopicMissing, Effect: "It is refused."},
+		{Queue: "orders", Kind: "subscription", ID: "orders-push", Code: pubsub.Expiring, Have: "744h0m0s", Want: "never", Effect: "It is deleted."},
+	})
+	require.Equal(t, `orders
+  topic orders: topic_missing
+    It is refused.
+  subscription orders-push: expiring
+    is: 744h0m0s
+    should be: never
+    It is deleted.
+2 queues compared, 2 findings.
+`, out.String())
+}
+
+func TestTheDoctorFindsNothingWhereProvisionHasBeen(t *testing.T) {
+	t.Parallel()
+	environment := map[string]string{
+		"PUBSUB_EMULATOR_HOST": emulatortest.PubSub(t), "GOOGLE_CLOUD_PROJECT": "p-" + uuid.NewString(), "PUSH_BASE_URL": "http://127.0.0.1:1",
+	}
+	pools := []string{"--pool-urls", "payments=http://127.0.0.1:2"}
+	out, err := say(t, environment, "doctor")
+	require.Error(t, err, "there is nothing yet")
+	require.Contains(t, out, "topic_missing")
+	out, err = say(t, environment, append([]string{"provision"}, pools...)...)
+	require.NoError(t, err, out)
+	out, err = say(t, environment, append([]string{"doctor", "--json"}, pools...)...)
+	require.NoError(t, err, out)
+	var found diagnosis
+	require.NoError(t, json.Unmarshal([]byte(out), &found))
+	require.Equal(t, diagnosis{Healthy: true, Findings: []pubsub.Finding{}, Steps: []canaryStep{}}, found)
+	out, err = say(t, environment, "doctor")
+	require.Error(t, err, "without the pool's own worker")
+	require.Contains(t, out, "wrong_endpoint\n    is: http://127.0.0.1:2/push/")
+}

@@ -1,0 +1,71 @@
+# The catalog's topology on Google's Pub/Sub emulator: the queue module, without IAM.
+# `make emulators TOPOLOGY=terraform` applies it. The emulator forgets everything when it
+# stops, and refuses updates: destroy and apply again.
+
+terraform {
+  required_version = ">= 1.9"
+
+  # Where the state goes is for the caller: it is worth no more than the emulator's memory.
+  backend "local" {}
+
+  required_providers {
+    google = {
+      source  = "hashicorp/google"
+      version = ">= 7.0, < 8.0"
+    }
+  }
+}
+
+variable "emulator_host" {
+  description = "Where the emulator listens, as PUBSUB_EMULATOR_HOST has it: host:port."
+  type        = string
+
+  validation {
+    condition     = can(regex("^[^/:]+:[0-9]+$", var.emulator_host))
+    error_message = "emulator_host must be host:port."
+  }
+}
+
+variable "project" {
+  description = "Any project id; the emulator has no projects."
+  type        = string
+}
+
+variable "push_base_url" {
+  description = "Where the worker listens, http://host:port."
+  type        = string
+}
+
+variable "catalog_dir" {
+  description = "The folder of another catalog; null is the repository's own."
+  type        = string
+  default     = null
+}
+
+provider "google" {
+  project                = var.project
+  access_token           = "emulator"
+  pubsub_custom_endpoint = "http://${var.emulator_host}/v1/"
+  # What provision makes has no labels, and this is to be the same.
+  add_terraform_attribution_label = false
+}
+
+module "catalog" {
+  source    = "../modules/catalog"
+  directory = var.catalog_dir == null ? "${path.module}/../../catalog" : var.catalog_dir
+}
+
+module "queue" {
+  source        = "../modules/queue"
+  for_each      = module.catalog.queues
+  project       = var.project
+  queue         = each.value
+  push_base_url = var.push_base_url
+  emulator      = true
+}
+
+resource "google_pubsub_topic" "outbound" {
+  for_each = module.catalog.outbound_topics
+  project  = var.project
+  name     = each.value.id
+}

@@ -1,0 +1,52 @@
+# The one database. No query needs a composite index: each compares fields for
+# equality and pages by id, or takes what is due by one field alone, which single-field
+# indexes answer. A test holds these lists against the queries of the code.
+
+locals {
+  # Expired documents are removed by TTL, so no query needs the field's index, and times
+  # that only rise would make one a hot spot.
+  ttl_collections = ["webhookEvents", "deadLetters", "twoPhase", "delayedKeys"]
+
+  # Fields that no query names, and that rise, are large, or are written at every attempt.
+  unindexed = {
+    webhookEvents = ["created_at", "updated_at", "processed_at", "next_retry_at", "message", "emitted", "last_error", "payload_hash"]
+    deadLetters   = ["attributes", "data", "data_base64", "first_published_at", "dead_lettered_at", "kept_at"]
+    outbox        = ["created_at", "message"]
+    delayed       = ["created_at", "message"]
+  }
+}
+
+resource "google_firestore_database" "this" {
+  project                           = var.project
+  name                              = var.firestore.database
+  location_id                       = var.firestore.location
+  type                              = "FIRESTORE_NATIVE"
+  concurrency_mode                  = "OPTIMISTIC"
+  point_in_time_recovery_enablement = "POINT_IN_TIME_RECOVERY_ENABLED"
+  delete_protection_state           = var.deletion_protection ? "DELETE_PROTECTION_ENABLED" : "DELETE_PROTECTION_DISABLED"
+  deletion_policy                   = var.deletion_protection ? "ABANDON" : "DELETE"
+  depends_on                        = [google_project_service.api]
+}
+
+resource "google_firestore_field" "ttl" {
+  for_each   = toset(local.ttl_collections)
+  project    = var.project
+  database   = google_firestore_database.this.name
+  collection = each.key
+  field      = "expire_at"
+
+  ttl_config {}
+  index_config {}
+}
+
+resource "google_firestore_field" "unindexed" {
+  for_each = merge([
+    for collection, fields in local.unindexed : { for field in fields : "${collection}.${field}" => { collection = collection, field = field } }
+  ]...)
+  project    = var.project
+  database   = google_firestore_database.this.name
+  collection = each.value.collection
+  field      = each.value.field
+
+  index_config {}
+}

@@ -1,0 +1,81 @@
+# Who may do what. Grants of topics and subscriptions stand in modules/queue, those of
+# services in modules/service. The table in the README is made from the comments
+# before them: account | on what | why.
+
+resource "google_service_account" "webhook" {
+  project      = var.project
+  account_id   = local.account_ids["${var.name}-webhook"]
+  display_name = "Billhook: webhook service"
+  depends_on   = [google_project_service.api]
+}
+
+resource "google_service_account" "worker" {
+  for_each     = local.pools
+  project      = var.project
+  account_id   = local.account_ids["${var.name}-worker-${each.key}"]
+  display_name = "Billhook: worker of pool ${each.key}"
+  depends_on   = [google_project_service.api]
+}
+
+resource "google_service_account" "push" {
+  for_each     = local.pools
+  project      = var.project
+  account_id   = local.account_ids["${var.name}-push-${each.key}"]
+  display_name = "Billhook: pushes and tasks to pool ${each.key}"
+  depends_on   = [google_project_service.api]
+}
+
+# grant: Pub/Sub's service agent | the push accounts alone | signs the token of a push
+resource "google_service_account_iam_member" "agent_signs_as_push" {
+  for_each           = local.pools
+  service_account_id = google_service_account.push[each.key].name
+  role               = "roles/iam.serviceAccountTokenCreator"
+  member             = local.pubsub_agent
+}
+
+# grant: webhook service and workers | the one database, by a condition | records, effects, dead letters; the webhook service its customers
+resource "google_project_iam_member" "uses_database" {
+  for_each = merge(
+    { webhook = google_service_account.webhook.member },
+    { for pool, account in google_service_account.worker : "worker-${pool}" => account.member },
+  )
+  project = var.project
+  role    = "roles/datastore.user"
+  member  = each.value
+
+  condition {
+    title      = "the database of ${var.name}"
+    expression = "resource.name == \"projects/${var.project}/databases/${google_firestore_database.this.name}\""
+  }
+}
+
+# grant: workers | the outbound topics | messages for others, from the outbox
+resource "google_pubsub_topic_iam_member" "worker_tells_others" {
+  for_each = {
+    for pair in setproduct(keys(google_pubsub_topic.outbound), keys(local.pools)) : "${pair[0]}/${pair[1]}" => { topic = pair[0], pool = pair[1] }
+  }
+  project = var.project
+  topic   = google_pubsub_topic.outbound[each.value.topic].name
+  role    = "roles/pubsub.publisher"
+  member  = google_service_account.worker[each.value.pool].member
+}
+
+# grant: webhook service | its own secrets | verifies signatures
+resource "google_secret_manager_secret_iam_member" "webhook_reads" {
+  for_each  = toset(local.webhook_secrets)
+  project   = var.project
+  secret_id = google_secret_manager_secret.secret[each.key].secret_id
+  role      = "roles/secretmanager.secretAccessor"
+  member    = google_service_account.webhook.member
+}
+
+# grant: workers | their own secrets | signs what it delivers, knows operators
+resource "google_secret_manager_secret_iam_member" "worker_reads" {
+  for_each = {
+    for pair in setproduct(local.worker_secrets, keys(local.pools)) : "${pair[0]}/${pair[1]}" => { variable = pair[0], pool = pair[1] }
+  }
+  project   = var.project
+  secret_id = google_secret_manager_secret.secret[each.value.variable].secret_id
+  role      = "roles/secretmanager.secretAccessor"
+  member    = google_service_account.worker[each.value.pool].member
+}

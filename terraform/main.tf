@@ -1,0 +1,181 @@
+# Billhook on Google Cloud, from the catalog.
+
+locals {
+  queues = module.catalog.queues
+  pools  = module.catalog.pools
+  number = data.google_project.this.number
+
+  labels = { app = var.name }
+
+  # The pool whose worker Cloud Scheduler calls, for all queues: the first by name. There is
+  # one, since every source sends to an enabled queue.
+  tasks_pool = keys(local.pools)[0]
+
+  # One static audience for subscriptions, services and verifier. It is no address, so
+  # that nothing has to wait for one.
+  audience = "https://${var.name}.push.${var.project}.internal"
+
+  # Cloud Run's addresses by project number are known before the services are.
+  worker_names = { for pool in keys(local.pools) : pool => "${var.name}-worker-${pool}" }
+  worker_urls  = { for pool, name in local.worker_names : pool => "https://${name}-${local.number}.${var.region}.run.app" }
+  webhook_name = "${var.name}-webhook"
+
+  pubsub_agent = "serviceAccount:service-${local.number}@gcp-sa-pubsub.iam.gserviceaccount.com"
+
+  # An account's id has at most 30 characters.
+  account_ids = {
+    for id in concat(["${var.name}-webhook"], flatten([for pool in keys(local.pools) : ["${var.name}-worker-${pool}", "${var.name}-push-${pool}"]])) :
+    id => length(id) <= 30 ? id : "${substr(id, 0, 23)}-${substr(sha1(id), 0, 6)}"
+  }
+
+  deployed = var.images != null
+}
+
+module "catalog" {
+  source    = "./modules/catalog"
+  directory = var.catalog_dir == null ? "${path.module}/../catalog" : var.catalog_dir
+}
+
+data "google_project" "this" {
+  project_id = var.project
+}
+
+resource "google_project_service" "api" {
+  for_each = toset([
+    "cloudscheduler.googleapis.com", "firestore.googleapis.com", "iam.googleapis.com", "logging.googleapis.com",
+    "monitoring.googleapis.com", "pubsub.googleapis.com", "run.googleapis.com", "secretmanager.googleapis.com",
+  ])
+  project = var.project
+  service = each.key
+  # Others in the project may need it.
+  disable_on_destroy = false
+}
+
+module "queue" {
+  source        = "./modules/queue"
+  for_each      = local.queues
+  project       = var.project
+  queue         = each.value
+  labels        = local.labels
+  push_base_url = try(local.worker_urls[each.value.pool], "https://${var.name}-worker.invalid")
+
+  identity = {
+    service_account = try(google_service_account.push[each.value.pool].email, "none@${var.project}.iam.gserviceaccount.com")
+    audience        = local.audience
+    agent           = local.pubsub_agent
+  }
+
+  # Every worker publishes on enabled queues: an effect emits, the relay, the release, the
+  # sweep and replays put back. What is not enabled takes nothing from anybody.
+  publishers = each.value.enabled ? merge(
+    { webhook = google_service_account.webhook.member },
+    { for pool, account in google_service_account.worker : "worker-${pool}" => account.member },
+  ) : {}
+  dead_letter_publishers = each.value.enabled ? { worker = google_service_account.worker[each.value.pool].member } : {}
+
+  depends_on = [google_project_service.api]
+}
+
+resource "google_pubsub_topic" "outbound" {
+  for_each   = module.catalog.outbound_topics
+  project    = var.project
+  name       = each.value.id
+  labels     = local.labels
+  depends_on = [google_project_service.api]
+}
+
+module "webhook" {
+  source              = "./modules/service"
+  count               = local.deployed ? 1 : 0
+  project             = var.project
+  region              = var.region
+  name                = local.webhook_name
+  image               = var.images.webhook
+  service_account     = google_service_account.webhook.email
+  ingress             = "INGRESS_TRAFFIC_ALL"
+  public              = true
+  scaling             = var.webhook_scaling
+  resources           = var.webhook_resources
+  concurrency         = 80
+  timeout_seconds     = 30
+  deletion_protection = var.deletion_protection
+  labels              = local.labels
+
+  env = {
+    GOOGLE_CLOUD_PROJECT = var.project
+    FIRESTORE_DATABASE   = google_firestore_database.this.name
+  }
+  secrets = { for variable in local.webhook_secrets : variable => local.secret_references[variable] }
+
+  depends_on = [google_secret_manager_secret_iam_member.webhook_reads, google_project_iam_member.uses_database, module.queue]
+}
+
+module "worker" {
+  source              = "./modules/service"
+  for_each            = local.deployed ? local.pools : {}
+  project             = var.project
+  region              = var.region
+  name                = local.worker_names[each.key]
+  image               = var.images.worker
+  service_account     = google_service_account.worker[each.key].email
+  ingress             = var.worker_ingress
+  audiences           = [local.audience]
+  invokers            = merge({ push = google_service_account.push[each.key].member }, { for name, member in var.ops_invokers : "ops-${name}" => member })
+  scaling             = { min = each.value.min_instances, max = each.value.max_instances }
+  resources           = var.worker_resources
+  deletion_protection = var.deletion_protection
+  labels              = local.labels
+  # Room for tasks and operators beside the pool's queues.
+  concurrency = min(1000, each.value.concurrency + 10)
+  # Above every handler's deadline, and above a task's minute.
+  timeout_seconds = max(120, each.value.timeout)
+
+  env = merge(
+    {
+      GOOGLE_CLOUD_PROJECT = var.project
+      FIRESTORE_DATABASE   = google_firestore_database.this.name
+      POOL                 = each.key
+      PUSH_AUTH            = "iam" # Cloud Run checks the token, and strips its signature
+      PUSH_AUDIENCE        = local.audience
+      PUSH_SERVICE_ACCOUNT = google_service_account.push[each.key].email
+    },
+    var.subscription_service_url == "" ? {} : { SUBSCRIPTION_SERVICE_URL = var.subscription_service_url },
+    var.ops.audience == "" ? {} : { OPS_AUDIENCE = var.ops.audience, OPS_ALLOW = join(",", var.ops.allow) },
+  )
+  secrets = { for variable in local.worker_secrets : variable => local.secret_references[variable] }
+
+  depends_on = [google_secret_manager_secret_iam_member.worker_reads, google_project_iam_member.uses_database]
+}
+
+# The tasks, with the same token as a push. Cleanup is TTL's.
+resource "google_cloud_scheduler_job" "task" {
+  for_each = local.deployed ? {
+    relay-outbox    = "* * * * *"
+    release-delayed = "* * * * *"
+    run-operations  = "* * * * *"
+    sweep-leases    = "*/5 * * * *"
+  } : {}
+  project          = var.project
+  region           = var.region
+  name             = "${var.name}-${each.key}"
+  description      = "POST /tasks/${each.key} on the worker of pool ${local.tasks_pool}"
+  schedule         = each.value
+  time_zone        = "Etc/UTC"
+  attempt_deadline = "90s"
+
+  # The next run does what this one could not.
+  retry_config {
+    retry_count = 0
+  }
+
+  http_target {
+    http_method = "POST"
+    uri         = "${local.worker_urls[local.tasks_pool]}/tasks/${each.key}"
+    oidc_token {
+      service_account_email = google_service_account.push[local.tasks_pool].email
+      audience              = local.audience
+    }
+  }
+
+  depends_on = [module.worker]
+}

@@ -1,0 +1,142 @@
+# What must hold of the catalog, told all at once. The bounds are those of the Go
+# loader, which also says why.
+
+locals {
+  topic_pattern = "^[a-z][a-z0-9-]{2,245}$"
+  topic_rule    = "must be 3 to 246 of a-z, 0-9 and -, begin with a letter, and not with goog"
+
+  queue_keys = concat(keys(local.zero), [
+    "id", "alias", "description", "filter", "ordering_key", "priority", "pool", "handlers", "retry_policy", "dead_letter",
+  ])
+  policy_keys = concat(keys(local.growth), ["schedule"])
+  letter_keys = ["drop", "topic", "retention", "alert_above", "oldest_alert"]
+
+  # Durations by path, for each queue: as the file has them, in seconds, and as shown.
+  durations = [
+    for q in local.filled : merge(
+      { for key in ["lease", "handler_timeout", "message_ttl", "message_retention_duration", "remember_for"] : key => q[key] },
+      { "dead_letter.retention" = q.dead_letter.retention, "dead_letter.oldest_alert" = q.dead_letter.oldest_alert },
+      { for type, h in q.handlers : "handlers.${type}.timeout" => try(h.timeout, q.handler_timeout) },
+    )
+  ]
+  seconds = [for d in local.durations : { for path, text in d : path => try(tonumber(trimsuffix(text, "s")), -1) }]
+  shown   = [for s in local.seconds : { for path, n in s : path => "${n}s" }]
+
+  # Of one queue, each rule: where it stands, what it says, and whether it is kept.
+  rules = [
+    for i, q in local.filled : concat(
+      [
+        { ok = can(regex(local.topic_pattern, q.id)) && !startswith(q.id, "goog"), path = "id", what = local.topic_rule },
+        { ok = q.alias == "" || can(regex("^[a-z][a-z0-9_.:-]{0,99}$", q.alias)), path = "alias", what = "must be at most 100 of a-z, 0-9 and _ . : -" },
+        { ok = q.description != "", path = "description", what = "is missing" },
+        { ok = contains(["paynow.v1", "envelope.v1", "message.v1"], q.contract), path = "contract", what = "must be paynow.v1, envelope.v1 or message.v1" },
+        { ok = contains(["high", "normal", "low"], q.priority), path = "priority", what = "must be high, normal or low" },
+        { ok = can(regex("^[a-z]([a-z0-9-]{0,38}[a-z0-9])?$", q.pool)), path = "pool", what = "must be at most 40 of a-z, 0-9 and -, begin with a letter, and not end with -" },
+        { ok = length(q.filter) <= 256, path = "filter", what = "must be at most 256 characters" },
+        { ok = alltrue([for part in q.ordering_key : can(regex("^[a-z][a-z0-9_]{0,63}$", part))]), path = "ordering_key", what = "must list names of fields" },
+        { ok = try(1 <= q.max_attempts && q.max_attempts <= 50, false), path = "max_attempts", what = "must be 1 to 50" },
+        { ok = try(10 <= q.ack_deadline_seconds && q.ack_deadline_seconds <= 600, false), path = "ack_deadline_seconds", what = "must be 10 to 600" },
+        { ok = try(local.seconds[i].handler_timeout > 0, false), path = "handler_timeout", what = "must be above 0" },
+        { ok = try(local.seconds[i].handler_timeout < q.ack_deadline_seconds, false), path = "ack_deadline_seconds", what = "must be above the handler timeout, ${local.shown[i].handler_timeout}" },
+        { ok = try(q.ack_deadline_seconds <= local.seconds[i].lease, false), path = "lease", what = "must be at least the ack deadline" },
+        { ok = 600 <= local.seconds[i].message_retention_duration && local.seconds[i].message_retention_duration <= 2678400, path = "message_retention_duration", what = "must be 600s to 2678400s" },
+        { ok = local.seconds[i].message_ttl <= local.seconds[i].message_retention_duration, path = "message_ttl", what = "must be at most message_retention_duration" },
+        { ok = local.seconds[i].remember_for >= 259200, path = "remember_for", what = "must be at least 259200s, 72 hours" },
+        { ok = local.seconds[i].remember_for >= local.seconds[i].message_retention_duration, path = "remember_for", what = "must be at least message_retention_duration" },
+        { ok = try(1 <= q.concurrency && q.concurrency <= 1000, false), path = "concurrency", what = "must be 1 to 1000" },
+        { ok = try(0 <= q.min_instances && q.min_instances <= q.max_instances, false), path = "min_instances", what = "must be 0 to max_instances" },
+        { ok = try(1 <= q.max_instances && q.max_instances <= 1000, false), path = "max_instances", what = "must be 1 to 1000" },
+        { ok = try(q.backlog_alert_above >= 0, false), path = "backlog_alert_above", what = "must not be negative" },
+        { ok = contains(["ack", "reject"], q.on_terminal), path = "on_terminal", what = "must be ack or reject" },
+        { ok = contains(["report", "republish"], q.on_orphan), path = "on_orphan", what = "must be report or republish" },
+        { ok = contains(["skip", "park"], q.on_poison), path = "on_poison", what = "must be skip or park" },
+        { ok = q.on_poison != "park" || (length(q.ordering_key) > 0 && !q.dead_letter.drop), path = "on_poison", what = "park needs an ordering key and a dead letter" },
+        { ok = !q.enabled || length(q.handlers) > 0, path = "handlers", what = "an enabled queue needs some" },
+      ],
+      q.dead_letter.drop ? [
+        { ok = length(setsubtract(keys(try(local.declared[i].dead_letter, {})), ["drop"])) == 0, path = "dead_letter.drop", what = "a queue that drops has no topic, retention, alert_above or oldest_alert" },
+        ] : [
+        { ok = (can(regex(local.topic_pattern, q.dead_letter.topic)) && !startswith(q.dead_letter.topic, "goog")) || q.dead_letter.topic == "${q.id}-dlq", path = "dead_letter.topic", what = local.topic_rule },
+        { ok = 1209600 <= local.seconds[i]["dead_letter.retention"] && local.seconds[i]["dead_letter.retention"] <= 2678400, path = "dead_letter.retention", what = "must be 1209600s, 14 days, to 2678400s" },
+        { ok = try(q.dead_letter.alert_above >= 0, false), path = "dead_letter.alert_above", what = "must not be negative" },
+        { ok = local.seconds[i].remember_for >= local.seconds[i]["dead_letter.retention"], path = "remember_for", what = "must be at least dead_letter.retention" },
+      ],
+      [for path, text in local.durations[i] : { ok = can(regex(local.seconds_pattern, text)), path = path, what = "must be a duration in seconds, such as \"600s\"" }],
+      flatten([
+        for type, h in q.handlers : [
+          { ok = can(regex("^[a-z][a-z0-9_.-]{0,63}$", type)), path = "handlers.${type}", what = "must be an event type" },
+          { ok = can(regex("^[a-z][a-z0-9_.-]{0,63}$", h.name)), path = "handlers.${type}.name", what = "must be a handler's name" },
+          { ok = try(1 <= h.max_attempts && h.max_attempts <= 50, !can(h.max_attempts)), path = "handlers.${type}.max_attempts", what = "must be 1 to 50" },
+          { ok = try(0 < local.seconds[i]["handlers.${type}.timeout"] && local.seconds[i]["handlers.${type}.timeout"] < q.ack_deadline_seconds, false), path = "handlers.${type}.timeout", what = "must be above 0 and below ack_deadline_seconds" },
+          { ok = length(setsubtract(keys(h), ["name", "max_attempts", "timeout", "retry_policy"])) == 0, path = "handlers.${type}", what = "has a key that is not known" },
+        ]
+      ]),
+      flatten([
+        for type, p in local.policies[i] : [
+          { ok = length(setsubtract(keys(p), local.policy_keys)) == 0, path = type == "" ? "retry_policy" : "handlers.${type}.retry_policy", what = "has a key that is not known" },
+          {
+            path = type == "" ? "retry_policy" : "handlers.${type}.retry_policy"
+            what = "must grow from minimum_backoff to maximum_backoff, above 0 and at most 86400s, by a multiplier of 1 to 10, with at most that much jitter; or list a schedule alone, no longer than max_attempts and never shorter than the wait before"
+            ok = try(can(p.schedule)
+              ? length(p.schedule) > 0 && length(p.schedule) <= try(q.handlers[type].max_attempts, q.max_attempts) &&
+              alltrue([for wait in p.schedule : can(regex(local.seconds_pattern, wait))]) &&
+              alltrue([for k, wait in local.waits[i][type].list : wait <= 86400 && wait >= local.waits[i][type].list[max(0, k - 1)]])
+              : alltrue([for key in ["minimum_backoff", "maximum_backoff", "jitter"] : can(regex(local.seconds_pattern, p[key]))]) &&
+              0 <= local.waits[i][type].base && local.waits[i][type].base <= local.waits[i][type].most &&
+              0 < local.waits[i][type].most && local.waits[i][type].most <= 86400 &&
+              1 <= p.multiplier && p.multiplier <= 10 &&
+              tonumber(trimsuffix(p.jitter, "s")) <= local.waits[i][type].most,
+            false)
+          },
+        ]
+      ]),
+      [
+        {
+          ok = alltrue([
+            for p in concat([try(local.declared[i].retry_policy, {})], [for h in values(q.handlers) : try(h.retry_policy, {})]) :
+            !can(p.schedule) || length(keys(p)) == 1
+          ])
+          path = "retry_policy", what = "a schedule stands alone, without the other keys"
+        },
+        { ok = length(setsubtract(keys(local.declared[i]), local.queue_keys)) == 0, path = "", what = "unknown key ${join(", ", setsubtract(keys(local.declared[i]), local.queue_keys))}" },
+        { ok = length(setsubtract(keys(q.dead_letter), local.letter_keys)) == 0, path = "dead_letter", what = "has a key that is not known" },
+      ],
+    )
+  ]
+
+  names = concat(
+    [for q in local.filled : q.id], [for q in local.filled : q.alias if q.alias != ""],
+    [for q in local.filled : q.dead_letter.topic if !q.dead_letter.drop],
+    [for t in local.outbound_topics : t.id], [for t in local.outbound_topics : t.alias if t.alias != ""],
+  )
+
+  mistakes = concat(
+    length(local.declared) == 0 ? ["queues.yaml: queues: there is none"] : [],
+    [for key in setsubtract(keys(local.file), ["defaults", "queues", "outbound_topics"]) : "queues.yaml: ${key}: unknown key"],
+    [for key in setsubtract(keys(local.defaults), concat(keys(local.zero), ["retry_policy", "dead_letter"])) : "queues.yaml: defaults.${key}: unknown key"],
+    flatten([
+      for i, rules in local.rules : [
+        for rule in rules : "queues.yaml: queue ${try(local.filled[i].id, i)}: ${rule.path}${rule.path == "" ? "" : ": "}${rule.what}" if !rule.ok
+      ]
+    ]),
+    [for name in distinct(local.names) : "queues.yaml: ${name} is named twice" if length([for n in local.names : n if n == name]) > 1],
+    [for t in local.outbound_topics : "queues.yaml: outbound topic ${t.id}: id: ${local.topic_rule}" if !can(regex(local.topic_pattern, t.id)) || startswith(t.id, "goog")],
+    [for t in local.outbound_topics : "queues.yaml: outbound topic ${t.id}: description: is missing" if t.description == ""],
+    length(local.products) == 0 ? ["products.yaml: products: there is none"] : [],
+    [for id, p in local.expanded.products : "products.yaml: product ${id}: points: must be 1 to 1000000000" if !try(1 <= p.points && p.points <= 1000000000 && floor(p.points) == p.points, false)],
+    length(local.sources) == 0 ? ["sources.yaml: sources: there is none"] : [],
+    flatten([
+      for name, s in local.expanded.sources : concat(
+        contains(["paynow", "generic", "standard"], s.scheme) ? [] : ["sources.yaml: source ${name}: scheme: must be paynow, generic or standard"],
+        can(regex("^WEBHOOK_[A-Z0-9_]{3,56}$", s.secret_variable)) ? [] : ["sources.yaml: source ${name}: secret_variable: must be an environment variable that begins with WEBHOOK_"],
+        try(1024 <= s.max_body_bytes && s.max_body_bytes <= 1048576, false) ? [] : ["sources.yaml: source ${name}: max_body_bytes: must be 1024 to 1048576"],
+        try((s.rate_per_second > 0) == (s.burst > 0) && s.rate_per_second >= 0, false) ? [] : ["sources.yaml: source ${name}: burst: must be above 0 where rate_per_second is, and only there"],
+        length(s.events) > 0 ? [] : ["sources.yaml: source ${name}: events: there is none"],
+        [
+          for type, id in s.events : "sources.yaml: source ${name}: events.${type}: no enabled queue has the id ${id}"
+          if !contains([for q in local.filled : q.id if q.enabled], id)
+        ],
+      )
+    ]),
+  )
+}

@@ -1,0 +1,223 @@
+# The catalog, read as the Go loader reads it: defaults filled in, names and the
+# broker's numbers derived, and every mistake told at once, before anything is planned.
+# It needs no provider. What YAML readers disagree about is refused by the Go loader
+# (`billhook catalog check`), which knows the file's text; here only values are seen.
+
+terraform {
+  required_version = ">= 1.9"
+}
+
+variable "directory" {
+  description = "The folder with queues.yaml, products.yaml and sources.yaml."
+  type        = string
+
+  validation {
+    condition = alltrue([
+      for name in ["queues.yaml", "products.yaml", "sources.yaml"] : fileexists("${var.directory}/${name}")
+    ])
+    error_message = "The folder must hold queues.yaml, products.yaml and sources.yaml."
+  }
+}
+
+locals {
+  file     = yamldecode(file("${var.directory}/queues.yaml"))
+  products = try(yamldecode(file("${var.directory}/products.yaml")).products, {})
+  sources  = try(yamldecode(file("${var.directory}/sources.yaml")).sources, {})
+
+  defaults  = try(local.file.defaults, {})
+  declared  = try([for q in local.file.queues : q], [])
+  announced = try([for t in local.file.outbound_topics : t], [])
+
+  # What a queue has that neither it nor the defaults name: the zero of its type.
+  zero = {
+    enabled                    = false
+    contract                   = ""
+    max_attempts               = 0
+    ack_deadline_seconds       = 0
+    handler_timeout            = "0s"
+    lease                      = "0s"
+    message_ttl                = "0s"
+    message_retention_duration = "0s"
+    remember_for               = "0s"
+    concurrency                = 0
+    min_instances              = 0
+    max_instances              = 0
+    backlog_alert_above        = 0
+    on_terminal                = ""
+    on_orphan                  = ""
+    on_poison                  = ""
+    four_eyes                  = false
+  }
+
+  # The keys that make a wait grow. A schedule stands for itself and takes nothing.
+  growth = { minimum_backoff = "0s", maximum_backoff = "0s", multiplier = 0, jitter = "0s" }
+
+  # A conditional would bring both of its sides to one type; an index does not.
+  default_policy = [
+    merge(local.growth, try(local.defaults.retry_policy, {})),
+    { schedule = try(local.defaults.retry_policy.schedule, []) },
+  ][can(local.defaults.retry_policy.schedule) ? 1 : 0]
+
+  # First pass: the queue with what it leaves open taken from the defaults.
+  filled = [
+    for q in local.declared : merge(
+      { id = "", alias = "", description = "", filter = "", ordering_key = [], priority = "", pool = "" },
+      local.zero,
+      { for key, value in local.defaults : key => value if contains(keys(local.zero), key) },
+      q,
+      {
+        handlers = try(q.handlers, {})
+        retry_policy = [
+          local.default_policy,
+          merge(local.growth, { for k, v in local.default_policy : k => v if k != "schedule" }, try(q.retry_policy, {})),
+          { schedule = try(q.retry_policy.schedule, []) },
+        ][!can(keys(q.retry_policy)) ? 0 : can(q.retry_policy.schedule) ? 2 : 1]
+        dead_letter = merge(
+          { drop = false, topic = "${try(q.id, "")}-dlq", retention = "0s", alert_above = 0, oldest_alert = "0s" },
+          try(local.defaults.dead_letter, {}), try(q.dead_letter, {}),
+        )
+      },
+    )
+  ]
+
+  # Every duration as a number of seconds, where it is one.
+  seconds_pattern = "^(0|[1-9][0-9]{0,8})([.][0-9]{1,3})?s$"
+
+  policies = [
+    for q in local.filled : merge(
+      { "" = q.retry_policy },
+      {
+        for type, h in q.handlers : type => [
+          q.retry_policy,
+          merge(local.growth, { for k, v in q.retry_policy : k => v if k != "schedule" }, try(h.retry_policy, {})),
+          { schedule = try(h.retry_policy.schedule, []) },
+        ][!can(keys(h.retry_policy)) ? 0 : can(h.retry_policy.schedule) ? 2 : 1]
+      },
+    )
+  ]
+
+  # Each policy as the expanded catalog shows it, and its waits as numbers.
+  waits = [
+    for policies in local.policies : {
+      for type, p in policies : type => [
+        {
+          base = try(tonumber(trimsuffix(p.minimum_backoff, "s")), -1)
+          most = try(tonumber(trimsuffix(p.maximum_backoff, "s")), -1)
+          list = [for wait in try(p.schedule, []) : try(tonumber(trimsuffix(wait, "s")), -1)]
+        }
+      ][0]
+    }
+  ]
+
+  shown_policies = [
+    for policies in local.policies : {
+      for type, p in policies : type => [
+        {
+          minimum_backoff = try("${tonumber(trimsuffix(p.minimum_backoff, "s"))}s", "")
+          maximum_backoff = try("${tonumber(trimsuffix(p.maximum_backoff, "s"))}s", "")
+          multiplier      = try(tonumber(p.multiplier), 0)
+          jitter          = try("${tonumber(trimsuffix(p.jitter, "s"))}s", "")
+        },
+        { schedule = [for wait in try(p.schedule, []) : try("${tonumber(trimsuffix(wait, "s"))}s", "")] },
+      ][can(p.schedule) ? 1 : 0]
+    }
+  ]
+
+  # Pub/Sub's documentation: a retry policy waits 0 to 600 s, a dead-letter policy counts
+  # to 5 to 100. The broker's limit is a backstop with headroom: 20 to 100.
+  broker = [
+    for i, q in local.filled : {
+      minimum = min(600, length(local.waits[i][""].list) > 0
+        ? min(slice(local.waits[i][""].list, min(1, length(local.waits[i][""].list) - 1), length(local.waits[i][""].list))...)
+      : local.waits[i][""].base)
+      maximum = min(600, length(local.waits[i][""].list) > 0
+        ? max(slice(local.waits[i][""].list, min(1, length(local.waits[i][""].list) - 1), length(local.waits[i][""].list))...)
+      : max(local.waits[i][""].base, local.waits[i][""].most))
+      attempts = min(100, max(20, 4 * max([
+        for n in concat([q.max_attempts], [for h in values(q.handlers) : try(h.max_attempts, q.max_attempts)]) : try(tonumber(n), 0)
+      ]...)))
+    }
+  ]
+
+  queues = [
+    for i, q in local.filled : {
+      id          = q.id
+      alias       = q.alias
+      description = q.description
+      enabled     = q.enabled
+      contract    = q.contract
+      filter      = q.filter
+      # tolist would make a list of nothing known; a for keeps what is there.
+      ordering_key = [for part in q.ordering_key : part]
+      priority     = q.priority
+      pool         = q.pool
+      handlers = {
+        for type, h in q.handlers : type => {
+          name         = try(h.name, "")
+          max_attempts = try(h.max_attempts, q.max_attempts)
+          timeout      = local.shown[i]["handlers.${type}.timeout"]
+          retry_policy = local.shown_policies[i][type]
+        }
+      }
+      max_attempts               = q.max_attempts
+      retry_policy               = local.shown_policies[i][""]
+      ack_deadline_seconds       = q.ack_deadline_seconds
+      lease                      = local.shown[i].lease
+      handler_timeout            = local.shown[i].handler_timeout
+      message_ttl                = local.shown[i].message_ttl
+      message_retention_duration = local.shown[i].message_retention_duration
+      remember_for               = local.shown[i].remember_for
+      concurrency                = q.concurrency
+      min_instances              = q.min_instances
+      max_instances              = q.max_instances
+      backlog_alert_above        = q.backlog_alert_above
+      on_terminal                = q.on_terminal
+      on_orphan                  = q.on_orphan
+      on_poison                  = q.on_poison
+      four_eyes                  = q.four_eyes
+      enable_message_ordering    = length(q.ordering_key) > 0
+      topic                      = q.id
+      push_subscription          = "${q.id}-push"
+      push_path                  = "/push/${q.id}"
+      broker = {
+        minimum_backoff       = "${local.broker[i].minimum}s"
+        maximum_backoff       = "${local.broker[i].maximum}s"
+        max_delivery_attempts = local.broker[i].attempts
+      }
+      dead_letter = [
+        {
+          drop              = false
+          topic             = q.dead_letter.topic
+          retention         = local.shown[i]["dead_letter.retention"]
+          alert_above       = q.dead_letter.alert_above
+          oldest_alert      = local.shown[i]["dead_letter.oldest_alert"]
+          hold_subscription = "${q.dead_letter.topic}-hold"
+          push_subscription = "${q.dead_letter.topic}-push"
+          push_path         = "/push/dead-letters/${q.id}"
+        },
+        { drop = true },
+      ][q.dead_letter.drop ? 1 : 0]
+    }
+  ]
+
+  outbound_topics = [
+    for t in local.announced : { id = try(t.id, ""), alias = try(t.alias, ""), description = try(t.description, "") }
+  ]
+
+  expanded = {
+    queues          = local.queues
+    outbound_topics = local.outbound_topics
+    products        = { for id, p in local.products : id => { points = try(p.points, 0) } }
+    sources = {
+      for name, s in local.sources : name => {
+        scheme           = try(s.scheme, "")
+        secret_variable  = try(s.secret_variable, "")
+        max_body_bytes   = try(s.max_body_bytes, 0)
+        rate_per_second  = try(s.rate_per_second, 0)
+        burst            = try(s.burst, 0)
+        uid_metadata_key = try(s.uid_metadata_key, "")
+        events           = try(s.events, {})
+      }
+    }
+  }
+}

@@ -1,0 +1,59 @@
+# Without both of the agent's grants nothing is ever dead-lettered by the broker, and
+# nothing says so. A grant goes with the resource it is on, and Terraform would not
+# notice: it is made anew when the resource is.
+
+locals {
+  agent_grants = var.identity != null && local.counts_deliveries && var.queue.enabled ? [var.identity.agent] : []
+}
+
+# grant: Pub/Sub's service agent | the queue's dead-letter topic | forwards what a worker never answered
+resource "google_pubsub_topic_iam_member" "agent_publishes_dead_letters" {
+  count   = length(local.agent_grants)
+  project = var.project
+  topic   = google_pubsub_topic.dead_letter[0].name
+  role    = "roles/pubsub.publisher"
+  member  = local.agent_grants[count.index]
+
+  lifecycle {
+    replace_triggered_by = [google_pubsub_topic.dead_letter[0].id]
+  }
+}
+
+# grant: Pub/Sub's service agent | the queue's push subscription | acknowledges what it has forwarded
+resource "google_pubsub_subscription_iam_member" "agent_takes_from_the_queue" {
+  count        = length(local.agent_grants)
+  project      = var.project
+  subscription = google_pubsub_subscription.push[0].name
+  role         = "roles/pubsub.subscriber"
+  member       = local.agent_grants[count.index]
+
+  lifecycle {
+    replace_triggered_by = [google_pubsub_subscription.push[0].id]
+  }
+}
+
+# grant: webhook service and workers | topics of enabled queues | webhooks received; messages from the outbox, delayed, put back or replayed
+resource "google_pubsub_topic_iam_member" "publishes" {
+  for_each = var.publishers
+  project  = var.project
+  topic    = google_pubsub_topic.queue.name
+  role     = "roles/pubsub.publisher"
+  member   = each.value
+
+  lifecycle {
+    replace_triggered_by = [google_pubsub_topic.queue.id]
+  }
+}
+
+# grant: the worker of the queue's pool | the queue's dead-letter topic | forwards what cannot succeed, with the reason
+resource "google_pubsub_topic_iam_member" "publishes_dead_letters" {
+  for_each = var.queue.dead_letter.drop ? {} : var.dead_letter_publishers
+  project  = var.project
+  topic    = google_pubsub_topic.dead_letter[0].name
+  role     = "roles/pubsub.publisher"
+  member   = each.value
+
+  lifecycle {
+    replace_triggered_by = [google_pubsub_topic.dead_letter[0].id]
+  }
+}

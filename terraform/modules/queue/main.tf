@@ -1,0 +1,134 @@
+# One queue: its topic, the subscription that pushes to the worker, and its dead letters,
+# which are kept by one subscription and fed to the store by another. A queue that is
+# not enabled is provisioned without pushes: the worker would answer 404 for ever.
+
+terraform {
+  required_version = ">= 1.9"
+
+  required_providers {
+    google = {
+      source  = "hashicorp/google"
+      version = ">= 7.0, < 8.0"
+    }
+  }
+}
+
+locals {
+  letters = var.queue.dead_letter.drop ? [] : [var.queue.dead_letter]
+  pushes  = var.queue.enabled ? [var.queue] : []
+  # Dead letters are pushed where the queue is: its worker keeps them.
+  letter_pushes = var.queue.enabled ? local.letters : []
+
+  longest_retention = var.emulator ? 604800 : 2678400
+  retention         = "${min(local.longest_retention, tonumber(trimsuffix(var.queue.message_retention_duration, "s")))}s"
+  letter_retention  = [for letter in local.letters : "${min(local.longest_retention, tonumber(trimsuffix(letter.retention, "s")))}s"]
+
+  counts_deliveries = !var.queue.dead_letter.drop && !(var.emulator && var.queue.enable_message_ordering)
+}
+
+resource "google_pubsub_topic" "queue" {
+  project = var.project
+  name    = var.queue.topic
+  labels  = var.labels
+}
+
+resource "google_pubsub_topic" "dead_letter" {
+  count   = length(local.letters)
+  project = var.project
+  name    = local.letters[count.index].topic
+  labels  = var.labels
+}
+
+# Keeps every dead letter, also while no worker runs. Nobody pulls it from day to day, so
+# it must never expire: the default is 31 days without a reader.
+resource "google_pubsub_subscription" "hold" {
+  count                      = length(local.letters)
+  project                    = var.project
+  name                       = local.letters[count.index].hold_subscription
+  topic                      = google_pubsub_topic.dead_letter[count.index].id
+  ack_deadline_seconds       = 60
+  message_retention_duration = local.letter_retention[count.index]
+  labels                     = var.labels
+
+  expiration_policy {
+    ttl = ""
+  }
+}
+
+resource "google_pubsub_subscription" "push" {
+  count                      = length(local.pushes)
+  project                    = var.project
+  name                       = var.queue.push_subscription
+  topic                      = google_pubsub_topic.queue.id
+  ack_deadline_seconds       = var.queue.ack_deadline_seconds
+  message_retention_duration = local.retention
+  enable_message_ordering    = var.queue.enable_message_ordering
+  filter                     = var.queue.filter == "" ? null : var.queue.filter
+  labels                     = var.labels
+
+  expiration_policy {
+    ttl = ""
+  }
+
+  push_config {
+    push_endpoint = "${var.push_base_url}${var.queue.push_path}"
+
+    dynamic "oidc_token" {
+      for_each = var.identity[*]
+      content {
+        service_account_email = oidc_token.value.service_account
+        audience              = oidc_token.value.audience
+      }
+    }
+  }
+
+  dynamic "retry_policy" {
+    for_each = var.emulator && !var.queue.enable_message_ordering ? [] : [var.queue.broker]
+    content {
+      minimum_backoff = retry_policy.value.minimum_backoff
+      maximum_backoff = retry_policy.value.maximum_backoff
+    }
+  }
+
+  dynamic "dead_letter_policy" {
+    for_each = local.counts_deliveries ? [var.queue.broker] : []
+    content {
+      dead_letter_topic     = google_pubsub_topic.dead_letter[0].id
+      max_delivery_attempts = dead_letter_policy.value.max_delivery_attempts
+    }
+  }
+}
+
+resource "google_pubsub_subscription" "dead_letter_push" {
+  count                      = length(local.letter_pushes)
+  project                    = var.project
+  name                       = local.letter_pushes[count.index].push_subscription
+  topic                      = google_pubsub_topic.dead_letter[count.index].id
+  ack_deadline_seconds       = var.queue.ack_deadline_seconds
+  message_retention_duration = local.letter_retention[count.index]
+  labels                     = var.labels
+
+  expiration_policy {
+    ttl = ""
+  }
+
+  push_config {
+    push_endpoint = "${var.push_base_url}${local.letter_pushes[count.index].push_path}"
+
+    dynamic "oidc_token" {
+      for_each = var.identity[*]
+      content {
+        service_account_email = oidc_token.value.service_account
+        audience              = oidc_token.value.audience
+      }
+    }
+  }
+
+  dynamic "retry_policy" {
+    for_each = var.emulator ? [] : [var.queue.broker]
+    content {
+      minimum_backoff = retry_policy.value.minimum_backoff
+      maximum_backoff = retry_policy.value.maximum_backoff
+    }
+  }
+}

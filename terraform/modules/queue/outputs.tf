@@ -1,0 +1,16 @@
+output "topic" {
+  description = "The topic's id."
+  value       = google_pubsub_topic.queue.id
+}
+
+output "subscriptions" {
+  description = "The names of the queue's subscriptions."
+  value = concat(
+    google_pubsub_subscription.push[*].name, google_pubsub_subscription.hold[*].name, google_pubsub_subscription.dead_letter_push[*].name,
+  )
+}
+
+output "push_audience" {
+  description = "The audience of the pushes' tokens; null where there are no pushes, or no tokens."
+  value       = try(google_pubsub_subscription.push[0].push_config[0].oidc_token[0].audience, null)
+}

@@ -1,0 +1,198 @@
+# A queue's plan with a mocked provider: for each kind of queue, on Google Cloud and on
+# the emulator. It needs hashicorp/google, and nothing of Google Cloud.
+
+mock_provider "google" {
+  mock_resource "google_pubsub_topic" {
+    defaults = { id = "projects/example/topics/made-up" }
+  }
+}
+
+variables {
+  project       = "example"
+  push_base_url = "https://worker.example"
+  identity = {
+    service_account = "push@example.iam.gserviceaccount.com"
+    audience        = "https://audience.example"
+    agent           = "serviceAccount:service-1@gcp-sa-pubsub.iam.gserviceaccount.com"
+  }
+  publishers             = { webhook = "serviceAccount:webhook@example.iam.gserviceaccount.com" }
+  dead_letter_publishers = { worker = "serviceAccount:worker@example.iam.gserviceaccount.com" }
+  queue = {
+    id                         = "bookings"
+    enabled                    = true
+    topic                      = "bookings"
+    push_subscription          = "bookings-push"
+    push_path                  = "/push/bookings"
+    filter                     = "attributes:seat"
+    enable_message_ordering    = true
+    ack_deadline_seconds       = 60
+    handler_timeout            = "30s"
+    message_retention_duration = "1000000s"
+    broker                     = { minimum_backoff = "10s", maximum_backoff = "600s", max_delivery_attempts = 20 }
+    dead_letter = {
+      drop              = false
+      topic             = "bookings-dlq"
+      retention         = "1209600s"
+      hold_subscription = "bookings-dlq-hold"
+      push_subscription = "bookings-dlq-push"
+      push_path         = "/push/dead-letters/bookings"
+    }
+  }
+}
+
+run "an_ordered_queue" {
+  command = plan
+
+  assert {
+    condition     = google_pubsub_subscription.push[0].enable_message_ordering && google_pubsub_subscription.push[0].filter == "attributes:seat"
+    error_message = "Ordering and filter are those of the queue."
+  }
+  assert {
+    condition     = alltrue([for s in concat(google_pubsub_subscription.push, google_pubsub_subscription.hold, google_pubsub_subscription.dead_letter_push) : s.expiration_policy[0].ttl == ""])
+    error_message = "No subscription expires."
+  }
+  assert {
+    condition     = google_pubsub_subscription.hold[0].message_retention_duration == "1209600s" && length(google_pubsub_subscription.hold[0].push_config) == 0
+    error_message = "The hold subscription keeps dead letters for 14 days, and pushes nothing."
+  }
+  assert {
+    condition     = google_pubsub_subscription.push[0].ack_deadline_seconds == 60 && google_pubsub_subscription.push[0].message_retention_duration == "1000000s"
+    error_message = "Deadline and retention are those of the queue."
+  }
+  assert {
+    condition     = google_pubsub_subscription.push[0].dead_letter_policy[0].max_delivery_attempts == 20
+    error_message = "The broker has its backstop."
+  }
+  assert {
+    condition     = google_pubsub_subscription.push[0].retry_policy[0].minimum_backoff == "10s" && google_pubsub_subscription.push[0].retry_policy[0].maximum_backoff == "600s"
+    error_message = "The broker waits as the queue says."
+  }
+  assert {
+    condition = alltrue([
+      for s in concat(google_pubsub_subscription.push, google_pubsub_subscription.dead_letter_push) :
+      s.push_config[0].oidc_token[0].audience == var.identity.audience && s.push_config[0].oidc_token[0].service_account_email == var.identity.service_account
+    ])
+    error_message = "Pushes carry a token of the account, for the audience."
+  }
+  assert {
+    condition     = google_pubsub_subscription.push[0].push_config[0].push_endpoint == "https://worker.example/push/bookings" && google_pubsub_subscription.dead_letter_push[0].push_config[0].push_endpoint == "https://worker.example/push/dead-letters/bookings"
+    error_message = "Pushes go to the worker's paths."
+  }
+  assert {
+    condition = (
+      google_pubsub_topic_iam_member.agent_publishes_dead_letters[0].member == var.identity.agent &&
+      google_pubsub_topic_iam_member.agent_publishes_dead_letters[0].topic == "bookings-dlq" &&
+      google_pubsub_topic_iam_member.agent_publishes_dead_letters[0].role == "roles/pubsub.publisher"
+    )
+    error_message = "The agent may publish dead letters."
+  }
+  assert {
+    condition = (
+      google_pubsub_subscription_iam_member.agent_takes_from_the_queue[0].member == var.identity.agent &&
+      google_pubsub_subscription_iam_member.agent_takes_from_the_queue[0].subscription == "bookings-push" &&
+      google_pubsub_subscription_iam_member.agent_takes_from_the_queue[0].role == "roles/pubsub.subscriber"
+    )
+    error_message = "The agent may acknowledge what it has forwarded."
+  }
+}
+
+run "a_queue_that_is_not_enabled" {
+  command = plan
+
+  variables {
+    queue = merge(var.queue, { enabled = false })
+  }
+
+  assert {
+    condition     = length(google_pubsub_subscription.push) == 0 && length(google_pubsub_subscription.dead_letter_push) == 0
+    error_message = "Nothing is pushed to where nobody answers."
+  }
+  assert {
+    condition     = length(google_pubsub_topic.dead_letter) == 1 && length(google_pubsub_subscription.hold) == 1
+    error_message = "Topics and the hold subscription are there."
+  }
+}
+
+run "a_queue_that_drops" {
+  command = plan
+
+  variables {
+    queue = merge(var.queue, { dead_letter = { drop = true } })
+  }
+
+  assert {
+    condition     = length(google_pubsub_topic.dead_letter) == 0 && length(google_pubsub_subscription.hold) == 0 && length(google_pubsub_subscription.push[0].dead_letter_policy) == 0
+    error_message = "There are no dead letters."
+  }
+  assert {
+    condition     = length(google_pubsub_topic_iam_member.agent_publishes_dead_letters) == 0 && length(google_pubsub_subscription_iam_member.agent_takes_from_the_queue) == 0
+    error_message = "What is not needed is not granted."
+  }
+}
+
+run "an_ordered_queue_on_the_emulator" {
+  command = plan
+
+  variables {
+    emulator   = true
+    identity   = null
+    publishers = {}
+  }
+
+  assert {
+    condition     = length(google_pubsub_subscription.push[0].dead_letter_policy) == 0 && length(google_pubsub_subscription.push[0].retry_policy) == 1
+    error_message = "A dead-letter policy on an ordered subscription ends the emulator's pushes."
+  }
+  assert {
+    condition     = google_pubsub_subscription.push[0].message_retention_duration == "604800s" && google_pubsub_subscription.hold[0].message_retention_duration == "604800s"
+    error_message = "The emulator knows no more than 7 days."
+  }
+  assert {
+    condition     = length(google_pubsub_subscription.push[0].push_config[0].oidc_token) == 0
+    error_message = "The emulator's pushes carry no token."
+  }
+}
+
+run "an_unordered_queue_on_the_emulator" {
+  command = plan
+
+  variables {
+    emulator   = true
+    identity   = null
+    publishers = {}
+    queue      = merge(var.queue, { enable_message_ordering = false, filter = "" })
+  }
+
+  assert {
+    condition     = length(google_pubsub_subscription.push[0].dead_letter_policy) == 1 && length(google_pubsub_subscription.push[0].retry_policy) == 0
+    error_message = "A retry policy on an unordered subscription loses the emulator's messages."
+  }
+  assert {
+    condition     = google_pubsub_subscription.push[0].filter == null
+    error_message = "No filter is none."
+  }
+}
+
+run "a_handler_that_outlives_the_ack_deadline_is_refused" {
+  command = plan
+  variables {
+    queue = merge(var.queue, { handler_timeout = "61s" })
+  }
+  expect_failures = [var.queue]
+}
+
+run "a_topic_that_begins_with_goog_is_refused" {
+  command = plan
+  variables {
+    queue = merge(var.queue, { topic = "google-bookings" })
+  }
+  expect_failures = [var.queue]
+}
+
+run "an_address_with_a_path_is_refused" {
+  command = plan
+  variables {
+    push_base_url = "https://worker.example/push"
+  }
+  expect_failures = [var.push_base_url]
+}

@@ -1,0 +1,123 @@
+variable "project" {
+  description = "The project's id."
+  type        = string
+}
+
+variable "queue" {
+  description = "The queue, as the catalog module expands it."
+  type = object({
+    id                         = string
+    enabled                    = bool
+    topic                      = string
+    push_subscription          = string
+    push_path                  = string
+    filter                     = string
+    enable_message_ordering    = bool
+    ack_deadline_seconds       = number
+    handler_timeout            = string
+    message_retention_duration = string
+    broker = object({
+      minimum_backoff       = string
+      maximum_backoff       = string
+      max_delivery_attempts = number
+    })
+    dead_letter = object({
+      drop              = bool
+      topic             = optional(string)
+      retention         = optional(string)
+      hold_subscription = optional(string)
+      push_subscription = optional(string)
+      push_path         = optional(string)
+    })
+  })
+
+  validation {
+    condition     = can(regex("^[a-z][a-z0-9-]{2,245}$", var.queue.topic)) && !startswith(var.queue.topic, "goog")
+    error_message = "A topic is 3 to 246 of a-z, 0-9 and -, begins with a letter, and not with goog."
+  }
+  validation {
+    condition     = var.queue.dead_letter.drop || try(can(regex("^[a-z][a-z0-9-]{2,249}$", var.queue.dead_letter.topic)) && !startswith(var.queue.dead_letter.topic, "goog"), false)
+    error_message = "A dead-letter topic is 3 to 250 of a-z, 0-9 and -, begins with a letter, and not with goog."
+  }
+  validation {
+    condition     = 10 <= var.queue.ack_deadline_seconds && var.queue.ack_deadline_seconds <= 600
+    error_message = "ack_deadline_seconds must be 10 to 600."
+  }
+  validation {
+    condition     = try(tonumber(trimsuffix(var.queue.handler_timeout, "s")) < var.queue.ack_deadline_seconds, false)
+    error_message = "The handler's deadline must be below the ack deadline: what it has done too late is delivered again."
+  }
+  validation {
+    condition     = 5 <= var.queue.broker.max_delivery_attempts && var.queue.broker.max_delivery_attempts <= 100
+    error_message = "max_delivery_attempts must be 5 to 100."
+  }
+  validation {
+    condition = try(
+      0 <= tonumber(trimsuffix(var.queue.broker.minimum_backoff, "s")) &&
+      tonumber(trimsuffix(var.queue.broker.minimum_backoff, "s")) <= tonumber(trimsuffix(var.queue.broker.maximum_backoff, "s")) &&
+    tonumber(trimsuffix(var.queue.broker.maximum_backoff, "s")) <= 600, false)
+    error_message = "The backoff must go from at least 0s to at most 600s."
+  }
+  validation {
+    condition     = length(var.queue.filter) <= 256
+    error_message = "A filter has at most 256 characters."
+  }
+}
+
+variable "push_base_url" {
+  description = "The worker's address, https://host without a path."
+  type        = string
+
+  validation {
+    condition     = can(regex("^https?://[^/?#]+$", var.push_base_url))
+    error_message = "The push base URL must be http(s)://host, without a path."
+  }
+}
+
+variable "identity" {
+  description = <<-EOT
+    Whose token a push carries and for which audience, and Pub/Sub's own service agent,
+    which forwards what a worker never answers. Null on an emulator, which has no IAM.
+  EOT
+  type = object({
+    service_account = string
+    audience        = string
+    agent           = string
+  })
+  default = null
+
+  validation {
+    condition = var.identity == null || try(
+      length(var.identity.audience) > 0 && can(regex("@", var.identity.service_account)) && startswith(var.identity.agent, "serviceAccount:"), false
+    )
+    error_message = "An identity has an account's e-mail address, a non-empty audience, and the agent as serviceAccount:<e-mail>."
+  }
+}
+
+variable "publishers" {
+  description = "Who may publish to the topic: IAM members under names that are known at plan time."
+  type        = map(string)
+  default     = {}
+}
+
+variable "dead_letter_publishers" {
+  description = "Who may publish to the dead-letter topic, besides Pub/Sub's own agent."
+  type        = map(string)
+  default     = {}
+}
+
+variable "emulator" {
+  description = <<-EOT
+    Keeps away from what Google's emulator gets wrong: a dead-letter policy on an ordered
+    subscription ends its pushes for good, a retry policy on an unordered one loses
+    messages, and retention ends at 7 days.
+  EOT
+  type        = bool
+  default     = false
+}
+
+variable "labels" {
+  description = "Labels of topics and subscriptions."
+  type        = map(string)
+  default     = {}
+}

@@ -1,0 +1,107 @@
+# One service on Cloud Run, under an account of its own.
+
+terraform {
+  required_version = ">= 1.9"
+
+  required_providers {
+    google = {
+      source  = "hashicorp/google"
+      version = ">= 7.0, < 8.0"
+    }
+  }
+}
+
+resource "google_cloud_run_v2_service" "service" {
+  project             = var.project
+  location            = var.region
+  name                = var.name
+  ingress             = var.ingress
+  custom_audiences    = var.audiences
+  deletion_protection = var.deletion_protection
+  labels              = var.labels
+  # A grant to allUsers would do the same, where the organization's policy permits one.
+  invoker_iam_disabled = var.public
+
+  template {
+    service_account                  = var.service_account
+    timeout                          = "${var.timeout_seconds}s"
+    max_instance_request_concurrency = var.concurrency
+    labels                           = var.labels
+
+    scaling {
+      min_instance_count = var.scaling.min
+      max_instance_count = var.scaling.max
+    }
+
+    containers {
+      image = var.image
+
+      resources {
+        limits = {
+          cpu    = var.resources.cpu
+          memory = var.resources.memory
+        }
+        cpu_idle          = var.resources.cpu_idle
+        startup_cpu_boost = true
+      }
+
+      ports {
+        container_port = 8080
+      }
+
+      dynamic "env" {
+        for_each = var.env
+        content {
+          name  = env.key
+          value = env.value
+        }
+      }
+
+      dynamic "env" {
+        for_each = var.secrets
+        content {
+          name = env.key
+          value_source {
+            secret_key_ref {
+              secret  = env.value.secret
+              version = env.value.version
+            }
+          }
+        }
+      }
+
+      # Paths that end in z are Cloud Run's own.
+      startup_probe {
+        period_seconds    = 1
+        timeout_seconds   = 1
+        failure_threshold = 30
+        http_get {
+          path = "/health/ready"
+        }
+      }
+
+      liveness_probe {
+        period_seconds    = 10
+        timeout_seconds   = 3
+        failure_threshold = 3
+        http_get {
+          path = "/health/live"
+        }
+      }
+    }
+  }
+}
+
+# grant: a pool's push account; whom `ops_invokers` names | the worker service of that pool | delivers messages, calls tasks; uses the ops API
+resource "google_cloud_run_v2_service_iam_member" "invokes" {
+  for_each = var.invokers
+  project  = var.project
+  location = var.region
+  name     = google_cloud_run_v2_service.service.name
+  role     = "roles/run.invoker"
+  member   = each.value
+
+  lifecycle {
+    replace_triggered_by = [google_cloud_run_v2_service.service.id]
+  }
+}

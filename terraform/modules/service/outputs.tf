@@ -1,0 +1,19 @@
+output "name" {
+  description = "The service's name."
+  value       = google_cloud_run_v2_service.service.name
+}
+
+output "uri" {
+  description = "The address that Cloud Run gave the service."
+  value       = google_cloud_run_v2_service.service.uri
+}
+
+output "audiences" {
+  description = "The custom audiences that the service takes tokens for."
+  value       = google_cloud_run_v2_service.service.custom_audiences
+}
+
+output "env" {
+  description = "The environment that the service is told, but for secrets."
+  value       = var.env
+}

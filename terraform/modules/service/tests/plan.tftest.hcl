@@ -1,0 +1,81 @@
+# A service's plan with a mocked provider. It needs hashicorp/google, and nothing of
+# Google Cloud.
+
+mock_provider "google" {}
+
+variables {
+  project         = "example"
+  region          = "europe-west3"
+  name            = "billhook-worker-seats"
+  image           = "europe-docker.pkg.dev/example/billhook/worker@sha256:0000000000000000000000000000000000000000000000000000000000000000"
+  service_account = "worker@example.iam.gserviceaccount.com"
+  ingress         = "INGRESS_TRAFFIC_INTERNAL_ONLY"
+  audiences       = ["https://audience.example"]
+  invokers        = { push = "serviceAccount:push@example.iam.gserviceaccount.com" }
+  env             = { POOL = "seats" }
+  secrets         = { OPS_TOKEN = { secret = "ops-token", version = "3" } }
+  scaling         = { min = 1, max = 5 }
+  resources       = { cpu = "1", memory = "512Mi", cpu_idle = true }
+  concurrency     = 20
+  timeout_seconds = 120
+}
+
+run "a_worker" {
+  command = plan
+
+  assert {
+    condition     = google_cloud_run_v2_service.service.ingress == "INGRESS_TRAFFIC_INTERNAL_ONLY" && !google_cloud_run_v2_service.service.invoker_iam_disabled
+    error_message = "A worker is reached from inside, by who may."
+  }
+  assert {
+    condition     = google_cloud_run_v2_service.service.custom_audiences == tolist(["https://audience.example"])
+    error_message = "The service takes tokens for the audience that subscriptions use."
+  }
+  assert {
+    condition = (
+      google_cloud_run_v2_service.service.template[0].containers[0].startup_probe[0].http_get[0].path == "/health/ready" &&
+      google_cloud_run_v2_service.service.template[0].containers[0].liveness_probe[0].http_get[0].path == "/health/live"
+    )
+    error_message = "The probes ask what the program answers."
+  }
+  assert {
+    condition     = google_cloud_run_v2_service.service.template[0].scaling[0].min_instance_count == 1 && google_cloud_run_v2_service.service.template[0].scaling[0].max_instance_count == 5
+    error_message = "Both bounds of the instances are said."
+  }
+  assert {
+    condition     = google_cloud_run_v2_service.service.template[0].max_instance_request_concurrency == 20 && google_cloud_run_v2_service.service.template[0].timeout == "120s"
+    error_message = "Concurrency and timeout are said."
+  }
+  assert {
+    condition     = anytrue([for e in google_cloud_run_v2_service.service.template[0].containers[0].env : e.name == "OPS_TOKEN" && try(e.value_source[0].secret_key_ref[0].version == "3", false)])
+    error_message = "A secret is read at its number."
+  }
+  assert {
+    condition     = google_cloud_run_v2_service_iam_member.invokes["push"].role == "roles/run.invoker"
+    error_message = "The push account may call it."
+  }
+}
+
+run "a_tag_is_refused" {
+  command = plan
+  variables {
+    image = "europe-docker.pkg.dev/example/billhook/worker:v1"
+  }
+  expect_failures = [var.image]
+}
+
+run "latest_is_refused" {
+  command = plan
+  variables {
+    secrets = { OPS_TOKEN = { secret = "ops-token", version = "latest" } }
+  }
+  expect_failures = [var.secrets]
+}
+
+run "more_at_least_than_at_most_is_refused" {
+  command = plan
+  variables {
+    scaling = { min = 3, max = 2 }
+  }
+  expect_failures = [var.scaling]
+}

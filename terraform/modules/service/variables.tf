@@ -1,0 +1,126 @@
+variable "project" {
+  description = "The project's id."
+  type        = string
+}
+
+variable "region" {
+  description = "Where the service runs."
+  type        = string
+}
+
+variable "name" {
+  description = "The service's name."
+  type        = string
+
+  validation {
+    condition     = can(regex("^[a-z]([a-z0-9-]{0,47}[a-z0-9])?$", var.name))
+    error_message = "A service's name has at most 49 of a-z, 0-9 and -, begins with a letter, and does not end with -."
+  }
+}
+
+variable "image" {
+  description = "The container image, by digest: a tag can be moved under a running revision."
+  type        = string
+
+  validation {
+    condition     = can(regex("@sha256:[0-9a-f]{64}$", var.image))
+    error_message = "The image must be named by its digest: <registry>/<image>@sha256:<64 hex digits>."
+  }
+}
+
+variable "service_account" {
+  description = "The e-mail address of the service's own account."
+  type        = string
+}
+
+variable "ingress" {
+  description = "Who can reach the service: INGRESS_TRAFFIC_ALL, or INGRESS_TRAFFIC_INTERNAL_ONLY, which lets in Pub/Sub and Cloud Scheduler of the same project."
+  type        = string
+
+  validation {
+    condition     = contains(["INGRESS_TRAFFIC_ALL", "INGRESS_TRAFFIC_INTERNAL_ONLY", "INGRESS_TRAFFIC_INTERNAL_LOAD_BALANCER"], var.ingress)
+    error_message = "ingress must be INGRESS_TRAFFIC_ALL, INGRESS_TRAFFIC_INTERNAL_ONLY or INGRESS_TRAFFIC_INTERNAL_LOAD_BALANCER."
+  }
+}
+
+variable "public" {
+  description = "Whether anybody may call it: then the program itself checks who calls. Otherwise Cloud Run does."
+  type        = bool
+  default     = false
+}
+
+variable "audiences" {
+  description = "Custom audiences that a caller's token may name, besides the service's own address."
+  type        = list(string)
+  default     = []
+}
+
+variable "invokers" {
+  description = "Who may call the service: IAM members under names that are known at plan time."
+  type        = map(string)
+  default     = {}
+}
+
+variable "env" {
+  description = "Environment variables, none of them secret."
+  type        = map(string)
+  default     = {}
+}
+
+variable "secrets" {
+  description = "Environment variables from Secret Manager: the secret's id and the number of its version. A number, not latest: what a revision runs with must not change under it."
+  type        = map(object({ secret = string, version = string }))
+  default     = {}
+
+  validation {
+    condition     = alltrue([for s in values(var.secrets) : can(regex("^[1-9][0-9]*$", s.version))])
+    error_message = "A secret's version must be a number."
+  }
+}
+
+variable "scaling" {
+  description = "Instances at least and at most."
+  type        = object({ min = number, max = number })
+
+  validation {
+    condition     = 0 <= var.scaling.min && var.scaling.min <= var.scaling.max && 1 <= var.scaling.max && var.scaling.max <= 1000
+    error_message = "scaling must have 0 <= min <= max, and max 1 to 1000."
+  }
+}
+
+variable "resources" {
+  description = "CPUs and memory of an instance. With cpu_idle, the CPU is there during requests only, and only then paid for."
+  type        = object({ cpu = string, memory = string, cpu_idle = bool })
+}
+
+variable "concurrency" {
+  description = "Requests that one instance serves at once."
+  type        = number
+
+  validation {
+    condition     = 1 <= var.concurrency && var.concurrency <= 1000
+    error_message = "concurrency must be 1 to 1000."
+  }
+}
+
+variable "timeout_seconds" {
+  description = "When Cloud Run ends a request. Above every deadline of the program, which answers before."
+  type        = number
+
+  validation {
+    condition     = 1 <= var.timeout_seconds && var.timeout_seconds <= 3600
+    error_message = "timeout_seconds must be 1 to 3600."
+  }
+}
+
+variable "deletion_protection" {
+  description = "Whether Terraform refuses to delete the service."
+  type        = bool
+  default     = true
+}
+
+variable "labels" {
+  description = "Labels of the service."
+  type        = map(string)
+  default     = {}
+}

@@ -1,0 +1,44 @@
+output "webhook_url" {
+  description = "Where senders post: POST /webhooks/{source}."
+  value       = "https://${local.webhook_name}-${local.number}.${var.region}.run.app"
+}
+
+output "worker_urls" {
+  description = "The workers by pool."
+  value       = local.worker_urls
+}
+
+output "tasks_pool" {
+  description = "The pool whose worker runs the tasks."
+  value       = local.tasks_pool
+}
+
+output "push_audience" {
+  description = "The audience of every push's token."
+  value       = local.audience
+}
+
+output "push_accounts" {
+  description = "The accounts whose tokens pushes carry, by pool."
+  value       = { for pool, account in google_service_account.push : pool => account.email }
+}
+
+output "secrets" {
+  description = "The secrets by environment variable: each needs a version before the services are made."
+  value       = { for variable, secret in google_secret_manager_secret.secret : variable => secret.secret_id }
+}
+
+output "database" {
+  description = "The Firestore database's id."
+  value       = google_firestore_database.this.name
+}
+
+output "dashboard" {
+  description = "The dashboard's id."
+  value       = google_monitoring_dashboard.this.id
+}
+
+output "alerts" {
+  description = "The alerts' names: each has its page in docs/runbooks."
+  value       = sort(distinct([for alert in concat(values(local.alerts), values(local.absences), values(local.burns)) : alert.runbook]))
+}

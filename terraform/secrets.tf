@@ -1,0 +1,36 @@
+# The secrets, without their values: `gcloud secrets versions add` brings those, and
+# secret_versions says which number is read.
+
+locals {
+  webhook_secrets = distinct([for name, source in module.catalog.sources : source.secret_variable])
+  worker_secrets  = ["WEBHOOK_SIGNING_SECRET", "OPS_TOKEN"]
+  secrets         = distinct(concat(local.webhook_secrets, local.worker_secrets))
+
+  secret_references = {
+    for variable in local.secrets : variable => {
+      secret  = google_secret_manager_secret.secret[variable].secret_id
+      version = tostring(lookup(var.secret_versions, variable, 1))
+    }
+  }
+}
+
+resource "google_secret_manager_secret" "secret" {
+  for_each  = toset(local.secrets)
+  project   = var.project
+  secret_id = "${var.name}-${lower(replace(each.key, "_", "-"))}"
+  labels    = local.labels
+
+  replication {
+    auto {}
+  }
+
+  lifecycle {
+    # A version for a variable that nobody reads is a misspelt name.
+    precondition {
+      condition     = length(setsubtract(keys(var.secret_versions), local.secrets)) == 0
+      error_message = "secret_versions names ${join(", ", setsubtract(keys(var.secret_versions), local.secrets))}, which no service reads; there are ${join(", ", local.secrets)}."
+    }
+  }
+
+  depends_on = [google_project_service.api]
+}

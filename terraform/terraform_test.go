@@ -1,0 +1,434 @@
+// Package terraform_test holds what must be true of the configuration. What needs no
+// provider always runs; what does says that it was left out where none can be had.
+package terraform_test
+
+import (
+	"flag"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"github.com/stretchr/testify/require"
+
+	"billhook/internal/deadletter"
+	"billhook/internal/dedupe"
+	"billhook/internal/delayed"
+	"billhook/internal/tasks"
+	"billhook/internal/twophase"
+)
+
+var update = flag.Bool("update", false, "write the README's table of grants anew")
+
+// binary is the path of terraform; without it the test is left out, but not in CI.
+func binary(t *testing.T) string {
+	t.Helper()
+	path, err := exec.LookPath("terraform")
+	if err != nil && os.Getenv("REQUIRE_EMULATORS") == "" {
+		t.Skip("left out: terraform is not installed")
+	}
+	require.NoError(t, err, "CI leaves nothing out")
+	return path
+}
+
+func run(t *testing.T, folder string, arguments ...string) (string, error) {
+	t.Helper()
+	command := exec.CommandContext(t.Context(), binary(t), arguments...)
+	command.Dir = folder
+	command.Env = append(os.Environ(), "TF_IN_AUTOMATION=1", "CHECKPOINT_DISABLE=1")
+	output, err := command.CombinedOutput()
+	return string(output), err
+}
+
+func TestEveryFileIsFormatted(t *testing.T) {
+	t.Parallel()
+	output, err := run(t, ".", "fmt", "-check", "-diff", "-recursive")
+	require.NoError(t, err, output)
+}
+
+// copied is the configuration and the catalog in a folder of the test's: terraform keeps
+// what it has downloaded beside its files.
+func copied(t *testing.T) string {
+	t.Helper()
+	root := t.TempDir()
+	require.NoError(t, os.CopyFS(filepath.Join(root, "catalog"), os.DirFS(filepath.Join("..", "catalog"))))
+	for _, file := range files(t, ".tf", ".hcl") {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		to := filepath.Join(root, "terraform", file)
+		require.NoError(t, os.MkdirAll(filepath.Dir(to), 0o700))
+		require.NoError(t, os.WriteFile(to, text, 0o600))
+	}
+	return filepath.Join(root, "terraform")
+}
+
+// files lists the files of the configuration by their endings.
+func files(t *testing.T, endings ...string) []string {
+	t.Helper()
+	var found []string
+	require.NoError(t, filepath.WalkDir(".", func(path string, entry fs.DirEntry, err error) error {
+		if err == nil && entry.IsDir() && entry.Name() == ".terraform" {
+			return fs.SkipDir
+		}
+		if err == nil && slices.Contains(endings, filepath.Ext(path)) && entry.Name() != ".terraform.lock.hcl" {
+			found = append(found, path)
+		}
+		return err
+	}))
+	require.NotEmpty(t, found)
+	return found
+}
+
+func TestTheCatalogModulesOwnTestsPass(t *testing.T) {
+	t.Parallel()
+	output, err := run(t, filepath.Join(copied(t), "modules", "catalog"), "test", "-no-color")
+	require.NoError(t, err, output)
+	require.Regexp(t, `[1-9]\d* passed, 0 failed`, output)
+}
+
+func TestPlansAreWhatTheyShouldBe(t *testing.T) {
+	t.Parallel()
+	root := copied(t)
+	for name, folder := range map[string]string{
+		"the whole": ".", "a queue": filepath.Join("modules", "queue"), "a service": filepath.Join("modules", "service"), "the emulator": "emulator",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			output, err := run(t, filepath.Join(root, folder), "init", "-input=false", "-no-color")
+			if err != nil && strings.Contains(output, "Failed to query available provider packages") {
+				t.Skip("left out: the provider hashicorp/google cannot be had here")
+			}
+			require.NoError(t, err, output)
+			output, err = run(t, filepath.Join(root, folder), "validate", "-no-color")
+			require.NoError(t, err, output)
+			if folder == "emulator" { // its test is an apply
+				return
+			}
+			output, err = run(t, filepath.Join(root, folder), "test", "-no-color")
+			require.NoError(t, err, output)
+			require.Regexp(t, `[1-9]\d* passed, 0 failed`, output)
+		})
+	}
+}
+
+// block is a block of a file, such as a resource.
+type block struct {
+	*hclsyntax.Block
+	file string
+	text []byte
+}
+
+// at is the block's address.
+func (b block) at() string { return b.file + ": " + b.Type + " " + strings.Join(b.Labels, ".") }
+
+// source is the text of an attribute, as it was written, or nothing.
+func (b block) source(name string) string {
+	attribute, ok := b.Body.Attributes[name]
+	if !ok {
+		return ""
+	}
+	return string(attribute.Expr.Range().SliceBytes(b.text))
+}
+
+// child is the first nested block of a type.
+func (b block) child(kind string) (block, bool) {
+	for _, nested := range b.Body.Blocks {
+		if nested.Type == kind {
+			return block{nested, b.file, b.text}, true
+		}
+	}
+	return block{}, false
+}
+
+// blocks reads every block of the configuration of one type.
+func blocks(t *testing.T, kind string) []block {
+	t.Helper()
+	var found []block
+	for _, file := range files(t, ".tf") {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		parsed, problems := hclsyntax.ParseConfig(text, file, hcl.InitialPos)
+		require.False(t, problems.HasErrors(), problems.Error())
+		body, ok := parsed.Body.(*hclsyntax.Body)
+		require.True(t, ok)
+		for _, b := range body.Blocks {
+			if b.Type == kind {
+				found = append(found, block{b, file, text})
+			}
+		}
+	}
+	require.NotEmpty(t, found)
+	return found
+}
+
+func TestOnlyGooglesProviderIsUsedInAPinnedRange(t *testing.T) {
+	t.Parallel()
+	for _, b := range blocks(t, "terraform") {
+		require.NotEmpty(t, b.source("required_version"), b.at())
+		providers, ok := b.child("required_providers")
+		if !ok {
+			continue
+		}
+		require.Len(t, providers.Body.Attributes, 1, b.at())
+		require.Contains(t, providers.source("google"), `"hashicorp/google"`, b.at())
+		require.Regexp(t, `version = ">= \d+\.\d+, < \d+\.0"`, providers.source("google"), b.at())
+	}
+	for _, b := range append(blocks(t, "resource"), blocks(t, "data")...) {
+		require.True(t, strings.HasPrefix(b.Labels[0], "google_"), b.at())
+	}
+}
+
+func TestNoSecretsValueIsInTheState(t *testing.T) {
+	t.Parallel()
+	for _, b := range append(blocks(t, "resource"), blocks(t, "data")...) {
+		require.NotContains(t, b.Labels[0], "secret_version", b.at())
+		require.NotEqual(t, "google_service_account_key", b.Labels[0], b.at())
+	}
+}
+
+func TestNoSubscriptionExpires(t *testing.T) {
+	t.Parallel()
+	count := 0
+	for _, b := range blocks(t, "resource") {
+		if b.Labels[0] != "google_pubsub_subscription" {
+			continue
+		}
+		count++
+		policy, ok := b.child("expiration_policy")
+		require.True(t, ok, b.at())
+		require.Equal(t, `""`, policy.source("ttl"), b.at())
+	}
+	require.Equal(t, 3, count)
+}
+
+func TestEveryVariableAndOutputIsDescribedAndTyped(t *testing.T) {
+	t.Parallel()
+	for _, b := range blocks(t, "variable") {
+		require.NotEmpty(t, b.source("description"), b.at())
+		require.NotEmpty(t, b.source("type"), b.at())
+		require.NotEqual(t, "any", b.source("type"), b.at())
+	}
+	for _, b := range blocks(t, "output") {
+		require.NotEmpty(t, b.source("description"), b.at())
+	}
+}
+
+// grantLine is what stands before a grant: who | on what | why.
+var grantLine = regexp.MustCompile(`^# grant: ([^|]+) \| ([^|]+) \| ([^|]+)$`)
+
+// grants is the README's table, made from the configuration.
+func grants(t *testing.T) string {
+	t.Helper()
+	var rows []string
+	for _, b := range blocks(t, "resource") {
+		// A binding or a policy would take away what others have been granted.
+		require.NotRegexp(t, `_iam_(binding|policy)$`, b.Labels[0], b.at())
+		if !strings.HasSuffix(b.Labels[0], "_iam_member") {
+			continue
+		}
+		lines := strings.Split(string(b.text), "\n")
+		said := grantLine.FindStringSubmatch(lines[b.DefRange().Start.Line-2])
+		require.NotNil(t, said, "%s: say before it: # grant: who | on what | why", b.at())
+		role, err := strconv.Unquote(b.source("role"))
+		require.NoError(t, err, "%s: the role is written out", b.at())
+		require.NotRegexp(t, `^roles/(owner|editor|viewer)$|[aA]dmin$`, role, b.at())
+		if b.Labels[0] == "google_project_iam_member" {
+			_, conditioned := b.child("condition")
+			require.True(t, conditioned, "%s: a grant on the project has a condition", b.at())
+		}
+		rows = append(rows, fmt.Sprintf("| %s | `%s` | %s | %s |", said[1], role, said[2], said[3]))
+	}
+	slices.Sort(rows)
+	return "| who | role | on | why |\n| --- | --- | --- | --- |\n" + strings.Join(rows, "\n") + "\n"
+}
+
+func TestTheReadmesTableOfGrantsIsTheConfigurations(t *testing.T) {
+	t.Parallel()
+	const begin, end = "<!-- grants: go test ./terraform -update -->\n\n", "\n<!-- end of grants -->"
+	text, err := os.ReadFile("README.md")
+	require.NoError(t, err)
+	before, rest, found := strings.Cut(string(text), begin)
+	require.True(t, found)
+	table, after, found := strings.Cut(rest, end)
+	require.True(t, found)
+	want := grants(t)
+	if *update {
+		require.NoError(t, os.WriteFile("README.md", []byte(before+begin+want+end+after), 0o600))
+		return
+	}
+	require.Equal(t, want, table, "go test ./terraform -update writes it anew")
+}
+
+// A grant on a topic or subscription goes with it, and terraform would not notice.
+func TestGrantsOnQueuesAreMadeAnewWithThem(t *testing.T) {
+	t.Parallel()
+	for _, b := range blocks(t, "resource") {
+		if !strings.HasPrefix(b.file, "modules") || !strings.HasSuffix(b.Labels[0], "_iam_member") {
+			continue
+		}
+		lifecycle, ok := b.child("lifecycle")
+		require.True(t, ok, b.at())
+		require.NotEmpty(t, lifecycle.source("replace_triggered_by"), b.at())
+	}
+}
+
+var (
+	runbookName = regexp.MustCompile(`runbook\s*=\s*"([^"]+)"`)
+	runbookLink = "${var.runbooks}/${each.value.runbook}.md"
+)
+
+func TestEveryAlertHasARunbookAndEveryRunbookAnAlert(t *testing.T) {
+	t.Parallel()
+	for _, b := range blocks(t, "resource") {
+		if b.Labels[0] == "google_monitoring_alert_policy" {
+			documentation, ok := b.child("documentation")
+			require.True(t, ok, b.at())
+			require.Contains(t, documentation.source("content"), runbookLink, b.at())
+		}
+	}
+	text, err := os.ReadFile("alerts.tf")
+	require.NoError(t, err)
+	var named []string
+	for _, match := range runbookName.FindAllStringSubmatch(string(text), -1) {
+		named = append(named, match[1])
+	}
+	slices.Sort(named)
+	named = slices.Compact(named)
+	require.NotEmpty(t, named)
+	pages, err := filepath.Glob(filepath.Join("..", "docs", "runbooks", "*.md"))
+	require.NoError(t, err)
+	if len(pages) == 0 {
+		t.Skip("left out: there is no docs/runbooks")
+	}
+	var written []string
+	for _, page := range pages {
+		if name := strings.TrimSuffix(filepath.Base(page), ".md"); name != "README" {
+			written = append(written, name)
+		}
+	}
+	require.Equal(t, named, written)
+}
+
+// local is the text of a local value of a file.
+func local(t *testing.T, file, name string) string {
+	t.Helper()
+	for _, b := range blocks(t, "locals") {
+		if b.file == file && b.source(name) != "" {
+			return b.source(name)
+		}
+	}
+	require.Fail(t, "no local value", "%s: %s", file, name)
+	return ""
+}
+
+var quoted = regexp.MustCompile(`"([^"]+)"`)
+
+func words(text string) []string {
+	var found []string
+	for _, match := range quoted.FindAllStringSubmatch(text, -1) {
+		found = append(found, match[1])
+	}
+	return found
+}
+
+func TestTheTasksAndTheExpiryAreThoseOfTheCode(t *testing.T) {
+	t.Parallel()
+	require.ElementsMatch(t, []string{dedupe.Collection, deadletter.Collection, twophase.Collection, delayed.KeysCollection}, words(local(t, "firestore.tf", "ttl_collections")))
+	for _, b := range blocks(t, "resource") {
+		if b.Labels[0] != "google_cloud_scheduler_job" {
+			continue
+		}
+		for _, task := range tasks.Names {
+			// Cleanup is for where there is no TTL.
+			require.Equal(t, task != "cleanup", strings.Contains(b.source("for_each"), task), task)
+		}
+	}
+}
+
+// TestNoQueryNeedsAnIndexThatIsSwitchedOff collects every field name that stands as a key, or as
+// the field of what is due, in a file that queries: more than are queried, never fewer.
+func TestNoQueryNeedsAnIndexThatIsSwitchedOff(t *testing.T) {
+	t.Parallel()
+	queried := queriedFields(t)
+	for _, field := range []string{"queue", "status", "hour", "event_id", "correlation_id", "tenant", "lease_until", "state", "reason", "ordering_key", "due_at", "oldest_at", "progress", "account"} {
+		require.Contains(t, queried, field, "the search for queried fields finds what is queried")
+	}
+	expression := local(t, "firestore.tf", "unindexed")
+	count := 0
+	for _, line := range strings.Split(expression, "\n") {
+		_, fields, found := strings.Cut(line, "=")
+		if !found {
+			continue
+		}
+		for _, field := range words(fields) {
+			count++
+			require.NotContains(t, queried, field, line)
+		}
+	}
+	require.Greater(t, count, 5)
+}
+
+func queriedFields(t *testing.T) []string {
+	t.Helper()
+	var found []string
+	literal := func(e ast.Expr) {
+		if basic, ok := e.(*ast.BasicLit); ok && basic.Kind == token.STRING {
+			name, err := strconv.Unquote(basic.Value)
+			require.NoError(t, err)
+			found = append(found, name)
+		}
+	}
+	require.NoError(t, filepath.WalkDir(filepath.Join("..", "internal"), func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		if err != nil || !strings.Contains(string(text), "store.Query{") {
+			return err
+		}
+		parsed, err := parser.ParseFile(token.NewFileSet(), path, text, 0)
+		if err != nil {
+			return err
+		}
+		ast.Inspect(parsed, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.FuncDecl:
+				return n.Name.Name != "fields" // what a document is written with
+			case *ast.CompositeLit:
+				kind, isMap := n.Type.(*ast.MapType)
+				for _, element := range n.Elts {
+					pair, ok := element.(*ast.KeyValueExpr)
+					if !ok {
+						continue
+					}
+					if isMap && kind != nil {
+						literal(pair.Key)
+					}
+					if key, ok := pair.Key.(*ast.Ident); ok && key.Name == "Field" {
+						literal(pair.Value)
+					}
+				}
+			case *ast.AssignStmt:
+				for _, left := range n.Lhs {
+					if index, ok := left.(*ast.IndexExpr); ok {
+						literal(index.Index)
+					}
+				}
+			}
+			return true
+		})
+		return nil
+	}))
+	return found
+}

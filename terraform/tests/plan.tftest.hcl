@@ -1,0 +1,187 @@
+# What a plan says, without a project: the provider's schemas, and made-up answers. It
+# needs hashicorp/google, and nothing of Google Cloud.
+
+mock_provider "google" {
+  mock_data "google_project" {
+    defaults = { number = "123456789012" }
+  }
+  mock_resource "google_service_account" {
+    defaults = {
+      name   = "projects/example/serviceAccounts/account@example.iam.gserviceaccount.com"
+      email  = "account@example.iam.gserviceaccount.com"
+      member = "serviceAccount:account@example.iam.gserviceaccount.com"
+    }
+  }
+  mock_resource "google_pubsub_topic" {
+    defaults = { id = "projects/example/topics/made-up" }
+  }
+}
+
+variables {
+  project   = "example"
+  region    = "europe-west3"
+  firestore = { location = "eur3" }
+  images = {
+    webhook = "europe-docker.pkg.dev/example/billhook/webhook@sha256:0000000000000000000000000000000000000000000000000000000000000000"
+    worker  = "europe-docker.pkg.dev/example/billhook/worker@sha256:0000000000000000000000000000000000000000000000000000000000000000"
+  }
+  runbooks = "https://example.com/runbooks"
+}
+
+run "everything_but_the_services_without_images" {
+  command = plan
+
+  variables {
+    images = null
+  }
+
+  assert {
+    condition     = length(module.webhook) == 0 && length(module.worker) == 0 && length(google_cloud_scheduler_job.task) == 0
+    error_message = "Without images there are no services, and nothing that calls them."
+  }
+  assert {
+    condition     = length(google_secret_manager_secret.secret) == length(output.secrets) && length(output.secrets) > 1
+    error_message = "The secrets are there to be filled."
+  }
+}
+
+run "the_services" {
+  command = plan
+
+  assert {
+    condition     = toset(keys(module.worker)) == toset(distinct([for q in values(module.catalog.queues) : q.pool if q.enabled]))
+    error_message = "There is a worker for each pool with an enabled queue, and no other."
+  }
+  assert {
+    condition     = toset(keys(google_cloud_scheduler_job.task)) == toset(["relay-outbox", "release-delayed", "run-operations", "sweep-leases"])
+    error_message = "The tasks are called."
+  }
+  assert {
+    condition     = alltrue([for job in google_cloud_scheduler_job.task : job.http_target[0].oidc_token[0].audience == output.push_audience])
+    error_message = "The scheduler's token names the verifier's audience."
+  }
+  assert {
+    condition     = alltrue([for id, q in module.catalog.queues : module.queue[id].push_audience == output.push_audience if q.enabled])
+    error_message = "Every push names the same audience."
+  }
+  assert {
+    condition     = alltrue([for w in values(module.worker) : w.audiences == tolist([output.push_audience]) && w.env.PUSH_AUDIENCE == output.push_audience && w.env.PUSH_AUTH == "iam"])
+    error_message = "Service and verifier take the audience that pushes name."
+  }
+  assert {
+    condition     = alltrue([for url in values(output.worker_urls) : can(regex("^https://[a-z0-9-]{1,63}[.]europe-west3[.]run[.]app$", url))])
+    error_message = "A worker's address is one host, without a path."
+  }
+}
+
+run "the_database" {
+  command = plan
+
+  assert {
+    condition     = google_firestore_database.this.delete_protection_state == "DELETE_PROTECTION_ENABLED"
+    error_message = "The database does not go by mistake."
+  }
+  assert {
+    condition     = alltrue([for f in google_firestore_field.ttl : f.field == "expire_at" && length(f.ttl_config) == 1 && length(f.index_config) == 1])
+    error_message = "Expired documents are removed, by a field without an index."
+  }
+  assert {
+    condition     = alltrue([for grant in google_project_iam_member.uses_database : endswith(grant.condition[0].expression, "/databases/billhook\"")])
+    error_message = "Nobody may use another database."
+  }
+}
+
+run "the_alerts_have_the_catalogs_thresholds" {
+  command = plan
+
+  assert {
+    condition = alltrue([
+      for id, q in module.catalog.queues :
+      google_monitoring_alert_policy.threshold["dead-letters/${id}"].conditions[0].condition_threshold[0].threshold_value == q.dead_letter.alert_above
+      if !q.dead_letter.drop
+    ])
+    error_message = "Dead letters alert above the catalog's number."
+  }
+  assert {
+    condition = alltrue([
+      for id, q in module.catalog.queues :
+      google_monitoring_alert_policy.threshold["oldest-dead-letter/${id}"].conditions[0].condition_threshold[0].threshold_value == tonumber(trimsuffix(q.dead_letter.oldest_alert, "s"))
+      if !q.dead_letter.drop
+    ])
+    error_message = "The oldest dead letter alerts at the catalog's age."
+  }
+  assert {
+    condition = alltrue([
+      for id, q in module.catalog.queues : alltrue([
+        for name in ["oldest-unacked", "push-failures", "ack-deadline"] : contains(keys(google_monitoring_alert_policy.threshold), "${name}/${id}")
+      ]) if q.enabled
+    ])
+    error_message = "Each enabled queue has its alerts."
+  }
+  assert {
+    condition = alltrue([
+      for policy in concat(values(google_monitoring_alert_policy.threshold), values(google_monitoring_alert_policy.absence)) :
+      startswith(policy.documentation[0].links[0].url, "https://example.com/runbooks/") && endswith(policy.documentation[0].links[0].url, ".md")
+    ])
+    error_message = "Each alert links its runbook."
+  }
+  assert {
+    condition     = length([for id, q in module.catalog.queues : id if q.enabled]) + 1 == length(distinct([for tile in jsondecode(google_monitoring_dashboard.this.dashboard_json).mosaicLayout.tiles : tile.yPos]))
+    error_message = "The dashboard has a row for each enabled queue, and one for the services."
+  }
+}
+
+run "an_image_without_a_digest_is_refused" {
+  command = plan
+
+  variables {
+    images = { webhook = "europe-docker.pkg.dev/example/billhook/webhook:latest", worker = "europe-docker.pkg.dev/example/billhook/worker:latest" }
+  }
+
+  expect_failures = [var.images]
+}
+
+run "a_share_above_everything_is_refused" {
+  command = plan
+
+  variables {
+    alerts = { push_failure_share = 2 }
+  }
+
+  expect_failures = [var.alerts]
+}
+
+run "a_version_that_nobody_reads_is_refused" {
+  command = plan
+
+  variables {
+    secret_versions = { WEBHOOK_SECRET_PAYNOWW = 2 }
+  }
+
+  expect_failures = [google_secret_manager_secret.secret]
+}
+
+run "latest_is_no_version" {
+  command = plan
+
+  variables {
+    secret_versions = { OPS_TOKEN = 0 }
+  }
+
+  expect_failures = [var.secret_versions]
+}
+
+# With every answer made up, an apply shows that nothing waits for itself.
+run "all_of_it_is_made_and_taken_away" {
+  command = apply
+
+  variables {
+    deletion_protection = false
+    ops_invokers        = { operators = "group:operators@example.com" }
+  }
+
+  assert {
+    condition     = length(output.alerts) > 5 && output.database == "billhook"
+    error_message = "There are alerts and a database."
+  }
+}

@@ -1,0 +1,167 @@
+variable "project" {
+  description = "The project's id."
+  type        = string
+}
+
+variable "region" {
+  description = "Where the services and the scheduler run."
+  type        = string
+}
+
+variable "catalog_dir" {
+  description = "The folder of another catalog; null is the repository's own. The images must hold the same one."
+  type        = string
+  default     = null
+}
+
+variable "name" {
+  description = "What names of services, accounts and secrets begin with: two installations in one project need two."
+  type        = string
+  default     = "billhook"
+
+  validation {
+    condition     = can(regex("^[a-z][a-z0-9-]{2,11}$", var.name))
+    error_message = "name must be 3 to 12 of a-z, 0-9 and -, and begin with a letter."
+  }
+}
+
+variable "images" {
+  description = <<-EOT
+    The images, by digest. Null makes everything but the services and the scheduler's jobs:
+    the first apply, before there are images and versions of the secrets.
+  EOT
+  type        = object({ webhook = string, worker = string })
+  default     = null
+
+  validation {
+    condition     = var.images == null || try(can(regex("@sha256:[0-9a-f]{64}$", var.images.webhook)) && can(regex("@sha256:[0-9a-f]{64}$", var.images.worker)), false)
+    error_message = "Both images must be named by their digest: <registry>/<image>@sha256:<64 hex digits>."
+  }
+}
+
+variable "secret_versions" {
+  description = <<-EOT
+    The number of the version that services read of each secret, by environment variable.
+    What is not named here is at version 1. Versions are added outside of Terraform, so that no value
+    is ever in its state.
+  EOT
+  type        = map(number)
+  default     = {}
+
+  validation {
+    condition     = alltrue([for n in values(var.secret_versions) : n >= 1 && floor(n) == n])
+    error_message = "A version is a whole number, at least 1."
+  }
+}
+
+variable "subscription_service_url" {
+  description = "Where payment webhooks go, https://host; empty where no enabled queue delivers them."
+  type        = string
+  default     = ""
+}
+
+variable "ops" {
+  description = "Who may use the ops API besides bearers of its token: the audience of their ID tokens, and their e-mail addresses. Both or neither."
+  type        = object({ audience = string, allow = list(string) })
+  default     = { audience = "", allow = [] }
+
+  validation {
+    condition     = (var.ops.audience == "") == (length(var.ops.allow) == 0)
+    error_message = "ops needs both audience and allow, or neither."
+  }
+}
+
+variable "ops_invokers" {
+  description = "IAM members who may call the workers besides Pub/Sub and Cloud Scheduler, such as group:operators@example.com; by any name."
+  type        = map(string)
+  default     = {}
+}
+
+variable "worker_ingress" {
+  description = "Who can reach the workers. INGRESS_TRAFFIC_INTERNAL_ONLY lets in Pub/Sub and Cloud Scheduler of this project; operators then come from its network."
+  type        = string
+  default     = "INGRESS_TRAFFIC_INTERNAL_ONLY"
+}
+
+variable "firestore" {
+  description = "The database: its id, and its location, which can never be changed."
+  type        = object({ database = optional(string, "billhook"), location = string })
+
+  validation {
+    condition     = can(regex("^(\\(default\\)|[a-z][a-z0-9-]{2,61}[a-z0-9])$", var.firestore.database))
+    error_message = "A database's id is (default), or 4 to 63 of a-z, 0-9 and -, begins with a letter and does not end with -."
+  }
+}
+
+variable "webhook_scaling" {
+  description = "Instances of the webhook service. At least one: a payment provider's patience is shorter than a bad cold start."
+  type        = object({ min = number, max = number })
+  default     = { min = 1, max = 10 }
+}
+
+variable "webhook_resources" {
+  description = "CPUs and memory of an instance of the webhook service."
+  type        = object({ cpu = string, memory = string, cpu_idle = bool })
+  default     = { cpu = "1", memory = "512Mi", cpu_idle = true }
+}
+
+variable "worker_resources" {
+  description = "CPUs and memory of an instance of a worker."
+  type        = object({ cpu = string, memory = string, cpu_idle = bool })
+  default     = { cpu = "1", memory = "512Mi", cpu_idle = true }
+}
+
+variable "notification_channels" {
+  description = "Where alerts go: ids of notification channels."
+  type        = list(string)
+  default     = []
+}
+
+variable "runbooks" {
+  description = "Where docs/runbooks can be read by whoever is on call; each alert links its page there."
+  type        = string
+  default     = "docs/runbooks"
+}
+
+variable "alerts" {
+  description = <<-EOT
+    What no queue's catalog entry says: shares of failures (0 to 1), ages and silences in
+    seconds, and the objective of the webhook service.
+  EOT
+  type = object({
+    push_failure_share  = optional(number, 0.2)
+    ingest_error_share  = optional(number, 0.05)
+    webhooks_silent_for = optional(number, 21600)
+    ttl_late_by         = optional(number, 259200)
+    outbox_oldest       = optional(number, 600)
+    oldest_unacked      = optional(number, 900)
+    objective           = optional(number, 0.999)
+  })
+  default = {}
+
+  validation {
+    condition = (
+      0 < var.alerts.push_failure_share && var.alerts.push_failure_share < 1 &&
+      0 < var.alerts.ingest_error_share && var.alerts.ingest_error_share < 1
+    )
+    error_message = "A share of failures must be above 0 and below 1."
+  }
+  validation {
+    condition     = 0.9 <= var.alerts.objective && var.alerts.objective <= 0.9999
+    error_message = "The objective must be 0.9 to 0.9999."
+  }
+  validation {
+    condition     = 600 <= var.alerts.webhooks_silent_for && var.alerts.webhooks_silent_for <= 84600 && var.alerts.webhooks_silent_for % 60 == 0
+    error_message = "webhooks_silent_for must be whole minutes, 600 to 84600: Cloud Monitoring looks back 23.5 hours."
+  }
+  validation {
+    condition     = 60 <= var.alerts.outbox_oldest && 60 <= var.alerts.oldest_unacked && 86400 <= var.alerts.ttl_late_by
+    error_message = "outbox_oldest and oldest_unacked must be at least 60, ttl_late_by at least 86400: TTL deletes within a day."
+  }
+}
+
+variable "deletion_protection" {
+  description = "Whether the database and the services refuse to be deleted."
+  type        = bool
+  default     = true
+}

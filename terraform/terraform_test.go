@@ -308,9 +308,6 @@ func TestEveryAlertHasARunbookAndEveryRunbookAnAlert(t *testing.T) {
 	require.NotEmpty(t, named)
 	pages, err := filepath.Glob(filepath.Join("..", "docs", "runbooks", "*.md"))
 	require.NoError(t, err)
-	if len(pages) == 0 {
-		t.Skip("left out: there is no docs/runbooks")
-	}
 	var written []string
 	for _, page := range pages {
 		if name := strings.TrimSuffix(filepath.Base(page), ".md"); name != "README" {

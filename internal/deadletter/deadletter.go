@@ -1,6 +1,7 @@
 // Package deadletter owns what becomes of a message that cannot be handled: the
-// copy on the dead-letter topic, with the reason, and the item in the store that
-// people look at. It refuses to decide that a message is dead.
+// copy on the dead-letter topic, with the reason, the item in the store that people
+// look at, and what they do to it: replays and discards, with their audit. It refuses
+// to decide that a message is dead, and to change one.
 package deadletter
 
 import (

@@ -14,6 +14,7 @@ import (
 
 	"billhook/internal/deadletter"
 	"billhook/internal/serve"
+	"billhook/internal/store"
 )
 
 // runTime is how long one request runs an operation; its caller asks again.
@@ -227,6 +228,8 @@ func (a *API) failed(w http.ResponseWriter, r *http.Request, err error) bool {
 		serve.WriteProblem(w, http.StatusNotFound, "unknown", "There is nothing of that id.")
 	case errors.Is(err, deadletter.ErrRefused):
 		serve.WriteProblem(w, http.StatusUnprocessableEntity, "refused", err.Error())
+	case errors.Is(err, store.ErrInvalid):
+		serve.WriteProblem(w, http.StatusBadRequest, "page_invalid", "The page is the next of an earlier answer.")
 	case errors.Is(err, deadletter.ErrBusy):
 		serve.WriteProblem(w, http.StatusConflict, "busy", "The operation is being run; ask again.")
 	default:

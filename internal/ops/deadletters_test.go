@@ -85,6 +85,9 @@ func TestAQuestionAboutDeadLettersThatMakesNoSenseIsRefused(t *testing.T) {
 		"/v1/ops/dead-letters?queue=orders&state=mended":    http.StatusBadRequest,
 		"/v1/ops/dead-letters?queue=orders&limit=0":         http.StatusBadRequest,
 		"/v1/ops/dead-letters?queue=orders&limit=101":       http.StatusBadRequest,
+		"/v1/ops/dead-letters?queue=orders&reasn=a":         http.StatusBadRequest,
+		"/v1/ops/dead-letters?queue=orders&page=a%2Fb":      http.StatusBadRequest,
+		"/v1/ops/operations?page=a%2Fb":                     http.StatusBadRequest,
 		"/v1/ops/dead-letters/nothing":                      http.StatusNotFound,
 		"/v1/ops/operations/nothing":                        http.StatusNotFound,
 	} {

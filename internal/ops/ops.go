@@ -1,6 +1,7 @@
-// Package ops owns what people ask of a running worker: the story of an event, the
-// balance of an account. It refuses to show more than ids, codes, amounts and
-// times, and to answer anyone it does not know.
+// Package ops owns what people ask of a running worker, and who may: the story of an
+// event, queues and job log, balances, and what is done to dead letters, whose minimized
+// payloads it shows. Else it refuses to show more than ids, codes, amounts and times,
+// and to answer anyone it does not know.
 package ops
 
 import (

@@ -1,7 +1,8 @@
 // Package outbox owns the messages that an effect emits: they are committed with the
 // effect, published after it, at least once, and removed. It owns their ids, their
 // order per ordering key, and what is done when publishing fails. It refuses to
-// decide what is emitted, and never publishes what is not committed.
+// decide what is emitted, and never publishes what is not committed. Replays go
+// through it too, and its relay serves package delayed from other collections.
 //
 // Two collections. An entry of outbox is one message. A document of outboxKeys is one
 // lane, a topic's ordering key that has entries, and says when it is due to be

@@ -1,6 +1,6 @@
-// Package tasks owns what has to be done from time to time: publishing what the
-// outbox still holds and what has waited long enough, finding events that nobody will finish, removing what has
-// expired. Cloud Scheduler posts to /tasks/{name}. Every task is bounded, goes on
+// Package tasks owns what has to be done from time to time: publishing what the outbox
+// still holds and what has waited long enough, going on with replays and discards,
+// finding events that nobody will finish, removing what has expired. Cloud Scheduler posts to /tasks/{name}. Every task is bounded, goes on
 // where the last run stopped, and may run twice at once. It refuses to run by itself.
 package tasks
 

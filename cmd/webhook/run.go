@@ -51,7 +51,7 @@ const (
 // run is the whole program but for signals and the exit code.
 func run(ctx context.Context, getenv func(string) string, stdout io.Writer) error {
 	cfg, envErr := env.Parse[config](getenv)
-	cat, err := catalog.Load(getenv("CATALOG_DIR"))
+	cat, err := catalog.Load(cfg.CatalogDir)
 	if err != nil {
 		return errors.Join(envErr, err)
 	}

@@ -118,19 +118,16 @@ const drain = 8 * time.Second
 
 // run is the whole program but for signals and the exit code.
 func run(ctx context.Context, getenv func(string) string, stdout io.Writer) error {
-	cfg, err := env.Parse[config](getenv)
+	cfg, envErr := env.Parse[config](getenv)
+	cat, err := catalog.Load(cfg.CatalogDir)
 	if err != nil {
+		return errors.Join(envErr, fmt.Errorf("CATALOG_DIR: %w", err))
+	}
+	subscriptions, err := cfg.subscriptions(cat)
+	if err := errors.Join(envErr, err); err != nil {
 		return err
 	}
 	log := telemetry.NewLogger(stdout, cfg.LogLevel)
-	cat, err := catalog.Load(cfg.CatalogDir)
-	if err != nil {
-		return fmt.Errorf("CATALOG_DIR: %w", err)
-	}
-	subscriptions, err := cfg.subscriptions(cat)
-	if err != nil {
-		return err
-	}
 	verifier, err := auth.New(auth.Config{
 		Mode: cfg.PushAuth, Audience: cfg.PushAudience, ServiceAccount: cfg.PushServiceAccount, EmulatorHost: cfg.emulated(),
 	})

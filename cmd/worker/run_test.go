@@ -60,6 +60,13 @@ func TestABadEnvironmentIsReportedAtOnceAndWithoutItsSecrets(t *testing.T) {
 			map[string]string{"GOOGLE_CLOUD_PROJECT": "p", "PUSH_AUTH": "none", "PUBSUB_EMULATOR_HOST": "h", "SUBSCRIPTION_SERVICE_URL": "http://u:0123456789abcdef@h", "WEBHOOK_SIGNING_SECRET": "0123456789abcdef"},
 			[]string{"WEBHOOK_SIGNING_SECRET"},
 		},
+		"mistakes of every kind": {
+			map[string]string{"PUSH_AUTH": "none", "OPS_TOKEN": secret},
+			[]string{"GOOGLE_CLOUD_PROJECT", "PUSH_AUTH", "OPS_TOKEN", "SUBSCRIPTION_SERVICE_URL and WEBHOOK_SIGNING_SECRET: required to serve queue"},
+		},
+		"mistakes, and a catalog that is not there": {
+			map[string]string{"PUSH_AUTH": "none", "CATALOG_DIR": "nowhere"}, []string{"GOOGLE_CLOUD_PROJECT", "PUSH_AUTH", "CATALOG_DIR: products.yaml"},
+		},
 		"a catalog that is not there": {
 			map[string]string{"GOOGLE_CLOUD_PROJECT": "p", "PUSH_AUTH": "none", "PUBSUB_EMULATOR_HOST": "h", "CATALOG_DIR": "nowhere"},
 			[]string{"CATALOG_DIR: products.yaml", "queues.yaml", "sources.yaml"},

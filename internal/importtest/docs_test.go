@@ -149,3 +149,14 @@ func TestWhatTheDocumentsWatchIsThere(t *testing.T) {
 		}
 	}
 }
+
+func TestEveryPackageIsOnTheMap(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../CONTRIBUTING.md")
+	require.NoError(t, err)
+	for _, floor := range floors {
+		for _, p := range floor.packages {
+			require.Contains(t, string(page), "`"+p+"`", "CONTRIBUTING.md says where everything is")
+		}
+	}
+}

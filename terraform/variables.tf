@@ -151,7 +151,7 @@ variable "alerts" {
   }
   validation {
     condition     = 600 <= var.alerts.webhooks_silent_for && var.alerts.webhooks_silent_for <= 84600 && var.alerts.webhooks_silent_for % 60 == 0
-    error_message = "webhooks_silent_for must be whole minutes, 600 to 84600: Cloud Monitoring looks back 23.5 hours."
+    error_message = "webhooks_silent_for must be whole minutes, 600 to 84600: Cloud Monitoring looks back for a day at most."
   }
   validation {
     condition     = 60 <= var.alerts.outbox_oldest && 86400 <= var.alerts.ttl_late_by

@@ -70,8 +70,11 @@ type Queue struct {
 	// BacklogAlertAbove is the number of waiting messages above which the alert
 	// fires, where workers were added before; 0 is none.
 	BacklogAlertAbove int
-	DeadLetter        DeadLetter
-	OnTerminal        OnTerminal
+	// OldestAlert is the age of the oldest unacknowledged message at which the alert
+	// fires: longer than a message waits for its next attempt, and before it is useless.
+	OldestAlert time.Duration
+	DeadLetter  DeadLetter
+	OnTerminal  OnTerminal
 	// OnOrphan is what a sweep does with an event whose worker is gone and whose
 	// redelivery is not in sight.
 	OnOrphan OnOrphan

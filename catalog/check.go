@@ -88,6 +88,11 @@ func (r *reader) checkQueue(place string, q Queue) {
 	require(0 <= q.MinInstances && q.MinInstances <= q.MaxInstances, "min_instances", "must be 0 to max_instances")
 	require(1 <= q.MaxInstances && q.MaxInstances <= maxInstances, "max_instances", "must be 1 to 1000")
 	require(q.BacklogAlertAbove >= 0, "backlog_alert_above", "must not be negative")
+	// A message that waits for its next attempt is not late; one that is no longer handled is too late.
+	_, wait := q.BrokerBackoff()
+	require(q.OldestAlert >= wait+q.AckDeadline || q.AckDeadline > maxAckDeadline, "oldest_alert", "must be at least the broker's longest wait and the attempt after it, "+seconds(wait+q.AckDeadline))
+	require(q.OldestAlert < q.MessageTTL || q.MessageTTL == 0, "oldest_alert", "must be below message_ttl, "+seconds(q.MessageTTL))
+	require(q.OldestAlert < q.MessageRetention || q.MessageRetention < minRetention, "oldest_alert", "must be below message_retention_duration, "+seconds(q.MessageRetention))
 	require(q.OnOrphan == Report || q.OnOrphan == Republish, "on_orphan", "must be report or republish")
 	require(q.OnPoison == Skip || q.OnPoison == Park, "on_poison", "must be skip or park")
 	require(q.OnPoison != Park || (q.Ordered() && !q.DeadLetter.Drop), "on_poison", "park needs an ordering key and a dead letter")

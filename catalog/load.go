@@ -115,6 +115,7 @@ type rawShared struct {
 	MinInstances      *int          `yaml:"min_instances"`
 	MaxInstances      *int          `yaml:"max_instances"`
 	BacklogAlertAbove *int          `yaml:"backlog_alert_above"`
+	OldestAlert       *duration     `yaml:"oldest_alert"`
 	OnTerminal        *string       `yaml:"on_terminal"`
 	OnOrphan          *string       `yaml:"on_orphan"`
 	OnPoison          *string       `yaml:"on_poison"`
@@ -259,6 +260,7 @@ func (r *reader) queue(place string, q rawQueue, d rawShared, backoff retry.Poli
 		MinInstances:      pick(q.MinInstances, d.MinInstances),
 		MaxInstances:      pick(q.MaxInstances, d.MaxInstances),
 		BacklogAlertAbove: pick(q.BacklogAlertAbove, d.BacklogAlertAbove),
+		OldestAlert:       time.Duration(pick(q.OldestAlert, d.OldestAlert)),
 		OnTerminal:        OnTerminal(pick(q.OnTerminal, d.OnTerminal)),
 		OnOrphan:          OnOrphan(pick(q.OnOrphan, d.OnOrphan)),
 		OnPoison:          OnPoison(pick(q.OnPoison, d.OnPoison)),

@@ -1,6 +1,7 @@
 package catalog_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -108,7 +109,7 @@ func TestTheShippedNumbersAreThoseOfTheRequirements(t *testing.T) {
 		Backoff: schedule(0, 5*time.Second, 30*time.Second, 2*time.Minute, 10*time.Minute),
 		Filter: `NOT attributes:routing_key OR attributes.routing_key = "order.created" ` +
 			`OR attributes.routing_key = "order.payment_confirmed" OR attributes.routing_key = "order.shipped"`,
-		Concurrency: 1, MinInstances: 3, MaxInstances: 10, BacklogAlertAbove: 1_000, DeadLetter: keptAbove(5),
+		Concurrency: 1, MinInstances: 3, MaxInstances: 10, BacklogAlertAbove: 1_000, OldestAlert: 15 * time.Minute, DeadLetter: keptAbove(5),
 		Handlers: named("order.created", "orders.create", "order.payment_confirmed", "orders.confirm", "order.shipped", "orders.ship"),
 	}, {
 		ID: "notifications-send", Alias: "notifications.send", Contract: "message.v1",
@@ -138,6 +139,7 @@ func TestTheShippedNumbersAreThoseOfTheRequirements(t *testing.T) {
 		q.AckDeadline, q.Lease, q.HandlerTimeout = 60*time.Second, 120*time.Second, 30*time.Second
 		q.MessageRetention, q.RememberFor = 7*day, 30*day
 		q.OnOrphan, q.OnPoison, q.FourEyes = catalog.Republish, catalog.Skip, q.ID == "pay-refund-initiation"
+		q.OldestAlert = cmp.Or(q.OldestAlert, 25*time.Minute)
 		if q.OnTerminal == "" {
 			q.OnTerminal = catalog.Ack
 		}

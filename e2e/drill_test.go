@@ -44,11 +44,27 @@ func (s *stack) letter(t *testing.T, queue, eventID string) deadletter.Item {
 	return found.Items[0]
 }
 
+// open has the worker count the open dead letters, as Cloud Scheduler does.
+func (s *stack) open(t *testing.T) int {
+	t.Helper()
+	done, err := s.task(t.Context(), "count-dead-letters")
+	require.NoError(t, err)
+	open, ok := done["open"].(float64)
+	require.True(t, ok, done)
+	return int(open)
+}
+
 // replay replays one item and waits for the operation's end.
 func (s *stack) replay(t *testing.T, item deadletter.Item) {
 	t.Helper()
+	s.operate(t, deadletter.Replay, item)
+}
+
+// operate replays or discards one item and waits for the operation's end.
+func (s *stack) operate(t *testing.T, kind deadletter.Kind, item deadletter.Item) {
+	t.Helper()
 	var op deadletter.Operation
-	s.ask(t, http.MethodPost, "/v1/ops/dead-letters/replay", ops.Request{
+	s.ask(t, http.MethodPost, "/v1/ops/dead-letters/"+string(kind), ops.Request{
 		Filter: deadletter.Filter{Queue: item.Queue, Item: item.ID}, Why: "the drill", Expect: 1,
 	}, &op)
 	require.Equal(t, "local:drill", op.Who)
@@ -63,6 +79,7 @@ func drillTx(t *testing.T, s *stack) {
 	o := s.newOrder()
 	refund := o
 	refund.EventID = s.newOrder().EventID
+	open := s.open(t)
 	s.accepted(t, samples.Read(samples.Refund, samples.Event{EventID: refund.EventID, OrderID: o.OrderID, CustomerID: o.CustomerID, UID: o.UID}))
 	deliveries := s.until(t, refund.EventID, "dead_lettered")
 	for i, d := range deliveries[:5] {
@@ -72,11 +89,13 @@ func drillTx(t *testing.T, s *stack) {
 	item := s.letter(t, e2e.Queue, refund.EventID)
 	require.EqualValues(t, 5, item.Attempts)
 	require.Equal(t, "order_not_seen", item.Detail)
+	require.Equal(t, open+1, s.open(t), "it is counted")
 
 	s.accepted(t, o.JSON())
 	s.until(t, o.EventID, "processed")
 	require.Equal(t, int64(2000), s.balance(t, ledger.UserPoints(o.UID)))
 	s.replay(t, item)
+	require.Equal(t, open, s.open(t), "and no longer, though the hold subscription has its copy")
 	s.until(t, refund.EventID, "processed")
 	require.Equal(t, int64(0), s.balance(t, ledger.UserPoints(o.UID)))
 	require.Equal(t, "COMPLETED", status(t, s.store, refund.EventID))
@@ -107,4 +126,18 @@ func drillLeased(t *testing.T, s *stack) {
 	s.replay(t, again)
 	s.until(t, told, "processed")
 	require.Equal(t, 1, s.service.Applied(told))
+}
+
+// drillDiscarded has an order that cannot succeed counted until somebody decides that it
+// is not needed.
+func drillDiscarded(t *testing.T, s *stack) {
+	open := s.open(t)
+	o := s.newOrder()
+	o.Lines = append(o.Lines, e2e.Line{Product: "700000000000000998", Quantity: 1, Price: 500})
+	s.accepted(t, o.JSON())
+	s.until(t, o.EventID, "dead_lettered")
+	item := s.letter(t, e2e.Queue, o.EventID)
+	require.Equal(t, open+1, s.open(t))
+	s.operate(t, deadletter.Discard, item)
+	require.Equal(t, open, s.open(t))
 }

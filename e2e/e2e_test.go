@@ -91,6 +91,7 @@ var cases = []struct {
 	{"what a killed worker has not published is relayed", relayed},
 	{"a refund whose attempts were used up is replayed when its order is there", drillTx},
 	{"a webhook that was refused is replayed until it is taken", drillLeased},
+	{"a dead letter is counted until it is discarded", drillDiscarded},
 	{"no personal value is anywhere behind the door", noPersonalData}, // last: it looks at all of it
 }
 

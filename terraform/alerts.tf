@@ -5,35 +5,56 @@ locals {
   enabled  = { for id, q in local.queues : id => q if q.enabled }
   lettered = { for id, q in local.queues : id => q if !q.dead_letter.drop }
 
-  # A message may wait as long as the broker lets it before it is late; where messages are
-  # useless after a time, somebody should know when half of it is gone.
-  late_after = {
-    for id, q in local.enabled : id => min(
-      var.alerts.oldest_unacked + tonumber(trimsuffix(q.broker.maximum_backoff, "s")),
-      q.message_ttl == "0s" ? 604800 : max(60, floor(tonumber(trimsuffix(q.message_ttl, "s")) / 2)),
-    )
-  }
-
   subscription = "resource.type = \"pubsub_subscription\" AND resource.labels.subscription_id = "
   service      = "resource.type = \"cloud_run_revision\" AND resource.labels.service_name = "
+  database     = "resource.type = \"firestore.googleapis.com/Database\" AND resource.labels.database_id = \"${var.firestore.database}\""
+  logged       = { for name, metric in google_logging_metric.logged : name => "resource.type = \"cloud_run_revision\" AND metric.type = \"logging.googleapis.com/user/${metric.name}\"" }
 
   # What a push that is no ack came back as (Cloud Monitoring: push_request_count).
   push_failures = {
-    refused     = "\"remote_server_4xx\""
-    failed      = "\"remote_server_5xx\""
-    unreachable = "\"unreachable\""
+    refused     = "remote_server_4xx"
+    failed      = "remote_server_5xx"
+    garbled     = "invalid"
+    unreachable = "unreachable"
   }
 
+  # A task that is called every minute, or every five, is missed after three of its runs.
+  tasks_silent_for = 900
+  # A dead letter is in the store within seconds, or something is wrong.
+  unkept_after = 300
+
+  # What the lines of the worker that runs the tasks are made into. A value is a
+  # distribution, the only kind that takes one from a line; REDUCE_MEAN of it is exact,
+  # where a percentile would be as coarse as its buckets.
+  log_metrics = {
+    oldest-seconds             = { about = "Age of the oldest message that a task has left unpublished.", filter = "jsonPayload.message=\"task\" AND jsonPayload.done.oldest_seconds>=0", label = "task", value = "jsonPayload.done.oldest_seconds", unit = "s" }
+    open-dead-letters          = { about = "Dead letters that nobody has dealt with.", filter = "jsonPayload.message=\"open dead letters\"", label = "queue", value = "jsonPayload.open", unit = "1" }
+    oldest-dead-letter-seconds = { about = "How long the oldest open dead letter has waited.", filter = "jsonPayload.message=\"open dead letters\"", label = "queue", value = "jsonPayload.oldest_seconds", unit = "s" }
+    orphans                    = { about = "Events that were claimed and never finished.", filter = "jsonPayload.message=\"orphan\"", label = "queue", value = null, unit = "1" }
+    tasks-done                 = { about = "Runs of a task that did what there was to do.", filter = "jsonPayload.message=\"task\" AND jsonPayload.done:*", label = "task", value = null, unit = "1" }
+  }
+
+  # A condition is this, but for what it says itself. It is met above a value or below
+  # one; below, what does not arrive at all counts as nothing.
+  condition = {
+    above = null, below = null, for = "0s", period = "60s", align = "ALIGN_MAX", reduce = "REDUCE_MAX", share_of = null
+  }
+
+  # Counted in the store, by a task: the hold subscription keeps its copy also of what was
+  # replayed or discarded. What is not enabled has no worker and gets none, but may have
+  # been enabled before, with dead letters still open.
   dead_letters = {
     for id, q in local.lettered : "dead-letters/${id}" => {
       runbook  = "dead-letters"
       severity = "ERROR"
-      about    = "Queue ${id} has more than ${q.dead_letter.alert_above} dead letters. The hold subscription keeps each for ${q.dead_letter.retention}, also what was replayed or discarded: when none is open (`billhook queues`), seek it to the time just before you looked."
-      conditions = [{
-        name   = "dead letters above ${q.dead_letter.alert_above}", threshold = q.dead_letter.alert_above, for = "0s"
-        filter = "${local.subscription}\"${q.dead_letter.hold_subscription}\" AND metric.type = \"pubsub.googleapis.com/subscription/num_undelivered_messages\""
-        align  = "ALIGN_MAX", reduce = "REDUCE_SUM", period = "60s", denominator = null
-      }]
+      about    = "Queue ${id} has more than ${q.dead_letter.alert_above} open dead letters, or some that do not reach the store; the condition says which."
+      conditions = concat([{
+        name   = "open dead letters above ${q.dead_letter.alert_above}", above = q.dead_letter.alert_above, period = "120s"
+        filter = "${local.logged["open-dead-letters"]} AND metric.labels.queue = \"${id}\"", align = "ALIGN_DELTA", reduce = "REDUCE_MEAN"
+        }], q.enabled ? [{
+        name   = "dead letters not in the store for ${local.unkept_after} s", above = local.unkept_after
+        filter = "${local.subscription}\"${q.dead_letter.push_subscription}\" AND metric.type = \"pubsub.googleapis.com/subscription/oldest_unacked_message_age\""
+      }] : [])
     }
   }
 
@@ -41,11 +62,10 @@ locals {
     for id, q in local.lettered : "oldest-dead-letter/${id}" => {
       runbook  = "oldest-dead-letter"
       severity = "ERROR"
-      about    = "The oldest dead letter of queue ${id} has waited for more than ${q.dead_letter.oldest_alert}."
+      about    = "The oldest open dead letter of queue ${id} has waited for more than ${q.dead_letter.oldest_alert}."
       conditions = [{
-        name   = "oldest dead letter above ${q.dead_letter.oldest_alert}", threshold = tonumber(trimsuffix(q.dead_letter.oldest_alert, "s")), for = "0s"
-        filter = "${local.subscription}\"${q.dead_letter.hold_subscription}\" AND metric.type = \"pubsub.googleapis.com/subscription/oldest_unacked_message_age\""
-        align  = "ALIGN_MAX", reduce = "REDUCE_MAX", period = "60s", denominator = null
+        name   = "oldest dead letter above ${q.dead_letter.oldest_alert}", above = tonumber(trimsuffix(q.dead_letter.oldest_alert, "s")), period = "120s"
+        filter = "${local.logged["oldest-dead-letter-seconds"]} AND metric.labels.queue = \"${id}\"", align = "ALIGN_DELTA", reduce = "REDUCE_MEAN"
       }]
     } if q.dead_letter.oldest_alert != "0s"
   }
@@ -54,15 +74,13 @@ locals {
     for id, q in local.enabled : "oldest-unacked/${id}" => {
       runbook  = "oldest-unacked"
       severity = "ERROR"
-      about    = "Queue ${id} falls behind: its oldest message waits for more than ${local.late_after[id]} s${q.backlog_alert_above > 0 ? ", or more than ${q.backlog_alert_above} wait" : ""}."
+      about    = "Queue ${id} falls behind: its oldest message waits for more than ${q.oldest_alert}${q.backlog_alert_above > 0 ? ", or more than ${q.backlog_alert_above} wait" : ""}."
       conditions = concat([{
-        name   = "oldest message above ${local.late_after[id]} s", threshold = local.late_after[id], for = "60s"
+        name   = "oldest message above ${q.oldest_alert}", above = tonumber(trimsuffix(q.oldest_alert, "s")), for = "60s"
         filter = "${local.subscription}\"${q.push_subscription}\" AND metric.type = \"pubsub.googleapis.com/subscription/oldest_unacked_message_age\""
-        align  = "ALIGN_MAX", reduce = "REDUCE_MAX", period = "60s", denominator = null
         }], q.backlog_alert_above == 0 ? [] : [{
-        name   = "more than ${q.backlog_alert_above} messages", threshold = q.backlog_alert_above, for = "60s"
+        name   = "more than ${q.backlog_alert_above} messages", above = q.backlog_alert_above, for = "60s", reduce = "REDUCE_SUM"
         filter = "${local.subscription}\"${q.push_subscription}\" AND metric.type = \"pubsub.googleapis.com/subscription/num_undelivered_messages\""
-        align  = "ALIGN_MAX", reduce = "REDUCE_SUM", period = "60s", denominator = null
       }])
     }
   }
@@ -73,10 +91,9 @@ locals {
       severity = "ERROR"
       about    = "More than ${var.alerts.push_failure_share * 100} % of queue ${id}'s pushes fail; the condition says with what."
       conditions = [for class, value in local.push_failures : {
-        name        = "pushes ${class}", threshold = var.alerts.push_failure_share, for = "300s"
-        filter      = "${local.subscription}\"${q.push_subscription}\" AND metric.type = \"pubsub.googleapis.com/subscription/push_request_count\" AND metric.labels.response_class = ${value}"
-        align       = "ALIGN_RATE", reduce = "REDUCE_SUM", period = "300s"
-        denominator = "${local.subscription}\"${q.push_subscription}\" AND metric.type = \"pubsub.googleapis.com/subscription/push_request_count\""
+        name     = "pushes ${class}", above = var.alerts.push_failure_share, for = "300s", period = "300s", align = "ALIGN_RATE", reduce = "REDUCE_SUM"
+        filter   = "${local.subscription}\"${q.push_subscription}\" AND metric.type = \"pubsub.googleapis.com/subscription/push_request_count\" AND metric.labels.response_class = \"${value}\""
+        share_of = "${local.subscription}\"${q.push_subscription}\" AND metric.type = \"pubsub.googleapis.com/subscription/push_request_count\""
       }]
     }
   }
@@ -87,9 +104,8 @@ locals {
       severity = "WARNING"
       about    = "A push of queue ${id} was not answered within its ${q.ack_deadline_seconds} s, and is delivered again while the first may still run."
       conditions = [{
-        name   = "pushes past the ack deadline", threshold = 0, for = "0s"
+        name   = "pushes past the ack deadline", above = 0, period = "300s", align = "ALIGN_DELTA", reduce = "REDUCE_SUM"
         filter = "${local.subscription}\"${q.push_subscription}\" AND metric.type = \"pubsub.googleapis.com/subscription/push_request_count\" AND metric.labels.response_class = \"deadline_exceeded\""
-        align  = "ALIGN_DELTA", reduce = "REDUCE_SUM", period = "300s", denominator = null
       }]
     }
   }
@@ -103,9 +119,8 @@ locals {
       severity = "WARNING"
       about    = "Service ${name} has run on all of its ${most} instances for ten minutes."
       conditions = [{
-        name   = "all ${most} instances", threshold = most - 0.5, for = "600s"
+        name   = "all ${most} instances", above = most - 0.5, for = "600s", reduce = "REDUCE_SUM"
         filter = "${local.service}\"${name}\" AND metric.type = \"run.googleapis.com/container/instance_count\" AND metric.labels.state = \"active\""
-        align  = "ALIGN_MAX", reduce = "REDUCE_SUM", period = "60s", denominator = null
       }]
     }
   }
@@ -116,10 +131,18 @@ locals {
       severity = "CRITICAL"
       about    = "More than ${var.alerts.ingest_error_share * 100} % of webhooks are answered 5xx. Senders keep what they were not told is taken, for a while."
       conditions = [{
-        name        = "5xx above ${var.alerts.ingest_error_share * 100} %", threshold = var.alerts.ingest_error_share, for = "300s"
-        filter      = "${local.service}\"${local.webhook_name}\" AND metric.type = \"run.googleapis.com/request_count\" AND metric.labels.response_code_class = \"5xx\""
-        align       = "ALIGN_RATE", reduce = "REDUCE_SUM", period = "300s"
-        denominator = "${local.service}\"${local.webhook_name}\" AND metric.type = \"run.googleapis.com/request_count\""
+        name     = "5xx above ${var.alerts.ingest_error_share * 100} %", above = var.alerts.ingest_error_share, for = "300s", period = "300s", align = "ALIGN_RATE", reduce = "REDUCE_SUM"
+        filter   = "${local.service}\"${local.webhook_name}\" AND metric.type = \"run.googleapis.com/request_count\" AND metric.labels.response_code_class = \"5xx\""
+        share_of = "${local.service}\"${local.webhook_name}\" AND metric.type = \"run.googleapis.com/request_count\""
+      }]
+    }
+    "webhooks-stopped" = {
+      runbook  = "webhooks-stopped"
+      severity = "ERROR"
+      about    = "No webhook was answered 2xx for ${var.alerts.webhooks_silent_for} s: the sender has stopped, or its webhooks do not arrive."
+      conditions = [{
+        name   = "no webhook was accepted for ${var.alerts.webhooks_silent_for} s", below = 1, for = "60s", period = "${var.alerts.webhooks_silent_for}s", align = "ALIGN_DELTA", reduce = "REDUCE_SUM"
+        filter = "${local.service}\"${local.webhook_name}\" AND metric.type = \"run.googleapis.com/request_count\" AND metric.labels.response_code_class = \"2xx\""
       }]
     }
     "outbox-stuck" = {
@@ -127,9 +150,17 @@ locals {
       severity = "ERROR"
       about    = "A message was committed, or is due, for more than ${var.alerts.outbox_oldest} s and is not published."
       conditions = [for task in ["relay-outbox", "release-delayed"] : {
-        name   = "${task}: oldest above ${var.alerts.outbox_oldest} s", threshold = var.alerts.outbox_oldest, for = "0s"
-        filter = "resource.type = \"cloud_run_revision\" AND metric.type = \"logging.googleapis.com/user/${google_logging_metric.oldest.name}\" AND metric.labels.task = \"${task}\""
-        align  = "ALIGN_PERCENTILE_99", reduce = "REDUCE_MAX", period = "300s", denominator = null
+        name   = "${task}: oldest above ${var.alerts.outbox_oldest} s", above = var.alerts.outbox_oldest, period = "120s", align = "ALIGN_DELTA", reduce = "REDUCE_MEAN"
+        filter = "${local.logged["oldest-seconds"]} AND metric.labels.task = \"${task}\""
+      }]
+    }
+    "tasks-stopped" = {
+      runbook  = "tasks-stopped"
+      severity = "ERROR"
+      about    = "A task was not done for ${local.tasks_silent_for} s; the condition says which. What it measures is not known either: the alerts on dead letters and on the outbox are blind."
+      conditions = [for task in keys(local.tasks) : {
+        name   = "${task} was not done for ${local.tasks_silent_for} s", below = 1, for = "60s", period = "${local.tasks_silent_for}s", align = "ALIGN_DELTA", reduce = "REDUCE_SUM"
+        filter = "${local.logged["tasks-done"]} AND metric.labels.task = \"${task}\""
       }]
     }
     "orphans" = {
@@ -137,189 +168,78 @@ locals {
       severity = "ERROR"
       about    = "The sweep found events that were claimed and never finished, and whose redelivery was not in sight."
       conditions = [{
-        name   = "orphans", threshold = 0, for = "0s"
-        filter = "resource.type = \"cloud_run_revision\" AND metric.type = \"logging.googleapis.com/user/${google_logging_metric.orphans.name}\""
-        align  = "ALIGN_DELTA", reduce = "REDUCE_SUM", period = "300s", denominator = null
+        name   = "orphans", above = 0, period = "300s", align = "ALIGN_DELTA", reduce = "REDUCE_SUM"
+        filter = local.logged["orphans"]
       }]
     }
     "ttl-dead" = {
       runbook  = "ttl-dead"
       severity = "WARNING"
       about    = "Firestore's TTL deletes later than ${var.alerts.ttl_late_by} s after expiry, or no longer: records grow without end."
-      conditions = [{
-        name   = "deleted too late", threshold = var.alerts.ttl_late_by, for = "0s"
-        filter = "resource.type = \"firestore.googleapis.com/Database\" AND resource.labels.database_id = \"${var.firestore.database}\" AND metric.type = \"firestore.googleapis.com/document/ttl_expiration_to_deletion_delays\""
-        align  = "ALIGN_PERCENTILE_99", reduce = "REDUCE_MAX", period = "3600s", denominator = null
+      conditions = [
+        {
+          name   = "deleted too late", above = var.alerts.ttl_late_by, period = "3600s", align = "ALIGN_PERCENTILE_99"
+          filter = "${local.database} AND metric.type = \"firestore.googleapis.com/document/ttl_expiration_to_deletion_delays\""
+        },
+        {
+          name   = "nothing was deleted for 23.5 hours", below = 1, for = "60s", period = "84600s", align = "ALIGN_DELTA", reduce = "REDUCE_SUM"
+          filter = "${local.database} AND metric.type = \"firestore.googleapis.com/document/ttl_deletion_count\""
+        },
+      ]
+    }
+  }
+
+  # The usual two: a fiftieth of the month's budget in an hour, a twentieth in six. The
+  # short window lets the alert end soon after its cause.
+  burn = {
+    for speed, b in {
+      fast = { rate = 14.4, windows = ["3600s", "300s"], severity = "CRITICAL" }
+      slow = { rate = 6, windows = ["21600s", "1800s"], severity = "ERROR" }
+      } : "slo-burn/${speed}" => {
+      runbook  = "slo-burn"
+      severity = b.severity
+      combiner = "AND"
+      about    = "Webhooks fail ${b.rate} times as fast as an objective of ${var.alerts.objective} over 28 days allows."
+      conditions = [for window in b.windows : {
+        name   = "burn rate over ${window}", above = b.rate, align = null
+        filter = "select_slo_burn_rate(\"${google_monitoring_slo.webhooks.name}\", \"${window}\")"
       }]
     }
   }
 
   alerts = merge(
     local.dead_letters, local.oldest_dead_letter, local.oldest_unacked, local.push_failure, local.ack_deadline, local.max_instances,
-    local.of_the_system,
+    local.of_the_system, local.burn,
   )
-
-  # A condition on what is missing, and burn rates, are of another form than thresholds.
-  absences = {
-    "webhooks-stopped" = {
-      runbook  = "webhooks-stopped"
-      name     = "no webhook was accepted for ${var.alerts.webhooks_silent_for} s"
-      about    = "No webhook was answered 2xx for ${var.alerts.webhooks_silent_for} s: the sender has stopped, or its webhooks do not arrive."
-      severity = "ERROR"
-      duration = "${var.alerts.webhooks_silent_for}s"
-      filter   = "${local.service}\"${local.webhook_name}\" AND metric.type = \"run.googleapis.com/request_count\" AND metric.labels.response_code_class = \"2xx\""
-    }
-    "ttl-dead" = {
-      runbook  = "ttl-dead"
-      name     = "nothing was deleted for 23.5 hours"
-      about    = "Firestore's TTL has deleted nothing for 23.5 hours: records grow without end."
-      severity = "WARNING"
-      duration = "84600s"
-      filter   = "resource.type = \"firestore.googleapis.com/Database\" AND resource.labels.database_id = \"${var.firestore.database}\" AND metric.type = \"firestore.googleapis.com/document/ttl_deletion_count\""
-    }
-  }
-
-  # The usual two: a fiftieth of the month's budget in an hour, a twentieth in six.
-  burns = {
-    fast = { runbook = "slo-burn", rate = 14.4, long = "3600s", short = "300s", severity = "CRITICAL" }
-    slow = { runbook = "slo-burn", rate = 6, long = "21600s", short = "1800s", severity = "ERROR" }
-  }
 }
 
-resource "google_logging_metric" "oldest" {
-  project     = var.project
-  name        = "${var.name}-oldest-seconds"
-  description = "Age of the oldest message that a task has left unpublished."
-  filter      = "resource.type=\"cloud_run_revision\" AND resource.labels.service_name=\"${local.worker_names[local.tasks_pool]}\" AND jsonPayload.message=\"task\" AND (jsonPayload.task=\"relay-outbox\" OR jsonPayload.task=\"release-delayed\")"
-
-  value_extractor  = "EXTRACT(jsonPayload.done.oldest_seconds)"
-  label_extractors = { task = "EXTRACT(jsonPayload.task)" }
+resource "google_logging_metric" "logged" {
+  for_each         = local.log_metrics
+  project          = var.project
+  name             = "${var.name}-${each.key}"
+  description      = each.value.about
+  filter           = "resource.type=\"cloud_run_revision\" AND resource.labels.service_name=\"${local.worker_names[local.tasks_pool]}\" AND ${each.value.filter}"
+  value_extractor  = each.value.value == null ? null : "EXTRACT(${each.value.value})"
+  label_extractors = { (each.value.label) = "EXTRACT(jsonPayload.${each.value.label})" }
 
   metric_descriptor {
     metric_kind = "DELTA"
-    value_type  = "DISTRIBUTION"
-    unit        = "s"
+    value_type  = each.value.value == null ? "INT64" : "DISTRIBUTION"
+    unit        = each.value.unit
     labels {
-      key         = "task"
+      key         = each.value.label
       value_type  = "STRING"
-      description = "The task that left it."
+      description = "The ${each.value.label} that the line names."
     }
   }
 
-  bucket_options {
-    exponential_buckets {
-      num_finite_buckets = 20
-      growth_factor      = 2
-      scale              = 1
-    }
-  }
-
-  depends_on = [google_project_service.api]
-}
-
-resource "google_logging_metric" "orphans" {
-  project     = var.project
-  name        = "${var.name}-orphans"
-  description = "Events that were claimed and never finished."
-  filter      = "resource.type=\"cloud_run_revision\" AND resource.labels.service_name=\"${local.worker_names[local.tasks_pool]}\" AND jsonPayload.message=\"orphan\""
-
-  label_extractors = { queue = "EXTRACT(jsonPayload.queue)" }
-
-  metric_descriptor {
-    metric_kind = "DELTA"
-    value_type  = "INT64"
-    unit        = "1"
-    labels {
-      key         = "queue"
-      value_type  = "STRING"
-      description = "The queue of the event."
-    }
-  }
-
-  depends_on = [google_project_service.api]
-}
-
-resource "google_monitoring_alert_policy" "threshold" {
-  for_each              = local.alerts
-  project               = var.project
-  display_name          = "${var.name}: ${each.key}"
-  combiner              = "OR"
-  severity              = each.value.severity
-  notification_channels = var.notification_channels
-  user_labels           = merge(local.labels, { alert = each.value.runbook })
-
-  documentation {
-    mime_type = "text/markdown"
-    content   = "${each.value.about}\n\nWhat to do: [${each.value.runbook}](${var.runbooks}/${each.value.runbook}.md)."
-    dynamic "links" {
-      for_each = startswith(var.runbooks, "https://") ? [var.runbooks] : []
-      content {
-        display_name = "Runbook: ${each.value.runbook}"
-        url          = "${var.runbooks}/${each.value.runbook}.md"
-      }
-    }
-  }
-
-  dynamic "conditions" {
-    for_each = each.value.conditions
+  dynamic "bucket_options" {
+    for_each = each.value.value[*]
     content {
-      display_name = conditions.value.name
-      condition_threshold {
-        filter          = conditions.value.filter
-        comparison      = "COMPARISON_GT"
-        threshold_value = conditions.value.threshold
-        duration        = conditions.value.for
-        aggregations {
-          alignment_period     = conditions.value.period
-          per_series_aligner   = conditions.value.align
-          cross_series_reducer = conditions.value.reduce
-        }
-        denominator_filter = conditions.value.denominator
-        dynamic "denominator_aggregations" {
-          for_each = conditions.value.denominator == null ? [] : [conditions.value]
-          content {
-            alignment_period     = denominator_aggregations.value.period
-            per_series_aligner   = denominator_aggregations.value.align
-            cross_series_reducer = denominator_aggregations.value.reduce
-          }
-        }
-      }
-    }
-  }
-
-  depends_on = [google_project_service.api]
-}
-
-resource "google_monitoring_alert_policy" "absence" {
-  for_each              = local.absences
-  project               = var.project
-  display_name          = "${var.name}: ${each.key}, ${each.value.name}"
-  combiner              = "OR"
-  severity              = each.value.severity
-  notification_channels = var.notification_channels
-  user_labels           = merge(local.labels, { alert = each.value.runbook })
-
-  documentation {
-    mime_type = "text/markdown"
-    content   = "${each.value.about}\n\nWhat to do: [${each.value.runbook}](${var.runbooks}/${each.value.runbook}.md)."
-    dynamic "links" {
-      for_each = startswith(var.runbooks, "https://") ? [var.runbooks] : []
-      content {
-        display_name = "Runbook: ${each.value.runbook}"
-        url          = "${var.runbooks}/${each.value.runbook}.md"
-      }
-    }
-  }
-
-  conditions {
-    display_name = each.value.name
-    condition_absent {
-      filter   = each.value.filter
-      duration = each.value.duration
-      aggregations {
-        alignment_period     = "300s"
-        per_series_aligner   = "ALIGN_DELTA"
-        cross_series_reducer = "REDUCE_SUM"
+      exponential_buckets {
+        num_finite_buckets = 24
+        growth_factor      = 2
+        scale              = 1
       }
     }
   }
@@ -351,18 +271,20 @@ resource "google_monitoring_slo" "webhooks" {
   }
 }
 
-resource "google_monitoring_alert_policy" "burn" {
-  for_each              = local.burns
+# With the services: before them there is nothing to tell of, and Cloud Monitoring takes
+# some minutes to know the metrics that are made of log lines.
+resource "google_monitoring_alert_policy" "alert" {
+  for_each              = { for name, alert in local.alerts : name => alert if local.deployed }
   project               = var.project
-  display_name          = "${var.name}: slo-burn, ${each.key}"
-  combiner              = "AND"
+  display_name          = "${var.name}: ${each.key}"
+  combiner              = try(each.value.combiner, "OR")
   severity              = each.value.severity
   notification_channels = var.notification_channels
   user_labels           = merge(local.labels, { alert = each.value.runbook })
 
   documentation {
     mime_type = "text/markdown"
-    content   = "Webhooks fail ${each.value.rate} times as fast as an objective of ${var.alerts.objective} over 28 days allows.\n\nWhat to do: [${each.value.runbook}](${var.runbooks}/${each.value.runbook}.md)."
+    content   = "${each.value.about}\n\nWhat to do: [${each.value.runbook}](${var.runbooks}/${each.value.runbook}.md)."
     dynamic "links" {
       for_each = startswith(var.runbooks, "https://") ? [var.runbooks] : []
       content {
@@ -372,17 +294,37 @@ resource "google_monitoring_alert_policy" "burn" {
     }
   }
 
-  # The short window lets the alert end soon after its cause.
   dynamic "conditions" {
-    for_each = [each.value.long, each.value.short]
+    for_each = [for c in each.value.conditions : merge(local.condition, c)]
     content {
-      display_name = "burn rate over ${conditions.value}"
+      display_name = conditions.value.name
       condition_threshold {
-        filter          = "select_slo_burn_rate(\"${google_monitoring_slo.webhooks.name}\", \"${conditions.value}\")"
-        comparison      = "COMPARISON_GT"
-        threshold_value = each.value.rate
-        duration        = "0s"
+        filter                  = conditions.value.filter
+        comparison              = conditions.value.below == null ? "COMPARISON_GT" : "COMPARISON_LT"
+        threshold_value         = conditions.value.below == null ? conditions.value.above : conditions.value.below
+        duration                = conditions.value.for
+        evaluation_missing_data = conditions.value.below == null ? null : "EVALUATION_MISSING_DATA_ACTIVE"
+        # A burn rate is aggregated already.
+        dynamic "aggregations" {
+          for_each = conditions.value.align[*]
+          content {
+            alignment_period     = conditions.value.period
+            per_series_aligner   = conditions.value.align
+            cross_series_reducer = conditions.value.reduce
+          }
+        }
+        denominator_filter = conditions.value.share_of
+        dynamic "denominator_aggregations" {
+          for_each = conditions.value.share_of[*]
+          content {
+            alignment_period     = conditions.value.period
+            per_series_aligner   = conditions.value.align
+            cross_series_reducer = conditions.value.reduce
+          }
+        }
       }
     }
   }
+
+  depends_on = [google_project_service.api]
 }

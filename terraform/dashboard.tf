@@ -8,7 +8,7 @@ locals {
     { title = "Webhooks by answer", filter = "${local.service}\"${local.webhook_name}\" AND metric.type = \"run.googleapis.com/request_count\"", align = "ALIGN_RATE", reduce = "REDUCE_SUM", by = ["metric.label.response_code_class"] },
     { title = "Webhooks: p95 latency", filter = "${local.service}\"${local.webhook_name}\" AND metric.type = \"run.googleapis.com/request_latencies\"", align = "ALIGN_PERCENTILE_95", reduce = "REDUCE_MAX", by = [] },
     { title = "Instances", filter = "resource.type = \"cloud_run_revision\" AND metric.type = \"run.googleapis.com/container/instance_count\"", align = "ALIGN_MAX", reduce = "REDUCE_SUM", by = ["resource.label.service_name"] },
-    { title = "Oldest in outbox and waits", filter = "resource.type = \"cloud_run_revision\" AND metric.type = \"logging.googleapis.com/user/${google_logging_metric.oldest.name}\"", align = "ALIGN_PERCENTILE_99", reduce = "REDUCE_MAX", by = ["metric.label.task"] },
+    { title = "Oldest in outbox and waits", filter = local.logged["oldest-seconds"], align = "ALIGN_DELTA", reduce = "REDUCE_MEAN", by = ["metric.label.task"] },
   ]
 
   queue_tiles = [
@@ -17,7 +17,7 @@ locals {
       { title = "${id}: oldest message", filter = "${local.subscription}\"${q.push_subscription}\" AND metric.type = \"pubsub.googleapis.com/subscription/oldest_unacked_message_age\"", align = "ALIGN_MAX", reduce = "REDUCE_MAX", by = [] },
       { title = "${id}: pushes by answer", filter = "${local.subscription}\"${q.push_subscription}\" AND metric.type = \"pubsub.googleapis.com/subscription/push_request_count\"", align = "ALIGN_RATE", reduce = "REDUCE_SUM", by = ["metric.label.response_class"] },
       ], q.dead_letter.drop ? [] : [
-      { title = "${id}: dead letters held", filter = "${local.subscription}\"${q.dead_letter.hold_subscription}\" AND metric.type = \"pubsub.googleapis.com/subscription/num_undelivered_messages\"", align = "ALIGN_MAX", reduce = "REDUCE_SUM", by = [] },
+      { title = "${id}: open dead letters", filter = "${local.logged["open-dead-letters"]} AND metric.labels.queue = \"${id}\"", align = "ALIGN_DELTA", reduce = "REDUCE_MEAN", by = [] },
     ])
   ]
 }

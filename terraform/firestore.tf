@@ -1,13 +1,18 @@
-# The one database. No query needs a composite index: each compares fields for
-# equality and pages by id, or takes what is due by one field alone, which single-field
-# indexes answer. A test holds these lists against the queries of the code.
+# The one database. A query that compares fields for equality and pages by id, or takes
+# what is due by one field alone, is answered by single-field indexes; one that does both
+# needs a composite index. A test holds these lists against the queries of the code.
 
 locals {
   # Expired documents are removed by TTL, so no query needs the field's index, and times
   # that only rise would make one a hot spot.
   ttl_collections = ["webhookEvents", "deadLetters", "twoPhase", "delayedKeys"]
 
-  # Fields that no query names, and that rise, are large, or are written at every attempt.
+  # The fields that are compared, in the order of the alphabet, then the time that the first are asked by.
+  composite = {
+    deadLetters = ["queue", "state", "kept_at"]
+  }
+
+  # Fields that no query names by themselves, and that rise, are large, or are written at every attempt.
   unindexed = {
     webhookEvents = ["created_at", "updated_at", "processed_at", "next_retry_at", "message", "emitted", "last_error", "payload_hash"]
     deadLetters   = ["attributes", "data", "data_base64", "first_published_at", "dead_lettered_at", "kept_at"]
@@ -49,4 +54,19 @@ resource "google_firestore_field" "unindexed" {
   field      = each.value.field
 
   index_config {}
+}
+
+resource "google_firestore_index" "composite" {
+  for_each   = local.composite
+  project    = var.project
+  database   = google_firestore_database.this.name
+  collection = each.key
+
+  dynamic "fields" {
+    for_each = each.value
+    content {
+      field_path = fields.value
+      order      = "ASCENDING"
+    }
+  }
 }

@@ -11,6 +11,15 @@ locals {
   # one, since every source sends to an enabled queue.
   tasks_pool = keys(local.pools)[0]
 
+  # When each task is called. Cleanup is TTL's.
+  tasks = {
+    relay-outbox       = "* * * * *"
+    release-delayed    = "* * * * *"
+    run-operations     = "* * * * *"
+    count-dead-letters = "* * * * *"
+    sweep-leases       = "*/5 * * * *"
+  }
+
   # One static audience for subscriptions, services and verifier. It is no address, so
   # that nothing has to wait for one.
   audience = "https://${var.name}.push.${var.project}.internal"
@@ -144,17 +153,12 @@ module "worker" {
   )
   secrets = { for variable in local.worker_secrets : variable => local.secret_references[variable] }
 
-  depends_on = [google_secret_manager_secret_iam_member.worker_reads, google_project_iam_member.uses_database]
+  depends_on = [google_secret_manager_secret_iam_member.worker_reads, google_project_iam_member.uses_database, google_firestore_index.composite]
 }
 
-# The tasks, with the same token as a push. Cleanup is TTL's.
+# The tasks, with the same token as a push.
 resource "google_cloud_scheduler_job" "task" {
-  for_each = local.deployed ? {
-    relay-outbox    = "* * * * *"
-    release-delayed = "* * * * *"
-    run-operations  = "* * * * *"
-    sweep-leases    = "*/5 * * * *"
-  } : {}
+  for_each         = local.deployed ? local.tasks : {}
   project          = var.project
   region           = var.region
   name             = "${var.name}-${each.key}"

@@ -40,5 +40,5 @@ output "dashboard" {
 
 output "alerts" {
   description = "The alerts' names: each has its page in docs/runbooks."
-  value       = sort(distinct([for alert in concat(values(local.alerts), values(local.absences), values(local.burns)) : alert.runbook]))
+  value       = sort(distinct([for alert in values(local.alerts) : alert.runbook]))
 }

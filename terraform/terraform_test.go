@@ -290,13 +290,16 @@ var (
 
 func TestEveryAlertHasARunbookAndEveryRunbookAnAlert(t *testing.T) {
 	t.Parallel()
+	alerts := 0
 	for _, b := range blocks(t, "resource") {
 		if b.Labels[0] == "google_monitoring_alert_policy" {
+			alerts++
 			documentation, ok := b.child("documentation")
 			require.True(t, ok, b.at())
 			require.Contains(t, documentation.source("content"), runbookLink, b.at())
 		}
 	}
+	require.Equal(t, 1, alerts, "one resource for all, with one way to link a page")
 	text, err := os.ReadFile("alerts.tf")
 	require.NoError(t, err)
 	var named []string
@@ -342,14 +345,10 @@ func words(text string) []string {
 func TestTheTasksAndTheExpiryAreThoseOfTheCode(t *testing.T) {
 	t.Parallel()
 	require.ElementsMatch(t, []string{dedupe.Collection, deadletter.Collection, twophase.Collection, delayed.KeysCollection}, words(local(t, "firestore.tf", "ttl_collections")))
-	for _, b := range blocks(t, "resource") {
-		if b.Labels[0] != "google_cloud_scheduler_job" {
-			continue
-		}
-		for _, task := range tasks.Names {
-			// Cleanup is for where there is no TTL.
-			require.Equal(t, task != "cleanup", strings.Contains(b.source("for_each"), task), task)
-		}
+	called := local(t, "main.tf", "tasks")
+	for _, task := range tasks.Names {
+		// Cleanup is for where there is no TTL.
+		require.Equal(t, task != "cleanup", regexp.MustCompile(`\b`+task+`\s*=`).MatchString(called), task)
 	}
 }
 
@@ -376,18 +375,57 @@ func TestNoQueryNeedsAnIndexThatIsSwitchedOff(t *testing.T) {
 	require.Greater(t, count, 5)
 }
 
-func queriedFields(t *testing.T) []string {
-	t.Helper()
-	var found []string
-	literal := func(e ast.Expr) {
-		if basic, ok := e.(*ast.BasicLit); ok && basic.Kind == token.STRING {
-			name, err := strconv.Unquote(basic.Value)
-			require.NoError(t, err)
-			found = append(found, name)
+// TestEveryCompositeIndexIsOneThatAQueryNeeds finds the queries that compare fields and take what is
+// due besides, and holds the indexes against them: an emulator needs none, so that a missing one would show
+// in production alone.
+func TestEveryCompositeIndexIsOneThatAQueryNeeds(t *testing.T) {
+	t.Parallel()
+	var needed, made []string
+	inspectQueries(t, func(n ast.Node) {
+		query, ok := n.(*ast.CompositeLit)
+		if !ok {
+			return
+		}
+		if kind, ok := query.Type.(*ast.SelectorExpr); !ok || kind.Sel.Name != "Query" {
+			return
+		}
+		parts := map[string]ast.Expr{}
+		for _, element := range query.Elts {
+			if pair, ok := element.(*ast.KeyValueExpr); ok {
+				parts[pair.Key.(*ast.Ident).Name] = pair.Value
+			}
+		}
+		if parts["Due"] == nil || parts["Equal"] == nil {
+			return
+		}
+		equal, ok := parts["Equal"].(*ast.CompositeLit)
+		require.True(t, ok, "a query that takes what is due of what equals writes both out, for this test to read")
+		fields := keysOf(t, equal)
+		slices.Sort(fields)
+		due := parts["Due"].(*ast.UnaryExpr).X.(*ast.CompositeLit)
+		for _, element := range due.Elts {
+			if pair := element.(*ast.KeyValueExpr); pair.Key.(*ast.Ident).Name == "Field" {
+				fields = append(fields, text(t, pair.Value))
+			}
+		}
+		needed = append(needed, strings.Join(fields, ", "))
+	})
+	for line := range strings.Lines(local(t, "firestore.tf", "composite")) {
+		if _, fields, found := strings.Cut(line, "="); found {
+			made = append(made, strings.Join(words(fields), ", "))
 		}
 	}
+	slices.Sort(needed)
+	slices.Sort(made)
+	require.NotEmpty(t, needed)
+	require.Equal(t, slices.Compact(needed), made)
+}
+
+// inspectQueries visits every node of the files that query.
+func inspectQueries(t *testing.T, visit func(ast.Node)) {
+	t.Helper()
 	require.NoError(t, filepath.WalkDir(filepath.Join("..", "internal"), func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() || filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") {
+		if err != nil || entry.IsDir() || filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") || strings.HasSuffix(filepath.Dir(path), "test") {
 			return err
 		}
 		text, err := os.ReadFile(path)
@@ -399,33 +437,66 @@ func queriedFields(t *testing.T) []string {
 			return err
 		}
 		ast.Inspect(parsed, func(n ast.Node) bool {
-			switch n := n.(type) {
-			case *ast.FuncDecl:
-				return n.Name.Name != "fields" // what a document is written with
-			case *ast.CompositeLit:
-				kind, isMap := n.Type.(*ast.MapType)
-				for _, element := range n.Elts {
-					pair, ok := element.(*ast.KeyValueExpr)
-					if !ok {
-						continue
-					}
-					if isMap && kind != nil {
-						literal(pair.Key)
-					}
-					if key, ok := pair.Key.(*ast.Ident); ok && key.Name == "Field" {
-						literal(pair.Value)
-					}
-				}
-			case *ast.AssignStmt:
-				for _, left := range n.Lhs {
-					if index, ok := left.(*ast.IndexExpr); ok {
-						literal(index.Index)
-					}
-				}
+			if f, ok := n.(*ast.FuncDecl); ok && f.Name.Name == "fields" {
+				return false // what a document is written with
 			}
+			visit(n)
 			return true
 		})
 		return nil
 	}))
+}
+
+// text is the value of a string that is written out, or nothing.
+func text(t *testing.T, e ast.Expr) string {
+	t.Helper()
+	basic, ok := e.(*ast.BasicLit)
+	if !ok || basic.Kind != token.STRING {
+		return ""
+	}
+	value, err := strconv.Unquote(basic.Value)
+	require.NoError(t, err)
+	return value
+}
+
+// keysOf are the keys of a map that is written out.
+func keysOf(t *testing.T, m *ast.CompositeLit) []string {
+	t.Helper()
+	var keys []string
+	for _, element := range m.Elts {
+		if pair, ok := element.(*ast.KeyValueExpr); ok {
+			keys = append(keys, text(t, pair.Key))
+		}
+	}
+	return keys
+}
+
+// queriedFields are the fields that single-field indexes are asked by: of a query that needs a composite
+// index the time is not.
+func queriedFields(t *testing.T) []string {
+	t.Helper()
+	composite := words(local(t, "firestore.tf", "composite"))
+	var found []string
+	inspectQueries(t, func(n ast.Node) {
+		switch n := n.(type) {
+		case *ast.CompositeLit:
+			if kind, isMap := n.Type.(*ast.MapType); isMap && kind != nil {
+				found = append(found, keysOf(t, n)...)
+			}
+			for _, element := range n.Elts {
+				if pair, ok := element.(*ast.KeyValueExpr); ok {
+					if key, ok := pair.Key.(*ast.Ident); ok && key.Name == "Field" && !slices.Contains(composite, text(t, pair.Value)) {
+						found = append(found, text(t, pair.Value))
+					}
+				}
+			}
+		case *ast.AssignStmt:
+			for _, left := range n.Lhs {
+				if index, ok := left.(*ast.IndexExpr); ok {
+					found = append(found, text(t, index.Index))
+				}
+			}
+		}
+	})
 	return found
 }

@@ -134,7 +134,6 @@ variable "alerts" {
     webhooks_silent_for = optional(number, 21600)
     ttl_late_by         = optional(number, 259200)
     outbox_oldest       = optional(number, 600)
-    oldest_unacked      = optional(number, 900)
     objective           = optional(number, 0.999)
   })
   default = {}
@@ -152,11 +151,11 @@ variable "alerts" {
   }
   validation {
     condition     = 600 <= var.alerts.webhooks_silent_for && var.alerts.webhooks_silent_for <= 84600 && var.alerts.webhooks_silent_for % 60 == 0
-    error_message = "webhooks_silent_for must be whole minutes, 600 to 84600: Cloud Monitoring looks back 23.5 hours."
+    error_message = "webhooks_silent_for must be whole minutes, 600 to 84600: Cloud Monitoring looks back for a day at most."
   }
   validation {
-    condition     = 60 <= var.alerts.outbox_oldest && 60 <= var.alerts.oldest_unacked && 86400 <= var.alerts.ttl_late_by
-    error_message = "outbox_oldest and oldest_unacked must be at least 60, ttl_late_by at least 86400: TTL deletes within a day."
+    condition     = 60 <= var.alerts.outbox_oldest && 86400 <= var.alerts.ttl_late_by
+    error_message = "outbox_oldest must be at least 60, ttl_late_by at least 86400: TTL deletes within a day."
   }
 }
 

@@ -253,12 +253,12 @@ func (k *canaries) discard(ctx context.Context, id string) bool {
 	})
 }
 
-// unhold takes its copy off the hold subscription, whose depth an alert watches.
+// unhold takes its copy off the hold subscription, for whoever looks there for what is lost.
 func (k *canaries) unhold(ctx context.Context, id string) {
 	k.step("its copy is off hold", func() (string, error) {
 		found, err := pubsub.Unhold(ctx, k.queue, k.env.Project, id, k.broker()...)
 		if err == nil && !found {
-			err = fmt.Errorf("it was not found on %s, where the dead-letter alert counts it", k.queue.DeadLetterHold())
+			err = fmt.Errorf("it was not found on %s, which keeps every dead letter", k.queue.DeadLetterHold())
 		}
 		return "acknowledged on " + k.queue.DeadLetterHold(), err
 	})

@@ -76,10 +76,10 @@ func (p *program) queuesCommand() *cobra.Command {
 		for _, q := range queues.Items {
 			rows = append(rows, []string{
 				q.ID, number(q.Events[dedupe.Processing]), number(q.Events[dedupe.Completed]), number(q.Events[dedupe.Failed]),
-				number(q.Events[dedupe.DeadLettered]), openLetters(q.DeadLetters), standing(q), q.Alias,
+				number(q.Events[dedupe.DeadLettered]), openLetters(q.DeadLetters), oldestLetter(q.DeadLetters), standing(q), q.Alias,
 			})
 		}
-		p.table([]string{"QUEUE", "PROCESSING", "COMPLETED", "FAILED", "DEAD-LETTERED", "OPEN", "STATE", "ALIAS"}, rows)
+		p.table([]string{"QUEUE", "PROCESSING", "COMPLETED", "FAILED", "DEAD-LETTERED", "OPEN", "OLDEST", "STATE", "ALIAS"}, rows)
 		if queues.Outbox.Lanes.Count == 0 {
 			p.printf("\nThe outbox is empty.\n")
 		} else {
@@ -96,6 +96,18 @@ func openLetters(d ops.Depth) string {
 		return "dropped"
 	}
 	return fmt.Sprintf("%s (alert > %d)", number(d.Count), d.AlertAbove)
+}
+
+// oldestLetter is how long the oldest open dead letter waits, and how long that tells nobody.
+func oldestLetter(d ops.Depth) string {
+	switch {
+	case d.Count.Count == 0:
+		return ""
+	case d.OldestAlertSeconds == 0:
+		return age(d.OldestSeconds)
+	default:
+		return fmt.Sprintf("%s (alert > %s)", age(d.OldestSeconds), age(d.OldestAlertSeconds))
+	}
 }
 
 func standing(q ops.Queue) string {

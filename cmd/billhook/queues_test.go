@@ -46,7 +46,8 @@ func worked(t *testing.T) (address string, operators func() []string) {
 	}
 	writes = append(writes,
 		store.Create(store.Key{Collection: "outboxKeys", ID: "lane-1"}, map[string]any{"due_at": at.Add(time.Second), "oldest_at": at.Add(-time.Minute)}),
-		store.Create(store.Key{Collection: "deadLetters", ID: "d1"}, map[string]any{"queue": "orders", "state": "open"}))
+		store.Create(store.Key{Collection: "deadLetters", ID: "d1"}, map[string]any{"queue": "orders", "state": "open", "kept_at": at.Add(-90 * time.Minute)}),
+		store.Create(store.Key{Collection: "deadLetters", ID: "d2"}, map[string]any{"queue": "refunds", "state": "open", "kept_at": at.Add(-5 * time.Hour)}))
 	_, err = db.Commit(t.Context(), writes)
 	require.NoError(t, err)
 	var mu sync.Mutex
@@ -63,7 +64,8 @@ func worked(t *testing.T) (address string, operators func() []string) {
 	(&ops.API{
 		Store: db, Log: slog.New(slog.DiscardHandler), Access: ops.Access{Tokens: []string{opsToken}}, Now: func() time.Time { return at },
 		Catalog: &catalog.Catalog{Queues: []catalog.Queue{
-			{ID: "orders", Alias: "q:orders", Enabled: true}, {ID: "clicks", Enabled: true, DeadLetter: catalog.DeadLetter{Drop: true}}, {ID: "refunds"},
+			{ID: "orders", Alias: "q:orders", Enabled: true}, {ID: "clicks", Enabled: true, DeadLetter: catalog.DeadLetter{Drop: true}},
+			{ID: "refunds", DeadLetter: catalog.DeadLetter{AlertAbove: 5, OldestAlert: 4 * time.Hour}},
 		}},
 	}).Routes(router)
 	server := httptest.NewServer(router)
@@ -102,10 +104,10 @@ There may be more; raise --limit.
 No event matches.
 `},
 		"the queues": {[]string{"queues", "--server", worker}, `
-QUEUE    PROCESSING  COMPLETED  FAILED  DEAD-LETTERED  OPEN           STATE  ALIAS
-orders   0           249        1       0              1 (alert > 0)  ALERT  q:orders
-clicks   0           0          0       0              dropped        on     -
-refunds  0           0          0       0              0 (alert > 0)  off    -
+QUEUE    PROCESSING  COMPLETED  FAILED  DEAD-LETTERED  OPEN           OLDEST                   STATE  ALIAS
+orders   0           249        1       0              1 (alert > 0)  1h30m0s                  ALERT  q:orders
+clicks   0           0          0       0              dropped        -                        on     -
+refunds  0           0          0       0              1 (alert > 5)  5h0m0s (alert > 4h0m0s)  ALERT  -
 
 The outbox holds messages of 1 keys, the oldest since 1m0s.
 `},

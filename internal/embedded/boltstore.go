@@ -175,7 +175,7 @@ func due(bucket *bbolt.Bucket, q store.Query, page *store.Page) error {
 		if err != nil {
 			return fmt.Errorf("query %s: %w", q.Collection, err)
 		}
-		if at, ok := stored.fields[q.Due.Field].(time.Time); ok && !at.After(q.Due.Until) {
+		if at, ok := stored.fields[q.Due.Field].(time.Time); ok && !at.After(q.Due.Until) && matches(stored.fields, q.Equal) {
 			page.Documents = append(page.Documents, store.Document{
 				Key: store.Key{Collection: q.Collection, ID: string(id)}, Fields: stored.fields, Version: stored.version,
 			})

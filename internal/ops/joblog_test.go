@@ -241,11 +241,11 @@ func composite(q store.Query) []string {
 	return append(slices.Sorted(maps.Keys(q.Equal)), q.Due.Field)
 }
 
-func TestNoQueryNeedsACompositeIndexAndEachIsBounded(t *testing.T) {
+func TestNoQueryNeedsAnotherCompositeIndexAndEachIsBounded(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, []string{"queue", "due_at"}, composite(store.Query{Equal: map[string]any{"queue": "q"}, Due: &store.Due{Field: "due_at"}}))
 	for path, most := range map[string]int{
-		"/v1/ops/queues": 2*5 + 2,
+		"/v1/ops/queues": 2*(4+2) + 2, // of each queue its statuses and its dead letters; and the outbox
 		"/v1/ops/outbox": 1,
 		"/v1/ops/events": 26,
 		"/v1/ops/events?queue=orders&status=COMPLETED&type=order.paid&event_id=e1&correlation_id=c1&since=31d": 48,
@@ -260,7 +260,7 @@ func TestNoQueryNeedsACompositeIndexAndEachIsBounded(t *testing.T) {
 			r := open(t)
 			told := record("orders", "default", "e1")
 			told.Emitted = []string{"first"}
-			r.commit(t, own(told), lane("l1", time.Hour))
+			r.commit(t, own(told), lane("l1", time.Hour), letter("d1", "orders", "open", 0), letter("d2", "refunds", "open", 0))
 			seen := &recorder{Store: r.store}
 			r.over(seen)
 			change := func(*http.Request) {}
@@ -272,7 +272,10 @@ func TestNoQueryNeedsACompositeIndexAndEachIsBounded(t *testing.T) {
 			stored := told.Fields()
 			for _, q := range seen.queries {
 				require.NoError(t, store.CheckQuery(q))
-				require.Empty(t, composite(q))
+				if index := composite(q); index != nil {
+					require.Equal(t, []string{"queue", "state", "kept_at"}, index, "terraform makes no other")
+					require.Equal(t, deadletter.Collection, q.Collection)
+				}
 				for field := range q.Equal {
 					if q.Collection == dedupe.Collection {
 						require.Contains(t, stored, field, "a filter on a field that no record has finds nothing")
@@ -287,8 +290,8 @@ func lane(id string, waits time.Duration) store.Write {
 	return store.Create(store.Key{Collection: outbox.KeysCollection, ID: id}, map[string]any{"newest": "x", "due_at": at.Add(time.Second), "oldest_at": at.Add(-waits)})
 }
 
-func letter(id, queue, state string) store.Write {
-	return store.Create(store.Key{Collection: deadletter.Collection, ID: id}, map[string]any{"queue": queue, "state": state})
+func letter(id, queue, state string, waits time.Duration) store.Write {
+	return store.Create(store.Key{Collection: deadletter.Collection, ID: id}, map[string]any{"queue": queue, "state": state, "kept_at": at.Add(-waits)})
 }
 
 func TestQueuesSayWhereTheyStand(t *testing.T) {
@@ -296,17 +299,35 @@ func TestQueuesSayWhereTheyStand(t *testing.T) {
 	r := open(t)
 	r.commit(t, own(created("orders", "e1", dedupe.Completed, 0)), own(created("orders", "e2", dedupe.Completed, 0)),
 		own(created("orders", "e3", dedupe.Failed, 0)), own(created("refunds", "e4", dedupe.Processing, 0)),
-		letter("d1", "orders", "open"), letter("d2", "orders", "replayed"), letter("d3", "refunds", "discarded"), lane("l1", time.Minute), lane("l2", time.Hour))
+		letter("d1", "orders", "open", time.Minute), letter("d2", "orders", "open", 2*time.Minute),
+		letter("d3", "orders", "replayed", time.Hour), letter("d4", "refunds", "discarded", time.Hour), lane("l1", time.Minute), lane("l2", time.Hour))
 	none := `{"count": 0, "more": false}`
 	require.JSONEq(t, `{"items": [
 		{"id": "orders", "alias": "q:orders", "enabled": false,
 			"events": {"PROCESSING": `+none+`, "COMPLETED": {"count": 2, "more": false}, "FAILED": {"count": 1, "more": false}, "DEAD_LETTERED": `+none+`},
-			"dead_letters": {"count": 1, "more": false, "alert_above": 0, "alert": true, "dropped": false}},
+			"dead_letters": {"count": 2, "more": false, "alert_above": 0, "oldest_at": "2026-03-02T10:13:00Z", "oldest_seconds": 120,
+				"oldest_alert_seconds": 0, "alert": true, "dropped": false}},
 		{"id": "refunds", "alias": "", "enabled": false,
 			"events": {"PROCESSING": {"count": 1, "more": false}, "COMPLETED": `+none+`, "FAILED": `+none+`, "DEAD_LETTERED": `+none+`},
-			"dead_letters": {"count": 0, "more": false, "alert_above": 0, "alert": false, "dropped": false}}
+			"dead_letters": {"count": 0, "more": false, "alert_above": 2, "oldest_seconds": 0, "oldest_alert_seconds": 14400, "alert": false, "dropped": false}}
 	], "next": "", "outbox": {"lanes": {"count": 2, "more": false}, "oldest_at": "2026-03-02T09:15:00Z", "oldest_seconds": 3600}}`,
 		r.ask(t, "/v1/ops/queues", nil, nil).Body.String())
+}
+
+func TestTheOldestDeadLetterAlertsThoughTheyAreFew(t *testing.T) {
+	t.Parallel()
+	r := open(t)
+	depth := func() ops.Depth {
+		var got ops.Queues
+		r.ask(t, "/v1/ops/queues", nil, &got)
+		return got.Items[1].DeadLetters
+	}
+	r.commit(t, letter("d1", "refunds", "open", 4*time.Hour))
+	require.EqualValues(t, 14400, depth().OldestSeconds)
+	require.False(t, depth().Alert, "it may wait for as long as that")
+	r.commit(t, letter("d2", "refunds", "open", 4*time.Hour+time.Second))
+	require.EqualValues(t, 14401, depth().OldestSeconds)
+	require.True(t, depth().Alert)
 }
 
 // many answers every count with as much as it was asked to count.

@@ -36,7 +36,8 @@ const (
 )
 
 var queues = &catalog.Catalog{Queues: []catalog.Queue{
-	{ID: "orders", Alias: "q:orders", DeadLetter: catalog.DeadLetter{Topic: "orders-dlq", Retention: time.Hour}}, {ID: "refunds"},
+	{ID: "orders", Alias: "q:orders", DeadLetter: catalog.DeadLetter{Topic: "orders-dlq", Retention: time.Hour}},
+	{ID: "refunds", DeadLetter: catalog.DeadLetter{AlertAbove: 2, OldestAlert: 4 * time.Hour}},
 }}
 
 // rig is the API on a real store.

@@ -38,11 +38,17 @@ type Count struct {
 	More  bool  `json:"more"`
 }
 
-// Depth is how many dead letters of a queue nobody has dealt with.
+// Depth is how many dead letters of a queue nobody has dealt with, and since when.
 type Depth struct {
 	Count
 	AlertAbove int `json:"alert_above"`
-	// Alert reports whether there are more than AlertAbove.
+	// OldestAt is since when the oldest waits, OldestSeconds for how long.
+	OldestAt      *time.Time `json:"oldest_at,omitempty"`
+	OldestSeconds int64      `json:"oldest_seconds"`
+	// OldestAlertSeconds is how long it may; 0 is for ever.
+	OldestAlertSeconds int64 `json:"oldest_alert_seconds"`
+	// Alert reports whether there are more than AlertAbove, or the oldest waits for
+	// longer than it may.
 	Alert bool `json:"alert"`
 	// Dropped: the queue keeps no dead letters.
 	Dropped bool `json:"dropped"`
@@ -58,13 +64,10 @@ type Outbox struct {
 
 const (
 	// countTo is where counting ends: a database charges for what it counts.
-	countTo = 10_000
+	countTo = deadletter.CountTo
 	// together is how many of its counting queries a request has out at once.
 	together = 8
 )
-
-// openLetter is the state of a dead letter that nobody has dealt with.
-const openLetter = "open"
 
 func (a *API) queues(w http.ResponseWriter, r *http.Request) {
 	if read(r).refused(w) {
@@ -83,7 +86,7 @@ func (a *API) queues(w http.ResponseWriter, r *http.Request) {
 			})
 		}
 		group.Go(func() (err error) {
-			answer.Items[i].DeadLetters, err = a.depth(ctx, q.ID, q.DeadLetter)
+			answer.Items[i].DeadLetters, err = a.depth(ctx, q)
 			return err
 		})
 	}
@@ -107,12 +110,21 @@ func (a *API) count(ctx context.Context, collection string, equal map[string]any
 	return Count{Count: min(page.Count, int64(most)), More: page.Count > int64(most)}, err
 }
 
-func (a *API) depth(ctx context.Context, queue string, letters catalog.DeadLetter) (Depth, error) {
-	if letters.Drop {
+func (a *API) depth(ctx context.Context, q catalog.Queue) (Depth, error) {
+	if q.DeadLetter.Drop {
 		return Depth{Dropped: true}, nil
 	}
-	open, err := a.count(ctx, deadletter.Collection, map[string]any{"queue": queue, "state": openLetter}, max(countTo, letters.AlertAbove))
-	return Depth{Count: open, AlertAbove: letters.AlertAbove, Alert: open.More || open.Count > int64(letters.AlertAbove)}, err
+	now := a.Now()
+	standing, err := deadletter.Look(ctx, a.Store, q, now)
+	if err != nil {
+		return Depth{}, err
+	}
+	age, longest := standing.Age(now), q.DeadLetter.OldestAlert
+	return Depth{
+		Count: Count{Count: standing.Open, More: standing.More}, AlertAbove: q.DeadLetter.AlertAbove,
+		OldestAt: moment(standing.Oldest), OldestSeconds: int64(age.Seconds()), OldestAlertSeconds: int64(longest.Seconds()),
+		Alert: standing.Open > int64(q.DeadLetter.AlertAbove) || (longest > 0 && age > longest),
+	}, nil
 }
 
 func (a *API) waiting(ctx context.Context) (Outbox, error) {

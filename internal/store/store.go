@@ -130,9 +130,10 @@ type Query struct {
 	Equal map[string]any
 	// After is the id to start behind: the Next of the page before.
 	After string
-	// Due asks for what is due instead, the longest due first. It goes with no other
-	// condition, so that it needs no index but the field's own; who has dealt with a
-	// document changes or removes the field, so that a next call finds the rest.
+	// Due asks for what is due instead, the longest due first. Alone it needs no index but
+	// the field's own; with Equal it needs a composite one of those fields and this, and
+	// it goes with no other condition. Who has dealt with a document changes or removes
+	// one of the fields, so that a next call finds the rest.
 	Due *Due
 	// Count asks how many documents there are instead, without reading them: up to
 	// Limit of them, which may then be any positive number.
@@ -214,8 +215,8 @@ func CheckQuery(q Query) error {
 		return fmt.Errorf("%w: a page holds 1 to %d documents, not %d", ErrInvalid, MaxPage, q.Limit)
 	}
 	if q.Due != nil {
-		if q.IDPrefix != "" || q.After != "" || len(q.Equal) > 0 {
-			return fmt.Errorf("%w: a query for what is due has no other condition", ErrInvalid)
+		if q.IDPrefix != "" || q.After != "" {
+			return fmt.Errorf("%w: a query for what is due has no condition on ids", ErrInvalid)
 		}
 		if err := checkValue(map[string]any{q.Due.Field: q.Due.Until}, 1); err != nil {
 			return fmt.Errorf("%w: query: %w", ErrInvalid, err)

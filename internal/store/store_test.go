@@ -115,7 +115,7 @@ func TestCheckQuery(t *testing.T) {
 		"a comparison with non-UTF-8": {store.Query{Collection: "things", Equal: map[string]any{"s": "\xff"}, Limit: 1}, false},
 		"what is due":                 {store.Query{Collection: "things", Due: &store.Due{Field: "at", Until: time.Unix(0, 0)}, Limit: 1}, true},
 		"what is due, of no field":    {store.Query{Collection: "things", Due: &store.Due{Until: time.Unix(0, 0)}, Limit: 1}, false},
-		"what is due and equals":      {store.Query{Collection: "things", Due: &store.Due{Field: "at", Until: time.Unix(0, 0)}, Equal: map[string]any{"s": ""}, Limit: 1}, false},
+		"what is due and equals":      {store.Query{Collection: "things", Due: &store.Due{Field: "at", Until: time.Unix(0, 0)}, Equal: map[string]any{"s": ""}, Limit: 1}, true},
 		"what is due behind an id":    {store.Query{Collection: "things", Due: &store.Due{Field: "at", Until: time.Unix(0, 0)}, After: "a", Limit: 1}, false},
 		"what is due of a prefix":     {store.Query{Collection: "things", Due: &store.Due{Field: "at", Until: time.Unix(0, 0)}, IDPrefix: "a", Limit: 1}, false},
 		"a name that is not UTF-8":    {store.Query{Collection: "things", Equal: map[string]any{"\xff": "s"}, Limit: 1}, false},

@@ -1,7 +1,9 @@
 // Package tasks owns what has to be done from time to time: publishing what the outbox
 // still holds and what has waited long enough, going on with replays and discards,
-// finding events that nobody will finish, removing what has expired. Cloud Scheduler posts to /tasks/{name}. Every task is bounded, goes on
-// where the last run stopped, and may run twice at once. It refuses to run by itself.
+// counting the dead letters that are open, finding events that nobody will finish,
+// removing what has expired. Cloud Scheduler posts to /tasks/{name}. Every task is
+// bounded, goes on where the last run stopped, and may run twice at once. It refuses to
+// run by itself.
 package tasks
 
 import (
@@ -51,7 +53,7 @@ type Service struct {
 }
 
 // Names are the tasks, as in /tasks/{name}.
-var Names = []string{"relay-outbox", "release-delayed", "run-operations", "sweep-leases", "cleanup"}
+var Names = []string{"relay-outbox", "release-delayed", "run-operations", "count-dead-letters", "sweep-leases", "cleanup"}
 
 // Call sends a request for a task and returns what the worker says it did.
 func Call(client *http.Client, request *http.Request) (map[string]any, error) {
@@ -75,6 +77,7 @@ func (s *Service) Routes(r chi.Router) {
 	r.Post("/tasks/relay-outbox", run(s, "relay-outbox", s.relayOutbox))
 	r.Post("/tasks/release-delayed", run(s, "release-delayed", s.releaseDelayed))
 	r.Post("/tasks/run-operations", run(s, "run-operations", s.runOperations))
+	r.Post("/tasks/count-dead-letters", run(s, "count-dead-letters", s.countDeadLetters))
 	r.Post("/tasks/sweep-leases", run(s, "sweep-leases", s.sweepLeases))
 	r.Post("/tasks/cleanup", run(s, "cleanup", s.cleanup))
 }
@@ -201,6 +204,37 @@ func (s *Service) runOperations(ctx context.Context) (Ran, error) {
 		}
 	}
 	return ran, nil //nolint:nilerr // what failed is counted, and gone on with at the next run
+}
+
+// Counted is what count-dead-letters found: in how many queues it looked, and how many
+// dead letters of them are open.
+type Counted struct {
+	Queues int   `json:"queues"`
+	Open   int64 `json:"open"`
+}
+
+// countDeadLetters says of every queue that keeps dead letters how many are open and how
+// long the oldest has waited, which the alerts are on. It is done only where all of them
+// are counted: that it is no longer done is an alert, too.
+func (s *Service) countDeadLetters(ctx context.Context) (Counted, error) {
+	var counted Counted
+	for _, q := range s.Catalog.Queues {
+		if q.DeadLetter.Drop {
+			continue
+		}
+		now := s.Now()
+		standing, err := deadletter.Look(ctx, s.Store, q, now)
+		if err != nil {
+			return counted, err
+		}
+		oldest := standing.Age(now)
+		s.Log.LogAttrs(ctx, slog.LevelInfo, "open dead letters", slog.String("queue", q.ID), slog.Int64("open", standing.Open),
+			slog.Bool("more", standing.More), slog.Int64("oldest_seconds", int64(oldest.Seconds())))
+		s.Metrics.DeadLetters(q.ID, standing.Open, oldest)
+		counted.Queues++
+		counted.Open += standing.Open
+	}
+	return counted, nil
 }
 
 // Cleaned is what cleanup did.

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -19,6 +20,7 @@ import (
 	"go.uber.org/goleak"
 
 	"billhook/catalog"
+	"billhook/emulator/emulatortest"
 	"billhook/internal/contract"
 	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
@@ -34,7 +36,14 @@ import (
 	"billhook/internal/twophase"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	code := emulatortest.Main(m)
+	if err := goleak.Find(); code == 0 && err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
 
 var start = time.Date(2026, 3, 2, 10, 15, 0, 0, time.UTC)
 

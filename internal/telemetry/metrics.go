@@ -26,6 +26,8 @@ type Metrics struct {
 	released   prometheus.Counter
 	kept       prometheus.Counter
 	overdue    prometheus.Gauge
+	open       *prometheus.GaugeVec
+	oldestOpen *prometheus.GaugeVec
 }
 
 // NewMetrics returns metrics in a registry of their own.
@@ -70,8 +72,14 @@ func NewMetrics() *Metrics {
 		orphans: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "billhook_orphans_total", Help: "Events that were claimed and never finished, by what the sweep did.",
 		}, []string{"queue", "action"}),
+		open: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "billhook_dead_letters_open", Help: "Dead letters that nobody has dealt with, as of this instance's last count.",
+		}, []string{"queue"}),
+		oldestOpen: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "billhook_dead_letters_oldest_seconds", Help: "How long the oldest open dead letter has waited, as of this instance's last count.",
+		}, []string{"queue"}),
 	}
-	m.registry.MustRegister(m.webhooks, m.ingest, m.large, m.deliveries, m.handling, m.relayed, m.stuck, m.oldest, m.orphans, m.released, m.kept, m.overdue,
+	m.registry.MustRegister(m.open, m.oldestOpen, m.webhooks, m.ingest, m.large, m.deliveries, m.handling, m.relayed, m.stuck, m.oldest, m.orphans, m.released, m.kept, m.overdue,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -115,6 +123,13 @@ func (m *Metrics) Delayed(released, failed int, overdue time.Duration) {
 	m.released.Add(float64(released))
 	m.kept.Add(float64(failed))
 	m.overdue.Set(overdue.Seconds())
+}
+
+// DeadLetters says how many dead letters of a queue are open, and how long the oldest of
+// them has waited.
+func (m *Metrics) DeadLetters(queue string, open int64, oldest time.Duration) {
+	m.open.WithLabelValues(queue).Set(float64(open))
+	m.oldestOpen.WithLabelValues(queue).Set(oldest.Seconds())
 }
 
 // Orphan counts an event that a sweep found.

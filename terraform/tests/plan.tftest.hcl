@@ -53,7 +53,7 @@ run "the_services" {
     error_message = "There is a worker for each pool with an enabled queue, and no other."
   }
   assert {
-    condition     = toset(keys(google_cloud_scheduler_job.task)) == toset(["relay-outbox", "release-delayed", "run-operations", "sweep-leases"])
+    condition     = toset(keys(google_cloud_scheduler_job.task)) == toset(["relay-outbox", "release-delayed", "run-operations", "count-dead-letters", "sweep-leases"])
     error_message = "The tasks are called."
   }
   assert {
@@ -86,48 +86,12 @@ run "the_database" {
     error_message = "Expired documents are removed, by a field without an index."
   }
   assert {
+    condition     = [for field in google_firestore_index.composite["deadLetters"].fields : "${field.field_path} ${field.order}"] == ["queue ASCENDING", "state ASCENDING", "kept_at ASCENDING"]
+    error_message = "The oldest open dead letter of a queue is found by an index."
+  }
+  assert {
     condition     = alltrue([for grant in google_project_iam_member.uses_database : endswith(grant.condition[0].expression, "/databases/billhook\"")])
     error_message = "Nobody may use another database."
-  }
-}
-
-run "the_alerts_have_the_catalogs_thresholds" {
-  command = plan
-
-  assert {
-    condition = alltrue([
-      for id, q in module.catalog.queues :
-      google_monitoring_alert_policy.threshold["dead-letters/${id}"].conditions[0].condition_threshold[0].threshold_value == q.dead_letter.alert_above
-      if !q.dead_letter.drop
-    ])
-    error_message = "Dead letters alert above the catalog's number."
-  }
-  assert {
-    condition = alltrue([
-      for id, q in module.catalog.queues :
-      google_monitoring_alert_policy.threshold["oldest-dead-letter/${id}"].conditions[0].condition_threshold[0].threshold_value == tonumber(trimsuffix(q.dead_letter.oldest_alert, "s"))
-      if !q.dead_letter.drop
-    ])
-    error_message = "The oldest dead letter alerts at the catalog's age."
-  }
-  assert {
-    condition = alltrue([
-      for id, q in module.catalog.queues : alltrue([
-        for name in ["oldest-unacked", "push-failures", "ack-deadline"] : contains(keys(google_monitoring_alert_policy.threshold), "${name}/${id}")
-      ]) if q.enabled
-    ])
-    error_message = "Each enabled queue has its alerts."
-  }
-  assert {
-    condition = alltrue([
-      for policy in concat(values(google_monitoring_alert_policy.threshold), values(google_monitoring_alert_policy.absence)) :
-      startswith(policy.documentation[0].links[0].url, "https://example.com/runbooks/") && endswith(policy.documentation[0].links[0].url, ".md")
-    ])
-    error_message = "Each alert links its runbook."
-  }
-  assert {
-    condition     = length([for id, q in module.catalog.queues : id if q.enabled]) + 1 == length(distinct([for tile in jsondecode(google_monitoring_dashboard.this.dashboard_json).mosaicLayout.tiles : tile.yPos]))
-    error_message = "The dashboard has a row for each enabled queue, and one for the services."
   }
 }
 
@@ -139,16 +103,6 @@ run "an_image_without_a_digest_is_refused" {
   }
 
   expect_failures = [var.images]
-}
-
-run "a_share_above_everything_is_refused" {
-  command = plan
-
-  variables {
-    alerts = { push_failure_share = 2 }
-  }
-
-  expect_failures = [var.alerts]
 }
 
 run "a_version_that_nobody_reads_is_refused" {

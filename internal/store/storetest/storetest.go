@@ -304,6 +304,25 @@ func queryDue(t *testing.T, s Store) {
 	page, err = s.Query(t.Context(), due(2))
 	require.NoError(t, err)
 	require.Equal(t, []string{"a"}, ids(page))
+	commit(t, s,
+		store.Create(key("mine-2"), map[string]any{"due": noon.Add(-time.Minute), "owner": "me", "open": true}),
+		store.Create(key("mine-1"), map[string]any{"due": noon.Add(-time.Hour), "owner": "me", "open": true}),
+		store.Create(key("mine-done"), map[string]any{"due": noon.Add(-2 * time.Hour), "owner": "me", "open": false}),
+		store.Create(key("mine-later"), map[string]any{"due": noon.Add(time.Hour), "owner": "me", "open": true}),
+		store.Create(key("yours"), map[string]any{"due": noon.Add(-3 * time.Hour), "owner": "you", "open": true}),
+	)
+	mine := store.Query{Collection: "things", Equal: map[string]any{"owner": "me", "open": true}, Due: &store.Due{Field: "due", Until: noon}, Limit: 10}
+	page, err = s.Query(t.Context(), mine)
+	require.NoError(t, err)
+	require.Equal(t, []string{"mine-1", "mine-2"}, ids(page))
+	mine.Limit = 1
+	page, err = s.Query(t.Context(), mine)
+	require.NoError(t, err)
+	require.Equal(t, []string{"mine-1"}, ids(page))
+	mine.Count, mine.Limit = true, 10
+	page, err = s.Query(t.Context(), mine)
+	require.NoError(t, err)
+	require.EqualValues(t, 2, page.Count)
 	page, err = s.Query(t.Context(), store.Query{Collection: "nothing", Due: &store.Due{Field: "due", Until: noon}, Limit: 1})
 	require.NoError(t, err)
 	require.Empty(t, page.Documents)

@@ -14,7 +14,7 @@ locals {
   # Durations by path, for each queue: as the file has them, in seconds, and as shown.
   durations = [
     for q in local.filled : merge(
-      { for key in ["lease", "handler_timeout", "message_ttl", "message_retention_duration", "remember_for"] : key => q[key] },
+      { for key in ["lease", "handler_timeout", "message_ttl", "message_retention_duration", "remember_for", "oldest_alert"] : key => q[key] },
       { "dead_letter.retention" = q.dead_letter.retention, "dead_letter.oldest_alert" = q.dead_letter.oldest_alert },
       { for type, h in q.handlers : "handlers.${type}.timeout" => try(h.timeout, q.handler_timeout) },
     )
@@ -47,6 +47,9 @@ locals {
         { ok = try(0 <= q.min_instances && q.min_instances <= q.max_instances, false), path = "min_instances", what = "must be 0 to max_instances" },
         { ok = try(1 <= q.max_instances && q.max_instances <= 1000, false), path = "max_instances", what = "must be 1 to 1000" },
         { ok = try(q.backlog_alert_above >= 0, false), path = "backlog_alert_above", what = "must not be negative" },
+        { ok = try(local.seconds[i].oldest_alert >= local.broker[i].maximum + q.ack_deadline_seconds, false), path = "oldest_alert", what = "must be at least the broker's longest wait and the attempt after it" },
+        { ok = local.seconds[i].oldest_alert < local.seconds[i].message_ttl || local.seconds[i].message_ttl == 0, path = "oldest_alert", what = "must be below message_ttl, ${local.shown[i].message_ttl}" },
+        { ok = local.seconds[i].oldest_alert < local.seconds[i].message_retention_duration, path = "oldest_alert", what = "must be below message_retention_duration, ${local.shown[i].message_retention_duration}" },
         { ok = contains(["ack", "reject"], q.on_terminal), path = "on_terminal", what = "must be ack or reject" },
         { ok = contains(["report", "republish"], q.on_orphan), path = "on_orphan", what = "must be report or republish" },
         { ok = contains(["skip", "park"], q.on_poison), path = "on_poison", what = "must be skip or park" },

@@ -43,6 +43,7 @@ locals {
     min_instances              = 0
     max_instances              = 0
     backlog_alert_above        = 0
+    oldest_alert               = "0s"
     on_terminal                = ""
     on_orphan                  = ""
     on_poison                  = ""
@@ -171,6 +172,7 @@ locals {
       min_instances              = q.min_instances
       max_instances              = q.max_instances
       backlog_alert_above        = q.backlog_alert_above
+      oldest_alert               = local.shown[i].oldest_alert
       on_terminal                = q.on_terminal
       on_orphan                  = q.on_orphan
       on_poison                  = q.on_poison

@@ -224,7 +224,7 @@ func TestEveryVariableAndOutputIsDescribedAndTyped(t *testing.T) {
 	}
 }
 
-// grantLine is what stands before a grant: who | on what | why.
+// grantLine is what stands before a grant, once or more: who | on what | why.
 var grantLine = regexp.MustCompile(`^# grant: ([^|]+) \| ([^|]+) \| ([^|]+)$`)
 
 // grants is the README's table, made from the configuration.
@@ -238,8 +238,11 @@ func grants(t *testing.T) string {
 			continue
 		}
 		lines := strings.Split(string(b.text), "\n")
-		said := grantLine.FindStringSubmatch(lines[b.DefRange().Start.Line-2])
-		require.NotNil(t, said, "%s: say before it: # grant: who | on what | why", b.at())
+		var said [][]string
+		for at := b.DefRange().Start.Line - 2; at >= 0 && grantLine.MatchString(lines[at]); at-- {
+			said = append(said, grantLine.FindStringSubmatch(lines[at]))
+		}
+		require.NotEmpty(t, said, "%s: say before it: # grant: who | on what | why", b.at())
 		role, err := strconv.Unquote(b.source("role"))
 		require.NoError(t, err, "%s: the role is written out", b.at())
 		require.NotRegexp(t, `^roles/(owner|editor|viewer)$|[aA]dmin$`, role, b.at())
@@ -247,7 +250,9 @@ func grants(t *testing.T) string {
 			_, conditioned := b.child("condition")
 			require.True(t, conditioned, "%s: a grant on the project has a condition", b.at())
 		}
-		rows = append(rows, fmt.Sprintf("| %s | `%s` | %s | %s |", said[1], role, said[2], said[3]))
+		for _, grant := range said {
+			rows = append(rows, fmt.Sprintf("| %s | `%s` | %s | %s |", grant[1], role, grant[2], grant[3]))
+		}
 	}
 	slices.Sort(rows)
 	return "| who | role | on | why |\n| --- | --- | --- | --- |\n" + strings.Join(rows, "\n") + "\n"

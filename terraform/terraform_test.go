@@ -275,6 +275,34 @@ func TestTheReadmesTableOfGrantsIsTheConfigurations(t *testing.T) {
 	require.Equal(t, want, table, "go test ./terraform -update writes it anew")
 }
 
+// TestWhoPublishesIsForTheCatalogModuleToSay: its own tests hold it against what the programs
+// do, and need no provider.
+func TestWhoPublishesIsForTheCatalogModuleToSay(t *testing.T) {
+	t.Parallel()
+	members := map[string][2]string{}
+	for _, b := range blocks(t, "resource") {
+		if strings.HasSuffix(b.Labels[0], "_iam_member") && b.source("role") == `"roles/pubsub.publisher"` {
+			members[b.Labels[1]] = [2]string{b.source("for_each") + b.source("count"), b.source("member")}
+		}
+	}
+	tells := members["worker_tells_others"]
+	require.Contains(t, tells[0], "in module.catalog.publishers[topic]")
+	require.Equal(t, map[string][2]string{
+		"agent_publishes_dead_letters": {"length(local.agent_grants)", "local.agent_grants[count.index]"},
+		"publishes":                    {"var.publishers", "each.value"},
+		"publishes_dead_letters":       {"var.queue.dead_letter.drop ? {} : var.dead_letter_publishers", "each.value"},
+		"worker_tells_others":          {tells[0], "local.members[each.value.name]"},
+	}, members)
+	for _, b := range blocks(t, "module") {
+		if b.Labels[0] == "queue" && b.file == "main.tf" {
+			require.Equal(t, "{ for name in module.catalog.publishers[each.key] : name => local.members[name] }", b.source("publishers"))
+			require.Equal(t, "each.value.enabled ? { worker = google_service_account.worker[each.value.pool].member } : {}", b.source("dead_letter_publishers"))
+			return
+		}
+	}
+	require.Fail(t, "main.tf makes queues")
+}
+
 // A grant on a topic or subscription goes with it, and terraform would not notice.
 func TestGrantsOnQueuesAreMadeAnewWithThem(t *testing.T) {
 	t.Parallel()

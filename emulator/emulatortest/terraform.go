@@ -33,7 +33,7 @@ func Terraform(tb testing.TB, project, catalogDir string) topology.Terraform {
 		require.NotEmpty(tb, files)
 		require.NoError(tb, os.MkdirAll(filepath.Join(root, "terraform", folder), 0o700))
 		for _, file := range files {
-			text, err := os.ReadFile(file) //nolint:gosec // G304: a file of the repository
+			text, err := os.ReadFile(file)
 			require.NoError(tb, err)
 			require.NoError(tb, os.WriteFile(filepath.Join(root, "terraform", folder, filepath.Base(file)), text, 0o600))
 		}

@@ -116,6 +116,9 @@ const (
 type Handler struct {
 	// Name is the handler's name in the registry, such as points.credit.
 	Name string
+	// Emits are the topics that its effect may tell: ids of queues and outbound topics. The
+	// worker refuses every other, and who may publish where is granted by it.
+	Emits []string
 	// MaxAttempts, Backoff and Timeout are those of the queue unless the event
 	// type has its own.
 	MaxAttempts int

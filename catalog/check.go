@@ -118,6 +118,26 @@ func (r *reader) checkQueue(place string, q Queue) {
 	}
 }
 
+// checkEmissions checks that what handlers emit goes to topics of the catalog, by their
+// ids, and from an enabled queue to where somebody takes it.
+func (r *reader) checkEmissions(place string, q Queue, c *Catalog) {
+	for eventType, h := range q.Handlers {
+		path := handlerPath(eventType) + ".emits"
+		for i, id := range h.Emits {
+			at := slices.IndexFunc(c.Queues, func(other Queue) bool { return other.ID == id })
+			outbound := slices.ContainsFunc(c.OutboundTopics, func(t OutboundTopic) bool { return t.ID == id })
+			switch {
+			case slices.Contains(h.Emits[:i], id):
+				r.wrong(place, path, "lists "+shown(id)+" twice")
+			case at < 0 && !outbound:
+				r.wrong(place, path, "no queue or outbound topic has the id "+shown(id))
+			case q.Enabled && at >= 0 && !c.Queues[at].Enabled && !r.isUnread(queuePlace+" "+shown(id), "enabled"):
+				r.wrong(place, path, "queue "+shown(id)+" is not enabled")
+			}
+		}
+	}
+}
+
 func handlerPath(eventType string) string { return "handlers." + shown(eventType) }
 
 func samePolicy(a, b retry.Policy) bool {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"testing/fstest"
 	"time"
@@ -52,6 +53,11 @@ func FuzzLoad(f *testing.F) {
 			minimum, maximum := q.BrokerBackoff()
 			require.True(t, 0 <= minimum && minimum <= maximum && maximum <= 600*time.Second)
 			for _, h := range q.Handlers {
+				for _, id := range h.Emits {
+					at := slices.IndexFunc(c.Queues, func(other Queue) bool { return other.ID == id })
+					outbound := slices.ContainsFunc(c.OutboundTopics, func(t OutboundTopic) bool { return t.ID == id })
+					require.True(t, outbound || (at >= 0 && (c.Queues[at].Enabled || !q.Enabled)), "somebody takes what is emitted")
+				}
 				require.Less(t, h.Timeout, q.AckDeadline)
 				require.LessOrEqual(t, h.MaxAttempts, q.BrokerMaxDeliveryAttempts())
 				for attempt := range h.MaxAttempts {

@@ -133,6 +133,7 @@ type rawBackoff struct {
 
 type rawHandler struct {
 	Name        string     `yaml:"name"`
+	Emits       []string   `yaml:"emits"`
 	MaxAttempts *int       `yaml:"max_attempts"`
 	Backoff     rawBackoff `yaml:"retry_policy"`
 	Timeout     *duration  `yaml:"timeout"`
@@ -180,6 +181,7 @@ func (c *Catalog) readQueues(r *reader, raw rawQueues) {
 	}
 	backoff := r.backoff(queuesFile, "defaults.retry_policy", raw.Defaults.Backoff, retry.Policy{})
 	names := map[string]string{}
+	var places []string
 	for i, node := range raw.Queues {
 		place := placeOf(queuePlace, node, i)
 		var q rawQueue
@@ -191,7 +193,7 @@ func (c *Catalog) readQueues(r *reader, raw rawQueues) {
 		r.takeNames(names, place, "id", queue.ID)
 		r.takeNames(names, place, "alias", queue.Alias)
 		r.takeNames(names, place, "dead_letter.topic", queue.DeadLetter.Topic)
-		c.Queues = append(c.Queues, queue)
+		c.Queues, places = append(c.Queues, queue), append(places, place)
 	}
 	for i, node := range raw.OutboundTopics {
 		place := placeOf(topicPlace, node, i)
@@ -204,6 +206,9 @@ func (c *Catalog) readQueues(r *reader, raw rawQueues) {
 		r.takeNames(names, place, "id", topic.ID)
 		r.takeNames(names, place, "alias", topic.Alias)
 		c.OutboundTopics = append(c.OutboundTopics, topic)
+	}
+	for i, q := range c.Queues {
+		r.checkEmissions(places[i], q, c)
 	}
 }
 
@@ -283,7 +288,7 @@ func (r *reader) queue(place string, q rawQueue, d rawShared, backoff retry.Poli
 	for eventType, h := range q.Handlers {
 		timeout := duration(out.HandlerTimeout)
 		out.Handlers[eventType] = Handler{
-			Name: h.Name, MaxAttempts: pick(h.MaxAttempts, &out.MaxAttempts), Timeout: time.Duration(pick(h.Timeout, &timeout)),
+			Name: h.Name, Emits: h.Emits, MaxAttempts: pick(h.MaxAttempts, &out.MaxAttempts), Timeout: time.Duration(pick(h.Timeout, &timeout)),
 			Backoff: r.backoff(place, handlerPath(eventType)+".retry_policy", h.Backoff, out.Backoff),
 		}
 	}

@@ -40,7 +40,7 @@ func TestEachMistakeNamesFileQueueAndKey(t *testing.T) {
 		"a list for a file":           {"products.yaml", "products:\n", "- x\n- products:\n", "products.yaml: must be a map"},
 		"a second document":           {"products.yaml", "products:", "---\na: b\n---\nproducts:", "products.yaml: must hold one document; everything after a second --- would be ignored"},
 		"a byte order mark":           {"products.yaml", "products:", "\ufeffproducts:", "products.yaml: must be UTF-8 without a byte order mark"},
-		"an unknown key of the file":  {"queues.yaml", "outbound_topics:", "outgoing_topics:", "queues.yaml: outgoing_topics: unknown key"},
+		"an unknown key of the file":  {"queues.yaml", "outbound_topics:", "outgoing_topics:", "queues.yaml: outgoing_topics: unknown key\nqueues.yaml: queue bookings: handlers.seat.freed.emits: no queue or outbound topic has the id seat-news"},
 		"an unknown key of a queue":   {"queues.yaml", "    priority: low", "    priority: low\n    prefetch: 3", "queues.yaml: queue reminders: prefetch: unknown key"},
 		"an unknown key in a handler": {"queues.yaml", "timeout: \"5s\"", "time_out: \"5s\"", "queues.yaml: queue bookings: handlers.seat.freed.time_out: unknown key"},
 		"a pool among the defaults":   {"queues.yaml", "  contract: message.v1", "  contract: message.v1\n  pool: seats", "queues.yaml: defaults.pool: unknown key"},
@@ -63,7 +63,7 @@ func TestEachMistakeNamesFileQueueAndKey(t *testing.T) {
 		"an id that begins with goog":          {"queues.yaml", "id: reminders", "id: google-reminders", "queues.yaml: queue google-reminders: id: must be 3 to 246 of a-z, 0-9 and -, begin with a letter, and not with goog"},
 		"an id without room for -dlq-hold":     {"queues.yaml", "id: reminders", "id: " + strings.Repeat("a", 247), "queues.yaml: queue " + strings.Repeat("a", 247) + ": id: must be 3 to 246 of a-z, 0-9 and -, begin with a letter, and not with goog"},
 		"no id":                                {"queues.yaml", "  - id: reminders\n    desc", "  - desc", "queues.yaml: queue number 2: id: must be 3 to 246 of a-z, 0-9 and -, begin with a letter, and not with goog"},
-		"an id used twice":                     {"queues.yaml", "id: seat-news", "id: reminders", "queues.yaml: outbound topic reminders: id: reminders is taken by queues.yaml: queue reminders, id"},
+		"an id used twice":                     {"queues.yaml", "id: seat-news", "id: reminders", "queues.yaml: outbound topic reminders: id: reminders is taken by queues.yaml: queue reminders, id\nqueues.yaml: queue bookings: handlers.seat.freed.emits: no queue or outbound topic has the id seat-news"},
 		"an alias that is an id":               {"queues.yaml", "alias: seat.news", "alias: bookings", "queues.yaml: outbound topic seat-news: alias: bookings is taken by queues.yaml: queue bookings, id"},
 		"an id that is another's dead letters": {"queues.yaml", "id: reminders", "id: bookings-dlq", "queues.yaml: queue bookings-dlq: id: bookings-dlq is taken by queues.yaml: queue bookings, dead_letter.topic"},
 		"an alias with a space":                {"queues.yaml", "q:bookings", "the bookings", "queues.yaml: queue bookings: alias: must be at most 100 of a-z, 0-9 and _ . : -, and begin with a letter"},
@@ -74,6 +74,15 @@ func TestEachMistakeNamesFileQueueAndKey(t *testing.T) {
 		"a filter that is none":                {"queues.yaml", `hasPrefix(attributes.routing_key, "seat.")`, `routing_key = "seat"`, "queues.yaml: queue bookings: filter: filter: not a filter that is understood here: wanted attributes, hasPrefix, NOT or a parenthesis at byte 0"},
 		"a filter of 257 bytes":                {"queues.yaml", `"seat."`, `"` + strings.Repeat("s", 220) + `"`, "queues.yaml: queue bookings: filter: filter: not a filter that is understood here: 257 bytes, at most 256"},
 		"an ordering key twice":                {"queues.yaml", "[seat_id]", "[seat_id, seat_id]", "queues.yaml: queue bookings: ordering_key: must list names of fields, each once"},
+
+		// Whom its handlers tell.
+		"an emission to nobody":                      {"queues.yaml", "[seat-news]", "[seat-olds]", "queues.yaml: queue bookings: handlers.seat.freed.emits: no queue or outbound topic has the id seat-olds"},
+		"an emission to the alias of a topic":        {"queues.yaml", "[seat-news]", "[seat.news]", "queues.yaml: queue bookings: handlers.seat.freed.emits: no queue or outbound topic has the id seat.news"},
+		"an emission to dead letters":                {"queues.yaml", "[seat-news]", "[bookings-dlq]", "queues.yaml: queue bookings: handlers.seat.freed.emits: no queue or outbound topic has the id bookings-dlq"},
+		"an emission that is listed twice":           {"queues.yaml", "[seat-news]", "[seat-news, seat-news]", "queues.yaml: queue bookings: handlers.seat.freed.emits: lists seat-news twice"},
+		"an emission to a queue that is not enabled": {"queues.yaml", "[seat-news]", "[reminders]", "queues.yaml: queue bookings: handlers.seat.freed.emits: queue reminders is not enabled"},
+		"an emission that is no list":                {"queues.yaml", "[seat-news]", "seat-news", "queues.yaml: queue bookings: handlers.seat.freed.emits: must be a list"},
+		"a number for a topic":                       {"queues.yaml", "[seat-news]", "[7]", "queues.yaml: queue bookings: handlers.seat.freed.emits[0]: must be a string"},
 
 		// Its numbers and how they stand to each other.
 		"no attempt": {"queues.yaml", "max_attempts: 3\n    retry", "max_attempts: 0\n    retry", "queues.yaml: queue reminders: max_attempts: must be 1 to 50\nqueues.yaml: queue reminders: retry_policy.schedule: lists 3 waits for 0 attempts"},
@@ -201,6 +210,7 @@ func TestEveryMistakeIsToldAtOnce(t *testing.T) {
 		"products.yaml: product 1002: price: unknown key",
 		"queues.yaml: defaults.lease: must be a duration in seconds, in quotes, such as \"600s\"",
 		"queues.yaml: queue bookings: ack_deadline_seconds: must be above the handler timeout, 90s",
+		"queues.yaml: queue bookings: handlers.seat.freed.emits: no queue or outbound topic has the id box-office",
 		"queues.yaml: queue bookings: handlers.seat.freed.retries: unknown key",
 		"queues.yaml: queue bookings: handlers.seat.taken.timeout: must be below ack_deadline_seconds, 60s",
 		"queues.yaml: queue bookings: retry_policy.minimum_backoff: must be at most maximum_backoff, 600s",
@@ -245,7 +255,7 @@ func TestAQueueTakesWhatItLeavesOpenFromTheDefaults(t *testing.T) {
 		Filter: `hasPrefix(attributes.routing_key, "seat.")`, OrderingKey: []string{"seat_id"}, Priority: "high", Pool: "seats",
 		Handlers: map[string]catalog.Handler{
 			"seat.taken": {Name: "seats.take", MaxAttempts: 5, Backoff: growing, Timeout: 30 * time.Second},
-			"seat.freed": {Name: "seats.free", MaxAttempts: 3, Backoff: quick, Timeout: 5 * time.Second},
+			"seat.freed": {Name: "seats.free", Emits: []string{"seat-news"}, MaxAttempts: 3, Backoff: quick, Timeout: 5 * time.Second},
 		},
 		MaxAttempts: 5, Backoff: growing, AckDeadline: time.Minute, Lease: 2 * time.Minute, HandlerTimeout: 30 * time.Second,
 		MessageTTL: time.Hour, MessageRetention: 7 * 24 * time.Hour, RememberFor: 30 * 24 * time.Hour,

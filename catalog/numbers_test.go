@@ -148,8 +148,11 @@ func TestTheShippedNumbersAreThoseOfTheRequirements(t *testing.T) {
 		}
 		for eventType, h := range q.Handlers {
 			if h.MaxAttempts == 0 {
-				q.Handlers[eventType] = catalog.Handler{Name: h.Name, MaxAttempts: q.MaxAttempts, Backoff: q.Backoff, Timeout: q.HandlerTimeout}
+				h.MaxAttempts, h.Backoff, h.Timeout = q.MaxAttempts, q.Backoff, q.HandlerTimeout
 			}
+			// Who tells whom: the subscription service's queue, and the ledger's readers.
+			h.Emits = map[string][]string{"subscriptions.record": {"pay-subscription-update"}, "journal.post": {"fis-domain-events"}}[h.Name]
+			q.Handlers[eventType] = h
 		}
 	}
 	require.Len(t, c.Queues, len(want))

@@ -19,7 +19,7 @@ func (c *Catalog) JSON() ([]byte, error) {
 		handlers := object{}
 		for eventType, h := range q.Handlers {
 			handlers[eventType] = object{
-				"name": h.Name, "max_attempts": h.MaxAttempts, "timeout": seconds(h.Timeout), "retry_policy": backoff(h.Backoff),
+				"name": h.Name, "emits": append([]string{}, h.Emits...), "max_attempts": h.MaxAttempts, "timeout": seconds(h.Timeout), "retry_policy": backoff(h.Backoff),
 			}
 		}
 		minimum, maximum := q.BrokerBackoff()

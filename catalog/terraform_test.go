@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -89,6 +90,11 @@ func TestTerraformRefusesWhatTheLoaderRefuses(t *testing.T) {
 		"an unknown key":                             {"priority: low", "priority: low\n    prioritty: low", "unknown"},
 		"a duration without its unit":                {`message_ttl: "3600s"`, `message_ttl: "3600"`, "duration"},
 		"two queues of one name":                     {"id: reminders", "id: bookings", "twice"},
+		"an emission to nobody":                      {"[seat-news]", "[seat-olds]", "handlers.seat.freed.emits: no queue or outbound topic has the id seat-olds"},
+		"an emission to the alias of a topic":        {"[seat-news]", "[seat.news]", "handlers.seat.freed.emits: no queue or outbound topic has the id seat.news"},
+		"an emission that is listed twice":           {"[seat-news]", "[seat-news, seat-news]", "handlers.seat.freed.emits: lists a topic twice"},
+		"an emission to a queue that is not enabled": {"[seat-news]", "[reminders]", "handlers.seat.freed.emits: queue reminders is not enabled"},
+		"an emission that is no list":                {"[seat-news]", "seat-news", "handlers.seat.freed.emits: must be a list"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -97,7 +103,8 @@ func TestTerraformRefusesWhatTheLoaderRefuses(t *testing.T) {
 			require.Error(t, err)
 			_, printed, err := expand(t, terraform, folder)
 			require.Error(t, err, "%s", printed)
-			require.Contains(t, string(printed), test.told)
+			// Terraform breaks long lines.
+			require.Contains(t, strings.Join(strings.Fields(string(printed)), " "), test.told)
 		})
 	}
 }

@@ -64,7 +64,7 @@ type stack struct {
 }
 
 // The same cases, first on the stand-ins in this process, then on the binaries and
-// Google's emulators.
+// Google's emulators, provisioned by the program and by Terraform.
 var cases = []struct {
 	name string
 	run  func(*testing.T, *stack)
@@ -103,18 +103,30 @@ func TestOnTheEmbeddedStack(t *testing.T) {
 }
 
 func TestOnGooglesEmulators(t *testing.T) {
-	s := startReal(t)
+	c, err := catalog.Load("")
+	require.NoError(t, err)
+	project := "e2e-" + uuid.NewString()
+	s := startReal(t, project, e2e.Provisioned(project, c))
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) { c.run(t, s) })
 	}
 }
 
-func startReal(t *testing.T) *stack {
+// TestOnTerraformsTopology runs the cases on queues that terraform/emulator made.
+func TestOnTerraformsTopology(t *testing.T) {
+	t.Parallel()
+	ownProcesses(t)
+	project := "terraform-" + uuid.NewString()
+	s := startReal(t, project, emulatortest.Terraform(t, project, "").Apply)
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) { c.run(t, s) })
+	}
+}
+
+func startReal(t *testing.T, project string, provision e2e.Provision) *stack {
 	t.Helper()
 	broker, database := emulatortest.PubSub(t), emulatortest.Firestore(t)
-	c, err := catalog.Load("")
-	require.NoError(t, err)
-	r, err := e2e.StartReal(t.Context(), t.TempDir(), "e2e-"+uuid.NewString(), broker, database, c)
+	r, err := e2e.StartReal(t.Context(), t.TempDir(), project, broker, database, provision)
 	require.NoError(t, err)
 	t.Cleanup(r.Close)
 	collect := func(pull func(context.Context) ([]contract.Message, error)) func(*testing.T) []contract.Message {
@@ -127,7 +139,7 @@ func startReal(t *testing.T) *stack {
 			return all
 		}
 	}
-	return &stack{
+	s := &stack{
 		webhookURL: r.WebhookURL, workerURL: r.WorkerURL(), log: r.Log, store: r.Store, publish: r.Publisher.Publish,
 		published: collect(r.Published), deadLetters: collect(r.DeadLetters),
 		service:    r.Service,
@@ -151,6 +163,11 @@ func startReal(t *testing.T) *stack {
 			require.NoError(t, r.RestartWorker(t.Context()))
 		},
 	}
+	// An emulator's first commit may take longer than an attempt has, and no case is about that.
+	first := s.newOrder()
+	s.accepted(t, first.JSON())
+	s.until(t, first.EventID, "processed")
+	return s
 }
 
 func shut(g *e2e.Gate) func(bool) {

@@ -39,7 +39,8 @@ func TestAThousandDeadLettersAreReplayedThroughTwoKills(t *testing.T) {
 	c, err := catalog.Load("")
 	require.NoError(t, err)
 	q, _ := c.Queue(e2e.Queue)
-	r, err := e2e.StartReal(t.Context(), t.TempDir(), "replay-"+uuid.NewString(), broker, database, c)
+	project := "replay-" + uuid.NewString()
+	r, err := e2e.StartReal(t.Context(), t.TempDir(), project, broker, database, e2e.Provisioned(project, c))
 	require.NoError(t, err)
 	t.Cleanup(r.Close)
 

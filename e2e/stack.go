@@ -61,11 +61,23 @@ type Real struct {
 	closers           []func()
 }
 
-// StartReal builds the binaries, provisions a project of its own on the emulators at
+// Provision makes a project's queues on the emulator at broker, host:port, with pushes to
+// workerURL.
+type Provision func(ctx context.Context, broker, workerURL string) error
+
+// Provisioned has the program's own provisioning make a project's queues.
+func Provisioned(project string, c *catalog.Catalog) Provision {
+	return func(ctx context.Context, broker, workerURL string) error {
+		_, err := pubsub.Provision(ctx, c, pubsub.Target{ProjectID: project, PushBaseURL: workerURL, Emulator: true}, pubsub.EmulatorOptions(broker)...)
+		return err
+	}
+}
+
+// StartReal builds the binaries, has a project of its own provisioned on the emulators at
 // the two addresses, and starts the services.
-func StartReal(ctx context.Context, folder, project, broker, database string, c *catalog.Catalog) (*Real, error) {
+func StartReal(ctx context.Context, folder, project, broker, database string, provision Provision) (*Real, error) {
 	r := &Real{Log: &Log{}, project: project, folder: folder, broker: broker}
-	err := r.start(ctx, database, c)
+	err := r.start(ctx, database, provision)
 	if err != nil {
 		r.Close()
 		return nil, err
@@ -73,7 +85,7 @@ func StartReal(ctx context.Context, folder, project, broker, database string, c 
 	return r, nil
 }
 
-func (r *Real) start(ctx context.Context, database string, c *catalog.Catalog) error {
+func (r *Real) start(ctx context.Context, database string, provision Provision) error {
 	if err := Build(ctx, r.folder); err != nil {
 		return err
 	}
@@ -122,9 +134,7 @@ func (r *Real) start(ctx context.Context, database string, c *catalog.Catalog) e
 		return err
 	}
 	// Later starts take the port that the subscriptions push to.
-	if _, err := pubsub.Provision(ctx, c, pubsub.Target{
-		ProjectID: r.project, PushBaseURL: r.worker.URL, Emulator: true,
-	}, options...); err != nil {
+	if err := provision(ctx, r.broker, r.worker.URL); err != nil {
 		return err
 	}
 	if err := r.tap(ctx); err != nil {

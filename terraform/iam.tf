@@ -1,6 +1,14 @@
 # Who may do what. Grants of topics and subscriptions stand in modules/queue, those of
-# services in modules/service. The table in the README is made from the comments
-# before them: account | on what | why.
+# services in modules/service; who publishes where is for modules/catalog to say. The
+# table in the README is made from the comments before them: account | on what | why.
+
+locals {
+  # The accounts, as modules/catalog names them.
+  members = merge(
+    { webhook = google_service_account.webhook.member },
+    { for pool, account in google_service_account.worker : "worker-${pool}" => account.member },
+  )
+}
 
 resource "google_service_account" "webhook" {
   project      = var.project
@@ -35,13 +43,10 @@ resource "google_service_account_iam_member" "agent_signs_as_push" {
 
 # grant: webhook service and workers | the one database, by a condition | records, effects, dead letters; the webhook service its customers
 resource "google_project_iam_member" "uses_database" {
-  for_each = merge(
-    { webhook = google_service_account.webhook.member },
-    { for pool, account in google_service_account.worker : "worker-${pool}" => account.member },
-  )
-  project = var.project
-  role    = "roles/datastore.user"
-  member  = each.value
+  for_each = local.members
+  project  = var.project
+  role     = "roles/datastore.user"
+  member   = each.value
 
   condition {
     title      = "the database of ${var.name}"
@@ -49,15 +54,16 @@ resource "google_project_iam_member" "uses_database" {
   }
 }
 
-# grant: workers | the outbound topics | messages for others, from the outbox
+# grant: the worker of a pool | outbound topics that its handlers emit to | messages for others, after the commit
+# grant: the worker of the tasks' pool | outbound topics that any enabled queue's handler emits to | what is still in the outbox
 resource "google_pubsub_topic_iam_member" "worker_tells_others" {
-  for_each = {
-    for pair in setproduct(keys(google_pubsub_topic.outbound), keys(local.pools)) : "${pair[0]}/${pair[1]}" => { topic = pair[0], pool = pair[1] }
-  }
+  for_each = merge([
+    for topic in keys(module.catalog.outbound_topics) : { for name in module.catalog.publishers[topic] : "${topic}/${name}" => { topic = topic, name = name } }
+  ]...)
   project = var.project
   topic   = google_pubsub_topic.outbound[each.value.topic].name
   role    = "roles/pubsub.publisher"
-  member  = google_service_account.worker[each.value.pool].member
+  member  = local.members[each.value.name]
 }
 
 # grant: webhook service | its own secrets | verifies signatures

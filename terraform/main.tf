@@ -3,13 +3,13 @@
 locals {
   queues = module.catalog.queues
   pools  = module.catalog.pools
+
+  # The pool whose worker Cloud Scheduler calls, for all queues.
+  tasks_pool = module.catalog.tasks_pool
+
   number = data.google_project.this.number
 
   labels = { app = var.name }
-
-  # The pool whose worker Cloud Scheduler calls, for all queues: the first by name. There is
-  # one, since every source sends to an enabled queue.
-  tasks_pool = keys(local.pools)[0]
 
   # When each task is called. Cleanup is TTL's.
   tasks = {
@@ -74,12 +74,7 @@ module "queue" {
     agent           = local.pubsub_agent
   }
 
-  # Every worker publishes on enabled queues: an effect emits, the relay, the release, the
-  # sweep and replays put back. What is not enabled takes nothing from anybody.
-  publishers = each.value.enabled ? merge(
-    { webhook = google_service_account.webhook.member },
-    { for pool, account in google_service_account.worker : "worker-${pool}" => account.member },
-  ) : {}
+  publishers             = { for name in module.catalog.publishers[each.key] : name => local.members[name] }
   dead_letter_publishers = each.value.enabled ? { worker = google_service_account.worker[each.value.pool].member } : {}
 
   depends_on = [google_project_service.api]

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"billhook/emulator"
+	"billhook/emulator/topology"
 	"billhook/internal/dedupe"
 	"billhook/internal/embedded"
 	"billhook/internal/ledger"
@@ -36,14 +37,14 @@ const devBackoff = time.Second
 
 func (p *program) devCommand() *cobra.Command {
 	var onEmulators, quiet, verbose bool
-	var webhookPort, workerPort, servicePort, topology string
+	var webhookPort, workerPort, servicePort, madeBy string
 	command := &cobra.Command{
 		Use:   "dev",
 		Short: "Run webhook, worker and stand-ins in this process, send signed samples, then keep serving",
 		Args:  cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) (err error) {
 			ctx := command.Context()
-			if topology != "" && (topology != "terraform" || !onEmulators) {
+			if madeBy != "" && (madeBy != "terraform" || !onEmulators) {
 				return errors.New("--topology: can only be terraform, and with --emulators")
 			}
 			c, err := p.catalog()
@@ -79,10 +80,16 @@ func (p *program) devCommand() *cobra.Command {
 					return err
 				}
 				config.Emulators = &sdk
-				if topology == "terraform" {
-					config.Provision = terraformTopology{
+				if madeBy == "terraform" {
+					queues := topology.Terraform{
 						Root: filepath.Join("terraform", "emulator"), Folder: folder, CatalogDir: p.env.CatalogDir, ProjectID: p.env.Project,
-					}.apply
+					}
+					config.Provision = func(ctx context.Context, broker, workerURL string) error {
+						if err := queues.Init(ctx); err != nil {
+							return err
+						}
+						return queues.Apply(ctx, broker, workerURL)
+					}
 				}
 				p.printf("Starting Google's Pub/Sub and Firestore emulators ...\n")
 			}
@@ -112,7 +119,7 @@ func (p *program) devCommand() *cobra.Command {
 		},
 	}
 	command.Flags().BoolVar(&onEmulators, "emulators", false, "use Google's own emulators instead of the stand-ins")
-	command.Flags().StringVar(&topology, "topology", "", "what makes the queues on the emulators: terraform, from the repository's root; empty is this program")
+	command.Flags().StringVar(&madeBy, "topology", "", "what makes the queues on the emulators: terraform, from the repository's root; empty is this program")
 	command.Flags().BoolVar(&quiet, "no-samples", false, "send nothing, just serve")
 	command.Flags().BoolVarP(&verbose, "verbose", "v", false, "print the services' own log lines")
 	command.Flags().StringVar(&webhookPort, "webhook-port", "8080", "where the webhook service listens, 0 for a free port")

@@ -91,7 +91,8 @@ func run(ctx context.Context, args []string, stdout io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
-	running, err := e2e.StartReal(ctx, folder, "soak", broker.Addr(), database.Addr(), c)
+	const project = "soak"
+	running, err := e2e.StartReal(ctx, folder, project, broker.Addr(), database.Addr(), e2e.Provisioned(project, c))
 	if err != nil {
 		return err
 	}

@@ -49,7 +49,7 @@ func Register(r *handler.Registry, p Points, s Subscriptions) {
 	r.Tx("points.credit", p.Credit)
 	r.Tx("points.reverse", p.Reverse)
 	r.Tx("points.acknowledge", p.Acknowledge)
-	r.Tx("subscriptions.record", s.Record)
+	r.Tx("subscriptions.record", s.Record, s.Updates.Topic())
 }
 
 var (

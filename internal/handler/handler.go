@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"billhook/catalog"
@@ -49,7 +50,8 @@ type Effect struct {
 
 // Emission is a message for another queue.
 type Emission struct {
-	// Topic is a queue's id, or an outbound topic's.
+	// Topic is a queue's id, or an outbound topic's: one that the catalog lists for the
+	// handler.
 	Topic string
 	// OrderingKey is what the message waits behind; empty: nothing.
 	OrderingKey string
@@ -97,18 +99,20 @@ type Registry struct {
 type Handler struct {
 	Tx     Tx
 	Leased *Leased
+	// emits are the topics that a Tx may emit to.
+	emits []string
 }
 
 // NewRegistry returns an empty registry.
 func NewRegistry() *Registry { return &Registry{handlers: map[string]Handler{}} }
 
-// Tx registers a handler under the name by which the catalog calls it. It panics
-// on an empty or repeated name: that is a mistake in a main.
-func (r *Registry) Tx(name string, h Tx) {
+// Tx registers a handler under the name by which the catalog calls it, with the topics
+// that it emits to. It panics on an empty or repeated name: that is a mistake in a main.
+func (r *Registry) Tx(name string, h Tx, emits ...string) {
 	if h == nil {
 		panic("handler: empty registration")
 	}
-	r.add(name, Handler{Tx: h})
+	r.add(name, Handler{Tx: h, emits: emits})
 }
 
 // Leased registers a handler whose effect is outside. It panics where Tx would, and
@@ -140,7 +144,9 @@ func (r *Registry) Lookup(name string) (h Handler, ok bool) {
 	return h, ok
 }
 
-// Check reports every enabled queue's handler that is not registered, all together.
+// Check reports, of every enabled queue, the handlers that are not registered, and those
+// whose entry in the catalog does not list just the topics that they emit to: of one too
+// few the worker would refuse messages, and one too many is a grant that nobody needs.
 func (r *Registry) Check(c *catalog.Catalog) error {
 	var errs []error
 	for _, q := range c.Queues {
@@ -148,8 +154,13 @@ func (r *Registry) Check(c *catalog.Catalog) error {
 			continue
 		}
 		for eventType, h := range q.Handlers {
-			if _, ok := r.handlers[h.Name]; !ok {
+			registered, ok := r.handlers[h.Name]
+			emits, listed := slices.Sorted(slices.Values(registered.emits)), slices.Sorted(slices.Values(h.Emits))
+			switch {
+			case !ok:
 				errs = append(errs, fmt.Errorf("queue %s: event type %s: no handler is registered as %q", q.ID, eventType, h.Name))
+			case !slices.Equal(emits, listed):
+				errs = append(errs, fmt.Errorf("queue %s: event type %s: %s emits to %q, and the catalog lists %q", q.ID, eventType, h.Name, emits, listed))
 			}
 		}
 	}

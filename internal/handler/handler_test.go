@@ -62,6 +62,36 @@ func TestAMistakeInRegisteringPanicsAtTheStart(t *testing.T) {
 	}
 }
 
+func TestTheCatalogListsJustWhatAHandlerEmitsTo(t *testing.T) {
+	t.Parallel()
+	r := handler.NewRegistry()
+	r.Tx("plans.change", nothing, "news", "mails")
+	r.Leased("mails.send", handler.Leased{Do: outside, SafeToRepeat: true})
+	for name, test := range map[string]struct {
+		handler string
+		listed  []string
+		want    string
+	}{
+		"what it emits to, in any order": {"plans.change", []string{"mails", "news"}, ""},
+		"one too few":                    {"plans.change", []string{"news"}, `queue plans: event type upgrade: plans.change emits to ["mails" "news"], and the catalog lists ["news"]`},
+		"one too many":                   {"plans.change", []string{"news", "mails", "ads"}, `queue plans: event type upgrade: plans.change emits to ["mails" "news"], and the catalog lists ["ads" "mails" "news"]`},
+		"a leased handler emits nothing": {"mails.send", []string{"news"}, `queue plans: event type upgrade: mails.send emits to [], and the catalog lists ["news"]`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			err := r.Check(&catalog.Catalog{Queues: []catalog.Queue{
+				{ID: "plans", Enabled: true, Handlers: map[string]catalog.Handler{"upgrade": {Name: test.handler, Emits: test.listed}}},
+				{ID: "asleep", Handlers: map[string]catalog.Handler{"upgrade": {Name: "plans.change"}}},
+			}})
+			if test.want == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.EqualError(t, err, test.want)
+		})
+	}
+}
+
 func TestEveryHandlerThatIsMissingIsNamedAtOnce(t *testing.T) {
 	t.Parallel()
 	r := handler.NewRegistry()

@@ -3,7 +3,9 @@ package push_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"testing"
 	"time"
 
@@ -173,6 +175,35 @@ func TestARepetitionEmitsTheSameIDs(t *testing.T) {
 	r.pass(31 * 24 * time.Hour)
 	require.Equal(t, http.StatusOK, r.deliver(paid("e1", known, 1)).code)
 	require.Equal(t, append(emitted("e1"), emitted("e1")...), r.told())
+}
+
+// TestAnEmissionThatTheCatalogDoesNotListIsRefused: nothing of the effect is committed, and
+// the message comes again, until its attempts are used up.
+func TestAnEmissionThatTheCatalogDoesNotListIsRefused(t *testing.T) {
+	t.Parallel()
+	const elsewhere = "topic-of-ilse"
+	r := newRig(t, setup{credit: func(_ *rig, own handler.Tx) handler.Tx {
+		return func(ctx context.Context, event handler.Event) (handler.Effect, error) {
+			effect, err := telling(nil, own)(ctx, event)
+			effect.Emit[1].Topic = elsewhere
+			return effect, err
+		}
+	}})
+	for attempt := 1; attempt <= 2; attempt++ {
+		got := r.deliver(paid("e1", known, 1).again(attempt))
+		require.Equal(t, http.StatusInternalServerError, got.code)
+		require.Equal(t, "emission_undeclared", got.Reason)
+		require.Equal(t, attempt, got.Attempt)
+		r.pass(time.Minute)
+	}
+	require.Equal(t, http.StatusUnprocessableEntity, r.deliver(paid("e1", known, 1).again(3)).code)
+	require.Len(t, r.letters(), 1)
+	require.Zero(t, r.balance(t))
+	require.Zero(t, r.waiting(t))
+	require.Empty(t, r.told())
+	for _, text := range append([]string{r.log.String()}, slices.Collect(maps.Values(r.letters()[0].Attributes))...) {
+		require.NotContains(t, text, elsewhere, "what a handler makes of a message may be the message's")
+	}
 }
 
 func TestAnEmissionThatNobodyTakesIsADeadLetter(t *testing.T) {

@@ -140,7 +140,7 @@ func newRig(tb testing.TB, with setup) *rig {
 	}
 	for eventType, name := range map[string]string{"order.paid": "points.credit", "order.refunded": "points.reverse"} {
 		r.queue.Handlers[eventType] = catalog.Handler{
-			Name: name, MaxAttempts: 3, Timeout: 30 * time.Second, Backoff: retry.Policy{Base: 10 * time.Second, Multiplier: 2, Max: time.Minute},
+			Name: name, Emits: []string{updates}, MaxAttempts: 3, Timeout: 30 * time.Second, Backoff: retry.Policy{Base: 10 * time.Second, Multiplier: 2, Max: time.Minute},
 		}
 	}
 	if with.queue != nil {

@@ -3,7 +3,9 @@ package push
 import (
 	"context"
 	"log/slog"
+	"slices"
 
+	"billhook/catalog"
 	"billhook/internal/dedupe"
 	"billhook/internal/delayed"
 	"billhook/internal/failpoint"
@@ -22,6 +24,9 @@ func (s *Service) tx(ctx context.Context, q *queue, d delivery, event handler.Ev
 	seen, err := run.Effect(limited, event, d.redelivered(), func(ctx context.Context, event handler.Event) (handler.Effect, error) {
 		effect, err := guarded(ctx, s.config.Log, event, 0, func(ctx context.Context) (handler.Effect, error) { return h(ctx, event) })
 		if err != nil {
+			return handler.Effect{}, err
+		}
+		if err := declared(q.Handlers[event.Type], effect); err != nil {
 			return handler.Effect{}, err
 		}
 		if lanes, err = outbox.Add(event, &effect, s.config.Now()); err != nil {
@@ -50,6 +55,21 @@ func (s *Service) tx(ctx context.Context, q *queue, d delivery, event handler.Ev
 	default:
 		return s.failed(ctx, q, d, event, run, name, verdict, err)
 	}
+}
+
+// declared refuses an effect that emits where the catalog does not let its handler: the
+// grants are made from the catalog, and what it does not list would stay in the outbox for
+// ever. That is no fault of the message, but of the release: it is tried again, since a
+// rollback mends it; it counts, so that a release that stays makes dead letters to replay
+// and does not hold up the key for ever.
+func declared(spec catalog.Handler, effect handler.Effect) error {
+	for _, emission := range effect.Emit {
+		if !slices.Contains(spec.Emits, emission.Topic) {
+			// Without the topic's name, which the handler may have from the message.
+			return retry.Transient("emission_undeclared", nil)
+		}
+	}
+	return nil
 }
 
 // relay publishes what an effect has emitted. That it is stored is enough for the

@@ -114,6 +114,8 @@ func New(config Config) (*Worker, error) {
 	})
 	operator := &deadletter.Operator{
 		Store: config.Store, Queue: config.Catalog.Queue, Now: config.Now, NewID: uuid.NewString, Wait: wait,
+		// Deployed, only the worker that runs the tasks may publish on every queue: a replay
+		// through another is published by its relay-outbox.
 		Relay: func(ctx context.Context, lane string) error {
 			_, err := relay.Lane(ctx, lane)
 			return err

@@ -76,6 +76,15 @@ func TestAWorkerThatCouldNotWorkIsRefused(t *testing.T) {
 			`queue orders: event type order.paid: no handler is registered as "points.lose"`,
 			"queue mails: contract message.v1 cannot be decoded yet",
 		}},
+		"a catalog that does not list whom a handler tells": {func(c *worker.Config) {
+			q, ok := c.Catalog.HandledBy("subscriptions.record")
+			require.True(t, ok)
+			q.Handlers["trial.canceled"] = catalog.Handler{Name: "subscriptions.record"}
+			q.Handlers["order.paid"] = catalog.Handler{Name: "points.credit", Emits: []string{"fis-domain-events"}}
+		}, []string{
+			`event type trial.canceled: subscriptions.record emits to ["pay-subscription-update"], and the catalog lists []`,
+			`event type order.paid: points.credit emits to [], and the catalog lists ["fis-domain-events"]`,
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

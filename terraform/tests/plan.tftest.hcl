@@ -125,6 +125,60 @@ run "latest_is_no_version" {
   expect_failures = [var.secret_versions]
 }
 
+# Two pools: letters runs the tasks, seats serves bookings and emits to reminders and to
+# seat-news. Applied, so that each account has a name of its own.
+run "an_account_publishes_what_its_service_publishes_and_no_more" {
+  command = apply
+
+  variables {
+    catalog_dir         = "../catalog/testdata/crooked"
+    deletion_protection = false
+  }
+
+  override_resource {
+    target = google_service_account.webhook
+    values = { member = "serviceAccount:webhook" }
+  }
+  override_resource {
+    target = google_service_account.worker["letters"]
+    values = { member = "serviceAccount:letters" }
+  }
+  override_resource {
+    target = google_service_account.worker["seats"]
+    values = { member = "serviceAccount:seats" }
+  }
+
+  assert {
+    condition     = output.tasks_pool == "letters" && toset(keys(module.worker)) == toset(["letters", "seats"])
+    error_message = "Two pools, of which the first runs the tasks."
+  }
+  assert {
+    condition = { for id, queue in module.queue : id => join(" ", queue.publishers) } == {
+      bookings  = "serviceAccount:letters serviceAccount:webhook"
+      reminders = "serviceAccount:letters serviceAccount:seats"
+      ordered   = "serviceAccount:letters"
+      single    = ""
+    }
+    error_message = "On a queue publish the pools that emit to it, that of the tasks, and the webhook service where a source routes to it: seats not on its own bookings, nor on ordered; nobody on a queue that is not enabled."
+  }
+  assert {
+    condition = { for id, queue in module.queue : id => join(" ", queue.dead_letter_publishers) } == {
+      bookings  = "serviceAccount:seats"
+      reminders = ""
+      ordered   = "serviceAccount:letters"
+      single    = ""
+    }
+    error_message = "On a dead-letter topic publishes the worker of its queue's pool, besides Pub/Sub's agent."
+  }
+  assert {
+    condition = { for grant in google_pubsub_topic_iam_member.worker_tells_others : "${grant.topic} ${grant.member}" => grant.role } == {
+      "seat-news serviceAccount:letters" = "roles/pubsub.publisher"
+      "seat-news serviceAccount:seats"   = "roles/pubsub.publisher"
+    }
+    error_message = "On an outbound topic publish the pools that emit to it, and that of the tasks; on unheard nobody."
+  }
+}
+
 # With every answer made up, an apply shows that nothing waits for itself.
 run "all_of_it_is_made_and_taken_away" {
   command = apply

@@ -124,6 +124,11 @@ func Queues() []catalog.Queue {
 		if a.Ordered {
 			q.OrderingKey = []string{"subscription_id"}
 		}
+		if a.Name == TxOrdered {
+			tells := q.Handlers[EventType]
+			tells.Emits = []string{Topic}
+			q.Handlers[EventType] = tells
+		}
 		queues = append(queues, q)
 	}
 	return queues

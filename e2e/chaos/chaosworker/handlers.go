@@ -22,7 +22,7 @@ type handlers struct {
 
 func (h *handlers) register(r *handler.Registry) {
 	r.Tx(arm.Handlers+arm.Tx, h.tx)
-	r.Tx(arm.Handlers+arm.TxOrdered, h.txOrdered)
+	r.Tx(arm.Handlers+arm.TxOrdered, h.txOrdered, arm.Topic)
 	for _, name := range []string{arm.Leased, arm.LeasedOrdered} {
 		r.Leased(arm.Handlers+name, handler.Leased{Do: h.do, Reconcile: h.outside.applied})
 	}

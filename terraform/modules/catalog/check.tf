@@ -71,7 +71,18 @@ locals {
           { ok = can(regex("^[a-z][a-z0-9_.-]{0,63}$", h.name)), path = "handlers.${type}.name", what = "must be a handler's name" },
           { ok = try(1 <= h.max_attempts && h.max_attempts <= 50, !can(h.max_attempts)), path = "handlers.${type}.max_attempts", what = "must be 1 to 50" },
           { ok = try(0 < local.seconds[i]["handlers.${type}.timeout"] && local.seconds[i]["handlers.${type}.timeout"] < q.ack_deadline_seconds, false), path = "handlers.${type}.timeout", what = "must be above 0 and below ack_deadline_seconds" },
-          { ok = length(setsubtract(keys(h), ["name", "max_attempts", "timeout", "retry_policy"])) == 0, path = "handlers.${type}", what = "has a key that is not known" },
+          { ok = !can(h.emits) || can(concat(h.emits, [])), path = "handlers.${type}.emits", what = "must be a list" },
+          { ok = length(distinct(local.emits[i][type])) == length(local.emits[i][type]), path = "handlers.${type}.emits", what = "lists a topic twice" },
+          { ok = length(setsubtract(keys(h), ["name", "emits", "max_attempts", "timeout", "retry_policy"])) == 0, path = "handlers.${type}", what = "has a key that is not known" },
+        ]
+      ]),
+      flatten([
+        for type, ids in local.emits[i] : [
+          for id in ids : {
+            path = "handlers.${type}.emits"
+            what = contains(local.topics, id) ? "queue ${id} is not enabled" : "no queue or outbound topic has the id ${id}"
+            ok   = contains(local.topics, id) && (!q.enabled || !contains([for other in local.filled : other.id if !other.enabled], id))
+          }
         ]
       ]),
       flatten([
@@ -107,10 +118,13 @@ locals {
     )
   ]
 
+  # What can be published to, by id.
+  topics = concat([for q in local.filled : q.id], [for t in local.outbound_topics : t.id])
+
   names = concat(
-    [for q in local.filled : q.id], [for q in local.filled : q.alias if q.alias != ""],
+    local.topics, [for q in local.filled : q.alias if q.alias != ""],
     [for q in local.filled : q.dead_letter.topic if !q.dead_letter.drop],
-    [for t in local.outbound_topics : t.id], [for t in local.outbound_topics : t.alias if t.alias != ""],
+    [for t in local.outbound_topics : t.alias if t.alias != ""],
   )
 
   mistakes = concat(

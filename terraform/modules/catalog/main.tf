@@ -140,6 +140,8 @@ locals {
     }
   ]
 
+  emits = [for q in local.filled : { for type, h in q.handlers : type => try(concat(h.emits, []), []) }]
+
   queues = [
     for i, q in local.filled : {
       id          = q.id
@@ -155,6 +157,7 @@ locals {
       handlers = {
         for type, h in q.handlers : type => {
           name         = try(h.name, "")
+          emits        = local.emits[i][type]
           max_attempts = try(h.max_attempts, q.max_attempts)
           timeout      = local.shown[i]["handlers.${type}.timeout"]
           retry_policy = local.shown_policies[i][type]

@@ -30,13 +30,15 @@ output "sources" {
 
 output "pools" {
   description = "The pools that serve an enabled queue: its queues, and what a service of the pool needs at most."
-  value = {
-    for pool in distinct([for q in local.queues : q.pool if q.enabled]) : pool => {
-      queues        = [for q in local.queues : q.id if q.enabled && q.pool == pool]
-      concurrency   = sum([for q in local.queues : q.concurrency if q.enabled && q.pool == pool])
-      min_instances = max([for q in local.queues : q.min_instances if q.enabled && q.pool == pool]...)
-      max_instances = max([for q in local.queues : q.max_instances if q.enabled && q.pool == pool]...)
-      timeout       = max([for q in local.queues : q.ack_deadline_seconds if q.enabled && q.pool == pool]...)
-    }
-  }
+  value       = local.pools
+}
+
+output "tasks_pool" {
+  description = "The pool whose worker runs the tasks, for all pools."
+  value       = local.tasks_pool
+}
+
+output "publishers" {
+  description = "Who publishes on a topic, by its id: webhook, or worker-<pool>."
+  value       = local.publishers
 }

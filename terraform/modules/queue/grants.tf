@@ -32,7 +32,9 @@ resource "google_pubsub_subscription_iam_member" "agent_takes_from_the_queue" {
   }
 }
 
-# grant: webhook service and workers | topics of enabled queues | webhooks received; messages from the outbox, delayed, put back or replayed
+# grant: webhook service | topics of queues that a source routes to; of all enabled queues where the generic source opens the producers' door | webhooks and messages received
+# grant: the worker of a pool | topics of queues that its handlers emit to | messages emitted, after the commit
+# grant: the worker of the tasks' pool | topics of enabled queues | what is still in the outbox, replayed, delayed, or put back by the sweep
 resource "google_pubsub_topic_iam_member" "publishes" {
   for_each = var.publishers
   project  = var.project

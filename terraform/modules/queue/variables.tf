@@ -95,7 +95,7 @@ variable "identity" {
 }
 
 variable "publishers" {
-  description = "Who may publish to the topic: IAM members under names that are known at plan time."
+  description = "Who publishes on the topic, and so may: IAM members under names that are known at plan time."
   type        = map(string)
   default     = {}
 }

@@ -1,9 +1,8 @@
-package main
+package topology_test
 
 import (
 	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -18,38 +17,7 @@ import (
 	"billhook/internal/gcp/pubsub"
 )
 
-// withProvider returns a topology whose terraform is ready, or skips where terraform
-// cannot have the provider.
-func withProvider(t *testing.T, project, catalogDir string) terraformTopology {
-	t.Helper()
-	_, err := exec.LookPath("terraform")
-	if err != nil && os.Getenv("REQUIRE_EMULATORS") == "" {
-		t.Skip("left out: terraform is not installed")
-	}
-	require.NoError(t, err, "CI leaves nothing out that can be had")
-	// A copy: terraform notes beside the configuration which provider it took.
-	root := t.TempDir()
-	require.NoError(t, os.CopyFS(filepath.Join(root, "catalog"), os.DirFS(filepath.Join("..", "..", "catalog"))))
-	for _, folder := range []string{"emulator", filepath.Join("modules", "queue"), filepath.Join("modules", "catalog")} {
-		files, err := filepath.Glob(filepath.Join("..", "..", "terraform", folder, "*.tf"))
-		require.NoError(t, err)
-		require.NotEmpty(t, files)
-		require.NoError(t, os.MkdirAll(filepath.Join(root, "terraform", folder), 0o700))
-		for _, file := range files {
-			text, err := os.ReadFile(file)
-			require.NoError(t, err)
-			require.NoError(t, os.WriteFile(filepath.Join(root, "terraform", folder, filepath.Base(file)), text, 0o600))
-		}
-	}
-	topology := terraformTopology{Root: filepath.Join(root, "terraform", "emulator"), Folder: t.TempDir(), ProjectID: project, CatalogDir: catalogDir}
-	if err := topology.init(t.Context()); err != nil {
-		if strings.Contains(err.Error(), "Failed to query available provider packages") {
-			t.Skip("left out: the provider hashicorp/google cannot be had here")
-		}
-		require.NoError(t, err)
-	}
-	return topology
-}
+func TestMain(m *testing.M) { os.Exit(emulatortest.Main(m)) }
 
 // topologyOf lists what a project has on the emulator, without the project's name.
 func topologyOf(t *testing.T, addr, project string) []string {
@@ -90,7 +58,7 @@ func TestTerraformMakesOnTheEmulatorWhatProvisionMakes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			topology := withProvider(t, test.terraformed, test.dir)
+			queues := emulatortest.Terraform(t, test.terraformed, test.dir)
 			addr := emulatortest.PubSub(t)
 			c, err := catalog.Load(test.dir)
 			require.NoError(t, err)
@@ -98,14 +66,13 @@ func TestTerraformMakesOnTheEmulatorWhatProvisionMakes(t *testing.T) {
 			_, err = pubsub.Provision(t.Context(), c, pubsub.Target{ProjectID: test.provisioned, PushBaseURL: worker, Emulator: true}, pubsub.EmulatorOptions(addr)...)
 			require.NoError(t, err)
 
-			require.NoError(t, topology.run(t.Context(), addr, worker, "apply", "-auto-approve"))
+			require.NoError(t, queues.Apply(t.Context(), addr, worker))
 			made := topologyOf(t, addr, test.terraformed)
 			require.NotEmpty(t, made)
 			require.ElementsMatch(t, topologyOf(t, addr, test.provisioned), made)
 
-			// -detailed-exitcode fails where a plan has changes.
-			require.NoError(t, topology.run(t.Context(), addr, worker, "plan", "-detailed-exitcode"))
-			require.NoError(t, topology.run(t.Context(), addr, worker, "destroy", "-auto-approve"))
+			require.NoError(t, queues.Unchanged(t.Context(), addr, worker))
+			require.NoError(t, queues.Destroy(t.Context(), addr, worker))
 			require.Empty(t, topologyOf(t, addr, test.terraformed))
 		})
 	}
@@ -113,7 +80,7 @@ func TestTerraformMakesOnTheEmulatorWhatProvisionMakes(t *testing.T) {
 
 func TestTerraformSaysWhatIsWrong(t *testing.T) {
 	t.Parallel()
-	topology := withProvider(t, "made-by-nobody", "")
-	err := topology.run(t.Context(), "127.0.0.1:9", "http://127.0.0.1:9/push", "apply", "-auto-approve")
+	queues := emulatortest.Terraform(t, "made-by-nobody", "")
+	err := queues.Apply(t.Context(), "127.0.0.1:9", "http://127.0.0.1:9/push")
 	require.ErrorContains(t, err, "without a path")
 }

@@ -1,0 +1,73 @@
+// Package topology has Terraform make the queues of a catalog on an emulator, by the
+// module that makes them on Google Cloud, as provisioning does from Go. It owns running
+// terraform there and keeping its state out of the way. It refuses to install terraform
+// or its provider, and to touch anything but an emulator.
+package topology
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+)
+
+// Terraform is terraform/emulator, for one project of an emulator. Terraform must be
+// installed, and be able to have hashicorp/google.
+type Terraform struct {
+	// Root is the configuration, terraform/emulator of the repository.
+	Root string
+	// Folder is where state and provider go: the emulator forgets with its process, so
+	// nothing is worth keeping.
+	Folder string
+	// CatalogDir is the folder of another catalog; empty is the repository's own.
+	CatalogDir string
+	ProjectID  string
+}
+
+// Init has Terraform fetch the provider. The error quotes what Terraform said.
+func (t Terraform) Init(ctx context.Context) error {
+	return t.terraform(ctx, "init", "-input=false", "-no-color", "-reconfigure", "-backend-config=path="+filepath.Join(t.Folder, "terraform.tfstate"))
+}
+
+// Apply makes the topology on the emulator at host:port broker, with pushes to workerURL.
+// It comes after Init.
+func (t Terraform) Apply(ctx context.Context, broker, workerURL string) error {
+	return t.run(ctx, broker, workerURL, "apply", "-auto-approve")
+}
+
+// Unchanged returns an error unless a plan has nothing to do.
+func (t Terraform) Unchanged(ctx context.Context, broker, workerURL string) error {
+	return t.run(ctx, broker, workerURL, "plan", "-detailed-exitcode")
+}
+
+// Destroy takes away what Apply has made.
+func (t Terraform) Destroy(ctx context.Context, broker, workerURL string) error {
+	return t.run(ctx, broker, workerURL, "destroy", "-auto-approve")
+}
+
+// run does one of Terraform's commands that take variables.
+func (t Terraform) run(ctx context.Context, broker, workerURL, verb, flag string) error {
+	arguments := []string{verb, "-input=false", "-no-color", flag, "-var=emulator_host=" + broker, "-var=project=" + t.ProjectID, "-var=push_base_url=" + workerURL}
+	if t.CatalogDir != "" {
+		folder, err := filepath.Abs(t.CatalogDir)
+		if err != nil {
+			return fmt.Errorf("terraform: %w", err)
+		}
+		arguments = append(arguments, "-var=catalog_dir="+folder)
+	}
+	return t.terraform(ctx, arguments...)
+}
+
+func (t Terraform) terraform(ctx context.Context, arguments ...string) error {
+	command := exec.CommandContext(ctx, "terraform", arguments...) //nolint:gosec // G204: its own commands, with names of the catalog
+	command.Dir = t.Root
+	command.Env = append(os.Environ(), "TF_DATA_DIR="+filepath.Join(t.Folder, "data"), "TF_IN_AUTOMATION=1", "CHECKPOINT_DISABLE=1")
+	var said bytes.Buffer
+	command.Stdout, command.Stderr = &said, &said
+	if err := command.Run(); err != nil {
+		return fmt.Errorf("terraform %s: %w\n%s", arguments[0], err, bytes.TrimSpace(said.Bytes()))
+	}
+	return nil
+}

@@ -1,0 +1,46 @@
+# Who publishes where, without a provider: see publishers.tf.
+
+# One pool, which runs the tasks too; a handler emits to the other queue; producers have
+# their door; and the ledger, which would tell others, is not enabled.
+run "the_shipped_catalog" {
+  command = plan
+  variables {
+    directory = "../../../catalog"
+  }
+  assert {
+    condition     = alltrue([for id, q in output.queues : join(" ", output.publishers[id]) == "webhook worker-${output.tasks_pool}" if q.enabled])
+    error_message = "With one pool, webhook service and worker publish on every enabled queue."
+  }
+  assert {
+    condition     = alltrue([for id, q in output.queues : length(output.publishers[id]) == 0 if !q.enabled])
+    error_message = "Nobody publishes on a queue that is not enabled."
+  }
+  assert {
+    condition     = alltrue([for id in keys(output.outbound_topics) : !contains(output.publishers[id], "webhook")])
+    error_message = "The webhook service tells nobody but queues."
+  }
+}
+
+# Two pools: letters runs the tasks, seats serves bookings, whose handlers emit to reminders
+# and to seat-news. One source, without a door for producers.
+run "a_pool_publishes_what_its_handlers_emit" {
+  command = plan
+  variables {
+    directory = "../../../catalog/testdata/crooked"
+  }
+  assert {
+    condition     = output.tasks_pool == "letters"
+    error_message = "The first pool runs the tasks."
+  }
+  assert {
+    condition = output.publishers == {
+      bookings  = ["webhook", "worker-letters"]
+      reminders = ["worker-letters", "worker-seats"]
+      ordered   = ["worker-letters"]
+      single    = []
+      seat-news = ["worker-letters", "worker-seats"]
+      unheard   = []
+    }
+    error_message = "A pool that emits to a topic publishes there, and the pool of the tasks; not a pool on its own queue, and nobody where nobody does."
+  }
+}

@@ -19,6 +19,7 @@ import (
 	"mime"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -92,6 +93,8 @@ type inbound struct {
 	format  string
 	uid     string
 	queue   string
+	// points is what it is worth; empty where that is not known.
+	points string
 }
 
 // genericSource is whose secrets sign what is enqueued at /queues/{queue}/messages.
@@ -290,7 +293,7 @@ func isJSON(values []string) bool {
 		return false
 	}
 	charset := parameters["charset"]
-	return charset == "" || charset == "utf-8" || charset == "UTF-8"
+	return charset == "" || strings.EqualFold(charset, "utf-8")
 }
 
 // accept takes a verified body to its outcome.
@@ -318,7 +321,10 @@ func (s *Service) accept(ctx context.Context, from *source, queue string, b *buf
 		o.status, o.ignored, o.reason = http.StatusOK, true, ignored
 		return
 	}
-	if err := in.message.Validate(); err != nil {
+	if err = in.message.Validate(); err == nil {
+		in.points, err = s.points(in.message)
+	}
+	if err != nil {
 		var invalid *contract.Invalid
 		if errors.As(err, &invalid) && from.paynow != nil {
 			fromPayNow(eventType, invalid.Violations)
@@ -429,9 +435,7 @@ func (s *Service) compose(ctx context.Context, in inbound, q catalog.Queue, b *b
 			}
 		}
 		key = cmp.Or(a.UID, a.CustomerID)
-		if points, ok := s.points(m); ok {
-			a.Points = strconv.FormatInt(points, 10)
-		}
+		a.Points = in.points
 	case *contract.Envelope:
 		*a = m.Attributes()
 		key = m.OrderingKey(q.OrderingKey)
@@ -458,22 +462,33 @@ func (s *Service) compose(ctx context.Context, in inbound, q catalog.Queue, b *b
 	return contract.Message{Data: bytes.Clone(encoded), Attributes: attributes, OrderingKey: key}, true
 }
 
-// points adds up what an order is worth, where every product is known. The worker
-// computes its own; this is for whoever reads the topic.
-func (s *Service) points(m *contract.PayNow) (int64, bool) {
-	if m.EventType != contract.OrderPaid {
-		return 0, false
+// points adds up what an order is worth, where every product is known; it is empty
+// where one is not. The worker computes its own; this is for whoever reads the topic,
+// and to refuse what no account could hold. The error is a *contract.Invalid.
+func (s *Service) points(message contract.Body) (string, error) {
+	m, ok := message.(*contract.PayNow)
+	if !ok || m.EventType != contract.OrderPaid {
+		return "", nil
 	}
 	var sum int64
+	over := -1
 	for i := range m.Data.Order.Items {
 		item := &m.Data.Order.Items[i]
-		product, ok := s.config.Catalog.Products[item.ProductID]
-		if !ok || item.Quantity > (math.MaxInt64-sum)/product.Points {
-			return 0, false
+		product, known := s.config.Catalog.Products[item.ProductID]
+		switch {
+		case !known:
+			return "", nil
+		case over >= 0:
+		case item.Quantity > (math.MaxInt64-sum)/product.Points:
+			over = i
+		default:
+			sum += product.Points * item.Quantity
 		}
-		sum += product.Points * item.Quantity
 	}
-	return sum, true
+	if over >= 0 {
+		return "", broken("data.order.items["+strconv.Itoa(over)+"].quantity", "overflow")
+	}
+	return strconv.FormatInt(sum, 10), nil
 }
 
 // publish answers for the broker: 202 only after it has confirmed.

@@ -306,12 +306,8 @@ func (s *Service) accept(ctx context.Context, from *source, queue string, b *buf
 	} else {
 		in, ignored, err = s.readGeneric(b.minimized[:0], b.body.Bytes(), from.Source, queue)
 	}
-	var eventType string
 	if in.message != nil {
-		var id string
-		if id, eventType = in.message.Identity(); pii.ID.Valid(id) && pii.Code.Valid(eventType) {
-			o.eventID, o.eventType = id, eventType
-		}
+		o.eventID, o.eventType = in.message.Identity() // minimized: they have their shapes
 	}
 	switch {
 	case err != nil:
@@ -327,7 +323,7 @@ func (s *Service) accept(ctx context.Context, from *source, queue string, b *buf
 	if err != nil {
 		var invalid *contract.Invalid
 		if errors.As(err, &invalid) && from.paynow != nil {
-			fromPayNow(eventType, invalid.Violations)
+			fromPayNow(o.eventType, invalid.Violations)
 		}
 		o.refuseBody(err)
 		return
@@ -337,7 +333,7 @@ func (s *Service) accept(ctx context.Context, from *source, queue string, b *buf
 		o.refuseBody(errUnsupported) // a route is for one format, and this is another
 		return
 	}
-	if !takes(q, in.format, eventType) {
+	if !takes(q, in.format, o.eventType) {
 		// A producer named the queue itself; routes were checked at the start.
 		o.refuseBody(broken(typeField[in.format], "not_of_queue"))
 		return

@@ -100,14 +100,17 @@ type inbound struct {
 // genericSource is whose secrets sign what is enqueued at /queues/{queue}/messages.
 const genericSource = "generic"
 
-// New returns the service. It fails on a source without a secret, with a weak one, or
-// with an event type that cannot be mapped, all together.
+// New returns the service. It fails without a publish timeout, and on a source without
+// a secret, with a weak one, or with an event type that cannot be mapped, all together.
 func New(config Config) (*Service, error) {
 	s := &Service{config: config, sources: map[string]*source{}, outgoing: map[string]*pii.Projection{
 		contract.PayNowV1: pii.For[contract.PayNow](), contract.EnvelopeV1: pii.For[contract.Envelope](),
 	}}
 	s.buffers.New = func() any { return new(buffers) }
 	var mistakes []error
+	if config.PublishTimeout <= 0 {
+		mistakes = append(mistakes, errors.New("webhook: no publish timeout"))
+	}
 	for name, declared := range config.Catalog.Sources {
 		verifier, err := signature.NewVerifier(signature.Scheme(declared.Scheme), config.Secrets[name], config.Tolerance, config.Now)
 		if err != nil {

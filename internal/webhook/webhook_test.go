@@ -1245,6 +1245,14 @@ func TestNewNamesEveryVariableWithoutAGoodSecret(t *testing.T) {
 	}
 }
 
+func TestNewRefusesToPublishWithoutADeadline(t *testing.T) {
+	t.Parallel()
+	c, _, _ := config(t)
+	c.PublishTimeout = 0
+	_, err := webhook.New(c)
+	require.EqualError(t, err, "webhook: no publish timeout")
+}
+
 func TestNewRefusesATypeThatCannotBeMapped(t *testing.T) {
 	t.Parallel()
 	c, _, _ := config(t)

@@ -399,12 +399,12 @@ func (o *outcome) refuseBody(err error) {
 	case errors.As(err, &refused):
 		o.refuse(http.StatusUnprocessableEntity, "contract_broken", "Fields break the contract; see violations.")
 		for _, v := range refused.Violations {
-			o.violations = append(o.violations, serve.Violation{Path: v.Path, Rule: v.Rule})
+			o.violations = append(o.violations, serve.Violation(v))
 		}
 	case errors.As(err, &invalid):
 		o.refuse(http.StatusUnprocessableEntity, "contract_broken", "Fields break the contract; see violations.")
 		for _, v := range invalid.Violations {
-			o.violations = append(o.violations, serve.Violation{Path: v.Path, Rule: v.Rule})
+			o.violations = append(o.violations, serve.Violation(v))
 		}
 	case errors.Is(err, errUnsupported):
 		o.refuse(http.StatusUnprocessableEntity, "contract_unsupported", "No enabled queue takes this body format here; send that of the queue's contract.")

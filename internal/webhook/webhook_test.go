@@ -741,10 +741,14 @@ func (u unread) Read([]byte) (int, error) {
 	return 0, io.EOF
 }
 
-// counted is an endless body that knows how much of it was taken.
+// counted is a body without an end in sight that knows how much of it was taken. It
+// ends all the same, so that a limit that is gone fails a test and not the machine.
 type counted struct{ n int }
 
 func (c *counted) Read(p []byte) (int, error) {
+	if c.n > 8<<20 {
+		return 0, io.EOF
+	}
 	c.n += len(p)
 	for i := range p {
 		p[i] = ' '

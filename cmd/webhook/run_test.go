@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"os"
 	"testing"
 	"time"
 
@@ -41,12 +42,19 @@ func TestRunRefusesWeakSecretsByTheirVariables(t *testing.T) {
 	}
 }
 
+// The client libraries read these from the process itself.
+func TestMain(m *testing.M) {
+	for _, name := range []string{"PUBSUB_EMULATOR_HOST", "FIRESTORE_EMULATOR_HOST"} {
+		if err := os.Setenv(name, "127.0.0.1:1"); err != nil {
+			panic(err)
+		}
+	}
+	os.Exit(m.Run())
+}
+
 // started runs the program and returns where it listens, and what ends it.
 func started(t *testing.T, values map[string]string) (address string, stop func() error) {
 	t.Helper()
-	// The client libraries read these from the process itself.
-	t.Setenv("PUBSUB_EMULATOR_HOST", "127.0.0.1:1")
-	t.Setenv("FIRESTORE_EMULATOR_HOST", "127.0.0.1:1")
 	ctx, cancel := context.WithCancel(t.Context())
 	reader, writer := io.Pipe()
 	ended := make(chan error, 1)
@@ -67,6 +75,7 @@ func started(t *testing.T, values map[string]string) (address string, stop func(
 }
 
 func TestRunEndsWellWhenItIsToldTo(t *testing.T) {
+	t.Parallel()
 	address, stop := started(t, map[string]string{
 		"GOOGLE_CLOUD_PROJECT": "p", "PORT": "0", "HOST": "127.0.0.1",
 		"WEBHOOK_SECRET_PAYNOW": "a-secret-of-more-than-24-bytes", "WEBHOOK_SIGNING_SECRET": "a-secret-of-more-than-24-bytes",
@@ -76,6 +85,7 @@ func TestRunEndsWellWhenItIsToldTo(t *testing.T) {
 }
 
 func TestRunTakesSecretsAndWindowFromTheEnvironment(t *testing.T) {
+	t.Parallel()
 	const older, newer = "the-older-secret-of-24-bytes-up", "the-newer-secret-of-24-bytes-up"
 	address, stop := started(t, map[string]string{
 		"GOOGLE_CLOUD_PROJECT": "p", "PORT": "0", "HOST": "127.0.0.1", "WEBHOOK_TOLERANCE_SECONDS": "3000",

@@ -58,7 +58,11 @@ func started(t *testing.T, values map[string]string) (address string, stop func(
 	ctx, cancel := context.WithCancel(t.Context())
 	reader, writer := io.Pipe()
 	ended := make(chan error, 1)
-	go func() { ended <- run(ctx, func(name string) string { return values[name] }, writer) }()
+	go func() {
+		err := run(ctx, func(name string) string { return values[name] }, writer)
+		_ = writer.CloseWithError(err) // who waits for a line waits no longer
+		ended <- err
+	}()
 	lines := bufio.NewReader(reader)
 	first, err := lines.ReadBytes('\n')
 	require.NoError(t, err)
@@ -68,9 +72,7 @@ func started(t *testing.T, values map[string]string) (address string, stop func(
 	require.Equal(t, "listening", line.Message)
 	return line.Address, func() error {
 		cancel()
-		err := <-ended
-		_ = writer.Close()
-		return err
+		return <-ended
 	}
 }
 

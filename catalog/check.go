@@ -39,9 +39,9 @@ var (
 	field     = regexp.MustCompile(`^[a-z][a-z0-9_]{0,63}$`)
 	word      = regexp.MustCompile(`^[a-z][a-z0-9_.-]{0,63}$`)
 	eventName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.-]{0,63}$`)
-	productID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.~-]{0,127}$`)
+	productID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$`) // the contract's id: another is never sent
 	variable  = regexp.MustCompile(`^WEBHOOK_[A-Z0-9_]{3,56}$`)
-	dotted    = regexp.MustCompile(`^[A-Za-z0-9_]+(\.[A-Za-z0-9_]+){1,7}$`)
+	metadata  = regexp.MustCompile(`^checkout\.metadata\.[A-Za-z0-9_]{1,64}$`)
 )
 
 func topicID(id string) bool { return queueID.MatchString(id) && !strings.HasPrefix(id, "goog") }
@@ -167,7 +167,7 @@ func (r *reader) checkTopic(place string, t OutboundTopic) {
 
 func (r *reader) checkProduct(place, id string, p Product) {
 	require := r.requirer(place)
-	require(productID.MatchString(id), "id", "must be at most 128 of letters, digits and _ . ~ -, and begin with a letter or digit")
+	require(productID.MatchString(id), "id", "must be at most 128 of letters, digits and . _ : -, and begin with a letter or digit")
 	require(1 <= p.Points && p.Points <= maxPoints, "points", "must be 1 to 1000000000")
 }
 
@@ -181,7 +181,7 @@ func (r *reader) checkSource(place string, s Source) {
 	require(0 <= s.Burst && s.Burst <= 1e6, "burst", "must be 0 to 1000000")
 	require((s.RatePerSecond > 0) == (s.Burst > 0), "burst", "must be above 0 where rate_per_second is, and only there")
 	require(s.UIDMetadataKey == "" || s.Scheme == SchemePayNow, "uid_metadata_key", "is for the paynow scheme alone")
-	require(s.UIDMetadataKey == "" || dotted.MatchString(s.UIDMetadataKey), "uid_metadata_key", "must be a dotted path, such as a.b.c")
+	require(s.UIDMetadataKey == "" || metadata.MatchString(s.UIDMetadataKey), "uid_metadata_key", "must be checkout.metadata. and one name of letters, digits and _")
 	require(len(s.Events) > 0, "events", "there is none")
 	for eventType := range s.Events {
 		require(eventName.MatchString(eventType), "events."+shown(eventType), "must be an event type: at most 64 of letters, digits and _ . -, beginning with a letter")

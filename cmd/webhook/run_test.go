@@ -1,11 +1,19 @@
 package main
 
 import (
+	"bufio"
+	"bytes"
 	"context"
+	"encoding/json"
 	"io"
+	"net/http"
+	"os"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"billhook/internal/signature"
 )
 
 func TestRunNamesEveryMistakeOfTheEnvironment(t *testing.T) {
@@ -34,23 +42,83 @@ func TestRunRefusesWeakSecretsByTheirVariables(t *testing.T) {
 	}
 }
 
-func TestRunEndsWellWhenItIsToldTo(t *testing.T) {
-	values := map[string]string{
-		"GOOGLE_CLOUD_PROJECT": "p", "PORT": "0", "HOST": "127.0.0.1",
-		"WEBHOOK_SECRET_PAYNOW": "a-secret-of-more-than-24-bytes", "WEBHOOK_SIGNING_SECRET": "a-secret-of-more-than-24-bytes",
+// The client libraries read these from the process itself.
+func TestMain(m *testing.M) {
+	for _, name := range []string{"PUBSUB_EMULATOR_HOST", "FIRESTORE_EMULATOR_HOST"} {
+		if err := os.Setenv(name, "127.0.0.1:1"); err != nil {
+			panic(err)
+		}
 	}
-	// The client libraries read these from the process itself.
-	t.Setenv("PUBSUB_EMULATOR_HOST", "127.0.0.1:1")
-	t.Setenv("FIRESTORE_EMULATOR_HOST", "127.0.0.1:1")
-	ctx, stop := context.WithCancel(t.Context())
+	os.Exit(m.Run())
+}
+
+// started runs the program and returns where it listens, and what ends it.
+func started(t *testing.T, values map[string]string) (address string, stop func() error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
 	reader, writer := io.Pipe()
 	ended := make(chan error, 1)
-	go func() { ended <- run(ctx, func(name string) string { return values[name] }, writer) }()
-	line := make([]byte, 4096)
-	n, err := reader.Read(line)
+	go func() {
+		err := run(ctx, func(name string) string { return values[name] }, writer)
+		_ = writer.CloseWithError(err) // who waits for a line waits no longer
+		ended <- err
+	}()
+	lines := bufio.NewReader(reader)
+	first, err := lines.ReadBytes('\n')
 	require.NoError(t, err)
-	require.Contains(t, string(line[:n]), `"message":"listening"`)
-	require.Contains(t, string(line[:n]), `"address":"127.0.0.1:`)
-	stop()
-	require.NoError(t, <-ended)
+	go func() { _, _ = io.Copy(io.Discard, lines) }() // nobody may wait for us to read the log
+	var line struct{ Message, Address string }
+	require.NoError(t, json.Unmarshal(first, &line))
+	require.Equal(t, "listening", line.Message)
+	return line.Address, func() error {
+		cancel()
+		return <-ended
+	}
+}
+
+func TestRunEndsWellWhenItIsToldTo(t *testing.T) {
+	t.Parallel()
+	address, stop := started(t, map[string]string{
+		"GOOGLE_CLOUD_PROJECT": "p", "PORT": "0", "HOST": "127.0.0.1",
+		"WEBHOOK_SECRET_PAYNOW": "a-secret-of-more-than-24-bytes", "WEBHOOK_SIGNING_SECRET": "a-secret-of-more-than-24-bytes",
+	})
+	require.Contains(t, address, "127.0.0.1:")
+	require.NoError(t, stop())
+}
+
+func TestRunTakesSecretsAndWindowFromTheEnvironment(t *testing.T) {
+	t.Parallel()
+	const older, newer = "the-older-secret-of-24-bytes-up", "the-newer-secret-of-24-bytes-up"
+	address, stop := started(t, map[string]string{
+		"GOOGLE_CLOUD_PROJECT": "p", "PORT": "0", "HOST": "127.0.0.1", "WEBHOOK_TOLERANCE_SECONDS": "3000",
+		"WEBHOOK_SECRET_PAYNOW": newer + ", " + older + "\n", "WEBHOOK_SIGNING_SECRET": "a-secret-of-more-than-24-bytes",
+	})
+	for name, test := range map[string]struct {
+		secret string
+		age    time.Duration
+		status int
+	}{
+		"the newer secret":   {newer, 0, http.StatusOK},
+		"the older secret":   {older, 0, http.StatusOK},
+		"another's":          {"a-secret-of-more-than-24-bytes", 0, http.StatusUnauthorized},
+		"inside the window":  {newer, 2000 * time.Second, http.StatusOK},
+		"before the window":  {newer, 4000 * time.Second, http.StatusUnauthorized},
+		"inside, the future": {newer, -2000 * time.Second, http.StatusOK},
+		"behind the window":  {newer, -4000 * time.Second, http.StatusUnauthorized},
+	} {
+		body := []byte(`{"event_type":"ON_PAYOUT","event_id":"5"}`) // which no queue wants: no broker is asked
+		signer, err := signature.NewSigner(signature.PayNow, test.secret)
+		require.NoError(t, err)
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+address+"/webhooks/paynow", bytes.NewReader(body))
+		require.NoError(t, err)
+		request.Header.Set("Content-Type", "application/json")
+		for header, value := range signer.Sign("", body, time.Now().Add(-test.age)) {
+			request.Header.Set(header, value)
+		}
+		response, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(request)
+		require.NoError(t, err, name)
+		require.NoError(t, response.Body.Close())
+		require.Equal(t, test.status, response.StatusCode, name)
+	}
+	require.NoError(t, stop())
 }

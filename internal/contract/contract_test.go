@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -351,6 +352,12 @@ func TestAMessageOverALimitIsNamedByTheLimit(t *testing.T) {
 		})
 	}
 	require.NoError(t, contract.Message{Data: []byte("x"), OrderingKey: "o"}.Check())
+	full := maps.Clone(many)
+	delete(full, "a100")
+	delete(full, "a99")
+	full[strings.Repeat("k", 256)] = strings.Repeat("v", 1024)
+	most := contract.Message{Data: make([]byte, contract.MaxDataBytes), Attributes: full, OrderingKey: strings.Repeat("o", 1024)}
+	require.NoError(t, most.Check(), "at every limit")
 }
 
 func TestAttributesMustAgreeWithTheBody(t *testing.T) {

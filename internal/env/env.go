@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"strings"
 
 	"github.com/caarlos0/env/v11"
@@ -66,9 +65,15 @@ func (s *Secret) UnmarshalText(text []byte) error {
 func (s Secret) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(redacted)) }
 
 // List splits a comma-separated secret, for rotation: all of them are valid at once.
+// Space around each is none of it: the line break at the end of a stored secret, or a
+// blank behind the comma, would make one that nothing is ever signed with.
 func (s Secret) List() []string {
 	if s == "" {
 		return nil
 	}
-	return slices.Collect(strings.SplitSeq(string(s), ","))
+	list := strings.Split(string(s), ",")
+	for i, one := range list {
+		list[i] = strings.TrimSpace(one)
+	}
+	return list
 }

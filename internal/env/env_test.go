@@ -44,6 +44,16 @@ func TestParseTakesDefaultsForWhatIsUnset(t *testing.T) {
 	require.Equal(t, []string{"one", "two"}, got.Secret.List())
 }
 
+func TestAListOfSecretsMayHaveSpaceAroundEach(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[env.Secret][]string{
+		"": nil, "one": {"one"}, "one, two ": {"one", "two"}, "one\n": {"one"}, "one two,three": {"one two", "three"},
+		"one,": {"one", ""}, " ": {""}, // somebody's mistake, which whoever takes the list refuses
+	} {
+		require.Equal(t, want, text.List())
+	}
+}
+
 func TestASecretPrintsAsRedactedHoweverItIsFormatted(t *testing.T) {
 	t.Parallel()
 	secret := env.Secret("hunter2hunter2")

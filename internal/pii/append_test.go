@@ -114,19 +114,22 @@ func requireAllowed(t require.TestingT, p *pii.Projection, document []byte) {
 
 func TestEveryAllowedStringOfTheContractIsBoundedByARule(t *testing.T) {
 	t.Parallel()
-	p := pii.For[contract.PayNow]()
 	sentence := "Ilse Brandvold, Storgata 7"
 	personal := []string{sentence, "ilse@example.org", "Ilse Brandvold", "Storgata 7", "+47 73 59 00 00", "4111 1111 1111 1111",
 		"NO93 8601 1117 947", "198.51.100.23/24", "<p>", "a/b", "a\nb", "a\x00b", " ", strings.Repeat("1", 1500)}
-	require.NotEmpty(t, p.Rules())
-	for path, rule := range p.Rules() {
-		for _, value := range personal {
-			require.False(t, rule.Valid(value), "%s (%s) allows %q", path, rule.Name(), value)
-			out, err := p.Append(nil, document(path, value))
-			var refused *pii.Error
-			require.ErrorAs(t, err, &refused)
-			require.Empty(t, out)
-			require.Equal(t, []pii.Violation{{Path: strings.ReplaceAll(path, "[]", "[0]"), Rule: rule.Name()}}, refused.Violations)
+	for name, p := range map[string]*pii.Projection{
+		"paynow.v1": pii.For[contract.PayNow](), "envelope.v1": pii.For[contract.Envelope](), "attributes": pii.For[contract.Attributes](),
+	} {
+		require.NotEmpty(t, p.Rules(), name)
+		for path, rule := range p.Rules() {
+			for _, value := range personal {
+				require.False(t, rule.Valid(value), "%s: %s (%s) allows %q", name, path, rule.Name(), value)
+				out, err := p.Append(nil, document(path, value))
+				var refused *pii.Error
+				require.ErrorAs(t, err, &refused)
+				require.Empty(t, out)
+				require.Equal(t, []pii.Violation{{Path: strings.ReplaceAll(path, "[]", "[0]"), Rule: rule.Name()}}, refused.Violations)
+			}
 		}
 	}
 }

@@ -25,7 +25,8 @@ type Server struct {
 	Log     *slog.Logger
 	// Drain bounds how long requests in flight may take after ctx ends.
 	Drain time.Duration
-	// ReadTimeout bounds how long a sender may take for a whole request.
+	// ReadTimeout bounds how long a sender may take for a whole request. It must be set:
+	// without it a few slow senders hold the service for as long as they like.
 	ReadTimeout time.Duration
 	// Draining, if set, is called when ctx ends, before the listener closes: the
 	// handler refuses new work from then on.
@@ -45,6 +46,9 @@ func Listen(ctx context.Context, host, port string) (net.Listener, error) {
 // the message "listening" and the address once requests are accepted, and returns
 // nil when everything in flight was answered in time.
 func (s *Server) Run(ctx context.Context, listener net.Listener) error {
+	if s.ReadTimeout <= 0 {
+		return errors.Join(fmt.Errorf("%s: no read timeout", s.Name), listener.Close())
+	}
 	server := &http.Server{
 		Handler:           s.Handler,
 		ReadHeaderTimeout: 5 * time.Second,

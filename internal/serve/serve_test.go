@@ -25,7 +25,7 @@ func TestRunAnswersWhatIsInFlightBeforeItReturns(t *testing.T) {
 	inside, release := make(chan struct{}), make(chan struct{})
 	draining := make(chan struct{})
 	server := &serve.Server{
-		Name: "test", Log: slog.New(slog.DiscardHandler), Drain: 10 * time.Second,
+		Name: "test", Log: slog.New(slog.DiscardHandler), Drain: 10 * time.Second, ReadTimeout: time.Minute,
 		Draining: func() { close(draining) },
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			close(inside)
@@ -61,7 +61,7 @@ func TestRunAnswersWhatIsInFlightBeforeItReturns(t *testing.T) {
 
 func TestRunDoesNotWaitForAConnectionThatHasSaidNothing(t *testing.T) {
 	t.Parallel()
-	server := &serve.Server{Name: "test", Log: slog.New(slog.DiscardHandler), Drain: time.Second, Handler: http.NotFoundHandler()}
+	server := &serve.Server{Name: "test", Log: slog.New(slog.DiscardHandler), Drain: time.Second, ReadTimeout: time.Minute, Handler: http.NotFoundHandler()}
 	listener, err := serve.Listen(t.Context(), "127.0.0.1", "0")
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(t.Context())
@@ -79,6 +79,14 @@ func TestRunDoesNotWaitForAConnectionThatHasSaidNothing(t *testing.T) {
 	require.NoError(t, response.Body.Close())
 	stop()
 	require.NoError(t, <-ended)
+}
+
+func TestRunRefusesToWaitForASlowSenderForEver(t *testing.T) {
+	t.Parallel()
+	server := &serve.Server{Name: "test", Log: slog.New(slog.DiscardHandler), Drain: time.Second, Handler: http.NotFoundHandler()}
+	listener, err := serve.Listen(t.Context(), "127.0.0.1", "0")
+	require.NoError(t, err)
+	require.EqualError(t, server.Run(t.Context(), listener), "test: no read timeout")
 }
 
 func TestRecoverAnswersAProblemAndNeverPrintsThePanicsValue(t *testing.T) {

@@ -19,6 +19,7 @@ import (
 	"mime"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -92,19 +93,24 @@ type inbound struct {
 	format  string
 	uid     string
 	queue   string
+	// points is what it is worth; empty where that is not known.
+	points string
 }
 
 // genericSource is whose secrets sign what is enqueued at /queues/{queue}/messages.
 const genericSource = "generic"
 
-// New returns the service. It fails on a source without a secret, with a weak one, or
-// with an event type that cannot be mapped, all together.
+// New returns the service. It fails without a publish timeout, and on a source without
+// a secret, with a weak one, or with an event type that cannot be mapped, all together.
 func New(config Config) (*Service, error) {
 	s := &Service{config: config, sources: map[string]*source{}, outgoing: map[string]*pii.Projection{
 		contract.PayNowV1: pii.For[contract.PayNow](), contract.EnvelopeV1: pii.For[contract.Envelope](),
 	}}
 	s.buffers.New = func() any { return new(buffers) }
 	var mistakes []error
+	if config.PublishTimeout <= 0 {
+		mistakes = append(mistakes, errors.New("webhook: no publish timeout"))
+	}
 	for name, declared := range config.Catalog.Sources {
 		verifier, err := signature.NewVerifier(signature.Scheme(declared.Scheme), config.Secrets[name], config.Tolerance, config.Now)
 		if err != nil {
@@ -290,7 +296,7 @@ func isJSON(values []string) bool {
 		return false
 	}
 	charset := parameters["charset"]
-	return charset == "" || charset == "utf-8" || charset == "UTF-8"
+	return charset == "" || strings.EqualFold(charset, "utf-8")
 }
 
 // accept takes a verified body to its outcome.
@@ -303,12 +309,8 @@ func (s *Service) accept(ctx context.Context, from *source, queue string, b *buf
 	} else {
 		in, ignored, err = s.readGeneric(b.minimized[:0], b.body.Bytes(), from.Source, queue)
 	}
-	var eventType string
 	if in.message != nil {
-		var id string
-		if id, eventType = in.message.Identity(); pii.ID.Valid(id) && pii.Code.Valid(eventType) {
-			o.eventID, o.eventType = id, eventType
-		}
+		o.eventID, o.eventType = in.message.Identity() // minimized: they have their shapes
 	}
 	switch {
 	case err != nil:
@@ -318,10 +320,13 @@ func (s *Service) accept(ctx context.Context, from *source, queue string, b *buf
 		o.status, o.ignored, o.reason = http.StatusOK, true, ignored
 		return
 	}
-	if err := in.message.Validate(); err != nil {
+	if err = in.message.Validate(); err == nil {
+		in.points, err = s.points(in.message)
+	}
+	if err != nil {
 		var invalid *contract.Invalid
 		if errors.As(err, &invalid) && from.paynow != nil {
-			fromPayNow(eventType, invalid.Violations)
+			fromPayNow(o.eventType, invalid.Violations)
 		}
 		o.refuseBody(err)
 		return
@@ -331,7 +336,7 @@ func (s *Service) accept(ctx context.Context, from *source, queue string, b *buf
 		o.refuseBody(errUnsupported) // a route is for one format, and this is another
 		return
 	}
-	if !takes(q, in.format, eventType) {
+	if !takes(q, in.format, o.eventType) {
 		// A producer named the queue itself; routes were checked at the start.
 		o.refuseBody(broken(typeField[in.format], "not_of_queue"))
 		return
@@ -394,12 +399,12 @@ func (o *outcome) refuseBody(err error) {
 	case errors.As(err, &refused):
 		o.refuse(http.StatusUnprocessableEntity, "contract_broken", "Fields break the contract; see violations.")
 		for _, v := range refused.Violations {
-			o.violations = append(o.violations, serve.Violation{Path: v.Path, Rule: v.Rule})
+			o.violations = append(o.violations, serve.Violation(v))
 		}
 	case errors.As(err, &invalid):
 		o.refuse(http.StatusUnprocessableEntity, "contract_broken", "Fields break the contract; see violations.")
 		for _, v := range invalid.Violations {
-			o.violations = append(o.violations, serve.Violation{Path: v.Path, Rule: v.Rule})
+			o.violations = append(o.violations, serve.Violation(v))
 		}
 	case errors.Is(err, errUnsupported):
 		o.refuse(http.StatusUnprocessableEntity, "contract_unsupported", "No enabled queue takes this body format here; send that of the queue's contract.")
@@ -429,9 +434,7 @@ func (s *Service) compose(ctx context.Context, in inbound, q catalog.Queue, b *b
 			}
 		}
 		key = cmp.Or(a.UID, a.CustomerID)
-		if points, ok := s.points(m); ok {
-			a.Points = strconv.FormatInt(points, 10)
-		}
+		a.Points = in.points
 	case *contract.Envelope:
 		*a = m.Attributes()
 		key = m.OrderingKey(q.OrderingKey)
@@ -458,22 +461,33 @@ func (s *Service) compose(ctx context.Context, in inbound, q catalog.Queue, b *b
 	return contract.Message{Data: bytes.Clone(encoded), Attributes: attributes, OrderingKey: key}, true
 }
 
-// points adds up what an order is worth, where every product is known. The worker
-// computes its own; this is for whoever reads the topic.
-func (s *Service) points(m *contract.PayNow) (int64, bool) {
-	if m.EventType != contract.OrderPaid {
-		return 0, false
+// points adds up what an order is worth, where every product is known; it is empty
+// where one is not. The worker computes its own; this is for whoever reads the topic,
+// and to refuse what no account could hold. The error is a *contract.Invalid.
+func (s *Service) points(message contract.Body) (string, error) {
+	m, ok := message.(*contract.PayNow)
+	if !ok || m.EventType != contract.OrderPaid {
+		return "", nil
 	}
 	var sum int64
+	over := -1
 	for i := range m.Data.Order.Items {
 		item := &m.Data.Order.Items[i]
-		product, ok := s.config.Catalog.Products[item.ProductID]
-		if !ok || item.Quantity > (math.MaxInt64-sum)/product.Points {
-			return 0, false
+		product, known := s.config.Catalog.Products[item.ProductID]
+		switch {
+		case !known:
+			return "", nil
+		case over >= 0:
+		case item.Quantity > (math.MaxInt64-sum)/product.Points:
+			over = i
+		default:
+			sum += product.Points * item.Quantity
 		}
-		sum += product.Points * item.Quantity
 	}
-	return sum, true
+	if over >= 0 {
+		return "", broken("data.order.items["+strconv.Itoa(over)+"].quantity", "overflow")
+	}
+	return strconv.FormatInt(sum, 10), nil
 }
 
 // publish answers for the broker: 202 only after it has confirmed.

@@ -15,6 +15,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -377,6 +378,8 @@ func TestWhatNobodyWantsIsVerifiedAndIgnored(t *testing.T) {
 			require.JSONEq(t, fmt.Sprintf(`{"event_id":%q,"ignored":true,"reason":%q}`, test.eventID, test.reason), w.Body.String())
 			require.Empty(t, d.broker.all())
 			requireNothingLeaks(t, d, w, "")
+			metrics := d.send(httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", http.NoBody))
+			require.Contains(t, metrics.Body.String(), fmt.Sprintf(`billhook_webhooks_total{reason=%q,source="paynow",status="200"} 1`, test.reason), "it is counted")
 		})
 	}
 }
@@ -403,6 +406,21 @@ func TestADirectoryThatFailsKeepsTheEventWithItsSender(t *testing.T) {
 	w := d.send(payNow(t, samples.Read(samples.Refund, samples.Event{})))
 	requireProblem(t, d, w, http.StatusServiceUnavailable, "customer_lookup_failed", "")
 	require.NotEmpty(t, w.Header().Get("Retry-After"))
+}
+
+// lost is a directory that never answers.
+type lost struct{}
+
+func (lost) UID(ctx context.Context, _ string) (string, bool, error) {
+	<-ctx.Done()
+	return "", false, ctx.Err()
+}
+
+func TestADirectoryThatNeverAnswersIsWaitedForOnlySoLong(t *testing.T) {
+	t.Parallel()
+	d := open(t, func(c *webhook.Config) { c.Customers, c.PublishTimeout = lost{}, time.Millisecond })
+	w := d.send(payNow(t, samples.Read(samples.Refund, samples.Event{})))
+	requireProblem(t, d, w, http.StatusServiceUnavailable, "customer_lookup_failed", "")
 }
 
 func TestADirectoryCannotLetAnAddressOut(t *testing.T) {
@@ -516,6 +534,7 @@ func TestBadBodiesAreRefused(t *testing.T) {
 		{"a quantity that is not exact everywhere", quantity("9007199254740993"), no, broken, "body.lines[0].quantity", "9007199254740993"},
 		{"a quantity one above the largest", quantity("9007199254740992"), no, broken, "body.lines[0].quantity", "9007199254740992"},
 		{"a quantity beyond int64", quantity("99999999999999999999"), no, broken, "body.lines[0].quantity", "99999999999999999999"},
+		{"a quantity whose points do not fit beside those before it", spoil(t, `{"product_id":"411486491630370501","price":1000,"quantity":2}`, strings.TrimSuffix(strings.Repeat(`{"product_id":"411486491630370501","price":0,"quantity":9007199254740991},`, 3), ",")), no, broken, "body.lines[1].quantity", "9007199254740991"},
 		{"half a piece", quantity("1.5"), no, broken, "body.lines[0].quantity", "1.5"},
 		{"a quantity in quotes", quantity(`"73173"`), no, broken, "body.lines[0].quantity", "73173"},
 		{"a price with a fraction", price("10.5"), no, broken, "body.lines[0].price", "10.5"},
@@ -582,8 +601,7 @@ func TestBoundariesThatAreStillAccepted(t *testing.T) {
 		points string
 	}{
 		{"the largest quantity, whose points just fit", spoil(t, line, most), "9007199254740991000"},
-		{"two of the largest quantity, whose points do not fit", spoil(t, line, most+","+most), ""},
-		{"a thousand of the largest quantity", spoil(t, line, strings.Repeat(most+",", 999)+most), ""},
+		{"points that do not fit beside a product that is unknown, which the worker refuses", spoil(t, line, most+","+most+`,{"product_id":"777","price":0,"quantity":1}`), ""},
 		{"a price of nothing", spoil(t, `"price":1000`, `"price":0`), "2000"},
 		{"a price that is null", spoil(t, `"price":1000`, `"price":null`), "2000"},
 		{"the largest price", spoil(t, `"price":1000`, `"price":9223372036854775807`), "2000"},
@@ -616,6 +634,49 @@ func TestAmountsHaveTheDigitsOfTheirCurrency(t *testing.T) {
 			m, err := contract.DecodePayNow(d.broker.all()[0].message.Data)
 			require.NoError(t, err)
 			require.Equal(t, want, m.Data.Order.Items[0].Price)
+		})
+	}
+}
+
+func TestTheTimeIsTheLatestThatTheEventTellsOfItself(t *testing.T) {
+	t.Parallel()
+	const times = `"created_at":"2026-03-01T00:00:01Z","pending_at":"2026-03-01T00:00:02Z","approved_at":"2026-03-01T00:00:03Z","completed_at":"2026-03-01T00:00:04Z"`
+	for name, test := range map[string]struct{ eventType, times, want string }{
+		"completed":                              {"ON_REFUND", times, "2026-03-01T00:00:04Z"},
+		"approved":                               {"ON_REFUND", strings.Replace(times, "completed_at", "x", 1), "2026-03-01T00:00:03Z"},
+		"pending":                                {"ON_REFUND", `"created_at":"2026-03-01T00:00:01Z","pending_at":"2026-03-01T00:00:02Z"`, "2026-03-01T00:00:02Z"},
+		"created":                                {"ON_REFUND", `"created_at":"2026-03-01T00:00:01Z"`, "2026-03-01T00:00:01Z"},
+		"a chargeback that was opened":           {"ON_CHARGEBACK", `"chargeback_at":"2026-03-01T00:00:05Z"`, "2026-03-01T00:00:05Z"},
+		"its end, which says only when it began": {"ON_CHARGEBACK_CLOSED", `"chargeback_at":"2026-03-01T00:00:05Z"`, "2026-03-02T10:02:03Z"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := open(t, nil)
+			body := fmt.Sprintf(`{"event_type":%q,"event_id":"5","body":{"id":"6","order_id":"7",%s}}`, test.eventType, test.times)
+			require.Equal(t, http.StatusAccepted, d.send(payNow(t, []byte(body))).Code)
+			m, err := contract.DecodePayNow(d.broker.all()[0].message.Data)
+			require.NoError(t, err)
+			require.Equal(t, test.want, m.Timestamp)
+		})
+	}
+}
+
+func TestWhoseOrderItIsMayStandInEitherPlace(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct{ customer, want string }{
+		"inside the customer":                  {`"customer":{"id":"8"}`, "8"},
+		"beside it":                            {`"customer_id":"9"`, "9"},
+		"in both, where the customer's counts": {`"customer":{"id":"8"},"customer_id":"9"`, "8"},
+		"nowhere":                              {`"customer":null`, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := open(t, nil)
+			body := `{"event_type":"ON_CHARGEBACK","event_id":"5","body":{"id":"6","order_id":"7","pretty_id":"BH-1042",` + test.customer + `}}`
+			require.Equal(t, http.StatusAccepted, d.send(payNow(t, []byte(body))).Code)
+			m, err := contract.DecodePayNow(d.broker.all()[0].message.Data)
+			require.NoError(t, err)
+			require.Equal(t, &contract.Order{ID: "7", PrettyID: "BH-1042", CustomerID: test.want}, m.Data.Order)
 		})
 	}
 }
@@ -680,10 +741,14 @@ func (u unread) Read([]byte) (int, error) {
 	return 0, io.EOF
 }
 
-// counted is an endless body that knows how much of it was taken.
+// counted is a body without an end in sight that knows how much of it was taken. It
+// ends all the same, so that a limit that is gone fails a test and not the machine.
 type counted struct{ n int }
 
 func (c *counted) Read(p []byte) (int, error) {
+	if c.n > 8<<20 {
+		return 0, io.EOF
+	}
 	c.n += len(p)
 	for i := range p {
 		p[i] = ' '
@@ -815,6 +880,7 @@ func TestBadRequestsAreRefused(t *testing.T) {
 		{"no content type", change(func(r *http.Request) { r.Header.Del("Content-Type") }), http.StatusUnsupportedMediaType, "content_type"},
 		{"two content types", change(func(r *http.Request) { r.Header.Add("Content-Type", "application/json") }), http.StatusUnsupportedMediaType, "content_type"},
 		{"a content type that is none", change(func(r *http.Request) { r.Header.Set("Content-Type", ";;;") }), http.StatusUnsupportedMediaType, "content_type"},
+		{"a compressed body", change(func(r *http.Request) { r.Header.Set("Content-Encoding", "gzip") }), http.StatusUnsupportedMediaType, "content_encoding"},
 		{"a source that is not declared", change(func(r *http.Request) { r.URL.Path = "/webhooks/stripe" }), http.StatusNotFound, "source_unknown"},
 		{"a source whose name is an address", change(func(r *http.Request) { r.URL.Path = "/webhooks/ilse.brandvold@example.org" }), http.StatusNotFound, "source_unknown"},
 	}
@@ -1069,6 +1135,7 @@ func TestAProducersMistakesAreNamed(t *testing.T) {
 		{"a name twice", inside, `{"eventId":"5","eventId":"6"}`, http.StatusBadRequest, "body_malformed"},
 		{"a type that the queue has no handler for", inside, `{"eventId":"5","eventType":"payment.completed","timestamp":"2026-03-02T10:00:00Z","data":{}}`, http.StatusUnprocessableEntity, "contract_broken"},
 		{"an order event without an order", inside, `{"eventId":"5","eventType":"order.paid","timestamp":"2026-03-02T10:00:00Z","data":{}}`, http.StatusUnprocessableEntity, "contract_broken"},
+		{"a quantity whose points do not fit", inside, strings.Replace(good, `"items": [`, `"items": [`+strings.Repeat(`{"productId":"411486491630370501","quantity":9007199254740991},`, 2), 1), http.StatusUnprocessableEntity, "contract_broken"},
 		{"a quantity of 0", inside, strings.Replace(good, `"quantity": 2`, `"quantity": 0`, 1), http.StatusUnprocessableEntity, "contract_broken"},
 		{"a price with the wrong digits", inside, strings.Replace(good, `"10.00"`, `"10.0"`, 1), http.StatusUnprocessableEntity, "contract_broken"},
 		{"a refund amount without a currency", inside, `{"eventId":"5","eventType":"order.refunded","timestamp":"2026-03-02T10:00:00Z","data":{"order":{"id":"7"},"refund":{"id":"8","amount":"1.00"}}}`, http.StatusUnprocessableEntity, "contract_broken"},
@@ -1182,6 +1249,14 @@ func TestNewNamesEveryVariableWithoutAGoodSecret(t *testing.T) {
 	}
 }
 
+func TestNewRefusesToPublishWithoutADeadline(t *testing.T) {
+	t.Parallel()
+	c, _, _ := config(t)
+	c.PublishTimeout = 0
+	_, err := webhook.New(c)
+	require.EqualError(t, err, "webhook: no publish timeout")
+}
+
 func TestNewRefusesATypeThatCannotBeMapped(t *testing.T) {
 	t.Parallel()
 	c, _, _ := config(t)
@@ -1190,12 +1265,63 @@ func TestNewRefusesATypeThatCannotBeMapped(t *testing.T) {
 	require.ErrorContains(t, err, "ON_NOTHING")
 }
 
-func TestNewRefusesARouteToAQueueOfAnotherFormat(t *testing.T) {
+func TestNewRefusesARouteToAQueueThatWouldNotTakeTheEvent(t *testing.T) {
 	t.Parallel()
-	c, _, _ := config(t)
-	source("paynow", func(s *catalog.Source) { s.Events = map[string]string{"ON_TRIAL_ACTIVATED": updates} })(&c)
-	_, err := webhook.New(c)
-	require.ErrorContains(t, err, updates)
+	const paynowType, genericType = "ON_TRIAL_ACTIVATED", "trial.activated"
+	for name, change := range map[string]func(*catalog.Queue){
+		"of another format":             func(q *catalog.Queue) { q.Contract = contract.EnvelopeV1 },
+		"of a format that is not taken": func(q *catalog.Queue) { q.Contract = contract.MessageV1 },
+		"that is not enabled":           func(q *catalog.Queue) { q.Enabled = false },
+		"that has no handler for it":    func(q *catalog.Queue) { q.Handlers = nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c, _, _ := config(t)
+			source("paynow", func(s *catalog.Source) { s.Events = map[string]string{paynowType: queue} })(&c)
+			source("generic", func(s *catalog.Source) { s.Events = map[string]string{genericType: queue} })(&c)
+			c.Catalog.Queues = slices.Clone(c.Catalog.Queues)
+			change(&c.Catalog.Queues[slices.IndexFunc(c.Catalog.Queues, func(q catalog.Queue) bool { return q.ID == queue })])
+			_, err := webhook.New(c)
+			require.ErrorContains(t, err, paynowType)
+			if name != "of another format" { // which a generic source may send
+				require.ErrorContains(t, err, genericType)
+			}
+		})
+	}
+}
+
+func TestWithoutAGenericSourceNoProducerIsLetIn(t *testing.T) {
+	t.Parallel()
+	d := open(t, func(c *webhook.Config) {
+		declared := *c.Catalog
+		declared.Sources = maps.Clone(declared.Sources)
+		delete(declared.Sources, "generic")
+		c.Catalog = &declared
+	})
+	body := goldens(t, contract.PayNowV1)["order_paid.json"]
+	requireProblem(t, d, d.send(generic(t, "/queues/paynow-events/messages", body)), http.StatusNotFound, "queue_unknown", "")
+}
+
+func TestWhatWasGivenBackIsTheSmallerAmount(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct{ amounts, want string }{
+		"the part that was refunded":         {`"amount": 2000, "store_refund_amount": 500`, "5.00"},
+		"not more than was paid":             {`"amount": 500, "store_refund_amount": 2000`, "5.00"},
+		"the payment, where it says no part": {`"amount": 2000`, "20.00"},
+		"the payment, for a part of nothing": {`"amount": 2000, "store_refund_amount": 0`, "20.00"},
+		"the part of a payment of nothing":   {`"amount": 0, "store_refund_amount": 500`, "5.00"},
+		"all of it, where nothing is said":   {`"x": 0`, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := open(t, nil)
+			body := `{"event_type":"ON_REFUND","event_id":"5","body":{"id":"6","order_id":"7","currency":"USD",` + test.amounts + `}}`
+			require.Equal(t, http.StatusAccepted, d.send(payNow(t, []byte(body))).Code)
+			m, err := contract.DecodePayNow(d.broker.all()[0].message.Data)
+			require.NoError(t, err)
+			require.Equal(t, test.want, m.Data.Refund.Amount)
+		})
+	}
 }
 
 func TestConcurrentWebhooksDoNotShareABuffer(t *testing.T) {

@@ -1,0 +1,30 @@
+package pubsub
+
+import (
+	"testing"
+
+	"cloud.google.com/go/pubsub/v2"
+	"github.com/stretchr/testify/require"
+)
+
+// The library's defaults wait for a batch, try for a minute and buffer without bound:
+// nothing but its settings tells before production does.
+func TestATopicsPublisherNeitherWaitsNorBuffersWithoutBound(t *testing.T) {
+	t.Parallel()
+	p, err := NewPublisher(t.Context(), "p", EmulatorOptions("127.0.0.1:1")...)
+	require.NoError(t, err)
+	to, err := p.begin("orders")
+	require.NoError(t, err)
+	again, err := p.begin("orders")
+	require.NoError(t, err)
+	require.Same(t, to, again, "one publisher a topic: the order of a key is the publisher's")
+	require.True(t, to.EnableMessageOrdering)
+	require.Equal(t, 1, to.PublishSettings.CountThreshold)
+	require.Equal(t, publishTimeout, to.PublishSettings.Timeout)
+	flow := to.PublishSettings.FlowControlSettings
+	require.Equal(t, pubsub.FlowControlBlock, flow.LimitExceededBehavior)
+	require.Positive(t, flow.MaxOutstandingMessages)
+	require.Positive(t, flow.MaxOutstandingBytes)
+	p.inFlight.Add(-2)
+	require.NoError(t, p.Close())
+}

@@ -1,0 +1,31 @@
+package webhook
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"billhook/catalog"
+)
+
+// What is read of PayNow's body before it is mapped: nothing of it may be free text.
+func TestEveryPathThatIsReadOfPayNowsBodyIsBoundedByARule(t *testing.T) {
+	t.Parallel()
+	declared, err := catalog.Load("")
+	require.NoError(t, err)
+	p, err := newPayNow(declared.Sources["paynow"], time.Now)
+	require.NoError(t, err)
+	read := p.full.Rules()
+	require.Contains(t, read, "body.checkout.metadata.uid")
+	for path, rule := range read {
+		for _, value := range []string{
+			"Ilse Brandvold", "ilse@example.org", "Storgata 7, Bodo", "+47 73 59 00 00", "4111 1111 1111 1111", "198.51.100.23/24", "NO93 8601 1117 947", " ",
+		} {
+			require.False(t, rule.Valid(value), "%s (%s) allows %q", path, rule.Name(), value)
+		}
+	}
+	for path := range p.head.Rules() {
+		require.Contains(t, read, path)
+	}
+}

@@ -1,0 +1,55 @@
+package samples_test
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"billhook/internal/webhook/samples"
+)
+
+// personal are the members that are about a person, with all that is in them, and
+// those that hold what a shop or a buyer typed.
+var personal = []string{
+	"name", "steam", "minecraft", "profile", "billing_name", "billing_email", "customer_ip",
+	"description", "metadata", "revoke_reason", "content", "discord_user_id", "discord_user_name",
+}
+
+// ours are among them what is nobody's: the platform, a product's name, the uid, which
+// is what the metadata is read for.
+var ours = []string{"steam", "1000 Points", "Mystery Crate", "VIP", samples.UID}
+
+func TestEveryPersonalValueOfTheSamplesIsListed(t *testing.T) {
+	t.Parallel()
+	found := 0
+	var visit func(t *testing.T, name string, value any, inside bool)
+	visit = func(t *testing.T, name string, value any, inside bool) {
+		t.Helper()
+		inside = inside || slices.Contains(personal, name)
+		switch value := value.(type) {
+		case map[string]any:
+			for member, v := range value {
+				visit(t, member, v, inside)
+			}
+		case []any:
+			for _, v := range value {
+				visit(t, name, v, inside)
+			}
+		case string:
+			if inside && value != "" && !slices.Contains(ours, value) {
+				found++
+				require.True(t, slices.ContainsFunc(samples.Personal, func(listed string) bool { return strings.Contains(value, listed) }),
+					"%s: %q is somebody's, and no test looks for it", name, value)
+			}
+		}
+	}
+	for _, sample := range samples.Names() {
+		var document any
+		require.NoError(t, json.Unmarshal(samples.Read(sample, samples.Event{}), &document))
+		visit(t, "", document, false)
+	}
+	require.Greater(t, found, 50)
+}

@@ -50,6 +50,9 @@ func decodeEvent(q *queue, d delivery) (handler.Event, dedupe.Record, error) {
 		return handler.Event{}, record, retry.Unreadable("body_malformed", err)
 	}
 	record.EventID, record.EventType = body.Identity()
+	if envelope, ok := body.(*contract.Envelope); ok {
+		record.IdempotencyKey = envelope.IdempotencyKey
+	}
 	record.CorrelationID = attributes[contract.AttrCorrelationID]
 	record.OrderingKey = attributes[contract.AttrOrderingKey]
 	return handler.Event{

@@ -75,6 +75,10 @@ func TestEachMistakeNamesFileQueueAndKey(t *testing.T) {
 		"a filter of 257 bytes":                {"queues.yaml", `"seat."`, `"` + strings.Repeat("s", 220) + `"`, "queues.yaml: queue bookings: filter: filter: not a filter that is understood here: 257 bytes, at most 256"},
 		"an ordering key twice":                {"queues.yaml", "[seat_id]", "[seat_id, seat_id]", "queues.yaml: queue bookings: ordering_key: must list names of fields, each once"},
 
+		"an outbound topic that is no topic":  {"queues.yaml", "id: seat-news", "id: Seat-News", "queues.yaml: outbound topic Seat-News: id: must be 3 to 246 of a-z, 0-9 and -, begin with a letter, and not with goog"},
+		"an outbound topic's odd alias":       {"queues.yaml", "alias: seat.news", "alias: seat news", "queues.yaml: outbound topic seat-news: alias: must be at most 100 of a-z, 0-9 and _ . : -, and begin with a letter"},
+		"an outbound topic that says nothing": {"queues.yaml", "    description: What became of the seats.\n", "", "queues.yaml: outbound topic seat-news: description: is missing"},
+
 		// Its numbers and how they stand to each other.
 		"no attempt": {"queues.yaml", "max_attempts: 3\n    retry", "max_attempts: 0\n    retry", "queues.yaml: queue reminders: max_attempts: must be 1 to 50\nqueues.yaml: queue reminders: retry_policy.schedule: lists 3 waits for 0 attempts"},
 		"more attempts than the broker leaves room":    {"queues.yaml", "max_attempts: 3\n    retry", "max_attempts: 51\n    retry", "queues.yaml: queue reminders: max_attempts: must be 1 to 50"},
@@ -103,6 +107,8 @@ func TestEachMistakeNamesFileQueueAndKey(t *testing.T) {
 		"a memory under 72 hours":                      {"queues.yaml", "    priority: low", "    priority: low\n    remember_for: \"259199s\"\n    message_retention_duration: \"600s\"", "queues.yaml: queue reminders: remember_for: must be at least 259200s, 72 hours"},
 		"a memory shorter than the retention":          {"queues.yaml", "    priority: low", "    priority: low\n    remember_for: \"604799s\"", "queues.yaml: queue reminders: remember_for: must be at least message_retention_duration, 604800s"},
 		"a memory shorter than the dead letters' life": {"queues.yaml", "    priority: high", "    priority: high\n    remember_for: \"1209599s\"", "queues.yaml: queue bookings: remember_for: must be at least dead_letter.retention, 1209600s"},
+		"no time for any handler":                      {"queues.yaml", "    priority: low", "    priority: low\n    handler_timeout: \"0s\"", "queues.yaml: queue reminders: handler_timeout: must be above 0\nqueues.yaml: queue reminders: handlers.reminder.timeout: must be above 0"},
+		"no lease":                                     {"queues.yaml", "    priority: low", "    priority: low\n    lease: \"0s\"", "queues.yaml: queue reminders: lease: must be above 0"},
 		"no concurrency":                               {"queues.yaml", "concurrency: 10", "concurrency: 0", "queues.yaml: queue bookings: concurrency: must be 1 to 1000\nqueues.yaml: queue reminders: concurrency: must be 1 to 1000"},
 		"more instances at least than at most":         {"queues.yaml", "    priority: low", "    priority: low\n    min_instances: 3", "queues.yaml: queue reminders: min_instances: must be 0 to max_instances"},
 		"no instance":                                  {"queues.yaml", "    priority: low", "    priority: low\n    max_instances: 0", "queues.yaml: queue reminders: max_instances: must be 1 to 1000"},
@@ -127,6 +133,7 @@ func TestEachMistakeNamesFileQueueAndKey(t *testing.T) {
 		"another program's secret":             {"sources.yaml", "WEBHOOK_SECRET_BOX_OFFICE", "OPS_TOKEN", "sources.yaml: source box-office: secret_variable: must be an environment variable that begins with WEBHOOK_"},
 		"a body over 1 MiB":                    {"sources.yaml", "65536", "1048577", "sources.yaml: source box-office: max_body_bytes: must be 1024 to 1048576"},
 		"a rate without a burst":               {"sources.yaml", "burst: 20", "burst: 0", "sources.yaml: source box-office: burst: must be above 0 where rate_per_second is, and only there"},
+		"a burst that is no limit":             {"sources.yaml", "burst: 20", "burst: 1000001", "sources.yaml: source box-office: burst: must be 0 to 1000000"},
 		"a negative rate":                      {"sources.yaml", "rate_per_second: 10", "rate_per_second: -1", "sources.yaml: source box-office: burst: must be above 0 where rate_per_second is, and only there\nsources.yaml: source box-office: rate_per_second: must be 0, which is no limit, to 1000000"},
 		"metadata where none can be":           {"sources.yaml", "burst: 20", "burst: 20\n    uid_metadata_key: a.b", "sources.yaml: source box-office: uid_metadata_key: is for the paynow scheme alone"},
 		"metadata without a path":              {"sources.yaml", "scheme: generic", "scheme: paynow\n    uid_metadata_key: uid", "sources.yaml: source box-office: uid_metadata_key: must be a dotted path, such as a.b.c"},

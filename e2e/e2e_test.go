@@ -22,7 +22,9 @@ import (
 	"billhook/catalog"
 	"billhook/e2e"
 	"billhook/emulator/emulatortest"
+	"billhook/internal/billing"
 	"billhook/internal/contract"
+	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
 	"billhook/internal/embedded"
 	"billhook/internal/ledger"
@@ -55,6 +57,9 @@ type stack struct {
 	// crash kills the worker in the middle of the next event, before its commit has
 	// reached the store or after, while send sends it; then the worker is back.
 	crash func(t *testing.T, afterCommit bool, eventID string, send func())
+	// forged is what a push is answered that comes from nobody and is none: the emulators
+	// send no token, so only there it is looked at.
+	forged int
 	// service stands in for the subscription service.
 	service *embedded.Receiver
 	// task calls one of the worker's tasks and returns what it did.
@@ -129,6 +134,7 @@ func startReal(t *testing.T) *stack {
 	return &stack{
 		webhookURL: r.WebhookURL, workerURL: r.WorkerURL(), log: r.Log, store: r.Store, publish: r.Publisher.Publish,
 		published: collect(r.Published), deadLetters: collect(r.DeadLetters),
+		forged:     http.StatusBadRequest,
 		service:    r.Service,
 		task:       r.Task,
 		storeDown:  shut(r.WorkerStore),
@@ -192,6 +198,7 @@ func startEmbedded(t *testing.T) *stack {
 			}
 			return all
 		},
+		forged:     http.StatusUnauthorized,
 		service:    running.Service,
 		task:       running.Task,
 		storeDown:  breaking.down.Store,
@@ -565,7 +572,7 @@ func malformed(t *testing.T, s *stack) {
 	require.NoError(t, err)
 	answer, err := e2e.Do(request)
 	require.NoError(t, err)
-	require.Contains(t, []int{http.StatusBadRequest, http.StatusUnauthorized}, answer.Status)
+	require.Equal(t, s.forged, answer.Status)
 }
 
 func brokerFailure(t *testing.T, s *stack) {
@@ -608,7 +615,7 @@ func noPersonalData(t *testing.T, s *stack) {
 	for _, m := range messages {
 		fmt.Fprintf(&behind, "%s %v %s\n", m.Data, m.Attributes, m.OrderingKey)
 	}
-	for _, collection := range []string{dedupe.Collection, "deadLetters", ledger.Accounts, ledger.Entries} {
+	for _, collection := range []string{dedupe.Collection, deadletter.Collection, ledger.Accounts, ledger.Entries, billing.PaymentEventsCollection} {
 		query := store.Query{Collection: collection, Limit: 1000}
 		for {
 			page, err := s.store.Query(t.Context(), query)

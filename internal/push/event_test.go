@@ -14,7 +14,6 @@ import (
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
 	"billhook/internal/handler"
-	"billhook/internal/push"
 	"billhook/internal/retry"
 )
 
@@ -205,12 +204,4 @@ func TestAMessageMayWishForFewerAttemptsAndNotForMore(t *testing.T) {
 			require.Len(t, seen, test.want)
 		})
 	}
-}
-
-func TestTheWorkerDecodesWhatTheDoorTakes(t *testing.T) {
-	t.Parallel()
-	require.True(t, push.Decodes(contract.PayNowV1))
-	require.True(t, push.Decodes(contract.EnvelopeV1))
-	require.False(t, push.Decodes(contract.MessageV1))
-	require.False(t, push.Decodes(""))
 }

@@ -83,6 +83,9 @@ func TestEachMistakeNamesFileQueueAndKey(t *testing.T) {
 		"an emission to a queue that is not enabled": {"queues.yaml", "[seat-news]", "[reminders]", "queues.yaml: queue bookings: handlers.seat.freed.emits: queue reminders is not enabled"},
 		"an emission that is no list":                {"queues.yaml", "[seat-news]", "seat-news", "queues.yaml: queue bookings: handlers.seat.freed.emits: must be a list"},
 		"a number for a topic":                       {"queues.yaml", "[seat-news]", "[7]", "queues.yaml: queue bookings: handlers.seat.freed.emits[0]: must be a string"},
+		"an outbound topic that is no topic":         {"queues.yaml", "id: seat-news", "id: Seat-News", "queues.yaml: outbound topic Seat-News: id: must be 3 to 246 of a-z, 0-9 and -, begin with a letter, and not with goog\nqueues.yaml: queue bookings: handlers.seat.freed.emits: no queue or outbound topic has the id seat-news"},
+		"an outbound topic's odd alias":              {"queues.yaml", "alias: seat.news", "alias: seat news", "queues.yaml: outbound topic seat-news: alias: must be at most 100 of a-z, 0-9 and _ . : -, and begin with a letter"},
+		"an outbound topic that says nothing":        {"queues.yaml", "    description: What became of the seats.\n", "", "queues.yaml: outbound topic seat-news: description: is missing"},
 
 		// Its numbers and how they stand to each other.
 		"no attempt": {"queues.yaml", "max_attempts: 3\n    retry", "max_attempts: 0\n    retry", "queues.yaml: queue reminders: max_attempts: must be 1 to 50\nqueues.yaml: queue reminders: retry_policy.schedule: lists 3 waits for 0 attempts"},
@@ -112,6 +115,8 @@ func TestEachMistakeNamesFileQueueAndKey(t *testing.T) {
 		"a memory under 72 hours":                      {"queues.yaml", "    priority: low", "    priority: low\n    remember_for: \"259199s\"\n    message_retention_duration: \"1200s\"", "queues.yaml: queue reminders: remember_for: must be at least 259200s, 72 hours"},
 		"a memory shorter than the retention":          {"queues.yaml", "    priority: low", "    priority: low\n    remember_for: \"604799s\"", "queues.yaml: queue reminders: remember_for: must be at least message_retention_duration, 604800s"},
 		"a memory shorter than the dead letters' life": {"queues.yaml", "    priority: high", "    priority: high\n    remember_for: \"1209599s\"", "queues.yaml: queue bookings: remember_for: must be at least dead_letter.retention, 1209600s"},
+		"no time for any handler":                      {"queues.yaml", "    priority: low", "    priority: low\n    handler_timeout: \"0s\"", "queues.yaml: queue reminders: handler_timeout: must be above 0\nqueues.yaml: queue reminders: handlers.reminder.timeout: must be above 0"},
+		"no lease":                                     {"queues.yaml", "    priority: low", "    priority: low\n    lease: \"0s\"", "queues.yaml: queue reminders: lease: must be above 0"},
 		"no concurrency":                               {"queues.yaml", "concurrency: 10", "concurrency: 0", "queues.yaml: queue bookings: concurrency: must be 1 to 1000\nqueues.yaml: queue reminders: concurrency: must be 1 to 1000"},
 		"more instances at least than at most":         {"queues.yaml", "    priority: low", "    priority: low\n    min_instances: 3", "queues.yaml: queue reminders: min_instances: must be 0 to max_instances"},
 		"no instance":                                  {"queues.yaml", "    priority: low", "    priority: low\n    max_instances: 0", "queues.yaml: queue reminders: max_instances: must be 1 to 1000"},
@@ -141,6 +146,7 @@ func TestEachMistakeNamesFileQueueAndKey(t *testing.T) {
 		"another program's secret":             {"sources.yaml", "WEBHOOK_SECRET_BOX_OFFICE", "OPS_TOKEN", "sources.yaml: source box-office: secret_variable: must be an environment variable that begins with WEBHOOK_"},
 		"a body over 1 MiB":                    {"sources.yaml", "65536", "1048577", "sources.yaml: source box-office: max_body_bytes: must be 1024 to 1048576"},
 		"a rate without a burst":               {"sources.yaml", "burst: 20", "burst: 0", "sources.yaml: source box-office: burst: must be above 0 where rate_per_second is, and only there"},
+		"a burst that is no limit":             {"sources.yaml", "burst: 20", "burst: 1000001", "sources.yaml: source box-office: burst: must be 0 to 1000000"},
 		"a negative rate":                      {"sources.yaml", "rate_per_second: 10", "rate_per_second: -1", "sources.yaml: source box-office: burst: must be above 0 where rate_per_second is, and only there\nsources.yaml: source box-office: rate_per_second: must be 0, which is no limit, to 1000000"},
 		"metadata where none can be":           {"sources.yaml", "burst: 20", "burst: 20\n    uid_metadata_key: checkout.metadata.uid", "sources.yaml: source box-office: uid_metadata_key: is for the paynow scheme alone"},
 		"metadata without a path":              {"sources.yaml", "scheme: generic", "scheme: paynow\n    uid_metadata_key: uid", "sources.yaml: source box-office: uid_metadata_key: must be checkout.metadata. and one name of letters, digits and _"},

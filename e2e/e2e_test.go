@@ -22,7 +22,9 @@ import (
 	"billhook/catalog"
 	"billhook/e2e"
 	"billhook/emulator/emulatortest"
+	"billhook/internal/billing"
 	"billhook/internal/contract"
+	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
 	"billhook/internal/embedded"
 	"billhook/internal/ledger"
@@ -55,6 +57,9 @@ type stack struct {
 	// crash kills the worker in the middle of the next event, before its commit has
 	// reached the store or after, while send sends it; then the worker is back.
 	crash func(t *testing.T, afterCommit bool, eventID string, send func())
+	// forged is what a push is answered that comes from nobody and is none: the emulators
+	// send no token, so only there it is looked at.
+	forged int
 	// service stands in for the subscription service.
 	service *embedded.Receiver
 	// task calls one of the worker's tasks and returns what it did.
@@ -142,6 +147,7 @@ func startReal(t *testing.T, project string, provision e2e.Provision) *stack {
 	s := &stack{
 		webhookURL: r.WebhookURL, workerURL: r.WorkerURL(), log: r.Log, store: r.Store, publish: r.Publisher.Publish,
 		published: collect(r.Published), deadLetters: collect(r.DeadLetters),
+		forged:     http.StatusBadRequest,
 		service:    r.Service,
 		task:       r.Task,
 		storeDown:  shut(r.WorkerStore),
@@ -210,6 +216,7 @@ func startEmbedded(t *testing.T) *stack {
 			}
 			return all
 		},
+		forged:     http.StatusUnauthorized,
 		service:    running.Service,
 		task:       running.Task,
 		storeDown:  breaking.down.Store,
@@ -387,7 +394,8 @@ func credit(t *testing.T, s *stack) {
 	require.Equal(t, o.EventID, answer.EventID)
 	require.Equal(t, o.UID, answer.OrderingKey)
 	deliveries := s.until(t, o.EventID, "processed")
-	require.Equal(t, http.StatusOK, deliveries[0].Status)
+	// The last, where an emulator that has just started was too slow for the first.
+	require.Equal(t, http.StatusOK, deliveries[len(deliveries)-1].Status)
 	require.Equal(t, int64(2000), s.balance(t, ledger.UserPoints(o.UID)))
 	require.Equal(t, "COMPLETED", status(t, s.store, o.EventID))
 
@@ -412,7 +420,7 @@ func credit(t *testing.T, s *stack) {
 	require.Equal(t, o.EventID, story.EventID)
 	require.Equal(t, e2e.Queue, story.Queue)
 	require.Equal(t, "COMPLETED", story.Status)
-	require.Equal(t, 1, story.Attempts)
+	require.Equal(t, deliveries[len(deliveries)-1].Attempt, story.Attempts)
 	require.True(t, strings.HasPrefix(story.PayloadHash, "sha256:"))
 }
 
@@ -583,7 +591,7 @@ func malformed(t *testing.T, s *stack) {
 	require.NoError(t, err)
 	answer, err := e2e.Do(request)
 	require.NoError(t, err)
-	require.Contains(t, []int{http.StatusBadRequest, http.StatusUnauthorized}, answer.Status)
+	require.Equal(t, s.forged, answer.Status)
 }
 
 func brokerFailure(t *testing.T, s *stack) {
@@ -631,7 +639,7 @@ func noPersonalData(t *testing.T, s *stack) {
 	for _, m := range messages {
 		fmt.Fprintf(&behind, "%s %v %s\n", m.Data, m.Attributes, m.OrderingKey)
 	}
-	for _, collection := range []string{dedupe.Collection, "deadLetters", ledger.Accounts, ledger.Entries} {
+	for _, collection := range []string{dedupe.Collection, deadletter.Collection, ledger.Accounts, ledger.Entries, billing.PaymentEventsCollection} {
 		query := store.Query{Collection: collection, Limit: 1000}
 		for {
 			page, err := s.store.Query(t.Context(), query)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"billhook/catalog"
 	"billhook/emulator"
 	"billhook/emulator/topology"
 	"billhook/internal/dedupe"
@@ -51,13 +52,7 @@ func (p *program) devCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			for i := range c.Queues {
-				for eventType, h := range c.Queues[i].Handlers {
-					h.Backoff = retry.Policy{Base: devBackoff, Max: devBackoff}
-					c.Queues[i].Handlers[eventType] = h
-				}
-				c.Queues[i].Backoff = retry.Policy{Base: devBackoff, Max: devBackoff}
-			}
+			hurry(c)
 			folder, err := os.MkdirTemp("", "billhook-dev-")
 			if err != nil {
 				return fmt.Errorf("dev: %w", err)
@@ -112,8 +107,7 @@ func (p *program) devCommand() *cobra.Command {
 					return err
 				}
 			}
-			p.printf("\nServing until Ctrl-C. Send one by hand:\n\n  bin/billhook send paynow --webhook %s\n  bin/billhook events show <event id> --server %s\n  bin/billhook events ls --server %s\n  bin/billhook queues --server %s\n  curl -s %s/v1/ops/accounts/points:user:%s\n\nHave the subscription service fail, refuse, hang or forget, and see what it was told:\n\n  curl -s %s/tell -d '{\"mode\":\"forget\",\"times\":1}'\n  bin/billhook send paynow --sample subscription_renewed --webhook %s\n  curl -s %s/deliveries\n",
-				stack.WebhookURL, stack.WorkerURL, stack.WorkerURL, stack.WorkerURL, stack.WorkerURL, samples.UID, stack.ServiceURL, stack.WebhookURL, stack.ServiceURL)
+			p.printHints(stack)
 			<-ctx.Done()
 			return nil
 		},
@@ -126,6 +120,33 @@ func (p *program) devCommand() *cobra.Command {
 	command.Flags().StringVar(&servicePort, "service-port", "8082", "where the stand-in for the subscription service listens, 0 for a free port")
 	command.Flags().StringVar(&workerPort, "worker-port", "8081", "where the worker listens, 0 for a free port")
 	return command
+}
+
+// hurry shortens every wait of the catalog to devBackoff.
+func hurry(c *catalog.Catalog) {
+	soon := retry.Policy{Base: devBackoff, Max: devBackoff}
+	for i := range c.Queues {
+		for eventType, h := range c.Queues[i].Handlers {
+			h.Backoff = soon
+			c.Queues[i].Handlers[eventType] = h
+		}
+		c.Queues[i].Backoff = soon
+	}
+}
+
+// printHints says what to try while the stack serves.
+func (p *program) printHints(stack *local.Stack) {
+	hooks, work, service := stack.WebhookURL, stack.WorkerURL, stack.ServiceURL
+	p.printf("\nServing until Ctrl-C. Send one by hand:\n\n")
+	p.printf("  bin/billhook send paynow --webhook %s\n", hooks)
+	p.printf("  bin/billhook events show <event id> --server %s\n", work)
+	p.printf("  bin/billhook events ls --server %s\n", work)
+	p.printf("  bin/billhook queues --server %s\n", work)
+	p.printf("  curl -s %s/v1/ops/accounts/%s\n", work, ledger.UserPoints(samples.UID))
+	p.printf("\nHave the subscription service fail, refuse, hang or forget, and see what it was told:\n\n")
+	p.printf("  curl -s %s/tell -d '{\"mode\":\"forget\",\"times\":1}'\n", service)
+	p.printf("  bin/billhook send paynow --sample subscription_renewed --webhook %s\n", hooks)
+	p.printf("  curl -s %s/deliveries\n", service)
 }
 
 // failOnce is a store that fails the first effect of one event, for the show.
@@ -214,6 +235,8 @@ func (s *showing) until(ctx context.Context, eventID string, done func(ops.Event
 	}
 }
 
+func completed(e ops.Event) bool { return e.Status == string(dedupe.Completed) }
+
 func (s *showing) balance(ctx context.Context, uid string) (int64, error) {
 	var account ops.Account
 	err := s.ask.get(ctx, "/v1/ops/accounts/"+string(ledger.UserPoints(uid)), &account)
@@ -229,7 +252,7 @@ func (s *showing) expect(ctx context.Context, what, sample string, event samples
 	if err != nil {
 		return err
 	}
-	story, err := s.until(ctx, event.EventID, func(e ops.Event) bool { return e.Status == string(dedupe.Completed) })
+	story, err := s.until(ctx, event.EventID, completed)
 	if err != nil {
 		return err
 	}
@@ -254,7 +277,7 @@ func (s *showing) duplicate(ctx context.Context, buyer samples.Event) error {
 	if _, err := s.send(ctx, samples.OrderCompleted, next); err != nil {
 		return err
 	}
-	if _, err := s.until(ctx, next.EventID, func(e ops.Event) bool { return e.Status == string(dedupe.Completed) }); err != nil {
+	if _, err := s.until(ctx, next.EventID, completed); err != nil {
 		return err
 	}
 	balance, err := s.balance(ctx, samples.UID)
@@ -288,7 +311,7 @@ func (s *showing) transient(ctx context.Context) error {
 	if _, err := s.until(ctx, event.EventID, func(e ops.Event) bool { return e.Status == string(dedupe.Failed) }); err != nil {
 		return err
 	}
-	story, err := s.until(ctx, event.EventID, func(e ops.Event) bool { return e.Status == string(dedupe.Completed) })
+	story, err := s.until(ctx, event.EventID, completed)
 	if err != nil {
 		return err
 	}
@@ -325,7 +348,6 @@ func (s *showing) told(ctx context.Context, what string, event samples.Event, be
 	if err != nil {
 		return err
 	}
-	completed := func(e ops.Event) bool { return e.Status == string(dedupe.Completed) }
 	recorded, err := s.until(ctx, event.EventID, completed)
 	if err != nil {
 		return err

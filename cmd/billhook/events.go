@@ -51,9 +51,6 @@ func (w client) do(ctx context.Context, method, path string, question []byte, an
 	if w.token != "" {
 		request.Header.Set("Authorization", "Bearer "+w.token)
 	}
-	if w.operator != "" {
-		request.Header.Set("X-Operator", w.operator)
-	}
 	response, err := w.http.Do(request)
 	if err != nil {
 		return fmt.Errorf("ask the worker: %w", err)

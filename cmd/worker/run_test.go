@@ -5,12 +5,16 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"billhook/catalog"
 )
 
 func environment(values map[string]string) func(string) string {
@@ -86,29 +90,49 @@ func TestABadEnvironmentIsReportedAtOnceAndWithoutItsSecrets(t *testing.T) {
 	}
 }
 
-// TestTheWorkerListensAnswersAndEnds runs the whole program against hosts at which
-// nobody answers: the clients connect when they are first needed.
-func TestTheWorkerListensAnswersAndEnds(t *testing.T) {
-	const token = "0123456789abcdef01234567"
+func TestTheOpsAPIIsOpenFromThisMachineBesideAnEmulatorAlone(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		config config
+		open   bool
+	}{
+		"on Google Cloud":      {config{}, false},
+		"on Pub/Sub's":         {config{PubSubEmulator: "h"}, true},
+		"on Firestore's alone": {config{FirestoreEmulator: "h"}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			access, err := test.config.access()
+			require.NoError(t, err)
+			require.Equal(t, test.open, access.OpenOnLoopback)
+			require.Nil(t, access.Identifier)
+		})
+	}
+}
+
+// listening runs the whole program with these values until end, which returns what it
+// has printed since it listens. Nobody answers at the emulators' hosts: the clients
+// connect when they are first needed.
+func listening(t *testing.T, values map[string]string) (url string, end func() string) {
+	t.Helper()
 	t.Setenv("PUBSUB_EMULATOR_HOST", "127.0.0.1:1")
 	t.Setenv("FIRESTORE_EMULATOR_HOST", "127.0.0.1:1")
+	all := map[string]string{
+		"HOST": "127.0.0.1", "PORT": "0", "GOOGLE_CLOUD_PROJECT": "p",
+		"PUBSUB_EMULATOR_HOST": "127.0.0.1:1", "FIRESTORE_EMULATOR_HOST": "127.0.0.1:1",
+	}
+	maps.Copy(all, values)
 	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
+	t.Cleanup(stop)
 	reader, writer := io.Pipe()
 	ended := make(chan error, 1)
 	go func() {
-		err := run(ctx, environment(map[string]string{
-			"HOST": "127.0.0.1", "PORT": "0", "GOOGLE_CLOUD_PROJECT": "p", "PUSH_AUTH": "none", "OPS_TOKEN": token,
-			"PUBSUB_EMULATOR_HOST": "127.0.0.1:1", "FIRESTORE_EMULATOR_HOST": "127.0.0.1:1",
-			"SUBSCRIPTION_SERVICE_URL": "http://127.0.0.1:1", "WEBHOOK_SIGNING_SECRET": "a-secret-of-more-than-24-bytes",
-			"OPS_AUDIENCE": "https://worker.example.org", "OPS_ALLOW": "ada@example.org,grace@example.org",
-		}), writer)
-		_ = writer.Close()
+		err := run(ctx, environment(all), writer)
+		_ = writer.CloseWithError(err)
 		ended <- err
 	}()
-
 	lines := bufio.NewScanner(reader)
-	require.True(t, lines.Scan())
+	require.True(t, lines.Scan(), lines.Err())
 	var first struct {
 		Message string `json:"message"`
 		Address string `json:"address"`
@@ -123,18 +147,54 @@ func TestTheWorkerListensAnswersAndEnds(t *testing.T) {
 		}
 		rest <- all.String()
 	}()
+	return "http://" + first.Address, func() string {
+		stop()
+		require.NoError(t, <-ended)
+		return <-rest
+	}
+}
 
+// status is what the program answers.
+func status(t *testing.T, method, url string) int {
+	t.Helper()
 	client := &http.Client{Timeout: time.Minute}
 	defer client.CloseIdleConnections()
+	request, err := http.NewRequestWithContext(t.Context(), method, url, nil)
+	require.NoError(t, err)
+	response, err := client.Do(request)
+	require.NoError(t, err)
+	require.NoError(t, response.Body.Close())
+	return response.StatusCode
+}
+
+func TestTheWorkerListensAnswersAndEnds(t *testing.T) {
+	const token = "0123456789abcdef01234567"
+	url, end := listening(t, map[string]string{
+		"PUSH_AUTH": "none", "OPS_TOKEN": token,
+		"SUBSCRIPTION_SERVICE_URL": "http://127.0.0.1:1", "WEBHOOK_SIGNING_SECRET": "a-secret-of-more-than-24-bytes",
+		"OPS_AUDIENCE": "https://worker.example.org", "OPS_ALLOW": "ada@example.org,grace@example.org",
+	})
 	for path, want := range map[string]int{"/health/live": http.StatusOK, "/health/ready": http.StatusOK, "/v1/ops/events/a%20b": http.StatusBadRequest} {
-		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+first.Address+path, nil)
-		require.NoError(t, err)
-		response, err := client.Do(request)
-		require.NoError(t, err)
-		require.NoError(t, response.Body.Close())
-		require.Equal(t, want, response.StatusCode, path)
+		require.Equal(t, want, status(t, http.MethodGet, url+path), path)
 	}
-	stop()
-	require.NoError(t, <-ended)
-	require.NotContains(t, <-rest, token)
+	require.NotContains(t, end(), token)
+}
+
+// TestTheWorkerIsAsItsEnvironmentSays: a worker of one pool serves no queue of another,
+// and asks for a token where it is told to, beside an emulator too.
+func TestTheWorkerIsAsItsEnvironmentSays(t *testing.T) {
+	c, err := catalog.Load("")
+	require.NoError(t, err)
+	served, known := c.HandledBy("points.credit")
+	require.True(t, known)
+	other := slices.IndexFunc(c.Queues, func(q catalog.Queue) bool { return q.Pool != served.Pool })
+	require.GreaterOrEqual(t, other, 0)
+	for mode, want := range map[string]int{"none": http.StatusNotFound, "oidc": http.StatusUnauthorized, "iam": http.StatusUnauthorized} {
+		url, end := listening(t, map[string]string{
+			"PUSH_AUTH": mode, "POOL": c.Queues[other].Pool,
+			"PUSH_AUDIENCE": "https://worker.example.org", "PUSH_SERVICE_ACCOUNT": "push@example.org",
+		})
+		require.Equal(t, want, status(t, http.MethodPost, url+served.PushPath()), mode)
+		end()
+	}
 }

@@ -4,6 +4,7 @@
 package dedupe
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -64,9 +65,12 @@ type Record struct {
 	// LastError is the reason code of the last failure.
 	LastError     string
 	CorrelationID string
-	OrderingKey   string
-	MessageID     string
-	NextRetryAt   time.Time
+	// IdempotencyKey names what the message was made from, where it says so; the event id
+	// stands in for it.
+	IdempotencyKey string
+	OrderingKey    string
+	MessageID      string
+	NextRetryAt    time.Time
 	// DelayTicket is there while the message waits for NextRetryAt elsewhere than with
 	// the broker: that of the copy that will come back.
 	DelayTicket string
@@ -118,9 +122,11 @@ func Hour(at time.Time) string { return at.UTC().Format("2006-01-02T15") }
 func (r Record) Fields() map[string]any {
 	fields := map[string]any{
 		"queue": r.Queue, "tenant": r.Tenant, "event_id": r.EventID, "event_type": r.EventType,
+		// The job log's word for it.
+		"action": r.EventType,
 		"status": string(r.Status), "payload_hash": r.PayloadHash, "attempts": r.Attempts,
 		"lease_token": r.LeaseToken, "result": r.Result, "last_error": r.LastError,
-		"correlation_id": r.CorrelationID, "idempotency_key": r.EventID,
+		"correlation_id": r.CorrelationID, "idempotency_key": cmp.Or(r.IdempotencyKey, r.EventID),
 		"ordering_key": r.OrderingKey, "message_id": r.MessageID,
 	}
 	for name, at := range map[string]time.Time{
@@ -179,7 +185,7 @@ func FromDocument(doc store.Document) (Record, error) {
 		Queue: must("queue"), Tenant: must("tenant"), EventID: must("event_id"), EventType: text("event_type"),
 		Status: Status(must("status")), PayloadHash: must("payload_hash"), ConflictsWith: text("conflicts_with"), Attempts: attempts,
 		Replays: replays, LeaseToken: must("lease_token"), LeaseUntil: at("lease_until"), Result: text("result"),
-		LastError: text("last_error"), CorrelationID: text("correlation_id"),
+		LastError: text("last_error"), CorrelationID: text("correlation_id"), IdempotencyKey: text("idempotency_key"),
 		OrderingKey: text("ordering_key"), MessageID: text("message_id"), NextRetryAt: at("next_retry_at"),
 		CreatedAt: at("created_at"), UpdatedAt: at("updated_at"), ProcessedAt: at("processed_at"),
 		ExpireAt: at("expire_at"), DelayTicket: text("delay_ticket"),

@@ -80,7 +80,7 @@ func sample() dedupe.Record {
 	return dedupe.Record{
 		Queue: "q", Tenant: "default", EventID: "e1", EventType: "order.paid", Status: dedupe.Failed,
 		PayloadHash: "sha256:00", Attempts: 2, LeaseToken: "t1", LeaseUntil: at(1), Result: "r", LastError: "store_unavailable",
-		CorrelationID: "c1", OrderingKey: "u1", MessageID: "17", NextRetryAt: at(2), CreatedAt: at(3), UpdatedAt: at(4),
+		CorrelationID: "c1", IdempotencyKey: "p1", OrderingKey: "u1", MessageID: "17", NextRetryAt: at(2), CreatedAt: at(3), UpdatedAt: at(4),
 		ProcessedAt: at(5), ExpireAt: at(6), ConflictsWith: "sha256:01", Emitted: []string{"e2", "e3"},
 		Message: &contract.Message{Data: []byte("{}"), Attributes: map[string]string{"event_id": "e1"}, OrderingKey: "u1"},
 	}
@@ -94,7 +94,7 @@ func TestARecordComesBackAsItWas(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, sample(), got)
 	for _, name := range []string{
-		"queue", "tenant", "event_id", "event_type", "status", "payload_hash", "attempts", "lease_token", "lease_until", "result",
+		"queue", "tenant", "event_id", "event_type", "action", "status", "payload_hash", "attempts", "lease_token", "lease_until", "result",
 		"last_error", "correlation_id", "idempotency_key", "ordering_key", "message_id", "next_retry_at", "created_at",
 		"updated_at", "processed_at", "expire_at", "conflicts_with", "emitted", "message", "hour",
 	} {

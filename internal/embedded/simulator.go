@@ -171,7 +171,7 @@ func NewSimulator(config SimulatorConfig) (*Simulator, error) {
 			errs = append(errs, fmt.Errorf("embedded: subscription %s: %w", sub.ID, err))
 		}
 	}
-	for _, topic := range config.Topics {
+	for _, topic := range config.Topics { // with a subscription or without
 		s.topics[topic] = append(s.topics[topic], nil...)
 	}
 	for _, sub := range config.Subscriptions {

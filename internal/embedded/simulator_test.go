@@ -403,6 +403,19 @@ func TestOneMessageOfAKeyIsOutAtATime(t *testing.T) {
 	require.Len(t, s.worker.pushes(), 5)
 }
 
+func TestAKeyMeansNothingToASubscriptionWithoutOrder(t *testing.T) {
+	t.Parallel()
+	s := newStand(t, func(push received) (int, error) {
+		if push.text() == "1" {
+			return http.StatusInternalServerError, nil
+		}
+		return http.StatusNoContent, nil
+	}, plain())
+	s.publish("a", "1", "2")
+	s.advance(time.Second)
+	require.ElementsMatch(t, []string{"1", "2"}, s.worker.texts(), "the second does not wait for the first")
+}
+
 func TestAFailingMessageHoldsUpItsKeyAndNoOther(t *testing.T) {
 	t.Parallel()
 	broken := true

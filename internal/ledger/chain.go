@@ -48,7 +48,6 @@ func Credit(e Entry) ([]store.Write, error) {
 // the credit, then its reversals. A chain that is out of date still returns writes,
 // but their commit fails with store.ErrExists: load it again.
 type Chain struct {
-	Order   string
 	Entries []Entry
 }
 
@@ -62,7 +61,7 @@ func Load(ctx context.Context, q Querier, order string) (Chain, error) {
 	if page.Next != "" {
 		return Chain{}, fmt.Errorf("%w: more than %d", ErrBroken, MaxEntries)
 	}
-	chain := Chain{Order: order}
+	var chain Chain
 	for seq, doc := range page.Documents {
 		entry, err := EntryFromDocument(doc)
 		if err != nil {

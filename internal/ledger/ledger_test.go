@@ -163,7 +163,7 @@ func TestReverseRefuses(t *testing.T) {
 	t.Parallel()
 	one, err := entryOf(credit("order-1", ledger.MaxAmount))
 	require.NoError(t, err)
-	full := ledger.Chain{Order: "order-1", Entries: []ledger.Entry{one}}
+	full := ledger.Chain{Entries: []ledger.Entry{one}}
 	for len(full.Entries) < ledger.MaxEntries {
 		full.Entries = append(full.Entries, ledger.Entry{Amount: 1})
 	}
@@ -172,7 +172,7 @@ func TestReverseRefuses(t *testing.T) {
 		amount int64
 		err    error
 	}{
-		"an order never credited":    {ledger.Chain{Order: "order-1"}, 1, ledger.ErrNoCredit},
+		"an order never credited":    {ledger.Chain{}, 1, ledger.ErrNoCredit},
 		"more than was credited":     {ledger.Chain{Entries: full.Entries[:1]}, ledger.MaxAmount + 1, ledger.ErrNotLeft},
 		"more than is left":          {ledger.Chain{Entries: full.Entries[:2]}, ledger.MaxAmount, ledger.ErrNotLeft},
 		"nothing":                    {ledger.Chain{Entries: full.Entries[:1]}, 0, ledger.ErrInvalid},

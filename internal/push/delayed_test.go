@@ -306,6 +306,7 @@ func TestTheAgeOfAMessageIsFromItsFirstPublishing(t *testing.T) {
 		"published again lately, and first older": {start, "2026-03-02T09:14:59Z", 204},
 		"published first lately":                  {start, "2026-03-02T09:15:00Z", 200},
 		"first published nobody knows when":       {start, "long ago", 422},
+		"published nobody knows when":             {time.Time{}, "", 200},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -16,9 +16,6 @@ import (
 // maxReplays bounds what an attribute can claim.
 const maxReplays = 1_000_000
 
-// Decodes reports whether messages of a contract can be decoded.
-func Decodes(format string) bool { return contract.Decodes(format) }
-
 // decodeEvent turns a delivery into the event of its queue's contract, with the
 // identity that its record gets. The error of a message that breaks the contract is
 // marked terminal. The record is filled as far as the message could be read.
@@ -50,6 +47,9 @@ func decodeEvent(q *queue, d delivery) (handler.Event, dedupe.Record, error) {
 		return handler.Event{}, record, retry.Unreadable("body_malformed", err)
 	}
 	record.EventID, record.EventType = body.Identity()
+	if envelope, ok := body.(*contract.Envelope); ok {
+		record.IdempotencyKey = envelope.IdempotencyKey
+	}
 	record.CorrelationID = attributes[contract.AttrCorrelationID]
 	record.OrderingKey = attributes[contract.AttrOrderingKey]
 	return handler.Event{
@@ -76,7 +76,7 @@ func decodeBody(q *queue, d delivery) (contract.Body, map[string]string, error) 
 		maps.Copy(all, attributes)
 		return body, all, nil
 	}
-	if format != q.Contract || !Decodes(format) {
+	if format != q.Contract || !contract.Decodes(format) {
 		return nil, nil, retry.Unreadable("contract_mismatch", nil)
 	}
 	body, err := contract.Decode(format, d.message.Data)

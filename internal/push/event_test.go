@@ -12,8 +12,8 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/contract"
+	"billhook/internal/dedupe"
 	"billhook/internal/handler"
-	"billhook/internal/push"
 	"billhook/internal/retry"
 )
 
@@ -102,6 +102,29 @@ func TestAQueueOfEnvelopesHandsThemOver(t *testing.T) {
 	}
 }
 
+func TestTheRecordSaysWhatItsMessageWasMadeFrom(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct{ given, want string }{
+		"the key that the envelope names": {"payment-7", "payment-7"},
+		"else the event itself":           {"", "e1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var seen []handler.Event
+			r := listening(t, &seen, nil)
+			require.Equal(t, http.StatusOK, r.deliver(told("e1").with(func(m *message) {
+				body := m.body.(contract.Envelope)
+				body.IdempotencyKey = test.given
+				m.body = body
+			})).code)
+			doc, err := r.counter.Get(t.Context(), dedupe.Key("orders", dedupe.DefaultTenant, "e1"))
+			require.NoError(t, err)
+			require.Equal(t, test.want, doc.Fields["idempotency_key"])
+			require.Equal(t, "renewal", doc.Fields["action"])
+		})
+	}
+}
+
 func TestWhatAQueueOfEnvelopesDoesNotTake(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -181,12 +204,4 @@ func TestAMessageMayWishForFewerAttemptsAndNotForMore(t *testing.T) {
 			require.Len(t, seen, test.want)
 		})
 	}
-}
-
-func TestTheWorkerDecodesWhatTheDoorTakes(t *testing.T) {
-	t.Parallel()
-	require.True(t, push.Decodes(contract.PayNowV1))
-	require.True(t, push.Decodes(contract.EnvelopeV1))
-	require.False(t, push.Decodes(contract.MessageV1))
-	require.False(t, push.Decodes(""))
 }

@@ -108,6 +108,7 @@ type rig struct {
 	broker  *broker
 	bouncer *bouncer
 	log     *journal
+	metrics *telemetry.Metrics
 	relay   *outbox.Relay
 	now     atomic.Int64
 }
@@ -127,7 +128,7 @@ func newRig(tb testing.TB, with setup) *rig {
 	db, err := embedded.OpenTemporaryStore(filepath.Join(tb.TempDir(), "store.db"))
 	require.NoError(tb, err)
 	tb.Cleanup(func() { require.NoError(tb, db.Close()) })
-	r := &rig{broker: &broker{}, bouncer: &bouncer{}, log: &journal{}}
+	r := &rig{broker: &broker{}, bouncer: &bouncer{}, log: &journal{}, metrics: telemetry.NewMetrics()}
 	r.counter = &storetest.Counter{Store: db}
 	r.faults = &storetest.Faults{Store: r.counter}
 	r.now.Store(start.UnixNano())
@@ -172,7 +173,7 @@ func newRig(tb testing.TB, with setup) *rig {
 	r.Service = push.New(push.Config{
 		Queues:   []catalog.Queue{r.queue, {ID: "asleep", Contract: contract.PayNowV1}},
 		Handlers: registry, Store: r.faults, DeadLetters: r.broker, Outbox: r.relay, Authenticator: r.bouncer,
-		Log: slog.New(log), Metrics: telemetry.NewMetrics(), Now: clock,
+		Log: slog.New(log), Metrics: r.metrics, Now: clock,
 		NewToken: func() string { return fmt.Sprint("token-", names.Add(1)) }, Dice: func() float64 { return 0 },
 	})
 	router := chi.NewRouter()

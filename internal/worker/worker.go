@@ -18,6 +18,7 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/billing"
+	"billhook/internal/contract"
 	"billhook/internal/deadletter"
 	"billhook/internal/delayed"
 	"billhook/internal/delivery"
@@ -89,7 +90,7 @@ func New(config Config) (*Worker, error) {
 	var mistakes []error
 	var queues []catalog.Queue
 	for _, q := range config.Catalog.Queues {
-		if q.Enabled && !push.Decodes(q.Contract) {
+		if q.Enabled && !contract.Decodes(q.Contract) {
 			mistakes = append(mistakes, fmt.Errorf("queue %s: contract %s cannot be decoded yet", q.ID, q.Contract))
 		}
 		if config.Pool == "" || q.Pool == config.Pool {

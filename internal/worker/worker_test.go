@@ -27,6 +27,8 @@ import (
 	"billhook/internal/handler"
 	"billhook/internal/ops"
 	"billhook/internal/push"
+	"billhook/internal/store"
+	"billhook/internal/tasks"
 	"billhook/internal/telemetry"
 	"billhook/internal/worker"
 )
@@ -119,6 +121,41 @@ func TestAWorkerServesAllItsDoors(t *testing.T) {
 	} {
 		require.Equal(t, want, ask(t, w, request), request)
 	}
+}
+
+type nobody struct{}
+
+func (nobody) Verify(context.Context, string) error { return auth.ErrInvalid }
+
+// Who may not push may not have tasks done either.
+func TestAWorkerOpensNoDoorWithoutAToken(t *testing.T) {
+	t.Parallel()
+	w, err := worker.New(config(t, func(c *worker.Config) { c.Authenticator = nobody{} }))
+	require.NoError(t, err)
+	paths := []string{"/push/nobody", "/push/dead-letters/nobody"}
+	for _, name := range tasks.Names {
+		paths = append(paths, "/tasks/"+name)
+	}
+	for _, path := range paths {
+		require.Equal(t, http.StatusUnauthorized, ask(t, w, "POST "+path), path)
+	}
+}
+
+// crooked is a store that panics with somebody's address.
+type crooked struct{ worker.Store }
+
+func (crooked) Query(context.Context, store.Query) (store.Page, error) { panic("ilse@example.org") }
+
+func TestAPanicIsAnsweredAndItsValueIsNotLogged(t *testing.T) {
+	t.Parallel()
+	var log strings.Builder
+	w, err := worker.New(config(t, func(c *worker.Config) {
+		c.Store, c.Log = crooked{c.Store}, slog.New(slog.NewJSONHandler(&log, nil))
+	}))
+	require.NoError(t, err)
+	require.Equal(t, http.StatusInternalServerError, ask(t, w, "GET /v1/ops/events?queue=paynow-events"))
+	require.Contains(t, log.String(), `"msg":"panic"`)
+	require.NotContains(t, log.String(), "ilse")
 }
 
 func TestAWorkerServesTheQueuesOfItsPoolAlone(t *testing.T) {

@@ -20,6 +20,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
@@ -273,6 +274,7 @@ func TestBadTokensAreRefused(t *testing.T) {
 		"another key under a known id":    {"Bearer " + sign(t, jwt.SigningMethodRS256, foreignKey(), "old", good()), auth.ErrInvalid},
 		"an empty signature":              {"Bearer " + replaceSignature(whole, ""), auth.ErrInvalid},
 		"a short signature":               {"Bearer " + replaceSignature(whole, "AQ"), auth.ErrInvalid},
+		"a signature with stray bits":     {"Bearer " + strayBits(whole), auth.ErrInvalid},
 		"a signature that was removed":    {"Bearer " + replaceSignature(whole, "SIGNATURE_REMOVED_BY_GOOGLE"), auth.ErrInvalid},
 		"claims changed after signing":    {"Bearer " + replaceClaims(whole, `{"email":"`+account+`"}`), auth.ErrInvalid},
 
@@ -303,6 +305,14 @@ func TestBadTokensAreRefused(t *testing.T) {
 			require.NotContains(t, err.Error(), "example.test", "an error repeats nothing of the token")
 		})
 	}
+}
+
+// strayBits sets a bit of the last character that belongs to no byte of the signature:
+// a decoder that is not strict reads the same one.
+func strayBits(token string) string {
+	const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+	last := len(token) - 1
+	return token[:last] + alphabet[strings.IndexByte(alphabet, token[last])|1:][:1]
 }
 
 func replaceClaims(token, claims string) string {
@@ -421,6 +431,28 @@ func TestKeyServerAwayAtTheStart(t *testing.T) {
 	keys.become(publish(map[string]*rsa.PrivateKey{"old": oldKey()}))
 	now.Advance(10 * time.Second)
 	require.NoError(t, verifier.Verify(t.Context(), header))
+}
+
+// silent is a key server that takes every question and answers none.
+type silent struct{}
+
+func (silent) RoundTrip(r *http.Request) (*http.Response, error) {
+	<-r.Context().Done()
+	return nil, r.Context().Err()
+}
+
+func TestAKeyServerThatDoesNotAnswerIsAwayLongBeforeTheAckDeadline(t *testing.T) {
+	t.Parallel()
+	token := "Bearer " + signed(t, good())
+	synctest.Test(t, func(t *testing.T) {
+		verifier, err := auth.New(auth.Config{
+			Mode: auth.ModeOIDC, Audience: audience, ServiceAccount: account, Client: &http.Client{Transport: silent{}},
+		})
+		require.NoError(t, err)
+		began := time.Now()
+		require.ErrorIs(t, verifier.Verify(t.Context(), token), auth.ErrKeysUnavailable)
+		require.Less(t, time.Since(began), 10*time.Second, "the shortest ack deadline there is")
+	})
 }
 
 func TestKeyServerAwayLater(t *testing.T) {

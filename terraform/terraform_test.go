@@ -353,6 +353,27 @@ func TestEveryAlertHasARunbookAndEveryRunbookAnAlert(t *testing.T) {
 	require.Equal(t, named, written)
 }
 
+// A metric made of lines that nobody writes would be silent, and so would its alert.
+func TestTheMetricsOfLogLinesAreOfLinesThatTheTasksWrite(t *testing.T) {
+	t.Parallel()
+	code, err := os.ReadFile(filepath.Join("..", "internal", "tasks", "tasks.go"))
+	require.NoError(t, err)
+	metrics := local(t, "alerts.tf", "log_metrics")
+	var said []string
+	for _, match := range regexp.MustCompile(`jsonPayload\.message=\\"([^"\\]+)\\"`).FindAllStringSubmatch(metrics, -1) {
+		said = append(said, match[1])
+	}
+	for _, match := range regexp.MustCompile(`jsonPayload\.(?:done\.)?([a-z_]+)|label\s*=\s*"([a-z_]+)"`).FindAllStringSubmatch(metrics, -1) {
+		if name := match[1] + match[2]; name != "message" { // which is the line's own name
+			said = append(said, name)
+		}
+	}
+	require.Subset(t, said, []string{"open dead letters", "task", "orphan", "queue", "open", "oldest_seconds", "done"}, "the search finds what is there")
+	for _, name := range said {
+		require.True(t, strings.Contains(string(code), strconv.Quote(name)), "the tasks write no %s", name)
+	}
+}
+
 // local is the text of a local value of a file.
 func local(t *testing.T, file, name string) string {
 	t.Helper()

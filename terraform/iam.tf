@@ -3,6 +3,11 @@
 # table in the README is made from the comments before them: account | on what | why.
 
 locals {
+  database_alone = {
+    title      = "the database of ${var.name}"
+    expression = "resource.name == \"projects/${var.project}/databases/${google_firestore_database.this.name}\""
+  }
+
   # The accounts, as modules/catalog names them.
   members = merge(
     { webhook = google_service_account.webhook.member },
@@ -41,16 +46,28 @@ resource "google_service_account_iam_member" "agent_signs_as_push" {
   member             = local.pubsub_agent
 }
 
-# grant: webhook service and workers | the one database, by a condition | records, effects, dead letters; the webhook service its customers
+# grant: workers | the one database, by a condition | records, effects, outbox, dead letters
 resource "google_project_iam_member" "uses_database" {
-  for_each = local.members
+  for_each = google_service_account.worker
   project  = var.project
   role     = "roles/datastore.user"
-  member   = each.value
+  member   = each.value.member
 
   condition {
-    title      = "the database of ${var.name}"
-    expression = "resource.name == \"projects/${var.project}/databases/${google_firestore_database.this.name}\""
+    title      = local.database_alone.title
+    expression = local.database_alone.expression
+  }
+}
+
+# grant: webhook service | the one database, by a condition | reads whose customer it is
+resource "google_project_iam_member" "reads_database" {
+  project = var.project
+  role    = "roles/datastore.viewer"
+  member  = google_service_account.webhook.member
+
+  condition {
+    title      = local.database_alone.title
+    expression = local.database_alone.expression
   }
 }
 

@@ -111,7 +111,7 @@ module "webhook" {
   }
   secrets = { for variable in local.webhook_secrets : variable => local.secret_references[variable] }
 
-  depends_on = [google_secret_manager_secret_iam_member.webhook_reads, google_project_iam_member.uses_database, module.queue]
+  depends_on = [google_secret_manager_secret_iam_member.webhook_reads, google_project_iam_member.reads_database, module.queue]
 }
 
 module "worker" {

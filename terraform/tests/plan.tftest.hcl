@@ -90,7 +90,7 @@ run "the_database" {
     error_message = "The oldest open dead letter of a queue is found by an index."
   }
   assert {
-    condition     = alltrue([for grant in google_project_iam_member.uses_database : endswith(grant.condition[0].expression, "/databases/billhook\"")])
+    condition     = alltrue([for grant in concat(values(google_project_iam_member.uses_database), [google_project_iam_member.reads_database]) : endswith(grant.condition[0].expression, "/databases/billhook\"")])
     error_message = "Nobody may use another database."
   }
 }

@@ -28,8 +28,9 @@ type Server struct {
 	// ReadTimeout bounds how long a sender may take for a whole request. It must be set:
 	// without it a few slow senders hold the service for as long as they like.
 	ReadTimeout time.Duration
-	// Draining, if set, is called when ctx ends, before the listener closes: the
-	// handler refuses new work from then on.
+	// Draining is called when ctx ends: the handler refuses new work from then on. If it
+	// is set, the listener stays open, for those refusals, until everything that came
+	// before has been answered.
 	Draining func()
 }
 
@@ -49,8 +50,9 @@ func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 	if s.ReadTimeout <= 0 {
 		return errors.Join(fmt.Errorf("%s: no read timeout", s.Name), listener.Close())
 	}
+	flight := inFlight{none: make(chan struct{})}
 	server := &http.Server{
-		Handler:           s.Handler,
+		Handler:           flight.count(s.Handler),
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       s.ReadTimeout,
 		IdleTimeout:       2 * time.Minute,
@@ -69,11 +71,15 @@ func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 		return fmt.Errorf("%s: serve: %w", s.Name, err)
 	case <-ctx.Done():
 	}
-	if s.Draining != nil {
-		s.Draining()
-	}
 	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.Drain)
 	defer cancel()
+	if s.Draining != nil {
+		s.Draining()
+		select {
+		case <-flight.drained():
+		case <-drain.Done():
+		}
+	}
 	err := server.Shutdown(drain)
 	if err != nil {
 		// What is still running is cut off: its sender gets no answer and sends again.
@@ -83,6 +89,52 @@ func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 		err = errors.Join(err, ended)
 	}
 	return err
+}
+
+// inFlight counts requests until the drain begins, and then how many of them are left.
+type inFlight struct {
+	mu       sync.Mutex
+	draining bool
+	requests int
+	// none is closed when the drain has begun and none is left.
+	none chan struct{}
+}
+
+func (f *inFlight) count(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if f.enter() {
+			defer f.leave()
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// enter reports whether the request came before the drain.
+func (f *inFlight) enter() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.draining {
+		f.requests++
+	}
+	return !f.draining
+}
+
+func (f *inFlight) leave() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.requests--; f.draining && f.requests == 0 {
+		close(f.none)
+	}
+}
+
+// drained begins the drain.
+func (f *inFlight) drained() <-chan struct{} {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.draining = true; f.requests == 0 {
+		close(f.none)
+	}
+	return f.none
 }
 
 // unusedConns are connections that have not carried a request yet. A client's pool

@@ -20,17 +20,24 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func TestRunAnswersWhatIsInFlightBeforeItReturns(t *testing.T) {
+// While what is in flight goes on, who comes is told that the instance is shutting down:
+// a connection refused says nothing, and /health/ready would never answer 503.
+func TestRunAnswersWhatIsInFlightAndRefusesTheRestBeforeItReturns(t *testing.T) {
 	t.Parallel()
 	inside, release := make(chan struct{}), make(chan struct{})
 	draining := make(chan struct{})
 	server := &serve.Server{
-		Name: "test", Log: slog.New(slog.DiscardHandler), Drain: 10 * time.Second, ReadTimeout: time.Minute,
+		Name: "test", Log: slog.New(slog.DiscardHandler), Drain: time.Minute, ReadTimeout: time.Minute,
 		Draining: func() { close(draining) },
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			close(inside)
-			<-release
-			serve.WriteJSON(w, http.StatusOK, "done")
+			select {
+			case <-draining:
+				serve.WriteProblem(w, http.StatusServiceUnavailable, "shutting_down", "")
+			default:
+				close(inside)
+				<-release
+				serve.WriteJSON(w, http.StatusOK, "done")
+			}
 		}),
 	}
 	listener, err := serve.Listen(t.Context(), "127.0.0.1", "0")
@@ -39,24 +46,55 @@ func TestRunAnswersWhatIsInFlightBeforeItReturns(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- server.Run(ctx, listener) }()
 
-	answered := make(chan int, 1)
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	go func() {
+	ask := func() int {
 		request, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+listener.Addr().String(), nil)
 		response, err := client.Do(request)
 		if err != nil {
-			answered <- 0
-			return
+			return 0
 		}
 		_ = response.Body.Close()
-		answered <- response.StatusCode
-	}()
+		return response.StatusCode
+	}
+	answered := make(chan int, 1)
+	go func() { answered <- ask() }()
 	<-inside
 	stop()
 	<-draining
+	require.Equal(t, http.StatusServiceUnavailable, ask())
 	close(release)
 	require.Equal(t, http.StatusOK, <-answered)
 	require.NoError(t, <-ended)
+}
+
+func TestRunEndsWhatTakesLongerThanTheDrain(t *testing.T) {
+	t.Parallel()
+	inside := make(chan struct{})
+	server := &serve.Server{
+		Name: "test", Log: slog.New(slog.DiscardHandler), Drain: time.Millisecond, ReadTimeout: time.Minute, Draining: func() {},
+		Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			close(inside)
+			<-r.Context().Done()
+		}),
+	}
+	listener, err := serve.Listen(t.Context(), "127.0.0.1", "0")
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- server.Run(ctx, listener) }()
+	cut := make(chan error, 1)
+	go func() {
+		request, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+listener.Addr().String(), nil)
+		response, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(request)
+		if err == nil {
+			err = response.Body.Close()
+		}
+		cut <- err
+	}()
+	<-inside
+	stop()
+	require.ErrorIs(t, <-ended, context.DeadlineExceeded)
+	require.Error(t, <-cut, "its sender gets no answer, and sends again")
 }
 
 func TestRunDoesNotWaitForAConnectionThatHasSaidNothing(t *testing.T) {

@@ -111,12 +111,10 @@ func TestTheOpsAPIIsOpenFromThisMachineBesideAnEmulatorAlone(t *testing.T) {
 }
 
 // listening runs the whole program with these values until end, which returns what it
-// has printed since it listens. Nobody answers at the emulators' hosts: the clients
-// connect when they are first needed.
+// has printed since it listens. Nobody answers at the emulators' hosts, which the caller
+// sets for the clients too: they connect when they are first needed.
 func listening(t *testing.T, values map[string]string) (url string, end func() string) {
 	t.Helper()
-	t.Setenv("PUBSUB_EMULATOR_HOST", "127.0.0.1:1")
-	t.Setenv("FIRESTORE_EMULATOR_HOST", "127.0.0.1:1")
 	all := map[string]string{
 		"HOST": "127.0.0.1", "PORT": "0", "GOOGLE_CLOUD_PROJECT": "p",
 		"PUBSUB_EMULATOR_HOST": "127.0.0.1:1", "FIRESTORE_EMULATOR_HOST": "127.0.0.1:1",
@@ -168,6 +166,8 @@ func status(t *testing.T, method, url string) int {
 }
 
 func TestTheWorkerListensAnswersAndEnds(t *testing.T) {
+	t.Setenv("PUBSUB_EMULATOR_HOST", "127.0.0.1:1")
+	t.Setenv("FIRESTORE_EMULATOR_HOST", "127.0.0.1:1")
 	const token = "0123456789abcdef01234567"
 	url, end := listening(t, map[string]string{
 		"PUSH_AUTH": "none", "OPS_TOKEN": token,
@@ -183,6 +183,8 @@ func TestTheWorkerListensAnswersAndEnds(t *testing.T) {
 // TestTheWorkerIsAsItsEnvironmentSays: a worker of one pool serves no queue of another,
 // and asks for a token where it is told to, beside an emulator too.
 func TestTheWorkerIsAsItsEnvironmentSays(t *testing.T) {
+	t.Setenv("PUBSUB_EMULATOR_HOST", "127.0.0.1:1")
+	t.Setenv("FIRESTORE_EMULATOR_HOST", "127.0.0.1:1")
 	c, err := catalog.Load("")
 	require.NoError(t, err)
 	served, known := c.HandledBy("points.credit")

@@ -187,6 +187,9 @@ func relayed(t *testing.T, s *stack) {
 	require.NoError(t, err)
 	require.Len(t, record.Emitted, 1)
 	told := record.Emitted[0]
+	waiting := s.documents(t, outbox.Collection)
+	require.Contains(t, waiting, e.EventID)
+	requireNothingPersonal(t, waiting)
 	// The lane is left to its own worker for half a minute; then the task finds it.
 	require.Eventually(t, func() bool { return s.relay(t) > 0 }, patience, time.Second)
 	s.until(t, told, "processed")

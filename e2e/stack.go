@@ -29,14 +29,16 @@ import (
 // Secret signs every webhook of this package.
 const Secret = "e2e-secret-of-more-than-24-bytes"
 
-// Queue is the queue that the cases are about: where PayNow's orders go.
-var Queue = func() string {
+var shipped = func() *catalog.Catalog {
 	c, err := catalog.Load("")
 	if err != nil {
 		panic(err) // the built-in catalog is held sound by its own tests
 	}
-	return c.Sources["paynow"].Events["ON_ORDER_COMPLETED"]
+	return c
 }()
+
+// Queue is the queue that the cases are about: where PayNow's orders go.
+var Queue = shipped.Sources["paynow"].Events["ON_ORDER_COMPLETED"]
 
 // Real is a Billhook of real processes on Google's emulators: the binaries that are
 // deployed, each dependency behind a gate.
@@ -58,6 +60,7 @@ type Real struct {
 	webhook, worker   *Process
 	workerEnvironment []string
 	admin             *client.Client
+	taps              []string
 	closers           []func()
 }
 
@@ -166,22 +169,42 @@ func (r *Real) RestartWorker(ctx context.Context) error {
 	return r.startWorker(ctx, r.worker.URL[bytes.LastIndexByte([]byte(r.worker.URL), ':')+1:])
 }
 
-const tapID = "e2e-tap"
-
-// tap adds a subscription of our own to the queue's topic, to see what is on it.
+// tap adds a subscription of our own to every topic of an enabled queue, dead letters
+// included, to see what is on it.
 func (r *Real) tap(ctx context.Context) error {
-	_, err := r.admin.SubscriptionAdminClient.CreateSubscription(ctx, &pubsubpb.Subscription{
-		Name: r.subscription(tapID), Topic: fmt.Sprintf("projects/%s/topics/%s", r.project, Queue),
-	})
-	return err
+	for _, q := range shipped.Queues {
+		if !q.Enabled {
+			continue
+		}
+		for _, topic := range []string{q.Topic(), q.DeadLetter.Topic} {
+			if _, err := r.admin.SubscriptionAdminClient.CreateSubscription(ctx, &pubsubpb.Subscription{
+				Name: r.subscription("e2e-tap-" + topic), Topic: fmt.Sprintf("projects/%s/topics/%s", r.project, topic),
+			}); err != nil {
+				return fmt.Errorf("tap %s: %w", topic, err)
+			}
+			r.taps = append(r.taps, "e2e-tap-"+topic)
+		}
+	}
+	return nil
 }
 
 func (r *Real) subscription(id string) string {
 	return fmt.Sprintf("projects/%s/subscriptions/%s", r.project, id)
 }
 
-// Published pulls what is on the queue's topic and was not pulled before.
-func (r *Real) Published(ctx context.Context) ([]contract.Message, error) { return r.pull(ctx, tapID) }
+// Published pulls what is on the topics of all queues, dead letters included, and was
+// not pulled before.
+func (r *Real) Published(ctx context.Context) ([]contract.Message, error) {
+	var all []contract.Message
+	for _, tap := range r.taps {
+		some, err := r.pull(ctx, tap)
+		all = append(all, some...)
+		if err != nil {
+			return all, err
+		}
+	}
+	return all, nil
+}
 
 // DeadLetters pulls what is on the hold subscription and was not pulled before.
 func (r *Real) DeadLetters(ctx context.Context) ([]contract.Message, error) {

@@ -60,9 +60,10 @@ type Config struct {
 	OpsTokens []string
 	Log       *slog.Logger
 	// WrapStore and WrapPublisher, if set, stand between the services and what they
-	// use: for tests, and to show a failure.
+	// use: for tests, and to show a failure. The publisher of each of the services,
+	// "webhook" and "worker", is wrapped on its own.
 	WrapStore     func(worker.Store) worker.Store
-	WrapPublisher func(webhook.Publisher) webhook.Publisher
+	WrapPublisher func(service string, p webhook.Publisher) webhook.Publisher
 }
 
 // Stack is a running Billhook.
@@ -121,19 +122,19 @@ func (s *Stack) start(ctx, life context.Context, config Config) error {
 	if err != nil {
 		return err
 	}
-	store, publisher := s.Store, s.Publisher
+	store, ofWebhook, ofWorker := s.Store, s.Publisher, s.Publisher
 	if config.WrapStore != nil {
 		store = config.WrapStore(store)
 	}
 	if config.WrapPublisher != nil {
-		publisher = config.WrapPublisher(publisher)
+		ofWebhook, ofWorker = config.WrapPublisher("webhook", s.Publisher), config.WrapPublisher("worker", s.Publisher)
 	}
 	subscriptions, err := s.subscriptionService(ctx, config)
 	if err != nil {
 		return err
 	}
 	work, err := worker.New(worker.Config{
-		Catalog: config.Catalog, Subscriptions: subscriptions, Store: store, Publisher: s.Publisher, Authenticator: authenticator,
+		Catalog: config.Catalog, Subscriptions: subscriptions, Store: store, Publisher: ofWorker, Authenticator: authenticator,
 		Access: ops.Access{Tokens: config.OpsTokens, OpenOnLoopback: true},
 		Log:    config.Log, Metrics: telemetry.NewMetrics(), Now: time.Now,
 	})
@@ -141,7 +142,7 @@ func (s *Stack) start(ctx, life context.Context, config Config) error {
 		return err
 	}
 	door, err := webhook.New(webhook.Config{
-		Catalog: config.Catalog, Secrets: config.Secrets, Tolerance: 5 * time.Minute, Publisher: publisher,
+		Catalog: config.Catalog, Secrets: config.Secrets, Tolerance: 5 * time.Minute, Publisher: ofWebhook,
 		Customers: webhook.NewCustomers(s.Store, time.Now), Log: config.Log, Metrics: telemetry.NewMetrics(),
 		Now: time.Now, PublishTimeout: 5 * time.Second,
 	})

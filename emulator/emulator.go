@@ -21,6 +21,9 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"billhook/internal/gcp/firestore"
+	"billhook/internal/store"
 )
 
 // ErrNotInstalled says that the emulators, or Java, are not on this machine.
@@ -127,14 +130,53 @@ func (s SDK) StartPubSub(ctx context.Context, port int, log io.Writer) (*Process
 }
 
 // StartFirestore starts the Firestore emulator on a port, 0 for a free one, and
-// returns when it answers. What it prints goes to log, which may be nil.
+// returns when it has answered a write and a query: the first of a JVM may take longer
+// than a service waits. What it prints goes to log, which may be nil.
 func (s SDK) StartFirestore(ctx context.Context, port int, log io.Writer) (*Process, error) {
-	return start(ctx, port, log, "is now running", func(port string) []string {
+	p, err := start(ctx, port, log, "is now running", func(port string) []string {
 		return []string{
 			"-Xmx2g", "-Duser.language=en", "-cp", s.firestore,
 			"com.google.cloud.datastore.emulator.firestore.CloudFirestore", "start", "--host=127.0.0.1", "--port=" + port,
 		}
 	}, s.java)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.warm(ctx); err != nil {
+		return nil, errors.Join(err, p.Stop())
+	}
+	return p, nil
+}
+
+// warm writes, counts and reads in a project of its own until that is answered.
+func (p *Process) warm(ctx context.Context) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	documents, err := firestore.NewEmulated(ctx, p.addr, "warm", "")
+	if err != nil {
+		return fmt.Errorf("emulator: %w", err)
+	}
+	defer func() { err = errors.Join(err, documents.Close()) }()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		_, err := documents.Commit(ctx, []store.Write{store.Set(store.Key{Collection: "warm", ID: "up"}, map[string]any{"up": true})})
+		for _, count := range []bool{true, false} {
+			if err == nil {
+				_, err = documents.Query(ctx, store.Query{Collection: "warm", Count: count, Limit: 1})
+			}
+		}
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-p.ended:
+			return errors.New("emulator: it ended while starting")
+		case <-ctx.Done():
+			return fmt.Errorf("emulator: it does not write: %w", err)
+		}
+	}
 }
 
 // patience bounds a start; a JVM on a busy machine takes some seconds.

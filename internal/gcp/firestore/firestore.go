@@ -40,10 +40,10 @@ const callTimeout = 8 * time.Second
 // Store keeps documents in one database. The version of a document is its update
 // time in nanoseconds, which a write that changes nothing leaves as it was.
 //
-// The client library repeats a Commit that was answered Unavailable or
-// ResourceExhausted, so store.ErrExists and store.ErrStale may be the doing of the
-// caller's own commit, whose answer was lost. A commit that would add twice is not
-// repeated: its caller hears that nothing is known.
+// A Commit that was answered Unavailable or ResourceExhausted is repeated, so
+// store.ErrExists and store.ErrStale may be the doing of the caller's own commit, whose
+// answer was lost. A commit that would add twice is not repeated: its caller hears that
+// nothing is known. Any commit that was refused for contention is.
 type Store struct {
 	client   *firestore.Client
 	database string
@@ -129,13 +129,13 @@ func (s *Store) Commit(ctx context.Context, writes []store.Write) ([]store.Versi
 	for i, w := range writes {
 		request.Writes[i] = s.toProto(w)
 	}
-	var options []gax.CallOption
+	repeat := refusedOrLost
 	if addsTwice(writes) {
-		options = append(options, once)
+		repeat = refused
 	}
 	ctx, cancel := s.call(ctx)
 	defer cancel()
-	response, err := s.client.Commit(ctx, request, options...)
+	response, err := s.client.Commit(ctx, request, repeat)
 	code := status.Code(err)
 	switch {
 	case err == nil:
@@ -159,8 +159,17 @@ func (s *Store) Commit(ctx context.Context, writes []store.Write) ([]store.Versi
 	return versions, nil
 }
 
-// once keeps the client library from repeating a call.
-var once = gax.WithRetry(func() gax.Retryer { return nil })
+// When a call is sent again, and when a commit is. Aborted says that it has lost to another of the same
+// documents, and that nothing was written; to hand that to the broker would cost its whole
+// subscription a backoff.
+var (
+	once          = gax.WithRetry(func() gax.Retryer { return nil })
+	refused       = gax.WithRetry(func() gax.Retryer { return gax.OnCodes([]codes.Code{codes.Aborted}, repeating) })
+	refusedOrLost = gax.WithRetry(func() gax.Retryer {
+		return gax.OnCodes([]codes.Code{codes.Aborted, codes.Unavailable, codes.ResourceExhausted}, repeating)
+	})
+	repeating = gax.Backoff{Initial: 50 * time.Millisecond, Max: time.Second, Multiplier: 2}
+)
 
 func versioned(w store.Write) bool { return w.Version != 0 }
 

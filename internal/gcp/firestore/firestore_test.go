@@ -139,6 +139,35 @@ func TestACommitAnsweredUnavailableIsSentAgainOnlyWhereItCountsOnce(t *testing.T
 	}
 }
 
+// Aborted is Firestore's word for contention: nothing was written, so even what adds is
+// sent again.
+func TestACommitThatIsRefusedForContentionIsSentAgain(t *testing.T) {
+	t.Parallel()
+	sum := store.Increment(store.Key{Collection: "c", ID: "sum"}, map[string]int64{"n": 7}, nil)
+	record := store.Create(store.Key{Collection: "c", ID: "record"}, map[string]any{"n": int64(1)})
+	for name, writes := range map[string][]store.Write{"a bare increment": {sum}, "a create": {record}, "both": {sum, record}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var refusals atomic.Int64
+			s := open(t, option.WithGRPCDialOption(grpc.WithUnaryInterceptor(
+				func(ctx context.Context, method string, request, answer any, cc *grpc.ClientConn, call grpc.UnaryInvoker, o ...grpc.CallOption) error {
+					if method == commitMethod && refusals.Add(1) <= 2 {
+						return status.Error(codes.Aborted, "too much contention")
+					}
+					return call(ctx, method, request, answer, cc, o...)
+				})))
+			_, err := s.Commit(t.Context(), writes)
+			require.NoError(t, err)
+			require.EqualValues(t, 3, refusals.Load())
+			if writes[0].Op == store.OpIncrement {
+				doc, err := s.Get(t.Context(), sum.Key)
+				require.NoError(t, err)
+				require.Equal(t, int64(7), doc.Fields["n"], "added once")
+			}
+		})
+	}
+}
+
 func TestAContextThatEndsAfterTheCommitSaysSoAndTheCommitIsThere(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {

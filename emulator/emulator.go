@@ -157,26 +157,15 @@ func (p *Process) warm(ctx context.Context) (err error) {
 		return fmt.Errorf("emulator: %w", err)
 	}
 	defer func() { err = errors.Join(err, documents.Close()) }()
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		_, err := documents.Commit(ctx, []store.Write{store.Set(store.Key{Collection: "warm", ID: "up"}, map[string]any{"up": true})})
+	return p.until(ctx, "write", func(ctx context.Context) error {
+		_, err := documents.Commit(ctx, []store.Write{store.Set(store.Key{Collection: "warm", ID: "up"}, nil)})
 		for _, count := range []bool{true, false} {
 			if err == nil {
 				_, err = documents.Query(ctx, store.Query{Collection: "warm", Count: count, Limit: 1})
 			}
 		}
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-tick.C:
-		case <-p.ended:
-			return errors.New("emulator: it ended while starting")
-		case <-ctx.Done():
-			return fmt.Errorf("emulator: it does not write: %w", err)
-		}
-	}
+		return err
+	})
 }
 
 // patience bounds a start; a JVM on a busy machine takes some seconds.
@@ -295,27 +284,40 @@ func freePort(ctx context.Context) (int, error) {
 
 // answers polls GET / until it says Ok, as both emulators do.
 func (p *Process) answers(ctx context.Context) error {
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 5 * time.Second}
-	for {
+	return p.until(ctx, "answer", func(ctx context.Context) error {
 		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.addr+"/", nil)
 		if err != nil {
-			return fmt.Errorf("emulator: %w", err)
+			return err
 		}
-		if response, err := client.Do(request); err == nil {
-			body, _ := io.ReadAll(io.LimitReader(response.Body, 16))
-			_ = response.Body.Close()
-			if strings.HasPrefix(strings.ToLower(string(body)), "ok") {
-				return nil
-			}
+		response, err := client.Do(request)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = response.Body.Close() }()
+		body, err := io.ReadAll(io.LimitReader(response.Body, 16))
+		if err == nil && !strings.HasPrefix(strings.ToLower(string(body)), "ok") {
+			err = errors.New("something else is there")
+		}
+		return err
+	})
+}
+
+// until tries again and again, until that succeeds or there is no sense in it.
+func (p *Process) until(ctx context.Context, what string, try func(context.Context) error) error {
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := try(ctx)
+		if err == nil {
+			return nil
 		}
 		select {
 		case <-tick.C:
 		case <-p.ended:
 			return errors.New("emulator: it ended while starting")
 		case <-ctx.Done():
-			return fmt.Errorf("emulator: it does not answer: %w", ctx.Err())
+			return fmt.Errorf("emulator: it does not %s: %w: %w", what, ctx.Err(), err)
 		}
 	}
 }

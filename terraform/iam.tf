@@ -92,11 +92,12 @@ resource "google_secret_manager_secret_iam_member" "webhook_reads" {
   member    = google_service_account.webhook.member
 }
 
-# grant: workers | their own secrets | signs what it delivers, knows operators
+# grant: workers | the secret `OPS_TOKEN` | knows operators
+# grant: the worker of a pool that delivers webhooks | the secret `WEBHOOK_SIGNING_SECRET` | signs what it delivers
 resource "google_secret_manager_secret_iam_member" "worker_reads" {
-  for_each = {
-    for pair in setproduct(local.worker_secrets, keys(local.pools)) : "${pair[0]}/${pair[1]}" => { variable = pair[0], pool = pair[1] }
-  }
+  for_each = merge([
+    for pool, variables in local.worker_secrets : { for variable in variables : "${variable}/${pool}" => { variable = variable, pool = pool } }
+  ]...)
   project   = var.project
   secret_id = google_secret_manager_secret.secret[each.value.variable].secret_id
   role      = "roles/secretmanager.secretAccessor"

@@ -143,10 +143,10 @@ module "worker" {
       PUSH_AUDIENCE        = local.audience
       PUSH_SERVICE_ACCOUNT = google_service_account.push[each.key].email
     },
-    var.subscription_service_url == "" ? {} : { SUBSCRIPTION_SERVICE_URL = var.subscription_service_url },
+    each.value.delivers ? { SUBSCRIPTION_SERVICE_URL = var.subscription_service_url } : {},
     var.ops.audience == "" ? {} : { OPS_AUDIENCE = var.ops.audience, OPS_ALLOW = join(",", var.ops.allow) },
   )
-  secrets = { for variable in local.worker_secrets : variable => local.secret_references[variable] }
+  secrets = { for variable in local.worker_secrets[each.key] : variable => local.secret_references[variable] }
 
   depends_on = [google_secret_manager_secret_iam_member.worker_reads, google_project_iam_member.uses_database, google_firestore_index.composite]
 }

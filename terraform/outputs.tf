@@ -8,6 +8,11 @@ output "worker_urls" {
   value       = local.worker_urls
 }
 
+output "services" {
+  description = "The services' names on Cloud Run: webhook, and worker-<pool>."
+  value       = merge({ webhook = local.webhook_name }, { for pool, name in local.worker_names : "worker-${pool}" => name })
+}
+
 output "tasks_pool" {
   description = "The pool whose worker runs the tasks."
   value       = local.tasks_pool

@@ -3,8 +3,8 @@
 
 locals {
   webhook_secrets = distinct([for name, source in module.catalog.sources : source.secret_variable])
-  worker_secrets  = ["WEBHOOK_SIGNING_SECRET", "OPS_TOKEN"]
-  secrets         = distinct(concat(local.webhook_secrets, local.worker_secrets))
+  worker_secrets  = { for pool, p in local.pools : pool => concat(["OPS_TOKEN"], p.delivers ? ["WEBHOOK_SIGNING_SECRET"] : []) }
+  secrets         = distinct(concat(local.webhook_secrets, flatten(values(local.worker_secrets))))
 
   secret_references = {
     for variable in local.secrets : variable => {

@@ -27,6 +27,7 @@ import (
 	"billhook/internal/delayed"
 	"billhook/internal/tasks"
 	"billhook/internal/twophase"
+	"billhook/internal/worker"
 )
 
 var update = flag.Bool("update", false, "write the README's table of grants anew")
@@ -301,6 +302,12 @@ func TestWhoPublishesIsForTheCatalogModuleToSay(t *testing.T) {
 		}
 	}
 	require.Fail(t, "main.tf makes queues")
+}
+
+// A pool whose worker would not start without the secret is a pool that reads it.
+func TestWhoDeliversIsWhoHasTheProgramsHandler(t *testing.T) {
+	t.Parallel()
+	require.Contains(t, local(t, filepath.Join("modules", "catalog", "publishers.tf"), "pools"), `values(q.handlers)[*].name, `+strconv.Quote(worker.Notify))
 }
 
 // A grant on a topic or subscription goes with it, and terraform would not notice.

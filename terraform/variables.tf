@@ -27,8 +27,8 @@ variable "name" {
 
 variable "images" {
   description = <<-EOT
-    The images, by digest. Null makes everything but the services and the scheduler's jobs:
-    the first apply, before there are images and versions of the secrets.
+    The images, by digest. Null makes everything but the services, the scheduler's jobs and the
+    alerts: the first apply, before there are images and versions of the secrets.
   EOT
   type        = object({ webhook = string, worker = string })
   default     = null
@@ -58,6 +58,15 @@ variable "subscription_service_url" {
   description = "Where payment webhooks go, https://host; empty where no enabled queue delivers them."
   type        = string
   default     = ""
+
+  validation {
+    condition     = var.subscription_service_url != "" || !anytrue([for p in values(module.catalog.pools) : p.delivers])
+    error_message = "An enabled queue delivers payment webhooks: subscription_service_url must say where to. Without it its worker does not start."
+  }
+  validation {
+    condition     = var.subscription_service_url == "" || can(regex("^https://[^/?#]+(/[^?#]*)?$", var.subscription_service_url))
+    error_message = "subscription_service_url must be https://host, without query or fragment."
+  }
 }
 
 variable "ops" {
@@ -68,6 +77,10 @@ variable "ops" {
   validation {
     condition     = (var.ops.audience == "") == (length(var.ops.allow) == 0)
     error_message = "ops needs both audience and allow, or neither."
+  }
+  validation {
+    condition     = alltrue([for email in var.ops.allow : can(regex("^[^@ ]+@[^@ ]+$", email))])
+    error_message = "ops.allow lists e-mail addresses."
   }
 }
 
@@ -81,6 +94,11 @@ variable "worker_ingress" {
   description = "Who can reach the workers. INGRESS_TRAFFIC_INTERNAL_ONLY lets in Pub/Sub and Cloud Scheduler of this project; operators then come from its network."
   type        = string
   default     = "INGRESS_TRAFFIC_INTERNAL_ONLY"
+
+  validation {
+    condition     = contains(["INGRESS_TRAFFIC_ALL", "INGRESS_TRAFFIC_INTERNAL_ONLY", "INGRESS_TRAFFIC_INTERNAL_LOAD_BALANCER"], var.worker_ingress)
+    error_message = "worker_ingress must be INGRESS_TRAFFIC_ALL, INGRESS_TRAFFIC_INTERNAL_ONLY or INGRESS_TRAFFIC_INTERNAL_LOAD_BALANCER."
+  }
 }
 
 variable "firestore" {
@@ -97,6 +115,11 @@ variable "webhook_scaling" {
   description = "Instances of the webhook service. At least one: a payment provider's patience is shorter than a bad cold start."
   type        = object({ min = number, max = number })
   default     = { min = 1, max = 10 }
+
+  validation {
+    condition     = 0 <= var.webhook_scaling.min && var.webhook_scaling.min <= var.webhook_scaling.max && 1 <= var.webhook_scaling.max && var.webhook_scaling.max <= 1000
+    error_message = "webhook_scaling must have 0 <= min <= max, and max 1 to 1000."
+  }
 }
 
 variable "webhook_resources" {

@@ -25,7 +25,8 @@ variables {
     webhook = "europe-docker.pkg.dev/example/billhook/webhook@sha256:0000000000000000000000000000000000000000000000000000000000000000"
     worker  = "europe-docker.pkg.dev/example/billhook/worker@sha256:0000000000000000000000000000000000000000000000000000000000000000"
   }
-  runbooks = "https://example.com/runbooks"
+  runbooks                 = "https://example.com/runbooks"
+  subscription_service_url = "https://subscriptions.example"
 }
 
 run "everything_but_the_services_without_images" {
@@ -67,6 +68,10 @@ run "the_services" {
   assert {
     condition     = alltrue([for w in values(module.worker) : w.audiences == tolist([output.push_audience]) && w.env.PUSH_AUDIENCE == output.push_audience && w.env.PUSH_AUTH == "iam"])
     error_message = "Service and verifier take the audience that pushes name."
+  }
+  assert {
+    condition     = output.services == merge({ webhook = module.webhook[0].name }, { for pool, w in module.worker : "worker-${pool}" => w.name })
+    error_message = "The services' names are told."
   }
   assert {
     condition     = alltrue([for url in values(output.worker_urls) : can(regex("^https://[a-z0-9-]{1,63}[.]europe-west3[.]run[.]app$", url))])
@@ -125,6 +130,60 @@ run "latest_is_no_version" {
   expect_failures = [var.secret_versions]
 }
 
+# Or the second apply makes a worker that does not start.
+run "deliveries_without_an_address_are_refused" {
+  command = plan
+
+  variables {
+    images                   = null
+    subscription_service_url = ""
+  }
+
+  expect_failures = [var.subscription_service_url]
+}
+
+run "deliveries_in_plain_text_are_refused" {
+  command = plan
+
+  variables {
+    subscription_service_url = "http://subscriptions.example"
+  }
+
+  expect_failures = [var.subscription_service_url]
+}
+
+run "an_operator_without_an_address_is_refused" {
+  command = plan
+
+  variables {
+    ops = { audience = "https://ops.example", allow = ["ada"] }
+  }
+
+  expect_failures = [var.ops]
+}
+
+run "an_ingress_that_there_is_not_is_refused_before_there_are_services" {
+  command = plan
+
+  variables {
+    images         = null
+    worker_ingress = "INTERNAL"
+  }
+
+  expect_failures = [var.worker_ingress]
+}
+
+run "more_webhook_instances_at_least_than_at_most_are_refused_before_there_are_services" {
+  command = plan
+
+  variables {
+    images          = null
+    webhook_scaling = { min = 5, max = 1 }
+  }
+
+  expect_failures = [var.webhook_scaling]
+}
+
 # Two pools: letters runs the tasks, seats serves bookings and emits to reminders and to
 # seat-news. Applied, so that each account has a name of its own.
 run "an_account_publishes_what_its_service_publishes_and_no_more" {
@@ -176,6 +235,18 @@ run "an_account_publishes_what_its_service_publishes_and_no_more" {
       "seat-news serviceAccount:seats"   = "roles/pubsub.publisher"
     }
     error_message = "On an outbound topic publish the pools that emit to it, and that of the tasks; on unheard nobody."
+  }
+  assert {
+    condition     = toset(keys(google_secret_manager_secret_iam_member.worker_reads)) == toset(["OPS_TOKEN/letters", "OPS_TOKEN/seats", "WEBHOOK_SIGNING_SECRET/letters"])
+    error_message = "The secret that signs deliveries is read by the pool that delivers, letters."
+  }
+  assert {
+    condition     = { for pool, w in module.worker : pool => join(" ", sort(w.secrets)) } == { letters = "OPS_TOKEN WEBHOOK_SIGNING_SECRET", seats = "OPS_TOKEN" }
+    error_message = "A worker is given the secrets that its account may read."
+  }
+  assert {
+    condition     = { for pool, w in module.worker : pool => lookup(w.env, "SUBSCRIPTION_SERVICE_URL", "") } == { letters = "https://subscriptions.example", seats = "" }
+    error_message = "The pool that delivers knows where to."
   }
 }
 

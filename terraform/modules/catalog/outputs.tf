@@ -29,7 +29,7 @@ output "sources" {
 }
 
 output "pools" {
-  description = "The pools that serve an enabled queue: its queues, and what a service of the pool needs at most."
+  description = "The pools that serve an enabled queue: its queues, what a service of the pool needs at most, and whether it delivers webhooks."
   value       = local.pools
 }
 

@@ -1,4 +1,4 @@
-# Who publishes where, from what the programs do. Nobody is granted more.
+# Who publishes where and delivers webhooks, from what the programs do. Nobody is granted more.
 
 locals {
   enabled = [for q in local.queues : q.id if q.enabled]
@@ -10,6 +10,8 @@ locals {
       min_instances = max([for q in local.queues : q.min_instances if q.enabled && q.pool == pool]...)
       max_instances = max([for q in local.queues : q.max_instances if q.enabled && q.pool == pool]...)
       timeout       = max([for q in local.queues : q.ack_deadline_seconds if q.enabled && q.pool == pool]...)
+      # Its worker posts signed webhooks to the subscription service, by this handler.
+      delivers = anytrue([for q in local.queues : contains(values(q.handlers)[*].name, "subscriptions.notify") if q.enabled && q.pool == pool])
     }
   }
 

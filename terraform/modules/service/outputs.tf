@@ -17,3 +17,8 @@ output "env" {
   description = "The environment that the service is told, but for secrets."
   value       = var.env
 }
+
+output "secrets" {
+  description = "The environment variables that come from Secret Manager."
+  value       = keys(var.secrets)
+}

@@ -16,6 +16,10 @@ run "the_shipped_catalog" {
     error_message = "Nobody publishes on a queue that is not enabled."
   }
   assert {
+    condition     = alltrue([for q in values(output.queues) : output.pools[q.pool].delivers if q.enabled && contains(values(q.handlers)[*].name, "subscriptions.notify")])
+    error_message = "A pool whose queue is handled by delivering delivers."
+  }
+  assert {
     condition     = alltrue([for id in keys(output.outbound_topics) : !contains(output.publishers[id], "webhook")])
     error_message = "The webhook service tells nobody but queues."
   }
@@ -31,6 +35,10 @@ run "a_pool_publishes_what_its_handlers_emit" {
   assert {
     condition     = output.tasks_pool == "letters"
     error_message = "The first pool runs the tasks."
+  }
+  assert {
+    condition     = { for pool, p in output.pools : pool => p.delivers } == { letters = true, seats = false }
+    error_message = "Webhooks are delivered by the pool with that handler, and by no other."
   }
   assert {
     condition = output.publishers == {

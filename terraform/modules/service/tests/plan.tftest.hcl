@@ -47,6 +47,17 @@ run "a_worker" {
     error_message = "Concurrency and timeout are said."
   }
   assert {
+    condition = (
+      google_cloud_run_v2_service.service.template[0].containers[0].resources[0].limits == tomap({ cpu = "1", memory = "512Mi" }) &&
+      google_cloud_run_v2_service.service.template[0].containers[0].resources[0].cpu_idle
+    )
+    error_message = "CPU, memory, and when the CPU is there, are said."
+  }
+  assert {
+    condition     = google_cloud_run_v2_service.service.template[0].service_account == "worker@example.iam.gserviceaccount.com" && google_cloud_run_v2_service.service.template[0].containers[0].image == var.image
+    error_message = "It runs the image of that digest, under its own account."
+  }
+  assert {
     condition     = anytrue([for e in google_cloud_run_v2_service.service.template[0].containers[0].env : e.name == "OPS_TOKEN" && try(e.value_source[0].secret_key_ref[0].version == "3", false)])
     error_message = "A secret is read at its number."
   }

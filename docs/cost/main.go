@@ -13,6 +13,8 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+
+	"billhook/catalog"
 )
 
 // List prices in US dollars, as stored copies of the pages that docs/deploying.md names
@@ -85,6 +87,71 @@ func counted(document string) (operations, error) {
 	return all, nil
 }
 
+// upkeep is what the tasks of a month cost, whatever the number of events: their runs, what these read of
+// the store where there is nothing to do, and the lines they log.
+type upkeep struct{ runs, reads, lines int }
+
+// idle is one run of a task that finds nothing: a query without a result is charged as a read.
+func idle(task string, lettered int) upkeep {
+	switch task {
+	case "relay-outbox", "release-delayed":
+		return upkeep{runs: 1, reads: 2, lines: 1} // what is due, and the oldest
+	case "count-dead-letters":
+		return upkeep{runs: 1, reads: lettered, lines: lettered + 1}
+	default:
+		return upkeep{runs: 1, reads: 1, lines: 1}
+	}
+}
+
+// lettered is how many queues keep dead letters.
+func lettered(c *catalog.Catalog) int {
+	count := 0
+	for _, q := range c.Queues {
+		if !q.DeadLetter.Drop {
+			count++
+		}
+	}
+	return count
+}
+
+var (
+	schedules = regexp.MustCompile(`(?s)\n  tasks = \{\n(.+?)\n  \}`)
+	schedule  = regexp.MustCompile(`^ +([a-z-]+) += "\*(?:/(\d+))? \* \* \* \*"$`)
+)
+
+// scheduled is how often a month each task is called, by Terraform's configuration.
+func scheduled(configuration string) (map[string]int, error) {
+	match := schedules.FindStringSubmatch("\n" + configuration)
+	if match == nil {
+		return nil, errors.New("cost: terraform/main.tf has no tasks")
+	}
+	called := map[string]int{}
+	for line := range strings.Lines(match[1]) {
+		entry := schedule.FindStringSubmatch(strings.TrimSuffix(line, "\n"))
+		if entry == nil {
+			return nil, fmt.Errorf("cost: terraform/main.tf calls a task neither every minute nor every few: %s", strings.TrimSpace(line))
+		}
+		every, err := strconv.Atoi(entry[2])
+		if err != nil { // nothing said: every minute
+			every = 1
+		}
+		called[entry[1]] = monthSeconds / 60 / every
+	}
+	return called, nil
+}
+
+// kept is the upkeep of a month.
+func kept(called map[string]int, lettered int) upkeep {
+	var all upkeep
+	for task, runs := range called {
+		one := idle(task, lettered)
+		all.runs += runs * one.runs
+		all.reads += runs * one.reads
+		all.lines += runs * one.lines
+	}
+	return all
+}
+
 // month is what a month costs.
 type month struct{ firestore, storage, pubsub, cpu, memory, requests float64 }
 
@@ -92,30 +159,33 @@ func (m month) total() float64 {
 	return m.firestore + m.storage + m.pubsub + m.cpu + m.memory + m.requests
 }
 
-func price(events float64, of operations, messageBytes float64) month {
-	seconds := 2 * events * billedSeconds // the webhook, and the push
+func price(events float64, of operations, beside upkeep, messageBytes float64) month {
+	requests := 2*events + float64(beside.runs) // the webhook and the push, and the tasks
+	seconds := requests * billedSeconds
 	return month{
-		firestore: events / 100_000 * (of.reads*readsPer100k + of.writes*writesPer100k + of.deletes*deletesPer100k),
+		firestore: events/100_000*(of.reads*readsPer100k+of.writes*writesPer100k+of.deletes*deletesPer100k) + float64(beside.reads)/100_000*readsPer100k,
 		storage:   events * storedBytes / gib * storagePerGiB,
 		pubsub:    max(0, 2*events*max(leastBytes, messageBytes)-freeThroughput) / tib * throughputPerTiB, // published, and pushed
 		cpu:       max(0, seconds-freeCPU) * cpuSecond,
 		memory:    max(0, seconds*memoryGiB-freeMemory) * memorySecond,
-		requests:  max(0, 2*events-freeRequests) / 1_000_000 * millionRequest,
+		requests:  max(0, requests-freeRequests) / 1_000_000 * millionRequest,
 	}
 }
 
 // table is what stands between the marks.
-func table(of operations, messageBytes float64) string {
+func table(of operations, beside upkeep, messageBytes float64) string {
 	var b strings.Builder
 	b.WriteString("| events a month | Firestore operations | Firestore storage | Pub/Sub | Cloud Run CPU | memory | requests | together |\n")
 	b.WriteString("| ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n")
 	for _, millions := range []float64{1, 10, 100} {
-		m := price(millions*1_000_000, of, messageBytes)
+		m := price(millions*1_000_000, of, beside, messageBytes)
 		fmt.Fprintf(&b, "| %.0f million | $%.2f | $%.2f | $%.2f | $%.2f | $%.2f | $%.2f | **$%.2f** |\n",
 			millions, m.firestore, m.storage, m.pubsub, m.cpu, m.memory, m.requests, m.total())
 	}
 	fmt.Fprintf(&b, "\nAn event is %.2f documents read, %.2f written and %.2f removed on average, and %.0f bytes on its topic, charged twice.\n",
 		of.reads, of.writes, of.deletes, max(leastBytes, messageBytes))
+	fmt.Fprintf(&b, "In it are the tasks, which come to the same however few the events: %d runs a month, which find nothing in %d reads ($%.2f) and log %d lines.\n",
+		beside.runs, beside.reads, float64(beside.reads)/100_000*readsPer100k, beside.lines)
 	fmt.Fprintf(&b, "An instance that is kept all month costs at most $%.2f: as if it were busy all the time, without the free part.\n",
 		monthSeconds*(cpuSecond+memoryGiB*memorySecond))
 	return b.String()
@@ -145,6 +215,7 @@ func generate(root string) (have, want string, err error) {
 	}
 	have = read("docs/deploying.md")
 	counts, order := read("docs/exactly-once.md"), read("internal/contract/testdata/paynow.v1/order_paid.json")
+	configuration := read("terraform/main.tf")
 	if err != nil {
 		return "", "", err
 	}
@@ -152,11 +223,19 @@ func generate(root string) (have, want string, err error) {
 	if err != nil {
 		return "", "", err
 	}
+	called, err := scheduled(configuration)
+	if err != nil {
+		return "", "", err
+	}
+	queues, err := catalog.Load("")
+	if err != nil {
+		return "", "", err
+	}
 	var message bytes.Buffer
 	if err := json.Compact(&message, []byte(order)); err != nil {
 		return "", "", err
 	}
-	want, err = written(have, table(of, float64(message.Len()+attributeBytes)))
+	want, err = written(have, table(of, kept(called, lettered(queues)), float64(message.Len()+attributeBytes)))
 	return have, want, err
 }
 

@@ -1,11 +1,86 @@
 package main
 
 import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
+	"github.com/go-chi/chi/v5"
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
+
+	"billhook/catalog"
+	"billhook/internal/contract"
+	"billhook/internal/deadletter"
+	"billhook/internal/delayed"
+	"billhook/internal/embedded"
+	"billhook/internal/outbox"
+	"billhook/internal/store/storetest"
+	"billhook/internal/tasks"
+	"billhook/internal/telemetry"
 )
+
+// nowhere takes no message: there is none to publish.
+type nowhere struct{}
+
+func (nowhere) Publish(context.Context, string, contract.Message) (string, error) {
+	return "", errors.New("nothing was to be published")
+}
+
+// TestATaskThatFindsNothingCostsWhatIsSaid counts what each asks the store, and the lines it logs.
+func TestATaskThatFindsNothingCostsWhatIsSaid(t *testing.T) {
+	t.Parallel()
+	c, err := catalog.Load("")
+	require.NoError(t, err)
+	db, err := embedded.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	counter := &storetest.Counter{Store: db}
+	var log bytes.Buffer
+	service := &tasks.Service{
+		Catalog: c, Store: counter, Outbox: &outbox.Relay{Store: counter, Publisher: nowhere{}, Now: time.Now},
+		Delayed:  delayed.NewRelay(counter, nowhere{}, time.Now),
+		Operator: &deadletter.Operator{Store: counter, Queue: c.Queue, Now: time.Now, NewID: uuid.NewString},
+		Log:      slog.New(slog.NewJSONHandler(&log, nil)), Metrics: telemetry.NewMetrics(), Now: time.Now,
+	}
+	router := chi.NewRouter()
+	service.Routes(router)
+	configuration, err := os.ReadFile(filepath.Join("..", "..", "terraform", "main.tf"))
+	require.NoError(t, err)
+	called, err := scheduled(string(configuration))
+	require.NoError(t, err)
+	require.NotContains(t, called, "cleanup", "that is TTL's")
+	require.Len(t, called, len(tasks.Names)-1)
+	for task := range called {
+		log.Reset()
+		reads := counter.Gets.Load() + counter.Queries.Load()
+		answer := httptest.NewRecorder()
+		router.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/tasks/"+task, nil))
+		require.Equal(t, http.StatusOK, answer.Code)
+		want := idle(task, lettered(c))
+		require.Equal(t, want.reads, int(counter.Gets.Load()+counter.Queries.Load()-reads), task)
+		require.Equal(t, want.lines, bytes.Count(log.Bytes(), []byte("\n")), task)
+	}
+	require.Zero(t, counter.Commits.Load(), "nothing is written")
+}
+
+func TestASchedulesRunsAreThoseOfAMonthOfThirtyDays(t *testing.T) {
+	t.Parallel()
+	called, err := scheduled("  tasks = {\n    a-task = \"* * * * *\"\n    b = \"*/5 * * * *\"\n  }\n")
+	require.NoError(t, err)
+	require.Equal(t, map[string]int{"a-task": 43_200, "b": 8_640}, called)
+	for _, text := range []string{"no tasks", "  tasks = {\n    a = \"0 * * * *\"\n  }\n", "  tasks = {\n  }\n"} {
+		_, err := scheduled(text)
+		require.ErrorContains(t, err, "terraform/main.tf")
+	}
+}
 
 func TestTheDocumentHasTheTableThatTheCommandWrites(t *testing.T) {
 	t.Parallel()
@@ -18,11 +93,14 @@ func TestAMonthIsPricedBeyondWhatIsFree(t *testing.T) {
 	t.Parallel()
 	credit := operations{writes: 3, deletes: 1}
 	// By hand: three million writes and a million deletes.
-	require.InDelta(t, 5.60, price(1_000_000, credit, 900).firestore, 0.001)
-	require.Zero(t, price(1_000_000, credit, 900).pubsub, "2 GB of 10 GiB")
-	require.InDelta(t, 20_000_000-180_000, price(100_000_000, credit, 900).cpu/cpuSecond, 0.01)
+	require.InDelta(t, 5.60, price(1_000_000, credit, upkeep{}, 900).firestore, 0.001)
+	require.Zero(t, price(1_000_000, credit, upkeep{}, 900).pubsub, "2 GB of 10 GiB")
+	require.InDelta(t, 20_000_000-180_000, price(100_000_000, credit, upkeep{}, 900).cpu/cpuSecond, 0.01)
+	// A hundred thousand reads beside them, and ten thousand requests of a tenth of a second.
+	require.InDelta(t, 5.66, price(1_000_000, credit, upkeep{runs: 10_000, reads: 100_000}, 900).firestore, 0.001)
+	require.InDelta(t, 21_000, price(1_000_000, credit, upkeep{runs: 10_000}, 900).cpu/cpuSecond, 0.01)
 	// 200 GB less 10 GiB.
-	require.InDelta(t, (200e9-10*1024*1024*1024)/1024/1024/1024/1024*40, price(100_000_000, credit, 900).pubsub, 0.001)
+	require.InDelta(t, (200e9-10*1024*1024*1024)/1024/1024/1024/1024*40, price(100_000_000, credit, upkeep{}, 900).pubsub, 0.001)
 }
 
 func TestARowThatIsGoneIsAMistake(t *testing.T) {

@@ -58,7 +58,7 @@ func (p *program) doctorCommand() *cobra.Command {
 	}
 	ask := p.worker(command)
 	command.Flags().BoolVar(&sends, "canary", false, "send the canaries too")
-	command.Flags().BoolVar(&only, "canary-only", false, "send the canaries and compare nothing, such as to `billhook dev`")
+	command.Flags().BoolVar(&only, "canary-only", false, "send the canaries and compare nothing, such as to billhook dev, which shortens waits")
 	command.Flags().StringVar(&base, "webhook", "http://127.0.0.1:8080", "the webhook service's address")
 	command.Flags().DurationVar(&patience, "patience", 2*time.Minute, "how long to wait for the canaries")
 	pools.add(command)

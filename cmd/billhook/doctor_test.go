@@ -134,6 +134,13 @@ func TestTheDoctorAsksForWhatItComparesWith(t *testing.T) {
 	}
 }
 
+func TestTheHelpOfASwitchNamesNoValue(t *testing.T) {
+	t.Parallel()
+	out, err := say(t, nil, "doctor", "--help")
+	require.NoError(t, err)
+	require.Regexp(t, `--canary-only +send the canaries`, out)
+}
+
 func TestFindingsArePrintedByQueue(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder

@@ -393,6 +393,27 @@ func local(t *testing.T, file, name string) string {
 	return ""
 }
 
+// What a document has somebody take from an output must be one.
+func TestTheDocumentsNameOutputsThatThereAre(t *testing.T) {
+	t.Parallel()
+	there := map[string]bool{}
+	for _, b := range blocks(t, "output") {
+		there[b.Labels[0]] = there[b.Labels[0]] || b.file == "outputs.tf"
+	}
+	pages, err := filepath.Glob(filepath.Join("..", "docs", "runbooks", "*.md"))
+	require.NoError(t, err)
+	seen := 0
+	for _, page := range append(pages, "README.md", filepath.Join("..", "docs", "deploying.md")) {
+		text, err := os.ReadFile(page)
+		require.NoError(t, err)
+		for _, match := range regexp.MustCompile("(?:=terraform output(?: -raw| -json)?|\\(out -raw|\\(out -json|\\(pools) ([a-z_]+)|output `([a-z_]+)`").FindAllStringSubmatch(string(text), -1) {
+			require.True(t, there[match[1]+match[2]], "%s names the output %s%s", page, match[1], match[2])
+			seen++
+		}
+	}
+	require.Greater(t, seen, 8)
+}
+
 var quoted = regexp.MustCompile(`"([^"]+)"`)
 
 func words(text string) []string {

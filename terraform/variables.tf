@@ -85,7 +85,7 @@ variable "ops" {
 }
 
 variable "ops_invokers" {
-  description = "IAM members who may call the workers besides Pub/Sub and Cloud Scheduler, such as group:operators@example.com; by any name."
+  description = "IAM members who may call the workers besides Pub/Sub and Cloud Scheduler, such as group:operators@example.com; by any name. Few: Cloud Run vouches for the caller alone, so that whoever may call a worker could hand it a made-up push."
   type        = map(string)
   default     = {}
 }

@@ -184,7 +184,7 @@ func table(of operations, beside upkeep, messageBytes float64) string {
 	}
 	fmt.Fprintf(&b, "\nAn event is %.2f documents read, %.2f written and %.2f removed on average, and %.0f bytes on its topic, charged twice.\n",
 		of.reads, of.writes, of.deletes, max(leastBytes, messageBytes))
-	fmt.Fprintf(&b, "In it are the tasks, which come to the same however few the events: %d runs a month, which find nothing in %d reads ($%.2f) and log %d lines.\n",
+	fmt.Fprintf(&b, "The tasks are in it, and come to the same however few the events: %d runs a month, which find\nnothing in %d reads ($%.2f) and log %d lines.\n",
 		beside.runs, beside.reads, float64(beside.reads)/100_000*readsPer100k, beside.lines)
 	fmt.Fprintf(&b, "An instance that is kept all month costs at most $%.2f: as if it were busy all the time, without the free part.\n",
 		monthSeconds*(cpuSecond+memoryGiB*memorySecond))

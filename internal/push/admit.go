@@ -49,6 +49,12 @@ func (s *Service) authentic(w http.ResponseWriter, r *http.Request) bool {
 		s.refuse(w, r, http.StatusServiceUnavailable, "shutting_down", "This instance is shutting down; deliver again.")
 		return false
 	}
+	// Who sends this header to Cloud Run is checked by it alone, and Authorization is passed
+	// on unchecked. The broker and the scheduler never send it.
+	if r.Header.Get("X-Serverless-Authorization") != "" {
+		s.refuse(w, r, http.StatusForbidden, "forbidden", "A push carries its token in Authorization, and no other.")
+		return false
+	}
 	switch err := s.config.Authenticator.Verify(r.Context(), r.Header.Get("Authorization")); {
 	case err == nil:
 		return true

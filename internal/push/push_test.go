@@ -1,6 +1,7 @@
 package push_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -271,6 +272,23 @@ func TestWhoMayPush(t *testing.T) {
 				require.Empty(t, r.letters())
 			})
 		}
+	}
+}
+
+// Where Cloud Run finds this header it checks that one alone, and lets Authorization pass
+// as it came: a caller of one's own token could write there what it likes.
+func TestAPushWhoseAuthorizationNobodyHasCheckedIsRefused(t *testing.T) {
+	t.Parallel()
+	for _, path := range []string{"/push/orders", "/push/dead-letters/orders"} {
+		r := newRig(t, setup{})
+		request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, path, bytes.NewReader(paid("e1", known, 1).envelope()))
+		request.Header.Set("Authorization", "Bearer good")
+		request.Header.Set("X-Serverless-Authorization", "Bearer another")
+		got := r.serve(request)
+		require.Equal(t, http.StatusForbidden, got.code)
+		require.Equal(t, "forbidden", got.Code)
+		require.Zero(t, r.counter.Commits.Load()+r.counter.Gets.Load())
+		require.Empty(t, r.letters())
 	}
 }
 

@@ -113,7 +113,7 @@ func (p *program) eventsCommand() *cobra.Command {
 func (p *program) printEvent(e ops.Event) {
 	row := func(name, value string) {
 		if value != "" {
-			p.printf("  %-14s %s\n", name, value)
+			p.printf("  %-15s %s\n", name, value)
 		}
 	}
 	at := func(t *time.Time) string {
@@ -127,7 +127,10 @@ func (p *program) printEvent(e ops.Event) {
 	row("type", e.EventType)
 	row("result", e.Result)
 	row("reason", e.Reason)
-	p.printf("  %-14s %d\n", "attempts", e.Attempts)
+	p.printf("  %-15s %d\n", "attempts", e.Attempts)
+	if e.IdempotencyKey != e.EventID {
+		row("idempotency key", e.IdempotencyKey)
+	}
 	row("ordering key", e.OrderingKey)
 	row("message", e.MessageID)
 	row("payload", e.PayloadHash)
@@ -136,16 +139,16 @@ func (p *program) printEvent(e ops.Event) {
 	row("lease until", at(e.LeaseUntil))
 	row("next retry", at(e.NextRetryAt))
 	for _, id := range e.Emitted {
-		p.printf("  emitted        event %s\n", id)
+		p.printf("  emitted         event %s\n", id)
 	}
 	if e.Waiting > 0 {
-		p.printf("  in the outbox  %d of them\n", e.Waiting)
+		p.printf("  in the outbox   %d of them\n", e.Waiting)
 	}
 	for _, c := range e.Conflicts {
-		p.printf("  conflict       %s %s, message %s, %s\n", c.Status, c.Reason, c.MessageID, c.PayloadHash)
+		p.printf("  conflict        %s %s, message %s, %s\n", c.Status, c.Reason, c.MessageID, c.PayloadHash)
 	}
 	for _, d := range e.DeadLetters {
-		p.printf("  dead letter    %d %s, after %d attempts, message %s %s\n", d.Status, d.Reason, d.Attempts, d.SourceMessageID, d.Detail)
+		p.printf("  dead letter     %d %s, after %d attempts, message %s %s\n", d.Status, d.Reason, d.Attempts, d.SourceMessageID, d.Detail)
 	}
 }
 

@@ -40,7 +40,7 @@ func worked(t *testing.T) (address string, operators func() []string) {
 			PayloadHash: "sha256:00", LeaseToken: "t", Result: "credited", Attempts: 1, CreatedAt: at.Add(-time.Duration(i) * time.Minute),
 		}
 		if i == 7 {
-			r.Status, r.Result, r.LastError = dedupe.Failed, "", "order_not_seen"
+			r.Status, r.Result, r.LastError, r.IdempotencyKey = dedupe.Failed, "", "order_not_seen", "payment-7"
 		}
 		writes = append(writes, store.Create(dedupe.Key(r.Queue, r.Tenant, r.EventID), r.Fields()))
 	}
@@ -99,6 +99,16 @@ CREATED              QUEUE   EVENT  TYPE        STATUS  ATTEMPTS  RESULT
 `},
 		"the newest, and that there are more": {[]string{"events", "ls", "--queue", "q:orders", "--since", "10m", "--limit", "2", "--server", worker}, `
 There may be more; raise --limit.
+`},
+		"what a message was made from": {[]string{"events", "show", "e007", "--server", worker}, `
+e007  FAILED
+  queue           orders
+  type            order.paid
+  reason          order_not_seen
+  attempts        1
+  idempotency key payment-7
+  payload         sha256:00
+  created         2026-03-02T10:08:00Z
 `},
 		"no event": {[]string{"events", "ls", "--correlation", "c9", "--server", worker}, `
 No event matches.

@@ -97,8 +97,8 @@ func TestALineOfTheJobLog(t *testing.T) {
 	got := r.ask(t, "/v1/ops/events", nil, nil)
 	require.Equal(t, http.StatusOK, got.Code)
 	require.JSONEq(t, `{"items": [{
-		"event_id": "e1", "event_type": "order.paid", "queue": "orders", "tenant": "default", "status": "COMPLETED", "attempts": 2,
-		"result": "credited", "reason": "", "correlation_id": "c1", "ordering_key": "u1", "message_id": "17",
+		"event_id": "e1", "event_type": "order.paid", "action": "order.paid", "queue": "orders", "tenant": "default", "status": "COMPLETED", "attempts": 2,
+		"result": "credited", "reason": "", "correlation_id": "c1", "idempotency_key": "p1", "ordering_key": "u1", "message_id": "17",
 		"created_at": "2026-03-02T10:15:00Z", "updated_at": "2026-03-02T10:15:01Z", "processed_at": "2026-03-02T10:15:01Z"
 	}], "next": ""}`, got.Body.String())
 	require.JSONEq(t, `{"items": [], "next": ""}`, r.ask(t, "/v1/ops/events?status=FAILED", nil, nil).Body.String())

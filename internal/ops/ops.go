@@ -61,23 +61,27 @@ func (a *API) Routes(r chi.Router) {
 
 // Event is the story of one event as far as it is stored.
 type Event struct {
-	EventID       string     `json:"event_id"`
-	EventType     string     `json:"event_type"`
-	Queue         string     `json:"queue"`
-	Tenant        string     `json:"tenant"`
-	Status        string     `json:"status"`
-	Attempts      int64      `json:"attempts"`
-	PayloadHash   string     `json:"payload_hash"`
-	Result        string     `json:"result"`
-	Reason        string     `json:"reason"`
-	CorrelationID string     `json:"correlation_id"`
-	OrderingKey   string     `json:"ordering_key"`
-	MessageID     string     `json:"message_id"`
-	LeaseUntil    *time.Time `json:"lease_until,omitempty"`
-	NextRetryAt   *time.Time `json:"next_retry_at,omitempty"`
-	CreatedAt     *time.Time `json:"created_at,omitempty"`
-	UpdatedAt     *time.Time `json:"updated_at,omitempty"`
-	ProcessedAt   *time.Time `json:"processed_at,omitempty"`
+	EventID   string `json:"event_id"`
+	EventType string `json:"event_type"`
+	// Action is the job log's word for the type.
+	Action        string `json:"action"`
+	Queue         string `json:"queue"`
+	Tenant        string `json:"tenant"`
+	Status        string `json:"status"`
+	Attempts      int64  `json:"attempts"`
+	PayloadHash   string `json:"payload_hash"`
+	Result        string `json:"result"`
+	Reason        string `json:"reason"`
+	CorrelationID string `json:"correlation_id"`
+	// IdempotencyKey names what the message was made from; else it is the event's id.
+	IdempotencyKey string     `json:"idempotency_key"`
+	OrderingKey    string     `json:"ordering_key"`
+	MessageID      string     `json:"message_id"`
+	LeaseUntil     *time.Time `json:"lease_until,omitempty"`
+	NextRetryAt    *time.Time `json:"next_retry_at,omitempty"`
+	CreatedAt      *time.Time `json:"created_at,omitempty"`
+	UpdatedAt      *time.Time `json:"updated_at,omitempty"`
+	ProcessedAt    *time.Time `json:"processed_at,omitempty"`
 	// Emitted are the event ids of the messages that the event's effect emitted;
 	// Waiting is how many of them are in the outbox still.
 	Emitted     []string     `json:"emitted"`
@@ -229,9 +233,11 @@ func story(id string, records, letters []store.Document) (Event, error) {
 }
 
 func describe(event *Event, r dedupe.Record) {
-	event.EventType, event.Status, event.Attempts, event.PayloadHash = r.EventType, string(r.Status), r.Attempts, r.PayloadHash
+	event.EventType, event.Action, event.Status = r.EventType, r.EventType, string(r.Status)
+	event.Attempts, event.PayloadHash = r.Attempts, r.PayloadHash
 	event.Result, event.Reason = r.Result, r.LastError
-	event.CorrelationID, event.OrderingKey, event.MessageID = r.CorrelationID, r.OrderingKey, r.MessageID
+	event.CorrelationID, event.IdempotencyKey = r.CorrelationID, r.IdempotencyKey
+	event.OrderingKey, event.MessageID = r.OrderingKey, r.MessageID
 	event.LeaseUntil, event.Emitted = moment(r.LeaseUntil), append(event.Emitted, r.Emitted...)
 	event.NextRetryAt, event.CreatedAt = moment(r.NextRetryAt), moment(r.CreatedAt)
 	event.UpdatedAt, event.ProcessedAt = moment(r.UpdatedAt), moment(r.ProcessedAt)

@@ -93,7 +93,7 @@ func (r *rig) commit(t require.TestingT, writes ...store.Write) {
 func record(queue, tenant, id string) dedupe.Record {
 	return dedupe.Record{
 		Queue: queue, Tenant: tenant, EventID: id, EventType: "order.paid", Status: dedupe.Completed, PayloadHash: "sha256:00",
-		Attempts: 2, LeaseToken: "t", Result: "credited", CorrelationID: "c1", OrderingKey: "u1", MessageID: "17",
+		Attempts: 2, LeaseToken: "t", Result: "credited", CorrelationID: "c1", IdempotencyKey: "p1", OrderingKey: "u1", MessageID: "17",
 		CreatedAt: at, UpdatedAt: at.Add(time.Second), ProcessedAt: at.Add(time.Second), ExpireAt: at.Add(time.Hour),
 	}
 }
@@ -176,8 +176,8 @@ func TestAnEventIsToldAsFarAsItIsStored(t *testing.T) {
 		got := r.ask(t, path, nil, nil)
 		require.Equal(t, http.StatusOK, got.Code, path)
 		require.JSONEq(t, `{
-			"event_id": "e1", "event_type": "order.paid", "queue": "orders", "tenant": "default", "status": "FAILED", "attempts": 2,
-			"payload_hash": "sha256:00", "result": "", "reason": "order_not_seen", "correlation_id": "c1", "ordering_key": "u1",
+			"event_id": "e1", "event_type": "order.paid", "action": "order.paid", "queue": "orders", "tenant": "default", "status": "FAILED", "attempts": 2,
+			"payload_hash": "sha256:00", "result": "", "reason": "order_not_seen", "correlation_id": "c1", "idempotency_key": "p1", "ordering_key": "u1",
 			"message_id": "17", "next_retry_at": "2026-03-02T10:16:00Z", "created_at": "2026-03-02T10:15:00Z",
 			"updated_at": "2026-03-02T10:15:01Z", "emitted": [], "waiting": 0,
 			"conflicts": [{"queue": "orders", "status": "DEAD_LETTERED", "reason": "payload_conflict", "payload_hash": "sha256:11", "message_id": "18"}],

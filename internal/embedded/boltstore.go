@@ -103,15 +103,13 @@ func (s *Store) Commit(ctx context.Context, writes []store.Write) ([]store.Versi
 }
 
 // Query returns one page in the order of the ids, or of what is due. The latter looks
-// at the whole collection: the store of one process is small.
+// at the whole collection, and counting reads what it counts: the store of one process
+// is small.
 func (s *Store) Query(ctx context.Context, q store.Query) (store.Page, error) {
 	if err := ready(ctx, store.CheckQuery(q)); err != nil {
 		return store.Page{}, err
 	}
 	var page store.Page
-	if q.Count {
-		return s.count(ctx, q)
-	}
 	err := s.db.View(func(tx *bbolt.Tx) error {
 		bucket := tx.Bucket([]byte(q.Collection))
 		if bucket == nil {
@@ -146,25 +144,10 @@ func (s *Store) Query(ctx context.Context, q store.Query) (store.Page, error) {
 		}
 		return nil
 	})
-	return page, err
-}
-
-// count pages through what the query finds: the store of one process is small.
-func (s *Store) count(ctx context.Context, q store.Query) (store.Page, error) {
-	limit := int64(q.Limit)
-	var counted store.Page
-	for q.Count, q.Limit = false, store.MaxPage; ; {
-		page, err := s.Query(ctx, q)
-		if err != nil {
-			return store.Page{}, err
-		}
-		counted.Count += int64(len(page.Documents))
-		if q.Due != nil || page.Next == "" || counted.Count >= limit {
-			counted.Count = min(counted.Count, limit)
-			return counted, nil
-		}
-		q.After = page.Next
+	if err != nil || !q.Count {
+		return page, err
 	}
+	return store.Page{Count: int64(len(page.Documents))}, nil
 }
 
 // due fills the page with what is due, the longest due first, of one moment by id.

@@ -45,7 +45,9 @@ func Run(t *testing.T, open func(t *testing.T) Store) {
 		"queries compare fields":                                queryEqual,
 		"queries follow the bytes of ids, short and long":       queryIDs,
 		"queries find what is due, the longest due first":       queryDue,
+		"what is due at one moment comes in the order of ids":   queryTies,
 		"queries count without reading":                         queryCount,
+		"queries count beyond a page":                           queryCountBeyondAPage,
 		"collections do not see each other":                     collections,
 		"invalid requests are refused before they are sent":     invalid,
 		"a context that has ended writes nothing":               canceled,
@@ -323,9 +325,45 @@ func queryDue(t *testing.T, s Store) {
 	page, err = s.Query(t.Context(), mine)
 	require.NoError(t, err)
 	require.EqualValues(t, 2, page.Count)
+	for _, owner := range []any{true, int64(1), noon, "ME"} {
+		page, err = s.Query(t.Context(), store.Query{Collection: "things", Equal: map[string]any{"owner": owner}, Due: mine.Due, Limit: 1})
+		require.NoError(t, err)
+		require.Empty(t, page.Documents, "%v is not a text, or another one", owner)
+	}
 	page, err = s.Query(t.Context(), store.Query{Collection: "nothing", Due: &store.Due{Field: "due", Until: noon}, Limit: 1})
 	require.NoError(t, err)
 	require.Empty(t, page.Documents)
+}
+
+// queryTies: documents that are due at one moment come in the order of their ids, and a
+// page that ends among them is followed by the rest.
+func queryTies(t *testing.T, s Store) {
+	noon := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	for _, id := range []string{"c", "a", "e", "b", "d"} {
+		commit(t, s, store.Create(key(id), map[string]any{"due": noon, "owner": "me"}))
+	}
+	commit(t, s,
+		store.Create(key("z"), map[string]any{"due": noon.Add(-time.Microsecond), "owner": "me"}),
+		store.Create(key("bb"), map[string]any{"due": noon, "owner": "you"}))
+	for name, test := range map[string]struct {
+		equal map[string]any
+		pages [][]string
+	}{
+		"of everybody": {nil, [][]string{{"z", "a"}, {"b", "bb"}, {"c", "d"}, {"e"}, {}}},
+		"of one":       {map[string]any{"owner": "me"}, [][]string{{"z", "a"}, {"b", "c"}, {"d", "e"}, {}}},
+	} {
+		undo := []store.Write{}
+		for i, want := range test.pages {
+			page, err := s.Query(t.Context(), store.Query{Collection: "things", Equal: test.equal, Due: &store.Due{Field: "due", Until: noon}, Limit: 2})
+			require.NoError(t, err)
+			require.Equal(t, want, ids(page), "%s, page %d", name, i)
+			for _, doc := range page.Documents {
+				commit(t, s, store.Delete(doc.Key, doc.Version)) // dealt with
+				undo = append(undo, store.Create(doc.Key, doc.Fields))
+			}
+		}
+		commit(t, s, undo...)
+	}
 }
 
 func queryCount(t *testing.T, s Store) {
@@ -350,6 +388,25 @@ func queryCount(t *testing.T, s Store) {
 		page, err := s.Query(t.Context(), test.query)
 		require.NoError(t, err, name)
 		require.Equal(t, store.Page{Count: test.want}, page, name)
+	}
+}
+
+func queryCountBeyondAPage(t *testing.T, s Store) {
+	noon := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	const most = store.MaxPage + 1
+	for first := 0; first < most; first += store.MaxWrites {
+		var writes []store.Write
+		for i := first; i < min(first+store.MaxWrites, most); i++ {
+			writes = append(writes, store.Create(key(fmt.Sprintf("a-%04d", i)), map[string]any{"due": noon}))
+		}
+		commit(t, s, writes...)
+	}
+	for name, due := range map[string]*store.Due{"all": nil, "what is due": {Field: "due", Until: noon}} {
+		for limit, want := range map[int]int64{most - 1: most - 1, most: most, 2 * most: most} {
+			page, err := s.Query(t.Context(), store.Query{Collection: "things", Due: due, Count: true, Limit: limit})
+			require.NoError(t, err, name)
+			require.Equal(t, store.Page{Count: want}, page, "%s, up to %d", name, limit)
+		}
 	}
 }
 

@@ -28,9 +28,9 @@ type Server struct {
 	// ReadTimeout bounds how long a sender may take for a whole request. It must be set:
 	// without it a few slow senders hold the service for as long as they like.
 	ReadTimeout time.Duration
-	// Draining is called when ctx ends: the handler refuses new work from then on. If it
-	// is set, the listener stays open, for those refusals, until everything that came
-	// before has been answered.
+	// Draining is called when ctx ends: the handler says from then on that it is not ready,
+	// and may refuse new work. If it is set, the listener stays open, so that it is heard,
+	// until everything that came before has been answered.
 	Draining func()
 }
 

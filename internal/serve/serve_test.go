@@ -29,15 +29,18 @@ func TestRunAnswersWhatIsInFlightAndRefusesTheRestBeforeItReturns(t *testing.T) 
 	server := &serve.Server{
 		Name: "test", Log: slog.New(slog.DiscardHandler), Drain: time.Minute, ReadTimeout: time.Minute,
 		Draining: func() { close(draining) },
-		Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			select {
 			case <-draining:
 				serve.WriteProblem(w, http.StatusServiceUnavailable, "shutting_down", "")
+				return
 			default:
+			}
+			if r.URL.Path == "/slow" {
 				close(inside)
 				<-release
-				serve.WriteJSON(w, http.StatusOK, "done")
 			}
+			serve.WriteJSON(w, http.StatusOK, "done")
 		}),
 	}
 	listener, err := serve.Listen(t.Context(), "127.0.0.1", "0")
@@ -46,25 +49,29 @@ func TestRunAnswersWhatIsInFlightAndRefusesTheRestBeforeItReturns(t *testing.T) 
 	ended := make(chan error, 1)
 	go func() { ended <- server.Run(ctx, listener) }()
 
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	ask := func() int {
-		request, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+listener.Addr().String(), nil)
-		response, err := client.Do(request)
+	fresh, kept := &http.Transport{DisableKeepAlives: true}, &http.Transport{}
+	defer kept.CloseIdleConnections()
+	ask := func(over *http.Transport, path string) int {
+		request, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+listener.Addr().String()+path, nil)
+		response, err := over.RoundTrip(request)
 		if err != nil {
 			return 0
 		}
+		_, _ = io.Copy(io.Discard, response.Body) // or its connection is not kept
 		_ = response.Body.Close()
 		return response.StatusCode
 	}
+	require.Equal(t, http.StatusOK, ask(kept, "/"))
 	answered := make(chan int, 1)
-	go func() { answered <- ask() }()
+	go func() { answered <- ask(fresh, "/slow") }()
 	<-inside
 	stop()
 	<-draining
-	require.Equal(t, http.StatusServiceUnavailable, ask())
+	require.Equal(t, http.StatusServiceUnavailable, ask(fresh, "/"))
+	require.Equal(t, http.StatusServiceUnavailable, ask(kept, "/"))
 	close(release)
 	require.Equal(t, http.StatusOK, <-answered)
-	require.NoError(t, <-ended)
+	require.NoError(t, <-ended, "nobody waits for a connection that is only kept")
 }
 
 func TestRunEndsWhatTakesLongerThanTheDrain(t *testing.T) {

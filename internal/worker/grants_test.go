@@ -130,5 +130,4 @@ func TestWhatAWorkerMayPublishIsEnough(t *testing.T) {
 	now = now.Add(time.Minute)
 	require.Equal(t, 200, ask(news, http.MethodPost, "/tasks/relay-outbox", "", nil))
 	did(newsBroker, []string{events.Topic()}, nil)
-
 }

@@ -73,8 +73,9 @@ func (w *Worker) Drain() { w.push.Drain() }
 const Notify = "subscriptions.notify"
 
 // New puts the worker together. It fails where the catalog asks for a handler that
-// does not exist or for a body format that cannot be decoded, or where the pool has
-// no queue. All mistakes of the catalog are reported together.
+// does not exist or for a body format that cannot be decoded, or lists other topics than
+// a handler emits to, or where the pool has no queue. All mistakes of the catalog are
+// reported together.
 func New(config Config) (*Worker, error) {
 	registry := handler.NewRegistry()
 	updates, told := config.Catalog.HandledBy(Notify)

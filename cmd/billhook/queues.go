@@ -98,7 +98,7 @@ func openLetters(d ops.Depth) string {
 	return fmt.Sprintf("%s (alert > %d)", number(d.Count), d.AlertAbove)
 }
 
-// oldestLetter is how long the oldest open dead letter waits, and how long that tells nobody.
+// oldestLetter is how long the oldest open dead letter has waited, against its alert.
 func oldestLetter(d ops.Depth) string {
 	switch {
 	case d.Count.Count == 0:

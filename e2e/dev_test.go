@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"bufio"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -64,6 +65,14 @@ func TestOneCommandShowsEverySample(t *testing.T) {
 		require.Contains(t, string(said), step.want, step.arguments)
 	}
 
+	// A sender that has stopped in the middle, and one that has said nothing.
+	for _, said := range []string{"POST /push/paynow-events HTTP/1.1\r\nHost: worker\r\nContent-Length: 9\r\n\r\n{", ""} {
+		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", strings.TrimPrefix(worker[1], "http://"))
+		require.NoError(t, err)
+		defer func() { _ = conn.Close() }()
+		_, err = conn.Write([]byte(said))
+		require.NoError(t, err)
+	}
 	require.NoError(t, dev.Process.Signal(os.Interrupt))
 	require.NoError(t, dev.Wait(), "Ctrl-C is a good end")
 }

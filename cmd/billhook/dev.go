@@ -36,6 +36,9 @@ const taskEvery = 10 * time.Second
 // so that nobody waits for the show.
 const devBackoff = time.Second
 
+// devDrain is how long Ctrl-C waits for what is in flight.
+const devDrain = time.Second
+
 func (p *program) devCommand() *cobra.Command {
 	var onEmulators, quiet, verbose bool
 	var webhookPort, workerPort, servicePort, madeBy string
@@ -62,7 +65,7 @@ func (p *program) devCommand() *cobra.Command {
 			config := local.Config{
 				Catalog: c, ProjectID: p.env.Project, Secrets: secretsOf(c, p.getenv),
 				WebhookPort: webhookPort, WorkerPort: workerPort, ServicePort: servicePort, TaskEvery: taskEvery,
-				StorePath: filepath.Join(folder, "store.db"), OpsTokens: p.env.OpsToken.List(),
+				Drain: devDrain, StorePath: filepath.Join(folder, "store.db"), OpsTokens: p.env.OpsToken.List(),
 				Log:       telemetry.NewLogger(io.Discard, slog.LevelError),
 				WrapStore: func(s worker.Store) worker.Store { flaky.Store = s; return flaky },
 			}
@@ -95,7 +98,13 @@ func (p *program) devCommand() *cobra.Command {
 				}
 				return err
 			}
-			defer func() { err = errors.Join(err, stack.Close()) }()
+			defer func() {
+				closing := stack.Close()
+				if errors.Is(closing, context.DeadlineExceeded) {
+					closing = nil // whose sender has stopped, or has more patience than who pressed Ctrl-C
+				}
+				err = errors.Join(err, closing)
+			}()
 			p.printf("Billhook is up: webhook %s, worker %s, a stand-in for the subscription service %s.\n", stack.WebhookURL, stack.WorkerURL, stack.ServiceURL)
 			if !quiet {
 				show := &showing{program: p, stack: stack, secret: config.Secrets["paynow"][0],

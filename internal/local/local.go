@@ -5,6 +5,7 @@
 package local
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -49,6 +50,9 @@ type Config struct {
 	// TaskEvery is how often the worker's tasks are called, as Cloud Scheduler would;
 	// 0: never.
 	TaskEvery time.Duration
+	// Drain bounds what is in flight at Close, which says so where it has cut something
+	// off. 0 is as long as a handler may need: the end of a busy process is then no error.
+	Drain time.Duration
 	// StorePath is the embedded store's file.
 	StorePath string
 	// Emulators, if set, are used instead of the stand-ins.
@@ -149,8 +153,7 @@ func (s *Stack) start(ctx, life context.Context, config Config) error {
 	if err != nil {
 		return err
 	}
-	// As long as a handler may need, so that the end of a busy process is no error.
-	const drain = 5 * time.Second
+	drain := cmp.Or(config.Drain, 5*time.Second)
 	s.run(life, &serve.Server{Name: "webhook", Handler: door, Log: config.Log, Drain: drain, ReadTimeout: 20 * time.Second, Draining: door.Drain}, hooks)
 	s.run(life, &serve.Server{Name: "worker", Handler: work, Log: config.Log, Drain: drain, ReadTimeout: time.Minute, Draining: work.Drain}, pushes)
 	if s.Broker != nil {
@@ -340,7 +343,8 @@ func (s *Stack) onEmulators(ctx, life context.Context, config Config) (push.Auth
 	return worker.Authenticate(verifier), nil
 }
 
-// Close drains the services and ends everything, newest first.
+// Close drains the services and ends everything, newest first. The error wraps
+// context.DeadlineExceeded where something in flight was cut off.
 func (s *Stack) Close() error {
 	s.stop()
 	if s.Service != nil {

@@ -44,7 +44,8 @@ func (s *stack) letter(t *testing.T, queue, eventID string) deadletter.Item {
 	return found.Items[0]
 }
 
-// open has the worker count the open dead letters, as Cloud Scheduler does.
+// open has the worker count the open dead letters, as Cloud Scheduler does. Those of
+// other cases may be late in the store: ask once one's own is there.
 func (s *stack) open(t *testing.T) int {
 	t.Helper()
 	done, err := s.task(t.Context(), "count-dead-letters")
@@ -79,7 +80,6 @@ func drillTx(t *testing.T, s *stack) {
 	o := s.newOrder()
 	refund := o
 	refund.EventID = s.newOrder().EventID
-	open := s.open(t)
 	s.accepted(t, samples.Read(samples.Refund, samples.Event{EventID: refund.EventID, OrderID: o.OrderID, CustomerID: o.CustomerID, UID: o.UID}))
 	deliveries := s.until(t, refund.EventID, "dead_lettered")
 	for i, d := range deliveries[:5] {
@@ -89,13 +89,13 @@ func drillTx(t *testing.T, s *stack) {
 	item := s.letter(t, e2e.Queue, refund.EventID)
 	require.EqualValues(t, 5, item.Attempts)
 	require.Equal(t, "order_not_seen", item.Detail)
-	require.Equal(t, open+1, s.open(t), "it is counted")
+	open := s.open(t)
 
 	s.accepted(t, o.JSON())
 	s.until(t, o.EventID, "processed")
 	require.Equal(t, int64(2000), s.balance(t, ledger.UserPoints(o.UID)))
 	s.replay(t, item)
-	require.Equal(t, open, s.open(t), "and no longer, though the hold subscription has its copy")
+	require.Equal(t, open-1, s.open(t), "it is counted no longer, though the hold subscription has its copy")
 	s.until(t, refund.EventID, "processed")
 	require.Equal(t, int64(0), s.balance(t, ledger.UserPoints(o.UID)))
 	require.Equal(t, "COMPLETED", status(t, s.store, refund.EventID))
@@ -131,13 +131,12 @@ func drillLeased(t *testing.T, s *stack) {
 // drillDiscarded has an order that cannot succeed counted until somebody decides that it
 // is not needed.
 func drillDiscarded(t *testing.T, s *stack) {
-	open := s.open(t)
 	o := s.newOrder()
 	o.Lines = append(o.Lines, e2e.Line{Product: "700000000000000998", Quantity: 1, Price: 500})
 	s.accepted(t, o.JSON())
 	s.until(t, o.EventID, "dead_lettered")
 	item := s.letter(t, e2e.Queue, o.EventID)
-	require.Equal(t, open+1, s.open(t))
+	open := s.open(t)
 	s.operate(t, deadletter.Discard, item)
-	require.Equal(t, open, s.open(t))
+	require.Equal(t, open-1, s.open(t))
 }

@@ -130,10 +130,11 @@ type Query struct {
 	Equal map[string]any
 	// After is the id to start behind: the Next of the page before.
 	After string
-	// Due asks for what is due instead, the longest due first. Alone it needs no index but
-	// the field's own; with Equal it needs a composite one of those fields and this, and
-	// it goes with no other condition. Who has dealt with a document changes or removes
-	// one of the fields, so that a next call finds the rest.
+	// Due asks for what is due instead, the longest due first, of one moment in the order
+	// of the ids. Alone it needs no index but the field's own; with Equal it needs a
+	// composite one of those fields and this, and it goes with no condition on ids. Who has
+	// dealt with a document changes or removes one of the fields, so that a next call
+	// finds the rest.
 	Due *Due
 	// Count asks how many documents there are instead, without reading them: up to
 	// Limit of them, which may then be any positive number.

@@ -50,8 +50,9 @@ func (s *Service) authentic(w http.ResponseWriter, r *http.Request) bool {
 		return false
 	}
 	// Who sends this header to Cloud Run is checked by it alone, and Authorization is passed
-	// on unchecked. The broker and the scheduler never send it.
-	if r.Header.Get("X-Serverless-Authorization") != "" {
+	// on unchecked. The broker and the scheduler never send it. An empty one counts: another
+	// may stand behind it.
+	if len(r.Header.Values("X-Serverless-Authorization")) > 0 {
 		s.refuse(w, r, http.StatusForbidden, "forbidden", "A push carries its token in Authorization, and no other.")
 		return false
 	}

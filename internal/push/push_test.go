@@ -279,11 +279,13 @@ func TestWhoMayPush(t *testing.T) {
 // as it came: a caller of one's own token could write there what it likes.
 func TestAPushWhoseAuthorizationNobodyHasCheckedIsRefused(t *testing.T) {
 	t.Parallel()
-	for _, path := range []string{"/push/orders", "/push/dead-letters/orders"} {
+	for path, checked := range map[string][]string{
+		"/push/orders": {"Bearer another"}, "/push/dead-letters/orders": {"", "Bearer another"}, "/push/orders?empty": {""},
+	} {
 		r := newRig(t, setup{})
 		request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, path, bytes.NewReader(paid("e1", known, 1).envelope()))
 		request.Header.Set("Authorization", "Bearer good")
-		request.Header.Set("X-Serverless-Authorization", "Bearer another")
+		request.Header["X-Serverless-Authorization"] = checked
 		got := r.serve(request)
 		require.Equal(t, http.StatusForbidden, got.code)
 		require.Equal(t, "forbidden", got.Code)

@@ -50,10 +50,10 @@ func (s *Service) authentic(w http.ResponseWriter, r *http.Request) bool {
 		return false
 	}
 	// Who sends this header to Cloud Run is checked by it alone, and Authorization is passed
-	// on unchecked. The broker and the scheduler never send it. An empty one counts: another
-	// may stand behind it.
-	if len(r.Header.Values("X-Serverless-Authorization")) > 0 {
-		s.refuse(w, r, http.StatusForbidden, "forbidden", "A push carries its token in Authorization, and no other.")
+	// on unchecked; nor is it said which it checks of two. The broker and the scheduler send
+	// one Authorization and no other, so an empty one is too many.
+	if len(r.Header.Values("X-Serverless-Authorization")) > 0 || len(r.Header.Values("Authorization")) > 1 {
+		s.refuse(w, r, http.StatusForbidden, "forbidden", "A push carries its token in one Authorization, and no other.")
 		return false
 	}
 	switch err := s.config.Authenticator.Verify(r.Context(), r.Header.Get("Authorization")); {

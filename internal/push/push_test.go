@@ -276,21 +276,32 @@ func TestWhoMayPush(t *testing.T) {
 }
 
 // Where Cloud Run finds this header it checks that one alone, and lets Authorization pass
-// as it came: a caller of one's own token could write there what it likes.
+// as it came: a caller of one's own token could write there what it likes. Of two
+// of the same nobody says which it checks.
 func TestAPushWhoseAuthorizationNobodyHasCheckedIsRefused(t *testing.T) {
 	t.Parallel()
-	for path, checked := range map[string][]string{
-		"/push/orders": {"Bearer another"}, "/push/dead-letters/orders": {"", "Bearer another"}, "/push/orders?empty": {""},
+	for name, test := range map[string]struct {
+		path         string
+		given, other []string
+	}{
+		"beside another":          {"/push/orders", []string{"Bearer good"}, []string{"Bearer another"}},
+		"beside an empty one":     {"/push/orders", []string{"Bearer good"}, []string{""}},
+		"beside two":              {"/push/orders", []string{"Bearer good"}, []string{"", "Bearer another"}},
+		"twice":                   {"/push/orders", []string{"Bearer good", "Bearer another"}, nil},
+		"with dead letters":       {"/push/dead-letters/orders", []string{"Bearer good"}, []string{"Bearer another"}},
+		"twice with dead letters": {"/push/dead-letters/orders", []string{"Bearer good", "Bearer another"}, nil},
 	} {
-		r := newRig(t, setup{})
-		request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, path, bytes.NewReader(paid("e1", known, 1).envelope()))
-		request.Header.Set("Authorization", "Bearer good")
-		request.Header["X-Serverless-Authorization"] = checked
-		got := r.serve(request)
-		require.Equal(t, http.StatusForbidden, got.code)
-		require.Equal(t, "forbidden", got.Code)
-		require.Zero(t, r.counter.Commits.Load()+r.counter.Gets.Load())
-		require.Empty(t, r.letters())
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, setup{})
+			request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, test.path, bytes.NewReader(paid("e1", known, 1).envelope()))
+			request.Header["Authorization"], request.Header["X-Serverless-Authorization"] = test.given, test.other
+			got := r.serve(request)
+			require.Equal(t, http.StatusForbidden, got.code)
+			require.Equal(t, "forbidden", got.Code)
+			require.Zero(t, r.counter.Commits.Load()+r.counter.Gets.Load())
+			require.Empty(t, r.letters())
+		})
 	}
 }
 

@@ -176,7 +176,11 @@ func (r *Real) tap(ctx context.Context) error {
 		if !q.Enabled {
 			continue
 		}
-		for _, topic := range []string{q.Topic(), q.DeadLetter.Topic} {
+		topics := []string{q.Topic()}
+		if !q.DeadLetter.Drop {
+			topics = append(topics, q.DeadLetter.Topic)
+		}
+		for _, topic := range topics {
 			if _, err := r.admin.SubscriptionAdminClient.CreateSubscription(ctx, &pubsubpb.Subscription{
 				Name: r.subscription("e2e-tap-" + topic), Topic: fmt.Sprintf("projects/%s/topics/%s", r.project, topic),
 			}); err != nil {

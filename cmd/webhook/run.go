@@ -53,7 +53,7 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 	cfg, envErr := env.Parse[config](getenv)
 	cat, err := catalog.Load(cfg.CatalogDir)
 	if err != nil {
-		return errors.Join(envErr, err)
+		return errors.Join(envErr, fmt.Errorf("CATALOG_DIR: %w", err))
 	}
 	mistakes := []error{envErr}
 	secrets := map[string][]string{}

@@ -1,5 +1,7 @@
 package main
 
+import "slices"
+
 // Where faults are planted, and where they are to be noticed.
 const (
 	once       = "internal/dedupe/once.go"
@@ -32,7 +34,12 @@ const (
 
 // faults are those that would lose, double or misjudge an event, each somewhere that
 // one line decides it.
-var faults = []fault{
+var faults = slices.Concat(
+	faultsOfProcessing,
+)
+
+// faultsOfProcessing are those between a push and its answer.
+var faultsOfProcessing = []fault{
 	// The record.
 	{"a record is written whatever is there", once, `return store.Create(r.key, record.Fields())`,
 		`return store.Set(r.key, record.Fields())`, dedupeDir, "TestOfFiftyDeliveriesOfOneEventOneOwnsTheEffect"},

@@ -64,7 +64,10 @@ type Queue struct {
 	// RememberFor is how long the idempotency record is kept.
 	RememberFor time.Duration
 	// Concurrency is how many messages one instance handles at once.
-	Concurrency  int
+	Concurrency int
+	// SlotWait is how long a message waits for its turn where that many are being
+	// handled; after it the push is refused.
+	SlotWait     time.Duration
 	MinInstances int
 	MaxInstances int
 	// BacklogAlertAbove is the number of waiting messages above which the alert
@@ -75,6 +78,10 @@ type Queue struct {
 	OldestAlert time.Duration
 	DeadLetter  DeadLetter
 	OnTerminal  OnTerminal
+	// NackBudget is how often an instance nacks a push for the sake of a single message:
+	// once in this time. Beyond it the message is kept, or its dead letter is confirmed, and
+	// the push is acknowledged. 0 is no limit.
+	NackBudget time.Duration
 	// OnOrphan is what a sweep does with an event whose worker is gone and whose
 	// redelivery is not in sight.
 	OnOrphan OnOrphan
@@ -232,36 +239,47 @@ func (q Queue) DeadLetterPushPath() string { return "/push/dead-letters/" + q.ID
 // (Pub/Sub documentation: retry policy, 0 to 600 s).
 const BrokerMaxBackoff = 600 * time.Second
 
-// The bounds of the broker's own limit (Pub/Sub documentation: delivery attempts, 5 to
-// 100).
-const (
-	brokerMinAttempts = 20
-	brokerMaxAttempts = 100
-)
+// BrokerMaxDeliveryAttempts is the max_delivery_attempts of every subscription's own
+// dead-letter policy, and the most that Pub/Sub takes (its documentation: delivery
+// attempts, 5 to 100). It is the backstop for a worker that never answers; the worker
+// enforces MaxAttempts. The broker also counts what is no fault of the message, such as
+// a database that is down: at one delivery in ten minutes, 100 of them last 16 hours.
+const BrokerMaxDeliveryAttempts = 100
 
-// BrokerMaxDeliveryAttempts is the max_delivery_attempts of the subscription's own
-// dead-letter policy: the backstop for a worker that never answers. The worker
-// enforces MaxAttempts; the broker also counts deliveries that were no fault of
-// the message, so its limit has headroom: four times as many as the queue or any of
-// its event types has, 20 to 100.
-func (q Queue) BrokerMaxDeliveryAttempts() int {
-	attempts := q.MaxAttempts
-	for _, h := range q.Handlers {
-		attempts = max(attempts, h.MaxAttempts)
-	}
-	return min(max(4*attempts, brokerMinAttempts), brokerMaxAttempts)
+// BrokerBackoff is the retry_policy of the subscription: from the queue's first wait
+// between two attempts, doubling, to the longest that the broker knows. What a message
+// waits for by its own policy is the worker's to keep; the broker's waits are those of
+// an outage, which are to last.
+func (q Queue) BrokerBackoff() (minimum, maximum time.Duration) {
+	return min(q.Backoff.Wait(1, 0), BrokerMaxBackoff), BrokerMaxBackoff
 }
 
-// BrokerBackoff is the retry_policy of the subscription: the queue's own waits
-// between attempts, bounded by what the broker allows.
-func (q Queue) BrokerBackoff() (minimum, maximum time.Duration) {
-	minimum, maximum = q.Backoff.Base, q.Backoff.Max
-	if n := len(q.Backoff.Schedule); n > 0 {
-		// The first wait of a schedule is before the first attempt.
-		waits := q.Backoff.Schedule[min(1, n-1):]
-		minimum, maximum = slices.Min(waits), slices.Max(waits)
+// BrokerKeepsTime reports whether the broker's waits are the policy of every event type
+// of the queue: they double, from one first wait up to the longest that the broker
+// knows, and have no jitter.
+func (q Queue) BrokerKeepsTime() bool {
+	for _, h := range q.Handlers {
+		p := h.Backoff
+		if len(p.Schedule) > 0 || p.Multiplier != 2 || p.Jitter != 0 || p.Base != q.Backoff.Base || p.Base <= 0 {
+			return false
+		}
+		for failed := 1; failed < h.MaxAttempts; failed++ {
+			doubled := p.Base << (failed - 1)
+			if p.Wait(failed, 0) != min(doubled, BrokerMaxBackoff) || doubled <= 0 {
+				return false
+			}
+		}
 	}
-	return min(minimum, BrokerMaxBackoff), min(max(minimum, maximum), BrokerMaxBackoff)
+	return true
+}
+
+// longestTimeout is that of the queue and its event types.
+func (q Queue) longestTimeout() time.Duration {
+	longest := q.HandlerTimeout
+	for _, h := range q.Handlers {
+		longest = max(longest, h.Timeout)
+	}
+	return longest
 }
 
 // LongestWait is the longest that the queue's policies let a message wait between two

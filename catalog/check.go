@@ -25,7 +25,9 @@ const (
 	maxWait             = 24 * time.Hour
 	maxPoints           = 1_000_000_000
 	// Half of what the broker can count, so that its backstop keeps headroom.
-	maxAttempts = brokerMaxAttempts / 2
+	maxAttempts = BrokerMaxDeliveryAttempts / 2
+	// Longer between two nacks, and nobody would see one.
+	maxBudget = time.Hour
 	// Cloud Run's own limits.
 	maxConcurrency = 1000
 	maxInstances   = 1000
@@ -85,6 +87,8 @@ func (r *reader) checkQueue(place string, q Queue) {
 	require(q.RememberFor >= q.MessageRetention || q.RememberFor < minRemember, "remember_for", "must be at least message_retention_duration, "+seconds(q.MessageRetention))
 
 	require(1 <= q.Concurrency && q.Concurrency <= maxConcurrency, "concurrency", "must be 1 to 1000")
+	require(q.SlotWait >= 0 && (q.SlotWait+q.longestTimeout() < q.AckDeadline || q.longestTimeout() >= q.AckDeadline), "slot_wait", "must be 0 or more, and with the longest timeout below ack_deadline_seconds, "+seconds(q.AckDeadline))
+	require(0 <= q.NackBudget && q.NackBudget <= maxBudget, "nack_budget", "must be 0s, which is no limit, to 3600s")
 	require(0 <= q.MinInstances && q.MinInstances <= q.MaxInstances, "min_instances", "must be 0 to max_instances")
 	require(1 <= q.MaxInstances && q.MaxInstances <= maxInstances, "max_instances", "must be 1 to 1000")
 	require(q.BacklogAlertAbove >= 0, "backlog_alert_above", "must not be negative")

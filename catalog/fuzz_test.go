@@ -59,7 +59,7 @@ func FuzzLoad(f *testing.F) {
 					require.True(t, outbound || (at >= 0 && (c.Queues[at].Enabled || !q.Enabled)), "somebody takes what is emitted")
 				}
 				require.Less(t, h.Timeout, q.AckDeadline)
-				require.LessOrEqual(t, h.MaxAttempts, q.BrokerMaxDeliveryAttempts())
+				require.LessOrEqual(t, h.MaxAttempts, BrokerMaxDeliveryAttempts)
 				for attempt := range h.MaxAttempts {
 					require.GreaterOrEqual(t, h.Backoff.Wait(attempt+1, 0.5), time.Duration(0))
 				}

@@ -112,11 +112,13 @@ type rawShared struct {
 	Retention         *duration     `yaml:"message_retention_duration"`
 	RememberFor       *duration     `yaml:"remember_for"`
 	Concurrency       *int          `yaml:"concurrency"`
+	SlotWait          *duration     `yaml:"slot_wait"`
 	MinInstances      *int          `yaml:"min_instances"`
 	MaxInstances      *int          `yaml:"max_instances"`
 	BacklogAlertAbove *int          `yaml:"backlog_alert_above"`
 	OldestAlert       *duration     `yaml:"oldest_alert"`
 	OnTerminal        *string       `yaml:"on_terminal"`
+	NackBudget        *duration     `yaml:"nack_budget"`
 	OnOrphan          *string       `yaml:"on_orphan"`
 	OnPoison          *string       `yaml:"on_poison"`
 	FourEyes          *bool         `yaml:"four_eyes"`
@@ -262,11 +264,13 @@ func (r *reader) queue(place string, q rawQueue, d rawShared, backoff retry.Poli
 		MessageRetention:  time.Duration(pick(q.Retention, d.Retention)),
 		RememberFor:       time.Duration(pick(q.RememberFor, d.RememberFor)),
 		Concurrency:       pick(q.Concurrency, d.Concurrency),
+		SlotWait:          time.Duration(pick(q.SlotWait, d.SlotWait)),
 		MinInstances:      pick(q.MinInstances, d.MinInstances),
 		MaxInstances:      pick(q.MaxInstances, d.MaxInstances),
 		BacklogAlertAbove: pick(q.BacklogAlertAbove, d.BacklogAlertAbove),
 		OldestAlert:       time.Duration(pick(q.OldestAlert, d.OldestAlert)),
 		OnTerminal:        OnTerminal(pick(q.OnTerminal, d.OnTerminal)),
+		NackBudget:        time.Duration(pick(q.NackBudget, d.NackBudget)),
 		OnOrphan:          OnOrphan(pick(q.OnOrphan, d.OnOrphan)),
 		OnPoison:          OnPoison(pick(q.OnPoison, d.OnPoison)),
 		FourEyes:          pick(q.FourEyes, d.FourEyes),

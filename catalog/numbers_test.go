@@ -140,6 +140,7 @@ func TestTheShippedNumbersAreThoseOfTheRequirements(t *testing.T) {
 		q.MessageRetention, q.RememberFor = 7*day, 30*day
 		q.OnOrphan, q.OnPoison, q.FourEyes = catalog.Republish, catalog.Skip, q.ID == "pay-refund-initiation"
 		q.OldestAlert = cmp.Or(q.OldestAlert, 25*time.Minute)
+		q.SlotWait, q.NackBudget = 2*time.Second, 10*time.Second
 		if q.OnTerminal == "" {
 			q.OnTerminal = catalog.Ack
 		}
@@ -199,39 +200,60 @@ func TestTheBrokersNumbersFollowFromTheQueues(t *testing.T) {
 		return waits
 	}
 	for sentence, test := range map[string]struct {
-		queue            catalog.Queue
-		minimum, maximum time.Duration
-		attempts         int
+		queue   catalog.Queue
+		minimum time.Duration
 	}{
-		"waits within the broker's bounds are taken as they are": {
-			catalog.Queue{MaxAttempts: 6, Backoff: growing(10*time.Second, 300*time.Second, 0)}, 10 * time.Second, 300 * time.Second, 24,
-		},
-		"longer waits are cut to the broker's 600 s": {
-			catalog.Queue{MaxAttempts: 5, Backoff: growing(700*time.Second, time.Hour, 0)}, 600 * time.Second, 600 * time.Second, 20,
-		},
-		"a schedule gives its shortest and longest wait between attempts": {
-			catalog.Queue{MaxAttempts: 5, Backoff: retry.Policy{Schedule: seconds(0, 5, 30, 120, 600)}}, 5 * time.Second, 600 * time.Second, 20,
-		},
-		"a schedule of one wait repeats it": {
-			catalog.Queue{MaxAttempts: 3, Backoff: retry.Policy{Schedule: seconds(7)}}, 7 * time.Second, 7 * time.Second, 20,
-		},
-		"few attempts still leave room for deliveries that were nobody's fault": {
-			catalog.Queue{MaxAttempts: 1, Backoff: growing(10*time.Second, 10*time.Second, 0)}, 10 * time.Second, 10 * time.Second, 20,
-		},
-		"many attempts end at what the broker can count": {
-			catalog.Queue{MaxAttempts: 50, Backoff: growing(10*time.Second, 10*time.Second, 0)}, 10 * time.Second, 10 * time.Second, 100,
-		},
-		"an event type with more attempts than its queue counts": {
-			catalog.Queue{MaxAttempts: 3, Backoff: growing(10*time.Second, 10*time.Second, 0), Handlers: map[string]catalog.Handler{"a": {MaxAttempts: 9}}},
-			10 * time.Second, 10 * time.Second, 36,
-		},
+		"the first wait is the queue's":                         {catalog.Queue{Backoff: growing(10*time.Second, 300*time.Second, 0)}, 10 * time.Second},
+		"one longer than the broker's 600 s is cut":             {catalog.Queue{Backoff: growing(700*time.Second, time.Hour, 0)}, 600 * time.Second},
+		"a schedule's is that before attempt 2":                 {catalog.Queue{Backoff: retry.Policy{Schedule: seconds(0, 5, 30, 120, 600)}}, 5 * time.Second},
+		"a schedule of one wait repeats it":                     {catalog.Queue{Backoff: retry.Policy{Schedule: seconds(7)}}, 7 * time.Second},
+		"a policy of short waits still lasts through an outage": {catalog.Queue{Backoff: growing(time.Second, 2*time.Second, 0)}, time.Second},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			t.Parallel()
 			minimum, maximum := test.queue.BrokerBackoff()
 			require.Equal(t, test.minimum, minimum)
-			require.Equal(t, test.maximum, maximum)
-			require.Equal(t, test.attempts, test.queue.BrokerMaxDeliveryAttempts())
+			require.Equal(t, catalog.BrokerMaxBackoff, maximum)
+			var waited time.Duration
+			for wait := minimum; waited < 12*time.Hour; wait = min(2*wait, maximum) {
+				waited += wait
+				test.queue.MaxAttempts++
+			}
+			require.Less(t, test.queue.MaxAttempts, catalog.BrokerMaxDeliveryAttempts, "deliveries in an outage of 12 hours")
+		})
+	}
+}
+
+// What the broker's waits are not, the worker keeps.
+func TestTheBrokerKeepsTimeWhereItsWaitsAreThePolicyOfEveryType(t *testing.T) {
+	t.Parallel()
+	doubling := retry.Policy{Base: 10 * time.Second, Multiplier: 2, Max: 600 * time.Second}
+	with := func(change func(*retry.Policy)) retry.Policy {
+		p := doubling
+		change(&p)
+		return p
+	}
+	for sentence, test := range map[string]struct {
+		policies []retry.Policy
+		want     bool
+	}{
+		"doubling to 600 s":                        {[]retry.Policy{doubling}, true},
+		"doubling to a cap that is never reached":  {[]retry.Policy{with(func(p *retry.Policy) { p.Max = 80 * time.Second })}, true},
+		"a cap below the broker's":                 {[]retry.Policy{with(func(p *retry.Policy) { p.Max = 60 * time.Second })}, false},
+		"a cap above the broker's that is reached": {[]retry.Policy{with(func(p *retry.Policy) { p.Base, p.Max = 500*time.Second, time.Hour })}, false},
+		"jitter":     {[]retry.Policy{with(func(p *retry.Policy) { p.Jitter = time.Second })}, false},
+		"tripling":   {[]retry.Policy{with(func(p *retry.Policy) { p.Multiplier = 3 })}, false},
+		"a schedule": {[]retry.Policy{{Schedule: []time.Duration{0, 10 * time.Second, 20 * time.Second}}}, false},
+		"no first wait, which the broker knows not": {[]retry.Policy{with(func(p *retry.Policy) { p.Base = 0 })}, false},
+		"two types with waits of their own":         {[]retry.Policy{doubling, with(func(p *retry.Policy) { p.Base = 20 * time.Second })}, false},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			t.Parallel()
+			q := catalog.Queue{Backoff: test.policies[0], Handlers: map[string]catalog.Handler{}}
+			for i, p := range test.policies {
+				q.Handlers[string(rune('a'+i))] = catalog.Handler{MaxAttempts: 5, Backoff: p}
+			}
+			require.Equal(t, test.want, q.BrokerKeepsTime())
 		})
 	}
 }

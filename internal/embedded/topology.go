@@ -42,7 +42,7 @@ func Topology(queues []catalog.Queue) []Subscription {
 			all = append(all, push)
 			continue
 		}
-		push.DeadLetterTopic, push.MaxDeliveryAttempts = q.DeadLetter.Topic, q.BrokerMaxDeliveryAttempts()
+		push.DeadLetterTopic, push.MaxDeliveryAttempts = q.DeadLetter.Topic, catalog.BrokerMaxDeliveryAttempts
 		all = append(all, push)
 		if seen[q.DeadLetter.Topic] {
 			continue

@@ -169,7 +169,7 @@ func (t Target) plan(q catalog.Queue) (topics []string, subscriptions []*pubsubp
 	if !q.DeadLetter.Drop && (!t.Emulator || !q.Ordered()) {
 		push.DeadLetterPolicy = &pubsubpb.DeadLetterPolicy{
 			DeadLetterTopic:     t.topicName(q.DeadLetter.Topic),
-			MaxDeliveryAttempts: int32(q.BrokerMaxDeliveryAttempts()), //nolint:gosec // 20 to 100
+			MaxDeliveryAttempts: catalog.BrokerMaxDeliveryAttempts,
 		}
 	}
 	subscriptions = append(subscriptions, push)

@@ -14,7 +14,7 @@ locals {
   # Durations by path, for each queue: as the file has them, in seconds, and as shown.
   durations = [
     for q in local.filled : merge(
-      { for key in ["lease", "handler_timeout", "message_ttl", "message_retention_duration", "remember_for", "oldest_alert"] : key => q[key] },
+      { for key in ["lease", "handler_timeout", "message_ttl", "message_retention_duration", "remember_for", "oldest_alert", "slot_wait", "nack_budget"] : key => q[key] },
       { "dead_letter.retention" = q.dead_letter.retention, "dead_letter.oldest_alert" = q.dead_letter.oldest_alert },
       { for type, h in q.handlers : "handlers.${type}.timeout" => try(h.timeout, q.handler_timeout) },
     )
@@ -44,6 +44,8 @@ locals {
         { ok = local.seconds[i].remember_for >= 259200, path = "remember_for", what = "must be at least 259200s, 72 hours" },
         { ok = local.seconds[i].remember_for >= local.seconds[i].message_retention_duration, path = "remember_for", what = "must be at least message_retention_duration" },
         { ok = try(1 <= q.concurrency && q.concurrency <= 1000, false), path = "concurrency", what = "must be 1 to 1000" },
+        { ok = try(alltrue([for path, n in local.seconds[i] : local.seconds[i].slot_wait + n < q.ack_deadline_seconds || n >= q.ack_deadline_seconds if endswith(path, "timeout")]) && local.seconds[i].slot_wait >= 0, false), path = "slot_wait", what = "must be 0 or more, and with the longest timeout below ack_deadline_seconds, ${q.ack_deadline_seconds}s" },
+        { ok = local.seconds[i].nack_budget <= 3600, path = "nack_budget", what = "must be 0s, which is no limit, to 3600s" },
         { ok = try(0 <= q.min_instances && q.min_instances <= q.max_instances, false), path = "min_instances", what = "must be 0 to max_instances" },
         { ok = try(1 <= q.max_instances && q.max_instances <= 1000, false), path = "max_instances", what = "must be 1 to 1000" },
         { ok = try(q.backlog_alert_above >= 0, false), path = "backlog_alert_above", what = "must not be negative" },

@@ -40,11 +40,13 @@ locals {
     message_retention_duration = "0s"
     remember_for               = "0s"
     concurrency                = 0
+    slot_wait                  = "0s"
     min_instances              = 0
     max_instances              = 0
     backlog_alert_above        = 0
     oldest_alert               = "0s"
     on_terminal                = ""
+    nack_budget                = "0s"
     on_orphan                  = ""
     on_poison                  = ""
     four_eyes                  = false
@@ -125,18 +127,15 @@ locals {
   ]
 
   # Pub/Sub's documentation: a retry policy waits 0 to 600 s, a dead-letter policy counts
-  # to 5 to 100. The broker's limit is a backstop with headroom: 20 to 100.
+  # to 5 to 100. The broker's waits begin with the queue's first and go to the longest,
+  # and its limit is the highest: both are for outages, which are to last.
   broker = [
     for i, q in local.filled : {
       minimum = min(600, length(local.waits[i][""].list) > 0
-        ? min(slice(local.waits[i][""].list, min(1, length(local.waits[i][""].list) - 1), length(local.waits[i][""].list))...)
-      : local.waits[i][""].base)
-      maximum = min(600, length(local.waits[i][""].list) > 0
-        ? max(slice(local.waits[i][""].list, min(1, length(local.waits[i][""].list) - 1), length(local.waits[i][""].list))...)
-      : max(local.waits[i][""].base, local.waits[i][""].most))
-      attempts = min(100, max(20, 4 * max([
-        for n in concat([q.max_attempts], [for h in values(q.handlers) : try(h.max_attempts, q.max_attempts)]) : try(tonumber(n), 0)
-      ]...)))
+        ? local.waits[i][""].list[min(1, length(local.waits[i][""].list) - 1)]
+      : min(local.waits[i][""].base, local.waits[i][""].most))
+      maximum  = 600
+      attempts = 100
     }
   ]
 
@@ -172,11 +171,13 @@ locals {
       message_retention_duration = local.shown[i].message_retention_duration
       remember_for               = local.shown[i].remember_for
       concurrency                = q.concurrency
+      slot_wait                  = local.shown[i].slot_wait
       min_instances              = q.min_instances
       max_instances              = q.max_instances
       backlog_alert_above        = q.backlog_alert_above
       oldest_alert               = local.shown[i].oldest_alert
       on_terminal                = q.on_terminal
+      nack_budget                = local.shown[i].nack_budget
       on_orphan                  = q.on_orphan
       on_poison                  = q.on_poison
       four_eyes                  = q.four_eyes

@@ -129,7 +129,7 @@ func (p Points) Reverse(ctx context.Context, event handler.Event) (handler.Effec
 	}
 	credit, ok := chain.Credit()
 	if !ok {
-		return handler.Effect{}, retry.Transient("order_not_seen", nil)
+		return handler.Effect{}, retry.Missing("order_not_seen", nil)
 	}
 	if chain.Reversed(event.ID) {
 		return handler.Effect{Result: Reversed}, nil
@@ -164,7 +164,7 @@ func (p Points) load(ctx context.Context, order string) (ledger.Chain, error) {
 	case errors.Is(err, store.ErrInvalid):
 		return ledger.Chain{}, retry.Permanent("entry_invalid", err)
 	case err != nil:
-		return ledger.Chain{}, retry.Down("store_unavailable", err)
+		return ledger.Chain{}, retry.Outage("store_unavailable", err)
 	}
 	return chain, nil
 }

@@ -75,7 +75,7 @@ func (s Subscriptions) Record(ctx context.Context, event handler.Event) (handler
 		case err == nil:
 			return handler.Effect{Result: AlreadyRecorded}, nil
 		case !errors.Is(err, store.ErrNotFound):
-			return handler.Effect{}, retry.Down("store_unavailable", err)
+			return handler.Effect{}, retry.Outage("store_unavailable", err)
 		}
 	}
 	fields := map[string]any{

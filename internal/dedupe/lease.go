@@ -47,7 +47,7 @@ func (r *Run) Claim(ctx context.Context, lease time.Duration, keep *contract.Mes
 			return Claimed, nil // our own commit, whose answer was lost
 		case !refused:
 			// If the claim arrives later, its redelivery waits for the end of the lease.
-			return Fresh, retry.Down("store_unavailable", fmt.Errorf("claim: %w", err))
+			return Fresh, retry.Outage("store_unavailable", fmt.Errorf("claim: %w", err))
 		case lookErr != nil || seen != Fresh:
 			return seen, lookErr
 		}
@@ -57,7 +57,7 @@ func (r *Run) Claim(ctx context.Context, lease time.Duration, keep *contract.Mes
 
 // Lost reports, of what a run has seen, whether it is of an event that the run had
 // Claimed and has no more: it is not to be touched, whoever has it.
-func (r *Run) Lost(seen Seen) bool { return r.claimed && seen == Fresh }
+func (r *Run) Lost(seen Seen) bool { return r.claimed && (seen == Fresh || seen == Early) }
 
 // Repeated reports, of a Claimed run, whether an attempt began before this one whose
 // effect may have taken place.
@@ -109,5 +109,5 @@ func (r *Run) settle(ctx context.Context, record Record, also ...store.Write) (S
 			return seen, err
 		}
 	}
-	return Fresh, retry.Down("store_unavailable", fmt.Errorf("end of the lease: %w", unknown))
+	return Fresh, retry.Outage("store_unavailable", fmt.Errorf("end of the lease: %w", unknown))
 }

@@ -60,6 +60,8 @@ type Run struct {
 	repeated bool
 	// ticket is that of the delivered copy, where it comes back from a long wait.
 	ticket string
+	// found is the record as last read; the zero record where none counts.
+	found Record
 	// kept is what Keep was called with.
 	kept struct {
 		ticket string
@@ -122,6 +124,8 @@ const (
 	Claimed
 	// Waiting: another copy of the message is kept elsewhere until the next attempt is due.
 	Waiting
+	// Early: the next attempt is due at the time that Due returns, and no other copy waits.
+	Early
 )
 
 // Look reads the record once and says what it means.
@@ -132,7 +136,7 @@ func (r *Run) Look(ctx context.Context) (Seen, error) {
 		r.known(0, Record{})
 		return Fresh, nil
 	case err != nil:
-		return Fresh, retry.Down("store_unavailable", fmt.Errorf("read record: %w", err))
+		return Fresh, retry.Outage("store_unavailable", fmt.Errorf("read record: %w", err))
 	}
 	found, err := FromDocument(doc)
 	if err != nil {
@@ -161,6 +165,7 @@ func (r *Run) Look(ctx context.Context) (Seen, error) {
 	}
 	r.known(doc.Version, found)
 	r.mine = own
+	waits := found.Status == Failed && !own && now.Before(found.NextRetryAt)
 	switch {
 	case found.Status == Processing && own:
 		return Claimed, nil
@@ -172,17 +177,30 @@ func (r *Run) Look(ctx context.Context) (Seen, error) {
 		return Gone, nil
 	case found.Status == Processing && now.Before(found.LeaseUntil):
 		return Held, nil
+	case found.Status == Failed && own && found.LastError == Begun:
+		return Fresh, nil
 	case found.Status == Failed && own:
 		return Counted, nil
-	case found.DelayTicket != "" && found.DelayTicket != r.ticket && now.Before(found.NextRetryAt):
+	case waits && found.DelayTicket != "" && found.DelayTicket != r.ticket:
 		return Waiting, nil
+	case waits:
+		return Early, nil
 	}
 	return Fresh, nil
 }
 
+// Due returns when an event that is Early is to be tried again, and when the lease of one
+// that is Held ends.
+func (r *Run) Due() time.Time {
+	if r.found.Status == Processing {
+		return r.found.LeaseUntil
+	}
+	return r.found.NextRetryAt
+}
+
 // known takes over what the store holds; the zero record is none.
 func (r *Run) known(version store.Version, found Record) {
-	r.version, r.mine = version, false
+	r.version, r.mine, r.found = version, false, found
 	r.record.Attempts, r.record.Result, r.record.CreatedAt = found.Attempts, found.Result, found.CreatedAt
 	if found.Status == "" {
 		r.repeated = false
@@ -222,7 +240,7 @@ func (r *Run) Effect(ctx context.Context, event handler.Event, redelivered bool,
 			// The writes themselves are wrong; they will be wrong again.
 			return Fresh, retry.Permanent("effect_invalid", err)
 		case !errors.Is(err, store.ErrExists) && !errors.Is(err, store.ErrStale):
-			return Fresh, retry.Down("store_unavailable", fmt.Errorf("commit effect: %w", err))
+			return Fresh, retry.Outage("store_unavailable", fmt.Errorf("commit effect: %w", err))
 		}
 		assumed := r.version
 		if seen, err := r.Look(ctx); err != nil || seen != Fresh {
@@ -233,6 +251,43 @@ func (r *Run) Effect(ctx context.Context, event handler.Event, redelivered bool,
 		} // else a record was found that nobody knew of: it alone may have been in the way
 	}
 	return Fresh, retry.Busy("contention", nil)
+}
+
+// Begun is the last error of an attempt that was counted before it ran, for as long as
+// nothing else is known of it.
+const Begun = "worker_died"
+
+// Count counts an attempt before it runs, so that an event whose workers die uses its
+// attempts up. It says Counted where it did; else the record is not what this run knew,
+// see Fail.
+func (r *Run) Count(ctx context.Context) (Seen, error) {
+	record := r.at(r.once.Now(), Failed)
+	record.Attempts, record.LastError = int64(r.Attempt()), Begun
+	versions, err := r.once.Store.Commit(ctx, []store.Write{r.write(record)})
+	switch {
+	case err == nil:
+		r.record, r.version, r.mine = record, versions[0], true
+		return Counted, nil
+	case errors.Is(err, store.ErrExists), errors.Is(err, store.ErrStale):
+		return r.Look(ctx)
+	default:
+		return Fresh, retry.Outage("store_unavailable", fmt.Errorf("count an attempt: %w", err))
+	}
+}
+
+// Postpone writes what Keep was called with for an event that is Early, so that this copy
+// waits elsewhere than with the broker. It says Waiting where it did; else see Fail.
+func (r *Run) Postpone(ctx context.Context) (Seen, error) {
+	record := r.found
+	record.DelayTicket, record.UpdatedAt = r.kept.ticket, r.once.Now()
+	switch written, err := r.put(ctx, record, r.kept.writes...); {
+	case err != nil:
+		return Fresh, err
+	case written:
+		return Waiting, nil
+	default:
+		return r.Look(ctx)
+	}
 }
 
 // Keep says that the message waits for its next attempt elsewhere than with the

@@ -86,6 +86,28 @@ func (n Name) key() store.Key {
 	return store.Key{Collection: KeysCollection, ID: hex.EncodeToString(sum[:12])}
 }
 
+// label writes into the lane of an ordering key whose it is, for Calm.
+func (n Name) label(lane map[string]any) {
+	if n.OrderingKey != "" {
+		lane["queue"] = n.Queue
+	}
+}
+
+// Querier answers a query; see the store package for the errors.
+type Querier interface {
+	Query(ctx context.Context, query store.Query) (store.Page, error)
+}
+
+// Calm reports whether no ordering key of a queue has a lane, so that no message of it can
+// be behind another. It is one read.
+func Calm(ctx context.Context, from Querier, queue string) (bool, error) {
+	page, err := from.Query(ctx, store.Query{Collection: KeysCollection, Equal: map[string]any{"queue": queue}, Limit: 1})
+	if err != nil {
+		return false, fmt.Errorf("delayed: look for lanes: %w", err)
+	}
+	return len(page.Documents) == 0, nil
+}
+
 // Lane is a lane as it was read.
 type Lane struct {
 	name    Name
@@ -191,6 +213,7 @@ func (l Lane) Put(w Waiting, now time.Time) (ticket string, writes []store.Write
 	if l.stopped {
 		lane["stopped"] = true
 	}
+	l.name.label(lane)
 	writes = []store.Write{
 		store.Create(store.Key{Collection: Collection, ID: id}, entry),
 		store.Create(key, lane),
@@ -219,6 +242,7 @@ func (l Lane) Stop(now time.Time) (w store.Write, ok bool) {
 		// What was published before this comes back to the stopped lane, too.
 		"due_at": never, "oldest_at": never, "last": number, "held": number, "newest": l.newest, "stays": true, "stopped": true,
 	}
+	l.name.label(lane)
 	if l.version == 0 {
 		return store.Create(l.name.key(), lane), true
 	}
@@ -235,9 +259,11 @@ func (l Lane) Go(now time.Time) (w store.Write, ok bool) {
 		return store.Delete(l.name.key(), l.version), true
 	}
 	now = now.UTC().Truncate(time.Microsecond)
-	return store.Update(l.name.key(), l.version, map[string]any{
+	lane := map[string]any{
 		"due_at": now, "oldest_at": now, "last": l.last, "held": l.held, "newest": l.newest, "stays": true,
-	}), true
+	}
+	l.name.label(lane)
+	return store.Update(l.name.key(), l.version, lane), true
 }
 
 // Over returns the write that removes the lane, where the message, which has been

@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"time"
 
 	"billhook/catalog"
 	"billhook/internal/contract"
+	"billhook/internal/dedupe"
 	"billhook/internal/retry"
 )
 
@@ -22,6 +24,15 @@ type answer struct {
 	Attempt int `json:"attempt"`
 	// Delayed: the message is kept for a later attempt, and the broker is done with it.
 	Delayed bool `json:"delayed,omitempty"`
+
+	// due is when a message that is kept is to be released, and hold how long its
+	// acknowledgement waits; zero: not at all.
+	due, hold time.Time
+	// resume is when the attempt after this one is made, in the same request; zero: it is
+	// not.
+	resume time.Time
+	// quiet: the message is acknowledged, also where its queue rejects.
+	quiet bool
 
 	// result is the handler's code for what was done, now or before.
 	result string
@@ -85,4 +96,25 @@ func cause(err error) string {
 		root = inner
 	}
 	return strings.TrimPrefix(detail(err)+" "+fmt.Sprintf("%T", root), " ")
+}
+
+// waitedForOther reports whether a dead letter's reason is that the event waited in vain
+// for another.
+func waitedForOther(reason error) bool {
+	for marked := (*retry.Error)(nil); errors.As(reason, &marked); reason = marked.Err {
+		if marked.Verdict.Scope == retry.OtherEvent {
+			return true
+		}
+	}
+	return false
+}
+
+// workersDied reports whether a dead letter's reason is that attempts began and none ended.
+func workersDied(reason error) bool {
+	for marked := (*retry.Error)(nil); errors.As(reason, &marked); reason = marked.Err {
+		if marked.Verdict.Reason == dedupe.Begun {
+			return true
+		}
+	}
+	return false
 }

@@ -2,6 +2,7 @@ package push
 
 import (
 	"context"
+	"log/slog"
 	"net/http"
 	"strconv"
 	"time"
@@ -21,34 +22,90 @@ import (
 // where the caller has left.
 const bookkeeping = 5 * time.Second
 
+// attempt is one attempt of a delivery: what it is of, and what is known of it.
+type attempt struct {
+	queue    *queue
+	delivery delivery
+	event    handler.Event
+	record   dedupe.Record
+	run      *dedupe.Run
+	// lane is where the message waits if it has to.
+	lane delayed.Name
+	// known: the event is known to have been delivered before, so that its record is read
+	// before anything is tried.
+	known bool
+}
+
+// spec is the catalog's entry of the event's handler.
+func (w *attempt) spec() catalog.Handler { return w.queue.Handlers[w.event.Type] }
+
 // deliver runs one message to its outcome. The record has the ids of its event, as
-// far as it has valid ones.
+// far as it has valid ones. What is due within a second or two waits for it here,
+// without a slot: a nack would slow the whole subscription, and to keep the message
+// would cost three round trips.
 func (s *Service) deliver(ctx context.Context, q *queue, d delivery) (answer, dedupe.Record) {
 	event, record, err := decodeEvent(q, d)
-	var a answer
-	select {
-	case q.slots <- struct{}{}:
-		defer func() { <-q.slots }()
+	known := d.redelivered()
+	for {
+		a := s.inSlot(ctx, q, d, func() answer { return s.attempt(ctx, q, d, event, record, known, err) })
+		a.EventID = record.EventID
 		switch {
-		case !q.binding.Match(d.message.Attributes):
-			// The broker's filter, which an emulator does not apply.
-			a = answer{Outcome: retry.Dropped, Status: http.StatusNoContent, Reason: "not_bound"}
-		case q.MessageTTL > 0 && !d.firstPublished().IsZero() && s.config.Now().Sub(d.firstPublished()) > q.MessageTTL:
-			a = answer{Outcome: retry.Expired, Status: http.StatusNoContent, Reason: "message_ttl"}
-		case err != nil:
-			// The record of a message without a valid event hangs on the message alone, so
-			// that a broken message cannot use up an event's id.
-			broken := s.once.Begin(dedupe.MessageKey(q.ID, d.messageID, d.message.Data), record, q.RememberFor)
-			a = s.bury(ctx, q, d, broken, err)
-		default:
-			a = s.inTurn(ctx, q, d, event, s.once.Begin(dedupe.Key(q.ID, event.Tenant, event.ID), record, q.RememberFor), record)
+		case !a.resume.IsZero():
+			if s.until(ctx, a.resume) {
+				s.config.Log.LogAttrs(ctx, slog.LevelInfo, "attempt again", slog.String("queue", q.ID), slog.String("event_id", a.EventID),
+					slog.String("message_id", d.messageID), slog.Int("attempt", a.Attempt), slog.String("reason", a.Reason), slog.String("cause", a.cause))
+				known = true
+				continue
+			}
+		case a.Delayed:
+			s.ring(ctx, q, a)
+			if !s.until(ctx, a.hold) {
+				a.Delayed, a.Status = false, http.StatusServiceUnavailable // the broker goes on holding the key
+			}
 		}
-	default:
-		full := retry.Busy("queue_full", nil)
-		a = again(retry.Decide(full), full, 0)
+		return a, record
 	}
-	a.EventID = record.EventID
-	return a, record
+}
+
+// inSlot runs an attempt in one of the queue's slots, which it waits for.
+func (s *Service) inSlot(ctx context.Context, q *queue, d delivery, run func() answer) answer {
+	key := d.message.OrderingKey
+	if key == "" {
+		key = d.message.Attributes[contract.AttrOrderingKey]
+	}
+	if !q.slots.acquire(ctx, key, len(d.message.Data), s.config.Timer, q.SlotWait, s.ended) {
+		reason := "queue_full"
+		if s.Draining() {
+			reason = "shutting_down"
+		}
+		full := retry.Busy(reason, nil)
+		return again(retry.Decide(full), full, 0)
+	}
+	defer q.slots.release()
+	return run()
+}
+
+// attempt makes one attempt of a delivery.
+func (s *Service) attempt(ctx context.Context, q *queue, d delivery, event handler.Event, record dedupe.Record, known bool, broken error) answer {
+	switch {
+	case !q.binding.Match(d.message.Attributes):
+		// The broker's filter, which an emulator does not apply.
+		return answer{Outcome: retry.Dropped, Status: http.StatusNoContent, Reason: "not_bound"}
+	case q.MessageTTL > 0 && !d.firstPublished().IsZero() && s.config.Now().Sub(d.firstPublished()) > q.MessageTTL:
+		return answer{Outcome: retry.Expired, Status: http.StatusNoContent, Reason: "message_ttl"}
+	}
+	w := &attempt{queue: q, delivery: d, event: event, record: record, known: known}
+	if broken != nil {
+		// The record of a message without a valid event hangs on the message alone, so
+		// that a broken message cannot use up an event's id.
+		w.run = s.once.Begin(dedupe.MessageKey(q.ID, d.messageID, d.message.Data), record, q.RememberFor)
+		return s.bury(ctx, w, broken)
+	}
+	w.run = s.once.Begin(dedupe.Key(q.ID, event.Tenant, event.ID), record, q.RememberFor)
+	w.lane = delayed.Name{
+		Queue: q.ID, OrderingKey: q.orderingKey(d), Message: dedupe.ConflictKey(q.ID, event.Tenant, event.ID, record.PayloadHash).ID,
+	}
+	return s.inTurn(ctx, w)
 }
 
 // firstPublished is when the message was published first, as far as it says so: a wait
@@ -61,20 +118,21 @@ func (d delivery) firstPublished() time.Time {
 }
 
 // handle runs a valid event's handler once and decides what follows.
-func (s *Service) handle(ctx context.Context, q *queue, d delivery, event handler.Event, run *dedupe.Run, name delayed.Name) answer {
-	spec := q.Handlers[event.Type]
-	h, ok := s.config.Handlers.Lookup(spec.Name)
-	if !ok {
-		return s.bury(ctx, q, d, run, retry.Permanent("event_type_unknown", nil))
+func (s *Service) handle(ctx context.Context, w *attempt) answer {
+	h, ok := s.config.Handlers.Lookup(w.spec().Name)
+	switch {
+	case !ok:
+		return s.bury(ctx, w, retry.Permanent("event_type_unknown", nil))
+	case h.Leased != nil:
+		return s.leased(ctx, w, *h.Leased)
+	default:
+		return s.tx(ctx, w, h.Tx)
 	}
-	if h.Leased != nil {
-		return s.leased(ctx, q, d, event, run, name, *h.Leased)
-	}
-	return s.tx(ctx, q, d, event, run, name, h.Tx)
 }
 
-// met answers a delivery by what its run has done, or by what it found done.
-func (s *Service) met(ctx context.Context, q *queue, d delivery, run *dedupe.Run, seen dedupe.Seen) answer {
+// settle answers a delivery by what its run has done, or by what it found done.
+func (s *Service) settle(ctx context.Context, w *attempt, seen dedupe.Seen) answer {
+	run := w.run
 	if run.Lost(seen) {
 		seen = dedupe.Held // by somebody else, or waiting for its next delivery
 	}
@@ -87,26 +145,28 @@ func (s *Service) met(ctx context.Context, q *queue, d delivery, run *dedupe.Run
 		return answer{Outcome: retry.Duplicate, Status: http.StatusNoContent, Reason: "dead_lettered_before"}
 	case dedupe.Differs:
 		// Under a record of its own, so that its redelivery is known and acked.
-		return s.bury(ctx, q, d, run.Conflict(), retry.Conflicting("payload_conflict", nil))
+		other := *w
+		other.run = run.Conflict()
+		return s.bury(ctx, &other, retry.Conflicting("payload_conflict", nil))
 	case dedupe.Waiting:
 		return answer{Outcome: retry.Duplicate, Status: http.StatusNoContent, Reason: "delayed_before"}
+	case dedupe.Early:
+		return s.early(ctx, w)
 	case dedupe.Held:
-		held := retry.Busy("lease_held", nil)
-		return again(retry.Decide(held), held, 0)
+		return s.busy(ctx, w, retry.Busy("lease_held", nil), run.Due())
 	case dedupe.Fresh, dedupe.Counted, dedupe.Claimed:
 	}
-	undecided := retry.Busy("undecided", nil)
-	return again(retry.Decide(undecided), undecided, 0)
+	return s.busy(ctx, w, retry.Busy("undecided", nil), time.Time{})
 }
 
 // allowed is how many attempts the event has: the message's own wish, in its
 // attributes or in its envelope, bounded by the handler's.
-func allowed(spec catalog.Handler, event handler.Event) int {
-	attempts := spec.MaxAttempts
-	if wished, err := strconv.Atoi(event.Attributes[contract.AttrMaxAttempts]); err == nil && wished >= 1 {
+func (w *attempt) allowed() int {
+	attempts := w.spec().MaxAttempts
+	if wished, err := strconv.Atoi(w.event.Attributes[contract.AttrMaxAttempts]); err == nil && wished >= 1 {
 		attempts = min(attempts, wished)
 	}
-	if envelope, ok := event.Body.(*contract.Envelope); ok && envelope.MaxAttempts >= 1 {
+	if envelope, ok := w.event.Body.(*contract.Envelope); ok && envelope.MaxAttempts >= 1 {
 		attempts = min(attempts, int(envelope.MaxAttempts))
 	}
 	return attempts
@@ -115,38 +175,46 @@ func allowed(spec catalog.Handler, event handler.Event) int {
 // bury makes the dead letter, confirmed first, then marks the record, then answers.
 // reason carries a terminal verdict. Where the record already says what became of
 // the message, that is the answer and there is no dead letter.
-func (s *Service) bury(ctx context.Context, q *queue, d delivery, run *dedupe.Run, reason error) answer {
+func (s *Service) bury(ctx context.Context, w *attempt, reason error) answer {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), bookkeeping)
 	defer cancel()
+	q, d, run := w.queue, w.delivery, w.run
 	seen, err := run.Look(ctx)
 	if err != nil {
 		return again(retry.Decide(err), err, 0)
 	}
 	if run.Lost(seen) || (seen != dedupe.Fresh && seen != dedupe.Claimed) {
-		return s.met(ctx, q, d, run, seen)
+		return s.settle(ctx, w, seen)
 	}
-	verdict, attempt, outcome := retry.Decide(reason), run.Attempt(), retry.DeadLettered
+	verdict, attempts, outcome := retry.Decide(reason), run.Attempt(), retry.DeadLettered
+	if seen == dedupe.Fresh && workersDied(reason) {
+		attempts-- // the last was counted before it ran, and there is no other
+	}
 	failpoint.Hit(failpoint.BuryPublish)
 	if q.DeadLetter.Drop {
 		outcome = retry.Dropped
 	} else if err := deadletter.Publish(ctx, s.config.DeadLetters, q.Queue, deadletter.Letter{
 		Message: d.message, Reason: verdict.Reason, Status: int(verdict.Class), Detail: detail(reason),
 		SourceQueue: q.ID, SourceSubscription: d.subscription, SourceMessageID: d.messageID,
-		Attempts: attempt, FirstPublishedAt: d.publishedAt, DeadLetteredAt: s.config.Now(),
+		Attempts: attempts, FirstPublishedAt: d.publishedAt, DeadLetteredAt: s.config.Now(),
 	}); err != nil {
-		err = retry.Down("dead_letter_unconfirmed", err)
-		return again(retry.Decide(err), err, attempt)
+		err = retry.Outage("dead_letter_unconfirmed", err)
+		return again(retry.Decide(err), err, attempts)
 	}
 	failpoint.Hit(failpoint.BuryPublished)
 	if outcome == retry.DeadLettered {
-		if err := s.park(ctx, q, d); err != nil {
-			return again(retry.Decide(err), err, attempt)
+		if err := s.park(ctx, w); err != nil {
+			return again(retry.Decide(err), err, attempts)
 		}
 	}
-	if _, err := run.Bury(ctx, verdict.Reason, attempt); err != nil {
-		err = retry.Down("store_unavailable", err)
-		return again(retry.Decide(err), err, attempt)
+	if _, err := run.Bury(ctx, verdict.Reason, attempts); err != nil {
+		err = retry.Outage("store_unavailable", err)
+		return again(retry.Decide(err), err, attempts)
 	}
 	failpoint.Hit(failpoint.BuryMarked)
-	return answer{Outcome: outcome, Status: int(verdict.Class), Reason: verdict.Reason, Attempt: attempt, cause: cause(reason)}
+	return answer{
+		Outcome: outcome, Status: int(verdict.Class), Reason: verdict.Reason, Attempt: attempts, cause: cause(reason),
+		// What waited in vain for another event was never nacked, and is not at its end.
+		quiet: waitedForOther(reason),
+	}
 }

@@ -34,6 +34,8 @@ type delivery struct {
 	subscription string
 	// attempt is the broker's own count; 0 where it sends none.
 	attempt int
+	// received is when the push arrived: it is to be answered within the ack deadline.
+	received time.Time
 }
 
 var errEnvelope = errors.New("push: not a push request's body")

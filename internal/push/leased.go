@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"time"
 
 	"billhook/catalog"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
-	"billhook/internal/delayed"
 	"billhook/internal/failpoint"
 	"billhook/internal/handler"
 	"billhook/internal/retry"
@@ -18,25 +18,28 @@ import (
 // leased runs a handler whose effect is outside, under a lease on the event's record,
 // and decides what follows. A caller that leaves does not end it: the time is the
 // handler's own, and half a call is worse than a whole one that nobody waits for.
-func (s *Service) leased(ctx context.Context, q *queue, d delivery, event handler.Event, run *dedupe.Run, name delayed.Name, h handler.Leased) answer {
+func (s *Service) leased(ctx context.Context, w *attempt, h handler.Leased) answer {
 	ctx = context.WithoutCancel(ctx)
-	spec := q.Handlers[event.Type]
+	run := w.run
 	failpoint.Hit(failpoint.LeasedClaim)
 	claim, cancel := context.WithTimeout(ctx, bookkeeping)
-	seen, err := run.Claim(claim, q.Lease, keep(q, d), d.redelivered())
+	seen, err := run.Claim(claim, w.queue.Lease, keepable(w.queue, w.delivery), w.known)
 	cancel()
+	verdict := retry.Decide(err)
 	switch {
-	case err != nil && retry.Decide(err).Class.Terminal():
-		return s.bury(ctx, q, d, run, err)
+	case err != nil && verdict.Class.Terminal():
+		return s.bury(ctx, w, err)
+	case err != nil && verdict.Scope == retry.OneMessage:
+		return s.busy(ctx, w, err, time.Time{})
 	case err != nil:
-		return again(retry.Decide(err), err, 0) // nothing was tried
+		return again(verdict, err, 0) // nothing was tried
 	case seen != dedupe.Claimed:
-		return s.met(ctx, q, d, run, seen)
+		return s.settle(ctx, w, seen)
 	}
 	failpoint.Hit(failpoint.LeasedClaimed)
-	event.Attempt = run.Attempt()
-	limited, cancel := context.WithTimeout(ctx, spec.Timeout)
-	result, err := s.effect(limited, event, h, run.Repeated(), allowed(spec, event))
+	w.event.Attempt = run.Attempt()
+	limited, cancel := context.WithTimeout(ctx, w.spec().Timeout)
+	result, err := s.effect(limited, w, h)
 	timedOut := limited.Err() != nil
 	cancel()
 	failpoint.Hit(failpoint.LeasedDone)
@@ -45,61 +48,65 @@ func (s *Service) leased(ctx context.Context, q *queue, d delivery, event handle
 	defer cancel()
 	if err == nil {
 		if seen, err = run.Complete(ctx, result); err != nil {
-			return again(retry.Decide(err), err, event.Attempt) // the lease stands, and then Reconcile is asked
+			return again(retry.Decide(err), err, w.event.Attempt) // the lease stands, and then Reconcile is asked
 		}
 		failpoint.Hit(failpoint.LeasedCompleted)
-		return s.met(ctx, q, d, run, seen)
+		return s.settle(ctx, w, seen)
 	}
-	verdict := retry.Decide(err)
+	verdict = retry.Decide(err)
 	if timedOut && !verdict.Class.Terminal() {
 		verdict = retry.Decide(context.DeadlineExceeded)
 	}
 	if abandoned := (abandonedError{}); errors.As(err, &abandoned) {
 		// It still runs, and nobody can stop it: no other attempt while the lease stands.
-		s.config.Log.LogAttrs(ctx, slog.LevelError, "handler does not return", slog.String("queue", q.ID),
-			slog.String("event_id", event.ID), slog.String("event_type", event.Type))
-		return again(verdict, err, event.Attempt)
+		s.config.Log.LogAttrs(ctx, slog.LevelError, "handler does not return", slog.String("queue", w.queue.ID),
+			slog.String("event_id", w.event.ID), slog.String("event_type", w.event.Type))
+		return again(verdict, err, w.event.Attempt)
 	}
 	switch {
 	case verdict.Class.Terminal():
-		return s.bury(ctx, q, d, run, err)
-	case verdict.Counts && event.Attempt >= allowed(spec, event):
-		return s.bury(ctx, q, d, run, retry.Permanent("attempts_exhausted", &retry.Error{Verdict: verdict}))
+		return s.bury(ctx, w, err)
+	case verdict.Counts && w.event.Attempt >= w.allowed():
+		return s.bury(ctx, w, retry.Permanent("attempts_exhausted", &retry.Error{Verdict: verdict}))
 	}
-	counted := event.Attempt
+	return s.letGo(ctx, w, verdict, err)
+}
+
+// letGo ends the lease of an attempt that has failed.
+func (s *Service) letGo(ctx context.Context, w *attempt, verdict retry.Verdict, failure error) answer {
+	counted := w.event.Attempt
 	if !verdict.Counts {
 		counted = 0
 	}
 	for range counting {
-		next, kept := s.next(ctx, q, d, event, run, name, event.Attempt, err)
+		due, how := s.next(ctx, w, w.event.Attempt, verdict, failure)
 		failpoint.Hit(failpoint.LeasedRelease)
-		seen, released := run.Release(ctx, verdict.Reason, next, verdict.Counts)
+		seen, err := w.run.Release(ctx, verdict.Reason, due, verdict.Counts)
 		failpoint.Hit(failpoint.LeasedReleased)
 		switch {
-		case released != nil:
-			s.config.Log.LogAttrs(ctx, slog.LevelWarn, "lease not released", slog.String("queue", q.ID),
-				slog.String("event_id", event.ID), slog.String("message_id", d.messageID), slog.String("reason", verdict.Reason))
-			return again(verdict, err, counted)
+		case err != nil:
+			s.config.Log.LogAttrs(ctx, slog.LevelWarn, "lease not released", slog.String("queue", w.queue.ID),
+				slog.String("event_id", w.event.ID), slog.String("message_id", w.delivery.messageID), slog.String("reason", verdict.Reason))
+			return again(verdict, failure, counted)
 		case seen == dedupe.Counted:
-			a := again(verdict, err, counted)
-			a.Delayed = kept
-			return a
+			return s.follow(w, verdict, failure, counted, due, how)
 		case seen != dedupe.Claimed:
-			return s.met(ctx, q, d, run, seen)
+			return s.settle(ctx, w, seen)
 		}
 	}
-	return again(verdict, err, counted) // the lease stands
+	return again(verdict, failure, counted) // the lease stands
 }
 
 // effect finds out what became of an earlier attempt, if there was one, and performs
 // the effect if it is not known to have taken place. An event whose workers died in
 // every attempt gets no other one, but the question.
-func (s *Service) effect(ctx context.Context, event handler.Event, h handler.Leased, repeated bool, allowed int) (string, error) {
+func (s *Service) effect(ctx context.Context, w *attempt, h handler.Leased) (string, error) {
+	event := w.event
 	type reconciled struct {
 		result string
 		done   bool
 	}
-	if repeated && h.Reconcile != nil {
+	if w.run.Repeated() && h.Reconcile != nil {
 		found, err := guarded(ctx, s.config.Log, event, parting, func(ctx context.Context) (r reconciled, err error) {
 			r.result, r.done, err = h.Reconcile(ctx, event)
 			return r, err
@@ -109,7 +116,7 @@ func (s *Service) effect(ctx context.Context, event handler.Event, h handler.Lea
 			return found.result, err
 		}
 	}
-	if event.Attempt > allowed {
+	if event.Attempt > w.allowed() {
 		return "", retry.Permanent("attempts_exhausted", retry.Transient("worker_died", nil))
 	}
 	return guarded(ctx, s.config.Log, event, parting, func(ctx context.Context) (string, error) { return h.Do(ctx, event) })
@@ -118,9 +125,9 @@ func (s *Service) effect(ctx context.Context, event handler.Event, h handler.Lea
 // maxKept is the largest message that a record keeps: half of what a document holds.
 const maxKept = 512 << 10
 
-// keep is the message that a claim stores, for a sweep to publish it again; nil where
+// keepable is the message that a claim stores, for a sweep to publish it again; nil where
 // nobody would, or where no document can hold it: then an orphan is reported.
-func keep(q *queue, d delivery) *contract.Message {
+func keepable(q *queue, d delivery) *contract.Message {
 	if q.OnOrphan != catalog.Republish || len(d.message.Data) > maxKept {
 		return nil
 	}

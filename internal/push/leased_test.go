@@ -142,8 +142,8 @@ func TestALeasedEvent(t *testing.T) {
 		},
 		"one whose lease is held waits, and counts nothing": {
 			steps: []step{
-				diedFirst, {code: 503, reason: "lease_held", cost: []int64{1, 1}},
-				{after: 2*time.Minute - time.Microsecond, count: 3, code: 503, reason: "lease_held", cost: []int64{1, 0}},
+				diedFirst, {code: 503, reason: "lease_held", cost: []int64{2, 1}},
+				{after: 2*time.Minute - 3*time.Second, count: 3, code: 503, reason: "lease_held", cost: []int64{2, 0}},
 			},
 			status: dedupe.Processing, attempts: 1,
 		},

@@ -7,9 +7,7 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/deadletter"
-	"billhook/internal/dedupe"
 	"billhook/internal/delayed"
-	"billhook/internal/handler"
 	"billhook/internal/retry"
 	"billhook/internal/store"
 )
@@ -24,18 +22,18 @@ func (q *queue) parks(orderingKey string) bool {
 func (d delivery) replayed() bool { return d.message.Attributes[deadletter.AttrReplayOf] != "" }
 
 // park stops the lane of a dead letter's key, where its queue wants that.
-func (s *Service) park(ctx context.Context, q *queue, d delivery) error {
-	key := q.orderingKey(d)
-	if !q.parks(key) {
+func (s *Service) park(ctx context.Context, w *attempt) error {
+	key := w.queue.orderingKey(w.delivery)
+	if !w.queue.parks(key) {
 		return nil
 	}
-	return s.steer(ctx, delayed.Name{Queue: q.ID, OrderingKey: key}, func(l delayed.Lane) (store.Write, bool) { return l.Stop(s.config.Now()) })
+	return s.changeLane(ctx, delayed.Name{Queue: w.queue.ID, OrderingKey: key}, func(l delayed.Lane) (store.Write, bool) { return l.Stop(s.config.Now()) })
 }
 
 // resume handles a dead letter that is replayed, and lets its key go on where that is
 // done. Where it fails for good, the key stays as it is.
-func (s *Service) resume(ctx context.Context, q *queue, d delivery, event handler.Event, run *dedupe.Run, name delayed.Name) answer {
-	a := s.handle(ctx, q, d, event, run, name)
+func (s *Service) resume(ctx context.Context, w *attempt) answer {
+	a := s.handle(ctx, w)
 	switch a.Outcome {
 	case retry.Processed, retry.Duplicate:
 	default:
@@ -43,20 +41,23 @@ func (s *Service) resume(ctx context.Context, q *queue, d delivery, event handle
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), bookkeeping)
 	defer cancel()
-	if err := s.steer(ctx, name, func(l delayed.Lane) (store.Write, bool) { return l.Go(s.config.Now()) }); err != nil {
+	if err := s.changeLane(ctx, w.lane, func(l delayed.Lane) (store.Write, bool) { return l.Go(s.config.Now()) }); err != nil {
 		// The redelivery finds the event done, and comes by here again.
-		s.config.Log.LogAttrs(ctx, slog.LevelWarn, "key not released", slog.String("queue", q.ID), slog.String("event_id", event.ID))
+		s.config.Log.LogAttrs(ctx, slog.LevelWarn, "key not released", slog.String("queue", w.queue.ID), slog.String("event_id", w.event.ID))
 		return again(retry.Decide(err), err, 0)
 	}
+	a.EventID = w.event.ID
+	a.due = s.config.Now()
+	s.ring(ctx, w.queue, a)
 	return a
 }
 
-// steer writes to a lane what the function wants of it as it is.
-func (s *Service) steer(ctx context.Context, name delayed.Name, want func(delayed.Lane) (store.Write, bool)) error {
+// changeLane writes to a lane what the function wants of it as it is.
+func (s *Service) changeLane(ctx context.Context, name delayed.Name, want func(delayed.Lane) (store.Write, bool)) error {
 	for range counting {
 		lane, err := delayed.Open(ctx, s.config.Store, name)
 		if err != nil {
-			return retry.Down("store_unavailable", err)
+			return retry.Outage("store_unavailable", err)
 		}
 		write, ok := want(lane)
 		if !ok {
@@ -66,7 +67,7 @@ func (s *Service) steer(ctx context.Context, name delayed.Name, want func(delaye
 		case err == nil:
 			return nil
 		case !errors.Is(err, store.ErrExists) && !errors.Is(err, store.ErrStale):
-			return retry.Down("store_unavailable", err)
+			return retry.Outage("store_unavailable", err)
 		}
 	}
 	return retry.Busy("contention", nil)

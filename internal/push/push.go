@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/go-chi/chi/v5"
+	"golang.org/x/time/rate"
 
 	"billhook/catalog"
 	"billhook/internal/deadletter"
@@ -46,7 +47,7 @@ type Authenticator interface {
 
 // Store is what the worker keeps its records and dead letters in.
 type Store interface {
-	dedupe.Store
+	dedupe.Querier
 }
 
 // Outbox publishes what effects have emitted.
@@ -56,6 +57,17 @@ type Outbox interface {
 	Lane(ctx context.Context, lane string) (published int, err error)
 }
 
+// Alarm has what is kept released on time.
+type Alarm interface {
+	// At asks for a release at, or shortly after, the given time. An error means that what
+	// is due then is released by the next run of release-delayed instead; nothing is lost.
+	At(ctx context.Context, at time.Time) error
+}
+
+// Timer returns a channel that is sent to when a time has passed, and a function that ends
+// the wait.
+type Timer func(d time.Duration) (c <-chan time.Time, stop func() bool)
+
 // Config is what a Service is made of. Every field is required.
 type Config struct {
 	// Queues are those this worker serves; disabled ones are passed over.
@@ -64,10 +76,12 @@ type Config struct {
 	Store         Store
 	DeadLetters   deadletter.Publisher
 	Outbox        Outbox
+	Alarm         Alarm
 	Authenticator Authenticator
 	Log           *slog.Logger
 	Metrics       *telemetry.Metrics
 	Now           func() time.Time
+	Timer         Timer
 	// NewToken names one attempt; random.
 	NewToken func() string
 	// Dice returns a random number in [0,1), for the jitter of a backoff.
@@ -80,15 +94,22 @@ type Service struct {
 	once     *dedupe.Once
 	queues   map[string]*queue
 	draining atomic.Bool
+	// ended is closed when the service begins to drain.
+	ended chan struct{}
 }
 
 // queue is one queue being served.
 type queue struct {
 	catalog.Queue
 	// slots bounds how many of its messages are handled at once.
-	slots chan struct{}
-	// waits: it is ordered, and its messages can wait longer than the broker knows.
+	slots *slots
+	// waits: it is ordered, and its messages wait as a rule.
 	waits bool
+	calm  *calm
+	// oneTarget: whatever the type, its messages go to one place outside.
+	oneTarget bool
+	// nacks is the budget of nacks for the sake of single messages.
+	nacks *rate.Limiter
 	// binding says which messages are meant for it.
 	binding filter.Filter
 }
@@ -99,7 +120,7 @@ func New(config Config) *Service {
 	s := &Service{
 		config: config,
 		once:   &dedupe.Once{Store: config.Store, Now: config.Now, NewToken: config.NewToken},
-		queues: map[string]*queue{},
+		queues: map[string]*queue{}, ended: make(chan struct{}),
 	}
 	for _, q := range config.Queues {
 		if q.Enabled {
@@ -107,29 +128,35 @@ func New(config Config) *Service {
 			if err != nil {
 				panic("push: queue " + q.ID + ": " + err.Error())
 			}
-			s.queues[q.ID] = &queue{Queue: q, slots: make(chan struct{}, q.Concurrency), waits: waits(q, config.Handlers), binding: binding}
+			some, all := leased(q, config.Handlers)
+			s.queues[q.ID] = &queue{
+				Queue: q, slots: newSlots(q.Concurrency), waits: waits(q, some), calm: newCalm(), oneTarget: all, binding: binding,
+				nacks: rate.NewLimiter(rate.Every(q.NackBudget), 1),
+			}
 		}
 	}
 	return s
 }
 
-// waits reports whether messages of an ordered queue can wait longer than the broker
-// knows: by its policies, or because what a leased handler calls may ask for it.
-func waits(q catalog.Queue, handlers *handler.Registry) bool {
-	if q.Ordered() && q.OnPoison == catalog.Park {
-		return true
-	}
-	long := q.LongestWait() > catalog.BrokerMaxBackoff
+// leased reports whether some of a queue's event types have a leased handler, and whether
+// all of them have the same one.
+func leased(q catalog.Queue, handlers *handler.Registry) (some, all bool) {
+	names := map[string]bool{}
 	for _, spec := range q.Handlers {
 		h, _ := handlers.Lookup(spec.Name)
-		long = long || h.Leased != nil
+		names[spec.Name] = true
+		some = some || h.Leased != nil
 	}
-	return q.Ordered() && long
+	return some, some && len(names) == 1
 }
 
-// Drain makes the service refuse every push from now on with 503. What is in
-// flight goes on.
-func (s *Service) Drain() { s.draining.Store(true) }
+// Drain makes the service refuse every push from now on with 503, and with it what waits
+// for a slot or for its next attempt. What is being handled goes on.
+func (s *Service) Drain() {
+	if s.draining.CompareAndSwap(false, true) {
+		close(s.ended)
+	}
+}
 
 // Draining reports whether Drain was called.
 func (s *Service) Draining() bool { return s.draining.Load() }
@@ -140,14 +167,25 @@ func (s *Service) Routes(r chi.Router) {
 	r.Post("/push/dead-letters/{queue}", s.deadLetter)
 }
 
+// status is the HTTP status of an answer. A rejection beyond the queue's budget of nacks is
+// an acknowledgement: its dead letter is confirmed either way.
+func (s *Service) status(q *queue, a answer) int {
+	status := a.httpStatus(q.OnTerminal)
+	if a.Outcome == retry.DeadLettered && status != http.StatusOK && (a.quiet || !s.mayNack(q)) {
+		return http.StatusOK
+	}
+	return status
+}
+
 func (s *Service) push(w http.ResponseWriter, r *http.Request) {
 	started := s.config.Now()
 	q, d, ok := s.admit(w, r)
 	if !ok {
 		return
 	}
+	d.received = started
 	a, record := s.deliver(r.Context(), q, d)
-	status := a.httpStatus(q.OnTerminal)
+	status := s.status(q, a)
 	took := s.config.Now().Sub(started)
 	s.config.Metrics.Delivery(q.ID, string(a.Outcome), a.Reason, took)
 	level := slog.LevelInfo

@@ -185,7 +185,7 @@ func TestEveryOutcomeHasItsAnswer(t *testing.T) {
 		},
 		"a store that is down is tried again": {
 			prepare: func(r *rig) { r.faults.Down(true) }, deliver: first, reject: 503, ack: 503, class: 503,
-			outcome: "retry", reason: "store_unavailable", attempt: 1,
+			outcome: "retry", reason: "store_unavailable",
 		},
 		"a store that is down is no reason to dead-letter": {
 			prepare: func(r *rig) { r.faults.Down(true) }, deliver: paid("e1", unknown, 1), reject: 503, ack: 503, class: 503,
@@ -553,13 +553,11 @@ func TestACommitThatFailsIsTriedAgainAndThenDone(t *testing.T) {
 	got := r.deliver(paid("e1", known, 1))
 	require.Equal(t, http.StatusServiceUnavailable, got.code)
 	require.Zero(t, r.balance(t))
-	record, _ := r.record(t, "e1")
-	require.Equal(t, dedupe.Failed, record.Status)
-	require.Equal(t, "store_unavailable", record.LastError)
-	require.Equal(t, start.Add(10*time.Second), record.NextRetryAt)
+	_, there := r.record(t, "e1")
+	require.False(t, there, "a database that is down is no attempt")
 	got = r.deliver(paid("e1", known, 1).again(2))
 	require.Equal(t, http.StatusOK, got.code)
-	require.Equal(t, 2, got.Attempt)
+	require.Equal(t, 1, got.Attempt)
 	require.EqualValues(t, 1000, r.balance(t))
 }
 
@@ -580,7 +578,7 @@ func TestAFailureThatCannotBeCountedIsAnsweredAllTheSame(t *testing.T) {
 
 func TestAReversalBeforeItsOrderIsTriedAgainAndThenDone(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, setup{})
+	r := newRig(t, setup{queue: inOrder})
 	order := paid("e1", known, 2)
 	refund := order.with(func(m *message) {
 		body := m.body.(contract.PayNow)
@@ -588,13 +586,19 @@ func TestAReversalBeforeItsOrderIsTriedAgainAndThenDone(t *testing.T) {
 		m.id, m.body, m.attributes["event_id"], m.attributes["event_type"] = "m-e2", body, "e2", "order.refunded"
 	})
 	got := r.deliver(refund)
-	require.Equal(t, http.StatusInternalServerError, got.code)
+	require.Equal(t, http.StatusOK, got.code, "it is kept, and nobody else waits")
+	require.True(t, got.Delayed)
 	require.Equal(t, "order_not_seen", got.Reason)
-	require.Equal(t, http.StatusOK, r.deliver(order).code)
+	require.Equal(t, http.StatusOK, r.deliver(order).code, "its order comes under the same key, and passes it")
 	require.EqualValues(t, 2000, r.balance(t))
-	got = r.deliver(refund.again(2))
+	require.Equal(t, http.StatusNoContent, r.deliver(refund.again(2)).code, "the acknowledgement was lost")
+	r.pass(10 * time.Second)
+	back := r.release(t)
+	require.Len(t, back, 1)
+	got = r.deliver(back[0])
 	require.Equal(t, http.StatusOK, got.code)
 	require.Equal(t, "reversed", got.Reason)
+	require.Equal(t, 2, got.Attempt)
 	require.Zero(t, r.balance(t))
 	require.Equal(t, http.StatusNoContent, r.deliver(refund.again(3)).code)
 }
@@ -622,7 +626,7 @@ func TestACallerThatLeavesTakesNoAttemptWithIt(t *testing.T) {
 	t.Parallel()
 	for name, answer := range map[string]func(context.Context) error{
 		"a handler that says so":                      context.Cause,
-		"a handler that takes it for a store failure": func(ctx context.Context) error { return retry.Down("store_unavailable", ctx.Err()) },
+		"a handler that takes it for a store failure": func(ctx context.Context) error { return retry.Outage("store_unavailable", ctx.Err()) },
 		"a handler with a name for everything":        func(context.Context) error { return retry.Transient("order_not_seen", nil) },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -751,7 +755,7 @@ func TestAHandlerThatSeesItsDeadlineIsATimeoutWhateverItCallsIt(t *testing.T) {
 		r := newRig(t, setup{credit: func(*rig, handler.Tx) handler.Tx {
 			return func(ctx context.Context, _ handler.Event) (handler.Effect, error) {
 				<-ctx.Done()
-				return handler.Effect{}, retry.Down("store_unavailable", ctx.Err())
+				return handler.Effect{}, retry.Outage("store_unavailable", ctx.Err())
 			}
 		}})
 		got := r.deliver(paid("e1", known, 1))

@@ -105,12 +105,37 @@ type rig struct {
 	queue   catalog.Queue
 	faults  *storetest.Faults
 	counter *storetest.Counter
+	db      *embedded.Store
 	broker  *broker
 	bouncer *bouncer
 	log     *journal
 	metrics *telemetry.Metrics
 	relay   *outbox.Relay
+	alarms  alarms
 	now     atomic.Int64
+	// timer is what the service waits with: unless a test brings another, time passes.
+	timer push.Timer
+}
+
+// alarms keeps what was asked for.
+type alarms struct {
+	mu  sync.Mutex
+	at  []time.Time
+	err error
+}
+
+func (a *alarms) At(_ context.Context, at time.Time) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.at = append(a.at, at)
+	return a.err
+}
+
+// passing lets the rig's own time pass.
+func (r *rig) passing(d time.Duration) (<-chan time.Time, func() bool) {
+	c := make(chan time.Time, 1)
+	c <- time.Unix(0, r.now.Add(int64(d)))
+	return c, func() bool { return true }
 }
 
 // setup is what one test wants different.
@@ -121,6 +146,7 @@ type setup struct {
 	// leased, if set, is run for order.paid instead, under a lease.
 	leased *handler.Leased
 	log    slog.Handler
+	timer  push.Timer
 }
 
 func newRig(tb testing.TB, with setup) *rig {
@@ -129,19 +155,23 @@ func newRig(tb testing.TB, with setup) *rig {
 	require.NoError(tb, err)
 	tb.Cleanup(func() { require.NoError(tb, db.Close()) })
 	r := &rig{broker: &broker{}, bouncer: &bouncer{}, log: &journal{}, metrics: telemetry.NewMetrics()}
-	r.counter = &storetest.Counter{Store: db}
+	r.db, r.counter = db, &storetest.Counter{Store: db}
 	r.faults = &storetest.Faults{Store: r.counter}
 	r.now.Store(start.UnixNano())
+	if r.timer = with.timer; r.timer == nil {
+		r.timer = r.passing
+	}
 
 	r.queue = catalog.Queue{
 		ID: "orders", Enabled: true, Contract: contract.PayNowV1, Concurrency: 60, RememberFor: 30 * 24 * time.Hour,
 		AckDeadline: time.Minute, Lease: 2 * time.Minute, OnOrphan: catalog.Republish,
 		DeadLetter: catalog.DeadLetter{Topic: "orders-dlq", Retention: 14 * 24 * time.Hour}, OnTerminal: catalog.Reject,
+		Backoff:  retry.Policy{Base: 10 * time.Second, Multiplier: 2, Max: 600 * time.Second},
 		Handlers: map[string]catalog.Handler{},
 	}
 	for eventType, name := range map[string]string{"order.paid": "points.credit", "order.refunded": "points.reverse"} {
 		r.queue.Handlers[eventType] = catalog.Handler{
-			Name: name, Emits: []string{updates}, MaxAttempts: 3, Timeout: 30 * time.Second, Backoff: retry.Policy{Base: 10 * time.Second, Multiplier: 2, Max: time.Minute},
+			Name: name, Emits: []string{updates}, MaxAttempts: 3, Timeout: 30 * time.Second, Backoff: r.queue.Backoff,
 		}
 	}
 	if with.queue != nil {
@@ -172,7 +202,7 @@ func newRig(tb testing.TB, with setup) *rig {
 	r.relay = &outbox.Relay{Store: r.faults, Publisher: r.broker, Now: clock}
 	r.Service = push.New(push.Config{
 		Queues:   []catalog.Queue{r.queue, {ID: "asleep", Contract: contract.PayNowV1}},
-		Handlers: registry, Store: r.faults, DeadLetters: r.broker, Outbox: r.relay, Authenticator: r.bouncer,
+		Handlers: registry, Store: r.faults, DeadLetters: r.broker, Outbox: r.relay, Alarm: &r.alarms, Timer: r.timer, Authenticator: r.bouncer,
 		Log: slog.New(log), Metrics: r.metrics, Now: clock,
 		NewToken: func() string { return fmt.Sprint("token-", names.Add(1)) }, Dice: func() float64 { return 0 },
 	})
@@ -303,7 +333,19 @@ func (r *rig) serve(request *http.Request) reply {
 	return got
 }
 
-func (r *rig) deliver(m message) reply { return r.post("/push/orders", m.envelope()) }
+// deliver pushes the message when its event's next attempt is due, as the broker does.
+func (r *rig) deliver(m message) reply {
+	doc, err := r.db.Get(context.Background(), dedupe.Key("orders", dedupe.DefaultTenant, m.attributes["event_id"]))
+	if record, unread := dedupe.FromDocument(doc); err == nil && unread == nil && record.Status == dedupe.Failed && record.DelayTicket == "" {
+		if wait := record.NextRetryAt.Sub(time.Unix(0, r.now.Load())); wait > 0 {
+			r.pass(wait)
+		}
+	}
+	return r.deliverNow(m)
+}
+
+// deliverNow pushes the message, whatever it waits for.
+func (r *rig) deliverNow(m message) reply { return r.post("/push/orders", m.envelope()) }
 
 // balance is what the buyer has.
 func (r *rig) balance(t require.TestingT) int64 {

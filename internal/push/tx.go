@@ -4,29 +4,38 @@ import (
 	"context"
 	"log/slog"
 	"slices"
+	"time"
 
 	"billhook/catalog"
 	"billhook/internal/dedupe"
-	"billhook/internal/delayed"
 	"billhook/internal/failpoint"
 	"billhook/internal/handler"
 	"billhook/internal/outbox"
 	"billhook/internal/retry"
 )
 
+// unexplained is how many deliveries of an event may have left nothing in its record, by
+// the broker's count, before its attempts are counted before they run.
+const unexplained = 3
+
 // tx runs a Tx handler, whose effect and messages are committed with the record, and
 // decides what follows. What it has emitted is published before the answer, so that
 // a next event of the same key comes after it; where that fails, the relay does it.
-func (s *Service) tx(ctx context.Context, q *queue, d delivery, event handler.Event, run *dedupe.Run, name delayed.Name, h handler.Tx) answer {
-	limited, cancel := context.WithTimeout(ctx, q.Handlers[event.Type].Timeout)
+func (s *Service) tx(ctx context.Context, w *attempt, h handler.Tx) answer {
+	limited, cancel := context.WithTimeout(ctx, w.spec().Timeout)
 	defer cancel()
+	if w.known {
+		if a, done := s.begin(limited, w); done {
+			return a
+		}
+	}
 	var lanes []string
-	seen, err := run.Effect(limited, event, d.redelivered(), func(ctx context.Context, event handler.Event) (handler.Effect, error) {
+	seen, err := w.run.Effect(limited, w.event, false, func(ctx context.Context, event handler.Event) (handler.Effect, error) {
 		effect, err := guarded(ctx, s.config.Log, event, 0, func(ctx context.Context) (handler.Effect, error) { return h(ctx, event) })
 		if err != nil {
 			return handler.Effect{}, err
 		}
-		if err := declared(q.Handlers[event.Type], effect); err != nil {
+		if err := declared(w.spec(), effect); err != nil {
 			return handler.Effect{}, err
 		}
 		if lanes, err = outbox.Add(event, &effect, s.config.Now()); err != nil {
@@ -38,9 +47,9 @@ func (s *Service) tx(ctx context.Context, q *queue, d delivery, event handler.Ev
 	if err == nil {
 		if seen == dedupe.Own {
 			failpoint.Hit(failpoint.TxCommitted)
-			s.relay(ctx, event, lanes)
+			s.relay(ctx, w.event, lanes)
 		}
-		return s.met(ctx, q, d, run, seen)
+		return s.settle(ctx, w, seen)
 	}
 	verdict := retry.Decide(err)
 	if over := limited.Err(); over != nil && !verdict.Class.Terminal() {
@@ -49,12 +58,42 @@ func (s *Service) tx(ctx context.Context, q *queue, d delivery, event handler.Ev
 	}
 	switch {
 	case verdict.Class.Terminal():
-		return s.bury(ctx, q, d, run, err)
-	case !verdict.Counts:
-		return again(verdict, err, 0)
-	default:
-		return s.failed(ctx, q, d, event, run, name, verdict, err)
+		return s.bury(ctx, w, err)
+	case verdict.Counts:
+		return s.failed(ctx, w, verdict, err)
+	case verdict.Scope == retry.OneMessage && limited.Err() == nil:
+		return s.busy(ctx, w, err, time.Time{})
 	}
+	// A commit whose answer was lost is recognized, where the store answers again.
+	look, cancel := context.WithTimeout(context.WithoutCancel(ctx), bookkeeping)
+	defer cancel()
+	if seen, unread := w.run.Look(look); unread == nil && seen != dedupe.Fresh {
+		return s.settle(ctx, w, seen)
+	}
+	return again(verdict, err, 0)
+}
+
+// begin reads the record of an event that was delivered before, and counts this attempt
+// before it runs where workers seem to have died in those before: the broker has counted
+// more deliveries than the record accounts for. done says that the answer is decided.
+func (s *Service) begin(ctx context.Context, w *attempt) (a answer, done bool) {
+	seen, err := w.run.Look(ctx)
+	for range counting {
+		switch {
+		case err != nil:
+			return again(retry.Decide(err), err, 0), true
+		case seen == dedupe.Counted:
+			return answer{}, false
+		case seen != dedupe.Fresh:
+			return s.settle(ctx, w, seen), true
+		case w.delivery.attempt-(w.run.Attempt()-1) <= unexplained:
+			return answer{}, false
+		case w.run.Attempt() > w.allowed():
+			return s.bury(ctx, w, retry.Permanent("attempts_exhausted", retry.Transient(dedupe.Begun, nil))), true
+		}
+		seen, err = w.run.Count(ctx)
+	}
+	return s.busy(ctx, w, retry.Busy("contention", nil), time.Time{}), true
 }
 
 // declared refuses an effect that emits where the catalog does not let its handler: the
@@ -95,31 +134,28 @@ const counting = 3
 // failed counts a failed attempt, or buries the message where it was the last. Where
 // the attempt cannot be written down it is not counted, and the answer stays what it
 // is: the message comes back either way.
-func (s *Service) failed(ctx context.Context, q *queue, d delivery, event handler.Event, run *dedupe.Run, name delayed.Name, verdict retry.Verdict, failure error) answer {
+func (s *Service) failed(ctx context.Context, w *attempt, verdict retry.Verdict, failure error) answer {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), bookkeeping)
 	defer cancel()
-	spec := q.Handlers[event.Type]
 	for range counting {
-		attempt := run.Attempt()
-		if attempt >= allowed(spec, event) {
-			return s.bury(ctx, q, d, run, retry.Permanent("attempts_exhausted", &retry.Error{Verdict: verdict}))
+		failed := w.run.Attempt()
+		if failed >= w.allowed() {
+			return s.bury(ctx, w, retry.Permanent("attempts_exhausted", &retry.Error{Verdict: verdict}))
 		}
-		next, kept := s.next(ctx, q, d, event, run, name, attempt, failure)
+		due, how := s.next(ctx, w, failed, verdict, failure)
 		failpoint.Hit(failpoint.TxFail)
-		seen, err := run.Fail(ctx, verdict.Reason, next)
+		seen, err := w.run.Fail(ctx, verdict.Reason, due)
 		switch {
 		case err != nil:
-			s.config.Log.LogAttrs(ctx, slog.LevelWarn, "attempt not counted", slog.String("queue", q.ID),
-				slog.String("event_id", event.ID), slog.String("message_id", d.messageID), slog.String("reason", verdict.Reason))
-			return again(verdict, failure, attempt)
+			s.config.Log.LogAttrs(ctx, slog.LevelWarn, "attempt not counted", slog.String("queue", w.queue.ID),
+				slog.String("event_id", w.event.ID), slog.String("message_id", w.delivery.messageID), slog.String("reason", verdict.Reason))
+			return again(verdict, failure, failed)
 		case seen == dedupe.Counted:
 			failpoint.Hit(failpoint.TxFailed)
-			a := again(verdict, failure, attempt)
-			a.Delayed = kept
-			return a
+			return s.follow(w, verdict, failure, failed, due, how)
 		case seen != dedupe.Fresh:
-			return s.met(ctx, q, d, run, seen)
+			return s.settle(ctx, w, seen)
 		}
 	}
-	return again(verdict, failure, run.Attempt())
+	return again(verdict, failure, w.run.Attempt())
 }

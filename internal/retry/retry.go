@@ -57,7 +57,23 @@ type Verdict struct {
 	Reason string
 	// Counts reports whether the failure uses up one of the message's attempts.
 	Counts bool
+	// Scope is what else the failure is about.
+	Scope Scope
 }
+
+// Scope is what a failure is about beside the one message that met it.
+type Scope int
+
+// The scopes of a failure.
+const (
+	// OneMessage: other messages may well succeed.
+	OneMessage Scope = iota
+	// EveryMessage: what failed is shared by all messages, such as the database.
+	EveryMessage
+	// OtherEvent: the message has to wait for what another event brings, which may come
+	// under the same ordering key.
+	OtherEvent
+)
 
 // An Error carries a verdict with its cause. Its text is the reason and the
 // cause's text; neither may hold a payload value.
@@ -98,6 +114,18 @@ func Transient(reason string, cause error) error {
 // Down marks a dependency that did not answer. cause may be nil.
 func Down(reason string, cause error) error {
 	return &Error{Verdict: Verdict{Class: Unavailable, Reason: reason, Counts: true}, Err: cause}
+}
+
+// Outage marks a failure of what every message needs, such as the database. It does not
+// count as an attempt. cause may be nil.
+func Outage(reason string, cause error) error {
+	return &Error{Verdict: Verdict{Class: Unavailable, Reason: reason, Scope: EveryMessage}, Err: cause}
+}
+
+// Missing marks what fails until another event has been handled, such as a refund whose
+// order has not arrived. It counts as an attempt. cause may be nil.
+func Missing(reason string, cause error) error {
+	return &Error{Verdict: Verdict{Class: Failed, Reason: reason, Counts: true, Scope: OtherEvent}, Err: cause}
 }
 
 // Busy marks what is no fault of the message: a held lease, a full queue, an open

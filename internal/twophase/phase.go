@@ -56,7 +56,7 @@ func (w Work) read(ctx context.Context, event handler.Event) (phase, error) {
 	case errors.Is(err, store.ErrNotFound):
 		return phase{}, nil
 	case err != nil:
-		return phase{}, retry.Down("store_unavailable", fmt.Errorf("twophase: read phase: %w", err))
+		return phase{}, retry.Outage("store_unavailable", fmt.Errorf("twophase: read phase: %w", err))
 	}
 	readable := true
 	text := func(name string) string {

@@ -285,7 +285,7 @@ func (w Work) commit(ctx context.Context, event handler.Event, to phase, writes 
 		// The writes themselves are wrong; they will be wrong again.
 		return phase{}, retry.Permanent("effect_invalid", err)
 	default:
-		return phase{}, retry.Down("store_unavailable", fmt.Errorf("twophase: commit %s: %w", to.state, err))
+		return phase{}, retry.Outage("store_unavailable", fmt.Errorf("twophase: commit %s: %w", to.state, err))
 	}
 }
 

@@ -1,0 +1,144 @@
+package push
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// The bounds of what waits for a slot. A broker has at most some 1,000 pushes of one
+// subscription under way (Pub/Sub documentation: push subscriptions, delivery rate).
+const (
+	maxWaiting      = 1000
+	maxWaitingBytes = 64 << 20
+)
+
+// slots bounds how many messages of a queue are handled at once. A message beyond that
+// waits its turn; turns go round the ordering keys, so that a key with many messages does
+// not hold up one with few.
+type slots struct {
+	mu   sync.Mutex
+	free int
+	// keys are those of which messages wait, in the order of their turns.
+	keys []string
+	// waiting are the messages of a key that wait, the longest first.
+	waiting map[string][]*waiter
+	count   int
+	bytes   int
+}
+
+// waiter is one message that waits. turn is closed when it has its slot.
+type waiter struct {
+	turn chan struct{}
+	size int
+}
+
+func newSlots(n int) *slots { return &slots{free: n, waiting: map[string][]*waiter{}} }
+
+// acquire takes a slot for a message of the key, and reports whether it got one before
+// end is closed or due, or ctx ends. It gets none, at once, where too much waits already.
+func (s *slots) acquire(ctx context.Context, key string, size int, timer Timer, patience time.Duration, end <-chan struct{}) bool {
+	s.mu.Lock()
+	switch {
+	case s.free > 0:
+		s.free--
+		s.mu.Unlock()
+		return true
+	case patience <= 0 || s.count == maxWaiting || s.bytes+size > maxWaitingBytes:
+		s.mu.Unlock()
+		return false
+	}
+	w := &waiter{turn: make(chan struct{}), size: size}
+	if len(s.waiting[key]) == 0 {
+		s.keys = append(s.keys, key)
+	}
+	s.waiting[key] = append(s.waiting[key], w)
+	s.count++
+	s.bytes += size
+	s.mu.Unlock()
+
+	late, stop := timer(patience)
+	defer stop()
+	select {
+	case <-w.turn:
+		return s.unless(end)
+	case <-late:
+	case <-end:
+	case <-ctx.Done():
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	select {
+	case <-w.turn: // while it was leaving
+		s.pass()
+	default:
+		s.forget(key, w)
+	}
+	return false
+}
+
+// unless keeps a slot that was waited for, but where the service has ended in the meantime.
+func (s *slots) unless(end <-chan struct{}) bool {
+	select {
+	case <-end:
+		s.release()
+		return false
+	default:
+		return true
+	}
+}
+
+// forget removes a waiter that leaves.
+func (s *slots) forget(key string, w *waiter) {
+	for i, other := range s.waiting[key] {
+		if other == w {
+			s.remove(key, i)
+			break
+		}
+	}
+	if len(s.waiting[key]) > 0 {
+		return
+	}
+	for i, other := range s.keys {
+		if other == key {
+			s.keys = append(s.keys[:i], s.keys[i+1:]...)
+			return
+		}
+	}
+}
+
+// remove takes the i-th waiter of a key out.
+func (s *slots) remove(key string, i int) *waiter {
+	of := s.waiting[key]
+	w := of[i]
+	if len(of) == 1 {
+		delete(s.waiting, key)
+	} else {
+		s.waiting[key] = append(of[:i:i], of[i+1:]...)
+	}
+	s.count--
+	s.bytes -= w.size
+	return w
+}
+
+// release gives a slot back: to the key whose turn it is, else to whoever comes.
+func (s *slots) release() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pass()
+}
+
+// pass is release, under the lock.
+func (s *slots) pass() {
+	if len(s.keys) == 0 {
+		s.free++
+		return
+	}
+	key := s.keys[0]
+	s.keys = s.keys[1:]
+	w := s.remove(key, 0)
+	if len(s.waiting[key]) > 0 {
+		s.keys = append(s.keys, key)
+	}
+	close(w.turn)
+}

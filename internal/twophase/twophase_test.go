@@ -351,7 +351,7 @@ func TestAStoreThatIsDownIsNoFaultOfTheEvents(t *testing.T) {
 	b := newBench()
 	b.Store = unreadable{b}
 	_, err := b.do(t)
-	want := retry.Verdict{Class: retry.Unavailable, Reason: "store_unavailable", Counts: true}
+	want := retry.Decide(retry.Outage("store_unavailable", nil))
 	require.Equal(t, want, retry.Decide(err))
 	_, _, err = b.Leased().Reconcile(t.Context(), event)
 	require.Equal(t, want, retry.Decide(err))

@@ -62,6 +62,9 @@ func TestNoDocumentIsWrittenByTwoUnrelatedEvents(t *testing.T) {
 	w, err := worker.New(config(t, func(c *worker.Config) {
 		docs = &written{Store: c.Store}
 		c.Store, c.Publisher = docs, somewhere{}
+		for i := range c.Catalog.Queues {
+			c.Catalog.Queues[i].NackBudget = 0 // both of a pair get the same answer
+		}
 		c.Subscriptions, err = delivery.New(delivery.Config{BaseURL: server.URL, Secret: "a-secret-of-more-than-24-bytes", Now: time.Now})
 		require.NoError(t, err)
 	}))
@@ -87,7 +90,7 @@ func TestNoDocumentIsWrittenByTwoUnrelatedEvents(t *testing.T) {
 		"paid orders":        {events, paynow("order.paid", order("411486491630370501")), 200, 3},
 		"closed chargebacks": {events, paynow("order.chargeback_closed", order("411486491630370501")), 200, 1},
 		"dead letters":       {events, paynow("order.paid", order("999999999999999999")), 422, 1},
-		"failing events":     {events, paynow("order.refunded", order("411486491630370501")), 500, 1},
+		"failing events":     {events, paynow("order.refunded", order("411486491630370501")), 200, 3},
 		"subscriptions and what they emit": {events, paynow("subscription.renewed", func(id string) contract.PayNowData {
 			return contract.PayNowData{Subscription: &contract.Subscription{ID: "subscription-" + id, CustomerID: "customer-" + id}}
 		}), 200, 4},

@@ -111,7 +111,7 @@ func New(config Config) (*Worker, error) {
 	relay := &outbox.Relay{Store: config.Store, Publisher: config.Publisher, Now: config.Now}
 	service := push.New(push.Config{
 		Queues: queues, Handlers: registry, Store: config.Store, DeadLetters: config.Publisher, Outbox: relay,
-		Authenticator: config.Authenticator, Log: config.Log, Metrics: config.Metrics, Now: config.Now,
+		Alarm: noAlarm{}, Timer: timer, Authenticator: config.Authenticator, Log: config.Log, Metrics: config.Metrics, Now: config.Now,
 		NewToken: uuid.NewString, Dice: rand.Float64,
 	})
 	operator := &deadletter.Operator{
@@ -141,6 +141,16 @@ func New(config Config) (*Worker, error) {
 	})
 	api.Routes(router)
 	return &Worker{Handler: router, push: service}, nil
+}
+
+type noAlarm struct{}
+
+func (noAlarm) At(context.Context, time.Time) error { return nil }
+
+// timer is a timer of the machine's.
+func timer(d time.Duration) (c <-chan time.Time, stop func() bool) {
+	t := time.NewTimer(d)
+	return t.C, t.Stop
 }
 
 // wait waits for a time, or returns ctx's error.

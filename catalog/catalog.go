@@ -57,7 +57,8 @@ type Queue struct {
 	AckDeadline    time.Duration
 	Lease          time.Duration
 	HandlerTimeout time.Duration
-	// MessageTTL is the age at which a message is no longer handled; 0 is never.
+	// MessageTTL is the age at which a message is no longer handled; 0 is never. It does not
+	// apply to a replay: somebody wants that now.
 	MessageTTL time.Duration
 	// MessageRetention is how long Pub/Sub keeps an unacknowledged message.
 	MessageRetention time.Duration

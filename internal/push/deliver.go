@@ -33,7 +33,7 @@ func (s *Service) deliver(ctx context.Context, q *queue, d delivery) (answer, de
 		case !q.binding.Match(d.message.Attributes):
 			// The broker's filter, which an emulator does not apply.
 			a = answer{Outcome: retry.Dropped, Status: http.StatusNoContent, Reason: "not_bound"}
-		case q.MessageTTL > 0 && !d.firstPublished().IsZero() && s.config.Now().Sub(d.firstPublished()) > q.MessageTTL:
+		case q.MessageTTL > 0 && !d.replayed() && !d.firstPublished().IsZero() && s.config.Now().Sub(d.firstPublished()) > q.MessageTTL:
 			a = answer{Outcome: retry.Expired, Status: http.StatusNoContent, Reason: "message_ttl"}
 		case err != nil:
 			// The record of a message without a valid event hangs on the message alone, so

@@ -81,6 +81,9 @@ type Queue struct {
 	OnOrphan OnOrphan
 	// OnPoison is what becomes of the later messages of an ordering key after a dead letter.
 	OnPoison OnPoison
+	// OnCorrected is what becomes of another payload under the id of an event that was
+	// dead-lettered.
+	OnCorrected OnCorrected
 	// FourEyes: what is done to the queue's dead letters needs a second person.
 	FourEyes bool
 }
@@ -92,6 +95,16 @@ type OnPoison string
 const (
 	Skip OnPoison = "skip" // later messages of its key flow
 	Park OnPoison = "park" // they wait, in order, until it is replayed or discarded
+)
+
+// OnCorrected is what becomes of another payload under the id of a dead letter, of which
+// nothing was applied. Under the id of any other event it is a conflict.
+type OnCorrected string
+
+// The two ways to take a corrected payload.
+const (
+	Refuse OnCorrected = "refuse" // a conflict, and a dead letter of its own
+	Accept OnCorrected = "accept" // a new attempt, which closes the dead letter
 )
 
 // OnOrphan is what becomes of an event that was claimed and never finished.

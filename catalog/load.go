@@ -119,6 +119,7 @@ type rawShared struct {
 	OnTerminal        *string       `yaml:"on_terminal"`
 	OnOrphan          *string       `yaml:"on_orphan"`
 	OnPoison          *string       `yaml:"on_poison"`
+	OnCorrected       *string       `yaml:"on_corrected"`
 	FourEyes          *bool         `yaml:"four_eyes"`
 	DeadLetter        rawDeadLetter `yaml:"dead_letter"`
 }
@@ -248,7 +249,7 @@ func pick[T any](values ...*T) T {
 // queue returns the queue with what it leaves open taken from the defaults, backoff
 // being theirs.
 func (r *reader) queue(place string, q rawQueue, d rawShared, backoff retry.Policy) Queue {
-	letter := q.DeadLetter
+	letter, refuse := q.DeadLetter, string(Refuse)
 	out := Queue{
 		ID: q.ID, Alias: q.Alias, Description: q.Description, Enabled: pick(q.Enabled, d.Enabled),
 		Contract: pick(q.Contract, d.Contract), Filter: q.Filter, OrderingKey: q.OrderingKey,
@@ -269,6 +270,7 @@ func (r *reader) queue(place string, q rawQueue, d rawShared, backoff retry.Poli
 		OnTerminal:        OnTerminal(pick(q.OnTerminal, d.OnTerminal)),
 		OnOrphan:          OnOrphan(pick(q.OnOrphan, d.OnOrphan)),
 		OnPoison:          OnPoison(pick(q.OnPoison, d.OnPoison)),
+		OnCorrected:       OnCorrected(pick(q.OnCorrected, d.OnCorrected, &refuse)),
 		FourEyes:          pick(q.FourEyes, d.FourEyes),
 		Handlers:          map[string]Handler{},
 	}

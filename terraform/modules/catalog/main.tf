@@ -47,6 +47,7 @@ locals {
     on_terminal                = ""
     on_orphan                  = ""
     on_poison                  = ""
+    on_corrected               = "refuse" # that of Go, too
     four_eyes                  = false
   }
 
@@ -179,6 +180,7 @@ locals {
       on_terminal                = q.on_terminal
       on_orphan                  = q.on_orphan
       on_poison                  = q.on_poison
+      on_corrected               = q.on_corrected
       four_eyes                  = q.four_eyes
       enable_message_ordering    = length(q.ordering_key) > 0
       topic                      = q.id

@@ -74,6 +74,9 @@ func (s *Service) inTurn(ctx context.Context, q *queue, d delivery, event handle
 	if wait {
 		return a
 	}
+	if q.parks(name.OrderingKey) && run.Corrects() {
+		return s.resume(ctx, q, d, event, run, name)
+	}
 	a = s.handle(ctx, q, d, event, run, name)
 	if last, over := lane.Over(d.message); over && !a.Delayed {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), bookkeeping)
@@ -103,6 +106,8 @@ func (s *Service) putAside(ctx context.Context, q *queue, d delivery, run *dedup
 		// What was handled before, or is kept already, needs no place in line.
 		if seen, err := run.Look(ctx); err != nil {
 			return lane, again(retry.Decide(err), err, 0), true
+		} else if q.parks(name.OrderingKey) && run.Corrects() {
+			return lane, answer{}, false // its key waits for it, as for a replay
 		} else if seen != dedupe.Fresh {
 			return lane, s.met(ctx, q, d, run, seen), true
 		}
@@ -143,7 +148,7 @@ func (s *Service) next(ctx context.Context, q *queue, d delivery, event handler.
 	keep := wait > catalog.BrokerMaxBackoff || asked > wait
 	wait = max(wait, asked)
 	run.Keep("", nil)
-	if q.parks(name.OrderingKey) && d.replayed() {
+	if q.parks(name.OrderingKey) && (d.replayed() || run.Corrects()) {
 		keep = false // behind itself
 	}
 	if keep && (name.OrderingKey == "" || q.waits) {

@@ -36,12 +36,9 @@ func (s *Service) deliver(ctx context.Context, q *queue, d delivery) (answer, de
 		case q.MessageTTL > 0 && !d.replayed() && !d.firstPublished().IsZero() && s.config.Now().Sub(d.firstPublished()) > q.MessageTTL:
 			a = answer{Outcome: retry.Expired, Status: http.StatusNoContent, Reason: "message_ttl"}
 		case err != nil:
-			// The record of a message without a valid event hangs on the message alone, so
-			// that a broken message cannot use up an event's id.
-			broken := s.once.Begin(dedupe.MessageKey(q.ID, d.messageID, d.message.Data), record, q.RememberFor)
-			a = s.bury(ctx, q, d, broken, err)
+			a = s.broken(ctx, q, d, record, err)
 		default:
-			a = s.inTurn(ctx, q, d, event, s.once.Begin(dedupe.Key(q.ID, event.Tenant, event.ID), record, q.RememberFor), record)
+			a = s.inTurn(ctx, q, d, event, s.begin(q, d, event, record), record)
 		}
 	default:
 		full := retry.Busy("queue_full", nil)
@@ -65,7 +62,7 @@ func (s *Service) handle(ctx context.Context, q *queue, d delivery, event handle
 	spec := q.Handlers[event.Type]
 	h, ok := s.config.Handlers.Lookup(spec.Name)
 	if !ok {
-		return s.bury(ctx, q, d, run, retry.Permanent("event_type_unknown", nil))
+		return s.bury(ctx, q, d, run, retry.Permanent(typeUnknown, nil))
 	}
 	if h.Leased != nil {
 		return s.leased(ctx, q, d, event, run, name, *h.Leased)
@@ -85,6 +82,8 @@ func (s *Service) met(ctx context.Context, q *queue, d delivery, run *dedupe.Run
 		return answer{Outcome: retry.Duplicate, Status: http.StatusNoContent, Reason: "processed_before", result: run.Result()}
 	case dedupe.Gone:
 		return answer{Outcome: retry.Duplicate, Status: http.StatusNoContent, Reason: "dead_lettered_before"}
+	case dedupe.Replaced:
+		return answer{Outcome: retry.Duplicate, Status: http.StatusNoContent, Reason: correctedBefore}
 	case dedupe.Differs:
 		// Under a record of its own, so that its redelivery is known and acked.
 		return s.bury(ctx, q, d, run.Conflict(), retry.Conflicting("payload_conflict", nil))

@@ -32,12 +32,14 @@ func (s *Service) park(ctx context.Context, q *queue, d delivery) error {
 	return s.steer(ctx, delayed.Name{Queue: q.ID, OrderingKey: key}, func(l delayed.Lane) (store.Write, bool) { return l.Stop(s.config.Now()) })
 }
 
-// resume handles a dead letter that is replayed, and lets its key go on where that is
+// resume handles a dead letter that is replayed, or what corrects it, and lets its key go on where that is
 // done. Where it fails for good, the key stays as it is.
 func (s *Service) resume(ctx context.Context, q *queue, d delivery, event handler.Event, run *dedupe.Run, name delayed.Name) answer {
 	a := s.handle(ctx, q, d, event, run, name)
-	switch a.Outcome {
-	case retry.Processed, retry.Duplicate:
+	switch {
+	case a.Reason == correctedBefore: // what corrects it lets the key go
+		return a
+	case a.Outcome == retry.Processed, a.Outcome == retry.Duplicate:
 	default:
 		return a
 	}

@@ -57,7 +57,8 @@ type Queue struct {
 	AckDeadline    time.Duration
 	Lease          time.Duration
 	HandlerTimeout time.Duration
-	// MessageTTL is the age at which a message is no longer handled; 0 is never.
+	// MessageTTL is the age at which a message is no longer handled; 0 is never. It does not
+	// apply to a replay: somebody wants that now.
 	MessageTTL time.Duration
 	// MessageRetention is how long Pub/Sub keeps an unacknowledged message.
 	MessageRetention time.Duration
@@ -87,6 +88,9 @@ type Queue struct {
 	OnOrphan OnOrphan
 	// OnPoison is what becomes of the later messages of an ordering key after a dead letter.
 	OnPoison OnPoison
+	// OnCorrected is what becomes of another payload under the id of an event that was
+	// dead-lettered.
+	OnCorrected OnCorrected
 	// FourEyes: what is done to the queue's dead letters needs a second person.
 	FourEyes bool
 }
@@ -98,6 +102,16 @@ type OnPoison string
 const (
 	Skip OnPoison = "skip" // later messages of its key flow
 	Park OnPoison = "park" // they wait, in order, until it is replayed or discarded
+)
+
+// OnCorrected is what becomes of another payload under the id of a dead letter, of which
+// nothing was applied. Under the id of any other event it is a conflict.
+type OnCorrected string
+
+// The two ways to take a corrected payload.
+const (
+	Refuse OnCorrected = "refuse" // a conflict, and a dead letter of its own
+	Accept OnCorrected = "accept" // a new attempt, which closes the dead letter
 )
 
 // OnOrphan is what becomes of an event that was claimed and never finished.

@@ -100,6 +100,7 @@ func (r *reader) checkQueue(place string, q Queue) {
 	require(q.OnOrphan == Report || q.OnOrphan == Republish, "on_orphan", "must be report or republish")
 	require(q.OnPoison == Skip || q.OnPoison == Park, "on_poison", "must be skip or park")
 	require(q.OnPoison != Park || (q.Ordered() && !q.DeadLetter.Drop), "on_poison", "park needs an ordering key and a dead letter")
+	require(q.OnCorrected == Refuse || q.OnCorrected == Accept, "on_corrected", "must be refuse or accept")
 	require(q.OnTerminal == Ack || q.OnTerminal == Reject, "on_terminal", "must be ack or reject")
 	if !q.DeadLetter.Drop {
 		require(topicID(q.DeadLetter.Topic) || q.DeadLetter.Topic == q.ID+"-dlq", "dead_letter.topic", topicRule)

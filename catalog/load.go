@@ -121,6 +121,7 @@ type rawShared struct {
 	NackBudget        *duration     `yaml:"nack_budget"`
 	OnOrphan          *string       `yaml:"on_orphan"`
 	OnPoison          *string       `yaml:"on_poison"`
+	OnCorrected       *string       `yaml:"on_corrected"`
 	FourEyes          *bool         `yaml:"four_eyes"`
 	DeadLetter        rawDeadLetter `yaml:"dead_letter"`
 }
@@ -250,7 +251,7 @@ func pick[T any](values ...*T) T {
 // queue returns the queue with what it leaves open taken from the defaults, backoff
 // being theirs.
 func (r *reader) queue(place string, q rawQueue, d rawShared, backoff retry.Policy) Queue {
-	letter := q.DeadLetter
+	letter, refuse := q.DeadLetter, string(Refuse)
 	out := Queue{
 		ID: q.ID, Alias: q.Alias, Description: q.Description, Enabled: pick(q.Enabled, d.Enabled),
 		Contract: pick(q.Contract, d.Contract), Filter: q.Filter, OrderingKey: q.OrderingKey,
@@ -273,6 +274,7 @@ func (r *reader) queue(place string, q rawQueue, d rawShared, backoff retry.Poli
 		NackBudget:        time.Duration(pick(q.NackBudget, d.NackBudget)),
 		OnOrphan:          OnOrphan(pick(q.OnOrphan, d.OnOrphan)),
 		OnPoison:          OnPoison(pick(q.OnPoison, d.OnPoison)),
+		OnCorrected:       OnCorrected(pick(q.OnCorrected, d.OnCorrected, &refuse)),
 		FourEyes:          pick(q.FourEyes, d.FourEyes),
 		Handlers:          map[string]Handler{},
 	}

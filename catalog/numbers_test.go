@@ -139,6 +139,10 @@ func TestTheShippedNumbersAreThoseOfTheRequirements(t *testing.T) {
 		q.AckDeadline, q.Lease, q.HandlerTimeout = 60*time.Second, 120*time.Second, 30*time.Second
 		q.MessageRetention, q.RememberFor = 7*day, 30*day
 		q.OnOrphan, q.OnPoison, q.FourEyes = catalog.Republish, catalog.Skip, q.ID == "pay-refund-initiation"
+		q.OnCorrected = catalog.Refuse
+		if q.ID == "fis-ingestion" {
+			q.OnCorrected = catalog.Accept
+		}
 		q.OldestAlert = cmp.Or(q.OldestAlert, 25*time.Minute)
 		q.SlotWait, q.NackBudget = 2*time.Second, 10*time.Second
 		if q.OnTerminal == "" {

@@ -32,7 +32,7 @@ func (c *Catalog) JSON() ([]byte, error) {
 			"message_retention_duration": seconds(q.MessageRetention), "remember_for": seconds(q.RememberFor),
 			"concurrency": q.Concurrency, "slot_wait": seconds(q.SlotWait), "min_instances": q.MinInstances, "max_instances": q.MaxInstances,
 			"backlog_alert_above": q.BacklogAlertAbove, "oldest_alert": seconds(q.OldestAlert),
-			"on_terminal": q.OnTerminal, "nack_budget": seconds(q.NackBudget), "on_orphan": q.OnOrphan, "on_poison": q.OnPoison, "four_eyes": q.FourEyes, "enable_message_ordering": q.Ordered(),
+			"on_terminal": q.OnTerminal, "nack_budget": seconds(q.NackBudget), "on_orphan": q.OnOrphan, "on_poison": q.OnPoison, "on_corrected": q.OnCorrected, "four_eyes": q.FourEyes, "enable_message_ordering": q.Ordered(),
 			"topic": q.Topic(), "push_subscription": q.PushSubscription(), "push_path": q.PushPath(),
 			"broker": object{
 				"minimum_backoff": seconds(minimum), "maximum_backoff": seconds(maximum),

@@ -91,6 +91,7 @@ func TestTerraformRefusesWhatTheLoaderRefuses(t *testing.T) {
 		"an unknown key":                             {"priority: low", "priority: low\n    prioritty: low", "unknown"},
 		"a duration without its unit":                {`message_ttl: "3600s"`, `message_ttl: "3600"`, "duration"},
 		"two queues of one name":                     {"id: reminders", "id: bookings", "twice"},
+		"corrections that may be taken":              {"on_poison: skip", "on_poison: skip\n  on_corrected: maybe", "on_corrected: must be refuse or accept"},
 		"an emission to nobody":                      {"[seat-news]", "[seat-olds]", "handlers.seat.freed.emits: no queue or outbound topic has the id seat-olds"},
 		"an emission to the alias of a topic":        {"[seat-news]", "[seat.news]", "handlers.seat.freed.emits: no queue or outbound topic has the id seat.news"},
 		"an emission that is listed twice":           {"[seat-news]", "[seat-news, seat-news]", "handlers.seat.freed.emits: lists a topic twice"},

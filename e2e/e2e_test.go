@@ -129,10 +129,10 @@ func TestOnTerraformsTopology(t *testing.T) {
 	}
 }
 
-func startReal(t *testing.T, project string, provision e2e.Provision) *stack {
+func startReal(t *testing.T, project string, provision e2e.Provision, environment ...string) *stack {
 	t.Helper()
 	broker, database := emulatortest.PubSub(t), emulatortest.Firestore(t)
-	r, err := e2e.StartReal(t.Context(), t.TempDir(), project, broker, database, provision)
+	r, err := e2e.StartReal(t.Context(), t.TempDir(), project, broker, database, provision, environment...)
 	require.NoError(t, err)
 	t.Cleanup(r.Close)
 	collect := func(pull func(context.Context) ([]contract.Message, error)) func(*testing.T) []contract.Message {
@@ -184,7 +184,13 @@ func shut(g *e2e.Gate) func(bool) {
 
 func startEmbedded(t *testing.T) *stack {
 	t.Helper()
-	c, err := catalog.Load("")
+	return startEmbeddedOf(t, "")
+}
+
+// startEmbeddedOf starts the stack with the catalog of a folder.
+func startEmbeddedOf(t *testing.T, folder string) *stack {
+	t.Helper()
+	c, err := catalog.Load(folder)
 	require.NoError(t, err)
 	for i := range c.Queues {
 		c.Queues[i].Backoff.Base, c.Queues[i].Backoff.Max = 100*time.Millisecond, 100*time.Millisecond

@@ -58,6 +58,8 @@ type Real struct {
 	project, folder   string
 	broker            string
 	webhook, worker   *Process
+	// environment is of both services.
+	environment       []string
 	workerEnvironment []string
 	admin             *client.Client
 	taps              []string
@@ -77,9 +79,10 @@ func Provisioned(project string, c *catalog.Catalog) Provision {
 }
 
 // StartReal builds the binaries, has a project of its own provisioned on the emulators at
-// the two addresses, and starts the services.
-func StartReal(ctx context.Context, folder, project, broker, database string, provision Provision) (*Real, error) {
-	r := &Real{Log: &Log{}, project: project, folder: folder, broker: broker}
+// the two addresses, and starts the services, with more in their environment if given, as
+// NAME=value.
+func StartReal(ctx context.Context, folder, project, broker, database string, provision Provision, environment ...string) (*Real, error) {
+	r := &Real{Log: &Log{}, project: project, folder: folder, broker: broker, environment: environment}
 	err := r.start(ctx, database, provision)
 	if err != nil {
 		r.Close()
@@ -128,10 +131,10 @@ func (r *Real) start(ctx context.Context, database string, provision Provision) 
 	}
 	r.closers = append(r.closers, func() { _ = r.admin.Close() })
 
-	common := []string{
+	common := append([]string{
 		"HOST=127.0.0.1", "GOOGLE_CLOUD_PROJECT=" + r.project, "WEBHOOK_SECRET_PAYNOW=" + Secret,
 		"WEBHOOK_SIGNING_SECRET=" + Secret, "PUSH_AUTH=none", "PATH=" + os.Getenv("PATH"), "HOME=" + r.folder,
-	}
+	}, r.environment...)
 	r.workerEnvironment = append([]string{"PUBSUB_EMULATOR_HOST=" + r.broker, "FIRESTORE_EMULATOR_HOST=" + r.WorkerStore.Addr(), "SUBSCRIPTION_SERVICE_URL=" + service.URL}, common...)
 	if err := r.startWorker(ctx, "0"); err != nil {
 		return err

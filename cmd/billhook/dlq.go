@@ -124,7 +124,7 @@ func (p *program) dlqList(c *choice) *cobra.Command {
 		},
 	}
 	c.flags(command)
-	command.Flags().StringVar(&state, "state", string(deadletter.Open), "open, replayed, discarded or all")
+	command.Flags().StringVar(&state, "state", string(deadletter.Open), "open, replayed, corrected, discarded or all")
 	command.Flags().IntVar(&limit, "limit", 100, "how many to show")
 	return command
 }
@@ -166,6 +166,9 @@ func (p *program) dlqShow(c *choice) *cobra.Command {
 			p.printf("%s  %s\n  queue %s, event %s %s, key %s\n  %d %s %s\n  %d attempts, %d replays, died %s, kept until %s\n",
 				letter.ID, letter.State, letter.Queue, letter.EventType, letter.EventID, letter.OrderingKey,
 				letter.Status, letter.Reason, letter.Detail, letter.Attempts, letter.ReplayCount, died(letter.Item), letter.Expires.Format(time.RFC3339))
+			if letter.State == deadletter.Corrected && letter.Closed != nil {
+				p.printf("  corrected by message %s, %s\n", letter.CorrectedBy, letter.Closed.Format(time.RFC3339))
+			}
 			for _, name := range slices.Sorted(maps.Keys(letter.Attributes)) {
 				p.printf("  %-28s %s\n", name, letter.Attributes[name])
 			}

@@ -195,12 +195,13 @@ func Keep(ctx context.Context, to Store, queue catalog.Queue, m contract.Message
 			return fresh, err
 		}
 	}
-	_, err := to.Commit(ctx, []store.Write{store.Create(itemKey(queue.ID, source, m.Data), fields)})
+	key := itemKey(queue.ID, source, m.Data)
+	_, err := to.Commit(ctx, []store.Write{store.Create(key, fields)})
 	switch {
 	case err == nil:
 		return true, nil
 	case errors.Is(err, store.ErrExists):
-		return false, nil
+		return fill(ctx, to, key, fields)
 	default:
 		return false, fmt.Errorf("deadletter: keep: %w", err)
 	}
@@ -223,8 +224,8 @@ func reopen(ctx context.Context, to Store, id, queue string, replays int64, died
 		switch {
 		case err != nil || item.Queue != queue:
 			return false, false, err
-		case item.ReplayCount > replays || (item.ReplayCount == replays && item.State == Open):
-			return false, true, nil // known, or of an earlier replay
+		case item.State == Corrected || item.ReplayCount > replays || (item.ReplayCount == replays && item.State == Open):
+			return false, true, nil // known, of an earlier replay, or of no matter any more
 		}
 		fields := maps.Clone(doc.Fields)
 		for _, name := range []string{"state", "reason", "status", "detail", "attempts", "replay_count", "dead_lettered_at", "kept_at", "expire_at", "hour"} {

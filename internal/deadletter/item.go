@@ -18,6 +18,9 @@ const (
 	Open State = "open"
 	// Replayed: it is on its queue again, and nothing worse has been heard of it.
 	Replayed State = "replayed"
+	// Corrected: another payload has come under its event's id, and was applied, or has a
+	// dead letter of its own. It stays so.
+	Corrected State = "corrected"
 	// Discarded: somebody has decided that it is not needed.
 	Discarded State = "discarded"
 )
@@ -40,6 +43,10 @@ type Item struct {
 	DeadLettered    *time.Time `json:"dead_lettered_at,omitempty"`
 	Kept            time.Time  `json:"kept_at"`
 	Expires         time.Time  `json:"expire_at"`
+	// Closed is when it was replayed, discarded or corrected last.
+	Closed *time.Time `json:"closed_at,omitempty"`
+	// CorrectedBy is the id of the message that took its place.
+	CorrectedBy string `json:"corrected_by,omitempty"`
 	// Omitted is the size of a payload that was too large to keep; 0: it is here.
 	Omitted int64 `json:"data_omitted,omitempty"`
 	// Operation is the id of the operation that dealt with it last.
@@ -70,9 +77,12 @@ func ItemOf(doc store.Document) (Item, error) {
 		Detail: text("detail"), Attempts: number("attempts"), ReplayCount: number("replay_count"), EventID: text("event_id"),
 		EventType: text("event_type"), OrderingKey: text("ordering_key"), SourceMessageID: text("source_message_id"),
 		FirstPublished: at("first_published_at"), DeadLettered: at("dead_lettered_at"), Omitted: number("data_omitted"),
-		Operation: text("operation"), version: doc.Version, fields: doc.Fields,
+		Operation: text("operation"), Closed: at("closed_at"), CorrectedBy: text("corrected_by"), version: doc.Version, fields: doc.Fields,
 	}
 	kept, expires := at("kept_at"), at("expire_at")
+	if kept == nil && item.State == Corrected {
+		kept = item.Closed // it has not arrived yet
+	}
 	if item.Queue == "" || item.State == "" || kept == nil || expires == nil {
 		return Item{}, fmt.Errorf("deadletter: item %s is not readable", doc.Key.ID)
 	}

@@ -203,6 +203,9 @@ func (o *Operator) Preview(ctx context.Context, f Filter) (Preview, error) {
 		}
 	}
 	p.Keys = len(keys)
+	if p.Total == 0 {
+		return p, o.corrected(ctx, f)
+	}
 	return p, nil
 }
 

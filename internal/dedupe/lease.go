@@ -69,7 +69,7 @@ func (r *Run) Repeated() bool { return r.repeated }
 func (r *Run) Complete(ctx context.Context, result string) (Seen, error) {
 	record := r.at(r.once.Now(), Completed)
 	record.Result, record.LastError, record.ProcessedAt = result, "", record.UpdatedAt
-	return r.settle(ctx, record)
+	return r.settle(ctx, record, r.closing()...)
 }
 
 // Release ends a Claimed run that failed, and says when the next attempt is due. With
@@ -105,7 +105,7 @@ func (r *Run) settle(ctx context.Context, record Record, also ...store.Write) (S
 			continue
 		}
 		// Claimed again: a sweep has touched the record, and nobody has taken it over.
-		if seen, err := r.Look(ctx); err != nil || seen != Claimed || len(also) > 0 {
+		if seen, err := r.Look(ctx); err != nil || seen != Claimed || (record.Status == Failed && len(also) > 0) {
 			return seen, err
 		}
 	}

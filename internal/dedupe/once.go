@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"billhook/internal/handler"
@@ -58,6 +59,8 @@ type Run struct {
 	// repeated: an attempt before this one began and was not completed. Only of an
 	// effect outside does it matter: nobody knows whether it took place.
 	repeated bool
+	// letters are those of the event; nil: nobody keeps any, and none is corrected.
+	letters Letters
 	// ticket is that of the delivered copy, where it comes back from a long wait.
 	ticket string
 	// found is the record as last read; the zero record where none counts.
@@ -75,6 +78,7 @@ type Run struct {
 func (o *Once) Begin(key store.Key, record Record, rememberFor time.Duration) *Run {
 	ticket := record.DelayTicket
 	record.Attempts, record.Result, record.DelayTicket, record.CreatedAt = 0, "", "", time.Time{}
+	record.Corrected, record.DeadLetters = nil, nil
 	return &Run{once: o, key: key, token: o.NewToken(), record: record, rememberFor: rememberFor, ticket: ticket}
 }
 
@@ -86,7 +90,7 @@ func (r *Run) Conflict() *Run {
 	record := r.record
 	record.ConflictsWith = r.other
 	run := r.once.Begin(key, record, r.rememberFor)
-	run.beside = true
+	run.beside, run.letters = true, r.letters
 	return run
 }
 
@@ -122,6 +126,8 @@ const (
 	Counted
 	// Claimed: this very run holds the lease.
 	Claimed
+	// Replaced: the payload was dead-lettered, and another has taken its place.
+	Replaced
 	// Waiting: another copy of the message is kept elsewhere until the next attempt is due.
 	Waiting
 	// Early: the next attempt is due at the time that Due returns, and no other copy waits.
@@ -149,13 +155,16 @@ func (r *Run) Look(ctx context.Context) (Seen, error) {
 		return Fresh, nil
 	}
 	if found.PayloadHash != r.record.PayloadHash && !r.beside {
+		if seen, err := r.correct(ctx, doc.Version, found); err != nil || seen != Differs {
+			return seen, err
+		}
 		r.other = found.PayloadHash
 		return Differs, nil
 	}
 	if found.Status == DeadLettered && r.record.Replays > found.Replays {
 		// Somebody has replayed it: it has all its attempts again. What an attempt of then
 		// has done outside, nobody knows.
-		r.known(doc.Version, Record{CreatedAt: found.CreatedAt})
+		r.known(doc.Version, Record{CreatedAt: found.CreatedAt, Corrected: found.Corrected, DeadLetters: found.DeadLetters})
 		r.repeated = true
 		return Fresh, nil
 	}
@@ -202,6 +211,7 @@ func (r *Run) Due() time.Time {
 func (r *Run) known(version store.Version, found Record) {
 	r.version, r.mine, r.found = version, false, found
 	r.record.Attempts, r.record.Result, r.record.CreatedAt = found.Attempts, found.Result, found.CreatedAt
+	r.record.Corrected, r.record.DeadLetters = found.Corrected, found.DeadLetters
 	if found.Status == "" {
 		r.repeated = false
 	}
@@ -231,7 +241,7 @@ func (r *Run) Effect(ctx context.Context, event handler.Event, redelivered bool,
 		for _, emission := range effect.Emit {
 			record.Emitted = append(record.Emitted, emission.Body.ID)
 		}
-		_, err = r.once.Store.Commit(ctx, append([]store.Write{r.write(record)}, effect.Writes...))
+		_, err = r.once.Store.Commit(ctx, slices.Concat([]store.Write{r.write(record)}, effect.Writes, r.closing()))
 		switch {
 		case err == nil:
 			r.record, r.mine = record, true
@@ -321,7 +331,8 @@ func (r *Run) Fail(ctx context.Context, reason string, next time.Time) (Seen, er
 func (r *Run) Bury(ctx context.Context, reason string, attempts int) (bool, error) {
 	record := r.at(r.once.Now(), DeadLettered)
 	record.Attempts, record.LastError, record.ProcessedAt = int64(attempts), reason, record.UpdatedAt
-	return r.put(ctx, record)
+	record.DeadLetters = r.own()
+	return r.put(ctx, record, r.closing()...)
 }
 
 func (r *Run) put(ctx context.Context, record Record, also ...store.Write) (bool, error) {
@@ -341,6 +352,9 @@ func (r *Run) at(now time.Time, status Status) Record {
 	record.Status, record.LeaseToken = status, r.token
 	record.LeaseUntil, record.NextRetryAt, record.Message, record.DelayTicket = time.Time{}, time.Time{}, nil, ""
 	record.UpdatedAt, record.ExpireAt = now, now.Add(r.rememberFor)
+	if status == Completed {
+		record.DeadLetters = nil // closed in the same commit
+	}
 	if record.CreatedAt.IsZero() {
 		record.CreatedAt = now
 	}

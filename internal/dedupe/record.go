@@ -50,6 +50,12 @@ type Record struct {
 	// Replays is how often the event's dead letter had been replayed when the record was
 	// written: a replay reopens what was dead-lettered before it.
 	Replays int64
+	// Corrected are the hashes of the payloads that were dead-lettered under the id before
+	// this one took their place, oldest first; empty, that of a message that broke the contract.
+	Corrected []string
+	// DeadLetters are the dead letters under the id that are open as far as the record
+	// knows, until something is applied.
+	DeadLetters []string
 	// LeaseToken names the attempt that wrote the record last, so that an attempt
 	// whose answer was lost recognizes its own work.
 	LeaseToken string
@@ -152,12 +158,15 @@ func (r Record) Fields() map[string]any {
 	if r.Message != nil {
 		fields["message"] = r.Message.Fields()
 	}
-	if len(r.Emitted) > 0 {
-		ids := make([]any, len(r.Emitted))
-		for i, id := range r.Emitted {
-			ids[i] = id
+	for name, texts := range map[string][]string{"emitted": r.Emitted, "corrected": r.Corrected, "dead_letters": r.DeadLetters} {
+		if len(texts) == 0 {
+			continue
 		}
-		fields["emitted"] = ids
+		list := make([]any, len(texts))
+		for i, text := range texts {
+			list[i] = text
+		}
+		fields[name] = list
 	}
 	return fields
 }
@@ -195,10 +204,12 @@ func FromDocument(doc store.Document) (Record, error) {
 			record.Message = &m
 		}
 	}
-	ids, _ := doc.Fields["emitted"].([]any)
-	for _, id := range ids {
-		if text, ok := id.(string); ok {
-			record.Emitted = append(record.Emitted, text)
+	for name, texts := range map[string]*[]string{"emitted": &record.Emitted, "corrected": &record.Corrected, "dead_letters": &record.DeadLetters} {
+		list, _ := doc.Fields[name].([]any)
+		for _, element := range list {
+			if text, ok := element.(string); ok {
+				*texts = append(*texts, text)
+			}
 		}
 	}
 	switch record.Status {

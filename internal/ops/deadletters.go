@@ -99,9 +99,9 @@ func (a *API) listDeadLetters(w http.ResponseWriter, r *http.Request) {
 		state = deadletter.Open
 	case "all":
 		state = ""
-	case deadletter.Open, deadletter.Replayed, deadletter.Discarded:
+	case deadletter.Open, deadletter.Replayed, deadletter.Corrected, deadletter.Discarded:
 	default:
-		asked.refuse("state_invalid", "The state is open, replayed, discarded or all.")
+		asked.refuse("state_invalid", "The state is open, replayed, corrected, discarded or all.")
 	}
 	limit := asked.limit(most, most)
 	f, ok := a.filter(w, asked)

@@ -71,6 +71,9 @@ func (s *Service) inTurn(ctx context.Context, w *attempt) answer {
 	if wait {
 		return a
 	}
+	if w.letsGo() {
+		return s.resume(ctx, w)
+	}
 	a = s.handle(ctx, w)
 	if last, over := lane.Over(d.message); over && !a.Delayed {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), bookkeeping)
@@ -125,6 +128,8 @@ func (s *Service) putAside(ctx context.Context, w *attempt, due time.Time) (dela
 		// What was handled before, or is kept already, needs no place in line.
 		if seen, err := w.run.Look(ctx); err != nil {
 			return lane, again(retry.Decide(err), err, 0), true
+		} else if w.letsGo() {
+			return lane, answer{}, false // its key waits for it, as for a replay
 		} else if seen != dedupe.Fresh {
 			return lane, s.settle(ctx, w, seen), true
 		}
@@ -202,7 +207,7 @@ func (s *Service) busy(ctx context.Context, w *attempt, reason error, until time
 	case soon.After(now) && s.fits(w, soon):
 		a.resume = soon
 		return a
-	case w.queue.parks(w.lane.OrderingKey) && w.delivery.replayed(), s.mayNack(w.queue):
+	case w.letsGo(), s.mayNack(w.queue):
 		return a
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), bookkeeping)
@@ -229,7 +234,7 @@ func (s *Service) early(ctx context.Context, w *attempt) answer {
 		a.resume = due
 		return a
 	}
-	if w.queue.parks(w.lane.OrderingKey) && w.delivery.replayed() {
+	if w.letsGo() {
 		return a // it is what its key waits for
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), bookkeeping)
@@ -291,7 +296,7 @@ func (s *Service) next(ctx context.Context, w *attempt, failed int, verdict retr
 	due := s.config.Now().Add(max(wait, asked))
 	w.run.Keep("", nil)
 	lane := w.lane
-	behindItself := w.queue.parks(lane.OrderingKey) && w.delivery.replayed()
+	behindItself := w.letsGo()
 	switch {
 	case verdict.Scope == retry.OtherEvent:
 		lane.OrderingKey = "" // what it waits for may be behind it

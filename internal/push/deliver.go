@@ -91,17 +91,14 @@ func (s *Service) attempt(ctx context.Context, q *queue, d delivery, event handl
 	case !q.binding.Match(d.message.Attributes):
 		// The broker's filter, which an emulator does not apply.
 		return answer{Outcome: retry.Dropped, Status: http.StatusNoContent, Reason: "not_bound"}
-	case q.MessageTTL > 0 && !d.firstPublished().IsZero() && s.config.Now().Sub(d.firstPublished()) > q.MessageTTL:
+	case q.MessageTTL > 0 && !d.replayed() && !d.firstPublished().IsZero() && s.config.Now().Sub(d.firstPublished()) > q.MessageTTL:
 		return answer{Outcome: retry.Expired, Status: http.StatusNoContent, Reason: "message_ttl"}
 	}
 	w := &attempt{queue: q, delivery: d, event: event, record: record, known: known}
 	if broken != nil {
-		// The record of a message without a valid event hangs on the message alone, so
-		// that a broken message cannot use up an event's id.
-		w.run = s.once.Begin(dedupe.MessageKey(q.ID, d.messageID, d.message.Data), record, q.RememberFor)
-		return s.bury(ctx, w, broken)
+		return s.broken(ctx, w, broken)
 	}
-	w.run = s.once.Begin(dedupe.Key(q.ID, event.Tenant, event.ID), record, q.RememberFor)
+	w.run = s.begin(w, event)
 	w.lane = delayed.Name{
 		Queue: q.ID, OrderingKey: q.orderingKey(d), Message: dedupe.ConflictKey(q.ID, event.Tenant, event.ID, record.PayloadHash).ID,
 	}
@@ -122,7 +119,7 @@ func (s *Service) handle(ctx context.Context, w *attempt) answer {
 	h, ok := s.config.Handlers.Lookup(w.spec().Name)
 	switch {
 	case !ok:
-		return s.bury(ctx, w, retry.Permanent("event_type_unknown", nil))
+		return s.bury(ctx, w, retry.Permanent(typeUnknown, nil))
 	case h.Leased != nil:
 		return s.leased(ctx, w, *h.Leased)
 	default:
@@ -143,6 +140,8 @@ func (s *Service) settle(ctx context.Context, w *attempt, seen dedupe.Seen) answ
 		return answer{Outcome: retry.Duplicate, Status: http.StatusNoContent, Reason: "processed_before", result: run.Result()}
 	case dedupe.Gone:
 		return answer{Outcome: retry.Duplicate, Status: http.StatusNoContent, Reason: "dead_lettered_before"}
+	case dedupe.Replaced:
+		return answer{Outcome: retry.Duplicate, Status: http.StatusNoContent, Reason: correctedBefore}
 	case dedupe.Differs:
 		// Under a record of its own, so that its redelivery is known and acked.
 		other := *w

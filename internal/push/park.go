@@ -30,12 +30,20 @@ func (s *Service) park(ctx context.Context, w *attempt) error {
 	return s.changeLane(ctx, delayed.Name{Queue: w.queue.ID, OrderingKey: key}, func(l delayed.Lane) (store.Write, bool) { return l.Stop(s.config.Now()) })
 }
 
-// resume handles a dead letter that is replayed, and lets its key go on where that is
+// letsGo reports whether the key of the attempt waits for just this message: the replay of
+// its dead letter, or what corrects it. It waits behind nothing, nor behind itself.
+func (w *attempt) letsGo() bool {
+	return w.queue.parks(w.lane.OrderingKey) && (w.delivery.replayed() || w.run.Corrects())
+}
+
+// resume handles a dead letter that is replayed, or what corrects it, and lets its key go on where that is
 // done. Where it fails for good, the key stays as it is.
 func (s *Service) resume(ctx context.Context, w *attempt) answer {
 	a := s.handle(ctx, w)
-	switch a.Outcome {
-	case retry.Processed, retry.Duplicate:
+	switch {
+	case a.Reason == correctedBefore: // what corrects it lets the key go
+		return a
+	case a.Outcome == retry.Processed, a.Outcome == retry.Duplicate:
 	default:
 		return a
 	}

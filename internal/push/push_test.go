@@ -73,6 +73,19 @@ func TestEveryOutcomeHasItsAnswer(t *testing.T) {
 			setup:   setup{queue: func(q *catalog.Queue) { q.MessageTTL = time.Hour }},
 			deliver: first.with(func(m *message) { m.published = start.Add(-time.Hour - time.Second) }), reject: 204, ack: 204,
 		},
+		"a message that waited until it was too old is acked": {
+			setup: setup{queue: func(q *catalog.Queue) { q.MessageTTL = time.Hour }},
+			deliver: first.with(func(m *message) {
+				m.attributes["first_published_at"] = start.Add(-time.Hour - time.Second).Format(time.RFC3339Nano)
+			}), reject: 204, ack: 204,
+		},
+		"a dead letter that is replayed when it is too old is processed": {
+			setup: setup{queue: func(q *catalog.Queue) { q.MessageTTL = time.Hour }},
+			deliver: first.with(func(m *message) {
+				m.attributes["first_published_at"] = start.Add(-time.Hour - time.Second).Format(time.RFC3339Nano)
+				m.attributes["replay_of"], m.attributes["replay_count"] = "item", "1"
+			}), reject: 200, ack: 200, class: 200, outcome: "processed", reason: "credited", attempt: 1, status: dedupe.Completed, attempts: 1,
+		},
 		"a message of any age is processed where the queue has no limit": {
 			deliver: first.with(func(m *message) { m.published = start.Add(-24 * time.Hour) }),
 			reject:  200, ack: 200, class: 200, outcome: "processed", reason: "credited", attempt: 1, status: dedupe.Completed, attempts: 1,

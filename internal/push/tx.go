@@ -25,7 +25,7 @@ func (s *Service) tx(ctx context.Context, w *attempt, h handler.Tx) answer {
 	limited, cancel := context.WithTimeout(ctx, w.spec().Timeout)
 	defer cancel()
 	if w.known {
-		if a, done := s.begin(limited, w); done {
+		if a, done := s.prepare(limited, w); done {
 			return a
 		}
 	}
@@ -73,10 +73,10 @@ func (s *Service) tx(ctx context.Context, w *attempt, h handler.Tx) answer {
 	return again(verdict, err, 0)
 }
 
-// begin reads the record of an event that was delivered before, and counts this attempt
+// prepare reads the record of an event that was delivered before, and counts this attempt
 // before it runs where workers seem to have died in those before: the broker has counted
 // more deliveries than the record accounts for. done says that the answer is decided.
-func (s *Service) begin(ctx context.Context, w *attempt) (a answer, done bool) {
+func (s *Service) prepare(ctx context.Context, w *attempt) (a answer, done bool) {
 	seen, err := w.run.Look(ctx)
 	for range counting {
 		switch {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -79,6 +80,15 @@ type event struct {
 	leaseUntil time.Time
 	attempts   int64
 	expires    time.Time
+	// accept: another payload may take the place of one that was dead-lettered.
+	accept bool
+	// corrected are the payloads that another has taken the place of.
+	corrected []string
+	// replays is what the record says, letter the dead letter of its payload.
+	replays int64
+	letter  string
+	// open are the dead letters that nothing has taken the place of; closed those where it has.
+	open, closed []string
 	// completed counts the attempts that were told that they completed the event, since
 	// it was last forgotten.
 	completed int
@@ -91,8 +101,32 @@ type attempt struct {
 	number  int
 	event   *event
 	payload string
-	run     *dedupe.Run
+	replays int64
+	// letter is its dead letter, if it gets one.
+	letter string
+	run    *dedupe.Run
 }
+
+// letters is what an attempt knows of dead letters.
+type letters struct {
+	*attempt
+}
+
+func (l letters) Own() string { return l.letter }
+
+func (l letters) Replaceable(context.Context, dedupe.Record) (bool, error) {
+	return l.event.accept, nil
+}
+
+func (l letters) Close(ids []string) []store.Write {
+	var writes []store.Write
+	for _, id := range ids {
+		writes = append(writes, store.Increment(letterKey(id), map[string]int64{"closed": 1}, nil))
+	}
+	return writes
+}
+
+func letterKey(id string) store.Key { return store.Key{Collection: "letters", ID: id} }
 
 // world is the machine, the model, and what the workers have under way.
 type world struct {
@@ -125,6 +159,8 @@ func Run(t *testing.T, open func(t *testing.T) dedupe.Querier) {
 			"an effect is committed": w.effect,
 			"two effects at once":    w.effects,
 			"an effect fails":        w.fail,
+			"an effect is condemned": w.condemn,
+			"a message is broken":    w.broken,
 			"a sweep":                w.sweep,
 			"time passes":            w.pass,
 			"":                       w.check,
@@ -140,7 +176,7 @@ func newWorld(db dedupe.Querier, round int) *world {
 	}
 	w.once = &dedupe.Once{Store: w.store, Now: func() time.Time { return w.now }, NewToken: func() string { return fmt.Sprint(w.count) }}
 	for i := range 3 {
-		w.events = append(w.events, &event{id: fmt.Sprintf("round-%d-event-%d", round, i)})
+		w.events = append(w.events, &event{id: fmt.Sprintf("round-%d-event-%d", round, i), accept: i > 0})
 	}
 	return w
 }
@@ -148,23 +184,70 @@ func newWorld(db dedupe.Querier, round int) *world {
 // begin starts a delivery of one of the events with one of two payloads.
 func (w *world) begin(t *rapid.T, e *event) *attempt {
 	w.count++
-	payload := rapid.SampledFrom([]string{"A", "A", "A", "B"}).Draw(t, "payload")
 	w.forget(e)
-	return &attempt{
-		number: w.count, event: e, payload: payload,
-		run: w.once.Begin(e.key(), dedupe.Record{
-			Queue: "q", Tenant: dedupe.DefaultTenant, EventID: e.id, EventType: "initial", PayloadHash: "sha256:" + payload,
-		}, remember),
+	a := &attempt{
+		number: w.count, event: e, payload: rapid.SampledFrom([]string{"A", "A", "A", "B", "C"}).Draw(t, "payload"),
+		letter: fmt.Sprintf("%s-letter-%d", e.id, w.count),
 	}
+	if e.status == dedupe.DeadLettered && rapid.Bool().Draw(t, "a replay") {
+		a.payload, a.replays, a.letter = e.payload, e.replays+1, e.letter
+	}
+	a.run = w.once.Begin(e.key(), dedupe.Record{
+		Queue: "q", Tenant: dedupe.DefaultTenant, EventID: e.id, EventType: "initial", PayloadHash: hash(a.payload), Replays: a.replays,
+	}, remember)
+	a.run.Letters(letters{a})
+	return a
+}
+
+// hash is none of what broke the contract.
+func hash(payload string) string {
+	if payload == "" {
+		return ""
+	}
+	return "sha256:" + payload
 }
 
 func (e *event) key() store.Key { return dedupe.Key("q", dedupe.DefaultTenant, e.id) }
 
 // forget is what the passing of expire_at means: the event was never seen.
 func (w *world) forget(e *event) {
-	if e.status != "" && !w.now.Before(e.expires) && e.owner == 0 {
-		e.status, e.attempts, e.completed = "", 0, 0
+	if e.owner == 0 {
+		w.expire(e)
 	}
+}
+
+func (w *world) expire(e *event) {
+	if e.status != "" && !w.now.Before(e.expires) {
+		e.status, e.payload, e.attempts, e.completed, e.replays = "", "", 0, 0, 0
+		e.corrected, e.open, e.letter = nil, nil, ""
+	}
+}
+
+// takes is what an attempt does to the event when it writes the record.
+func (w *world) takes(e *event, a *attempt) {
+	w.expire(e)
+	if e.status == dedupe.DeadLettered {
+		e.attempts = 0
+		if e.payload != a.payload {
+			e.corrected = append(e.corrected, e.payload)
+		}
+	}
+	e.payload, e.replays, e.expires = a.payload, a.replays, w.now.Add(remember)
+}
+
+// ends is what the end of an attempt does to the dead letters: of the others under the id
+// none is open any more.
+func (e *event) ends(a *attempt, status dedupe.Status) {
+	for _, id := range e.open {
+		if id != a.letter {
+			e.closed = append(e.closed, id)
+		}
+	}
+	e.open = nil
+	if status == dedupe.DeadLettered {
+		e.open, e.letter = []string{a.letter}, a.letter
+	}
+	e.owner, e.status = 0, status
 }
 
 func (w *world) pick(t *rapid.T) *event { return rapid.SampledFrom(w.events).Draw(t, "event") }
@@ -175,15 +258,21 @@ func (w *world) draw(t *rapid.T) fault {
 }
 
 // met is what a delivery must hear of an event that it cannot have.
-func (w *world) met(e *event, payload string) (dedupe.Seen, bool) {
+func (w *world) met(e *event, a *attempt) (dedupe.Seen, bool) {
 	expired := e.status != "" && !w.now.Before(e.expires)
 	switch {
 	case e.status == "" || expired:
 		return dedupe.Fresh, false
-	case e.payload != payload:
+	case e.payload != a.payload && slices.Contains(e.corrected, a.payload):
+		return dedupe.Replaced, true
+	case e.payload != a.payload && e.status == dedupe.DeadLettered && (e.accept || e.payload == "") && len(e.corrected) < most:
+		return dedupe.Fresh, false
+	case e.payload != a.payload:
 		return dedupe.Differs, true
 	case e.status == dedupe.Completed:
 		return dedupe.Done, true
+	case e.status == dedupe.DeadLettered && a.replays > e.replays:
+		return dedupe.Fresh, false
 	case e.status == dedupe.DeadLettered:
 		return dedupe.Gone, true
 	case e.status == dedupe.Processing && w.now.Before(e.leaseUntil):
@@ -198,7 +287,7 @@ func (w *world) claim(t *rapid.T) {
 	f := w.draw(t)
 	seen, err := a.run.Claim(context.Background(), lease, &contract.Message{Data: []byte(e.id)}, rapid.Bool().Draw(t, "redelivered"))
 	w.store.next = none
-	if want, taken := w.met(e, a.payload); taken {
+	if want, taken := w.met(e, a); taken {
 		if f == refuse && err != nil {
 			return // it had to ask the store, which did not answer
 		}
@@ -211,11 +300,11 @@ func (w *world) claim(t *rapid.T) {
 	}
 	require.NoError(t, err)
 	require.Equal(t, dedupe.Claimed, seen, "an answer that is lost does not lose the claim")
-	if e.status != "" && !w.now.Before(e.expires) {
-		e.status, e.attempts, e.completed = "", 0, 0
-	}
-	require.Equal(t, e.status == dedupe.Failed || e.status == dedupe.Processing, a.run.Repeated())
-	e.status, e.payload, e.owner, e.leaseUntil, e.expires = dedupe.Processing, a.payload, a.number, w.now.Add(lease), w.now.Add(remember)
+	w.expire(e)
+	replay := e.status == dedupe.DeadLettered && e.payload == a.payload
+	require.Equal(t, replay || e.status == dedupe.Failed || e.status == dedupe.Processing, a.run.Repeated())
+	w.takes(e, a)
+	e.status, e.owner, e.leaseUntil = dedupe.Processing, a.number, w.now.Add(lease)
 	e.attempts++
 	require.EqualValues(t, e.attempts, a.run.Attempt())
 	w.under = append(w.under, a)
@@ -245,7 +334,8 @@ func (w *world) complete(t *rapid.T) {
 	}
 	require.Equal(t, dedupe.Own, seen)
 	require.Equal(t, "delivered", a.run.Result())
-	a.event.owner, a.event.status, a.event.expires = 0, dedupe.Completed, w.now.Add(remember)
+	a.event.ends(a, dedupe.Completed)
+	a.event.expires = w.now.Add(remember)
 	a.event.completed++
 }
 
@@ -283,7 +373,8 @@ func (w *world) bury(t *rapid.T) {
 	written, err := a.run.Bury(context.Background(), "refused", a.run.Attempt())
 	require.NoError(t, err)
 	require.True(t, written)
-	a.event.owner, a.event.status, a.event.expires = 0, dedupe.DeadLettered, w.now.Add(remember)
+	a.event.ends(a, dedupe.DeadLettered)
+	a.event.expires = w.now.Add(remember)
 }
 
 // die loses an attempt, as a crash does. Its claim stays.
@@ -318,7 +409,7 @@ func (w *world) effects(t *rapid.T) {
 func (w *world) commit(t *rapid.T, e *event, a *attempt, f fault, h handler.Tx) {
 	seen, err := a.run.Effect(context.Background(), handler.Event{Queue: "q", ID: e.id}, rapid.Bool().Draw(t, "redelivered"), h)
 	w.store.next = none
-	want, taken := w.met(e, a.payload)
+	want, taken := w.met(e, a)
 	switch {
 	case taken && err == nil:
 		require.Equal(t, want, seen)
@@ -336,10 +427,8 @@ func (w *world) commit(t *rapid.T, e *event, a *attempt, f fault, h handler.Tx) 
 }
 
 func (w *world) committed(e *event, a *attempt) {
-	if e.status != "" && !w.now.Before(e.expires) {
-		e.attempts, e.completed = 0, 0
-	}
-	e.status, e.payload, e.owner, e.expires = dedupe.Completed, a.payload, 0, w.now.Add(remember)
+	w.takes(e, a)
+	e.ends(a, dedupe.Completed)
 	e.attempts++
 	e.completed++
 	e.effects++
@@ -356,7 +445,7 @@ func (w *world) fail(t *rapid.T) {
 	for {
 		seen, err := a.run.Fail(context.Background(), "handler_error", w.now)
 		require.NoError(t, err)
-		want, taken := w.met(e, a.payload)
+		want, taken := w.met(e, a)
 		switch {
 		case seen == dedupe.Fresh:
 			continue // it was tried before, unknown to this delivery
@@ -364,15 +453,50 @@ func (w *world) fail(t *rapid.T) {
 			require.Equal(t, want, seen)
 		default:
 			require.Equal(t, dedupe.Counted, seen)
-			if e.status != "" && !w.now.Before(e.expires) {
-				e.attempts, e.completed = 0, 0
-			}
-			e.status, e.payload, e.owner, e.expires = dedupe.Failed, a.payload, 0, w.now.Add(remember)
+			w.takes(e, a)
+			e.status, e.owner = dedupe.Failed, 0
 			e.attempts++
 		}
 		return
 	}
 }
+
+// condemn has an effect fail for good.
+func (w *world) condemn(t *rapid.T) {
+	e := w.pick(t)
+	a := w.begin(t, e)
+	seen, err := a.run.Look(context.Background())
+	require.NoError(t, err)
+	want, taken := w.met(e, a)
+	require.Equal(t, want, seen)
+	if taken {
+		return
+	}
+	written, err := a.run.Bury(context.Background(), "refused", a.run.Attempt())
+	require.NoError(t, err)
+	require.True(t, written)
+	w.takes(e, a)
+	e.ends(a, dedupe.DeadLettered)
+	e.attempts++
+}
+
+// broken has a message claim the event's id, and break the contract.
+func (w *world) broken(t *rapid.T) {
+	e := w.pick(t)
+	a := w.begin(t, e)
+	require.NoError(t, a.run.Broken(context.Background(), "contract_broken"))
+	w.expire(e)
+	switch {
+	case e.status == "":
+		e.status, e.owner, e.expires = dedupe.DeadLettered, 0, w.now.Add(remember)
+		e.open, e.letter = []string{a.letter}, a.letter
+	case e.status == dedupe.DeadLettered && len(e.open) < most && !slices.Contains(e.open, a.letter):
+		e.open = append(e.open, a.letter)
+	}
+}
+
+// most is how many dead letters a record names, and how often its payload is corrected.
+const most = 20
 
 func (w *world) sweep(t *rapid.T) {
 	for more := true; more; {
@@ -411,6 +535,16 @@ func (w *world) check(t *rapid.T) {
 		}
 		effects, _ := account.Fields["n"].(int64)
 		require.Equal(t, e.effects, effects, "effects in the store")
+		for _, id := range e.closed {
+			_, err := w.store.Get(context.Background(), letterKey(id))
+			require.NoError(t, err, "closed")
+		}
+		for _, id := range e.open {
+			if !slices.Contains(e.closed, id) {
+				_, err := w.store.Get(context.Background(), letterKey(id))
+				require.ErrorIs(t, err, store.ErrNotFound, "open")
+			}
+		}
 		if e.status == "" {
 			continue
 		}
@@ -419,7 +553,9 @@ func (w *world) check(t *rapid.T) {
 		record, err := dedupe.FromDocument(doc)
 		require.NoError(t, err)
 		require.Equal(t, e.status, record.Status)
-		require.Equal(t, "sha256:"+e.payload, record.PayloadHash)
+		require.Equal(t, hash(e.payload), record.PayloadHash)
+		require.Equal(t, e.replays, record.Replays)
+		require.ElementsMatch(t, e.open, record.DeadLetters)
 		require.Equal(t, e.attempts, record.Attempts)
 		require.Equal(t, e.expires, record.ExpireAt)
 		if e.status == dedupe.Processing {

@@ -56,6 +56,7 @@ locals {
         { ok = contains(["report", "republish"], q.on_orphan), path = "on_orphan", what = "must be report or republish" },
         { ok = contains(["skip", "park"], q.on_poison), path = "on_poison", what = "must be skip or park" },
         { ok = q.on_poison != "park" || (length(q.ordering_key) > 0 && !q.dead_letter.drop), path = "on_poison", what = "park needs an ordering key and a dead letter" },
+        { ok = contains(["refuse", "accept"], q.on_corrected), path = "on_corrected", what = "must be refuse or accept" },
         { ok = !q.enabled || length(q.handlers) > 0, path = "handlers", what = "an enabled queue needs some" },
       ],
       q.dead_letter.drop ? [

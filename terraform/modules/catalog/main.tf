@@ -49,6 +49,7 @@ locals {
     nack_budget                = "0s"
     on_orphan                  = ""
     on_poison                  = ""
+    on_corrected               = "refuse" # that of Go, too
     four_eyes                  = false
   }
 
@@ -180,6 +181,7 @@ locals {
       nack_budget                = local.shown[i].nack_budget
       on_orphan                  = q.on_orphan
       on_poison                  = q.on_poison
+      on_corrected               = q.on_corrected
       four_eyes                  = q.four_eyes
       enable_message_ordering    = length(q.ordering_key) > 0
       topic                      = q.id

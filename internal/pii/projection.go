@@ -115,6 +115,8 @@ func For[T any]() *Projection {
 var words = map[string]Rule{
 	"id": ID, "uid": UID, "flake": Flake, "event_type": Code, "code": Code,
 	"timestamp": Time, "currency": Currency, "amount": Amount,
+	// An ordering key is an id or a uid; whoever knows which says so to CheckAttributes.
+	"ordering_key": ID,
 }
 
 func collect(t reflect.Type, prefix string, rules map[string]Rule) {

@@ -451,7 +451,7 @@ func (s *Service) compose(ctx context.Context, in inbound, q catalog.Queue, b *b
 		b.minimized, err = s.outgoing[in.format].Append(b.minimized[:0], encoded)
 	}
 	if err == nil {
-		err = pii.CheckAttributes(attributes, contract.AttributeRules)
+		err = pii.CheckAttributes(attributes, a.Rules())
 	}
 	if err != nil {
 		o.refuseBody(err)

@@ -133,10 +133,22 @@ func (s *Service) relayOutbox(ctx context.Context) (Relayed, error) {
 	return s.relay(ctx, s.Outbox, "outbox", s.Metrics.Outbox)
 }
 
-// releaseDelayed publishes the messages whose wait is over. Of those the oldest is the
-// one that is overdue the longest.
+// releaseDelayed publishes the messages whose wait is over, all of them: what a run leaves
+// behind would wait for the scheduler. Of those the oldest is the one that is overdue the
+// longest.
 func (s *Service) releaseDelayed(ctx context.Context) (Relayed, error) {
-	return s.relay(ctx, s.Delayed, "delayed", s.Metrics.Delayed)
+	var all Relayed
+	for {
+		done, err := s.relay(ctx, s.Delayed, "delayed", s.Metrics.Delayed)
+		if err != nil {
+			return all, err
+		}
+		all.Lanes, all.Failed, all.Published = all.Lanes+done.Lanes, all.Failed+done.Failed, all.Published+done.Published
+		all.More, all.OldestSeconds = done.More, done.OldestSeconds
+		if !done.More || done.Published == 0 || ctx.Err() != nil {
+			return all, nil
+		}
+	}
 }
 
 func (s *Service) relay(ctx context.Context, from *outbox.Relay, name string, count func(published, failed int, oldest time.Duration)) (Relayed, error) {

@@ -187,7 +187,7 @@ resource "google_cloud_scheduler_job" "task" {
 }
 
 # When a kept message is due, a task without a name calls release-delayed, with the same
-# token. An instance of a worker asks four times a second at most.
+# token. An instance of a worker asks for four calls a second at most.
 resource "google_cloud_tasks_queue" "alarm" {
   project  = var.project
   location = var.region

@@ -172,6 +172,8 @@ func TestTheEndOfATimerEndsItsCallAndWhatWouldFollow(t *testing.T) {
 	b := newBell(start, func(ctx context.Context, b *bell) {
 		require.NoError(t, ctx.Err())
 		require.NoError(t, b.At(ctx, start))
+		require.NoError(t, b.At(ctx, start.Add(time.Hour)))
+		b.pass(time.Second) // the first of them is due when the call ends
 		b.Close()
 		require.ErrorIs(t, ctx.Err(), context.Canceled)
 	})

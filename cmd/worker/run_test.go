@@ -149,18 +149,15 @@ func TestWhatReleasesKeptMessagesIsAsTheEnvironmentSays(t *testing.T) {
 		"an emulator":                 {config: config{FirestoreEmulator: "h"}, itself: true},
 		"neither":                     {config: config{}, warned: "no alarm"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			var out strings.Builder
-			parts := worker.Config{Log: telemetry.NewLogger(&out, slog.LevelInfo)}
-			closeIt, err := test.config.alarm(t.Context(), &parts)
-			require.NoError(t, err)
-			require.Equal(t, test.cloud, parts.Alarm != nil)
-			require.Equal(t, test.itself, parts.AfterFunc != nil)
-			require.Contains(t, out.String(), test.warned)
-			require.LessOrEqual(t, strings.Count(out.String(), "\n"), 1)
-			require.Equal(t, test.warned != "", strings.Contains(out.String(), "WARN"))
-			require.NoError(t, closeIt())
-		})
+		var out strings.Builder
+		parts := worker.Config{Log: telemetry.NewLogger(&out, slog.LevelInfo)}
+		closeIt, err := test.config.alarm(t.Context(), &parts)
+		require.NoError(t, err, name)
+		require.Equal(t, test.cloud, parts.Alarm != nil, name)
+		require.Equal(t, test.itself, parts.AfterFunc != nil, name)
+		require.Contains(t, out.String(), test.warned, name)
+		require.Equal(t, test.warned != "", strings.Contains(out.String(), "WARN"), name)
+		require.NoError(t, closeIt(), name)
 	}
 }
 

@@ -3,6 +3,7 @@ module billhook
 go 1.26.0
 
 require (
+	cloud.google.com/go/cloudtasks v1.21.0
 	cloud.google.com/go/firestore v1.29.0
 	cloud.google.com/go/iam v1.12.0
 	cloud.google.com/go/pubsub/v2 v2.8.0

@@ -46,6 +46,24 @@ resource "google_service_account_iam_member" "agent_signs_as_push" {
   member             = local.pubsub_agent
 }
 
+# grant: workers | the alarm's queue on Cloud Tasks | asks to be called when a kept message is due
+resource "google_cloud_tasks_queue_iam_member" "worker_asks" {
+  for_each = google_service_account.worker
+  project  = var.project
+  location = google_cloud_tasks_queue.alarm.location
+  name     = google_cloud_tasks_queue.alarm.name
+  role     = "roles/cloudtasks.enqueuer"
+  member   = each.value.member
+}
+
+# grant: workers | the push account of the tasks' pool alone | names it in the token of that call
+resource "google_service_account_iam_member" "worker_asks_as_push" {
+  for_each           = google_service_account.worker
+  service_account_id = google_service_account.push[local.tasks_pool].name
+  role               = "roles/iam.serviceAccountUser"
+  member             = each.value.member
+}
+
 # grant: workers | the one database, by a condition | records, effects, outbox, dead letters
 resource "google_project_iam_member" "uses_database" {
   for_each = google_service_account.worker

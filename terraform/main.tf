@@ -51,8 +51,8 @@ data "google_project" "this" {
 
 resource "google_project_service" "api" {
   for_each = toset([
-    "cloudscheduler.googleapis.com", "firestore.googleapis.com", "iam.googleapis.com", "logging.googleapis.com",
-    "monitoring.googleapis.com", "pubsub.googleapis.com", "run.googleapis.com", "secretmanager.googleapis.com",
+    "cloudscheduler.googleapis.com", "cloudtasks.googleapis.com", "firestore.googleapis.com", "iam.googleapis.com",
+    "logging.googleapis.com", "monitoring.googleapis.com", "pubsub.googleapis.com", "run.googleapis.com", "secretmanager.googleapis.com",
   ])
   project = var.project
   service = each.key
@@ -142,13 +142,20 @@ module "worker" {
       PUSH_AUTH            = "iam" # Cloud Run checks the token, and strips its signature
       PUSH_AUDIENCE        = local.audience
       PUSH_SERVICE_ACCOUNT = google_service_account.push[each.key].email
+      # Where the worker has itself, or rather the one that runs the tasks, called.
+      ALARM_QUEUE           = "projects/${var.project}/locations/${google_cloud_tasks_queue.alarm.location}/queues/${google_cloud_tasks_queue.alarm.name}"
+      ALARM_URL             = local.worker_urls[local.tasks_pool]
+      ALARM_SERVICE_ACCOUNT = google_service_account.push[local.tasks_pool].email
     },
     each.value.delivers ? { SUBSCRIPTION_SERVICE_URL = var.subscription_service_url } : {},
     var.ops.audience == "" ? {} : { OPS_AUDIENCE = var.ops.audience, OPS_ALLOW = join(",", var.ops.allow) },
   )
   secrets = { for variable in local.worker_secrets[each.key] : variable => local.secret_references[variable] }
 
-  depends_on = [google_secret_manager_secret_iam_member.worker_reads, google_project_iam_member.uses_database, google_firestore_index.composite]
+  depends_on = [
+    google_secret_manager_secret_iam_member.worker_reads, google_project_iam_member.uses_database, google_firestore_index.composite,
+    google_cloud_tasks_queue_iam_member.worker_asks, google_service_account_iam_member.worker_asks_as_push,
+  ]
 }
 
 # The tasks, with the same token as a push.
@@ -177,4 +184,29 @@ resource "google_cloud_scheduler_job" "task" {
   }
 
   depends_on = [module.worker]
+}
+
+# When a kept message is due, a task without a name calls release-delayed, with the same
+# token. An instance of a worker asks for four calls a second at most.
+resource "google_cloud_tasks_queue" "alarm" {
+  project  = var.project
+  location = var.region
+  name     = "${var.name}-alarm"
+
+  # A run publishes all that is due, so that more at once do not make it faster. They are
+  # fewer than the requests for which a worker has room beside its queues.
+  rate_limits {
+    max_dispatches_per_second = 50
+    max_concurrent_dispatches = 5
+  }
+
+  # The scheduler's minute does what these could not.
+  retry_config {
+    max_attempts  = 3
+    min_backoff   = "1s"
+    max_backoff   = "10s"
+    max_doublings = 3
+  }
+
+  depends_on = [google_project_service.api]
 }

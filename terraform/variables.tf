@@ -91,7 +91,7 @@ variable "ops_invokers" {
 }
 
 variable "worker_ingress" {
-  description = "Who can reach the workers. INGRESS_TRAFFIC_INTERNAL_ONLY lets in Pub/Sub and Cloud Scheduler of this project; operators then come from its network."
+  description = "Who can reach the workers. INGRESS_TRAFFIC_INTERNAL_ONLY lets in Pub/Sub, Cloud Scheduler and Cloud Tasks of this project; operators then come from its network."
   type        = string
   default     = "INGRESS_TRAFFIC_INTERNAL_ONLY"
 

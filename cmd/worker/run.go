@@ -6,17 +6,22 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/url"
+	"regexp"
 	"strings"
 	"time"
 
 	"billhook/catalog"
+	"billhook/internal/alarm"
 	"billhook/internal/delivery"
 	"billhook/internal/env"
 	"billhook/internal/gcp/auth"
 	"billhook/internal/gcp/firestore"
 	"billhook/internal/gcp/pubsub"
+	cloudtasks "billhook/internal/gcp/tasks"
 	"billhook/internal/ops"
 	"billhook/internal/serve"
+	"billhook/internal/tasks"
 	"billhook/internal/telemetry"
 	"billhook/internal/worker"
 )
@@ -40,6 +45,9 @@ type config struct {
 	OpsAllow           []string   `env:"OPS_ALLOW"`
 	SubscriptionURL    env.Secret `env:"SUBSCRIPTION_SERVICE_URL"`
 	SigningSecret      env.Secret `env:"WEBHOOK_SIGNING_SECRET"`
+	AlarmQueue         string     `env:"ALARM_QUEUE"`
+	AlarmURL           string     `env:"ALARM_URL"`
+	AlarmAccount       string     `env:"ALARM_SERVICE_ACCOUNT"`
 }
 
 // minToken is the shortest OPS_TOKEN, in bytes.
@@ -76,7 +84,34 @@ func (c config) Check() error {
 	default:
 		mistakes = append(mistakes, errors.New("PUSH_AUTH: must be oidc, iam or none"))
 	}
+	mistakes = append(mistakes, c.checkAlarm()...)
 	return errors.Join(mistakes...)
+}
+
+// queueName is a Cloud Tasks queue's.
+var queueName = regexp.MustCompile(`^projects/[^/]+/locations/[^/]+/queues/[^/]+$`)
+
+// checkAlarm reports what is wrong with the alarm's variables: they go together.
+func (c config) checkAlarm() (mistakes []error) {
+	set := 0
+	for _, value := range []string{c.AlarmQueue, c.AlarmURL, c.AlarmAccount} {
+		if value != "" {
+			set++
+		}
+	}
+	if set != 0 && set != 3 {
+		mistakes = append(mistakes, errors.New("ALARM_QUEUE, ALARM_URL and ALARM_SERVICE_ACCOUNT: set all of them, or none"))
+	}
+	if c.AlarmQueue != "" && !queueName.MatchString(c.AlarmQueue) {
+		mistakes = append(mistakes, errors.New("ALARM_QUEUE: must be projects/P/locations/L/queues/Q"))
+	}
+	if base, err := url.Parse(c.AlarmURL); c.AlarmURL != "" && (err != nil || base.Host == "" || c.AlarmURL != "https://"+base.Host) {
+		mistakes = append(mistakes, errors.New("ALARM_URL: must be https://host, without a path"))
+	}
+	if c.AlarmAccount != "" && !auth.IsAddress(c.AlarmAccount) {
+		mistakes = append(mistakes, errors.New("ALARM_SERVICE_ACCOUNT: is no e-mail address"))
+	}
+	return mistakes
 }
 
 func (c config) emulated() bool { return c.PubSubEmulator != "" || c.FirestoreEmulator != "" }
@@ -110,6 +145,28 @@ func (c config) subscriptions(cat *catalog.Catalog) (*delivery.PaymentWebhook, e
 		return nil, fmt.Errorf("SUBSCRIPTION_SERVICE_URL, WEBHOOK_SIGNING_SECRET: %w", err)
 	}
 	return webhook, nil
+}
+
+// alarm is what has kept messages released on time: Cloud Tasks where there is a queue for
+// that. Beside an emulator it is the worker itself, by its clock.
+func (c config) alarm(ctx context.Context, service *worker.Config) (closeIt func() error, err error) {
+	switch {
+	case c.AlarmQueue != "":
+		asked, err := cloudtasks.New(ctx, cloudtasks.Config{
+			Queue: c.AlarmQueue, URL: c.AlarmURL + tasks.ReleasePath,
+			ServiceAccount: c.AlarmAccount, Audience: c.PushAudience, Now: time.Now,
+		})
+		if err != nil {
+			return nil, err
+		}
+		service.Alarm = asked
+		return asked.Close, nil
+	case c.emulated():
+		service.AfterFunc = alarm.AfterFunc
+	default:
+		service.Log.LogAttrs(ctx, slog.LevelWarn, "no alarm: without ALARM_QUEUE kept messages are released by the scheduler's minute")
+	}
+	return func() error { return nil }, nil
 }
 
 // drain bounds what is in flight when the process is told to stop; Cloud Run kills
@@ -151,11 +208,17 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 	}
 	defer func() { _ = documents.Close() }() // the process ends; there is nothing left to lose
 
-	service, err := worker.New(worker.Config{
+	parts := worker.Config{
 		Catalog: cat, Subscriptions: subscriptions, Pool: cfg.Pool, Store: documents, Publisher: publisher,
 		Authenticator: worker.Authenticate(verifier),
 		Access:        access, Log: log, Metrics: telemetry.NewMetrics(), Now: time.Now,
-	})
+	}
+	closeAlarm, err := cfg.alarm(clients, &parts)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = closeAlarm() }() // what was asked for, Cloud Tasks has
+	service, err := worker.New(parts)
 	if err != nil {
 		return err
 	}

@@ -5,8 +5,11 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"log/slog"
 	"maps"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -15,6 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
+	"billhook/internal/telemetry"
+	"billhook/internal/worker"
 )
 
 func environment(values map[string]string) func(string) string {
@@ -64,6 +69,19 @@ func TestABadEnvironmentIsReportedAtOnceAndWithoutItsSecrets(t *testing.T) {
 			map[string]string{"GOOGLE_CLOUD_PROJECT": "p", "PUSH_AUTH": "none", "PUBSUB_EMULATOR_HOST": "h", "SUBSCRIPTION_SERVICE_URL": "http://u:0123456789abcdef@h", "WEBHOOK_SIGNING_SECRET": "0123456789abcdef"},
 			[]string{"WEBHOOK_SIGNING_SECRET"},
 		},
+		"an alarm without its worker and account": {
+			map[string]string{"GOOGLE_CLOUD_PROJECT": "p", "ALARM_QUEUE": "projects/p/queues/q"},
+			[]string{"ALARM_QUEUE, ALARM_URL and ALARM_SERVICE_ACCOUNT: set all of them, or none", "ALARM_QUEUE: must be projects/P/locations/L/queues/Q"},
+		},
+		"an alarm that rings nowhere": {
+			map[string]string{
+				"GOOGLE_CLOUD_PROJECT": "p", "ALARM_QUEUE": "projects/p/locations/l/queues/q/tasks/t", "ALARM_URL": "https://worker.example/tasks", "ALARM_SERVICE_ACCOUNT": "push",
+			},
+			[]string{"ALARM_QUEUE: must be", "ALARM_URL: must be https://host, without a path", "ALARM_SERVICE_ACCOUNT: is no e-mail address", "PUSH_AUDIENCE"},
+		},
+		"an alarm in plain text": {
+			map[string]string{"GOOGLE_CLOUD_PROJECT": "p", "ALARM_URL": "http://worker.example"}, []string{"ALARM_URL: must be https://host", "set all of them, or none"},
+		},
 		"mistakes of every kind": {
 			map[string]string{"PUSH_AUTH": "none", "OPS_TOKEN": secret},
 			[]string{"GOOGLE_CLOUD_PROJECT", "PUSH_AUTH", "OPS_TOKEN", "SUBSCRIPTION_SERVICE_URL and WEBHOOK_SIGNING_SECRET: required to serve queue"},
@@ -107,6 +125,39 @@ func TestTheOpsAPIIsOpenFromThisMachineBesideAnEmulatorAlone(t *testing.T) {
 			require.Equal(t, test.open, access.OpenOnLoopback)
 			require.Nil(t, access.Identifier)
 		})
+	}
+}
+
+// credentials are of no account: enough for a client that asks nothing.
+const credentials = `{"type": "authorized_user", "client_id": "c", "client_secret": "s", "refresh_token": "r"}`
+
+func TestWhatReleasesKeptMessagesIsAsTheEnvironmentSays(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "credentials.json")
+	require.NoError(t, os.WriteFile(file, []byte(credentials), 0o600))
+	t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", file)
+	queue := config{AlarmQueue: "projects/p/locations/l/queues/q", AlarmURL: "https://worker.example", AlarmAccount: "push@p.iam.gserviceaccount.com"}
+	require.Empty(t, queue.checkAlarm())
+	both := queue
+	both.PubSubEmulator = "h"
+	for name, test := range map[string]struct {
+		config        config
+		cloud, itself bool
+		warned        string
+	}{
+		"a queue":                     {config: queue, cloud: true},
+		"a queue, beside an emulator": {config: both, cloud: true},
+		"an emulator":                 {config: config{FirestoreEmulator: "h"}, itself: true},
+		"neither":                     {config: config{}, warned: "no alarm"},
+	} {
+		var out strings.Builder
+		parts := worker.Config{Log: telemetry.NewLogger(&out, slog.LevelInfo)}
+		closeIt, err := test.config.alarm(t.Context(), &parts)
+		require.NoError(t, err, name)
+		require.Equal(t, test.cloud, parts.Alarm != nil, name)
+		require.Equal(t, test.itself, parts.AfterFunc != nil, name)
+		require.Contains(t, out.String(), test.warned, name)
+		require.Equal(t, test.warned != "", strings.Contains(out.String(), "WARN"), name)
+		require.NoError(t, closeIt(), name)
 	}
 }
 

@@ -13,8 +13,10 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"time"
 
 	"billhook/catalog"
+	"billhook/internal/alarm"
 )
 
 // List prices in US dollars, as stored copies of the pages that docs/deploying.md names
@@ -35,6 +37,8 @@ const (
 	freeCPU        = 180_000
 	freeMemory     = 360_000
 	freeRequests   = 2_000_000
+
+	millionOperations = 0.40 // Cloud Tasks, beyond the first million of a month
 
 	gib = 1 << 30
 	tib = 1 << 40
@@ -140,6 +144,13 @@ func scheduled(configuration string) (map[string]int, error) {
 	return called, nil
 }
 
+// millionAlarms is what a million calls of an alarm cost, beyond what is free: the task is
+// made and dispatched, and the run finds nothing, which is the least.
+func millionAlarms() float64 {
+	run := idle("release-delayed", 0)
+	return 2*millionOperations + millionRequest + 1_000_000*billedSeconds*(cpuSecond+memoryGiB*memorySecond) + 10*float64(run.reads)*readsPer100k
+}
+
 // kept is the upkeep of a month.
 func kept(called map[string]int, lettered int) upkeep {
 	var all upkeep
@@ -186,6 +197,8 @@ func table(of operations, beside upkeep, messageBytes float64) string {
 		of.reads, of.writes, of.deletes, max(leastBytes, messageBytes))
 	fmt.Fprintf(&b, "The tasks are in it, and come to the same however few the events: %d runs a month, which find\nnothing in %d reads ($%.2f) and log %d lines.\n",
 		beside.runs, beside.reads, float64(beside.reads)/100_000*readsPer100k, beside.lines)
+	fmt.Fprintf(&b, "Alarms are not in it: a million cost $%.2f, beside what they release. One releases all that is due in a quarter of a second,\nso that an instance asks for %.1f million a month at most.\n",
+		millionAlarms(), float64(monthSeconds*time.Second/alarm.Step)/1_000_000)
 	fmt.Fprintf(&b, "An instance that is kept all month costs at most $%.2f: as if it were busy all the time, without the free part.\n",
 		monthSeconds*(cpuSecond+memoryGiB*memorySecond))
 	return b.String()

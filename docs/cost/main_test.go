@@ -103,6 +103,12 @@ func TestAMonthIsPricedBeyondWhatIsFree(t *testing.T) {
 	require.InDelta(t, (200e9-10*1024*1024*1024)/1024/1024/1024/1024*40, price(100_000_000, credit, upkeep{}, 900).pubsub, 0.001)
 }
 
+func TestAnAlarmIsATaskARequestAndTwoReads(t *testing.T) {
+	t.Parallel()
+	// By hand, a million of each: $0.80, $0.40, $2.40 and $0.125, $1.20.
+	require.InDelta(t, 4.925, millionAlarms(), 0.001)
+}
+
 func TestARowThatIsGoneIsAMistake(t *testing.T) {
 	t.Parallel()
 	_, err := counted("| duplicate | 1 | 1, refused | 0 |\n")

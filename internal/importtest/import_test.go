@@ -28,7 +28,7 @@ var floors = []struct {
 	{"ground", true, []string{
 		"internal/contract", "internal/pii", "internal/signature", "internal/retry", "internal/store",
 		"internal/filter", "internal/money", "internal/serve", "internal/env", "internal/telemetry",
-		"internal/failpoint",
+		"internal/failpoint", "internal/alarm",
 	}},
 	{"stores", true, []string{
 		"catalog", "internal/dedupe", "internal/handler", "internal/ledger", "internal/deadletter", "internal/outbox", "internal/delayed", "internal/twophase",

@@ -18,6 +18,7 @@ import (
 
 	"billhook/catalog"
 	"billhook/emulator"
+	"billhook/internal/alarm"
 	"billhook/internal/delivery"
 	"billhook/internal/embedded"
 	"billhook/internal/gcp/auth"
@@ -140,7 +141,7 @@ func (s *Stack) start(ctx, life context.Context, config Config) error {
 	work, err := worker.New(worker.Config{
 		Catalog: config.Catalog, Subscriptions: subscriptions, Store: store, Publisher: ofWorker, Authenticator: authenticator,
 		Access: ops.Access{Tokens: config.OpsTokens, OpenOnLoopback: true},
-		Log:    config.Log, Metrics: telemetry.NewMetrics(), Now: time.Now,
+		Log:    config.Log, Metrics: telemetry.NewMetrics(), Now: time.Now, AfterFunc: alarm.AfterFunc,
 	})
 	if err != nil {
 		return err

@@ -52,8 +52,14 @@ type Service struct {
 	Now      func() time.Time
 }
 
+// The task that an alarm calls, and where.
+const (
+	releaseDelayed = "release-delayed"
+	ReleasePath    = "/tasks/release-delayed"
+)
+
 // Names are the tasks, as in /tasks/{name}.
-var Names = []string{"relay-outbox", "release-delayed", "run-operations", "count-dead-letters", "sweep-leases", "cleanup"}
+var Names = []string{"relay-outbox", releaseDelayed, "run-operations", "count-dead-letters", "sweep-leases", "cleanup"}
 
 // Call sends a request for a task and returns what the worker says it did.
 func Call(client *http.Client, request *http.Request) (map[string]any, error) {
@@ -75,7 +81,7 @@ func Call(client *http.Client, request *http.Request) (map[string]any, error) {
 // Routes adds the tasks' routes. Who may call them is for the caller to check.
 func (s *Service) Routes(r chi.Router) {
 	r.Post("/tasks/relay-outbox", run(s, "relay-outbox", s.relayOutbox))
-	r.Post("/tasks/release-delayed", run(s, "release-delayed", s.releaseDelayed))
+	r.Post(ReleasePath, run(s, releaseDelayed, s.releaseDelayed))
 	r.Post("/tasks/run-operations", run(s, "run-operations", s.runOperations))
 	r.Post("/tasks/count-dead-letters", run(s, "count-dead-letters", s.countDeadLetters))
 	r.Post("/tasks/sweep-leases", run(s, "sweep-leases", s.sweepLeases))
@@ -86,19 +92,34 @@ func (s *Service) Routes(r chi.Router) {
 // there is to do: the scheduler then tries again.
 func run[Done any](s *Service, name string, task func(context.Context) (Done, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		ctx, cancel := context.WithTimeout(r.Context(), runTime)
-		defer cancel()
-		started := s.Now()
-		done, err := task(ctx)
-		took := slog.Float64("duration_ms", s.Now().Sub(started).Seconds()*1000)
+		done, err := do(r.Context(), s, name, task)
 		if err != nil {
-			s.Log.LogAttrs(ctx, slog.LevelError, "task", slog.String("task", name), slog.String("cause", err.Error()), took)
 			serve.WriteProblem(w, http.StatusServiceUnavailable, "task_failed", "The task could not be done now; call it again.")
 			return
 		}
-		s.Log.LogAttrs(ctx, slog.LevelInfo, "task", slog.String("task", name), slog.Any("done", done), took)
 		serve.WriteJSON(w, http.StatusOK, done)
 	}
+}
+
+// do is one run of a task, with its line.
+func do[Done any](ctx context.Context, s *Service, name string, task func(context.Context) (Done, error)) (Done, error) {
+	ctx, cancel := context.WithTimeout(ctx, runTime)
+	defer cancel()
+	started := s.Now()
+	done, err := task(ctx)
+	took := slog.Float64("duration_ms", s.Now().Sub(started).Seconds()*1000)
+	if err != nil {
+		s.Log.LogAttrs(ctx, slog.LevelError, "task", slog.String("task", name), slog.String("cause", err.Error()), took)
+		return done, err
+	}
+	s.Log.LogAttrs(ctx, slog.LevelInfo, "task", slog.String("task", name), slog.Any("done", done), took)
+	return done, nil
+}
+
+// ReleaseDelayed does the task of that name, for an alarm in this process. What it could
+// not do is logged, and left for the next run.
+func (s *Service) ReleaseDelayed(ctx context.Context) {
+	_, _ = do(ctx, s, releaseDelayed, s.releaseDelayed) // logged
 }
 
 // Relayed is what relay-outbox or release-delayed did.
@@ -112,10 +133,22 @@ func (s *Service) relayOutbox(ctx context.Context) (Relayed, error) {
 	return s.relay(ctx, s.Outbox, "outbox", s.Metrics.Outbox)
 }
 
-// releaseDelayed publishes the messages whose wait is over. Of those the oldest is the
-// one that is overdue the longest.
+// releaseDelayed publishes the messages whose wait is over, all of them: what a run leaves
+// behind would wait for the scheduler. Of those the oldest is the one that is overdue the
+// longest.
 func (s *Service) releaseDelayed(ctx context.Context) (Relayed, error) {
-	return s.relay(ctx, s.Delayed, "delayed", s.Metrics.Delayed)
+	var all Relayed
+	for {
+		done, err := s.relay(ctx, s.Delayed, "delayed", s.Metrics.Delayed)
+		if err != nil {
+			return all, err
+		}
+		all.Lanes, all.Failed, all.Published = all.Lanes+done.Lanes, all.Failed+done.Failed, all.Published+done.Published
+		all.More, all.OldestSeconds = done.More, done.OldestSeconds
+		if !done.More || done.Published == 0 || ctx.Err() != nil {
+			return all, nil //nolint:nilerr // what a run without time has left it says by More
+		}
+	}
 }
 
 func (s *Service) relay(ctx context.Context, from *outbox.Relay, name string, count func(published, failed int, oldest time.Duration)) (Relayed, error) {

@@ -71,6 +71,7 @@ type rig struct {
 	faults  *storetest.Faults
 	broker  *broker
 	metrics *telemetry.Metrics
+	service *tasks.Service
 	router  chi.Router
 	log     bytes.Buffer
 	now     time.Time
@@ -86,7 +87,7 @@ func newRig(t *testing.T) *rig {
 	queue := func(id string, enabled bool, onOrphan catalog.OnOrphan) catalog.Queue {
 		return catalog.Queue{ID: id, Enabled: enabled, OnOrphan: onOrphan, AckDeadline: time.Minute, Backoff: retry.Policy{Base: time.Second, Multiplier: 2, Max: 8 * time.Minute}}
 	}
-	service := &tasks.Service{
+	r.service = &tasks.Service{
 		Catalog: &catalog.Catalog{Queues: []catalog.Queue{
 			queue("again", true, catalog.Republish), queue("told", true, catalog.Report), queue("asleep", false, catalog.Republish),
 		}},
@@ -98,7 +99,7 @@ func newRig(t *testing.T) *rig {
 		},
 		Log: slog.New(slog.NewJSONHandler(&r.log, nil)), Metrics: r.metrics, Now: clock,
 	}
-	service.Routes(r.router)
+	r.service.Routes(r.router)
 	return r
 }
 

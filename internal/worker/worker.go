@@ -17,6 +17,7 @@ import (
 	"github.com/google/uuid"
 
 	"billhook/catalog"
+	"billhook/internal/alarm"
 	"billhook/internal/billing"
 	"billhook/internal/contract"
 	"billhook/internal/deadletter"
@@ -40,6 +41,13 @@ type Store interface {
 	Query(ctx context.Context, query store.Query) (store.Page, error)
 }
 
+// Alarm has what is kept released on time.
+type Alarm interface {
+	// At asks for a release at, or shortly after, the given time. An error means that what is
+	// due then is released by the scheduler's next minute instead; nothing is lost.
+	At(ctx context.Context, at time.Time) error
+}
+
 // Config is what a Worker is made of.
 type Config struct {
 	Catalog *catalog.Catalog
@@ -56,6 +64,11 @@ type Config struct {
 	Log           *slog.Logger
 	Metrics       *telemetry.Metrics
 	Now           func() time.Time
+	// Alarm has what is kept released on time. Where it is nil the worker does so itself by
+	// AfterFunc, until it drains; where that is nil too, only the scheduler's minute does.
+	Alarm Alarm
+	// AfterFunc calls f when d has passed; see alarm.Config.
+	AfterFunc func(d time.Duration, f func()) (stop func())
 	// Handlers, if set, registers more handlers beside the program's own.
 	Handlers func(*handler.Registry)
 }
@@ -63,11 +76,40 @@ type Config struct {
 // Worker is the worker's HTTP service.
 type Worker struct {
 	http.Handler
+	// Alarm is what has the worker's kept messages released.
+	Alarm Alarm
+
 	push *push.Service
+	// timer is the worker's own alarm; nil: it has none.
+	timer *alarm.Timer
 }
 
-// Drain makes the worker refuse new pushes and report that it is not ready.
-func (w *Worker) Drain() { w.push.Drain() }
+// Drain makes the worker refuse new pushes and report that it is not ready. Its own alarm
+// ends: what is kept is released by another, or by the scheduler's minute.
+func (w *Worker) Drain() {
+	w.push.Drain()
+	if w.timer != nil {
+		w.timer.Close()
+	}
+}
+
+// byTheMinute is no alarm: the scheduler releases what is kept.
+type byTheMinute struct{}
+
+func (byTheMinute) At(context.Context, time.Time) error { return nil }
+
+// alarm is what has what is kept released, and the same where it is the worker's own.
+func (c Config) alarm(release func(context.Context)) (Alarm, *alarm.Timer) {
+	switch {
+	case c.Alarm != nil:
+		return c.Alarm, nil
+	case c.AfterFunc != nil:
+		own := alarm.NewTimer(alarm.Config{Call: release, Now: c.Now, AfterFunc: c.AfterFunc})
+		return own, own
+	default:
+		return byTheMinute{}, nil
+	}
+}
 
 // Notify is the handler that posts to the subscription service.
 const Notify = "subscriptions.notify"
@@ -109,6 +151,11 @@ func New(config Config) (*Worker, error) {
 		return nil, fmt.Errorf("worker: %w", err)
 	}
 	relay := &outbox.Relay{Store: config.Store, Publisher: config.Publisher, Now: config.Now}
+	upkeep := &tasks.Service{
+		Catalog: config.Catalog, Store: config.Store, Outbox: relay, Delayed: delayed.NewRelay(config.Store, config.Publisher, config.Now),
+		Log: config.Log, Metrics: config.Metrics, Now: config.Now,
+	}
+	alarms, timer := config.alarm(upkeep.ReleaseDelayed)
 	service := push.New(push.Config{
 		Queues: queues, Handlers: registry, Store: config.Store, DeadLetters: config.Publisher, Outbox: relay,
 		Alarm: noAlarm{}, Timer: timer, Authenticator: config.Authenticator, Log: config.Log, Metrics: config.Metrics, Now: config.Now,
@@ -123,6 +170,7 @@ func New(config Config) (*Worker, error) {
 			return err
 		},
 	}
+	upkeep.Operator = operator
 	api := &ops.API{Store: config.Store, Catalog: config.Catalog, Access: config.Access, Log: config.Log, Now: config.Now, Operator: operator}
 
 	router := chi.NewRouter()
@@ -130,17 +178,12 @@ func New(config Config) (*Worker, error) {
 	serve.Health(router, service.Draining)
 	router.Method(http.MethodGet, "/metrics", config.Metrics.Handler())
 	service.Routes(router)
-	upkeep := &tasks.Service{
-		Catalog: config.Catalog, Store: config.Store, Outbox: relay, Operator: operator,
-		Delayed: delayed.NewRelay(config.Store, config.Publisher, config.Now),
-		Log:     config.Log, Metrics: config.Metrics, Now: config.Now,
-	}
 	router.Group(func(r chi.Router) {
 		r.Use(service.Authenticated)
 		upkeep.Routes(r)
 	})
 	api.Routes(router)
-	return &Worker{Handler: router, push: service}, nil
+	return &Worker{Handler: router, Alarm: alarms, push: service, timer: timer}, nil
 }
 
 type noAlarm struct{}

@@ -62,6 +62,20 @@ run "the_services" {
     error_message = "The scheduler's token names the verifier's audience."
   }
   assert {
+    condition = alltrue([for w in values(module.worker) :
+      w.env.ALARM_QUEUE == "projects/example/locations/europe-west3/queues/billhook-alarm" && w.env.ALARM_URL == output.worker_urls[output.tasks_pool]
+    ])
+    error_message = "Every worker asks for its calls on the one queue, and they go to the worker that runs the tasks."
+  }
+  assert {
+    condition     = google_cloud_tasks_queue.alarm.retry_config[0].max_attempts <= 5 && google_cloud_tasks_queue.alarm.rate_limits[0].max_concurrent_dispatches <= 10
+    error_message = "The alarm is tried a few times, since the scheduler is behind it, and in the room that a worker has beside its queues."
+  }
+  assert {
+    condition     = contains(keys(google_project_service.api), "cloudtasks.googleapis.com")
+    error_message = "Cloud Tasks is switched on."
+  }
+  assert {
     condition     = alltrue([for id, q in module.catalog.queues : module.queue[id].push_audience == output.push_audience if q.enabled])
     error_message = "Every push names the same audience."
   }
@@ -199,6 +213,10 @@ run "an_account_publishes_what_its_service_publishes_and_no_more" {
     values = { member = "serviceAccount:webhook" }
   }
   override_resource {
+    target = google_service_account.push["letters"]
+    values = { name = "projects/example/serviceAccounts/push-letters@example.iam.gserviceaccount.com", email = "push-letters@example.iam.gserviceaccount.com", member = "serviceAccount:push-letters" }
+  }
+  override_resource {
     target = google_service_account.worker["letters"]
     values = { member = "serviceAccount:letters" }
   }
@@ -235,6 +253,30 @@ run "an_account_publishes_what_its_service_publishes_and_no_more" {
       "seat-news serviceAccount:seats"   = "roles/pubsub.publisher"
     }
     error_message = "On an outbound topic publish the pools that emit to it, and that of the tasks; on unheard nobody."
+  }
+  assert {
+    condition = { for pool, w in module.worker : pool => "${w.env.ALARM_URL} ${w.env.ALARM_SERVICE_ACCOUNT}" } == {
+      for pool in ["letters", "seats"] : pool => "${output.worker_urls["letters"]} push-letters@example.iam.gserviceaccount.com"
+    }
+    error_message = "Both pools have their kept messages released by the worker that runs the tasks, in the name of who may call it."
+  }
+  assert {
+    condition     = [for job in google_cloud_scheduler_job.task : job.http_target[0].oidc_token[0].service_account_email] == [for job in google_cloud_scheduler_job.task : module.worker["seats"].env.ALARM_SERVICE_ACCOUNT]
+    error_message = "The alarm's token is for whom the scheduler's is for."
+  }
+  assert {
+    condition = { for pool, grant in google_cloud_tasks_queue_iam_member.worker_asks : pool => "${grant.name} ${grant.role} ${grant.member}" } == {
+      letters = "billhook-alarm roles/cloudtasks.enqueuer serviceAccount:letters"
+      seats   = "billhook-alarm roles/cloudtasks.enqueuer serviceAccount:seats"
+    }
+    error_message = "Every worker may put tasks on the one queue."
+  }
+  assert {
+    condition = { for pool, grant in google_service_account_iam_member.worker_asks_as_push : pool => "${grant.service_account_id} ${grant.role} ${grant.member}" } == {
+      letters = "projects/example/serviceAccounts/push-letters@example.iam.gserviceaccount.com roles/iam.serviceAccountUser serviceAccount:letters"
+      seats   = "projects/example/serviceAccounts/push-letters@example.iam.gserviceaccount.com roles/iam.serviceAccountUser serviceAccount:seats"
+    }
+    error_message = "Every worker may have a token made for the push account of the tasks' pool, and for no other."
   }
   assert {
     condition     = toset(keys(google_secret_manager_secret_iam_member.worker_reads)) == toset(["OPS_TOKEN/letters", "OPS_TOKEN/seats", "WEBHOOK_SIGNING_SECRET/letters"])

@@ -1,0 +1,16 @@
+package tasks
+
+import (
+	"time"
+
+	"billhook/internal/alarm"
+)
+
+// Fill has the alarm remember as many moments as it can, from the given one on.
+func (a *Alarm) Fill(from time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for i := range alarm.MaxAsked {
+		a.asked.Add(from.Add(time.Duration(i) * alarm.Step))
+	}
+}

@@ -129,8 +129,8 @@ module "worker" {
   resources           = var.worker_resources
   deletion_protection = var.deletion_protection
   labels              = local.labels
-  # Room for tasks and operators beside the pool's queues.
-  concurrency = min(1000, each.value.concurrency + 10)
+  # Room for a burst, which waits for a slot of its queue, and for tasks and operators.
+  concurrency = min(1000, 4 * each.value.concurrency + 10)
   # Above every handler's deadline, and above a task's minute.
   timeout_seconds = max(120, each.value.timeout)
 

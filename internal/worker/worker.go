@@ -41,13 +41,6 @@ type Store interface {
 	Query(ctx context.Context, query store.Query) (store.Page, error)
 }
 
-// Alarm has what is kept released on time.
-type Alarm interface {
-	// At asks for a release at, or shortly after, the given time. An error means that what is
-	// due then is released by the scheduler's next minute instead; nothing is lost.
-	At(ctx context.Context, at time.Time) error
-}
-
 // Config is what a Worker is made of.
 type Config struct {
 	Catalog *catalog.Catalog
@@ -66,7 +59,7 @@ type Config struct {
 	Now           func() time.Time
 	// Alarm has what is kept released on time. Where it is nil the worker does so itself by
 	// AfterFunc, until it drains; where that is nil too, only the scheduler's minute does.
-	Alarm Alarm
+	Alarm push.Alarm
 	// AfterFunc calls f when d has passed; see alarm.Config.
 	AfterFunc func(d time.Duration, f func()) (stop func())
 	// Handlers, if set, registers more handlers beside the program's own.
@@ -77,7 +70,7 @@ type Config struct {
 type Worker struct {
 	http.Handler
 	// Alarm is what has the worker's kept messages released.
-	Alarm Alarm
+	Alarm push.Alarm
 
 	push *push.Service
 	// timer is the worker's own alarm; nil: it has none.
@@ -99,7 +92,7 @@ type byTheMinute struct{}
 func (byTheMinute) At(context.Context, time.Time) error { return nil }
 
 // alarm is what has what is kept released, and the same where it is the worker's own.
-func (c Config) alarm(release func(context.Context)) (Alarm, *alarm.Timer) {
+func (c Config) alarm(release func(context.Context)) (push.Alarm, *alarm.Timer) {
 	switch {
 	case c.Alarm != nil:
 		return c.Alarm, nil
@@ -158,7 +151,7 @@ func New(config Config) (*Worker, error) {
 	alarms, timer := config.alarm(upkeep.ReleaseDelayed)
 	service := push.New(push.Config{
 		Queues: queues, Handlers: registry, Store: config.Store, DeadLetters: config.Publisher, Outbox: relay,
-		Alarm: noAlarm{}, Timer: timer, Authenticator: config.Authenticator, Log: config.Log, Metrics: config.Metrics, Now: config.Now,
+		Alarm: alarms, Timer: after, Authenticator: config.Authenticator, Log: config.Log, Metrics: config.Metrics, Now: config.Now,
 		NewToken: uuid.NewString, Dice: rand.Float64,
 	})
 	operator := &deadletter.Operator{
@@ -186,12 +179,8 @@ func New(config Config) (*Worker, error) {
 	return &Worker{Handler: router, Alarm: alarms, push: service, timer: timer}, nil
 }
 
-type noAlarm struct{}
-
-func (noAlarm) At(context.Context, time.Time) error { return nil }
-
-// timer is a timer of the machine's.
-func timer(d time.Duration) (c <-chan time.Time, stop func() bool) {
+// after is a timer of the machine's.
+func after(d time.Duration) (c <-chan time.Time, stop func() bool) {
 	t := time.NewTimer(d)
 	return t.C, t.Stop
 }

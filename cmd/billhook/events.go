@@ -148,7 +148,7 @@ func (p *program) printEvent(e ops.Event) {
 		p.printf("  conflict        %s %s, message %s, %s\n", c.Status, c.Reason, c.MessageID, c.PayloadHash)
 	}
 	for _, d := range e.DeadLetters {
-		p.printf("  dead letter     %d %s, after %d attempts, message %s %s\n", d.Status, d.Reason, d.Attempts, d.SourceMessageID, d.Detail)
+		p.printf("  dead letter     %s: %d %s, after %d attempts, message %s %s\n", d.State, d.Status, d.Reason, d.Attempts, d.SourceMessageID, d.Detail)
 	}
 }
 

@@ -37,6 +37,7 @@ const (
 var faults = slices.Concat(
 	faultsOfProcessing,
 	faultsOfAlarm,
+	faultsOfCorrected,
 )
 
 // faultsOfProcessing are those between a push and its answer.

@@ -44,11 +44,12 @@ func (r *Run) correct(ctx context.Context, version store.Version, found Record) 
 	switch {
 	case slices.Contains(found.Corrected, r.record.PayloadHash):
 		return Replaced, nil
-	case r.letters == nil || found.Status != DeadLettered || len(found.Corrected) == maxCorrected:
+	case found.Status != DeadLettered || len(found.Corrected) == maxCorrected:
 		return Differs, nil
-	}
-	// What broke the contract was no payload: nobody tried to apply it.
-	if found.PayloadHash != "" {
+	case found.PayloadHash == "": // what broke the contract was no payload: nobody tried to apply it
+	case r.letters == nil:
+		return Differs, nil
+	default:
 		if replaceable, err := r.letters.Replaceable(ctx, found); err != nil || !replaceable {
 			return Differs, err
 		}

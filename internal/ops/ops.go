@@ -104,13 +104,16 @@ type Conflict struct {
 
 // DeadLetter is one stored dead letter of the event.
 type DeadLetter struct {
-	Queue           string     `json:"queue"`
-	Reason          string     `json:"reason"`
-	Status          int64      `json:"status"`
-	Detail          string     `json:"detail"`
-	Attempts        int64      `json:"attempts"`
-	SourceMessageID string     `json:"source_message_id"`
-	DeadLetteredAt  *time.Time `json:"dead_lettered_at,omitempty"`
+	Queue           string `json:"queue"`
+	Reason          string `json:"reason"`
+	Status          int64  `json:"status"`
+	Detail          string `json:"detail"`
+	Attempts        int64  `json:"attempts"`
+	SourceMessageID string `json:"source_message_id"`
+	// State is open, replayed, corrected or discarded; CorrectedBy the message that took its place.
+	State          string     `json:"state"`
+	CorrectedBy    string     `json:"corrected_by,omitempty"`
+	DeadLetteredAt *time.Time `json:"dead_lettered_at,omitempty"`
 }
 
 // most bounds how many documents of one event are looked at.
@@ -250,6 +253,7 @@ func describeLetter(doc store.Document) DeadLetter {
 	return DeadLetter{
 		Queue: text("queue"), Reason: text("reason"), Status: number("status"), Detail: text("detail"),
 		Attempts: number("attempts"), SourceMessageID: text("source_message_id"), DeadLetteredAt: moment(at),
+		State: text("state"), CorrectedBy: text("corrected_by"),
 	}
 }
 

@@ -182,7 +182,7 @@ func TestAnEventIsToldAsFarAsItIsStored(t *testing.T) {
 			"updated_at": "2026-03-02T10:15:01Z", "emitted": [], "waiting": 0,
 			"conflicts": [{"queue": "orders", "status": "DEAD_LETTERED", "reason": "payload_conflict", "payload_hash": "sha256:11", "message_id": "18"}],
 			"dead_letters": [{"queue": "orders", "reason": "payload_conflict", "status": 409, "detail": "", "attempts": 1,
-				"source_message_id": "18", "dead_lettered_at": "2026-03-02T10:15:00Z"}],
+				"source_message_id": "18", "state": "open", "dead_lettered_at": "2026-03-02T10:15:00Z"}],
 			"more": false
 		}`, got.Body.String())
 	}

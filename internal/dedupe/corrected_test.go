@@ -1,0 +1,101 @@
+package dedupe_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"billhook/internal/dedupe"
+	"billhook/internal/store"
+)
+
+// lettersOf is what a run knows where corrections are accepted.
+type lettersOf string
+
+func (l lettersOf) Own() string                                              { return string(l) }
+func (l lettersOf) Replaceable(context.Context, dedupe.Record) (bool, error) { return true, nil }
+func (l lettersOf) Close(ids []string) (writes []store.Write) {
+	for _, id := range ids {
+		writes = append(writes, store.Increment(store.Key{Collection: "letters", ID: id}, map[string]int64{"closed": 1}, nil))
+	}
+	return writes
+}
+
+// condemn has a payload fail for good, which is accepted as a correction, and reports
+// whether it was.
+func (b *bench) condemn(t *testing.T, payload string) bool {
+	t.Helper()
+	run := b.begin(payload)
+	run.Letters(lettersOf("letter-" + payload))
+	seen, err := run.Look(t.Context())
+	require.NoError(t, err)
+	if seen != dedupe.Fresh {
+		return false
+	}
+	written, err := run.Bury(t.Context(), "refused", run.Attempt())
+	require.NoError(t, err)
+	return written
+}
+
+func TestAnIDIsCorrectedSoManyTimesAndNoMore(t *testing.T) {
+	t.Parallel()
+	b := newBench()
+	const most = 20
+	for n := range most + 1 {
+		require.True(t, b.condemn(t, fmt.Sprint(n)))
+	}
+	require.False(t, b.condemn(t, "one more"), "a conflict: what was corrected is not forgotten")
+	record := b.record(t)
+	require.Len(t, record.Corrected, most)
+	require.Equal(t, []string{fmt.Sprint("letter-", most)}, record.DeadLetters, "one is open")
+	for n := range most {
+		run := b.begin(fmt.Sprint(n))
+		seen, err := run.Look(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, dedupe.Replaced, seen)
+	}
+}
+
+func TestWhatBrokeTheContractIsInNobodysWay(t *testing.T) {
+	t.Parallel()
+	b := newBench()
+	for _, letter := range []lettersOf{"one", "two", "two"} {
+		run := b.begin("")
+		run.Letters(letter)
+		require.NoError(t, run.Broken(t.Context(), "contract_broken"))
+	}
+	require.Equal(t, []string{"one", "two"}, b.record(t).DeadLetters)
+	seen, err := b.begin("A").Effect(t.Context(), event(), false, credit)
+	require.NoError(t, err)
+	require.Equal(t, dedupe.Own, seen, "nor where corrections are refused since")
+	run := b.begin("")
+	run.Letters(lettersOf("three"))
+	require.NoError(t, run.Broken(t.Context(), "contract_broken"))
+	require.Equal(t, dedupe.Completed, b.record(t).Status)
+	require.Empty(t, b.record(t).DeadLetters)
+}
+
+func TestABrokenMessageThatCannotBeRememberedComesAgain(t *testing.T) {
+	t.Parallel()
+	for name, prepare := range map[string]func(*bench){
+		"where the store is down":        func(b *bench) { b.down = true },
+		"where the commit is not heard":  func(b *bench) { b.faults = []fault{refuse} },
+		"where the answer of it is lost": func(b *bench) { b.faults = []fault{lose} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench()
+			prepare(b)
+			run := b.begin("")
+			run.Letters(lettersOf("one"))
+			require.Error(t, run.Broken(t.Context(), "contract_broken"))
+			b.down = false
+			run = b.begin("")
+			run.Letters(lettersOf("one"))
+			require.NoError(t, run.Broken(t.Context(), "contract_broken"))
+			require.Equal(t, []string{"one"}, b.record(t).DeadLetters)
+		})
+	}
+}

@@ -2,6 +2,7 @@ package contract
 
 import (
 	"cmp"
+	"maps"
 
 	"billhook/internal/pii"
 )
@@ -11,7 +12,7 @@ import (
 // the trace context of the client library, what a dead letter gains.
 type Attributes struct {
 	// OrderingKey is the uid, else the customer, else "unknown".
-	OrderingKey string `json:"ordering_key" validate:"required,id"`
+	OrderingKey string `json:"ordering_key" validate:"required,ordering_key"`
 	EventID     string `json:"event_id" validate:"required,id"`
 	EventType   string `json:"event_type" validate:"required,event_type"`
 	OrderID     string `json:"order_id,omitempty" validate:"omitempty,id"`
@@ -34,8 +35,25 @@ type Attributes struct {
 	DelayTicket string `json:"delay_ticket,omitempty" validate:"omitempty,id,max=100"`
 }
 
-// AttributeRules bounds every attribute of a message that leaves the door.
+// AttributeRules bounds every attribute of a message that leaves the door. An ordering
+// key is an id there; see Rules.
 var AttributeRules = pii.For[Attributes]().Rules()
+
+// uidRules are AttributeRules for a message whose ordering key is the uid.
+var uidRules = func() map[string]pii.Rule {
+	rules := maps.Clone(AttributeRules)
+	rules[AttrOrderingKey] = pii.UID
+	return rules
+}()
+
+// Rules bounds every attribute of the message that carries these. An ordering key is what
+// it was made of: the uid has other forms than an id, and no serial number's privilege.
+func (a *Attributes) Rules() map[string]pii.Rule {
+	if a.UID != "" && a.OrderingKey == a.UID {
+		return uidRules
+	}
+	return AttributeRules
+}
 
 // attribute ties a field to its name on the wire.
 type attribute struct {

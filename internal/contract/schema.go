@@ -115,6 +115,9 @@ func bound(schema *jsonschema.Schema, t reflect.Type) {
 			continue
 		}
 		for _, tag := range tags {
+			if tag == "ordering_key" {
+				tag = "uid" // each form of an id is one of a uid
+			}
 			if pattern, ok := patterns[tag]; ok {
 				property.Pattern = pattern
 			}

@@ -50,6 +50,7 @@ func newRules() *validator.Validate {
 	for word, valid := range map[string]func(string) bool{
 		"id": pii.ID.Valid, "uid": pii.UID.Valid, "event_type": pii.Code.Valid, "code": pii.Code.Valid,
 		"timestamp": pii.Time.Valid, "currency": isCurrency,
+		"ordering_key": func(key string) bool { return pii.ID.Valid(key) || pii.UID.Valid(key) },
 	} {
 		must(v.RegisterValidation(word, func(field validator.FieldLevel) bool { return valid(field.Field().String()) }))
 	}
@@ -183,6 +184,7 @@ const (
 	maxItems    = 5000
 	maxQuantity = 1<<53 - 1
 	maxCycle    = 1_000_000
+	maxTries    = 1000
 )
 
 func emptyOr(rule pii.Rule, value string) bool { return value == "" || rule.Valid(value) }

@@ -28,6 +28,7 @@ type node struct {
 	// children by the length of their names: most of what is read is not among them,
 	// and seldom needs to be compared.
 	children [][]*node
+	size     int // of the children
 	element  *node
 	rule     Rule
 	// optional: Minimize leaves out a value that breaks the rule, or that is neither the
@@ -55,6 +56,7 @@ func (n *node) add(name string) *node {
 		n.children = append(n.children, nil)
 	}
 	n.children[len(name)] = append(n.children[len(name)], child)
+	n.size++
 	return child
 }
 
@@ -285,6 +287,13 @@ func (p *Projection) Minimize(dst []byte, d Document) (out []byte, dropped []Vio
 	return p.walk(dst, d, lenient)
 }
 
+// Peek is Append, but that it stops where it has seen each name that it wants of the
+// document's own. What stands behind those is only known to be well-formed.
+func (p *Projection) Peek(dst []byte, d Document) ([]byte, error) {
+	dst, _, err := p.walk(dst, d, first)
+	return dst, err
+}
+
 // Exact is Append, but that it refuses names which are not on the list.
 func (p *Projection) Exact(dst []byte, d Document) ([]byte, error) {
 	dst, _, err := p.walk(dst, d, exact)
@@ -331,6 +340,7 @@ const (
 	plain   mode = iota
 	lenient      // leaves out what is bad and optional
 	exact        // refuses names that are not on the list
+	first        // stops behind the last of the document's own names
 )
 
 // walk is one run of a projection over a document that is known to be valid JSON.
@@ -376,10 +386,13 @@ func (w *walk) object(dst []byte, at *node) []byte {
 		return dst
 	}
 	dst = append(dst, '{')
-	empty := true
+	empty, wanted := true, at.size
 	for w.src[w.pos] != '}' {
 		name := w.unquoted()
 		child := at.child(name)
+		if child != nil {
+			wanted--
+		}
 		w.space() // and the colon
 		if child == nil || w.src[w.pos] == 'n' {
 			if child == nil && w.mode == exact {
@@ -404,8 +417,11 @@ func (w *walk) object(dst []byte, at *node) []byte {
 			}
 		}
 		w.space() // and the comma
-		if w.tooDeep {
+		switch {
+		case w.tooDeep:
 			return dst
+		case w.mode == first && w.depth == 1 && wanted == 0:
+			return append(dst, '}')
 		}
 	}
 	w.leave()

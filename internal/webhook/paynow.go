@@ -184,7 +184,7 @@ func (p *payNow) read(scratch, body []byte, source catalog.Source) (event inboun
 	if err != nil {
 		return inbound{}, "", err
 	}
-	minimized, _, err := p.head.Minimize(scratch, document)
+	minimized, err := p.head.Peek(scratch, document)
 	if err != nil {
 		return inbound{}, "", err
 	}

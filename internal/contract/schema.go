@@ -45,7 +45,7 @@ func Schemas() (map[string][]byte, error) {
 // patterns are the shapes of the pii package's rules, for readers in other languages.
 var patterns = map[string]string{
 	"id":         `^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$`,
-	"uid":        `^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$`,
+	"uid":        `^[A-Za-z0-9_-][A-Za-z0-9._:|-]{0,127}$`,
 	"code":       `^[A-Za-z][A-Za-z0-9._-]{0,63}$`,
 	"event_type": `^[A-Za-z][A-Za-z0-9._-]{0,63}$`,
 	"currency":   `^[A-Z]{3}$`,

@@ -25,13 +25,15 @@ const (
 
 // The rules.
 var (
-	// Flake is a decimal id of 1 to 32 digits, as PayNow's are. One in ten passes a
-	// card's check by chance, so no detector looks at it.
+	// Flake is a decimal id of 1 to 32 digits, as PayNow's are. One of 13 to 16 that is
+	// a card's number is no flake: those have 17 to 20.
 	Flake = Rule{flake}
 	// ID is an opaque identifier: a letter or digit, then up to 127 of those and
-	// . _ : -. Digits alone are a serial number, never a card or a phone number.
+	// . _ : -. Digits alone are a serial number, unless they are 13 to 16 and a card's.
 	ID = Rule{id}
-	// UID is an ID that is nobody's serial number: digits are looked at like any text.
+	// UID is what identity providers call a person: a letter, a digit, _ or -, then up
+	// to 127 of those and . : |, such as auth0|5f7c8ec7c33c6c004bbafe82. It is nobody's
+	// serial number: digits alone are looked at like any text.
 	UID = Rule{uid}
 	// Code is a name of ours or of a protocol: a letter, then up to 63 letters,
 	// digits and . _ -.
@@ -41,6 +43,7 @@ var (
 	// Time is RFC 3339, with at most nanoseconds.
 	Time = Rule{timestamp}
 	// Amount is a decimal number in a string, of at most 24 characters without its sign.
+	// No amount, and no other number, is 15 digits or more that are a card's.
 	Amount = Rule{amount}
 	// Integer is a JSON integer that fits an int64.
 	Integer = Rule{integer}
@@ -56,9 +59,6 @@ func (r Rule) Name() string {
 // number reports whether the value is a JSON number rather than a string.
 func (r Rule) number() bool { return r.shape == integer || r.shape == quantity }
 
-// open reports whether the shape leaves room for something personal.
-func (r Rule) open() bool { return r.shape == id || r.shape == uid || r.shape == code }
-
 // Valid reports whether the value has the rule's shape.
 func (r Rule) Valid(value string) bool { return r.valid([]byte(value)) }
 
@@ -66,8 +66,10 @@ func (r Rule) valid(value []byte) bool {
 	switch r.shape {
 	case flake:
 		return spelled(value, 32, digit, digit)
-	case id, uid:
+	case id:
 		return spelled(value, maxText, letter|digit, letter|digit|mark|colon)
+	case uid:
+		return len(value) > 0 && value[0] != '.' && spelled(value, maxText, letter|digit|mark, letter|digit|mark|colon|bar)
 	case code:
 		return spelled(value, 64, letter, letter|digit|mark)
 	case currency:
@@ -75,11 +77,11 @@ func (r Rule) valid(value []byte) bool {
 	case timestamp:
 		return isTime(value)
 	case amount:
-		return isAmount(value)
+		return isAmount(value) && !isCardOf(15, 19, value)
 	case integer:
-		return isInteger(value)
+		return isInteger(value) && !isCardOf(15, 19, value)
 	case quantity:
-		return isQuantity(value)
+		return isQuantity(value) && !isCardOf(15, 19, value)
 	default:
 		return false
 	}
@@ -90,6 +92,7 @@ const (
 	digit
 	mark // . _ -
 	colon
+	bar
 )
 
 var class = func() (table [256]byte) {
@@ -102,7 +105,7 @@ var class = func() (table [256]byte) {
 	for _, c := range "._-" {
 		table[c] = mark
 	}
-	table[':'] = colon
+	table[':'], table['|'] = colon, bar
 	return table
 }()
 

@@ -1,0 +1,206 @@
+// Command recall says how much of what is personal the detectors find, and how many ids
+// they take for it by chance, and writes both tables into README.md. It owns generators
+// of either that know nothing of the detectors; with the same seed they draw the same.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"billhook/internal/pii"
+)
+
+const (
+	seed = 20261121
+	// drawn is how many of each kind.
+	drawn = 100_000
+)
+
+// A spelling is one way to write something personal.
+type spelling struct {
+	kind, name string
+	draw       func(g *generator) string
+}
+
+// A place is where something personal stands.
+type place struct {
+	name string
+	put  func(g *generator, personal string) string
+}
+
+var places = []place{
+	{"alone", func(_ *generator, personal string) string { return personal }},
+	{"behind a prefix", func(g *generator, personal string) string { return g.prefix() + personal }},
+	{"in a sentence", (*generator).sentence},
+}
+
+// recall is how many of a spelling were found, by place.
+type recall struct {
+	spelling
+	found [3]int
+}
+
+// refused is how many ids of a kind were taken for something else.
+type refused struct {
+	ids
+	hits int
+}
+
+// result is what one run found out.
+type result struct {
+	drawn   int
+	recalls []recall
+	refused []refused
+}
+
+// measure draws so many of everything.
+func measure(drawn int) result {
+	r := result{drawn: drawn}
+	for i, s := range spellings {
+		g := newGenerator(uint64(i))
+		one := recall{spelling: s}
+		for range drawn {
+			personal := s.draw(g)
+			for at, p := range places {
+				if found, _ := pii.Detect(pii.UID, p.put(g, personal)); found == s.kind {
+					one.found[at]++
+				}
+			}
+		}
+		r.recalls = append(r.recalls, one)
+	}
+	for i, of := range allIDs {
+		g := newGenerator(uint64(1000 + i))
+		one := refused{ids: of}
+		for range drawn {
+			id := pick(g, of.forms...)(g)
+			_, asUID := pii.Detect(pii.UID, id)
+			_, asID := pii.Detect(pii.ID, id)
+			if asUID || asID {
+				one.hits++
+			}
+		}
+		r.refused = append(r.refused, one)
+	}
+	return r
+}
+
+// total adds up the spellings of a kind, and what was drawn of it.
+func (r *result) total(kind string) (found [3]int, drawn int) {
+	for _, one := range r.recalls {
+		if one.kind == kind {
+			drawn += r.drawn
+			for i, n := range one.found {
+				found[i] += n
+			}
+		}
+	}
+	return found, drawn
+}
+
+// percent rounds down: what is not all is not 100 %.
+func percent(part, of int) string {
+	tenths := part * 1000 / of
+	if tenths%10 == 0 {
+		return fmt.Sprintf("%d %%", tenths/10)
+	}
+	return fmt.Sprintf("%d.%d %%", tenths/10, tenths%10)
+}
+
+// table is what stands between the marks.
+func (r *result) table() string {
+	var b strings.Builder
+	b.WriteString("| found | alone | behind a prefix | in a sentence |\n| --- | ---: | ---: | ---: |\n")
+	line := func(name string, found [3]int, drawn int) {
+		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", name, percent(found[0], drawn), percent(found[1], drawn), percent(found[2], drawn))
+	}
+	personal, all := 0, 0
+	for _, kind := range []string{"email", "ip", "card", "iban", "phone"} {
+		found, drawn := r.total(kind)
+		line("**"+kind+"**", found, drawn)
+		for _, n := range found {
+			personal += n
+		}
+		for _, one := range r.recalls {
+			if one.kind == kind && kind == "phone" {
+				line("phone, "+one.name, one.found, r.drawn)
+			}
+		}
+	}
+	b.WriteString("\n| refused by chance | of them |\n| --- | ---: |\n")
+	hits, ids := 0, 0
+	for _, one := range r.refused {
+		if one.chance {
+			continue
+		}
+		hits += one.hits
+		ids += r.drawn
+		fmt.Fprintf(&b, "| %s | %d |\n", one.name, one.hits)
+	}
+	for _, one := range r.refused {
+		if one.chance {
+			fmt.Fprintf(&b, "| %s | %s |\n", one.name, percent(one.hits, r.drawn))
+		}
+	}
+	all = personal + hits
+	fmt.Fprintf(&b, "\n%d of each were drawn, by seed %d. Of %d ids that are no chance cards, %d were refused: the precision is %s.\n",
+		r.drawn, seed, ids, hits, percent(personal, all))
+	return b.String()
+}
+
+const (
+	begin = "<!-- go run ./internal/pii/recall -->\n"
+	end   = "<!-- end -->\n"
+)
+
+// written returns the document with the table in it.
+func written(document, table string) (string, error) {
+	before, rest, ok := strings.Cut(document, begin)
+	_, after, closed := strings.Cut(rest, end)
+	if !ok || !closed {
+		return "", errors.New("recall: README.md has lost the marks of the tables")
+	}
+	return before + begin + table + end + after, nil
+}
+
+// generate returns the document as it is and as it should be.
+func generate(root string) (have, want string, err error) {
+	text, err := os.ReadFile(filepath.Join(root, "README.md")) //nolint:gosec // a path of the repository
+	if err != nil {
+		return "", "", err
+	}
+	measured := measure(drawn)
+	want, err = written(string(text), measured.table())
+	return string(text), want, err
+}
+
+func run() error {
+	have, want, err := generate(".")
+	if err != nil {
+		return err
+	}
+	_, table, _ := strings.Cut(want, begin)
+	table, _, _ = strings.Cut(table, end)
+	if _, err := fmt.Fprint(os.Stdout, table); err != nil || have == want {
+		return err
+	}
+	return os.WriteFile("README.md", []byte(want), 0o644) //nolint:gosec // a document that everybody may read
+}
+
+func main() {
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// generator draws from a seed.
+type generator struct{ *rand.Rand }
+
+func newGenerator(stream uint64) *generator {
+	return &generator{rand.New(rand.NewPCG(seed, stream))} //nolint:gosec // what is drawn can be drawn again
+}

@@ -35,8 +35,8 @@ type Queue struct {
 	// Alias is the name the queue had before, such as q:sub:payment_initiation.
 	Alias       string
 	Description string
-	// Enabled is false while the queue has no handlers: it is provisioned, and a
-	// push or a message to it is answered 404.
+	// Enabled is false while the queue has no handlers: it has no topic, and a push or a
+	// message to it is answered 404.
 	Enabled bool
 	// Contract is the body format its messages have: paynow.v1, envelope.v1 or message.v1.
 	Contract string

@@ -149,7 +149,7 @@ func serviceForgets(t *testing.T, s *stack) {
 func enqueued(t *testing.T, s *stack) {
 	subscription := s.newSubscription().SubscriptionID
 	body := fmt.Appendf(nil, `{"id":"in-house-%s","action":"initial","created_at":"2026-03-01T12:00:00Z","attempts":0,`+
-		`"correlation_id":%q,"payload":{"subscription_id":%q,"customer_email":"ilse@example.org"}}`, subscription, subscription, subscription)
+		`"correlation_id":%q,"payload":{"subscription_id":%q}}`, subscription, subscription, subscription)
 	signer, err := signature.NewSigner(signature.Generic, e2e.Secret)
 	require.NoError(t, err)
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.webhookURL+"/queues/q:pay:subscription_update/messages", bytes.NewReader(body))

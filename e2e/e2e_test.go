@@ -95,6 +95,13 @@ var cases = []struct {
 	{"a service that forgets its answer is asked, not told again", serviceForgets},
 	{"a producer inside the house enqueues under the old name", enqueued},
 	{"what a killed worker has not published is relayed", relayed},
+	{"an order with an odd uid is credited to whom it can be", oddUids},
+	{"an order is credited whatever else is odd about it", oddFields},
+	{"an order with an odd total is refunded in part by a person alone", oddMoney},
+	{"what lacks something that its effect needs is refused", requiredFields},
+	{"a producer is told of each member the contract does not know", unknownMembers},
+	{"a queue that is not enabled takes nothing", disabledQueue},
+	{"a webhook that is not confirmed says in the log why", unconfirmed},
 	{"a refund whose attempts were used up is replayed when its order is there", drillTx},
 	{"a webhook that was refused is replayed until it is taken", drillLeased},
 	{"a dead letter is counted until it is discarded", drillDiscarded},
@@ -293,7 +300,7 @@ type tappedPublisher struct {
 
 func (p *tappedPublisher) Publish(ctx context.Context, topic string, m contract.Message) (string, error) {
 	if p.down.Load() {
-		return "", errDown
+		return "", fmt.Errorf("%w: %w", contract.ErrBrokerDown, errDown)
 	}
 	p.mu.Lock()
 	p.messages = append(p.messages, m)

@@ -60,22 +60,24 @@ resource "google_project_service" "api" {
   disable_on_destroy = false
 }
 
+# A queue that is not enabled has no topic: what is published to it is refused, and kept by
+# its sender, where a topic that nobody reads would take it and lose it.
 module "queue" {
   source        = "./modules/queue"
-  for_each      = local.queues
+  for_each      = local.enabled
   project       = var.project
   queue         = each.value
   labels        = local.labels
-  push_base_url = try(local.worker_urls[each.value.pool], "https://${var.name}-worker.invalid")
+  push_base_url = local.worker_urls[each.value.pool]
 
   identity = {
-    service_account = try(google_service_account.push[each.value.pool].email, "none@${var.project}.iam.gserviceaccount.com")
+    service_account = google_service_account.push[each.value.pool].email
     audience        = local.audience
     agent           = local.pubsub_agent
   }
 
   publishers             = { for name in module.catalog.publishers[each.key] : name => local.members[name] }
-  dead_letter_publishers = each.value.enabled ? { worker = google_service_account.worker[each.value.pool].member } : {}
+  dead_letter_publishers = { worker = google_service_account.worker[each.value.pool].member }
 
   depends_on = [google_project_service.api]
 }

@@ -297,7 +297,7 @@ func TestWhoPublishesIsForTheCatalogModuleToSay(t *testing.T) {
 	for _, b := range blocks(t, "module") {
 		if b.Labels[0] == "queue" && b.file == "main.tf" {
 			require.Equal(t, "{ for name in module.catalog.publishers[each.key] : name => local.members[name] }", b.source("publishers"))
-			require.Equal(t, "each.value.enabled ? { worker = google_service_account.worker[each.value.pool].member } : {}", b.source("dead_letter_publishers"))
+			require.Equal(t, "{ worker = google_service_account.worker[each.value.pool].member }", b.source("dead_letter_publishers"))
 			return
 		}
 	}

@@ -38,6 +38,7 @@ var faults = slices.Concat(
 	faultsOfProcessing,
 	faultsOfAlarm,
 	faultsOfCorrected,
+	faultsOfFields,
 )
 
 // faultsOfProcessing are those between a push and its answer.

@@ -32,9 +32,10 @@ type Payload struct {
 	UID            string `json:"uid,omitempty" validate:"omitempty,uid"`
 	ProductID      string `json:"product_id,omitempty" validate:"omitempty,id"`
 	Status         string `json:"status,omitempty" validate:"omitempty,code"`
-	// Currency is ISO 4217; required where an amount is given.
-	Currency    string `json:"currency,omitempty" validate:"omitempty,currency"`
-	Amount      string `json:"amount,omitempty" validate:"omitempty,amount"`
+	// Currency is ISO 4217; required where an amount is given. Neither is left out for its
+	// value: an envelope may ask for money to be moved, and without an amount for all of it.
+	Currency    string `json:"currency,omitempty" validate:"omitempty,currency" pii:"strict"`
+	Amount      string `json:"amount,omitempty" validate:"omitempty,amount" pii:"strict"`
 	PeriodStart string `json:"period_start,omitempty" validate:"omitempty,timestamp"`
 	PeriodEnd   string `json:"period_end,omitempty" validate:"omitempty,timestamp"`
 	// Cycle is which billing cycle a renewal is.

@@ -16,8 +16,9 @@ type PayNow struct {
 
 // PayNowData is what the event is about: IDs, codes, amounts and times, no people.
 type PayNowData struct {
-	Order  *Order  `json:"order,omitempty"`
-	Refund *Refund `json:"refund,omitempty"`
+	Order *Order `json:"order,omitempty"`
+	// Refund is never left out for its value: without it all of the order is given back.
+	Refund *Refund `json:"refund,omitempty" pii:"strict"`
 	// Subscription is what a subscription.* event is about, and a trial.* event: a
 	// trial is a period like any other, without a price.
 	Subscription *Subscription `json:"subscription,omitempty"`
@@ -49,7 +50,7 @@ type Item struct {
 type Refund struct {
 	ID string `json:"id,omitempty" validate:"omitempty,id"`
 	// Amount is what was given back, in the order's currency; empty: all of it.
-	Amount string `json:"amount,omitempty" validate:"omitempty,amount"`
+	Amount string `json:"amount,omitempty" validate:"omitempty,amount" pii:"strict"`
 }
 
 // Subscription is the subscription, or the trial, an event is about.

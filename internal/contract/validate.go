@@ -184,6 +184,7 @@ const (
 	maxItems    = 5000
 	maxQuantity = 1<<53 - 1
 	maxCycle    = 1_000_000
+	maxTries    = 1000
 )
 
 func emptyOr(rule pii.Rule, value string) bool { return value == "" || rule.Valid(value) }

@@ -28,8 +28,12 @@ type node struct {
 	// children by the length of their names: most of what is read is not among them,
 	// and seldom needs to be compared.
 	children [][]*node
+	size     int // of the children
 	element  *node
 	rule     Rule
+	// optional: Minimize leaves out a value that breaks the rule, or that is neither the
+	// object nor the array which is due here.
+	optional bool
 }
 
 func (n *node) child(name []byte) *node {
@@ -52,13 +56,16 @@ func (n *node) add(name string) *node {
 		n.children = append(n.children, nil)
 	}
 	n.children[len(name)] = append(n.children[len(name)], child)
+	n.size++
 	return child
 }
 
-// NewProjection makes a projection of paths such as body.lines[].product_id. It
-// panics on a path that is malformed or lies inside another: that is a mistake of
-// the program.
-func NewProjection(rules map[string]Rule) *Projection {
+// NewProjection makes a projection of paths such as body.lines[].product_id. Minimize
+// leaves out what is bad at the optional ones, which are among those paths, or are
+// objects or arrays on the way to them; an object is optional, too, where everything in
+// it is. It panics on a path that is malformed or lies inside another, and on an
+// optional one that leads nowhere: that is a mistake of the program.
+func NewProjection(rules map[string]Rule, optional ...string) *Projection {
 	p := &Projection{root: &node{children: [][]*node{{}}}, rules: maps.Clone(rules)}
 	for path, rule := range rules {
 		at := p.root
@@ -90,7 +97,38 @@ func NewProjection(rules map[string]Rule) *Projection {
 		}
 		at.rule = rule
 	}
+	for _, path := range optional {
+		at := p.root
+		for name := range strings.SplitSeq(path, ".") {
+			name, array := strings.CutSuffix(name, "[]")
+			if at = at.child([]byte(name)); array && at != nil {
+				at = at.element
+			}
+			if at == nil {
+				panic("pii: bad optional path " + path)
+			}
+		}
+		at.optional = true
+	}
+	p.root.settle()
+	p.root.optional = false // the document itself
 	return p
+}
+
+// settle makes each object optional in which everything is, and reports whether the
+// node is. What stands in an array never is: a list with a gap says something else.
+func (n *node) settle() bool {
+	if n.element != nil {
+		n.element.settle()
+		n.element.optional = false
+		return n.optional
+	}
+	every := n.rule == (Rule{})
+	for _, child := range slices.Concat(n.children...) {
+		every = child.settle() && every
+	}
+	n.optional = n.optional || every
+	return n.optional
 }
 
 // isName: one that JSON writes as it is, and that a path can name.
@@ -104,12 +142,14 @@ func isName(name string) bool {
 }
 
 // For makes the projection of a Go type: its JSON names are the paths, and the word
-// in each `validate` tag that names a shape is the rule. It panics on a string
-// without such a word: free text cannot be declared.
+// in each `validate` tag that names a shape is the rule. A field is optional that JSON
+// omits where it is empty, unless its tag says `pii:"strict"`: to leave it out would
+// say something else. It panics on a string without such a word: free text cannot be
+// declared.
 func For[T any]() *Projection {
 	rules := map[string]Rule{}
-	collect(reflect.TypeFor[T](), "", rules)
-	return NewProjection(rules)
+	optional := collect(reflect.TypeFor[T](), "", rules)
+	return NewProjection(rules, optional...)
 }
 
 var words = map[string]Rule{
@@ -119,7 +159,8 @@ var words = map[string]Rule{
 	"ordering_key": ID,
 }
 
-func collect(t reflect.Type, prefix string, rules map[string]Rule) {
+// collect fills in the rules of a type's fields and returns the optional paths.
+func collect(t reflect.Type, prefix string, rules map[string]Rule) (optional []string) {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
@@ -130,16 +171,19 @@ func collect(t reflect.Type, prefix string, rules map[string]Rule) {
 			panic("pii: " + t.Name() + "." + field.Name + " has no JSON name")
 		}
 		path, of := prefix+name, field.Type
+		tags := strings.Split(field.Tag.Get("validate"), ",")
+		if strings.Contains(field.Tag.Get("json"), ",omit") && !slices.Contains(tags, "required") && field.Tag.Get("pii") != "strict" {
+			optional = append(optional, path)
+		}
 		if of.Kind() == reflect.Slice {
 			path, of = path+"[]", of.Elem()
 		}
 		for of.Kind() == reflect.Pointer {
 			of = of.Elem()
 		}
-		tags := strings.Split(field.Tag.Get("validate"), ",")
 		switch of.Kind() {
 		case reflect.Struct:
-			collect(of, path+".", rules)
+			optional = append(optional, collect(of, path+".", rules)...)
 		case reflect.Int64:
 			rules[path] = Integer
 			if slices.Contains(tags, "min=1") {
@@ -158,6 +202,7 @@ func collect(t reflect.Type, prefix string, rules map[string]Rule) {
 			panic("pii: " + path + " has a type that cannot be bounded")
 		}
 	}
+	return optional
 }
 
 // Rules returns the rule of every path.
@@ -166,6 +211,8 @@ func (p *Projection) Rules() map[string]Rule { return maps.Clone(p.rules) }
 // Violation names a path and the rule that its value breaks, the detector that
 // fired, or the object or array that is due there. The path comes from the
 // allow-list, with indexes (the document itself is empty); the value never does.
+// Rule unknown is of a name that is not on the list: it stands at the end of the path
+// where it has the shape of a code and no detector fires, else a question mark does.
 type Violation struct {
 	Path string
 	Rule string
@@ -207,20 +254,55 @@ const (
 	maxEscaped = 6*maxText + 2
 )
 
+// Document is one JSON document in valid UTF-8, without duplicate names.
+type Document struct{ text []byte }
+
+// Parse checks that src is a document. What is projected from it may rely on that, and
+// skips what is dropped without looking at more than quotes and brackets. The error is
+// an *Error. The document is src, which must not change.
+func Parse(src []byte) (Document, error) {
+	if !jsontext.Value(src).IsValid() {
+		return Document{}, &Error{Malformed: true, Offset: offset(src)}
+	}
+	return Document{src}, nil
+}
+
 // Append projects src and appends the result, compact, in the order of the input:
 // allowed fields alone, nulls and empty strings left out. Every value is checked against its rule and
 // by the detectors; what is dropped is only checked to be well-formed. The error is
 // an *Error, and dst is then as it was.
-//
-// The JSON reader checks the whole document first, duplicate names of dropped parts
-// included. What follows may rely on it, and skips what is dropped without looking
-// at more than quotes and brackets.
 func (p *Projection) Append(dst, src []byte) ([]byte, error) {
-	if !jsontext.Value(src).IsValid() {
-		return dst, &Error{Malformed: true, Offset: offset(src)}
+	d, err := Parse(src)
+	if err != nil {
+		return dst, err
 	}
+	dst, _, err = p.walk(dst, d, plain)
+	return dst, err
+}
+
+// Minimize is Append, but that it leaves out what is bad at an optional path, and takes
+// a uid that is written as a whole number. dropped says what was left out and why, each
+// path and rule once, with [] for every index, the first twenty.
+func (p *Projection) Minimize(dst []byte, d Document) (out []byte, dropped []Violation, err error) {
+	return p.walk(dst, d, lenient)
+}
+
+// Peek is Append, but that it stops where it has seen each name that it wants of the
+// document's own. What stands behind those is only known to be well-formed.
+func (p *Projection) Peek(dst []byte, d Document) ([]byte, error) {
+	dst, _, err := p.walk(dst, d, first)
+	return dst, err
+}
+
+// Exact is Append, but that it refuses names which are not on the list.
+func (p *Projection) Exact(dst []byte, d Document) ([]byte, error) {
+	dst, _, err := p.walk(dst, d, exact)
+	return dst, err
+}
+
+func (p *Projection) walk(dst []byte, d Document, as mode) ([]byte, []Violation, error) {
 	w := walks.Get().(*walk)
-	*w = walk{src: src}
+	*w = walk{src: d.text, mode: as}
 	defer func() {
 		*w = walk{} // nothing of a document stays behind
 		walks.Put(w)
@@ -229,11 +311,11 @@ func (p *Projection) Append(dst, src []byte) ([]byte, error) {
 	out := w.value(dst, p.root)
 	switch {
 	case w.tooDeep:
-		return dst, &Error{Malformed: true, Offset: int64(w.pos)}
+		return dst, nil, &Error{Malformed: true, Offset: int64(w.pos)}
 	case len(w.violations) > 0:
-		return dst, &Error{Violations: w.violations}
+		return dst, w.dropped, &Error{Violations: w.violations}
 	}
-	return out, nil
+	return out, w.dropped, nil
 }
 
 // offset finds where a document that is malformed is so.
@@ -251,10 +333,21 @@ func offset(src []byte) int64 {
 
 var walks = sync.Pool{New: func() any { return new(walk) }}
 
+// mode is what a walk does with what it could leave out.
+type mode uint8
+
+const (
+	plain   mode = iota
+	lenient      // leaves out what is bad and optional
+	exact        // refuses names that are not on the list
+	first        // stops behind the last of the document's own names
+)
+
 // walk is one run of a projection over a document that is known to be valid JSON.
 type walk struct {
 	src []byte
 	pos int
+	mode
 	// depth is how many objects and arrays are open.
 	depth   int
 	tooDeep bool
@@ -262,6 +355,7 @@ type walk struct {
 	path       [maxSteps]step
 	steps      int
 	violations []Violation
+	dropped    []Violation
 }
 
 type step struct {
@@ -273,15 +367,15 @@ type step struct {
 func (w *walk) value(dst []byte, at *node) []byte {
 	switch c := w.src[w.pos]; {
 	case at.rule != (Rule{}):
-		return w.scalar(dst, at.rule)
+		return w.scalar(dst, at)
 	case at.element != nil && c == '[':
 		return w.array(dst, at.element)
 	case at.children != nil && c == '{':
 		return w.object(dst, at)
 	case at.element != nil:
-		w.violate("array")
+		w.violate(at, "array")
 	default:
-		w.violate("object")
+		w.violate(at, "object")
 	}
 	w.skip()
 	return dst
@@ -292,11 +386,18 @@ func (w *walk) object(dst []byte, at *node) []byte {
 		return dst
 	}
 	dst = append(dst, '{')
-	empty := true
+	empty, wanted := true, at.size
 	for w.src[w.pos] != '}' {
-		child := at.child(w.unquoted())
+		name := w.unquoted()
+		child := at.child(name)
+		if child != nil {
+			wanted--
+		}
 		w.space() // and the colon
 		if child == nil || w.src[w.pos] == 'n' {
+			if child == nil && w.mode == exact {
+				w.unknown(name)
+			}
 			w.skip()
 		} else {
 			before := len(dst)
@@ -316,8 +417,11 @@ func (w *walk) object(dst []byte, at *node) []byte {
 			}
 		}
 		w.space() // and the comma
-		if w.tooDeep {
+		switch {
+		case w.tooDeep:
 			return dst
+		case w.mode == first && w.depth == 1 && wanted == 0:
+			return append(dst, '}')
 		}
 	}
 	w.leave()
@@ -347,33 +451,40 @@ func (w *walk) array(dst []byte, element *node) []byte {
 	return append(dst, ']')
 }
 
-func (w *walk) scalar(dst []byte, rule Rule) []byte {
-	c := w.src[w.pos]
+func (w *walk) scalar(dst []byte, at *node) []byte {
+	rule, c := at.rule, w.src[w.pos]
 	isText, isNumber := c == '"', c == '-' || class[c] == digit
-	if isText == rule.number() || isNumber != rule.number() {
-		w.violate(rule.Name())
-		w.skip()
-		return dst
-	}
-	if isNumber {
+	if isNumber && rule.number() {
 		start := w.pos
 		w.skip()
 		if value := w.src[start:w.pos]; rule.valid(value) {
 			return append(dst, value...)
 		}
-		w.violate(rule.Name())
+		w.violate(at, rule.Name())
 		return dst
 	}
-	value := w.unquoted()
-	if len(value) == 0 {
-		return dst // providers write absent as empty; a required field is missed later
+	var value []byte
+	switch {
+	case isText && !rule.number():
+		value = w.unquoted()
+		if len(value) == 0 {
+			return dst // providers write absent as empty; a required field is missed later
+		}
+	case isNumber && rule == UID && w.mode == lenient:
+		start := w.pos
+		w.skip()
+		if value = w.src[start:w.pos]; !spelled(value, maxText, digit, digit) {
+			value = nil // a fraction or an exponent is no name
+		}
+	default:
+		w.skip()
 	}
 	if !rule.valid(value) {
-		w.violate(rule.Name())
+		w.violate(at, rule.Name())
 		return dst
 	}
 	if found := detect(rule, value); found != "" {
-		w.violate(found)
+		w.violate(at, found)
 		return dst
 	}
 	// No shape has a character that JSON would escape.
@@ -482,22 +593,57 @@ var isWord = func() (table [256]bool) {
 	return table
 }()
 
-func (w *walk) violate(what string) {
+// violate takes down that the value at hand is bad, or that it is left out.
+func (w *walk) violate(at *node, what string) {
+	if w.mode == lenient && at.optional {
+		w.dropped = AddDropped(w.dropped, Violation{Path: w.where("[]"), Rule: what})
+		return
+	}
+	if len(w.violations) < maxViolations {
+		w.violations = append(w.violations, Violation{Path: w.where(""), Rule: what})
+	}
+}
+
+// unknown takes down a name that is not on the list. It may be anything, and is told
+// only where it is a code.
+func (w *walk) unknown(name []byte) {
 	if len(w.violations) == maxViolations {
 		return
 	}
+	if !Code.valid(name) || detect(Code, name) != "" {
+		name = []byte{'?'}
+	}
+	w.path[w.steps] = step{name: name}
+	w.steps++
+	w.violations = append(w.violations, Violation{Path: w.where(""), Rule: "unknown"})
+	w.steps--
+}
+
+// where is the path to the value at hand; index stands for every index, unless it is empty.
+func (w *walk) where(index string) string {
 	var path strings.Builder
 	for _, step := range w.path[:w.steps] {
-		if step.name == nil {
+		switch {
+		case step.name == nil && index != "":
+			path.WriteString(index)
+			continue
+		case step.name == nil:
 			fmt.Fprintf(&path, "[%d]", step.index)
 			continue
-		}
-		if path.Len() > 0 {
+		case path.Len() > 0:
 			path.WriteByte('.')
 		}
 		path.Write(step.name)
 	}
-	w.violations = append(w.violations, Violation{Path: path.String(), Rule: what})
+	return path.String()
+}
+
+// AddDropped adds what was left out to a list of the first twenty, each once.
+func AddDropped(dropped []Violation, v Violation) []Violation {
+	if len(dropped) == maxViolations || slices.Contains(dropped, v) {
+		return dropped
+	}
+	return append(dropped, v)
 }
 
 // CheckAttributes looks over the attributes of a message that is about to leave:

@@ -17,6 +17,8 @@ type Metrics struct {
 	webhooks   *prometheus.CounterVec
 	ingest     *prometheus.HistogramVec
 	large      *prometheus.CounterVec
+	dropped    *prometheus.CounterVec
+	unsent     *prometheus.CounterVec
 	deliveries *prometheus.CounterVec
 	handling   *prometheus.HistogramVec
 	relayed    prometheus.Counter
@@ -44,6 +46,13 @@ func NewMetrics() *Metrics {
 		large: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "billhook_large_messages_total", Help: "Published messages above the recommended 256 KiB.",
 		}, []string{"queue"}),
+		dropped: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "billhook_webhook_dropped_fields_total",
+			Help: "Accepted webhooks that an optional field was left out of for its value, by source, field path and rule.",
+		}, []string{"source", "field", "rule"}),
+		unsent: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "billhook_webhook_unconfirmed_total", Help: "Webhooks that the broker did not confirm, by queue and cause.",
+		}, []string{"queue", "cause"}),
 		deliveries: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "billhook_deliveries_total", Help: "Deliveries by queue, outcome and reason.",
 		}, []string{"queue", "outcome", "reason"}),
@@ -79,7 +88,7 @@ func NewMetrics() *Metrics {
 			Name: "billhook_dead_letters_oldest_seconds", Help: "How long the oldest open dead letter has waited, as of this instance's last count.",
 		}, []string{"queue"}),
 	}
-	m.registry.MustRegister(m.open, m.oldestOpen, m.webhooks, m.ingest, m.large, m.deliveries, m.handling, m.relayed, m.stuck, m.oldest, m.orphans, m.released, m.kept, m.overdue,
+	m.registry.MustRegister(m.open, m.oldestOpen, m.webhooks, m.ingest, m.large, m.dropped, m.unsent, m.deliveries, m.handling, m.relayed, m.stuck, m.oldest, m.orphans, m.released, m.kept, m.overdue,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -102,6 +111,16 @@ func statusLabel(status int) string {
 
 // LargeMessage counts a message above the recommended size.
 func (m *Metrics) LargeMessage(queue string) { m.large.WithLabelValues(queue).Inc() }
+
+// DroppedField counts an accepted webhook that an optional field was left out of. field
+// is a path of the allow-list, without indexes; rule is a code.
+func (m *Metrics) DroppedField(source, field, rule string) {
+	m.dropped.WithLabelValues(source, field, rule).Inc()
+}
+
+// Unconfirmed counts a webhook that the broker did not confirm. cause is a code of
+// contract.PublishCause.
+func (m *Metrics) Unconfirmed(queue, cause string) { m.unsent.WithLabelValues(queue, cause).Inc() }
 
 // Delivery counts one answered delivery. reason is a code; when processed, the handler's result.
 func (m *Metrics) Delivery(queue, outcome, reason string, took time.Duration) {

@@ -3,12 +3,14 @@ package webhook_test
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"net/http"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
@@ -39,17 +41,21 @@ var kept = map[string]bool{
 	"payload.order_id": true, "payload.customer_id": true, "payload.uid": true, "payload.product_id": true, "payload.status": true,
 }
 
-// visit collects the strings at the paths that may leave.
+// visit collects the strings at the paths that may leave: a number's digits are a uid. A
+// producer is told the name of a member that it made up.
 func visit(path string, value any, out *strings.Builder) {
 	switch value := value.(type) {
 	case map[string]any:
 		for name, member := range value {
+			out.WriteString(name + "\n")
 			visit(strings.TrimPrefix(path+"."+name, "."), member, out)
 		}
 	case []any:
 		for _, element := range value {
 			visit(path+"[]", element, out)
 		}
+	case json.Number:
+		visit(path, value.String(), out)
 	case string:
 		if kept[path] {
 			out.WriteString(value + "\n")
@@ -97,7 +103,9 @@ func FuzzWebhook(f *testing.F) {
 			}
 			var document any
 			var named strings.Builder
-			if json.Unmarshal(body, &document) == nil {
+			numbers := json.NewDecoder(bytes.NewReader(body))
+			numbers.UseNumber()
+			if numbers.Decode(&document) == nil {
 				visit("", document, &named)
 			}
 			out := w.Body.String() + d.log.String()
@@ -121,6 +129,60 @@ func FuzzWebhook(f *testing.F) {
 					require.NotContains(t, out, value)
 				}
 			}
+		}
+	})
+}
+
+// odd is an order whose optional fields, and those that an order has not, are to be filled in.
+const odd = `{"event_type":"ON_ORDER_COMPLETED","event_id":"5","body":{"id":"6","customer":%s,"customer_id":%s,"checkout":%s,"pretty_id":%s,"currency":%s,` +
+	`"total_amount":%s,"completed_at":%s,"created_at":%s,"amount":%s,"checkout_id":%s,"billing_cycle_sequence":%s,"status":%s,` +
+	`"lines":[{"product_id":"411486491630370501","price":%s,"quantity":2}]}}`
+
+// FuzzOptionalFields fills any JSON into some of the fields of an order that its effect
+// does not need. The order stays what it is: accepted, and worth its points.
+func FuzzOptionalFields(f *testing.F) {
+	good := []string{
+		`{"id":"8"}`, `"9"`, `{"metadata":{"uid":"u1"}}`, `"BH-1"`, `"USD"`, `2000`, `"2026-03-02T10:01:00Z"`, `"2026-03-02T10:00:00Z"`, `null`, `null`, `null`, `null`, `1000`,
+	}
+	for i, value := range []string{
+		`"#1001"`, `"ch/123"`, `1.5`, `-1`, `1e400`, `{"id":"mette@example.com"}`, `{"id":7}`, `{"metadata":{"uid":12345}}`, `{"metadata":{"uid":"auth0|5f7c"}}`, `{"metadata":[]}`, `[]`,
+		`true`, `""`, `"QQQ"`, `"2025-01-10 11:58:00"`, `9223372036854775808`, `4111111111111111`, `"203.0.113.77"`, `{"metadata":{"uid":"\u0000"}}`,
+	} {
+		f.Add(uint16(1<<(i%len(good))), []byte(value))
+		f.Add(uint16(1<<len(good)-1), []byte(value))
+	}
+	d := open(f, unlimited)
+	f.Fuzz(func(t *testing.T, places uint16, value []byte) {
+		if !jsontext.Value(value).IsValid() || bytes.Count(value, []byte{'['})+bytes.Count(value, []byte{'{'}) > 50 || len(value) > 4096 {
+			t.Skip("the whole body would be refused")
+		}
+		value = bytes.TrimSpace(value)
+		filled := make([]any, len(good))
+		for i := range good {
+			if filled[i] = good[i]; places&(1<<i) != 0 {
+				filled[i] = string(value)
+			}
+		}
+		d.broker.got = nil
+		d.log.Reset()
+		w := d.send(payNow(t, fmt.Appendf(nil, odd, filled...)))
+		require.Equal(t, http.StatusAccepted, w.Code, "%s", w.Body)
+		got := d.broker.got[0].message
+		m, err := contract.DecodePayNow(got.Data)
+		require.NoError(t, err)
+		require.NoError(t, m.Validate())
+		require.NoError(t, m.CheckAttributes(got.Attributes))
+		require.Equal(t, "6", m.Data.Order.ID)
+		require.Len(t, m.Data.Order.Items, 1)
+		require.Equal(t, "411486491630370501", m.Data.Order.Items[0].ProductID)
+		require.EqualValues(t, 2, m.Data.Order.Items[0].Quantity)
+		require.Equal(t, "2000", got.Attributes["points"])
+		// What it cost is what it says it cost, or nobody knows.
+		if places&(1<<5) == 0 {
+			require.Contains(t, []string{"", "20.00", "2000", "2.000", "0.2000", "200.0"}, m.Data.Order.Total)
+		}
+		if m.Data.Order.Total == "" && filled[5] != "null" && filled[5] != `""` {
+			require.Empty(t, m.Data.Order.Items[0].Price, "the sum of the prices is not what was paid")
 		}
 	})
 }

@@ -3,9 +3,9 @@ package webhook
 import (
 	"bytes"
 	"cmp"
-	"errors"
 	"fmt"
-	"strconv"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -33,126 +33,202 @@ var paynowTypes = map[string]string{
 	"ON_TRIAL_CANCELED":         contract.TrialCanceled,
 }
 
+// fields are paths of PayNow's body with their rules. What is bad in one that the effect
+// of its event needs refuses the webhook; what is bad in one that it merely takes is left
+// out, counted and told.
+type fields struct{ needs, takes map[string]pii.Rule }
+
+// paynowFields are what is read of each type of event. What is not in the list of its own
+// type is not looked at.
+//
+//   - An order is credited by its lines. What it cost is only for refunds: without it a
+//     part of it cannot be given back, and a person decides. A total that is left out takes
+//     the prices along, a currency takes both.
+//   - A refund needs its amount where it gives one, and the currency of it: without an
+//     amount it is of the whole order. Its status says whether any money moved.
+//   - A chargeback is always of the whole order.
+//   - A subscription is recorded and told with what is known of it.
+//   - Whose it is stands in three places: uid, customer.id and customer_id. Where none of
+//     them is good the event has no ordering key, and an order without an account becomes
+//     a dead letter: it is not lost with its sender.
+//   - A time that is left out is replaced by the next best, at last by that of receipt.
+var paynowFields = func() map[string]fields {
+	join := func(all ...map[string]pii.Rule) map[string]pii.Rule {
+		joined := map[string]pii.Rule{}
+		for _, one := range all {
+			maps.Copy(joined, one)
+		}
+		return joined
+	}
+	times := func(names ...string) map[string]pii.Rule {
+		rules := map[string]pii.Rule{}
+		for _, name := range names {
+			rules["body."+name] = pii.Time
+		}
+		return rules
+	}
+	buyer := map[string]pii.Rule{"body.customer.id": pii.ID, "body.customer_id": pii.ID}
+	order := join(buyer, map[string]pii.Rule{"body.pretty_id": pii.ID, "body.currency": pii.Currency})
+	ofOrder := map[string]pii.Rule{"body.order_id": pii.ID}
+	itself := map[string]pii.Rule{"body.id": pii.ID}
+	trial := join(buyer, map[string]pii.Rule{"body.product_id": pii.ID, "body.checkout_id": pii.ID, "body.status": pii.Code})
+	subscription := join(trial, times("current_period_start", "current_period_end"), map[string]pii.Rule{
+		"body.currency": pii.Currency, "body.total_amount": pii.Integer, "body.billing_cycle_sequence": pii.Integer,
+	})
+	return map[string]fields{
+		contract.OrderPaid: {
+			needs: join(itself, map[string]pii.Rule{"body.lines[].product_id": pii.ID, "body.lines[].quantity": pii.Quantity}),
+			takes: join(order, times("completed_at", "created_at"), map[string]pii.Rule{
+				"body.total_amount": pii.Integer, "body.lines[].price": pii.Integer,
+			}),
+		},
+		contract.OrderRefunded: {
+			needs: join(ofOrder, map[string]pii.Rule{"body.amount": pii.Integer, "body.store_refund_amount": pii.Integer, "body.status": pii.Code}),
+			takes: join(order, itself, times("completed_at", "approved_at", "pending_at", "created_at")),
+		},
+		contract.OrderChargeback:       {needs: ofOrder, takes: join(order, times("completed_at", "chargeback_at", "created_at"))},
+		contract.OrderChargebackClosed: {needs: ofOrder, takes: order},
+		contract.SubscriptionActivated: {needs: itself, takes: join(subscription, times("active_at"))},
+		contract.SubscriptionRenewed:   {needs: itself, takes: subscription},
+		contract.SubscriptionCanceled:  {needs: itself, takes: join(subscription, times("canceled_at"))},
+		contract.TrialActivated:        {needs: itself, takes: join(trial, times("starts_at", "ends_at"))},
+		contract.TrialCompleted:        {needs: itself, takes: join(trial, times("starts_at", "ends_at"))},
+		contract.TrialCanceled:         {needs: itself, takes: join(trial, times("starts_at", "ends_at", "canceled_at"))},
+	}
+}()
+
 // paynowEvent is what is left of PayNow's webhook after minimization.
 type paynowEvent struct {
-	EventType string `json:"event_type"`
-	EventID   string `json:"event_id"`
-	Body      struct {
-		ID       string `json:"id"`
-		OrderID  string `json:"order_id"`
-		PrettyID string `json:"pretty_id"`
-		Customer struct {
-			ID string `json:"id"`
-		} `json:"customer"`
-		CustomerID        string `json:"customer_id"`
-		Currency          string `json:"currency"`
-		Status            string `json:"status"`
-		TotalAmount       *int64 `json:"total_amount"`
-		Amount            *int64 `json:"amount"`
-		StoreRefundAmount *int64 `json:"store_refund_amount"`
-		CompletedAt       string `json:"completed_at"`
-		ChargebackAt      string `json:"chargeback_at"`
-		ApprovedAt        string `json:"approved_at"`
-		PendingAt         string `json:"pending_at"`
-		CreatedAt         string `json:"created_at"`
+	Body paynowBody `json:"body"`
+}
 
-		// Of subscriptions and trials.
-		ProductID          string `json:"product_id"`
-		CheckoutID         string `json:"checkout_id"`
-		Cycle              int64  `json:"billing_cycle_sequence"`
-		ActiveAt           string `json:"active_at"`
-		CanceledAt         string `json:"canceled_at"`
-		CurrentPeriodStart string `json:"current_period_start"`
-		CurrentPeriodEnd   string `json:"current_period_end"`
-		StartsAt           string `json:"starts_at"`
-		EndsAt             string `json:"ends_at"`
+type paynowBody struct {
+	ID       string `json:"id"`
+	OrderID  string `json:"order_id"`
+	PrettyID string `json:"pretty_id"`
+	Customer struct {
+		ID string `json:"id"`
+	} `json:"customer"`
+	CustomerID        string `json:"customer_id"`
+	Currency          string `json:"currency"`
+	Status            string `json:"status"`
+	TotalAmount       *int64 `json:"total_amount"`
+	Amount            *int64 `json:"amount"`
+	StoreRefundAmount *int64 `json:"store_refund_amount"`
+	CompletedAt       string `json:"completed_at"`
+	ChargebackAt      string `json:"chargeback_at"`
+	ApprovedAt        string `json:"approved_at"`
+	PendingAt         string `json:"pending_at"`
+	CreatedAt         string `json:"created_at"`
 
-		Checkout struct {
-			// Metadata is an object with the one allowed key, or nothing.
-			Metadata jsontext.Value `json:"metadata"`
-		} `json:"checkout"`
-		Lines []struct {
-			ProductID string `json:"product_id"`
-			Quantity  int64  `json:"quantity"`
-			Price     *int64 `json:"price"`
-		} `json:"lines"`
-	} `json:"body"`
+	// Of subscriptions and trials.
+	ProductID          string `json:"product_id"`
+	CheckoutID         string `json:"checkout_id"`
+	Cycle              int64  `json:"billing_cycle_sequence"`
+	ActiveAt           string `json:"active_at"`
+	CanceledAt         string `json:"canceled_at"`
+	CurrentPeriodStart string `json:"current_period_start"`
+	CurrentPeriodEnd   string `json:"current_period_end"`
+	StartsAt           string `json:"starts_at"`
+	EndsAt             string `json:"ends_at"`
+
+	Checkout struct {
+		// Metadata is an object with the one allowed key, or nothing.
+		Metadata jsontext.Value `json:"metadata"`
+	} `json:"checkout"`
+	Lines []struct {
+		ProductID string `json:"product_id"`
+		Quantity  int64  `json:"quantity"`
+		Price     *int64 `json:"price"`
+	} `json:"lines"`
 }
 
 // payNow reads PayNow's webhooks.
 type payNow struct {
 	// head is enough to know whether any queue wants the event.
 	head *pii.Projection
-	full *pii.Projection
-	now  func() time.Time
+	// bodies are what is read of the event, by the contract's name of its type.
+	bodies map[string]*pii.Projection
+	now    func() time.Time
 }
 
 func newPayNow(source catalog.Source, now func() time.Time) (*payNow, error) {
+	p := &payNow{
+		head: pii.NewProjection(map[string]pii.Rule{"event_type": pii.Code, "event_id": pii.ID}), bodies: map[string]*pii.Projection{}, now: now,
+	}
 	for eventType := range source.Events {
-		if paynowTypes[eventType] == "" {
+		mapped := paynowTypes[eventType]
+		if mapped == "" {
 			return nil, fmt.Errorf("source %s: event type %s has no mapping into the contract", source.Name, eventType)
 		}
+		of := paynowFields[mapped]
+		rules, optional := maps.Clone(of.needs), slices.Collect(maps.Keys(of.takes))
+		maps.Copy(rules, of.takes)
+		if source.UIDMetadataKey != "" {
+			path := "body." + source.UIDMetadataKey
+			rules[path] = pii.UID
+			optional = append(optional, path)
+		}
+		p.bodies[mapped] = pii.NewProjection(rules, optional...)
 	}
-	rules := map[string]pii.Rule{
-		"event_type": pii.Code, "event_id": pii.ID,
-		"body.id": pii.ID, "body.order_id": pii.ID, "body.pretty_id": pii.ID,
-		"body.customer.id": pii.ID, "body.customer_id": pii.ID,
-		"body.currency": pii.Currency, "body.status": pii.Code,
-		"body.total_amount": pii.Integer, "body.amount": pii.Integer, "body.store_refund_amount": pii.Integer,
-		"body.completed_at": pii.Time, "body.chargeback_at": pii.Time, "body.approved_at": pii.Time,
-		"body.pending_at": pii.Time, "body.created_at": pii.Time,
-		"body.product_id": pii.ID, "body.checkout_id": pii.ID, "body.billing_cycle_sequence": pii.Integer,
-		"body.active_at": pii.Time, "body.canceled_at": pii.Time, "body.starts_at": pii.Time, "body.ends_at": pii.Time,
-		"body.current_period_start": pii.Time, "body.current_period_end": pii.Time,
-		"body.lines[].product_id": pii.ID, "body.lines[].quantity": pii.Quantity, "body.lines[].price": pii.Integer,
-	}
-	if source.UIDMetadataKey != "" {
-		rules["body."+source.UIDMetadataKey] = pii.UID
-	}
-	return &payNow{
-		head: pii.NewProjection(map[string]pii.Rule{"event_type": pii.Code, "event_id": pii.ID}),
-		full: pii.NewProjection(rules),
-		now:  now,
-	}, nil
+	return p, nil
 }
 
 // read minimizes the webhook, then maps what is left into the contract. Where no
 // queue wants the event, event carries its id and ignored says why. The error is a
 // *pii.Error or a *contract.Invalid.
+//
+// An event that nobody wants may look as it likes: only its head is read.
 func (p *payNow) read(scratch, body []byte, source catalog.Source) (event inbound, ignored string, err error) {
-	minimized, err := p.full.Append(scratch, body)
+	document, err := pii.Parse(body)
 	if err != nil {
-		// An event that nobody wants may look as it likes: only its head is read.
-		if head, headErr := p.head.Append(scratch, body); headErr == nil {
-			var e paynowEvent
-			if json.Unmarshal(head, &e) == nil && e.EventID != "" && e.EventType != "" && source.Events[e.EventType] == "" {
-				return inbound{message: &contract.PayNow{EventID: e.EventID, EventType: e.EventType}, format: contract.PayNowV1}, "no_queue", nil
-			}
-		}
 		return inbound{}, "", err
+	}
+	minimized, err := p.head.Peek(scratch, document)
+	if err != nil {
+		return inbound{}, "", err
+	}
+	id, eventType := text(minimized, `"event_id":"`), text(minimized, `"event_type":"`)
+	switch {
+	case len(id) == 0:
+		return inbound{}, "", broken("event_id", "required")
+	case len(eventType) == 0:
+		return inbound{}, "", broken("event_type", "required")
+	}
+	m := &contract.PayNow{EventID: string(id)}
+	event = inbound{message: m, format: contract.PayNowV1, queue: source.Events[string(eventType)]}
+	if event.queue == "" {
+		m.EventType = string(eventType)
+		return event, "no_queue", nil
+	}
+	m.EventType = paynowTypes[string(eventType)]
+	minimized, event.dropped, err = p.bodies[m.EventType].Minimize(scratch, document)
+	if err != nil {
+		return event, "", err
 	}
 	var e paynowEvent
 	if err := json.Unmarshal(minimized, &e); err != nil {
-		return inbound{}, "", &pii.Error{Malformed: true}
+		return event, "", &pii.Error{Malformed: true}
 	}
-	switch {
-	case e.EventID == "":
-		return inbound{}, "", broken("event_id", "required")
-	case e.EventType == "":
-		return inbound{}, "", broken("event_type", "required")
-	}
-	m := &contract.PayNow{EventID: e.EventID, EventType: paynowTypes[e.EventType]}
-	event = inbound{message: m, format: contract.PayNowV1, queue: source.Events[e.EventType]}
-	event.uid = onlyValue(e.Body.Checkout.Metadata)
-	switch {
-	case event.queue == "":
-		m.EventType = e.EventType
-		return event, "no_queue", nil
-	case m.EventType == contract.OrderRefunded && (e.Body.Status == "canceled" || e.Body.Status == "failed"):
+	if m.EventType == contract.OrderRefunded && (e.Body.Status == "canceled" || e.Body.Status == "failed") {
 		return event, "refund_not_completed", nil
 	}
-	m.Timestamp = p.timestamp(&e)
-	return event, "", e.fill(m)
+	event.uid = onlyValue(e.Body.Checkout.Metadata)
+	m.Timestamp = e.Body.timestamp(m.EventType)
+	if m.Timestamp == "" {
+		m.Timestamp = p.now().UTC().Format(time.RFC3339)
+	}
+	f := filling{&e.Body, event.dropped}
+	err = f.fill(m)
+	event.dropped = f.dropped
+	return event, "", err
+}
+
+// text is what stands behind a name in a minimized object, whose values nothing escaped.
+func text(object []byte, name string) []byte {
+	_, value, _ := bytes.Cut(object, []byte(name))
+	value, _, _ = bytes.Cut(value, []byte{'"'})
+	return value
 }
 
 // onlyValue is the text in a minimized object of at most one member, {"uid":"abc"},
@@ -164,128 +240,152 @@ func onlyValue(object jsontext.Value) string {
 	return ""
 }
 
-// timestamp is the event's own time, else that of its receipt.
-func (p *payNow) timestamp(e *paynowEvent) string {
-	b := &e.Body
-	var own string
-	switch paynowTypes[e.EventType] {
+// timestamp is the event's own time; empty where it has none.
+func (b *paynowBody) timestamp(eventType string) string {
+	switch eventType {
 	case contract.OrderChargebackClosed: // which knows only when it was opened
+		return ""
 	case contract.SubscriptionActivated:
-		own = b.ActiveAt
+		return b.ActiveAt
 	case contract.SubscriptionRenewed: // which has no time but that of what was paid for
-		own = b.CurrentPeriodStart
+		return b.CurrentPeriodStart
 	case contract.SubscriptionCanceled, contract.TrialCanceled:
-		own = b.CanceledAt
+		return b.CanceledAt
 	case contract.TrialActivated:
-		own = b.StartsAt
+		return b.StartsAt
 	case contract.TrialCompleted:
-		own = b.EndsAt
+		return b.EndsAt
 	default:
-		own = cmp.Or(b.CompletedAt, b.ChargebackAt, b.ApprovedAt, b.PendingAt, b.CreatedAt)
+		return cmp.Or(b.CompletedAt, b.ChargebackAt, b.ApprovedAt, b.PendingAt, b.CreatedAt)
 	}
-	if own == "" {
-		return p.now().UTC().Format(time.RFC3339)
-	}
-	return own
+}
+
+// filling maps one body into the contract.
+type filling struct {
+	*paynowBody
+	dropped []pii.Violation
+}
+
+func (f *filling) drop(path, rule string) {
+	f.dropped = pii.AddDropped(f.dropped, pii.Violation{Path: path, Rule: rule})
+}
+
+// lost reports whether the field was given, and left out.
+func (f *filling) lost(path string) bool {
+	return slices.ContainsFunc(f.dropped, func(v pii.Violation) bool { return v.Path == path })
 }
 
 // fill maps what the event is about.
-func (e *paynowEvent) fill(m *contract.PayNow) error {
-	if currency := e.Body.Currency; currency != "" {
-		if _, ok := money.Exponent(currency); !ok {
-			return broken("body.currency", "currency")
-		}
-	}
+func (f *filling) fill(m *contract.PayNow) error {
 	switch m.EventType {
 	case contract.SubscriptionActivated, contract.SubscriptionRenewed, contract.SubscriptionCanceled,
 		contract.TrialActivated, contract.TrialCompleted, contract.TrialCanceled:
-		return e.fillSubscription(m)
-	default:
-		return e.fillOrder(m)
-	}
-}
-
-// fillSubscription maps the subscription, or the trial, which calls its period otherwise.
-func (e *paynowEvent) fillSubscription(m *contract.PayNow) error {
-	b := &e.Body
-	total, err := amount("body.total_amount", b.TotalAmount, b.Currency)
-	m.Data.Subscription = &contract.Subscription{
-		ID: b.ID, CustomerID: cmp.Or(b.Customer.ID, b.CustomerID), ProductID: b.ProductID, CheckoutID: b.CheckoutID,
-		Status: b.Status, Currency: b.Currency, Total: total, Cycle: b.Cycle,
-		PeriodStart: cmp.Or(b.CurrentPeriodStart, b.StartsAt), PeriodEnd: cmp.Or(b.CurrentPeriodEnd, b.EndsAt),
-	}
-	return err
-}
-
-// fillOrder maps the order and the refund. The order's own event names itself; the
-// others name their order.
-func (e *paynowEvent) fillOrder(m *contract.PayNow) error {
-	b := &e.Body
-	order := &contract.Order{
-		ID: b.OrderID, PrettyID: b.PrettyID, CustomerID: cmp.Or(b.Customer.ID, b.CustomerID), Currency: b.Currency,
-	}
-	m.Data.Order = order
-	var err error
-	switch m.EventType {
-	case contract.OrderPaid:
-		order.ID = b.ID
-		if order.Total, err = amount("body.total_amount", b.TotalAmount, b.Currency); err != nil {
-			return err
-		}
-		order.Items = make([]contract.Item, len(b.Lines))
-		for i, line := range b.Lines {
-			item := &order.Items[i]
-			item.ProductID, item.Quantity = line.ProductID, line.Quantity
-			// Lines mostly repeat their price.
-			if i > 0 && line.Price != nil && b.Lines[i-1].Price != nil && *line.Price == *b.Lines[i-1].Price {
-				item.Price = order.Items[i-1].Price
-				continue
-			}
-			if item.Price, err = amount("body.lines[].price", line.Price, b.Currency); err != nil {
-				return at(err, i)
-			}
-		}
+		f.currencyOrNone()
+		m.Data.Subscription = f.subscription()
+		return nil
 	case contract.OrderRefunded:
-		m.Data.Refund = &contract.Refund{ID: b.ID}
-		// PayNow documents amount as the initial payment's and store_refund_amount as
-		// the amount refunded: what was given back is the smaller of the two.
-		refunded := b.Amount
-		if s := b.StoreRefundAmount; s != nil && *s > 0 && (refunded == nil || *refunded <= 0 || *s < *refunded) {
-			refunded = s
-		}
-		if m.Data.Refund.Amount, err = amount("body.amount", refunded, b.Currency); err != nil {
-			return err
-		}
+		return f.refund(m)
+	}
+	f.currencyOrNone()
+	m.Data.Order = f.order(f.OrderID)
+	if m.EventType == contract.OrderPaid {
+		m.Data.Order = f.order(f.ID) // the order's own event names itself
+		f.cost(m.Data.Order)
 	}
 	return nil
 }
 
-// amount writes minor units as the contract's decimal string; none as an empty one.
-func amount(path string, minor *int64, currency string) (string, error) {
-	switch {
-	case minor == nil:
-		return "", nil
-	case *minor < 0:
-		return "", broken(path, "negative")
-	case currency == "":
-		return "", broken("body.currency", "required")
+// currencyOrNone leaves out a currency that nobody issues.
+func (f *filling) currencyOrNone() {
+	if _, ok := money.Exponent(f.Currency); !ok && f.Currency != "" {
+		f.Currency = ""
+		f.drop("body.currency", "currency")
 	}
-	text, err := money.Format(*minor, currency)
-	if err != nil {
-		return "", broken("body.currency", "currency")
-	}
-	return text, nil
 }
 
-// at puts the line's index into the path of its violation.
-func at(err error, line int) error {
-	var invalid *contract.Invalid
-	if errors.As(err, &invalid) {
-		for i := range invalid.Violations {
-			invalid.Violations[i].Path = strings.Replace(invalid.Violations[i].Path, "[]", "["+strconv.Itoa(line)+"]", 1)
+func (f *filling) order(id string) *contract.Order {
+	return &contract.Order{ID: id, PrettyID: f.PrettyID, CustomerID: cmp.Or(f.Customer.ID, f.CustomerID), Currency: f.Currency}
+}
+
+// subscription maps the subscription, or the trial, which calls its period otherwise.
+func (f *filling) subscription() *contract.Subscription {
+	return &contract.Subscription{
+		ID: f.ID, CustomerID: cmp.Or(f.Customer.ID, f.CustomerID), ProductID: f.ProductID, CheckoutID: f.CheckoutID,
+		Status: f.Status, Currency: f.Currency, Total: f.amountOrNone("body.total_amount", f.TotalAmount), Cycle: f.Cycle,
+		PeriodStart: cmp.Or(f.CurrentPeriodStart, f.StartsAt), PeriodEnd: cmp.Or(f.CurrentPeriodEnd, f.EndsAt),
+	}
+}
+
+// cost maps what the order cost. Its prices go with a total that was left out: without
+// one they are added up, and say something else of an order that was discounted.
+func (f *filling) cost(order *contract.Order) {
+	order.Total = f.amountOrNone("body.total_amount", f.TotalAmount)
+	totalLost := f.lost("body.total_amount")
+	order.Items = make([]contract.Item, len(f.Lines))
+	for i, line := range f.Lines {
+		item := &order.Items[i]
+		item.ProductID, item.Quantity = line.ProductID, line.Quantity
+		switch before := max(i-1, 0); {
+		case totalLost && f.Currency != "":
+			if line.Price != nil {
+				f.drop("body.lines[].price", "needs_total")
+			}
+		case i > 0 && line.Price != nil && f.Lines[before].Price != nil && *line.Price == *f.Lines[before].Price:
+			item.Price = order.Items[before].Price // lines mostly repeat their price
+		default:
+			item.Price = f.amountOrNone("body.lines[].price", line.Price)
 		}
 	}
-	return err
+}
+
+// refund maps a refund, whose amount is never left out for its value: without one all of
+// the order is given back.
+func (f *filling) refund(m *contract.PayNow) error {
+	// PayNow documents amount as the initial payment's and store_refund_amount as
+	// the amount refunded: what was given back is the smaller of the two.
+	refunded := f.Amount
+	switch s := f.StoreRefundAmount; {
+	case f.Amount != nil && *f.Amount < 0:
+		return broken("body.amount", "negative")
+	case s != nil && *s < 0:
+		return broken("body.store_refund_amount", "negative")
+	case s != nil && *s > 0 && (refunded == nil || *refunded <= 0 || *s < *refunded):
+		refunded = s
+	}
+	amount := ""
+	switch {
+	case refunded == nil:
+		f.currencyOrNone() // which nothing is reckoned in
+	case f.Currency == "":
+		return broken("body.currency", "required")
+	default:
+		var err error
+		if amount, err = money.Format(*refunded, f.Currency); err != nil {
+			return broken("body.currency", "currency")
+		}
+	}
+	m.Data.Order, m.Data.Refund = f.order(f.OrderID), &contract.Refund{ID: f.ID, Amount: amount}
+	return nil
+}
+
+// amountOrNone writes minor units as the contract's decimal string. It leaves out what
+// is below 0, and any amount without a currency.
+func (f *filling) amountOrNone(path string, minor *int64) string {
+	switch {
+	case minor == nil:
+		return ""
+	case f.Currency == "":
+		f.drop(path, "needs_currency")
+		return ""
+	case *minor < 0:
+		f.drop(path, "negative")
+		return ""
+	}
+	decimal, err := money.Format(*minor, f.Currency)
+	if err != nil {
+		f.drop(path, "amount") // whatever else money refuses
+	}
+	return decimal
 }
 
 func broken(path, rule string) error {

@@ -95,6 +95,8 @@ type inbound struct {
 	queue   string
 	// points is what it is worth; empty where that is not known.
 	points string
+	// dropped is what was left out of it for its value, in the words of its sender.
+	dropped []pii.Violation
 }
 
 // genericSource is whose secrets sign what is enqueued at /queues/{queue}/messages.
@@ -216,6 +218,10 @@ type outcome struct {
 	ignored    bool
 	violations []serve.Violation
 	retryAfter int
+	// dropped is what was left out for its value: paths and rules.
+	dropped []pii.Violation
+	// cause is why the broker did not confirm, for the log alone.
+	cause string
 }
 
 // refuse sets the answer to a request that cannot be taken.
@@ -309,6 +315,7 @@ func (s *Service) accept(ctx context.Context, from *source, queue string, b *buf
 	} else {
 		in, ignored, err = s.readGeneric(b.minimized[:0], b.body.Bytes(), from.Source, queue)
 	}
+	o.dropped = in.dropped
 	if in.message != nil {
 		o.eventID, o.eventType = in.message.Identity() // minimized: they have their shapes
 	}
@@ -320,7 +327,10 @@ func (s *Service) accept(ctx context.Context, from *source, queue string, b *buf
 		o.status, o.ignored, o.reason = http.StatusOK, true, ignored
 		return
 	}
-	if err = in.message.Validate(); err == nil {
+	if err = in.message.Validate(); err != nil && queue == "" {
+		o.dropped, err = relax(in, from.paynow != nil)
+	}
+	if err == nil {
 		in.points, err = s.points(in.message)
 	}
 	if err != nil {
@@ -351,9 +361,22 @@ func (s *Service) accept(ctx context.Context, from *source, queue string, b *buf
 // typeField is where a body says its event type.
 var typeField = map[string]string{contract.PayNowV1: "eventType", contract.EnvelopeV1: "action"}
 
+// relax drops what may be dropped of a provider's body that breaks the contract, and
+// looks at it once more.
+func relax(in inbound, payNow bool) ([]pii.Violation, error) {
+	dropped := contract.Relax(in.message, in.dropped)
+	if payNow {
+		for i := len(in.dropped); i < len(dropped); i++ {
+			dropped[i].Path = toPayNow.Replace(dropped[i].Path)
+		}
+	}
+	return dropped, in.message.Validate()
+}
+
 // readGeneric reads a body that is in one of the contract's own formats already: in
-// that of the queue, where the producer named it. Fields that the contract does not
-// name are dropped, as from any source.
+// that of the queue, where a producer inside the house named it. Fields that the
+// contract does not name are dropped from a provider's body, and so are optional ones
+// whose value is bad; a producer is told of both.
 func (s *Service) readGeneric(scratch, body []byte, from catalog.Source, queue string) (inbound, string, error) {
 	found := contract.Detect(nil, body)
 	format := found
@@ -370,15 +393,28 @@ func (s *Service) readGeneric(scratch, body []byte, from catalog.Source, queue s
 		}
 		return inbound{}, "", errUnsupported
 	}
-	minimized, err := projection.Append(scratch, body)
+	document, err := pii.Parse(body)
 	if err != nil {
 		return inbound{}, "", err
+	}
+	in := inbound{format: format, queue: queue}
+	minimized := scratch
+	if queue == "" {
+		minimized, in.dropped, err = projection.Minimize(scratch, document)
+	} else {
+		minimized, err = projection.Exact(scratch, document)
+	}
+	if err != nil {
+		return inbound{dropped: in.dropped}, "", err
 	}
 	m, err := contract.Decode(format, minimized)
 	if err != nil {
 		return inbound{}, "", &pii.Error{Malformed: true}
 	}
-	in := inbound{message: m, format: format, queue: queue}
+	in.message = m
+	if len(in.dropped) > 0 {
+		in.dropped = contract.Relax(m, in.dropped) // what goes with what was dropped
+	}
 	id, eventType := m.Identity()
 	if id != "" && eventType != "" && queue == "" {
 		if in.queue = from.Events[eventType]; in.queue == "" {
@@ -506,6 +542,8 @@ func (s *Service) publish(ctx context.Context, q catalog.Queue, m contract.Messa
 	case errors.Is(err, contract.ErrLimit):
 		o.refuse(http.StatusUnprocessableEntity, "message_limit", "The message exceeds a limit of Pub/Sub.")
 	default:
+		o.cause = contract.PublishCause(err)
+		s.config.Metrics.Unconfirmed(q.ID, o.cause)
 		o.refuse(http.StatusServiceUnavailable, "publish_unconfirmed", "The broker did not confirm; keep the event and send it again.")
 		o.retryAfter = 5
 	}
@@ -544,9 +582,23 @@ func (s *Service) answer(w http.ResponseWriter, r *http.Request, o *outcome) {
 	if o.status >= http.StatusBadRequest {
 		level = slog.LevelWarn
 	}
-	s.config.Log.LogAttrs(r.Context(), level, "webhook",
+	line := append(make([]slog.Attr, 0, 12),
 		slog.String("source", o.source), slog.String("event_id", o.eventID), slog.String("event_type", o.eventType),
 		slog.String("queue", o.queue), slog.String("message_id", o.messageID), slog.String("ordering_key", o.orderingKey),
 		slog.Int("status", o.status), slog.String("reason", o.reason), slog.Int("bytes", o.bytes),
 		slog.Float64("duration_ms", took.Seconds()*1000))
+	if o.cause != "" {
+		line = append(line, slog.String("cause", o.cause))
+	}
+	if len(o.dropped) > 0 {
+		texts := make([]string, len(o.dropped))
+		for i, v := range o.dropped {
+			texts[i] = v.Path + ": " + v.Rule
+			if o.status == http.StatusAccepted { // one that is sent again counts once
+				s.config.Metrics.DroppedField(o.source, v.Path, v.Rule)
+			}
+		}
+		line = append(line, slog.Any("dropped", texts))
+	}
+	s.config.Log.LogAttrs(r.Context(), level, "webhook", line...)
 }

@@ -482,7 +482,6 @@ func TestBadBodiesAreRefused(t *testing.T) {
 		bad, no   = http.StatusBadRequest, http.StatusUnprocessableEntity
 	)
 	quantity := func(q string) []byte { return spoil(t, `"quantity":2`, `"quantity":`+q) }
-	price := func(p string) []byte { return spoil(t, `"price":1000`, `"price":`+p) }
 	eventID := func(id string) []byte { return spoil(t, `"event_id":"502113004410990001"`, `"event_id":`+id) }
 	tests := []struct {
 		name   string
@@ -514,12 +513,9 @@ func TestBadBodiesAreRefused(t *testing.T) {
 		{"a line that is a string", spoil(t, `{"product_id":"411486491630370501","price":1000,"quantity":2}`, `"mette"`), no, broken, "body.lines[0]", "mette"},
 		{"no lines", spoil(t, `[{"product_id":"411486491630370501","price":1000,"quantity":2}]`, `[]`), no, broken, "body.lines", ""},
 		{"a line without a product", spoil(t, `"product_id":"411486491630370501",`, ``), no, broken, "body.lines[0].product_id", ""},
-		{"a customer that is a string", spoil(t, `{"id":"502113004410990003","name":"Ilse Brandvold"}`, `"mette"`), no, broken, "body.customer", "mette"},
-		{"metadata that is a list", spoil(t, `{"uid":"Zk3uQm0aBcD4eFgH5iJkL6mNoPq7"}`, `["mette"]`), no, broken, "body.checkout.metadata", "mette"},
 		{"NaN", quantity("NaN"), bad, malformed, "", "NaN"},
 		{"Infinity in a field that is dropped", spoil(t, `"name":"Ilse Brandvold"`, `"name":Infinity`), bad, malformed, "", "Infinity"},
 		{"a quantity of 1e400", quantity("1e400"), no, broken, "body.lines[0].quantity", "1e400"},
-		{"a price of 1e400", price("1e400"), no, broken, "body.lines[0].price", "1e400"},
 		{"a name twice that is kept", spoil(t, `"currency":"USD"`, `"currency":"USD","currency":"EUR"`), bad, malformed, "", "EUR"},
 		{"a name twice that is dropped", spoil(t, `"name":"Ilse Brandvold"`, `"name":"mette","name":"metta"`), bad, malformed, "", "mett"},
 		{"a name twice, once escaped", spoil(t, `"currency":"USD"`, `"currency":"USD","\u0063urrency":"EUR"`), bad, malformed, "", "EUR"},
@@ -537,15 +533,6 @@ func TestBadBodiesAreRefused(t *testing.T) {
 		{"a quantity whose points do not fit beside those before it", spoil(t, `{"product_id":"411486491630370501","price":1000,"quantity":2}`, strings.TrimSuffix(strings.Repeat(`{"product_id":"411486491630370501","price":0,"quantity":9007199254740991},`, 3), ",")), no, broken, "body.lines[1].quantity", "9007199254740991"},
 		{"half a piece", quantity("1.5"), no, broken, "body.lines[0].quantity", "1.5"},
 		{"a quantity in quotes", quantity(`"73173"`), no, broken, "body.lines[0].quantity", "73173"},
-		{"a price with a fraction", price("10.5"), no, broken, "body.lines[0].price", "10.5"},
-		{"a price in quotes", price(`"10.00"`), no, broken, "body.lines[0].price", "10.00"},
-		{"a price below 0", price("-7319"), no, broken, "body.lines[0].price", "7319"},
-		{"a price beyond int64", price("9223372036854775808"), no, broken, "body.lines[0].price", "9223372036854775808"},
-		{"a total below 0", spoil(t, `"total_amount":2000`, `"total_amount":-7319`), no, broken, "body.total_amount", "7319"},
-		{"a currency that nobody issues", spoil(t, `"USD"`, `"QQQ"`), no, broken, "body.currency", "QQQ"},
-		{"a currency in lower case", spoil(t, `"USD"`, `"usd"`), no, broken, "body.currency", "usd"},
-		{"a price without a currency", spoil(t, `"currency":"USD",`, ``), no, broken, "body.currency", ""},
-		{"a time that is none", spoil(t, `2026-03-02T10:01:00Z`, `2026-13-42T10:01:00Z`), no, broken, "body.completed_at", "2026-13-42"},
 		{"an event id of 1500 bytes", eventID(`"` + strings.Repeat(long, 54)[:1500] + `"`), no, broken, "event_id", long},
 		{"an order id of 1500 bytes", spoil(t, `"502113004410990002"`, `"`+strings.Repeat(long, 54)[:1500]+`"`), no, broken, "body.id", long},
 		{"an event id with a slash", eventID(`"a/../b"`), no, broken, "event_id", "a/../b"},
@@ -555,11 +542,7 @@ func TestBadBodiesAreRefused(t *testing.T) {
 		{"control characters in an event id", eventID(`"mette\u0000\r\nX-Bad: 1"`), no, broken, "event_id", "mette"},
 		{"a raw control character", eventID("\"mette\x00\""), bad, malformed, "", "mette"},
 		{"an event id that contains an e-mail address", eventID(`"order-` + address + `"`), no, broken, "event_id", address},
-		{"a customer id that is an e-mail address", spoil(t, `"502113004410990003"`, `"`+address+`"`), no, broken, "body.customer.id", address},
 		{"a product id that is an IP address", spoil(t, `"411486491630370501"`, `"203.0.113.77"`), no, broken, "body.lines[0].product_id", "203.0.113.77"},
-		{"a uid that is an e-mail address", spoil(t, samples.UID, address), no, broken, "body.checkout.metadata.uid", address},
-		{"a uid that is a card number", spoil(t, samples.UID, "4111111111111111"), no, broken, "body.checkout.metadata.uid", "4111111111111111"},
-		{"a uid that is a number", spoil(t, `"`+samples.UID+`"`, "8675309"), no, broken, "body.checkout.metadata.uid", "8675309"},
 		{"an event type that is a sentence", spoil(t, `"ON_ORDER_COMPLETED"`, `"Mette has paid"`), no, broken, "event_type", "Mette"},
 	}
 	for _, test := range tests {
@@ -704,31 +687,6 @@ func TestAnEventWithoutATimeHasThatOfItsReceipt(t *testing.T) {
 			m, err := contract.DecodePayNow(d.broker.all()[0].message.Data)
 			require.NoError(t, err)
 			require.Equal(t, "2026-03-02T10:02:03Z", m.Timestamp)
-		})
-	}
-}
-
-func TestABadSubscriptionIsRefusedInPayNowsWords(t *testing.T) {
-	t.Parallel()
-	for name, test := range map[string]struct{ sample, old, replacement, path string }{
-		"no id":                        {samples.SubscriptionRenewed, `"id": "502113004410990041"`, `"no_id": "1"`, "body.id"},
-		"a total below 0":              {samples.SubscriptionRenewed, `"total_amount": 999,`, `"total_amount": -7319,`, "body.total_amount"},
-		"a currency that is none":      {samples.SubscriptionRenewed, `"currency": "EUR"`, `"currency": "QQQ"`, "body.currency"},
-		"a total without a currency":   {samples.SubscriptionRenewed, `"currency": "EUR"`, `"no_currency": "EUR"`, "body.currency"},
-		"a cycle below 0":              {samples.SubscriptionRenewed, `"billing_cycle_sequence": 2`, `"billing_cycle_sequence": -7319`, "body.billing_cycle_sequence"},
-		"a product that is an address": {samples.TrialActivated, `"product_id": "411486491630370502"`, `"product_id": "mette.lindqvist@example.com"`, "body.product_id"},
-		"a status that is a sentence":  {samples.TrialActivated, `"status": "active"`, `"status": "Mette has left"`, "body.status"},
-		"an end that is no time":       {samples.TrialActivated, `"ends_at": "2026-03-09T10:00:00Z"`, `"ends_at": "2026-13-42T10:00:00Z"`, "body.ends_at"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			d := open(t, nil)
-			body := string(samples.Read(test.sample, samples.Event{}))
-			require.Contains(t, body, test.old)
-			w := d.send(payNow(t, []byte(strings.Replace(body, test.old, test.replacement, 1))))
-			p := requireProblem(t, d, w, http.StatusUnprocessableEntity, "contract_broken", "7319")
-			require.Equal(t, test.path, p.Violations[0].Path)
-			require.NotContains(t, w.Body.String()+d.log.String(), "ette")
 		})
 	}
 }
@@ -1161,10 +1119,10 @@ func TestWhatTheContractDoesNotNameIsDroppedFromGenericBodies(t *testing.T) {
 
 func TestWhatTheContractDoesNotNameIsDroppedFromEnvelopes(t *testing.T) {
 	t.Parallel()
-	d := open(t, nil)
+	d := open(t, told)
 	body := strings.Replace(string(goldens(t, contract.EnvelopeV1)["renewal.json"]), `"payload": {`,
 		`"note": "Ilse Brandvold", "payload": {"email": "ilse.brandvold@example.org", "customer": {"name": "Ilse Brandvold"},`, 1)
-	w := d.send(generic(t, "/queues/"+updates+"/messages", []byte(body)))
+	w := d.send(generic(t, "/webhooks/generic", []byte(body)))
 	require.Equal(t, http.StatusAccepted, w.Code, "%s", w.Body)
 	require.NotContains(t, string(d.broker.all()[0].message.Data), "Ilse")
 	requireNothingLeaks(t, d, w, "")

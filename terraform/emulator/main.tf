@@ -57,7 +57,7 @@ module "catalog" {
 
 module "queue" {
   source        = "../modules/queue"
-  for_each      = module.catalog.queues
+  for_each      = { for id, q in module.catalog.queues : id => q if q.enabled }
   project       = var.project
   queue         = each.value
   push_base_url = var.push_base_url

@@ -234,16 +234,14 @@ run "an_account_publishes_what_its_service_publishes_and_no_more" {
       bookings  = "serviceAccount:letters serviceAccount:webhook"
       reminders = "serviceAccount:letters serviceAccount:seats"
       ordered   = "serviceAccount:letters"
-      single    = ""
     }
-    error_message = "On a queue publish the pools that emit to it, that of the tasks, and the webhook service where a source routes to it: seats not on its own bookings, nor on ordered; nobody on a queue that is not enabled."
+    error_message = "A queue that is not enabled is not there. On the others publish the pools that emit to it, that of the tasks, and the webhook service where a source routes to it: seats not on its own bookings, nor on ordered."
   }
   assert {
     condition = { for id, queue in module.queue : id => join(" ", queue.dead_letter_publishers) } == {
       bookings  = "serviceAccount:seats"
       reminders = ""
       ordered   = "serviceAccount:letters"
-      single    = ""
     }
     error_message = "On a dead-letter topic publishes the worker of its queue's pool, besides Pub/Sub's agent."
   }

@@ -29,6 +29,7 @@ const (
 	LettersPushMissing   Code = "dead_letter_push_missing"
 	LettersUnkept        Code = "dead_letters_unkept"
 	LeftOver             Code = "left_over"
+	MessagesUnkept       Code = "messages_unkept"
 	WrongTopic           Code = "wrong_topic"
 	Detached             Code = "detached"
 	Expiring             Code = "expiring"
@@ -61,6 +62,7 @@ var effects = map[Code]string{
 	LettersPushMissing:   "Dead letters do not reach the store: they are neither listed nor replayed, and no alert counts them there.",
 	LettersUnkept:        "No subscription keeps what is published there: a message that cannot be handled is gone for good.",
 	LeftOver:             "The queue is not enabled, so the worker answers 404 to every push, and the messages wait until they are too old.",
+	MessagesUnkept:       "The queue is not enabled and has no subscription: what is published to its topic is gone without a trace, and no publisher is told.",
 	WrongTopic:           "It takes other messages than its queue's, and the queue's own reach nobody.",
 	Detached:             "It was cut off from its topic: nothing reaches it any more.",
 	Expiring:             "Without a message for that long Pub/Sub deletes it, and everything published after that is lost.",
@@ -145,6 +147,9 @@ func (e *examiner) find(kind, id string, code Code, have, want string) {
 }
 
 func (e *examiner) examine(ctx context.Context, q catalog.Queue) error {
+	if !q.Enabled {
+		return e.off(ctx, q)
+	}
 	topics, subscriptions := e.target.plan(q)
 	for _, id := range topics {
 		if err := e.topic(ctx, id); err != nil {
@@ -177,21 +182,28 @@ func (e *examiner) examine(ctx context.Context, q catalog.Queue) error {
 	for _, id := range missing {
 		e.find("subscription", id, codes[id], "", "")
 	}
-	if q.Enabled {
-		return nil
-	}
-	pushes := []string{q.PushSubscription()}
-	if !q.DeadLetter.Drop {
-		pushes = append(pushes, q.DeadLetterPush())
-	}
-	for _, id := range pushes {
+	return nil
+}
+
+// off looks at a queue that is not enabled. It has nothing, or what it had once, paused.
+func (e *examiner) off(ctx context.Context, q catalog.Queue) error {
+	kept := false
+	for _, id := range pushes(q) {
 		have, err := e.subscription(ctx, e.target.subscriptionName(id))
 		if err != nil {
 			return err
 		}
+		kept = kept || (have != nil && id == q.PushSubscription())
 		if have.GetPushConfig().GetPushEndpoint() != "" {
 			e.find("subscription", id, LeftOver, "", "")
 		}
+	}
+	there, err := e.hasTopic(ctx, q.Topic())
+	if err != nil {
+		return err
+	}
+	if there && !kept {
+		e.find("topic", q.Topic(), MessagesUnkept, "", "")
 	}
 	return nil
 }
@@ -199,15 +211,23 @@ func (e *examiner) examine(ctx context.Context, q catalog.Queue) error {
 func (e *examiner) id(name string) string { return name[strings.LastIndexByte(name, '/')+1:] }
 
 func (e *examiner) topic(ctx context.Context, id string) error {
+	there, err := e.hasTopic(ctx, id)
+	if err == nil && !there {
+		e.find("topic", id, TopicMissing, "", "")
+	}
+	return err
+}
+
+func (e *examiner) hasTopic(ctx context.Context, id string) (bool, error) {
 	_, err := e.client.TopicAdminClient.GetTopic(ctx, &pubsubpb.GetTopicRequest{Topic: e.target.topicName(id)})
 	switch status.Code(err) {
 	case codes.OK:
+		return true, nil
 	case codes.NotFound:
-		e.find("topic", id, TopicMissing, "", "")
+		return false, nil
 	default:
-		return fmt.Errorf("read topic %s: %w", id, err)
+		return false, fmt.Errorf("read topic %s: %w", id, err)
 	}
-	return nil
 }
 
 // subscription returns nil where there is none.

@@ -155,6 +155,20 @@ func TestEachDifferenceIsFoundAndSaysWhatItDoes(t *testing.T) {
 			},
 			[]string{"subscription later-test-push left_over"},
 		},
+		"a queue that is off has a topic that nobody reads": {
+			func(p *project) { p.topics["projects/p/topics/never-test"] = true }, []string{"topic never-test messages_unkept"},
+		},
+		"a queue that is off has a topic and nothing but dead letters": {
+			func(p *project) {
+				p.topics["projects/p/topics/later-test"] = true
+				p.subscriptions["projects/p/subscriptions/later-test-dlq-push"] = &pubsubpb.Subscription{}
+			},
+			[]string{"topic later-test messages_unkept"},
+		},
+		"nothing, where one that was switched off keeps what it has": {change: func(p *project) {
+			p.topics["projects/p/topics/later-test"] = true
+			p.subscriptions["projects/p/subscriptions/later-test-push"] = &pubsubpb.Subscription{}
+		}},
 		"another topic": {func(p *project) { push(p).Topic = "projects/p/topics/x" }, []string{"subscription orders-test-push wrong_topic"}},
 		"detached":      {func(p *project) { push(p).Detached = true }, []string{"subscription orders-test-push detached"}},
 		"expiring": {

@@ -81,12 +81,13 @@ func (t Target) check() error {
 	return nil
 }
 
-// Provision creates the topics, subscriptions and dead letters of every queue, and
-// the outbound topics. Called again it changes only what differs. A queue that is
-// not enabled gets its topics and its hold subscription but no push subscription,
-// neither its own nor its dead letters': the worker would answer 404 for ever. It
-// deletes nothing, so those of a queue that was enabled once stay. It grants nothing:
-// on Google Cloud the grants are Terraform's.
+// Provision creates the topics, subscriptions and dead letters of every enabled queue,
+// and the outbound topics. Called again it changes only what differs. A queue that is
+// not enabled gets nothing: what is published to it is refused, and kept by whoever sent
+// it, where a topic that nobody reads would take it and lose it. It deletes nothing: one
+// that was enabled once keeps what waits in it, and its pushes are paused, which the
+// worker would answer 404 for ever. It grants nothing: on Google Cloud the grants are
+// Terraform's.
 func Provision(ctx context.Context, c *catalog.Catalog, target Target, options ...option.ClientOption) ([]Change, error) {
 	if err := target.check(); err != nil {
 		return nil, err
@@ -121,6 +122,9 @@ func (p *provisioner) did(kind, id, action string) {
 }
 
 func (p *provisioner) queue(ctx context.Context, q catalog.Queue) error {
+	if !q.Enabled {
+		return p.pause(ctx, q)
+	}
 	topics, subscriptions := p.target.plan(q)
 	for _, id := range topics {
 		if err := p.topic(ctx, id); err != nil {
@@ -135,6 +139,30 @@ func (p *provisioner) queue(ctx context.Context, q catalog.Queue) error {
 	return nil
 }
 
+// pause turns off the pushes of a queue that is no longer enabled. A subscription without
+// an endpoint keeps its messages, and pushes them again once it has one.
+func (p *provisioner) pause(ctx context.Context, q catalog.Queue) error {
+	admin := p.client.SubscriptionAdminClient
+	for _, id := range pushes(q) {
+		name := p.target.subscriptionName(id)
+		have, err := admin.GetSubscription(ctx, &pubsubpb.GetSubscriptionRequest{Subscription: name})
+		switch {
+		case status.Code(err) == codes.NotFound:
+			continue
+		case err != nil:
+			return fmt.Errorf("read subscription %s: %w", id, err)
+		case have.GetPushConfig().GetPushEndpoint() == "":
+			p.did("subscription", id, Unchanged)
+			continue
+		}
+		if err := admin.ModifyPushConfig(ctx, &pubsubpb.ModifyPushConfigRequest{Subscription: name, PushConfig: &pubsubpb.PushConfig{}}); err != nil {
+			return fmt.Errorf("pause subscription %s: %w", id, err)
+		}
+		p.did("subscription", id, Updated)
+	}
+	return nil
+}
+
 func (t Target) topicName(id string) string {
 	return fmt.Sprintf("projects/%s/topics/%s", t.ProjectID, id)
 }
@@ -143,7 +171,15 @@ func (t Target) subscriptionName(id string) string {
 	return fmt.Sprintf("projects/%s/subscriptions/%s", t.ProjectID, id)
 }
 
-// plan is what a queue needs: what Provision makes and Examine compares with.
+// pushes are the ids of a queue's subscriptions that push.
+func pushes(q catalog.Queue) []string {
+	if q.DeadLetter.Drop {
+		return []string{q.PushSubscription()}
+	}
+	return []string{q.PushSubscription(), q.DeadLetterPush()}
+}
+
+// plan is what an enabled queue needs: what Provision makes and Examine compares with.
 func (t Target) plan(q catalog.Queue) (topics []string, subscriptions []*pubsubpb.Subscription) {
 	topics = []string{q.Topic()}
 	if !q.DeadLetter.Drop {
@@ -151,9 +187,6 @@ func (t Target) plan(q catalog.Queue) (topics []string, subscriptions []*pubsubp
 		hold := t.base(q.DeadLetterHold(), q.DeadLetter.Topic, q.DeadLetter.Retention)
 		hold.AckDeadlineSeconds = 60
 		subscriptions = append(subscriptions, hold)
-	}
-	if !q.Enabled {
-		return topics, subscriptions
 	}
 	minimum, maximum := q.BrokerBackoff()
 	retryPolicy := &pubsubpb.RetryPolicy{MinimumBackoff: durationpb.New(minimum), MaximumBackoff: durationpb.New(maximum)}

@@ -30,13 +30,7 @@ const (
 	publishTimeout = 4 * time.Second
 )
 
-// The errors that Publish makes itself, beside the broker's.
-var (
-	errClosed = errors.New("the publisher is closed")
-	// errHeldUp stands for the library's own error, whose text names the ordering key:
-	// somebody's id, in every log line of an outage.
-	errHeldUp = errors.New("an earlier message of the ordering key failed")
-)
+var errClosed = errors.New("the publisher is closed")
 
 // EmulatorOptions make a client talk to an emulator at host:port, without credentials.
 func EmulatorOptions(addr string) []option.ClientOption {
@@ -73,7 +67,8 @@ func NewPublisher(ctx context.Context, projectID string, options ...option.Clien
 // ctx ends. A message over Pub/Sub's limits gives an error wrapping
 // contract.ErrLimit. After any other error the message may or may not be on the
 // topic, and its ordering key is usable again, after the end of ctx once the library
-// has given up too. No error names the ordering key.
+// has given up too; contract.PublishCause says what is wrong, where that is known. No
+// error names the ordering key.
 func (p *Publisher) Publish(ctx context.Context, topic string, m contract.Message) (string, error) {
 	if err := m.Check(); err != nil {
 		return "", err
@@ -87,6 +82,18 @@ func (p *Publisher) Publish(ctx context.Context, topic string, m contract.Messag
 		return "", fmt.Errorf("pubsub: publish to %s: %w", topic, err)
 	}
 	result := to.Publish(ctx, &pubsub.Message{Data: m.Data, Attributes: m.Attributes, OrderingKey: m.OrderingKey})
+	if err := ctx.Err(); err != nil {
+		// The library has waited in that call, which it does for room alone.
+		select {
+		case <-result.Ready():
+			defer p.inFlight.Done()
+			if id, settled := settle(ctx, to, m.OrderingKey, result); settled == nil {
+				return id, nil
+			}
+			return "", fmt.Errorf("pubsub: publish to %s: %w: %w", topic, contract.ErrPublisherFull, err)
+		default:
+		}
+	}
 	select {
 	case <-result.Ready():
 		defer p.inFlight.Done()
@@ -102,6 +109,14 @@ func (p *Publisher) Publish(ctx context.Context, topic string, m contract.Messag
 	}
 }
 
+// causes names what the broker's own codes mean to whoever has to mend it.
+var causes = map[codes.Code]error{
+	codes.NotFound:         contract.ErrTopicMissing,
+	codes.PermissionDenied: contract.ErrPublishDenied, codes.Unauthenticated: contract.ErrPublishDenied,
+	codes.Unavailable: contract.ErrBrokerDown, codes.DeadlineExceeded: contract.ErrBrokerDown, codes.Internal: contract.ErrBrokerDown,
+	codes.ResourceExhausted: contract.ErrBrokerQuota,
+}
+
 // settle reads a result that is ready, and resumes the key of one that failed.
 func settle(ctx context.Context, to *pubsub.Publisher, key string, result *pubsub.PublishResult) (string, error) {
 	id, err := result.Get(ctx)
@@ -114,11 +129,15 @@ func settle(ctx context.Context, to *pubsub.Publisher, key string, result *pubsu
 	var paused pubsub.ErrPublishingPaused
 	switch {
 	case errors.As(err, &paused):
-		err = errHeldUp
+		// The library's own text names the ordering key: somebody's id, in every log line
+		// of an outage.
+		err = contract.ErrKeyHeldUp
 	case errors.Is(err, pubsub.ErrOversizedMessage), status.Code(err) == codes.InvalidArgument:
 		// Attributes count too: the library refuses what Check alone lets pass. The
 		// broker's text may quote the message.
 		err = fmt.Errorf("%w: refused as too large or invalid", contract.ErrLimit)
+	case causes[status.Code(err)] != nil:
+		err = fmt.Errorf("%w: %w", causes[status.Code(err)], err)
 	}
 	return "", fmt.Errorf("pubsub: publish to %s: %w", to.ID(), err)
 }

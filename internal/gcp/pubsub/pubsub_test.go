@@ -435,9 +435,9 @@ func TestProvisionGivesEachQueueItsResources(t *testing.T) {
 				"subscription orders-test-dlq-hold", "subscription orders-test-push", "subscription orders-test-dlq-push",
 			},
 		},
-		"a queue that is not enabled has nothing that pushes": {
+		"a queue that is not enabled has nothing": {
 			change: func(q *catalog.Queue) { q.Enabled = false },
-			want:   []string{"topic out-test", "topic orders-test", "topic orders-test-dlq", "subscription orders-test-dlq-hold"},
+			want:   []string{"topic out-test"},
 		},
 		"a queue whose dead letters are dropped has none": {
 			change: func(q *catalog.Queue) { q.DeadLetter = catalog.DeadLetter{Drop: true} },
@@ -459,6 +459,114 @@ func TestProvisionGivesEachQueueItsResources(t *testing.T) {
 			}
 			require.Equal(t, test.want, got)
 		})
+	}
+}
+
+// What waits in a queue that is switched off stays, and is delivered when it is on again.
+func TestAQueueThatIsSwitchedOffIsPaused(t *testing.T) {
+	t.Parallel()
+	_, options, target := provisioned(t)
+	c, err := catalog.Load("")
+	require.NoError(t, err)
+	at := slices.IndexFunc(c.Queues, func(q catalog.Queue) bool { return q.ID == "pay-subscription-update" })
+	switched := func(on bool) (changes []string) {
+		c.Queues[at].Enabled = on
+		all, err := pubsub.Provision(t.Context(), c, target, options...)
+		require.NoError(t, err)
+		for _, change := range all {
+			if change.Action != pubsub.Unchanged {
+				changes = append(changes, change.Action+" "+change.ID)
+			}
+		}
+		findings, err := pubsub.Examine(t.Context(), c, target, options...)
+		require.NoError(t, err)
+		require.Empty(t, findings)
+		return changes
+	}
+	both := []string{"updated pay-subscription-update-push", "updated pay-subscription-update-dlq-push"}
+	require.Equal(t, both, switched(false))
+	require.Empty(t, switched(false))
+	require.Equal(t, both, switched(true))
+}
+
+// A publish that cannot be confirmed says why: those who are to mend it are not the same.
+func TestAnErrorOfPublishNamesItsCause(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		topic  string
+		answer error
+		want   error
+		cause  string
+	}{
+		"the topic is missing":        {"absent", nil, contract.ErrTopicMissing, "topic_missing"},
+		"the grant is missing":        {"t", status.Error(codes.PermissionDenied, "no"), contract.ErrPublishDenied, "grant_missing"},
+		"nobody knows who it is":      {"t", status.Error(codes.Unauthenticated, "no"), contract.ErrPublishDenied, "grant_missing"},
+		"something nobody thought of": {"t", status.Error(codes.FailedPrecondition, "no"), nil, "unknown"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, options := inMemory(t)
+			publisher := opened(t, intercepted(options, func(_ context.Context, invoke func() error) error {
+				if test.answer != nil {
+					return test.answer
+				}
+				return invoke()
+			}))
+			_, err := publisher.Publish(t.Context(), test.topic, contract.Message{Data: []byte("x"), OrderingKey: "u1"})
+			require.Error(t, err)
+			if test.want != nil {
+				require.ErrorIs(t, err, test.want)
+			}
+			require.Equal(t, test.cause, contract.PublishCause(err))
+		})
+	}
+}
+
+// The library tries for as long as it may where the broker is away: its caller's time is up
+// before that here, and there is no word of the broker's in the error.
+func TestABrokerThatIsAwayIsTheCauseHoweverTheWaitEnds(t *testing.T) {
+	t.Parallel()
+	_, options := inMemory(t)
+	tried := make(chan struct{}, 100)
+	publisher := opened(t, intercepted(options, func(context.Context, func() error) error {
+		tried <- struct{}{}
+		return status.Error(codes.Unavailable, "no")
+	}))
+	ctx, giveUp := context.WithDeadlineCause(t.Context(), time.Now().Add(200*time.Millisecond), nil)
+	defer giveUp()
+	_, err := publisher.Publish(ctx, "t", contract.Message{Data: []byte("x")})
+	require.Equal(t, "broker_unavailable", contract.PublishCause(err))
+	require.NotEmpty(t, tried)
+	_, err = publisher.Publish(t.Context(), "t", contract.Message{Data: []byte("x")}) // until the library gives up
+	require.Equal(t, "broker_unavailable", contract.PublishCause(err))
+}
+
+func TestAPublishThatFindsNoRoomSaysSo(t *testing.T) {
+	t.Parallel()
+	_, options := inMemory(t)
+	release := make(chan struct{})
+	publisher := opened(t, intercepted(options, func(_ context.Context, invoke func() error) error {
+		<-release
+		return invoke()
+	}))
+	// As much as may wait for the broker, in a few large messages.
+	large := contract.Message{Data: make([]byte, 8<<20)}
+	errs := make(chan error, 8)
+	for range cap(errs) {
+		go func() {
+			_, err := publisher.Publish(t.Context(), "t", large)
+			errs <- err
+		}()
+	}
+	require.Eventually(t, func() bool {
+		ctx, giveUp := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer giveUp()
+		_, err := publisher.Publish(ctx, "t", large)
+		return contract.PublishCause(err) == "flow_control"
+	}, 20*time.Second, time.Millisecond)
+	close(release)
+	for range cap(errs) {
+		<-errs // confirmed, or too late for the library
 	}
 }
 

@@ -3,7 +3,7 @@
 # notice: it is made anew when the resource is.
 
 locals {
-  agent_grants = var.identity != null && local.counts_deliveries && var.queue.enabled ? [var.identity.agent] : []
+  agent_grants = var.identity != null && local.counts_deliveries ? [var.identity.agent] : []
 }
 
 # grant: Pub/Sub's service agent | the queue's dead-letter topic | forwards what a worker never answered
@@ -23,12 +23,12 @@ resource "google_pubsub_topic_iam_member" "agent_publishes_dead_letters" {
 resource "google_pubsub_subscription_iam_member" "agent_takes_from_the_queue" {
   count        = length(local.agent_grants)
   project      = var.project
-  subscription = google_pubsub_subscription.push[0].name
+  subscription = google_pubsub_subscription.push.name
   role         = "roles/pubsub.subscriber"
   member       = local.agent_grants[count.index]
 
   lifecycle {
-    replace_triggered_by = [google_pubsub_subscription.push[0].id]
+    replace_triggered_by = [google_pubsub_subscription.push.id]
   }
 }
 

@@ -1,6 +1,5 @@
-# One queue: its topic, the subscription that pushes to the worker, and its dead letters,
-# which are kept by one subscription and fed to the store by another. A queue that is
-# not enabled is provisioned without pushes: the worker would answer 404 for ever.
+# One enabled queue: its topic, the subscription that pushes to the worker, and its dead
+# letters, which are kept by one subscription and fed to the store by another.
 
 terraform {
   required_version = ">= 1.9"
@@ -15,9 +14,6 @@ terraform {
 
 locals {
   letters = var.queue.dead_letter.drop ? [] : [var.queue.dead_letter]
-  pushes  = var.queue.enabled ? [var.queue] : []
-  # Dead letters are pushed where the queue is: its worker keeps them.
-  letter_pushes = var.queue.enabled ? local.letters : []
 
   longest_retention = var.emulator ? 604800 : 2678400
   retention         = "${min(local.longest_retention, tonumber(trimsuffix(var.queue.message_retention_duration, "s")))}s"
@@ -56,7 +52,6 @@ resource "google_pubsub_subscription" "hold" {
 }
 
 resource "google_pubsub_subscription" "push" {
-  count                      = length(local.pushes)
   project                    = var.project
   name                       = var.queue.push_subscription
   topic                      = google_pubsub_topic.queue.id
@@ -99,10 +94,11 @@ resource "google_pubsub_subscription" "push" {
   }
 }
 
+# Dead letters are pushed where the queue is: its worker keeps them.
 resource "google_pubsub_subscription" "dead_letter_push" {
-  count                      = length(local.letter_pushes)
+  count                      = length(local.letters)
   project                    = var.project
-  name                       = local.letter_pushes[count.index].push_subscription
+  name                       = local.letters[count.index].push_subscription
   topic                      = google_pubsub_topic.dead_letter[count.index].id
   ack_deadline_seconds       = var.queue.ack_deadline_seconds
   message_retention_duration = local.letter_retention[count.index]
@@ -113,7 +109,7 @@ resource "google_pubsub_subscription" "dead_letter_push" {
   }
 
   push_config {
-    push_endpoint = "${var.push_base_url}${local.letter_pushes[count.index].push_path}"
+    push_endpoint = "${var.push_base_url}${local.letters[count.index].push_path}"
 
     dynamic "oidc_token" {
       for_each = var.identity[*]

@@ -6,7 +6,7 @@ output "topic" {
 output "subscriptions" {
   description = "The names of the queue's subscriptions."
   value = concat(
-    google_pubsub_subscription.push[*].name, google_pubsub_subscription.hold[*].name, google_pubsub_subscription.dead_letter_push[*].name,
+    [google_pubsub_subscription.push.name], google_pubsub_subscription.hold[*].name, google_pubsub_subscription.dead_letter_push[*].name,
   )
 }
 
@@ -21,6 +21,6 @@ output "dead_letter_publishers" {
 }
 
 output "push_audience" {
-  description = "The audience of the pushes' tokens; null where there are no pushes, or no tokens."
-  value       = try(google_pubsub_subscription.push[0].push_config[0].oidc_token[0].audience, null)
+  description = "The audience of the pushes' tokens; null where they carry none."
+  value       = try(google_pubsub_subscription.push.push_config[0].oidc_token[0].audience, null)
 }

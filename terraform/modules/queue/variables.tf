@@ -32,6 +32,10 @@ variable "queue" {
   })
 
   validation {
+    condition     = var.queue.enabled
+    error_message = "A queue that is not enabled has nothing here: what is published to a topic that nobody reads is gone without a trace."
+  }
+  validation {
     condition     = can(regex("^[a-z][a-z0-9-]{2,245}$", var.queue.topic)) && !startswith(var.queue.topic, "goog")
     error_message = "A topic is 3 to 246 of a-z, 0-9 and -, begins with a letter, and not with goog."
   }

@@ -1,0 +1,192 @@
+package e2e_test
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"billhook/catalog"
+	"billhook/e2e"
+	"billhook/internal/contract"
+	"billhook/internal/ledger"
+	"billhook/internal/signature"
+)
+
+// spoiled is a webhook with one place of it replaced.
+func spoiled(t *testing.T, body []byte, old, replacement string) []byte {
+	t.Helper()
+	require.Equal(t, 1, strings.Count(string(body), old), "%s must be in the body once", old)
+	return []byte(strings.Replace(string(body), old, replacement, 1))
+}
+
+// line is the log line of the webhook that the event came with.
+func (s *stack) line(t *testing.T, eventID string) string {
+	t.Helper()
+	for _, line := range strings.Split(s.log.Text(), "\n") {
+		if strings.Contains(line, `"message":"webhook"`) && strings.Contains(line, `"event_id":"`+eventID+`"`) {
+			return line
+		}
+	}
+	require.Fail(t, "no line of the webhook", eventID)
+	return ""
+}
+
+// oddUids has paid orders whose uid is of every kind, and looks who was credited.
+func oddUids(t *testing.T, s *stack) {
+	for name, test := range map[string]struct{ uid, user string }{
+		"Auth0's":              {`"auth0|5f7c%s"`, "auth0|5f7c%s"},
+		"Google's by Auth0":    {`"google-oauth2|10%s"`, "google-oauth2|10%s"},
+		"Cognito's":            {`"eu-west-1:7f3a6f0e-6c1f-4b0c-9b7e-%s"`, "eu-west-1:7f3a6f0e-6c1f-4b0c-9b7e-%s"},
+		"a number's digits":    {`%s`, "%s"},
+		"an e-mail address":    {`"ilse.brandvold%s@example.org"`, ""},
+		"two words":            {`"user %s"`, ""},
+		"a word of JSON":       {`true`, ""},
+		"a list":               {`["%s"]`, ""},
+		"a number below 0":     {`-%s`, ""},
+		"a number with a tail": {`%s.5`, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := s.newOrder()
+			digits := "8" + o.EventID[7:]
+			of := func(format string) string {
+				if strings.Contains(format, "%s") {
+					return fmt.Sprintf(format, digits)
+				}
+				return format
+			}
+			answer := s.accepted(t, spoiled(t, o.JSON(), `"`+o.UID+`"`, of(test.uid)))
+			s.until(t, o.EventID, "processed")
+			account, key := ledger.CustomerPoints(o.CustomerID), o.CustomerID
+			if test.user != "" {
+				account, key = ledger.UserPoints(of(test.user)), of(test.user)
+				require.NotContains(t, s.line(t, o.EventID), `"dropped"`)
+			} else {
+				require.Contains(t, s.line(t, o.EventID), `"dropped":["body.checkout.metadata.uid: uid"]`)
+			}
+			require.Equal(t, key, answer.OrderingKey)
+			require.Equal(t, int64(2000), s.balance(t, account))
+		})
+	}
+}
+
+// oddFields has a paid order that is odd wherever it may be.
+func oddFields(t *testing.T, s *stack) {
+	o := s.newOrder()
+	body := spoiled(t, o.JSON(), `"body":{`, `"body":{"pretty_id":"#1001","checkout_id":"ch/123","amount":"free","billing_cycle_sequence":1.5,"ends_at":"never",`)
+	body = spoiled(t, body, `"created_at":"2026-03-02T10:00:00Z"`, `"created_at":"2025-01-10 11:58:00"`)
+	body = spoiled(t, body, `"completed_at":"2026-03-02T10:01:00Z"`, `"completed_at":1772445660`)
+	answer := s.accepted(t, body)
+	require.Equal(t, o.UID, answer.OrderingKey)
+	s.until(t, o.EventID, "processed")
+	require.Equal(t, int64(2000), s.balance(t, ledger.UserPoints(o.UID)))
+	line := s.line(t, o.EventID)
+	for _, dropped := range []string{"body.pretty_id: id", "body.created_at: timestamp", "body.completed_at: timestamp"} {
+		require.Contains(t, line, `"`+dropped+`"`)
+	}
+	for _, unread := range []string{"checkout_id", "amount", "billing_cycle_sequence", "ends_at"} {
+		require.NotContains(t, line, unread, "an order has none: it was not looked at")
+	}
+}
+
+// oddMoney has an order whose total is odd. It was discounted, so the sum of its prices
+// is not what was paid: half of what was paid back is not a quarter of the points.
+func oddMoney(t *testing.T, s *stack) {
+	o := s.newOrder()
+	s.accepted(t, spoiled(t, o.JSON(), `"total_amount":2000,"type"`, `"total_amount":"10.00","type"`))
+	s.until(t, o.EventID, "processed")
+	require.Equal(t, int64(2000), s.balance(t, ledger.UserPoints(o.UID)))
+	r := e2e.Refund{EventID: o.EventID + "1", RefundID: o.EventID + "9", OrderID: o.OrderID, CustomerID: o.CustomerID, Amount: 500, Paid: 1000}
+
+	for _, amount := range []string{`"store_refund_amount":"500"`, `"store_refund_amount":5.5`, `"store_refund_amount":-500`, `"store_refund_amount":[500]`} {
+		refused := s.send(t, spoiled(t, r.JSON(), `"store_refund_amount":500`, amount))
+		require.Equal(t, http.StatusUnprocessableEntity, refused.Status)
+		require.Contains(t, refused.Body, `"path":"body.store_refund_amount"`)
+	}
+	s.accepted(t, r.JSON())
+	s.until(t, r.EventID, "dead_lettered")
+	require.Equal(t, int64(2000), s.balance(t, ledger.UserPoints(o.UID)), "nobody knows what part of it that is")
+	letters := s.lettersOf(t, r.EventID)
+	require.Len(t, letters, 1)
+	require.Equal(t, "order_total_unknown", letters[0].Attributes["dead_letter_reason"])
+}
+
+// requiredFields has webhooks without what their effect needs.
+func requiredFields(t *testing.T, s *stack) {
+	o := s.newOrder()
+	for path, body := range map[string][]byte{
+		"body.lines[0].quantity":   spoiled(t, o.JSON(), `"quantity":2`, `"quantity":"2"`),
+		"body.lines[0].product_id": spoiled(t, o.JSON(), `"product_id":"`+points+`"`, `"product_id":"#1"`),
+		"body.id":                  spoiled(t, o.JSON(), `"id":"`+o.OrderID+`","lines"`, `"id":"a b","lines"`),
+	} {
+		refused := s.send(t, body)
+		require.Equal(t, http.StatusUnprocessableEntity, refused.Status, refused.Body)
+		require.Contains(t, refused.Body, `"path":"`+path+`"`)
+	}
+	s.accepted(t, o.JSON())
+	s.until(t, o.EventID, "processed")
+	require.Equal(t, int64(2000), s.balance(t, ledger.UserPoints(o.UID)))
+}
+
+// unknownMembers has a producer inside the house send what the contract does not know.
+func unknownMembers(t *testing.T, s *stack) {
+	subscription := s.newSubscription().SubscriptionID
+	enqueue := func(member string) e2e.Answer {
+		body := fmt.Appendf(nil, `{"id":"named-%s","action":"initial","created_at":"2026-03-01T12:00:00Z","attempts":0,"payload":{"subscription_id":%q%s}}`,
+			subscription, subscription, member)
+		signer, err := signature.NewSigner(signature.Generic, e2e.Secret)
+		require.NoError(t, err)
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.webhookURL+"/queues/pay-subscription-update/messages", bytes.NewReader(body))
+		require.NoError(t, err)
+		request.Header.Set("Content-Type", "application/json")
+		for name, value := range signer.Sign("", body, time.Now()) {
+			request.Header.Set(name, value)
+		}
+		answer, err := e2e.Do(request)
+		require.NoError(t, err)
+		return answer
+	}
+	refused := enqueue(`,"plan_id":"gold","customer_email":"ilse.brandvold@example.org","Ilse Brandvold":true`)
+	require.Equal(t, http.StatusUnprocessableEntity, refused.Status)
+	for _, path := range []string{"payload.plan_id", "payload.customer_email", "payload.?"} {
+		require.Contains(t, refused.Body, `{"path":"`+path+`","rule":"unknown"}`)
+	}
+	requireNothingPersonal(t, refused.Body)
+	answer := enqueue("")
+	require.Equal(t, http.StatusAccepted, answer.Status, answer.Body)
+	s.until(t, answer.EventID, "processed")
+	require.Equal(t, 1, s.service.Applied(answer.EventID))
+}
+
+// disabledQueue publishes on a queue that is not enabled: whoever does keeps the message.
+func disabledQueue(t *testing.T, s *stack) {
+	c, err := catalog.Load("")
+	require.NoError(t, err)
+	disabled := 0
+	for _, q := range c.Queues {
+		if q.Enabled {
+			continue
+		}
+		disabled++
+		_, err := s.publish(t.Context(), q.Topic(), contract.Message{Data: []byte(`{}`), Attributes: map[string]string{"event_id": "e1"}})
+		require.ErrorIs(t, err, contract.ErrTopicMissing, q.ID)
+	}
+	require.Positive(t, disabled)
+}
+
+// unconfirmed has the broker away: the sender is told to come again, the log why.
+func unconfirmed(t *testing.T, s *stack) {
+	o := s.newOrder()
+	s.brokerDown(true)
+	answer := s.send(t, o.JSON())
+	s.brokerDown(false)
+	require.Equal(t, http.StatusServiceUnavailable, answer.Status)
+	require.NotContains(t, answer.Body, "cause")
+	require.Contains(t, s.line(t, o.EventID), `"cause":"broker_unavailable"`)
+	require.Eventually(t, func() bool { return s.send(t, o.JSON()).Status == http.StatusAccepted }, patience, 100*time.Millisecond)
+	s.until(t, o.EventID, "processed")
+}

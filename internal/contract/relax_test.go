@@ -1,0 +1,95 @@
+package contract_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"billhook/internal/contract"
+	"billhook/internal/pii"
+)
+
+// orderOf draws an order whose optional fields may break the contract in any way that a
+// shape allows.
+func orderOf(t *rapid.T) *contract.Order {
+	amount := rapid.SampledFrom([]string{"", "0.00", "10.00", "10.0", "10", "1.000", "-5.00", "99999999999999999999.00"})
+	order := &contract.Order{
+		ID: "o1", CustomerID: "c1", Currency: rapid.SampledFrom([]string{"", "USD", "JPY", "KWD", "QQQ"}).Draw(t, "currency"),
+		Total: amount.Draw(t, "total"),
+	}
+	for range rapid.IntRange(1, 4).Draw(t, "items") {
+		order.Items = append(order.Items, contract.Item{ProductID: "p", Quantity: 1, Price: amount.Draw(t, "price")})
+	}
+	return order
+}
+
+// However an order's optional fields are broken, it is a good order without them; and
+// what is left of what it cost is what its sender said it cost.
+func TestARelaxedOrderIsGoodAndCostsWhatItDid(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		order := orderOf(t)
+		was := *order
+		was.Items = append([]contract.Item(nil), order.Items...)
+		m := &contract.PayNow{EventID: "e1", EventType: contract.OrderPaid, Timestamp: "2026-03-02T10:15:00Z", Data: contract.PayNowData{Order: order}}
+		valid := m.Validate() == nil
+		dropped := contract.Relax(m, nil)
+		require.NoError(t, m.Validate())
+		require.Equal(t, valid, len(dropped) == 0, "a good order is left alone")
+		for i := range order.Items {
+			require.Contains(t, []string{"", was.Items[i].Price}, order.Items[i].Price)
+			require.Equal(t, was.Items[i].ProductID, order.Items[i].ProductID)
+		}
+		require.Contains(t, []string{"", was.Total}, order.Total)
+		require.Contains(t, []string{"", was.Currency}, order.Currency)
+		if was.Total != order.Total || was.Currency != order.Currency {
+			// Else the worker would take the sum of the prices for what was paid.
+			require.Empty(t, order.Total)
+			for _, item := range order.Items {
+				require.Empty(t, item.Price)
+			}
+		}
+	})
+}
+
+// Whatever is wrong with a refund's amount or its currency stays wrong: without an amount
+// it would be of the whole order.
+func TestARelaxedRefundGivesBackWhatItDid(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		order := orderOf(t)
+		amount := rapid.SampledFrom([]string{"", "5.00", "5", "5.0", "-5.00"}).Draw(t, "amount")
+		m := &contract.PayNow{EventID: "e1", EventType: contract.OrderRefunded, Timestamp: "2026-03-02T10:15:00Z",
+			Data: contract.PayNowData{Order: order, Refund: &contract.Refund{ID: "r1", Amount: amount}}}
+		currency := order.Currency
+		contract.Relax(m, nil)
+		require.Equal(t, amount, m.Data.Refund.Amount)
+		if amount != "" {
+			require.Equal(t, currency, order.Currency)
+		}
+		good := amount == "" || (amount == "5.00" && currency == "USD") || (amount == "5" && currency == "JPY")
+		require.Equal(t, good, m.Validate() == nil)
+	})
+}
+
+func TestAnEnvelopesAmountIsNeverCleared(t *testing.T) {
+	t.Parallel()
+	m := &contract.Envelope{ID: "e1", Action: "refund", CreatedAt: "2026-03-02T10:15:00Z", MaxAttempts: 5000,
+		Payload: contract.Payload{Currency: "QQQ", Amount: "5.0", Cycle: -1}}
+	require.Equal(t, []pii.Violation{{Path: "max_attempts", Rule: "max=1000"}, {Path: "payload.cycle", Rule: "min=0"}}, contract.Relax(m, nil))
+	require.Equal(t, "5.0", m.Payload.Amount)
+	require.Equal(t, "QQQ", m.Payload.Currency)
+	require.Error(t, m.Validate())
+}
+
+func TestEachCauseOfAnUnconfirmedPublishHasACode(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, "unknown", contract.PublishCause(nil))
+	for err, code := range map[error]string{
+		contract.ErrTopicMissing: "topic_missing", contract.ErrPublishDenied: "grant_missing", contract.ErrBrokerDown: "broker_unavailable",
+		contract.ErrBrokerQuota: "quota", contract.ErrPublisherFull: "flow_control", contract.ErrKeyHeldUp: "key_held_up",
+	} {
+		require.Equal(t, code, contract.PublishCause(err))
+	}
+}

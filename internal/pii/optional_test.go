@@ -1,0 +1,237 @@
+package pii_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"billhook/internal/contract"
+	"billhook/internal/pii"
+	"billhook/internal/webhook/webhooktest"
+)
+
+// lenient has an id and lines that are required, and the rest optional.
+func lenient() *pii.Projection {
+	return pii.NewProjection(map[string]pii.Rule{
+		"id": pii.ID, "lines[].product": pii.ID, "lines[].quantity": pii.Quantity, "lines[].price": pii.Integer,
+		"at": pii.Time, "currency": pii.Currency, "who.uid": pii.UID, "who.id": pii.ID, "tags[]": pii.Code, "notes[].code": pii.Code,
+		"refund.amount": pii.Amount, "refund.id": pii.ID,
+	}, "lines[].price", "at", "currency", "who.uid", "who.id", "tags", "notes[].code", "refund.id")
+}
+
+func minimize(t require.TestingT, p *pii.Projection, in string) (out string, dropped []pii.Violation, err error) {
+	d, err := pii.Parse([]byte(in))
+	require.NoError(t, err)
+	minimized, dropped, err := p.Minimize([]byte("before"), d)
+	require.True(t, strings.HasPrefix(string(minimized), "before"))
+	return strings.TrimPrefix(string(minimized), "before"), dropped, err
+}
+
+func TestWhatIsBadAndOptionalIsLeftOut(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		in, want string
+		dropped  []pii.Violation
+	}{
+		"all is good":                   {`{"id":"1","at":"2026-03-02T10:01:00Z","who":{"uid":"u"}}`, `{"id":"1","at":"2026-03-02T10:01:00Z","who":{"uid":"u"}}`, nil},
+		"the first":                     {`{"currency":"usd","id":"1"}`, `{"id":"1"}`, []pii.Violation{{Path: "currency", Rule: "currency"}}},
+		"the last":                      {`{"id":"1","currency":"usd"}`, `{"id":"1"}`, []pii.Violation{{Path: "currency", Rule: "currency"}}},
+		"one between others":            {`{"id":"1","at":"now","currency":"USD"}`, `{"id":"1","currency":"USD"}`, []pii.Violation{{Path: "at", Rule: "timestamp"}}},
+		"a number where text is due":    {`{"id":"1","at":5}`, `{"id":"1"}`, []pii.Violation{{Path: "at", Rule: "timestamp"}}},
+		"text where a number is due":    {`{"lines":[{"price":"5"}]}`, `{"lines":[{}]}`, []pii.Violation{{Path: "lines[].price", Rule: "integer"}}},
+		"a word where text is due":      {`{"at":true,"currency":false}`, `{}`, []pii.Violation{{Path: "at", Rule: "timestamp"}, {Path: "currency", Rule: "currency"}}},
+		"an object where text is due":   {`{"at":{"id":"2"},"id":"1"}`, `{"id":"1"}`, []pii.Violation{{Path: "at", Rule: "timestamp"}}},
+		"text where an object is due":   {`{"who":"u","id":"1"}`, `{"id":"1"}`, []pii.Violation{{Path: "who", Rule: "object"}}},
+		"a list where an object is due": {`{"who":[{"uid":"u"}]}`, `{}`, []pii.Violation{{Path: "who", Rule: "object"}}},
+		"text where a list is due":      {`{"tags":"a","id":"1"}`, `{"id":"1"}`, []pii.Violation{{Path: "tags", Rule: "array"}}},
+		"a detector's hit":              {`{"who":{"uid":"4111111111111111","id":"203.0.113.77"}}`, `{"who":{}}`, []pii.Violation{{Path: "who.uid", Rule: "card"}, {Path: "who.id", Rule: "ip"}}},
+		"the same in each line, once":   {`{"lines":[{"price":1.5},{"price":2},{"price":"3"}]}`, `{"lines":[{},{"price":2},{}]}`, []pii.Violation{{Path: "lines[].price", Rule: "integer"}}},
+		"a uid that is a number":        {`{"who":{"uid":12345}}`, `{"who":{"uid":"12345"}}`, nil},
+		"a uid that is a large number":  {`{"who":{"uid":90071992547409931}}`, `{"who":{"uid":"90071992547409931"}}`, nil},
+		"a uid that is a card":          {`{"who":{"uid":4111111111111111}}`, `{"who":{}}`, []pii.Violation{{Path: "who.uid", Rule: "card"}}},
+		"a uid that is a fraction":      {`{"who":{"uid":1.5}}`, `{"who":{}}`, []pii.Violation{{Path: "who.uid", Rule: "uid"}}},
+		"a uid with an exponent":        {`{"who":{"uid":1e5}}`, `{"who":{}}`, []pii.Violation{{Path: "who.uid", Rule: "uid"}}},
+		"a uid below 0":                 {`{"who":{"uid":-1}}`, `{"who":{}}`, []pii.Violation{{Path: "who.uid", Rule: "uid"}}},
+		"a uid of 200 digits":           {`{"who":{"uid":` + strings.Repeat("1", 200) + `}}`, `{"who":{}}`, []pii.Violation{{Path: "who.uid", Rule: "uid"}}},
+		"an id that is a number":        {`{"who":{"id":12345}}`, `{"who":{}}`, []pii.Violation{{Path: "who.id", Rule: "id"}}},
+		"nothing":                       {`{"at":"","who":null}`, `{}`, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			out, dropped, err := minimize(t, lenient(), test.in)
+			require.NoError(t, err)
+			require.Equal(t, test.want, out)
+			require.Equal(t, test.dropped, dropped)
+		})
+	}
+}
+
+func TestWhatIsBadAndRequiredIsRefusedBesideWhatIsLeftOut(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		in, path, rule string
+	}{
+		"a field":                             {`{"at":"now","id":"#"}`, "id", "id"},
+		"a field of a line":                   {`{"at":"now","lines":[{"product":"1"},{"quantity":0}]}`, "lines[1].quantity", "quantity"},
+		"a line":                              {`{"at":"now","lines":["x"]}`, "lines[0]", "object"},
+		"the lines, in which some is needed":  {`{"at":"now","lines":{}}`, "lines", "array"},
+		"an element, which would leave a gap": {`{"at":"now","tags":["a","b c"]}`, "tags[1]", "code"},
+		"an object as an element":             {`{"at":"now","notes":["x"]}`, "notes[0]", "object"},
+		"an object in which some is needed":   {`{"at":"now","refund":"all"}`, "refund", "object"},
+		"what is needed of it":                {`{"at":"now","refund":{"amount":"five"}}`, "refund.amount", "amount"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			out, dropped, err := minimize(t, lenient(), test.in)
+			var refused *pii.Error
+			require.ErrorAs(t, err, &refused)
+			require.Equal(t, []pii.Violation{{Path: test.path, Rule: test.rule}}, refused.Violations)
+			require.Equal(t, []pii.Violation{{Path: "at", Rule: "timestamp"}}, dropped)
+			require.Empty(t, out)
+		})
+	}
+	_, _, err := minimize(t, pii.NewProjection(map[string]pii.Rule{"a": pii.ID}, "a"), `[]`)
+	require.EqualError(t, err, "pii: : object", "the document itself is never optional")
+}
+
+// What is dropped leaks no more than what is refused, and what comes out is allowed.
+func TestNothingComesOutOfWhatIsLeftOut(t *testing.T) {
+	t.Parallel()
+	for name, p := range map[string]*pii.Projection{"orders": orders(), "the contract": pii.For[contract.PayNow]()} {
+		every := slices.Collect(func(yield func(string) bool) {
+			for path := range p.Rules() {
+				if !yield(path) {
+					return
+				}
+			}
+		})
+		optional := pii.NewProjection(p.Rules(), every...)
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			rapid.Check(t, func(t *rapid.T) {
+				path, text := rapid.SampledFrom(every).Draw(t, "path"), value(t, 3)
+				in := string(document(path, text))
+				out, dropped, err := minimize(t, optional, in)
+				var told strings.Builder
+				for _, v := range dropped {
+					told.WriteString(v.Path + ": " + v.Rule + "\n")
+				}
+				requireSilent(t, []byte(out+told.String()), err)
+				if err == nil {
+					requireAllowed(t, optional, []byte(out))
+				}
+				strict, strictErr := optional.Append(nil, []byte(in))
+				if strictErr == nil && len(dropped) == 0 {
+					require.Equal(t, string(strict), out, "what is good is the same")
+				}
+			})
+		})
+	}
+}
+
+func TestTheTagsSayWhatIsOptional(t *testing.T) {
+	t.Parallel()
+	type inner struct {
+		ID string `json:"id" validate:"required,id"`
+		At string `json:"at,omitempty" validate:"omitempty,timestamp"`
+	}
+	p := pii.For[struct {
+		ID     string  `json:"id" validate:"required,id"`
+		Odd    string  `json:"odd,omitempty" validate:"required,id"`
+		Status string  `json:"status,omitempty" validate:"omitempty,code"`
+		Sum    string  `json:"sum,omitempty" validate:"omitempty,amount" pii:"strict"`
+		N      int64   `json:"n,omitzero" validate:"min=0"`
+		M      int64   `json:"m" validate:"min=0"`
+		Inner  *inner  `json:"inner,omitempty"`
+		Strict *inner  `json:"strict,omitempty" pii:"strict"`
+		All    []inner `json:"all,omitempty" validate:"omitempty,dive"`
+	}]()
+	for _, in := range []string{`{"status":5}`, `{"n":"x"}`, `{"inner":"x"}`, `{"inner":{"at":5}}`, `{"all":"x"}`, `{"all":[{"at":5}]}`, `{"strict":{"at":5}}`} {
+		_, dropped, err := minimize(t, p, in)
+		require.NoError(t, err, in)
+		require.Len(t, dropped, 1, in)
+	}
+	for _, in := range []string{`{"id":5}`, `{"odd":5}`, `{"sum":5}`, `{"m":"x"}`, `{"inner":{"id":5}}`, `{"strict":"x"}`, `{"all":["x"]}`, `{"all":[{"id":5}]}`} {
+		_, dropped, err := minimize(t, p, in)
+		require.Error(t, err, in)
+		require.Empty(t, dropped, in)
+	}
+}
+
+func TestAnOptionalPathThatLeadsNowherePanics(t *testing.T) {
+	t.Parallel()
+	for _, path := range []string{"b", "a.b", "", "a[]", "l.x", "l[].y"} {
+		require.Panics(t, func() { pii.NewProjection(map[string]pii.Rule{"a": pii.ID, "l[].x": pii.ID}, path) }, path)
+	}
+}
+
+func TestExactNamesWhatItDoesNotKnow(t *testing.T) {
+	t.Parallel()
+	exact := func(in string) error {
+		d, err := pii.Parse([]byte(in))
+		require.NoError(t, err)
+		_, err = lenient().Exact(nil, d)
+		return err
+	}
+	require.NoError(t, exact(`{"id":"1","at":null,"who":{"uid":"u"}}`))
+	for in, want := range map[string]string{
+		`{"x":1}`:                               "pii: x: unknown",
+		`{"x":null}`:                            "pii: x: unknown",
+		`{"who":{"x":{"id":"1"}}}`:              "pii: who.x: unknown",
+		`{"lines":[{},{"sku":"1"}]}`:            "pii: lines[1].sku: unknown",
+		`{"i\u0064x":1}`:                        "pii: idx: unknown",
+		`{"two words":1,"":2,"1a":3}`:           "pii: ?: unknown, ?: unknown, ?: unknown",
+		`{"who":{"a@b.cd":1}}`:                  "pii: who.?: unknown",
+		`{"ip-203.0.113.77":1}`:                 "pii: ?: unknown",
+		`{"at":"now","x":1}`:                    "pii: at: timestamp, x: unknown",
+		`{"who":{"uid":5}}`:                     "pii: who.uid: uid",
+		`{"` + strings.Repeat("x", 65) + `":1}`: "pii: ?: unknown",
+	} {
+		require.EqualError(t, exact(in), want, in)
+	}
+}
+
+func TestAPeekStopsBehindWhatItWants(t *testing.T) {
+	t.Parallel()
+	p := pii.NewProjection(map[string]pii.Rule{"type": pii.Code, "id": pii.ID})
+	deep := strings.Repeat("[", 65) + strings.Repeat("]", 65)
+	for in, want := range map[string]string{
+		`{"type":"a","id":"1","body":` + deep + `}`:  `{"type":"a","id":"1"}`,
+		`{"id":"1","x":5,"type":"a","id2":7}`:        `{"id":"1","type":"a"}`,
+		`{"id":"1","type":null,"body":` + deep + `}`: `{"id":"1"}`,
+		`{"body":{"id":"2"},"type":"a"}`:             `{"type":"a"}`,
+		`{}`:                                         `{}`,
+	} {
+		d, err := pii.Parse([]byte(in))
+		require.NoError(t, err)
+		out, err := p.Peek(nil, d)
+		require.NoError(t, err, in)
+		require.Equal(t, want, string(out))
+	}
+	d, err := pii.Parse([]byte(`{"body":` + deep + `,"id":"1"}`))
+	require.NoError(t, err)
+	_, err = p.Peek(nil, d)
+	require.ErrorContains(t, err, "malformed", "it passes over what stands before")
+}
+
+func TestWhatIsGoodIsMinimizedWithoutAnAllocation(t *testing.T) { //nolint:paralleltest // it counts allocations
+	if raceDetector {
+		t.Skip("the race detector makes pools forget at random")
+	}
+	body := webhooktest.Order(16 << 10)
+	p := orders()
+	optional := pii.NewProjection(p.Rules(), "body.total_amount", "body.currency", "body.lines[].price")
+	dst := make([]byte, 0, len(body))
+	require.Zero(t, testing.AllocsPerRun(100, func() {
+		d, err := pii.Parse(body)
+		if err == nil {
+			_, _, err = optional.Minimize(dst, d)
+		}
+		if err != nil {
+			panic(err)
+		}
+	}))
+}

@@ -83,10 +83,12 @@ func TestWhatTheHeadersRefuseCostsNoByteOfItsBody(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			d := open(t, nil)
+			ends := make(chan struct{})
+			close(ends)
 			var read atomic.Int64
 			var group sync.WaitGroup
 			for range crowd {
-				body := &flood{size: 1 << 20, stopped: func() {}, on: t.Context().Done()}
+				body := &flood{size: 1 << 20, stopped: func() {}, on: ends}
 				r := payNow(t, []byte("{}"))
 				r.Body, r.ContentLength = body, int64(body.size)
 				test.change(r.Header)
@@ -117,6 +119,8 @@ func TestBodiesInFlightHoldNoMoreThanTheirBudget(t *testing.T) {
 				c.BodyBudget = budget
 			})
 			on := make(chan struct{})
+			end := sync.OnceFunc(func() { close(on) })
+			defer end()
 			settled := make(chan struct{}, 2*crowd)
 			type sender struct {
 				body   *flood
@@ -155,7 +159,7 @@ func TestBodiesInFlightHoldNoMoreThanTheirBudget(t *testing.T) {
 			require.Positive(t, waiting, "there is room for some")
 			require.Contains(t, d.scrape(t), `billhook_webhooks_total{reason="bodies_in_flight",source="paynow",status="503"}`)
 
-			close(on)
+			end()
 			group.Wait()
 			for i := range senders {
 				w := senders[i].answer.Load()

@@ -199,6 +199,9 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.router.S
 // those that come all the same, are answered.
 func (s *Service) Drain() { s.draining.Store(true) }
 
+// Longest is the longest that the service works at an answer.
+func (s *Service) Longest() time.Duration { return 2 * s.config.PublishTimeout }
+
 // outcome is how a webhook ends: its answer and its log line.
 type outcome struct {
 	source  string

@@ -69,6 +69,9 @@ type Worker struct {
 // Drain makes the worker refuse new pushes and report that it is not ready.
 func (w *Worker) Drain() { w.push.Drain() }
 
+// Longest is the longest that the worker works at an answer.
+func (w *Worker) Longest() time.Duration { return max(w.push.Longest(), tasks.Longest) }
+
 // Notify is the handler that posts to the subscription service.
 const Notify = "subscriptions.notify"
 
@@ -128,7 +131,6 @@ func New(config Config) (*Worker, error) {
 	router := chi.NewRouter()
 	router.Use(func(next http.Handler) http.Handler { return serve.Recover(config.Log, next) })
 	serve.Health(router, service.Draining)
-	router.Method(http.MethodGet, "/metrics", config.Metrics.Handler())
 	service.Routes(router)
 	upkeep := &tasks.Service{
 		Catalog: config.Catalog, Store: config.Store, Outbox: relay, Operator: operator,

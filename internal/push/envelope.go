@@ -34,6 +34,8 @@ type delivery struct {
 	subscription string
 	// attempt is the broker's own count; 0 where it sends none.
 	attempt int
+	// release gives back what its body held of the budget.
+	release func()
 }
 
 var errEnvelope = errors.New("push: not a push request's body")

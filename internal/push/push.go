@@ -76,9 +76,11 @@ type Config struct {
 
 // Service answers pushes.
 type Service struct {
-	config   Config
-	once     *dedupe.Once
-	queues   map[string]*queue
+	config Config
+	once   *dedupe.Once
+	queues map[string]*queue
+	// bodies is what those in flight may hold.
+	bodies   *serve.Budget
 	draining atomic.Bool
 }
 
@@ -100,6 +102,7 @@ func New(config Config) *Service {
 		config: config,
 		once:   &dedupe.Once{Store: config.Store, Now: config.Now, NewToken: config.NewToken},
 		queues: map[string]*queue{},
+		bodies: serve.NewBudget(serve.DefaultBodyBudget),
 	}
 	for _, q := range config.Queues {
 		if q.Enabled {
@@ -146,6 +149,7 @@ func (s *Service) push(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
+	defer d.release()
 	a, record := s.deliver(r.Context(), q, d)
 	status := a.httpStatus(q.OnTerminal)
 	took := s.config.Now().Sub(started)

@@ -2,7 +2,6 @@ package webhook
 
 import (
 	"errors"
-	"io"
 	"mime"
 	"net/http"
 	"strings"
@@ -12,101 +11,24 @@ import (
 	"billhook/internal/signature"
 )
 
-// DefaultBodyBudget is a quarter of the memory that Terraform gives an instance. A body
-// is there four times at the most: as it came, minimized, encoded and published; the
-// last three are for senders who know a secret.
-const DefaultBodyBudget = 128 << 20
-
-const (
-	// leastBody is the first buffer of a body: most webhooks fit.
-	leastBody = 4 << 10
-	// mostKept is the largest buffer that is kept for the next request. What is larger is
-	// rare, and a few of them would hold their memory for as long as the process lives.
-	mostKept = 64 << 10
-)
+// mostKept is the largest buffer that is kept for the next request. What is larger is
+// rare, and a few of them would hold their memory for as long as the process lives.
+const mostKept = 64 << 10
 
 // buffers are what one request reads and writes into.
 type buffers struct {
-	body       body
+	body       serve.Body
 	minimized  []byte
 	encoded    []byte
 	attributes contract.Attributes
 	outcome    outcome
 }
 
-// body is what was read of a request, in memory that was claimed before it was made.
-type body struct {
-	bytes   []byte
-	claimed int64
-}
-
-// Bytes is what was read.
-func (b *body) Bytes() []byte { return b.bytes }
-
-// errNoRoom: the bodies in flight hold as much as they may.
-var errNoRoom = errors.New("webhook: no room for another body")
-
-// read reads a body of at most limit bytes to its end. What it claims grows with what has arrived: who announces a megabyte and sends
-// none holds none. The error is errNoRoom, an *http.MaxBytesError or the sender's.
-func (b *body) read(w http.ResponseWriter, r *http.Request, limit int64, budget *serve.Budget) error {
-	b.bytes = b.bytes[:0]
-	if !b.claim(budget, int64(cap(b.bytes))) {
-		return errNoRoom
-	}
-	most := limit
-	if r.ContentLength >= 0 {
-		most = r.ContentLength
-	}
-	limited := http.MaxBytesReader(w, r.Body, limit)
-	for {
-		if len(b.bytes) == cap(b.bytes) && !b.grow(most, budget) {
-			return errNoRoom
-		}
-		n, err := limited.Read(b.bytes[len(b.bytes):cap(b.bytes)])
-		b.bytes = b.bytes[:len(b.bytes)+n]
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-	}
-}
-
-// grow doubles the buffer, but not beyond the most that can come and one byte, in which
-// the end is seen. While it copies, both buffers are claimed.
-func (b *body) grow(most int64, budget *serve.Budget) bool {
-	old := int64(cap(b.bytes))
-	size := 2 * old
-	if most >= old {
-		size = min(size, most+1)
-	}
-	size = max(size, leastBody)
-	if !b.claim(budget, size) {
-		return false
-	}
-	grown := make([]byte, len(b.bytes), size)
-	copy(grown, b.bytes)
-	b.bytes = grown
-	budget.Release(old)
-	b.claimed -= old
-	return true
-}
-
-func (b *body) claim(budget *serve.Budget, bytes int64) bool {
-	if !budget.Claim(bytes) {
-		return false
-	}
-	b.claimed += bytes
-	return true
-}
-
 // release gives back what the request has claimed, and the buffers that are no larger
 // than what is kept.
 func (s *Service) release(b *buffers) {
-	s.bodies.Release(b.body.claimed)
-	b.body.claimed = 0
-	for _, buffer := range []*[]byte{&b.body.bytes, &b.minimized, &b.encoded} {
+	b.body.Release(s.bodies, mostKept)
+	for _, buffer := range []*[]byte{&b.minimized, &b.encoded} {
 		if cap(*buffer) > mostKept {
 			*buffer = nil
 		}
@@ -148,7 +70,7 @@ func (s *Service) admit(w http.ResponseWriter, r *http.Request, from *source, b 
 		o.refuseSignature(err)
 		return false
 	}
-	if err := b.body.read(w, r, from.MaxBodyBytes, s.bodies); err != nil {
+	if err := b.body.Read(w, r, from.MaxBodyBytes, s.bodies); err != nil {
 		o.refuseUnread(err)
 		return false
 	}
@@ -183,7 +105,7 @@ func (o *outcome) refuseSignature(err error) {
 func (o *outcome) refuseUnread(err error) {
 	var tooLarge *http.MaxBytesError
 	switch {
-	case errors.Is(err, errNoRoom):
+	case errors.Is(err, serve.ErrNoRoom):
 		o.refuse(http.StatusServiceUnavailable, "bodies_in_flight", "Too much is being read at once; keep the event and send it again.")
 		o.retryAfter = 1
 	case errors.As(err, &tooLarge):

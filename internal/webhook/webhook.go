@@ -65,7 +65,7 @@ type Config struct {
 	// before it; both together must be shorter than any sender's patience.
 	PublishTimeout time.Duration
 	// BodyBudget bounds the bytes that bodies in flight hold together, while they are read
-	// and until they are answered; 0 is DefaultBodyBudget. What is beyond it is answered 503.
+	// and until they are answered; 0 is serve.DefaultBodyBudget. What is beyond it is answered 503.
 	BodyBudget int64
 }
 
@@ -110,7 +110,7 @@ func New(config Config) (*Service, error) {
 		contract.PayNowV1: pii.For[contract.PayNow](), contract.EnvelopeV1: pii.For[contract.Envelope](),
 	}}
 	s.buffers.New = func() any { return new(buffers) }
-	room := cmp.Or(config.BodyBudget, DefaultBodyBudget)
+	room := cmp.Or(config.BodyBudget, serve.DefaultBodyBudget)
 	s.bodies = serve.NewBudget(room)
 	var mistakes []error
 	if config.PublishTimeout <= 0 {

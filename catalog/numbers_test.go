@@ -137,7 +137,7 @@ func TestTheShippedNumbersAreThoseOfTheRequirements(t *testing.T) {
 	for i := range want {
 		q := &want[i]
 		q.AckDeadline, q.Lease, q.HandlerTimeout = 60*time.Second, 120*time.Second, 30*time.Second
-		q.MessageRetention, q.RememberFor = 7*day, 30*day
+		q.MessageRetention, q.RememberFor = 31*day, 48*day
 		q.OnOrphan, q.OnPoison, q.FourEyes = catalog.Republish, catalog.Skip, q.ID == "pay-refund-initiation"
 		q.OnCorrected = catalog.Refuse
 		if q.ID == "fis-ingestion" {
@@ -193,6 +193,17 @@ func TestTheShippedNumbersAreThoseOfTheRequirements(t *testing.T) {
 			},
 		},
 	}, c.Sources)
+}
+
+// Somebody who sends again within the floor of the requirements, and a dead letter that is
+// replayed on its last day, may each wait on the topic for as long as it keeps them.
+func TestWhatIsRememberedOutlivesEveryWayBack(t *testing.T) {
+	t.Parallel()
+	c, err := catalog.Load("")
+	require.NoError(t, err)
+	for _, q := range c.Queues {
+		require.GreaterOrEqual(t, q.RememberFor, q.MessageRetention+q.DeadLetter.Retention+3*day, q.ID)
+	}
 }
 
 func TestTheBrokersNumbersFollowFromTheQueues(t *testing.T) {

@@ -314,7 +314,7 @@ func (g ground) open(t *testing.T, test crashCase) *site {
 	port := freePort(t)
 	s.workerURL = "http://127.0.0.1:" + port
 	s.environment = []string{
-		"HOST=127.0.0.1", "GOOGLE_CLOUD_PROJECT=" + s.project, "CATALOG_DIR=" + g.catalogDir, "PUSH_AUTH=none",
+		"HOST=127.0.0.1", "METRICS_PORT=0", "GOOGLE_CLOUD_PROJECT=" + s.project, "CATALOG_DIR=" + g.catalogDir, "PUSH_AUTH=none",
 		"FIRESTORE_EMULATOR_HOST=" + g.database, "WEBHOOK_SECRET_PAYNOW=" + e2e.Secret, "WEBHOOK_SIGNING_SECRET=" + e2e.Secret,
 		"SUBSCRIPTION_SERVICE_URL=" + server.URL, "PATH=" + os.Getenv("PATH"), "HOME=" + g.binaries,
 	}

@@ -108,7 +108,9 @@ func (r *Real) start(ctx context.Context, database string, provision Provision) 
 	if r.Service, err = embedded.NewReceiver(embedded.ReceiverConfig{Secrets: []string{Secret}, Tolerance: 5 * time.Minute}); err != nil {
 		return err
 	}
-	service := httptest.NewServer(r.Service)
+	service := httptest.NewUnstartedServer(r.Service)
+	service.Config.WriteTimeout = time.Minute
+	service.Start()
 	r.closers = append(r.closers, func() {
 		r.Service.Close()
 		service.Close()
@@ -132,7 +134,7 @@ func (r *Real) start(ctx context.Context, database string, provision Provision) 
 	r.closers = append(r.closers, func() { _ = r.admin.Close() })
 
 	common := append([]string{
-		"HOST=127.0.0.1", "GOOGLE_CLOUD_PROJECT=" + r.project, "WEBHOOK_SECRET_PAYNOW=" + Secret,
+		"HOST=127.0.0.1", "METRICS_PORT=0", "GOOGLE_CLOUD_PROJECT=" + r.project, "WEBHOOK_SECRET_PAYNOW=" + Secret,
 		"WEBHOOK_SIGNING_SECRET=" + Secret, "PUSH_AUTH=none", "PATH=" + os.Getenv("PATH"), "HOME=" + r.folder,
 	}, r.environment...)
 	r.workerEnvironment = append([]string{"PUBSUB_EMULATOR_HOST=" + r.broker, "FIRESTORE_EMULATOR_HOST=" + r.WorkerStore.Addr(), "SUBSCRIPTION_SERVICE_URL=" + service.URL}, common...)

@@ -152,6 +152,7 @@ func (p *program) printHints(stack *local.Stack) {
 	p.printf("  bin/billhook events ls --server %s\n", work)
 	p.printf("  bin/billhook queues --server %s\n", work)
 	p.printf("  curl -s %s/v1/ops/accounts/%s\n", work, ledger.UserPoints(samples.UID))
+	p.printf("  curl -s %s/metrics\n", stack.WorkerMetricsURL)
 	p.printf("\nHave the subscription service fail, refuse, hang or forget, and see what it was told:\n\n")
 	p.printf("  curl -s %s/tell -d '{\"mode\":\"forget\",\"times\":1}'\n", service)
 	p.printf("  bin/billhook send paynow --sample subscription_renewed --webhook %s\n", hooks)

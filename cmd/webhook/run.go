@@ -23,6 +23,7 @@ import (
 type config struct {
 	Host             string     `env:"HOST"`
 	Port             string     `env:"PORT" envDefault:"8080"`
+	MetricsPort      string     `env:"METRICS_PORT"`
 	Project          string     `env:"GOOGLE_CLOUD_PROJECT,required"`
 	Database         string     `env:"FIRESTORE_DATABASE" envDefault:"(default)"`
 	CatalogDir       string     `env:"CATALOG_DIR"`
@@ -81,10 +82,11 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 	}
 	defer func() { _ = documents.Close() }() // the process ends; there is nothing left to lose
 
+	metrics := telemetry.NewMetrics()
 	service, err := webhook.New(webhook.Config{
 		Catalog: cat, Secrets: secrets, Tolerance: time.Duration(cfg.ToleranceSeconds) * time.Second,
 		Publisher: publisher, Customers: webhook.NewCustomers(documents, time.Now),
-		Log: log, Metrics: telemetry.NewMetrics(), Now: time.Now, PublishTimeout: publishTimeout,
+		Log: log, Metrics: metrics, Now: time.Now, PublishTimeout: publishTimeout,
 	})
 	if err != nil {
 		return fmt.Errorf("environment: %w", err)
@@ -93,6 +95,12 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 	if err != nil {
 		return err
 	}
-	server := &serve.Server{Name: "webhook", Handler: service, Log: log, Drain: drain, ReadTimeout: readTimeout, Draining: service.Drain}
-	return server.Run(ctx, listener)
+	metricsListener, err := serve.ListenMetrics(ctx, cfg.Host, cfg.MetricsPort, cfg.Port)
+	if err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	server := &serve.Server{
+		Name: "webhook", Handler: service, Log: log, Drain: drain, ReadTimeout: readTimeout, Longest: service.Longest(), Draining: service.Drain,
+	}
+	return server.RunWithMetrics(ctx, listener, metrics.Handler(), metricsListener)
 }

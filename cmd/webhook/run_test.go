@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"testing"
@@ -55,6 +56,13 @@ func TestMain(m *testing.M) {
 // started runs the program and returns where it listens, and what ends it.
 func started(t *testing.T, values map[string]string) (address string, stop func() error) {
 	t.Helper()
+	address, _, stop = watched(t, values)
+	return address, stop
+}
+
+// watched is started, and says where the metrics are too.
+func watched(t *testing.T, values map[string]string) (address, metrics string, stop func() error) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	reader, writer := io.Pipe()
 	ended := make(chan error, 1)
@@ -64,13 +72,16 @@ func started(t *testing.T, values map[string]string) (address string, stop func(
 		ended <- err
 	}()
 	lines := bufio.NewReader(reader)
-	first, err := lines.ReadBytes('\n')
-	require.NoError(t, err)
+	var said [2]struct{ Message, Address, Service string }
+	for i, service := range []string{"webhook", "webhook-metrics"} {
+		line, err := lines.ReadBytes('\n')
+		require.NoError(t, err)
+		require.NoError(t, json.Unmarshal(line, &said[i]))
+		require.Equal(t, "listening", said[i].Message)
+		require.Equal(t, service, said[i].Service)
+	}
 	go func() { _, _ = io.Copy(io.Discard, lines) }() // nobody may wait for us to read the log
-	var line struct{ Message, Address string }
-	require.NoError(t, json.Unmarshal(first, &line))
-	require.Equal(t, "listening", line.Message)
-	return line.Address, func() error {
+	return said[0].Address, said[1].Address, func() error {
 		cancel()
 		return <-ended
 	}
@@ -83,6 +94,31 @@ func TestRunEndsWellWhenItIsToldTo(t *testing.T) {
 		"WEBHOOK_SECRET_PAYNOW": "a-secret-of-more-than-24-bytes", "WEBHOOK_SIGNING_SECRET": "a-secret-of-more-than-24-bytes",
 	})
 	require.Contains(t, address, "127.0.0.1:")
+	require.NoError(t, stop())
+}
+
+func TestTheMetricsAreNotOnThePublicPort(t *testing.T) {
+	t.Parallel()
+	values := map[string]string{
+		"GOOGLE_CLOUD_PROJECT": "p", "PORT": "0", "METRICS_PORT": "0", "HOST": "127.0.0.1",
+		"WEBHOOK_SECRET_PAYNOW": "a-secret-of-more-than-24-bytes", "WEBHOOK_SIGNING_SECRET": "a-secret-of-more-than-24-bytes",
+	}
+	address, metrics, stop := watched(t, values)
+	for url, want := range map[string]int{
+		address + "/metrics": http.StatusNotFound, metrics + "/metrics": http.StatusOK, address + "/health/ready": http.StatusOK,
+		metrics + "/webhooks/paynow": http.StatusNotFound,
+	} {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+url, http.NoBody)
+		require.NoError(t, err)
+		response, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(request)
+		require.NoError(t, err)
+		require.NoError(t, response.Body.Close())
+		require.Equal(t, want, response.StatusCode, url)
+	}
+	_, taken, err := net.SplitHostPort(metrics)
+	require.NoError(t, err)
+	values["METRICS_PORT"] = taken
+	require.ErrorContains(t, run(t.Context(), func(name string) string { return values[name] }, io.Discard), "METRICS_PORT")
 	require.NoError(t, stop())
 }
 

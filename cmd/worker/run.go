@@ -30,6 +30,7 @@ import (
 type config struct {
 	Host               string     `env:"HOST"`
 	Port               string     `env:"PORT" envDefault:"8081"`
+	MetricsPort        string     `env:"METRICS_PORT"`
 	Project            string     `env:"GOOGLE_CLOUD_PROJECT,required"`
 	PubSubEmulator     string     `env:"PUBSUB_EMULATOR_HOST"`
 	FirestoreEmulator  string     `env:"FIRESTORE_EMULATOR_HOST"`
@@ -208,10 +209,11 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 	}
 	defer func() { _ = documents.Close() }() // the process ends; there is nothing left to lose
 
+	metrics := telemetry.NewMetrics()
 	parts := worker.Config{
 		Catalog: cat, Subscriptions: subscriptions, Pool: cfg.Pool, Store: documents, Publisher: publisher,
 		Authenticator: worker.Authenticate(verifier),
-		Access:        access, Log: log, Metrics: telemetry.NewMetrics(), Now: time.Now,
+		Access:        access, Log: log, Metrics: metrics, Now: time.Now,
 	}
 	closeAlarm, err := cfg.alarm(clients, &parts)
 	if err != nil {
@@ -226,6 +228,12 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 	if err != nil {
 		return err
 	}
-	server := &serve.Server{Name: "worker", Handler: service, Log: log, Drain: drain, ReadTimeout: time.Minute, Draining: service.Drain}
-	return server.Run(ctx, listener)
+	metricsListener, err := serve.ListenMetrics(ctx, cfg.Host, cfg.MetricsPort, cfg.Port)
+	if err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	server := &serve.Server{
+		Name: "worker", Handler: service, Log: log, Drain: drain, ReadTimeout: time.Minute, Longest: service.Longest(), Draining: service.Drain,
+	}
+	return server.RunWithMetrics(ctx, listener, metrics.Handler(), metricsListener)
 }

@@ -166,6 +166,13 @@ func TestWhatReleasesKeptMessagesIsAsTheEnvironmentSays(t *testing.T) {
 // sets for the clients too: they connect when they are first needed.
 func listening(t *testing.T, values map[string]string) (url string, end func() string) {
 	t.Helper()
+	url, _, end = watched(t, values)
+	return url, end
+}
+
+// watched is listening, and says where the metrics are too.
+func watched(t *testing.T, values map[string]string) (url, metrics string, end func() string) {
+	t.Helper()
 	all := map[string]string{
 		"HOST": "127.0.0.1", "PORT": "0", "GOOGLE_CLOUD_PROJECT": "p",
 		"PUBSUB_EMULATOR_HOST": "127.0.0.1:1", "FIRESTORE_EMULATOR_HOST": "127.0.0.1:1",
@@ -181,13 +188,13 @@ func listening(t *testing.T, values map[string]string) (url string, end func() s
 		ended <- err
 	}()
 	lines := bufio.NewScanner(reader)
-	require.True(t, lines.Scan(), lines.Err())
-	var first struct {
-		Message string `json:"message"`
-		Address string `json:"address"`
+	var said [2]struct{ Message, Address, Service string }
+	for i, service := range []string{"worker", "worker-metrics"} {
+		require.True(t, lines.Scan(), lines.Err())
+		require.NoError(t, json.Unmarshal(lines.Bytes(), &said[i]))
+		require.Equal(t, "listening", said[i].Message)
+		require.Equal(t, service, said[i].Service)
 	}
-	require.NoError(t, json.Unmarshal(lines.Bytes(), &first))
-	require.Equal(t, "listening", first.Message)
 	rest := make(chan string, 1)
 	go func() {
 		var all strings.Builder
@@ -196,7 +203,7 @@ func listening(t *testing.T, values map[string]string) (url string, end func() s
 		}
 		rest <- all.String()
 	}()
-	return "http://" + first.Address, func() string {
+	return "http://" + said[0].Address, "http://" + said[1].Address, func() string {
 		stop()
 		require.NoError(t, <-ended)
 		return <-rest
@@ -220,7 +227,7 @@ func TestTheWorkerListensAnswersAndEnds(t *testing.T) {
 	t.Setenv("PUBSUB_EMULATOR_HOST", "127.0.0.1:1")
 	t.Setenv("FIRESTORE_EMULATOR_HOST", "127.0.0.1:1")
 	const token = "0123456789abcdef01234567"
-	url, end := listening(t, map[string]string{
+	url, metrics, end := watched(t, map[string]string{
 		"PUSH_AUTH": "none", "OPS_TOKEN": token,
 		"SUBSCRIPTION_SERVICE_URL": "http://127.0.0.1:1", "WEBHOOK_SIGNING_SECRET": "a-secret-of-more-than-24-bytes",
 		"OPS_AUDIENCE": "https://worker.example.org", "OPS_ALLOW": "ada@example.org,grace@example.org",
@@ -228,6 +235,9 @@ func TestTheWorkerListensAnswersAndEnds(t *testing.T) {
 	for path, want := range map[string]int{"/health/live": http.StatusOK, "/health/ready": http.StatusOK, "/v1/ops/events/a%20b": http.StatusBadRequest} {
 		require.Equal(t, want, status(t, http.MethodGet, url+path), path)
 	}
+	require.Equal(t, http.StatusNotFound, status(t, http.MethodGet, url+"/metrics"), "they are not on the service's port")
+	require.Equal(t, http.StatusOK, status(t, http.MethodGet, metrics+"/metrics"))
+	require.Equal(t, http.StatusNotFound, status(t, http.MethodGet, metrics+"/v1/ops/events/e1"))
 	require.NotContains(t, end(), token)
 }
 

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
+	"time"
 
 	"billhook/e2e/chaos/arm"
 	"billhook/internal/contract"
@@ -56,7 +57,7 @@ func newOutside(seed uint64, listener net.Listener) *outside {
 	mux.HandleFunc("POST /effects/{arm}/{event}", o.apply)
 	mux.HandleFunc("GET /effects/{arm}/{event}", o.known)
 	mux.HandleFunc("POST /topics/{topic}", o.publish)
-	o.server = &http.Server{Handler: mux, ErrorLog: nil}
+	o.server = &http.Server{Handler: mux, ErrorLog: nil, ReadHeaderTimeout: time.Minute, WriteTimeout: time.Minute}
 	return o
 }
 

@@ -39,6 +39,10 @@ const (
 	serviceAccount = "push@billhook-local.iam.gserviceaccount.com"
 )
 
+// standInTimeout is longer than whoever asks a stand-in waits, also for one that was told
+// to hang.
+const standInTimeout = time.Minute
+
 // Config says what to run.
 type Config struct {
 	Catalog *catalog.Catalog
@@ -74,6 +78,8 @@ type Config struct {
 // Stack is a running Billhook.
 type Stack struct {
 	WebhookURL, WorkerURL string
+	// WebhookMetricsURL and WorkerMetricsURL are where /metrics is, on ports that were chosen.
+	WebhookMetricsURL, WorkerMetricsURL string
 	// Service stands in for the subscription service, at ServiceURL.
 	Service    *embedded.Receiver
 	ServiceURL string
@@ -138,25 +144,34 @@ func (s *Stack) start(ctx, life context.Context, config Config) error {
 	if err != nil {
 		return err
 	}
+	ofDoor, ofWork := telemetry.NewMetrics(), telemetry.NewMetrics()
 	work, err := worker.New(worker.Config{
 		Catalog: config.Catalog, Subscriptions: subscriptions, Store: store, Publisher: ofWorker, Authenticator: authenticator,
 		Access: ops.Access{Tokens: config.OpsTokens, OpenOnLoopback: true},
-		Log:    config.Log, Metrics: telemetry.NewMetrics(), Now: time.Now, AfterFunc: alarm.AfterFunc,
+		Log:    config.Log, Metrics: ofWork, Now: time.Now, AfterFunc: alarm.AfterFunc,
 	})
 	if err != nil {
 		return err
 	}
 	door, err := webhook.New(webhook.Config{
 		Catalog: config.Catalog, Secrets: config.Secrets, Tolerance: 5 * time.Minute, Publisher: ofWebhook,
-		Customers: webhook.NewCustomers(s.Store, time.Now), Log: config.Log, Metrics: telemetry.NewMetrics(),
+		Customers: webhook.NewCustomers(s.Store, time.Now), Log: config.Log, Metrics: ofDoor,
 		Now: time.Now, PublishTimeout: 5 * time.Second,
 	})
 	if err != nil {
 		return err
 	}
 	drain := cmp.Or(config.Drain, 5*time.Second)
-	s.run(life, &serve.Server{Name: "webhook", Handler: door, Log: config.Log, Drain: drain, ReadTimeout: 20 * time.Second, Draining: door.Drain}, hooks)
-	s.run(life, &serve.Server{Name: "worker", Handler: work, Log: config.Log, Drain: drain, ReadTimeout: time.Minute, Draining: work.Drain}, pushes)
+	if s.WebhookMetricsURL, err = s.run(ctx, life, &serve.Server{
+		Name: "webhook", Handler: door, Log: config.Log, Drain: drain, ReadTimeout: 20 * time.Second, Longest: door.Longest(), Draining: door.Drain,
+	}, hooks, ofDoor); err != nil {
+		return err
+	}
+	if s.WorkerMetricsURL, err = s.run(ctx, life, &serve.Server{
+		Name: "worker", Handler: work, Log: config.Log, Drain: drain, ReadTimeout: time.Minute, Longest: work.Longest(), Draining: work.Drain,
+	}, pushes, ofWork); err != nil {
+		return err
+	}
 	if s.Broker != nil {
 		s.Broker.PushTo(s.WorkerURL)
 	}
@@ -181,7 +196,7 @@ func (s *Stack) subscriptionService(ctx context.Context, config Config) (*delive
 		return nil, err
 	}
 	s.ServiceURL = "http://" + listener.Addr().String()
-	server := &http.Server{Handler: s.Service, ReadHeaderTimeout: time.Second}
+	server := &http.Server{Handler: s.Service, ReadHeaderTimeout: time.Second, WriteTimeout: standInTimeout}
 	s.others.Go(func() { _ = server.Serve(listener) }) // ends when it is closed
 	webhook, err := delivery.New(delivery.Config{BaseURL: s.ServiceURL, Secret: secrets[0], Now: time.Now})
 	if err != nil {
@@ -236,14 +251,20 @@ func ignoreClosed(c io.Closer) func() error {
 	}
 }
 
-func (s *Stack) run(life context.Context, server *serve.Server, on net.Listener) {
+// run serves a service, and its metrics at the address that it returns.
+func (s *Stack) run(ctx, life context.Context, server *serve.Server, on net.Listener, metrics *telemetry.Metrics) (string, error) {
+	beside, err := serve.Listen(ctx, "127.0.0.1", "0")
+	if err != nil {
+		return "", err
+	}
 	s.services.Go(func() {
-		if err := server.Run(life, on); err != nil {
+		if err := server.RunWithMetrics(life, on, metrics.Handler(), beside); err != nil {
 			s.mu.Lock()
 			s.failed = append(s.failed, err)
 			s.mu.Unlock()
 		}
 	})
+	return "http://" + beside.Addr().String(), nil
 }
 
 func (s *Stack) embedded(ctx, life context.Context, config Config) (push.Authenticator, error) {
@@ -255,7 +276,7 @@ func (s *Stack) embedded(ctx, life context.Context, config Config) (push.Authent
 	if err != nil {
 		return nil, err
 	}
-	keyServer := &http.Server{Handler: issuer, ReadHeaderTimeout: time.Second}
+	keyServer := &http.Server{Handler: issuer, ReadHeaderTimeout: time.Second, WriteTimeout: standInTimeout}
 	s.others.Go(func() { _ = keyServer.Serve(keys) }) // ends when it is closed
 	s.closers = append(s.closers, keyServer.Close)
 

@@ -19,7 +19,7 @@ const maxPushBody = (contract.MaxDataBytes/3+1)*4 + contract.MaxAttributes*(cont
 
 // admit does what comes before a message is looked at: it refuses while draining,
 // authenticates, finds the queue, and reads and decodes the body. It has answered
-// where ok is false.
+// where ok is false; else the caller releases the delivery once it has.
 func (s *Service) admit(w http.ResponseWriter, r *http.Request) (q *queue, d delivery, ok bool) {
 	if !s.authentic(w, r) {
 		return nil, delivery{}, false
@@ -27,19 +27,36 @@ func (s *Service) admit(w http.ResponseWriter, r *http.Request) (q *queue, d del
 	if q, ok = s.queues[chi.URLParam(r, "queue")]; !ok {
 		return s.refuse(w, r, http.StatusNotFound, "queue_unknown", "This worker serves no queue of that name. See the catalog: is the queue enabled, and in this worker's pool?")
 	}
-	body, err := readBody(w, r)
+	var body serve.Body
+	release := func() { body.Release(s.bodies, 0) }
+	err := body.Read(w, r, maxPushBody, s.bodies)
+	if err == nil && int64(len(body.Bytes())) < r.ContentLength {
+		err = io.ErrUnexpectedEOF
+	}
+	if err != nil {
+		release()
+		return s.unread(w, r, err)
+	}
+	if d, err = decodeEnvelope(body.Bytes()); err != nil {
+		release()
+		// This did not come from Pub/Sub: there is no message that could be lost.
+		return s.refuse(w, r, http.StatusBadRequest, "envelope_malformed", "The body is not Pub/Sub's wrapped push format.")
+	}
+	d.release = release // the message is as large, and in memory until it is answered
+	return q, d, true
+}
+
+// unread answers a push whose body could not be read.
+func (s *Service) unread(w http.ResponseWriter, r *http.Request, err error) (*queue, delivery, bool) {
 	var tooLarge *http.MaxBytesError
 	switch {
 	case errors.As(err, &tooLarge):
 		return s.refuse(w, r, http.StatusRequestEntityTooLarge, "too_large", "The body is larger than any Pub/Sub message.")
-	case err != nil:
+	case errors.Is(err, serve.ErrNoRoom):
+		return s.refuse(w, r, http.StatusServiceUnavailable, "bodies_in_flight", "Too much is being read at once; deliver again.")
+	default:
 		return s.refuse(w, r, http.StatusServiceUnavailable, "body_unread", "The body did not arrive whole; deliver again.")
 	}
-	if d, err = decodeEnvelope(body); err != nil {
-		// This did not come from Pub/Sub: there is no message that could be lost.
-		return s.refuse(w, r, http.StatusBadRequest, "envelope_malformed", "The body is not Pub/Sub's wrapped push format.")
-	}
-	return q, d, true
 }
 
 // authentic refuses while draining, and whoever is not the broker. It has answered
@@ -84,18 +101,4 @@ func (s *Service) refuse(w http.ResponseWriter, r *http.Request, status int, cod
 	s.config.Log.LogAttrs(r.Context(), slog.LevelWarn, "push refused", slog.String("reason", code), slog.Int("status", status))
 	serve.WriteProblem(w, status, code, detail)
 	return nil, delivery{}, false
-}
-
-// readBody reads no byte of a body that says beforehand that it is too large.
-func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
-	if r.ContentLength > maxPushBody {
-		return nil, &http.MaxBytesError{Limit: maxPushBody}
-	}
-	limited := http.MaxBytesReader(w, r.Body, maxPushBody)
-	if r.ContentLength > 0 {
-		body := make([]byte, r.ContentLength)
-		_, err := io.ReadFull(limited, body)
-		return body, err
-	}
-	return io.ReadAll(limited)
 }

@@ -17,6 +17,7 @@ func (s *Service) deadLetter(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
+	defer d.release()
 	ctx, cancel := context.WithTimeout(r.Context(), bookkeeping)
 	defer cancel()
 	failpoint.Hit(failpoint.LetterKeep)

@@ -36,6 +36,8 @@ type delivery struct {
 	attempt int
 	// received is when the push arrived: it is to be answered within the ack deadline.
 	received time.Time
+	// release gives back what its body held of the budget.
+	release func()
 }
 
 var errEnvelope = errors.New("push: not a push request's body")

@@ -90,9 +90,11 @@ type Config struct {
 
 // Service answers pushes.
 type Service struct {
-	config   Config
-	once     *dedupe.Once
-	queues   map[string]*queue
+	config Config
+	once   *dedupe.Once
+	queues map[string]*queue
+	// bodies is what those in flight may hold.
+	bodies   *serve.Budget
 	draining atomic.Bool
 	// ended is closed when the service begins to drain.
 	ended chan struct{}
@@ -121,6 +123,7 @@ func New(config Config) *Service {
 		config: config,
 		once:   &dedupe.Once{Store: config.Store, Now: config.Now, NewToken: config.NewToken},
 		queues: map[string]*queue{}, ended: make(chan struct{}),
+		bodies: serve.NewBudget(serve.DefaultBodyBudget),
 	}
 	for _, q := range config.Queues {
 		if q.Enabled {
@@ -184,6 +187,7 @@ func (s *Service) push(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	d.received = started
+	defer d.release()
 	a, record := s.deliver(r.Context(), q, d)
 	status := s.status(q, a)
 	took := s.config.Now().Sub(started)

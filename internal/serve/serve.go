@@ -28,11 +28,18 @@ type Server struct {
 	// ReadTimeout bounds how long a sender may take for a whole request. It must be set:
 	// without it a few slow senders hold the service for as long as they like.
 	ReadTimeout time.Duration
+	// Longest is the longest that the handler works at an answer once it has the request. It
+	// must be set: whoever has not read the answer soon after it is cut off, and what is cut
+	// off too early is done and not answered.
+	Longest time.Duration
 	// Draining is called when ctx ends: the handler says from then on that it is not ready,
 	// and may refuse new work. If it is set, the listener stays open, so that it is heard,
 	// until everything that came before has been answered.
 	Draining func()
 }
+
+// toRead is how long a reader may take for an answer.
+const toRead = 5 * time.Second
 
 // Listen opens the port on every address; port 0 chooses one. host may be empty.
 func Listen(ctx context.Context, host, port string) (net.Listener, error) {
@@ -47,14 +54,23 @@ func Listen(ctx context.Context, host, port string) (net.Listener, error) {
 // the message "listening" and the address once requests are accepted, and returns
 // nil when everything in flight was answered in time.
 func (s *Server) Run(ctx context.Context, listener net.Listener) error {
-	if s.ReadTimeout <= 0 {
+	return s.run(ctx, listener, func() {})
+}
+
+// run calls listening once the line is printed.
+func (s *Server) run(ctx context.Context, listener net.Listener, listening func()) error {
+	switch {
+	case s.ReadTimeout <= 0:
 		return errors.Join(fmt.Errorf("%s: no read timeout", s.Name), listener.Close())
+	case s.Longest <= 0:
+		return errors.Join(fmt.Errorf("%s: no write timeout", s.Name), listener.Close())
 	}
 	flight := inFlight{none: make(chan struct{})}
 	server := &http.Server{
 		Handler:           flight.count(s.Handler),
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       s.ReadTimeout,
+		WriteTimeout:      s.ReadTimeout + s.Longest + toRead, // net/http counts from the end of the headers
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    32 << 10,
 		ErrorLog:          slog.NewLogLogger(s.Log.Handler(), slog.LevelDebug),
@@ -65,6 +81,7 @@ func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	s.Log.Info("listening", "address", listener.Addr().String(), "service", s.Name)
+	listening()
 
 	select {
 	case err := <-served:
@@ -201,6 +218,11 @@ func Health(r chi.Router, draining func() bool) {
 		}
 		WriteJSON(w, http.StatusOK, map[string]string{"status": "ready"})
 	})
+	plain(r)
+}
+
+// plain turns chi's own answers into problem documents.
+func plain(r chi.Router) {
 	r.NotFound(func(w http.ResponseWriter, _ *http.Request) {
 		WriteProblem(w, http.StatusNotFound, "not_found", "There is nothing at this path.")
 	})

@@ -27,7 +27,7 @@ func TestRunAnswersWhatIsInFlightAndRefusesTheRestBeforeItReturns(t *testing.T) 
 	inside, release := make(chan struct{}), make(chan struct{})
 	draining := make(chan struct{})
 	server := &serve.Server{
-		Name: "test", Log: slog.New(slog.DiscardHandler), Drain: time.Minute, ReadTimeout: time.Minute,
+		Name: "test", Log: slog.New(slog.DiscardHandler), Drain: time.Minute, ReadTimeout: time.Minute, Longest: time.Minute,
 		Draining: func() { close(draining) },
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			select {
@@ -78,7 +78,7 @@ func TestRunEndsWhatTakesLongerThanTheDrain(t *testing.T) {
 	t.Parallel()
 	inside := make(chan struct{})
 	server := &serve.Server{
-		Name: "test", Log: slog.New(slog.DiscardHandler), Drain: time.Millisecond, ReadTimeout: time.Minute, Draining: func() {},
+		Name: "test", Log: slog.New(slog.DiscardHandler), Drain: time.Millisecond, ReadTimeout: time.Minute, Longest: time.Minute, Draining: func() {},
 		Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			close(inside)
 			<-r.Context().Done()
@@ -106,7 +106,7 @@ func TestRunEndsWhatTakesLongerThanTheDrain(t *testing.T) {
 
 func TestRunDoesNotWaitForAConnectionThatHasSaidNothing(t *testing.T) {
 	t.Parallel()
-	server := &serve.Server{Name: "test", Log: slog.New(slog.DiscardHandler), Drain: time.Second, ReadTimeout: time.Minute, Handler: http.NotFoundHandler()}
+	server := &serve.Server{Name: "test", Log: slog.New(slog.DiscardHandler), Drain: time.Second, ReadTimeout: time.Minute, Longest: time.Minute, Handler: http.NotFoundHandler()}
 	listener, err := serve.Listen(t.Context(), "127.0.0.1", "0")
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(t.Context())
@@ -126,12 +126,39 @@ func TestRunDoesNotWaitForAConnectionThatHasSaidNothing(t *testing.T) {
 	require.NoError(t, <-ended)
 }
 
-func TestRunRefusesToWaitForASlowSenderForEver(t *testing.T) {
+func TestRunRefusesToWaitForASlowSenderOrReaderForEver(t *testing.T) {
 	t.Parallel()
-	server := &serve.Server{Name: "test", Log: slog.New(slog.DiscardHandler), Drain: time.Second, Handler: http.NotFoundHandler()}
+	for want, server := range map[string]*serve.Server{
+		"test: no read timeout":  {Longest: time.Minute},
+		"test: no write timeout": {ReadTimeout: time.Minute},
+	} {
+		server.Name, server.Log, server.Handler = "test", slog.New(slog.DiscardHandler), http.NotFoundHandler()
+		listener, err := serve.Listen(t.Context(), "127.0.0.1", "0")
+		require.NoError(t, err)
+		require.EqualError(t, server.Run(t.Context(), listener), want)
+	}
+}
+
+// net/http's write timeout begins with the body: what takes as long as it may to arrive,
+// and as long as it may to be worked at, must still find a reader.
+func TestAnAnswerIsCutOffBehindTheLongestRequestAndItsWork(t *testing.T) {
+	t.Parallel()
+	timeouts := make(chan time.Duration, 1)
+	server := &serve.Server{
+		Name: "test", Log: slog.New(slog.DiscardHandler), Drain: time.Minute, ReadTimeout: 20 * time.Second, Longest: 300 * time.Second,
+		Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			timeouts <- r.Context().Value(http.ServerContextKey).(*http.Server).WriteTimeout
+		}),
+	}
 	listener, err := serve.Listen(t.Context(), "127.0.0.1", "0")
 	require.NoError(t, err)
-	require.EqualError(t, server.Run(t.Context(), listener), "test: no read timeout")
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- server.Run(ctx, listener) }()
+	require.Equal(t, http.StatusOK, ask(t, http.MethodGet, listener.Addr().String(), "/"))
+	require.Equal(t, 325*time.Second, <-timeouts)
+	stop()
+	require.NoError(t, <-ended)
 }
 
 func TestRecoverAnswersAProblemAndNeverPrintsThePanicsValue(t *testing.T) {

@@ -36,7 +36,7 @@ const (
 // MinSecret is the shortest secret accepted, in bytes.
 const MinSecret = 24
 
-// Named errors of Verify. Each is final: the same request will fail again.
+// Named errors of Headers and Verify. Each is final: the same request will fail again.
 var (
 	// ErrMissing: a header that the scheme needs is absent or empty.
 	ErrMissing = errors.New("signature: header missing")
@@ -116,44 +116,61 @@ func NewVerifier(scheme Scheme, secrets []string, tolerance time.Duration, now f
 	return v, nil
 }
 
-// Verify checks the body and the headers that came with it. header returns the
-// values of a header; the raw strings are what is signed. Base64 is taken with its
-// padding or without, and in no other spelling. The signature is compared before the
-// time is judged, so that only who knows a secret learns what we think of the time.
-func (v *Verifier) Verify(header func(name string) []string, body []byte) error {
+// Claim is what a webhook's headers say: well-formed and of our time, and worth nothing
+// before the body has proven it.
+type Claim struct {
+	verifier  *Verifier
+	id, stamp string
+	// given are the first n digests that the sender says the body has.
+	given [8][sha256.Size]byte
+	n     int
+}
+
+// Headers reads what comes before the body, which need not be read where this fails.
+// header returns the values of a header; the raw strings are what is signed. Base64 is
+// taken with its padding or without, and in no other spelling.
+func (v *Verifier) Headers(header func(name string) []string) (Claim, error) {
+	c := Claim{verifier: v}
 	given, err := one(header(v.headers.signature))
 	if err != nil {
-		return err
+		return Claim{}, err
 	}
-	stamp, err := one(header(v.headers.timestamp))
-	if err != nil {
-		return err
+	if c.stamp, err = one(header(v.headers.timestamp)); err != nil {
+		return Claim{}, err
 	}
-	var id string
 	if v.headers.id != "" {
-		if id, err = one(header(v.headers.id)); err != nil {
-			return err
+		if c.id, err = one(header(v.headers.id)); err != nil {
+			return Claim{}, err
 		}
 		// What is signed is joined by dots: one in the id would let the same signature
 		// stand for other cuts of the same bytes.
-		if strings.Contains(id, ".") {
-			return ErrMalformed
+		if strings.Contains(c.id, ".") {
+			return Claim{}, ErrMalformed
 		}
 	}
-	at, err := v.time(stamp)
+	at, err := v.time(c.stamp)
 	if err != nil {
-		return err
+		return Claim{}, err
 	}
-	if err := v.match(given, id, stamp, body); err != nil {
-		return err
+	if c.decode(v.scheme, given); c.n == 0 {
+		return Claim{}, ErrMalformed
 	}
 	switch age := v.now().Sub(at); {
 	case age > v.tolerance:
-		return ErrTooOld
+		return Claim{}, ErrTooOld
 	case age < -v.tolerance:
-		return ErrTooNew
+		return Claim{}, ErrTooNew
 	}
-	return nil
+	return c, nil
+}
+
+// Verify checks the headers, and then the body that came with them.
+func (v *Verifier) Verify(header func(name string) []string, body []byte) error {
+	c, err := v.Headers(header)
+	if err != nil {
+		return err
+	}
+	return c.Verify(body)
 }
 
 func one(values []string) (string, error) {
@@ -186,19 +203,14 @@ func (v *Verifier) time(stamp string) (time.Time, error) {
 	return time.Unix(n, 0), nil
 }
 
-// match reports whether any secret gives any of the signatures. Every secret is
-// tried whatever came before, in constant time.
-func (v *Verifier) match(given, id, stamp string, body []byte) error {
-	var candidates [8][sha256.Size]byte
-	n := 0
-	take := func(decode func(dst []byte, src string) bool, text string) bool {
-		if n == len(candidates) || !decode(candidates[n][:], text) {
-			return false
+// decode takes the digests that the signature header lists.
+func (c *Claim) decode(scheme Scheme, given string) {
+	take := func(decode func(dst []byte, src string) bool, text string) {
+		if c.n < len(c.given) && decode(c.given[c.n][:], text) {
+			c.n++
 		}
-		n++
-		return true
 	}
-	switch v.scheme {
+	switch scheme {
 	case Standard:
 		for part := range strings.SplitSeq(given, " ") {
 			if encoded, ok := strings.CutPrefix(part, "v1,"); ok {
@@ -210,15 +222,17 @@ func (v *Verifier) match(given, id, stamp string, body []byte) error {
 	case Generic:
 		take(decodeHex, given)
 	}
-	if n == 0 {
-		return ErrMalformed
-	}
+}
+
+// Verify returns nil where any secret gives any of the signatures. Every secret is
+// tried whatever came before, in constant time.
+func (c *Claim) Verify(body []byte) error {
 	found := 0
-	for _, pool := range v.pools {
+	for _, pool := range c.verifier.pools {
 		with := pool.Get().(*state)
-		sum := with.digest(id, stamp, body)
-		for i := range n {
-			if hmac.Equal(sum, candidates[i][:]) {
+		sum := with.digest(c.id, c.stamp, body)
+		for i := range c.n {
+			if hmac.Equal(sum, c.given[i][:]) {
 				found++
 			}
 		}

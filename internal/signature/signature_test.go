@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"maps"
 	"net/textproto"
@@ -145,8 +146,11 @@ func TestABadHeaderIsRefusedByItsName(t *testing.T) {
 			t.Parallel()
 			headers := maps.Clone(good)
 			test.change(headers)
-			err := verifier(t, signature.PayNow, secret).Verify(lookup(headers), body)
-			if test.want == nil {
+			v := verifier(t, signature.PayNow, secret)
+			require.ErrorIs(t, v.Verify(lookup(headers), body), test.want)
+			// Without the body everything is known but whether the signature is its own.
+			_, err := v.Headers(lookup(headers))
+			if errors.Is(test.want, signature.ErrSignature) {
 				require.NoError(t, err)
 				return
 			}
@@ -183,9 +187,9 @@ func TestTheWindowHasTheSameEdgesInEveryScheme(t *testing.T) {
 		} {
 			err := verifier(t, scheme, secret).Verify(lookup(single(signer.Sign("m1", body, now.Add(away)))), body)
 			require.ErrorIs(t, err, want, "%s %s", scheme, away)
-			// Who knows no secret learns nothing of the window.
-			err = verifier(t, scheme, second).Verify(lookup(single(signer.Sign("m1", body, now.Add(away)))), body)
-			require.ErrorIs(t, err, signature.ErrSignature, "%s %s", scheme, away)
+			// The headers alone say so: nobody has to read a body that comes too late.
+			_, err = verifier(t, scheme, second).Headers(lookup(single(signer.Sign("m1", body, now.Add(away)))))
+			require.ErrorIs(t, err, want, "%s %s", scheme, away)
 		}
 	}
 }
@@ -280,8 +284,8 @@ func FuzzVerify(f *testing.F) {
 	f.Fuzz(func(t *testing.T, id, stamp, given string, payload []byte) {
 		for _, scheme := range []signature.Scheme{signature.PayNow, signature.Generic, signature.Standard} {
 			v := verifier(t, scheme, secret)
-			// Nobody guesses a signature.
-			require.Error(t, v.Verify(func(name string) []string {
+			// Nobody guesses a signature; and what the headers are refused for, the whole is.
+			made := func(name string) []string {
 				switch {
 				case strings.HasSuffix(strings.ToLower(name), "signature"):
 					return []string{given}
@@ -289,7 +293,15 @@ func FuzzVerify(f *testing.F) {
 					return []string{stamp}
 				}
 				return []string{id}
-			}, payload))
+			}
+			claim, refused := v.Headers(made)
+			whole := v.Verify(made, payload)
+			require.Error(t, whole)
+			if refused != nil {
+				require.Equal(t, refused, whole)
+			} else {
+				require.ErrorIs(t, claim.Verify(payload), signature.ErrSignature)
+			}
 			// What is signed is accepted, and with anything changed it is not.
 			signer, err := signature.NewSigner(scheme, secret)
 			require.NoError(t, err)

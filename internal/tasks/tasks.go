@@ -35,6 +35,10 @@ const (
 	records = 200
 )
 
+// Longest is the longest that a task takes: its run, and the last word of what it was in
+// the middle of.
+const Longest = runTime + 10*time.Second
+
 // slack is added to the longest time that a redelivery can take.
 const slack = time.Minute
 

@@ -160,7 +160,11 @@ func (m *Metrics) Orphan(queue string, republished bool) {
 	m.orphans.WithLabelValues(queue, action).Inc()
 }
 
+// scrapes is how many may read the metrics at once; the next is answered 503. Each costs
+// a pass over everything, and who scrapes is one or two.
+const scrapes = 8
+
 // Handler serves the metrics in Prometheus' text format.
 func (m *Metrics) Handler() http.Handler {
-	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{MaxRequestsInFlight: scrapes})
 }

@@ -16,10 +16,8 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
-	"mime"
 	"net/http"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -51,7 +49,7 @@ type Directory interface {
 	UID(ctx context.Context, customerID string) (uid string, ok bool, err error)
 }
 
-// Config is what a Service is made of. Every field is required.
+// Config is what a Service is made of. Every field is required but where it says so.
 type Config struct {
 	Catalog *catalog.Catalog
 	// Secrets of each source, by its name; each source needs at least one.
@@ -66,6 +64,9 @@ type Config struct {
 	// PublishTimeout bounds the wait for the broker, and that for the customer's uid
 	// before it; both together must be shorter than any sender's patience.
 	PublishTimeout time.Duration
+	// BodyBudget bounds the bytes that bodies in flight hold together, while they are read
+	// and until they are answered; 0 is serve.DefaultBodyBudget. What is beyond it is answered 503.
+	BodyBudget int64
 }
 
 // Service answers webhooks.
@@ -75,6 +76,8 @@ type Service struct {
 	// outgoing is what may leave in a body, by its format: those that are taken.
 	outgoing map[string]*pii.Projection
 	buffers  sync.Pool
+	// bodies is what those in flight may hold.
+	bodies   *serve.Budget
 	draining atomic.Bool
 	router   chi.Router
 }
@@ -109,6 +112,8 @@ func New(config Config) (*Service, error) {
 		contract.PayNowV1: pii.For[contract.PayNow](), contract.EnvelopeV1: pii.For[contract.Envelope](),
 	}}
 	s.buffers.New = func() any { return new(buffers) }
+	room := cmp.Or(config.BodyBudget, serve.DefaultBodyBudget)
+	s.bodies = serve.NewBudget(room)
 	var mistakes []error
 	if config.PublishTimeout <= 0 {
 		mistakes = append(mistakes, errors.New("webhook: no publish timeout"))
@@ -118,6 +123,9 @@ func New(config Config) (*Service, error) {
 		if err != nil {
 			mistakes = append(mistakes, fmt.Errorf("%s: %w", declared.SecretVariable, err))
 			continue
+		}
+		if need := 2*declared.MaxBodyBytes + mostKept; room < need { // as much may be held while a buffer grows
+			mistakes = append(mistakes, fmt.Errorf("webhook: source %s: a body budget of %d bytes is too small for its bodies: at least %d", name, room, need))
 		}
 		at := &source{Source: declared, verifier: verifier}
 		if declared.RatePerSecond > 0 {
@@ -137,7 +145,6 @@ func New(config Config) (*Service, error) {
 	router := chi.NewRouter()
 	router.Use(func(next http.Handler) http.Handler { return serve.Recover(config.Log, next) })
 	serve.Health(router, s.draining.Load)
-	router.Method(http.MethodGet, "/metrics", config.Metrics.Handler())
 	router.Post("/webhooks/{source}", func(w http.ResponseWriter, r *http.Request) {
 		name := chi.URLParam(r, "source")
 		from, ok := s.sources[name]
@@ -194,14 +201,8 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.router.S
 // those that come all the same, are answered.
 func (s *Service) Drain() { s.draining.Store(true) }
 
-// buffers are what one request reads and writes into.
-type buffers struct {
-	body       bytes.Buffer
-	minimized  []byte
-	encoded    []byte
-	attributes contract.Attributes
-	outcome    outcome
-}
+// Longest is the longest that the service works at an answer.
+func (s *Service) Longest() time.Duration { return 2 * s.config.PublishTimeout }
 
 // outcome is how a webhook ends: its answer and its log line.
 type outcome struct {
@@ -227,82 +228,6 @@ type outcome struct {
 // refuse sets the answer to a request that cannot be taken.
 func (o *outcome) refuse(status int, reason, detail string) {
 	o.status, o.reason, o.detail = status, reason, detail
-}
-
-func (s *Service) receive(w http.ResponseWriter, r *http.Request, from *source, queue string) {
-	b := s.buffers.Get().(*buffers)
-	b.body.Reset()
-	b.outcome = outcome{source: from.Name, started: s.config.Now()}
-	o := &b.outcome
-	if s.admit(w, r, from, b, o) {
-		s.accept(r.Context(), from, queue, b, o)
-	}
-	s.answer(w, r, o)
-	s.buffers.Put(b)
-}
-
-// admit reads and verifies the request. Nothing of the body is parsed, and nothing
-// remembered, before its signature is known to be good; the rate limit comes after
-// it, so that a stranger cannot use it up.
-func (s *Service) admit(w http.ResponseWriter, r *http.Request, from *source, b *buffers, o *outcome) bool {
-	if !isJSON(r.Header["Content-Type"]) {
-		o.refuse(http.StatusUnsupportedMediaType, "content_type", "Send application/json.")
-		return false
-	}
-	if encoding := r.Header["Content-Encoding"]; len(encoding) > 0 {
-		o.refuse(http.StatusUnsupportedMediaType, "content_encoding", "Send the body without a content encoding.")
-		return false
-	}
-	if r.ContentLength > from.MaxBodyBytes {
-		o.refuse(http.StatusRequestEntityTooLarge, "too_large", "The body is larger than this source may send.")
-		return false
-	}
-	if _, err := b.body.ReadFrom(http.MaxBytesReader(w, r.Body, from.MaxBodyBytes)); err != nil {
-		var tooLarge *http.MaxBytesError
-		if errors.As(err, &tooLarge) {
-			o.refuse(http.StatusRequestEntityTooLarge, "too_large", "The body is larger than this source may send.")
-		} else {
-			o.refuse(http.StatusBadRequest, "body_unread", "The body did not arrive whole.")
-		}
-		return false
-	}
-	o.bytes = b.body.Len()
-	if err := from.verifier.Verify(r.Header.Values, b.body.Bytes()); err != nil {
-		reason := "signature_mismatch"
-		switch {
-		case errors.Is(err, signature.ErrMissing):
-			reason = "signature_missing"
-		case errors.Is(err, signature.ErrMalformed):
-			reason = "signature_malformed"
-		case errors.Is(err, signature.ErrTooOld):
-			reason = "timestamp_too_old"
-		case errors.Is(err, signature.ErrTooNew):
-			reason = "timestamp_too_new"
-		}
-		o.refuse(http.StatusUnauthorized, reason, "The signature or its timestamp is not accepted.")
-		return false
-	}
-	if from.limiter != nil && !from.limiter.AllowN(s.config.Now(), 1) {
-		o.refuse(http.StatusTooManyRequests, "rate_limited", "Too many requests; send it again later.")
-		o.retryAfter = 1
-		return false
-	}
-	return true
-}
-
-func isJSON(values []string) bool {
-	if len(values) != 1 {
-		return false
-	}
-	if values[0] == "application/json" {
-		return true
-	}
-	kind, parameters, err := mime.ParseMediaType(values[0])
-	if err != nil || kind != "application/json" {
-		return false
-	}
-	charset := parameters["charset"]
-	return charset == "" || strings.EqualFold(charset, "utf-8")
 }
 
 // accept takes a verified body to its outcome.

@@ -54,7 +54,7 @@ func TestBadSendersOnARealConnectionGetAnAnswer(t *testing.T) {
 			if test.code == "body_unread" {
 				patience = time.Second // of which the headers may take what they need
 			}
-			server := &serve.Server{Name: "test", Handler: d, Log: slog.New(slog.DiscardHandler), Drain: time.Minute, ReadTimeout: patience}
+			server := &serve.Server{Name: "test", Handler: d, Log: slog.New(slog.DiscardHandler), Drain: time.Minute, ReadTimeout: patience, Longest: time.Minute}
 			go func() { ended <- server.Run(ctx, listener) }()
 			defer func() {
 				stop()

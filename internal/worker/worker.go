@@ -104,6 +104,9 @@ func (c Config) alarm(release func(context.Context)) (push.Alarm, *alarm.Timer) 
 	}
 }
 
+// Longest is the longest that the worker works at an answer.
+func (w *Worker) Longest() time.Duration { return max(w.push.Longest(), tasks.Longest) }
+
 // Notify is the handler that posts to the subscription service.
 const Notify = "subscriptions.notify"
 
@@ -169,7 +172,6 @@ func New(config Config) (*Worker, error) {
 	router := chi.NewRouter()
 	router.Use(func(next http.Handler) http.Handler { return serve.Recover(config.Log, next) })
 	serve.Health(router, service.Draining)
-	router.Method(http.MethodGet, "/metrics", config.Metrics.Handler())
 	service.Routes(router)
 	router.Group(func(r chi.Router) {
 		r.Use(service.Authenticated)

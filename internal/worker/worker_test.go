@@ -116,7 +116,7 @@ func TestAWorkerServesAllItsDoors(t *testing.T) {
 	w, err := worker.New(config(t, nil))
 	require.NoError(t, err)
 	for request, want := range map[string]int{
-		"GET /health/live": 200, "GET /health/ready": 200, "GET /metrics": 200, "GET /v1/ops/events/e1": 404,
+		"GET /health/live": 200, "GET /health/ready": 200, "GET /metrics": 404, "GET /v1/ops/events/e1": 404,
 		"POST /push/nobody": 404, "GET /push/nobody": 405, "GET /nothing": 404,
 	} {
 		require.Equal(t, want, ask(t, w, request), request)

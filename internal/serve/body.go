@@ -1,0 +1,98 @@
+package serve
+
+import (
+	"errors"
+	"io"
+	"net/http"
+)
+
+// DefaultBodyBudget is a quarter of the memory that Terraform gives an instance, in bytes.
+// A body is there four times at the most: as it came, and three times as what is made of
+// it once its sender is known.
+const DefaultBodyBudget = 128 << 20
+
+// leastBody is the first buffer of a body: most fit.
+const leastBody = 4 << 10
+
+// ErrNoRoom: the bodies in flight hold as much as they may. The sender can try again soon.
+var ErrNoRoom = errors.New("serve: no room for another body")
+
+// Body is what was read of a request, in memory that was claimed before it was made. Its
+// zero value is ready to use; after Release it can be read into again.
+type Body struct {
+	bytes   []byte
+	claimed int64
+}
+
+// Bytes is what was read.
+func (b *Body) Bytes() []byte { return b.bytes }
+
+// Read reads a body of at most limit bytes to its end. What it claims grows with what has
+// arrived: who announces a megabyte and sends none holds none. Up to twice the limit is
+// claimed while a buffer grows. The error is ErrNoRoom, an *http.MaxBytesError or the
+// sender's. Release must follow, whatever Read returns.
+func (b *Body) Read(w http.ResponseWriter, r *http.Request, limit int64, budget *Budget) error {
+	most := limit
+	if r.ContentLength > limit {
+		return &http.MaxBytesError{Limit: limit}
+	}
+	if r.ContentLength >= 0 {
+		most = r.ContentLength
+	}
+	b.bytes = b.bytes[:0]
+	if !b.claim(budget, int64(cap(b.bytes))) {
+		return ErrNoRoom
+	}
+	limited := http.MaxBytesReader(w, r.Body, limit)
+	for {
+		if len(b.bytes) == cap(b.bytes) && !b.grow(most, budget) {
+			return ErrNoRoom
+		}
+		n, err := limited.Read(b.bytes[len(b.bytes):cap(b.bytes)])
+		b.bytes = b.bytes[:len(b.bytes)+n]
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// grow doubles the buffer, but not beyond the most that can come and one byte, in which
+// the end is seen. While it copies, both buffers are claimed.
+func (b *Body) grow(most int64, budget *Budget) bool {
+	old := int64(cap(b.bytes))
+	size := 2 * old
+	if most >= old {
+		size = min(size, most+1)
+	}
+	size = max(size, leastBody)
+	if !b.claim(budget, size) {
+		return false
+	}
+	grown := make([]byte, len(b.bytes), size)
+	copy(grown, b.bytes)
+	b.bytes = grown
+	budget.Release(old)
+	b.claimed -= old
+	return true
+}
+
+func (b *Body) claim(budget *Budget, bytes int64) bool {
+	if !budget.Claim(bytes) {
+		return false
+	}
+	b.claimed += bytes
+	return true
+}
+
+// Release gives back what was claimed. A buffer of more than keep bytes is left to the
+// garbage collector; a smaller one is there for the next Read.
+func (b *Body) Release(budget *Budget, keep int) {
+	budget.Release(b.claimed)
+	b.claimed = 0
+	if cap(b.bytes) > keep {
+		b.bytes = nil
+	}
+}

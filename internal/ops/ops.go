@@ -15,6 +15,7 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"billhook/catalog"
+	"billhook/internal/customers"
 	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
 	"billhook/internal/ledger"
@@ -42,6 +43,8 @@ type API struct {
 	Log     *slog.Logger
 	// Operator deals with dead letters.
 	Operator *deadletter.Operator
+	// Customers deals with the mapping of customers to users.
+	Customers *customers.Operator
 	Now      func() time.Time
 }
 
@@ -56,6 +59,7 @@ func (a *API) Routes(r chi.Router) {
 		r.Get("/events/{event_id}", a.event)
 		r.Get("/accounts/{account}", a.account)
 		a.deadLetterRoutes(r)
+		a.customerRoutes(r)
 	})
 }
 

@@ -19,6 +19,7 @@ import (
 	"billhook/catalog"
 	"billhook/internal/billing"
 	"billhook/internal/contract"
+	"billhook/internal/customers"
 	"billhook/internal/deadletter"
 	"billhook/internal/delayed"
 	"billhook/internal/delivery"
@@ -79,8 +80,10 @@ const Notify = "subscriptions.notify"
 func New(config Config) (*Worker, error) {
 	registry := handler.NewRegistry()
 	updates, told := config.Catalog.HandledBy(Notify)
+	teacher := customers.NewTeacher(config.Store, config.Log, config.Now)
+	watched := teacher.Watch(config.Store)
 	billing.Register(registry,
-		billing.Points{Store: config.Store, Products: config.Catalog.Products, Now: config.Now},
+		billing.Points{Store: config.Store, Products: config.Catalog.Products, Now: config.Now, Teacher: teacher},
 		billing.Subscriptions{Store: config.Store, Updates: updates, Now: config.Now})
 	if config.Subscriptions != nil {
 		registry.Leased(Notify, config.Subscriptions.Leased())
@@ -110,7 +113,7 @@ func New(config Config) (*Worker, error) {
 	}
 	relay := &outbox.Relay{Store: config.Store, Publisher: config.Publisher, Now: config.Now}
 	service := push.New(push.Config{
-		Queues: queues, Handlers: registry, Store: config.Store, DeadLetters: config.Publisher, Outbox: relay,
+		Queues: queues, Handlers: registry, Store: watched, DeadLetters: config.Publisher, Outbox: relay,
 		Authenticator: config.Authenticator, Log: config.Log, Metrics: config.Metrics, Now: config.Now,
 		NewToken: uuid.NewString, Dice: rand.Float64,
 	})
@@ -123,7 +126,10 @@ func New(config Config) (*Worker, error) {
 			return err
 		},
 	}
-	api := &ops.API{Store: config.Store, Catalog: config.Catalog, Access: config.Access, Log: config.Log, Now: config.Now, Operator: operator}
+	api := &ops.API{
+		Store: config.Store, Catalog: config.Catalog, Access: config.Access, Log: config.Log, Now: config.Now, Operator: operator,
+		Customers: &customers.Operator{Store: watched, Now: config.Now, NewID: uuid.NewString},
+	}
 
 	router := chi.NewRouter()
 	router.Use(func(next http.Handler) http.Handler { return serve.Recover(config.Log, next) })

@@ -180,9 +180,12 @@ func TestLoadRefusesHalfATransfer(t *testing.T) {
 		spoil func(documents []store.Document) []store.Document
 		err   error
 	}{
-		"a whole one":                  {func(d []store.Document) []store.Document { return d }, nil},
-		"out and not in":               {func(d []store.Document) []store.Document { return d[:2] }, ledger.ErrBroken},
-		"in and not out":               {func(d []store.Document) []store.Document { d[2].Fields["seq"] = int64(1); return []store.Document{d[0], d[2]} }, ledger.ErrBroken},
+		"a whole one":    {func(d []store.Document) []store.Document { return d }, nil},
+		"out and not in": {func(d []store.Document) []store.Document { return d[:2] }, ledger.ErrBroken},
+		"in and not out": {func(d []store.Document) []store.Document {
+			d[2].Fields["seq"] = int64(1)
+			return []store.Document{d[0], d[2]}
+		}, ledger.ErrBroken},
 		"more in than out":             {func(d []store.Document) []store.Document { d[2].Fields["amount"] = int64(1001); return d }, ledger.ErrBroken},
 		"out of an account without it": {func(d []store.Document) []store.Document { d[1].Fields["account"] = string(user); return d }, ledger.ErrBroken},
 		"a kind that there is not":     {func(d []store.Document) []store.Document { d[1].Fields["kind"] = "gift"; return d[:2] }, ledger.ErrBroken},

@@ -45,7 +45,7 @@ type API struct {
 	Operator *deadletter.Operator
 	// Customers deals with the mapping of customers to users.
 	Customers *customers.Operator
-	Now      func() time.Time
+	Now       func() time.Time
 }
 
 // Routes adds the API's routes.

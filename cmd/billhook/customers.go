@@ -40,15 +40,16 @@ func (p *program) customersShow(ask func() client) *cobra.Command {
 			if err := ask().get(command.Context(), customerPath(args[0], "/preview"), &c.State); err != nil {
 				return err
 			}
-			for after := ""; ; {
+			for path := "/changes"; ; {
 				var page ops.Changes
-				if err := ask().get(command.Context(), customerPath(args[0], "/changes?page="+url.QueryEscape(after)), &page); err != nil {
+				if err := ask().get(command.Context(), customerPath(args[0], path), &page); err != nil {
 					return err
 				}
 				c.Changes = append(c.Changes, page.Items...)
-				if after = page.Next; after == "" {
+				if page.Next == "" {
 					break
 				}
+				path = "/changes?page=" + url.QueryEscape(page.Next)
 			}
 			p.printCustomer(c.State)
 			var rows [][]string

@@ -23,8 +23,10 @@ import (
 )
 
 // paid delivers an order of a customer as Pub/Sub does; uid may be empty.
+// A uid with an asterisk was looked up by the customer.
 func paid(t *testing.T, h http.Handler, event, customer, uid string) (reason string) {
 	t.Helper()
+	uid, lookedUp := strings.CutSuffix(uid, "*")
 	body := &contract.PayNow{EventID: event, EventType: "order.paid", Timestamp: "2026-03-02T10:15:00Z", Data: contract.PayNowData{
 		Order: &contract.Order{ID: "order-" + event, CustomerID: customer, Items: []contract.Item{{ProductID: "411486491630370501", Quantity: 1}}},
 	}}
@@ -33,6 +35,9 @@ func paid(t *testing.T, h http.Handler, event, customer, uid string) (reason str
 	attributes := map[string]string{"event_id": event, "event_type": "order.paid", "ordering_key": customer, "paynow_customer_id": customer}
 	if uid != "" {
 		maps.Copy(attributes, map[string]string{"uid": uid, "ordering_key": uid})
+	}
+	if lookedUp {
+		attributes["uid_source"] = "customer"
 	}
 	pushed, err := json.Marshal(map[string]any{
 		"message":      map[string]any{"data": data, "messageId": "m-" + event, "publishTime": "2026-03-02T10:15:00Z", "attributes": attributes},
@@ -69,6 +74,7 @@ func TestWhatACreditCostsByWhatIsKnownOfItsCustomer(t *testing.T) {
 		"who is known from looking":                  {mapped: "u1", before: []string{"u1"}, uid: "u1", reason: "credited", commits: 1, documents: 3},
 		"whom another instance knows as another":     {mapped: "u2", uid: "u1", reason: "credited_mapping_differs", commits: 2, reads: 2, documents: 3},
 		"who is known here as another":               {before: []string{"u2"}, uid: "u1", reason: "credited_mapping_differs", commits: 1, reads: 1, documents: 3},
+		"one whose uid was looked up":                {mapped: "u1", uid: "u1*", reason: "credited", commits: 1, documents: 3},
 		"a guest's, though it is known who they are": {before: []string{"u1"}, uid: "", reason: "credited", commits: 1, documents: 3},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -143,11 +149,17 @@ func TestAMappingThatDiffersIsSaid(t *testing.T) {
 	require.Equal(t, "credited", paid(t, w, "e3", "c1", "u2"))
 	require.Equal(t, "credited_mapping_differs", paid(t, w, "e4", "c1", "u1"))
 	ask(http.MethodDelete, "/v1/ops/customers/c1", `{"why":"two people"}`, nil)
+	require.Equal(t, "credited", paid(t, w, "e0", "c1", "u2*"), "it was looked up before")
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/v1/ops/customers/c1", nil)
+	r.RemoteAddr = "127.0.0.1:4711"
+	recorder := httptest.NewRecorder()
+	w.ServeHTTP(recorder, r)
+	require.Equal(t, http.StatusNotFound, recorder.Code, "what was looked up does not bring it back")
 	require.Equal(t, "credited", paid(t, w, "e5", "c1", "u3"))
 	ask(http.MethodGet, "/v1/ops/customers/c1", "", &state)
 	require.Equal(t, "u3", state.UID, "the next order that names both teaches again")
 
-	for account, points := range map[string]int64{"points:user:u1": 2000, "points:user:u2": 2000, "points:user:u3": 1000} {
+	for account, points := range map[string]int64{"points:user:u1": 2000, "points:user:u2": 3000, "points:user:u3": 1000} {
 		var a ops.Account
 		ask(http.MethodGet, "/v1/ops/accounts/"+account, "", &a)
 		require.Equal(t, points, a.Balance, account)

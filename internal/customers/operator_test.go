@@ -282,3 +282,106 @@ func TestAStoreThatIsDownRefusesNothing(t *testing.T) {
 	_, _, err = d.Changes(t.Context(), "c1", "", 1)
 	require.ErrorIs(t, err, storetest.ErrFault)
 }
+
+// at runs something before the nth commit of the operator from now.
+func (d *desk) at(nth int, then func()) {
+	d.Operator.Store = &passing{Store: d.store, pass: func() {
+		if nth--; nth == 0 {
+			then()
+		}
+	}}
+}
+
+func TestALinkGoesNoFurtherWhereSomebodyChangesIt(t *testing.T) {
+	t.Parallel()
+	for name, meanwhile := range map[string]store.Write{
+		"somebody links another": store.Set(customers.Key("c1"), map[string]any{"uid": "u2"}),
+		"somebody unlinks":       store.Delete(customers.Key("c1"), 0),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := newDesk(t)
+			d.guestOrders(t, 0, 3, 100)
+			d.at(2, func() { d.commit(t, meanwhile) })
+			_, err := d.Link(t.Context(), link("u1"))
+			require.ErrorIs(t, err, customers.ErrChanged)
+			require.Equal(t, int64(300), d.balance(t, ledger.CustomerPoints("c1")))
+			require.Zero(t, d.balance(t, ledger.UserPoints("u1")))
+		})
+	}
+}
+
+func TestTwoWhoLinkAtOnceAreBothToldTheTruth(t *testing.T) {
+	t.Parallel()
+	for name, first := range map[string]string{"a first link": "", "another uid": "u0"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := newDesk(t)
+			if first != "" {
+				_, err := d.Link(t.Context(), link(first))
+				require.NoError(t, err)
+			}
+			d.now = noon.Add(time.Hour)
+			d.at(1, func() {
+				other := &customers.Operator{Store: d.store, Now: d.Operator.Now, NewID: d.NewID}
+				_, err := other.Link(t.Context(), link("u1"))
+				require.NoError(t, err)
+				d.now = noon.Add(2 * time.Hour)
+			})
+			done, err := d.Link(t.Context(), link("u2"))
+			require.NoError(t, err)
+			require.Equal(t, "u1", done.Before)
+			changes := d.changes(t)
+			require.Equal(t, map[string]any{"uid": "u1"}, changes[0].Before)
+			require.Equal(t, "u1", changes[1].After["uid"])
+		})
+	}
+	d := newDesk(t)
+	_, err := d.Link(t.Context(), link("u0"))
+	require.NoError(t, err)
+	expected := "u0"
+	change := link("u2")
+	change.Expect = &expected
+	d.at(1, func() { d.commit(t, store.Set(customers.Key("c1"), map[string]any{"uid": "u1"})) })
+	_, err = d.Link(t.Context(), change)
+	require.ErrorIs(t, err, customers.ErrChanged)
+	d.at(1, func() { d.commit(t, store.Set(customers.Key("c1"), map[string]any{"uid": "u3"})) })
+	expected = "u1"
+	_, err = d.Unlink(t.Context(), change)
+	require.ErrorIs(t, err, customers.ErrChanged)
+}
+
+func TestARefundInTheMiddleOfALinkIsTakenOnce(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	d.guestOrders(t, 0, 3, 100)
+	d.at(2, func() {
+		chain, err := ledger.Load(t.Context(), d.store, "order-1")
+		require.NoError(t, err)
+		writes, err := chain.Reverse("refund-1", 40, noon)
+		require.NoError(t, err)
+		d.commit(t, writes...)
+		d.guestOrders(t, 3, 1, 7) // and an order comes beside it
+	})
+	done, err := d.Link(t.Context(), link("u1"))
+	require.NoError(t, err)
+	require.Equal(t, int64(267), done.MovedPoints)
+	require.Equal(t, int64(4), done.MovedOrders)
+	require.Equal(t, int64(267), d.balance(t, ledger.UserPoints("u1")))
+	require.Zero(t, d.balance(t, ledger.CustomerPoints("c1")))
+}
+
+func TestWhoIsAlwaysTooLateIsToldSo(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	d.guestOrders(t, 0, 1, 1000)
+	n := 0
+	d.Operator.Store = &passing{Store: d.store, pass: func() {
+		n++
+		d.commit(t, store.Set(customers.Key("c1"), map[string]any{"uid": "u1", "n": int64(n)}))
+	}}
+	_, err := d.Link(t.Context(), link("u1"))
+	require.ErrorIs(t, err, customers.ErrBusy)
+	_, err = d.Unlink(t.Context(), link(""))
+	require.ErrorIs(t, err, customers.ErrBusy)
+}

@@ -59,7 +59,7 @@ func customerKeeps(t *testing.T, s *stack) {
 	var state customers.State
 	s.ask(t, http.MethodGet, "/v1/ops/customers/"+o.CustomerID, nil, &state)
 	require.Equal(t, o.UID, state.UID)
-	require.Equal(t, o.EventID, state.EventID)
+	require.Equal(t, o.EventID, state.TaughtBy)
 }
 
 // customerLinked: what a guest's order left moves to the user once, and a refund that comes

@@ -75,8 +75,8 @@ func (p *program) printCustomer(s customers.State) {
 	switch {
 	case s.UID == "":
 		p.printf("Customer %s is linked to nobody.\n", s.CustomerID)
-	case s.EventID != "":
-		p.printf("Customer %s is linked to %s, by the order of event %s, since %s.\n", s.CustomerID, s.UID, s.EventID, since(s))
+	case s.TaughtBy != "":
+		p.printf("Customer %s is linked to %s, by the order of event %s, since %s.\n", s.CustomerID, s.UID, s.TaughtBy, since(s))
 	default:
 		p.printf("Customer %s is linked to %s, by hand, since %s.\n", s.CustomerID, s.UID, since(s))
 	}

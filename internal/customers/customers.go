@@ -40,8 +40,8 @@ type Mapping struct {
 	UID string
 	// Since is when it was made, or changed to this uid.
 	Since time.Time
-	// EventID is the order that taught it; empty where a person made it.
-	EventID string
+	// TaughtBy is the event of the order that taught it; empty where a person made it.
+	TaughtBy string
 	// MovedPoints and MovedOrders are what linking has moved to this uid.
 	MovedPoints, MovedOrders int64
 
@@ -51,7 +51,7 @@ type Mapping struct {
 
 func (m Mapping) fields() map[string]any {
 	return map[string]any{
-		"uid": m.UID, "since": m.Since.UTC().Truncate(time.Microsecond), "event_id": m.EventID,
+		"uid": m.UID, "since": m.Since.UTC().Truncate(time.Microsecond), "taught_by": m.TaughtBy,
 		"moved_points": m.MovedPoints, "moved_orders": m.MovedOrders,
 	}
 }
@@ -69,7 +69,7 @@ func lookup(ctx context.Context, from Getter, customerID string) (Mapping, error
 	m := Mapping{version: doc.Version}
 	m.UID, _ = doc.Fields["uid"].(string)
 	m.Since, _ = doc.Fields["since"].(time.Time)
-	m.EventID, _ = doc.Fields["event_id"].(string)
+	m.TaughtBy, _ = doc.Fields["taught_by"].(string)
 	m.MovedPoints, _ = doc.Fields["moved_points"].(int64)
 	m.MovedOrders, _ = doc.Fields["moved_orders"].(int64)
 	return m, nil

@@ -51,8 +51,8 @@ type State struct {
 	// UID is whom the customer is linked to; empty: nobody.
 	UID   string     `json:"uid"`
 	Since *time.Time `json:"since,omitempty"`
-	// EventID is the order that taught the link; empty where a person made it.
-	EventID string `json:"event_id,omitempty"`
+	// TaughtBy is the event of the order that taught the link; empty where a person made it.
+	TaughtBy string `json:"taught_by,omitempty"`
 	// MovedPoints and MovedOrders are what linking has moved to this uid.
 	MovedPoints int64 `json:"moved_points"`
 	MovedOrders int64 `json:"moved_orders"`
@@ -72,7 +72,7 @@ func (o *Operator) Show(ctx context.Context, customerID string) (State, error) {
 		return State{}, fmt.Errorf("customers: show: %w", err)
 	}
 	s := State{
-		CustomerID: customerID, UID: m.UID, EventID: m.EventID, MovedPoints: m.MovedPoints, MovedOrders: m.MovedOrders,
+		CustomerID: customerID, UID: m.UID, TaughtBy: m.TaughtBy, MovedPoints: m.MovedPoints, MovedOrders: m.MovedOrders,
 		GuestAccount: string(ledger.CustomerPoints(customerID)),
 	}
 	if !m.Since.IsZero() {

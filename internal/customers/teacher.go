@@ -85,7 +85,7 @@ func (t *Teacher) Learn(ctx context.Context, order Order, try int) (Lesson, erro
 }
 
 func (t *Teacher) create(order Order) Lesson {
-	m := Mapping{UID: order.UID, Since: t.now(), EventID: order.EventID}
+	m := Mapping{UID: order.UID, Since: t.now(), TaughtBy: order.EventID}
 	return Lesson{Writes: []store.Write{store.Create(Key(order.CustomerID), m.fields())}}
 }
 

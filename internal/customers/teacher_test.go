@@ -61,7 +61,7 @@ func TestTheFirstOrderTeachesAndTheNextKnow(t *testing.T) {
 	c := newClass(t)
 	first := c.learn(t, "c1", "u1", 0)
 	require.Equal(t, []store.Write{store.Create(store.Key{Collection: "paynowCustomers", ID: "c1"}, map[string]any{
-		"uid": "u1", "since": noon, "event_id": "e1", "moved_points": int64(0), "moved_orders": int64(0),
+		"uid": "u1", "since": noon, "taught_by": "e1", "moved_points": int64(0), "moved_orders": int64(0),
 	})}, first.Writes)
 	require.Equal(t, first.Writes, c.learn(t, "c1", "u1", 0).Writes, "as long as nobody has committed it, nobody knows")
 	c.commit(t, first.Writes...)

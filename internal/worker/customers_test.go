@@ -143,7 +143,7 @@ func TestAMappingThatDiffersIsSaid(t *testing.T) {
 	var state customers.State
 	ask(http.MethodGet, "/v1/ops/customers/c1", "", &state)
 	require.Equal(t, "u1", state.UID)
-	require.Equal(t, "e1", state.EventID)
+	require.Equal(t, "e1", state.TaughtBy)
 
 	ask(http.MethodPut, "/v1/ops/customers/c1", `{"uid":"u2","why":"the same person"}`, nil)
 	require.Equal(t, "credited", paid(t, w, "e3", "c1", "u2"))

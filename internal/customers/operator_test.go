@@ -46,7 +46,7 @@ func (d *desk) guestOrders(t *testing.T, from, n int, points int64) {
 
 func (d *desk) balance(t *testing.T, account ledger.Account) int64 {
 	t.Helper()
-	doc, err := d.class.store.Get(t.Context(), account.Key())
+	doc, err := d.store.Get(t.Context(), account.Key())
 	if err != nil {
 		require.ErrorIs(t, err, store.ErrNotFound)
 		return 0
@@ -205,7 +205,7 @@ func TestTenThousandOrdersMoveInPagesAndGoOnWhereTheyStopped(t *testing.T) {
 	d.counter.Queries.Store(0)
 	d.counter.Commits.Store(0)
 	// Time passes with every commit, so that one call does not do.
-	d.Operator.Store = &passing{Store: d.store, pass: func() { d.now = d.now.Add(time.Second) }}
+	d.Store = &passing{Store: d.store, pass: func() { d.now = d.now.Add(time.Second) }}
 	change, calls, moved := link("u1"), 0, int64(0)
 	for {
 		done, err := d.Link(t.Context(), change)
@@ -249,7 +249,7 @@ func TestALinkWhoseAnswerIsLostIsAskedAgain(t *testing.T) {
 		d := newDesk(t)
 		d.guestOrders(t, 0, 3, 100)
 		if lost == 2 { // the mapping's commit has its answer, the move's not
-			d.Operator.Store = &passing{Store: d.store, pass: func() {
+			d.Store = &passing{Store: d.store, pass: func() {
 				if d.counter.Commits.Load() == 4 {
 					d.faults.FailAfter(1)
 				}
@@ -285,7 +285,7 @@ func TestAStoreThatIsDownRefusesNothing(t *testing.T) {
 
 // at runs something before the nth commit of the operator from now.
 func (d *desk) at(nth int, then func()) {
-	d.Operator.Store = &passing{Store: d.store, pass: func() {
+	d.Store = &passing{Store: d.store, pass: func() {
 		if nth--; nth == 0 {
 			then()
 		}
@@ -376,7 +376,7 @@ func TestWhoIsAlwaysTooLateIsToldSo(t *testing.T) {
 	d := newDesk(t)
 	d.guestOrders(t, 0, 1, 1000)
 	n := 0
-	d.Operator.Store = &passing{Store: d.store, pass: func() {
+	d.Store = &passing{Store: d.store, pass: func() {
 		n++
 		d.commit(t, store.Set(customers.Key("c1"), map[string]any{"uid": "u1", "n": int64(n)}))
 	}}

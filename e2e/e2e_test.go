@@ -23,8 +23,10 @@ import (
 	"billhook/catalog"
 	"billhook/e2e"
 	"billhook/emulator/emulatortest"
+	"billhook/internal/audit"
 	"billhook/internal/billing"
 	"billhook/internal/contract"
+	"billhook/internal/customers"
 	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
 	"billhook/internal/embedded"
@@ -105,6 +107,8 @@ var cases = []struct {
 	{"a refund whose attempts were used up is replayed when its order is there", drillTx},
 	{"a webhook that was refused is replayed until it is taken", drillLeased},
 	{"a dead letter is counted until it is discarded", drillDiscarded},
+	{"what names a customer alone travels behind the order that named the user", customerKeeps},
+	{"a guest's points move to the user once, and are refunded from there", customerLinked},
 	{"no personal value is anywhere behind the door", noPersonalData}, // last: it looks at all of it
 }
 
@@ -653,7 +657,7 @@ func noPersonalData(t *testing.T, s *stack) {
 	require.Subset(t, slices.Collect(maps.Keys(contracts)), []string{contract.PayNowV1, contract.EnvelopeV1})
 	delete(letters, "")
 	require.Greater(t, len(letters), 1, "the dead letters of more than one queue")
-	for _, collection := range []string{dedupe.Collection, deadletter.Collection, ledger.Accounts, ledger.Entries, billing.PaymentEventsCollection} {
+	for _, collection := range []string{dedupe.Collection, deadletter.Collection, ledger.Accounts, ledger.Entries, billing.PaymentEventsCollection, customers.Collection, audit.Collection} {
 		documents := s.documents(t, collection)
 		require.NotEmpty(t, documents, collection)
 		behind.WriteString(documents)

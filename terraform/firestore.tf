@@ -18,6 +18,8 @@ locals {
     deadLetters   = ["attributes", "data", "data_base64", "first_published_at", "dead_lettered_at", "kept_at"]
     outbox        = ["created_at", "message"]
     delayed       = ["created_at", "message"]
+
+    paynowCustomers = ["since", "taught_by"]
   }
 }
 

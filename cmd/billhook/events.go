@@ -33,11 +33,16 @@ func (w client) get(ctx context.Context, path string, answer any) error {
 
 // post sends a question as JSON and fills answer as get does.
 func (w client) post(ctx context.Context, path string, question, answer any) error {
+	return w.send(ctx, http.MethodPost, path, question, answer)
+}
+
+// send is post by another method.
+func (w client) send(ctx context.Context, method, path string, question, answer any) error {
 	body, err := json.Marshal(question)
 	if err != nil {
 		return fmt.Errorf("ask the worker: %w", err)
 	}
-	return w.do(ctx, http.MethodPost, path, body, answer)
+	return w.do(ctx, method, path, body, answer)
 }
 
 func (w client) do(ctx context.Context, method, path string, question []byte, answer any) error {

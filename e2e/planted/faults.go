@@ -39,6 +39,7 @@ var faults = slices.Concat(
 	faultsOfAlarm,
 	faultsOfCorrected,
 	faultsOfFields,
+	faultsOfProcessing, faultsOfCustomers,
 )
 
 // faultsOfProcessing are those between a push and its answer.

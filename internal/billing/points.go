@@ -16,6 +16,7 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/contract"
+	"billhook/internal/customers"
 	"billhook/internal/handler"
 	"billhook/internal/ledger"
 	"billhook/internal/money"
@@ -42,6 +43,8 @@ type Points struct {
 	// Products is what each product is worth.
 	Products map[string]catalog.Product
 	Now      func() time.Time
+	// Teacher learns which customer is which user from paid orders; nil: nobody does.
+	Teacher *customers.Teacher
 }
 
 // Register puts the handlers into the registry under the names the catalog uses.
@@ -70,6 +73,9 @@ var (
 // A first try reads nothing: the entry's id follows from the order, so an order that
 // was credited before is refused by the store. Then Credit is called again with a
 // higher Try, looks, and accepts the credit that is there if it is the same.
+//
+// An order that names both its customer and a uid teaches who the customer is, in the
+// same commit; see Teacher.
 func (p Points) Credit(ctx context.Context, event handler.Event) (handler.Effect, error) {
 	order, err := orderOf(event)
 	if err != nil {
@@ -87,7 +93,11 @@ func (p Points) Credit(ctx context.Context, event handler.Event) (handler.Effect
 	if err != nil {
 		return handler.Effect{}, err
 	}
-	if event.Try > 0 {
+	lesson, err := p.learn(ctx, event, order)
+	if err != nil {
+		return handler.Effect{}, err
+	}
+	if event.Try > 1 || (event.Try == 1 && !lesson.Looked) {
 		chain, err := p.load(ctx, order.ID)
 		if err != nil {
 			return handler.Effect{}, err
@@ -96,7 +106,7 @@ func (p Points) Credit(ctx context.Context, event handler.Event) (handler.Effect
 			switch {
 			case there.EventID == event.ID:
 				return handler.Effect{Result: Credited}, nil
-			case there.Account == account && there.Amount == points:
+			case (there.Account == account || chain.Holder() == account) && there.Amount == points:
 				return handler.Effect{Result: AlreadyCredited}, nil
 			default:
 				return handler.Effect{}, retry.Conflicting("order_credited_differently", nil)
@@ -108,10 +118,14 @@ func (p Points) Credit(ctx context.Context, event handler.Event) (handler.Effect
 		From: ledger.IssuedPoints(order.ID), To: account, Amount: points, Currency: ledger.Points,
 		OrderTotal: total, OrderCurrency: currency, CreatedAt: p.Now(),
 	})
-	return effect(writes, err, Credited)
+	result := Credited
+	if lesson.Differs {
+		result = CreditedDiffers
+	}
+	return effect(append(writes, lesson.Writes...), err, result)
 }
 
-// Reverse takes the points of an order back from the account that got them. A
+// Reverse takes the points of an order back from the account that holds them. A
 // chargeback, a refund without an amount and one of the order's total or more take
 // all that is left. A partial refund takes the credit times amount / total, rounded
 // down, and never more than is left.

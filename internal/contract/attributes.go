@@ -18,6 +18,9 @@ type Attributes struct {
 	OrderID     string `json:"order_id,omitempty" validate:"omitempty,id"`
 	CustomerID  string `json:"paynow_customer_id,omitempty" validate:"omitempty,id"`
 	UID         string `json:"uid,omitempty" validate:"omitempty,uid"`
+	// UIDSource is customer where the event does not say its uid itself: it was looked up
+	// by the customer, and teaches nobody who that is.
+	UIDSource string `json:"uid_source,omitempty" validate:"omitempty,code,oneof=customer"`
 	// Points is what the products were worth when the message was published. It is
 	// for whoever watches the topic; the worker computes its own.
 	Points         string `json:"points,omitempty" validate:"omitempty,id,number,max=19"`
@@ -61,10 +64,10 @@ type attribute struct {
 	value *string
 }
 
-func (a *Attributes) fields() [16]attribute {
+func (a *Attributes) fields() [17]attribute {
 	return [...]attribute{
 		{AttrOrderingKey, &a.OrderingKey}, {AttrEventID, &a.EventID}, {AttrEventType, &a.EventType},
-		{AttrOrderID, &a.OrderID}, {AttrCustomerID, &a.CustomerID}, {AttrUID, &a.UID}, {AttrPoints, &a.Points},
+		{AttrOrderID, &a.OrderID}, {AttrCustomerID, &a.CustomerID}, {AttrUID, &a.UID}, {AttrUIDSource, &a.UIDSource}, {AttrPoints, &a.Points},
 		{AttrContract, &a.Contract}, {AttrCorrelationID, &a.CorrelationID}, {AttrTenant, &a.Tenant},
 		{AttrRoutingKey, &a.RoutingKey}, {AttrPriority, &a.Priority}, {AttrMaxAttempts, &a.MaxAttempts},
 		{AttrFirstPublished, &a.FirstPublished}, {AttrDeliverAt, &a.DeliverAt}, {AttrDelayTicket, &a.DelayTicket},

@@ -26,6 +26,7 @@ const (
 	AttrOrderID        = "order_id"
 	AttrCustomerID     = "paynow_customer_id"
 	AttrUID            = "uid"
+	AttrUIDSource      = "uid_source"
 	AttrPoints         = "points"
 	AttrContract       = "contract"
 	AttrCorrelationID  = "correlation_id"
@@ -37,6 +38,9 @@ const (
 	AttrDeliverAt      = "deliver_at"
 	AttrDelayTicket    = "delay_ticket"
 )
+
+// UIDOfCustomer is the uid_source of a uid that was looked up by the customer.
+const UIDOfCustomer = "customer"
 
 // UnknownOrderingKey is the ordering_key attribute of an event that belongs to
 // nobody we know. Such messages carry no real ordering key: they may run in any

@@ -45,8 +45,8 @@ func Credit(e Entry) ([]store.Write, error) {
 }
 
 // Chain is the entries of one order as they were when it was loaded, in sequence:
-// the credit, then its reversals. A chain that is out of date still returns writes,
-// but their commit fails with store.ErrExists: load it again.
+// the credit, then its reversals and transfers. A chain that is out of date still
+// returns writes, but their commit fails with store.ErrExists: load it again.
 type Chain struct {
 	Entries []Entry
 }
@@ -61,22 +61,48 @@ func Load(ctx context.Context, q Querier, order string) (Chain, error) {
 	if page.Next != "" {
 		return Chain{}, fmt.Errorf("%w: more than %d", ErrBroken, MaxEntries)
 	}
+	return chainOf(order, page.Documents)
+}
+
+// chainOf reads the documents of a whole chain. The error wraps ErrBroken.
+func chainOf(order string, documents []store.Document) (Chain, error) {
 	var chain Chain
-	for seq, doc := range page.Documents {
+	for seq, doc := range documents {
 		entry, err := EntryFromDocument(doc)
 		if err != nil {
 			return Chain{}, err
 		}
 		// A gap would mean that an entry was deleted, and what is left be wrong.
-		if entry.Order != order || entry.Seq != seq || (entry.Kind == KindCredit) != (seq == 0) {
+		if entry.Order != order || entry.Seq != seq || !chain.follows(entry) {
 			return Chain{}, fmt.Errorf("%w: %s", ErrBroken, doc.Key)
 		}
 		chain.Entries = append(chain.Entries, entry)
+	}
+	if last := len(chain.Entries) - 1; last >= 0 && chain.Entries[last].Kind == KindTransferOut {
+		return Chain{}, fmt.Errorf("%w: half a transfer", ErrBroken)
 	}
 	if chain.Left() < 0 {
 		return Chain{}, fmt.Errorf("%w: more reversed than credited", ErrBroken)
 	}
 	return chain, nil
+}
+
+// follows reports whether an entry may be the next of the chain.
+func (c Chain) follows(e Entry) bool {
+	if len(c.Entries) == 0 {
+		return e.Kind == KindCredit
+	}
+	before := c.Entries[len(c.Entries)-1]
+	switch {
+	case (before.Kind == KindTransferOut) != (e.Kind == KindTransferIn):
+		return false // the two halves of a transfer stand side by side
+	case e.Kind == KindTransferIn:
+		return e.Amount == before.Amount
+	case e.Kind == KindReversal, e.Kind == KindTransferOut:
+		return e.Account == c.Holder()
+	default:
+		return false
+	}
 }
 
 // Credit returns the entry that the order was credited with; ok reports whether
@@ -95,24 +121,37 @@ func (c Chain) Left() int64 {
 		return 0
 	}
 	left := credit.Amount
-	for _, reversal := range c.Entries[1:] {
-		left -= reversal.Amount
+	for _, entry := range c.Entries[1:] {
+		if entry.Kind == KindReversal {
+			left -= entry.Amount
+		}
 	}
 	return left
 }
 
+// Holder returns the account that has what is left of the credit: the one that was
+// credited, or the one it was transferred to since. It is empty where there is no credit.
+func (c Chain) Holder() (holder Account) {
+	for _, entry := range c.Entries {
+		if entry.Kind == KindCredit || entry.Kind == KindTransferIn {
+			holder = entry.To
+		}
+	}
+	return holder
+}
+
 // Reversed reports whether the event has made a reversal of this chain.
 func (c Chain) Reversed(eventID string) bool {
-	for seq, entry := range c.Entries {
-		if seq > 0 && entry.EventID == eventID {
+	for _, entry := range c.Entries {
+		if entry.Kind == KindReversal && entry.EventID == eventID {
 			return true
 		}
 	}
 	return false
 }
 
-// Reverse returns the writes that take an amount of the credit back, from the
-// account that got it: the next entry of the chain and the increment of the account.
+// Reverse returns the writes that take an amount of the credit back, from the account
+// that holds it: the next entry of the chain and the increment of the account.
 // The error wraps ErrNoCredit, ErrNotLeft, ErrFull or ErrInvalid.
 func (c Chain) Reverse(eventID string, amount int64, at time.Time) ([]store.Write, error) {
 	credit, ok := c.Credit()
@@ -126,7 +165,7 @@ func (c Chain) Reverse(eventID string, amount int64, at time.Time) ([]store.Writ
 	}
 	reversal := credit
 	reversal.Seq, reversal.Kind, reversal.EventID = len(c.Entries), KindReversal, eventID
-	reversal.From, reversal.To = credit.To, credit.From
+	reversal.From, reversal.To, reversal.Account = c.Holder(), credit.From, c.Holder()
 	reversal.Amount, reversal.CreatedAt = amount, at
 	return reversal.writes()
 }

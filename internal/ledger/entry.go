@@ -3,8 +3,8 @@
 // postings sum to zero; it is only ever created, never updated or deleted. Points
 // are a currency like any other.
 //
-// The entries of one order form a chain: a credit, numbered 0, and the reversals of
-// it, numbered from 1. The number is part of the document's id, so whoever appends
+// The entries of one order form a chain: a credit, numbered 0, and the reversals and
+// transfers of it, numbered from 1. The number is part of the document's id, so whoever appends
 // to a chain that somebody else has appended to is refused by the store: optimistic
 // concurrency without a document that changes.
 //
@@ -79,20 +79,25 @@ type Kind string
 const (
 	KindCredit   Kind = "credit"
 	KindReversal Kind = "reversal"
+	// A transfer is two entries, out of the account that holds what is left of the credit
+	// and into another. Both go through the chain's issuing account.
+	KindTransferOut Kind = "transfer_out"
+	KindTransferIn  Kind = "transfer_in"
 )
 
 // Entry is one entry of the books. In JSON its fields are named as in its document.
 type Entry struct {
 	// Order is the reference of the chain the entry belongs to.
 	Order string `json:"order"`
-	// Seq is its place there: 0 for the credit, then 1, 2, ... for the reversals.
+	// Seq is its place there: 0 for the credit, then 1, 2, ...
 	Seq  int  `json:"seq"`
 	Kind Kind `json:"kind"`
-	// EventID names the event that made the entry.
+	// EventID names the event that made the entry; of a transfer, the operation.
 	EventID string  `json:"event_id"`
 	From    Account `json:"from"`
 	To      Account `json:"to"`
-	// Account is the side that has a document: To of a credit, From of a reversal.
+	// Account is the side that has a document: To of what is credited or comes in, From of
+	// what is reversed or goes out.
 	Account Account `json:"account"`
 	// Amount is what moved, 1 to MaxAmount, in minor units of Currency.
 	Amount   int64  `json:"amount"`

@@ -165,7 +165,7 @@ func TestReverseRefuses(t *testing.T) {
 	require.NoError(t, err)
 	full := ledger.Chain{Entries: []ledger.Entry{one}}
 	for len(full.Entries) < ledger.MaxEntries {
-		full.Entries = append(full.Entries, ledger.Entry{Amount: 1})
+		full.Entries = append(full.Entries, ledger.Entry{Kind: ledger.KindReversal, Amount: 1})
 	}
 	for name, test := range map[string]struct {
 		chain  ledger.Chain

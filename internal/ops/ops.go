@@ -15,6 +15,7 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"billhook/catalog"
+	"billhook/internal/customers"
 	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
 	"billhook/internal/ledger"
@@ -42,7 +43,9 @@ type API struct {
 	Log     *slog.Logger
 	// Operator deals with dead letters.
 	Operator *deadletter.Operator
-	Now      func() time.Time
+	// Customers deals with the mapping of customers to users.
+	Customers *customers.Operator
+	Now       func() time.Time
 }
 
 // Routes adds the API's routes.
@@ -56,6 +59,7 @@ func (a *API) Routes(r chi.Router) {
 		r.Get("/events/{event_id}", a.event)
 		r.Get("/accounts/{account}", a.account)
 		a.deadLetterRoutes(r)
+		a.customerRoutes(r)
 	})
 }
 

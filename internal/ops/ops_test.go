@@ -18,6 +18,7 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/contract"
+	"billhook/internal/customers"
 	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
 	"billhook/internal/embedded"
@@ -66,7 +67,7 @@ func (r *rig) over(s ops.Store) {
 		Store: s, Queue: queues.Queue, Now: func() time.Time { return at }, NewID: uuid.NewString,
 		Wait: func(ctx context.Context, _ time.Duration) error { return ctx.Err() }, Relay: func(context.Context, string) error { return nil },
 	}
-	(&ops.API{Operator: operator, Store: s, Catalog: queues, Access: r.access, Log: slog.New(slog.NewJSONHandler(&r.log, nil)), Now: func() time.Time { return at }}).Routes(r.router)
+	(&ops.API{Operator: operator, Customers: &customers.Operator{Store: s, Now: func() time.Time { return at }, NewID: uuid.NewString}, Store: s, Catalog: queues, Access: r.access, Log: slog.New(slog.NewJSONHandler(&r.log, nil)), Now: func() time.Time { return at }}).Routes(r.router)
 }
 
 func open(t *testing.T) *rig { t.Helper(); return newRig(t, ops.Access{OpenOnLoopback: true}) }

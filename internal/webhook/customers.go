@@ -7,12 +7,10 @@ import (
 	"sync"
 	"time"
 
+	"billhook/internal/customers"
 	"billhook/internal/pii"
 	"billhook/internal/store"
 )
-
-// CustomersCollection maps PayNow's customer id to the field uid.
-const CustomersCollection = "paynowCustomers"
 
 // Getter reads one document.
 type Getter interface {
@@ -21,10 +19,11 @@ type Getter interface {
 	Get(ctx context.Context, key store.Key) (store.Document, error)
 }
 
-// How long an answer is believed: a uid does not change, but a customer who has none
-// may get one any moment.
+// How long an answer is believed. A uid changes only where a person changes it, who then
+// waits for the next events to travel under the new one; a customer who has none may get
+// one any moment.
 const (
-	knownFor     = 10 * time.Minute
+	knownFor     = time.Minute
 	unknownFor   = 5 * time.Second
 	maxCustomers = 10_000
 )
@@ -59,7 +58,7 @@ func (c *Customers) UID(ctx context.Context, id string) (uid string, ok bool, er
 	if hit && now.Before(remembered.until) {
 		return remembered.uid, remembered.uid != "", nil
 	}
-	doc, err := c.store.Get(ctx, store.Key{Collection: CustomersCollection, ID: id})
+	doc, err := c.store.Get(ctx, customers.Key(id))
 	switch {
 	case errors.Is(err, store.ErrNotFound):
 		c.remember(id, customer{until: now.Add(unknownFor)})

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"billhook/internal/customers"
 	"billhook/internal/store"
 	"billhook/internal/webhook"
 )
@@ -25,7 +26,7 @@ func (d *customerDocuments) Get(_ context.Context, key store.Key) (store.Documen
 		return store.Document{}, d.err
 	}
 	fields, ok := d.fields[key.ID]
-	if !ok || key.Collection != webhook.CustomersCollection {
+	if !ok || key.Collection != customers.Collection {
 		return store.Document{}, store.ErrNotFound
 	}
 	return store.Document{Key: key, Fields: fields}, nil
@@ -33,10 +34,10 @@ func (d *customerDocuments) Get(_ context.Context, key store.Key) (store.Documen
 
 func TestACustomerIsLookedUpOnceInAWhile(t *testing.T) {
 	t.Parallel()
-	const known, unknown = 10 * time.Minute, 5 * time.Second
+	const known, unknown = time.Minute, 5 * time.Second
 	now := fixed
 	from := &customerDocuments{fields: map[string]map[string]any{"c1": {"uid": "u1"}}}
-	customers := webhook.NewCustomers(from, func() time.Time { return now })
+	directory := webhook.NewCustomers(from, func() time.Time { return now })
 	for _, step := range []struct {
 		sentence, id string
 		after        time.Duration
@@ -51,7 +52,7 @@ func TestACustomerIsLookedUpOnceInAWhile(t *testing.T) {
 		{"for a moment", "c2", 1, "", 4},
 	} {
 		now = now.Add(step.after)
-		uid, ok, err := customers.UID(t.Context(), step.id)
+		uid, ok, err := directory.UID(t.Context(), step.id)
 		require.NoError(t, err, step.sentence)
 		require.Equal(t, step.uid, uid, step.sentence)
 		require.Equal(t, step.uid != "", ok, step.sentence)
@@ -62,12 +63,12 @@ func TestACustomerIsLookedUpOnceInAWhile(t *testing.T) {
 func TestALookupThatFailsIsNoAnswerAndIsNotRemembered(t *testing.T) {
 	t.Parallel()
 	from := &customerDocuments{err: errDown, fields: map[string]map[string]any{"c1": {"uid": "u1"}}}
-	customers := webhook.NewCustomers(from, func() time.Time { return fixed })
-	_, ok, err := customers.UID(t.Context(), "c1")
+	directory := webhook.NewCustomers(from, func() time.Time { return fixed })
+	_, ok, err := directory.UID(t.Context(), "c1")
 	require.ErrorIs(t, err, errDown)
 	require.False(t, ok)
 	from.err = nil
-	uid, ok, err := customers.UID(t.Context(), "c1")
+	uid, ok, err := directory.UID(t.Context(), "c1")
 	require.NoError(t, err)
 	require.True(t, ok)
 	require.Equal(t, "u1", uid)
@@ -92,10 +93,10 @@ func TestADocumentWithoutAValidUIDIsNoAnswer(t *testing.T) {
 func TestWhatIsRememberedOfCustomersIsBounded(t *testing.T) {
 	t.Parallel()
 	from := &customerDocuments{}
-	customers := webhook.NewCustomers(from, func() time.Time { return fixed })
+	directory := webhook.NewCustomers(from, func() time.Time { return fixed })
 	ask := func(i int) int {
 		before := from.asked
-		_, _, err := customers.UID(t.Context(), "c"+strconv.Itoa(i))
+		_, _, err := directory.UID(t.Context(), "c"+strconv.Itoa(i))
 		require.NoError(t, err)
 		return from.asked - before
 	}

@@ -391,7 +391,7 @@ func (s *Service) compose(ctx context.Context, in inbound, q catalog.Queue, b *b
 				return contract.Message{}, false
 			}
 			if ok {
-				a.UID = uid
+				a.UID, a.UIDSource = uid, contract.UIDOfCustomer
 			}
 		}
 		key = cmp.Or(a.UID, a.CustomerID)

@@ -397,7 +397,9 @@ func TestUIDComesFromTheDirectoryWhereTheBodyHasNone(t *testing.T) {
 	require.Equal(t, "user-of-the-directory", first.Attributes["ordering_key"])
 	require.Equal(t, "user-of-the-directory", first.OrderingKey)
 	require.Equal(t, samples.CustomerID, first.Attributes["paynow_customer_id"])
+	require.Equal(t, "customer", first.Attributes["uid_source"])
 	require.Equal(t, samples.UID, second.Attributes["uid"], "the body's own uid comes first")
+	require.NotContains(t, second.Attributes, "uid_source")
 }
 
 func TestADirectoryThatFailsKeepsTheEventWithItsSender(t *testing.T) {

@@ -20,6 +20,7 @@ import (
 	"billhook/internal/alarm"
 	"billhook/internal/billing"
 	"billhook/internal/contract"
+	"billhook/internal/customers"
 	"billhook/internal/deadletter"
 	"billhook/internal/delayed"
 	"billhook/internal/delivery"
@@ -117,8 +118,10 @@ const Notify = "subscriptions.notify"
 func New(config Config) (*Worker, error) {
 	registry := handler.NewRegistry()
 	updates, told := config.Catalog.HandledBy(Notify)
+	teacher := customers.NewTeacher(config.Store, config.Log, config.Now)
+	watched := teacher.Watch(config.Store)
 	billing.Register(registry,
-		billing.Points{Store: config.Store, Products: config.Catalog.Products, Now: config.Now},
+		billing.Points{Store: config.Store, Products: config.Catalog.Products, Now: config.Now, Teacher: teacher},
 		billing.Subscriptions{Store: config.Store, Updates: updates, Now: config.Now})
 	if config.Subscriptions != nil {
 		registry.Leased(Notify, config.Subscriptions.Leased())
@@ -153,7 +156,7 @@ func New(config Config) (*Worker, error) {
 	}
 	alarms, timer := config.alarm(upkeep.ReleaseDelayed)
 	service := push.New(push.Config{
-		Queues: queues, Handlers: registry, Store: config.Store, DeadLetters: config.Publisher, Outbox: relay,
+		Queues: queues, Handlers: registry, Store: watched, DeadLetters: config.Publisher, Outbox: relay,
 		Alarm: alarms, Timer: after, Authenticator: config.Authenticator, Log: config.Log, Metrics: config.Metrics, Now: config.Now,
 		NewToken: uuid.NewString, Dice: rand.Float64,
 	})
@@ -167,7 +170,10 @@ func New(config Config) (*Worker, error) {
 		},
 	}
 	upkeep.Operator = operator
-	api := &ops.API{Store: config.Store, Catalog: config.Catalog, Access: config.Access, Log: config.Log, Now: config.Now, Operator: operator}
+	api := &ops.API{
+		Store: config.Store, Catalog: config.Catalog, Access: config.Access, Log: config.Log, Now: config.Now, Operator: operator,
+		Customers: &customers.Operator{Store: watched, Now: config.Now, NewID: uuid.NewString},
+	}
 
 	router := chi.NewRouter()
 	router.Use(func(next http.Handler) http.Handler { return serve.Recover(config.Log, next) })

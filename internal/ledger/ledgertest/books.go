@@ -28,7 +28,7 @@ type Books struct {
 
 var _ ledger.Querier = (*Books)(nil)
 
-// Query answers as internal/store says, without pages. It counts.
+// Query answers as internal/store says, but for Due and Count. It counts.
 func (b *Books) Query(ctx context.Context, query store.Query) (store.Page, error) {
 	if err := ctx.Err(); err != nil {
 		return store.Page{}, err
@@ -38,7 +38,7 @@ func (b *Books) Query(ctx context.Context, query store.Query) (store.Page, error
 	b.queries++
 	var page store.Page
 	for key, fields := range b.docs {
-		if key.Collection == query.Collection && strings.HasPrefix(key.ID, query.IDPrefix) {
+		if key.Collection == query.Collection && strings.HasPrefix(key.ID, query.IDPrefix) && key.ID > query.After && equal(fields, query.Equal) {
 			page.Documents = append(page.Documents, store.Document{Key: key, Fields: maps.Clone(fields), Version: 1})
 		}
 	}
@@ -48,6 +48,15 @@ func (b *Books) Query(ctx context.Context, query store.Query) (store.Page, error
 		page.Next = page.Documents[query.Limit-1].Key.ID
 	}
 	return page, nil
+}
+
+func equal(fields, wanted map[string]any) bool {
+	for name, value := range wanted {
+		if fields[name] != value {
+			return false
+		}
+	}
+	return true
 }
 
 // Commit applies all writes or none. The error wraps store.ErrExists, store.ErrInvalid

@@ -1,0 +1,216 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"billhook/internal/audit"
+	"billhook/internal/customers"
+	"billhook/internal/ops"
+)
+
+func (p *program) customersCommand() *cobra.Command {
+	command := &cobra.Command{Use: "customers", Short: "Look at which of PayNow's customers is which user, link them or unlink them"}
+	ask := p.worker(command)
+	command.AddCommand(p.customersShow(ask), p.customersLink(ask), p.customersUnlink(ask))
+	return command
+}
+
+func customerPath(id, rest string) string { return "/v1/ops/customers/" + url.PathEscape(id) + rest }
+
+// customer is what show prints with --json.
+type customer struct {
+	customers.State
+	Changes []audit.Entry `json:"changes"`
+}
+
+func (p *program) customersShow(ask func() client) *cobra.Command {
+	return &cobra.Command{
+		Use: "show <customer>", Short: "Show whom a customer is linked to, who changed that, and what guests' orders left", Args: cobra.ExactArgs(1),
+		RunE: func(command *cobra.Command, args []string) error {
+			c := customer{Changes: []audit.Entry{}}
+			if err := ask().get(command.Context(), customerPath(args[0], "/preview"), &c.State); err != nil {
+				return err
+			}
+			for path := "/changes"; ; {
+				var page ops.Changes
+				if err := ask().get(command.Context(), customerPath(args[0], path), &page); err != nil {
+					return err
+				}
+				c.Changes = append(c.Changes, page.Items...)
+				if page.Next == "" {
+					break
+				}
+				path = "/changes?page=" + url.QueryEscape(page.Next)
+			}
+			p.printCustomer(c.State)
+			var rows [][]string
+			for _, e := range c.Changes {
+				rows = append(rows, row(e.At.Format(time.RFC3339), e.Action, orNobody(e.Before["uid"]), orNobody(e.After["uid"]), e.Who, e.Why))
+			}
+			if len(rows) > 0 {
+				p.table([]string{"CHANGED", "HOW", "FROM", "TO", "WHO", "WHY"}, rows)
+			}
+			return p.printJSON(c)
+		},
+	}
+}
+
+func orNobody(uid any) string {
+	if text, ok := uid.(string); ok && text != "" {
+		return text
+	}
+	return "-"
+}
+
+func (p *program) printCustomer(s customers.State) {
+	switch {
+	case s.UID == "":
+		p.printf("Customer %s is linked to nobody.\n", s.CustomerID)
+	case s.TaughtBy != "":
+		p.printf("Customer %s is linked to %s, by the order of event %s, since %s.\n", s.CustomerID, s.UID, s.TaughtBy, since(s))
+	default:
+		p.printf("Customer %s is linked to %s, by hand, since %s.\n", s.CustomerID, s.UID, since(s))
+	}
+	if s.MovedOrders > 0 {
+		p.printf("%d points of %d guests' orders were moved to it.\n", s.MovedPoints, s.MovedOrders)
+	}
+	if s.GuestPoints != 0 {
+		p.printf("%d points of guests' orders are on %s; linking moves them.\n", s.GuestPoints, s.GuestAccount)
+	}
+}
+
+func since(s customers.State) string {
+	if s.Since == nil {
+		return "a time that is not known"
+	}
+	return s.Since.Format(time.RFC3339)
+}
+
+// reason holds the flags of a change.
+type reason struct {
+	why         string
+	yes, dryRun bool
+}
+
+func (r *reason) flags(command *cobra.Command) {
+	command.Flags().StringVar(&r.why, "why", "", "the reason, for the audit; required")
+	command.Flags().BoolVar(&r.yes, "yes", false, "do not ask")
+	command.Flags().BoolVar(&r.dryRun, "dry-run", false, "show what would be done, and do nothing")
+}
+
+// given refuses before anything is looked at.
+func (r *reason) given() error {
+	if strings.TrimSpace(r.why) == "" && !r.dryRun {
+		return errors.New("--why: say why, for the audit")
+	}
+	return nil
+}
+
+// agreed asks the person, and takes nothing but the id for a yes.
+func (p *program) agreed(from io.Reader, r *reason, id, do string) error {
+	if r.yes {
+		return nil
+	}
+	if p.asJSON {
+		return errors.New("with --json, give --yes too")
+	}
+	p.printf("Type %s to %s: ", id, do)
+	line, _ := bufio.NewReader(from).ReadString('\n') // an end of the input is no yes
+	if strings.TrimSpace(line) != id {
+		return errors.New("nothing was changed")
+	}
+	return nil
+}
+
+func (p *program) customersLink(ask func() client) *cobra.Command {
+	var why reason
+	command := &cobra.Command{
+		Use: "link <customer> <uid>", Short: "Link a customer to a user, and move what guests' orders left to that user", Args: cobra.ExactArgs(2),
+		RunE: func(command *cobra.Command, args []string) error {
+			if err := why.given(); err != nil {
+				return err
+			}
+			var before customers.State
+			if err := ask().get(command.Context(), customerPath(args[0], "/preview"), &before); err != nil {
+				return err
+			}
+			p.printCustomer(before)
+			if before.UID != "" && before.UID != args[1] {
+				p.printf("It would be linked to %s from now on. What was credited to %s stays there.\n", args[1], before.UID)
+			}
+			p.printf("%d points would move from %s to %s.\n", before.GuestPoints, before.GuestAccount, args[1])
+			if why.dryRun {
+				return p.printJSON(before)
+			}
+			if err := p.agreed(command.InOrStdin(), &why, args[1], "link"); err != nil {
+				return err
+			}
+			link, path := ops.Link{UID: args[1], Why: why.why, Expect: &before.UID}, ""
+			var all customers.Linked
+			for {
+				var done customers.Linked
+				if err := ask().send(command.Context(), http.MethodPut, customerPath(args[0], path), link, &done); err != nil {
+					return fmt.Errorf("after %d points of %d orders: %w", all.MovedPoints, all.MovedOrders, err)
+				}
+				done.MovedPoints, done.MovedOrders = done.MovedPoints+all.MovedPoints, done.MovedOrders+all.MovedOrders
+				if path != "" {
+					done.Before = all.Before
+				}
+				all = done
+				p.printf("moved: %d points of %d orders\n", all.MovedPoints, all.MovedOrders)
+				if all.Next == "" {
+					break
+				}
+				link.Expect, path = &link.UID, "?page="+url.QueryEscape(all.Next)
+			}
+			p.printf("Customer %s is linked to %s.\n", all.CustomerID, all.UID)
+			if all.Left > 0 {
+				p.printf("%d points came meanwhile; link once more to move them.\n", all.Left)
+			}
+			return p.printJSON(all)
+		},
+	}
+	why.flags(command)
+	return command
+}
+
+func (p *program) customersUnlink(ask func() client) *cobra.Command {
+	var why reason
+	command := &cobra.Command{
+		Use: "unlink <customer>", Short: "Remove a customer's link; no points move", Args: cobra.ExactArgs(1),
+		RunE: func(command *cobra.Command, args []string) error {
+			if err := why.given(); err != nil {
+				return err
+			}
+			var before customers.State
+			if err := ask().get(command.Context(), customerPath(args[0], ""), &before); err != nil {
+				return err
+			}
+			p.printCustomer(before)
+			p.printf("It would be linked to nobody. What was credited to %s stays there.\n", before.UID)
+			if why.dryRun {
+				return p.printJSON(before)
+			}
+			if err := p.agreed(command.InOrStdin(), &why, args[0], "unlink"); err != nil {
+				return err
+			}
+			var after customers.State
+			if err := ask().send(command.Context(), http.MethodDelete, customerPath(args[0], ""), ops.Link{Why: why.why, Expect: &before.UID}, &after); err != nil {
+				return err
+			}
+			p.printf("Customer %s is linked to nobody.\n", after.CustomerID)
+			return p.printJSON(after)
+		},
+	}
+	why.flags(command)
+	return command
+}

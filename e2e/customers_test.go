@@ -1,0 +1,115 @@
+package e2e_test
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"billhook/e2e"
+	"billhook/internal/contract"
+	"billhook/internal/customers"
+	"billhook/internal/ledger"
+	"billhook/internal/ops"
+	"billhook/internal/webhook/samples"
+)
+
+// keyOf is the key that the event was published under.
+func (s *stack) keyOf(t *testing.T, eventID string) string {
+	t.Helper()
+	for _, m := range s.published(t) {
+		if m.Attributes[contract.AttrEventID] == eventID {
+			return m.OrderingKey
+		}
+	}
+	require.Fail(t, "the event was not published", eventID)
+	return ""
+}
+
+// customerKeeps: PayNow's refunds, chargebacks and subscriptions name the customer alone;
+// after an order that named both they travel behind it, under its uid.
+func customerKeeps(t *testing.T, s *stack) {
+	o := s.newOrder()
+	s.accepted(t, o.JSON())
+	s.until(t, o.EventID, "processed")
+	require.Equal(t, o.UID, s.keyOf(t, o.EventID))
+
+	part := e2e.Refund{EventID: o.EventID + "1", RefundID: "1", OrderID: o.OrderID, CustomerID: o.CustomerID, Amount: 500, Paid: o.Total()}
+	require.Equal(t, o.UID, s.accepted(t, part.JSON()).OrderingKey, "the refund travels under the order's key")
+	require.Equal(t, o.UID, s.keyOf(t, part.EventID))
+	s.until(t, part.EventID, "processed")
+	require.Equal(t, int64(1500), s.balance(t, ledger.UserPoints(o.UID)))
+
+	renewal := samples.Event{EventID: o.EventID + "2", SubscriptionID: o.EventID + "4", CustomerID: o.CustomerID}
+	body := bytes.ReplaceAll(samples.Read(samples.SubscriptionRenewed, renewal), []byte(samples.UID), nil)
+	require.Equal(t, o.UID, s.accepted(t, body).OrderingKey)
+	s.until(t, renewal.EventID, "processed")
+
+	chargeback := samples.Event{EventID: o.EventID + "3", OrderID: o.OrderID}
+	body = samples.Read(samples.Chargeback, chargeback)
+	named := bytes.Replace(body, []byte(`"customer": null`), fmt.Appendf(nil, `"customer": {"id": %q}`, o.CustomerID), 1)
+	require.NotEqual(t, body, named)
+	require.Equal(t, o.UID, s.accepted(t, named).OrderingKey)
+	s.until(t, chargeback.EventID, "processed")
+	require.Zero(t, s.balance(t, ledger.UserPoints(o.UID)))
+
+	var state customers.State
+	s.ask(t, http.MethodGet, "/v1/ops/customers/"+o.CustomerID, nil, &state)
+	require.Equal(t, o.UID, state.UID)
+	require.Equal(t, o.EventID, state.TaughtBy)
+}
+
+// customerLinked: what a guest's order left moves to the user once, and a refund that comes
+// after it takes it from there.
+func customerLinked(t *testing.T, s *stack) {
+	o := s.newOrder()
+	uid := o.UID
+	o.UID = ""
+	require.Equal(t, o.CustomerID, s.accepted(t, o.JSON()).OrderingKey)
+	s.until(t, o.EventID, "processed")
+	guest, user := ledger.CustomerPoints(o.CustomerID), ledger.UserPoints(uid)
+	require.Equal(t, int64(2000), s.balance(t, guest))
+
+	path := "/v1/ops/customers/" + o.CustomerID
+	for _, moved := range []int64{2000, 0, 0} {
+		var done customers.Linked
+		s.ask(t, http.MethodPut, path, ops.Link{UID: uid, Why: "the drill"}, &done)
+		require.Equal(t, moved, done.MovedPoints)
+		require.Zero(t, s.balance(t, guest))
+		require.Equal(t, int64(2000), s.balance(t, user))
+	}
+
+	refund := e2e.Refund{EventID: o.EventID + "1", RefundID: "1", OrderID: o.OrderID, CustomerID: o.CustomerID, Amount: 500, Paid: o.Total()}
+	// The webhook service believes for some seconds that nobody is linked.
+	require.Eventually(t, func() bool {
+		answer := s.accepted(t, refund.JSON()) // as PayNow sends again: the event is one
+		return answer.OrderingKey == uid
+	}, patience, 500*time.Millisecond)
+	s.until(t, refund.EventID, "processed")
+	require.Zero(t, s.balance(t, guest), "nothing is taken from where the points are no more")
+	require.Equal(t, int64(1500), s.balance(t, user))
+
+	other := s.newOrder()
+	other.CustomerID = o.CustomerID
+	s.accepted(t, other.JSON())
+	s.until(t, other.EventID, "processed")
+	var event ops.Event
+	s.ask(t, http.MethodGet, "/v1/ops/events/"+other.EventID, nil, &event)
+	require.Equal(t, "credited_mapping_differs", event.Result)
+	require.Equal(t, int64(2000), s.balance(t, ledger.UserPoints(other.UID)))
+	require.Equal(t, int64(1500), s.balance(t, user))
+	var state customers.State
+	s.ask(t, http.MethodGet, path, nil, &state)
+	require.Equal(t, uid, state.UID, "an order changes no mapping")
+
+	s.ask(t, http.MethodDelete, path, ops.Link{Why: "the drill is over"}, &state)
+	require.Equal(t, int64(1500), s.balance(t, user), "nothing moves back")
+	var changes ops.Changes
+	s.ask(t, http.MethodGet, path+"/changes", nil, &changes)
+	require.Len(t, changes.Items, 2)
+	require.Equal(t, []string{"unlink", "link"}, []string{changes.Items[0].Action, changes.Items[1].Action})
+	require.Equal(t, "local:drill", changes.Items[0].Who)
+}

@@ -1,0 +1,306 @@
+package customers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"billhook/internal/audit"
+	"billhook/internal/ledger"
+	"billhook/internal/pii"
+	"billhook/internal/store"
+)
+
+// AuditKind is what the audit calls a customer's mapping.
+const AuditKind = "customer"
+
+const (
+	// batch is how many orders one commit moves: two entries each, and four documents more.
+	batch = 200
+	// moveFor is how long one call moves orders; the caller asks again.
+	moveFor = 15 * time.Second
+	// tries is how often one step begins anew because others have changed what it read.
+	tries = 10
+)
+
+// The errors of the operator, beside the store's.
+var (
+	// ErrUnknown: the customer is not linked.
+	ErrUnknown = errors.New("customers: not linked")
+	// ErrRefused is wrapped by every refusal of what was asked; its text says why.
+	ErrRefused = errors.New("customers: refused")
+	// ErrChanged: the mapping is no longer what it was when somebody looked at it.
+	ErrChanged = errors.New("customers: the mapping has changed; look at it again")
+	// ErrBusy: others change the same all the time; what was done until then stands.
+	ErrBusy = errors.New("customers: the mapping is being changed; ask again")
+)
+
+// Operator is who changes mappings by hand.
+type Operator struct {
+	Store Store
+	Now   func() time.Time
+	// NewID returns a random id.
+	NewID func() string
+}
+
+// State is what there is about one customer.
+type State struct {
+	CustomerID string `json:"customer_id"`
+	// UID is whom the customer is linked to; empty: nobody.
+	UID   string     `json:"uid"`
+	Since *time.Time `json:"since,omitempty"`
+	// TaughtBy is the event of the order that taught the link; empty where a person made it.
+	TaughtBy string `json:"taught_by,omitempty"`
+	// MovedPoints and MovedOrders are what linking has moved to this uid.
+	MovedPoints int64 `json:"moved_points"`
+	MovedOrders int64 `json:"moved_orders"`
+	// GuestAccount is where orders of the customer without a uid are credited, and
+	// GuestPoints is what is there: what linking moves.
+	GuestAccount string `json:"guest_account"`
+	GuestPoints  int64  `json:"guest_points"`
+}
+
+// Show returns what there is about a customer, linked or not.
+func (o *Operator) Show(ctx context.Context, customerID string) (State, error) {
+	if !pii.ID.Valid(customerID) {
+		return State{}, fmt.Errorf("%w: a customer id has letters, digits and . _ : - only", ErrRefused)
+	}
+	m, err := lookup(ctx, o.Store, customerID)
+	if err != nil {
+		return State{}, fmt.Errorf("customers: show: %w", err)
+	}
+	s := State{
+		CustomerID: customerID, UID: m.UID, TaughtBy: m.TaughtBy, MovedPoints: m.MovedPoints, MovedOrders: m.MovedOrders,
+		GuestAccount: string(ledger.CustomerPoints(customerID)),
+	}
+	if !m.Since.IsZero() {
+		s.Since = &m.Since
+	}
+	s.GuestPoints, err = o.guestPoints(ctx, customerID)
+	return s, err
+}
+
+// Changes returns what people have changed of a customer's mapping, the newest first: a
+// page, behind the entry that after names.
+func (o *Operator) Changes(ctx context.Context, customerID, after string, limit int) (entries []audit.Entry, next string, err error) {
+	return audit.List(ctx, o.Store, AuditKind, customerID, after, limit)
+}
+
+func (o *Operator) guestPoints(ctx context.Context, customerID string) (int64, error) {
+	doc, err := o.Store.Get(ctx, ledger.CustomerPoints(customerID).Key())
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		return 0, nil
+	case err != nil:
+		return 0, fmt.Errorf("customers: guest account: %w", err)
+	}
+	balance, _ := doc.Fields["balance"].(int64)
+	return balance, nil
+}
+
+// Change is what somebody asks for.
+type Change struct {
+	CustomerID string
+	// UID is whom to link; of an unlink it is empty.
+	UID      string
+	Who, Why string
+	// Expect, if set, is whom the customer was linked to when somebody looked.
+	Expect *string
+	// After goes on behind the Next of an earlier answer.
+	After string
+}
+
+func (c Change) entry(action string, at time.Time, before, after map[string]any) audit.Entry {
+	return audit.Entry{Kind: AuditKind, Subject: c.CustomerID, Action: action, Who: c.Who, Why: c.Why, At: at, Before: before, After: after}
+}
+
+// check refuses what cannot be done, and what is no longer expected.
+func (c Change) check() error {
+	switch {
+	case !pii.ID.Valid(c.CustomerID):
+		return fmt.Errorf("%w: a customer id has letters, digits and . _ : - only", ErrRefused)
+	case strings.TrimSpace(c.Why) == "":
+		return fmt.Errorf("%w: a change needs a reason", ErrRefused)
+	default:
+		return nil
+	}
+}
+
+// Linked is what a link did.
+type Linked struct {
+	CustomerID string `json:"customer_id"`
+	UID        string `json:"uid"`
+	// Before is whom the customer was linked to; empty: nobody. What was credited to them
+	// stays with them.
+	Before string `json:"before"`
+	// Operation is the id in the entries of what was moved.
+	Operation   string `json:"operation"`
+	MovedPoints int64  `json:"moved_points"`
+	MovedOrders int64  `json:"moved_orders"`
+	// Left is what the guest account still has.
+	Left int64 `json:"left"`
+	// Next, if not empty, is where another call goes on.
+	Next string `json:"next"`
+}
+
+// Link maps a customer to a uid, and moves what guests' orders left on the customer's
+// account to the uid's: each order once, whatever crashes, is asked again or runs beside
+// it. Each commit moves some orders and names the version of the mapping, so that nothing is
+// moved to a uid that somebody has replaced meanwhile. Where the customer is linked to that
+// uid already, only what came since is moved. The error wraps ErrRefused, ErrChanged,
+// ErrBusy, ledger.ErrBroken, or is the store's; after any of them, ask again.
+func (o *Operator) Link(ctx context.Context, change Change) (Linked, error) {
+	if err := change.check(); err != nil {
+		return Linked{}, err
+	}
+	if !pii.UID.Valid(change.UID) {
+		return Linked{}, fmt.Errorf("%w: this is no uid", ErrRefused)
+	}
+	done := Linked{CustomerID: change.CustomerID, UID: change.UID, Operation: "link-" + o.NewID()}
+	m, audited, err := o.settle(ctx, change, &done)
+	if err != nil {
+		return done, err
+	}
+	if done.Left, err = o.guestPoints(ctx, change.CustomerID); err != nil || done.Left == 0 {
+		return done, err
+	}
+	if err := o.move(ctx, change, m, audited, &done); err != nil {
+		return done, err
+	}
+	done.Left, err = o.guestPoints(ctx, change.CustomerID)
+	return done, err
+}
+
+// settle makes the mapping what was asked for; audited reports whether that was a change.
+func (o *Operator) settle(ctx context.Context, change Change, done *Linked) (m Mapping, audited bool, err error) {
+	for range tries {
+		m, err := lookup(ctx, o.Store, change.CustomerID)
+		if err != nil {
+			return m, false, fmt.Errorf("customers: link: %w", err)
+		}
+		done.Before = m.UID
+		if m.UID == change.UID {
+			return m, false, nil // whoever expected another has what they wanted
+		}
+		if change.Expect != nil && *change.Expect != m.UID {
+			return m, false, ErrChanged
+		}
+		now := o.Now()
+		after := Mapping{UID: change.UID, Since: now}
+		write, before := store.Create(Key(change.CustomerID), after.fields()), map[string]any(nil)
+		if m.version != 0 {
+			write, before = store.Update(Key(change.CustomerID), m.version, after.fields()), map[string]any{"uid": m.UID}
+		}
+		entry, err := change.entry("link", now, before, map[string]any{"uid": change.UID, "operation": done.Operation}).Write(done.Operation)
+		if err != nil {
+			return m, false, fmt.Errorf("%w: %w", ErrRefused, err)
+		}
+		versions, err := o.Store.Commit(ctx, []store.Write{write, entry})
+		switch {
+		case err == nil:
+			after.version = versions[0]
+			return after, true, nil
+		case !errors.Is(err, store.ErrExists) && !errors.Is(err, store.ErrStale):
+			return m, false, fmt.Errorf("customers: link: %w", err)
+		}
+	}
+	return m, false, ErrBusy
+}
+
+// move moves what the customer's account holds, some orders a commit.
+func (o *Operator) move(ctx context.Context, change Change, m Mapping, audited bool, done *Linked) error {
+	from, to, began := ledger.CustomerPoints(change.CustomerID), ledger.UserPoints(change.UID), o.Now()
+	after, failed := change.After, 0
+	for {
+		chains, next, err := ledger.HeldBy(ctx, o.Store, from, after)
+		if err != nil {
+			return fmt.Errorf("customers: link: %w", err)
+		}
+		for len(chains) > 0 {
+			if o.Now().Sub(began) > moveFor {
+				done.Next = after
+				return nil
+			}
+			some := chains[:min(batch, len(chains))]
+			writes, points, err := ledger.Transfer(some, to, done.Operation, o.Now())
+			if err != nil {
+				return fmt.Errorf("customers: link: %w", err)
+			}
+			if points > 0 {
+				orders := int64(len(writes)-2) / 2 // two entries each, and the two accounts
+				moved := m
+				moved.MovedPoints, moved.MovedOrders = m.MovedPoints+points, m.MovedOrders+orders
+				writes = append(writes, store.Update(Key(change.CustomerID), m.version, moved.fields()))
+				if !audited {
+					same := map[string]any{"uid": m.UID}
+					entry, err := change.entry("move", o.Now(), same, map[string]any{"uid": m.UID, "operation": done.Operation}).Write(done.Operation)
+					if err != nil {
+						return fmt.Errorf("%w: %w", ErrRefused, err)
+					}
+					writes = append(writes, entry)
+				}
+				versions, err := o.Store.Commit(ctx, writes)
+				if errors.Is(err, store.ErrExists) || errors.Is(err, store.ErrStale) {
+					break // a refund, a link or an unlink came between: look again
+				}
+				if err != nil {
+					return fmt.Errorf("customers: link: %w", err)
+				}
+				m, audited = moved, true
+				m.version = versions[2*orders+2]
+				done.MovedPoints, done.MovedOrders = done.MovedPoints+points, done.MovedOrders+orders
+			}
+			chains = chains[len(some):]
+		}
+		if len(chains) > 0 {
+			if failed++; failed == tries {
+				return ErrBusy
+			}
+			if m, err = lookup(ctx, o.Store, change.CustomerID); err != nil {
+				return fmt.Errorf("customers: link: %w", err)
+			}
+			if m.UID != change.UID {
+				return ErrChanged
+			}
+			continue
+		}
+		if next == "" {
+			return nil
+		}
+		after, failed = next, 0
+	}
+}
+
+// Unlink removes a customer's mapping. No points move: what was credited or moved to the
+// uid stays there. The error wraps ErrUnknown, ErrRefused, ErrChanged or ErrBusy, or is the
+// store's.
+func (o *Operator) Unlink(ctx context.Context, change Change) (State, error) {
+	if err := change.check(); err != nil {
+		return State{}, err
+	}
+	for range tries {
+		m, err := lookup(ctx, o.Store, change.CustomerID)
+		switch {
+		case err != nil:
+			return State{}, fmt.Errorf("customers: unlink: %w", err)
+		case m.version == 0:
+			return State{}, ErrUnknown
+		case change.Expect != nil && *change.Expect != m.UID:
+			return State{}, ErrChanged
+		}
+		entry, err := change.entry("unlink", o.Now(), map[string]any{"uid": m.UID}, nil).Write(o.NewID())
+		if err != nil {
+			return State{}, fmt.Errorf("%w: %w", ErrRefused, err)
+		}
+		_, err = o.Store.Commit(ctx, []store.Write{store.Delete(Key(change.CustomerID), m.version), entry})
+		switch {
+		case err == nil:
+			return o.Show(ctx, change.CustomerID)
+		case !errors.Is(err, store.ErrExists) && !errors.Is(err, store.ErrStale):
+			return State{}, fmt.Errorf("customers: unlink: %w", err)
+		}
+	}
+	return State{}, ErrBusy
+}

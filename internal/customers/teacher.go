@@ -1,0 +1,146 @@
+package customers
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"billhook/internal/store"
+)
+
+const (
+	// knownFor is how long a mapping is believed. What a person changes through another
+	// instance is noticed that late; nothing is credited by it.
+	knownFor = time.Hour
+	// maxKnown bounds how many are remembered: some 150 bytes each.
+	maxKnown = 50_000
+)
+
+// Teacher has orders that name a customer and a uid teach the mapping, and remembers whom it
+// need not be taught of. It is safe for concurrent use.
+type Teacher struct {
+	from Getter
+	log  *slog.Logger
+	now  func() time.Time
+
+	mu sync.Mutex
+	// recent and before are two generations: what is asked for in the older one moves to
+	// the newer, and when that is full the older one is forgotten.
+	recent, before map[string]known
+}
+
+type known struct {
+	uid   string
+	until time.Time
+}
+
+// NewTeacher returns a teacher that reads mappings from a store.
+func NewTeacher(from Getter, log *slog.Logger, now func() time.Time) *Teacher {
+	return &Teacher{from: from, log: log, now: now, recent: map[string]known{}}
+}
+
+// Order is an order that names both.
+type Order struct{ CustomerID, UID, EventID string }
+
+// Lesson is what an order teaches.
+type Lesson struct {
+	// Writes belong into the commit of the order's credit: none, or the mapping, which
+	// must not exist.
+	Writes []store.Write
+	// Differs: the customer is mapped to another uid. That stays, and is logged.
+	Differs bool
+	// Looked: the mapping was there and not known. It alone may have refused the commit of
+	// an earlier try.
+	Looked bool
+}
+
+// Learn says what an order teaches. A first try of a customer who is not known reads
+// nothing and creates the mapping; where that was refused, a further try looks at what is
+// there. The error is the store's.
+func (t *Teacher) Learn(ctx context.Context, order Order, try int) (Lesson, error) {
+	uid, found := t.known(order.CustomerID)
+	switch {
+	case found && uid == order.UID:
+		return Lesson{}, nil
+	case !found && try == 0:
+		return t.create(order), nil
+	}
+	// What differs from what is known may have been changed since.
+	mapping, err := lookup(ctx, t.from, order.CustomerID)
+	switch {
+	case err != nil:
+		return Lesson{}, err
+	case mapping.version == 0:
+		t.forget(order.CustomerID)
+		return t.create(order), nil
+	}
+	t.remember(order.CustomerID, mapping.UID)
+	if mapping.UID == order.UID {
+		return Lesson{Looked: true}, nil
+	}
+	t.log.LogAttrs(ctx, slog.LevelWarn, "customer is mapped to another uid", slog.String("event_id", order.EventID),
+		slog.String("customer_id", order.CustomerID), slog.String("uid", order.UID), slog.String("mapped_uid", mapping.UID))
+	return Lesson{Differs: true, Looked: true}, nil
+}
+
+func (t *Teacher) create(order Order) Lesson {
+	m := Mapping{UID: order.UID, Since: t.now(), TaughtBy: order.EventID}
+	return Lesson{Writes: []store.Write{store.Create(Key(order.CustomerID), m.fields())}}
+}
+
+// Watch returns the store with the teacher behind it: what a commit writes of mappings is
+// known from then on.
+func (t *Teacher) Watch(s Store) Store { return watched{Store: s, teacher: t} }
+
+type watched struct {
+	Store
+	teacher *Teacher
+}
+
+func (w watched) Commit(ctx context.Context, writes []store.Write) ([]store.Version, error) {
+	versions, err := w.Store.Commit(ctx, writes)
+	for _, write := range writes {
+		if write.Key.Collection != Collection {
+			continue
+		}
+		if uid, ok := write.Fields["uid"].(string); ok && err == nil {
+			w.teacher.remember(write.Key.ID, uid)
+		} else {
+			w.teacher.forget(write.Key.ID) // it is gone, or nobody knows what is there
+		}
+	}
+	return versions, err
+}
+
+func (t *Teacher) known(customerID string) (uid string, found bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	k, found := t.recent[customerID]
+	if !found {
+		if k, found = t.before[customerID]; found {
+			t.keep(customerID, k)
+		}
+	}
+	return k.uid, found && t.now().Before(k.until)
+}
+
+func (t *Teacher) remember(customerID, uid string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.keep(customerID, known{uid: uid, until: t.now().Add(knownFor)})
+}
+
+func (t *Teacher) keep(customerID string, k known) {
+	if len(t.recent) >= maxKnown/2 {
+		t.before, t.recent = t.recent, map[string]known{}
+	}
+	t.recent[customerID] = k
+}
+
+func (t *Teacher) forget(customerID string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.recent, customerID)
+	delete(t.before, customerID)
+}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"billhook/catalog"
+	"billhook/internal/audit"
 	"billhook/internal/contract"
 	"billhook/internal/delayed"
 	"billhook/internal/outbox"
@@ -19,8 +20,8 @@ import (
 )
 
 // Audit holds the operations: who did what to which dead letters, when, why, and what
-// came of it. They are kept.
-const Audit = "audit"
+// came of it. They are kept, beside the entries of the audit package.
+const Audit = audit.Collection
 
 // Kind is what an operation does.
 type Kind string
@@ -340,7 +341,7 @@ func (o *Operator) Approve(ctx context.Context, id, who string) (Operation, erro
 func (o *Operator) Operation(ctx context.Context, id string) (Operation, error) {
 	doc, err := o.Store.Get(ctx, store.Key{Collection: Audit, ID: id})
 	switch {
-	case errors.Is(err, store.ErrNotFound), errors.Is(err, store.ErrInvalid):
+	case errors.Is(err, store.ErrNotFound), errors.Is(err, store.ErrInvalid), err == nil && audit.IsEntry(id):
 		return Operation{}, fmt.Errorf("%w: operation %s", ErrUnknown, strconv.Quote(id))
 	case err != nil:
 		return Operation{}, fmt.Errorf("deadletter: operation: %w", err)
@@ -359,6 +360,9 @@ func (o *Operator) Operations(ctx context.Context, progress Progress, after stri
 		return nil, "", fmt.Errorf("deadletter: operations: %w", err)
 	}
 	for _, doc := range page.Documents {
+		if audit.IsEntry(doc.Key.ID) {
+			return ops, "", nil // entries come behind all operations
+		}
 		op, err := operationOf(doc)
 		if err != nil {
 			return nil, "", err

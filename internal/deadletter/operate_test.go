@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
+	"billhook/internal/audit"
 	"billhook/internal/contract"
 	"billhook/internal/deadletter"
 	"billhook/internal/embedded"
@@ -390,4 +391,28 @@ func TestAThousandDeadLettersSurviveTheirReplayer(t *testing.T) {
 	page, err := d.store.Query(t.Context(), store.Query{Collection: outbox.Collection, Limit: 10})
 	require.NoError(t, err)
 	require.Empty(t, page.Documents)
+}
+
+func TestOperationsAreListedWithoutTheEntriesBesideThem(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	d.bury(t, 1, "k1", "r", nil)
+	op := d.begin(t, deadletter.Discard, orders, nil)
+	entry, err := audit.Entry{Kind: "customer", Subject: "c1", Action: "link", Who: "ada", Why: "w", At: d.now}.Write("r1")
+	require.NoError(t, err)
+	_, err = d.store.Commit(t.Context(), []store.Write{entry})
+	require.NoError(t, err)
+	listed, next, err := d.Operations(t.Context(), "", "", 100)
+	require.NoError(t, err)
+	require.Empty(t, next)
+	require.Len(t, listed, 1)
+	require.Equal(t, op.ID, listed[0].ID)
+	_, next, err = d.Operations(t.Context(), "", "", 1)
+	require.NoError(t, err)
+	listed, next, err = d.Operations(t.Context(), "", next, 1)
+	require.NoError(t, err)
+	require.Empty(t, listed)
+	require.Empty(t, next)
+	_, err = d.Operation(t.Context(), entry.Key.ID)
+	require.ErrorIs(t, err, deadletter.ErrUnknown)
 }

@@ -48,7 +48,7 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout 
 	}
 	root.PersistentFlags().BoolVar(&p.asJSON, "json", false, "print JSON")
 	root.AddCommand(p.devCommand(), p.sendCommand(), p.provisionCommand(), p.eventsCommand(), p.dlqCommand(), p.catalogCommand())
-	root.AddCommand(p.queuesCommand(), p.outboxCommand(), p.doctorCommand())
+	root.AddCommand(p.queuesCommand(), p.outboxCommand(), p.doctorCommand(), p.productsCommand())
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stdout)

@@ -24,6 +24,7 @@ import (
 	"billhook/internal/gcp/firestore"
 	"billhook/internal/gcp/pubsub"
 	"billhook/internal/ops"
+	"billhook/internal/products"
 	"billhook/internal/push"
 	"billhook/internal/serve"
 	"billhook/internal/tasks"
@@ -147,7 +148,7 @@ func (s *Stack) start(ctx, life context.Context, config Config) error {
 	}
 	door, err := webhook.New(webhook.Config{
 		Catalog: config.Catalog, Secrets: config.Secrets, Tolerance: 5 * time.Minute, Publisher: ofWebhook,
-		Customers: webhook.NewCustomers(s.Store, time.Now), Log: config.Log, Metrics: telemetry.NewMetrics(),
+		Customers: webhook.NewCustomers(s.Store, time.Now), Products: products.NewReader(s.Store, config.Catalog.Products, time.Now), Log: config.Log, Metrics: telemetry.NewMetrics(),
 		Now: time.Now, PublishTimeout: 5 * time.Second,
 	})
 	if err != nil {

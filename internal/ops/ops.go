@@ -1,6 +1,6 @@
 // Package ops owns what people ask of a running worker, and who may: the story of an
-// event, queues and job log, balances, and what is done to dead letters, whose minimized
-// payloads it shows. Else it refuses to show more than ids, codes, amounts and times,
+// event, queues and job log, balances, products, and what is done to dead letters, whose
+// minimized payloads it shows. Else it refuses to show more than ids, codes, amounts and times,
 // and to answer anyone it does not know.
 package ops
 
@@ -20,6 +20,7 @@ import (
 	"billhook/internal/ledger"
 	"billhook/internal/outbox"
 	"billhook/internal/pii"
+	"billhook/internal/products"
 	"billhook/internal/serve"
 	"billhook/internal/store"
 )
@@ -42,6 +43,8 @@ type API struct {
 	Log     *slog.Logger
 	// Operator deals with dead letters.
 	Operator *deadletter.Operator
+	// Products shows and changes what products are worth.
+	Products *products.Keeper
 	Now      func() time.Time
 }
 
@@ -56,6 +59,7 @@ func (a *API) Routes(r chi.Router) {
 		r.Get("/events/{event_id}", a.event)
 		r.Get("/accounts/{account}", a.account)
 		a.deadLetterRoutes(r)
+		a.productRoutes(r)
 	})
 }
 

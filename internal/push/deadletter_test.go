@@ -38,7 +38,7 @@ func TestADeadLetterIsKeptOncePerSourceMessage(t *testing.T) {
 	items := r.items(t)
 	require.Len(t, items, 1)
 	for field, want := range map[string]any{
-		"queue": "orders", "event_id": "e1", "reason": "unknown_product", "status": int64(422), "attempts": int64(1),
+		"queue": "orders", "event_id": "e1", "reason": "unknown_product", "status": int64(400), "detail": unknown, "attempts": int64(1),
 		"source_message_id": "m-e1", "data": string(paid("e1", unknown, 1).data()),
 	} {
 		require.Equal(t, want, items[0].Fields[field], field)

@@ -149,7 +149,7 @@ func newRig(tb testing.TB, with setup) *rig {
 	}
 	own := handler.NewRegistry()
 	clock := func() time.Time { return time.Unix(0, r.now.Load()).UTC() }
-	billing.Register(own, billing.Points{Store: r.faults, Products: map[string]catalog.Product{known: {Points: 1000}}, Now: clock}, billing.Subscriptions{})
+	billing.Register(own, billing.Points{Store: r.faults, Products: shelf{}, Now: clock}, billing.Subscriptions{})
 	registry := handler.NewRegistry()
 	for _, name := range []string{"points.credit", "points.reverse"} {
 		h, ok := own.Lookup(name)
@@ -181,6 +181,11 @@ func newRig(tb testing.TB, with setup) *rig {
 	r.http = serve.Recover(slog.New(log), router)
 	return r
 }
+
+// shelf has the one product that is known, which is worth 1000 points.
+type shelf struct{}
+
+func (shelf) Points(_ context.Context, id string) (int64, bool, error) { return 1000, id == known, nil }
 
 // always makes the handler of order.paid return an error.
 func always(err error) func(*rig, handler.Tx) handler.Tx {

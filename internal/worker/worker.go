@@ -26,6 +26,7 @@ import (
 	"billhook/internal/handler"
 	"billhook/internal/ops"
 	"billhook/internal/outbox"
+	"billhook/internal/products"
 	"billhook/internal/push"
 	"billhook/internal/serve"
 	"billhook/internal/store"
@@ -79,8 +80,9 @@ const Notify = "subscriptions.notify"
 func New(config Config) (*Worker, error) {
 	registry := handler.NewRegistry()
 	updates, told := config.Catalog.HandledBy(Notify)
+	worth := products.NewReader(config.Store, config.Catalog.Products, config.Now)
 	billing.Register(registry,
-		billing.Points{Store: config.Store, Products: config.Catalog.Products, Now: config.Now},
+		billing.Points{Store: config.Store, Products: worth, Now: config.Now},
 		billing.Subscriptions{Store: config.Store, Updates: updates, Now: config.Now})
 	if config.Subscriptions != nil {
 		registry.Leased(Notify, config.Subscriptions.Leased())
@@ -123,7 +125,10 @@ func New(config Config) (*Worker, error) {
 			return err
 		},
 	}
-	api := &ops.API{Store: config.Store, Catalog: config.Catalog, Access: config.Access, Log: config.Log, Now: config.Now, Operator: operator}
+	api := &ops.API{
+		Store: config.Store, Catalog: config.Catalog, Access: config.Access, Log: config.Log, Now: config.Now, Operator: operator,
+		Products: &products.Keeper{Store: config.Store, Start: config.Catalog.Products, Now: config.Now, NewID: uuid.NewString, Changed: worth.Forget},
+	}
 
 	router := chi.NewRouter()
 	router.Use(func(next http.Handler) http.Handler { return serve.Recover(config.Log, next) })

@@ -98,6 +98,8 @@ var cases = []struct {
 	{"a refund whose attempts were used up is replayed when its order is there", drillTx},
 	{"a webhook that was refused is replayed until it is taken", drillLeased},
 	{"a dead letter is counted until it is discarded", drillDiscarded},
+	{"a product that was forgotten is set, and its order replayed and credited", productSet},
+	{"a product is worth what it was set to, until it is retired", productChanged},
 	{"no personal value is anywhere behind the door", noPersonalData}, // last: it looks at all of it
 }
 
@@ -490,6 +492,10 @@ func storeFailure(t *testing.T, s *stack) {
 }
 
 func crash(t *testing.T, s *stack, afterCommit bool) {
+	// So that the next the worker asks the store for is the commit, not what a product is worth.
+	before := s.newOrder()
+	s.accepted(t, before.JSON())
+	s.until(t, before.EventID, "processed")
 	o := s.newOrder()
 	s.crash(t, afterCommit, o.EventID, func() { s.accepted(t, o.JSON()) })
 	want := "processed"

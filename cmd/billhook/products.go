@@ -194,5 +194,6 @@ func stood(side map[string]any) string {
 	if side["state"] != string(products.Active) {
 		return fmt.Sprint(side["state"])
 	}
-	return fmt.Sprint(side["points"])
+	points, _ := side["points"].(float64) // at most catalog.MaxPoints: exact
+	return strconv.FormatInt(int64(points), 10)
 }

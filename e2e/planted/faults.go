@@ -35,7 +35,7 @@ const (
 // faults are those that would lose, double or misjudge an event, each somewhere that
 // one line decides it.
 var faults = slices.Concat(
-	faultsOfProcessing,
+	faultsOfProcessing, faultsOfProducts,
 )
 
 // faultsOfProcessing are those between a push and its answer.

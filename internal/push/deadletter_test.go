@@ -29,6 +29,8 @@ func TestADeadLetterIsKeptOncePerSourceMessage(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, setup{})
 	require.Equal(t, "unknown_product", r.deliver(paid("e1", unknown, 1)).Reason)
+	told := r.log.lines(t, "delivery")[0]
+	require.Equal(t, []any{"unknown_product", unknown + " *retry.Error"}, []any{told["reason"], told["cause"]}, "what it is about stands beside the reason")
 	first, second := letter("dlq-1", r.letters()[0]), letter("dlq-2", r.letters()[0])
 	for _, m := range []message{first, first, second} {
 		got := r.post("/push/dead-letters/orders", m.envelope())

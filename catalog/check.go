@@ -23,7 +23,8 @@ const (
 	// A dead letter is kept 14 days; what is kept shorter may be gone before anybody looks.
 	deadLetterRetention = 14 * 24 * time.Hour
 	maxWait             = 24 * time.Hour
-	maxPoints           = 1_000_000_000
+	// MaxPoints is the most that one piece of a product is worth.
+	MaxPoints = 1_000_000_000
 	// Half of what the broker can count, so that its backstop keeps headroom.
 	maxAttempts = BrokerMaxDeliveryAttempts / 2
 	// Longer between two nacks, and nobody would see one.
@@ -173,7 +174,7 @@ func (r *reader) checkTopic(place string, t OutboundTopic) {
 func (r *reader) checkProduct(place, id string, p Product) {
 	require := r.requirer(place)
 	require(productID.MatchString(id), "id", "must be at most 128 of letters, digits and . _ : -, and begin with a letter or digit")
-	require(1 <= p.Points && p.Points <= maxPoints, "points", "must be 1 to 1000000000")
+	require(1 <= p.Points && p.Points <= MaxPoints, "points", "must be 1 to 1000000000")
 }
 
 func (r *reader) checkSource(place string, s Source) {

@@ -330,10 +330,7 @@ func (r *reader) backoff(place, path string, b rawBackoff, inherited retry.Polic
 }
 
 func (c *Catalog) readProducts(r *reader, raw rawProducts) {
-	if len(raw.Products) == 0 {
-		r.wrong(productsFile, "products", "there is none")
-	}
-	for id, node := range raw.Products {
+	for id, node := range raw.Products { // there may be none: others are set in the store
 		place := productPlace + " " + shown(id)
 		var p rawProduct
 		if r.value(node, reflect.ValueOf(&p).Elem(), place, "") {

@@ -144,7 +144,6 @@ func TestEachMistakeNamesFileQueueAndKey(t *testing.T) {
 		"a product without points":             {"products.yaml", "{ points: 10 }", "{}", "products.yaml: product 1001: points: must be 1 to 1000000000"},
 		"a product id with a slash":            {"products.yaml", "\"1001\"", "\"10/01\"", `products.yaml: product "10/01": id: must be at most 128 of letters, digits and . _ : -, and begin with a letter or digit`},
 		"a product id that no order may name":  {"products.yaml", "\"1001\"", "\"10~01\"", `products.yaml: product "10~01": id: must be at most 128 of letters, digits and . _ : -, and begin with a letter or digit`},
-		"no product":                           {"products.yaml", "products:\n  \"1001\": { points: 10 }", "products: {}", "products.yaml: products: there is none"},
 		"an unknown scheme":                    {"sources.yaml", "scheme: generic", "scheme: none", "sources.yaml: source box-office: scheme: must be paynow, generic or standard"},
 		"another program's secret":             {"sources.yaml", "WEBHOOK_SECRET_BOX_OFFICE", "OPS_TOKEN", "sources.yaml: source box-office: secret_variable: must be an environment variable that begins with WEBHOOK_"},
 		"a body over 1 MiB":                    {"sources.yaml", "65536", "1048577", "sources.yaml: source box-office: max_body_bytes: must be 1024 to 1048576"},
@@ -287,4 +286,14 @@ func TestAQueueIsFoundByIDAndByAlias(t *testing.T) {
 		require.Equal(t, want != "", ok, name)
 		require.Equal(t, want, q.ID, name)
 	}
+}
+
+// An installation may set all of its products in the store.
+func TestACatalogMayHaveNoProduct(t *testing.T) {
+	t.Parallel()
+	c, err := catalog.Load(edited(t, "products.yaml", "products:\n  \"1001\": { points: 10 }", "products: {}"))
+	require.NoError(t, err)
+	require.Empty(t, c.Products)
+	_, err = catalog.Load(edited(t, "products.yaml", "products:\n  \"1001\": { points: 10 }", "products:"))
+	require.EqualError(t, err, "products.yaml: products: has no value; leave the key out")
 }

@@ -109,6 +109,8 @@ var cases = []struct {
 	{"a dead letter is counted until it is discarded", drillDiscarded},
 	{"what names a customer alone travels behind the order that named the user", customerKeeps},
 	{"a guest's points move to the user once, and are refunded from there", customerLinked},
+	{"a product that was forgotten is set, and its order replayed and credited", productSet},
+	{"a product is worth what it was set to, until it is retired", productChanged},
 	{"no personal value is anywhere behind the door", noPersonalData}, // last: it looks at all of it
 }
 
@@ -475,12 +477,13 @@ func unknownProduct(t *testing.T, s *stack) {
 	s.accepted(t, later.JSON())
 	deliveries := s.until(t, o.EventID, "duplicate")
 	require.Equal(t, "dead_lettered", deliveries[0].Outcome)
-	require.Equal(t, http.StatusUnprocessableEntity, deliveries[0].Status)
+	require.Equal(t, http.StatusBadRequest, deliveries[0].Status)
 	require.Equal(t, http.StatusNoContent, deliveries[1].Status)
 	s.until(t, later.EventID, "processed")
 	letters := s.lettersOf(t, o.EventID)
 	require.Len(t, letters, 1)
 	require.Equal(t, "unknown_product", letters[0].Attributes["dead_letter_reason"])
+	require.Equal(t, "700000000000000999", letters[0].Attributes["dead_letter_detail"])
 	require.Equal(t, e2e.Queue, letters[0].Attributes["source_queue"])
 	require.NotEmpty(t, letters[0].Attributes["source_message_id"])
 	require.Equal(t, int64(2000), s.balance(t, ledger.UserPoints(o.UID)), "the known item beside it is not credited")
@@ -506,6 +509,10 @@ func storeFailure(t *testing.T, s *stack) {
 }
 
 func crash(t *testing.T, s *stack, afterCommit bool) {
+	// So that the next the worker asks the store for is the commit, not what a product is worth.
+	before := s.newOrder()
+	s.accepted(t, before.JSON())
+	s.until(t, before.EventID, "processed")
 	o := s.newOrder()
 	s.crash(t, afterCommit, o.EventID, func() { s.accepted(t, o.JSON()) })
 	want := "processed"

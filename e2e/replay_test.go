@@ -55,7 +55,7 @@ func TestAThousandDeadLettersAreReplayedThroughTwoKills(t *testing.T) {
 		require.NoError(t, err)
 		_, err = deadletter.Keep(t.Context(), r.Store, q, contract.Message{Data: data, Attributes: map[string]string{
 			"event_id": n, "event_type": contract.OrderPaid, "ordering_key": customer, "uid": customer, "contract": contract.PayNowV1,
-			"dead_letter_reason": "unknown_product", "dead_letter_status": "422", "source_message_id": fmt.Sprint(10_000 + i),
+			"dead_letter_reason": "unknown_product", "dead_letter_status": "400", "source_message_id": fmt.Sprint(10_000 + i),
 			"first_published_at": began.Add(time.Duration(i) * time.Millisecond).Format(time.RFC3339Nano),
 		}}, fmt.Sprint(90_000+i), time.Now())
 		require.NoError(t, err)

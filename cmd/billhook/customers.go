@@ -115,17 +115,17 @@ func (r *reason) given() error {
 	return nil
 }
 
-// agreed asks the person, and takes nothing but the id for a yes.
-func (p *program) agreed(from io.Reader, r *reason, id, do string) error {
-	if r.yes {
+// agreed asks the person, and takes nothing but the word for a yes.
+func (p *program) agreed(from io.Reader, yes bool, word, do string) error {
+	if yes {
 		return nil
 	}
 	if p.asJSON {
 		return errors.New("with --json, give --yes too")
 	}
-	p.printf("Type %s to %s: ", id, do)
+	p.printf("Type %s to %s: ", word, do)
 	line, _ := bufio.NewReader(from).ReadString('\n') // an end of the input is no yes
-	if strings.TrimSpace(line) != id {
+	if strings.TrimSpace(line) != word {
 		return errors.New("nothing was changed")
 	}
 	return nil
@@ -151,7 +151,7 @@ func (p *program) customersLink(ask func() client) *cobra.Command {
 			if why.dryRun {
 				return p.printJSON(before)
 			}
-			if err := p.agreed(command.InOrStdin(), &why, args[1], "link"); err != nil {
+			if err := p.agreed(command.InOrStdin(), why.yes, args[1], "link"); err != nil {
 				return err
 			}
 			link, path := ops.Link{UID: args[1], Why: why.why, Expect: &before.UID}, ""
@@ -200,7 +200,7 @@ func (p *program) customersUnlink(ask func() client) *cobra.Command {
 			if why.dryRun {
 				return p.printJSON(before)
 			}
-			if err := p.agreed(command.InOrStdin(), &why, args[0], "unlink"); err != nil {
+			if err := p.agreed(command.InOrStdin(), why.yes, args[0], "unlink"); err != nil {
 				return err
 			}
 			var after customers.State

@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"os"
 	"path/filepath"
 	"sync/atomic"
 	"time"
@@ -41,31 +40,36 @@ const devDrain = time.Second
 
 func (p *program) devCommand() *cobra.Command {
 	var onEmulators, quiet, verbose bool
-	var webhookPort, workerPort, servicePort, madeBy string
+	var webhookPort, workerPort, servicePort, madeBy, folder string
 	command := &cobra.Command{
 		Use:   "dev",
 		Short: "Run webhook, worker and stand-ins in this process, send signed samples, then keep serving",
-		Args:  cobra.NoArgs,
+		Long: "With --data the documents of the store and the messages that wait for delivery are kept in a folder from one run to the\n" +
+			"next. Without it they are in a temporary folder and gone with the process.",
+		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) (err error) {
 			ctx := command.Context()
 			if madeBy != "" && (madeBy != "terraform" || !onEmulators) {
 				return errors.New("--topology: can only be terraform, and with --emulators")
+			}
+			if folder != "" && onEmulators {
+				return errors.New("--data: Google's emulators keep nothing; it goes without --emulators")
 			}
 			c, err := p.catalog()
 			if err != nil {
 				return err
 			}
 			hurry(c)
-			folder, err := os.MkdirTemp("", "billhook-dev-")
+			state, err := openData(folder)
 			if err != nil {
-				return fmt.Errorf("dev: %w", err)
+				return err
 			}
-			defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
+			defer func() { err = errors.Join(err, state.leave()) }()
 			flaky := &failOnce{eventID: "900000000000000041"}
 			config := local.Config{
 				Catalog: c, ProjectID: p.env.Project, Secrets: secretsOf(c, p.getenv),
 				WebhookPort: webhookPort, WorkerPort: workerPort, ServicePort: servicePort, TaskEvery: taskEvery,
-				Drain: devDrain, StorePath: filepath.Join(folder, "store.db"), OpsTokens: p.env.OpsToken.List(),
+				Drain: devDrain, StorePath: state.store(), BrokerPath: state.broker(), OpsTokens: p.env.OpsToken.List(),
 				Log:       telemetry.NewLogger(io.Discard, slog.LevelError),
 				WrapStore: func(s worker.Store) worker.Store { flaky.Store = s; return flaky },
 			}
@@ -80,7 +84,7 @@ func (p *program) devCommand() *cobra.Command {
 				config.Emulators = &sdk
 				if madeBy == "terraform" {
 					queues := topology.Terraform{
-						Root: filepath.Join("terraform", "emulator"), Folder: folder, CatalogDir: p.env.CatalogDir, ProjectID: p.env.Project,
+						Root: filepath.Join("terraform", "emulator"), Folder: state.folder, CatalogDir: p.env.CatalogDir, ProjectID: p.env.Project,
 					}
 					config.Provision = func(ctx context.Context, broker, workerURL string) error {
 						if err := queues.Init(ctx); err != nil {
@@ -106,21 +110,25 @@ func (p *program) devCommand() *cobra.Command {
 				err = errors.Join(err, closing)
 			}()
 			p.printf("Billhook is up: webhook %s, worker %s, a stand-in for the subscription service %s.\n", stack.WebhookURL, stack.WorkerURL, stack.ServiceURL)
+			state.tell(p, stack.Loaded)
 			if !quiet {
 				show := &showing{program: p, stack: stack, secret: config.Secrets["paynow"][0],
 					ask: client{base: stack.WorkerURL, http: &http.Client{Timeout: 30 * time.Second}}}
-				if err := show.run(ctx); err != nil {
+				if state.again && show.shown(ctx) {
+					p.printf("The samples were sent by an earlier run, and are not sent again.\n")
+				} else if err := show.run(ctx); err != nil {
 					if ctx.Err() != nil {
 						return nil
 					}
 					return err
 				}
 			}
-			p.printHints(stack)
+			p.printHints(stack, c.Sources["paynow"].Events["ON_ORDER_COMPLETED"])
 			<-ctx.Done()
 			return nil
 		},
 	}
+	command.Flags().StringVar(&folder, "data", "", "the folder to keep the state in; empty is a temporary one")
 	command.Flags().BoolVar(&onEmulators, "emulators", false, "use Google's own emulators instead of the stand-ins")
 	command.Flags().StringVar(&madeBy, "topology", "", "what makes the queues on the emulators: terraform, from the repository's root; empty is this program")
 	command.Flags().BoolVar(&quiet, "no-samples", false, "send nothing, just serve")
@@ -130,6 +138,9 @@ func (p *program) devCommand() *cobra.Command {
 	command.Flags().StringVar(&workerPort, "worker-port", "8081", "where the worker listens, 0 for a free port")
 	return command
 }
+
+// firstSample is the id of the event that the show begins with.
+const firstSample = "900000000000000011"
 
 // hurry shortens every wait of the catalog to devBackoff.
 func hurry(c *catalog.Catalog) {
@@ -143,8 +154,8 @@ func hurry(c *catalog.Catalog) {
 	}
 }
 
-// printHints says what to try while the stack serves.
-func (p *program) printHints(stack *local.Stack) {
+// printHints says what to try while the stack serves; orders is the queue of the samples'.
+func (p *program) printHints(stack *local.Stack, orders string) {
 	hooks, work, service := stack.WebhookURL, stack.WorkerURL, stack.ServiceURL
 	p.printf("\nServing until Ctrl-C. Send one by hand:\n\n")
 	p.printf("  bin/billhook send paynow --webhook %s\n", hooks)
@@ -153,6 +164,10 @@ func (p *program) printHints(stack *local.Stack) {
 	p.printf("  bin/billhook queues --server %s\n", work)
 	p.printf("  curl -s %s/v1/ops/accounts/%s\n", work, ledger.UserPoints(samples.UID))
 	p.printf("  curl -s %s/metrics\n", stack.WorkerMetricsURL)
+	p.printf("\nOr look after the order with an unknown product:\n\n")
+	p.printf("  bin/billhook dlq ls %s --server %s\n", orders, work)
+	p.printf("  bin/billhook products set <product id> --points 500 --why \"sold since today\" --server %s\n", work)
+	p.printf("  bin/billhook dlq replay %s --why \"product added\" --server %s\n", orders, work)
 	p.printf("\nHave the subscription service fail, refuse, hang or forget, and see what it was told:\n\n")
 	p.printf("  curl -s %s/tell -d '{\"mode\":\"forget\",\"times\":1}'\n", service)
 	p.printf("  bin/billhook send paynow --sample subscription_renewed --webhook %s\n", hooks)
@@ -189,7 +204,7 @@ func (s *showing) run(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	s.printf("\nSending signed samples of PayNow's webhooks:\n\n")
-	buyer := samples.Event{EventID: "900000000000000011", OrderID: "900000000000000012"}
+	buyer := samples.Event{EventID: firstSample, OrderID: "900000000000000012"}
 	for _, step := range []func(context.Context) error{
 		func(ctx context.Context) error {
 			return s.credited(ctx, "an order", samples.OrderCompleted, buyer, samples.UID)

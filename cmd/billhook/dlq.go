@@ -109,9 +109,9 @@ func (p *program) dlqList(c *choice) *cobra.Command {
 			}
 			var rows [][]string
 			for _, i := range all.Items {
-				rows = append(rows, row(i.ID, i.Reason, i.EventType, i.EventID, i.OrderingKey, i.Attempts, i.ReplayCount, died(i), i.State))
+				rows = append(rows, row(i.ID, i.Reason, i.EventType, i.EventID, i.OrderingKey, i.Attempts, i.ReplayCount, died(i), i.State, i.Detail))
 			}
-			p.table([]string{"ID", "REASON", "TYPE", "EVENT", "KEY", "ATTEMPTS", "REPLAYS", "DIED", "STATE"}, rows)
+			p.table([]string{"ID", "REASON", "TYPE", "EVENT", "KEY", "ATTEMPTS", "REPLAYS", "DIED", "STATE", "DETAIL"}, rows)
 			reasons := map[string]int{}
 			for _, i := range all.Items {
 				reasons[i.Reason]++

@@ -35,9 +35,19 @@ type environment struct {
 
 // run is the whole program but for signals and the exit code.
 func run(ctx context.Context, args []string, getenv func(string) string, stdout io.Writer) error {
-	environment, err := env.Parse[environment](getenv)
+	root, err := commands(getenv, stdout)
 	if err != nil {
 		return err
+	}
+	root.SetArgs(args)
+	return root.ExecuteContext(ctx)
+}
+
+// commands is everything that can be typed.
+func commands(getenv func(string) string, stdout io.Writer) (*cobra.Command, error) {
+	environment, err := env.Parse[environment](getenv)
+	if err != nil {
+		return nil, err
 	}
 	p := &program{env: environment, getenv: getenv, stdout: stdout}
 	root := &cobra.Command{
@@ -48,11 +58,10 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout 
 	}
 	root.PersistentFlags().BoolVar(&p.asJSON, "json", false, "print JSON")
 	root.AddCommand(p.devCommand(), p.sendCommand(), p.provisionCommand(), p.eventsCommand(), p.dlqCommand(), p.catalogCommand())
-	root.AddCommand(p.queuesCommand(), p.outboxCommand(), p.doctorCommand(), p.customersCommand())
-	root.SetArgs(args)
+	root.AddCommand(p.queuesCommand(), p.outboxCommand(), p.doctorCommand(), p.customersCommand(), p.productsCommand())
 	root.SetOut(stdout)
 	root.SetErr(stdout)
-	return root.ExecuteContext(ctx)
+	return root, nil
 }
 
 func (p *program) catalog() (*catalog.Catalog, error) { return catalog.Load(p.env.CatalogDir) }

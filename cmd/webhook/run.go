@@ -12,6 +12,7 @@ import (
 	"billhook/internal/env"
 	"billhook/internal/gcp/firestore"
 	"billhook/internal/gcp/pubsub"
+	"billhook/internal/products"
 	"billhook/internal/serve"
 	"billhook/internal/signature"
 	"billhook/internal/telemetry"
@@ -85,7 +86,7 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 	metrics := telemetry.NewMetrics()
 	service, err := webhook.New(webhook.Config{
 		Catalog: cat, Secrets: secrets, Tolerance: time.Duration(cfg.ToleranceSeconds) * time.Second,
-		Publisher: publisher, Customers: webhook.NewCustomers(documents, time.Now),
+		Publisher: publisher, Customers: webhook.NewCustomers(documents, time.Now), Products: products.NewReader(documents, cat.Products, time.Now),
 		Log: log, Metrics: metrics, Now: time.Now, PublishTimeout: publishTimeout,
 	})
 	if err != nil {

@@ -40,6 +40,7 @@ var faults = slices.Concat(
 	faultsOfCorrected,
 	faultsOfFields,
 	faultsOfProcessing, faultsOfCustomers,
+	faultsOfProcessing, faultsOfProducts,
 )
 
 // faultsOfProcessing are those between a push and its answer.

@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"billhook/catalog"
 	"billhook/internal/audit"
 	"billhook/internal/billing"
 	"billhook/internal/contract"
@@ -87,7 +86,7 @@ func (s *shop) reopen() {
 	s.teacher = customers.NewTeacher(s.seam, slog.New(slog.DiscardHandler), func() time.Time { return noon })
 	watched := s.teacher.Watch(s.seam)
 	s.points = billing.Points{
-		Store: s.seam, Products: map[string]catalog.Product{"piece": {Points: perPiece}}, Now: func() time.Time { return noon }, Teacher: s.teacher,
+		Store: s.seam, Products: shelf{"piece": {Points: perPiece}}, Now: func() time.Time { return noon }, Teacher: s.teacher,
 	}
 	s.operator = &customers.Operator{Store: watched, Now: func() time.Time { return noon }, NewID: func() string { ids++; return fmt.Sprint(s.customer, "-", shops.Add(1)) }}
 }

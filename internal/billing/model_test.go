@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"billhook/catalog"
 	"billhook/internal/billing"
 	"billhook/internal/contract"
 	"billhook/internal/handler"
@@ -172,7 +171,7 @@ func TestTheBooksAgreeWithThePlainModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		books := &ledgertest.Books{}
 		points := pointsOn(books)
-		points.Products = map[string]catalog.Product{"piece": {Points: perPiece}}
+		points.Products = shelf{"piece": {Points: perPiece}}
 		m := model{orders: map[string]*booked{}, balances: map[string]int64{}}
 		seen := map[string]map[string]any{}
 

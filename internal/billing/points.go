@@ -14,7 +14,6 @@ import (
 	"math/bits"
 	"time"
 
-	"billhook/catalog"
 	"billhook/internal/contract"
 	"billhook/internal/customers"
 	"billhook/internal/handler"
@@ -39,9 +38,8 @@ const chargeback = "order.chargeback"
 // Points keeps the points of orders. Its handlers take a body of *contract.PayNow.
 type Points struct {
 	// Store is where the entries of an order are read.
-	Store ledger.Querier
-	// Products is what each product is worth.
-	Products map[string]catalog.Product
+	Store    ledger.Querier
+	Products Products
 	Now      func() time.Time
 	// Teacher learns which customer is which user from paid orders; nil: nobody does.
 	Teacher *customers.Teacher
@@ -67,7 +65,7 @@ var (
 //
 // The points attribute of the message is not looked at. It says what the products
 // were worth when the message was published, to whoever watches the topic; what is
-// booked is computed here, from the catalog of this worker, and from nothing that
+// booked is computed here, from what the products are worth now, and from nothing that
 // could have been set by a sender.
 //
 // A first try reads nothing: the entry's id follows from the order, so an order that
@@ -85,7 +83,7 @@ func (p Points) Credit(ctx context.Context, event handler.Event) (handler.Effect
 	if err != nil {
 		return handler.Effect{}, err
 	}
-	points, err := p.worth(order)
+	points, err := p.worth(ctx, order)
 	if err != nil {
 		return handler.Effect{}, err
 	}
@@ -181,27 +179,6 @@ func (p Points) load(ctx context.Context, order string) (ledger.Chain, error) {
 		return ledger.Chain{}, retry.Outage("store_unavailable", err)
 	}
 	return chain, nil
-}
-
-// worth sums points times quantity over the items of an order. One unknown product
-// spoils the whole order: part of a credit could not be told from all of it later.
-func (p Points) worth(order *contract.Order) (int64, error) {
-	if len(order.Items) == 0 {
-		return 0, retry.Permanent("no_items", nil)
-	}
-	for _, item := range order.Items {
-		if _, known := p.Products[item.ProductID]; !known {
-			return 0, retry.Permanent("unknown_product", nil)
-		}
-	}
-	var sum int64
-	for _, item := range order.Items {
-		var fits bool
-		if sum, fits = addProduct(sum, p.Products[item.ProductID].Points, item.Quantity, ledger.MaxAmount); !fits {
-			return 0, retry.Permanent("amount_overflow", nil)
-		}
-	}
-	return sum, nil
 }
 
 func orderOf(event handler.Event) (*contract.Order, error) {

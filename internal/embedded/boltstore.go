@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
 
 	"billhook/internal/store"
 )
@@ -24,8 +25,11 @@ type Store struct {
 	db *bbolt.DB
 }
 
+// ErrInUse: another process has the file open.
+var ErrInUse = errors.New("embedded: the store is in use")
+
 // OpenStore opens the file, which is made if there is none. One process at a time
-// may have it open.
+// may have it open; the error of another wraps ErrInUse.
 func OpenStore(path string) (*Store, error) {
 	return openStore(path, false)
 }
@@ -39,6 +43,9 @@ func OpenTemporaryStore(path string) (*Store, error) {
 func openStore(path string, noSync bool) (*Store, error) {
 	db, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: time.Second, NoSync: noSync})
 	if err != nil {
+		if errors.Is(err, bolterrors.ErrTimeout) {
+			return nil, fmt.Errorf("%w: %w", ErrInUse, err)
+		}
 		if errors.Is(err, os.ErrPermission) {
 			return nil, fmt.Errorf("embedded: open store: not allowed: %w", err)
 		}

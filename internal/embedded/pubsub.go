@@ -3,8 +3,8 @@
 // With them the whole system runs where only Go is installed.
 //
 // It owns the behaviour that production is documented to have and Google's
-// emulators lack. It refuses to keep a message beyond the process, and to be more
-// than a stand-in: nothing but loopback should reach it.
+// emulators lack. It refuses to keep a message beyond the process where nobody saves it
+// (Simulator.Save), and to be more than a stand-in: nothing but loopback should reach it.
 package embedded
 
 import (

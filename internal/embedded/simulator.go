@@ -115,6 +115,8 @@ type subscription struct {
 	lanes  map[string]*lane // by ordering key
 	ready  []*lane          // whose first message may go out
 	held   []Message
+	// waiting is what was taken and is not dealt with, however it waits.
+	waiting map[*delivery]bool
 
 	backlog, out int
 	stats        Stats
@@ -210,7 +212,7 @@ func (s *Simulator) add(config Subscription) error {
 	case config.DeadLetterTopic != "" && config.MaxDeliveryAttempts < 1:
 		return errors.New("a dead-letter policy without attempts")
 	}
-	sub := &subscription{Subscription: config, filter: binding, lanes: map[string]*lane{}, window: startWindow}
+	sub := &subscription{Subscription: config, filter: binding, lanes: map[string]*lane{}, waiting: map[*delivery]bool{}, window: startWindow}
 	s.subs[config.ID] = sub
 	s.topics[config.Topic] = append(s.topics[config.Topic], sub)
 	return nil
@@ -267,13 +269,14 @@ func (s *Simulator) take(topic string, m contract.Message) string {
 			sub.held = append(sub.held, message)
 			continue
 		}
-		sub.backlog++
 		s.enqueue(sub, &delivery{Message: message})
 	}
 	return message.ID
 }
 
 func (s *Simulator) enqueue(sub *subscription, d *delivery) {
+	sub.backlog++
+	sub.waiting[d] = true
 	l := &lane{}
 	if sub.Ordered && d.OrderingKey != "" {
 		if l = sub.lanes[d.OrderingKey]; l == nil {
@@ -416,6 +419,7 @@ func (s *Simulator) fail(sub *subscription, l *lane) (forwarded bool) {
 
 // remove takes the first message out of the lane for good.
 func (s *Simulator) remove(sub *subscription, l *lane) {
+	delete(sub.waiting, l.queue[0])
 	l.queue = l.queue[1:]
 	sub.backlog--
 }
@@ -546,8 +550,8 @@ func (s *Simulator) tell() {
 	}
 }
 
-// Close cuts off what is being pushed, forgets what waits, and returns when no
-// goroutine of the simulator is left. Messages live in memory and are gone.
+// Close cuts off what is being pushed, and returns when no goroutine of the simulator is
+// left. Messages live in memory and are gone, but for what Save saves after it.
 func (s *Simulator) Close() error {
 	s.mu.Lock()
 	s.closed = true

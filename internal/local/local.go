@@ -25,6 +25,7 @@ import (
 	"billhook/internal/gcp/firestore"
 	"billhook/internal/gcp/pubsub"
 	"billhook/internal/ops"
+	"billhook/internal/products"
 	"billhook/internal/push"
 	"billhook/internal/serve"
 	"billhook/internal/tasks"
@@ -60,6 +61,9 @@ type Config struct {
 	Drain time.Duration
 	// StorePath is the embedded store's file.
 	StorePath string
+	// BrokerPath, if set, is the file in which the embedded broker's messages are kept from
+	// Close to the next Start.
+	BrokerPath string
 	// Emulators, if set, are used instead of the stand-ins.
 	Emulators *emulator.SDK
 	// Provision, if set, makes the queues on the emulator at broker, host:port, instead
@@ -89,6 +93,8 @@ type Stack struct {
 	Publisher webhook.Publisher
 	// Broker is the embedded one; nil on the emulators.
 	Broker *embedded.Broker
+	// Loaded is what its file held.
+	Loaded embedded.Loaded
 
 	closers []func() error
 	stop    context.CancelFunc
@@ -155,7 +161,7 @@ func (s *Stack) start(ctx, life context.Context, config Config) error {
 	}
 	door, err := webhook.New(webhook.Config{
 		Catalog: config.Catalog, Secrets: config.Secrets, Tolerance: 5 * time.Minute, Publisher: ofWebhook,
-		Customers: webhook.NewCustomers(s.Store, time.Now), Log: config.Log, Metrics: ofDoor,
+		Customers: webhook.NewCustomers(s.Store, time.Now), Products: products.NewReader(s.Store, config.Catalog.Products, time.Now), Log: config.Log, Metrics: ofDoor,
 		Now: time.Now, PublishTimeout: 5 * time.Second,
 	})
 	if err != nil {
@@ -298,7 +304,14 @@ func (s *Stack) embedded(ctx, life context.Context, config Config) (push.Authent
 	if err != nil {
 		return nil, err
 	}
-	s.closers = append(s.closers, s.Broker.Close)
+	if config.BrokerPath == "" {
+		s.closers = append(s.closers, s.Broker.Close)
+	} else {
+		if s.Loaded, err = s.Broker.Load(config.BrokerPath); err != nil {
+			return nil, errors.Join(err, s.Broker.Close())
+		}
+		s.closers = append(s.closers, func() error { return errors.Join(s.Broker.Close(), s.Broker.Save(config.BrokerPath)) })
+	}
 	publisher, err := pubsub.NewPublisher(life, config.ProjectID, s.Broker.ClientOptions()...)
 	if err != nil {
 		return nil, err

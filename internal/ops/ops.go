@@ -1,6 +1,6 @@
 // Package ops owns what people ask of a running worker, and who may: the story of an
-// event, queues and job log, balances, and what is done to dead letters, whose minimized
-// payloads it shows. Else it refuses to show more than ids, codes, amounts and times,
+// event, queues and job log, balances, products, and what is done to dead letters, whose
+// minimized payloads it shows. Else it refuses to show more than ids, codes, amounts and times,
 // and to answer anyone it does not know.
 package ops
 
@@ -21,6 +21,7 @@ import (
 	"billhook/internal/ledger"
 	"billhook/internal/outbox"
 	"billhook/internal/pii"
+	"billhook/internal/products"
 	"billhook/internal/serve"
 	"billhook/internal/store"
 )
@@ -45,7 +46,9 @@ type API struct {
 	Operator *deadletter.Operator
 	// Customers deals with the mapping of customers to users.
 	Customers *customers.Operator
-	Now       func() time.Time
+	// Products shows and changes what products are worth.
+	Products *products.Keeper
+	Now      func() time.Time
 }
 
 // Routes adds the API's routes.
@@ -60,6 +63,7 @@ func (a *API) Routes(r chi.Router) {
 		r.Get("/accounts/{account}", a.account)
 		a.deadLetterRoutes(r)
 		a.customerRoutes(r)
+		a.productRoutes(r)
 	})
 }
 

@@ -25,6 +25,7 @@ import (
 	"billhook/internal/ledger"
 	"billhook/internal/ops"
 	"billhook/internal/outbox"
+	"billhook/internal/products"
 	"billhook/internal/store"
 	"billhook/internal/store/storetest"
 )
@@ -39,7 +40,7 @@ const (
 var queues = &catalog.Catalog{Queues: []catalog.Queue{
 	{ID: "orders", Alias: "q:orders", DeadLetter: catalog.DeadLetter{Topic: "orders-dlq", Retention: time.Hour}},
 	{ID: "refunds", DeadLetter: catalog.DeadLetter{AlertAbove: 2, OldestAlert: 4 * time.Hour}},
-}}
+}, Products: map[string]catalog.Product{"hat": {Points: 250}}}
 
 // rig is the API on a real store.
 type rig struct {
@@ -67,7 +68,11 @@ func (r *rig) over(s ops.Store) {
 		Store: s, Queue: queues.Queue, Now: func() time.Time { return at }, NewID: uuid.NewString,
 		Wait: func(ctx context.Context, _ time.Duration) error { return ctx.Err() }, Relay: func(context.Context, string) error { return nil },
 	}
-	(&ops.API{Operator: operator, Customers: &customers.Operator{Store: s, Now: func() time.Time { return at }, NewID: uuid.NewString}, Store: s, Catalog: queues, Access: r.access, Log: slog.New(slog.NewJSONHandler(&r.log, nil)), Now: func() time.Time { return at }}).Routes(r.router)
+	keeper := &products.Keeper{Store: s, Start: queues.Products, Now: func() time.Time { return at }, NewID: uuid.NewString}
+	(&ops.API{
+		Operator: operator, Customers: &customers.Operator{Store: s, Now: func() time.Time { return at }, NewID: uuid.NewString}, Products: keeper, Store: s, Catalog: queues, Access: r.access,
+		Log: slog.New(slog.NewJSONHandler(&r.log, nil)), Now: func() time.Time { return at },
+	}).Routes(r.router)
 }
 
 func open(t *testing.T) *rig { t.Helper(); return newRig(t, ops.Access{OpenOnLoopback: true}) }

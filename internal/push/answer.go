@@ -69,20 +69,22 @@ func again(verdict retry.Verdict, err error, attempt int) answer {
 }
 
 // detail is what a dead letter says beside its reason: the texts of our own errors,
-// which hold codes and field paths; never the text of a foreign one.
+// which hold codes, field paths and ids; never the text of a foreign one.
 func detail(err error) string {
 	var invalid *contract.Invalid
 	if errors.As(err, &invalid) {
 		return invalid.Error()
 	}
-	var reasons []string
-	for marked := (*retry.Error)(nil); errors.As(err, &marked); err = marked.Err {
-		reasons = append(reasons, marked.Verdict.Reason)
+	var said []string
+	for first, marked := true, (*retry.Error)(nil); errors.As(err, &marked); first, err = false, marked.Err {
+		if !first { // its reason stands beside it
+			said = append(said, marked.Verdict.Reason)
+		}
+		if len(marked.Subjects) > 0 {
+			said = append(said, strings.Join(marked.Subjects, " "))
+		}
 	}
-	if len(reasons) < 2 {
-		return "" // the reason stands beside it
-	}
-	return strings.Join(reasons[1:], ": ")
+	return strings.Join(said, ": ")
 }
 
 // cause is what the log says of a failure beside its reason: more than detail, in

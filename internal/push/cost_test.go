@@ -29,7 +29,7 @@ func TestWhatADeliveryCostsTheStore(t *testing.T) {
 		"a second failure that the broker counts is a read and a commit": {
 			setup: setup{credit: always(errHandler)}, before: []message{first}, deliver: first.again(2), code: 500, reads: 1, commits: 1, documents: 1,
 		},
-		"a dead letter is a read and a commit": {deliver: paid("e1", unknown, 1), code: 422, reads: 1, commits: 1, documents: 1},
+		"a dead letter is a read and a commit": {deliver: paid("e1", unknown, 1), code: 400, reads: 1, commits: 1, documents: 1},
 		"in order, where the broker keeps time, no more while the queue is known to be calm": {
 			setup: setup{queue: inOrder}, before: []message{paid("e0", known, 1)}, deliver: first, code: 200, commits: 1, documents: 3,
 		},

@@ -29,6 +29,8 @@ func TestADeadLetterIsKeptOncePerSourceMessage(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, setup{})
 	require.Equal(t, "unknown_product", r.deliver(paid("e1", unknown, 1)).Reason)
+	told := r.log.lines(t, "delivery")[0]
+	require.Equal(t, []any{"unknown_product", unknown + " *retry.Error"}, []any{told["reason"], told["cause"]}, "what it is about stands beside the reason")
 	first, second := letter("dlq-1", r.letters()[0]), letter("dlq-2", r.letters()[0])
 	for _, m := range []message{first, first, second} {
 		got := r.post("/push/dead-letters/orders", m.envelope())
@@ -38,7 +40,7 @@ func TestADeadLetterIsKeptOncePerSourceMessage(t *testing.T) {
 	items := r.items(t)
 	require.Len(t, items, 1)
 	for field, want := range map[string]any{
-		"queue": "orders", "event_id": "e1", "reason": "unknown_product", "status": int64(422), "attempts": int64(1),
+		"queue": "orders", "event_id": "e1", "reason": "unknown_product", "status": int64(400), "detail": unknown, "attempts": int64(1),
 		"source_message_id": "m-e1", "data": string(paid("e1", unknown, 1).data()),
 	} {
 		require.Equal(t, want, items[0].Fields[field], field)

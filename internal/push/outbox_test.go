@@ -101,7 +101,7 @@ func TestNothingIsEmittedThatIsNotCommitted(t *testing.T) {
 	}{
 		"where the commit does not happen": {paid("e1", known, 1), func(r *rig) { r.faults.FailBefore(1) }, 503},
 		"where the store is down":          {paid("e1", known, 1), func(r *rig) { r.faults.Down(true) }, 503},
-		"where the handler refuses":        {paid("e1", unknown, 1), func(*rig) {}, 422},
+		"where the handler refuses":        {paid("e1", unknown, 1), func(*rig) {}, 400},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -126,7 +126,7 @@ func TestEveryOutcomeHasItsAnswer(t *testing.T) {
 			outcome: "dead_lettered", reason: "event_type_unknown", attempt: 1, letters: 1, status: dedupe.DeadLettered, attempts: 1,
 		},
 		"an unknown product is dead-lettered": {
-			deliver: paid("e1", unknown, 1), reject: 422, ack: 200, class: 422,
+			deliver: paid("e1", unknown, 1), reject: 400, ack: 200, class: 400,
 			outcome: "dead_lettered", reason: "unknown_product", attempt: 1, letters: 1, status: dedupe.DeadLettered, attempts: 1,
 		},
 		"what was dead-lettered before is acked": {
@@ -401,17 +401,17 @@ func TestOneDeadLetterWhateverIsRedelivered(t *testing.T) {
 		"no body and no attributes":        {bad: message{id: "7", body: "", published: start}, code: 400, reason: "contract_mismatch"},
 		"a contract that is broken":        {bad: paid("e1", known, -1), code: 422, reason: "contract_broken"},
 		"a body of another shape":          {bad: paid("e1", known, 1).with(func(m *message) { m.body = map[string]any{"eventId": 1} }), code: 400, reason: "body_malformed"},
-		"an unknown product":               {bad: paid("e1", unknown, 1), code: 422, reason: "unknown_product"},
+		"an unknown product":               {bad: paid("e1", unknown, 1), code: 400, reason: "unknown_product"},
 		"another payload under a used id":  {before: []message{paid("e1", known, 2)}, bad: paid("e1", known, 1), code: 409, reason: "payload_conflict", points: 2000},
 		"the same with an unknown product": {before: []message{paid("e1", known, 2)}, bad: paid("e1", unknown, 1), code: 409, reason: "payload_conflict", points: 2000},
 		"the same with a failing handler":  {setup: setup{credit: failsSmall}, before: []message{paid("e1", known, 2)}, bad: paid("e1", known, 1), code: 409, reason: "payload_conflict", points: 2000},
 		"a broken body under a used id":    {before: []message{paid("e1", known, 2)}, bad: paid("e1", known, 0).with(func(m *message) { m.id = "m-9" }), code: 422, reason: "contract_broken", points: 2000},
-		"a message with 95 attributes":     {bad: paid("e1", unknown, 1).with(crowd), code: 422, reason: "unknown_product"},
+		"a message with 95 attributes":     {bad: paid("e1", unknown, 1).with(crowd), code: 400, reason: "unknown_product"},
 		"a contract nobody can decode": {
 			setup: setup{queue: func(q *catalog.Queue) { q.Contract = contract.MessageV1 }},
 			bad:   paid("e1", known, 1).with(func(m *message) { m.attributes["contract"] = contract.EnvelopeV1 }), code: 400, reason: "contract_mismatch",
 		},
-		"an attribute that is far too long": {bad: paid("e1", unknown, 1).with(func(m *message) { m.attributes["own"] = strings.Repeat("x", 5000) }), code: 422, reason: "unknown_product"},
+		"an attribute that is far too long": {bad: paid("e1", unknown, 1).with(func(m *message) { m.attributes["own"] = strings.Repeat("x", 5000) }), code: 400, reason: "unknown_product"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -500,7 +500,7 @@ func TestADeadLetterIsConfirmedThenMarkedThenAnswered(t *testing.T) {
 	r := newRig(t, setup{})
 	marked := true
 	r.broker.before = func() { _, marked = r.record(t, "e1") }
-	require.Equal(t, http.StatusUnprocessableEntity, r.deliver(paid("e1", unknown, 1)).code)
+	require.Equal(t, http.StatusBadRequest, r.deliver(paid("e1", unknown, 1)).code)
 	require.False(t, marked, "not before it was confirmed")
 	record, _ := r.record(t, "e1")
 	require.Equal(t, dedupe.DeadLettered, record.Status)
@@ -534,7 +534,7 @@ func TestADeadLetterWhoseMarkFailsIsDeliveredAgain(t *testing.T) {
 	require.Equal(t, http.StatusServiceUnavailable, got.code)
 	require.Equal(t, "store_unavailable", got.Reason)
 	require.Len(t, r.letters(), 1)
-	require.Equal(t, http.StatusUnprocessableEntity, r.deliver(paid("e1", unknown, 1).again(2)).code)
+	require.Equal(t, http.StatusBadRequest, r.deliver(paid("e1", unknown, 1).again(2)).code)
 	letters := r.letters()
 	require.Len(t, letters, 2, "at least once: the two copies have one source message, and are kept as one item")
 	require.Equal(t, letters[0].Attributes["source_message_id"], letters[1].Attributes["source_message_id"])

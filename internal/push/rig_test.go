@@ -186,7 +186,7 @@ func newRig(tb testing.TB, with setup) *rig {
 	if with.live {
 		clock = func() time.Time { return time.Now().UTC() }
 	}
-	billing.Register(own, billing.Points{Store: r.faults, Products: map[string]catalog.Product{known: {Points: 1000}}, Now: clock}, billing.Subscriptions{})
+	billing.Register(own, billing.Points{Store: r.faults, Products: shelf{}, Now: clock}, billing.Subscriptions{})
 	registry := handler.NewRegistry()
 	for _, name := range []string{"points.credit", "points.reverse"} {
 		h, ok := own.Lookup(name)
@@ -231,6 +231,11 @@ func routed(s *push.Service) http.Handler {
 // another is a second instance of the worker, with nothing in common but the store and the
 // broker.
 func (r *rig) another() http.Handler { return routed(push.New(r.config)) }
+
+// shelf has the one product that is known, which is worth 1000 points.
+type shelf struct{}
+
+func (shelf) Points(_ context.Context, id string) (int64, bool, error) { return 1000, id == known, nil }
 
 // always makes the handler of order.paid return an error.
 func always(err error) func(*rig, handler.Tx) handler.Tx {

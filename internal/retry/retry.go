@@ -30,7 +30,7 @@ type Class int
 
 // The classes of failure. The first three are terminal, the others transient.
 const (
-	Malformed   Class = 400 // the message cannot be read
+	Malformed   Class = 400 // the message cannot be read, or names what does not exist
 	Conflict    Class = 409 // the id was used before, with another payload
 	Rejected    Class = 422 // the contract is broken, the handler refuses, or the attempts are used up
 	Failed      Class = 500 // the handler failed
@@ -79,7 +79,9 @@ const (
 // cause's text; neither may hold a payload value.
 type Error struct {
 	Verdict Verdict
-	Err     error
+	// Subjects are the ids of what the verdict is about; see BadRequest.
+	Subjects []string
+	Err      error
 }
 
 func (e *Error) Error() string {

@@ -15,7 +15,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"net/http"
 	"strconv"
 	"sync"
@@ -58,6 +57,7 @@ type Config struct {
 	Tolerance time.Duration
 	Publisher Publisher
 	Customers Directory
+	Products  Products
 	Log       *slog.Logger
 	Metrics   *telemetry.Metrics
 	Now       func() time.Time
@@ -256,7 +256,7 @@ func (s *Service) accept(ctx context.Context, from *source, queue string, b *buf
 		o.dropped, err = relax(in, from.paynow != nil)
 	}
 	if err == nil {
-		in.points, err = s.points(in.message)
+		in.points, err = s.points(ctx, in.message)
 	}
 	if err != nil {
 		var invalid *contract.Invalid
@@ -420,35 +420,6 @@ func (s *Service) compose(ctx context.Context, in inbound, q catalog.Queue, b *b
 	}
 	o.orderingKey = a.OrderingKey
 	return contract.Message{Data: bytes.Clone(encoded), Attributes: attributes, OrderingKey: key}, true
-}
-
-// points adds up what an order is worth, where every product is known; it is empty
-// where one is not. The worker computes its own; this is for whoever reads the topic,
-// and to refuse what no account could hold. The error is a *contract.Invalid.
-func (s *Service) points(message contract.Body) (string, error) {
-	m, ok := message.(*contract.PayNow)
-	if !ok || m.EventType != contract.OrderPaid {
-		return "", nil
-	}
-	var sum int64
-	over := -1
-	for i := range m.Data.Order.Items {
-		item := &m.Data.Order.Items[i]
-		product, known := s.config.Catalog.Products[item.ProductID]
-		switch {
-		case !known:
-			return "", nil
-		case over >= 0:
-		case item.Quantity > (math.MaxInt64-sum)/product.Points:
-			over = i
-		default:
-			sum += product.Points * item.Quantity
-		}
-	}
-	if over >= 0 {
-		return "", broken("data.order.items["+strconv.Itoa(over)+"].quantity", "overflow")
-	}
-	return strconv.FormatInt(sum, 10), nil
 }
 
 // publish answers for the broker: 202 only after it has confirmed.

@@ -90,6 +90,19 @@ func (p people) UID(_ context.Context, id string) (string, bool, error) {
 	return uid, ok, p.err
 }
 
+// shelf is products with their points.
+type shelf map[string]catalog.Product
+
+func (s shelf) Remembered(id string) (int64, bool) {
+	p, known := s[id]
+	return p.Points, known
+}
+
+func (s shelf) Points(_ context.Context, id string) (int64, bool, error) {
+	p, known := s[id]
+	return p.Points, known, nil
+}
+
 // door is a service with everything around it.
 type door struct {
 	*webhook.Service
@@ -110,6 +123,7 @@ func config(tb testing.TB) (webhook.Config, *recorder, *strings.Builder) {
 		Tolerance:      tolerance,
 		Publisher:      broker,
 		Customers:      people{},
+		Products:       shelf(declared.Products),
 		Log:            telemetry.NewLogger(log, slog.LevelDebug),
 		Metrics:        telemetry.NewMetrics(),
 		Now:            func() time.Time { return fixed },

@@ -99,7 +99,7 @@ func TestWhatAWorkerMayPublishIsEnough(t *testing.T) {
 		EventID: "paid", EventType: contract.OrderPaid, Timestamp: "2026-03-02T10:15:00Z",
 		Data: contract.PayNowData{Order: &contract.Order{ID: "order", CustomerID: "customer", Items: []contract.Item{{ProductID: "999999999999999999", Quantity: 1}}}},
 	}
-	require.Equal(t, 422, posted(t, sales, events.PushPath(), order))
+	require.Equal(t, 400, posted(t, sales, events.PushPath(), order))
 	did(salesBroker, []string{events.DeadLetter.Topic}, nil)
 	require.Equal(t, 200, posted(t, news, updates.PushPath(), &contract.Envelope{
 		ID: "update", Action: "no such action", CreatedAt: "2026-03-02T10:15:00Z", Payload: contract.Payload{SubscriptionID: "subscription"},

@@ -28,6 +28,7 @@ import (
 	"billhook/internal/handler"
 	"billhook/internal/ops"
 	"billhook/internal/outbox"
+	"billhook/internal/products"
 	"billhook/internal/push"
 	"billhook/internal/serve"
 	"billhook/internal/store"
@@ -120,8 +121,9 @@ func New(config Config) (*Worker, error) {
 	updates, told := config.Catalog.HandledBy(Notify)
 	teacher := customers.NewTeacher(config.Store, config.Log, config.Now)
 	watched := teacher.Watch(config.Store)
+	worth := products.NewReader(config.Store, config.Catalog.Products, config.Now)
 	billing.Register(registry,
-		billing.Points{Store: config.Store, Products: config.Catalog.Products, Now: config.Now, Teacher: teacher},
+		billing.Points{Store: config.Store, Products: worth, Now: config.Now, Teacher: teacher},
 		billing.Subscriptions{Store: config.Store, Updates: updates, Now: config.Now})
 	if config.Subscriptions != nil {
 		registry.Leased(Notify, config.Subscriptions.Leased())
@@ -173,6 +175,7 @@ func New(config Config) (*Worker, error) {
 	api := &ops.API{
 		Store: config.Store, Catalog: config.Catalog, Access: config.Access, Log: config.Log, Now: config.Now, Operator: operator,
 		Customers: &customers.Operator{Store: watched, Now: config.Now, NewID: uuid.NewString},
+		Products:  &products.Keeper{Store: config.Store, Start: config.Catalog.Products, Now: config.Now, NewID: uuid.NewString, Changed: worth.Forget},
 	}
 
 	router := chi.NewRouter()

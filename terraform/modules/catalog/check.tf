@@ -142,7 +142,6 @@ locals {
     [for name in distinct(local.names) : "queues.yaml: ${name} is named twice" if length([for n in local.names : n if n == name]) > 1],
     [for t in local.outbound_topics : "queues.yaml: outbound topic ${t.id}: id: ${local.topic_rule}" if !can(regex(local.topic_pattern, t.id)) || startswith(t.id, "goog")],
     [for t in local.outbound_topics : "queues.yaml: outbound topic ${t.id}: description: is missing" if t.description == ""],
-    length(local.products) == 0 ? ["products.yaml: products: there is none"] : [],
     [for id, p in local.expanded.products : "products.yaml: product ${id}: points: must be 1 to 1000000000" if !try(1 <= p.points && p.points <= 1000000000 && floor(p.points) == p.points, false)],
     length(local.sources) == 0 ? ["sources.yaml: sources: there is none"] : [],
     flatten([

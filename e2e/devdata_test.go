@@ -1,0 +1,161 @@
+package e2e_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"billhook/catalog"
+	"billhook/e2e"
+	"billhook/internal/embedded"
+	"billhook/internal/ledger"
+	"billhook/internal/local"
+	"billhook/internal/ops"
+	"billhook/internal/store"
+	"billhook/internal/telemetry"
+	"billhook/internal/worker"
+)
+
+// devRun is `billhook dev` as a process.
+type devRun struct {
+	process *exec.Cmd
+	// said is what it printed until it served.
+	said                  string
+	webhookURL, workerURL string
+}
+
+func startDev(t *testing.T, binary string, arguments ...string) *devRun {
+	t.Helper()
+	dev := exec.Command(binary, append([]string{"dev", "--webhook-port", "0", "--worker-port", "0", "--service-port", "0"}, arguments...)...) //nolint:gosec,noctx // a test's own; Ctrl-C ends it
+	stdout, err := dev.StdoutPipe()
+	require.NoError(t, err)
+	dev.Stderr = os.Stderr
+	require.NoError(t, dev.Start())
+	t.Cleanup(func() { _ = dev.Process.Kill() })
+	var said strings.Builder
+	for lines := bufio.NewScanner(stdout); lines.Scan(); {
+		said.WriteString(lines.Text() + "\n")
+		if strings.Contains(lines.Text(), "/deliveries") {
+			break // the last line: it serves
+		}
+	}
+	up := regexp.MustCompile(`webhook (http://[^,]+), worker (http://[^,]+),`).FindStringSubmatch(said.String())
+	require.NotNil(t, up, said.String())
+	return &devRun{process: dev, said: said.String(), webhookURL: up[1], workerURL: up[2]}
+}
+
+func (d *devRun) end(t *testing.T) {
+	t.Helper()
+	require.NoError(t, d.process.Process.Signal(os.Interrupt))
+	require.NoError(t, d.process.Wait(), "Ctrl-C is a good end")
+}
+
+// TestTheRunbooksWayFromAlertToCredit goes it as a person does: in another terminal, with
+// nothing but the program, and across a restart of dev.
+func TestTheRunbooksWayFromAlertToCredit(t *testing.T) {
+	t.Parallel()
+	binary := filepath.Join(t.TempDir(), "billhook")
+	output, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "billhook/cmd/billhook").CombinedOutput()
+	require.NoError(t, err, string(output))
+	folder := filepath.Join(t.TempDir(), "kept", "here")
+	dev := startDev(t, binary, "--data", folder, "--no-samples")
+	require.Contains(t, dev.said, "Its state is kept in "+folder)
+
+	say := func(server string, words ...string) string {
+		t.Helper()
+		command := exec.CommandContext(t.Context(), binary, append(words, "--server", server)...) //nolint:gosec // a test's own
+		command.Env = []string{"HOME=" + folder, "OPS_OPERATOR=ada"}                              // none of the test's
+		said, err := command.CombinedOutput()
+		require.NoError(t, err, string(said))
+		return string(said)
+	}
+	second, err := exec.CommandContext(t.Context(), binary, "dev", "--data", folder, "--webhook-port", "0", "--worker-port", "0", "--service-port", "0").CombinedOutput()
+	require.Error(t, err)
+	require.Contains(t, string(second), "another billhook dev is using "+folder)
+
+	send := exec.CommandContext(t.Context(), binary, "send", "paynow", "--sample", "order_completed_unknown_product_no_uid", "--webhook", dev.webhookURL) //nolint:gosec // a test's own
+	sent, err := send.CombinedOutput()
+	require.NoError(t, err, string(sent))
+	queues := func(server string) string {
+		for line := range strings.Lines(say(server, "queues")) {
+			if strings.HasPrefix(line, e2e.Queue+" ") {
+				return strings.Join(strings.Fields(line), " ")
+			}
+		}
+		return ""
+	}
+	require.Eventually(t, func() bool { return strings.Contains(queues(dev.workerURL), " ALERT ") }, patience, 100*time.Millisecond)
+	const product = "502113004410000777"
+	require.Contains(t, say(dev.workerURL, "dlq", "ls", e2e.Queue, "--reason", "unknown_product"), product)
+	var letters ops.DeadLetters
+	require.NoError(t, json.Unmarshal([]byte(say(dev.workerURL, "dlq", "ls", e2e.Queue, "--json")), &letters))
+	require.Len(t, letters.Items, 1)
+	require.Contains(t, say(dev.workerURL, "dlq", "show", letters.Items[0].ID), "400 unknown_product "+product)
+	require.Contains(t, say(dev.workerURL, "products", "set", product, "--points", "500", "--why", "sold since today"), product+" is worth 500 points")
+	require.Contains(t, say(dev.workerURL, "dlq", "replay", e2e.Queue, "--reason", "unknown_product", "--why", "product added", "--yes"), "replay: 1 done")
+	credited := func(server string) bool {
+		return strings.Contains(say(server, "events", "show", letters.Items[0].EventID), "credited")
+	}
+	require.Eventually(t, func() bool { return credited(dev.workerURL) }, patience, 100*time.Millisecond)
+	require.NotContains(t, queues(dev.workerURL), "ALERT")
+	dev.end(t)
+
+	dev = startDev(t, binary, "--data", folder, "--no-samples")
+	require.Contains(t, dev.said, "It goes on with the state in "+folder)
+	require.True(t, credited(dev.workerURL))
+	require.Contains(t, say(dev.workerURL, "products", "ls"), product)
+	require.Contains(t, say(dev.workerURL, "products", "history", product), "local:ada")
+	dev.end(t)
+}
+
+// TestDevDeliversWhatWaitedWhenItEnded ends a stack whose store is down, with an order
+// that was answered 202.
+func TestDevDeliversWhatWaitedWhenItEnded(t *testing.T) {
+	t.Parallel()
+	c, err := catalog.Load("")
+	require.NoError(t, err)
+	folder := t.TempDir()
+	order := e2e.Order{EventID: "710000000000000001", OrderID: "710000000000000002", CustomerID: "710000000000000003", UID: "uid-of-the-restart",
+		Lines: []e2e.Line{{Product: points, Quantity: 2, Price: 1000}}}
+	start := func(down bool) (*local.Stack, *e2e.Log) {
+		log := &e2e.Log{}
+		running, err := local.Start(t.Context(), local.Config{
+			Catalog: c, ProjectID: "e2e", Secrets: map[string][]string{"paynow": {e2e.Secret}, "generic": {e2e.Secret}},
+			WebhookPort: "0", WorkerPort: "0", StorePath: filepath.Join(folder, "store.db"), BrokerPath: filepath.Join(folder, "broker.json"),
+			Log: telemetry.NewLogger(log, nil),
+			WrapStore: func(s worker.Store) worker.Store {
+				breaking := &breakingStore{Store: s}
+				breaking.down.Store(down)
+				return breaking
+			},
+		})
+		require.NoError(t, err)
+		return running, log
+	}
+	ended, log := start(true)
+	answer, err := e2e.Send(t.Context(), ended.WebhookURL, order.JSON())
+	require.NoError(t, err)
+	require.Equal(t, http.StatusAccepted, answer.Status, answer.Body)
+	require.Eventually(t, func() bool { return len(log.Deliveries(order.EventID)) > 0 }, patience, 20*time.Millisecond)
+	require.NoError(t, ended.Close())
+
+	again, log := start(false)
+	defer func() { require.NoError(t, again.Close()) }()
+	require.Equal(t, embedded.Loaded{Waiting: 1}, again.Loaded)
+	require.Eventually(t, func() bool {
+		return slices.ContainsFunc(log.Deliveries(order.EventID), func(d e2e.Delivery) bool { return d.Outcome == "processed" })
+	}, patience, 20*time.Millisecond)
+	doc, err := again.Store.Get(t.Context(), store.Key{Collection: ledger.Accounts, ID: ledger.UserPoints(order.UID).Key().ID})
+	require.NoError(t, err)
+	require.EqualValues(t, 2000, doc.Fields["balance"])
+}

@@ -1,0 +1,38 @@
+package main
+
+// faultsOfProducts are those by which an order gets wrong points, or none, or nobody learns
+// which product is missing.
+var faultsOfProducts = []fault{
+	{"an old price is charged for ever", "internal/products/reader.go", `if !ok || !r.now().Before(remembered.until) {`, `if !ok {`,
+		"internal/products", "TestAChangeElsewhereIsSeenInTime"},
+	{"the catalog stands in for a store that is down", "internal/products/products.go", `case !errors.Is(err, store.ErrNotFound):`,
+		`case errors.Is(err, store.ErrInvalid):`, "internal/products", "TestAStoreThatIsDownIsNoPriceList"},
+	{"who shares a read hears of the past", "internal/products/reader.go", `if joined && err != nil && ctx.Err() == nil {`,
+		`if joined && err != nil && ctx.Err() != nil {`, "internal/products", "TestWhoSharesAReadIsNotToldThatAProductIsUnknownThatIsThere"},
+	{"a retired product is worth what it was", "internal/products/reader.go", `if err == nil && p.State != Active {`, `if err == nil && p.State == "" {`,
+		"internal/products", "TestAProductIsUnknownOnlyWhereTheStoreHasJustSaidSo"},
+	{"a product is changed without a trace", "internal/products/products.go", `k.Store.Commit(ctx, []store.Write{write, entry})`,
+		`k.Store.Commit(ctx, []store.Write{write, entry}[:1])`, "internal/products", "TestEveryChangeIsAuditedInItsOwnCommit"},
+	{"a change of a product is written over another", "internal/products/products.go", `write = store.Update(key(id), version, after.fields())`,
+		`write = store.Set(key(id), after.fields())`, "internal/products", "TestAChangeThatIsBeatenIsDecidedAnew"},
+	{"a change of a product counts only elsewhere", "internal/worker/worker.go", `Changed: worth.Forget},`, `Changed: func(string) {}},`,
+		"internal/worker", "TestWhatACreditReadsOfItsProducts"},
+	{"every credit asks what its products are worth", "internal/products/reader.go", `until := r.now().Add(RememberedFor)`, `until := r.now()`,
+		"internal/worker", "TestWhatACreditReadsOfItsProducts"},
+	{"an unknown product is worth nothing", "internal/billing/worth.go", `unknown = append(unknown, id)`, `each[id] = 0`,
+		"internal/billing", "TestAnUnknownProductIsNamed"},
+	{"a store that is down makes every product unknown", "internal/billing/worth.go", `return 0, retry.Down("store_unavailable", err)`,
+		`unknown = append(unknown, id)`, "internal/billing", "TestWhatIsNotKnownNowIsTriedAgain"},
+	{"an unknown product is a broken contract", "internal/retry/subject.go", `Verdict:  Verdict{Class: Malformed,`, `Verdict:  Verdict{Class: Rejected,`,
+		pushDir, outcome},
+	{"a dead letter does not say what it is about", answer, `if len(marked.Subjects) > 0 {`, `if false {`,
+		pushDir, "TestADeadLetterIsKeptOncePerSourceMessage"},
+	{"any text may stand in a dead letter's detail", "internal/retry/subject.go", `return !pii.ID.Valid(subject)`, `return !pii.ID.Valid("x") && subject == ""`,
+		"internal/retry", "TestAVerdictNamesWhatItIsAbout"},
+	{"a sale waits for a note", "internal/webhook/points.go", `err != nil || !known {`, `err != nil || !known { return "", broken("data", "unknown") }; if false {`,
+		"internal/webhook", "TestAnOrderIsTakenWhateverItsProductsAre"},
+	{"what waited is gone with dev", "internal/embedded/simulator.go", `sub.waiting[d] = true`, `sub.waiting[d] = false; delete(sub.waiting, d)`,
+		"internal/embedded", "TestWhatIsNotDeliveredIsThereAfterARestart"},
+	{"what waited comes in another order", "internal/embedded/keep.go", `cmp.Or(len(a.ID)-len(b.ID), cmp.Compare(a.ID, b.ID))`, `cmp.Compare(b.ID, a.ID)`,
+		"internal/embedded", "TestWhatIsNotDeliveredIsThereAfterARestart"},
+}

@@ -1,0 +1,113 @@
+package e2e_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"billhook/e2e"
+	"billhook/internal/deadletter"
+	"billhook/internal/ledger"
+	"billhook/internal/ops"
+	"billhook/internal/products"
+)
+
+// setProduct says what a product is worth from now on.
+func (s *stack) setProduct(t *testing.T, id string, points int64) products.Product {
+	t.Helper()
+	var p products.Product
+	s.ask(t, http.MethodPut, "/v1/ops/products/"+id, ops.SetProduct{Points: points, Why: "sold since today"}, &p)
+	return p
+}
+
+// refused asks the worker's ops API and returns the code of its refusal.
+func (s *stack) refused(t *testing.T, method, path string, question any, status int) string {
+	t.Helper()
+	body, err := json.Marshal(question)
+	require.NoError(t, err)
+	request, err := http.NewRequestWithContext(t.Context(), method, s.workerURL+path, bytes.NewReader(body))
+	require.NoError(t, err)
+	got, err := e2e.Do(request)
+	require.NoError(t, err)
+	require.Equal(t, status, got.Status, got.Body)
+	return got.Code
+}
+
+// productSet goes the runbook's way: the dead letter names the product, which is set, and
+// the replay credits the order.
+func productSet(t *testing.T, s *stack) {
+	const product = "700000000000000997"
+	o := s.newOrder()
+	o.Lines = append(o.Lines, e2e.Line{Product: product, Quantity: 3, Price: 500})
+	s.accepted(t, o.JSON())
+	deliveries := s.until(t, o.EventID, "dead_lettered")
+	require.Equal(t, http.StatusBadRequest, deliveries[0].Status, "as the contract has it")
+	require.Equal(t, "unknown_product", deliveries[0].Reason)
+	item := s.letter(t, e2e.Queue, o.EventID)
+	require.EqualValues(t, http.StatusBadRequest, item.Status)
+	require.Equal(t, product, item.Detail, "it says which product")
+	require.Equal(t, "product_unknown", s.refused(t, http.MethodGet, "/v1/ops/products/"+product, nil, http.StatusNotFound))
+	open := s.open(t)
+
+	set := s.setProduct(t, product, 500)
+	require.Equal(t, products.FromStore, set.Origin)
+	s.replay(t, item)
+	s.until(t, o.EventID, "processed")
+	require.EqualValues(t, 2*1000+3*500, s.balance(t, ledger.UserPoints(o.UID)))
+	require.Equal(t, open-1, s.open(t))
+	require.Equal(t, "COMPLETED", status(t, s.store, o.EventID))
+	var story ops.Letter
+	s.ask(t, http.MethodGet, "/v1/ops/dead-letters/"+url.PathEscape(item.ID), nil, &story)
+	require.Equal(t, deadletter.Replayed, story.State)
+	var history ops.History
+	s.ask(t, http.MethodGet, "/v1/ops/products/"+product+"/history", nil, &history)
+	require.Len(t, history.Items, 1)
+	require.Equal(t, "local:drill", history.Items[0].Who)
+	require.Equal(t, "sold since today", history.Items[0].Why)
+	require.Nil(t, history.Items[0].Before)
+	require.EqualValues(t, 500, history.Items[0].After["points"])
+	require.Equal(t, *set.Since, history.Items[0].At)
+}
+
+// productChanged changes a product of the catalog, and retires it.
+func productChanged(t *testing.T, s *stack) {
+	credited := func(want int64) {
+		t.Helper()
+		o := s.newOrder()
+		o.Lines = []e2e.Line{{Product: vip, Quantity: 2, Price: 250}}
+		s.accepted(t, o.JSON())
+		s.until(t, o.EventID, "processed")
+		require.Equal(t, want, s.balance(t, ledger.UserPoints(o.UID)))
+	}
+	credited(2 * 250)
+	s.setProduct(t, vip, 300) // in the process that credits, which so goes by it at once
+	credited(2 * 300)
+
+	var retired products.Product
+	s.ask(t, http.MethodDelete, "/v1/ops/products/"+vip, ops.RetireProduct{Why: "sold out"}, &retired)
+	require.Equal(t, products.Retired, retired.State)
+	require.Equal(t, "product_retired", s.refused(t, http.MethodGet, "/v1/ops/products/"+vip, nil, http.StatusNotFound))
+	o := s.newOrder()
+	o.Lines = []e2e.Line{{Product: vip, Quantity: 2, Price: 250}}
+	s.accepted(t, o.JSON())
+	s.until(t, o.EventID, "dead_lettered")
+	item := s.letter(t, e2e.Queue, o.EventID)
+	require.Equal(t, vip, item.Detail)
+
+	s.setProduct(t, vip, 250) // as it was, for the other cases
+	s.replay(t, item)
+	s.until(t, o.EventID, "processed")
+	require.EqualValues(t, 2*250, s.balance(t, ledger.UserPoints(o.UID)))
+	var all ops.Products
+	s.ask(t, http.MethodGet, "/v1/ops/products", nil, &all)
+	found := map[string]string{}
+	for _, p := range all.Items {
+		found[p.ID] = p.Origin
+	}
+	require.Equal(t, products.FromCatalog, found[points])
+	require.Equal(t, products.FromStore, found[vip])
+}

@@ -1,0 +1,100 @@
+package embedded_test
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"billhook/internal/contract"
+	"billhook/internal/embedded"
+)
+
+// TestWhatIsNotDeliveredIsThereAfterARestart closes a simulator with messages that wait in
+// every way, and delivers them by the next.
+func TestWhatIsNotDeliveredIsThereAfterARestart(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "broker.json")
+	config := embedded.SimulatorConfig{Topics: []string{"dead"}, Subscriptions: []embedded.Subscription{
+		{ID: "ordered", Topic: "orders", Path: "/push", Ordered: true, AckDeadline: time.Minute, MinimumBackoff: time.Second, MaximumBackoff: time.Minute, DeadLetterTopic: "dead", MaxDeliveryAttempts: 20},
+		{ID: "loose", Topic: "loose", Path: "/push", AckDeadline: time.Minute, MinimumBackoff: time.Hour, MaximumBackoff: time.Hour},
+		{ID: "hold", Topic: "dead"},
+	}}
+	first := newStand(t, func(r received) (int, error) {
+		if r.text() == "t00" {
+			return http.StatusNoContent, nil
+		}
+		return http.StatusInternalServerError, nil
+	}, config)
+	loaded, err := first.Load(path)
+	require.NoError(t, err, "there is nothing yet")
+	require.Zero(t, loaded)
+	for i := range 12 {
+		first.publish(fmt.Sprint("k", i%2), fmt.Sprintf("t%02d", i))
+	}
+	for topic, text := range map[string]string{"loose": "loose", "dead": "held"} {
+		_, err = first.Publish(t.Context(), topic, contract.Message{Data: []byte(text), Attributes: map[string]string{"event_id": text}})
+		require.NoError(t, err)
+	}
+	first.advance(10 * time.Second)
+	require.ErrorContains(t, first.Save(path), "not closed")
+	require.NoError(t, first.Close())
+	require.NoError(t, first.Save(path))
+	info, err := os.Stat(path)
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
+	attempts := first.worker.pushes()
+
+	second := newStand(t, always(http.StatusNoContent), config) // whose clock was set back
+	loaded, err = second.Load(path)
+	require.NoError(t, err)
+	require.Equal(t, embedded.Loaded{Waiting: 12}, loaded)
+	second.publish("k0", "t99")
+	held := second.Held("hold")
+	require.Len(t, held, 1)
+	require.Equal(t, first.Held("hold"), held)
+	require.NoError(t, second.Idle(t.Context()))
+	got, ids := map[string][]string{}, map[string]bool{held[0].ID: true}
+	for _, push := range second.worker.pushes() {
+		got[push.Message.OrderingKey] = append(got[push.Message.OrderingKey], push.text())
+		require.False(t, ids[push.Message.MessageID], "an id of its own")
+		ids[push.Message.MessageID] = true
+		before := 0
+		for _, attempt := range attempts {
+			if attempt.text() == push.text() && push.text() != "loose" {
+				require.Equal(t, attempt.Message, push.Message)
+				before++
+			}
+		}
+		if push.Message.OrderingKey != "" {
+			require.Equal(t, before+1, push.DeliveryAttempt, "it is counted on")
+		}
+	}
+	require.Equal(t, map[string][]string{
+		"k0": {"t02", "t04", "t06", "t08", "t10", "t99"}, "k1": {"t01", "t03", "t05", "t07", "t09", "t11"}, "": {"loose"},
+	}, got, "each once, in order per key, what is new behind")
+
+	require.NoError(t, second.Close())
+	require.NoError(t, second.Save(path))
+	third := newStand(t, always(http.StatusNoContent), embedded.SimulatorConfig{})
+	loaded, err = third.Load(path)
+	require.NoError(t, err)
+	require.Equal(t, embedded.Loaded{Gone: 1}, loaded, "what a subscription held that is no more")
+	require.NoError(t, os.WriteFile(path, []byte("{"), 0o600))
+	_, err = third.Load(path)
+	require.Error(t, err)
+}
+
+func TestAStoreInUseIsSaidToBe(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "store.db")
+	db, err := embedded.OpenStore(path)
+	require.NoError(t, err)
+	_, err = embedded.OpenStore(path)
+	require.ErrorIs(t, err, embedded.ErrInUse)
+	require.NoError(t, db.Close())
+}

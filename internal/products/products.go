@@ -1,0 +1,248 @@
+// Package products owns what each product is worth: the catalog's products are the start,
+// and a document overrides the catalog's product of its id, or retires it. It owns the
+// changes, which are audited, and the short cache through which they are read.
+//
+// It refuses to guess: where the store does not answer, nothing is known of a product,
+// whatever the catalog says of it.
+package products
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"billhook/catalog"
+	"billhook/internal/audit"
+	"billhook/internal/pii"
+	"billhook/internal/store"
+)
+
+// Collection holds a document for each product that was set or retired, under its id.
+const Collection = "products"
+
+// Kind is what the audit calls the subject of a change.
+const Kind = "product"
+
+// The errors. Any other means that nothing is known, and nothing certain of a change.
+var (
+	// ErrUnknown: neither the catalog nor the store has such a product.
+	ErrUnknown = errors.New("products: no such product")
+	// ErrInvalid is wrapped by every refusal of a change; its text says why, without a value.
+	ErrInvalid = errors.New("products: invalid change")
+	// ErrBusy: others have changed the product meanwhile, again and again.
+	ErrBusy = errors.New("products: changed at the same time")
+	// ErrBroken: what is stored is no product.
+	ErrBroken = errors.New("products: stored product is not readable")
+)
+
+// State is whether orders may name a product.
+type State string
+
+// The states of a product.
+const (
+	Active  State = "active"
+	Retired State = "retired"
+)
+
+// Where a product stands.
+const (
+	FromCatalog = "catalog"
+	FromStore   = "store"
+)
+
+// Product is a product as it stands.
+type Product struct {
+	ID string `json:"id"`
+	// Points are what one piece is worth; of a retired product, what it was worth.
+	Points int64 `json:"points"`
+	State  State `json:"state"`
+	// Origin is where it stands: catalog or store.
+	Origin string `json:"origin"`
+	// Since is the time of its last change; nil where it comes from the catalog.
+	Since *time.Time `json:"since,omitempty"`
+}
+
+func key(id string) store.Key { return store.Key{Collection: Collection, ID: id} }
+
+// fields are what its document holds.
+func (p Product) fields() map[string]any {
+	return map[string]any{"points": p.Points, "state": string(p.State), "since": *p.Since}
+}
+
+// side is what the audit says of it, before a change or after.
+func (p Product) side() map[string]any {
+	if p.State == "" {
+		return nil
+	}
+	return map[string]any{"points": p.Points, "state": string(p.State), "origin": p.Origin}
+}
+
+func fromDocument(doc store.Document) (Product, error) {
+	points, _ := doc.Fields["points"].(int64)
+	state, _ := doc.Fields["state"].(string)
+	since, _ := doc.Fields["since"].(time.Time)
+	p := Product{ID: doc.Key.ID, Points: points, State: State(state), Origin: FromStore, Since: &since}
+	if points < 1 || points > catalog.MaxPoints || (p.State != Active && p.State != Retired) || since.IsZero() {
+		return Product{}, fmt.Errorf("%w: %s", ErrBroken, doc.Key)
+	}
+	return p, nil
+}
+
+// Getter reads one document.
+type Getter interface {
+	// Get returns the document, or an error wrapping store.ErrNotFound. Any other error
+	// means that nothing is known.
+	Get(ctx context.Context, key store.Key) (store.Document, error)
+}
+
+// look reads a product past every cache. The error is ErrUnknown, ErrBroken, or says that
+// nothing is known. The version is that of its document; 0 where there is none.
+func look(ctx context.Context, from Getter, start map[string]catalog.Product, id string) (Product, store.Version, error) {
+	doc, err := from.Get(ctx, key(id))
+	switch {
+	case err == nil:
+		p, err := fromDocument(doc)
+		return p, doc.Version, err
+	case !errors.Is(err, store.ErrNotFound):
+		return Product{}, 0, fmt.Errorf("products: read: %w", err)
+	}
+	if p, ok := start[id]; ok {
+		return Product{ID: id, Points: p.Points, State: Active, Origin: FromCatalog}, 0, nil
+	}
+	return Product{}, 0, ErrUnknown
+}
+
+// Store is what a Keeper reads and writes; see the store package.
+type Store interface {
+	Getter
+	// Query returns one page of documents in the order of their ids.
+	Query(ctx context.Context, query store.Query) (store.Page, error)
+	// Commit applies all writes or none; see the store package for the errors.
+	Commit(ctx context.Context, writes []store.Write) ([]store.Version, error)
+}
+
+// Keeper shows products and changes them. Every field but Changed is required.
+type Keeper struct {
+	Store Store
+	// Start is the catalog's products.
+	Start map[string]catalog.Product
+	Now   func() time.Time
+	// NewID tells apart what happens in one microsecond; random.
+	NewID func() string
+	// Changed hears of each change that was committed, by the product's id.
+	Changed func(id string)
+}
+
+// Change is who changes a product, and why.
+type Change struct{ Who, Why string }
+
+// Get returns a product as it stands, a retired one too, past every cache. The error is
+// ErrUnknown, ErrBroken, or says that nothing is known.
+func (k *Keeper) Get(ctx context.Context, id string) (Product, error) {
+	if !pii.ID.Valid(id) {
+		return Product{}, ErrUnknown
+	}
+	p, _, err := look(ctx, k.Store, k.Start, id)
+	return p, err
+}
+
+// List returns the products of catalog and store in the order of their ids, retired ones
+// too: a page of at most limit, 1 to store.MaxPage, behind the id after. next is empty on the last page.
+func (k *Keeper) List(ctx context.Context, after string, limit int) (page []Product, next string, err error) {
+	stored, err := k.Store.Query(ctx, store.Query{Collection: Collection, After: after, Limit: limit})
+	if err != nil {
+		return nil, "", fmt.Errorf("products: list: %w", err)
+	}
+	found := map[string]Product{}
+	for id, p := range k.Start {
+		// Behind the last document of a full page the store has not been asked yet.
+		if id > after && (stored.Next == "" || id <= stored.Next) {
+			found[id] = Product{ID: id, Points: p.Points, State: Active, Origin: FromCatalog}
+		}
+	}
+	for _, doc := range stored.Documents {
+		if found[doc.Key.ID], err = fromDocument(doc); err != nil {
+			return nil, "", err
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(found)) {
+		if len(page) == limit {
+			return page, page[limit-1].ID, nil
+		}
+		page = append(page, found[id])
+	}
+	return page, stored.Next, nil
+}
+
+// Set makes a product known, or changes what it is worth, from now on. Where it is worth
+// that already, nothing changes. The error wraps ErrInvalid, or is ErrBusy, or says
+// that nothing is known.
+func (k *Keeper) Set(ctx context.Context, id string, points int64, by Change) (Product, error) {
+	if points < 1 || points > catalog.MaxPoints {
+		return Product{}, fmt.Errorf("%w: points are a whole number from 1 to %d", ErrInvalid, catalog.MaxPoints)
+	}
+	return k.change(ctx, id, "set", by, func(Product) (int64, State, error) { return points, Active, nil })
+}
+
+// Retire makes a product unknown from now on. The error is ErrUnknown where it is none, or as
+// of Set.
+func (k *Keeper) Retire(ctx context.Context, id string, by Change) (Product, error) {
+	return k.change(ctx, id, "retire", by, func(before Product) (int64, State, error) {
+		if before.State == "" {
+			return 0, "", ErrUnknown
+		}
+		return before.Points, Retired, nil
+	})
+}
+
+// tries is how often a change is decided anew because somebody else was faster.
+const tries = 3
+
+func (k *Keeper) change(ctx context.Context, id, action string, by Change, decide func(before Product) (int64, State, error)) (Product, error) {
+	if !pii.ID.Valid(id) {
+		return Product{}, fmt.Errorf("%w: an id has at most 128 of letters, digits and . _ : -, and begins with a letter or digit", ErrInvalid)
+	}
+	for range tries {
+		before, version, err := look(ctx, k.Store, k.Start, id)
+		if err != nil && !errors.Is(err, ErrUnknown) && !errors.Is(err, ErrBroken) {
+			return Product{}, err // what cannot be read can be set
+		}
+		since := k.Now().UTC().Truncate(time.Microsecond)
+		after := Product{ID: id, Origin: FromStore, Since: &since}
+		if after.Points, after.State, err = decide(before); err != nil {
+			return Product{}, err
+		}
+		if version != 0 && before.Points == after.Points && before.State == after.State {
+			return before, nil // perhaps by a commit of ours whose answer was lost
+		}
+		entry, err := audit.Entry{
+			Kind: Kind, Subject: id, Action: action, Who: by.Who, Why: by.Why, At: since, Before: before.side(), After: after.side(),
+		}.Write(k.NewID())
+		if err != nil {
+			return Product{}, fmt.Errorf("%w: %w", ErrInvalid, err)
+		}
+		write := store.Create(key(id), after.fields())
+		if version != 0 {
+			write = store.Update(key(id), version, after.fields())
+		}
+		_, err = k.Store.Commit(ctx, []store.Write{write, entry})
+		switch {
+		case err == nil:
+			if k.Changed != nil {
+				k.Changed(id)
+			}
+			return after, nil
+		case !errors.Is(err, store.ErrExists) && !errors.Is(err, store.ErrStale):
+			return Product{}, fmt.Errorf("products: %s: %w", action, err)
+		}
+	}
+	return Product{}, ErrBusy
+}
+
+// History returns what was changed of a product, the newest first; see audit.List.
+func (k *Keeper) History(ctx context.Context, id, after string, limit int) (changes []audit.Entry, next string, err error) {
+	return audit.List(ctx, k.Store, Kind, id, after, limit)
+}

@@ -1,0 +1,127 @@
+package products
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/singleflight"
+
+	"billhook/catalog"
+	"billhook/internal/pii"
+)
+
+const (
+	// RememberedFor is how long an answer is believed, counted from before it was asked for.
+	// So long, at most, another process goes by what a product was worth before a change.
+	RememberedFor = 30 * time.Second
+	// maxRemembered bounds the products that are remembered.
+	maxRemembered = 10_000
+	// readTime bounds one read, which others may wait for when whoever began it has left.
+	readTime = 5 * time.Second
+)
+
+// Reader says what products are worth, through a cache of those that are known: what is
+// unknown, or retired, is asked for again each time, since somebody may have set it a moment
+// ago. What was remembered for too long is worth nothing, also where the store does not
+// answer. It is safe for concurrent use.
+type Reader struct {
+	store Getter
+	start map[string]catalog.Product
+	now   func() time.Time
+
+	reads singleflight.Group
+	mu    sync.Mutex
+	known map[string]worth
+}
+
+type worth struct {
+	points int64
+	until  time.Time
+}
+
+// NewReader returns a reader; start is the catalog's products.
+func NewReader(from Getter, start map[string]catalog.Product, now func() time.Time) *Reader {
+	return &Reader{store: from, start: start, now: now, known: map[string]worth{}}
+}
+
+// Points returns what one piece of a product is worth; known reports whether orders may
+// name it. An error means that this is not known now, or wraps ErrBroken.
+func (r *Reader) Points(ctx context.Context, id string) (points int64, known bool, err error) {
+	if points, ok := r.Remembered(id); ok {
+		return points, true, nil
+	}
+	if !pii.ID.Valid(id) {
+		return 0, false, nil
+	}
+	points, joined, err := r.read(ctx, id)
+	if joined && err != nil && ctx.Err() == nil {
+		// The read that somebody else had begun may have been over before the product was set.
+		points, _, err = r.read(ctx, id)
+	}
+	if errors.Is(err, ErrUnknown) {
+		return 0, false, nil
+	}
+	return points, err == nil, err
+}
+
+// Remembered returns what one piece of a product is worth, where that is known without asking.
+func (r *Reader) Remembered(id string) (points int64, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	remembered, ok := r.known[id]
+	if !ok || !r.now().Before(remembered.until) {
+		return 0, false
+	}
+	return remembered.points, true
+}
+
+// read asks the store, once for all who ask at the same time; joined reports whether
+// somebody else had begun. Of a product that is retired the error is ErrUnknown.
+func (r *Reader) read(ctx context.Context, id string) (points int64, joined bool, err error) {
+	began := new(bool)
+	done := r.reads.DoChan(id, func() (any, error) {
+		*began = true
+		until := r.now().Add(RememberedFor)
+		alone, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTime)
+		defer cancel()
+		p, _, err := look(alone, r.store, r.start, id)
+		if err == nil && p.State != Active {
+			err = ErrUnknown
+		}
+		r.remember(id, worth{points: p.Points, until: until}, err)
+		return p.Points, err
+	})
+	select {
+	case result := <-done:
+		points, _ = result.Val.(int64)
+		return points, !*began, result.Err
+	case <-ctx.Done():
+		return 0, false, ctx.Err()
+	}
+}
+
+// remember keeps what was read, unless something newer is there, and forgets what is
+// unknown by now.
+func (r *Reader) remember(id string, found worth, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case err == nil && !found.until.Before(r.known[id].until):
+		if len(r.known) >= maxRemembered {
+			clear(r.known) // rare, and cheaper than keeping count of what was asked for last
+		}
+		r.known[id] = found
+	case errors.Is(err, ErrUnknown):
+		delete(r.known, id)
+	}
+}
+
+// Forget has the next question for a product ask the store.
+func (r *Reader) Forget(id string) {
+	r.reads.Forget(id)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.known, id)
+}

@@ -1,0 +1,63 @@
+package webhook
+
+import (
+	"context"
+	"math"
+	"strconv"
+	"time"
+
+	"billhook/internal/contract"
+)
+
+// Products says what products are worth.
+type Products interface {
+	// Remembered returns what one piece of a product is worth, where that is known without
+	// asking.
+	Remembered(productID string) (points int64, ok bool)
+	// Points returns what one piece of a product is worth, which is more than nothing; known
+	// reports whether orders may name it. An error means that this is not known now.
+	Points(ctx context.Context, productID string) (points int64, known bool, err error)
+}
+
+// productTime bounds the wait for what an order's products are worth: a note is not worth
+// a sender's patience.
+const productTime = 500 * time.Millisecond
+
+// points adds up what an order is worth, where that is known of every product; it is empty
+// where it is not, or not in time. The worker computes its own; this is for whoever reads
+// the topic, and to refuse what no account could hold. The error is a *contract.Invalid.
+func (s *Service) points(ctx context.Context, message contract.Body) (string, error) {
+	m, ok := message.(*contract.PayNow)
+	if !ok || m.EventType != contract.OrderPaid {
+		return "", nil
+	}
+	var asking context.Context // none for what is remembered: it would cost more than the answer
+	var sum int64
+	over := -1
+	for i := range m.Data.Order.Items {
+		item := &m.Data.Order.Items[i]
+		points, known := s.config.Products.Remembered(item.ProductID)
+		if !known {
+			if asking == nil {
+				var cancel context.CancelFunc
+				asking, cancel = context.WithTimeout(ctx, productTime)
+				defer cancel()
+			}
+			var err error
+			if points, known, err = s.config.Products.Points(asking, item.ProductID); err != nil || !known {
+				return "", nil
+			}
+		}
+		switch {
+		case over >= 0:
+		case item.Quantity > (math.MaxInt64-sum)/points:
+			over = i
+		default:
+			sum += points * item.Quantity
+		}
+	}
+	if over >= 0 {
+		return "", broken("data.order.items["+strconv.Itoa(over)+"].quantity", "overflow")
+	}
+	return strconv.FormatInt(sum, 10), nil
+}

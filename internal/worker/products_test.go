@@ -1,0 +1,77 @@
+package worker_test
+
+import (
+	"bytes"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"billhook/internal/contract"
+	"billhook/internal/ledger"
+	"billhook/internal/products"
+	"billhook/internal/store/storetest"
+	"billhook/internal/worker"
+)
+
+// TestWhatACreditReadsOfItsProducts counts, in the worker as it is put together, what a
+// credit costs the store: one round trip and three documents, and a read for each product that
+// was not asked for in a while.
+func TestWhatACreditReadsOfItsProducts(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 3, 2, 10, 15, 0, 0, time.UTC)
+	var counter *storetest.Counter
+	w, err := worker.New(config(t, func(c *worker.Config) {
+		counter = &storetest.Counter{Store: c.Store}
+		c.Store, c.Publisher, c.Now = counter, somewhere{}, func() time.Time { return now }
+	}))
+	require.NoError(t, err)
+	const points, vip, unknown = "411486491630370501", "411486491630370502", "999999999999999999"
+	deliver := func(id string, products ...string) int {
+		order := &contract.Order{ID: "order-" + id, CustomerID: "customer-" + id}
+		for _, product := range products {
+			order.Items = append(order.Items, contract.Item{ProductID: product, Quantity: 1})
+		}
+		return posted(t, w, "/push/paynow-events", &contract.PayNow{
+			EventID: id, EventType: contract.OrderPaid, Timestamp: "2026-03-02T10:15:00Z", Data: contract.PayNowData{Order: order},
+		})
+	}
+	change := func(method, body string) int {
+		r := httptest.NewRequestWithContext(t.Context(), method, "/v1/ops/products/"+unknown, bytes.NewReader([]byte(body)))
+		r.RemoteAddr = "127.0.0.1:4711"
+		recorder := httptest.NewRecorder()
+		w.ServeHTTP(recorder, r)
+		return recorder.Code
+	}
+	for _, step := range []struct {
+		does                      string
+		do                        func() int
+		code                      int
+		reads, commits, documents int64
+	}{
+		{"the first order asks for its product", func() int { return deliver("a", points) }, 200, 1, 1, 3},
+		{"the next does not", func() int { return deliver("b", points, points) }, 200, 0, 1, 3},
+		{"another product is asked for", func() int { return deliver("c", points, vip) }, 200, 1, 1, 3},
+		{"in a while each is asked for again", func() int { now = now.Add(products.RememberedFor); return deliver("d", points, vip, points) }, 200, 2, 1, 3},
+		{"an unknown one is asked for each time, beside the record", func() int { return deliver("e", points, unknown) }, 400, 2, 1, 1},
+		{"and again", func() int { return deliver("f", unknown) }, 400, 2, 1, 1},
+		{"setting it is a read and a commit with its audit", func() int { return change(http.MethodPut, `{"points":500,"why":"w"}`) }, 200, 1, 1, 2},
+		{"then it is asked for once", func() int { return deliver("g", points, unknown) }, 200, 1, 1, 3},
+		{"and known", func() int { return deliver("h", points, unknown) }, 200, 0, 1, 3},
+		{"retiring it is the same", func() int { return change(http.MethodDelete, `{"why":"w"}`) }, 200, 1, 1, 2},
+		{"and it is unknown at once", func() int { return deliver("i", points, unknown) }, 400, 2, 1, 1},
+	} {
+		counter.Gets.Store(0)
+		counter.Queries.Store(0)
+		counter.Commits.Store(0)
+		counter.Written.Store(0)
+		require.Equal(t, step.code, step.do(), step.does)
+		require.Equal(t, []int64{step.reads, step.commits, step.documents},
+			[]int64{counter.Gets.Load() + counter.Queries.Load(), counter.Commits.Load(), counter.Written.Load()}, step.does)
+	}
+	account, err := counter.Get(t.Context(), ledger.CustomerPoints("customer-h").Key())
+	require.NoError(t, err)
+	require.EqualValues(t, 1500, account.Fields["balance"])
+}

@@ -42,7 +42,13 @@ func TestMain(m *testing.M) {
 	if err := flag.Set("test.parallel", "12"); err != nil {
 		panic(err)
 	}
-	os.Exit(emulatortest.Main(m))
+	remove, err := e2e.KeepBuilds()
+	if err != nil {
+		panic(err)
+	}
+	code := emulatortest.Main(m)
+	_ = remove() // it lies in the folder for what is temporary
+	os.Exit(code)
 }
 
 // stack is a running Billhook as the cases see it.

@@ -10,22 +10,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync"
 	"syscall"
 )
-
-// Build compiles the services into a folder. Without tags it is what production runs:
-// no test hook is compiled in. With the tag failpoints, a service dies where FAILPOINT
-// says.
-func Build(ctx context.Context, folder string, tags ...string) error {
-	build := exec.CommandContext(ctx, "go", "build", "-tags", strings.Join(tags, ","),
-		"-o", folder+string(filepath.Separator), "billhook/cmd/webhook", "billhook/cmd/worker")
-	if output, err := build.CombinedOutput(); err != nil {
-		return fmt.Errorf("build the services: %w: %s", err, output)
-	}
-	return nil
-}
 
 // Process is one service running as a process of its own.
 type Process struct {

@@ -182,7 +182,7 @@ func relayed(t *testing.T, s *stack) {
 		}
 		require.NoError(t, err)
 		return true
-	}, patience, 20*time.Millisecond)
+	}, patience, glance)
 	record, err := dedupe.FromDocument(doc)
 	require.NoError(t, err)
 	require.Len(t, record.Emitted, 1)

@@ -486,7 +486,7 @@ func (s *site) settles(t *testing.T, state string) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		return s.state(t.Context()) == state && s.count(t, outbox.Collection) == 0 && s.count(t, outbox.KeysCollection) == 0
-	}, patience, 100*time.Millisecond)
+	}, patience, 2*glance)
 	open := map[string]bool{}
 	require.Eventually(t, func() bool {
 		for _, q := range s.served() {
@@ -500,7 +500,7 @@ func (s *site) settles(t *testing.T, state string) {
 		acked := s.acked()
 		maps.DeleteFunc(open, func(id string, _ bool) bool { return acked[id] || slices.Contains(s.lost, id) })
 		return len(open) == 0
-	}, patience, 100*time.Millisecond, "never acked: %v", open)
+	}, patience, glance, "never acked: %v", open)
 }
 
 // acked are the messages of which a worker has said that it acknowledges them, by

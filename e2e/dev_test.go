@@ -18,7 +18,7 @@ import (
 func TestOneCommandShowsEverySample(t *testing.T) {
 	t.Parallel()
 	binary := filepath.Join(t.TempDir(), "billhook")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "billhook/cmd/billhook")
+	build := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s -w", "-o", binary, "billhook/cmd/billhook")
 	output, err := build.CombinedOutput()
 	require.NoError(t, err, string(output))
 

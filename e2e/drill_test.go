@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"net/url"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -39,7 +38,7 @@ func (s *stack) letter(t *testing.T, queue, eventID string) deadletter.Item {
 	require.Eventually(t, func() bool {
 		s.ask(t, http.MethodGet, "/v1/ops/dead-letters?queue="+url.QueryEscape(queue)+"&event_id="+eventID, nil, &found)
 		return len(found.Items) > 0
-	}, patience, 50*time.Millisecond)
+	}, patience, glance)
 	require.Len(t, found.Items, 1)
 	return found.Items[0]
 }

@@ -44,7 +44,13 @@ func TestMain(m *testing.M) {
 	if err := flag.Set("test.parallel", "12"); err != nil {
 		panic(err)
 	}
-	os.Exit(emulatortest.Main(m))
+	remove, err := e2e.KeepBuilds()
+	if err != nil {
+		panic(err)
+	}
+	code := emulatortest.Main(m)
+	_ = remove() // it lies in the folder for what is temporary
+	os.Exit(code)
 }
 
 // stack is a running Billhook as the cases see it.
@@ -122,6 +128,7 @@ func TestOnTheEmbeddedStack(t *testing.T) {
 }
 
 func TestOnGooglesEmulators(t *testing.T) {
+	t.Parallel()
 	c, err := catalog.Load("")
 	require.NoError(t, err)
 	project := "e2e-" + uuid.NewString()
@@ -176,7 +183,7 @@ func startReal(t *testing.T, project string, provision e2e.Provision, environmen
 			send()
 			<-caught
 			if afterCommit {
-				require.Eventually(t, func() bool { return status(t, r.Store, eventID) == "COMPLETED" }, patience, 20*time.Millisecond)
+				require.Eventually(t, func() bool { return status(t, r.Store, eventID) == "COMPLETED" }, patience, glance)
 			}
 			r.KillWorker()
 			r.WorkerStore.Drop()
@@ -322,6 +329,10 @@ func (p *tappedPublisher) all() []contract.Message {
 
 // patience bounds every wait of a case; none is expected to come near it.
 const patience = 90 * time.Second
+
+// glance is how often a store or a broker is looked at that nobody tells of a change: a look
+// costs an emulator more than most of what is waited for.
+const glance = 200 * time.Millisecond
 
 const points, vip = "411486491630370501", "411486491630370502"
 
@@ -492,7 +503,7 @@ func unknownProduct(t *testing.T, s *stack) {
 	require.Eventually(t, func() bool {
 		page, err := s.store.Query(t.Context(), store.Query{Collection: "deadLetters", Equal: map[string]any{"event_id": o.EventID}, Limit: 9})
 		return err == nil && len(page.Documents) == 1
-	}, patience, 20*time.Millisecond)
+	}, patience, glance)
 }
 
 func storeFailure(t *testing.T, s *stack) {
@@ -594,7 +605,7 @@ func malformed(t *testing.T, s *stack) {
 		Data: []byte(`{"eventId":"x","eventType":`), Attributes: map[string]string{"event_id": id, "event_type": "order.paid", "ordering_key": "k"},
 	})
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return len(s.lettersOf(t, id)) > 0 }, patience, 50*time.Millisecond)
+	require.Eventually(t, func() bool { return len(s.lettersOf(t, id)) > 0 }, patience, glance)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	message := s.lettersOf(t, id)[0].Attributes["source_message_id"]

@@ -10,22 +10,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync"
 	"syscall"
 )
-
-// Build compiles the services into a folder. Without tags it is what production runs:
-// no test hook is compiled in. With the tag failpoints, a service dies where FAILPOINT
-// says.
-func Build(ctx context.Context, folder string, tags ...string) error {
-	build := exec.CommandContext(ctx, "go", "build", "-tags", strings.Join(tags, ","),
-		"-o", folder+string(filepath.Separator), "billhook/cmd/webhook", "billhook/cmd/worker")
-	if output, err := build.CombinedOutput(); err != nil {
-		return fmt.Errorf("build the services: %w: %s", err, output)
-	}
-	return nil
-}
 
 // Process is one service running as a process of its own.
 type Process struct {
@@ -38,10 +25,11 @@ type Process struct {
 
 // Log collects what processes print, and hands every line to whoever looks.
 type Log struct {
-	mu      sync.Mutex
-	lines   [][]byte
-	counts  map[string]int
-	changed chan struct{}
+	mu         sync.Mutex
+	lines      [][]byte
+	counts     map[string]int
+	deliveries []Delivery
+	changed    chan struct{}
 }
 
 // Delivery is the canonical line of one delivery.
@@ -62,12 +50,14 @@ func (l *Log) Write(p []byte) (int, error) {
 	defer l.mu.Unlock()
 	for line := range bytes.Lines(p) {
 		l.lines = append(l.lines, bytes.Clone(bytes.TrimSpace(line)))
-		var said struct{ Message string }
-		if json.Unmarshal(line, &said) == nil {
-			if l.counts == nil {
-				l.counts = map[string]int{}
-			}
-			l.counts[said.Message]++
+		var said Delivery
+		err := json.Unmarshal(line, &said)
+		if l.counts == nil {
+			l.counts = map[string]int{}
+		}
+		l.counts[said.Message]++
+		if err == nil && said.Message == "delivery" {
+			l.deliveries = append(l.deliveries, said)
 		}
 	}
 	if l.changed != nil {
@@ -90,9 +80,8 @@ func (l *Log) Deliveries(eventID string) []Delivery {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var all []Delivery
-	for _, line := range l.lines {
-		var d Delivery
-		if json.Unmarshal(line, &d) == nil && d.Message == "delivery" && (eventID == "" || d.EventID == eventID) {
+	for _, d := range l.deliveries {
+		if eventID == "" || d.EventID == eventID {
 			all = append(all, d)
 		}
 	}

@@ -101,7 +101,7 @@ func TestAThousandDeadLettersAreReplayedThroughTwoKills(t *testing.T) {
 			require.NoError(t, err)
 			require.Less(t, found.Done, int64(letters), "it is killed on the way")
 			return found.Done >= after
-		}, patience, 10*time.Millisecond)
+		}, patience, 30*time.Millisecond)
 		r.KillWorker()
 		require.NoError(t, r.RestartWorker(t.Context()))
 	}

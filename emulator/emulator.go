@@ -117,15 +117,18 @@ type Process struct {
 	err   error
 }
 
+// brief has Java do without what pays off after minutes at the earliest: an emulator spent
+// most of a processor on optimizing itself for longer than most tests take. Another Java
+// may not know these options.
+var brief = []string{"-XX:+IgnoreUnrecognizedVMOptions", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"}
+
 // StartPubSub starts the Pub/Sub emulator on a port, 0 for a free one, and returns
 // when it answers. What it prints goes to log, which may be nil.
 func (s SDK) StartPubSub(ctx context.Context, port int, log io.Writer) (*Process, error) {
 	return start(ctx, port, log, "Server started", func(port string) []string {
-		return []string{
-			// Acked messages stay in its memory; and a connection that is closed without an
-			// answer would be sent twice at once.
-			"-Xmx2g", "-Dsun.net.http.retryPost=false", "-jar", s.pubsub, "--host=127.0.0.1", "--port=" + port,
-		}
+		// Acked messages stay in its memory; and a connection that is closed without an
+		// answer would be sent twice at once.
+		return append(slices.Clone(brief), "-Xmx2g", "-Dsun.net.http.retryPost=false", "-jar", s.pubsub, "--host=127.0.0.1", "--port="+port)
 	}, s.java)
 }
 
@@ -134,10 +137,8 @@ func (s SDK) StartPubSub(ctx context.Context, port int, log io.Writer) (*Process
 // than a service waits. What it prints goes to log, which may be nil.
 func (s SDK) StartFirestore(ctx context.Context, port int, log io.Writer) (*Process, error) {
 	p, err := start(ctx, port, log, "is now running", func(port string) []string {
-		return []string{
-			"-Xmx2g", "-Duser.language=en", "-cp", s.firestore,
-			"com.google.cloud.datastore.emulator.firestore.CloudFirestore", "start", "--host=127.0.0.1", "--port=" + port,
-		}
+		return append(slices.Clone(brief), "-Xmx2g", "-Duser.language=en", "-cp", s.firestore,
+			"com.google.cloud.datastore.emulator.firestore.CloudFirestore", "start", "--host=127.0.0.1", "--port="+port)
 	}, s.java)
 	if err != nil {
 		return nil, err

@@ -41,6 +41,7 @@ var faults = slices.Concat(
 	faultsOfFields,
 	faultsOfProcessing, faultsOfCustomers,
 	faultsOfProcessing, faultsOfProducts,
+	faultsOfTokens,
 )
 
 // faultsOfProcessing are those between a push and its answer.

@@ -69,7 +69,7 @@ func TestTheCommandsOfTheDocumentsExist(t *testing.T) {
 	t.Parallel()
 	root := filepath.Join("..", "..")
 	program := filepath.Join(t.TempDir(), "billhook")
-	said, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, "billhook/cmd/billhook").CombinedOutput()
+	said, err := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s -w", "-o", program, "billhook/cmd/billhook").CombinedOutput()
 	require.NoError(t, err, string(said))
 	helps := map[string]string{}
 	help := func(words []string) string {

@@ -75,24 +75,27 @@ func TestTheImagesAreBuiltAsTheDockerfileSays(t *testing.T) {
 	require.Equal(t, "/out/billhook /billhook", one(t, all, "COPY --from=build "))
 	require.Equal(t, `["/billhook"]`, one(t, all, "ENTRYPOINT "))
 	for arch, machine := range map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64} {
-		for _, binary := range []string{"webhook", "worker", "billhook"} {
-			out := filepath.Join(source, binary+"-"+arch)
-			command := exec.CommandContext(t.Context(), "sh", "-c", "CGO_ENABLED=0 "+strings.ReplaceAll(build, "/out/billhook", out))
-			command.Dir, command.Env = source, append(os.Environ(), "TARGETOS=linux", "TARGETARCH="+arch, "BINARY="+binary, "GOTOOLCHAIN=local", "GOWORK=off")
-			said, err := command.CombinedOutput()
-			require.NoError(t, err, string(said))
-			info, err := os.Stat(out)
-			require.NoError(t, err)
-			require.LessOrEqual(t, info.Size(), int64(30<<20), "%s for %s", binary, arch)
-			file, err := elf.Open(out)
-			require.NoError(t, err)
-			require.Equal(t, machine, file.Machine)
-			libraries, err := file.ImportedLibraries()
-			require.NoError(t, err)
-			require.Empty(t, libraries, "the base image has none")
-			require.Nil(t, file.Section(".symtab"), "symbols are left out")
-			require.NoError(t, file.Close())
-		}
+		t.Run(arch, func(t *testing.T) {
+			t.Parallel()
+			for _, binary := range []string{"webhook", "worker", "billhook"} {
+				out := filepath.Join(source, binary+"-"+arch)
+				command := exec.CommandContext(t.Context(), "sh", "-c", "CGO_ENABLED=0 "+strings.ReplaceAll(build, "/out/billhook", out))
+				command.Dir, command.Env = source, append(os.Environ(), "TARGETOS=linux", "TARGETARCH="+arch, "BINARY="+binary, "GOTOOLCHAIN=local", "GOWORK=off")
+				said, err := command.CombinedOutput()
+				require.NoError(t, err, string(said))
+				info, err := os.Stat(out)
+				require.NoError(t, err)
+				require.LessOrEqual(t, info.Size(), int64(30<<20), "%s for %s", binary, arch)
+				file, err := elf.Open(out)
+				require.NoError(t, err)
+				require.Equal(t, machine, file.Machine)
+				libraries, err := file.ImportedLibraries()
+				require.NoError(t, err)
+				require.Empty(t, libraries, "the base image has none")
+				require.Nil(t, file.Section(".symtab"), "symbols are left out")
+				require.NoError(t, file.Close())
+			}
+		})
 	}
 }
 

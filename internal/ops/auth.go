@@ -37,8 +37,9 @@ type Access struct {
 	Tokens []string
 	// Identifier accepts verified identities beside them; nil: none.
 	Identifier Identifier
-	// OpenOnLoopback lets a peer on this machine in without a token. Only a program
-	// that runs against emulators or stand-ins sets it.
+	// OpenOnLoopback lets a peer on this machine in without a token, where it also names
+	// this machine as localhost or by a loopback address. Only a program that runs against
+	// emulators or stand-ins sets it.
 	OpenOnLoopback bool
 }
 
@@ -66,6 +67,8 @@ func Who(ctx context.Context) string {
 var (
 	errNotAccepted = errors.New("ops: token not accepted")
 	errOperator    = errors.New("ops: operator's name is malformed")
+	errOtherHost   = errors.New("ops: asked under a name that is not of this machine")
+	errOtherSite   = errors.New("ops: asked by another site")
 )
 
 // require passes on what may be answered, and answers what may not.
@@ -79,6 +82,10 @@ func (a Access) require(next http.Handler) http.Handler {
 			serve.WriteProblem(w, http.StatusBadRequest, "operator_invalid", "The header "+operatorHeader+" is sent once, with a name of letters, digits and . _ : - or an e-mail address, of at most 128 bytes.")
 		case errors.Is(err, errNotAccepted):
 			serve.WriteProblem(w, http.StatusForbidden, "forbidden", "This token is not accepted.")
+		case errors.Is(err, errOtherHost):
+			serve.WriteProblem(w, http.StatusForbidden, "host_not_local", "Without a token this answers to localhost, 127.0.0.1 and [::1] alone: ask under one of them, or send a token.")
+		case errors.Is(err, errOtherSite):
+			writeCrossOrigin(w)
 		case errors.Is(err, ErrNotAllowed):
 			serve.WriteProblem(w, http.StatusForbidden, "identity_not_allowed", "This identity may not use the API; have its e-mail address added to OPS_ALLOW.")
 		case errors.Is(err, ErrCannotIdentify):
@@ -119,10 +126,14 @@ func (a Access) who(r *http.Request) (string, error) {
 	switch {
 	case authorization != "":
 		return "", errNotAccepted
-	case a.OpenOnLoopback && fromLoopback(r):
-		return named("local", r)
-	default:
+	case !a.OpenOnLoopback || !fromLoopback(r):
 		return "", ErrNoIdentity
+	case !askedHere(r):
+		return "", errOtherHost
+	case askedByOtherSite(r):
+		return "", errOtherSite
+	default:
+		return named("local", r)
 	}
 }
 
@@ -171,9 +182,13 @@ func sameOrigin(next http.Handler) http.Handler {
 	var protection http.CrossOriginProtection
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := protection.Check(r); err != nil {
-			serve.WriteProblem(w, http.StatusForbidden, "cross_origin", "Another site may not change anything here; use the API's own pages or a client.")
+			writeCrossOrigin(w)
 			return
 		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+func writeCrossOrigin(w http.ResponseWriter) {
+	serve.WriteProblem(w, http.StatusForbidden, "cross_origin", "Another site may not ask for this; use the API's own pages or a client.")
 }

@@ -82,7 +82,7 @@ func TestWhoAsksIsKnown(t *testing.T) {
 			router.Use(test.access.Require)
 			router.Get("/", func(_ http.ResponseWriter, r *http.Request) { who = ops.Who(r.Context()) })
 			request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
-			request.RemoteAddr = test.peer
+			request.RemoteAddr, request.Host = test.peer, "localhost:8081"
 			for name, value := range map[string]string{"Authorization": test.authorization, "X-Test-Identity": test.identity} {
 				if value != "" {
 					request.Header.Set(name, value)

@@ -2,15 +2,14 @@ package ops
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"log/slog"
 	"net/http"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/go-chi/chi/v5"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"billhook/internal/deadletter"
 	"billhook/internal/serve"
@@ -44,8 +43,8 @@ type Letter struct {
 	deadletter.Item
 	Attributes map[string]string `json:"attributes"`
 	// Data is the payload where it is JSON; else Base64 has it.
-	Data   json.RawMessage `json:"data,omitempty"`
-	Base64 []byte          `json:"data_base64,omitempty"`
+	Data   jsontext.Value `json:"data,omitempty"`
+	Base64 []byte         `json:"data_base64,omitempty"`
 }
 
 // Request asks for a replay or a discard.
@@ -133,7 +132,7 @@ func (a *API) showDeadLetter(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	letter := Letter{Item: item, Attributes: item.Message.Attributes}
-	if data := item.Message.Data; utf8.Valid(data) && json.Valid(data) {
+	if data := jsontext.Value(item.Message.Data); data.IsValid(jsontext.AllowDuplicateNames(true)) {
 		letter.Data = data
 	} else {
 		letter.Base64 = data
@@ -141,19 +140,10 @@ func (a *API) showDeadLetter(w http.ResponseWriter, r *http.Request) {
 	serve.WriteJSON(w, http.StatusOK, letter)
 }
 
-// maxRequest is the largest body of a request.
-const maxRequest = 64 << 10
-
 func (a *API) begin(kind deadletter.Kind) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		var request Request
-		decoder := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxRequest))
-		decoder.DisallowUnknownFields()
-		if decoder.Decode(&request) != nil {
-			serve.WriteProblem(w, http.StatusBadRequest, "body_malformed", "Send JSON: queue, expect, why, and what else narrows the choice.")
-			return
-		}
-		if !a.known(w, &request.Filter) {
+		if !readJSON(w, r, &request, "Send JSON: queue, expect, why, and what else narrows the choice, each name once.") || !a.known(w, &request.Filter) {
 			return
 		}
 		op, err := a.Operator.Begin(r.Context(), deadletter.Operation{

@@ -37,7 +37,7 @@ func (r *rig) post(t *testing.T, path string, question any, who string) *httptes
 		body = string(encoded)
 	}
 	request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, path, bytes.NewReader([]byte(body)))
-	request.RemoteAddr = "127.0.0.1:4711"
+	request.RemoteAddr, request.Host = "127.0.0.1:4711", "127.0.0.1:8081"
 	request.Header.Set("X-Operator", who)
 	recorder := httptest.NewRecorder()
 	r.router.ServeHTTP(recorder, request)

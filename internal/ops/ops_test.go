@@ -79,7 +79,7 @@ func open(t *testing.T) *rig { t.Helper(); return newRig(t, ops.Access{OpenOnLoo
 
 func (r *rig) ask(t require.TestingT, path string, change func(*http.Request), into any) *httptest.ResponseRecorder {
 	request := httptest.NewRequestWithContext(context.Background(), http.MethodGet, path, nil)
-	request.RemoteAddr = "127.0.0.1:4711"
+	request.RemoteAddr, request.Host = "127.0.0.1:4711", "127.0.0.1:8081"
 	if change != nil {
 		change(request)
 	}

@@ -73,6 +73,12 @@ func (s *Service) authentic(w http.ResponseWriter, r *http.Request) bool {
 		s.refuse(w, r, http.StatusForbidden, "forbidden", "A push carries its token in one Authorization, and no other.")
 		return false
 	}
+	// A browser alone says from which page a request comes, and none pushes. Where no token
+	// is asked for, beside an emulator, any page that a developer has open could post here.
+	if len(r.Header.Values("Origin")) > 0 || len(r.Header.Values("Sec-Fetch-Site")) > 0 {
+		s.refuse(w, r, http.StatusForbidden, "cross_origin", "A browser does not push.")
+		return false
+	}
 	switch err := s.config.Authenticator.Verify(r.Context(), r.Header.Get("Authorization")); {
 	case err == nil:
 		return true

@@ -78,7 +78,7 @@ func TestWhatAWorkerMayPublishIsEnough(t *testing.T) {
 	ask := func(h http.Handler, method, path, body string, into any) int {
 		t.Helper()
 		r := httptest.NewRequestWithContext(t.Context(), method, path, strings.NewReader(body))
-		r.RemoteAddr = "127.0.0.1:1"
+		r.RemoteAddr, r.Host = "127.0.0.1:1", "127.0.0.1:8081"
 		answer := httptest.NewRecorder()
 		h.ServeHTTP(answer, r)
 		if into != nil {

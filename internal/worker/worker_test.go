@@ -197,7 +197,7 @@ func ask(t *testing.T, h http.Handler, request string) int {
 	t.Helper()
 	method, path, _ := strings.Cut(request, " ")
 	r := httptest.NewRequestWithContext(t.Context(), method, path, nil)
-	r.RemoteAddr = "127.0.0.1:4711"
+	r.RemoteAddr, r.Host = "127.0.0.1:4711", "127.0.0.1:8081"
 	recorder := httptest.NewRecorder()
 	h.ServeHTTP(recorder, r)
 	return recorder.Code

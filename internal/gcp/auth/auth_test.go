@@ -1,7 +1,6 @@
 package auth_test
 
 import (
-	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -11,7 +10,6 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"errors"
-	"io"
 	"maps"
 	"math/big"
 	"net/http"
@@ -20,7 +18,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
@@ -351,210 +348,6 @@ func TestBehindCloudRunOnlyTheClaimsAreLeftToCheck(t *testing.T) {
 		})
 	}
 	t.Cleanup(func() { require.Zero(t, keys.fetches.Load(), "no key is needed") })
-}
-
-func TestARotatedKeyIsFetchedWhenItIsFirstUsed(t *testing.T) {
-	t.Parallel()
-	keys := serveKeys(t, publish(map[string]*rsa.PrivateKey{"old": oldKey()}))
-	now := &clock{}
-	verifier := newVerifier(t, auth.ModeOIDC, keys, now)
-	require.NoError(t, verifier.Verify(t.Context(), "Bearer "+signed(t, good())))
-
-	keys.become(publish(map[string]*rsa.PrivateKey{"old": oldKey(), "new": newKey()}))
-	now.Advance(11 * time.Second)
-	require.NoError(t, verifier.Verify(t.Context(), "Bearer "+sign(t, jwt.SigningMethodRS256, newKey(), "new", good())))
-
-	keys.become(publish(map[string]*rsa.PrivateKey{"new": newKey()}))
-	now.Advance(10 * time.Minute)
-	require.ErrorIs(t, verifier.Verify(t.Context(), "Bearer "+signed(t, good())), auth.ErrInvalid, "a withdrawn key is forgotten when the set is no longer fresh")
-	require.EqualValues(t, 3, keys.fetches.Load())
-}
-
-func TestKeysAreFetchedOnceForAllCallers(t *testing.T) {
-	t.Parallel()
-	const callers = 50
-	release := make(chan struct{})
-	keys := serveKeys(t, func(w http.ResponseWriter, r *http.Request) {
-		<-release
-		publish(map[string]*rsa.PrivateKey{"old": oldKey()})(w, r)
-	})
-	verifier := newVerifier(t, auth.ModeOIDC, keys, &clock{})
-	header := "Bearer " + signed(t, good())
-
-	results := make(chan error, callers)
-	for range callers {
-		go func() { results <- verifier.Verify(t.Context(), header) }()
-	}
-	close(release)
-	for range callers {
-		require.NoError(t, <-results)
-	}
-	require.EqualValues(t, 1, keys.fetches.Load())
-}
-
-func TestForgedKeyIDsCauseOneFetchAnInterval(t *testing.T) {
-	t.Parallel()
-	keys := serveKeys(t, publish(map[string]*rsa.PrivateKey{"old": oldKey()}))
-	now := &clock{}
-	verifier := newVerifier(t, auth.ModeOIDC, keys, now)
-	require.NoError(t, verifier.Verify(t.Context(), "Bearer "+signed(t, good())))
-	require.EqualValues(t, 1, keys.fetches.Load())
-
-	for interval := range 3 {
-		now.Advance(10 * time.Second)
-		var group sync.WaitGroup
-		for i := range 20 {
-			forged := "Bearer " + sign(t, jwt.SigningMethodRS256, foreignKey(), strings.Repeat("k", i+1), good())
-			group.Go(func() {
-				if err := verifier.Verify(t.Context(), forged); err == nil {
-					t.Error("a forged token passed")
-				}
-			})
-		}
-		group.Wait()
-		require.EqualValues(t, 2+interval, keys.fetches.Load())
-	}
-}
-
-func TestKeyServerAwayAtTheStart(t *testing.T) {
-	t.Parallel()
-	keys := serveKeys(t, down)
-	now := &clock{}
-	verifier := newVerifier(t, auth.ModeOIDC, keys, now)
-	header := "Bearer " + signed(t, good())
-
-	for range 5 {
-		require.ErrorIs(t, verifier.Verify(t.Context(), header), auth.ErrKeysUnavailable)
-	}
-	require.EqualValues(t, 1, keys.fetches.Load(), "a server that is down is not hammered")
-
-	keys.become(publish(map[string]*rsa.PrivateKey{"old": oldKey()}))
-	now.Advance(10 * time.Second)
-	require.NoError(t, verifier.Verify(t.Context(), header))
-}
-
-// silent is a key server that takes every question and answers none.
-type silent struct{}
-
-func (silent) RoundTrip(r *http.Request) (*http.Response, error) {
-	<-r.Context().Done()
-	return nil, r.Context().Err()
-}
-
-func TestAKeyServerThatDoesNotAnswerIsAwayLongBeforeTheAckDeadline(t *testing.T) {
-	t.Parallel()
-	token := "Bearer " + signed(t, good())
-	synctest.Test(t, func(t *testing.T) {
-		verifier, err := auth.New(auth.Config{
-			Mode: auth.ModeOIDC, Audience: audience, ServiceAccount: account, Client: &http.Client{Transport: silent{}},
-		})
-		require.NoError(t, err)
-		began := time.Now()
-		require.ErrorIs(t, verifier.Verify(t.Context(), token), auth.ErrKeysUnavailable)
-		require.Less(t, time.Since(began), 10*time.Second, "the shortest ack deadline there is")
-	})
-}
-
-func TestKeyServerAwayLater(t *testing.T) {
-	t.Parallel()
-	keys := serveKeys(t, publish(map[string]*rsa.PrivateKey{"old": oldKey()}))
-	now := &clock{}
-	verifier := newVerifier(t, auth.ModeOIDC, keys, now)
-	header := "Bearer " + signed(t, change(jwt.MapClaims{"exp": start.Add(48 * time.Hour).Unix()}))
-	require.NoError(t, verifier.Verify(t.Context(), header))
-
-	keys.become(down)
-	now.Advance(24*time.Hour - time.Second)
-	require.NoError(t, verifier.Verify(t.Context(), header), "kept for a day")
-	require.EqualValues(t, 2, keys.fetches.Load())
-	require.NoError(t, verifier.Verify(t.Context(), header))
-	require.EqualValues(t, 2, keys.fetches.Load(), "one attempt an interval")
-	require.ErrorIs(t, verifier.Verify(t.Context(), "Bearer "+sign(t, jwt.SigningMethodRS256, newKey(), "new", good())),
-		auth.ErrKeysUnavailable, "it may be genuine: we cannot know")
-
-	now.Advance(11 * time.Second)
-	require.ErrorIs(t, verifier.Verify(t.Context(), header), auth.ErrKeysUnavailable, "and no longer")
-}
-
-func TestAnAnswerThatIsNoKeySetIsNoAnswer(t *testing.T) {
-	t.Parallel()
-	for name, body := range map[string]string{
-		"nothing":                   ``,
-		"HTML":                      `<html>`,
-		"an empty set":              `{"keys":[]}`,
-		"an elliptic curve key":     `{"keys":[{"kty":"EC","kid":"old","crv":"P-256","x":"AQ","y":"AQ"}]}`,
-		"a short modulus":           `{"keys":[{"kty":"RSA","kid":"old","n":"` + strings.Repeat("_", 171) + `","e":"AQAB"}]}`,
-		"a huge modulus":            `{"keys":[{"kty":"RSA","kid":"old","n":"` + strings.Repeat("_", 2000) + `","e":"AQAB"}]}`,
-		"an even exponent":          `{"keys":[{"kty":"RSA","kid":"old","n":"` + strings.Repeat("_", 342) + `","e":"Ag"}]}`,
-		"a key for encryption":      `{"keys":[{"kty":"RSA","use":"enc","kid":"old","n":"` + strings.Repeat("_", 342) + `","e":"AQAB"}]}`,
-		"more than the limit holds": string(keySetJSON(map[string]*rsa.PrivateKey{"old": oldKey()})) + strings.Repeat(" ", 256<<10),
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			keys := serveKeys(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, body) })
-			verifier := newVerifier(t, auth.ModeOIDC, keys, &clock{})
-			require.ErrorIs(t, verifier.Verify(t.Context(), "Bearer "+signed(t, good())), auth.ErrKeysUnavailable)
-		})
-	}
-}
-
-func TestFreshnessFollowsTheAnswerWithinBounds(t *testing.T) {
-	t.Parallel()
-	for name, test := range map[string]struct {
-		cacheControl string
-		fresh        time.Duration
-	}{
-		"as the server says":       {"public, max-age=600", 10 * time.Minute},
-		"quoted":                   {`max-age="600"`, 10 * time.Minute},
-		"at least a minute":        {"max-age=0", time.Minute},
-		"negative":                 {"max-age=-5", time.Minute},
-		"at most six hours":        {"max-age=604800", 6 * time.Hour},
-		"a number beyond all time": {"max-age=9223372036854775807", 6 * time.Hour},
-		"no number":                {"max-age=long", time.Hour},
-		"not to be stored":         {"no-store, max-age=600", time.Minute},
-		"nothing said":             {"", time.Hour},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			keys := serveKeys(t, func(w http.ResponseWriter, _ *http.Request) {
-				w.Header().Set("Cache-Control", test.cacheControl)
-				_, _ = w.Write(keySetJSON(map[string]*rsa.PrivateKey{"old": oldKey()}))
-			})
-			now := &clock{}
-			verifier := newVerifier(t, auth.ModeOIDC, keys, now)
-			header := "Bearer " + signed(t, change(jwt.MapClaims{"exp": start.Add(24 * time.Hour).Unix()}))
-			require.NoError(t, verifier.Verify(t.Context(), header))
-			now.Advance(test.fresh - time.Second)
-			require.NoError(t, verifier.Verify(t.Context(), header))
-			require.EqualValues(t, 1, keys.fetches.Load())
-			now.Advance(time.Second)
-			require.NoError(t, verifier.Verify(t.Context(), header))
-			require.EqualValues(t, 2, keys.fetches.Load())
-		})
-	}
-}
-
-func TestACallerWhoLeavesDoesNotEndTheFetchForTheOthers(t *testing.T) {
-	t.Parallel()
-	asked, release := make(chan struct{}), make(chan struct{})
-	keys := serveKeys(t, func(w http.ResponseWriter, r *http.Request) {
-		close(asked)
-		<-release
-		publish(map[string]*rsa.PrivateKey{"old": oldKey()})(w, r)
-	})
-	verifier := newVerifier(t, auth.ModeOIDC, keys, &clock{})
-	header := "Bearer " + signed(t, good())
-
-	ctx, leave := context.WithCancel(t.Context())
-	first, second := make(chan error, 1), make(chan error, 1)
-	go func() { first <- verifier.Verify(ctx, header) }()
-	<-asked
-	leave()
-	require.ErrorIs(t, <-first, auth.ErrKeysUnavailable)
-	go func() { second <- verifier.Verify(context.Background(), header) }()
-	close(release)
-	require.NoError(t, <-second)
-	require.EqualValues(t, 1, keys.fetches.Load())
 }
 
 func FuzzVerify(f *testing.F) {

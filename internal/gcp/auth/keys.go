@@ -7,7 +7,6 @@ import (
 	"crypto/elliptic"
 	"crypto/rsa"
 	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -18,6 +17,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/go-json-experiment/json"
 	"golang.org/x/sync/singleflight"
 )
 
@@ -48,7 +48,8 @@ const (
 var errUnknownKey = errors.New("auth: unknown key id")
 
 // keySet is the signing keys of one algorithm at a URL, fetched when needed, once for
-// all callers.
+// all callers. Nobody waits for a fetch whose key is here: a set that is no longer fresh
+// is answered from, and fetched anew behind the answer.
 type keySet struct {
 	url    string
 	alg    string // RS256 or ES256
@@ -65,7 +66,8 @@ type keySet struct {
 }
 
 // key returns the key of the id, errUnknownKey if a current set does not hold it,
-// or ErrKeysUnavailable if that cannot be known.
+// or ErrKeysUnavailable if that cannot be known. It waits for a fetch only where it has
+// no such key, and no longer than one fetch takes.
 func (s *keySet) key(ctx context.Context, kid string) (crypto.PublicKey, error) {
 	key, settled, err := s.lookup(kid)
 	if settled {
@@ -74,11 +76,13 @@ func (s *keySet) key(ctx context.Context, kid string) (crypto.PublicKey, error) 
 	done := s.flight.DoChan("", func() (any, error) {
 		// Who decided to fetch may come here after the fetch of another has ended.
 		if _, settled, _ := s.lookup(kid); !settled {
-			// The fetch serves every caller: the first one's context must not end it.
-			s.refresh(context.WithoutCancel(ctx))
+			s.refresh()
 		}
 		return nil, nil
 	})
+	if key != nil {
+		return key, nil
+	}
 	select {
 	case <-done:
 	case <-ctx.Done():
@@ -120,8 +124,9 @@ func (s *keySet) failure() string {
 	return s.lastErr.Error()
 }
 
-func (s *keySet) refresh(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
+// refresh fetches the set. The fetch serves every caller: no caller's context ends it.
+func (s *keySet) refresh() {
+	ctx, cancel := context.WithTimeout(context.Background(), fetchTimeout)
 	defer cancel()
 	keys, fresh, err := s.fetch(ctx)
 

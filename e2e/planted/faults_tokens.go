@@ -1,0 +1,31 @@
+package main
+
+const (
+	signingKeys = "internal/gcp/auth/keys.go"
+	tokenReader = "internal/gcp/auth/token.go"
+	tokensDir   = "internal/gcp/auth"
+	opsAuth     = "internal/ops/auth.go"
+	opsLocal    = "internal/ops/local.go"
+	opsBody     = "internal/ops/body.go"
+	opsDir      = "internal/ops"
+
+	spelled = "TestClaimsAndHeadersAreReadAsTheyAreSpelled"
+)
+
+// faultsOfTokens are those by which somebody is kept waiting, or let in, who should not be.
+var faultsOfTokens = []fault{
+	{"a token whose key is here waits for the key server", signingKeys, "if key != nil {\n\t\treturn key, nil", "if false {\n\t\treturn key, nil",
+		tokensDir, "TestNobodyWaitsForAKeyServerThatHangsWhileTheKeyIsHere"},
+	{"keys that nobody renews are good for ever", signingKeys, `now.Before(s.fetched.Add(keepFor))`, `true`, tokensDir, "TestKeyServerAwayLater"},
+	{"a key server that hangs is asked by every token", signingKeys, `justTried := !s.tried.IsZero() && now.Before(s.tried.Add(refetchAfter))`, `justTried := false`,
+		tokensDir, "TestNobodyWaitsForAKeyServerThatHangsWhileTheKeyIsHere"},
+	{"of two claims the last wins", tokenReader, `return json.Unmarshal(text, into)`, `return json.Unmarshal(text, into, jsontext.AllowDuplicateNames(true))`, tokensDir, spelled},
+	{"a claim is taken in any letter case", tokenReader, `return json.Unmarshal(text, into)`, `return json.Unmarshal(text, into, json.MatchCaseInsensitiveNames(true))`, tokensDir, spelled},
+	{"a date may be a string", tokenReader, `if value.Kind() != '0' {`, `if value = jsontext.Value(strings.Trim(string(value), "\"")); value.Kind() != '0' {`, tokensDir, spelled},
+	{"a critical extension is passed over", tokenReader, `case len(header.Critical) > 0:`, `case false:`, tokensDir, "TestBadTokensAreRefused"},
+	{"a page is let in under its own name", opsAuth, `case !askedHere(r):`, `case false:`, opsDir, "TestWhoIsLetInByTheMachineNamesTheMachine"},
+	{"a page of another site may read", opsLocal, `change.Method = http.MethodPost`, `change.Method = r.Method`, opsDir, "TestWhoIsLetInByTheMachineIsNotAskedByAnotherSite"},
+	{"a change is read in any letter case", opsBody, `json.RejectUnknownMembers(true)`, `json.RejectUnknownMembers(true), json.MatchCaseInsensitiveNames(true)`,
+		opsDir, "TestAChangeThatNamesSomethingTwiceIsRefused"},
+	{"a browser may push", "internal/push/admit.go", `if len(r.Header.Values("Origin")) > 0 ||`, `if false ||`, "internal/worker", "TestABrowserNeitherPushesNorCallsATask"},
+}

@@ -55,9 +55,9 @@ type Real struct {
 	Store     worker.Store
 	Publisher *pubsub.Publisher
 
-	project, folder   string
-	broker            string
-	webhook, worker   *Process
+	project, folder string
+	broker          string
+	webhook, worker *Process
 	// environment is of both services.
 	environment       []string
 	workerEnvironment []string

@@ -251,7 +251,7 @@ func TestAReplayAndACorrectionAtOnceHaveOneEffect(t *testing.T) {
 			got := r.deliver(outer)
 			require.Equal(t, test.inner, within.Outcome)
 			require.Equal(t, test.outer, got.Outcome, "an acknowledged duplicate has no body")
-			require.EqualValues(t, test.balance, r.balance(t))
+			require.Equal(t, test.balance, r.balance(t))
 			require.Len(t, r.letters(), test.letters)
 			for n := range r.letters() {
 				r.keep(t, n)

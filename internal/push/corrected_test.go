@@ -251,7 +251,7 @@ func TestAReplayAndACorrectionAtOnceHaveOneEffect(t *testing.T) {
 			got := r.deliver(outer)
 			require.Equal(t, test.inner, within.Outcome)
 			require.Equal(t, test.outer, got.Outcome, "an acknowledged duplicate has no body")
-			require.EqualValues(t, test.balance, r.balance(t))
+			require.Equal(t, test.balance, r.balance(t))
 			require.Len(t, r.letters(), test.letters)
 			for n := range r.letters() {
 				r.keep(t, n)
@@ -293,6 +293,7 @@ func TestAMessageThatKeepsTheContractClosesTheDeadLetterOfOneThatBrokeIt(t *test
 		"without an attribute":           {queue: accepting, with: func(m *message) { m.body = paid("e1", known, 0).body; delete(m.attributes, "event_id") }, closed: true},
 		"a body that cannot be read":     {queue: accepting, with: func(m *message) { m.body = `{"eventId":` }, closed: true},
 		"attributes of another event":    {queue: accepting, with: func(m *message) { m.body = paid("e2", known, 0).body }},
+		"a body of another event":        {queue: accepting, with: func(m *message) { m.body, m.attributes["event_id"] = paid("e1", known, 0).body, "e2" }},
 		"another contract":               {queue: accepting, with: func(m *message) { m.attributes["contract"] = "envelope.v1" }},
 		"no tenant":                      {queue: accepting, with: func(m *message) { m.attributes["tenant"] = "a/b" }},
 		"another tenant":                 {queue: accepting, with: func(m *message) { m.body, m.attributes["tenant"] = paid("e1", known, 0).body, "other" }},

@@ -1,0 +1,70 @@
+package dedupetest
+
+import (
+	"context"
+	"slices"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"billhook/internal/dedupe"
+	"billhook/internal/store"
+)
+
+// letters is what an attempt knows of dead letters.
+type letters struct {
+	*attempt
+}
+
+func (l letters) Own() string { return l.letter }
+
+func (l letters) Replaceable(context.Context, dedupe.Record) (bool, error) {
+	return l.event.accept, nil
+}
+
+func (l letters) Close(ids []string) []store.Write {
+	var writes []store.Write
+	for _, id := range ids {
+		writes = append(writes, store.Increment(letterKey(id), map[string]int64{"closed": 1}, nil))
+	}
+	return writes
+}
+
+func letterKey(id string) store.Key { return store.Key{Collection: "letters", ID: id} }
+
+// condemn has an effect fail for good.
+func (w *world) condemn(t *rapid.T) {
+	e := w.pick(t)
+	a := w.begin(t, e)
+	seen, err := a.run.Look(context.Background())
+	require.NoError(t, err)
+	want, taken := w.met(e, a)
+	require.Equal(t, want, seen)
+	if taken {
+		return
+	}
+	written, err := a.run.Bury(context.Background(), "refused", a.run.Attempt())
+	require.NoError(t, err)
+	require.True(t, written)
+	w.takes(e, a)
+	e.ends(a, dedupe.DeadLettered)
+	e.attempts++
+}
+
+// broken has a message claim the event's id, and break the contract.
+func (w *world) broken(t *rapid.T) {
+	e := w.pick(t)
+	a := w.begin(t, e)
+	require.NoError(t, a.run.Broken(context.Background(), "contract_broken"))
+	w.expire(e)
+	switch {
+	case e.status == "":
+		e.status, e.owner, e.expires = dedupe.DeadLettered, 0, w.now.Add(remember)
+		e.open, e.letter = []string{a.letter}, a.letter
+	case e.status == dedupe.DeadLettered && len(e.open) < most && !slices.Contains(e.open, a.letter):
+		e.open = append(e.open, a.letter)
+	}
+}
+
+// most is how many dead letters a record names, and how often its payload is corrected.
+const most = 20

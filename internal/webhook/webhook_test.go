@@ -93,8 +93,9 @@ func (p people) UID(_ context.Context, id string) (string, bool, error) {
 // door is a service with everything around it.
 type door struct {
 	*webhook.Service
-	broker *recorder
-	log    *strings.Builder
+	broker  *recorder
+	log     *strings.Builder
+	metrics *telemetry.Metrics
 }
 
 // config is a configuration that works, and what it publishes and logs to.
@@ -125,7 +126,7 @@ func open(tb testing.TB, change func(*webhook.Config)) *door {
 	}
 	service, err := webhook.New(c)
 	require.NoError(tb, err)
-	return &door{Service: service, broker: broker, log: log}
+	return &door{Service: service, broker: broker, log: log, metrics: c.Metrics}
 }
 
 // source returns a change that replaces one source of the catalog.

@@ -37,6 +37,7 @@ const (
 var faults = slices.Concat(
 	faultsOfProcessing,
 	faultsOfFields,
+	faultsOfDetectors,
 )
 
 // faultsOfProcessing are those between a push and its answer.

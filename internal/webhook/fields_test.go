@@ -168,6 +168,7 @@ func TestAnOrderIsTakenWhateverElseIsOddAboutIt(t *testing.T) {
 		"made at an odd time":                       {add(`"created_at":"2025-01-10 11:58:00"`), whole, []string{"body.created_at: timestamp"}, "11:58"},
 		"a total in words":                          {total(`"free"`), unpriced, []string{totalPath + ": integer", pricePath + ": needs_total"}, "free"},
 		"a total with a fraction":                   {total(`20.5`), unpriced, []string{totalPath + ": integer", pricePath + ": needs_total"}, "20.5"},
+		"a total that is a card's":                  {total(`4539148803436467`), unpriced, []string{totalPath + ": integer", pricePath + ": needs_total"}, "4539148803436467"},
 		"a total below 0":                           {total(`-7319`), unpriced, []string{totalPath + ": negative", pricePath + ": needs_total"}, "7319"},
 		"a price with a fraction":                   {price(`10.5`), pieces, []string{pricePath + ": integer"}, "10.5"},
 		"a price of 1e400":                          {price(`1e400`), pieces, []string{pricePath + ": integer"}, "1e400"},

@@ -42,6 +42,7 @@ var faults = slices.Concat(
 	faultsOfProcessing, faultsOfCustomers,
 	faultsOfProcessing, faultsOfProducts,
 	faultsOfTokens,
+	faultsOfDetectors,
 )
 
 // faultsOfProcessing are those between a push and its answer.

@@ -8,7 +8,6 @@ const (
 	publisher  = "internal/gcp/pubsub/publisher.go"
 	webhook    = "internal/webhook/webhook.go"
 
-	piiDir      = "internal/pii"
 	contractDir = "internal/contract"
 	webhookDir  = "internal/webhook"
 	pubsubDir   = "internal/gcp/pubsub"

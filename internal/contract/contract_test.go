@@ -499,6 +499,19 @@ func TestTheSchemaHasTheShapesOfPackagePII(t *testing.T) {
 	})
 }
 
+func TestTheSchemaOfTheAttributesTakesAUIDAsOrderingKey(t *testing.T) {
+	t.Parallel()
+	schema := compile(t, "paynow.v1.attributes.json")
+	rapid.Check(t, func(t *rapid.T) {
+		uid := rapid.StringMatching(`[A-Za-z0-9._:|@/ -]{0,66}|[0-9a-z|]{120,135}`).Draw(t, "uid")
+		carried := map[string]any{"ordering_key": uid, "event_id": "1", "event_type": "x"}
+		require.Equal(t, pii.UID.Valid(uid), schema.Validate(carried) == nil)
+		require.Equal(t, pii.UID.Valid(uid), (&contract.Attributes{OrderingKey: uid, EventID: "1", EventType: "x"}).Validate() == nil)
+		carried["ordering_key"], carried["uid"] = "k", uid
+		require.Equal(t, pii.UID.Valid(uid), schema.Validate(carried) == nil)
+	})
+}
+
 // about: a type whose event must say what it is about.
 var about = regexp.MustCompile(`^(order|subscription|trial)\.`)
 

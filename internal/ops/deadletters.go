@@ -73,7 +73,7 @@ func (a *API) filter(w http.ResponseWriter, asked *asked) (f deadletter.Filter, 
 	now := a.Now()
 	f = deadletter.Filter{
 		Queue: asked.values.Get("queue"), Reason: asked.id("reason"), EventType: asked.id("type"), EventID: asked.id("event_id"),
-		OrderingKey: asked.id("key"), Item: asked.values.Get("item"),
+		OrderingKey: asked.key("key"), Item: asked.values.Get("item"),
 		Since: asked.at("since", now, time.Time{}), Until: asked.at("until", now, time.Time{}),
 	}
 	return f, !asked.refused(w) && a.known(w, &f)

@@ -73,6 +73,15 @@ func (a *asked) id(name string) string {
 	return value
 }
 
+// key is an ordering key, which may be a uid and so has a bar, or empty.
+func (a *asked) key(name string) string {
+	value := a.values.Get(name)
+	if value != "" && !pii.UID.Valid(value) {
+		a.refuse(name+"_invalid", "The parameter "+name+" has letters, digits and . _ : | - only.")
+	}
+	return value
+}
+
 // queue is the id of the queue of that name or alias.
 func (a *asked) queue(c *catalog.Catalog) string {
 	name := a.values.Get("queue")

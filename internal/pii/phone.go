@@ -120,7 +120,7 @@ func (n *number) isPhone(value []byte, word int, text bool) bool {
 		return n.n >= 10
 	case dated || n.n > 12:
 		return false
-	case digits[0] == '0' && digits[1] != '0', before < n.from && value[n.from+n.sizes[0]] == ')':
+	case digits[0] == '0' && digits[1] != '0', before < n.from && bytes.HasPrefix(value[n.from+n.sizes[0]:], []byte{')'}):
 		return n.n >= 9
 	case n.groups == 2:
 		return n.n >= 9 && n.n <= 11 && n.sizes[0] >= 3 && n.sizes[1] >= 3 && n.sizes[0] <= 5

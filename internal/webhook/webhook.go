@@ -323,7 +323,7 @@ func (s *Service) readGeneric(scratch, body []byte, from catalog.Source, queue s
 		return inbound{}, "", err
 	}
 	in := inbound{format: format, queue: queue}
-	minimized := scratch
+	var minimized []byte
 	if queue == "" {
 		minimized, in.dropped, err = projection.Minimize(scratch, document)
 	} else {

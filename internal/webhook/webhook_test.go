@@ -439,6 +439,26 @@ func TestADirectoryThatNeverAnswersIsWaitedForOnlySoLong(t *testing.T) {
 	requireProblem(t, d, w, http.StatusServiceUnavailable, "customer_lookup_failed", "")
 }
 
+func TestTheUIDOfAnIdentityProviderIsTheOrderingKey(t *testing.T) {
+	t.Parallel()
+	for _, uid := range []string{
+		"auth0|5f7c8ec7c33c6c004bbafe82", "google-oauth2|103547991597142817347", "facebook|4539148803436467", "samlp|acme|00u1abcd", "eu-west-1:2f3d0a11-1111-4111-8111-111111111111",
+		"_ce3d2948b4cf20146dee0a0b3dd6f69b6cf86f62d7", "700000000000000300",
+	} {
+		t.Run(uid, func(t *testing.T) {
+			t.Parallel()
+			d := open(t, nil)
+			w := d.send(payNow(t, spoil(t, samples.UID, uid)))
+			require.Equal(t, http.StatusAccepted, w.Code, w.Body.String())
+			sent := d.broker.all()
+			require.Len(t, sent, 1)
+			require.Equal(t, uid, sent[0].message.OrderingKey)
+			require.Equal(t, uid, sent[0].message.Attributes["uid"])
+			require.Equal(t, uid, sent[0].message.Attributes["ordering_key"])
+		})
+	}
+}
+
 func TestADirectoryCannotLetAnAddressOut(t *testing.T) {
 	t.Parallel()
 	const address = "mette.lindqvist@example.com"
@@ -559,6 +579,8 @@ func TestBadBodiesAreRefused(t *testing.T) {
 		{"a raw control character", eventID("\"mette\x00\""), bad, malformed, "", "mette"},
 		{"an event id that contains an e-mail address", eventID(`"order-` + address + `"`), no, broken, "event_id", address},
 		{"a product id that is an IP address", spoil(t, `"411486491630370501"`, `"203.0.113.77"`), no, broken, "body.lines[0].product_id", "203.0.113.77"},
+		{"an order id that is a card number", spoil(t, `"502113004410990002"`, `"4539148803436467"`), no, broken, "body.id", "4539148803436467"},
+		{"a product id that is a card number behind a prefix", spoil(t, `"411486491630370501"`, `"card-4539148803436467"`), no, broken, "body.lines[0].product_id", "4539148803436467"},
 		{"an event type that is a sentence", spoil(t, `"ON_ORDER_COMPLETED"`, `"Mette has paid"`), no, broken, "event_type", "Mette"},
 	}
 	for _, test := range tests {

@@ -566,7 +566,9 @@ func TestAPublishThatFindsNoRoomSaysSo(t *testing.T) {
 	}, 20*time.Second, time.Millisecond)
 	close(release)
 	for range cap(errs) {
-		<-errs // confirmed, or too late for the library
+		if err := <-errs; err != nil {
+			t.Log(err) // it came too late for the library
+		}
 	}
 }
 

@@ -16,7 +16,8 @@ import (
 
 const (
 	seed = 20261121
-	// drawn is how many of each kind.
+	// texts is how many are drawn of each spelling, and drawn how many of each kind of id.
+	texts = 10_000
 	drawn = 100_000
 )
 
@@ -52,18 +53,18 @@ type refused struct {
 
 // result is what one run found out.
 type result struct {
-	drawn   int
-	recalls []recall
-	refused []refused
+	texts, drawn int
+	recalls      []recall
+	refused      []refused
 }
 
-// measure draws so many of everything.
-func measure(drawn int) result {
-	r := result{drawn: drawn}
+// measure draws so many of each.
+func measure(texts, drawn int) result {
+	r := result{texts: texts, drawn: drawn}
 	for i, s := range spellings {
 		g := newGenerator(uint64(i))
 		one := recall{spelling: s}
-		for range drawn {
+		for range texts {
 			personal := s.draw(g)
 			for at, p := range places {
 				if found, _ := pii.Detect(pii.UID, p.put(g, personal)); found == s.kind {
@@ -93,7 +94,7 @@ func measure(drawn int) result {
 func (r *result) total(kind string) (found [3]int, drawn int) {
 	for _, one := range r.recalls {
 		if one.kind == kind {
-			drawn += r.drawn
+			drawn += r.texts
 			for i, n := range one.found {
 				found[i] += n
 			}
@@ -118,7 +119,7 @@ func (r *result) table() string {
 	line := func(name string, found [3]int, drawn int) {
 		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", name, percent(found[0], drawn), percent(found[1], drawn), percent(found[2], drawn))
 	}
-	personal, all := 0, 0
+	personal := 0
 	for _, kind := range []string{"email", "ip", "card", "iban", "phone"} {
 		found, drawn := r.total(kind)
 		line("**"+kind+"**", found, drawn)
@@ -127,11 +128,11 @@ func (r *result) table() string {
 		}
 		for _, one := range r.recalls {
 			if one.kind == kind && kind == "phone" {
-				line("phone, "+one.name, one.found, r.drawn)
+				line("phone, "+one.name, one.found, r.texts)
 			}
 		}
 	}
-	b.WriteString("\n| refused by chance | of them |\n| --- | ---: |\n")
+	fmt.Fprintf(&b, "\n| refused by chance | of %d |\n| --- | ---: |\n", r.drawn)
 	hits, ids := 0, 0
 	for _, one := range r.refused {
 		if one.chance {
@@ -146,9 +147,8 @@ func (r *result) table() string {
 			fmt.Fprintf(&b, "| %s | %s |\n", one.name, percent(one.hits, r.drawn))
 		}
 	}
-	all = personal + hits
-	fmt.Fprintf(&b, "\n%d of each were drawn, by seed %d. Of %d ids that are no chance cards, %d were refused: the precision is %s.\n",
-		r.drawn, seed, ids, hits, percent(personal, all))
+	fmt.Fprintf(&b, "\n%d of each spelling and %d of each kind of id were drawn, by seed %d. Of %d ids, but for the last rows, %d were refused:\na precision of %s.\n",
+		r.texts, r.drawn, seed, ids, hits, percent(personal, personal+hits))
 	return b.String()
 }
 
@@ -173,7 +173,7 @@ func generate(root string) (have, want string, err error) {
 	if err != nil {
 		return "", "", err
 	}
-	measured := measure(drawn)
+	measured := measure(texts, drawn)
 	want, err = written(string(text), measured.table())
 	return string(text), want, err
 }

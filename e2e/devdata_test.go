@@ -36,7 +36,7 @@ type devRun struct {
 
 func startDev(t *testing.T, binary string, arguments ...string) *devRun {
 	t.Helper()
-	dev := exec.Command(binary, append([]string{"dev", "--webhook-port", "0", "--worker-port", "0", "--service-port", "0"}, arguments...)...) //nolint:gosec,noctx // a test's own; Ctrl-C ends it
+	dev := exec.Command(binary, append([]string{"dev", "--webhook-port", "0", "--worker-port", "0", "--service-port", "0"}, arguments...)...) //nolint:noctx // Ctrl-C ends it
 	stdout, err := dev.StdoutPipe()
 	require.NoError(t, err)
 	dev.Stderr = os.Stderr
@@ -73,8 +73,8 @@ func TestTheRunbooksWayFromAlertToCredit(t *testing.T) {
 
 	say := func(server string, words ...string) string {
 		t.Helper()
-		command := exec.CommandContext(t.Context(), binary, append(words, "--server", server)...) //nolint:gosec // a test's own
-		command.Env = []string{"HOME=" + folder, "OPS_OPERATOR=ada"}                              // none of the test's
+		command := exec.CommandContext(t.Context(), binary, append(words, "--server", server)...)
+		command.Env = []string{"HOME=" + folder, "OPS_OPERATOR=ada"} // none of the test's
 		said, err := command.CombinedOutput()
 		require.NoError(t, err, string(said))
 		return string(said)
@@ -83,7 +83,7 @@ func TestTheRunbooksWayFromAlertToCredit(t *testing.T) {
 	require.Error(t, err)
 	require.Contains(t, string(second), "another billhook dev is using "+folder)
 
-	send := exec.CommandContext(t.Context(), binary, "send", "paynow", "--sample", "order_completed_unknown_product_no_uid", "--webhook", dev.webhookURL) //nolint:gosec // a test's own
+	send := exec.CommandContext(t.Context(), binary, "send", "paynow", "--sample", "order_completed_unknown_product_no_uid", "--webhook", dev.webhookURL)
 	sent, err := send.CombinedOutput()
 	require.NoError(t, err, string(sent))
 	queues := func(server string) string {

@@ -64,7 +64,7 @@ func productSet(t *testing.T, s *stack) {
 	s.ask(t, http.MethodGet, "/v1/ops/dead-letters/"+url.PathEscape(item.ID), nil, &story)
 	require.Equal(t, deadletter.Replayed, story.State)
 	var history ops.History
-	s.ask(t, http.MethodGet, "/v1/ops/products/"+product+"/history", nil, &history)
+	s.ask(t, http.MethodGet, "/v1/ops/products/"+product+"/changes", nil, &history)
 	require.Len(t, history.Items, 1)
 	require.Equal(t, "local:drill", history.Items[0].Who)
 	require.Equal(t, "sold since today", history.Items[0].Why)

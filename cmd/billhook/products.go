@@ -59,6 +59,14 @@ func (w client) product(command *cobra.Command, id string) (product products.Pro
 	return product, err == nil, err
 }
 
+// seen is what was shown of a product: what was agreed to is for that alone.
+func seen(product products.Product, known bool) *int64 {
+	if !known {
+		product.Points = 0
+	}
+	return &product.Points
+}
+
 func productPath(id string) string { return "/v1/ops/products/" + url.PathEscape(id) }
 
 // change sends a change of a product, and shows what came of it.
@@ -104,7 +112,7 @@ func (p *program) productsSet(ask func() client) *cobra.Command {
 					return err
 				}
 			}
-			return p.change(command, worker, http.MethodPut, args[0], ops.SetProduct{Points: points, Why: why})
+			return p.change(command, worker, http.MethodPut, args[0], ops.SetProduct{Points: points, Why: why, Expect: seen(product, known)})
 		},
 	}
 	command.Flags().Int64Var(&points, "points", 0, "what one piece is worth, from 1")
@@ -133,7 +141,7 @@ func (p *program) productsRetire(ask func() client) *cobra.Command {
 					return err
 				}
 			}
-			return p.change(command, worker, http.MethodDelete, args[0], ops.RetireProduct{Why: why})
+			return p.change(command, worker, http.MethodDelete, args[0], ops.RetireProduct{Why: why, Expect: seen(product, known)})
 		},
 	}
 	command.Flags().StringVar(&why, "why", "", "the reason, for the audit")
@@ -145,7 +153,7 @@ func (p *program) productsHistory(ask func() client) *cobra.Command {
 	return &cobra.Command{
 		Use: "history <product id>", Short: "Show who changed a product, when and why, the newest first", Args: cobra.ExactArgs(1),
 		RunE: func(command *cobra.Command, args []string) error {
-			path := productPath(args[0]) + "/history?limit=1000"
+			path := productPath(args[0]) + "/changes?limit=1000"
 			all := ops.History{}
 			for page := ""; ; page = "&page=" + url.QueryEscape(all.Next) {
 				var some ops.History

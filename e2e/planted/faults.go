@@ -190,6 +190,6 @@ var faultsOfProcessing = []fault{
 		`Equal: map[string]any{"queue": queue.ID}, Count: true`, tasksDir, "TestADeadLetterIsCountedUntilItIsDealtWith"},
 	{"who comes while a service ends is turned away", "internal/serve/serve.go", `if s.Draining != nil {`, `if s.Draining(); false {`,
 		"internal/serve", "TestRunAnswersWhatIsInFlightAndRefusesTheRestBeforeItReturns"},
-	{"points that no number holds are published", "internal/webhook/webhook.go", `case item.Quantity > (math.MaxInt64-sum)/product.Points:`, `case false && item.Quantity > (math.MaxInt64-sum)/product.Points:`,
+	{"points that no number holds are published", "internal/webhook/points.go", `case item.Quantity > (math.MaxInt64-sum)/points:`, `case false && item.Quantity > (math.MaxInt64-sum)/points:`,
 		"internal/webhook", "TestBadBodiesAreRefused"},
 }

@@ -18,7 +18,7 @@ import (
 func (a *API) productRoutes(r chi.Router) {
 	r.Get("/products", a.listProducts)
 	r.Get("/products/{id}", a.showProduct)
-	r.Get("/products/{id}/history", a.productHistory)
+	r.Get("/products/{id}/changes", a.productHistory)
 	r.Put("/products/{id}", a.setProduct)
 	r.Delete("/products/{id}", a.retireProduct)
 }
@@ -39,11 +39,15 @@ type History struct {
 type SetProduct struct {
 	Points int64  `json:"points"`
 	Why    string `json:"why"`
+	// Expect, if set, is what it was worth when somebody looked; 0: it was unknown.
+	Expect *int64 `json:"expect,omitempty"`
 }
 
 // RetireProduct says why nobody can buy it any more.
 type RetireProduct struct {
 	Why string `json:"why"`
+	// Expect, if set, is what it was worth when somebody looked.
+	Expect *int64 `json:"expect,omitempty"`
 }
 
 func (a *API) listProducts(w http.ResponseWriter, r *http.Request) {
@@ -99,7 +103,7 @@ func (a *API) setProduct(w http.ResponseWriter, r *http.Request) {
 		serve.WriteProblem(w, http.StatusBadRequest, "body_malformed", `Send JSON: {"points": <a whole number>, "why": "<the reason>"}.`)
 		return
 	}
-	p, err := a.Products.Set(r.Context(), param(r, "id"), asked.Points, products.Change{Who: Who(r.Context()), Why: asked.Why})
+	p, err := a.Products.Set(r.Context(), param(r, "id"), asked.Points, products.Change{Who: Who(r.Context()), Why: asked.Why, Expect: asked.Expect})
 	a.productChanged(w, r, p, err)
 }
 
@@ -109,7 +113,7 @@ func (a *API) retireProduct(w http.ResponseWriter, r *http.Request) {
 		serve.WriteProblem(w, http.StatusBadRequest, "body_malformed", `Send JSON: {"why": "<the reason>"}.`)
 		return
 	}
-	p, err := a.Products.Retire(r.Context(), param(r, "id"), products.Change{Who: Who(r.Context()), Why: asked.Why})
+	p, err := a.Products.Retire(r.Context(), param(r, "id"), products.Change{Who: Who(r.Context()), Why: asked.Why, Expect: asked.Expect})
 	a.productChanged(w, r, p, err)
 }
 
@@ -131,6 +135,8 @@ func (a *API) productFailed(w http.ResponseWriter, r *http.Request, err error) b
 		serve.WriteProblem(w, http.StatusNotFound, "product_unknown", "Neither the catalog nor the store has a product of that id.")
 	case errors.Is(err, products.ErrInvalid):
 		serve.WriteProblem(w, http.StatusUnprocessableEntity, "refused", err.Error())
+	case errors.Is(err, products.ErrChanged):
+		serve.WriteProblem(w, http.StatusConflict, "changed", "The product is not worth what was expected any more; look at it again.")
 	case errors.Is(err, products.ErrBusy):
 		serve.WriteProblem(w, http.StatusConflict, "busy", "Others have changed the product at the same time; look at it again.")
 	default:

@@ -21,7 +21,7 @@ import (
 func (r *rig) request(t *testing.T, method, path, body string) *httptest.ResponseRecorder {
 	t.Helper()
 	request := httptest.NewRequestWithContext(t.Context(), method, path, bytes.NewReader([]byte(body)))
-	request.RemoteAddr = "127.0.0.1:4711"
+	request.RemoteAddr, request.Host = "127.0.0.1:4711", "127.0.0.1:8081"
 	request.Header.Set("X-Operator", "ada")
 	recorder := httptest.NewRecorder()
 	r.router.ServeHTTP(recorder, request)
@@ -42,7 +42,11 @@ func TestAProductIsSetShownAndRetired(t *testing.T) {
 		{"GET", "new:1", "", 200, `{"id":"new:1","points":500,"state":"active","origin":"store","since":"2026-03-02T10:15:00Z"}`},
 		{"GET", "new%3A1", "", 200, `{"id":"new:1","points":500,"state":"active","origin":"store","since":"2026-03-02T10:15:00Z"}`},
 		{"PUT", "hat", `{"points":300,"why":"dearer"}`, 200, `{"id":"hat","points":300,"state":"active","origin":"store","since":"2026-03-02T10:15:00Z"}`},
-		{"DELETE", "hat", `{"why":"sold out"}`, 200, `{"id":"hat","points":300,"state":"retired","origin":"store","since":"2026-03-02T10:15:00Z"}`},
+		{"PUT", "hat", `{"points":400,"why":"dearer","expect":250}`, 409, "changed"},
+		{"PUT", "hat", `{"points":300,"why":"dearer, sent again","expect":250}`, 200, `{"id":"hat","points":300,"state":"active","origin":"store","since":"2026-03-02T10:15:00Z"}`},
+		{"PUT", "odd", `{"points":1,"why":"w","expect":1}`, 409, "changed"},
+		{"DELETE", "hat", `{"why":"sold out","expect":0}`, 409, "changed"},
+		{"DELETE", "hat", `{"why":"sold out","expect":300}`, 200, `{"id":"hat","points":300,"state":"retired","origin":"store","since":"2026-03-02T10:15:00Z"}`},
 		{"DELETE", "hat", `{"why":"sent again"}`, 200, `{"id":"hat","points":300,"state":"retired","origin":"store","since":"2026-03-02T10:15:00Z"}`},
 		{"GET", "hat", "", 404, "product_retired"},
 		{"DELETE", "odd", `{"why":"gone"}`, 404, "product_unknown"},
@@ -56,7 +60,7 @@ func TestAProductIsSetShownAndRetired(t *testing.T) {
 		require.Equal(t, "application/problem+json", got.Header().Get("Content-Type"))
 		require.Contains(t, got.Body.String(), `"code":"`+step.want+`"`)
 	}
-	got := r.request(t, http.MethodGet, "/v1/ops/products/hat/history", "")
+	got := r.request(t, http.MethodGet, "/v1/ops/products/hat/changes", "")
 	require.JSONEq(t, `{"next":"","items":[
 		{"kind":"product","subject":"hat","action":"retire","who":"local:ada","why":"sold out","at":"2026-03-02T10:15:00Z",
 			"before":{"points":300,"state":"active","origin":"store"},"after":{"points":300,"state":"retired","origin":"store"}},
@@ -127,7 +131,7 @@ func TestProductsAndTheirHistoryComePageByPage(t *testing.T) {
 		require.Equal(t, http.StatusOK, r.request(t, http.MethodPut, fmt.Sprint("/v1/ops/products/p", i), `{"points":1,"why":"w"}`).Code)
 		require.Equal(t, http.StatusOK, r.request(t, http.MethodPut, "/v1/ops/products/hat", fmt.Sprintf(`{"points":%d,"why":"w"}`, i+1)).Code)
 	}
-	for path, want := range map[string]int{"/v1/ops/products": 6, "/v1/ops/products/hat/history": 5} {
+	for path, want := range map[string]int{"/v1/ops/products": 6, "/v1/ops/products/hat/changes": 5} {
 		found := 0
 		for page := ""; ; {
 			var list ops.List[json.RawMessage]
@@ -141,7 +145,7 @@ func TestProductsAndTheirHistoryComePageByPage(t *testing.T) {
 		}
 		require.Equal(t, want, found, path)
 	}
-	for _, path := range []string{"?page=x", "?limit=0", "?limit=1001", "?state=active", "/hat/history?page=x"} {
+	for _, path := range []string{"?page=x", "?limit=0", "?limit=1001", "?state=active", "/hat/changes?page=x"} {
 		require.Equal(t, http.StatusBadRequest, r.ask(t, "/v1/ops/products"+path, nil, nil).Code, path)
 	}
 }
@@ -150,7 +154,7 @@ func TestProductsAreNoFourHundredsWhileTheStoreIsDown(t *testing.T) {
 	t.Parallel()
 	r := open(t)
 	r.store.Down(true)
-	for _, path := range []string{"", "/hat", "/hat/history"} {
+	for _, path := range []string{"", "/hat", "/hat/changes"} {
 		require.Equal(t, http.StatusServiceUnavailable, r.request(t, http.MethodGet, "/v1/ops/products"+path, "").Code, path)
 	}
 	require.Equal(t, http.StatusServiceUnavailable, r.request(t, http.MethodPut, "/v1/ops/products/hat", `{"points":5,"why":"w"}`).Code)

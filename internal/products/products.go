@@ -32,6 +32,8 @@ var (
 	ErrUnknown = errors.New("products: no such product")
 	// ErrInvalid is wrapped by every refusal of a change; its text says why, without a value.
 	ErrInvalid = errors.New("products: invalid change")
+	// ErrChanged: it is not worth what whoever changes it has seen.
+	ErrChanged = errors.New("products: changed since it was looked at")
 	// ErrBusy: others have changed the product meanwhile, again and again.
 	ErrBusy = errors.New("products: changed at the same time")
 	// ErrBroken: what is stored is no product.
@@ -70,6 +72,14 @@ func key(id string) store.Key { return store.Key{Collection: Collection, ID: id}
 // fields are what its document holds.
 func (p Product) fields() map[string]any {
 	return map[string]any{"points": p.Points, "state": string(p.State), "since": *p.Since}
+}
+
+// worth is what an order gets for a piece; 0 where it is unknown.
+func (p Product) worth() int64 {
+	if p.State != Active {
+		return 0
+	}
+	return p.Points
 }
 
 // side is what the audit says of it, before a change or after.
@@ -137,7 +147,11 @@ type Keeper struct {
 }
 
 // Change is who changes a product, and why.
-type Change struct{ Who, Why string }
+type Change struct {
+	Who, Why string
+	// Expect, if set, is what the product was worth when somebody looked; 0: it was unknown.
+	Expect *int64
+}
 
 // Get returns a product as it stands, a retired one too, past every cache. The error is
 // ErrUnknown, ErrBroken, or says that nothing is known.
@@ -178,7 +192,7 @@ func (k *Keeper) List(ctx context.Context, after string, limit int) (page []Prod
 }
 
 // Set makes a product known, or changes what it is worth, from now on. Where it is worth
-// that already, nothing changes. The error wraps ErrInvalid, or is ErrBusy, or says
+// that already, nothing changes. The error wraps ErrInvalid, or is ErrChanged or ErrBusy, or says
 // that nothing is known.
 func (k *Keeper) Set(ctx context.Context, id string, points int64, by Change) (Product, error) {
 	if points < 1 || points > catalog.MaxPoints {
@@ -217,6 +231,9 @@ func (k *Keeper) change(ctx context.Context, id, action string, by Change, decid
 		}
 		if version != 0 && before.Points == after.Points && before.State == after.State {
 			return before, nil // perhaps by a commit of ours whose answer was lost
+		}
+		if by.Expect != nil && *by.Expect != before.worth() {
+			return Product{}, ErrChanged
 		}
 		entry, err := audit.Entry{
 			Kind: Kind, Subject: id, Action: action, Who: by.Who, Why: by.Why, At: since, Before: before.side(), After: after.side(),

@@ -286,3 +286,36 @@ func TestProductsAreListedPageByPage(t *testing.T) {
 		require.Equal(t, want, got, "%d a page", limit)
 	}
 }
+
+func TestAChangeIsMadeOfWhatSomebodyHasSeen(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	expect := func(points int64) products.Change {
+		return products.Change{Who: ada.Who, Why: ada.Why, Expect: &points}
+	}
+	for _, step := range []struct {
+		id     string
+		points int64 // 0 retires it
+		seen   int64
+		want   error
+	}{
+		{"hat", 300, 0, products.ErrChanged},
+		{"hat", 300, 250, nil},
+		{"hat", 300, 250, nil}, // the same, sent again
+		{"hat", 400, 250, products.ErrChanged},
+		{"hat", 0, 250, products.ErrChanged},
+		{"hat", 0, 300, nil},
+		{"hat", 300, 300, products.ErrChanged},
+		{"hat", 300, 0, nil},
+		{"new", 1, 1, products.ErrChanged},
+		{"new", 1, 0, nil},
+	} {
+		var err error
+		if step.points == 0 {
+			_, err = s.Retire(t.Context(), step.id, expect(step.seen))
+		} else {
+			_, err = s.Set(t.Context(), step.id, step.points, expect(step.seen))
+		}
+		require.ErrorIs(t, err, step.want, "%+v", step)
+	}
+}

@@ -40,7 +40,7 @@ func TestWhatACreditReadsOfItsProducts(t *testing.T) {
 	}
 	change := func(method, body string) int {
 		r := httptest.NewRequestWithContext(t.Context(), method, "/v1/ops/products/"+unknown, bytes.NewReader([]byte(body)))
-		r.RemoteAddr = "127.0.0.1:4711"
+		r.RemoteAddr, r.Host = "127.0.0.1:4711", "127.0.0.1:8081"
 		recorder := httptest.NewRecorder()
 		w.ServeHTTP(recorder, r)
 		return recorder.Code

@@ -222,7 +222,6 @@ func TestPointsAreConservedWhoeverIsLinked(t *testing.T) {
 		uids := []string{s.customer + "-u1", s.customer + "-u2"}
 		names := []string{"o1", "o2", "o3", "o4"}
 		plain := model{orders: map[string]*booked{}, balances: map[string]int64{}}
-		entries := map[store.Key]map[string]any{}
 		s.around = func(writes []store.Write) func() {
 			mapped := s.uid(t)
 			return func() {
@@ -230,8 +229,7 @@ func TestPointsAreConservedWhoeverIsLinked(t *testing.T) {
 				for _, w := range writes {
 					switch w.Key.Collection {
 					case ledger.Entries:
-						require.Equal(t, store.OpCreate, w.Op)
-						entries[w.Key] = w.Fields
+						require.Equal(t, store.OpCreate, w.Op, "an entry is never rewritten")
 						if w.Fields["kind"] == "transfer_in" {
 							require.Equal(t, "points:user:"+mapped, w.Fields["to"], "moved to whom the customer is not linked to")
 						}
@@ -345,11 +343,6 @@ func TestPointsAreConservedWhoeverIsLinked(t *testing.T) {
 				}
 				for _, account := range []ledger.Account{ledger.CustomerPoints(s.customer), ledger.UserPoints(uids[0]), ledger.UserPoints(uids[1])} {
 					require.Equal(t, holds[account], s.balance(t, account), account)
-				}
-				for key, fields := range entries {
-					doc, err := s.Get(context.Background(), key)
-					require.NoError(t, err)
-					require.Equal(t, fields, doc.Fields, "an entry was rewritten")
 				}
 			},
 		})

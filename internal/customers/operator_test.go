@@ -323,7 +323,7 @@ func TestTwoWhoLinkAtOnceAreBothToldTheTruth(t *testing.T) {
 			}
 			d.now = noon.Add(time.Hour)
 			d.at(1, func() {
-				other := &customers.Operator{Store: d.store, Now: d.Operator.Now, NewID: d.NewID}
+				other := &customers.Operator{Store: d.store, Now: func() time.Time { return d.now }, NewID: d.NewID}
 				_, err := other.Link(t.Context(), link("u1"))
 				require.NoError(t, err)
 				d.now = noon.Add(2 * time.Hour)

@@ -40,14 +40,14 @@ func (g *generator) moment() time.Time {
 func (g *generator) uuid() string {
 	var id uuid.UUID
 	for i := range id {
-		id[i] = byte(g.IntN(256))
+		id[i] = g.octet(0, 255)
 	}
 	version := byte(4)
 	if g.IntN(3) == 0 {
 		version = 7
 		ms := g.moment().UnixMilli()
 		for i := range 6 {
-			id[i] = byte(ms >> (40 - 8*i))
+			id[i] = byte(ms >> (40 - 8*i) & 0xff)
 		}
 	}
 	id[6], id[8] = id[6]&0x0f|version<<4, id[8]&0x3f|0x80

@@ -84,6 +84,7 @@ var cases = []struct {
 	run  func(*testing.T, *stack)
 }{
 	{"an order is credited", credit},
+	{"an order of an identity provider's user is credited", identityProvider},
 	{"an exact duplicate is skipped", duplicate},
 	{"another payload under a used id is a dead letter and credits nothing", conflict},
 	{"an unknown product is one dead letter and later events flow", unknownProduct},

@@ -41,7 +41,7 @@ func TestTheDetectorsFindPersonalData(t *testing.T) {
 		"the short 501800000009 of old": "card",
 
 		// A phone's number needs a plus, a word, or the form that it has.
-		"tel:48601234567": "phone", "tel48601234567": "phone", "Phone_601.234.567": "phone", "whatsapp|48601234567": "phone", "004873590000": "phone",
+		"tel:48601234567": "phone", "tel48601234567": "phone", "Phone_601.234.567": "phone", "whatsapp|48601234567": "phone", "id:0048601234567": "phone", "004873590000": "phone",
 		"tel:+48-601-234-567": "phone", "call 555-123-4567 now": "phone", "(555) 123-4567 x12": "phone", "555-123-4567x123 is mine": "phone", "at 01632 960001, please": "phone",
 		"0171 1234567 after six": "phone", "011 44 7911 123456": "phone", "+1.555.123.4567": "phone", "mob: 07911123456": "phone",
 	} {

@@ -27,7 +27,8 @@ func readNumber(value []byte, i int, text bool) (n number) {
 			n.n++
 			i++
 		}
-		if i < len(value) && class[value[i]] == letter && !(text && value[i]|0x20 == 'x') { // 555-123-4567x12
+		extended := text && i < len(value) && value[i]|0x20 == 'x' // 555-123-4567x12
+		if i < len(value) && class[value[i]] == letter && !extended {
 			n.n = from
 			return n
 		}
@@ -90,9 +91,10 @@ func (n *number) isDated() bool {
 // begin that it stands in.
 //
 // Order ids are digits, and groups of digits with dashes. So in an id only what is
-// called a phone's is one, and what stands alone in groups with dots between them; in
-// text also what has a plus, an international prefix, a parenthesis or a 0 before it,
-// and national numbers in two groups and more.
+// called a phone's is one, what stands alone in groups with dots between them, and what
+// begins with 00 behind nothing, a colon or a bar. In text, what has a plus, an
+// international prefix, a parenthesis or a 0 before it is one too, and so are national
+// numbers in two groups and more.
 func (n *number) isPhone(value []byte, word int, text bool) bool {
 	if n.groups == 0 || n.groups > len(n.sizes) || n.n < 7 || n.n > len(n.digits) {
 		return false
@@ -111,6 +113,8 @@ func (n *number) isPhone(value []byte, word int, text bool) bool {
 		return true
 	case word < n.from || (word > 1 && class[value[word-1]] == mark):
 		return false // the tail of a name
+	case !text && n.groups == 1:
+		return zeros && n.n >= 12 && n.n <= 15
 	case !text:
 		return n.dotted && !dated && n.isNational()
 	case zeros:

@@ -40,14 +40,14 @@ func (g *generator) moment() time.Time {
 func (g *generator) uuid() string {
 	var id uuid.UUID
 	for i := range id {
-		id[i] = byte(g.IntN(256))
+		id[i] = g.octet(0, 255)
 	}
 	version := byte(4)
 	if g.IntN(3) == 0 {
 		version = 7
 		ms := g.moment().UnixMilli()
 		for i := range 6 {
-			id[i] = byte(ms >> (40 - 8*i))
+			id[i] = byte(ms >> (40 - 8*i) & 0xff)
 		}
 	}
 	id[6], id[8] = id[6]&0x0f|version<<4, id[8]&0x3f|0x80
@@ -100,6 +100,9 @@ func ulid(g *generator) string {
 	return string(head) + g.of(crockford, 16)
 }
 
+// objectID is MongoDB's, and the second half of Auth0's users: seconds, then anything.
+func objectID(g *generator) string { return fmt.Sprintf("%08x", g.moment().Unix()) + g.hex(8) }
+
 // eui is an EUI-64 in groups.
 func eui(gap string, size int) form {
 	return func(g *generator) string { return g.eui(gap, size) }
@@ -141,7 +144,7 @@ var allIDs = []ids{
 	}},
 	{name: "Firebase's uids", forms: []form{of("", base62, 28)}},
 	{name: "Auth0's users", forms: []form{
-		of("auth0|", hexDigits, 24), of("sms|", hexDigits, 24), of("windowslive|", hexDigits, 16), of("google-oauth2|1", digits, 20), of("github|", digits, 8),
+		after(objectID, "auth0|", "sms|"), of("windowslive|", hexDigits, 16), of("google-oauth2|1", digits, 20), of("github|", digits, 8),
 		after(twitter, "twitter|"), after(discord, "oauth2|discord|"), of("facebook|10", digits, 13), of("facebook|4", digits, 15), of("facebook|1", digits, 16),
 		of("samlp|acme|", lower, 8), of("waad|", url64, 43), then(of("apple|00", digits, 4), ".", then(of("", hexDigits, 32), ".", of("", digits, 4))),
 	}},
@@ -159,9 +162,9 @@ var allIDs = []ids{
 	{name: "`123-456-7890`, `123-1234567-1234567`", forms: []form{
 		after(dashed(10, 3, 3, 4), "", "order-"), dashed(17, 3, 7), after(dashed(9, 3), "", "A"), dashed(12, 4),
 	}},
-	{name: "EUI-64", forms: []form{eui(":", 2), after(eui(":", 2), "dev:", "eui-", "eui", "ad:"), eui("-", 2), eui(".", 4), eui(":", 4)}},
-	{name: "hashes, traces, object ids", forms: []form{
-		of("", hexDigits, 24), of("", hexDigits, 40), of("", hexDigits, 64), then(of("00-", hexDigits, 32), "-", then(of("", hexDigits, 16), "-", of("", "01", 2))),
+	{name: "EUI-64", forms: []form{eui(":", 2), after(eui(":", 2), "dev:", "eui-", "eui", "ad:"), eui("-", 2)}},
+	{name: "hashes, object ids", forms: []form{
+		objectID, of("", hexDigits, 40), of("", hexDigits, 64),
 		func(g *generator) string { return grouped(g.hex(20), ":", 2) },
 	}},
 	{name: "KSUIDs, nanoids, cuids", forms: []form{of("2", base62, 26), then(of("", base62, 1), "", of("", url64, 20)), then(of("", lower, 1), "", of("", digits+lower, 23))}},
@@ -173,6 +176,9 @@ var allIDs = []ids{
 		then(word, ":", then(word, ":", of("", digits, 6))), then(word, "::", of("", digits, 5)), after(then(word, "::", of("", digits[1:], 4)), "App::"),
 		then(of("arn:aws:iam::2", digits, 11), ":", word),
 	}},
+	{name: "EUI-64 in groups of four, traces", forms: []form{
+		eui(".", 4), eui(":", 4), then(of("00-", hexDigits, 32), "-", then(of("", hexDigits, 16), "-", of("", "01", 2))),
+	}, chance: true},
 	{name: "16 random digits alone", forms: []form{of("", digits, 16)}, chance: true},
 	{name: "16 random digits behind a prefix", forms: []form{of("u_", digits, 16)}, chance: true},
 	{name: "13 random digits alone", forms: []form{of("", digits, 13)}, chance: true},

@@ -135,19 +135,13 @@ func (r *result) table() string {
 	fmt.Fprintf(&b, "\n| refused by chance | of %d |\n| --- | ---: |\n", r.drawn)
 	hits, ids := 0, 0
 	for _, one := range r.refused {
-		if one.chance {
-			continue
-		}
-		hits += one.hits
-		ids += r.drawn
 		fmt.Fprintf(&b, "| %s | %d |\n", one.name, one.hits)
-	}
-	for _, one := range r.refused {
-		if one.chance {
-			fmt.Fprintf(&b, "| %s | %s |\n", one.name, percent(one.hits, r.drawn))
+		if !one.chance {
+			hits += one.hits
+			ids += r.drawn
 		}
 	}
-	fmt.Fprintf(&b, "\n%d of each spelling and %d of each kind of id were drawn, by seed %d. Of %d ids, but for the last rows, %d were refused:\na precision of %s.\n",
+	fmt.Fprintf(&b, "\n%d of each spelling and %d of each kind of id were drawn, by seed %d. Of %d ids, without the\nlast four rows, %d were refused: a precision of %s.\n",
 		r.texts, r.drawn, seed, ids, hits, percent(personal, personal+hits))
 	return b.String()
 }

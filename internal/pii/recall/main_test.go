@@ -27,7 +27,7 @@ func TestAllButPhonesAreFoundAndNoIDIsRefused(t *testing.T) {
 	}
 	for _, one := range r.refused {
 		if one.chance {
-			require.InDelta(t, 0.03, float64(one.hits)/float64(r.drawn), 0.02, one.name)
+			require.Less(t, one.hits, r.drawn/20, one.name)
 			continue
 		}
 		require.Zero(t, one.hits, one.name)

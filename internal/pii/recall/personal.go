@@ -28,6 +28,10 @@ func pick[T any](g *generator, of ...T) T { return of[g.IntN(len(of))] }
 // between is a number from least to most.
 func (g *generator) between(least, most int) int { return least + g.IntN(most-least+1) }
 
+func (g *generator) octet(least, most byte) byte {
+	return byte(g.between(int(least), int(most))) //nolint:gosec // it is between two bytes
+}
+
 // prefix is letters, and marks, or none.
 func (g *generator) prefix() string {
 	if g.IntN(2) == 0 {
@@ -78,7 +82,7 @@ func grouped(text, gap string, sizes ...int) string {
 var spellings = []spelling{
 	{"email", "", (*generator).email},
 	{"ip", "IPv4", func(g *generator) string {
-		address := netip.AddrFrom4([4]byte{byte(g.between(1, 223)), byte(g.IntN(256)), byte(g.IntN(256)), byte(g.IntN(256))}).String()
+		address := netip.AddrFrom4([4]byte{g.octet(1, 223), g.octet(0, 255), g.octet(0, 255), g.octet(0, 255)}).String()
 		return address + pick(g, "", "", "/24", ":8080")
 	}},
 	{"ip", "IPv6", (*generator).ipv6},
@@ -116,7 +120,7 @@ func (g *generator) email() string {
 func (g *generator) ipv6() string {
 	var bytes [16]byte
 	for i := range bytes {
-		bytes[i] = byte(g.IntN(256))
+		bytes[i] = g.octet(0, 255)
 	}
 	switch g.IntN(6) {
 	case 0:
@@ -125,7 +129,7 @@ func (g *generator) ipv6() string {
 		bytes[0], bytes[1] = 0xfe, 0x80
 		clear(bytes[2:8])
 	default:
-		bytes[0] = byte(g.between(0x20, 0x3f))
+		bytes[0] = g.octet(0x20, 0x3f)
 	}
 	if g.IntN(2) == 0 {
 		clear(bytes[g.between(2, 8):g.between(9, 15)])

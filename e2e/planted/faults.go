@@ -36,6 +36,7 @@ const (
 // one line decides it.
 var faults = slices.Concat(
 	faultsOfProcessing,
+	faultsOfDoors,
 )
 
 // faultsOfProcessing are those between a push and its answer.

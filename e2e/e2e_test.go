@@ -98,6 +98,7 @@ var cases = []struct {
 	{"a refund whose attempts were used up is replayed when its order is there", drillTx},
 	{"a webhook that was refused is replayed until it is taken", drillLeased},
 	{"a dead letter is counted until it is discarded", drillDiscarded},
+	{"metrics are at no public door, and nobody waits for an unsigned body", doors},
 	{"no personal value is anywhere behind the door", noPersonalData}, // last: it looks at all of it
 }
 

@@ -22,6 +22,6 @@ func TestTheBodyBudgetIsAQuarterOfAnInstance(t *testing.T) {
 	for _, memory := range found {
 		mebibytes, err := strconv.ParseInt(memory[1], 10, 64)
 		require.NoError(t, err)
-		require.EqualValues(t, mebibytes<<20, 4*serve.DefaultBodyBudget)
+		require.EqualValues(t, 4*serve.DefaultBodyBudget, mebibytes<<20)
 	}
 }

@@ -118,6 +118,7 @@ var cases = []struct {
 	{"a guest's points move to the user once, and are refunded from there", customerLinked},
 	{"a product that was forgotten is set, and its order replayed and credited", productSet},
 	{"a product is worth what it was set to, until it is retired", productChanged},
+	{"metrics are at no public door, and nobody waits for an unsigned body", doors},
 	{"no personal value is anywhere behind the door", noPersonalData}, // last: it looks at all of it
 }
 

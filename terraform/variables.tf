@@ -123,13 +123,13 @@ variable "webhook_scaling" {
 }
 
 variable "webhook_resources" {
-  description = "CPUs and memory of an instance of the webhook service."
+  description = "CPUs and memory of an instance of the webhook service. Not less memory than by default: a quarter of that is for bodies in flight."
   type        = object({ cpu = string, memory = string, cpu_idle = bool })
   default     = { cpu = "1", memory = "512Mi", cpu_idle = true }
 }
 
 variable "worker_resources" {
-  description = "CPUs and memory of an instance of a worker."
+  description = "CPUs and memory of an instance of a worker. Not less memory than by default: a quarter of that is for bodies in flight."
   type        = object({ cpu = string, memory = string, cpu_idle = bool })
   default     = { cpu = "1", memory = "512Mi", cpu_idle = true }
 }

@@ -43,6 +43,7 @@ var faults = slices.Concat(
 	faultsOfProcessing, faultsOfProducts,
 	faultsOfTokens,
 	faultsOfDetectors,
+	faultsOfDoors,
 )
 
 // faultsOfProcessing are those between a push and its answer.

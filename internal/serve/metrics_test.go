@@ -53,12 +53,14 @@ func withMetrics(t *testing.T, server *serve.Server, metrics http.Handler) (firs
 func ask(t *testing.T, method, address, path string) int {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), method, "http://"+address+path, nil)
-	require.NoError(t, err)
+	if err != nil {
+		return 0
+	}
 	response, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(request)
 	if err != nil {
 		return 0
 	}
-	require.NoError(t, response.Body.Close())
+	_ = response.Body.Close()
 	return response.StatusCode
 }
 

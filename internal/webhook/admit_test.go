@@ -189,19 +189,28 @@ func TestAnAnnouncedLengthHoldsNothing(t *testing.T) {
 		c.BodyBudget = 8 << 20
 	})
 	on := make(chan struct{})
-	stopped := make(chan struct{})
+	end := sync.OnceFunc(func() { close(on) })
+	defer end()
+	settled := make(chan struct{}, 2*crowd)
+	var refused atomic.Int64
 	var group sync.WaitGroup
 	for range crowd {
 		r := payNow(t, []byte("{}"))
-		r.Body, r.ContentLength = &flood{size: 1, stopped: func() { stopped <- struct{}{} }, on: on}, 1<<20
-		group.Go(func() { d.send(r) })
+		r.Body, r.ContentLength = &flood{size: 1, stopped: func() { settled <- struct{}{} }, on: on}, 1<<20
+		group.Go(func() {
+			if d.send(r).Code == http.StatusServiceUnavailable {
+				refused.Add(1)
+			}
+			settled <- struct{}{}
+		})
 	}
 	for range crowd {
-		<-stopped
+		<-settled
 	}
+	require.Zero(t, refused.Load())
 	w := d.send(payNow(t, webhooktest.Order(1<<20-4096)))
 	require.Equal(t, http.StatusAccepted, w.Code, "%s", w.Body)
-	close(on)
+	end()
 	group.Wait()
 }
 

@@ -45,6 +45,8 @@ resource "google_cloud_run_v2_service" "service" {
         startup_cpu_boost = true
       }
 
+      # The only port that is routed to. Metrics are on 9090, where a sidecar finds them and
+      # nobody outside.
       ports {
         container_port = 8080
       }

@@ -5,8 +5,6 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -25,19 +23,7 @@ import (
 // lenient is a catalog whose PayNow events are useless after an hour, and may be corrected.
 func lenient(t *testing.T) (folder string) {
 	t.Helper()
-	folder = t.TempDir()
-	for _, name := range []string{"queues.yaml", "products.yaml", "sources.yaml"} {
-		data, err := os.ReadFile(filepath.Join("..", "catalog", name))
-		require.NoError(t, err)
-		text := string(data)
-		if name == "queues.yaml" {
-			const refused = "\n    on_corrected: refuse\n"
-			require.Equal(t, 1, strings.Count(text, refused))
-			text = strings.Replace(text, refused, "\n    on_corrected: accept\n    message_ttl: \"3600s\"\n", 1)
-		}
-		require.NoError(t, os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600))
-	}
-	return folder
+	return shippedBut(t, "\n    on_corrected: refuse\n", "\n    on_corrected: accept\n    message_ttl: \"3600s\"\n")
 }
 
 var lenientCases = []struct {

@@ -32,7 +32,7 @@ type Log struct {
 	changed    chan struct{}
 }
 
-// Delivery is the canonical line of one delivery.
+// Delivery is the canonical line of one delivery, or that of an attempt before its last.
 type Delivery struct {
 	Message   string `json:"message"`
 	Queue     string `json:"queue"`
@@ -56,7 +56,8 @@ func (l *Log) Write(p []byte) (int, error) {
 			l.counts = map[string]int{}
 		}
 		l.counts[said.Message]++
-		if err == nil && said.Message == "delivery" {
+		// A failed attempt whose next one was made in the same delivery has a line of its own.
+		if err == nil && (said.Message == "delivery" || said.Message == "attempt again") {
 			l.deliveries = append(l.deliveries, said)
 		}
 	}

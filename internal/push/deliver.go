@@ -53,7 +53,8 @@ func (s *Service) deliver(ctx context.Context, q *queue, d delivery) (answer, de
 		case !a.resume.IsZero():
 			if s.until(ctx, a.resume) {
 				s.config.Log.LogAttrs(ctx, slog.LevelInfo, "attempt again", slog.String("queue", q.ID), slog.String("event_id", a.EventID),
-					slog.String("message_id", d.messageID), slog.Int("attempt", a.Attempt), slog.String("reason", a.Reason), slog.String("cause", a.cause))
+					slog.String("event_type", record.EventType), slog.String("message_id", d.messageID), slog.Int("attempt", a.Attempt),
+					slog.String("outcome", string(a.Outcome)), slog.String("reason", a.Reason), slog.Int("status", a.Status), slog.String("cause", a.cause))
 				known = true
 				continue
 			}

@@ -27,7 +27,7 @@ func (p Points) learn(ctx context.Context, event handler.Event, order *contract.
 	}
 	lesson, err := p.Teacher.Learn(ctx, seen, event.Try)
 	if err != nil {
-		return customers.Lesson{}, retry.Down("store_unavailable", err)
+		return customers.Lesson{}, retry.Outage("store_unavailable", err)
 	}
 	return lesson, nil
 }

@@ -39,7 +39,7 @@ func (p Points) worth(ctx context.Context, order *contract.Order) (int64, error)
 		case errors.Is(err, products.ErrBroken):
 			return 0, retry.Transient("product_broken", err)
 		case err != nil:
-			return 0, retry.Down("store_unavailable", err)
+			return 0, retry.Outage("store_unavailable", err)
 		case known:
 			each[id] = points
 		default:

@@ -104,7 +104,7 @@ func (r *Run) Broken(ctx context.Context, reason string) error {
 		case errors.Is(err, store.ErrNotFound):
 			r.version = 0
 		case err != nil:
-			return retry.Down("store_unavailable", fmt.Errorf("read record: %w", err))
+			return retry.Outage("store_unavailable", fmt.Errorf("read record: %w", err))
 		default:
 			r.version = doc.Version
 			found, err := FromDocument(doc)
@@ -120,7 +120,7 @@ func (r *Run) Broken(ctx context.Context, reason string) error {
 			}
 		}
 		if written, err := r.put(ctx, record); err != nil {
-			return retry.Down("store_unavailable", err)
+			return retry.Outage("store_unavailable", err)
 		} else if written {
 			return nil
 		}

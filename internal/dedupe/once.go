@@ -237,7 +237,7 @@ func (r *Run) Effect(ctx context.Context, event handler.Event, redelivered bool,
 			return Fresh, err
 		}
 		record := r.at(r.once.Now(), Completed)
-		record.Attempts, record.Result, record.ProcessedAt = int64(r.Attempt()), effect.Result, record.UpdatedAt
+		record.Attempts, record.Result, record.LastError, record.ProcessedAt = int64(r.Attempt()), effect.Result, "", record.UpdatedAt
 		for _, emission := range effect.Emit {
 			record.Emitted = append(record.Emitted, emission.Body.ID)
 		}
@@ -271,8 +271,22 @@ const Begun = "worker_died"
 // attempts up. It says Counted where it did; else the record is not what this run knew,
 // see Fail.
 func (r *Run) Count(ctx context.Context) (Seen, error) {
+	return r.tally(ctx, int64(r.Attempt()), Begun)
+}
+
+// Uncount takes back what Count has counted, where the attempt turns out to be none of the
+// event's own. It says Counted where it did; else see Fail. Where nothing was counted it is
+// Fresh, and costs nothing.
+func (r *Run) Uncount(ctx context.Context, reason string) (Seen, error) {
+	if !r.mine || r.record.LastError != Begun {
+		return Fresh, nil
+	}
+	return r.tally(ctx, r.record.Attempts-1, reason)
+}
+
+func (r *Run) tally(ctx context.Context, attempts int64, reason string) (Seen, error) {
 	record := r.at(r.once.Now(), Failed)
-	record.Attempts, record.LastError = int64(r.Attempt()), Begun
+	record.Attempts, record.LastError = attempts, reason
 	versions, err := r.once.Store.Commit(ctx, []store.Write{r.write(record)})
 	switch {
 	case err == nil:

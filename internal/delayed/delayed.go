@@ -140,6 +140,12 @@ func Open(ctx context.Context, from Getter, name Name) (Lane, error) {
 	return l, nil
 }
 
+// Queue is that of the lane.
+func (l Lane) Queue() string { return l.name.Queue }
+
+// Exists reports whether the lane was there when it was read.
+func (l Lane) Exists() bool { return l.version != 0 }
+
 // Holds reports whether a message of the lane waits to be published.
 func (l Lane) Holds() bool { return !l.due.IsZero() }
 

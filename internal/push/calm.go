@@ -10,18 +10,19 @@ import (
 // whatever the broker delivers behind it finds its lane.
 const calmFor = time.Second
 
-// calm is what an instance knows of a queue: until when it may take all lanes for empty.
-// The zero value knows nothing.
+// calm is what an instance knows of a queue: until when it goes by what it has read.
 type calm struct {
 	// one lets one caller at a time read; the others wait for what it finds.
 	one   chan struct{}
 	until time.Time
+	found bool
 }
 
 func newCalm() *calm { return &calm{one: make(chan struct{}, 1)} }
 
 // holds reports whether no message of the queue waits in a lane. It reads where that is
-// not known, at most about once in calmFor.
+// not known, about once in calmFor, however many ask. That some message waits is known for
+// as long: then every lane is looked at, which is never wrong.
 func (c *calm) holds(ctx context.Context, now func() time.Time, read func(context.Context) (bool, error)) (bool, error) {
 	select {
 	case c.one <- struct{}{}:
@@ -32,11 +33,11 @@ func (c *calm) holds(ctx context.Context, now func() time.Time, read func(contex
 	// Before the read: what is kept while it goes on waits that much longer.
 	begun := now()
 	if begun.Before(c.until) {
-		return true, nil
+		return c.found, nil
 	}
 	found, err := read(ctx)
-	if err == nil && found {
-		c.until = begun.Add(calmFor)
+	if err == nil {
+		c.until, c.found = begun.Add(calmFor), found
 	}
 	return found, err
 }

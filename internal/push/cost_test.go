@@ -50,7 +50,7 @@ func TestWhatADeliveryCostsTheStore(t *testing.T) {
 		},
 		"a new credit where corrections are accepted is no more than elsewhere":     {setup: setup{queue: accepting}, deliver: first, code: 200, commits: 1, documents: 3},
 		"what is broken where corrections are accepted is a read and a commit more": {setup: setup{queue: accepting}, deliver: paid("e1", known, 0), code: 422, reads: 2, commits: 2, documents: 2},
-		"a dead letter where corrections are accepted is no more than elsewhere":    {setup: setup{queue: accepting}, deliver: paid("e1", unknown, 1), code: 422, reads: 1, commits: 1, documents: 1},
+		"a dead letter where corrections are accepted is no more than elsewhere":    {setup: setup{queue: accepting}, deliver: paid("e1", unknown, 1), code: 400, reads: 1, commits: 1, documents: 1},
 		"the old payload's redelivery after the correction is a read": {
 			setup: setup{queue: accepting}, before: []message{paid("e1", unknown, 1), first.with(func(m *message) { m.id = "m-2" })}, deliver: paid("e1", unknown, 1).again(2), code: 204, reads: 1,
 		},

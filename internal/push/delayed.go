@@ -74,26 +74,51 @@ func (s *Service) inTurn(ctx context.Context, w *attempt) answer {
 	if w.letsGo() {
 		return s.resume(ctx, w)
 	}
-	a = s.handle(ctx, w)
-	if last, over := lane.Over(d.message); over && !a.Delayed {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), bookkeeping)
-		defer cancel()
-		// Where this fails, the next message of the key takes the longer way, and ends it.
-		if _, err := s.config.Store.Commit(ctx, []store.Write{last}); err != nil && !errors.Is(err, store.ErrStale) {
-			s.config.Log.LogAttrs(ctx, slog.LevelWarn, "lane not removed", slog.String("queue", w.queue.ID), slog.String("event_id", w.event.ID))
-		}
+	if a = s.handle(ctx, w); !a.Delayed {
+		s.end(ctx, lane, d)
 	}
 	return a
 }
 
+// end removes the lane of a message that has been delivered, where it was the last of it.
+func (s *Service) end(ctx context.Context, lane delayed.Lane, d delivery) {
+	last, over := lane.Over(d.message)
+	if !over {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), bookkeeping)
+	defer cancel()
+	// Where this fails, the next message of the key takes the longer way, and ends it.
+	if _, err := s.config.Store.Commit(ctx, []store.Write{last}); err != nil && !errors.Is(err, store.ErrStale) {
+		s.config.Log.LogAttrs(ctx, slog.LevelWarn, "lane not removed", slog.String("queue", lane.Queue()), slog.String("message_id", d.messageID))
+	}
+}
+
+// leave ends the lane of a message that has come back and is not handled any more: while a
+// lane is left, each event of its queue costs a read.
+func (s *Service) leave(ctx context.Context, q *queue, d delivery) {
+	key := q.orderingKey(d)
+	if d.ticket() == "" || key == "" {
+		return
+	}
+	reading, cancel := context.WithTimeout(context.WithoutCancel(ctx), bookkeeping)
+	defer cancel()
+	lane, err := delayed.Open(reading, s.config.Store, delayed.Name{Queue: q.ID, OrderingKey: key})
+	if err != nil {
+		s.config.Log.LogAttrs(ctx, slog.LevelWarn, "lane not removed", slog.String("queue", q.ID), slog.String("message_id", d.messageID))
+		return
+	}
+	s.end(ctx, lane, d)
+}
+
 // mayBeBehind reports whether a message of the delivery's key may wait, which only its
-// lane can tell. In a queue where messages wait by policy, one always may. Elsewhere that
-// is rare, and known for the whole queue at once.
+// lane can tell. In a queue where messages wait by policy, one always may, and what comes
+// back has a lane. Elsewhere that is rare, and known for the whole queue at once.
 func (s *Service) mayBeBehind(ctx context.Context, w *attempt) (bool, error) {
 	switch {
 	case w.lane.OrderingKey == "":
 		return false, nil
-	case w.queue.waits:
+	case w.queue.waits, w.delivery.ticket() != "": // what comes back ends its lane
 		return true, nil
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), bookkeeping)
@@ -173,22 +198,34 @@ func (s *Service) keepIn(ctx context.Context, w *attempt, lane delayed.Lane, due
 	if _, err := s.config.Store.Commit(ctx, writes); err != nil {
 		return answer{}, err
 	}
-	return s.kept(w, due), nil
+	w.newLane = !lane.Exists()
+	a := s.kept(w, due)
+	if due.IsZero() && lane.Holds() {
+		a.due = time.Time{} // it comes with those before it
+	}
+	return a, nil
 }
 
-// kept is the answer for a message that has been kept just now, until it is due. In a
-// queue whose lanes are rarely looked at it waits until no instance takes the queue for
-// calm any more: until then the broker holds back what comes behind.
+// kept is the answer for a message that has been kept just now, until it is due.
 func (s *Service) kept(w *attempt, due time.Time) answer {
-	now := s.config.Now()
 	a := answer{Outcome: retry.Retry, Delayed: true, due: due}
 	if due.IsZero() {
-		a.due = now
+		a.due = s.config.Now()
 	}
-	if w.lane.OrderingKey != "" && !w.queue.waits {
-		a.hold = now.Add(calmFor)
+	if w.newLane {
+		a.hold = s.unsettled(w)
 	}
 	return a
+}
+
+// unsettled is until when an instance may take the queue for calm that has a new lane since
+// now, and the acknowledgement waits: until then the broker holds back what comes behind.
+// Where lanes are looked at every time it is the zero time.
+func (s *Service) unsettled(w *attempt) time.Time {
+	if w.lane.OrderingKey == "" || w.queue.waits {
+		return time.Time{}
+	}
+	return s.config.Now().Add(calmFor)
 }
 
 // busy answers a delivery that somebody else has to let go, at the given time or soon:
@@ -263,6 +300,7 @@ func (s *Service) keep(ctx context.Context, w *attempt, name delayed.Name, due t
 	lane, err := delayed.Open(ctx, s.config.Store, name)
 	var ticket string
 	var writes []store.Write
+	w.newLane = !lane.Exists() && name.OrderingKey != ""
 	if err == nil {
 		ticket, writes, err = lane.Put(s.waiting(w, due), s.config.Now())
 	}
@@ -324,9 +362,6 @@ func (s *Service) follow(w *attempt, verdict retry.Verdict, failure error, faile
 		a.resume = due
 	case kept:
 		k := s.kept(w, due)
-		if verdict.Scope == retry.OtherEvent {
-			k.hold = time.Time{} // nothing waits behind it
-		}
 		a.Delayed, a.due, a.hold = true, k.due, k.hold
 	case nacked:
 	}
@@ -363,8 +398,11 @@ func (s *Service) until(ctx context.Context, at time.Time) bool {
 	return false
 }
 
-// ring asks for a kept message to be released when it is due.
+// ring asks for a kept message to be released when it is due, where nobody has yet.
 func (s *Service) ring(ctx context.Context, q *queue, a answer) {
+	if a.due.IsZero() {
+		return
+	}
 	if err := s.config.Alarm.At(context.WithoutCancel(ctx), a.due); err != nil {
 		s.config.Log.LogAttrs(ctx, slog.LevelWarn, "no alarm, left to the next run of release-delayed", slog.String("queue", q.ID),
 			slog.String("event_id", a.EventID), slog.String("cause", cause(err)))

@@ -31,6 +31,8 @@ type attempt struct {
 	run      *dedupe.Run
 	// lane is where the message waits if it has to.
 	lane delayed.Name
+	// newLane: the message was kept in a lane that was not there before.
+	newLane bool
 	// known: the event is known to have been delivered before, so that its record is read
 	// before anything is tried.
 	known bool
@@ -60,9 +62,9 @@ func (s *Service) deliver(ctx context.Context, q *queue, d delivery) (answer, de
 			}
 		case a.Delayed:
 			s.ring(ctx, q, a)
-			if !s.until(ctx, a.hold) {
-				a.Delayed, a.Status = false, http.StatusServiceUnavailable // the broker goes on holding the key
-			}
+		}
+		if !s.until(ctx, a.hold) {
+			a.Outcome, a.Delayed, a.Status = retry.Retry, false, http.StatusServiceUnavailable // the broker goes on holding the key
 		}
 		return a, record
 	}
@@ -93,11 +95,16 @@ func (s *Service) attempt(ctx context.Context, q *queue, d delivery, event handl
 		// The broker's filter, which an emulator does not apply.
 		return answer{Outcome: retry.Dropped, Status: http.StatusNoContent, Reason: "not_bound"}
 	case q.MessageTTL > 0 && !d.replayed() && !d.firstPublished().IsZero() && s.config.Now().Sub(d.firstPublished()) > q.MessageTTL:
+		s.leave(ctx, q, d)
 		return answer{Outcome: retry.Expired, Status: http.StatusNoContent, Reason: "message_ttl"}
 	}
 	w := &attempt{queue: q, delivery: d, event: event, record: record, known: known}
 	if broken != nil {
-		return s.broken(ctx, w, broken)
+		a := s.broken(ctx, w, broken)
+		if a.Outcome != retry.Retry {
+			s.leave(ctx, q, d)
+		}
+		return a
 	}
 	w.run = s.begin(w, event)
 	w.lane = delayed.Name{
@@ -149,7 +156,8 @@ func (s *Service) settle(ctx context.Context, w *attempt, seen dedupe.Seen) answ
 		other.run = run.Conflict()
 		return s.bury(ctx, &other, retry.Conflicting("payload_conflict", nil))
 	case dedupe.Waiting:
-		return answer{Outcome: retry.Duplicate, Status: http.StatusNoContent, Reason: "delayed_before"}
+		// By a copy whose acknowledgement did not arrive: what comes behind it may come at once.
+		return answer{Outcome: retry.Duplicate, Status: http.StatusNoContent, Reason: "delayed_before", hold: s.unsettled(w)}
 	case dedupe.Early:
 		return s.early(ctx, w)
 	case dedupe.Held:

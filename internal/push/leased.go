@@ -29,7 +29,7 @@ func (s *Service) leased(ctx context.Context, w *attempt, h handler.Leased) answ
 	switch {
 	case err != nil && verdict.Class.Terminal():
 		return s.bury(ctx, w, err)
-	case err != nil && verdict.Scope == retry.OneMessage:
+	case err != nil && verdict.Scope == retry.OneMessage && !verdict.Counts: // else nobody can read the record
 		return s.busy(ctx, w, err, time.Time{})
 	case err != nil:
 		return again(verdict, err, 0) // nothing was tried

@@ -43,7 +43,7 @@ func (s *slots) acquire(ctx context.Context, key string, size int, timer Timer, 
 	case s.free > 0:
 		s.free--
 		s.mu.Unlock()
-		return true
+		return s.unless(end)
 	case patience <= 0 || s.count == maxWaiting || s.bytes+size > maxWaitingBytes:
 		s.mu.Unlock()
 		return false
@@ -77,7 +77,8 @@ func (s *slots) acquire(ctx context.Context, key string, size int, timer Timer, 
 	return false
 }
 
-// unless keeps a slot that was waited for, but where the service has ended in the meantime.
+// unless keeps a slot, but where the service has ended in the meantime: in the wait for it,
+// while the body was read, or between two attempts of a message.
 func (s *slots) unless(end <-chan struct{}) bool {
 	select {
 	case <-end:

@@ -62,6 +62,7 @@ func (s *Service) tx(ctx context.Context, w *attempt, h handler.Tx) answer {
 	case verdict.Counts:
 		return s.failed(ctx, w, verdict, err)
 	case verdict.Scope == retry.OneMessage && limited.Err() == nil:
+		s.uncount(ctx, w, verdict)
 		return s.busy(ctx, w, err, time.Time{})
 	}
 	// A commit whose answer was lost is recognized, where the store answers again.
@@ -70,7 +71,19 @@ func (s *Service) tx(ctx context.Context, w *attempt, h handler.Tx) answer {
 	if seen, unread := w.run.Look(look); unread == nil && seen != dedupe.Fresh {
 		return s.settle(ctx, w, seen)
 	}
+	s.uncount(ctx, w, verdict)
 	return again(verdict, err, 0)
+}
+
+// uncount takes back what prepare has counted: the attempt has ended, and was none of the
+// event's own. Where that cannot be written it stays counted, as if its worker had died.
+func (s *Service) uncount(ctx context.Context, w *attempt, verdict retry.Verdict) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), bookkeeping)
+	defer cancel()
+	if _, err := w.run.Uncount(ctx, verdict.Reason); err != nil {
+		s.config.Log.LogAttrs(ctx, slog.LevelWarn, "attempt not taken back", slog.String("queue", w.queue.ID),
+			slog.String("event_id", w.event.ID), slog.String("message_id", w.delivery.messageID), slog.String("reason", verdict.Reason))
+	}
 }
 
 // prepare reads the record of an event that was delivered before, and counts this attempt

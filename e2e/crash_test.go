@@ -400,7 +400,7 @@ func (s *site) schedule(t *testing.T) {
 	var calling sync.WaitGroup
 	t.Cleanup(func() { stop(); calling.Wait() })
 	calling.Go(func() {
-		every := time.NewTicker(time.Second)
+		every := time.NewTicker(2 * time.Second)
 		defer every.Stop()
 		for {
 			select {

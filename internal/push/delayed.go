@@ -20,6 +20,8 @@ const (
 	maxAhead = 30 * 24 * time.Hour
 	// maxResume is how long a request waits for the next attempt of its message.
 	maxResume = 2 * time.Second
+	// maxResumes is how many attempts follow the first in one request.
+	maxResumes = 5
 	// nextLook is when a message that somebody else has to let go is looked at once more.
 	nextLook = time.Second
 )

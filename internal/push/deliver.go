@@ -48,12 +48,13 @@ func (w *attempt) spec() catalog.Handler { return w.queue.Handlers[w.event.Type]
 func (s *Service) deliver(ctx context.Context, q *queue, d delivery) (answer, dedupe.Record) {
 	event, record, err := decodeEvent(q, d)
 	known := d.redelivered()
-	for {
+	for resumed := 0; ; resumed++ {
 		a := s.inSlot(ctx, q, d, func() answer { return s.attempt(ctx, q, d, event, record, known, err) })
 		a.EventID = record.EventID
 		switch {
 		case !a.resume.IsZero():
-			if s.until(ctx, a.resume) {
+			// A clock that stands still would have it wait for ever.
+			if resumed < maxResumes && s.until(ctx, a.resume) {
 				s.config.Log.LogAttrs(ctx, slog.LevelInfo, "attempt again", slog.String("queue", q.ID), slog.String("event_id", a.EventID),
 					slog.String("event_type", record.EventType), slog.String("message_id", d.messageID), slog.Int("attempt", a.Attempt),
 					slog.String("outcome", string(a.Outcome)), slog.String("reason", a.Reason), slog.Int("status", a.Status), slog.String("cause", a.cause))

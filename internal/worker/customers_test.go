@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -87,9 +88,10 @@ func TestWhatACreditCostsByWhatIsKnownOfItsCustomer(t *testing.T) {
 					require.NoError(t, err)
 				}
 				counter = &storetest.Counter{Store: c.Store}
-				c.Store = counter
+				c.Store, c.Now = counter, func() time.Time { return time.Date(2026, 3, 2, 10, 15, 0, 0, time.UTC) }
 			}))
 			require.NoError(t, err)
+			paid(t, w, "warm", "another", "") // the product is known now, and that nothing waits
 			for i, uid := range test.before {
 				paid(t, w, "before-"+string(rune('a'+i)), "c1", uid)
 			}
@@ -125,7 +127,7 @@ func TestAMappingThatDiffersIsSaid(t *testing.T) {
 	require.NoError(t, err)
 	ask := func(method, path, body string, into any) {
 		r := httptest.NewRequestWithContext(t.Context(), method, path, strings.NewReader(body))
-		r.RemoteAddr = "127.0.0.1:4711"
+		r.RemoteAddr, r.Host = "127.0.0.1:4711", "127.0.0.1:8081"
 		recorder := httptest.NewRecorder()
 		w.ServeHTTP(recorder, r)
 		require.Equal(t, http.StatusOK, recorder.Code, recorder.Body)
@@ -151,7 +153,7 @@ func TestAMappingThatDiffersIsSaid(t *testing.T) {
 	ask(http.MethodDelete, "/v1/ops/customers/c1", `{"why":"two people"}`, nil)
 	require.Equal(t, "credited", paid(t, w, "e0", "c1", "u2*"), "it was looked up before")
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/v1/ops/customers/c1", nil)
-	r.RemoteAddr = "127.0.0.1:4711"
+	r.RemoteAddr, r.Host = "127.0.0.1:4711", "127.0.0.1:8081"
 	recorder := httptest.NewRecorder()
 	w.ServeHTTP(recorder, r)
 	require.Equal(t, http.StatusNotFound, recorder.Code, "what was looked up does not bring it back")

@@ -79,7 +79,9 @@ type event struct {
 	owner      int
 	leaseUntil time.Time
 	attempts   int64
-	expires    time.Time
+	// due is when an event that has failed may be tried again.
+	due     time.Time
+	expires time.Time
 	// accept: another payload may take the place of one that was dead-lettered.
 	accept bool
 	// corrected are the payloads that another has taken the place of.
@@ -256,6 +258,8 @@ func (w *world) met(e *event, a *attempt) (dedupe.Seen, bool) {
 		return dedupe.Gone, true
 	case e.status == dedupe.Processing && w.now.Before(e.leaseUntil):
 		return dedupe.Held, true
+	case e.status == dedupe.Failed && w.now.Before(e.due):
+		return dedupe.Early, true
 	}
 	return dedupe.Fresh, false
 }
@@ -332,6 +336,7 @@ func (w *world) release(t *rapid.T) {
 	}
 	require.Equal(t, dedupe.Counted, seen)
 	a.event.owner, a.event.status, a.event.expires = 0, dedupe.Failed, w.now.Add(remember)
+	a.event.due = w.now.Add(time.Minute)
 	if !counted {
 		a.event.attempts--
 	}
@@ -422,7 +427,8 @@ func (w *world) fail(t *rapid.T) {
 		return
 	}
 	for {
-		seen, err := a.run.Fail(context.Background(), "handler_error", w.now)
+		due := w.now.Add(rapid.SampledFrom([]time.Duration{0, time.Minute}).Draw(t, "due in"))
+		seen, err := a.run.Fail(context.Background(), "handler_error", due)
 		require.NoError(t, err)
 		want, taken := w.met(e, a)
 		switch {
@@ -433,7 +439,7 @@ func (w *world) fail(t *rapid.T) {
 		default:
 			require.Equal(t, dedupe.Counted, seen)
 			w.takes(e, a)
-			e.status, e.owner = dedupe.Failed, 0
+			e.status, e.owner, e.due = dedupe.Failed, 0, due
 			e.attempts++
 		}
 		return
@@ -456,7 +462,7 @@ func (w *world) sweep(t *rapid.T) {
 		require.Equal(t, orphan, w.republished[e.id], e.id)
 		delete(w.republished, e.id)
 		if orphan {
-			e.status, e.owner = dedupe.Failed, 0
+			e.status, e.owner, e.due = dedupe.Failed, 0, time.Time{}
 		}
 	}
 }

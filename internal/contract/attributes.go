@@ -36,6 +36,8 @@ type Attributes struct {
 	// DelayTicket is on a message that comes back from a wait longer than the broker's:
 	// its place among those of its ordering key. Billhook sets it; nobody else does.
 	DelayTicket string `json:"delay_ticket,omitempty" validate:"omitempty,id,max=100"`
+	// FirstMessageID is on the same messages: the id that the broker delivered it under first.
+	FirstMessageID string `json:"first_message_id,omitempty" validate:"omitempty,id"`
 }
 
 // AttributeRules bounds every attribute of a message that leaves the door. An ordering
@@ -64,13 +66,13 @@ type attribute struct {
 	value *string
 }
 
-func (a *Attributes) fields() [17]attribute {
+func (a *Attributes) fields() [18]attribute {
 	return [...]attribute{
 		{AttrOrderingKey, &a.OrderingKey}, {AttrEventID, &a.EventID}, {AttrEventType, &a.EventType},
 		{AttrOrderID, &a.OrderID}, {AttrCustomerID, &a.CustomerID}, {AttrUID, &a.UID}, {AttrUIDSource, &a.UIDSource}, {AttrPoints, &a.Points},
 		{AttrContract, &a.Contract}, {AttrCorrelationID, &a.CorrelationID}, {AttrTenant, &a.Tenant},
 		{AttrRoutingKey, &a.RoutingKey}, {AttrPriority, &a.Priority}, {AttrMaxAttempts, &a.MaxAttempts},
-		{AttrFirstPublished, &a.FirstPublished}, {AttrDeliverAt, &a.DeliverAt}, {AttrDelayTicket, &a.DelayTicket},
+		{AttrFirstPublished, &a.FirstPublished}, {AttrDeliverAt, &a.DeliverAt}, {AttrDelayTicket, &a.DelayTicket}, {AttrFirstMessageID, &a.FirstMessageID},
 	}
 }
 

@@ -37,6 +37,7 @@ const (
 	AttrFirstPublished = "first_published_at"
 	AttrDeliverAt      = "deliver_at"
 	AttrDelayTicket    = "delay_ticket"
+	AttrFirstMessageID = "first_message_id"
 )
 
 // UIDOfCustomer is the uid_source of a uid that was looked up by the customer.

@@ -150,6 +150,8 @@ type Waiting struct {
 	Topic          string
 	Message        contract.Message
 	FirstPublished time.Time
+	// MessageID is the broker's, of the message as it was delivered.
+	MessageID string
 	// Tenant and EventID say whose it is.
 	Tenant, EventID string
 	// Due is when it is published; zero: right after those before it.
@@ -177,6 +179,9 @@ func (l Lane) Put(w Waiting, now time.Time) (ticket string, writes []store.Write
 	m.Attributes[contract.AttrDelayTicket] = ticket
 	if m.Attributes[contract.AttrFirstPublished] == "" && !w.FirstPublished.IsZero() {
 		m.Attributes[contract.AttrFirstPublished] = w.FirstPublished.UTC().Format(time.RFC3339Nano)
+	}
+	if m.Attributes[contract.AttrFirstMessageID] == "" && w.MessageID != "" {
+		m.Attributes[contract.AttrFirstMessageID] = w.MessageID
 	}
 	if m.OrderingKey == "" {
 		m.OrderingKey = l.name.OrderingKey

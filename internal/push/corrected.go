@@ -83,7 +83,7 @@ func (l *letters) Own() string {
 	if l.queue.DeadLetter.Drop {
 		return ""
 	}
-	return deadletter.ItemID(l.queue.Queue, l.delivery.messageID, l.delivery.message)
+	return deadletter.ItemID(l.queue.Queue, l.delivery.firstID(), l.delivery.message)
 }
 
 // Replaceable reports whether nothing of a dead-lettered payload was applied. Of a Tx

@@ -14,6 +14,7 @@ import (
 	"billhook/internal/delayed"
 	"billhook/internal/failpoint"
 	"billhook/internal/handler"
+	"billhook/internal/pii"
 	"billhook/internal/retry"
 )
 
@@ -114,6 +115,15 @@ func (s *Service) attempt(ctx context.Context, q *queue, d delivery, event handl
 	return s.inTurn(ctx, w)
 }
 
+// firstID is the id that the message was delivered under first: what waited elsewhere than
+// with the broker comes back under another.
+func (d delivery) firstID() string {
+	if id := d.message.Attributes[contract.AttrFirstMessageID]; pii.ID.Valid(id) {
+		return id
+	}
+	return d.messageID
+}
+
 // firstPublished is when the message was published first, as far as it says so: a wait
 // that was not the broker's, and a replay, publish it anew.
 func (d delivery) firstPublished() time.Time {
@@ -204,7 +214,7 @@ func (s *Service) bury(ctx context.Context, w *attempt, reason error) answer {
 		outcome = retry.Dropped
 	} else if err := deadletter.Publish(ctx, s.config.DeadLetters, q.Queue, deadletter.Letter{
 		Message: d.message, Reason: verdict.Reason, Status: int(verdict.Class), Detail: detail(reason),
-		SourceQueue: q.ID, SourceSubscription: d.subscription, SourceMessageID: d.messageID,
+		SourceQueue: q.ID, SourceSubscription: d.subscription, SourceMessageID: d.firstID(),
 		Attempts: attempts, FirstPublishedAt: d.publishedAt, DeadLetteredAt: s.config.Now(),
 	}); err != nil {
 		err = retry.Outage("dead_letter_unconfirmed", err)

@@ -351,3 +351,23 @@ func TestAForgottenProductStallsNobody(t *testing.T) {
 		})
 	}
 }
+
+// TestADeadLetterIsOneItemUnderWhateverIDItsMessageComesBack: a copy that was kept is
+// published anew, and its broker's id is another.
+func TestADeadLetterIsOneItemUnderWhateverIDItsMessageComesBack(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, setup{queue: patient, credit: always(errHandler)})
+	m := paid("e1", known, 1)
+	require.True(t, r.deliver(m).Delayed)
+	for range 2 {
+		r.pass(20 * time.Minute)
+		back := r.release(t)
+		require.Len(t, back, 1)
+		require.NotEqual(t, m.id, back[0].id)
+		m = back[0]
+		r.deliver(m)
+	}
+	letters := r.letters()
+	require.Len(t, letters, 1)
+	require.Equal(t, "m-e1", letters[0].Attributes["source_message_id"])
+}

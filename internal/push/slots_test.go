@@ -116,11 +116,11 @@ func TestAWaitForASlotEnds(t *testing.T) {
 		end      func(a *asker, ended chan struct{})
 		free     bool
 	}{
-		"when the patience is over":                       {2 * time.Second, func(*asker, chan struct{}) { <-time.After(2 * time.Second) }, false},
-		"when the caller leaves":                          {time.Hour, func(a *asker, _ chan struct{}) { a.leave() }, false},
-		"when the service ends":                           {time.Hour, func(_ *asker, ended chan struct{}) { close(ended) }, false},
-		"at once where nobody is to wait":                 {0, func(*asker, chan struct{}) {}, false},
-		"before it begins where the service has ended":    {time.Hour, func(_ *asker, ended chan struct{}) { close(ended) }, true},
+		"when the patience is over":                        {2 * time.Second, func(*asker, chan struct{}) { <-time.After(2 * time.Second) }, false},
+		"when the caller leaves":                           {time.Hour, func(a *asker, _ chan struct{}) { a.leave() }, false},
+		"when the service ends":                            {time.Hour, func(_ *asker, ended chan struct{}) { close(ended) }, false},
+		"at once where nobody is to wait":                  {0, func(*asker, chan struct{}) {}, false},
+		"before it begins where the service has ended":     {time.Hour, func(_ *asker, ended chan struct{}) { close(ended) }, true},
 		"with nothing where the service ended in the wait": {time.Hour, nil, false},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -138,6 +138,7 @@ func Run(t *testing.T, open func(t *testing.T) dedupe.Querier) {
 			"an effect is committed": w.effect,
 			"two effects at once":    w.effects,
 			"an effect fails":        w.fail,
+			"an attempt is counted":  w.counts,
 			"an effect is condemned": w.condemn,
 			"a message is broken":    w.broken,
 			"a sweep":                w.sweep,
@@ -437,6 +438,36 @@ func (w *world) fail(t *rapid.T) {
 			e.attempts++
 		}
 		return
+	}
+}
+
+// counts has an attempt counted before it runs: then its worker dies, or it has its effect, or
+// it is none after all.
+func (w *world) counts(t *rapid.T) {
+	e := w.pick(t)
+	a := w.begin(t, e)
+	seen, err := a.run.Look(context.Background())
+	require.NoError(t, err)
+	want, taken := w.met(e, a)
+	require.Equal(t, want, seen)
+	if taken {
+		return
+	}
+	seen, err = a.run.Count(context.Background())
+	require.NoError(t, err)
+	require.Equal(t, dedupe.Counted, seen)
+	w.takes(e, a)
+	e.status, e.owner = dedupe.Failed, 0
+	e.attempts++
+	switch rapid.SampledFrom([]string{"its worker dies", "it has its effect", "it is none"}).Draw(t, "then") {
+	case "it has its effect":
+		e.attempts-- // counted once
+		w.commit(t, e, a, none, e.credit)
+	case "it is none":
+		seen, err = a.run.Uncount(context.Background(), "contention")
+		require.NoError(t, err)
+		require.Equal(t, dedupe.Counted, seen)
+		e.attempts--
 	}
 }
 

@@ -80,6 +80,9 @@ type event struct {
 	leaseUntil time.Time
 	attempts   int64
 	expires    time.Time
+	// due is when the next attempt is, after one that failed; kept: a copy waits for it.
+	due  time.Time
+	kept bool
 	// accept: another payload may take the place of one that was dead-lettered.
 	accept bool
 	// corrected are the payloads that another has taken the place of.
@@ -139,6 +142,7 @@ func Run(t *testing.T, open func(t *testing.T) dedupe.Querier) {
 			"two effects at once":    w.effects,
 			"an effect fails":        w.fail,
 			"an attempt is counted":  w.counts,
+			"one comes too early":    w.early,
 			"an effect is condemned": w.condemn,
 			"a message is broken":    w.broken,
 			"a sweep":                w.sweep,
@@ -213,6 +217,7 @@ func (w *world) takes(e *event, a *attempt) {
 		}
 	}
 	e.payload, e.replays, e.expires = a.payload, a.replays, w.now.Add(remember)
+	e.due, e.kept = time.Time{}, false
 }
 
 // ends is what the end of an attempt does to the dead letters: of the others under the id
@@ -257,6 +262,10 @@ func (w *world) met(e *event, a *attempt) (dedupe.Seen, bool) {
 		return dedupe.Gone, true
 	case e.status == dedupe.Processing && w.now.Before(e.leaseUntil):
 		return dedupe.Held, true
+	case e.status == dedupe.Failed && w.now.Before(e.due) && e.kept:
+		return dedupe.Waiting, true
+	case e.status == dedupe.Failed && w.now.Before(e.due):
+		return dedupe.Early, true
 	}
 	return dedupe.Fresh, false
 }
@@ -333,6 +342,7 @@ func (w *world) release(t *rapid.T) {
 	}
 	require.Equal(t, dedupe.Counted, seen)
 	a.event.owner, a.event.status, a.event.expires = 0, dedupe.Failed, w.now.Add(remember)
+	a.event.due = w.now.Add(time.Minute)
 	if !counted {
 		a.event.attempts--
 	}
@@ -439,6 +449,24 @@ func (w *world) fail(t *rapid.T) {
 		}
 		return
 	}
+}
+
+// early has a delivery that comes before its time put off.
+func (w *world) early(t *rapid.T) {
+	e := w.pick(t)
+	a := w.begin(t, e)
+	if want, _ := w.met(e, a); want != dedupe.Early {
+		return
+	}
+	seen, err := a.run.Look(context.Background())
+	require.NoError(t, err)
+	require.Equal(t, dedupe.Early, seen)
+	require.Equal(t, e.due, a.run.Due())
+	a.run.Keep("1-1", nil)
+	seen, err = a.run.Postpone(context.Background())
+	require.NoError(t, err)
+	require.Equal(t, dedupe.Waiting, seen)
+	e.kept = true
 }
 
 // counts has an attempt counted before it runs: then its worker dies, or it has its effect, or

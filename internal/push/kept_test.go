@@ -551,3 +551,24 @@ func TestARecordThatNobodyCanReadStaysWithTheBroker(t *testing.T) {
 	require.Zero(t, r.keptMessages(t))
 	require.Empty(t, g.called())
 }
+
+// TestARequestWaitsNoLongerThanItsAckDeadlineLets: what is due within a second waits for it in
+// its request, unless the next attempt could then end after the ack deadline.
+func TestARequestWaitsNoLongerThanItsAckDeadlineLets(t *testing.T) {
+	t.Parallel()
+	for timeout, kept := range map[time.Duration]bool{30 * time.Second: false, 51 * time.Second: false, 52 * time.Second: true, 59 * time.Second: true} {
+		t.Run(timeout.String(), func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, setup{queue: func(q *catalog.Queue) {
+				policyOf(retry.Policy{Base: time.Second, Multiplier: 1, Max: time.Second}, 5)(q)
+				for eventType, h := range q.Handlers {
+					h.Timeout = timeout
+					q.Handlers[eventType] = h
+				}
+			}, credit: times(1, errHandler)})
+			got := r.deliverNow(paid("e1", known, 1))
+			require.Equal(t, kept, got.Delayed, "1 s of wait, 2 s for a slot and 5 s to write it down are to fit into 60 s")
+			require.Equal(t, !kept, got.Outcome == "processed")
+		})
+	}
+}

@@ -116,12 +116,11 @@ func TestAWaitForASlotEnds(t *testing.T) {
 		end      func(a *asker, ended chan struct{})
 		free     bool
 	}{
-		"when the patience is over":                        {2 * time.Second, func(*asker, chan struct{}) { <-time.After(2 * time.Second) }, false},
-		"when the caller leaves":                           {time.Hour, func(a *asker, _ chan struct{}) { a.leave() }, false},
-		"when the service ends":                            {time.Hour, func(_ *asker, ended chan struct{}) { close(ended) }, false},
-		"at once where nobody is to wait":                  {0, func(*asker, chan struct{}) {}, false},
-		"before it begins where the service has ended":     {time.Hour, func(_ *asker, ended chan struct{}) { close(ended) }, true},
-		"with nothing where the service ended in the wait": {time.Hour, nil, false},
+		"when the patience is over":                    {2 * time.Second, func(*asker, chan struct{}) { <-time.After(2 * time.Second) }, false},
+		"when the caller leaves":                       {time.Hour, func(a *asker, _ chan struct{}) { a.leave() }, false},
+		"when the service ends":                        {time.Hour, func(_ *asker, ended chan struct{}) { close(ended) }, false},
+		"at once where nobody is to wait":              {0, func(*asker, chan struct{}) {}, false},
+		"before it begins where the service has ended": {time.Hour, func(_ *asker, ended chan struct{}) { close(ended) }, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -133,25 +132,39 @@ func TestAWaitForASlotEnds(t *testing.T) {
 					require.True(t, ask(s, "", 1, time.Second, nil).holds())
 				}
 				a := ask(s, "k", 1, test.patience, ended)
-				switch {
-				case test.end == nil: // both at once
-					s.mu.Lock()
-					s.pass()
-					close(ended)
-					s.mu.Unlock()
-				case !test.free:
+				if !test.free {
 					test.end(a, ended)
 				}
 				synctest.Wait()
 				require.True(t, a.over.Load())
 				require.False(t, a.got)
-				if !test.free && test.end != nil {
+				if !test.free {
 					require.Zero(t, s.free)
 					s.release()
 				}
 				require.Equal(t, 1, s.free, "no slot is lost")
 				require.Zero(t, s.count+s.bytes+len(s.keys)+len(s.waiting))
 			})
+		})
+	}
+}
+
+// TestATurnThatComesWithTheEndOfAWaitIsPassedOn, whichever of them is seen first.
+func TestATurnThatComesWithTheEndOfAWaitIsPassedOn(t *testing.T) {
+	t.Parallel()
+	for range 50 {
+		synctest.Test(t, func(t *testing.T) {
+			s, ended := newSlots(1), make(chan struct{})
+			require.True(t, ask(s, "", 1, time.Second, nil).holds())
+			a := ask(s, "k", 1, time.Hour, ended)
+			s.mu.Lock()
+			s.pass()
+			close(ended)
+			s.mu.Unlock()
+			synctest.Wait()
+			require.True(t, a.over.Load())
+			require.False(t, a.got)
+			require.Equal(t, 1, s.free)
 		})
 	}
 }

@@ -79,9 +79,10 @@ type event struct {
 	owner      int
 	leaseUntil time.Time
 	attempts   int64
-	// due is when an event that has failed may be tried again.
-	due     time.Time
-	expires time.Time
+	expires    time.Time
+	// due is when the next attempt is, after one that failed; kept: a copy waits for it.
+	due  time.Time
+	kept bool
 	// accept: another payload may take the place of one that was dead-lettered.
 	accept bool
 	// corrected are the payloads that another has taken the place of.
@@ -140,6 +141,8 @@ func Run(t *testing.T, open func(t *testing.T) dedupe.Querier) {
 			"an effect is committed": w.effect,
 			"two effects at once":    w.effects,
 			"an effect fails":        w.fail,
+			"an attempt is counted":  w.counts,
+			"one comes too early":    w.early,
 			"an effect is condemned": w.condemn,
 			"a message is broken":    w.broken,
 			"a sweep":                w.sweep,
@@ -214,6 +217,7 @@ func (w *world) takes(e *event, a *attempt) {
 		}
 	}
 	e.payload, e.replays, e.expires = a.payload, a.replays, w.now.Add(remember)
+	e.due, e.kept = time.Time{}, false
 }
 
 // ends is what the end of an attempt does to the dead letters: of the others under the id
@@ -258,6 +262,8 @@ func (w *world) met(e *event, a *attempt) (dedupe.Seen, bool) {
 		return dedupe.Gone, true
 	case e.status == dedupe.Processing && w.now.Before(e.leaseUntil):
 		return dedupe.Held, true
+	case e.status == dedupe.Failed && w.now.Before(e.due) && e.kept:
+		return dedupe.Waiting, true
 	case e.status == dedupe.Failed && w.now.Before(e.due):
 		return dedupe.Early, true
 	}
@@ -427,8 +433,7 @@ func (w *world) fail(t *rapid.T) {
 		return
 	}
 	for {
-		due := w.now.Add(rapid.SampledFrom([]time.Duration{0, time.Minute}).Draw(t, "due in"))
-		seen, err := a.run.Fail(context.Background(), "handler_error", due)
+		seen, err := a.run.Fail(context.Background(), "handler_error", w.now)
 		require.NoError(t, err)
 		want, taken := w.met(e, a)
 		switch {
@@ -439,10 +444,58 @@ func (w *world) fail(t *rapid.T) {
 		default:
 			require.Equal(t, dedupe.Counted, seen)
 			w.takes(e, a)
-			e.status, e.owner, e.due = dedupe.Failed, 0, due
+			e.status, e.owner = dedupe.Failed, 0
 			e.attempts++
 		}
 		return
+	}
+}
+
+// early has a delivery that comes before its time put off.
+func (w *world) early(t *rapid.T) {
+	e := w.pick(t)
+	a := w.begin(t, e)
+	if want, _ := w.met(e, a); want != dedupe.Early {
+		return
+	}
+	seen, err := a.run.Look(context.Background())
+	require.NoError(t, err)
+	require.Equal(t, dedupe.Early, seen)
+	require.Equal(t, e.due, a.run.Due())
+	a.run.Keep("1-1", nil)
+	seen, err = a.run.Postpone(context.Background())
+	require.NoError(t, err)
+	require.Equal(t, dedupe.Waiting, seen)
+	e.kept = true
+}
+
+// counts has an attempt counted before it runs: then its worker dies, or it has its effect, or
+// it is none after all.
+func (w *world) counts(t *rapid.T) {
+	e := w.pick(t)
+	a := w.begin(t, e)
+	seen, err := a.run.Look(context.Background())
+	require.NoError(t, err)
+	want, taken := w.met(e, a)
+	require.Equal(t, want, seen)
+	if taken {
+		return
+	}
+	seen, err = a.run.Count(context.Background())
+	require.NoError(t, err)
+	require.Equal(t, dedupe.Counted, seen)
+	w.takes(e, a)
+	e.status, e.owner = dedupe.Failed, 0
+	e.attempts++
+	switch rapid.SampledFrom([]string{"its worker dies", "it has its effect", "it is none"}).Draw(t, "then") {
+	case "it has its effect":
+		e.attempts-- // counted once
+		w.commit(t, e, a, none, e.credit)
+	case "it is none":
+		seen, err = a.run.Uncount(context.Background(), "contention")
+		require.NoError(t, err)
+		require.Equal(t, dedupe.Counted, seen)
+		e.attempts--
 	}
 }
 
@@ -462,7 +515,7 @@ func (w *world) sweep(t *rapid.T) {
 		require.Equal(t, orphan, w.republished[e.id], e.id)
 		delete(w.republished, e.id)
 		if orphan {
-			e.status, e.owner, e.due = dedupe.Failed, 0, time.Time{}
+			e.status, e.owner = dedupe.Failed, 0
 		}
 	}
 }

@@ -1,0 +1,239 @@
+package dedupe_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"billhook/internal/dedupe"
+	"billhook/internal/store"
+)
+
+// TestAnAttemptIsCountedBeforeItRuns: what the record says of it is what is known if its
+// worker dies, and no more once it has ended.
+func TestAnAttemptIsCountedBeforeItRuns(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		// end is what becomes of the attempt.
+		end      func(*testing.T, *bench, *dedupe.Run)
+		status   dedupe.Status
+		attempts int
+		last     string
+	}{
+		"and its worker dies": {func(*testing.T, *bench, *dedupe.Run) {}, dedupe.Failed, 2, dedupe.Begun},
+		"and succeeds": {func(t *testing.T, _ *bench, run *dedupe.Run) {
+			t.Helper()
+			seen, err := run.Effect(t.Context(), event(), false, credit)
+			require.NoError(t, err)
+			require.Equal(t, dedupe.Own, seen)
+		}, dedupe.Completed, 2, ""},
+		"and fails": {func(t *testing.T, b *bench, run *dedupe.Run) {
+			t.Helper()
+			seen, err := run.Fail(t.Context(), "handler_error", b.once.Now())
+			require.NoError(t, err)
+			require.Equal(t, dedupe.Counted, seen)
+		}, dedupe.Failed, 2, "handler_error"},
+		"and is no attempt after all": {func(t *testing.T, b *bench, run *dedupe.Run) {
+			t.Helper()
+			for _, want := range []dedupe.Seen{dedupe.Counted, dedupe.Fresh} { // once
+				seen, err := run.Uncount(t.Context(), "contention")
+				require.NoError(t, err)
+				require.Equal(t, want, seen)
+			}
+			_, commits := b.trips()
+			require.Equal(t, 1, commits)
+		}, dedupe.Failed, 1, "contention"},
+		"and cannot succeed": {func(t *testing.T, _ *bench, run *dedupe.Run) {
+			t.Helper()
+			seen, err := run.Look(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, dedupe.Fresh, seen, "its own count is in nobody's way")
+			written, err := run.Bury(t.Context(), "refused", run.Attempt())
+			require.NoError(t, err)
+			require.True(t, written)
+		}, dedupe.DeadLettered, 2, "refused"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench()
+			first := b.begin("A")
+			_, err := first.Fail(t.Context(), "handler_error", b.once.Now())
+			require.NoError(t, err)
+			run := b.begin("A")
+			seen, err := run.Look(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, dedupe.Fresh, seen)
+			seen, err = run.Count(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, dedupe.Counted, seen)
+			require.Equal(t, 2, run.Attempt())
+			counted := b.record(t)
+			require.Equal(t, []any{dedupe.Failed, int64(2), dedupe.Begun}, []any{counted.Status, counted.Attempts, counted.LastError})
+			require.True(t, counted.NextRetryAt.IsZero(), "whoever comes next need not wait")
+			b.trips()
+			test.end(t, b, run)
+			record := b.record(t)
+			require.Equal(t, test.status, record.Status)
+			require.EqualValues(t, test.attempts, record.Attempts)
+			require.Equal(t, test.last, record.LastError)
+		})
+	}
+}
+
+func TestWhatACountMeetsStands(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		// other is what happens to the record before the count.
+		other func(*testing.T, *bench)
+		want  dedupe.Seen
+	}{
+		"a success": {func(t *testing.T, b *bench) {
+			t.Helper()
+			_, err := b.begin("A").Effect(t.Context(), event(), false, credit)
+			require.NoError(t, err)
+		}, dedupe.Done},
+		"another payload": {func(t *testing.T, b *bench) {
+			t.Helper()
+			_, err := b.begin("B").Effect(t.Context(), event(), false, credit)
+			require.NoError(t, err)
+		}, dedupe.Differs},
+		"another count": {func(t *testing.T, b *bench) {
+			t.Helper()
+			_, err := b.begin("A").Count(t.Context())
+			require.NoError(t, err)
+		}, dedupe.Fresh},
+		"a failure that is to wait": {func(t *testing.T, b *bench) {
+			t.Helper()
+			_, err := b.begin("A").Fail(t.Context(), "handler_error", b.once.Now().Add(time.Minute))
+			require.NoError(t, err)
+		}, dedupe.Early},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench()
+			run := b.begin("A")
+			test.other(t, b)
+			before := b.record(t)
+			seen, err := run.Count(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, test.want, seen)
+			require.Equal(t, before, b.record(t))
+			if seen == dedupe.Fresh {
+				seen, err = run.Count(t.Context())
+				require.NoError(t, err)
+				require.Equal(t, dedupe.Counted, seen, "decided again")
+				require.EqualValues(t, 2, b.record(t).Attempts, "each of two that may have run")
+			}
+		})
+	}
+}
+
+func TestACountWithoutAnAnswerIsAnOutage(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		fault    fault
+		attempts int
+	}{
+		"that was not made":                     {refuse, 0},
+		"that was made: the attempt is counted": {lose, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench()
+			b.faults = []fault{test.fault}
+			_, err := b.begin("A").Count(t.Context())
+			require.Error(t, err)
+			next := b.begin("A")
+			seen, err := next.Look(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, dedupe.Fresh, seen)
+			require.Equal(t, test.attempts+1, next.Attempt())
+		})
+	}
+	t.Run("that the client library repeats is the run's own", func(t *testing.T) {
+		t.Parallel()
+		b := newBench()
+		b.faults = []fault{repeat}
+		run := b.begin("A")
+		seen, err := run.Count(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, dedupe.Fresh, seen, "a look finds it, and that it was this run's")
+		require.Equal(t, 1, run.Attempt())
+	})
+}
+
+// waitsFor is an event that has failed, is due in an hour, and waits with the broker.
+func waitsFor(t *testing.T, f *floor) (*dedupe.Run, dedupe.Record) {
+	t.Helper()
+	_, err := f.begin("e1").Fail(t.Context(), "handler_error", f.now.Add(time.Hour))
+	require.NoError(t, err)
+	run := f.begin("e1")
+	seen, err := run.Look(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, dedupe.Early, seen)
+	require.Equal(t, f.now.Add(time.Hour), run.Due())
+	return run, f.record(t, "e1")
+}
+
+func TestWhatComesEarlyIsPostponedWithoutAnAttempt(t *testing.T) {
+	t.Parallel()
+	f := newFloor(t)
+	run, before := waitsFor(t, f)
+	run.Keep("1-1", []store.Write{store.Create(shelf, nil)})
+	f.now = f.now.Add(time.Minute)
+	seen, err := run.Postpone(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, dedupe.Waiting, seen)
+	want := before
+	want.DelayTicket, want.UpdatedAt = "1-1", f.now
+	require.Equal(t, want, f.record(t, "e1"), "nothing else is changed: not the attempts, nor when the next is due")
+	_, err = f.faults.Get(t.Context(), shelf)
+	require.NoError(t, err)
+	seen, err = f.begin("e1").Look(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, dedupe.Waiting, seen)
+}
+
+func TestAPostponementIsRefusedWhereAnythingHasChanged(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		other func(*testing.T, *floor)
+		want  dedupe.Seen
+		err   bool
+		there bool // the kept message
+	}{
+		"another copy is kept": {func(t *testing.T, f *floor) {
+			t.Helper()
+			other := f.begin("e1")
+			_, err := other.Look(t.Context())
+			require.NoError(t, err)
+			other.Keep("2-2", nil)
+			_, err = other.Postpone(t.Context())
+			require.NoError(t, err)
+		}, dedupe.Waiting, false, false},
+		"its lane is another": {func(t *testing.T, f *floor) {
+			t.Helper()
+			_, err := f.faults.Commit(t.Context(), []store.Write{store.Create(shelf, nil)})
+			require.NoError(t, err)
+		}, dedupe.Early, false, true},
+		"the store does not take it":             {func(_ *testing.T, f *floor) { f.faults.FailBefore(1) }, 0, true, false},
+		"the store takes it and does not say so": {func(_ *testing.T, f *floor) { f.faults.FailAfter(1) }, 0, true, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFloor(t)
+			run, before := waitsFor(t, f)
+			test.other(t, f)
+			run.Keep("1-1", []store.Write{store.Create(shelf, nil)})
+			seen, err := run.Postpone(t.Context())
+			require.Equal(t, test.err, err != nil)
+			require.Equal(t, test.want, seen)
+			_, err = f.faults.Get(t.Context(), shelf)
+			require.Equal(t, test.there, err == nil)
+			record := f.record(t, "e1")
+			require.Equal(t, before.Attempts, record.Attempts)
+			require.Equal(t, before.NextRetryAt, record.NextRetryAt)
+		})
+	}
+}

@@ -6,12 +6,11 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"sync"
 	"syscall"
 	"time"
-
-	"runtime"
 
 	"billhook/catalog"
 	"billhook/e2e"

@@ -1,7 +1,7 @@
 // Command burst shows what others pay for a forgotten product and for a burst, before and
 // after, in one run on the embedded stack, in real time:
 //
-//	go run ./e2e/burst [-seed N] [-orders 3000] [-senders 64] [-rounds 2] [-patience 2m]
+//	go run ./e2e/burst [-seed N] [-orders 1500] [-senders 64] [-rounds 1] [-patience 110s]
 //
 // First, how long a good order waits behind twenty orders of a product that nobody has
 // entered, each of another customer, and behind refunds that came before their orders.
@@ -41,18 +41,15 @@ func main() {
 	}
 }
 
-// slotWait is the catalog's, where a side does not change it.
-const slotWait = -1
-
 func run(ctx context.Context, args []string, stdout io.Writer) error {
 	flags := flag.NewFlagSet("burst", flag.ContinueOnError)
 	seed := flags.Uint64("seed", uint64(time.Now().UnixNano()), "repeats a run's plan")
-	orders := flags.Int("orders", 3000, "how many orders a burst has")
+	orders := flags.Int("orders", 1500, "how many orders a burst has")
 	senders := flags.Int("senders", 64, "how many send at once")
-	rounds := flags.Int("rounds", 2, "how often each burst is sent, one side after the other")
+	rounds := flags.Int("rounds", 1, "how often each burst is sent, one side after the other")
 	forgotten := flags.Int("forgotten", 20, "how many orders of a forgotten product come before the good one")
 	refunds := flags.Int("refunds", 5, "how many refunds come before their orders, and before the good one")
-	patience := flags.Duration("patience", 2*time.Minute, "how long the good order is waited for without a budget")
+	patience := flags.Duration("patience", 110*time.Second, "how long the good order is waited for without a budget")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}

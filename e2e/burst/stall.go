@@ -10,7 +10,7 @@ import (
 
 	"billhook/catalog"
 	"billhook/e2e"
-	"billhook/internal/embedded"
+	"billhook/internal/contract"
 )
 
 // stall is one side of what others pay: events that cannot be processed, and behind them
@@ -133,10 +133,11 @@ func (s *stall) run(ctx, patience context.Context, on *stack) error {
 
 // count takes over what the stack has seen. Each of the given must have been processed once.
 func (s *stall) count(on *stack, once []*fate) error {
+	letters := map[string]bool{}
 	for _, m := range on.Broker.Held(s.queue.DeadLetterHold()) {
-		_ = m
-		s.letters++
+		letters[m.Attributes[contract.AttrEventID]] = true
 	}
+	s.letters = len(letters)
 	on.mu.Lock()
 	defer on.mu.Unlock()
 	s.nacked = on.nacked
@@ -147,8 +148,6 @@ func (s *stall) count(on *stack, once []*fate) error {
 	}
 	return nil
 }
-
-var _ = embedded.Message{}
 
 // sendAll sends webhooks by their event's id, all at once.
 func (s *stack) sendAll(ctx context.Context, bodies map[string][]byte) ([]*fate, error) {

@@ -39,11 +39,12 @@ var faults = slices.Concat(
 	faultsOfAlarm,
 	faultsOfCorrected,
 	faultsOfFields,
-	faultsOfProcessing, faultsOfCustomers,
-	faultsOfProcessing, faultsOfProducts,
+	faultsOfCustomers,
+	faultsOfProducts,
 	faultsOfTokens,
 	faultsOfDetectors,
 	faultsOfDoors,
+	faultsOfDrill,
 )
 
 // faultsOfProcessing are those between a push and its answer.

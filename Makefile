@@ -9,6 +9,7 @@ FUZZTIME ?= 20s
 SOAK ?=
 PLANTED ?=
 CHAOS ?=
+BURST ?=
 TOPOLOGY ?=
 BENCH ?= .
 COUNT ?= 6
@@ -77,6 +78,10 @@ planted: ## plant faults of one line each, and see whether the tests notice: PLA
 .PHONY: chaos
 chaos: ## 15,000 events 2.3 times to two workers under kill -9, with controls that must fail; CHAOS="-seed N -events 1500"
 	@go run ./e2e/chaos $(CHAOS)
+
+.PHONY: burst
+burst: ## what a forgotten product and 64 senders at once cost others, before and after: BURST="-seed N"
+	@go run ./e2e/burst $(BURST)
 
 .PHONY: ci
 ci: ## what CI runs

@@ -45,6 +45,7 @@ var faults = slices.Concat(
 	faultsOfDetectors,
 	faultsOfDoors,
 	faultsOfWaits,
+	faultsOfDrill,
 )
 
 // faultsOfProcessing are those between a push and its answer.

@@ -11,6 +11,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -23,6 +24,11 @@ import (
 // installed. A commit is on the disk when it returns.
 type Store struct {
 	db *bbolt.DB
+
+	// turn is held by the caller that writes, for itself and for those that wait.
+	turn    chan struct{}
+	mu      sync.Mutex
+	waiting []*commit
 }
 
 // ErrInUse: another process has the file open.
@@ -51,7 +57,7 @@ func openStore(path string, noSync bool) (*Store, error) {
 		}
 		return nil, fmt.Errorf("embedded: open store: %w", err)
 	}
-	return &Store{db: db}, nil
+	return &Store{db: db, turn: make(chan struct{}, 1)}, nil
 }
 
 // Close closes the file.
@@ -80,33 +86,6 @@ func (s *Store) Get(ctx context.Context, key store.Key) (store.Document, error) 
 		return nil
 	})
 	return doc, err
-}
-
-// Commit applies all writes or none; see the store package for the errors. A write
-// that changes nothing leaves the version as it is, as Firestore does.
-func (s *Store) Commit(ctx context.Context, writes []store.Write) ([]store.Version, error) {
-	if err := ready(ctx, store.CheckWrites(writes)); err != nil {
-		return nil, err
-	}
-	after := make([]store.Version, len(writes))
-	err := s.db.Update(func(tx *bbolt.Tx) error {
-		// The wait for earlier commits may have been long.
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		for i, w := range writes {
-			version, err := apply(tx, w)
-			if err != nil {
-				return fmt.Errorf("commit %s: %w", w.Key, err)
-			}
-			after[i] = version
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	return after, nil
 }
 
 // Query returns one page in the order of the ids, or of what is due. The latter looks
@@ -243,63 +222,6 @@ func parse(data []byte) (stored, error) {
 		version: store.Version(binary.BigEndian.Uint64(data)), //nolint:gosec // written from an int64
 		fields:  fields, body: data[8:],
 	}, nil
-}
-
-// apply does one write in the transaction and returns the document's version after it.
-func apply(tx *bbolt.Tx, w store.Write) (store.Version, error) {
-	have, err := read(tx, w.Key)
-	if err != nil {
-		return 0, err
-	}
-	fields := w.Fields
-	switch w.Op {
-	case store.OpCreate:
-		if have.version != 0 {
-			return 0, store.ErrExists
-		}
-	case store.OpUpdate:
-		if have.version != w.Version {
-			return 0, store.ErrStale
-		}
-	case store.OpIncrement:
-		if fields, err = incremented(have.fields, w); err != nil {
-			return 0, err
-		}
-	case store.OpDelete:
-		if w.Version != 0 && have.version != w.Version {
-			return 0, store.ErrStale
-		}
-		if have.version != 0 {
-			return 0, tx.Bucket([]byte(w.Key.Collection)).Delete([]byte(w.Key.ID))
-		}
-		return 0, nil
-	case store.OpSet:
-	}
-	if size := size(fields) + len(w.Key.Collection) + len(w.Key.ID) + 18; size > maxDocument {
-		return 0, fmt.Errorf("%w: %d bytes are too large a document", store.ErrInvalid, size)
-	}
-	body, err := encodeFields(fields)
-	if err != nil {
-		return 0, err
-	}
-	if have.version != 0 && bytes.Equal(body, have.body) {
-		return have.version, nil
-	}
-	bucket, err := tx.CreateBucketIfNotExists([]byte(w.Key.Collection))
-	if err != nil {
-		return 0, err
-	}
-	counter, err := tx.CreateBucketIfNotExists(versions)
-	if err != nil {
-		return 0, err
-	}
-	// The sequence of a bucket starts at 1 and never falls, also across deletes.
-	version, err := counter.NextSequence()
-	if err != nil {
-		return 0, err
-	}
-	data := append(binary.BigEndian.AppendUint64(nil, version), body...)
-	return store.Version(version), bucket.Put([]byte(w.Key.ID), data) //nolint:gosec // a count of writes
 }
 
 func incremented(have map[string]any, w store.Write) (map[string]any, error) {

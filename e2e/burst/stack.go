@@ -1,0 +1,238 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"billhook/catalog"
+	"billhook/e2e"
+	"billhook/internal/ledger"
+	"billhook/internal/local"
+	"billhook/internal/signature"
+	"billhook/internal/store"
+	"billhook/internal/telemetry"
+)
+
+// stack is a Billhook of its own on the stand-ins, and what became of what was sent to it.
+type stack struct {
+	*local.Stack
+	*journal
+	signer *signature.Signer
+	http   *http.Client
+	folder string
+}
+
+// start starts a stack on the catalog's numbers but for what change changes. Its door limits
+// what it takes as the catalog has it, or not at all.
+func start(ctx context.Context, limited bool, senders int, change func(*catalog.Queue)) (*stack, error) {
+	c, err := catalog.Load("")
+	if err != nil {
+		return nil, err
+	}
+	for i := range c.Queues {
+		if c.Queues[i].ID == e2e.Queue {
+			change(&c.Queues[i])
+		}
+	}
+	if !limited {
+		source := c.Sources["paynow"]
+		source.RatePerSecond = 0
+		c.Sources["paynow"] = source
+	}
+	s := &stack{journal: &journal{Handler: telemetry.NewLogger(io.Discard, nil).Handler(), fates: map[string]*fate{}}}
+	if s.signer, err = signature.NewSigner(signature.PayNow, e2e.Secret); err != nil {
+		return nil, err
+	}
+	if s.folder, err = os.MkdirTemp("", "billhook-burst-"); err != nil {
+		return nil, err
+	}
+	s.http = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: senders}}
+	s.Stack, err = local.Start(ctx, local.Config{
+		Catalog: c, ProjectID: "burst", Secrets: map[string][]string{"paynow": {e2e.Secret}, "generic": {e2e.Secret}},
+		WebhookPort: "0", WorkerPort: "0", StorePath: filepath.Join(s.folder, "store.db"), Log: slog.New(s.journal),
+	})
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(s.folder))
+	}
+	return s, nil
+}
+
+func (s *stack) close() error {
+	s.http.CloseIdleConnections()
+	return errors.Join(s.Close(), os.RemoveAll(s.folder))
+}
+
+// fate is what became of one event.
+type fate struct {
+	// sent is when the request was sent that the door took.
+	sent time.Time
+	// ended is closed when the event is processed or dead-lettered, which was at.
+	ended chan struct{}
+	at    time.Time
+	// processed and buried are how often a delivery said so.
+	processed, buried int
+}
+
+// journal is a log that notes what it hears of deliveries.
+type journal struct {
+	slog.Handler
+	mu     sync.Mutex
+	fates  map[string]*fate
+	nacked int
+}
+
+// Handle implements slog.Handler.
+func (j *journal) Handle(ctx context.Context, line slog.Record) error {
+	if line.Message == "delivery" {
+		var id, outcome string
+		var status int64
+		line.Attrs(func(a slog.Attr) bool {
+			switch a.Key {
+			case "event_id":
+				id = a.Value.String()
+			case "outcome":
+				outcome = a.Value.String()
+			case "status":
+				status = a.Value.Int64()
+			}
+			return true
+		})
+		j.note(id, outcome, status, line.Time)
+	}
+	return j.Handler.Handle(ctx, line)
+}
+
+func (j *journal) note(id, outcome string, status int64, at time.Time) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if status >= http.StatusMultipleChoices {
+		j.nacked++
+	}
+	f := j.fates[id]
+	if f == nil {
+		return // emitted by an event, and none of those sent
+	}
+	switch outcome {
+	case "processed":
+		f.processed++
+	case "dead_lettered":
+		f.buried++
+	default:
+		return
+	}
+	if f.processed+f.buried == 1 {
+		f.at = at
+		close(f.ended)
+	}
+}
+
+// send posts one event's webhook until the door takes it, as PayNow would, and returns how
+// often it did not.
+func (s *stack) send(ctx context.Context, eventID string, body []byte) (f *fate, refused int, err error) {
+	f = &fate{ended: make(chan struct{})}
+	s.mu.Lock()
+	s.fates[eventID] = f
+	s.mu.Unlock()
+	for {
+		sent := time.Now()
+		status, err := s.post(ctx, body, sent)
+		switch {
+		case err != nil:
+			return f, refused, fmt.Errorf("event %s: %w", eventID, err)
+		case status == http.StatusAccepted:
+			f.sent = sent
+			return f, refused, nil
+		case status != http.StatusServiceUnavailable && status != http.StatusTooManyRequests:
+			return f, refused, fmt.Errorf("event %s: answered %d", eventID, status)
+		}
+		refused++
+		if err := wait(ctx, 100*time.Millisecond); err != nil {
+			return f, refused, err
+		}
+	}
+}
+
+func (s *stack) post(ctx context.Context, body []byte, at time.Time) (status int, err error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, s.WebhookURL+"/webhooks/paynow", bytes.NewReader(body))
+	if err != nil {
+		return 0, err
+	}
+	request.Header.Set("Content-Type", "application/json")
+	for name, value := range s.signer.Sign("", body, at) {
+		request.Header.Set(name, value)
+	}
+	response, err := s.http.Do(request)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = response.Body.Close() }()
+	_, err = io.Copy(io.Discard, response.Body)
+	return response.StatusCode, err
+}
+
+// end waits until an event has come to its end.
+func (f *fate) end(ctx context.Context) error {
+	select {
+	case <-f.ended:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// took is how long an event took from the door to its end.
+func (f *fate) took() time.Duration { return f.at.Sub(f.sent) }
+
+// balance reads the points of a user; none is 0.
+func (s *stack) balance(ctx context.Context, uid string) (int64, error) {
+	doc, err := s.Store.Get(ctx, ledger.UserPoints(uid).Key())
+	if errors.Is(err, store.ErrNotFound) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	balance, _ := doc.Fields["balance"].(int64)
+	return balance, nil
+}
+
+// check reports whose points are not what their orders add up to.
+func (s *stack) check(ctx context.Context, want map[string]int64) error {
+	lost, doubled := 0, 0
+	for uid, points := range want {
+		have, err := s.balance(ctx, uid)
+		switch {
+		case err != nil:
+			return err
+		case have < points:
+			lost++
+		case have > points:
+			doubled++
+		}
+	}
+	if lost+doubled > 0 {
+		return fmt.Errorf("the promise is broken: of %d customers %d have lost points, %d have too many", len(want), lost, doubled)
+	}
+	return nil
+}
+
+// wait waits for a time, or returns ctx's error.
+func wait(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

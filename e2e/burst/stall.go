@@ -1,0 +1,177 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"billhook/catalog"
+	"billhook/e2e"
+	"billhook/internal/contract"
+)
+
+// stall is one side of what others pay: events that cannot be processed, and behind them
+// the good order of another customer.
+type stall struct {
+	name   string
+	change func(*catalog.Queue)
+	// bad are orders of a forgotten product.
+	bad []e2e.Order
+	// early are orders whose refunds come before them.
+	early []early
+	good  e2e.Order
+
+	queue           catalog.Queue
+	waited          time.Duration
+	over            bool
+	letters, nacked int
+}
+
+// early is an order that comes after its refund.
+type early struct {
+	order  e2e.Order
+	refund e2e.Refund
+}
+
+// stalls are the sides, first the one that keeps the good order waiting for minutes.
+func stalls(p *plan, forgotten, refunds int) []*stall {
+	var bad []e2e.Order
+	for i := range forgotten {
+		bad = append(bad, p.order(1+i, unknownProduct))
+	}
+	var before []early
+	for i := range refunds {
+		o := p.order(1+i, known)
+		before = append(before, early{o, e2e.Refund{
+			EventID: p.id(), RefundID: p.id() + "2", OrderID: o.OrderID, CustomerID: o.CustomerID, Amount: o.Total(), Paid: o.Total(),
+		}})
+	}
+	product := fmt.Sprintf("%d orders of a forgotten product", forgotten)
+	all := []*stall{
+		{name: product, bad: bad, change: func(q *catalog.Queue) { q.OnTerminal, q.NackBudget = catalog.Reject, 0 }},
+		{name: product, bad: bad, change: func(q *catalog.Queue) { q.OnTerminal = catalog.Reject }},
+		{name: product, bad: bad, change: func(q *catalog.Queue) { q.OnTerminal, q.NackBudget = catalog.Ack, 0 }},
+		{name: fmt.Sprintf("%d refunds without their orders", refunds), early: before, change: func(*catalog.Queue) {}},
+		{name: "nothing", change: func(*catalog.Queue) {}},
+	}
+	good := p.order(0, known)
+	for _, s := range all {
+		s.good = good
+	}
+	return all
+}
+
+// measure runs the side. The good order is waited for until patience ends.
+func (s *stall) measure(ctx, patience context.Context) (err error) {
+	on, err := start(ctx, true, len(s.bad)+1, func(q *catalog.Queue) {
+		s.change(q)
+		s.queue = *q
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, on.close()) }()
+	if err := s.run(ctx, patience, on); err != nil {
+		return fmt.Errorf("%s: %w", s.name, err)
+	}
+	return nil
+}
+
+func (s *stall) run(ctx, patience context.Context, on *stack) error {
+	bodies := map[string][]byte{}
+	for _, o := range s.bad {
+		bodies[o.EventID] = o.JSON()
+	}
+	for _, e := range s.early {
+		bodies[e.refund.EventID] = e.refund.JSON()
+	}
+	ahead, err := on.sendAll(ctx, bodies)
+	if err != nil {
+		return err
+	}
+	good, _, err := on.send(ctx, s.good.EventID, s.good.JSON())
+	if err != nil {
+		return err
+	}
+	switch err := good.end(patience); {
+	case err == nil:
+		s.waited = good.took()
+	case ctx.Err() != nil:
+		return err
+	default:
+		s.over, s.waited = true, time.Since(good.sent)
+	}
+	orders := map[string][]byte{}
+	want := map[string]int64{s.good.UID: points(s.good)}
+	for _, e := range s.early {
+		orders[e.order.EventID] = e.order.JSON()
+		want[e.order.UID] = 0
+	}
+	if s.over {
+		return s.count(on, nil) // the rest comes as late
+	}
+	after, err := on.sendAll(ctx, orders)
+	if err != nil {
+		return err
+	}
+	for _, f := range append(ahead, after...) {
+		if err := f.end(ctx); err != nil {
+			return err
+		}
+	}
+	if err := s.count(on, append(after, good)); err != nil {
+		return err
+	}
+	if s.letters != len(s.bad) {
+		return fmt.Errorf("the promise is broken: %d dead letters of %d", s.letters, len(s.bad))
+	}
+	return on.check(ctx, want)
+}
+
+// count takes over what the stack has seen. Each of the given must have been processed once.
+func (s *stall) count(on *stack, once []*fate) error {
+	letters := map[string]bool{}
+	for _, m := range on.Broker.Held(s.queue.DeadLetterHold()) {
+		letters[m.Attributes[contract.AttrEventID]] = true
+	}
+	s.letters = len(letters)
+	on.mu.Lock()
+	defer on.mu.Unlock()
+	s.nacked = on.nacked
+	for _, f := range once {
+		if f.processed != 1 {
+			return fmt.Errorf("the promise is broken: an order was processed %d times", f.processed)
+		}
+	}
+	return nil
+}
+
+// sendAll sends webhooks by their event's id, all at once.
+func (s *stack) sendAll(ctx context.Context, bodies map[string][]byte) ([]*fate, error) {
+	var mu sync.Mutex
+	var fates []*fate
+	var failures []error
+	var sending sync.WaitGroup
+	for id, body := range bodies {
+		sending.Go(func() {
+			f, _, err := s.send(ctx, id, body)
+			mu.Lock()
+			defer mu.Unlock()
+			fates, failures = append(fates, f), append(failures, err)
+		})
+	}
+	sending.Wait()
+	return fates, errors.Join(failures...)
+}
+
+// print writes a row.
+func (s *stall) print(w io.Writer) {
+	waited := short(s.waited)
+	if s.over {
+		waited = "more than " + waited
+	}
+	_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d\n", s.name, s.queue.OnTerminal, s.queue.NackBudget, waited, s.letters, s.nacked)
+}

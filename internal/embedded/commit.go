@@ -1,0 +1,202 @@
+package embedded
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"go.etcd.io/bbolt"
+
+	"billhook/internal/store"
+)
+
+// commit is the writes of one caller, and what became of them.
+type commit struct {
+	ctx    context.Context //nolint:containedctx // another caller writes them
+	writes []store.Write
+	after  []store.Version
+	err    error
+	done   chan struct{}
+}
+
+var (
+	// errCutOff is what is said where the caller that wrote for others has panicked.
+	errCutOff = errors.New("embedded: the commit was cut off")
+	// errNothing takes a transaction back in which nothing was written.
+	errNothing = errors.New("embedded: nothing to write")
+)
+
+// Commit applies all writes or none; see the store package for the errors. A write
+// that changes nothing leaves the version as it is, as Firestore does.
+//
+// The file has one writer at a time, and to force it to the disk takes milliseconds: what
+// comes meanwhile is written together next, so that neighbours do not wait for each other
+// as they would not in Firestore.
+func (s *Store) Commit(ctx context.Context, writes []store.Write) ([]store.Version, error) {
+	if err := ready(ctx, store.CheckWrites(writes)); err != nil {
+		return nil, err
+	}
+	c := &commit{ctx: ctx, writes: writes, err: errCutOff, done: make(chan struct{})}
+	s.mu.Lock()
+	s.waiting = append(s.waiting, c)
+	s.mu.Unlock()
+	select {
+	case <-c.done:
+	case s.turn <- struct{}{}:
+		s.commitWaiting()
+		<-c.done
+	}
+	if c.err != nil {
+		return nil, c.err
+	}
+	return c.after, nil
+}
+
+// commitWaiting writes all that waits in one transaction, and gives the turn back. Each
+// commit is applied or refused on its own.
+func (s *Store) commitWaiting() {
+	defer func() { <-s.turn }()
+	s.mu.Lock()
+	all := s.waiting
+	s.waiting = nil
+	s.mu.Unlock()
+	defer func() {
+		for _, c := range all {
+			close(c.done)
+		}
+	}()
+	if len(all) == 0 {
+		return // another has written it while its caller took the turn
+	}
+	err := s.db.Update(func(tx *bbolt.Tx) error {
+		written := false
+		for _, c := range all {
+			changes, err := c.prepare(tx)
+			if c.err = err; err != nil {
+				continue
+			}
+			if c.after, err = put(tx, changes); err != nil {
+				return err
+			}
+			written = true
+		}
+		if !written {
+			return errNothing
+		}
+		return nil
+	})
+	if err != nil && !errors.Is(err, errNothing) {
+		for _, c := range all {
+			c.err = errors.Join(c.err, err)
+		}
+	}
+}
+
+// change is what a write comes to.
+type change struct {
+	key store.Key
+	// version of the document before.
+	version store.Version
+	// body is the document's new one; nil removes it.
+	body []byte
+	// same: the document stays as it is.
+	same bool
+}
+
+// prepare checks all of a commit's writes, and changes nothing: where one is refused,
+// the transaction goes on without them.
+func (c *commit) prepare(tx *bbolt.Tx) ([]change, error) {
+	// The wait for earlier commits may have been long.
+	if err := c.ctx.Err(); err != nil {
+		return nil, err
+	}
+	changes := make([]change, len(c.writes))
+	for i, w := range c.writes {
+		var err error
+		if changes[i], err = prepare(tx, w); err != nil {
+			return nil, fmt.Errorf("commit %s: %w", w.Key, err)
+		}
+	}
+	return changes, nil
+}
+
+func prepare(tx *bbolt.Tx, w store.Write) (change, error) {
+	have, err := read(tx, w.Key)
+	if err != nil {
+		return change{}, err
+	}
+	to := change{key: w.Key, version: have.version}
+	fields := w.Fields
+	switch w.Op {
+	case store.OpCreate:
+		if have.version != 0 {
+			return to, store.ErrExists
+		}
+	case store.OpUpdate:
+		if have.version != w.Version {
+			return to, store.ErrStale
+		}
+	case store.OpIncrement:
+		if fields, err = incremented(have.fields, w); err != nil {
+			return to, err
+		}
+	case store.OpDelete:
+		if w.Version != 0 && have.version != w.Version {
+			return to, store.ErrStale
+		}
+		to.same = have.version == 0
+		return to, nil
+	case store.OpSet:
+	}
+	if size := size(fields) + len(w.Key.Collection) + len(w.Key.ID) + 18; size > maxDocument {
+		return to, fmt.Errorf("%w: %d bytes are too large a document", store.ErrInvalid, size)
+	}
+	if to.body, err = encodeFields(fields); err != nil {
+		return to, err
+	}
+	to.same = have.version != 0 && bytes.Equal(to.body, have.body)
+	return to, nil
+}
+
+// put makes the changes and returns the documents' versions after them; 0 of one that was
+// removed. Its errors are the file's.
+func put(tx *bbolt.Tx, changes []change) ([]store.Version, error) {
+	after := make([]store.Version, len(changes))
+	for i, to := range changes {
+		switch {
+		case to.same:
+			after[i] = to.version
+		case to.body == nil:
+			if err := tx.Bucket([]byte(to.key.Collection)).Delete([]byte(to.key.ID)); err != nil {
+				return nil, fmt.Errorf("commit %s: %w", to.key, err)
+			}
+		default:
+			version, err := write(tx, to)
+			if err != nil {
+				return nil, fmt.Errorf("commit %s: %w", to.key, err)
+			}
+			after[i] = version
+		}
+	}
+	return after, nil
+}
+
+func write(tx *bbolt.Tx, to change) (store.Version, error) {
+	bucket, err := tx.CreateBucketIfNotExists([]byte(to.key.Collection))
+	if err != nil {
+		return 0, err
+	}
+	counter, err := tx.CreateBucketIfNotExists(versions)
+	if err != nil {
+		return 0, err
+	}
+	// The sequence of a bucket starts at 1 and never falls, also across deletes.
+	version, err := counter.NextSequence()
+	if err != nil {
+		return 0, err
+	}
+	data := append(binary.BigEndian.AppendUint64(nil, version), to.body...)
+	return store.Version(version), bucket.Put([]byte(to.key.ID), data) //nolint:gosec // a count of writes
+}

@@ -408,7 +408,7 @@ func (s *site) schedule(t *testing.T) {
 			case <-ctx.Done():
 				return
 			}
-			for _, task := range []string{"relay-outbox", "sweep-leases"} {
+			for _, task := range []string{"relay-outbox", "release-delayed", "sweep-leases"} {
 				request, err := http.NewRequestWithContext(ctx, http.MethodPost, s.workerURL+"/tasks/"+task, http.NoBody)
 				if err == nil {
 					_, _ = e2e.Do(request) // the next call is another chance

@@ -38,7 +38,7 @@ func TestOneCommandShowsEverySample(t *testing.T) {
 	}
 	for _, want := range []string{
 		"credited; the balance is 2000", "skipped as a duplicate", "the balance is 4000", "dead-lettered: unknown_product",
-		"delivered again and credited, with 1 attempt counted", "reversed",
+		"delivered again and credited, with 1 attempt counted; the balance is 2000", "reversed",
 		"told the subscription service once: delivered at attempt 1", "asked at attempt 2 whether it is done: delivered; applied 1 time",
 		"401 signature_mismatch", "401 timestamp_too_old",
 	} {

@@ -328,7 +328,7 @@ func (s *showing) unknownProduct(ctx context.Context) error {
 }
 
 func (s *showing) transient(ctx context.Context) error {
-	event := samples.Event{EventID: "900000000000000041", OrderID: "900000000000000042", UID: "dev-user-of-the-retry"}
+	event := samples.Event{EventID: "900000000000000041", OrderID: "900000000000000042", CustomerID: "900000000000000043", UID: "dev-user-of-the-retry"}
 	answer, err := s.send(ctx, samples.OrderCompleted, event)
 	if err != nil {
 		return err

@@ -16,6 +16,7 @@ import (
 
 	"billhook/catalog"
 	"billhook/e2e/chaos/arm"
+	"billhook/internal/alarm"
 	"billhook/internal/env"
 	"billhook/internal/gcp/auth"
 	"billhook/internal/gcp/firestore"
@@ -66,7 +67,7 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 	service, err := worker.New(worker.Config{
 		Catalog: &catalog.Catalog{Queues: arm.Queues()}, Store: documents, Publisher: outside,
 		Authenticator: worker.Authenticate(verifier), Access: ops.Access{OpenOnLoopback: true},
-		Log: log, Metrics: telemetry.NewMetrics(), Now: time.Now,
+		Log: log, Metrics: telemetry.NewMetrics(), Now: time.Now, AfterFunc: alarm.AfterFunc,
 		Handlers: func(r *handler.Registry) { handlers.register(r) },
 	})
 	if err != nil {

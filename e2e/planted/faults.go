@@ -54,8 +54,10 @@ var faultsOfProcessing = []fault{
 		`return store.Set(r.key, record.Fields())`, dedupeDir, "TestOfFiftyDeliveriesOfOneEventOneOwnsTheEffect"},
 	{"an effect is committed whatever came between", once, `return store.Update(r.key, r.version, record.Fields())`,
 		`return store.Set(r.key, record.Fields())`, dedupeDir, "TestTheEffectOfAWorkerThatComesLateIsNotCommitted"},
-	{"a failure is written over a success", once, `written, err := r.put(ctx, record, r.kept.writes...)`,
-		`_, err := r.once.Store.Commit(ctx, []store.Write{store.Set(r.key, record.Fields())}); written := err == nil`, dedupeDir, "TestNeitherAFailureNorABurialIsWrittenOverASuccess"},
+	{"a failure is written over a success", once, `written, err := r.put(ctx, record, r.kept.writes...)
+	switch {`,
+		`_, err := r.once.Store.Commit(ctx, []store.Write{store.Set(r.key, record.Fields())}); written := err == nil
+	switch {`, dedupeDir, "TestNeitherAFailureNorABurialIsWrittenOverASuccess"},
 	{"a burial is written over a success", once, `return r.put(ctx, record, r.closing()...)`,
 		`_, err := r.once.Store.Commit(ctx, []store.Write{store.Set(r.key, record.Fields())}); return err == nil, err`, dedupeDir, "TestNeitherAFailureNorABurialIsWrittenOverASuccess"},
 	{"the own token is not recognized", once, `own := found.LeaseToken == r.token`, `own := false`, dedupeDir, "TestTheLostAnswerOfAnOwnCommitIsRecognized"},
@@ -95,10 +97,10 @@ var faultsOfProcessing = []fault{
 		`retry.Permanent("store_unavailable", fmt.Errorf("claim: %w", err))`, pushDir, events},
 	{"a failure before does not count as one to ask about", once, `r.repeated = found.Status == Failed || found.Status == Processing`,
 		`r.repeated = found.Status == Processing`, pushDir, events},
-	{"a takeover asks nobody", leased, `if repeated && h.Reconcile != nil {`, `if false && h.Reconcile != nil {`, pushDir, events},
+	{"a takeover asks nobody", leased, `if w.run.Repeated() && h.Reconcile != nil {`, `if false && h.Reconcile != nil {`, pushDir, events},
 	{"that it is done already is not heard", leased, `if err != nil || found.done {`, `if err != nil {`, pushDir, events},
 	{"that nobody can say is not heard", leased, `if err != nil || found.done {`, `if found.done {`, pushDir, events},
-	{"an event that kills its worker is tried for ever", leased, `if event.Attempt > allowed {`, `if false {`, pushDir, events},
+	{"an event that kills its worker is tried for ever", leased, `if event.Attempt > w.allowed() {`, `if false {`, pushDir, events},
 	{"a handler that still runs gives its lease back", leased, `if abandoned := (abandonedError{}); errors.As(err, &abandoned) {`,
 		`if abandoned := (abandonedError{}); errors.As(err, &abandoned) && false {`, pushDir, "TestALeasedHandlerThatIgnoresItsDeadlineKeepsItsLease"},
 	{"a caller that leaves ends a leased handler", leased, `ctx = context.WithoutCancel(ctx)`, `ctx = context.WithValue(ctx, maxKept, nil)`, pushDir, "TestACallerThatLeavesDoesNotEndALeasedHandler"},
@@ -111,12 +113,12 @@ var faultsOfProcessing = []fault{
 	{"a failure is acked", answer, `return answer{Outcome: retry.Retry, Status: int(verdict.Class),`, `return answer{Outcome: retry.Retry, Status: http.StatusOK,`, pushDir, outcome},
 	{"a duplicate is sent again", answer, `case retry.Duplicate, retry.Expired, retry.Dropped, retry.Superseded:`, `case retry.Expired, retry.Dropped, retry.Superseded:`, pushDir, outcome},
 	{"reject and ack are swapped", answer, `if terminal == catalog.Reject {`, `if terminal != catalog.Reject {`, pushDir, outcome},
-	{"one attempt too many", tx, `if attempt >= allowed(spec, event) {`, `if attempt > allowed(spec, event) {`, pushDir, outcome},
-	{"a full queue uses up an attempt", tx, `case !verdict.Counts:`, `case false:`, pushDir, outcome},
-	{"a dead letter is marked before it is confirmed", deliver, `failpoint.Hit(failpoint.BuryPublish)`, `_, _ = run.Bury(ctx, verdict.Reason, attempt)`,
+	{"one attempt too many", tx, `if failed >= w.allowed() {`, `if failed > w.allowed() {`, pushDir, outcome},
+	{"a full queue uses up an attempt", tx, `case verdict.Counts:`, `case true:`, pushDir, outcome},
+	{"a dead letter is marked before it is confirmed", deliver, `failpoint.Hit(failpoint.BuryPublish)`, `_, _ = run.Bury(ctx, verdict.Reason, attempts)`,
 		pushDir, "TestADeadLetterIsConfirmedThenMarkedThenAnswered"},
-	{"a dead letter that nobody took is marked", deliver, `err = retry.Down("dead_letter_unconfirmed", err)`,
-		`_, _ = run.Bury(ctx, verdict.Reason, attempt); err = retry.Down("dead_letter_unconfirmed", err)`, pushDir, "TestADeadLetterThatIsNotConfirmedLeavesNoMark"},
+	{"a dead letter that nobody took is marked", deliver, `err = retry.Outage("dead_letter_unconfirmed", err)`,
+		`_, _ = run.Bury(ctx, verdict.Reason, attempts); err = retry.Outage("dead_letter_unconfirmed", err)`, pushDir, "TestADeadLetterThatIsNotConfirmedLeavesNoMark"},
 	{"a webhook is accepted that nobody has", "internal/webhook/webhook.go", `o.refuse(http.StatusServiceUnavailable, "publish_unconfirmed",`,
 		`o.refuse(http.StatusAccepted, "publish_unconfirmed",`, "internal/webhook", "TestAnUnconfirmedPublishKeepsTheEventWithItsSender"},
 
@@ -174,7 +176,7 @@ var faultsOfProcessing = []fault{
 	{"a replay finds its event dead", once, `found.Status == DeadLettered && r.record.Replays > found.Replays`, `false`,
 		pushDir, "TestBehindADeadLetterItsKeyIsParkedUntilTheReplay"},
 	{"a dead letter parks nobody", deliver, `if outcome == retry.DeadLettered {`, `if false {`, pushDir, "TestBehindADeadLetterItsKeyIsParkedUntilTheReplay"},
-	{"a replay waits behind itself", "internal/push/delayed.go", `if q.parks(name.OrderingKey) && d.replayed() {
+	{"a replay waits behind itself", "internal/push/delayed.go", `if w.queue.parks(w.lane.OrderingKey) && d.replayed() {
 		return s.resume`, `if false {
 		return s.resume`, pushDir, "TestBehindADeadLetterItsKeyIsParkedUntilTheReplay"},
 	{"an attempt is counted and its message not kept", "internal/push/delayed.go", `run.Keep(ticket, writes)`, `run.Keep(ticket, writes[:0])`,

@@ -24,13 +24,6 @@ import (
 // budgeted gives a queue the broker's own policy and a budget of nacks.
 func budgeted(q *catalog.Queue) { policyOf(times10(10), 5)(q) }
 
-// spend uses up the budget of nacks of the instance that takes the rig's pushes.
-func (r *rig) spend(t *testing.T) {
-	t.Helper()
-	got := r.deliverNow(paid("spender", unknown, 1).with(func(m *message) { m.attributes["ordering_key"] = "spender" }))
-	require.Equal(t, http.StatusBadRequest, got.code)
-}
-
 func (r *rig) keyLane(t *testing.T, key string) delayed.Lane {
 	t.Helper()
 	lane, err := delayed.Open(t.Context(), r.counter, delayed.Name{Queue: "orders", OrderingKey: key})

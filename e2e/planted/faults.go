@@ -176,9 +176,8 @@ var faultsOfProcessing = []fault{
 	{"a replay finds its event dead", once, `found.Status == DeadLettered && r.record.Replays > found.Replays`, `false`,
 		pushDir, "TestBehindADeadLetterItsKeyIsParkedUntilTheReplay"},
 	{"a dead letter parks nobody", deliver, `if outcome == retry.DeadLettered {`, `if false {`, pushDir, "TestBehindADeadLetterItsKeyIsParkedUntilTheReplay"},
-	{"a replay waits behind itself", "internal/push/delayed.go", `if w.queue.parks(w.lane.OrderingKey) && d.replayed() {
-		return s.resume`, `if false {
-		return s.resume`, pushDir, "TestBehindADeadLetterItsKeyIsParkedUntilTheReplay"},
+	{"a replay waits behind itself", "internal/push/park.go", `return d.message.Attributes[deadletter.AttrReplayOf] != ""`,
+		`return d.message.Attributes[deadletter.AttrReplayOf] == "-"`, pushDir, "TestBehindADeadLetterItsKeyIsParkedUntilTheReplay"},
 	{"an attempt is counted and its message not kept", "internal/push/delayed.go", `run.Keep(ticket, writes)`, `run.Keep(ticket, writes[:0])`,
 		pushDir, "TestAWaitLongerThanTheBrokersIsKept"},
 	{"a replay that fails again is another item", letters, `again != "" && replays > 0 {`, `again != "" && false {`,

@@ -66,6 +66,9 @@ var faultsOfWaits = []fault{
 	{"a held lease is nacked beyond the budget", waiting, `case w.letsGo(), s.mayNack(w.queue):`, `case w.letsGo(), s.mayNack(w.queue), true:`, pushDir, "TestALeaseHeldBeyondTheBudgetIsKept"},
 	{"any doubling is the broker's", "catalog/catalog.go", `p.Multiplier != 2 || p.Jitter != 0 ||`, `p.Multiplier != 2 ||`, "catalog", "TestTheBrokerKeepsTimeWhereItsWaitsAreThePolicyOfEveryType"},
 
+	{"what corrects a dead letter waits behind it", "internal/push/park.go", `(w.delivery.replayed() || w.run.Corrects())`, `w.delivery.replayed()`,
+		pushDir, "TestACorrectionPassesAndFreesTheKeyThatItsDeadLetterHoldsUp"},
+
 	// Times.
 	{"an attempt comes before its time", once, `waits := found.Status == Failed && !own && now.Before(found.NextRetryAt)`,
 		`waits := found.Status == Failed && !own && now.Before(found.NextRetryAt) && found.DelayTicket != ""`, pushDir, "TestNoAttemptComesBeforeItsTime"},

@@ -268,11 +268,14 @@ func TestAMessageThatWaitsInItsRequestHoldsNoSlot(t *testing.T) {
 			}
 		}})
 		var pushes sync.WaitGroup
-		pushes.Go(func() { require.Equal(t, http.StatusOK, r.deliverNow(paid("e1", known, 1)).code) })
+		var first reply
+		pushes.Go(func() { first = r.deliverNow(paid("e1", known, 1)) })
 		synctest.Wait()
-		require.Equal(t, http.StatusOK, r.deliverNow(paid("e2", known, 1)).code)
-		require.Zero(t, time.Since(began))
+		second := r.deliverNow(paid("e2", known, 1))
+		meanwhile := time.Since(began)
 		pushes.Wait()
+		require.Zero(t, meanwhile)
+		require.Equal(t, []int{http.StatusOK, http.StatusOK}, []int{first.code, second.code})
 		require.Equal(t, []time.Duration{0, time.Second}, at["e1"])
 		require.Equal(t, []time.Duration{0}, at["e2"])
 	})

@@ -200,6 +200,22 @@ func (g ground) run(t *testing.T, test crashCase) {
 // may have. It returns its folder.
 func hasty(t *testing.T) string {
 	t.Helper()
+	return rewritten(t, func(defaults map[string]any, queues []map[string]any) {
+		maps.Copy(defaults, map[string]any{"ack_deadline_seconds": 10, "lease": "10s", "handler_timeout": "5s"})
+		for _, q := range queues {
+			for kind, spec := range q["handlers"].(map[string]any) {
+				if kind == "cancellation" {
+					spec.(map[string]any)["max_attempts"] = 2 // so that they can be used up in a test
+				}
+			}
+		}
+	})
+}
+
+// rewritten is the catalog of the queues that are served, with waits of a second between two
+// attempts and what the function changes. It returns its folder.
+func rewritten(t *testing.T, change func(defaults map[string]any, queues []map[string]any)) string {
+	t.Helper()
 	dir, from := t.TempDir(), filepath.Join("..", "catalog")
 	for _, name := range []string{"products.yaml", "sources.yaml"} {
 		text, err := os.ReadFile(filepath.Join(from, name))
@@ -213,19 +229,12 @@ func hasty(t *testing.T) string {
 		Queues   []map[string]any `yaml:"queues"`
 	}
 	require.NoError(t, yaml.Unmarshal(text, &queues))
-	maps.Copy(queues.Defaults, map[string]any{
-		"ack_deadline_seconds": 10, "lease": "10s", "handler_timeout": "5s",
-		"retry_policy": map[string]any{"minimum_backoff": "1s", "maximum_backoff": "1s", "multiplier": 1, "jitter": "0s"},
-	})
+	queues.Defaults["retry_policy"] = map[string]any{"minimum_backoff": "1s", "maximum_backoff": "1s", "multiplier": 1, "jitter": "0s"}
 	queues.Queues = slices.DeleteFunc(queues.Queues, func(q map[string]any) bool { return q["enabled"] != true })
 	for _, q := range queues.Queues {
 		delete(q, "retry_policy")
-		for kind, spec := range q["handlers"].(map[string]any) {
-			if kind == "cancellation" {
-				spec.(map[string]any)["max_attempts"] = 2 // so that they can be used up in a test
-			}
-		}
 	}
+	change(queues.Defaults, queues.Queues)
 	text, err = yaml.Marshal(queues)
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "queues.yaml"), text, 0o600))

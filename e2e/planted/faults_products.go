@@ -21,7 +21,7 @@ var faultsOfProducts = []fault{
 		"internal/worker", "TestWhatACreditReadsOfItsProducts"},
 	{"an unknown product is worth nothing", "internal/billing/worth.go", `unknown = append(unknown, id)`, `each[id] = 0`,
 		"internal/billing", "TestAnUnknownProductIsNamed"},
-	{"a store that is down makes every product unknown", "internal/billing/worth.go", `return 0, retry.Down("store_unavailable", err)`,
+	{"a store that is down makes every product unknown", "internal/billing/worth.go", `return 0, retry.Outage("store_unavailable", err)`,
 		`unknown = append(unknown, id)`, "internal/billing", "TestWhatIsNotKnownNowIsTriedAgain"},
 	{"an unknown product is a broken contract", "internal/retry/subject.go", `Verdict:  Verdict{Class: Malformed,`, `Verdict:  Verdict{Class: Rejected,`,
 		pushDir, outcome},

@@ -9,7 +9,6 @@ const (
 	lanes     = "internal/delayed/delayed.go"
 	turns     = "TestSlotsGoRoundAsTheirModelSays"
 	behind    = "TestWhatComesBehindAKeptMessageFindsItsLane"
-	moments   = "TestAttemptsFollowThePolicyToTheSecond"
 	endsLane  = "TestWhatComesBackEndsItsLane"
 	bounded   = "TestWhatWaitsForASlotIsBounded"
 	budget    = "TestNacksForTheSakeOfSingleMessagesHaveABudget"
@@ -65,7 +64,10 @@ var faultsOfWaits = []fault{
 		`case verdict.Scope == retry.EveryMessage:`, pushDir, "TestOfOneTargetAnOutageIsNackedAndAFailureKept"},
 	{"a refund holds up its order", waiting, `lane.OrderingKey = "" // what it waits for may be behind it`, `_ = lane`, pushDir, "TestARefundBeforeItsOrderSlowsNobody"},
 	{"a held lease is nacked beyond the budget", waiting, `case w.letsGo(), s.mayNack(w.queue):`, `case w.letsGo(), s.mayNack(w.queue), true:`, pushDir, "TestALeaseHeldBeyondTheBudgetIsKept"},
-	{"any doubling is the broker's", "catalog/catalog.go", `p.Multiplier != 2 || p.Jitter != 0 ||`, `p.Multiplier != 2 ||`, pushDir, moments},
+	{"any doubling is the broker's", "catalog/catalog.go", `p.Multiplier != 2 || p.Jitter != 0 ||`, `p.Multiplier != 2 ||`, "catalog", "TestTheBrokerKeepsTimeWhereItsWaitsAreThePolicyOfEveryType"},
+
+	{"what corrects a dead letter waits behind it", "internal/push/park.go", `(w.delivery.replayed() || w.run.Corrects())`, `w.delivery.replayed()`,
+		pushDir, "TestACorrectionPassesAndFreesTheKeyThatItsDeadLetterHoldsUp"},
 
 	// Times.
 	{"an attempt comes before its time", once, `waits := found.Status == Failed && !own && now.Before(found.NextRetryAt)`,

@@ -3,6 +3,8 @@ package push_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -212,25 +214,18 @@ func (w *keyed) release(i int) func(*rapid.T) {
 // call, fail and die, and the broker repeats itself.
 func TestWhateverWaitsEventsOfAKeyAreDoneInOrderOnce(t *testing.T) {
 	t.Parallel()
-	for name, policy := range map[string]retry.Policy{
+	policies := map[string]retry.Policy{
 		"by a schedule, so that lanes are always looked at": {Schedule: []time.Duration{0, 20 * time.Minute, 30 * time.Second, 20 * time.Minute, time.Hour}},
-		"by the broker's waits, so that they rarely are":    {Base: 10 * time.Second, Multiplier: 2, Max: 600 * time.Second},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			checkOrder(t, policy)
-		})
+		"by the broker's waits, so that they rarely are":    times10(10),
 	}
-}
-
-func checkOrder(t *testing.T, policy retry.Policy) {
-	t.Helper()
 	rapid.Check(t, func(rt *rapid.T) {
+		policy := policies[rapid.SampledFrom(slices.Sorted(maps.Keys(policies))).Draw(rt, "policy")]
 		w := &keyed{
 			queue: map[string][]message{}, acked: map[string][]message{}, published: map[string][]string{}, done: map[string][]string{},
 			fails: map[string]int{}, earliest: map[string]time.Time{},
 		}
 		w.rig = newRig(t, setup{
+			log: slog.DiscardHandler,
 			queue: func(q *catalog.Queue) {
 				q.OrderingKey = []string{"uid"}
 				policyOf(policy, 9)(q)

@@ -2,9 +2,11 @@ package e2e_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"testing"
 	"time"
 
@@ -18,6 +20,8 @@ import (
 	"billhook/internal/deadletter"
 	"billhook/internal/ledger"
 	"billhook/internal/ops"
+	"billhook/internal/store"
+	"billhook/internal/worker"
 )
 
 // ownProcesses skips a long test of processes of their own where time is short: under
@@ -27,6 +31,18 @@ func ownProcesses(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs without -short")
 	}
+}
+
+// gathering keeps what is committed, to be committed together: the emulator copies a
+// table of all its documents for each commit.
+type gathering struct {
+	worker.Store
+	writes []store.Write
+}
+
+func (g *gathering) Commit(_ context.Context, writes []store.Write) ([]store.Version, error) {
+	g.writes = append(g.writes, writes...)
+	return make([]store.Version, len(writes)), nil
 }
 
 // TestAThousandDeadLettersAreReplayedThroughTwoKills replays dead letters of 50
@@ -45,7 +61,7 @@ func TestAThousandDeadLettersAreReplayedThroughTwoKills(t *testing.T) {
 	t.Cleanup(r.Close)
 
 	const letters, customers = 1000, 50
-	began := time.Now().Add(-time.Hour)
+	began, kept := time.Now().Add(-time.Hour), &gathering{Store: r.Store}
 	for i := range letters {
 		n, customer := fmt.Sprintf("8000000%05d", i), fmt.Sprint("replay-user-", i%customers)
 		body := &contract.PayNow{EventID: n, EventType: contract.OrderPaid, Timestamp: "2026-03-02T10:15:00Z", Data: contract.PayNowData{
@@ -53,11 +69,15 @@ func TestAThousandDeadLettersAreReplayedThroughTwoKills(t *testing.T) {
 		}}
 		data, err := body.Append(nil)
 		require.NoError(t, err)
-		_, err = deadletter.Keep(t.Context(), r.Store, q, contract.Message{Data: data, Attributes: map[string]string{
+		_, err = deadletter.Keep(t.Context(), kept, q, contract.Message{Data: data, Attributes: map[string]string{
 			"event_id": n, "event_type": contract.OrderPaid, "ordering_key": customer, "uid": customer, "contract": contract.PayNowV1,
 			"dead_letter_reason": "unknown_product", "dead_letter_status": "400", "source_message_id": fmt.Sprint(10_000 + i),
 			"first_published_at": began.Add(time.Duration(i) * time.Millisecond).Format(time.RFC3339Nano),
 		}}, fmt.Sprint(90_000+i), time.Now())
+		require.NoError(t, err)
+	}
+	for some := range slices.Chunk(kept.writes, store.MaxWrites/2) {
+		_, err := r.Store.Commit(t.Context(), some)
 		require.NoError(t, err)
 	}
 

@@ -123,6 +123,7 @@ var cases = []struct {
 }
 
 func TestOnTheEmbeddedStack(t *testing.T) {
+	t.Parallel()
 	s := startEmbedded(t)
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) { c.run(t, s) })

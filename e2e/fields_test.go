@@ -24,16 +24,18 @@ func spoiled(t *testing.T, body []byte, old, replacement string) []byte {
 	return []byte(strings.Replace(string(body), old, replacement, 1))
 }
 
-// line is the log line of the webhook that the event came with.
-func (s *stack) line(t *testing.T, eventID string) string {
+// line is the log line of the webhook that the event came with, which follows its answer.
+func (s *stack) line(t *testing.T, eventID string) (found string) {
 	t.Helper()
-	for _, line := range strings.Split(s.log.Text(), "\n") {
-		if strings.Contains(line, `"message":"webhook"`) && strings.Contains(line, `"event_id":"`+eventID+`"`) {
-			return line
+	require.Eventually(t, func() bool {
+		for _, line := range strings.Split(s.log.Text(), "\n") {
+			if strings.Contains(line, `"message":"webhook"`) && strings.Contains(line, `"event_id":"`+eventID+`"`) {
+				found = line
+			}
 		}
-	}
-	require.Fail(t, "no line of the webhook", eventID)
-	return ""
+		return found != ""
+	}, patience, glance, "no line of the webhook of %s", eventID)
+	return found
 }
 
 // oddUids has paid orders whose uid is of every kind, and looks who was credited.

@@ -20,7 +20,7 @@ import (
 func (r *rig) change(t *testing.T, method, path, body string, into any) int {
 	t.Helper()
 	request := httptest.NewRequestWithContext(t.Context(), method, path, bytes.NewReader([]byte(body)))
-	request.RemoteAddr = "127.0.0.1:4711"
+	request.RemoteAddr, request.Host = "127.0.0.1:4711", "127.0.0.1:8081"
 	request.Header.Set("X-Operator", "ilse")
 	recorder := httptest.NewRecorder()
 	r.router.ServeHTTP(recorder, request)

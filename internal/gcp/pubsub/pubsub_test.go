@@ -598,7 +598,7 @@ func TestProvisionAsksGoogleCloudForWhatTheEmulatorGetsWrong(t *testing.T) {
 	require.Equal(t, "aud", push.PushConfig.GetOidcToken().GetAudience())
 	require.Equal(t, "push@example.com", push.PushConfig.GetOidcToken().GetServiceAccountEmail())
 	require.Equal(t, "projects/p/topics/orders-test-dlq", push.DeadLetterPolicy.GetDeadLetterTopic())
-	require.EqualValues(t, 20, push.DeadLetterPolicy.GetMaxDeliveryAttempts(), "headroom over the five that the worker enforces")
+	require.EqualValues(t, 100, push.DeadLetterPolicy.GetMaxDeliveryAttempts(), "headroom over the five that the worker enforces")
 	require.Equal(t, 600*time.Second, push.RetryPolicy.GetMaximumBackoff().AsDuration(), "all that Pub/Sub allows")
 	hold := created["projects/p/subscriptions/orders-test-dlq-hold"]
 	require.Equal(t, 14*24*time.Hour, hold.MessageRetentionDuration.AsDuration())

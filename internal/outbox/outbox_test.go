@@ -541,3 +541,28 @@ func TestWhatHasWaitedLongest(t *testing.T) {
 	_, err = r.Due(t.Context(), 10, nil)
 	require.Error(t, err)
 }
+
+// meeting is a broker at which two messages have to be at once.
+type meeting struct{ here chan struct{} }
+
+func (m meeting) Publish(ctx context.Context, _ string, _ contract.Message) (string, error) {
+	select {
+	case m.here <- struct{}{}:
+	case <-m.here:
+	case <-ctx.Done():
+		return "", ctx.Err()
+	}
+	return "1", nil
+}
+
+func TestLanesThatAreDueAtOnceDoNotWaitForEachOther(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	for i := range 2 {
+		r.emit(t, emission(fmt.Sprint("sub-", i), "x"))
+	}
+	relay := outbox.Relay{Store: r.db, Publisher: meeting{make(chan struct{})}, Now: func() time.Time { return start.Add(time.Hour) }, AtOnce: 2}
+	report, err := relay.Due(t.Context(), 10, func(_ string, err error) { require.NoError(t, err) })
+	require.NoError(t, err)
+	require.Equal(t, outbox.Report{Lanes: 2, Published: 2}, report)
+}

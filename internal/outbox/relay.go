@@ -42,6 +42,9 @@ type Relay struct {
 	// lane that stays is left without entries and without being due, newest being the
 	// entry that was published last.
 	Entries, Lanes string
+	// AtOnce is how many lanes Due relays side by side: they do not wait for each other, and
+	// what many messages wait for may be due at one moment. 0 is one.
+	AtOnce int
 	// Stamp, if set, changes a message on its way out by what its lane was when read.
 	Stamp func(lane store.Document, m *contract.Message)
 }
@@ -199,10 +202,6 @@ type Report struct {
 	More bool `json:"more"`
 }
 
-// side is how many lanes are relayed side by side: they do not wait for each other, and
-// what many messages wait for may be due at one moment.
-const side = 16
-
 // Due relays the lanes that are due, the longest due first, at most limit. Its cost
 // depends on them alone. The error is that of reading what is due; what failed of a
 // lane is counted, left for a later run, and handed to failed, one at a time.
@@ -214,7 +213,7 @@ func (r *Relay) Due(ctx context.Context, limit int, failed func(lane string, err
 	report := Report{More: len(page.Documents) == limit}
 	var mu sync.Mutex
 	var lanes errgroup.Group
-	lanes.SetLimit(side)
+	lanes.SetLimit(max(r.AtOnce, 1))
 	for _, lane := range page.Documents {
 		lanes.Go(func() error {
 			if ctx.Err() != nil {

@@ -109,6 +109,10 @@ func (c Config) alarm(release func(context.Context)) (push.Alarm, *alarm.Timer) 
 // Longest is the longest that the worker works at an answer.
 func (w *Worker) Longest() time.Duration { return max(w.push.Longest(), tasks.Longest) }
 
+// lanesAtOnce is how many lanes a task relays side by side: those that are due at one moment
+// do not wait for each other.
+const lanesAtOnce = 16
+
 // Notify is the handler that posts to the subscription service.
 const Notify = "subscriptions.notify"
 
@@ -151,11 +155,12 @@ func New(config Config) (*Worker, error) {
 	if err := errors.Join(mistakes...); err != nil {
 		return nil, fmt.Errorf("worker: %w", err)
 	}
-	relay := &outbox.Relay{Store: config.Store, Publisher: config.Publisher, Now: config.Now}
+	relay := &outbox.Relay{Store: config.Store, Publisher: config.Publisher, Now: config.Now, AtOnce: lanesAtOnce}
 	upkeep := &tasks.Service{
 		Catalog: config.Catalog, Store: config.Store, Outbox: relay, Delayed: delayed.NewRelay(config.Store, config.Publisher, config.Now),
 		Log: config.Log, Metrics: config.Metrics, Now: config.Now,
 	}
+	upkeep.Delayed.AtOnce = lanesAtOnce
 	alarms, timer := config.alarm(upkeep.ReleaseDelayed)
 	service := push.New(push.Config{
 		Queues: queues, Handlers: registry, Store: watched, DeadLetters: config.Publisher, Outbox: relay,

@@ -46,14 +46,14 @@ func TestTopologyFollowsTheCatalog(t *testing.T) {
 		{
 			ID: "invoices-push", Topic: "invoices", Path: "/push/invoices", Ordered: true, AckDeadline: 30 * time.Second,
 			MinimumBackoff: 10 * time.Second, MaximumBackoff: 600 * time.Second,
-			DeadLetterTopic: "invoices-dlq", MaxDeliveryAttempts: 20, Retention: 7 * 24 * time.Hour,
+			DeadLetterTopic: "invoices-dlq", MaxDeliveryAttempts: 100, Retention: 7 * 24 * time.Hour,
 		},
 		{ID: "invoices-dlq-hold", Topic: "invoices-dlq", Retention: 14 * 24 * time.Hour},
 		{
 			ID: "invoices-dlq-push", Topic: "invoices-dlq", Path: "/push/dead-letters/invoices", AckDeadline: 30 * time.Second,
 			MinimumBackoff: 10 * time.Second, MaximumBackoff: 600 * time.Second, Retention: 14 * 24 * time.Hour,
 		},
-		{ID: "views-push", Topic: "views", Path: "/push/views", Filter: `attributes:tenant`, AckDeadline: 10 * time.Second, Retention: time.Hour},
+		{ID: "views-push", Topic: "views", Path: "/push/views", Filter: `attributes:tenant`, AckDeadline: 10 * time.Second, MaximumBackoff: 600 * time.Second, Retention: time.Hour},
 	}, embedded.Topology(queues()))
 }
 

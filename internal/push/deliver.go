@@ -56,7 +56,7 @@ func (s *Service) deliver(ctx context.Context, q *queue, d delivery) (answer, de
 			if s.until(ctx, a.resume) {
 				s.config.Log.LogAttrs(ctx, slog.LevelInfo, "attempt again", slog.String("queue", q.ID), slog.String("event_id", a.EventID),
 					slog.String("message_id", d.messageID), slog.Int("attempt", a.Attempt), slog.String("reason", a.Reason), slog.String("cause", a.cause))
-				known = true
+				known, d.looked = true, d.looked || a.Attempt == 0
 				continue
 			}
 		case a.Delayed:

@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -80,7 +81,9 @@ func TestWhatACreditCostsByWhatIsKnownOfItsCustomer(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var counter *storetest.Counter
+			now := time.Now()
 			w, err := worker.New(config(t, func(c *worker.Config) {
+				c.Now = func() time.Time { return now }
 				c.Catalog.Queues = only(t, c.Catalog, "paynow-events", "pay-subscription-update")
 				if test.mapped != "" {
 					_, err := c.Store.Commit(t.Context(), []store.Write{store.Create(customers.Key("c1"), map[string]any{"uid": test.mapped})})
@@ -90,6 +93,8 @@ func TestWhatACreditCostsByWhatIsKnownOfItsCustomer(t *testing.T) {
 				c.Store = counter
 			}))
 			require.NoError(t, err)
+			// The product is known from it, and that no message of the queue waits.
+			require.Equal(t, "credited", paid(t, w, "e0", "c0", ""))
 			for i, uid := range test.before {
 				paid(t, w, "before-"+string(rune('a'+i)), "c1", uid)
 			}
@@ -125,7 +130,7 @@ func TestAMappingThatDiffersIsSaid(t *testing.T) {
 	require.NoError(t, err)
 	ask := func(method, path, body string, into any) {
 		r := httptest.NewRequestWithContext(t.Context(), method, path, strings.NewReader(body))
-		r.RemoteAddr = "127.0.0.1:4711"
+		r.RemoteAddr, r.Host = "127.0.0.1:4711", "localhost"
 		recorder := httptest.NewRecorder()
 		w.ServeHTTP(recorder, r)
 		require.Equal(t, http.StatusOK, recorder.Code, recorder.Body)
@@ -151,7 +156,7 @@ func TestAMappingThatDiffersIsSaid(t *testing.T) {
 	ask(http.MethodDelete, "/v1/ops/customers/c1", `{"why":"two people"}`, nil)
 	require.Equal(t, "credited", paid(t, w, "e0", "c1", "u2*"), "it was looked up before")
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/v1/ops/customers/c1", nil)
-	r.RemoteAddr = "127.0.0.1:4711"
+	r.RemoteAddr, r.Host = "127.0.0.1:4711", "localhost"
 	recorder := httptest.NewRecorder()
 	w.ServeHTTP(recorder, r)
 	require.Equal(t, http.StatusNotFound, recorder.Code, "what was looked up does not bring it back")

@@ -243,7 +243,7 @@ func (s *Service) busy(ctx context.Context, w *attempt, reason error, until time
 		until = late
 	}
 	switch {
-	case soon.After(now) && s.fits(w, soon):
+	case !w.delivery.looked && soon.After(now) && s.fits(w, soon):
 		a.resume = soon
 		return a
 	case w.letsGo(), s.mayNack(w.queue):
@@ -269,7 +269,7 @@ func (s *Service) early(ctx context.Context, w *attempt) answer {
 	due := w.run.Due()
 	tooEarly := retry.Busy("not_due", nil)
 	a := again(retry.Decide(tooEarly), tooEarly, 0)
-	if s.fits(w, due) {
+	if !w.delivery.looked && s.fits(w, due) {
 		a.resume = due
 		return a
 	}

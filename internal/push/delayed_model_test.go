@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -34,8 +35,10 @@ const (
 	severed  call = "done, and then the relay is gone"
 )
 
-// releaser is a run of release-delayed that stops before every call.
+// releaser is a run of release-delayed that stops before every call. It relays lanes side by
+// side: their calls are made one at a time.
 type releaser struct {
+	one     sync.Mutex
 	w       *keyed
 	next    chan call
 	stopped chan struct{}
@@ -44,6 +47,8 @@ type releaser struct {
 }
 
 func (a *releaser) call(do func() error) error {
+	a.one.Lock()
+	defer a.one.Unlock()
 	if a.gone {
 		return errBroker
 	}

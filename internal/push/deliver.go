@@ -59,7 +59,7 @@ func (s *Service) deliver(ctx context.Context, q *queue, d delivery) (answer, de
 				s.config.Log.LogAttrs(ctx, slog.LevelInfo, "attempt again", slog.String("queue", q.ID), slog.String("event_id", a.EventID),
 					slog.String("event_type", record.EventType), slog.String("message_id", d.messageID), slog.Int("attempt", a.Attempt),
 					slog.String("outcome", string(a.Outcome)), slog.String("reason", a.Reason), slog.Int("status", a.Status), slog.String("cause", a.cause))
-				known = true
+				known, d.looked = true, d.looked || a.Attempt == 0
 				continue
 			}
 		case a.Delayed:

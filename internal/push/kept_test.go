@@ -568,3 +568,35 @@ func TestARequestWaitsNoLongerThanItsAckDeadlineLets(t *testing.T) {
 		})
 	}
 }
+
+// TestARequestLooksOnceMoreAndNotForEver, whatever the clock says when its timer rings.
+func TestARequestLooksOnceMoreAndNotForEver(t *testing.T) {
+	t.Parallel()
+	standing := func(rings *int) push.Timer {
+		return func(time.Duration) (<-chan time.Time, func() bool) {
+			*rings++
+			c := make(chan time.Time, 1)
+			c <- start // and no time has passed
+			return c, func() bool { return true }
+		}
+	}
+	t.Run("a held lease", func(t *testing.T) {
+		t.Parallel()
+		rings, g := 0, &gateway{}
+		r := newRig(t, setup{queue: budgeted, leased: g.leased(), timer: standing(&rings)})
+		g.do = func(context.Context, handler.Event) (string, error) { return dies(r) }
+		require.Equal(t, http.StatusServiceUnavailable, r.deliverNow(paid("e1", known, 1)).code)
+		r.faults.Down(false)
+		rings = 0
+		require.Equal(t, "lease_held", r.deliverNow(paid("e1", known, 1).again(2)).Reason)
+		require.Equal(t, 1, rings)
+	})
+	t.Run("an early delivery", func(t *testing.T) {
+		t.Parallel()
+		rings := 0
+		r := newRig(t, setup{queue: func(q *catalog.Queue) { policyOf(times10(1), 5)(q) }, credit: always(errHandler), timer: standing(&rings)})
+		got := r.deliverNow(paid("e1", known, 1))
+		require.Equal(t, []any{http.StatusOK, "not_due"}, []any{got.code, got.Reason}, "it is kept")
+		require.Equal(t, 2, rings)
+	})
+}

@@ -3,8 +3,9 @@ package push
 import "time"
 
 // phases is how often bookkeeping of its own can come beside one handler: the place in
-// line, the claim, what became of it, the dead letter, the outbox, and the end of the lane.
-const phases = 6
+// line, the claim, what became of it, the dead letter, the outbox, the end of the lane, and
+// the alarm with the second that an acknowledgement is held back.
+const phases = 7
 
 // Longest is the longest that a push takes from its body to its answer: what waits for
 // its turn and is handled ends within the ack deadline, and a handler that is given up

@@ -81,7 +81,9 @@ func TestWhatACreditCostsByWhatIsKnownOfItsCustomer(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var counter *storetest.Counter
+			now := time.Now()
 			w, err := worker.New(config(t, func(c *worker.Config) {
+				c.Now = func() time.Time { return now }
 				c.Catalog.Queues = only(t, c.Catalog, "paynow-events", "pay-subscription-update")
 				if test.mapped != "" {
 					_, err := c.Store.Commit(t.Context(), []store.Write{store.Create(customers.Key("c1"), map[string]any{"uid": test.mapped})})

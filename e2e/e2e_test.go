@@ -132,6 +132,7 @@ func TestOnTheEmbeddedStack(t *testing.T) {
 
 func TestOnGooglesEmulators(t *testing.T) {
 	t.Parallel()
+	ownProcesses(t)
 	folder := hurried(t)
 	c, err := catalog.Load(folder)
 	require.NoError(t, err)

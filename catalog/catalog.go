@@ -57,10 +57,10 @@ type Queue struct {
 	// Pool names the worker service that serves the queue.
 	Pool string `json:"pool"`
 	// Handlers by event type, or by a pattern of event types. Handler finds the one of a type.
-	Handlers map[string]Handler `json:"-"`
+	Handlers map[string]Handler `json:"handlers"`
 	// MaxAttempts is how often a message is tried before it is dead-lettered.
 	MaxAttempts int          `json:"max_attempts"`
-	Backoff     retry.Policy `json:"-"`
+	Backoff     retry.Policy `json:"retry_policy"`
 	// AckDeadline, Lease, HandlerTimeout: HandlerTimeout < AckDeadline <= Lease.
 	AckDeadline    time.Duration `json:"-"`
 	Lease          time.Duration `json:"lease"`
@@ -153,7 +153,7 @@ type Handler struct {
 	// MaxAttempts, Backoff and Timeout are those of the queue unless the event
 	// type has its own.
 	MaxAttempts int           `json:"max_attempts"`
-	Backoff     retry.Policy  `json:"-"`
+	Backoff     retry.Policy  `json:"retry_policy"`
 	Timeout     time.Duration `json:"timeout"`
 }
 

@@ -4,110 +4,87 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"strconv"
 	"time"
 
-	strictjson "github.com/go-json-experiment/json"
+	jsonv2 "github.com/go-json-experiment/json"
 
 	"billhook/internal/retry"
 )
 
-type object = map[string]any
+// printedQueue is a queue with what follows from it.
+type printedQueue struct {
+	Queue
+	AckDeadline      int           `json:"ack_deadline_seconds"`
+	Ordered          bool          `json:"enable_message_ordering"`
+	Topic            string        `json:"topic"`
+	Shared           bool          `json:"shared"`
+	Filter           string        `json:"filter"`
+	PushSubscription string        `json:"push_subscription"`
+	PushPath         string        `json:"push_path"`
+	Broker           printedBroker `json:"broker"`
+	DeadLetter       any           `json:"dead_letter"`
+}
 
-// inSeconds writes durations as the files have them.
-var inSeconds = strictjson.WithMarshalers(strictjson.MarshalFunc(func(d time.Duration) ([]byte, error) {
-	return strconv.AppendQuote(nil, seconds(d)), nil
-}))
+type printedBroker struct {
+	Minimum  time.Duration `json:"minimum_backoff"`
+	Maximum  time.Duration `json:"maximum_backoff"`
+	Attempts int           `json:"max_delivery_attempts"`
+}
+
+type printedLetters struct {
+	DeadLetter
+	Hold string `json:"hold_subscription"`
+	Push string `json:"push_subscription"`
+	Path string `json:"push_path"`
+}
+
+// asWritten writes durations and policies as the files have them.
+var asWritten = jsonv2.WithMarshalers(jsonv2.JoinMarshalers(
+	jsonv2.MarshalFunc(func(d time.Duration) ([]byte, error) { return strconv.AppendQuote(nil, seconds(d)), nil }),
+	jsonv2.MarshalFunc(func(p retry.Policy) ([]byte, error) {
+		policy := map[string]any{"minimum_backoff": seconds(p.Base), "maximum_backoff": seconds(p.Max), "multiplier": p.Multiplier, "jitter": seconds(p.Jitter)}
+		if len(p.Schedule) > 0 {
+			waits := make([]string, len(p.Schedule))
+			for i, wait := range p.Schedule {
+				waits[i] = seconds(wait)
+			}
+			policy = map[string]any{"schedule": waits}
+		}
+		return json.Marshal(policy)
+	}),
+))
 
 // JSON returns the catalog expanded: defaults applied, names and the broker's
 // settings derived. Durations are strings in seconds. The same catalog gives the
 // same bytes.
 func (c *Catalog) JSON() ([]byte, error) {
-	queues := make([]object, 0, len(c.Queues))
-	for _, q := range c.Queues {
-		queue, err := printed(q)
-		if err != nil {
-			return nil, err
+	queues := make([]printedQueue, len(c.Queues))
+	for i, q := range c.Queues {
+		minimum, maximum := q.BrokerBackoff()
+		queues[i] = printedQueue{
+			Queue: q, AckDeadline: int(q.AckDeadline / time.Second), Ordered: q.Ordered(), Topic: q.Topic(), Shared: q.SharedTopic != "",
+			Filter: q.Filter().String(), PushSubscription: q.PushSubscription(), PushPath: q.PushPath(),
+			Broker:     printedBroker{minimum, maximum, BrokerMaxDeliveryAttempts},
+			DeadLetter: map[string]bool{"drop": true},
 		}
-		queues = append(queues, queue)
-	}
-	tables, err := plain(object{
-		"topics": c.Topics, "outbound_topics": c.OutboundTopics, "products": c.Products, "sources": c.Sources,
-	})
-	if err != nil {
-		return nil, err
-	}
-	tables["queues"] = queues
-	expanded, err := json.MarshalIndent(tables, "", "  ")
-	if err != nil {
-		return nil, fmt.Errorf("catalog: print: %w", err)
-	}
-	return expanded, nil
-}
-
-// printed is a queue with what is derived from it.
-func printed(q Queue) (object, error) {
-	handlers := object{}
-	for eventType, h := range q.Handlers {
-		handler, err := plain(h)
-		if err != nil {
-			return nil, err
+		if !q.DeadLetter.Drop {
+			queues[i].DeadLetter = printedLetters{q.DeadLetter, q.DeadLetterHold(), q.DeadLetterPush(), q.DeadLetterPushPath()}
 		}
-		handler["retry_policy"] = backoff(h.Backoff)
-		handlers[eventType] = handler
 	}
-	out, err := plain(q)
-	if err != nil {
-		return nil, err
-	}
-	minimum, maximum := q.BrokerBackoff()
-	maps.Copy(out, object{
-		"handlers": handlers, "retry_policy": backoff(q.Backoff), "ack_deadline_seconds": int(q.AckDeadline / time.Second),
-		"enable_message_ordering": q.Ordered(), "topic": q.Topic(), "shared": q.SharedTopic != "", "filter": q.Filter().String(),
-		"push_subscription": q.PushSubscription(), "push_path": q.PushPath(),
-		"broker": object{
-			"minimum_backoff": seconds(minimum), "maximum_backoff": seconds(maximum), "max_delivery_attempts": BrokerMaxDeliveryAttempts,
-		},
-	})
-	if q.DeadLetter.Drop {
-		out["dead_letter"] = object{"drop": true}
-		return out, nil
-	}
-	letter, err := plain(q.DeadLetter)
-	if err != nil {
-		return nil, err
-	}
-	letter["hold_subscription"], letter["push_subscription"], letter["push_path"] = q.DeadLetterHold(), q.DeadLetterPush(), q.DeadLetterPushPath()
-	out["dead_letter"] = letter
-	return out, nil
-}
-
-// plain is a value as a map under its names in the files.
-func plain(v any) (fields object, err error) {
-	text, err := strictjson.Marshal(v, inSeconds)
+	text, err := jsonv2.Marshal(map[string]any{
+		"queues": queues, "topics": c.Topics, "outbound_topics": c.OutboundTopics, "products": c.Products, "sources": c.Sources,
+	}, asWritten)
+	var sorted any
 	if err == nil {
 		decoder := json.NewDecoder(bytes.NewReader(text))
 		decoder.UseNumber()
-		err = decoder.Decode(&fields)
+		err = decoder.Decode(&sorted)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("catalog: print: %w", err)
 	}
-	return fields, nil
-}
-
-func backoff(p retry.Policy) any {
-	if len(p.Schedule) > 0 {
-		schedule := make([]string, len(p.Schedule))
-		for i, wait := range p.Schedule {
-			schedule[i] = seconds(wait)
-		}
-		return object{"schedule": schedule}
-	}
-	return object{
-		"minimum_backoff": seconds(p.Base), "maximum_backoff": seconds(p.Max), "multiplier": p.Multiplier, "jitter": seconds(p.Jitter),
-	}
+	return json.MarshalIndent(sorted, "", "  ")
 }
 
 func seconds(d time.Duration) string {

@@ -23,8 +23,8 @@ var faultsOfCatalog = []fault{
 	{"a message without a key is for all queues of the topic", filters, `return !keyed && b.Own ||`, `return !keyed ||`, routesDir, "TestAMessageIsForOneQueueAloneOrForThoseBoundToItsKey"},
 	{"a filter leaves out what # stands for no word of", filters, `before = strings.TrimSuffix(before, ".")`, `_ = before`, routesDir, filterFits},
 	{"a filter is longer than Pub/Sub takes", filters, `if len(f.String()) <= maxFilterBytes {`, `if f.queue != "" {`, routesDir, filterFits},
-	{"a filter leaves out what is for the queue alone", filters, `" OR `+"`"+`
-	others`, `" AND `+"`"+`
+	{"a filter leaves out what is for the queue alone", filters, `" OR ` + "`" + `
+	others`, `" AND ` + "`" + `
 	others`, agreement, "TestAFiltersTextSaysWhatTheSimulatorDoes"},
 	{"a message put on a queue reaches the others of its topic", declared, `attributes[routing.AttrQueue] = q.ID`, `_ = routing.AttrQueue`, catalogs, "TestAMessageForOneQueueOfATopicNamesIt"},
 	{"a message that waits comes back to every queue of its topic", "internal/push/delayed.go", `message.Attributes = w.queue.Addressed(message.Attributes)`, `_ = message`, pushDir, "TestAMessageOfASharedTopicComesBackToItsQueueAlone"},

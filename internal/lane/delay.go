@@ -70,7 +70,7 @@ func (l Lane) Put(w Waiting, now time.Time) (ticketed string, writes []store.Wri
 	if !l.Holds() { // what joins a lane changes nothing of when it is looked at
 		next.DueAt, next.OldestAt = due, due
 	}
-	writes = []store.Write{store.Create(store.Key{Collection: Delayed.Entries(), ID: id}, e.fields()), l.become(next)}
+	writes = []store.Write{store.Create(store.Key{Collection: Delayed.Entries(), ID: id}, store.Encode(&e)), l.become(next)}
 	if len(m.Data) > maxKept || m.Check() != nil || store.CheckWrites(writes) != nil {
 		return "", nil, ErrUnfit
 	}

@@ -45,95 +45,53 @@ func (k Kind) Entries() string { return string(k) }
 // Lanes is the collection of the kind's lanes.
 func (k Kind) Lanes() string { return string(k) + "Keys" }
 
-// head is the document of a lane. What is zero is left out of it.
+// head is the document of a lane.
 type head struct {
 	// Newest is the last of its entries, or was until all were published.
-	Newest string
+	Newest string `store:"newest"`
 	// DueAt is when a relay looks at the lane; zero: all its entries are published.
-	DueAt time.Time
+	DueAt time.Time `store:"due_at,omitzero"`
 	// OldestAt is since when its oldest entry waits, or waits beyond its time.
-	OldestAt time.Time
+	OldestAt time.Time `store:"oldest_at,omitzero"`
 	// Last is the greatest number given out, Held that of the last message that was put
 	// aside again.
-	Last, Held int64
+	Last int64 `store:"last,omitzero"`
+	Held int64 `store:"held,omitzero"`
 	// Stays: the lane outlives its entries.
-	Stays bool
+	Stays bool `store:"stays,omitzero"`
 	// Stopped: it waits for a person.
-	Stopped bool
+	Stopped bool `store:"stopped,omitzero"`
 	// QueueID is the queue of a lane that stays, for Calm.
-	QueueID string
+	QueueID string `store:"queue,omitzero"`
 	// ExpireAt is when a lane without entries may be removed.
-	ExpireAt time.Time
+	ExpireAt time.Time `store:"expire_at,omitzero"`
 }
 
 // entry is the document of a message that waits.
 type entry struct {
-	Topic     string
-	Message   contract.Message
-	CreatedAt time.Time
+	Topic     string           `store:"topic,required"`
+	Message   contract.Message `store:"message,required"`
+	CreatedAt time.Time        `store:"created_at"`
 	// DueAt is when it may be published; zero: at once.
-	DueAt time.Time
-	Source
+	DueAt  time.Time `store:"due_at,omitzero"`
+	Source `store:",inline"`
 }
 
 // Source is the event that a message comes from.
-type Source struct{ Queue, Tenant, EventID string }
+type Source struct {
+	Queue   string `store:"queue"`
+	Tenant  string `store:"tenant"`
+	EventID string `store:"event_id"`
+}
 
+// fields of a lane that has given out numbers say also that none is held and that it
+// does not stay.
 func (h head) fields() map[string]any {
-	fields := map[string]any{"newest": h.Newest}
-	for name, at := range map[string]time.Time{"due_at": h.DueAt, "oldest_at": h.OldestAt, "expire_at": h.ExpireAt} {
-		if !at.IsZero() {
-			fields[name] = moment(at)
-		}
-	}
-	for name, number := range map[string]int64{"last": h.Last, "held": h.Held} {
-		if number != 0 {
-			fields[name] = number
-		}
-	}
-	for name, is := range map[string]bool{"stays": h.Stays, "stopped": h.Stopped} {
-		if is {
-			fields[name] = true
-		}
-	}
-	if h.QueueID != "" {
-		fields["queue"] = h.QueueID
+	fields := store.Encode(&h)
+	if h.Last != 0 {
+		fields["held"], fields["stays"] = h.Held, h.Stays
 	}
 	return fields
-}
-
-func headOf(doc store.Document) (h head) {
-	h.Newest, _ = doc.Fields["newest"].(string)
-	h.DueAt, _ = doc.Fields["due_at"].(time.Time)
-	h.OldestAt, _ = doc.Fields["oldest_at"].(time.Time)
-	h.Last, _ = doc.Fields["last"].(int64)
-	h.Held, _ = doc.Fields["held"].(int64)
-	h.Stays, _ = doc.Fields["stays"].(bool)
-	h.Stopped, _ = doc.Fields["stopped"].(bool)
-	h.QueueID, _ = doc.Fields["queue"].(string)
-	h.ExpireAt, _ = doc.Fields["expire_at"].(time.Time)
-	return h
-}
-
-func (e entry) fields() map[string]any {
-	fields := map[string]any{
-		"topic": e.Topic, "message": e.Message.Fields(), "created_at": e.CreatedAt,
-		"queue": e.Queue, "tenant": e.Tenant, "event_id": e.EventID,
-	}
-	if !e.DueAt.IsZero() {
-		fields["due_at"] = e.DueAt
-	}
-	return fields
-}
-
-// entryOf reads an entry; ok reports whether it is one that can be published.
-func entryOf(doc store.Document) (e entry, ok bool) {
-	e.Topic, _ = doc.Fields["topic"].(string)
-	e.CreatedAt, _ = doc.Fields["created_at"].(time.Time)
-	e.DueAt, _ = doc.Fields["due_at"].(time.Time)
-	message, _ := doc.Fields["message"].(map[string]any)
-	e.Message, ok = contract.MessageOf(message)
-	return e, ok && e.Topic != ""
 }
 
 // moment is a time as a document holds it.
@@ -168,6 +126,13 @@ type Lane struct {
 	head
 }
 
+// laneOf reads a lane; of no document, one that is not there.
+func laneOf(doc store.Document) Lane {
+	l := Lane{key: doc.Key, version: doc.Version}
+	_ = store.Decode(doc.Fields, &l.head) // requires nothing
+	return l
+}
+
 // Getter reads a document; see the store package for the errors.
 type Getter interface {
 	Get(ctx context.Context, key store.Key) (store.Document, error)
@@ -180,13 +145,12 @@ type Querier interface {
 
 // Open reads the lane of what is delayed under a name.
 func Open(ctx context.Context, from Getter, name Name) (Lane, error) {
-	l := Lane{name: name, key: store.Key{Collection: Delayed.Lanes(), ID: name.id()}}
-	switch doc, err := from.Get(ctx, l.key); {
-	case err == nil:
-		l.version, l.head = doc.Version, headOf(doc)
-	case !errors.Is(err, store.ErrNotFound):
+	doc, err := from.Get(ctx, store.Key{Collection: Delayed.Lanes(), ID: name.id()})
+	if err != nil && !errors.Is(err, store.ErrNotFound) {
 		return Lane{}, fmt.Errorf("lane: read: %w", err)
 	}
+	l := laneOf(doc)
+	l.name, l.key = name, store.Key{Collection: Delayed.Lanes(), ID: name.id()}
 	if l.Stays = name.OrderingKey != ""; l.Stays {
 		l.QueueID = name.Queue
 	}
@@ -217,7 +181,7 @@ func lanesOf(ctx context.Context, from Querier, of Kind, query store.Query) ([]L
 	}
 	lanes := make([]Lane, len(page.Documents))
 	for i, doc := range page.Documents {
-		lanes[i] = Lane{key: doc.Key, version: doc.Version, head: headOf(doc)}
+		lanes[i] = laneOf(doc)
 	}
 	return lanes, nil
 }
@@ -274,7 +238,7 @@ func (b *Batch) Add(topic, id string, m contract.Message, from Source) {
 	lane := Name{Queue: topic, OrderingKey: m.OrderingKey, Message: id}.id()
 	// Within a lane the order is that of the commits' times, then that of the batch.
 	key := store.Key{Collection: Outbox.Entries(), ID: fmt.Sprintf("%s-%020d-%03d-%s", lane, b.now.UnixMicro(), len(b.writes), id)}
-	b.writes = append(b.writes, store.Create(key, entry{Topic: topic, Message: m, CreatedAt: b.now, Source: from}.fields()))
+	b.writes = append(b.writes, store.Create(key, store.Encode(&entry{Topic: topic, Message: m, CreatedAt: b.now, Source: from})))
 	if b.newest[lane] == "" {
 		b.lanes = append(b.lanes, lane)
 	}

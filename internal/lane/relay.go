@@ -63,7 +63,7 @@ func (r *Relay) Lane(ctx context.Context, id string) (published int, err error) 
 		if err != nil {
 			return published, fmt.Errorf("lane: read: %w", err)
 		}
-		l := Lane{key: doc.Key, version: doc.Version, head: headOf(doc)}
+		l := laneOf(doc)
 		if l.Stopped { // since it was found due
 			return published, nil
 		}
@@ -74,12 +74,17 @@ func (r *Relay) Lane(ctx context.Context, id string) (published int, err error) 
 		var done []store.Write
 		var waits time.Time
 		for _, doc := range page.Documents {
-			e, readable := entryOf(doc)
+			var e entry
+			err := store.Decode(doc.Fields, &e)
 			if e.DueAt.After(r.Now()) {
 				waits = e.DueAt
 				break
 			}
-			if err := r.publish(ctx, l, doc.Key.ID, e, readable); err != nil {
+			if err == nil {
+				err = r.publish(ctx, l, e)
+			}
+			if err != nil {
+				err = fmt.Errorf("lane: entry %s: %w", doc.Key.ID, err)
 				return published, errors.Join(err, r.later(ctx, l, e, done))
 			}
 			published++
@@ -106,15 +111,10 @@ func (r *Relay) Lane(ctx context.Context, id string) (published int, err error) 
 	}
 }
 
-func (r *Relay) publish(ctx context.Context, l Lane, id string, e entry, readable bool) error {
-	if !readable {
-		return fmt.Errorf("lane: entry %s is not readable", id)
-	}
+func (r *Relay) publish(ctx context.Context, l Lane, e entry) error {
 	failpoint.Hit(failpoint.OutboxPublish)
-	if _, err := r.Publisher.Publish(ctx, e.Topic, l.stamp(e.Message)); err != nil {
-		return fmt.Errorf("lane: publish entry %s: %w", id, err)
-	}
-	return nil
+	_, err := r.Publisher.Publish(ctx, e.Topic, l.stamp(e.Message))
+	return err
 }
 
 // later removes what was published and has the lane due again after a wait. Where the

@@ -14,8 +14,7 @@ import (
 	"billhook/catalog"
 	"billhook/internal/audit"
 	"billhook/internal/contract"
-	"billhook/internal/delayed"
-	"billhook/internal/outbox"
+	"billhook/internal/lane"
 	"billhook/internal/store"
 )
 
@@ -436,7 +435,7 @@ func (o *Operator) step(ctx context.Context, op *Operation, runner string, some 
 	}
 	for {
 		now := o.Now().UTC().Truncate(time.Microsecond)
-		messages, writes, beside, released := outbox.NewBatch(now), []store.Write{}, []store.Write{}, map[string]bool{}
+		messages, writes, beside, released := lane.NewBatch(now), []store.Write{}, []store.Write{}, map[string]bool{}
 		for _, m := range some {
 			item, err := o.Show(ctx, m.id)
 			if errors.Is(err, ErrUnknown) {
@@ -453,17 +452,17 @@ func (o *Operator) step(ctx context.Context, op *Operation, runner string, some 
 				item.State = Replayed
 				item.ReplayCount++
 				messages.Add(q.Topic(), item.ID+"-"+strconv.FormatInt(item.ReplayCount, 10), replayed(item, q),
-					outbox.Source{Queue: item.Queue, Tenant: item.Attributes[contract.AttrTenant], EventID: item.EventID})
+					lane.Source{Queue: item.Queue, Tenant: item.Attributes[contract.AttrTenant], EventID: item.EventID})
 			}
 			writes = append(writes, store.Update(item.Key(), item.version, store.Encode(&item)))
 			if key := item.OrderingKey; op.Kind == Discard && q.OnPoison == catalog.Park && !released[key] {
 				// What waits behind it need not wait longer.
 				released[key] = true
-				lane, err := delayed.Open(ctx, o.Store, delayed.Name{Queue: q.ID, OrderingKey: key})
+				parked, err := lane.Open(ctx, o.Store, lane.Name{Queue: q.ID, OrderingKey: key})
 				if err != nil {
 					return 0, nil, err
 				}
-				if w, ok := lane.Go(now); ok {
+				if w, ok := parked.Go(now); ok {
 					beside = append(beside, w)
 				}
 			}

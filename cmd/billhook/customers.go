@@ -1,13 +1,9 @@
 package main
 
 import (
-	"bufio"
-	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -40,17 +36,11 @@ func (p *program) customersShow(ask func() client) *cobra.Command {
 			if err := ask().get(command.Context(), customerPath(args[0], "/preview"), &c.State); err != nil {
 				return err
 			}
-			for path := "/changes"; ; {
-				var page ops.Changes
-				if err := ask().get(command.Context(), customerPath(args[0], path), &page); err != nil {
-					return err
-				}
-				c.Changes = append(c.Changes, page.Items...)
-				if page.Next == "" {
-					break
-				}
-				path = "/changes?page=" + url.QueryEscape(page.Next)
+			changes, err := pages[audit.Entry](command.Context(), ask(), customerPath(args[0], "/changes"), nil, 0)
+			if err != nil {
+				return err
 			}
+			c.Changes = changes.Items
 			p.printCustomer(c.State)
 			var rows [][]string
 			for _, e := range c.Changes {
@@ -93,42 +83,6 @@ func since(s customers.State) string {
 		return "a time that is not known"
 	}
 	return s.Since.Format(time.RFC3339)
-}
-
-// reason holds the flags of a change.
-type reason struct {
-	why         string
-	yes, dryRun bool
-}
-
-func (r *reason) flags(command *cobra.Command) {
-	command.Flags().StringVar(&r.why, "why", "", "the reason, for the audit; required")
-	command.Flags().BoolVar(&r.yes, "yes", false, "do not ask")
-	command.Flags().BoolVar(&r.dryRun, "dry-run", false, "show what would be done, and do nothing")
-}
-
-// given refuses before anything is looked at.
-func (r *reason) given() error {
-	if strings.TrimSpace(r.why) == "" && !r.dryRun {
-		return errors.New("--why: say why, for the audit")
-	}
-	return nil
-}
-
-// agreed asks the person, and takes nothing but the word for a yes.
-func (p *program) agreed(from io.Reader, yes bool, word, do string) error {
-	if yes {
-		return nil
-	}
-	if p.asJSON {
-		return errors.New("with --json, give --yes too")
-	}
-	p.printf("Type %s to %s: ", word, do)
-	line, _ := bufio.NewReader(from).ReadString('\n') // an end of the input is no yes
-	if strings.TrimSpace(line) != word {
-		return errors.New("nothing was changed")
-	}
-	return nil
 }
 
 func (p *program) customersLink(ask func() client) *cobra.Command {

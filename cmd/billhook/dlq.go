@@ -1,15 +1,14 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -75,7 +74,9 @@ func (p *program) dlqCommand() *cobra.Command {
 	c := &choice{}
 	command := &cobra.Command{Use: "dlq", Short: "Look at dead letters, replay them or discard them"}
 	c.ask = p.worker(command)
-	command.AddCommand(p.dlqList(c), p.dlqShow(c), p.dlqAct(c, deadletter.Replay), p.dlqAct(c, deadletter.Discard), p.dlqOperations(c), p.dlqApprove(c), p.dlqContinue(c))
+	command.AddCommand(p.dlqList(c), p.dlqShow(c), p.dlqAct(c, deadletter.Replay), p.dlqAct(c, deadletter.Discard), p.dlqOperations(c),
+		p.dlqFollow(c, "approve", "Approve what somebody else has begun, and run it", http.MethodPost, "/approve"),
+		p.dlqFollow(c, "continue", "Go on with an operation", http.MethodGet, ""))
 	return command
 }
 
@@ -89,23 +90,11 @@ func (p *program) dlqList(c *choice) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			ask := c.ask()
 			values := query(f)
 			values.Set("state", state)
-			var all ops.DeadLetters
-			for all.Items = []deadletter.Item{}; len(all.Items) < limit; {
-				values.Set("limit", fmt.Sprint(min(limit-len(all.Items), 100)))
-				if all.Next != "" {
-					values.Set("page", all.Next)
-				}
-				var page ops.DeadLetters
-				if err := ask.get(command.Context(), "/v1/ops/dead-letters?"+values.Encode(), &page); err != nil {
-					return err
-				}
-				all.Items, all.Next = append(all.Items, page.Items...), page.Next
-				if page.Next == "" {
-					break
-				}
+			all, err := pages[deadletter.Item](command.Context(), c.ask(), "/v1/ops/dead-letters", values, limit)
+			if err != nil {
+				return err
 			}
 			var rows [][]string
 			for _, i := range all.Items {
@@ -187,9 +176,9 @@ func (p *program) dlqShow(c *choice) *cobra.Command {
 
 // dlqAct is replay or discard: it shows what it would touch, asks, begins, and follows.
 func (p *program) dlqAct(c *choice, kind deadletter.Kind) *cobra.Command {
-	var why string
+	var why reason
 	var rate int64
-	var force, yes, dryRun bool
+	var force bool
 	short := "Publish a queue's dead letters on it again, each under its key, in the order they had"
 	if kind == deadletter.Discard {
 		short = "Close a queue's dead letters for good; they stay on record"
@@ -214,17 +203,15 @@ func (p *program) dlqAct(c *choice, kind deadletter.Kind) *cobra.Command {
 			if preview.Omitted > 0 && kind == deadletter.Replay {
 				p.printf("  %d were too large to keep and are passed by\n", preview.Omitted)
 			}
-			if dryRun || preview.Total == 0 {
+			if why.dryRun || preview.Total == 0 {
 				return p.printJSON(preview)
 			}
-			if !yes {
-				if err := p.confirmed(command.InOrStdin(), kind, preview.Total); err != nil {
-					return err
-				}
+			if err := p.agreed(command.InOrStdin(), why.yes, strconv.Itoa(preview.Total), string(kind)+" them"); err != nil {
+				return err
 			}
 			var op deadletter.Operation
 			if err := ask.post(command.Context(), "/v1/ops/dead-letters/"+string(kind), ops.Request{
-				Filter: f, Why: why, Expect: preview.Total, Rate: rate, Force: force,
+				Filter: f, Why: why.why, Expect: preview.Total, Rate: rate, Force: force,
 			}, &op); err != nil {
 				return err
 			}
@@ -232,27 +219,12 @@ func (p *program) dlqAct(c *choice, kind deadletter.Kind) *cobra.Command {
 		},
 	}
 	c.flags(command)
-	command.Flags().StringVar(&why, "why", "", "the reason, for the audit")
-	command.Flags().BoolVar(&yes, "yes", false, "do not ask")
-	command.Flags().BoolVar(&dryRun, "dry-run", false, "show what would be touched, and do nothing")
+	why.flags(command)
 	if kind == deadletter.Replay {
 		command.Flags().Int64Var(&rate, "rate", 50, "how many a second, at most")
 		command.Flags().BoolVar(&force, "force", false, "also those that were replayed too often")
 	}
 	return command
-}
-
-// confirmed asks the person, and takes nothing but the number for a yes.
-func (p *program) confirmed(from io.Reader, kind deadletter.Kind, total int) error {
-	if p.asJSON {
-		return errors.New("with --json, give --yes too")
-	}
-	p.printf("Type %d to %s them: ", total, kind)
-	line, _ := bufio.NewReader(from).ReadString('\n') // an end of the input is no yes
-	if strings.TrimSpace(line) != fmt.Sprint(total) {
-		return errors.New("nothing was touched")
-	}
-	return nil
 }
 
 // follow runs an operation to its end and shows how far it is.
@@ -301,16 +273,9 @@ func (p *program) dlqOperations(c *choice) *cobra.Command {
 	return &cobra.Command{
 		Use: "operations", Short: "List replays and discards: who did what, why, and how far it is", Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
-			all := ops.Operations{Items: []deadletter.Operation{}}
-			for path := "/v1/ops/operations"; ; path = "/v1/ops/operations?page=" + url.QueryEscape(all.Next) {
-				var page ops.Operations
-				if err := c.ask().get(command.Context(), path, &page); err != nil {
-					return err
-				}
-				all.Items, all.Next = append(all.Items, page.Items...), page.Next
-				if page.Next == "" {
-					break
-				}
+			all, err := pages[deadletter.Operation](command.Context(), c.ask(), "/v1/ops/operations", nil, 0)
+			if err != nil {
+				return err
 			}
 			slices.SortFunc(all.Items, func(a, b deadletter.Operation) int { return a.CreatedAt.Compare(b.CreatedAt) })
 			var rows [][]string
@@ -323,39 +288,17 @@ func (p *program) dlqOperations(c *choice) *cobra.Command {
 	}
 }
 
-func (p *program) dlqApprove(c *choice) *cobra.Command {
+// dlqFollow is a command that asks for an operation in one way and follows it to its end.
+func (p *program) dlqFollow(c *choice, use, short, method, rest string) *cobra.Command {
 	return &cobra.Command{
-		Use: "approve <operation>", Short: "Approve what somebody else has begun, and run it", Args: cobra.ExactArgs(1),
+		Use: use + " <operation>", Short: short, Args: cobra.ExactArgs(1),
 		RunE: func(command *cobra.Command, args []string) error {
 			var op deadletter.Operation
 			ask := c.ask()
-			if err := ask.post(command.Context(), "/v1/ops/operations/"+url.PathEscape(args[0])+"/approve", struct{}{}, &op); err != nil {
+			if err := ask.do(command.Context(), method, "/v1/ops/operations/"+url.PathEscape(args[0])+rest, nil, &op); err != nil {
 				return err
 			}
 			return p.follow(command.Context(), ask, op)
 		},
 	}
-}
-
-func (p *program) dlqContinue(c *choice) *cobra.Command {
-	return &cobra.Command{
-		Use: "continue <operation>", Short: "Go on with an operation", Args: cobra.ExactArgs(1),
-		RunE: func(command *cobra.Command, args []string) error {
-			var op deadletter.Operation
-			ask := c.ask()
-			if err := ask.get(command.Context(), "/v1/ops/operations/"+url.PathEscape(args[0]), &op); err != nil {
-				return err
-			}
-			return p.follow(command.Context(), ask, op)
-		},
-	}
-}
-
-// row is one line of a table.
-func row(cells ...any) []string {
-	texts := make([]string, len(cells))
-	for i, cell := range cells {
-		texts[i] = fmt.Sprint(cell)
-	}
-	return texts
 }

@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"io"
 
 	"github.com/spf13/cobra"
@@ -65,23 +63,3 @@ func commands(getenv func(string) string, stdout io.Writer) (*cobra.Command, err
 }
 
 func (p *program) catalog() (*catalog.Catalog, error) { return catalog.Load(p.env.CatalogDir) }
-
-// printf prints for a person; it is silent with --json.
-func (p *program) printf(format string, args ...any) {
-	if !p.asJSON {
-		_, _ = fmt.Fprintf(p.stdout, format, args...) // a closed terminal is no failure of the command
-	}
-}
-
-// printJSON prints v with --json, one document.
-func (p *program) printJSON(v any) error {
-	if !p.asJSON {
-		return nil
-	}
-	encoder := json.NewEncoder(p.stdout)
-	encoder.SetIndent("", "  ")
-	if err := encoder.Encode(v); err != nil {
-		return fmt.Errorf("print: %w", err)
-	}
-	return nil
-}

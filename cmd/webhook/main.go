@@ -4,18 +4,11 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"os"
-	"os/signal"
-	"syscall"
+
+	"billhook/internal/serve"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Getenv, os.Stdout)
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "webhook:", err)
-		os.Exit(1)
-	}
+	serve.Main("webhook", func(ctx context.Context) error { return run(ctx, os.Getenv, os.Stdout) })
 }

@@ -92,16 +92,8 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 	if err != nil {
 		return fmt.Errorf("environment: %w", err)
 	}
-	listener, err := serve.Listen(ctx, cfg.Host, cfg.Port)
-	if err != nil {
-		return err
-	}
-	metricsListener, err := serve.ListenMetrics(ctx, cfg.Host, cfg.MetricsPort, cfg.Port)
-	if err != nil {
-		return errors.Join(err, listener.Close())
-	}
 	server := &serve.Server{
 		Name: "webhook", Handler: service, Log: log, Drain: drain, ReadTimeout: readTimeout, Longest: service.Longest(), Draining: service.Drain,
 	}
-	return server.RunWithMetrics(ctx, listener, metrics.Handler(), metricsListener)
+	return server.RunOn(ctx, serve.Ports{Host: cfg.Host, Service: cfg.Port, Metrics: cfg.MetricsPort}, metrics.Handler())
 }

@@ -28,10 +28,8 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"runtime"
-	"syscall"
 	"time"
 
 	"billhook/e2e"
@@ -39,17 +37,12 @@ import (
 	"billhook/emulator"
 	"billhook/internal/gcp/firestore"
 	"billhook/internal/lane"
+	"billhook/internal/serve"
 	"billhook/internal/store"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Args[1:], os.Stdout)
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "chaos:", err)
-		os.Exit(1)
-	}
+	serve.Main("chaos", func(ctx context.Context) error { return run(ctx, os.Args[1:], os.Stdout) })
 }
 
 const project = "chaos"

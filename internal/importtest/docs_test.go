@@ -131,7 +131,7 @@ func TestWhatTheDocumentsWatchIsThere(t *testing.T) {
 		require.NoError(t, err)
 		text := string(file)
 		for _, metric := range regexp.MustCompile(`\bbillhook_[a-z_]+`).FindAllString(text, -1) {
-			contains(document, `Name: "`+metric+`"`)
+			contains(document, `("`+metric+`", "`)
 		}
 		for _, line := range regexp.MustCompile(`"message":"([^"]+)"`).FindAllStringSubmatch(text, -1) {
 			contains(document, `"`+line[1]+`"`)

@@ -201,8 +201,8 @@ func (w *world) check(t *rapid.T) {
 	page, err = w.db.Query(context.Background(), store.Query{Collection: lane.Outbox.Entries(), Limit: 1000})
 	require.NoError(t, err)
 	for _, entry := range page.Documents {
-		message, ok := contract.MessageOf(entry.Fields["message"].(map[string]any))
-		require.True(t, ok)
+		var message contract.Message
+		require.NoError(t, store.Decode(entry.Fields["message"].(map[string]any), &message))
 		waiting[message.Attributes[contract.AttrEventID]] = true
 		lane, _, _ := strings.Cut(entry.Key.ID, "-")
 		require.True(t, lanes[lane], "an entry without a lane is found by nobody")

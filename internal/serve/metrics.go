@@ -14,6 +14,27 @@ import (
 // defaultMetricsPort is where metrics are unless METRICS_PORT says otherwise.
 const defaultMetricsPort = "9090"
 
+// Ports is where a service listens.
+type Ports struct {
+	// Host is the address of both; empty: every address of the machine.
+	Host string
+	// Service and Metrics are port numbers; see Listen and ListenMetrics.
+	Service, Metrics string
+}
+
+// RunOn opens the service's port and that of its metrics, and is then RunWithMetrics.
+func (s *Server) RunOn(ctx context.Context, ports Ports, metrics http.Handler) error {
+	listener, err := Listen(ctx, ports.Host, ports.Service)
+	if err != nil {
+		return err
+	}
+	on, err := ListenMetrics(ctx, ports.Host, ports.Metrics, ports.Service)
+	if err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	return s.RunWithMetrics(ctx, listener, metrics, on)
+}
+
 // ListenMetrics opens the port of a service's metrics, which nothing is routed to from
 // outside. An empty one is 9090; beside a service that has its own port chosen, it is
 // chosen too, since there are likely others on the machine. Port 0 chooses one.

@@ -1,0 +1,117 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"billhook/internal/ops"
+)
+
+// printf prints for a person; it is silent with --json.
+func (p *program) printf(format string, args ...any) {
+	if !p.asJSON {
+		_, _ = fmt.Fprintf(p.stdout, format, args...) // a closed terminal is no failure of the command
+	}
+}
+
+// printJSON prints v with --json, one document.
+func (p *program) printJSON(v any) error {
+	if !p.asJSON {
+		return nil
+	}
+	encoder := json.NewEncoder(p.stdout)
+	encoder.SetIndent("", "  ")
+	if err := encoder.Encode(v); err != nil {
+		return fmt.Errorf("print: %w", err)
+	}
+	return nil
+}
+
+// table prints rows in columns, the names of the columns first; it is silent with --json.
+func (p *program) table(columns []string, rows [][]string) {
+	if p.asJSON {
+		return
+	}
+	out := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)
+	for _, row := range slices.Concat([][]string{columns}, rows) {
+		for i, cell := range row {
+			if cell == "" {
+				row[i] = "-"
+			}
+		}
+		_, _ = io.WriteString(out, strings.Join(row, "\t")+"\n") // a closed terminal is no failure of the command
+	}
+	_ = out.Flush()
+}
+
+// row is one line of a table.
+func row(cells ...any) []string {
+	texts := make([]string, len(cells))
+	for i, cell := range cells {
+		texts[i] = fmt.Sprint(cell)
+	}
+	return texts
+}
+
+// number is a count as a person reads it.
+func number(c ops.Count) string {
+	if c.More {
+		return fmt.Sprintf("more than %d", c.Count)
+	}
+	return strconv.FormatInt(c.Count, 10)
+}
+
+func when(t *time.Time) string {
+	if t == nil {
+		return ""
+	}
+	return t.UTC().Format("2006-01-02 15:04:05")
+}
+
+func age(seconds int64) string { return (time.Duration(seconds) * time.Second).String() }
+
+// reason holds the flags of a change.
+type reason struct {
+	why         string
+	yes, dryRun bool
+}
+
+func (r *reason) flags(command *cobra.Command) {
+	command.Flags().StringVar(&r.why, "why", "", "the reason, for the audit; required")
+	command.Flags().BoolVar(&r.yes, "yes", false, "do not ask")
+	command.Flags().BoolVar(&r.dryRun, "dry-run", false, "show what would be done, and do nothing")
+}
+
+// given refuses before anything is looked at.
+func (r *reason) given() error {
+	if strings.TrimSpace(r.why) == "" && !r.dryRun {
+		return errors.New("--why: say why, for the audit")
+	}
+	return nil
+}
+
+// agreed asks the person, and takes nothing but the word for a yes.
+func (p *program) agreed(from io.Reader, yes bool, word, do string) error {
+	if yes {
+		return nil
+	}
+	if p.asJSON {
+		return errors.New("with --json, give --yes too")
+	}
+	p.printf("Type %s to %s: ", word, do)
+	line, _ := bufio.NewReader(from).ReadString('\n') // an end of the input is no yes
+	if strings.TrimSpace(line) != word {
+		return errors.New("nothing was changed")
+	}
+	return nil
+}

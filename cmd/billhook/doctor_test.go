@@ -91,7 +91,7 @@ func TestTheCanariesSayWhereTheyEnded(t *testing.T) {
 	}
 }
 
-func TestThePoisonIsLeftOutWhereNobodyCouldTakeItOutAlone(t *testing.T) {
+func TestTheDoctorSendsNoPoisonThatItCouldNotDiscardAlone(t *testing.T) {
 	t.Parallel()
 	change := func(c *catalog.Catalog) {
 		for i := range c.Queues {
@@ -117,7 +117,7 @@ func TestNothingIsSentWhereNoQueueTakesTheCanaries(t *testing.T) {
 	require.Empty(t, steps)
 }
 
-func TestTheDoctorAsksForWhatItComparesWith(t *testing.T) {
+func TestTheDoctorRequiresItsVariables(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		environment map[string]string

@@ -51,10 +51,10 @@ func (b *bell) pass(d time.Duration) {
 	}
 }
 
-// TestEveryTimeAskedForHasItsCall: the call comes within a quarter of a second after the
+// TestEveryRequestedTimeGetsACall: the call comes within a quarter of a second after the
 // requested time, never before it, and one quarter has one call at most. This also holds where
 // a call requests more times and lasts.
-func TestEveryTimeAskedForHasItsCall(t *testing.T) {
+func TestEveryRequestedTimeGetsACall(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		type ask struct{ at, by time.Time }
@@ -101,7 +101,7 @@ func TestEveryTimeAskedForHasItsCall(t *testing.T) {
 	})
 }
 
-func TestManyAskedForAtAboutTheSameTimeAreOneCall(t *testing.T) {
+func TestRequestsForAboutTheSameTimeAreOneCall(t *testing.T) {
 	t.Parallel()
 	b := newBell(start, nil)
 	for i := range 10_000 {
@@ -112,7 +112,7 @@ func TestManyAskedForAtAboutTheSameTimeAreOneCall(t *testing.T) {
 	require.Equal(t, []time.Time{start.Add(5 * time.Second), start.Add(5*time.Second + alarm.Step)}, b.calls)
 }
 
-func TestAnEarlierTimeIsNotLateForAnother(t *testing.T) {
+func TestAnEarlierTimeMovesTheTimerForward(t *testing.T) {
 	t.Parallel()
 	b := newBell(start, nil)
 	for _, after := range []time.Duration{time.Hour, time.Second, time.Minute, -time.Hour} {
@@ -123,7 +123,7 @@ func TestAnEarlierTimeIsNotLateForAnother(t *testing.T) {
 }
 
 // A request during a call may be too late for it: the call has read already.
-func TestWhatIsAskedForDuringACallHasACallAfterIt(t *testing.T) {
+func TestARequestDuringACallGetsACallAfterIt(t *testing.T) {
 	t.Parallel()
 	b := newBell(start, func(_ context.Context, b *bell) {
 		if len(b.calls) == 1 {
@@ -169,7 +169,7 @@ func TestAClosedTimerCallsNothing(t *testing.T) {
 	require.Empty(t, b.calls)
 }
 
-func TestTheEndOfATimerEndsItsCallAndWhatWouldFollow(t *testing.T) {
+func TestCloseEndsARunningCallAndTheNextOnes(t *testing.T) {
 	t.Parallel()
 	b := newBell(start, func(ctx context.Context, b *bell) {
 		require.NoError(t, ctx.Err())
@@ -199,7 +199,7 @@ func TestMoreMomentsThanFitAreRefused(t *testing.T) {
 }
 
 // On the machine's clock, with requests from many goroutines, for the race detector.
-func TestTheMachinesClockIsATimersToo(t *testing.T) {
+func TestATimerRunsOnTheMachinesClock(t *testing.T) {
 	t.Parallel()
 	called := make(chan struct{})
 	first := sync.OnceFunc(func() { close(called) })

@@ -253,7 +253,7 @@ func TestStandardWebhooks(t *testing.T) {
 	}
 }
 
-func TestASchemeOrAToleranceThatCannotBeMeantIsRefused(t *testing.T) {
+func TestAnUnknownSchemeAndAZeroToleranceAreRefused(t *testing.T) {
 	t.Parallel()
 	_, err := signature.NewVerifier("none", []string{secret}, time.Minute, time.Now)
 	require.Error(t, err)

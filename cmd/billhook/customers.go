@@ -1,13 +1,9 @@
 package main
 
 import (
-	"bufio"
-	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -26,7 +22,7 @@ func (p *program) customersCommand() *cobra.Command {
 
 func customerPath(id, rest string) string { return "/v1/ops/customers/" + url.PathEscape(id) + rest }
 
-// customer is what show prints with --json.
+// customer is what the command show prints with --json.
 type customer struct {
 	customers.State
 	Changes []audit.Entry `json:"changes"`
@@ -40,21 +36,15 @@ func (p *program) customersShow(ask func() client) *cobra.Command {
 			if err := ask().get(command.Context(), customerPath(args[0], "/preview"), &c.State); err != nil {
 				return err
 			}
-			for path := "/changes"; ; {
-				var page ops.Changes
-				if err := ask().get(command.Context(), customerPath(args[0], path), &page); err != nil {
-					return err
-				}
-				c.Changes = append(c.Changes, page.Items...)
-				if page.Next == "" {
-					break
-				}
-				path = "/changes?page=" + url.QueryEscape(page.Next)
+			changes, err := pages[audit.Entry](command.Context(), ask(), customerPath(args[0], "/changes"), nil, 0)
+			if err != nil {
+				return err
 			}
+			c.Changes = changes.Items
 			p.printCustomer(c.State)
 			var rows [][]string
 			for _, e := range c.Changes {
-				rows = append(rows, row(e.At.Format(time.RFC3339), e.Action, orNobody(e.Before["uid"]), orNobody(e.After["uid"]), e.Who, e.Why))
+				rows = append(rows, row(e.At.Format(time.RFC3339), e.Action, orDash(e.Before["uid"]), orDash(e.After["uid"]), e.Who, e.Why))
 			}
 			if len(rows) > 0 {
 				p.table([]string{"CHANGED", "HOW", "FROM", "TO", "WHO", "WHY"}, rows)
@@ -64,21 +54,14 @@ func (p *program) customersShow(ask func() client) *cobra.Command {
 	}
 }
 
-func orNobody(uid any) string {
-	if text, ok := uid.(string); ok && text != "" {
-		return text
-	}
-	return "-"
-}
-
 func (p *program) printCustomer(s customers.State) {
 	switch {
 	case s.UID == "":
 		p.printf("Customer %s is linked to nobody.\n", s.CustomerID)
 	case s.TaughtBy != "":
-		p.printf("Customer %s is linked to %s, by the order of event %s, since %s.\n", s.CustomerID, s.UID, s.TaughtBy, since(s))
+		p.printf("Customer %s is linked to %s, by the order of event %s, since %s.\n", s.CustomerID, s.UID, s.TaughtBy, linkedSince(s))
 	default:
-		p.printf("Customer %s is linked to %s, by hand, since %s.\n", s.CustomerID, s.UID, since(s))
+		p.printf("Customer %s is linked to %s, by hand, since %s.\n", s.CustomerID, s.UID, linkedSince(s))
 	}
 	if s.MovedOrders > 0 {
 		p.printf("%d points of %d guests' orders were moved to it.\n", s.MovedPoints, s.MovedOrders)
@@ -88,47 +71,11 @@ func (p *program) printCustomer(s customers.State) {
 	}
 }
 
-func since(s customers.State) string {
+func linkedSince(s customers.State) string {
 	if s.Since == nil {
 		return "a time that is not known"
 	}
 	return s.Since.Format(time.RFC3339)
-}
-
-// reason holds the flags of a change.
-type reason struct {
-	why         string
-	yes, dryRun bool
-}
-
-func (r *reason) flags(command *cobra.Command) {
-	command.Flags().StringVar(&r.why, "why", "", "the reason, for the audit; required")
-	command.Flags().BoolVar(&r.yes, "yes", false, "do not ask")
-	command.Flags().BoolVar(&r.dryRun, "dry-run", false, "show what would be done, and do nothing")
-}
-
-// given refuses before anything is looked at.
-func (r *reason) given() error {
-	if strings.TrimSpace(r.why) == "" && !r.dryRun {
-		return errors.New("--why: say why, for the audit")
-	}
-	return nil
-}
-
-// agreed asks the person, and takes nothing but the word for a yes.
-func (p *program) agreed(from io.Reader, yes bool, word, do string) error {
-	if yes {
-		return nil
-	}
-	if p.asJSON {
-		return errors.New("with --json, give --yes too")
-	}
-	p.printf("Type %s to %s: ", word, do)
-	line, _ := bufio.NewReader(from).ReadString('\n') // an end of the input is no yes
-	if strings.TrimSpace(line) != word {
-		return errors.New("nothing was changed")
-	}
-	return nil
 }
 
 func (p *program) customersLink(ask func() client) *cobra.Command {
@@ -136,7 +83,7 @@ func (p *program) customersLink(ask func() client) *cobra.Command {
 	command := &cobra.Command{
 		Use: "link <customer> <uid>", Short: "Link a customer to a user, and move what guests' orders left to that user", Args: cobra.ExactArgs(2),
 		RunE: func(command *cobra.Command, args []string) error {
-			if err := why.given(); err != nil {
+			if err := why.check(); err != nil {
 				return err
 			}
 			var before customers.State
@@ -151,7 +98,7 @@ func (p *program) customersLink(ask func() client) *cobra.Command {
 			if why.dryRun {
 				return p.printJSON(before)
 			}
-			if err := p.agreed(command.InOrStdin(), why.yes, args[1], "link"); err != nil {
+			if err := p.confirm(command.InOrStdin(), why.yes, args[1], "link"); err != nil {
 				return err
 			}
 			link, path := ops.Link{UID: args[1], Why: why.why, Expect: &before.UID}, ""
@@ -188,7 +135,7 @@ func (p *program) customersUnlink(ask func() client) *cobra.Command {
 	command := &cobra.Command{
 		Use: "unlink <customer>", Short: "Remove a customer's link; no points move", Args: cobra.ExactArgs(1),
 		RunE: func(command *cobra.Command, args []string) error {
-			if err := why.given(); err != nil {
+			if err := why.check(); err != nil {
 				return err
 			}
 			var before customers.State
@@ -200,7 +147,7 @@ func (p *program) customersUnlink(ask func() client) *cobra.Command {
 			if why.dryRun {
 				return p.printJSON(before)
 			}
-			if err := p.agreed(command.InOrStdin(), why.yes, args[0], "unlink"); err != nil {
+			if err := p.confirm(command.InOrStdin(), why.yes, args[0], "unlink"); err != nil {
 				return err
 			}
 			var after customers.State

@@ -1,15 +1,14 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -19,7 +18,7 @@ import (
 	"billhook/internal/ops"
 )
 
-// choice is what narrows a command down to some dead letters.
+// choice holds the flags that select dead letters.
 type choice struct {
 	ask                                   func() client
 	reason, eventType, eventID, key, item string
@@ -36,7 +35,7 @@ func (c *choice) flags(command *cobra.Command) {
 	command.Flags().StringVar(&c.until, "until", "", "only dead before: the same")
 }
 
-// filter is the choice as the worker takes it; now is what a duration counts back from.
+// filter returns the choice as the worker takes it. Durations count back from now.
 func (c *choice) filter(queue string, now time.Time) (deadletter.Filter, error) {
 	f := deadletter.Filter{Queue: queue, Reason: c.reason, EventType: c.eventType, EventID: c.eventID, OrderingKey: c.key, Item: c.item}
 	for text, at := range map[*string]*time.Time{&c.since: &f.Since, &c.until: &f.Until} {
@@ -75,7 +74,9 @@ func (p *program) dlqCommand() *cobra.Command {
 	c := &choice{}
 	command := &cobra.Command{Use: "dlq", Short: "Look at dead letters, replay them or discard them"}
 	c.ask = p.worker(command)
-	command.AddCommand(p.dlqList(c), p.dlqShow(c), p.dlqAct(c, deadletter.Replay), p.dlqAct(c, deadletter.Discard), p.dlqOperations(c), p.dlqApprove(c), p.dlqContinue(c))
+	command.AddCommand(p.dlqList(c), p.dlqShow(c), p.dlqAct(c, deadletter.Replay), p.dlqAct(c, deadletter.Discard), p.dlqOperations(c),
+		p.dlqFollow(c, "approve", "Approve what somebody else has begun, and run it", http.MethodPost, "/approve"),
+		p.dlqFollow(c, "continue", "Go on with an operation", http.MethodGet, ""))
 	return command
 }
 
@@ -89,34 +90,22 @@ func (p *program) dlqList(c *choice) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			ask := c.ask()
 			values := query(f)
 			values.Set("state", state)
-			var all ops.DeadLetters
-			for all.Items = []deadletter.Item{}; len(all.Items) < limit; {
-				values.Set("limit", fmt.Sprint(min(limit-len(all.Items), 100)))
-				if all.Next != "" {
-					values.Set("page", all.Next)
-				}
-				var page ops.DeadLetters
-				if err := ask.get(command.Context(), "/v1/ops/dead-letters?"+values.Encode(), &page); err != nil {
-					return err
-				}
-				all.Items, all.Next = append(all.Items, page.Items...), page.Next
-				if page.Next == "" {
-					break
-				}
+			all, err := pages[deadletter.Item](command.Context(), c.ask(), "/v1/ops/dead-letters", values, limit)
+			if err != nil {
+				return err
 			}
 			var rows [][]string
 			for _, i := range all.Items {
-				rows = append(rows, row(i.ID, i.Reason, i.EventType, i.EventID, i.OrderingKey, i.Attempts, i.ReplayCount, died(i), i.State, i.Detail))
+				rows = append(rows, row(i.ID, i.Reason, i.EventType, i.EventID, i.OrderingKey, i.Attempts, i.ReplayCount, deadSince(i), i.State, i.Detail))
 			}
 			p.table([]string{"ID", "REASON", "TYPE", "EVENT", "KEY", "ATTEMPTS", "REPLAYS", "DIED", "STATE", "DETAIL"}, rows)
 			reasons := map[string]int{}
 			for _, i := range all.Items {
 				reasons[i.Reason]++
 			}
-			p.printf("%d shown: %s\n", len(all.Items), counts(reasons))
+			p.printf("%d shown: %s\n", len(all.Items), formatCounts(reasons))
 			if all.Next != "" {
 				p.printf("There are more: raise --limit.\n")
 			}
@@ -129,7 +118,7 @@ func (p *program) dlqList(c *choice) *cobra.Command {
 	return command
 }
 
-func died(i deadletter.Item) string {
+func deadSince(i deadletter.Item) string {
 	at := i.Kept
 	if i.DeadLettered != nil {
 		at = *i.DeadLettered
@@ -137,8 +126,8 @@ func died(i deadletter.Item) string {
 	return at.Format(time.RFC3339)
 }
 
-// counts prints what there is most of first.
-func counts(of map[string]int) string {
+// formatCounts lists counts by name, the largest first.
+func formatCounts(of map[string]int) string {
 	names := slices.SortedFunc(maps.Keys(of), func(a, b string) int {
 		if of[a] != of[b] {
 			return of[b] - of[a]
@@ -165,7 +154,7 @@ func (p *program) dlqShow(c *choice) *cobra.Command {
 			}
 			p.printf("%s  %s\n  queue %s, event %s %s, key %s\n  %d %s %s\n  %d attempts, %d replays, died %s, kept until %s\n",
 				letter.ID, letter.State, letter.Queue, letter.EventType, letter.EventID, letter.OrderingKey,
-				letter.Status, letter.Reason, letter.Detail, letter.Attempts, letter.ReplayCount, died(letter.Item), letter.Expires.Format(time.RFC3339))
+				letter.Status, letter.Reason, letter.Detail, letter.Attempts, letter.ReplayCount, deadSince(letter.Item), letter.Expires.Format(time.RFC3339))
 			if letter.State == deadletter.Corrected && letter.Closed != nil {
 				p.printf("  corrected by message %s, %s\n", letter.CorrectedBy, letter.Closed.Format(time.RFC3339))
 			}
@@ -185,11 +174,12 @@ func (p *program) dlqShow(c *choice) *cobra.Command {
 	}
 }
 
-// dlqAct is replay or discard: it shows what it would touch, asks, begins, and follows.
+// dlqAct is the command replay or discard: it shows a preview, asks for a yes, begins the
+// operation and follows it.
 func (p *program) dlqAct(c *choice, kind deadletter.Kind) *cobra.Command {
-	var why string
+	var why reason
 	var rate int64
-	var force, yes, dryRun bool
+	var force bool
 	short := "Publish a queue's dead letters on it again, each under its key, in the order they had"
 	if kind == deadletter.Discard {
 		short = "Close a queue's dead letters for good; they stay on record"
@@ -207,24 +197,22 @@ func (p *program) dlqAct(c *choice, kind deadletter.Kind) *cobra.Command {
 				return err
 			}
 			p.printf("%s would touch %d dead letters of %s, of %d ordering keys:\n  by reason: %s\n  by type:   %s\n",
-				kind, preview.Total, f.Queue, preview.Keys, counts(preview.ByReason), counts(preview.ByType))
+				kind, preview.Total, f.Queue, preview.Keys, formatCounts(preview.ByReason), formatCounts(preview.ByType))
 			if preview.Looping > 0 && kind == deadletter.Replay && !force {
 				p.printf("  %d were replayed %d times and are passed by; --force replays them too\n", preview.Looping, deadletter.MaxReplays)
 			}
 			if preview.Omitted > 0 && kind == deadletter.Replay {
 				p.printf("  %d were too large to keep and are passed by\n", preview.Omitted)
 			}
-			if dryRun || preview.Total == 0 {
+			if why.dryRun || preview.Total == 0 {
 				return p.printJSON(preview)
 			}
-			if !yes {
-				if err := p.confirmed(command.InOrStdin(), kind, preview.Total); err != nil {
-					return err
-				}
+			if err := p.confirm(command.InOrStdin(), why.yes, strconv.Itoa(preview.Total), string(kind)+" them"); err != nil {
+				return err
 			}
 			var op deadletter.Operation
 			if err := ask.post(command.Context(), "/v1/ops/dead-letters/"+string(kind), ops.Request{
-				Filter: f, Why: why, Expect: preview.Total, Rate: rate, Force: force,
+				Filter: f, Why: why.why, Expect: preview.Total, Rate: rate, Force: force,
 			}, &op); err != nil {
 				return err
 			}
@@ -232,9 +220,7 @@ func (p *program) dlqAct(c *choice, kind deadletter.Kind) *cobra.Command {
 		},
 	}
 	c.flags(command)
-	command.Flags().StringVar(&why, "why", "", "the reason, for the audit")
-	command.Flags().BoolVar(&yes, "yes", false, "do not ask")
-	command.Flags().BoolVar(&dryRun, "dry-run", false, "show what would be touched, and do nothing")
+	why.flags(command)
 	if kind == deadletter.Replay {
 		command.Flags().Int64Var(&rate, "rate", 50, "how many a second, at most")
 		command.Flags().BoolVar(&force, "force", false, "also those that were replayed too often")
@@ -242,20 +228,7 @@ func (p *program) dlqAct(c *choice, kind deadletter.Kind) *cobra.Command {
 	return command
 }
 
-// confirmed asks the person, and takes nothing but the number for a yes.
-func (p *program) confirmed(from io.Reader, kind deadletter.Kind, total int) error {
-	if p.asJSON {
-		return errors.New("with --json, give --yes too")
-	}
-	p.printf("Type %d to %s them: ", total, kind)
-	line, _ := bufio.NewReader(from).ReadString('\n') // an end of the input is no yes
-	if strings.TrimSpace(line) != fmt.Sprint(total) {
-		return errors.New("nothing was touched")
-	}
-	return nil
-}
-
-// follow runs an operation to its end and shows how far it is.
+// follow runs an operation to its end and prints its progress.
 func (p *program) follow(ctx context.Context, ask client, op deadletter.Operation) error {
 	if op.Progress == deadletter.Waiting {
 		p.printf("Operation %s waits for the approval of somebody else:\n  bin/billhook dlq approve %s\n", op.ID, op.ID)
@@ -272,8 +245,8 @@ func (p *program) follow(ctx context.Context, ask client, op deadletter.Operatio
 	return p.printJSON(op)
 }
 
-// finish runs an operation to its end and says how far it is. A worker that is away
-// for a while, or that runs it already, is asked again.
+// finish runs an operation to its end and calls did after each step. It asks again where the
+// worker is unreachable or runs the operation already.
 func (w client) finish(ctx context.Context, op deadletter.Operation, did func(deadletter.Operation)) (deadletter.Operation, error) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -301,16 +274,9 @@ func (p *program) dlqOperations(c *choice) *cobra.Command {
 	return &cobra.Command{
 		Use: "operations", Short: "List replays and discards: who did what, why, and how far it is", Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
-			all := ops.Operations{Items: []deadletter.Operation{}}
-			for path := "/v1/ops/operations"; ; path = "/v1/ops/operations?page=" + url.QueryEscape(all.Next) {
-				var page ops.Operations
-				if err := c.ask().get(command.Context(), path, &page); err != nil {
-					return err
-				}
-				all.Items, all.Next = append(all.Items, page.Items...), page.Next
-				if page.Next == "" {
-					break
-				}
+			all, err := pages[deadletter.Operation](command.Context(), c.ask(), "/v1/ops/operations", nil, 0)
+			if err != nil {
+				return err
 			}
 			slices.SortFunc(all.Items, func(a, b deadletter.Operation) int { return a.CreatedAt.Compare(b.CreatedAt) })
 			var rows [][]string
@@ -323,39 +289,18 @@ func (p *program) dlqOperations(c *choice) *cobra.Command {
 	}
 }
 
-func (p *program) dlqApprove(c *choice) *cobra.Command {
+// dlqFollow is a command that sends one request about an operation and then follows the
+// operation.
+func (p *program) dlqFollow(c *choice, use, short, method, rest string) *cobra.Command {
 	return &cobra.Command{
-		Use: "approve <operation>", Short: "Approve what somebody else has begun, and run it", Args: cobra.ExactArgs(1),
+		Use: use + " <operation>", Short: short, Args: cobra.ExactArgs(1),
 		RunE: func(command *cobra.Command, args []string) error {
 			var op deadletter.Operation
 			ask := c.ask()
-			if err := ask.post(command.Context(), "/v1/ops/operations/"+url.PathEscape(args[0])+"/approve", struct{}{}, &op); err != nil {
+			if err := ask.do(command.Context(), method, "/v1/ops/operations/"+url.PathEscape(args[0])+rest, nil, &op); err != nil {
 				return err
 			}
 			return p.follow(command.Context(), ask, op)
 		},
 	}
-}
-
-func (p *program) dlqContinue(c *choice) *cobra.Command {
-	return &cobra.Command{
-		Use: "continue <operation>", Short: "Go on with an operation", Args: cobra.ExactArgs(1),
-		RunE: func(command *cobra.Command, args []string) error {
-			var op deadletter.Operation
-			ask := c.ask()
-			if err := ask.get(command.Context(), "/v1/ops/operations/"+url.PathEscape(args[0]), &op); err != nil {
-				return err
-			}
-			return p.follow(command.Context(), ask, op)
-		},
-	}
-}
-
-// row is one line of a table.
-func row(cells ...any) []string {
-	texts := make([]string, len(cells))
-	for i, cell := range cells {
-		texts[i] = fmt.Sprint(cell)
-	}
-	return texts
 }

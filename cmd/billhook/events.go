@@ -1,93 +1,13 @@
 package main
 
 import (
-	"bytes"
-	"context"
-	"encoding/json"
-	"fmt"
-	"io"
-	"net/http"
 	"net/url"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"billhook/internal/ops"
-	"billhook/internal/serve"
 )
-
-// client asks a running worker's ops API.
-type client struct {
-	base  string
-	token string
-	// operator is who asks, where that goes by the token.
-	operator string
-	http     *http.Client
-}
-
-// get fills answer from the API. An answer that is a problem document becomes an
-// error with its detail.
-func (w client) get(ctx context.Context, path string, answer any) error {
-	return w.do(ctx, http.MethodGet, path, nil, answer)
-}
-
-// post sends a question as JSON and fills answer as get does.
-func (w client) post(ctx context.Context, path string, question, answer any) error {
-	return w.send(ctx, http.MethodPost, path, question, answer)
-}
-
-// send is post by another method.
-func (w client) send(ctx context.Context, method, path string, question, answer any) error {
-	body, err := json.Marshal(question)
-	if err != nil {
-		return fmt.Errorf("ask the worker: %w", err)
-	}
-	return w.do(ctx, method, path, body, answer)
-}
-
-func (w client) do(ctx context.Context, method, path string, question []byte, answer any) error {
-	request, err := http.NewRequestWithContext(ctx, method, w.base+path, bytes.NewReader(question))
-	if err != nil {
-		return fmt.Errorf("ask the worker: %w", err)
-	}
-	if w.operator != "" {
-		request.Header.Set("X-Operator", w.operator)
-	}
-	if w.token != "" {
-		request.Header.Set("Authorization", "Bearer "+w.token)
-	}
-	response, err := w.http.Do(request)
-	if err != nil {
-		return fmt.Errorf("ask the worker: %w", err)
-	}
-	defer func() { _ = response.Body.Close() }()
-	body, err := io.ReadAll(io.LimitReader(response.Body, 16<<20))
-	if err != nil {
-		return fmt.Errorf("ask the worker: %w", err)
-	}
-	if response.StatusCode != http.StatusOK && response.StatusCode != http.StatusCreated {
-		problem := &problemError{status: response.StatusCode}
-		_ = json.Unmarshal(body, &problem.problem) // an answer without a document leaves the status to speak
-		return problem
-	}
-	if err := json.Unmarshal(body, answer); err != nil {
-		return fmt.Errorf("ask the worker: answer: %w", err)
-	}
-	return nil
-}
-
-// problemError is an answer other than 200.
-type problemError struct {
-	status  int
-	problem serve.Problem
-}
-
-func (e *problemError) Error() string {
-	if e.problem.Detail == "" {
-		return fmt.Sprintf("the worker answers %d %s", e.status, http.StatusText(e.status))
-	}
-	return fmt.Sprintf("%s (%s)", e.problem.Detail, e.problem.Code)
-}
 
 func (p *program) eventsCommand() *cobra.Command {
 	var queue string
@@ -155,11 +75,4 @@ func (p *program) printEvent(e ops.Event) {
 	for _, d := range e.DeadLetters {
 		p.printf("  dead letter     %s: %d %s, after %d attempts, message %s %s\n", d.State, d.Status, d.Reason, d.Attempts, d.SourceMessageID, d.Detail)
 	}
-}
-
-func firstOf(values []string) string {
-	if len(values) == 0 {
-		return ""
-	}
-	return values[0]
 }

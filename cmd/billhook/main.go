@@ -1,21 +1,14 @@
-// Command billhook is everything a person types: a whole Billhook in one process,
-// signed webhooks sent by hand, provisioning, and questions to a running worker.
+// Command billhook is the command line of Billhook. It runs a whole Billhook in one process,
+// sends signed webhooks, provisions Pub/Sub, and asks a running worker.
 package main
 
 import (
 	"context"
-	"fmt"
 	"os"
-	"os/signal"
-	"syscall"
+
+	"billhook/internal/serve"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Args[1:], os.Getenv, os.Stdout)
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "billhook:", err)
-		os.Exit(1)
-	}
+	serve.Main("billhook", func(ctx context.Context) error { return run(ctx, os.Args[1:], os.Getenv, os.Stdout) })
 }

@@ -1,17 +1,16 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"billhook/internal/audit"
 	"billhook/internal/ops"
 	"billhook/internal/products"
 )
@@ -27,16 +26,9 @@ func (p *program) productsList(ask func() client) *cobra.Command {
 	return &cobra.Command{
 		Use: "ls", Short: "List the products of catalog and store, with what one piece is worth", Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
-			all := ops.Products{Items: []products.Product{}}
-			for path := "/v1/ops/products?limit=1000"; ; path = "/v1/ops/products?limit=1000&page=" + url.QueryEscape(all.Next) {
-				var page ops.Products
-				if err := ask().get(command.Context(), path, &page); err != nil {
-					return err
-				}
-				all.Items, all.Next = append(all.Items, page.Items...), page.Next
-				if page.Next == "" {
-					break
-				}
+			all, err := pages[products.Product](command.Context(), ask(), "/v1/ops/products", nil, 0)
+			if err != nil {
+				return err
 			}
 			var rows [][]string
 			for _, product := range all.Items {
@@ -48,8 +40,7 @@ func (p *program) productsList(ask func() client) *cobra.Command {
 	}
 }
 
-// product asks for a product as it stands; known reports whether there is one that is not
-// retired.
+// product asks for one product. known reports whether it exists and is not retired.
 func (w client) product(command *cobra.Command, id string) (product products.Product, known bool, err error) {
 	err = w.get(command.Context(), productPath(id), &product)
 	var problem *problemError
@@ -59,8 +50,9 @@ func (w client) product(command *cobra.Command, id string) (product products.Pro
 	return product, err == nil, err
 }
 
-// seen is what was shown of a product: what was agreed to is for that alone.
-func seen(product products.Product, known bool) *int64 {
+// shownPoints is the value that the person has seen. The worker refuses the change where the
+// product has another value by then.
+func shownPoints(product products.Product, known bool) *int64 {
 	if !known {
 		product.Points = 0
 	}
@@ -69,14 +61,10 @@ func seen(product products.Product, known bool) *int64 {
 
 func productPath(id string) string { return "/v1/ops/products/" + url.PathEscape(id) }
 
-// change sends a change of a product, and shows what came of it.
+// change sends a change of a product and prints the result.
 func (p *program) change(command *cobra.Command, ask client, method, id string, question any) error {
-	body, err := json.Marshal(question)
-	if err != nil {
-		return fmt.Errorf("ask the worker: %w", err)
-	}
 	var product products.Product
-	if err := ask.do(command.Context(), method, productPath(id), body, &product); err != nil {
+	if err := ask.send(command.Context(), method, productPath(id), question, &product); err != nil {
 		return err
 	}
 	if product.State == products.Retired {
@@ -87,48 +75,49 @@ func (p *program) change(command *cobra.Command, ask client, method, id string, 
 	return p.printJSON(product)
 }
 
-var errWhy = errors.New("--why: give the reason, for the audit")
-
 func (p *program) productsSet(ask func() client) *cobra.Command {
 	var points int64
-	var why string
-	var yes bool
+	var why reason
 	command := &cobra.Command{
 		Use: "set <product id> --points <n> --why <reason>", Short: "Make a product known, or change what one piece is worth from now on", Args: cobra.ExactArgs(1),
 		Long: "A product that is not known yet is set at once, and dead letters that name it can be replayed. Where one is known\n" +
 			"already, the change is shown and asked for: it holds for every order that is credited from then on.",
 		RunE: func(command *cobra.Command, args []string) error {
-			if strings.TrimSpace(why) == "" {
-				return errWhy
+			if err := why.check(); err != nil {
+				return err
 			}
 			worker := ask()
 			product, known, err := worker.product(command, args[0])
 			if err != nil {
 				return err
 			}
-			if known && product.Points != points {
+			changes := known && product.Points != points
+			if changes {
 				p.printf("%s is worth %d points now, from the %s. Orders that are credited from now on would get %d for each.\n", product.ID, product.Points, product.Origin, points)
-				if err := p.agreed(command.InOrStdin(), yes, strconv.FormatInt(points, 10), "change it"); err != nil {
+			}
+			if why.dryRun {
+				return p.printJSON(product)
+			}
+			if changes {
+				if err := p.confirm(command.InOrStdin(), why.yes, strconv.FormatInt(points, 10), "change it"); err != nil {
 					return err
 				}
 			}
-			return p.change(command, worker, http.MethodPut, args[0], ops.SetProduct{Points: points, Why: why, Expect: seen(product, known)})
+			return p.change(command, worker, http.MethodPut, args[0], ops.SetProduct{Points: points, Why: why.why, Expect: shownPoints(product, known)})
 		},
 	}
 	command.Flags().Int64Var(&points, "points", 0, "what one piece is worth, from 1")
-	command.Flags().StringVar(&why, "why", "", "the reason, for the audit")
-	command.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	why.flags(command)
 	return command
 }
 
 func (p *program) productsRetire(ask func() client) *cobra.Command {
-	var why string
-	var yes bool
+	var why reason
 	command := &cobra.Command{
 		Use: "retire <product id> --why <reason>", Short: "Make a product unknown from now on, also where the catalog has it", Args: cobra.ExactArgs(1),
 		RunE: func(command *cobra.Command, args []string) error {
-			if strings.TrimSpace(why) == "" {
-				return errWhy
+			if err := why.check(); err != nil {
+				return err
 			}
 			worker := ask()
 			product, known, err := worker.product(command, args[0])
@@ -137,15 +126,19 @@ func (p *program) productsRetire(ask func() client) *cobra.Command {
 			}
 			if known {
 				p.printf("%s is worth %d points, from the %s. Retired, it makes a dead letter of every order that names it.\n", product.ID, product.Points, product.Origin)
-				if err := p.agreed(command.InOrStdin(), yes, product.ID, "retire it"); err != nil {
+			}
+			if why.dryRun {
+				return p.printJSON(product)
+			}
+			if known {
+				if err := p.confirm(command.InOrStdin(), why.yes, product.ID, "retire it"); err != nil {
 					return err
 				}
 			}
-			return p.change(command, worker, http.MethodDelete, args[0], ops.RetireProduct{Why: why, Expect: seen(product, known)})
+			return p.change(command, worker, http.MethodDelete, args[0], ops.RetireProduct{Why: why.why, Expect: shownPoints(product, known)})
 		},
 	}
-	command.Flags().StringVar(&why, "why", "", "the reason, for the audit")
-	command.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	why.flags(command)
 	return command
 }
 
@@ -153,21 +146,13 @@ func (p *program) productsHistory(ask func() client) *cobra.Command {
 	return &cobra.Command{
 		Use: "history <product id>", Short: "Show who changed a product, when and why, the newest first", Args: cobra.ExactArgs(1),
 		RunE: func(command *cobra.Command, args []string) error {
-			path := productPath(args[0]) + "/changes?limit=1000"
-			all := ops.History{}
-			for page := ""; ; page = "&page=" + url.QueryEscape(all.Next) {
-				var some ops.History
-				if err := ask().get(command.Context(), path+page, &some); err != nil {
-					return err
-				}
-				all.Items, all.Next = append(all.Items, some.Items...), some.Next
-				if some.Next == "" {
-					break
-				}
+			all, err := pages[audit.Entry](command.Context(), ask(), productPath(args[0])+"/changes", nil, 0)
+			if err != nil {
+				return err
 			}
 			var rows [][]string
 			for _, change := range all.Items {
-				rows = append(rows, row(change.At.Format(time.RFC3339), change.Action, stood(change.Before), stood(change.After), change.Who, change.Why))
+				rows = append(rows, row(change.At.Format(time.RFC3339), change.Action, pointsOf(change.Before), pointsOf(change.After), change.Who, change.Why))
 			}
 			p.table([]string{"AT", "ACTION", "BEFORE", "AFTER", "WHO", "WHY"}, rows)
 			return p.printJSON(all)
@@ -175,8 +160,8 @@ func (p *program) productsHistory(ask func() client) *cobra.Command {
 	}
 }
 
-// stood is how a product stood before a change, or after.
-func stood(side map[string]any) string {
+// pointsOf is a product's value on one side of a change: its points, its state, or nothing.
+func pointsOf(side map[string]any) string {
 	if side == nil {
 		return ""
 	}

@@ -2,63 +2,16 @@ package main
 
 import (
 	"fmt"
-	"io"
-	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"billhook/internal/dedupe"
 	"billhook/internal/ops"
 )
-
-// worker adds the flag that names the worker to a command and its subcommands, and
-// returns what makes the client that asks it.
-func (p *program) worker(command *cobra.Command) func() client {
-	server := command.PersistentFlags().String("server", "http://127.0.0.1:8081", "the worker's address")
-	return func() client {
-		return client{base: *server, token: firstOf(p.env.OpsToken.List()), operator: p.env.OpsOperator, http: &http.Client{Timeout: 30 * time.Second}}
-	}
-}
-
-// table prints rows in columns, the names of the columns first; it is silent with --json.
-func (p *program) table(columns []string, rows [][]string) {
-	if p.asJSON {
-		return
-	}
-	out := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)
-	for _, row := range slices.Concat([][]string{columns}, rows) {
-		for i, cell := range row {
-			if cell == "" {
-				row[i] = "-"
-			}
-		}
-		_, _ = io.WriteString(out, strings.Join(row, "\t")+"\n") // a closed terminal is no failure of the command
-	}
-	_ = out.Flush()
-}
-
-// number is a count as a person reads it.
-func number(c ops.Count) string {
-	if c.More {
-		return fmt.Sprintf("more than %d", c.Count)
-	}
-	return strconv.FormatInt(c.Count, 10)
-}
-
-func when(t *time.Time) string {
-	if t == nil {
-		return ""
-	}
-	return t.UTC().Format("2006-01-02 15:04:05")
-}
-
-func age(seconds int64) string { return (time.Duration(seconds) * time.Second).String() }
 
 func (p *program) queuesCommand() *cobra.Command {
 	command := &cobra.Command{
@@ -76,7 +29,7 @@ func (p *program) queuesCommand() *cobra.Command {
 		for _, q := range queues.Items {
 			rows = append(rows, []string{
 				q.ID, number(q.Events[dedupe.Processing]), number(q.Events[dedupe.Completed]), number(q.Events[dedupe.Failed]),
-				number(q.Events[dedupe.DeadLettered]), openLetters(q.DeadLetters), oldestLetter(q.DeadLetters), standing(q), q.Alias,
+				number(q.Events[dedupe.DeadLettered]), openLetters(q.DeadLetters), oldestLetter(q.DeadLetters), stateOf(q), q.Alias,
 			})
 		}
 		p.table([]string{"QUEUE", "PROCESSING", "COMPLETED", "FAILED", "DEAD-LETTERED", "OPEN", "OLDEST", "STATE", "ALIAS"}, rows)
@@ -90,7 +43,7 @@ func (p *program) queuesCommand() *cobra.Command {
 	return command
 }
 
-// openLetters is how many dead letters are open, and of how many that tells nobody.
+// openLetters formats the number of open dead letters beside the number that raises the alert.
 func openLetters(d ops.Depth) string {
 	if d.Dropped {
 		return "dropped"
@@ -98,7 +51,8 @@ func openLetters(d ops.Depth) string {
 	return fmt.Sprintf("%s (alert > %d)", number(d.Count), d.AlertAbove)
 }
 
-// oldestLetter is how long the oldest open dead letter has waited, against its alert.
+// oldestLetter formats the age of the oldest open dead letter beside the age that raises the
+// alert.
 func oldestLetter(d ops.Depth) string {
 	switch {
 	case d.Count.Count == 0:
@@ -110,7 +64,7 @@ func oldestLetter(d ops.Depth) string {
 	}
 }
 
-func standing(q ops.Queue) string {
+func stateOf(q ops.Queue) string {
 	switch {
 	case q.DeadLetters.Alert:
 		return "ALERT"
@@ -174,18 +128,9 @@ func (p *program) eventsListCommand(ask func() client) *cobra.Command {
 			if limit < 1 {
 				return fmt.Errorf("--limit: at least 1")
 			}
-			list := ops.List[ops.Line]{Items: []ops.Line{}}
-			for {
-				query.Set("limit", strconv.Itoa(min(limit-len(list.Items), ops.MaxLines)))
-				page := ops.List[ops.Line]{}
-				if err := ask().get(command.Context(), "/v1/ops/events?"+query.Encode(), &page); err != nil {
-					return err
-				}
-				list.Items = append(list.Items, page.Items...)
-				if list.Next = page.Next; list.Next == "" || len(list.Items) >= limit {
-					break
-				}
-				query.Set("page", list.Next)
+			list, err := pages[ops.Line](command.Context(), ask(), "/v1/ops/events", query, limit)
+			if err != nil {
+				return err
 			}
 			p.printEvents(list)
 			return p.printJSON(list)
@@ -204,7 +149,7 @@ func (p *program) eventsListCommand(ask func() client) *cobra.Command {
 }
 
 func (p *program) printEvents(list ops.List[ops.Line]) {
-	// The API's order within an hour is that of ids; a person reads by time.
+	// The API orders by hour and id. A person reads by time.
 	lines := slices.SortedStableFunc(slices.Values(list.Items), func(a, b ops.Line) int { return strings.Compare(when(b.CreatedAt), when(a.CreatedAt)) })
 	var rows [][]string
 	for _, e := range lines {

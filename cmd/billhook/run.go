@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"io"
 
 	"github.com/spf13/cobra"
@@ -21,7 +19,7 @@ type program struct {
 	asJSON bool
 }
 
-// environment is what the commands read of the environment.
+// environment is the configuration of the commands.
 type environment struct {
 	Project            string     `env:"GOOGLE_CLOUD_PROJECT" envDefault:"billhook-dev"`
 	CatalogDir         string     `env:"CATALOG_DIR"`
@@ -33,7 +31,7 @@ type environment struct {
 	OpsOperator        string     `env:"OPS_OPERATOR"`
 }
 
-// run is the whole program but for signals and the exit code.
+// run is the whole program without signals and exit code.
 func run(ctx context.Context, args []string, getenv func(string) string, stdout io.Writer) error {
 	root, err := commands(getenv, stdout)
 	if err != nil {
@@ -43,7 +41,7 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout 
 	return root.ExecuteContext(ctx)
 }
 
-// commands is everything that can be typed.
+// commands returns the tree of all commands.
 func commands(getenv func(string) string, stdout io.Writer) (*cobra.Command, error) {
 	environment, err := env.Parse[environment](getenv)
 	if err != nil {
@@ -65,23 +63,3 @@ func commands(getenv func(string) string, stdout io.Writer) (*cobra.Command, err
 }
 
 func (p *program) catalog() (*catalog.Catalog, error) { return catalog.Load(p.env.CatalogDir) }
-
-// printf prints for a person; it is silent with --json.
-func (p *program) printf(format string, args ...any) {
-	if !p.asJSON {
-		_, _ = fmt.Fprintf(p.stdout, format, args...) // a closed terminal is no failure of the command
-	}
-}
-
-// printJSON prints v with --json, one document.
-func (p *program) printJSON(v any) error {
-	if !p.asJSON {
-		return nil
-	}
-	encoder := json.NewEncoder(p.stdout)
-	encoder.SetIndent("", "  ")
-	if err := encoder.Encode(v); err != nil {
-		return fmt.Errorf("print: %w", err)
-	}
-	return nil
-}

@@ -1,21 +1,14 @@
-// Command worker is the push worker: Pub/Sub pushes it billing events, it does
-// each event's effect once, on Firestore, and answers with what became of it.
+// Command worker is the push worker. Pub/Sub pushes billing events to it. It applies the effect
+// of each event once, on Firestore, and answers with the outcome.
 package main
 
 import (
 	"context"
-	"fmt"
 	"os"
-	"os/signal"
-	"syscall"
+
+	"billhook/internal/serve"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Getenv, os.Stdout)
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "worker:", err)
-		os.Exit(1)
-	}
+	serve.Main("worker", func(ctx context.Context) error { return run(ctx, os.Getenv, os.Stdout) })
 }

@@ -22,23 +22,16 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
-	"os/signal"
 	"runtime"
-	"syscall"
 	"text/tabwriter"
 	"time"
 
 	"billhook/catalog"
+	"billhook/internal/serve"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Args[1:], os.Stdout)
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "burst:", err)
-		os.Exit(1)
-	}
+	serve.Main("burst", func(ctx context.Context) error { return run(ctx, os.Args[1:], os.Stdout) })
 }
 
 func run(ctx context.Context, args []string, stdout io.Writer) error {

@@ -28,28 +28,21 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"runtime"
-	"syscall"
 	"time"
 
 	"billhook/e2e"
 	"billhook/e2e/chaos/arm"
 	"billhook/emulator"
 	"billhook/internal/gcp/firestore"
-	"billhook/internal/outbox"
+	"billhook/internal/lane"
+	"billhook/internal/serve"
 	"billhook/internal/store"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Args[1:], os.Stdout)
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "chaos:", err)
-		os.Exit(1)
-	}
+	serve.Main("chaos", func(ctx context.Context) error { return run(ctx, os.Args[1:], os.Stdout) })
 }
 
 const project = "chaos"
@@ -249,7 +242,7 @@ func relay(ctx context.Context, through *http.Client, t *target) error {
 // lanes there were to wait for.
 func settle(ctx context.Context, documents *firestore.Store, targets [2]*target, through *http.Client) (lanes int, err error) {
 	for {
-		page, err := documents.Query(ctx, store.Query{Collection: outbox.KeysCollection, Limit: store.MaxPage})
+		page, err := documents.Query(ctx, store.Query{Collection: lane.Outbox.Lanes(), Limit: store.MaxPage})
 		if err != nil {
 			return lanes, err
 		}

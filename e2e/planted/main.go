@@ -15,27 +15,21 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"regexp"
 	"runtime"
 	"slices"
 	"strings"
-	"syscall"
 	"text/tabwriter"
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"billhook/internal/serve"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Args[1:], os.Stdout)
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "planted:", err)
-		os.Exit(1)
-	}
+	serve.Main("planted", func(ctx context.Context) error { return run(ctx, os.Args[1:], os.Stdout) })
 }
 
 // fault is one line that somebody might write.

@@ -14,10 +14,8 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"os"
-	"os/signal"
 	"slices"
 	"sync"
-	"syscall"
 	"time"
 
 	"billhook/catalog"
@@ -25,17 +23,12 @@ import (
 	"billhook/emulator"
 	"billhook/internal/dedupe"
 	"billhook/internal/ledger"
+	"billhook/internal/serve"
 	"billhook/internal/store"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Args[1:], os.Stdout)
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "soak:", err)
-		os.Exit(1)
-	}
+	serve.Main("soak", func(ctx context.Context) error { return run(ctx, os.Args[1:], os.Stdout) })
 }
 
 const (

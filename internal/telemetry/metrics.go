@@ -7,11 +7,12 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// Metrics counts webhooks and deliveries. Labels are codes from closed sets, so
-// that no sender can make up a new series.
+// Metrics counts webhooks and deliveries. Every label is a code from a closed set, so no sender
+// can create a new series.
 type Metrics struct {
 	registry   *prometheus.Registry
 	webhooks   *prometheus.CounterVec
@@ -34,63 +35,39 @@ type Metrics struct {
 
 // NewMetrics returns metrics in a registry of their own.
 func NewMetrics() *Metrics {
-	m := &Metrics{
-		registry: prometheus.NewRegistry(),
-		webhooks: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "billhook_webhooks_total", Help: "Webhooks by source, answer and reason.",
-		}, []string{"source", "status", "reason"}),
-		ingest: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "billhook_webhook_duration_seconds", Help: "From the first byte of a webhook to its answer.",
-			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 15),
-		}, []string{"source"}),
-		large: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "billhook_large_messages_total", Help: "Published messages above the recommended 256 KiB.",
-		}, []string{"queue"}),
-		dropped: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "billhook_webhook_dropped_fields_total",
-			Help: "Accepted webhooks that an optional field was left out of for its value, by source, field path and rule.",
-		}, []string{"source", "field", "rule"}),
-		unsent: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "billhook_webhook_unconfirmed_total", Help: "Webhooks that the broker did not confirm, by queue and cause.",
-		}, []string{"queue", "cause"}),
-		deliveries: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "billhook_deliveries_total", Help: "Deliveries by queue, outcome and reason.",
-		}, []string{"queue", "outcome", "reason"}),
-		handling: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "billhook_delivery_duration_seconds", Help: "From the first byte of a delivery to its answer.",
-			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 17),
-		}, []string{"queue"}),
-		relayed: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "billhook_outbox_relayed_total", Help: "Messages that the outbox relay published: those not published right after their commit.",
-		}),
-		stuck: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "billhook_outbox_failures_total", Help: "Ordering keys that a run of the outbox relay could not finish.",
-		}),
-		oldest: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "billhook_outbox_oldest_seconds", Help: "Age of the oldest message in the outbox, as of this instance's last relay run.",
-		}),
-		released: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "billhook_delayed_released_total", Help: "Messages that were published when their wait was over.",
-		}),
-		kept: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "billhook_delayed_failures_total", Help: "Ordering keys that a run of release-delayed could not finish.",
-		}),
-		overdue: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "billhook_delayed_overdue_seconds", Help: "How long the message that is overdue the longest should have been published, as of this instance's last run.",
-		}),
-		orphans: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "billhook_orphans_total", Help: "Events that were claimed and never finished, by what the sweep did.",
-		}, []string{"queue", "action"}),
-		open: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "billhook_dead_letters_open", Help: "Dead letters that nobody has dealt with, as of this instance's last count.",
-		}, []string{"queue"}),
-		oldestOpen: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "billhook_dead_letters_oldest_seconds", Help: "How long the oldest open dead letter has waited, as of this instance's last count.",
-		}, []string{"queue"}),
+	registry := prometheus.NewRegistry()
+	auto := promauto.With(registry)
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return auto.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 	}
-	m.registry.MustRegister(m.open, m.oldestOpen, m.webhooks, m.ingest, m.large, m.dropped, m.unsent, m.deliveries, m.handling, m.relayed, m.stuck, m.oldest, m.orphans, m.released, m.kept, m.overdue,
-		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	return m
+	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
+		return auto.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
+	}
+	seconds := func(name, help string, buckets int, label string) *prometheus.HistogramVec {
+		return auto.NewHistogramVec(prometheus.HistogramOpts{
+			Name: name, Help: help, Buckets: prometheus.ExponentialBuckets(0.0005, 2, buckets),
+		}, []string{label})
+	}
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return &Metrics{
+		registry:   registry,
+		webhooks:   counter("billhook_webhooks_total", "Webhooks by source, answer and reason.", "source", "status", "reason"),
+		ingest:     seconds("billhook_webhook_duration_seconds", "From the first byte of a webhook to its answer.", 15, "source"),
+		large:      counter("billhook_large_messages_total", "Published messages above the recommended 256 KiB.", "queue"),
+		dropped:    counter("billhook_webhook_dropped_fields_total", "Accepted webhooks that an optional field was left out of for its value, by source, field path and rule.", "source", "field", "rule"),
+		unsent:     counter("billhook_webhook_unconfirmed_total", "Webhooks that the broker did not confirm, by queue and cause.", "queue", "cause"),
+		deliveries: counter("billhook_deliveries_total", "Deliveries by queue, outcome and reason.", "queue", "outcome", "reason"),
+		handling:   seconds("billhook_delivery_duration_seconds", "From the first byte of a delivery to its answer.", 17, "queue"),
+		relayed:    counter("billhook_outbox_relayed_total", "Messages that the outbox relay published: those not published right after their commit.").WithLabelValues(),
+		stuck:      counter("billhook_outbox_failures_total", "Ordering keys that a run of the outbox relay could not finish.").WithLabelValues(),
+		oldest:     gauge("billhook_outbox_oldest_seconds", "Age of the oldest message in the outbox, as of this instance's last relay run.").WithLabelValues(),
+		released:   counter("billhook_delayed_released_total", "Messages that were published when their wait was over.").WithLabelValues(),
+		kept:       counter("billhook_delayed_failures_total", "Ordering keys that a run of release-delayed could not finish.").WithLabelValues(),
+		overdue:    gauge("billhook_delayed_overdue_seconds", "How long the message that is overdue the longest should have been published, as of this instance's last run.").WithLabelValues(),
+		orphans:    counter("billhook_orphans_total", "Events that were claimed and never finished, by what the sweep did.", "queue", "action"),
+		open:       gauge("billhook_dead_letters_open", "Dead letters that nobody has dealt with, as of this instance's last count.", "queue"),
+		oldestOpen: gauge("billhook_dead_letters_oldest_seconds", "How long the oldest open dead letter has waited, as of this instance's last count.", "queue"),
+	}
 }
 
 // Webhook counts one answered webhook. reason is a code, empty when accepted.
@@ -99,7 +76,7 @@ func (m *Metrics) Webhook(source string, status int, reason string, took time.Du
 	m.ingest.WithLabelValues(source).Observe(took.Seconds())
 }
 
-// labels of the statuses that are answered all the time.
+// labels of the most frequent statuses, which need no conversion.
 var labels = map[int]string{http.StatusOK: "200", http.StatusAccepted: "202", http.StatusServiceUnavailable: "503"}
 
 func statusLabel(status int) string {
@@ -112,8 +89,8 @@ func statusLabel(status int) string {
 // LargeMessage counts a message above the recommended size.
 func (m *Metrics) LargeMessage(queue string) { m.large.WithLabelValues(queue).Inc() }
 
-// DroppedField counts an accepted webhook that an optional field was left out of. field
-// is a path of the allow-list, without indexes; rule is a code.
+// DroppedField counts an accepted webhook from which an optional field was dropped. field is a
+// path of the allow-list, without indexes; rule is a code.
 func (m *Metrics) DroppedField(source, field, rule string) {
 	m.dropped.WithLabelValues(source, field, rule).Inc()
 }
@@ -122,21 +99,22 @@ func (m *Metrics) DroppedField(source, field, rule string) {
 // contract.PublishCause.
 func (m *Metrics) Unconfirmed(queue, cause string) { m.unsent.WithLabelValues(queue, cause).Inc() }
 
-// Delivery counts one answered delivery. reason is a code; when processed, the handler's result.
+// Delivery counts one answered delivery. reason is a code; for a processed event it is the
+// handler's result.
 func (m *Metrics) Delivery(queue, outcome, reason string, took time.Duration) {
 	m.deliveries.WithLabelValues(queue, outcome, reason).Inc()
 	m.handling.WithLabelValues(queue).Observe(took.Seconds())
 }
 
-// Outbox counts what a run of the outbox relay published and could not finish, and
-// says how old the oldest message left is.
+// Outbox reports a run of the outbox relay: messages published, ordering keys not finished, and
+// the age of the oldest message left.
 func (m *Metrics) Outbox(published, failed int, oldest time.Duration) {
 	m.relayed.Add(float64(published))
 	m.stuck.Add(float64(failed))
 	m.oldest.Set(oldest.Seconds())
 }
 
-// Delayed counts what a run of release-delayed published and could not finish, and says
+// Delayed reports a run of release-delayed: messages published, ordering keys not finished, and
 // how long the oldest message left is overdue.
 func (m *Metrics) Delayed(released, failed int, overdue time.Duration) {
 	m.released.Add(float64(released))
@@ -144,8 +122,7 @@ func (m *Metrics) Delayed(released, failed int, overdue time.Duration) {
 	m.overdue.Set(overdue.Seconds())
 }
 
-// DeadLetters says how many dead letters of a queue are open, and how long the oldest of
-// them has waited.
+// DeadLetters reports how many dead letters of a queue are open, and the age of the oldest.
 func (m *Metrics) DeadLetters(queue string, open int64, oldest time.Duration) {
 	m.open.WithLabelValues(queue).Set(float64(open))
 	m.oldestOpen.WithLabelValues(queue).Set(oldest.Seconds())
@@ -160,8 +137,8 @@ func (m *Metrics) Orphan(queue string, republished bool) {
 	m.orphans.WithLabelValues(queue, action).Inc()
 }
 
-// scrapes is how many may read the metrics at once; the next is answered 503. Each costs
-// a pass over everything, and who scrapes is one or two.
+// scrapes is how many requests may read the metrics at once; more are answered 503. Each reads
+// every series, and only one or two scrapers are usual.
 const scrapes = 8
 
 // Handler serves the metrics in Prometheus' text format.

@@ -5,13 +5,10 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"billhook/catalog"
@@ -28,13 +25,7 @@ import (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Getenv, os.Stdout)
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "chaosworker:", err)
-		os.Exit(1)
-	}
+	serve.Main("chaosworker", func(ctx context.Context) error { return run(ctx, os.Getenv, os.Stdout) })
 }
 
 type config struct {

@@ -1,4 +1,4 @@
-package outbox_test
+package lane_test
 
 import (
 	"context"
@@ -17,7 +17,7 @@ import (
 	"billhook/internal/contract"
 	"billhook/internal/embedded"
 	"billhook/internal/handler"
-	"billhook/internal/outbox"
+	"billhook/internal/lane"
 	"billhook/internal/store"
 )
 
@@ -36,12 +36,16 @@ const (
 	severed fate = "done, and then the relay is gone"
 )
 
+// fates are what is drawn: most calls are answered.
+var fates = []fate{answered, answered, answered, answered, answered, refused, lost, crash, severed}
+
 var errFate = errors.New("no answer")
 
 // actor is a relay that stops before every call until it is told how that goes.
 type actor struct {
-	w    *world
-	fate chan fate
+	db      *embedded.Store
+	publish func(contract.Message)
+	fate    chan fate
 	// stopped is sent to before every call, and closed at the end.
 	stopped chan struct{}
 	running bool
@@ -67,7 +71,7 @@ func (a *actor) call(do func() error) error {
 
 func (a *actor) Get(ctx context.Context, key store.Key) (doc store.Document, err error) {
 	err = a.call(func() error {
-		doc, err = a.w.db.Get(ctx, key)
+		doc, err = a.db.Get(ctx, key)
 		return err
 	})
 	return doc, err
@@ -75,7 +79,7 @@ func (a *actor) Get(ctx context.Context, key store.Key) (doc store.Document, err
 
 func (a *actor) Commit(ctx context.Context, writes []store.Write) (versions []store.Version, err error) {
 	err = a.call(func() error {
-		versions, err = a.w.db.Commit(ctx, writes)
+		versions, err = a.db.Commit(ctx, writes)
 		return err
 	})
 	return versions, err
@@ -83,7 +87,7 @@ func (a *actor) Commit(ctx context.Context, writes []store.Write) (versions []st
 
 func (a *actor) Query(ctx context.Context, query store.Query) (page store.Page, err error) {
 	err = a.call(func() error {
-		page, err = a.w.db.Query(ctx, query)
+		page, err = a.db.Query(ctx, query)
 		return err
 	})
 	return page, err
@@ -91,7 +95,7 @@ func (a *actor) Query(ctx context.Context, query store.Query) (page store.Page, 
 
 func (a *actor) Publish(_ context.Context, _ string, m contract.Message) (id string, err error) {
 	return "1", a.call(func() error {
-		a.w.published[m.OrderingKey] = append(a.w.published[m.OrderingKey], m.Attributes[contract.AttrEventID])
+		a.publish(m)
 		return nil
 	})
 }
@@ -107,21 +111,32 @@ type world struct {
 	lanes                map[string]string
 }
 
-// run starts a relay that is not running: on one lane, as a worker does after its
-// commit, or on what is due.
-func (w *world) run(a *actor, lane string) {
+// start has a relay that is not running run, up to its first call.
+func (a *actor) start(of lane.Kind, now *time.Time, run func(*lane.Relay)) {
 	a.running, a.gone, a.stopped = true, false, make(chan struct{})
-	relay := &outbox.Relay{Store: a, Publisher: a, Now: func() time.Time { return w.now }}
+	relay := &lane.Relay{Of: of, Store: a, Publisher: a, Now: func() time.Time { return *now }}
 	stopped := a.stopped
 	go func() {
 		defer close(stopped)
-		if lane != "" {
-			_, _ = relay.Lane(context.Background(), lane) // what failed is found again
-			return
-		}
-		_, _ = relay.Due(context.Background(), 2, func(string, error) {})
+		run(relay)
 	}()
 	_, a.running = <-stopped
+}
+
+// due is a run over what is due.
+func due(relay *lane.Relay) {
+	_, _ = relay.Due(context.Background(), 2, func(string, error) {}) // what failed is found again
+}
+
+// run starts a relay: on one lane, as a worker does after its commit, or on what is due.
+func (w *world) run(a *actor, one string) {
+	a.start(lane.Outbox, &w.now, func(relay *lane.Relay) {
+		if one == "" {
+			due(relay)
+			return
+		}
+		_, _ = relay.Lane(context.Background(), one) // what failed is found again
+	})
 }
 
 // step lets a running relay make the call that it stands before.
@@ -139,7 +154,7 @@ func (w *world) effect(t *rapid.T) {
 	for _, key := range keys {
 		effect.Emit = append(effect.Emit, emission(key, "x"))
 	}
-	lanes, err := outbox.Add(event, &effect, w.now)
+	lanes, err := lane.Add(event, &effect, w.now)
 	require.NoError(t, err)
 	if rapid.IntRange(0, 9).Draw(t, "the commit fails") == 0 {
 		return
@@ -147,7 +162,7 @@ func (w *world) effect(t *rapid.T) {
 	_, err = w.db.Commit(context.Background(), effect.Writes)
 	require.NoError(t, err)
 	for n, key := range keys {
-		w.committed[key] = append(w.committed[key], outbox.ID(event, n))
+		w.committed[key] = append(w.committed[key], lane.ID(event, n))
 	}
 	for _, lane := range lanes {
 		w.lanes[lane] = lane
@@ -159,7 +174,7 @@ func (w *world) relay(i int) func(*rapid.T) {
 	return func(t *rapid.T) {
 		a := w.actors[i]
 		if a.running {
-			a.step(rapid.SampledFrom([]fate{answered, answered, answered, answered, answered, refused, lost, crash, severed}).Draw(t, "the call is"))
+			a.step(rapid.SampledFrom(fates).Draw(t, "the call is"))
 			return
 		}
 		lane := ""
@@ -178,16 +193,16 @@ func (w *world) pass(t *rapid.T) {
 func (w *world) check(t *rapid.T) {
 	w.now = w.now.Add(time.Microsecond)
 	waiting, lanes := map[string]bool{}, map[string]bool{}
-	page, err := w.db.Query(context.Background(), store.Query{Collection: outbox.KeysCollection, Limit: 1000})
+	page, err := w.db.Query(context.Background(), store.Query{Collection: lane.Outbox.Lanes(), Limit: 1000})
 	require.NoError(t, err)
 	for _, lane := range page.Documents {
 		lanes[lane.Key.ID] = true
 	}
-	page, err = w.db.Query(context.Background(), store.Query{Collection: outbox.Collection, Limit: 1000})
+	page, err = w.db.Query(context.Background(), store.Query{Collection: lane.Outbox.Entries(), Limit: 1000})
 	require.NoError(t, err)
 	for _, entry := range page.Documents {
-		message, ok := contract.MessageOf(entry.Fields["message"].(map[string]any))
-		require.True(t, ok)
+		var message contract.Message
+		require.NoError(t, store.Decode(entry.Fields["message"].(map[string]any), &message))
 		waiting[message.Attributes[contract.AttrEventID]] = true
 		lane, _, _ := strings.Cut(entry.Key.ID, "-")
 		require.True(t, lanes[lane], "an entry without a lane is found by nobody")
@@ -211,8 +226,8 @@ func (w *world) check(t *rapid.T) {
 }
 
 // settle lets everything end without a fault.
-func (w *world) settle() {
-	for _, a := range w.actors {
+func settle(actors []*actor) {
+	for _, a := range actors {
 		for a.running {
 			a.step(answered)
 		}
@@ -231,10 +246,12 @@ func TestWhateverRelaysDoEveryMessageComesInOrder(t *testing.T) {
 		require.NoError(t, err)
 		w := &world{db: db, now: start, committed: map[string][]string{}, published: map[string][]string{}, lanes: map[string]string{}}
 		for range 2 {
-			w.actors = append(w.actors, &actor{w: w, fate: make(chan fate)})
+			w.actors = append(w.actors, &actor{db: db, fate: make(chan fate), publish: func(m contract.Message) {
+				w.published[m.OrderingKey] = append(w.published[m.OrderingKey], m.Attributes[contract.AttrEventID])
+			}})
 		}
 		defer func() {
-			w.settle()
+			settle(w.actors)
 			require.NoError(t, db.Close())
 		}()
 		t.Repeat(map[string]func(*rapid.T){
@@ -246,11 +263,11 @@ func TestWhateverRelaysDoEveryMessageComesInOrder(t *testing.T) {
 			"time passes": w.pass,
 			"":            w.check,
 		})
-		w.settle()
+		settle(w.actors)
 		for range 4 { // of two lanes each; there are three
 			w.now = w.now.Add(11 * time.Minute)
 			w.run(w.actors[0], "")
-			w.settle()
+			settle(w.actors)
 		}
 		w.check(t)
 		for key, ids := range w.committed {
@@ -258,7 +275,7 @@ func TestWhateverRelaysDoEveryMessageComesInOrder(t *testing.T) {
 				require.Contains(t, w.published[key], id, "a message is not published")
 			}
 		}
-		for _, collection := range []string{outbox.Collection, outbox.KeysCollection} {
+		for _, collection := range []string{lane.Outbox.Entries(), lane.Outbox.Lanes()} {
 			page, err := w.db.Query(context.Background(), store.Query{Collection: collection, Limit: 10})
 			require.NoError(t, err)
 			require.Empty(t, page.Documents, "a lane is there as long as its entries")

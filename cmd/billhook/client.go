@@ -1,0 +1,134 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"billhook/internal/ops"
+	"billhook/internal/serve"
+)
+
+// worker adds the flag --server to a command and its subcommands. It returns a function that
+// makes the client, once the flags are parsed.
+func (p *program) worker(command *cobra.Command) func() client {
+	server := command.PersistentFlags().String("server", "http://127.0.0.1:8081", "the worker's address")
+	return func() client {
+		return client{base: *server, token: firstOf(p.env.OpsToken.List()), operator: p.env.OpsOperator, http: &http.Client{Timeout: 30 * time.Second}}
+	}
+}
+
+// client asks a running worker's ops API.
+type client struct {
+	base  string
+	token string
+	// operator is sent as X-Operator. The worker takes it where the token names no person.
+	operator string
+	http     *http.Client
+}
+
+// get fills answer from the API. An answer that is a problem document becomes an
+// error with its detail.
+func (w client) get(ctx context.Context, path string, answer any) error {
+	return w.do(ctx, http.MethodGet, path, nil, answer)
+}
+
+// post sends body as JSON and fills answer as get does.
+func (w client) post(ctx context.Context, path string, question, answer any) error {
+	return w.send(ctx, http.MethodPost, path, question, answer)
+}
+
+// send sends body as JSON by any method and fills answer as get does.
+func (w client) send(ctx context.Context, method, path string, question, answer any) error {
+	body, err := json.Marshal(question)
+	if err != nil {
+		return fmt.Errorf("ask the worker: %w", err)
+	}
+	return w.do(ctx, method, path, body, answer)
+}
+
+func (w client) do(ctx context.Context, method, path string, question []byte, answer any) error {
+	request, err := http.NewRequestWithContext(ctx, method, w.base+path, bytes.NewReader(question))
+	if err != nil {
+		return fmt.Errorf("ask the worker: %w", err)
+	}
+	if w.operator != "" {
+		request.Header.Set("X-Operator", w.operator)
+	}
+	if w.token != "" {
+		request.Header.Set("Authorization", "Bearer "+w.token)
+	}
+	response, err := w.http.Do(request)
+	if err != nil {
+		return fmt.Errorf("ask the worker: %w", err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	body, err := io.ReadAll(io.LimitReader(response.Body, 16<<20))
+	if err != nil {
+		return fmt.Errorf("ask the worker: %w", err)
+	}
+	if response.StatusCode != http.StatusOK && response.StatusCode != http.StatusCreated {
+		problem := &problemError{status: response.StatusCode}
+		_ = json.Unmarshal(body, &problem.problem) // an answer without a problem document is told by its status
+		return problem
+	}
+	if err := json.Unmarshal(body, answer); err != nil {
+		return fmt.Errorf("ask the worker: answer: %w", err)
+	}
+	return nil
+}
+
+// problemError is an answer other than 200 and 201.
+type problemError struct {
+	status  int
+	problem serve.Problem
+}
+
+func (e *problemError) Error() string {
+	if e.problem.Detail == "" {
+		return fmt.Sprintf("the worker answers %d %s", e.status, http.StatusText(e.status))
+	}
+	return fmt.Sprintf("%s (%s)", e.problem.Detail, e.problem.Code)
+}
+
+// pages asks for a list page after page and returns up to limit items; 0 is no limit. It sends
+// the values with each request, and sets page and limit in them.
+func pages[Item any](ctx context.Context, ask client, path string, values url.Values, limit int) (ops.List[Item], error) {
+	all := ops.List[Item]{Items: []Item{}}
+	if values == nil {
+		values = url.Values{}
+	}
+	for limit == 0 || len(all.Items) < limit {
+		if limit > 0 {
+			values.Set("limit", strconv.Itoa(min(limit-len(all.Items), perPage)))
+		}
+		var page ops.List[Item]
+		if err := ask.get(ctx, path+"?"+values.Encode(), &page); err != nil {
+			return all, err
+		}
+		all.Items = append(all.Items, page.Items...)
+		if all.Next = page.Next; all.Next == "" {
+			break
+		}
+		values.Set("page", all.Next)
+	}
+	return all, nil
+}
+
+// perPage is the page size. It is the maximum of every list of the API.
+const perPage = 100
+
+func firstOf(values []string) string {
+	if len(values) == 0 {
+		return ""
+	}
+	return values[0]
+}

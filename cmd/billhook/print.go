@@ -1,0 +1,125 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"billhook/internal/ops"
+)
+
+// printf prints text for a person. It prints nothing with --json.
+func (p *program) printf(format string, args ...any) {
+	if !p.asJSON {
+		_, _ = fmt.Fprintf(p.stdout, format, args...) // a closed terminal is no failure of the command
+	}
+}
+
+// printJSON prints v as one JSON document. It prints nothing without --json.
+func (p *program) printJSON(v any) error {
+	if !p.asJSON {
+		return nil
+	}
+	encoder := json.NewEncoder(p.stdout)
+	encoder.SetIndent("", "  ")
+	if err := encoder.Encode(v); err != nil {
+		return fmt.Errorf("print: %w", err)
+	}
+	return nil
+}
+
+// table prints rows in columns below their names. It prints nothing with --json.
+func (p *program) table(columns []string, rows [][]string) {
+	if p.asJSON {
+		return
+	}
+	out := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)
+	for _, row := range slices.Concat([][]string{columns}, rows) {
+		for i, cell := range row {
+			if cell == "" {
+				row[i] = "-"
+			}
+		}
+		_, _ = io.WriteString(out, strings.Join(row, "\t")+"\n") // a closed terminal is no failure of the command
+	}
+	_ = out.Flush()
+}
+
+// row formats the cells of one table row.
+func row(cells ...any) []string {
+	texts := make([]string, len(cells))
+	for i, cell := range cells {
+		texts[i] = fmt.Sprint(cell)
+	}
+	return texts
+}
+
+// number formats a count. The worker stops counting at a limit.
+func number(c ops.Count) string {
+	if c.More {
+		return fmt.Sprintf("more than %d", c.Count)
+	}
+	return strconv.FormatInt(c.Count, 10)
+}
+
+// orDash is v as text, and "-" where v is empty or no string.
+func orDash(v any) string {
+	if text, ok := v.(string); ok && text != "" {
+		return text
+	}
+	return "-"
+}
+
+func when(t *time.Time) string {
+	if t == nil {
+		return ""
+	}
+	return t.UTC().Format("2006-01-02 15:04:05")
+}
+
+func age(seconds int64) string { return (time.Duration(seconds) * time.Second).String() }
+
+// reason holds the flags of a change.
+type reason struct {
+	why         string
+	yes, dryRun bool
+}
+
+func (r *reason) flags(command *cobra.Command) {
+	command.Flags().StringVar(&r.why, "why", "", "the reason, for the audit; required")
+	command.Flags().BoolVar(&r.yes, "yes", false, "do not ask")
+	command.Flags().BoolVar(&r.dryRun, "dry-run", false, "show what would be done, and do nothing")
+}
+
+// check returns an error where --why is missing.
+func (r *reason) check() error {
+	if strings.TrimSpace(r.why) == "" && !r.dryRun {
+		return errors.New("--why: say why, for the audit")
+	}
+	return nil
+}
+
+// confirm asks the person to type word. Anything else is a no.
+func (p *program) confirm(from io.Reader, yes bool, word, do string) error {
+	if yes {
+		return nil
+	}
+	if p.asJSON {
+		return errors.New("with --json, give --yes too")
+	}
+	p.printf("Type %s to %s: ", word, do)
+	line, _ := bufio.NewReader(from).ReadString('\n') // end of input is a no
+	if strings.TrimSpace(line) != word {
+		return errors.New("nothing was changed")
+	}
+	return nil
+}

@@ -14,8 +14,13 @@ const DefaultBodyBudget = 128 << 20
 // leastBody is the first buffer of a body: most fit.
 const leastBody = 4 << 10
 
-// ErrNoRoom: the bodies in flight hold as much as they may. The sender can try again soon.
-var ErrNoRoom = errors.New("serve: no room for another body")
+// The errors of Body.Read, beside that of a sender who does not send it whole.
+var (
+	// ErrNoRoom: the bodies in flight hold as much as they may. The sender can try again soon.
+	ErrNoRoom = errors.New("serve: no room for another body")
+	// ErrTooLarge: the body is larger than the limit.
+	ErrTooLarge = errors.New("serve: body too large")
+)
 
 // Body is what was read of a request, in memory that was claimed before it was made. Its
 // zero value is ready to use; after Release it can be read into again.
@@ -29,12 +34,12 @@ func (b *Body) Bytes() []byte { return b.bytes }
 
 // Read reads a body of at most limit bytes to its end. What it claims grows with what has
 // arrived: who announces a megabyte and sends none holds none. Up to twice the limit is
-// claimed while a buffer grows. The error is ErrNoRoom, an *http.MaxBytesError or the
+// claimed while a buffer grows. The error is ErrNoRoom, ErrTooLarge or the
 // sender's. Release must follow, whatever Read returns.
 func (b *Body) Read(w http.ResponseWriter, r *http.Request, limit int64, budget *Budget) error {
 	most := limit
 	if r.ContentLength > limit {
-		return &http.MaxBytesError{Limit: limit}
+		return ErrTooLarge
 	}
 	if r.ContentLength >= 0 {
 		most = r.ContentLength
@@ -52,6 +57,9 @@ func (b *Body) Read(w http.ResponseWriter, r *http.Request, limit int64, budget 
 		b.bytes = b.bytes[:len(b.bytes)+n]
 		if errors.Is(err, io.EOF) {
 			return nil
+		}
+		if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
+			return ErrTooLarge
 		}
 		if err != nil {
 			return err

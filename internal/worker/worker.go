@@ -178,7 +178,7 @@ func New(config Config) (*Worker, error) {
 	}
 	upkeep.Operator = operator
 	api := &ops.API{
-		Store: config.Store, Catalog: config.Catalog, Access: config.Access, Log: config.Log, Now: config.Now, Operator: operator,
+		Reads: ops.Reads{Store: config.Store, Catalog: config.Catalog, Now: config.Now}, Access: config.Access, Log: config.Log, Operator: operator,
 		Customers: &customers.Operator{Store: watched, Now: config.Now, NewID: uuid.NewString},
 		Products:  &products.Keeper{Store: config.Store, Start: config.Catalog.Products, Now: config.Now, NewID: uuid.NewString, Changed: worth.Forget},
 	}

@@ -28,6 +28,7 @@ import (
 	"billhook/internal/products"
 	"billhook/internal/push"
 	"billhook/internal/serve"
+	"billhook/internal/store"
 	"billhook/internal/tasks"
 	"billhook/internal/telemetry"
 	"billhook/internal/webhook"
@@ -75,7 +76,7 @@ type Config struct {
 	// WrapStore and WrapPublisher, if set, stand between the services and what they
 	// use: for tests, and to show a failure. The publisher of each of the services,
 	// "webhook" and "worker", is wrapped on its own.
-	WrapStore     func(worker.Store) worker.Store
+	WrapStore     func(store.Store) store.Store
 	WrapPublisher func(service string, p webhook.Publisher) webhook.Publisher
 }
 
@@ -88,7 +89,7 @@ type Stack struct {
 	Service    *embedded.Receiver
 	ServiceURL string
 	// Store is what the services keep, without the wrapping.
-	Store worker.Store
+	Store store.Store
 	// Publisher publishes on the broker, without the wrapping.
 	Publisher webhook.Publisher
 	// Broker is the embedded one; nil on the emulators.

@@ -35,19 +35,12 @@ import (
 	"billhook/internal/telemetry"
 )
 
-// Store is the whole store; see the packages that use it for each method's contract.
-type Store interface {
-	Get(ctx context.Context, key store.Key) (store.Document, error)
-	Commit(ctx context.Context, writes []store.Write) ([]store.Version, error)
-	Query(ctx context.Context, query store.Query) (store.Page, error)
-}
-
 // Config is what a Worker is made of.
 type Config struct {
 	Catalog *catalog.Catalog
 	// Pool limits the worker to the queues of one pool; empty: all.
 	Pool  string
-	Store Store
+	Store store.Store
 	// Publisher takes dead letters, what the outbox holds, and what a sweep puts back.
 	Publisher deadletter.Publisher
 	// Subscriptions tells the subscription service; nil where this worker serves no

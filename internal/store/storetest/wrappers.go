@@ -11,7 +11,7 @@ import (
 
 // Counter passes everything on to a store and counts it. It is safe for concurrent use.
 type Counter struct {
-	Store
+	store.Store
 
 	Gets, Commits, Queries, Written atomic.Int64
 }
@@ -44,7 +44,7 @@ var ErrFault = errors.New("storetest: the store did not answer")
 // Faults passes everything on to a store, but for the calls it is told to fail. It
 // is safe for concurrent use.
 type Faults struct {
-	Store
+	store.Store
 
 	mu     sync.Mutex
 	down   bool

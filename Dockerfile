@@ -2,7 +2,7 @@
 #
 #   docker build --build-arg BINARY=webhook -t webhook .
 #
-# The tags are not pinned by digest here: docs/deploying.md has the command that does it.
+# The tags are not pinned by digest here: docs/deploying.md has the command that pins them.
 FROM --platform=$BUILDPLATFORM golang:1.26-bookworm AS build
 WORKDIR /src
 COPY go.mod go.sum ./
@@ -19,6 +19,6 @@ RUN CGO_ENABLED=0 GOOS=${TARGETOS} GOARCH=${TARGETARCH} go build -trimpath -ldfl
 
 FROM gcr.io/distroless/static-debian12:nonroot
 COPY --from=build /out/billhook /billhook
-# The user nonroot, as a number: what runs the image can see that it is not root.
+# The user nonroot, as a number: a runtime can check that it is not root.
 USER 65532:65532
 ENTRYPOINT ["/billhook"]

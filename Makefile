@@ -1,4 +1,4 @@
-# Everything a person runs, and everything that CI runs. `make help` lists it.
+# The commands of people and of CI. `make help` lists them.
 
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -26,15 +26,15 @@ run: bin/billhook ## webhook, worker and stand-ins in one process; sends signed 
 emulators: bin/billhook ## the same on Google's own emulators, provisioned from the catalog; TOPOLOGY=terraform by terraform/emulator
 	@exec bin/billhook dev --emulators $(if $(TOPOLOGY),--topology $(TOPOLOGY))
 
-# Compiled as the Dockerfile has it: a test of internal/importtest runs what it says, and
-# otherwise all the modules would be compiled twice. Nothing reads the symbols of a test.
+# The tests are compiled as the Dockerfile compiles: a test of internal/importtest runs the
+# Dockerfile's build, which would otherwise compile all modules again. Tests need no symbols.
 .PHONY: test
 test: ## unit, conformance and end-to-end tests, also on Google's emulators where they are installed
 	@CGO_ENABLED=0 GOFLAGS="$$(go env GOFLAGS) -trimpath" go test -ldflags='-s -w' -count=1 -shuffle=on ./...
 	@CGO_ENABLED=0 GOFLAGS="$$(go env GOFLAGS) -trimpath" go run ./emulator/installed
 
 .PHONY: race
-race: ## the same under the race detector, but for what runs in processes of its own
+race: ## the same under the race detector, without the tests that start processes
 	@go test -race -short -count=1 -shuffle=on ./...
 
 .PHONY: vet
@@ -46,15 +46,15 @@ lint: bin/golangci-lint ## gofmt, goimports and the linters of .golangci.yml
 	@bin/golangci-lint run ./...
 
 .PHONY: generate
-generate: ## write the JSON Schemas anew from the Go types
+generate: ## rewrite the JSON Schemas from the Go types
 	@go generate ./...
 
 .PHONY: check-generated
 check-generated: generate ## fail if a generated file differs from what is committed
 	@git diff --exit-code -- '*.json'
 
-# Making an input smaller may take a minute each and is not counted: left alone it uses
-# up all of FUZZTIME, and a target passes that has run ten times.
+# Making an input smaller may take a minute and is not counted. Without a limit it uses up
+# all of FUZZTIME, and a target passes after ten runs.
 .PHONY: fuzz
 fuzz: ## every fuzz target for FUZZTIME (20s)
 	@for target in $$(grep -rl --include='*_test.go' 'func Fuzz' . | xargs -n1 dirname | sort -u); do \
@@ -80,11 +80,11 @@ chaos: ## 15,000 events 2.3 times to two workers under kill -9, with controls th
 	@go run ./e2e/chaos $(CHAOS)
 
 .PHONY: burst
-burst: ## what a forgotten product and 64 senders at once cost others, before and after: BURST="-seed N"
+burst: ## the cost of a forgotten product and of 64 senders at once to others, before and after: BURST="-seed N"
 	@go run ./e2e/burst $(BURST)
 
 .PHONY: ci
-ci: ## what CI runs
+ci: ## everything that CI runs
 	@bash .ci/run
 
 .PHONY: bin/billhook

@@ -10,7 +10,7 @@ locals {
   database     = "resource.type = \"firestore.googleapis.com/Database\" AND resource.labels.database_id = \"${var.firestore.database}\""
   logged       = { for name, metric in google_logging_metric.logged : name => "resource.type = \"cloud_run_revision\" AND metric.type = \"logging.googleapis.com/user/${metric.name}\"" }
 
-  # What a push that is no ack came back as (Cloud Monitoring: push_request_count).
+  # The classes of a failed push's answer (Cloud Monitoring: push_request_count).
   push_failures = {
     refused     = "remote_server_4xx"
     failed      = "remote_server_5xx"
@@ -18,36 +18,36 @@ locals {
     unreachable = "unreachable"
   }
 
-  # A task that is called every minute, or every five, is missed after three of its runs.
+  # The longest time between two runs of a task is five minutes; three missed runs alert.
   tasks_silent_for = 900
-  # A dead letter is in the store within seconds, or something is wrong.
+  # A dead letter reaches the store within seconds; later means a fault.
   unkept_after = 300
 
-  # What the lines of the worker that runs the tasks are made into. A value is a
-  # distribution, the only kind that takes one from a line; REDUCE_MEAN of it is exact,
-  # where a percentile would be as coarse as its buckets.
+  # The metrics made of the task worker's log lines. A value is a distribution, the only
+  # kind that takes a number from a line. Its REDUCE_MEAN is exact; a percentile would be as
+  # coarse as the buckets.
   log_metrics = {
     oldest-seconds             = { about = "Age of the oldest message that a task has left unpublished.", filter = "jsonPayload.message=\"task\" AND jsonPayload.done.oldest_seconds>=0", label = "task", value = "jsonPayload.done.oldest_seconds", unit = "s" }
     open-dead-letters          = { about = "Dead letters that nobody has dealt with.", filter = "jsonPayload.message=\"open dead letters\"", label = "queue", value = "jsonPayload.open", unit = "1" }
     oldest-dead-letter-seconds = { about = "How long the oldest open dead letter has waited.", filter = "jsonPayload.message=\"open dead letters\"", label = "queue", value = "jsonPayload.oldest_seconds", unit = "s" }
     orphans                    = { about = "Events that were claimed and never finished.", filter = "jsonPayload.message=\"orphan\"", label = "queue", value = null, unit = "1" }
-    tasks-done                 = { about = "Runs of a task that did what there was to do.", filter = "jsonPayload.message=\"task\" AND jsonPayload.done:*", label = "task", value = null, unit = "1" }
+    tasks-done                 = { about = "Runs of a task that finished their work.", filter = "jsonPayload.message=\"task\" AND jsonPayload.done:*", label = "task", value = null, unit = "1" }
   }
 
-  # A condition is this, but for what it says itself. It is met above a value or below
-  # one; below, what does not arrive at all counts as nothing.
+  # The defaults of a condition. It is met above a value or below one; below, missing data
+  # counts as zero.
   condition = {
     above = null, below = null, for = "0s", period = "60s", align = "ALIGN_MAX", reduce = "REDUCE_MAX", share_of = null
   }
 
-  # Counted in the store, by a task: the hold subscription keeps its copy also of what was
-  # replayed or discarded. What is not enabled has no worker and gets none, but may have
-  # been enabled before, with dead letters still open.
+  # A task counts them in the store: the hold subscription also keeps copies of replayed and
+  # discarded ones. A queue that is not enabled has no worker and gets no new dead letters,
+  # but may have open ones from before.
   dead_letters = {
     for id, q in local.lettered : "dead-letters/${id}" => {
       runbook  = "dead-letters"
       severity = "ERROR"
-      about    = "Queue ${id} has more than ${q.dead_letter.alert_above} open dead letters, or some that do not reach the store; the condition says which."
+      about    = "Queue ${id} has more than ${q.dead_letter.alert_above} open dead letters, or some that do not reach the store; the condition names the case."
       conditions = concat([{
         name   = "open dead letters above ${q.dead_letter.alert_above}", above = q.dead_letter.alert_above, period = "120s"
         filter = "${local.logged["open-dead-letters"]} AND metric.labels.queue = \"${id}\"", align = "ALIGN_DELTA", reduce = "REDUCE_MEAN"
@@ -89,7 +89,7 @@ locals {
     for id, q in local.enabled : "push-failures/${id}" => {
       runbook  = "push-failures"
       severity = "ERROR"
-      about    = "More than ${var.alerts.push_failure_share * 100} % of queue ${id}'s pushes fail; the condition says with what."
+      about    = "More than ${var.alerts.push_failure_share * 100} % of queue ${id}'s pushes fail; the condition names the class of the answer."
       conditions = [for class, value in local.push_failures : {
         name     = "pushes ${class}", above = var.alerts.push_failure_share, for = "300s", period = "300s", align = "ALIGN_RATE", reduce = "REDUCE_SUM"
         filter   = "${local.subscription}\"${q.push_subscription}\" AND metric.type = \"pubsub.googleapis.com/subscription/push_request_count\" AND metric.labels.response_class = \"${value}\""
@@ -129,7 +129,7 @@ locals {
     "ingest-errors" = {
       runbook  = "ingest-errors"
       severity = "CRITICAL"
-      about    = "More than ${var.alerts.ingest_error_share * 100} % of webhooks are answered 5xx. Senders keep what they were not told is taken, for a while."
+      about    = "More than ${var.alerts.ingest_error_share * 100} % of webhooks are answered 5xx. Senders keep events without a confirmation, for a while."
       conditions = [{
         name     = "5xx above ${var.alerts.ingest_error_share * 100} %", above = var.alerts.ingest_error_share, for = "300s", period = "300s", align = "ALIGN_RATE", reduce = "REDUCE_SUM"
         filter   = "${local.service}\"${local.webhook_name}\" AND metric.type = \"run.googleapis.com/request_count\" AND metric.labels.response_code_class = \"5xx\""
@@ -148,7 +148,7 @@ locals {
     "outbox-stuck" = {
       runbook  = "outbox-stuck"
       severity = "ERROR"
-      about    = "A message was committed, or is due, for more than ${var.alerts.outbox_oldest} s and is not published."
+      about    = "A message has been committed, or due, for more than ${var.alerts.outbox_oldest} s and is not published."
       conditions = [for task in ["relay-outbox", "release-delayed"] : {
         name   = "${task}: oldest above ${var.alerts.outbox_oldest} s", above = var.alerts.outbox_oldest, period = "120s", align = "ALIGN_DELTA", reduce = "REDUCE_MEAN"
         filter = "${local.logged["oldest-seconds"]} AND metric.labels.task = \"${task}\""
@@ -157,7 +157,7 @@ locals {
     "tasks-stopped" = {
       runbook  = "tasks-stopped"
       severity = "ERROR"
-      about    = "A task was not done for ${local.tasks_silent_for} s; the condition says which. What it measures is not known either: the alerts on dead letters and on the outbox are blind."
+      about    = "A task was not done for ${local.tasks_silent_for} s; the condition names it. Its measurements are missing, too: the alerts on dead letters and on the outbox are blind."
       conditions = [for task in keys(local.tasks) : {
         name   = "${task} was not done for ${local.tasks_silent_for} s", below = 1, for = "60s", period = "${local.tasks_silent_for}s", align = "ALIGN_DELTA", reduce = "REDUCE_SUM"
         filter = "${local.logged["tasks-done"]} AND metric.labels.task = \"${task}\""
@@ -166,7 +166,7 @@ locals {
     "orphans" = {
       runbook  = "orphans"
       severity = "ERROR"
-      about    = "The sweep found events that were claimed and never finished, and whose redelivery was not in sight."
+      about    = "The sweep found events that were claimed, never finished and not delivered again."
       conditions = [{
         name   = "orphans", above = 0, period = "300s", align = "ALIGN_DELTA", reduce = "REDUCE_SUM"
         filter = local.logged["orphans"]
@@ -254,7 +254,7 @@ resource "google_monitoring_custom_service" "webhook" {
   depends_on   = [google_project_service.api]
 }
 
-# Of what is answered at all, the share that is not our own failure.
+# The share of all answers that are not our own failures.
 resource "google_monitoring_slo" "webhooks" {
   project             = var.project
   service             = google_monitoring_custom_service.webhook.service_id
@@ -271,8 +271,8 @@ resource "google_monitoring_slo" "webhooks" {
   }
 }
 
-# With the services: before them there is nothing to tell of, and Cloud Monitoring takes
-# some minutes to know the metrics that are made of log lines.
+# Alerts are made with the services: there is nothing to watch before, and Cloud Monitoring
+# takes some minutes to know metrics made of log lines.
 resource "google_monitoring_alert_policy" "alert" {
   for_each              = { for name, alert in local.alerts : name => alert if local.deployed }
   project               = var.project
@@ -304,7 +304,7 @@ resource "google_monitoring_alert_policy" "alert" {
         threshold_value         = conditions.value.below == null ? conditions.value.above : conditions.value.below
         duration                = conditions.value.for
         evaluation_missing_data = conditions.value.below == null ? null : "EVALUATION_MISSING_DATA_ACTIVE"
-        # A burn rate is aggregated already.
+        # A burn rate is an aggregate already.
         dynamic "aggregations" {
           for_each = conditions.value.align[*]
           content {

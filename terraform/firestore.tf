@@ -1,18 +1,18 @@
-# The one database. A query that compares fields for equality and pages by id, or takes
-# what is due by one field alone, is answered by single-field indexes; one that does both
-# needs a composite index. A test holds these lists against the queries of the code.
+# The one database. Single-field indexes answer a query that compares fields for equality
+# and pages by id, and one that selects due documents by one field alone. A query that does
+# both needs a composite index. A test holds these lists against the queries of the code.
 
 locals {
-  # Expired documents are removed by TTL, so no query needs the field's index, and times
-  # that only rise would make one a hot spot.
+  # TTL removes expired documents, so no query needs the field's index. Times that only
+  # rise would make an index a hot spot.
   ttl_collections = ["webhookEvents", "deadLetters", "twoPhase", "delayedKeys"]
 
-  # The fields that are compared, in the order of the alphabet, then the time that the first are asked by.
+  # The compared fields in alphabetical order, then the time field that orders the result.
   composite = {
     deadLetters = ["queue", "state", "kept_at"]
   }
 
-  # Fields that no query names by themselves, and that rise, are large, or are written at every attempt.
+  # Fields that no query names alone, and that rise, are large, or are written at every attempt.
   unindexed = {
     webhookEvents = ["created_at", "updated_at", "processed_at", "next_retry_at", "message", "emitted", "last_error", "payload_hash", "corrected", "dead_letters"]
     deadLetters   = ["attributes", "data", "data_base64", "first_published_at", "dead_lettered_at", "kept_at"]

@@ -1,6 +1,6 @@
-# Who may do what. Grants of topics and subscriptions stand in modules/queue, those of
-# services in modules/service; who publishes where is for modules/catalog to say. The
-# table in the README is made from the comments before them: account | on what | why.
+# The accounts and their grants. Grants on topics and subscriptions stand in modules/queue,
+# those on services in modules/service; modules/catalog names the publishers of each topic.
+# The README's table is made from the comment before each grant: account | on what | why.
 
 locals {
   database_alone = {
@@ -77,7 +77,7 @@ resource "google_project_iam_member" "uses_database" {
   }
 }
 
-# grant: webhook service | the one database, by a condition | reads whose customer it is
+# grant: webhook service | the one database, by a condition | reads the mapping from customer to user
 resource "google_project_iam_member" "reads_database" {
   project = var.project
   role    = "roles/datastore.viewer"
@@ -90,7 +90,7 @@ resource "google_project_iam_member" "reads_database" {
 }
 
 # grant: the worker of a pool | outbound topics that its handlers emit to | messages for others, after the commit
-# grant: the worker of the tasks' pool | outbound topics that any enabled queue's handler emits to | what is still in the outbox
+# grant: the worker of the tasks' pool | outbound topics that any enabled queue's handler emits to | messages still in the outbox
 resource "google_pubsub_topic_iam_member" "worker_tells_others" {
   for_each = merge([
     for topic in keys(module.catalog.outbound_topics) : { for name in module.catalog.publishers[topic] : "${topic}/${name}" => { topic = topic, name = name } }
@@ -110,8 +110,8 @@ resource "google_secret_manager_secret_iam_member" "webhook_reads" {
   member    = google_service_account.webhook.member
 }
 
-# grant: workers | the secret `OPS_TOKEN` | knows operators
-# grant: the worker of a pool that delivers webhooks | the secret `WEBHOOK_SIGNING_SECRET` | signs what it delivers
+# grant: workers | the secret `OPS_TOKEN` | recognizes operators
+# grant: the worker of a pool that delivers webhooks | the secret `WEBHOOK_SIGNING_SECRET` | signs its deliveries
 resource "google_secret_manager_secret_iam_member" "worker_reads" {
   for_each = merge([
     for pool, variables in local.worker_secrets : { for variable in variables : "${variable}/${pool}" => { variable = variable, pool = pool } }

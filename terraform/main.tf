@@ -11,7 +11,7 @@ locals {
 
   labels = { app = var.name }
 
-  # When each task is called. Cleanup is TTL's.
+  # The schedule of each task. Firestore's TTL does the cleanup.
   tasks = {
     relay-outbox       = "* * * * *"
     release-delayed    = "* * * * *"
@@ -20,8 +20,8 @@ locals {
     sweep-leases       = "*/5 * * * *"
   }
 
-  # One static audience for subscriptions, services and verifier. It is no address, so
-  # that nothing has to wait for one.
+  # One static audience for subscriptions, services and verifier. It is not an address, so
+  # no resource waits for one.
   audience = "https://${var.name}.push.${var.project}.internal"
 
   # Cloud Run's addresses by project number are known before the services are.
@@ -60,8 +60,8 @@ resource "google_project_service" "api" {
   disable_on_destroy = false
 }
 
-# A queue that is not enabled has no topic: what is published to it is refused, and kept by
-# its sender, where a topic that nobody reads would take it and lose it.
+# A queue that is not enabled has no topic. Its sender is refused and keeps the message; a
+# topic without a reader would accept the message and lose it.
 module "queue" {
   source        = "./modules/queue"
   for_each      = local.enabled
@@ -131,7 +131,7 @@ module "worker" {
   resources           = var.worker_resources
   deletion_protection = var.deletion_protection
   labels              = local.labels
-  # Room for a burst, which waits for a slot of its queue, and for tasks and operators.
+  # Room for a burst that waits for slots of its queue, for tasks, and for operators.
   concurrency = min(1000, 4 * each.value.concurrency + 10)
   # Above every handler's deadline, and above a task's minute.
   timeout_seconds = max(120, each.value.timeout)
@@ -144,7 +144,7 @@ module "worker" {
       PUSH_AUTH            = "iam" # Cloud Run checks the token, and strips its signature
       PUSH_AUDIENCE        = local.audience
       PUSH_SERVICE_ACCOUNT = google_service_account.push[each.key].email
-      # Where the worker has itself, or rather the one that runs the tasks, called.
+      # Alarms call the worker that runs the tasks.
       ALARM_QUEUE           = "projects/${var.project}/locations/${google_cloud_tasks_queue.alarm.location}/queues/${google_cloud_tasks_queue.alarm.name}"
       ALARM_URL             = local.worker_urls[local.tasks_pool]
       ALARM_SERVICE_ACCOUNT = google_service_account.push[local.tasks_pool].email
@@ -171,7 +171,7 @@ resource "google_cloud_scheduler_job" "task" {
   time_zone        = "Etc/UTC"
   attempt_deadline = "90s"
 
-  # The next run does what this one could not.
+  # The next run does the work of a failed one.
   retry_config {
     retry_count = 0
   }
@@ -195,14 +195,14 @@ resource "google_cloud_tasks_queue" "alarm" {
   location = var.region
   name     = "${var.name}-alarm"
 
-  # A run publishes all that is due, so that more at once do not make it faster. They are
-  # fewer than the requests for which a worker has room beside its queues.
+  # A run publishes all due messages, so more runs at once are not faster. Their number is
+  # below the requests that a worker has room for beside its queues.
   rate_limits {
     max_dispatches_per_second = 50
     max_concurrent_dispatches = 5
   }
 
-  # The scheduler's minute does what these could not.
+  # The scheduler's next run does the work of a failed call.
   retry_config {
     max_attempts  = 3
     min_backoff   = "1s"

@@ -1,5 +1,5 @@
 output "webhook_url" {
-  description = "Where senders post: POST /webhooks/{source}."
+  description = "The address of the webhook service: senders POST /webhooks/{source}."
   value       = "https://${local.webhook_name}-${local.number}.${var.region}.run.app"
 }
 

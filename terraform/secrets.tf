@@ -1,5 +1,5 @@
-# The secrets, without their values: `gcloud secrets versions add` brings those, and
-# secret_versions says which number is read.
+# The secrets, without their values: `gcloud secrets versions add` adds a value, and
+# secret_versions names the version that is read.
 
 locals {
   webhook_secrets = distinct([for name, source in module.catalog.sources : source.secret_variable])
@@ -25,7 +25,7 @@ resource "google_secret_manager_secret" "secret" {
   }
 
   lifecycle {
-    # A version for a variable that nobody reads is a misspelt name.
+    # A version for an unused variable is a misspelt name.
     precondition {
       condition     = length(setsubtract(keys(var.secret_versions), local.secrets)) == 0
       error_message = "secret_versions names ${join(", ", setsubtract(keys(var.secret_versions), local.secrets))}, which no service reads; there are ${join(", ", local.secrets)}."

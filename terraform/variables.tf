@@ -15,7 +15,7 @@ variable "catalog_dir" {
 }
 
 variable "name" {
-  description = "What names of services, accounts and secrets begin with: two installations in one project need two."
+  description = "The prefix of the names of services, accounts and secrets: two installations in one project need two."
   type        = string
   default     = "billhook"
 
@@ -27,8 +27,8 @@ variable "name" {
 
 variable "images" {
   description = <<-EOT
-    The images, by digest. Null makes everything but the services, the scheduler's jobs and the
-    alerts: the first apply, before there are images and versions of the secrets.
+    The images, by digest. Null, for the first apply, makes everything but the services, the
+    scheduler's jobs and the alerts: images and versions of the secrets do not exist yet.
   EOT
   type        = object({ webhook = string, worker = string })
   default     = null
@@ -41,9 +41,9 @@ variable "images" {
 
 variable "secret_versions" {
   description = <<-EOT
-    The number of the version that services read of each secret, by environment variable.
-    What is not named here is at version 1. Versions are added outside of Terraform, so that no value
-    is ever in its state.
+    The number of the version that services read of each secret, by environment variable. A
+    secret that is not named here is at version 1. Versions are added outside of Terraform, so
+    no value is ever in its state.
   EOT
   type        = map(number)
   default     = {}
@@ -70,7 +70,7 @@ variable "subscription_service_url" {
 }
 
 variable "ops" {
-  description = "Who may use the ops API besides bearers of its token: the audience of their ID tokens, and their e-mail addresses. Both or neither."
+  description = "Users of the ops API besides bearers of its token: the audience of their ID tokens, and their e-mail addresses. Both or neither."
   type        = object({ audience = string, allow = list(string) })
   default     = { audience = "", allow = [] }
 
@@ -85,13 +85,13 @@ variable "ops" {
 }
 
 variable "ops_invokers" {
-  description = "IAM members who may call the workers besides Pub/Sub and Cloud Scheduler, such as group:operators@example.com; by any name. Few: Cloud Run vouches for the caller alone, so that whoever may call a worker could hand it a made-up push."
+  description = "IAM members who may call the workers besides Pub/Sub and Cloud Scheduler, such as group:operators@example.com; by any name. Keep them few: Cloud Run vouches for the caller alone, so each of them could hand a worker a made-up push."
   type        = map(string)
   default     = {}
 }
 
 variable "worker_ingress" {
-  description = "Who can reach the workers. INGRESS_TRAFFIC_INTERNAL_ONLY lets in Pub/Sub, Cloud Scheduler and Cloud Tasks of this project; operators then come from its network."
+  description = "The ingress of the workers. INGRESS_TRAFFIC_INTERNAL_ONLY lets in Pub/Sub, Cloud Scheduler and Cloud Tasks of this project; operators then come from its network."
   type        = string
   default     = "INGRESS_TRAFFIC_INTERNAL_ONLY"
 
@@ -141,14 +141,14 @@ variable "notification_channels" {
 }
 
 variable "runbooks" {
-  description = "Where docs/runbooks can be read by whoever is on call; each alert links its page there."
+  description = "The address of docs/runbooks for people on call; each alert links its page there."
   type        = string
   default     = "docs/runbooks"
 }
 
 variable "alerts" {
   description = <<-EOT
-    What no queue's catalog entry says: shares of failures (0 to 1), ages and silences in
+    The thresholds that are no queue's: shares of failures (0 to 1), ages and silences in
     seconds, and the objective of the webhook service.
   EOT
   type = object({

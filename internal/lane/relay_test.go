@@ -426,6 +426,7 @@ func TestAnEntryThatCannotBeReadIsKeptAndStopsItsLaneAlone(t *testing.T) {
 	require.Equal(t, lanes, failed)
 	require.Equal(t, [2]int{1, 1}, r.left(t))
 	require.Equal(t, r.now.Add(10*time.Minute), r.lane(t, lanes[0])["due_at"])
+	require.Equal(t, start.Add(time.Millisecond), r.lane(t, lanes[0])["oldest_at"])
 }
 
 func TestHowLongALaneWaits(t *testing.T) {

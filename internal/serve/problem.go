@@ -7,16 +7,16 @@ import (
 	"strconv"
 )
 
-// Problem is an error answer (RFC 9457), and the error that it is the answer to. Its texts
-// are ours alone: nothing from a request's body or headers is repeated in it.
+// Problem is an error answer (RFC 9457), and the error that has this answer. Its texts repeat
+// nothing from a request's body or headers.
 type Problem struct {
 	// Type is urn:billhook:problem:<code>.
 	Type   string `json:"type"`
 	Title  string `json:"title"`
 	Status int    `json:"status"`
-	// Detail says what to do about it.
+	// Detail says what the client can do.
 	Detail string `json:"detail,omitempty"`
-	// Code is the last part of Type, for those who switch on it.
+	// Code is the last part of Type, for programs.
 	Code string `json:"code"`
 	// Violations lists the fields that break the contract.
 	Violations []Violation `json:"violations,omitempty"`
@@ -46,7 +46,7 @@ func (p Problem) After(seconds int) *Problem {
 
 func (p *Problem) Error() string { return p.Code }
 
-// Write answers with the problem. The caller returns right after.
+// Write answers with the problem. The caller must write nothing more.
 func (p *Problem) Write(w http.ResponseWriter) {
 	if p.RetryAfter > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(p.RetryAfter))
@@ -56,7 +56,7 @@ func (p *Problem) Write(w http.ResponseWriter) {
 	}
 	body, err := json.Marshal(p)
 	if err != nil {
-		// Strings and ints always marshal; should that change, answer without a body.
+		// Strings and ints always marshal.
 		w.WriteHeader(p.Status)
 		return
 	}
@@ -121,10 +121,10 @@ func write(w http.ResponseWriter, status int, contentType []string, body []byte)
 	header["Cache-Control"] = noStore
 	header["X-Content-Type-Options"] = noSniff
 	w.WriteHeader(status)
-	_, _ = w.Write(body) // the peer is gone: there is nobody left to tell
+	_, _ = w.Write(body) // the client is gone
 }
 
-// Shared header values: one allocation each for the life of the program.
+// Header values that all answers share, which saves an allocation each.
 var (
 	plainJSON   = []string{"application/json"}
 	problemJSON = []string{"application/problem+json"}

@@ -5,7 +5,7 @@
 terraform {
   required_version = ">= 1.9"
 
-  # Where the state goes is for the caller: it is worth no more than the emulator's memory.
+  # The caller chooses the place of the state: it is worth no more than the emulator's memory.
   backend "local" {}
 
   required_providers {
@@ -17,7 +17,7 @@ terraform {
 }
 
 variable "emulator_host" {
-  description = "Where the emulator listens, as PUBSUB_EMULATOR_HOST has it: host:port."
+  description = "The emulator's address, as in PUBSUB_EMULATOR_HOST: host:port."
   type        = string
 
   validation {
@@ -32,7 +32,7 @@ variable "project" {
 }
 
 variable "push_base_url" {
-  description = "Where the worker listens, http://host:port."
+  description = "The worker's address, http://host:port."
   type        = string
 }
 
@@ -46,7 +46,7 @@ provider "google" {
   project                = var.project
   access_token           = "emulator"
   pubsub_custom_endpoint = "http://${var.emulator_host}/v1/"
-  # What provision makes has no labels, and this is to be the same.
+  # Provisioned resources have no labels, and these must equal them.
   add_terraform_attribution_label = false
 }
 

@@ -1,5 +1,5 @@
-# What must hold of the catalog, told all at once. The bounds are those of the Go
-# loader, which also says why.
+# The rules of the catalog; all mistakes are reported at once. The bounds are those of the
+# Go loader, which also gives the reasons.
 
 locals {
   topic_pattern = "^[a-z][a-z0-9-]{2,245}$"
@@ -22,7 +22,7 @@ locals {
   seconds = [for d in local.durations : { for path, text in d : path => try(tonumber(trimsuffix(text, "s")), -1) }]
   shown   = [for s in local.seconds : { for path, n in s : path => "${n}s" }]
 
-  # Of one queue, each rule: where it stands, what it says, and whether it is kept.
+  # Each rule of a queue: its place, its text, and whether the queue keeps it.
   rules = [
     for i, q in local.filled : concat(
       [
@@ -121,7 +121,7 @@ locals {
     )
   ]
 
-  # What can be published to, by id.
+  # The topics that can be published on, by id.
   topics = concat([for q in local.filled : q.id], [for t in local.outbound_topics : t.id])
 
   names = concat(

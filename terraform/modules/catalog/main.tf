@@ -1,7 +1,7 @@
 # The catalog, read as the Go loader reads it: defaults filled in, names and the
-# broker's numbers derived, and every mistake told at once, before anything is planned.
-# It needs no provider. What YAML readers disagree about is refused by the Go loader
-# (`billhook catalog check`), which knows the file's text; here only values are seen.
+# broker's numbers derived, and every mistake reported at once, before anything is planned.
+# The module needs no provider. It sees values, not the file's text, so the Go loader
+# (`billhook catalog check`) refuses text that YAML readers read differently.
 
 terraform {
   required_version = ">= 1.9"
@@ -28,7 +28,7 @@ locals {
   declared  = try([for q in local.file.queues : q], [])
   announced = try([for t in local.file.outbound_topics : t], [])
 
-  # What a queue has that neither it nor the defaults name: the zero of its type.
+  # The value of a key that neither the queue nor the defaults name: the zero of its type.
   zero = {
     enabled                    = false
     contract                   = ""
@@ -49,20 +49,20 @@ locals {
     nack_budget                = "0s"
     on_orphan                  = ""
     on_poison                  = ""
-    on_corrected               = "refuse" # that of Go, too
+    on_corrected               = "refuse" # as in Go
     four_eyes                  = false
   }
 
-  # The keys that make a wait grow. A schedule stands for itself and takes nothing.
+  # The keys that make a wait grow. A schedule takes none of them.
   growth = { minimum_backoff = "0s", maximum_backoff = "0s", multiplier = 0, jitter = "0s" }
 
-  # A conditional would bring both of its sides to one type; an index does not.
+  # A conditional would convert both of its sides to one type; an index does not.
   default_policy = [
     merge(local.growth, try(local.defaults.retry_policy, {})),
     { schedule = try(local.defaults.retry_policy.schedule, []) },
   ][can(local.defaults.retry_policy.schedule) ? 1 : 0]
 
-  # First pass: the queue with what it leaves open taken from the defaults.
+  # First pass: the queue, completed by the defaults.
   filled = [
     for q in local.declared : merge(
       { id = "", alias = "", description = "", filter = "", ordering_key = [], priority = "", pool = "" },
@@ -127,9 +127,9 @@ locals {
     }
   ]
 
-  # Pub/Sub's documentation: a retry policy waits 0 to 600 s, a dead-letter policy counts
-  # to 5 to 100. The broker's waits begin with the queue's first and go to the longest,
-  # and its limit is the highest: both are for outages, which are to last.
+  # By Pub/Sub's documentation a retry policy waits 0 to 600 s and a dead-letter policy
+  # allows 5 to 100 attempts. The broker's waits go from the queue's first to the longest
+  # possible, and its limit is the highest: both are for outages, and must outlast them.
   broker = [
     for i, q in local.filled : {
       minimum = min(600, length(local.waits[i][""].list) > 0
@@ -150,7 +150,7 @@ locals {
       enabled     = q.enabled
       contract    = q.contract
       filter      = q.filter
-      # tolist would make a list of nothing known; a for keeps what is there.
+      # tolist would make a list of an unknown type; a for expression keeps the elements.
       ordering_key = [for part in q.ordering_key : part]
       priority     = q.priority
       pool         = q.pool

@@ -29,7 +29,7 @@ output "sources" {
 }
 
 output "pools" {
-  description = "The pools that serve an enabled queue: its queues, what a service of the pool needs at most, and whether it delivers webhooks."
+  description = "The pools that serve an enabled queue: its queues, the most that a service of the pool needs, and whether it delivers webhooks."
   value       = local.pools
 }
 
@@ -39,6 +39,6 @@ output "tasks_pool" {
 }
 
 output "publishers" {
-  description = "Who publishes on a topic, by its id: webhook, or worker-<pool>."
+  description = "The publishers of a topic, by its id: webhook, or worker-<pool>."
   value       = local.publishers
 }

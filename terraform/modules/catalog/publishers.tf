@@ -1,4 +1,5 @@
-# Who publishes where and delivers webhooks, from what the programs do. Nobody is granted more.
+# The publishers of each topic and the deliverers of webhooks, as the programs have them. The
+# grants go no further.
 
 locals {
   enabled = [for q in local.queues : q.id if q.enabled]
@@ -18,17 +19,17 @@ locals {
   # The first by name. There is one, since every source sends to an enabled queue.
   tasks_pool = try(keys(local.pools)[0], "")
 
-  # The webhook service: where its sources route. With the generic source its door for
-  # producers is open, which takes messages for every enabled queue.
+  # The webhook service publishes on its sources' queues. With the generic source its door
+  # for producers is open, and accepts messages for every enabled queue.
   received = contains(keys(local.sources), "generic") ? local.enabled : flatten([for s in values(local.expanded.sources) : values(s.events)])
 
-  # A worker: what its handlers emit, right after their commit. On its own queues' topics
-  # it publishes nothing: what waits, is parked, replayed or put back is written down, and
-  # published by a task.
+  # A worker publishes its handlers' messages, right after their commit. It publishes nothing
+  # on its own queues' topics: messages that wait, are parked, replayed or put back are
+  # written down, and a task publishes them.
   emitted = { for pool in keys(local.pools) : pool => flatten([for q in local.queues : [for h in values(q.handlers) : h.emits] if q.enabled && q.pool == pool]) }
 
-  # The worker that runs the tasks, for all pools: what is still in the outbox, replays, what
-  # has waited long enough, and what a sweep puts back.
+  # The worker that runs the tasks publishes, for all pools, the rest of the outbox, replays,
+  # kept messages that are due, and events that a sweep puts back.
   relayed = concat(local.enabled, flatten(values(local.emitted)))
 
   publishers = {

@@ -1,12 +1,12 @@
-# Without both of the agent's grants nothing is ever dead-lettered by the broker, and
-# nothing says so. A grant goes with the resource it is on, and Terraform would not
-# notice: it is made anew when the resource is.
+# Without both of the agent's grants the broker never dead-letters anything, and reports
+# nothing. A grant disappears with its resource, unnoticed by Terraform: so it is made anew
+# whenever its resource is.
 
 locals {
   agent_grants = var.identity != null && local.counts_deliveries ? [var.identity.agent] : []
 }
 
-# grant: Pub/Sub's service agent | the queue's dead-letter topic | forwards what a worker never answered
+# grant: Pub/Sub's service agent | the queue's dead-letter topic | forwards messages that no worker answered
 resource "google_pubsub_topic_iam_member" "agent_publishes_dead_letters" {
   count   = length(local.agent_grants)
   project = var.project
@@ -19,7 +19,7 @@ resource "google_pubsub_topic_iam_member" "agent_publishes_dead_letters" {
   }
 }
 
-# grant: Pub/Sub's service agent | the queue's push subscription | acknowledges what it has forwarded
+# grant: Pub/Sub's service agent | the queue's push subscription | acknowledges forwarded messages
 resource "google_pubsub_subscription_iam_member" "agent_takes_from_the_queue" {
   count        = length(local.agent_grants)
   project      = var.project
@@ -34,7 +34,7 @@ resource "google_pubsub_subscription_iam_member" "agent_takes_from_the_queue" {
 
 # grant: webhook service | topics of queues that a source routes to; of all enabled queues where the generic source opens the producers' door | webhooks and messages received
 # grant: the worker of a pool | topics of queues that its handlers emit to | messages emitted, after the commit
-# grant: the worker of the tasks' pool | topics of enabled queues | what is still in the outbox, replayed, delayed, or put back by the sweep
+# grant: the worker of the tasks' pool | topics of enabled queues | messages that are still in the outbox, replayed, delayed, or put back by the sweep
 resource "google_pubsub_topic_iam_member" "publishes" {
   for_each = var.publishers
   project  = var.project
@@ -47,7 +47,7 @@ resource "google_pubsub_topic_iam_member" "publishes" {
   }
 }
 
-# grant: the worker of the queue's pool | the queue's dead-letter topic | forwards what cannot succeed, with the reason
+# grant: the worker of the queue's pool | the queue's dead-letter topic | forwards events that cannot succeed, with the reason
 resource "google_pubsub_topic_iam_member" "publishes_dead_letters" {
   for_each = var.queue.dead_letter.drop ? {} : var.dead_letter_publishers
   project  = var.project

@@ -1,5 +1,5 @@
-# One enabled queue: its topic, the subscription that pushes to the worker, and its dead
-# letters, which are kept by one subscription and fed to the store by another.
+# One enabled queue: its topic, the subscription that pushes to the worker, and its
+# dead-letter topic. One subscription keeps the dead letters, another feeds the store.
 
 terraform {
   required_version = ">= 1.9"
@@ -35,8 +35,8 @@ resource "google_pubsub_topic" "dead_letter" {
   labels  = var.labels
 }
 
-# Keeps every dead letter, also while no worker runs. Nobody pulls it from day to day, so
-# it must never expire: the default is 31 days without a reader.
+# This subscription keeps every dead letter, also while no worker runs. Nobody pulls from it
+# day to day, so it must never expire: by default it would after 31 days without a reader.
 resource "google_pubsub_subscription" "hold" {
   count                      = length(local.letters)
   project                    = var.project
@@ -94,7 +94,7 @@ resource "google_pubsub_subscription" "push" {
   }
 }
 
-# Dead letters are pushed where the queue is: its worker keeps them.
+# Dead letters are pushed to the queue's own worker, which keeps them.
 resource "google_pubsub_subscription" "dead_letter_push" {
   count                      = length(local.letters)
   project                    = var.project

@@ -80,8 +80,8 @@ variable "push_base_url" {
 
 variable "identity" {
   description = <<-EOT
-    Whose token a push carries and for which audience, and Pub/Sub's own service agent,
-    which forwards what a worker never answers. Null on an emulator, which has no IAM.
+    The account and the audience of a push's token, and Pub/Sub's own service agent, which
+    forwards messages that no worker answers. Null on an emulator, which has no IAM.
   EOT
   type = object({
     service_account = string
@@ -99,22 +99,22 @@ variable "identity" {
 }
 
 variable "publishers" {
-  description = "Who publishes on the topic, and so may: IAM members under names that are known at plan time."
+  description = "The topic's publishers: IAM members under names that are known at plan time."
   type        = map(string)
   default     = {}
 }
 
 variable "dead_letter_publishers" {
-  description = "Who may publish to the dead-letter topic, besides Pub/Sub's own agent."
+  description = "The dead-letter topic's publishers besides Pub/Sub's own agent: IAM members."
   type        = map(string)
   default     = {}
 }
 
 variable "emulator" {
   description = <<-EOT
-    Keeps away from what Google's emulator gets wrong: a dead-letter policy on an ordered
-    subscription ends its pushes for good, a retry policy on an unordered one loses
-    messages, and retention ends at 7 days.
+    Avoids the faults of Google's emulator: a dead-letter policy on an ordered subscription
+    ends its pushes for good, a retry policy on an unordered one loses messages, and retention
+    ends at 7 days.
   EOT
   type        = bool
   default     = false

@@ -45,8 +45,8 @@ resource "google_cloud_run_v2_service" "service" {
         startup_cpu_boost = true
       }
 
-      # The only port that is routed to. Metrics are on 9090, where a sidecar finds them and
-      # nobody outside.
+      # Cloud Run routes requests to this port alone. Metrics are on 9090, which only a
+      # sidecar reaches.
       ports {
         container_port = 8080
       }
@@ -94,7 +94,7 @@ resource "google_cloud_run_v2_service" "service" {
   }
 }
 
-# grant: a pool's push account; whom `ops_invokers` names | the worker service of that pool | delivers messages, calls tasks; uses the ops API
+# grant: a pool's push account; the members of `ops_invokers` | the worker service of that pool | delivers messages, calls tasks; uses the ops API
 resource "google_cloud_run_v2_service_iam_member" "invokes" {
   for_each = var.invokers
   project  = var.project

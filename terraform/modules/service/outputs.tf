@@ -14,7 +14,7 @@ output "audiences" {
 }
 
 output "env" {
-  description = "The environment that the service is told, but for secrets."
+  description = "The environment of the service, without secrets."
   value       = var.env
 }
 

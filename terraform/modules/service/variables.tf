@@ -34,7 +34,7 @@ variable "service_account" {
 }
 
 variable "ingress" {
-  description = "Who can reach the service: INGRESS_TRAFFIC_ALL, or INGRESS_TRAFFIC_INTERNAL_ONLY, which lets in Pub/Sub and Cloud Scheduler of the same project."
+  description = "The ingress of the service: INGRESS_TRAFFIC_ALL, or INGRESS_TRAFFIC_INTERNAL_ONLY, which lets in Pub/Sub and Cloud Scheduler of the same project."
   type        = string
 
   validation {
@@ -44,7 +44,7 @@ variable "ingress" {
 }
 
 variable "public" {
-  description = "Whether anybody may call it: then the program itself checks who calls. Otherwise Cloud Run does."
+  description = "Whether anybody may call the service: then the program itself checks its callers. Otherwise Cloud Run does."
   type        = bool
   default     = false
 }
@@ -56,7 +56,7 @@ variable "audiences" {
 }
 
 variable "invokers" {
-  description = "Who may call the service: IAM members under names that are known at plan time."
+  description = "The callers of the service: IAM members under names that are known at plan time."
   type        = map(string)
   default     = {}
 }
@@ -68,7 +68,7 @@ variable "env" {
 }
 
 variable "secrets" {
-  description = "Environment variables from Secret Manager: the secret's id and the number of its version. A number, not latest: what a revision runs with must not change under it."
+  description = "Environment variables from Secret Manager: the secret's id and the number of its version. A number, not latest: a revision's secrets must not change under it."
   type        = map(object({ secret = string, version = string }))
   default     = {}
 
@@ -89,7 +89,7 @@ variable "scaling" {
 }
 
 variable "resources" {
-  description = "CPUs and memory of an instance. With cpu_idle, the CPU is there during requests only, and only then paid for."
+  description = "CPUs and memory of an instance. With cpu_idle, an instance has its CPU, and pays for it, during requests only."
   type        = object({ cpu = string, memory = string, cpu_idle = bool })
 }
 
@@ -104,7 +104,7 @@ variable "concurrency" {
 }
 
 variable "timeout_seconds" {
-  description = "When Cloud Run ends a request. Above every deadline of the program, which answers before."
+  description = "The time after which Cloud Run ends a request. It is above every deadline of the program, so the program answers first."
   type        = number
 
   validation {

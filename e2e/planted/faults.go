@@ -189,7 +189,7 @@ var faultsOfProcessing = []fault{
 	{"two eyes are enough", operate, `case who == "" || who == op.Who:`, `case who == "":`, lettersDir, "TestFourEyes"},
 	{"a previewed number is no promise", operate, `case preview.Total != expect:`, `case false:`, lettersDir, "TestAnOperationIsRefused"},
 	{"a discard leaves its key parked", operate, `if w, ok := lane.Go(now); ok {`, `if w, ok := lane.Go(now); ok && false {`, pushDir, "TestADiscardReleasesWhatIsParked"},
-	{"a handler emits where it may not", tx, `if !slices.Contains(spec.Emits, emission.Topic) {`, `if !slices.Contains(spec.Emits, emission.Topic) && false {`, pushDir, "TestAnEmissionThatTheCatalogDoesNotListIsRefused"},
+	{"a handler emits where it may not", tx, `if !slices.Contains(spec.Emits, emission.To) {`, `if !slices.Contains(spec.Emits, emission.To) && false {`, pushDir, "TestAnEmissionThatTheCatalogDoesNotListIsRefused"},
 	{"a dead letter is counted though it was dealt with", "internal/deadletter/standing.go", `Equal: map[string]any{"queue": queue.ID, "state": string(Open)}, Count: true`,
 		`Equal: map[string]any{"queue": queue.ID}, Count: true`, tasksDir, "TestADeadLetterIsCountedUntilItIsDealtWith"},
 	{"who comes while a service ends is turned away", "internal/serve/serve.go", `if s.Draining != nil {`, `if s.Draining(); false {`,

@@ -122,7 +122,7 @@ func (w *PaymentWebhook) Close() {
 // Of the answers to Reconcile, 200 is done, and 404, 405 and 501 are not; for the
 // rest the same table holds, but nothing in it is permanent.
 func (w *PaymentWebhook) Leased() handler.Leased {
-	return handler.Leased{Do: w.do, Reconcile: w.reconcile}
+	return handler.Outside(w.do, w.reconcile)
 }
 
 // notice is the webhook's body.

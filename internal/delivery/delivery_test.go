@@ -93,7 +93,7 @@ func TestTheWebhookIsWhatTheCalleeWasPromised(t *testing.T) {
 		again.Attempt, again.Try = attempt+1, attempt
 		result, err := do(t.Context(), again)
 		require.NoError(t, err)
-		require.Equal(t, delivery.Delivered, result)
+		require.Equal(t, delivery.Delivered, result.Result)
 	}
 	require.Equal(t, `POST /billing/v1/webhooks/payment [evt-1] application/json alice hush `+
 		`{"event_id":"evt-1","action":"renewal","subscription_id":"sub-7","correlation_id":"sub-7",`+
@@ -130,7 +130,7 @@ func TestAnAnswerSaysWhatBecomesOfTheMessage(t *testing.T) {
 				require.EqualValues(t, 1, asked.Load(), "one attempt is one request")
 				if test.want == (verdict{}) {
 					require.NoError(t, err)
-					require.Equal(t, delivery.Delivered, result)
+					require.Equal(t, delivery.Delivered, result.Result)
 					continue
 				}
 				want := test.want
@@ -168,7 +168,7 @@ func TestAskedWhatBecameOfIt(t *testing.T) {
 				})).Reconcile
 				result, done, err := reconcile(t.Context(), event())
 				require.Equal(t, test.done, done, status)
-				require.Equal(t, test.done, result == delivery.Delivered, status)
+				require.Equal(t, test.done, result.Result == delivery.Delivered, status)
 				if test.want == "" {
 					require.NoError(t, err)
 					continue
@@ -203,7 +203,7 @@ func TestAConflictIsSettledByAsking(t *testing.T) {
 			result, err := do(t.Context(), event())
 			if test.want == "" {
 				require.NoError(t, err)
-				require.Equal(t, delivery.Delivered, result)
+				require.Equal(t, delivery.Delivered, result.Result)
 				return
 			}
 			require.EqualError(t, err, test.want)
@@ -386,7 +386,7 @@ func TestAnAnswerWithoutAnEndKeepsNobody(t *testing.T) {
 			t.Parallel()
 			result, err := leased(t, callee(t, answer)).Do(t.Context(), event())
 			if err == nil {
-				require.Equal(t, delivery.Delivered, result)
+				require.Equal(t, delivery.Delivered, result.Result)
 				return
 			}
 			require.EqualError(t, err, "callee_unclear_101")
@@ -518,7 +518,7 @@ func TestNothingOfAnAnswerButItsStatusIsRepeated(t *testing.T) {
 		e.Body.(*contract.Envelope).Payload.Status = word
 		result, err := webhook.Leased().Do(t.Context(), e)
 		if err == nil {
-			require.Equal(t, delivery.Delivered, result)
+			require.Equal(t, delivery.Delivered, result.Result)
 			require.Less(t, status, 300)
 			return
 		}

@@ -36,7 +36,8 @@ func ExamplePaymentWebhook_Leased() {
 	}}
 	_, err = notify.Leased.Do(context.Background(), event)
 	fmt.Println(err)
-	fmt.Println(notify.Leased.Reconcile(context.Background(), event))
+	effect, done, err := notify.Leased.Reconcile(context.Background(), event)
+	fmt.Println(effect.Result, done, err)
 	fmt.Println("applied:", receiver.Applied("evt-1"))
 	// Output:
 	// callee_unreachable: unexpected EOF

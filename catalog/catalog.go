@@ -1,5 +1,5 @@
-// Package catalog is the one declaration of every queue, product and source:
-// three YAML files, embedded in the program and replaceable at run time, and the
+// Package catalog is the one declaration of every queue, product, source and target:
+// YAML files, embedded in the program and replaceable at run time, and the
 // Go that loads and checks them. Topics, subscriptions, Terraform, alerts,
 // emulators, the worker and the docs all read it.
 //
@@ -25,6 +25,8 @@ type Catalog struct {
 	Products map[string]Product
 	// Sources by name, as in POST /webhooks/{source}.
 	Sources map[string]Source
+	// Targets by name: the services that are posted to.
+	Targets map[string]Target
 }
 
 // Queue is one queue: a topic, its push subscription, its dead letters and the
@@ -93,6 +95,8 @@ type Queue struct {
 	OnCorrected OnCorrected
 	// FourEyes: what is done to the queue's dead letters needs a second person.
 	FourEyes bool
+	// Batch is how many concurrent attempts one call of the queue's handlers takes.
+	Batch Batch
 }
 
 // OnPoison is what becomes of the messages behind a dead letter.
@@ -135,8 +139,11 @@ const (
 
 // Handler is what one event type of a queue runs.
 type Handler struct {
-	// Name is the handler's name in the registry, such as points.credit.
+	// Name is the handler's name in the registry, such as points.credit; that of a post is
+	// made of its target and path.
 	Name string
+	// Post is what it posts to, where it is no handler of Go.
+	Post Post
 	// Emits are the topics that its effect may tell: ids of queues and outbound topics. The
 	// worker refuses every other, and who may publish where is granted by it.
 	Emits []string

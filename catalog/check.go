@@ -114,7 +114,7 @@ func (r *reader) checkQueue(place string, q Queue) {
 	for eventType, h := range q.Handlers {
 		path := handlerPath(eventType)
 		require(word.MatchString(eventType), path, "must be an event type: at most 64 of a-z, 0-9 and _ . -, beginning with a letter")
-		require(word.MatchString(h.Name), path+".name", "must be at most 64 of a-z, 0-9 and _ . -, and begin with a letter")
+		require(h.Post != (Post{}) || word.MatchString(h.Name), path+".name", "must be at most 64 of a-z, 0-9 and _ . -, and begin with a letter")
 		require(1 <= h.MaxAttempts && h.MaxAttempts <= maxAttempts || h.MaxAttempts == q.MaxAttempts, path+".max_attempts", "must be 1 to 50")
 		require(h.Timeout > 0, path+".timeout", "must be above 0")
 		require(h.Timeout < q.AckDeadline || h.Timeout == q.HandlerTimeout || q.AckDeadline <= 0, path+".timeout", "must be below ack_deadline_seconds, "+seconds(q.AckDeadline))

@@ -28,11 +28,11 @@ const (
 	sourcePlace  = sourcesFile + ": source"
 )
 
-//go:embed queues.yaml products.yaml sources.yaml
+//go:embed *.yaml
 var embedded embed.FS
 
-// Load reads and checks the catalog: from the folder dir, which must hold all three
-// files, or, with an empty dir, the one that is built in. The error joins every
+// Load reads and checks the catalog: from the folder dir, which must hold every
+// file but targets.yaml, or, with an empty dir, the one that is built in. The error joins every
 // mistake that was found, one a line, each with file, queue and key.
 func Load(dir string) (*Catalog, error) {
 	if dir == "" {
@@ -42,8 +42,12 @@ func Load(dir string) (*Catalog, error) {
 }
 
 func load(files fs.FS) (*Catalog, error) {
-	c := &Catalog{Products: map[string]Product{}, Sources: map[string]Source{}}
+	c := &Catalog{Products: map[string]Product{}, Sources: map[string]Source{}, Targets: map[string]Target{}}
 	r := &reader{unread: map[string]bool{}}
+	var targets rawTargets
+	if _, err := fs.Stat(files, targetsFile); !errors.Is(err, fs.ErrNotExist) && r.file(files, targetsFile, &targets) {
+		c.readTargets(r, targets)
+	}
 	var queues rawQueues
 	haveQueues := r.file(files, queuesFile, &queues)
 	if haveQueues {
@@ -96,6 +100,7 @@ type rawQueue struct {
 	Priority    string                `yaml:"priority"`
 	Pool        string                `yaml:"pool"`
 	Handlers    map[string]rawHandler `yaml:"handlers"`
+	Batch       rawBatch              `yaml:"batch"`
 	rawShared
 }
 
@@ -136,6 +141,7 @@ type rawBackoff struct {
 
 type rawHandler struct {
 	Name        string     `yaml:"name"`
+	Post        rawPost    `yaml:"post"`
 	Emits       []string   `yaml:"emits"`
 	MaxAttempts *int       `yaml:"max_attempts"`
 	Backoff     rawBackoff `yaml:"retry_policy"`
@@ -210,8 +216,10 @@ func (c *Catalog) readQueues(r *reader, raw rawQueues) {
 		r.takeNames(names, place, "alias", topic.Alias)
 		c.OutboundTopics = append(c.OutboundTopics, topic)
 	}
+	posts := map[string]Post{}
 	for i, q := range c.Queues {
 		r.checkEmissions(places[i], q, c)
+		r.checkPosts(places[i], q, c, posts)
 	}
 }
 
@@ -277,6 +285,7 @@ func (r *reader) queue(place string, q rawQueue, d rawShared, backoff retry.Poli
 		OnCorrected:       OnCorrected(pick(q.OnCorrected, d.OnCorrected, &refuse)),
 		FourEyes:          pick(q.FourEyes, d.FourEyes),
 		Handlers:          map[string]Handler{},
+		Batch:             Batch{Size: q.Batch.Size, Wait: time.Duration(q.Batch.Wait)},
 	}
 	if out.DeadLetter.Drop = pick(letter.Drop, d.DeadLetter.Drop); out.DeadLetter.Drop {
 		if letter.Topic != nil || letter.Retention != nil || letter.AlertAbove != nil || letter.OldestAlert != nil {
@@ -292,9 +301,15 @@ func (r *reader) queue(place string, q rawQueue, d rawShared, backoff retry.Poli
 		}
 	}
 	for eventType, h := range q.Handlers {
-		timeout := duration(out.HandlerTimeout)
+		timeout, name, post := duration(out.HandlerTimeout), h.Name, Post(h.Post)
+		if post != (Post{}) {
+			if name != "" {
+				r.wrong(place, handlerPath(eventType)+".post", "stands in the place of a name, not beside one")
+			}
+			name = post.handler()
+		}
 		out.Handlers[eventType] = Handler{
-			Name: h.Name, Emits: h.Emits, MaxAttempts: pick(h.MaxAttempts, &out.MaxAttempts), Timeout: time.Duration(pick(h.Timeout, &timeout)),
+			Name: name, Post: post, Emits: h.Emits, MaxAttempts: pick(h.MaxAttempts, &out.MaxAttempts), Timeout: time.Duration(pick(h.Timeout, &timeout)),
 			Backoff: r.backoff(place, handlerPath(eventType)+".retry_policy", h.Backoff, out.Backoff),
 		}
 	}

@@ -18,9 +18,13 @@ func (c *Catalog) JSON() ([]byte, error) {
 	for _, q := range c.Queues {
 		handlers := object{}
 		for eventType, h := range q.Handlers {
-			handlers[eventType] = object{
+			shown := object{
 				"name": h.Name, "emits": append([]string{}, h.Emits...), "max_attempts": h.MaxAttempts, "timeout": seconds(h.Timeout), "retry_policy": backoff(h.Backoff),
 			}
+			if h.Post != (Post{}) {
+				shown["post"] = object{"target": h.Post.Target, "path": h.Post.Path, "reconcile": h.Post.Reconcile}
+			}
+			handlers[eventType] = shown
 		}
 		minimum, maximum := q.BrokerBackoff()
 		out := object{
@@ -32,7 +36,8 @@ func (c *Catalog) JSON() ([]byte, error) {
 			"message_retention_duration": seconds(q.MessageRetention), "remember_for": seconds(q.RememberFor),
 			"concurrency": q.Concurrency, "slot_wait": seconds(q.SlotWait), "min_instances": q.MinInstances, "max_instances": q.MaxInstances,
 			"backlog_alert_above": q.BacklogAlertAbove, "oldest_alert": seconds(q.OldestAlert),
-			"on_terminal": q.OnTerminal, "nack_budget": seconds(q.NackBudget), "on_orphan": q.OnOrphan, "on_poison": q.OnPoison, "on_corrected": q.OnCorrected, "four_eyes": q.FourEyes, "enable_message_ordering": q.Ordered(),
+			"on_terminal": q.OnTerminal, "nack_budget": seconds(q.NackBudget), "on_orphan": q.OnOrphan, "on_poison": q.OnPoison, "on_corrected": q.OnCorrected, "four_eyes": q.FourEyes,
+			"batch": object{"size": q.Batch.Size, "wait": seconds(q.Batch.Wait)}, "enable_message_ordering": q.Ordered(),
 			"topic": q.Topic(), "push_subscription": q.PushSubscription(), "push_path": q.PushPath(),
 			"broker": object{
 				"minimum_backoff": seconds(minimum), "maximum_backoff": seconds(maximum),
@@ -65,7 +70,7 @@ func (c *Catalog) JSON() ([]byte, error) {
 		}
 	}
 	expanded, err := json.MarshalIndent(object{
-		"queues": queues, "outbound_topics": topics, "products": products, "sources": sources,
+		"queues": queues, "outbound_topics": topics, "products": products, "sources": sources, "targets": c.shownTargets(),
 	}, "", "  ")
 	if err != nil {
 		return nil, fmt.Errorf("catalog: print: %w", err)

@@ -97,6 +97,8 @@ func TestTerraformRefusesWhatTheLoaderRefuses(t *testing.T) {
 		"an emission that is listed twice":           {"[seat-news]", "[seat-news, seat-news]", "handlers.seat.freed.emits: lists a topic twice"},
 		"an emission to a queue that is not enabled": {"[seat-news]", "[reminders]", "handlers.seat.freed.emits: queue reminders is not enabled"},
 		"an emission that is no list":                {"[seat-news]", "seat-news", "handlers.seat.freed.emits: must be a list"},
+		"a post to nobody":                           {"name: seats.free", "post: { target: post-box, path: seats }", "handlers.seat.freed.post: target: no target has the name post-box"},
+		"a batch that cannot be gathered":            {"pool: seats", "pool: seats\n    batch: { size: 11, wait: \"0.02s\" }", "batch.size: must be 2 to concurrency"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -111,7 +111,7 @@ resource "google_secret_manager_secret_iam_member" "webhook_reads" {
 }
 
 # grant: workers | the secret `OPS_TOKEN` | knows operators
-# grant: the worker of a pool that delivers webhooks | the secret `WEBHOOK_SIGNING_SECRET` | signs what it delivers
+# grant: the worker of a pool that posts to targets | the secrets of those targets | signs what it posts
 resource "google_secret_manager_secret_iam_member" "worker_reads" {
   for_each = merge([
     for pool, variables in local.worker_secrets : { for variable in variables : "${variable}/${pool}" => { variable = variable, pool = pool } }

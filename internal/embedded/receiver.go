@@ -1,11 +1,13 @@
 package embedded
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"path"
 	"slices"
 	"sync"
 	"time"
@@ -55,9 +57,10 @@ const (
 
 // Delivery is a delivery with a good signature, as the receiver took it.
 type Delivery struct {
-	EventID        string    `json:"event_id"`
+	EventID string `json:"event_id"`
+	// Action is the event type where the body is no notice of a payment.
 	Action         string    `json:"action"`
-	SubscriptionID string    `json:"subscription_id"`
+	SubscriptionID string    `json:"subscription_id,omitempty"`
 	CorrelationID  string    `json:"correlation_id,omitempty"`
 	At             time.Time `json:"at"`
 	// Outcome: applied, duplicate, failed, refused, hung, or forgotten. The last was
@@ -67,29 +70,29 @@ type Delivery struct {
 
 // ReceiverConfig says whom the receiver believes.
 type ReceiverConfig struct {
-	// Secrets of the sender: any of them will do.
-	Secrets []string
+	// Secrets of the sender: any of them will do. Those of Standard sign by Standard Webhooks.
+	Secrets, Standard []string
 	// Tolerance is how far a signed time may lie from now, to both sides.
 	Tolerance time.Duration
 	// Now; nil: the machine's clock.
 	Now func() time.Time
 }
 
-// Receiver stands in for the subscription service. It takes the payment webhook at
-// POST /v1/webhooks/payment, applies it once per Idempotency-Key, and says at
-// GET /v1/webhooks/payment/{event id} whether it has; both are signed, the latter over
-// an empty body. What it was sent it keeps in memory.
+// Receiver stands in for the services that are posted to. It takes an event at POST of any
+// path, applies it once per Idempotency-Key, and says at GET of any path that ends with an
+// event's id whether it has; both are signed, the latter over an empty body. What it was
+// sent it keeps in memory.
 //
 // For a person there are GET /deliveries and POST /tell, which are open to whoever
 // reaches them: serve it on the loopback address.
 //
 // It is safe for concurrent use.
 type Receiver struct {
-	verifier *signature.Verifier
-	now      func() time.Time
-	mux      *http.ServeMux
-	closing  func()
-	closed   chan struct{}
+	verifiers []*signature.Verifier
+	now       func() time.Time
+	mux       *http.ServeMux
+	closing   func()
+	closed    chan struct{}
 
 	mu         sync.Mutex
 	told       []order
@@ -115,17 +118,23 @@ func NewReceiver(config ReceiverConfig) (*Receiver, error) {
 	if config.Now == nil {
 		config.Now = time.Now
 	}
-	verifier, err := signature.NewVerifier(signature.Generic, config.Secrets, config.Tolerance, config.Now)
-	if err != nil {
-		return nil, fmt.Errorf("embedded: receiver: %w", err)
+	r := &Receiver{now: config.Now, mux: http.NewServeMux(), closed: make(chan struct{}), events: map[string]*appliedEvent{}}
+	for scheme, secrets := range map[signature.Scheme][]string{signature.Generic: config.Secrets, signature.Standard: config.Standard} {
+		if len(secrets) == 0 {
+			continue
+		}
+		verifier, err := signature.NewVerifier(scheme, secrets, config.Tolerance, config.Now)
+		if err != nil {
+			return nil, fmt.Errorf("embedded: receiver: %w", err)
+		}
+		r.verifiers = append(r.verifiers, verifier)
 	}
-	r := &Receiver{
-		verifier: verifier, now: config.Now, mux: http.NewServeMux(),
-		closed: make(chan struct{}), events: map[string]*appliedEvent{},
+	if len(r.verifiers) == 0 {
+		return nil, errors.New("embedded: receiver: no secret")
 	}
 	r.closing = sync.OnceFunc(func() { close(r.closed) })
-	r.mux.HandleFunc("POST /v1/webhooks/payment", r.receive)
-	r.mux.HandleFunc("GET /v1/webhooks/payment/{id}", r.known)
+	r.mux.HandleFunc("POST /{path...}", r.receive)
+	r.mux.HandleFunc("GET /{path...}", r.known)
 	r.mux.HandleFunc("POST /tell", r.tell)
 	r.mux.HandleFunc("GET /deliveries", r.list)
 	return r, nil
@@ -184,12 +193,14 @@ func (r *Receiver) read(w http.ResponseWriter, request *http.Request) (body []by
 		serve.WriteProblem(w, http.StatusBadRequest, "body_unreadable", "The body did not arrive whole.")
 		return nil, false
 	}
-	if err := r.verifier.Verify(request.Header.Values, body); err != nil {
-		// The text is one of a handful, and a person at work on a sender needs it.
-		serve.WriteProblem(w, http.StatusUnauthorized, "signature", err.Error())
-		return nil, false
+	for _, verifier := range r.verifiers {
+		if err = verifier.Verify(request.Header.Values, body); err == nil {
+			return body, true
+		}
 	}
-	return body, true
+	// The text is one of a handful, and a person at work on a sender needs it.
+	serve.WriteProblem(w, http.StatusUnauthorized, "signature", err.Error())
+	return nil, false
 }
 
 func (r *Receiver) receive(w http.ResponseWriter, request *http.Request) {
@@ -199,6 +210,7 @@ func (r *Receiver) receive(w http.ResponseWriter, request *http.Request) {
 	}
 	var given struct {
 		EventID        string `json:"event_id"`
+		EventType      string `json:"event_type"`
 		Action         string `json:"action"`
 		SubscriptionID string `json:"subscription_id"`
 		CorrelationID  string `json:"correlation_id"`
@@ -209,15 +221,15 @@ func (r *Receiver) receive(w http.ResponseWriter, request *http.Request) {
 	}
 	keys := request.Header.Values("Idempotency-Key")
 	switch {
-	case !pii.ID.Valid(given.EventID) || given.Action == "" || given.SubscriptionID == "":
-		serve.WriteProblem(w, http.StatusUnprocessableEntity, "incomplete", "event_id, action and subscription_id are needed.")
+	case !pii.ID.Valid(given.EventID) || (given.EventType == "" && (given.Action == "" || given.SubscriptionID == "")):
+		serve.WriteProblem(w, http.StatusUnprocessableEntity, "incomplete", "event_id, and event_type or action and subscription_id are needed.")
 		return
 	case len(keys) != 1 || keys[0] != given.EventID:
 		serve.WriteProblem(w, http.StatusUnprocessableEntity, "key", "The Idempotency-Key must be the event's id.")
 		return
 	}
 	switch r.take(Delivery{
-		EventID: given.EventID, Action: given.Action, SubscriptionID: given.SubscriptionID,
+		EventID: given.EventID, Action: cmp.Or(given.Action, given.EventType), SubscriptionID: given.SubscriptionID,
 		CorrelationID: given.CorrelationID, At: r.now(),
 	}, sha256.Sum256(body)) {
 	case Applied:
@@ -291,7 +303,7 @@ func (r *Receiver) known(w http.ResponseWriter, request *http.Request) {
 	if _, ok := r.read(w, request); !ok {
 		return
 	}
-	times := r.Applied(request.PathValue("id"))
+	times := r.Applied(path.Base(request.URL.Path))
 	if times == 0 {
 		serve.WriteProblem(w, http.StatusNotFound, "unknown", "No such event has been applied.")
 		return

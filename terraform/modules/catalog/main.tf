@@ -8,7 +8,7 @@ terraform {
 }
 
 variable "directory" {
-  description = "The folder with queues.yaml, products.yaml and sources.yaml."
+  description = "The folder with queues.yaml, products.yaml and sources.yaml, and targets.yaml where anything is posted."
   type        = string
 
   validation {
@@ -155,13 +155,16 @@ locals {
       priority     = q.priority
       pool         = q.pool
       handlers = {
-        for type, h in q.handlers : type => {
-          name         = try(h.name, "")
-          emits        = local.emits[i][type]
-          max_attempts = try(h.max_attempts, q.max_attempts)
-          timeout      = local.shown[i]["handlers.${type}.timeout"]
-          retry_policy = local.shown_policies[i][type]
-        }
+        for type, h in q.handlers : type => merge(
+          {
+            name         = try(h.name, "post:${h.post.target}/${h.post.path}", "")
+            emits        = local.emits[i][type]
+            max_attempts = try(h.max_attempts, q.max_attempts)
+            timeout      = local.shown[i]["handlers.${type}.timeout"]
+            retry_policy = local.shown_policies[i][type]
+          },
+          { for key, p in { post = local.posts[i][type] } : key => p if p != null },
+        )
       }
       max_attempts               = q.max_attempts
       retry_policy               = local.shown_policies[i][""]
@@ -183,6 +186,7 @@ locals {
       on_poison                  = q.on_poison
       on_corrected               = q.on_corrected
       four_eyes                  = q.four_eyes
+      batch                      = { size = try(q.batch.size, 0), wait = try("${tonumber(trimsuffix(q.batch.wait, "s"))}s", "0s") }
       enable_message_ordering    = length(q.ordering_key) > 0
       topic                      = q.id
       push_subscription          = "${q.id}-push"
@@ -227,5 +231,6 @@ locals {
         events           = try(s.events, {})
       }
     }
+    targets = local.targets
   }
 }

@@ -62,18 +62,28 @@ type Batch struct {
 	Wait time.Duration
 }
 
-// TargetsOf returns the targets that an enabled queue of the pool posts to, by name; an empty
-// pool is all pools.
-func (c *Catalog) TargetsOf(pool string) []Target {
-	found := map[string]Target{}
+// Posts returns what the enabled queues of the pool post, by target and path; an empty pool is
+// all pools.
+func (c *Catalog) Posts(pool string) []Post {
+	found := map[string]Post{}
 	for _, q := range c.Queues {
 		for _, h := range q.Handlers {
-			if t, ok := c.Targets[h.Post.Target]; ok && q.Enabled && (pool == "" || q.Pool == pool) {
-				found[t.Name] = t
+			if h.Post != (Post{}) && q.Enabled && (pool == "" || q.Pool == pool) {
+				found[h.Name] = h.Post
 			}
 		}
 	}
-	return slices.SortedFunc(maps.Values(found), func(a, b Target) int { return cmp.Compare(a.Name, b.Name) })
+	return slices.SortedFunc(maps.Values(found), func(a, b Post) int { return cmp.Compare(a.handler(), b.handler()) })
+}
+
+// TargetsOf returns the targets that the enabled queues of the pool post to, by name.
+func (c *Catalog) TargetsOf(pool string) (targets []Target) {
+	for _, p := range c.Posts(pool) { // those to one target follow each other
+		if len(targets) == 0 || targets[len(targets)-1].Name != p.Target {
+			targets = append(targets, c.Targets[p.Target])
+		}
+	}
+	return targets
 }
 
 // ToldBy returns the first queue that a handler of this name, of an enabled queue, emits to.

@@ -7,13 +7,13 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"path"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json"
 
+	"billhook/catalog"
 	"billhook/internal/pii"
 	"billhook/internal/serve"
 	"billhook/internal/signature"
@@ -72,16 +72,18 @@ type Delivery struct {
 type ReceiverConfig struct {
 	// Secrets of the sender: any of them will do. Those of Standard sign by Standard Webhooks.
 	Secrets, Standard []string
+	// Posts are what it takes; nil: the payment webhook alone.
+	Posts []catalog.Post
 	// Tolerance is how far a signed time may lie from now, to both sides.
 	Tolerance time.Duration
 	// Now; nil: the machine's clock.
 	Now func() time.Time
 }
 
-// Receiver stands in for the services that are posted to. It takes an event at POST of any
-// path, applies it once per Idempotency-Key, and says at GET of any path that ends with an
-// event's id whether it has; both are signed, the latter over an empty body. What it was
-// sent it keeps in memory.
+// Receiver stands in for the services that are posted to. It takes an event at POST of a path
+// of the catalog, applies it once per Idempotency-Key, and says at GET of the path for
+// that, with the event's id, whether it has; both are signed, the latter over an empty
+// body. What it was sent it keeps in memory.
 //
 // For a person there are GET /deliveries and POST /tell, which are open to whoever
 // reaches them: serve it on the loopback address.
@@ -133,8 +135,19 @@ func NewReceiver(config ReceiverConfig) (*Receiver, error) {
 		return nil, errors.New("embedded: receiver: no secret")
 	}
 	r.closing = sync.OnceFunc(func() { close(r.closed) })
-	r.mux.HandleFunc("POST /{path...}", r.receive)
-	r.mux.HandleFunc("GET /{path...}", r.known)
+	if config.Posts == nil {
+		config.Posts = []catalog.Post{{Path: "v1/webhooks/payment", Reconcile: "v1/webhooks/payment/{id}"}}
+	}
+	taken := map[string]bool{"tell": true} // which is for people
+	for _, post := range config.Posts {
+		if !taken[post.Path] {
+			r.mux.HandleFunc("POST /"+post.Path, r.receive)
+		}
+		if post.Reconcile != "" && !taken[post.Reconcile] {
+			r.mux.HandleFunc("GET /"+post.Reconcile, r.known)
+		}
+		taken[post.Path], taken[post.Reconcile] = true, true
+	}
 	r.mux.HandleFunc("POST /tell", r.tell)
 	r.mux.HandleFunc("GET /deliveries", r.list)
 	return r, nil
@@ -303,7 +316,7 @@ func (r *Receiver) known(w http.ResponseWriter, request *http.Request) {
 	if _, ok := r.read(w, request); !ok {
 		return
 	}
-	times := r.Applied(path.Base(request.URL.Path))
+	times := r.Applied(request.PathValue("id"))
 	if times == 0 {
 		serve.WriteProblem(w, http.StatusNotFound, "unknown", "No such event has been applied.")
 		return

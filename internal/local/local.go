@@ -202,7 +202,7 @@ func (s *Stack) targets(ctx context.Context, config Config) (delivery.Targets, e
 	}
 	s.closers = append(s.closers, ignoreClosed(listener))
 	s.ServiceURL = "http://" + listener.Addr().String()
-	known := embedded.ReceiverConfig{Tolerance: 5 * time.Minute}
+	known := embedded.ReceiverConfig{Tolerance: 5 * time.Minute, Posts: config.Catalog.Posts("")}
 	targets, err := delivery.Open(config.Catalog, "", func(t catalog.Target) (string, []string) {
 		at := config.Targets[t.Name]
 		for name, source := range config.Catalog.Sources {

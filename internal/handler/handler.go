@@ -97,6 +97,8 @@ type Leased struct {
 	Reconcile func(ctx context.Context, event Event) (effect Effect, done bool, err error)
 	// SafeToRepeat declares that a second Do with the same id changes nothing.
 	SafeToRepeat bool
+	// batched: Do gathers concurrent attempts.
+	batched bool
 }
 
 // Outside is the Leased of functions whose effect is outside alone: here they leave the code
@@ -236,7 +238,7 @@ var bodies = map[string]reflect.Type{
 // do not take what the queue's contract is decoded into, since every message of it would be
 // dead-lettered, and those whose entry in the catalog does not list just what they emit to:
 // of one too few the worker would refuse messages, and one too many is a grant that nobody
-// needs.
+// needs. A queue has a batch exactly if its handlers gather.
 func (r *Registry) Check(c *catalog.Catalog) error {
 	var errs []error
 	for _, q := range c.Queues {
@@ -254,6 +256,9 @@ func (r *Registry) Check(c *catalog.Catalog) error {
 			}
 			if emits, listed := slices.Sorted(slices.Values(registered.emits)), slices.Sorted(slices.Values(h.Emits)); !slices.Equal(emits, listed) {
 				wrong("%s emits to %q, and the catalog lists %q", h.Name, emits, listed)
+			}
+			if batched := registered.Leased != nil && registered.Leased.batched; batched != (q.Batch.Size > 0) {
+				wrong("%s and the queue disagree on whether attempts are gathered into batches", h.Name)
 			}
 			if registered.body != nil && bodies[q.Contract] != registered.body {
 				wrong("%s takes %s, and a message of %s is none", h.Name, registered.body, q.Contract)

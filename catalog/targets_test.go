@@ -17,7 +17,7 @@ import (
 func posting(t *testing.T, old, replacement string) string {
 	t.Helper()
 	dir := edited(t, "queues.yaml", "handlers:\n      reminder: { name: letters.send }",
-		"enabled: true\n    batch: { size: 5, wait: \"0.02s\" }\n    handlers:\n      reminder: { post: { target: post-office, path: v1/letters, reconcile: \"v1/letters/{id}\" } }")
+		"enabled: true\n    batch: { size: 5, wait: \"0.02s\" }\n    handlers:\n      reminder: { post: { target: post-office, path: /v1/letters, reconcile: \"/v1/letters/{id}\" } }")
 	targets, err := os.ReadFile(filepath.Join("testdata", "crooked", "targets.yaml"))
 	require.NoError(t, err)
 	queues, err := os.ReadFile(filepath.Join(dir, "queues.yaml"))
@@ -37,15 +37,15 @@ func TestAQueueThatPostsIsCatalogLinesAlone(t *testing.T) {
 	require.NoError(t, err)
 	target := catalog.Target{
 		Name: "post-office", Description: "Carries letters to those who forgot.", URLVariable: "POST_OFFICE_URL", SecretVariable: "POST_OFFICE_SECRET",
-		Scheme: catalog.SchemeStandard, ConnectTimeout: 500 * time.Millisecond, TotalTimeout: 9 * time.Second,
-		Concurrency: 4, RatePerSecond: 2.5, Burst: 5, BreakerFailures: 3, BreakerRest: time.Minute,
+		Scheme: catalog.SchemeStandard, Timeouts: catalog.Timeouts{Connect: 500 * time.Millisecond, Total: 9 * time.Second},
+		Concurrency: 4, RatePerSecond: 2.5, Burst: 5, Breaker: catalog.Breaker{Failures: 3, Rest: time.Minute},
 	}
 	for pool, want := range map[string][]catalog.Target{"": {target}, "letters": {target}, "seats": nil} {
 		require.Equal(t, want, c.TargetsOf(pool), "a pool knows the targets that it posts to")
 	}
 	reminders, _ := c.Queue("reminders")
 	require.Equal(t, catalog.Batch{Size: 5, Wait: 20 * time.Millisecond}, reminders.Batch)
-	require.Equal(t, catalog.Post{Target: "post-office", Path: "v1/letters", Reconcile: "v1/letters/{id}"}, reminders.Handlers["reminder"].Post)
+	require.Equal(t, catalog.Post{Target: "post-office", Path: "/v1/letters", Reconcile: "/v1/letters/{id}"}, reminders.Handlers["reminder"].Post)
 	require.Equal(t, "post:post-office/v1/letters", reminders.Handlers["reminder"].Name, "no handler of Go can be called so")
 }
 
@@ -93,15 +93,17 @@ func TestEachMistakeOfATargetNamesFileTargetAndKey(t *testing.T) {
 		"a breaker of a thousand and one":  {"failures: 3", "failures: 1001", target + "breaker.failures: must be 0, which is any number, to 1000"},
 
 		"a target that there is not":       {"target: post-office", "target: post-box", handler + "post.target: no target has the name post-box"},
-		"a name beside it":                 {"reminder: { post:", "reminder: { name: letters.send, post:", handler + "post: stands in the place of a name, not beside one"},
-		"neither":                          {`post: { target: post-office, path: v1/letters, reconcile: "v1/letters/{id}" }`, "", handler + "name: must be at most 64 of a-z, 0-9 and _ . -, and begin with a letter"},
-		"no path":                          {"path: v1/letters, ", "", handler + "post.path: must be segments of letters, digits and _ . -, with / between them"},
-		"a path from the root":             {"path: v1/letters", "path: /v1/letters", handler + "post.path: must be segments of letters, digits and _ . -, with / between them"},
-		"a path that leaves":               {"path: v1/letters", "path: v1/../admin", handler + "post.path: must be segments of letters, digits and _ . -, with / between them"},
-		"a question without an id":         {"v1/letters/{id}", "v1/letters", handler + "post.reconcile: must be a path with {id} for one segment that is not its first"},
-		"a question of half a segment":     {"v1/letters/{id}", "v1/letters/{id}x", handler + "post.reconcile: must be a path with {id} for one segment that is not its first"},
-		"a question of two ids":            {"v1/letters/{id}", "v1/{id}/{id}", handler + "post.reconcile: must be a path with {id} for one segment that is not its first"},
-		"two questions about one path":     {"reminder: {", "another: { post: { target: post-office, path: v1/letters } }\n      reminder: {", ""},
+		"a name beside it":                 {"reminder: { post:", "reminder: { name: letters.send, post:", handler + "post: stands in the place of name, not beside it"},
+		"an unknown key of a post":         {"post: { target", "post: { method: PUT, target", handler + "post.method: unknown key"},
+		"a post that emits":                {"reminder: { post", "reminder: { emits: [seat-news], post", handler + "emits: a post emits nothing"},
+		"neither":                          {`post: { target: post-office, path: /v1/letters, reconcile: "/v1/letters/{id}" }`, "", handler + "name: must be at most 64 of a-z, 0-9 and _ . -, and begin with a letter"},
+		"no path":                          {"path: /v1/letters, ", "", handler + "post.path: must be / and a segment of letters, digits and _ . -, up to nine times"},
+		"a path from nowhere":              {"path: /v1/letters", "path: v1/letters", handler + "post.path: must be / and a segment of letters, digits and _ . -, up to nine times"},
+		"a path that leaves":               {"path: /v1/letters", "path: v1/../admin", handler + "post.path: must be / and a segment of letters, digits and _ . -, up to nine times"},
+		"a question without an id":         {"/v1/letters/{id}", "/v1/letters", handler + "post.reconcile: must be a path like that, with {id} for one segment that is not its first"},
+		"a question of half a segment":     {"/v1/letters/{id}", "/v1/letters/{id}x", handler + "post.reconcile: must be a path like that, with {id} for one segment that is not its first"},
+		"a question of two ids":            {"/v1/letters/{id}", "/v1/{id}/{id}", handler + "post.reconcile: must be a path like that, with {id} for one segment that is not its first"},
+		"two questions about one path":     {"reminder: {", "another: { post: { target: post-office, path: /v1/letters } }\n      reminder: {", ""},
 		"a batch of one":                   {"size: 5", "size: 1", "queues.yaml: queue reminders: batch.size: must be 2 to concurrency: what is not handled at once cannot be gathered"},
 		"a batch that cannot be gathered":  {"size: 5", "size: 11", "queues.yaml: queue reminders: batch.size: must be 2 to concurrency: what is not handled at once cannot be gathered"},
 		"a batch without a wait":           {`, wait: "0.02s"`, "", "queues.yaml: queue reminders: batch.wait: must be above 0s, at most 1s, and below the shortest timeout"},

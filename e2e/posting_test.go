@@ -31,7 +31,7 @@ const (
     priority: low
     pool: mails
     handlers:
-      initial: { post: { target: mailer, path: v1/letters, reconcile: "v1/letters/{id}" } }
+      initial: { post: { target: mailer, path: /v1/letters, reconcile: "/v1/letters/{id}" } }
 
 `
 	aTarget = `

@@ -516,7 +516,7 @@ func replayed(i Item, q catalog.Queue) contract.Message {
 		}
 	}
 	attributes[AttrReplayCount], attributes[AttrReplayOf] = strconv.FormatInt(i.ReplayCount, 10), i.ID
-	m := contract.Message{Data: i.Message.Data, Attributes: attributes}
+	m := contract.Message{Data: i.Message.Data, Attributes: q.Addressed(attributes)}
 	if key := attributes[contract.AttrOrderingKey]; q.Ordered() && key != contract.UnknownOrderingKey {
 		m.OrderingKey = key
 	}

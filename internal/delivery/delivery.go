@@ -66,7 +66,7 @@ func New(config Config) (*Target, error) {
 		return nil, err
 	}
 	t := &Target{
-		base: base, signer: signer, own: config.Client == nil, total: config.Target.TotalTimeout,
+		base: base, signer: signer, own: config.Client == nil, total: config.Target.Timeouts.Total,
 		limits: newLimits(config.Target), now: config.Now,
 	}
 	client := http.Client{Transport: transport(config.Target)}

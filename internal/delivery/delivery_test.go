@@ -52,11 +52,11 @@ func event() handler.Event {
 
 // service is a target at an address of this machine, without limits.
 var service = catalog.Target{
-	Name: "service", Scheme: catalog.SchemeGeneric, Internal: true, ConnectTimeout: 5 * time.Second, TotalTimeout: time.Minute,
+	Name: "service", Scheme: catalog.SchemeGeneric, Internal: true, Timeouts: catalog.Timeouts{Connect: 5 * time.Second, Total: time.Minute},
 }
 
 // payment is what the queue of updates posts.
-var payment = catalog.Post{Target: "service", Path: "v1/webhooks/payment", Reconcile: "v1/webhooks/payment/{id}"}
+var payment = catalog.Post{Target: "service", Path: "/v1/webhooks/payment", Reconcile: "/v1/webhooks/payment/{id}"}
 
 func leased(t testing.TB, baseURL string) handler.Leased {
 	t.Helper()

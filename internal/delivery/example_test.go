@@ -23,7 +23,7 @@ func ExampleTarget_Post() {
 
 	target, err := delivery.New(delivery.Config{
 		Target: catalog.Target{
-			Name: "subscription-service", Scheme: catalog.SchemeGeneric, Internal: true, ConnectTimeout: time.Second, TotalTimeout: 30 * time.Second,
+			Name: "subscription-service", Scheme: catalog.SchemeGeneric, Internal: true, Timeouts: catalog.Timeouts{Connect: time.Second, Total: 30 * time.Second},
 		},
 		BaseURL: server.URL, Secret: secret, Now: time.Now,
 	})
@@ -32,7 +32,7 @@ func ExampleTarget_Post() {
 		return
 	}
 	defer target.Close()
-	notify := target.Post(catalog.Post{Target: "subscription-service", Path: "v1/webhooks/payment", Reconcile: "v1/webhooks/payment/{id}"})
+	notify := target.Post(catalog.Post{Target: "subscription-service", Path: "/v1/webhooks/payment", Reconcile: "/v1/webhooks/payment/{id}"})
 	event := handler.Event{ID: "evt-1", Type: "renewal", Body: &contract.Envelope{
 		ID: "evt-1", Action: "renewal", CreatedAt: "2026-11-20T09:00:00Z",
 		Payload: contract.Payload{SubscriptionID: "sub-1", Cycle: 2},

@@ -37,7 +37,7 @@ type limits struct {
 }
 
 func newLimits(t catalog.Target) *limits {
-	l := &limits{patience: t.ConnectTimeout, failures: t.BreakerFailures, rest: t.BreakerRest}
+	l := &limits{patience: t.Timeouts.Connect, failures: t.Breaker.Failures, rest: t.Breaker.Rest}
 	if t.Concurrency > 0 {
 		l.slots = make(chan struct{}, t.Concurrency)
 	}
@@ -110,7 +110,7 @@ func (l *limits) leave(now time.Time, failure error) {
 // transport: how long a whole exchange may take is the target's total timeout, so only
 // the steps that end in "unreachable" have limits of their own.
 func transport(t catalog.Target) *http.Transport {
-	dialer := &net.Dialer{Timeout: t.ConnectTimeout, KeepAlive: 30 * time.Second}
+	dialer := &net.Dialer{Timeout: t.Timeouts.Connect, KeepAlive: 30 * time.Second}
 	proxy := http.ProxyFromEnvironment
 	if !t.Internal {
 		// Through a proxy nobody here would know who is dialled.
@@ -119,7 +119,7 @@ func transport(t catalog.Target) *http.Transport {
 	return &http.Transport{
 		Proxy:                  proxy,
 		DialContext:            dialer.DialContext,
-		TLSHandshakeTimeout:    t.ConnectTimeout,
+		TLSHandshakeTimeout:    t.Timeouts.Connect,
 		ForceAttemptHTTP2:      true,
 		MaxIdleConns:           16,
 		MaxIdleConnsPerHost:    16,

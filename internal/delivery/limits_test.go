@@ -82,7 +82,7 @@ func TestATargetIsAskedNoMoreOftenThanItsRate(t *testing.T) {
 
 func TestATargetThatFailsIsLeftAlone(t *testing.T) {
 	t.Parallel()
-	l := limit(t, func(c *catalog.Target) { c.BreakerFailures, c.BreakerRest, c.Concurrency = 3, time.Minute, 1 })
+	l := limit(t, func(c *catalog.Target) { c.Breaker, c.Concurrency = catalog.Breaker{Failures: 3, Rest: time.Minute}, 1 })
 	l.status = 503
 	l.did(t, "callee_failed_503", 0)
 	l.did(t, "callee_failed_503", 0)
@@ -108,7 +108,7 @@ func TestAnOpenBreakerLetsOneThrough(t *testing.T) {
 	t.Parallel()
 	inside, over := make(chan struct{}), make(chan struct{})
 	declared := service
-	declared.BreakerFailures, declared.BreakerRest = 1, time.Minute
+	declared.Breaker = catalog.Breaker{Failures: 1, Rest: time.Minute}
 	at, status := now, 503
 	target, err := delivery.New(delivery.Config{
 		Target: declared, BaseURL: "http://service.example", Secret: secret, Now: func() time.Time { return at },
@@ -141,7 +141,7 @@ func TestATargetHasNoMoreRequestsAtOnceThanItTakes(t *testing.T) {
 	t.Parallel()
 	inside, over := make(chan struct{}, 2), make(chan struct{})
 	declared := service
-	declared.Concurrency, declared.ConnectTimeout = 1, 10*time.Millisecond
+	declared.Concurrency, declared.Timeouts.Connect = 1, 10*time.Millisecond
 	target, err := delivery.New(delivery.Config{
 		Target: declared, BaseURL: "http://service.example", Secret: secret, Now: clock,
 		Client: &http.Client{Transport: answers(func(r *http.Request) *http.Response {
@@ -169,7 +169,7 @@ func TestATargetHasNoMoreRequestsAtOnceThanItTakes(t *testing.T) {
 func TestAnExchangeTakesNoLongerThanTheTargetsTotal(t *testing.T) {
 	t.Parallel()
 	declared := service
-	declared.TotalTimeout = 20 * time.Millisecond
+	declared.Timeouts.Total = 20 * time.Millisecond
 	target, err := delivery.New(delivery.Config{Target: declared, Secret: secret, Now: clock,
 		BaseURL: callee(t, func(_ http.ResponseWriter, r *http.Request) { _, _ = io.ReadAll(r.Body); <-r.Context().Done() })})
 	require.NoError(t, err)
@@ -222,7 +222,7 @@ func TestADocumentIsWhatTheCalleeWasPromised(t *testing.T) {
 	target, err := delivery.New(delivery.Config{Target: declared, BaseURL: server.URL, Secret: standard, Now: clock})
 	require.NoError(t, err)
 	t.Cleanup(target.Close)
-	post := target.Post(catalog.Post{Target: "service", Path: "hooks"})
+	post := target.Post(catalog.Post{Target: "service", Path: "/hooks"})
 	require.True(t, post.SafeToRepeat, "a target without a question applies a key once")
 	require.Nil(t, post.Reconcile)
 	for attempt := range 2 {
@@ -263,7 +263,7 @@ func TestAConflictWithoutAQuestionIsARefusal(t *testing.T) {
 		BaseURL: callee(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusConflict) })})
 	require.NoError(t, err)
 	t.Cleanup(target.Close)
-	_, err = target.Post(catalog.Post{Path: "hooks"}).Do(t.Context(), event())
+	_, err = target.Post(catalog.Post{Path: "/hooks"}).Do(t.Context(), event())
 	require.EqualError(t, err, "callee_refused_409")
 }
 
@@ -271,7 +271,7 @@ func TestWhatIsMissingForATargetIsToldAtOnceAndWithoutItsSecret(t *testing.T) {
 	t.Parallel()
 	of := func(name string) catalog.Target {
 		upper := strings.ToUpper(name)
-		return catalog.Target{Name: name, URLVariable: upper + "_URL", SecretVariable: upper + "_SECRET", Scheme: catalog.SchemeGeneric, ConnectTimeout: 1, TotalTimeout: 1}
+		return catalog.Target{Name: name, URLVariable: upper + "_URL", SecretVariable: upper + "_SECRET", Scheme: catalog.SchemeGeneric, Timeouts: catalog.Timeouts{Connect: 1, Total: 1}}
 	}
 	c := &catalog.Catalog{
 		Targets: map[string]catalog.Target{"here": of("here"), "lost": of("lost"), "weak": of("weak"), "idle": of("idle")},

@@ -136,15 +136,15 @@ func NewReceiver(config ReceiverConfig) (*Receiver, error) {
 	}
 	r.closing = sync.OnceFunc(func() { close(r.closed) })
 	if config.Posts == nil {
-		config.Posts = []catalog.Post{{Path: "v1/webhooks/payment", Reconcile: "v1/webhooks/payment/{id}"}}
+		config.Posts = []catalog.Post{{Path: "/v1/webhooks/payment", Reconcile: "/v1/webhooks/payment/{id}"}}
 	}
-	taken := map[string]bool{"tell": true} // which is for people
+	taken := map[string]bool{"/tell": true} // which is for people
 	for _, post := range config.Posts {
 		if !taken[post.Path] {
-			r.mux.HandleFunc("POST /"+post.Path, r.receive)
+			r.mux.HandleFunc("POST "+post.Path, r.receive)
 		}
 		if post.Reconcile != "" && !taken[post.Reconcile] {
-			r.mux.HandleFunc("GET /"+post.Reconcile, r.known)
+			r.mux.HandleFunc("GET "+post.Reconcile, r.known)
 		}
 		taken[post.Path], taken[post.Reconcile] = true, true
 	}

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"billhook/catalog"
+	"billhook/internal/routing"
 )
 
 // Subscription is what the simulator knows of one subscription, in the terms of
@@ -13,9 +14,10 @@ type Subscription struct {
 	Topic string
 	// Path is the push endpoint's path; empty: a subscription that holds its
 	// messages until somebody looks (see Simulator.Held).
-	Path        string
-	Ordered     bool
-	Filter      string
+	Path    string
+	Ordered bool
+	// Filter lets messages through; its zero value lets through all.
+	Filter      routing.Filter
 	AckDeadline time.Duration
 	// MinimumBackoff and MaximumBackoff are the retry policy.
 	MinimumBackoff, MaximumBackoff time.Duration
@@ -35,7 +37,7 @@ func Topology(queues []catalog.Queue) []Subscription {
 		minimum, maximum := q.BrokerBackoff()
 		push := Subscription{
 			ID: q.PushSubscription(), Topic: q.Topic(), Path: q.PushPath(),
-			Ordered: q.Ordered(), Filter: q.Filter, AckDeadline: q.AckDeadline,
+			Ordered: q.Ordered(), Filter: q.Filter(), AckDeadline: q.AckDeadline,
 			MinimumBackoff: minimum, MaximumBackoff: maximum, Retention: q.MessageRetention,
 		}
 		if q.DeadLetter.Drop {

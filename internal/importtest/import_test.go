@@ -27,7 +27,7 @@ var floors = []struct {
 }{
 	{"ground", true, []string{
 		"internal/contract", "internal/pii", "internal/signature", "internal/retry", "internal/store",
-		"internal/filter", "internal/routing", "internal/money", "internal/serve", "internal/env", "internal/telemetry",
+		"internal/routing", "internal/money", "internal/serve", "internal/env", "internal/telemetry",
 		"internal/failpoint", "internal/alarm",
 	}},
 	{"stores", true, []string{
@@ -42,7 +42,7 @@ var floors = []struct {
 
 // domain is the packages that know neither HTTP nor Google, by whatever way.
 var domain = []string{
-	"catalog", "internal/contract", "internal/pii", "internal/signature", "internal/retry", "internal/store", "internal/filter", "internal/routing",
+	"catalog", "internal/contract", "internal/pii", "internal/signature", "internal/retry", "internal/store", "internal/routing",
 	"internal/money", "internal/dedupe", "internal/ledger", "internal/handler", "internal/deadletter", "internal/outbox", "internal/delayed", "internal/twophase", "internal/audit", "internal/customers", "internal/products", "internal/billing",
 }
 

@@ -15,6 +15,7 @@ import (
 	"billhook/internal/delayed"
 	"billhook/internal/handler"
 	"billhook/internal/retry"
+	"billhook/internal/routing"
 	"billhook/internal/store"
 )
 
@@ -277,7 +278,7 @@ func TestOthersDoNotWait(t *testing.T) {
 func TestAMessageThatIsNotBoundIsDropped(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, setup{queue: func(q *catalog.Queue) {
-		q.Filter = `NOT attributes:routing_key OR attributes.routing_key = "order.created"`
+		q.Bindings = []routing.Pattern{"order.created"}
 	}})
 	routed := func(event, key string) message {
 		return paid(event, known, 1).with(func(m *message) { m.attributes["routing_key"] = key })
@@ -322,9 +323,4 @@ func TestTheAgeOfAMessageIsFromItsFirstPublishing(t *testing.T) {
 			require.Equal(t, test.code == 200, there, "what has expired is never handled")
 		})
 	}
-}
-
-func TestAFilterThatNobodyUnderstandsIsAMistakeInAMain(t *testing.T) {
-	t.Parallel()
-	require.Panics(t, func() { newRig(t, setup{queue: func(q *catalog.Queue) { q.Filter = "whatever" }}) })
 }

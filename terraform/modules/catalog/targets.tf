@@ -39,7 +39,7 @@ locals {
     ]))
   }
 
-  post_path = "^[A-Za-z0-9_][A-Za-z0-9._-]*(/[A-Za-z0-9_][A-Za-z0-9._-]*)*$"
+  post_path = "^(/[A-Za-z0-9_][A-Za-z0-9._-]{0,99}){1,9}$"
 
   target_mistakes = concat(
     flatten([
@@ -64,9 +64,10 @@ locals {
           for rule in p == null ? [] : [
             { ok = contains(keys(local.targets), p.target), what = "target: no target has the name ${p.target}" },
             { ok = try(tonumber(trimsuffix(local.targets[p.target].timeouts.total, "s")) <= local.seconds[i]["handlers.${type}.timeout"], true), what = "target: its timeouts.total must be at most the handler's timeout" },
-            { ok = can(regex(local.post_path, p.path)), what = "path: must be segments of letters, digits and _ . -, with / between them" },
-            { ok = p.reconcile == "" || (can(regex("/[{]id[}](/|$)", p.reconcile)) && can(regex(local.post_path, replace(p.reconcile, "/{id}", "")))), what = "reconcile: must be a path with {id} for one segment that is not its first" },
-            { ok = !can(q.handlers[type].name), what = "stands in the place of a name, not beside one" },
+            { ok = can(regex(local.post_path, p.path)), what = "path: must be / and a segment of letters, digits and _ . -, up to nine times" },
+            { ok = p.reconcile == "" || (can(regex("/[{]id[}](/|$)", p.reconcile)) && can(regex(local.post_path, replace(p.reconcile, "/{id}", "")))), what = "reconcile: must be a path like that, with {id} for one segment that is not its first" },
+            { ok = length(local.emits[i][type]) == 0, what = "a post emits nothing" },
+            { ok = !can(q.handlers[type].name), what = "stands in the place of name, not beside it" },
             { ok = length(setsubtract(keys(q.handlers[type].post), keys(p))) == 0, what = "has a key that is not known" },
           ] : "queues.yaml: queue ${q.id}: handlers.${type}.post: ${rule.what}" if !rule.ok
         ]

@@ -133,7 +133,7 @@ type rawPolicy struct {
 }
 
 // ofOneQueue are the keys that defaults cannot have.
-var ofOneQueue = []string{"id", "alias", "description", "topic", "bindings", "ordering_key", "priority", "pool", "handlers"}
+var ofOneQueue = []string{"id", "alias", "description", "topic", "bindings", "ordering_key", "priority", "pool", "handlers", "batch"}
 
 func (c *Catalog) readQueues(r *reader, file map[string]*yaml.Node, names map[string]string) {
 	defaults := Queue{OnCorrected: Refuse}

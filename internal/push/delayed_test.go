@@ -294,6 +294,33 @@ func TestAMessageThatIsNotBoundIsDropped(t *testing.T) {
 	require.Empty(t, r.letters())
 }
 
+// Other queues of the topic have had it.
+func TestAMessageOfASharedTopicComesBackToItsQueueAlone(t *testing.T) {
+	t.Parallel()
+	shares := func(q *catalog.Queue) { q.SharedTopic, q.Bindings = "orders", []routing.Pattern{"order.*"} }
+	r := newRig(t, setup{queue: both(both(budgeted, inOrder), shares), credit: failsFirst(20 * time.Second)})
+	require.True(t, r.deliverNow(paid("e1", known, 1).with(func(m *message) { m.attributes["routing_key"] = "order.paid" })).Delayed)
+	r.pass(20 * time.Second)
+	back := r.release(t)
+	require.Len(t, back, 1)
+	require.Equal(t, "orders", back[0].attributes["queue"])
+	require.Equal(t, http.StatusOK, r.deliver(back[0]).code)
+	require.EqualValues(t, 1000, r.balance(t))
+	other := paid("e2", known, 1).with(func(m *message) { m.attributes["routing_key"], m.attributes["queue"] = "order.paid", "mails" })
+	require.Equal(t, http.StatusNoContent, r.deliver(other).code, "what comes back to another")
+	require.EqualValues(t, 1000, r.balance(t))
+}
+
+func TestAPatternOfEventTypesHasAHandler(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, setup{queue: func(q *catalog.Queue) {
+		q.Handlers["order.*"] = q.Handlers["order.paid"]
+		delete(q.Handlers, "order.paid")
+	}})
+	require.Equal(t, http.StatusOK, r.deliver(paid("e1", known, 1)).code)
+	require.EqualValues(t, 1000, r.balance(t))
+}
+
 func TestTheAgeOfAMessageIsFromItsFirstPublishing(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {

@@ -37,6 +37,7 @@ const (
 var faults = slices.Concat(
 	faultsOfProcessing,
 	faultsOfAlarm,
+	faultsOfTargets,
 	faultsOfCorrected,
 	faultsOfFields,
 	faultsOfCustomers,
@@ -159,8 +160,8 @@ var faultsOfProcessing = []fault{
 	{"an orphan is one while its redelivery may come", tasks, `max(longest, wait+q.AckDeadline)`, `max(longest, wait)`, tasksDir, "TestOrphansAreDealtWithAsTheirQueueSays"},
 
 	// What others are told, and what is kept.
-	{"a webhook is not signed", callee, `range w.signer.Sign("", body, w.now()) {`, `range map[string]string{} {`, notifyDir, "TestTheWebhookIsWhatTheCalleeWasPromised"},
-	{"every attempt has an idempotency key of its own", notify, `w.base.JoinPath(path), body, event.ID)`, `w.base.JoinPath(path), body, event.ID+string(rune('0'+event.Attempt)))`,
+	{"a webhook is not signed", callee, `range t.signer.Sign(c.id, c.body, t.now()) {`, `range map[string]string{} {`, notifyDir, "TestTheWebhookIsWhatTheCalleeWasPromised"},
+	{"every attempt has an idempotency key of its own", notify, `body, event.ID})`, `body, event.ID + string(rune('0'+event.Attempt))})`,
 		notifyDir, "TestTheWebhookIsWhatTheCalleeWasPromised"},
 	{"a callee that failed has it", notify, `case got.status >= 200 && got.status < 300:`, `case got.status >= 500 && got.status < 600:`, notifyDir, "TestAnAnswerSaysWhatBecomesOfTheMessage"},
 	{"a callee that failed has refused", "internal/retry/answers.go", `return Transient(calleeFailed+code, nil)`, `return Permanent(calleeFailed+code, nil)`,

@@ -1,4 +1,4 @@
-// Package catalog is the one declaration of every queue, topic, product and source:
+// Package catalog is the one declaration of every queue, topic, product, source and target:
 // YAML files, embedded in the program and replaceable at run time, and the
 // Go that loads and checks them. Topics, subscriptions, Terraform, alerts,
 // emulators, the worker and the docs all read it.
@@ -30,6 +30,8 @@ type Catalog struct {
 	Products map[string]Product
 	// Sources by name, as in POST /webhooks/{source}.
 	Sources map[string]Source
+	// Targets by name: the services that are posted to.
+	Targets map[string]Target
 }
 
 // Queue is one queue: its push subscription to a topic, its dead letters and the rules of
@@ -101,6 +103,8 @@ type Queue struct {
 	OnCorrected OnCorrected `json:"on_corrected"`
 	// FourEyes: what is done to the queue's dead letters needs a second person.
 	FourEyes bool `json:"four_eyes"`
+	// Batch is how many concurrent attempts one call of the queue's handlers takes.
+	Batch Batch `json:"batch"`
 }
 
 // OnPoison is what becomes of the messages behind a dead letter.
@@ -144,7 +148,8 @@ const (
 // Handler is what one event type of a queue runs: a handler of the registry, or a post to
 // a service.
 type Handler struct {
-	// Name is the handler's name in the registry, such as points.credit; empty: Post.
+	// Name is the handler's name in the registry, such as points.credit; that of a post is
+	// made of its target and path.
 	Name string `json:"name"`
 	Post Post   `json:"post"`
 	// Emits are the topics that its effect may tell: ids of queues, shared topics and outbound
@@ -155,17 +160,6 @@ type Handler struct {
 	MaxAttempts int           `json:"max_attempts"`
 	Backoff     retry.Policy  `json:"retry_policy"`
 	Timeout     time.Duration `json:"timeout"`
-}
-
-// Post is a signed request to a service, in place of a handler written in Go.
-type Post struct {
-	// Target names the service.
-	Target string `json:"target"`
-	// Path is where the event is posted to.
-	Path string `json:"path"`
-	// Reconcile is the path at which the service says whether it has an event whose post was
-	// cut off; empty: the event is posted again.
-	Reconcile string `json:"reconcile"`
 }
 
 // DeadLetter is what becomes of a message that cannot be handled.

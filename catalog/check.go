@@ -42,7 +42,6 @@ var (
 	field     = regexp.MustCompile(`^[a-z][a-z0-9_]{0,63}$`)
 	word      = regexp.MustCompile(`^[a-z][a-z0-9_.-]{0,63}$`)
 	eventType = regexp.MustCompile(`^[a-z*#][a-z0-9_.*#-]{0,63}$`)
-	postPath  = regexp.MustCompile(`^/[A-Za-z0-9/_.{}~-]{0,199}$`)
 	eventName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.-]{0,63}$`)
 	productID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$`) // the contract's id: another is never sent
 	variable  = regexp.MustCompile(`^WEBHOOK_[A-Z0-9_]{3,56}$`)
@@ -126,7 +125,7 @@ func (r *reader) checkQueue(place string, q Queue, shared []Topic) {
 		path := handlerPath(name)
 		_, err := routing.Parse(name)
 		require(err == nil && eventType.MatchString(name), path, "must be an event type, or a pattern of them: at most 64 of a-z, 0-9 and _ - * #, in words joined by dots")
-		r.checkPost(place, path, h)
+		require(h.Post != (Post{}) || word.MatchString(h.Name), path+".name", "must be at most 64 of a-z, 0-9 and _ . -, and begin with a letter")
 		require(1 <= h.MaxAttempts && h.MaxAttempts <= maxAttempts || h.MaxAttempts == q.MaxAttempts, path+".max_attempts", "must be 1 to 50")
 		require(h.Timeout > 0, path+".timeout", "must be above 0")
 		require(h.Timeout < q.AckDeadline || h.Timeout == q.HandlerTimeout || q.AckDeadline <= 0, path+".timeout", "must be below ack_deadline_seconds, "+seconds(q.AckDeadline))
@@ -134,19 +133,6 @@ func (r *reader) checkQueue(place string, q Queue, shared []Topic) {
 			r.checkBackoff(place, path+".retry_policy", h.Backoff, h.MaxAttempts)
 		}
 	}
-}
-
-// checkPost checks that an event type has one handler: one of the registry, or a post.
-func (r *reader) checkPost(place, path string, h Handler) {
-	require := r.requirer(place)
-	if h.Post == (Post{}) {
-		require(word.MatchString(h.Name), path+".name", "must be at most 64 of a-z, 0-9 and _ . -, and begin with a letter")
-		return
-	}
-	require(h.Name == "", path+".post", "stands in the place of name, not beside it")
-	require(word.MatchString(h.Post.Target), path+".post.target", "must be at most 64 of a-z, 0-9 and _ . -, and begin with a letter")
-	require(postPath.MatchString(h.Post.Path), path+".post.path", "must begin with / and have letters, digits and / _ . ~ - { } only")
-	require(h.Post.Reconcile == "" || postPath.MatchString(h.Post.Reconcile), path+".post.reconcile", "must begin with / and have letters, digits and / _ . ~ - { } only")
 }
 
 // checkEmissions checks that what handlers emit goes to topics of the catalog, by their

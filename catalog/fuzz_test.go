@@ -13,20 +13,20 @@ import (
 )
 
 func FuzzLoad(f *testing.F) {
-	for _, dir := range []string{".", filepath.Join("testdata", "small"), filepath.Join("testdata", "wrong")} {
-		var files [4][]byte
-		for i, name := range []string{queuesFile, productsFile, sourcesFile, topicsFile} {
+	for _, dir := range []string{".", filepath.Join("testdata", "crooked"), filepath.Join("testdata", "wrong")} {
+		var files [5][]byte
+		for i, name := range []string{queuesFile, productsFile, sourcesFile, topicsFile, targetsFile} {
 			data, err := os.ReadFile(filepath.Join(dir, name))
-			require.True(f, err == nil || name == topicsFile, err)
+			require.True(f, err == nil || name == topicsFile || name == targetsFile, err)
 			files[i] = data
 		}
-		f.Add(files[0], files[1], files[2], files[3])
+		f.Add(files[0], files[1], files[2], files[3], files[4])
 	}
-	f.Add([]byte("queues: &a [*a]"), []byte("? {}\n: []"), []byte("sources: {<<: {}}"), []byte("topics: 3"))
-	f.Add([]byte("queues: [{id: [], handlers: {a: {retry_policy: {schedule: []}}}}, []]"), []byte("---\n---\n"), []byte("!!x"), []byte(""))
-	f.Fuzz(func(t *testing.T, queues, products, sources, topics []byte) {
+	f.Add([]byte("queues: &a [*a]"), []byte("? {}\n: []"), []byte("sources: {<<: {}}"), []byte("topics: 3"), []byte("targets: {a: []}"))
+	f.Add([]byte("queues: [{id: [], handlers: {a: {post: {target: []}, retry_policy: {schedule: []}}}}, []]"), []byte("---\n---\n"), []byte("!!x"), []byte(""), []byte("targets: {}"))
+	f.Fuzz(func(t *testing.T, queues, products, sources, topics, targets []byte) {
 		files := fstest.MapFS{
-			queuesFile: {Data: queues}, productsFile: {Data: products}, sourcesFile: {Data: sources}, topicsFile: {Data: topics},
+			queuesFile: {Data: queues}, productsFile: {Data: products}, sourcesFile: {Data: sources}, topicsFile: {Data: topics}, targetsFile: {Data: targets},
 		}
 		c, err := load(files)
 		if err != nil {

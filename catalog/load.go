@@ -28,12 +28,12 @@ const (
 	sourcePlace   = sourcesFile + ": source"
 )
 
-//go:embed queues.yaml topics.yaml products.yaml sources.yaml
+//go:embed *.yaml
 var embedded embed.FS
 
 // Load reads and checks the catalog: from the folder dir or, with an empty dir, the one that
-// is built in. A folder without topics.yaml has no shared topics; the other files must be
-// there. The error joins every mistake that was found, one a line, each with file, queue and
+// is built in. A folder without topics.yaml has no shared topics, and one without targets.yaml
+// no targets; the other files must be there. The error joins every mistake that was found, one a line, each with file, queue and
 // key.
 func Load(dir string) (*Catalog, error) {
 	if dir == "" {
@@ -43,12 +43,17 @@ func Load(dir string) (*Catalog, error) {
 }
 
 func load(files fs.FS) (*Catalog, error) {
-	c := &Catalog{Products: map[string]Product{}, Sources: map[string]Source{}}
+	c := &Catalog{Products: map[string]Product{}, Sources: map[string]Source{}, Targets: map[string]Target{}}
 	r := &reader{unread: map[string]bool{}}
 	names := map[string]string{}
 	if _, err := fs.Stat(files, topicsFile); !errors.Is(err, fs.ErrNotExist) {
 		if file, ok := r.file(files, topicsFile, "topics"); ok {
 			c.Topics = r.readTopics(file["topics"], topicsFile, "topics", topicPlace, names)
+		}
+	}
+	if _, err := fs.Stat(files, targetsFile); !errors.Is(err, fs.ErrNotExist) {
+		if file, ok := r.file(files, targetsFile, "targets"); ok {
+			c.readTargets(r, file["targets"])
 		}
 	}
 	queues, haveQueues := r.file(files, queuesFile, "defaults", "queues", "outbound_topics")
@@ -128,7 +133,7 @@ type rawPolicy struct {
 }
 
 // ofOneQueue are the keys that defaults cannot have.
-var ofOneQueue = []string{"id", "alias", "description", "topic", "bindings", "ordering_key", "priority", "pool", "handlers"}
+var ofOneQueue = []string{"id", "alias", "description", "topic", "bindings", "ordering_key", "priority", "pool", "handlers", "batch"}
 
 func (c *Catalog) readQueues(r *reader, file map[string]*yaml.Node, names map[string]string) {
 	defaults := Queue{OnCorrected: Refuse}
@@ -162,8 +167,10 @@ func (c *Catalog) readQueues(r *reader, file map[string]*yaml.Node, names map[st
 		c.Queues, places = append(c.Queues, queue), append(places, place)
 	}
 	c.OutboundTopics = r.readTopics(file["outbound_topics"], queuesFile, "outbound_topics", outboundPlace, names)
+	posts := map[string]Post{}
 	for i, q := range c.Queues {
 		r.checkEmissions(places[i], q, c)
+		r.checkPosts(places[i], q, c, posts)
 	}
 }
 
@@ -245,6 +252,12 @@ func (r *reader) queue(place, path string, tree map[string]any, defaults Queue) 
 			h.Backoff = r.backoff(place, at, own, q.Backoff)
 		}
 		r.decode(entry, &h, place, at)
+		if h.Post != (Post{}) {
+			if h.Name != "" {
+				r.wrong(place, at+".post", "stands in the place of name, not beside it")
+			}
+			h.Name = h.Post.handler()
+		}
 		q.Handlers[eventType] = h
 	}
 	return q

@@ -45,6 +45,7 @@ func TestTheShippedNumbersAreThoseOfTheRequirements(t *testing.T) {
 		return handlers
 	}
 	subscription := []string{"subscription_id", "correlation_id"}
+	const payments = "post:subscription-service/v1/webhooks/payment"
 
 	want := []catalog.Queue{{
 		ID: "paynow-events", Enabled: true, Contract: "paynow.v1", OrderingKey: []string{"uid", "paynow_customer_id"},
@@ -75,8 +76,8 @@ func TestTheShippedNumbersAreThoseOfTheRequirements(t *testing.T) {
 	}, {
 		ID: "pay-subscription-update", Enabled: true, Alias: "q:pay:subscription_update", Contract: "envelope.v1", OrderingKey: subscription,
 		Priority: "high", Pool: "payments", MaxAttempts: 5, Backoff: billing, Concurrency: 10, MaxInstances: 10, DeadLetter: keptAbove(0, "q:pay:subscription_update:failed"),
-		Handlers: named("initial", "subscriptions.notify", "renewal", "subscriptions.notify", "cancellation", "subscriptions.notify",
-			"trial", "subscriptions.notify", "trial_completed", "subscriptions.notify", "trial_canceled", "subscriptions.notify"),
+		Handlers: named("initial", payments, "renewal", payments, "cancellation", payments,
+			"trial", payments, "trial_completed", payments, "trial_canceled", payments),
 	}, {
 		ID: "pay-refund-initiation", Alias: "q:pay:refund_initiation", Contract: "envelope.v1", OrderingKey: []string{"payment_id"},
 		Priority: "high", Pool: "payments", MaxAttempts: 5, Backoff: billing, Concurrency: 5, MaxInstances: 10, DeadLetter: keptAbove(0, "q:pay:refund_initiation:failed"),
@@ -145,6 +146,9 @@ func TestTheShippedNumbersAreThoseOfTheRequirements(t *testing.T) {
 		}
 		q.OldestAlert = cmp.Or(q.OldestAlert, 25*time.Minute)
 		q.SlotWait, q.NackBudget = 2*time.Second, 10*time.Second
+		q.Batch = map[string]catalog.Batch{
+			"search-index": {Size: 50, Wait: 20 * time.Millisecond}, "analytics-track": {Size: 100, Wait: 50 * time.Millisecond},
+		}[q.ID]
 		if q.OnTerminal == "" {
 			q.OnTerminal = catalog.Ack
 		}
@@ -154,6 +158,9 @@ func TestTheShippedNumbersAreThoseOfTheRequirements(t *testing.T) {
 		for eventType, h := range q.Handlers {
 			if h.MaxAttempts == 0 {
 				h.MaxAttempts, h.Backoff, h.Timeout = q.MaxAttempts, q.Backoff, q.HandlerTimeout
+			}
+			if h.Name == payments {
+				h.Post = catalog.Post{Target: "subscription-service", Path: "/v1/webhooks/payment", Reconcile: "/v1/webhooks/payment/{id}"}
 			}
 			// Who tells whom: the subscription service's queue, and the ledger's readers.
 			h.Emits = map[string][]string{"subscriptions.record": {"pay-subscription-update"}, "journal.post": {"fis-domain-events"}}[h.Name]
@@ -166,6 +173,11 @@ func TestTheShippedNumbersAreThoseOfTheRequirements(t *testing.T) {
 		got.Description = ""
 		require.Equal(t, want[i], got)
 	}
+	require.Equal(t, map[string]catalog.Target{"subscription-service": {
+		Name: "subscription-service", Description: c.Targets["subscription-service"].Description, URLVariable: "SUBSCRIPTION_SERVICE_URL",
+		SecretVariable: "WEBHOOK_SIGNING_SECRET", Scheme: catalog.SchemeGeneric, Internal: true,
+		Timeouts: catalog.Timeouts{Connect: 5 * time.Second, Total: 30 * time.Second},
+	}}, c.Targets)
 	names := map[string]string{}
 	for _, topic := range c.Topics {
 		require.NotEmpty(t, topic.Description)

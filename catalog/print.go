@@ -73,7 +73,7 @@ func (c *Catalog) JSON() ([]byte, error) {
 		}
 	}
 	text, err := jsonv2.Marshal(map[string]any{
-		"queues": queues, "topics": c.Topics, "outbound_topics": c.OutboundTopics, "products": c.Products, "sources": c.Sources,
+		"queues": queues, "topics": c.Topics, "outbound_topics": c.OutboundTopics, "products": c.Products, "sources": c.Sources, "targets": c.Targets,
 	}, asWritten)
 	var sorted any
 	if err == nil {

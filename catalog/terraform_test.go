@@ -104,12 +104,13 @@ func TestTerraformRefusesWhatTheLoaderRefuses(t *testing.T) {
 		"bindings that are no list":                  {`["seat.#", "chair.*.moved"]`, "seat", "bindings: must list patterns of words"},
 		"an event type that is no pattern":           {"seat.taken: {", `"seat..taken": {`, "handlers.seat..taken: must be an event type, or a pattern of them"},
 		"a handler and a post":                       {"{ name: letters.send }", "{ name: letters.send, post: { target: office, path: /letters } }", "handlers.reminder.post: stands in the place of name"},
-		"a post to nobody":                           {"{ name: letters.send }", "{ post: { path: /letters } }", "handlers.reminder.post: stands in the place of name"},
-		"a post to an address":                       {"{ name: letters.send }", "{ post: { target: office, path: office } }", "handlers.reminder.post: stands in the place of name"},
-		"an unknown key of a post":                   {"{ name: letters.send }", "{ post: { target: office, path: /letters, method: PUT } }", "handlers.reminder.post: stands in the place of name"},
+		"a post to nobody":                           {"{ name: letters.send }", "{ post: { path: /letters } }", "handlers.reminder.post: target: no target has the name"},
+		"a post to an address":                       {"{ name: letters.send }", "{ post: { target: office, path: office } }", "handlers.reminder.post: path: must be / and a segment"},
+		"an unknown key of a post":                   {"{ name: letters.send }", "{ post: { target: office, path: /letters, method: PUT } }", "handlers.reminder.post: has a key that is not known"},
 		"an alias of dead letters with a space":      {"priority: high", "priority: high\n    dead_letter: { aliases: [the lost] }", "dead_letter.aliases: must be names"},
 		"an alias of dead letters that is taken":     {"priority: high", "priority: high\n    dead_letter: { aliases: [seats.exchange] }", "seats.exchange is named twice"},
 		"an emission that is no list":                {"[seat-news]", "seat-news", "handlers.seat.freed.emits: must be a list"},
+		"a batch that cannot be gathered":            {"pool: seats", "pool: seats\n    batch: { size: 11, wait: \"0.02s\" }", "batch.size: must be 2 to concurrency"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -43,7 +43,6 @@ import (
 	"billhook/internal/ledger"
 	"billhook/internal/store"
 	"billhook/internal/webhook/samples"
-	"billhook/internal/worker"
 )
 
 // crashCase is a story and where its workers die.
@@ -300,7 +299,7 @@ func (g ground) open(t *testing.T, test crashCase) *site {
 	id := fmt.Sprint(800_000_000_000_000_000 + rand.Int64N(100_000_000_000_000)*100)
 	s := &site{ground: g, project: "crash-" + uuid.NewString(), log: &e2e.Log{}, points: test.points, left: test.left, event: id}
 	var told bool
-	s.updates, told = g.catalog.HandledBy(worker.Notify)
+	s.updates, told = g.catalog.ToldBy("subscriptions.record")
 	require.True(t, told)
 	s.update = lane.ID(handler.Event{Queue: e2e.Queue, Tenant: dedupe.DefaultTenant, ID: id}, 0)
 

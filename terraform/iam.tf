@@ -123,8 +123,8 @@ resource "google_secret_manager_secret_iam_member" "webhook_reads" {
   member    = google_service_account.webhook.member
 }
 
-# grant: workers | the secret `OPS_TOKEN` | recognizes operators
-# grant: the worker of a pool that delivers webhooks | the secret `WEBHOOK_SIGNING_SECRET` | signs its deliveries
+# grant: workers | the secret `OPS_TOKEN` | knows operators
+# grant: the worker of a pool that posts to targets | the secrets of those targets | signs what it posts
 resource "google_secret_manager_secret_iam_member" "worker_reads" {
   for_each = merge([
     for pool, variables in local.worker_secrets : { for variable in variables : "${variable}/${pool}" => { variable = variable, pool = pool } }

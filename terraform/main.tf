@@ -159,7 +159,7 @@ module "worker" {
       ALARM_URL             = local.worker_urls[local.tasks_pool]
       ALARM_SERVICE_ACCOUNT = google_service_account.push[local.tasks_pool].email
     },
-    each.value.delivers ? { SUBSCRIPTION_SERVICE_URL = var.subscription_service_url } : {},
+    { for variable in each.value.url_variables : variable => lookup(var.target_urls, variable, "") },
     var.ops.audience == "" ? {} : { OPS_AUDIENCE = var.ops.audience, OPS_ALLOW = join(",", var.ops.allow) },
   )
   secrets = { for variable in local.worker_secrets[each.key] : variable => local.secret_references[variable] }

@@ -3,7 +3,7 @@
 
 locals {
   webhook_secrets = distinct([for name, source in module.catalog.sources : source.secret_variable])
-  worker_secrets  = { for pool, p in local.pools : pool => concat(["OPS_TOKEN"], p.delivers ? ["WEBHOOK_SIGNING_SECRET"] : []) }
+  worker_secrets  = { for pool, p in local.pools : pool => concat(["OPS_TOKEN"], p.secret_variables) }
   secrets         = distinct(concat(local.webhook_secrets, flatten(values(local.worker_secrets))))
 
   secret_references = {

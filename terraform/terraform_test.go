@@ -22,12 +22,12 @@ import (
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/stretchr/testify/require"
 
+	"billhook/catalog"
 	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
 	"billhook/internal/lane"
 	"billhook/internal/tasks"
 	"billhook/internal/twophase"
-	"billhook/internal/worker"
 )
 
 var update = flag.Bool("update", false, "write the README's table of grants anew")
@@ -307,10 +307,22 @@ func TestWhoPublishesIsForTheCatalogModuleToSay(t *testing.T) {
 	require.Fail(t, "main.tf makes queues")
 }
 
-// A pool whose worker would not start without the secret is a pool that reads it.
-func TestWhoDeliversIsWhoHasTheProgramsHandler(t *testing.T) {
+// A pool whose worker would not start without a target's secret is a pool that reads it: which
+// one that is the catalog says, and no name is typed here.
+func TestWhoPostsIsForTheCatalogToSay(t *testing.T) {
 	t.Parallel()
-	require.Contains(t, local(t, filepath.Join("modules", "catalog", "publishers.tf"), "pools"), `values(q.handlers)[*].name, `+strconv.Quote(worker.Notify))
+	require.Contains(t, local(t, "secrets.tf", "worker_secrets"), "p.secret_variables")
+	c, err := catalog.Load("")
+	require.NoError(t, err)
+	for name, target := range c.Targets {
+		for _, file := range files(t, ".tf") {
+			text, err := os.ReadFile(file)
+			require.NoError(t, err)
+			for _, word := range []string{name, target.URLVariable, target.SecretVariable} {
+				require.NotContains(t, string(text), word, file)
+			}
+		}
+	}
 }
 
 // A grant on a topic or subscription goes with it, and terraform would not notice.

@@ -54,18 +54,24 @@ variable "secret_versions" {
   }
 }
 
-variable "subscription_service_url" {
-  description = "Where payment webhooks go, https://host; empty where no enabled queue delivers them."
-  type        = string
-  default     = ""
+variable "target_urls" {
+  description = "Where the targets are that enabled queues post to, by the environment variable of targets.yaml: https://host."
+  type        = map(string)
+  default     = {}
 
   validation {
-    condition     = var.subscription_service_url != "" || !anytrue([for p in values(module.catalog.pools) : p.delivers])
-    error_message = "An enabled queue delivers payment webhooks: subscription_service_url must say where to. Without it its worker does not start."
+    condition = alltrue([
+      for variable in flatten([for p in values(module.catalog.pools) : p.url_variables]) : lookup(var.target_urls, variable, "") != ""
+    ])
+    error_message = "An enabled queue posts to a target that target_urls does not name. Without it its worker does not start: ${join(", ", setsubtract(flatten([for p in values(module.catalog.pools) : p.url_variables]), keys(var.target_urls)))}."
   }
   validation {
-    condition     = var.subscription_service_url == "" || can(regex("^https://[^/?#]+(/[^?#]*)?$", var.subscription_service_url))
-    error_message = "subscription_service_url must be https://host, without query or fragment."
+    condition     = alltrue([for url in values(var.target_urls) : can(regex("^https://[^/?#]+(/[^?#]*)?$", url))])
+    error_message = "target_urls must be https://host, without query or fragment."
+  }
+  validation {
+    condition     = length(setsubtract(keys(var.target_urls), flatten([for p in values(module.catalog.pools) : p.url_variables]))) == 0
+    error_message = "target_urls names a variable that no worker reads."
   }
 }
 

@@ -61,7 +61,7 @@ func (p *program) devCommand() *cobra.Command {
 			defer func() { err = errors.Join(err, state.remove()) }()
 			flaky := &failOnce{eventID: "900000000000000041"}
 			config := local.Config{
-				Catalog: c, ProjectID: p.env.Project, Secrets: secretsOf(c, p.getenv),
+				Catalog: c, ProjectID: p.env.Project, Secrets: secretsOf(c, p.getenv), Targets: targetsOf(c, p.getenv),
 				WebhookPort: webhookPort, WorkerPort: workerPort, ServicePort: servicePort, TaskEvery: taskEvery,
 				Drain: devDrain, StorePath: state.store(), BrokerPath: state.broker(), OpsTokens: p.env.OpsToken.List(),
 				Log:       telemetry.NewLogger(io.Discard, slog.LevelError),

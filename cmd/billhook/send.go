@@ -18,6 +18,7 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/env"
+	"billhook/internal/local"
 	"billhook/internal/serve"
 	"billhook/internal/signature"
 	"billhook/internal/webhook/samples"
@@ -37,6 +38,17 @@ func secretsOf(c *catalog.Catalog, getenv func(string) string) map[string][]stri
 		}
 	}
 	return secrets
+}
+
+// targetsOf has the stand-in serve every target, and reads what signs as secretsOf does. A
+// target's URL is not read: samples do not go to a real service.
+func targetsOf(c *catalog.Catalog, getenv func(string) string) map[string]local.Place {
+	places := map[string]local.Place{}
+	for name, target := range c.Targets {
+		secrets := append(env.Secret(getenv(target.SecretVariable)).List(), devSecret)
+		places[name] = local.Place{Secret: secrets[0]}
+	}
+	return places
 }
 
 // reply is what the webhook service answered.

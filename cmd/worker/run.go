@@ -44,8 +44,6 @@ type config struct {
 	OpsToken           env.Secret `env:"OPS_TOKEN"`
 	OpsAudience        string     `env:"OPS_AUDIENCE"`
 	OpsAllow           []string   `env:"OPS_ALLOW"`
-	SubscriptionURL    env.Secret `env:"SUBSCRIPTION_SERVICE_URL"`
-	SigningSecret      env.Secret `env:"WEBHOOK_SIGNING_SECRET"`
 	AlarmQueue         string     `env:"ALARM_QUEUE"`
 	AlarmURL           string     `env:"ALARM_URL"`
 	AlarmAccount       string     `env:"ALARM_SERVICE_ACCOUNT"`
@@ -130,22 +128,12 @@ func (c config) access() (ops.Access, error) {
 	return access, nil
 }
 
-// subscriptions is the client of the subscription service. It is nil where no queue of this
-// worker sends to it.
-func (c config) subscriptions(cat *catalog.Catalog) (*delivery.PaymentWebhook, error) {
-	q, needed := cat.HandledBy(worker.Notify)
-	if !needed || (c.Pool != "" && c.Pool != q.Pool) {
-		return nil, nil
-	}
-	secrets := c.SigningSecret.List()
-	if c.SubscriptionURL.Reveal() == "" || len(secrets) == 0 {
-		return nil, fmt.Errorf("SUBSCRIPTION_SERVICE_URL and WEBHOOK_SIGNING_SECRET: required to serve queue %s", q.ID)
-	}
-	webhook, err := delivery.New(delivery.Config{BaseURL: c.SubscriptionURL.Reveal(), Secret: secrets[0], Now: time.Now})
-	if err != nil {
-		return nil, fmt.Errorf("SUBSCRIPTION_SERVICE_URL, WEBHOOK_SIGNING_SECRET: %w", err)
-	}
-	return webhook, nil
+// targets are the services that this worker's queues post to. Their variables are those that
+// the catalog names.
+func (c config) targets(cat *catalog.Catalog, getenv func(string) string) (delivery.Targets, error) {
+	return delivery.Open(cat, c.Pool, func(t catalog.Target) (string, []string) {
+		return getenv(t.URLVariable), env.Secret(getenv(t.SecretVariable)).List()
+	}, time.Now)
 }
 
 // alarm sets how kept messages are released on time. With ALARM_QUEUE it is Cloud Tasks. On an
@@ -181,7 +169,7 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 	if err != nil {
 		return errors.Join(envErr, fmt.Errorf("CATALOG_DIR: %w", err))
 	}
-	subscriptions, err := cfg.subscriptions(cat)
+	targets, err := cfg.targets(cat, getenv)
 	if err := errors.Join(envErr, err); err != nil {
 		return err
 	}
@@ -211,7 +199,7 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 
 	metrics := telemetry.NewMetrics()
 	parts := worker.Config{
-		Catalog: cat, Subscriptions: subscriptions, Pool: cfg.Pool, Store: documents, Publisher: publisher,
+		Catalog: cat, Targets: targets, Pool: cfg.Pool, Store: documents, Publisher: publisher,
 		Authenticator: worker.Authenticate(verifier),
 		Access:        access, Log: log, Metrics: metrics, Now: time.Now,
 	}

@@ -63,7 +63,7 @@ func TestABadEnvironmentIsReportedAtOnceAndWithoutItsSecrets(t *testing.T) {
 		},
 		"no way to a service that a queue needs": {
 			map[string]string{"GOOGLE_CLOUD_PROJECT": "p", "PUSH_AUTH": "none", "PUBSUB_EMULATOR_HOST": "h"},
-			[]string{"SUBSCRIPTION_SERVICE_URL and WEBHOOK_SIGNING_SECRET: required to serve queue"},
+			[]string{"SUBSCRIPTION_SERVICE_URL and WEBHOOK_SIGNING_SECRET: required to post to subscription-service"},
 		},
 		"a secret that is too short to sign": {
 			map[string]string{"GOOGLE_CLOUD_PROJECT": "p", "PUSH_AUTH": "none", "PUBSUB_EMULATOR_HOST": "h", "SUBSCRIPTION_SERVICE_URL": "http://u:0123456789abcdef@h", "WEBHOOK_SIGNING_SECRET": "0123456789abcdef"},
@@ -84,7 +84,7 @@ func TestABadEnvironmentIsReportedAtOnceAndWithoutItsSecrets(t *testing.T) {
 		},
 		"mistakes of every kind": {
 			map[string]string{"PUSH_AUTH": "none", "OPS_TOKEN": secret},
-			[]string{"GOOGLE_CLOUD_PROJECT", "PUSH_AUTH", "OPS_TOKEN", "SUBSCRIPTION_SERVICE_URL and WEBHOOK_SIGNING_SECRET: required to serve queue"},
+			[]string{"GOOGLE_CLOUD_PROJECT", "PUSH_AUTH", "OPS_TOKEN", "SUBSCRIPTION_SERVICE_URL and WEBHOOK_SIGNING_SECRET: required to post to subscription-service"},
 		},
 		"mistakes, and a catalog that is not there": {
 			map[string]string{"PUSH_AUTH": "none", "CATALOG_DIR": "nowhere"}, []string{"GOOGLE_CLOUD_PROJECT", "PUSH_AUTH", "CATALOG_DIR: products.yaml"},

@@ -38,6 +38,7 @@ const (
 var faults = slices.Concat(
 	faultsOfProcessing,
 	faultsOfAlarm,
+	faultsOfTargets,
 	faultsOfCorrected,
 	faultsOfFields,
 	faultsOfCustomers,
@@ -162,8 +163,8 @@ var faultsOfProcessing = []fault{
 	{"an orphan is one while its redelivery may come", tasks, `max(longest, wait+q.AckDeadline)`, `max(longest, wait)`, tasksDir, "TestOrphansAreDealtWithAsTheirQueueSays"},
 
 	// What others are told, and what is kept.
-	{"a webhook is not signed", callee, `range w.signer.Sign("", body, w.now()) {`, `range map[string]string{} {`, notifyDir, "TestTheWebhookIsWhatTheCalleeWasPromised"},
-	{"every attempt has an idempotency key of its own", notify, `w.base.JoinPath(path), body, event.ID)`, `w.base.JoinPath(path), body, event.ID+string(rune('0'+event.Attempt)))`,
+	{"a webhook is not signed", callee, `range t.signer.Sign(c.id, c.body, t.now()) {`, `range map[string]string{} {`, notifyDir, "TestTheWebhookIsWhatTheCalleeWasPromised"},
+	{"every attempt has an idempotency key of its own", notify, `body, event.ID})`, `body, event.ID + string(rune('0'+event.Attempt))})`,
 		notifyDir, "TestTheWebhookIsWhatTheCalleeWasPromised"},
 	{"a callee that failed has it", notify, `case got.status >= 200 && got.status < 300:`, `case got.status >= 500 && got.status < 600:`, notifyDir, "TestAnAnswerSaysWhatBecomesOfTheMessage"},
 	{"a callee that failed has refused", "internal/retry/answers.go", `return Transient(calleeFailed+code, nil)`, `return Permanent(calleeFailed+code, nil)`,
@@ -192,7 +193,7 @@ var faultsOfProcessing = []fault{
 	{"two eyes are enough", operate, `case who == "" || who == op.Who:`, `case who == "":`, lettersDir, "TestFourEyes"},
 	{"a previewed number is no promise", operate, `case preview.Total != expect:`, `case false:`, lettersDir, "TestAnOperationIsRefused"},
 	{"a discard leaves its key parked", operate, `if w, ok := parked.Go(now); ok {`, `if w, ok := parked.Go(now); ok && false {`, pushDir, "TestADiscardReleasesWhatIsParked"},
-	{"a handler emits where it may not", tx, `if !slices.Contains(spec.Emits, emission.Topic) {`, `if !slices.Contains(spec.Emits, emission.Topic) && false {`, pushDir, "TestAnEmissionThatTheCatalogDoesNotListIsRefused"},
+	{"a handler emits where it may not", tx, `if !slices.Contains(spec.Emits, emission.To) {`, `if !slices.Contains(spec.Emits, emission.To) && false {`, pushDir, "TestAnEmissionThatTheCatalogDoesNotListIsRefused"},
 	{"a dead letter is counted though it was dealt with", "internal/deadletter/standing.go", `Equal: map[string]any{"queue": queue.ID, "state": string(Open)}, Count: true`,
 		`Equal: map[string]any{"queue": queue.ID}, Count: true`, tasksDir, "TestADeadLetterIsCountedUntilItIsDealtWith"},
 	{"who comes while a service ends is turned away", "internal/serve/serve.go", `if s.Draining != nil {`, `if s.Draining(); false {`,

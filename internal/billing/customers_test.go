@@ -92,10 +92,10 @@ func (s *shop) reopen() {
 }
 
 // deliver does what the worker does, as run does on other books.
-func (s *shop) deliver(h handler.Tx, event handler.Event) (string, error) {
+func (s *shop) deliver(h deed, event handler.Event) (string, error) {
 	watched := s.teacher.Watch(s.seam)
 	for ; event.Try < 10; event.Try++ {
-		effect, err := h(context.Background(), event)
+		effect, err := handler.Typed(h)(context.Background(), event)
 		if err != nil || len(effect.Writes) == 0 {
 			return effect.Result, err
 		}
@@ -130,7 +130,7 @@ func (s *shop) uid(t require.TestingT) string {
 func TestAPaidOrderTeachesWhoItsCustomerIs(t *testing.T) {
 	t.Parallel()
 	s := newShop(openDB(t))
-	first, err := s.points.Credit(t.Context(), s.order("e1", "o1", "u1"))
+	first, err := handler.Typed(s.points.Credit)(t.Context(), s.order("e1", "o1", "u1"))
 	require.NoError(t, err)
 	require.Len(t, first.Writes, 3, "the entry, the balance, the mapping")
 	for _, step := range []struct {
@@ -185,7 +185,7 @@ func TestAStoreThatCannotSayWhoSomebodyIsIsTriedAgain(t *testing.T) {
 	event := s.order("e1", "o1", "u1")
 	event.Try = 1
 	s.points.Teacher = customers.NewTeacher(refusing{}, slog.New(slog.DiscardHandler), func() time.Time { return noon })
-	_, err := s.points.Credit(t.Context(), event)
+	_, err := handler.Typed(s.points.Credit)(t.Context(), event)
 	requireVerdict(t, err, retry.Unavailable, "store_unavailable")
 }
 

@@ -175,7 +175,7 @@ func TestTheBooksAgreeWithThePlainModel(t *testing.T) {
 		m := model{orders: map[string]*booked{}, balances: map[string]int64{}}
 		seen := map[string]map[string]any{}
 
-		handlerOf := func(f fact) handler.Tx {
+		handlerOf := func(f fact) deed {
 			if f.kind == "order.paid" {
 				return points.Credit
 			}
@@ -199,7 +199,7 @@ func TestTheBooksAgreeWithThePlainModel(t *testing.T) {
 			},
 			"two events that meet": func(t *rapid.T) {
 				first, second := facts().Draw(t, "first"), facts().Draw(t, "second")
-				stale, staleErr := handlerOf(second)(context.Background(), second.event())
+				stale, staleErr := handler.Typed(handlerOf(second))(context.Background(), second.event())
 				before := m.expect(second)
 
 				want := m.expect(first)

@@ -35,7 +35,7 @@ const (
 // chargeback is the event type that always takes back all that is left.
 const chargeback = "order.chargeback"
 
-// Points keeps the points of orders. Its handlers take a body of *contract.PayNow.
+// Points keeps the points of orders.
 type Points struct {
 	// Store is where the entries of an order are read.
 	Store    store.Querier
@@ -47,17 +47,11 @@ type Points struct {
 
 // Register puts the handlers into the registry under the names the catalog uses.
 func Register(r *handler.Registry, p Points, s Subscriptions) {
-	r.Tx("points.credit", p.Credit)
-	r.Tx("points.reverse", p.Reverse)
-	r.Tx("points.acknowledge", p.Acknowledge)
-	r.Tx("subscriptions.record", s.Record, s.Updates.Topic())
+	handler.RegisterTx(r, "points.credit", p.Credit)
+	handler.RegisterTx(r, "points.reverse", p.Reverse)
+	handler.RegisterTx(r, "points.acknowledge", p.Acknowledge)
+	handler.RegisterTx(r, "subscriptions.record", s.Record, s.Updates.ID)
 }
-
-var (
-	_ handler.Tx = Points{}.Credit
-	_ handler.Tx = Points{}.Reverse
-	_ handler.Tx = Points{}.Acknowledge
-)
 
 // Credit gives a paid order's points to its user, else to its customer: for every
 // item, the points of its product times the quantity. The order's total is kept with
@@ -74,8 +68,8 @@ var (
 //
 // An order that names both its customer and a uid teaches who the customer is, in the
 // same commit; see Teacher.
-func (p Points) Credit(ctx context.Context, event handler.Event) (handler.Effect, error) {
-	order, err := orderOf(event)
+func (p Points) Credit(ctx context.Context, event handler.Event, body *contract.PayNow) (handler.Effect, error) {
+	order, err := orderOf(body)
 	if err != nil {
 		return handler.Effect{}, err
 	}
@@ -130,8 +124,8 @@ func (p Points) Credit(ctx context.Context, event handler.Event) (handler.Effect
 //
 // A reversal may arrive before its order; then it is tried again until its attempts
 // are used up.
-func (p Points) Reverse(ctx context.Context, event handler.Event) (handler.Effect, error) {
-	order, err := orderOf(event)
+func (p Points) Reverse(ctx context.Context, event handler.Event, body *contract.PayNow) (handler.Effect, error) {
+	order, err := orderOf(body)
 	if err != nil {
 		return handler.Effect{}, err
 	}
@@ -147,7 +141,7 @@ func (p Points) Reverse(ctx context.Context, event handler.Event) (handler.Effec
 		return handler.Effect{Result: Reversed}, nil
 	}
 	points := chain.Left()
-	if refund := event.Body.(*contract.PayNow).Data.Refund; refund != nil && refund.Amount != "" && event.Type != chargeback {
+	if refund := body.Data.Refund; refund != nil && refund.Amount != "" && event.Type != chargeback {
 		share, err := shareOf(credit, refund.Amount, order.Currency)
 		if err != nil {
 			return handler.Effect{}, err
@@ -164,7 +158,7 @@ func (p Points) Reverse(ctx context.Context, event handler.Event) (handler.Effec
 // Acknowledge does nothing but leave a record. It is for a closed chargeback: PayNow
 // does not publish the list of outcomes that one can have, so points are not given
 // back automatically; a person decides.
-func (p Points) Acknowledge(context.Context, handler.Event) (handler.Effect, error) {
+func (p Points) Acknowledge(context.Context, handler.Event, *contract.PayNow) (handler.Effect, error) {
 	return handler.Effect{Result: Noted}, nil
 }
 
@@ -181,11 +175,7 @@ func (p Points) load(ctx context.Context, order string) (ledger.Chain, error) {
 	return chain, nil
 }
 
-func orderOf(event handler.Event) (*contract.Order, error) {
-	body, ok := event.Body.(*contract.PayNow)
-	if !ok || body == nil {
-		return nil, retry.Permanent("unexpected_body", nil)
-	}
+func orderOf(body *contract.PayNow) (*contract.Order, error) {
 	if body.Data.Order == nil {
 		return nil, retry.Permanent("no_order", nil)
 	}

@@ -41,7 +41,7 @@ type Getter interface {
 }
 
 // Subscriptions records what happens to subscriptions and trials, and tells the queue
-// of updates about it. Its handler takes a body of *contract.PayNow.
+// of updates about it.
 type Subscriptions struct {
 	// Store is where an event that was recorded before is looked up.
 	Store Getter
@@ -50,17 +50,11 @@ type Subscriptions struct {
 	Now     func() time.Time
 }
 
-var _ handler.Tx = Subscriptions{}.Record
-
 // Record keeps the payment event and emits an envelope.v1 about it, both or neither.
 //
 // A first try reads nothing. Where the event's document is there already, though the
 // record of the event is not (it is remembered for longer), nothing is emitted again.
-func (s Subscriptions) Record(ctx context.Context, event handler.Event) (handler.Effect, error) {
-	body, ok := event.Body.(*contract.PayNow)
-	if !ok || body == nil {
-		return handler.Effect{}, retry.Permanent("unexpected_body", nil)
-	}
+func (s Subscriptions) Record(ctx context.Context, event handler.Event, body *contract.PayNow) (handler.Effect, error) {
 	action, ok := actions[event.Type]
 	if !ok {
 		return handler.Effect{}, retry.Permanent("event_type_unknown", nil)
@@ -92,7 +86,7 @@ func (s Subscriptions) Record(ctx context.Context, event handler.Event) (handler
 		}
 		fields["amount"], fields["currency"] = amount, subscription.Currency
 	}
-	update := contract.Envelope{
+	update := &contract.Envelope{
 		Action: action, CorrelationID: subscription.ID, IdempotencyKey: event.ID,
 		Payload: contract.Payload{
 			EventID: event.ID, EventType: event.Type, SubscriptionID: subscription.ID, CustomerID: subscription.CustomerID,
@@ -103,7 +97,7 @@ func (s Subscriptions) Record(ctx context.Context, event handler.Event) (handler
 	}
 	return handler.Effect{
 		Writes: []store.Write{store.Create(key, fields)}, Result: Recorded,
-		Emit: []handler.Emission{{Topic: s.Updates.Topic(), OrderingKey: update.OrderingKey(s.Updates.OrderingKey), Body: update}},
+		Emit: []handler.Emission{{To: s.Updates.ID, OrderingKey: update.OrderingKey(s.Updates.OrderingKey), Body: update}},
 	}, nil
 }
 

@@ -50,6 +50,13 @@ func (m *Envelope) Validate() error { return validate(m, "") }
 // Identity returns the idempotency key and the event type.
 func (m *Envelope) Identity() (id, eventType string) { return m.ID, m.Action }
 
+// Stamped is the envelope with its id and the time of its making, for an emission.
+func (m *Envelope) Stamped(id, createdAt string) Body {
+	stamped := *m
+	stamped.ID, stamped.CreatedAt = id, createdAt
+	return &stamped
+}
+
 // OrderingKey is the first of the named fields that the envelope has; empty if it has
 // none of them. The names are those of the catalog's ordering_key.
 func (m *Envelope) OrderingKey(fields []string) string {

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"billhook/internal/contract"
+	"billhook/internal/handler"
 	"billhook/internal/retry"
 	"billhook/internal/store"
 )
@@ -66,10 +68,10 @@ func (r *Run) Repeated() bool { return r.repeated }
 // Complete ends a Claimed run whose effect has taken place. It says Own where the
 // record says so now. Anything else is what became of the event after this run lost
 // it, and Fresh that it is somebody else's turn: this run has changed nothing.
-func (r *Run) Complete(ctx context.Context, result string) (Seen, error) {
+func (r *Run) Complete(ctx context.Context, effect handler.Effect) (Seen, error) {
 	record := r.at(r.once.Now(), Completed)
-	record.Result, record.LastError, record.ProcessedAt = result, "", record.UpdatedAt
-	return r.settle(ctx, record, r.closing()...)
+	record.Result, record.LastError, record.ProcessedAt = effect.Result, "", record.UpdatedAt
+	return r.settle(ctx, record, slices.Concat(effect.Writes, r.closing())...)
 }
 
 // Release ends a Claimed run that failed, and says when the next attempt is due. With

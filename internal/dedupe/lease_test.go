@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/internal/dedupe"
+	"billhook/internal/handler"
 	"billhook/internal/retry"
 )
 
@@ -92,7 +93,7 @@ func TestAnEndThatCannotBeWrittenIsTriedThreeTimes(t *testing.T) {
 	require.NoError(t, err)
 	b.trips()
 	b.faults = []fault{refuse, lose}
-	seen, err := run.Complete(t.Context(), "sent")
+	seen, err := run.Complete(t.Context(), handler.Effect{Result: "sent"})
 	require.NoError(t, err)
 	require.Equal(t, dedupe.Own, seen, "the second one happened, and a look after the third says so")
 	require.Equal(t, "sent", run.Result())
@@ -103,7 +104,7 @@ func TestAnEndThatCannotBeWrittenIsTriedThreeTimes(t *testing.T) {
 	require.NoError(t, err)
 	b.trips()
 	b.faults = []fault{refuse, refuse, refuse}
-	_, err = run.Complete(t.Context(), "sent")
+	_, err = run.Complete(t.Context(), handler.Effect{Result: "sent"})
 	require.Equal(t, "store_unavailable", retry.Decide(err).Reason)
 	_, commits := b.trips()
 	require.Equal(t, 3, commits)

@@ -14,6 +14,7 @@ import (
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
 	"billhook/internal/embedded"
+	"billhook/internal/handler"
 	"billhook/internal/store"
 	"billhook/internal/store/storetest"
 )
@@ -110,7 +111,7 @@ func TestASweepTakesWhatNobodyWillFinish(t *testing.T) {
 	t.Parallel()
 	f := newFloor(t)
 	done := f.claim(t, "done", true)
-	_, err := done.Complete(t.Context(), "sent")
+	_, err := done.Complete(t.Context(), handler.Effect{Result: "sent"})
 	require.NoError(t, err)
 	failed := f.claim(t, "failed", true)
 	_, err = failed.Release(t.Context(), "handler_error", f.now, true)
@@ -211,7 +212,7 @@ func TestASweepWritesOverNobodysWork(t *testing.T) {
 	for name, meanwhile := range map[string]func(t *testing.T, f *floor, run *dedupe.Run){
 		"of the worker, which was only slow": func(t *testing.T, _ *floor, run *dedupe.Run) {
 			t.Helper()
-			seen, err := run.Complete(context.Background(), "sent")
+			seen, err := run.Complete(context.Background(), handler.Effect{Result: "sent"})
 			require.NoError(t, err)
 			require.Equal(t, dedupe.Own, seen)
 		},

@@ -31,30 +31,53 @@ type reply struct {
 	retryAfter string
 }
 
+// call is one request to a target.
+type call struct {
+	method string
+	to     *url.URL
+	body   []byte
+	// id is the event's.
+	id string
+}
+
+// exchange makes a call, where the target's limits let it, and returns what its answer says.
+func (t *Target) exchange(ctx context.Context, c call) (reply, error) {
+	if err := t.limits.enter(ctx, t.now()); err != nil {
+		return reply{}, err
+	}
+	got, err := t.send(ctx, c)
+	failure := err
+	if failure == nil {
+		failure = retry.HTTPStatus(got.status)
+	}
+	t.limits.leave(t.now(), failure)
+	return got, err
+}
+
 // send makes one signed request and returns what its answer says.
-func (w *PaymentWebhook) send(ctx context.Context, method string, to *url.URL, body []byte, key string) (reply, error) {
-	exchange, cancel := context.WithCancel(ctx)
+func (t *Target) send(ctx context.Context, c call) (reply, error) {
+	exchange, cancel := context.WithTimeout(ctx, t.total)
 	defer cancel()
-	request, err := http.NewRequestWithContext(exchange, method, to.String(), bytes.NewReader(body))
+	request, err := http.NewRequestWithContext(exchange, c.method, c.to.String(), bytes.NewReader(c.body))
 	if err != nil {
 		return reply{}, errors.New("delivery: the request could not be made") // a foreign text could hold the URL
 	}
-	for name, value := range w.signer.Sign("", body, w.now()) {
+	for name, value := range t.signer.Sign(c.id, c.body, t.now()) {
 		request.Header.Set(name, value)
 	}
 	request.Header.Set("User-Agent", "billhook")
 	request.Header.Set("Accept", "application/json")
-	if key != "" {
+	if c.method == http.MethodPost {
 		request.Header.Set("Content-Type", "application/json")
 		// In small letters, which mean the same on the wire and not to net/http: where
 		// it knows an Idempotency-Key, it sends a request again by itself when a kept
 		// connection breaks after sending. That is an attempt that nobody counts, and
 		// that does not ask Reconcile first. It still sends again what it had not begun.
-		request.Header["idempotency-key"] = []string{key}
+		request.Header["idempotency-key"] = []string{c.id}
 	}
-	response, err := w.client.Do(request)
+	response, err := t.client.Do(request)
 	if err != nil {
-		return reply{}, unanswered(ctx, err)
+		return reply{}, unanswered(exchange, err)
 	}
 	defer time.AfterFunc(maxDrainTime, cancel).Stop()
 	if response.StatusCode >= http.StatusOK { // what follows a switch of protocols ends with no context
@@ -66,12 +89,12 @@ func (w *PaymentWebhook) send(ctx context.Context, method string, to *url.URL, b
 
 // refusal is what a status that is not success means, and the wait that its
 // Retry-After asks for, where the status is one that may: 429 or 503.
-func (w *PaymentWebhook) refusal(got reply) error {
+func (t *Target) refusal(got reply) error {
 	err := retry.HTTPStatus(got.status)
 	if got.status != http.StatusTooManyRequests && got.status != http.StatusServiceUnavailable {
 		return err
 	}
-	return retry.After(retryAfter(got.retryAfter, w.now()), err)
+	return retry.After(retryAfter(got.retryAfter, t.now()), err)
 }
 
 // retryAfter reads the header's value, seconds or a date of HTTP; 0 for anything else
@@ -105,6 +128,8 @@ func unanswered(ctx context.Context, err error) error {
 	var name *net.DNSError
 	var certificate *tls.CertificateVerificationError
 	switch {
+	case errors.Is(err, errNotPublic):
+		cause = errNotPublic
 	case errors.As(err, &code):
 		cause = code
 	case errors.As(err, &name):

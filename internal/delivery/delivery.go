@@ -1,20 +1,23 @@
-// Package delivery tells another service what happened, as a signed webhook, and
-// says what its answer means for the message. It owns the wire form of the payment
-// webhook, its signature and the table from answers to marks. It refuses to retry,
-// to follow a redirect, and to repeat anything of an answer but its status.
+// Package delivery tells other services what happened, by signed requests, and says what
+// their answers mean for the message. It owns the wire form of a posted event, the
+// limits of a target and the table from answers to marks. It refuses to retry, to follow
+// a redirect, and to repeat anything of an answer but its status.
 package delivery
 
 import (
 	"context"
 	"errors"
-	"net"
+	"fmt"
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 
+	"billhook/catalog"
 	"billhook/internal/contract"
 	"billhook/internal/handler"
 	"billhook/internal/pii"
@@ -22,34 +25,35 @@ import (
 	"billhook/internal/signature"
 )
 
-// Delivered is the result that a record keeps of a webhook that its callee has.
+// Delivered is the result that a record keeps of an event that its target has.
 const Delivered = "delivered"
 
-// path of the webhook on the callee; what it knows of one event is at path/<event id>.
-const path = "v1/webhooks/payment"
-
-// Config says where the callee is. Client alone is optional.
+// Config says where a target is. Client alone is optional.
 type Config struct {
+	// Target is what the catalog says of it.
+	Target catalog.Target
 	// BaseURL is http or https, and may hold user and password.
 	BaseURL string
-	// Secret signs, by signature.Generic. To rotate it, let the callee accept both first.
+	// Secret signs. To rotate it, let the target accept both first.
 	Secret string
 	// Client sends; nil: one of its own. Its redirect policy and cookies are not used.
 	Client *http.Client
 	Now    func() time.Time
 }
 
-// PaymentWebhook posts payment outcomes to one service. It is safe for concurrent use.
-type PaymentWebhook struct {
+// Target posts events to one service. It is safe for concurrent use.
+type Target struct {
 	base   *url.URL
 	signer *signature.Signer
 	client *http.Client
 	own    bool // whether the client's connections are ours to close
+	total  time.Duration
+	limits *limits
 	now    func() time.Time
 }
 
-// New returns the webhook of a callee. Its errors repeat neither URL nor secret.
-func New(config Config) (*PaymentWebhook, error) {
+// New returns a target. Its errors repeat neither URL nor secret.
+func New(config Config) (*Target, error) {
 	base, err := url.Parse(config.BaseURL)
 	if err != nil || (base.Scheme != "http" && base.Scheme != "https") || base.Host == "" || base.RawQuery != "" || base.Fragment != "" {
 		return nil, errors.New("delivery: the base URL must be http or https, with a host, without query or fragment")
@@ -57,12 +61,15 @@ func New(config Config) (*PaymentWebhook, error) {
 	if config.Now == nil {
 		return nil, errors.New("delivery: no clock")
 	}
-	signer, err := signature.NewSigner(signature.Generic, config.Secret)
+	signer, err := signature.NewSigner(signature.Scheme(config.Target.Scheme), config.Secret)
 	if err != nil {
 		return nil, err
 	}
-	w := &PaymentWebhook{base: base, signer: signer, own: config.Client == nil, now: config.Now}
-	client := http.Client{Transport: transport()}
+	t := &Target{
+		base: base, signer: signer, own: config.Client == nil, total: config.Target.Timeouts.Total,
+		limits: newLimits(config.Target), now: config.Now,
+	}
+	client := http.Client{Transport: transport(config.Target)}
 	if config.Client != nil {
 		client = *config.Client
 	}
@@ -70,42 +77,72 @@ func New(config Config) (*PaymentWebhook, error) {
 	// GET, to somewhere that nobody configured.
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	client.Jar = nil
-	w.client = &client
-	return w, nil
+	t.client = &client
+	return t, nil
 }
 
-// transport: how long a whole exchange may take is the handler's deadline, so only
-// the steps that end in "unreachable" have limits of their own.
-func transport() *http.Transport {
-	return &http.Transport{
-		Proxy:                  http.ProxyFromEnvironment,
-		DialContext:            (&net.Dialer{Timeout: 5 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
-		TLSHandshakeTimeout:    5 * time.Second,
-		ForceAttemptHTTP2:      true,
-		MaxIdleConns:           16,
-		MaxIdleConnsPerHost:    16,
-		IdleConnTimeout:        time.Minute,
-		MaxResponseHeaderBytes: 32 << 10,
-		DisableCompression:     true, // nobody reads the bodies
+// Targets are those that a program posts to, by name.
+type Targets map[string]*Target
+
+// Open returns the targets that the pool's enabled queues post to; place says where each is and
+// what signs. All mistakes are reported together.
+func Open(c *catalog.Catalog, pool string, place func(catalog.Target) (url string, secrets []string), now func() time.Time) (Targets, error) {
+	targets := Targets{}
+	var mistakes []error
+	for _, declared := range c.TargetsOf(pool) {
+		at, secrets := place(declared)
+		variables := declared.URLVariable + " and " + declared.SecretVariable
+		if at == "" || len(secrets) == 0 {
+			mistakes = append(mistakes, fmt.Errorf("%s: required to post to %s", variables, declared.Name))
+			continue
+		}
+		t, err := New(Config{Target: declared, BaseURL: at, Secret: secrets[0], Now: now})
+		if err != nil {
+			mistakes = append(mistakes, fmt.Errorf("%s: %w", variables, err))
+			continue
+		}
+		targets[declared.Name] = t
+	}
+	return targets, errors.Join(mistakes...)
+}
+
+// Register registers what the queues post, under the names by which the catalog calls it. It
+// leaves out a target that is not there, which the registry's own check reports.
+func (ts Targets) Register(r *handler.Registry, queues []catalog.Queue) {
+	for _, q := range queues {
+		for _, h := range q.Handlers {
+			if t, ok := ts[h.Post.Target]; ok && q.Enabled {
+				if _, twice := r.Lookup(h.Name); !twice {
+					r.Leased(h.Name, t.Post(h.Post))
+				}
+			}
+		}
+	}
+}
+
+// Close closes the idle connections of all targets.
+func (ts Targets) Close() {
+	for _, t := range ts {
+		t.Close()
 	}
 }
 
 // Close closes idle connections, unless the client is the caller's.
-func (w *PaymentWebhook) Close() {
-	if w.own {
-		w.client.CloseIdleConnections()
+func (t *Target) Close() {
+	if t.own {
+		t.client.CloseIdleConnections()
 	}
 }
 
-// Leased is the handler. Its Do posts the event's *contract.Envelope, its Reconcile
-// asks whether the callee has it. It does not claim to be safe to repeat: that is the
-// callee's promise, to apply one Idempotency-Key once, and needed where its answers
-// to GET path/<event id> are 404, 405 or 501 while an earlier POST is still at work.
+// Post is the handler of an entry of the catalog. Its Do posts the event; its Reconcile, where
+// the entry has a path for it, asks whether the target has it. An entry without one says
+// that the target applies one Idempotency-Key once. That is needed of the others too
+// where an answer to Reconcile is 404, 405 or 501 while an earlier POST is still at work.
 //
 // What an answer to the POST means (reasons in brackets):
 //
 //	2xx                delivered
-//	409                delivered if the callee, asked, has the event; else as other 4xx
+//	409                delivered if the target, asked, has the event; else as other 4xx
 //	401, 403, 407      down [callee_unauthorized_401]: our secret or clock is wrong
 //	408, 425, 429      down [callee_busy_429]
 //	other 4xx          permanent [callee_refused_422]
@@ -114,18 +151,31 @@ func (w *PaymentWebhook) Close() {
 //	any other          transient [callee_unclear_600]
 //	none in time       context.DeadlineExceeded
 //	no connection      down [callee_unreachable]
-//	a connection lost  down [callee_unreachable], whatever the callee did before
+//	a connection lost  down [callee_unreachable], whatever the target did before
 //
 // The table is retry.HTTPStatus. A Retry-After of a 429 or 503, in seconds or as a
-// date, is how long the callee is left alone, a day at most.
+// date, is how long the target is left alone, a day at most. What the target's own
+// limits hold back is busy [callee_crowded, callee_rate, callee_resting]: no attempt.
 //
 // Of the answers to Reconcile, 200 is done, and 404, 405 and 501 are not; for the
 // rest the same table holds, but nothing in it is permanent.
-func (w *PaymentWebhook) Leased() handler.Leased {
-	return handler.Leased{Do: w.do, Reconcile: w.reconcile}
+func (t *Target) Post(post catalog.Post) handler.Leased {
+	p := poster{Target: t, post: post}
+	if post.Reconcile == "" {
+		h := handler.Outside(p.do, nil)
+		h.SafeToRepeat = true
+		return h
+	}
+	return handler.Outside(p.do, p.reconcile)
 }
 
-// notice is the webhook's body.
+// poster is what one entry of the catalog posts.
+type poster struct {
+	*Target
+	post catalog.Post
+}
+
+// notice is what is posted of an envelope.v1.
 type notice struct {
 	// EventID is also the Idempotency-Key of the request.
 	EventID        string `json:"event_id"`
@@ -138,57 +188,99 @@ type notice struct {
 	Payload        contract.Payload `json:"payload"`
 }
 
-// encode is the same for every attempt of an event: it takes nothing from the attempt
-// and nothing from the clock. Empty fields are left out.
-func encode(event handler.Event) ([]byte, error) {
+// document is what is posted of any other body.
+type document struct {
+	// EventID is also the Idempotency-Key of the request.
+	EventID       string `json:"event_id"`
+	EventType     string `json:"event_type"`
+	CorrelationID string `json:"correlation_id"`
+	CreatedAt     string `json:"created_at"`
+	// Data is the body's member of that name; of a body without one, the whole body.
+	Data jsontext.Value `json:"data"`
+}
+
+// said is what is posted of a body: the same for every attempt of an event, since it takes
+// nothing from the attempt and nothing from the clock.
+func said(event handler.Event) (any, error) {
 	envelope, ok := event.Body.(*contract.Envelope)
 	switch {
-	case !ok || envelope == nil:
-		return nil, retry.Permanent("envelope_expected", nil)
-	case !pii.ID.Valid(event.ID): // it goes into a header and a path
-		return nil, retry.Permanent("event_id_invalid", nil)
-	case envelope.Payload.SubscriptionID == "":
+	case event.Body == nil, ok && envelope == nil:
+		return nil, retry.Permanent("body_expected", nil)
+	case ok && envelope.Payload.SubscriptionID == "":
 		// A correlation id is often the same, and sometimes is not: no guessing.
 		return nil, retry.Permanent("subscription_id_missing", nil)
+	case ok:
+		return notice{
+			EventID: event.ID, Action: envelope.Action, SubscriptionID: envelope.Payload.SubscriptionID,
+			CorrelationID: envelope.CorrelationID, IdempotencyKey: envelope.IdempotencyKey,
+			CreatedAt: envelope.CreatedAt, Payload: envelope.Payload,
+		}, nil
 	}
-	body, err := json.Marshal(notice{
-		EventID: event.ID, Action: envelope.Action, SubscriptionID: envelope.Payload.SubscriptionID,
-		CorrelationID: envelope.CorrelationID, IdempotencyKey: envelope.IdempotencyKey,
-		CreatedAt: envelope.CreatedAt, Payload: envelope.Payload,
-	}, json.OmitZeroStructFields(true))
+	whole, err := event.Body.Append(nil)
 	if err != nil {
-		return nil, retry.Permanent("envelope_not_encodable", nil) // a string that is not UTF-8
+		return nil, retry.Permanent("body_not_encodable", nil)
+	}
+	var members struct {
+		CreatedAt string         `json:"created_at"`
+		Timestamp string         `json:"timestamp"`
+		Data      jsontext.Value `json:"data"`
+	}
+	if json.Unmarshal(whole, &members) != nil {
+		return nil, retry.Permanent("body_not_encodable", nil)
+	}
+	if members.Data == nil {
+		members.Data = whole
+	}
+	return document{
+		EventID: event.ID, EventType: event.Type, CorrelationID: event.CorrelationID,
+		CreatedAt: members.CreatedAt + members.Timestamp, Data: members.Data, // no body has both
+	}, nil
+}
+
+// encode is the request's body. Empty fields are left out.
+func encode(event handler.Event) ([]byte, error) {
+	if !pii.ID.Valid(event.ID) { // it goes into a header and a path
+		return nil, retry.Permanent("event_id_invalid", nil)
+	}
+	saying, err := said(event)
+	if err != nil {
+		return nil, err
+	}
+	body, err := json.Marshal(saying, json.OmitZeroStructFields(true))
+	if err != nil {
+		return nil, retry.Permanent("body_not_encodable", nil) // a string that is not UTF-8
 	}
 	return body, nil
 }
 
-func (w *PaymentWebhook) do(ctx context.Context, event handler.Event) (result string, err error) {
+func (p poster) do(ctx context.Context, event handler.Event) (result string, err error) {
 	body, err := encode(event)
 	if err != nil {
 		return "", err
 	}
-	got, err := w.send(ctx, http.MethodPost, w.base.JoinPath(path), body, event.ID)
+	got, err := p.exchange(ctx, call{http.MethodPost, p.base.JoinPath(p.post.Path), body, event.ID})
 	switch {
 	case err != nil:
 		return "", err
 	case got.status >= 200 && got.status < 300:
 		return Delivered, nil
-	case got.status == http.StatusConflict:
+	case got.status == http.StatusConflict && p.post.Reconcile != "":
 		// To some, "you have said that already"; to others, "this contradicts what I
-		// have". The callee promises neither, so it is asked.
-		result, done, err := w.reconcile(ctx, event)
+		// have". The target promises neither, so it is asked.
+		result, done, err := p.reconcile(ctx, event)
 		if err != nil || done {
 			return result, err
 		}
 	}
-	return "", w.refusal(got)
+	return "", p.refusal(got)
 }
 
-func (w *PaymentWebhook) reconcile(ctx context.Context, event handler.Event) (result string, done bool, err error) {
+func (p poster) reconcile(ctx context.Context, event handler.Event) (result string, done bool, err error) {
 	if !pii.ID.Valid(event.ID) {
 		return "", false, retry.Permanent("event_id_invalid", nil)
 	}
-	got, err := w.send(ctx, http.MethodGet, w.base.JoinPath(path, event.ID), nil, "")
+	path := strings.Replace(p.post.Reconcile, "{id}", event.ID, 1)
+	got, err := p.exchange(ctx, call{http.MethodGet, p.base.JoinPath(path), nil, event.ID})
 	if err != nil {
 		return "", false, err
 	}
@@ -198,7 +290,7 @@ func (w *PaymentWebhook) reconcile(ctx context.Context, event handler.Event) (re
 	case http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusNotImplemented:
 		return "", false, nil
 	}
-	err = w.refusal(got)
+	err = p.refusal(got)
 	if err == nil || retry.Decide(err).Class.Terminal() {
 		// The question was refused, not the message: what became of it is not known,
 		// and no reason to give it up.

@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"billhook/catalog"
 	"billhook/internal/contract"
 	"billhook/internal/delivery"
 	"billhook/internal/embedded"
@@ -49,12 +50,20 @@ func event() handler.Event {
 	return handler.Event{Queue: "pay-subscription-update", ID: "evt-1", Type: "renewal", Attempt: 1, Body: envelope()}
 }
 
+// service is a target at an address of this machine, without limits.
+var service = catalog.Target{
+	Name: "service", Scheme: catalog.SchemeGeneric, Internal: true, Timeouts: catalog.Timeouts{Connect: 5 * time.Second, Total: time.Minute},
+}
+
+// payment is what the queue of updates posts.
+var payment = catalog.Post{Target: "service", Path: "/v1/webhooks/payment", Reconcile: "/v1/webhooks/payment/{id}"}
+
 func leased(t testing.TB, baseURL string) handler.Leased {
 	t.Helper()
-	webhook, err := delivery.New(delivery.Config{BaseURL: baseURL, Secret: secret, Now: clock})
+	target, err := delivery.New(delivery.Config{Target: service, BaseURL: baseURL, Secret: secret, Now: clock})
 	require.NoError(t, err)
-	t.Cleanup(webhook.Close)
-	return webhook.Leased()
+	t.Cleanup(target.Close)
+	return target.Post(payment)
 }
 
 // callee serves what a test says, until the test ends.
@@ -93,7 +102,7 @@ func TestTheWebhookIsWhatTheCalleeWasPromised(t *testing.T) {
 		again.Attempt, again.Try = attempt+1, attempt
 		result, err := do(t.Context(), again)
 		require.NoError(t, err)
-		require.Equal(t, delivery.Delivered, result)
+		require.Equal(t, delivery.Delivered, result.Result)
 	}
 	require.Equal(t, `POST /billing/v1/webhooks/payment [evt-1] application/json alice hush `+
 		`{"event_id":"evt-1","action":"renewal","subscription_id":"sub-7","correlation_id":"sub-7",`+
@@ -130,7 +139,7 @@ func TestAnAnswerSaysWhatBecomesOfTheMessage(t *testing.T) {
 				require.EqualValues(t, 1, asked.Load(), "one attempt is one request")
 				if test.want == (verdict{}) {
 					require.NoError(t, err)
-					require.Equal(t, delivery.Delivered, result)
+					require.Equal(t, delivery.Delivered, result.Result)
 					continue
 				}
 				want := test.want
@@ -168,7 +177,7 @@ func TestAskedWhatBecameOfIt(t *testing.T) {
 				})).Reconcile
 				result, done, err := reconcile(t.Context(), event())
 				require.Equal(t, test.done, done, status)
-				require.Equal(t, test.done, result == delivery.Delivered, status)
+				require.Equal(t, test.done, result.Result == delivery.Delivered, status)
 				if test.want == "" {
 					require.NoError(t, err)
 					continue
@@ -203,7 +212,7 @@ func TestAConflictIsSettledByAsking(t *testing.T) {
 			result, err := do(t.Context(), event())
 			if test.want == "" {
 				require.NoError(t, err)
-				require.Equal(t, delivery.Delivered, result)
+				require.Equal(t, delivery.Delivered, result.Result)
 				return
 			}
 			require.EqualError(t, err, test.want)
@@ -285,11 +294,11 @@ func TestNoAnswerInTimeIsATimeout(t *testing.T) {
 	require.NotContains(t, err.Error(), url)
 
 	client, err := delivery.New(delivery.Config{
-		BaseURL: callee(t, func(_ http.ResponseWriter, r *http.Request) { _, _ = io.ReadAll(r.Body); <-r.Context().Done() }),
-		Secret:  secret, Now: clock, Client: &http.Client{Timeout: 50 * time.Millisecond, Transport: &http.Transport{DisableKeepAlives: true}},
+		Target: service, BaseURL: callee(t, func(_ http.ResponseWriter, r *http.Request) { _, _ = io.ReadAll(r.Body); <-r.Context().Done() }),
+		Secret: secret, Now: clock, Client: &http.Client{Timeout: 50 * time.Millisecond, Transport: &http.Transport{DisableKeepAlives: true}},
 	})
 	require.NoError(t, err)
-	_, err = client.Leased().Do(t.Context(), event())
+	_, err = client.Post(payment).Do(t.Context(), event())
 	require.Equal(t, retry.TimedOut, retry.Decide(err).Class, "the caller's own client gave up")
 }
 
@@ -386,7 +395,7 @@ func TestAnAnswerWithoutAnEndKeepsNobody(t *testing.T) {
 			t.Parallel()
 			result, err := leased(t, callee(t, answer)).Do(t.Context(), event())
 			if err == nil {
-				require.Equal(t, delivery.Delivered, result)
+				require.Equal(t, delivery.Delivered, result.Result)
 				return
 			}
 			require.EqualError(t, err, "callee_unclear_101")
@@ -400,14 +409,14 @@ func TestWhatCannotBeSentIsPermanentAndNotSent(t *testing.T) {
 		change func(*handler.Event)
 		want   string
 	}{
-		"another body":              {func(e *handler.Event) { e.Body = &contract.PayNow{} }, "envelope_expected"},
-		"no body":                   {func(e *handler.Event) { e.Body = nil }, "envelope_expected"},
-		"an envelope that is nil":   {func(e *handler.Event) { e.Body = (*contract.Envelope)(nil) }, "envelope_expected"},
+		"no body":                   {func(e *handler.Event) { e.Body = nil }, "body_expected"},
+		"an envelope that is nil":   {func(e *handler.Event) { e.Body = (*contract.Envelope)(nil) }, "body_expected"},
+		"a body that is not text":   {func(e *handler.Event) { e.Body = &contract.PayNow{EventType: "\xff"} }, "body_not_encodable"},
 		"no event id":               {func(e *handler.Event) { e.ID = "" }, "event_id_invalid"},
 		"an id with a line break":   {func(e *handler.Event) { e.ID = "evt\r\nX-Other: 1" }, "event_id_invalid"},
 		"an id that leaves a path":  {func(e *handler.Event) { e.ID = "../../admin" }, "event_id_invalid"},
 		"no subscription":           {func(e *handler.Event) { e.Body.(*contract.Envelope).Payload.SubscriptionID = "" }, "subscription_id_missing"},
-		"a string that is not text": {func(e *handler.Event) { e.Body.(*contract.Envelope).Payload.Status = "\xff" }, "envelope_not_encodable"},
+		"a string that is not text": {func(e *handler.Event) { e.Body.(*contract.Envelope).Payload.Status = "\xff" }, "body_not_encodable"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -428,7 +437,7 @@ func TestWhatCannotBeSentIsPermanentAndNotSent(t *testing.T) {
 
 func TestAConfigurationThatCannotBeMeantIsRefusedAndNotPrinted(t *testing.T) {
 	t.Parallel()
-	good := delivery.Config{BaseURL: "https://subscriptions.example", Secret: secret, Now: clock}
+	good := delivery.Config{Target: service, BaseURL: "https://subscriptions.example", Secret: secret, Now: clock}
 	_, err := delivery.New(good)
 	require.NoError(t, err)
 	for name, change := range map[string]func(*delivery.Config){
@@ -457,7 +466,7 @@ func TestTheCallersClientKeepsItsRedirectsAndCookies(t *testing.T) {
 	jar, err := cookiejar.New(nil)
 	require.NoError(t, err)
 	client := &http.Client{Jar: jar, Transport: &http.Transport{DisableKeepAlives: true}}
-	webhook, err := delivery.New(delivery.Config{BaseURL: callee(t, func(w http.ResponseWriter, r *http.Request) {
+	webhook, err := delivery.New(delivery.Config{Target: service, BaseURL: callee(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Cookie") != "" || strings.HasPrefix(r.URL.Path, "/else") {
 			t.Error("a cookie was sent back, or a redirect followed")
 		}
@@ -466,7 +475,7 @@ func TestTheCallersClientKeepsItsRedirectsAndCookies(t *testing.T) {
 	}), Secret: secret, Now: clock, Client: client})
 	require.NoError(t, err)
 	for range 2 {
-		_, err = webhook.Leased().Do(t.Context(), event())
+		_, err = webhook.Post(payment).Do(t.Context(), event())
 		require.EqualError(t, err, "callee_redirects_307")
 	}
 	require.Nil(t, client.CheckRedirect)
@@ -485,10 +494,10 @@ func (k kept) RoundTrip(*http.Request) (*http.Response, error) {
 func TestADialThatTakesTooLongIsNoTimeoutOfTheHandler(t *testing.T) {
 	t.Parallel()
 	webhook, err := delivery.New(delivery.Config{
-		BaseURL: "http://subscriptions.example", Secret: secret, Now: clock, Client: &http.Client{Transport: kept{t}},
+		Target: service, BaseURL: "http://subscriptions.example", Secret: secret, Now: clock, Client: &http.Client{Transport: kept{t}},
 	})
 	require.NoError(t, err)
-	_, err = webhook.Leased().Do(t.Context(), event())
+	_, err = webhook.Post(payment).Do(t.Context(), event())
 	require.EqualError(t, err, "callee_unreachable")
 	webhook.Close()
 }
@@ -505,7 +514,7 @@ func TestNothingOfAnAnswerButItsStatusIsRepeated(t *testing.T) {
 		word := "hush" + hex.EncodeToString(rapid.SliceOfN(rapid.Byte(), 0, 8).Draw(t, "word"))
 		header := rapid.SampledFrom([]string{"Location", "Retry-After", "Www-Authenticate", "Content-Type", "X-Error"}).Draw(t, "header")
 		webhook, err := delivery.New(delivery.Config{
-			BaseURL: "http://alice:" + word + "@subscriptions.example", Secret: word + secret, Now: clock,
+			Target: service, BaseURL: "http://alice:" + word + "@subscriptions.example", Secret: word + secret, Now: clock,
 			Client: &http.Client{Transport: answers(func(r *http.Request) *http.Response {
 				return &http.Response{
 					StatusCode: status, Status: word, Request: r, Header: http.Header{header: {word}},
@@ -516,9 +525,9 @@ func TestNothingOfAnAnswerButItsStatusIsRepeated(t *testing.T) {
 		require.NoError(t, err)
 		e := event()
 		e.Body.(*contract.Envelope).Payload.Status = word
-		result, err := webhook.Leased().Do(t.Context(), e)
+		result, err := webhook.Post(payment).Do(t.Context(), e)
 		if err == nil {
-			require.Equal(t, delivery.Delivered, result)
+			require.Equal(t, delivery.Delivered, result.Result)
 			require.Less(t, status, 300)
 			return
 		}
@@ -538,7 +547,7 @@ func FuzzTheBody(f *testing.F) {
 	f.Fuzz(func(t *testing.T, id, action, subscription, created string, cycle int64) {
 		var body []byte
 		webhook, err := delivery.New(delivery.Config{
-			BaseURL: "http://subscriptions.example", Secret: secret, Now: clock,
+			Target: service, BaseURL: "http://subscriptions.example", Secret: secret, Now: clock,
 			Client: &http.Client{Transport: answers(func(r *http.Request) *http.Response {
 				body, _ = io.ReadAll(r.Body)
 				headers := http.Header{} // spelled as a server has them
@@ -552,7 +561,7 @@ func FuzzTheBody(f *testing.F) {
 			})},
 		})
 		require.NoError(t, err)
-		_, err = webhook.Leased().Do(t.Context(), handler.Event{ID: id, Body: &contract.Envelope{
+		_, err = webhook.Post(payment).Do(t.Context(), handler.Event{ID: id, Body: &contract.Envelope{
 			Action: action, CreatedAt: created, Payload: contract.Payload{SubscriptionID: subscription, Cycle: cycle},
 		}})
 		if err != nil {

@@ -1,6 +1,7 @@
 package embedded
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 
+	"billhook/catalog"
 	"billhook/internal/pii"
 	"billhook/internal/serve"
 	"billhook/internal/signature"
@@ -56,9 +58,10 @@ const (
 
 // Delivery is a received delivery with a valid signature.
 type Delivery struct {
-	EventID        string    `json:"event_id"`
+	EventID string `json:"event_id"`
+	// Action is the event type where the body is no notice of a payment.
 	Action         string    `json:"action"`
-	SubscriptionID string    `json:"subscription_id"`
+	SubscriptionID string    `json:"subscription_id,omitempty"`
 	CorrelationID  string    `json:"correlation_id,omitempty"`
 	At             time.Time `json:"at"`
 	// Outcome is applied, duplicate, failed, refused, hung or forgotten. A forgotten one was
@@ -68,17 +71,19 @@ type Delivery struct {
 
 // ReceiverConfig configures a Receiver.
 type ReceiverConfig struct {
-	// Secrets of the sender. Any of them is accepted.
-	Secrets []string
+	// Secrets of the sender. Any of them is accepted. Those of Standard sign by Standard Webhooks.
+	Secrets, Standard []string
+	// Posts are the posts that it takes; nil: the payment webhook alone.
+	Posts []catalog.Post
 	// Tolerance is how far a signed time may be from now, in both directions.
 	Tolerance time.Duration
 	// Now; nil: the machine's clock.
 	Now func() time.Time
 }
 
-// Receiver stands in for the subscription service. POST /v1/webhooks/payment applies the
-// payment webhook once per Idempotency-Key. GET /v1/webhooks/payment/{event id} says whether an
-// event was applied. Both are signed, the latter over an empty body. Deliveries are kept in
+// Receiver stands in for the targets. POST of a path that the catalog posts to applies an event
+// once per Idempotency-Key. GET of the path for reconciling, with the event's id, says whether
+// the event was applied. Both are signed, the latter over an empty body. Deliveries are kept in
 // memory.
 //
 // GET /deliveries and POST /tell are for people and have no authentication: serve the receiver
@@ -86,11 +91,11 @@ type ReceiverConfig struct {
 //
 // It is safe for concurrent use.
 type Receiver struct {
-	verifier *signature.Verifier
-	now      func() time.Time
-	mux      *http.ServeMux
-	closing  func()
-	closed   chan struct{}
+	verifiers []*signature.Verifier
+	now       func() time.Time
+	mux       *http.ServeMux
+	closing   func()
+	closed    chan struct{}
 
 	mu         sync.Mutex
 	told       []order
@@ -116,17 +121,34 @@ func NewReceiver(config ReceiverConfig) (*Receiver, error) {
 	if config.Now == nil {
 		config.Now = time.Now
 	}
-	verifier, err := signature.NewVerifier(signature.Generic, config.Secrets, config.Tolerance, config.Now)
-	if err != nil {
-		return nil, fmt.Errorf("embedded: receiver: %w", err)
+	r := &Receiver{now: config.Now, mux: http.NewServeMux(), closed: make(chan struct{}), events: map[string]*appliedEvent{}}
+	for scheme, secrets := range map[signature.Scheme][]string{signature.Generic: config.Secrets, signature.Standard: config.Standard} {
+		if len(secrets) == 0 {
+			continue
+		}
+		verifier, err := signature.NewVerifier(scheme, secrets, config.Tolerance, config.Now)
+		if err != nil {
+			return nil, fmt.Errorf("embedded: receiver: %w", err)
+		}
+		r.verifiers = append(r.verifiers, verifier)
 	}
-	r := &Receiver{
-		verifier: verifier, now: config.Now, mux: http.NewServeMux(),
-		closed: make(chan struct{}), events: map[string]*appliedEvent{},
+	if len(r.verifiers) == 0 {
+		return nil, errors.New("embedded: receiver: no secret")
 	}
 	r.closing = sync.OnceFunc(func() { close(r.closed) })
-	r.mux.HandleFunc("POST /v1/webhooks/payment", r.receive)
-	r.mux.HandleFunc("GET /v1/webhooks/payment/{id}", r.known)
+	if config.Posts == nil {
+		config.Posts = []catalog.Post{{Path: "/v1/webhooks/payment", Reconcile: "/v1/webhooks/payment/{id}"}}
+	}
+	taken := map[string]bool{"/tell": true} // which is for people
+	for _, post := range config.Posts {
+		if !taken[post.Path] {
+			r.mux.HandleFunc("POST "+post.Path, r.receive)
+		}
+		if post.Reconcile != "" && !taken[post.Reconcile] {
+			r.mux.HandleFunc("GET "+post.Reconcile, r.known)
+		}
+		taken[post.Path], taken[post.Reconcile] = true, true
+	}
 	r.mux.HandleFunc("POST /tell", r.tell)
 	r.mux.HandleFunc("GET /deliveries", r.list)
 	return r, nil
@@ -184,12 +206,14 @@ func (r *Receiver) read(w http.ResponseWriter, request *http.Request) (body []by
 		serve.Refuse(http.StatusBadRequest, "body_unreadable", "The body did not arrive whole.").Write(w)
 		return nil, false
 	}
-	if err := r.verifier.Verify(request.Header.Values, body); err != nil {
-		// The text is one of a few, and the developer of a sender needs it.
-		serve.Refuse(http.StatusUnauthorized, "signature", err.Error()).Write(w)
-		return nil, false
+	for _, verifier := range r.verifiers {
+		if err = verifier.Verify(request.Header.Values, body); err == nil {
+			return body, true
+		}
 	}
-	return body, true
+	// The text is one of a handful, and a person at work on a sender needs it.
+	serve.Refuse(http.StatusUnauthorized, "signature", err.Error()).Write(w)
+	return nil, false
 }
 
 func (r *Receiver) receive(w http.ResponseWriter, request *http.Request) {
@@ -199,6 +223,7 @@ func (r *Receiver) receive(w http.ResponseWriter, request *http.Request) {
 	}
 	var given struct {
 		EventID        string `json:"event_id"`
+		EventType      string `json:"event_type"`
 		Action         string `json:"action"`
 		SubscriptionID string `json:"subscription_id"`
 		CorrelationID  string `json:"correlation_id"`
@@ -209,15 +234,15 @@ func (r *Receiver) receive(w http.ResponseWriter, request *http.Request) {
 	}
 	keys := request.Header.Values("Idempotency-Key")
 	switch {
-	case !pii.ID.Valid(given.EventID) || given.Action == "" || given.SubscriptionID == "":
-		serve.Refuse(http.StatusUnprocessableEntity, "incomplete", "event_id, action and subscription_id are needed.").Write(w)
+	case !pii.ID.Valid(given.EventID) || (given.EventType == "" && (given.Action == "" || given.SubscriptionID == "")):
+		serve.Refuse(http.StatusUnprocessableEntity, "incomplete", "event_id, and event_type or action and subscription_id are needed.").Write(w)
 		return
 	case len(keys) != 1 || keys[0] != given.EventID:
 		serve.Refuse(http.StatusUnprocessableEntity, "key", "The Idempotency-Key must be the event's id.").Write(w)
 		return
 	}
 	switch r.take(Delivery{
-		EventID: given.EventID, Action: given.Action, SubscriptionID: given.SubscriptionID,
+		EventID: given.EventID, Action: cmp.Or(given.Action, given.EventType), SubscriptionID: given.SubscriptionID,
 		CorrelationID: given.CorrelationID, At: r.now(),
 	}, sha256.Sum256(body)) {
 	case Applied:

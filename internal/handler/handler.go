@@ -8,11 +8,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"time"
 
 	"billhook/catalog"
 	"billhook/internal/contract"
+	"billhook/internal/retry"
 	"billhook/internal/store"
 )
 
@@ -33,12 +35,13 @@ type Event struct {
 	// Try is 0, and rises when the commit of this attempt met a conflict: what the
 	// handler assumed or read is no longer so, and it must look again.
 	Try int
-	// Body is the decoded body of the contract, such as *contract.PayNow.
-	Body       any
+	// Body is the decoded body of the contract, such as *contract.PayNow. A typed handler
+	// gets it as what it is.
+	Body       contract.Body
 	Attributes map[string]string
 }
 
-// Effect is what a Tx handler wants committed together with the event's record.
+// Effect is what a handler wants committed together with the event's record.
 type Effect struct {
 	Writes []store.Write
 	// Emit are messages that exist exactly if the effect does: they are committed
@@ -46,18 +49,22 @@ type Effect struct {
 	Emit []Emission
 	// Result is a short code that the record keeps, such as credited.
 	Result string
+	// Superseded: the event came too late, since a later one has been handled. Its record is
+	// completed all the same, and its outcome is superseded.
+	Superseded bool
 }
 
-// Emission is a message for another queue.
+// Emission is a message for a queue or a topic.
 type Emission struct {
-	// Topic is a queue's id, or an outbound topic's: one that the catalog lists for the
-	// handler.
-	Topic string
+	// To is a queue's id, or a topic's: one that the catalog lists for the handler.
+	To string
+	// RoutingKey is what bindings are matched with; empty: the type of the body.
+	RoutingKey string
 	// OrderingKey is what the message waits behind; empty: nothing.
 	OrderingKey string
-	// Body is the message without its ID and CreatedAt: the id is derived from the
-	// event and the emission's place in Emit, so a repetition has the same.
-	Body contract.Envelope
+	// Body is the message without its id and the time of its making: the id is derived from
+	// the event and the emission's place in Emit, so a repetition has the same.
+	Body contract.Body
 }
 
 // Tx is a handler whose whole effect is documents. It returns writes and performs
@@ -71,22 +78,97 @@ type Tx func(ctx context.Context, event Event) (Effect, error)
 
 // Leased is a handler whose effect is outside: a gateway, another service. It runs
 // under a lease on the event's record. The event's id is the idempotency key that it
-// gives to the other side.
+// gives to the other side. What it returns is committed with the completion of the
+// record, while the lease is held: writes and emissions of an attempt that has lost its
+// lease do not happen.
 //
 // A worker that dies in Do leaves it unknown whether the effect took place. So a
 // Leased handler either has Reconcile, or declares that it is SafeToRepeat.
 type Leased struct {
-	// Do performs the effect and returns a short code that the record keeps. An error
-	// marked with the retry package's marks says what it means; any other is tried
-	// again. After ctx ends it must return: what it does then is nobody's.
-	Do func(ctx context.Context, event Event) (result string, err error)
+	// Do performs the effect. An error marked with the retry package's marks says what it
+	// means; any other is tried again. After ctx ends it must return: what it does then is
+	// nobody's.
+	Do func(ctx context.Context, event Event) (Effect, error)
 	// Reconcile asks the other side what became of an earlier attempt, by the event's
-	// id. done says that the effect took place, and result is then what Do would have
+	// id. done says that the effect took place, and effect is then what Do would have
 	// returned; else Do is called. An error means that it is still not known, and is
-	// treated as Do's would be. It is called before every attempt but the first.
-	Reconcile func(ctx context.Context, event Event) (result string, done bool, err error)
+	// treated as Do's would be. It is called before every attempt but the first, and
+	// before Do is called again because a precondition of its writes failed.
+	Reconcile func(ctx context.Context, event Event) (effect Effect, done bool, err error)
 	// SafeToRepeat declares that a second Do with the same id changes nothing.
 	SafeToRepeat bool
+	// batched: Do gathers concurrent attempts.
+	batched bool
+}
+
+// Outside is the Leased of functions whose effect is outside alone: here they leave the code
+// that they return, and nothing else. reconcile may be nil.
+func Outside(do func(context.Context, Event) (result string, err error), reconcile func(context.Context, Event) (result string, done bool, err error)) Leased {
+	h := Leased{Do: func(ctx context.Context, event Event) (effect Effect, err error) {
+		effect.Result, err = do(ctx, event)
+		return effect, err
+	}}
+	if reconcile != nil {
+		h.Reconcile = func(ctx context.Context, event Event) (effect Effect, done bool, err error) {
+			effect.Result, done, err = reconcile(ctx, event)
+			return effect, done, err
+		}
+	}
+	return h
+}
+
+// LeasedOf is a Leased that takes bodies of type B.
+type LeasedOf[B any] struct {
+	Do           func(ctx context.Context, event Event, body B) (Effect, error)
+	Reconcile    func(ctx context.Context, event Event, body B) (effect Effect, done bool, err error)
+	SafeToRepeat bool
+}
+
+// Typed is the Tx, or the Do of a Leased, that gives a handler its body as what it takes.
+func Typed[B any](h func(context.Context, Event, B) (Effect, error)) func(context.Context, Event) (Effect, error) {
+	return func(ctx context.Context, event Event) (Effect, error) {
+		body, err := bodyOf[B](event)
+		if err != nil {
+			return Effect{}, err
+		}
+		return h(ctx, event, body)
+	}
+}
+
+// Leased is the handler that gives Do and Reconcile their bodies as what they take.
+func (l LeasedOf[B]) Leased() Leased {
+	untyped := Leased{SafeToRepeat: l.SafeToRepeat}
+	if l.Do != nil {
+		untyped.Do = Typed(l.Do)
+	}
+	if l.Reconcile != nil {
+		untyped.Reconcile = func(ctx context.Context, event Event) (Effect, bool, error) {
+			body, err := bodyOf[B](event)
+			if err != nil {
+				return Effect{}, false, err
+			}
+			return l.Reconcile(ctx, event, body)
+		}
+	}
+	return untyped
+}
+
+func bodyOf[B any](event Event) (B, error) {
+	body, ok := any(event.Body).(B)
+	if !ok {
+		return body, retry.Permanent("unexpected_body", nil)
+	}
+	return body, nil
+}
+
+// Handler is one registered handler: exactly one of Tx and Leased is set.
+type Handler struct {
+	Tx     Tx
+	Leased *Leased
+	// body is what it takes; nil: any.
+	body reflect.Type
+	// emits are the queues and topics that it may emit to.
+	emits []string
 }
 
 // Registry maps handler names to handlers. Fill it before serving; it is not safe
@@ -95,42 +177,44 @@ type Registry struct {
 	handlers map[string]Handler
 }
 
-// Handler is one registered handler: exactly one of the two is set.
-type Handler struct {
-	Tx     Tx
-	Leased *Leased
-	// emits are the topics that a Tx may emit to.
-	emits []string
-}
-
 // NewRegistry returns an empty registry.
 func NewRegistry() *Registry { return &Registry{handlers: map[string]Handler{}} }
 
-// Tx registers a handler under the name by which the catalog calls it, with the topics
-// that it emits to. It panics on an empty or repeated name: that is a mistake in a main.
-func (r *Registry) Tx(name string, h Tx, emits ...string) {
+// RegisterTx registers a handler that takes bodies of type B under the name by which the
+// catalog calls it, with the queues and topics that it emits to. It panics on an empty or
+// repeated name: that is a mistake in a main.
+func RegisterTx[B any](r *Registry, name string, h func(context.Context, Event, B) (Effect, error), emits ...string) {
 	if h == nil {
 		panic("handler: empty registration")
 	}
+	r.add(name, Handler{Tx: Typed(h), body: reflect.TypeFor[B](), emits: emits})
+}
+
+// RegisterLeased registers a handler whose effect is outside. It panics where RegisterTx
+// would, and for one that has no Reconcile and is not SafeToRepeat: after a crash nobody
+// could say what to do.
+func RegisterLeased[B any](r *Registry, name string, h LeasedOf[B], emits ...string) {
+	untyped := h.Leased()
+	r.add(name, Handler{Leased: &untyped, body: reflect.TypeFor[B](), emits: emits})
+}
+
+// Tx registers a handler that takes whatever body its event has.
+func (r *Registry) Tx(name string, h Tx, emits ...string) {
 	r.add(name, Handler{Tx: h, emits: emits})
 }
 
-// Leased registers a handler whose effect is outside. It panics where Tx would, and
-// for one that has no Reconcile and is not SafeToRepeat: after a crash nobody could
-// say what to do.
-func (r *Registry) Leased(name string, h Leased) {
-	switch {
-	case h.Do == nil:
-		panic("handler: empty registration")
-	case h.Reconcile == nil && !h.SafeToRepeat:
-		panic("handler: " + name + " has no Reconcile and is not SafeToRepeat")
-	}
-	r.add(name, Handler{Leased: &h})
+// Leased registers a handler whose effect is outside, and which takes whatever body its
+// event has.
+func (r *Registry) Leased(name string, h Leased, emits ...string) {
+	r.add(name, Handler{Leased: &h, emits: emits})
 }
 
 func (r *Registry) add(name string, h Handler) {
-	if name == "" {
+	switch {
+	case name == "", h.Leased == nil && h.Tx == nil, h.Leased != nil && h.Leased.Do == nil:
 		panic("handler: empty registration")
+	case h.Leased != nil && h.Leased.Reconcile == nil && !h.Leased.SafeToRepeat:
+		panic("handler: " + name + " has no Reconcile and is not SafeToRepeat")
 	}
 	if _, twice := r.handlers[name]; twice {
 		panic("handler: registered twice: " + name)
@@ -144,9 +228,17 @@ func (r *Registry) Lookup(name string) (h Handler, ok bool) {
 	return h, ok
 }
 
-// Check reports, of every enabled queue, the handlers that are not registered, and those
-// whose entry in the catalog does not list just the topics that they emit to: of one too
-// few the worker would refuse messages, and one too many is a grant that nobody needs.
+// bodies are what the messages of a format are decoded into.
+var bodies = map[string]reflect.Type{
+	contract.PayNowV1:   reflect.TypeFor[*contract.PayNow](),
+	contract.EnvelopeV1: reflect.TypeFor[*contract.Envelope](),
+}
+
+// Check reports, of every enabled queue, the handlers that are not registered, those that
+// do not take what the queue's contract is decoded into, since every message of it would be
+// dead-lettered, and those whose entry in the catalog does not list just what they emit to:
+// of one too few the worker would refuse messages, and one too many is a grant that nobody
+// needs. A queue has a batch exactly if its handlers gather.
 func (r *Registry) Check(c *catalog.Catalog) error {
 	var errs []error
 	for _, q := range c.Queues {
@@ -154,13 +246,22 @@ func (r *Registry) Check(c *catalog.Catalog) error {
 			continue
 		}
 		for eventType, h := range q.Handlers {
+			wrong := func(format string, args ...any) {
+				errs = append(errs, fmt.Errorf("queue %s: event type %s: "+format, append([]any{q.ID, eventType}, args...)...))
+			}
 			registered, ok := r.handlers[h.Name]
-			emits, listed := slices.Sorted(slices.Values(registered.emits)), slices.Sorted(slices.Values(h.Emits))
-			switch {
-			case !ok:
-				errs = append(errs, fmt.Errorf("queue %s: event type %s: no handler is registered as %q", q.ID, eventType, h.Name))
-			case !slices.Equal(emits, listed):
-				errs = append(errs, fmt.Errorf("queue %s: event type %s: %s emits to %q, and the catalog lists %q", q.ID, eventType, h.Name, emits, listed))
+			if !ok {
+				wrong("no handler is registered as %q", h.Name)
+				continue
+			}
+			if emits, listed := slices.Sorted(slices.Values(registered.emits)), slices.Sorted(slices.Values(h.Emits)); !slices.Equal(emits, listed) {
+				wrong("%s emits to %q, and the catalog lists %q", h.Name, emits, listed)
+			}
+			if batched := registered.Leased != nil && registered.Leased.batched; batched != (q.Batch.Size > 0) {
+				wrong("%s and the queue disagree on whether attempts are gathered into batches", h.Name)
+			}
+			if registered.body != nil && bodies[q.Contract] != registered.body {
+				wrong("%s takes %s, and a message of %s is none", h.Name, registered.body, q.Contract)
 			}
 		}
 	}

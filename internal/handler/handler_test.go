@@ -7,18 +7,24 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
+	"billhook/internal/contract"
 	"billhook/internal/handler"
+	"billhook/internal/retry"
 )
 
 func nothing(context.Context, handler.Event) (handler.Effect, error) { return handler.Effect{}, nil }
 
-func outside(context.Context, handler.Event) (string, error) { return "done", nil }
+func outside(context.Context, handler.Event) (handler.Effect, error) {
+	return handler.Effect{Result: "done"}, nil
+}
 
 func TestALeasedHandlerReconcilesOrIsSafeToRepeat(t *testing.T) {
 	t.Parallel()
 	r := handler.NewRegistry()
 	r.Leased("safe", handler.Leased{Do: outside, SafeToRepeat: true})
-	r.Leased("asks", handler.Leased{Do: outside, Reconcile: func(context.Context, handler.Event) (string, bool, error) { return "", false, nil }})
+	r.Leased("asks", handler.Leased{Do: outside, Reconcile: func(context.Context, handler.Event) (handler.Effect, bool, error) {
+		return handler.Effect{}, false, nil
+	}})
 	for _, name := range []string{"safe", "asks"} {
 		h, ok := r.Lookup(name)
 		require.True(t, ok)
@@ -108,4 +114,64 @@ func TestEveryHandlerThatIsMissingIsNamedAtOnce(t *testing.T) {
 	r.Tx("points.lose", nothing)
 	r.Tx("mail.send", nothing)
 	require.NoError(t, r.Check(queues))
+}
+
+func TestATypedHandlerGetsItsBodyAndNoOther(t *testing.T) {
+	t.Parallel()
+	said := func(_ context.Context, _ handler.Event, body *contract.Envelope) (handler.Effect, error) {
+		return handler.Effect{Result: body.ID}, nil
+	}
+	leased := handler.LeasedOf[*contract.Envelope]{
+		Do: said,
+		Reconcile: func(ctx context.Context, event handler.Event, body *contract.Envelope) (handler.Effect, bool, error) {
+			effect, err := said(ctx, event, body)
+			return effect, true, err
+		},
+	}.Leased()
+	ask := func(ctx context.Context, event handler.Event) (handler.Effect, error) {
+		effect, done, err := leased.Reconcile(ctx, event)
+		require.Equal(t, err == nil, done)
+		return effect, err
+	}
+	for name, call := range map[string]handler.Tx{"a Tx": handler.Typed(said), "a Leased": leased.Do, "a Leased that is asked": ask} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			effect, err := call(t.Context(), handler.Event{Body: &contract.Envelope{ID: "e1"}})
+			require.NoError(t, err)
+			require.Equal(t, "e1", effect.Result)
+			for _, other := range []contract.Body{nil, &contract.PayNow{}} {
+				_, err = call(t.Context(), handler.Event{Body: other})
+				require.Equal(t, retry.Verdict{Class: retry.Rejected, Reason: "unexpected_body", Counts: true}, retry.Decide(err))
+			}
+		})
+	}
+}
+
+func TestAQueueWhoseMessagesItsHandlerDoesNotTakeIsRefused(t *testing.T) {
+	t.Parallel()
+	r := handler.NewRegistry()
+	r.Tx("any", nothing)
+	handler.RegisterTx(r, "orders", func(context.Context, handler.Event, *contract.PayNow) (handler.Effect, error) { return handler.Effect{}, nil })
+	handler.RegisterLeased(r, "mails", handler.LeasedOf[*contract.Envelope]{SafeToRepeat: true, Do: func(context.Context, handler.Event, *contract.Envelope) (handler.Effect, error) {
+		return handler.Effect{}, nil
+	}})
+	for name, test := range map[string]struct{ handler, contract, want string }{
+		"its own contract":         {"orders", contract.PayNowV1, ""},
+		"another":                  {"orders", contract.EnvelopeV1, "queue q: event type t: orders takes *contract.PayNow, and a message of envelope.v1 is none"},
+		"its own, under a lease":   {"mails", contract.EnvelopeV1, ""},
+		"another, under a lease":   {"mails", contract.PayNowV1, "queue q: event type t: mails takes *contract.Envelope, and a message of paynow.v1 is none"},
+		"whatever it is: any will": {"any", contract.PayNowV1, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			err := r.Check(&catalog.Catalog{Queues: []catalog.Queue{{
+				ID: "q", Enabled: true, Contract: test.contract, Handlers: map[string]catalog.Handler{"t": {Name: test.handler}},
+			}}})
+			if test.want == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.EqualError(t, err, test.want)
+		})
+	}
 }

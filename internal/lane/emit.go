@@ -28,19 +28,32 @@ func Add(event handler.Event, effect *handler.Effect, now time.Time) (lanes []st
 	batch := NewBatch(now)
 	for n := range effect.Emit {
 		emission := &effect.Emit[n]
-		emission.Body.ID, emission.Body.CreatedAt = ID(event, n), batch.now.Format(time.RFC3339Nano)
-		message, err := compose(event, emission, batch.now)
+		id := ID(event, n)
+		message, err := compose(event, emission, id, batch.now)
 		if err != nil {
 			return nil, retry.Permanent("emission_invalid", err)
 		}
-		batch.Add(emission.Topic, emission.Body.ID, message, Source{Queue: event.Queue, Tenant: event.Tenant, EventID: event.ID})
+		batch.Add(emission.To, id, message, Source{Queue: event.Queue, Tenant: event.Tenant, EventID: event.ID})
 	}
 	effect.Writes = append(effect.Writes, batch.Writes()...)
 	return batch.Lanes(), nil
 }
 
-// compose makes the message of an emission.
-func compose(event handler.Event, emission *handler.Emission, now time.Time) (contract.Message, error) {
+// emitted is a body that a handler can make.
+type emitted interface {
+	contract.Body
+	// Stamped returns the body with its id and the time of its making.
+	Stamped(id, createdAt string) contract.Body
+	Attributes() contract.Attributes
+}
+
+// compose gives an emission its id and makes its message.
+func compose(event handler.Event, emission *handler.Emission, id string, now time.Time) (contract.Message, error) {
+	made, ok := emission.Body.(emitted)
+	if !ok {
+		return contract.Message{}, contract.ErrMalformed
+	}
+	emission.Body = made.Stamped(id, now.Format(time.RFC3339Nano))
 	if err := emission.Body.Validate(); err != nil {
 		return contract.Message{}, err
 	}
@@ -48,7 +61,8 @@ func compose(event handler.Event, emission *handler.Emission, now time.Time) (co
 	if err != nil {
 		return contract.Message{}, err
 	}
-	attributes := emission.Body.Attributes()
+	attributes := emission.Body.(emitted).Attributes()
+	attributes.RoutingKey = emission.RoutingKey
 	attributes.OrderingKey, attributes.Tenant = emission.OrderingKey, event.Tenant
 	attributes.FirstPublished = now.Format(time.RFC3339Nano)
 	if attributes.OrderingKey == "" {

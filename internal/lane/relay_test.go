@@ -108,7 +108,7 @@ func newRig(t *testing.T) *rig {
 
 // emission is one that says so by its correlation id.
 func emission(key, says string) handler.Emission {
-	return handler.Emission{Topic: topic, OrderingKey: key, Body: contract.Envelope{Action: "renewal", CorrelationID: says}}
+	return handler.Emission{To: topic, OrderingKey: key, Body: &contract.Envelope{Action: "renewal", CorrelationID: says}}
 }
 
 // emit commits an event's emissions and returns their lanes. Time passes.
@@ -222,14 +222,14 @@ func TestAnEmissionIsCommittedWithItsLane(t *testing.T) {
 func TestWhatNoBrokerTakesIsPermanentAndNothingIsToBeCommitted(t *testing.T) {
 	t.Parallel()
 	for name, spoil := range map[string]func(*handler.Emission){
-		"a body that breaks its contract":  func(e *handler.Emission) { e.Body.Action = "" },
-		"an amount without a currency":     func(e *handler.Emission) { e.Body.Payload.Amount = "1.00" },
+		"a body that breaks its contract":  func(e *handler.Emission) { e.Body.(*contract.Envelope).Action = "" },
+		"an amount without a currency":     func(e *handler.Emission) { e.Body.(*contract.Envelope).Payload.Amount = "1.00" },
 		"an ordering key that is no id":    func(e *handler.Emission) { e.OrderingKey = "ilse@example.org" },
 		"an ordering key of any length":    func(e *handler.Emission) { e.OrderingKey = strings.Repeat("x", 2000) },
-		"a correlation id that is no id":   func(e *handler.Emission) { e.Body.CorrelationID = "a/b" },
-		"a string of the body not UTF-8":   func(e *handler.Emission) { e.Body.Payload.Status = "\xff" },
-		"a time of the body that is none":  func(e *handler.Emission) { e.Body.Payload.OccurredAt = "yesterday" },
-		"a negative number in its payload": func(e *handler.Emission) { e.Body.Payload.Cycle = -1 },
+		"a correlation id that is no id":   func(e *handler.Emission) { e.Body.(*contract.Envelope).CorrelationID = "a/b" },
+		"a string of the body not UTF-8":   func(e *handler.Emission) { e.Body.(*contract.Envelope).Payload.Status = "\xff" },
+		"a time of the body that is none":  func(e *handler.Emission) { e.Body.(*contract.Envelope).Payload.OccurredAt = "yesterday" },
+		"a negative number in its payload": func(e *handler.Emission) { e.Body.(*contract.Envelope).Payload.Cycle = -1 },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -68,7 +68,10 @@ type Config struct {
 	// Provision, if set, creates the queues on the emulator at broker (host:port), in place of
 	// Go's own provisioning.
 	Provision func(ctx context.Context, broker, workerURL string) error
-	// OpsTokens are accepted in addition to requests from this machine without a token.
+	// Targets says where the targets are that are not to be the stand-in, and what signs, by
+	// their names. What signs for the stand-in is the secret of the source with the same variable.
+	Targets map[string]Place
+	// OpsTokens are accepted beside open access from this machine.
 	OpsTokens []string
 	Log       *slog.Logger
 	// WrapStore and WrapPublisher, if set, wrap what the services use, for tests and for the
@@ -77,12 +80,16 @@ type Config struct {
 	WrapPublisher func(service string, p webhook.Publisher) webhook.Publisher
 }
 
+// Place is where a target is, and the secret that signs what is posted there. An empty URL is
+// the stand-in's.
+type Place struct{ URL, Secret string }
+
 // Stack is a running Billhook.
 type Stack struct {
 	WebhookURL, WorkerURL string
 	// WebhookMetricsURL and WorkerMetricsURL serve /metrics on free ports.
 	WebhookMetricsURL, WorkerMetricsURL string
-	// Service stands in for the subscription service, at ServiceURL.
+	// Service stands in for every target that has no place of its own, at ServiceURL.
 	Service    *embedded.Receiver
 	ServiceURL string
 	// Store is the services' store without WrapStore.
@@ -144,13 +151,13 @@ func (s *Stack) start(ctx, life context.Context, config Config) error {
 	if config.WrapPublisher != nil {
 		webhookPublisher, workerPublisher = config.WrapPublisher("webhook", s.Publisher), config.WrapPublisher("worker", s.Publisher)
 	}
-	subscriptions, err := s.subscriptionService(ctx, config)
+	targets, err := s.targets(ctx, config)
 	if err != nil {
 		return err
 	}
 	webhookMetrics, workerMetrics := telemetry.NewMetrics(), telemetry.NewMetrics()
 	workerService, err := worker.New(worker.Config{
-		Catalog: config.Catalog, Subscriptions: subscriptions, Store: store, Publisher: workerPublisher, Authenticator: authenticator,
+		Catalog: config.Catalog, Targets: targets, Store: store, Publisher: workerPublisher, Authenticator: authenticator,
 		Access: ops.Access{Tokens: config.OpsTokens, OpenOnLoopback: true},
 		Log:    config.Log, Metrics: workerMetrics, Now: time.Now, AfterFunc: alarm.AfterFunc,
 	})
@@ -185,32 +192,44 @@ func (s *Stack) start(ctx, life context.Context, config Config) error {
 	return nil
 }
 
-// subscriptionService starts the stand-in and returns its client.
-func (s *Stack) subscriptionService(ctx context.Context, config Config) (*delivery.PaymentWebhook, error) {
-	secrets := config.Secrets["generic"]
-	if len(secrets) == 0 {
-		return nil, errors.New("the source generic has no secret, which also signs what is sent")
-	}
-	var err error
-	if s.Service, err = embedded.NewReceiver(embedded.ReceiverConfig{Secrets: secrets, Tolerance: 5 * time.Minute}); err != nil {
-		return nil, err
-	}
+// targets starts the stand-in, and returns the way to every target.
+func (s *Stack) targets(ctx context.Context, config Config) (delivery.Targets, error) {
 	listener, err := serve.Listen(ctx, "127.0.0.1", config.ServicePort)
 	if err != nil {
 		return nil, err
 	}
+	s.closers = append(s.closers, ignoreClosed(listener))
 	s.ServiceURL = "http://" + listener.Addr().String()
-	server := &http.Server{Handler: s.Service, ReadHeaderTimeout: time.Second, WriteTimeout: standInTimeout}
-	s.others.Go(func() { _ = server.Serve(listener) }) // ends with Close
-	webhook, err := delivery.New(delivery.Config{BaseURL: s.ServiceURL, Secret: secrets[0], Now: time.Now})
-	if err != nil {
-		return nil, errors.Join(err, server.Close())
+	known := embedded.ReceiverConfig{Tolerance: 5 * time.Minute, Posts: config.Catalog.Posts("")}
+	targets, err := delivery.Open(config.Catalog, "", func(t catalog.Target) (string, []string) {
+		at := config.Targets[t.Name]
+		for name, source := range config.Catalog.Sources {
+			if secrets := config.Secrets[name]; at.Secret == "" && source.SecretVariable == t.SecretVariable && len(secrets) > 0 {
+				at.Secret = secrets[0]
+			}
+		}
+		switch {
+		case at.Secret == "":
+			return "", nil
+		case at.URL != "":
+		case t.Scheme == catalog.SchemeStandard:
+			known.Standard = append(known.Standard, at.Secret)
+		default:
+			known.Secrets = append(known.Secrets, at.Secret)
+		}
+		return cmp.Or(at.URL, s.ServiceURL), []string{at.Secret}
+	}, time.Now)
+	s.closers = append(s.closers, func() error { targets.Close(); return nil })
+	if err != nil || len(known.Secrets)+len(known.Standard) == 0 {
+		return targets, err
 	}
-	s.closers = append(s.closers, func() error {
-		webhook.Close()
-		return server.Close()
-	})
-	return webhook, nil
+	if s.Service, err = embedded.NewReceiver(known); err != nil {
+		return nil, err
+	}
+	server := &http.Server{Handler: s.Service, ReadHeaderTimeout: time.Second, WriteTimeout: standInTimeout}
+	s.others.Go(func() { _ = server.Serve(listener) }) // ends when it is closed
+	s.closers = append(s.closers, server.Close)
+	return targets, nil
 }
 
 // schedule calls the worker's tasks until life ends.

@@ -112,7 +112,7 @@ func TestOfWhatMayHaveBeenAppliedACorrectionIsAConflict(t *testing.T) {
 		"where the queue refuses them":       {setup{}, paid("e1", unknown, 1)},
 		"of what was processed":              {setup{queue: accepting}, paid("e1", known, 1)},
 		"of what is tried again":             {setup{queue: accepting, credit: always(errHandler)}, paid("e1", known, 1)},
-		"where no worker knows how to ask":   {setup{queue: accepting, leased: &handler.Leased{SafeToRepeat: true, Do: (&gateway{do: refuses}).send}}, paid("e1", known, 1)},
+		"where no worker knows how to ask":   {setup{queue: accepting, leased: repeats((&gateway{do: refuses}).send)}, paid("e1", known, 1)},
 		"where the other side has it":        {setup{queue: accepting, leased: (&gateway{do: refuses, asked: has}).leased()}, paid("e1", known, 1)},
 		"where the other side will not tell": {setup{queue: accepting, leased: (&gateway{do: refuses, asked: refusesToTell}).leased()}, paid("e1", known, 1)},
 	} {

@@ -59,7 +59,7 @@ func TestAWaitLongerThanTheBrokersIsKept(t *testing.T) {
 	t.Parallel()
 	asks := retry.After(15*time.Minute, retry.Down("callee_busy_503", nil))
 	leasedFails := func(err error) *handler.Leased {
-		return &handler.Leased{SafeToRepeat: true, Do: func(context.Context, handler.Event) (string, error) { return "", err }}
+		return repeats(func(context.Context, handler.Event) (string, error) { return "", err })
 	}
 	for name, test := range map[string]struct {
 		setup  setup

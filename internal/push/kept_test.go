@@ -93,9 +93,7 @@ func TestOfOneTargetAnOutageIsNackedAndAFailureKept(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t, setup{queue: test.queue, leased: &handler.Leased{
-				SafeToRepeat: true, Do: func(context.Context, handler.Event) (string, error) { return "", test.failure },
-			}})
+			r := newRig(t, setup{queue: test.queue, leased: repeats(func(context.Context, handler.Event) (string, error) { return "", test.failure })})
 			const events = 5
 			for i := range events {
 				got := r.deliverNow(paid(fmt.Sprint("e", i), known, 1))
@@ -198,12 +196,12 @@ func TestNoAttemptComesBeforeItsTime(t *testing.T) {
 						}
 					}}
 					if kind == "leased" {
-						with.leased = &handler.Leased{SafeToRepeat: true, Do: func(_ context.Context, event handler.Event) (string, error) {
+						with.leased = repeats(func(_ context.Context, event handler.Event) (string, error) {
 							if calls++; event.Attempt < 5 {
 								return "", errHandler
 							}
 							return "sent", nil
-						}}
+						})
 					}
 					r = newRig(t, with)
 					var due time.Time

@@ -39,7 +39,7 @@ func (s *Service) leased(ctx context.Context, w *attempt, h handler.Leased) answ
 	failpoint.Hit(failpoint.LeasedClaimed)
 	w.event.Attempt = run.Attempt()
 	limited, cancel := context.WithTimeout(ctx, w.spec().Timeout)
-	result, err := s.effect(limited, w, h)
+	effect, err := s.effect(limited, w, h)
 	timedOut := limited.Err() != nil
 	cancel()
 	failpoint.Hit(failpoint.LeasedDone)
@@ -47,7 +47,7 @@ func (s *Service) leased(ctx context.Context, w *attempt, h handler.Leased) answ
 	ctx, cancel = context.WithTimeout(ctx, bookkeeping)
 	defer cancel()
 	if err == nil {
-		if seen, err = run.Complete(ctx, result); err != nil {
+		if seen, err = run.Complete(ctx, effect); err != nil {
 			return again(retry.Decide(err), err, w.event.Attempt) // the lease stands, and then Reconcile is asked
 		}
 		failpoint.Hit(failpoint.LeasedCompleted)
@@ -100,26 +100,26 @@ func (s *Service) letGo(ctx context.Context, w *attempt, verdict retry.Verdict, 
 // effect finds out what became of an earlier attempt, if there was one, and performs
 // the effect if it is not known to have taken place. An event whose workers died in
 // every attempt gets no other one, but the question.
-func (s *Service) effect(ctx context.Context, w *attempt, h handler.Leased) (string, error) {
+func (s *Service) effect(ctx context.Context, w *attempt, h handler.Leased) (handler.Effect, error) {
 	event := w.event
 	type reconciled struct {
-		result string
+		effect handler.Effect
 		done   bool
 	}
 	if w.run.Repeated() && h.Reconcile != nil {
 		found, err := guarded(ctx, s.config.Log, event, parting, func(ctx context.Context) (r reconciled, err error) {
-			r.result, r.done, err = h.Reconcile(ctx, event)
+			r.effect, r.done, err = h.Reconcile(ctx, event)
 			return r, err
 		})
 		failpoint.Hit(failpoint.LeasedReconciled)
 		if err != nil || found.done {
-			return found.result, err
+			return found.effect, err
 		}
 	}
 	if event.Attempt > w.allowed() {
-		return "", retry.Permanent("attempts_exhausted", retry.Transient("worker_died", nil))
+		return handler.Effect{}, retry.Permanent("attempts_exhausted", retry.Transient("worker_died", nil))
 	}
-	return guarded(ctx, s.config.Log, event, parting, func(ctx context.Context) (string, error) { return h.Do(ctx, event) })
+	return guarded(ctx, s.config.Log, event, parting, func(ctx context.Context) (handler.Effect, error) { return h.Do(ctx, event) })
 }
 
 // maxKept is the largest message that a record keeps: half of what a document holds.

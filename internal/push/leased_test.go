@@ -30,7 +30,15 @@ type gateway struct {
 }
 
 func (g *gateway) leased() *handler.Leased {
-	return &handler.Leased{Do: g.send, Reconcile: g.ask}
+	h := handler.Outside(g.send, g.ask)
+	return &h
+}
+
+// repeats is a leased handler that is safe to repeat, and asks nobody.
+func repeats(do func(context.Context, handler.Event) (string, error)) *handler.Leased {
+	h := handler.Outside(do, nil)
+	h.SafeToRepeat = true
+	return &h
 }
 
 func (g *gateway) send(ctx context.Context, event handler.Event) (string, error) {
@@ -349,7 +357,7 @@ func TestALeasedEvent(t *testing.T) {
 				g := &gateway{}
 				h := g.leased()
 				if test.repeats {
-					h = &handler.Leased{Do: g.send, SafeToRepeat: true}
+					h = repeats(g.send)
 				}
 				r := newRig(t, setup{leased: h, queue: func(q *catalog.Queue) {
 					if kept == "" {

@@ -116,7 +116,7 @@ func (s *Service) prepare(ctx context.Context, w *attempt) (a answer, done bool)
 // and does not hold up the key for ever.
 func declared(spec catalog.Handler, effect handler.Effect) error {
 	for _, emission := range effect.Emit {
-		if !slices.Contains(spec.Emits, emission.Topic) {
+		if !slices.Contains(spec.Emits, emission.To) {
 			// Without the topic's name, which the handler may have from the message.
 			return retry.Transient("emission_undeclared", nil)
 		}

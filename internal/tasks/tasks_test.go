@@ -131,7 +131,7 @@ func (r *rig) emit(t *testing.T, event string, keys ...string) {
 	t.Helper()
 	var effect handler.Effect
 	for _, key := range keys {
-		effect.Emit = append(effect.Emit, handler.Emission{Topic: "again", OrderingKey: key, Body: contract.Envelope{Action: "renewal"}})
+		effect.Emit = append(effect.Emit, handler.Emission{To: "again", OrderingKey: key, Body: &contract.Envelope{Action: "renewal"}})
 	}
 	_, err := lane.Add(handler.Event{Queue: "q", Tenant: "default", ID: event}, &effect, r.now)
 	require.NoError(t, err)

@@ -104,18 +104,18 @@ func ExampleWork_Leased() {
 	// What the worker does with a delivery.
 	deliver := func(event handler.Event) {
 		h, _ := registry.Lookup("refund_order")
-		var result string
+		var effect handler.Effect
 		var done bool
 		var err error
 		if event.Attempt > 1 {
-			result, done, err = h.Leased.Reconcile(ctx, event)
+			effect, done, err = h.Leased.Reconcile(ctx, event)
 		}
 		if !done && err == nil {
-			result, err = h.Leased.Do(ctx, event)
+			effect, err = h.Leased.Do(ctx, event)
 		}
 		doc, _ := db.Get(ctx, points)
 		fmt.Printf("%s, attempt %d: %q, %v; free %v, reserved %v\n",
-			event.OrderingKey, event.Attempt, result, err, doc.Fields["free"], doc.Fields["reserved"])
+			event.OrderingKey, event.Attempt, effect.Result, err, doc.Fields["free"], doc.Fields["reserved"])
 	}
 	pay.hangsUp = true
 	deliver(handler.Event{Queue: "refunds", Tenant: "default", ID: "evt-1", OrderingKey: "order-1", Attempt: 1})

@@ -119,7 +119,7 @@ func (w Work) Leased() handler.Leased {
 		w.CommitThere == nil || w.Find == nil || w.Confirm == nil || w.RollBack == nil {
 		panic("twophase: incomplete work")
 	}
-	return handler.Leased{Do: w.do, Reconcile: w.reconcile}
+	return handler.Outside(w.do, w.reconcile)
 }
 
 // Key is the key of an event's phase document. Its id is that of the event's record.

@@ -67,7 +67,8 @@ func (b *bench) answer(result string, err error) func(context.Context, handler.E
 func (b *bench) do(t *testing.T) (string, error) {
 	t.Helper()
 	b.steps = nil
-	return b.Leased().Do(t.Context(), event)
+	effect, err := b.Leased().Do(t.Context(), event)
+	return effect.Result, err
 }
 
 func (b *bench) phase() map[string]any {
@@ -110,10 +111,10 @@ func TestWorkGoesFromPreparedToCommitted(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "refunded", result)
 	require.Equal(t, []string{"read"}, b.steps)
-	result, done, err := b.Leased().Reconcile(t.Context(), event)
+	effect, done, err := b.Leased().Reconcile(t.Context(), event)
 	require.NoError(t, err)
 	require.True(t, done)
-	require.Equal(t, "refunded", result)
+	require.Equal(t, "refunded", effect.Result)
 }
 
 func TestARefusalRollsBackAndIsRepeated(t *testing.T) {
@@ -201,10 +202,10 @@ func TestReconcileConfirmsWhatItFinds(t *testing.T) {
 	require.Equal(t, "prepared", b.phase()["state"])
 
 	b.Find = func(context.Context, handler.Event) (string, bool, error) { return "refunded", true, nil }
-	result, done, err := b.Leased().Reconcile(t.Context(), event)
+	effect, done, err := b.Leased().Reconcile(t.Context(), event)
 	require.NoError(t, err)
 	require.True(t, done)
-	require.Equal(t, "refunded", result)
+	require.Equal(t, "refunded", effect.Result)
 	require.Equal(t, "committed", b.phase()["state"])
 	require.EqualValues(t, amount, b.amount("spent"))
 }

@@ -334,13 +334,14 @@ func (w *world) deliver() *attempt {
 		a.pause = yield
 		h := a.work().Leased()
 		if event.Attempt > 1 && w.reconciles {
-			var done bool
-			a.result, done, a.err = h.Reconcile(context.Background(), event)
+			effect, done, err := h.Reconcile(context.Background(), event)
+			a.result, a.err = effect.Result, err
 			if done || a.err != nil {
 				return
 			}
 		}
-		a.result, a.err = h.Do(context.Background(), event)
+		effect, err := h.Do(context.Background(), event)
+		a.result, a.err = effect.Result, err
 	})
 	a.goOn()
 	return a

@@ -179,7 +179,7 @@ func TestWhatATxEventHasEmittedBeforeItsDrainIsPublishedByTheTask(t *testing.T) 
 	emits := func(r *handler.Registry) {
 		r.Tx("ours", func(ctx context.Context, event handler.Event) (handler.Effect, error) {
 			effect, err := effects(func() {})(ctx, event)
-			effect.Emit = []handler.Emission{{Topic: "told", Body: contract.Envelope{Action: "renewal"}}}
+			effect.Emit = []handler.Emission{{To: "told", Body: &contract.Envelope{Action: "renewal"}}}
 			return effect, err
 		}, "told")
 	}
@@ -219,11 +219,11 @@ func TestTheLeaseOfAnEventThatADrainCutsOffStandsAndThenTheOtherSideIsAsked(t *t
 			finish := sync.OnceFunc(func() { close(e.over); <-late })
 			first := e.worker(func(c *worker.Config) {
 				c.Handlers = func(r *handler.Registry) {
-					r.Leased("ours", handler.Leased{SafeToRepeat: true, Do: func(context.Context, handler.Event) (string, error) {
+					r.Leased("ours", handler.Leased{SafeToRepeat: true, Do: func(context.Context, handler.Event) (handler.Effect, error) {
 						defer close(late)
 						e.inside <- struct{}{}
 						<-e.over
-						return "late", nil
+						return handler.Effect{Result: "late"}, nil
 					}})
 				}
 			})
@@ -234,13 +234,13 @@ func TestTheLeaseOfAnEventThatADrainCutsOffStandsAndThenTheOtherSideIsAsked(t *t
 			next := e.worker(func(c *worker.Config) {
 				c.Handlers = func(r *handler.Registry) {
 					r.Leased("ours", handler.Leased{
-						Reconcile: func(context.Context, handler.Event) (string, bool, error) {
+						Reconcile: func(context.Context, handler.Event) (handler.Effect, bool, error) {
 							asked.Add(1)
-							return "reconciled", done, nil
+							return handler.Effect{Result: "reconciled"}, done, nil
 						},
-						Do: func(context.Context, handler.Event) (string, error) {
+						Do: func(context.Context, handler.Event) (handler.Effect, error) {
 							did.Add(1)
-							return "done", nil
+							return handler.Effect{Result: "done"}, nil
 						},
 					})
 				}

@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/internal/contract"
-	"billhook/internal/delivery"
 	"billhook/internal/embedded"
 	"billhook/internal/store"
 	"billhook/internal/worker"
@@ -65,8 +64,7 @@ func TestNoDocumentIsWrittenByTwoUnrelatedEvents(t *testing.T) {
 		for i := range c.Catalog.Queues {
 			c.Catalog.Queues[i].NackBudget = 0 // both of a pair get the same answer
 		}
-		c.Subscriptions, err = delivery.New(delivery.Config{BaseURL: server.URL, Secret: "a-secret-of-more-than-24-bytes", Now: time.Now})
-		require.NoError(t, err)
+		c.Targets = postedTo(t, c.Catalog, server.URL)
 	}))
 	require.NoError(t, err)
 	events, updates := "/push/paynow-events", "/push/pay-subscription-update"

@@ -43,9 +43,8 @@ type Config struct {
 	Store store.Store
 	// Publisher takes dead letters, what the outbox holds, and what a sweep puts back.
 	Publisher deadletter.Publisher
-	// Subscriptions tells the subscription service; nil where this worker serves no
-	// queue that does.
-	Subscriptions *delivery.PaymentWebhook
+	// Targets are the services that this worker's queues post to.
+	Targets       delivery.Targets
 	Authenticator push.Authenticator
 	Access        ops.Access
 	Log           *slog.Logger
@@ -105,25 +104,19 @@ func (w *Worker) Longest() time.Duration { return max(w.push.Longest(), tasks.Lo
 // do not wait for each other.
 const lanesAtOnce = 16
 
-// Notify is the handler that posts to the subscription service.
-const Notify = "subscriptions.notify"
-
 // New puts the worker together. It fails where the catalog asks for a handler that
 // does not exist or for a body format that cannot be decoded, or lists other topics than
 // a handler emits to, or where the pool has no queue. All mistakes of the catalog are
 // reported together.
 func New(config Config) (*Worker, error) {
 	registry := handler.NewRegistry()
-	updates, told := config.Catalog.HandledBy(Notify)
+	updates, _ := config.Catalog.ToldBy("subscriptions.record")
 	teacher := customers.NewTeacher(config.Store, config.Log, config.Now)
 	watched := teacher.Watch(config.Store)
 	worth := products.NewReader(config.Store, config.Catalog.Products, config.Now)
 	billing.Register(registry,
 		billing.Points{Store: config.Store, Products: worth, Now: config.Now, Teacher: teacher},
 		billing.Subscriptions{Store: config.Store, Updates: updates, Now: config.Now})
-	if config.Subscriptions != nil {
-		registry.Leased(Notify, config.Subscriptions.Leased())
-	}
 	if config.Handlers != nil {
 		config.Handlers(registry)
 	}
@@ -137,10 +130,8 @@ func New(config Config) (*Worker, error) {
 			queues = append(queues, q)
 		}
 	}
+	config.Targets.Register(registry, queues)
 	mistakes = append(mistakes, registry.Check(&catalog.Catalog{Queues: queues}))
-	if records, _ := config.Catalog.HandledBy("subscriptions.record"); records.ID != "" && !told {
-		mistakes = append(mistakes, fmt.Errorf("queue %s: no enabled queue is handled by %s, which it tells", records.ID, Notify))
-	}
 	if len(queues) == 0 {
 		mistakes = append(mistakes, errors.New("POOL names a pool that no queue is in"))
 	}

@@ -43,6 +43,16 @@ type anyone struct{}
 
 func (anyone) Verify(context.Context, string) error { return nil }
 
+// postedTo are the targets of a catalog, all of them at one place.
+func postedTo(t *testing.T, c *catalog.Catalog, url string) delivery.Targets {
+	t.Helper()
+	targets, err := delivery.Open(c, "", func(catalog.Target) (string, []string) {
+		return url, []string{"a-secret-of-more-than-24-bytes"}
+	}, time.Now)
+	require.NoError(t, err)
+	return targets
+}
+
 func config(t *testing.T, change func(*worker.Config)) worker.Config {
 	t.Helper()
 	db, err := embedded.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
@@ -50,10 +60,9 @@ func config(t *testing.T, change func(*worker.Config)) worker.Config {
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
 	shipped, err := catalog.Load("")
 	require.NoError(t, err)
-	subscriptions, err := delivery.New(delivery.Config{BaseURL: "http://127.0.0.1:1", Secret: "a-secret-of-more-than-24-bytes", Now: time.Now})
-	require.NoError(t, err)
+	targets := postedTo(t, shipped, "http://127.0.0.1:1")
 	c := worker.Config{
-		Catalog: shipped, Subscriptions: subscriptions, Store: db, Publisher: nowhere{}, Authenticator: anyone{}, Access: ops.Access{OpenOnLoopback: true},
+		Catalog: shipped, Targets: targets, Store: db, Publisher: nowhere{}, Authenticator: anyone{}, Access: ops.Access{OpenOnLoopback: true},
 		Log: slog.New(slog.DiscardHandler), Metrics: telemetry.NewMetrics(), Now: time.Now,
 	}
 	if change != nil {

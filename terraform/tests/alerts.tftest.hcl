@@ -14,8 +14,8 @@ variables {
     webhook = "europe-docker.pkg.dev/example/billhook/webhook@sha256:0000000000000000000000000000000000000000000000000000000000000000"
     worker  = "europe-docker.pkg.dev/example/billhook/worker@sha256:0000000000000000000000000000000000000000000000000000000000000000"
   }
-  runbooks                 = "https://example.com/runbooks"
-  subscription_service_url = "https://subscriptions.example"
+  runbooks    = "https://example.com/runbooks"
+  target_urls = { SUBSCRIPTION_SERVICE_URL = "https://subscriptions.example" }
 }
 
 run "there_are_none_before_the_services" {

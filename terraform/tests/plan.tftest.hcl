@@ -25,8 +25,8 @@ variables {
     webhook = "europe-docker.pkg.dev/example/billhook/webhook@sha256:0000000000000000000000000000000000000000000000000000000000000000"
     worker  = "europe-docker.pkg.dev/example/billhook/worker@sha256:0000000000000000000000000000000000000000000000000000000000000000"
   }
-  runbooks                 = "https://example.com/runbooks"
-  subscription_service_url = "https://subscriptions.example"
+  runbooks    = "https://example.com/runbooks"
+  target_urls = { SUBSCRIPTION_SERVICE_URL = "https://subscriptions.example" }
 }
 
 run "everything_but_the_services_without_images" {
@@ -145,25 +145,35 @@ run "latest_is_no_version" {
 }
 
 # Or the second apply makes a worker that does not start.
-run "deliveries_without_an_address_are_refused" {
+run "a_target_without_an_address_is_refused" {
   command = plan
 
   variables {
-    images                   = null
-    subscription_service_url = ""
+    images      = null
+    target_urls = {}
   }
 
-  expect_failures = [var.subscription_service_url]
+  expect_failures = [var.target_urls]
 }
 
-run "deliveries_in_plain_text_are_refused" {
+run "a_target_in_plain_text_is_refused" {
   command = plan
 
   variables {
-    subscription_service_url = "http://subscriptions.example"
+    target_urls = { SUBSCRIPTION_SERVICE_URL = "http://subscriptions.example" }
   }
 
-  expect_failures = [var.subscription_service_url]
+  expect_failures = [var.target_urls]
+}
+
+run "an_address_that_nobody_reads_is_refused" {
+  command = plan
+
+  variables {
+    target_urls = { SUBSCRIPTION_SERVICE_URL = "https://subscriptions.example", SUBSCRIPTIONS_URL = "https://subscriptions.example" }
+  }
+
+  expect_failures = [var.target_urls]
 }
 
 run "an_operator_without_an_address_is_refused" {
@@ -206,6 +216,7 @@ run "an_account_publishes_what_its_service_publishes_and_no_more" {
   variables {
     catalog_dir         = "../catalog/testdata/crooked"
     deletion_protection = false
+    target_urls         = { POST_OFFICE_URL = "https://post-office.example" }
   }
 
   override_resource {
@@ -277,16 +288,16 @@ run "an_account_publishes_what_its_service_publishes_and_no_more" {
     error_message = "Every worker may have a token made for the push account of the tasks' pool, and for no other."
   }
   assert {
-    condition     = toset(keys(google_secret_manager_secret_iam_member.worker_reads)) == toset(["OPS_TOKEN/letters", "OPS_TOKEN/seats", "WEBHOOK_SIGNING_SECRET/letters"])
-    error_message = "The secret that signs deliveries is read by the pool that delivers, letters."
+    condition     = toset(keys(google_secret_manager_secret_iam_member.worker_reads)) == toset(["OPS_TOKEN/letters", "OPS_TOKEN/seats", "POST_OFFICE_SECRET/letters"])
+    error_message = "The secret of a target is read by the pool that posts to it, letters."
   }
   assert {
-    condition     = { for pool, w in module.worker : pool => join(" ", sort(w.secrets)) } == { letters = "OPS_TOKEN WEBHOOK_SIGNING_SECRET", seats = "OPS_TOKEN" }
+    condition     = { for pool, w in module.worker : pool => join(" ", sort(w.secrets)) } == { letters = "OPS_TOKEN POST_OFFICE_SECRET", seats = "OPS_TOKEN" }
     error_message = "A worker is given the secrets that its account may read."
   }
   assert {
-    condition     = { for pool, w in module.worker : pool => lookup(w.env, "SUBSCRIPTION_SERVICE_URL", "") } == { letters = "https://subscriptions.example", seats = "" }
-    error_message = "The pool that delivers knows where to."
+    condition     = { for pool, w in module.worker : pool => lookup(w.env, "POST_OFFICE_URL", "") } == { letters = "https://post-office.example", seats = "" }
+    error_message = "The pool that posts to a target knows where it is."
   }
 }
 

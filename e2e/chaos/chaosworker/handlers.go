@@ -23,7 +23,7 @@ func (h *handlers) register(r *handler.Registry) {
 	r.Tx(arm.Handlers+arm.Tx, h.tx)
 	r.Tx(arm.Handlers+arm.TxOrdered, h.txOrdered, arm.Topic)
 	for _, name := range []string{arm.Leased, arm.LeasedOrdered} {
-		r.Leased(arm.Handlers+name, handler.Leased{Do: h.do, Reconcile: h.outside.applied})
+		r.Leased(arm.Handlers+name, handler.Outside(h.do, h.outside.applied))
 	}
 	r.Tx(arm.Handlers+arm.CheckThenAct, h.checkThenAct)
 	r.Tx(arm.Handlers+arm.MarkThenAct, h.markThenAct)
@@ -59,7 +59,7 @@ func (h *handlers) txOrdered(ctx context.Context, event handler.Event) (handler.
 	}
 	return handler.Effect{
 		Writes: []store.Write{write}, Result: "applied",
-		Emit: []handler.Emission{{Topic: arm.Topic, OrderingKey: event.OrderingKey, Body: contract.Envelope{
+		Emit: []handler.Emission{{To: arm.Topic, OrderingKey: event.OrderingKey, Body: &contract.Envelope{
 			Action: arm.EventType, Payload: contract.Payload{EventID: event.ID, SubscriptionID: event.OrderingKey, Cycle: cycle(event)},
 		}}},
 	}, nil

@@ -313,7 +313,7 @@ func (w *world) take(t *rapid.T) *attempt {
 func (w *world) complete(t *rapid.T) {
 	a := w.take(t)
 	w.draw(t)
-	seen, err := a.run.Complete(context.Background(), "delivered")
+	seen, err := a.run.Complete(context.Background(), handler.Effect{Result: "delivered"})
 	w.store.next = none
 	require.NoError(t, err, "one lost answer is not the end")
 	if a.event.owner != a.number {

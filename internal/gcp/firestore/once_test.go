@@ -96,7 +96,7 @@ func TestOfFiftyClaimsOfAnEventOneWins(t *testing.T) {
 	require.Equal(t, map[dedupe.Seen]int{dedupe.Claimed: 1, dedupe.Held: racers - 1}, told)
 	require.EqualValues(t, racers, sent.commits.Load(), "a commit each")
 	require.EqualValues(t, racers-1+1, sent.reads.Load(), "a read for each that was refused, and the one before the race")
-	seen, err := winner.Complete(t.Context(), "done")
+	seen, err := winner.Complete(t.Context(), handler.Effect{Result: "done"})
 	require.NoError(t, err)
 	require.Equal(t, dedupe.Own, seen)
 	require.EqualValues(t, racers+1, sent.commits.Load(), "the winner's second")

@@ -8,7 +8,7 @@ locals {
   topic_rule    = "must be 3 to 246 of a-z, 0-9 and -, begin with a letter, and not with goog"
 
   queue_keys = concat(keys(local.zero), [
-    "id", "alias", "description", "topic", "bindings", "ordering_key", "priority", "pool", "handlers", "retry_policy", "dead_letter",
+    "id", "alias", "description", "topic", "bindings", "ordering_key", "priority", "pool", "handlers", "retry_policy", "dead_letter", "batch",
   ])
   policy_keys = concat(keys(local.growth), ["schedule"])
   letter_keys = ["drop", "topic", "aliases", "retention", "alert_above", "oldest_alert"]
@@ -64,6 +64,8 @@ locals {
         { ok = contains(["skip", "park"], q.on_poison), path = "on_poison", what = "must be skip or park" },
         { ok = q.on_poison != "park" || (length(q.ordering_key) > 0 && !q.dead_letter.drop), path = "on_poison", what = "park needs an ordering key and a dead letter" },
         { ok = contains(["refuse", "accept"], q.on_corrected), path = "on_corrected", what = "must be refuse or accept" },
+        { ok = !can(q.batch) || try(2 <= q.batch.size && q.batch.size <= q.concurrency, false), path = "batch.size", what = "must be 2 to concurrency" },
+        { ok = !can(q.batch) || try(0 < tonumber(trimsuffix(q.batch.wait, "s")) && tonumber(trimsuffix(q.batch.wait, "s")) <= 1, false), path = "batch.wait", what = "must be above 0s, at most 1s, and below the shortest timeout" },
         { ok = !q.enabled || length(q.handlers) > 0, path = "handlers", what = "an enabled queue needs some" },
       ],
       q.dead_letter.drop ? [
@@ -79,13 +81,6 @@ locals {
       flatten([
         for type, h in q.handlers : [
           { ok = can(regex("^[a-z*#][a-z0-9_.*#-]{0,63}$", type)) && can(regex(local.routing, type)), path = "handlers.${type}", what = "must be an event type, or a pattern of them" },
-          {
-            ok = !can(h.post) || try(
-              !can(h.name) && can(regex("^[a-z][a-z0-9_.-]{0,63}$", h.post.target)) && length(setsubtract(keys(h.post), ["target", "path", "reconcile"])) == 0 &&
-              alltrue([for path in [h.post.path, try(h.post.reconcile, "/")] : can(regex("^/[A-Za-z0-9/_.{}~-]{0,199}$", path))]),
-            false)
-            path = "handlers.${type}.post", what = "stands in the place of name, with a target, a path and where to reconcile"
-          },
           { ok = can(h.post) || can(regex("^[a-z][a-z0-9_.-]{0,63}$", h.name)), path = "handlers.${type}.name", what = "must be a handler's name" },
           { ok = try(1 <= h.max_attempts && h.max_attempts <= 50, !can(h.max_attempts)), path = "handlers.${type}.max_attempts", what = "must be 1 to 50" },
           { ok = try(0 < local.seconds[i]["handlers.${type}.timeout"] && local.seconds[i]["handlers.${type}.timeout"] < q.ack_deadline_seconds, false), path = "handlers.${type}.timeout", what = "must be above 0 and below ack_deadline_seconds" },
@@ -147,6 +142,7 @@ locals {
   )
 
   mistakes = concat(
+    local.target_mistakes,
     length(local.declared) == 0 ? ["queues.yaml: queues: there is none"] : [],
     [for key in setsubtract(keys(local.file), ["defaults", "queues", "outbound_topics"]) : "queues.yaml: ${key}: unknown key"],
     [for key in setsubtract(keys(local.defaults), concat(keys(local.zero), ["retry_policy", "dead_letter"])) : "queues.yaml: defaults.${key}: unknown key"],

@@ -8,7 +8,7 @@ terraform {
 }
 
 variable "directory" {
-  description = "The folder with queues.yaml, products.yaml and sources.yaml, and topics.yaml where queues share topics."
+  description = "The folder with queues.yaml, products.yaml and sources.yaml, topics.yaml where queues share topics, and targets.yaml where anything is posted."
   type        = string
 
   validation {
@@ -196,7 +196,7 @@ locals {
       pool         = q.pool
       handlers = {
         for type, h in q.handlers : type => {
-          name         = try(h.name, "")
+          name         = try(h.name, "post:${h.post.target}${h.post.path}", "")
           post         = { target = try(h.post.target, ""), path = try(h.post.path, ""), reconcile = try(h.post.reconcile, "") }
           emits        = local.emits[i][type]
           max_attempts = try(h.max_attempts, q.max_attempts)
@@ -224,6 +224,7 @@ locals {
       on_poison                  = q.on_poison
       on_corrected               = q.on_corrected
       four_eyes                  = q.four_eyes
+      batch                      = { size = try(q.batch.size, 0), wait = try("${tonumber(trimsuffix(q.batch.wait, "s"))}s", "0s") }
       enable_message_ordering    = length(q.ordering_key) > 0
       topic                      = local.topic_of[q.id]
       shared                     = q.topic != ""
@@ -280,5 +281,6 @@ locals {
         events           = try(s.events, {})
       }
     }
+    targets = local.targets
   }
 }

@@ -34,7 +34,7 @@ output "sources" {
 }
 
 output "pools" {
-  description = "The pools that serve an enabled queue: its queues, the most that a service of the pool needs, and whether it delivers webhooks."
+  description = "The pools that serve an enabled queue: its queues, what a service of the pool needs at most, and the variables of the targets that it posts to."
   value       = local.pools
 }
 

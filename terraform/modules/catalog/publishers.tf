@@ -1,5 +1,4 @@
-# The publishers of each topic and the deliverers of webhooks, as the programs have them. The
-# grants go no further.
+# Who publishes where and posts to whom, from what the programs do. Nobody is granted more.
 
 locals {
   # The topics of enabled queues.
@@ -14,8 +13,9 @@ locals {
       min_instances = max([for q in local.queues : q.min_instances if q.enabled && q.pool == pool]...)
       max_instances = max([for q in local.queues : q.max_instances if q.enabled && q.pool == pool]...)
       timeout       = max([for q in local.queues : q.ack_deadline_seconds if q.enabled && q.pool == pool]...)
-      # Its worker posts signed webhooks to the subscription service, by this handler.
-      delivers = anytrue([for q in local.queues : contains(values(q.handlers)[*].name, "subscriptions.notify") if q.enabled && q.pool == pool])
+      # What its worker needs to post: variables of the environment.
+      url_variables    = [for name in local.targets_of[pool] : local.targets[name].url_variable]
+      secret_variables = distinct([for name in local.targets_of[pool] : local.targets[name].secret_variable])
     }
   }
 

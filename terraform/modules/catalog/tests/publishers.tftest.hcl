@@ -16,8 +16,8 @@ run "the_shipped_catalog" {
     error_message = "Nobody publishes on a topic without an enabled queue."
   }
   assert {
-    condition     = alltrue([for q in values(output.queues) : output.pools[q.pool].delivers if q.enabled && contains(values(q.handlers)[*].name, "subscriptions.notify")])
-    error_message = "A pool whose queue is handled by delivering delivers."
+    condition     = [for p in values(output.pools) : "${join(" ", p.url_variables)} ${join(" ", p.secret_variables)}"] == ["SUBSCRIPTION_SERVICE_URL WEBHOOK_SIGNING_SECRET"]
+    error_message = "A pool whose queue posts to a target needs the target's variables."
   }
   assert {
     condition     = alltrue([for id in keys(output.outbound_topics) : !contains(output.publishers[id], "webhook")])
@@ -37,8 +37,8 @@ run "a_pool_publishes_what_its_handlers_emit" {
     error_message = "The first pool runs the tasks."
   }
   assert {
-    condition     = { for pool, p in output.pools : pool => p.delivers } == { letters = true, seats = false }
-    error_message = "Webhooks are delivered by the pool with that handler, and by no other."
+    condition     = { for pool, p in output.pools : pool => join(" ", concat(p.url_variables, p.secret_variables)) } == { letters = "POST_OFFICE_URL POST_OFFICE_SECRET", seats = "" }
+    error_message = "The pool that posts to a target needs the target's variables, and no other pool does."
   }
   assert {
     condition = output.publishers == {

@@ -1,0 +1,184 @@
+package catalog
+
+import (
+	"cmp"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+)
+
+const (
+	targetsFile = "targets.yaml"
+	targetPlace = targetsFile + ": target"
+)
+
+// Target is a service that handlers post to.
+type Target struct {
+	Name        string `json:"-"`
+	Description string `json:"description"`
+	// URLVariable and SecretVariable name environment variables: the base URL, and the
+	// secrets, of which the first signs.
+	URLVariable    string `json:"url_variable"`
+	SecretVariable string `json:"secret_variable"`
+	// Scheme is how a request is signed: SchemeGeneric or SchemeStandard.
+	Scheme Scheme `json:"scheme"`
+	// Internal targets may be at private addresses; others are dialled at public ones alone.
+	Internal bool     `json:"internal"`
+	Timeouts Timeouts `json:"timeouts"`
+	// Concurrency is how many requests one instance has under way at once; 0 is no limit.
+	Concurrency int `json:"concurrency"`
+	// RatePerSecond and Burst limit the requests of one instance; 0 is no limit.
+	RatePerSecond float64 `json:"rate_per_second"`
+	Burst         int     `json:"burst"`
+	Breaker       Breaker `json:"breaker"`
+}
+
+// Timeouts are those of a request to a target.
+type Timeouts struct {
+	// Connect bounds each step before a request is sent, and Total the whole exchange.
+	Connect time.Duration `json:"connect"`
+	Total   time.Duration `json:"total"`
+}
+
+// Breaker leaves a target alone.
+type Breaker struct {
+	// Failures in a row are followed by Rest without a request; 0 is any number.
+	Failures int           `json:"failures"`
+	Rest     time.Duration `json:"rest"`
+}
+
+// Post is what a handler without Go does: it posts the event to a target.
+type Post struct {
+	// Target is a name of targets.yaml.
+	Target string `json:"target"`
+	// Path is where on the target.
+	Path string `json:"path"`
+	// Reconcile is the path that says by 200 whether the target has an event, with {id} in the
+	// place of its id. Empty: the target applies one Idempotency-Key once.
+	Reconcile string `json:"reconcile"`
+}
+
+// handler is the name that a post has in the registry. No handler of Go can have it.
+func (p Post) handler() string { return "post:" + p.Target + p.Path }
+
+// Batch is how many attempts of a queue one call of its handler takes. The zero value is one.
+type Batch struct {
+	Size int `json:"size"`
+	// Wait is how long the first attempt waits for others.
+	Wait time.Duration `json:"wait"`
+}
+
+// Posts returns what the enabled queues of the pool post, by target and path; an empty pool is
+// all pools.
+func (c *Catalog) Posts(pool string) []Post {
+	found := map[string]Post{}
+	for _, q := range c.Queues {
+		for _, h := range q.Handlers {
+			if h.Post != (Post{}) && q.Enabled && (pool == "" || q.Pool == pool) {
+				found[h.Name] = h.Post
+			}
+		}
+	}
+	return slices.SortedFunc(maps.Values(found), func(a, b Post) int { return cmp.Compare(a.handler(), b.handler()) })
+}
+
+// TargetsOf returns the targets that the enabled queues of the pool post to, by name.
+func (c *Catalog) TargetsOf(pool string) (targets []Target) {
+	for _, p := range c.Posts(pool) { // those to one target follow each other
+		if len(targets) == 0 || targets[len(targets)-1].Name != p.Target {
+			targets = append(targets, c.Targets[p.Target])
+		}
+	}
+	return targets
+}
+
+// ToldBy returns the first queue that a handler of this name, of an enabled queue, emits to.
+func (c *Catalog) ToldBy(handler string) (Queue, bool) {
+	for _, q := range c.Queues {
+		for _, h := range q.Handlers {
+			if !q.Enabled || h.Name != handler {
+				continue
+			}
+			for _, id := range h.Emits {
+				if told, ok := c.Queue(id); ok {
+					return told, true
+				}
+			}
+		}
+	}
+	return Queue{}, false
+}
+
+func (c *Catalog) readTargets(r *reader, node *yaml.Node) {
+	if node == nil {
+		return
+	}
+	urls := map[string]string{}
+	entries := r.entries(node, targetsFile, "targets")
+	for _, name := range slices.Sorted(maps.Keys(entries)) {
+		place := targetPlace + " " + shown(name)
+		t := Target{Name: name}
+		if tree, ok := r.branch(entries[name], place, ""); ok {
+			r.decode(tree, &t, place, "")
+			r.checkTarget(place, t)
+			r.takeNames(urls, place, "url_variable", t.URLVariable)
+			c.Targets[name] = t
+		}
+	}
+}
+
+var (
+	targetName     = regexp.MustCompile(`^[a-z]([a-z0-9-]{0,38}[a-z0-9])?$`)
+	urlVariable    = regexp.MustCompile(`^[A-Z][A-Z0-9_]{1,50}_URL$`)
+	secretVariable = regexp.MustCompile(`^[A-Z][A-Z0-9_]{1,50}_SECRET$`)
+	// ownVariables end as a target's may, and are the programs'.
+	ownVariables = []string{"ALARM_URL", "PUSH_BASE_URL"}
+	postPath     = regexp.MustCompile(`^(/[A-Za-z0-9_][A-Za-z0-9._-]{0,99}){1,9}$`)
+)
+
+func (r *reader) checkTarget(place string, t Target) {
+	require := r.requirer(place)
+	require(targetName.MatchString(t.Name), "name", "must be at most 40 of a-z, 0-9 and -, begin with a letter, and not end with -")
+	require(t.Description != "", "description", "is missing")
+	require(urlVariable.MatchString(t.URLVariable) && !slices.Contains(ownVariables, t.URLVariable), "url_variable", "must be an environment variable that ends with _URL, and none of the programs' own")
+	require(secretVariable.MatchString(t.SecretVariable), "secret_variable", "must be an environment variable that ends with _SECRET")
+	require(t.Scheme == SchemeGeneric || t.Scheme == SchemeStandard, "scheme", "must be generic or standard")
+	require(0 < t.Timeouts.Connect && t.Timeouts.Connect <= t.Timeouts.Total, "timeouts.connect", "must be above 0 and at most timeouts.total, "+seconds(t.Timeouts.Total))
+	require(t.Timeouts.Total < maxAckDeadline, "timeouts.total", "must be below 600s, the longest ack deadline")
+	require(0 <= t.Concurrency && t.Concurrency <= maxConcurrency, "concurrency", "must be 0, which is no limit, to 1000")
+	require(0 <= t.RatePerSecond && t.RatePerSecond <= 1e6, "rate_per_second", "must be 0, which is no limit, to 1000000")
+	require((t.RatePerSecond > 0) == (t.Burst > 0) && 0 <= t.Burst && t.Burst <= 1e6, "burst", "must be 1 to 1000000 where rate_per_second is above 0, and only there")
+	require(0 <= t.Breaker.Failures && t.Breaker.Failures <= 1000, "breaker.failures", "must be 0, which is any number, to 1000")
+	require((t.Breaker.Failures > 0) == (t.Breaker.Rest > 0) && t.Breaker.Rest <= maxWait, "breaker.rest", "must be above 0s and at most 86400s where failures is above 0, and only there")
+}
+
+// checkPosts checks what the handlers of a queue post to, and how many attempts it gathers. posts
+// are those of the queues before, by the name of their handler.
+func (r *reader) checkPosts(place string, q Queue, c *Catalog, posts map[string]Post) {
+	shortest := q.HandlerTimeout
+	for eventType, h := range q.Handlers {
+		shortest = min(shortest, h.Timeout)
+		if h.Post == (Post{}) {
+			continue
+		}
+		require := r.requirer(place)
+		path := handlerPath(eventType) + ".post"
+		t, ok := c.Targets[h.Post.Target]
+		require(ok, path+".target", "no target has the name "+shown(h.Post.Target))
+		require(!ok || t.Timeouts.Total <= h.Timeout, path+".target", "its timeouts.total, "+seconds(t.Timeouts.Total)+", must be at most the handler's timeout, "+seconds(h.Timeout))
+		require(postPath.MatchString(h.Post.Path), path+".path", "must be / and a segment of letters, digits and _ . -, up to nine times")
+		before, after, found := strings.Cut(h.Post.Reconcile, "/{id}")
+		require(h.Post.Reconcile == "" || (found && (after == "" || after[0] == '/') && postPath.MatchString(before+after)), path+".reconcile", "must be a path like that, with {id} for one segment that is not its first")
+		require(len(h.Emits) == 0, handlerPath(eventType)+".emits", "a post emits nothing")
+		other, twice := posts[h.Name]
+		require(!twice || other == h.Post, path+".reconcile", "must be the same in every entry that posts to this path")
+		posts[h.Name] = h.Post
+	}
+	b, require := q.Batch, r.requirer(place)
+	require(b == (Batch{}) || (2 <= b.Size && b.Size <= q.Concurrency), "batch.size", "must be 2 to concurrency: what is not handled at once cannot be gathered")
+	require(b == (Batch{}) || (0 < b.Wait && b.Wait <= time.Second && b.Wait < shortest), "batch.wait", "must be above 0s, at most 1s, and below the shortest timeout")
+}

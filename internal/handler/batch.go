@@ -1,0 +1,168 @@
+package handler
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"billhook/catalog"
+	"billhook/internal/retry"
+)
+
+// Outcome is what became of one event of a batch.
+type Outcome struct {
+	Effect Effect
+	Err    error
+}
+
+// Batch makes one call of concurrent attempts. Each attempt is a Leased one of its own: it is
+// claimed, counted and answered by itself, with the outcome of its own item.
+//
+// The call ends by the earliest deadline of its attempts, and not when one of them is canceled.
+type Batch struct {
+	// Queue finds a queue, with its numbers; a queue without them has batches of one.
+	Queue func(id string) (catalog.Queue, bool)
+	// Timer starts a timer: c receives once d has passed, unless stop was called before.
+	Timer func(d time.Duration) (c <-chan time.Time, stop func() bool)
+	// Call performs the effects, with an outcome for each event in the same order. Its error is
+	// that of every event.
+	Call func(ctx context.Context, events []Event) ([]Outcome, error)
+	// Reconcile and SafeToRepeat are those of each attempt.
+	Reconcile    func(ctx context.Context, event Event) (effect Effect, done bool, err error)
+	SafeToRepeat bool
+}
+
+// Leased is the handler of a single attempt.
+func (b Batch) Leased() Leased {
+	g := &gatherer{Batch: b, open: map[string]*gathering{}}
+	return Leased{Do: g.do, Reconcile: b.Reconcile, SafeToRepeat: b.SafeToRepeat, batched: true}
+}
+
+// gatherer holds the gathering that each queue's next attempts join.
+type gatherer struct {
+	Batch
+	mu   sync.Mutex
+	open map[string]*gathering
+}
+
+// gathering is the attempts of one call.
+type gathering struct {
+	queue    string
+	attempts []*attempt
+	// full is closed when no more may join.
+	full chan struct{}
+}
+
+// unanswered is what a call has left out that has another number of outcomes than of events.
+var unanswered = retry.Transient("batch_unanswered", nil)
+
+type attempt struct {
+	ctx   context.Context //nolint:containedctx // the call is made of the contexts of its attempts
+	event Event
+	// done is closed when outcome or panicked is set.
+	done     chan struct{}
+	outcome  Outcome
+	panicked any
+}
+
+// do is one attempt. Once its call has begun it waits for the end of it, as it would have if
+// it had made the call itself.
+func (g *gatherer) do(ctx context.Context, event Event) (Effect, error) {
+	a := &attempt{ctx: ctx, event: event, done: make(chan struct{})}
+	g.join(a)
+	select {
+	case <-a.done:
+	case <-ctx.Done():
+		if g.left(a) {
+			return Effect{}, ctx.Err()
+		}
+		<-a.done
+	}
+	if a.panicked != nil {
+		panic(a.panicked)
+	}
+	return a.outcome.Effect, a.outcome.Err
+}
+
+// join adds the attempt to its queue's gathering; the first attempt of one starts its wait.
+func (g *gatherer) join(a *attempt) {
+	queue, _ := g.Queue(a.event.Queue)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	all := g.open[a.event.Queue]
+	if all == nil {
+		all = &gathering{queue: a.event.Queue, full: make(chan struct{})}
+		g.open[all.queue] = all
+		go g.call(all, queue.Batch.Wait)
+	}
+	if all.attempts = append(all.attempts, a); len(all.attempts) >= queue.Batch.Size {
+		delete(g.open, all.queue)
+		close(all.full)
+	}
+}
+
+// left takes an attempt out of a gathering whose call has not begun, and reports whether it did.
+func (g *gatherer) left(a *attempt) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	all := g.open[a.event.Queue]
+	if all == nil {
+		return false
+	}
+	at := slices.Index(all.attempts, a)
+	if at >= 0 {
+		all.attempts = slices.Delete(all.attempts, at, at+1)
+	}
+	return at >= 0
+}
+
+// call waits until the gathering is full or its time is over, makes the call, and answers each
+// attempt.
+func (g *gatherer) call(all *gathering, wait time.Duration) {
+	late, stop := g.Timer(wait)
+	select {
+	case <-all.full:
+		stop()
+	case <-late:
+		g.mu.Lock()
+		if g.open[all.queue] == all {
+			delete(g.open, all.queue)
+		}
+		g.mu.Unlock()
+	}
+	if len(all.attempts) == 0 {
+		return // all have left
+	}
+	events := make([]Event, len(all.attempts))
+	var earliest time.Time
+	for i, a := range all.attempts {
+		events[i], a.outcome.Err = a.event, unanswered
+		if deadline, ok := a.ctx.Deadline(); ok && (earliest.IsZero() || deadline.Before(earliest)) {
+			earliest = deadline
+		}
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(all.attempts[0].ctx))
+	defer cancel()
+	if !earliest.IsZero() {
+		var ended context.CancelFunc
+		ctx, ended = context.WithDeadline(ctx, earliest)
+		defer ended()
+	}
+	defer func() {
+		panicked := recover()
+		for _, a := range all.attempts {
+			a.panicked = panicked
+			close(a.done)
+		}
+	}()
+	outcomes, err := g.Call(ctx, events)
+	if err == nil && len(outcomes) != len(events) {
+		err = unanswered
+	}
+	for i, a := range all.attempts {
+		if a.outcome.Err = err; err == nil {
+			a.outcome = outcomes[i]
+		}
+	}
+}

@@ -1,0 +1,77 @@
+# The services that are posted to, read and checked as the Go loader does.
+
+locals {
+  posted = try(yamldecode(file("${var.directory}/targets.yaml")).targets, {})
+
+  targets = {
+    for name, t in local.posted : name => {
+      description     = try(t.description, "")
+      url_variable    = try(t.url_variable, "")
+      secret_variable = try(t.secret_variable, "")
+      scheme          = try(t.scheme, "")
+      internal        = try(t.internal, false)
+      timeouts = {
+        for key in ["connect", "total"] : key => try("${tonumber(trimsuffix(t.timeouts[key], "s"))}s", "0s")
+      }
+      concurrency     = try(t.concurrency, 0)
+      rate_per_second = try(t.rate_per_second, 0)
+      burst           = try(t.burst, 0)
+      breaker = {
+        failures = try(t.breaker.failures, 0)
+        rest     = try("${tonumber(trimsuffix(t.breaker.rest, "s"))}s", "0s")
+      }
+    }
+  }
+
+  # What a handler posts, by queue and event type; null is a handler of Go.
+  posts = [
+    for q in local.filled : {
+      for type, h in q.handlers : type => can(keys(h.post)) ? {
+        target = try(h.post.target, ""), path = try(h.post.path, ""), reconcile = try(h.post.reconcile, "")
+      } : null
+    }
+  ]
+
+  # The targets that an enabled queue of a pool posts to.
+  targets_of = {
+    for pool in distinct([for q in local.filled : q.pool if q.enabled]) : pool => distinct(flatten([
+      for i, q in local.filled : [for p in values(local.posts[i]) : p.target if p != null] if q.enabled && q.pool == pool
+    ]))
+  }
+
+  post_path = "^(/[A-Za-z0-9_][A-Za-z0-9._-]{0,99}){1,9}$"
+
+  target_mistakes = concat(
+    flatten([
+      for name, t in local.targets : [
+        for rule in [
+          { ok = can(regex("^[a-z]([a-z0-9-]{0,38}[a-z0-9])?$", name)), what = "name: must be at most 40 of a-z, 0-9 and -" },
+          { ok = t.description != "", what = "description: is missing" },
+          { ok = can(regex("^[A-Z][A-Z0-9_]{1,50}_URL$", t.url_variable)) && !contains(["ALARM_URL", "PUSH_BASE_URL"], t.url_variable), what = "url_variable: must be an environment variable that ends with _URL, and none of the programs' own" },
+          { ok = length([for other in values(local.targets) : other if other.url_variable == t.url_variable]) == 1, what = "url_variable: is another target's too" },
+          { ok = can(regex("^[A-Z][A-Z0-9_]{1,50}_SECRET$", t.secret_variable)), what = "secret_variable: must be an environment variable that ends with _SECRET" },
+          { ok = contains(["generic", "standard"], t.scheme), what = "scheme: must be generic or standard" },
+          { ok = tonumber(trimsuffix(t.timeouts.connect, "s")) > 0 && tonumber(trimsuffix(t.timeouts.connect, "s")) <= tonumber(trimsuffix(t.timeouts.total, "s")), what = "timeouts.connect: must be above 0 and at most timeouts.total" },
+          { ok = (t.rate_per_second > 0) == (t.burst > 0), what = "burst: must be 1 to 1000000 where rate_per_second is above 0, and only there" },
+          { ok = (t.breaker.failures > 0) == (t.breaker.rest != "0s"), what = "breaker.rest: must be above 0s where failures is above 0, and only there" },
+          { ok = length(setsubtract(keys(local.posted[name]), keys(t))) == 0, what = "has a key that is not known" },
+        ] : "targets.yaml: target ${name}: ${rule.what}" if !rule.ok
+      ]
+    ]),
+    flatten([
+      for i, q in local.filled : [
+        for type, p in local.posts[i] : [
+          for rule in p == null ? [] : [
+            { ok = contains(keys(local.targets), p.target), what = "target: no target has the name ${p.target}" },
+            { ok = try(tonumber(trimsuffix(local.targets[p.target].timeouts.total, "s")) <= local.seconds[i]["handlers.${type}.timeout"], true), what = "target: its timeouts.total must be at most the handler's timeout" },
+            { ok = can(regex(local.post_path, p.path)), what = "path: must be / and a segment of letters, digits and _ . -, up to nine times" },
+            { ok = p.reconcile == "" || (can(regex("/[{]id[}](/|$)", p.reconcile)) && can(regex(local.post_path, replace(p.reconcile, "/{id}", "")))), what = "reconcile: must be a path like that, with {id} for one segment that is not its first" },
+            { ok = length(local.emits[i][type]) == 0, what = "a post emits nothing" },
+            { ok = !can(q.handlers[type].name), what = "stands in the place of name, not beside it" },
+            { ok = length(setsubtract(keys(q.handlers[type].post), keys(p))) == 0, what = "has a key that is not known" },
+          ] : "queues.yaml: queue ${q.id}: handlers.${type}.post: ${rule.what}" if !rule.ok
+        ]
+      ]
+    ]),
+  )
+}

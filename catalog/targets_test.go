@@ -85,7 +85,6 @@ func TestEachMistakeOfATargetNamesFileTargetAndKey(t *testing.T) {
 		"a connection longer than all":     {`connect: "0.5s"`, `connect: "21s"`, target + "timeouts.connect: must be above 0 and at most timeouts.total, 9s"},
 		"no time at all":                   {`timeouts: { connect: "0.5s", total: "9s" }`, `internal: false`, target + "timeouts.connect: must be above 0 and at most timeouts.total, 0s"},
 		"a total of ten minutes":           {`timeouts: { connect: "1s", total: "1s" }`, `timeouts: { connect: "1s", total: "600s" }`, "targets.yaml: target unheard: timeouts.total: must be below 600s, the longest ack deadline"},
-		"a total beyond the handler's":     {`total: "9s"`, `total: "31s"`, handler + "post.target: its timeouts.total, 31s, must be at most the handler's timeout, 30s"},
 		"a negative concurrency":           {"concurrency: 4", "concurrency: -1", target + "concurrency: must be 0, which is no limit, to 1000"},
 		"a burst without a rate":           {"    rate_per_second: 2.5\n", "", target + "burst: must be 1 to 1000000 where rate_per_second is above 0, and only there"},
 		"a negative rate":                  {"2.5", "-2.5", target + "burst: must be 1 to 1000000 where rate_per_second is above 0, and only there\n" + target + "rate_per_second: must be 0, which is no limit, to 1000000"},

@@ -166,10 +166,12 @@ func hurried(t *testing.T) (folder string) {
 func shippedBut(t *testing.T, pairs ...string) (folder string) {
 	t.Helper()
 	folder = t.TempDir()
-	for _, name := range []string{"queues.yaml", "products.yaml", "sources.yaml"} {
-		data, err := os.ReadFile(filepath.Join("..", "catalog", name))
+	files, err := filepath.Glob(filepath.Join("..", "catalog", "*.yaml"))
+	require.NoError(t, err)
+	for _, file := range files {
+		data, err := os.ReadFile(file)
 		require.NoError(t, err)
-		text := string(data)
+		text, name := string(data), filepath.Base(file)
 		for i := 0; name == "queues.yaml" && i < len(pairs); i += 2 {
 			require.Contains(t, text, pairs[i])
 			text = strings.ReplaceAll(text, pairs[i], pairs[i+1])

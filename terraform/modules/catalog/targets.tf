@@ -63,7 +63,6 @@ locals {
         for type, p in local.posts[i] : [
           for rule in p == null ? [] : [
             { ok = contains(keys(local.targets), p.target), what = "target: no target has the name ${p.target}" },
-            { ok = try(tonumber(trimsuffix(local.targets[p.target].timeouts.total, "s")) <= local.seconds[i]["handlers.${type}.timeout"], true), what = "target: its timeouts.total must be at most the handler's timeout" },
             { ok = can(regex(local.post_path, p.path)), what = "path: must be / and a segment of letters, digits and _ . -, up to nine times" },
             { ok = p.reconcile == "" || (can(regex("/[{]id[}](/|$)", p.reconcile)) && can(regex(local.post_path, replace(p.reconcile, "/{id}", "")))), what = "reconcile: must be a path like that, with {id} for one segment that is not its first" },
             { ok = length(local.emits[i][type]) == 0, what = "a post emits nothing" },

@@ -39,6 +39,7 @@ var faults = slices.Concat(
 	faultsOfProcessing,
 	faultsOfAlarm,
 	faultsOfCorrected,
+	faultsOfLadder,
 	faultsOfFields,
 	faultsOfCustomers,
 	faultsOfProducts,

@@ -40,6 +40,7 @@ var faults = slices.Concat(
 	faultsOfAlarm,
 	faultsOfTargets,
 	faultsOfCorrected,
+	faultsOfLadder,
 	faultsOfFields,
 	faultsOfCustomers,
 	faultsOfProducts,

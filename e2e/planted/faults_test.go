@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // A fault whose text has moved is found here, and not only by the run that plants them all.
@@ -15,7 +16,7 @@ func TestEveryFaultStandsInItsFileOnce(t *testing.T) {
 	root := filepath.Join("..", "..")
 	for _, f := range faults {
 		text, err := os.ReadFile(filepath.Join(root, f.file))
-		assert.NoError(t, err, f.says)
+		require.NoError(t, err, f.says)
 		assert.Equal(t, 1, strings.Count(string(text), f.old), "%s: %s", f.says, f.old)
 		assert.NotEqual(t, f.old, f.new, f.says)
 		assert.DirExists(t, filepath.Join(root, f.pkg), f.says)

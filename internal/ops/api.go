@@ -166,7 +166,7 @@ func (a *API) events(r *http.Request) (List[Line], error) {
 		}
 	}
 	now, limit := a.Now().UTC(), asked.limit(lines, MaxLines)
-	var first place
+	var first Place
 	if asked.values.Has("since") || asked.values.Has("until") || (equal["event_id"] == nil && equal["correlation_id"] == nil) {
 		first.until = asked.at("until", now, now.Add(ahead)).Truncate(time.Microsecond)
 		first.since = asked.at("since", now, earlier(first.until, now).Add(-span)).Truncate(time.Microsecond)
@@ -193,7 +193,7 @@ func (a *API) changes(kind string, atMost int) http.HandlerFunc {
 	return answer(a, func(r *http.Request) (List[audit.Entry], error) {
 		id, asked := param(r, "id"), read(r, "limit", "page")
 		limit := asked.limit(most, atMost)
-		at := asked.page(kind+"/"+id, place{})
+		at := asked.page(kind+"/"+id, Place{})
 		if err := asked.err(); err != nil {
 			return List[audit.Entry]{}, err
 		}
@@ -206,7 +206,7 @@ func (a *API) changes(kind string, atMost int) http.HandlerFunc {
 func listed[T any](asked *asked, list string, items []T, next string) List[T] {
 	page := List[T]{Items: append([]T{}, items...)}
 	if next != "" {
-		page.Next = asked.token(list, place{id: next})
+		page.Next = asked.token(list, Place{id: next})
 	}
 	return page
 }

@@ -28,7 +28,7 @@ func (a *API) cleanup(r *http.Request) (Cleaned, error) {
 	if err != nil {
 		asked.refuse("older_than_invalid", "Say older_than= with an age such as 36h or 30d.")
 	}
-	at := asked.page("cleanup", place{})
+	at := asked.page("cleanup", Place{})
 	if err := asked.err(); err != nil {
 		return Cleaned{}, err
 	}
@@ -37,7 +37,7 @@ func (a *API) cleanup(r *http.Request) (Cleaned, error) {
 		slog.Int("removed", done.Removed), slog.Int("remembered", done.Remembered), slog.Bool("failed", err != nil))
 	answer := Cleaned{Pruned: done, DryRun: dry}
 	if next != "" {
-		answer.Next = asked.token("cleanup", place{id: next})
+		answer.Next = asked.token("cleanup", Place{id: next})
 	}
 	return answer, err
 }

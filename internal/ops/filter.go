@@ -159,10 +159,10 @@ func parseAge(text string) (time.Duration, error) {
 	return age, nil
 }
 
-// place is where a list goes on: behind an id, within an hour or, where Hour is empty,
+// Place is where a list goes on: behind an id, within an hour or, where Hour is empty,
 // in the whole collection. The span of time is that of the first page: ages that were
 // given count from then.
-type place struct {
+type Place struct {
 	since, until time.Time
 	hour, id     string
 }
@@ -170,7 +170,7 @@ type place struct {
 // page reads the token of a page, or returns first where there is none. The token says
 // where to go on and nothing about who may; one that does not go with the list and its
 // filters, or that names a place outside them, is refused.
-func (a *asked) page(list string, first place) place {
+func (a *asked) page(list string, first Place) Place {
 	text := a.values.Get("page")
 	if text == "" {
 		return first
@@ -185,7 +185,7 @@ func (a *asked) page(list string, first place) place {
 }
 
 // token is what asks for the page that begins at the place.
-func (a *asked) token(list string, p place) string {
+func (a *asked) token(list string, p Place) string {
 	text := strings.Join([]string{a.print(list), strconv.FormatInt(p.since.UnixMicro(), 10), strconv.FormatInt(p.until.UnixMicro(), 10), p.hour, p.id}, "|")
 	return base64.RawURLEncoding.EncodeToString([]byte(text))
 }
@@ -205,30 +205,30 @@ func (a *asked) print(list string) string {
 // maxToken bounds what is decoded: an id and a little more.
 const maxToken = 2 * store.MaxIDBytes
 
-func parsePlace(text, print string) (place, bool) {
+func parsePlace(text, print string) (Place, bool) {
 	if len(text) > maxToken {
-		return place{}, false
+		return Place{}, false
 	}
 	raw, err := base64.RawURLEncoding.Strict().DecodeString(text)
 	if err != nil {
-		return place{}, false
+		return Place{}, false
 	}
 	parts := strings.SplitN(string(raw), "|", 5)
 	if len(parts) != 5 || parts[0] != print {
-		return place{}, false
+		return Place{}, false
 	}
 	since, err := strconv.ParseInt(parts[1], 10, 64)
 	if err != nil {
-		return place{}, false
+		return Place{}, false
 	}
 	until, err := strconv.ParseInt(parts[2], 10, 64)
 	if err != nil {
-		return place{}, false
+		return Place{}, false
 	}
-	p := place{since: time.UnixMicro(since).UTC(), until: time.UnixMicro(until).UTC(), hour: parts[3], id: parts[4]}
+	p := Place{since: time.UnixMicro(since).UTC(), until: time.UnixMicro(until).UTC(), hour: parts[3], id: parts[4]}
 	if p.hour != "" {
 		if at, err := time.Parse("2006-01-02T15", p.hour); err != nil || dedupe.Hour(at) != p.hour {
-			return place{}, false
+			return Place{}, false
 		}
 	}
 	return p, p.id == "" || store.CheckKey(store.Key{Collection: dedupe.Collection, ID: p.id}) == nil

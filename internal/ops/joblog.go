@@ -56,7 +56,7 @@ const (
 // Events returns up to limit lines of the job log from a place on, newest hour first, in the
 // order of the ids within it, and where to go on, nil at the end. equal are fields of the
 // records. No query needs a composite index, nor a range over a field that rises with time.
-func (a Reads) Events(ctx context.Context, equal map[string]any, at place, limit int) ([]Line, *place, error) {
+func (a Reads) Events(ctx context.Context, equal map[string]any, at Place, limit int) ([]Line, *Place, error) {
 	found, hourly := []Line{}, at.hour != ""
 	for range buckets {
 		query := store.Query{Collection: dedupe.Collection, Equal: maps.Clone(equal), After: at.id, Limit: limit - len(found)}
@@ -98,7 +98,7 @@ func (a Reads) Events(ctx context.Context, equal map[string]any, at place, limit
 }
 
 // newest is the newest hour of a place's span.
-func newest(p place) string { return dedupe.Hour(p.until.Add(-time.Microsecond)) }
+func newest(p Place) string { return dedupe.Hour(p.until.Add(-time.Microsecond)) }
 
 // before is the hour before.
 func before(hour string) string {

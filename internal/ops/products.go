@@ -38,7 +38,7 @@ type RetireProduct struct {
 func (a *API) listProducts(r *http.Request) (List[products.Product], error) {
 	asked := read(r, "limit", "page")
 	limit := asked.limit(most, store.MaxPage)
-	at := asked.page("products", place{})
+	at := asked.page("products", Place{})
 	if err := asked.err(); err != nil {
 		return List[products.Product]{}, err
 	}

@@ -1,7 +1,7 @@
-// Package emulator runs Google's official Pub/Sub and Firestore emulators, as the
-// Cloud SDK installs them, directly on Java: without the SDK's wrapper, which leaves
-// them behind when it is stopped. It owns finding, starting, waiting for and
-// stopping them. It refuses to install anything, and to know what runs on them.
+// Package emulator runs Google's Pub/Sub and Firestore emulators directly on Java. The Cloud
+// SDK's own wrapper is not used: when it is stopped, it leaves them running. It owns finding,
+// starting, awaiting and stopping them. It refuses to install anything, and to know what runs
+// on them.
 package emulator
 
 import (
@@ -26,19 +26,19 @@ import (
 	"billhook/internal/store"
 )
 
-// ErrNotInstalled says that the emulators, or Java, are not on this machine.
+// ErrNotInstalled: the emulators or Java are missing on this machine.
 var ErrNotInstalled = errors.New("emulator: Google's emulators are not installed (see CONTRIBUTING.md)")
 
-// SDK is where the emulators are.
+// SDK holds the paths of the emulators.
 type SDK struct {
 	java      string
 	pubsub    string
 	firestore string
 }
 
-// Find looks for the emulators in the Cloud SDK: the folder that CLOUDSDK_ROOT_DIR
-// or GOOGLE_CLOUD_SDK names, else the one that the gcloud on the PATH belongs to.
-// The error wraps ErrNotInstalled and says what is missing.
+// Find looks for the emulators in the Cloud SDK: in the folder that CLOUDSDK_ROOT_DIR or
+// GOOGLE_CLOUD_SDK names, else in the one of the gcloud on the PATH. The error wraps
+// ErrNotInstalled and says what is missing.
 func Find(ctx context.Context) (SDK, error) {
 	java, err := exec.LookPath("java")
 	if err != nil {
@@ -51,8 +51,7 @@ func Find(ctx context.Context) (SDK, error) {
 	if err != nil {
 		return SDK{}, fmt.Errorf("%w: no gcloud on the PATH", ErrNotInstalled)
 	}
-	// The link on the PATH usually leads to <root>/bin/gcloud; asking gcloud itself
-	// takes seconds.
+	// The link on the PATH usually leads to <root>/bin/gcloud. Asking gcloud takes seconds.
 	if target, err := filepath.EvalSymlinks(gcloud); err == nil {
 		if sdk, err := within(filepath.Dir(filepath.Dir(target)), java); err == nil {
 			return sdk, nil
@@ -63,7 +62,7 @@ func Find(ctx context.Context) (SDK, error) {
 	answer, err := exec.CommandContext(ctx, gcloud, "info", "--format=value(installation.sdk_root)").Output() //nolint:gosec // the gcloud that was found
 	switch {
 	case ctx.Err() != nil:
-		// Not the same as not installed: whoever skips on that would skip by accident.
+		// This is not ErrNotInstalled: a test that skips on that would skip by accident.
 		return SDK{}, fmt.Errorf("emulator: gcloud info: %w", ctx.Err())
 	case err != nil:
 		return SDK{}, fmt.Errorf("%w: gcloud info: %w", ErrNotInstalled, err)
@@ -90,13 +89,13 @@ func within(root, java string) (SDK, error) {
 	return sdk, nil
 }
 
-// newest returns the path with the highest version in its file name: 0.8.20 is
-// newer than 0.8.9.
+// newest returns the path with the highest version in its file name: 0.8.20 is newer than
+// 0.8.9.
 func newest(paths []string) string {
 	version := func(path string) []int {
 		var numbers []int
 		for _, digits := range strings.FieldsFunc(filepath.Base(path), func(r rune) bool { return r < '0' || r > '9' }) {
-			n, _ := strconv.Atoi(digits) // only digits; one too long counts as the largest
+			n, _ := strconv.Atoi(digits) // digits only; a number that is too long counts as the largest
 			numbers = append(numbers, n)
 		}
 		return numbers
@@ -104,40 +103,40 @@ func newest(paths []string) string {
 	return slices.MaxFunc(paths, func(a, b string) int { return slices.Compare(version(a), version(b)) })
 }
 
-// Process is a running emulator. It ends with Stop, and on Linux also when the
-// program that started it is killed.
+// Process is a running emulator. It ends with Stop, and on Linux also with the program that
+// started it.
 type Process struct {
 	addr    string
 	command *exec.Cmd
-	// head is what it said first, for the error of a failed start. Read it after ended.
+	// head is the first output, for the error of a failed start. Read it after ended is closed.
 	head []string
-	// ended is closed when it is gone and all its output has been passed on.
+	// ended is closed when the process has ended and all its output was copied.
 	ended chan struct{}
 	once  sync.Once
 	err   error
 }
 
-// brief has Java do without what pays off after minutes at the earliest: an emulator spent
-// most of a processor on optimizing itself for longer than most tests take. Another Java
-// may not know these options.
-var brief = []string{"-XX:+IgnoreUnrecognizedVMOptions", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"}
+// fastStart turns off Java's optimizations that pay off only after minutes. With them an
+// emulator uses most of a processor for longer than most tests take. A Java without these
+// options ignores them.
+var fastStart = []string{"-XX:+IgnoreUnrecognizedVMOptions", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"}
 
-// StartPubSub starts the Pub/Sub emulator on a port, 0 for a free one, and returns
-// when it answers. What it prints goes to log, which may be nil.
+// StartPubSub starts the Pub/Sub emulator on a port, 0 for a free one, and returns when it
+// answers. Its output is copied to log, which may be nil.
 func (s SDK) StartPubSub(ctx context.Context, port int, log io.Writer) (*Process, error) {
 	return start(ctx, port, log, "Server started", func(port string) []string {
-		// Acked messages stay in its memory; and a connection that is closed without an
-		// answer would be sent twice at once.
-		return append(slices.Clone(brief), "-Xmx2g", "-Dsun.net.http.retryPost=false", "-jar", s.pubsub, "--host=127.0.0.1", "--port="+port)
+		// Acknowledged messages stay in its memory. Without retryPost=false, Java would repeat
+		// a push whose connection is closed without an answer.
+		return append(slices.Clone(fastStart), "-Xmx2g", "-Dsun.net.http.retryPost=false", "-jar", s.pubsub, "--host=127.0.0.1", "--port="+port)
 	}, s.java)
 }
 
-// StartFirestore starts the Firestore emulator on a port, 0 for a free one, and
-// returns when it has answered a write and a query: the first of a JVM may take longer
-// than a service waits. What it prints goes to log, which may be nil.
+// StartFirestore starts the Firestore emulator on a port, 0 for a free one. It returns after
+// one write and one query have been answered: the first ones in a JVM may take longer than the
+// timeout of a service. Its output is copied to log, which may be nil.
 func (s SDK) StartFirestore(ctx context.Context, port int, log io.Writer) (*Process, error) {
 	p, err := start(ctx, port, log, "is now running", func(port string) []string {
-		return append(slices.Clone(brief), "-Xmx2g", "-Duser.language=en", "-cp", s.firestore,
+		return append(slices.Clone(fastStart), "-Xmx2g", "-Duser.language=en", "-cp", s.firestore,
 			"com.google.cloud.datastore.emulator.firestore.CloudFirestore", "start", "--host=127.0.0.1", "--port="+port)
 	}, s.java)
 	if err != nil {
@@ -149,7 +148,7 @@ func (s SDK) StartFirestore(ctx context.Context, port int, log io.Writer) (*Proc
 	return p, nil
 }
 
-// warm writes, counts and reads in a project of its own until that is answered.
+// warm writes, counts and reads in a project of its own until all three succeed.
 func (p *Process) warm(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -169,17 +168,17 @@ func (p *Process) warm(ctx context.Context) (err error) {
 	})
 }
 
-// patience bounds a start; a JVM on a busy machine takes some seconds.
+// patience bounds a start, which takes seconds on a busy machine.
 const patience = time.Minute
 
-// What both emulators print when somebody else has their port. Pub/Sub's then
-// stays, and serves nobody.
+// portTaken is the output of both emulators where their port is in use. The Pub/Sub emulator
+// then keeps running without serving.
 const portTaken = "Address already in use"
 
 var errPortTaken = errors.New("emulator: the port is in use")
 
-// start runs the command, waits for its own line that says it serves, and then for
-// an answer at its port: somebody else's answer alone would prove nothing.
+// start runs the command, waits for its output line that it serves, and then for an answer at
+// its port. The answer alone could be another program's.
 func start(ctx context.Context, port int, log io.Writer, ready string, arguments func(port string) []string, java string) (*Process, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -193,7 +192,7 @@ func start(ctx context.Context, port int, log io.Writer, ready string, arguments
 		}
 		p, err := startOn(ctx, chosen, log, ready, exec.Command(java, arguments(strconv.Itoa(chosen))...)) //nolint:noctx,gosec // Stop ends it, not ctx; the program is the one that was found
 		if port == 0 && errors.Is(err, errPortTaken) {
-			continue // a free port may be taken before Java gets to it
+			continue // another program may take a free port before Java does
 		}
 		return p, err
 	}
@@ -208,7 +207,7 @@ func startOn(ctx context.Context, port int, log io.Writer, ready string, command
 	}
 	p := &Process{addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), command: command, ended: make(chan struct{})}
 	go func() {
-		_ = command.Wait() // it is ended by a signal
+		_ = command.Wait() // Stop ends it by a signal, so an error is expected
 		_ = pipe.Close()
 	}()
 	said := make(chan error, 1)
@@ -220,7 +219,7 @@ func startOn(ctx context.Context, port int, log io.Writer, ready string, command
 	case <-p.ended:
 		err = errors.New("emulator: it ended while starting")
 		select {
-		case err = <-said: // it may have said why
+		case err = <-said: // it may have printed the reason
 		default:
 		}
 	case <-ctx.Done():
@@ -238,11 +237,11 @@ func startOn(ctx context.Context, port int, log io.Writer, ready string, command
 	return p, nil
 }
 
-// maxHead is how many lines of a failed start are shown.
+// maxHead is how many lines of output a failed start shows.
 const maxHead = 20
 
-// read passes the output on, line by line, until it ends; and tells said once
-// whether the emulator serves.
+// read copies the output line by line to log until it ends. It sends to said at most once: nil
+// when the emulator serves, or errPortTaken.
 func (p *Process) read(output io.Reader, log io.Writer, ready string, said chan<- error) {
 	defer close(p.ended)
 	lines := bufio.NewScanner(output)
@@ -268,7 +267,7 @@ func (p *Process) read(output io.Reader, log io.Writer, ready string, said chan<
 			said <- errPortTaken
 		}
 	}
-	_, _ = io.Copy(io.Discard, output) // after a line too long: never let it block on a full pipe
+	_, _ = io.Copy(io.Discard, output) // after a line that is too long, or the process would block on a full pipe
 }
 
 func freePort(ctx context.Context) (int, error) {
@@ -283,7 +282,7 @@ func freePort(ctx context.Context) (int, error) {
 	return port, nil
 }
 
-// answers polls GET / until it says Ok, as both emulators do.
+// answers repeats GET / until the answer is Ok, as both emulators answer it.
 func (p *Process) answers(ctx context.Context) error {
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 5 * time.Second}
 	return p.until(ctx, "answer", func(ctx context.Context) error {
@@ -304,7 +303,7 @@ func (p *Process) answers(ctx context.Context) error {
 	})
 }
 
-// until tries again and again, until that succeeds or there is no sense in it.
+// until repeats try until it succeeds, ctx ends or the process has ended.
 func (p *Process) until(ctx context.Context, what string, try func(context.Context) error) error {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
@@ -326,8 +325,8 @@ func (p *Process) until(ctx context.Context, what string, try func(context.Conte
 // Addr is the emulator's host:port, for PUBSUB_EMULATOR_HOST or FIRESTORE_EMULATOR_HOST.
 func (p *Process) Addr() string { return p.addr }
 
-// Stop kills the emulator, which keeps nothing, and returns when it is gone and the
-// last of its output has been written to its log. It may be called again.
+// Stop kills the emulator, which stores nothing, and waits until it has ended and its output
+// was copied to log. It may be called more than once.
 func (p *Process) Stop() error {
 	p.once.Do(func() {
 		select {

@@ -20,8 +20,8 @@ import (
 	"billhook/emulator"
 )
 
-// parentVariable makes the test program a parent that starts an emulator, prints
-// its address and waits to be killed.
+// parentVariable makes the test program start an emulator, print its address and wait to be
+// killed.
 const parentVariable = "EMULATOR_TEST_PARENT"
 
 func TestMain(m *testing.M) {
@@ -63,7 +63,7 @@ func dial(ctx context.Context, addr string) error {
 	return err
 }
 
-// each runs a test on both emulators.
+// each runs a test for both emulators.
 func each(t *testing.T, test func(t *testing.T, start func(port int, log *bytes.Buffer) (*emulator.Process, error))) {
 	t.Helper()
 	sdk := installed(t)
@@ -96,7 +96,7 @@ func TestEmulatorsStartAnswerAndAreGoneAfterStop(t *testing.T) {
 	})
 }
 
-func TestAPortInUseIsAnErrorAndNeverSomebodyElsesAnswer(t *testing.T) {
+func TestAPortInUseIsAnError(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, start func(int, *bytes.Buffer) (*emulator.Process, error)) {
 		t.Helper()
@@ -119,7 +119,7 @@ func TestAnEmulatorEndsWithItsKilledParent(t *testing.T) {
 	require.NoError(t, err)
 	command := exec.CommandContext(t.Context(), self)
 	command.Env = append(os.Environ(), parentVariable+"=1")
-	_, err = command.StdinPipe() // held open, so that the parent waits
+	_, err = command.StdinPipe() // the open pipe makes the parent wait
 	require.NoError(t, err)
 	output, err := command.StdoutPipe()
 	require.NoError(t, err)
@@ -163,7 +163,7 @@ func TestFindFollowsTheLinkOnThePathToTheCloudSDK(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestFindIsNotMissingWhatItHadNoTimeToLookFor(t *testing.T) {
+func TestFindCutOffByItsContextIsNotAMissingEmulator(t *testing.T) {
 	t.Setenv("PATH", linkTo(t, t.TempDir()))
 	t.Setenv("CLOUDSDK_ROOT_DIR", "")
 	t.Setenv("GOOGLE_CLOUD_SDK", "")
@@ -193,7 +193,7 @@ func pathWith(t *testing.T, names ...string) string {
 	return folder
 }
 
-// sdkWith returns the root of a Cloud SDK that holds the jars.
+// sdkWith returns the root of a Cloud SDK with the given jars.
 func sdkWith(t *testing.T, jars ...string) string {
 	t.Helper()
 	root := t.TempDir()

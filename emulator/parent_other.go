@@ -7,9 +7,8 @@ import (
 	"os/exec"
 )
 
-// tie does nothing where the kernel cannot tie the two together: there, an emulator
-// outlives a parent that was killed.
+// tie does nothing: on this system an emulator outlives a parent that was killed.
 func tie(*exec.Cmd) {}
 
-// kill ends the process; Java starts no other.
+// kill ends the process. Java starts no other.
 func kill(p *os.Process) error { return p.Kill() }

@@ -17,8 +17,8 @@ import (
 	"billhook/internal/serve"
 )
 
-// worker adds the flag that names the worker to a command and its subcommands, and
-// returns what makes the client that asks it.
+// worker adds the flag --server to a command and its subcommands. It returns a function that
+// makes the client, once the flags are parsed.
 func (p *program) worker(command *cobra.Command) func() client {
 	server := command.PersistentFlags().String("server", "http://127.0.0.1:8081", "the worker's address")
 	return func() client {
@@ -30,7 +30,7 @@ func (p *program) worker(command *cobra.Command) func() client {
 type client struct {
 	base  string
 	token string
-	// operator is who asks, where that goes by the token.
+	// operator is sent as X-Operator. The worker takes it where the token names no person.
 	operator string
 	http     *http.Client
 }
@@ -41,12 +41,12 @@ func (w client) get(ctx context.Context, path string, answer any) error {
 	return w.do(ctx, http.MethodGet, path, nil, answer)
 }
 
-// post sends a question as JSON and fills answer as get does.
+// post sends body as JSON and fills answer as get does.
 func (w client) post(ctx context.Context, path string, question, answer any) error {
 	return w.send(ctx, http.MethodPost, path, question, answer)
 }
 
-// send is post by another method.
+// send sends body as JSON by any method and fills answer as get does.
 func (w client) send(ctx context.Context, method, path string, question, answer any) error {
 	body, err := json.Marshal(question)
 	if err != nil {
@@ -77,7 +77,7 @@ func (w client) do(ctx context.Context, method, path string, question []byte, an
 	}
 	if response.StatusCode != http.StatusOK && response.StatusCode != http.StatusCreated {
 		problem := &problemError{status: response.StatusCode}
-		_ = json.Unmarshal(body, &problem.problem) // an answer without a document leaves the status to speak
+		_ = json.Unmarshal(body, &problem.problem) // an answer without a problem document is told by its status
 		return problem
 	}
 	if err := json.Unmarshal(body, answer); err != nil {
@@ -86,7 +86,7 @@ func (w client) do(ctx context.Context, method, path string, question []byte, an
 	return nil
 }
 
-// problemError is an answer other than 200.
+// problemError is an answer other than 200 and 201.
 type problemError struct {
 	status  int
 	problem serve.Problem
@@ -99,9 +99,8 @@ func (e *problemError) Error() string {
 	return fmt.Sprintf("%s (%s)", e.problem.Detail, e.problem.Code)
 }
 
-// pages gathers the items of a list, page after page, up to limit of them; 0 is no limit.
-// Each page is asked for with the values, of which it sets page and, where one is given,
-// limit.
+// pages asks for a list page after page and returns up to limit items; 0 is no limit. It sends
+// the values with each request, and sets page and limit in them.
 func pages[Item any](ctx context.Context, ask client, path string, values url.Values, limit int) (ops.List[Item], error) {
 	all := ops.List[Item]{Items: []Item{}}
 	if values == nil {
@@ -124,7 +123,7 @@ func pages[Item any](ctx context.Context, ask client, path string, values url.Va
 	return all, nil
 }
 
-// perPage is how many items are asked for at once: as many as every list of the API gives.
+// perPage is the page size. It is the maximum of every list of the API.
 const perPage = 100
 
 func firstOf(values []string) string {

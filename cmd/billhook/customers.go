@@ -22,7 +22,7 @@ func (p *program) customersCommand() *cobra.Command {
 
 func customerPath(id, rest string) string { return "/v1/ops/customers/" + url.PathEscape(id) + rest }
 
-// customer is what show prints with --json.
+// customer is what the command show prints with --json.
 type customer struct {
 	customers.State
 	Changes []audit.Entry `json:"changes"`
@@ -44,7 +44,7 @@ func (p *program) customersShow(ask func() client) *cobra.Command {
 			p.printCustomer(c.State)
 			var rows [][]string
 			for _, e := range c.Changes {
-				rows = append(rows, row(e.At.Format(time.RFC3339), e.Action, orNobody(e.Before["uid"]), orNobody(e.After["uid"]), e.Who, e.Why))
+				rows = append(rows, row(e.At.Format(time.RFC3339), e.Action, orDash(e.Before["uid"]), orDash(e.After["uid"]), e.Who, e.Why))
 			}
 			if len(rows) > 0 {
 				p.table([]string{"CHANGED", "HOW", "FROM", "TO", "WHO", "WHY"}, rows)
@@ -54,21 +54,14 @@ func (p *program) customersShow(ask func() client) *cobra.Command {
 	}
 }
 
-func orNobody(uid any) string {
-	if text, ok := uid.(string); ok && text != "" {
-		return text
-	}
-	return "-"
-}
-
 func (p *program) printCustomer(s customers.State) {
 	switch {
 	case s.UID == "":
 		p.printf("Customer %s is linked to nobody.\n", s.CustomerID)
 	case s.TaughtBy != "":
-		p.printf("Customer %s is linked to %s, by the order of event %s, since %s.\n", s.CustomerID, s.UID, s.TaughtBy, since(s))
+		p.printf("Customer %s is linked to %s, by the order of event %s, since %s.\n", s.CustomerID, s.UID, s.TaughtBy, linkedSince(s))
 	default:
-		p.printf("Customer %s is linked to %s, by hand, since %s.\n", s.CustomerID, s.UID, since(s))
+		p.printf("Customer %s is linked to %s, by hand, since %s.\n", s.CustomerID, s.UID, linkedSince(s))
 	}
 	if s.MovedOrders > 0 {
 		p.printf("%d points of %d guests' orders were moved to it.\n", s.MovedPoints, s.MovedOrders)
@@ -78,7 +71,7 @@ func (p *program) printCustomer(s customers.State) {
 	}
 }
 
-func since(s customers.State) string {
+func linkedSince(s customers.State) string {
 	if s.Since == nil {
 		return "a time that is not known"
 	}
@@ -90,7 +83,7 @@ func (p *program) customersLink(ask func() client) *cobra.Command {
 	command := &cobra.Command{
 		Use: "link <customer> <uid>", Short: "Link a customer to a user, and move what guests' orders left to that user", Args: cobra.ExactArgs(2),
 		RunE: func(command *cobra.Command, args []string) error {
-			if err := why.given(); err != nil {
+			if err := why.check(); err != nil {
 				return err
 			}
 			var before customers.State
@@ -105,7 +98,7 @@ func (p *program) customersLink(ask func() client) *cobra.Command {
 			if why.dryRun {
 				return p.printJSON(before)
 			}
-			if err := p.agreed(command.InOrStdin(), why.yes, args[1], "link"); err != nil {
+			if err := p.confirm(command.InOrStdin(), why.yes, args[1], "link"); err != nil {
 				return err
 			}
 			link, path := ops.Link{UID: args[1], Why: why.why, Expect: &before.UID}, ""
@@ -142,7 +135,7 @@ func (p *program) customersUnlink(ask func() client) *cobra.Command {
 	command := &cobra.Command{
 		Use: "unlink <customer>", Short: "Remove a customer's link; no points move", Args: cobra.ExactArgs(1),
 		RunE: func(command *cobra.Command, args []string) error {
-			if err := why.given(); err != nil {
+			if err := why.check(); err != nil {
 				return err
 			}
 			var before customers.State
@@ -154,7 +147,7 @@ func (p *program) customersUnlink(ask func() client) *cobra.Command {
 			if why.dryRun {
 				return p.printJSON(before)
 			}
-			if err := p.agreed(command.InOrStdin(), why.yes, args[0], "unlink"); err != nil {
+			if err := p.confirm(command.InOrStdin(), why.yes, args[0], "unlink"); err != nil {
 				return err
 			}
 			var after customers.State

@@ -22,8 +22,9 @@ import (
 	"billhook/internal/ops"
 )
 
-// linking is a worker's API over a store in which the guest c1 has 300 points of two orders.
-func linking(t *testing.T) string {
+// serveCustomers serves a worker's ops API. In its store the guest c1 has 300 points of two
+// orders.
+func serveCustomers(t *testing.T) string {
 	t.Helper()
 	db, err := embedded.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
 	require.NoError(t, err)
@@ -52,7 +53,7 @@ var asAda = map[string]string{"OPS_TOKEN": opsToken, "OPS_OPERATOR": "ada"}
 
 func TestCustomersAreShownLinkedAndUnlinked(t *testing.T) {
 	t.Parallel()
-	server := linking(t)
+	server := serveCustomers(t)
 	for _, step := range []struct {
 		args string
 		want string
@@ -107,7 +108,7 @@ CHANGED               HOW     FROM  TO  WHO        WHY
 
 func TestAPersonIsAskedBeforeACustomerIsLinked(t *testing.T) {
 	t.Parallel()
-	server := linking(t)
+	server := serveCustomers(t)
 	answer := func(typed string, args ...string) error {
 		p := &program{env: environment{OpsToken: opsToken}, getenv: func(string) string { return "" }, stdout: io.Discard}
 		root := &cobra.Command{Use: "billhook", SilenceErrors: true, SilenceUsage: true}

@@ -11,18 +11,18 @@ import (
 	"billhook/internal/ops"
 )
 
-// data is where dev keeps its state.
+// data is the folder in which dev keeps its state.
 type data struct {
 	folder string
-	// kept: the folder stays, and the next dev on it goes on where this one ends; else it
-	// is a temporary one.
+	// kept: the folder stays, and the next dev continues with its state. Otherwise the folder
+	// is temporary.
 	kept bool
-	// again: an earlier dev has left its state in it.
-	again bool
+	// reused: an earlier dev has left its state in the folder.
+	reused bool
 }
 
-// openData makes the folder that was asked for, or a temporary one. It fails where another
-// process keeps its state there.
+// openData makes the folder, or a temporary one where folder is empty. It fails where another
+// process uses the folder.
 func openData(asked string) (d data, err error) {
 	if asked == "" {
 		d.folder, err = os.MkdirTemp("", "billhook-dev-")
@@ -36,9 +36,9 @@ func openData(asked string) (d data, err error) {
 		return d, fmt.Errorf("--data: %w", err)
 	}
 	if _, err := os.Stat(d.store()); err == nil {
-		d.again = true
+		d.reused = true
 	}
-	// Asked before anything else is, so that nobody is told of a port that is taken instead.
+	// This check comes before the ports are opened: its error tells more than "address in use".
 	documents, err := embedded.OpenStore(d.store())
 	if errors.Is(err, embedded.ErrInUse) {
 		return d, fmt.Errorf("--data: another billhook dev is using %s: end it, or name another folder", asked)
@@ -51,7 +51,8 @@ func openData(asked string) (d data, err error) {
 
 func (d data) store() string { return filepath.Join(d.folder, "store.db") }
 
-// broker is where messages wait from one dev to the next; empty where they do not.
+// broker is the file of the messages that wait for delivery. It is empty where the folder is
+// temporary.
 func (d data) broker() string {
 	if !d.kept {
 		return ""
@@ -59,20 +60,20 @@ func (d data) broker() string {
 	return filepath.Join(d.folder, "broker.json")
 }
 
-// leave removes a temporary folder.
-func (d data) leave() error {
+// remove removes a temporary folder.
+func (d data) remove() error {
 	if d.kept {
 		return nil
 	}
 	return os.RemoveAll(d.folder)
 }
 
-// tell says what becomes of the state, and what was found of an earlier run.
-func (d data) tell(p *program, found embedded.Loaded) {
+// describe prints what becomes of the state and what an earlier run has left.
+func (d data) describe(p *program, found embedded.Loaded) {
 	switch {
 	case !d.kept:
 		return
-	case !d.again:
+	case !d.reused:
 		p.printf("Its state is kept in %s: documents at once, messages that wait for delivery when it ends with Ctrl-C.\n", d.folder)
 	default:
 		p.printf("It goes on with the state in %s: %d messages wait for delivery.\n", d.folder, found.Waiting)
@@ -82,8 +83,8 @@ func (d data) tell(p *program, found embedded.Loaded) {
 	}
 }
 
-// shown reports whether an earlier run has sent the samples.
-func (s *showing) shown(ctx context.Context) bool {
+// sentBefore reports whether an earlier run has sent the samples.
+func (s *demo) sentBefore(ctx context.Context) bool {
 	var event ops.Event
 	return s.ask.get(ctx, "/v1/ops/events/"+firstSample, &event) == nil
 }

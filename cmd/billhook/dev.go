@@ -25,11 +25,11 @@ import (
 // taskEvery is how often dev calls the worker's tasks, as Cloud Scheduler would.
 const taskEvery = 10 * time.Second
 
-// devBackoff is how long a failed delivery waits in dev, whatever the catalog says,
-// so that nobody waits for the show.
+// devBackoff is the wait after a failed delivery in dev. It replaces the catalog's waits, which
+// would make the demo last for minutes.
 const devBackoff = time.Second
 
-// devDrain is how long Ctrl-C waits for what is in flight.
+// devDrain is how long dev waits after Ctrl-C for requests in flight.
 const devDrain = time.Second
 
 func (p *program) devCommand() *cobra.Command {
@@ -53,12 +53,12 @@ func (p *program) devCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			hurry(c)
+			shortenWaits(c)
 			state, err := openData(folder)
 			if err != nil {
 				return err
 			}
-			defer func() { err = errors.Join(err, state.leave()) }()
+			defer func() { err = errors.Join(err, state.remove()) }()
 			flaky := &failOnce{eventID: "900000000000000041"}
 			config := local.Config{
 				Catalog: c, ProjectID: p.env.Project, Secrets: secretsOf(c, p.getenv),
@@ -99,16 +99,16 @@ func (p *program) devCommand() *cobra.Command {
 			defer func() {
 				closing := stack.Close()
 				if errors.Is(closing, context.DeadlineExceeded) {
-					closing = nil // whose sender has stopped, or has more patience than who pressed Ctrl-C
+					closing = nil // a sender has stopped in the middle of its request, or takes longer than the drain
 				}
 				err = errors.Join(err, closing)
 			}()
 			p.printf("Billhook is up: webhook %s, worker %s, a stand-in for the subscription service %s.\n", stack.WebhookURL, stack.WorkerURL, stack.ServiceURL)
-			state.tell(p, stack.Loaded)
+			state.describe(p, stack.Loaded)
 			if !quiet {
-				show := &showing{program: p, stack: stack, secret: config.Secrets["paynow"][0],
+				show := &demo{program: p, stack: stack, secret: config.Secrets["paynow"][0],
 					ask: client{base: stack.WorkerURL, http: &http.Client{Timeout: 30 * time.Second}}}
-				if state.again && show.shown(ctx) {
+				if state.reused && show.sentBefore(ctx) {
 					p.printf("The samples were sent by an earlier run, and are not sent again.\n")
 				} else if err := show.run(ctx); err != nil {
 					if ctx.Err() != nil {
@@ -133,8 +133,8 @@ func (p *program) devCommand() *cobra.Command {
 	return command
 }
 
-// hurry shortens every wait of the catalog to devBackoff.
-func hurry(c *catalog.Catalog) {
+// shortenWaits sets every backoff of the catalog to devBackoff.
+func shortenWaits(c *catalog.Catalog) {
 	soon := retry.Policy{Base: devBackoff, Max: devBackoff}
 	for i := range c.Queues {
 		for eventType, h := range c.Queues[i].Handlers {
@@ -145,7 +145,7 @@ func hurry(c *catalog.Catalog) {
 	}
 }
 
-// printHints says what to try while the stack serves; orders is the queue of the samples'.
+// printHints prints commands to try. orders is the queue of the sample orders.
 func (p *program) printHints(stack *local.Stack, orders string) {
 	hooks, work, service := stack.WebhookURL, stack.WorkerURL, stack.ServiceURL
 	p.printf("\nServing until Ctrl-C. Send one by hand:\n\n")

@@ -18,7 +18,7 @@ import (
 	"billhook/internal/ops"
 )
 
-// choice is what narrows a command down to some dead letters.
+// choice holds the flags that select dead letters.
 type choice struct {
 	ask                                   func() client
 	reason, eventType, eventID, key, item string
@@ -35,7 +35,7 @@ func (c *choice) flags(command *cobra.Command) {
 	command.Flags().StringVar(&c.until, "until", "", "only dead before: the same")
 }
 
-// filter is the choice as the worker takes it; now is what a duration counts back from.
+// filter returns the choice as the worker takes it. Durations count back from now.
 func (c *choice) filter(queue string, now time.Time) (deadletter.Filter, error) {
 	f := deadletter.Filter{Queue: queue, Reason: c.reason, EventType: c.eventType, EventID: c.eventID, OrderingKey: c.key, Item: c.item}
 	for text, at := range map[*string]*time.Time{&c.since: &f.Since, &c.until: &f.Until} {
@@ -98,14 +98,14 @@ func (p *program) dlqList(c *choice) *cobra.Command {
 			}
 			var rows [][]string
 			for _, i := range all.Items {
-				rows = append(rows, row(i.ID, i.Reason, i.EventType, i.EventID, i.OrderingKey, i.Attempts, i.ReplayCount, died(i), i.State, i.Detail))
+				rows = append(rows, row(i.ID, i.Reason, i.EventType, i.EventID, i.OrderingKey, i.Attempts, i.ReplayCount, deadSince(i), i.State, i.Detail))
 			}
 			p.table([]string{"ID", "REASON", "TYPE", "EVENT", "KEY", "ATTEMPTS", "REPLAYS", "DIED", "STATE", "DETAIL"}, rows)
 			reasons := map[string]int{}
 			for _, i := range all.Items {
 				reasons[i.Reason]++
 			}
-			p.printf("%d shown: %s\n", len(all.Items), counts(reasons))
+			p.printf("%d shown: %s\n", len(all.Items), formatCounts(reasons))
 			if all.Next != "" {
 				p.printf("There are more: raise --limit.\n")
 			}
@@ -118,7 +118,7 @@ func (p *program) dlqList(c *choice) *cobra.Command {
 	return command
 }
 
-func died(i deadletter.Item) string {
+func deadSince(i deadletter.Item) string {
 	at := i.Kept
 	if i.DeadLettered != nil {
 		at = *i.DeadLettered
@@ -126,8 +126,8 @@ func died(i deadletter.Item) string {
 	return at.Format(time.RFC3339)
 }
 
-// counts prints what there is most of first.
-func counts(of map[string]int) string {
+// formatCounts lists counts by name, the largest first.
+func formatCounts(of map[string]int) string {
 	names := slices.SortedFunc(maps.Keys(of), func(a, b string) int {
 		if of[a] != of[b] {
 			return of[b] - of[a]
@@ -154,7 +154,7 @@ func (p *program) dlqShow(c *choice) *cobra.Command {
 			}
 			p.printf("%s  %s\n  queue %s, event %s %s, key %s\n  %d %s %s\n  %d attempts, %d replays, died %s, kept until %s\n",
 				letter.ID, letter.State, letter.Queue, letter.EventType, letter.EventID, letter.OrderingKey,
-				letter.Status, letter.Reason, letter.Detail, letter.Attempts, letter.ReplayCount, died(letter.Item), letter.Expires.Format(time.RFC3339))
+				letter.Status, letter.Reason, letter.Detail, letter.Attempts, letter.ReplayCount, deadSince(letter.Item), letter.Expires.Format(time.RFC3339))
 			if letter.State == deadletter.Corrected && letter.Closed != nil {
 				p.printf("  corrected by message %s, %s\n", letter.CorrectedBy, letter.Closed.Format(time.RFC3339))
 			}
@@ -174,7 +174,8 @@ func (p *program) dlqShow(c *choice) *cobra.Command {
 	}
 }
 
-// dlqAct is replay or discard: it shows what it would touch, asks, begins, and follows.
+// dlqAct is the command replay or discard: it shows a preview, asks for a yes, begins the
+// operation and follows it.
 func (p *program) dlqAct(c *choice, kind deadletter.Kind) *cobra.Command {
 	var why reason
 	var rate int64
@@ -196,7 +197,7 @@ func (p *program) dlqAct(c *choice, kind deadletter.Kind) *cobra.Command {
 				return err
 			}
 			p.printf("%s would touch %d dead letters of %s, of %d ordering keys:\n  by reason: %s\n  by type:   %s\n",
-				kind, preview.Total, f.Queue, preview.Keys, counts(preview.ByReason), counts(preview.ByType))
+				kind, preview.Total, f.Queue, preview.Keys, formatCounts(preview.ByReason), formatCounts(preview.ByType))
 			if preview.Looping > 0 && kind == deadletter.Replay && !force {
 				p.printf("  %d were replayed %d times and are passed by; --force replays them too\n", preview.Looping, deadletter.MaxReplays)
 			}
@@ -206,7 +207,7 @@ func (p *program) dlqAct(c *choice, kind deadletter.Kind) *cobra.Command {
 			if why.dryRun || preview.Total == 0 {
 				return p.printJSON(preview)
 			}
-			if err := p.agreed(command.InOrStdin(), why.yes, strconv.Itoa(preview.Total), string(kind)+" them"); err != nil {
+			if err := p.confirm(command.InOrStdin(), why.yes, strconv.Itoa(preview.Total), string(kind)+" them"); err != nil {
 				return err
 			}
 			var op deadletter.Operation
@@ -227,7 +228,7 @@ func (p *program) dlqAct(c *choice, kind deadletter.Kind) *cobra.Command {
 	return command
 }
 
-// follow runs an operation to its end and shows how far it is.
+// follow runs an operation to its end and prints its progress.
 func (p *program) follow(ctx context.Context, ask client, op deadletter.Operation) error {
 	if op.Progress == deadletter.Waiting {
 		p.printf("Operation %s waits for the approval of somebody else:\n  bin/billhook dlq approve %s\n", op.ID, op.ID)
@@ -244,8 +245,8 @@ func (p *program) follow(ctx context.Context, ask client, op deadletter.Operatio
 	return p.printJSON(op)
 }
 
-// finish runs an operation to its end and says how far it is. A worker that is away
-// for a while, or that runs it already, is asked again.
+// finish runs an operation to its end and calls did after each step. It asks again where the
+// worker is unreachable or runs the operation already.
 func (w client) finish(ctx context.Context, op deadletter.Operation, did func(deadletter.Operation)) (deadletter.Operation, error) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -288,7 +289,8 @@ func (p *program) dlqOperations(c *choice) *cobra.Command {
 	}
 }
 
-// dlqFollow is a command that asks for an operation in one way and follows it to its end.
+// dlqFollow is a command that sends one request about an operation and then follows the
+// operation.
 func (p *program) dlqFollow(c *choice, use, short, method, rest string) *cobra.Command {
 	return &cobra.Command{
 		Use: use + " <operation>", Short: short, Args: cobra.ExactArgs(1),

@@ -26,15 +26,15 @@ import (
 type diagnosis struct {
 	Healthy  bool             `json:"healthy"`
 	Findings []pubsub.Finding `json:"findings"`
-	// Steps are those of the canaries, as far as they went.
+	// Steps are the steps of the canaries up to the first failure.
 	Steps []canaryStep `json:"steps"`
 }
 
-// canaryStep is one thing that the canaries tried.
+// canaryStep is one step of the canaries.
 type canaryStep struct {
 	Name string `json:"name"`
 	OK   bool   `json:"ok"`
-	// Milliseconds that it took.
+	// Milliseconds is how long the step took.
 	Milliseconds int64  `json:"ms"`
 	Detail       string `json:"detail"`
 }
@@ -113,14 +113,8 @@ func (p *program) printFindings(c *catalog.Catalog, findings []pubsub.Finding) {
 	p.printf("%d queues compared, %d findings.\n", len(c.Queues), len(findings))
 }
 
-func orDash(text string) string {
-	if text == "" {
-		return "-"
-	}
-	return text
-}
-
-// canaries are sent through everything, as a sender inside the house would.
+// canaries sends two events through the whole installation, as a producer inside the house
+// would.
 type canaries struct {
 	*program
 	base, secret string
@@ -130,9 +124,9 @@ type canaries struct {
 	steps        []canaryStep
 }
 
-// canaries sends both, one after the other, and returns the steps up to the first that
-// failed. An error says that nothing was sent. Where held, the broker can be asked, and the
-// poison's copy is taken off the hold subscription.
+// canaries sends both, one after the other, and returns the steps up to the first failure. An
+// error says that nothing was sent. If held, the broker can be asked, and the copy of the
+// dead-lettered event is taken off the hold subscription.
 func (p *program) canaries(ctx context.Context, c *catalog.Catalog, base string, ask client, held bool) ([]canaryStep, error) {
 	k := &canaries{program: p, base: base, ask: ask}
 	for _, name := range slices.Sorted(maps.Keys(c.Sources)) {
@@ -158,12 +152,12 @@ func (p *program) canaries(ctx context.Context, c *catalog.Catalog, base string,
 	}
 	items := []contract.Item{{ProductID: poison, Quantity: 1}}
 	if k.send(ctx, "the poison canary is accepted", poison, contract.OrderPaid, items) && k.kept(ctx, poison) && k.discard(ctx, poison) && held {
-		k.unhold(ctx, poison)
+		k.discardHeld(ctx, poison)
 	}
 	return k.steps, nil
 }
 
-// step does something, and tells how it went.
+// step runs do and records the result.
 func (k *canaries) step(name string, do func() (detail string, err error)) bool {
 	started := time.Now()
 	detail, err := do()
@@ -202,7 +196,7 @@ func (k *canaries) send(ctx context.Context, name, id, eventType string, items [
 	})
 }
 
-// recorded waits for the record of the worker.
+// recorded waits for the worker's record of the event.
 func (k *canaries) recorded(ctx context.Context, id string) bool {
 	return k.step("the worker has handled it", func() (string, error) {
 		var event ops.Event
@@ -233,7 +227,7 @@ func (k *canaries) kept(ctx context.Context, id string) bool {
 	})
 }
 
-// discard takes it out again.
+// discard discards the dead letter.
 func (k *canaries) discard(ctx context.Context, id string) bool {
 	return k.step("it is discarded", func() (string, error) {
 		var op deadletter.Operation
@@ -253,8 +247,9 @@ func (k *canaries) discard(ctx context.Context, id string) bool {
 	})
 }
 
-// unhold takes its copy off the hold subscription, for whoever looks there for what is lost.
-func (k *canaries) unhold(ctx context.Context, id string) {
+// discardHeld acknowledges the copy on the hold subscription. A person who looks there for lost
+// messages does not find it.
+func (k *canaries) discardHeld(ctx context.Context, id string) {
 	k.step("its copy is off hold", func() (string, error) {
 		found, err := pubsub.Unhold(ctx, k.queue, k.env.Project, id, k.broker()...)
 		if err == nil && !found {
@@ -264,7 +259,7 @@ func (k *canaries) unhold(ctx context.Context, id string) {
 	})
 }
 
-// until asks again and again, also where the worker is away for a moment.
+// until repeats a GET until done. It goes on where the worker is unreachable for a moment.
 func (k *canaries) until(ctx context.Context, path string, answer any, done func() bool) error {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()

@@ -22,8 +22,8 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(emulatortest.Main(m)) }
 
-// stacked is a whole Billhook on the stand-ins.
-func stacked(t *testing.T, change func(*catalog.Catalog)) *local.Stack {
+// startStack runs a whole Billhook on the stand-ins.
+func startStack(t *testing.T, change func(*catalog.Catalog)) *local.Stack {
 	t.Helper()
 	c, err := catalog.Load("")
 	require.NoError(t, err)
@@ -40,7 +40,7 @@ func stacked(t *testing.T, change func(*catalog.Catalog)) *local.Stack {
 
 func TestTheCanariesGoThroughAndLeaveNoDeadLetter(t *testing.T) {
 	t.Parallel()
-	stack := stacked(t, func(*catalog.Catalog) {})
+	stack := startStack(t, func(*catalog.Catalog) {})
 	environment := map[string]string{"OPS_TOKEN": opsToken}
 	out, err := say(t, environment, "doctor", "--canary-only", "--json", "--webhook", stack.WebhookURL, "--server", stack.WorkerURL)
 	require.NoError(t, err, out)
@@ -65,7 +65,7 @@ func TestTheCanariesGoThroughAndLeaveNoDeadLetter(t *testing.T) {
 
 func TestTheCanariesSayWhereTheyEnded(t *testing.T) {
 	t.Parallel()
-	stack := stacked(t, func(*catalog.Catalog) {})
+	stack := startStack(t, func(*catalog.Catalog) {})
 	for name, test := range map[string]struct {
 		environment map[string]string
 		webhook     string
@@ -91,14 +91,14 @@ func TestTheCanariesSayWhereTheyEnded(t *testing.T) {
 	}
 }
 
-func TestThePoisonIsLeftOutWhereNobodyCouldTakeItOutAlone(t *testing.T) {
+func TestTheDoctorSendsNoPoisonThatItCouldNotDiscardAlone(t *testing.T) {
 	t.Parallel()
 	change := func(c *catalog.Catalog) {
 		for i := range c.Queues {
 			c.Queues[i].FourEyes = true
 		}
 	}
-	stack := stacked(t, change)
+	stack := startStack(t, change)
 	c, err := catalog.Load("")
 	require.NoError(t, err)
 	change(c)
@@ -117,7 +117,7 @@ func TestNothingIsSentWhereNoQueueTakesTheCanaries(t *testing.T) {
 	require.Empty(t, steps)
 }
 
-func TestTheDoctorAsksForWhatItComparesWith(t *testing.T) {
+func TestTheDoctorRequiresItsVariables(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		environment map[string]string

@@ -1,5 +1,5 @@
-// Command billhook is everything a person types: a whole Billhook in one process,
-// signed webhooks sent by hand, provisioning, and questions to a running worker.
+// Command billhook is the command line of Billhook. It runs a whole Billhook in one process,
+// sends signed webhooks, provisions Pub/Sub, and asks a running worker.
 package main
 
 import (

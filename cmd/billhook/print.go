@@ -17,14 +17,14 @@ import (
 	"billhook/internal/ops"
 )
 
-// printf prints for a person; it is silent with --json.
+// printf prints text for a person. It prints nothing with --json.
 func (p *program) printf(format string, args ...any) {
 	if !p.asJSON {
 		_, _ = fmt.Fprintf(p.stdout, format, args...) // a closed terminal is no failure of the command
 	}
 }
 
-// printJSON prints v with --json, one document.
+// printJSON prints v as one JSON document. It prints nothing without --json.
 func (p *program) printJSON(v any) error {
 	if !p.asJSON {
 		return nil
@@ -37,7 +37,7 @@ func (p *program) printJSON(v any) error {
 	return nil
 }
 
-// table prints rows in columns, the names of the columns first; it is silent with --json.
+// table prints rows in columns below their names. It prints nothing with --json.
 func (p *program) table(columns []string, rows [][]string) {
 	if p.asJSON {
 		return
@@ -54,7 +54,7 @@ func (p *program) table(columns []string, rows [][]string) {
 	_ = out.Flush()
 }
 
-// row is one line of a table.
+// row formats the cells of one table row.
 func row(cells ...any) []string {
 	texts := make([]string, len(cells))
 	for i, cell := range cells {
@@ -63,12 +63,20 @@ func row(cells ...any) []string {
 	return texts
 }
 
-// number is a count as a person reads it.
+// number formats a count. The worker stops counting at a limit.
 func number(c ops.Count) string {
 	if c.More {
 		return fmt.Sprintf("more than %d", c.Count)
 	}
 	return strconv.FormatInt(c.Count, 10)
+}
+
+// orDash is v as text, and "-" where v is empty or no string.
+func orDash(v any) string {
+	if text, ok := v.(string); ok && text != "" {
+		return text
+	}
+	return "-"
 }
 
 func when(t *time.Time) string {
@@ -92,16 +100,16 @@ func (r *reason) flags(command *cobra.Command) {
 	command.Flags().BoolVar(&r.dryRun, "dry-run", false, "show what would be done, and do nothing")
 }
 
-// given refuses before anything is looked at.
-func (r *reason) given() error {
+// check returns an error where --why is missing.
+func (r *reason) check() error {
 	if strings.TrimSpace(r.why) == "" && !r.dryRun {
 		return errors.New("--why: say why, for the audit")
 	}
 	return nil
 }
 
-// agreed asks the person, and takes nothing but the word for a yes.
-func (p *program) agreed(from io.Reader, yes bool, word, do string) error {
+// confirm asks the person to type word. Anything else is a no.
+func (p *program) confirm(from io.Reader, yes bool, word, do string) error {
 	if yes {
 		return nil
 	}
@@ -109,7 +117,7 @@ func (p *program) agreed(from io.Reader, yes bool, word, do string) error {
 		return errors.New("with --json, give --yes too")
 	}
 	p.printf("Type %s to %s: ", word, do)
-	line, _ := bufio.NewReader(from).ReadString('\n') // an end of the input is no yes
+	line, _ := bufio.NewReader(from).ReadString('\n') // end of input is a no
 	if strings.TrimSpace(line) != word {
 		return errors.New("nothing was changed")
 	}

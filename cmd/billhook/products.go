@@ -40,8 +40,7 @@ func (p *program) productsList(ask func() client) *cobra.Command {
 	}
 }
 
-// product asks for a product as it stands; known reports whether there is one that is not
-// retired.
+// product asks for one product. known reports whether it exists and is not retired.
 func (w client) product(command *cobra.Command, id string) (product products.Product, known bool, err error) {
 	err = w.get(command.Context(), productPath(id), &product)
 	var problem *problemError
@@ -51,8 +50,9 @@ func (w client) product(command *cobra.Command, id string) (product products.Pro
 	return product, err == nil, err
 }
 
-// seen is what was shown of a product: what was agreed to is for that alone.
-func seen(product products.Product, known bool) *int64 {
+// shownPoints is the value that the person has seen. The worker refuses the change where the
+// product has another value by then.
+func shownPoints(product products.Product, known bool) *int64 {
 	if !known {
 		product.Points = 0
 	}
@@ -61,7 +61,7 @@ func seen(product products.Product, known bool) *int64 {
 
 func productPath(id string) string { return "/v1/ops/products/" + url.PathEscape(id) }
 
-// change sends a change of a product, and shows what came of it.
+// change sends a change of a product and prints the result.
 func (p *program) change(command *cobra.Command, ask client, method, id string, question any) error {
 	var product products.Product
 	if err := ask.send(command.Context(), method, productPath(id), question, &product); err != nil {
@@ -83,7 +83,7 @@ func (p *program) productsSet(ask func() client) *cobra.Command {
 		Long: "A product that is not known yet is set at once, and dead letters that name it can be replayed. Where one is known\n" +
 			"already, the change is shown and asked for: it holds for every order that is credited from then on.",
 		RunE: func(command *cobra.Command, args []string) error {
-			if err := why.given(); err != nil {
+			if err := why.check(); err != nil {
 				return err
 			}
 			worker := ask()
@@ -99,11 +99,11 @@ func (p *program) productsSet(ask func() client) *cobra.Command {
 				return p.printJSON(product)
 			}
 			if changes {
-				if err := p.agreed(command.InOrStdin(), why.yes, strconv.FormatInt(points, 10), "change it"); err != nil {
+				if err := p.confirm(command.InOrStdin(), why.yes, strconv.FormatInt(points, 10), "change it"); err != nil {
 					return err
 				}
 			}
-			return p.change(command, worker, http.MethodPut, args[0], ops.SetProduct{Points: points, Why: why.why, Expect: seen(product, known)})
+			return p.change(command, worker, http.MethodPut, args[0], ops.SetProduct{Points: points, Why: why.why, Expect: shownPoints(product, known)})
 		},
 	}
 	command.Flags().Int64Var(&points, "points", 0, "what one piece is worth, from 1")
@@ -116,7 +116,7 @@ func (p *program) productsRetire(ask func() client) *cobra.Command {
 	command := &cobra.Command{
 		Use: "retire <product id> --why <reason>", Short: "Make a product unknown from now on, also where the catalog has it", Args: cobra.ExactArgs(1),
 		RunE: func(command *cobra.Command, args []string) error {
-			if err := why.given(); err != nil {
+			if err := why.check(); err != nil {
 				return err
 			}
 			worker := ask()
@@ -131,11 +131,11 @@ func (p *program) productsRetire(ask func() client) *cobra.Command {
 				return p.printJSON(product)
 			}
 			if known {
-				if err := p.agreed(command.InOrStdin(), why.yes, product.ID, "retire it"); err != nil {
+				if err := p.confirm(command.InOrStdin(), why.yes, product.ID, "retire it"); err != nil {
 					return err
 				}
 			}
-			return p.change(command, worker, http.MethodDelete, args[0], ops.RetireProduct{Why: why.why, Expect: seen(product, known)})
+			return p.change(command, worker, http.MethodDelete, args[0], ops.RetireProduct{Why: why.why, Expect: shownPoints(product, known)})
 		},
 	}
 	why.flags(command)
@@ -152,7 +152,7 @@ func (p *program) productsHistory(ask func() client) *cobra.Command {
 			}
 			var rows [][]string
 			for _, change := range all.Items {
-				rows = append(rows, row(change.At.Format(time.RFC3339), change.Action, stood(change.Before), stood(change.After), change.Who, change.Why))
+				rows = append(rows, row(change.At.Format(time.RFC3339), change.Action, pointsOf(change.Before), pointsOf(change.After), change.Who, change.Why))
 			}
 			p.table([]string{"AT", "ACTION", "BEFORE", "AFTER", "WHO", "WHY"}, rows)
 			return p.printJSON(all)
@@ -160,8 +160,8 @@ func (p *program) productsHistory(ask func() client) *cobra.Command {
 	}
 }
 
-// stood is how a product stood before a change, or after.
-func stood(side map[string]any) string {
+// pointsOf is a product's value on one side of a change: its points, its state, or nothing.
+func pointsOf(side map[string]any) string {
 	if side == nil {
 		return ""
 	}

@@ -19,8 +19,8 @@ import (
 	"billhook/internal/products"
 )
 
-// shop is a worker's ops API with one product of the catalog.
-func shop(t *testing.T) (say func(input string, args ...string) (string, error)) {
+// serveProducts serves a worker's ops API with one product of the catalog.
+func serveProducts(t *testing.T) (say func(input string, args ...string) (string, error)) {
 	t.Helper()
 	db, err := embedded.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
 	require.NoError(t, err)
@@ -52,7 +52,7 @@ func shop(t *testing.T) (say func(input string, args ...string) (string, error))
 
 func TestProductsAreChangedFromATerminal(t *testing.T) {
 	t.Parallel()
-	say := shop(t)
+	say := serveProducts(t)
 	for _, step := range []struct {
 		input, arguments string
 		want, fails      string

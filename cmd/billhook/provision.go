@@ -40,7 +40,7 @@ func (p *program) provisionCommand() *cobra.Command {
 	return command
 }
 
-// poolFlags name the workers of pools that have their own.
+// poolFlags are the workers' URLs and service accounts of pools that have their own.
 type poolFlags struct{ urls, accounts map[string]string }
 
 func (f *poolFlags) add(command *cobra.Command) {
@@ -48,7 +48,7 @@ func (f *poolFlags) add(command *cobra.Command) {
 	command.Flags().StringToStringVar(&f.accounts, "pool-accounts", nil, "who pushes to them, as pool=e-mail, comma-separated; else PUSH_SERVICE_ACCOUNT")
 }
 
-// target is what the environment and the flags say of the project and of whom it pushes to.
+// target is the project and the push endpoints, from the environment and the flags.
 func (p *program) target(pools poolFlags) (pubsub.Target, error) {
 	if p.env.PushBaseURL == "" {
 		return pubsub.Target{}, errors.New("PUSH_BASE_URL must say where the worker is")
@@ -69,7 +69,7 @@ func (p *program) target(pools poolFlags) (pubsub.Target, error) {
 	}, nil
 }
 
-// broker is how to reach Pub/Sub: nothing to say but on an emulator.
+// broker returns the options of the Pub/Sub client: those of the emulator, if one is set.
 func (p *program) broker() []option.ClientOption {
 	if p.env.PubSubEmulator == "" {
 		return nil

@@ -29,7 +29,7 @@ func (p *program) queuesCommand() *cobra.Command {
 		for _, q := range queues.Items {
 			rows = append(rows, []string{
 				q.ID, number(q.Events[dedupe.Processing]), number(q.Events[dedupe.Completed]), number(q.Events[dedupe.Failed]),
-				number(q.Events[dedupe.DeadLettered]), openLetters(q.DeadLetters), oldestLetter(q.DeadLetters), standing(q), q.Alias,
+				number(q.Events[dedupe.DeadLettered]), openLetters(q.DeadLetters), oldestLetter(q.DeadLetters), stateOf(q), q.Alias,
 			})
 		}
 		p.table([]string{"QUEUE", "PROCESSING", "COMPLETED", "FAILED", "DEAD-LETTERED", "OPEN", "OLDEST", "STATE", "ALIAS"}, rows)
@@ -43,7 +43,7 @@ func (p *program) queuesCommand() *cobra.Command {
 	return command
 }
 
-// openLetters is how many dead letters are open, and of how many that tells nobody.
+// openLetters formats the number of open dead letters beside the number that raises the alert.
 func openLetters(d ops.Depth) string {
 	if d.Dropped {
 		return "dropped"
@@ -51,7 +51,8 @@ func openLetters(d ops.Depth) string {
 	return fmt.Sprintf("%s (alert > %d)", number(d.Count), d.AlertAbove)
 }
 
-// oldestLetter is how long the oldest open dead letter has waited, against its alert.
+// oldestLetter formats the age of the oldest open dead letter beside the age that raises the
+// alert.
 func oldestLetter(d ops.Depth) string {
 	switch {
 	case d.Count.Count == 0:
@@ -63,7 +64,7 @@ func oldestLetter(d ops.Depth) string {
 	}
 }
 
-func standing(q ops.Queue) string {
+func stateOf(q ops.Queue) string {
 	switch {
 	case q.DeadLetters.Alert:
 		return "ALERT"
@@ -148,7 +149,7 @@ func (p *program) eventsListCommand(ask func() client) *cobra.Command {
 }
 
 func (p *program) printEvents(list ops.List[ops.Line]) {
-	// The API's order within an hour is that of ids; a person reads by time.
+	// The API orders by hour and id. A person reads by time.
 	lines := slices.SortedStableFunc(slices.Values(list.Items), func(a, b ops.Line) int { return strings.Compare(when(b.CreatedAt), when(a.CreatedAt)) })
 	var rows [][]string
 	for _, e := range lines {

@@ -25,9 +25,9 @@ import (
 
 const opsToken = "0123456789abcdef01234567"
 
-// worked is a worker's ops API over a store with a few hundred events, and the
-// operators that it is told of.
-func worked(t *testing.T) (address string, operators func() []string) {
+// serveEvents serves a worker's ops API over a store with a few hundred events. operators are
+// the X-Operator headers that arrive.
+func serveEvents(t *testing.T) (address string, operators func() []string) {
 	t.Helper()
 	db, err := embedded.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
 	require.NoError(t, err)
@@ -77,7 +77,7 @@ func worked(t *testing.T) (address string, operators func() []string) {
 	}
 }
 
-// say runs the program and returns what it prints.
+// say runs the program and returns its output.
 func say(t *testing.T, environment map[string]string, args ...string) (string, error) {
 	t.Helper()
 	var out strings.Builder
@@ -87,7 +87,7 @@ func say(t *testing.T, environment map[string]string, args ...string) (string, e
 
 func TestTheJobLogIsPrinted(t *testing.T) {
 	t.Parallel()
-	worker, operators := worked(t)
+	worker, operators := serveEvents(t)
 	environment := map[string]string{"OPS_TOKEN": opsToken, "OPS_OPERATOR": "ada"}
 	for name, test := range map[string]struct {
 		args []string
@@ -138,7 +138,7 @@ lane-1  1m0s   2026-03-02 10:14:00  2026-03-02 10:15:01
 
 func TestPagesAreFollowedUpToTheLimit(t *testing.T) {
 	t.Parallel()
-	worker, _ := worked(t)
+	worker, _ := serveEvents(t)
 	environment := map[string]string{"OPS_TOKEN": opsToken}
 	for limit, want := range map[string]int{"1": 1, "200": 200, "210": 210, "1000": 250} {
 		out, err := say(t, environment, "events", "ls", "--json", "--limit", limit, "--server", worker)
@@ -162,7 +162,7 @@ func TestPagesAreFollowedUpToTheLimit(t *testing.T) {
 
 func TestARefusalSaysWhatToDo(t *testing.T) {
 	t.Parallel()
-	worker, _ := worked(t)
+	worker, _ := serveEvents(t)
 	for name, test := range map[string]struct {
 		token string
 		args  []string

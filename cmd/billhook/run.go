@@ -19,7 +19,7 @@ type program struct {
 	asJSON bool
 }
 
-// environment is what the commands read of the environment.
+// environment is the configuration of the commands.
 type environment struct {
 	Project            string     `env:"GOOGLE_CLOUD_PROJECT" envDefault:"billhook-dev"`
 	CatalogDir         string     `env:"CATALOG_DIR"`
@@ -31,7 +31,7 @@ type environment struct {
 	OpsOperator        string     `env:"OPS_OPERATOR"`
 }
 
-// run is the whole program but for signals and the exit code.
+// run is the whole program without signals and exit code.
 func run(ctx context.Context, args []string, getenv func(string) string, stdout io.Writer) error {
 	root, err := commands(getenv, stdout)
 	if err != nil {
@@ -41,7 +41,7 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout 
 	return root.ExecuteContext(ctx)
 }
 
-// commands is everything that can be typed.
+// commands returns the tree of all commands.
 func commands(getenv func(string) string, stdout io.Writer) (*cobra.Command, error) {
 	environment, err := env.Parse[environment](getenv)
 	if err != nil {

@@ -23,11 +23,11 @@ import (
 	"billhook/internal/webhook/samples"
 )
 
-// devSecret signs what `billhook dev` and `billhook send` exchange where no secret is
-// set. It is public: nothing but a stack on this machine accepts it.
+// devSecret signs the webhooks of `billhook dev` and `billhook send` where no secret is set. It
+// is public: nothing but a stack on this machine accepts it.
 const devSecret = "billhook-dev-secret-for-this-machine-only" //nolint:gosec // public, see above
 
-// secretsOf reads each source's secrets from the environment, or the public one.
+// secretsOf reads the secrets of each source from the environment. Without one it is devSecret.
 func secretsOf(c *catalog.Catalog, getenv func(string) string) map[string][]string {
 	secrets := map[string][]string{}
 	for name, source := range c.Sources {
@@ -54,7 +54,7 @@ type reply struct {
 	Violations []serve.Violation `json:"violations,omitempty"`
 }
 
-// post signs a body as the source would, at a moment, and posts it.
+// post signs a body as the source would at the given time, and posts it.
 func post(ctx context.Context, base string, source catalog.Source, secret string, body []byte, at time.Time) (reply, error) {
 	signer, err := signature.NewSigner(signature.Scheme(source.Scheme), secret)
 	if err != nil {

@@ -18,17 +18,17 @@ import (
 	"billhook/internal/worker"
 )
 
-// firstSample is the id of the event that the show begins with.
+// firstSample is the id of the first event of the demo.
 const firstSample = "900000000000000011"
 
-// failOnce is a store that fails the first effect of one event, for the show.
+// failOnce fails the first effect of one event, for the demo.
 type failOnce struct {
 	worker.Store
 	eventID string
 	failed  atomic.Bool
 }
 
-// Commit fails once where it would record the event as completed.
+// Commit fails the first commit that records the event as completed.
 func (f *failOnce) Commit(ctx context.Context, writes []store.Write) ([]store.Version, error) {
 	for _, w := range writes {
 		if w.Fields["event_id"] == f.eventID && w.Fields["status"] == string(dedupe.Completed) && f.failed.CompareAndSwap(false, true) {
@@ -38,23 +38,23 @@ func (f *failOnce) Commit(ctx context.Context, writes []store.Write) ([]store.Ve
 	return f.Store.Commit(ctx, writes)
 }
 
-// showing sends the samples and prints what became of each.
-type showing struct {
+// demo sends the samples and prints the result of each.
+type demo struct {
 	*program
 	stack  *local.Stack
 	secret string
 	ask    client
 }
 
-// run is the show. Each sample has a customer of its own, so that none waits for another.
-func (s *showing) run(ctx context.Context) error {
+// run sends the samples. Each sample has a customer of its own, so that none waits for another.
+func (s *demo) run(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	s.printf("\nSending signed samples of PayNow's webhooks:\n\n")
 	buyer := samples.Event{EventID: firstSample, OrderID: "900000000000000012"}
 	for _, step := range []func(context.Context) error{
 		func(ctx context.Context) error {
-			return s.credited(ctx, "an order", samples.OrderCompleted, buyer, samples.UID)
+			return s.expect(ctx, "an order", samples.OrderCompleted, buyer, "credited", samples.UID)
 		},
 		func(ctx context.Context) error { return s.duplicate(ctx, buyer) },
 		s.unknownProduct,
@@ -63,7 +63,7 @@ func (s *showing) run(ctx context.Context) error {
 			return s.expect(ctx, "a full refund", samples.Refund, samples.Event{EventID: "900000000000000051", OrderID: buyer.OrderID}, "reversed", samples.UID)
 		},
 		s.renewal,
-		s.forgotten,
+		s.lostAnswer,
 		s.refused,
 	} {
 		if err := step(ctx); err != nil {
@@ -73,11 +73,11 @@ func (s *showing) run(ctx context.Context) error {
 	return nil
 }
 
-func (s *showing) say(what, became string, args ...any) {
+func (s *demo) say(what, became string, args ...any) {
 	s.printf("  %-34s %s\n", what, fmt.Sprintf(became, args...))
 }
 
-func (s *showing) send(ctx context.Context, sample string, event samples.Event) (reply, error) {
+func (s *demo) send(ctx context.Context, sample string, event samples.Event) (reply, error) {
 	c, err := s.catalog()
 	if err != nil {
 		return reply{}, err
@@ -86,7 +86,7 @@ func (s *showing) send(ctx context.Context, sample string, event samples.Event) 
 }
 
 // until polls the worker until the event's story satisfies done.
-func (s *showing) until(ctx context.Context, eventID string, done func(ops.Event) bool) (ops.Event, error) {
+func (s *demo) until(ctx context.Context, eventID string, done func(ops.Event) bool) (ops.Event, error) {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -109,17 +109,13 @@ func (s *showing) until(ctx context.Context, eventID string, done func(ops.Event
 
 func completed(e ops.Event) bool { return e.Status == string(dedupe.Completed) }
 
-func (s *showing) balance(ctx context.Context, uid string) (int64, error) {
+func (s *demo) balance(ctx context.Context, uid string) (int64, error) {
 	var account ops.Account
 	err := s.ask.get(ctx, "/v1/ops/accounts/"+string(ledger.UserPoints(uid)), &account)
 	return account.Balance, err
 }
 
-func (s *showing) credited(ctx context.Context, what, sample string, event samples.Event, uid string) error {
-	return s.expect(ctx, what, sample, event, "credited", uid)
-}
-
-func (s *showing) expect(ctx context.Context, what, sample string, event samples.Event, result, uid string) error {
+func (s *demo) expect(ctx context.Context, what, sample string, event samples.Event, result, uid string) error {
 	answer, err := s.send(ctx, sample, event)
 	if err != nil {
 		return err
@@ -139,12 +135,13 @@ func (s *showing) expect(ctx context.Context, what, sample string, event samples
 	return nil
 }
 
-func (s *showing) duplicate(ctx context.Context, buyer samples.Event) error {
+func (s *demo) duplicate(ctx context.Context, buyer samples.Event) error {
 	answer, err := s.send(ctx, samples.OrderCompleted, buyer)
 	if err != nil {
 		return err
 	}
-	// The next event of the same customer comes after it: once that is done, so is it.
+	// Events of one customer are processed in order: once this one is completed, the duplicate
+	// is done too.
 	next := samples.Event{EventID: "900000000000000021", OrderID: "900000000000000022"}
 	if _, err := s.send(ctx, samples.OrderCompleted, next); err != nil {
 		return err
@@ -160,7 +157,7 @@ func (s *showing) duplicate(ctx context.Context, buyer samples.Event) error {
 	return nil
 }
 
-func (s *showing) unknownProduct(ctx context.Context) error {
+func (s *demo) unknownProduct(ctx context.Context) error {
 	event := samples.Event{EventID: "900000000000000031", OrderID: "900000000000000032", CustomerID: "900000000000000033"}
 	answer, err := s.send(ctx, samples.UnknownProduct, event)
 	if err != nil {
@@ -174,7 +171,7 @@ func (s *showing) unknownProduct(ctx context.Context) error {
 	return nil
 }
 
-func (s *showing) transient(ctx context.Context) error {
+func (s *demo) transient(ctx context.Context) error {
 	event := samples.Event{EventID: "900000000000000041", OrderID: "900000000000000042", CustomerID: "900000000000000043", UID: "dev-user-of-the-retry"}
 	answer, err := s.send(ctx, samples.OrderCompleted, event)
 	if err != nil {
@@ -192,27 +189,27 @@ func (s *showing) transient(ctx context.Context) error {
 	return nil
 }
 
-// renewal takes a subscription's event to the subscription service.
-func (s *showing) renewal(ctx context.Context) error {
+// renewal sends a subscription's event, which reaches the subscription service.
+func (s *demo) renewal(ctx context.Context) error {
 	event := samples.Event{EventID: "900000000000000071", SubscriptionID: "900000000000000072", UID: "dev-user-of-the-renewal"}
-	return s.told(ctx, "a subscription that renews", event, func(story ops.Event) string {
+	return s.sendRenewal(ctx, "a subscription that renews", event, func(story ops.Event) string {
 		return fmt.Sprintf("told the subscription service once: %s at attempt %d", story.Result, story.Attempts)
 	})
 }
 
-// forgotten has the service do what it is told and end the connection.
-func (s *showing) forgotten(ctx context.Context) error {
+// lostAnswer has the service apply the update and cut the connection without an answer.
+func (s *demo) lostAnswer(ctx context.Context) error {
 	if err := s.stack.Service.Tell(embedded.Forget, 1); err != nil {
 		return err
 	}
 	event := samples.Event{EventID: "900000000000000081", SubscriptionID: "900000000000000082", UID: "dev-user-of-the-forgetful"}
-	return s.told(ctx, "a renewal whose answer is lost", event, func(story ops.Event) string {
+	return s.sendRenewal(ctx, "a renewal whose answer is lost", event, func(story ops.Event) string {
 		return fmt.Sprintf("asked at attempt %d whether it is done: %s; applied %d time", story.Attempts, story.Result, s.stack.Service.Applied(story.EventID))
 	})
 }
 
-// told sends a renewal and follows what it emits to its end.
-func (s *showing) told(ctx context.Context, what string, event samples.Event, became func(ops.Event) string) error {
+// sendRenewal sends a renewal and follows the update that it emits to its end.
+func (s *demo) sendRenewal(ctx context.Context, what string, event samples.Event, became func(ops.Event) string) error {
 	answer, err := s.send(ctx, samples.SubscriptionRenewed, event)
 	if err != nil {
 		return err
@@ -235,7 +232,7 @@ func (s *showing) told(ctx context.Context, what string, event samples.Event, be
 	return nil
 }
 
-func (s *showing) refused(ctx context.Context) error {
+func (s *demo) refused(ctx context.Context) error {
 	c, err := s.catalog()
 	if err != nil {
 		return err

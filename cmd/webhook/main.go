@@ -1,5 +1,5 @@
-// Command webhook is the door: it takes signed webhooks from payment providers,
-// minimizes them, publishes them to Pub/Sub, and answers once that is confirmed.
+// Command webhook is the door: it takes signed webhooks from payment providers, minimizes them
+// and publishes them to Pub/Sub. It answers once the publish is confirmed.
 package main
 
 import (

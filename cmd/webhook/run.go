@@ -19,8 +19,8 @@ import (
 	"billhook/internal/webhook"
 )
 
-// config is the webhook service's environment, but for the secrets, whose variables
-// the catalog names.
+// config is the webhook service's environment. The variables of the secrets are not in it: the
+// catalog names them.
 type config struct {
 	Host             string     `env:"HOST"`
 	Port             string     `env:"PORT" envDefault:"8080"`
@@ -32,7 +32,7 @@ type config struct {
 	ToleranceSeconds int        `env:"WEBHOOK_TOLERANCE_SECONDS" envDefault:"300"`
 }
 
-// Check reports broken relations between variables, all of them.
+// Check reports every broken relation between variables.
 func (c config) Check() error {
 	if c.ToleranceSeconds < 1 || c.ToleranceSeconds > 3600 {
 		return errors.New("WEBHOOK_TOLERANCE_SECONDS: must be 1 to 3600")
@@ -41,8 +41,8 @@ func (c config) Check() error {
 }
 
 const (
-	// drain bounds what is in flight when the process is told to stop; Cloud Run kills
-	// it two seconds later.
+	// drain bounds the requests in flight after the signal to stop. Cloud Run kills the process
+	// two seconds later.
 	drain = 8 * time.Second
 	// readTimeout bounds how long a sender may take for its request.
 	readTimeout = 20 * time.Second
@@ -50,7 +50,7 @@ const (
 	publishTimeout = 5 * time.Second
 )
 
-// run is the whole program but for signals and the exit code.
+// run is the whole program without signals and exit code.
 func run(ctx context.Context, getenv func(string) string, stdout io.Writer) error {
 	cfg, envErr := env.Parse[config](getenv)
 	cat, err := catalog.Load(cfg.CatalogDir)
@@ -61,7 +61,7 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 	secrets := map[string][]string{}
 	for name, source := range cat.Sources {
 		secrets[name] = env.Secret(getenv(source.SecretVariable)).List()
-		// webhook.New refuses them too, but later than everything else is told.
+		// webhook.New refuses weak secrets too, but only after the other mistakes are reported.
 		if _, err := signature.NewVerifier(signature.Scheme(source.Scheme), secrets[name], time.Second, time.Now); err != nil {
 			mistakes = append(mistakes, fmt.Errorf("environment: %s: %w", source.SecretVariable, err))
 		}
@@ -70,18 +70,18 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 		return err
 	}
 	log := telemetry.NewLogger(stdout, cfg.LogLevel)
-	// Clients outlive the signal: what is in flight still needs them while draining.
+	// Clients outlive the signal: requests in flight still need them during the drain.
 	clients := context.WithoutCancel(ctx)
 	publisher, err := pubsub.NewPublisher(clients, cfg.Project)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = publisher.Close() }() // everything it was given has been answered
+	defer func() { _ = publisher.Close() }() // every publish has been answered
 	documents, err := firestore.New(clients, cfg.Project, cfg.Database)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = documents.Close() }() // the process ends; there is nothing left to lose
+	defer func() { _ = documents.Close() }() // the process ends; nothing is lost
 
 	metrics := telemetry.NewMetrics()
 	service, err := webhook.New(webhook.Config{

@@ -43,7 +43,7 @@ func TestRunRefusesWeakSecretsByTheirVariables(t *testing.T) {
 	}
 }
 
-// The client libraries read these from the process itself.
+// The client libraries read these from the environment of the process.
 func TestMain(m *testing.M) {
 	for _, name := range []string{"PUBSUB_EMULATOR_HOST", "FIRESTORE_EMULATOR_HOST"} {
 		if err := os.Setenv(name, "127.0.0.1:1"); err != nil {
@@ -53,22 +53,22 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// started runs the program and returns where it listens, and what ends it.
-func started(t *testing.T, values map[string]string) (address string, stop func() error) {
+// start runs the program. It returns its address and a function that ends it.
+func start(t *testing.T, values map[string]string) (address string, stop func() error) {
 	t.Helper()
-	address, _, stop = watched(t, values)
+	address, _, stop = startWithMetrics(t, values)
 	return address, stop
 }
 
-// watched is started, and says where the metrics are too.
-func watched(t *testing.T, values map[string]string) (address, metrics string, stop func() error) {
+// startWithMetrics is start, and returns the address of the metrics too.
+func startWithMetrics(t *testing.T, values map[string]string) (address, metrics string, stop func() error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	reader, writer := io.Pipe()
 	ended := make(chan error, 1)
 	go func() {
 		err := run(ctx, func(name string) string { return values[name] }, writer)
-		_ = writer.CloseWithError(err) // who waits for a line waits no longer
+		_ = writer.CloseWithError(err) // ends a read that waits for a line
 		ended <- err
 	}()
 	lines := bufio.NewReader(reader)
@@ -80,7 +80,7 @@ func watched(t *testing.T, values map[string]string) (address, metrics string, s
 		require.Equal(t, "listening", said[i].Message)
 		require.Equal(t, service, said[i].Service)
 	}
-	go func() { _, _ = io.Copy(io.Discard, lines) }() // nobody may wait for us to read the log
+	go func() { _, _ = io.Copy(io.Discard, lines) }() // the program must never block on its log
 	return said[0].Address, said[1].Address, func() error {
 		cancel()
 		return <-ended
@@ -89,7 +89,7 @@ func watched(t *testing.T, values map[string]string) (address, metrics string, s
 
 func TestRunEndsWellWhenItIsToldTo(t *testing.T) {
 	t.Parallel()
-	address, stop := started(t, map[string]string{
+	address, stop := start(t, map[string]string{
 		"GOOGLE_CLOUD_PROJECT": "p", "PORT": "0", "HOST": "127.0.0.1",
 		"WEBHOOK_SECRET_PAYNOW": "a-secret-of-more-than-24-bytes", "WEBHOOK_SIGNING_SECRET": "a-secret-of-more-than-24-bytes",
 	})
@@ -103,7 +103,7 @@ func TestTheMetricsAreNotOnThePublicPort(t *testing.T) {
 		"GOOGLE_CLOUD_PROJECT": "p", "PORT": "0", "METRICS_PORT": "0", "HOST": "127.0.0.1",
 		"WEBHOOK_SECRET_PAYNOW": "a-secret-of-more-than-24-bytes", "WEBHOOK_SIGNING_SECRET": "a-secret-of-more-than-24-bytes",
 	}
-	address, metrics, stop := watched(t, values)
+	address, metrics, stop := startWithMetrics(t, values)
 	for url, want := range map[string]int{
 		address + "/metrics": http.StatusNotFound, metrics + "/metrics": http.StatusOK, address + "/health/ready": http.StatusOK,
 		metrics + "/webhooks/paynow": http.StatusNotFound,
@@ -125,7 +125,7 @@ func TestTheMetricsAreNotOnThePublicPort(t *testing.T) {
 func TestRunTakesSecretsAndWindowFromTheEnvironment(t *testing.T) {
 	t.Parallel()
 	const older, newer = "the-older-secret-of-24-bytes-up", "the-newer-secret-of-24-bytes-up"
-	address, stop := started(t, map[string]string{
+	address, stop := start(t, map[string]string{
 		"GOOGLE_CLOUD_PROJECT": "p", "PORT": "0", "HOST": "127.0.0.1", "WEBHOOK_TOLERANCE_SECONDS": "3000",
 		"WEBHOOK_SECRET_PAYNOW": newer + ", " + older + "\n", "WEBHOOK_SIGNING_SECRET": "a-secret-of-more-than-24-bytes",
 	})
@@ -142,7 +142,7 @@ func TestRunTakesSecretsAndWindowFromTheEnvironment(t *testing.T) {
 		"inside, the future": {newer, -2000 * time.Second, http.StatusOK},
 		"behind the window":  {newer, -4000 * time.Second, http.StatusUnauthorized},
 	} {
-		body := []byte(`{"event_type":"ON_PAYOUT","event_id":"5"}`) // which no queue wants: no broker is asked
+		body := []byte(`{"event_type":"ON_PAYOUT","event_id":"5"}`) // no queue takes it, so nothing is published
 		signer, err := signature.NewSigner(signature.PayNow, test.secret)
 		require.NoError(t, err)
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+address+"/webhooks/paynow", bytes.NewReader(body))

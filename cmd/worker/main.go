@@ -1,5 +1,5 @@
-// Command worker is the push worker: Pub/Sub pushes it billing events, it does
-// each event's effect once, on Firestore, and answers with what became of it.
+// Command worker is the push worker. Pub/Sub pushes billing events to it. It applies the effect
+// of each event once, on Firestore, and answers with the outcome.
 package main
 
 import (

@@ -54,7 +54,7 @@ type config struct {
 // minToken is the shortest OPS_TOKEN, in bytes.
 const minToken = 24
 
-// Check reports broken relations between variables, all of them.
+// Check reports every broken relation between variables.
 func (c config) Check() error {
 	var mistakes []error
 	for _, token := range c.OpsToken.List() {
@@ -89,10 +89,10 @@ func (c config) Check() error {
 	return errors.Join(mistakes...)
 }
 
-// queueName is a Cloud Tasks queue's.
+// queueName is the form of a Cloud Tasks queue's full name.
 var queueName = regexp.MustCompile(`^projects/[^/]+/locations/[^/]+/queues/[^/]+$`)
 
-// checkAlarm reports what is wrong with the alarm's variables: they go together.
+// checkAlarm reports what is wrong with the alarm's variables.
 func (c config) checkAlarm() (mistakes []error) {
 	set := 0
 	for _, value := range []string{c.AlarmQueue, c.AlarmURL, c.AlarmAccount} {
@@ -117,7 +117,7 @@ func (c config) checkAlarm() (mistakes []error) {
 
 func (c config) emulated() bool { return c.PubSubEmulator != "" || c.FirestoreEmulator != "" }
 
-// access is who may use the ops API.
+// access is the configuration of the ops API's authentication.
 func (c config) access() (ops.Access, error) {
 	access := ops.Access{Tokens: c.OpsToken.List(), OpenOnLoopback: c.emulated()}
 	if len(c.OpsAllow) > 0 {
@@ -130,8 +130,8 @@ func (c config) access() (ops.Access, error) {
 	return access, nil
 }
 
-// subscriptions is the way to the subscription service, or nil where no served queue
-// goes there.
+// subscriptions is the client of the subscription service. It is nil where no queue of this
+// worker sends to it.
 func (c config) subscriptions(cat *catalog.Catalog) (*delivery.PaymentWebhook, error) {
 	q, needed := cat.HandledBy(worker.Notify)
 	if !needed || (c.Pool != "" && c.Pool != q.Pool) {
@@ -148,8 +148,8 @@ func (c config) subscriptions(cat *catalog.Catalog) (*delivery.PaymentWebhook, e
 	return webhook, nil
 }
 
-// alarm is what has kept messages released on time: Cloud Tasks where there is a queue for
-// that. Beside an emulator it is the worker itself, by its clock.
+// alarm sets how kept messages are released on time. With ALARM_QUEUE it is Cloud Tasks. On an
+// emulator it is a timer in the worker itself.
 func (c config) alarm(ctx context.Context, service *worker.Config) (closeIt func() error, err error) {
 	switch {
 	case c.AlarmQueue != "":
@@ -170,11 +170,11 @@ func (c config) alarm(ctx context.Context, service *worker.Config) (closeIt func
 	return func() error { return nil }, nil
 }
 
-// drain bounds what is in flight when the process is told to stop; Cloud Run kills
-// it two seconds later.
+// drain bounds the requests in flight after the signal to stop. Cloud Run kills the process two
+// seconds later.
 const drain = 8 * time.Second
 
-// run is the whole program but for signals and the exit code.
+// run is the whole program without signals and exit code.
 func run(ctx context.Context, getenv func(string) string, stdout io.Writer) error {
 	cfg, envErr := env.Parse[config](getenv)
 	cat, err := catalog.Load(cfg.CatalogDir)
@@ -196,18 +196,18 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 	if err != nil {
 		return err
 	}
-	// Clients outlive the signal: what is in flight still needs them while draining.
+	// Clients outlive the signal: requests in flight still need them during the drain.
 	clients := context.WithoutCancel(ctx)
 	publisher, err := pubsub.NewPublisher(clients, cfg.Project)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = publisher.Close() }() // everything it was given has been answered
+	defer func() { _ = publisher.Close() }() // every publish has been answered
 	documents, err := firestore.New(clients, cfg.Project, cfg.Database)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = documents.Close() }() // the process ends; there is nothing left to lose
+	defer func() { _ = documents.Close() }() // the process ends; nothing is lost
 
 	metrics := telemetry.NewMetrics()
 	parts := worker.Config{
@@ -219,7 +219,7 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 	if err != nil {
 		return err
 	}
-	defer func() { _ = closeAlarm() }() // what was asked for, Cloud Tasks has
+	defer func() { _ = closeAlarm() }() // Cloud Tasks keeps the tasks that were created
 	service, err := worker.New(parts)
 	if err != nil {
 		return err

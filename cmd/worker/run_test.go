@@ -128,10 +128,10 @@ func TestTheOpsAPIIsOpenFromThisMachineBesideAnEmulatorAlone(t *testing.T) {
 	}
 }
 
-// credentials are of no account: enough for a client that asks nothing.
+// credentials belong to no account. They are enough for a client that sends no request.
 const credentials = `{"type": "authorized_user", "client_id": "c", "client_secret": "s", "refresh_token": "r"}`
 
-func TestWhatReleasesKeptMessagesIsAsTheEnvironmentSays(t *testing.T) {
+func TestTheEnvironmentChoosesTheAlarm(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "credentials.json")
 	require.NoError(t, os.WriteFile(file, []byte(credentials), 0o600))
 	t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", file)
@@ -161,17 +161,17 @@ func TestWhatReleasesKeptMessagesIsAsTheEnvironmentSays(t *testing.T) {
 	}
 }
 
-// listening runs the whole program with these values until end, which returns what it
-// has printed since it listens. Nobody answers at the emulators' hosts, which the caller
-// sets for the clients too: they connect when they are first needed.
-func listening(t *testing.T, values map[string]string) (url string, end func() string) {
+// start runs the whole program until end, which returns the log lines after "listening".
+// Nothing serves at the emulators' hosts, which the caller also sets for the clients: they
+// connect on first use.
+func start(t *testing.T, values map[string]string) (url string, end func() string) {
 	t.Helper()
-	url, _, end = watched(t, values)
+	url, _, end = startWithMetrics(t, values)
 	return url, end
 }
 
-// watched is listening, and says where the metrics are too.
-func watched(t *testing.T, values map[string]string) (url, metrics string, end func() string) {
+// startWithMetrics is start, and returns the URL of the metrics too.
+func startWithMetrics(t *testing.T, values map[string]string) (url, metrics string, end func() string) {
 	t.Helper()
 	all := map[string]string{
 		"HOST": "127.0.0.1", "PORT": "0", "GOOGLE_CLOUD_PROJECT": "p",
@@ -210,7 +210,7 @@ func watched(t *testing.T, values map[string]string) (url, metrics string, end f
 	}
 }
 
-// status is what the program answers.
+// status returns the status of an answer.
 func status(t *testing.T, method, url string) int {
 	t.Helper()
 	client := &http.Client{Timeout: time.Minute}
@@ -227,7 +227,7 @@ func TestTheWorkerListensAnswersAndEnds(t *testing.T) {
 	t.Setenv("PUBSUB_EMULATOR_HOST", "127.0.0.1:1")
 	t.Setenv("FIRESTORE_EMULATOR_HOST", "127.0.0.1:1")
 	const token = "0123456789abcdef01234567"
-	url, metrics, end := watched(t, map[string]string{
+	url, metrics, end := startWithMetrics(t, map[string]string{
 		"PUSH_AUTH": "none", "OPS_TOKEN": token,
 		"SUBSCRIPTION_SERVICE_URL": "http://127.0.0.1:1", "WEBHOOK_SIGNING_SECRET": "a-secret-of-more-than-24-bytes",
 		"OPS_AUDIENCE": "https://worker.example.org", "OPS_ALLOW": "ada@example.org,grace@example.org",
@@ -241,9 +241,9 @@ func TestTheWorkerListensAnswersAndEnds(t *testing.T) {
 	require.NotContains(t, end(), token)
 }
 
-// TestTheWorkerIsAsItsEnvironmentSays: a worker of one pool serves no queue of another,
-// and asks for a token where it is told to, beside an emulator too.
-func TestTheWorkerIsAsItsEnvironmentSays(t *testing.T) {
+// TestTheWorkerFollowsItsEnvironment: a worker of one pool serves no queue of another. It asks
+// for a token where the configuration says so, on an emulator too.
+func TestTheWorkerFollowsItsEnvironment(t *testing.T) {
 	t.Setenv("PUBSUB_EMULATOR_HOST", "127.0.0.1:1")
 	t.Setenv("FIRESTORE_EMULATOR_HOST", "127.0.0.1:1")
 	c, err := catalog.Load("")
@@ -253,7 +253,7 @@ func TestTheWorkerIsAsItsEnvironmentSays(t *testing.T) {
 	other := slices.IndexFunc(c.Queues, func(q catalog.Queue) bool { return q.Pool != served.Pool })
 	require.GreaterOrEqual(t, other, 0)
 	for mode, want := range map[string]int{"none": http.StatusNotFound, "oidc": http.StatusUnauthorized, "iam": http.StatusUnauthorized} {
-		url, end := listening(t, map[string]string{
+		url, end := start(t, map[string]string{
 			"PUSH_AUTH": mode, "POOL": c.Queues[other].Pool,
 			"PUSH_AUDIENCE": "https://worker.example.org", "PUSH_SERVICE_ACCOUNT": "push@example.org",
 		})

@@ -1,6 +1,6 @@
-// Command cost computes what a month costs, from operations that tests count and from
-// list prices with their date, and writes the table into docs/deploying.md. It owns the
-// assumptions; it refuses to estimate what has no price here.
+// Command cost computes the costs of a month and writes the table into docs/deploying.md. It
+// starts from the operations that tests count and from list prices with their date. It owns the
+// assumptions. It refuses to estimate an item that has no price here.
 package main
 
 import (
@@ -19,17 +19,16 @@ import (
 	"billhook/internal/alarm"
 )
 
-// List prices in US dollars, as stored copies of the pages that docs/deploying.md names
-// had them on 2026-11-21.
+// List prices in US dollars, from the pages that docs/deploying.md names, as of 2026-11-21.
 const (
 	readsPer100k   = 0.06 // Firestore, United States multi-region
 	writesPer100k  = 0.18
 	deletesPer100k = 0.02
-	storagePerGiB  = 0.18 // a month
+	storagePerGiB  = 0.18 // per month
 
 	throughputPerTiB = 40.0 // Pub/Sub
 	freeThroughput   = 10 * gib
-	leastBytes       = 1000 // a request is charged as
+	leastBytes       = 1000 // the least that a request is charged as
 
 	cpuSecond      = 0.000024 // Cloud Run, billed by request, tier 1
 	memorySecond   = 0.0000025
@@ -47,18 +46,19 @@ const (
 // Assumptions.
 const (
 	memoryGiB = 0.5
-	// billedSeconds of an instance for each request: the least that is billed, as if no
-	// two requests ever shared an instance.
+	// billedSeconds of an instance per request: the least that is billed, as if no two requests
+	// shared an instance.
 	billedSeconds = 0.1
-	// attributeBytes of a message, with its id and timestamp.
+	// attributeBytes of a message, including its id and timestamp.
 	attributeBytes = 450
-	// storedBytes that an event leaves behind, with its index entries.
+	// storedBytes of an event, including its index entries.
 	storedBytes = 4096
 	// monthSeconds of 30 days.
 	monthSeconds = 30 * 24 * 3600
 )
 
-// kinds is what a hundred events are, by the rows of docs/exactly-once.md.
+// kinds are the shares of the events by kind, under the names of the rows in
+// docs/exactly-once.md.
 var kinds = []struct {
 	row     string
 	percent float64
@@ -68,47 +68,48 @@ var kinds = []struct {
 	{"duplicate", 2},
 }
 
-// operations on the store of one event on average.
+// operations on the store for an average event.
 type operations struct{ reads, writes, deletes float64 }
 
-// counted reads what a delivery costs the store from the table that tests hold.
-func counted(document string) (operations, error) {
+// parseOperations reads the operations of a delivery from the table that tests check.
+func parseOperations(document string) (operations, error) {
 	var all operations
 	for _, kind := range kinds {
 		match := regexp.MustCompile(`(?m)^\| ` + regexp.QuoteMeta(kind.row) + ` \| (\d+) \| [^|]+ \| (\d+) \|$`).FindStringSubmatch(document)
 		if match == nil {
 			return operations{}, fmt.Errorf("cost: docs/exactly-once.md has no row %q", kind.row)
 		}
-		reads, _ := strconv.ParseFloat(match[1], 64)  // digits, as the expression says
+		reads, _ := strconv.ParseFloat(match[1], 64)  // the expression matches digits only
 		writes, _ := strconv.ParseFloat(match[2], 64) // the same
 		share := kind.percent / 100
 		all.reads += share * reads
 		all.writes += share * writes
 		if writes > 0 {
-			all.deletes += share // the record, by TTL
+			all.deletes += share // TTL removes the record
 		}
 	}
 	return all, nil
 }
 
-// upkeep is what the tasks of a month cost, whatever the number of events: their runs, what these read of
-// the store where there is nothing to do, and the lines they log.
+// upkeep is what the tasks of a month do without any event: their runs, the documents they
+// read, and the lines they log.
 type upkeep struct{ runs, reads, lines int }
 
-// idle is one run of a task that finds nothing: a query without a result is charged as a read.
-func idle(task string, lettered int) upkeep {
+// idleRun is one run of a task that finds nothing. A query without a result is charged as one
+// read.
+func idleRun(task string, letterQueues int) upkeep {
 	switch task {
 	case "relay-outbox", "release-delayed":
 		return upkeep{runs: 1, reads: 2, lines: 1} // what is due, and the oldest
 	case "count-dead-letters":
-		return upkeep{runs: 1, reads: lettered, lines: lettered + 1}
+		return upkeep{runs: 1, reads: letterQueues, lines: letterQueues + 1}
 	default:
 		return upkeep{runs: 1, reads: 1, lines: 1}
 	}
 }
 
-// lettered is how many queues keep dead letters.
-func lettered(c *catalog.Catalog) int {
+// letterQueues counts the queues that keep dead letters.
+func letterQueues(c *catalog.Catalog) int {
 	count := 0
 	for _, q := range c.Queues {
 		if !q.DeadLetter.Drop {
@@ -123,8 +124,8 @@ var (
 	schedule  = regexp.MustCompile(`^ +([a-z-]+) += "\*(?:/(\d+))? \* \* \* \*"$`)
 )
 
-// scheduled is how often a month each task is called, by Terraform's configuration.
-func scheduled(configuration string) (map[string]int, error) {
+// runsPerMonth returns how often a month each task runs, from Terraform's configuration.
+func runsPerMonth(configuration string) (map[string]int, error) {
 	match := schedules.FindStringSubmatch("\n" + configuration)
 	if match == nil {
 		return nil, errors.New("cost: terraform/main.tf has no tasks")
@@ -136,7 +137,7 @@ func scheduled(configuration string) (map[string]int, error) {
 			return nil, fmt.Errorf("cost: terraform/main.tf calls a task neither every minute nor every few: %s", strings.TrimSpace(line))
 		}
 		every, err := strconv.Atoi(entry[2])
-		if err != nil { // nothing said: every minute
+		if err != nil { // "*" is every minute
 			every = 1
 		}
 		called[entry[1]] = monthSeconds / 60 / every
@@ -144,18 +145,18 @@ func scheduled(configuration string) (map[string]int, error) {
 	return called, nil
 }
 
-// millionAlarms is what a million calls of an alarm cost, beyond what is free: the task is
-// made and dispatched, and the run finds nothing, which is the least.
+// millionAlarms is the cost of a million alarm calls beyond the free part: the task is created
+// and dispatched, and the run finds nothing.
 func millionAlarms() float64 {
-	run := idle("release-delayed", 0)
+	run := idleRun("release-delayed", 0)
 	return 2*millionOperations + millionRequest + 1_000_000*billedSeconds*(cpuSecond+memoryGiB*memorySecond) + 10*float64(run.reads)*readsPer100k
 }
 
-// kept is the upkeep of a month.
-func kept(called map[string]int, lettered int) upkeep {
+// upkeepOf adds up the runs of a month.
+func upkeepOf(called map[string]int, letterQueues int) upkeep {
 	var all upkeep
 	for task, runs := range called {
-		one := idle(task, lettered)
+		one := idleRun(task, letterQueues)
 		all.runs += runs * one.runs
 		all.reads += runs * one.reads
 		all.lines += runs * one.lines
@@ -163,41 +164,41 @@ func kept(called map[string]int, lettered int) upkeep {
 	return all
 }
 
-// month is what a month costs.
+// month holds the costs of a month.
 type month struct{ firestore, storage, pubsub, cpu, memory, requests float64 }
 
 func (m month) total() float64 {
 	return m.firestore + m.storage + m.pubsub + m.cpu + m.memory + m.requests
 }
 
-func price(events float64, of operations, beside upkeep, messageBytes float64) month {
-	requests := 2*events + float64(beside.runs) // the webhook and the push, and the tasks
+func price(events float64, of operations, tasks upkeep, messageBytes float64) month {
+	requests := 2*events + float64(tasks.runs) // webhook and push of each event, and the tasks
 	seconds := requests * billedSeconds
 	return month{
-		firestore: events/100_000*(of.reads*readsPer100k+of.writes*writesPer100k+of.deletes*deletesPer100k) + float64(beside.reads)/100_000*readsPer100k,
+		firestore: events/100_000*(of.reads*readsPer100k+of.writes*writesPer100k+of.deletes*deletesPer100k) + float64(tasks.reads)/100_000*readsPer100k,
 		storage:   events * storedBytes / gib * storagePerGiB,
-		pubsub:    max(0, 2*events*max(leastBytes, messageBytes)-freeThroughput) / tib * throughputPerTiB, // published, and pushed
+		pubsub:    max(0, 2*events*max(leastBytes, messageBytes)-freeThroughput) / tib * throughputPerTiB, // published and pushed
 		cpu:       max(0, seconds-freeCPU) * cpuSecond,
 		memory:    max(0, seconds*memoryGiB-freeMemory) * memorySecond,
 		requests:  max(0, requests-freeRequests) / 1_000_000 * millionRequest,
 	}
 }
 
-// table is what stands between the marks.
-func table(of operations, beside upkeep, messageBytes float64) string {
+// table is the generated text between the marks.
+func table(of operations, tasks upkeep, messageBytes float64) string {
 	var b strings.Builder
 	b.WriteString("| events a month | Firestore operations | Firestore storage | Pub/Sub | Cloud Run CPU | memory | requests | together |\n")
 	b.WriteString("| ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n")
 	for _, millions := range []float64{1, 10, 100} {
-		m := price(millions*1_000_000, of, beside, messageBytes)
+		m := price(millions*1_000_000, of, tasks, messageBytes)
 		fmt.Fprintf(&b, "| %.0f million | $%.2f | $%.2f | $%.2f | $%.2f | $%.2f | $%.2f | **$%.2f** |\n",
 			millions, m.firestore, m.storage, m.pubsub, m.cpu, m.memory, m.requests, m.total())
 	}
 	fmt.Fprintf(&b, "\nAn event is %.2f documents read, %.2f written and %.2f removed on average, and %.0f bytes on its topic, charged twice.\n",
 		of.reads, of.writes, of.deletes, max(leastBytes, messageBytes))
-	fmt.Fprintf(&b, "The tasks are in it, and cost the same for any number of events: %d runs a month, which find\nnothing in %d reads ($%.2f) and log %d lines.\n",
-		beside.runs, beside.reads, float64(beside.reads)/100_000*readsPer100k, beside.lines)
-	fmt.Fprintf(&b, "Alarms are not in it: a million cost $%.2f, beside the messages that they release. One releases all that is due in a\nquarter of a second, so that an instance asks for %.1f million a month at most.\n",
+	fmt.Fprintf(&b, "The tasks are in it, and come to the same however few the events: %d runs a month, which find\nnothing in %d reads ($%.2f) and log %d lines.\n",
+		tasks.runs, tasks.reads, float64(tasks.reads)/100_000*readsPer100k, tasks.lines)
+	fmt.Fprintf(&b, "Alarms are not in it: a million cost $%.2f, beside what they release. One releases all that is due in a quarter of a second,\nso that an instance asks for %.1f million a month at most.\n",
 		millionAlarms(), float64(monthSeconds*time.Second/alarm.Step)/1_000_000)
 	fmt.Fprintf(&b, "An instance that is kept all month costs at most $%.2f: as if it were busy all the time, without the free part.\n",
 		monthSeconds*(cpuSecond+memoryGiB*memorySecond))
@@ -209,8 +210,8 @@ const (
 	end   = "<!-- end -->\n"
 )
 
-// written returns the document with the table in it.
-func written(document, table string) (string, error) {
+// insert returns the document with the table between the marks.
+func insert(document, table string) (string, error) {
 	before, rest, ok := strings.Cut(document, begin)
 	_, after, closed := strings.Cut(rest, end)
 	if !ok || !closed {
@@ -232,11 +233,11 @@ func generate(root string) (have, want string, err error) {
 	if err != nil {
 		return "", "", err
 	}
-	of, err := counted(counts)
+	of, err := parseOperations(counts)
 	if err != nil {
 		return "", "", err
 	}
-	called, err := scheduled(configuration)
+	called, err := runsPerMonth(configuration)
 	if err != nil {
 		return "", "", err
 	}
@@ -248,7 +249,7 @@ func generate(root string) (have, want string, err error) {
 	if err := json.Compact(&message, []byte(order)); err != nil {
 		return "", "", err
 	}
-	want, err = written(have, table(of, kept(called, lettered(queues)), float64(message.Len()+attributeBytes)))
+	want, err = insert(have, table(of, upkeepOf(called, letterQueues(queues)), float64(message.Len()+attributeBytes)))
 	return have, want, err
 }
 
@@ -257,7 +258,7 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile("docs/deploying.md", []byte(want), 0o644) //nolint:gosec // a document that everybody may read
+	return os.WriteFile("docs/deploying.md", []byte(want), 0o644) //nolint:gosec // a public document
 }
 
 func main() {

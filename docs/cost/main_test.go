@@ -26,15 +26,16 @@ import (
 	"billhook/internal/telemetry"
 )
 
-// nowhere takes no message: there is none to publish.
+// nowhere is a publisher that nothing should be published to.
 type nowhere struct{}
 
 func (nowhere) Publish(context.Context, string, contract.Message) (string, error) {
 	return "", errors.New("nothing was to be published")
 }
 
-// TestATaskThatFindsNothingCostsWhatIsSaid counts what each asks the store, and the lines it logs.
-func TestATaskThatFindsNothingCostsWhatIsSaid(t *testing.T) {
+// TestAnIdleTaskCostsItsDeclaredReadsAndLines counts the store's operations and the log lines of
+// each task.
+func TestAnIdleTaskCostsItsDeclaredReadsAndLines(t *testing.T) {
 	t.Parallel()
 	c, err := catalog.Load("")
 	require.NoError(t, err)
@@ -53,7 +54,7 @@ func TestATaskThatFindsNothingCostsWhatIsSaid(t *testing.T) {
 	service.Routes(router)
 	configuration, err := os.ReadFile(filepath.Join("..", "..", "terraform", "main.tf"))
 	require.NoError(t, err)
-	called, err := scheduled(string(configuration))
+	called, err := runsPerMonth(string(configuration))
 	require.NoError(t, err)
 	require.NotContains(t, called, "cleanup", "that is TTL's")
 	require.Len(t, called, len(tasks.Names)-1)
@@ -63,7 +64,7 @@ func TestATaskThatFindsNothingCostsWhatIsSaid(t *testing.T) {
 		answer := httptest.NewRecorder()
 		router.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/tasks/"+task, nil))
 		require.Equal(t, http.StatusOK, answer.Code)
-		want := idle(task, lettered(c))
+		want := idleRun(task, letterQueues(c))
 		require.Equal(t, want.reads, int(counter.Gets.Load()+counter.Queries.Load()-reads), task)
 		require.Equal(t, want.lines, bytes.Count(log.Bytes(), []byte("\n")), task)
 	}
@@ -72,11 +73,11 @@ func TestATaskThatFindsNothingCostsWhatIsSaid(t *testing.T) {
 
 func TestASchedulesRunsAreThoseOfAMonthOfThirtyDays(t *testing.T) {
 	t.Parallel()
-	called, err := scheduled("  tasks = {\n    a-task = \"* * * * *\"\n    b = \"*/5 * * * *\"\n  }\n")
+	called, err := runsPerMonth("  tasks = {\n    a-task = \"* * * * *\"\n    b = \"*/5 * * * *\"\n  }\n")
 	require.NoError(t, err)
 	require.Equal(t, map[string]int{"a-task": 43_200, "b": 8_640}, called)
 	for _, text := range []string{"no tasks", "  tasks = {\n    a = \"0 * * * *\"\n  }\n", "  tasks = {\n  }\n"} {
-		_, err := scheduled(text)
+		_, err := runsPerMonth(text)
 		require.ErrorContains(t, err, "terraform/main.tf")
 	}
 }
@@ -95,7 +96,7 @@ func TestAMonthIsPricedBeyondWhatIsFree(t *testing.T) {
 	require.InDelta(t, 5.60, price(1_000_000, credit, upkeep{}, 900).firestore, 0.001)
 	require.Zero(t, price(1_000_000, credit, upkeep{}, 900).pubsub, "2 GB of 10 GiB")
 	require.InDelta(t, 20_000_000-180_000, price(100_000_000, credit, upkeep{}, 900).cpu/cpuSecond, 0.01)
-	// A hundred thousand reads beside them, and ten thousand requests of a tenth of a second.
+	// A hundred thousand reads more, and ten thousand requests of a tenth of a second.
 	require.InDelta(t, 5.66, price(1_000_000, credit, upkeep{runs: 10_000, reads: 100_000}, 900).firestore, 0.001)
 	require.InDelta(t, 21_000, price(1_000_000, credit, upkeep{runs: 10_000}, 900).cpu/cpuSecond, 0.01)
 	// 200 GB less 10 GiB.
@@ -110,8 +111,8 @@ func TestAnAlarmIsATaskARequestAndTwoReads(t *testing.T) {
 
 func TestARowThatIsGoneIsAMistake(t *testing.T) {
 	t.Parallel()
-	_, err := counted("| duplicate | 1 | 1, refused | 0 |\n")
+	_, err := parseOperations("| duplicate | 1 | 1, refused | 0 |\n")
 	require.ErrorContains(t, err, "exactly-once.md")
-	_, err = written("no marks", "x")
+	_, err = insert("no marks", "x")
 	require.Error(t, err)
 }

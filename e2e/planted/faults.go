@@ -46,6 +46,7 @@ var faults = slices.Concat(
 	faultsOfDetectors,
 	faultsOfDoors,
 	faultsOfWaits,
+	faultsOfLane,
 	faultsOfDrill,
 )
 

@@ -14,7 +14,7 @@ var faultsOfDoors = []fault{
 	{"a dead letter that was kept holds its body", "internal/push/deadletter.go", `defer d.release()`, ``, pushDir, "TestAnAnsweredPushHoldsNothing"},
 	{"the metrics are on the public port too", "internal/webhook/webhook.go", `serve.Health(router, s.draining.Load)`,
 		`serve.Health(router, s.draining.Load); router.Method(http.MethodGet, "/metrics", config.Metrics.Handler())`, "cmd/webhook", "TestTheMetricsAreNotOnThePublicPort"},
-	{"an answer is cut off while its handler works", "internal/serve/serve.go", `s.ReadTimeout + s.Longest + toRead,`, `s.Longest,`, "internal/serve", "TestAnAnswerIsCutOffBehindTheLongestRequestAndItsWork"},
+	{"an answer is cut off while its handler works", "internal/serve/serve.go", `s.ReadTimeout + s.Longest + toRead,`, `s.Longest,`, "internal/serve", "TestTheWriteTimeoutHoldsTheLongestRequestAndItsWork"},
 	{"an emulator is asked for more than it keeps", "internal/gcp/pubsub/provision.go", `retention = min(retention, emulatorRetention)`, `retention = max(retention, emulatorRetention)`,
 		"internal/gcp/pubsub", "TestWhatTheCatalogKeepsIsAskedForAsFarAsItCanBe"},
 }

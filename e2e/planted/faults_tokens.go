@@ -9,16 +9,16 @@ const (
 	opsBody     = "internal/ops/body.go"
 	opsDir      = "internal/ops"
 
-	spelled = "TestClaimsAndHeadersAreReadAsTheyAreSpelled"
+	spelled = "TestClaimsAndHeadersAreReadExactly"
 )
 
 // faultsOfTokens are those by which somebody is kept waiting, or let in, who should not be.
 var faultsOfTokens = []fault{
 	{"a token whose key is here waits for the key server", signingKeys, "if key != nil {\n\t\treturn key, nil", "if false {\n\t\treturn key, nil",
-		tokensDir, "TestNobodyWaitsForAKeyServerThatHangsWhileTheKeyIsHere"},
+		tokensDir, "TestAKnownKeyNeverWaitsForAHangingKeyServer"},
 	{"keys that nobody renews are good for ever", signingKeys, `now.Before(s.fetched.Add(keepFor))`, `true`, tokensDir, "TestKeyServerAwayLater"},
 	{"a key server that hangs is asked by every token", signingKeys, `justTried := !s.tried.IsZero() && now.Before(s.tried.Add(refetchAfter))`, `justTried := false`,
-		tokensDir, "TestNobodyWaitsForAKeyServerThatHangsWhileTheKeyIsHere"},
+		tokensDir, "TestAKnownKeyNeverWaitsForAHangingKeyServer"},
 	{"of two claims the last wins", tokenReader, `return json.Unmarshal(text, into)`, `return json.Unmarshal(text, into, jsontext.AllowDuplicateNames(true))`, tokensDir, spelled},
 	{"a claim is taken in any letter case", tokenReader, `return json.Unmarshal(text, into)`, `return json.Unmarshal(text, into, json.MatchCaseInsensitiveNames(true))`, tokensDir, spelled},
 	{"a date may be a string", tokenReader, `if value.Kind() != '0' {`, `if value = jsontext.Value(strings.Trim(string(value), "\"")); value.Kind() != '0' {`, tokensDir, spelled},

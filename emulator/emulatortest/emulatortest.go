@@ -1,6 +1,5 @@
-// Package emulatortest gives tests an emulator. It owns sharing one of each kind per
-// test process, and the rule for where there is none. It refuses to hide a suite
-// that left itself out.
+// Package emulatortest gives tests an emulator. It owns sharing one of each kind per test
+// process, and the rule for machines without them. It refuses to skip a suite silently.
 package emulatortest
 
 import (
@@ -13,7 +12,7 @@ import (
 	"billhook/emulator"
 )
 
-// shared is one emulator of the test process.
+// shared is one emulator for the whole test process.
 type shared struct {
 	once    sync.Once
 	process *emulator.Process
@@ -26,9 +25,8 @@ var (
 	firestore shared
 )
 
-// PubSub returns the host:port of a Pub/Sub emulator that the test process shares.
-// Where none is installed the test is skipped, saying so; with REQUIRE_EMULATORS=1
-// it fails.
+// PubSub returns the host:port of the Pub/Sub emulator of the test process. If none is
+// installed, it skips the test with a message; with REQUIRE_EMULATORS=1 the test fails.
 func PubSub(tb testing.TB) string {
 	tb.Helper()
 	return pubsub.get(tb, os.Getenv("PUBSUB_EMULATOR_HOST"), func(ctx context.Context, sdk emulator.SDK) (*emulator.Process, error) {
@@ -36,7 +34,7 @@ func PubSub(tb testing.TB) string {
 	})
 }
 
-// Firestore returns the host:port of a Firestore emulator, on the same terms.
+// Firestore returns the host:port of the Firestore emulator in the same way.
 func Firestore(tb testing.TB) string {
 	tb.Helper()
 	return firestore.get(tb, os.Getenv("FIRESTORE_EMULATOR_HOST"), func(ctx context.Context, sdk emulator.SDK) (*emulator.Process, error) {
@@ -50,7 +48,7 @@ func (s *shared) get(tb testing.TB, running string, start func(context.Context, 
 		return running
 	}
 	s.once.Do(func() {
-		// It outlives the test that happens to come first.
+		// The emulator outlives the first test that asks for it.
 		ctx := context.Background()
 		sdk, err := emulator.Find(ctx)
 		if err == nil {
@@ -71,13 +69,13 @@ func (s *shared) get(tb testing.TB, running string, start func(context.Context, 
 	return s.addr
 }
 
-// Main runs the tests of a package and stops the emulators they shared. Call it
-// from TestMain; it returns the exit code.
+// Main runs the tests of a package and stops the shared emulators. Call it from TestMain. It
+// returns the exit code.
 func Main(m *testing.M) int {
 	code := m.Run()
 	for _, s := range []*shared{&pubsub, &firestore} {
 		if s.process != nil {
-			_ = s.process.Stop() // the process ends now; the kernel does the rest
+			_ = s.process.Stop() // the process ends now, and the kernel ends the emulator with it
 		}
 	}
 	return code

@@ -12,7 +12,7 @@ import (
 	"billhook/emulator"
 )
 
-// recorder is a test that is only watched.
+// recorder is a testing.TB that records a skip or a failure.
 type recorder struct {
 	testing.TB
 	outcome string

@@ -12,10 +12,10 @@ import (
 	"billhook/emulator/topology"
 )
 
-// Terraform returns the topology of a catalog's folder, empty for the repository's own, for
-// a project of an emulator; Init is done. Where Terraform, or its provider, cannot be had
-// the test is skipped, saying so; without Terraform itself it fails with
-// REQUIRE_EMULATORS=1. The provider is left out there, too: it cannot be had everywhere.
+// Terraform returns the topology of a catalog's folder (empty: the repository's) for a project
+// of an emulator, after Init. Without Terraform the test is skipped with a message, or fails
+// with REQUIRE_EMULATORS=1. Without Google's provider it is always skipped: not every machine
+// can download it.
 func Terraform(tb testing.TB, project, catalogDir string) topology.Terraform {
 	tb.Helper()
 	_, err := exec.LookPath("terraform")
@@ -24,7 +24,7 @@ func Terraform(tb testing.TB, project, catalogDir string) topology.Terraform {
 	}
 	require.NoError(tb, err, "CI leaves nothing out that can be had")
 	repository := repository(tb)
-	// A copy: terraform notes beside the configuration which provider it took.
+	// Terraform writes a lock file beside the configuration, so it gets a copy.
 	root := tb.TempDir()
 	require.NoError(tb, os.CopyFS(filepath.Join(root, "catalog"), os.DirFS(filepath.Join(repository, "catalog"))))
 	for _, folder := range []string{"emulator", filepath.Join("modules", "queue"), filepath.Join("modules", "catalog")} {
@@ -47,7 +47,7 @@ func Terraform(tb testing.TB, project, catalogDir string) topology.Terraform {
 	return t
 }
 
-// repository is the folder above the test's that holds the module.
+// repository returns the nearest folder above the test that holds go.mod.
 func repository(tb testing.TB) string {
 	tb.Helper()
 	folder, err := os.Getwd()

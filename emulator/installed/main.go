@@ -1,5 +1,5 @@
-// Command installed says, after the tests, whether those that need Google's
-// emulators ran, and what was left out where they did not.
+// Command installed reports, after the tests, whether Google's emulators are installed and
+// which tests were skipped without them.
 package main
 
 import (

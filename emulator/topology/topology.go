@@ -1,7 +1,6 @@
-// Package topology has Terraform make the queues of a catalog on an emulator, by the
-// module that makes them on Google Cloud, as provisioning does from Go. It owns running
-// terraform there and keeping its state out of the way. It refuses to install terraform
-// or its provider, and to touch anything but an emulator.
+// Package topology creates the queues of a catalog on an emulator by Terraform, with the module
+// that creates them on Google Cloud. It owns running terraform there and placing its state. It
+// refuses to install terraform or its provider, and to touch anything but an emulator.
 package topology
 
 import (
@@ -13,41 +12,40 @@ import (
 	"path/filepath"
 )
 
-// Terraform is terraform/emulator, for one project of an emulator. Terraform must be
-// installed, and be able to have hashicorp/google.
+// Terraform runs terraform/emulator for one project of an emulator. It requires the program
+// terraform and the provider hashicorp/google.
 type Terraform struct {
-	// Root is the configuration, terraform/emulator of the repository.
+	// Root is the folder terraform/emulator of the repository.
 	Root string
-	// Folder is where state and provider go: the emulator forgets with its process, so
-	// nothing is worth keeping.
+	// Folder is for state and provider. The state is worth nothing after the emulator's end.
 	Folder string
-	// CatalogDir is the folder of another catalog; empty is the repository's own.
+	// CatalogDir is the folder of another catalog; empty: the repository's.
 	CatalogDir string
 	ProjectID  string
 }
 
-// Init has Terraform fetch the provider. The error quotes what Terraform said.
+// Init fetches the provider. The error quotes Terraform's output.
 func (t Terraform) Init(ctx context.Context) error {
 	return t.terraform(ctx, "init", "-input=false", "-no-color", "-reconfigure", "-backend-config=path="+filepath.Join(t.Folder, "terraform.tfstate"))
 }
 
-// Apply makes the topology on the emulator at host:port broker, with pushes to workerURL.
+// Apply creates the topology on the emulator at broker (host:port), with pushes to workerURL.
 // It comes after Init.
 func (t Terraform) Apply(ctx context.Context, broker, workerURL string) error {
 	return t.run(ctx, broker, workerURL, "apply", "-auto-approve")
 }
 
-// Unchanged returns an error unless a plan has nothing to do.
+// Unchanged returns an error unless the plan is empty.
 func (t Terraform) Unchanged(ctx context.Context, broker, workerURL string) error {
 	return t.run(ctx, broker, workerURL, "plan", "-detailed-exitcode")
 }
 
-// Destroy takes away what Apply has made.
+// Destroy removes what Apply has created.
 func (t Terraform) Destroy(ctx context.Context, broker, workerURL string) error {
 	return t.run(ctx, broker, workerURL, "destroy", "-auto-approve")
 }
 
-// run does one of Terraform's commands that take variables.
+// run runs one command of Terraform that takes variables.
 func (t Terraform) run(ctx context.Context, broker, workerURL, verb, flag string) error {
 	arguments := []string{verb, "-input=false", "-no-color", flag, "-var=emulator_host=" + broker, "-var=project=" + t.ProjectID, "-var=push_base_url=" + workerURL}
 	if t.CatalogDir != "" {

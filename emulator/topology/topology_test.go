@@ -19,13 +19,13 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(emulatortest.Main(m)) }
 
-// topologyOf lists what a project has on the emulator, without the project's name.
+// topologyOf lists the topology of a project without the project's name.
 func topologyOf(t *testing.T, addr, project string) []string {
 	t.Helper()
 	client, err := gcppubsub.NewClient(t.Context(), project, pubsub.EmulatorOptions(addr)...)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, client.Close()) }()
-	// Single-line text is spaced at random, on purpose; a comparison wants one form.
+	// protobuf randomizes the spaces of single-line text, so they are normalized.
 	text := func(m interface{ String() string }) string {
 		return strings.Join(strings.Fields(strings.ReplaceAll(m.String(), "projects/"+project+"/", "")), " ")
 	}

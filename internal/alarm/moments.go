@@ -1,6 +1,6 @@
-// Package alarm owns when what is kept is released: which moments have been asked for,
-// and a timer that makes one call at each of them. It refuses to know what is released,
-// and to wait for it.
+// Package alarm owns the times at which kept messages are released: the set of requested times,
+// and a timer that makes one call at each. It does not know what is released, and never waits
+// for a call.
 package alarm
 
 import (
@@ -8,14 +8,13 @@ import (
 	"time"
 )
 
-// Step is how far moments lie apart: what is kept for about the same time is released by
-// one call.
+// Step is the distance between moments. One call releases everything that is due within a step.
 const Step = 250 * time.Millisecond
 
-// Moment is the first moment at or after the given time.
+// Moment rounds a time up to the next moment.
 func Moment(at time.Time) time.Time { return time.UnixMicro(ceil(at)).UTC() }
 
-// ceil is Moment in microseconds since 1970. A part of one counts as a whole.
+// ceil is Moment in microseconds since 1970. It rounds up to a whole microsecond first.
 func ceil(at time.Time) int64 {
 	micros := at.UnixMicro()
 	if at.Nanosecond()%int(time.Microsecond) != 0 {
@@ -32,25 +31,23 @@ func ceil(at time.Time) int64 {
 	return micros + step - rest
 }
 
-// MaxAsked is how many moments an Asked holds: those of more than an hour of which none
-// is left out.
+// MaxAsked is how many moments an Asked holds. It is enough for every moment of an hour.
 const MaxAsked = 1 << 14
 
-// Asked is the moments that have been asked for and are still to come. The zero value is
-// ready to use. It is not safe for concurrent use.
+// Asked is the set of requested moments that are still to come. The zero value is ready to use.
+// It is not safe for concurrent use.
 type Asked struct {
-	// micros since 1970, in order.
+	// micros are the moments in microseconds since 1970, in order.
 	micros []int64
 }
 
-// Has reports whether a moment has been asked for.
+// Has reports whether a moment is in the set.
 func (a *Asked) Has(moment time.Time) bool {
 	_, found := slices.BinarySearch(a.micros, moment.UnixMicro())
 	return found
 }
 
-// Add notes a moment. It reports whether there was room: what it could not note is not
-// known to have been asked for.
+// Add adds a moment. It reports false where the set is full; the moment is then not in it.
 func (a *Asked) Add(moment time.Time) bool {
 	at, found := slices.BinarySearch(a.micros, moment.UnixMicro())
 	if found {
@@ -63,10 +60,10 @@ func (a *Asked) Add(moment time.Time) bool {
 	return true
 }
 
-// Past forgets the moments that have come, and reports whether there were any.
+// Past removes the moments that are not after now. It reports whether there were any.
 func (a *Asked) Past(now time.Time) bool {
-	// The first that is after now: of two times within a microsecond the moment, which is
-	// a whole one, is not after.
+	// BinarySearch finds the first moment that is not before now. A moment in the same
+	// microsecond as now is not after it, since moments are whole microseconds.
 	count, found := slices.BinarySearch(a.micros, now.UnixMicro())
 	if found {
 		count++
@@ -75,7 +72,7 @@ func (a *Asked) Past(now time.Time) bool {
 	return count > 0
 }
 
-// First is the earliest moment; ok is false where there is none.
+// First returns the earliest moment. ok is false where the set is empty.
 func (a *Asked) First() (moment time.Time, ok bool) {
 	if len(a.micros) == 0 {
 		return time.Time{}, false

@@ -31,7 +31,7 @@ func TestATimeIsRoundedUpToAQuarterOfASecond(t *testing.T) {
 	}
 }
 
-func TestWhatHasBeenAskedForIsKnownUntilItHasCome(t *testing.T) {
+func TestAMomentIsInTheSetUntilItIsPast(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		var asked alarm.Asked
@@ -63,7 +63,7 @@ func TestWhatHasBeenAskedForIsKnownUntilItHasCome(t *testing.T) {
 	})
 }
 
-func TestOnlySoManyMomentsAreRemembered(t *testing.T) {
+func TestTheSetOfMomentsIsBounded(t *testing.T) {
 	t.Parallel()
 	var asked alarm.Asked
 	moments := make([]time.Time, 0, alarm.MaxAsked)

@@ -7,33 +7,33 @@ import (
 	"time"
 )
 
-// The errors of a Timer's At.
+// Errors of Timer.At.
 var (
-	// ErrClosed: nothing is called any more.
+	// ErrClosed: the timer makes no more calls.
 	ErrClosed = errors.New("alarm: closed")
-	// ErrFull: too many moments have been asked for; nothing was changed.
+	// ErrFull: too many moments are requested. Nothing was changed.
 	ErrFull = errors.New("alarm: too many moments")
 )
 
-// AfterFunc is that of the machine's own clock, as a Timer takes it.
+// AfterFunc is time.AfterFunc in the form that Config takes.
 func AfterFunc(d time.Duration, f func()) (stop func()) {
 	timer := time.AfterFunc(d, f)
 	return func() { timer.Stop() }
 }
 
-// Config is what a Timer is made of. Every field is required.
+// Config holds the parts of a Timer. Every field is required.
 type Config struct {
-	// Call is what is done at each moment. Calls do not overlap: what becomes due during
-	// one is called for once, after it. ctx ends with the Timer.
+	// Call is called at each moment. Calls do not overlap: everything that becomes due during a
+	// call gets one call after it. ctx ends with the Timer.
 	Call func(ctx context.Context)
 	Now  func() time.Time
-	// AfterFunc calls f, never from within AfterFunc itself, when d has passed. stop
-	// prevents the call if it has not been made yet, and may be called more than once.
+	// AfterFunc has f called when d has passed, and does not call it itself. stop
+	// prevents a call that has not been made yet. It may be called more than once.
 	AfterFunc func(d time.Duration, f func()) (stop func())
 }
 
-// Timer is the alarm of one process: it lasts as long as that. It has no goroutine of
-// its own, and one timer running at most. It is safe for concurrent use.
+// Timer is the alarm of one process and ends with it. It has no goroutine of its own, and at
+// most one running timer. It is safe for concurrent use.
 type Timer struct {
 	config Config
 	ctx    context.Context
@@ -41,25 +41,25 @@ type Timer struct {
 
 	mu    sync.Mutex
 	asked Asked
-	// last is when the last call was begun; a moment that is not after it is over.
+	// last is the start of the last call. A moment that is not after it is over.
 	last time.Time
-	// stop ends the timer that runs until the moment armed; nil: none runs.
+	// stop ends the timer that runs until armed. It is nil where no timer runs.
 	stop    func()
 	armed   time.Time
 	calling bool
 	closed  bool
 }
 
-// NewTimer returns a Timer that has been asked for nothing.
+// NewTimer returns a Timer without any moment.
 func NewTimer(config Config) *Timer {
 	t := &Timer{config: config}
 	t.ctx, t.cancel = context.WithCancel(context.Background())
 	return t
 }
 
-// At asks for a call at the moment at or after the given time, or after now where that is
-// later. What was committed before At is seen by the call. A moment that has been asked
-// for already is not asked for again. The error is ErrClosed or ErrFull.
+// At requests a call at the next moment from the given time on, or from now on where that is
+// later. The call sees what was committed before At. A moment is requested once, however often
+// At names it. The error is ErrClosed or ErrFull.
 func (t *Timer) At(_ context.Context, at time.Time) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -70,7 +70,7 @@ func (t *Timer) At(_ context.Context, at time.Time) error {
 		at = now
 	}
 	moment := Moment(at)
-	if !moment.After(t.last) { // its call may have looked before what it is asked for was there
+	if !moment.After(t.last) { // the call of that moment may have read before the caller's commit
 		moment = Moment(t.last.Add(time.Microsecond))
 	}
 	if !t.asked.Add(moment) {
@@ -80,7 +80,7 @@ func (t *Timer) At(_ context.Context, at time.Time) error {
 	return nil
 }
 
-// arm sets the timer for the earliest moment. While a call runs there is none: its end
+// arm sets the timer for the earliest moment. During a call no timer runs; the end of the call
 // sets it.
 func (t *Timer) arm() {
 	first, ok := t.asked.First()
@@ -99,11 +99,11 @@ func (t *Timer) disarm() {
 	}
 }
 
-// ring calls for what is due, until nothing is.
+// ring makes calls until nothing is due.
 func (t *Timer) ring() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.calling { // a timer that could not be stopped any more
+	if t.calling { // the timer fired before it could be stopped
 		return
 	}
 	t.disarm()
@@ -129,7 +129,7 @@ func (t *Timer) call() {
 	t.config.Call(t.ctx)
 }
 
-// Close ends the timer. It waits for nothing: the ctx of a call that runs is done.
+// Close ends the timer and cancels the context of a running call, without waiting for it.
 func (t *Timer) Close() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -13,14 +13,14 @@ import (
 	"billhook/internal/embedded/clocktest"
 )
 
-// bell is a Timer in virtual time, and the times of its calls.
+// bell is a Timer in virtual time with a record of its calls.
 type bell struct {
 	*alarm.Timer
 	clock *clocktest.Clock
 	calls []time.Time
 }
 
-// newBell returns a bell that does the given at each call, if anything.
+// newBell returns a bell. It runs during, if not nil, within each call.
 func newBell(at time.Time, during func(ctx context.Context, b *bell)) *bell {
 	b := &bell{clock: clocktest.New(at)}
 	b.Timer = alarm.NewTimer(alarm.Config{
@@ -35,7 +35,7 @@ func newBell(at time.Time, during func(ctx context.Context, b *bell)) *bell {
 	return b
 }
 
-// pass lets time go by, and everything happen that is due meanwhile.
+// pass advances the clock by d and runs everything that becomes due.
 func (b *bell) pass(d time.Duration) {
 	for d > 0 {
 		moved, rang := b.clock.Next(d)
@@ -51,9 +51,10 @@ func (b *bell) pass(d time.Duration) {
 	}
 }
 
-// TestEveryTimeAskedForHasItsCall: within a quarter of a second of it, never before it, and
-// never two for one quarter; also where a call asks for more, and lasts.
-func TestEveryTimeAskedForHasItsCall(t *testing.T) {
+// TestEveryRequestedTimeGetsACall: the call comes within a quarter of a second after the
+// requested time, never before it, and one quarter has one call at most. This also holds where
+// a call requests more times and lasts.
+func TestEveryRequestedTimeGetsACall(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		type ask struct{ at, by time.Time }
@@ -76,7 +77,8 @@ func TestEveryTimeAskedForHasItsCall(t *testing.T) {
 			for range rapid.IntRange(1, 4).Draw(t, "asks") {
 				want(b, "at")
 			}
-			// To a moment exactly, now and then: there, what is asked for comes after the call.
+			// Sometimes the clock stops exactly at a moment: what is requested then needs the
+			// next call.
 			d := time.Duration(rapid.Int64Range(0, int64(2*time.Second)).Draw(t, "pass"))
 			if rapid.Bool().Draw(t, "to a moment") {
 				d = alarm.Moment(b.clock.Now().Add(d)).Sub(b.clock.Now())
@@ -99,7 +101,7 @@ func TestEveryTimeAskedForHasItsCall(t *testing.T) {
 	})
 }
 
-func TestManyAskedForAtAboutTheSameTimeAreOneCall(t *testing.T) {
+func TestRequestsForAboutTheSameTimeAreOneCall(t *testing.T) {
 	t.Parallel()
 	b := newBell(start, nil)
 	for i := range 10_000 {
@@ -110,7 +112,7 @@ func TestManyAskedForAtAboutTheSameTimeAreOneCall(t *testing.T) {
 	require.Equal(t, []time.Time{start.Add(5 * time.Second), start.Add(5*time.Second + alarm.Step)}, b.calls)
 }
 
-func TestAnEarlierTimeIsNotLateForAnother(t *testing.T) {
+func TestAnEarlierTimeMovesTheTimerForward(t *testing.T) {
 	t.Parallel()
 	b := newBell(start, nil)
 	for _, after := range []time.Duration{time.Hour, time.Second, time.Minute, -time.Hour} {
@@ -120,8 +122,8 @@ func TestAnEarlierTimeIsNotLateForAnother(t *testing.T) {
 	require.Equal(t, []time.Time{start, start.Add(time.Second), start.Add(time.Minute), start.Add(time.Hour)}, b.calls)
 }
 
-// What comes while a call looks at what is due may have come too late for it.
-func TestWhatIsAskedForDuringACallHasACallAfterIt(t *testing.T) {
+// A request during a call may be too late for it: the call has read already.
+func TestARequestDuringACallGetsACallAfterIt(t *testing.T) {
 	t.Parallel()
 	b := newBell(start, func(_ context.Context, b *bell) {
 		if len(b.calls) == 1 {
@@ -136,7 +138,7 @@ func TestWhatIsAskedForDuringACallHasACallAfterIt(t *testing.T) {
 	require.Equal(t, []time.Time{start, start.Add(alarm.Step)}, b.calls)
 }
 
-// A call that lasts puts the others off, which are then one.
+// A long call postpones the others, which become one.
 func TestCallsDoNotOverlap(t *testing.T) {
 	t.Parallel()
 	running := 0
@@ -167,7 +169,7 @@ func TestAClosedTimerCallsNothing(t *testing.T) {
 	require.Empty(t, b.calls)
 }
 
-func TestTheEndOfATimerEndsItsCallAndWhatWouldFollow(t *testing.T) {
+func TestCloseEndsARunningCallAndTheNextOnes(t *testing.T) {
 	t.Parallel()
 	b := newBell(start, func(ctx context.Context, b *bell) {
 		require.NoError(t, ctx.Err())
@@ -196,8 +198,8 @@ func TestMoreMomentsThanFitAreRefused(t *testing.T) {
 	b.Close()
 }
 
-// On the machine's clock, asked by many goroutines: for the race detector.
-func TestTheMachinesClockIsATimersToo(t *testing.T) {
+// On the machine's clock, with requests from many goroutines, for the race detector.
+func TestATimerRunsOnTheMachinesClock(t *testing.T) {
 	t.Parallel()
 	called := make(chan struct{})
 	first := sync.OnceFunc(func() { close(called) })

@@ -5,10 +5,8 @@
 package contract
 
 import (
-	"encoding/base64"
 	"errors"
 	"fmt"
-	"unicode/utf8"
 )
 
 // The body formats, as the contract attribute names them.
@@ -54,44 +52,6 @@ type Message struct {
 	Attributes map[string]string `store:"attributes,required"`
 	// OrderingKey is the real Pub/Sub ordering key; empty means none.
 	OrderingKey string `store:"ordering_key,required"`
-}
-
-// Fields returns the message as a document may hold it: data that is not UTF-8 in base64.
-func (m Message) Fields() map[string]any {
-	attributes := make(map[string]any, len(m.Attributes))
-	for name, value := range m.Attributes {
-		attributes[name] = value
-	}
-	fields := map[string]any{"attributes": attributes, "ordering_key": m.OrderingKey}
-	if utf8.Valid(m.Data) {
-		fields["data"] = string(m.Data)
-	} else {
-		fields["data_base64"] = base64.StdEncoding.EncodeToString(m.Data)
-	}
-	return fields
-}
-
-// MessageOf reads what Fields returned; ok is false for anything else.
-func MessageOf(fields map[string]any) (m Message, ok bool) {
-	data, isText := fields["data"].(string)
-	if encoded, isBase64 := fields["data_base64"].(string); isBase64 && !isText {
-		decoded, err := base64.StdEncoding.DecodeString(encoded)
-		data, isText = string(decoded), err == nil
-	}
-	attributes, isMap := fields["attributes"].(map[string]any)
-	key, isKey := fields["ordering_key"].(string)
-	if !isText || !isMap || !isKey {
-		return Message{}, false
-	}
-	m = Message{Data: []byte(data), Attributes: make(map[string]string, len(attributes)), OrderingKey: key}
-	for name, value := range attributes {
-		text, isText := value.(string)
-		if !isText {
-			return Message{}, false
-		}
-		m.Attributes[name] = text
-	}
-	return m, true
 }
 
 // Pub/Sub's limits on a message (its documentation, quotas and limits), and the

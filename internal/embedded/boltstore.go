@@ -20,12 +20,12 @@ import (
 	"billhook/internal/store"
 )
 
-// Store keeps documents in one file: the stand-in for Firestore where only Go is
-// installed. A commit is on the disk when it returns.
+// Store keeps documents in one file. It stands in for Firestore where only Go is installed.
+// When a commit returns, it is on the disk.
 type Store struct {
 	db *bbolt.DB
 
-	// turn is held by the caller that writes, for itself and for those that wait.
+	// turn is held by the one caller that writes, for all waiting commits.
 	turn    chan struct{}
 	mu      sync.Mutex
 	waiting []*commit
@@ -34,14 +34,14 @@ type Store struct {
 // ErrInUse: another process has the file open.
 var ErrInUse = errors.New("embedded: the store is in use")
 
-// OpenStore opens the file, which is made if there is none. One process at a time
-// may have it open; the error of another wraps ErrInUse.
+// OpenStore opens the file and creates it if needed. One process at a time may have it open;
+// for a second one the error wraps ErrInUse.
 func OpenStore(path string) (*Store, error) {
 	return openStore(path, false)
 }
 
-// OpenTemporaryStore opens a store whose commits are not forced to the disk: for
-// tests and benchmarks, whose file nobody reads after a crash.
+// OpenTemporaryStore opens a store that does not force commits to the disk. It is for tests and
+// benchmarks, which need no file after a crash.
 func OpenTemporaryStore(path string) (*Store, error) {
 	return openStore(path, true)
 }
@@ -88,9 +88,8 @@ func (s *Store) Get(ctx context.Context, key store.Key) (store.Document, error) 
 	return doc, err
 }
 
-// Query returns one page in the order of the ids, or of what is due. The latter looks
-// at the whole collection, and counting reads what it counts: the store of one process
-// is small.
+// Query returns one page, in the order of ids or of due times. With Due it reads the whole
+// collection, and a count reads what it counts: the store of one process is small.
 func (s *Store) Query(ctx context.Context, q store.Query) (store.Page, error) {
 	if err := ready(ctx, store.CheckQuery(q)); err != nil {
 		return store.Page{}, err
@@ -136,7 +135,7 @@ func (s *Store) Query(ctx context.Context, q store.Query) (store.Page, error) {
 	return store.Page{Count: int64(len(page.Documents))}, nil
 }
 
-// due fills the page with what is due, the longest due first, of one moment by id.
+// due fills the page with due documents, oldest first, ties by id.
 func due(bucket *bbolt.Bucket, q store.Query, page *store.Page) error {
 	at := func(doc store.Document) time.Time { return doc.Fields[q.Due.Field].(time.Time) }
 	err := bucket.ForEach(func(id, data []byte) error {
@@ -186,11 +185,11 @@ func matches(fields, equal map[string]any) bool {
 	return true
 }
 
-// versions is the bucket whose sequence counts the versions of the whole store. No
-// collection has a slash in its name.
+// versions is the bucket whose sequence numbers the versions of the whole store. No
+// collection's name has a slash.
 var versions = []byte("/versions")
 
-// stored is a document as the file holds it; version 0: there is none.
+// stored is a document as the file holds it. Version 0 means that there is none.
 type stored struct {
 	version store.Version
 	fields  map[string]any
@@ -209,7 +208,7 @@ func read(tx *bbolt.Tx, key store.Key) (stored, error) {
 	return parse(data)
 }
 
-// parse reads eight bytes of version and the encoded fields.
+// parse splits data into eight bytes of version and the encoded fields.
 func parse(data []byte) (stored, error) {
 	if len(data) < 8 {
 		return stored{}, errors.New("embedded: a document is cut short")
@@ -241,11 +240,11 @@ func incremented(have map[string]any, w store.Write) (map[string]any, error) {
 	return fields, nil
 }
 
-// maxDocument is Firestore's limit, kept here too so that no test passes on a document
+// maxDocument is Firestore's limit. It holds here too, so that no test passes with a document
 // that production refuses.
 const maxDocument = 1 << 20
 
-// size measures a value as Firestore does.
+// size measures a value by Firestore's rules.
 func size(value any) int {
 	total := 0
 	switch v := value.(type) {
@@ -268,8 +267,7 @@ func size(value any) int {
 	return total
 }
 
-// A value is encoded as JSON with its type beside it, so that an int64 and a time
-// come back as what they were.
+// A value is encoded as JSON with its type, so that an int64 and a time are decoded as such.
 type tagged struct {
 	String *string           `json:"s,omitempty"`
 	Int    *string           `json:"i,omitempty"`
@@ -325,7 +323,7 @@ func tag(value any) tagged {
 			t.Array[i] = tag(inner)
 		}
 		return t
-	default: // nil, by CheckWrites
+	default: // nil; CheckWrites refuses everything else
 		return tagged{}
 	}
 }

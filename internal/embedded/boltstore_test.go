@@ -69,7 +69,8 @@ func TestTheBoltStoreConformsWhereAnswersAreLost(t *testing.T) {
 	})
 }
 
-// A child process commits and says so until it is killed; whatever it said must be there.
+// A child process commits and prints each commit until it is killed. Every printed commit must
+// be in the file.
 func TestACommitOutlivesTheKillingOfItsProcess(t *testing.T) {
 	const variable = "BOLTSTORE_TEST_CHILD"
 	numbered := func(i int) store.Key { return store.Key{Collection: "c", ID: strconv.Itoa(i)} }
@@ -99,7 +100,7 @@ func TestACommitOutlivesTheKillingOfItsProcess(t *testing.T) {
 			continue
 		}
 		if said++; said == 50 {
-			require.NoError(t, child.Process.Kill()) // what it said meanwhile is read to the end
+			require.NoError(t, child.Process.Kill()) // its output up to the kill is read below
 		}
 	}
 	require.Error(t, child.Wait())

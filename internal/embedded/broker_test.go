@@ -11,8 +11,8 @@ import (
 	"billhook/internal/embedded"
 )
 
-// TestTheSimulatorHasThePrintedNumbers: what Terraform reads of a queue's policy, in the
-// printed catalog, is what the simulator lives by. Provisioning has a test of its own.
+// TestTheSimulatorHasThePrintedNumbers: the simulator's policies equal those in the printed
+// catalog, which Terraform reads. Provisioning has its own test.
 func TestTheSimulatorHasThePrintedNumbers(t *testing.T) {
 	t.Parallel()
 	c, err := catalog.Load("")

@@ -2,13 +2,13 @@ package embedded
 
 import "time"
 
-// Clock is the time that the simulator lives in.
+// Clock is the simulator's source of time.
 type Clock interface {
-	// Now is the present moment. It never goes back.
+	// Now returns the present time. It never goes back.
 	Now() time.Time
-	// AfterFunc calls f, from a goroutine of the clock and never from within
-	// AfterFunc itself, when d has passed. stop prevents the call if it has not
-	// been made yet, and may be called more than once.
+	// AfterFunc has f called when d has passed, by a goroutine of the clock and not within
+	// AfterFunc itself. stop prevents a call that has not been made yet. It may be called more
+	// than once.
 	AfterFunc(d time.Duration, f func()) (stop func())
 }
 

@@ -12,7 +12,7 @@ import (
 	"billhook/internal/store"
 )
 
-// commit is the writes of one caller, and what became of them.
+// commit holds the writes of one caller and their outcome.
 type commit struct {
 	ctx    context.Context //nolint:containedctx // another caller writes them
 	writes []store.Write
@@ -22,18 +22,18 @@ type commit struct {
 }
 
 var (
-	// errCutOff is what is said where the caller that wrote for others has panicked.
+	// errCutOff is the outcome where the caller that wrote for others has panicked.
 	errCutOff = errors.New("embedded: the commit was cut off")
-	// errNothing takes a transaction back in which nothing was written.
+	// errNothing rolls back a transaction without any write.
 	errNothing = errors.New("embedded: nothing to write")
 )
 
-// Commit applies all writes or none; see the store package for the errors. A write
-// that changes nothing leaves the version as it is, as Firestore does.
+// Commit applies all writes or none; see the store package for the errors. A write that changes
+// nothing leaves the version as it is, as in Firestore.
 //
-// The file has one writer at a time, and to force it to the disk takes milliseconds: what
-// comes meanwhile is written together next, so that neighbours do not wait for each other
-// as they would not in Firestore.
+// The file has one writer at a time, and forcing it to the disk takes milliseconds. Commits
+// that arrive meanwhile are written together in the next transaction. Otherwise unrelated
+// commits would wait for each other, which they do not in Firestore.
 func (s *Store) Commit(ctx context.Context, writes []store.Write) ([]store.Version, error) {
 	if err := ready(ctx, store.CheckWrites(writes)); err != nil {
 		return nil, err
@@ -54,8 +54,8 @@ func (s *Store) Commit(ctx context.Context, writes []store.Write) ([]store.Versi
 	return c.after, nil
 }
 
-// commitWaiting writes all that waits in one transaction, and gives the turn back. Each
-// commit is applied or refused on its own.
+// commitWaiting writes all waiting commits in one transaction and releases turn. Each commit is
+// applied or refused on its own.
 func (s *Store) commitWaiting() {
 	defer func() { <-s.turn }()
 	s.mu.Lock()
@@ -68,7 +68,7 @@ func (s *Store) commitWaiting() {
 		}
 	}()
 	if len(all) == 0 {
-		return // another has written it while its caller took the turn
+		return // another caller has written them while this one waited for its turn
 	}
 	err := s.db.Update(func(tx *bbolt.Tx) error {
 		written := false
@@ -94,21 +94,21 @@ func (s *Store) commitWaiting() {
 	}
 }
 
-// change is what a write comes to.
+// change is the effect of one write on its document.
 type change struct {
 	key store.Key
-	// version of the document before.
+	// version before the write.
 	version store.Version
-	// body is the document's new one; nil removes it.
+	// body is the new content; nil removes the document.
 	body []byte
-	// same: the document stays as it is.
+	// same: the write changes nothing.
 	same bool
 }
 
-// prepare checks all of a commit's writes, and changes nothing: where one is refused,
-// the transaction goes on without them.
+// prepare checks all writes of a commit without applying any. If one is refused, the
+// transaction continues without the commit.
 func (c *commit) prepare(tx *bbolt.Tx) ([]change, error) {
-	// The wait for earlier commits may have been long.
+	// The commit may have waited long.
 	if err := c.ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -160,8 +160,8 @@ func prepare(tx *bbolt.Tx, w store.Write) (change, error) {
 	return to, nil
 }
 
-// put makes the changes and returns the documents' versions after them; 0 of one that was
-// removed. Its errors are the file's.
+// put applies the changes and returns the new versions; 0 for a removed document. Its errors
+// are the file's.
 func put(tx *bbolt.Tx, changes []change) ([]store.Version, error) {
 	after := make([]store.Version, len(changes))
 	for i, to := range changes {
@@ -192,7 +192,7 @@ func write(tx *bbolt.Tx, to change) (store.Version, error) {
 	if err != nil {
 		return 0, err
 	}
-	// The sequence of a bucket starts at 1 and never falls, also across deletes.
+	// The sequence of a bucket starts at 1 and never falls, also after deletes.
 	version, err := counter.NextSequence()
 	if err != nil {
 		return 0, err

@@ -13,8 +13,8 @@ import (
 	"billhook/internal/store"
 )
 
-// TestWhatCommitsAtOnceIsForcedToTheDiskOnce: each on its own terms.
-func TestWhatCommitsAtOnceIsForcedToTheDiskOnce(t *testing.T) {
+// TestConcurrentCommitsShareOneForceToTheDisk: each of them keeps its own outcome.
+func TestConcurrentCommitsShareOneForceToTheDisk(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s, err := OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
@@ -39,7 +39,7 @@ func TestWhatCommitsAtOnceIsForcedToTheDiskOnce(t *testing.T) {
 			})
 		}
 		before := transactions()
-		s.turn <- struct{}{} // somebody writes
+		s.turn <- struct{}{} // as if a caller were writing
 		const sums = 10
 		for range sums {
 			commit(t.Context(), nil, sum)

@@ -12,7 +12,7 @@ import (
 	"billhook/internal/embedded"
 )
 
-// A queue, a worker that acknowledges, and a message that makes its way.
+// One queue, a worker that acknowledges, and one message.
 func ExampleBroker() {
 	worker := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Println("pushed to", r.URL.Path)

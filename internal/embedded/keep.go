@@ -14,14 +14,14 @@ import (
 	"billhook/internal/contract"
 )
 
-// Loaded is what a file of messages held.
+// Loaded says what a saved file held.
 type Loaded struct {
-	// Waiting is how many messages wait to be delivered, Gone how many there were for
-	// subscriptions that are not there any more.
+	// Waiting counts messages that wait for delivery. Gone counts messages of subscriptions
+	// that no longer exist.
 	Waiting, Gone int
 }
 
-// savedMessage is a message of a subscription in the file.
+// savedMessage is one message in the file.
 type savedMessage struct {
 	ID          string            `json:"id"`
 	PublishTime time.Time         `json:"publish_time"`
@@ -31,7 +31,7 @@ type savedMessage struct {
 	Failures    int               `json:"failures,omitempty"`
 }
 
-// saved is what the file has of a subscription: what waits, or what it holds.
+// saved is one subscription in the file: its undelivered messages, or those that it holds.
 type saved struct {
 	Waiting []savedMessage `json:"waiting,omitempty"`
 	Held    []savedMessage `json:"held,omitempty"`
@@ -45,8 +45,8 @@ func (m savedMessage) message() Message {
 	return Message{ID: m.ID, PublishTime: m.PublishTime, Message: contract.Message{Data: m.Data, Attributes: m.Attributes, OrderingKey: m.OrderingKey}}
 }
 
-// Save writes what the closed simulator has not delivered, and what it holds, to a file in
-// the place of what was there. What was being pushed when it was closed comes again.
+// Save replaces the file with the closed simulator's undelivered and held messages. A message
+// that was being pushed at Close is among them.
 func (s *Simulator) Save(path string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -56,7 +56,7 @@ func (s *Simulator) Save(path string) error {
 	all := map[string]saved{}
 	for id, sub := range s.subs {
 		var kept saved
-		// By their ids, which rise: in the order in which they were published.
+		// Ids rise, so they give the order of publishing.
 		for _, d := range slices.SortedFunc(maps.Keys(sub.waiting), func(a, b *delivery) int { return cmp.Or(len(a.ID)-len(b.ID), cmp.Compare(a.ID, b.ID)) }) {
 			kept.Waiting = append(kept.Waiting, save(d.Message, d.failures))
 		}
@@ -80,8 +80,8 @@ func (s *Simulator) Save(path string) error {
 	return nil
 }
 
-// Load takes what Save has written, if there is such a file: before anything is published,
-// and before PushTo. The file stays: whoever is killed before the next Save delivers it again.
+// Load loads what Save has written, if the file exists. Call it before Publish and PushTo. The
+// file stays: if the process is killed before the next Save, its messages are delivered again.
 func (s *Simulator) Load(path string) (Loaded, error) {
 	data, err := os.ReadFile(path) //nolint:gosec // the path is the caller's
 	if errors.Is(err, os.ErrNotExist) {
@@ -105,19 +105,19 @@ func (s *Simulator) Load(path string) (Loaded, error) {
 		}
 		for _, m := range kept.Held {
 			sub.held = append(sub.held, m.message())
-			s.passed(m.ID)
+			s.skipID(m.ID)
 		}
 		for _, m := range kept.Waiting {
 			s.enqueue(sub, &delivery{Message: m.message(), failures: m.Failures})
-			s.passed(m.ID)
+			s.skipID(m.ID)
 		}
 		loaded.Waiting += len(kept.Waiting)
 	}
 	return loaded, nil
 }
 
-// passed has the next id be another one than this, though the clock was set back.
-func (s *Simulator) passed(id string) {
+// skipID keeps the next ids above a loaded one, also where the clock was set back.
+func (s *Simulator) skipID(id string) {
 	if n, err := strconv.ParseInt(id, 10, 64); err == nil {
 		s.nextID = max(s.nextID, n)
 	}

@@ -14,8 +14,8 @@ import (
 	"billhook/internal/embedded"
 )
 
-// TestWhatIsNotDeliveredIsThereAfterARestart closes a simulator with messages that wait in
-// every way, and delivers them by the next.
+// TestWhatIsNotDeliveredIsThereAfterARestart closes a simulator whose messages wait in every
+// possible way, and delivers them by the next one.
 func TestWhatIsNotDeliveredIsThereAfterARestart(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "broker.json")
@@ -24,7 +24,7 @@ func TestWhatIsNotDeliveredIsThereAfterARestart(t *testing.T) {
 		{ID: "loose", Topic: "loose", Path: "/push", AckDeadline: time.Minute, MinimumBackoff: time.Hour, MaximumBackoff: time.Hour},
 		{ID: "hold", Topic: "dead"},
 	}}
-	first := newStand(t, func(r received) (int, error) {
+	first := newBench(t, func(r received) (int, error) {
 		if r.text() == "t00" {
 			return http.StatusNoContent, nil
 		}
@@ -49,7 +49,7 @@ func TestWhatIsNotDeliveredIsThereAfterARestart(t *testing.T) {
 	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
 	attempts := first.worker.pushes()
 
-	second := newStand(t, always(http.StatusNoContent), config) // whose clock was set back
+	second := newBench(t, always(http.StatusNoContent), config) // its clock was set back
 	loaded, err = second.Load(path)
 	require.NoError(t, err)
 	require.Equal(t, embedded.Loaded{Waiting: 12}, loaded)
@@ -80,7 +80,7 @@ func TestWhatIsNotDeliveredIsThereAfterARestart(t *testing.T) {
 
 	require.NoError(t, second.Close())
 	require.NoError(t, second.Save(path))
-	third := newStand(t, always(http.StatusNoContent), embedded.SimulatorConfig{})
+	third := newBench(t, always(http.StatusNoContent), embedded.SimulatorConfig{})
 	loaded, err = third.Load(path)
 	require.NoError(t, err)
 	require.Equal(t, embedded.Loaded{Gone: 1}, loaded, "what a subscription held that is no more")
@@ -89,7 +89,7 @@ func TestWhatIsNotDeliveredIsThereAfterARestart(t *testing.T) {
 	require.Error(t, err)
 }
 
-func TestAStoreInUseIsSaidToBe(t *testing.T) {
+func TestAStoreInUseIsNamedInTheError(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "store.db")
 	db, err := embedded.OpenStore(path)

@@ -16,16 +16,15 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 )
 
-// Google's tokens live for an hour; one is used again for half of it.
+// Google's tokens are valid for an hour. Each is reused for half of it.
 const (
 	tokenLife  = time.Hour
 	tokenReuse = tokenLife / 2
 )
 
-// Issuer stands in for Google's token service: it signs push tokens with a key of
-// its own and serves the public half as a JSON Web Key Set, so that the worker's
-// verification runs whole, with the keys' URL pointed here. It is safe for
-// concurrent use.
+// Issuer stands in for Google's token service. It signs push tokens with a key of its own and
+// serves the public key as a JSON Web Key Set. With the keys' URL pointed here, the worker's
+// verification runs unchanged. It is safe for concurrent use.
 type Issuer struct {
 	now  func() time.Time
 	key  *rsa.PrivateKey
@@ -43,8 +42,7 @@ type issued struct {
 
 var _ http.Handler = (*Issuer)(nil)
 
-// NewIssuer makes a key, which takes a moment, and the issuer on it. now nil is
-// the machine's clock.
+// NewIssuer generates a key and returns an issuer with it. A nil now is the machine's clock.
 func NewIssuer(now func() time.Time) (*Issuer, error) {
 	if now == nil {
 		now = time.Now
@@ -66,8 +64,8 @@ func NewIssuer(now func() time.Time) (*Issuer, error) {
 	return &Issuer{now: now, key: key, kid: kid, keys: keys, tokens: map[[2]string]issued{}}, nil
 }
 
-// Token returns a token for the audience in the name of the account, with the
-// claims of a Pub/Sub push token.
+// Token returns a token for the audience and the account, with the claims of a Pub/Sub push
+// token.
 func (i *Issuer) Token(audience, email string) (string, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -76,7 +74,7 @@ func (i *Issuer) Token(audience, email string) (string, error) {
 		return last.token, nil
 	}
 	sum := sha256.Sum256([]byte(email))
-	subject := new(big.Int).SetBytes(sum[:8]).String() // an account's id is a number
+	subject := new(big.Int).SetBytes(sum[:8]).String() // the id of an account is a number
 	token := jwt.NewWithClaims(jwt.SigningMethodRS256, jwt.MapClaims{
 		"iss": "https://accounts.google.com", "aud": audience, "azp": subject, "sub": subject,
 		"email": email, "email_verified": true,
@@ -94,7 +92,7 @@ func (i *Issuer) Token(audience, email string) (string, error) {
 // Keys returns the JSON Web Key Set.
 func (i *Issuer) Keys() []byte { return i.keys }
 
-// ServeHTTP answers with the key set.
+// ServeHTTP serves the key set.
 func (i *Issuer) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "application/json; charset=UTF-8")
 	w.Header().Set("Cache-Control", "public, max-age=3600")

@@ -1,10 +1,10 @@
-// Package embedded holds the one-process stand-ins for Google Cloud: Pub/Sub with
-// its push subscriptions, the issuer of push tokens, and a document store on disk.
-// With them the whole system runs where only Go is installed.
+// Package embedded holds the one-process stand-ins for Google Cloud: Pub/Sub with its push
+// subscriptions, the issuer of push tokens, and a document store on disk. With them the whole
+// system runs where only Go is installed.
 //
-// It owns the behaviour that production is documented to have and Google's
-// emulators lack. It refuses to keep a message beyond the process where nobody saves it
-// (Simulator.Save), and to be more than a stand-in: nothing but loopback should reach it.
+// It owns the behaviour that production documents and Google's emulators lack. A message ends
+// with the process, unless Simulator.Save keeps it. It refuses to be more than a stand-in:
+// serve it on loopback alone.
 package embedded
 
 import (
@@ -27,12 +27,11 @@ import (
 	"billhook/internal/contract"
 )
 
-// Config says what a Broker serves. The fields it shares with SimulatorConfig
-// mean the same.
+// Config configures a Broker. Fields that SimulatorConfig also has mean the same.
 type Config struct {
 	ProjectID string
 	Queues    []catalog.Queue
-	// Topics beside those of the queues, such as outbound ones.
+	// Topics in addition to those of the queues, such as outbound ones.
 	Topics      []string
 	PushBaseURL string
 	Token       func() (string, error)
@@ -42,9 +41,9 @@ type Config struct {
 	LostAcks    float64
 }
 
-// Broker is Pub/Sub in this process: the client library's own in-memory server to
-// publish to, over gRPC on loopback, and the simulator behind it. A publish is
-// confirmed when the simulator has taken the message; the server keeps none.
+// Broker is Pub/Sub in this process: the client library's in-memory gRPC server on loopback for
+// publishing, and the simulator behind it. A publish is confirmed when the simulator has the
+// message. The server keeps none.
 type Broker struct {
 	*Simulator
 	server *pstest.Server
@@ -66,7 +65,7 @@ func NewBroker(config Config) (*Broker, error) {
 		return nil, errors.Join(err, simulator.Close())
 	}
 	b := &Broker{Simulator: simulator, server: server}
-	// So that a client which asks for a topic finds it.
+	// A client that looks up a topic finds it.
 	for _, id := range simulator.topicIDs() {
 		topic := &pubsubpb.Topic{Name: "projects/" + config.ProjectID + "/topics/" + id}
 		if _, err := server.GServer.CreateTopic(context.Background(), topic); err != nil {
@@ -85,7 +84,7 @@ func (s *Simulator) topicIDs() []string {
 	return ids
 }
 
-// listen starts the library's server, which panics where it cannot listen.
+// listen starts the library's server and turns its panic into an error.
 func listen(publish pstest.Reactor) (server *pstest.Server, err error) {
 	defer func() {
 		if recover() != nil {
@@ -98,7 +97,7 @@ func listen(publish pstest.Reactor) (server *pstest.Server, err error) {
 // Addr is the address of the gRPC server, as PUBSUB_EMULATOR_HOST takes it.
 func (b *Broker) Addr() string { return b.server.Addr }
 
-// ClientOptions make a Pub/Sub client talk to this broker.
+// ClientOptions connect a Pub/Sub client to this broker.
 func (b *Broker) ClientOptions() []option.ClientOption {
 	return []option.ClientOption{
 		option.WithEndpoint(b.Addr()),
@@ -112,7 +111,7 @@ func (b *Broker) Close() error {
 	return errors.Join(b.server.Close(), b.Simulator.Close())
 }
 
-// intake takes every publish out of the server's hands, before it stores it.
+// intake handles every publish in place of the server.
 type intake struct {
 	simulator *Simulator
 	prefix    string

@@ -78,8 +78,8 @@ func TestTheShippedCatalogIsServedWhole(t *testing.T) {
 	}
 }
 
-// The whole way on the wire: the real client publishes over gRPC, the simulator
-// pushes over HTTP, and the worker's own verification checks the token.
+// The whole way on the wire: Google's client publishes over gRPC, the simulator pushes over
+// HTTP, and the worker's verification checks the token.
 func TestARealClientsMessageArrivesWithAGenuineToken(t *testing.T) {
 	t.Parallel()
 	issuer, err := embedded.NewIssuer(nil)
@@ -145,7 +145,7 @@ func TestARealClientsMessageArrivesWithAGenuineToken(t *testing.T) {
 	require.Equal(t, 200, broker.Stats()["invoices-push"].Acked)
 }
 
-func TestAClientHearsWhatPubSubWouldSay(t *testing.T) {
+func TestAClientGetsPubSubsErrors(t *testing.T) {
 	t.Parallel()
 	broker, err := embedded.NewBroker(embedded.Config{ProjectID: "demo-project", Queues: queues(), Topics: []string{"outbound"}})
 	require.NoError(t, err)

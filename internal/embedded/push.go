@@ -8,8 +8,8 @@ import (
 	"net/http"
 )
 
-// pushBody is Pub/Sub's wrapped push body. The ids and times stand in it under
-// both of their names, as they do in production.
+// pushBody is Pub/Sub's wrapped push body. Ids and times are in it under two names each, as in
+// production.
 type pushBody struct {
 	Message struct {
 		Attributes   map[string]string `json:"attributes,omitempty"`
@@ -21,16 +21,16 @@ type pushBody struct {
 		PublishTime2 string            `json:"publish_time"`
 	} `json:"message"`
 	Subscription string `json:"subscription"`
-	// DeliveryAttempt is there with a dead-letter policy only.
+	// DeliveryAttempt is set with a dead-letter policy only.
 	DeliveryAttempt int `json:"deliveryAttempt,omitempty"`
 }
 
-// maxAnswerBytes is how much of an answer is read, so that its connection can be
-// used again. Nobody looks at it.
+// maxAnswerBytes is how much of an answer is read, so that its connection can be reused. The
+// content is ignored.
 const maxAnswerBytes = 64 << 10
 
-// send makes one attempt and reports whether its answer acknowledges the message.
-// No answer by the ack deadline is none.
+// send makes one attempt and reports whether the answer acknowledges the message. Without an
+// answer by the ack deadline it reports false.
 func (s *Simulator) send(sub *subscription, d *delivery, p push) (acked bool) {
 	ctx, cancel := context.WithCancel(s.ctx)
 	defer cancel()
@@ -49,7 +49,7 @@ func (s *Simulator) send(sub *subscription, d *delivery, p push) (acked bool) {
 	return acknowledges(response.StatusCode)
 }
 
-// acknowledges reports whether the status of an answer acks the message.
+// acknowledges reports whether a status acknowledges.
 func acknowledges(status int) bool {
 	switch status {
 	case http.StatusProcessing, http.StatusOK, http.StatusCreated, http.StatusAccepted, http.StatusNoContent:

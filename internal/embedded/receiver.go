@@ -17,21 +17,22 @@ import (
 	"billhook/internal/signature"
 )
 
-// Mode is what the receiver does with a delivery, other than to apply it once.
+// Mode is a behaviour of the receiver other than the normal one, which applies a delivery once.
 type Mode string
 
-// The modes.
+// Modes.
 const (
-	// Fail: 503, and nothing is applied.
+	// Fail answers 503 and applies nothing.
 	Fail Mode = "fail"
-	// Refuse: 422, and nothing is applied.
+	// Refuse answers 422 and applies nothing.
 	Refuse Mode = "refuse"
-	// Hang: no answer until the sender gives up or the receiver is closed, and nothing
-	// is applied.
+	// Hang applies nothing and does not answer until the sender gives up or the receiver is
+	// closed.
 	Hang Mode = "hang"
-	// Forget: applied, and the connection cut without an answer.
+	// Forget applies the delivery and cuts the connection without an answer.
 	Forget Mode = "forget"
-	// Double: applied even if it was before, as by a service that keeps no keys.
+	// Double applies the delivery also if it was applied before, as a service without
+	// idempotency keys does.
 	Double Mode = "double"
 )
 
@@ -49,39 +50,39 @@ const (
 
 const (
 	maxReceiverBytes = 256 << 10
-	// maxTold bounds one order, so that a slip of the finger has an end.
+	// maxTold bounds the times of one Tell, against a typing mistake.
 	maxTold = 1_000_000
 )
 
-// Delivery is a delivery with a good signature, as the receiver took it.
+// Delivery is a received delivery with a valid signature.
 type Delivery struct {
 	EventID        string    `json:"event_id"`
 	Action         string    `json:"action"`
 	SubscriptionID string    `json:"subscription_id"`
 	CorrelationID  string    `json:"correlation_id,omitempty"`
 	At             time.Time `json:"at"`
-	// Outcome: applied, duplicate, failed, refused, hung, or forgotten. The last was
+	// Outcome is applied, duplicate, failed, refused, hung or forgotten. A forgotten one was
 	// applied too, unless it had been before.
 	Outcome string `json:"outcome"`
 }
 
-// ReceiverConfig says whom the receiver believes.
+// ReceiverConfig configures a Receiver.
 type ReceiverConfig struct {
-	// Secrets of the sender: any of them will do.
+	// Secrets of the sender. Any of them is accepted.
 	Secrets []string
-	// Tolerance is how far a signed time may lie from now, to both sides.
+	// Tolerance is how far a signed time may be from now, in both directions.
 	Tolerance time.Duration
 	// Now; nil: the machine's clock.
 	Now func() time.Time
 }
 
-// Receiver stands in for the subscription service. It takes the payment webhook at
-// POST /v1/webhooks/payment, applies it once per Idempotency-Key, and says at
-// GET /v1/webhooks/payment/{event id} whether it has; both are signed, the latter over
-// an empty body. What it was sent it keeps in memory.
+// Receiver stands in for the subscription service. POST /v1/webhooks/payment applies the
+// payment webhook once per Idempotency-Key. GET /v1/webhooks/payment/{event id} says whether an
+// event was applied. Both are signed, the latter over an empty body. Deliveries are kept in
+// memory.
 //
-// For a person there are GET /deliveries and POST /tell, which are open to whoever
-// reaches them: serve it on the loopback address.
+// GET /deliveries and POST /tell are for people and have no authentication: serve the receiver
+// on the loopback address.
 //
 // It is safe for concurrent use.
 type Receiver struct {
@@ -97,7 +98,7 @@ type Receiver struct {
 	events     map[string]*appliedEvent
 }
 
-// order is what Tell was told, and for how many deliveries more.
+// order is a mode from Tell and the number of deliveries left for it.
 type order struct {
 	mode Mode
 	left int
@@ -110,7 +111,7 @@ type appliedEvent struct {
 
 var _ http.Handler = (*Receiver)(nil)
 
-// NewReceiver returns a receiver that applies everything once.
+// NewReceiver returns a receiver in normal mode.
 func NewReceiver(config ReceiverConfig) (*Receiver, error) {
 	if config.Now == nil {
 		config.Now = time.Now
@@ -136,11 +137,11 @@ func (r *Receiver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	r.mux.ServeHTTP(w, request)
 }
 
-// Close lets go of the requests that hang, now and from now on.
+// Close ends the requests that hang, now and from now on.
 func (r *Receiver) Close() { r.closing() }
 
-// Tell says what to do with the next deliveries that have a good signature, behind
-// what it was told before. times is 1 to 1,000,000.
+// Tell sets the mode of the next deliveries with a valid signature, after those of earlier
+// calls. times is 1 to 1,000,000.
 func (r *Receiver) Tell(mode Mode, times int) error {
 	if !slices.Contains(modes, mode) {
 		return errors.New("embedded: receiver: the mode must be fail, refuse, hang, forget or double")
@@ -154,7 +155,7 @@ func (r *Receiver) Tell(mode Mode, times int) error {
 	return nil
 }
 
-// Applied is how often the event has taken effect.
+// Applied returns how often the event was applied.
 func (r *Receiver) Applied(id string) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -164,15 +165,14 @@ func (r *Receiver) Applied(id string) int {
 	return 0
 }
 
-// Deliveries returns every delivery with a good signature, in the order in which they
-// came.
+// Deliveries returns every delivery with a valid signature, in the order of arrival.
 func (r *Receiver) Deliveries() []Delivery {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.deliveries)
 }
 
-// read returns the body of a signed request. Where ok is false, it has answered.
+// read returns the body of a signed request. If ok is false, it has answered.
 func (r *Receiver) read(w http.ResponseWriter, request *http.Request) (body []byte, ok bool) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, request.Body, maxReceiverBytes))
 	var tooLarge *http.MaxBytesError
@@ -185,7 +185,7 @@ func (r *Receiver) read(w http.ResponseWriter, request *http.Request) (body []by
 		return nil, false
 	}
 	if err := r.verifier.Verify(request.Header.Values, body); err != nil {
-		// The text is one of a handful, and a person at work on a sender needs it.
+		// The text is one of a few, and the developer of a sender needs it.
 		serve.WriteProblem(w, http.StatusUnauthorized, "signature", err.Error())
 		return nil, false
 	}
@@ -239,8 +239,8 @@ func (r *Receiver) receive(w http.ResponseWriter, request *http.Request) {
 	}
 }
 
-// take does with a delivery what was told, applies it where that says so, and returns
-// what became of it, all in one step: two of one key at once are one and a duplicate.
+// take applies a delivery by the current mode and returns its outcome, under one lock: of two
+// concurrent deliveries with one key, the second is a duplicate.
 func (r *Receiver) take(d Delivery, body [sha256.Size]byte) (outcome string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -275,7 +275,7 @@ func (r *Receiver) take(d Delivery, body [sha256.Size]byte) (outcome string) {
 	return Applied
 }
 
-// next takes one delivery off the oldest order; empty: there is none.
+// next takes one delivery off the oldest order. It returns "" where there is none.
 func (r *Receiver) next() Mode {
 	if len(r.told) == 0 {
 		return ""

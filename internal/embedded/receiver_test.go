@@ -39,7 +39,7 @@ func notice(id string) string {
 	return `{"event_id":"` + id + `","action":"renewal","subscription_id":"sub-1","created_at":"2026-11-20T09:00:00Z","payload":{}}`
 }
 
-// signed is a request as the sender makes it.
+// signed returns a request as the sender makes it.
 func signed(t testing.TB, method, path, body string, at time.Time) *http.Request {
 	t.Helper()
 	signer, err := signature.NewSigner(signature.Generic, receiverSecret)
@@ -101,7 +101,7 @@ func TestTheReceiverAppliesAKeyOnce(t *testing.T) {
 	}, r.Deliveries()[0])
 }
 
-func TestTheReceiverDoesAsItIsTold(t *testing.T) {
+func TestTheReceiverFollowsItsMode(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		told     []embedded.Mode
@@ -166,7 +166,7 @@ func TestAHangEndsWithItsSenderOrWithTheReceiver(t *testing.T) {
 	require.Zero(t, r.Applied("evt"))
 }
 
-func TestTheReceiverSaysWhatItHas(t *testing.T) {
+func TestTheReceiverTellsWhetherAnEventWasApplied(t *testing.T) {
 	t.Parallel()
 	r := newReceiver(t)
 	ask := func() int {
@@ -190,7 +190,7 @@ func TestTheReceiverTakesOnlyWhatIsSignedAndWhole(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		body   string
-		at     time.Duration // from now
+		at     time.Duration // offset from now
 		change func(*http.Request)
 		want   int
 	}{
@@ -238,7 +238,7 @@ type cutShort struct{}
 
 func (*cutShort) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
 
-func TestAPersonTellsAndLooks(t *testing.T) {
+func TestModesAndDeliveriesHaveRoutesForPeople(t *testing.T) {
 	t.Parallel()
 	r := newReceiver(t)
 	tell := func(body string) int {
@@ -267,7 +267,7 @@ func TestAPersonTellsAndLooks(t *testing.T) {
 		{"event_id":"evt","action":"renewal","subscription_id":"sub-1","at":"2026-11-20T09:00:00Z","outcome":"applied"}]}`, list())
 }
 
-func TestAReceiverThatBelievesAnybodyIsRefused(t *testing.T) {
+func TestAReceiverRequiresSecretsAndATolerance(t *testing.T) {
 	t.Parallel()
 	for name, config := range map[string]embedded.ReceiverConfig{
 		"no secret":      {Tolerance: time.Minute},
@@ -296,7 +296,7 @@ func TestManySendersOfOneKeyApplyItOnce(t *testing.T) {
 	require.Len(t, r.Deliveries(), 50)
 }
 
-// Over a real connection: a forgotten answer is none, not an empty one.
+// Over a real connection: a forgotten answer is a cut connection, not an empty answer.
 func TestAForgottenAnswerIsACutConnection(t *testing.T) {
 	t.Parallel()
 	r := newReceiver(t)
@@ -316,13 +316,13 @@ func TestAForgottenAnswerIsACutConnection(t *testing.T) {
 	require.Equal(t, 1, r.Applied("evt"))
 }
 
-// Against a plain model: what was told runs out in order, and a key that is honoured
-// is applied once.
-func TestTheReceiverIsItsModel(t *testing.T) {
+// Against a simple model: modes are used up in order, and a key is applied once unless the mode
+// is Double.
+func TestTheReceiverAgreesWithItsModel(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
 		r := newReceiver(t)
-		r.Close() // nothing hangs for longer than it must
+		r.Close() // or a hanging request would last until the end
 		var told []embedded.Mode
 		applied, count := map[string]int{}, 0
 		rt.Repeat(map[string]func(*rapid.T){
@@ -385,7 +385,7 @@ func FuzzReceiver(f *testing.F) {
 			require.Empty(t, r.Deliveries())
 			return
 		}
-		// What it took says, to another reader too, the id that it was taken under.
+		// Another JSON reader must find the same id in each accepted body.
 		given := map[string]any{}
 		require.NoError(t, json.Unmarshal(body, &given))
 		require.Equal(t, key, given["event_id"])

@@ -17,83 +17,81 @@ import (
 	"billhook/internal/filter"
 )
 
-// The errors of Publish, besides contract.ErrLimit.
+// Errors of Publish, besides contract.ErrLimit.
 var (
-	// ErrNoTopic: there is no such topic.
+	// ErrNoTopic: the topic does not exist.
 	ErrNoTopic = errors.New("embedded: no such topic")
 	// ErrClosed: the simulator has been closed.
 	ErrClosed = errors.New("embedded: closed")
 )
 
-// How a push subscription paces itself (Pub/Sub documentation, push subscriptions:
-// push backoff and delivery rate). The bounds of the backoff are documented, as is
-// that the window starts with one digit, grows with success and shrinks with
-// failure; the steps between are ours.
+// Pacing of a push subscription (Pub/Sub documentation, push subscriptions: push backoff and
+// delivery rate). The bounds of the backoff are documented. So is that the window starts with
+// one digit, grows with success and shrinks with failure. The steps between are chosen here.
 const (
 	minPushBackoff = 100 * time.Millisecond
 	maxPushBackoff = 60 * time.Second
 	startWindow    = 5
 	maxWindow      = 1000
-	// firstStep is the wait after an immediate retry, where the policy starts at 0.
+	// firstStep is the second wait where the retry policy starts at 0.
 	firstStep = time.Second
 )
 
-// SimulatorConfig says what the simulator serves.
+// SimulatorConfig configures a Simulator.
 type SimulatorConfig struct {
 	ProjectID string
-	// Topics beside those that the subscriptions name.
+	// Topics in addition to those of the subscriptions.
 	Topics        []string
 	Subscriptions []Subscription
-	// PushBaseURL is where the worker is. While it is empty, messages are taken
-	// and kept; see PushTo.
+	// PushBaseURL is the worker's URL. While it is empty, messages are accepted and kept until
+	// PushTo.
 	PushBaseURL string
-	// Token mints the bearer token of a push; nil: pushes carry none.
+	// Token makes the bearer token of a push; nil: no token.
 	Token func() (string, error)
-	// Client sends the pushes; nil: one of the simulator's own. Redirects are
-	// never followed: to Pub/Sub they are failures.
+	// Client sends the pushes; nil: the simulator's own. Redirects are never followed: Pub/Sub
+	// treats them as failures.
 	Client *http.Client
 	// Clock; nil: the machine's.
 	Clock Clock
-	// Rand returns a number in [0,1); nil: the runtime's source. It is called with
-	// a lock held and must not call back.
+	// Rand returns a number in [0,1); nil: the runtime's source. It is called with a lock held
+	// and must not call the simulator.
 	Rand func() float64
-	// LostAcks is the probability that an acknowledgement is forgotten, as
-	// Pub/Sub's best-effort acknowledgements are: at its ack deadline the message
-	// comes again, and with it every later message of its ordering key, also
-	// those acknowledged since.
+	// LostAcks is the probability that an acknowledgement is lost, since Pub/Sub's
+	// acknowledgements are best effort. At its ack deadline the message is delivered again, and
+	// with it every later message of its ordering key, also the acknowledged ones.
 	LostAcks float64
 }
 
-// Message is a message as a subscription holds it.
+// Message is a message in a subscription.
 type Message struct {
 	contract.Message
-	// ID is a number, unique also across restarts.
+	// ID is a number. It is unique also across restarts.
 	ID          string
 	PublishTime time.Time
 }
 
-// Stats is what a subscription has done and has before it.
+// Stats holds the counts of a subscription.
 type Stats struct {
-	// Backlog counts messages not acknowledged yet, Outstanding those of them
-	// that are being pushed right now. Of a hold, Backlog counts what it holds.
+	// Backlog counts messages that are not acknowledged. Outstanding counts those of them that
+	// are being pushed. For a subscription without an endpoint, Backlog counts the held
+	// messages.
 	Backlog, Outstanding int
-	// Keys counts the ordering keys that are kept in memory: those of the backlog.
+	// Keys counts the ordering keys in memory: those of the backlog.
 	Keys int
-	// Acked and Nacked count pushes by what their answers meant; DeadLettered and
-	// Expired what left the subscription otherwise.
+	// Acked and Nacked count pushes. DeadLettered and Expired count messages.
 	Acked, Nacked, DeadLettered, Expired int
-	// PushBackoff is the current pause between failures, Window how many pushes
-	// may be outstanding.
+	// PushBackoff is the current pause after a failure. Window is how many pushes may be
+	// outstanding.
 	PushBackoff time.Duration
 	Window      int
 }
 
-// Simulator is the subscription's side of Pub/Sub, as production is documented to
-// push. It is safe for concurrent use.
+// Simulator is the subscription side of Pub/Sub. It pushes as production documents it. It is
+// safe for concurrent use.
 type Simulator struct {
 	config SimulatorConfig
 	client *http.Client
-	ctx    context.Context // of every push
+	ctx    context.Context // parent of every push
 	cancel context.CancelFunc
 	pushes sync.WaitGroup
 
@@ -103,19 +101,19 @@ type Simulator struct {
 	nextID  int64
 	topics  map[string][]*subscription
 	subs    map[string]*subscription
-	timers  map[int]func() // stop functions of what waits
+	timers  map[int]func() // stop functions of the timers that run
 	nextTmr int
-	changed chan struct{} // closed when something happened, if somebody waits for it
+	changed chan struct{} // closed at the next change; nil where nothing waits for it
 }
 
-// subscription is a Subscription at work.
+// subscription is a Subscription with its state.
 type subscription struct {
 	Subscription
 	filter filter.Filter
 	lanes  map[string]*lane // by ordering key
-	ready  []*lane          // whose first message may go out
+	ready  []*lane          // their first messages may be pushed
 	held   []Message
-	// waiting is what was taken and is not dealt with, however it waits.
+	// waiting holds the messages that are not acknowledged, forwarded or expired.
 	waiting map[*delivery]bool
 
 	backlog, out int
@@ -123,32 +121,31 @@ type subscription struct {
 	window       int
 	backoff      time.Duration
 	pausedUntil  time.Time
-	// pauses counts the push backoffs. A push that was under way when one began
-	// says nothing new by failing too, and does not lengthen it.
+	// pauses counts the push backoffs. The failure of a push that was sent before the current
+	// pause began does not lengthen it.
 	pauses int
 }
 
-// lane is messages that go one after the other: those of one ordering key, or a
-// single message that has none.
+// lane is a sequence of messages that are delivered one after the other: those of one ordering
+// key, or a single message without one.
 type lane struct {
 	key   string
 	queue []*delivery
-	// busy: its first message is out, or it waits for its next attempt, or it is
-	// in the subscription's ready list.
+	// busy: the first message is being pushed, waits for its next attempt, or is in ready.
 	busy bool
-	// repeat is what comes again once the loss of an acknowledgement is noticed:
-	// the message it was for, and all acknowledged since. due: it is noticed.
+	// repeat holds the messages to deliver again after a lost acknowledgement: that message,
+	// and those acknowledged since. due: the loss is noticed.
 	repeat []*delivery
 	due    bool
 }
 
-// delivery is a message on its way to one subscription.
+// delivery is a message in one subscription.
 type delivery struct {
 	Message
 	failures int // nacks and missed deadlines
 }
 
-// NewSimulator returns a simulator at work, or every mistake in its configuration.
+// NewSimulator returns a running simulator, or all mistakes of its configuration.
 func NewSimulator(config SimulatorConfig) (*Simulator, error) {
 	if config.Clock == nil {
 		config.Clock = SystemClock{}
@@ -173,7 +170,7 @@ func NewSimulator(config SimulatorConfig) (*Simulator, error) {
 			errs = append(errs, fmt.Errorf("embedded: subscription %s: %w", sub.ID, err))
 		}
 	}
-	for _, topic := range config.Topics { // with a subscription or without
+	for _, topic := range config.Topics { // a topic may have no subscription
 		s.topics[topic] = append(s.topics[topic], nil...)
 	}
 	for _, sub := range config.Subscriptions {
@@ -188,7 +185,7 @@ func NewSimulator(config SimulatorConfig) (*Simulator, error) {
 	return s, nil
 }
 
-// newTransport returns a transport that keeps enough connections for a window.
+// newTransport returns a transport that keeps enough idle connections for a window.
 func newTransport() *http.Transport {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.MaxIdleConnsPerHost = 100
@@ -218,9 +215,9 @@ func (s *Simulator) add(config Subscription) error {
 	return nil
 }
 
-// Publish takes the message on the topic, for each subscription whose filter it
-// passes, and returns its id. The errors are ErrNoTopic, ErrClosed and those of
-// contract.Message.Check; after one, nothing was taken.
+// Publish adds the message to each subscription of the topic whose filter matches, and returns
+// its id. The error is ErrNoTopic, ErrClosed or one of contract.Message.Check; after an error
+// nothing was added.
 func (s *Simulator) Publish(ctx context.Context, topic string, m contract.Message) (string, error) {
 	ids, err := s.publish(ctx, topic, []contract.Message{m})
 	if err != nil {
@@ -229,7 +226,7 @@ func (s *Simulator) Publish(ctx context.Context, topic string, m contract.Messag
 	return ids[0], nil
 }
 
-// publish takes all of the messages, or none.
+// publish accepts all messages or none.
 func (s *Simulator) publish(ctx context.Context, topic string, messages []contract.Message) ([]string, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -249,16 +246,16 @@ func (s *Simulator) publish(ctx context.Context, topic string, messages []contra
 	}
 	ids := make([]string, len(messages))
 	for i, m := range messages {
-		ids[i] = s.take(topic, m) //nolint:contextcheck // a message taken is delivered whatever becomes of its publisher
+		ids[i] = s.take(topic, m) //nolint:contextcheck // an accepted message is delivered also if its publisher's ctx ends
 	}
 	return ids, nil
 }
 
-// take gives the message to the topic's subscriptions.
+// take adds the message to the subscriptions of the topic.
 func (s *Simulator) take(topic string, m contract.Message) string {
 	s.nextID++
 	message := Message{ID: strconv.FormatInt(s.nextID, 10), PublishTime: s.config.Clock.Now().UTC(), Message: contract.Message{
-		// The caller may use its slice and map again.
+		// The caller may reuse its slice and its map.
 		Data: slices.Clone(m.Data), Attributes: maps.Clone(m.Attributes), OrderingKey: m.OrderingKey,
 	}}
 	for _, sub := range s.topics[topic] {
@@ -291,13 +288,13 @@ func (s *Simulator) enqueue(sub *subscription, d *delivery) {
 	s.dispatch(sub)
 }
 
-// makeReady puts the lane behind the others whose turn has come.
+// makeReady appends the lane to the ready lanes.
 func (s *Simulator) makeReady(sub *subscription, l *lane) {
 	l.busy = true
 	sub.ready = append(sub.ready, l)
 }
 
-// dispatch sends what may be sent now.
+// dispatch pushes what may be pushed now.
 func (s *Simulator) dispatch(sub *subscription) {
 	now := s.config.Clock.Now()
 	for !s.closed && s.baseURL != "" && len(sub.ready) > 0 && sub.out < sub.window && !now.Before(sub.pausedUntil) {
@@ -314,18 +311,18 @@ func (s *Simulator) dispatch(sub *subscription) {
 		s.pushes.Add(1)
 		go s.push(sub, l, first, push{url: s.baseURL + sub.Path, attempt: first.failures + 1, pauses: sub.pauses, sent: now})
 	}
-	s.tell()
+	s.notify()
 }
 
-// push is one attempt.
+// push is one attempt of a delivery.
 type push struct {
 	url     string
 	attempt int
-	pauses  int // the subscription's count when it was sent
+	pauses  int // value of subscription.pauses at the start
 	sent    time.Time
 }
 
-// push sends the message and settles what its answer means.
+// push sends the message and applies the answer.
 func (s *Simulator) push(sub *subscription, l *lane, d *delivery, p push) {
 	defer s.pushes.Done()
 	acked := s.send(sub, d, p)
@@ -334,7 +331,7 @@ func (s *Simulator) push(sub *subscription, l *lane, d *delivery, p push) {
 	defer s.mu.Unlock()
 	sub.out--
 	if s.closed {
-		s.tell()
+		s.notify()
 		return
 	}
 	if acked {
@@ -365,7 +362,7 @@ func (s *Simulator) ack(sub *subscription, l *lane, d *delivery, p push) {
 	s.proceed(sub, l)
 }
 
-// noticeLoss has the lane repeat what it has to as soon as nothing of it is out.
+// noticeLoss has the lane repeat messages once none of it is being pushed.
 func (s *Simulator) noticeLoss(sub *subscription, l *lane) {
 	l.due = true
 	if !l.busy {
@@ -394,8 +391,8 @@ func (s *Simulator) nack(sub *subscription, l *lane, p push) {
 	})
 }
 
-// fail counts a failed attempt of the lane's first message. Where it was the last
-// one, it forwards the message to the dead-letter topic and reports true.
+// fail counts a failed attempt of the lane's first message. After the last attempt it forwards
+// the message to the dead-letter topic and reports true.
 func (s *Simulator) fail(sub *subscription, l *lane) (forwarded bool) {
 	d := l.queue[0]
 	d.failures++
@@ -417,18 +414,18 @@ func (s *Simulator) fail(sub *subscription, l *lane) (forwarded bool) {
 	return true
 }
 
-// remove takes the first message out of the lane for good.
+// remove removes the first message of the lane.
 func (s *Simulator) remove(sub *subscription, l *lane) {
 	delete(sub.waiting, l.queue[0])
 	l.queue = l.queue[1:]
 	sub.backlog--
 }
 
-// proceed decides what the lane does next, now that nothing of it is out.
+// proceed continues the lane after an attempt or a wait.
 func (s *Simulator) proceed(sub *subscription, l *lane) {
 	if l.due {
 		l.queue, l.repeat, l.due = append(l.repeat, l.queue...), nil, false
-		s.fail(sub, l) // the lost acknowledgement is a missed deadline
+		s.fail(sub, l) // a lost acknowledgement is a missed deadline
 	}
 	l.busy = false
 	switch {
@@ -439,8 +436,8 @@ func (s *Simulator) proceed(sub *subscription, l *lane) {
 	}
 }
 
-// retryAfter is the wait after the given number of failures, exponential between
-// the policy's bounds.
+// retryAfter returns the wait after that many failures: exponential between the policy's
+// bounds.
 func (sub *subscription) retryAfter(failures int) time.Duration {
 	wait := sub.MinimumBackoff
 	for range failures - 1 {
@@ -452,8 +449,7 @@ func (sub *subscription) retryAfter(failures int) time.Duration {
 	return min(wait, max(sub.MinimumBackoff, sub.MaximumBackoff))
 }
 
-// after calls f under the lock when d has passed, unless the simulator is closed
-// by then.
+// after calls f with the lock held when d has passed, unless the simulator is closed by then.
 func (s *Simulator) after(d time.Duration, f func()) {
 	s.nextTmr++
 	id := s.nextTmr
@@ -467,8 +463,7 @@ func (s *Simulator) after(d time.Duration, f func()) {
 	})
 }
 
-// PushTo says where the worker is from now on, and starts pushing if that had not
-// been said yet.
+// PushTo sets the worker's URL. The first call starts the pushing.
 func (s *Simulator) PushTo(baseURL string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -478,7 +473,7 @@ func (s *Simulator) PushTo(baseURL string) {
 	}
 }
 
-// Held returns what a subscription without a push endpoint holds, oldest first.
+// Held returns the messages of a subscription without a push endpoint, oldest first.
 func (s *Simulator) Held(subscription string) []Message {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -508,13 +503,13 @@ func (s *Simulator) Stats() map[string]Stats {
 	return all
 }
 
-// Idle returns when no push subscription has a message left, or with ctx's error.
+// Idle waits until no push subscription has a message left. The error is ctx's.
 func (s *Simulator) Idle(ctx context.Context) error {
 	return s.wait(ctx, func(sub *subscription) bool { return sub.backlog == 0 && sub.out == 0 })
 }
 
-// Settled returns when nothing is being pushed: whatever is left waits for the
-// clock, or for PushTo. It is what a test calls before it moves the clock.
+// Settled waits until nothing is being pushed: every message then waits for the clock or for
+// PushTo. Tests call it before they move the clock.
 func (s *Simulator) Settled(ctx context.Context) error {
 	return s.wait(ctx, func(sub *subscription) bool { return sub.out == 0 })
 }
@@ -542,16 +537,16 @@ func (s *Simulator) wait(ctx context.Context, done func(*subscription) bool) err
 	}
 }
 
-// tell wakes whoever waits for a change.
-func (s *Simulator) tell() {
+// notify wakes the callers of wait.
+func (s *Simulator) notify() {
 	if s.changed != nil {
 		close(s.changed)
 		s.changed = nil
 	}
 }
 
-// Close cuts off what is being pushed, and returns when no goroutine of the simulator is
-// left. Messages live in memory and are gone, but for what Save saves after it.
+// Close cancels running pushes and waits for the simulator's goroutines. Messages are lost,
+// unless Save is called after it.
 func (s *Simulator) Close() error {
 	s.mu.Lock()
 	s.closed = true

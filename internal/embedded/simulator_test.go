@@ -24,13 +24,13 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// OpenCensus, which Google's transport imports, starts its worker in an init.
+	// OpenCensus, which Google's transport imports, starts a goroutine in an init function.
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start"))
 }
 
 var start = time.Date(2026, 11, 20, 9, 0, 0, 0, time.UTC)
 
-// received is a push as the worker sees it.
+// received is one push that the worker got.
 type received struct {
 	After   time.Duration // since start
 	Path    string
@@ -73,7 +73,7 @@ func (w *worker) RoundTrip(request *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	if status == 0 { // hang until cut off
+	if status == 0 { // hang until the request is canceled
 		<-request.Context().Done()
 		return nil, request.Context().Err()
 	}
@@ -106,18 +106,18 @@ func always(status int) func(received) (int, error) {
 	return func(received) (int, error) { return status, nil }
 }
 
-// stand is a simulator on a clock that stands, with its worker.
-type stand struct {
+// bench is a simulator with its worker on a clock that the test moves.
+type bench struct {
 	*embedded.Simulator
 	t      testing.TB
 	clock  *clocktest.Clock
 	worker *worker
 }
 
-func newStand(tb testing.TB, answer func(received) (int, error), config embedded.SimulatorConfig) *stand {
+func newBench(tb testing.TB, answer func(received) (int, error), config embedded.SimulatorConfig) *bench {
 	tb.Helper()
 	clock := clocktest.New(start)
-	s := &stand{t: tb, clock: clock, worker: &worker{clock: clock, answer: answer}}
+	s := &bench{t: tb, clock: clock, worker: &worker{clock: clock, answer: answer}}
 	config.ProjectID, config.PushBaseURL = "demo-project", cmp.Or(config.PushBaseURL, "http://worker.test")
 	config.Clock, config.Client = clock, &http.Client{Transport: s.worker}
 	simulator, err := embedded.NewSimulator(config)
@@ -127,14 +127,14 @@ func newStand(tb testing.TB, answer func(received) (int, error), config embedded
 	return s
 }
 
-// settle returns when everything waits for the clock.
-func (s *stand) settle() {
+// settle waits until everything waits for the clock.
+func (s *bench) settle() {
 	s.t.Helper()
 	require.NoError(s.t, s.Settled(s.t.Context()))
 }
 
-// advance moves the clock by d, with all that happens on the way.
-func (s *stand) advance(d time.Duration) {
+// advance moves the clock by d and runs everything on the way.
+func (s *bench) advance(d time.Duration) {
 	s.t.Helper()
 	s.settle()
 	for d > 0 {
@@ -147,7 +147,7 @@ func (s *stand) advance(d time.Duration) {
 	}
 }
 
-func (s *stand) publish(key string, texts ...string) {
+func (s *bench) publish(key string, texts ...string) {
 	s.t.Helper()
 	for _, text := range texts {
 		_, err := s.Publish(s.t.Context(), "orders", contract.Message{Data: []byte(text), OrderingKey: key})
@@ -155,7 +155,7 @@ func (s *stand) publish(key string, texts ...string) {
 	}
 }
 
-// plain is a subscription without order or dead letters; change it as needed.
+// plain configures one subscription without order and dead letters, with changes.
 func plain(changes ...func(*embedded.Subscription)) embedded.SimulatorConfig {
 	sub := embedded.Subscription{
 		ID: "orders-push", Topic: "orders", Path: "/push/orders", AckDeadline: 30 * time.Second,
@@ -192,7 +192,7 @@ func TestOnlyTheFiveDocumentedStatusesAcknowledge(t *testing.T) {
 	for _, status := range []int{100, 102, 103, 200, 201, 202, 203, 204, 205, 206, 226, 300, 301, 302, 303, 304, 307, 308, 400, 401, 403, 404, 409, 422, 429, 500, 502, 503, 504, 599} {
 		t.Run(fmt.Sprint(status), func(t *testing.T) {
 			t.Parallel()
-			s := newStand(t, always(status), plain())
+			s := newBench(t, always(status), plain())
 			s.publish("", "a")
 			s.settle()
 			stats := s.Stats()["orders-push"]
@@ -211,7 +211,7 @@ func TestOnlyTheFiveDocumentedStatusesAcknowledge(t *testing.T) {
 func TestAConnectionThatFailsIsANackAndComesBack(t *testing.T) {
 	t.Parallel()
 	up := false
-	s := newStand(t, func(received) (int, error) {
+	s := newBench(t, func(received) (int, error) {
 		if !up {
 			return 0, errors.New("connection refused")
 		}
@@ -227,7 +227,7 @@ func TestAConnectionThatFailsIsANackAndComesBack(t *testing.T) {
 
 func TestPushBodyIsTheWrappedOne(t *testing.T) {
 	t.Parallel()
-	const id = "1795165200000001" // the clock's microseconds, and one
+	const id = "1795165200000001" // the clock's microseconds plus one
 	for name, test := range map[string]struct {
 		config  embedded.SimulatorConfig
 		message contract.Message
@@ -251,7 +251,7 @@ func TestPushBodyIsTheWrappedOne(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			test.config.Token = func() (string, error) { return "a.b.c", nil }
-			s := newStand(t, always(200), test.config)
+			s := newBench(t, always(200), test.config)
 			got, err := s.Publish(t.Context(), "orders", test.message)
 			require.NoError(t, err)
 			require.Equal(t, id, got)
@@ -269,7 +269,7 @@ func TestAPushWithoutItsTokenIsNotSent(t *testing.T) {
 	t.Parallel()
 	config := plain()
 	config.Token = func() (string, error) { return "", errors.New("no token now") }
-	s := newStand(t, always(200), config)
+	s := newBench(t, always(200), config)
 	s.publish("", "a")
 	s.settle()
 	require.Empty(t, s.worker.pushes())
@@ -289,7 +289,7 @@ func TestRetriesFollowTheQueuesPolicyToTheMoment(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := newStand(t, always(503), plain(ordered, backoff(test.minimum, test.maximum)))
+			s := newBench(t, always(503), plain(ordered, backoff(test.minimum, test.maximum)))
 			s.publish("c-1", "a")
 			s.settle()
 			at := time.Duration(0)
@@ -309,7 +309,7 @@ func TestRetriesFollowTheQueuesPolicyToTheMoment(t *testing.T) {
 func TestPushBackoffIsForTheWholeSubscription(t *testing.T) {
 	t.Parallel()
 	healthy := false
-	s := newStand(t, func(received) (int, error) {
+	s := newBench(t, func(received) (int, error) {
 		if healthy {
 			return 200, nil
 		}
@@ -319,7 +319,7 @@ func TestPushBackoffIsForTheWholeSubscription(t *testing.T) {
 	s.settle()
 	pause := 100 * time.Millisecond
 	at := time.Duration(0)
-	for range 12 { // immediate retries, so the pauses are all that is between them
+	for range 12 { // retries are immediate, so only the pauses are between them
 		require.Equal(t, pause, s.Stats()["orders-push"].PushBackoff)
 		at += pause
 		s.advance(pause - time.Nanosecond)
@@ -349,7 +349,7 @@ func TestPushBackoffIsForTheWholeSubscription(t *testing.T) {
 func TestFailuresOfOneMomentCountOnceForThePushBackoff(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})
-	s := newStand(t, func(received) (int, error) {
+	s := newBench(t, func(received) (int, error) {
 		<-release
 		return 500, nil
 	}, plain())
@@ -363,7 +363,7 @@ func TestFailuresOfOneMomentCountOnceForThePushBackoff(t *testing.T) {
 func TestTheWindowGrowsWithSuccessAndShrinksWithFailure(t *testing.T) {
 	t.Parallel()
 	status, gate := 200, make(chan struct{})
-	s := newStand(t, func(received) (int, error) {
+	s := newBench(t, func(received) (int, error) {
 		<-gate
 		return status, nil
 	}, plain())
@@ -383,7 +383,7 @@ func TestTheWindowGrowsWithSuccessAndShrinksWithFailure(t *testing.T) {
 func TestOneMessageOfAKeyIsOutAtATime(t *testing.T) {
 	t.Parallel()
 	arrived, gate := make(chan string), make(chan struct{})
-	s := newStand(t, func(push received) (int, error) {
+	s := newBench(t, func(push received) (int, error) {
 		arrived <- push.text()
 		<-gate
 		return 204, nil
@@ -403,9 +403,9 @@ func TestOneMessageOfAKeyIsOutAtATime(t *testing.T) {
 	require.Len(t, s.worker.pushes(), 5)
 }
 
-func TestAKeyMeansNothingToASubscriptionWithoutOrder(t *testing.T) {
+func TestASubscriptionWithoutOrderIgnoresOrderingKeys(t *testing.T) {
 	t.Parallel()
-	s := newStand(t, func(push received) (int, error) {
+	s := newBench(t, func(push received) (int, error) {
 		if push.text() == "1" {
 			return http.StatusInternalServerError, nil
 		}
@@ -419,7 +419,7 @@ func TestAKeyMeansNothingToASubscriptionWithoutOrder(t *testing.T) {
 func TestAFailingMessageHoldsUpItsKeyAndNoOther(t *testing.T) {
 	t.Parallel()
 	broken := true
-	s := newStand(t, func(push received) (int, error) {
+	s := newBench(t, func(push received) (int, error) {
 		if broken && push.text() == "1a" {
 			return 500, nil
 		}
@@ -447,7 +447,7 @@ func inOrder(texts []string) []string {
 func TestAnUnansweredPushIsCutAtTheAckDeadline(t *testing.T) {
 	t.Parallel()
 	arrived := make(chan struct{}, 1)
-	s := newStand(t, func(push received) (int, error) {
+	s := newBench(t, func(push received) (int, error) {
 		if push.DeliveryAttempt == 1 {
 			arrived <- struct{}{}
 			return 0, nil
@@ -470,7 +470,7 @@ func TestAnUnansweredPushIsCutAtTheAckDeadline(t *testing.T) {
 
 func TestDeadLetterPolicyForwardsAfterTheLastAttempt(t *testing.T) {
 	t.Parallel()
-	s := newStand(t, func(push received) (int, error) {
+	s := newBench(t, func(push received) (int, error) {
 		if push.Path == "/push/orders" && push.text() == "bad" {
 			return 500, nil
 		}
@@ -519,7 +519,7 @@ func TestDeadLetterPolicyForwardsAfterTheLastAttempt(t *testing.T) {
 
 func TestWithoutADeadLetterPolicyRetriesGoOnUntilRetentionEnds(t *testing.T) {
 	t.Parallel()
-	s := newStand(t, always(500), plain(backoff(600*time.Second, 600*time.Second), func(sub *embedded.Subscription) { sub.Retention = time.Hour }))
+	s := newBench(t, always(500), plain(backoff(600*time.Second, 600*time.Second), func(sub *embedded.Subscription) { sub.Retention = time.Hour }))
 	s.publish("", "a")
 	s.advance(59 * time.Minute)
 	require.Len(t, s.worker.pushes(), 6)
@@ -529,7 +529,7 @@ func TestWithoutADeadLetterPolicyRetriesGoOnUntilRetentionEnds(t *testing.T) {
 	require.Equal(t, 1, s.Stats()["orders-push"].Expired)
 }
 
-// dice returns the numbers given, and 1 from then on.
+// dice returns a Rand that returns the numbers, then 1.
 func dice(numbers ...float64) func() float64 {
 	return func() float64 {
 		if len(numbers) == 0 {
@@ -545,7 +545,7 @@ func TestALostAckRepeatsTheLaterMessagesOfItsKey(t *testing.T) {
 	t.Parallel()
 	config := plain(ordered, deadLetterAfter(5))
 	config.LostAcks, config.Rand = 0.5, dice(1, 0) // the second ack is lost
-	s := newStand(t, always(200), config)
+	s := newBench(t, always(200), config)
 	s.publish("c-1", "1", "2", "3", "4")
 	s.settle()
 	require.Equal(t, []string{"1", "2", "3", "4"}, s.worker.texts())
@@ -569,7 +569,7 @@ func TestALostAckWithoutAKeyRepeatsOneMessage(t *testing.T) {
 	t.Parallel()
 	config := plain()
 	config.LostAcks, config.Rand = 0.5, dice(0)
-	s := newStand(t, always(200), config)
+	s := newBench(t, always(200), config)
 	s.publish("", "1")
 	s.settle()
 	s.publish("", "2", "3")
@@ -585,7 +585,7 @@ func TestALostAckIsNoticedWhileItsKeyWaits(t *testing.T) {
 	config := plain(ordered, backoff(60*time.Second, 60*time.Second))
 	config.LostAcks, config.Rand = 0.5, dice(0)
 	failed := false
-	s := newStand(t, func(push received) (int, error) {
+	s := newBench(t, func(push received) (int, error) {
 		if push.text() == "2" && !failed {
 			failed = true
 			return 500, nil
@@ -602,7 +602,7 @@ func TestTheLastAttemptMayBeALostAck(t *testing.T) {
 	t.Parallel()
 	config := plain(ordered, deadLetterAfter(1))
 	config.LostAcks, config.Rand = 0.5, dice(0)
-	s := newStand(t, always(200), config)
+	s := newBench(t, always(200), config)
 	s.publish("c-1", "1", "2")
 	s.advance(30 * time.Second)
 	require.NoError(t, s.Idle(t.Context()))
@@ -610,8 +610,8 @@ func TestTheLastAttemptMayBeALostAck(t *testing.T) {
 	require.Equal(t, 0, s.Stats()["orders-push"].Backlog)
 }
 
-// Whatever fails and whatever is forgotten: a message goes out only when all
-// before it of its key have been acknowledged, one at a time, and none is lost.
+// Under failures and lost acknowledgements, a message is pushed only after all earlier ones of
+// its key are acknowledged. One message of a key is pushed at a time, and none is lost.
 func TestOrderSurvivesFailuresAndLostAcks(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(r *rapid.T) {
@@ -628,7 +628,7 @@ func TestOrderSurvivesFailuresAndLostAcks(t *testing.T) {
 		var wrong []string
 		config := plain(ordered, backoff(time.Second, 8*time.Second))
 		config.LostAcks = 0.1
-		config.Rand = func() float64 { // called under the simulator's lock
+		config.Rand = func() float64 { // called with the simulator's lock held
 			rolls++
 			return lost[rolls%len(lost)]
 		}
@@ -685,10 +685,10 @@ func TestOrderSurvivesFailuresAndLostAcks(t *testing.T) {
 	})
 }
 
-func TestFilterDecidesWhoGetsAMessage(t *testing.T) {
+func TestAFilterSelectsTheMessagesOfASubscription(t *testing.T) {
 	t.Parallel()
 	config := plain(func(sub *embedded.Subscription) { sub.Filter = `attributes.kind = "paid"` })
-	s := newStand(t, always(200), config)
+	s := newBench(t, always(200), config)
 	for _, kind := range []string{"paid", "refunded"} {
 		_, err := s.Publish(t.Context(), "orders", contract.Message{Data: []byte(kind), Attributes: map[string]string{"kind": kind}})
 		require.NoError(t, err)
@@ -721,7 +721,7 @@ func TestMistakesInTheTopologyAreRefused(t *testing.T) {
 
 func TestPublishRefusesWhatPubSubWould(t *testing.T) {
 	t.Parallel()
-	s := newStand(t, always(200), plain())
+	s := newBench(t, always(200), plain())
 	_, err := s.Publish(t.Context(), "no-such-topic", contract.Message{Data: []byte("a")})
 	require.ErrorIs(t, err, embedded.ErrNoTopic)
 	_, err = s.Publish(t.Context(), "orders", contract.Message{})
@@ -735,7 +735,7 @@ func TestPublishRefusesWhatPubSubWould(t *testing.T) {
 
 func TestAMessageIsAsItWasWhenItWasPublished(t *testing.T) {
 	t.Parallel()
-	s := newStand(t, always(200), embedded.SimulatorConfig{Subscriptions: []embedded.Subscription{{ID: "hold", Topic: "orders"}}})
+	s := newBench(t, always(200), embedded.SimulatorConfig{Subscriptions: []embedded.Subscription{{ID: "hold", Topic: "orders"}}})
 	message := contract.Message{Data: []byte("before"), Attributes: map[string]string{"k": "before"}}
 	_, err := s.Publish(t.Context(), "orders", message)
 	require.NoError(t, err)
@@ -746,7 +746,7 @@ func TestAMessageIsAsItWasWhenItWasPublished(t *testing.T) {
 	require.Empty(t, s.Held("no such subscription"))
 }
 
-func TestMessagesWaitUntilItIsSaidWhereTheWorkerIs(t *testing.T) {
+func TestMessagesWaitForTheWorkersURL(t *testing.T) {
 	t.Parallel()
 	clock := clocktest.New(start)
 	w := &worker{clock: clock, answer: always(200)}
@@ -766,7 +766,7 @@ func TestMessagesWaitUntilItIsSaidWhereTheWorkerIs(t *testing.T) {
 
 func TestCloseForgetsWhatWaits(t *testing.T) {
 	t.Parallel()
-	s := newStand(t, always(500), plain())
+	s := newBench(t, always(500), plain())
 	s.publish("", "a")
 	s.settle()
 	require.NotZero(t, s.clock.Pending())
@@ -777,7 +777,7 @@ func TestCloseForgetsWhatWaits(t *testing.T) {
 func TestCloseCutsOffWhatHangs(t *testing.T) {
 	t.Parallel()
 	arrived := make(chan struct{})
-	s := newStand(t, func(received) (int, error) {
+	s := newBench(t, func(received) (int, error) {
 		close(arrived)
 		return 0, nil
 	}, plain())

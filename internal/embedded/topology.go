@@ -6,28 +6,27 @@ import (
 	"billhook/catalog"
 )
 
-// Subscription is what the simulator knows of one subscription, in the terms of
-// google_pubsub_subscription.
+// Subscription configures one subscription, in the terms of google_pubsub_subscription.
 type Subscription struct {
 	ID    string
 	Topic string
-	// Path is the push endpoint's path; empty: a subscription that holds its
-	// messages until somebody looks (see Simulator.Held).
+	// Path is the path of the push endpoint. If it is empty, the subscription holds its
+	// messages (see Simulator.Held).
 	Path        string
 	Ordered     bool
 	Filter      string
 	AckDeadline time.Duration
 	// MinimumBackoff and MaximumBackoff are the retry policy.
 	MinimumBackoff, MaximumBackoff time.Duration
-	// DeadLetterTopic and MaxDeliveryAttempts are the dead-letter policy; an empty
-	// topic is none.
+	// DeadLetterTopic and MaxDeliveryAttempts are the dead-letter policy; an empty topic means
+	// none.
 	DeadLetterTopic     string
 	MaxDeliveryAttempts int
 	Retention           time.Duration
 }
 
-// Topology lists the subscriptions of the queues: the push subscription of each,
-// and of each dead-letter topic the hold and the push that feeds the store.
+// Topology lists the subscriptions of the queues: the push subscription of each queue, and for
+// each dead-letter topic the hold and the push subscription that feeds the store.
 func Topology(queues []catalog.Queue) []Subscription {
 	var all []Subscription
 	seen := map[string]bool{}

@@ -1,7 +1,6 @@
-// Package env reads a main's configuration struct from the environment. It owns
-// the type of a secret, which never prints itself, and reports every mistake of a
-// configuration together. It refuses to read the process environment: the caller
-// brings getenv.
+// Package env reads a program's configuration struct from the environment. It owns the type of
+// a secret, which never prints itself. It reports all mistakes of a configuration together. It
+// refuses to read the process environment: the caller passes getenv.
 package env
 
 import (
@@ -13,9 +12,8 @@ import (
 	"github.com/caarlos0/env/v11"
 )
 
-// Parse fills a T by its `env` and `envDefault` tags. All mistakes are reported
-// together; their texts name variables. A T with a method Check() error is checked
-// too, so that relations between variables are reported in the same breath.
+// Parse fills a T by its `env` and `envDefault` tags. It reports all mistakes together; their
+// texts name variables. If T has a method Check() error, its mistakes are among them.
 func Parse[T any](getenv func(string) string) (T, error) {
 	var config T
 	params, err := env.GetFieldParams(&config)
@@ -43,8 +41,8 @@ func Parse[T any](getenv func(string) string) (T, error) {
 
 const redacted = "[redacted]"
 
-// Secret is a value that must not be printed. Every way of formatting it gives
-// "[redacted]"; Reveal is the one way to the value.
+// Secret is a value that must not be printed. Every way to format it gives "[redacted]". Only
+// Reveal returns the value.
 type Secret string
 
 // Reveal returns the value.
@@ -64,9 +62,9 @@ func (s *Secret) UnmarshalText(text []byte) error {
 // Format prints "[redacted]" for every verb, so that %x and %q do not leak either.
 func (s Secret) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(redacted)) }
 
-// List splits a comma-separated secret, for rotation: all of them are valid at once.
-// Space around each is none of it: the line break at the end of a stored secret, or a
-// blank behind the comma, would make one that nothing is ever signed with.
+// List splits a comma-separated secret: during a rotation several are valid. It trims white
+// space around each. A line break at the end of a stored secret, or a space after a comma,
+// would otherwise make a secret that no sender uses.
 func (s Secret) List() []string {
 	if s == "" {
 		return nil

@@ -48,7 +48,7 @@ func TestAListOfSecretsMayHaveSpaceAroundEach(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[env.Secret][]string{
 		"": nil, "one": {"one"}, "one, two ": {"one", "two"}, "one\n": {"one"}, "one two,three": {"one two", "three"},
-		"one,": {"one", ""}, " ": {""}, // somebody's mistake, which whoever takes the list refuses
+		"one,": {"one", ""}, " ": {""}, // a mistake; the user of the list refuses the empty secret
 	} {
 		require.Equal(t, want, text.List())
 	}

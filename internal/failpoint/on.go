@@ -10,8 +10,8 @@ import (
 	"syscall"
 )
 
-// where and count come from FAILPOINT=<name> or FAILPOINT=<name>:<n>: the n-th Hit of
-// the name ends the process with SIGKILL.
+// where and count come from FAILPOINT=<name> or FAILPOINT=<name>:<n>. The n-th Hit of the name
+// ends the process with SIGKILL.
 var (
 	where, count = parse(os.Getenv("FAILPOINT"))
 	hits         atomic.Int64
@@ -26,11 +26,11 @@ func parse(value string) (string, int64) {
 	return name, count
 }
 
-// Hit ends the process where the environment says so. It does not return from that.
+// Hit ends the process at the chosen hit and does not return from it.
 func Hit(name string) {
 	if name != where || hits.Add(1) != count {
 		return
 	}
-	_ = syscall.Kill(os.Getpid(), syscall.SIGKILL) // nobody is left to hear of an error
+	_ = syscall.Kill(os.Getpid(), syscall.SIGKILL) // on an error there is nothing left to do
 	select {}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestWhatTheDocumentsNameExists checks make targets, links, and the variables of the
+// TestWhatTheDocumentsNameExists checks the make targets, the links, and the variables in the
 // README's table.
 func TestWhatTheDocumentsNameExists(t *testing.T) {
 	t.Parallel()
@@ -46,7 +46,7 @@ func TestWhatTheDocumentsNameExists(t *testing.T) {
 	}
 }
 
-// documents are those that a person follows, and so not the changelog.
+// documents lists the documents for users, without the changelog.
 func documents(t *testing.T, root string) []string {
 	t.Helper()
 	all := []string{"README.md", "CONTRIBUTING.md"}
@@ -63,7 +63,7 @@ func documents(t *testing.T, root string) []string {
 	return all
 }
 
-// TestTheCommandsOfTheDocumentsExist asks the program for each command's help and looks
+// TestTheCommandsOfTheDocumentsExist runs each command of the documents with --help and looks
 // for its flags there.
 func TestTheCommandsOfTheDocumentsExist(t *testing.T) {
 	t.Parallel()
@@ -94,7 +94,7 @@ func TestTheCommandsOfTheDocumentsExist(t *testing.T) {
 				words = words[:len(words)-1]
 			}
 			about := help(words)
-			if len(words) < written { // what follows may be its argument, such as a source's name
+			if len(words) < written { // the rest may be arguments, such as the name of a source
 				require.NotContains(t, about, "Available Commands:", "%s names bin/billhook%s", document, match[1])
 			}
 			require.Contains(t, about, "\n  billhook "+strings.Join(words, " "), "%s names bin/billhook%s", document, match[1])
@@ -107,8 +107,8 @@ func TestTheCommandsOfTheDocumentsExist(t *testing.T) {
 	require.Greater(t, seen, 30)
 }
 
-// TestWhatTheDocumentsWatchIsThere checks metrics, log lines, reasons, tasks and variables.
-func TestWhatTheDocumentsWatchIsThere(t *testing.T) {
+// TestTheMetricsAndLogLinesOfTheDocumentsExist checks metrics, log lines, reasons, tasks and variables.
+func TestTheMetricsAndLogLinesOfTheDocumentsExist(t *testing.T) {
 	t.Parallel()
 	root := filepath.Join("..", "..")
 	var all strings.Builder
@@ -123,7 +123,7 @@ func TestWhatTheDocumentsWatchIsThere(t *testing.T) {
 		}))
 	}
 	code := all.String()
-	contains := func(document, what string) { // require.Contains would print all the code
+	contains := func(document, what string) { // require.Contains would print the whole source on failure
 		require.True(t, strings.Contains(code, what), "%s: the code has no %s", document, what)
 	}
 	for _, document := range documents(t, root) {

@@ -15,7 +15,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// steps are the instructions of the Dockerfile, one a line.
+// steps returns the instructions of the Dockerfile, one per line.
 func steps(t *testing.T, root string) []string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, "Dockerfile"))
@@ -29,16 +29,16 @@ func steps(t *testing.T, root string) []string {
 	return all
 }
 
-// one is the only step that begins so, without its beginning.
-func one(t *testing.T, all []string, beginning string) string {
+// only returns the one step with the prefix, without the prefix.
+func only(t *testing.T, all []string, beginning string) string {
 	t.Helper()
 	found := slices.DeleteFunc(slices.Clone(all), func(step string) bool { return !strings.HasPrefix(step, beginning) })
 	require.Len(t, found, 1, beginning)
 	return strings.TrimPrefix(found[0], beginning)
 }
 
-// TestTheImagesAreBuiltAsTheDockerfileSays runs what the Dockerfile runs, on what it
-// copies and on nothing else, for both processors.
+// TestTheImagesAreBuiltAsTheDockerfileSays runs the Dockerfile's commands on exactly the files
+// that it copies, for both processors.
 func TestTheImagesAreBuiltAsTheDockerfileSays(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -65,15 +65,15 @@ func TestTheImagesAreBuiltAsTheDockerfileSays(t *testing.T) {
 		}
 	}
 	require.NoError(t, filepath.WalkDir(source, func(path string, _ os.DirEntry, err error) error {
-		if err == nil && strings.HasSuffix(path, "_test.go") { // .dockerignore
+		if err == nil && strings.HasSuffix(path, "_test.go") { // as in .dockerignore
 			return os.Remove(path)
 		}
 		return err
 	}))
-	build := one(t, all, "RUN CGO_ENABLED=0 ")
+	build := only(t, all, "RUN CGO_ENABLED=0 ")
 	require.Contains(t, build, "go build -trimpath -ldflags=\"-s -w\" -o /out/billhook ")
-	require.Equal(t, "/out/billhook /billhook", one(t, all, "COPY --from=build "))
-	require.Equal(t, `["/billhook"]`, one(t, all, "ENTRYPOINT "))
+	require.Equal(t, "/out/billhook /billhook", only(t, all, "COPY --from=build "))
+	require.Equal(t, `["/billhook"]`, only(t, all, "ENTRYPOINT "))
 	for arch, machine := range map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64} {
 		t.Run(arch, func(t *testing.T) {
 			t.Parallel()
@@ -109,11 +109,11 @@ func TestTheImagesSayWhatTheRepositorySays(t *testing.T) {
 	}
 	all := steps(t, root)
 	version := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindStringSubmatch(read("go.mod"))[1]
-	require.Contains(t, one(t, all, "FROM --platform=$BUILDPLATFORM "), "golang:"+version+"-", "go.mod says go %s", version)
-	base := one(t, all, "FROM gcr.io/")
+	require.Contains(t, only(t, all, "FROM --platform=$BUILDPLATFORM "), "golang:"+version+"-", "go.mod says go %s", version)
+	base := only(t, all, "FROM gcr.io/")
 	require.Contains(t, base, "distroless/static-")
 	require.Contains(t, base, ":nonroot")
-	require.Equal(t, "65532:65532", one(t, all, "USER "))
+	require.Equal(t, "65532:65532", only(t, all, "USER "))
 	for _, digest := range regexp.MustCompile(`@\S+`).FindAllString(read("Dockerfile")+read(".ko.yaml"), -1) {
 		require.Regexp(t, `^@sha256:[0-9a-f]{64}$`, digest)
 	}

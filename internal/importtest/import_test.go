@@ -1,5 +1,5 @@
-// Package importtest holds the walls between packages: rules over the program's own
-// import graph, as a test. It owns who may import whom, and holds no other code.
+// Package importtest holds the walls between packages: a test of rules over the program's
+// import graph. It owns which package may import which, and holds no other code.
 package importtest
 
 import (
@@ -17,13 +17,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// floors lists the packages of each floor, the lowest first. Imports go down, or stay
-// on the floor where beside says so. A package stands where the longest entry that
-// is it, or a folder above it, stands.
+// floors lists the packages of each floor, the lowest first. A package imports from lower
+// floors, and from its own floor where sameFloor is set. An entry stands for a package and its
+// subfolders; the longest matching entry counts.
 var floors = []struct {
-	name     string
-	beside   bool
-	packages []string
+	name      string
+	sameFloor bool
+	packages  []string
 }{
 	{"ground", true, []string{
 		"internal/contract", "internal/pii", "internal/signature", "internal/retry", "internal/store",
@@ -36,35 +36,36 @@ var floors = []struct {
 	{"services and adapters", false, []string{
 		"internal/webhook", "internal/push", "internal/ops", "internal/tasks", "internal/billing", "internal/delivery", "internal/gcp", "internal/embedded",
 	}},
-	// worker and local put services together for the mains.
+	// worker and local assemble services for the mains.
 	{"mains", true, []string{"cmd", "emulator", "docs/cost", "e2e", "internal/worker", "internal/local", "internal/contract/schemagen", "internal/pii/recall"}},
 }
 
-// domain is the packages that know neither HTTP nor Google, by whatever way.
+// domain lists the packages that reach neither HTTP nor Google, not even through other
+// packages.
 var domain = []string{
 	"catalog", "internal/contract", "internal/pii", "internal/signature", "internal/retry", "internal/store", "internal/filter", "internal/routing",
 	"internal/money", "internal/dedupe", "internal/ledger", "internal/handler", "internal/deadletter", "internal/lane", "internal/twophase", "internal/audit", "internal/customers", "internal/products", "internal/billing",
 }
 
-// walls lists what a package (all, where who is empty) must not import, itself or,
-// where through is set, through packages of the program; except names who may.
+// walls lists forbidden imports. The packages in from (empty: all) must not import those in
+// never. The packages in except may. With through, indirect imports count too.
 var walls = []struct {
-	who, except, never []string
-	through            bool
-	why                string
+	from, except, never []string
+	through             bool
+	why                 string
 }{
 	{
-		who: domain, through: true,
+		from: domain, through: true,
 		never: []string{
 			"net/http", "cloud.google.com", "google.golang.org", "billhook/internal/webhook", "billhook/internal/push", "billhook/internal/ops",
 			"billhook/internal/delivery", "billhook/internal/gcp", "billhook/internal/embedded", "billhook/internal/serve", "billhook/internal/telemetry",
 		},
 		why: "a domain package knows neither HTTP, nor Google, nor a service",
 	},
-	{who: []string{"internal/webhook"}, never: []string{"billhook/internal/push"}, through: true, why: "webhook and push share nothing but what is below both"},
-	{who: []string{"internal/push"}, never: []string{"billhook/internal/webhook"}, through: true, why: "webhook and push share nothing but what is below both"},
+	{from: []string{"internal/webhook"}, never: []string{"billhook/internal/push"}, through: true, why: "webhook and push share nothing but what is below both"},
+	{from: []string{"internal/push"}, never: []string{"billhook/internal/webhook"}, through: true, why: "webhook and push share nothing but what is below both"},
 	{
-		who: []string{"internal/gcp/auth", "internal/ops"}, never: []string{"encoding/json"},
+		from: []string{"internal/gcp/auth", "internal/ops"}, never: []string{"encoding/json"},
 		why: "encoding/json takes a name in any case, and the last of two: what decides who may do what uses github.com/go-json-experiment/json",
 	},
 	{
@@ -74,7 +75,7 @@ var walls = []struct {
 	},
 }
 
-// listed is what go list says of a package.
+// listed is a package in the output of go list.
 type listed struct {
 	ImportPath, Doc  string
 	GoFiles, Imports []string
@@ -104,8 +105,8 @@ func TestImportsKeepToTheWalls(t *testing.T) {
 	require.Empty(t, violations(graph))
 }
 
-// Walls that never stop anybody prove nothing.
-func TestEachWallStops(t *testing.T) {
+// A wall that never fails proves nothing.
+func TestEachWallFails(t *testing.T) {
 	t.Parallel()
 	for sentence, test := range map[string]struct {
 		imports map[string][]string
@@ -177,7 +178,7 @@ func TestEachWallStops(t *testing.T) {
 	require.Equal(t, []string{"internal/env has no package comment"}, violations(map[string]listed{"billhook/internal/env": {}}))
 }
 
-// violations reports every import that breaks a rule, and every package without comment.
+// violations reports each import that breaks a rule, and each package without a comment.
 func violations(graph map[string]listed) (found []string) {
 	report := func(format string, args ...any) { found = append(found, fmt.Sprintf(format, args...)) }
 	for _, path := range slices.Sorted(maps.Keys(graph)) {
@@ -203,13 +204,13 @@ func violations(graph map[string]listed) (found []string) {
 				continue
 			}
 			on, other := floorOf(target)
-			if on > floor || (on == floor && entry != other && !floors[floor].beside) {
+			if on > floor || (on == floor && entry != other && !floors[floor].sameFloor) {
 				report("%s (%s) imports %s (%s): imports go down", name, floors[floor].name, target, floors[on].name)
 			}
 		}
 		for _, wall := range walls {
-			if kit || under(name, wall.except) || (wall.who != nil && (!under(name, wall.who) || floor == len(floors)-1)) {
-				continue // a main in a domain package's folder, such as a generator, is a main
+			if kit || under(name, wall.except) || (wall.from != nil && (!under(name, wall.from) || floor == len(floors)-1)) {
+				continue // a main in the folder of a domain package, such as a generator, is a main
 			}
 			reached := p.Imports
 			if wall.through {
@@ -225,7 +226,7 @@ func violations(graph map[string]listed) (found []string) {
 	return found
 }
 
-// floorOf is the floor of a package, with the entry that says so, or -1.
+// floorOf returns the floor of a package and its entry in floors, or -1.
 func floorOf(name string) (floor int, entry string) {
 	floor = -1
 	for i := range floors {
@@ -238,14 +239,14 @@ func floorOf(name string) (floor int, entry string) {
 	return floor, entry
 }
 
-// under reports whether path is one of the folders, or in one.
+// under reports whether path is one of the folders or below one.
 func under(path string, folders []string) bool {
 	return slices.ContainsFunc(folders, func(folder string) bool {
 		return path == folder || strings.HasPrefix(path, folder+"/")
 	})
 }
 
-// reach lists what a package imports, itself and through packages of the program.
+// reach lists the direct and indirect imports of a package.
 func reach(graph map[string]listed, path string) []string {
 	seen := map[string]bool{}
 	var visit func(string)

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A server without them is held for as long as a sender, or a reader, likes.
+// A server without timeouts is occupied by slow senders and readers.
 func TestEveryServerHasItsTimeouts(t *testing.T) {
 	t.Parallel()
 	found := 0

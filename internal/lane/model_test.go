@@ -36,12 +36,16 @@ const (
 	severed fate = "done, and then the relay is gone"
 )
 
+// fates are what is drawn: most calls are answered.
+var fates = []fate{answered, answered, answered, answered, answered, refused, lost, crash, severed}
+
 var errFate = errors.New("no answer")
 
 // actor is a relay that stops before every call until it is told how that goes.
 type actor struct {
-	w    *world
-	fate chan fate
+	db      *embedded.Store
+	publish func(contract.Message)
+	fate    chan fate
 	// stopped is sent to before every call, and closed at the end.
 	stopped chan struct{}
 	running bool
@@ -67,7 +71,7 @@ func (a *actor) call(do func() error) error {
 
 func (a *actor) Get(ctx context.Context, key store.Key) (doc store.Document, err error) {
 	err = a.call(func() error {
-		doc, err = a.w.db.Get(ctx, key)
+		doc, err = a.db.Get(ctx, key)
 		return err
 	})
 	return doc, err
@@ -75,7 +79,7 @@ func (a *actor) Get(ctx context.Context, key store.Key) (doc store.Document, err
 
 func (a *actor) Commit(ctx context.Context, writes []store.Write) (versions []store.Version, err error) {
 	err = a.call(func() error {
-		versions, err = a.w.db.Commit(ctx, writes)
+		versions, err = a.db.Commit(ctx, writes)
 		return err
 	})
 	return versions, err
@@ -83,7 +87,7 @@ func (a *actor) Commit(ctx context.Context, writes []store.Write) (versions []st
 
 func (a *actor) Query(ctx context.Context, query store.Query) (page store.Page, err error) {
 	err = a.call(func() error {
-		page, err = a.w.db.Query(ctx, query)
+		page, err = a.db.Query(ctx, query)
 		return err
 	})
 	return page, err
@@ -91,7 +95,7 @@ func (a *actor) Query(ctx context.Context, query store.Query) (page store.Page, 
 
 func (a *actor) Publish(_ context.Context, _ string, m contract.Message) (id string, err error) {
 	return "1", a.call(func() error {
-		a.w.published[m.OrderingKey] = append(a.w.published[m.OrderingKey], m.Attributes[contract.AttrEventID])
+		a.publish(m)
 		return nil
 	})
 }
@@ -107,21 +111,32 @@ type world struct {
 	lanes                map[string]string
 }
 
-// run starts a relay that is not running: on one lane, as a worker does after its
-// commit, or on what is due.
-func (w *world) run(a *actor, one string) {
+// start has a relay that is not running run, up to its first call.
+func (a *actor) start(of lane.Kind, now *time.Time, run func(*lane.Relay)) {
 	a.running, a.gone, a.stopped = true, false, make(chan struct{})
-	relay := &lane.Relay{Of: lane.Outbox, Store: a, Publisher: a, Now: func() time.Time { return w.now }}
+	relay := &lane.Relay{Of: of, Store: a, Publisher: a, Now: func() time.Time { return *now }}
 	stopped := a.stopped
 	go func() {
 		defer close(stopped)
-		if one != "" {
-			_, _ = relay.Lane(context.Background(), one) // what failed is found again
-			return
-		}
-		_, _ = relay.Due(context.Background(), 2, func(string, error) {})
+		run(relay)
 	}()
 	_, a.running = <-stopped
+}
+
+// due is a run over what is due.
+func due(relay *lane.Relay) {
+	_, _ = relay.Due(context.Background(), 2, func(string, error) {}) // what failed is found again
+}
+
+// run starts a relay: on one lane, as a worker does after its commit, or on what is due.
+func (w *world) run(a *actor, one string) {
+	a.start(lane.Outbox, &w.now, func(relay *lane.Relay) {
+		if one == "" {
+			due(relay)
+			return
+		}
+		_, _ = relay.Lane(context.Background(), one) // what failed is found again
+	})
 }
 
 // step lets a running relay make the call that it stands before.
@@ -159,7 +174,7 @@ func (w *world) relay(i int) func(*rapid.T) {
 	return func(t *rapid.T) {
 		a := w.actors[i]
 		if a.running {
-			a.step(rapid.SampledFrom([]fate{answered, answered, answered, answered, answered, refused, lost, crash, severed}).Draw(t, "the call is"))
+			a.step(rapid.SampledFrom(fates).Draw(t, "the call is"))
 			return
 		}
 		lane := ""
@@ -186,8 +201,8 @@ func (w *world) check(t *rapid.T) {
 	page, err = w.db.Query(context.Background(), store.Query{Collection: lane.Outbox.Entries(), Limit: 1000})
 	require.NoError(t, err)
 	for _, entry := range page.Documents {
-		message, ok := contract.MessageOf(entry.Fields["message"].(map[string]any))
-		require.True(t, ok)
+		var message contract.Message
+		require.NoError(t, store.Decode(entry.Fields["message"].(map[string]any), &message))
 		waiting[message.Attributes[contract.AttrEventID]] = true
 		lane, _, _ := strings.Cut(entry.Key.ID, "-")
 		require.True(t, lanes[lane], "an entry without a lane is found by nobody")
@@ -211,8 +226,8 @@ func (w *world) check(t *rapid.T) {
 }
 
 // settle lets everything end without a fault.
-func (w *world) settle() {
-	for _, a := range w.actors {
+func settle(actors []*actor) {
+	for _, a := range actors {
 		for a.running {
 			a.step(answered)
 		}
@@ -231,10 +246,12 @@ func TestWhateverRelaysDoEveryMessageComesInOrder(t *testing.T) {
 		require.NoError(t, err)
 		w := &world{db: db, now: start, committed: map[string][]string{}, published: map[string][]string{}, lanes: map[string]string{}}
 		for range 2 {
-			w.actors = append(w.actors, &actor{w: w, fate: make(chan fate)})
+			w.actors = append(w.actors, &actor{db: db, fate: make(chan fate), publish: func(m contract.Message) {
+				w.published[m.OrderingKey] = append(w.published[m.OrderingKey], m.Attributes[contract.AttrEventID])
+			}})
 		}
 		defer func() {
-			w.settle()
+			settle(w.actors)
 			require.NoError(t, db.Close())
 		}()
 		t.Repeat(map[string]func(*rapid.T){
@@ -246,11 +263,11 @@ func TestWhateverRelaysDoEveryMessageComesInOrder(t *testing.T) {
 			"time passes": w.pass,
 			"":            w.check,
 		})
-		w.settle()
+		settle(w.actors)
 		for range 4 { // of two lanes each; there are three
 			w.now = w.now.Add(11 * time.Minute)
 			w.run(w.actors[0], "")
-			w.settle()
+			settle(w.actors)
 		}
 		w.check(t)
 		for key, ids := range w.committed {

@@ -198,8 +198,8 @@ func TestAnEmissionIsCommittedWithItsLane(t *testing.T) {
 		newest[of] = w.Key.ID
 		require.Equal(t, at, w.Fields["created_at"])
 		require.Equal(t, []any{"q", "acme", "e1", topic}, []any{w.Fields["queue"], w.Fields["tenant"], w.Fields["event_id"], w.Fields["topic"]})
-		m, ok := contract.MessageOf(w.Fields["message"].(map[string]any))
-		require.True(t, ok)
+		var m contract.Message
+		require.NoError(t, store.Decode(w.Fields["message"].(map[string]any), &m))
 		require.Equal(t, effect.Emit[n].OrderingKey, m.OrderingKey)
 		require.Equal(t, lane.ID(event, n), m.Attributes[contract.AttrEventID])
 		require.Equal(t, "acme", m.Attributes[contract.AttrTenant])
@@ -426,6 +426,7 @@ func TestAnEntryThatCannotBeReadIsKeptAndStopsItsLaneAlone(t *testing.T) {
 	require.Equal(t, lanes, failed)
 	require.Equal(t, [2]int{1, 1}, r.left(t))
 	require.Equal(t, r.now.Add(10*time.Minute), r.lane(t, lanes[0])["due_at"])
+	require.Equal(t, start.Add(time.Millisecond), r.lane(t, lanes[0])["oldest_at"])
 }
 
 func TestHowLongALaneWaits(t *testing.T) {

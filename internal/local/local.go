@@ -1,7 +1,6 @@
-// Package local runs a whole Billhook in one process: the webhook service and the
-// worker, on the embedded stand-ins or on Google's emulators. It owns their wiring
-// for development and for the end-to-end tests. It refuses to be deployed: nothing
-// in it listens beyond this machine.
+// Package local runs a whole Billhook in one process: the webhook service and the worker, on
+// the embedded stand-ins or on Google's emulators. It owns their wiring for development and for
+// the end-to-end tests. It refuses to be deployed: everything listens on loopback alone.
 package local
 
 import (
@@ -34,47 +33,45 @@ import (
 	"billhook/internal/worker"
 )
 
-// What the push tokens of the embedded stack say.
+// Claims of the embedded stack's push tokens.
 const (
 	audience       = "billhook-local"
 	serviceAccount = "push@billhook-local.iam.gserviceaccount.com"
 )
 
-// standInTimeout is longer than whoever asks a stand-in waits, also for one that was told
-// to hang.
+// standInTimeout is longer than any client of a stand-in waits, so that a stand-in can hang.
 const standInTimeout = time.Minute
 
-// Config says what to run.
+// Config configures a Stack.
 type Config struct {
 	Catalog *catalog.Catalog
-	// ProjectID names the project on the broker and the store.
+	// ProjectID is the project on the broker and the store.
 	ProjectID string
-	// Secrets of each source, by its name.
+	// Secrets of each source by its name.
 	Secrets map[string][]string
-	// WebhookPort, WorkerPort and ServicePort on 127.0.0.1; 0 chooses one.
+	// WebhookPort, WorkerPort and ServicePort are ports on 127.0.0.1; 0 chooses a free one.
 	WebhookPort, WorkerPort, ServicePort string
-	// TaskEvery is how often the worker's tasks are called, as Cloud Scheduler would;
-	// 0: never.
+	// TaskEvery is the interval of the worker's tasks, which Cloud Scheduler calls in
+	// production; 0: never.
 	TaskEvery time.Duration
-	// Drain bounds what is in flight at Close, which says so where it has cut something
-	// off. 0 is as long as a handler may need: the end of a busy process is then no error.
+	// Drain bounds how long Close waits for requests in flight. If it cuts one off, Close
+	// returns an error. 0 is as long as a handler may take.
 	Drain time.Duration
 	// StorePath is the embedded store's file.
 	StorePath string
-	// BrokerPath, if set, is the file in which the embedded broker's messages are kept from
-	// Close to the next Start.
+	// BrokerPath is the file that keeps the embedded broker's messages from Close to the next
+	// Start; empty: they are lost.
 	BrokerPath string
-	// Emulators, if set, are used instead of the stand-ins.
+	// Emulators, if set, replace the stand-ins.
 	Emulators *emulator.SDK
-	// Provision, if set, makes the queues on the emulator at broker, host:port, instead
-	// of the Go that does so otherwise.
+	// Provision, if set, creates the queues on the emulator at broker (host:port), in place of
+	// Go's own provisioning.
 	Provision func(ctx context.Context, broker, workerURL string) error
-	// OpsTokens are accepted beside open access from this machine.
+	// OpsTokens are accepted in addition to requests from this machine without a token.
 	OpsTokens []string
 	Log       *slog.Logger
-	// WrapStore and WrapPublisher, if set, stand between the services and what they
-	// use: for tests, and to show a failure. The publisher of each of the services,
-	// "webhook" and "worker", is wrapped on its own.
+	// WrapStore and WrapPublisher, if set, wrap what the services use, for tests and for the
+	// demo's failure. WrapPublisher is called once for each service, "webhook" and "worker".
 	WrapStore     func(worker.Store) worker.Store
 	WrapPublisher func(service string, p webhook.Publisher) webhook.Publisher
 }
@@ -82,31 +79,31 @@ type Config struct {
 // Stack is a running Billhook.
 type Stack struct {
 	WebhookURL, WorkerURL string
-	// WebhookMetricsURL and WorkerMetricsURL are where /metrics is, on ports that were chosen.
+	// WebhookMetricsURL and WorkerMetricsURL serve /metrics on free ports.
 	WebhookMetricsURL, WorkerMetricsURL string
 	// Service stands in for the subscription service, at ServiceURL.
 	Service    *embedded.Receiver
 	ServiceURL string
-	// Store is what the services keep, without the wrapping.
+	// Store is the services' store without WrapStore.
 	Store worker.Store
-	// Publisher publishes on the broker, without the wrapping.
+	// Publisher publishes on the broker without WrapPublisher.
 	Publisher webhook.Publisher
-	// Broker is the embedded one; nil on the emulators.
+	// Broker is the embedded broker; nil on the emulators.
 	Broker *embedded.Broker
-	// Loaded is what its file held.
+	// Loaded says what the file at BrokerPath held.
 	Loaded embedded.Loaded
 
 	closers []func() error
 	stop    context.CancelFunc
-	// services are the two that drain; others end when they are closed.
+	// services drain at the end. others end when they are closed.
 	services, others sync.WaitGroup
-	// token mints what the tasks are called with; nil: nothing.
+	// token makes the token of the task calls; nil: no token.
 	token  func() (string, error)
 	mu     sync.Mutex
 	failed []error
 }
 
-// Start runs the stack until Close. ctx bounds the start alone.
+// Start runs the stack until Close. ctx bounds only the start.
 func Start(ctx context.Context, config Config) (*Stack, error) {
 	s := &Stack{}
 	life, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -118,17 +115,17 @@ func Start(ctx context.Context, config Config) (*Stack, error) {
 }
 
 func (s *Stack) start(ctx, life context.Context, config Config) error {
-	hooks, err := serve.Listen(ctx, "127.0.0.1", config.WebhookPort)
+	webhookListener, err := serve.Listen(ctx, "127.0.0.1", config.WebhookPort)
 	if err != nil {
 		return err
 	}
-	s.closers = append(s.closers, ignoreClosed(hooks))
-	pushes, err := serve.Listen(ctx, "127.0.0.1", config.WorkerPort)
+	s.closers = append(s.closers, ignoreClosed(webhookListener))
+	workerListener, err := serve.Listen(ctx, "127.0.0.1", config.WorkerPort)
 	if err != nil {
 		return err
 	}
-	s.closers = append(s.closers, ignoreClosed(pushes))
-	s.WebhookURL, s.WorkerURL = "http://"+hooks.Addr().String(), "http://"+pushes.Addr().String()
+	s.closers = append(s.closers, ignoreClosed(workerListener))
+	s.WebhookURL, s.WorkerURL = "http://"+webhookListener.Addr().String(), "http://"+workerListener.Addr().String()
 
 	var authenticator push.Authenticator
 	if config.Emulators != nil {
@@ -139,29 +136,29 @@ func (s *Stack) start(ctx, life context.Context, config Config) error {
 	if err != nil {
 		return err
 	}
-	store, ofWebhook, ofWorker := s.Store, s.Publisher, s.Publisher
+	store, webhookPublisher, workerPublisher := s.Store, s.Publisher, s.Publisher
 	if config.WrapStore != nil {
 		store = config.WrapStore(store)
 	}
 	if config.WrapPublisher != nil {
-		ofWebhook, ofWorker = config.WrapPublisher("webhook", s.Publisher), config.WrapPublisher("worker", s.Publisher)
+		webhookPublisher, workerPublisher = config.WrapPublisher("webhook", s.Publisher), config.WrapPublisher("worker", s.Publisher)
 	}
 	subscriptions, err := s.subscriptionService(ctx, config)
 	if err != nil {
 		return err
 	}
-	ofDoor, ofWork := telemetry.NewMetrics(), telemetry.NewMetrics()
-	work, err := worker.New(worker.Config{
-		Catalog: config.Catalog, Subscriptions: subscriptions, Store: store, Publisher: ofWorker, Authenticator: authenticator,
+	webhookMetrics, workerMetrics := telemetry.NewMetrics(), telemetry.NewMetrics()
+	workerService, err := worker.New(worker.Config{
+		Catalog: config.Catalog, Subscriptions: subscriptions, Store: store, Publisher: workerPublisher, Authenticator: authenticator,
 		Access: ops.Access{Tokens: config.OpsTokens, OpenOnLoopback: true},
-		Log:    config.Log, Metrics: ofWork, Now: time.Now, AfterFunc: alarm.AfterFunc,
+		Log:    config.Log, Metrics: workerMetrics, Now: time.Now, AfterFunc: alarm.AfterFunc,
 	})
 	if err != nil {
 		return err
 	}
-	door, err := webhook.New(webhook.Config{
-		Catalog: config.Catalog, Secrets: config.Secrets, Tolerance: 5 * time.Minute, Publisher: ofWebhook,
-		Customers: webhook.NewCustomers(s.Store, time.Now), Products: products.NewReader(s.Store, config.Catalog.Products, time.Now), Log: config.Log, Metrics: ofDoor,
+	webhookService, err := webhook.New(webhook.Config{
+		Catalog: config.Catalog, Secrets: config.Secrets, Tolerance: 5 * time.Minute, Publisher: webhookPublisher,
+		Customers: webhook.NewCustomers(s.Store, time.Now), Products: products.NewReader(s.Store, config.Catalog.Products, time.Now), Log: config.Log, Metrics: webhookMetrics,
 		Now: time.Now, PublishTimeout: 5 * time.Second,
 	})
 	if err != nil {
@@ -169,13 +166,13 @@ func (s *Stack) start(ctx, life context.Context, config Config) error {
 	}
 	drain := cmp.Or(config.Drain, 5*time.Second)
 	if s.WebhookMetricsURL, err = s.run(ctx, life, &serve.Server{
-		Name: "webhook", Handler: door, Log: config.Log, Drain: drain, ReadTimeout: 20 * time.Second, Longest: door.Longest(), Draining: door.Drain,
-	}, hooks, ofDoor); err != nil {
+		Name: "webhook", Handler: webhookService, Log: config.Log, Drain: drain, ReadTimeout: 20 * time.Second, Longest: webhookService.Longest(), Draining: webhookService.Drain,
+	}, webhookListener, webhookMetrics); err != nil {
 		return err
 	}
 	if s.WorkerMetricsURL, err = s.run(ctx, life, &serve.Server{
-		Name: "worker", Handler: work, Log: config.Log, Drain: drain, ReadTimeout: time.Minute, Longest: work.Longest(), Draining: work.Drain,
-	}, pushes, ofWork); err != nil {
+		Name: "worker", Handler: workerService, Log: config.Log, Drain: drain, ReadTimeout: time.Minute, Longest: workerService.Longest(), Draining: workerService.Drain,
+	}, workerListener, workerMetrics); err != nil {
 		return err
 	}
 	if s.Broker != nil {
@@ -187,7 +184,7 @@ func (s *Stack) start(ctx, life context.Context, config Config) error {
 	return nil
 }
 
-// subscriptionService starts the stand-in and returns the way to it.
+// subscriptionService starts the stand-in and returns its client.
 func (s *Stack) subscriptionService(ctx context.Context, config Config) (*delivery.PaymentWebhook, error) {
 	secrets := config.Secrets["generic"]
 	if len(secrets) == 0 {
@@ -203,7 +200,7 @@ func (s *Stack) subscriptionService(ctx context.Context, config Config) (*delive
 	}
 	s.ServiceURL = "http://" + listener.Addr().String()
 	server := &http.Server{Handler: s.Service, ReadHeaderTimeout: time.Second, WriteTimeout: standInTimeout}
-	s.others.Go(func() { _ = server.Serve(listener) }) // ends when it is closed
+	s.others.Go(func() { _ = server.Serve(listener) }) // ends with Close
 	webhook, err := delivery.New(delivery.Config{BaseURL: s.ServiceURL, Secret: secrets[0], Now: time.Now})
 	if err != nil {
 		return nil, errors.Join(err, server.Close())
@@ -215,7 +212,7 @@ func (s *Stack) subscriptionService(ctx context.Context, config Config) (*delive
 	return webhook, nil
 }
 
-// schedule calls the worker's tasks, as Cloud Scheduler does.
+// schedule calls the worker's tasks until life ends.
 func (s *Stack) schedule(life context.Context, config Config) {
 	every := time.NewTicker(config.TaskEvery)
 	defer every.Stop()
@@ -233,7 +230,7 @@ func (s *Stack) schedule(life context.Context, config Config) {
 	}
 }
 
-// Task has the worker do one of its tasks and returns what it says it did.
+// Task calls one task of the worker and returns its result.
 func (s *Stack) Task(ctx context.Context, name string) (map[string]any, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, s.WorkerURL+"/tasks/"+name, nil)
 	if err != nil {
@@ -257,20 +254,20 @@ func ignoreClosed(c io.Closer) func() error {
 	}
 }
 
-// run serves a service, and its metrics at the address that it returns.
+// run serves a service and returns the URL of its metrics.
 func (s *Stack) run(ctx, life context.Context, server *serve.Server, on net.Listener, metrics *telemetry.Metrics) (string, error) {
-	beside, err := serve.Listen(ctx, "127.0.0.1", "0")
+	metricsListener, err := serve.Listen(ctx, "127.0.0.1", "0")
 	if err != nil {
 		return "", err
 	}
 	s.services.Go(func() {
-		if err := server.RunWithMetrics(life, on, metrics.Handler(), beside); err != nil {
+		if err := server.RunWithMetrics(life, on, metrics.Handler(), metricsListener); err != nil {
 			s.mu.Lock()
 			s.failed = append(s.failed, err)
 			s.mu.Unlock()
 		}
 	})
-	return "http://" + beside.Addr().String(), nil
+	return "http://" + metricsListener.Addr().String(), nil
 }
 
 func (s *Stack) embedded(ctx, life context.Context, config Config) (push.Authenticator, error) {
@@ -283,7 +280,7 @@ func (s *Stack) embedded(ctx, life context.Context, config Config) (push.Authent
 		return nil, err
 	}
 	keyServer := &http.Server{Handler: issuer, ReadHeaderTimeout: time.Second, WriteTimeout: standInTimeout}
-	s.others.Go(func() { _ = keyServer.Serve(keys) }) // ends when it is closed
+	s.others.Go(func() { _ = keyServer.Serve(keys) }) // ends with Close
 	s.closers = append(s.closers, keyServer.Close)
 
 	topics := make([]string, 0, len(config.Catalog.OutboundTopics))
@@ -379,13 +376,13 @@ func (s *Stack) onEmulators(ctx, life context.Context, config Config) (push.Auth
 }
 
 // Close drains the services and ends everything, newest first. The error wraps
-// context.DeadlineExceeded where something in flight was cut off.
+// context.DeadlineExceeded where a request in flight was cut off.
 func (s *Stack) Close() error {
 	s.stop()
 	if s.Service != nil {
-		s.Service.Close() // nobody waits for an answer that was told to hang
+		s.Service.Close() // ends the answers that hang
 	}
-	s.services.Wait() // they drain while everything they need still runs
+	s.services.Wait() // the services drain while their dependencies still run
 	errs := []error{}
 	for i := len(s.closers) - 1; i >= 0; i-- {
 		errs = append(errs, s.closers[i]())

@@ -1,15 +1,15 @@
 package money
 
-// Exponent returns how many decimal digits the minor unit of a currency has, by
-// ISO 4217, list one; ok reports whether the code is one of a currency with a minor
-// unit (metals, baskets and test codes have none). Codes are upper case.
+// Exponent returns the number of decimal digits of a currency's minor unit, by ISO 4217, list
+// one. ok reports whether the code is a currency with a minor unit; metals, baskets and test
+// codes have none. Codes are upper case.
 //
-// The table is ISO's own and not CLDR's (as in golang.org/x/text/currency), which
-// says how people write prices: there ALL, COP, IDR, IQD, LBP, PKR and others have no
-// digits, and an amount in minor units would be read a hundred times too large.
+// The table is ISO's, not CLDR's (as in golang.org/x/text/currency). CLDR says how people write
+// prices: there ALL, COP, IDR, IQD, LBP, PKR and others have no digits, and an amount in minor
+// units would be read a hundred times too large.
 //
-// ANG and BGN have left the list in 2025 and 2026; they stay here, because an order
-// paid in them can still be refunded.
+// ANG and BGN left the list in 2025 and 2026. They stay here, because an order paid in them can
+// still be refunded.
 func Exponent(currency string) (exponent int, ok bool) {
 	switch currency {
 	case "BIF", "CLP", "DJF", "GNF", "ISK", "JPY", "KMF", "KRW", "PYG", "RWF", "UGX",

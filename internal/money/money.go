@@ -1,10 +1,9 @@
-// Package money owns the two forms of an amount of money and the exact way between
-// them: an int64 in the minor unit of its currency, as Billhook counts, and the
-// decimal string with exactly the digits of that currency, as the queue contract
-// writes. The exponents are those of ISO 4217.
+// Package money owns the two forms of an amount of money and the exact conversion between them.
+// Billhook counts in an int64 of the currency's minor unit. The queue contract writes a decimal
+// string with exactly the digits of the currency. The exponents are those of ISO 4217.
 //
-// It refuses floats, rounding, exchange and locale: a string that is not the one
-// way to write its amount is an error, never a guess.
+// It refuses floats, rounding, exchange and locale. Each amount has one spelling; any other
+// string is an error.
 package money
 
 import (
@@ -13,11 +12,12 @@ import (
 	"strconv"
 )
 
-// The named errors. Their texts, and those that wrap them, hold no amount.
+// Errors of this package. Their texts never hold an amount, nor do the texts of errors that
+// wrap them.
 var (
-	// ErrCurrency: not an ISO 4217 code, in upper case, of a currency with a minor unit.
+	// ErrCurrency: the code is not upper-case ISO 4217, or its currency has no minor unit.
 	ErrCurrency = errors.New("money: unknown currency")
-	// ErrAmount: not the one way to write an amount of the currency.
+	// ErrAmount: the string is not the one spelling of an amount of the currency.
 	ErrAmount = errors.New("money: not an amount of the currency")
 	// ErrRange: the amount does not fit in an int64 of minor units.
 	ErrRange = errors.New("money: amount out of range")
@@ -29,11 +29,11 @@ const maxExponent = 4
 // MaxLen is the length of the longest amount: a sign, 19 digits and a point.
 const MaxLen = 21
 
-// Parse reads a decimal string as minor units of the currency: "10.00" USD is
-// 1000, "1000" JPY is 1000, "1.000" KWD is 1000. The string must have exactly the
-// currency's digits behind the point (and no point where there are none), no plus
-// sign, no leading zero, no exponent and no "-0": every amount has one form, and
-// Format writes it. The error wraps ErrCurrency, ErrAmount or ErrRange.
+// Parse reads a decimal string as minor units of the currency: "10.00" USD is 1000, "1000" JPY
+// is 1000, "1.000" KWD is 1000. The string has exactly the currency's digits after the point,
+// and no point where there are none. It has no plus sign, no leading zero, no exponent, and is
+// not "-0". Each amount has one spelling, which Format writes. The error wraps ErrCurrency,
+// ErrAmount or ErrRange.
 func Parse(decimal, currency string) (int64, error) {
 	exponent, ok := Exponent(currency)
 	if !ok {
@@ -53,7 +53,7 @@ func Parse(decimal, currency string) (int64, error) {
 	if whole < 1 || (digits[0] == '0' && whole > 1) {
 		return 0, ErrAmount
 	}
-	// The sum is kept negative, because that side of int64 reaches one further.
+	// The sum is negative: int64 reaches one further on that side.
 	var sum int64
 	overflow := false
 	for i := range len(digits) {
@@ -65,7 +65,7 @@ func Parse(decimal, currency string) (int64, error) {
 			return 0, ErrAmount
 		}
 		if sum < (math.MinInt64+digit)/10 {
-			overflow = true // but a wrong character further on is ErrAmount all the same
+			overflow = true // a wrong character further on is still ErrAmount
 			continue
 		}
 		sum = sum*10 - digit
@@ -82,9 +82,9 @@ func Parse(decimal, currency string) (int64, error) {
 	}
 }
 
-// Append appends the decimal form of an amount in minor units to dst and returns
-// the extended slice. It does not allocate where dst has room for MaxLen more
-// bytes. The error is ErrCurrency, and dst is then returned as it was.
+// Append appends the decimal form of an amount in minor units to dst and returns the extended
+// slice. It does not allocate where dst has room for MaxLen more bytes. The error is
+// ErrCurrency, with dst unchanged.
 func Append(dst []byte, minor int64, currency string) ([]byte, error) {
 	exponent, ok := Exponent(currency)
 	if !ok {

@@ -110,7 +110,7 @@ func TestAppendKeepsWhatIsThere(t *testing.T) {
 	require.ErrorIs(t, err, money.ErrCurrency)
 }
 
-func TestNeitherWayAllocates(t *testing.T) { //nolint:paralleltest // AllocsPerRun counts the whole process
+func TestParseAndAppendDoNotAllocate(t *testing.T) { //nolint:paralleltest // AllocsPerRun counts the whole process
 	buffer := make([]byte, 0, money.MaxLen)
 	require.Zero(t, testing.AllocsPerRun(100, func() {
 		_, _ = money.Append(buffer, math.MinInt64, "USD")

@@ -132,7 +132,7 @@ func keepable(q *queue, d delivery) *contract.Message {
 		return nil
 	}
 	// Pub/Sub takes names of attributes, and bytes, that no document may have.
-	as := store.Set(store.Key{Collection: dedupe.Collection, ID: d.messageID}, d.message.Fields())
+	as := store.Set(store.Key{Collection: dedupe.Collection, ID: d.messageID}, store.Encode(&d.message))
 	if store.CheckWrites([]store.Write{as}) != nil {
 		return nil
 	}

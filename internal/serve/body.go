@@ -6,31 +6,31 @@ import (
 	"net/http"
 )
 
-// DefaultBodyBudget is a quarter of the memory that Terraform gives an instance, in bytes.
-// A body is there four times at the most: as it came, and three times as what is made of
-// it once its sender is known.
+// DefaultBodyBudget is a quarter of the memory that Terraform gives an instance, in bytes. A
+// body exists at most four times: as it arrived, and in three forms that are made of it once
+// its sender is known.
 const DefaultBodyBudget = 128 << 20
 
-// leastBody is the first buffer of a body: most fit.
+// leastBody is the size of the first buffer, in which most bodies fit.
 const leastBody = 4 << 10
 
-// ErrNoRoom: the bodies in flight hold as much as they may. The sender can try again soon.
+// ErrNoRoom: the bodies in flight use the whole budget. The sender can try again soon.
 var ErrNoRoom = errors.New("serve: no room for another body")
 
-// Body is what was read of a request, in memory that was claimed before it was made. Its
-// zero value is ready to use; after Release it can be read into again.
+// Body is the body of a request. Its memory is claimed from a Budget before it is allocated.
+// The zero value is ready to use. After Release it can be read into again.
 type Body struct {
 	bytes   []byte
 	claimed int64
 }
 
-// Bytes is what was read.
+// Bytes returns the body.
 func (b *Body) Bytes() []byte { return b.bytes }
 
-// Read reads a body of at most limit bytes to its end. What it claims grows with what has
-// arrived: who announces a megabyte and sends none holds none. Up to twice the limit is
-// claimed while a buffer grows. The error is ErrNoRoom, an *http.MaxBytesError or the
-// sender's. Release must follow, whatever Read returns.
+// Read reads a body of at most limit bytes. It claims memory as bytes arrive: a request that
+// announces a megabyte and sends nothing claims almost nothing. While a buffer grows, up to
+// twice the limit is claimed. The error is ErrNoRoom, an *http.MaxBytesError or the sender's.
+// Release must follow in any case.
 func (b *Body) Read(w http.ResponseWriter, r *http.Request, limit int64, budget *Budget) error {
 	most := limit
 	if r.ContentLength > limit {
@@ -59,8 +59,8 @@ func (b *Body) Read(w http.ResponseWriter, r *http.Request, limit int64, budget 
 	}
 }
 
-// grow doubles the buffer, but not beyond the most that can come and one byte, in which
-// the end is seen. While it copies, both buffers are claimed.
+// grow doubles the buffer, up to the largest possible body plus one byte, which is needed to
+// read the end. During the copy both buffers are claimed.
 func (b *Body) grow(most int64, budget *Budget) bool {
 	old := int64(cap(b.bytes))
 	size := 2 * old
@@ -87,8 +87,8 @@ func (b *Body) claim(budget *Budget, bytes int64) bool {
 	return true
 }
 
-// Release gives back what was claimed. A buffer of more than keep bytes is left to the
-// garbage collector; a smaller one is there for the next Read.
+// Release releases the claim. It leaves a buffer of more than keep bytes to the garbage
+// collector and keeps a smaller one for the next Read.
 func (b *Body) Release(budget *Budget, keep int) {
 	budget.Release(b.claimed)
 	b.claimed = 0

@@ -2,16 +2,16 @@ package serve
 
 import "sync/atomic"
 
-// Budget bounds the bytes that the bodies of all requests in flight hold together.
+// Budget bounds the bytes in the bodies of all requests in flight.
 type Budget struct {
 	bytes int64
 	held  atomic.Int64
 }
 
-// NewBudget returns a budget of so many bytes.
+// NewBudget returns a budget of that many bytes.
 func NewBudget(bytes int64) *Budget { return &Budget{bytes: bytes} }
 
-// Claim takes bytes, or none where fewer are left, and reports whether it took them.
+// Claim claims bytes, or nothing if fewer are left. It reports whether it claimed them.
 func (b *Budget) Claim(bytes int64) bool {
 	for {
 		held := b.held.Load()
@@ -24,8 +24,8 @@ func (b *Budget) Claim(bytes int64) bool {
 	}
 }
 
-// Release gives back what was claimed.
+// Release releases claimed bytes.
 func (b *Budget) Release(bytes int64) { b.held.Add(-bytes) }
 
-// Held is how many bytes are claimed now.
+// Held returns how many bytes are claimed now.
 func (b *Budget) Held() int64 { return b.held.Load() }

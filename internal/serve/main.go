@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// Main is the main function of a program called name: it calls run with a context that
-// ends with SIGINT or SIGTERM. An error is printed behind the name, and is exit code 1.
+// Main is the main function of a program. It calls run with a context that ends on SIGINT or
+// SIGTERM. It prints an error behind the name and exits with code 1.
 func Main(name string, run func(ctx context.Context) error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx)

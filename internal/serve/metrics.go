@@ -11,18 +11,18 @@ import (
 	"github.com/go-chi/chi/v5"
 )
 
-// defaultMetricsPort is where metrics are unless METRICS_PORT says otherwise.
+// defaultMetricsPort is used where METRICS_PORT is empty.
 const defaultMetricsPort = "9090"
 
-// Ports is where a service listens.
+// Ports holds the addresses of a service.
 type Ports struct {
-	// Host is the address of both; empty: every address of the machine.
+	// Host is the address of both ports; empty: every address of the machine.
 	Host string
 	// Service and Metrics are port numbers; see Listen and ListenMetrics.
 	Service, Metrics string
 }
 
-// RunOn opens the service's port and that of its metrics, and is then RunWithMetrics.
+// RunOn opens the ports of the service and its metrics, and calls RunWithMetrics.
 func (s *Server) RunOn(ctx context.Context, ports Ports, metrics http.Handler) error {
 	listener, err := Listen(ctx, ports.Host, ports.Service)
 	if err != nil {
@@ -35,9 +35,9 @@ func (s *Server) RunOn(ctx context.Context, ports Ports, metrics http.Handler) e
 	return s.RunWithMetrics(ctx, listener, metrics, on)
 }
 
-// ListenMetrics opens the port of a service's metrics, which nothing is routed to from
-// outside. An empty one is 9090; beside a service that has its own port chosen, it is
-// chosen too, since there are likely others on the machine. Port 0 chooses one.
+// ListenMetrics opens the port of a service's metrics, which is not reachable from outside. An
+// empty port is 9090. Where the service's port is 0, an empty port is 0 too, since other
+// services are likely on the machine. Port 0 chooses a free one.
 func ListenMetrics(ctx context.Context, host, port, ofService string) (net.Listener, error) {
 	switch {
 	case port != "":
@@ -53,10 +53,10 @@ func ListenMetrics(ctx context.Context, host, port, ofService string) (net.Liste
 	return listener, nil
 }
 
-// RunWithMetrics is Run, and serves GET /metrics on a listener of its own meanwhile, so
-// that who reads them, however slowly or often, takes no connection and no port of the
-// service. A second line with the message "listening" tells their address; its service is
-// the name with "-metrics" behind it. They can be read until the service has drained.
+// RunWithMetrics is Run, and serves GET /metrics on a listener of its own. Slow or frequent
+// scrapes take no connection of the service. The metrics have a "listening" line of their own,
+// in which the service is the name with "-metrics" appended. They are served until the service
+// has drained.
 func (s *Server) RunWithMetrics(ctx context.Context, listener net.Listener, metrics http.Handler, on net.Listener) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -65,24 +65,24 @@ func (s *Server) RunWithMetrics(ctx context.Context, listener net.Listener, metr
 	router := chi.NewRouter()
 	router.Use(func(next http.Handler) http.Handler { return Recover(s.Log, next) })
 	router.Method(http.MethodGet, "/metrics", metrics)
-	plain(router)
-	beside := &Server{Name: s.Name + "-metrics", Handler: router, Log: s.Log, ReadTimeout: 5 * time.Second, Longest: 5 * time.Second}
+	problemsOfRouting(router)
+	metricsServer := &Server{Name: s.Name + "-metrics", Handler: router, Log: s.Log, ReadTimeout: 5 * time.Second, Longest: 5 * time.Second}
 	ended := make(chan error, 1)
 	began := false
 	err := s.run(ctx, listener, func() {
 		began = true
 		go func() {
-			ended <- beside.Run(life, on)
-			stop() // a service that nobody can watch does not go on
+			ended <- metricsServer.Run(life, on)
+			stop() // a service without metrics must not go on
 		}()
 	})
 	if !began {
 		return errors.Join(err, on.Close())
 	}
 	end()
-	besides := <-ended
-	if errors.Is(besides, context.DeadlineExceeded) {
-		besides = nil // a scrape was cut off, and comes again
+	metricsErr := <-ended
+	if errors.Is(metricsErr, context.DeadlineExceeded) {
+		metricsErr = nil // a scrape was cut off; the scraper tries again
 	}
-	return errors.Join(err, besides)
+	return errors.Join(err, metricsErr)
 }

@@ -16,15 +16,15 @@ import (
 	"billhook/internal/serve"
 )
 
-// line is what the log says of a port.
+// line is a "listening" line of the log.
 type line struct {
 	Message string `json:"msg"`
 	Address string `json:"address"`
 	Service string `json:"service"`
 }
 
-// withMetrics runs a service and its metrics until end, which returns the error; lines are
-// those of its log.
+// withMetrics runs a service and its metrics until end, which returns Run's error. It returns
+// the two "listening" lines.
 func withMetrics(t *testing.T, server *serve.Server, metrics http.Handler) (first, second line, end func() error) {
 	t.Helper()
 	reader, writer := io.Pipe()
@@ -49,7 +49,7 @@ func withMetrics(t *testing.T, server *serve.Server, metrics http.Handler) (firs
 	}
 }
 
-// ask returns the answer's status; 0 where there is none.
+// ask returns the status of an answer; 0 where there is none.
 func ask(t *testing.T, method, address, path string) int {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), method, "http://"+address+path, nil)
@@ -98,7 +98,7 @@ func TestMetricsHaveAPortOfTheirOwnUntilTheServiceHasDrained(t *testing.T) {
 	require.Zero(t, ask(t, http.MethodGet, second.Address, "/metrics"), "and no longer")
 }
 
-// Who hangs in the metrics neither holds up the end of the service nor makes it a bad one.
+// A scrape that hangs neither delays the end of the service nor makes it an error.
 func TestAScrapeThatTakesItsTimeIsCutOffAtTheEnd(t *testing.T) {
 	t.Parallel()
 	inside := make(chan struct{})
@@ -115,7 +115,7 @@ func TestAScrapeThatTakesItsTimeIsCutOffAtTheEnd(t *testing.T) {
 	require.Zero(t, <-scraped)
 }
 
-func TestAServiceWithoutItsMetricsDoesNotGoOn(t *testing.T) {
+func TestAServiceEndsWithItsMetrics(t *testing.T) {
 	t.Parallel()
 	for name, server := range map[string]*serve.Server{
 		"test-metrics: serve":   {Name: "test", ReadTimeout: time.Minute, Longest: time.Minute},
@@ -149,7 +149,7 @@ func TestThePortOfTheMetrics(t *testing.T) {
 	require.NoError(t, beside.Close())
 	usual, err := serve.ListenMetrics(t.Context(), "127.0.0.1", "", "8080")
 	if err != nil {
-		require.ErrorContains(t, err, ":9090") // somebody has it
+		require.ErrorContains(t, err, ":9090") // the port is in use
 		return
 	}
 	defer func() { _ = usual.Close() }()

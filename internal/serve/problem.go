@@ -5,16 +5,16 @@ import (
 	"net/http"
 )
 
-// Problem is an error answer (RFC 9457). Its texts are ours alone: nothing from a
-// request's body or headers is repeated in it.
+// Problem is an error answer (RFC 9457). Its texts repeat nothing from a request's body or
+// headers.
 type Problem struct {
 	// Type is urn:billhook:problem:<code>.
 	Type   string `json:"type"`
 	Title  string `json:"title"`
 	Status int    `json:"status"`
-	// Detail says what to do about it.
+	// Detail says what the client can do.
 	Detail string `json:"detail,omitempty"`
-	// Code is the last part of Type, for those who switch on it.
+	// Code is the last part of Type, for programs.
 	Code string `json:"code"`
 	// Violations lists the fields that break the contract.
 	Violations []Violation `json:"violations,omitempty"`
@@ -26,14 +26,14 @@ type Violation struct {
 	Rule string `json:"rule"`
 }
 
-// WriteProblem answers with a problem document. The caller returns right after.
+// WriteProblem answers with a problem document. The caller must write nothing more.
 func WriteProblem(w http.ResponseWriter, status int, code, detail string, violations ...Violation) {
 	body, err := json.Marshal(Problem{
 		Type: "urn:billhook:problem:" + code, Title: http.StatusText(status), Status: status,
 		Detail: detail, Code: code, Violations: violations,
 	})
 	if err != nil {
-		// Strings and ints always marshal; should that change, answer without a body.
+		// Strings and ints always marshal.
 		w.WriteHeader(status)
 		return
 	}
@@ -56,10 +56,10 @@ func write(w http.ResponseWriter, status int, contentType []string, body []byte)
 	header["Cache-Control"] = noStore
 	header["X-Content-Type-Options"] = noSniff
 	w.WriteHeader(status)
-	_, _ = w.Write(body) // the peer is gone: there is nobody left to tell
+	_, _ = w.Write(body) // the client is gone
 }
 
-// Shared header values: one allocation each for the life of the program.
+// Header values that all answers share, which saves an allocation each.
 var (
 	plainJSON   = []string{"application/json"}
 	problemJSON = []string{"application/problem+json"}

@@ -1,6 +1,6 @@
-// Package serve owns what every HTTP service of the program shares: listening,
-// draining, health, problem documents and the last-resort recovery of a panic. It
-// refuses to know any route's meaning.
+// Package serve owns what every HTTP service of the program shares: listening, draining,
+// health, problem documents and the recovery of panics. It refuses to know the meaning of a
+// route.
 package serve
 
 import (
@@ -19,29 +19,29 @@ import (
 
 // Server is one HTTP service.
 type Server struct {
-	// Name stands in the "listening" line.
+	// Name is the service in the "listening" line.
 	Name    string
 	Handler http.Handler
 	Log     *slog.Logger
-	// Drain bounds how long requests in flight may take after ctx ends.
+	// Drain bounds requests in flight after ctx ends.
 	Drain time.Duration
-	// ReadTimeout bounds how long a sender may take for a whole request. It must be set:
-	// without it a few slow senders hold the service for as long as they like.
+	// ReadTimeout bounds the time in which a request must arrive. It is required: otherwise a
+	// few slow senders occupy the service.
 	ReadTimeout time.Duration
-	// Longest is the longest that the handler works at an answer once it has the request. It
-	// must be set: whoever has not read the answer soon after it is cut off, and what is cut
-	// off too early is done and not answered.
+	// Longest is the handler's longest time for an answer once the request has arrived. It is
+	// required. A slow reader is cut off soon after it. If it is too short, work is done and
+	// its answer is lost.
 	Longest time.Duration
-	// Draining is called when ctx ends: the handler says from then on that it is not ready,
-	// and may refuse new work. If it is set, the listener stays open, so that it is heard,
-	// until everything that came before has been answered.
+	// Draining is called when ctx ends. From then on the handler reports that it is not ready,
+	// and may refuse new work. If Draining is set, the listener stays open for these answers
+	// until all earlier requests are answered.
 	Draining func()
 }
 
-// toRead is how long a reader may take for an answer.
+// toRead is how long a client may take to read an answer.
 const toRead = 5 * time.Second
 
-// Listen opens the port on every address; port 0 chooses one. host may be empty.
+// Listen opens the port; 0 chooses a free one. An empty host is every address.
 func Listen(ctx context.Context, host, port string) (net.Listener, error) {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(host, port))
 	if err != nil {
@@ -50,14 +50,14 @@ func Listen(ctx context.Context, host, port string) (net.Listener, error) {
 	return listener, nil
 }
 
-// Run serves on the listener until ctx ends, then drains. It prints one line with
-// the message "listening" and the address once requests are accepted, and returns
-// nil when everything in flight was answered in time.
+// Run serves on the listener until ctx ends, then drains. It logs one line with the message
+// "listening" and the address once requests are accepted. It returns nil when all requests in
+// flight were answered in time.
 func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 	return s.run(ctx, listener, func() {})
 }
 
-// run calls listening once the line is printed.
+// run calls listening after it has logged the line.
 func (s *Server) run(ctx context.Context, listener net.Listener, listening func()) error {
 	switch {
 	case s.ReadTimeout <= 0:
@@ -99,7 +99,7 @@ func (s *Server) run(ctx context.Context, listener net.Listener, listening func(
 	}
 	err := server.Shutdown(drain)
 	if err != nil {
-		// What is still running is cut off: its sender gets no answer and sends again.
+		// Running requests are cut off. Their senders get no answer and try again.
 		err = errors.Join(fmt.Errorf("%s: drain: %w", s.Name, err), server.Close())
 	}
 	if ended := <-served; !errors.Is(ended, http.ErrServerClosed) {
@@ -108,12 +108,12 @@ func (s *Server) run(ctx context.Context, listener net.Listener, listening func(
 	return err
 }
 
-// inFlight counts requests until the drain begins, and then how many of them are left.
+// inFlight counts requests. During the drain it counts only those from before.
 type inFlight struct {
 	mu       sync.Mutex
 	draining bool
 	requests int
-	// none is closed when the drain has begun and none is left.
+	// none is closed during the drain when no request is left.
 	none chan struct{}
 }
 
@@ -144,7 +144,7 @@ func (f *inFlight) leave() {
 	}
 }
 
-// drained begins the drain.
+// drained begins the drain. The channel closes when no request is left.
 func (f *inFlight) drained() <-chan struct{} {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -154,9 +154,8 @@ func (f *inFlight) drained() <-chan struct{} {
 	return f.none
 }
 
-// unusedConns are connections that have not carried a request yet. A client's pool
-// opens some in advance; Shutdown would wait five seconds for each, longer than a
-// drain may take.
+// unusedConns are connections without any request so far. The pool of a client opens some in
+// advance. Shutdown would wait five seconds for each, longer than a drain may take.
 type unusedConns struct {
 	mu     sync.Mutex
 	closed bool
@@ -181,19 +180,19 @@ func (u *unusedConns) close() {
 	defer u.mu.Unlock()
 	u.closed = true
 	for conn := range u.conns {
-		_ = conn.Close() // nobody has said anything on it
+		_ = conn.Close() // it has carried no request
 	}
 }
 
-// Recover answers 500 when the handler panics, and logs where, but never the
-// panic's value, which may hold anything.
+// Recover answers 500 when the handler panics. It logs the stack, but never the panic's value,
+// which may hold personal data.
 func Recover(log *slog.Logger, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
 			switch value := recover(); value {
 			case nil:
 			case http.ErrAbortHandler:
-				panic(value) // net/http's own way to cut a connection
+				panic(value) // net/http uses it to cut a connection
 			default:
 				log.LogAttrs(r.Context(), slog.LevelError, "panic",
 					slog.String("type", fmt.Sprintf("%T", value)), slog.String("stack", string(debug.Stack())))
@@ -204,9 +203,9 @@ func Recover(log *slog.Logger, next http.Handler) http.Handler {
 	})
 }
 
-// Health adds /health/live, which answers 200 for as long as the process can answer
-// at all, and /health/ready, which answers 503 once draining reports true. It also
-// turns chi's own answers to an unknown path or method into problem documents.
+// Health adds /health/live, which always answers 200, and /health/ready, which answers 503 once
+// draining reports true. It also makes problem documents of chi's answers to an unknown path or
+// method.
 func Health(r chi.Router, draining func() bool) {
 	r.Get("/health/live", func(w http.ResponseWriter, _ *http.Request) {
 		WriteJSON(w, http.StatusOK, map[string]string{"status": "live"})
@@ -218,11 +217,11 @@ func Health(r chi.Router, draining func() bool) {
 		}
 		WriteJSON(w, http.StatusOK, map[string]string{"status": "ready"})
 	})
-	plain(r)
+	problemsOfRouting(r)
 }
 
-// plain turns chi's own answers into problem documents.
-func plain(r chi.Router) {
+// problemsOfRouting makes problem documents of chi's answers to an unknown path or method.
+func problemsOfRouting(r chi.Router) {
 	r.NotFound(func(w http.ResponseWriter, _ *http.Request) {
 		WriteProblem(w, http.StatusNotFound, "not_found", "There is nothing at this path.")
 	})

@@ -20,8 +20,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// While what is in flight goes on, who comes is told that the instance is shutting down:
-// a connection refused says nothing, and /health/ready would never answer 503.
+// During the drain, new requests are told that the instance is shutting down. A refused
+// connection would not say so, and /health/ready would never answer 503.
 func TestRunAnswersWhatIsInFlightAndRefusesTheRestBeforeItReturns(t *testing.T) {
 	t.Parallel()
 	inside, release := make(chan struct{}), make(chan struct{})
@@ -57,7 +57,7 @@ func TestRunAnswersWhatIsInFlightAndRefusesTheRestBeforeItReturns(t *testing.T) 
 		if err != nil {
 			return 0
 		}
-		_, _ = io.Copy(io.Discard, response.Body) // or its connection is not kept
+		_, _ = io.Copy(io.Discard, response.Body) // or the connection is not reused
 		_ = response.Body.Close()
 		return response.StatusCode
 	}
@@ -104,7 +104,7 @@ func TestRunEndsWhatTakesLongerThanTheDrain(t *testing.T) {
 	require.Error(t, <-cut, "its sender gets no answer, and sends again")
 }
 
-func TestRunDoesNotWaitForAConnectionThatHasSaidNothing(t *testing.T) {
+func TestRunDoesNotWaitForAnUnusedConnection(t *testing.T) {
 	t.Parallel()
 	server := &serve.Server{Name: "test", Log: slog.New(slog.DiscardHandler), Drain: time.Second, ReadTimeout: time.Minute, Longest: time.Minute, Handler: http.NotFoundHandler()}
 	listener, err := serve.Listen(t.Context(), "127.0.0.1", "0")
@@ -116,7 +116,7 @@ func TestRunDoesNotWaitForAConnectionThatHasSaidNothing(t *testing.T) {
 	silent, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", listener.Addr().String())
 	require.NoError(t, err)
 	defer func() { _ = silent.Close() }()
-	// Connections are accepted in order: once this one is answered, the silent one is in.
+	// Connections are accepted in order: once this one is answered, the silent one is accepted.
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+listener.Addr().String(), nil)
 	require.NoError(t, err)
 	response, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(request)
@@ -126,7 +126,7 @@ func TestRunDoesNotWaitForAConnectionThatHasSaidNothing(t *testing.T) {
 	require.NoError(t, <-ended)
 }
 
-func TestRunRefusesToWaitForASlowSenderOrReaderForEver(t *testing.T) {
+func TestRunRequiresTimeouts(t *testing.T) {
 	t.Parallel()
 	for want, server := range map[string]*serve.Server{
 		"test: no read timeout":  {Longest: time.Minute},
@@ -139,9 +139,9 @@ func TestRunRefusesToWaitForASlowSenderOrReaderForEver(t *testing.T) {
 	}
 }
 
-// net/http's write timeout begins with the body: what takes as long as it may to arrive,
-// and as long as it may to be worked at, must still find a reader.
-func TestAnAnswerIsCutOffBehindTheLongestRequestAndItsWork(t *testing.T) {
+// The server's write timeout starts before the body arrives. A request that uses all its time
+// to arrive and all its time to be handled must still get its answer.
+func TestTheWriteTimeoutHoldsTheLongestRequestAndItsWork(t *testing.T) {
 	t.Parallel()
 	timeouts := make(chan time.Duration, 1)
 	server := &serve.Server{

@@ -2,6 +2,6 @@
 
 package signature_test
 
-// raceAllocations: pools drop what they hold at random under the race detector, so
-// that no bound holds there.
+// raceAllocations has no useful bound here: under the race detector a pool drops its contents
+// at random.
 const raceAllocations = 1000

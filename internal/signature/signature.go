@@ -1,7 +1,7 @@
-// Package signature signs and verifies webhooks: PayNow's scheme, a generic one, and
-// Standard Webhooks. It owns the comparison in constant time, several secrets at
-// once, and the replay window to both sides. It refuses to see a request: headers
-// come as values, the body as the bytes that arrived.
+// Package signature signs and verifies webhooks: PayNow's scheme, a generic one, and Standard
+// Webhooks. It owns the comparison in constant time, several secrets at once, and the replay
+// window to both sides. It refuses to see a request: it gets the values of headers, and the
+// body as the bytes that arrived.
 package signature
 
 import (
@@ -18,7 +18,7 @@ import (
 	"time"
 )
 
-// Scheme names how a sender signs.
+// Scheme names a way to sign.
 type Scheme string
 
 // The schemes.
@@ -36,11 +36,11 @@ const (
 // MinSecret is the shortest secret accepted, in bytes.
 const MinSecret = 24
 
-// Named errors of Headers and Verify. Each is final: the same request will fail again.
+// Errors of Headers and Verify. Each is final: the same request will fail again.
 var (
 	// ErrMissing: a header that the scheme needs is absent or empty.
 	ErrMissing = errors.New("signature: header missing")
-	// ErrMalformed: a header is there twice, or not of the scheme's shape.
+	// ErrMalformed: a header occurs twice, or does not have the scheme's form.
 	ErrMalformed = errors.New("signature: header malformed")
 	// ErrSignature: no secret gives this signature.
 	ErrSignature = errors.New("signature: does not match")
@@ -49,11 +49,11 @@ var (
 	ErrTooNew = errors.New("signature: timestamp too new")
 )
 
-// headers of the schemes, spelled as net/http holds them: names have no case, and
-// this spelling needs no conversion.
+// headers are the names of a scheme's headers in net/http's canonical spelling, which saves the
+// conversion at each lookup.
 type headers struct {
 	signature, timestamp, id string
-	// unit of the timestamp.
+	// unit is the unit of the timestamp.
 	unit time.Duration
 }
 
@@ -63,7 +63,7 @@ var schemes = map[Scheme]headers{
 	Standard: {signature: "Webhook-Signature", timestamp: "Webhook-Timestamp", id: "Webhook-Id", unit: time.Second},
 }
 
-// keys makes the HMAC states of the secrets, whose errors name them by number.
+// keys returns the HMAC keys of the secrets. Its errors name a secret by its number.
 func keys(scheme Scheme, secrets []string) ([][]byte, error) {
 	if _, ok := schemes[scheme]; !ok {
 		return nil, errors.New("signature: unknown scheme")
@@ -95,12 +95,11 @@ type Verifier struct {
 	scheme    Scheme
 	tolerance time.Duration
 	now       func() time.Time
-	pools     []*sync.Pool // of states, one per secret: making one costs more than using it
+	pools     []*sync.Pool // pools hold states, one pool per secret: making a state costs more than using it.
 }
 
-// NewVerifier returns a verifier that accepts any of the secrets, and signed times
-// up to tolerance away from now. It refuses an empty or short secret, and a tolerance
-// that would accept nothing.
+// NewVerifier returns a verifier that accepts any of the secrets, and signed times up to
+// tolerance away from now. It refuses empty and short secrets, and a tolerance of 0 or less.
 func NewVerifier(scheme Scheme, secrets []string, tolerance time.Duration, now func() time.Time) (*Verifier, error) {
 	all, err := keys(scheme, secrets)
 	if err != nil {
@@ -116,19 +115,19 @@ func NewVerifier(scheme Scheme, secrets []string, tolerance time.Duration, now f
 	return v, nil
 }
 
-// Claim is what a webhook's headers say: well-formed and of our time, and worth nothing
-// before the body has proven it.
+// Claim is what the headers of a webhook say. It is well-formed and within the window. Nothing
+// is proven before Verify has checked the body.
 type Claim struct {
 	verifier  *Verifier
 	id, stamp string
-	// given are the first n digests that the sender says the body has.
+	// given are the digests in the signature header, n of them.
 	given [8][sha256.Size]byte
 	n     int
 }
 
-// Headers reads what comes before the body, which need not be read where this fails.
-// header returns the values of a header; the raw strings are what is signed. Base64 is
-// taken with its padding or without, and in no other spelling.
+// Headers checks the headers. The body need not be read where it fails. The function header
+// returns the values of a header. The scheme signs these raw strings. Base64 may be padded or
+// not, and has no other spelling.
 func (v *Verifier) Headers(header func(name string) []string) (Claim, error) {
 	c := Claim{verifier: v}
 	given, err := one(header(v.headers.signature))
@@ -142,8 +141,8 @@ func (v *Verifier) Headers(header func(name string) []string) (Claim, error) {
 		if c.id, err = one(header(v.headers.id)); err != nil {
 			return Claim{}, err
 		}
-		// What is signed is joined by dots: one in the id would let the same signature
-		// stand for other cuts of the same bytes.
+		// Dots join the signed parts. With a dot in the id, one signature would hold for
+		// several ways to cut the same bytes.
 		if strings.Contains(c.id, ".") {
 			return Claim{}, ErrMalformed
 		}
@@ -164,7 +163,7 @@ func (v *Verifier) Headers(header func(name string) []string) (Claim, error) {
 	return c, nil
 }
 
-// Verify checks the headers, and then the body that came with them.
+// Verify checks the headers, then the body.
 func (v *Verifier) Verify(header func(name string) []string, body []byte) error {
 	c, err := v.Headers(header)
 	if err != nil {
@@ -183,7 +182,7 @@ func one(values []string) (string, error) {
 	return values[0], nil
 }
 
-// time reads a timestamp: digits only, as many as fit an int64 of nanoseconds.
+// time parses a timestamp: digits only, and few enough for an int64 of nanoseconds.
 func (v *Verifier) time(stamp string) (time.Time, error) {
 	if len(stamp) > 18 {
 		return time.Time{}, ErrMalformed
@@ -203,7 +202,7 @@ func (v *Verifier) time(stamp string) (time.Time, error) {
 	return time.Unix(n, 0), nil
 }
 
-// decode takes the digests that the signature header lists.
+// decode reads the digests that the signature header lists.
 func (c *Claim) decode(scheme Scheme, given string) {
 	take := func(decode func(dst []byte, src string) bool, text string) {
 		if c.n < len(c.given) && decode(c.given[c.n][:], text) {
@@ -224,8 +223,8 @@ func (c *Claim) decode(scheme Scheme, given string) {
 	}
 }
 
-// Verify returns nil where any secret gives any of the signatures. Every secret is
-// tried whatever came before, in constant time.
+// Verify returns nil where any secret gives any of the signatures. It tries every secret,
+// whether an earlier one has matched or not, in constant time.
 func (c *Claim) Verify(body []byte) error {
 	found := 0
 	for _, pool := range c.verifier.pools {
@@ -244,7 +243,7 @@ func (c *Claim) Verify(body []byte) error {
 	return nil
 }
 
-// state is an HMAC of one secret with the room that one use of it needs.
+// state is an HMAC of one secret with the buffers of one use.
 type state struct {
 	mac    hash.Hash
 	prefix []byte
@@ -253,8 +252,8 @@ type state struct {
 
 func newState(key []byte) *state { return &state{mac: hmac.New(sha256.New, key)} }
 
-// digest returns the HMAC over "id.stamp.body", without the id where there is none.
-// It is valid until the next use.
+// digest returns the HMAC over "id.stamp.body", or over "stamp.body" where id is empty. The
+// result is valid until the next call.
 func (s *state) digest(id, stamp string, body []byte) []byte {
 	s.mac.Reset()
 	s.prefix = s.prefix[:0]
@@ -268,8 +267,7 @@ func (s *state) digest(id, stamp string, body []byte) []byte {
 	return s.sum
 }
 
-// decodeBase64 takes standard base64 of exactly one digest, with its padding or
-// without, and nothing else.
+// decodeBase64 decodes standard base64 of exactly one digest, padded or not.
 func decodeBase64(dst []byte, src string) bool {
 	src, padded := strings.CutSuffix(src, "=")
 	if len(src) != base64.RawStdEncoding.EncodedLen(sha256.Size) || (padded && strings.HasSuffix(src, "=")) {
@@ -297,7 +295,7 @@ type Signer struct {
 	key     []byte
 }
 
-// NewSigner returns a signer with a secret, which must not be short.
+// NewSigner returns a signer with one secret of at least MinSecret bytes.
 func NewSigner(scheme Scheme, secret string) (*Signer, error) {
 	all, err := keys(scheme, []string{secret})
 	if err != nil {
@@ -306,8 +304,8 @@ func NewSigner(scheme Scheme, secret string) (*Signer, error) {
 	return &Signer{headers: schemes[scheme], scheme: scheme, key: all[0]}, nil
 }
 
-// Sign returns the headers that go with the body, signed at a moment. id is the
-// message's id, which only Standard Webhooks has.
+// Sign returns the headers for the body, signed at the given time. Only Standard Webhooks uses
+// the id of the message.
 func (s *Signer) Sign(id string, body []byte, at time.Time) map[string]string {
 	stamp := strconv.FormatInt(at.Unix(), 10)
 	if s.headers.unit == time.Millisecond {

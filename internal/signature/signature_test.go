@@ -48,7 +48,7 @@ func verifier(t *testing.T, scheme signature.Scheme, secrets ...string) *signatu
 	return v
 }
 
-// mac is computed here by hand, not by the code under test.
+// mac computes an HMAC without the code under test.
 func mac(key, message string) []byte {
 	h := hmac.New(sha256.New, []byte(key))
 	h.Write([]byte(message))
@@ -127,7 +127,7 @@ func TestABadHeaderIsRefusedByItsName(t *testing.T) {
 		"a timestamp of 19 digits": {func(h map[string][]string) { h["Paynow-Timestamp"] = []string{"1" + strings.Repeat("0", 18)} }, signature.ErrMalformed},
 		"base64 with bits that no byte has": {func(h map[string][]string) {
 			last := []byte(h["Paynow-Signature"][0])
-			last[42]++ // the four values of its last two bits decode alike
+			last[42]++ // the last character has two unused bits, so four characters decode alike
 			h["Paynow-Signature"] = []string{string(last)}
 		}, signature.ErrMalformed},
 		"a timestamp of 30 digits":     {func(h map[string][]string) { h["Paynow-Timestamp"] = []string{strings.Repeat("9", 30)} }, signature.ErrMalformed},
@@ -148,7 +148,7 @@ func TestABadHeaderIsRefusedByItsName(t *testing.T) {
 			test.change(headers)
 			v := verifier(t, signature.PayNow, secret)
 			require.ErrorIs(t, v.Verify(lookup(headers), body), test.want)
-			// Without the body everything is known but whether the signature is its own.
+			// Without the body everything is known except whether the signature matches.
 			_, err := v.Headers(lookup(headers))
 			if errors.Is(test.want, signature.ErrSignature) {
 				require.NoError(t, err)
@@ -187,7 +187,7 @@ func TestTheWindowHasTheSameEdgesInEveryScheme(t *testing.T) {
 		} {
 			err := verifier(t, scheme, secret).Verify(lookup(single(signer.Sign("m1", body, now.Add(away)))), body)
 			require.ErrorIs(t, err, want, "%s %s", scheme, away)
-			// The headers alone say so: nobody has to read a body that comes too late.
+			// The headers are enough: the body of a request outside the window is never read.
 			_, err = verifier(t, scheme, second).Headers(lookup(single(signer.Sign("m1", body, now.Add(away)))))
 			require.ErrorIs(t, err, want, "%s %s", scheme, away)
 		}
@@ -253,7 +253,7 @@ func TestStandardWebhooks(t *testing.T) {
 	}
 }
 
-func TestASchemeOrAToleranceThatCannotBeMeantIsRefused(t *testing.T) {
+func TestAnUnknownSchemeAndAZeroToleranceAreRefused(t *testing.T) {
 	t.Parallel()
 	_, err := signature.NewVerifier("none", []string{secret}, time.Minute, time.Now)
 	require.Error(t, err)
@@ -284,7 +284,7 @@ func FuzzVerify(f *testing.F) {
 	f.Fuzz(func(t *testing.T, id, stamp, given string, payload []byte) {
 		for _, scheme := range []signature.Scheme{signature.PayNow, signature.Generic, signature.Standard} {
 			v := verifier(t, scheme, secret)
-			// Nobody guesses a signature; and what the headers are refused for, the whole is.
+			// A random signature never matches. Verify refuses whatever Headers refuses.
 			made := func(name string) []string {
 				switch {
 				case strings.HasSuffix(strings.ToLower(name), "signature"):
@@ -302,7 +302,7 @@ func FuzzVerify(f *testing.F) {
 			} else {
 				require.ErrorIs(t, claim.Verify(payload), signature.ErrSignature)
 			}
-			// What is signed is accepted, and with anything changed it is not.
+			// A signed webhook is accepted. Any change to it is refused.
 			signer, err := signature.NewSigner(scheme, secret)
 			require.NoError(t, err)
 			headers := single(signer.Sign("m1", payload, now))
@@ -312,7 +312,7 @@ func FuzzVerify(f *testing.F) {
 				changed := maps.Clone(headers)
 				changed[name] = []string{values[0] + given}
 				if err := v.Verify(lookup(changed), payload); given != "" && err == nil {
-					// Only a list of signatures may grow and stay good.
+					// Only a list of signatures may grow and stay valid.
 					require.Equal(t, "Webhook-Signature", name)
 				}
 			}

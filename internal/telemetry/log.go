@@ -1,6 +1,6 @@
-// Package telemetry owns how the program speaks of itself: one structured line per
-// webhook and per delivery, in the shape that Cloud Logging reads, and the metrics
-// at /metrics. It refuses payloads: what it is handed are ids, codes and numbers.
+// Package telemetry owns the program's reports about itself: one structured line per webhook
+// and per delivery, in the form that Cloud Logging reads, and the metrics at /metrics. It
+// refuses payloads: callers pass ids, codes and numbers.
 package telemetry
 
 import (

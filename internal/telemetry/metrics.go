@@ -11,8 +11,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// Metrics counts webhooks and deliveries. Labels are codes from closed sets, so
-// that no sender can make up a new series.
+// Metrics counts webhooks and deliveries. Every label is a code from a closed set, so no sender
+// can create a new series.
 type Metrics struct {
 	registry   *prometheus.Registry
 	webhooks   *prometheus.CounterVec
@@ -76,7 +76,7 @@ func (m *Metrics) Webhook(source string, status int, reason string, took time.Du
 	m.ingest.WithLabelValues(source).Observe(took.Seconds())
 }
 
-// labels of the statuses that are answered all the time.
+// labels of the most frequent statuses, which need no conversion.
 var labels = map[int]string{http.StatusOK: "200", http.StatusAccepted: "202", http.StatusServiceUnavailable: "503"}
 
 func statusLabel(status int) string {
@@ -89,8 +89,8 @@ func statusLabel(status int) string {
 // LargeMessage counts a message above the recommended size.
 func (m *Metrics) LargeMessage(queue string) { m.large.WithLabelValues(queue).Inc() }
 
-// DroppedField counts an accepted webhook that an optional field was left out of. field
-// is a path of the allow-list, without indexes; rule is a code.
+// DroppedField counts an accepted webhook from which an optional field was dropped. field is a
+// path of the allow-list, without indexes; rule is a code.
 func (m *Metrics) DroppedField(source, field, rule string) {
 	m.dropped.WithLabelValues(source, field, rule).Inc()
 }
@@ -99,21 +99,22 @@ func (m *Metrics) DroppedField(source, field, rule string) {
 // contract.PublishCause.
 func (m *Metrics) Unconfirmed(queue, cause string) { m.unsent.WithLabelValues(queue, cause).Inc() }
 
-// Delivery counts one answered delivery. reason is a code; when processed, the handler's result.
+// Delivery counts one answered delivery. reason is a code; for a processed event it is the
+// handler's result.
 func (m *Metrics) Delivery(queue, outcome, reason string, took time.Duration) {
 	m.deliveries.WithLabelValues(queue, outcome, reason).Inc()
 	m.handling.WithLabelValues(queue).Observe(took.Seconds())
 }
 
-// Outbox counts what a run of the outbox relay published and could not finish, and
-// says how old the oldest message left is.
+// Outbox reports a run of the outbox relay: messages published, ordering keys not finished, and
+// the age of the oldest message left.
 func (m *Metrics) Outbox(published, failed int, oldest time.Duration) {
 	m.relayed.Add(float64(published))
 	m.stuck.Add(float64(failed))
 	m.oldest.Set(oldest.Seconds())
 }
 
-// Delayed counts what a run of release-delayed published and could not finish, and says
+// Delayed reports a run of release-delayed: messages published, ordering keys not finished, and
 // how long the oldest message left is overdue.
 func (m *Metrics) Delayed(released, failed int, overdue time.Duration) {
 	m.released.Add(float64(released))
@@ -121,8 +122,7 @@ func (m *Metrics) Delayed(released, failed int, overdue time.Duration) {
 	m.overdue.Set(overdue.Seconds())
 }
 
-// DeadLetters says how many dead letters of a queue are open, and how long the oldest of
-// them has waited.
+// DeadLetters reports how many dead letters of a queue are open, and the age of the oldest.
 func (m *Metrics) DeadLetters(queue string, open int64, oldest time.Duration) {
 	m.open.WithLabelValues(queue).Set(float64(open))
 	m.oldestOpen.WithLabelValues(queue).Set(oldest.Seconds())
@@ -137,8 +137,8 @@ func (m *Metrics) Orphan(queue string, republished bool) {
 	m.orphans.WithLabelValues(queue, action).Inc()
 }
 
-// scrapes is how many may read the metrics at once; the next is answered 503. Each costs
-// a pass over everything, and who scrapes is one or two.
+// scrapes is how many requests may read the metrics at once; more are answered 503. Each reads
+// every series, and only one or two scrapers are usual.
 const scrapes = 8
 
 // Handler serves the metrics in Prometheus' text format.

@@ -1,6 +1,6 @@
-// Package clocktest holds a clock that stands still until a test moves it, so
-// that tests of waiting do not wait. It owns nothing else, and refuses to start a
-// goroutine: what is due runs in the goroutine that moves the clock.
+// Package clocktest holds a clock that a test moves, so that tests of waiting do not wait. It
+// owns nothing else. It starts no goroutine: what is due runs in the goroutine that moves the
+// clock.
 package clocktest
 
 import (
@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Clock is a clock moved by hand. It is safe for concurrent use.
+// Clock is a clock that a test moves. It is safe for concurrent use.
 type Clock struct {
 	mu     sync.Mutex
 	now    time.Time
@@ -21,17 +21,17 @@ type alarm struct {
 	f  func()
 }
 
-// New returns a clock that stands at start.
+// New returns a clock that shows start.
 func New(start time.Time) *Clock { return &Clock{now: start} }
 
-// Now returns where the clock stands.
+// Now returns the clock's time.
 func (c *Clock) Now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.now
 }
 
-// AfterFunc arranges for f to be called by the Next that reaches its moment.
+// AfterFunc has f called by the Next that reaches its time.
 func (c *Clock) AfterFunc(d time.Duration, f func()) (stop func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -44,9 +44,9 @@ func (c *Clock) AfterFunc(d time.Duration, f func()) (stop func()) {
 	}
 }
 
-// Next moves the clock to the next alarm within d, runs it and returns how far
-// the clock went. Where there is none, it moves the clock by d and reports false.
-// Of two alarms at one moment, the one set first runs first.
+// Next moves the clock to the next alarm within d, runs it and returns how far the clock moved.
+// Without such an alarm it moves the clock by d and reports false. Alarms of one time run in
+// the order in which they were set.
 func (c *Clock) Next(d time.Duration) (moved time.Duration, rang bool) {
 	c.mu.Lock()
 	from, due := c.now, (*alarm)(nil)

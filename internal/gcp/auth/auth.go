@@ -1,13 +1,12 @@
-// Package auth answers two questions: did Pub/Sub send this push request, and which
-// person sends this request? It owns the check of the OpenID Connect token that a push
-// or a person's client carries, and of the assertion of Identity-Aware Proxy
-// (signature, issuer, audience, account, times), and the cache of the keys that sign
-// them.
+// Package auth answers two questions: did Pub/Sub send this push request, and which person
+// sends this request? It owns the check of the OpenID Connect token in a push or in a person's
+// request, the check of Identity-Aware Proxy's assertion (signature, issuer, audience, account,
+// times), and the cache of the signing keys.
 //
-// It refuses every algorithm but RS256, and ES256 of an assertion alone, every token
-// whose audience or account is not exactly a configured one, and any configuration
-// that would leave one of the two open. It knows nothing of routes or status codes beyond the comment on
-// each error, and no error of it repeats anything that the token said.
+// It accepts RS256 alone, and ES256 for assertions alone. It refuses every token whose audience
+// or account is not exactly a configured one, and any configuration that would skip one of
+// these checks. It knows nothing of routes. The comment on each error names its status code. No
+// error repeats a part of a token.
 package auth
 
 import (
@@ -25,72 +24,69 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 )
 
-// The modes of a Verifier.
+// Modes of a Verifier.
 const (
 	// ModeOIDC verifies the token whole.
 	ModeOIDC = "oidc"
-	// ModeIAM is for a service behind Cloud Run's own IAM check, which has
-	// verified the signature and replaced it before the request arrives. Only the
-	// claims are left to check. It is as safe as that IAM check: with a service
-	// that allows unauthenticated callers it protects nothing.
+	// ModeIAM is for a service behind Cloud Run's own IAM check. Cloud Run verifies the
+	// signature and replaces it before the request arrives, so only the claims are left to
+	// check. It is as safe as that IAM check: it protects nothing on a service that allows
+	// unauthenticated callers.
 	ModeIAM = "iam"
-	// ModeNone accepts everything; for Google's emulators, which send no token.
+	// ModeNone accepts everything. It is for Google's emulators, which send no token.
 	ModeNone = "none"
 )
 
-// What Google signs with: the issuers of its tokens, in both of their documented
-// spellings, and its public keys.
+// Google's issuers, in both documented spellings, and the URL of its public keys.
 const (
 	issuerURL     = "https://accounts.google.com"
 	issuerHost    = "accounts.google.com"
 	googleKeysURL = "https://www.googleapis.com/oauth2/v3/certs"
 )
 
-// The algorithms that are verified.
+// Accepted algorithms.
 const (
 	algRS256 = "RS256"
 	algES256 = "ES256"
 )
 
 const (
-	// maxTokenBytes bounds what is decoded before anything is verified. Tokens of
-	// Pub/Sub are around 1 KiB.
+	// maxTokenBytes bounds a token before it is decoded. Tokens of Pub/Sub have around 1 KiB.
 	maxTokenBytes = 16 << 10
-	// leeway is how far the two clocks may be apart, in exp, iat and nbf alike.
+	// leeway is the accepted clock difference for exp, iat and nbf.
 	leeway = 30 * time.Second
-	// strippedSignature stands where Cloud Run has removed a signature it verified.
+	// strippedSignature is Cloud Run's replacement for a signature that it has verified.
 	strippedSignature = "SIGNATURE_REMOVED_BY_GOOGLE"
 )
 
-// The errors of Verify and of Identify. Every error of theirs is exactly one of them.
+// Errors of Verify and Identify. Every error of theirs wraps exactly one of them.
 var (
 	// ErrMissing: there is no bearer token. 401.
 	ErrMissing = errors.New("auth: no bearer token")
-	// ErrInvalid: the token is not what it claims to be, or not for us, or not for
-	// now. 401.
+	// ErrInvalid: the token is forged, expired, not valid yet, or for another audience. 401.
 	ErrInvalid = errors.New("auth: invalid token")
-	// ErrForbidden: a genuine token of somebody else. 403.
+	// ErrForbidden: the token is genuine, and its account is not accepted. 403.
 	ErrForbidden = errors.New("auth: not an accepted account")
-	// ErrKeysUnavailable: the signature cannot be checked now, since the signing
-	// keys could not be fetched. Nothing is known of the token: 503, never 401.
+	// ErrKeysUnavailable: the signing keys could not be fetched, so the signature cannot be
+	// checked. The token may be good: the status is 503, never 401.
 	ErrKeysUnavailable = errors.New("auth: signing keys unavailable")
 )
 
-// Config says what a good token is.
+// Config says which tokens are accepted.
 type Config struct {
 	// Mode is oidc, iam or none.
 	Mode string
-	// Audience is what the token must be made out to. Required but for none.
+	// Audience is the expected audience. It is required in every mode but none.
 	Audience string
-	// ServiceAccount is the e-mail address of the push account. Required but for none.
+	// ServiceAccount is the e-mail address of the push account. It is required in every mode
+	// but none.
 	ServiceAccount string
-	// Issuers that count; empty: Google's.
+	// Issuers are the accepted issuers; empty: Google's.
 	Issuers []string
-	// KeysURL is where the JSON Web Key Set is; empty: Google's. Plain http is
-	// refused but for loopback, since who answers it can sign anything.
+	// KeysURL is the URL of the JSON Web Key Set; empty: Google's. Plain http is accepted for
+	// loopback alone: the server of this URL decides which tokens are genuine.
 	KeysURL string
-	// EmulatorHost reports whether an emulator host is set, without which the
-	// mode none is refused.
+	// EmulatorHost reports whether an emulator host is set. The mode none requires it.
 	EmulatorHost bool
 	// Now is the clock; nil: time.Now.
 	Now func() time.Time
@@ -107,7 +103,7 @@ type Verifier struct {
 	keys           *keySet
 }
 
-// New returns a Verifier, or every reason why the configuration is refused.
+// New returns a Verifier, or all mistakes of the configuration.
 func New(config Config) (*Verifier, error) {
 	if config.Now == nil {
 		config.Now = time.Now
@@ -145,7 +141,7 @@ func (c Config) check() error {
 	default:
 		return errors.New("auth: mode must be oidc, iam or none")
 	}
-	// An empty expectation would be no expectation: the library skips the check.
+	// The library skips the check of an empty audience.
 	if strings.TrimSpace(c.Audience) == "" {
 		errs = append(errs, errors.New("auth: the audience is empty"))
 	}
@@ -174,10 +170,9 @@ func checkKeysURL(raw string) error {
 	return errors.New("auth: the keys URL must be https")
 }
 
-// Verify checks the value of an Authorization header. It returns nil, or one of
-// ErrMissing, ErrInvalid, ErrForbidden and ErrKeysUnavailable with a reason code
-// behind it. ctx bounds the caller's wait for keys, not their fetching, which is
-// shared with other callers.
+// Verify checks the value of an Authorization header. Its error wraps ErrMissing, ErrInvalid,
+// ErrForbidden or ErrKeysUnavailable and ends in a reason code. ctx bounds the wait for keys.
+// It does not end the fetch, which other callers share.
 func (v *Verifier) Verify(ctx context.Context, authorizationHeader string) error {
 	if v.mode == ModeNone {
 		return nil
@@ -192,7 +187,7 @@ func (v *Verifier) Verify(ctx context.Context, authorizationHeader string) error
 	case v.mode == ModeIAM && stripped:
 		said, err = v.reader.readStripped(token)
 	case v.mode == ModeIAM:
-		// Cloud Run leaves a signature in place only if it did not check it.
+		// Cloud Run keeps a signature only if it has not checked it.
 		return invalid("signature_not_removed")
 	case stripped:
 		return invalid("signature_removed")
@@ -204,7 +199,7 @@ func (v *Verifier) Verify(ctx context.Context, authorizationHeader string) error
 		return fmt.Errorf("%w: %s", ErrKeysUnavailable, v.keys.failure())
 	case err != nil:
 		return invalid(reason(err))
-	case !slices.Contains(v.issuers, said.Issuer): // the library knows one issuer only
+	case !slices.Contains(v.issuers, said.Issuer): // the library compares with one issuer only
 		return invalid("issuer")
 	case said.Email != v.serviceAccount:
 		return fmt.Errorf("%w: email", ErrForbidden)
@@ -214,7 +209,7 @@ func (v *Verifier) Verify(ctx context.Context, authorizationHeader string) error
 	return nil
 }
 
-// bearer takes the token out of the header (RFC 6750 section 2.1).
+// bearer returns the token of the header (RFC 6750 section 2.1).
 func bearer(header string) (string, error) {
 	scheme, token, _ := strings.Cut(header, " ")
 	if !strings.EqualFold(scheme, "Bearer") {
@@ -227,13 +222,13 @@ func bearer(header string) (string, error) {
 	return wellFormed(token)
 }
 
-// wellFormed refuses what is no token, before anything is decoded.
+// wellFormed checks the form of a token before anything is decoded.
 func wellFormed(token string) (string, error) {
 	if len(token) > maxTokenBytes {
 		return "", invalid("too_long")
 	}
 	for i := range len(token) {
-		// Go's base64 skips line ends; nothing but base64url and dots may pass.
+		// Go's base64 decoder skips line breaks, so other characters are refused here.
 		switch c := token[i]; {
 		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '-', c == '_', c == '.':
 		default:
@@ -245,7 +240,7 @@ func wellFormed(token string) (string, error) {
 
 func invalid(reason string) error { return fmt.Errorf("%w: %s", ErrInvalid, reason) }
 
-// reason turns an error of the library into a code: its own texts may quote the token.
+// reason returns a code for an error of the library, whose text may quote the token.
 func reason(err error) string {
 	for _, known := range []struct {
 		err  error

@@ -38,7 +38,7 @@ var start = time.Date(2026, 11, 20, 9, 0, 0, 0, time.UTC)
 
 var oldKey, newKey, foreignKey = onceKey(), onceKey(), onceKey()
 
-// onceKey makes a key when it is first asked for: making one takes a while.
+// onceKey returns a function that makes a key on its first call, which is slow.
 func onceKey() func() *rsa.PrivateKey {
 	return sync.OnceValue(func() *rsa.PrivateKey {
 		key, err := rsa.GenerateKey(rand.Reader, 2048)
@@ -49,7 +49,7 @@ func onceKey() func() *rsa.PrivateKey {
 	})
 }
 
-// clock is a clock that stands until it is moved.
+// clock is a clock that a test moves.
 type clock struct{ offset atomic.Int64 }
 
 func (c *clock) Now() time.Time          { return start.Add(time.Duration(c.offset.Load())) }
@@ -85,7 +85,7 @@ func (s *keyServer) become(answer http.HandlerFunc) {
 
 func down(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) }
 
-// publish answers with the public halves of keys, fresh for ten minutes.
+// publish returns a handler that serves the public keys, fresh for ten minutes.
 func publish(keys map[string]*rsa.PrivateKey) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Cache-Control", "public, max-age=600, must-revalidate")
@@ -109,10 +109,11 @@ func keySetJSON(keys map[string]*rsa.PrivateKey) []byte {
 	return body
 }
 
-// good is what a push token says; change returns it with changes, nil removing a claim.
-func good() jwt.MapClaims { return change(nil) }
+// validClaims returns the claims of a valid push token. change returns them with changes; a nil value
+// removes a claim.
+func validClaims() jwt.MapClaims { return claimsWith(nil) }
 
-func change(with jwt.MapClaims) jwt.MapClaims {
+func claimsWith(with jwt.MapClaims) jwt.MapClaims {
 	claims := jwt.MapClaims{
 		"iss": "https://accounts.google.com", "aud": audience, "sub": "1234567890",
 		"email": account, "email_verified": true,
@@ -164,7 +165,7 @@ func newVerifier(tb testing.TB, mode string, keys *keyServer, clock *clock) *aut
 	return verifier
 }
 
-func TestConfigThatWouldLeaveADoorOpenIsRefused(t *testing.T) {
+func TestAConfigurationThatSkipsACheckIsRefused(t *testing.T) {
 	t.Parallel()
 	for name, config := range map[string]auth.Config{
 		"no mode":                             {Audience: audience, ServiceAccount: account},
@@ -188,7 +189,7 @@ func TestConfigThatWouldLeaveADoorOpenIsRefused(t *testing.T) {
 	}
 }
 
-func TestNoneAcceptsEverythingBesideAnEmulator(t *testing.T) {
+func TestModeNoneAcceptsEverythingOnAnEmulator(t *testing.T) {
 	t.Parallel()
 	verifier, err := auth.New(auth.Config{Mode: auth.ModeNone, EmulatorHost: true})
 	require.NoError(t, err)
@@ -215,7 +216,7 @@ func TestGenuineTokensPass(t *testing.T) {
 			t.Parallel()
 			keys := serveKeys(t, publish(map[string]*rsa.PrivateKey{"old": oldKey()}))
 			verifier := newVerifier(t, auth.ModeOIDC, keys, &clock{})
-			require.NoError(t, verifier.Verify(t.Context(), test.scheme+signed(t, change(test.with))))
+			require.NoError(t, verifier.Verify(t.Context(), test.scheme+signed(t, claimsWith(test.with))))
 		})
 	}
 }
@@ -230,7 +231,7 @@ func TestBadTokensAreRefused(t *testing.T) {
 	publicDER, err := x509.MarshalPKIXPublicKey(oldKey().Public())
 	require.NoError(t, err)
 	publicPEM := pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: publicDER})
-	whole := signed(t, good())
+	whole := signed(t, validClaims())
 
 	for name, test := range map[string]struct {
 		header string
@@ -253,47 +254,47 @@ func TestBadTokensAreRefused(t *testing.T) {
 		"more than 16 KiB":           {"Bearer " + strings.Repeat("a", 16<<10+1), auth.ErrInvalid},
 		"claims that are null":       {"Bearer " + replaceClaims(whole, "null"), auth.ErrInvalid},
 		"claims that are no object":  {"Bearer " + replaceClaims(whole, `[1]`), auth.ErrInvalid},
-		"exp that is no number":      {"Bearer " + signed(t, change(jwt.MapClaims{"exp": "soon"})), auth.ErrInvalid},
-		"email_verified as a string": {"Bearer " + signed(t, change(jwt.MapClaims{"email_verified": "true"})), auth.ErrInvalid},
+		"exp that is no number":      {"Bearer " + signed(t, claimsWith(jwt.MapClaims{"exp": "soon"})), auth.ErrInvalid},
+		"email_verified as a string": {"Bearer " + signed(t, claimsWith(jwt.MapClaims{"email_verified": "true"})), auth.ErrInvalid},
 
-		"algorithm none":                  {"Bearer " + sign(t, jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, "old", good()), auth.ErrInvalid},
-		"HS256 keyed with the public key": {"Bearer " + sign(t, jwt.SigningMethodHS256, publicPEM, "old", good()), auth.ErrInvalid},
-		"HS256 keyed with the modulus":    {"Bearer " + sign(t, jwt.SigningMethodHS256, oldKey().N.Bytes(), "old", good()), auth.ErrInvalid},
-		"RS512 by the right key":          {"Bearer " + sign(t, jwt.SigningMethodRS512, oldKey(), "old", good()), auth.ErrInvalid},
-		"PS256 by the right key":          {"Bearer " + sign(t, jwt.SigningMethodPS256, oldKey(), "old", good()), auth.ErrInvalid},
-		"ES256 with a short signature":    {"Bearer " + replaceSignature(sign(t, jwt.SigningMethodES256, ecKey, "old", good()), "AQ"), auth.ErrInvalid},
-		"a lower-case algorithm":          {"Bearer " + withHeader(t, `{"alg":"rs256","kid":"old"}`, good()), auth.ErrInvalid},
-		"no algorithm":                    {"Bearer " + withHeader(t, `{"kid":"old"}`, good()), auth.ErrInvalid},
-		"a critical extension":            {"Bearer " + withHeader(t, `{"alg":"RS256","kid":"old","crit":["exp"]}`, good()), auth.ErrInvalid},
-		"a key id that is no string":      {"Bearer " + withHeader(t, `{"alg":"RS256","kid":["old"]}`, good()), auth.ErrInvalid},
-		"no key id":                       {"Bearer " + sign(t, jwt.SigningMethodRS256, oldKey(), "", good()), auth.ErrInvalid},
-		"an unknown key id":               {"Bearer " + sign(t, jwt.SigningMethodRS256, oldKey(), "other", good()), auth.ErrInvalid},
-		"another key under a known id":    {"Bearer " + sign(t, jwt.SigningMethodRS256, foreignKey(), "old", good()), auth.ErrInvalid},
+		"algorithm none":                  {"Bearer " + sign(t, jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, "old", validClaims()), auth.ErrInvalid},
+		"HS256 keyed with the public key": {"Bearer " + sign(t, jwt.SigningMethodHS256, publicPEM, "old", validClaims()), auth.ErrInvalid},
+		"HS256 keyed with the modulus":    {"Bearer " + sign(t, jwt.SigningMethodHS256, oldKey().N.Bytes(), "old", validClaims()), auth.ErrInvalid},
+		"RS512 by the right key":          {"Bearer " + sign(t, jwt.SigningMethodRS512, oldKey(), "old", validClaims()), auth.ErrInvalid},
+		"PS256 by the right key":          {"Bearer " + sign(t, jwt.SigningMethodPS256, oldKey(), "old", validClaims()), auth.ErrInvalid},
+		"ES256 with a short signature":    {"Bearer " + replaceSignature(sign(t, jwt.SigningMethodES256, ecKey, "old", validClaims()), "AQ"), auth.ErrInvalid},
+		"a lower-case algorithm":          {"Bearer " + withHeader(t, `{"alg":"rs256","kid":"old"}`, validClaims()), auth.ErrInvalid},
+		"no algorithm":                    {"Bearer " + withHeader(t, `{"kid":"old"}`, validClaims()), auth.ErrInvalid},
+		"a critical extension":            {"Bearer " + withHeader(t, `{"alg":"RS256","kid":"old","crit":["exp"]}`, validClaims()), auth.ErrInvalid},
+		"a key id that is no string":      {"Bearer " + withHeader(t, `{"alg":"RS256","kid":["old"]}`, validClaims()), auth.ErrInvalid},
+		"no key id":                       {"Bearer " + sign(t, jwt.SigningMethodRS256, oldKey(), "", validClaims()), auth.ErrInvalid},
+		"an unknown key id":               {"Bearer " + sign(t, jwt.SigningMethodRS256, oldKey(), "other", validClaims()), auth.ErrInvalid},
+		"another key under a known id":    {"Bearer " + sign(t, jwt.SigningMethodRS256, foreignKey(), "old", validClaims()), auth.ErrInvalid},
 		"an empty signature":              {"Bearer " + replaceSignature(whole, ""), auth.ErrInvalid},
 		"a short signature":               {"Bearer " + replaceSignature(whole, "AQ"), auth.ErrInvalid},
 		"a signature with stray bits":     {"Bearer " + strayBits(whole), auth.ErrInvalid},
 		"a signature that was removed":    {"Bearer " + replaceSignature(whole, "SIGNATURE_REMOVED_BY_GOOGLE"), auth.ErrInvalid},
 		"claims changed after signing":    {"Bearer " + replaceClaims(whole, `{"email":"`+account+`"}`), auth.ErrInvalid},
 
-		"another issuer":         {"Bearer " + signed(t, change(jwt.MapClaims{"iss": "https://accounts.example.test"})), auth.ErrInvalid},
-		"no issuer":              {"Bearer " + signed(t, change(jwt.MapClaims{"iss": nil})), auth.ErrInvalid},
-		"another audience":       {"Bearer " + signed(t, change(jwt.MapClaims{"aud": "https://other.example.test"})), auth.ErrInvalid},
-		"a longer audience":      {"Bearer " + signed(t, change(jwt.MapClaims{"aud": audience + "/x"})), auth.ErrInvalid},
-		"no audience":            {"Bearer " + signed(t, change(jwt.MapClaims{"aud": nil})), auth.ErrInvalid},
-		"an empty audience":      {"Bearer " + signed(t, change(jwt.MapClaims{"aud": ""})), auth.ErrInvalid},
-		"an empty audience list": {"Bearer " + signed(t, change(jwt.MapClaims{"aud": []string{}})), auth.ErrInvalid},
-		"expired":                {"Bearer " + signed(t, change(jwt.MapClaims{"exp": start.Add(-31 * time.Second).Unix()})), auth.ErrInvalid},
-		"no expiry":              {"Bearer " + signed(t, change(jwt.MapClaims{"exp": nil})), auth.ErrInvalid},
-		"issued in the future":   {"Bearer " + signed(t, change(jwt.MapClaims{"iat": start.Add(31 * time.Second).Unix()})), auth.ErrInvalid},
-		"no issue time":          {"Bearer " + signed(t, change(jwt.MapClaims{"iat": nil})), auth.ErrInvalid},
-		"not valid yet":          {"Bearer " + signed(t, change(jwt.MapClaims{"nbf": start.Add(31 * time.Second).Unix()})), auth.ErrInvalid},
+		"another issuer":         {"Bearer " + signed(t, claimsWith(jwt.MapClaims{"iss": "https://accounts.example.test"})), auth.ErrInvalid},
+		"no issuer":              {"Bearer " + signed(t, claimsWith(jwt.MapClaims{"iss": nil})), auth.ErrInvalid},
+		"another audience":       {"Bearer " + signed(t, claimsWith(jwt.MapClaims{"aud": "https://other.example.test"})), auth.ErrInvalid},
+		"a longer audience":      {"Bearer " + signed(t, claimsWith(jwt.MapClaims{"aud": audience + "/x"})), auth.ErrInvalid},
+		"no audience":            {"Bearer " + signed(t, claimsWith(jwt.MapClaims{"aud": nil})), auth.ErrInvalid},
+		"an empty audience":      {"Bearer " + signed(t, claimsWith(jwt.MapClaims{"aud": ""})), auth.ErrInvalid},
+		"an empty audience list": {"Bearer " + signed(t, claimsWith(jwt.MapClaims{"aud": []string{}})), auth.ErrInvalid},
+		"expired":                {"Bearer " + signed(t, claimsWith(jwt.MapClaims{"exp": start.Add(-31 * time.Second).Unix()})), auth.ErrInvalid},
+		"no expiry":              {"Bearer " + signed(t, claimsWith(jwt.MapClaims{"exp": nil})), auth.ErrInvalid},
+		"issued in the future":   {"Bearer " + signed(t, claimsWith(jwt.MapClaims{"iat": start.Add(31 * time.Second).Unix()})), auth.ErrInvalid},
+		"no issue time":          {"Bearer " + signed(t, claimsWith(jwt.MapClaims{"iat": nil})), auth.ErrInvalid},
+		"not valid yet":          {"Bearer " + signed(t, claimsWith(jwt.MapClaims{"nbf": start.Add(31 * time.Second).Unix()})), auth.ErrInvalid},
 
-		"another account":           {"Bearer " + signed(t, change(jwt.MapClaims{"email": "other@demo-project.iam.gserviceaccount.test"})), auth.ErrForbidden},
-		"no account":                {"Bearer " + signed(t, change(jwt.MapClaims{"email": nil})), auth.ErrForbidden},
-		"an unverified account":     {"Bearer " + signed(t, change(jwt.MapClaims{"email_verified": false})), auth.ErrForbidden},
-		"nothing about verified":    {"Bearer " + signed(t, change(jwt.MapClaims{"email_verified": nil})), auth.ErrForbidden},
-		"another account, forged":   {"Bearer " + sign(t, jwt.SigningMethodRS256, foreignKey(), "old", change(jwt.MapClaims{"email": "x@example.test"})), auth.ErrInvalid},
-		"another account, outdated": {"Bearer " + signed(t, change(jwt.MapClaims{"email": "x@example.test", "exp": start.Add(-time.Hour).Unix()})), auth.ErrInvalid},
+		"another account":           {"Bearer " + signed(t, claimsWith(jwt.MapClaims{"email": "other@demo-project.iam.gserviceaccount.test"})), auth.ErrForbidden},
+		"no account":                {"Bearer " + signed(t, claimsWith(jwt.MapClaims{"email": nil})), auth.ErrForbidden},
+		"an unverified account":     {"Bearer " + signed(t, claimsWith(jwt.MapClaims{"email_verified": false})), auth.ErrForbidden},
+		"nothing about verified":    {"Bearer " + signed(t, claimsWith(jwt.MapClaims{"email_verified": nil})), auth.ErrForbidden},
+		"another account, forged":   {"Bearer " + sign(t, jwt.SigningMethodRS256, foreignKey(), "old", claimsWith(jwt.MapClaims{"email": "x@example.test"})), auth.ErrInvalid},
+		"another account, outdated": {"Bearer " + signed(t, claimsWith(jwt.MapClaims{"email": "x@example.test", "exp": start.Add(-time.Hour).Unix()})), auth.ErrInvalid},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -304,8 +305,8 @@ func TestBadTokensAreRefused(t *testing.T) {
 	}
 }
 
-// strayBits sets a bit of the last character that belongs to no byte of the signature:
-// a decoder that is not strict reads the same one.
+// strayBits changes unused bits in the last character of the signature. A lenient decoder reads
+// the same signature.
 func strayBits(token string) string {
 	const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 	last := len(token) - 1
@@ -326,21 +327,21 @@ func TestBehindCloudRunOnlyTheClaimsAreLeftToCheck(t *testing.T) {
 		token string
 		want  error
 	}{
-		"a good token":                        {replaceSignature(signed(t, good()), removed), nil},
-		"a signature nobody has checked":      {signed(t, good()), auth.ErrInvalid},
-		"another audience":                    {replaceSignature(signed(t, change(jwt.MapClaims{"aud": "other"})), removed), auth.ErrInvalid},
-		"another issuer":                      {replaceSignature(signed(t, change(jwt.MapClaims{"iss": "other"})), removed), auth.ErrInvalid},
-		"expired":                             {replaceSignature(signed(t, change(jwt.MapClaims{"exp": 1})), removed), auth.ErrInvalid},
-		"no expiry":                           {replaceSignature(signed(t, change(jwt.MapClaims{"exp": nil})), removed), auth.ErrInvalid},
-		"no issue time":                       {replaceSignature(signed(t, change(jwt.MapClaims{"iat": nil})), removed), auth.ErrInvalid},
-		"issued in the future":                {replaceSignature(signed(t, change(jwt.MapClaims{"iat": start.Add(time.Hour).Unix()})), removed), auth.ErrInvalid},
-		"another account":                     {replaceSignature(signed(t, change(jwt.MapClaims{"email": "other"})), removed), auth.ErrForbidden},
-		"an unverified account":               {replaceSignature(signed(t, change(jwt.MapClaims{"email_verified": false})), removed), auth.ErrForbidden},
-		"another algorithm":                   {replaceSignature(sign(t, jwt.SigningMethodHS256, []byte("x"), "old", good()), removed), auth.ErrInvalid},
+		"a good token":                        {replaceSignature(signed(t, validClaims()), removed), nil},
+		"a signature nobody has checked":      {signed(t, validClaims()), auth.ErrInvalid},
+		"another audience":                    {replaceSignature(signed(t, claimsWith(jwt.MapClaims{"aud": "other"})), removed), auth.ErrInvalid},
+		"another issuer":                      {replaceSignature(signed(t, claimsWith(jwt.MapClaims{"iss": "other"})), removed), auth.ErrInvalid},
+		"expired":                             {replaceSignature(signed(t, claimsWith(jwt.MapClaims{"exp": 1})), removed), auth.ErrInvalid},
+		"no expiry":                           {replaceSignature(signed(t, claimsWith(jwt.MapClaims{"exp": nil})), removed), auth.ErrInvalid},
+		"no issue time":                       {replaceSignature(signed(t, claimsWith(jwt.MapClaims{"iat": nil})), removed), auth.ErrInvalid},
+		"issued in the future":                {replaceSignature(signed(t, claimsWith(jwt.MapClaims{"iat": start.Add(time.Hour).Unix()})), removed), auth.ErrInvalid},
+		"another account":                     {replaceSignature(signed(t, claimsWith(jwt.MapClaims{"email": "other"})), removed), auth.ErrForbidden},
+		"an unverified account":               {replaceSignature(signed(t, claimsWith(jwt.MapClaims{"email_verified": false})), removed), auth.ErrForbidden},
+		"another algorithm":                   {replaceSignature(sign(t, jwt.SigningMethodHS256, []byte("x"), "old", validClaims()), removed), auth.ErrInvalid},
 		"garbage before the removed one":      {"a.b." + removed, auth.ErrInvalid},
 		"nothing but the removed signature":   {"." + removed, auth.ErrInvalid},
-		"a critical extension in the header":  {replaceSignature(withHeader(t, `{"alg":"RS256","crit":["b64"]}`, good()), removed), auth.ErrInvalid},
-		"the marker as a part of a signature": {signed(t, good()) + removed, auth.ErrInvalid},
+		"a critical extension in the header":  {replaceSignature(withHeader(t, `{"alg":"RS256","crit":["b64"]}`, validClaims()), removed), auth.ErrInvalid},
+		"the marker as a part of a signature": {signed(t, validClaims()) + removed, auth.ErrInvalid},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -354,11 +355,11 @@ func FuzzVerify(f *testing.F) {
 	keys := serveKeys(f, publish(map[string]*rsa.PrivateKey{"old": oldKey()}))
 	verifier := newVerifier(f, auth.ModeOIDC, keys, &clock{})
 	behindIAM := newVerifier(f, auth.ModeIAM, keys, &clock{})
-	genuine := signed(f, good())
+	genuine := signed(f, validClaims())
 	f.Add("Bearer " + genuine)
 	f.Add("Bearer " + replaceSignature(genuine, "SIGNATURE_REMOVED_BY_GOOGLE"))
-	f.Add("Bearer " + sign(f, jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, "old", good()))
-	f.Add("Bearer " + sign(f, jwt.SigningMethodHS256, []byte("x"), "old", good()))
+	f.Add("Bearer " + sign(f, jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, "old", validClaims()))
+	f.Add("Bearer " + sign(f, jwt.SigningMethodHS256, []byte("x"), "old", validClaims()))
 	f.Add("Bearer ..")
 	f.Add("Basic x")
 	f.Add("")

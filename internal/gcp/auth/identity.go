@@ -15,9 +15,8 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 )
 
-// What Identity-Aware Proxy says of itself in its documentation ("Securing your app with
-// signed headers"): the header of its assertion, who issues it, its public keys, and
-// how long it lives at most.
+// Identity-Aware Proxy by its documentation ("Securing your app with signed headers"): the
+// header of its assertion, the issuer, the public keys, and the longest life of an assertion.
 const (
 	proxyHeader  = "X-Goog-Iap-Jwt-Assertion"
 	proxyIssuer  = "https://cloud.google.com/iap"
@@ -25,17 +24,16 @@ const (
 	proxyLife    = 10*time.Minute + 2*leeway
 )
 
-// IdentityConfig says whose identity counts.
+// IdentityConfig says which people are accepted.
 type IdentityConfig struct {
-	// Audience is what the token must be made out to: of an ID token what its client
-	// asked for, of a proxy's assertion the path of the resource behind the proxy, such
-	// as /projects/<number>/locations/<region>/services/<service>. Required.
+	// Audience is the expected audience. For an ID token it is what the client has asked for.
+	// For a proxy's assertion it is the path of the resource behind the proxy, such as
+	// /projects/<number>/locations/<region>/services/<service>. Required.
 	Audience string
-	// Allow lists the e-mail addresses of those who may. Required. Capitals make no
-	// difference.
+	// Allow lists the e-mail addresses of the accepted people, in any case. Required.
 	Allow []string
-	// KeysURL and ProxyKeysURL are where the JSON Web Key Sets of ID tokens and of the
-	// proxy's assertions are; empty: Google's.
+	// KeysURL and ProxyKeysURL are the URLs of the JSON Web Key Sets of ID tokens and of the
+	// proxy's assertions; empty: Google's.
 	KeysURL, ProxyKeysURL string
 	// Now is the clock; nil: time.Now.
 	Now func() time.Time
@@ -43,42 +41,42 @@ type IdentityConfig struct {
 	Client *http.Client
 }
 
-// Identity identifies people by Google's ID tokens (RS256, in Authorization) and by the
-// assertions of Identity-Aware Proxy (ES256, in a header of its own). It is safe for
+// Identity identifies people by Google's ID tokens (RS256, in Authorization) and by
+// Identity-Aware Proxy's assertions (ES256, in a header of their own). It is safe for
 // concurrent use.
 type Identity struct {
 	allow        map[string]bool
 	token, proxy issuer
 }
 
-// issuer is one kind of token.
+// issuer is one kind of token with its rules.
 type issuer struct {
 	names  []string
 	reader reader
 	keys   *keySet
-	// check is what else the kind asks for.
+	// check checks the claims that only this kind has.
 	check func(*claims) error
 }
 
-// address is an e-mail address that can stand in the list: plain ASCII, since others
-// have more than one spelling.
+// address is the form of an allowed address: plain ASCII, since other addresses have more than
+// one spelling.
 var address = regexp.MustCompile(`^[a-z0-9._%+-]+@[a-z0-9-]+(\.[a-z0-9-]+)+$`)
 
-// IsAddress reports whether an e-mail address can be allowed.
+// IsAddress reports whether an e-mail address may be in Allow.
 func IsAddress(email string) bool { _, ok := fold(email); return ok }
 
-// fold is the address in small letters.
+// fold returns the address in lower case.
 func fold(email string) (string, bool) {
 	small := []byte(email)
 	for i, c := range small {
-		if 'A' <= c && c <= 'Z' { // and no others: some that are not ASCII have small letters that are
+		if 'A' <= c && c <= 'Z' { // ASCII alone: some other capitals have an ASCII letter as their lower case
 			small[i] = c + 'a' - 'A'
 		}
 	}
 	return string(small), len(email) <= 254 && address.Match(small)
 }
 
-// NewIdentity returns an Identity, or every reason why the configuration is refused.
+// NewIdentity returns an Identity, or all mistakes of the configuration.
 func NewIdentity(config IdentityConfig) (*Identity, error) {
 	if config.Now == nil {
 		config.Now = time.Now
@@ -88,7 +86,7 @@ func NewIdentity(config IdentityConfig) (*Identity, error) {
 	}
 	config.KeysURL, config.ProxyKeysURL = cmp.Or(config.KeysURL, googleKeysURL), cmp.Or(config.ProxyKeysURL, proxyKeysURL)
 	var errs []error
-	// An empty expectation would be no expectation: the library skips the check.
+	// The library skips the check of an empty audience.
 	if strings.TrimSpace(config.Audience) == "" {
 		errs = append(errs, errors.New("auth: the audience is empty"))
 	}
@@ -120,7 +118,7 @@ func NewIdentity(config IdentityConfig) (*Identity, error) {
 	}, nil
 }
 
-// checkVerified asks that the issuer of an ID token has verified the address in it.
+// checkVerified requires that the issuer has verified the address in an ID token.
 func checkVerified(said *claims) error {
 	if !said.EmailVerified {
 		return fmt.Errorf("%w: email_not_verified", ErrForbidden)
@@ -128,8 +126,8 @@ func checkVerified(said *claims) error {
 	return nil
 }
 
-// checkLife asks that an assertion lives as short as the proxy's do. It says nothing of
-// the address: the proxy has let its owner in.
+// checkLife requires that an assertion lives no longer than the proxy's do. An assertion needs
+// no verified address: the proxy has authenticated the person.
 func checkLife(said *claims) error {
 	if said.ExpiresAt.Sub(said.IssuedAt.Time) > proxyLife {
 		return invalid("life")
@@ -137,10 +135,9 @@ func checkLife(said *claims) error {
 	return nil
 }
 
-// Identify returns the e-mail address, in small letters, of the allowed person who sends
-// a request with these headers, or one of ErrMissing, ErrInvalid, ErrForbidden and
-// ErrKeysUnavailable, as Verify does. Where the proxy's header is there it decides, and
-// nothing else is looked at.
+// Identify returns the lower-case e-mail address of the accepted person that the headers
+// identify. Its error wraps ErrMissing, ErrInvalid, ErrForbidden or ErrKeysUnavailable, as
+// Verify's does. Where the proxy's header is present, nothing else is read.
 func (i *Identity) Identify(ctx context.Context, header http.Header) (string, error) {
 	if asserted := header.Values(proxyHeader); len(asserted) > 0 {
 		if len(asserted) > 1 || asserted[0] == "" {

@@ -38,8 +38,8 @@ func onceCurve() func() *ecdsa.PrivateKey {
 	})
 }
 
-// point is the web key of a curve's point; change alters members of it.
-func point(tb testing.TB, kid string, change map[string]string) map[string]string {
+// point returns the web key of a curve's point. change replaces members of it.
+func point(tb testing.TB, kid string, claimsWith map[string]string) map[string]string {
 	tb.Helper()
 	public, err := proxyKey().PublicKey.Bytes()
 	require.NoError(tb, err)
@@ -47,7 +47,7 @@ func point(tb testing.TB, kid string, change map[string]string) map[string]strin
 		"kty": "EC", "crv": "P-256", "use": "sig", "alg": "ES256", "kid": kid,
 		"x": base64.RawURLEncoding.EncodeToString(public[1:33]), "y": base64.RawURLEncoding.EncodeToString(public[33:]),
 	}
-	for name, value := range change {
+	for name, value := range claimsWith {
 		key[name] = value
 	}
 	return key
@@ -70,9 +70,9 @@ func newIdentity(tb testing.TB, tokens, proxy *keyServer, now *clock) *auth.Iden
 	return identity
 }
 
-// person is what the ID token of an operator says.
-func person(with jwt.MapClaims) jwt.MapClaims {
-	claims := change(jwt.MapClaims{"email": operator})
+// personClaims returns the claims of an operator's ID token.
+func personClaims(with jwt.MapClaims) jwt.MapClaims {
+	claims := claimsWith(jwt.MapClaims{"email": operator})
 	for name, value := range with {
 		if claims[name] = value; value == nil {
 			delete(claims, name)
@@ -81,9 +81,9 @@ func person(with jwt.MapClaims) jwt.MapClaims {
 	return claims
 }
 
-// asserted is what the proxy says of an operator.
-func asserted(with jwt.MapClaims) jwt.MapClaims {
-	claims := person(jwt.MapClaims{"iss": "https://cloud.google.com/iap", "email_verified": nil, "exp": start.Add(10 * time.Minute).Unix()})
+// assertionClaims returns the claims of the proxy's assertion about an operator.
+func assertionClaims(with jwt.MapClaims) jwt.MapClaims {
+	claims := personClaims(jwt.MapClaims{"iss": "https://cloud.google.com/iap", "email_verified": nil, "exp": start.Add(10 * time.Minute).Unix()})
 	for name, value := range with {
 		if claims[name] = value; value == nil {
 			delete(claims, name)
@@ -92,15 +92,15 @@ func asserted(with jwt.MapClaims) jwt.MapClaims {
 	return claims
 }
 
-func proxied(tb testing.TB, with jwt.MapClaims) string {
+func signedAssertion(tb testing.TB, with jwt.MapClaims) string {
 	tb.Helper()
-	return sign(tb, jwt.SigningMethodES256, proxyKey(), "proxy", asserted(with))
+	return sign(tb, jwt.SigningMethodES256, proxyKey(), "proxy", assertionClaims(with))
 }
 
-func bearing(token string) http.Header { return http.Header{"Authorization": {"Bearer " + token}} }
-func behind(token string) http.Header  { return http.Header{assertion: {token}} }
+func bearerHeader(token string) http.Header { return http.Header{"Authorization": {"Bearer " + token}} }
+func proxyHeader(token string) http.Header  { return http.Header{assertion: {token}} }
 
-func TestWhoIsIdentified(t *testing.T) {
+func TestIdentifyAcceptsTheListedPeopleAlone(t *testing.T) {
 	t.Parallel()
 	tokens := serveKeys(t, publish(map[string]*rsa.PrivateKey{"old": oldKey()}))
 	proxy := serveKeys(t, publishPoints(t, point(t, "proxy", nil)))
@@ -114,73 +114,75 @@ func TestWhoIsIdentified(t *testing.T) {
 	rsaPEM := pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: rsaDER})
 	p384, err := ecdsa.GenerateKey(elliptic.P384(), rand.Reader)
 	require.NoError(t, err)
-	good := signed(t, person(nil))
-	short := func(signature string) http.Header { return behind(replaceSignature(proxied(t, nil), signature)) }
+	validClaims := signed(t, personClaims(nil))
+	short := func(signature string) http.Header {
+		return proxyHeader(replaceSignature(signedAssertion(t, nil), signature))
+	}
 
 	for name, test := range map[string]struct {
 		header http.Header
 		who    string
 		want   error
 	}{
-		"an ID token":                               {bearing(good), operator, nil},
-		"an ID token with the other issuer":         {bearing(signed(t, person(jwt.MapClaims{"iss": "accounts.google.com"}))), operator, nil},
-		"an address with capitals":                  {bearing(signed(t, person(jwt.MapClaims{"email": "ADA@Example.test"}))), operator, nil},
-		"an address that was allowed with capitals": {bearing(signed(t, person(jwt.MapClaims{"email": "grace.hopper@example.test"}))), "grace.hopper@example.test", nil},
-		"an assertion":                              {behind(proxied(t, nil)), operator, nil},
-		"an assertion, and a bearer of the program": {http.Header{assertion: {proxied(t, nil)}, "Authorization": {"Bearer x"}}, operator, nil},
+		"an ID token":                               {bearerHeader(validClaims), operator, nil},
+		"an ID token with the other issuer":         {bearerHeader(signed(t, personClaims(jwt.MapClaims{"iss": "accounts.google.com"}))), operator, nil},
+		"an address with capitals":                  {bearerHeader(signed(t, personClaims(jwt.MapClaims{"email": "ADA@Example.test"}))), operator, nil},
+		"an address that was allowed with capitals": {bearerHeader(signed(t, personClaims(jwt.MapClaims{"email": "grace.hopper@example.test"}))), "grace.hopper@example.test", nil},
+		"an assertion":                              {proxyHeader(signedAssertion(t, nil)), operator, nil},
+		"an assertion, and a bearer of the program": {http.Header{assertion: {signedAssertion(t, nil)}, "Authorization": {"Bearer x"}}, operator, nil},
 
 		"nothing":                           {http.Header{}, "", auth.ErrMissing},
 		"another scheme":                    {http.Header{"Authorization": {"Basic YTpi"}}, "", auth.ErrMissing},
 		"the unsigned header of the proxy":  {http.Header{"X-Goog-Authenticated-User-Email": {"accounts.google.com:" + operator}}, "", auth.ErrMissing},
-		"two tokens":                        {http.Header{"Authorization": {"Bearer " + good, "Bearer " + good}}, "", auth.ErrInvalid},
-		"two assertions":                    {http.Header{assertion: {proxied(t, nil), proxied(t, nil)}}, "", auth.ErrInvalid},
-		"an empty assertion":                {behind(""), "", auth.ErrInvalid},
-		"an empty assertion before a token": {http.Header{assertion: {""}, "Authorization": {"Bearer " + good}}, "", auth.ErrInvalid},
-		"a bad assertion before a token":    {http.Header{assertion: {"x.y.z"}, "Authorization": {"Bearer " + good}}, "", auth.ErrInvalid},
-		"an assertion with a line end":      {behind(proxied(t, nil)[:10] + "\n" + proxied(t, nil)[10:]), "", auth.ErrInvalid},
-		"an assertion of 17 KiB":            {behind(strings.Repeat("a", 17<<10)), "", auth.ErrInvalid},
+		"two tokens":                        {http.Header{"Authorization": {"Bearer " + validClaims, "Bearer " + validClaims}}, "", auth.ErrInvalid},
+		"two assertions":                    {http.Header{assertion: {signedAssertion(t, nil), signedAssertion(t, nil)}}, "", auth.ErrInvalid},
+		"an empty assertion":                {proxyHeader(""), "", auth.ErrInvalid},
+		"an empty assertion before a token": {http.Header{assertion: {""}, "Authorization": {"Bearer " + validClaims}}, "", auth.ErrInvalid},
+		"a bad assertion before a token":    {http.Header{assertion: {"x.y.z"}, "Authorization": {"Bearer " + validClaims}}, "", auth.ErrInvalid},
+		"an assertion with a line end":      {proxyHeader(signedAssertion(t, nil)[:10] + "\n" + signedAssertion(t, nil)[10:]), "", auth.ErrInvalid},
+		"an assertion of 17 KiB":            {proxyHeader(strings.Repeat("a", 17<<10)), "", auth.ErrInvalid},
 
-		"another audience":               {bearing(signed(t, person(jwt.MapClaims{"aud": "other"}))), "", auth.ErrInvalid},
-		"no audience":                    {bearing(signed(t, person(jwt.MapClaims{"aud": nil}))), "", auth.ErrInvalid},
-		"expired":                        {bearing(signed(t, person(jwt.MapClaims{"exp": start.Add(-31 * time.Second).Unix()}))), "", auth.ErrInvalid},
-		"no expiry":                      {bearing(signed(t, person(jwt.MapClaims{"exp": nil}))), "", auth.ErrInvalid},
-		"issued in the future":           {bearing(signed(t, person(jwt.MapClaims{"iat": start.Add(31 * time.Second).Unix()}))), "", auth.ErrInvalid},
-		"no issue time":                  {bearing(signed(t, person(jwt.MapClaims{"iat": nil}))), "", auth.ErrInvalid},
-		"another issuer":                 {bearing(signed(t, person(jwt.MapClaims{"iss": "https://accounts.example.test"}))), "", auth.ErrInvalid},
-		"the proxy's issuer":             {bearing(signed(t, person(jwt.MapClaims{"iss": "https://cloud.google.com/iap"}))), "", auth.ErrInvalid},
-		"algorithm none":                 {bearing(sign(t, jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, "old", person(nil))), "", auth.ErrInvalid},
-		"HS256 keyed with the RSA key":   {bearing(sign(t, jwt.SigningMethodHS256, rsaPEM, "old", person(nil))), "", auth.ErrInvalid},
-		"ES256 as a bearer":              {bearing(sign(t, jwt.SigningMethodES256, proxyKey(), "old", person(nil))), "", auth.ErrInvalid},
-		"the assertion as a bearer":      {bearing(proxied(t, nil)), "", auth.ErrInvalid},
-		"a removed signature":            {bearing(replaceSignature(good, "SIGNATURE_REMOVED_BY_GOOGLE")), "", auth.ErrInvalid},
-		"another key":                    {bearing(sign(t, jwt.SigningMethodRS256, foreignKey(), "old", person(nil))), "", auth.ErrInvalid},
-		"a critical extension":           {bearing(withHeader(t, `{"alg":"RS256","kid":"old","crit":["exp"]}`, person(nil))), "", auth.ErrInvalid},
-		"somebody who is not allowed":    {bearing(signed(t, person(jwt.MapClaims{"email": "eve@example.test"}))), "", auth.ErrForbidden},
-		"an allowed address, and more":   {bearing(signed(t, person(jwt.MapClaims{"email": operator + ".evil.test"}))), "", auth.ErrForbidden},
-		"an address that looks the same": {bearing(signed(t, person(jwt.MapClaims{"email": "grace.hopper@example.te\u017ft"}))), "", auth.ErrForbidden},
-		"an address that is not proven":  {bearing(signed(t, person(jwt.MapClaims{"email_verified": false}))), "", auth.ErrForbidden},
-		"nothing said of that":           {bearing(signed(t, person(jwt.MapClaims{"email_verified": nil}))), "", auth.ErrForbidden},
-		"no address":                     {bearing(signed(t, person(jwt.MapClaims{"email": nil}))), "", auth.ErrForbidden},
+		"another audience":               {bearerHeader(signed(t, personClaims(jwt.MapClaims{"aud": "other"}))), "", auth.ErrInvalid},
+		"no audience":                    {bearerHeader(signed(t, personClaims(jwt.MapClaims{"aud": nil}))), "", auth.ErrInvalid},
+		"expired":                        {bearerHeader(signed(t, personClaims(jwt.MapClaims{"exp": start.Add(-31 * time.Second).Unix()}))), "", auth.ErrInvalid},
+		"no expiry":                      {bearerHeader(signed(t, personClaims(jwt.MapClaims{"exp": nil}))), "", auth.ErrInvalid},
+		"issued in the future":           {bearerHeader(signed(t, personClaims(jwt.MapClaims{"iat": start.Add(31 * time.Second).Unix()}))), "", auth.ErrInvalid},
+		"no issue time":                  {bearerHeader(signed(t, personClaims(jwt.MapClaims{"iat": nil}))), "", auth.ErrInvalid},
+		"another issuer":                 {bearerHeader(signed(t, personClaims(jwt.MapClaims{"iss": "https://accounts.example.test"}))), "", auth.ErrInvalid},
+		"the proxy's issuer":             {bearerHeader(signed(t, personClaims(jwt.MapClaims{"iss": "https://cloud.google.com/iap"}))), "", auth.ErrInvalid},
+		"algorithm none":                 {bearerHeader(sign(t, jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, "old", personClaims(nil))), "", auth.ErrInvalid},
+		"HS256 keyed with the RSA key":   {bearerHeader(sign(t, jwt.SigningMethodHS256, rsaPEM, "old", personClaims(nil))), "", auth.ErrInvalid},
+		"ES256 as a bearer":              {bearerHeader(sign(t, jwt.SigningMethodES256, proxyKey(), "old", personClaims(nil))), "", auth.ErrInvalid},
+		"the assertion as a bearer":      {bearerHeader(signedAssertion(t, nil)), "", auth.ErrInvalid},
+		"a removed signature":            {bearerHeader(replaceSignature(validClaims, "SIGNATURE_REMOVED_BY_GOOGLE")), "", auth.ErrInvalid},
+		"another key":                    {bearerHeader(sign(t, jwt.SigningMethodRS256, foreignKey(), "old", personClaims(nil))), "", auth.ErrInvalid},
+		"a critical extension":           {bearerHeader(withHeader(t, `{"alg":"RS256","kid":"old","crit":["exp"]}`, personClaims(nil))), "", auth.ErrInvalid},
+		"somebody who is not allowed":    {bearerHeader(signed(t, personClaims(jwt.MapClaims{"email": "eve@example.test"}))), "", auth.ErrForbidden},
+		"an allowed address, and more":   {bearerHeader(signed(t, personClaims(jwt.MapClaims{"email": operator + ".evil.test"}))), "", auth.ErrForbidden},
+		"an address that looks the same": {bearerHeader(signed(t, personClaims(jwt.MapClaims{"email": "grace.hopper@example.te\u017ft"}))), "", auth.ErrForbidden},
+		"an address that is not proven":  {bearerHeader(signed(t, personClaims(jwt.MapClaims{"email_verified": false}))), "", auth.ErrForbidden},
+		"nothing said of that":           {bearerHeader(signed(t, personClaims(jwt.MapClaims{"email_verified": nil}))), "", auth.ErrForbidden},
+		"no address":                     {bearerHeader(signed(t, personClaims(jwt.MapClaims{"email": nil}))), "", auth.ErrForbidden},
 
-		"an assertion for another":                {behind(proxied(t, jwt.MapClaims{"aud": "/projects/1/other"})), "", auth.ErrInvalid},
-		"an assertion that has expired":           {behind(proxied(t, jwt.MapClaims{"exp": start.Add(-31 * time.Second).Unix()})), "", auth.ErrInvalid},
-		"an assertion without an issue time":      {behind(proxied(t, jwt.MapClaims{"iat": nil})), "", auth.ErrInvalid},
-		"an assertion that lives too long":        {behind(proxied(t, jwt.MapClaims{"exp": start.Add(12 * time.Minute).Unix()})), "", auth.ErrInvalid},
-		"an assertion of another issuer":          {behind(proxied(t, jwt.MapClaims{"iss": "https://accounts.google.com"})), "", auth.ErrInvalid},
-		"an assertion by another key":             {behind(sign(t, jwt.SigningMethodES256, foreignProxyKey(), "proxy", asserted(nil))), "", auth.ErrInvalid},
-		"an assertion under an unknown key id":    {behind(sign(t, jwt.SigningMethodES256, proxyKey(), "other", asserted(nil))), "", auth.ErrInvalid},
-		"an assertion with algorithm none":        {behind(sign(t, jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, "proxy", asserted(nil))), "", auth.ErrInvalid},
-		"an assertion in HS256 by the public key": {behind(sign(t, jwt.SigningMethodHS256, curvePEM, "proxy", asserted(nil))), "", auth.ErrInvalid},
-		"an assertion in HS256 by its encoding":   {behind(sign(t, jwt.SigningMethodHS256, curveDER, "proxy", asserted(nil))), "", auth.ErrInvalid},
-		"an assertion in RS256":                   {behind(sign(t, jwt.SigningMethodRS256, oldKey(), "proxy", asserted(nil))), "", auth.ErrInvalid},
-		"an assertion in ES384":                   {behind(sign(t, jwt.SigningMethodES384, p384, "proxy", asserted(nil))), "", auth.ErrInvalid},
-		"an ID token as an assertion":             {behind(good), "", auth.ErrInvalid},
+		"an assertion for another":                {proxyHeader(signedAssertion(t, jwt.MapClaims{"aud": "/projects/1/other"})), "", auth.ErrInvalid},
+		"an assertion that has expired":           {proxyHeader(signedAssertion(t, jwt.MapClaims{"exp": start.Add(-31 * time.Second).Unix()})), "", auth.ErrInvalid},
+		"an assertion without an issue time":      {proxyHeader(signedAssertion(t, jwt.MapClaims{"iat": nil})), "", auth.ErrInvalid},
+		"an assertion that lives too long":        {proxyHeader(signedAssertion(t, jwt.MapClaims{"exp": start.Add(12 * time.Minute).Unix()})), "", auth.ErrInvalid},
+		"an assertion of another issuer":          {proxyHeader(signedAssertion(t, jwt.MapClaims{"iss": "https://accounts.google.com"})), "", auth.ErrInvalid},
+		"an assertion by another key":             {proxyHeader(sign(t, jwt.SigningMethodES256, foreignProxyKey(), "proxy", assertionClaims(nil))), "", auth.ErrInvalid},
+		"an assertion under an unknown key id":    {proxyHeader(sign(t, jwt.SigningMethodES256, proxyKey(), "other", assertionClaims(nil))), "", auth.ErrInvalid},
+		"an assertion with algorithm none":        {proxyHeader(sign(t, jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, "proxy", assertionClaims(nil))), "", auth.ErrInvalid},
+		"an assertion in HS256 by the public key": {proxyHeader(sign(t, jwt.SigningMethodHS256, curvePEM, "proxy", assertionClaims(nil))), "", auth.ErrInvalid},
+		"an assertion in HS256 by its encoding":   {proxyHeader(sign(t, jwt.SigningMethodHS256, curveDER, "proxy", assertionClaims(nil))), "", auth.ErrInvalid},
+		"an assertion in RS256":                   {proxyHeader(sign(t, jwt.SigningMethodRS256, oldKey(), "proxy", assertionClaims(nil))), "", auth.ErrInvalid},
+		"an assertion in ES384":                   {proxyHeader(sign(t, jwt.SigningMethodES384, p384, "proxy", assertionClaims(nil))), "", auth.ErrInvalid},
+		"an ID token as an assertion":             {proxyHeader(validClaims), "", auth.ErrInvalid},
 		"a short ES256 signature":                 {short("AQ"), "", auth.ErrInvalid},
 		"an empty ES256 signature":                {short(""), "", auth.ErrInvalid},
 		"an ES256 signature of zeros":             {short(base64.RawURLEncoding.EncodeToString(make([]byte, 64))), "", auth.ErrInvalid},
 		"a long ES256 signature":                  {short(base64.RawURLEncoding.EncodeToString(make([]byte, 65))), "", auth.ErrInvalid},
-		"an assertion of somebody not allowed":    {behind(proxied(t, jwt.MapClaims{"email": "eve@example.test"})), "", auth.ErrForbidden},
-		"an assertion without an address":         {behind(proxied(t, jwt.MapClaims{"email": nil})), "", auth.ErrForbidden},
+		"an assertion of somebody not allowed":    {proxyHeader(signedAssertion(t, jwt.MapClaims{"email": "eve@example.test"})), "", auth.ErrForbidden},
+		"an assertion without an address":         {proxyHeader(signedAssertion(t, jwt.MapClaims{"email": nil})), "", auth.ErrForbidden},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -200,25 +202,25 @@ func TestIdentitiesAreUnknownWhileTheKeysAreAway(t *testing.T) {
 	now := &clock{}
 	identity := newIdentity(t, tokens, proxy, now)
 	for range 5 {
-		_, err := identity.Identify(t.Context(), behind(proxied(t, nil)))
+		_, err := identity.Identify(t.Context(), proxyHeader(signedAssertion(t, nil)))
 		require.ErrorIs(t, err, auth.ErrKeysUnavailable)
 		require.ErrorContains(t, err, "status_502")
 	}
 	require.EqualValues(t, 1, proxy.fetches.Load(), "a server that is down is not hammered")
-	_, err := identity.Identify(t.Context(), bearing(signed(t, person(nil))))
+	_, err := identity.Identify(t.Context(), bearerHeader(signed(t, personClaims(nil))))
 	require.NoError(t, err, "the one does not wait for the other's keys")
 
 	proxy.become(publishPoints(t, point(t, "proxy", nil)))
 	now.Advance(11 * time.Second)
-	_, err = identity.Identify(t.Context(), behind(proxied(t, nil)))
+	_, err = identity.Identify(t.Context(), proxyHeader(signedAssertion(t, nil)))
 	require.NoError(t, err)
 	proxy.become(down)
 	now.Advance(23 * time.Hour)
 	later := jwt.MapClaims{"iat": now.Now().Unix(), "exp": now.Now().Add(time.Minute).Unix()}
-	_, err = identity.Identify(t.Context(), behind(proxied(t, later)))
+	_, err = identity.Identify(t.Context(), proxyHeader(signedAssertion(t, later)))
 	require.NoError(t, err, "keys are kept for a day while the server is away")
 	now.Advance(2 * time.Hour)
-	_, err = identity.Identify(t.Context(), behind(proxied(t, later)))
+	_, err = identity.Identify(t.Context(), proxyHeader(signedAssertion(t, later)))
 	require.ErrorIs(t, err, auth.ErrKeysUnavailable, "and no longer")
 }
 
@@ -238,14 +240,14 @@ func TestKeysThatCannotVerifyAnAssertionAreLeftOut(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			tokens, proxy := serveKeys(t, down), serveKeys(t, publishPoints(t, key))
-			_, err := newIdentity(t, tokens, proxy, &clock{}).Identify(t.Context(), behind(proxied(t, nil)))
+			_, err := newIdentity(t, tokens, proxy, &clock{}).Identify(t.Context(), proxyHeader(signedAssertion(t, nil)))
 			require.ErrorIs(t, err, auth.ErrKeysUnavailable)
 			require.ErrorContains(t, err, "no_usable_key")
 		})
 	}
 }
 
-func TestAnIdentityThatWouldLeaveADoorOpenIsRefused(t *testing.T) {
+func TestAnIdentityConfigurationThatSkipsACheckIsRefused(t *testing.T) {
 	t.Parallel()
 	for name, config := range map[string]auth.IdentityConfig{
 		"no audience":              {Allow: []string{operator}},
@@ -269,12 +271,12 @@ func TestAnIdentityThatWouldLeaveADoorOpenIsRefused(t *testing.T) {
 func FuzzAssertions(f *testing.F) {
 	proxy := serveKeys(f, publishPoints(f, point(f, "proxy", nil)))
 	identity := newIdentity(f, proxy, proxy, &clock{})
-	good := proxied(f, nil)
-	f.Add(replaceSignature(good, "AQ"))
-	f.Add(strings.ToUpper(good))
+	validClaims := signedAssertion(f, nil)
+	f.Add(replaceSignature(validClaims, "AQ"))
+	f.Add(strings.ToUpper(validClaims))
 	f.Add("..")
 	f.Fuzz(func(t *testing.T, token string) {
-		if who, err := identity.Identify(t.Context(), behind(token)); err == nil && token != good {
+		if who, err := identity.Identify(t.Context(), proxyHeader(token)); err == nil && token != validClaims {
 			t.Fatalf("%s was let in by another token", who)
 		}
 	})

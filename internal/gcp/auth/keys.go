@@ -22,34 +22,34 @@ import (
 )
 
 const (
-	// A fetched set counts as fresh for the max-age of its answer, within these
-	// bounds, or for defaultFresh where the answer names none.
+	// A fetched set is fresh for the max-age of its answer, within these bounds, or for
+	// defaultFresh where the answer has none.
 	minFresh     = time.Minute
 	maxFresh     = 6 * time.Hour
 	defaultFresh = time.Hour
-	// keepFor is how long after its fetch a set is used while the key server does
-	// not answer. Google announces a key days before it signs with it, and keeps
-	// it published for as long as its tokens live, so a day-old set still holds
-	// the keys in use; beyond that, a withdrawn key could be honoured.
+	// keepFor is how long after its fetch a set is used while the key server does not answer.
+	// Google announces a key days before it signs with it, and publishes it for as long as its
+	// tokens live, so a day-old set still holds the keys in use. A longer time could accept a
+	// withdrawn key.
 	keepFor = 24 * time.Hour
-	// refetchAfter is the shortest time between two fetches, whatever made them
-	// fail and however many unknown key ids are asked for.
+	// refetchAfter is the shortest time between two fetches, also after failures and for
+	// unknown key ids.
 	refetchAfter = 10 * time.Second
 	// fetchTimeout bounds one fetch. It is well below every ack deadline.
 	fetchTimeout = 3 * time.Second
-	// maxKeysBytes bounds the answer. Google's is about 2 KiB.
+	// maxKeysBytes bounds the answer. Google's has about 2 KiB.
 	maxKeysBytes = 256 << 10
-	// The bounds of an RSA modulus: smaller is breakable, larger only burns time.
+	// Bounds of an RSA modulus: a smaller one is breakable, a larger one only costs time.
 	minKeyBits = 2048
 	maxKeyBits = 8192
 )
 
-// errUnknownKey: the current set holds no key of that id.
+// errUnknownKey: the current set has no key with this id.
 var errUnknownKey = errors.New("auth: unknown key id")
 
-// keySet is the signing keys of one algorithm at a URL, fetched when needed, once for
-// all callers. Nobody waits for a fetch whose key is here: a set that is no longer fresh
-// is answered from, and fetched anew behind the answer.
+// keySet is the signing keys of one algorithm at a URL. It fetches them when needed, once for
+// all callers. A caller whose key is in the set never waits: a set that is no longer fresh
+// answers at once and is fetched in the background.
 type keySet struct {
 	url    string
 	alg    string // RS256 or ES256
@@ -59,14 +59,14 @@ type keySet struct {
 
 	mu        sync.Mutex
 	keys      map[string]crypto.PublicKey
-	fetched   time.Time // when keys were fetched
+	fetched   time.Time // time of the last successful fetch
 	freshTill time.Time
-	tried     time.Time // when the last fetch ended
-	lastErr   error     // how the last fetch ended
+	tried     time.Time // end of the last fetch
+	lastErr   error     // error of the last fetch
 }
 
-// key returns the key of the id, errUnknownKey if a current set does not hold it,
-// or ErrKeysUnavailable if that cannot be known. It waits for a fetch only where it has
+// key returns the key with the id. It returns errUnknownKey if a current set does not hold the
+// key, and ErrKeysUnavailable if that cannot be known. It waits for a fetch only where it has
 // no such key, and no longer than one fetch takes.
 func (s *keySet) key(ctx context.Context, kid string) (crypto.PublicKey, error) {
 	key, settled, err := s.lookup(kid)
@@ -74,7 +74,7 @@ func (s *keySet) key(ctx context.Context, kid string) (crypto.PublicKey, error) 
 		return key, err
 	}
 	done := s.flight.DoChan("", func() (any, error) {
-		// Who decided to fetch may come here after the fetch of another has ended.
+		// Another caller's fetch may have ended since the lookup above.
 		if _, settled, _ := s.lookup(kid); !settled {
 			s.refresh()
 		}
@@ -92,8 +92,8 @@ func (s *keySet) key(ctx context.Context, kid string) (crypto.PublicKey, error) 
 	return key, err
 }
 
-// lookup answers from what is here. settled reports whether that answer stands;
-// if not, a fetch may better it, and it is the answer only if the fetch did not.
+// lookup answers from the present set. settled reports whether the answer is final. Otherwise a
+// fetch may give a better one; if the fetch fails, this answer is used.
 func (s *keySet) lookup(kid string) (key crypto.PublicKey, settled bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -109,12 +109,12 @@ func (s *keySet) lookup(kid string) (key crypto.PublicKey, settled bool, err err
 	case usable && s.lastErr == nil:
 		return nil, justTried, errUnknownKey
 	default:
-		// No set at all, or an unknown id while the server that would know is away.
+		// There is no set, or the id is unknown and the last fetch has failed.
 		return nil, justTried, ErrKeysUnavailable
 	}
 }
 
-// failure is the code of how the last fetch ended.
+// failure is the code of the last fetch's error.
 func (s *keySet) failure() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -124,7 +124,7 @@ func (s *keySet) failure() string {
 	return s.lastErr.Error()
 }
 
-// refresh fetches the set. The fetch serves every caller: no caller's context ends it.
+// refresh fetches the set for every caller, so no caller's context ends it.
 func (s *keySet) refresh() {
 	ctx, cancel := context.WithTimeout(context.Background(), fetchTimeout)
 	defer cancel()
@@ -139,7 +139,7 @@ func (s *keySet) refresh() {
 	}
 }
 
-// fetch gets the set. Its errors are codes: they reach answers and logs.
+// fetch gets the set. Its errors are codes, which may be answered and logged.
 func (s *keySet) fetch(ctx context.Context) (map[string]crypto.PublicKey, time.Duration, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url, nil)
 	if err != nil {
@@ -167,7 +167,7 @@ func (s *keySet) fetch(ctx context.Context) (map[string]crypto.PublicKey, time.D
 	return keys, freshFor(response.Header.Get("Cache-Control")), nil
 }
 
-// parseKeys reads a JSON Web Key Set (RFC 7517) and keeps what can verify the algorithm.
+// parseKeys reads a JSON Web Key Set (RFC 7517) and returns the keys of the algorithm.
 func parseKeys(body []byte, alg string) (map[string]crypto.PublicKey, error) {
 	var set struct {
 		Keys []webKey `json:"keys"`
@@ -189,7 +189,7 @@ func parseKeys(body []byte, alg string) (map[string]crypto.PublicKey, error) {
 		}
 	}
 	if len(keys) == 0 {
-		// An empty set would turn every sender away: better the one we had.
+		// An empty set would refuse every sender. The set from before is kept.
 		return nil, errors.New("no_usable_key")
 	}
 	return keys, nil
@@ -208,7 +208,7 @@ type webKey struct {
 	Y   string `json:"y"`
 }
 
-// rsa is an RSA key of a sound size (RFC 7518 section 6.3).
+// rsa returns an RSA key within the bounds of its size (RFC 7518 section 6.3).
 func (k webKey) rsa() (crypto.PublicKey, bool) {
 	modulus, errN := base64.RawURLEncoding.DecodeString(k.N)
 	exponent, errE := base64.RawURLEncoding.DecodeString(k.E)
@@ -222,9 +222,10 @@ func (k webKey) rsa() (crypto.PublicKey, bool) {
 	return &rsa.PublicKey{N: n, E: int(e)}, true
 }
 
-// ecdsa is a point of P-256 (RFC 7518 section 6.2): one that is not on the curve is none.
+// ecdsa returns a point of P-256 (RFC 7518 section 6.2). A point that is not on the curve is
+// refused.
 func (k webKey) ecdsa() (crypto.PublicKey, bool) {
-	const size = 32 // both coordinates are of full length
+	const size = 32 // bytes of each coordinate
 	x, errX := base64.RawURLEncoding.DecodeString(k.X)
 	y, errY := base64.RawURLEncoding.DecodeString(k.Y)
 	if k.Kty != "EC" || k.Crv != "P-256" || errX != nil || errY != nil || len(x) != size || len(y) != size {
@@ -234,7 +235,7 @@ func (k webKey) ecdsa() (crypto.PublicKey, bool) {
 	return key, err == nil
 }
 
-// freshFor is how long an answer with this Cache-Control counts as fresh.
+// freshFor returns how long an answer with this Cache-Control is fresh.
 func freshFor(cacheControl string) time.Duration {
 	for directive := range strings.SplitSeq(cacheControl, ",") {
 		name, value, _ := strings.Cut(strings.TrimSpace(directive), "=")
@@ -246,7 +247,7 @@ func freshFor(cacheControl string) time.Duration {
 			if err != nil {
 				return defaultFresh
 			}
-			// Compared as seconds: a huge number must not overflow a Duration.
+			// The bounds are compared in seconds: a huge number would overflow a Duration.
 			seconds = min(max(seconds, int(minFresh/time.Second)), int(maxFresh/time.Second))
 			return time.Duration(seconds) * time.Second
 		}

@@ -19,8 +19,8 @@ import (
 	"billhook/internal/gcp/auth"
 )
 
-// fetcher is a key server in the process of the test, which therefore knows when a fetch
-// has ended: when synctest.Wait returns.
+// fetcher is a key server inside the test's bubble, so synctest.Wait returns after a fetch has
+// ended.
 type fetcher struct {
 	fetches atomic.Int64
 	answer  atomic.Pointer[http.HandlerFunc]
@@ -38,11 +38,11 @@ func (f *fetcher) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answer.Result(), nil
 }
 
-// hang takes every question and answers none.
+// hang never answers.
 func hang(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
 
-// fetching returns a verifier that gets its keys from answer.
-func fetching(tb testing.TB, answer http.HandlerFunc, now *clock) (*auth.Verifier, *fetcher) {
+// newFetchingVerifier returns a verifier that gets its keys from answer.
+func newFetchingVerifier(tb testing.TB, answer http.HandlerFunc, now *clock) (*auth.Verifier, *fetcher) {
 	tb.Helper()
 	keys := &fetcher{}
 	keys.become(answer)
@@ -53,18 +53,18 @@ func fetching(tb testing.TB, answer http.HandlerFunc, now *clock) (*auth.Verifie
 	return verifier, keys
 }
 
-// lasting is the header of a good token that lives for two days.
-func lasting(tb testing.TB) string {
+// longLivedHeader returns the header of a valid token that lives for two days.
+func longLivedHeader(tb testing.TB) string {
 	tb.Helper()
-	return "Bearer " + signed(tb, change(jwt.MapClaims{"exp": start.Add(48 * time.Hour).Unix()}))
+	return "Bearer " + signed(tb, claimsWith(jwt.MapClaims{"exp": start.Add(48 * time.Hour).Unix()}))
 }
 
-func TestNobodyWaitsForAKeyServerThatHangsWhileTheKeyIsHere(t *testing.T) {
+func TestAKnownKeyNeverWaitsForAHangingKeyServer(t *testing.T) {
 	t.Parallel()
-	header, other := lasting(t), "Bearer "+sign(t, jwt.SigningMethodRS256, newKey(), "new", good())
+	header, other := longLivedHeader(t), "Bearer "+sign(t, jwt.SigningMethodRS256, newKey(), "new", validClaims())
 	synctest.Test(t, func(t *testing.T) {
 		now := &clock{}
-		verifier, keys := fetching(t, publish(map[string]*rsa.PrivateKey{"old": oldKey()}), now)
+		verifier, keys := newFetchingVerifier(t, publish(map[string]*rsa.PrivateKey{"old": oldKey()}), now)
 		require.NoError(t, verifier.Verify(t.Context(), header))
 		keys.become(hang)
 		now.Advance(10 * time.Minute)
@@ -99,16 +99,16 @@ func TestNobodyWaitsForAKeyServerThatHangsWhileTheKeyIsHere(t *testing.T) {
 		require.Zero(t, time.Since(began))
 		synctest.Wait()
 		require.EqualValues(t, 3, keys.fetches.Load())
-		<-time.After(3 * time.Second) // of the bubble's time: then that fetch has ended, too
+		<-time.After(3 * time.Second) // the bubble's time: the fetch has timed out by then
 	})
 }
 
-func TestTheRequestThatBeganTheFetchBehindItDoesNotEndIt(t *testing.T) {
+func TestTheEndOfARequestDoesNotEndItsBackgroundFetch(t *testing.T) {
 	t.Parallel()
-	header, fresh := lasting(t), "Bearer "+sign(t, jwt.SigningMethodRS256, newKey(), "new", good())
+	header, fresh := longLivedHeader(t), "Bearer "+sign(t, jwt.SigningMethodRS256, newKey(), "new", validClaims())
 	synctest.Test(t, func(t *testing.T) {
 		now := &clock{}
-		verifier, keys := fetching(t, publish(map[string]*rsa.PrivateKey{"old": oldKey()}), now)
+		verifier, keys := newFetchingVerifier(t, publish(map[string]*rsa.PrivateKey{"old": oldKey()}), now)
 		require.NoError(t, verifier.Verify(t.Context(), header))
 		release := make(chan struct{})
 		keys.become(func(w http.ResponseWriter, r *http.Request) {
@@ -133,10 +133,10 @@ func TestTheRequestThatBeganTheFetchBehindItDoesNotEndIt(t *testing.T) {
 
 func TestARotatedKeyIsFetchedWhenItIsFirstUsed(t *testing.T) {
 	t.Parallel()
-	before, after := "Bearer "+signed(t, good()), "Bearer "+sign(t, jwt.SigningMethodRS256, newKey(), "new", good())
+	before, after := "Bearer "+signed(t, validClaims()), "Bearer "+sign(t, jwt.SigningMethodRS256, newKey(), "new", validClaims())
 	synctest.Test(t, func(t *testing.T) {
 		now := &clock{}
-		verifier, keys := fetching(t, publish(map[string]*rsa.PrivateKey{"old": oldKey()}), now)
+		verifier, keys := newFetchingVerifier(t, publish(map[string]*rsa.PrivateKey{"old": oldKey()}), now)
 		require.NoError(t, verifier.Verify(t.Context(), before))
 
 		keys.become(publish(map[string]*rsa.PrivateKey{"old": oldKey(), "new": newKey()}))
@@ -161,7 +161,7 @@ func TestKeysAreFetchedOnceForAllCallers(t *testing.T) {
 		publish(map[string]*rsa.PrivateKey{"old": oldKey()})(w, r)
 	})
 	verifier := newVerifier(t, auth.ModeOIDC, keys, &clock{})
-	header := "Bearer " + signed(t, good())
+	header := "Bearer " + signed(t, validClaims())
 
 	results := make(chan error, callers)
 	for range callers {
@@ -179,14 +179,14 @@ func TestForgedKeyIDsCauseOneFetchAnInterval(t *testing.T) {
 	keys := serveKeys(t, publish(map[string]*rsa.PrivateKey{"old": oldKey()}))
 	now := &clock{}
 	verifier := newVerifier(t, auth.ModeOIDC, keys, now)
-	require.NoError(t, verifier.Verify(t.Context(), "Bearer "+signed(t, good())))
+	require.NoError(t, verifier.Verify(t.Context(), "Bearer "+signed(t, validClaims())))
 	require.EqualValues(t, 1, keys.fetches.Load())
 
 	for interval := range 3 {
 		now.Advance(10 * time.Second)
 		var group sync.WaitGroup
 		for i := range 20 {
-			forged := "Bearer " + sign(t, jwt.SigningMethodRS256, foreignKey(), strings.Repeat("k", i+1), good())
+			forged := "Bearer " + sign(t, jwt.SigningMethodRS256, foreignKey(), strings.Repeat("k", i+1), validClaims())
 			group.Go(func() {
 				if err := verifier.Verify(t.Context(), forged); err == nil {
 					t.Error("a forged token passed")
@@ -203,7 +203,7 @@ func TestKeyServerAwayAtTheStart(t *testing.T) {
 	keys := serveKeys(t, down)
 	now := &clock{}
 	verifier := newVerifier(t, auth.ModeOIDC, keys, now)
-	header := "Bearer " + signed(t, good())
+	header := "Bearer " + signed(t, validClaims())
 
 	for range 5 {
 		require.ErrorIs(t, verifier.Verify(t.Context(), header), auth.ErrKeysUnavailable)
@@ -217,9 +217,9 @@ func TestKeyServerAwayAtTheStart(t *testing.T) {
 
 func TestAKeyServerThatDoesNotAnswerIsAwayLongBeforeTheAckDeadline(t *testing.T) {
 	t.Parallel()
-	token := "Bearer " + signed(t, good())
+	token := "Bearer " + signed(t, validClaims())
 	synctest.Test(t, func(t *testing.T) {
-		verifier, _ := fetching(t, hang, &clock{})
+		verifier, _ := newFetchingVerifier(t, hang, &clock{})
 		began := time.Now()
 		require.ErrorIs(t, verifier.Verify(t.Context(), token), auth.ErrKeysUnavailable)
 		require.Less(t, time.Since(began), 10*time.Second, "the shortest ack deadline there is")
@@ -228,10 +228,10 @@ func TestAKeyServerThatDoesNotAnswerIsAwayLongBeforeTheAckDeadline(t *testing.T)
 
 func TestKeyServerAwayLater(t *testing.T) {
 	t.Parallel()
-	header, other := lasting(t), "Bearer "+sign(t, jwt.SigningMethodRS256, newKey(), "new", good())
+	header, other := longLivedHeader(t), "Bearer "+sign(t, jwt.SigningMethodRS256, newKey(), "new", validClaims())
 	synctest.Test(t, func(t *testing.T) {
 		now := &clock{}
-		verifier, keys := fetching(t, publish(map[string]*rsa.PrivateKey{"old": oldKey()}), now)
+		verifier, keys := newFetchingVerifier(t, publish(map[string]*rsa.PrivateKey{"old": oldKey()}), now)
 		require.NoError(t, verifier.Verify(t.Context(), header))
 
 		keys.become(down)
@@ -249,7 +249,7 @@ func TestKeyServerAwayLater(t *testing.T) {
 	})
 }
 
-func TestAnAnswerThatIsNoKeySetIsNoAnswer(t *testing.T) {
+func TestAnAnswerThatIsNoKeySetIsAFailedFetch(t *testing.T) {
 	t.Parallel()
 	for name, body := range map[string]string{
 		"nothing":                   ``,
@@ -266,7 +266,7 @@ func TestAnAnswerThatIsNoKeySetIsNoAnswer(t *testing.T) {
 			t.Parallel()
 			keys := serveKeys(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, body) })
 			verifier := newVerifier(t, auth.ModeOIDC, keys, &clock{})
-			require.ErrorIs(t, verifier.Verify(t.Context(), "Bearer "+signed(t, good())), auth.ErrKeysUnavailable)
+			require.ErrorIs(t, verifier.Verify(t.Context(), "Bearer "+signed(t, validClaims())), auth.ErrKeysUnavailable)
 		})
 	}
 }
@@ -289,10 +289,10 @@ func TestFreshnessFollowsTheAnswerWithinBounds(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			header := lasting(t)
+			header := longLivedHeader(t)
 			synctest.Test(t, func(t *testing.T) {
 				now := &clock{}
-				verifier, keys := fetching(t, func(w http.ResponseWriter, _ *http.Request) {
+				verifier, keys := newFetchingVerifier(t, func(w http.ResponseWriter, _ *http.Request) {
 					w.Header().Set("Cache-Control", test.cacheControl)
 					_, _ = w.Write(keySetJSON(map[string]*rsa.PrivateKey{"old": oldKey()}))
 				}, now)
@@ -310,7 +310,7 @@ func TestFreshnessFollowsTheAnswerWithinBounds(t *testing.T) {
 	}
 }
 
-func TestACallerWhoLeavesDoesNotEndTheFetchForTheOthers(t *testing.T) {
+func TestACanceledCallerDoesNotEndTheFetchForTheOthers(t *testing.T) {
 	t.Parallel()
 	asked, release := make(chan struct{}), make(chan struct{})
 	keys := serveKeys(t, func(w http.ResponseWriter, r *http.Request) {
@@ -319,7 +319,7 @@ func TestACallerWhoLeavesDoesNotEndTheFetchForTheOthers(t *testing.T) {
 		publish(map[string]*rsa.PrivateKey{"old": oldKey()})(w, r)
 	})
 	verifier := newVerifier(t, auth.ModeOIDC, keys, &clock{})
-	header := "Bearer " + signed(t, good())
+	header := "Bearer " + signed(t, validClaims())
 
 	ctx, leave := context.WithCancel(t.Context())
 	first, second := make(chan error, 1), make(chan error, 1)

@@ -13,20 +13,20 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 )
 
-// The JSON of a token is read here and not by the JWT library. Its decoder takes Email
-// for email, and the last of two: what reads the same token elsewhere may take the first.
-// Here names are exact, and a name that comes twice, at any depth, refuses the token.
+// The JSON of a token is decoded here, not by the JWT library. The library's decoder accepts
+// Email for email, and the last of two equal names, where another reader of the same token may
+// take the first. Here names are exact, and a duplicate name at any depth refuses the token.
 
-// protected is what the header of a token says, as far as it is looked at.
+// protected holds the members of a token's header that are used.
 type protected struct {
 	Algorithm string `json:"alg"`
 	KeyID     string `json:"kid"`
-	// Critical are extensions that the signer demands to be understood (RFC 7515
-	// section 4.1.11). None is.
+	// Critical lists extensions that the signer requires (RFC 7515 section 4.1.11). None is
+	// supported.
 	Critical jsontext.Value `json:"crit"`
 }
 
-// claims is what a token says, as far as it is looked at.
+// claims holds the claims of a token that are used.
 type claims struct {
 	Issuer        string    `json:"iss"`
 	Audience      audiences `json:"aud"`
@@ -37,10 +37,10 @@ type claims struct {
 	EmailVerified bool      `json:"email_verified"`
 }
 
-// audiences is one string, or a list of them (RFC 7519 section 4.1.3).
+// audiences is one string or a list of strings (RFC 7519 section 4.1.3).
 type audiences []string
 
-// UnmarshalJSONFrom reads the two forms and no other.
+// UnmarshalJSONFrom accepts these two forms alone.
 func (a *audiences) UnmarshalJSONFrom(from *jsontext.Decoder) error {
 	switch from.PeekKind() {
 	case '"':
@@ -53,14 +53,14 @@ func (a *audiences) UnmarshalJSONFrom(from *jsontext.Decoder) error {
 	}
 }
 
-// lastDate is the end of the year 9999: a date beyond it is none.
+// lastDate is the end of the year 9999. A later date is refused.
 const lastDate = 253402300799
 
-// date is a NumericDate (RFC 7519 section 2): seconds since 1970, with or without a
-// fraction, as a JSON number. It is nil where the token has none.
+// date is a NumericDate (RFC 7519 section 2): seconds since 1970 as a JSON number, with or
+// without a fraction. It is nil where the token has none.
 type date struct{ *jwt.NumericDate }
 
-// UnmarshalJSONFrom takes a number, and neither a string that holds one nor null.
+// UnmarshalJSONFrom accepts a number, but no null and no string with a number.
 func (d *date) UnmarshalJSONFrom(from *jsontext.Decoder) error {
 	value, err := from.ReadValue()
 	if err != nil {
@@ -77,10 +77,10 @@ func (d *date) UnmarshalJSONFrom(from *jsontext.Decoder) error {
 	return nil
 }
 
-// errClaim: a claim is not of the form that it must have.
+// errClaim: a claim has the wrong form.
 var errClaim = errors.New("auth: claim of a wrong form")
 
-// reader reads the tokens of one algorithm that are made out to one audience.
+// reader reads tokens of one algorithm and one audience.
 type reader struct {
 	method    jwt.SigningMethod
 	validator *jwt.Validator
@@ -92,8 +92,8 @@ func newReader(method jwt.SigningMethod, audience string, now func() time.Time) 
 	)}
 }
 
-// read returns what a token says whose signature is of the key that its header names, and
-// whose audience and times are right.
+// read returns the claims of a token. It checks the signature by the key that the header names,
+// the audience and the times.
 func (r reader) read(token string, key func(id string) (crypto.PublicKey, error)) (claims, error) {
 	header, said, err := r.open(token)
 	if err != nil {
@@ -114,8 +114,8 @@ func (r reader) read(token string, key func(id string) (crypto.PublicKey, error)
 	return said, r.validate(said)
 }
 
-// readStripped returns what a token says whose signature was verified and removed before
-// it got here. All else is checked as by read.
+// readStripped returns the claims of a token whose signature Cloud Run has verified and
+// removed. It makes every other check of read.
 func (r reader) readStripped(token string) (claims, error) {
 	_, said, err := r.open(token)
 	if err != nil {
@@ -124,7 +124,7 @@ func (r reader) readStripped(token string) (claims, error) {
 	return said, r.validate(said)
 }
 
-// open reads header and claims, of which nothing is believed yet.
+// open decodes header and claims. Nothing is verified yet.
 func (r reader) open(token string) (header protected, said claims, err error) {
 	parts := strings.Split(token, ".")
 	switch {
@@ -140,7 +140,7 @@ func (r reader) open(token string) (header protected, said claims, err error) {
 
 // validate checks audience and times.
 func (r reader) validate(said claims) error {
-	if said.IssuedAt.NumericDate == nil { // which the library takes for optional
+	if said.IssuedAt.NumericDate == nil { // the library treats iat as optional
 		return jwt.ErrTokenRequiredClaimMissing
 	}
 	return r.validator.Validate(jwt.RegisteredClaims{
@@ -149,7 +149,7 @@ func (r reader) validate(said claims) error {
 	})
 }
 
-// decode reads a part of a token.
+// decode decodes one part of a token.
 func decode(part string, into any) error {
 	text, err := base64.RawURLEncoding.Strict().DecodeString(part)
 	if err != nil {

@@ -18,8 +18,9 @@ import (
 	"billhook/internal/gcp/auth"
 )
 
-// written is a token of this text, signed by the right key: by the proxy's for ES256.
-func written(tb testing.TB, method jwt.SigningMethod, header, claims string) string {
+// signedText returns a token of exactly these texts with a valid signature, by the proxy's key for
+// ES256.
+func signedText(tb testing.TB, method jwt.SigningMethod, header, claims string) string {
 	tb.Helper()
 	var key crypto.Signer = oldKey()
 	if method == jwt.SigningMethodES256 {
@@ -31,9 +32,8 @@ func written(tb testing.TB, method jwt.SigningMethod, header, claims string) str
 	return text + "." + base64.RawURLEncoding.EncodeToString(signature)
 }
 
-// spelled is the text of claims without those that are left out, with more put before
-// their end.
-func spelled(tb testing.TB, claims jwt.MapClaims, more string, without ...string) string {
+// claimsText returns the claims as text, without some of them, and with more before the end.
+func claimsText(tb testing.TB, claims jwt.MapClaims, more string, without ...string) string {
 	tb.Helper()
 	for _, name := range without {
 		delete(claims, name)
@@ -43,13 +43,13 @@ func spelled(tb testing.TB, claims jwt.MapClaims, more string, without ...string
 	return strings.TrimSuffix(string(text), "}") + more + "}"
 }
 
-func TestClaimsAndHeadersAreReadAsTheyAreSpelled(t *testing.T) {
+func TestClaimsAndHeadersAreReadExactly(t *testing.T) {
 	t.Parallel()
 	const header, stripped = `{"alg":"RS256","kid":"old"}`, "SIGNATURE_REMOVED_BY_GOOGLE"
 	keys := serveKeys(t, publish(map[string]*rsa.PrivateKey{"old": oldKey()}))
 	whole, behindIAM := newVerifier(t, auth.ModeOIDC, keys, &clock{}), newVerifier(t, auth.ModeIAM, keys, &clock{})
 	later, past := start.Add(time.Hour).Unix(), start.Add(-time.Hour).Unix()
-	with := func(more string, without ...string) string { return spelled(t, good(), more, without...) }
+	with := func(more string, without ...string) string { return claimsText(t, validClaims(), more, without...) }
 
 	for name, test := range map[string]struct {
 		header, claims string
@@ -112,18 +112,18 @@ func TestClaimsAndHeadersAreReadAsTheyAreSpelled(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			token := written(t, jwt.SigningMethodRS256, test.header, test.claims)
+			token := signedText(t, jwt.SigningMethodRS256, test.header, test.claims)
 			require.ErrorIs(t, whole.Verify(t.Context(), "Bearer "+token), test.want)
-			if !strings.Contains(name, "key id") { // of which a stripped token needs none
+			if !strings.Contains(name, "key id") { // a stripped token needs no key id
 				require.ErrorIs(t, behindIAM.Verify(t.Context(), "Bearer "+replaceSignature(token, stripped)), test.want)
 			}
 		})
 	}
-	require.ErrorIs(t, whole.Verify(t.Context(), "Bearer "+written(t, jwt.SigningMethodRS256, `{"alg":"RS256","Kid":"old"}`, with(""))),
+	require.ErrorIs(t, whole.Verify(t.Context(), "Bearer "+signedText(t, jwt.SigningMethodRS256, `{"alg":"RS256","Kid":"old"}`, with(""))),
 		auth.ErrInvalid, "a key id under a capital is none")
 }
 
-func TestWhatOperatorsSendIsReadAsItIsSpelled(t *testing.T) {
+func TestAnOperatorsTokenIsReadExactly(t *testing.T) {
 	t.Parallel()
 	tokens := serveKeys(t, publish(map[string]*rsa.PrivateKey{"old": oldKey()}))
 	proxy := serveKeys(t, publishPoints(t, point(t, "proxy", nil)))
@@ -131,10 +131,10 @@ func TestWhatOperatorsSendIsReadAsItIsSpelled(t *testing.T) {
 	const eve = "eve@example.test"
 	later, soon := start.Add(time.Hour).Unix(), start.Add(time.Minute).Unix()
 	ofPerson := func(more string, without ...string) http.Header {
-		return bearing(written(t, jwt.SigningMethodRS256, `{"alg":"RS256","kid":"old"}`, spelled(t, person(nil), more, without...)))
+		return bearerHeader(signedText(t, jwt.SigningMethodRS256, `{"alg":"RS256","kid":"old"}`, claimsText(t, personClaims(nil), more, without...)))
 	}
 	ofProxy := func(more string, without ...string) http.Header {
-		return behind(written(t, jwt.SigningMethodES256, `{"alg":"ES256","kid":"proxy"}`, spelled(t, asserted(nil), more, without...)))
+		return proxyHeader(signedText(t, jwt.SigningMethodES256, `{"alg":"ES256","kid":"proxy"}`, claimsText(t, assertionClaims(nil), more, without...)))
 	}
 	for name, test := range map[string]struct {
 		header http.Header
@@ -150,8 +150,8 @@ func TestWhatOperatorsSendIsReadAsItIsSpelled(t *testing.T) {
 		"an ID token, a string for its expiry":  {ofPerson(fmt.Sprintf(`,"exp":"%d"`, later), "exp"), auth.ErrInvalid},
 		"an assertion, a string for its expiry": {ofProxy(fmt.Sprintf(`,"exp":"%d"`, soon), "exp"), auth.ErrInvalid},
 		"an assertion, its issuer twice":        {ofProxy(`,"iss":"https://cloud.google.com/iap"`), auth.ErrInvalid},
-		"an assertion, its algorithm twice": {behind(written(t, jwt.SigningMethodES256,
-			`{"alg":"none","alg":"ES256","kid":"proxy"}`, spelled(t, asserted(nil), ""))), auth.ErrInvalid},
+		"an assertion, its algorithm twice": {proxyHeader(signedText(t, jwt.SigningMethodES256,
+			`{"alg":"none","alg":"ES256","kid":"proxy"}`, claimsText(t, assertionClaims(nil), ""))), auth.ErrInvalid},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -164,19 +164,18 @@ func TestWhatOperatorsSendIsReadAsItIsSpelled(t *testing.T) {
 	}
 }
 
-// FuzzClaims writes header and claims of a token whose signature is taken for verified.
-// What is let in must be what a reader that knows nothing of tokens finds under the exact
-// names, of which each is there once.
+// FuzzClaims writes header and claims of a token with a valid signature. For each accepted
+// token, a plain JSON reader must find the same claims under the exact names, once each.
 func FuzzClaims(f *testing.F) {
 	keys := serveKeys(f, down)
 	verifier := newVerifier(f, auth.ModeIAM, keys, &clock{})
 	const header = `{"alg":"RS256","kid":"old"}`
-	f.Add(header, spelled(f, good(), ""))
-	f.Add(header, spelled(f, good(), `,"email":"x@example.test"`))
-	f.Add(header, spelled(f, good(), `,"Email":"x@example.test"`))
-	f.Add(header, spelled(f, good(), `,"EMAIL":"`+account+`"`, "email"))
-	f.Add(header, spelled(f, good(), `,"exp":"1800000000"`, "exp"))
-	f.Add(`{"alg":"none","alg":"RS256"}`, spelled(f, good(), `,"google":{"a":[{"b":1,"b":1}]}`))
+	f.Add(header, claimsText(f, validClaims(), ""))
+	f.Add(header, claimsText(f, validClaims(), `,"email":"x@example.test"`))
+	f.Add(header, claimsText(f, validClaims(), `,"Email":"x@example.test"`))
+	f.Add(header, claimsText(f, validClaims(), `,"EMAIL":"`+account+`"`, "email"))
+	f.Add(header, claimsText(f, validClaims(), `,"exp":"1800000000"`, "exp"))
+	f.Add(`{"alg":"none","alg":"RS256"}`, claimsText(f, validClaims(), `,"google":{"a":[{"b":1,"b":1}]}`))
 	f.Fuzz(func(t *testing.T, header, claims string) {
 		token := base64.RawURLEncoding.EncodeToString([]byte(header)) + "." + base64.RawURLEncoding.EncodeToString([]byte(claims)) + ".SIGNATURE_REMOVED_BY_GOOGLE"
 		err := verifier.Verify(t.Context(), "Bearer "+token)
@@ -195,7 +194,7 @@ func FuzzClaims(f *testing.F) {
 	})
 }
 
-// members are those of an object, each once.
+// members returns the members of an object and fails on duplicates.
 func members(t *testing.T, text string) map[string]json.RawMessage {
 	t.Helper()
 	found := map[string]json.RawMessage{}

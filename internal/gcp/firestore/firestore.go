@@ -1,8 +1,7 @@
-// Package firestore keeps documents in Google Cloud Firestore, behind the three
-// operations of the store package. It speaks the database's own API: one Commit is
-// one RPC with its preconditions, and no interactive transaction is ever opened. It
-// owns the mapping of values, versions and errors, and refuses to repeat a value of
-// a document in an error.
+// Package firestore keeps documents in Google Cloud Firestore, behind the three operations of
+// the store package. It calls the database's own API: one Commit is one RPC with its
+// preconditions, without an interactive transaction. It owns the mapping of values, versions
+// and errors. It refuses to repeat a value of a document in an error.
 package firestore
 
 import (
@@ -32,26 +31,26 @@ import (
 	"billhook/internal/store"
 )
 
-// callTimeout bounds one operation with the client library's own retries. It is far
-// above what Firestore takes and well below any handler's deadline, so that a
-// database that is away becomes an answer.
+// callTimeout bounds one operation with the retries of the client library. It is far above
+// Firestore's usual time and well below any handler's deadline, so that an outage becomes an
+// answer in time.
 const callTimeout = 8 * time.Second
 
-// Store keeps documents in one database. The version of a document is its update
-// time in nanoseconds, which a write that changes nothing leaves as it was.
+// Store keeps documents in one database. The version of a document is its update time in
+// nanoseconds. A write that changes nothing leaves it as it was.
 //
-// A Commit that was answered Unavailable or ResourceExhausted is repeated, so
-// store.ErrExists and store.ErrStale may be the doing of the caller's own commit, whose
-// answer was lost. A commit that would add twice is not repeated: its caller hears that
-// nothing is known. Any commit that was refused for contention is.
+// A Commit that is answered Unavailable or ResourceExhausted is repeated. store.ErrExists and
+// store.ErrStale may therefore come from the first try of the same commit, if only its answer
+// was lost. A commit that could add twice is not repeated; its outcome is then unknown. Any
+// commit is repeated after contention.
 type Store struct {
 	client   *firestore.Client
 	database string
 	emulator bool
 }
 
-// New connects to the project's database, (default) if databaseID is empty.
-// FIRESTORE_EMULATOR_HOST is honoured as by every client of Google's.
+// New connects to the project's database, (default) if databaseID is empty. It follows
+// FIRESTORE_EMULATOR_HOST, as Google's clients do.
 func New(ctx context.Context, projectID, databaseID string, options ...option.ClientOption) (*Store, error) {
 	if host := os.Getenv("FIRESTORE_EMULATOR_HOST"); host != "" {
 		return NewEmulated(ctx, host, projectID, databaseID, options...)
@@ -95,9 +94,9 @@ func (s *Store) Get(ctx context.Context, key store.Key) (store.Document, error) 
 	ctx, cancel := s.call(ctx)
 	defer cancel()
 	var answer *firestorepb.BatchGetDocumentsResponse
-	// GetDocument answers NotFound for the document and for the whole database alike,
-	// and a database that is gone must not look empty. A stream fails when it is read,
-	// so the library's retries have to go around both.
+	// GetDocument answers NotFound for a missing document and for a missing database alike, and
+	// a missing database must not look empty. A stream fails when it is read, so the library's
+	// retries have to contain both calls.
 	err := gax.Invoke(ctx, func(ctx context.Context, _ gax.CallSettings) error {
 		stream, err := s.client.BatchGetDocuments(ctx, &firestorepb.BatchGetDocumentsRequest{
 			Database: s.database, Documents: []string{s.name(key)},
@@ -141,7 +140,7 @@ func (s *Store) Commit(ctx context.Context, writes []store.Write) ([]store.Versi
 	case err == nil:
 	case code == codes.AlreadyExists:
 		return nil, fmt.Errorf("firestore: commit: %w", store.ErrExists)
-	// NotFound is also what a missing database answers, to any commit.
+	// NotFound is also the answer of a missing database, to any commit.
 	case code == codes.FailedPrecondition, code == codes.NotFound && slices.ContainsFunc(writes, versioned):
 		return nil, fmt.Errorf("firestore: commit: %w", store.ErrStale)
 	default:
@@ -159,9 +158,8 @@ func (s *Store) Commit(ctx context.Context, writes []store.Write) ([]store.Versi
 	return versions, nil
 }
 
-// When a call is sent again, and when a commit is. Aborted says that it has lost to another of the same
-// documents, and that nothing was written; to hand that to the broker would cost its whole
-// subscription a backoff.
+// Retries of calls, and of commits. Aborted means contention: nothing was written. Without a
+// retry here it would become a nack, and slow down the whole subscription.
 var (
 	once          = gax.WithRetry(func() gax.Retryer { return nil })
 	refused       = gax.WithRetry(func() gax.Retryer { return gax.OnCodes([]codes.Code{codes.Aborted}, repeating) })
@@ -173,9 +171,10 @@ var (
 
 func versioned(w store.Write) bool { return w.Version != 0 }
 
-// addsTwice reports whether the commit, sent again after its answer was lost, could
-// add again: it adds, and holds no write that its own first time makes fail. An update
-// is none, since one that changes nothing leaves its version as it was.
+// addsTwice reports whether the commit could add again, if it is repeated after a lost answer.
+// It can if it increments and none of its writes fails the second time. A create and a
+// versioned delete do fail. An update does not: one that changes nothing leaves its version as
+// it was.
 func addsTwice(writes []store.Write) bool {
 	adds := slices.ContainsFunc(writes, func(w store.Write) bool { return w.Op == store.OpIncrement })
 	return adds && !slices.ContainsFunc(writes, func(w store.Write) bool {
@@ -183,7 +182,7 @@ func addsTwice(writes []store.Write) bool {
 	})
 }
 
-// Query returns one page in the order of the ids.
+// Query returns one page in the order of ids.
 func (s *Store) Query(ctx context.Context, q store.Query) (store.Page, error) {
 	if err := store.CheckQuery(q); err != nil {
 		return store.Page{}, err
@@ -231,7 +230,7 @@ func (s *Store) Query(ctx context.Context, q store.Query) (store.Page, error) {
 
 const countAlias = "count"
 
-// count has the database count: one read for a thousand index entries, no document.
+// count counts in the database: one read for a thousand index entries, and no document.
 func (s *Store) count(ctx context.Context, q store.Query) (store.Page, error) {
 	query := s.structured(q)
 	query.Limit = nil
@@ -259,7 +258,8 @@ func (s *Store) count(ctx context.Context, q store.Query) (store.Page, error) {
 	return store.Page{Count: answer.GetResult().GetAggregateFields()[countAlias].GetIntegerValue()}, nil
 }
 
-// structured asks for one document more than the page holds, to know of a next page.
+// structured asks for one document more than the page holds, which shows whether there is a
+// next page.
 func (s *Store) structured(q store.Query) *firestorepb.StructuredQuery {
 	name := &firestorepb.StructuredQuery_FieldReference{FieldPath: "__name__"}
 	var filters []*firestorepb.StructuredQuery_Filter
@@ -284,7 +284,7 @@ func (s *Store) structured(q store.Query) *firestorepb.StructuredQuery {
 	}
 	if q.IDPrefix != "" {
 		where(name, firestorepb.StructuredQuery_FieldFilter_GREATER_THAN_OR_EQUAL, reference(q.IDPrefix))
-		// A bound that would be longer than an id may be is left to the reading.
+		// Where the bound would exceed the length of an id, the reader of the answer filters.
 		if end := q.IDPrefix + string(utf8.MaxRune); len(end) <= store.MaxIDBytes {
 			where(name, firestorepb.StructuredQuery_FieldFilter_LESS_THAN, reference(end))
 		}
@@ -295,7 +295,7 @@ func (s *Store) structured(q store.Query) *firestorepb.StructuredQuery {
 	order, limit := name, q.Limit+1
 	if q.Due != nil {
 		order, limit = &firestorepb.StructuredQuery_FieldReference{FieldPath: path(q.Due.Field)}, q.Limit
-		// A comparison finds values of the same type alone: no document without the time.
+		// The comparison matches times alone, so documents without the field are left out.
 		where(order, firestorepb.StructuredQuery_FieldFilter_LESS_THAN_OR_EQUAL, toValue(q.Due.Until))
 	}
 	query := &firestorepb.StructuredQuery{
@@ -317,7 +317,7 @@ func (s *Store) name(key store.Key) string {
 	return s.database + "/documents/" + key.Collection + "/" + key.ID
 }
 
-// call bounds an operation and adds the headers by which Firestore routes it.
+// call bounds an operation and adds the headers for Firestore's routing.
 func (s *Store) call(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx = metadata.AppendToOutgoingContext(ctx, "google-cloud-resource-prefix", s.database)
 	if s.emulator {
@@ -326,8 +326,8 @@ func (s *Store) call(ctx context.Context) (context.Context, context.CancelFunc) 
 	return context.WithTimeout(ctx, callTimeout)
 }
 
-// failed is the error of an operation that was refused, or of which nothing is known.
-// Firestore's own text may repeat a document; its code is enough.
+// failed returns the error of an operation that was refused, or whose outcome is unknown. It
+// has Firestore's code only: Firestore's text may repeat a document.
 func (s *Store) failed(ctx context.Context, operation string, err error) error {
 	code := status.Code(err)
 	switch {
@@ -416,7 +416,7 @@ func toValue(value any) *firestorepb.Value {
 			values[i] = toValue(inner)
 		}
 		return &firestorepb.Value{ValueType: &firestorepb.Value_ArrayValue{ArrayValue: &firestorepb.ArrayValue{Values: values}}}
-	default: // nil, by CheckWrites
+	default: // nil; CheckWrites refuses everything else
 		return &firestorepb.Value{ValueType: &firestorepb.Value_NullValue{}}
 	}
 }

@@ -24,8 +24,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// Each step of the model is some calls to an emulator: fewer rounds than elsewhere,
-	// unless the command line asks for more.
+	// Each step of the model makes several calls to an emulator: fewer rounds than elsewhere,
+	// unless the command line sets a number.
 	if err := flag.Set("rapid.checks", "25"); err != nil {
 		panic(err)
 	}
@@ -58,8 +58,8 @@ func TestFirestoreConforms(t *testing.T) {
 
 const commitMethod = "/google.firestore.v1.Firestore/Commit"
 
-// openLosing opens a store that loses the answers of commits: after arm(code), the
-// next commit happens and its caller hears the code instead. sent counts the commits.
+// openLosing opens a store that loses answers of commits. After arm(code), the next commit is
+// applied and its caller gets the code. sent counts the commits.
 func openLosing(t *testing.T) (s *firestore.Store, arm func(codes.Code), sent *atomic.Int64) {
 	t.Helper()
 	var next atomic.Uint32
@@ -88,14 +88,14 @@ func TestFirestoreConformsWhereAnswersAreLost(t *testing.T) {
 	})
 }
 
-// The client library sends again what was answered Unavailable.
+// The client library repeats a call that is answered Unavailable.
 func TestACommitAnsweredUnavailableIsSentAgainOnlyWhereItCountsOnce(t *testing.T) {
 	t.Parallel()
 	record := store.Key{Collection: "c", ID: "record"}
 	sum := store.Increment(store.Key{Collection: "c", ID: "sum"}, map[string]int64{"n": 7}, nil)
 	create := store.Create(record, map[string]any{"n": int64(1)})
 	for name, test := range map[string]struct {
-		// given what was there before, and its version
+		// writes are made with the version of the document before
 		writes func(store.Version) []store.Write
 		before []store.Write
 		sent   int64
@@ -139,8 +139,8 @@ func TestACommitAnsweredUnavailableIsSentAgainOnlyWhereItCountsOnce(t *testing.T
 	}
 }
 
-// Aborted is Firestore's word for contention: nothing was written, so even what adds is
-// sent again.
+// Aborted is Firestore's code for contention. Nothing was written, so even an increment is
+// repeated.
 func TestACommitThatIsRefusedForContentionIsSentAgain(t *testing.T) {
 	t.Parallel()
 	sum := store.Increment(store.Key{Collection: "c", ID: "sum"}, map[string]int64{"n": 7}, nil)
@@ -202,7 +202,7 @@ func TestAContextThatEndsAfterTheCommitSaysSoAndTheCommitIsThere(t *testing.T) {
 	}
 }
 
-// brokenOnce is a stream whose first answer does not arrive.
+// brokenOnce is a stream that fails on its first answer.
 type brokenOnce struct {
 	grpc.ClientStream
 
@@ -229,7 +229,7 @@ func TestAGetWhoseStreamBreaksIsRepeated(t *testing.T) {
 	require.True(t, broken.Load())
 }
 
-// A sum outside int64 is not refused: what would be added beyond the limit is lost.
+// Firestore does not refuse a sum outside int64: it stays at the limit.
 func TestAnIncrementStaysAtTheLimit(t *testing.T) {
 	t.Parallel()
 	s := open(t)

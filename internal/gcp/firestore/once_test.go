@@ -21,7 +21,7 @@ import (
 	"billhook/internal/store"
 )
 
-// rpcs counts what a store really sends, by method.
+// rpcs counts the calls that a store sends.
 type rpcs struct{ commits, reads atomic.Int64 }
 
 func (c *rpcs) count(method string) {
@@ -39,7 +39,7 @@ func openCounting(t *testing.T) (*firestore.Store, *rpcs) {
 	return open(t, option.WithGRPCDialOption(grpc.WithUnaryInterceptor(
 		func(ctx context.Context, method string, request, answer any, cc *grpc.ClientConn, call grpc.UnaryInvoker, o ...grpc.CallOption) error {
 			err := call(ctx, method, request, answer, cc, o...)
-			if status.Code(err) != codes.Aborted { // else it lost to another, and is sent again: more often on a slow machine
+			if status.Code(err) != codes.Aborted { // contention is repeated, more often on a slow machine
 				c.count(method)
 			}
 			return err
@@ -52,8 +52,8 @@ func openCounting(t *testing.T) (*firestore.Store, *rpcs) {
 
 const racers = 50
 
-// raced has every racer deliver one event at once, and returns what each was told.
-func raced(t *testing.T, s *firestore.Store, deliver func(ctx context.Context, run *dedupe.Run) (dedupe.Seen, error)) map[dedupe.Seen]int {
+// deliverAtOnce delivers one event from every racer at once and counts their results.
+func deliverAtOnce(t *testing.T, s *firestore.Store, deliver func(ctx context.Context, run *dedupe.Run) (dedupe.Seen, error)) map[dedupe.Seen]int {
 	t.Helper()
 	_, err := s.Get(t.Context(), store.Key{Collection: "c", ID: "the-connection-is-up"})
 	require.ErrorIs(t, err, store.ErrNotFound)
@@ -82,14 +82,14 @@ func raced(t *testing.T, s *firestore.Store, deliver func(ctx context.Context, r
 	return told
 }
 
-func TestOfFiftyThatClaimAnEventOneWinsAndAllAreTold(t *testing.T) {
+func TestOfFiftyClaimsOfAnEventOneWins(t *testing.T) {
 	t.Parallel()
 	s, sent := openCounting(t)
 	var winner *dedupe.Run
-	told := raced(t, s, func(ctx context.Context, run *dedupe.Run) (dedupe.Seen, error) {
+	told := deliverAtOnce(t, s, func(ctx context.Context, run *dedupe.Run) (dedupe.Seen, error) {
 		seen, err := run.Claim(ctx, time.Minute, nil, false)
 		if seen == dedupe.Claimed {
-			winner = run // written by one alone, or the test has failed
+			winner = run // only one writes it, or the test has failed
 		}
 		return seen, err
 	})
@@ -102,11 +102,11 @@ func TestOfFiftyThatClaimAnEventOneWinsAndAllAreTold(t *testing.T) {
 	require.EqualValues(t, racers+1, sent.commits.Load(), "the winner's second")
 }
 
-func TestOfFiftyThatCommitAnEffectOneWinsAndAllAreTold(t *testing.T) {
+func TestOfFiftyCommitsOfAnEffectOneWins(t *testing.T) {
 	t.Parallel()
 	s, sent := openCounting(t)
 	account := store.Key{Collection: "accounts", ID: "a"}
-	told := raced(t, s, func(ctx context.Context, run *dedupe.Run) (dedupe.Seen, error) {
+	told := deliverAtOnce(t, s, func(ctx context.Context, run *dedupe.Run) (dedupe.Seen, error) {
 		return run.Effect(ctx, handler.Event{Queue: "q", ID: "e1"}, false, func(context.Context, handler.Event) (handler.Effect, error) {
 			return handler.Effect{Result: "credited", Writes: []store.Write{store.Increment(account, map[string]int64{"n": 1}, nil)}}, nil
 		})

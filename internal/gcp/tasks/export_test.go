@@ -6,7 +6,7 @@ import (
 	"billhook/internal/alarm"
 )
 
-// Fill has the alarm remember as many moments as it can, from the given one on.
+// Fill fills the alarm's memory with moments from the given one on.
 func (a *Alarm) Fill(from time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

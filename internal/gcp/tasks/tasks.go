@@ -1,6 +1,6 @@
-// Package tasks has Cloud Tasks call a worker at a given time. It owns the queue's
-// client, its bounds, and which moments this process has asked for already. It refuses
-// to know what is done then.
+// Package tasks has Cloud Tasks call a worker at a given time. It owns the client of the queue,
+// its limits, and the set of moments that this process has requested. It refuses to know what
+// the call does.
 package tasks
 
 import (
@@ -23,33 +23,33 @@ import (
 )
 
 const (
-	// timeout bounds one At: whoever asks holds a push.
+	// timeout bounds one At, during which a push waits.
 	timeout = 1500 * time.Millisecond
-	// skew is how far the clock of the worker that is called may be behind Cloud Tasks'. What
-	// is not due there yet would wait for the scheduler.
+	// skew is how far the called worker's clock may be behind Cloud Tasks'. A call that comes
+	// too early finds nothing due, and the message waits for the scheduler.
 	skew = 50 * time.Millisecond
-	// maxAhead is the farthest that Cloud Tasks takes a task for.
+	// maxAhead is Cloud Tasks' limit for the time of a task.
 	maxAhead = 30 * 24 * time.Hour
-	// dispatchDeadline is how long Cloud Tasks waits for an answer: longer than the worker's
-	// tasks run, and as long as the scheduler.
+	// dispatchDeadline is how long Cloud Tasks waits for an answer: as long as the scheduler,
+	// and longer than the worker's tasks run.
 	dispatchDeadline = 90 * time.Second
 )
 
-// errTooFar: Cloud Tasks would refuse it.
+// errTooFar: Cloud Tasks would refuse the time.
 var errTooFar = errors.New("tasks: more than 30 days ahead")
 
-// Config is what an Alarm is made of. Every field is required.
+// Config configures an Alarm. Every field is required.
 type Config struct {
 	// Queue is projects/P/locations/L/queues/Q.
 	Queue string
-	// URL is posted to, without a body.
+	// URL gets a POST without a body.
 	URL string
-	// ServiceAccount and Audience are the token's that the call carries.
+	// ServiceAccount and Audience are those of the call's token.
 	ServiceAccount, Audience string
 	Now                      func() time.Time
 }
 
-// Alarm asks for calls. It is safe for concurrent use.
+// Alarm requests calls from Cloud Tasks. It is safe for concurrent use.
 type Alarm struct {
 	config Config
 	client *cloudtasks.Client
@@ -68,14 +68,13 @@ func New(ctx context.Context, config Config, options ...option.ClientOption) (*A
 	return &Alarm{config: config, client: client}, nil
 }
 
-// Close ends the client. The calls that were asked for are made nevertheless.
+// Close ends the client. Requested calls are still made.
 func (a *Alarm) Close() error { return a.client.Close() }
 
-// At asks for a call at the given time or shortly after, or after now where that is later.
-// It takes two seconds at most, whatever ctx says: what was kept needs its call also where
-// its push has ended. A moment that this process has asked for already is not asked for
-// again; where two processes do, there are two calls. The error is marked as a dependency
-// that is down; the call may come then, too.
+// At requests a call at the given time or shortly after, or after now where that is later. It
+// takes two seconds at most and ignores the end of ctx: a kept message needs its call also
+// where its push has ended. Each process requests a moment once; two processes cause two calls.
+// The error is marked as a dependency that is down. The call may come nevertheless.
 func (a *Alarm) At(ctx context.Context, at time.Time) error {
 	now := a.config.Now()
 	if at.Before(now) {
@@ -85,7 +84,7 @@ func (a *Alarm) At(ctx context.Context, at time.Time) error {
 	if moment.Sub(now) > maxAhead {
 		return retry.Down("alarm_unavailable", errTooFar)
 	}
-	// Those who ask for one moment at the same time hear the same.
+	// Concurrent requests for one moment share one call and its error.
 	_, err, _ := a.flight.Do(strconv.FormatInt(moment.UnixMicro(), 10), func() (any, error) {
 		if a.known(moment, now) {
 			return nil, nil
@@ -95,7 +94,7 @@ func (a *Alarm) At(ctx context.Context, at time.Time) error {
 		}
 		a.mu.Lock()
 		defer a.mu.Unlock()
-		a.asked.Add(moment) // without room it may be asked for again, and called for twice
+		a.asked.Add(moment) // if there is no room, the moment may be requested and called again
 		return nil, nil
 	})
 	if err != nil {
@@ -104,7 +103,7 @@ func (a *Alarm) At(ctx context.Context, at time.Time) error {
 	return nil
 }
 
-// known reports whether a moment has been asked for, and forgets those that have come.
+// known removes past moments and reports whether a moment has been requested.
 func (a *Alarm) known(moment, now time.Time) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -112,8 +111,8 @@ func (a *Alarm) known(moment, now time.Time) bool {
 	return a.asked.Has(moment)
 }
 
-// create makes the task. It has no name: one that rises with time is slow for the whole
-// queue, and any costs a look-up.
+// create creates the task without a name. Names that rise with time slow down the whole queue,
+// and any name costs a look-up.
 func (a *Alarm) create(ctx context.Context, at time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()

@@ -27,7 +27,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// OpenCensus, which Google's transport imports, starts its worker in an init.
+	// OpenCensus, which Google's transport imports, starts a goroutine in an init function.
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start"))
 }
 
@@ -36,10 +36,10 @@ const queue = "projects/p/locations/europe-west3/queues/billhook-alarm"
 // start is a whole second.
 var start = time.Date(2026, 3, 2, 10, 15, 0, 0, time.UTC)
 
-// cloud is Cloud Tasks, as far as its clients see.
+// cloud is a fake of Cloud Tasks' API.
 type cloud struct {
 	cloudtaskspb.UnimplementedCloudTasksServer
-	// answer is what becomes of a request; nil: it is taken.
+	// answer decides about a request; nil accepts it.
 	answer func(ctx context.Context) error
 
 	mu      sync.Mutex
@@ -60,7 +60,7 @@ func (c *cloud) CreateTask(ctx context.Context, request *cloudtaskspb.CreateTask
 	return task, nil
 }
 
-// times are when the tasks are scheduled, in the order they were created.
+// times are the scheduled times of the tasks, in order of creation.
 func (c *cloud) times() []time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -71,8 +71,8 @@ func (c *cloud) times() []time.Time {
 	return times
 }
 
-// on returns an alarm on a cloud, both until the end of the test.
-func on(t *testing.T, c *cloud, now func() time.Time) *tasks.Alarm {
+// newAlarm returns an alarm on a cloud. Both end with the test.
+func newAlarm(t *testing.T, c *cloud, now func() time.Time) *tasks.Alarm {
 	t.Helper()
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -99,10 +99,10 @@ func still() time.Time { return start }
 func TestATaskPostsToTheWorkerAsThePushAccount(t *testing.T) {
 	t.Parallel()
 	c := &cloud{}
-	require.NoError(t, on(t, c, still).At(t.Context(), start.Add(5*time.Second)))
+	require.NoError(t, newAlarm(t, c, still).At(t.Context(), start.Add(5*time.Second)))
 	require.Len(t, c.created, 1)
 	want := &cloudtaskspb.CreateTaskRequest{Parent: queue, Task: &cloudtaskspb.Task{
-		// No name: Cloud Tasks gives one.
+		// There is no name: Cloud Tasks generates one.
 		ScheduleTime:     timestamppb.New(start.Add(5*time.Second + alarm.Step)),
 		DispatchDeadline: durationpb.New(90 * time.Second),
 		MessageType: &cloudtaskspb.Task_HttpRequest{HttpRequest: &cloudtaskspb.HttpRequest{
@@ -115,17 +115,17 @@ func TestATaskPostsToTheWorkerAsThePushAccount(t *testing.T) {
 	require.True(t, proto.Equal(want, c.created[0]), "%v", c.created[0])
 }
 
-// TestEveryTimeAskedForHasATask: within 300 ms of it, 50 ms of them for clocks that differ, and never
-// two for one moment.
-func TestEveryTimeAskedForHasATask(t *testing.T) {
+// TestEveryRequestedTimeGetsATask: the task comes within 300 ms after the time, of which 50 ms
+// are for clock differences. No moment has two tasks.
+func TestEveryRequestedTimeGetsATask(t *testing.T) {
 	t.Parallel()
 	c := &cloud{}
 	var now time.Time
-	a := on(t, c, func() time.Time { return now })
+	a := newAlarm(t, c, func() time.Time { return now })
 	now = start
 	rapid.Check(t, func(t *rapid.T) {
 		before := len(c.times())
-		// What an earlier round has asked for has come.
+		// The moments of earlier rounds are past.
 		now = now.Add(time.Minute + time.Duration(rapid.Int64Range(0, int64(time.Second)).Draw(t, "start")))
 		for range rapid.IntRange(1, 12).Draw(t, "asks") {
 			at := now.Add(time.Duration(rapid.Int64Range(-int64(time.Second), int64(2*time.Second)).Draw(t, "at")))
@@ -149,14 +149,14 @@ func TestEveryTimeAskedForHasATask(t *testing.T) {
 	})
 }
 
-func TestManyThatAskForOneMomentAtOnceMakeOneTask(t *testing.T) {
+func TestConcurrentRequestsForOneMomentMakeOneTask(t *testing.T) {
 	t.Parallel()
 	held := make(chan struct{})
 	c := &cloud{answer: func(context.Context) error {
 		<-held
 		return nil
 	}}
-	a := on(t, c, still)
+	a := newAlarm(t, c, still)
 	var asking sync.WaitGroup
 	var failed atomic.Int64
 	for range 200 {
@@ -172,11 +172,11 @@ func TestManyThatAskForOneMomentAtOnceMakeOneTask(t *testing.T) {
 	require.Len(t, c.times(), 1)
 }
 
-func TestWhatIsRefusedIsAskedForAgain(t *testing.T) {
+func TestARefusedTaskIsRequestedAgain(t *testing.T) {
 	t.Parallel()
 	refuse := status.Error(codes.PermissionDenied, "no")
 	c := &cloud{answer: func(context.Context) error { return refuse }}
-	a := on(t, c, still)
+	a := newAlarm(t, c, still)
 	for range 2 {
 		err := a.At(t.Context(), start)
 		require.Equal(t, codes.PermissionDenied, status.Code(err))
@@ -190,8 +190,8 @@ func TestWhatIsRefusedIsAskedForAgain(t *testing.T) {
 	require.Len(t, c.times(), 3)
 }
 
-// Whoever asks holds a push.
-func TestCloudTasksThatHangsHoldsNobody(t *testing.T) {
+// A push waits during At.
+func TestAtReturnsInTimeWhereCloudTasksHangs(t *testing.T) {
 	t.Parallel()
 	var left atomic.Int64
 	c := &cloud{answer: func(ctx context.Context) error {
@@ -201,37 +201,37 @@ func TestCloudTasksThatHangsHoldsNobody(t *testing.T) {
 		<-ctx.Done()
 		return ctx.Err()
 	}}
-	err := on(t, c, still).At(t.Context(), start)
+	err := newAlarm(t, c, still).At(t.Context(), start)
 	require.Equal(t, "alarm_unavailable", retry.Decide(err).Reason, "and not the handler's timeout: %v", err)
 	require.Positive(t, left.Load())
 	require.LessOrEqual(t, time.Duration(left.Load()), 2*time.Second)
 }
 
-// The message is kept, whatever became of the connection that it came by.
-func TestAPushThatHasEndedHasItsTaskNevertheless(t *testing.T) {
+// The message is kept, so it needs its task also where the connection has ended.
+func TestATaskIsCreatedAlsoWhereThePushHasEnded(t *testing.T) {
 	t.Parallel()
 	c := &cloud{}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	require.NoError(t, on(t, c, still).At(ended, start))
+	require.NoError(t, newAlarm(t, c, still).At(ended, start))
 	require.Len(t, c.times(), 1)
 }
 
-func TestATimeThatCloudTasksWouldRefuseIsNotAskedFor(t *testing.T) {
+func TestATimeThatCloudTasksWouldRefuseIsNotRequested(t *testing.T) {
 	t.Parallel()
 	c := &cloud{}
-	a := on(t, c, still)
+	a := newAlarm(t, c, still)
 	const month = 30 * 24 * time.Hour
 	require.NoError(t, a.At(t.Context(), start.Add(month-alarm.Step)))
 	require.Equal(t, "alarm_unavailable", retry.Decide(a.At(t.Context(), start.Add(month))).Reason)
 	require.Len(t, c.times(), 1)
 }
 
-// Beyond what is remembered tasks are doubled, and none is left out.
-func TestMoreMomentsThanAreRememberedHaveTheirTasks(t *testing.T) {
+// Beyond the memory's limit, tasks may be doubled, and none is missing.
+func TestMomentsBeyondTheMemoryGetTheirTasks(t *testing.T) {
 	t.Parallel()
 	c := &cloud{}
-	a := on(t, c, still)
+	a := newAlarm(t, c, still)
 	a.Fill(start.Add(time.Second))
 	require.NoError(t, a.At(t.Context(), start.Add(time.Minute)))
 	require.Empty(t, c.times(), "that one is remembered")

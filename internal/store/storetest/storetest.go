@@ -1,6 +1,6 @@
-// Package storetest holds the conformance suite that every implementation of the
-// store runs, and two wrappers for tests: one that counts, one that fails. It
-// refuses to name an implementation.
+// Package storetest holds the conformance suite of the store's implementations, and two
+// wrappers for tests: one that counts, and one that fails. It refuses to name an
+// implementation.
 package storetest
 
 import (
@@ -20,7 +20,7 @@ import (
 	"billhook/internal/store"
 )
 
-// Store is what the suite tests.
+// Store is the interface under test.
 type Store interface {
 	Get(ctx context.Context, key store.Key) (store.Document, error)
 	Commit(ctx context.Context, writes []store.Write) ([]store.Version, error)
@@ -255,7 +255,7 @@ func queryEqual(t *testing.T, s Store) {
 }
 
 func queryIDs(t *testing.T, s Store) {
-	// Ordered by UTF-16 units, the third would stand before the second.
+	// In the order of UTF-16 units the third would come before the second.
 	unicode := []string{"u~\u017e", "u~\uffee", "u~\U0001f600"}
 	long := strings.Repeat("l", store.MaxIDBytes-1)
 	for _, id := range slices.Concat(unicode, []string{long, long + "a", long + "b", long[1:] + "m"}) {
@@ -335,8 +335,8 @@ func queryDue(t *testing.T, s Store) {
 	require.Empty(t, page.Documents)
 }
 
-// queryTies: documents that are due at one moment come in the order of their ids, and a
-// page that ends among them is followed by the rest.
+// queryTies: documents that are due at the same moment are ordered by id. A page that ends
+// among them is followed by the rest.
 func queryTies(t *testing.T, s Store) {
 	noon := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	for _, id := range []string{"c", "a", "e", "b", "d"} {
@@ -358,7 +358,7 @@ func queryTies(t *testing.T, s Store) {
 			require.NoError(t, err)
 			require.Equal(t, want, ids(page), "%s, page %d", name, i)
 			for _, doc := range page.Documents {
-				commit(t, s, store.Delete(doc.Key, doc.Version)) // dealt with
+				commit(t, s, store.Delete(doc.Key, doc.Version)) // as a caller does with a due document
 				undo = append(undo, store.Create(doc.Key, doc.Fields))
 			}
 		}
@@ -459,9 +459,8 @@ func canceled(t *testing.T, s Store) {
 	require.ErrorIs(t, err, store.ErrNotFound)
 }
 
-// RunLostAnswers runs what must hold where a commit happens and its answer does not
-// arrive. open returns an empty store, and a function after whose call the answer of
-// the next commit is lost.
+// RunLostAnswers runs the cases in which a commit happens and its answer is lost. open returns
+// an empty store and a function that loses the next commit's answer.
 func RunLostAnswers(t *testing.T, open func(t *testing.T) (s Store, loseNext func())) {
 	t.Helper()
 	t.Run("a create that is repeated meets itself and counts once", func(t *testing.T) {
@@ -501,7 +500,7 @@ func RunLostAnswers(t *testing.T, open func(t *testing.T) (s Store, loseNext fun
 	})
 }
 
-// requireUnknown requires an error from which nothing is known of the commit.
+// requireUnknown requires an error after which the commit's outcome is unknown.
 func requireUnknown(t *testing.T, err error) {
 	t.Helper()
 	require.Error(t, err)

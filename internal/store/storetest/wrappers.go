@@ -9,20 +9,20 @@ import (
 	"billhook/internal/store"
 )
 
-// Counter passes everything on to a store and counts it. It is safe for concurrent use.
+// Counter wraps a store and counts the calls. It is safe for concurrent use.
 type Counter struct {
 	Store
 
 	Gets, Commits, Queries, Written atomic.Int64
 }
 
-// Get counts and passes on.
+// Get counts one read.
 func (c *Counter) Get(ctx context.Context, key store.Key) (store.Document, error) {
 	c.Gets.Add(1)
 	return c.Store.Get(ctx, key)
 }
 
-// Commit counts and passes on; the documents of a commit that succeeded are counted too.
+// Commit counts one commit, and its documents if it succeeds.
 func (c *Counter) Commit(ctx context.Context, writes []store.Write) ([]store.Version, error) {
 	c.Commits.Add(1)
 	versions, err := c.Store.Commit(ctx, writes)
@@ -32,17 +32,16 @@ func (c *Counter) Commit(ctx context.Context, writes []store.Write) ([]store.Ver
 	return versions, err
 }
 
-// Query counts and passes on.
+// Query counts one read.
 func (c *Counter) Query(ctx context.Context, query store.Query) (store.Page, error) {
 	c.Queries.Add(1)
 	return c.Store.Query(ctx, query)
 }
 
-// ErrFault is what a call that Faults fails returns.
+// ErrFault is the error of a call that Faults fails.
 var ErrFault = errors.New("storetest: the store did not answer")
 
-// Faults passes everything on to a store, but for the calls it is told to fail. It
-// is safe for concurrent use.
+// Faults wraps a store and fails calls on demand. It is safe for concurrent use.
 type Faults struct {
 	Store
 
@@ -53,36 +52,36 @@ type Faults struct {
 	reads  int
 }
 
-// Down makes every call, of any kind, fail until it is called with false.
+// Down(true) makes every call fail until Down(false).
 func (f *Faults) Down(down bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.down = down
 }
 
-// FailBefore makes the next n commits fail without doing anything.
+// FailBefore makes the next n commits fail without effect.
 func (f *Faults) FailBefore(n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.before = n
 }
 
-// FailAfter makes the next n commits happen and lose their answer, whatever it is.
+// FailAfter applies the next n commits and loses their answers.
 func (f *Faults) FailAfter(n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.after = n
 }
 
-// FailReads makes the next n calls of Get and Query fail. A read that fails before
-// and one whose answer is lost are the same to its caller.
+// FailReads makes the next n calls of Get and Query fail. For a read it makes no difference
+// whether it failed or its answer was lost.
 func (f *Faults) FailReads(n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.reads = n
 }
 
-// Get passes on, or fails as it was told.
+// Get fails on demand.
 func (f *Faults) Get(ctx context.Context, key store.Key) (store.Document, error) {
 	if f.failsRead() {
 		return store.Document{}, ErrFault
@@ -90,7 +89,7 @@ func (f *Faults) Get(ctx context.Context, key store.Key) (store.Document, error)
 	return f.Store.Get(ctx, key)
 }
 
-// Query passes on, or fails as it was told.
+// Query fails on demand.
 func (f *Faults) Query(ctx context.Context, query store.Query) (store.Page, error) {
 	if f.failsRead() {
 		return store.Page{}, ErrFault
@@ -98,7 +97,7 @@ func (f *Faults) Query(ctx context.Context, query store.Query) (store.Page, erro
 	return f.Store.Query(ctx, query)
 }
 
-// Commit passes on, or fails as it was told.
+// Commit fails on demand.
 func (f *Faults) Commit(ctx context.Context, writes []store.Write) ([]store.Version, error) {
 	f.mu.Lock()
 	before, after := f.down || f.before > 0, f.after > 0

@@ -10,7 +10,7 @@ import (
 	"billhook/internal/store/storetest"
 )
 
-// counted is a store that does nothing and counts what reaches it.
+// counted is a store that only counts its calls.
 type counted struct{ commits, reads int }
 
 func (c *counted) Get(context.Context, store.Key) (store.Document, error) {

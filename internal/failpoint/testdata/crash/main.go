@@ -1,4 +1,4 @@
-// Command crash passes two failpoints, one of them three times, and says how far it came.
+// Command crash passes two fail points, one of them three times, and prints each.
 package main
 
 import (

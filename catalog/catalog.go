@@ -1,5 +1,5 @@
-// Package catalog is the one declaration of every queue, product and source:
-// three YAML files, embedded in the program and replaceable at run time, and the
+// Package catalog is the one declaration of every queue, topic, product and source:
+// YAML files, embedded in the program and replaceable at run time, and the
 // Go that loads and checks them. Topics, subscriptions, Terraform, alerts,
 // emulators, the worker and the docs all read it.
 //
@@ -9,90 +9,98 @@
 package catalog
 
 import (
+	"cmp"
+	"maps"
 	"slices"
 	"time"
 
 	"billhook/internal/retry"
+	"billhook/internal/routing"
 )
 
 // Catalog is the loaded declaration. It is read-only after Load.
 type Catalog struct {
 	// Queues in the order of the file.
 	Queues []Queue
+	// Topics are those that several queues share, as they shared an exchange.
+	Topics []Topic
 	// OutboundTopics are published to for others; Billhook consumes none of them.
-	OutboundTopics []OutboundTopic
+	OutboundTopics []Topic
 	// Products by product id.
 	Products map[string]Product
 	// Sources by name, as in POST /webhooks/{source}.
 	Sources map[string]Source
 }
 
-// Queue is one queue: a topic, its push subscription, its dead letters and the
-// rules of its worker.
+// Queue is one queue: its push subscription to a topic, its dead letters and the rules of
+// its worker. The tags are the names in the file.
 type Queue struct {
-	// ID names the topic; everything else is derived from it.
-	ID string
+	// ID names the topic, unless the queue shares one; everything else is derived from it.
+	ID string `json:"id"`
 	// Alias is the name the queue had before, such as q:sub:payment_initiation.
-	Alias       string
-	Description string
-	// Enabled is false while the queue has no handlers: it has no topic, and a push or a
+	Alias       string `json:"alias"`
+	Description string `json:"description"`
+	// Enabled is false while the queue has no handlers: it has no subscription, and a push or a
 	// message to it is answered 404.
-	Enabled bool
+	Enabled bool `json:"enabled"`
 	// Contract is the body format its messages have: paynow.v1, envelope.v1 or message.v1.
-	Contract string
-	// Filter is the binding, a Pub/Sub subscription filter; empty takes everything.
-	Filter string
+	Contract string `json:"contract"`
+	// SharedTopic is the id of the shared topic that the queue takes its messages from; empty:
+	// it has a topic of its own.
+	SharedTopic string `json:"topic"`
+	// Bindings hold the routing keys that the queue takes from its topic; none: it takes all.
+	Bindings []routing.Pattern `json:"bindings"`
 	// OrderingKey lists what the ordering key is made of, best first: the name of
 	// an attribute or body field each. Empty: the queue is unordered.
-	OrderingKey []string
-	Priority    string
+	OrderingKey []string `json:"ordering_key"`
+	Priority    string   `json:"priority"`
 	// Pool names the worker service that serves the queue.
-	Pool string
-	// Handlers by event type.
-	Handlers map[string]Handler
+	Pool string `json:"pool"`
+	// Handlers by event type, or by a pattern of event types. Handler finds the one of a type.
+	Handlers map[string]Handler `json:"handlers"`
 	// MaxAttempts is how often a message is tried before it is dead-lettered.
-	MaxAttempts int
-	Backoff     retry.Policy
+	MaxAttempts int          `json:"max_attempts"`
+	Backoff     retry.Policy `json:"retry_policy"`
 	// AckDeadline, Lease, HandlerTimeout: HandlerTimeout < AckDeadline <= Lease.
-	AckDeadline    time.Duration
-	Lease          time.Duration
-	HandlerTimeout time.Duration
+	AckDeadline    time.Duration `json:"-"`
+	Lease          time.Duration `json:"lease"`
+	HandlerTimeout time.Duration `json:"handler_timeout"`
 	// MessageTTL is the age at which a message is no longer handled; 0 is never. It does not
 	// apply to a replay: somebody wants that now.
-	MessageTTL time.Duration
+	MessageTTL time.Duration `json:"message_ttl"`
 	// MessageRetention is how long Pub/Sub keeps an unacknowledged message.
-	MessageRetention time.Duration
+	MessageRetention time.Duration `json:"message_retention_duration"`
 	// RememberFor is how long the idempotency record is kept.
-	RememberFor time.Duration
+	RememberFor time.Duration `json:"remember_for"`
 	// Concurrency is how many messages one instance handles at once.
-	Concurrency int
+	Concurrency int `json:"concurrency"`
 	// SlotWait is how long a message waits for its turn where that many are being
 	// handled; after it the push is refused.
-	SlotWait     time.Duration
-	MinInstances int
-	MaxInstances int
+	SlotWait     time.Duration `json:"slot_wait"`
+	MinInstances int           `json:"min_instances"`
+	MaxInstances int           `json:"max_instances"`
 	// BacklogAlertAbove is the number of waiting messages above which the alert
 	// fires, where workers were added before; 0 is none.
-	BacklogAlertAbove int
+	BacklogAlertAbove int `json:"backlog_alert_above"`
 	// OldestAlert is the age of the oldest unacknowledged message at which the alert
 	// fires: longer than a message waits for its next attempt, and before it is useless.
-	OldestAlert time.Duration
-	DeadLetter  DeadLetter
-	OnTerminal  OnTerminal
+	OldestAlert time.Duration `json:"oldest_alert"`
+	DeadLetter  DeadLetter    `json:"dead_letter"`
+	OnTerminal  OnTerminal    `json:"on_terminal"`
 	// NackBudget is how often an instance nacks a push for the sake of a single message:
 	// once in this time. Beyond it the message is kept, or its dead letter is confirmed, and
 	// the push is acknowledged. 0 is no limit.
-	NackBudget time.Duration
+	NackBudget time.Duration `json:"nack_budget"`
 	// OnOrphan is what a sweep does with an event whose worker is gone and whose
 	// redelivery is not in sight.
-	OnOrphan OnOrphan
+	OnOrphan OnOrphan `json:"on_orphan"`
 	// OnPoison is what becomes of the later messages of an ordering key after a dead letter.
-	OnPoison OnPoison
+	OnPoison OnPoison `json:"on_poison"`
 	// OnCorrected is what becomes of another payload under the id of an event that was
 	// dead-lettered.
-	OnCorrected OnCorrected
+	OnCorrected OnCorrected `json:"on_corrected"`
 	// FourEyes: what is done to the queue's dead letters needs a second person.
-	FourEyes bool
+	FourEyes bool `json:"four_eyes"`
 }
 
 // OnPoison is what becomes of the messages behind a dead letter.
@@ -133,44 +141,60 @@ const (
 	Ack    OnTerminal = "ack"    // 200
 )
 
-// Handler is what one event type of a queue runs.
+// Handler is what one event type of a queue runs: a handler of the registry, or a post to
+// a service.
 type Handler struct {
-	// Name is the handler's name in the registry, such as points.credit.
-	Name string
-	// Emits are the topics that its effect may tell: ids of queues and outbound topics. The
-	// worker refuses every other, and who may publish where is granted by it.
-	Emits []string
+	// Name is the handler's name in the registry, such as points.credit; empty: Post.
+	Name string `json:"name"`
+	Post Post   `json:"post"`
+	// Emits are the topics that its effect may tell: ids of queues, shared topics and outbound
+	// topics. The worker refuses every other, and who may publish where is granted by it.
+	Emits []string `json:"emits"`
 	// MaxAttempts, Backoff and Timeout are those of the queue unless the event
 	// type has its own.
-	MaxAttempts int
-	Backoff     retry.Policy
-	Timeout     time.Duration
+	MaxAttempts int           `json:"max_attempts"`
+	Backoff     retry.Policy  `json:"retry_policy"`
+	Timeout     time.Duration `json:"timeout"`
+}
+
+// Post is a signed request to a service, in place of a handler written in Go.
+type Post struct {
+	// Target names the service.
+	Target string `json:"target"`
+	// Path is where the event is posted to.
+	Path string `json:"path"`
+	// Reconcile is the path at which the service says whether it has an event whose post was
+	// cut off; empty: the event is posted again.
+	Reconcile string `json:"reconcile"`
 }
 
 // DeadLetter is what becomes of a message that cannot be handled.
 type DeadLetter struct {
 	// Drop: there is no dead-letter topic; the message is counted and gone.
-	Drop bool
+	Drop bool `json:"drop"`
 	// Topic is where dead letters are published.
-	Topic     string
-	Retention time.Duration
+	Topic string `json:"topic"`
+	// Aliases are the names that dead letters went by before: of an exchange, of a queue.
+	Aliases   []string      `json:"aliases"`
+	Retention time.Duration `json:"retention"`
 	// AlertAbove is the depth above which the alert fires.
-	AlertAbove int
+	AlertAbove int `json:"alert_above"`
 	// OldestAlert is the age of the oldest dead letter at which the alert fires; 0 is none.
-	OldestAlert time.Duration
+	OldestAlert time.Duration `json:"oldest_alert"`
 }
 
-// OutboundTopic is a topic that others subscribe to.
-type OutboundTopic struct {
-	ID          string
-	Alias       string
-	Description string
+// Topic is a topic that is no queue's own: several queues share it, or others subscribe to it.
+type Topic struct {
+	ID string `json:"id"`
+	// Alias is the name of the exchange that it was.
+	Alias       string `json:"alias"`
+	Description string `json:"description"`
 }
 
 // Product is what a product of the store is worth.
 type Product struct {
 	// Points per piece, at least 1.
-	Points int64
+	Points int64 `json:"points"`
 }
 
 // Scheme is how a source signs.
@@ -185,54 +209,124 @@ const (
 
 // Source is one sender of webhooks.
 type Source struct {
-	Name   string
-	Scheme Scheme
+	Name   string `json:"-"`
+	Scheme Scheme `json:"scheme"`
 	// SecretVariable names the environment variable with its secrets.
-	SecretVariable string
+	SecretVariable string `json:"secret_variable"`
 	// MaxBodyBytes is the largest body accepted.
-	MaxBodyBytes int64
+	MaxBodyBytes int64 `json:"max_body_bytes"`
 	// RatePerSecond and Burst limit accepted requests; 0 is no limit.
-	RatePerSecond float64
-	Burst         int
+	RatePerSecond float64 `json:"rate_per_second"`
+	Burst         int     `json:"burst"`
 	// UIDMetadataKey is the body path that may carry the uid, such as
 	// checkout.metadata.uid; empty: no metadata is trusted.
-	UIDMetadataKey string
+	UIDMetadataKey string `json:"uid_metadata_key"`
 	// Events is event type -> queue id; a type that is not in it is ignored.
-	Events map[string]string
+	Events map[string]string `json:"events"`
 }
 
 // Queue finds a queue by its id or by its alias.
 func (c *Catalog) Queue(name string) (Queue, bool) {
-	i := slices.IndexFunc(c.Queues, func(q Queue) bool {
-		return q.ID == name || (q.Alias != "" && q.Alias == name)
+	return c.find(func(q Queue) bool { return q.ID == name || (q.Alias != "" && q.Alias == name) })
+}
+
+// DeadLetters finds the queue whose dead letters are called that: by their topic, by a name
+// that they had before, or by the queue's own names.
+func (c *Catalog) DeadLetters(name string) (Queue, bool) {
+	q, ok := c.find(func(q Queue) bool {
+		return !q.DeadLetter.Drop && name != "" && (q.DeadLetter.Topic == name || slices.Contains(q.DeadLetter.Aliases, name))
 	})
-	if i < 0 {
-		return Queue{}, false
+	if ok {
+		return q, true
 	}
-	return c.Queues[i], true
+	return c.Queue(name)
+}
+
+// Topic finds a shared or outbound topic by its id or by its alias.
+func (c *Catalog) Topic(name string) (Topic, bool) {
+	for _, t := range slices.Concat(c.Topics, c.OutboundTopics) {
+		if name != "" && (t.ID == name || t.Alias == name) {
+			return t, true
+		}
+	}
+	return Topic{}, false
+}
+
+// Beside lists the topics that exist beside those of single queues: the outbound ones, and
+// the shared ones of which an enabled queue takes messages.
+func (c *Catalog) Beside() []string {
+	var ids []string
+	for _, t := range c.OutboundTopics {
+		ids = append(ids, t.ID)
+	}
+	for _, t := range c.Topics {
+		if _, taken := c.find(func(q Queue) bool { return q.Enabled && q.SharedTopic == t.ID }); taken {
+			ids = append(ids, t.ID)
+		}
+	}
+	return ids
+}
+
+func (c *Catalog) find(is func(Queue) bool) (Queue, bool) {
+	if i := slices.IndexFunc(c.Queues, is); i >= 0 {
+		return c.Queues[i], true
+	}
+	return Queue{}, false
 }
 
 // HandledBy finds the enabled queue whose handlers include the named one.
 func (c *Catalog) HandledBy(name string) (Queue, bool) {
-	i := slices.IndexFunc(c.Queues, func(q Queue) bool {
-		for _, h := range q.Handlers {
-			if q.Enabled && h.Name == name {
-				return true
-			}
-		}
-		return false
+	return c.find(func(q Queue) bool {
+		return q.Enabled && slices.ContainsFunc(slices.Collect(maps.Values(q.Handlers)), func(h Handler) bool { return h.Name == name })
 	})
-	if i < 0 {
-		return Queue{}, false
+}
+
+// Handler finds the handler of an event type: the type's own, else that of the narrowest
+// pattern that holds it.
+func (q Queue) Handler(eventType string) (Handler, bool) {
+	if h, ok := q.Handlers[eventType]; ok {
+		return h, true
 	}
-	return c.Queues[i], true
+	var best routing.Pattern
+	for text := range q.Handlers {
+		if p := routing.Pattern(text); !p.Exact() && p.Match(eventType) && (best == "" || routing.Narrower(p, best) < 0) {
+			best = p
+		}
+	}
+	h, ok := q.Handlers[string(best)]
+	return h, ok && best != ""
 }
 
 // Ordered reports whether messages of one key follow each other.
 func (q Queue) Ordered() bool { return len(q.OrderingKey) > 0 }
 
-// Topic is the queue's topic id.
-func (q Queue) Topic() string { return q.ID }
+// Topic is the id of the topic that the queue takes its messages from.
+func (q Queue) Topic() string { return cmp.Or(q.SharedTopic, q.ID) }
+
+func (q Queue) binding() routing.Binding {
+	return routing.Binding{Queue: q.ID, Patterns: q.Bindings, Own: q.SharedTopic == ""}
+}
+
+// Takes reports whether a message of the topic, with these attributes, is for the queue.
+func (q Queue) Takes(attributes map[string]string) bool { return q.binding().Takes(attributes) }
+
+// Filter is the subscription's filter. It lets through what the queue takes, and as little
+// besides as Pub/Sub's language and limits allow.
+func (q Queue) Filter() routing.Filter { return q.binding().Filter() }
+
+// Addressed returns the attributes of a message for this queue alone. Where others may be on
+// its topic, or the queue is bound to routing keys, they name it.
+func (q Queue) Addressed(attributes map[string]string) map[string]string {
+	if len(q.Bindings) == 0 {
+		return attributes
+	}
+	attributes = maps.Clone(attributes)
+	if attributes == nil {
+		attributes = map[string]string{}
+	}
+	attributes[routing.AttrQueue] = q.ID
+	return attributes
+}
 
 // PushSubscription is the id of the subscription that pushes to the worker.
 func (q Queue) PushSubscription() string { return q.ID + "-push" }

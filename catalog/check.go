@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"billhook/internal/filter"
 	"billhook/internal/retry"
+	"billhook/internal/routing"
 )
 
 // Bounds that Pub/Sub sets (its documentation), and the floor of the requirements:
@@ -41,6 +41,8 @@ var (
 	pool      = regexp.MustCompile(`^[a-z]([a-z0-9-]{0,38}[a-z0-9])?$`)
 	field     = regexp.MustCompile(`^[a-z][a-z0-9_]{0,63}$`)
 	word      = regexp.MustCompile(`^[a-z][a-z0-9_.-]{0,63}$`)
+	eventType = regexp.MustCompile(`^[a-z*#][a-z0-9_.*#-]{0,63}$`)
+	postPath  = regexp.MustCompile(`^/[A-Za-z0-9/_.{}~-]{0,199}$`)
 	eventName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.-]{0,63}$`)
 	productID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$`) // the contract's id: another is never sent
 	variable  = regexp.MustCompile(`^WEBHOOK_[A-Z0-9_]{3,56}$`)
@@ -58,16 +60,22 @@ func (r *reader) requirer(place string) func(ok bool, path, what string) {
 	}
 }
 
-const topicRule = "must be 3 to 246 of a-z, 0-9 and -, begin with a letter, and not with goog"
+const (
+	aliasRule = "must be at most 100 of a-z, 0-9 and _ . : -, and begin with a letter"
+	topicRule = "must be 3 to 246 of a-z, 0-9 and -, begin with a letter, and not with goog"
+)
 
-func (r *reader) checkQueue(place string, q Queue) {
+func (r *reader) checkQueue(place string, q Queue, shared []Topic) {
 	require := r.requirer(place)
 	require(topicID(q.ID), "id", topicRule)
-	require(q.Alias == "" || alias.MatchString(q.Alias), "alias", "must be at most 100 of a-z, 0-9 and _ . : -, and begin with a letter")
+	require(q.Alias == "" || alias.MatchString(q.Alias), "alias", aliasRule)
 	require(q.Description != "", "description", "is missing")
 	require(slices.Contains([]string{"paynow.v1", "envelope.v1", "message.v1"}, q.Contract), "contract", "must be paynow.v1, envelope.v1 or message.v1")
-	if _, err := filter.Parse(q.Filter); err != nil {
-		require(false, "filter", err.Error())
+	require(q.SharedTopic == "" || slices.ContainsFunc(shared, func(t Topic) bool { return t.ID == q.SharedTopic }), "topic", "no shared topic has the id "+shown(q.SharedTopic))
+	require(q.SharedTopic == "" || len(q.Bindings) > 0, "bindings", "a queue on a shared topic needs some; # takes all")
+	for i, p := range q.Bindings {
+		_, err := routing.Parse(string(p))
+		require(err == nil && !slices.Contains(q.Bindings[:i], p), "bindings", "must list patterns of words, * and # joined by dots, each once")
 	}
 	for i, part := range q.OrderingKey {
 		require(field.MatchString(part) && !slices.Contains(q.OrderingKey[:i], part), "ordering_key", "must list names of fields, each once")
@@ -106,15 +114,19 @@ func (r *reader) checkQueue(place string, q Queue) {
 	if !q.DeadLetter.Drop {
 		require(topicID(q.DeadLetter.Topic) || q.DeadLetter.Topic == q.ID+"-dlq", "dead_letter.topic", topicRule)
 		require(deadLetterRetention <= q.DeadLetter.Retention && q.DeadLetter.Retention <= maxRetention, "dead_letter.retention", "must be 1209600s, 14 days, to 2678400s")
+		for _, name := range q.DeadLetter.Aliases {
+			require(alias.MatchString(name), "dead_letter.aliases", aliasRule)
+		}
 		require(q.DeadLetter.AlertAbove >= 0, "dead_letter.alert_above", "must not be negative")
 		require(q.RememberFor >= q.DeadLetter.Retention || q.RememberFor < minRemember, "remember_for", "must be at least dead_letter.retention, "+seconds(q.DeadLetter.Retention))
 	}
 
 	require(!q.Enabled || len(q.Handlers) > 0, "handlers", "an enabled queue needs some")
-	for eventType, h := range q.Handlers {
-		path := handlerPath(eventType)
-		require(word.MatchString(eventType), path, "must be an event type: at most 64 of a-z, 0-9 and _ . -, beginning with a letter")
-		require(word.MatchString(h.Name), path+".name", "must be at most 64 of a-z, 0-9 and _ . -, and begin with a letter")
+	for name, h := range q.Handlers {
+		path := handlerPath(name)
+		_, err := routing.Parse(name)
+		require(err == nil && eventType.MatchString(name), path, "must be an event type, or a pattern of them: at most 64 of a-z, 0-9 and _ - * #, in words joined by dots")
+		r.checkPost(place, path, h)
 		require(1 <= h.MaxAttempts && h.MaxAttempts <= maxAttempts || h.MaxAttempts == q.MaxAttempts, path+".max_attempts", "must be 1 to 50")
 		require(h.Timeout > 0, path+".timeout", "must be above 0")
 		require(h.Timeout < q.AckDeadline || h.Timeout == q.HandlerTimeout || q.AckDeadline <= 0, path+".timeout", "must be below ack_deadline_seconds, "+seconds(q.AckDeadline))
@@ -124,6 +136,19 @@ func (r *reader) checkQueue(place string, q Queue) {
 	}
 }
 
+// checkPost checks that an event type has one handler: one of the registry, or a post.
+func (r *reader) checkPost(place, path string, h Handler) {
+	require := r.requirer(place)
+	if h.Post == (Post{}) {
+		require(word.MatchString(h.Name), path+".name", "must be at most 64 of a-z, 0-9 and _ . -, and begin with a letter")
+		return
+	}
+	require(h.Name == "", path+".post", "stands in the place of name, not beside it")
+	require(word.MatchString(h.Post.Target), path+".post.target", "must be at most 64 of a-z, 0-9 and _ . -, and begin with a letter")
+	require(postPath.MatchString(h.Post.Path), path+".post.path", "must begin with / and have letters, digits and / _ . ~ - { } only")
+	require(h.Post.Reconcile == "" || postPath.MatchString(h.Post.Reconcile), path+".post.reconcile", "must begin with / and have letters, digits and / _ . ~ - { } only")
+}
+
 // checkEmissions checks that what handlers emit goes to topics of the catalog, by their
 // ids, and from an enabled queue to where somebody takes it.
 func (r *reader) checkEmissions(place string, q Queue, c *Catalog) {
@@ -131,12 +156,15 @@ func (r *reader) checkEmissions(place string, q Queue, c *Catalog) {
 		path := handlerPath(eventType) + ".emits"
 		for i, id := range h.Emits {
 			at := slices.IndexFunc(c.Queues, func(other Queue) bool { return other.ID == id })
-			outbound := slices.ContainsFunc(c.OutboundTopics, func(t OutboundTopic) bool { return t.ID == id })
+			of := func(t Topic) bool { return t.ID == id }
+			shared := slices.ContainsFunc(c.Topics, of)
 			switch {
 			case slices.Contains(h.Emits[:i], id):
 				r.wrong(place, path, "lists "+shown(id)+" twice")
-			case at < 0 && !outbound:
-				r.wrong(place, path, "no queue or outbound topic has the id "+shown(id))
+			case at < 0 && !shared && !slices.ContainsFunc(c.OutboundTopics, of):
+				r.wrong(place, path, "no queue or topic has the id "+shown(id))
+			case q.Enabled && shared && !slices.Contains(c.Beside(), id):
+				r.wrong(place, path, "no enabled queue takes messages of topic "+shown(id))
 			case q.Enabled && at >= 0 && !c.Queues[at].Enabled && !r.isUnread(queuePlace+" "+shown(id), "enabled"):
 				r.wrong(place, path, "queue "+shown(id)+" is not enabled")
 			}
@@ -164,10 +192,10 @@ func (r *reader) checkBackoff(place, path string, p retry.Policy, attempts int) 
 	require(p.Jitter <= p.Max, path+".jitter", "must be at most maximum_backoff, "+seconds(p.Max))
 }
 
-func (r *reader) checkTopic(place string, t OutboundTopic) {
+func (r *reader) checkTopic(place string, t Topic) {
 	require := r.requirer(place)
 	require(topicID(t.ID), "id", topicRule)
-	require(t.Alias == "" || alias.MatchString(t.Alias), "alias", "must be at most 100 of a-z, 0-9 and _ . : -, and begin with a letter")
+	require(t.Alias == "" || alias.MatchString(t.Alias), "alias", aliasRule)
 	require(t.Description != "", "description", "is missing")
 }
 
@@ -204,7 +232,7 @@ func (r *reader) checkRoutes(place string, s Source, c *Catalog) {
 			continue
 		}
 		q, queuePlace := c.Queues[i], queuePlace+" "+shown(id)
-		_, handled := q.Handlers[eventType]
+		_, handled := q.Handler(eventType)
 		switch {
 		case !q.Enabled && !r.isUnread(queuePlace, "enabled"):
 			r.wrong(place, "events."+shown(eventType), "queue "+shown(id)+" is not enabled")

@@ -6,9 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
-	"reflect"
 	"slices"
 	"time"
 
@@ -19,21 +17,24 @@ import (
 
 const (
 	queuesFile   = "queues.yaml"
+	topicsFile   = "topics.yaml"
 	productsFile = "products.yaml"
 	sourcesFile  = "sources.yaml"
 
-	queuePlace   = queuesFile + ": queue"
-	topicPlace   = queuesFile + ": outbound topic"
-	productPlace = productsFile + ": product"
-	sourcePlace  = sourcesFile + ": source"
+	queuePlace    = queuesFile + ": queue"
+	outboundPlace = queuesFile + ": outbound topic"
+	topicPlace    = topicsFile + ": topic"
+	productPlace  = productsFile + ": product"
+	sourcePlace   = sourcesFile + ": source"
 )
 
-//go:embed queues.yaml products.yaml sources.yaml
+//go:embed queues.yaml topics.yaml products.yaml sources.yaml
 var embedded embed.FS
 
-// Load reads and checks the catalog: from the folder dir, which must hold all three
-// files, or, with an empty dir, the one that is built in. The error joins every
-// mistake that was found, one a line, each with file, queue and key.
+// Load reads and checks the catalog: from the folder dir or, with an empty dir, the one that
+// is built in. A folder without topics.yaml has no shared topics; the other files must be
+// there. The error joins every mistake that was found, one a line, each with file, queue and
+// key.
 func Load(dir string) (*Catalog, error) {
 	if dir == "" {
 		return load(embedded)
@@ -44,18 +45,21 @@ func Load(dir string) (*Catalog, error) {
 func load(files fs.FS) (*Catalog, error) {
 	c := &Catalog{Products: map[string]Product{}, Sources: map[string]Source{}}
 	r := &reader{unread: map[string]bool{}}
-	var queues rawQueues
-	haveQueues := r.file(files, queuesFile, &queues)
+	names := map[string]string{}
+	if _, err := fs.Stat(files, topicsFile); !errors.Is(err, fs.ErrNotExist) {
+		if file, ok := r.file(files, topicsFile, "topics"); ok {
+			c.Topics = r.readTopics(file["topics"], topicsFile, "topics", topicPlace, names)
+		}
+	}
+	queues, haveQueues := r.file(files, queuesFile, "defaults", "queues", "outbound_topics")
 	if haveQueues {
-		c.readQueues(r, queues)
+		c.readQueues(r, queues, names)
 	}
-	var products rawProducts
-	if r.file(files, productsFile, &products) {
-		c.readProducts(r, products)
+	if file, ok := r.file(files, productsFile, "products"); ok {
+		c.readProducts(r, file["products"])
 	}
-	var sources rawSources
-	if r.file(files, sourcesFile, &sources) {
-		c.readSources(r, sources, haveQueues)
+	if file, ok := r.file(files, sourcesFile, "sources"); ok {
+		c.readSources(r, file["sources"], haveQueues)
 	}
 	if len(r.mistakes) == 0 {
 		return c, nil
@@ -65,8 +69,9 @@ func load(files fs.FS) (*Catalog, error) {
 	return nil, errors.Join(r.mistakes...)
 }
 
-// file reads one file into v, and reports whether it was readable as a whole.
-func (r *reader) file(files fs.FS, name string, v any) bool {
+// file reads what stands in a file under each of its keys, and reports whether the file is
+// readable as a whole.
+func (r *reader) file(files fs.FS, name string, keys ...string) (map[string]*yaml.Node, bool) {
 	data, err := fs.ReadFile(files, name)
 	var root *yaml.Node
 	if err == nil {
@@ -74,157 +79,123 @@ func (r *reader) file(files fs.FS, name string, v any) bool {
 	}
 	if err != nil {
 		r.mistakes = append(r.mistakes, fmt.Errorf("%s: %w", name, err))
-		return false
+		return nil, false
 	}
-	return r.value(root, reflect.ValueOf(v).Elem(), name, "")
+	entries := r.entries(root, name, "")
+	for key := range entries {
+		if !slices.Contains(keys, key) {
+			r.unreadable(name, join("", key), "unknown key")
+		}
+	}
+	return entries, true
 }
 
-// The shapes of the files. A pointer is nil where the file says nothing.
-
-type rawQueues struct {
-	Defaults       rawShared    `yaml:"defaults"`
-	Queues         []*yaml.Node `yaml:"queues"`
-	OutboundTopics []*yaml.Node `yaml:"outbound_topics"`
+// items returns the nodes of a list that may be missing.
+func (r *reader) items(node *yaml.Node, place, path string) []*yaml.Node {
+	if node == nil {
+		return nil
+	}
+	if what := ambiguity(node); what != "" || node.Kind != yaml.SequenceNode {
+		r.unreadable(place, path, cmp.Or(what, "must be a list"))
+		return nil
+	}
+	return node.Content
 }
 
+// branch is the tree of a node that must be a map.
+func (r *reader) branch(node *yaml.Node, place, path string) (map[string]any, bool) {
+	tree := r.tree(node, place, path)
+	entries, ok := tree.(map[string]any)
+	if tree != nil && !ok {
+		r.unreadable(place, path, "must be a map")
+	}
+	return entries, ok
+}
+
+// rawQueue is a queue as the file has it.
 type rawQueue struct {
-	ID          string                `yaml:"id"`
-	Alias       string                `yaml:"alias"`
-	Description string                `yaml:"description"`
-	Filter      string                `yaml:"filter"`
-	OrderingKey []string              `yaml:"ordering_key"`
-	Priority    string                `yaml:"priority"`
-	Pool        string                `yaml:"pool"`
-	Handlers    map[string]rawHandler `yaml:"handlers"`
-	rawShared
+	Queue
+	AckDeadline int64 `json:"ack_deadline_seconds"`
 }
 
-// rawShared is what a queue may leave to the defaults.
-type rawShared struct {
-	Enabled           *bool         `yaml:"enabled"`
-	Contract          *string       `yaml:"contract"`
-	MaxAttempts       *int          `yaml:"max_attempts"`
-	Backoff           rawBackoff    `yaml:"retry_policy"`
-	AckDeadline       *int          `yaml:"ack_deadline_seconds"`
-	HandlerTimeout    *duration     `yaml:"handler_timeout"`
-	Lease             *duration     `yaml:"lease"`
-	MessageTTL        *duration     `yaml:"message_ttl"`
-	Retention         *duration     `yaml:"message_retention_duration"`
-	RememberFor       *duration     `yaml:"remember_for"`
-	Concurrency       *int          `yaml:"concurrency"`
-	SlotWait          *duration     `yaml:"slot_wait"`
-	MinInstances      *int          `yaml:"min_instances"`
-	MaxInstances      *int          `yaml:"max_instances"`
-	BacklogAlertAbove *int          `yaml:"backlog_alert_above"`
-	OldestAlert       *duration     `yaml:"oldest_alert"`
-	OnTerminal        *string       `yaml:"on_terminal"`
-	NackBudget        *duration     `yaml:"nack_budget"`
-	OnOrphan          *string       `yaml:"on_orphan"`
-	OnPoison          *string       `yaml:"on_poison"`
-	OnCorrected       *string       `yaml:"on_corrected"`
-	FourEyes          *bool         `yaml:"four_eyes"`
-	DeadLetter        rawDeadLetter `yaml:"dead_letter"`
+// rawPolicy is a retry.Policy as the file has it.
+type rawPolicy struct {
+	Base       time.Duration   `json:"minimum_backoff"`
+	Multiplier float64         `json:"multiplier"`
+	Max        time.Duration   `json:"maximum_backoff"`
+	Jitter     time.Duration   `json:"jitter"`
+	Schedule   []time.Duration `json:"schedule"`
 }
 
-type rawBackoff struct {
-	Minimum    *duration   `yaml:"minimum_backoff"`
-	Maximum    *duration   `yaml:"maximum_backoff"`
-	Multiplier *float64    `yaml:"multiplier"`
-	Jitter     *duration   `yaml:"jitter"`
-	Schedule   *[]duration `yaml:"schedule"`
-}
+// ofOneQueue are the keys that defaults cannot have.
+var ofOneQueue = []string{"id", "alias", "description", "topic", "bindings", "ordering_key", "priority", "pool", "handlers"}
 
-type rawHandler struct {
-	Name        string     `yaml:"name"`
-	Emits       []string   `yaml:"emits"`
-	MaxAttempts *int       `yaml:"max_attempts"`
-	Backoff     rawBackoff `yaml:"retry_policy"`
-	Timeout     *duration  `yaml:"timeout"`
-}
-
-type rawDeadLetter struct {
-	Drop        *bool     `yaml:"drop"`
-	Topic       *string   `yaml:"topic"`
-	Retention   *duration `yaml:"retention"`
-	AlertAbove  *int      `yaml:"alert_above"`
-	OldestAlert *duration `yaml:"oldest_alert"`
-}
-
-type rawTopic struct {
-	ID          string `yaml:"id"`
-	Alias       string `yaml:"alias"`
-	Description string `yaml:"description"`
-}
-
-type rawProducts struct {
-	Products map[string]*yaml.Node `yaml:"products"`
-}
-
-type rawProduct struct {
-	Points int64 `yaml:"points"`
-}
-
-type rawSources struct {
-	Sources map[string]*yaml.Node `yaml:"sources"`
-}
-
-type rawSource struct {
-	Scheme         string            `yaml:"scheme"`
-	SecretVariable string            `yaml:"secret_variable"`
-	MaxBodyBytes   int64             `yaml:"max_body_bytes"`
-	RatePerSecond  float64           `yaml:"rate_per_second"`
-	Burst          int               `yaml:"burst"`
-	UIDMetadataKey string            `yaml:"uid_metadata_key"`
-	Events         map[string]string `yaml:"events"`
-}
-
-func (c *Catalog) readQueues(r *reader, raw rawQueues) {
-	if len(raw.Queues) == 0 {
+func (c *Catalog) readQueues(r *reader, file map[string]*yaml.Node, names map[string]string) {
+	defaults := Queue{OnCorrected: Refuse}
+	if node := file["defaults"]; node != nil {
+		tree, _ := r.branch(node, queuesFile, "defaults")
+		for _, key := range ofOneQueue {
+			if _, said := tree[key]; said {
+				r.unreadable(queuesFile, "defaults."+key, "unknown key")
+				delete(tree, key)
+			}
+		}
+		defaults = r.queue(queuesFile, "defaults", tree, defaults)
+	}
+	queues := r.items(file["queues"], queuesFile, "queues")
+	if len(queues) == 0 {
 		r.wrong(queuesFile, "queues", "there is none")
 	}
-	backoff := r.backoff(queuesFile, "defaults.retry_policy", raw.Defaults.Backoff, retry.Policy{})
-	names := map[string]string{}
 	var places []string
-	for i, node := range raw.Queues {
+	for i, node := range queues {
 		place := placeOf(queuePlace, node, i)
-		var q rawQueue
-		if !r.value(node, reflect.ValueOf(&q).Elem(), place, "") {
+		tree, ok := r.branch(node, place, "")
+		if !ok {
 			continue
 		}
-		queue := r.queue(place, q, raw.Defaults, backoff)
-		r.checkQueue(place, queue)
+		queue := r.queue(place, "", tree, defaults)
+		r.checkQueue(place, queue, c.Topics)
 		r.takeNames(names, place, "id", queue.ID)
 		r.takeNames(names, place, "alias", queue.Alias)
 		r.takeNames(names, place, "dead_letter.topic", queue.DeadLetter.Topic)
+		r.takeNames(names, place, "dead_letter.aliases", queue.DeadLetter.Aliases...)
 		c.Queues, places = append(c.Queues, queue), append(places, place)
 	}
-	for i, node := range raw.OutboundTopics {
-		place := placeOf(topicPlace, node, i)
-		var t rawTopic
-		if !r.value(node, reflect.ValueOf(&t).Elem(), place, "") {
-			continue
-		}
-		topic := OutboundTopic(t)
-		r.checkTopic(place, topic)
-		r.takeNames(names, place, "id", topic.ID)
-		r.takeNames(names, place, "alias", topic.Alias)
-		c.OutboundTopics = append(c.OutboundTopics, topic)
-	}
+	c.OutboundTopics = r.readTopics(file["outbound_topics"], queuesFile, "outbound_topics", outboundPlace, names)
 	for i, q := range c.Queues {
 		r.checkEmissions(places[i], q, c)
 	}
 }
 
-// takeNames keeps topics and aliases apart: with them, all derived names differ too.
-func (r *reader) takeNames(names map[string]string, place, key, name string) {
-	if name == "" {
-		return
+func (r *reader) readTopics(node *yaml.Node, file, key, what string, names map[string]string) (topics []Topic) {
+	for i, node := range r.items(node, file, key) {
+		place := placeOf(what, node, i)
+		tree, ok := r.branch(node, place, "")
+		if !ok {
+			continue
+		}
+		var topic Topic
+		r.decode(tree, &topic, place, "")
+		r.checkTopic(place, topic)
+		r.takeNames(names, place, "id", topic.ID)
+		r.takeNames(names, place, "alias", topic.Alias)
+		topics = append(topics, topic)
 	}
-	if owner, taken := names[name]; taken {
-		r.wrong(place, key, shown(name)+" is taken by "+owner)
-		return
+	return topics
+}
+
+// takeNames keeps names apart: with ids and aliases, all derived names differ too.
+func (r *reader) takeNames(names map[string]string, place, key string, taken ...string) {
+	for _, name := range taken {
+		owner, twice := names[name]
+		switch {
+		case name == "":
+		case twice:
+			r.wrong(place, key, shown(name)+" is taken by "+owner)
+		default:
+			names[name] = place + ", " + key
+		}
 	}
-	names[name] = place + ", " + key
 }
 
 // placeOf is how mistakes name a queue or topic: by its id, or by its number.
@@ -237,128 +208,114 @@ func placeOf(what string, node *yaml.Node, i int) string {
 	return fmt.Sprintf("%s number %d", what, i+1)
 }
 
-// pick returns the first value that is set, or the zero value.
-func pick[T any](values ...*T) T {
-	for _, v := range values {
-		if v != nil {
-			return *v
-		}
+// queue returns the queue, with what it leaves open taken from the defaults.
+func (r *reader) queue(place, path string, tree map[string]any, defaults Queue) Queue {
+	handlers, handled := tree["handlers"]
+	delete(tree, "handlers")
+	backoff := r.backoff(place, path, tree, defaults.Backoff)
+	letter, _ := tree["dead_letter"].(map[string]any)
+	_, drops := letter["drop"]
+	keeps := len(letter) > 1 || (len(letter) == 1 && !drops)
+
+	raw := rawQueue{Queue: defaults, AckDeadline: int64(defaults.AckDeadline / time.Second)}
+	raw.DeadLetter.Aliases = slices.Clone(defaults.DeadLetter.Aliases)
+	r.decode(tree, &raw, place, path)
+	q := raw.Queue
+	q.Backoff, q.Handlers = backoff, map[string]Handler{}
+	// A number of seconds that overflowed a duration could pass for a small one.
+	q.AckDeadline = time.Duration(max(-1, min(raw.AckDeadline, 1_000_000))) * time.Second
+	switch {
+	case path != "": // the defaults
+	case q.DeadLetter.Drop && keeps:
+		r.wrong(place, "dead_letter.drop", "a queue that drops has no topic, aliases, retention, alert_above or oldest_alert")
+		fallthrough
+	case q.DeadLetter.Drop:
+		q.DeadLetter = DeadLetter{Drop: true}
+	case q.DeadLetter.Topic == "":
+		q.DeadLetter.Topic = q.ID + "-dlq"
 	}
-	var zero T
-	return zero
+	entries, ok := handlers.(map[string]any)
+	if handled && !ok {
+		r.unreadable(place, "handlers", "must be a map")
+	}
+	for eventType, entry := range entries {
+		at := handlerPath(eventType)
+		h := Handler{MaxAttempts: q.MaxAttempts, Timeout: q.HandlerTimeout, Backoff: q.Backoff}
+		if own, ok := entry.(map[string]any); ok {
+			h.Backoff = r.backoff(place, at, own, q.Backoff)
+		}
+		r.decode(entry, &h, place, at)
+		q.Handlers[eventType] = h
+	}
+	return q
 }
 
-// queue returns the queue with what it leaves open taken from the defaults, backoff
-// being theirs.
-func (r *reader) queue(place string, q rawQueue, d rawShared, backoff retry.Policy) Queue {
-	letter, refuse := q.DeadLetter, string(Refuse)
-	out := Queue{
-		ID: q.ID, Alias: q.Alias, Description: q.Description, Enabled: pick(q.Enabled, d.Enabled),
-		Contract: pick(q.Contract, d.Contract), Filter: q.Filter, OrderingKey: q.OrderingKey,
-		Priority: q.Priority, Pool: q.Pool, MaxAttempts: pick(q.MaxAttempts, d.MaxAttempts),
-		Backoff: r.backoff(place, "retry_policy", q.Backoff, backoff),
-		// A number of seconds that overflowed a duration could pass for a small one.
-		AckDeadline:       time.Duration(max(-1, min(pick(q.AckDeadline, d.AckDeadline), 1_000_000))) * time.Second,
-		Lease:             time.Duration(pick(q.Lease, d.Lease)),
-		HandlerTimeout:    time.Duration(pick(q.HandlerTimeout, d.HandlerTimeout)),
-		MessageTTL:        time.Duration(pick(q.MessageTTL, d.MessageTTL)),
-		MessageRetention:  time.Duration(pick(q.Retention, d.Retention)),
-		RememberFor:       time.Duration(pick(q.RememberFor, d.RememberFor)),
-		Concurrency:       pick(q.Concurrency, d.Concurrency),
-		SlotWait:          time.Duration(pick(q.SlotWait, d.SlotWait)),
-		MinInstances:      pick(q.MinInstances, d.MinInstances),
-		MaxInstances:      pick(q.MaxInstances, d.MaxInstances),
-		BacklogAlertAbove: pick(q.BacklogAlertAbove, d.BacklogAlertAbove),
-		OldestAlert:       time.Duration(pick(q.OldestAlert, d.OldestAlert)),
-		OnTerminal:        OnTerminal(pick(q.OnTerminal, d.OnTerminal)),
-		NackBudget:        time.Duration(pick(q.NackBudget, d.NackBudget)),
-		OnOrphan:          OnOrphan(pick(q.OnOrphan, d.OnOrphan)),
-		OnPoison:          OnPoison(pick(q.OnPoison, d.OnPoison)),
-		OnCorrected:       OnCorrected(pick(q.OnCorrected, d.OnCorrected, &refuse)),
-		FourEyes:          pick(q.FourEyes, d.FourEyes),
-		Handlers:          map[string]Handler{},
-	}
-	if out.DeadLetter.Drop = pick(letter.Drop, d.DeadLetter.Drop); out.DeadLetter.Drop {
-		if letter.Topic != nil || letter.Retention != nil || letter.AlertAbove != nil || letter.OldestAlert != nil {
-			r.wrong(place, "dead_letter.drop", "a queue that drops has no topic, retention, alert_above or oldest_alert")
-		}
-	} else {
-		derived := out.ID + "-dlq"
-		out.DeadLetter = DeadLetter{
-			Topic:       pick(letter.Topic, d.DeadLetter.Topic, &derived),
-			Retention:   time.Duration(pick(letter.Retention, d.DeadLetter.Retention)),
-			AlertAbove:  pick(letter.AlertAbove, d.DeadLetter.AlertAbove),
-			OldestAlert: time.Duration(pick(letter.OldestAlert, d.DeadLetter.OldestAlert)),
-		}
-	}
-	for eventType, h := range q.Handlers {
-		timeout := duration(out.HandlerTimeout)
-		out.Handlers[eventType] = Handler{
-			Name: h.Name, Emits: h.Emits, MaxAttempts: pick(h.MaxAttempts, &out.MaxAttempts), Timeout: time.Duration(pick(h.Timeout, &timeout)),
-			Backoff: r.backoff(place, handlerPath(eventType)+".retry_policy", h.Backoff, out.Backoff),
-		}
-	}
-	return out
-}
-
-// backoff returns the policy with what it leaves open taken from the inherited one.
-// A schedule stands for itself.
-func (r *reader) backoff(place, path string, b rawBackoff, inherited retry.Policy) retry.Policy {
-	grows := b.Minimum != nil || b.Maximum != nil || b.Multiplier != nil || b.Jitter != nil
-	if b.Schedule == nil {
-		if !grows {
-			return inherited
-		}
-		base, most, jitter := duration(inherited.Base), duration(inherited.Max), duration(inherited.Jitter)
-		return retry.Policy{
-			Base: time.Duration(pick(b.Minimum, &base)), Max: time.Duration(pick(b.Maximum, &most)),
-			Multiplier: pick(b.Multiplier, &inherited.Multiplier), Jitter: time.Duration(pick(b.Jitter, &jitter)),
-		}
-	}
-	if grows {
-		r.wrong(place, path, "a schedule stands alone, without the other keys")
-	}
-	if len(*b.Schedule) == 0 {
-		r.wrong(place, path+".schedule", "lists no wait")
+// backoff takes the policy out of the tree, and returns it with what it leaves open taken
+// from the inherited one. A schedule stands for itself.
+func (r *reader) backoff(place, path string, tree map[string]any, inherited retry.Policy) retry.Policy {
+	said, ok := tree["retry_policy"]
+	if !ok {
 		return inherited
 	}
-	var p retry.Policy
-	for _, wait := range *b.Schedule {
-		p.Schedule = append(p.Schedule, time.Duration(wait))
+	delete(tree, "retry_policy")
+	path = join(path, "retry_policy")
+	raw, own := rawPolicy(inherited), said
+	entries, _ := said.(map[string]any)
+	schedule, scheduled := entries["schedule"]
+	if raw.Schedule = nil; scheduled {
+		if len(entries) > 1 {
+			r.wrong(place, path, "a schedule stands alone, without the other keys")
+		}
+		raw, own = rawPolicy{}, map[string]any{"schedule": schedule}
 	}
-	return p
+	r.decode(own, &raw, place, path)
+	switch {
+	case scheduled && len(raw.Schedule) == 0:
+		r.wrong(place, path+".schedule", "lists no wait")
+		return inherited
+	case len(entries) == 0:
+		return inherited
+	default:
+		return retry.Policy(raw)
+	}
 }
 
-func (c *Catalog) readProducts(r *reader, raw rawProducts) {
-	for id, node := range raw.Products { // there may be none: others are set in the store
+func (c *Catalog) readProducts(r *reader, node *yaml.Node) {
+	if node == nil {
+		return // there may be none: others are set in the store
+	}
+	for id, node := range r.entries(node, productsFile, "products") {
 		place := productPlace + " " + shown(id)
-		var p rawProduct
-		if r.value(node, reflect.ValueOf(&p).Elem(), place, "") {
-			r.checkProduct(place, id, Product(p))
-			c.Products[id] = Product(p)
+		if tree, ok := r.branch(node, place, ""); ok {
+			var p Product
+			r.decode(tree, &p, place, "")
+			r.checkProduct(place, id, p)
+			c.Products[id] = p
 		}
 	}
 }
 
 // readSources reads the sources; haveQueues says whether the queues they name are known.
-func (c *Catalog) readSources(r *reader, raw rawSources, haveQueues bool) {
-	if len(raw.Sources) == 0 {
+func (c *Catalog) readSources(r *reader, node *yaml.Node, haveQueues bool) {
+	var sources map[string]*yaml.Node
+	if node != nil {
+		sources = r.entries(node, sourcesFile, "sources")
+	}
+	if len(sources) == 0 {
 		r.wrong(sourcesFile, "sources", "there is none")
 	}
-	for _, name := range slices.Sorted(maps.Keys(raw.Sources)) {
+	for name, node := range sources {
 		place := sourcePlace + " " + shown(name)
-		var s rawSource
-		if !r.value(raw.Sources[name], reflect.ValueOf(&s).Elem(), place, "") {
+		tree, ok := r.branch(node, place, "")
+		if !ok {
 			continue
 		}
-		source := Source{
-			Name: name, Scheme: Scheme(s.Scheme), SecretVariable: s.SecretVariable, MaxBodyBytes: s.MaxBodyBytes,
-			RatePerSecond: s.RatePerSecond, Burst: s.Burst, UIDMetadataKey: s.UIDMetadataKey, Events: s.Events,
-		}
-		r.checkSource(place, source)
+		s := Source{Name: name}
+		r.decode(tree, &s, place, "")
+		r.checkSource(place, s)
 		if haveQueues {
-			r.checkRoutes(place, source, c)
+			r.checkRoutes(place, s, c)
 		}
-		c.Sources[name] = source
+		c.Sources[name] = s
 	}
 }

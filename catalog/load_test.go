@@ -12,6 +12,7 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/retry"
+	"billhook/internal/routing"
 )
 
 // edited writes the small catalog to a folder of its own, with old replaced by
@@ -19,7 +20,7 @@ import (
 func edited(t *testing.T, file, old, replacement string) string {
 	t.Helper()
 	dir := t.TempDir()
-	for _, name := range []string{"queues.yaml", "products.yaml", "sources.yaml"} {
+	for _, name := range []string{"queues.yaml", "topics.yaml", "products.yaml", "sources.yaml"} {
 		data, err := os.ReadFile(filepath.Join("testdata", "small", name))
 		require.NoError(t, err)
 		text := string(data)
@@ -40,7 +41,7 @@ func TestEachMistakeNamesFileQueueAndKey(t *testing.T) {
 		"a list for a file":           {"products.yaml", "products:\n", "- x\n- products:\n", "products.yaml: must be a map"},
 		"a second document":           {"products.yaml", "products:", "---\na: b\n---\nproducts:", "products.yaml: must hold one document; everything after a second --- would be ignored"},
 		"a byte order mark":           {"products.yaml", "products:", "\ufeffproducts:", "products.yaml: must be UTF-8 without a byte order mark"},
-		"an unknown key of the file":  {"queues.yaml", "outbound_topics:", "outgoing_topics:", "queues.yaml: outgoing_topics: unknown key\nqueues.yaml: queue bookings: handlers.seat.freed.emits: no queue or outbound topic has the id seat-news"},
+		"an unknown key of the file":  {"queues.yaml", "outbound_topics:", "outgoing_topics:", "queues.yaml: outgoing_topics: unknown key\nqueues.yaml: queue bookings: handlers.seat.freed.emits: no queue or topic has the id seat-news"},
 		"an unknown key of a queue":   {"queues.yaml", "    priority: low", "    priority: low\n    prefetch: 3", "queues.yaml: queue reminders: prefetch: unknown key"},
 		"an unknown key in a handler": {"queues.yaml", "timeout: \"5s\"", "time_out: \"5s\"", "queues.yaml: queue bookings: handlers.seat.freed.time_out: unknown key"},
 		"a pool among the defaults":   {"queues.yaml", "  contract: message.v1", "  contract: message.v1\n  pool: seats", "queues.yaml: defaults.pool: unknown key"},
@@ -58,32 +59,41 @@ func TestEachMistakeNamesFileQueueAndKey(t *testing.T) {
 		"a bad wait in a schedule":    {"queues.yaml", `"5s", "30s"`, `"5 s", "30s"`, `queues.yaml: queue reminders: retry_policy.schedule[1]: must be a duration in seconds, in quotes, such as "600s"`},
 
 		// What a queue must be.
-		"an id too short":                      {"queues.yaml", "id: reminders", "id: re", "queues.yaml: queue re: id: must be 3 to 246 of a-z, 0-9 and -, begin with a letter, and not with goog"},
-		"an id with a colon":                   {"queues.yaml", "id: reminders", "id: \"q:reminders\"", "queues.yaml: queue q:reminders: id: must be 3 to 246 of a-z, 0-9 and -, begin with a letter, and not with goog"},
-		"an id that begins with goog":          {"queues.yaml", "id: reminders", "id: google-reminders", "queues.yaml: queue google-reminders: id: must be 3 to 246 of a-z, 0-9 and -, begin with a letter, and not with goog"},
-		"an id without room for -dlq-hold":     {"queues.yaml", "id: reminders", "id: " + strings.Repeat("a", 247), "queues.yaml: queue " + strings.Repeat("a", 247) + ": id: must be 3 to 246 of a-z, 0-9 and -, begin with a letter, and not with goog"},
-		"no id":                                {"queues.yaml", "  - id: reminders\n    desc", "  - desc", "queues.yaml: queue number 2: id: must be 3 to 246 of a-z, 0-9 and -, begin with a letter, and not with goog"},
-		"an id used twice":                     {"queues.yaml", "id: seat-news", "id: reminders", "queues.yaml: outbound topic reminders: id: reminders is taken by queues.yaml: queue reminders, id\nqueues.yaml: queue bookings: handlers.seat.freed.emits: no queue or outbound topic has the id seat-news"},
-		"an alias that is an id":               {"queues.yaml", "alias: seat.news", "alias: bookings", "queues.yaml: outbound topic seat-news: alias: bookings is taken by queues.yaml: queue bookings, id"},
-		"an id that is another's dead letters": {"queues.yaml", "id: reminders", "id: bookings-dlq", "queues.yaml: queue bookings-dlq: id: bookings-dlq is taken by queues.yaml: queue bookings, dead_letter.topic"},
-		"an alias with a space":                {"queues.yaml", "q:bookings", "the bookings", "queues.yaml: queue bookings: alias: must be at most 100 of a-z, 0-9 and _ . : -, and begin with a letter"},
-		"no description":                       {"queues.yaml", "    description: Letters to those who forgot.\n", "", "queues.yaml: queue reminders: description: is missing"},
-		"a contract of tomorrow":               {"queues.yaml", "    priority: low", "    priority: low\n    contract: message.v9", "queues.yaml: queue reminders: contract: must be paynow.v1, envelope.v1 or message.v1"},
-		"an unknown priority":                  {"queues.yaml", "priority: low", "priority: medium", "queues.yaml: queue reminders: priority: must be high, normal or low"},
-		"a pool in capitals":                   {"queues.yaml", "pool: letters", "pool: Letters", "queues.yaml: queue reminders: pool: must be at most 40 of a-z, 0-9 and -, begin with a letter, and not end with -"},
-		"a filter that is none":                {"queues.yaml", `hasPrefix(attributes.routing_key, "seat.")`, `routing_key = "seat"`, "queues.yaml: queue bookings: filter: filter: not a filter that is understood here: wanted attributes, hasPrefix, NOT or a parenthesis at byte 0"},
-		"a filter of 257 bytes":                {"queues.yaml", `"seat."`, `"` + strings.Repeat("s", 220) + `"`, "queues.yaml: queue bookings: filter: filter: not a filter that is understood here: 257 bytes, at most 256"},
-		"an ordering key twice":                {"queues.yaml", "[seat_id]", "[seat_id, seat_id]", "queues.yaml: queue bookings: ordering_key: must list names of fields, each once"},
+		"an id too short":                        {"queues.yaml", "id: reminders", "id: re", "queues.yaml: queue re: id: must be 3 to 246 of a-z, 0-9 and -, begin with a letter, and not with goog"},
+		"an id with a colon":                     {"queues.yaml", "id: reminders", "id: \"q:reminders\"", "queues.yaml: queue q:reminders: id: must be 3 to 246 of a-z, 0-9 and -, begin with a letter, and not with goog"},
+		"an id that begins with goog":            {"queues.yaml", "id: reminders", "id: google-reminders", "queues.yaml: queue google-reminders: id: must be 3 to 246 of a-z, 0-9 and -, begin with a letter, and not with goog"},
+		"an id without room for -dlq-hold":       {"queues.yaml", "id: reminders", "id: " + strings.Repeat("a", 247), "queues.yaml: queue " + strings.Repeat("a", 247) + ": id: must be 3 to 246 of a-z, 0-9 and -, begin with a letter, and not with goog"},
+		"no id":                                  {"queues.yaml", "  - id: reminders\n    desc", "  - desc", "queues.yaml: queue number 2: id: must be 3 to 246 of a-z, 0-9 and -, begin with a letter, and not with goog"},
+		"an id used twice":                       {"queues.yaml", "id: seat-news", "id: reminders", "queues.yaml: outbound topic reminders: id: reminders is taken by queues.yaml: queue reminders, id\nqueues.yaml: queue bookings: handlers.seat.freed.emits: no queue or topic has the id seat-news"},
+		"an alias that is an id":                 {"queues.yaml", "alias: seat.news", "alias: bookings", "queues.yaml: outbound topic seat-news: alias: bookings is taken by queues.yaml: queue bookings, id"},
+		"an id that is another's dead letters":   {"queues.yaml", "id: reminders", "id: bookings-dlq", "queues.yaml: queue bookings-dlq: id: bookings-dlq is taken by queues.yaml: queue bookings, dead_letter.topic"},
+		"an alias with a space":                  {"queues.yaml", "q:bookings", "the bookings", "queues.yaml: queue bookings: alias: must be at most 100 of a-z, 0-9 and _ . : -, and begin with a letter"},
+		"no description":                         {"queues.yaml", "    description: Letters to those who forgot.\n", "", "queues.yaml: queue reminders: description: is missing"},
+		"a contract of tomorrow":                 {"queues.yaml", "    priority: low", "    priority: low\n    contract: message.v9", "queues.yaml: queue reminders: contract: must be paynow.v1, envelope.v1 or message.v1"},
+		"an unknown priority":                    {"queues.yaml", "priority: low", "priority: medium", "queues.yaml: queue reminders: priority: must be high, normal or low"},
+		"a pool in capitals":                     {"queues.yaml", "pool: letters", "pool: Letters", "queues.yaml: queue reminders: pool: must be at most 40 of a-z, 0-9 and -, begin with a letter, and not end with -"},
+		"a binding that is none":                 {"queues.yaml", `"seat.#"`, `"seat.x#"`, "queues.yaml: queue bookings: bindings: must list patterns of words, * and # joined by dots, each once"},
+		"a binding twice":                        {"queues.yaml", `"chair.*.moved"`, `"seat.#"`, "queues.yaml: queue bookings: bindings: must list patterns of words, * and # joined by dots, each once"},
+		"a shared topic without bindings":        {"queues.yaml", `    bindings: ["seat.#", "chair.*.moved"]` + "\n", "", "queues.yaml: queue bookings: bindings: a queue on a shared topic needs some; # takes all"},
+		"a topic that nobody declares":           {"queues.yaml", "topic: seats", "topic: chairs", "queues.yaml: queue bookings: topic: no shared topic has the id chairs"},
+		"a topic by its alias":                   {"queues.yaml", "topic: seats", "topic: seats.exchange", "queues.yaml: queue bookings: topic: no shared topic has the id seats.exchange"},
+		"a shared topic with a queue's name":     {"topics.yaml", "id: seats", "id: reminders", "queues.yaml: queue bookings: topic: no shared topic has the id seats\nqueues.yaml: queue reminders: id: reminders is taken by topics.yaml: topic reminders, id"},
+		"a shared topic that says nothing":       {"topics.yaml", "    description: Everything about seats.\n", "", "topics.yaml: topic seats: description: is missing"},
+		"an unknown key of a topic":              {"topics.yaml", "alias: seats.exchange", "exchange: seats.exchange", "topics.yaml: topic seats: exchange: unknown key"},
+		"an alias of dead letters with a space":  {"queues.yaml", "    priority: high", "    priority: high\n    dead_letter: { aliases: [lost, the lost] }", "queues.yaml: queue bookings: dead_letter.aliases: must be at most 100 of a-z, 0-9 and _ . : -, and begin with a letter"},
+		"an alias of dead letters that is taken": {"queues.yaml", "    priority: high", "    priority: high\n    dead_letter: { aliases: [seats.exchange] }", "queues.yaml: queue bookings: dead_letter.aliases: seats.exchange is taken by topics.yaml: topic seats, alias"},
+		"dead letters' aliases that are no list": {"queues.yaml", "    priority: high", "    priority: high\n    dead_letter: { aliases: lost }", "queues.yaml: queue bookings: dead_letter.aliases: must be a list"},
+		"an ordering key twice":                  {"queues.yaml", "[seat_id]", "[seat_id, seat_id]", "queues.yaml: queue bookings: ordering_key: must list names of fields, each once"},
 
 		// Whom its handlers tell.
-		"an emission to nobody":                      {"queues.yaml", "[seat-news]", "[seat-olds]", "queues.yaml: queue bookings: handlers.seat.freed.emits: no queue or outbound topic has the id seat-olds"},
-		"an emission to the alias of a topic":        {"queues.yaml", "[seat-news]", "[seat.news]", "queues.yaml: queue bookings: handlers.seat.freed.emits: no queue or outbound topic has the id seat.news"},
-		"an emission to dead letters":                {"queues.yaml", "[seat-news]", "[bookings-dlq]", "queues.yaml: queue bookings: handlers.seat.freed.emits: no queue or outbound topic has the id bookings-dlq"},
+		"an emission to nobody":                      {"queues.yaml", "[seat-news]", "[seat-olds]", "queues.yaml: queue bookings: handlers.seat.freed.emits: no queue or topic has the id seat-olds"},
+		"an emission to the alias of a topic":        {"queues.yaml", "[seat-news]", "[seat.news]", "queues.yaml: queue bookings: handlers.seat.freed.emits: no queue or topic has the id seat.news"},
+		"an emission to dead letters":                {"queues.yaml", "[seat-news]", "[bookings-dlq]", "queues.yaml: queue bookings: handlers.seat.freed.emits: no queue or topic has the id bookings-dlq"},
 		"an emission that is listed twice":           {"queues.yaml", "[seat-news]", "[seat-news, seat-news]", "queues.yaml: queue bookings: handlers.seat.freed.emits: lists seat-news twice"},
 		"an emission to a queue that is not enabled": {"queues.yaml", "[seat-news]", "[reminders]", "queues.yaml: queue bookings: handlers.seat.freed.emits: queue reminders is not enabled"},
 		"an emission that is no list":                {"queues.yaml", "[seat-news]", "seat-news", "queues.yaml: queue bookings: handlers.seat.freed.emits: must be a list"},
 		"a number for a topic":                       {"queues.yaml", "[seat-news]", "[7]", "queues.yaml: queue bookings: handlers.seat.freed.emits[0]: must be a string"},
-		"an outbound topic that is no topic":         {"queues.yaml", "id: seat-news", "id: Seat-News", "queues.yaml: outbound topic Seat-News: id: must be 3 to 246 of a-z, 0-9 and -, begin with a letter, and not with goog\nqueues.yaml: queue bookings: handlers.seat.freed.emits: no queue or outbound topic has the id seat-news"},
+		"an outbound topic that is no topic":         {"queues.yaml", "id: seat-news", "id: Seat-News", "queues.yaml: outbound topic Seat-News: id: must be 3 to 246 of a-z, 0-9 and -, begin with a letter, and not with goog\nqueues.yaml: queue bookings: handlers.seat.freed.emits: no queue or topic has the id seat-news"},
 		"an outbound topic's odd alias":              {"queues.yaml", "alias: seat.news", "alias: seat news", "queues.yaml: outbound topic seat-news: alias: must be at most 100 of a-z, 0-9 and _ . : -, and begin with a letter"},
 		"an outbound topic that says nothing":        {"queues.yaml", "    description: What became of the seats.\n", "", "queues.yaml: outbound topic seat-news: description: is missing"},
 
@@ -107,7 +117,13 @@ func TestEachMistakeNamesFileQueueAndKey(t *testing.T) {
 		"a handler without time":                       {"queues.yaml", "timeout: \"5s\"", "timeout: \"0s\"", "queues.yaml: queue bookings: handlers.seat.freed.timeout: must be above 0"},
 		"an event type without a try":                  {"queues.yaml", "max_attempts: 3\n        retry", "max_attempts: 0\n        retry", "queues.yaml: queue bookings: handlers.seat.freed.max_attempts: must be 1 to 50"},
 		"a handler without a name":                     {"queues.yaml", "reminder: { name: letters.send }", "reminder: {}", "queues.yaml: queue reminders: handlers.reminder.name: must be at most 64 of a-z, 0-9 and _ . -, and begin with a letter"},
-		"an event type in capitals":                    {"queues.yaml", "reminder: {", "REMINDER: {", "queues.yaml: queue reminders: handlers.REMINDER: must be an event type: at most 64 of a-z, 0-9 and _ . -, beginning with a letter"},
+		"an event type with an empty word":             {"queues.yaml", "reminder: {", "\"reminder..x\": {", "queues.yaml: queue reminders: handlers.reminder..x: must be an event type, or a pattern of them: at most 64 of a-z, 0-9 and _ - * #, in words joined by dots"},
+		"a handler and a post":                         {"queues.yaml", "{ name: letters.send }", "{ name: letters.send, post: { target: office, path: /letters } }", "queues.yaml: queue reminders: handlers.reminder.post: stands in the place of name, not beside it"},
+		"a post to nobody":                             {"queues.yaml", "{ name: letters.send }", "{ post: { path: /letters } }", "queues.yaml: queue reminders: handlers.reminder.post.target: must be at most 64 of a-z, 0-9 and _ . -, and begin with a letter"},
+		"a post to an address":                         {"queues.yaml", "{ name: letters.send }", "{ post: { target: office, path: \"https://office/letters\" } }", "queues.yaml: queue reminders: handlers.reminder.post.path: must begin with / and have letters, digits and / _ . ~ - { } only"},
+		"a post that asks at an address":               {"queues.yaml", "{ name: letters.send }", "{ post: { target: office, path: /letters, reconcile: office } }", "queues.yaml: queue reminders: handlers.reminder.post.reconcile: must begin with / and have letters, digits and / _ . ~ - { } only"},
+		"an unknown key of a post":                     {"queues.yaml", "{ name: letters.send }", "{ post: { target: office, path: /letters, method: PUT } }", "queues.yaml: queue reminders: handlers.reminder.post.method: unknown key"},
+		"an event type in capitals":                    {"queues.yaml", "reminder: {", "REMINDER: {", "queues.yaml: queue reminders: handlers.REMINDER: must be an event type, or a pattern of them: at most 64 of a-z, 0-9 and _ - * #, in words joined by dots"},
 		"an enabled queue without handlers":            {"queues.yaml", "    handlers:\n      reminder: { name: letters.send }", "    enabled: true", "queues.yaml: queue reminders: handlers: an enabled queue needs some"},
 		"a retention under 10 minutes":                 {"queues.yaml", "    priority: low", "    priority: low\n    message_retention_duration: \"599s\"", "queues.yaml: queue reminders: message_retention_duration: must be 600s to 2678400s"},
 		"a retention over 31 days":                     {"queues.yaml", "    priority: low", "    priority: low\n    remember_for: \"2678401s\"\n    message_retention_duration: \"2678401s\"", "queues.yaml: queue reminders: message_retention_duration: must be 600s to 2678400s"},
@@ -132,7 +148,7 @@ func TestEachMistakeNamesFileQueueAndKey(t *testing.T) {
 		"a wait for a slot beyond the ack deadline":    {"queues.yaml", `slot_wait: "2s"`, `slot_wait: "30s"`, "queues.yaml: queue bookings: slot_wait: must be 0 or more, and with the longest timeout below ack_deadline_seconds, 60s\nqueues.yaml: queue reminders: slot_wait: must be 0 or more, and with the longest timeout below ack_deadline_seconds, 60s"},
 		"a nack budget of hours":                       {"queues.yaml", `nack_budget: "10s"`, `nack_budget: "3601s"`, "queues.yaml: queue bookings: nack_budget: must be 0s, which is no limit, to 3600s\nqueues.yaml: queue reminders: nack_budget: must be 0s, which is no limit, to 3600s"},
 		"an unknown way to end":                        {"queues.yaml", "on_terminal: ack", "on_terminal: nack", "queues.yaml: queue bookings: on_terminal: must be ack or reject\nqueues.yaml: queue reminders: on_terminal: must be ack or reject"},
-		"dead letters dropped and kept":                {"queues.yaml", "drop: true", "drop: true\n      topic: lost-reminders", "queues.yaml: queue reminders: dead_letter.drop: a queue that drops has no topic, retention, alert_above or oldest_alert"},
+		"dead letters dropped and kept":                {"queues.yaml", "drop: true", "drop: true\n      topic: lost-reminders", "queues.yaml: queue reminders: dead_letter.drop: a queue that drops has no topic, aliases, retention, alert_above or oldest_alert"},
 		"dead letters kept 13 days":                    {"queues.yaml", "    retention: \"1209600s\"", "    retention: \"1123200s\"", "queues.yaml: queue bookings: dead_letter.retention: must be 1209600s, 14 days, to 2678400s"},
 		"a dead-letter topic that is no topic":         {"queues.yaml", "    priority: high", "    priority: high\n    dead_letter: { topic: \"no topic\" }", "queues.yaml: queue bookings: dead_letter.topic: must be 3 to 246 of a-z, 0-9 and -, begin with a letter, and not with goog"},
 		"an alert below nothing":                       {"queues.yaml", "alert_above: 0", "alert_above: -1", "queues.yaml: queue bookings: dead_letter.alert_above: must not be negative"},
@@ -221,7 +237,7 @@ func TestEveryMistakeIsToldAtOnce(t *testing.T) {
 		"products.yaml: product 1002: price: unknown key",
 		"queues.yaml: defaults.lease: must be a duration in seconds, in quotes, such as \"600s\"",
 		"queues.yaml: queue bookings: ack_deadline_seconds: must be above the handler timeout, 90s",
-		"queues.yaml: queue bookings: handlers.seat.freed.emits: no queue or outbound topic has the id box-office",
+		"queues.yaml: queue bookings: handlers.seat.freed.emits: no queue or topic has the id box-office",
 		"queues.yaml: queue bookings: handlers.seat.freed.retries: unknown key",
 		"queues.yaml: queue bookings: handlers.seat.taken.timeout: must be below ack_deadline_seconds, 60s",
 		"queues.yaml: queue bookings: retry_policy.minimum_backoff: must be at most maximum_backoff, 600s",
@@ -251,7 +267,7 @@ func TestAQueueTakesWhatItLeavesOpenFromTheDefaults(t *testing.T) {
 	t.Parallel()
 	c, err := catalog.Load(filepath.Join("testdata", "small"))
 	require.NoError(t, err)
-	require.Equal(t, []catalog.OutboundTopic{{ID: "seat-news", Alias: "seat.news", Description: "What became of the seats."}}, c.OutboundTopics)
+	require.Equal(t, []catalog.Topic{{ID: "seat-news", Alias: "seat.news", Description: "What became of the seats."}}, c.OutboundTopics)
 	require.Equal(t, map[string]catalog.Product{"1001": {Points: 10}}, c.Products)
 	require.Equal(t, map[string]catalog.Source{"box-office": {
 		Name: "box-office", Scheme: catalog.SchemeGeneric, SecretVariable: "WEBHOOK_SECRET_BOX_OFFICE", MaxBodyBytes: 65536,
@@ -263,7 +279,7 @@ func TestAQueueTakesWhatItLeavesOpenFromTheDefaults(t *testing.T) {
 	quick.Base = 2 * time.Second
 	require.Equal(t, catalog.Queue{
 		ID: "bookings", Alias: "q:bookings", Description: "Seats taken and given back.", Enabled: true, Contract: "message.v1",
-		Filter: `hasPrefix(attributes.routing_key, "seat.")`, OrderingKey: []string{"seat_id"}, Priority: "high", Pool: "seats",
+		SharedTopic: "seats", Bindings: []routing.Pattern{"seat.#", "chair.*.moved"}, OrderingKey: []string{"seat_id"}, Priority: "high", Pool: "seats",
 		Handlers: map[string]catalog.Handler{
 			"seat.taken": {Name: "seats.take", MaxAttempts: 5, Backoff: growing, Timeout: 30 * time.Second},
 			"seat.freed": {Name: "seats.free", Emits: []string{"seat-news"}, MaxAttempts: 3, Backoff: quick, Timeout: 5 * time.Second},

@@ -12,6 +12,7 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/retry"
+	"billhook/internal/routing"
 )
 
 const day = 24 * time.Hour
@@ -27,8 +28,8 @@ func TestTheShippedNumbersAreThoseOfTheRequirements(t *testing.T) {
 	c, err := catalog.Load("")
 	require.NoError(t, err)
 
-	keptAbove := func(alertAbove int) catalog.DeadLetter {
-		return catalog.DeadLetter{Retention: 14 * day, AlertAbove: alertAbove, OldestAlert: 4 * time.Hour}
+	keptAbove := func(alertAbove int, aliases ...string) catalog.DeadLetter {
+		return catalog.DeadLetter{Aliases: aliases, Retention: 14 * day, AlertAbove: alertAbove, OldestAlert: 4 * time.Hour}
 	}
 	schedule := func(waits ...time.Duration) retry.Policy { return retry.Policy{Schedule: waits} }
 	billing := growing(time.Minute, time.Hour, 30*time.Second)
@@ -56,29 +57,29 @@ func TestTheShippedNumbersAreThoseOfTheRequirements(t *testing.T) {
 			"trial.completed", "subscriptions.record", "trial.canceled", "subscriptions.record"),
 	}, {
 		ID: "sub-payment-initiation", Alias: "q:sub:payment_initiation", Contract: "envelope.v1", OrderingKey: subscription,
-		Priority: "high", Pool: "payments", MaxAttempts: 5, Backoff: billing, Concurrency: 10, MaxInstances: 10, DeadLetter: keptAbove(0),
+		Priority: "high", Pool: "payments", MaxAttempts: 5, Backoff: billing, Concurrency: 10, MaxInstances: 10, DeadLetter: keptAbove(0, "q:sub:payment_initiation:failed"),
 		Handlers: named("initial", "payments.initiate", "renewal", "payments.initiate",
 			"upgrade", "payments.initiate", "downgrade", "payments.initiate"),
 	}, {
 		ID: "sub-trial-payment", Alias: "q:sub:trial_payment", Contract: "envelope.v1", OrderingKey: subscription,
-		Priority: "high", Pool: "payments", MaxAttempts: 5, Backoff: billing, Concurrency: 10, MaxInstances: 10, DeadLetter: keptAbove(0),
+		Priority: "high", Pool: "payments", MaxAttempts: 5, Backoff: billing, Concurrency: 10, MaxInstances: 10, DeadLetter: keptAbove(0, "q:sub:trial_payment:failed"),
 		Handlers: named("trial", "payments.initiate_trial"),
 	}, {
 		ID: "sub-plan-change", Alias: "q:sub:plan_change", Contract: "envelope.v1", OrderingKey: subscription,
-		Priority: "normal", Pool: "payments", MaxAttempts: 5, Backoff: billing, Concurrency: 10, MaxInstances: 10, DeadLetter: keptAbove(0),
+		Priority: "normal", Pool: "payments", MaxAttempts: 5, Backoff: billing, Concurrency: 10, MaxInstances: 10, DeadLetter: keptAbove(0, "q:sub:plan_change:failed"),
 		Handlers: named("upgrade", "plans.change", "downgrade", "plans.change"),
 	}, {
 		ID: "sub-usage-sync", Alias: "q:sub:usage_sync", Contract: "envelope.v1", OrderingKey: subscription,
-		Priority: "low", Pool: "bulk", MaxAttempts: 5, Backoff: billing, Concurrency: 20, MaxInstances: 10, DeadLetter: keptAbove(5),
+		Priority: "low", Pool: "bulk", MaxAttempts: 5, Backoff: billing, Concurrency: 20, MaxInstances: 10, DeadLetter: keptAbove(5, "q:sub:usage_sync:failed"),
 		Handlers: named("usage_sync", "usage.sync"),
 	}, {
 		ID: "pay-subscription-update", Enabled: true, Alias: "q:pay:subscription_update", Contract: "envelope.v1", OrderingKey: subscription,
-		Priority: "high", Pool: "payments", MaxAttempts: 5, Backoff: billing, Concurrency: 10, MaxInstances: 10, DeadLetter: keptAbove(0),
+		Priority: "high", Pool: "payments", MaxAttempts: 5, Backoff: billing, Concurrency: 10, MaxInstances: 10, DeadLetter: keptAbove(0, "q:pay:subscription_update:failed"),
 		Handlers: named("initial", "subscriptions.notify", "renewal", "subscriptions.notify", "cancellation", "subscriptions.notify",
 			"trial", "subscriptions.notify", "trial_completed", "subscriptions.notify", "trial_canceled", "subscriptions.notify"),
 	}, {
 		ID: "pay-refund-initiation", Alias: "q:pay:refund_initiation", Contract: "envelope.v1", OrderingKey: []string{"payment_id"},
-		Priority: "high", Pool: "payments", MaxAttempts: 5, Backoff: billing, Concurrency: 5, MaxInstances: 10, DeadLetter: keptAbove(0),
+		Priority: "high", Pool: "payments", MaxAttempts: 5, Backoff: billing, Concurrency: 5, MaxInstances: 10, DeadLetter: keptAbove(0, "q:pay:refund_initiation:failed"),
 		Handlers: named("refund", "refunds.initiate"),
 	}, {
 		ID: "events-high", Alias: "event_queue:high", Contract: "message.v1", OrderingKey: []string{"subject"},
@@ -106,33 +107,32 @@ func TestTheShippedNumbersAreThoseOfTheRequirements(t *testing.T) {
 	}, {
 		ID: "orders-process", Alias: "orders.process", Contract: "message.v1", OrderingKey: []string{"order_id"},
 		Priority: "high", Pool: "orders", MaxAttempts: 5,
-		Backoff: schedule(0, 5*time.Second, 30*time.Second, 2*time.Minute, 10*time.Minute),
-		Filter: `NOT attributes:routing_key OR attributes.routing_key = "order.created" ` +
-			`OR attributes.routing_key = "order.payment_confirmed" OR attributes.routing_key = "order.shipped"`,
-		Concurrency: 1, MinInstances: 3, MaxInstances: 10, BacklogAlertAbove: 1_000, OldestAlert: 15 * time.Minute, DeadLetter: keptAbove(5),
+		Backoff:     schedule(0, 5*time.Second, 30*time.Second, 2*time.Minute, 10*time.Minute),
+		SharedTopic: "orders", Bindings: []routing.Pattern{"order.created", "order.payment_confirmed", "order.shipped"},
+		Concurrency: 1, MinInstances: 3, MaxInstances: 10, BacklogAlertAbove: 1_000, OldestAlert: 15 * time.Minute, DeadLetter: keptAbove(5, "orders.process.dlq"),
 		Handlers: named("order.created", "orders.create", "order.payment_confirmed", "orders.confirm", "order.shipped", "orders.ship"),
 	}, {
 		ID: "notifications-send", Alias: "notifications.send", Contract: "message.v1",
-		Priority: "normal", Pool: "bulk", MaxAttempts: 3, Backoff: schedule(0, 5*time.Second, 30*time.Second), MessageTTL: 24 * time.Hour,
-		Filter: `NOT attributes:routing_key OR hasPrefix(attributes.routing_key, "notification.email.") ` +
-			`OR hasPrefix(attributes.routing_key, "notification.sms.") OR hasPrefix(attributes.routing_key, "notification.push.")`,
-		Concurrency: 10, MinInstances: 2, MaxInstances: 5, BacklogAlertAbove: 5_000, DeadLetter: keptAbove(50),
-		Handlers: named("notification.email", "notifications.email", "notification.sms", "notifications.sms", "notification.push", "notifications.push"),
+		Priority: "normal", Pool: "notifications", MaxAttempts: 3, Backoff: schedule(0, 5*time.Second, 30*time.Second), MessageTTL: 24 * time.Hour,
+		SharedTopic: "notifications", Bindings: []routing.Pattern{"notification.email.*", "notification.sms.*", "notification.push.*"},
+		Concurrency: 10, MinInstances: 2, MaxInstances: 5, BacklogAlertAbove: 5_000, DeadLetter: keptAbove(50, "notifications.send.dlq"),
+		Handlers: named("notification.email.*", "notifications.email", "notification.sms.*", "notifications.sms", "notification.push.*", "notifications.push"),
 	}, {
 		ID: "search-index", Alias: "search.index", Contract: "message.v1", OrderingKey: []string{"document_id"},
-		Priority: "low", Pool: "bulk", MaxAttempts: 3, Backoff: schedule(0, 5*time.Second, 30*time.Second), MessageTTL: time.Hour,
-		Concurrency: 50, MinInstances: 1, MaxInstances: 3, BacklogAlertAbove: 10_000, DeadLetter: keptAbove(20),
+		SharedTopic: "search", Bindings: []routing.Pattern{"#"}, Priority: "low", Pool: "search", MaxAttempts: 3, Backoff: schedule(0, 5*time.Second, 30*time.Second), MessageTTL: time.Hour,
+		Concurrency: 50, MinInstances: 1, MaxInstances: 3, BacklogAlertAbove: 10_000, DeadLetter: keptAbove(20, "search.index.dlq"),
 		Handlers: named("product.changed", "search.index"),
 	}, {
 		ID: "analytics-track", Alias: "analytics.track", Contract: "message.v1",
-		Priority: "low", Pool: "bulk", MaxAttempts: 1, Backoff: growing(10*time.Second, 600*time.Second, 0), MessageTTL: 6 * time.Hour,
+		SharedTopic: "analytics", Bindings: []routing.Pattern{"#"}, Priority: "low", Pool: "analytics", MaxAttempts: 1, Backoff: growing(10*time.Second, 600*time.Second, 0), MessageTTL: 6 * time.Hour,
 		Concurrency: 100, MinInstances: 1, MaxInstances: 2, BacklogAlertAbove: 50_000, DeadLetter: catalog.DeadLetter{Drop: true},
 		Handlers: named("analytics.event", "analytics.track"),
 	}, {
-		ID: "fis-ingestion", Alias: "fis.ingestion.queue", Contract: "message.v1", OrderingKey: []string{"tenant"},
+		ID: "fis-ingestion", Alias: "fis.ingestion.queue", Contract: "message.v1", OrderingKey: []string{"invoice_id", "order_id", "payment_run_id", "reverts"},
+		SharedTopic: "fis-events", Bindings: []routing.Pattern{"*.*.*"},
 		Priority: "high", Pool: "ledger", MaxAttempts: 3, Backoff: growing(time.Second, 600*time.Second, 0),
-		Concurrency: 250, MinInstances: 10, MaxInstances: 50, DeadLetter: keptAbove(0),
-		Handlers: named("billing.invoice.paid", "journal.post", "ecommerce.order.completed", "journal.post", "payroll.salary.disbursed", "journal.post"),
+		Concurrency: 250, MinInstances: 10, MaxInstances: 50, DeadLetter: keptAbove(0, "fis.dlx.exchange", "fis.ingestion.dlq", "fis.ingestion.dlq.queue"),
+		Handlers: named("billing.invoice.paid", "journal.post", "ecommerce.order.completed", "journal.post", "payroll.salary.disbursed", "journal.post", "*.*.reverted", "journal.post"),
 	}}
 	for i := range want {
 		q := &want[i]
@@ -166,6 +166,12 @@ func TestTheShippedNumbersAreThoseOfTheRequirements(t *testing.T) {
 		got.Description = ""
 		require.Equal(t, want[i], got)
 	}
+	names := map[string]string{}
+	for _, topic := range c.Topics {
+		require.NotEmpty(t, topic.Description)
+		names[topic.ID] = topic.Alias
+	}
+	require.Equal(t, map[string]string{"orders": "", "notifications": "", "search": "", "analytics": "", "fis-events": "fis.events.exchange"}, names)
 	require.Len(t, c.OutboundTopics, 1)
 	require.Equal(t, "fis-domain-events", c.OutboundTopics[0].ID)
 	require.Equal(t, "fis.domain.exchange", c.OutboundTopics[0].Alias)

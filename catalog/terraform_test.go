@@ -92,10 +92,23 @@ func TestTerraformRefusesWhatTheLoaderRefuses(t *testing.T) {
 		"a duration without its unit":                {`message_ttl: "3600s"`, `message_ttl: "3600"`, "duration"},
 		"two queues of one name":                     {"id: reminders", "id: bookings", "twice"},
 		"corrections that may be taken":              {"on_poison: skip", "on_poison: skip\n  on_corrected: maybe", "on_corrected: must be refuse or accept"},
-		"an emission to nobody":                      {"[seat-news]", "[seat-olds]", "handlers.seat.freed.emits: no queue or outbound topic has the id seat-olds"},
-		"an emission to the alias of a topic":        {"[seat-news]", "[seat.news]", "handlers.seat.freed.emits: no queue or outbound topic has the id seat.news"},
+		"an emission to nobody":                      {"[seat-news]", "[seat-olds]", "handlers.seat.freed.emits: no queue or topic has the id seat-olds"},
+		"an emission to the alias of a topic":        {"[seat-news]", "[seat.news]", "handlers.seat.freed.emits: no queue or topic has the id seat.news"},
 		"an emission that is listed twice":           {"[seat-news]", "[seat-news, seat-news]", "handlers.seat.freed.emits: lists a topic twice"},
 		"an emission to a queue that is not enabled": {"[seat-news]", "[reminders]", "handlers.seat.freed.emits: queue reminders is not enabled"},
+		"an emission to a topic that nobody takes":   {"[seat-news]", "[empty]", "handlers.seat.freed.emits: no enabled queue takes messages of topic empty"},
+		"a topic that nobody declares":               {"topic: seats", "topic: chairs", "topic: no shared topic has the id chairs"},
+		"a shared topic without bindings":            {`bindings: ["seat.#", "chair.*.moved"]`, "bindings: []", "bindings: a queue on a shared topic needs some; # takes all"},
+		"a binding that is none":                     {`"seat.#"`, `"seat.x#"`, "bindings: must list patterns of words"},
+		"a binding twice":                            {`"chair.*.moved"`, `"seat.#"`, "bindings: must list patterns of words"},
+		"bindings that are no list":                  {`["seat.#", "chair.*.moved"]`, "seat", "bindings: must list patterns of words"},
+		"an event type that is no pattern":           {"seat.taken: {", `"seat..taken": {`, "handlers.seat..taken: must be an event type, or a pattern of them"},
+		"a handler and a post":                       {"{ name: letters.send }", "{ name: letters.send, post: { target: office, path: /letters } }", "handlers.reminder.post: stands in the place of name"},
+		"a post to nobody":                           {"{ name: letters.send }", "{ post: { path: /letters } }", "handlers.reminder.post: stands in the place of name"},
+		"a post to an address":                       {"{ name: letters.send }", "{ post: { target: office, path: office } }", "handlers.reminder.post: stands in the place of name"},
+		"an unknown key of a post":                   {"{ name: letters.send }", "{ post: { target: office, path: /letters, method: PUT } }", "handlers.reminder.post: stands in the place of name"},
+		"an alias of dead letters with a space":      {"priority: high", "priority: high\n    dead_letter: { aliases: [the lost] }", "dead_letter.aliases: must be names"},
+		"an alias of dead letters that is taken":     {"priority: high", "priority: high\n    dead_letter: { aliases: [seats.exchange] }", "seats.exchange is named twice"},
 		"an emission that is no list":                {"[seat-news]", "seat-news", "handlers.seat.freed.emits: must be a list"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -145,7 +158,7 @@ func TestTheLoaderRefusesWhatReadersOfYAMLDisagreeAbout(t *testing.T) {
 func changed(t *testing.T, from, to string) string {
 	t.Helper()
 	folder := t.TempDir()
-	for _, file := range []string{"queues.yaml", "products.yaml", "sources.yaml"} {
+	for _, file := range []string{"queues.yaml", "topics.yaml", "products.yaml", "sources.yaml"} {
 		data, err := os.ReadFile(filepath.Join("testdata", "small", file))
 		require.NoError(t, err)
 		if file == "queues.yaml" {

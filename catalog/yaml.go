@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +14,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 	"go.yaml.in/yaml/v3"
 )
 
@@ -81,80 +84,50 @@ func (r *reader) isUnread(place, path string) bool {
 	return false
 }
 
-// unreadable records a value that could not be read, and returns false.
-func (r *reader) unreadable(place, path, what string) bool {
+// unreadable records a value that could not be read.
+func (r *reader) unreadable(place, path, what string) {
 	r.wrong(place, path, what)
 	r.unread[place+": "+path] = true
-	return false
 }
 
-var (
-	nodeType     = reflect.TypeFor[*yaml.Node]()
-	durationType = reflect.TypeFor[duration]()
-)
-
-// value fills v from node, and reports whether v is usable. Pointers stay nil where
-// the value is missing or unusable.
-func (r *reader) value(node *yaml.Node, v reflect.Value, place, path string) bool {
-	if v.Type() == nodeType {
-		v.Set(reflect.ValueOf(node))
-		return true
-	}
+// tree returns the node as a map, a list or a scalar of JSON, without what is refused.
+func (r *reader) tree(node *yaml.Node, place, path string) any {
 	if what := ambiguity(node); what != "" {
-		return r.unreadable(place, path, what)
+		r.unreadable(place, path, what)
+		return nil
 	}
-	switch v.Kind() {
-	case reflect.Pointer:
-		fresh := reflect.New(v.Type().Elem())
-		if !r.value(node, fresh.Elem(), place, path) {
-			return false
-		}
-		v.Set(fresh)
-		return true
-	case reflect.Struct:
-		fields := map[string]reflect.Value{}
-		collectFields(v, fields)
-		return r.entries(node, place, path, func(key string, item *yaml.Node) {
-			field, ok := fields[key]
-			if !ok {
-				r.unreadable(place, join(path, key), "unknown key")
-				return
+	switch node.Kind {
+	case yaml.MappingNode:
+		entries := map[string]any{}
+		for key, item := range r.entries(node, place, path) {
+			if value := r.tree(item, place, join(path, key)); value != nil {
+				entries[key] = value
 			}
-			r.value(item, field, place, join(path, key))
-		})
-	case reflect.Map:
-		v.Set(reflect.MakeMap(v.Type()))
-		return r.entries(node, place, path, func(key string, item *yaml.Node) {
-			fresh := reflect.New(v.Type().Elem()).Elem()
-			if r.value(item, fresh, place, join(path, key)) {
-				v.SetMapIndex(reflect.ValueOf(key), fresh)
-			}
-		})
-	case reflect.Slice:
-		if node.Kind != yaml.SequenceNode {
-			return r.unreadable(place, path, "must be a list")
 		}
+		return entries
+	case yaml.SequenceNode:
+		items := []any{}
 		for i, item := range node.Content {
-			fresh := reflect.New(v.Type().Elem()).Elem()
-			if r.value(item, fresh, place, fmt.Sprintf("%s[%d]", path, i)) {
-				v.Set(reflect.Append(v, fresh))
+			if value := r.tree(item, place, fmt.Sprintf("%s[%d]", path, i)); value != nil {
+				items = append(items, value)
 			}
 		}
-		return true
+		return items
 	default:
-		if what := scalar(node, v); what != "" {
-			return r.unreadable(place, path, what)
+		if node.ShortTag() == "!!str" {
+			return node.Value
 		}
-		return true
+		return jsontext.Value(node.Value) // plain, so JSON's own
 	}
 }
 
-// entries visits the keys of a map, each once.
-func (r *reader) entries(node *yaml.Node, place, path string, visit func(key string, item *yaml.Node)) bool {
-	if node.Kind != yaml.MappingNode {
-		return r.unreadable(place, path, "must be a map")
+// entries returns what stands under each key of a map.
+func (r *reader) entries(node *yaml.Node, place, path string) map[string]*yaml.Node {
+	if what := ambiguity(node); what != "" || node.Kind != yaml.MappingNode {
+		r.unreadable(place, path, cmp.Or(what, "must be a map"))
+		return nil
 	}
-	seen := map[string]bool{}
+	entries := map[string]*yaml.Node{}
 	for i := 0; i+1 < len(node.Content); i += 2 {
 		key := node.Content[i]
 		switch what := ambiguity(key); {
@@ -162,67 +135,76 @@ func (r *reader) entries(node *yaml.Node, place, path string, visit func(key str
 			r.unreadable(place, join(path, key.Value), what)
 		case key.Kind != yaml.ScalarNode || key.ShortTag() != "!!str":
 			r.unreadable(place, join(path, key.Value), "a key must be a string; quote it")
-		case seen[key.Value]:
+		case entries[key.Value] != nil:
 			r.wrong(place, join(path, key.Value), "the key stands here twice")
 		default:
-			seen[key.Value] = true
-			visit(key.Value, node.Content[i+1])
+			entries[key.Value] = node.Content[i+1]
 		}
 	}
-	return true
+	return entries
 }
 
-func collectFields(v reflect.Value, into map[string]reflect.Value) {
-	for i := range v.NumField() {
-		if v.Type().Field(i).Anonymous {
-			collectFields(v.Field(i), into)
-			continue
+// strict takes no member that the value does not have, and no duration but in seconds.
+var strict = json.JoinOptions(json.RejectUnknownMembers(true), json.WithUnmarshalers(json.UnmarshalFunc(func(text []byte, d *time.Duration) error {
+	unquoted, err := jsontext.AppendUnquote(nil, text)
+	if err != nil || !durationShape.Match(unquoted) {
+		return errors.New("no duration")
+	}
+	*d, err = time.ParseDuration(string(unquoted))
+	return err
+})))
+
+// decode fills v, which keeps what the tree does not name. The decoder stops at the first
+// mistake; each is recorded and taken out of the tree, until the rest can be read.
+func (r *reader) decode(tree, v any, place, path string) {
+	for {
+		text, err := json.Marshal(tree)
+		if err == nil {
+			err = json.Unmarshal(text, v, strict)
 		}
-		into[v.Type().Field(i).Tag.Get("yaml")] = v.Field(i)
+		var mistake *json.SemanticError
+		switch {
+		case err == nil:
+			return
+		case !errors.As(err, &mistake):
+			r.unreadable(place, path, err.Error())
+			return
+		case mistake.JSONPointer == "":
+			r.unreadable(place, path, wanted(mistake))
+			return
+		}
+		at, branch := path, tree
+		for token := range mistake.JSONPointer.Tokens() {
+			entries, ok := branch.(map[string]any)
+			if !ok { // a list goes whole
+				r.unread[place+": "+at] = true
+				at += "[" + token + "]"
+				break
+			}
+			at, branch = join(at, token), entries[token]
+			if _, deeper := branch.(map[string]any); !deeper || token == mistake.JSONPointer.LastToken() {
+				delete(entries, token)
+			}
+		}
+		r.mistakes = append(r.mistakes, fmt.Errorf("%s: %s: %s", place, at, wanted(mistake)))
+		r.unread[place+": "+at] = true
 	}
 }
 
-// scalar fills v from a scalar node; it says what is wrong, or nothing.
-func scalar(node *yaml.Node, v reflect.Value) string {
-	tag := node.ShortTag()
-	if node.Kind != yaml.ScalarNode {
-		tag = ""
+// wanted says what a value must be.
+func wanted(mistake *json.SemanticError) string {
+	if errors.Is(mistake.Err, json.ErrUnknownName) {
+		return "unknown key"
 	}
-	if v.Type() == durationType {
-		parsed, ok := parseDuration(node.Value)
-		if tag != "!!str" || !ok {
-			return `must be a duration in seconds, in quotes, such as "600s"`
-		}
-		v.SetInt(int64(parsed))
-		return ""
-	}
-	switch v.Kind() {
-	case reflect.String:
-		if tag != "!!str" {
-			return "must be a string"
-		}
-		v.SetString(node.Value)
-	case reflect.Bool:
-		if tag != "!!bool" {
-			return "must be true or false"
-		}
-		v.SetBool(node.Value == "true")
-	case reflect.Int, reflect.Int64:
-		parsed, err := strconv.ParseInt(node.Value, 10, 64)
-		if tag != "!!int" || err != nil {
-			return "must be a whole number"
-		}
-		v.SetInt(parsed)
-	case reflect.Float64:
-		parsed, err := strconv.ParseFloat(node.Value, 64)
-		if (tag != "!!int" && tag != "!!float") || err != nil {
-			return "must be a number"
-		}
-		v.SetFloat(parsed)
+	switch t := mistake.GoType; {
+	case t == reflect.TypeFor[time.Duration](), t == reflect.TypeFor[*time.Duration]():
+		return `must be a duration in seconds, in quotes, such as "600s"`
 	default:
-		return "cannot be read into " + v.Type().String()
+		return "must be " + map[reflect.Kind]string{
+			reflect.String: "a string", reflect.Bool: "true or false", reflect.Int: "a whole number", reflect.Int64: "a whole number",
+			reflect.Float64: "a number", reflect.Slice: "a list", reflect.Struct: "a map", reflect.Map: "a map",
+		}[t.Kind()]
 	}
-	return ""
 }
 
 // ambiguity says why YAML readers could disagree about a node, or nothing.
@@ -273,15 +255,5 @@ func join(path, key string) string {
 	return path + "." + shown(key)
 }
 
-// duration is a string in seconds, as google_pubsub_subscription has it: "600s", "0.5s".
-type duration time.Duration
-
+// durationShape is a string in seconds, as google_pubsub_subscription has it: "600s", "0.5s".
 var durationShape = regexp.MustCompile(`^(0|[1-9][0-9]{0,8})(\.[0-9]{1,3})?s$`)
-
-func parseDuration(text string) (time.Duration, bool) {
-	if !durationShape.MatchString(text) {
-		return 0, false
-	}
-	parsed, err := time.ParseDuration(text)
-	return parsed, err == nil
-}

@@ -18,7 +18,7 @@ func TestTerraformReadsTheFilesAsGoDoes(t *testing.T) {
 		t.Skip("left out: terraform is not installed")
 	}
 	require.NoError(t, err, "CI leaves nothing out")
-	for _, file := range []string{"queues.yaml", "products.yaml", "sources.yaml"} {
+	for _, file := range []string{"queues.yaml", "topics.yaml", "products.yaml", "sources.yaml"} {
 		t.Run(file, func(t *testing.T) {
 			t.Parallel()
 			data, err := os.ReadFile(file)

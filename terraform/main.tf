@@ -69,6 +69,7 @@ module "queue" {
   queue         = each.value
   labels        = local.labels
   push_base_url = local.worker_urls[each.value.pool]
+  shared_topic  = each.value.shared ? google_pubsub_topic.shared[each.value.topic].id : null
 
   identity = {
     service_account = google_service_account.push[each.value.pool].email
@@ -76,9 +77,18 @@ module "queue" {
     agent           = local.pubsub_agent
   }
 
-  publishers             = { for name in module.catalog.publishers[each.key] : name => local.members[name] }
+  publishers             = { for name in module.catalog.publishers[each.value.topic] : name => local.members[name] }
   dead_letter_publishers = { worker = google_service_account.worker[each.value.pool].member }
 
+  depends_on = [google_project_service.api]
+}
+
+# Made once, whatever number of enabled queues take messages of it.
+resource "google_pubsub_topic" "shared" {
+  for_each   = module.catalog.shared_topics
+  project    = var.project
+  name       = each.value.id
+  labels     = local.labels
   depends_on = [google_project_service.api]
 }
 
@@ -113,7 +123,7 @@ module "webhook" {
   }
   secrets = { for variable in local.webhook_secrets : variable => local.secret_references[variable] }
 
-  depends_on = [google_secret_manager_secret_iam_member.webhook_reads, google_project_iam_member.reads_database, module.queue]
+  depends_on = [google_secret_manager_secret_iam_member.webhook_reads, google_project_iam_member.reads_database, module.queue, google_pubsub_topic_iam_member.publishes_to_several_queues]
 }
 
 module "worker" {

@@ -287,16 +287,19 @@ func TestWhoPublishesIsForTheCatalogModuleToSay(t *testing.T) {
 		}
 	}
 	tells := members["worker_tells_others"]
+	shares := members["publishes_to_several_queues"]
 	require.Contains(t, tells[0], "in module.catalog.publishers[topic]")
+	require.Contains(t, shares[0], "in module.catalog.publishers[topic]")
 	require.Equal(t, map[string][2]string{
 		"agent_publishes_dead_letters": {"length(local.agent_grants)", "local.agent_grants[count.index]"},
-		"publishes":                    {"var.publishers", "each.value"},
+		"publishes":                    {"var.queue.shared ? {} : var.publishers", "each.value"},
 		"publishes_dead_letters":       {"var.queue.dead_letter.drop ? {} : var.dead_letter_publishers", "each.value"},
+		"publishes_to_several_queues":  {shares[0], "local.members[each.value.name]"},
 		"worker_tells_others":          {tells[0], "local.members[each.value.name]"},
 	}, members)
 	for _, b := range blocks(t, "module") {
 		if b.Labels[0] == "queue" && b.file == "main.tf" {
-			require.Equal(t, "{ for name in module.catalog.publishers[each.key] : name => local.members[name] }", b.source("publishers"))
+			require.Equal(t, "{ for name in module.catalog.publishers[each.value.topic] : name => local.members[name] }", b.source("publishers"))
 			require.Equal(t, "{ worker = google_service_account.worker[each.value.pool].member }", b.source("dead_letter_publishers"))
 			return
 		}

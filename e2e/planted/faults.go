@@ -48,6 +48,7 @@ var faults = slices.Concat(
 	faultsOfWaits,
 	faultsOfLane,
 	faultsOfDrill,
+	faultsOfCatalog,
 )
 
 // faultsOfProcessing are those between a push and its answer.

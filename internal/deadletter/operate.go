@@ -508,7 +508,7 @@ func replayed(i Item, q catalog.Queue) contract.Message {
 		}
 	}
 	attributes[AttrReplayCount], attributes[AttrReplayOf] = strconv.FormatInt(i.ReplayCount, 10), i.ID
-	m := contract.Message{Data: i.Data, Attributes: attributes}
+	m := contract.Message{Data: i.Data, Attributes: q.Addressed(attributes)}
 	if key := attributes[contract.AttrOrderingKey]; q.Ordered() && key != contract.UnknownOrderingKey {
 		m.OrderingKey = key
 	}

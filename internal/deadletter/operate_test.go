@@ -18,6 +18,7 @@ import (
 	"billhook/internal/deadletter"
 	"billhook/internal/embedded"
 	"billhook/internal/lane"
+	"billhook/internal/routing"
 	"billhook/internal/store"
 	"billhook/internal/store/storetest"
 )
@@ -107,6 +108,17 @@ func (d *desk) begin(t *testing.T, kind deadletter.Kind, f deadletter.Filter, ch
 }
 
 var orders = deadletter.Filter{Queue: "orders"}
+
+func TestAReplayOnASharedTopicIsForTheQueueAlone(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	d.queue.SharedTopic, d.queue.Bindings = "sales", []routing.Pattern{"order.#"}
+	d.bury(t, 1, "u1", "unknown_product", nil)
+	_, err := d.Run(t.Context(), d.begin(t, deadletter.Replay, orders, nil).ID)
+	require.NoError(t, err)
+	require.Equal(t, []string{"sales"}, d.broker.topics)
+	require.Equal(t, "orders", d.broker.messages[0].Attributes["queue"])
+}
 
 func TestAReplayPublishesOnTheQueueUnderTheKeyInTheOldOrder(t *testing.T) {
 	t.Parallel()

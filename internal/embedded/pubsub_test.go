@@ -21,6 +21,7 @@ import (
 	"billhook/internal/embedded"
 	"billhook/internal/gcp/auth"
 	"billhook/internal/retry"
+	"billhook/internal/routing"
 )
 
 const (
@@ -36,7 +37,7 @@ func queues() []catalog.Queue {
 		DeadLetter: catalog.DeadLetter{Topic: "invoices-dlq", Retention: 14 * 24 * time.Hour},
 	}, {
 		ID: "views", MaxAttempts: 1, AckDeadline: 10 * time.Second, MessageRetention: time.Hour,
-		Filter: `attributes:tenant`, DeadLetter: catalog.DeadLetter{Drop: true},
+		Bindings: []routing.Pattern{"view.*"}, DeadLetter: catalog.DeadLetter{Drop: true},
 	}}
 }
 
@@ -53,7 +54,7 @@ func TestTopologyFollowsTheCatalog(t *testing.T) {
 			ID: "invoices-dlq-push", Topic: "invoices-dlq", Path: "/push/dead-letters/invoices", AckDeadline: 30 * time.Second,
 			MinimumBackoff: 10 * time.Second, MaximumBackoff: 600 * time.Second, Retention: 14 * 24 * time.Hour,
 		},
-		{ID: "views-push", Topic: "views", Path: "/push/views", Filter: `attributes:tenant`, AckDeadline: 10 * time.Second, MaximumBackoff: 600 * time.Second, Retention: time.Hour},
+		{ID: "views-push", Topic: "views", Path: "/push/views", Filter: queues()[1].Filter(), AckDeadline: 10 * time.Second, MaximumBackoff: 600 * time.Second, Retention: time.Hour},
 	}, embedded.Topology(queues()))
 }
 

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"billhook/internal/contract"
-	"billhook/internal/filter"
 )
 
 // Errors of Publish, besides contract.ErrLimit.
@@ -109,10 +108,9 @@ type Simulator struct {
 // subscription is a Subscription with its state.
 type subscription struct {
 	Subscription
-	filter filter.Filter
-	lanes  map[string]*lane // by ordering key
-	ready  []*lane          // their first messages may be pushed
-	held   []Message
+	lanes map[string]*lane // by ordering key
+	ready []*lane          // their first messages may be pushed
+	held  []Message
 	// waiting holds the messages that are not acknowledged, forwarded or expired.
 	waiting map[*delivery]bool
 
@@ -193,10 +191,6 @@ func newTransport() *http.Transport {
 }
 
 func (s *Simulator) add(config Subscription) error {
-	binding, err := filter.Parse(config.Filter)
-	if err != nil {
-		return err
-	}
 	switch {
 	case config.ID == "" || config.Topic == "":
 		return errors.New("no id or no topic")
@@ -209,7 +203,7 @@ func (s *Simulator) add(config Subscription) error {
 	case config.DeadLetterTopic != "" && config.MaxDeliveryAttempts < 1:
 		return errors.New("a dead-letter policy without attempts")
 	}
-	sub := &subscription{Subscription: config, filter: binding, lanes: map[string]*lane{}, waiting: map[*delivery]bool{}, window: startWindow}
+	sub := &subscription{Subscription: config, lanes: map[string]*lane{}, waiting: map[*delivery]bool{}, window: startWindow}
 	s.subs[config.ID] = sub
 	s.topics[config.Topic] = append(s.topics[config.Topic], sub)
 	return nil
@@ -259,7 +253,7 @@ func (s *Simulator) take(topic string, m contract.Message) string {
 		Data: slices.Clone(m.Data), Attributes: maps.Clone(m.Attributes), OrderingKey: m.OrderingKey,
 	}}
 	for _, sub := range s.topics[topic] {
-		if !sub.filter.Match(message.Attributes) {
+		if !sub.Filter.Match(message.Attributes) {
 			continue
 		}
 		if sub.Path == "" {

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"billhook/catalog"
+	"billhook/internal/routing"
 )
 
 // Subscription configures one subscription, in the terms of google_pubsub_subscription.
@@ -12,9 +13,10 @@ type Subscription struct {
 	Topic string
 	// Path is the path of the push endpoint. If it is empty, the subscription holds its
 	// messages (see Simulator.Held).
-	Path        string
-	Ordered     bool
-	Filter      string
+	Path    string
+	Ordered bool
+	// Filter lets messages through; its zero value lets through all.
+	Filter      routing.Filter
 	AckDeadline time.Duration
 	// MinimumBackoff and MaximumBackoff are the retry policy.
 	MinimumBackoff, MaximumBackoff time.Duration
@@ -34,7 +36,7 @@ func Topology(queues []catalog.Queue) []Subscription {
 		minimum, maximum := q.BrokerBackoff()
 		push := Subscription{
 			ID: q.PushSubscription(), Topic: q.Topic(), Path: q.PushPath(),
-			Ordered: q.Ordered(), Filter: q.Filter, AckDeadline: q.AckDeadline,
+			Ordered: q.Ordered(), Filter: q.Filter(), AckDeadline: q.AckDeadline,
 			MinimumBackoff: minimum, MaximumBackoff: maximum, Retention: q.MessageRetention,
 		}
 		if q.DeadLetter.Drop {

@@ -27,7 +27,7 @@ var floors = []struct {
 }{
 	{"ground", true, []string{
 		"internal/contract", "internal/pii", "internal/signature", "internal/retry", "internal/store",
-		"internal/filter", "internal/routing", "internal/money", "internal/serve", "internal/env", "internal/telemetry",
+		"internal/routing", "internal/money", "internal/serve", "internal/env", "internal/telemetry",
 		"internal/failpoint", "internal/alarm",
 	}},
 	{"stores", true, []string{
@@ -43,7 +43,7 @@ var floors = []struct {
 // domain lists the packages that reach neither HTTP nor Google, not even through other
 // packages.
 var domain = []string{
-	"catalog", "internal/contract", "internal/pii", "internal/signature", "internal/retry", "internal/store", "internal/filter", "internal/routing",
+	"catalog", "internal/contract", "internal/pii", "internal/signature", "internal/retry", "internal/store", "internal/routing",
 	"internal/money", "internal/dedupe", "internal/ledger", "internal/handler", "internal/deadletter", "internal/lane", "internal/twophase", "internal/audit", "internal/customers", "internal/products", "internal/billing",
 }
 

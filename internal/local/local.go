@@ -283,10 +283,6 @@ func (s *Stack) embedded(ctx, life context.Context, config Config) (push.Authent
 	s.others.Go(func() { _ = keyServer.Serve(keys) }) // ends with Close
 	s.closers = append(s.closers, keyServer.Close)
 
-	topics := make([]string, 0, len(config.Catalog.OutboundTopics))
-	for _, t := range config.Catalog.OutboundTopics {
-		topics = append(topics, t.ID)
-	}
 	enabled := make([]catalog.Queue, 0, len(config.Catalog.Queues))
 	for _, q := range config.Catalog.Queues {
 		if q.Enabled {
@@ -295,7 +291,7 @@ func (s *Stack) embedded(ctx, life context.Context, config Config) (push.Authent
 	}
 	s.token = func() (string, error) { return issuer.Token(audience, serviceAccount) }
 	s.Broker, err = embedded.NewBroker(embedded.Config{
-		ProjectID: config.ProjectID, Queues: enabled, Topics: topics,
+		ProjectID: config.ProjectID, Queues: enabled, Topics: config.Catalog.Beside(),
 		Token: s.token,
 	})
 	if err != nil {

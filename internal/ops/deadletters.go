@@ -79,11 +79,11 @@ func (a *API) filter(w http.ResponseWriter, asked *asked) (f deadletter.Filter, 
 	return f, !asked.refused(w) && a.known(w, &f)
 }
 
-// known turns an alias into the queue's id.
+// known turns a name of the queue, or of its dead letters, into the queue's id.
 func (a *API) known(w http.ResponseWriter, f *deadletter.Filter) bool {
-	q, ok := a.Catalog.Queue(f.Queue)
+	q, ok := a.Catalog.DeadLetters(f.Queue)
 	if !ok {
-		serve.WriteProblem(w, http.StatusNotFound, "queue_unknown", "Name a queue of the catalog, by id or alias.")
+		serve.WriteProblem(w, http.StatusNotFound, "queue_unknown", "Name a queue of the catalog, or its dead letters, by id or alias.")
 		return false
 	}
 	f.Queue = q.ID

@@ -106,6 +106,17 @@ func TestAQuestionAboutDeadLettersThatMakesNoSenseIsRefused(t *testing.T) {
 	require.Equal(t, http.StatusNotFound, r.post(t, "/v1/ops/operations/nothing/approve", "{}", "ilse").Code)
 }
 
+func TestDeadLettersAreFoundByEveryNameTheyHave(t *testing.T) {
+	t.Parallel()
+	r := open(t)
+	r.bury(t, 1, "unknown_product", []byte(`{}`))
+	for _, name := range []string{"orders", "q:orders", "orders-dlq", "orders.exchange"} {
+		var page ops.DeadLetters
+		require.Equal(t, http.StatusOK, r.ask(t, "/v1/ops/dead-letters?queue="+name, nil, &page).Code, name)
+		require.Len(t, page.Items, 1, name)
+	}
+}
+
 func TestADiscardIsBegunRunAndAudited(t *testing.T) {
 	t.Parallel()
 	r := open(t)

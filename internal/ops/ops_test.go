@@ -38,7 +38,7 @@ const (
 )
 
 var queues = &catalog.Catalog{Queues: []catalog.Queue{
-	{ID: "orders", Alias: "q:orders", DeadLetter: catalog.DeadLetter{Topic: "orders-dlq", Retention: time.Hour}},
+	{ID: "orders", Alias: "q:orders", DeadLetter: catalog.DeadLetter{Topic: "orders-dlq", Aliases: []string{"orders.exchange"}, Retention: time.Hour}},
 	{ID: "refunds", DeadLetter: catalog.DeadLetter{AlertAbove: 2, OldestAlert: 4 * time.Hour}},
 }, Products: map[string]catalog.Product{"hat": {Points: 250}}}
 

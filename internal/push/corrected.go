@@ -93,7 +93,8 @@ func (l *letters) Replaceable(ctx context.Context, dead dedupe.Record) (bool, er
 	if l.queue.OnCorrected != catalog.Accept {
 		return false, nil
 	}
-	h, ok := l.service.config.Handlers.Lookup(l.queue.Handlers[dead.EventType].Name)
+	spec, _ := l.queue.Handler(dead.EventType)
+	h, ok := l.service.config.Handlers.Lookup(spec.Name)
 	switch {
 	case !ok: // there may have been one
 		return dead.LastError == typeUnknown, nil

@@ -181,8 +181,10 @@ func (s *Service) putAside(ctx context.Context, w *attempt, due time.Time) (dela
 
 // waiting is the delivery as its lane keeps it.
 func (s *Service) waiting(w *attempt, due time.Time) delayed.Waiting {
+	message := w.delivery.message
+	message.Attributes = w.queue.Addressed(message.Attributes)
 	return delayed.Waiting{
-		Topic: w.queue.Topic(), Message: w.delivery.message, FirstPublished: w.delivery.publishedAt, MessageID: w.delivery.messageID,
+		Topic: w.queue.Topic(), Message: message, FirstPublished: w.delivery.publishedAt, MessageID: w.delivery.messageID,
 		Tenant: w.event.Tenant, EventID: w.event.ID, Due: due,
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"billhook/internal/handler"
 	"billhook/internal/lane"
 	"billhook/internal/retry"
+	"billhook/internal/routing"
 	"billhook/internal/store"
 )
 
@@ -277,7 +278,7 @@ func TestOthersDoNotWait(t *testing.T) {
 func TestAMessageThatIsNotBoundIsDropped(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, setup{queue: func(q *catalog.Queue) {
-		q.Filter = `NOT attributes:routing_key OR attributes.routing_key = "order.created"`
+		q.Bindings = []routing.Pattern{"order.created"}
 	}})
 	routed := func(event, key string) message {
 		return paid(event, known, 1).with(func(m *message) { m.attributes["routing_key"] = key })
@@ -291,6 +292,33 @@ func TestAMessageThatIsNotBoundIsDropped(t *testing.T) {
 	_, there := r.record(t, "e3")
 	require.False(t, there)
 	require.Empty(t, r.letters())
+}
+
+// Other queues of the topic have had it.
+func TestAMessageOfASharedTopicComesBackToItsQueueAlone(t *testing.T) {
+	t.Parallel()
+	shares := func(q *catalog.Queue) { q.SharedTopic, q.Bindings = "orders", []routing.Pattern{"order.*"} }
+	r := newRig(t, setup{queue: both(both(budgeted, inOrder), shares), credit: failsFirst(20 * time.Second)})
+	require.True(t, r.deliverNow(paid("e1", known, 1).with(func(m *message) { m.attributes["routing_key"] = "order.paid" })).Delayed)
+	r.pass(20 * time.Second)
+	back := r.release(t)
+	require.Len(t, back, 1)
+	require.Equal(t, "orders", back[0].attributes["queue"])
+	require.Equal(t, http.StatusOK, r.deliver(back[0]).code)
+	require.EqualValues(t, 1000, r.balance(t))
+	other := paid("e2", known, 1).with(func(m *message) { m.attributes["routing_key"], m.attributes["queue"] = "order.paid", "mails" })
+	require.Equal(t, http.StatusNoContent, r.deliver(other).code, "what comes back to another")
+	require.EqualValues(t, 1000, r.balance(t))
+}
+
+func TestAPatternOfEventTypesHasAHandler(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, setup{queue: func(q *catalog.Queue) {
+		q.Handlers["order.*"] = q.Handlers["order.paid"]
+		delete(q.Handlers, "order.paid")
+	}})
+	require.Equal(t, http.StatusOK, r.deliver(paid("e1", known, 1)).code)
+	require.EqualValues(t, 1000, r.balance(t))
 }
 
 func TestTheAgeOfAMessageIsFromItsFirstPublishing(t *testing.T) {
@@ -322,9 +350,4 @@ func TestTheAgeOfAMessageIsFromItsFirstPublishing(t *testing.T) {
 			require.Equal(t, test.code == 200, there, "what has expired is never handled")
 		})
 	}
-}
-
-func TestAFilterThatNobodyUnderstandsIsAMistakeInAMain(t *testing.T) {
-	t.Parallel()
-	require.Panics(t, func() { newRig(t, setup{queue: func(q *catalog.Queue) { q.Filter = "whatever" }}) })
 }

@@ -40,7 +40,7 @@ type attempt struct {
 }
 
 // spec is the catalog's entry of the event's handler.
-func (w *attempt) spec() catalog.Handler { return w.queue.Handlers[w.event.Type] }
+func (w *attempt) spec() catalog.Handler { h, _ := w.queue.Handler(w.event.Type); return h }
 
 // deliver runs one message to its outcome. The record has the ids of its event, as
 // far as it has valid ones. What is due within a second or two waits for it here,
@@ -93,7 +93,7 @@ func (s *Service) inSlot(ctx context.Context, q *queue, d delivery, run func() a
 // attempt makes one attempt of a delivery.
 func (s *Service) attempt(ctx context.Context, q *queue, d delivery, event handler.Event, record dedupe.Record, known bool, broken error) answer {
 	switch {
-	case !q.binding.Match(d.message.Attributes):
+	case !q.Takes(d.message.Attributes):
 		// The broker's filter, which an emulator does not apply.
 		return answer{Outcome: retry.Dropped, Status: http.StatusNoContent, Reason: "not_bound"}
 	case q.MessageTTL > 0 && !d.replayed() && !d.firstPublished().IsZero() && s.config.Now().Sub(d.firstPublished()) > q.MessageTTL:

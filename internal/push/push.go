@@ -22,7 +22,6 @@ import (
 	"billhook/catalog"
 	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
-	"billhook/internal/filter"
 	"billhook/internal/handler"
 	"billhook/internal/retry"
 	"billhook/internal/serve"
@@ -112,12 +111,9 @@ type queue struct {
 	oneTarget bool
 	// nacks is the budget of nacks for the sake of single messages.
 	nacks *rate.Limiter
-	// binding says which messages are meant for it.
-	binding filter.Filter
 }
 
-// New returns a service for the enabled queues of the config. It panics on a filter
-// that no catalog takes.
+// New returns a service for the enabled queues of the config.
 func New(config Config) *Service {
 	s := &Service{
 		config: config,
@@ -127,13 +123,9 @@ func New(config Config) *Service {
 	}
 	for _, q := range config.Queues {
 		if q.Enabled {
-			binding, err := filter.Parse(q.Filter)
-			if err != nil {
-				panic("push: queue " + q.ID + ": " + err.Error())
-			}
 			some, all := leased(q, config.Handlers)
 			s.queues[q.ID] = &queue{
-				Queue: q, slots: newSlots(q.Concurrency), waits: waits(q, some), calm: newCalm(), oneTarget: all, binding: binding,
+				Queue: q, slots: newSlots(q.Concurrency), waits: waits(q, some), calm: newCalm(), oneTarget: all,
 				nacks: rate.NewLimiter(rate.Every(q.NackBudget), 1),
 			}
 		}

@@ -22,58 +22,75 @@ const maxBytes = 128
 
 var word = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
 
-// Pattern is a parsed pattern. The zero value matches nothing.
-type Pattern struct {
-	text  string
-	words []string
-}
+// Pattern is a pattern that Parse has taken. The zero value matches nothing.
+type Pattern string
 
 // Parse reads a pattern such as order.created, notification.email.*, billing.# or *.*.*.
 func Parse(text string) (Pattern, error) {
 	if len(text) > maxBytes {
-		return Pattern{}, fmt.Errorf("%w: %d bytes, at most %d", ErrPattern, len(text), maxBytes)
+		return "", fmt.Errorf("%w: %d bytes, at most %d", ErrPattern, len(text), maxBytes)
 	}
-	words := strings.Split(text, ".")
-	for i, w := range words {
+	for i, w := range strings.Split(text, ".") {
 		if w != "*" && w != "#" && !word.MatchString(w) {
-			return Pattern{}, fmt.Errorf("%w: word %d", ErrPattern, i+1)
+			return "", fmt.Errorf("%w: word %d", ErrPattern, i+1)
 		}
 	}
-	return Pattern{text: text, words: words}, nil
+	return Pattern(text), nil
 }
 
 // String is the pattern as it was parsed.
-func (p Pattern) String() string { return p.text }
+func (p Pattern) String() string { return string(p) }
 
 // Exact reports whether the pattern matches one key alone, which is then its own text.
-func (p Pattern) Exact() bool { return !strings.ContainsAny(p.text, "*#") }
+func (p Pattern) Exact() bool { return !strings.ContainsAny(string(p), "*#") }
 
-// Match reports whether the pattern holds the key.
+// Match reports whether the pattern holds the key. It allocates nothing, and its time is
+// bounded by the product of both lengths.
 func (p Pattern) Match(key string) bool {
-	if p.words == nil || key == "" {
+	if p == "" || key == "" {
 		return false
 	}
 	if p.Exact() {
-		return p.text == key
+		return string(p) == key
 	}
-	return match(p.words, strings.Split(key, "."))
-}
-
-func match(pattern, key []string) bool {
-	for i, w := range pattern {
+	left, right := remaining{string(p), true}, remaining{key, true}
+	var after, from remaining // the pattern behind the last #, and where in the key it was tried last
+	for right.more {
+		w, rest := left.next()
+		have, tail := right.next()
 		switch {
 		case w == "#":
-			for skip := range len(key) - i + 1 {
-				if match(pattern[i+1:], key[i+skip:]) {
-					return true
-				}
-			}
-			return false
-		case i >= len(key) || (w != "*" && w != key[i]):
+			left, after, from = rest, rest, right
+		case left.more && (w == "*" || w == have):
+			left, right = rest, tail
+		case from.more: // the last # takes one word more
+			_, from = from.next()
+			left, right = after, from
+		default:
 			return false
 		}
 	}
-	return len(pattern) == len(key)
+	for left.more {
+		var w string
+		if w, left = left.next(); w != "#" {
+			return false
+		}
+	}
+	return true
+}
+
+// remaining is what is left of a text of words; an empty text with more is one empty word.
+type remaining struct {
+	text string
+	more bool
+}
+
+func (r remaining) next() (first string, rest remaining) {
+	if !r.more {
+		return "", r
+	}
+	first, rest.text, rest.more = strings.Cut(r.text, ".")
+	return first, rest
 }
 
 // Narrower orders patterns that hold one key: it is negative where a says more of the
@@ -81,12 +98,15 @@ func match(pattern, key []string) bool {
 // and * before #.
 func Narrower(a, b Pattern) int {
 	rank := func(w string) int { return strings.Index("*#", w) } // -1 for a word of letters
-	for i := range min(len(a.words), len(b.words)) {
-		if by := cmp.Compare(rank(a.words[i]), rank(b.words[i])); by != 0 {
+	for left, right := (remaining{string(a), true}), (remaining{string(b), true}); left.more && right.more; {
+		var one, other string
+		one, left = left.next()
+		other, right = right.next()
+		if by := cmp.Compare(rank(one), rank(other)); by != 0 {
 			return by
 		}
 	}
-	return cmp.Or(cmp.Compare(len(b.words), len(a.words)), cmp.Compare(a.text, b.text))
+	return cmp.Or(cmp.Compare(strings.Count(string(b), "."), strings.Count(string(a), ".")), cmp.Compare(a, b))
 }
 
 // Table finds a value by the narrowest of the patterns that hold a key.

@@ -177,7 +177,9 @@ func (s *Service) sweepLeases(ctx context.Context) (dedupe.Swept, error) {
 		var err error
 		if republish {
 			failpoint.Hit(failpoint.SweepRepublish)
-			_, err = s.Outbox.Publisher.Publish(ctx, q.Topic(), *record.Message)
+			again := *record.Message
+			again.Attributes = q.Addressed(again.Attributes)
+			_, err = s.Outbox.Publisher.Publish(ctx, q.Topic(), again)
 			failpoint.Hit(failpoint.SweepRepublished)
 		}
 		s.Log.LogAttrs(ctx, slog.LevelError, "orphan", slog.String("queue", record.Queue), slog.String("event_id", record.EventID),

@@ -28,6 +28,7 @@ import (
 	"billhook/internal/handler"
 	"billhook/internal/lane"
 	"billhook/internal/retry"
+	"billhook/internal/routing"
 	"billhook/internal/store"
 	"billhook/internal/store/storetest"
 	"billhook/internal/tasks"
@@ -149,6 +150,18 @@ func (r *rig) claim(t *testing.T, queue, id string, keep bool) {
 	}
 	_, err := run.Claim(t.Context(), 2*time.Minute, message, false)
 	require.NoError(t, err)
+}
+
+func TestAnOrphanOfASharedTopicIsPutBackForItsQueueAlone(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.service.Catalog.Queues[0].SharedTopic, r.service.Catalog.Queues[0].Bindings = "sales", []routing.Pattern{"#"}
+	r.claim(t, "again", "e1", true)
+	r.now = r.now.Add(2*time.Minute + tasks.OrphanAfter(r.service.Catalog) + time.Second)
+	code, body := r.call(t, "sweep-leases")
+	require.Equal(t, http.StatusOK, code, body)
+	require.Equal(t, []string{"sales/e1"}, r.broker.taken)
+	require.Equal(t, "again", r.broker.last.Attributes["queue"])
 }
 
 func TestEveryTaskHasItsRouteAndNoOther(t *testing.T) {

@@ -190,7 +190,7 @@ func (s *Service) checkRoutes(from catalog.Source) []error {
 // takes reports whether the queue is enabled, has this body format, and has a handler
 // for the event type.
 func takes(q catalog.Queue, format, eventType string) bool {
-	_, handled := q.Handlers[eventType]
+	_, handled := q.Handler(eventType)
 	return q.Enabled && q.Contract == format && handled
 }
 
@@ -431,6 +431,7 @@ func (s *Service) publish(ctx context.Context, q catalog.Queue, m contract.Messa
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.config.PublishTimeout)
 	defer cancel()
+	m.Attributes = q.Addressed(m.Attributes)
 	id, err := s.config.Publisher.Publish(ctx, q.Topic(), m)
 	switch {
 	case err == nil:

@@ -26,6 +26,7 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/contract"
+	"billhook/internal/routing"
 	"billhook/internal/signature"
 	"billhook/internal/telemetry"
 	"billhook/internal/webhook"
@@ -1096,6 +1097,20 @@ func TestAnEnvelopesOrderingKeyIsMadeOfTheCatalogsFields(t *testing.T) {
 			}, got.Attributes)
 		})
 	}
+}
+
+func TestAMessageForAQueueOnASharedTopicNamesTheQueue(t *testing.T) {
+	t.Parallel()
+	d := open(t, func(c *webhook.Config) {
+		declared := *c.Catalog
+		declared.Queues = slices.Clone(declared.Queues)
+		at := slices.IndexFunc(declared.Queues, func(q catalog.Queue) bool { return q.ID == queue })
+		declared.Queues[at].SharedTopic, declared.Queues[at].Bindings = "sales", []routing.Pattern{"order.#"}
+		c.Catalog = &declared
+	})
+	require.Equal(t, http.StatusAccepted, d.send(generic(t, "/queues/"+queue+"/messages", goldens(t, contract.PayNowV1)["order_paid.json"])).Code)
+	require.Equal(t, "sales", d.broker.all()[0].topic)
+	require.Equal(t, queue, d.broker.all()[0].message.Attributes["queue"])
 }
 
 func TestAProducersMistakesAreNamed(t *testing.T) {

@@ -47,7 +47,7 @@ func newEnding(t *testing.T, queue catalog.Queue) *ending {
 	queue.DeadLetter = catalog.DeadLetter{Topic: "orders-dlq", Retention: 14 * 24 * time.Hour}
 	queue.Handlers = map[string]catalog.Handler{"order.paid": {Name: "ours", MaxAttempts: 5, Timeout: 30 * time.Second, Backoff: queue.Backoff, Emits: queue.Handlers["order.paid"].Emits}}
 	e.configs = config(t, func(c *worker.Config) {
-		c.Catalog = &catalog.Catalog{Queues: []catalog.Queue{queue}, OutboundTopics: []catalog.OutboundTopic{{ID: "told"}}}
+		c.Catalog = &catalog.Catalog{Queues: []catalog.Queue{queue}, OutboundTopics: []catalog.Topic{{ID: "told"}}}
 		c.Now = func() time.Time { return time.Unix(0, e.clock.Load()).UTC() }
 		c.Publisher = somewhere{}
 	})

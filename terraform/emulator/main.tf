@@ -61,7 +61,14 @@ module "queue" {
   project       = var.project
   queue         = each.value
   push_base_url = var.push_base_url
+  shared_topic  = each.value.shared ? google_pubsub_topic.shared[each.value.topic].id : null
   emulator      = true
+}
+
+resource "google_pubsub_topic" "shared" {
+  for_each = module.catalog.shared_topics
+  project  = var.project
+  name     = each.value.id
 }
 
 resource "google_pubsub_topic" "outbound" {

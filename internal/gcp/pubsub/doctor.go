@@ -89,7 +89,7 @@ var effects = map[Code]string{
 
 // Finding is one difference between the catalog and what is there.
 type Finding struct {
-	// Queue is the queue's id, or the topic's for an outbound topic.
+	// Queue is the queue's id, or the topic's for one that is no queue's own.
 	Queue string `json:"queue"`
 	// Kind is topic or subscription.
 	Kind string `json:"kind"`
@@ -120,15 +120,16 @@ func Examine(ctx context.Context, c *catalog.Catalog, target Target, options ...
 	}
 	defer func() { _ = client.Close() }() // everything asked of it has been answered
 	e := &examiner{client: client, target: target, findings: []Finding{}}
-	for _, topic := range c.OutboundTopics {
-		e.queue = topic.ID
-		if err := e.topic(ctx, topic.ID); err != nil {
+	beside := c.Beside()
+	for _, id := range beside {
+		e.queue = id
+		if err := e.topic(ctx, id); err != nil {
 			return e.findings, err
 		}
 	}
 	for _, q := range c.Queues {
 		e.queue = q.ID
-		if err := e.examine(ctx, q); err != nil {
+		if err := e.examine(ctx, q, slices.Contains(beside, q.Topic())); err != nil {
 			return e.findings, fmt.Errorf("queue %s: %w", q.ID, err)
 		}
 	}
@@ -146,9 +147,10 @@ func (e *examiner) find(kind, id string, code Code, have, want string) {
 	e.findings = append(e.findings, Finding{Queue: e.queue, Kind: kind, ID: id, Code: code, Have: have, Want: want, Effect: effects[code]})
 }
 
-func (e *examiner) examine(ctx context.Context, q catalog.Queue) error {
+// examine looks at one queue; taken: another, enabled one takes messages of its topic.
+func (e *examiner) examine(ctx context.Context, q catalog.Queue, taken bool) error {
 	if !q.Enabled {
-		return e.off(ctx, q)
+		return e.off(ctx, q, taken)
 	}
 	topics, subscriptions := e.target.plan(q)
 	for _, id := range topics {
@@ -186,7 +188,7 @@ func (e *examiner) examine(ctx context.Context, q catalog.Queue) error {
 }
 
 // off looks at a queue that is not enabled. It has nothing, or what it had once, paused.
-func (e *examiner) off(ctx context.Context, q catalog.Queue) error {
+func (e *examiner) off(ctx context.Context, q catalog.Queue, taken bool) error {
 	kept := false
 	for _, id := range pushes(q) {
 		have, err := e.subscription(ctx, e.target.subscriptionName(id))
@@ -202,7 +204,7 @@ func (e *examiner) off(ctx context.Context, q catalog.Queue) error {
 	if err != nil {
 		return err
 	}
-	if there && !kept {
+	if there && !kept && !taken {
 		e.find("topic", q.Topic(), MessagesUnkept, "", "")
 	}
 	return nil

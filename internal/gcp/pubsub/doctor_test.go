@@ -22,6 +22,7 @@ import (
 	"billhook/catalog"
 	"billhook/internal/gcp/pubsub"
 	"billhook/internal/retry"
+	"billhook/internal/routing"
 )
 
 const pubsubAgent = "serviceAccount:service-123456789@gcp-sa-pubsub.iam.gserviceaccount.com"
@@ -92,7 +93,7 @@ func granting(role string, members ...string) *iampb.Policy {
 
 func ordersCatalog() *catalog.Catalog {
 	return &catalog.Catalog{
-		OutboundTopics: []catalog.OutboundTopic{{ID: "out-test"}},
+		OutboundTopics: []catalog.Topic{{ID: "out-test"}},
 		Queues: []catalog.Queue{
 			{
 				ID: "orders-test", Enabled: true, Pool: "orders", OrderingKey: []string{"order"}, MaxAttempts: 5,
@@ -100,7 +101,7 @@ func ordersCatalog() *catalog.Catalog {
 				MessageRetention: 24 * time.Hour, Backoff: retry.Policy{Base: time.Second, Max: time.Hour},
 				DeadLetter: catalog.DeadLetter{Topic: "orders-test-dlq", Retention: 14 * 24 * time.Hour},
 			},
-			{ID: "clicks-test", Enabled: true, Filter: `attributes.a = "b"`, MaxAttempts: 1, AckDeadline: time.Minute, MessageRetention: time.Hour, DeadLetter: catalog.DeadLetter{Drop: true}},
+			{ID: "clicks-test", Enabled: true, Bindings: []routing.Pattern{"click.#"}, MaxAttempts: 1, AckDeadline: time.Minute, MessageRetention: time.Hour, DeadLetter: catalog.DeadLetter{Drop: true}},
 			{ID: "later-test", DeadLetter: catalog.DeadLetter{Topic: "later-test-dlq", Retention: time.Hour}},
 			{ID: "never-test", DeadLetter: catalog.DeadLetter{Drop: true}},
 		},

@@ -82,7 +82,7 @@ func (t Target) check() error {
 }
 
 // Provision creates the topics, subscriptions and dead letters of every enabled queue,
-// and the outbound topics. Called again it changes only what differs. A queue that is
+// the topics that such queues share, and the outbound topics. Called again it changes only what differs. A queue that is
 // not enabled gets nothing: what is published to it is refused, and kept by whoever sent
 // it, where a topic that nobody reads would take it and lose it. It deletes nothing: one
 // that was enabled once keeps what waits in it, and its pushes are paused, which the
@@ -98,8 +98,8 @@ func Provision(ctx context.Context, c *catalog.Catalog, target Target, options .
 	}
 	defer func() { _ = client.Close() }() // everything asked of it has been answered
 	p := &provisioner{client: client, target: target}
-	for _, topic := range c.OutboundTopics {
-		if err := p.topic(ctx, topic.ID); err != nil {
+	for _, id := range c.Beside() {
+		if err := p.topic(ctx, id); err != nil {
 			return p.changes, err
 		}
 	}
@@ -179,9 +179,12 @@ func pushes(q catalog.Queue) []string {
 	return []string{q.PushSubscription(), q.DeadLetterPush()}
 }
 
-// plan is what an enabled queue needs: what Provision makes and Examine compares with.
+// plan is what an enabled queue needs, besides a topic that it shares: what Provision makes
+// and Examine compares with.
 func (t Target) plan(q catalog.Queue) (topics []string, subscriptions []*pubsubpb.Subscription) {
-	topics = []string{q.Topic()}
+	if q.SharedTopic == "" {
+		topics = append(topics, q.Topic())
+	}
 	if !q.DeadLetter.Drop {
 		topics = append(topics, q.DeadLetter.Topic)
 		hold := t.base(q.DeadLetterHold(), q.DeadLetter.Topic, q.DeadLetter.Retention)
@@ -194,7 +197,7 @@ func (t Target) plan(q catalog.Queue) (topics []string, subscriptions []*pubsubp
 	push := t.base(q.PushSubscription(), q.Topic(), q.MessageRetention)
 	push.AckDeadlineSeconds = int32(q.AckDeadline / time.Second) //nolint:gosec // the catalog bounds it to 600
 	push.EnableMessageOrdering = q.Ordered()
-	push.Filter = q.Filter
+	push.Filter = q.Filter().String()
 	push.PushConfig = t.pushConfig(q.Pool, q.PushPath())
 	if !t.Emulator || q.Ordered() {
 		push.RetryPolicy = retryPolicy

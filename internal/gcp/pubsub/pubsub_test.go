@@ -449,7 +449,7 @@ func TestProvisionGivesEachQueueItsResources(t *testing.T) {
 			q := queue
 			test.change(&q)
 			target := pubsub.Target{ProjectID: "p-" + uuid.NewString(), PushBaseURL: "http://127.0.0.1:1", Emulator: true}
-			c := &catalog.Catalog{Queues: []catalog.Queue{q}, OutboundTopics: []catalog.OutboundTopic{{ID: "out-test"}}}
+			c := &catalog.Catalog{Queues: []catalog.Queue{q}, OutboundTopics: []catalog.Topic{{ID: "out-test"}}}
 			changes, err := pubsub.Provision(t.Context(), c, target, pubsub.EmulatorOptions(emulatortest.PubSub(t))...)
 			require.NoError(t, err)
 			var got []string

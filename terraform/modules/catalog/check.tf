@@ -3,13 +3,15 @@
 
 locals {
   topic_pattern = "^[a-z][a-z0-9-]{2,245}$"
+  alias_pattern = "^[a-z][a-z0-9_.:-]{0,99}$"
+  routing       = "^([A-Za-z0-9_-]+|[*]|#)([.]([A-Za-z0-9_-]+|[*]|#))*$"
   topic_rule    = "must be 3 to 246 of a-z, 0-9 and -, begin with a letter, and not with goog"
 
   queue_keys = concat(keys(local.zero), [
-    "id", "alias", "description", "filter", "ordering_key", "priority", "pool", "handlers", "retry_policy", "dead_letter",
+    "id", "alias", "description", "topic", "bindings", "ordering_key", "priority", "pool", "handlers", "retry_policy", "dead_letter",
   ])
   policy_keys = concat(keys(local.growth), ["schedule"])
-  letter_keys = ["drop", "topic", "retention", "alert_above", "oldest_alert"]
+  letter_keys = ["drop", "topic", "aliases", "retention", "alert_above", "oldest_alert"]
 
   # Durations by path, for each queue: as the file has them, in seconds, and as shown.
   durations = [
@@ -27,12 +29,17 @@ locals {
     for i, q in local.filled : concat(
       [
         { ok = can(regex(local.topic_pattern, q.id)) && !startswith(q.id, "goog"), path = "id", what = local.topic_rule },
-        { ok = q.alias == "" || can(regex("^[a-z][a-z0-9_.:-]{0,99}$", q.alias)), path = "alias", what = "must be at most 100 of a-z, 0-9 and _ . : -" },
+        { ok = q.alias == "" || can(regex(local.alias_pattern, q.alias)), path = "alias", what = "must be at most 100 of a-z, 0-9 and _ . : -" },
         { ok = q.description != "", path = "description", what = "is missing" },
         { ok = contains(["paynow.v1", "envelope.v1", "message.v1"], q.contract), path = "contract", what = "must be paynow.v1, envelope.v1 or message.v1" },
         { ok = contains(["high", "normal", "low"], q.priority), path = "priority", what = "must be high, normal or low" },
         { ok = can(regex("^[a-z]([a-z0-9-]{0,38}[a-z0-9])?$", q.pool)), path = "pool", what = "must be at most 40 of a-z, 0-9 and -, begin with a letter, and not end with -" },
-        { ok = length(q.filter) <= 256, path = "filter", what = "must be at most 256 characters" },
+        { ok = q.topic == "" || contains([for t in local.shared_topics : t.id], q.topic), path = "topic", what = "no shared topic has the id ${q.topic}" },
+        { ok = q.topic == "" || length(local.bindings[i]) > 0, path = "bindings", what = "a queue on a shared topic needs some; # takes all" },
+        {
+          ok   = can(concat(q.bindings, [])) && alltrue([for p in local.bindings[i] : can(regex(local.routing, p)) && length(p) <= 128]) && length(distinct(local.bindings[i])) == length(local.bindings[i])
+          path = "bindings", what = "must list patterns of words, * and # joined by dots, each once"
+        },
         { ok = alltrue([for part in q.ordering_key : can(regex("^[a-z][a-z0-9_]{0,63}$", part))]), path = "ordering_key", what = "must list names of fields" },
         { ok = try(1 <= q.max_attempts && q.max_attempts <= 50, false), path = "max_attempts", what = "must be 1 to 50" },
         { ok = try(10 <= q.ack_deadline_seconds && q.ack_deadline_seconds <= 600, false), path = "ack_deadline_seconds", what = "must be 10 to 600" },
@@ -60,31 +67,39 @@ locals {
         { ok = !q.enabled || length(q.handlers) > 0, path = "handlers", what = "an enabled queue needs some" },
       ],
       q.dead_letter.drop ? [
-        { ok = length(setsubtract(keys(try(local.declared[i].dead_letter, {})), ["drop"])) == 0, path = "dead_letter.drop", what = "a queue that drops has no topic, retention, alert_above or oldest_alert" },
+        { ok = length(setsubtract(keys(try(local.declared[i].dead_letter, {})), ["drop"])) == 0, path = "dead_letter.drop", what = "a queue that drops has no topic, aliases, retention, alert_above or oldest_alert" },
         ] : [
         { ok = (can(regex(local.topic_pattern, q.dead_letter.topic)) && !startswith(q.dead_letter.topic, "goog")) || q.dead_letter.topic == "${q.id}-dlq", path = "dead_letter.topic", what = local.topic_rule },
         { ok = 1209600 <= local.seconds[i]["dead_letter.retention"] && local.seconds[i]["dead_letter.retention"] <= 2678400, path = "dead_letter.retention", what = "must be 1209600s, 14 days, to 2678400s" },
+        { ok = try(alltrue([for name in q.dead_letter.aliases : can(regex(local.alias_pattern, name))]), false), path = "dead_letter.aliases", what = "must be names of at most 100 of a-z, 0-9 and _ . : -" },
         { ok = try(q.dead_letter.alert_above >= 0, false), path = "dead_letter.alert_above", what = "must not be negative" },
         { ok = local.seconds[i].remember_for >= local.seconds[i]["dead_letter.retention"], path = "remember_for", what = "must be at least dead_letter.retention" },
       ],
       [for path, text in local.durations[i] : { ok = can(regex(local.seconds_pattern, text)), path = path, what = "must be a duration in seconds, such as \"600s\"" }],
       flatten([
         for type, h in q.handlers : [
-          { ok = can(regex("^[a-z][a-z0-9_.-]{0,63}$", type)), path = "handlers.${type}", what = "must be an event type" },
-          { ok = can(regex("^[a-z][a-z0-9_.-]{0,63}$", h.name)), path = "handlers.${type}.name", what = "must be a handler's name" },
+          { ok = can(regex("^[a-z*#][a-z0-9_.*#-]{0,63}$", type)) && can(regex(local.routing, type)), path = "handlers.${type}", what = "must be an event type, or a pattern of them" },
+          {
+            ok = !can(h.post) || try(
+              !can(h.name) && can(regex("^[a-z][a-z0-9_.-]{0,63}$", h.post.target)) && length(setsubtract(keys(h.post), ["target", "path", "reconcile"])) == 0 &&
+              alltrue([for path in [h.post.path, try(h.post.reconcile, "/")] : can(regex("^/[A-Za-z0-9/_.{}~-]{0,199}$", path))]),
+            false)
+            path = "handlers.${type}.post", what = "stands in the place of name, with a target, a path and where to reconcile"
+          },
+          { ok = can(h.post) || can(regex("^[a-z][a-z0-9_.-]{0,63}$", h.name)), path = "handlers.${type}.name", what = "must be a handler's name" },
           { ok = try(1 <= h.max_attempts && h.max_attempts <= 50, !can(h.max_attempts)), path = "handlers.${type}.max_attempts", what = "must be 1 to 50" },
           { ok = try(0 < local.seconds[i]["handlers.${type}.timeout"] && local.seconds[i]["handlers.${type}.timeout"] < q.ack_deadline_seconds, false), path = "handlers.${type}.timeout", what = "must be above 0 and below ack_deadline_seconds" },
           { ok = !can(h.emits) || can(concat(h.emits, [])), path = "handlers.${type}.emits", what = "must be a list" },
           { ok = length(distinct(local.emits[i][type])) == length(local.emits[i][type]), path = "handlers.${type}.emits", what = "lists a topic twice" },
-          { ok = length(setsubtract(keys(h), ["name", "emits", "max_attempts", "timeout", "retry_policy"])) == 0, path = "handlers.${type}", what = "has a key that is not known" },
+          { ok = length(setsubtract(keys(h), ["name", "post", "emits", "max_attempts", "timeout", "retry_policy"])) == 0, path = "handlers.${type}", what = "has a key that is not known" },
         ]
       ]),
       flatten([
         for type, ids in local.emits[i] : [
           for id in ids : {
             path = "handlers.${type}.emits"
-            what = contains(local.topics, id) ? "queue ${id} is not enabled" : "no queue or outbound topic has the id ${id}"
-            ok   = contains(local.topics, id) && (!q.enabled || !contains([for other in local.filled : other.id if !other.enabled], id))
+            what = !contains(local.topics, id) ? "no queue or topic has the id ${id}" : contains(local.filled[*].id, id) ? "queue ${id} is not enabled" : "no enabled queue takes messages of topic ${id}"
+            ok   = contains(local.topics, id) && (!q.enabled || contains(concat(local.taken, local.enabled, local.outbound_topics[*].id), id))
           }
         ]
       ]),
@@ -121,13 +136,14 @@ locals {
     )
   ]
 
-  # The topics that can be published on, by id.
-  topics = concat([for q in local.filled : q.id], [for t in local.outbound_topics : t.id])
+  # The topics and queues that can be published to, by id.
+  topics = concat([for q in local.filled : q.id], [for t in concat(local.shared_topics, local.outbound_topics) : t.id])
 
   names = concat(
     local.topics, [for q in local.filled : q.alias if q.alias != ""],
     [for q in local.filled : q.dead_letter.topic if !q.dead_letter.drop],
-    [for t in local.outbound_topics : t.alias if t.alias != ""],
+    flatten([for q in local.filled : try(tolist(q.dead_letter.aliases), []) if !q.dead_letter.drop]),
+    [for t in concat(local.shared_topics, local.outbound_topics) : t.alias if t.alias != ""],
   )
 
   mistakes = concat(
@@ -140,8 +156,9 @@ locals {
       ]
     ]),
     [for name in distinct(local.names) : "queues.yaml: ${name} is named twice" if length([for n in local.names : n if n == name]) > 1],
-    [for t in local.outbound_topics : "queues.yaml: outbound topic ${t.id}: id: ${local.topic_rule}" if !can(regex(local.topic_pattern, t.id)) || startswith(t.id, "goog")],
-    [for t in local.outbound_topics : "queues.yaml: outbound topic ${t.id}: description: is missing" if t.description == ""],
+    [for t in concat(local.shared_topics, local.outbound_topics) : "topic ${t.id}: id: ${local.topic_rule}" if !can(regex(local.topic_pattern, t.id)) || startswith(t.id, "goog")],
+    [for t in concat(local.shared_topics, local.outbound_topics) : "topic ${t.id}: alias: must be at most 100 of a-z, 0-9 and _ . : -" if t.alias != "" && !can(regex(local.alias_pattern, t.alias))],
+    [for t in concat(local.shared_topics, local.outbound_topics) : "topic ${t.id}: description: is missing" if t.description == ""],
     [for id, p in local.expanded.products : "products.yaml: product ${id}: points: must be 1 to 1000000000" if !try(1 <= p.points && p.points <= 1000000000 && floor(p.points) == p.points, false)],
     length(local.sources) == 0 ? ["sources.yaml: sources: there is none"] : [],
     flatten([

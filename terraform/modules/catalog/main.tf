@@ -8,7 +8,7 @@ terraform {
 }
 
 variable "directory" {
-  description = "The folder with queues.yaml, products.yaml and sources.yaml."
+  description = "The folder with queues.yaml, products.yaml and sources.yaml, and topics.yaml where queues share topics."
   type        = string
 
   validation {
@@ -27,6 +27,7 @@ locals {
   defaults  = try(local.file.defaults, {})
   declared  = try([for q in local.file.queues : q], [])
   announced = try([for t in local.file.outbound_topics : t], [])
+  exchanges = try([for t in yamldecode(file("${var.directory}/topics.yaml")).topics : t], [])
 
   # The value of a key that neither the queue nor the defaults name: the zero of its type.
   zero = {
@@ -65,7 +66,7 @@ locals {
   # First pass: the queue, completed by the defaults.
   filled = [
     for q in local.declared : merge(
-      { id = "", alias = "", description = "", filter = "", ordering_key = [], priority = "", pool = "" },
+      { id = "", alias = "", description = "", topic = "", bindings = [], ordering_key = [], priority = "", pool = "" },
       local.zero,
       { for key, value in local.defaults : key => value if contains(keys(local.zero), key) },
       q,
@@ -77,7 +78,7 @@ locals {
           { schedule = try(q.retry_policy.schedule, []) },
         ][!can(keys(q.retry_policy)) ? 0 : can(q.retry_policy.schedule) ? 2 : 1]
         dead_letter = merge(
-          { drop = false, topic = "${try(q.id, "")}-dlq", retention = "0s", alert_above = 0, oldest_alert = "0s" },
+          { drop = false, topic = "${try(q.id, "")}-dlq", aliases = [], retention = "0s", alert_above = 0, oldest_alert = "0s" },
           try(local.defaults.dead_letter, {}), try(q.dead_letter, {}),
         )
       },
@@ -140,6 +141,44 @@ locals {
     }
   ]
 
+  # The subscription's filter: of these the first that Pub/Sub takes, which is at most 256
+  # bytes. One condition a pattern, the one prefix that all patterns have, everything that is
+  # for no other queue alone, everything.
+  bindings = [for q in local.filled : try([for p in q.bindings : tostring(p)], [])]
+
+  # What every key begins with that a pattern holds. A # after a dot may stand for no word at
+  # all, and then the dot is missing too.
+  prefixes = [
+    for patterns in local.bindings : [
+      for p in patterns : strcontains(split("*", p)[0], "#") ? trimsuffix(split("#", p)[0], ".") : split("*", p)[0]
+    ]
+  ]
+
+  filters = [
+    for i, q in local.filled : length(local.bindings[i]) == 0 ? "" : [
+      for f in concat(
+        contains(local.bindings[i], "#") ? [] : [
+          for terms in [
+            [
+              for k, p in local.bindings[i] : !strcontains(p, "*") && !strcontains(p, "#") ? "attributes.routing_key = \"${p}\"" :
+              local.prefixes[i][k] == "" ? "attributes:routing_key" : "hasPrefix(attributes.routing_key, \"${local.prefixes[i][k]}\")"
+            ],
+            [
+              for shared in [
+                [
+                  for n in range(length(local.prefixes[i][0]), -1, -1) : substr(local.prefixes[i][0], 0, n)
+                  if alltrue([for prefix in local.prefixes[i] : startswith(prefix, substr(local.prefixes[i][0], 0, n))])
+                ][0]
+              ] : shared == "" ? "attributes:routing_key" : "hasPrefix(attributes.routing_key, \"${shared}\")"
+            ],
+          ] :
+          "attributes.queue = \"${q.id}\" OR (NOT attributes:queue AND (${join(" OR ", distinct(concat(q.topic == "" ? ["NOT attributes:routing_key"] : [], terms)))}))"
+        ],
+        ["attributes.queue = \"${q.id}\" OR NOT attributes:queue", ""],
+      ) : f if length(f) <= 256
+    ][0]
+  ]
+
   emits = [for q in local.filled : { for type, h in q.handlers : type => try(concat(h.emits, []), []) }]
 
   queues = [
@@ -149,7 +188,8 @@ locals {
       description = q.description
       enabled     = q.enabled
       contract    = q.contract
-      filter      = q.filter
+      bindings    = [for p in local.bindings[i] : p]
+      filter      = local.filters[i]
       # tolist would make a list of an unknown type; a for expression keeps the elements.
       ordering_key = [for part in q.ordering_key : part]
       priority     = q.priority
@@ -157,6 +197,7 @@ locals {
       handlers = {
         for type, h in q.handlers : type => {
           name         = try(h.name, "")
+          post         = { target = try(h.post.target, ""), path = try(h.post.path, ""), reconcile = try(h.post.reconcile, "") }
           emits        = local.emits[i][type]
           max_attempts = try(h.max_attempts, q.max_attempts)
           timeout      = local.shown[i]["handlers.${type}.timeout"]
@@ -184,7 +225,8 @@ locals {
       on_corrected               = q.on_corrected
       four_eyes                  = q.four_eyes
       enable_message_ordering    = length(q.ordering_key) > 0
-      topic                      = q.id
+      topic                      = local.topic_of[q.id]
+      shared                     = q.topic != ""
       push_subscription          = "${q.id}-push"
       push_path                  = "/push/${q.id}"
       broker = {
@@ -196,6 +238,7 @@ locals {
         {
           drop              = false
           topic             = q.dead_letter.topic
+          aliases           = [for name in q.dead_letter.aliases : name]
           retention         = local.shown[i]["dead_letter.retention"]
           alert_above       = q.dead_letter.alert_above
           oldest_alert      = local.shown[i]["dead_letter.oldest_alert"]
@@ -211,9 +254,19 @@ locals {
   outbound_topics = [
     for t in local.announced : { id = try(t.id, ""), alias = try(t.alias, ""), description = try(t.description, "") }
   ]
+  shared_topics = [
+    for t in local.exchanges : { id = try(t.id, ""), alias = try(t.alias, ""), description = try(t.description, "") }
+  ]
+
+  # Where what is told to an id is published.
+  topic_of = zipmap(
+    concat(local.filled[*].id, local.shared_topics[*].id, local.outbound_topics[*].id),
+    concat([for q in local.filled : q.topic == "" ? q.id : q.topic], local.shared_topics[*].id, local.outbound_topics[*].id),
+  )
 
   expanded = {
     queues          = local.queues
+    topics          = local.shared_topics
     outbound_topics = local.outbound_topics
     products        = { for id, p in local.products : id => { points = try(p.points, 0) } }
     sources = {

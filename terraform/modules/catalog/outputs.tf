@@ -18,6 +18,11 @@ output "queues" {
   }
 }
 
+output "shared_topics" {
+  description = "The topics that queues share, by id, as far as an enabled queue takes messages of them."
+  value       = { for t in local.shared_topics : t.id => t if contains(local.taken, t.id) }
+}
+
 output "outbound_topics" {
   description = "The topics that others subscribe to, by id."
   value       = { for t in local.outbound_topics : t.id => t }

@@ -2,6 +2,9 @@
 # grants go no further.
 
 locals {
+  # The topics of enabled queues.
+  taken = [for q in local.queues : q.topic if q.enabled]
+
   enabled = [for q in local.queues : q.id if q.enabled]
 
   pools = {
@@ -33,9 +36,12 @@ locals {
   relayed = concat(local.enabled, flatten(values(local.emitted)))
 
   publishers = {
-    for topic in local.topics : topic => concat(
-      [for name in ["webhook"] : name if contains(local.received, topic)],
-      [for pool in keys(local.pools) : "worker-${pool}" if contains(pool == local.tasks_pool ? local.relayed : local.emitted[pool], topic)],
+    for topic in distinct(values(local.topic_of)) : topic => concat(
+      [for name in ["webhook"] : name if contains([for id in local.received : try(local.topic_of[id], id)], topic)],
+      [
+        for pool in keys(local.pools) : "worker-${pool}"
+        if contains([for id in pool == local.tasks_pool ? local.relayed : local.emitted[pool] : try(local.topic_of[id], id)], topic)
+      ],
     )
   }
 }

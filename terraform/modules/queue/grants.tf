@@ -36,14 +36,14 @@ resource "google_pubsub_subscription_iam_member" "agent_takes_from_the_queue" {
 # grant: the worker of a pool | topics of queues that its handlers emit to | messages emitted, after the commit
 # grant: the worker of the tasks' pool | topics of enabled queues | messages that are still in the outbox, replayed, delayed, or put back by the sweep
 resource "google_pubsub_topic_iam_member" "publishes" {
-  for_each = var.publishers
+  for_each = var.queue.shared ? {} : var.publishers
   project  = var.project
-  topic    = google_pubsub_topic.queue.name
+  topic    = google_pubsub_topic.queue[0].name
   role     = "roles/pubsub.publisher"
   member   = each.value
 
   lifecycle {
-    replace_triggered_by = [google_pubsub_topic.queue.id]
+    replace_triggered_by = [google_pubsub_topic.queue[0].id]
   }
 }
 

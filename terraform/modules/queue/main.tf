@@ -1,4 +1,4 @@
-# One enabled queue: its topic, the subscription that pushes to the worker, and its
+# One enabled queue: its topic unless it shares one, the subscription that pushes to the worker, and its
 # dead-letter topic. One subscription keeps the dead letters, another feeds the store.
 
 terraform {
@@ -13,6 +13,7 @@ terraform {
 }
 
 locals {
+  topic   = var.queue.shared ? var.shared_topic : google_pubsub_topic.queue[0].id
   letters = var.queue.dead_letter.drop ? [] : [var.queue.dead_letter]
 
   longest_retention = var.emulator ? 604800 : 2678400
@@ -23,6 +24,7 @@ locals {
 }
 
 resource "google_pubsub_topic" "queue" {
+  count   = var.queue.shared ? 0 : 1
   project = var.project
   name    = var.queue.topic
   labels  = var.labels
@@ -54,7 +56,7 @@ resource "google_pubsub_subscription" "hold" {
 resource "google_pubsub_subscription" "push" {
   project                    = var.project
   name                       = var.queue.push_subscription
-  topic                      = google_pubsub_topic.queue.id
+  topic                      = local.topic
   ack_deadline_seconds       = var.queue.ack_deadline_seconds
   message_retention_duration = local.retention
   enable_message_ordering    = var.queue.enable_message_ordering

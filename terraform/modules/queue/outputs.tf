@@ -1,6 +1,6 @@
 output "topic" {
   description = "The topic's id."
-  value       = google_pubsub_topic.queue.id
+  value       = local.topic
 }
 
 output "subscriptions" {

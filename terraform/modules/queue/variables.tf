@@ -9,6 +9,7 @@ variable "queue" {
     id                         = string
     enabled                    = bool
     topic                      = string
+    shared                     = bool
     push_subscription          = string
     push_path                  = string
     filter                     = string
@@ -66,6 +67,12 @@ variable "queue" {
     condition     = length(var.queue.filter) <= 256
     error_message = "A filter has at most 256 characters."
   }
+}
+
+variable "shared_topic" {
+  description = "The id of the topic that the queue shares, as Google has it, and grants on it are made where it is; null where the queue has its own."
+  type        = string
+  default     = null
 }
 
 variable "push_base_url" {

@@ -6,8 +6,8 @@ run "the_shipped_catalog_is_taken" {
     directory = "../../../catalog"
   }
   assert {
-    condition     = length(output.queues) > 0 && alltrue([for id, q in output.queues : q.topic == id && q.push_subscription == "${id}-push"])
-    error_message = "Names are derived from the id."
+    condition     = length(output.queues) > 0 && alltrue([for id, q in output.queues : (q.shared || q.topic == id) && q.push_subscription == "${id}-push"])
+    error_message = "Names are derived from the id, and the topic where it is not shared."
   }
   assert {
     condition     = alltrue([for q in values(output.queues) : tonumber(trimsuffix(q.handler_timeout, "s")) < q.ack_deadline_seconds && q.ack_deadline_seconds <= tonumber(trimsuffix(q.lease, "s"))])
@@ -35,6 +35,21 @@ run "a_schedule_takes_nothing_from_the_defaults" {
   assert {
     condition     = output.queues["bookings"].handlers["seat.freed"].retry_policy.jitter == "1s"
     error_message = "A policy is filled in key by key."
+  }
+}
+
+run "a_shared_topic_exists_where_an_enabled_queue_takes_messages_of_it" {
+  command = plan
+  variables {
+    directory = "../../../catalog/testdata/crooked"
+  }
+  assert {
+    condition     = keys(output.shared_topics) == ["halls"] && output.queues["ordered"].topic == "halls" && output.queues["by-all"].topic == "empty-halls"
+    error_message = "A topic of disabled queues alone is not made."
+  }
+  assert {
+    condition     = alltrue([for q in values(output.queues) : length(q.filter) <= 256 && (q.filter == "" || strcontains(q.filter, "attributes.queue = \"${q.id}\" OR "))])
+    error_message = "A filter fits, and lets through what is for the queue alone."
   }
 }
 

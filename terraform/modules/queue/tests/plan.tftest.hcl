@@ -21,9 +21,10 @@ variables {
     id                         = "bookings"
     enabled                    = true
     topic                      = "bookings"
+    shared                     = false
     push_subscription          = "bookings-push"
     push_path                  = "/push/bookings"
-    filter                     = "attributes:seat"
+    filter                     = "attributes.queue = \"bookings\" OR NOT attributes:queue"
     enable_message_ordering    = true
     ack_deadline_seconds       = 60
     handler_timeout            = "30s"
@@ -44,7 +45,7 @@ run "an_ordered_queue" {
   command = plan
 
   assert {
-    condition     = google_pubsub_subscription.push.enable_message_ordering && google_pubsub_subscription.push.filter == "attributes:seat"
+    condition     = google_pubsub_subscription.push.enable_message_ordering && google_pubsub_subscription.push.filter == "attributes.queue = \"bookings\" OR NOT attributes:queue"
     error_message = "Ordering and filter are those of the queue."
   }
   assert {
@@ -102,6 +103,22 @@ run "a_queue_that_is_not_enabled_is_refused" {
     queue = merge(var.queue, { enabled = false })
   }
   expect_failures = [var.queue]
+}
+
+run "a_queue_on_a_shared_topic" {
+  command = plan
+  variables {
+    queue        = merge(var.queue, { topic = "seats", shared = true })
+    shared_topic = "projects/example/topics/seats"
+  }
+  assert {
+    condition     = length(google_pubsub_topic.queue) == 0 && length(google_pubsub_topic_iam_member.publishes) == 0
+    error_message = "The topic and its grants are made once, elsewhere."
+  }
+  assert {
+    condition     = google_pubsub_subscription.push.topic == "projects/example/topics/seats" && length(google_pubsub_topic.dead_letter) == 1
+    error_message = "Subscription and dead letters are the queue's own."
+  }
 }
 
 run "a_queue_that_drops" {

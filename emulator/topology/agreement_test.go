@@ -1,0 +1,125 @@
+package topology_test
+
+import (
+	"fmt"
+	"path/filepath"
+	"testing"
+
+	gcppubsub "cloud.google.com/go/pubsub/v2"
+	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+	"cloud.google.com/go/pubsub/v2/pstest"
+	"github.com/stretchr/testify/require"
+
+	"billhook/catalog"
+	"billhook/internal/embedded"
+	"billhook/internal/gcp/pubsub"
+)
+
+// The catalog's own tests hold Terraform to the same topics and filters, byte by byte.
+func TestProvisionDoctorAndSimulatorAgree(t *testing.T) {
+	t.Parallel()
+	for name, dir := range map[string]string{"the shipped catalog": "", "one of all kinds": filepath.Join("..", "..", "catalog", "testdata", "crooked")} {
+		for everything, all := range map[string]bool{"as it is": false, "with every queue enabled": true} {
+			t.Run(name+", "+everything, func(t *testing.T) {
+				t.Parallel()
+				c, err := catalog.Load(dir)
+				require.NoError(t, err)
+				var enabled []catalog.Queue
+				for i := range c.Queues {
+					if c.Queues[i].Enabled = all || c.Queues[i].Enabled; c.Queues[i].Enabled {
+						enabled = append(enabled, c.Queues[i])
+					}
+				}
+				server := pstest.NewServer()
+				t.Cleanup(func() { _ = server.Close() })
+				options := pubsub.EmulatorOptions(server.Addr)
+				target := pubsub.Target{ProjectID: "p", PushBaseURL: "http://127.0.0.1:9", Emulator: true}
+				changes, err := pubsub.Provision(t.Context(), c, target, options...)
+				require.NoError(t, err)
+				findings, err := pubsub.Examine(t.Context(), c, target, options...)
+				require.NoError(t, err)
+				require.Empty(t, findings)
+
+				made, topics := map[string]bool{}, map[string]bool{}
+				for _, id := range c.Beside() {
+					topics[id] = true
+				}
+				for _, change := range changes {
+					require.Equal(t, pubsub.Created, change.Action, "%v is made once", change)
+					made[change.Kind+" "+change.ID] = true
+				}
+				client, err := gcppubsub.NewClient(t.Context(), "p", options...)
+				require.NoError(t, err)
+				t.Cleanup(func() { require.NoError(t, client.Close()) })
+				for _, sub := range embedded.Topology(enabled) {
+					topics[sub.Topic] = true
+					require.True(t, made["subscription "+sub.ID], sub.ID)
+					delete(made, "subscription "+sub.ID)
+					have, err := client.SubscriptionAdminClient.GetSubscription(t.Context(), &pubsubpb.GetSubscriptionRequest{Subscription: "projects/p/subscriptions/" + sub.ID})
+					require.NoError(t, err)
+					require.Equal(t, []any{"projects/p/topics/" + sub.Topic, sub.Filter.String(), sub.Ordered}, []any{have.Topic, have.Filter, have.EnableMessageOrdering}, sub.ID)
+				}
+				for id := range topics {
+					require.True(t, made["topic "+id], id)
+					delete(made, "topic "+id)
+				}
+				require.Empty(t, made, "nothing that the simulator does not have")
+			})
+		}
+	}
+}
+
+// The client library's in-memory server applies filters: it reads their text.
+func TestAFiltersTextSaysWhatTheSimulatorDoes(t *testing.T) {
+	t.Parallel()
+	c, err := catalog.Load(filepath.Join("..", "..", "catalog", "testdata", "crooked"))
+	require.NoError(t, err)
+	shipped, err := catalog.Load("")
+	require.NoError(t, err)
+	server := pstest.NewServer()
+	t.Cleanup(func() { _ = server.Close() })
+	client, err := gcppubsub.NewClient(t.Context(), "p", pubsub.EmulatorOptions(server.Addr)...)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, client.Close()) })
+	_, err = client.TopicAdminClient.CreateTopic(t.Context(), &pubsubpb.Topic{Name: "projects/p/topics/all"})
+	require.NoError(t, err)
+
+	var queues []catalog.Queue
+	messages := []map[string]string{nil, {"queue": "another"}, {"queue": "another", "routing_key": "order.created"}, {"routing_key": ""}}
+	for _, key := range []string{
+		"order.created", "order.shipped.late", "notification.email.sent", "notification.fax.sent", "a.b.c", "hall", "hall.opened", "hall.red.closed", "halls", "seats", "x.opened",
+	} {
+		messages = append(messages, map[string]string{"routing_key": key})
+	}
+	for _, q := range append(c.Queues, shipped.Queues...) {
+		if len(q.Bindings) == 0 {
+			continue
+		}
+		queues, messages = append(queues, q), append(messages, map[string]string{"queue": q.ID})
+		_, err := client.SubscriptionAdminClient.CreateSubscription(t.Context(), &pubsubpb.Subscription{
+			Name: "projects/p/subscriptions/" + q.ID, Topic: "projects/p/topics/all", Filter: q.Filter().String(), AckDeadlineSeconds: 600,
+		})
+		require.NoError(t, err, "%s: %s", q.ID, q.Filter())
+	}
+	require.NotEmpty(t, queues)
+	for i, attributes := range messages {
+		server.Publish("projects/p/topics/all", fmt.Append(nil, i), attributes)
+	}
+	for _, q := range queues {
+		var want, have []string
+		for i, attributes := range messages {
+			if q.Filter().Match(attributes) {
+				want = append(want, fmt.Sprint(i))
+			}
+			require.True(t, !q.Takes(attributes) || q.Filter().Match(attributes), "%s takes %v", q.ID, attributes)
+		}
+		for len(have) < len(want) {
+			answer, err := client.SubscriptionAdminClient.Pull(t.Context(), &pubsubpb.PullRequest{Subscription: "projects/p/subscriptions/" + q.ID, MaxMessages: 1000})
+			require.NoError(t, err)
+			for _, m := range answer.ReceivedMessages {
+				have = append(have, string(m.Message.Data))
+			}
+		}
+		require.ElementsMatch(t, want, have, "%s: %s", q.ID, q.Filter())
+	}
+}

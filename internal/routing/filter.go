@@ -1,0 +1,148 @@
+package routing
+
+import (
+	"slices"
+	"strings"
+)
+
+// The attributes that say whom a message is for: a routing key for every queue that is
+// bound to it, or the id of one queue alone.
+const (
+	AttrRoutingKey = "routing_key"
+	AttrQueue      = "queue"
+)
+
+// maxFilterBytes is the longest filter that Pub/Sub takes.
+const maxFilterBytes = 256
+
+// Binding says which messages of a topic a queue takes.
+type Binding struct {
+	// Queue is the queue's id. It takes what carries it as the attribute queue, and of
+	// what carries another nothing.
+	Queue string
+	// Patterns hold the routing keys that it takes besides. None: it takes all messages.
+	Patterns []Pattern
+	// Own: the topic is the queue's own, so a message without a routing key is for it.
+	Own bool
+}
+
+// Takes reports whether a message with these attributes is bound to the queue.
+func (b Binding) Takes(attributes map[string]string) bool {
+	if len(b.Patterns) == 0 {
+		return true
+	}
+	if alone, ok := attributes[AttrQueue]; ok {
+		return alone == b.Queue
+	}
+	key, keyed := attributes[AttrRoutingKey]
+	return !keyed && b.Own || slices.ContainsFunc(b.Patterns, func(p Pattern) bool { return p == "#" || p.Match(key) })
+}
+
+// Filter is a subscription filter, in the little of Pub/Sub's language that bindings
+// need. The zero value lets every message through.
+type Filter struct {
+	queue string
+	terms []term // of a message for no queue alone; one of them is enough
+}
+
+// term is a condition on the routing key. Its verb is one of four: is, begins, any (there
+// is a key), none (there is no key).
+type term struct{ verb, text string }
+
+// Filter is the narrowest filter that fits Pub/Sub's 256 bytes and lets through what the
+// binding takes: first one condition a pattern, then the one prefix that all patterns
+// have, then everything that is for no other queue alone, then everything.
+func (b Binding) Filter() Filter {
+	if len(b.Patterns) == 0 {
+		return Filter{}
+	}
+	var narrow, wide []term
+	if b.Own {
+		narrow, wide = append(narrow, term{"none", ""}), append(wide, term{"none", ""})
+	}
+	shared := b.Patterns[0].prefix()
+	for _, p := range b.Patterns {
+		if p == "#" {
+			return fitting(Filter{queue: b.Queue})
+		}
+		next := term{"is", string(p)}
+		if !p.Exact() {
+			next = begins(p.prefix())
+		}
+		if !slices.Contains(narrow, next) {
+			narrow = append(narrow, next)
+		}
+		for !strings.HasPrefix(p.prefix(), shared) {
+			shared = shared[:len(shared)-1]
+		}
+	}
+	return fitting(Filter{b.Queue, narrow}, Filter{b.Queue, append(wide, begins(shared))}, Filter{queue: b.Queue})
+}
+
+// prefix is what every key begins with that the pattern holds. A # after a dot may stand
+// for no word at all, and then the dot is missing too.
+func (p Pattern) prefix() string {
+	before, _, _ := strings.Cut(string(p), "*")
+	before, _, empty := strings.Cut(before, "#")
+	if empty {
+		before = strings.TrimSuffix(before, ".")
+	}
+	return before
+}
+
+func begins(prefix string) term {
+	if prefix == "" {
+		return term{"any", ""}
+	}
+	return term{"begins", prefix}
+}
+
+func fitting(filters ...Filter) Filter {
+	for _, f := range filters {
+		if len(f.String()) <= maxFilterBytes {
+			return f
+		}
+	}
+	return Filter{}
+}
+
+// String is the filter as Pub/Sub reads it; it is empty where everything passes.
+func (f Filter) String() string {
+	if f.queue == "" {
+		return ""
+	}
+	text := "attributes." + AttrQueue + ` = "` + f.queue + `" OR `
+	others := "NOT attributes:" + AttrQueue
+	if len(f.terms) == 0 {
+		return text + others
+	}
+	conditions := make([]string, len(f.terms))
+	for i, t := range f.terms {
+		conditions[i] = map[string]string{
+			"is":     "attributes." + AttrRoutingKey + ` = "` + t.text + `"`,
+			"begins": "hasPrefix(attributes." + AttrRoutingKey + `, "` + t.text + `")`,
+			"any":    "attributes:" + AttrRoutingKey,
+			"none":   "NOT attributes:" + AttrRoutingKey,
+		}[t.verb]
+	}
+	return text + "(" + others + " AND (" + strings.Join(conditions, " OR ") + "))"
+}
+
+// Match reports whether a message with these attributes passes.
+func (f Filter) Match(attributes map[string]string) bool {
+	alone, one := attributes[AttrQueue]
+	if f.queue == "" || one {
+		return f.queue == "" || alone == f.queue
+	}
+	key, keyed := attributes[AttrRoutingKey]
+	return len(f.terms) == 0 || slices.ContainsFunc(f.terms, func(t term) bool {
+		switch t.verb {
+		case "is":
+			return keyed && key == t.text
+		case "begins":
+			return keyed && strings.HasPrefix(key, t.text)
+		default:
+			return keyed == (t.verb == "any")
+		}
+	})
+}

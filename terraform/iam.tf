@@ -101,9 +101,9 @@ resource "google_pubsub_topic_iam_member" "worker_tells_others" {
   member  = local.members[each.value.name]
 }
 
-# grant: webhook service | shared topics of which an enabled queue takes messages, where the generic source opens the producers' door | messages received
+# grant: webhook service | shared topics of which an enabled queue takes messages, where the generic source opens the producers' door | producers' messages
 # grant: the worker of a pool | shared topics that its handlers emit to | messages emitted, after the commit
-# grant: the worker of the tasks' pool | shared topics of which an enabled queue takes messages | what is still in the outbox, replayed, delayed, or put back by the sweep
+# grant: the worker of the tasks' pool | shared topics of which an enabled queue takes messages | messages that are still in the outbox, replayed, delayed, or put back by the sweep
 resource "google_pubsub_topic_iam_member" "publishes_to_several_queues" {
   for_each = merge([
     for topic in keys(module.catalog.shared_topics) : { for name in module.catalog.publishers[topic] : "${topic}/${name}" => { topic = topic, name = name } }

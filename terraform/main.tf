@@ -83,7 +83,7 @@ module "queue" {
   depends_on = [google_project_service.api]
 }
 
-# Made once, whatever number of enabled queues take messages of it.
+# A shared topic is made once for all its enabled queues.
 resource "google_pubsub_topic" "shared" {
   for_each   = module.catalog.shared_topics
   project    = var.project

@@ -256,7 +256,7 @@ func grants(t *testing.T) string {
 		}
 	}
 	slices.Sort(rows)
-	return "| who | role | on | why |\n| --- | --- | --- | --- |\n" + strings.Join(rows, "\n") + "\n"
+	return "| account | role | on | why |\n| --- | --- | --- | --- |\n" + strings.Join(rows, "\n") + "\n"
 }
 
 func TestTheReadmesTableOfGrantsIsTheConfigurations(t *testing.T) {

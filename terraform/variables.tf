@@ -91,7 +91,7 @@ variable "ops" {
 }
 
 variable "ops_invokers" {
-  description = "IAM members who may call the workers besides Pub/Sub and Cloud Scheduler, such as group:operators@example.com; by any name. Keep them few: Cloud Run vouches for the caller alone, so each of them could hand a worker a made-up push."
+  description = "IAM members that may call the workers besides Pub/Sub and Cloud Scheduler, such as group:operators@example.com; by any name. Keep them few: Cloud Run vouches for the caller alone, so each of them could hand a worker a made-up push."
   type        = map(string)
   default     = {}
 }

@@ -196,9 +196,9 @@ func table(of operations, tasks upkeep, messageBytes float64) string {
 	}
 	fmt.Fprintf(&b, "\nAn event is %.2f documents read, %.2f written and %.2f removed on average, and %.0f bytes on its topic, charged twice.\n",
 		of.reads, of.writes, of.deletes, max(leastBytes, messageBytes))
-	fmt.Fprintf(&b, "The tasks are in it, and come to the same however few the events: %d runs a month, which find\nnothing in %d reads ($%.2f) and log %d lines.\n",
+	fmt.Fprintf(&b, "The tasks are in it, and cost the same for any number of events: %d runs a month, which find\nnothing in %d reads ($%.2f) and log %d lines.\n",
 		tasks.runs, tasks.reads, float64(tasks.reads)/100_000*readsPer100k, tasks.lines)
-	fmt.Fprintf(&b, "Alarms are not in it: a million cost $%.2f, beside what they release. One releases all that is due in a quarter of a second,\nso that an instance asks for %.1f million a month at most.\n",
+	fmt.Fprintf(&b, "Alarms are not in it: a million cost $%.2f, beside the messages that they release. One releases all that is due in a\nquarter of a second, so that an instance asks for %.1f million a month at most.\n",
 		millionAlarms(), float64(monthSeconds*time.Second/alarm.Step)/1_000_000)
 	fmt.Fprintf(&b, "An instance that is kept all month costs at most $%.2f: as if it were busy all the time, without the free part.\n",
 		monthSeconds*(cpuSecond+memoryGiB*memorySecond))

@@ -141,13 +141,13 @@ locals {
     }
   ]
 
-  # The subscription's filter: of these the first that Pub/Sub takes, which is at most 256
-  # bytes. One condition a pattern, the one prefix that all patterns have, everything that is
-  # for no other queue alone, everything.
+  # The subscription's filter is the first of these with at most 256 bytes, Pub/Sub's limit:
+  # one condition for each pattern; the prefix that all patterns have; all messages that are
+  # for no other queue alone; all messages.
   bindings = [for q in local.filled : try([for p in q.bindings : tostring(p)], [])]
 
-  # What every key begins with that a pattern holds. A # after a dot may stand for no word at
-  # all, and then the dot is missing too.
+  # The common beginning of all keys that a pattern holds. A # after a dot may stand for no
+  # word at all, and then the dot is missing too.
   prefixes = [
     for patterns in local.bindings : [
       for p in patterns : strcontains(split("*", p)[0], "#") ? trimsuffix(split("#", p)[0], ".") : split("*", p)[0]
@@ -259,7 +259,7 @@ locals {
     for t in local.exchanges : { id = try(t.id, ""), alias = try(t.alias, ""), description = try(t.description, "") }
   ]
 
-  # Where what is told to an id is published.
+  # The topic of each id that an emission may name.
   topic_of = zipmap(
     concat(local.filled[*].id, local.shared_topics[*].id, local.outbound_topics[*].id),
     concat([for q in local.filled : q.topic == "" ? q.id : q.topic], local.shared_topics[*].id, local.outbound_topics[*].id),

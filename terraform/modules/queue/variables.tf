@@ -34,7 +34,7 @@ variable "queue" {
 
   validation {
     condition     = var.queue.enabled
-    error_message = "A queue that is not enabled has nothing here: what is published to a topic that nobody reads is gone without a trace."
+    error_message = "A queue that is not enabled has nothing here: a message to a topic without a reader is lost without a trace."
   }
   validation {
     condition     = can(regex("^[a-z][a-z0-9-]{2,245}$", var.queue.topic)) && !startswith(var.queue.topic, "goog")
@@ -50,7 +50,7 @@ variable "queue" {
   }
   validation {
     condition     = try(tonumber(trimsuffix(var.queue.handler_timeout, "s")) < var.queue.ack_deadline_seconds, false)
-    error_message = "The handler's deadline must be below the ack deadline: what it has done too late is delivered again."
+    error_message = "The handler's deadline must be below the ack deadline: a message that is handled too late is delivered again."
   }
   validation {
     condition     = 5 <= var.queue.broker.max_delivery_attempts && var.queue.broker.max_delivery_attempts <= 100

@@ -20,10 +20,11 @@ import (
 	"billhook/internal/ops"
 )
 
-// lenient is a catalog whose PayNow events are useless after an hour, and may be corrected.
-func lenient(t *testing.T) (folder string) {
+// correctableCatalog returns a folder with a catalog in which PayNow's events expire after an
+// hour and may be corrected.
+func correctableCatalog(t *testing.T) (folder string) {
 	t.Helper()
-	return shippedBut(t, "\n    on_corrected: refuse\n", "\n    on_corrected: accept\n    message_ttl: \"3600s\"\n")
+	return changedCatalog(t, "\n    on_corrected: refuse\n", "\n    on_corrected: accept\n    message_ttl: \"3600s\"\n")
 }
 
 var lenientCases = []struct {
@@ -37,7 +38,7 @@ var lenientCases = []struct {
 
 func TestCorrectionsOnTheEmbeddedStack(t *testing.T) {
 	t.Parallel()
-	s := startEmbeddedOf(t, lenient(t))
+	s := startEmbeddedOf(t, correctableCatalog(t))
 	for _, c := range lenientCases {
 		t.Run(c.name, func(t *testing.T) { c.run(t, s) })
 	}
@@ -46,7 +47,7 @@ func TestCorrectionsOnTheEmbeddedStack(t *testing.T) {
 func TestCorrectionsOnGooglesEmulators(t *testing.T) {
 	t.Parallel()
 	ownProcesses(t)
-	folder := lenient(t)
+	folder := correctableCatalog(t)
 	c, err := catalog.Load(folder)
 	require.NoError(t, err)
 	project := "corrected-" + uuid.NewString()
@@ -56,7 +57,7 @@ func TestCorrectionsOnGooglesEmulators(t *testing.T) {
 	}
 }
 
-// message is the order as the webhook service publishes it.
+// message returns the message of the order as the webhook service publishes it.
 func message(t *testing.T, o e2e.Order) contract.Message {
 	t.Helper()
 	body := &contract.PayNow{EventID: o.EventID, EventType: contract.OrderPaid, Timestamp: "2026-03-02T10:15:00Z", Data: contract.PayNowData{
@@ -73,7 +74,7 @@ func message(t *testing.T, o e2e.Order) contract.Message {
 	}}
 }
 
-// replayPastTTL has a message of two hours ago expire, and its dead letter of then replayed.
+// replayPastTTL: a message of two hours ago expires, and its dead letter is replayed.
 func replayPastTTL(t *testing.T, s *stack) {
 	o := s.newOrder()
 	old := message(t, o)
@@ -93,7 +94,7 @@ func replayPastTTL(t *testing.T, s *stack) {
 	require.Equal(t, int64(2000), s.balance(t, ledger.UserPoints(o.UID)))
 }
 
-// item waits until the item has a state, and returns it.
+// item waits until the item has the state and returns it.
 func (s *stack) item(t *testing.T, id string, state deadletter.State) deadletter.Item {
 	t.Helper()
 	var found ops.Letter
@@ -104,7 +105,7 @@ func (s *stack) item(t *testing.T, id string, state deadletter.State) deadletter
 	return found.Item
 }
 
-// corrected has an order of an unknown product corrected, and what is left of it replayed.
+// corrected: an order of an unknown product is corrected, and its old dead letter is replayed.
 func corrected(t *testing.T, s *stack) {
 	o := s.newOrder()
 	wrong := o
@@ -151,7 +152,7 @@ func (s *stack) untilReason(t *testing.T, eventID, reason string) {
 	}, patience, 20*time.Millisecond)
 }
 
-// mended has a message without a quantity come, and then the whole one.
+// mended: a message comes without a quantity, then complete.
 func mended(t *testing.T, s *stack) {
 	o := s.newOrder()
 	broken := o

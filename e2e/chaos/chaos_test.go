@@ -74,7 +74,7 @@ func TestTheOutboxIsCountedByItsMessages(t *testing.T) {
 	require.Equal(t, []int{3, 1, 1, 1}, []int{v.events, v.lost, v.doubled, v.outOfOrder}, "%s was never told", c.id)
 }
 
-func TestAPlanIsItsSeedsAlone(t *testing.T) {
+func TestAPlanDependsOnItsSeedAlone(t *testing.T) {
 	t.Parallel()
 	const events = 4000
 	p, again, another := draw(7, arm.All, events), draw(7, arm.All, events), draw(8, arm.All, events)

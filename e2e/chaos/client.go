@@ -17,34 +17,36 @@ import (
 )
 
 const (
-	// senders is how many requests are on their way at once, late ones included. The
-	// emulator queues commits: with many more it does nothing but queue.
+	// senders is how many requests run at once, late ones included. The emulator queues
+	// commits: more requests would only make the queue longer.
 	senders = 40
-	// ackDeadline is when a delivery without an answer is made again, whatever becomes
-	// of it.
+	// ackDeadline is the time after which a delivery without an answer is repeated. The first
+	// request goes on.
 	ackDeadline = 600 * time.Millisecond
-	// forgotten is when the client hangs up, where it does not at the deadline.
+	// forgotten is the time after which the client gives up a request that it did not end at
+	// the deadline.
 	forgotten = 3 * time.Second
 )
 
-// client is a broker's push client: it delivers until it is acknowledged.
+// client is the push client of a broker: it repeats each delivery until it is acknowledged.
 type client struct {
 	http    *http.Client
 	targets [2]*target
 	slots   chan struct{}
 	started time.Time
-	// late are requests whose deadline has passed.
+	// late are the requests after their deadline.
 	late sync.WaitGroup
 
 	mu     sync.Mutex
 	pushes map[string]int
-	// acked deliveries of the plan.
+	// acked counts acknowledged deliveries of the plan.
 	acked int
-	// unanswered, by the deadline or at all; refused: answered, and not acknowledged.
+	// unanswered counts requests without an answer by the deadline. refused counts answers that
+	// do not acknowledge.
 	unanswered, refused int
 }
 
-// run makes every delivery of the plan and returns once each is acknowledged.
+// run makes every delivery of the plan and returns when all are acknowledged.
 func (c *client) run(ctx context.Context, p *plan) error {
 	var all sync.WaitGroup
 	for _, d := range p.single {
@@ -79,7 +81,7 @@ func (c *client) deliver(ctx context.Context, d push) {
 	}
 }
 
-// progress says how far the plan is, until ctx ends.
+// progress prints the progress until ctx ends.
 func (c *client) progress(ctx context.Context, stdout io.Writer) {
 	for wait(ctx, 30*time.Second) {
 		c.mu.Lock()
@@ -88,8 +90,8 @@ func (c *client) progress(ctx context.Context, stdout io.Writer) {
 	}
 }
 
-// attempt makes one delivery, to one of the workers, and reports whether it was
-// acknowledged by the deadline.
+// attempt sends one delivery to one of the workers. It reports whether it was acknowledged by
+// the deadline.
 func (c *client) attempt(ctx context.Context, random *rand.Rand, d push, n int) bool {
 	select {
 	case c.slots <- struct{}{}:
@@ -148,7 +150,7 @@ func (c *client) send(ctx context.Context, url string, d push, n int) bool {
 	return acked
 }
 
-// body is Pub/Sub's wrapped push body of the n-th delivery.
+// body returns the wrapped push body of the n-th attempt.
 func (d push) body(n int) ([]byte, error) {
 	envelope := contract.Envelope{
 		ID: d.id, Action: arm.EventType, CreatedAt: "2026-01-02T03:04:05Z",
@@ -187,7 +189,7 @@ func (d push) body(n int) ([]byte, error) {
 	return json.Marshal(wrapped)
 }
 
-// wait waits for so long and reports whether it did, or ctx ended before.
+// wait waits for that long. It reports false if ctx ends before.
 func wait(ctx context.Context, long time.Duration) bool {
 	timer := time.NewTimer(long)
 	defer timer.Stop()

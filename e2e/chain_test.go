@@ -74,7 +74,7 @@ func renewal(t *testing.T, s *stack) {
 	cancellation := s.emitted(t, later.EventID)
 	s.until(t, cancellation, "processed")
 	require.Equal(t, "cancellation", s.told(cancellation)[0].Action)
-	require.Len(t, s.told(told), 1, "the duplicate has told nobody")
+	require.Len(t, s.told(told), 1, "the duplicate is not sent")
 
 	page, err := s.store.Query(t.Context(), store.Query{Collection: outbox.KeysCollection, Due: &store.Due{Field: "oldest_at", Until: time.Now()}, Limit: 10})
 	require.NoError(t, err)

@@ -27,10 +27,7 @@ func correctableCatalog(t *testing.T) (folder string) {
 	return changedCatalog(t, "\n    on_corrected: refuse\n", "\n    on_corrected: accept\n    message_ttl: \"3600s\"\n")
 }
 
-var lenientCases = []struct {
-	name string
-	run  func(*testing.T, *stack)
-}{
+var lenientCases = []stackCase{
 	{"a replay is processed when the message would have expired", replayPastTTL},
 	{"a corrected payload is processed and closes its dead letter", corrected},
 	{"a message that keeps the contract closes the dead letter of one that broke it", mended},
@@ -39,9 +36,7 @@ var lenientCases = []struct {
 func TestCorrectionsOnTheEmbeddedStack(t *testing.T) {
 	t.Parallel()
 	s := startEmbeddedOf(t, correctableCatalog(t))
-	for _, c := range lenientCases {
-		t.Run(c.name, func(t *testing.T) { c.run(t, s) })
-	}
+	runCases(t, s, lenientCases)
 }
 
 func TestCorrectionsOnGooglesEmulators(t *testing.T) {
@@ -52,9 +47,7 @@ func TestCorrectionsOnGooglesEmulators(t *testing.T) {
 	require.NoError(t, err)
 	project := "corrected-" + uuid.NewString()
 	s := startReal(t, project, e2e.Provisioned(project, c), "CATALOG_DIR="+folder)
-	for _, c := range lenientCases {
-		t.Run(c.name, func(t *testing.T) { c.run(t, s) })
-	}
+	runCases(t, s, lenientCases)
 }
 
 // message returns the message of the order as the webhook service publishes it.

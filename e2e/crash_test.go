@@ -73,9 +73,9 @@ var crashCases = map[string]crashCase{
 	"a failure that is counted costs one attempt":   {points: []string{at.TxFailed}, story: refunded, left: "FAILED -"},
 
 	"an event dies before its dead letter":             {points: []string{at.BuryPublish}, story: unknown, left: "- -"},
-	"a dead letter is there, and nobody knows":         {points: []string{at.BuryPublished}, story: unknown, left: "- -"},
+	"a dead letter is published and not recorded":      {points: []string{at.BuryPublished}, story: unknown, left: "- -"},
 	"a dead letter is marked, and the broker not told": {points: []string{at.BuryMarked}, story: unknown, left: "DEAD_LETTERED -"},
-	"a conflict is a dead letter, and nobody knows":    {points: []string{at.BuryPublished}, story: conflicted, left: "COMPLETED -"},
+	"a conflict is a dead letter and not recorded":     {points: []string{at.BuryPublished}, story: conflicted, left: "COMPLETED -"},
 	"a conflict is marked, and the broker not told":    {points: []string{at.BuryMarked}, story: conflicted, left: "COMPLETED -"},
 	"a dead letter is not stored":                      {points: []string{at.LetterKeep}, story: unknown},
 	"a dead letter is stored, and the broker not told": {points: []string{at.LetterKept}, story: unknown},
@@ -98,7 +98,7 @@ var crashCases = map[string]crashCase{
 	"an update is claimed, and the service was told nothing": {
 		points: []string{at.LeasedClaimed}, story: renewed, left: "COMPLETED PROCESSING", calls: []string{"GET 404", "POST 200"},
 	},
-	"the service was told, and nobody wrote it down": {
+	"the service has applied it, and there is no record": {
 		points: []string{at.LeasedDone}, story: renewed, left: "COMPLETED PROCESSING", calls: []string{"POST 200", "GET 200"},
 	},
 	"the service was told, forgot to answer, and the worker is gone": {
@@ -112,7 +112,7 @@ var crashCases = map[string]crashCase{
 	"an update is completed, and the broker not told": {
 		points: []string{at.LeasedCompleted}, story: renewed, left: "COMPLETED COMPLETED", calls: []string{"POST 200"},
 	},
-	"the service fails, and nobody wrote it down": {
+	"the service fails, and there is no record": {
 		points: []string{at.LeasedDone}, story: renewed, told: embedded.Fail, times: 1, left: "COMPLETED PROCESSING",
 		calls: []string{"POST 503", "GET 404", "POST 200"},
 	},
@@ -143,7 +143,7 @@ var crashCases = map[string]crashCase{
 		points: []string{at.BuryPublish}, story: refused, told: embedded.Refuse, times: 9, left: "COMPLETED PROCESSING",
 		calls: []string{"POST 422", "GET 404", "POST 422"},
 	},
-	"the service refuses, and nobody knows of the dead letter": {
+	"the service refuses, and the dead letter is not recorded": {
 		points: []string{at.BuryPublished}, story: refused, told: embedded.Refuse, times: 9, left: "COMPLETED PROCESSING",
 		calls: []string{"POST 422", "GET 404", "POST 422"},
 	},
@@ -176,7 +176,7 @@ func TestAWorkerKilledAtAnyStepLosesAndDoublesNothing(t *testing.T) {
 	// The first requests take seconds in a new emulator, and the worker has timeouts. After
 	// this run a worker dies of its fail point only.
 	quiet := crashCase{story: renewed, calls: []string{"POST 200"}}
-	t.Run("nobody dies", func(t *testing.T) { g.run(t, quiet) })
+	t.Run("no worker dies", func(t *testing.T) { g.run(t, quiet) })
 	for name, test := range crashCases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -581,14 +581,7 @@ func (s *installation) order() e2e.Order {
 
 func (s *installation) balance(t *testing.T, account ledger.Account) int64 {
 	t.Helper()
-	doc, err := s.store.Get(t.Context(), account.Key())
-	if errors.Is(err, store.ErrNotFound) {
-		return 0
-	}
-	require.NoError(t, err)
-	balance, ok := doc.Fields["balance"].(int64)
-	require.True(t, ok)
-	return balance
+	return balanceIn(t, s.store, account)
 }
 
 func credited(t *testing.T, s *installation) {

@@ -60,9 +60,9 @@ func (d *devRun) end(t *testing.T) {
 	require.NoError(t, d.process.Wait(), "Ctrl-C is a good end")
 }
 
-// TestTheRunbooksWayFromAlertToCredit follows the runbook in another terminal, with nothing but
+// TestTheRunbookLeadsFromAlertToCredit follows the runbook in another terminal, with nothing but
 // the program, and across a restart of dev.
-func TestTheRunbooksWayFromAlertToCredit(t *testing.T) {
+func TestTheRunbookLeadsFromAlertToCredit(t *testing.T) {
 	t.Parallel()
 	binary := filepath.Join(t.TempDir(), "billhook")
 	output, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "billhook/cmd/billhook").CombinedOutput()
@@ -118,9 +118,9 @@ func TestTheRunbooksWayFromAlertToCredit(t *testing.T) {
 	dev.end(t)
 }
 
-// TestDevDeliversWhatWaitedWhenItEnded ends dev while its store is down and an order is
+// TestDevDeliversMessagesOfItsLastRun ends dev while its store is down and an order is
 // accepted.
-func TestDevDeliversWhatWaitedWhenItEnded(t *testing.T) {
+func TestDevDeliversMessagesOfItsLastRun(t *testing.T) {
 	t.Parallel()
 	c, err := catalog.Load("")
 	require.NoError(t, err)

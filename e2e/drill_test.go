@@ -127,7 +127,7 @@ func drillLeased(t *testing.T, s *stack) {
 	require.Equal(t, 1, s.service.Applied(told))
 }
 
-// drillDiscarded: an order that cannot succeed is counted until somebody discards it.
+// drillDiscarded: an order that cannot succeed is counted until it is discarded.
 func drillDiscarded(t *testing.T, s *stack) {
 	o := s.newOrder()
 	o.Lines = append(o.Lines, e2e.Line{Product: "700000000000000998", Quantity: 1, Price: 500})

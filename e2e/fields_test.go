@@ -111,7 +111,7 @@ func oddMoney(t *testing.T, s *stack) {
 	}
 	s.accepted(t, r.JSON())
 	s.until(t, r.EventID, "dead_lettered")
-	require.Equal(t, int64(2000), s.balance(t, ledger.UserPoints(o.UID)), "nobody knows what part of it that is")
+	require.Equal(t, int64(2000), s.balance(t, ledger.UserPoints(o.UID)), "its share of the order is unknown")
 	letters := s.lettersOf(t, r.EventID)
 	require.Len(t, letters, 1)
 	require.Equal(t, "order_total_unknown", letters[0].Attributes["dead_letter_reason"])

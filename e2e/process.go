@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"sync"
 	"syscall"
+	"time"
 )
 
 // Process is one service as a process.
@@ -201,3 +202,15 @@ func (p *Process) Freeze() { _ = p.command.Process.Signal(syscall.SIGSTOP) }
 
 // Thaw continues a frozen process.
 func (p *Process) Thaw() { _ = p.command.Process.Signal(syscall.SIGCONT) }
+
+// Wait waits for d. It reports false if ctx ends before.
+func Wait(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return ctx.Err() == nil
+	case <-ctx.Done():
+		return false
+	}
+}

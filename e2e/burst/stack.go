@@ -155,8 +155,8 @@ func (s *stack) send(ctx context.Context, eventID string, body []byte) (f *fate,
 			return f, refused, fmt.Errorf("event %s: answered %d", eventID, status)
 		}
 		refused++
-		if err := wait(ctx, 100*time.Millisecond); err != nil {
-			return f, refused, err
+		if !e2e.Wait(ctx, 100*time.Millisecond) {
+			return f, refused, ctx.Err()
 		}
 	}
 }
@@ -223,16 +223,4 @@ func (s *stack) check(ctx context.Context, want map[string]int64) error {
 		return fmt.Errorf("the promise is broken: of %d customers %d have lost points, %d have too many", len(want), lost, doubled)
 	}
 	return nil
-}
-
-// wait waits for d, or returns ctx's error.
-func wait(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

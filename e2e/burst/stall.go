@@ -18,7 +18,7 @@ import (
 type stall struct {
 	name   string
 	change func(*catalog.Queue)
-	// bad are orders of a product that nobody has entered.
+	// bad are orders of an unknown product.
 	bad []e2e.Order
 	// early are orders that come after their refunds.
 	early []early

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"billhook/e2e"
 	"billhook/e2e/chaos/arm"
 	"billhook/internal/contract"
 )
@@ -70,7 +71,7 @@ func (c *client) run(ctx context.Context, p *plan) error {
 func (c *client) deliver(ctx context.Context, d push) {
 	random := rand.New(rand.NewPCG(d.seed, 3))
 	pause := d.due - time.Since(c.started)
-	for n := 1; wait(ctx, pause); n++ {
+	for n := 1; e2e.Wait(ctx, pause); n++ {
 		if c.attempt(ctx, random, d, n) {
 			c.mu.Lock()
 			defer c.mu.Unlock()
@@ -83,7 +84,7 @@ func (c *client) deliver(ctx context.Context, d push) {
 
 // progress prints the progress until ctx ends.
 func (c *client) progress(ctx context.Context, stdout io.Writer) {
-	for wait(ctx, 30*time.Second) {
+	for e2e.Wait(ctx, 30*time.Second) {
 		c.mu.Lock()
 		_, _ = fmt.Fprintf(stdout, "%s: %d deliveries acknowledged\n", time.Since(c.started).Round(time.Second), c.acked)
 		c.mu.Unlock()
@@ -187,16 +188,4 @@ func (d push) body(n int) ([]byte, error) {
 		wrapped.DeliveryAttempt = n
 	}
 	return json.Marshal(wrapped)
-}
-
-// wait waits for that long. It reports false if ctx ends before.
-func wait(ctx context.Context, long time.Duration) bool {
-	timer := time.NewTimer(long)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return ctx.Err() == nil
-	case <-ctx.Done():
-		return false
-	}
 }

@@ -86,7 +86,7 @@ func about(random *rand.Rand, long time.Duration) time.Duration {
 // kill ends the workers in turn with SIGKILL and starts each again at once.
 func (h *havoc) kill(ctx context.Context) error {
 	random := rand.New(rand.NewPCG(h.seed, 10))
-	for wait(ctx, about(random, h.killsEvery)) {
+	for e2e.Wait(ctx, about(random, h.killsEvery)) {
 		t := h.targets[h.kills%2]
 		t.current().Kill()
 		h.kills++
@@ -100,18 +100,18 @@ func (h *havoc) kill(ctx context.Context) error {
 // freeze pauses a worker for longer than a lease.
 func (h *havoc) freeze(ctx context.Context) {
 	random := rand.New(rand.NewPCG(h.seed, 11))
-	for wait(ctx, about(random, 3*time.Second)) {
+	for e2e.Wait(ctx, about(random, 3*time.Second)) {
 		p := h.targets[random.IntN(2)].current()
 		p.Freeze()
 		h.freezes++
-		wait(ctx, about(random, 500*time.Millisecond))
+		e2e.Wait(ctx, about(random, 500*time.Millisecond))
 		p.Thaw()
 	}
 }
 
 // disturb cuts or delays the traffic between a worker and the store.
 func (h *havoc) disturb(ctx context.Context, t *target, random *rand.Rand) {
-	for wait(ctx, about(random, time.Second)) {
+	for e2e.Wait(ctx, about(random, time.Second)) {
 		var held <-chan struct{}
 		what, counter := random.Float64(), &h.cutAnswers
 		answers := what < 0.6 || what > 0.9
@@ -126,15 +126,15 @@ func (h *havoc) disturb(ctx context.Context, t *target, random *rand.Rand) {
 		}
 		switch {
 		case what < 0.6:
-			wait(ctx, time.Duration(random.IntN(20))*time.Millisecond)
+			e2e.Wait(ctx, time.Duration(random.IntN(20))*time.Millisecond)
 			t.store.Drop()
 		case what < 0.75:
 			counter = &h.cutRequests
-			wait(ctx, time.Duration(random.IntN(20))*time.Millisecond)
+			e2e.Wait(ctx, time.Duration(random.IntN(20))*time.Millisecond)
 			t.store.Drop()
 		default:
 			counter = &h.late
-			wait(ctx, about(random, 400*time.Millisecond))
+			e2e.Wait(ctx, about(random, 400*time.Millisecond))
 			t.store.Open()
 		}
 		h.mu.Lock()

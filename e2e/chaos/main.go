@@ -210,7 +210,7 @@ func drive(ctx context.Context, h *havoc, c *client, p *plan, stdout io.Writer) 
 	}()
 	go func() {
 		random := rand.New(rand.NewPCG(h.seed, 4))
-		for wait(raging, time.Second) {
+		for e2e.Wait(raging, time.Second) {
 			_ = relay(raging, c.http, h.targets[random.IntN(2)]) // the next call comes in a second
 		}
 		ended <- nil
@@ -250,7 +250,7 @@ func settle(ctx context.Context, documents *firestore.Store, targets [2]*target,
 		if err := relay(ctx, through, targets[0]); err != nil {
 			return lanes, err
 		}
-		wait(ctx, 500*time.Millisecond)
+		e2e.Wait(ctx, 500*time.Millisecond)
 	}
 	through.CloseIdleConnections()
 	for i, t := range targets {

@@ -21,8 +21,8 @@ const (
 	// senders is how many requests run at once, late ones included. The emulator queues
 	// commits: more requests would only make the queue longer.
 	senders = 40
-	// ackDeadline is the time after which a delivery without an answer is repeated. The first
-	// request goes on.
+	// ackDeadline is the time after which a delivery without an answer is repeated. Its earlier
+	// request may still run.
 	ackDeadline = 600 * time.Millisecond
 	// forgotten is the time after which the client gives up a request that it did not end at
 	// the deadline.

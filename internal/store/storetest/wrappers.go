@@ -52,7 +52,7 @@ type Faults struct {
 	reads  int
 }
 
-// Down(true) makes every call fail until Down(false).
+// Down makes every call fail while down is true.
 func (f *Faults) Down(down bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

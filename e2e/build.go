@@ -14,9 +14,8 @@ import (
 // services are the binaries that Build makes.
 var services = []string{"webhook", "worker"}
 
-// Build compiles the services into a folder. Without tags it is what production runs:
-// no test hook is compiled in. With the tag failpoints, a service dies where FAILPOINT
-// says.
+// Build compiles the services into a folder. Without tags the binaries are those of production.
+// With the tag failpoints, FAILPOINT ends a service at a fail point.
 func Build(ctx context.Context, folder string, tags ...string) error {
 	built.Lock()
 	defer built.Unlock()
@@ -38,15 +37,15 @@ func Build(ctx context.Context, folder string, tags ...string) error {
 	return nil
 }
 
-// built are the builds of this process, where they are kept.
+// built holds the builds of this process after KeepBuilds.
 var built struct {
 	sync.Mutex
 	folder string
 	with   map[string]bool
 }
 
-// KeepBuilds has Build compile the services once for each set of tags, and later only
-// name them in the folders that ask for them. It returns what removes the builds.
+// KeepBuilds makes Build compile each set of tags once. Later builds are links to the first.
+// remove removes the builds.
 func KeepBuilds() (remove func() error, err error) {
 	built.Lock()
 	defer built.Unlock()
@@ -61,7 +60,7 @@ func KeepBuilds() (remove func() error, err error) {
 }
 
 func compile(ctx context.Context, folder string, tags []string) error {
-	// No symbols, as in the images: linking them takes half of the time.
+	// Symbols are left out, as in the images: linking them takes half of the time.
 	build := exec.CommandContext(ctx, "go", "build", "-ldflags=-s -w", "-tags", strings.Join(tags, ","), "-o", folder+string(filepath.Separator))
 	for _, service := range services {
 		build.Args = append(build.Args, "billhook/cmd/"+service)

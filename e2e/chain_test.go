@@ -20,19 +20,19 @@ import (
 	"billhook/internal/webhook/samples"
 )
 
-// newSubscription is an event about a subscription of its own.
+// newSubscription returns an event about a new subscription.
 func (s *stack) newSubscription() samples.Event {
 	n := fmt.Sprint(700000000000000000 + s.seq.Add(1)*100)
 	return samples.Event{EventID: n, SubscriptionID: n + "4", CustomerID: n + "3", UID: "uid-" + n}
 }
 
-// next is a later event of the same subscription.
+// next returns a later event of the same subscription.
 func (s *stack) next(of samples.Event) samples.Event {
 	of.EventID = s.newSubscription().EventID
 	return of
 }
 
-// emitted waits for the event's effect and returns the event id of what it told.
+// emitted waits for the event's effect and returns the id of the emitted event.
 func (s *stack) emitted(t *testing.T, eventID string) string {
 	t.Helper()
 	s.until(t, eventID, "processed")
@@ -45,7 +45,7 @@ func (s *stack) emitted(t *testing.T, eventID string) string {
 	return record.Emitted[0]
 }
 
-// told are the deliveries of one event that the subscription service has seen.
+// told returns the deliveries of one event to the subscription service.
 func (s *stack) told(eventID string) []embedded.Delivery {
 	var of []embedded.Delivery
 	for _, d := range s.service.Deliveries() {
@@ -74,7 +74,7 @@ func renewal(t *testing.T, s *stack) {
 	cancellation := s.emitted(t, later.EventID)
 	s.until(t, cancellation, "processed")
 	require.Equal(t, "cancellation", s.told(cancellation)[0].Action)
-	require.Len(t, s.told(told), 1, "the duplicate has told nobody")
+	require.Len(t, s.told(told), 1, "the duplicate is not sent")
 
 	waiting, err := lane.Longest(t.Context(), s.store, lane.Outbox, time.Now(), 10)
 	require.NoError(t, err)
@@ -85,7 +85,7 @@ func subscriptionOrder(t *testing.T, s *stack) {
 	first := s.newSubscription()
 	var want []string
 	e := first
-	// Trials carry no uid: PayNow's events about them have the customer's ordering key.
+	// Trials have no uid: PayNow's events about them have the customer's ordering key.
 	for _, sample := range []string{
 		samples.SubscriptionActivated, samples.SubscriptionRenewed, samples.SubscriptionRenewed,
 		samples.SubscriptionRenewed, samples.SubscriptionRenewed, samples.SubscriptionCanceled,
@@ -130,8 +130,8 @@ func serviceRefuses(t *testing.T, s *stack) {
 	require.Zero(t, s.service.Applied(told))
 }
 
-// serviceForgets has the service apply the webhook and end the connection: only
-// asking it can tell that it did.
+// serviceForgets: the service applies the webhook and cuts the connection. Only a GET can tell
+// that it was applied.
 func serviceForgets(t *testing.T, s *stack) {
 	require.NoError(t, s.service.Tell(embedded.Forget, 1))
 	e := s.newSubscription()
@@ -143,7 +143,7 @@ func serviceForgets(t *testing.T, s *stack) {
 	require.Len(t, s.told(told), 1, "Reconcile has found it: nothing is posted twice")
 }
 
-// enqueued takes a message of a producer inside the house through its door.
+// enqueued sends a message through the door for producers inside the house.
 func enqueued(t *testing.T, s *stack) {
 	subscription := s.newSubscription().SubscriptionID
 	body := fmt.Appendf(nil, `{"id":"in-house-%s","action":"initial","created_at":"2026-03-01T12:00:00Z","attempts":0,`+
@@ -164,7 +164,7 @@ func enqueued(t *testing.T, s *stack) {
 	require.Equal(t, 1, s.service.Applied(answer.EventID))
 }
 
-// relayed has the worker killed after the commit: nobody has published what it emitted.
+// relayed kills the worker after the commit, before it publishes what it emitted.
 func relayed(t *testing.T, s *stack) {
 	e := s.newSubscription()
 	body := samples.Read(samples.SubscriptionRenewed, e)
@@ -180,7 +180,7 @@ func relayed(t *testing.T, s *stack) {
 		}
 		require.NoError(t, err)
 		return true
-	}, patience, glance)
+	}, patience, pollInterval)
 	record, err := dedupe.FromDocument(doc)
 	require.NoError(t, err)
 	require.Len(t, record.Emitted, 1)
@@ -188,14 +188,14 @@ func relayed(t *testing.T, s *stack) {
 	waiting := s.documents(t, lane.Outbox.Entries())
 	require.Contains(t, waiting, e.EventID)
 	requireNothingPersonal(t, waiting)
-	// The lane is left to its own worker for half a minute; then the task finds it.
+	// For half a minute the lane belongs to its worker. Then the task publishes it.
 	require.Eventually(t, func() bool { return s.relay(t) > 0 }, patience, time.Second)
 	s.until(t, told, "processed")
 	require.Equal(t, 1, s.service.Applied(told))
 	require.Equal(t, 0, s.relay(t))
 }
 
-// relay calls the task as Cloud Scheduler does, and returns how many messages it published.
+// relay calls the task and returns how many messages it published.
 func (s *stack) relay(t *testing.T) int {
 	t.Helper()
 	done, err := s.task(t.Context(), "relay-outbox")

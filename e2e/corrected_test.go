@@ -20,16 +20,14 @@ import (
 	"billhook/internal/ops"
 )
 
-// lenient is a catalog whose PayNow events are useless after an hour, and may be corrected.
-func lenient(t *testing.T) (folder string) {
+// correctableCatalog returns a folder with a catalog in which PayNow's events expire after an
+// hour and may be corrected.
+func correctableCatalog(t *testing.T) (folder string) {
 	t.Helper()
-	return shippedBut(t, "\n    on_corrected: refuse\n", "\n    on_corrected: accept\n    message_ttl: \"3600s\"\n")
+	return changedCatalog(t, "\n    on_corrected: refuse\n", "\n    on_corrected: accept\n    message_ttl: \"3600s\"\n")
 }
 
-var lenientCases = []struct {
-	name string
-	run  func(*testing.T, *stack)
-}{
+var lenientCases = []stackCase{
 	{"a replay is processed when the message would have expired", replayPastTTL},
 	{"a corrected payload is processed and closes its dead letter", corrected},
 	{"a message that keeps the contract closes the dead letter of one that broke it", mended},
@@ -37,26 +35,22 @@ var lenientCases = []struct {
 
 func TestCorrectionsOnTheEmbeddedStack(t *testing.T) {
 	t.Parallel()
-	s := startEmbeddedOf(t, lenient(t))
-	for _, c := range lenientCases {
-		t.Run(c.name, func(t *testing.T) { c.run(t, s) })
-	}
+	s := startEmbeddedOf(t, correctableCatalog(t))
+	runCases(t, s, lenientCases)
 }
 
 func TestCorrectionsOnGooglesEmulators(t *testing.T) {
 	t.Parallel()
 	ownProcesses(t)
-	folder := lenient(t)
+	folder := correctableCatalog(t)
 	c, err := catalog.Load(folder)
 	require.NoError(t, err)
 	project := "corrected-" + uuid.NewString()
 	s := startReal(t, project, e2e.Provisioned(project, c), "CATALOG_DIR="+folder)
-	for _, c := range lenientCases {
-		t.Run(c.name, func(t *testing.T) { c.run(t, s) })
-	}
+	runCases(t, s, lenientCases)
 }
 
-// message is the order as the webhook service publishes it.
+// message returns the message of the order as the webhook service publishes it.
 func message(t *testing.T, o e2e.Order) contract.Message {
 	t.Helper()
 	body := &contract.PayNow{EventID: o.EventID, EventType: contract.OrderPaid, Timestamp: "2026-03-02T10:15:00Z", Data: contract.PayNowData{
@@ -73,7 +67,7 @@ func message(t *testing.T, o e2e.Order) contract.Message {
 	}}
 }
 
-// replayPastTTL has a message of two hours ago expire, and its dead letter of then replayed.
+// replayPastTTL: a message of two hours ago expires, and its dead letter is replayed.
 func replayPastTTL(t *testing.T, s *stack) {
 	o := s.newOrder()
 	old := message(t, o)
@@ -93,7 +87,7 @@ func replayPastTTL(t *testing.T, s *stack) {
 	require.Equal(t, int64(2000), s.balance(t, ledger.UserPoints(o.UID)))
 }
 
-// item waits until the item has a state, and returns it.
+// item waits until the item has the state and returns it.
 func (s *stack) item(t *testing.T, id string, state deadletter.State) deadletter.Item {
 	t.Helper()
 	var found ops.Letter
@@ -104,7 +98,7 @@ func (s *stack) item(t *testing.T, id string, state deadletter.State) deadletter
 	return found.Item
 }
 
-// corrected has an order of an unknown product corrected, and what is left of it replayed.
+// corrected: an order of an unknown product is corrected, and its old dead letter is replayed.
 func corrected(t *testing.T, s *stack) {
 	o := s.newOrder()
 	wrong := o
@@ -151,7 +145,7 @@ func (s *stack) untilReason(t *testing.T, eventID, reason string) {
 	}, patience, 20*time.Millisecond)
 }
 
-// mended has a message without a quantity come, and then the whole one.
+// mended: a message comes without a quantity, then complete.
 func mended(t *testing.T, s *stack) {
 	o := s.newOrder()
 	broken := o

@@ -45,27 +45,26 @@ import (
 	"billhook/internal/webhook/samples"
 )
 
-// crashCase is a story and where its workers die.
+// crashCase is a story and the points at which its workers are killed.
 type crashCase struct {
-	// points end one worker after the other; the one after the last lives. name:2 is
-	// the second time that a worker comes by.
+	// points end one worker after the other. The worker after the last point lives. name:2 is
+	// the second hit of the point.
 	points []string
-	story  func(*testing.T, *site)
-	// told is what the subscription service does with the first deliveries, times of
-	// them; it applies the rest.
+	story  func(*testing.T, *installation)
+	// told is the mode of the subscription service for the first deliveries, and times their
+	// number.
 	told  embedded.Mode
 	times int
-	// left is what the first worker leaves: the status of the event's record, and of
-	// the record of the update that the event emits. It shows that the point is where
-	// its name says.
+	// left is the state after the first kill: the status of the event's record, and of the
+	// record of the emitted update. It proves that the point is where its name says.
 	left string
-	// said is what worker and subscription service say to each other from first to
-	// last; nil where it is not the point. The effect is one POST that the service
-	// applies; what became of one that nobody wrote down, it is asked.
-	said []string
+	// calls lists the requests to the subscription service with their statuses; nil: not
+	// checked. The service applies one POST. An attempt without a known outcome is asked for by
+	// a GET.
+	calls []string
 }
 
-// crashCases are every fail point, and for the chain every step of it.
+// crashCases cover every fail point, and every step of the chain.
 var crashCases = map[string]crashCase{
 	"a credit that is not committed is made later":  {points: []string{at.TxCommit}, story: credited, left: "- -"},
 	"a credit that is committed stays the only one": {points: []string{at.TxCommitted}, story: credited, left: "COMPLETED -"},
@@ -73,9 +72,9 @@ var crashCases = map[string]crashCase{
 	"a failure that is counted costs one attempt":   {points: []string{at.TxFailed}, story: refunded, left: "FAILED -"},
 
 	"an event dies before its dead letter":             {points: []string{at.BuryPublish}, story: unknown, left: "- -"},
-	"a dead letter is there, and nobody knows":         {points: []string{at.BuryPublished}, story: unknown, left: "- -"},
+	"a dead letter is published and not recorded":      {points: []string{at.BuryPublished}, story: unknown, left: "- -"},
 	"a dead letter is marked, and the broker not told": {points: []string{at.BuryMarked}, story: unknown, left: "DEAD_LETTERED -"},
-	"a conflict is a dead letter, and nobody knows":    {points: []string{at.BuryPublished}, story: conflicted, left: "COMPLETED -"},
+	"a conflict is a dead letter and not recorded":     {points: []string{at.BuryPublished}, story: conflicted, left: "COMPLETED -"},
 	"a conflict is marked, and the broker not told":    {points: []string{at.BuryMarked}, story: conflicted, left: "COMPLETED -"},
 	"a dead letter is not stored":                      {points: []string{at.LetterKeep}, story: unknown},
 	"a dead letter is stored, and the broker not told": {points: []string{at.LetterKept}, story: unknown},
@@ -93,63 +92,63 @@ var crashCases = map[string]crashCase{
 	"a lane that cannot be published is put off":     {points: []string{at.OutboxLater}, story: unpublished, left: "COMPLETED -"},
 
 	"an update is not claimed": {
-		points: []string{at.LeasedClaim}, story: renewed, left: "COMPLETED -", said: []string{"POST 200"},
+		points: []string{at.LeasedClaim}, story: renewed, left: "COMPLETED -", calls: []string{"POST 200"},
 	},
 	"an update is claimed, and the service was told nothing": {
-		points: []string{at.LeasedClaimed}, story: renewed, left: "COMPLETED PROCESSING", said: []string{"GET 404", "POST 200"},
+		points: []string{at.LeasedClaimed}, story: renewed, left: "COMPLETED PROCESSING", calls: []string{"GET 404", "POST 200"},
 	},
-	"the service was told, and nobody wrote it down": {
-		points: []string{at.LeasedDone}, story: renewed, left: "COMPLETED PROCESSING", said: []string{"POST 200", "GET 200"},
+	"the service has applied it, and there is no record": {
+		points: []string{at.LeasedDone}, story: renewed, left: "COMPLETED PROCESSING", calls: []string{"POST 200", "GET 200"},
 	},
 	"the service was told, forgot to answer, and the worker is gone": {
 		points: []string{at.LeasedDone}, story: renewed, told: embedded.Forget, times: 1, left: "COMPLETED PROCESSING",
-		said: []string{"POST cut", "GET 200"},
+		calls: []string{"POST cut", "GET 200"},
 	},
 	"the service was told, forgot to answer, and the worker is gone after giving the update back": {
 		points: []string{at.LeasedReleased}, story: renewed, told: embedded.Forget, times: 1, left: "COMPLETED FAILED",
-		said: []string{"POST cut", "GET 200"},
+		calls: []string{"POST cut", "GET 200"},
 	},
 	"an update is completed, and the broker not told": {
-		points: []string{at.LeasedCompleted}, story: renewed, left: "COMPLETED COMPLETED", said: []string{"POST 200"},
+		points: []string{at.LeasedCompleted}, story: renewed, left: "COMPLETED COMPLETED", calls: []string{"POST 200"},
 	},
-	"the service fails, and nobody wrote it down": {
+	"the service fails, and there is no record": {
 		points: []string{at.LeasedDone}, story: renewed, told: embedded.Fail, times: 1, left: "COMPLETED PROCESSING",
-		said: []string{"POST 503", "GET 404", "POST 200"},
+		calls: []string{"POST 503", "GET 404", "POST 200"},
 	},
 	"the service fails, and the update is not given back": {
 		points: []string{at.LeasedRelease}, story: renewed, told: embedded.Fail, times: 1, left: "COMPLETED PROCESSING",
-		said: []string{"POST 503", "GET 404", "POST 200"},
+		calls: []string{"POST 503", "GET 404", "POST 200"},
 	},
 	"the service fails, and the update is given back": {
 		points: []string{at.LeasedReleased}, story: renewed, told: embedded.Fail, times: 1, left: "COMPLETED FAILED",
-		said: []string{"POST 503", "GET 404", "POST 200"},
+		calls: []string{"POST 503", "GET 404", "POST 200"},
 	},
 	"the service says that it knows nothing, and the worker dies on it": {
 		points: []string{at.LeasedReconciled}, story: renewed, told: embedded.Fail, times: 1, left: "COMPLETED PROCESSING",
-		said: []string{"POST 503", "GET 404", "GET 404", "POST 200"},
+		calls: []string{"POST 503", "GET 404", "GET 404", "POST 200"},
 	},
 	"the service says that it was told, and the worker dies on it": {
 		points: []string{at.LeasedDone, at.LeasedReconciled}, story: renewed, left: "COMPLETED PROCESSING",
-		said: []string{"POST 200", "GET 200", "GET 200"},
+		calls: []string{"POST 200", "GET 200", "GET 200"},
 	},
 	"every attempt kills its worker before the service is told": {
-		points: []string{at.LeasedClaimed, at.LeasedClaimed}, story: canceledInVain, left: "COMPLETED PROCESSING", said: []string{"GET 404"},
+		points: []string{at.LeasedClaimed, at.LeasedClaimed}, story: canceledInVain, left: "COMPLETED PROCESSING", calls: []string{"GET 404"},
 	},
 	"every attempt kills its worker after the service was told": {
 		points: []string{at.LeasedDone, at.LeasedDone}, story: canceled, left: "COMPLETED PROCESSING",
-		said: []string{"POST 200", "GET 200", "GET 200"},
+		calls: []string{"POST 200", "GET 200", "GET 200"},
 	},
 	"the service refuses, and there is no dead letter yet": {
 		points: []string{at.BuryPublish}, story: refused, told: embedded.Refuse, times: 9, left: "COMPLETED PROCESSING",
-		said: []string{"POST 422", "GET 404", "POST 422"},
+		calls: []string{"POST 422", "GET 404", "POST 422"},
 	},
-	"the service refuses, and nobody knows of the dead letter": {
+	"the service refuses, and the dead letter is not recorded": {
 		points: []string{at.BuryPublished}, story: refused, told: embedded.Refuse, times: 9, left: "COMPLETED PROCESSING",
-		said: []string{"POST 422", "GET 404", "POST 422"},
+		calls: []string{"POST 422", "GET 404", "POST 422"},
 	},
 	"the service refuses, and the broker is not told": {
 		points: []string{at.BuryMarked}, story: refused, told: embedded.Refuse, times: 9, left: "COMPLETED DEAD_LETTERED",
-		said: []string{"POST 422"},
+		calls: []string{"POST 422"},
 	},
 
 	"a sweep dies before it puts an orphan back":   {points: []string{at.LeasedDone, at.SweepRepublish}, story: orphaned, left: "COMPLETED PROCESSING"},
@@ -157,15 +156,14 @@ var crashCases = map[string]crashCase{
 	"a sweep dies after it has marked an orphan":   {points: []string{at.LeasedDone, at.SweepMarked}, story: orphaned, left: "COMPLETED PROCESSING"},
 }
 
-// TestAWorkerKilledAtAnyStepLosesAndDoublesNothing kills the real worker with SIGKILL
-// at every step, on Google's emulators, starts it again, and looks at what became of
-// the event: the effect once, whatever the outside had to be asked.
+// TestAWorkerKilledAtAnyStepLosesAndDoublesNothing kills the real worker with SIGKILL at every
+// step, on Google's emulators, and starts it again. The effect must take place once.
 func TestAWorkerKilledAtAnyStepLosesAndDoublesNothing(t *testing.T) {
 	t.Parallel()
 	ownProcesses(t)
-	g := ground{
+	g := crashSetup{
 		broker: emulatortest.PubSub(t), database: emulatortest.Firestore(t),
-		binaries: t.TempDir(), catalogDir: hasty(t),
+		binaries: t.TempDir(), catalogDir: shortTimes(t),
 	}
 	var err error
 	g.catalog, err = catalog.Load(g.catalogDir)
@@ -174,10 +172,10 @@ func TestAWorkerKilledAtAnyStepLosesAndDoublesNothing(t *testing.T) {
 	g.admin, err = client.NewClient(context.WithoutCancel(t.Context()), "crash", pubsub.EmulatorOptions(g.broker)...)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = g.admin.Close() })
-	// The first of everything takes seconds in a young emulator, and the worker has
-	// limits: what dies below is to die of its fail point.
-	quiet := crashCase{story: renewed, said: []string{"POST 200"}}
-	t.Run("nobody dies", func(t *testing.T) { g.run(t, quiet) })
+	// The first requests take seconds in a new emulator, and the worker has timeouts. After
+	// this run a worker dies of its fail point only.
+	quiet := crashCase{story: renewed, calls: []string{"POST 200"}}
+	t.Run("no worker dies", func(t *testing.T) { g.run(t, quiet) })
 	for name, test := range crashCases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -186,34 +184,34 @@ func TestAWorkerKilledAtAnyStepLosesAndDoublesNothing(t *testing.T) {
 	}
 }
 
-func (g ground) run(t *testing.T, test crashCase) {
+func (g crashSetup) run(t *testing.T, test crashCase) {
 	t.Helper()
 	s := g.open(t, test)
 	test.story(t, s)
-	if test.said != nil {
-		require.Equal(t, test.said, s.said())
+	if test.calls != nil {
+		require.Equal(t, test.calls, s.calls())
 	}
 }
 
-// hasty is the catalog of the queues that are served, with the shortest times that it
-// may have. It returns its folder.
-func hasty(t *testing.T) string {
+// shortTimes returns a folder with the catalog of the served queues and the shortest times that
+// it allows.
+func shortTimes(t *testing.T) string {
 	t.Helper()
-	return rewritten(t, func(defaults map[string]any, queues []map[string]any) {
+	return servedCatalog(t, func(defaults map[string]any, queues []map[string]any) {
 		maps.Copy(defaults, map[string]any{"ack_deadline_seconds": 10, "lease": "10s", "handler_timeout": "5s"})
 		for _, q := range queues {
 			for kind, spec := range q["handlers"].(map[string]any) {
 				if kind == "cancellation" {
-					spec.(map[string]any)["max_attempts"] = 2 // so that they can be used up in a test
+					spec.(map[string]any)["max_attempts"] = 2 // a test can use up two attempts
 				}
 			}
 		}
 	})
 }
 
-// rewritten is the catalog of the queues that are served, with waits of a second between two
-// attempts and what the function changes. It returns its folder.
-func rewritten(t *testing.T, change func(defaults map[string]any, queues []map[string]any)) string {
+// servedCatalog returns a folder with the catalog of the served queues, with waits of a second
+// between attempts, after change.
+func servedCatalog(t *testing.T, change func(defaults map[string]any, queues []map[string]any)) string {
 	t.Helper()
 	dir, from := t.TempDir(), filepath.Join("..", "catalog")
 	require.NoError(t, os.CopyFS(dir, os.DirFS(from)))
@@ -236,18 +234,18 @@ func rewritten(t *testing.T, change func(defaults map[string]any, queues []map[s
 	return dir
 }
 
-// ground is what the cases share.
-type ground struct {
+// crashSetup is shared by all cases.
+type crashSetup struct {
 	broker, database, binaries, catalogDir string
 
 	catalog *catalog.Catalog
 	admin   *client.Client
 }
 
-// site is a Billhook of a case's own: a project on the emulators, the services as
-// processes, and the subscription service that they tell.
-type site struct {
-	ground
+// installation is the Billhook of one case: a project on the emulators, the services as
+// processes, and the subscription service.
+type installation struct {
+	crashSetup
 	project     string
 	environment []string
 	updates     catalog.Queue
@@ -256,22 +254,22 @@ type site struct {
 	webhook     *e2e.Process
 	worker      *e2e.Process
 	workerURL   string
-	// gate is between the worker and Pub/Sub, for what the worker publishes.
+	// gate is between the worker and Pub/Sub, for publishing.
 	gate    *e2e.Gate
 	service *embedded.Receiver
 	points  []string
-	// event and update are the ids of the story's event and of what it emits.
+	// event and update are the ids of the story's event and of the event it emits.
 	event, update string
 	left          string
-	// lost are messages that the broker has dropped, as after their retention.
-	lost []string
+	// dropped are messages that the broker has dropped, as after their retention.
+	dropped []string
 
-	mu   sync.Mutex
-	talk []string
+	mu       sync.Mutex
+	recorded []string
 }
 
-// nextPort counts through ports below those that the system gives to whoever asks for
-// any: nobody takes the worker's while it is dead.
+// nextPort counts ports below the system's range for automatic ports, so that no other program
+// takes the worker's port while it is dead.
 var nextPort = func() *atomic.Uint32 {
 	var port atomic.Uint32
 	port.Store(20000 + rand.Uint32N(8000))
@@ -290,10 +288,10 @@ func freePort(t *testing.T) string {
 	}
 }
 
-func (g ground) open(t *testing.T, test crashCase) *site {
+func (g crashSetup) open(t *testing.T, test crashCase) *installation {
 	t.Helper()
 	id := fmt.Sprint(800_000_000_000_000_000 + rand.Int64N(100_000_000_000_000)*100)
-	s := &site{ground: g, project: "crash-" + uuid.NewString(), log: &e2e.Log{}, points: test.points, left: test.left, event: id}
+	s := &installation{crashSetup: g, project: "crash-" + uuid.NewString(), log: &e2e.Log{}, points: test.points, left: test.left, event: id}
 	var told bool
 	s.updates, told = g.catalog.ToldBy("subscriptions.record")
 	require.True(t, told)
@@ -305,7 +303,7 @@ func (g ground) open(t *testing.T, test crashCase) *site {
 	if test.told != "" {
 		require.NoError(t, s.service.Tell(test.told, test.times))
 	}
-	server := httptest.NewServer(s.listening(s.service))
+	server := httptest.NewServer(s.recordCalls(s.service))
 	t.Cleanup(func() { s.service.Close(); server.Close() })
 	life := context.WithoutCancel(t.Context())
 	s.store, err = firestore.NewEmulated(life, g.database, s.project, "")
@@ -334,38 +332,38 @@ func (g ground) open(t *testing.T, test crashCase) *site {
 	require.NoError(t, err)
 	t.Cleanup(s.webhook.Kill)
 	s.environment = append(s.environment, "PORT="+port, "PUBSUB_EMULATOR_HOST="+s.gate.Addr())
-	s.revive(t)
+	s.startWorker(t)
 	t.Cleanup(func() { s.worker.Kill() })
 	s.schedule(t)
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("state %s, said %v, log:\n%s", s.state(context.WithoutCancel(t.Context())), s.said(), s.log.Text())
+			t.Logf("state %s, said %v, log:\n%s", s.state(context.WithoutCancel(t.Context())), s.calls(), s.log.Text())
 		}
 	})
 	return s
 }
 
-func (s *site) provision(t *testing.T) {
+func (s *installation) provision(t *testing.T) {
 	t.Helper()
 	_, err := pubsub.Provision(t.Context(), s.catalog, pubsub.Target{ProjectID: s.project, PushBaseURL: s.workerURL, Emulator: true},
 		pubsub.EmulatorOptions(s.broker)...)
 	require.NoError(t, err)
 }
 
-func (s *site) served() []catalog.Queue {
+func (s *installation) served() []catalog.Queue {
 	q, _ := s.catalog.Queue(e2e.Queue)
 	return []catalog.Queue{q, s.updates}
 }
 
-func (s *site) name(kind, id string) string {
+func (s *installation) name(kind, id string) string {
 	return fmt.Sprintf("projects/%s/%s/%s", s.project, kind, id)
 }
 
-// tap is a subscription of our own, that sees what is on a queue's topic.
+// tap is a subscription of the test on the topic of a queue.
 func tap(q catalog.Queue) string { return q.ID + "-tap" }
 
-// listening writes down what the subscription service is asked and answers.
-func (s *site) listening(service http.Handler) http.Handler {
+// recordCalls records the requests to the subscription service with their statuses.
+func (s *installation) recordCalls(service http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		recorder := &statusWriter{ResponseWriter: w}
 		defer func() {
@@ -375,7 +373,7 @@ func (s *site) listening(service http.Handler) http.Handler {
 			}
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			s.talk = append(s.talk, r.Method+" "+answer)
+			s.recorded = append(s.recorded, r.Method+" "+answer)
 		}()
 		service.ServeHTTP(recorder, r)
 	})
@@ -391,14 +389,14 @@ func (w *statusWriter) WriteHeader(status int) {
 	w.ResponseWriter.WriteHeader(status)
 }
 
-func (s *site) said() []string {
+func (s *installation) calls() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Clone(s.talk)
+	return slices.Clone(s.recorded)
 }
 
-// schedule calls the tasks, as Cloud Scheduler does, whether a worker lives or not.
-func (s *site) schedule(t *testing.T) {
+// schedule calls the tasks, as Cloud Scheduler does, also while no worker runs.
+func (s *installation) schedule(t *testing.T) {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
 	var calling sync.WaitGroup
@@ -415,15 +413,15 @@ func (s *site) schedule(t *testing.T) {
 			for _, task := range []string{"relay-outbox", "release-delayed", "sweep-leases"} {
 				request, err := http.NewRequestWithContext(ctx, http.MethodPost, s.workerURL+"/tasks/"+task, http.NoBody)
 				if err == nil {
-					_, _ = e2e.Do(request) // the next call is another chance
+					_, _ = e2e.Do(request) // the next call tries again
 				}
 			}
 		}
 	})
 }
 
-// revive starts the next worker where the one before was.
-func (s *site) revive(t *testing.T) {
+// startWorker starts the next worker at the same address.
+func (s *installation) startWorker(t *testing.T) {
 	t.Helper()
 	environment := s.environment
 	if len(s.points) > 0 {
@@ -434,8 +432,8 @@ func (s *site) revive(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// dies waits until the worker has killed itself at its point.
-func (s *site) dies(t *testing.T) {
+// awaitDeath waits until the worker has killed itself at its point.
+func (s *installation) awaitDeath(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -449,17 +447,17 @@ func (s *site) dies(t *testing.T) {
 	}
 }
 
-// recovers lets every worker die at its point, and the last one live.
-func (s *site) recovers(t *testing.T) {
+// passPoints lets a worker die at each point. The last worker lives.
+func (s *installation) passPoints(t *testing.T) {
 	t.Helper()
 	for len(s.points) > 0 {
-		s.dies(t)
-		s.revive(t)
+		s.awaitDeath(t)
+		s.startWorker(t)
 	}
 }
 
-// state is the status of the event's record and of that of its update; - is none.
-func (s *site) state(ctx context.Context) string {
+// state returns the statuses of the event's record and of its update's; "-" is no record.
+func (s *installation) state(ctx context.Context) string {
 	var states []string
 	for _, of := range []struct{ queue, id string }{{e2e.Queue, s.event}, {s.updates.ID, s.update}} {
 		doc, err := s.store.Get(ctx, dedupe.Key(of.queue, dedupe.DefaultTenant, of.id))
@@ -475,8 +473,8 @@ func (s *site) state(ctx context.Context) string {
 	return strings.Join(states, " ")
 }
 
-// sends posts a webhook until it is accepted, as PayNow does.
-func (s *site) sends(t *testing.T, body []byte) {
+// sendAccepted posts a webhook until it is accepted, as PayNow does.
+func (s *installation) sendAccepted(t *testing.T, body []byte) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		answer, err := e2e.Send(t.Context(), s.webhook.URL, body)
@@ -484,13 +482,13 @@ func (s *site) sends(t *testing.T, body []byte) {
 	}, patience, 100*time.Millisecond)
 }
 
-// settles waits until the records say what they should and the broker has nothing more
-// to deliver: what is seen after that stays.
-func (s *site) settles(t *testing.T, state string) {
+// settles waits until the records have the state and the broker has delivered everything.
+// Nothing changes after that.
+func (s *installation) settles(t *testing.T, state string) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		return s.state(t.Context()) == state && s.count(t, lane.Outbox.Entries()) == 0 && s.count(t, lane.Outbox.Lanes()) == 0
-	}, patience, 2*glance)
+	}, patience, 2*pollInterval)
 	open := map[string]bool{}
 	require.Eventually(t, func() bool {
 		for _, q := range s.served() {
@@ -502,14 +500,14 @@ func (s *site) settles(t *testing.T, state string) {
 			}
 		}
 		acked := s.acked()
-		maps.DeleteFunc(open, func(id string, _ bool) bool { return acked[id] || slices.Contains(s.lost, id) })
+		maps.DeleteFunc(open, func(id string, _ bool) bool { return acked[id] || slices.Contains(s.dropped, id) })
 		return len(open) == 0
-	}, patience, glance, "never acked: %v", open)
+	}, patience, pollInterval, "never acked: %v", open)
 }
 
-// acked are the messages of which a worker has said that it acknowledges them, by
-// topic and id. No point is between that line and the answer.
-func (s *site) acked() map[string]bool {
+// acked returns the messages whose acknowledgement a worker has logged, by topic and id. No
+// fail point is between that line and the answer.
+func (s *installation) acked() map[string]bool {
 	acked := map[string]bool{}
 	for line := range bytes.Lines([]byte(s.log.Text())) {
 		var said struct {
@@ -531,8 +529,8 @@ func (s *site) acked() map[string]bool {
 	return acked
 }
 
-// pull takes what is on a subscription of our own.
-func (s *site) pull(t *testing.T, subscription string) []*pubsubpb.PubsubMessage {
+// pull pulls the messages of a subscription of the test.
+func (s *installation) pull(t *testing.T, subscription string) []*pubsubpb.PubsubMessage {
 	t.Helper()
 	var all []*pubsubpb.PubsubMessage
 	for {
@@ -554,116 +552,108 @@ func (s *site) pull(t *testing.T, subscription string) []*pubsubpb.PubsubMessage
 	}
 }
 
-func (s *site) count(t *testing.T, collection string) int {
+func (s *installation) count(t *testing.T, collection string) int {
 	t.Helper()
 	page, err := s.store.Query(t.Context(), store.Query{Collection: collection, Limit: store.MaxPage})
 	require.NoError(t, err)
 	return len(page.Documents)
 }
 
-// holds compares how many documents there are, the dead letters among them.
-func (s *site) holds(t *testing.T, want map[string]int) {
+// requireCounts compares the numbers of documents, dead letters included.
+func (s *installation) requireCounts(t *testing.T, want map[string]int) {
 	t.Helper()
 	for _, collection := range []string{dedupe.Collection, ledger.Entries, billing.PaymentEventsCollection, deadletter.Collection} {
 		require.Equal(t, want[collection], s.count(t, collection), collection)
 	}
 }
 
-func (s *site) order() e2e.Order {
+func (s *installation) order() e2e.Order {
 	return e2e.Order{
 		EventID: s.event, OrderID: s.event + "2", CustomerID: s.event + "3", UID: "uid-" + s.event,
 		Lines: []e2e.Line{{Product: points, Quantity: 2, Price: 1000}},
 	}
 }
 
-func (s *site) balance(t *testing.T, account ledger.Account) int64 {
+func (s *installation) balance(t *testing.T, account ledger.Account) int64 {
 	t.Helper()
-	doc, err := s.store.Get(t.Context(), account.Key())
-	if errors.Is(err, store.ErrNotFound) {
-		return 0
-	}
-	require.NoError(t, err)
-	balance, ok := doc.Fields["balance"].(int64)
-	require.True(t, ok)
-	return balance
+	return balanceIn(t, s.store, account)
 }
 
-func credited(t *testing.T, s *site) {
-	s.sends(t, s.order().JSON())
-	s.recovers(t)
+func credited(t *testing.T, s *installation) {
+	s.sendAccepted(t, s.order().JSON())
+	s.passPoints(t)
 	s.settles(t, "COMPLETED -")
 	require.Equal(t, int64(2000), s.balance(t, ledger.UserPoints(s.order().UID)))
-	s.holds(t, map[string]int{dedupe.Collection: 1, ledger.Entries: 1})
+	s.requireCounts(t, map[string]int{dedupe.Collection: 1, ledger.Entries: 1})
 }
 
-// refunded is a refund that fails until its order has come.
-func refunded(t *testing.T, s *site) {
+// refunded: a refund fails until its order has come.
+func refunded(t *testing.T, s *installation) {
 	o := s.order()
 	o.EventID += "1"
-	s.sends(t, e2e.Refund{EventID: s.event, RefundID: "1", OrderID: o.OrderID, CustomerID: o.CustomerID, Amount: o.Total(), Paid: o.Total()}.JSON())
-	s.recovers(t)
-	s.sends(t, o.JSON())
+	s.sendAccepted(t, e2e.Refund{EventID: s.event, RefundID: "1", OrderID: o.OrderID, CustomerID: o.CustomerID, Amount: o.Total(), Paid: o.Total()}.JSON())
+	s.passPoints(t)
+	s.sendAccepted(t, o.JSON())
 	s.settles(t, "COMPLETED -")
 	require.Zero(t, s.balance(t, ledger.UserPoints(o.UID)))
-	s.holds(t, map[string]int{dedupe.Collection: 2, ledger.Entries: 2})
+	s.requireCounts(t, map[string]int{dedupe.Collection: 2, ledger.Entries: 2})
 }
 
-func unknown(t *testing.T, s *site) {
+func unknown(t *testing.T, s *installation) {
 	o := s.order()
 	o.Lines = append(o.Lines, e2e.Line{Product: "700000000000000999", Quantity: 1, Price: 500})
-	s.sends(t, o.JSON())
-	s.recovers(t)
+	s.sendAccepted(t, o.JSON())
+	s.passPoints(t)
 	s.settles(t, "DEAD_LETTERED -")
-	s.holds(t, map[string]int{dedupe.Collection: 1, deadletter.Collection: 1})
+	s.requireCounts(t, map[string]int{dedupe.Collection: 1, deadletter.Collection: 1})
 }
 
-// conflicted is a credit whose id comes again with another payload.
-func conflicted(t *testing.T, s *site) {
+// conflicted: the id of a credit comes again with another payload.
+func conflicted(t *testing.T, s *installation) {
 	o := s.order()
-	s.sends(t, o.JSON())
+	s.sendAccepted(t, o.JSON())
 	s.settles(t, "COMPLETED -")
 	o.Lines = []e2e.Line{{Product: points, Quantity: 9, Price: 1000}}
-	s.sends(t, o.JSON())
-	s.recovers(t)
+	s.sendAccepted(t, o.JSON())
+	s.passPoints(t)
 	s.settles(t, "COMPLETED -")
 	require.Equal(t, int64(2000), s.balance(t, ledger.UserPoints(o.UID)))
-	s.holds(t, map[string]int{dedupe.Collection: 2, ledger.Entries: 1, deadletter.Collection: 1})
+	s.requireCounts(t, map[string]int{dedupe.Collection: 2, ledger.Entries: 1, deadletter.Collection: 1})
 }
 
-// sample is a subscription's event as PayNow sends it.
-func (s *site) sample(name, eventID string) []byte {
+// sample returns PayNow's webhook about a subscription.
+func (s *installation) sample(name, eventID string) []byte {
 	return samples.Read(name, samples.Event{EventID: eventID, UID: "uid-" + s.event, CustomerID: s.event + "3", SubscriptionID: s.event + "4"})
 }
 
-func renewed(t *testing.T, s *site) { s.notified(t, samples.SubscriptionRenewed) }
+func renewed(t *testing.T, s *installation) { s.notified(t, samples.SubscriptionRenewed) }
 
-func canceled(t *testing.T, s *site) { s.notified(t, samples.SubscriptionCanceled) }
+func canceled(t *testing.T, s *installation) { s.notified(t, samples.SubscriptionCanceled) }
 
-// notified is the whole chain: the payment event is recorded, and the subscription
-// service told once.
-func (s *site) notified(t *testing.T, sample string) {
+// notified is the whole chain: the payment event is recorded, and the subscription service is
+// called once.
+func (s *installation) notified(t *testing.T, sample string) {
 	t.Helper()
-	s.sends(t, s.sample(sample, s.event))
-	s.recovers(t)
+	s.sendAccepted(t, s.sample(sample, s.event))
+	s.passPoints(t)
 	s.settles(t, "COMPLETED COMPLETED")
 	s.toldOnce(t)
 }
 
-func (s *site) toldOnce(t *testing.T) {
+func (s *installation) toldOnce(t *testing.T) {
 	t.Helper()
 	require.Equal(t, 1, s.service.Applied(s.update))
-	s.holds(t, map[string]int{dedupe.Collection: 2, billing.PaymentEventsCollection: 1})
+	s.requireCounts(t, map[string]int{dedupe.Collection: 2, billing.PaymentEventsCollection: 1})
 }
 
-// renewedTwice has two messages of one subscription in the outbox, which must come in
-// their order.
-func renewedTwice(t *testing.T, s *site) {
-	s.sends(t, s.sample(samples.SubscriptionActivated, s.event))
-	s.dies(t)
-	s.revive(t)
+// renewedTwice: the outbox has two messages of one subscription, which keep their order.
+func renewedTwice(t *testing.T, s *installation) {
+	s.sendAccepted(t, s.sample(samples.SubscriptionActivated, s.event))
+	s.awaitDeath(t)
+	s.startWorker(t)
 	second := s.event + "1"
-	s.sends(t, s.sample(samples.SubscriptionRenewed, second))
-	s.recovers(t)
+	s.sendAccepted(t, s.sample(samples.SubscriptionRenewed, second))
+	s.passPoints(t)
 	s.settles(t, "COMPLETED COMPLETED")
 	var came []string
 	for _, d := range s.service.Deliveries() {
@@ -673,56 +663,56 @@ func renewedTwice(t *testing.T, s *site) {
 	for _, id := range came {
 		require.Equal(t, 1, s.service.Applied(id))
 	}
-	s.holds(t, map[string]int{dedupe.Collection: 4, billing.PaymentEventsCollection: 2})
+	s.requireCounts(t, map[string]int{dedupe.Collection: 4, billing.PaymentEventsCollection: 2})
 }
 
-// unpublished has a worker that cannot publish when it should.
-func unpublished(t *testing.T, s *site) {
+// unpublished: the worker cannot publish right after the commit.
+func unpublished(t *testing.T, s *installation) {
 	s.gate.Shut()
-	s.sends(t, s.sample(samples.SubscriptionRenewed, s.event))
-	s.dies(t)
+	s.sendAccepted(t, s.sample(samples.SubscriptionRenewed, s.event))
+	s.awaitDeath(t)
 	s.gate.Open()
-	s.revive(t)
+	s.startWorker(t)
 	s.settles(t, "COMPLETED COMPLETED")
 	s.toldOnce(t)
 }
 
-func refused(t *testing.T, s *site) { s.undelivered(t, samples.SubscriptionRenewed) }
+func refused(t *testing.T, s *installation) { s.undelivered(t, samples.SubscriptionRenewed) }
 
-func canceledInVain(t *testing.T, s *site) { s.undelivered(t, samples.SubscriptionCanceled) }
+func canceledInVain(t *testing.T, s *installation) { s.undelivered(t, samples.SubscriptionCanceled) }
 
 // undelivered is the chain up to an update that becomes a dead letter.
-func (s *site) undelivered(t *testing.T, sample string) {
+func (s *installation) undelivered(t *testing.T, sample string) {
 	t.Helper()
-	s.sends(t, s.sample(sample, s.event))
-	s.recovers(t)
+	s.sendAccepted(t, s.sample(sample, s.event))
+	s.passPoints(t)
 	s.settles(t, "COMPLETED DEAD_LETTERED")
 	require.Zero(t, s.service.Applied(s.update))
-	s.holds(t, map[string]int{dedupe.Collection: 2, billing.PaymentEventsCollection: 1, deadletter.Collection: 1})
+	s.requireCounts(t, map[string]int{dedupe.Collection: 2, billing.PaymentEventsCollection: 1, deadletter.Collection: 1})
 }
 
-// orphaned is an update whose worker died, and whose message the broker has dropped:
-// only a sweep brings it back, an hour later.
-func orphaned(t *testing.T, s *site) {
-	s.sends(t, s.sample(samples.SubscriptionRenewed, s.event))
-	s.dies(t)
+// orphaned: the worker of an update has died, and the broker has dropped its message. After an
+// hour a sweep republishes it.
+func orphaned(t *testing.T, s *installation) {
+	s.sendAccepted(t, s.sample(samples.SubscriptionRenewed, s.event))
+	s.awaitDeath(t)
 	require.NoError(t, s.admin.SubscriptionAdminClient.DeleteSubscription(t.Context(), &pubsubpb.DeleteSubscriptionRequest{
 		Subscription: s.name("subscriptions", s.updates.PushSubscription()),
 	}))
 	for _, m := range s.pull(t, tap(s.updates)) {
-		s.lost = append(s.lost, s.updates.ID+" "+m.MessageId)
+		s.dropped = append(s.dropped, s.updates.ID+" "+m.MessageId)
 	}
-	require.Len(t, s.lost, 1)
+	require.Len(t, s.dropped, 1)
 	s.provision(t)
 	doc, err := s.store.Get(t.Context(), dedupe.Key(s.updates.ID, dedupe.DefaultTenant, s.update))
 	require.NoError(t, err)
 	doc.Fields["lease_until"] = doc.Fields["lease_until"].(time.Time).Add(-time.Hour)
 	_, err = s.store.Commit(t.Context(), []store.Write{store.Update(doc.Key, doc.Version, doc.Fields)})
 	require.NoError(t, err)
-	s.revive(t)
-	s.recovers(t)
+	s.startWorker(t)
+	s.passPoints(t)
 	s.settles(t, "COMPLETED COMPLETED")
 	s.toldOnce(t)
-	// A sweep that dies may die in the middle of what it has put back: it is asked again.
-	require.Equal(t, []string{"POST 200", "GET 200"}, slices.Compact(s.said()))
+	// A sweep that dies may leave the update half republished: the service is asked again.
+	require.Equal(t, []string{"POST 200", "GET 200"}, slices.Compact(s.calls()))
 }

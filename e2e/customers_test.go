@@ -18,7 +18,7 @@ import (
 	"billhook/internal/webhook/samples"
 )
 
-// keyOf is the key that the event was published under.
+// keyOf returns the ordering key of the published event.
 func (s *stack) keyOf(t *testing.T, eventID string) string {
 	t.Helper()
 	for _, m := range s.published(t) {
@@ -30,8 +30,8 @@ func (s *stack) keyOf(t *testing.T, eventID string) string {
 	return ""
 }
 
-// customerKeeps: PayNow's refunds, chargebacks and subscriptions name the customer alone;
-// after an order that named both they travel behind it, under its uid.
+// customerKeeps: PayNow's refunds, chargebacks and subscriptions name the customer alone. After
+// an order that named customer and uid, they follow it under its uid.
 func customerKeeps(t *testing.T, s *stack) {
 	o := s.newOrder()
 	s.accepted(t, o.JSON())
@@ -63,8 +63,8 @@ func customerKeeps(t *testing.T, s *stack) {
 	require.Equal(t, o.EventID, state.TaughtBy)
 }
 
-// customerLinked: what a guest's order left moves to the user once, and a refund that comes
-// after it takes it from there.
+// customerLinked: the points of a guest's orders move to the user once. A later refund takes
+// them from the user.
 func customerLinked(t *testing.T, s *stack) {
 	o := s.newOrder()
 	uid := o.UID
@@ -84,9 +84,9 @@ func customerLinked(t *testing.T, s *stack) {
 	}
 
 	refund := e2e.Refund{EventID: o.EventID + "1", RefundID: "1", OrderID: o.OrderID, CustomerID: o.CustomerID, Amount: 500, Paid: o.Total()}
-	// The webhook service believes for some seconds that nobody is linked.
+	// The webhook service remembers a missing link for some seconds.
 	require.Eventually(t, func() bool {
-		answer := s.accepted(t, refund.JSON()) // as PayNow sends again: the event is one
+		answer := s.accepted(t, refund.JSON()) // sent again, as PayNow does; the event stays one
 		return answer.OrderingKey == uid
 	}, patience, 500*time.Millisecond)
 	s.until(t, refund.EventID, "processed")

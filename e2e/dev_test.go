@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestOneCommandShowsEverySample runs what `make run` runs, as a person would: it
-// waits for the show to end, asks for one of its events, and presses Ctrl-C.
+// TestOneCommandShowsEverySample runs what `make run` runs. It waits for the samples, asks for
+// one of the events, and presses Ctrl-C.
 func TestOneCommandShowsEverySample(t *testing.T) {
 	t.Parallel()
 	binary := filepath.Join(t.TempDir(), "billhook")
@@ -33,7 +33,7 @@ func TestOneCommandShowsEverySample(t *testing.T) {
 	for lines.Scan() {
 		shown.WriteString(lines.Text() + "\n")
 		if strings.Contains(lines.Text(), "/deliveries") {
-			break // the last line: it serves
+			break // the last line of the start
 		}
 	}
 	for _, want := range []string{
@@ -65,7 +65,7 @@ func TestOneCommandShowsEverySample(t *testing.T) {
 		require.Contains(t, string(said), step.want, step.arguments)
 	}
 
-	// A sender that has stopped in the middle, and one that has said nothing.
+	// One sender stops in the middle of its request, and one has sent nothing.
 	for _, said := range []string{"POST /push/paynow-events HTTP/1.1\r\nHost: worker\r\nContent-Length: 9\r\n\r\n{", ""} {
 		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", strings.TrimPrefix(worker[1], "http://"))
 		require.NoError(t, err)

@@ -28,7 +28,7 @@ import (
 // devRun is `billhook dev` as a process.
 type devRun struct {
 	process *exec.Cmd
-	// said is what it printed until it served.
+	// said is the output up to the last line of the start.
 	said                  string
 	webhookURL, workerURL string
 }
@@ -45,7 +45,7 @@ func startDev(t *testing.T, binary string, arguments ...string) *devRun {
 	for lines := bufio.NewScanner(stdout); lines.Scan(); {
 		said.WriteString(lines.Text() + "\n")
 		if strings.Contains(lines.Text(), "/deliveries") {
-			break // the last line: it serves
+			break // the last line of the start
 		}
 	}
 	up := regexp.MustCompile(`webhook (http://[^,]+), worker (http://[^,]+),`).FindStringSubmatch(said.String())
@@ -59,9 +59,9 @@ func (d *devRun) end(t *testing.T) {
 	require.NoError(t, d.process.Wait(), "Ctrl-C is a good end")
 }
 
-// TestTheRunbooksWayFromAlertToCredit goes it as a person does: in another terminal, with
-// nothing but the program, and across a restart of dev.
-func TestTheRunbooksWayFromAlertToCredit(t *testing.T) {
+// TestTheRunbookLeadsFromAlertToCredit follows the runbook in another terminal, with nothing but
+// the program, and across a restart of dev.
+func TestTheRunbookLeadsFromAlertToCredit(t *testing.T) {
 	t.Parallel()
 	binary := filepath.Join(t.TempDir(), "billhook")
 	output, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "billhook/cmd/billhook").CombinedOutput()
@@ -73,7 +73,7 @@ func TestTheRunbooksWayFromAlertToCredit(t *testing.T) {
 	say := func(server string, words ...string) string {
 		t.Helper()
 		command := exec.CommandContext(t.Context(), binary, append(words, "--server", server)...)
-		command.Env = []string{"HOME=" + folder, "OPS_OPERATOR=ada"} // none of the test's
+		command.Env = []string{"HOME=" + folder, "OPS_OPERATOR=ada"} // without the variables of the test
 		said, err := command.CombinedOutput()
 		require.NoError(t, err, string(said))
 		return string(said)
@@ -117,9 +117,9 @@ func TestTheRunbooksWayFromAlertToCredit(t *testing.T) {
 	dev.end(t)
 }
 
-// TestDevDeliversWhatWaitedWhenItEnded ends a stack whose store is down, with an order
-// that was answered 202.
-func TestDevDeliversWhatWaitedWhenItEnded(t *testing.T) {
+// TestDevDeliversMessagesOfItsLastRun ends dev while its store is down and an order is
+// accepted.
+func TestDevDeliversMessagesOfItsLastRun(t *testing.T) {
 	t.Parallel()
 	c, err := catalog.Load("")
 	require.NoError(t, err)

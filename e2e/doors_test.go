@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// listening is where the service said last that it listens.
+// listening returns the service's last address in the log.
 func (s *stack) listening(service string) string {
 	address := ""
 	for line := range strings.Lines(s.log.Text()) {
@@ -21,7 +21,7 @@ func (s *stack) listening(service string) string {
 	return address
 }
 
-// doors asks for the metrics at every door, and sends a megabyte that nobody has signed.
+// doors asks for the metrics at every port, and sends a large body without a signature.
 func doors(t *testing.T, s *stack) {
 	t.Helper()
 	status := func(method, url, body string) int {

@@ -17,7 +17,7 @@ import (
 	"billhook/internal/webhook/samples"
 )
 
-// ask asks the worker's ops API.
+// ask calls the worker's ops API.
 func (s *stack) ask(t *testing.T, method, path string, question, answer any) {
 	t.Helper()
 	body, err := json.Marshal(question)
@@ -31,21 +31,21 @@ func (s *stack) ask(t *testing.T, method, path string, question, answer any) {
 	require.NoError(t, json.Unmarshal([]byte(got.Body), answer))
 }
 
-// letter waits until the event has one open dead letter in the store and returns it.
+// letter waits for the one open dead letter of the event and returns it.
 func (s *stack) letter(t *testing.T, queue, eventID string) deadletter.Item {
 	t.Helper()
 	var found ops.DeadLetters
 	require.Eventually(t, func() bool {
 		s.ask(t, http.MethodGet, "/v1/ops/dead-letters?queue="+url.QueryEscape(queue)+"&event_id="+eventID, nil, &found)
 		return len(found.Items) > 0
-	}, patience, glance)
+	}, patience, pollInterval)
 	require.Len(t, found.Items, 1)
 	return found.Items[0]
 }
 
-// open has the worker count the open dead letters, as Cloud Scheduler does. Those of
-// other cases may be late in the store: ask once one's own is there.
-func (s *stack) open(t *testing.T) int {
+// openLetters calls the task that counts the open dead letters and returns their number. Dead
+// letters of other cases may still arrive: wait for one's own first.
+func (s *stack) openLetters(t *testing.T) int {
 	t.Helper()
 	done, err := s.task(t.Context(), "count-dead-letters")
 	require.NoError(t, err)
@@ -54,13 +54,13 @@ func (s *stack) open(t *testing.T) int {
 	return int(open)
 }
 
-// replay replays one item and waits for the operation's end.
+// replay replays one item and waits for the end of the operation.
 func (s *stack) replay(t *testing.T, item deadletter.Item) {
 	t.Helper()
 	s.operate(t, deadletter.Replay, item)
 }
 
-// operate replays or discards one item and waits for the operation's end.
+// operate replays or discards one item and waits for the end of the operation.
 func (s *stack) operate(t *testing.T, kind deadletter.Kind, item deadletter.Item) {
 	t.Helper()
 	var op deadletter.Operation
@@ -73,8 +73,8 @@ func (s *stack) operate(t *testing.T, kind deadletter.Kind, item deadletter.Item
 	require.EqualValues(t, 1, op.Done)
 }
 
-// drillTx has a refund come before its order until its attempts are used up, and
-// replays it when the order is there.
+// drillTx: a refund comes before its order until its attempts are used up. After the order it
+// is replayed.
 func drillTx(t *testing.T, s *stack) {
 	o := s.newOrder()
 	refund := o
@@ -88,13 +88,13 @@ func drillTx(t *testing.T, s *stack) {
 	item := s.letter(t, e2e.Queue, refund.EventID)
 	require.EqualValues(t, 5, item.Attempts)
 	require.Equal(t, "order_not_seen", item.Detail)
-	open := s.open(t)
+	open := s.openLetters(t)
 
 	s.accepted(t, o.JSON())
 	s.until(t, o.EventID, "processed")
 	require.Equal(t, int64(2000), s.balance(t, ledger.UserPoints(o.UID)))
 	s.replay(t, item)
-	require.Equal(t, open-1, s.open(t), "it is counted no longer, though the hold subscription has its copy")
+	require.Equal(t, open-1, s.openLetters(t), "it is counted no longer, though the hold subscription has its copy")
 	s.until(t, refund.EventID, "processed")
 	require.Equal(t, int64(0), s.balance(t, ledger.UserPoints(o.UID)))
 	require.Equal(t, "COMPLETED", status(t, s.store, refund.EventID))
@@ -104,8 +104,8 @@ func drillTx(t *testing.T, s *stack) {
 	require.EqualValues(t, 1, story.ReplayCount)
 }
 
-// drillLeased has the service refuse a webhook, and again when it is replayed, and
-// take it the third time.
+// drillLeased: the service refuses a webhook and its first replay, and accepts the second
+// replay.
 func drillLeased(t *testing.T, s *stack) {
 	require.NoError(t, s.service.Tell(embedded.Refuse, 2))
 	e := s.newSubscription()
@@ -127,15 +127,14 @@ func drillLeased(t *testing.T, s *stack) {
 	require.Equal(t, 1, s.service.Applied(told))
 }
 
-// drillDiscarded has an order that cannot succeed counted until somebody decides that it
-// is not needed.
+// drillDiscarded: an order that cannot succeed is counted until it is discarded.
 func drillDiscarded(t *testing.T, s *stack) {
 	o := s.newOrder()
 	o.Lines = append(o.Lines, e2e.Line{Product: "700000000000000998", Quantity: 1, Price: 500})
 	s.accepted(t, o.JSON())
 	s.until(t, o.EventID, "dead_lettered")
 	item := s.letter(t, e2e.Queue, o.EventID)
-	open := s.open(t)
+	open := s.openLetters(t)
 	s.operate(t, deadletter.Discard, item)
-	require.Equal(t, open-1, s.open(t))
+	require.Equal(t, open-1, s.openLetters(t))
 }

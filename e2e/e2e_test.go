@@ -39,7 +39,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// What runs in parallel waits for other processes, not for a core of this one.
+	// Parallel tests wait for other processes, not for a core of this one.
 	if err := flag.Set("test.parallel", "12"); err != nil {
 		panic(err)
 	}
@@ -48,11 +48,11 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	code := emulatortest.Main(m)
-	_ = remove() // it lies in the folder for what is temporary
+	_ = remove() // the folder is a temporary one anyway
 	os.Exit(code)
 }
 
-// stack is a running Billhook as the cases see it.
+// stack is a running Billhook for the cases.
 type stack struct {
 	webhookURL, workerURL string
 	log                   *e2e.Log
@@ -62,26 +62,29 @@ type stack struct {
 	deadLetters           func(t *testing.T) []contract.Message
 	storeDown             func(down bool)
 	brokerDown            func(down bool)
-	// crash kills the worker in the middle of the next event, before its commit has
-	// reached the store or after, while send sends it; then the worker is back.
+	// crash runs send and kills the worker during the event's commit, before the commit has
+	// reached the store or after it. Then the worker is restarted.
 	crash func(t *testing.T, afterCommit bool, eventID string, send func())
-	// forged is what a push is answered that comes from nobody and is none: the emulators
-	// send no token, so only there it is looked at.
+	// forged is the status for a push that neither has a token nor holds a message. The
+	// emulators send no token, so there only the body is checked.
 	forged int
-	// service stands in for the subscription service.
+	// service is the stand-in for the subscription service.
 	service *embedded.Receiver
-	// task calls one of the worker's tasks and returns what it did.
+	// task calls one of the worker's tasks and returns its result.
 	task func(ctx context.Context, name string) (map[string]any, error)
 
 	seq atomic.Int64
 }
 
-// The same cases, first on the stand-ins in this process, then on the binaries and
-// Google's emulators, provisioned by the program and by Terraform.
-var cases = []struct {
+// stackCase is a case that runs on any stack.
+type stackCase struct {
 	name string
 	run  func(*testing.T, *stack)
-}{
+}
+
+// The cases run on the stand-ins in this process, and on the binaries with Google's emulators,
+// provisioned by the program and by Terraform.
+var cases = []stackCase{
 	{"an order is credited", credit},
 	{"an order of an identity provider's user is credited", identityProvider},
 	{"an exact duplicate is skipped", duplicate},
@@ -95,7 +98,7 @@ var cases = []struct {
 	{"partial refunds and a chargeback take back what was credited", reversals},
 	{"a malformed message is one dead letter", malformed},
 	{"a broker that is down answers 503 and leaves the key usable", brokerFailure},
-	{"an event that nobody wants is acknowledged and not published", unwanted},
+	{"an event that no queue takes is acknowledged and not published", unwanted},
 	{"a renewal is recorded and told once", renewal},
 	{"one subscription's events are told in order", subscriptionOrder},
 	{"a service that fails is told again", serviceFails},
@@ -103,7 +106,7 @@ var cases = []struct {
 	{"a service that forgets its answer is asked, not told again", serviceForgets},
 	{"a producer inside the house enqueues under the old name", enqueued},
 	{"what a killed worker has not published is relayed", relayed},
-	{"an order with an odd uid is credited to whom it can be", oddUids},
+	{"an order with an odd uid is credited to the user or to the customer", oddUids},
 	{"an order is credited whatever else is odd about it", oddFields},
 	{"an order with an odd total is refunded in part by a person alone", oddMoney},
 	{"what lacks something that its effect needs is refused", requiredFields},
@@ -117,53 +120,54 @@ var cases = []struct {
 	{"a guest's points move to the user once, and are refunded from there", customerLinked},
 	{"a product that was forgotten is set, and its order replayed and credited", productSet},
 	{"a product is worth what it was set to, until it is retired", productChanged},
-	{"metrics are at no public door, and nobody waits for an unsigned body", doors},
-	{"no personal value is anywhere behind the door", noPersonalData}, // last: it looks at all of it
+	{"metrics are at no public port, and an unsigned body is not read", doors},
+	{"no personal value is anywhere behind the door", noPersonalData}, // the last case: it looks at the data of all others
+}
+
+func runCases(t *testing.T, s *stack, cases []stackCase) {
+	t.Helper()
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) { c.run(t, s) })
+	}
 }
 
 func TestOnTheEmbeddedStack(t *testing.T) {
 	t.Parallel()
 	s := startEmbedded(t)
-	for _, c := range cases {
-		t.Run(c.name, func(t *testing.T) { c.run(t, s) })
-	}
+	runCases(t, s, cases)
 }
 
 func TestOnGooglesEmulators(t *testing.T) {
 	t.Parallel()
 	ownProcesses(t)
-	folder := hurried(t)
+	folder := shortWaits(t)
 	c, err := catalog.Load(folder)
 	require.NoError(t, err)
 	project := "e2e-" + uuid.NewString()
 	s := startReal(t, project, e2e.Provisioned(project, c), "CATALOG_DIR="+folder)
-	for _, c := range cases {
-		t.Run(c.name, func(t *testing.T) { c.run(t, s) })
-	}
+	runCases(t, s, cases)
 }
 
-// TestOnTerraformsTopology runs the cases on queues that terraform/emulator made.
+// TestOnTerraformsTopology runs the cases on queues that terraform/emulator has created.
 func TestOnTerraformsTopology(t *testing.T) {
 	t.Parallel()
 	ownProcesses(t)
 	project := "terraform-" + uuid.NewString()
-	folder := hurried(t)
+	folder := shortWaits(t)
 	s := startReal(t, project, emulatortest.Terraform(t, project, folder).Apply, "CATALOG_DIR="+folder)
-	for _, c := range cases {
-		t.Run(c.name, func(t *testing.T) { c.run(t, s) })
-	}
+	runCases(t, s, cases)
 }
 
-// hurried returns a folder with the shipped catalog, but for the waits between attempts:
-// half a second, doubling.
-func hurried(t *testing.T) (folder string) {
+// shortWaits returns a folder with the shipped catalog, with waits of half a second between
+// attempts, doubling.
+func shortWaits(t *testing.T) (folder string) {
 	t.Helper()
-	return shippedBut(t, `minimum_backoff: "10s"`, `minimum_backoff: "0.5s"`, `minimum_backoff: "60s"`, `minimum_backoff: "0.5s"`, `jitter: "30s"`, `jitter: "0s"`)
+	return changedCatalog(t, `minimum_backoff: "10s"`, `minimum_backoff: "0.5s"`, `minimum_backoff: "60s"`, `minimum_backoff: "0.5s"`, `jitter: "30s"`, `jitter: "0s"`)
 }
 
-// shippedBut returns a folder with the shipped catalog, in whose queues the first text of
+// changedCatalog returns a folder with the shipped catalog. In its queues the first text of
 // each pair is replaced by the second.
-func shippedBut(t *testing.T, pairs ...string) (folder string) {
+func changedCatalog(t *testing.T, pairs ...string) (folder string) {
 	t.Helper()
 	folder = t.TempDir()
 	files, err := filepath.Glob(filepath.Join("..", "catalog", "*.yaml"))
@@ -215,7 +219,7 @@ func startReal(t *testing.T, project string, provision e2e.Provision, environmen
 			send()
 			<-caught
 			if afterCommit {
-				require.Eventually(t, func() bool { return status(t, r.Store, eventID) == "COMPLETED" }, patience, glance)
+				require.Eventually(t, func() bool { return status(t, r.Store, eventID) == "COMPLETED" }, patience, pollInterval)
 			}
 			r.KillWorker()
 			r.WorkerStore.Drop()
@@ -236,10 +240,10 @@ func shut(g *e2e.Gate) func(bool) {
 
 func startEmbedded(t *testing.T) *stack {
 	t.Helper()
-	return startEmbeddedOf(t, hurried(t))
+	return startEmbeddedOf(t, shortWaits(t))
 }
 
-// startEmbeddedOf starts the stack with the catalog of a folder.
+// startEmbeddedOf starts the stack with the catalog in a folder.
 func startEmbeddedOf(t *testing.T, folder string) *stack {
 	t.Helper()
 	c, err := catalog.Load(folder)
@@ -286,8 +290,8 @@ func startEmbeddedOf(t *testing.T, folder string) *stack {
 
 var errDown = errors.New("e2e: down")
 
-// breakingStore is down when told so, and can end a request in the middle of a
-// commit without an answer, as the end of the process would.
+// breakingStore fails while it is down. It can also abort a request during a commit without an
+// answer, as a killed process would.
 type breakingStore struct {
 	store.Store
 	down atomic.Bool
@@ -321,7 +325,7 @@ func (b *breakingStore) Commit(ctx context.Context, writes []store.Write) ([]sto
 			return nil, err
 		}
 	}
-	panic(http.ErrAbortHandler) // net/http cuts the connection: nobody gets an answer
+	panic(http.ErrAbortHandler) // net/http cuts the connection without an answer
 }
 
 func (b *breakingStore) Get(ctx context.Context, key store.Key) (store.Document, error) {
@@ -331,7 +335,7 @@ func (b *breakingStore) Get(ctx context.Context, key store.Key) (store.Document,
 	return b.Store.Get(ctx, key)
 }
 
-// tappedPublisher remembers what was published, and is down when told so.
+// tappedPublisher records what is published, and fails while it is down.
 type tappedPublisher struct {
 	webhook.Publisher
 	down atomic.Bool
@@ -356,16 +360,16 @@ func (p *tappedPublisher) all() []contract.Message {
 	return slices.Clone(p.messages)
 }
 
-// patience bounds every wait of a case; none is expected to come near it.
+// patience bounds every wait of a case. No wait comes near it.
 const patience = 90 * time.Second
 
-// glance is how often a store or a broker is looked at that nobody tells of a change: a look
-// costs an emulator more than most of what is waited for.
-const glance = 200 * time.Millisecond
+// pollInterval is for waits on a store or a broker, which report no changes. A look costs an
+// emulator more than most things that a case waits for.
+const pollInterval = 200 * time.Millisecond
 
 const points, vip = "411486491630370501", "411486491630370502"
 
-// newOrder is an order of two of the product worth 1000, by a customer of its own.
+// newOrder returns an order of two of the product worth 1000, by a new customer.
 func (s *stack) newOrder() e2e.Order {
 	n := fmt.Sprint(700000000000000000 + s.seq.Add(1)*100)
 	return e2e.Order{
@@ -388,7 +392,7 @@ func (s *stack) accepted(t *testing.T, body []byte) e2e.Answer {
 	return answer
 }
 
-// until waits for a delivery of the event with the outcome, and returns all so far.
+// until waits for a delivery of the event with the outcome, and returns all deliveries so far.
 func (s *stack) until(t *testing.T, eventID, outcome string) []e2e.Delivery {
 	t.Helper()
 	return s.untilMany(t, eventID, outcome, 1)
@@ -411,8 +415,9 @@ func (s *stack) untilMany(t *testing.T, eventID, outcome string, n int) []e2e.De
 	return s.log.Deliveries(eventID)
 }
 
-// rejected waits until an event is a dead letter, and where that was nacked, until it came back
-// and was known: within the budget of nacks, which the cases share, the answer has its class.
+// rejected waits until the event is a dead letter. The status of the answer is class, or 200
+// where the budget of nacks, which all cases share, is used up. A nacked message comes again
+// and is a duplicate.
 func (s *stack) rejected(t *testing.T, eventID string, class int) {
 	t.Helper()
 	deliveries := s.until(t, eventID, "dead_lettered")
@@ -427,7 +432,12 @@ func (s *stack) rejected(t *testing.T, eventID string, class int) {
 
 func (s *stack) balance(t *testing.T, account ledger.Account) int64 {
 	t.Helper()
-	doc, err := s.store.Get(t.Context(), account.Key())
+	return balanceIn(t, s.store, account)
+}
+
+func balanceIn(t *testing.T, from store.Store, account ledger.Account) int64 {
+	t.Helper()
+	doc, err := from.Get(t.Context(), account.Key())
 	if errors.Is(err, store.ErrNotFound) {
 		return 0
 	}
@@ -448,7 +458,7 @@ func status(t *testing.T, from store.Store, eventID string) string {
 	return text
 }
 
-// lettersOf are the dead letters of one event.
+// lettersOf returns the dead letters of one event.
 func (s *stack) lettersOf(t *testing.T, eventID string) []contract.Message {
 	t.Helper()
 	var all []contract.Message
@@ -466,7 +476,7 @@ func credit(t *testing.T, s *stack) {
 	require.Equal(t, o.EventID, answer.EventID)
 	require.Equal(t, o.UID, answer.OrderingKey)
 	deliveries := s.until(t, o.EventID, "processed")
-	// The last, where a busy machine was too slow for the first.
+	// The last one: a busy machine may have been too slow for the first.
 	require.Equal(t, http.StatusOK, deliveries[len(deliveries)-1].Status)
 	require.Equal(t, int64(2000), s.balance(t, ledger.UserPoints(o.UID)))
 	require.Equal(t, "COMPLETED", status(t, s.store, o.EventID))
@@ -530,8 +540,8 @@ func unknownProduct(t *testing.T, s *stack) {
 	s.accepted(t, later.JSON())
 	s.rejected(t, o.EventID, http.StatusBadRequest)
 	s.until(t, later.EventID, "processed")
-	// Beyond the first of ten seconds it is acknowledged, and not delivered again. How long one
-	// takes, nobody knows: where two come within ten seconds, the second is.
+	// The first failure in ten seconds is nacked, later ones are acknowledged. An attempt may
+	// take longer than ten seconds, so the test takes the second of two that come within ten.
 	acknowledged := func() string {
 		again := s.newOrder()
 		again.Lines = o.Lines
@@ -549,7 +559,7 @@ func unknownProduct(t *testing.T, s *stack) {
 	}
 	require.NotEmpty(t, quiet, "nacked every time")
 	require.Len(t, s.lettersOf(t, quiet), 1)
-	s.accepted(t, later.JSON()) // known already; behind it in no order, but after it
+	s.accepted(t, later.JSON()) // a duplicate, which shows that nothing more of quiet is delivered
 	s.untilMany(t, later.EventID, "duplicate", 1)
 	require.Len(t, s.log.Deliveries(quiet), 1)
 	letters := s.lettersOf(t, o.EventID)
@@ -560,11 +570,11 @@ func unknownProduct(t *testing.T, s *stack) {
 	require.NotEmpty(t, letters[0].Attributes["source_message_id"])
 	require.Equal(t, int64(2000), s.balance(t, ledger.UserPoints(o.UID)), "the known item beside it is not credited")
 	require.Equal(t, "DEAD_LETTERED", status(t, s.store, o.EventID))
-	// It is in the store that people look at, too.
+	// The dead letter is in the store too.
 	require.Eventually(t, func() bool {
 		page, err := s.store.Query(t.Context(), store.Query{Collection: "deadLetters", Equal: map[string]any{"event_id": o.EventID}, Limit: 9})
 		return err == nil && len(page.Documents) == 1
-	}, patience, glance)
+	}, patience, pollInterval)
 }
 
 func storeFailure(t *testing.T, s *stack) {
@@ -581,7 +591,8 @@ func storeFailure(t *testing.T, s *stack) {
 }
 
 func crash(t *testing.T, s *stack, afterCommit bool) {
-	// So that the next the worker asks the store for is the commit, not what a product is worth.
+	// The worker then knows what the product is worth, so its next request to the store is the
+	// commit.
 	before := s.newOrder()
 	s.accepted(t, before.JSON())
 	s.until(t, before.EventID, "processed")
@@ -627,7 +638,8 @@ func order(t *testing.T, s *stack) {
 
 func refundFirst(t *testing.T, s *stack) {
 	o := s.newOrder()
-	// The refund names the customer alone, whom nobody has mapped to the uid: another key.
+	// The refund names only the customer, who has no link to the uid: it has another ordering
+	// key.
 	refund := e2e.Refund{EventID: o.EventID + "9", RefundID: "1", OrderID: o.OrderID, CustomerID: o.CustomerID, Amount: o.Total(), Paid: o.Total()}
 	s.accepted(t, refund.JSON())
 	deliveries := s.until(t, refund.EventID, "retry")
@@ -671,7 +683,7 @@ func malformed(t *testing.T, s *stack) {
 		Data: []byte(`{"eventId":"x","eventType":`), Attributes: map[string]string{"event_id": id, "event_type": "order.paid", "ordering_key": "k"},
 	})
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return len(s.lettersOf(t, id)) > 0 }, patience, glance)
+	require.Eventually(t, func() bool { return len(s.lettersOf(t, id)) > 0 }, patience, pollInterval)
 	s.rejected(t, id, http.StatusBadRequest)
 	letters := s.lettersOf(t, id)
 	require.Len(t, letters, 1)
@@ -739,7 +751,7 @@ func noPersonalData(t *testing.T, s *stack) {
 	requireNothingPersonal(t, behind.String()+s.log.Text()+refused.Body)
 }
 
-// documents are all of a collection, as text.
+// documents returns all documents of a collection as text.
 func (s *stack) documents(t *testing.T, collection string) string {
 	t.Helper()
 	var text strings.Builder

@@ -19,7 +19,7 @@ import (
 	"billhook/e2e"
 )
 
-// failpoints are the names that the package declares, by their constants.
+// failpoints returns the declared names by their constants.
 func failpoints(t *testing.T) map[string]string {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), filepath.Join("..", "internal", "failpoint", "names.go"), nil, 0)
@@ -39,8 +39,8 @@ func failpoints(t *testing.T) map[string]string {
 	return names
 }
 
-// hits are the constants that the program passes to failpoint.Hit, each as often as it
-// does. Anything else that it passes stands there as it is written.
+// hits returns the arguments of all calls of failpoint.Hit: the constants, or other expressions
+// as written.
 func hits(t *testing.T, tree fs.FS) []string {
 	t.Helper()
 	var found []string
@@ -50,7 +50,7 @@ func hits(t *testing.T, tree fs.FS) []string {
 			return err
 		case entry.IsDir() && strings.HasPrefix(entry.Name(), ".") && path != ".":
 			return fs.SkipDir
-		case entry.IsDir() && (path == "e2e/planted" || entry.Name() == "testdata"): // which quote the program, or are none of it
+		case entry.IsDir() && (path == "e2e/planted" || entry.Name() == "testdata"): // quotes of the program, and other programs
 			return fs.SkipDir
 		case entry.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go"):
 			return nil
@@ -71,8 +71,7 @@ func hits(t *testing.T, tree fs.FS) []string {
 	return found
 }
 
-// A fail point that no worker ever dies at proves nothing, and one that stands in two
-// places is two.
+// A fail point that kills no worker proves nothing. One in two places is two.
 func TestEveryFailPointIsHitInOnePlaceAndKillsAWorker(t *testing.T) {
 	t.Parallel()
 	names := failpoints(t)
@@ -88,8 +87,8 @@ func TestEveryFailPointIsHitInOnePlaceAndKillsAWorker(t *testing.T) {
 	require.Equal(t, slices.Sorted(maps.Values(names)), slices.Sorted(maps.Keys(killed)))
 }
 
-// TestAReleaseHasNoFailPoints looks for their names in what is built for production,
-// and, so that looking proves something, in what is built for the crashes.
+// TestAReleaseHasNoFailPoints looks for the names in a production build. It also looks in a
+// crash build, which proves that the search works.
 func TestAReleaseHasNoFailPoints(t *testing.T) {
 	t.Parallel()
 	words := append(slices.Collect(maps.Values(failpoints(t))), "FAILPOINT")

@@ -17,14 +17,14 @@ import (
 	"billhook/internal/signature"
 )
 
-// spoiled is a webhook with one place of it replaced.
-func spoiled(t *testing.T, body []byte, old, replacement string) []byte {
+// replaceOnce returns the webhook with one text replaced, which must occur.
+func replaceOnce(t *testing.T, body []byte, old, replacement string) []byte {
 	t.Helper()
 	require.Equal(t, 1, strings.Count(string(body), old), "%s must be in the body once", old)
 	return []byte(strings.Replace(string(body), old, replacement, 1))
 }
 
-// line is the log line of the webhook that the event came with, which follows its answer.
+// line waits for the log line of the event's webhook, which follows the answer.
 func (s *stack) line(t *testing.T, eventID string) (found string) {
 	t.Helper()
 	require.Eventually(t, func() bool {
@@ -34,11 +34,11 @@ func (s *stack) line(t *testing.T, eventID string) (found string) {
 			}
 		}
 		return found != ""
-	}, patience, glance, "no line of the webhook of %s", eventID)
+	}, patience, pollInterval, "no line of the webhook of %s", eventID)
 	return found
 }
 
-// oddUids has paid orders whose uid is of every kind, and looks who was credited.
+// oddUids sends paid orders with every kind of uid, and checks the credited accounts.
 func oddUids(t *testing.T, s *stack) {
 	for name, test := range map[string]struct{ uid, user string }{
 		"Auth0's":              {`"auth0|5f7c%s"`, "auth0|5f7c%s"},
@@ -61,7 +61,7 @@ func oddUids(t *testing.T, s *stack) {
 				}
 				return format
 			}
-			answer := s.accepted(t, spoiled(t, o.JSON(), `"`+o.UID+`"`, of(test.uid)))
+			answer := s.accepted(t, replaceOnce(t, o.JSON(), `"`+o.UID+`"`, of(test.uid)))
 			s.until(t, o.EventID, "processed")
 			account, key := ledger.CustomerPoints(o.CustomerID), o.CustomerID
 			if test.user != "" {
@@ -76,12 +76,12 @@ func oddUids(t *testing.T, s *stack) {
 	}
 }
 
-// oddFields has a paid order that is odd wherever it may be.
+// oddFields sends a paid order that is unusual in every optional field.
 func oddFields(t *testing.T, s *stack) {
 	o := s.newOrder()
-	body := spoiled(t, o.JSON(), `"body":{`, `"body":{"pretty_id":"#1001","checkout_id":"ch/123","amount":"free","billing_cycle_sequence":1.5,"ends_at":"never",`)
-	body = spoiled(t, body, `"created_at":"2026-03-02T10:00:00Z"`, `"created_at":"2025-01-10 11:58:00"`)
-	body = spoiled(t, body, `"completed_at":"2026-03-02T10:01:00Z"`, `"completed_at":1772445660`)
+	body := replaceOnce(t, o.JSON(), `"body":{`, `"body":{"pretty_id":"#1001","checkout_id":"ch/123","amount":"free","billing_cycle_sequence":1.5,"ends_at":"never",`)
+	body = replaceOnce(t, body, `"created_at":"2026-03-02T10:00:00Z"`, `"created_at":"2025-01-10 11:58:00"`)
+	body = replaceOnce(t, body, `"completed_at":"2026-03-02T10:01:00Z"`, `"completed_at":1772445660`)
 	answer := s.accepted(t, body)
 	require.Equal(t, o.UID, answer.OrderingKey)
 	s.until(t, o.EventID, "processed")
@@ -95,35 +95,35 @@ func oddFields(t *testing.T, s *stack) {
 	}
 }
 
-// oddMoney has an order whose total is odd. It was discounted, so the sum of its prices
-// is not what was paid: half of what was paid back is not a quarter of the points.
+// oddMoney sends a discounted order with a malformed total. Its prices add up to more than was
+// paid, so the share of a refund is unknown, and the refund becomes a dead letter.
 func oddMoney(t *testing.T, s *stack) {
 	o := s.newOrder()
-	s.accepted(t, spoiled(t, o.JSON(), `"total_amount":2000,"type"`, `"total_amount":"10.00","type"`))
+	s.accepted(t, replaceOnce(t, o.JSON(), `"total_amount":2000,"type"`, `"total_amount":"10.00","type"`))
 	s.until(t, o.EventID, "processed")
 	require.Equal(t, int64(2000), s.balance(t, ledger.UserPoints(o.UID)))
 	r := e2e.Refund{EventID: o.EventID + "1", RefundID: o.EventID + "9", OrderID: o.OrderID, CustomerID: o.CustomerID, Amount: 500, Paid: 1000}
 
 	for _, amount := range []string{`"store_refund_amount":"500"`, `"store_refund_amount":5.5`, `"store_refund_amount":-500`, `"store_refund_amount":[500]`} {
-		refused := s.send(t, spoiled(t, r.JSON(), `"store_refund_amount":500`, amount))
+		refused := s.send(t, replaceOnce(t, r.JSON(), `"store_refund_amount":500`, amount))
 		require.Equal(t, http.StatusUnprocessableEntity, refused.Status)
 		require.Contains(t, refused.Body, `"path":"body.store_refund_amount"`)
 	}
 	s.accepted(t, r.JSON())
 	s.until(t, r.EventID, "dead_lettered")
-	require.Equal(t, int64(2000), s.balance(t, ledger.UserPoints(o.UID)), "nobody knows what part of it that is")
+	require.Equal(t, int64(2000), s.balance(t, ledger.UserPoints(o.UID)), "its share of the order is unknown")
 	letters := s.lettersOf(t, r.EventID)
 	require.Len(t, letters, 1)
 	require.Equal(t, "order_total_unknown", letters[0].Attributes["dead_letter_reason"])
 }
 
-// requiredFields has webhooks without what their effect needs.
+// requiredFields sends webhooks without the fields that their effect needs.
 func requiredFields(t *testing.T, s *stack) {
 	o := s.newOrder()
 	for path, body := range map[string][]byte{
-		"body.lines[0].quantity":   spoiled(t, o.JSON(), `"quantity":2`, `"quantity":"2"`),
-		"body.lines[0].product_id": spoiled(t, o.JSON(), `"product_id":"`+points+`"`, `"product_id":"#1"`),
-		"body.id":                  spoiled(t, o.JSON(), `"id":"`+o.OrderID+`","lines"`, `"id":"a b","lines"`),
+		"body.lines[0].quantity":   replaceOnce(t, o.JSON(), `"quantity":2`, `"quantity":"2"`),
+		"body.lines[0].product_id": replaceOnce(t, o.JSON(), `"product_id":"`+points+`"`, `"product_id":"#1"`),
+		"body.id":                  replaceOnce(t, o.JSON(), `"id":"`+o.OrderID+`","lines"`, `"id":"a b","lines"`),
 	} {
 		refused := s.send(t, body)
 		require.Equal(t, http.StatusUnprocessableEntity, refused.Status, refused.Body)
@@ -134,7 +134,7 @@ func requiredFields(t *testing.T, s *stack) {
 	require.Equal(t, int64(2000), s.balance(t, ledger.UserPoints(o.UID)))
 }
 
-// unknownMembers has a producer inside the house send what the contract does not know.
+// unknownMembers sends members that the contract does not know from inside the house.
 func unknownMembers(t *testing.T, s *stack) {
 	subscription := s.newSubscription().SubscriptionID
 	enqueue := func(member string) e2e.Answer {
@@ -164,7 +164,8 @@ func unknownMembers(t *testing.T, s *stack) {
 	require.Equal(t, 1, s.service.Applied(answer.EventID))
 }
 
-// disabledQueue publishes on a queue that is not enabled: whoever does keeps the message.
+// disabledQueue publishes on a disabled queue. It is refused, so the producer keeps the
+// message.
 func disabledQueue(t *testing.T, s *stack) {
 	c, err := catalog.Load("")
 	require.NoError(t, err)
@@ -180,7 +181,7 @@ func disabledQueue(t *testing.T, s *stack) {
 	require.Positive(t, disabled)
 }
 
-// unconfirmed has the broker away: the sender is told to come again, the log why.
+// unconfirmed shuts the broker: the sender is told to try again, and the log has the cause.
 func unconfirmed(t *testing.T, s *stack) {
 	o := s.newOrder()
 	s.brokerDown(true)

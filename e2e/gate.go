@@ -7,15 +7,15 @@ import (
 	"sync"
 )
 
-// Gate is a TCP proxy in front of a dependency, which tests shut, and behind which
-// they hold requests or answers at a known moment.
+// Gate is a TCP proxy in front of a dependency. A test can shut it, or hold requests or answers
+// at a known time.
 type Gate struct {
 	listener net.Listener
 	target   string
 
 	mu    sync.Mutex
 	mode  gateMode
-	seen  chan struct{} // closed when something has been held
+	seen  chan struct{} // closed when bytes are held
 	freed chan struct{} // closed when holding ends
 	conns map[net.Conn]struct{}
 	wg    sync.WaitGroup
@@ -44,25 +44,24 @@ func NewGate(ctx context.Context, target string) (*Gate, error) {
 // Addr is the gate's own host:port.
 func (g *Gate) Addr() string { return g.listener.Addr().String() }
 
-// Shut cuts every connection and every new one.
+// Shut cuts every connection, and every new one.
 func (g *Gate) Shut() {
 	g.set(gateShut)
 	g.cut()
 }
 
-// HoldRequests keeps back what clients send from now on; the channel closes when
-// the first bytes are held.
+// HoldRequests holds the clients' bytes from now on. The channel closes when the first bytes
+// are held.
 func (g *Gate) HoldRequests() <-chan struct{} { return g.set(gateHoldRequests) }
 
-// HoldAnswers lets requests through and keeps back what the dependency answers; the
-// channel closes when the first bytes are held.
+// HoldAnswers holds the dependency's bytes from now on and lets requests pass. The channel
+// closes when the first bytes are held.
 func (g *Gate) HoldAnswers() <-chan struct{} { return g.set(gateHoldAnswers) }
 
-// Open lets everything through again. What was held goes on its way where its
-// connection still stands.
+// Open lets everything pass again. Held bytes continue where their connection still exists.
 func (g *Gate) Open() { g.set(gateOpen) }
 
-// Drop cuts every connection, with what is held on it, and opens the gate.
+// Drop cuts every connection with its held bytes, and opens the gate.
 func (g *Gate) Drop() {
 	g.cut()
 	g.Open()
@@ -116,7 +115,7 @@ func (g *Gate) accept() {
 			continue
 		}
 		g.mu.Lock()
-		shut = g.mode == gateShut // by now: whoever shut it has not seen these two
+		shut = g.mode == gateShut // the gate was shut meanwhile, without knowing these two connections
 		if !shut {
 			g.conns[client], g.conns[server] = struct{}{}, struct{}{}
 		}
@@ -131,7 +130,7 @@ func (g *Gate) accept() {
 	}
 }
 
-// pump copies from one side to the other, stopping while its direction is held.
+// pump copies from one side to the other. It stops while its direction is held.
 func (g *Gate) pump(to, from net.Conn, held gateMode) {
 	defer func() {
 		_ = to.Close()

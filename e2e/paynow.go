@@ -13,29 +13,29 @@ type Line struct {
 	Price int64
 }
 
-// Order is what a store's customer bought; JSON writes the webhook that PayNow
-// would send, in its shape, with everything personal that it carries.
+// Order is an order in a PayNow store. JSON returns PayNow's webhook of it, with all personal
+// data that PayNow sends.
 type Order struct {
 	EventID    string
 	OrderID    string
 	CustomerID string
-	// UID is the checkout's metadata; empty: none.
+	// UID is in the checkout's metadata; empty: none.
 	UID   string
 	Lines []Line
 }
 
-// Refund is money given back for an order.
+// Refund is a refund of an order.
 type Refund struct {
 	EventID    string
 	RefundID   string
 	OrderID    string
 	CustomerID string
-	// Amount in cents; Paid is the payment it is part of.
+	// Amount is the refund in cents. Paid is the whole payment.
 	Amount, Paid int64
 }
 
-// Personal lists every personal value in the webhooks of this package. None of them
-// may be found anywhere behind the door.
+// Personal lists every personal value in this package's webhooks. None of them may be found
+// behind the door.
 var Personal = []string{
 	"Ilse Brandvold", "ilse.brandvold", "example.org", "ilse_b", "IlsePlays", "avatars.invalid", "198.51.100.23",
 	"2001:db8:5::17", "76561198000004242", "0c9d1b52-5f60-4f0e-8f2a-7b1f2f0e9a11", "NO-5003", "+47 73 59", "Gift for Ilse",
@@ -52,7 +52,7 @@ func customer(id string) object {
 	}
 }
 
-// Total is what the order costs, in cents.
+// Total is the price of the order in cents.
 func (o Order) Total() int64 {
 	var total int64
 	for _, l := range o.Lines {

@@ -12,18 +12,19 @@ import (
 	"path/filepath"
 	"sync"
 	"syscall"
+	"time"
 )
 
-// Process is one service running as a process of its own.
+// Process is one service as a process.
 type Process struct {
-	// URL is where it listens.
+	// URL is the service's address.
 	URL string
 
 	command *exec.Cmd
 	ended   chan struct{}
 }
 
-// Log collects what processes print, and hands every line to whoever looks.
+// Log collects the output of processes. Until wakes at every line.
 type Log struct {
 	mu         sync.Mutex
 	lines      [][]byte
@@ -32,7 +33,8 @@ type Log struct {
 	changed    chan struct{}
 }
 
-// Delivery is the canonical line of one delivery, or that of an attempt before its last.
+// Delivery is the log line of a delivery, or of an attempt that another one follows in the same
+// delivery.
 type Delivery struct {
 	Message   string `json:"message"`
 	Queue     string `json:"queue"`
@@ -56,7 +58,8 @@ func (l *Log) Write(p []byte) (int, error) {
 			l.counts = map[string]int{}
 		}
 		l.counts[said.Message]++
-		// A failed attempt whose next one was made in the same delivery has a line of its own.
+		// A failed attempt has a line of its own where another one follows in the same
+		// delivery.
 		if err == nil && (said.Message == "delivery" || said.Message == "attempt again") {
 			l.deliveries = append(l.deliveries, said)
 		}
@@ -68,15 +71,15 @@ func (l *Log) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Text is everything printed so far.
+// Text returns the whole output so far.
 func (l *Log) Text() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return string(bytes.Join(l.lines, []byte("\n")))
 }
 
-// Deliveries returns the canonical lines of deliveries so far, in order; of one
-// event, or of all with an empty id.
+// Deliveries returns the lines of deliveries so far: those of one event, or all for an empty
+// id.
 func (l *Log) Deliveries(eventID string) []Delivery {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -89,7 +92,7 @@ func (l *Log) Deliveries(eventID string) []Delivery {
 	return all
 }
 
-// Count is how many lines so far have the message.
+// Count returns how many lines have the message.
 func (l *Log) Count(message string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -106,7 +109,7 @@ func (l *Log) next() <-chan struct{} {
 	return l.changed
 }
 
-// Until waits for done to hold of what has been printed.
+// Until waits until done returns true, which it calls after each line.
 func (l *Log) Until(ctx context.Context, done func() bool) error {
 	for {
 		changed := l.next()
@@ -121,8 +124,8 @@ func (l *Log) Until(ctx context.Context, done func() bool) error {
 	}
 }
 
-// Start runs a binary with exactly the given environment and returns once it has
-// said where it listens.
+// Start runs a binary with exactly this environment. It returns when the service has logged its
+// address.
 func Start(ctx context.Context, binary string, environment []string, log *Log) (*Process, error) {
 	command := exec.Command(binary) //nolint:noctx // it outlives ctx: Kill and Stop end it
 	command.Env = environment
@@ -152,7 +155,7 @@ func Start(ctx context.Context, binary string, environment []string, log *Log) (
 			}
 			_, _ = log.Write(append(lines.Bytes(), '\n')) // it never fails
 		}
-		_ = command.Wait() // how it ended is what the caller asked for
+		_ = command.Wait() // the caller has decided how it ends
 	}()
 	select {
 	case address := <-listening:
@@ -166,14 +169,13 @@ func Start(ctx context.Context, binary string, environment []string, log *Log) (
 	}
 }
 
-// Kill ends the process with SIGKILL and waits until it is gone.
+// Kill ends the process with SIGKILL and waits for its end.
 func (p *Process) Kill() {
-	_ = p.command.Process.Kill() // gone already is as good
+	_ = p.command.Process.Kill() // it may have ended already
 	<-p.ended
 }
 
-// Died waits for the process to end by itself, and returns the signal that ended it; 0
-// where it ended without one.
+// Died waits until the process ends by itself, and returns the signal that ended it; 0: none.
 func (p *Process) Died(ctx context.Context) (syscall.Signal, error) {
 	select {
 	case <-p.ended:
@@ -187,16 +189,28 @@ func (p *Process) Died(ctx context.Context) (syscall.Signal, error) {
 	return status.Signal(), nil
 }
 
-// Stop asks the process to end with SIGTERM, waits, and returns its exit code.
+// Stop sends SIGTERM, waits for the end, and returns the exit code.
 func (p *Process) Stop() int {
 	_ = p.command.Process.Signal(syscall.SIGTERM)
 	<-p.ended
 	return p.command.ProcessState.ExitCode()
 }
 
-// Freeze stops the process where it is, as a pause of its machine would, until Thaw.
-// One that is gone stays gone.
+// Freeze stops the process until Thaw, as a pause of its machine would. It does nothing after
+// the process has ended.
 func (p *Process) Freeze() { _ = p.command.Process.Signal(syscall.SIGSTOP) }
 
-// Thaw lets a frozen process go on as if no time had passed.
+// Thaw continues a frozen process.
 func (p *Process) Thaw() { _ = p.command.Process.Signal(syscall.SIGCONT) }
+
+// Wait waits for d. It reports false if ctx ends before.
+func Wait(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return ctx.Err() == nil
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -17,7 +17,7 @@ import (
 	"billhook/internal/products"
 )
 
-// setProduct says what a product is worth from now on.
+// setProduct sets what a product is worth from now on.
 func (s *stack) setProduct(t *testing.T, id string, points int64) products.Product {
 	t.Helper()
 	var p products.Product
@@ -25,7 +25,7 @@ func (s *stack) setProduct(t *testing.T, id string, points int64) products.Produ
 	return p
 }
 
-// refused asks the worker's ops API and returns the code of its refusal.
+// refused calls the worker's ops API and returns the code of its refusal.
 func (s *stack) refused(t *testing.T, method, path string, question any, status int) string {
 	t.Helper()
 	body, err := json.Marshal(question)
@@ -38,7 +38,7 @@ func (s *stack) refused(t *testing.T, method, path string, question any, status 
 	return got.Code
 }
 
-// productSet goes the runbook's way: the dead letter names the product, which is set, and
+// productSet follows the runbook: the dead letter names the product, the product is set, and
 // the replay credits the order.
 func productSet(t *testing.T, s *stack) {
 	const product = "700000000000000997"
@@ -52,14 +52,14 @@ func productSet(t *testing.T, s *stack) {
 	require.EqualValues(t, http.StatusBadRequest, item.Status)
 	require.Equal(t, product, item.Detail, "it says which product")
 	require.Equal(t, "product_unknown", s.refused(t, http.MethodGet, "/v1/ops/products/"+product, nil, http.StatusNotFound))
-	open := s.open(t)
+	open := s.openLetters(t)
 
 	set := s.setProduct(t, product, 500)
 	require.Equal(t, products.FromStore, set.Origin)
 	s.replay(t, item)
 	s.until(t, o.EventID, "processed")
 	require.EqualValues(t, 2*1000+3*500, s.balance(t, ledger.UserPoints(o.UID)))
-	require.Equal(t, open-1, s.open(t))
+	require.Equal(t, open-1, s.openLetters(t))
 	require.Equal(t, "COMPLETED", status(t, s.store, o.EventID))
 	var story ops.Letter
 	s.ask(t, http.MethodGet, "/v1/ops/dead-letters/"+url.PathEscape(item.ID), nil, &story)
@@ -85,7 +85,7 @@ func productChanged(t *testing.T, s *stack) {
 		require.Equal(t, want, s.balance(t, ledger.UserPoints(o.UID)))
 	}
 	credited(2 * 250)
-	s.setProduct(t, vip, 300) // in the process that credits, which so goes by it at once
+	s.setProduct(t, vip, 300) // set by the process that credits, so it takes effect at once
 	credited(2 * 300)
 
 	var retired products.Product
@@ -99,7 +99,7 @@ func productChanged(t *testing.T, s *stack) {
 	item := s.letter(t, e2e.Queue, o.EventID)
 	require.Equal(t, vip, item.Detail)
 
-	s.setProduct(t, vip, 250) // as it was, for the other cases
+	s.setProduct(t, vip, 250) // the value that other cases expect
 	s.replay(t, item)
 	s.until(t, o.EventID, "processed")
 	require.EqualValues(t, 2*250, s.balance(t, ledger.UserPoints(o.UID)))

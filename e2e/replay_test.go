@@ -23,8 +23,8 @@ import (
 	"billhook/internal/store"
 )
 
-// ownProcesses skips a long test of processes of their own where time is short: under
-// the race detector, which sees nothing of them.
+// ownProcesses skips a long test with processes of its own in short mode, which the race
+// detector uses: it does not see other processes.
 func ownProcesses(t *testing.T) {
 	t.Helper()
 	if testing.Short() {
@@ -32,21 +32,21 @@ func ownProcesses(t *testing.T) {
 	}
 }
 
-// gathering keeps what is committed, to be committed together: the emulator copies a
-// table of all its documents for each commit.
-type gathering struct {
+// bufferedWrites collects writes for one commit: the emulator copies a table of all documents
+// for each commit.
+type bufferedWrites struct {
 	store.Store
 	writes []store.Write
 }
 
-func (g *gathering) Commit(_ context.Context, writes []store.Write) ([]store.Version, error) {
+func (g *bufferedWrites) Commit(_ context.Context, writes []store.Write) ([]store.Version, error) {
 	g.writes = append(g.writes, writes...)
 	return make([]store.Version, len(writes)), nil
 }
 
-// TestAThousandDeadLettersAreReplayedThroughTwoKills replays dead letters of 50
-// customers on Google's emulators, and kills the worker that does it, and that handles
-// them, twice on the way.
+// TestAThousandDeadLettersAreReplayedThroughTwoKills replays dead letters of 50 customers on
+// Google's emulators. Twice on the way it kills the worker, which runs the replay and handles
+// the messages.
 func TestAThousandDeadLettersAreReplayedThroughTwoKills(t *testing.T) {
 	t.Parallel()
 	ownProcesses(t)
@@ -60,7 +60,7 @@ func TestAThousandDeadLettersAreReplayedThroughTwoKills(t *testing.T) {
 	t.Cleanup(r.Close)
 
 	const letters, customers = 1000, 50
-	began, kept := time.Now().Add(-time.Hour), &gathering{Store: r.Store}
+	began, kept := time.Now().Add(-time.Hour), &bufferedWrites{Store: r.Store}
 	for i := range letters {
 		n, customer := fmt.Sprintf("8000000%05d", i), fmt.Sprint("replay-user-", i%customers)
 		body := &contract.PayNow{EventID: n, EventType: contract.OrderPaid, Timestamp: "2026-03-02T10:15:00Z", Data: contract.PayNowData{
@@ -80,7 +80,7 @@ func TestAThousandDeadLettersAreReplayedThroughTwoKills(t *testing.T) {
 		require.NoError(t, err)
 	}
 
-	base := r.WorkerURL() // which a restarted worker has, too
+	base := r.WorkerURL() // a restarted worker has the same address
 	ask := func(method, path string, question, answer any) error {
 		body, err := json.Marshal(question)
 		require.NoError(t, err)
@@ -101,12 +101,12 @@ func TestAThousandDeadLettersAreReplayedThroughTwoKills(t *testing.T) {
 		Filter: deadletter.Filter{Queue: e2e.Queue}, Why: "the product is known now", Expect: letters, Rate: 1000,
 	}, &op))
 	ran := make(chan struct{})
-	go func() { // as `billhook dlq replay` does: asks again, whatever becomes of the worker
+	go func() { // repeats the request until the operation ends, as `billhook dlq replay` does
 		defer close(ran)
 		tick := time.NewTicker(200 * time.Millisecond)
 		defer tick.Stop()
 		for op := op; op.Progress != deadletter.Finished; {
-			_ = ask(http.MethodPost, "/v1/ops/operations/"+op.ID+"/run", struct{}{}, &op) // asked again
+			_ = ask(http.MethodPost, "/v1/ops/operations/"+op.ID+"/run", struct{}{}, &op) // repeated by the loop
 			select {
 			case <-tick.C:
 			case <-t.Context().Done():
@@ -125,7 +125,7 @@ func TestAThousandDeadLettersAreReplayedThroughTwoKills(t *testing.T) {
 		require.NoError(t, r.RestartWorker(t.Context()))
 	}
 	<-ran
-	// What the dead workers had committed and not published is published by the task.
+	// The task publishes what the killed workers had committed and not published.
 	credited := func() int64 {
 		var sum int64
 		for customer := range customers {
@@ -140,7 +140,8 @@ func TestAThousandDeadLettersAreReplayedThroughTwoKills(t *testing.T) {
 	require.Eventually(t, func() bool {
 		_, err := r.Task(t.Context(), "relay-outbox")
 		require.NoError(t, err)
-		// Each has a line of its own at least; 50 accounts a second are much to look at.
+		// Each letter has at least one line. Reading 50 accounts is slow, so the lines are
+		// checked first.
 		return len(r.Log.Deliveries("")) >= letters && credited() >= letters*1000
 	}, 2*patience, time.Second)
 	require.EqualValues(t, letters*1000, credited(), "each handled once")

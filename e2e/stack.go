@@ -32,33 +32,33 @@ const Secret = "e2e-secret-of-more-than-24-bytes"
 var shipped = func() *catalog.Catalog {
 	c, err := catalog.Load("")
 	if err != nil {
-		panic(err) // the built-in catalog is held sound by its own tests
+		panic(err) // the tests of the catalog check the built-in one
 	}
 	return c
 }()
 
-// Queue is the queue that the cases are about: where PayNow's orders go.
+// Queue is the queue of PayNow's orders, which the cases use.
 var Queue = shipped.Sources["paynow"].Events["ON_ORDER_COMPLETED"]
 
-// Real is a Billhook of real processes on Google's emulators: the binaries that are
-// deployed, each dependency behind a gate.
+// Real is a Billhook of real processes on Google's emulators: the deployed binaries, with a
+// gate in front of each dependency.
 type Real struct {
 	WebhookURL string
-	// Log holds what both services print.
+	// Log holds the output of both services.
 	Log *Log
-	// WorkerStore is between the worker and Firestore; WebhookBroker between the
-	// webhook service and Pub/Sub.
+	// WorkerStore is between the worker and Firestore. WebhookBroker is between the webhook
+	// service and Pub/Sub.
 	WorkerStore, WebhookBroker *Gate
-	// Service stands in for the subscription service; it runs in this process.
+	// Service is the stand-in for the subscription service, in this process.
 	Service *embedded.Receiver
-	// Store and Publisher go straight to the emulators.
+	// Store and Publisher connect to the emulators without a gate.
 	Store     store.Store
 	Publisher *pubsub.Publisher
 
 	project, folder string
 	broker          string
 	webhook, worker *Process
-	// environment is of both services.
+	// environment of both services.
 	environment       []string
 	workerEnvironment []string
 	admin             *client.Client
@@ -66,11 +66,11 @@ type Real struct {
 	closers           []func()
 }
 
-// Provision makes a project's queues on the emulator at broker, host:port, with pushes to
+// Provision creates a project's queues on the emulator at broker (host:port), with pushes to
 // workerURL.
 type Provision func(ctx context.Context, broker, workerURL string) error
 
-// Provisioned has the program's own provisioning make a project's queues.
+// Provisioned creates a project's queues by the program's own provisioning.
 func Provisioned(project string, c *catalog.Catalog) Provision {
 	return func(ctx context.Context, broker, workerURL string) error {
 		_, err := pubsub.Provision(ctx, c, pubsub.Target{ProjectID: project, PushBaseURL: workerURL, Emulator: true}, pubsub.EmulatorOptions(broker)...)
@@ -78,9 +78,8 @@ func Provisioned(project string, c *catalog.Catalog) Provision {
 	}
 }
 
-// StartReal builds the binaries, has a project of its own provisioned on the emulators at
-// the two addresses, and starts the services, with more in their environment if given, as
-// NAME=value.
+// StartReal builds the binaries, provisions a new project on the emulators at the two
+// addresses, and starts the services. environment has additional variables as NAME=value.
 func StartReal(ctx context.Context, folder, project, broker, database string, provision Provision, environment ...string) (*Real, error) {
 	r := &Real{Log: &Log{}, project: project, folder: folder, broker: broker, environment: environment}
 	err := r.start(ctx, database, provision)
@@ -141,7 +140,7 @@ func (r *Real) start(ctx context.Context, database string, provision Provision) 
 	if err := r.startWorker(ctx, "0"); err != nil {
 		return err
 	}
-	// Later starts take the port that the subscriptions push to.
+	// Restarts reuse the port, since the subscriptions push to it.
 	if err := provision(ctx, r.broker, r.worker.URL); err != nil {
 		return err
 	}
@@ -163,19 +162,19 @@ func (r *Real) startWorker(ctx context.Context, port string) (err error) {
 	return err
 }
 
-// WorkerURL is where the worker listens.
+// WorkerURL is the worker's address.
 func (r *Real) WorkerURL() string { return r.worker.URL }
 
 // KillWorker ends the worker with SIGKILL.
 func (r *Real) KillWorker() { r.worker.Kill() }
 
-// RestartWorker starts the worker again where it was.
+// RestartWorker starts the worker again at the same address.
 func (r *Real) RestartWorker(ctx context.Context) error {
 	return r.startWorker(ctx, r.worker.URL[bytes.LastIndexByte([]byte(r.worker.URL), ':')+1:])
 }
 
-// tap adds a subscription of our own to every topic of an enabled queue, dead letters
-// included, to see what is on it.
+// tap adds a subscription to the topics of every enabled queue, dead letters included, to see
+// their messages.
 func (r *Real) tap(ctx context.Context) error {
 	for _, q := range shipped.Queues {
 		if !q.Enabled {
@@ -201,8 +200,7 @@ func (r *Real) subscription(id string) string {
 	return fmt.Sprintf("projects/%s/subscriptions/%s", r.project, id)
 }
 
-// Published pulls what is on the topics of all queues, dead letters included, and was
-// not pulled before.
+// Published pulls the new messages on the topics of all queues, dead letters included.
 func (r *Real) Published(ctx context.Context) ([]contract.Message, error) {
 	var all []contract.Message
 	for _, tap := range r.taps {
@@ -215,7 +213,7 @@ func (r *Real) Published(ctx context.Context) ([]contract.Message, error) {
 	return all, nil
 }
 
-// DeadLetters pulls what is on the hold subscription and was not pulled before.
+// DeadLetters pulls the new messages of the hold subscription.
 func (r *Real) DeadLetters(ctx context.Context) ([]contract.Message, error) {
 	return r.pull(ctx, Queue+"-dlq-hold")
 }
@@ -247,8 +245,7 @@ func (r *Real) pull(ctx context.Context, id string) ([]contract.Message, error) 
 	}
 }
 
-// Task has the worker do one of its tasks, as Cloud Scheduler would, and returns what
-// it says it did.
+// Task calls one task of the worker and returns its result.
 func (r *Real) Task(ctx context.Context, name string) (map[string]any, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, r.worker.URL+"/tasks/"+name, nil)
 	if err != nil {
@@ -269,7 +266,7 @@ func (r *Real) Close() {
 	}
 }
 
-// Answer is what the webhook service said.
+// Answer is an answer of the webhook service.
 type Answer struct {
 	Status      int    `json:"-"`
 	RetryAfter  string `json:"-"`
@@ -277,7 +274,7 @@ type Answer struct {
 	MessageID   string `json:"message_id"`
 	OrderingKey string `json:"ordering_key"`
 	Code        string `json:"code"`
-	// Body is the whole answer.
+	// Body is the whole body.
 	Body string `json:"-"`
 }
 
@@ -298,7 +295,7 @@ func Send(ctx context.Context, base string, body []byte) (Answer, error) {
 	return Do(request)
 }
 
-// Do sends a request and reads its answer whole.
+// Do sends a request and reads its whole answer.
 func Do(request *http.Request) (Answer, error) {
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {

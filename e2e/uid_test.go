@@ -11,7 +11,8 @@ import (
 	"billhook/internal/ops"
 )
 
-// identityProvider: a uid with a bar is the ordering key, and an account's name, like any.
+// identityProvider: a uid with a vertical bar is an ordering key and part of an account's name
+// like any other.
 func identityProvider(t *testing.T, s *stack) {
 	o := s.newOrder()
 	o.UID = "auth0|5f7c8ec7c33c6c00" + o.EventID[10:]

@@ -81,7 +81,7 @@ func each(t *testing.T, test func(t *testing.T, start func(port int, log *bytes.
 	})
 }
 
-func TestEmulatorsStartAnswerAndAreGoneAfterStop(t *testing.T) {
+func TestEmulatorsStartAnswerAndEndWithStop(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, start func(int, *bytes.Buffer) (*emulator.Process, error)) {
 		t.Helper()

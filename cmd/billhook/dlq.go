@@ -75,7 +75,7 @@ func (p *program) dlqCommand() *cobra.Command {
 	command := &cobra.Command{Use: "dlq", Short: "Look at dead letters, replay them or discard them"}
 	c.ask = p.worker(command)
 	command.AddCommand(p.dlqList(c), p.dlqShow(c), p.dlqAct(c, deadletter.Replay), p.dlqAct(c, deadletter.Discard), p.dlqOperations(c),
-		p.dlqFollow(c, "approve", "Approve what somebody else has begun, and run it", http.MethodPost, "/approve"),
+		p.dlqFollow(c, "approve", "Approve an operation that another person has begun, and run it", http.MethodPost, "/approve"),
 		p.dlqFollow(c, "continue", "Go on with an operation", http.MethodGet, ""))
 	return command
 }

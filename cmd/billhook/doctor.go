@@ -146,7 +146,7 @@ func (p *program) canaries(ctx context.Context, c *catalog.Catalog, base string,
 	}
 	if k.queue.FourEyes || k.queue.DeadLetter.Drop {
 		k.step("the poison canary is left out", func() (string, error) {
-			return "queue " + k.queue.ID + ": nobody could discard it again alone, or nothing would keep it", nil
+			return "queue " + k.queue.ID + ": one person alone could not discard it, or the queue keeps no dead letters", nil
 		})
 		return k.steps, nil
 	}

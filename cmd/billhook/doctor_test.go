@@ -63,7 +63,7 @@ func TestTheCanariesGoThroughAndLeaveNoDeadLetter(t *testing.T) {
 	require.Equal(t, deadletter.Discarded, letters.Items[0].State)
 }
 
-func TestTheCanariesSayWhereTheyEnded(t *testing.T) {
+func TestTheCanariesNameTheStepThatFailed(t *testing.T) {
 	t.Parallel()
 	stack := startStack(t, func(*catalog.Catalog) {})
 	for name, test := range map[string]struct {
@@ -160,7 +160,7 @@ func TestFindingsArePrintedByQueue(t *testing.T) {
 `, out.String())
 }
 
-func TestTheDoctorFindsNothingWhereProvisionHasBeen(t *testing.T) {
+func TestTheDoctorFindsNothingAfterProvision(t *testing.T) {
 	t.Parallel()
 	environment := map[string]string{
 		"PUBSUB_EMULATOR_HOST": emulatortest.PubSub(t), "GOOGLE_CLOUD_PROJECT": "p-" + uuid.NewString(), "PUSH_BASE_URL": "http://127.0.0.1:1",

@@ -87,7 +87,7 @@ func startWithMetrics(t *testing.T, values map[string]string) (address, metrics 
 	}
 }
 
-func TestRunEndsWellWhenItIsToldTo(t *testing.T) {
+func TestRunEndsWithoutAnErrorOnASignal(t *testing.T) {
 	t.Parallel()
 	address, stop := start(t, map[string]string{
 		"GOOGLE_CLOUD_PROJECT": "p", "PORT": "0", "HOST": "127.0.0.1",

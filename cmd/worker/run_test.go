@@ -42,7 +42,7 @@ func TestABadEnvironmentIsReportedAtOnceAndWithoutItsSecrets(t *testing.T) {
 			map[string]string{"GOOGLE_CLOUD_PROJECT": "p", "PUSH_AUTH": "none", "OPS_TOKEN": secret},
 			[]string{"PUSH_AUTH: none is accepted only where an emulator host is set", "OPS_TOKEN"},
 		},
-		"an authentication nobody knows": {
+		"an unknown authentication": {
 			map[string]string{"GOOGLE_CLOUD_PROJECT": "p", "PUSH_AUTH": secret}, []string{"PUSH_AUTH: must be oidc, iam or none"},
 		},
 		"a token with an empty part": {
@@ -108,7 +108,7 @@ func TestABadEnvironmentIsReportedAtOnceAndWithoutItsSecrets(t *testing.T) {
 	}
 }
 
-func TestTheOpsAPIIsOpenFromThisMachineBesideAnEmulatorAlone(t *testing.T) {
+func TestTheOpsAPIIsOpenOnLoopbackOnlyWithAnEmulator(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		config config

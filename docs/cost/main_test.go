@@ -89,7 +89,7 @@ func TestTheDocumentHasTheTableThatTheCommandWrites(t *testing.T) {
 	require.Equal(t, want, have, "run: go run ./docs/cost")
 }
 
-func TestAMonthIsPricedBeyondWhatIsFree(t *testing.T) {
+func TestTheFreePartOfAMonthCostsNothing(t *testing.T) {
 	t.Parallel()
 	credit := operations{writes: 3, deletes: 1}
 	// By hand: three million writes and a million deletes.
@@ -109,7 +109,7 @@ func TestAnAlarmIsATaskARequestAndTwoReads(t *testing.T) {
 	require.InDelta(t, 4.925, millionAlarms(), 0.001)
 }
 
-func TestARowThatIsGoneIsAMistake(t *testing.T) {
+func TestAMissingRowIsAnError(t *testing.T) {
 	t.Parallel()
 	_, err := parseOperations("| duplicate | 1 | 1, refused | 0 |\n")
 	require.ErrorContains(t, err, "exactly-once.md")

@@ -15,7 +15,7 @@ import (
 	"billhook/internal/store"
 )
 
-func TestARunOfAFewOrdersLosesNothing(t *testing.T) {
+func TestASmallRunLosesNothing(t *testing.T) {
 	t.Parallel()
 	require.NoError(t, run(t.Context(), []string{
 		"-seed", "1", "-orders", "24", "-senders", "6", "-forgotten", "3", "-refunds", "0", "-patience", "1ms",
@@ -38,7 +38,7 @@ func TestRefundsAreTakenUpAfterTheirOrders(t *testing.T) {
 	require.Zero(t, refunds.nacked)
 }
 
-func TestPointsThatAreMissingOrTooManyAreFound(t *testing.T) {
+func TestWrongBalancesAreFound(t *testing.T) {
 	t.Parallel()
 	s, err := start(t.Context(), true, 1, func(*catalog.Queue) {})
 	require.NoError(t, err)

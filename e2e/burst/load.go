@@ -19,17 +19,17 @@ import (
 const (
 	known, unknownProduct = "411486491630370501", "700000000000000999"
 	pointsPerPiece        = 1000
-	// customers is of how many a burst's orders are.
+	// customers is the number of customers of a burst.
 	customers = 1000
 )
 
-// plan draws what is sent.
+// plan draws the orders.
 type plan struct {
 	random *rand.Rand
 	events int
 }
 
-// order is one of a customer of the given number, for one to five pieces.
+// order draws an order of the customer with that number, for one to five pieces.
 func (p *plan) order(customer int, product string) e2e.Order {
 	id := p.id()
 	return e2e.Order{
@@ -53,7 +53,7 @@ func (p *plan) orders(n int) []e2e.Order {
 
 func points(o e2e.Order) int64 { return o.Lines[0].Quantity * pointsPerPiece }
 
-// load is one side of a burst, and what its rounds have come to.
+// load is one variant of the burst with the results of its rounds.
 type load struct {
 	name            string
 	closed, limited bool
@@ -64,8 +64,8 @@ type load struct {
 	waits                     []time.Duration
 }
 
-// bursts are the sides, each that refuses at once before the one that waits for a slot as
-// the catalog has it.
+// bursts returns the variants: for each kind of load first one that refuses at once, then one
+// that waits for a slot as the catalog says.
 func bursts(c *catalog.Catalog) []*load {
 	q, _ := c.Queue(e2e.Queue)
 	var all []*load
@@ -81,7 +81,7 @@ func bursts(c *catalog.Catalog) []*load {
 	return all
 }
 
-// measure sends one round.
+// measure runs one round.
 func (l *load) measure(ctx context.Context, orders []e2e.Order, senders int) (err error) {
 	s, err := start(ctx, l.limited, senders, func(q *catalog.Queue) { q.SlotWait = l.slotWait })
 	if err != nil {
@@ -138,19 +138,19 @@ func (l *load) measure(ctx context.Context, orders []e2e.Order, senders int) (er
 	return s.check(ctx, want)
 }
 
-// rate is how many were credited in a second.
+// rate returns the credited orders per second.
 func (l *load) rate() float64 { return float64(l.credited) / l.took.Seconds() }
 
-// quantile is the wait that a share of the orders did not exceed.
+// quantile returns the wait that this share of the orders did not exceed.
 func (l *load) quantile(share float64) time.Duration {
 	slices.Sort(l.waits)
 	return l.waits[int(share*float64(len(l.waits)-1))]
 }
 
-// print writes a row, with its ratios to the side before.
+// print writes a row, with ratios to the row before.
 func (l *load) print(w io.Writer, before *load) {
 	if l.took == 0 || before.took == 0 {
-		return // it failed, which is said
+		return // it has failed, which is reported
 	}
 	_, _ = fmt.Fprintf(w, "%s\t%s\t%.0f\tx %.2f\t%s\t%s\tx %.3f\t%d\t%d\t%.0f %%\n", l.name, l.slotWait, l.rate(), l.rate()/before.rate(),
 		short(l.quantile(0.50)), short(l.quantile(0.99)), l.quantile(0.99).Seconds()/before.quantile(0.99).Seconds(), l.refused, l.nacked,
@@ -164,7 +164,7 @@ func short(d time.Duration) string {
 	return d.Round(100 * time.Millisecond).String()
 }
 
-// processorTime is what this process has used of all cores.
+// processorTime returns the processor time of this process on all cores.
 func processorTime() time.Duration {
 	var used syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &used) != nil {

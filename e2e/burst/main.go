@@ -1,17 +1,18 @@
-// Command burst shows what others pay for a forgotten product and for a burst, before and
-// after, in one run on the embedded stack, in real time:
+// Command burst measures what an unknown product and a burst of orders cost other customers,
+// before and after a change of the catalog's numbers, in one run on the embedded stack, in real
+// time:
 //
 //	go run ./e2e/burst [-seed N] [-orders 1500] [-senders 64] [-rounds 1] [-patience 110s]
 //
-// First, how long a good order waits behind twenty orders of a product that nobody has
-// entered, each of another customer, and behind refunds that came before their orders.
-// Then, what so many senders get credited at once, by how long a message waits for a slot:
-// in a closed loop a sender waits until its order is credited, in an open one it goes on as
-// soon as the door has taken it. The sides differ in the catalog's numbers alone. The side
-// that waits for minutes only waits, and so goes on beside the others.
+// The first part measures how long a good order waits behind twenty orders of an unknown
+// product, each of another customer, and behind refunds that come before their orders. The
+// second part measures the throughput of many senders by how long a message waits for a slot.
+// In a closed loop a sender waits until its order is credited; in an open one it continues as
+// soon as the webhook is accepted. The variants differ only in the catalog's numbers. The one
+// that waits for minutes runs beside the others.
 //
-// A seed repeats the plan: customers and quantities. What meets what is up to the machine.
-// It exits non-zero where an order was lost or doubled, or a dead letter is missing.
+// A seed repeats the plan: customers and quantities. Timing is up to the machine. The command
+// exits non-zero where an order was lost or doubled, or a dead letter is missing.
 package main
 
 import (
@@ -76,7 +77,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	for i, l := range loads {
 		l.print(table, loads[i-i%2])
 	}
-	_ = table.Flush() // to stdout, as everything here
+	_ = table.Flush() // to stdout, like all output
 	broken = append(broken, <-slow)
 	_, _ = fmt.Fprintln(table, "\na good order behind\ton_terminal\tnack_budget\twaited\tdead letters\tnacked")
 	for _, s := range behind {

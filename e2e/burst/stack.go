@@ -22,7 +22,7 @@ import (
 	"billhook/internal/telemetry"
 )
 
-// stack is a Billhook of its own on the stand-ins, and what became of what was sent to it.
+// stack is a Billhook on the stand-ins and the fates of the events sent to it.
 type stack struct {
 	*local.Stack
 	*journal
@@ -31,8 +31,8 @@ type stack struct {
 	folder string
 }
 
-// start starts a stack on the catalog's numbers but for what change changes. Its door limits
-// what it takes as the catalog has it, or not at all.
+// start starts a stack with the shipped catalog after change. limited says whether the webhook
+// service has the catalog's rate limit, or none.
 func start(ctx context.Context, limited bool, senders int, change func(*catalog.Queue)) (*stack, error) {
 	c, err := catalog.Load("")
 	if err != nil {
@@ -73,16 +73,16 @@ func (s *stack) close() error {
 
 // fate is what became of one event.
 type fate struct {
-	// sent is when the request was sent that the door took.
+	// sent is when the accepted request was sent.
 	sent time.Time
-	// ended is closed when the event is processed or dead-lettered, which was at.
+	// ended is closed when the event is processed or dead-lettered, at the time at.
 	ended chan struct{}
 	at    time.Time
-	// processed and buried are how often a delivery said so.
+	// processed and buried count the deliveries with these outcomes.
 	processed, buried int
 }
 
-// journal is a log that notes what it hears of deliveries.
+// journal is a log handler that records the outcomes of deliveries.
 type journal struct {
 	slog.Handler
 	mu     sync.Mutex
@@ -119,7 +119,7 @@ func (j *journal) note(id, outcome string, status int64, at time.Time) {
 	}
 	f := j.fates[id]
 	if f == nil {
-		return // emitted by an event, and none of those sent
+		return // the event was emitted, not sent
 	}
 	switch outcome {
 	case "processed":
@@ -135,8 +135,8 @@ func (j *journal) note(id, outcome string, status int64, at time.Time) {
 	}
 }
 
-// send posts one event's webhook until the door takes it, as PayNow would, and returns how
-// often it did not.
+// send posts one event's webhook until it is accepted, as PayNow would. It returns how often it
+// was refused.
 func (s *stack) send(ctx context.Context, eventID string, body []byte) (f *fate, refused int, err error) {
 	f = &fate{ended: make(chan struct{})}
 	s.mu.Lock()
@@ -155,8 +155,8 @@ func (s *stack) send(ctx context.Context, eventID string, body []byte) (f *fate,
 			return f, refused, fmt.Errorf("event %s: answered %d", eventID, status)
 		}
 		refused++
-		if err := wait(ctx, 100*time.Millisecond); err != nil {
-			return f, refused, err
+		if !e2e.Wait(ctx, 100*time.Millisecond) {
+			return f, refused, ctx.Err()
 		}
 	}
 }
@@ -179,7 +179,7 @@ func (s *stack) post(ctx context.Context, body []byte, at time.Time) (status int
 	return response.StatusCode, err
 }
 
-// end waits until an event has come to its end.
+// end waits for the end of the event.
 func (f *fate) end(ctx context.Context) error {
 	select {
 	case <-f.ended:
@@ -189,10 +189,10 @@ func (f *fate) end(ctx context.Context) error {
 	}
 }
 
-// took is how long an event took from the door to its end.
+// took returns the time from sending to the end.
 func (f *fate) took() time.Duration { return f.at.Sub(f.sent) }
 
-// balance reads the points of a user; none is 0.
+// balance returns the points of a user; 0 without an account.
 func (s *stack) balance(ctx context.Context, uid string) (int64, error) {
 	doc, err := s.Store.Get(ctx, ledger.UserPoints(uid).Key())
 	if errors.Is(err, store.ErrNotFound) {
@@ -205,7 +205,7 @@ func (s *stack) balance(ctx context.Context, uid string) (int64, error) {
 	return balance, nil
 }
 
-// check reports whose points are not what their orders add up to.
+// check compares every user's points with the sum of the orders.
 func (s *stack) check(ctx context.Context, want map[string]int64) error {
 	lost, doubled := 0, 0
 	for uid, points := range want {
@@ -223,16 +223,4 @@ func (s *stack) check(ctx context.Context, want map[string]int64) error {
 		return fmt.Errorf("the promise is broken: of %d customers %d have lost points, %d have too many", len(want), lost, doubled)
 	}
 	return nil
-}
-
-// wait waits for a time, or returns ctx's error.
-func wait(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

@@ -13,14 +13,14 @@ import (
 	"billhook/internal/contract"
 )
 
-// stall is one side of what others pay: events that cannot be processed, and behind them
-// the good order of another customer.
+// stall is one variant of the first measurement: events that cannot be processed, and after
+// them a good order of another customer.
 type stall struct {
 	name   string
 	change func(*catalog.Queue)
-	// bad are orders of a forgotten product.
+	// bad are orders of an unknown product.
 	bad []e2e.Order
-	// early are orders whose refunds come before them.
+	// early are orders that come after their refunds.
 	early []early
 	good  e2e.Order
 
@@ -30,13 +30,13 @@ type stall struct {
 	letters, nacked int
 }
 
-// early is an order that comes after its refund.
+// early is an order with its refund, which is sent first.
 type early struct {
 	order  e2e.Order
 	refund e2e.Refund
 }
 
-// stalls are the sides, first the one that keeps the good order waiting for minutes.
+// stalls returns the variants. In the first one the good order waits for minutes.
 func stalls(p *plan, forgotten, refunds int) []*stall {
 	var bad []e2e.Order
 	for i := range forgotten {
@@ -64,7 +64,7 @@ func stalls(p *plan, forgotten, refunds int) []*stall {
 	return all
 }
 
-// measure runs the side. The good order is waited for until patience ends.
+// measure runs the variant. It waits for the good order until patience ends.
 func (s *stall) measure(ctx, patience context.Context) (err error) {
 	on, err := start(ctx, true, len(s.bad)+1, func(q *catalog.Queue) {
 		s.change(q)
@@ -111,7 +111,7 @@ func (s *stall) run(ctx, patience context.Context, on *stack) error {
 		want[e.order.UID] = 0
 	}
 	if s.over {
-		return s.count(on, nil) // the rest comes as late
+		return s.count(on, nil) // the other orders come as late
 	}
 	after, err := on.sendAll(ctx, orders)
 	if err != nil {
@@ -131,7 +131,7 @@ func (s *stall) run(ctx, patience context.Context, on *stack) error {
 	return on.check(ctx, want)
 }
 
-// count takes over what the stack has seen. Each of the given must have been processed once.
+// count adds up the stack's results. The events in once must have been processed exactly once.
 func (s *stall) count(on *stack, once []*fate) error {
 	letters := map[string]bool{}
 	for _, m := range on.Broker.Held(s.queue.DeadLetterHold()) {
@@ -149,7 +149,7 @@ func (s *stall) count(on *stack, once []*fate) error {
 	return nil
 }
 
-// sendAll sends webhooks by their event's id, all at once.
+// sendAll sends webhooks by event id, all at once.
 func (s *stack) sendAll(ctx context.Context, bodies map[string][]byte) ([]*fate, error) {
 	var mu sync.Mutex
 	var fates []*fate

@@ -9,18 +9,18 @@ import (
 	"billhook/e2e/chaos/arm"
 )
 
-func TestWhatIsBrokenIsCounted(t *testing.T) {
+func TestLossesAndDoublesAreCounted(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		fate          fate
 		lost, doubled int
 	}{
-		"one effect, recorded, is as it should be":                         {fate{times: 1, claims: 1}, 0, 0},
-		"an answer that was lost with its worker is nothing":               {fate{times: 1}, 0, 0},
-		"no effect is a loss":                                              {fate{claims: 1}, 1, 0},
-		"an effect that nobody knows of is a loss, since it may come anew": {fate{times: 1, unrecorded: true}, 1, 0},
-		"two effects are a double":                                         {fate{times: 2, claims: 1}, 0, 1},
-		"two who say that they have done it are a double":                  {fate{times: 1, claims: 2}, 0, 1},
+		"one effect, recorded, is as it should be":                       {fate{times: 1, claims: 1}, 0, 0},
+		"an answer that was lost with its worker is nothing":             {fate{times: 1}, 0, 0},
+		"no effect is a loss":                                            {fate{claims: 1}, 1, 0},
+		"an effect without a record is a loss, since it may be repeated": {fate{times: 1, unrecorded: true}, 1, 0},
+		"two effects are a double":                                       {fate{times: 2, claims: 1}, 0, 1},
+		"two deliveries that claim the effect are a double":              {fate{times: 1, claims: 2}, 0, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -33,7 +33,7 @@ func TestWhatIsBrokenIsCounted(t *testing.T) {
 	}
 }
 
-func TestWhatIsOutOfOrderIsCounted(t *testing.T) {
+func TestEventsOutOfOrderAreCounted(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		cycles []int64
@@ -74,7 +74,7 @@ func TestTheOutboxIsCountedByItsMessages(t *testing.T) {
 	require.Equal(t, []int{3, 1, 1, 1}, []int{v.events, v.lost, v.doubled, v.outOfOrder}, "%s was never told", c.id)
 }
 
-func TestAPlanIsItsSeedsAlone(t *testing.T) {
+func TestAPlanDependsOnItsSeedAlone(t *testing.T) {
 	t.Parallel()
 	const events = 4000
 	p, again, another := draw(7, arm.All, events), draw(7, arm.All, events), draw(8, arm.All, events)

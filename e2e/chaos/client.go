@@ -12,39 +12,42 @@ import (
 	"sync"
 	"time"
 
+	"billhook/e2e"
 	"billhook/e2e/chaos/arm"
 	"billhook/internal/contract"
 )
 
 const (
-	// senders is how many requests are on their way at once, late ones included. The
-	// emulator queues commits: with many more it does nothing but queue.
+	// senders is how many requests run at once, late ones included. The emulator queues
+	// commits: more requests would only make the queue longer.
 	senders = 40
-	// ackDeadline is when a delivery without an answer is made again, whatever becomes
-	// of it.
+	// ackDeadline is the time after which a delivery without an answer is repeated. Its earlier
+	// request may still run.
 	ackDeadline = 600 * time.Millisecond
-	// forgotten is when the client hangs up, where it does not at the deadline.
+	// forgotten is the time after which the client gives up a request that it did not end at
+	// the deadline.
 	forgotten = 3 * time.Second
 )
 
-// client is a broker's push client: it delivers until it is acknowledged.
+// client is the push client of a broker: it repeats each delivery until it is acknowledged.
 type client struct {
 	http    *http.Client
 	targets [2]*target
 	slots   chan struct{}
 	started time.Time
-	// late are requests whose deadline has passed.
+	// late are the requests after their deadline.
 	late sync.WaitGroup
 
 	mu     sync.Mutex
 	pushes map[string]int
-	// acked deliveries of the plan.
+	// acked counts acknowledged deliveries of the plan.
 	acked int
-	// unanswered, by the deadline or at all; refused: answered, and not acknowledged.
+	// unanswered counts requests without an answer by the deadline. refused counts answers that
+	// do not acknowledge.
 	unanswered, refused int
 }
 
-// run makes every delivery of the plan and returns once each is acknowledged.
+// run makes every delivery of the plan and returns when all are acknowledged.
 func (c *client) run(ctx context.Context, p *plan) error {
 	var all sync.WaitGroup
 	for _, d := range p.single {
@@ -68,7 +71,7 @@ func (c *client) run(ctx context.Context, p *plan) error {
 func (c *client) deliver(ctx context.Context, d push) {
 	random := rand.New(rand.NewPCG(d.seed, 3))
 	pause := d.due - time.Since(c.started)
-	for n := 1; wait(ctx, pause); n++ {
+	for n := 1; e2e.Wait(ctx, pause); n++ {
 		if c.attempt(ctx, random, d, n) {
 			c.mu.Lock()
 			defer c.mu.Unlock()
@@ -79,17 +82,17 @@ func (c *client) deliver(ctx context.Context, d push) {
 	}
 }
 
-// progress says how far the plan is, until ctx ends.
+// progress prints the progress until ctx ends.
 func (c *client) progress(ctx context.Context, stdout io.Writer) {
-	for wait(ctx, 30*time.Second) {
+	for e2e.Wait(ctx, 30*time.Second) {
 		c.mu.Lock()
 		_, _ = fmt.Fprintf(stdout, "%s: %d deliveries acknowledged\n", time.Since(c.started).Round(time.Second), c.acked)
 		c.mu.Unlock()
 	}
 }
 
-// attempt makes one delivery, to one of the workers, and reports whether it was
-// acknowledged by the deadline.
+// attempt sends one delivery to one of the workers. It reports whether it was acknowledged by
+// the deadline.
 func (c *client) attempt(ctx context.Context, random *rand.Rand, d push, n int) bool {
 	select {
 	case c.slots <- struct{}{}:
@@ -148,7 +151,7 @@ func (c *client) send(ctx context.Context, url string, d push, n int) bool {
 	return acked
 }
 
-// body is Pub/Sub's wrapped push body of the n-th delivery.
+// body returns the wrapped push body of the n-th attempt.
 func (d push) body(n int) ([]byte, error) {
 	envelope := contract.Envelope{
 		ID: d.id, Action: arm.EventType, CreatedAt: "2026-01-02T03:04:05Z",
@@ -185,16 +188,4 @@ func (d push) body(n int) ([]byte, error) {
 		wrapped.DeliveryAttempt = n
 	}
 	return json.Marshal(wrapped)
-}
-
-// wait waits for so long and reports whether it did, or ctx ended before.
-func wait(ctx context.Context, long time.Duration) bool {
-	timer := time.NewTimer(long)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return ctx.Err() == nil
-	case <-ctx.Done():
-		return false
-	}
 }

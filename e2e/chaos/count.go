@@ -15,29 +15,29 @@ import (
 
 // fate is what became of one event.
 type fate struct {
-	// times is how often it took effect.
+	// times is how often the event took effect.
 	times int
 	// unrecorded: there is no completed record.
 	unrecorded bool
-	// claims is how many deliveries were answered to have processed it. The answer to
-	// the one that did may be lost with its worker.
+	// claims counts the deliveries whose answer says that they processed the event. The answer
+	// may be missing where its worker was killed.
 	claims int
 }
 
-// verdict is what is wrong with an arm.
+// verdict counts what is wrong with an arm.
 type verdict struct {
 	name                      string
 	events, pushes            int
 	lost, doubled, outOfOrder int
-	// ordered: the order is a promise of the arm.
+	// ordered: the arm promises the order.
 	ordered bool
-	// broken are some of the events that are counted, for whoever looks for the reason.
+	// broken names some of the counted events, for debugging.
 	broken []string
 }
 
 func (v *verdict) ok() bool { return v.lost+v.doubled+v.outOfOrder == 0 }
 
-// take counts one event.
+// take adds the fate of one event.
 func (v *verdict) take(id string, f fate) {
 	v.events++
 	if f.times == 0 || f.unrecorded {
@@ -51,8 +51,8 @@ func (v *verdict) take(id string, f fate) {
 	}
 }
 
-// sequence counts how often, of the first occurrences in a key's sequence, one is
-// lower than one before it.
+// sequence counts the events that are out of order in a key's sequence. It takes the first
+// occurrence of each.
 func (v *verdict) sequence(key string, cycles []int64) {
 	seen, highest := map[int64]bool{}, int64(0)
 	for _, cycle := range cycles {
@@ -65,7 +65,7 @@ func (v *verdict) sequence(key string, cycles []int64) {
 	}
 }
 
-// count reads what is stored, applied and published, and compares it with the plan.
+// count compares what is stored, applied and published with the plan.
 func count(ctx context.Context, s store.Store, o *outside, log *e2e.Log, p *plan, arms []arm.Arm) ([]verdict, error) {
 	claims := map[[2]string]int{}
 	for _, d := range log.Deliveries("") {
@@ -108,7 +108,8 @@ func count(ctx context.Context, s store.Store, o *outside, log *e2e.Log, p *plan
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for at, e := range o.effects {
-		// An attempt that did not ask first would double wherever there are no keys.
+		// A repeated attempt without a question first would double in a service without
+		// idempotency keys.
 		effects[at] = e.times + e.unasked
 	}
 	for at, applied := range o.applied {
@@ -140,7 +141,7 @@ func count(ctx context.Context, s store.Store, o *outside, log *e2e.Log, p *plan
 				f.times = byKey[e.key][e.cycle]
 			}
 			if a.Control {
-				f.unrecorded, f.claims = false, 0 // it is about the control's own doing
+				f.unrecorded, f.claims = false, 0 // a control's records and answers say nothing about its own effect
 			}
 			v.take(e.id, f)
 		}
@@ -152,8 +153,8 @@ func count(ctx context.Context, s store.Store, o *outside, log *e2e.Log, p *plan
 	return verdicts, nil
 }
 
-// outboxVerdict counts what ordered events have told. A message may come again; told
-// twice would be two messages of one event.
+// outboxVerdict counts the emissions of ordered events. The same message may come again. Two
+// messages of one event are doubled.
 func outboxVerdict(told map[string][]emission, p *plan) verdict {
 	v := verdict{name: "its outbox", ordered: true}
 	ids := map[string]map[string]bool{}
@@ -177,7 +178,7 @@ func outboxVerdict(told map[string][]emission, p *plan) verdict {
 	return v
 }
 
-// each hands over every document of a collection.
+// each calls take for every document of a collection.
 func each(ctx context.Context, s store.Store, collection string, take func(store.Document) error) error {
 	query := store.Query{Collection: collection, Limit: store.MaxPage}
 	for {
@@ -197,7 +198,7 @@ func each(ctx context.Context, s store.Store, collection string, take func(store
 	}
 }
 
-// table is what was found, arm by arm.
+// table formats the verdicts, one row per arm.
 func table(verdicts []verdict) string {
 	var b strings.Builder
 	_, _ = fmt.Fprintf(&b, "%-16s %8s %8s %8s %8s %13s\n", "arm", "events", "pushes", "lost", "doubled", "out of order")

@@ -10,11 +10,11 @@ import (
 	"billhook/e2e"
 )
 
-// target is one worker: it dies and comes back under another address.
+// target is one worker. After a kill it returns at another address.
 type target struct {
 	binary      string
 	environment []string
-	// store is between it and the database.
+	// store is the gate between the worker and the database.
 	store *e2e.Gate
 	log   *e2e.Log
 
@@ -22,7 +22,7 @@ type target struct {
 	process *e2e.Process
 }
 
-// url is where the worker listens, or did before it was killed.
+// url is the worker's address, or its last one.
 func (t *target) url() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -46,21 +46,21 @@ func (t *target) start(ctx context.Context) error {
 	return nil
 }
 
-// havoc is what happens to the workers while they work.
+// havoc disturbs the workers while they work.
 type havoc struct {
 	targets    [2]*target
 	seed       uint64
 	killsEvery time.Duration
 
 	kills, freezes int
-	// Answers of the store that were cut off after they were given, requests to it
-	// that were, and spells in which one or the other came late.
+	// Counts of answers and requests of the store that were cut off, and of times in which
+	// either was delayed.
 	mu                            sync.Mutex
 	cutAnswers, cutRequests, late int
 }
 
-// run goes on until ctx ends, and leaves both workers alive; or until one of them
-// cannot be started again.
+// run goes on until ctx ends, and leaves both workers running. It fails if a worker cannot be
+// started again.
 func (h *havoc) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -78,15 +78,15 @@ func (h *havoc) run(ctx context.Context) error {
 	return killed
 }
 
-// around is a time that is long on average, give or take a third.
-func around(random *rand.Rand, long time.Duration) time.Duration {
+// about returns long, varied by up to a third.
+func about(random *rand.Rand, long time.Duration) time.Duration {
 	return time.Duration(float64(long) * (2 + 2*random.Float64()) / 3)
 }
 
-// kill ends one worker after the other with SIGKILL and starts it again at once.
+// kill ends the workers in turn with SIGKILL and starts each again at once.
 func (h *havoc) kill(ctx context.Context) error {
 	random := rand.New(rand.NewPCG(h.seed, 10))
-	for wait(ctx, around(random, h.killsEvery)) {
+	for e2e.Wait(ctx, about(random, h.killsEvery)) {
 		t := h.targets[h.kills%2]
 		t.current().Kill()
 		h.kills++
@@ -97,21 +97,21 @@ func (h *havoc) kill(ctx context.Context) error {
 	return nil
 }
 
-// freeze stops a worker for longer than a lease.
+// freeze pauses a worker for longer than a lease.
 func (h *havoc) freeze(ctx context.Context) {
 	random := rand.New(rand.NewPCG(h.seed, 11))
-	for wait(ctx, around(random, 3*time.Second)) {
+	for e2e.Wait(ctx, about(random, 3*time.Second)) {
 		p := h.targets[random.IntN(2)].current()
 		p.Freeze()
 		h.freezes++
-		wait(ctx, around(random, 500*time.Millisecond))
+		e2e.Wait(ctx, about(random, 500*time.Millisecond))
 		p.Thaw()
 	}
 }
 
-// disturb cuts or delays what goes between a worker and the store.
+// disturb cuts or delays the traffic between a worker and the store.
 func (h *havoc) disturb(ctx context.Context, t *target, random *rand.Rand) {
-	for wait(ctx, around(random, time.Second)) {
+	for e2e.Wait(ctx, about(random, time.Second)) {
 		var held <-chan struct{}
 		what, counter := random.Float64(), &h.cutAnswers
 		answers := what < 0.6 || what > 0.9
@@ -120,21 +120,21 @@ func (h *havoc) disturb(ctx context.Context, t *target, random *rand.Rand) {
 		} else {
 			held = t.store.HoldRequests()
 		}
-		if !happens(ctx, held) {
+		if !closedSoon(ctx, held) {
 			t.store.Open()
 			continue
 		}
 		switch {
 		case what < 0.6:
-			wait(ctx, time.Duration(random.IntN(20))*time.Millisecond)
+			e2e.Wait(ctx, time.Duration(random.IntN(20))*time.Millisecond)
 			t.store.Drop()
 		case what < 0.75:
 			counter = &h.cutRequests
-			wait(ctx, time.Duration(random.IntN(20))*time.Millisecond)
+			e2e.Wait(ctx, time.Duration(random.IntN(20))*time.Millisecond)
 			t.store.Drop()
 		default:
 			counter = &h.late
-			wait(ctx, around(random, 400*time.Millisecond))
+			e2e.Wait(ctx, about(random, 400*time.Millisecond))
 			t.store.Open()
 		}
 		h.mu.Lock()
@@ -143,8 +143,8 @@ func (h *havoc) disturb(ctx context.Context, t *target, random *rand.Rand) {
 	}
 }
 
-// happens waits a little for the channel to close and reports whether it did.
-func happens(ctx context.Context, channel <-chan struct{}) bool {
+// closedSoon reports whether the channel closes within a short time.
+func closedSoon(ctx context.Context, channel <-chan struct{}) bool {
 	timer := time.NewTimer(200 * time.Millisecond)
 	defer timer.Stop()
 	select {

@@ -1,20 +1,18 @@
-// Command chaos tries to break the one promise on Google's Firestore emulator: a push
-// client of its own delivers every event about 2.3 times, reordered, delayed and in
-// parallel, to two worker processes, of which one is killed with SIGKILL every second
-// or so, while handlers stall past their lease, whole workers are frozen, and answers
-// of the store, of an outside service and of the broker are dropped. Then it counts.
+// Command chaos tries to break the one promise on Google's Firestore emulator. Its push client
+// delivers every event about 2.3 times, reordered, delayed and in parallel, to two worker
+// processes. About every second it kills one of them with SIGKILL. Handlers stall past their
+// lease, whole workers are frozen, and answers of the store, of an outside service and of the
+// broker are dropped. Then it counts.
 //
 //	go run ./e2e/chaos [-events 15000] [-seed N] [-kills-every 1s] [-arms tx,leased,...]
 //
-// The events are split among the arms that must hold: both kinds of handler, each
-// unordered and ordered by key, the ordered Tx with messages through the outbox. The
-// same goes at the same time to controls, a tenth as many events each, whose handlers
-// do it wrong: check-then-act, mark-then-act, a lease without a fence. It exits
-// non-zero unless the arms have lost, doubled and disordered nothing and
-// check-then-act has doubled: a harness that cannot fail proves nothing.
+// The events are split among the arms that must hold: both kinds of handler, each unordered and
+// ordered by key, the ordered Tx with messages through the outbox. Controls run at the same time
+// with a tenth as many events each. Their handlers are wrong: check-then-act, mark-then-act, a
+// lease without a fence. The command exits non-zero unless the arms have lost, doubled and
+// disordered nothing and check-then-act has doubled: a harness that cannot fail proves nothing.
 //
-// A seed repeats the plan: events, deliveries, delays, stalls. What meets what is up to
-// the machine.
+// A seed repeats the plan: events, deliveries, delays, stalls. Timing is up to the machine.
 package main
 
 import (
@@ -90,7 +88,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) (err error) {
 		return err
 	}
 	outside := newOutside(*seed, listener)
-	go func() { _ = outside.server.Serve(listener) }() // it ends with Close
+	go func() { _ = outside.server.Serve(listener) }() // ends with Close
 	defer func() { err = errors.Join(err, outside.server.Close()) }()
 
 	log := &e2e.Log{}
@@ -134,7 +132,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) (err error) {
 	return judge(stdout, verdicts, arms)
 }
 
-// judge says what is broken, if anything is.
+// judge returns an error that says what is broken.
 func judge(stdout io.Writer, verdicts []verdict, arms []arm.Arm) error {
 	controls := map[string]bool{}
 	for _, a := range arms {
@@ -155,8 +153,8 @@ func judge(stdout io.Writer, verdicts []verdict, arms []arm.Arm) error {
 	return errors.Join(mistakes...)
 }
 
-// start builds the worker and starts it twice, each behind a gate of its own. closing
-// ends whatever was started.
+// start builds the worker and starts it twice, each behind its own gate. closing ends
+// everything that was started.
 func start(ctx context.Context, database, outside string, log *e2e.Log) (targets [2]*target, closing func(), err error) {
 	var closers []func()
 	closing = func() {
@@ -192,7 +190,7 @@ func start(ctx context.Context, database, outside string, log *e2e.Log) (targets
 	return targets, closing, nil
 }
 
-// drive makes all deliveries while havoc is wrought.
+// drive makes all deliveries while havoc runs.
 func drive(ctx context.Context, h *havoc, c *client, p *plan, stdout io.Writer) error {
 	ctx, giveUp := context.WithCancel(ctx)
 	defer giveUp()
@@ -202,7 +200,7 @@ func drive(ctx context.Context, h *havoc, c *client, p *plan, stdout io.Writer) 
 	go func() {
 		err := h.run(raging)
 		if err != nil {
-			giveUp() // a worker is gone, and nobody would acknowledge anything
+			giveUp() // without this worker nothing would be acknowledged
 		}
 		ended <- err
 	}()
@@ -212,8 +210,8 @@ func drive(ctx context.Context, h *havoc, c *client, p *plan, stdout io.Writer) 
 	}()
 	go func() {
 		random := rand.New(rand.NewPCG(h.seed, 4))
-		for wait(raging, time.Second) {
-			_ = relay(raging, c.http, h.targets[random.IntN(2)]) // the next comes in a second
+		for e2e.Wait(raging, time.Second) {
+			_ = relay(raging, c.http, h.targets[random.IntN(2)]) // the next call comes in a second
 		}
 		ended <- nil
 	}()
@@ -222,7 +220,7 @@ func drive(ctx context.Context, h *havoc, c *client, p *plan, stdout io.Writer) 
 	return errors.Join(err, <-ended, <-ended, <-ended)
 }
 
-// relay has a worker publish what its outbox still holds.
+// relay has a worker publish its outbox.
 func relay(ctx context.Context, through *http.Client, t *target) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -237,9 +235,8 @@ func relay(ctx context.Context, through *http.Client, t *target) error {
 	return response.Body.Close()
 }
 
-// settle waits until the outbox is empty, which takes as long as a lane is left to its
-// worker, and then until the workers have ended what they are at. It returns how many
-// lanes there were to wait for.
+// settle waits until the outbox is empty, and then until the workers are idle. A lane belongs
+// to its worker for a while, so this takes time. It returns the number of lanes at the start.
 func settle(ctx context.Context, documents *firestore.Store, targets [2]*target, through *http.Client) (lanes int, err error) {
 	for {
 		page, err := documents.Query(ctx, store.Query{Collection: lane.Outbox.Lanes(), Limit: store.MaxPage})
@@ -253,7 +250,7 @@ func settle(ctx context.Context, documents *firestore.Store, targets [2]*target,
 		if err := relay(ctx, through, targets[0]); err != nil {
 			return lanes, err
 		}
-		wait(ctx, 500*time.Millisecond)
+		e2e.Wait(ctx, 500*time.Millisecond)
 	}
 	through.CloseIdleConnections()
 	for i, t := range targets {

@@ -13,32 +13,31 @@ import (
 	"billhook/internal/contract"
 )
 
-// outside is what is not Billhook's: a service that applies an effect once for each
-// idempotency key and says whether it has, and a broker. Both are as unreliable as
-// what is told of such services.
+// outside is everything that is not Billhook's: a service that applies an effect once per
+// idempotency key and tells whether it has, and a broker. Both fail at random.
 type outside struct {
 	url    string
 	server *http.Server
 
 	mu     sync.Mutex
 	random *rand.Rand
-	// well: it fails no more.
+	// well: it no longer fails.
 	well bool
 	// effects by arm and event.
 	effects map[[2]string]*effect
-	// applied is the order in which a key's events were applied, by arm and key.
+	// applied lists the events of a key in the order of their effects, by arm and key.
 	applied map[[2]string][]int64
-	// told is what was published, by ordering key, as it came.
+	// told lists the published messages by ordering key.
 	told map[string][]emission
-	// repeated calls for an effect that was there; failed and cut answers.
+	// repeated counts calls for an effect that existed. failed and cut count answers.
 	repeated, failed, cut int
 }
 
-// effect is what an event did outside.
+// effect is the effect of one event.
 type effect struct {
 	times int
 	asked map[string]bool
-	// unasked is how many attempts after the first came without the question.
+	// unasked counts later attempts that did not ask first.
 	unasked int
 }
 
@@ -61,11 +60,11 @@ func newOutside(seed uint64, listener net.Listener) *outside {
 	return o
 }
 
-// How often the outside fails before it does anything, and how often its answer is lost.
+// Probabilities of a failure without effect, and of a lost answer.
 const failing, losing = 0.01, 0.02
 
-// unwell reports whether to fail, having answered, and whether to lose the answer.
-// The caller holds the lock.
+// unwell decides whether to fail, which it answers itself, and whether to lose the answer. The
+// caller holds the lock.
 func (o *outside) unwell(w http.ResponseWriter) (failed, lose bool) {
 	switch draw := o.random.Float64(); {
 	case o.well:
@@ -106,7 +105,7 @@ func (o *outside) apply(w http.ResponseWriter, r *http.Request) {
 	if failed {
 		return
 	}
-	// A key that is not the event's is one that nobody has used before.
+	// A key other than the event's id counts as a new one.
 	if e.times == 0 || r.Header.Get("Idempotency-Key") != r.PathValue("event") {
 		e.times++
 		cycle, err := strconv.ParseInt(query.Get("cycle"), 10, 64)
@@ -120,7 +119,7 @@ func (o *outside) apply(w http.ResponseWriter, r *http.Request) {
 		o.repeated++
 	}
 	if lose {
-		panic(http.ErrAbortHandler) // the only way to end without an answer
+		panic(http.ErrAbortHandler) // net/http's way to cut the connection
 	}
 }
 
@@ -146,7 +145,7 @@ func (o *outside) publish(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if r.PathValue("topic") != arm.Topic {
-		return // a dead letter: what it is missed for is counted
+		return // a dead letter is counted by its missing effect
 	}
 	body, err := contract.DecodeEnvelope(m.Data)
 	if err != nil {

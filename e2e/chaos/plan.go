@@ -13,27 +13,25 @@ import (
 type event struct {
 	arm *arm.Arm
 	id  string
-	// key is its ordering key, and cycle its place there, from 1 on.
+	// key is the ordering key. cycle is the position in it, from 1.
 	key   string
 	cycle int64
 }
 
-// push is one delivery of the plan. What is not acknowledged is delivered again, in
-// addition.
+// push is one delivery of the plan. It is repeated until it is acknowledged.
 type push struct {
 	*event
-	// due is when, from the start on. Of an ordered event: not before.
+	// due is the time after the start. An ordered event may come later.
 	due       time.Duration
 	messageID string
-	// counted: the broker says how often it has delivered the message.
+	// counted: the message has a delivery count.
 	counted bool
-	// The handler stalls for so long, at the first of its deliveries.
+	// Times for which the handler stalls at the first delivery.
 	stallBefore, stallAfter time.Duration
 	seed                    uint64
 }
 
-// plan is all deliveries: those of the unordered arms each for itself, and those of
-// an ordering key one after the other.
+// plan holds all deliveries: single ones of the unordered arms, and sequences by ordering key.
 type plan struct {
 	events   []*event
 	single   []push
@@ -43,16 +41,16 @@ type plan struct {
 }
 
 const (
-	// perKey is how many events an ordering key has.
+	// perKey is the number of events of an ordering key.
 	perKey = 25
-	// gap between two events, as far as the machine keeps up.
+	// gap is the time between two events, if the machine is fast enough.
 	gap = 3 * time.Millisecond
-	// stalled is how many of the planned deliveries stall.
+	// stalled is the share of the deliveries that stall.
 	stalled = 0.03
 )
 
-// draw plans so many events of the arms that must hold, split evenly, and a tenth
-// as many of each control, each delivered 2.3 times on average.
+// draw draws a plan. The events are split evenly among the arms that must hold. Each control
+// gets a tenth as many. Each event is delivered 2.3 times on average.
 func draw(seed uint64, arms []arm.Arm, events int) *plan {
 	random := rand.New(rand.NewPCG(seed, 1))
 	p := &plan{planned: map[string]int{}}
@@ -75,7 +73,7 @@ func draw(seed uint64, arms []arm.Arm, events int) *plan {
 			})
 		}
 	}
-	// The arms go side by side; within one the events keep their order.
+	// The arms run side by side. Within an arm the events keep their order.
 	due := map[*event]time.Duration{}
 	places := random.Perm(len(p.events))
 	lined := map[*arm.Arm][]int{}
@@ -110,7 +108,7 @@ func draw(seed uint64, arms []arm.Arm, events int) *plan {
 	return p
 }
 
-// duplicates is how often an event is delivered beyond the first time: 1.3 on average.
+// duplicates draws how often an event is delivered again: 1.3 times on average.
 func duplicates(random *rand.Rand) int {
 	switch d := random.Float64(); {
 	case d < 0.25:
@@ -126,7 +124,7 @@ func duplicates(random *rand.Rand) int {
 	}
 }
 
-// delay is how much later a duplicate comes: about at once, soon, or late.
+// delay draws how much later a duplicate comes: almost at once, soon, or late.
 func delay(random *rand.Rand) time.Duration {
 	longest := 5 * time.Second
 	switch d := random.Float64(); {
@@ -138,8 +136,8 @@ func delay(random *rand.Rand) time.Duration {
 	return time.Duration(random.Float64() * float64(longest))
 }
 
-// walk is the deliveries of one key: now and then the broker goes back some messages
-// and delivers from there on again.
+// walk draws the deliveries of one key. Sometimes the broker goes back some messages and
+// delivers from there on again.
 func (p *plan) walk(random *rand.Rand, events []*event, due map[*event]time.Duration) []push {
 	var pushes []push
 	for i, e := range events {
@@ -155,7 +153,7 @@ func (p *plan) walk(random *rand.Rand, events []*event, due map[*event]time.Dura
 
 func (p *plan) push(random *rand.Rand, e *event, due time.Duration, copied int) push {
 	d := push{event: e, due: due, counted: random.IntN(2) == 0, seed: random.Uint64()}
-	// A duplicate is a redelivery of the message, or the event was published twice.
+	// A duplicate is either the same message again, or a second message with the same event.
 	d.messageID = e.id
 	if copied > 0 && random.IntN(2) == 0 {
 		d.messageID = fmt.Sprintf("%s-%d", e.id, copied)

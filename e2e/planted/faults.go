@@ -198,7 +198,7 @@ var faultsOfProcessing = []fault{
 	{"a dead letter is counted though it was dealt with", "internal/deadletter/standing.go", `Equal: map[string]any{"queue": queue.ID, "state": string(Open)}, Count: true`,
 		`Equal: map[string]any{"queue": queue.ID}, Count: true`, tasksDir, "TestADeadLetterIsCountedUntilItIsDealtWith"},
 	{"who comes while a service ends is turned away", "internal/serve/serve.go", `if s.Draining != nil {`, `if s.Draining(); false {`,
-		"internal/serve", "TestRunAnswersWhatIsInFlightAndRefusesTheRestBeforeItReturns"},
+		"internal/serve", "TestRunFinishesRequestsInFlightAndRefusesNewOnes"},
 	{"points that no number holds are published", "internal/webhook/points.go", `case item.Quantity > (math.MaxInt64-sum)/points:`, `case false && item.Quantity > (math.MaxInt64-sum)/points:`,
 		"internal/webhook", "TestBadBodiesAreRefused"},
 }

@@ -6,5 +6,5 @@ var faultsOfDrill = []fault{
 	{"a refused commit is forced to the disk", "internal/embedded/commit.go", `return errNothing`, `return nil`, "internal/embedded", "TestConcurrentCommitsShareOneForceToTheDisk"},
 	{"a commit goes on whose caller has left", "internal/embedded/commit.go", `if err := c.ctx.Err(); err != nil {`, `if err := c.ctx.Err(); err != nil && false {`,
 		"internal/embedded", "TestConcurrentCommitsShareOneForceToTheDisk"},
-	{"a drill looks for no lost points", "e2e/burst/stack.go", `case have < points:`, `case have < 0:`, "e2e/burst", "TestPointsThatAreMissingOrTooManyAreFound"},
+	{"a drill looks for no lost points", "e2e/burst/stack.go", `case have < points:`, `case have < 0:`, "e2e/burst", "TestWrongBalancesAreFound"},
 }

@@ -1,8 +1,8 @@
-// Command planted asks whether the tests would notice. It plants faults of one line
-// each, one by one, in copies of single files that the compiler takes instead of the
-// originals (go test -overlay): nothing in the tree is touched. After each, the one
-// test that must notice has to fail. It exits non-zero unless every fault is caught,
-// and where a fault can no longer be planted because the code has moved.
+// Command planted checks that the tests notice faults. It plants one-line faults, one by one,
+// in copies of single files, which the compiler takes in place of the originals (go test
+// -overlay): the tree does not change. The one test that the fault names has to fail. The
+// command exits non-zero unless every fault is caught, also where a fault no longer fits the
+// code.
 package main
 
 import (
@@ -32,35 +32,35 @@ func main() {
 	serve.Main("planted", func(ctx context.Context) error { return run(ctx, os.Args[1:], os.Stdout) })
 }
 
-// fault is one line that somebody might write.
+// fault is a one-line mistake.
 type fault struct {
-	// says what is wrong, in a few words.
+	// says describes the fault in a few words.
 	says string
-	// file, below the module's root, has old exactly once; new stands there instead.
+	// file, relative to the module's root, has old exactly once. new replaces it.
 	file, old, new string
-	// pkg, below the root, has the test that must fail.
+	// pkg, relative to the root, has the test that must fail.
 	pkg, test string
 }
 
-// verdict is what became of a fault.
+// verdict is the outcome of a fault.
 type verdict string
 
 const (
 	caught   verdict = "caught"
 	survived verdict = "SURVIVED"
-	// moved: the text to replace is not there exactly once.
+	// moved: file does not have old exactly once.
 	moved verdict = "MOVED"
-	// uncompiled: the fault is no program, which proves nothing.
+	// uncompiled: the fault does not compile, which proves nothing.
 	uncompiled verdict = "DOES NOT COMPILE"
-	// unclear: the test was not run, or something else failed.
+	// unclear: the test did not run, or something else failed.
 	unclear verdict = "UNCLEAR"
 )
 
-// trial is one fault's.
+// trial is the result of one fault.
 type trial struct {
 	verdict verdict
 	took    time.Duration
-	// output is of go test, where the verdict is not caught.
+	// output is the output of go test, unless the fault was caught.
 	output string
 }
 
@@ -92,12 +92,12 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("find the module: %w", err)
 	}
-	g := garden{root: strings.TrimSpace(string(output))}
-	if g.plots, err = os.MkdirTemp("", "planted-"); err != nil {
+	g := runner{root: strings.TrimSpace(string(output))}
+	if g.copies, err = os.MkdirTemp("", "planted-"); err != nil {
 		return err
 	}
-	defer func() { _ = os.RemoveAll(g.plots) }()
-	if err := g.survey(ctx, chosen); err != nil {
+	defer func() { _ = os.RemoveAll(g.copies) }()
+	if err := g.checkTests(ctx, chosen); err != nil {
 		return err
 	}
 
@@ -112,15 +112,14 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 			return nil
 		})
 	}
-	_ = group.Wait() // no trial is an error
+	_ = group.Wait() // trials return no errors
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
 	return report(stdout, chosen, trials)
 }
 
-// report prints the table and the score, and what the trials printed that did not go
-// as they should.
+// report prints the table, the score, and the output of each fault that was not caught.
 func report(stdout io.Writer, chosen []fault, trials []trial) error {
 	table := tabwriter.NewWriter(stdout, 0, 0, 2, ' ', 0)
 	good := 0
@@ -147,11 +146,11 @@ func report(stdout io.Writer, chosen []fault, trials []trial) error {
 	return nil
 }
 
-// garden is the tree, and the folder of the copies.
-type garden struct {
-	root, plots string
-	// drawn are the packages whose tests use rapid.
-	drawn map[string]bool
+// runner runs the trials. root is the module, copies the folder of the changed files.
+type runner struct {
+	root, copies string
+	// rapid holds the packages whose tests use rapid.
+	rapid map[string]bool
 }
 
 // event is one line of go test -json.
@@ -159,8 +158,8 @@ type event struct {
 	Action, Test, Output string
 }
 
-// survey makes sure that a test that fails has noticed the fault: without one all pass.
-func (g *garden) survey(ctx context.Context, chosen []fault) error {
+// checkTests makes sure that every test passes without a fault.
+func (g *runner) checkTests(ctx context.Context, chosen []fault) error {
 	tests := map[string][]string{}
 	for _, f := range chosen {
 		tests[f.pkg] = append(tests[f.pkg], f.test)
@@ -174,12 +173,12 @@ func (g *garden) survey(ctx context.Context, chosen []fault) error {
 	if err != nil {
 		return fmt.Errorf("list the packages: %w", err)
 	}
-	g.drawn = map[string]bool{}
+	g.rapid = map[string]bool{}
 	for line := range strings.Lines(string(output)) {
 		binary, deps, _ := strings.Cut(line, " ")
 		for pkg := range tests {
 			if strings.HasSuffix(binary, "/"+pkg+".test") && slices.Contains(strings.Fields(deps), "pgregory.net/rapid") {
-				g.drawn[pkg] = true
+				g.rapid[pkg] = true
 			}
 		}
 	}
@@ -201,7 +200,7 @@ func (g *garden) survey(ctx context.Context, chosen []fault) error {
 }
 
 // plant tries one fault.
-func (g *garden) plant(ctx context.Context, number int, f fault) trial {
+func (g *runner) plant(ctx context.Context, number int, f fault) trial {
 	path := filepath.Join(g.root, f.file)
 	source, err := os.ReadFile(path)
 	if err != nil {
@@ -210,12 +209,12 @@ func (g *garden) plant(ctx context.Context, number int, f fault) trial {
 	if n := bytes.Count(source, []byte(f.old)); n != 1 {
 		return trial{verdict: moved, output: fmt.Sprintf("there %d times, and not once:\n%s", n, f.old)}
 	}
-	spoiled := filepath.Join(g.plots, fmt.Sprint(number, ".go"))
-	overlay := filepath.Join(g.plots, fmt.Sprint(number, ".json"))
-	plan, err := json.Marshal(map[string]map[string]string{"Replace": {path: spoiled}})
+	changed := filepath.Join(g.copies, fmt.Sprint(number, ".go"))
+	overlay := filepath.Join(g.copies, fmt.Sprint(number, ".json"))
+	plan, err := json.Marshal(map[string]map[string]string{"Replace": {path: changed}})
 	if err == nil {
 		err = errors.Join(
-			os.WriteFile(spoiled, bytes.Replace(source, []byte(f.old), []byte(f.new), 1), 0o600),
+			os.WriteFile(changed, bytes.Replace(source, []byte(f.old), []byte(f.new), 1), 0o600),
 			os.WriteFile(overlay, plan, 0o600),
 		)
 	}
@@ -238,15 +237,15 @@ func (g *garden) plant(ctx context.Context, number int, f fault) trial {
 	}
 }
 
-// test runs a fault's test, with the overlay if there is one.
-func (g *garden) test(ctx context.Context, f fault, overlay string) (events []event, output string, err error) {
+// test runs the fault's test, with the overlay if it is not empty.
+func (g *runner) test(ctx context.Context, f fault, overlay string) (events []event, output string, err error) {
 	test := exec.CommandContext(ctx, "go", "test", "-json", "-count=1", "-vet=off", "-ldflags=-s -w", "-timeout=2m", "-run=^("+f.test+")$")
 	if overlay != "" {
 		test.Args = append(test.Args, "-overlay="+overlay)
 	}
 	test.Args = append(test.Args, "./"+f.pkg)
-	if g.drawn[f.pkg] {
-		// It would leave its failures beside the tests, and spend long on making them small.
+	if g.rapid[f.pkg] {
+		// rapid would write a file for each failure, and spend long on shrinking it.
 		test.Args = append(test.Args, "-rapid.nofailfile", "-rapid.shrinktime=0s")
 	}
 	test.Dir = g.root
@@ -257,7 +256,7 @@ func (g *garden) test(ctx context.Context, f fault, overlay string) (events []ev
 	for line := range bytes.Lines(stdout.Bytes()) {
 		var e event
 		if json.Unmarshal(line, &e) != nil {
-			e.Output = string(line) // of the go command itself
+			e.Output = string(line) // output of the go command itself
 		}
 		text.WriteString(e.Output)
 		events = append(events, e)

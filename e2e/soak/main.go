@@ -1,8 +1,7 @@
-// Command soak proves the one promise on Google's own emulators: thousands of
-// PayNow's events, some sent twice, some with unknown products, some with another
-// payload under a used id, while the worker is killed with SIGKILL and started
-// again; then it counts what became of each. It exits non-zero unless nothing was
-// lost, doubled or out of order and every balance is what the inputs add up to.
+// Command soak proves the one promise on Google's emulators with thousands of PayNow's events.
+// Some are sent twice, some have unknown products, some have another payload under a used id.
+// Meanwhile the worker is killed with SIGKILL and restarted. Then it counts the results. It
+// exits non-zero if anything is lost, doubled or out of order, or a balance is wrong.
 package main
 
 import (
@@ -43,7 +42,7 @@ type event struct {
 	order   e2e.Order
 	twice   bool
 	unknown bool
-	// changed is sent after it, under its id, with another payload.
+	// changed is sent after it: the same id with another payload.
 	changed *e2e.Order
 }
 
@@ -111,7 +110,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) (err error) {
 	return nil
 }
 
-// plan draws the events by customer: 20 % sent twice, 5 % with an unknown product, 2 %
+// plan draws the events by customer: 20 % are sent twice, 5 % have an unknown product, 2 % are
 // followed by another payload under their id.
 func plan(random *rand.Rand, events, customers int) [][]event {
 	byCustomer := make([][]event, customers)
@@ -137,8 +136,8 @@ func plan(random *rand.Rand, events, customers int) [][]event {
 	return byCustomer
 }
 
-// drive sends everything, each customer's events one after the other, and kills the
-// worker at even distances of the way. It returns how many webhooks were accepted.
+// drive sends all events, those of a customer one after the other, and kills the worker at
+// regular intervals. It returns how many webhooks were accepted.
 func drive(ctx context.Context, running *e2e.Real, planned [][]event, kills int) (int, error) {
 	var mu sync.Mutex
 	sent, failures := 0, []error{}
@@ -214,13 +213,13 @@ func send(ctx context.Context, base string, e event) (int, error) {
 	return len(bodies), nil
 }
 
-// result is what became of the plan.
+// result holds the counts.
 type result struct {
 	credited, duplicates, deadLettered, toDeadLetter         int
 	lost, doubled, outOfOrder, wrongBalances, missingLetters int
 }
 
-// settle waits until nothing has been delivered for ten seconds, then counts.
+// settle waits until there was no delivery for ten seconds, then counts.
 func settle(ctx context.Context, running *e2e.Real, planned [][]event) (result, error) {
 	var r result
 	letters := map[string]bool{}
@@ -232,8 +231,8 @@ func settle(ctx context.Context, running *e2e.Real, planned [][]event) (result, 
 			return r, err
 		}
 		for _, m := range found {
-			// A kill between the confirmed copy and the record leaves a second copy of the
-			// same source message: one item in the store.
+			// A kill between the confirmed dead letter and the record causes a second copy of
+			// the same source message. In the store it is one item.
 			letters[m.Attributes["event_id"]+" "+m.Attributes["dead_letter_reason"]] = true
 		}
 		if n := running.Log.Count("delivery"); n != last {
@@ -276,7 +275,7 @@ func settle(ctx context.Context, running *e2e.Real, planned [][]event) (result, 
 	return r, nil
 }
 
-// count compares one customer's events and balance with what they should be.
+// count compares one customer's events and balance with the plan.
 func (r *result) count(ctx context.Context, running *e2e.Real, events []event) error {
 	if len(events) == 0 {
 		return nil

@@ -11,9 +11,9 @@ import (
 	"billhook/internal/embedded"
 )
 
-// TestTheSimulatorHasThePrintedNumbers: the simulator's policies equal those in the printed
+// TestTheSimulatorHasTheNumbersOfThePrintedCatalog: the simulator's policies equal those in the printed
 // catalog, which Terraform reads. Provisioning has its own test.
-func TestTheSimulatorHasThePrintedNumbers(t *testing.T) {
+func TestTheSimulatorHasTheNumbersOfThePrintedCatalog(t *testing.T) {
 	t.Parallel()
 	c, err := catalog.Load("")
 	require.NoError(t, err)

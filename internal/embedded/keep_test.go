@@ -14,9 +14,9 @@ import (
 	"billhook/internal/embedded"
 )
 
-// TestWhatIsNotDeliveredIsThereAfterARestart closes a simulator whose messages wait in every
+// TestUndeliveredMessagesSurviveARestart closes a simulator whose messages wait in every
 // possible way, and delivers them by the next one.
-func TestWhatIsNotDeliveredIsThereAfterARestart(t *testing.T) {
+func TestUndeliveredMessagesSurviveARestart(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "broker.json")
 	config := embedded.SimulatorConfig{Topics: []string{"dead"}, Subscriptions: []embedded.Subscription{

@@ -175,7 +175,7 @@ func TestAClientGetsPubSubsErrors(t *testing.T) {
 	}
 }
 
-func TestAWorkerThatIsNotThereYetIsTriedAgain(t *testing.T) {
+func TestPushesAreRepeatedUntilTheWorkerListens(t *testing.T) {
 	t.Parallel()
 	gone := httptest.NewServer(http.NotFoundHandler())
 	gone.Close()

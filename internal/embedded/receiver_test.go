@@ -186,7 +186,7 @@ func TestTheReceiverTellsWhetherAnEventWasApplied(t *testing.T) {
 	require.Equal(t, http.StatusUnauthorized, status)
 }
 
-func TestTheReceiverTakesOnlyWhatIsSignedAndWhole(t *testing.T) {
+func TestTheReceiverAcceptsOnlySignedCompleteRequests(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		body   string

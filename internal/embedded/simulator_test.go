@@ -209,7 +209,7 @@ func TestOnlyTheFiveDocumentedStatusesAcknowledge(t *testing.T) {
 	}
 }
 
-func TestAConnectionThatFailsIsANackAndComesBack(t *testing.T) {
+func TestAFailedConnectionIsANack(t *testing.T) {
 	t.Parallel()
 	up := false
 	s := newBench(t, func(received) (int, error) {
@@ -381,7 +381,7 @@ func TestTheWindowGrowsWithSuccessAndShrinksWithFailure(t *testing.T) {
 	require.Equal(t, 12, s.Stats()["orders-push"].Window)
 }
 
-func TestOneMessageOfAKeyIsOutAtATime(t *testing.T) {
+func TestMessagesOfAKeyArePushedOneAtATime(t *testing.T) {
 	t.Parallel()
 	arrived, gate := make(chan string), make(chan struct{})
 	s := newBench(t, func(push received) (int, error) {
@@ -417,7 +417,7 @@ func TestASubscriptionWithoutOrderIgnoresOrderingKeys(t *testing.T) {
 	require.ElementsMatch(t, []string{"1", "2"}, s.worker.texts(), "the second does not wait for the first")
 }
 
-func TestAFailingMessageHoldsUpItsKeyAndNoOther(t *testing.T) {
+func TestAFailingMessageBlocksItsKeyAlone(t *testing.T) {
 	t.Parallel()
 	broken := true
 	s := newBench(t, func(push received) (int, error) {
@@ -735,7 +735,7 @@ func TestPublishRefusesWhatPubSubWould(t *testing.T) {
 	require.ErrorIs(t, err, embedded.ErrClosed)
 }
 
-func TestAMessageIsAsItWasWhenItWasPublished(t *testing.T) {
+func TestAMessageDoesNotChangeAfterItIsPublished(t *testing.T) {
 	t.Parallel()
 	s := newBench(t, always(200), embedded.SimulatorConfig{Subscriptions: []embedded.Subscription{{ID: "hold", Topic: "orders"}}})
 	message := contract.Message{Data: []byte("before"), Attributes: map[string]string{"k": "before"}}
@@ -766,7 +766,7 @@ func TestMessagesWaitForTheWorkersURL(t *testing.T) {
 	require.Equal(t, []string{"early"}, w.texts())
 }
 
-func TestCloseForgetsWhatWaits(t *testing.T) {
+func TestCloseDropsWaitingMessages(t *testing.T) {
 	t.Parallel()
 	s := newBench(t, always(500), plain())
 	s.publish("", "a")
@@ -776,7 +776,7 @@ func TestCloseForgetsWhatWaits(t *testing.T) {
 	require.Zero(t, s.clock.Pending())
 }
 
-func TestCloseCutsOffWhatHangs(t *testing.T) {
+func TestCloseCancelsHangingPushes(t *testing.T) {
 	t.Parallel()
 	arrived := make(chan struct{})
 	s := newBench(t, func(received) (int, error) {

@@ -11,9 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestWhatTheDocumentsNameExists checks the make targets, the links, and the variables in the
+// TestTheTargetsLinksAndVariablesOfTheDocumentsExist checks the make targets, the links, and the variables in the
 // README's table.
-func TestWhatTheDocumentsNameExists(t *testing.T) {
+func TestTheTargetsLinksAndVariablesOfTheDocumentsExist(t *testing.T) {
 	t.Parallel()
 	root := filepath.Join("..", "..")
 	read := func(path string) string {

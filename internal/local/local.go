@@ -56,7 +56,7 @@ type Config struct {
 	// production; 0: never.
 	TaskEvery time.Duration
 	// Drain bounds how long Close waits for requests in flight. If it cuts one off, Close
-	// returns an error. 0 is as long as a handler may take.
+	// returns an error. 0 is five seconds.
 	Drain time.Duration
 	// StorePath is the embedded store's file.
 	StorePath string

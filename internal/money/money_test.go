@@ -98,7 +98,7 @@ func TestEveryAmountHasOneForm(t *testing.T) {
 	})
 }
 
-func TestAppendKeepsWhatIsThere(t *testing.T) {
+func TestAppendKeepsTheBytesBefore(t *testing.T) {
 	t.Parallel()
 	text, err := money.Append([]byte("total "), -5, "USD")
 	require.NoError(t, err)

@@ -10,7 +10,7 @@ import (
 	"billhook/internal/serve"
 )
 
-func TestABudgetGivesWhatItHasAndNothingInParts(t *testing.T) {
+func TestABudgetGrantsAClaimWholeOrNotAtAll(t *testing.T) {
 	t.Parallel()
 	budget := serve.NewBudget(10)
 	require.True(t, budget.Claim(0))

@@ -99,7 +99,7 @@ func TestMetricsHaveAPortOfTheirOwnUntilTheServiceHasDrained(t *testing.T) {
 }
 
 // A scrape that hangs neither delays the end of the service nor makes it an error.
-func TestAScrapeThatTakesItsTimeIsCutOffAtTheEnd(t *testing.T) {
+func TestAHangingScrapeIsCutOffAtTheEnd(t *testing.T) {
 	t.Parallel()
 	inside := make(chan struct{})
 	_, second, end := withMetrics(t, &serve.Server{
@@ -134,7 +134,7 @@ func TestAServiceEndsWithItsMetrics(t *testing.T) {
 	}
 }
 
-func TestThePortOfTheMetrics(t *testing.T) {
+func TestTheMetricsPortFollowsItsConfiguration(t *testing.T) {
 	t.Parallel()
 	chosen, err := serve.ListenMetrics(t.Context(), "127.0.0.1", "0", "8080")
 	require.NoError(t, err)

@@ -22,7 +22,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // During the drain, new requests are told that the instance is shutting down. A refused
 // connection would not say so, and /health/ready would never answer 503.
-func TestRunAnswersWhatIsInFlightAndRefusesTheRestBeforeItReturns(t *testing.T) {
+func TestRunFinishesRequestsInFlightAndRefusesNewOnes(t *testing.T) {
 	t.Parallel()
 	inside, release := make(chan struct{}), make(chan struct{})
 	draining := make(chan struct{})
@@ -71,10 +71,10 @@ func TestRunAnswersWhatIsInFlightAndRefusesTheRestBeforeItReturns(t *testing.T) 
 	require.Equal(t, http.StatusServiceUnavailable, ask(kept, "/"))
 	close(release)
 	require.Equal(t, http.StatusOK, <-answered)
-	require.NoError(t, <-ended, "nobody waits for a connection that is only kept")
+	require.NoError(t, <-ended, "an idle connection does not delay the end")
 }
 
-func TestRunEndsWhatTakesLongerThanTheDrain(t *testing.T) {
+func TestRunCutsOffRequestsThatOutlastTheDrain(t *testing.T) {
 	t.Parallel()
 	inside := make(chan struct{})
 	server := &serve.Server{

@@ -89,7 +89,7 @@ func TestAGenuineSignatureIsAcceptedInEveryScheme(t *testing.T) {
 	}
 }
 
-func TestWhatIsSignedHereIsVerifiedHere(t *testing.T) {
+func TestASignersHeadersPassItsVerifier(t *testing.T) {
 	t.Parallel()
 	for _, scheme := range []signature.Scheme{signature.PayNow, signature.Generic, signature.Standard} {
 		signer, err := signature.NewSigner(scheme, secret)

@@ -65,7 +65,7 @@ func NewMetrics() *Metrics {
 		kept:       counter("billhook_delayed_failures_total", "Ordering keys that a run of release-delayed could not finish.").WithLabelValues(),
 		overdue:    gauge("billhook_delayed_overdue_seconds", "How long the message that is overdue the longest should have been published, as of this instance's last run.").WithLabelValues(),
 		orphans:    counter("billhook_orphans_total", "Events that were claimed and never finished, by what the sweep did.", "queue", "action"),
-		open:       gauge("billhook_dead_letters_open", "Dead letters that nobody has dealt with, as of this instance's last count.", "queue"),
+		open:       gauge("billhook_dead_letters_open", "Open dead letters, as of this instance's last count.", "queue"),
 		oldestOpen: gauge("billhook_dead_letters_oldest_seconds", "How long the oldest open dead letter has waited, as of this instance's last count.", "queue"),
 	}
 }

@@ -30,7 +30,7 @@ func TestALineHasTheNamesOfCloudLogging(t *testing.T) {
 	}
 }
 
-func TestALevelThatIsOffIsNotWritten(t *testing.T) {
+func TestALineBelowTheLevelIsNotWritten(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	telemetry.NewLogger(&out, slog.LevelWarn).Info("quiet")

@@ -1,6 +1,6 @@
-// Package arm owns what the chaos harness and its workers have to agree on: the arms
-// of the experiment, the queue of each, and where its effects are to be found. It
-// refuses to know who delivers, who handles, and who counts.
+// Package arm owns the definitions that the chaos harness and its workers share: the arms of
+// the experiment, their queues, and the places of their effects. It refuses to know how events
+// are delivered, handled or counted.
 package arm
 
 import (
@@ -16,15 +16,15 @@ import (
 	"billhook/internal/store"
 )
 
-// Arm is one way to handle an event, under the same deliveries as every other.
+// Arm is one way to handle events. All arms get the same kind of deliveries.
 type Arm struct {
-	// Name is its own, its queue's and, with Handlers before it, its handler's.
+	// Name is the name of the arm and its queue. With Handlers before it, it is the handler's.
 	Name string
-	// Ordered: each event of a key waits for the acknowledgement of the one before.
+	// Ordered: an event waits until the one before it of its key is acknowledged.
 	Ordered bool
-	// Outside: the effect is an outside service's, not a document.
+	// Outside: the effect takes place in an outside service, not in a document.
 	Outside bool
-	// Control: a handler that does it wrong, to show that the harness would see it.
+	// Control: the handler is wrong on purpose, to show that the harness notices.
 	Control bool
 }
 
@@ -39,7 +39,7 @@ const (
 	UnfencedLease = "unfenced-lease"
 )
 
-// All are the arms in the order in which they are reported.
+// All lists the arms in the order of the report.
 var All = []Arm{
 	{Name: Tx},
 	{Name: TxOrdered, Ordered: true},
@@ -50,7 +50,7 @@ var All = []Arm{
 	{Name: UnfencedLease, Control: true},
 }
 
-// Choose returns the arms of a comma-separated list of names; all, where it is empty.
+// Choose returns the arms of a comma-separated list of names; empty: all.
 func Choose(names string) ([]Arm, error) {
 	if names == "" {
 		return All, nil
@@ -68,24 +68,24 @@ func Choose(names string) ([]Arm, error) {
 	return chosen, errors.Join(mistakes...)
 }
 
-// Handlers begins the names of the handlers.
+// Handlers is the prefix of the handlers' names.
 const Handlers = "chaos."
 
-// EventType is that of every event.
+// EventType is the type of every event.
 const EventType = "chaos.event"
 
-// Topic is what ordered Tx events emit to.
+// Topic gets the emissions of the arm TxOrdered.
 const Topic = "chaos-told"
 
-// The attributes by which a delivery asks its handler to stall, in milliseconds: before
-// the effect and after it. They are no part of the payload.
+// Attributes of a delivery that make its handler stall before or after the effect, in
+// milliseconds. They are not in the payload.
 const (
 	StallBefore = "chaos_stall_before"
 	StallAfter  = "chaos_stall_after"
 )
 
-// Lease is so short that a stalled handler outlives it, which no catalog file would
-// allow: there the handler's time is up first.
+// Lease is shorter than a stall. A catalog file may not declare that, since a handler's timeout
+// has to end before its lease.
 const (
 	Lease   = 300 * time.Millisecond
 	timeout = 4 * time.Second
@@ -95,19 +95,19 @@ const (
 const (
 	// Effects counts how often an event took effect.
 	Effects = "chaosEffects"
-	// Keys holds the order in which the events of a key took effect.
+	// Keys holds the events of a key in the order of their effects.
 	Keys = "chaosKeys"
-	// Marks holds what a control's handler remembers of an event.
+	// Marks holds the events that a control has marked as handled.
 	Marks = "chaosMarks"
 )
 
-// Key is the document of an event, or of an ordering key, of an arm.
+// Key is the document of an event or an ordering key in an arm.
 func Key(collection, arm, id string) store.Key {
 	return store.Key{Collection: collection, ID: arm + "~" + id}
 }
 
-// Queues are the catalog of the experiment: one queue for each arm. Nothing is ever
-// given up: a dead letter would be a loss.
+// Queues is the catalog of the experiment: one queue per arm. Attempts are not limited, since a
+// dead letter would be a loss.
 func Queues() []catalog.Queue {
 	var queues []catalog.Queue
 	for _, a := range All {

@@ -13,7 +13,7 @@ import (
 	"billhook/internal/store"
 )
 
-// handlers are those of all arms.
+// handlers are the handlers of all arms.
 type handlers struct {
 	store   store.Store
 	outside *outside
@@ -32,8 +32,8 @@ func (h *handlers) register(r *handler.Registry) {
 
 var applied = handler.Effect{Result: "applied"}
 
-// tx counts the event and reads nothing: what keeps it from counting twice is the
-// record that is committed with it, and nothing else.
+// tx counts the event without a read. Only the record that is committed with it keeps it from
+// counting twice.
 func (h *handlers) tx(ctx context.Context, event handler.Event) (handler.Effect, error) {
 	if err := stall(ctx, event, arm.StallBefore); err != nil {
 		return handler.Effect{}, err
@@ -41,7 +41,7 @@ func (h *handlers) tx(ctx context.Context, event handler.Event) (handler.Effect,
 	return handler.Effect{Writes: []store.Write{count(event)}, Result: "applied"}, nil
 }
 
-// txOrdered reads what its key has seen, appends the event, and tells of it.
+// txOrdered reads its key's document, appends the event, and emits a message.
 func (h *handlers) txOrdered(ctx context.Context, event handler.Event) (handler.Effect, error) {
 	key := arm.Key(arm.Keys, event.Queue, event.OrderingKey)
 	doc, err := h.store.Get(ctx, key)
@@ -65,7 +65,7 @@ func (h *handlers) txOrdered(ctx context.Context, event handler.Event) (handler.
 	}, nil
 }
 
-// do has its effect outside.
+// do applies the effect in the outside service.
 func (h *handlers) do(ctx context.Context, event handler.Event) (string, error) {
 	if err := stall(ctx, event, arm.StallBefore); err != nil {
 		return "", err
@@ -76,8 +76,8 @@ func (h *handlers) do(ctx context.Context, event handler.Event) (string, error) 
 	return "applied", stall(ctx, event, arm.StallAfter)
 }
 
-// checkThenAct is the control that doubles: it looks whether the event was handled,
-// handles it, and remembers that it was.
+// checkThenAct is the control that doubles: it looks whether the event was handled, handles it,
+// then marks it.
 func (h *handlers) checkThenAct(ctx context.Context, event handler.Event) (handler.Effect, error) {
 	mark := arm.Key(arm.Marks, event.Queue, event.ID)
 	switch _, err := h.store.Get(ctx, mark); {
@@ -95,8 +95,7 @@ func (h *handlers) checkThenAct(ctx context.Context, event handler.Event) (handl
 	return applied, h.commit(ctx, store.Set(mark, map[string]any{"done": true}))
 }
 
-// markThenAct is the control that loses: it remembers that the event was handled, and
-// then handles it.
+// markThenAct is the control that loses: it marks the event as handled, then handles it.
 func (h *handlers) markThenAct(ctx context.Context, event handler.Event) (handler.Effect, error) {
 	mark := arm.Key(arm.Marks, event.Queue, event.ID)
 	err := h.commit(ctx, store.Create(mark, map[string]any{"done": true}))
@@ -112,8 +111,7 @@ func (h *handlers) markThenAct(ctx context.Context, event handler.Event) (handle
 	return applied, h.commit(ctx, count(event))
 }
 
-// unfencedLease is the control with a lease that is taken properly and, at the end,
-// not looked at again.
+// unfencedLease is the control that takes a lease properly and does not check it at the end.
 func (h *handlers) unfencedLease(ctx context.Context, event handler.Event) (handler.Effect, error) {
 	mark := arm.Key(arm.Marks, event.Queue, event.ID)
 	until := map[string]any{"until": time.Now().Add(arm.Lease)}
@@ -152,14 +150,14 @@ func count(event handler.Event) store.Write {
 	return store.Increment(arm.Key(arm.Effects, event.Queue, event.ID), map[string]int64{"times": 1}, nil)
 }
 
-// cycle is the event's place in its key, from 1 on.
+// cycle is the position of the event in its key, from 1.
 func cycle(event handler.Event) int64 { return event.Body.(*contract.Envelope).Payload.Cycle }
 
-// stall waits for as long as the delivery says, or until ctx ends.
+// stall waits for as long as the delivery's attribute says, or until ctx ends.
 func stall(ctx context.Context, event handler.Event, where string) error {
 	wait, err := strconv.Atoi(event.Attributes[where])
 	if err != nil {
-		return nil // the delivery asks for nothing
+		return nil // the delivery has no such attribute
 	}
 	timer := time.NewTimer(time.Duration(wait) * time.Millisecond)
 	defer timer.Stop()

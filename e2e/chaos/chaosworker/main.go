@@ -1,6 +1,6 @@
-// Command chaosworker is the worker under chaos: put together as cmd/worker is, from
-// the same packages, but for its catalog, its handlers, and the broker it publishes
-// to, which is the harness. It refuses to be of use to anybody else.
+// Command chaosworker is the worker of the chaos experiment. It is assembled from the packages
+// of cmd/worker, with its own catalog and handlers. It publishes to the harness. It refuses any
+// other use.
 package main
 
 import (
@@ -31,7 +31,7 @@ func main() {
 type config struct {
 	Project           string `env:"GOOGLE_CLOUD_PROJECT,required"`
 	FirestoreEmulator string `env:"FIRESTORE_EMULATOR_HOST,required"`
-	// Outside is the base URL of the harness: the outside service, and the broker.
+	// Outside is the base URL of the harness, which is both the outside service and the broker.
 	Outside string `env:"CHAOS_OUTSIDE,required"`
 }
 
@@ -50,7 +50,7 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 	if err != nil {
 		return err
 	}
-	defer func() { _ = documents.Close() }() // the process ends; there is nothing left to lose
+	defer func() { _ = documents.Close() }() // the process ends; nothing is lost
 
 	log := telemetry.NewLogger(stdout, slog.LevelInfo)
 	outside := &outside{base: cfg.Outside, client: &http.Client{Timeout: 3 * time.Second}}

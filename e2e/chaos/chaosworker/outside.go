@@ -14,14 +14,13 @@ import (
 	"billhook/internal/retry"
 )
 
-// outside speaks to the harness: the service that holds the effects of leased
-// handlers, and the broker.
+// outside is the client of the harness: of the outside service and of the broker.
 type outside struct {
 	base   string
 	client *http.Client
 }
 
-// Publish is confirmed by 200, and by nothing else.
+// Publish is confirmed by the status 200 alone.
 func (o *outside) Publish(ctx context.Context, topic string, m contract.Message) (string, error) {
 	body, err := json.Marshal(m)
 	if err != nil {
@@ -62,7 +61,7 @@ func (o *outside) apply(ctx context.Context, event handler.Event) error {
 	return nil
 }
 
-// applied asks what became of an earlier attempt.
+// applied asks the service for the outcome of an earlier attempt.
 func (o *outside) applied(ctx context.Context, event handler.Event) (string, bool, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, o.effect(event), http.NoBody)
 	if err != nil {

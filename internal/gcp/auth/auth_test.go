@@ -209,7 +209,7 @@ func TestGenuineTokensPass(t *testing.T) {
 		"expired within the leeway":        {scheme: "Bearer ", with: jwt.MapClaims{"exp": start.Add(-29 * time.Second).Unix()}},
 		"from a clock within the leeway":   {scheme: "Bearer ", with: jwt.MapClaims{"iat": start.Add(30 * time.Second).Unix()}},
 		"valid since now":                  {scheme: "Bearer ", with: jwt.MapClaims{"nbf": start.Unix()}},
-		"with a claim we know nothing of":  {scheme: "Bearer ", with: jwt.MapClaims{"azp": "1234567890"}},
+		"with an unknown claim":            {scheme: "Bearer ", with: jwt.MapClaims{"azp": "1234567890"}},
 		"with two spaces after the scheme": {scheme: "Bearer  "},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -328,7 +328,7 @@ func TestBehindCloudRunOnlyTheClaimsAreLeftToCheck(t *testing.T) {
 		want  error
 	}{
 		"a good token":                        {replaceSignature(signed(t, validClaims()), removed), nil},
-		"a signature nobody has checked":      {signed(t, validClaims()), auth.ErrInvalid},
+		"an unchecked signature":              {signed(t, validClaims()), auth.ErrInvalid},
 		"another audience":                    {replaceSignature(signed(t, claimsWith(jwt.MapClaims{"aud": "other"})), removed), auth.ErrInvalid},
 		"another issuer":                      {replaceSignature(signed(t, claimsWith(jwt.MapClaims{"iss": "other"})), removed), auth.ErrInvalid},
 		"expired":                             {replaceSignature(signed(t, claimsWith(jwt.MapClaims{"exp": 1})), removed), auth.ErrInvalid},

@@ -157,7 +157,7 @@ func TestIdentifyAcceptsTheListedPeopleAlone(t *testing.T) {
 		"a removed signature":            {bearerHeader(replaceSignature(validClaims, "SIGNATURE_REMOVED_BY_GOOGLE")), "", auth.ErrInvalid},
 		"another key":                    {bearerHeader(sign(t, jwt.SigningMethodRS256, foreignKey(), "old", personClaims(nil))), "", auth.ErrInvalid},
 		"a critical extension":           {bearerHeader(withHeader(t, `{"alg":"RS256","kid":"old","crit":["exp"]}`, personClaims(nil))), "", auth.ErrInvalid},
-		"somebody who is not allowed":    {bearerHeader(signed(t, personClaims(jwt.MapClaims{"email": "eve@example.test"}))), "", auth.ErrForbidden},
+		"a person who is not listed":     {bearerHeader(signed(t, personClaims(jwt.MapClaims{"email": "eve@example.test"}))), "", auth.ErrForbidden},
 		"an allowed address, and more":   {bearerHeader(signed(t, personClaims(jwt.MapClaims{"email": operator + ".evil.test"}))), "", auth.ErrForbidden},
 		"an address that looks the same": {bearerHeader(signed(t, personClaims(jwt.MapClaims{"email": "grace.hopper@example.te\u017ft"}))), "", auth.ErrForbidden},
 		"an address that is not proven":  {bearerHeader(signed(t, personClaims(jwt.MapClaims{"email_verified": false}))), "", auth.ErrForbidden},
@@ -181,7 +181,7 @@ func TestIdentifyAcceptsTheListedPeopleAlone(t *testing.T) {
 		"an empty ES256 signature":                {short(""), "", auth.ErrInvalid},
 		"an ES256 signature of zeros":             {short(base64.RawURLEncoding.EncodeToString(make([]byte, 64))), "", auth.ErrInvalid},
 		"a long ES256 signature":                  {short(base64.RawURLEncoding.EncodeToString(make([]byte, 65))), "", auth.ErrInvalid},
-		"an assertion of somebody not allowed":    {proxyHeader(signedAssertion(t, jwt.MapClaims{"email": "eve@example.test"})), "", auth.ErrForbidden},
+		"an assertion about an unlisted person":   {proxyHeader(signedAssertion(t, jwt.MapClaims{"email": "eve@example.test"})), "", auth.ErrForbidden},
 		"an assertion without an address":         {proxyHeader(signedAssertion(t, jwt.MapClaims{"email": nil})), "", auth.ErrForbidden},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -196,7 +196,7 @@ func TestIdentifyAcceptsTheListedPeopleAlone(t *testing.T) {
 	}
 }
 
-func TestIdentitiesAreUnknownWhileTheKeysAreAway(t *testing.T) {
+func TestIdentifyFailsWithoutKeys(t *testing.T) {
 	t.Parallel()
 	tokens, proxy := serveKeys(t, publish(map[string]*rsa.PrivateKey{"old": oldKey()})), serveKeys(t, down)
 	now := &clock{}

@@ -89,7 +89,7 @@ func TestFirestoreConformsWhereAnswersAreLost(t *testing.T) {
 }
 
 // The client library repeats a call that is answered Unavailable.
-func TestACommitAnsweredUnavailableIsSentAgainOnlyWhereItCountsOnce(t *testing.T) {
+func TestACommitAnsweredUnavailableIsRepeatedUnlessItCouldAddTwice(t *testing.T) {
 	t.Parallel()
 	record := store.Key{Collection: "c", ID: "record"}
 	sum := store.Increment(store.Key{Collection: "c", ID: "sum"}, map[string]int64{"n": 7}, nil)
@@ -141,7 +141,7 @@ func TestACommitAnsweredUnavailableIsSentAgainOnlyWhereItCountsOnce(t *testing.T
 
 // Aborted is Firestore's code for contention. Nothing was written, so even an increment is
 // repeated.
-func TestACommitThatIsRefusedForContentionIsSentAgain(t *testing.T) {
+func TestACommitIsRepeatedAfterContention(t *testing.T) {
 	t.Parallel()
 	sum := store.Increment(store.Key{Collection: "c", ID: "sum"}, map[string]int64{"n": 7}, nil)
 	record := store.Create(store.Key{Collection: "c", ID: "record"}, map[string]any{"n": int64(1)})
@@ -168,7 +168,7 @@ func TestACommitThatIsRefusedForContentionIsSentAgain(t *testing.T) {
 	}
 }
 
-func TestAContextThatEndsAfterTheCommitSaysSoAndTheCommitIsThere(t *testing.T) {
+func TestACommitIsStoredThoughItsContextEndsBeforeTheAnswer(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		end  func(context.CancelFunc) error
@@ -243,7 +243,7 @@ func TestAnIncrementStaysAtTheLimit(t *testing.T) {
 	require.Equal(t, int64(math.MaxInt64), doc.Fields["n"])
 }
 
-func TestADatabaseThatIsNotThereDoesNotLookEmpty(t *testing.T) {
+func TestAMissingDatabaseDoesNotLookEmpty(t *testing.T) {
 	t.Parallel()
 	gone := status.Error(codes.NotFound, "The database (default) does not exist for project p")
 	s := open(t,
@@ -274,7 +274,7 @@ func TestNewFollowsTheEnvironmentToTheEmulator(t *testing.T) {
 	require.ErrorIs(t, err, store.ErrNotFound)
 }
 
-func TestAnErrorRepeatsNothingOfADocument(t *testing.T) {
+func TestAnErrorHoldsNothingOfADocument(t *testing.T) {
 	t.Parallel()
 	s := open(t, option.WithGRPCDialOption(grpc.WithUnaryInterceptor(
 		func(context.Context, string, any, any, *grpc.ClientConn, grpc.UnaryInvoker, ...grpc.CallOption) error {

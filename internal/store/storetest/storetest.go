@@ -294,7 +294,7 @@ func queryDue(t *testing.T, s store.Store) {
 	page, err = s.Query(t.Context(), due(2))
 	require.NoError(t, err)
 	require.Equal(t, []string{"c", "b"}, ids(page))
-	require.Empty(t, page.Next, "who has dealt with these asks again")
+	require.Empty(t, page.Next, "the caller asks again after it has handled these")
 	commit(t, s, store.Delete(key("c"), 0), store.Set(key("b"), map[string]any{"done": true}))
 	page, err = s.Query(t.Context(), due(2))
 	require.NoError(t, err)

@@ -52,7 +52,7 @@ type Faults struct {
 	reads  int
 }
 
-// Down makes every call fail while it is true.
+// Down makes every call fail while down is true.
 func (f *Faults) Down(down bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

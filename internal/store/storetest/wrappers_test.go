@@ -28,7 +28,7 @@ func (c *counted) Query(context.Context, store.Query) (store.Page, error) {
 	return store.Page{}, nil
 }
 
-func TestFaultsFailWhatTheyAreToldAndNoMore(t *testing.T) {
+func TestFaultsFailExactlyTheChosenCalls(t *testing.T) {
 	t.Parallel()
 	writes := []store.Write{store.Set(store.Key{Collection: "c", ID: "a"}, nil)}
 	for name, test := range map[string]struct {

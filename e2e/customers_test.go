@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/e2e"
+	"billhook/internal/audit"
 	"billhook/internal/contract"
 	"billhook/internal/customers"
 	"billhook/internal/ledger"
@@ -107,7 +108,7 @@ func customerLinked(t *testing.T, s *stack) {
 
 	s.ask(t, http.MethodDelete, path, ops.Link{Why: "the drill is over"}, &state)
 	require.Equal(t, int64(1500), s.balance(t, user), "nothing moves back")
-	var changes ops.Changes
+	var changes ops.List[audit.Entry]
 	s.ask(t, http.MethodGet, path+"/changes", nil, &changes)
 	require.Len(t, changes.Items, 2)
 	require.Equal(t, []string{"unlink", "link"}, []string{changes.Items[0].Action, changes.Items[1].Action})

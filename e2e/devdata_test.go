@@ -23,7 +23,6 @@ import (
 	"billhook/internal/ops"
 	"billhook/internal/store"
 	"billhook/internal/telemetry"
-	"billhook/internal/worker"
 )
 
 // devRun is `billhook dev` as a process.
@@ -133,7 +132,7 @@ func TestDevDeliversWhatWaitedWhenItEnded(t *testing.T) {
 			Catalog: c, ProjectID: "e2e", Secrets: map[string][]string{"paynow": {e2e.Secret}, "generic": {e2e.Secret}},
 			WebhookPort: "0", WorkerPort: "0", StorePath: filepath.Join(folder, "store.db"), BrokerPath: filepath.Join(folder, "broker.json"),
 			Log: telemetry.NewLogger(log, nil),
-			WrapStore: func(s worker.Store) worker.Store {
+			WrapStore: func(s store.Store) store.Store {
 				breaking := &breakingStore{Store: s}
 				breaking.down.Store(down)
 				return breaking

@@ -36,7 +36,6 @@ import (
 	"billhook/internal/telemetry"
 	"billhook/internal/webhook"
 	"billhook/internal/webhook/samples"
-	"billhook/internal/worker"
 )
 
 func TestMain(m *testing.M) {
@@ -57,7 +56,7 @@ func TestMain(m *testing.M) {
 type stack struct {
 	webhookURL, workerURL string
 	log                   *e2e.Log
-	store                 worker.Store
+	store                 store.Store
 	publish               func(ctx context.Context, topic string, m contract.Message) (string, error)
 	published             func(t *testing.T) []contract.Message
 	deadLetters           func(t *testing.T) []contract.Message
@@ -250,7 +249,7 @@ func startEmbeddedOf(t *testing.T, folder string) *stack {
 		Catalog: c, ProjectID: "e2e", Secrets: map[string][]string{"paynow": {e2e.Secret}, "generic": {e2e.Secret}},
 		WebhookPort: "0", WorkerPort: "0", StorePath: filepath.Join(t.TempDir(), "store.db"),
 		Log:       telemetry.NewLogger(log, nil),
-		WrapStore: func(s worker.Store) worker.Store { breaking.Store = s; return breaking },
+		WrapStore: func(s store.Store) store.Store { breaking.Store = s; return breaking },
 		WrapPublisher: func(service string, p webhook.Publisher) webhook.Publisher {
 			taps[service] = &tappedPublisher{Publisher: p}
 			return taps[service]
@@ -288,7 +287,7 @@ var errDown = errors.New("e2e: down")
 // breakingStore is down when told so, and can end a request in the middle of a
 // commit without an answer, as the end of the process would.
 type breakingStore struct {
-	worker.Store
+	store.Store
 	down atomic.Bool
 
 	mu      sync.Mutex
@@ -436,7 +435,7 @@ func (s *stack) balance(t *testing.T, account ledger.Account) int64 {
 	return balance
 }
 
-func status(t *testing.T, from worker.Store, eventID string) string {
+func status(t *testing.T, from store.Store, eventID string) string {
 	t.Helper()
 	doc, err := from.Get(t.Context(), dedupe.Key(e2e.Queue, dedupe.DefaultTenant, eventID))
 	if errors.Is(err, store.ErrNotFound) {

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/e2e"
+	"billhook/internal/audit"
 	"billhook/internal/deadletter"
 	"billhook/internal/ledger"
 	"billhook/internal/ops"
@@ -63,7 +64,7 @@ func productSet(t *testing.T, s *stack) {
 	var story ops.Letter
 	s.ask(t, http.MethodGet, "/v1/ops/dead-letters/"+url.PathEscape(item.ID), nil, &story)
 	require.Equal(t, deadletter.Replayed, story.State)
-	var history ops.History
+	var history ops.List[audit.Entry]
 	s.ask(t, http.MethodGet, "/v1/ops/products/"+product+"/changes", nil, &history)
 	require.Len(t, history.Items, 1)
 	require.Equal(t, "local:drill", history.Items[0].Who)
@@ -102,7 +103,7 @@ func productChanged(t *testing.T, s *stack) {
 	s.replay(t, item)
 	s.until(t, o.EventID, "processed")
 	require.EqualValues(t, 2*250, s.balance(t, ledger.UserPoints(o.UID)))
-	var all ops.Products
+	var all ops.List[products.Product]
 	s.ask(t, http.MethodGet, "/v1/ops/products", nil, &all)
 	found := map[string]string{}
 	for _, p := range all.Items {

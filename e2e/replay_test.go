@@ -21,7 +21,6 @@ import (
 	"billhook/internal/ledger"
 	"billhook/internal/ops"
 	"billhook/internal/store"
-	"billhook/internal/worker"
 )
 
 // ownProcesses skips a long test of processes of their own where time is short: under
@@ -36,7 +35,7 @@ func ownProcesses(t *testing.T) {
 // gathering keeps what is committed, to be committed together: the emulator copies a
 // table of all its documents for each commit.
 type gathering struct {
-	worker.Store
+	store.Store
 	writes []store.Write
 }
 

@@ -22,8 +22,8 @@ import (
 	"billhook/internal/gcp/firestore"
 	"billhook/internal/gcp/pubsub"
 	"billhook/internal/signature"
+	"billhook/internal/store"
 	"billhook/internal/tasks"
-	"billhook/internal/worker"
 )
 
 // Secret signs every webhook of this package.
@@ -52,7 +52,7 @@ type Real struct {
 	// Service stands in for the subscription service; it runs in this process.
 	Service *embedded.Receiver
 	// Store and Publisher go straight to the emulators.
-	Store     worker.Store
+	Store     store.Store
 	Publisher *pubsub.Publisher
 
 	project, folder string

@@ -41,7 +41,7 @@ func serveCustomers(t *testing.T) string {
 	}
 	router := chi.NewRouter()
 	(&ops.API{
-		Store: db, Log: slog.New(slog.DiscardHandler), Access: ops.Access{Tokens: []string{opsToken}}, Now: now, Catalog: &catalog.Catalog{},
+		Reads: ops.Reads{Store: db, Now: now, Catalog: &catalog.Catalog{}}, Log: slog.New(slog.DiscardHandler), Access: ops.Access{Tokens: []string{opsToken}},
 		Customers: &customers.Operator{Store: db, Now: now, NewID: uuid.NewString},
 	}).Routes(router)
 	server := httptest.NewServer(router)

@@ -17,9 +17,9 @@ import (
 	"billhook/internal/ledger"
 	"billhook/internal/local"
 	"billhook/internal/retry"
+	"billhook/internal/store"
 	"billhook/internal/telemetry"
 	"billhook/internal/webhook/samples"
-	"billhook/internal/worker"
 )
 
 // taskEvery is how often dev calls the worker's tasks, as Cloud Scheduler would.
@@ -65,7 +65,7 @@ func (p *program) devCommand() *cobra.Command {
 				WebhookPort: webhookPort, WorkerPort: workerPort, ServicePort: servicePort, TaskEvery: taskEvery,
 				Drain: devDrain, StorePath: state.store(), BrokerPath: state.broker(), OpsTokens: p.env.OpsToken.List(),
 				Log:       telemetry.NewLogger(io.Discard, slog.LevelError),
-				WrapStore: func(s worker.Store) worker.Store { flaky.Store = s; return flaky },
+				WrapStore: func(s store.Store) store.Store { flaky.Store = s; return flaky },
 			}
 			if verbose {
 				config.Log = telemetry.NewLogger(p.stdout, slog.LevelInfo)

@@ -33,7 +33,7 @@ func serveProducts(t *testing.T) (say func(input string, args ...string) (string
 	start := map[string]catalog.Product{"hat": {Points: 250}}
 	router := chi.NewRouter()
 	(&ops.API{
-		Store: db, Log: slog.New(slog.DiscardHandler), Access: ops.Access{Tokens: []string{opsToken}}, Now: clock, Catalog: &catalog.Catalog{Products: start},
+		Reads: ops.Reads{Store: db, Now: clock, Catalog: &catalog.Catalog{Products: start}}, Log: slog.New(slog.DiscardHandler), Access: ops.Access{Tokens: []string{opsToken}},
 		Products: &products.Keeper{Store: db, Start: start, Now: clock, NewID: uuid.NewString},
 	}).Routes(router)
 	server := httptest.NewServer(router)

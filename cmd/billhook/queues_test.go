@@ -62,11 +62,11 @@ func serveEvents(t *testing.T) (address string, operators func() []string) {
 		})
 	})
 	(&ops.API{
-		Store: db, Log: slog.New(slog.DiscardHandler), Access: ops.Access{Tokens: []string{opsToken}}, Now: func() time.Time { return at },
-		Catalog: &catalog.Catalog{Queues: []catalog.Queue{
+		Log: slog.New(slog.DiscardHandler), Access: ops.Access{Tokens: []string{opsToken}},
+		Reads: ops.Reads{Store: db, Now: func() time.Time { return at }, Catalog: &catalog.Catalog{Queues: []catalog.Queue{
 			{ID: "orders", Alias: "q:orders", Enabled: true}, {ID: "clicks", Enabled: true, DeadLetter: catalog.DeadLetter{Drop: true}},
 			{ID: "refunds", DeadLetter: catalog.DeadLetter{AlertAbove: 5, OldestAlert: 4 * time.Hour}},
-		}},
+		}}},
 	}).Routes(router)
 	server := httptest.NewServer(router)
 	t.Cleanup(server.Close)

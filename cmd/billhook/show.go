@@ -15,7 +15,6 @@ import (
 	"billhook/internal/ops"
 	"billhook/internal/store"
 	"billhook/internal/webhook/samples"
-	"billhook/internal/worker"
 )
 
 // firstSample is the id of the first event of the demo.
@@ -23,7 +22,7 @@ const firstSample = "900000000000000011"
 
 // failOnce fails the first effect of one event, for the demo.
 type failOnce struct {
-	worker.Store
+	store.Store
 	eventID string
 	failed  atomic.Bool
 }

@@ -11,7 +11,6 @@ import (
 	"billhook/e2e/chaos/arm"
 	"billhook/internal/dedupe"
 	"billhook/internal/store"
-	"billhook/internal/worker"
 )
 
 // fate is what became of one event.
@@ -67,7 +66,7 @@ func (v *verdict) sequence(key string, cycles []int64) {
 }
 
 // count reads what is stored, applied and published, and compares it with the plan.
-func count(ctx context.Context, s worker.Store, o *outside, log *e2e.Log, p *plan, arms []arm.Arm) ([]verdict, error) {
+func count(ctx context.Context, s store.Store, o *outside, log *e2e.Log, p *plan, arms []arm.Arm) ([]verdict, error) {
 	claims := map[[2]string]int{}
 	for _, d := range log.Deliveries("") {
 		if d.Outcome == "processed" {
@@ -179,7 +178,7 @@ func outboxVerdict(told map[string][]emission, p *plan) verdict {
 }
 
 // each hands over every document of a collection.
-func each(ctx context.Context, s worker.Store, collection string, take func(store.Document) error) error {
+func each(ctx context.Context, s store.Store, collection string, take func(store.Document) error) error {
 	query := store.Query{Collection: collection, Limit: store.MaxPage}
 	for {
 		page, err := s.Query(ctx, query)

@@ -123,8 +123,8 @@ var faultsOfProcessing = []fault{
 		pushDir, "TestADeadLetterIsConfirmedThenMarkedThenAnswered"},
 	{"a dead letter that nobody took is marked", deliver, `err = retry.Outage("dead_letter_unconfirmed", err)`,
 		`_, _ = run.Bury(ctx, verdict.Reason, attempts); err = retry.Outage("dead_letter_unconfirmed", err)`, pushDir, "TestADeadLetterThatIsNotConfirmedLeavesNoMark"},
-	{"a webhook is accepted that nobody has", "internal/webhook/webhook.go", `o.refuse(http.StatusServiceUnavailable, "publish_unconfirmed",`,
-		`o.refuse(http.StatusAccepted, "publish_unconfirmed",`, "internal/webhook", "TestAnUnconfirmedPublishKeepsTheEventWithItsSender"},
+	{"a webhook is accepted that nobody has", "internal/webhook/webhook.go", `serve.Refuse(http.StatusServiceUnavailable, "publish_unconfirmed",`,
+		`serve.Refuse(http.StatusAccepted, "publish_unconfirmed",`, "internal/webhook", "TestAnUnconfirmedPublishKeepsTheEventWithItsSender"},
 
 	// The outbox.
 	{"an emission is published before its commit", tx, `failpoint.Hit(failpoint.TxCommit)`, `s.relay(ctx, event, lanes); lanes = nil`,
@@ -156,7 +156,7 @@ var faultsOfProcessing = []fault{
 		dedupeDir, "TestAnOrphanIsPublishedBeforeItIsMarked"},
 	{"an orphan is marked whoever has it now", sweep, `store.Update(doc.Key, doc.Version, record.Fields())`, `store.Set(doc.Key, record.Fields())`,
 		dedupeDir, "TestASweepWritesOverNobodysWork"},
-	{"what was written anew is removed", sweep, `[]store.Write{store.Delete(doc.Key, doc.Version)}`, `[]store.Write{store.Delete(doc.Key, 0)}`, dedupeDir, "TestWhatIsWrittenAnewHasNotExpired"},
+	{"what was written anew is removed", sweep, `store.Delete(doc.Key, doc.Version)`, `store.Delete(doc.Key, 0)`, dedupeDir, "TestWhatIsWrittenAnewHasNotExpired"},
 	{"an orphan is published where it is to be reported", tasks, `q.Enabled && q.OnOrphan == catalog.Republish && record.Message != nil`,
 		`q.Enabled && record.Message != nil`, tasksDir, "TestOrphansAreDealtWithAsTheirQueueSays"},
 	{"an orphan is one while its redelivery may come", tasks, `max(longest, wait+q.AckDeadline)`, `max(longest, wait)`, tasksDir, "TestOrphansAreDealtWithAsTheirQueueSays"},

@@ -17,6 +17,6 @@ var faultsOfLane = []fault{
 		t.rank`, `	if t.rank = 0; true {
 		t.rank`, laneDir, inLine},
 	{"what comes back waits for ever", relay, `l.stamp(e.Message)`, `e.Message`, laneDir, inLine},
-	{"a lane is over before its last message", delay, `l.entryID(t) != l.Newest`, `t.rank == 0`, laneDir, inLine},
+	{"a lane is over before its last message", delay, `l.entryID(t) != l.Newest`, `t.rank == 0`, laneDir, "TestALaneIsOverWithItsLastMessage"},
 	{"a lane that was changed is written over", lanes, `store.Update(l.key, l.version, next.fields())`, `store.Set(l.key, next.fields())`, laneDir, inLine},
 }

@@ -6,7 +6,7 @@ const (
 	tokensDir   = "internal/gcp/auth"
 	opsAuth     = "internal/ops/auth.go"
 	opsLocal    = "internal/ops/local.go"
-	opsBody     = "internal/ops/body.go"
+	opsBody     = "internal/ops/api.go"
 	opsDir      = "internal/ops"
 
 	spelled = "TestClaimsAndHeadersAreReadExactly"

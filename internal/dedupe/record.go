@@ -107,16 +107,19 @@ func MessageKey(queue, messageID string, data []byte) store.Key {
 }
 
 func key(parts ...string) store.Key {
-	var id strings.Builder
+	const hashed = 4
+	id := make([]byte, 2*hashed+1, 128) // the hash and a dash go first
 	for i, part := range parts {
 		if i > 0 {
-			id.WriteByte('~')
+			id = append(id, '~')
 		}
 		// PathEscape leaves the tilde, which separates the parts here.
-		id.WriteString(strings.ReplaceAll(url.PathEscape(part), "~", "%7E"))
+		id = append(id, strings.ReplaceAll(url.PathEscape(part), "~", "%7E")...)
 	}
-	sum := sha256.Sum256([]byte(id.String()))
-	return store.Key{Collection: Collection, ID: hex.EncodeToString(sum[:4]) + "-" + id.String()}
+	sum := sha256.Sum256(id[2*hashed+1:])
+	hex.Encode(id, sum[:hashed])
+	id[2*hashed] = '-'
+	return store.Key{Collection: Collection, ID: string(id)}
 }
 
 // Hour names the hour, in UTC, that a moment is in, such as 2026-11-21T09. A record has

@@ -85,16 +85,8 @@ func Clean(ctx context.Context, s Querier, collection string, now time.Time, lim
 	if err != nil {
 		return 0, false, fmt.Errorf("dedupe: read what has expired: %w", err)
 	}
-	for _, doc := range page.Documents {
-		// At its version: what has been written anew has not expired.
-		switch _, err := s.Commit(ctx, []store.Write{store.Delete(doc.Key, doc.Version)}); {
-		case err == nil:
-			removed++
-		case !errors.Is(err, store.ErrStale):
-			return removed, true, fmt.Errorf("dedupe: remove what has expired: %w", err)
-		}
-	}
-	return removed, len(page.Documents) == limit, nil
+	removed, err = remove(ctx, s, page.Documents)
+	return removed, err != nil || len(page.Documents) == limit, err
 }
 
 // Pruned is what a prune did.
@@ -120,7 +112,7 @@ func Prune(ctx context.Context, s Querier, before, now time.Time, after string, 
 		return Pruned{}, "", fmt.Errorf("dedupe: read completed records: %w", err)
 	}
 	pruned := Pruned{LookedAt: len(page.Documents)}
-	var writes []store.Write
+	var expired []store.Document
 	for _, doc := range page.Documents {
 		record, err := FromDocument(doc)
 		switch {
@@ -128,39 +120,40 @@ func Prune(ctx context.Context, s Querier, before, now time.Time, after string, 
 		case record.ExpireAt.IsZero() || now.Before(record.ExpireAt):
 			pruned.Remembered++
 		default:
-			// At its version: what has been written anew has not expired.
-			writes = append(writes, store.Delete(doc.Key, doc.Version))
+			expired = append(expired, doc)
 		}
 	}
 	if dryRun {
-		pruned.Removed = len(writes)
+		pruned.Removed = len(expired)
 		return pruned, page.Next, nil
 	}
-	pruned.Removed, err = remove(ctx, s, writes)
+	pruned.Removed, err = remove(ctx, s, expired)
 	return pruned, page.Next, err
 }
 
-// remove commits the deletes together, or, where one of them is stale, each for itself.
-func remove(ctx context.Context, s Store, deletes []store.Write) (removed int, err error) {
-	if len(deletes) == 0 {
+// remove deletes documents in one commit, or, where one of them is stale, each for itself.
+func remove(ctx context.Context, s store.Committer, expired []store.Document) (removed int, err error) {
+	if len(expired) == 0 {
 		return 0, nil
 	}
-	_, err = s.Commit(ctx, deletes)
-	if err == nil {
-		return len(deletes), nil
+	deletes := make([]store.Write, len(expired))
+	for i, doc := range expired {
+		// At its version: what has been written anew has not expired.
+		deletes[i] = store.Delete(doc.Key, doc.Version)
 	}
-	if len(deletes) > 1 && errors.Is(err, store.ErrStale) {
-		for i := range deletes {
-			one, err := remove(ctx, s, deletes[i:i+1])
-			if err != nil {
-				return removed, err
-			}
-			removed += one
+	switch _, err := s.Commit(ctx, deletes); {
+	case err == nil:
+		return len(expired), nil
+	case !errors.Is(err, store.ErrStale):
+		return 0, fmt.Errorf("dedupe: remove what has expired: %w", err)
+	case len(expired) == 1:
+		return 0, nil
+	}
+	for i := range expired {
+		one, err := remove(ctx, s, expired[i:i+1])
+		if removed += one; err != nil {
+			return removed, err
 		}
-		return removed, nil
 	}
-	if errors.Is(err, store.ErrStale) {
-		return 0, nil
-	}
-	return 0, fmt.Errorf("dedupe: remove completed records: %w", err)
+	return removed, nil
 }

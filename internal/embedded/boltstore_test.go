@@ -27,7 +27,7 @@ func openStore(t *testing.T) *embedded.Store {
 
 func TestTheBoltStoreConforms(t *testing.T) {
 	t.Parallel()
-	storetest.Run(t, func(t *testing.T) storetest.Store {
+	storetest.Run(t, func(t *testing.T) store.Store {
 		t.Helper()
 		return openStore(t)
 	})
@@ -62,7 +62,7 @@ func TestAnIncrementThatWouldOverflowIsRefused(t *testing.T) {
 
 func TestTheBoltStoreConformsWhereAnswersAreLost(t *testing.T) {
 	t.Parallel()
-	storetest.RunLostAnswers(t, func(t *testing.T) (storetest.Store, func()) {
+	storetest.RunLostAnswers(t, func(t *testing.T) (store.Store, func()) {
 		t.Helper()
 		faults := &storetest.Faults{Store: openStore(t)}
 		return faults, func() { faults.FailAfter(1) }

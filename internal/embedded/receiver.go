@@ -178,15 +178,15 @@ func (r *Receiver) read(w http.ResponseWriter, request *http.Request) (body []by
 	var tooLarge *http.MaxBytesError
 	switch {
 	case errors.As(err, &tooLarge):
-		serve.WriteProblem(w, http.StatusRequestEntityTooLarge, "too_large", "The body is too large.")
+		serve.Refuse(http.StatusRequestEntityTooLarge, "too_large", "The body is too large.").Write(w)
 		return nil, false
 	case err != nil:
-		serve.WriteProblem(w, http.StatusBadRequest, "body_unreadable", "The body did not arrive whole.")
+		serve.Refuse(http.StatusBadRequest, "body_unreadable", "The body did not arrive whole.").Write(w)
 		return nil, false
 	}
 	if err := r.verifier.Verify(request.Header.Values, body); err != nil {
 		// The text is one of a few, and the developer of a sender needs it.
-		serve.WriteProblem(w, http.StatusUnauthorized, "signature", err.Error())
+		serve.Refuse(http.StatusUnauthorized, "signature", err.Error()).Write(w)
 		return nil, false
 	}
 	return body, true
@@ -204,16 +204,16 @@ func (r *Receiver) receive(w http.ResponseWriter, request *http.Request) {
 		CorrelationID  string `json:"correlation_id"`
 	}
 	if json.Unmarshal(body, &given) != nil {
-		serve.WriteProblem(w, http.StatusBadRequest, "malformed", "The body is not the webhook's JSON.")
+		serve.Refuse(http.StatusBadRequest, "malformed", "The body is not the webhook's JSON.").Write(w)
 		return
 	}
 	keys := request.Header.Values("Idempotency-Key")
 	switch {
 	case !pii.ID.Valid(given.EventID) || given.Action == "" || given.SubscriptionID == "":
-		serve.WriteProblem(w, http.StatusUnprocessableEntity, "incomplete", "event_id, action and subscription_id are needed.")
+		serve.Refuse(http.StatusUnprocessableEntity, "incomplete", "event_id, action and subscription_id are needed.").Write(w)
 		return
 	case len(keys) != 1 || keys[0] != given.EventID:
-		serve.WriteProblem(w, http.StatusUnprocessableEntity, "key", "The Idempotency-Key must be the event's id.")
+		serve.Refuse(http.StatusUnprocessableEntity, "key", "The Idempotency-Key must be the event's id.").Write(w)
 		return
 	}
 	switch r.take(Delivery{
@@ -225,9 +225,9 @@ func (r *Receiver) receive(w http.ResponseWriter, request *http.Request) {
 	case Duplicate:
 		serve.WriteJSON(w, http.StatusOK, map[string]bool{"duplicate": true})
 	case Failed:
-		serve.WriteProblem(w, http.StatusServiceUnavailable, "told", "Told to fail.")
+		serve.Refuse(http.StatusServiceUnavailable, "told", "Told to fail.").Write(w)
 	case Refused:
-		serve.WriteProblem(w, http.StatusUnprocessableEntity, "refused", "Told to refuse, or the key was used before with another body.")
+		serve.Refuse(http.StatusUnprocessableEntity, "refused", "Told to refuse, or the key was used before with another body.").Write(w)
 	case Hung:
 		select {
 		case <-request.Context().Done():
@@ -293,7 +293,7 @@ func (r *Receiver) known(w http.ResponseWriter, request *http.Request) {
 	}
 	times := r.Applied(request.PathValue("id"))
 	if times == 0 {
-		serve.WriteProblem(w, http.StatusNotFound, "unknown", "No such event has been applied.")
+		serve.Refuse(http.StatusNotFound, "unknown", "No such event has been applied.").Write(w)
 		return
 	}
 	serve.WriteJSON(w, http.StatusOK, map[string]int{"applied": times})
@@ -306,11 +306,11 @@ func (r *Receiver) tell(w http.ResponseWriter, request *http.Request) {
 	}
 	err := json.UnmarshalRead(http.MaxBytesReader(w, request.Body, 1<<10), &told, json.RejectUnknownMembers(true))
 	if err != nil {
-		serve.WriteProblem(w, http.StatusBadRequest, "malformed", `Send {"mode":"fail","times":1}.`)
+		serve.Refuse(http.StatusBadRequest, "malformed", `Send {"mode":"fail","times":1}.`).Write(w)
 		return
 	}
 	if err := r.Tell(told.Mode, told.Times); err != nil {
-		serve.WriteProblem(w, http.StatusUnprocessableEntity, "told", err.Error())
+		serve.Refuse(http.StatusUnprocessableEntity, "told", err.Error()).Write(w)
 		return
 	}
 	w.WriteHeader(http.StatusNoContent)

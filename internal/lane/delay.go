@@ -38,8 +38,8 @@ type Waiting struct {
 func (l Lane) Put(w Waiting, now time.Time) (ticketed string, writes []store.Write, err error) {
 	now = moment(now)
 	t, again := ticketOf(w.Message)
-	// A time, so that numbers rise also where the lane was gone; and never less than any
-	// seen, so that they rise where clocks differ.
+	// The number is a time, so that it rises even where the lane was gone. It is greater
+	// than any number seen, so that it rises even where clocks differ.
 	t.number = max(now.UnixMicro(), l.Last+1, t.number+1)
 	if !again {
 		t.rank = t.number
@@ -64,10 +64,10 @@ func (l Lane) Put(w Waiting, now time.Time) (ticketed string, writes []store.Wri
 	id := l.entryID(t)
 	next := l.head
 	next.Last, next.Newest, next.ExpireAt = t.number, max(l.Newest, id), time.Time{}
-	if again { // what was published behind it has to wait again; else nothing was
+	if again { // what was published behind it has to wait again
 		next.Held = t.number
 	}
-	if !l.Holds() { // what joins a lane changes nothing of when it is looked at
+	if !l.Holds() { // a lane that holds messages is due when its oldest is
 		next.DueAt, next.OldestAt = due, due
 	}
 	writes = []store.Write{store.Create(store.Key{Collection: Delayed.Entries(), ID: id}, store.Encode(&e)), l.become(next)}
@@ -80,9 +80,9 @@ func (l Lane) Put(w Waiting, now time.Time) (ticketed string, writes []store.Wri
 // never is when a stopped lane is due.
 var never = time.Date(9000, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// Stop returns the write that stops the lane: whatever comes of its key from now on is
-// put aside behind it, until Go. ok is false where it is stopped already. What holds a
-// key up this way is a dead letter that a person has to look at.
+// Stop returns the write that stops the lane, for a dead letter that a person has to look
+// at. Until Go, each message of the key is put aside, and none is published. ok is false
+// where the lane is stopped already.
 func (l Lane) Stop(now time.Time) (w store.Write, ok bool) {
 	if l.Stopped || !l.Stays {
 		return store.Write{}, false
@@ -90,7 +90,7 @@ func (l Lane) Stop(now time.Time) (w store.Write, ok bool) {
 	next := l.head
 	next.Stopped, next.DueAt, next.OldestAt, next.ExpireAt = true, never, never, time.Time{}
 	next.Last = max(now.UnixMicro(), l.Last+1)
-	next.Held = next.Last // what was published before this comes back to the stopped lane, too
+	next.Held = next.Last // what is published already has to wait again
 	return l.become(next), true
 }
 
@@ -100,7 +100,7 @@ func (l Lane) Go(now time.Time) (w store.Write, ok bool) {
 	switch {
 	case !l.Stopped:
 		return store.Write{}, false
-	case l.Newest == "": // nothing has come behind it
+	case l.Newest == "": // no message was put into it
 		return store.Delete(l.key, l.version), true
 	}
 	next := l.head
@@ -108,8 +108,8 @@ func (l Lane) Go(now time.Time) (w store.Write, ok bool) {
 	return l.become(next), true
 }
 
-// Over returns the write that removes the lane, where the message, which has been
-// delivered, was the last of it; ok reports whether it was.
+// Over returns the write that removes the lane of a message that was delivered; ok reports
+// whether the message was the last of the lane.
 func (l Lane) Over(m contract.Message) (w store.Write, ok bool) {
 	t, ok := ticketOf(m)
 	if !ok || !l.Exists() || !l.Stays || l.Holds() || l.entryID(t) != l.Newest {
@@ -118,18 +118,21 @@ func (l Lane) Over(m contract.Message) (w store.Write, ok bool) {
 	return store.Delete(l.key, l.version), true
 }
 
-// entryID: within a lane the order is that of the ranks.
+// entryID is the id of the entry of a ticket. Ids of a lane are in the order of the ranks.
 func (l Lane) entryID(t ticket) string {
 	return fmt.Sprintf("%s-%020d-%020d", l.key.ID, t.rank, t.number)
 }
 
-// ticket is the place in line of a message that was put aside. published is the last
-// number of its lane when the message was published; 0: it has not been yet.
-type ticket struct{ rank, number, published int64 }
+// ticket is the place in line of a message that was put aside.
+type ticket struct {
+	rank, number int64
+	// published is the last number of its lane when the message was published; 0 before that.
+	published int64
+}
 
 func (t ticket) String() string { return fmt.Sprintf("%d-%d", t.rank, t.number) }
 
-// Ticket is that of a message that comes back; empty for any other.
+// Ticket is the ticket of a message that comes back; empty for any other message.
 func Ticket(m contract.Message) string {
 	t, ok := ticketOf(m)
 	if !ok {
@@ -138,8 +141,8 @@ func Ticket(m contract.Message) string {
 	return t.String()
 }
 
-// stamp writes into a message that leaves the lane the last number of it. What has no
-// ticket is left as it is.
+// stamp adds the last number of the lane to the ticket of a message that leaves it. A
+// message of the outbox has no ticket, and is left as it is.
 func (l Lane) stamp(m contract.Message) contract.Message {
 	if t, ok := ticketOf(m); ok {
 		m.Attributes = maps.Clone(m.Attributes)

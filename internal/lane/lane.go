@@ -10,12 +10,13 @@
 // relayed. A relay looks for lanes that are due, and at nothing else.
 //
 // A lane of the outbox is written without being read, and removed with its last entry.
-// A lane of what is delayed is read first. A message keeps its rank in it from the moment
-// that it is first put aside until it is through; each time, it gets a new ticket, rank
-// and number, which comes back with it. Beside it comes back the last number that the
-// lane had given out when the message was published: it waits again behind what was put
-// aside since then. Such a lane stays until the last of its messages has been delivered:
-// what the broker holds of its key has yet to be put behind them.
+//
+// A lane of delayed messages is read before it is written. A message that is put aside
+// gets a ticket, which comes back with it. Its rank is the same each time that the message
+// is put aside, its number is a new one. When the message is published, the last number of
+// its lane is added. A message that comes back waits again behind those that were put aside
+// since. The lane stays until its last message has been delivered, so that what the broker
+// still holds of the key is put behind it.
 package lane
 
 import (
@@ -47,19 +48,19 @@ func (k Kind) Lanes() string { return string(k) + "Keys" }
 
 // head is the document of a lane.
 type head struct {
-	// Newest is the last of its entries, or was until all were published.
+	// Newest is the id of its last entry, also when that has been published.
 	Newest string `store:"newest"`
 	// DueAt is when a relay looks at the lane; zero: all its entries are published.
 	DueAt time.Time `store:"due_at,omitzero"`
-	// OldestAt is since when its oldest entry waits, or waits beyond its time.
+	// OldestAt is when its oldest entry was added or, of a delayed one, was due.
 	OldestAt time.Time `store:"oldest_at,omitzero"`
-	// Last is the greatest number given out, Held that of the last message that was put
-	// aside again.
+	// Last is the greatest number given out.
 	Last int64 `store:"last,omitzero"`
+	// Held is the number of the message that was put aside again last.
 	Held int64 `store:"held,omitzero"`
 	// Stays: the lane outlives its entries.
 	Stays bool `store:"stays,omitzero"`
-	// Stopped: it waits for a person.
+	// Stopped: it waits for a person, and no entry of it is published.
 	Stopped bool `store:"stopped,omitzero"`
 	// QueueID is the queue of a lane that stays, for Calm.
 	QueueID string `store:"queue,omitzero"`
@@ -84,8 +85,8 @@ type Source struct {
 	EventID string `store:"event_id"`
 }
 
-// fields of a lane that has given out numbers say also that none is held and that it
-// does not stay.
+// fields returns the document. Once a lane has given out a number, its document holds the
+// zero values of held and stays, too.
 func (h head) fields() map[string]any {
 	fields := store.Encode(&h)
 	if h.Last != 0 {
@@ -133,18 +134,8 @@ func laneOf(doc store.Document) Lane {
 	return l
 }
 
-// Getter reads a document; see the store package for the errors.
-type Getter interface {
-	Get(ctx context.Context, key store.Key) (store.Document, error)
-}
-
-// Querier answers a query; see the store package for the errors.
-type Querier interface {
-	Query(ctx context.Context, query store.Query) (store.Page, error)
-}
-
 // Open reads the lane of what is delayed under a name.
-func Open(ctx context.Context, from Getter, name Name) (Lane, error) {
+func Open(ctx context.Context, from store.Getter, name Name) (Lane, error) {
 	doc, err := from.Get(ctx, store.Key{Collection: Delayed.Lanes(), ID: name.id()})
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
 		return Lane{}, fmt.Errorf("lane: read: %w", err)
@@ -159,7 +150,7 @@ func Open(ctx context.Context, from Getter, name Name) (Lane, error) {
 
 // Calm reports whether no ordering key of a queue has a lane, so that no message of it can
 // be behind another. It is one read.
-func Calm(ctx context.Context, from Querier, queue string) (bool, error) {
+func Calm(ctx context.Context, from store.Querier, queue string) (bool, error) {
 	page, err := from.Query(ctx, store.Query{Collection: Delayed.Lanes(), Equal: map[string]any{"queue": queue}, Limit: 1})
 	if err != nil {
 		return false, fmt.Errorf("lane: look for lanes: %w", err)
@@ -169,11 +160,11 @@ func Calm(ctx context.Context, from Querier, queue string) (bool, error) {
 
 // Longest returns the lanes whose oldest message has waited since until or longer, due or
 // not, the longest wait first, at most limit.
-func Longest(ctx context.Context, from Querier, of Kind, until time.Time, limit int) ([]Lane, error) {
+func Longest(ctx context.Context, from store.Querier, of Kind, until time.Time, limit int) ([]Lane, error) {
 	return lanesOf(ctx, from, of, store.Query{Due: &store.Due{Field: "oldest_at", Until: until}, Limit: limit})
 }
 
-func lanesOf(ctx context.Context, from Querier, of Kind, query store.Query) ([]Lane, error) {
+func lanesOf(ctx context.Context, from store.Querier, of Kind, query store.Query) ([]Lane, error) {
 	query.Collection = of.Lanes()
 	page, err := from.Query(ctx, query)
 	if err != nil {

@@ -25,8 +25,8 @@ type line struct {
 	db     *embedded.Store
 	now    time.Time
 	actors []*actor
-	// broker is what it holds, the first first.
-	broker          []contract.Message
+	// broker is what it holds, the first first; acked is what it was told to forget.
+	broker, acked   []contract.Message
 	arrived, closed []string
 	// again is, of each event that has failed, when its next attempt is due and with which
 	// ticket it comes back.
@@ -86,7 +86,7 @@ func (l *line) deliver(t require.TestingT, outcome func() string) {
 		return
 	}
 	m := l.broker[0]
-	l.broker = l.broker[1:]
+	l.broker, l.acked = l.broker[1:], append(l.acked, m)
 	event := m.Attributes[contract.AttrEventID]
 	again := l.again[event]
 	behind := false
@@ -142,6 +142,13 @@ func (l *line) replay(t require.TestingT) {
 	l.commit(t, func(found lane.Lane) ([]store.Write, bool) { return one(found.Go(l.now)) })
 }
 
+// repeat has the broker deliver again what it was told to forget, with all that came after it.
+func (l *line) repeat(t *rapid.T) {
+	from := len(l.acked) - min(rapid.IntRange(1, 4).Draw(t, "messages"), len(l.acked))
+	l.broker, l.acked = append(slices.Clone(l.acked[from:]), l.broker...), l.acked[:from]
+	l.tell("all from %d on again", from)
+}
+
 func (l *line) relay(i int) func(*rapid.T) {
 	return func(t *rapid.T) {
 		if a := l.actors[i]; a.running {
@@ -185,7 +192,7 @@ func TestWhateverWaitsBehindWhateverAKeyIsDoneInOrder(t *testing.T) {
 		t.Repeat(map[string]func(*rapid.T){
 			"an event": l.event, "an event +": l.event, "a delivery": deliver, "a delivery +": deliver, "a delivery ++": deliver,
 			"relay one": l.relay(0), "relay one +": l.relay(0), "relay two": l.relay(1), "relay two +": l.relay(1),
-			"the dead letter is replayed": func(t *rapid.T) { l.replay(t) },
+			"repeat": l.repeat, "the dead letter is replayed": func(t *rapid.T) { l.replay(t) },
 			"time passes": func(t *rapid.T) {
 				l.now = l.now.Add(rapid.SampledFrom([]time.Duration{time.Microsecond, time.Second, 21 * time.Minute}).Draw(t, "time"))
 			},
@@ -244,6 +251,27 @@ func (s *stopping) Get(ctx context.Context, key store.Key) (store.Document, erro
 		before()
 	}
 	return s.Faults.Get(ctx, key)
+}
+
+// TestALaneIsOverWithItsLastMessage, and not before: a repetition of what was behind it
+// would overtake the last.
+func TestALaneIsOverWithItsLastMessage(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.Of = lane.Delayed
+	l := &line{db: r.db, now: start}
+	l.keep(t, message("e1"), start)
+	l.keep(t, message("e2"), time.Time{})
+	over := func(m contract.Message) (ok bool) {
+		l.commit(t, func(found lane.Lane) ([]store.Write, bool) {
+			_, ok = found.Over(m)
+			return nil, false
+		})
+		return ok
+	}
+	r.broker.after = func() { require.False(t, over(r.broker.taken[0]), "while the relay has not left it") }
+	r.due(t, 10)
+	require.Equal(t, []bool{false, false, true}, []bool{over(message("e2")), over(r.broker.taken[0]), over(r.broker.taken[1])})
 }
 
 // TestWhatJoinsALaneDoesNotMakeItYounger: how long the oldest has waited is an alert.

@@ -15,25 +15,18 @@ import (
 	"billhook/internal/store"
 )
 
-// Store is what a relay needs of the database; see the store package for the errors.
-type Store interface {
-	Getter
-	Querier
-	Commit(ctx context.Context, writes []store.Write) ([]store.Version, error)
-}
-
 // Publisher puts a message on a topic. It returns without an error only after the
 // broker has confirmed; after an error the message may or may not be there.
 type Publisher interface {
 	Publish(ctx context.Context, topic string, m contract.Message) (messageID string, err error)
 }
 
-// Relay publishes the lanes of one kind. Any number of relays may run at once: each
-// publishes a lane from its oldest entry on, so that the first of each message comes in
-// order, whatever they repeat.
+// Relay publishes the lanes of one kind. Any number of relays may run at once. Each
+// publishes a lane from its oldest entry on. They may publish a message twice, but the first
+// copies of the messages of a lane are in order.
 type Relay struct {
 	Of        Kind
-	Store     Store
+	Store     store.Store
 	Publisher Publisher
 	Now       func() time.Time
 	// AtOnce is how many lanes Due relays side by side: they do not wait for each other, and
@@ -117,8 +110,8 @@ func (r *Relay) publish(ctx context.Context, l Lane, e entry) error {
 	return err
 }
 
-// later removes what was published and has the lane due again after a wait. Where the
-// lane has changed, that says when it is due.
+// later removes what was published and has the lane due again after a wait. A lane that
+// has changed since it was read is due when the change says.
 func (r *Relay) later(ctx context.Context, l Lane, oldest entry, done []store.Write) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWord)
 	defer cancel()
@@ -156,12 +149,12 @@ func (l Lane) putOff(oldest entry, now time.Time) store.Write {
 	return l.become(next)
 }
 
-// forgotten is when a lane that stays is of no use to anybody: a broker keeps nothing
-// longer.
+// forgotten is how long a lane without entries is kept: longer than a broker keeps a
+// message.
 const forgotten = 31 * 24 * time.Hour
 
-// leave returns the write for a lane whose entries are published, the last of them being
-// last, but for those that are due later.
+// leave returns the write for a lane whose entries are published, the last of which is
+// last. later is when the first is due of those that are not; zero: all are.
 func (l Lane) leave(last string, later, now time.Time) store.Write {
 	next := l.head
 	switch {

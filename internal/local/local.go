@@ -27,6 +27,7 @@ import (
 	"billhook/internal/products"
 	"billhook/internal/push"
 	"billhook/internal/serve"
+	"billhook/internal/store"
 	"billhook/internal/tasks"
 	"billhook/internal/telemetry"
 	"billhook/internal/webhook"
@@ -72,7 +73,7 @@ type Config struct {
 	Log       *slog.Logger
 	// WrapStore and WrapPublisher, if set, wrap what the services use, for tests and for the
 	// demo's failure. WrapPublisher is called once for each service, "webhook" and "worker".
-	WrapStore     func(worker.Store) worker.Store
+	WrapStore     func(store.Store) store.Store
 	WrapPublisher func(service string, p webhook.Publisher) webhook.Publisher
 }
 
@@ -85,7 +86,7 @@ type Stack struct {
 	Service    *embedded.Receiver
 	ServiceURL string
 	// Store is the services' store without WrapStore.
-	Store worker.Store
+	Store store.Store
 	// Publisher publishes on the broker without WrapPublisher.
 	Publisher webhook.Publisher
 	// Broker is the embedded broker; nil on the emulators.

@@ -64,40 +64,35 @@ func Who(ctx context.Context) string {
 	return who
 }
 
+// What is wrong with what a request presents.
 var (
-	errNotAccepted = errors.New("ops: token not accepted")
-	errOperator    = errors.New("ops: operator's name is malformed")
-	errOtherHost   = errors.New("ops: asked under a name that is not of this machine")
-	errOtherSite   = errors.New("ops: asked by another site")
+	errNotAccepted = serve.Refuse(http.StatusForbidden, "forbidden", "This token is not accepted.")
+	errOperator    = serve.Refuse(http.StatusBadRequest, "operator_invalid", "The header "+operatorHeader+" is sent once, with a name of letters, digits and . _ : - or an e-mail address, of at most 128 bytes.")
+	errOtherHost   = serve.Refuse(http.StatusForbidden, "host_not_local", "Without a token this answers to localhost, 127.0.0.1 and [::1] alone: ask under one of them, or send a token.")
+	errOtherSite   = serve.Refuse(http.StatusForbidden, "cross_origin", "Another site may not ask for this; use the API's own pages or a client.")
 )
 
 // require passes on what may be answered, and answers what may not.
 func (a Access) require(next http.Handler) http.Handler {
+	invalid := serve.Refuse(http.StatusUnauthorized, "identity_invalid", "This is neither the OPS_TOKEN nor a valid identity token for this service; get a new one.")
+	invalid.Authenticate = `Bearer error="invalid_token"`
+	none := serve.Refuse(http.StatusUnauthorized, "unauthorized", "Send the header Authorization: Bearer with the OPS_TOKEN"+a.orIdentity()+".")
+	none.Authenticate = "Bearer"
+	identity := serve.Ladder{
+		Rungs: []serve.Rung{
+			{Of: ErrNotAllowed, As: serve.Refuse(http.StatusForbidden, "identity_not_allowed", "This identity may not use the API; have its e-mail address added to OPS_ALLOW.")},
+			{Of: ErrCannotIdentify, As: serve.Refuse(http.StatusServiceUnavailable, "identity_unavailable", "The identity cannot be checked now; try again.").After(5)},
+			{Of: ErrNoIdentity, As: none},
+		},
+		Last: invalid,
+	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		who, err := a.who(r)
-		switch {
-		case err == nil:
-			next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), whoKey{}, who)))
-		case errors.Is(err, errOperator):
-			serve.WriteProblem(w, http.StatusBadRequest, "operator_invalid", "The header "+operatorHeader+" is sent once, with a name of letters, digits and . _ : - or an e-mail address, of at most 128 bytes.")
-		case errors.Is(err, errNotAccepted):
-			serve.WriteProblem(w, http.StatusForbidden, "forbidden", "This token is not accepted.")
-		case errors.Is(err, errOtherHost):
-			serve.WriteProblem(w, http.StatusForbidden, "host_not_local", "Without a token this answers to localhost, 127.0.0.1 and [::1] alone: ask under one of them, or send a token.")
-		case errors.Is(err, errOtherSite):
-			writeCrossOrigin(w)
-		case errors.Is(err, ErrNotAllowed):
-			serve.WriteProblem(w, http.StatusForbidden, "identity_not_allowed", "This identity may not use the API; have its e-mail address added to OPS_ALLOW.")
-		case errors.Is(err, ErrCannotIdentify):
-			w.Header().Set("Retry-After", "5")
-			serve.WriteProblem(w, http.StatusServiceUnavailable, "identity_unavailable", "The identity cannot be checked now; try again.")
-		case errors.Is(err, ErrNoIdentity):
-			w.Header().Set("WWW-Authenticate", "Bearer")
-			serve.WriteProblem(w, http.StatusUnauthorized, "unauthorized", "Send the header Authorization: Bearer with the OPS_TOKEN"+a.orIdentity()+".")
-		default:
-			w.Header().Set("WWW-Authenticate", `Bearer error="invalid_token"`)
-			serve.WriteProblem(w, http.StatusUnauthorized, "identity_invalid", "This is neither the OPS_TOKEN nor a valid identity token for this service; get a new one.")
+		if err != nil {
+			identity.Problem(err).Write(w)
+			return
 		}
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), whoKey{}, who)))
 	})
 }
 
@@ -182,13 +177,9 @@ func sameOrigin(next http.Handler) http.Handler {
 	var protection http.CrossOriginProtection
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := protection.Check(r); err != nil {
-			writeCrossOrigin(w)
+			errOtherSite.Write(w)
 			return
 		}
 		next.ServeHTTP(w, r)
 	})
-}
-
-func writeCrossOrigin(w http.ResponseWriter) {
-	serve.WriteProblem(w, http.StatusForbidden, "cross_origin", "Another site may not ask for this; use the API's own pages or a client.")
 }

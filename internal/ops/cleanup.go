@@ -5,7 +5,6 @@ import (
 	"net/http"
 
 	"billhook/internal/dedupe"
-	"billhook/internal/serve"
 )
 
 // Cleaned is what a cleanup did, or, of a dry run, would do.
@@ -22,7 +21,7 @@ const prune = 500
 // cleanup removes what was completed longer ago than older_than and has expired. It may
 // be asked for a shorter time than the queues remember their events; what they remember
 // stays and is counted, since its removal would let a late duplicate through.
-func (a *API) cleanup(w http.ResponseWriter, r *http.Request) {
+func (a *API) cleanup(r *http.Request) (Cleaned, error) {
 	asked := read(r, "older_than", "dry_run", "page")
 	now, dry := a.Now().UTC(), asked.flag("dry_run")
 	age, err := parseAge(asked.values.Get("older_than"))
@@ -30,19 +29,15 @@ func (a *API) cleanup(w http.ResponseWriter, r *http.Request) {
 		asked.refuse("older_than_invalid", "Say older_than= with an age such as 36h or 30d.")
 	}
 	at := asked.page("cleanup", place{})
-	if asked.refused(w) {
-		return
+	if err := asked.err(); err != nil {
+		return Cleaned{}, err
 	}
 	done, next, err := dedupe.Prune(r.Context(), a.Store, now.Add(-age), now, at.id, prune, dry)
 	a.Log.LogAttrs(r.Context(), slog.LevelInfo, "ops cleanup", slog.String("who", Who(r.Context())), slog.Bool("dry_run", dry),
 		slog.Int("removed", done.Removed), slog.Int("remembered", done.Remembered), slog.Bool("failed", err != nil))
-	if err != nil {
-		a.down(w, r, err)
-		return
-	}
 	answer := Cleaned{Pruned: done, DryRun: dry}
 	if next != "" {
 		answer.Next = asked.token("cleanup", place{id: next})
 	}
-	serve.WriteJSON(w, http.StatusOK, answer)
+	return answer, err
 }

@@ -10,7 +10,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"billhook/internal/audit"
 	"billhook/internal/customers"
+	"billhook/internal/deadletter"
 	"billhook/internal/ledger"
 	"billhook/internal/ops"
 	"billhook/internal/store"
@@ -61,7 +63,7 @@ func TestACustomerIsLinkedAndUnlinkedAndBothAreAudited(t *testing.T) {
 
 	require.Equal(t, http.StatusOK, r.change(t, http.MethodDelete, path, `{"why":"two people"}`, nil))
 	require.Equal(t, http.StatusNotFound, r.ask(t, path, nil, nil).Code)
-	var changes ops.Changes
+	var changes ops.List[audit.Entry]
 	require.Equal(t, http.StatusOK, r.ask(t, path+"/changes?limit=1", nil, &changes).Code)
 	require.Len(t, changes.Items, 1)
 	require.NotEmpty(t, changes.Next)
@@ -71,7 +73,7 @@ func TestACustomerIsLinkedAndUnlinkedAndBothAreAudited(t *testing.T) {
 	require.Empty(t, changes.Next)
 	require.Equal(t, "local:ilse", changes.Items[0].Who)
 	require.Contains(t, r.log.String(), `"who":"local:ilse","customer_id":"c1"`)
-	var all ops.Operations
+	var all ops.List[deadletter.Operation]
 	require.Equal(t, http.StatusOK, r.ask(t, "/v1/ops/operations", nil, &all).Code)
 	require.Empty(t, all.Items, "what was done to dead letters is listed without it")
 }

@@ -2,7 +2,6 @@ package ops
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -13,7 +12,6 @@ import (
 
 	"billhook/internal/deadletter"
 	"billhook/internal/serve"
-	"billhook/internal/store"
 )
 
 // runTime is how long one request runs an operation; its caller asks again.
@@ -21,22 +19,19 @@ const runTime = 20 * time.Second
 
 // deadLetterRoutes adds what there is about dead letters.
 func (a *API) deadLetterRoutes(r chi.Router) {
-	r.Get("/dead-letters", a.listDeadLetters)
-	r.Get("/dead-letters/preview", a.previewDeadLetters)
-	r.Get("/dead-letters/{id}", a.showDeadLetter)
-	r.Post("/dead-letters/replay", a.begin(deadletter.Replay))
-	r.Post("/dead-letters/discard", a.begin(deadletter.Discard))
-	r.Get("/operations", a.listOperations)
-	r.Get("/operations/{id}", a.showOperation)
-	r.Post("/operations/{id}/approve", a.approve)
-	r.Post("/operations/{id}/run", a.runOperation)
+	r.Get("/dead-letters", answer(a, a.listDeadLetters))
+	r.Get("/dead-letters/preview", answer(a, a.previewDeadLetters))
+	r.Get("/dead-letters/{id}", answer(a, a.showDeadLetter))
+	r.Post("/dead-letters/replay", serve.Answer(http.StatusCreated, a.begin(deadletter.Replay), a.refuse))
+	r.Post("/dead-letters/discard", serve.Answer(http.StatusCreated, a.begin(deadletter.Discard), a.refuse))
+	r.Get("/operations", answer(a, a.listOperations))
+	r.Get("/operations/{id}", answer(a, a.showOperation))
+	r.Post("/operations/{id}/approve", answer(a, a.approve))
+	r.Post("/operations/{id}/run", answer(a, a.runOperation))
 }
 
 // DeadLetters is a page of them.
-type DeadLetters struct {
-	Items []deadletter.Item `json:"items"`
-	Next  string            `json:"next"`
-}
+type DeadLetters = List[deadletter.Item]
 
 // Letter is one dead letter with its message: minimized, as it was on the topic.
 type Letter struct {
@@ -58,39 +53,34 @@ type Request struct {
 	Force bool  `json:"force"`
 }
 
-// Operations is a page of them.
-type Operations struct {
-	Items []deadletter.Operation `json:"items"`
-	Next  string                 `json:"next"`
-}
-
 // filters are the parameters that choose dead letters.
 var filters = []string{"queue", "reason", "type", "event_id", "key", "item", "since", "until"}
 
-// filter reads what chooses dead letters; the queue is required. It has answered where
-// ok is false.
-func (a *API) filter(w http.ResponseWriter, asked *asked) (f deadletter.Filter, ok bool) {
+// filter reads what chooses dead letters; the queue is required.
+func (a *API) filter(asked *asked) (deadletter.Filter, error) {
 	now := a.Now()
-	f = deadletter.Filter{
+	f := deadletter.Filter{
 		Queue: asked.values.Get("queue"), Reason: asked.id("reason"), EventType: asked.id("type"), EventID: asked.id("event_id"),
 		OrderingKey: asked.key("key"), Item: asked.values.Get("item"),
 		Since: asked.at("since", now, time.Time{}), Until: asked.at("until", now, time.Time{}),
 	}
-	return f, !asked.refused(w) && a.known(w, &f)
+	if err := asked.err(); err != nil {
+		return f, err
+	}
+	return f, a.known(&f)
 }
 
 // known turns a name of the queue, or of its dead letters, into the queue's id.
-func (a *API) known(w http.ResponseWriter, f *deadletter.Filter) bool {
+func (a *API) known(f *deadletter.Filter) error {
 	q, ok := a.Catalog.DeadLetters(f.Queue)
 	if !ok {
-		serve.WriteProblem(w, http.StatusNotFound, "queue_unknown", "Name a queue of the catalog, or its dead letters, by id or alias.")
-		return false
+		return serve.Refuse(http.StatusNotFound, "queue_unknown", "Name a queue of the catalog, or its dead letters, by id or alias.")
 	}
 	f.Queue = q.ID
-	return true
+	return nil
 }
 
-func (a *API) listDeadLetters(w http.ResponseWriter, r *http.Request) {
+func (a *API) listDeadLetters(r *http.Request) (DeadLetters, error) {
 	asked := read(r, append([]string{"state", "limit", "page"}, filters...)...)
 	state := deadletter.State(asked.values.Get("state"))
 	switch state {
@@ -103,127 +93,85 @@ func (a *API) listDeadLetters(w http.ResponseWriter, r *http.Request) {
 		asked.refuse("state_invalid", "The state is open, replayed, corrected, discarded or all.")
 	}
 	limit := asked.limit(most, most)
-	f, ok := a.filter(w, asked)
-	if !ok {
-		return
+	f, err := a.filter(asked)
+	if err != nil {
+		return DeadLetters{}, err
 	}
 	items, next, err := a.Operator.List(r.Context(), f, state, asked.values.Get("page"), limit)
-	if a.failed(w, r, err) {
-		return
-	}
-	serve.WriteJSON(w, http.StatusOK, DeadLetters{Items: append([]deadletter.Item{}, items...), Next: next})
+	return DeadLetters{Items: append([]deadletter.Item{}, items...), Next: next}, err
 }
 
-func (a *API) previewDeadLetters(w http.ResponseWriter, r *http.Request) {
-	f, ok := a.filter(w, read(r, filters...))
-	if !ok {
-		return
+func (a *API) previewDeadLetters(r *http.Request) (deadletter.Preview, error) {
+	f, err := a.filter(read(r, filters...))
+	if err != nil {
+		return deadletter.Preview{}, err
 	}
-	preview, err := a.Operator.Preview(r.Context(), f)
-	if a.failed(w, r, err) {
-		return
-	}
-	serve.WriteJSON(w, http.StatusOK, preview)
+	return a.Operator.Preview(r.Context(), f)
 }
 
-func (a *API) showDeadLetter(w http.ResponseWriter, r *http.Request) {
+func (a *API) showDeadLetter(r *http.Request) (Letter, error) {
 	item, err := a.Operator.Show(r.Context(), param(r, "id"))
-	if a.failed(w, r, err) {
-		return
-	}
 	letter := Letter{Item: item, Attributes: item.Attributes}
 	if data := jsontext.Value(item.Data); data.IsValid(jsontext.AllowDuplicateNames(true)) {
 		letter.Data = data
 	} else {
 		letter.Base64 = data
 	}
-	serve.WriteJSON(w, http.StatusOK, letter)
+	return letter, err
 }
 
-func (a *API) begin(kind deadletter.Kind) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
+func (a *API) begin(kind deadletter.Kind) func(*http.Request) (deadletter.Operation, error) {
+	return func(r *http.Request) (op deadletter.Operation, err error) {
 		var request Request
-		if !readJSON(w, r, &request, "Send JSON: queue, expect, why, and what else narrows the choice, each name once.") || !a.known(w, &request.Filter) {
-			return
+		if err = readJSON(r, &request, "Send JSON: queue, expect, why, and what else narrows the choice, each name once."); err == nil {
+			err = a.known(&request.Filter)
 		}
-		op, err := a.Operator.Begin(r.Context(), deadletter.Operation{
+		if err != nil {
+			return op, err
+		}
+		op, err = a.Operator.Begin(r.Context(), deadletter.Operation{
 			Kind: kind, Filter: request.Filter, Who: Who(r.Context()), Why: request.Why, Force: request.Force, Rate: request.Rate,
 		}, request.Expect)
-		if a.failed(w, r, err) {
-			return
-		}
-		a.tell(r, "begun", op)
-		serve.WriteJSON(w, http.StatusCreated, op)
+		return a.told(r, "begun", op, err)
 	}
 }
 
-func (a *API) listOperations(w http.ResponseWriter, r *http.Request) {
+func (a *API) listOperations(r *http.Request) (List[deadletter.Operation], error) {
 	asked := read(r, "progress", "limit", "page")
-	limit := asked.limit(most, most)
-	if asked.refused(w) {
-		return
+	limit, progress := asked.limit(most, most), deadletter.Progress(asked.values.Get("progress"))
+	if err := asked.err(); err != nil {
+		return List[deadletter.Operation]{}, err
 	}
-	found, next, err := a.Operator.Operations(r.Context(), deadletter.Progress(asked.id("progress")), asked.values.Get("page"), limit)
-	if a.failed(w, r, err) {
-		return
-	}
-	serve.WriteJSON(w, http.StatusOK, Operations{Items: append([]deadletter.Operation{}, found...), Next: next})
+	found, next, err := a.Operator.Operations(r.Context(), progress, asked.values.Get("page"), limit)
+	return List[deadletter.Operation]{Items: append([]deadletter.Operation{}, found...), Next: next}, err
 }
 
-func (a *API) showOperation(w http.ResponseWriter, r *http.Request) {
-	op, err := a.Operator.Operation(r.Context(), param(r, "id"))
-	if a.failed(w, r, err) {
-		return
-	}
-	serve.WriteJSON(w, http.StatusOK, op)
+func (a *API) showOperation(r *http.Request) (deadletter.Operation, error) {
+	return a.Operator.Operation(r.Context(), param(r, "id"))
 }
 
-func (a *API) approve(w http.ResponseWriter, r *http.Request) {
+func (a *API) approve(r *http.Request) (deadletter.Operation, error) {
 	who := Who(r.Context())
 	if strings.HasPrefix(who, byToken) {
-		serve.WriteProblem(w, http.StatusForbidden, "identity_needed", "A token says nothing about who holds it: a second person needs an identity of their own.")
-		return
+		return deadletter.Operation{}, serve.Refuse(http.StatusForbidden, "identity_needed", "A token says nothing about who holds it: a second person needs an identity of their own.")
 	}
 	op, err := a.Operator.Approve(r.Context(), param(r, "id"), who)
-	if a.failed(w, r, err) {
-		return
-	}
-	a.tell(r, "approved", op)
-	serve.WriteJSON(w, http.StatusOK, op)
+	return a.told(r, "approved", op, err)
 }
 
-func (a *API) runOperation(w http.ResponseWriter, r *http.Request) {
+func (a *API) runOperation(r *http.Request) (deadletter.Operation, error) {
 	ctx, cancel := context.WithTimeout(r.Context(), runTime)
 	defer cancel()
 	op, err := a.Operator.Run(ctx, param(r, "id"))
-	if a.failed(w, r, err) {
-		return
-	}
-	a.tell(r, "run", op)
-	serve.WriteJSON(w, http.StatusOK, op)
+	return a.told(r, "run", op, err)
 }
 
-func (a *API) tell(r *http.Request, what string, op deadletter.Operation) {
-	a.Log.LogAttrs(r.Context(), slog.LevelInfo, "operation", slog.String("step", what), slog.String("operation", op.ID), slog.String("kind", string(op.Kind)),
-		slog.String("queue", op.Filter.Queue), slog.String("progress", string(op.Progress)),
-		slog.Int64("total", op.Total), slog.Int64("done", op.Done))
-}
-
-// failed answers an error of the operator, and reports whether there was one.
-func (a *API) failed(w http.ResponseWriter, r *http.Request, err error) bool {
-	switch {
-	case err == nil:
-		return false
-	case errors.Is(err, deadletter.ErrUnknown):
-		serve.WriteProblem(w, http.StatusNotFound, "unknown", "There is nothing of that id.")
-	case errors.Is(err, deadletter.ErrRefused):
-		serve.WriteProblem(w, http.StatusUnprocessableEntity, "refused", err.Error())
-	case errors.Is(err, store.ErrInvalid):
-		serve.WriteProblem(w, http.StatusBadRequest, "page_invalid", "The page is the next of an earlier answer.")
-	case errors.Is(err, deadletter.ErrBusy):
-		serve.WriteProblem(w, http.StatusConflict, "busy", "The operation is being run; ask again.")
-	default:
-		a.down(w, r, err)
+// told logs a step of an operation that was taken, and passes it on.
+func (a *API) told(r *http.Request, step string, op deadletter.Operation, err error) (deadletter.Operation, error) {
+	if err == nil {
+		a.Log.LogAttrs(r.Context(), slog.LevelInfo, "operation", slog.String("step", step), slog.String("operation", op.ID), slog.String("kind", string(op.Kind)),
+			slog.String("queue", op.Filter.Queue), slog.String("progress", string(op.Progress)),
+			slog.Int64("total", op.Total), slog.Int64("done", op.Done))
 	}
-	return true
+	return op, err
 }

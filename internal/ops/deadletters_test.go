@@ -128,7 +128,7 @@ func TestADiscardIsBegunRunAndAudited(t *testing.T) {
 	require.Equal(t, "orders", op.Filter.Queue)
 	ran := r.post(t, "/v1/ops/operations/"+op.ID+"/run", "{}", "ilse")
 	require.Equal(t, http.StatusOK, ran.Code, ran.Body)
-	var all ops.Operations
+	var all ops.List[deadletter.Operation]
 	require.Equal(t, http.StatusOK, r.ask(t, "/v1/ops/operations?progress=finished", nil, &all).Code)
 	require.Len(t, all.Items, 1)
 	require.Contains(t, all.Items[0].Who, "ilse")

@@ -20,18 +20,14 @@ import (
 	"billhook/internal/store"
 )
 
-// refusal is why a request cannot be answered as it is, and what to do about it.
-type refusal struct{ code, detail string }
-
 // asked is what a request asks for, and the first thing that is wrong with it.
 type asked struct {
 	values url.Values
-	bad    *refusal
+	bad    *serve.Problem
 }
 
 // read takes the parameters of a request. It refuses each that is not known, comes
 // twice or is empty: a filter that is passed over shows too much.
-
 func read(r *http.Request, known ...string) *asked {
 	a := &asked{}
 	var err error
@@ -52,16 +48,16 @@ func read(r *http.Request, known ...string) *asked {
 // refuse keeps the first reason.
 func (a *asked) refuse(code, detail string) {
 	if a.bad == nil {
-		a.bad = &refusal{code, detail}
+		a.bad = serve.Refuse(http.StatusBadRequest, code, detail)
 	}
 }
 
-// refused answers 400 where something was wrong, and reports whether it did.
-func (a *asked) refused(w http.ResponseWriter) bool {
-	if a.bad != nil {
-		serve.WriteProblem(w, http.StatusBadRequest, a.bad.code, a.bad.detail)
+// err is the first thing that is wrong, if anything is.
+func (a *asked) err() error {
+	if a.bad == nil {
+		return nil
 	}
-	return a.bad != nil
+	return a.bad
 }
 
 // id is an identifier, or empty where none is asked for.

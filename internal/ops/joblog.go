@@ -3,11 +3,9 @@ package ops
 import (
 	"context"
 	"maps"
-	"net/http"
 	"time"
 
 	"billhook/internal/dedupe"
-	"billhook/internal/serve"
 	"billhook/internal/store"
 )
 
@@ -55,49 +53,10 @@ const (
 	readAhead = 100
 )
 
-// events answers the job log, newest hour first, in the order of the ids within it: no
-// query needs a composite index, nor a range over a field that rises with time. What
-// one event or correlation has is found without hours, however old, where no time is
-// asked for.
-func (a *API) events(w http.ResponseWriter, r *http.Request) {
-	asked := read(r, "queue", "status", "event_id", "correlation_id", "type", "since", "until", "limit", "page")
-	equal := map[string]any{}
-	for field, value := range map[string]string{
-		"queue": asked.queue(a.Catalog), "status": asked.status(), "event_id": asked.id("event_id"),
-		"correlation_id": asked.id("correlation_id"), "event_type": asked.id("type"),
-	} {
-		if value != "" {
-			equal[field] = value
-		}
-	}
-	now, limit := a.Now().UTC(), asked.limit(lines, MaxLines)
-	var first place
-	if asked.values.Has("since") || asked.values.Has("until") || (equal["event_id"] == nil && equal["correlation_id"] == nil) {
-		first.until = asked.at("until", now, now.Add(ahead)).Truncate(time.Microsecond)
-		first.since = asked.at("since", now, earlier(first.until, now).Add(-span)).Truncate(time.Microsecond)
-		if !first.since.Before(first.until) || first.until.Sub(first.since) > longest+ahead {
-			asked.refuse("since_invalid", "The parameter since is before until, and at most 31 days before.")
-		}
-		first.hour = newest(first)
-	}
-	at := asked.page("events", first)
-	if asked.refused(w) {
-		return
-	}
-	found, next, err := a.find(r.Context(), equal, at, limit)
-	if err != nil {
-		a.down(w, r, err)
-		return
-	}
-	answer := List[Line]{Items: found}
-	if next != nil {
-		answer.Next = asked.token("events", *next)
-	}
-	serve.WriteJSON(w, http.StatusOK, answer)
-}
-
-// find reads up to limit lines from a place on, and returns where to go on, nil at the end.
-func (a *API) find(ctx context.Context, equal map[string]any, at place, limit int) ([]Line, *place, error) {
+// Events returns up to limit lines of the job log from a place on, newest hour first, in the
+// order of the ids within it, and where to go on, nil at the end. equal are fields of the
+// records. No query needs a composite index, nor a range over a field that rises with time.
+func (a Reads) Events(ctx context.Context, equal map[string]any, at place, limit int) ([]Line, *place, error) {
 	found, hourly := []Line{}, at.hour != ""
 	for range buckets {
 		query := store.Query{Collection: dedupe.Collection, Equal: maps.Clone(equal), After: at.id, Limit: limit - len(found)}

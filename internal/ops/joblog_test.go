@@ -218,7 +218,7 @@ func post(request *http.Request) { request.Method = http.MethodPost }
 
 // recorder keeps the queries that pass through it.
 type recorder struct {
-	ops.Store
+	store.Store
 	mu      sync.Mutex
 	queries []store.Query
 }
@@ -331,7 +331,7 @@ func TestTheOldestDeadLetterAlertsThoughTheyAreFew(t *testing.T) {
 }
 
 // many answers every count with as much as it was asked to count.
-type many struct{ ops.Store }
+type many struct{ store.Store }
 
 func (s many) Query(ctx context.Context, q store.Query) (store.Page, error) {
 	if q.Count {

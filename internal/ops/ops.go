@@ -7,65 +7,29 @@ package ops
 import (
 	"context"
 	"errors"
-	"log/slog"
-	"net/http"
-	"net/url"
 	"time"
 
-	"github.com/go-chi/chi/v5"
-
 	"billhook/catalog"
-	"billhook/internal/customers"
 	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
 	"billhook/internal/lane"
 	"billhook/internal/ledger"
-	"billhook/internal/pii"
-	"billhook/internal/products"
-	"billhook/internal/serve"
 	"billhook/internal/store"
 )
 
-// Store is what the answers are read from.
-type Store interface {
-	// Get returns the document, or an error wrapping store.ErrNotFound.
-	Get(ctx context.Context, key store.Key) (store.Document, error)
-	// Query returns one page of documents in the order of their ids.
-	Query(ctx context.Context, query store.Query) (store.Page, error)
-	// Commit applies all writes or none; see the store package for the errors.
-	Commit(ctx context.Context, writes []store.Write) ([]store.Version, error)
-}
-
-// API answers /v1/ops.
-type API struct {
-	Store   Store
+// Reads answers questions with values, for the API and for whatever else shows them. Its
+// errors are errUnknown, errSeveral and errNoAccount, or the store's, of which nothing is known.
+type Reads struct {
+	Store   store.Store
 	Catalog *catalog.Catalog
-	Access  Access
-	Log     *slog.Logger
-	// Operator deals with dead letters.
-	Operator *deadletter.Operator
-	// Customers deals with the mapping of customers to users.
-	Customers *customers.Operator
-	// Products shows and changes what products are worth.
-	Products *products.Keeper
-	Now      func() time.Time
+	Now     func() time.Time
 }
 
-// Routes adds the API's routes.
-func (a *API) Routes(r chi.Router) {
-	r.Route("/v1/ops", func(r chi.Router) {
-		r.Use(sameOrigin, a.Access.require)
-		r.Get("/queues", a.queues)
-		r.Get("/outbox", a.outbox)
-		r.Get("/events", a.events)
-		r.Post("/cleanup", a.cleanup)
-		r.Get("/events/{event_id}", a.event)
-		r.Get("/accounts/{account}", a.account)
-		a.deadLetterRoutes(r)
-		a.customerRoutes(r)
-		a.productRoutes(r)
-	})
-}
+var (
+	errUnknown   = errors.New("ops: nothing is stored under this event id")
+	errSeveral   = errors.New("ops: several queues or tenants know this event id")
+	errNoAccount = errors.New("ops: no entry has moved anything on an account of that name")
+)
 
 // Event is the story of one event as far as it is stored.
 type Event struct {
@@ -127,74 +91,32 @@ type DeadLetter struct {
 // most bounds how many documents of one event are looked at.
 const most = 100
 
-func (a *API) event(w http.ResponseWriter, r *http.Request) {
-	id := param(r, "event_id")
-	if !pii.ID.Valid(id) {
-		serve.WriteProblem(w, http.StatusBadRequest, "event_id_invalid", "An event id has letters, digits and . _ : - only.")
-		return
-	}
+// Event returns the story of an event; queue, by its id, and tenant tell it from others of
+// the same id, where they are not empty.
+func (a Reads) Event(ctx context.Context, id, queue, tenant string) (Event, error) {
 	asked, letters := map[string]any{"event_id": id}, map[string]any{"event_id": id}
-	if name := r.URL.Query().Get("queue"); name != "" {
-		q, ok := a.Catalog.Queue(name)
-		if !ok {
-			serve.WriteProblem(w, http.StatusNotFound, "queue_unknown", "The catalog has no queue of that name or alias.")
-			return
-		}
-		asked["queue"], letters["queue"] = q.ID, q.ID
+	if queue != "" {
+		asked["queue"], letters["queue"] = queue, queue
 	}
-	if tenant := r.URL.Query().Get("tenant"); tenant != "" {
-		if !pii.ID.Valid(tenant) {
-			serve.WriteProblem(w, http.StatusBadRequest, "tenant_invalid", "A tenant has letters, digits and . _ : - only.")
-			return
-		}
+	if tenant != "" {
 		asked["tenant"] = tenant
 	}
-	records, err := a.Store.Query(r.Context(), store.Query{Collection: dedupe.Collection, Equal: asked, Limit: most})
+	records, err := a.Store.Query(ctx, store.Query{Collection: dedupe.Collection, Equal: asked, Limit: most})
 	if err != nil {
-		a.down(w, r, err)
-		return
+		return Event{}, err
 	}
-	dead, err := a.Store.Query(r.Context(), store.Query{Collection: deadletter.Collection, Equal: letters, Limit: most})
+	dead, err := a.Store.Query(ctx, store.Query{Collection: deadletter.Collection, Equal: letters, Limit: most})
 	if err != nil {
-		a.down(w, r, err)
-		return
+		return Event{}, err
 	}
 	event, err := story(id, records.Documents, dead.Documents)
 	if err == nil && len(event.Emitted) > 0 {
-		waiting, failed := a.Store.Query(r.Context(), store.Query{Collection: lane.Outbox.Entries(), Equal: asked, Limit: most})
+		waiting, failed := a.Store.Query(ctx, store.Query{Collection: lane.Outbox.Entries(), Equal: asked, Limit: most})
 		event.Waiting, err = len(waiting.Documents), failed
 	}
-	switch {
-	case errors.Is(err, errSeveral):
-		serve.WriteProblem(w, http.StatusConflict, "queue_needed", "Several queues or tenants know this event id; name one with ?queue= or ?tenant=.")
-		return
-	case errors.Is(err, errUnknown):
-		serve.WriteProblem(w, http.StatusNotFound, "event_unknown", "No worker has recorded an event of that id, or its record has expired.")
-		return
-	case err != nil:
-		a.down(w, r, err)
-		return
-	}
 	event.More = records.Next != "" || dead.Next != ""
-	serve.WriteJSON(w, http.StatusOK, event)
+	return event, err
 }
-
-// param is a part of the path as it was meant: chi leaves one escaped whose escaping
-// was more than it needed.
-func param(r *http.Request, name string) string {
-	value := chi.URLParam(r, name)
-	if r.URL.RawPath != "" {
-		if meant, err := url.PathUnescape(value); err == nil {
-			return meant
-		}
-	}
-	return value
-}
-
-var (
-	errUnknown = errors.New("ops: nothing is stored under this event id")
-	errSeveral = errors.New("ops: several queues or tenants know this event id")
-)
 
 // story puts together what is stored under an event id.
 func story(id string, records, letters []store.Document) (Event, error) {
@@ -254,14 +176,13 @@ func describe(event *Event, r dedupe.Record) {
 	event.UpdatedAt, event.ProcessedAt = moment(r.UpdatedAt), moment(r.ProcessedAt)
 }
 
+// describeLetter tells what there is of a dead letter, also where that is not enough to replay it.
 func describeLetter(doc store.Document) DeadLetter {
-	text := func(name string) string { value, _ := doc.Fields[name].(string); return value }
-	number := func(name string) int64 { value, _ := doc.Fields[name].(int64); return value }
-	at, _ := doc.Fields["dead_lettered_at"].(time.Time)
+	var item deadletter.Item
+	_ = store.Decode(doc.Fields, &item) // what is not readable is not shown
 	return DeadLetter{
-		Queue: text("queue"), Reason: text("reason"), Status: number("status"), Detail: text("detail"),
-		Attempts: number("attempts"), SourceMessageID: text("source_message_id"), DeadLetteredAt: moment(at),
-		State: text("state"), CorrectedBy: text("corrected_by"),
+		Queue: item.Queue, Reason: item.Reason, Status: item.Status, Detail: item.Detail, Attempts: item.Attempts,
+		SourceMessageID: item.SourceMessageID, DeadLetteredAt: item.DeadLettered, State: string(item.State), CorrectedBy: item.CorrectedBy,
 	}
 }
 
@@ -275,49 +196,36 @@ func moment(at time.Time) *time.Time {
 // Account is one account of the ledger with its newest known balance.
 type Account struct {
 	Account  string         `json:"account"`
-	Currency string         `json:"currency"`
-	Balance  int64          `json:"balance"`
+	Currency string         `json:"currency" store:"currency"`
+	Balance  int64          `json:"balance" store:"balance"`
 	Entries  []ledger.Entry `json:"entries"`
 	// More reports whether there are more entries than are shown.
 	More bool `json:"more"`
 }
 
-func (a *API) account(w http.ResponseWriter, r *http.Request) {
-	account := ledger.Account(param(r, "account"))
-	doc, err := a.Store.Get(r.Context(), account.Key())
+// Account returns an account, with as many of its entries as are shown.
+func (a Reads) Account(ctx context.Context, name string) (Account, error) {
+	doc, err := a.Store.Get(ctx, ledger.Account(name).Key())
 	switch {
 	case errors.Is(err, store.ErrNotFound), errors.Is(err, store.ErrInvalid):
-		serve.WriteProblem(w, http.StatusNotFound, "account_unknown", "No entry has moved anything on an account of that name.")
-		return
+		return Account{}, errNoAccount
 	case err != nil:
-		a.down(w, r, err)
-		return
+		return Account{}, err
 	}
-	page, err := a.Store.Query(r.Context(), store.Query{
-		Collection: ledger.Entries, Equal: map[string]any{"account": string(account)}, Limit: most,
-	})
+	page, err := a.Store.Query(ctx, store.Query{Collection: ledger.Entries, Equal: map[string]any{"account": name}, Limit: most})
 	if err != nil {
-		a.down(w, r, err)
-		return
+		return Account{}, err
 	}
-	answer := Account{Account: string(account), Entries: []ledger.Entry{}, More: page.Next != ""}
-	answer.Currency, _ = doc.Fields["currency"].(string)
-	answer.Balance, _ = doc.Fields["balance"].(int64)
-	for _, entryDoc := range page.Documents {
-		entry, err := ledger.EntryFromDocument(entryDoc)
+	found := Account{Account: name, Entries: []ledger.Entry{}, More: page.Next != ""}
+	if err := store.Decode(doc.Fields, &found); err != nil {
+		return Account{}, err
+	}
+	for _, doc := range page.Documents {
+		entry, err := ledger.EntryFromDocument(doc)
 		if err != nil {
-			a.down(w, r, err)
-			return
+			return Account{}, err
 		}
-		answer.Entries = append(answer.Entries, entry)
+		found.Entries = append(found.Entries, entry)
 	}
-	serve.WriteJSON(w, http.StatusOK, answer)
-}
-
-// down answers 503 for a store that did not answer, or not with what we can read:
-// never a 4xx.
-func (a *API) down(w http.ResponseWriter, r *http.Request, err error) {
-	a.Log.LogAttrs(r.Context(), slog.LevelWarn, "ops request failed", slog.String("error", err.Error()))
-	w.Header().Set("Retry-After", "5")
-	serve.WriteProblem(w, http.StatusServiceUnavailable, "store_unavailable", "The store did not answer; try again.")
+	return found, nil
 }

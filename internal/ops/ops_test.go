@@ -62,7 +62,7 @@ func newRig(t testing.TB, access ops.Access) *rig {
 }
 
 // over puts the API on another store.
-func (r *rig) over(s ops.Store) {
+func (r *rig) over(s store.Store) {
 	r.router = chi.NewRouter()
 	operator := &deadletter.Operator{
 		Store: s, Queue: queues.Queue, Now: func() time.Time { return at }, NewID: uuid.NewString,
@@ -70,8 +70,8 @@ func (r *rig) over(s ops.Store) {
 	}
 	keeper := &products.Keeper{Store: s, Start: queues.Products, Now: func() time.Time { return at }, NewID: uuid.NewString}
 	(&ops.API{
-		Operator: operator, Customers: &customers.Operator{Store: s, Now: func() time.Time { return at }, NewID: uuid.NewString}, Products: keeper, Store: s, Catalog: queues, Access: r.access,
-		Log: slog.New(slog.NewJSONHandler(&r.log, nil)), Now: func() time.Time { return at },
+		Operator: operator, Customers: &customers.Operator{Store: s, Now: func() time.Time { return at }, NewID: uuid.NewString}, Products: keeper, Access: r.access,
+		Reads: ops.Reads{Store: s, Catalog: queues, Now: func() time.Time { return at }}, Log: slog.New(slog.NewJSONHandler(&r.log, nil)),
 	}).Routes(r.router)
 }
 
@@ -327,7 +327,7 @@ func TestARecordThatCannotBeReadIsNotPassedOver(t *testing.T) {
 
 // second fails every query but the first.
 type second struct {
-	ops.Store
+	store.Store
 	queries int
 }
 
@@ -343,7 +343,7 @@ func TestHalfAStoryIsNotTold(t *testing.T) {
 	r := open(t)
 	r.commit(t, own(record("orders", "default", "e1")))
 	router := chi.NewRouter()
-	(&ops.API{Store: &second{Store: r.store}, Catalog: queues, Access: ops.Access{OpenOnLoopback: true}, Log: slog.New(slog.DiscardHandler)}).Routes(router)
+	(&ops.API{Reads: ops.Reads{Store: &second{Store: r.store}, Catalog: queues}, Access: ops.Access{OpenOnLoopback: true}, Log: slog.New(slog.DiscardHandler)}).Routes(router)
 	r.router = router
 	require.Equal(t, http.StatusServiceUnavailable, r.ask(t, "/v1/ops/events/e1", nil, nil).Code)
 }

@@ -74,7 +74,7 @@ func TestAProductIsSetShownAndRetired(t *testing.T) {
 // sorted is a history with its retirement first: this rig's clock stands still.
 func sorted(t *testing.T, body []byte) string {
 	t.Helper()
-	var history ops.History
+	var history ops.List[audit.Entry]
 	require.NoError(t, json.Unmarshal(body, &history))
 	if len(history.Items) == 2 && history.Items[0].Action == "set" {
 		history.Items[0], history.Items[1] = history.Items[1], history.Items[0]

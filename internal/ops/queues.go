@@ -2,7 +2,6 @@ package ops
 
 import (
 	"context"
-	"net/http"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -11,7 +10,6 @@ import (
 	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
 	"billhook/internal/lane"
-	"billhook/internal/serve"
 	"billhook/internal/store"
 )
 
@@ -69,13 +67,11 @@ const (
 	together = 8
 )
 
-func (a *API) queues(w http.ResponseWriter, r *http.Request) {
-	if read(r).refused(w) {
-		return
-	}
+// Queues returns where every queue stands.
+func (a Reads) Queues(ctx context.Context) (Queues, error) {
 	answer := Queues{Items: make([]Queue, len(a.Catalog.Queues))}
 	counts := make([]Count, len(a.Catalog.Queues)*len(statuses))
-	group, ctx := errgroup.WithContext(r.Context())
+	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(together)
 	for i, q := range a.Catalog.Queues {
 		answer.Items[i] = Queue{ID: q.ID, Alias: q.Alias, Enabled: q.Enabled, Events: map[dedupe.Status]Count{}}
@@ -95,22 +91,21 @@ func (a *API) queues(w http.ResponseWriter, r *http.Request) {
 		return err
 	})
 	if err := group.Wait(); err != nil {
-		a.down(w, r, err)
-		return
+		return Queues{}, err
 	}
 	for i, count := range counts {
 		answer.Items[i/len(statuses)].Events[statuses[i%len(statuses)]] = count
 	}
-	serve.WriteJSON(w, http.StatusOK, answer)
+	return answer, nil
 }
 
 // count has the database count, as far as most.
-func (a *API) count(ctx context.Context, collection string, equal map[string]any, most int) (Count, error) {
+func (a Reads) count(ctx context.Context, collection string, equal map[string]any, most int) (Count, error) {
 	page, err := a.Store.Query(ctx, store.Query{Collection: collection, Equal: equal, Count: true, Limit: most + 1})
 	return Count{Count: min(page.Count, int64(most)), More: page.Count > int64(most)}, err
 }
 
-func (a *API) depth(ctx context.Context, q catalog.Queue) (Depth, error) {
+func (a Reads) depth(ctx context.Context, q catalog.Queue) (Depth, error) {
 	if q.DeadLetter.Drop {
 		return Depth{Dropped: true}, nil
 	}
@@ -127,7 +122,7 @@ func (a *API) depth(ctx context.Context, q catalog.Queue) (Depth, error) {
 	}, nil
 }
 
-func (a *API) waiting(ctx context.Context) (Outbox, error) {
+func (a Reads) waiting(ctx context.Context) (Outbox, error) {
 	lanes, err := a.count(ctx, lane.Outbox.Lanes(), nil, countTo)
 	if err != nil || lanes.Count == 0 {
 		return Outbox{Lanes: lanes}, err
@@ -162,21 +157,13 @@ const (
 	maxLanes = store.MaxPage - 1
 )
 
-func (a *API) outbox(w http.ResponseWriter, r *http.Request) {
-	asked := read(r, "limit")
-	limit := asked.limit(lanes, maxLanes)
-	if asked.refused(w) {
-		return
-	}
-	found, err := a.oldestLanes(r.Context(), limit+1)
-	if err != nil {
-		a.down(w, r, err)
-		return
-	}
-	serve.WriteJSON(w, http.StatusOK, Lanes{Items: found[:min(len(found), limit)], More: len(found) > limit})
+// Outbox returns the lanes that wait longest.
+func (a Reads) Outbox(ctx context.Context, limit int) (Lanes, error) {
+	found, err := a.oldestLanes(ctx, limit+1)
+	return Lanes{Items: found[:min(len(found), limit)], More: len(found) > limit}, err
 }
 
-func (a *API) oldestLanes(ctx context.Context, limit int) ([]Lane, error) {
+func (a Reads) oldestLanes(ctx context.Context, limit int) ([]Lane, error) {
 	now := a.Now().UTC()
 	longest, err := lane.Longest(ctx, a.Store, lane.Outbox, now.Add(ahead), limit)
 	found := make([]Lane, len(longest))

@@ -1,7 +1,6 @@
 package push
 
 import (
-	"errors"
 	"io"
 	"log/slog"
 	"net/http"
@@ -25,7 +24,7 @@ func (s *Service) admit(w http.ResponseWriter, r *http.Request) (q *queue, d del
 		return nil, delivery{}, false
 	}
 	if q, ok = s.queues[chi.URLParam(r, "queue")]; !ok {
-		return s.refuse(w, r, http.StatusNotFound, "queue_unknown", "This worker serves no queue of that name. See the catalog: is the queue enabled, and in this worker's pool?")
+		return s.refuse(w, r, errQueue)
 	}
 	var body serve.Body
 	release := func() { body.Release(s.bodies, 0) }
@@ -35,61 +34,66 @@ func (s *Service) admit(w http.ResponseWriter, r *http.Request) (q *queue, d del
 	}
 	if err != nil {
 		release()
-		return s.unread(w, r, err)
+		return s.refuse(w, r, unread.Problem(err))
 	}
 	if d, err = decodeEnvelope(body.Bytes()); err != nil {
 		release()
 		// This did not come from Pub/Sub: there is no message that could be lost.
-		return s.refuse(w, r, http.StatusBadRequest, "envelope_malformed", "The body is not Pub/Sub's wrapped push format.")
+		return s.refuse(w, r, errNotPush)
 	}
 	d.release = release // the message is as large, and in memory until it is answered
 	return q, d, true
 }
 
-// unread answers a push whose body could not be read.
-func (s *Service) unread(w http.ResponseWriter, r *http.Request, err error) (*queue, delivery, bool) {
-	var tooLarge *http.MaxBytesError
-	switch {
-	case errors.As(err, &tooLarge):
-		return s.refuse(w, r, http.StatusRequestEntityTooLarge, "too_large", "The body is larger than any Pub/Sub message.")
-	case errors.Is(err, serve.ErrNoRoom):
-		return s.refuse(w, r, http.StatusServiceUnavailable, "bodies_in_flight", "Too much is being read at once; deliver again.")
-	default:
-		return s.refuse(w, r, http.StatusServiceUnavailable, "body_unread", "The body did not arrive whole; deliver again.")
+// What is wrong with a push that is not looked at, in the order of its admission.
+var (
+	errDraining  = serve.Refuse(http.StatusServiceUnavailable, "shutting_down", "This instance is shutting down; deliver again.")
+	errTwoTokens = serve.Refuse(http.StatusForbidden, "forbidden", "A push carries its token in one Authorization, and no other.")
+	errBrowser   = serve.Refuse(http.StatusForbidden, "cross_origin", "A browser does not push.")
+	errQueue     = serve.Refuse(http.StatusNotFound, "queue_unknown", "This worker serves no queue of that name. See the catalog: is the queue enabled, and in this worker's pool?")
+	errNotPush   = serve.Refuse(http.StatusBadRequest, "envelope_malformed", "The body is not Pub/Sub's wrapped push format.")
+	errUnkept    = serve.Refuse(http.StatusServiceUnavailable, "store_unavailable", "The dead letter could not be stored; deliver again.")
+	unauthorized = serve.Ladder{
+		Rungs: []serve.Rung{
+			{Of: ErrForbidden, As: serve.Refuse(http.StatusForbidden, "forbidden", "The token's account may not push here.")},
+			{Of: ErrKeysUnavailable, As: serve.Refuse(http.StatusServiceUnavailable, "keys_unavailable", "The token cannot be checked now; deliver again.")},
+		},
+		Last: serve.Refuse(http.StatusUnauthorized, "unauthorized", "The push needs a valid OIDC token of the push service account."),
 	}
-}
+	unread = serve.Ladder{
+		Rungs: []serve.Rung{
+			{Of: serve.ErrTooLarge, As: serve.Refuse(http.StatusRequestEntityTooLarge, "too_large", "The body is larger than any Pub/Sub message.")},
+			{Of: serve.ErrNoRoom, As: serve.Refuse(http.StatusServiceUnavailable, "bodies_in_flight", "Too much is being read at once; deliver again.")},
+		},
+		Last: serve.Refuse(http.StatusServiceUnavailable, "body_unread", "The body did not arrive whole; deliver again."),
+	}
+)
 
 // authentic refuses while draining, and whoever is not the broker. It has answered
 // where it returns false.
 func (s *Service) authentic(w http.ResponseWriter, r *http.Request) bool {
 	if s.draining.Load() {
-		s.refuse(w, r, http.StatusServiceUnavailable, "shutting_down", "This instance is shutting down; deliver again.")
+		s.refuse(w, r, errDraining)
 		return false
 	}
 	// Who sends this header to Cloud Run is checked by it alone, and Authorization is passed
 	// on unchecked; nor is it said which it checks of two. The broker and the scheduler send
 	// one Authorization and no other, so an empty one is too many.
 	if len(r.Header.Values("X-Serverless-Authorization")) > 0 || len(r.Header.Values("Authorization")) > 1 {
-		s.refuse(w, r, http.StatusForbidden, "forbidden", "A push carries its token in one Authorization, and no other.")
+		s.refuse(w, r, errTwoTokens)
 		return false
 	}
 	// A browser alone says from which page a request comes, and none pushes. Where no token
 	// is asked for, beside an emulator, any page that a developer has open could post here.
 	if len(r.Header.Values("Origin")) > 0 || len(r.Header.Values("Sec-Fetch-Site")) > 0 {
-		s.refuse(w, r, http.StatusForbidden, "cross_origin", "A browser does not push.")
+		s.refuse(w, r, errBrowser)
 		return false
 	}
-	switch err := s.config.Authenticator.Verify(r.Context(), r.Header.Get("Authorization")); {
-	case err == nil:
-		return true
-	case errors.Is(err, ErrForbidden):
-		s.refuse(w, r, http.StatusForbidden, "forbidden", "The token's account may not push here.")
-	case errors.Is(err, ErrKeysUnavailable):
-		s.refuse(w, r, http.StatusServiceUnavailable, "keys_unavailable", "The token cannot be checked now; deliver again.")
-	default:
-		s.refuse(w, r, http.StatusUnauthorized, "unauthorized", "The push needs a valid OIDC token of the push service account.")
+	err := s.config.Authenticator.Verify(r.Context(), r.Header.Get("Authorization"))
+	if err != nil {
+		s.refuse(w, r, unauthorized.Problem(err))
 	}
-	return false
+	return err == nil
 }
 
 // Authenticated passes on what carries the same token as a push, such as what Cloud
@@ -103,8 +107,8 @@ func (s *Service) Authenticated(next http.Handler) http.Handler {
 }
 
 // refuse answers a push that is not looked at, in the shape that admit returns.
-func (s *Service) refuse(w http.ResponseWriter, r *http.Request, status int, code, detail string) (*queue, delivery, bool) {
-	s.config.Log.LogAttrs(r.Context(), slog.LevelWarn, "push refused", slog.String("reason", code), slog.Int("status", status))
-	serve.WriteProblem(w, status, code, detail)
+func (s *Service) refuse(w http.ResponseWriter, r *http.Request, p *serve.Problem) (*queue, delivery, bool) {
+	s.config.Log.LogAttrs(r.Context(), slog.LevelWarn, "push refused", slog.String("reason", p.Code), slog.Int("status", p.Status))
+	p.Write(w)
 	return nil, delivery{}, false
 }

@@ -7,7 +7,6 @@ import (
 
 	"billhook/internal/deadletter"
 	"billhook/internal/failpoint"
-	"billhook/internal/serve"
 )
 
 // deadLetter keeps one dead letter in the store. A store that is down is answered
@@ -25,7 +24,7 @@ func (s *Service) deadLetter(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		s.config.Log.LogAttrs(ctx, slog.LevelWarn, "dead letter not kept", slog.String("queue", q.ID),
 			slog.String("message_id", d.messageID), slog.String("cause", cause(err)))
-		serve.WriteProblem(w, http.StatusServiceUnavailable, "store_unavailable", "The dead letter could not be stored; deliver again.")
+		errUnkept.Write(w)
 		return
 	}
 	failpoint.Hit(failpoint.LetterKept)

@@ -24,7 +24,6 @@ import (
 	"billhook/internal/push"
 	"billhook/internal/retry"
 	"billhook/internal/store"
-	"billhook/internal/store/storetest"
 )
 
 var errHandler = errors.New("ilse@example.org fell over")
@@ -663,7 +662,7 @@ func TestACallerThatLeavesTakesNoAttemptWithIt(t *testing.T) {
 
 // meanwhile is a store on which something happens during a commit with an effect.
 type meanwhile struct {
-	storetest.Store
+	store.Store
 	happens func(context.Context)
 }
 

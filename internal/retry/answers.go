@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// The reasons that HTTPStatus and GRPCCode give are of whoever was called.
+// The reasons that HTTPStatus gives are about the called service.
 const (
 	calleeUnauthorized = "callee_unauthorized"
 	calleeBusy         = "callee_busy"
@@ -39,41 +39,6 @@ func HTTPStatus(status int) error {
 	default:
 		return Transient(calleeUnclear+code, nil)
 	}
-}
-
-// grpc is what gRPC's codes mean (its documentation, status codes): the name, the
-// reason, and the mark. A code that is not in it is unclear.
-var grpc = map[uint32]struct {
-	name, reason string
-	mark         func(reason string, cause error) error
-}{
-	1:  {"canceled", calleeBusy, Busy},
-	2:  {"unknown", calleeFailed, Transient},
-	3:  {"invalid_argument", calleeRefused, Permanent},
-	4:  {"deadline_exceeded", calleeBusy, Down},
-	5:  {"not_found", calleeRefused, Permanent},
-	6:  {"already_exists", calleeRefused, Permanent},
-	7:  {"permission_denied", calleeUnauthorized, Down},
-	8:  {"resource_exhausted", calleeBusy, Down},
-	9:  {"failed_precondition", calleeRefused, Permanent},
-	10: {"aborted", calleeBusy, Down},
-	11: {"out_of_range", calleeRefused, Permanent},
-	12: {"unimplemented", calleeRefused, Permanent},
-	13: {"internal", calleeFailed, Transient},
-	14: {"unavailable", calleeBusy, Down},
-	15: {"data_loss", calleeFailed, Transient},
-	16: {"unauthenticated", calleeUnauthorized, Down},
-}
-
-// GRPCCode is to gRPC's codes what HTTPStatus is to statuses: nil for 0, OK.
-func GRPCCode(code uint32) error {
-	if code == 0 {
-		return nil
-	}
-	if meant, ok := grpc[code]; ok {
-		return meant.mark(meant.reason+"_"+meant.name, nil)
-	}
-	return Transient(calleeUnclear+"_grpc_"+strconv.FormatUint(uint64(code), 10), nil)
 }
 
 // Panicked is what a panic of a handler means: a failure like any other, since the

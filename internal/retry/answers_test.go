@@ -45,29 +45,6 @@ func TestEveryAnswerHasItsVerdict(t *testing.T) {
 		want.err = retry.HTTPStatus(status)
 		table["HTTP "+strconv.Itoa(status)] = want
 	}
-	for code, want := range map[uint32]row{
-		0:  {},
-		1:  {class: 503, reason: "callee_busy_canceled", uncounted: true},
-		2:  {class: 500, reason: "callee_failed_unknown"},
-		3:  {class: 422, reason: "callee_refused_invalid_argument"},
-		4:  {class: 503, reason: "callee_busy_deadline_exceeded"},
-		5:  {class: 422, reason: "callee_refused_not_found"},
-		6:  {class: 422, reason: "callee_refused_already_exists"},
-		7:  {class: 503, reason: "callee_unauthorized_permission_denied"},
-		8:  {class: 503, reason: "callee_busy_resource_exhausted"},
-		9:  {class: 422, reason: "callee_refused_failed_precondition"},
-		10: {class: 503, reason: "callee_busy_aborted"},
-		11: {class: 422, reason: "callee_refused_out_of_range"},
-		12: {class: 422, reason: "callee_refused_unimplemented"},
-		13: {class: 500, reason: "callee_failed_internal"},
-		14: {class: 503, reason: "callee_busy_unavailable"},
-		15: {class: 500, reason: "callee_failed_data_loss"},
-		16: {class: 503, reason: "callee_unauthorized_unauthenticated"},
-		17: {class: 500, reason: "callee_unclear_grpc_17"},
-	} {
-		want.err = retry.GRPCCode(code)
-		table["gRPC "+strconv.Itoa(int(code))] = want
-	}
 	for name, test := range table {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

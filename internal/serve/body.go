@@ -14,8 +14,13 @@ const DefaultBodyBudget = 128 << 20
 // leastBody is the size of the first buffer, in which most bodies fit.
 const leastBody = 4 << 10
 
-// ErrNoRoom: the bodies in flight use the whole budget. The sender can try again soon.
-var ErrNoRoom = errors.New("serve: no room for another body")
+// The errors of Body.Read, beside the sender's.
+var (
+	// ErrNoRoom: the bodies in flight use the whole budget. The sender can try again soon.
+	ErrNoRoom = errors.New("serve: no room for another body")
+	// ErrTooLarge: the body is larger than the limit.
+	ErrTooLarge = errors.New("serve: body too large")
+)
 
 // Body is the body of a request. Its memory is claimed from a Budget before it is allocated.
 // The zero value is ready to use. After Release it can be read into again.
@@ -29,12 +34,12 @@ func (b *Body) Bytes() []byte { return b.bytes }
 
 // Read reads a body of at most limit bytes. It claims memory as bytes arrive: a request that
 // announces a megabyte and sends nothing claims almost nothing. While a buffer grows, up to
-// twice the limit is claimed. The error is ErrNoRoom, an *http.MaxBytesError or the sender's.
+// twice the limit is claimed. The error is ErrNoRoom, ErrTooLarge or the sender's.
 // Release must follow in any case.
 func (b *Body) Read(w http.ResponseWriter, r *http.Request, limit int64, budget *Budget) error {
 	most := limit
 	if r.ContentLength > limit {
-		return &http.MaxBytesError{Limit: limit}
+		return ErrTooLarge
 	}
 	if r.ContentLength >= 0 {
 		most = r.ContentLength
@@ -52,6 +57,9 @@ func (b *Body) Read(w http.ResponseWriter, r *http.Request, limit int64, budget 
 		b.bytes = b.bytes[:len(b.bytes)+n]
 		if errors.Is(err, io.EOF) {
 			return nil
+		}
+		if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
+			return ErrTooLarge
 		}
 		if err != nil {
 			return err

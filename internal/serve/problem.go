@@ -2,11 +2,13 @@ package serve
 
 import (
 	"encoding/json"
+	"errors"
 	"net/http"
+	"strconv"
 )
 
-// Problem is an error answer (RFC 9457). Its texts repeat nothing from a request's body or
-// headers.
+// Problem is an error answer (RFC 9457), and the error that has this answer. Its texts repeat
+// nothing from a request's body or headers.
 type Problem struct {
 	// Type is urn:billhook:problem:<code>.
 	Type   string `json:"type"`
@@ -18,6 +20,11 @@ type Problem struct {
 	Code string `json:"code"`
 	// Violations lists the fields that break the contract.
 	Violations []Violation `json:"violations,omitempty"`
+
+	// RetryAfter is the header of that name in seconds; 0: none.
+	RetryAfter int `json:"-"`
+	// Authenticate is the header WWW-Authenticate; empty: none.
+	Authenticate string `json:"-"`
 }
 
 // Violation names a field path and the rule it breaks, never the value.
@@ -26,25 +33,83 @@ type Violation struct {
 	Rule string `json:"rule"`
 }
 
-// WriteProblem answers with a problem document. The caller must write nothing more.
-func WriteProblem(w http.ResponseWriter, status int, code, detail string, violations ...Violation) {
-	body, err := json.Marshal(Problem{
-		Type: "urn:billhook:problem:" + code, Title: http.StatusText(status), Status: status,
-		Detail: detail, Code: code, Violations: violations,
-	})
+// Refuse returns a problem.
+func Refuse(status int, code, detail string) *Problem {
+	return &Problem{Type: "urn:billhook:problem:" + code, Title: http.StatusText(status), Status: status, Detail: detail, Code: code}
+}
+
+// After returns the problem with a Retry-After of so many seconds.
+func (p Problem) After(seconds int) *Problem {
+	p.RetryAfter = seconds
+	return &p
+}
+
+func (p *Problem) Error() string { return p.Code }
+
+// Write answers with the problem. The caller must write nothing more.
+func (p *Problem) Write(w http.ResponseWriter) {
+	if p.RetryAfter > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(p.RetryAfter))
+	}
+	if p.Authenticate != "" {
+		w.Header().Set("WWW-Authenticate", p.Authenticate)
+	}
+	body, err := json.Marshal(p)
 	if err != nil {
 		// Strings and ints always marshal.
-		w.WriteHeader(status)
+		w.WriteHeader(p.Status)
 		return
 	}
-	write(w, status, problemJSON, body)
+	write(w, p.Status, problemJSON, body)
+}
+
+// Ladder says how a door answers errors: each as the first rung that it is, or as Last.
+type Ladder struct {
+	Rungs []Rung
+	Last  *Problem
+}
+
+// Rung is how one error is answered. A problem without a detail gets the error's own text,
+// which then is ours.
+type Rung struct {
+	Of error
+	As *Problem
+}
+
+// Problem returns the answer to an error. One that is a problem, or wraps one, is answered as
+// it says itself.
+func (l Ladder) Problem(err error) *Problem {
+	if p := (*Problem)(nil); errors.As(err, &p) {
+		return p
+	}
+	for _, rung := range l.Rungs {
+		if errors.Is(err, rung.Of) {
+			if rung.As.Detail == "" {
+				return Refuse(rung.As.Status, rung.As.Code, err.Error())
+			}
+			return rung.As
+		}
+	}
+	return l.Last
+}
+
+// Answer serves what a function returns as JSON with a status, and leaves its error to refuse.
+func Answer[T any](status int, does func(*http.Request) (T, error), refuse func(http.ResponseWriter, *http.Request, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		value, err := does(r)
+		if err != nil {
+			refuse(w, r, err)
+			return
+		}
+		WriteJSON(w, status, value)
+	}
 }
 
 // WriteJSON answers with v as JSON.
 func WriteJSON(w http.ResponseWriter, status int, v any) {
 	body, err := json.Marshal(v)
 	if err != nil {
-		WriteProblem(w, http.StatusInternalServerError, "internal", "The answer could not be written.")
+		Refuse(http.StatusInternalServerError, "internal", "The answer could not be written.").Write(w)
 		return
 	}
 	write(w, status, plainJSON, body)

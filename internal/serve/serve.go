@@ -196,7 +196,7 @@ func Recover(log *slog.Logger, next http.Handler) http.Handler {
 			default:
 				log.LogAttrs(r.Context(), slog.LevelError, "panic",
 					slog.String("type", fmt.Sprintf("%T", value)), slog.String("stack", string(debug.Stack())))
-				WriteProblem(w, http.StatusInternalServerError, "internal", "An internal error. Nothing was accepted; send it again.")
+				Refuse(http.StatusInternalServerError, "internal", "An internal error. Nothing was accepted; send it again.").Write(w)
 			}
 		}()
 		next.ServeHTTP(w, r)
@@ -212,7 +212,7 @@ func Health(r chi.Router, draining func() bool) {
 	})
 	r.Get("/health/ready", func(w http.ResponseWriter, _ *http.Request) {
 		if draining() {
-			WriteProblem(w, http.StatusServiceUnavailable, "shutting_down", "This instance is shutting down.")
+			Refuse(http.StatusServiceUnavailable, "shutting_down", "This instance is shutting down.").Write(w)
 			return
 		}
 		WriteJSON(w, http.StatusOK, map[string]string{"status": "ready"})
@@ -223,7 +223,7 @@ func Health(r chi.Router, draining func() bool) {
 // problemsOfRouting makes problem documents of chi's answers to an unknown path or method.
 func problemsOfRouting(r chi.Router) {
 	r.NotFound(func(w http.ResponseWriter, _ *http.Request) {
-		WriteProblem(w, http.StatusNotFound, "not_found", "There is nothing at this path.")
+		Refuse(http.StatusNotFound, "not_found", "There is nothing at this path.").Write(w)
 	})
 	r.MethodNotAllowed(func(w http.ResponseWriter, request *http.Request) {
 		for _, method := range []string{http.MethodGet, http.MethodPost} {
@@ -231,6 +231,6 @@ func problemsOfRouting(r chi.Router) {
 				w.Header().Add("Allow", method)
 			}
 		}
-		WriteProblem(w, http.StatusMethodNotAllowed, "method_not_allowed", "This path does not take that method.")
+		Refuse(http.StatusMethodNotAllowed, "method_not_allowed", "This path does not take that method.").Write(w)
 	})
 }

@@ -32,7 +32,7 @@ func TestRunAnswersWhatIsInFlightAndRefusesTheRestBeforeItReturns(t *testing.T) 
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			select {
 			case <-draining:
-				serve.WriteProblem(w, http.StatusServiceUnavailable, "shutting_down", "")
+				serve.Refuse(http.StatusServiceUnavailable, "shutting_down", "").Write(w)
 				return
 			default:
 			}

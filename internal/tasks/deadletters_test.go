@@ -21,6 +21,7 @@ import (
 	"billhook/internal/deadletter"
 	"billhook/internal/embedded"
 	"billhook/internal/gcp/firestore"
+	"billhook/internal/store"
 	"billhook/internal/store/storetest"
 	"billhook/internal/tasks"
 	"billhook/internal/telemetry"
@@ -38,7 +39,7 @@ type letters struct {
 	ids     int
 }
 
-func newLetters(t *testing.T, db storetest.Store) *letters {
+func newLetters(t *testing.T, db store.Store) *letters {
 	t.Helper()
 	l := &letters{store: &storetest.Counter{Store: db}, metrics: telemetry.NewMetrics(), router: chi.NewRouter(), now: start}
 	queue := func(id string, enabled bool, letter catalog.DeadLetter) catalog.Queue {
@@ -105,14 +106,14 @@ func line(queue string, open, oldest int) string {
 }
 
 // stores opens each implementation; each test has one of its own.
-var stores = map[string]func(t *testing.T) storetest.Store{
-	"on the embedded store": func(t *testing.T) storetest.Store {
+var stores = map[string]func(t *testing.T) store.Store{
+	"on the embedded store": func(t *testing.T) store.Store {
 		db, err := embedded.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, db.Close()) })
 		return db
 	},
-	"on Google's emulator": func(t *testing.T) storetest.Store {
+	"on Google's emulator": func(t *testing.T) store.Store {
 		db, err := firestore.NewEmulated(t.Context(), emulatortest.Firestore(t), "p-"+uuid.NewString(), "")
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, db.Close()) })

@@ -94,15 +94,12 @@ func (s *Service) Routes(r chi.Router) {
 // run answers 200 with what the task did, or 503 where it could not find out what
 // there is to do: the scheduler then tries again.
 func run[Done any](s *Service, name string, task func(context.Context) (Done, error)) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		done, err := do(r.Context(), s, name, task)
-		if err != nil {
-			serve.WriteProblem(w, http.StatusServiceUnavailable, "task_failed", "The task could not be done now; call it again.")
-			return
-		}
-		serve.WriteJSON(w, http.StatusOK, done)
-	}
+	return serve.Answer(http.StatusOK, func(r *http.Request) (Done, error) { return do(r.Context(), s, name, task) }, refuse)
 }
+
+var failed = serve.Ladder{Last: serve.Refuse(http.StatusServiceUnavailable, "task_failed", "The task could not be done now; call it again.")}
+
+func refuse(w http.ResponseWriter, _ *http.Request, err error) { failed.Problem(err).Write(w) }
 
 // do is one run of a task, with its line.
 func do[Done any](ctx context.Context, s *Service, name string, task func(context.Context) (Done, error)) (Done, error) {

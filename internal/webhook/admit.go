@@ -1,7 +1,6 @@
 package webhook
 
 import (
-	"errors"
 	"mime"
 	"net/http"
 	"strings"
@@ -54,65 +53,64 @@ func (s *Service) receive(w http.ResponseWriter, r *http.Request, from *source, 
 // so that a stranger cannot use it up.
 func (s *Service) admit(w http.ResponseWriter, r *http.Request, from *source, b *buffers, o *outcome) bool {
 	if !isJSON(r.Header["Content-Type"]) {
-		o.refuse(http.StatusUnsupportedMediaType, "content_type", "Send application/json.")
+		o.refuse(errType)
 		return false
 	}
 	if !isPlain(r.Header["Content-Encoding"]) {
-		o.refuse(http.StatusUnsupportedMediaType, "content_encoding", "Send the body without a content encoding.")
+		o.refuse(errEncoding)
 		return false
 	}
 	if r.ContentLength > from.MaxBodyBytes {
-		o.refuse(http.StatusRequestEntityTooLarge, "too_large", "The body is larger than this source may send.")
+		o.refuse(errTooLarge)
 		return false
 	}
 	claim, err := from.verifier.Headers(r.Header.Values)
 	if err != nil {
-		o.refuseSignature(err)
+		o.refuse(unsigned.Problem(err))
 		return false
 	}
 	if err := b.body.Read(w, r, from.MaxBodyBytes, s.bodies); err != nil {
-		o.refuseUnread(err)
+		o.refuse(unread.Problem(err))
 		return false
 	}
 	o.bytes = len(b.body.Bytes())
 	if err := claim.Verify(b.body.Bytes()); err != nil {
-		o.refuseSignature(err)
+		o.refuse(unsigned.Problem(err))
 		return false
 	}
 	if from.limiter != nil && !from.limiter.AllowN(s.config.Now(), 1) {
-		o.refuse(http.StatusTooManyRequests, "rate_limited", "Too many requests; send it again later.")
-		o.retryAfter = 1
+		o.refuse(errRate)
 		return false
 	}
 	return true
 }
 
-func (o *outcome) refuseSignature(err error) {
-	reason := "signature_mismatch"
-	switch {
-	case errors.Is(err, signature.ErrMissing):
-		reason = "signature_missing"
-	case errors.Is(err, signature.ErrMalformed):
-		reason = "signature_malformed"
-	case errors.Is(err, signature.ErrTooOld):
-		reason = "timestamp_too_old"
-	case errors.Is(err, signature.ErrTooNew):
-		reason = "timestamp_too_new"
+// What is wrong with a request that is not taken, before its body is looked at.
+var (
+	errSource   = serve.Refuse(http.StatusNotFound, "source_unknown", "No source of that name is declared.")
+	errQueue    = serve.Refuse(http.StatusNotFound, "queue_unknown", "No queue of that name takes messages. See the catalog: is it enabled?")
+	errType     = serve.Refuse(http.StatusUnsupportedMediaType, "content_type", "Send application/json.")
+	errEncoding = serve.Refuse(http.StatusUnsupportedMediaType, "content_encoding", "Send the body without a content encoding.")
+	errTooLarge = serve.Refuse(http.StatusRequestEntityTooLarge, "too_large", "The body is larger than this source may send.")
+	errRate     = serve.Refuse(http.StatusTooManyRequests, "rate_limited", "Too many requests; send it again later.").After(1)
+	unsigned    = serve.Ladder{
+		Rungs: []serve.Rung{
+			{Of: signature.ErrMissing, As: unaccepted("signature_missing")}, {Of: signature.ErrMalformed, As: unaccepted("signature_malformed")},
+			{Of: signature.ErrTooOld, As: unaccepted("timestamp_too_old")}, {Of: signature.ErrTooNew, As: unaccepted("timestamp_too_new")},
+		},
+		Last: unaccepted("signature_mismatch"),
 	}
-	o.refuse(http.StatusUnauthorized, reason, "The signature or its timestamp is not accepted.")
-}
+	unread = serve.Ladder{
+		Rungs: []serve.Rung{
+			{Of: serve.ErrNoRoom, As: serve.Refuse(http.StatusServiceUnavailable, "bodies_in_flight", "Too much is being read at once; keep the event and send it again.").After(1)},
+			{Of: serve.ErrTooLarge, As: errTooLarge},
+		},
+		Last: serve.Refuse(http.StatusBadRequest, "body_unread", "The body did not arrive whole."),
+	}
+)
 
-func (o *outcome) refuseUnread(err error) {
-	var tooLarge *http.MaxBytesError
-	switch {
-	case errors.Is(err, serve.ErrNoRoom):
-		o.refuse(http.StatusServiceUnavailable, "bodies_in_flight", "Too much is being read at once; keep the event and send it again.")
-		o.retryAfter = 1
-	case errors.As(err, &tooLarge):
-		o.refuse(http.StatusRequestEntityTooLarge, "too_large", "The body is larger than this source may send.")
-	default:
-		o.refuse(http.StatusBadRequest, "body_unread", "The body did not arrive whole.")
-	}
+func unaccepted(code string) *serve.Problem {
+	return serve.Refuse(http.StatusUnauthorized, code, "The signature or its timestamp is not accepted.")
 }
 
 func isJSON(values []string) bool {

@@ -16,7 +16,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -149,8 +148,7 @@ func New(config Config) (*Service, error) {
 		name := chi.URLParam(r, "source")
 		from, ok := s.sources[name]
 		if !ok {
-			s.answer(w, r, &outcome{source: "unknown", status: http.StatusNotFound, reason: "source_unknown",
-				detail: "No source of that name is declared.", started: config.Now()})
+			s.answer(w, r, &outcome{source: "unknown", refused: errSource, started: config.Now()})
 			return
 		}
 		s.receive(w, r, from, "")
@@ -159,8 +157,7 @@ func New(config Config) (*Service, error) {
 		from := s.sources[genericSource]
 		q, ok := config.Catalog.Queue(chi.URLParam(r, "queue"))
 		if !ok || !q.Enabled || from == nil {
-			s.answer(w, r, &outcome{source: genericSource, status: http.StatusNotFound, reason: "queue_unknown",
-				detail: "No queue of that name takes messages. See the catalog: is it enabled?", started: config.Now()})
+			s.answer(w, r, &outcome{source: genericSource, refused: errQueue, started: config.Now()})
 			return
 		}
 		s.receive(w, r, from, q.ID)
@@ -209,16 +206,15 @@ type outcome struct {
 	source  string
 	status  int
 	reason  string
-	detail  string
 	started time.Time
 	bytes   int
 
 	// What follows is set once it has been checked for its shape.
 	eventID, eventType, queue, messageID, orderingKey string
 
-	ignored    bool
-	violations []serve.Violation
-	retryAfter int
+	ignored bool
+	// refused is the answer to a request that cannot be taken; it has its own status and reason.
+	refused *serve.Problem
 	// dropped is what was left out for its value: paths and rules.
 	dropped []pii.Violation
 	// cause is why the broker did not confirm, for the log alone.
@@ -226,9 +222,7 @@ type outcome struct {
 }
 
 // refuse sets the answer to a request that cannot be taken.
-func (o *outcome) refuse(status int, reason, detail string) {
-	o.status, o.reason, o.detail = status, reason, detail
-}
+func (o *outcome) refuse(p *serve.Problem) { o.refused = p }
 
 // accept takes a verified body to its outcome.
 func (s *Service) accept(ctx context.Context, from *source, queue string, b *buffers, o *outcome) {
@@ -351,27 +345,40 @@ func (s *Service) readGeneric(scratch, body []byte, from catalog.Source, queue s
 
 var errUnsupported = errors.New("webhook: no enabled queue takes this body format")
 
+// unfit says what is wrong with a body.
+var unfit = serve.Ladder{
+	Rungs: []serve.Rung{
+		{Of: errUnsupported, As: serve.Refuse(http.StatusUnprocessableEntity, "contract_unsupported", "No enabled queue takes this body format here; send that of the queue's contract.")},
+		{Of: contract.ErrLimit, As: serve.Refuse(http.StatusUnprocessableEntity, "message_limit", "The message exceeds a limit of Pub/Sub.")},
+	},
+	Last: serve.Refuse(http.StatusUnprocessableEntity, "body_refused", "The body cannot be taken."),
+}
+
+var (
+	errMalformed   = serve.Refuse(http.StatusBadRequest, "body_malformed", "The body is not one JSON document in UTF-8 without duplicate names.")
+	errCustomer    = serve.Refuse(http.StatusServiceUnavailable, "customer_lookup_failed", "The customer cannot be looked up now; keep the event and send it again.").After(5)
+	errUnconfirmed = serve.Refuse(http.StatusServiceUnavailable, "publish_unconfirmed", "The broker did not confirm; keep the event and send it again.").After(5)
+)
+
 func (o *outcome) refuseBody(err error) {
 	var refused *pii.Error
 	var invalid *contract.Invalid
+	broken := serve.Refuse(http.StatusUnprocessableEntity, "contract_broken", "Fields break the contract; see violations.")
 	switch {
 	case errors.As(err, &refused) && refused.Malformed:
-		o.refuse(http.StatusBadRequest, "body_malformed", "The body is not one JSON document in UTF-8 without duplicate names.")
+		broken = errMalformed
 	case errors.As(err, &refused):
-		o.refuse(http.StatusUnprocessableEntity, "contract_broken", "Fields break the contract; see violations.")
 		for _, v := range refused.Violations {
-			o.violations = append(o.violations, serve.Violation(v))
+			broken.Violations = append(broken.Violations, serve.Violation(v))
 		}
 	case errors.As(err, &invalid):
-		o.refuse(http.StatusUnprocessableEntity, "contract_broken", "Fields break the contract; see violations.")
 		for _, v := range invalid.Violations {
-			o.violations = append(o.violations, serve.Violation(v))
+			broken.Violations = append(broken.Violations, serve.Violation(v))
 		}
-	case errors.Is(err, errUnsupported):
-		o.refuse(http.StatusUnprocessableEntity, "contract_unsupported", "No enabled queue takes this body format here; send that of the queue's contract.")
 	default:
-		o.refuse(http.StatusUnprocessableEntity, "body_refused", "The body cannot be taken.")
+		broken = unfit.Problem(err)
 	}
+	o.refuse(broken)
 }
 
 // compose makes the message: uid, ordering key, attributes, body. It looks over all
@@ -386,8 +393,7 @@ func (s *Service) compose(ctx context.Context, in inbound, q catalog.Queue, b *b
 			uid, ok, err := s.config.Customers.UID(lookup, a.CustomerID)
 			cancel()
 			if err != nil {
-				o.refuse(http.StatusServiceUnavailable, "customer_lookup_failed", "The customer cannot be looked up now; keep the event and send it again.")
-				o.retryAfter = 5
+				o.refuse(errCustomer)
 				return contract.Message{}, false
 			}
 			if ok {
@@ -437,12 +443,11 @@ func (s *Service) publish(ctx context.Context, q catalog.Queue, m contract.Messa
 	case err == nil:
 		o.status, o.messageID = http.StatusAccepted, id
 	case errors.Is(err, contract.ErrLimit):
-		o.refuse(http.StatusUnprocessableEntity, "message_limit", "The message exceeds a limit of Pub/Sub.")
+		o.refuse(unfit.Problem(err))
 	default:
 		o.cause = contract.PublishCause(err)
 		s.config.Metrics.Unconfirmed(q.ID, o.cause)
-		o.refuse(http.StatusServiceUnavailable, "publish_unconfirmed", "The broker did not confirm; keep the event and send it again.")
-		o.retryAfter = 5
+		o.refuse(errUnconfirmed)
 	}
 }
 
@@ -462,16 +467,14 @@ type ignoredAnswer struct {
 
 // answer writes the response, the metrics and the one line of this webhook.
 func (s *Service) answer(w http.ResponseWriter, r *http.Request, o *outcome) {
-	if o.retryAfter > 0 {
-		w.Header()["Retry-After"] = []string{strconv.Itoa(o.retryAfter)}
-	}
 	switch {
+	case o.refused != nil:
+		o.status, o.reason = o.refused.Status, o.refused.Code
+		o.refused.Write(w)
 	case o.ignored:
 		serve.WriteJSON(w, o.status, ignoredAnswer{EventID: o.eventID, Ignored: true, Reason: o.reason})
-	case o.status == http.StatusAccepted:
-		serve.WriteJSON(w, o.status, &accepted{EventID: o.eventID, Queue: o.queue, MessageID: o.messageID, OrderingKey: o.orderingKey})
 	default:
-		serve.WriteProblem(w, o.status, o.reason, o.detail, o.violations...)
+		serve.WriteJSON(w, o.status, &accepted{EventID: o.eventID, Queue: o.queue, MessageID: o.messageID, OrderingKey: o.orderingKey})
 	}
 	took := s.config.Now().Sub(o.started)
 	s.config.Metrics.Webhook(o.source, o.status, o.reason, took)

@@ -13,11 +13,12 @@ import (
 	"billhook/internal/contract"
 	"billhook/internal/embedded/clocktest"
 	"billhook/internal/lane"
+	"billhook/internal/store"
 	"billhook/internal/worker"
 )
 
 // keep puts a message aside that is due at the given time.
-func keep(t *testing.T, db worker.Store, event string, due, now time.Time) {
+func keep(t *testing.T, db store.Store, event string, due, now time.Time) {
 	t.Helper()
 	kept, err := lane.Open(t.Context(), db, lane.Name{Queue: "q", Message: event})
 	require.NoError(t, err)

@@ -11,6 +11,7 @@ import (
 
 	"billhook/internal/contract"
 	"billhook/internal/lane"
+	"billhook/internal/store"
 	"billhook/internal/tasks"
 	"billhook/internal/worker"
 )
@@ -27,7 +28,7 @@ func TestReleaseDelayedPublishesWhatIsDueOnce(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 3, 2, 10, 15, 0, 0, time.UTC)
 	broker := &shelf{}
-	var db worker.Store
+	var db store.Store
 	w, err := worker.New(config(t, func(c *worker.Config) {
 		c.Publisher, c.Now, db = broker, func() time.Time { return now }, c.Store
 	}))

@@ -22,7 +22,7 @@ import (
 
 // written remembers the documents that commits wrote.
 type written struct {
-	worker.Store
+	store.Store
 	mu   sync.Mutex
 	keys []store.Key
 }

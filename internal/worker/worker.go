@@ -35,19 +35,12 @@ import (
 	"billhook/internal/telemetry"
 )
 
-// Store is the whole store; see the packages that use it for each method's contract.
-type Store interface {
-	Get(ctx context.Context, key store.Key) (store.Document, error)
-	Commit(ctx context.Context, writes []store.Write) ([]store.Version, error)
-	Query(ctx context.Context, query store.Query) (store.Page, error)
-}
-
 // Config is what a Worker is made of.
 type Config struct {
 	Catalog *catalog.Catalog
 	// Pool limits the worker to the queues of one pool; empty: all.
 	Pool  string
-	Store Store
+	Store store.Store
 	// Publisher takes dead letters, what the outbox holds, and what a sweep puts back.
 	Publisher deadletter.Publisher
 	// Subscriptions tells the subscription service; nil where this worker serves no
@@ -178,7 +171,7 @@ func New(config Config) (*Worker, error) {
 	}
 	upkeep.Operator = operator
 	api := &ops.API{
-		Store: config.Store, Catalog: config.Catalog, Access: config.Access, Log: config.Log, Now: config.Now, Operator: operator,
+		Reads: ops.Reads{Store: config.Store, Catalog: config.Catalog, Now: config.Now}, Access: config.Access, Log: config.Log, Operator: operator,
 		Customers: &customers.Operator{Store: watched, Now: config.Now, NewID: uuid.NewString},
 		Products:  &products.Keeper{Store: config.Store, Start: config.Catalog.Products, Now: config.Now, NewID: uuid.NewString, Changed: worth.Forget},
 	}

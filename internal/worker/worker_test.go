@@ -142,7 +142,7 @@ func TestAWorkerOpensNoDoorWithoutAToken(t *testing.T) {
 }
 
 // crooked is a store that panics with somebody's address.
-type crooked struct{ worker.Store }
+type crooked struct{ store.Store }
 
 func (crooked) Query(context.Context, store.Query) (store.Page, error) { panic("ilse@example.org") }
 

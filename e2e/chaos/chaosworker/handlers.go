@@ -11,12 +11,11 @@ import (
 	"billhook/internal/handler"
 	"billhook/internal/retry"
 	"billhook/internal/store"
-	"billhook/internal/worker"
 )
 
 // handlers are those of all arms.
 type handlers struct {
-	store   worker.Store
+	store   store.Store
 	outside *outside
 }
 

@@ -50,7 +50,7 @@ func open(t *testing.T, options ...option.ClientOption) *firestore.Store {
 
 func TestFirestoreConforms(t *testing.T) {
 	t.Parallel()
-	storetest.Run(t, func(t *testing.T) storetest.Store {
+	storetest.Run(t, func(t *testing.T) store.Store {
 		t.Helper()
 		return open(t)
 	})
@@ -81,7 +81,7 @@ func openLosing(t *testing.T) (s *firestore.Store, arm func(codes.Code), sent *a
 
 func TestFirestoreConformsWhereAnswersAreLost(t *testing.T) {
 	t.Parallel()
-	storetest.RunLostAnswers(t, func(t *testing.T) (storetest.Store, func()) {
+	storetest.RunLostAnswers(t, func(t *testing.T) (store.Store, func()) {
 		t.Helper()
 		s, arm, _ := openLosing(t)
 		return s, func() { arm(codes.Internal) }

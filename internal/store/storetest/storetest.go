@@ -20,17 +20,10 @@ import (
 	"billhook/internal/store"
 )
 
-// Store is the interface under test.
-type Store interface {
-	Get(ctx context.Context, key store.Key) (store.Document, error)
-	Commit(ctx context.Context, writes []store.Write) ([]store.Version, error)
-	Query(ctx context.Context, query store.Query) (store.Page, error)
-}
-
 // Run runs the suite. open returns an empty store for one test.
-func Run(t *testing.T, open func(t *testing.T) Store) {
+func Run(t *testing.T, open func(t *testing.T) store.Store) {
 	t.Helper()
-	for name, test := range map[string]func(*testing.T, Store){
+	for name, test := range map[string]func(*testing.T, store.Store){
 		"every kind of value comes back as it was":              values,
 		"a document has any name and any valid size":            namesAndSizes,
 		"a create refuses a document that exists":               createExists,
@@ -64,7 +57,7 @@ func Run(t *testing.T, open func(t *testing.T) Store) {
 
 func key(id string) store.Key { return store.Key{Collection: "things", ID: id} }
 
-func commit(t *testing.T, s Store, writes ...store.Write) []store.Version {
+func commit(t *testing.T, s store.Store, writes ...store.Write) []store.Version {
 	t.Helper()
 	versions, err := s.Commit(t.Context(), writes)
 	require.NoError(t, err)
@@ -72,14 +65,14 @@ func commit(t *testing.T, s Store, writes ...store.Write) []store.Version {
 	return versions
 }
 
-func get(t *testing.T, s Store, id string) store.Document {
+func get(t *testing.T, s store.Store, id string) store.Document {
 	t.Helper()
 	doc, err := s.Get(t.Context(), key(id))
 	require.NoError(t, err)
 	return doc
 }
 
-func values(t *testing.T, s Store) {
+func values(t *testing.T, s store.Store) {
 	at := time.Date(2026, 2, 3, 4, 5, 6, 789_123_000, time.UTC)
 	fields := map[string]any{
 		"string": "žluťoučký kůň \u2603 ", "empty": "", "true": true, "false": false,
@@ -98,7 +91,7 @@ func values(t *testing.T, s Store) {
 	require.ErrorIs(t, err, store.ErrNotFound)
 }
 
-func createExists(t *testing.T, s Store) {
+func createExists(t *testing.T, s store.Store) {
 	commit(t, s, store.Create(key("a"), map[string]any{"n": int64(1)}))
 	_, err := s.Commit(t.Context(), []store.Write{store.Create(key("a"), map[string]any{"n": int64(2)})})
 	require.ErrorIs(t, err, store.ErrExists)
@@ -106,7 +99,7 @@ func createExists(t *testing.T, s Store) {
 	require.Equal(t, int64(1), get(t, s, "a").Fields["n"])
 }
 
-func updateVersion(t *testing.T, s Store) {
+func updateVersion(t *testing.T, s store.Store) {
 	first := commit(t, s, store.Create(key("a"), map[string]any{"n": int64(1)}))[0]
 	second := commit(t, s, store.Update(key("a"), first, map[string]any{"n": int64(2)}))[0]
 	require.NotEqual(t, first, second)
@@ -118,19 +111,19 @@ func updateVersion(t *testing.T, s Store) {
 	require.Equal(t, int64(2), get(t, s, "a").Fields["n"])
 }
 
-func updateReplaces(t *testing.T, s Store) {
+func updateReplaces(t *testing.T, s store.Store) {
 	first := commit(t, s, store.Create(key("a"), map[string]any{"old": "x", "kept": "y"}))[0]
 	commit(t, s, store.Update(key("a"), first, map[string]any{"kept": "z"}))
 	require.Equal(t, map[string]any{"kept": "z"}, get(t, s, "a").Fields)
 }
 
-func set(t *testing.T, s Store) {
+func set(t *testing.T, s store.Store) {
 	commit(t, s, store.Set(key("a"), map[string]any{"n": int64(1)}))
 	commit(t, s, store.Set(key("a"), map[string]any{"m": int64(2)}))
 	require.Equal(t, map[string]any{"m": int64(2)}, get(t, s, "a").Fields)
 }
 
-func deletes(t *testing.T, s Store) {
+func deletes(t *testing.T, s store.Store) {
 	first := commit(t, s, store.Create(key("a"), map[string]any{"n": int64(1)}))[0]
 	second := commit(t, s, store.Set(key("a"), map[string]any{"n": int64(2)}))[0]
 	_, err := s.Commit(t.Context(), []store.Write{store.Delete(key("a"), first)})
@@ -143,7 +136,7 @@ func deletes(t *testing.T, s Store) {
 	require.NotEqual(t, first, third, "a document made anew is not the one that was deleted")
 }
 
-func increments(t *testing.T, s Store) {
+func increments(t *testing.T, s store.Store) {
 	commit(t, s, store.Increment(key("a"), map[string]int64{"n": 5}, map[string]any{"currency": "points"}))
 	versions := commit(t, s, store.Increment(key("a"), map[string]int64{"n": -7, "m": 1}, nil))
 	require.Equal(t, map[string]any{"n": int64(-2), "m": int64(1), "currency": "points"}, get(t, s, "a").Fields)
@@ -154,7 +147,7 @@ func increments(t *testing.T, s Store) {
 		"a map is replaced whole, and what is no number counts as 0")
 }
 
-func namesAndSizes(t *testing.T, s Store) {
+func namesAndSizes(t *testing.T, s store.Store) {
 	odd := map[string]any{"a.b": "dots", "a`b\\c": "quotes", "1": "digit", "ž ů": "letters", "x": map[string]any{"c.d": nil}}
 	commit(t, s, store.Set(key("odd"), odd))
 	require.Equal(t, odd, get(t, s, "odd").Fields)
@@ -178,7 +171,7 @@ func namesAndSizes(t *testing.T, s Store) {
 	require.ErrorIs(t, err, store.ErrNotFound)
 }
 
-func allOrNothing(t *testing.T, s Store) {
+func allOrNothing(t *testing.T, s store.Store) {
 	commit(t, s, store.Create(key("there"), map[string]any{"n": int64(1)}))
 	_, err := s.Commit(t.Context(), []store.Write{
 		store.Create(key("new"), map[string]any{"n": int64(1)}),
@@ -192,7 +185,7 @@ func allOrNothing(t *testing.T, s Store) {
 	}
 }
 
-func unchanged(t *testing.T, s Store) {
+func unchanged(t *testing.T, s store.Store) {
 	first := commit(t, s, store.Create(key("a"), map[string]any{"n": int64(1)}))[0]
 	second := commit(t, s, store.Update(key("a"), first, map[string]any{"n": int64(1)}))[0]
 	require.Equal(t, first, second)
@@ -207,7 +200,7 @@ func ids(page store.Page) []string {
 	return all
 }
 
-func queryPrefix(t *testing.T, s Store) {
+func queryPrefix(t *testing.T, s store.Store) {
 	for _, id := range []string{"a~0", "a~1", "a~2", "ab~0", "b~0", "a"} {
 		commit(t, s, store.Create(key(id), map[string]any{"id": id}))
 	}
@@ -231,7 +224,7 @@ func queryPrefix(t *testing.T, s Store) {
 	require.Empty(t, none.Documents)
 }
 
-func queryEqual(t *testing.T, s Store) {
+func queryEqual(t *testing.T, s store.Store) {
 	for i := range 6 {
 		commit(t, s, store.Create(key(fmt.Sprint(i)), map[string]any{"even": i%2 == 0, "third": int64(i % 3), "name": fmt.Sprint("n", i%2)}))
 	}
@@ -254,7 +247,7 @@ func queryEqual(t *testing.T, s Store) {
 	require.Empty(t, page.Documents, "a number is not its text")
 }
 
-func queryIDs(t *testing.T, s Store) {
+func queryIDs(t *testing.T, s store.Store) {
 	// In the order of UTF-16 units the third would come before the second.
 	unicode := []string{"u~\u017e", "u~\uffee", "u~\U0001f600"}
 	long := strings.Repeat("l", store.MaxIDBytes-1)
@@ -278,7 +271,7 @@ func queryIDs(t *testing.T, s Store) {
 	require.Empty(t, page.Documents)
 }
 
-func queryDue(t *testing.T, s Store) {
+func queryDue(t *testing.T, s store.Store) {
 	noon := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	commit(t, s,
 		store.Create(key("c"), map[string]any{"due": noon.Add(-time.Hour), "n": int64(1)}),
@@ -337,7 +330,7 @@ func queryDue(t *testing.T, s Store) {
 
 // queryTies: documents that are due at the same moment are ordered by id. A page that ends
 // among them is followed by the rest.
-func queryTies(t *testing.T, s Store) {
+func queryTies(t *testing.T, s store.Store) {
 	noon := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	for _, id := range []string{"c", "a", "e", "b", "d"} {
 		commit(t, s, store.Create(key(id), map[string]any{"due": noon, "owner": "me"}))
@@ -366,7 +359,7 @@ func queryTies(t *testing.T, s Store) {
 	}
 }
 
-func queryCount(t *testing.T, s Store) {
+func queryCount(t *testing.T, s store.Store) {
 	noon := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	for i := range 7 {
 		commit(t, s, store.Create(key(fmt.Sprintf("a-%d", i)), map[string]any{"even": i%2 == 0, "due": noon.Add(time.Duration(i) * time.Hour)}))
@@ -391,7 +384,7 @@ func queryCount(t *testing.T, s Store) {
 	}
 }
 
-func queryCountBeyondAPage(t *testing.T, s Store) {
+func queryCountBeyondAPage(t *testing.T, s store.Store) {
 	noon := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	const most = store.MaxPage + 1
 	for first := 0; first < most; first += store.MaxWrites {
@@ -410,7 +403,7 @@ func queryCountBeyondAPage(t *testing.T, s Store) {
 	}
 }
 
-func collections(t *testing.T, s Store) {
+func collections(t *testing.T, s store.Store) {
 	other := store.Key{Collection: "others", ID: "a"}
 	commit(t, s, store.Create(key("a"), map[string]any{"n": int64(1)}), store.Create(other, map[string]any{"n": int64(2)}))
 	page, err := s.Query(t.Context(), store.Query{Collection: "others", Limit: 9})
@@ -419,7 +412,7 @@ func collections(t *testing.T, s Store) {
 	require.Equal(t, int64(2), page.Documents[0].Fields["n"])
 }
 
-func invalid(t *testing.T, s Store) {
+func invalid(t *testing.T, s store.Store) {
 	for name, writes := range map[string][]store.Write{
 		"no writes":              {},
 		"two writes to one key":  {store.Set(key("a"), nil), store.Delete(key("a"), 0)},
@@ -440,7 +433,7 @@ func invalid(t *testing.T, s Store) {
 	require.ErrorIs(t, err, store.ErrInvalid)
 }
 
-func canceled(t *testing.T, s Store) {
+func canceled(t *testing.T, s store.Store) {
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err := s.Commit(gone, []store.Write{store.Create(key("a"), map[string]any{"n": int64(1)})})
@@ -461,7 +454,7 @@ func canceled(t *testing.T, s Store) {
 
 // RunLostAnswers runs the cases in which a commit happens and its answer is lost. open returns
 // an empty store and a function that loses the next commit's answer.
-func RunLostAnswers(t *testing.T, open func(t *testing.T) (s Store, loseNext func())) {
+func RunLostAnswers(t *testing.T, open func(t *testing.T) (s store.Store, loseNext func())) {
 	t.Helper()
 	t.Run("a create that is repeated meets itself and counts once", func(t *testing.T) {
 		t.Parallel()
@@ -524,7 +517,7 @@ func race(act func(i int)) {
 	wg.Wait()
 }
 
-func raceCreate(t *testing.T, s Store) {
+func raceCreate(t *testing.T, s store.Store) {
 	var won, lost, other atomic.Int64
 	race(func(i int) {
 		_, err := s.Commit(t.Context(), []store.Write{
@@ -544,7 +537,7 @@ func raceCreate(t *testing.T, s Store) {
 	require.Equal(t, int64(1), get(t, s, "count").Fields["n"])
 }
 
-func raceUpdate(t *testing.T, s Store) {
+func raceUpdate(t *testing.T, s store.Store) {
 	version := commit(t, s, store.Create(key("one"), map[string]any{"by": int64(-1)}))[0]
 	var won, lost, other atomic.Int64
 	race(func(i int) {
@@ -561,7 +554,7 @@ func raceUpdate(t *testing.T, s Store) {
 	require.Equal(t, []int64{1, racers - 1, 0}, []int64{won.Load(), lost.Load(), other.Load()})
 }
 
-func raceIncrement(t *testing.T, s Store) {
+func raceIncrement(t *testing.T, s store.Store) {
 	var failed atomic.Int64
 	race(func(int) {
 		if _, err := s.Commit(t.Context(), []store.Write{store.Increment(key("sum"), map[string]int64{"n": 3}, nil)}); err != nil {

@@ -11,7 +11,7 @@ import (
 
 // Counter wraps a store and counts the calls. It is safe for concurrent use.
 type Counter struct {
-	Store
+	store.Store
 
 	Gets, Commits, Queries, Written atomic.Int64
 }
@@ -43,7 +43,7 @@ var ErrFault = errors.New("storetest: the store did not answer")
 
 // Faults wraps a store and fails calls on demand. It is safe for concurrent use.
 type Faults struct {
-	Store
+	store.Store
 
 	mu     sync.Mutex
 	down   bool

@@ -1,0 +1,212 @@
+package ops
+
+import (
+	"log/slog"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/go-json-experiment/json"
+
+	"billhook/internal/audit"
+	"billhook/internal/customers"
+	"billhook/internal/deadletter"
+	"billhook/internal/pii"
+	"billhook/internal/products"
+	"billhook/internal/serve"
+	"billhook/internal/store"
+)
+
+// API answers /v1/ops.
+type API struct {
+	Reads
+	Access Access
+	Log    *slog.Logger
+	// Operator deals with dead letters.
+	Operator *deadletter.Operator
+	// Customers deals with the mapping of customers to users.
+	Customers *customers.Operator
+	// Products shows and changes what products are worth.
+	Products *products.Keeper
+}
+
+// Routes adds the API's routes.
+func (a *API) Routes(r chi.Router) {
+	r.Route("/v1/ops", func(r chi.Router) {
+		r.Use(sameOrigin, a.Access.require, bounded)
+		r.Get("/queues", answer(a, a.queues))
+		r.Get("/outbox", answer(a, a.outbox))
+		r.Get("/events", answer(a, a.events))
+		r.Post("/cleanup", answer(a, a.cleanup))
+		r.Get("/events/{event_id}", answer(a, a.event))
+		r.Get("/accounts/{account}", answer(a, a.account))
+		a.deadLetterRoutes(r)
+		a.customerRoutes(r)
+		a.productRoutes(r)
+	})
+}
+
+func answer[T any](a *API, does func(*http.Request) (T, error)) http.HandlerFunc {
+	return serve.Answer(http.StatusOK, does, a.refuse)
+}
+
+// ladder is what the API answers to errors. Last is for a store that did not answer, or not
+// with what can be read: never a 4xx.
+var ladder = serve.Ladder{
+	Rungs: []serve.Rung{
+		{Of: errSeveral, As: serve.Refuse(http.StatusConflict, "queue_needed", "Several queues or tenants know this event id; name one with ?queue= or ?tenant=.")},
+		{Of: errUnknown, As: serve.Refuse(http.StatusNotFound, "event_unknown", "No worker has recorded an event of that id, or its record has expired.")},
+		{Of: errNoAccount, As: serve.Refuse(http.StatusNotFound, "account_unknown", "No entry has moved anything on an account of that name.")},
+		{Of: deadletter.ErrUnknown, As: serve.Refuse(http.StatusNotFound, "unknown", "There is nothing of that id.")},
+		{Of: deadletter.ErrRefused, As: serve.Refuse(http.StatusUnprocessableEntity, "refused", "")},
+		{Of: deadletter.ErrBusy, As: serve.Refuse(http.StatusConflict, "busy", "The operation is being run; ask again.")},
+		{Of: customers.ErrUnknown, As: serve.Refuse(http.StatusNotFound, "customer_not_linked", "This customer is linked to nobody.")},
+		{Of: customers.ErrRefused, As: serve.Refuse(http.StatusUnprocessableEntity, "refused", "")},
+		{Of: customers.ErrChanged, As: serve.Refuse(http.StatusConflict, "customer_changed", "Somebody has changed the link; look at it again.")},
+		{Of: customers.ErrBusy, As: serve.Refuse(http.StatusConflict, "busy", "The link is being changed; ask again.")},
+		{Of: products.ErrUnknown, As: serve.Refuse(http.StatusNotFound, "product_unknown", "Neither the catalog nor the store has a product of that id.")},
+		{Of: products.ErrInvalid, As: serve.Refuse(http.StatusUnprocessableEntity, "refused", "")},
+		{Of: products.ErrChanged, As: serve.Refuse(http.StatusConflict, "changed", "The product is not worth what was expected any more; look at it again.")},
+		{Of: products.ErrBusy, As: serve.Refuse(http.StatusConflict, "busy", "Others have changed the product at the same time; look at it again.")},
+		{Of: store.ErrInvalid, As: serve.Refuse(http.StatusBadRequest, "page_invalid", "The page is the next of an earlier answer.")},
+	},
+	Last: serve.Refuse(http.StatusServiceUnavailable, "store_unavailable", "The store did not answer; try again.").After(5),
+}
+
+func (a *API) refuse(w http.ResponseWriter, r *http.Request, err error) {
+	p := ladder.Problem(err)
+	if p == ladder.Last {
+		a.Log.LogAttrs(r.Context(), slog.LevelWarn, "ops request failed", slog.String("error", err.Error()))
+	}
+	p.Write(w)
+}
+
+// maxRequest is the largest body of a request, in bytes.
+const maxRequest = 64 << 10
+
+func bounded(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r.Body = http.MaxBytesReader(w, r.Body, maxRequest)
+		next.ServeHTTP(w, r)
+	})
+}
+
+// readJSON reads the body of a request, one JSON value with nothing behind it. Names are
+// exact, each known and there once: of two, another reader may have looked at the other.
+// The error is the answer, which says send.
+func readJSON(r *http.Request, into any, send string) error {
+	if json.UnmarshalRead(r.Body, into, json.RejectUnknownMembers(true)) != nil {
+		return serve.Refuse(http.StatusBadRequest, "body_malformed", send)
+	}
+	return nil
+}
+
+// param is a part of the path as it was meant: chi leaves one escaped whose escaping
+// was more than it needed.
+func param(r *http.Request, name string) string {
+	value := chi.URLParam(r, name)
+	if r.URL.RawPath != "" {
+		if meant, err := url.PathUnescape(value); err == nil {
+			return meant
+		}
+	}
+	return value
+}
+
+func (a *API) event(r *http.Request) (Event, error) {
+	id, queue, tenant := param(r, "event_id"), r.URL.Query().Get("queue"), r.URL.Query().Get("tenant")
+	if !pii.ID.Valid(id) {
+		return Event{}, serve.Refuse(http.StatusBadRequest, "event_id_invalid", "An event id has letters, digits and . _ : - only.")
+	}
+	if queue != "" {
+		q, ok := a.Catalog.Queue(queue)
+		if !ok {
+			return Event{}, serve.Refuse(http.StatusNotFound, "queue_unknown", "The catalog has no queue of that name or alias.")
+		}
+		queue = q.ID
+	}
+	if tenant != "" && !pii.ID.Valid(tenant) {
+		return Event{}, serve.Refuse(http.StatusBadRequest, "tenant_invalid", "A tenant has letters, digits and . _ : - only.")
+	}
+	return a.Event(r.Context(), id, queue, tenant)
+}
+
+func (a *API) account(r *http.Request) (Account, error) {
+	return a.Account(r.Context(), param(r, "account"))
+}
+
+func (a *API) queues(r *http.Request) (Queues, error) {
+	if err := read(r).err(); err != nil {
+		return Queues{}, err
+	}
+	return a.Queues(r.Context())
+}
+
+func (a *API) outbox(r *http.Request) (Lanes, error) {
+	asked := read(r, "limit")
+	limit := asked.limit(lanes, maxLanes)
+	if err := asked.err(); err != nil {
+		return Lanes{}, err
+	}
+	return a.Outbox(r.Context(), limit)
+}
+
+// events answers the job log. What one event or correlation has is found without hours,
+// however old, where no time is asked for.
+func (a *API) events(r *http.Request) (List[Line], error) {
+	asked := read(r, "queue", "status", "event_id", "correlation_id", "type", "since", "until", "limit", "page")
+	equal := map[string]any{}
+	for field, value := range map[string]string{
+		"queue": asked.queue(a.Catalog), "status": asked.status(), "event_id": asked.id("event_id"),
+		"correlation_id": asked.id("correlation_id"), "event_type": asked.id("type"),
+	} {
+		if value != "" {
+			equal[field] = value
+		}
+	}
+	now, limit := a.Now().UTC(), asked.limit(lines, MaxLines)
+	var first place
+	if asked.values.Has("since") || asked.values.Has("until") || (equal["event_id"] == nil && equal["correlation_id"] == nil) {
+		first.until = asked.at("until", now, now.Add(ahead)).Truncate(time.Microsecond)
+		first.since = asked.at("since", now, earlier(first.until, now).Add(-span)).Truncate(time.Microsecond)
+		if !first.since.Before(first.until) || first.until.Sub(first.since) > longest+ahead {
+			asked.refuse("since_invalid", "The parameter since is before until, and at most 31 days before.")
+		}
+		first.hour = newest(first)
+	}
+	at := asked.page("events", first)
+	if err := asked.err(); err != nil {
+		return List[Line]{}, err
+	}
+	found, next, err := a.Events(r.Context(), equal, at, limit)
+	answer := List[Line]{Items: found}
+	if next != nil {
+		answer.Next = asked.token("events", *next)
+	}
+	return answer, err
+}
+
+// changes answers what people have changed of what the path names, a kind that the audit
+// knows, the newest first.
+func (a *API) changes(kind string, atMost int) http.HandlerFunc {
+	return answer(a, func(r *http.Request) (List[audit.Entry], error) {
+		id, asked := param(r, "id"), read(r, "limit", "page")
+		limit := asked.limit(most, atMost)
+		at := asked.page(kind+"/"+id, place{})
+		if err := asked.err(); err != nil {
+			return List[audit.Entry]{}, err
+		}
+		entries, next, err := audit.List(r.Context(), a.Store, kind, id, at.id, limit)
+		return listed(asked, kind+"/"+id, entries, next), err
+	})
+}
+
+// listed is a page of a list whose next page begins behind an id.
+func listed[T any](asked *asked, list string, items []T, next string) List[T] {
+	page := List[T]{Items: append([]T{}, items...)}
+	if next != "" {
+		page.Next = asked.token(list, place{id: next})
+	}
+	return page
+}

@@ -217,7 +217,7 @@ func hasty(t *testing.T) string {
 func rewritten(t *testing.T, change func(defaults map[string]any, queues []map[string]any)) string {
 	t.Helper()
 	dir, from := t.TempDir(), filepath.Join("..", "catalog")
-	for _, name := range []string{"products.yaml", "sources.yaml"} {
+	for _, name := range []string{"topics.yaml", "products.yaml", "sources.yaml"} {
 		text, err := os.ReadFile(filepath.Join(from, name))
 		require.NoError(t, err)
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), text, 0o600))

@@ -166,7 +166,7 @@ func hurried(t *testing.T) (folder string) {
 func shippedBut(t *testing.T, pairs ...string) (folder string) {
 	t.Helper()
 	folder = t.TempDir()
-	for _, name := range []string{"queues.yaml", "products.yaml", "sources.yaml"} {
+	for _, name := range []string{"queues.yaml", "topics.yaml", "products.yaml", "sources.yaml"} {
 		data, err := os.ReadFile(filepath.Join("..", "catalog", name))
 		require.NoError(t, err)
 		text := string(data)

@@ -227,10 +227,9 @@ func (c *Catalog) Queue(name string) (Queue, bool) {
 // DeadLetters finds the queue whose dead letters are called that: by their topic, by a name
 // that they had before, or by the queue's own names.
 func (c *Catalog) DeadLetters(name string) (Queue, bool) {
-	q, ok := c.find(func(q Queue) bool {
-		return !q.DeadLetter.Drop && name != "" && (q.DeadLetter.Topic == name || slices.Contains(q.DeadLetter.Aliases, name))
-	})
-	if ok {
+	if q, ok := c.find(func(q Queue) bool {
+		return name != "" && (q.DeadLetter.Topic == name || slices.Contains(q.DeadLetter.Aliases, name))
+	}); ok {
 		return q, true
 	}
 	return c.Queue(name)
@@ -314,12 +313,10 @@ func (q Queue) Addressed(attributes map[string]string) map[string]string {
 	if len(q.Bindings) == 0 {
 		return attributes
 	}
-	attributes = maps.Clone(attributes)
-	if attributes == nil {
-		attributes = map[string]string{}
-	}
-	attributes[routing.AttrQueue] = q.ID
-	return attributes
+	addressed := map[string]string{}
+	maps.Copy(addressed, attributes)
+	addressed[routing.AttrQueue] = q.ID
+	return addressed
 }
 
 // PushSubscription is the id of the subscription that pushes to the worker.

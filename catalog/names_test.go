@@ -28,7 +28,7 @@ func TestTheHandlerOfATypeIsItsOwnElseThatOfTheNarrowestPattern(t *testing.T) {
 	}
 }
 
-func TestTheHandlerOfATypeCostsNoMemory(t *testing.T) {
+func TestTheHandlerOfATypeCostsNoMemory(t *testing.T) { //nolint:paralleltest // it counts allocations
 	q := catalog.Queue{Handlers: map[string]catalog.Handler{"mail.*": {Name: "mail"}, "*.*.*": {Name: "all"}}}
 	require.Zero(t, testing.AllocsPerRun(100, func() { q.Handler("mail.sent") }))
 }

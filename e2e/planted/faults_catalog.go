@@ -17,16 +17,16 @@ const (
 
 // faultsOfCatalog are those by which a message reaches a queue that it is not for, or none.
 var faultsOfCatalog = []fault{
-	{"a # takes one word at most", routes, `left, right = after, from`, `left, right = remaining{}, from`, routesDir, "TestMatchingIsTheDefinition"},
+	{"a # does not go back for a word", routes, `left, right = after, from`, `left, right = after, tail`, routesDir, "TestAPatternHoldsWhatRabbitMQSaysItHolds"},
 	{"a * takes no word", routes, `(w == "*" || w == have)`, `(w == have)`, routesDir, "TestAPatternHoldsWhatRabbitMQSaysItHolds"},
 	{"a message for another queue is taken by its key", filters, `return alone == b.Queue`, `_ = alone`, routesDir, "TestAMessageIsForOneQueueAloneOrForThoseBoundToItsKey"},
 	{"a message without a key is for all queues of the topic", filters, `return !keyed && b.Own ||`, `return !keyed ||`, routesDir, "TestAMessageIsForOneQueueAloneOrForThoseBoundToItsKey"},
-	{"a filter leaves out what # stands for no word of", filters, `before = strings.TrimSuffix(before, ".")`, `_ = before`, routesDir, filterFits},
+	{"a filter leaves out what # stands for no word of", filters, `before = strings.TrimSuffix(before, ".")`, `_ = before`, routesDir, "TestAFilterIsTheNarrowestThatFits"},
 	{"a filter is longer than Pub/Sub takes", filters, `if len(f.String()) <= maxFilterBytes {`, `if f.queue != "" {`, routesDir, filterFits},
 	{"a filter leaves out what is for the queue alone", filters, `" OR ` + "`" + `
 	others`, `" AND ` + "`" + `
 	others`, agreement, "TestAFiltersTextSaysWhatTheSimulatorDoes"},
-	{"a message put on a queue reaches the others of its topic", declared, `attributes[routing.AttrQueue] = q.ID`, `_ = routing.AttrQueue`, catalogs, "TestAMessageForOneQueueOfATopicNamesIt"},
+	{"a message put on a queue reaches the others of its topic", declared, `addressed[routing.AttrQueue] = q.ID`, `_ = routing.AttrQueue`, catalogs, "TestAMessageForOneQueueOfATopicNamesIt"},
 	{"a message that waits comes back to every queue of its topic", "internal/push/delayed.go", `message.Attributes = w.queue.Addressed(message.Attributes)`, `_ = message`, pushDir, "TestAMessageOfASharedTopicComesBackToItsQueueAlone"},
 	{"a replay reaches every queue of its topic", operate, `Attributes: q.Addressed(attributes)}`, `Attributes: attributes}`, lettersDir, "TestAReplayOnASharedTopicIsForTheQueueAlone"},
 	{"an orphan is put back for every queue of its topic", tasks, `again.Attributes = q.Addressed(again.Attributes)`, `_ = again`, tasksDir, "TestAnOrphanOfASharedTopicIsPutBackForItsQueueAlone"},

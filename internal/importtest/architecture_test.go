@@ -1,15 +1,34 @@
 package importtest
 
 import (
+	"bytes"
+	"context"
 	"encoding/json"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"billhook/catalog"
+	"billhook/internal/contract"
+	"billhook/internal/local"
+	"billhook/internal/signature"
+	"billhook/internal/store"
+	"billhook/internal/telemetry"
+	"billhook/internal/webhook"
+	"billhook/internal/webhook/samples"
 )
 
 // coming are functions and types that the architecture page names and that are not merged
@@ -254,7 +273,7 @@ func newWalk(t *testing.T) walk {
 		Catalog: c, ProjectID: "architecture", Secrets: map[string][]string{"paynow": {secret}, "generic": {secret}},
 		WebhookPort: "0", WorkerPort: "0", ServicePort: "0", StorePath: filepath.Join(t.TempDir(), "store.db"),
 		Log:           telemetry.NewLogger(w, nil),
-		WrapStore:     func(s store.Store) worker.Store { return commits{s, w.recorder} },
+		WrapStore:     func(s store.Store) store.Store { return commits{s, w.recorder} },
 		WrapPublisher: func(_ string, p webhook.Publisher) webhook.Publisher { return publisher{p, w.recorder} },
 	})
 	require.NoError(t, err)

@@ -101,7 +101,7 @@ func TestAFilterFitsAndLetsThroughWhatIsTaken(t *testing.T) {
 	})
 }
 
-func TestMatchingAllocatesNothing(t *testing.T) {
+func TestMatchingAllocatesNothing(t *testing.T) { //nolint:paralleltest // it counts allocations
 	p := pattern(t, "#.b.*.#.c")
 	require.Zero(t, testing.AllocsPerRun(100, func() { p.Match("a.b.c.d.e.b.f.c") }))
 }

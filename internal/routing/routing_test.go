@@ -24,6 +24,7 @@ func TestAPatternHoldsWhatRabbitMQSaysItHolds(t *testing.T) {
 		"billing.#":            {"billing billing.invoice billing.invoice.paid", "billings billings.invoice ledger"},
 		"#":                    {"a a.b a.b.c", ""},
 		"*.*.*":                {"a.b.c", "a.b a.b.c.d a"},
+		"#.a.b":                {"a.b x.a.b a.a.b a.b.a.b", "a.b.c b.a"},
 		"#.reverted":           {"reverted a.reverted a.b.reverted", "a.reverted.b revertedx"},
 		"a.#.b.#.c":            {"a.b.c a.x.b.c a.b.y.z.c a.b.b.c", "a.c a.b b.c"},
 		"*.*.reverted":         {"billing.invoice.reverted", "invoice.reverted a.b.c.reverted"},

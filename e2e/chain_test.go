@@ -14,7 +14,7 @@ import (
 	"billhook/e2e"
 	"billhook/internal/dedupe"
 	"billhook/internal/embedded"
-	"billhook/internal/outbox"
+	"billhook/internal/lane"
 	"billhook/internal/signature"
 	"billhook/internal/store"
 	"billhook/internal/webhook/samples"
@@ -76,9 +76,9 @@ func renewal(t *testing.T, s *stack) {
 	require.Equal(t, "cancellation", s.told(cancellation)[0].Action)
 	require.Len(t, s.told(told), 1, "the duplicate has told nobody")
 
-	page, err := s.store.Query(t.Context(), store.Query{Collection: outbox.KeysCollection, Due: &store.Due{Field: "oldest_at", Until: time.Now()}, Limit: 10})
+	waiting, err := lane.Longest(t.Context(), s.store, lane.Outbox, time.Now(), 10)
 	require.NoError(t, err)
-	require.Empty(t, page.Documents, "nothing is left in the outbox")
+	require.Empty(t, waiting, "nothing is left in the outbox")
 }
 
 func subscriptionOrder(t *testing.T, s *stack) {
@@ -185,7 +185,7 @@ func relayed(t *testing.T, s *stack) {
 	require.NoError(t, err)
 	require.Len(t, record.Emitted, 1)
 	told := record.Emitted[0]
-	waiting := s.documents(t, outbox.Collection)
+	waiting := s.documents(t, lane.Outbox.Entries())
 	require.Contains(t, waiting, e.EventID)
 	requireNothingPersonal(t, waiting)
 	// The lane is left to its own worker for half a minute; then the task finds it.

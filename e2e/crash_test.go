@@ -39,8 +39,8 @@ import (
 	"billhook/internal/gcp/firestore"
 	"billhook/internal/gcp/pubsub"
 	"billhook/internal/handler"
+	"billhook/internal/lane"
 	"billhook/internal/ledger"
-	"billhook/internal/outbox"
 	"billhook/internal/store"
 	"billhook/internal/webhook/samples"
 	"billhook/internal/worker"
@@ -302,7 +302,7 @@ func (g ground) open(t *testing.T, test crashCase) *site {
 	var told bool
 	s.updates, told = g.catalog.HandledBy(worker.Notify)
 	require.True(t, told)
-	s.update = outbox.ID(handler.Event{Queue: e2e.Queue, Tenant: dedupe.DefaultTenant, ID: id}, 0)
+	s.update = lane.ID(handler.Event{Queue: e2e.Queue, Tenant: dedupe.DefaultTenant, ID: id}, 0)
 
 	var err error
 	s.service, err = embedded.NewReceiver(embedded.ReceiverConfig{Secrets: []string{e2e.Secret}, Tolerance: 5 * time.Minute})
@@ -494,7 +494,7 @@ func (s *site) sends(t *testing.T, body []byte) {
 func (s *site) settles(t *testing.T, state string) {
 	t.Helper()
 	require.Eventually(t, func() bool {
-		return s.state(t.Context()) == state && s.count(t, outbox.Collection) == 0 && s.count(t, outbox.KeysCollection) == 0
+		return s.state(t.Context()) == state && s.count(t, lane.Outbox.Entries()) == 0 && s.count(t, lane.Outbox.Lanes()) == 0
 	}, patience, 2*glance)
 	open := map[string]bool{}
 	require.Eventually(t, func() bool {
@@ -674,7 +674,7 @@ func renewedTwice(t *testing.T, s *site) {
 	for _, d := range s.service.Deliveries() {
 		came = append(came, d.EventID)
 	}
-	require.Equal(t, []string{s.update, outbox.ID(handler.Event{Queue: e2e.Queue, Tenant: dedupe.DefaultTenant, ID: second}, 0)}, slices.Compact(came))
+	require.Equal(t, []string{s.update, lane.ID(handler.Event{Queue: e2e.Queue, Tenant: dedupe.DefaultTenant, ID: second}, 0)}, slices.Compact(came))
 	for _, id := range came {
 		require.Equal(t, 1, s.service.Applied(id))
 	}

@@ -24,7 +24,7 @@ import (
 
 	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
-	"billhook/internal/delayed"
+	"billhook/internal/lane"
 	"billhook/internal/tasks"
 	"billhook/internal/twophase"
 	"billhook/internal/worker"
@@ -426,7 +426,7 @@ func words(text string) []string {
 
 func TestTheTasksAndTheExpiryAreThoseOfTheCode(t *testing.T) {
 	t.Parallel()
-	require.ElementsMatch(t, []string{dedupe.Collection, deadletter.Collection, twophase.Collection, delayed.KeysCollection}, words(local(t, "firestore.tf", "ttl_collections")))
+	require.ElementsMatch(t, []string{dedupe.Collection, deadletter.Collection, twophase.Collection, lane.Delayed.Lanes()}, words(local(t, "firestore.tf", "ttl_collections")))
 	called := local(t, "main.tf", "tasks")
 	for _, task := range tasks.Names {
 		// Cleanup is for where there is no TTL.

@@ -19,9 +19,8 @@ import (
 	"billhook/catalog"
 	"billhook/internal/contract"
 	"billhook/internal/deadletter"
-	"billhook/internal/delayed"
 	"billhook/internal/embedded"
-	"billhook/internal/outbox"
+	"billhook/internal/lane"
 	"billhook/internal/store/storetest"
 	"billhook/internal/tasks"
 	"billhook/internal/telemetry"
@@ -45,8 +44,8 @@ func TestATaskThatFindsNothingCostsWhatIsSaid(t *testing.T) {
 	counter := &storetest.Counter{Store: db}
 	var log bytes.Buffer
 	service := &tasks.Service{
-		Catalog: c, Store: counter, Outbox: &outbox.Relay{Store: counter, Publisher: nowhere{}, Now: time.Now},
-		Delayed:  delayed.NewRelay(counter, nowhere{}, time.Now),
+		Catalog: c, Store: counter, Outbox: &lane.Relay{Of: lane.Outbox, Store: counter, Publisher: nowhere{}, Now: time.Now},
+		Delayed:  &lane.Relay{Of: lane.Delayed, Store: counter, Publisher: nowhere{}, Now: time.Now},
 		Operator: &deadletter.Operator{Store: counter, Queue: c.Queue, Now: time.Now, NewID: uuid.NewString},
 		Log:      slog.New(slog.NewJSONHandler(&log, nil)), Metrics: telemetry.NewMetrics(), Now: time.Now,
 	}

@@ -38,7 +38,7 @@ import (
 	"billhook/e2e/chaos/arm"
 	"billhook/emulator"
 	"billhook/internal/gcp/firestore"
-	"billhook/internal/outbox"
+	"billhook/internal/lane"
 	"billhook/internal/store"
 )
 
@@ -249,7 +249,7 @@ func relay(ctx context.Context, through *http.Client, t *target) error {
 // lanes there were to wait for.
 func settle(ctx context.Context, documents *firestore.Store, targets [2]*target, through *http.Client) (lanes int, err error) {
 	for {
-		page, err := documents.Query(ctx, store.Query{Collection: outbox.KeysCollection, Limit: store.MaxPage})
+		page, err := documents.Query(ctx, store.Query{Collection: lane.Outbox.Lanes(), Limit: store.MaxPage})
 		if err != nil {
 			return lanes, err
 		}

@@ -8,8 +8,9 @@ const (
 	lease      = "internal/dedupe/lease.go"
 	sweep      = "internal/dedupe/sweep.go"
 	record     = "internal/dedupe/record.go"
-	entry      = "internal/outbox/entry.go"
-	relay      = "internal/outbox/relay.go"
+	emit       = "internal/lane/emit.go"
+	lanes      = "internal/lane/lane.go"
+	relay      = "internal/lane/relay.go"
 	deliver    = "internal/push/deliver.go"
 	leased     = "internal/push/leased.go"
 	tx         = "internal/push/tx.go"
@@ -18,7 +19,7 @@ const (
 	callee     = "internal/delivery/answer.go"
 	notify     = "internal/delivery/delivery.go"
 	dedupeDir  = "internal/dedupe"
-	outboxDir  = "internal/outbox"
+	laneDir    = "internal/lane"
 	pushDir    = "internal/push"
 	tasksDir   = "internal/tasks"
 	notifyDir  = "internal/delivery"
@@ -126,26 +127,26 @@ var faultsOfProcessing = []fault{
 	// The outbox.
 	{"an emission is published before its commit", tx, `failpoint.Hit(failpoint.TxCommit)`, `s.relay(ctx, event, lanes); lanes = nil`,
 		pushDir, "TestWhatIsEmittedIsPublishedAfterTheCommitAndBeforeTheAnswer"},
-	{"an entry is written over another", entry, `store.Create(store.Key{Collection: Collection, ID: entry}`, `store.Set(store.Key{Collection: Collection, ID: entry}`,
-		outboxDir, "TestAnEmissionIsCommittedWithItsLane"},
-	{"a lane that is there is a conflict", entry, `store.Set(store.Key{Collection: KeysCollection, ID: lane}`, `store.Create(store.Key{Collection: KeysCollection, ID: lane}`,
-		outboxDir, "TestWhateverRelaysDoEveryMessageComesInOrder"},
-	{"a lane does not name its newest entry", entry, `"newest": b.newest[lane], "due_at"`, `"due_at"`, outboxDir, "TestAnEntryOfTheSameMomentKeepsTheLane"},
-	{"an entry's id changes with the message", entry, `event.Queue, event.Tenant, event.ID, n)`, `event.Queue, event.Tenant, event.ID+event.MessageID, n)`,
-		outboxDir, "TestAnEmissionsIDFollowsFromItsEventAndItsPlaceAlone"},
-	{"entries of one effect are in the order of their text", entry, `"%s-%020d-%03d-%s"`, `"%s-%020d-%d-%s"`, outboxDir, "TestALaneOfManyEntriesIsPublishedInOrder"},
-	{"an entry is removed before it is published", relay, `if err = r.publish(ctx, head, entry); err != nil {`,
-		`_, _ = r.Store.Commit(ctx, []store.Write{store.Delete(entry.Key, 0)}); if err = r.publish(ctx, head, entry); err != nil {`, outboxDir, "TestNothingIsRemovedBeforeItIsPublished"},
-	{"a failed entry is passed over", relay, `if err = r.publish(ctx, head, entry); err != nil {`,
-		`if r.publish(ctx, head, entry) != nil { continue }; if err != nil {`, outboxDir, "TestAFailedPublishStopsItsLaneAndKeepsTheRest"},
-	{"a lane is removed whatever was added", relay, `return store.Delete(head.Key, head.Version)`, `return store.Delete(head.Key, 0)`,
-		outboxDir, "TestWhatIsAddedWhileALaneIsRelayedIsNotLost"},
-	{"a lane is removed whatever was added, between any two calls", relay, `return store.Delete(head.Key, head.Version)`, `return store.Delete(head.Key, 0)`,
-		outboxDir, "TestWhateverRelaysDoEveryMessageComesInOrder"},
+	{"an entry is written over another", lanes, `store.Create(key, store.Encode(`, `store.Set(key, store.Encode(`,
+		laneDir, "TestAnEmissionIsCommittedWithItsLane"},
+	{"a lane that is there is a conflict", lanes, `store.Set(store.Key{Collection: Outbox.Lanes(), ID: lane}`, `store.Create(store.Key{Collection: Outbox.Lanes(), ID: lane}`,
+		laneDir, "TestWhateverRelaysDoEveryMessageComesInOrder"},
+	{"a lane does not name its newest entry", lanes, `head{Newest: b.newest[lane], DueAt:`, `head{DueAt:`, laneDir, "TestAnEntryOfTheSameMomentKeepsTheLane"},
+	{"an entry's id changes with the message", emit, `event.Queue, event.Tenant, event.ID, n)`, `event.Queue, event.Tenant, event.ID+event.MessageID, n)`,
+		laneDir, "TestAnEmissionsIDFollowsFromItsEventAndItsPlaceAlone"},
+	{"entries of one effect are in the order of their text", lanes, `"%s-%020d-%03d-%s"`, `"%s-%020d-%d-%s"`, laneDir, "TestALaneOfManyEntriesIsPublishedInOrder"},
+	{"an entry is removed before it is published", relay, `err = r.publish(ctx, l, e)`,
+		`_, _ = r.Store.Commit(ctx, []store.Write{store.Delete(doc.Key, 0)}); err = r.publish(ctx, l, e)`, laneDir, "TestNothingIsRemovedBeforeItIsPublished"},
+	{"a failed entry is passed over", relay, `err = r.publish(ctx, l, e)`,
+		`if r.publish(ctx, l, e) != nil { continue }`, laneDir, "TestAFailedPublishStopsItsLaneAndKeepsTheRest"},
+	{"a lane is removed whatever was added", relay, `return store.Delete(l.key, l.version)`, `return store.Delete(l.key, 0)`,
+		laneDir, "TestWhatIsAddedWhileALaneIsRelayedIsNotLost"},
+	{"a lane is removed whatever was added, between any two calls", relay, `return store.Delete(l.key, l.version)`, `return store.Delete(l.key, 0)`,
+		laneDir, "TestWhateverRelaysDoEveryMessageComesInOrder"},
 	{"a run looks at every lane", relay, `Due: &store.Due{Field: "due_at", Until: r.Now()}, Limit: limit`, `Limit: limit`,
-		outboxDir, "TestTheCostOfARunDependsOnWhatIsDueAlone"},
-	{"a poisoned lane is due at once again", relay, `errors.Join(err, r.later(ctx, head, page.Documents[len(done)], done))`, `err`,
-		outboxDir, "TestAPoisonedLaneHoldsUpNoOtherAndWaitsLongerEachTime"},
+		laneDir, "TestTheCostOfARunDependsOnWhatIsDueAlone"},
+	{"a poisoned lane is due at once again", relay, `errors.Join(err, r.later(ctx, l, e, done))`, `err`,
+		laneDir, "TestAPoisonedLaneHoldsUpNoOtherAndWaitsLongerEachTime"},
 
 	// The sweep.
 	{"an orphan is marked before it is published", sweep, `again, err := republish(ctx, record)`,
@@ -165,12 +166,12 @@ var faultsOfProcessing = []fault{
 	{"a callee that failed has it", notify, `case got.status >= 200 && got.status < 300:`, `case got.status >= 500 && got.status < 600:`, notifyDir, "TestAnAnswerSaysWhatBecomesOfTheMessage"},
 	{"a callee that failed has refused", "internal/retry/answers.go", `return Transient(calleeFailed+code, nil)`, `return Permanent(calleeFailed+code, nil)`,
 		notifyDir, "TestAnAnswerSaysWhatBecomesOfTheMessage"},
-	{"an entry of the books is written over", "internal/ledger/entry.go", `store.Create(entryKey, e.fields())`, `store.Set(entryKey, e.fields())`,
+	{"an entry of the books is written over", "internal/ledger/entry.go", `store.Create(entryKey, fields)`, `store.Set(entryKey, fields)`,
 		"internal/billing", "TestAnOrderIsCreditedOnce"},
 	{"a payment event is written over", "internal/billing/subscriptions.go", `store.Create(key, fields)`, `store.Set(key, fields)`,
 		"internal/billing", "TestAnEventIsToldOnceThoughItsRecordIsForgotten"},
-	{"a dead letter is kept anew each time", "internal/deadletter/deadletter.go", `store.Create(key, fields)`,
-		`store.Set(key, fields)`, pushDir, "TestADeadLetterIsKeptOncePerSourceMessage"},
+	{"a dead letter is kept anew each time", "internal/deadletter/deadletter.go", `store.Create(key, store.Encode(&item))`,
+		`store.Set(key, store.Encode(&item))`, pushDir, "TestADeadLetterIsKeptOncePerSourceMessage"},
 	{"nobody has to say what to do after a crash", "internal/handler/handler.go", `case h.Reconcile == nil && !h.SafeToRepeat:`, `case false:`,
 		"internal/handler", "TestAMistakeInRegisteringPanicsAtTheStart"},
 	// Dead letters, and what waits.
@@ -188,7 +189,7 @@ var faultsOfProcessing = []fault{
 		lettersDir, "TestAReplayPublishesOnTheQueueUnderTheKeyInTheOldOrder"},
 	{"two eyes are enough", operate, `case who == "" || who == op.Who:`, `case who == "":`, lettersDir, "TestFourEyes"},
 	{"a previewed number is no promise", operate, `case preview.Total != expect:`, `case false:`, lettersDir, "TestAnOperationIsRefused"},
-	{"a discard leaves its key parked", operate, `if w, ok := lane.Go(now); ok {`, `if w, ok := lane.Go(now); ok && false {`, pushDir, "TestADiscardReleasesWhatIsParked"},
+	{"a discard leaves its key parked", operate, `if w, ok := parked.Go(now); ok {`, `if w, ok := parked.Go(now); ok && false {`, pushDir, "TestADiscardReleasesWhatIsParked"},
 	{"a handler emits where it may not", tx, `if !slices.Contains(spec.Emits, emission.To) {`, `if !slices.Contains(spec.Emits, emission.To) && false {`, pushDir, "TestAnEmissionThatTheCatalogDoesNotListIsRefused"},
 	{"a dead letter is counted though it was dealt with", "internal/deadletter/standing.go", `Equal: map[string]any{"queue": queue.ID, "state": string(Open)}, Count: true`,
 		`Equal: map[string]any{"queue": queue.ID}, Count: true`, tasksDir, "TestADeadLetterIsCountedUntilItIsDealtWith"},

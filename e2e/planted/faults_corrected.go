@@ -28,6 +28,6 @@ var faultsOfCorrected = []fault{
 	{"a broken message claims the id of its attributes", correctPush, `|| (said != "" && said != id)`, `|| said == "?"`, pushDir, keepsIt},
 	{"a broken message of another contract claims an id", correctPush, `case err != nil && retry.Decide(err).Reason == "contract_mismatch":`, `case false:`, pushDir, keepsIt},
 	{"the old payload frees the key of its correction", "internal/push/park.go", `case a.Reason == correctedBefore:`, `case false:`, pushDir, "TestACorrectionPassesAndFreesTheKeyThatItsDeadLetterHoldsUp"},
-	{"a late letter opens what is corrected", correctLetter, `if _, here := doc.Fields["kept_at"]; here {`, `if _, here := doc.Fields["kept_at"]; !here {`, lettersDir, "TestWhatIsCorrectedBeforeItArrivesIsShownAndFilled"},
-	{"a late death opens what is corrected", letters, `case item.State == Corrected || item.ReplayCount > replays`, `case item.ReplayCount > replays`, lettersDir, "TestACorrectedItemStaysClosed"},
+	{"a late letter opens what is corrected", correctLetter, `case !item.Kept.IsZero():`, `case item.Kept.IsZero():`, lettersDir, "TestWhatIsCorrectedBeforeItArrivesIsShownAndFilled"},
+	{"a late death opens what is corrected", letters, `case item.State == Corrected || item.ReplayCount > died.ReplayCount`, `case item.ReplayCount > died.ReplayCount`, lettersDir, "TestACorrectedItemStaysClosed"},
 }

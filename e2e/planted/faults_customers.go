@@ -22,9 +22,9 @@ var faultsOfCustomers = []fault{
 		"internal/ledger", "TestATransferMovesWhatIsLeftAndIsTakenBackFromWhereItIs"},
 	{"points come out of nowhere", transfer, `change[e.Account] += w[1].Add["balance"]`, `change[e.Account] = w[1].Add["balance"]`, "internal/ledger", "TestWhatAnAccountHoldsIsFoundInPages"},
 	{"a page that cuts an order loses it", transfer, `break // the page may have cut it`, `n = len(documents) // the page may have cut it`, "internal/ledger", "TestWhatAnAccountHoldsIsFoundInPages"},
-	{"points move to whom somebody has replaced", linking, `store.Update(Key(change.CustomerID), m.version, moved.fields())`, `store.Set(Key(change.CustomerID), moved.fields())`,
+	{"points move to whom somebody has replaced", linking, `store.Update(Key(change.CustomerID), m.version, store.Encode(&moved))`, `store.Set(Key(change.CustomerID), store.Encode(&moved))`,
 		customersDir, "TestALinkGoesNoFurtherWhereSomebodyChangesIt"},
-	{"a link is written over another", linking, `store.Update(Key(change.CustomerID), m.version, after.fields())`, `store.Set(Key(change.CustomerID), after.fields())`,
+	{"a link is written over another", linking, `store.Update(Key(change.CustomerID), m.version, store.Encode(&after))`, `store.Set(Key(change.CustomerID), store.Encode(&after))`,
 		customersDir, "TestTwoWhoLinkAtOnceAreBothToldTheTruth"},
 	{"a link that has changed meanwhile is gone on with", linking, `if m.UID != change.UID {
 				return ErrChanged`, `if m.version == 0 {
@@ -32,7 +32,7 @@ var faultsOfCustomers = []fault{
 	{"a preview is no promise", linking, `if change.Expect != nil && *change.Expect != m.UID {`, `if false {`, customersDir, "TestWhatIsRefused"},
 	{"what was moved is in no audit", linking, `writes = append(writes, entry)`, `_ = entry`, customersDir, "TestALinkMovesWhatGuestsLeftOnce"},
 	{"an unlink is in no audit", linking, `store.Delete(Key(change.CustomerID), m.version), entry})`, `store.Delete(Key(change.CustomerID), m.version), entry}[:1])`, customersDir, "TestAnotherUIDLeavesThePointsWhereTheyAre"},
-	{"an order changes a mapping", teacher, `store.Create(Key(order.CustomerID), m.fields())`, `store.Set(Key(order.CustomerID), m.fields())`, billingDir, "TestAPaidOrderTeachesWhoItsCustomerIs"},
+	{"an order changes a mapping", teacher, `store.Create(Key(order.CustomerID), store.Encode(&m))`, `store.Set(Key(order.CustomerID), store.Encode(&m))`, billingDir, "TestAPaidOrderTeachesWhoItsCustomerIs"},
 	{"a mapping that differs is not told", teacher, `Lesson{Differs: true, Looked: true}`, `Lesson{Looked: true}`, workerDir, "TestAMappingThatDiffersIsSaid"},
 	{"every order reads its customer", teacher, `case !found && try == 0:`, `case false:`, workerDir, costs},
 	{"every order writes its customer", teacher, `if uid, ok := write.Fields["uid"].(string); ok && err == nil {`, `if uid, ok := write.Fields["uid"].(string); ok && false {`, workerDir, costs},
@@ -42,5 +42,5 @@ var faultsOfCustomers = []fault{
 	{"an order whose points have moved is credited again", "internal/billing/points.go", `(there.Account == account || chain.Holder() == account) && there.Amount == points`, `there.Account == account && there.Amount == points`,
 		billingDir, "TestAnOrderThatWasAGuestsIsNotCreditedAgainToWhoHasItsPoints"},
 	{"operations are listed with what people have changed", operate, `if audit.IsEntry(doc.Key.ID) {`, `if false {`, lettersDir, "TestOperationsAreListedWithoutTheEntriesBesideThem"},
-	{"an entry of the audit is written over", "internal/audit/audit.go", `store.Create(key, fields)`, `store.Set(key, fields)`, "internal/audit", "TestAnEntryIsCreatedAndNeverWrittenOver"},
+	{"an entry of the audit is written over", "internal/audit/audit.go", `store.Create(key, store.Encode(&e))`, `store.Set(key, store.Encode(&e))`, "internal/audit", "TestAnEntryIsCreatedAndNeverWrittenOver"},
 }

@@ -6,7 +6,6 @@ const (
 	waiting   = "internal/push/delayed.go"
 	inTx      = "internal/push/tx.go"
 	answering = "internal/push/push.go"
-	lanes     = "internal/delayed/delayed.go"
 	turns     = "TestSlotsGoRoundAsTheirModelSays"
 	behind    = "TestWhatComesBehindAKeptMessageFindsItsLane"
 	endsLane  = "TestWhatComesBackEndsItsLane"
@@ -44,7 +43,7 @@ var faultsOfWaits = []fault{
 	{"a queue is calm for ever", calm, `begun.Before(c.until)`, `!c.until.IsZero()`, pushDir, "TestThatAQueueIsCalmIsReadOnceASecondHoweverManyAsk"},
 	{"an error is calm", calm, `if err == nil {`, `if err == nil || found {`, pushDir, "TestAReadThatFailsSaysNothingOfCalm"},
 	{"calm begins when the read has ended", calm, `c.until, c.found = begun.Add(calmFor), found`, `c.until, c.found = now().Add(calmFor), found`, pushDir, "TestThatAQueueIsCalmIsReadOnceASecondHoweverManyAsk"},
-	{"a lane has no queue", lanes, `lane["queue"] = n.Queue`, `_ = lane`, pushDir, "TestOnlyTheFirstOfALaneHoldsItsAcknowledgement"},
+	{"a lane has no queue", lanes, `l.QueueID = name.Queue`, `l.QueueID = ""`, pushDir, "TestOnlyTheFirstOfALaneHoldsItsAcknowledgement"},
 	{"what is behind overtakes after a lost acknowledgement", "internal/push/deliver.go", `Reason: "delayed_before", hold: s.unsettled(w)}`, `Reason: "delayed_before"}`, pushDir, behind},
 	{"what comes back takes its queue for calm", waiting, `case w.queue.waits, w.delivery.ticket() != "":`, `case w.queue.waits:`, pushDir, endsLane},
 	{"what has expired leaves its lane", "internal/push/deliver.go", `		s.leave(ctx, q, d)

@@ -9,7 +9,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math"
 	"net/url"
 	"strings"
@@ -43,18 +42,18 @@ var (
 // Entry is one change.
 type Entry struct {
 	// Kind is what was changed, such as customer, and Subject which one, by its id.
-	Kind    string `json:"kind"`
-	Subject string `json:"subject"`
+	Kind    string `json:"kind" store:"kind"`
+	Subject string `json:"subject" store:"subject"`
 	// Action is what was done to it, such as link.
-	Action string `json:"action"`
+	Action string `json:"action" store:"action"`
 	// Who is the operator, as the API knows them; Why is the reason given, 1 to MaxWhy bytes.
-	Who string `json:"who"`
-	Why string `json:"why"`
+	Who string `json:"who" store:"who"`
+	Why string `json:"why" store:"why"`
 	// At is when, in microseconds.
-	At time.Time `json:"at"`
+	At time.Time `json:"at" store:"at"`
 	// Before and After are the fields that the change is about; nil: there was, or is, nothing.
-	Before map[string]any `json:"before"`
-	After  map[string]any `json:"after"`
+	Before map[string]any `json:"before" store:"before,omitzero"`
+	After  map[string]any `json:"after" store:"after,omitzero"`
 }
 
 // Write returns the write of the entry, for the commit of the change. id tells apart what
@@ -70,61 +69,33 @@ func (e Entry) Write(id string) (store.Write, error) {
 	case !utf8.ValidString(e.Why), !utf8.ValidString(e.Who):
 		return store.Write{}, fmt.Errorf("%w: the reason or the operator's name is not UTF-8", ErrInvalid)
 	}
-	at := e.At.UTC().Truncate(time.Microsecond)
 	// Ids ascend, and the newest shall come first.
-	key := store.Key{Collection: Collection, ID: fmt.Sprintf("%s%019d-%s", prefix(e.Kind, e.Subject), math.MaxInt64-at.UnixMicro(), id)}
+	key := store.Key{Collection: Collection, ID: fmt.Sprintf("%s%019d-%s", prefix(e.Kind, e.Subject), math.MaxInt64-e.At.UnixMicro(), id)}
 	if err := store.CheckKey(key); err != nil {
 		return store.Write{}, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
-	fields := map[string]any{"kind": e.Kind, "subject": e.Subject, "action": e.Action, "who": e.Who, "why": e.Why, "at": at}
-	for name, side := range map[string]map[string]any{"before": e.Before, "after": e.After} {
-		if side != nil {
-			fields[name] = maps.Clone(side)
-		}
-	}
-	return store.Create(key, fields), nil
-}
-
-// Querier reads documents.
-type Querier interface {
-	// Query returns one page of documents in the order of their ids.
-	Query(ctx context.Context, query store.Query) (store.Page, error)
+	return store.Create(key, store.Encode(&e)), nil
 }
 
 // List returns what was changed of one subject, the newest first: a page of at most limit
 // entries, 1 to store.MaxPage, behind the one that after names. next is empty on the last page.
-func List(ctx context.Context, q Querier, kind, subject, after string, limit int) (entries []Entry, next string, err error) {
+func List(ctx context.Context, q store.Querier, kind, subject, after string, limit int) (entries []Entry, next string, err error) {
 	page, err := q.Query(ctx, store.Query{Collection: Collection, IDPrefix: prefix(kind, subject), After: after, Limit: limit})
 	if err != nil {
 		return nil, "", fmt.Errorf("audit: list: %w", err)
 	}
 	for _, doc := range page.Documents {
-		entry, err := entryOf(doc)
-		if err != nil {
-			return nil, "", err
+		var e Entry
+		if err := store.Decode(doc.Fields, &e); err != nil || e.Kind == "" || e.Subject == "" || e.Action == "" || e.At.IsZero() {
+			return nil, "", fmt.Errorf("%w: %s", ErrBroken, doc.Key)
 		}
-		entries = append(entries, entry)
+		entries = append(entries, e)
 	}
 	return entries, page.Next, nil
 }
 
 // IsEntry reports whether a document of the collection is an entry.
 func IsEntry(id string) bool { return strings.HasPrefix(id, mark) }
-
-func entryOf(doc store.Document) (Entry, error) {
-	text := func(name string) string { value, _ := doc.Fields[name].(string); return value }
-	at, _ := doc.Fields["at"].(time.Time)
-	before, _ := doc.Fields["before"].(map[string]any)
-	after, _ := doc.Fields["after"].(map[string]any)
-	e := Entry{
-		Kind: text("kind"), Subject: text("subject"), Action: text("action"), Who: text("who"), Why: text("why"),
-		At: at, Before: before, After: after,
-	}
-	if e.Kind == "" || e.Subject == "" || e.Action == "" || e.At.IsZero() {
-		return Entry{}, fmt.Errorf("%w: %s", ErrBroken, doc.Key)
-	}
-	return e, nil
-}
 
 // prefix is what the ids of a subject's entries start with, and no other's: escaping leaves
 // no tilde in either part.

@@ -35,7 +35,7 @@ type shop struct {
 
 // seam is a store in which something else can happen between a reader and its commit.
 type seam struct {
-	customers.Store
+	store.Store
 	// before, if set, is run once, before the commit that is nth from now.
 	before func()
 	nth    int

@@ -38,7 +38,7 @@ const chargeback = "order.chargeback"
 // Points keeps the points of orders.
 type Points struct {
 	// Store is where the entries of an order are read.
-	Store    ledger.Querier
+	Store    store.Querier
 	Products Products
 	Now      func() time.Time
 	// Teacher learns which customer is which user from paid orders; nil: nobody does.

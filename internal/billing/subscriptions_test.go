@@ -16,7 +16,7 @@ import (
 	"billhook/internal/dedupe"
 	"billhook/internal/embedded"
 	"billhook/internal/handler"
-	"billhook/internal/outbox"
+	"billhook/internal/lane"
 	"billhook/internal/retry"
 	"billhook/internal/store"
 )
@@ -89,7 +89,7 @@ func TestEachTypeOfSubscriptionEventIsKeptAndTold(t *testing.T) {
 					},
 				},
 			}}, effect.Emit)
-			_, err = outbox.Add(event, &effect, noon)
+			_, err = lane.Add(event, &effect, noon)
 			require.NoError(t, err)
 		})
 	}
@@ -194,7 +194,7 @@ func TestAnEventIsToldOnceThoughItsRecordIsForgotten(t *testing.T) {
 				seen, err := run.Effect(t.Context(), event, false, func(ctx context.Context, event handler.Event) (handler.Effect, error) {
 					effect, err := handler.Typed(subscriptions.Record)(ctx, event)
 					if err == nil {
-						_, err = outbox.Add(event, &effect, now)
+						_, err = lane.Add(event, &effect, now)
 					}
 					return effect, err
 				})
@@ -209,7 +209,7 @@ func TestAnEventIsToldOnceThoughItsRecordIsForgotten(t *testing.T) {
 				require.NoError(t, err)
 			}
 			deliver(billing.AlreadyRecorded)
-			for _, collection := range []string{outbox.Collection, billing.PaymentEventsCollection} {
+			for _, collection := range []string{lane.Outbox.Entries(), billing.PaymentEventsCollection} {
 				page, err := db.Query(t.Context(), store.Query{Collection: collection, Limit: 10})
 				require.NoError(t, err)
 				require.Len(t, page.Documents, 1)
@@ -254,7 +254,7 @@ func TestWhatTheDoorTakesCanAlwaysBeTold(t *testing.T) {
 		event.Queue, event.Tenant = "events", dedupe.DefaultTenant
 		effect, err := handler.Typed(subscriptionsOn(nil).Record)(context.Background(), event)
 		require.NoError(t, err)
-		_, err = outbox.Add(event, &effect, noon)
+		_, err = lane.Add(event, &effect, noon)
 		require.NoError(t, err)
 		require.NoError(t, store.CheckWrites(effect.Writes))
 	})

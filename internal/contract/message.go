@@ -50,10 +50,10 @@ const UnknownOrderingKey = "unknown"
 
 // Message is an event in transit: exactly what Pub/Sub carries.
 type Message struct {
-	Data       []byte
-	Attributes map[string]string
+	Data       []byte            `store:"data,required"`
+	Attributes map[string]string `store:"attributes,required"`
 	// OrderingKey is the real Pub/Sub ordering key; empty means none.
-	OrderingKey string
+	OrderingKey string `store:"ordering_key,required"`
 }
 
 // Fields returns the message as a document may hold it: data that is not UTF-8 in base64.

@@ -39,7 +39,7 @@ var (
 
 // Operator is who changes mappings by hand.
 type Operator struct {
-	Store Store
+	Store store.Store
 	Now   func() time.Time
 	// NewID returns a random id.
 	NewID func() string
@@ -189,9 +189,9 @@ func (o *Operator) settle(ctx context.Context, change Change, done *Linked) (m M
 		}
 		now := o.Now()
 		after := Mapping{UID: change.UID, Since: now}
-		write, before := store.Create(Key(change.CustomerID), after.fields()), map[string]any(nil)
+		write, before := store.Create(Key(change.CustomerID), store.Encode(&after)), map[string]any(nil)
 		if m.version != 0 {
-			write, before = store.Update(Key(change.CustomerID), m.version, after.fields()), map[string]any{"uid": m.UID}
+			write, before = store.Update(Key(change.CustomerID), m.version, store.Encode(&after)), map[string]any{"uid": m.UID}
 		}
 		entry, err := change.entry("link", now, before, map[string]any{"uid": change.UID, "operation": done.Operation}).Write(done.Operation)
 		if err != nil {
@@ -232,7 +232,7 @@ func (o *Operator) move(ctx context.Context, change Change, m Mapping, audited b
 				orders := int64(len(writes)-2) / 2 // two entries each, and the two accounts
 				moved := m
 				moved.MovedPoints, moved.MovedOrders = m.MovedPoints+points, m.MovedOrders+orders
-				writes = append(writes, store.Update(Key(change.CustomerID), m.version, moved.fields()))
+				writes = append(writes, store.Update(Key(change.CustomerID), m.version, store.Encode(&moved)))
 				if !audited {
 					same := map[string]any{"uid": m.UID}
 					entry, err := change.entry("move", o.Now(), same, map[string]any{"uid": m.UID, "operation": done.Operation}).Write(done.Operation)

@@ -234,7 +234,7 @@ func TestTenThousandOrdersMoveInPagesAndGoOnWhereTheyStopped(t *testing.T) {
 
 // passing has time pass with every commit.
 type passing struct {
-	customers.Store
+	store.Store
 	pass func()
 }
 

@@ -20,7 +20,7 @@ const (
 // Teacher has orders that name a customer and a uid teach the mapping, and remembers whom it
 // need not be taught of. It is safe for concurrent use.
 type Teacher struct {
-	from Getter
+	from store.Getter
 	log  *slog.Logger
 	now  func() time.Time
 
@@ -36,7 +36,7 @@ type known struct {
 }
 
 // NewTeacher returns a teacher that reads mappings from a store.
-func NewTeacher(from Getter, log *slog.Logger, now func() time.Time) *Teacher {
+func NewTeacher(from store.Getter, log *slog.Logger, now func() time.Time) *Teacher {
 	return &Teacher{from: from, log: log, now: now, recent: map[string]known{}}
 }
 
@@ -86,15 +86,15 @@ func (t *Teacher) Learn(ctx context.Context, order Order, try int) (Lesson, erro
 
 func (t *Teacher) create(order Order) Lesson {
 	m := Mapping{UID: order.UID, Since: t.now(), TaughtBy: order.EventID}
-	return Lesson{Writes: []store.Write{store.Create(Key(order.CustomerID), m.fields())}}
+	return Lesson{Writes: []store.Write{store.Create(Key(order.CustomerID), store.Encode(&m))}}
 }
 
 // Watch returns the store with the teacher behind it: what a commit writes of mappings is
 // known from then on.
-func (t *Teacher) Watch(s Store) Store { return watched{Store: s, teacher: t} }
+func (t *Teacher) Watch(s store.Store) store.Store { return watched{Store: s, teacher: t} }
 
 type watched struct {
-	Store
+	store.Store
 	teacher *Teacher
 }
 

@@ -26,7 +26,7 @@ type class struct {
 	*customers.Teacher
 	counter *storetest.Counter
 	faults  *storetest.Faults
-	store   customers.Store
+	store   store.Store
 	now     time.Time
 	log     bytes.Buffer
 }
@@ -132,7 +132,7 @@ func TestAStoreThatIsDownIsSaid(t *testing.T) {
 }
 
 // nothing is a store that takes every commit.
-type nothing struct{ customers.Store }
+type nothing struct{ store.Store }
 
 func (nothing) Commit(_ context.Context, writes []store.Write) ([]store.Version, error) {
 	return make([]store.Version, len(writes)), nil

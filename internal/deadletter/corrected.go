@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"strings"
 	"time"
 
@@ -49,21 +48,23 @@ func Correct(queue catalog.Queue, ids []string, c Correction) []store.Write {
 
 // fill puts a dead letter into its item where that was corrected before it arrived, and
 // leaves it closed. It reports whether that was news; any other item has arrived before.
-func fill(ctx context.Context, to Store, key store.Key, arrived map[string]any) (bool, error) {
+func fill(ctx context.Context, to store.GetCommitter, key store.Key, arrived Item) (bool, error) {
 	for range reopenings {
 		doc, err := to.Get(ctx, key)
+		item := arrived
+		item.Kept = time.Time{}
 		switch {
 		case errors.Is(err, store.ErrNotFound):
 			return false, nil // removed since
 		case err != nil:
 			return false, fmt.Errorf("deadletter: keep what is corrected: %w", err)
-		}
-		if _, here := doc.Fields["kept_at"]; here {
+		case store.Decode(doc.Fields, &item) != nil:
+			return false, fmt.Errorf("deadletter: item %s is not readable", key.ID)
+		case !item.Kept.IsZero():
 			return false, nil
 		}
-		fields := maps.Clone(arrived)
-		maps.Copy(fields, doc.Fields)
-		_, err = to.Commit(ctx, []store.Write{store.Update(key, doc.Version, fields)})
+		item.Kept = arrived.Kept
+		_, err = to.Commit(ctx, []store.Write{store.Update(key, doc.Version, store.Encode(&item))})
 		switch {
 		case err == nil:
 			return true, nil

@@ -65,7 +65,7 @@ func TestACorrectedItemStaysClosed(t *testing.T) {
 			require.Equal(t, "77", item.CorrectedBy)
 			require.Equal(t, dead.Add(time.Hour).Truncate(time.Microsecond), *item.Closed)
 			require.Equal(t, dead.Truncate(time.Microsecond), item.Kept)
-			require.JSONEq(t, `{"eventId":"e1"}`, string(item.Message.Data))
+			require.JSONEq(t, `{"eventId":"e1"}`, string(item.Data))
 		})
 	}
 }
@@ -102,13 +102,13 @@ func TestWhatIsCorrectedBeforeItArrivesIsShownAndFilled(t *testing.T) {
 	awaited := d.only(t)
 	require.Equal(t, deadletter.Corrected, awaited.State)
 	require.Equal(t, "e1", awaited.EventID)
-	require.Empty(t, awaited.Message.Data)
+	require.Empty(t, awaited.Data)
 	d.bury(t, 1, "u1", "unknown_product", nil)
 	item := d.only(t)
 	require.Equal(t, awaited.ID, item.ID)
 	require.Equal(t, deadletter.Corrected, item.State)
 	require.Equal(t, "unknown_product", item.Reason)
-	require.NotEmpty(t, item.Message.Data)
+	require.NotEmpty(t, item.Data)
 }
 
 func TestAnItemIsThatOfTheReplayedOneOrOfTheMessage(t *testing.T) {

@@ -134,19 +134,10 @@ const Collection = "deadLetters"
 // on the hold subscription alone.
 const maxStoredData = 768 << 10
 
-// Store is where the items are kept.
-type Store interface {
-	// Get returns the document, or an error wrapping store.ErrNotFound.
-	Get(ctx context.Context, key store.Key) (store.Document, error)
-	// Commit applies all writes or none; an error wrapping store.ErrExists means that
-	// the item is there already.
-	Commit(ctx context.Context, writes []store.Write) ([]store.Version, error)
-}
-
 // Keep stores what arrived on a dead-letter topic, one item per source message, and
 // reports whether it was new. messageID is the one that the message has there. What
 // was replayed and has died again is the same item, open again.
-func Keep(ctx context.Context, to Store, queue catalog.Queue, m contract.Message, messageID string, now time.Time) (bool, error) {
+func Keep(ctx context.Context, to store.GetCommitter, queue catalog.Queue, m contract.Message, messageID string, now time.Time) (bool, error) {
 	source, reason, counted := m.Attributes[AttrSourceMessageID], m.Attributes[AttrReason], m.Attributes[AttrAttempts]
 	status, _ := strconv.ParseInt(m.Attributes[AttrStatus], 10, 64) // 0: nobody has judged it
 	if failures, ok := m.Attributes[brokerAttempts]; ok {
@@ -160,80 +151,73 @@ func Keep(ctx context.Context, to Store, queue catalog.Queue, m contract.Message
 		reason = "delivery_attempts_exhausted"
 	}
 	attempts, _ := strconv.ParseInt(counted, 10, 64)
-	attributes := make(map[string]any, len(m.Attributes))
-	for name, value := range m.Attributes {
-		if name != "" && !strings.HasPrefix(name, "__") { // the store keeps such names for itself
-			attributes[name] = value
-		}
-	}
-	fields := map[string]any{
-		"queue": queue.ID, "source_message_id": source, "reason": reason, "status": status,
-		"detail": m.Attributes[AttrDetail], "attempts": attempts,
-		"event_id": m.Attributes[contract.AttrEventID], "event_type": m.Attributes[contract.AttrEventType],
-		"ordering_key": m.Attributes[contract.AttrOrderingKey], "attributes": attributes,
-		"kept_at": now.UTC().Truncate(time.Microsecond), "expire_at": now.Add(queue.DeadLetter.Retention).UTC().Truncate(time.Microsecond),
-	}
-	for field, name := range map[string]string{"first_published_at": contract.AttrFirstPublished, "dead_lettered_at": AttrDeadLetteredAt} {
-		if at, err := time.Parse(time.RFC3339Nano, m.Attributes[name]); err == nil {
-			fields[field] = at.UTC().Truncate(time.Microsecond)
-		}
-	}
-	name, data := "data", string(m.Data)
-	if !utf8.ValidString(data) {
-		name, data = "data_base64", base64.StdEncoding.EncodeToString(m.Data)
-	}
-	if len(data) > maxStoredData {
-		fields["data_omitted"] = int64(len(m.Data))
-	} else {
-		fields[name] = data
-	}
 	replays, _ := strconv.ParseInt(m.Attributes[AttrReplayCount], 10, 64)
-	fields["state"], fields["replay_count"] = string(Open), max(replays, 0)
-	fields["tenant"], fields["hour"] = m.Attributes[contract.AttrTenant], now.UTC().Format("2006-01-02T15")
+	item := Item{
+		State: Open, Queue: queue.ID, SourceMessageID: source, Reason: reason, Status: status, Detail: m.Attributes[AttrDetail],
+		Attempts: attempts, ReplayCount: max(replays, 0), EventID: m.Attributes[contract.AttrEventID],
+		EventType: m.Attributes[contract.AttrEventType], OrderingKey: m.Attributes[contract.AttrOrderingKey],
+		FirstPublished: moment(m.Attributes[contract.AttrFirstPublished]), DeadLettered: moment(m.Attributes[AttrDeadLetteredAt]),
+		Kept: now, Expires: now.Add(queue.DeadLetter.Retention), Tenant: m.Attributes[contract.AttrTenant], Hour: now.UTC().Format("2006-01-02T15"),
+		Data: append([]byte{}, m.Data...), Attributes: maps.Clone(m.Attributes),
+	}
+	// The store keeps such names for itself.
+	maps.DeleteFunc(item.Attributes, func(name, _ string) bool { return name == "" || strings.HasPrefix(name, "__") })
+	if size := len(m.Data); size > maxStoredData || (!utf8.Valid(m.Data) && base64.StdEncoding.EncodedLen(size) > maxStoredData) {
+		item.Data, item.Omitted = nil, int64(size)
+	}
 	if again := m.Attributes[AttrReplayOf]; again != "" && replays > 0 {
-		if fresh, found, err := reopen(ctx, to, again, queue.ID, replays, fields); found || err != nil {
+		if fresh, found, err := reopen(ctx, to, again, item); found || err != nil {
 			return fresh, err
 		}
 	}
 	key := itemKey(queue.ID, source, m.Data)
-	_, err := to.Commit(ctx, []store.Write{store.Create(key, fields)})
+	_, err := to.Commit(ctx, []store.Write{store.Create(key, store.Encode(&item))})
 	switch {
 	case err == nil:
 		return true, nil
 	case errors.Is(err, store.ErrExists):
-		return fill(ctx, to, key, fields)
+		return fill(ctx, to, key, item)
 	default:
 		return false, fmt.Errorf("deadletter: keep: %w", err)
 	}
 }
 
+// moment reads a time of an attribute; nil where there is none.
+func moment(text string) *time.Time {
+	at, err := time.Parse(time.RFC3339Nano, text)
+	if err != nil {
+		return nil
+	}
+	return &at
+}
+
 // reopen puts the newest death into the item of the first one, which keeps its id, its
 // message and the time of its first publishing. It reports whether that was news, and
 // whether there is such an item at all.
-func reopen(ctx context.Context, to Store, id, queue string, replays int64, died map[string]any) (fresh, found bool, err error) {
+func reopen(ctx context.Context, to store.GetCommitter, id string, died Item) (fresh, found bool, err error) {
 	key := store.Key{Collection: Collection, ID: id}
 	for range reopenings {
 		doc, err := to.Get(ctx, key)
 		switch {
 		case errors.Is(err, store.ErrNotFound), errors.Is(err, store.ErrInvalid):
-			return false, false, nil // it has expired, or whoever names it has made it up
+			return false, false, nil // it has expired, or the attribute is made up
 		case err != nil:
 			return false, false, fmt.Errorf("deadletter: keep a replay: %w", err)
 		}
 		item, err := ItemOf(doc)
 		switch {
-		case err != nil || item.Queue != queue:
+		case err != nil || item.Queue != died.Queue:
 			return false, false, err
-		case item.State == Corrected || item.ReplayCount > replays || (item.ReplayCount == replays && item.State == Open):
+		case item.State == Corrected || item.ReplayCount > died.ReplayCount || (item.ReplayCount == died.ReplayCount && item.State == Open):
 			return false, true, nil // known, of an earlier replay, or of no matter any more
 		}
-		fields := maps.Clone(doc.Fields)
-		for _, name := range []string{"state", "reason", "status", "detail", "attempts", "replay_count", "dead_lettered_at", "kept_at", "expire_at", "hour"} {
-			if value, ok := died[name]; ok {
-				fields[name] = value
-			}
+		item.State, item.Reason, item.Status, item.Detail = died.State, died.Reason, died.Status, died.Detail
+		item.Attempts, item.ReplayCount = died.Attempts, died.ReplayCount
+		item.Kept, item.Expires, item.Hour = died.Kept, died.Expires, died.Hour
+		if died.DeadLettered != nil {
+			item.DeadLettered = died.DeadLettered
 		}
-		_, err = to.Commit(ctx, []store.Write{store.Update(key, doc.Version, fields)})
+		_, err = to.Commit(ctx, []store.Write{store.Update(key, doc.Version, store.Encode(&item))})
 		switch {
 		case err == nil:
 			return true, true, nil

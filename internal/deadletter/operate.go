@@ -14,8 +14,7 @@ import (
 	"billhook/catalog"
 	"billhook/internal/audit"
 	"billhook/internal/contract"
-	"billhook/internal/delayed"
-	"billhook/internal/outbox"
+	"billhook/internal/lane"
 	"billhook/internal/store"
 )
 
@@ -69,15 +68,15 @@ var (
 
 // Filter selects open items of one queue. Empty fields select everything.
 type Filter struct {
-	Queue       string    `json:"queue"`
-	Reason      string    `json:"reason,omitempty"`
-	EventType   string    `json:"event_type,omitempty"`
-	EventID     string    `json:"event_id,omitempty"`
-	OrderingKey string    `json:"ordering_key,omitempty"`
-	Since       time.Time `json:"since,omitzero"`
-	Until       time.Time `json:"until,omitzero"`
+	Queue       string    `json:"queue" store:"queue"`
+	Reason      string    `json:"reason,omitempty" store:"reason"`
+	EventType   string    `json:"event_type,omitempty" store:"event_type"`
+	EventID     string    `json:"event_id,omitempty" store:"event_id"`
+	OrderingKey string    `json:"ordering_key,omitempty" store:"ordering_key"`
+	Since       time.Time `json:"since,omitzero" store:"since,omitzero"`
+	Until       time.Time `json:"until,omitzero" store:"until,omitzero"`
 	// Item is the id of one item.
-	Item string `json:"item,omitempty"`
+	Item string `json:"item,omitempty" store:"item"`
 }
 
 func (f Filter) equal(state State) map[string]any {
@@ -101,16 +100,9 @@ func (f Filter) takes(i Item) bool {
 	return (f.Since.IsZero() || !at.Before(f.Since)) && (f.Until.IsZero() || at.Before(f.Until)) && (f.Item == "" || f.Item == i.ID)
 }
 
-// OperatorStore is what the operator needs of the database; see the store package.
-type OperatorStore interface {
-	Get(ctx context.Context, key store.Key) (store.Document, error)
-	Commit(ctx context.Context, writes []store.Write) ([]store.Version, error)
-	Query(ctx context.Context, query store.Query) (store.Page, error)
-}
-
 // Operator looks at dead letters and deals with them.
 type Operator struct {
-	Store OperatorStore
+	Store store.Store
 	// Queue finds a queue by its id.
 	Queue func(id string) (catalog.Queue, bool)
 	Now   func() time.Time
@@ -260,26 +252,27 @@ func (o *Operator) matches(ctx context.Context, f Filter, before time.Time) ([]m
 // Operation is one replay or discard, and its own audit.
 type Operation struct {
 	ID     string `json:"id"`
-	Kind   Kind   `json:"kind"`
-	Filter Filter `json:"filter"`
-	Who    string `json:"who"`
-	Why    string `json:"why"`
+	Kind   Kind   `json:"kind" store:"kind"`
+	Filter Filter `json:"filter" store:",inline"`
+	Who    string `json:"who" store:"who"`
+	Why    string `json:"why" store:"why"`
 	// Force replays also what has been replayed MaxReplays times.
-	Force bool `json:"force"`
+	Force bool `json:"force" store:"force"`
 	// Rate is how many items a second are replayed at most.
-	Rate     int64    `json:"rate"`
-	Progress Progress `json:"progress"`
+	Rate     int64    `json:"rate" store:"rate"`
+	Progress Progress `json:"progress" store:"progress"`
 	// Total matched at the start; Done of them are dealt with, Skipped passed by.
-	Total      int64      `json:"total"`
-	Done       int64      `json:"done"`
-	Skipped    int64      `json:"skipped"`
-	ApprovedBy string     `json:"approved_by,omitempty"`
-	CreatedAt  time.Time  `json:"created_at"`
-	FinishedAt *time.Time `json:"finished_at,omitempty"`
+	Total      int64      `json:"total" store:"total"`
+	Done       int64      `json:"done" store:"done"`
+	Skipped    int64      `json:"skipped" store:"skipped"`
+	ApprovedBy string     `json:"approved_by,omitempty" store:"approved_by"`
+	CreatedAt  time.Time  `json:"created_at" store:"created_at"`
+	FinishedAt *time.Time `json:"finished_at,omitempty" store:"finished_at,omitzero"`
+	// Runner has the operation to itself until RunnerUntil; empty: nobody has.
+	Runner      string    `json:"-" store:"runner"`
+	RunnerUntil time.Time `json:"-" store:"runner_until,omitzero"`
 
-	runner      string
-	runnerUntil time.Time
-	version     store.Version
+	version store.Version
 }
 
 // Begin records an operation. expect is the number that its preview gave: where that
@@ -313,7 +306,7 @@ func (o *Operator) Begin(ctx context.Context, op Operation, expect int) (Operati
 	if q.FourEyes {
 		op.Progress = Waiting
 	}
-	versions, err := o.Store.Commit(ctx, []store.Write{store.Create(op.key(), op.fields())})
+	versions, err := o.Store.Commit(ctx, []store.Write{store.Create(op.key(), store.Encode(&op))})
 	if err != nil {
 		return Operation{}, fmt.Errorf("deadletter: begin: %w", err)
 	}
@@ -333,7 +326,7 @@ func (o *Operator) Approve(ctx context.Context, id, who string) (Operation, erro
 		return Operation{}, fmt.Errorf("%w: somebody else has to approve it", ErrRefused)
 	}
 	op.Progress, op.ApprovedBy = Running, who
-	_, err = o.Store.Commit(ctx, []store.Write{store.Update(op.key(), op.version, op.fields())})
+	_, err = o.Store.Commit(ctx, []store.Write{store.Update(op.key(), op.version, store.Encode(&op))})
 	if errors.Is(err, store.ErrStale) {
 		return Operation{}, ErrBusy
 	}
@@ -389,7 +382,7 @@ func (o *Operator) Run(ctx context.Context, id string) (Operation, error) {
 		return op, nil
 	case op.Progress == Waiting:
 		return op, fmt.Errorf("%w: the operation waits for the approval of somebody else", ErrRefused)
-	case op.runner != "" && o.Now().Before(op.runnerUntil):
+	case op.Runner != "" && o.Now().Before(op.RunnerUntil):
 		return op, ErrBusy
 	}
 	runner := o.NewID()
@@ -442,7 +435,7 @@ func (o *Operator) step(ctx context.Context, op *Operation, runner string, some 
 	}
 	for {
 		now := o.Now().UTC().Truncate(time.Microsecond)
-		messages, writes, beside, released := outbox.NewBatch(now), []store.Write{}, []store.Write{}, map[string]bool{}
+		messages, writes, beside, released := lane.NewBatch(now), []store.Write{}, []store.Write{}, map[string]bool{}
 		for _, m := range some {
 			item, err := o.Show(ctx, m.id)
 			if errors.Is(err, ErrUnknown) {
@@ -454,23 +447,22 @@ func (o *Operator) step(ctx context.Context, op *Operation, runner string, some 
 			if item.State != Open || item.Kept.After(op.CreatedAt) {
 				continue
 			}
-			fields := maps.Clone(item.fields)
-			fields["state"], fields["operation"], fields["closed_at"] = string(Discarded), op.ID, now
+			item.State, item.Operation, item.Closed = Discarded, op.ID, &now
 			if op.Kind == Replay {
+				item.State = Replayed
 				item.ReplayCount++
-				fields["state"], fields["replay_count"] = string(Replayed), item.ReplayCount
 				messages.Add(q.Topic(), item.ID+"-"+strconv.FormatInt(item.ReplayCount, 10), replayed(item, q),
-					outbox.Source{Queue: item.Queue, Tenant: item.Message.Attributes[contract.AttrTenant], EventID: item.EventID})
+					lane.Source{Queue: item.Queue, Tenant: item.Attributes[contract.AttrTenant], EventID: item.EventID})
 			}
-			writes = append(writes, store.Update(item.Key(), item.version, fields))
+			writes = append(writes, store.Update(item.Key(), item.version, store.Encode(&item)))
 			if key := item.OrderingKey; op.Kind == Discard && q.OnPoison == catalog.Park && !released[key] {
 				// What waits behind it need not wait longer.
 				released[key] = true
-				lane, err := delayed.Open(ctx, o.Store, delayed.Name{Queue: q.ID, OrderingKey: key})
+				parked, err := lane.Open(ctx, o.Store, lane.Name{Queue: q.ID, OrderingKey: key})
 				if err != nil {
 					return 0, nil, err
 				}
-				if w, ok := lane.Go(now); ok {
+				if w, ok := parked.Go(now); ok {
 					beside = append(beside, w)
 				}
 			}
@@ -494,7 +486,7 @@ func (o *Operator) step(ctx context.Context, op *Operation, runner string, some 
 		if lookErr != nil {
 			return 0, nil, lookErr
 		}
-		if found.runner != runner {
+		if found.Runner != runner {
 			return 0, nil, ErrBusy
 		}
 		*op = found
@@ -503,7 +495,7 @@ func (o *Operator) step(ctx context.Context, op *Operation, runner string, some 
 
 // replayed is the message as it was first published, with the count of its replays.
 func replayed(i Item, q catalog.Queue) contract.Message {
-	attributes := maps.Clone(i.Message.Attributes)
+	attributes := maps.Clone(i.Attributes)
 	for name := range attributes {
 		switch name {
 		case AttrReason, AttrStatus, AttrDetail, AttrSourceQueue, AttrSourceSubscription, AttrSourceMessageID, AttrAttempts,
@@ -516,7 +508,7 @@ func replayed(i Item, q catalog.Queue) contract.Message {
 		}
 	}
 	attributes[AttrReplayCount], attributes[AttrReplayOf] = strconv.FormatInt(i.ReplayCount, 10), i.ID
-	m := contract.Message{Data: i.Message.Data, Attributes: attributes}
+	m := contract.Message{Data: i.Data, Attributes: attributes}
 	if key := attributes[contract.AttrOrderingKey]; q.Ordered() && key != contract.UnknownOrderingKey {
 		m.OrderingKey = key
 	}
@@ -526,11 +518,11 @@ func replayed(i Item, q catalog.Queue) contract.Message {
 // commit writes the operation at the version it was read at, beside other writes. The
 // error is ErrBusy where anything of it has changed.
 func (o *Operator) commit(ctx context.Context, op *Operation, runner string, beside []store.Write) error {
-	op.runner, op.runnerUntil = runner, time.Time{}
+	op.Runner, op.RunnerUntil = runner, time.Time{}
 	if runner != "" {
-		op.runnerUntil = o.Now().Add(hold).UTC().Truncate(time.Microsecond)
+		op.RunnerUntil = o.Now().Add(hold)
 	}
-	versions, err := o.Store.Commit(ctx, append([]store.Write{store.Update(op.key(), op.version, op.fields())}, beside...))
+	versions, err := o.Store.Commit(ctx, append([]store.Write{store.Update(op.key(), op.version, store.Encode(op))}, beside...))
 	switch {
 	case err == nil:
 		op.version = versions[0]
@@ -544,42 +536,9 @@ func (o *Operator) commit(ctx context.Context, op *Operation, runner string, bes
 
 func (op *Operation) key() store.Key { return store.Key{Collection: Audit, ID: op.ID} }
 
-func (op *Operation) fields() map[string]any {
-	fields := map[string]any{
-		"kind": string(op.Kind), "progress": string(op.Progress), "who": op.Who, "why": op.Why, "approved_by": op.ApprovedBy,
-		"queue": op.Filter.Queue, "reason": op.Filter.Reason, "event_type": op.Filter.EventType, "event_id": op.Filter.EventID,
-		"ordering_key": op.Filter.OrderingKey, "item": op.Filter.Item, "force": op.Force, "rate": op.Rate,
-		"total": op.Total, "done": op.Done, "skipped": op.Skipped, "runner": op.runner, "created_at": op.CreatedAt,
-	}
-	for name, at := range map[string]time.Time{"since": op.Filter.Since, "until": op.Filter.Until, "runner_until": op.runnerUntil} {
-		if !at.IsZero() {
-			fields[name] = at.UTC().Truncate(time.Microsecond)
-		}
-	}
-	if op.FinishedAt != nil {
-		fields["finished_at"] = *op.FinishedAt
-	}
-	return fields
-}
-
 func operationOf(doc store.Document) (Operation, error) {
-	text := func(name string) string { value, _ := doc.Fields[name].(string); return value }
-	number := func(name string) int64 { value, _ := doc.Fields[name].(int64); return value }
-	at := func(name string) time.Time { value, _ := doc.Fields[name].(time.Time); return value }
-	force, _ := doc.Fields["force"].(bool)
-	op := Operation{
-		ID: doc.Key.ID, Kind: Kind(text("kind")), Progress: Progress(text("progress")), Who: text("who"), Why: text("why"),
-		Filter: Filter{
-			Queue: text("queue"), Reason: text("reason"), EventType: text("event_type"), EventID: text("event_id"),
-			OrderingKey: text("ordering_key"), Item: text("item"), Since: at("since"), Until: at("until"),
-		},
-		Force: force, Rate: number("rate"), Total: number("total"), Done: number("done"), Skipped: number("skipped"),
-		ApprovedBy: text("approved_by"), CreatedAt: at("created_at"), runner: text("runner"), runnerUntil: at("runner_until"), version: doc.Version,
-	}
-	if finished := at("finished_at"); !finished.IsZero() {
-		op.FinishedAt = &finished
-	}
-	if op.Kind == "" || op.Progress == "" || op.Filter.Queue == "" || op.Rate < 1 {
+	op := Operation{ID: doc.Key.ID, version: doc.Version}
+	if err := store.Decode(doc.Fields, &op); err != nil || op.Kind == "" || op.Progress == "" || op.Filter.Queue == "" || op.Rate < 1 {
 		return Operation{}, fmt.Errorf("deadletter: operation %s is not readable", doc.Key.ID)
 	}
 	return op, nil

@@ -17,7 +17,7 @@ import (
 	"billhook/internal/contract"
 	"billhook/internal/deadletter"
 	"billhook/internal/embedded"
-	"billhook/internal/outbox"
+	"billhook/internal/lane"
 	"billhook/internal/store"
 	"billhook/internal/store/storetest"
 )
@@ -26,7 +26,7 @@ import (
 type desk struct {
 	*deadletter.Operator
 	store  *storetest.Faults
-	relay  *outbox.Relay
+	relay  *lane.Relay
 	broker *broker
 	now    time.Time
 	queue  catalog.Queue
@@ -55,7 +55,7 @@ func newDesk(t *testing.T) *desk {
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
 	d := &desk{store: &storetest.Faults{Store: db}, broker: &broker{}, now: dead, queue: queue}
 	d.queue.OrderingKey = []string{"uid"}
-	d.relay = &outbox.Relay{Store: d.store, Publisher: d.broker, Now: func() time.Time { return d.now }}
+	d.relay = &lane.Relay{Of: lane.Outbox, Store: d.store, Publisher: d.broker, Now: func() time.Time { return d.now }}
 	d.Operator = d.operator()
 	return d
 }
@@ -367,7 +367,7 @@ func TestAThousandDeadLettersSurviveTheirReplayer(t *testing.T) {
 		require.Less(t, kills, 100)
 	}
 	d.now = d.now.Add(time.Hour)
-	for report := (outbox.Report{More: true}); report.More; {
+	for report := (lane.Report{More: true}); report.More; {
 		var err error
 		report, err = d.relay.Due(t.Context(), 100, func(string, error) {})
 		require.NoError(t, err)
@@ -388,7 +388,7 @@ func TestAThousandDeadLettersSurviveTheirReplayer(t *testing.T) {
 		last[m.OrderingKey] = n
 	}
 	require.Len(t, seen, total)
-	page, err := d.store.Query(t.Context(), store.Query{Collection: outbox.Collection, Limit: 10})
+	page, err := d.store.Query(t.Context(), store.Query{Collection: lane.Outbox.Entries(), Limit: 10})
 	require.NoError(t, err)
 	require.Empty(t, page.Documents)
 }

@@ -23,14 +23,9 @@ type Standing struct {
 // database charges for what it counts.
 const CountTo = 10_000
 
-// Querier answers queries; see the store package.
-type Querier interface {
-	Query(ctx context.Context, query store.Query) (store.Page, error)
-}
-
 // Look asks where a queue stands, in one query or, where something is open, in two,
 // whatever the number of its dead letters.
-func Look(ctx context.Context, from Querier, queue catalog.Queue, now time.Time) (Standing, error) {
+func Look(ctx context.Context, from store.Querier, queue catalog.Queue, now time.Time) (Standing, error) {
 	most := max(CountTo, queue.DeadLetter.AlertAbove+1)
 	counted, err := from.Query(ctx, store.Query{
 		Collection: Collection, Equal: map[string]any{"queue": queue.ID, "state": string(Open)}, Count: true, Limit: most + 1,

@@ -35,56 +35,56 @@ const (
 
 // Record is what is remembered of one event of one queue and tenant.
 type Record struct {
-	Queue       string
-	Tenant      string
-	EventID     string
-	EventType   string
-	Status      Status
-	PayloadHash string
+	Queue       string `store:"queue,required"`
+	Tenant      string `store:"tenant,required"`
+	EventID     string `store:"event_id,required"`
+	EventType   string `store:"event_type"`
+	Status      Status `store:"status,required"`
+	PayloadHash string `store:"payload_hash,required"`
 	// ConflictsWith is, of a payload that came under an id used before with another one,
 	// the hash of that other.
-	ConflictsWith string
+	ConflictsWith string `store:"conflicts_with,omitzero"`
 	// Attempts counts the attempts that were the event's own. One under a lease counts
 	// from its claim, so that an event that kills its worker uses its attempts up too.
-	Attempts int64
+	Attempts int64 `store:"attempts,required"`
 	// Replays is how often the event's dead letter had been replayed when the record was
 	// written: a replay reopens what was dead-lettered before it.
-	Replays int64
+	Replays int64 `store:"replay_count,omitzero"`
 	// Corrected are the hashes of the payloads that were dead-lettered under the id before
 	// this one took their place, oldest first; empty, that of a message that broke the contract.
-	Corrected []string
+	Corrected []string `store:"corrected,omitzero"`
 	// DeadLetters are the dead letters under the id that are open as far as the record
 	// knows, until something is applied.
-	DeadLetters []string
+	DeadLetters []string `store:"dead_letters,omitzero"`
 	// LeaseToken names the attempt that wrote the record last, so that an attempt
 	// whose answer was lost recognizes its own work.
-	LeaseToken string
+	LeaseToken string `store:"lease_token,required"`
 	// LeaseUntil is there while the record is PROCESSING, and then alone: what is due
 	// by it is what nobody has finished.
-	LeaseUntil time.Time
+	LeaseUntil time.Time `store:"lease_until,omitzero,strict"`
 	// Message is kept while the record is PROCESSING, where a sweep may publish it again.
-	Message *contract.Message
+	Message *contract.Message `store:"message,omitzero"`
 	// Emitted are the event ids of the messages that the effect emitted.
-	Emitted []string
+	Emitted []string `store:"emitted,omitzero"`
 	// Result is the handler's code for what it did.
-	Result string
+	Result string `store:"result"`
 	// LastError is the reason code of the last failure.
-	LastError     string
-	CorrelationID string
+	LastError     string `store:"last_error"`
+	CorrelationID string `store:"correlation_id"`
 	// IdempotencyKey names what the message was made from, where it says so; the event id
 	// stands in for it.
-	IdempotencyKey string
-	OrderingKey    string
-	MessageID      string
-	NextRetryAt    time.Time
+	IdempotencyKey string    `store:"idempotency_key"`
+	OrderingKey    string    `store:"ordering_key"`
+	MessageID      string    `store:"message_id"`
+	NextRetryAt    time.Time `store:"next_retry_at,omitzero,strict"`
 	// DelayTicket is there while the message waits for NextRetryAt elsewhere than with
 	// the broker: that of the copy that will come back.
-	DelayTicket string
-	CreatedAt   time.Time
-	UpdatedAt   time.Time
-	ProcessedAt time.Time
+	DelayTicket string    `store:"delay_ticket,omitzero"`
+	CreatedAt   time.Time `store:"created_at,omitzero,strict"`
+	UpdatedAt   time.Time `store:"updated_at,omitzero,strict"`
+	ProcessedAt time.Time `store:"processed_at,omitzero,strict"`
 	// ExpireAt is when the record no longer counts, removed or not.
-	ExpireAt time.Time
+	ExpireAt time.Time `store:"expire_at,omitzero,strict"`
 }
 
 // Key is the record's key. The hash goes first: PayNow's ids rise, and documents
@@ -124,101 +124,25 @@ func key(parts ...string) store.Key {
 // equality: a range over a field that rises would need an index with one hot end.
 func Hour(at time.Time) string { return at.UTC().Format("2006-01-02T15") }
 
-// Fields returns the record as the store keeps it. Zero times are left out.
+// Fields returns the record as the store keeps it.
 func (r Record) Fields() map[string]any {
-	fields := map[string]any{
-		"queue": r.Queue, "tenant": r.Tenant, "event_id": r.EventID, "event_type": r.EventType,
-		// The job log's word for it.
-		"action": r.EventType,
-		"status": string(r.Status), "payload_hash": r.PayloadHash, "attempts": r.Attempts,
-		"lease_token": r.LeaseToken, "result": r.Result, "last_error": r.LastError,
-		"correlation_id": r.CorrelationID, "idempotency_key": cmp.Or(r.IdempotencyKey, r.EventID),
-		"ordering_key": r.OrderingKey, "message_id": r.MessageID,
-	}
-	for name, at := range map[string]time.Time{
-		"lease_until": r.LeaseUntil, "next_retry_at": r.NextRetryAt, "created_at": r.CreatedAt,
-		"updated_at": r.UpdatedAt, "processed_at": r.ProcessedAt, "expire_at": r.ExpireAt,
-	} {
-		if !at.IsZero() {
-			fields[name] = at.UTC().Truncate(time.Microsecond)
-		}
-	}
-	if r.Replays > 0 {
-		fields["replay_count"] = r.Replays
-	}
+	r.IdempotencyKey = cmp.Or(r.IdempotencyKey, r.EventID)
+	fields := store.Encode(&r)
+	fields["action"] = r.EventType // the job log's word for it
 	if !r.CreatedAt.IsZero() {
 		fields["hour"] = Hour(r.CreatedAt)
-	}
-	if r.DelayTicket != "" {
-		fields["delay_ticket"] = r.DelayTicket
-	}
-	if r.ConflictsWith != "" {
-		fields["conflicts_with"] = r.ConflictsWith
-	}
-	if r.Message != nil {
-		fields["message"] = r.Message.Fields()
-	}
-	for name, texts := range map[string][]string{"emitted": r.Emitted, "corrected": r.Corrected, "dead_letters": r.DeadLetters} {
-		if len(texts) == 0 {
-			continue
-		}
-		list := make([]any, len(texts))
-		for i, text := range texts {
-			list[i] = text
-		}
-		fields[name] = list
 	}
 	return fields
 }
 
 // FromDocument reads a record. It fails where a field that decides is missing or of
 // another type: a record we cannot read must not pass for absent, nor for another's.
-func FromDocument(doc store.Document) (Record, error) {
-	readable := true
-	text := func(name string) string { value, _ := doc.Fields[name].(string); return value }
-	must := func(name string) string {
-		value, ok := doc.Fields[name].(string)
-		readable = readable && ok
-		return value
-	}
-	at := func(name string) time.Time {
-		value, ok := doc.Fields[name].(time.Time)
-		if _, there := doc.Fields[name]; there && !ok {
-			readable = false
-		}
-		return value
-	}
-	attempts, ok := doc.Fields["attempts"].(int64)
-	replays, _ := doc.Fields["replay_count"].(int64)
-	record := Record{
-		Queue: must("queue"), Tenant: must("tenant"), EventID: must("event_id"), EventType: text("event_type"),
-		Status: Status(must("status")), PayloadHash: must("payload_hash"), ConflictsWith: text("conflicts_with"), Attempts: attempts,
-		Replays: replays, LeaseToken: must("lease_token"), LeaseUntil: at("lease_until"), Result: text("result"),
-		LastError: text("last_error"), CorrelationID: text("correlation_id"), IdempotencyKey: text("idempotency_key"),
-		OrderingKey: text("ordering_key"), MessageID: text("message_id"), NextRetryAt: at("next_retry_at"),
-		CreatedAt: at("created_at"), UpdatedAt: at("updated_at"), ProcessedAt: at("processed_at"),
-		ExpireAt: at("expire_at"), DelayTicket: text("delay_ticket"),
-	}
-	if fields, ok := doc.Fields["message"].(map[string]any); ok {
-		if m, ok := contract.MessageOf(fields); ok {
-			record.Message = &m
+func FromDocument(doc store.Document) (r Record, err error) {
+	if err = store.Decode(doc.Fields, &r); err == nil && r.Attempts >= 0 {
+		switch r.Status {
+		case Processing, Completed, Failed, DeadLettered:
+			return r, nil
 		}
 	}
-	for name, texts := range map[string]*[]string{"emitted": &record.Emitted, "corrected": &record.Corrected, "dead_letters": &record.DeadLetters} {
-		list, _ := doc.Fields[name].([]any)
-		for _, element := range list {
-			if text, ok := element.(string); ok {
-				*texts = append(*texts, text)
-			}
-		}
-	}
-	switch record.Status {
-	case Processing, Completed, Failed, DeadLettered:
-	default:
-		readable = false
-	}
-	if !ok || attempts < 0 || !readable {
-		return Record{}, fmt.Errorf("dedupe: record %s is not readable", doc.Key)
-	}
-	return record, nil
+	return Record{}, fmt.Errorf("dedupe: record %s is not readable", doc.Key)
 }

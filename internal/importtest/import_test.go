@@ -31,7 +31,7 @@ var floors = []struct {
 		"internal/failpoint", "internal/alarm",
 	}},
 	{"stores", true, []string{
-		"catalog", "internal/dedupe", "internal/handler", "internal/ledger", "internal/deadletter", "internal/outbox", "internal/delayed", "internal/twophase", "internal/audit", "internal/customers", "internal/products",
+		"catalog", "internal/dedupe", "internal/handler", "internal/ledger", "internal/deadletter", "internal/lane", "internal/twophase", "internal/audit", "internal/customers", "internal/products",
 	}},
 	{"services and adapters", false, []string{
 		"internal/webhook", "internal/push", "internal/ops", "internal/tasks", "internal/billing", "internal/delivery", "internal/gcp", "internal/embedded",
@@ -43,7 +43,7 @@ var floors = []struct {
 // domain is the packages that know neither HTTP nor Google, by whatever way.
 var domain = []string{
 	"catalog", "internal/contract", "internal/pii", "internal/signature", "internal/retry", "internal/store", "internal/filter", "internal/routing",
-	"internal/money", "internal/dedupe", "internal/ledger", "internal/handler", "internal/deadletter", "internal/outbox", "internal/delayed", "internal/twophase", "internal/audit", "internal/customers", "internal/products", "internal/billing",
+	"internal/money", "internal/dedupe", "internal/ledger", "internal/handler", "internal/deadletter", "internal/lane", "internal/twophase", "internal/audit", "internal/customers", "internal/products", "internal/billing",
 }
 
 // walls lists what a package (all, where who is empty) must not import, itself or,

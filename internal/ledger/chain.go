@@ -25,13 +25,6 @@ var (
 	ErrBroken = errors.New("ledger: stored entries are not a chain")
 )
 
-// Querier reads documents.
-type Querier interface {
-	// Query returns one page in ascending order of ids: everything committed
-	// before the call.
-	Query(ctx context.Context, query store.Query) (store.Page, error)
-}
-
 // Credit returns the writes that start an order's chain: the entry, which must not
 // exist, and the increment of the account it goes to. Nothing needs to be read
 // first. If the commit fails with store.ErrExists, Load tells what is there.
@@ -53,7 +46,7 @@ type Chain struct {
 
 // Load reads the chain of an order with one query. The chain of an order that was
 // never credited is empty. The error wraps ErrBroken, or is that of the query.
-func Load(ctx context.Context, q Querier, order string) (Chain, error) {
+func Load(ctx context.Context, q store.Querier, order string) (Chain, error) {
 	page, err := q.Query(ctx, store.Query{Collection: Entries, IDPrefix: prefix(order), Limit: MaxEntries})
 	if err != nil {
 		return Chain{}, fmt.Errorf("ledger: query entries: %w", err)

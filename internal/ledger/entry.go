@@ -88,25 +88,25 @@ const (
 // Entry is one entry of the books. In JSON its fields are named as in its document.
 type Entry struct {
 	// Order is the reference of the chain the entry belongs to.
-	Order string `json:"order"`
+	Order string `json:"order" store:"order,required"`
 	// Seq is its place there: 0 for the credit, then 1, 2, ...
-	Seq  int  `json:"seq"`
-	Kind Kind `json:"kind"`
+	Seq  int  `json:"seq" store:"seq,required"`
+	Kind Kind `json:"kind" store:"kind,required"`
 	// EventID names the event that made the entry; of a transfer, the operation.
-	EventID string  `json:"event_id"`
-	From    Account `json:"from"`
-	To      Account `json:"to"`
+	EventID string  `json:"event_id" store:"event_id,required"`
+	From    Account `json:"from" store:"from,required"`
+	To      Account `json:"to" store:"to,required"`
 	// Account is the side that has a document: To of what is credited or comes in, From of
 	// what is reversed or goes out.
-	Account Account `json:"account"`
+	Account Account `json:"account" store:"account,required"`
 	// Amount is what moved, 1 to MaxAmount, in minor units of Currency.
-	Amount   int64  `json:"amount"`
-	Currency string `json:"currency"`
+	Amount   int64  `json:"amount" store:"amount,required"`
+	Currency string `json:"currency" store:"currency,required"`
 	// OrderTotal is what the order cost, in minor units of OrderCurrency. Without
 	// an OrderCurrency it is not known.
-	OrderTotal    int64     `json:"order_total,omitempty"`
-	OrderCurrency string    `json:"order_currency,omitempty"`
-	CreatedAt     time.Time `json:"created_at"`
+	OrderTotal    int64     `json:"order_total,omitempty" store:"order_total,strict"`
+	OrderCurrency string    `json:"order_currency,omitempty" store:"order_currency,omitzero,strict"`
+	CreatedAt     time.Time `json:"created_at" store:"created_at,required"`
 }
 
 // Posting is one side of an entry: what it adds to the balance of an account.
@@ -146,70 +146,33 @@ func (e Entry) writes() ([]store.Write, error) {
 	if e.Account == e.From {
 		change = -change
 	}
+	fields := store.Encode(&e)
+	if e.OrderCurrency == "" {
+		delete(fields, "order_total") // it is not known
+	}
 	return []store.Write{
-		store.Create(entryKey, e.fields()),
+		store.Create(entryKey, fields),
 		store.Increment(accountKey, map[string]int64{"balance": change}, map[string]any{
 			"account": string(e.Account), "currency": e.Currency, "updated_at": e.CreatedAt,
 		}),
 	}, nil
 }
 
-func (e Entry) fields() map[string]any {
-	fields := map[string]any{
-		"order": e.Order, "seq": int64(e.Seq), "kind": string(e.Kind), "event_id": e.EventID,
-		"from": string(e.From), "to": string(e.To), "account": string(e.Account),
-		"amount": e.Amount, "currency": e.Currency, "created_at": e.CreatedAt,
-	}
-	if e.OrderCurrency != "" {
-		fields["order_total"], fields["order_currency"] = e.OrderTotal, e.OrderCurrency
-	}
-	return fields
-}
-
 // EntryFromDocument reads an entry's document. The error wraps ErrBroken: a field is
 // missing, of another type or out of the bounds of an entry.
 func EntryFromDocument(doc store.Document) (Entry, error) {
-	r := reader{fields: doc.Fields}
-	e := Entry{
-		Order: text[string](&r, "order"), Seq: int(value[int64](&r, "seq")),
-		Kind: text[Kind](&r, "kind"), EventID: text[string](&r, "event_id"),
-		From: text[Account](&r, "from"), To: text[Account](&r, "to"),
-		Account: text[Account](&r, "account"),
-		Amount:  value[int64](&r, "amount"), Currency: text[string](&r, "currency"),
-		CreatedAt: value[time.Time](&r, "created_at"),
-	}
-	if _, known := doc.Fields["order_currency"]; known {
-		e.OrderTotal, e.OrderCurrency = value[int64](&r, "order_total"), text[string](&r, "order_currency")
-	}
-	switch {
-	case r.wrong != "":
+	var e Entry
+	_, total := doc.Fields["order_total"]
+	switch err := store.Decode(doc.Fields, &e); {
+	case err != nil:
+		return Entry{}, fmt.Errorf("%w: %s: %w", ErrBroken, doc.Key, err)
 	case e.Amount < 1 || e.Amount > MaxAmount:
-		r.wrong = "amount"
-	case e.OrderTotal < 0:
-		r.wrong = "order_total"
-	}
-	if r.wrong != "" {
-		return Entry{}, fmt.Errorf("%w: %s: field %s", ErrBroken, doc.Key, r.wrong)
+		return Entry{}, fmt.Errorf("%w: %s: field amount", ErrBroken, doc.Key)
+	case e.OrderTotal < 0 || total != (e.OrderCurrency != ""):
+		return Entry{}, fmt.Errorf("%w: %s: field order_total", ErrBroken, doc.Key)
 	}
 	return e, nil
 }
-
-// reader takes fields out of a document and remembers the first that is not of the
-// type it should be.
-type reader struct {
-	fields map[string]any
-	wrong  string
-}
-
-func value[T any](r *reader, name string) T {
-	v, ok := r.fields[name].(T)
-	if !ok && r.wrong == "" {
-		r.wrong = name
-	}
-	return v
-}
-
-func text[T ~string](r *reader, name string) T { return T(value[string](r, name)) }
 
 // prefix is what the ids of all entries of an order start with, and no id of
 // another's: the tilde ends it, and escaping leaves none before that. The hash goes

@@ -16,7 +16,7 @@ import (
 // page. The account is one that orders are credited to and nothing is transferred to, so
 // that as long as it holds a chain all entries of it are its own, and one query finds them
 // whole. The error wraps ErrBroken, or is that of the query.
-func HeldBy(ctx context.Context, q Querier, account Account, after string) (chains []Chain, next string, err error) {
+func HeldBy(ctx context.Context, q store.Querier, account Account, after string) (chains []Chain, next string, err error) {
 	page, err := q.Query(ctx, store.Query{Collection: Entries, Equal: map[string]any{"account": string(account)}, After: after, Limit: MaxEntries})
 	if err != nil {
 		return nil, "", fmt.Errorf("ledger: query entries: %w", err)

@@ -131,8 +131,8 @@ func (a *API) showDeadLetter(w http.ResponseWriter, r *http.Request) {
 	if a.failed(w, r, err) {
 		return
 	}
-	letter := Letter{Item: item, Attributes: item.Message.Attributes}
-	if data := jsontext.Value(item.Message.Data); data.IsValid(jsontext.AllowDuplicateNames(true)) {
+	letter := Letter{Item: item, Attributes: item.Attributes}
+	if data := jsontext.Value(item.Data); data.IsValid(jsontext.AllowDuplicateNames(true)) {
 		letter.Data = data
 	} else {
 		letter.Base64 = data

@@ -18,8 +18,8 @@ import (
 
 	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
+	"billhook/internal/lane"
 	"billhook/internal/ops"
-	"billhook/internal/outbox"
 	"billhook/internal/store"
 )
 
@@ -260,7 +260,7 @@ func TestNoQueryNeedsAnotherCompositeIndexAndEachIsBounded(t *testing.T) {
 			r := open(t)
 			told := record("orders", "default", "e1")
 			told.Emitted = []string{"first"}
-			r.commit(t, own(told), lane("l1", time.Hour), letter("d1", "orders", "open", 0), letter("d2", "refunds", "open", 0))
+			r.commit(t, own(told), waitingLane("l1", time.Hour), letter("d1", "orders", "open", 0), letter("d2", "refunds", "open", 0))
 			seen := &recorder{Store: r.store}
 			r.over(seen)
 			change := func(*http.Request) {}
@@ -286,8 +286,8 @@ func TestNoQueryNeedsAnotherCompositeIndexAndEachIsBounded(t *testing.T) {
 	}
 }
 
-func lane(id string, waits time.Duration) store.Write {
-	return store.Create(store.Key{Collection: outbox.KeysCollection, ID: id}, map[string]any{"newest": "x", "due_at": at.Add(time.Second), "oldest_at": at.Add(-waits)})
+func waitingLane(id string, waits time.Duration) store.Write {
+	return store.Create(store.Key{Collection: lane.Outbox.Lanes(), ID: id}, map[string]any{"newest": "x", "due_at": at.Add(time.Second), "oldest_at": at.Add(-waits)})
 }
 
 func letter(id, queue, state string, waits time.Duration) store.Write {
@@ -300,7 +300,7 @@ func TestQueuesSayWhereTheyStand(t *testing.T) {
 	r.commit(t, own(created("orders", "e1", dedupe.Completed, 0)), own(created("orders", "e2", dedupe.Completed, 0)),
 		own(created("orders", "e3", dedupe.Failed, 0)), own(created("refunds", "e4", dedupe.Processing, 0)),
 		letter("d1", "orders", "open", time.Minute), letter("d2", "orders", "open", 2*time.Minute),
-		letter("d3", "orders", "replayed", time.Hour), letter("d4", "refunds", "discarded", time.Hour), lane("l1", time.Minute), lane("l2", time.Hour))
+		letter("d3", "orders", "replayed", time.Hour), letter("d4", "refunds", "discarded", time.Hour), waitingLane("l1", time.Minute), waitingLane("l2", time.Hour))
 	none := `{"count": 0, "more": false}`
 	require.JSONEq(t, `{"items": [
 		{"id": "orders", "alias": "q:orders", "enabled": false,
@@ -354,7 +354,7 @@ func TestCountingEndsSomewhere(t *testing.T) {
 func TestTheOutboxShowsWhatWaitsLongest(t *testing.T) {
 	t.Parallel()
 	r := open(t)
-	r.commit(t, lane("l1", time.Minute), lane("l2", time.Hour), lane("l3", time.Second))
+	r.commit(t, waitingLane("l1", time.Minute), waitingLane("l2", time.Hour), waitingLane("l3", time.Second))
 	require.JSONEq(t, `{"items": [
 		{"id": "l2", "due_at": "2026-03-02T10:15:01Z", "oldest_at": "2026-03-02T09:15:00Z", "waits_seconds": 3600},
 		{"id": "l1", "due_at": "2026-03-02T10:15:01Z", "oldest_at": "2026-03-02T10:14:00Z", "waits_seconds": 60}

@@ -18,8 +18,8 @@ import (
 	"billhook/internal/customers"
 	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
+	"billhook/internal/lane"
 	"billhook/internal/ledger"
-	"billhook/internal/outbox"
 	"billhook/internal/pii"
 	"billhook/internal/products"
 	"billhook/internal/serve"
@@ -161,7 +161,7 @@ func (a *API) event(w http.ResponseWriter, r *http.Request) {
 	}
 	event, err := story(id, records.Documents, dead.Documents)
 	if err == nil && len(event.Emitted) > 0 {
-		waiting, failed := a.Store.Query(r.Context(), store.Query{Collection: outbox.Collection, Equal: asked, Limit: most})
+		waiting, failed := a.Store.Query(r.Context(), store.Query{Collection: lane.Outbox.Entries(), Equal: asked, Limit: most})
 		event.Waiting, err = len(waiting.Documents), failed
 	}
 	switch {

@@ -22,9 +22,9 @@ import (
 	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
 	"billhook/internal/embedded"
+	"billhook/internal/lane"
 	"billhook/internal/ledger"
 	"billhook/internal/ops"
-	"billhook/internal/outbox"
 	"billhook/internal/products"
 	"billhook/internal/store"
 	"billhook/internal/store/storetest"
@@ -202,8 +202,8 @@ func TestAnEventIsToldWithWhatItEmittedAndWhatWaits(t *testing.T) {
 	held := record("orders", "default", "e2")
 	held.Status, held.LeaseUntil = dedupe.Processing, at.Add(time.Minute)
 	r.commit(t, own(told), own(held),
-		store.Create(store.Key{Collection: outbox.Collection, ID: "l-1"}, map[string]any{"queue": "orders", "tenant": "default", "event_id": "e1"}),
-		store.Create(store.Key{Collection: outbox.Collection, ID: "l-2"}, map[string]any{"queue": "orders", "tenant": "default", "event_id": "e2"}))
+		store.Create(store.Key{Collection: lane.Outbox.Entries(), ID: "l-1"}, map[string]any{"queue": "orders", "tenant": "default", "event_id": "e1"}),
+		store.Create(store.Key{Collection: lane.Outbox.Entries(), ID: "l-2"}, map[string]any{"queue": "orders", "tenant": "default", "event_id": "e2"}))
 	var event ops.Event
 	require.Equal(t, http.StatusOK, r.ask(t, "/v1/ops/events/e1", nil, &event).Code)
 	require.Equal(t, []string{"first", "second"}, event.Emitted)

@@ -10,7 +10,7 @@ import (
 	"billhook/catalog"
 	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
-	"billhook/internal/outbox"
+	"billhook/internal/lane"
 	"billhook/internal/serve"
 	"billhook/internal/store"
 )
@@ -128,7 +128,7 @@ func (a *API) depth(ctx context.Context, q catalog.Queue) (Depth, error) {
 }
 
 func (a *API) waiting(ctx context.Context) (Outbox, error) {
-	lanes, err := a.count(ctx, outbox.KeysCollection, nil, countTo)
+	lanes, err := a.count(ctx, lane.Outbox.Lanes(), nil, countTo)
 	if err != nil || lanes.Count == 0 {
 		return Outbox{Lanes: lanes}, err
 	}
@@ -178,14 +178,10 @@ func (a *API) outbox(w http.ResponseWriter, r *http.Request) {
 
 func (a *API) oldestLanes(ctx context.Context, limit int) ([]Lane, error) {
 	now := a.Now().UTC()
-	page, err := a.Store.Query(ctx, store.Query{
-		Collection: outbox.KeysCollection, Due: &store.Due{Field: "oldest_at", Until: now.Add(ahead)}, Limit: limit,
-	})
-	found := []Lane{}
-	for _, doc := range page.Documents {
-		due, _ := doc.Fields["due_at"].(time.Time)
-		oldest, _ := doc.Fields["oldest_at"].(time.Time)
-		found = append(found, Lane{ID: doc.Key.ID, DueAt: moment(due), OldestAt: moment(oldest), WaitsSeconds: max(0, int64(now.Sub(oldest).Seconds()))})
+	longest, err := lane.Longest(ctx, a.Store, lane.Outbox, now.Add(ahead), limit)
+	found := make([]Lane, len(longest))
+	for i, l := range longest {
+		found[i] = Lane{ID: l.ID(), DueAt: moment(l.DueAt), OldestAt: moment(l.OldestAt), WaitsSeconds: max(0, int64(now.Sub(l.OldestAt).Seconds()))}
 	}
 	return found, err
 }

@@ -59,20 +59,15 @@ const (
 type Product struct {
 	ID string `json:"id"`
 	// Points are what one piece is worth; of a retired product, what it was worth.
-	Points int64 `json:"points"`
-	State  State `json:"state"`
+	Points int64 `json:"points" store:"points"`
+	State  State `json:"state" store:"state"`
 	// Origin is where it stands: catalog or store.
 	Origin string `json:"origin"`
 	// Since is the time of its last change; nil where it comes from the catalog.
-	Since *time.Time `json:"since,omitempty"`
+	Since *time.Time `json:"since,omitempty" store:"since"`
 }
 
 func key(id string) store.Key { return store.Key{Collection: Collection, ID: id} }
-
-// fields are what its document holds.
-func (p Product) fields() map[string]any {
-	return map[string]any{"points": p.Points, "state": string(p.State), "since": *p.Since}
-}
 
 // worth is what an order gets for a piece; 0 where it is unknown.
 func (p Product) worth() int64 {
@@ -91,26 +86,17 @@ func (p Product) side() map[string]any {
 }
 
 func fromDocument(doc store.Document) (Product, error) {
-	points, _ := doc.Fields["points"].(int64)
-	state, _ := doc.Fields["state"].(string)
-	since, _ := doc.Fields["since"].(time.Time)
-	p := Product{ID: doc.Key.ID, Points: points, State: State(state), Origin: FromStore, Since: &since}
-	if points < 1 || points > catalog.MaxPoints || (p.State != Active && p.State != Retired) || since.IsZero() {
+	p := Product{ID: doc.Key.ID, Origin: FromStore}
+	err := store.Decode(doc.Fields, &p)
+	if err != nil || p.Points < 1 || p.Points > catalog.MaxPoints || (p.State != Active && p.State != Retired) || p.Since == nil {
 		return Product{}, fmt.Errorf("%w: %s", ErrBroken, doc.Key)
 	}
 	return p, nil
 }
 
-// Getter reads one document.
-type Getter interface {
-	// Get returns the document, or an error wrapping store.ErrNotFound. Any other error
-	// means that nothing is known.
-	Get(ctx context.Context, key store.Key) (store.Document, error)
-}
-
 // look reads a product past every cache. The error is ErrUnknown, ErrBroken, or says that
 // nothing is known. The version is that of its document; 0 where there is none.
-func look(ctx context.Context, from Getter, start map[string]catalog.Product, id string) (Product, store.Version, error) {
+func look(ctx context.Context, from store.Getter, start map[string]catalog.Product, id string) (Product, store.Version, error) {
 	doc, err := from.Get(ctx, key(id))
 	switch {
 	case err == nil:
@@ -125,18 +111,9 @@ func look(ctx context.Context, from Getter, start map[string]catalog.Product, id
 	return Product{}, 0, ErrUnknown
 }
 
-// Store is what a Keeper reads and writes; see the store package.
-type Store interface {
-	Getter
-	// Query returns one page of documents in the order of their ids.
-	Query(ctx context.Context, query store.Query) (store.Page, error)
-	// Commit applies all writes or none; see the store package for the errors.
-	Commit(ctx context.Context, writes []store.Write) ([]store.Version, error)
-}
-
 // Keeper shows products and changes them. Every field but Changed is required.
 type Keeper struct {
-	Store Store
+	Store store.Store
 	// Start is the catalog's products.
 	Start map[string]catalog.Product
 	Now   func() time.Time
@@ -241,9 +218,9 @@ func (k *Keeper) change(ctx context.Context, id, action string, by Change, decid
 		if err != nil {
 			return Product{}, fmt.Errorf("%w: %w", ErrInvalid, err)
 		}
-		write := store.Create(key(id), after.fields())
+		write := store.Create(key(id), store.Encode(&after))
 		if version != 0 {
-			write = store.Update(key(id), version, after.fields())
+			write = store.Update(key(id), version, store.Encode(&after))
 		}
 		_, err = k.Store.Commit(ctx, []store.Write{write, entry})
 		switch {

@@ -185,7 +185,7 @@ func TestWhatCannotBeChangedIsRefusedAndLeavesNoTrace(t *testing.T) {
 
 // beaten lets somebody else change a product before each of the first commits.
 type beaten struct {
-	products.Store
+	store.Store
 	times int
 	by    *products.Keeper
 }

@@ -10,6 +10,7 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/pii"
+	"billhook/internal/store"
 )
 
 const (
@@ -27,7 +28,7 @@ const (
 // ago. What was remembered for too long is worth nothing, also where the store does not
 // answer. It is safe for concurrent use.
 type Reader struct {
-	store Getter
+	store store.Getter
 	start map[string]catalog.Product
 	now   func() time.Time
 
@@ -42,7 +43,7 @@ type worth struct {
 }
 
 // NewReader returns a reader; start is the catalog's products.
-func NewReader(from Getter, start map[string]catalog.Product, now func() time.Time) *Reader {
+func NewReader(from store.Getter, start map[string]catalog.Product, now func() time.Time) *Reader {
 	return &Reader{store: from, start: start, now: now, known: map[string]worth{}}
 }
 

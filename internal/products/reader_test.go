@@ -102,7 +102,7 @@ func TestAStoreThatIsDownIsNoPriceList(t *testing.T) {
 
 // held is a store that answers each read when it is told to.
 type held struct {
-	products.Getter
+	store.Getter
 	reads   chan string
 	answers chan struct{}
 }

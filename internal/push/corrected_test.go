@@ -88,7 +88,7 @@ func TestACorrectedPayloadIsProcessedAndItsDeadLetterCloses(t *testing.T) {
 	require.Equal(t, "corrected-m-e1-2", item.CorrectedBy)
 	require.Equal(t, start.Add(time.Hour), *item.Closed)
 	require.Equal(t, "unknown_product", item.Reason, "it is what it was")
-	require.NotEmpty(t, item.Message.Data)
+	require.NotEmpty(t, item.Data)
 	standing, err := deadletter.Look(t.Context(), r.faults, r.queue, start)
 	require.NoError(t, err)
 	require.Zero(t, standing.Open, "and counts no longer")
@@ -180,7 +180,7 @@ func TestADeadLetterThatIsCorrectedBeforeItArrivesIsKeptClosed(t *testing.T) {
 	item, err := deadletter.ItemOf(r.items(t)[0])
 	require.NoError(t, err)
 	require.Equal(t, "unknown_product", item.Reason)
-	require.Equal(t, string(paid("e1", unknown, 1).data()), string(item.Message.Data))
+	require.Equal(t, string(paid("e1", unknown, 1).data()), string(item.Data))
 	require.Equal(t, "corrected-m-e1-2", item.CorrectedBy)
 }
 

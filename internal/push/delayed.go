@@ -10,7 +10,7 @@ import (
 	"billhook/catalog"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
-	"billhook/internal/delayed"
+	delayed "billhook/internal/lane"
 	"billhook/internal/retry"
 	"billhook/internal/store"
 )

@@ -18,8 +18,8 @@ import (
 	"billhook/catalog"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
-	"billhook/internal/delayed"
 	"billhook/internal/handler"
+	"billhook/internal/lane"
 	"billhook/internal/retry"
 	"billhook/internal/store"
 )
@@ -98,7 +98,7 @@ func (a *releaser) Publish(_ context.Context, _ string, m contract.Message) (str
 
 func (a *releaser) start() {
 	a.running, a.gone, a.stopped = true, false, make(chan struct{})
-	relay := delayed.NewRelay(a, a, func() time.Time { return time.Unix(0, a.w.rig.now.Load()).UTC() })
+	relay := &lane.Relay{Of: lane.Delayed, Store: a, Publisher: a, Now: func() time.Time { return time.Unix(0, a.w.rig.now.Load()).UTC() }}
 	stopped := a.stopped
 	go func() {
 		defer close(stopped)
@@ -297,7 +297,7 @@ func TestWhateverWaitsEventsOfAKeyAreDoneInOrderOnce(t *testing.T) {
 			require.Empty(rt, w.queue[key])
 			require.Equal(rt, w.published[key], w.done[key], "every event is done")
 		}
-		for _, collection := range []string{delayed.Collection, delayed.KeysCollection} {
+		for _, collection := range []string{lane.Delayed.Entries(), lane.Delayed.Lanes()} {
 			page, err := w.rig.counter.Query(context.Background(), store.Query{Collection: collection, Limit: 10})
 			require.NoError(rt, err)
 			require.Empty(rt, page.Documents, "nothing stays behind: %s", strings.Join(w.story, "\n"))

@@ -12,22 +12,22 @@ import (
 	"billhook/catalog"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
-	"billhook/internal/delayed"
 	"billhook/internal/handler"
+	"billhook/internal/lane"
 	"billhook/internal/retry"
 	"billhook/internal/store"
 )
 
 // keptMessages is how many messages wait.
 func (r *rig) keptMessages(t require.TestingT) int {
-	page, err := r.counter.Query(context.Background(), store.Query{Collection: delayed.Collection, Limit: 100})
+	page, err := r.counter.Query(context.Background(), store.Query{Collection: lane.Delayed.Entries(), Limit: 100})
 	require.NoError(t, err)
 	return len(page.Documents)
 }
 
 // release runs release-delayed and returns what came back, as the broker delivers it.
 func (r *rig) release(t require.TestingT) (back []message) {
-	relay := delayed.NewRelay(r.faults, r.broker, func() time.Time { return time.Unix(0, r.now.Load()).UTC() })
+	relay := &lane.Relay{Of: lane.Delayed, Store: r.faults, Publisher: r.broker, Now: func() time.Time { return time.Unix(0, r.now.Load()).UTC() }}
 	_, err := relay.Due(context.Background(), 100, func(string, error) {})
 	require.NoError(t, err)
 	for _, m := range r.broker.returned {

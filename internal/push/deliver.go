@@ -11,9 +11,9 @@ import (
 	"billhook/internal/contract"
 	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
-	"billhook/internal/delayed"
 	"billhook/internal/failpoint"
 	"billhook/internal/handler"
+	delayed "billhook/internal/lane"
 	"billhook/internal/pii"
 	"billhook/internal/retry"
 )

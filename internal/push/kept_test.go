@@ -14,8 +14,8 @@ import (
 	"billhook/catalog"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
-	"billhook/internal/delayed"
 	"billhook/internal/handler"
+	"billhook/internal/lane"
 	"billhook/internal/push"
 	"billhook/internal/retry"
 	"billhook/internal/store"
@@ -24,9 +24,9 @@ import (
 // budgeted gives a queue the broker's own policy and a budget of nacks.
 func budgeted(q *catalog.Queue) { policyOf(times10(10), 5)(q) }
 
-func (r *rig) keyLane(t *testing.T, key string) delayed.Lane {
+func (r *rig) keyLane(t *testing.T, key string) lane.Lane {
 	t.Helper()
-	lane, err := delayed.Open(t.Context(), r.counter, delayed.Name{Queue: "orders", OrderingKey: key})
+	lane, err := lane.Open(t.Context(), r.counter, lane.Name{Queue: "orders", OrderingKey: key})
 	require.NoError(t, err)
 	return lane
 }

@@ -14,7 +14,7 @@ import (
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
 	"billhook/internal/handler"
-	"billhook/internal/outbox"
+	"billhook/internal/lane"
 	"billhook/internal/store"
 )
 
@@ -44,7 +44,7 @@ func (r *rig) told() []string {
 }
 
 // due has the relay run over what is due.
-func (r *rig) due(t *testing.T) outbox.Report {
+func (r *rig) due(t *testing.T) lane.Report {
 	t.Helper()
 	report, err := r.relay.Due(t.Context(), 10, func(string, error) {})
 	require.NoError(t, err)
@@ -54,7 +54,7 @@ func (r *rig) due(t *testing.T) outbox.Report {
 // waiting is how many documents the outbox holds.
 func (r *rig) waiting(t require.TestingT) int {
 	n := 0
-	for _, collection := range []string{outbox.Collection, outbox.KeysCollection} {
+	for _, collection := range []string{lane.Outbox.Entries(), lane.Outbox.Lanes()} {
 		page, err := r.counter.Query(context.Background(), store.Query{Collection: collection, Limit: 100})
 		require.NoError(t, err)
 		n += len(page.Documents)
@@ -65,7 +65,7 @@ func (r *rig) waiting(t require.TestingT) int {
 // emitted are the ids of what telling emits for an event.
 func emitted(event string) []string {
 	e := handler.Event{Queue: "orders", Tenant: dedupe.DefaultTenant, ID: event}
-	return []string{outbox.ID(e, 0), outbox.ID(e, 1), outbox.ID(e, 2)}
+	return []string{lane.ID(e, 0), lane.ID(e, 1), lane.ID(e, 2)}
 }
 
 func TestWhatIsEmittedIsPublishedAfterTheCommitAndBeforeTheAnswer(t *testing.T) {
@@ -133,7 +133,7 @@ func TestWhatCannotBePublishedNowIsPublishedByTheRelay(t *testing.T) {
 			require.Empty(t, r.told())
 			require.Equal(t, 5, r.waiting(t))
 			r.pass(31 * time.Second)
-			require.Equal(t, outbox.Report{Lanes: 2, Published: 3}, r.due(t))
+			require.Equal(t, lane.Report{Lanes: 2, Published: 3}, r.due(t))
 			require.ElementsMatch(t, emitted("e1"), r.told())
 			require.Zero(t, r.waiting(t))
 		})

@@ -7,7 +7,7 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/deadletter"
-	"billhook/internal/delayed"
+	delayed "billhook/internal/lane"
 	"billhook/internal/retry"
 	"billhook/internal/store"
 )

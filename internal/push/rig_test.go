@@ -24,8 +24,8 @@ import (
 	"billhook/internal/dedupe"
 	"billhook/internal/embedded"
 	"billhook/internal/handler"
+	"billhook/internal/lane"
 	"billhook/internal/ledger"
-	"billhook/internal/outbox"
 	"billhook/internal/push"
 	"billhook/internal/retry"
 	"billhook/internal/serve"
@@ -111,7 +111,7 @@ type rig struct {
 	bouncer *bouncer
 	log     *journal
 	metrics *telemetry.Metrics
-	relay   *outbox.Relay
+	relay   *lane.Relay
 	alarms  alarms
 	now     atomic.Int64
 	// timer is what the service waits with: unless a test brings another, time passes.
@@ -210,7 +210,7 @@ func newRig(tb testing.TB, with setup) *rig {
 		alarm = with.alarm
 	}
 	var names atomic.Int64
-	r.relay = &outbox.Relay{Store: r.faults, Publisher: r.broker, Now: clock}
+	r.relay = &lane.Relay{Of: lane.Outbox, Store: r.faults, Publisher: r.broker, Now: clock}
 	r.config = push.Config{
 		Queues:   []catalog.Queue{r.queue, {ID: "asleep", Contract: contract.PayNowV1}},
 		Handlers: registry, Store: r.faults, DeadLetters: r.broker, Outbox: r.relay, Alarm: alarm, Timer: r.timer, Authenticator: r.bouncer,

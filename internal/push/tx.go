@@ -10,7 +10,7 @@ import (
 	"billhook/internal/dedupe"
 	"billhook/internal/failpoint"
 	"billhook/internal/handler"
-	"billhook/internal/outbox"
+	outbox "billhook/internal/lane"
 	"billhook/internal/retry"
 )
 

@@ -17,9 +17,9 @@ import (
 	"billhook/catalog"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
-	"billhook/internal/delayed"
 	"billhook/internal/embedded"
 	"billhook/internal/handler"
+	"billhook/internal/lane"
 	"billhook/internal/retry"
 )
 
@@ -61,7 +61,7 @@ func (w *world) At(_ context.Context, at time.Time) error {
 }
 
 func (w *world) releaseAll() {
-	relay := delayed.NewRelay(w.faults, w.simulator, time.Now)
+	relay := &lane.Relay{Of: lane.Delayed, Store: w.faults, Publisher: w.simulator, Now: time.Now}
 	_, _ = relay.Due(context.Background(), 500, func(string, error) {}) // what failed is found again
 }
 

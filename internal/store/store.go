@@ -1,6 +1,7 @@
 // Package store is the shape of the document database that Billhook keeps its
 // state in: three operations (Get, Commit, Query), implemented by
-// internal/gcp/firestore and by internal/embedded.
+// internal/gcp/firestore and by internal/embedded, and the one way from a struct to a
+// stored document and back.
 //
 // It owns the values a document may hold, the writes of a commit, and the named
 // errors. It refuses interactive transactions: a caller reads a document with its
@@ -10,6 +11,7 @@ package store
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -155,6 +157,39 @@ type Page struct {
 	Next      string
 	// Count is the answer to a query with Count, which has no documents.
 	Count int64
+}
+
+// Getter reads one document.
+type Getter interface {
+	// Get returns the document, or an error wrapping ErrNotFound. After any other error
+	// nothing is known.
+	Get(ctx context.Context, key Key) (Document, error)
+}
+
+// Committer writes.
+type Committer interface {
+	// Commit applies all writes or none, and returns the version of each. An error wrapping
+	// ErrExists or ErrStale means that a precondition failed and nothing was written; after
+	// any other but ErrInvalid nothing is known.
+	Commit(ctx context.Context, writes []Write) ([]Version, error)
+}
+
+// Querier reads documents.
+type Querier interface {
+	// Query returns one page of all that was committed before the call.
+	Query(ctx context.Context, query Query) (Page, error)
+}
+
+// GetCommitter reads one document at a time, and writes.
+type GetCommitter interface {
+	Getter
+	Committer
+}
+
+// Store is the whole of it.
+type Store interface {
+	GetCommitter
+	Querier
 }
 
 // CheckWrites reports what is wrong with the writes of one commit, wrapping

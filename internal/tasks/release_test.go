@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/internal/contract"
-	"billhook/internal/delayed"
+	"billhook/internal/lane"
 	"billhook/internal/store"
 )
 
@@ -18,9 +18,9 @@ func (r *rig) keep(t *testing.T, count int) {
 	t.Helper()
 	var writes []store.Write
 	for i := range count {
-		lane, err := delayed.Open(t.Context(), r.db, delayed.Name{Queue: "again", Message: fmt.Sprint("m", i)})
+		kept, err := lane.Open(t.Context(), r.db, lane.Name{Queue: "again", Message: fmt.Sprint("m", i)})
 		require.NoError(t, err)
-		_, one, err := lane.Put(delayed.Waiting{
+		_, one, err := kept.Put(lane.Waiting{
 			Topic: "again", Message: contract.Message{Data: []byte(`{}`)}, Due: start.Add(time.Second), EventID: fmt.Sprint("e", i),
 		}, start)
 		require.NoError(t, err)
@@ -64,5 +64,5 @@ func TestTheAlarmsReleaseIsTheTaskWithItsLine(t *testing.T) {
 	r.log.Reset()
 	r.faults.FailReads(1)
 	r.service.ReleaseDelayed(t.Context())
-	require.Contains(t, r.log.String(), `"level":"ERROR","msg":"task","task":"release-delayed","cause":"outbox: read what is due: `)
+	require.Contains(t, r.log.String(), `"level":"ERROR","msg":"task","task":"release-delayed","cause":"lane: read the lanes of delayed: `)
 }

@@ -20,9 +20,8 @@ import (
 	"billhook/catalog"
 	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
-	"billhook/internal/delayed"
 	"billhook/internal/failpoint"
-	"billhook/internal/outbox"
+	"billhook/internal/lane"
 	"billhook/internal/serve"
 	"billhook/internal/telemetry"
 	"billhook/internal/twophase"
@@ -46,9 +45,9 @@ const slack = time.Minute
 type Service struct {
 	Catalog *catalog.Catalog
 	Store   dedupe.Querier
-	Outbox  *outbox.Relay
+	Outbox  *lane.Relay
 	// Delayed publishes what has waited long enough.
-	Delayed *outbox.Relay
+	Delayed *lane.Relay
 	// Operator goes on with the replays and discards that people have begun.
 	Operator *deadletter.Operator
 	Log      *slog.Logger
@@ -128,7 +127,7 @@ func (s *Service) ReleaseDelayed(ctx context.Context) {
 
 // Relayed is what relay-outbox or release-delayed did.
 type Relayed struct {
-	outbox.Report
+	lane.Report
 	// OldestSeconds is the age of the oldest message that still waits; 0 if none does.
 	OldestSeconds int64 `json:"oldest_seconds"`
 }
@@ -155,7 +154,7 @@ func (s *Service) releaseDelayed(ctx context.Context) (Relayed, error) {
 	}
 }
 
-func (s *Service) relay(ctx context.Context, from *outbox.Relay, name string, count func(published, failed int, oldest time.Duration)) (Relayed, error) {
+func (s *Service) relay(ctx context.Context, from *lane.Relay, name string, count func(published, failed int, oldest time.Duration)) (Relayed, error) {
 	report, err := from.Due(ctx, lanes, func(lane string, err error) {
 		s.Log.LogAttrs(ctx, slog.LevelWarn, "lane not relayed", slog.String("of", name), slog.String("lane", lane), slog.String("cause", err.Error()))
 	})
@@ -283,7 +282,7 @@ type Cleaned struct {
 
 func (s *Service) cleanup(ctx context.Context) (Cleaned, error) {
 	var cleaned Cleaned
-	for _, collection := range []string{dedupe.Collection, deadletter.Collection, twophase.Collection, delayed.KeysCollection} {
+	for _, collection := range []string{dedupe.Collection, deadletter.Collection, twophase.Collection, lane.Delayed.Lanes()} {
 		removed, more, err := dedupe.Clean(ctx, s.Store, collection, s.Now(), records)
 		cleaned.Removed += removed
 		cleaned.More = cleaned.More || more

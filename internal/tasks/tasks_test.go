@@ -24,10 +24,9 @@ import (
 	"billhook/internal/contract"
 	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
-	"billhook/internal/delayed"
 	"billhook/internal/embedded"
 	"billhook/internal/handler"
-	"billhook/internal/outbox"
+	"billhook/internal/lane"
 	"billhook/internal/retry"
 	"billhook/internal/store"
 	"billhook/internal/store/storetest"
@@ -91,8 +90,8 @@ func newRig(t *testing.T) *rig {
 		Catalog: &catalog.Catalog{Queues: []catalog.Queue{
 			queue("again", true, catalog.Republish), queue("told", true, catalog.Report), queue("asleep", false, catalog.Republish),
 		}},
-		Store: r.faults, Outbox: &outbox.Relay{Store: r.faults, Publisher: r.broker, Now: clock},
-		Delayed: delayed.NewRelay(r.faults, r.broker, clock),
+		Store: r.faults, Outbox: &lane.Relay{Of: lane.Outbox, Store: r.faults, Publisher: r.broker, Now: clock},
+		Delayed: &lane.Relay{Of: lane.Delayed, Store: r.faults, Publisher: r.broker, Now: clock},
 		Operator: &deadletter.Operator{
 			Store: r.faults, Now: clock, NewID: uuid.NewString, Queue: func(string) (catalog.Queue, bool) { return catalog.Queue{}, false },
 			Wait: func(ctx context.Context, _ time.Duration) error { return ctx.Err() }, Relay: func(context.Context, string) error { return nil },
@@ -133,7 +132,7 @@ func (r *rig) emit(t *testing.T, event string, keys ...string) {
 	for _, key := range keys {
 		effect.Emit = append(effect.Emit, handler.Emission{To: "again", OrderingKey: key, Body: &contract.Envelope{Action: "renewal"}})
 	}
-	_, err := outbox.Add(handler.Event{Queue: "q", Tenant: "default", ID: event}, &effect, r.now)
+	_, err := lane.Add(handler.Event{Queue: "q", Tenant: "default", ID: event}, &effect, r.now)
 	require.NoError(t, err)
 	_, err = r.db.Commit(t.Context(), effect.Writes)
 	require.NoError(t, err)

@@ -77,16 +77,6 @@ const (
 // writes fail, before the rest is left to a redelivery.
 const tries = 3
 
-// Store is what two-phase work needs of the database.
-type Store interface {
-	// Get returns the document, or an error wrapping store.ErrNotFound.
-	Get(ctx context.Context, key store.Key) (store.Document, error)
-	// Commit applies all writes or none. An error wrapping store.ErrExists or
-	// store.ErrStale means that a precondition failed and nothing was written; after
-	// any other error nothing is known.
-	Commit(ctx context.Context, writes []store.Write) ([]store.Version, error)
-}
-
 // Work is one kind of two-phase work. All fields are needed.
 //
 // Prepare, Confirm and RollBack return writes and perform none, at most
@@ -95,7 +85,7 @@ type Store interface {
 // hold preconditions for what they read, and where those fail they are called again
 // with a higher Try. An error of theirs ends the attempt and means what its mark says.
 type Work struct {
-	Store Store
+	Store store.GetCommitter
 	Now   func() time.Time
 	// RememberFor is how long settled work is remembered: no shorter than the queue
 	// remembers its events.
@@ -142,7 +132,7 @@ func (w Work) do(ctx context.Context, event handler.Event) (string, error) {
 	switch {
 	case err != nil:
 		return "", err
-	case at.state != Prepared:
+	case at.State != Prepared:
 		return at.outcome()
 	}
 	if !created {
@@ -177,9 +167,9 @@ func (w Work) reconcile(ctx context.Context, event handler.Event) (string, bool,
 	switch {
 	case err != nil:
 		return "", false, err
-	case at.state == "" || at.expired(w.Now()):
+	case at.State == "" || at.expired(w.Now()):
 		return "", false, nil
-	case at.state == Prepared:
+	case at.State == Prepared:
 		return w.find(ctx, event, at)
 	}
 	result, err := at.outcome()
@@ -201,14 +191,14 @@ func (w Work) find(ctx context.Context, event handler.Event, at phase) (string, 
 func (w Work) prepare(ctx context.Context, event handler.Event) (at phase, created bool, err error) {
 	for range tries {
 		at, err = w.read(ctx, event)
-		if err != nil || (at.state != "" && !at.expired(w.Now())) {
+		if err != nil || (at.State != "" && !at.expired(w.Now())) {
 			return at, false, err
 		}
 		writes, err := w.Prepare(ctx, event)
 		if err != nil {
 			return at, false, err
 		}
-		next, err := w.commit(ctx, event, phase{version: at.version, state: Prepared}, writes)
+		next, err := w.commit(ctx, event, phase{version: at.version, State: Prepared}, writes)
 		if err == nil {
 			return next, true, nil
 		}
@@ -225,14 +215,14 @@ func (w Work) prepare(ctx context.Context, event handler.Event) (at phase, creat
 func (w Work) settle(ctx context.Context, event handler.Event, at phase, to State, code string) (string, error) {
 	for range tries {
 		next := at
-		next.state = to
+		next.State = to
 		var writes []store.Write
 		var err error
 		if to == Committed {
-			next.result = code
+			next.Result = code
 			writes, err = w.Confirm(ctx, event, code)
 		} else {
-			next.reason = code
+			next.Reason = code
 			writes, err = w.RollBack(ctx, event, code)
 		}
 		if err != nil {
@@ -248,11 +238,11 @@ func (w Work) settle(ctx context.Context, event handler.Event, at phase, to Stat
 		switch {
 		case err != nil:
 			return "", err
-		case to == Committed && found.state == RolledBack:
+		case to == Committed && found.State == RolledBack:
 			return "", retry.Permanent("two_phase_disagreement", errors.New("twophase: done there after it was refused there and rolled back here"))
-		case found.state == Committed, found.state == RolledBack:
+		case found.State == Committed, found.State == RolledBack:
 			return found.outcome()
-		case found.state == "":
+		case found.State == "":
 			return "", retry.Transient("phase_lost", fmt.Errorf("twophase: %s is gone", Key(event.Queue, event.Tenant, event.ID)))
 		}
 		event.Try++ // still prepared: what the writes beside it assumed is no longer so
@@ -263,14 +253,15 @@ func (w Work) settle(ctx context.Context, event handler.Event, at phase, to Stat
 // commit writes a phase with the writes that go with it, and returns it as the store holds it.
 func (w Work) commit(ctx context.Context, event handler.Event, to phase, writes []store.Write) (phase, error) {
 	now := w.Now()
-	if to.created.IsZero() {
-		to.created = now
+	if to.Created.IsZero() {
+		to.Created = now
 	}
-	if to.state != Prepared {
-		to.expires = now.Add(w.RememberFor)
+	if to.State != Prepared {
+		to.Expires = now.Add(w.RememberFor)
 	}
+	to.Queue, to.Tenant, to.EventID, to.Updated = event.Queue, event.Tenant, event.ID, now
 	key := Key(event.Queue, event.Tenant, event.ID)
-	write := store.Update(key, to.version, to.fields(event, now))
+	write := store.Update(key, to.version, store.Encode(&to))
 	if to.version == 0 {
 		write = store.Create(key, write.Fields)
 	}
@@ -285,7 +276,7 @@ func (w Work) commit(ctx context.Context, event handler.Event, to phase, writes 
 		// The writes themselves are wrong; they will be wrong again.
 		return phase{}, retry.Permanent("effect_invalid", err)
 	default:
-		return phase{}, retry.Outage("store_unavailable", fmt.Errorf("twophase: commit %s: %w", to.state, err))
+		return phase{}, retry.Outage("store_unavailable", fmt.Errorf("twophase: commit %s: %w", to.State, err))
 	}
 }
 

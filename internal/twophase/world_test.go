@@ -238,7 +238,7 @@ func (a *attempt) work() twophase.Work {
 
 // world is one event, the store, the other side, and the workers at it.
 type world struct {
-	store twophase.Store
+	store store.GetCommitter
 	side  side
 	// together is how many attempts may run at once; deliveries how many there are
 	// before the last ones, which nothing befalls.

@@ -11,17 +11,17 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/internal/contract"
-	"billhook/internal/delayed"
 	"billhook/internal/embedded/clocktest"
+	"billhook/internal/lane"
 	"billhook/internal/worker"
 )
 
 // keep puts a message aside that is due at the given time.
 func keep(t *testing.T, db worker.Store, event string, due, now time.Time) {
 	t.Helper()
-	lane, err := delayed.Open(t.Context(), db, delayed.Name{Queue: "q", Message: event})
+	kept, err := lane.Open(t.Context(), db, lane.Name{Queue: "q", Message: event})
 	require.NoError(t, err)
-	_, writes, err := lane.Put(delayed.Waiting{
+	_, writes, err := kept.Put(lane.Waiting{
 		Topic: "q", Message: contract.Message{Data: []byte(`{}`), Attributes: map[string]string{"event_id": event}}, Due: due, EventID: event,
 	}, now)
 	require.NoError(t, err)

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/internal/contract"
-	"billhook/internal/delayed"
+	"billhook/internal/lane"
 	"billhook/internal/tasks"
 	"billhook/internal/worker"
 )
@@ -34,9 +34,9 @@ func TestReleaseDelayedPublishesWhatIsDueOnce(t *testing.T) {
 	require.NoError(t, err)
 	put := func(event, key string, due time.Time) {
 		t.Helper()
-		lane, err := delayed.Open(t.Context(), db, delayed.Name{Queue: "q", OrderingKey: key, Message: event})
+		kept, err := lane.Open(t.Context(), db, lane.Name{Queue: "q", OrderingKey: key, Message: event})
 		require.NoError(t, err)
-		_, writes, err := lane.Put(delayed.Waiting{
+		_, writes, err := kept.Put(lane.Waiting{
 			Topic: "q", Message: contract.Message{Data: []byte(`{}`), Attributes: map[string]string{"event_id": event}, OrderingKey: key}, Due: due, EventID: event,
 		}, now)
 		require.NoError(t, err)

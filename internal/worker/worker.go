@@ -22,12 +22,11 @@ import (
 	"billhook/internal/contract"
 	"billhook/internal/customers"
 	"billhook/internal/deadletter"
-	"billhook/internal/delayed"
 	"billhook/internal/delivery"
 	"billhook/internal/gcp/auth"
 	"billhook/internal/handler"
+	"billhook/internal/lane"
 	"billhook/internal/ops"
-	"billhook/internal/outbox"
 	"billhook/internal/products"
 	"billhook/internal/push"
 	"billhook/internal/serve"
@@ -155,12 +154,13 @@ func New(config Config) (*Worker, error) {
 	if err := errors.Join(mistakes...); err != nil {
 		return nil, fmt.Errorf("worker: %w", err)
 	}
-	relay := &outbox.Relay{Store: config.Store, Publisher: config.Publisher, Now: config.Now, AtOnce: lanesAtOnce}
+	relay := &lane.Relay{Of: lane.Outbox, Store: config.Store, Publisher: config.Publisher, Now: config.Now, AtOnce: lanesAtOnce}
+	release := *relay
+	release.Of = lane.Delayed
 	upkeep := &tasks.Service{
-		Catalog: config.Catalog, Store: config.Store, Outbox: relay, Delayed: delayed.NewRelay(config.Store, config.Publisher, config.Now),
+		Catalog: config.Catalog, Store: config.Store, Outbox: relay, Delayed: &release,
 		Log: config.Log, Metrics: config.Metrics, Now: config.Now,
 	}
-	upkeep.Delayed.AtOnce = lanesAtOnce
 	alarms, timer := config.alarm(upkeep.ReleaseDelayed)
 	service := push.New(push.Config{
 		Queues: queues, Handlers: registry, Store: watched, DeadLetters: config.Publisher, Outbox: relay,

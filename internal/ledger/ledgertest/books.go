@@ -26,7 +26,7 @@ type Books struct {
 	queries int
 }
 
-var _ ledger.Querier = (*Books)(nil)
+var _ store.Querier = (*Books)(nil)
 
 // Query answers as internal/store says, but for Due and Count. It counts.
 func (b *Books) Query(ctx context.Context, query store.Query) (store.Page, error) {

@@ -1,4 +1,4 @@
-package delayed_test
+package lane_test
 
 import (
 	"context"
@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/internal/contract"
-	"billhook/internal/delayed"
+	"billhook/internal/lane"
 	"billhook/internal/store"
 )
 
@@ -32,14 +32,14 @@ func TestATicketIsOneOrItIsNone(t *testing.T) {
 		"1-1": "1-1", "1-2": "1-2", "1-2-3": "1-2", "1-2-1": "1-2",
 		"": "", "1": "", "2-1": "", "0-1": "", "1-0": "", "-1-1": "", "a-b": "", "1-2-": "", "1-2-3-4": "", "1-99999999999999999999": "", "1-4611686018427387904": "",
 	} {
-		require.Equal(t, want, delayed.Ticket(ticketed(text)), text)
+		require.Equal(t, want, lane.Ticket(ticketed(text)), text)
 	}
-	require.Empty(t, delayed.Ticket(contract.Message{}))
+	require.Empty(t, lane.Ticket(contract.Message{}))
 }
 
 func TestWhatCannotBeADocumentIsNotKept(t *testing.T) {
 	t.Parallel()
-	lane, err := delayed.Open(t.Context(), empty{}, delayed.Name{Queue: "q", Message: "e1"})
+	l, err := lane.Open(t.Context(), empty{}, lane.Name{Queue: "q", Message: "e1"})
 	require.NoError(t, err)
 	for name, m := range map[string]contract.Message{
 		"too large":                 {Data: []byte(strings.Repeat("x", 600<<10))},
@@ -49,8 +49,8 @@ func TestWhatCannotBeADocumentIsNotKept(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, writes, err := lane.Put(delayed.Waiting{Topic: "q", Message: m}, now)
-			require.ErrorIs(t, err, delayed.ErrUnfit)
+			_, writes, err := l.Put(lane.Waiting{Topic: "q", Message: m}, now)
+			require.ErrorIs(t, err, lane.ErrUnfit)
 			require.Empty(t, writes)
 		})
 	}
@@ -70,14 +70,14 @@ func FuzzTicket(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		lane, err := delayed.Open(t.Context(), empty{}, delayed.Name{Queue: "q", OrderingKey: "k"})
+		l, err := lane.Open(t.Context(), empty{}, lane.Name{Queue: "q", OrderingKey: "k"})
 		require.NoError(t, err)
-		require.False(t, lane.Behind(ticketed(text)), "there is no lane")
-		ticket, writes, err := lane.Put(delayed.Waiting{Topic: "q", Message: ticketed(text), Due: now.Add(time.Hour)}, now)
+		require.False(t, l.Behind(ticketed(text)), "there is no lane")
+		ticket, writes, err := l.Put(lane.Waiting{Topic: "q", Message: ticketed(text), Due: now.Add(time.Hour)}, now)
 		require.NoError(t, err)
 		require.NoError(t, store.CheckWrites(writes))
 		if !strings.HasSuffix(ticket, "-4611686018427387904") { // one more than there are numbers
-			require.Equal(t, ticket, delayed.Ticket(ticketed(ticket)))
+			require.Equal(t, ticket, lane.Ticket(ticketed(ticket)))
 		}
 		require.NotEqual(t, text, ticket)
 	})

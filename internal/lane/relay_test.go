@@ -1,4 +1,4 @@
-package outbox_test
+package lane_test
 
 import (
 	"context"
@@ -16,7 +16,7 @@ import (
 	"billhook/internal/contract"
 	"billhook/internal/embedded"
 	"billhook/internal/handler"
-	"billhook/internal/outbox"
+	"billhook/internal/lane"
 	"billhook/internal/retry"
 	"billhook/internal/store"
 	"billhook/internal/store/storetest"
@@ -86,7 +86,7 @@ func (r *reader) Query(ctx context.Context, query store.Query) (store.Page, erro
 
 // rig is a relay on a real store.
 type rig struct {
-	*outbox.Relay
+	*lane.Relay
 	db     *embedded.Store
 	faults *storetest.Faults
 	read   *reader
@@ -102,7 +102,7 @@ func newRig(t *testing.T) *rig {
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
 	r := &rig{db: db, broker: &broker{}, now: start, read: &reader{Counter: &storetest.Counter{Store: db}}}
 	r.faults = &storetest.Faults{Store: r.read}
-	r.Relay = &outbox.Relay{Store: r.faults, Publisher: r.broker, Now: func() time.Time { return r.now }}
+	r.Relay = &lane.Relay{Of: lane.Outbox, Store: r.faults, Publisher: r.broker, Now: func() time.Time { return r.now }}
 	return r
 }
 
@@ -117,7 +117,7 @@ func (r *rig) emit(t *testing.T, emissions ...handler.Emission) []string {
 	r.events++
 	r.now = r.now.Add(time.Millisecond)
 	effect := handler.Effect{Emit: emissions}
-	lanes, err := outbox.Add(handler.Event{Queue: "q", Tenant: "default", ID: fmt.Sprint("e-", r.events)}, &effect, r.now)
+	lanes, err := lane.Add(handler.Event{Queue: "q", Tenant: "default", ID: fmt.Sprint("e-", r.events)}, &effect, r.now)
 	require.NoError(t, err)
 	_, err = r.db.Commit(t.Context(), effect.Writes)
 	require.NoError(t, err)
@@ -126,7 +126,7 @@ func (r *rig) emit(t *testing.T, emissions ...handler.Emission) []string {
 
 func (r *rig) lane(t *testing.T, id string) map[string]any {
 	t.Helper()
-	doc, err := r.db.Get(t.Context(), store.Key{Collection: outbox.KeysCollection, ID: id})
+	doc, err := r.db.Get(t.Context(), store.Key{Collection: lane.Outbox.Lanes(), ID: id})
 	require.NoError(t, err)
 	return doc.Fields
 }
@@ -135,7 +135,7 @@ func (r *rig) lane(t *testing.T, id string) map[string]any {
 func (r *rig) left(t *testing.T) [2]int {
 	t.Helper()
 	var n [2]int
-	for i, collection := range []string{outbox.Collection, outbox.KeysCollection} {
+	for i, collection := range []string{lane.Outbox.Entries(), lane.Outbox.Lanes()} {
 		page, err := r.db.Query(t.Context(), store.Query{Collection: collection, Limit: 1000})
 		require.NoError(t, err)
 		n[i] = len(page.Documents)
@@ -144,7 +144,7 @@ func (r *rig) left(t *testing.T) [2]int {
 }
 
 // due runs over what is due, and returns the lanes that failed too.
-func (r *rig) due(t *testing.T, limit int) (outbox.Report, []string) {
+func (r *rig) due(t *testing.T, limit int) (lane.Report, []string) {
 	t.Helper()
 	var failed []string
 	report, err := r.Due(t.Context(), limit, func(lane string, err error) {
@@ -160,7 +160,7 @@ func TestAnEmissionsIDFollowsFromItsEventAndItsPlaceAlone(t *testing.T) {
 	event := handler.Event{Queue: "orders", Tenant: "default", ID: "e1", Type: "order.paid", Attempt: 1, MessageID: "m1", PublishedAt: start}
 	again := event
 	again.Attempt, again.Try, again.MessageID, again.PublishedAt = 4, 2, "m2", start.Add(time.Hour)
-	require.Equal(t, outbox.ID(event, 0), outbox.ID(again, 0), "a repetition of the event says the same")
+	require.Equal(t, lane.ID(event, 0), lane.ID(again, 0), "a repetition of the event says the same")
 	seen := map[string]string{}
 	for name, e := range map[string]handler.Event{
 		"the event": event, "of another queue": {Queue: "refunds", Tenant: "default", ID: "e1"},
@@ -168,7 +168,7 @@ func TestAnEmissionsIDFollowsFromItsEventAndItsPlaceAlone(t *testing.T) {
 		"one whose parts run together": {Queue: "orders", Tenant: "default e", ID: "1"}, "and with quotes": {Queue: "orders", Tenant: `default" "e`, ID: "1"},
 	} {
 		for n := range 12 {
-			id := outbox.ID(e, n)
+			id := lane.ID(e, n)
 			require.Empty(t, seen[id], "%s, %d", name, n)
 			seen[id] = name
 		}
@@ -183,7 +183,7 @@ func TestAnEmissionIsCommittedWithItsLane(t *testing.T) {
 	}}
 	event := handler.Event{Queue: "q", Tenant: "acme", ID: "e1"}
 	at := start.Add(1500 * time.Nanosecond)
-	lanes, err := outbox.Add(event, &effect, at)
+	lanes, err := lane.Add(event, &effect, at)
 	require.NoError(t, err)
 	require.Len(t, lanes, 4, "those of no key have a lane each")
 	require.Len(t, effect.Writes, 1+5+4)
@@ -191,17 +191,17 @@ func TestAnEmissionIsCommittedWithItsLane(t *testing.T) {
 	at = at.Truncate(time.Microsecond)
 	newest := map[string]string{}
 	for n, w := range effect.Writes[1:6] {
-		lane, _, _ := strings.Cut(w.Key.ID, "-")
+		of, _, _ := strings.Cut(w.Key.ID, "-")
 		require.Equal(t, store.OpCreate, w.Op, "an id that is there already is a conflict, and nothing to write over")
-		require.Equal(t, outbox.Collection, w.Key.Collection)
-		require.Less(t, newest[lane], w.Key.ID, "ids of a lane rise")
-		newest[lane] = w.Key.ID
+		require.Equal(t, lane.Outbox.Entries(), w.Key.Collection)
+		require.Less(t, newest[of], w.Key.ID, "ids of a lane rise")
+		newest[of] = w.Key.ID
 		require.Equal(t, at, w.Fields["created_at"])
 		require.Equal(t, []any{"q", "acme", "e1", topic}, []any{w.Fields["queue"], w.Fields["tenant"], w.Fields["event_id"], w.Fields["topic"]})
 		m, ok := contract.MessageOf(w.Fields["message"].(map[string]any))
 		require.True(t, ok)
 		require.Equal(t, effect.Emit[n].OrderingKey, m.OrderingKey)
-		require.Equal(t, outbox.ID(event, n), m.Attributes[contract.AttrEventID])
+		require.Equal(t, lane.ID(event, n), m.Attributes[contract.AttrEventID])
 		require.Equal(t, "acme", m.Attributes[contract.AttrTenant])
 		require.Equal(t, at.Format(time.RFC3339Nano), m.Attributes[contract.AttrFirstPublished])
 		if m.OrderingKey == "" {
@@ -213,7 +213,7 @@ func TestAnEmissionIsCommittedWithItsLane(t *testing.T) {
 		require.NoError(t, body.CheckAttributes(m.Attributes))
 	}
 	for i, w := range effect.Writes[6:] {
-		require.Equal(t, store.Key{Collection: outbox.KeysCollection, ID: lanes[i]}, w.Key)
+		require.Equal(t, store.Key{Collection: lane.Outbox.Lanes(), ID: lanes[i]}, w.Key)
 		require.Equal(t, store.OpSet, w.Op, "a lane may be there already")
 		require.Equal(t, map[string]any{"newest": newest[lanes[i]], "due_at": at.Add(30 * time.Second), "oldest_at": at}, w.Fields)
 	}
@@ -236,7 +236,7 @@ func TestWhatNoBrokerTakesIsPermanentAndNothingIsToBeCommitted(t *testing.T) {
 			bad := emission("sub-2", "bad")
 			spoil(&bad)
 			effect := handler.Effect{Emit: []handler.Emission{emission("sub-1", "good"), bad}}
-			_, err := outbox.Add(handler.Event{Queue: "q", Tenant: "default", ID: "e1"}, &effect, start)
+			_, err := lane.Add(handler.Event{Queue: "q", Tenant: "default", ID: "e1"}, &effect, start)
 			require.Equal(t, retry.Verdict{Class: retry.Rejected, Reason: "emission_invalid", Counts: true}, retry.Decide(err))
 			require.NotContains(t, err.Error(), "ilse")
 		})
@@ -392,14 +392,14 @@ func TestAPoisonedLaneHoldsUpNoOtherAndWaitsLongerEachTime(t *testing.T) {
 		require.True(t, ok)
 		r.now = due.Add(30 * time.Second) // when the good one is due as well
 		report, failed := r.due(t, 10)
-		require.Equal(t, outbox.Report{Lanes: 2, Failed: 1, Published: 1}, report)
+		require.Equal(t, lane.Report{Lanes: 2, Failed: 1, Published: 1}, report)
 		require.Equal(t, bad, failed)
 		require.Equal(t, says, r.broker.taken[len(r.broker.taken)-1].Attributes[contract.AttrCorrelationID])
 		again, ok := r.lane(t, bad[0])["due_at"].(time.Time)
 		require.True(t, ok)
 		wait := again.Sub(r.now)
 		require.GreaterOrEqual(t, wait, before)
-		require.Equal(t, outbox.Wait(r.now.Sub(start.Add(time.Millisecond))), wait)
+		require.Equal(t, lane.Wait(r.now.Sub(start.Add(time.Millisecond))), wait)
 		before = wait
 		report, _ = r.due(t, 10)
 		require.Zero(t, report.Lanes, "it waits")
@@ -415,14 +415,14 @@ func TestAnEntryThatCannotBeReadIsKeptAndStopsItsLaneAlone(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	lanes := r.emit(t, emission("sub-1", "bad"))
-	page, err := r.db.Query(t.Context(), store.Query{Collection: outbox.Collection, Limit: 1})
+	page, err := r.db.Query(t.Context(), store.Query{Collection: lane.Outbox.Entries(), Limit: 1})
 	require.NoError(t, err)
 	_, err = r.db.Commit(t.Context(), []store.Write{store.Set(page.Documents[0].Key, map[string]any{"topic": "ilse@example.org"})})
 	require.NoError(t, err)
 	r.emit(t, emission("sub-2", "good"))
 	r.now = start.Add(time.Hour)
 	report, failed := r.due(t, 10)
-	require.Equal(t, outbox.Report{Lanes: 2, Failed: 1, Published: 1}, report)
+	require.Equal(t, lane.Report{Lanes: 2, Failed: 1, Published: 1}, report)
 	require.Equal(t, lanes, failed)
 	require.Equal(t, [2]int{1, 1}, r.left(t))
 	require.Equal(t, r.now.Add(10*time.Minute), r.lane(t, lanes[0])["due_at"])
@@ -434,7 +434,7 @@ func TestHowLongALaneWaits(t *testing.T) {
 		-time.Hour: time.Second, 0: time.Second, time.Second: time.Second, 2 * time.Second: time.Second, 3 * time.Second: 1500 * time.Millisecond,
 		time.Minute: 30 * time.Second, 20 * time.Minute: 10 * time.Minute, 21 * time.Minute: 10 * time.Minute, 1 << 62: 10 * time.Minute,
 	} {
-		require.Equal(t, want, outbox.Wait(age), "%s", age)
+		require.Equal(t, want, lane.Wait(age), "%s", age)
 	}
 }
 
@@ -452,14 +452,14 @@ func TestTheCostOfARunDependsOnWhatIsDueAlone(t *testing.T) {
 			for i := range 100 {
 				effect.Emit = append(effect.Emit, emission(fmt.Sprint("sub-", from+i), "later"))
 			}
-			_, err := outbox.Add(handler.Event{Queue: "q", Tenant: "default", ID: fmt.Sprint("later-", from)}, &effect, later)
+			_, err := lane.Add(handler.Event{Queue: "q", Tenant: "default", ID: fmt.Sprint("later-", from)}, &effect, later)
 			require.NoError(t, err)
 			_, err = r.db.Commit(t.Context(), effect.Writes)
 			require.NoError(t, err)
 		}
 		r.now = later
 		report, _ := r.due(t, 500)
-		require.Equal(t, outbox.Report{Lanes: 1, Published: 1}, report)
+		require.Equal(t, lane.Report{Lanes: 1, Published: 1}, report)
 		require.Equal(t, [2]int{waiting, waiting}, r.left(t))
 		return [4]int64{r.read.Gets.Load(), r.read.Queries.Load(), r.read.Commits.Load(), int64(r.read.documents)}
 	}
@@ -476,7 +476,7 @@ func TestARunTakesTheLongestDueFirstAndSaysThatThereIsMore(t *testing.T) {
 	report, _ := r.due(t, 2)
 	require.Zero(t, report, "they are left to the worker that made them")
 	r.now = start.Add(time.Hour)
-	for _, want := range []outbox.Report{{Lanes: 2, Published: 2, More: true}, {Lanes: 2, Published: 2, More: true}, {Lanes: 1, Published: 1}, {}} {
+	for _, want := range []lane.Report{{Lanes: 2, Published: 2, More: true}, {Lanes: 2, Published: 2, More: true}, {Lanes: 1, Published: 1}, {}} {
 		report, failed := r.due(t, 2)
 		require.Equal(t, want, report)
 		require.Empty(t, failed)
@@ -502,10 +502,10 @@ func TestARunThatIsOutOfTimeLeavesTheRest(t *testing.T) {
 	r.broker.after = stop
 	report, err := r.Due(ctx, 10, func(string, error) {})
 	require.NoError(t, err)
-	require.Equal(t, outbox.Report{Lanes: 1, Failed: 1, Published: 1, More: true}, report, "it could not even remove what it had published")
+	require.Equal(t, lane.Report{Lanes: 1, Failed: 1, Published: 1, More: true}, report, "it could not even remove what it had published")
 	r.broker.after = nil
 	report, _ = r.due(t, 10)
-	require.Equal(t, outbox.Report{Lanes: 3, Published: 3}, report)
+	require.Equal(t, lane.Report{Lanes: 3, Published: 3}, report)
 	require.Equal(t, [2]int{}, r.left(t))
 }
 
@@ -561,8 +561,8 @@ func TestLanesThatAreDueAtOnceDoNotWaitForEachOther(t *testing.T) {
 	for i := range 2 {
 		r.emit(t, emission(fmt.Sprint("sub-", i), "x"))
 	}
-	relay := outbox.Relay{Store: r.db, Publisher: meeting{make(chan struct{})}, Now: func() time.Time { return start.Add(time.Hour) }, AtOnce: 2}
+	relay := lane.Relay{Of: lane.Outbox, Store: r.db, Publisher: meeting{make(chan struct{})}, Now: func() time.Time { return start.Add(time.Hour) }, AtOnce: 2}
 	report, err := relay.Due(t.Context(), 10, func(_ string, err error) { require.NoError(t, err) })
 	require.NoError(t, err)
-	require.Equal(t, outbox.Report{Lanes: 2, Published: 2}, report)
+	require.Equal(t, lane.Report{Lanes: 2, Published: 2}, report)
 }

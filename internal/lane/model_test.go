@@ -1,4 +1,4 @@
-package outbox_test
+package lane_test
 
 import (
 	"context"
@@ -17,7 +17,7 @@ import (
 	"billhook/internal/contract"
 	"billhook/internal/embedded"
 	"billhook/internal/handler"
-	"billhook/internal/outbox"
+	"billhook/internal/lane"
 	"billhook/internal/store"
 )
 
@@ -109,14 +109,14 @@ type world struct {
 
 // run starts a relay that is not running: on one lane, as a worker does after its
 // commit, or on what is due.
-func (w *world) run(a *actor, lane string) {
+func (w *world) run(a *actor, one string) {
 	a.running, a.gone, a.stopped = true, false, make(chan struct{})
-	relay := &outbox.Relay{Store: a, Publisher: a, Now: func() time.Time { return w.now }}
+	relay := &lane.Relay{Of: lane.Outbox, Store: a, Publisher: a, Now: func() time.Time { return w.now }}
 	stopped := a.stopped
 	go func() {
 		defer close(stopped)
-		if lane != "" {
-			_, _ = relay.Lane(context.Background(), lane) // what failed is found again
+		if one != "" {
+			_, _ = relay.Lane(context.Background(), one) // what failed is found again
 			return
 		}
 		_, _ = relay.Due(context.Background(), 2, func(string, error) {})
@@ -139,7 +139,7 @@ func (w *world) effect(t *rapid.T) {
 	for _, key := range keys {
 		effect.Emit = append(effect.Emit, emission(key, "x"))
 	}
-	lanes, err := outbox.Add(event, &effect, w.now)
+	lanes, err := lane.Add(event, &effect, w.now)
 	require.NoError(t, err)
 	if rapid.IntRange(0, 9).Draw(t, "the commit fails") == 0 {
 		return
@@ -147,7 +147,7 @@ func (w *world) effect(t *rapid.T) {
 	_, err = w.db.Commit(context.Background(), effect.Writes)
 	require.NoError(t, err)
 	for n, key := range keys {
-		w.committed[key] = append(w.committed[key], outbox.ID(event, n))
+		w.committed[key] = append(w.committed[key], lane.ID(event, n))
 	}
 	for _, lane := range lanes {
 		w.lanes[lane] = lane
@@ -178,12 +178,12 @@ func (w *world) pass(t *rapid.T) {
 func (w *world) check(t *rapid.T) {
 	w.now = w.now.Add(time.Microsecond)
 	waiting, lanes := map[string]bool{}, map[string]bool{}
-	page, err := w.db.Query(context.Background(), store.Query{Collection: outbox.KeysCollection, Limit: 1000})
+	page, err := w.db.Query(context.Background(), store.Query{Collection: lane.Outbox.Lanes(), Limit: 1000})
 	require.NoError(t, err)
 	for _, lane := range page.Documents {
 		lanes[lane.Key.ID] = true
 	}
-	page, err = w.db.Query(context.Background(), store.Query{Collection: outbox.Collection, Limit: 1000})
+	page, err = w.db.Query(context.Background(), store.Query{Collection: lane.Outbox.Entries(), Limit: 1000})
 	require.NoError(t, err)
 	for _, entry := range page.Documents {
 		message, ok := contract.MessageOf(entry.Fields["message"].(map[string]any))
@@ -258,7 +258,7 @@ func TestWhateverRelaysDoEveryMessageComesInOrder(t *testing.T) {
 				require.Contains(t, w.published[key], id, "a message is not published")
 			}
 		}
-		for _, collection := range []string{outbox.Collection, outbox.KeysCollection} {
+		for _, collection := range []string{lane.Outbox.Entries(), lane.Outbox.Lanes()} {
 			page, err := w.db.Query(context.Background(), store.Query{Collection: collection, Limit: 10})
 			require.NoError(t, err)
 			require.Empty(t, page.Documents, "a lane is there as long as its entries")

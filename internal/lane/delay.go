@@ -1,0 +1,169 @@
+package lane
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"strconv"
+	"strings"
+	"time"
+
+	"billhook/internal/contract"
+	"billhook/internal/store"
+)
+
+// ErrUnfit: the message cannot be kept in a document.
+var ErrUnfit = errors.New("lane: the message cannot be kept")
+
+// maxKept is the largest message that is kept: half of what a document holds.
+const maxKept = 512 << 10
+
+// Waiting is a message to be put aside.
+type Waiting struct {
+	Topic          string
+	Message        contract.Message
+	FirstPublished time.Time
+	// MessageID is the broker's, of the message as it was delivered.
+	MessageID string
+	// Tenant and EventID are the event's.
+	Tenant, EventID string
+	// Due is when it is published; zero: right after those before it.
+	Due time.Time
+}
+
+// Put returns the writes that put a message into the lane, and the ticket with which
+// it will come back. They are refused with store.ErrExists or store.ErrStale where the
+// lane is no longer as it was read. The error is ErrUnfit.
+func (l Lane) Put(w Waiting, now time.Time) (ticketed string, writes []store.Write, err error) {
+	now = moment(now)
+	t, again := ticketOf(w.Message)
+	// A time, so that numbers rise also where the lane was gone; and never less than any
+	// seen, so that they rise where clocks differ.
+	t.number = max(now.UnixMicro(), l.Last+1, t.number+1)
+	if !again {
+		t.rank = t.number
+	}
+	m := w.Message
+	m.Attributes = map[string]string{}
+	maps.Copy(m.Attributes, w.Message.Attributes)
+	m.Attributes[contract.AttrDelayTicket] = t.String()
+	if m.Attributes[contract.AttrFirstPublished] == "" && !w.FirstPublished.IsZero() {
+		m.Attributes[contract.AttrFirstPublished] = w.FirstPublished.UTC().Format(time.RFC3339Nano)
+	}
+	if m.Attributes[contract.AttrFirstMessageID] == "" && w.MessageID != "" {
+		m.Attributes[contract.AttrFirstMessageID] = w.MessageID
+	}
+	m.OrderingKey = cmp.Or(m.OrderingKey, l.name.OrderingKey)
+	e := entry{Topic: w.Topic, Message: m, CreatedAt: now, Source: Source{Queue: l.name.Queue, Tenant: w.Tenant, EventID: w.EventID}}
+	due := now
+	if !w.Due.IsZero() {
+		due = moment(w.Due)
+		e.DueAt = due
+	}
+	id := l.entryID(t)
+	next := l.head
+	next.Last, next.Newest, next.ExpireAt = t.number, max(l.Newest, id), time.Time{}
+	if again { // what was published behind it has to wait again; else nothing was
+		next.Held = t.number
+	}
+	if !l.Holds() { // what joins a lane changes nothing of when it is looked at
+		next.DueAt, next.OldestAt = due, due
+	}
+	writes = []store.Write{store.Create(store.Key{Collection: Delayed.Entries(), ID: id}, store.Encode(&e)), l.become(next)}
+	if len(m.Data) > maxKept || m.Check() != nil || store.CheckWrites(writes) != nil {
+		return "", nil, ErrUnfit
+	}
+	return t.String(), writes, nil
+}
+
+// never is when a stopped lane is due.
+var never = time.Date(9000, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// Stop returns the write that stops the lane: whatever comes of its key from now on is
+// put aside behind it, until Go. ok is false where it is stopped already. What holds a
+// key up this way is a dead letter that a person has to look at.
+func (l Lane) Stop(now time.Time) (w store.Write, ok bool) {
+	if l.Stopped || !l.Stays {
+		return store.Write{}, false
+	}
+	next := l.head
+	next.Stopped, next.DueAt, next.OldestAt, next.ExpireAt = true, never, never, time.Time{}
+	next.Last = max(now.UnixMicro(), l.Last+1)
+	next.Held = next.Last // what was published before this comes back to the stopped lane, too
+	return l.become(next), true
+}
+
+// Go returns the write that lets a stopped lane go on: what it holds is published, in
+// order. ok is false where it is not stopped.
+func (l Lane) Go(now time.Time) (w store.Write, ok bool) {
+	switch {
+	case !l.Stopped:
+		return store.Write{}, false
+	case l.Newest == "": // nothing has come behind it
+		return store.Delete(l.key, l.version), true
+	}
+	next := l.head
+	next.Stopped, next.DueAt, next.OldestAt = false, now, now
+	return l.become(next), true
+}
+
+// Over returns the write that removes the lane, where the message, which has been
+// delivered, was the last of it; ok reports whether it was.
+func (l Lane) Over(m contract.Message) (w store.Write, ok bool) {
+	t, ok := ticketOf(m)
+	if !ok || !l.Exists() || !l.Stays || l.Holds() || l.entryID(t) != l.Newest {
+		return store.Write{}, false
+	}
+	return store.Delete(l.key, l.version), true
+}
+
+// entryID: within a lane the order is that of the ranks.
+func (l Lane) entryID(t ticket) string {
+	return fmt.Sprintf("%s-%020d-%020d", l.key.ID, t.rank, t.number)
+}
+
+// ticket is the place in line of a message that was put aside. published is the last
+// number of its lane when the message was published; 0: it has not been yet.
+type ticket struct{ rank, number, published int64 }
+
+func (t ticket) String() string { return fmt.Sprintf("%d-%d", t.rank, t.number) }
+
+// Ticket is that of a message that comes back; empty for any other.
+func Ticket(m contract.Message) string {
+	t, ok := ticketOf(m)
+	if !ok {
+		return ""
+	}
+	return t.String()
+}
+
+// stamp writes into a message that leaves the lane the last number of it. What has no
+// ticket is left as it is.
+func (l Lane) stamp(m contract.Message) contract.Message {
+	if t, ok := ticketOf(m); ok {
+		m.Attributes = maps.Clone(m.Attributes)
+		m.Attributes[contract.AttrDelayTicket] = t.String() + "-" + strconv.FormatInt(l.Last, 10)
+	}
+	return m
+}
+
+// ticketOf reads the ticket of a message; ok reports whether it has one.
+func ticketOf(m contract.Message) (t ticket, ok bool) {
+	var parts [3]int64
+	texts := strings.Split(m.Attributes[contract.AttrDelayTicket], "-")
+	if len(texts) < 2 || len(texts) > 3 {
+		return ticket{}, false
+	}
+	for i, text := range texts {
+		n, err := strconv.ParseInt(text, 10, 64)
+		if err != nil || n <= 0 || n >= 1<<62 {
+			return ticket{}, false
+		}
+		parts[i] = n
+	}
+	if parts[0] > parts[1] {
+		return ticket{}, false
+	}
+	return ticket{rank: parts[0], number: parts[1], published: parts[2]}, true
+}

@@ -1,0 +1,262 @@
+// Package lane owns the messages that wait to be published: what an effect emits (the
+// outbox), and what waits longer than the broker can (delayed): for a later attempt, for
+// a time of delivery, behind a message of its ordering key, or behind a dead letter of it
+// (parked). It owns their documents, their order per ordering key, and what is done when
+// publishing fails. It refuses to decide that a message waits, and never publishes what
+// is not committed.
+//
+// Both kinds are one machine over two collections. An entry is one message. A lane
+// stands for one ordering key: it names its newest entry, and says when it is due to be
+// relayed. A relay looks for lanes that are due, and at nothing else.
+//
+// A lane of the outbox is written without being read, and removed with its last entry.
+// A lane of what is delayed is read first. A message keeps its rank in it from the moment
+// that it is first put aside until it is through; each time, it gets a new ticket, rank
+// and number, which comes back with it. Beside it comes back the last number that the
+// lane had given out when the message was published: it waits again behind what was put
+// aside since then. Such a lane stays until the last of its messages has been delivered:
+// what the broker holds of its key has yet to be put behind them.
+package lane
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"time"
+
+	"billhook/internal/contract"
+	"billhook/internal/store"
+)
+
+// Kind is one kind of lanes. It is kept in collections of its own.
+type Kind string
+
+// The kinds.
+const (
+	Outbox  Kind = "outbox"
+	Delayed Kind = "delayed"
+)
+
+// Entries is the collection of the kind's messages.
+func (k Kind) Entries() string { return string(k) }
+
+// Lanes is the collection of the kind's lanes.
+func (k Kind) Lanes() string { return string(k) + "Keys" }
+
+// head is the document of a lane.
+type head struct {
+	// Newest is the last of its entries, or was until all were published.
+	Newest string `store:"newest"`
+	// DueAt is when a relay looks at the lane; zero: all its entries are published.
+	DueAt time.Time `store:"due_at,omitzero"`
+	// OldestAt is since when its oldest entry waits, or waits beyond its time.
+	OldestAt time.Time `store:"oldest_at,omitzero"`
+	// Last is the greatest number given out, Held that of the last message that was put
+	// aside again.
+	Last int64 `store:"last,omitzero"`
+	Held int64 `store:"held,omitzero"`
+	// Stays: the lane outlives its entries.
+	Stays bool `store:"stays,omitzero"`
+	// Stopped: it waits for a person.
+	Stopped bool `store:"stopped,omitzero"`
+	// QueueID is the queue of a lane that stays, for Calm.
+	QueueID string `store:"queue,omitzero"`
+	// ExpireAt is when a lane without entries may be removed.
+	ExpireAt time.Time `store:"expire_at,omitzero"`
+}
+
+// entry is the document of a message that waits.
+type entry struct {
+	Topic     string           `store:"topic,required"`
+	Message   contract.Message `store:"message,required"`
+	CreatedAt time.Time        `store:"created_at"`
+	// DueAt is when it may be published; zero: at once.
+	DueAt  time.Time `store:"due_at,omitzero"`
+	Source `store:",inline"`
+}
+
+// Source is the event that a message comes from.
+type Source struct {
+	Queue   string `store:"queue"`
+	Tenant  string `store:"tenant"`
+	EventID string `store:"event_id"`
+}
+
+// fields of a lane that has given out numbers say also that none is held and that it
+// does not stay.
+func (h head) fields() map[string]any {
+	fields := store.Encode(&h)
+	if h.Last != 0 {
+		fields["held"], fields["stays"] = h.Held, h.Stays
+	}
+	return fields
+}
+
+// moment is a time as a document holds it.
+func moment(at time.Time) time.Time { return at.UTC().Truncate(time.Microsecond) }
+
+// Name names a lane.
+type Name struct {
+	// Queue is the queue, or topic, that its messages go to.
+	Queue string
+	// OrderingKey is what messages of the lane have in common; empty: the lane is for
+	// one message alone.
+	OrderingKey string
+	// Message is something unique to that one message.
+	Message string
+}
+
+// id is a hash, so that lanes are spread over the database's ranges.
+func (n Name) id() string {
+	text := n.Queue + "\x00" + n.OrderingKey
+	if n.OrderingKey == "" {
+		text += "\x00" + n.Message
+	}
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:12])
+}
+
+// Lane is a lane as it was read.
+type Lane struct {
+	name    Name // of one that was opened
+	key     store.Key
+	version store.Version // 0: there is none
+	head
+}
+
+// laneOf reads a lane; of no document, one that is not there.
+func laneOf(doc store.Document) Lane {
+	l := Lane{key: doc.Key, version: doc.Version}
+	_ = store.Decode(doc.Fields, &l.head) // requires nothing
+	return l
+}
+
+// Getter reads a document; see the store package for the errors.
+type Getter interface {
+	Get(ctx context.Context, key store.Key) (store.Document, error)
+}
+
+// Querier answers a query; see the store package for the errors.
+type Querier interface {
+	Query(ctx context.Context, query store.Query) (store.Page, error)
+}
+
+// Open reads the lane of what is delayed under a name.
+func Open(ctx context.Context, from Getter, name Name) (Lane, error) {
+	doc, err := from.Get(ctx, store.Key{Collection: Delayed.Lanes(), ID: name.id()})
+	if err != nil && !errors.Is(err, store.ErrNotFound) {
+		return Lane{}, fmt.Errorf("lane: read: %w", err)
+	}
+	l := laneOf(doc)
+	l.name, l.key = name, store.Key{Collection: Delayed.Lanes(), ID: name.id()}
+	if l.Stays = name.OrderingKey != ""; l.Stays {
+		l.QueueID = name.Queue
+	}
+	return l, nil
+}
+
+// Calm reports whether no ordering key of a queue has a lane, so that no message of it can
+// be behind another. It is one read.
+func Calm(ctx context.Context, from Querier, queue string) (bool, error) {
+	page, err := from.Query(ctx, store.Query{Collection: Delayed.Lanes(), Equal: map[string]any{"queue": queue}, Limit: 1})
+	if err != nil {
+		return false, fmt.Errorf("lane: look for lanes: %w", err)
+	}
+	return len(page.Documents) == 0, nil
+}
+
+// Longest returns the lanes whose oldest message has waited since until or longer, due or
+// not, the longest wait first, at most limit.
+func Longest(ctx context.Context, from Querier, of Kind, until time.Time, limit int) ([]Lane, error) {
+	return lanesOf(ctx, from, of, store.Query{Due: &store.Due{Field: "oldest_at", Until: until}, Limit: limit})
+}
+
+func lanesOf(ctx context.Context, from Querier, of Kind, query store.Query) ([]Lane, error) {
+	query.Collection = of.Lanes()
+	page, err := from.Query(ctx, query)
+	if err != nil {
+		return nil, fmt.Errorf("lane: read the lanes of %s: %w", of, err)
+	}
+	lanes := make([]Lane, len(page.Documents))
+	for i, doc := range page.Documents {
+		lanes[i] = laneOf(doc)
+	}
+	return lanes, nil
+}
+
+// ID is the lane's, in its collection.
+func (l Lane) ID() string { return l.key.ID }
+
+// Queue is that of the lane's name.
+func (l Lane) Queue() string { return l.name.Queue }
+
+// Exists reports whether the lane was there when it was read.
+func (l Lane) Exists() bool { return l.version != 0 }
+
+// Holds reports whether a message of the lane waits to be published.
+func (l Lane) Holds() bool { return !l.DueAt.IsZero() }
+
+// Behind reports whether a message must wait behind one of the lane. What has never
+// waited comes after all that have. What comes back does so in order, and waits again
+// only where a message before it does.
+func (l Lane) Behind(m contract.Message) bool {
+	if !l.Exists() || !l.Stays {
+		return false
+	}
+	t, ok := ticketOf(m)
+	return !ok || t.published < l.Held
+}
+
+// become returns the write that makes the lane another, if it is still as it was read.
+func (l Lane) become(next head) store.Write {
+	if !l.Exists() {
+		return store.Create(l.key, next.fields())
+	}
+	return store.Update(l.key, l.version, next.fields())
+}
+
+// grace is how long a new lane of the outbox is left to the worker that made it, which
+// publishes right after its commit.
+const grace = 30 * time.Second
+
+// Batch collects messages of the outbox that are to be committed together.
+type Batch struct {
+	now    time.Time
+	writes []store.Write
+	lanes  []string
+	newest map[string]string // lane -> its last entry
+}
+
+// NewBatch returns an empty batch of the given moment.
+func NewBatch(now time.Time) *Batch { return &Batch{now: moment(now), newest: map[string]string{}} }
+
+// Add adds a message, which has an id of its own, behind those of its topic and
+// ordering key.
+func (b *Batch) Add(topic, id string, m contract.Message, from Source) {
+	lane := Name{Queue: topic, OrderingKey: m.OrderingKey, Message: id}.id()
+	// Within a lane the order is that of the commits' times, then that of the batch.
+	key := store.Key{Collection: Outbox.Entries(), ID: fmt.Sprintf("%s-%020d-%03d-%s", lane, b.now.UnixMicro(), len(b.writes), id)}
+	b.writes = append(b.writes, store.Create(key, store.Encode(&entry{Topic: topic, Message: m, CreatedAt: b.now, Source: from})))
+	if b.newest[lane] == "" {
+		b.lanes = append(b.lanes, lane)
+	}
+	b.newest[lane] = key.ID
+}
+
+// Lanes are what is to be relayed once the batch is committed.
+func (b *Batch) Lanes() []string { return b.lanes }
+
+// Writes returns what commits the batch: an entry for each message, and a document for
+// each lane.
+func (b *Batch) Writes() []store.Write {
+	writes := b.writes
+	for _, lane := range b.lanes {
+		// Set, and with the newest entry in it: it changes the version whatever was there,
+		// so that a relay that has not seen the entry cannot remove the lane.
+		next := head{Newest: b.newest[lane], DueAt: b.now.Add(grace), OldestAt: b.now}
+		writes = append(writes, store.Set(store.Key{Collection: Outbox.Lanes(), ID: lane}, next.fields()))
+	}
+	return writes
+}

@@ -1,0 +1,235 @@
+package lane
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"billhook/internal/contract"
+	"billhook/internal/failpoint"
+	"billhook/internal/store"
+)
+
+// Store is what a relay needs of the database; see the store package for the errors.
+type Store interface {
+	Getter
+	Querier
+	Commit(ctx context.Context, writes []store.Write) ([]store.Version, error)
+}
+
+// Publisher puts a message on a topic. It returns without an error only after the
+// broker has confirmed; after an error the message may or may not be there.
+type Publisher interface {
+	Publish(ctx context.Context, topic string, m contract.Message) (messageID string, err error)
+}
+
+// Relay publishes the lanes of one kind. Any number of relays may run at once: each
+// publishes a lane from its oldest entry on, so that the first of each message comes in
+// order, whatever they repeat.
+type Relay struct {
+	Of        Kind
+	Store     Store
+	Publisher Publisher
+	Now       func() time.Time
+	// AtOnce is how many lanes Due relays side by side: they do not wait for each other, and
+	// what many messages wait for may be due at one moment. 0 is one.
+	AtOnce int
+}
+
+// lastWord is how long the end of a failed run may take, also where its time is up.
+const lastWord = 5 * time.Second
+
+// entries is how many entries of a lane are read at once: their removal, with that of
+// the lane, is one commit.
+const entries = 100
+
+// Lane publishes the entries of one lane, oldest first, and removes them. It returns
+// how many it published. An entry that is not due ends it; the lane is then due when
+// that entry is. On an error the rest stay, due again after a wait that grows with the
+// age of the oldest; no other lane waits for them. A lane that is stopped is left as it is.
+func (r *Relay) Lane(ctx context.Context, id string) (published int, err error) {
+	last := ""
+	for {
+		// The lane before its entries: what is added in between changes its version.
+		doc, err := r.Store.Get(ctx, store.Key{Collection: r.Of.Lanes(), ID: id})
+		if errors.Is(err, store.ErrNotFound) {
+			return published, nil // another relay was faster
+		}
+		if err != nil {
+			return published, fmt.Errorf("lane: read: %w", err)
+		}
+		l := laneOf(doc)
+		if l.Stopped { // since it was found due
+			return published, nil
+		}
+		page, err := r.Store.Query(ctx, store.Query{Collection: r.Of.Entries(), IDPrefix: id + "-", Limit: entries})
+		if err != nil {
+			return published, fmt.Errorf("lane: read entries: %w", err)
+		}
+		var done []store.Write
+		var waits time.Time
+		for _, doc := range page.Documents {
+			var e entry
+			err := store.Decode(doc.Fields, &e)
+			if e.DueAt.After(r.Now()) {
+				waits = e.DueAt
+				break
+			}
+			if err == nil {
+				err = r.publish(ctx, l, e)
+			}
+			if err != nil {
+				err = fmt.Errorf("lane: entry %s: %w", doc.Key.ID, err)
+				return published, errors.Join(err, r.later(ctx, l, e, done))
+			}
+			published++
+			last = doc.Key.ID
+			done = append(done, store.Delete(doc.Key, 0))
+		}
+		failpoint.Hit(failpoint.OutboxPublished)
+		if page.Next == "" || !waits.IsZero() {
+			_, err = r.Store.Commit(ctx, append(done, l.leave(last, waits, r.Now())))
+			if err == nil {
+				failpoint.Hit(failpoint.OutboxRemoved)
+				return published, nil
+			}
+			// Stale: the lane was relayed by another, or has a new entry: look again.
+			if !errors.Is(err, store.ErrStale) {
+				return published, fmt.Errorf("lane: leave: %w", err)
+			}
+		}
+		if len(done) > 0 {
+			if _, err = r.Store.Commit(ctx, done); err != nil {
+				return published, fmt.Errorf("lane: remove entries: %w", err)
+			}
+		}
+	}
+}
+
+func (r *Relay) publish(ctx context.Context, l Lane, e entry) error {
+	failpoint.Hit(failpoint.OutboxPublish)
+	_, err := r.Publisher.Publish(ctx, e.Topic, l.stamp(e.Message))
+	return err
+}
+
+// later removes what was published and has the lane due again after a wait. Where the
+// lane has changed, that says when it is due.
+func (r *Relay) later(ctx context.Context, l Lane, oldest entry, done []store.Write) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWord)
+	defer cancel()
+	failpoint.Hit(failpoint.OutboxPutOff)
+	_, err := r.Store.Commit(ctx, append(done, l.putOff(oldest, r.Now())))
+	if errors.Is(err, store.ErrStale) && len(done) > 0 {
+		_, err = r.Store.Commit(ctx, done)
+	}
+	if err != nil && !errors.Is(err, store.ErrStale) {
+		return fmt.Errorf("lane: put off: %w", err)
+	}
+	failpoint.Hit(failpoint.OutboxLater)
+	return nil
+}
+
+// The bounds of Wait.
+const (
+	minWait = time.Second
+	maxWait = 10 * time.Minute
+)
+
+// Wait is how long a lane waits after a failure, by the age of its oldest entry: half
+// of it, one second at least and ten minutes at most.
+func Wait(age time.Duration) time.Duration { return min(max(age/2, minWait), maxWait) }
+
+// putOff returns the write that has the lane wait after a failure of its oldest entry.
+func (l Lane) putOff(oldest entry, now time.Time) store.Write {
+	next := l.head
+	for _, since := range []time.Time{oldest.DueAt, oldest.CreatedAt, l.OldestAt} {
+		if next.OldestAt = since; !since.IsZero() {
+			break
+		}
+	}
+	next.DueAt = now.Add(Wait(now.Sub(next.OldestAt)))
+	return l.become(next)
+}
+
+// forgotten is when a lane that stays is of no use to anybody: a broker keeps nothing
+// longer.
+const forgotten = 31 * 24 * time.Hour
+
+// leave returns the write for a lane whose entries are published, the last of them being
+// last, but for those that are due later.
+func (l Lane) leave(last string, later, now time.Time) store.Write {
+	next := l.head
+	switch {
+	case !later.IsZero():
+		next.DueAt, next.OldestAt = later, later
+	case !l.Stays:
+		return store.Delete(l.key, l.version)
+	default:
+		next.Newest = cmp.Or(last, l.Newest)
+		next.DueAt, next.OldestAt, next.ExpireAt = time.Time{}, time.Time{}, now.Add(forgotten)
+	}
+	return l.become(next)
+}
+
+// Report is what a run over the due lanes did.
+type Report struct {
+	// Lanes were due and looked at, Failed of them could not be finished.
+	Lanes  int `json:"lanes"`
+	Failed int `json:"failed"`
+	// Published messages.
+	Published int `json:"published"`
+	// More: the run was full, or out of time; another would find more.
+	More bool `json:"more"`
+}
+
+// Due relays the lanes that are due, the longest due first, at most limit. Its cost
+// depends on them alone. The error is that of reading what is due; what failed of a
+// lane is counted, left for a later run, and handed to failed, one at a time.
+func (r *Relay) Due(ctx context.Context, limit int, failed func(lane string, err error)) (Report, error) {
+	due, err := lanesOf(ctx, r.Store, r.Of, store.Query{Due: &store.Due{Field: "due_at", Until: r.Now()}, Limit: limit})
+	if err != nil {
+		return Report{}, err
+	}
+	report := Report{More: len(due) == limit}
+	var mu sync.Mutex
+	var group errgroup.Group
+	group.SetLimit(max(r.AtOnce, 1))
+	for _, l := range due {
+		group.Go(func() error {
+			if ctx.Err() != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				report.More = true
+				return nil
+			}
+			published, err := r.Lane(ctx, l.ID())
+			mu.Lock()
+			defer mu.Unlock()
+			report.Lanes++
+			report.Published += published
+			if err != nil {
+				report.Failed++
+				failed(l.ID(), err)
+			}
+			return nil
+		})
+	}
+	err = group.Wait() // always nil: what failed of a lane is counted
+	return report, err
+}
+
+// Oldest is the age of what has waited longest to be published, due or not; 0 if
+// nothing waits. It is one read.
+func (r *Relay) Oldest(ctx context.Context) (time.Duration, error) {
+	now := r.Now()
+	longest, err := Longest(ctx, r.Store, r.Of, now, 1)
+	if err != nil || len(longest) == 0 {
+		return 0, err
+	}
+	return now.Sub(longest[0].OldestAt), nil
+}

@@ -1,0 +1,229 @@
+package store
+
+import (
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+)
+
+// ErrUnreadable is wrapped by the errors of Decode: a field that decides is missing, or is
+// of another type. The text names the field and no value.
+var ErrUnreadable = errors.New("store: document is not readable")
+
+// Encode returns a struct as the fields of a document. A member is stored if it has a tag:
+//
+//	Queue   string     `store:"queue,required"`
+//	Expires time.Time  `store:"expire_at,omitzero"`
+//	Filter  Filter     `store:",inline"`
+//
+// omitzero leaves a zero value or an empty list out. Of an inline struct the members are
+// those of the document. required and strict are for Decode.
+//
+// Texts, bools, int and int64 are stored as they are; times in UTC and microseconds; structs,
+// map[string]string and map[string]any as maps; []string as a list; a pointer as what it
+// points to. A []byte is stored as text, or, where it is not UTF-8, in base64 in a field with
+// _base64 behind the name. Encode panics on any other type.
+func Encode[T any](from *T) map[string]any { return encode(reflect.ValueOf(from).Elem()) }
+
+// Decode reads fields that Encode made. What is missing stays as it is; what has no member is
+// passed over. A member that is required must be there, and one that is required or strict
+// must be of its type, else the error wraps ErrUnreadable. Any other is left zero where it is
+// of another type; of a list or map of texts those elements are left out.
+func Decode[T any](fields map[string]any, into *T) error {
+	return decode(fields, reflect.ValueOf(into).Elem())
+}
+
+// member is how one field of a document is kept in a struct.
+type member struct {
+	name, base64               string
+	index                      []int
+	omitzero, required, strict bool
+}
+
+// members are those of each type that was met, []member by reflect.Type.
+var members sync.Map
+
+func membersOf(t reflect.Type) []member {
+	if known, ok := members.Load(t); ok {
+		return known.([]member)
+	}
+	var all []member
+	for i := range t.NumField() {
+		f := t.Field(i)
+		tag, ok := f.Tag.Lookup("store")
+		if !ok {
+			continue
+		}
+		options := strings.Split(tag, ",")
+		if slices.Contains(options, "inline") {
+			for _, inner := range membersOf(f.Type) {
+				inner.index = append([]int{i}, inner.index...)
+				all = append(all, inner)
+			}
+			continue
+		}
+		all = append(all, member{
+			name: options[0], base64: options[0] + "_base64", index: f.Index, omitzero: slices.Contains(options, "omitzero"),
+			required: slices.Contains(options, "required"), strict: slices.Contains(options, "strict"),
+		})
+	}
+	members.Store(t, all)
+	return all
+}
+
+func encode(from reflect.Value) map[string]any {
+	all := membersOf(from.Type())
+	fields := make(map[string]any, len(all))
+	for i := range all {
+		value := from.FieldByIndex(all[i].index)
+		if all[i].omitzero && isZero(value) {
+			continue
+		}
+		if data, ok := value.Addr().Interface().(*[]byte); ok && !utf8.Valid(*data) {
+			fields[all[i].base64] = base64.StdEncoding.EncodeToString(*data)
+			continue
+		}
+		fields[all[i].name] = stored(value)
+	}
+	return fields
+}
+
+func isZero(value reflect.Value) bool {
+	switch v := value.Addr().Interface().(type) {
+	case *time.Time:
+		return v.IsZero()
+	case *[]string:
+		return len(*v) == 0
+	default:
+		return value.IsZero()
+	}
+}
+
+// stored is a member's value as a document holds it.
+func stored(value reflect.Value) any {
+	switch value.Kind() {
+	case reflect.String:
+		return value.String()
+	case reflect.Int, reflect.Int64:
+		return value.Int()
+	case reflect.Bool:
+		return value.Bool()
+	case reflect.Pointer:
+		return stored(value.Elem())
+	default:
+	}
+	switch v := value.Addr().Interface().(type) {
+	case *time.Time:
+		return v.UTC().Truncate(time.Microsecond)
+	case *[]byte:
+		return string(*v)
+	case *[]string:
+		list := make([]any, len(*v))
+		for i, text := range *v {
+			list[i] = text
+		}
+		return list
+	case *map[string]string:
+		texts := make(map[string]any, len(*v))
+		for name, text := range *v {
+			texts[name] = text
+		}
+		return texts
+	case *map[string]any:
+		return maps.Clone(*v)
+	default:
+		return encode(value)
+	}
+}
+
+func decode(fields map[string]any, into reflect.Value) error {
+	all := membersOf(into.Type())
+	for i := range all {
+		m := &all[i]
+		value := into.FieldByIndex(m.index)
+		found, there := fields[m.name]
+		if data, ok := value.Addr().Interface().(*[]byte); ok && !there {
+			var encoded string
+			if encoded, there = fields[m.base64].(string); there {
+				decoded, err := base64.StdEncoding.DecodeString(encoded)
+				if *data = decoded; err == nil {
+					continue
+				}
+			}
+		}
+		if (m.required && !there) || (there && !take(found, value) && (m.required || m.strict)) {
+			return fmt.Errorf("%w: field %s", ErrUnreadable, m.name)
+		}
+	}
+	return nil
+}
+
+// take puts what is stored into a member and reports whether it was of its type.
+func take(found any, into reflect.Value) bool {
+	whole := true
+	switch v := into.Addr().Interface().(type) {
+	case *time.Time:
+		*v, whole = found.(time.Time)
+		return whole
+	case *[]byte:
+		text, ok := found.(string)
+		*v = []byte(text)
+		return ok
+	case *[]string:
+		list, ok := found.([]any)
+		for _, element := range list {
+			if text, isText := element.(string); isText {
+				*v = append(*v, text)
+			} else {
+				whole = false
+			}
+		}
+		return ok && whole
+	case *map[string]string:
+		texts, ok := found.(map[string]any)
+		*v = make(map[string]string, len(texts))
+		for name, value := range texts {
+			if text, isText := value.(string); isText {
+				(*v)[name] = text
+			} else {
+				whole = false
+			}
+		}
+		return ok && whole
+	case *map[string]any:
+		values, ok := found.(map[string]any)
+		*v = maps.Clone(values)
+		return ok
+	}
+	switch into.Kind() {
+	case reflect.String:
+		text, ok := found.(string)
+		into.SetString(text)
+		return ok
+	case reflect.Int, reflect.Int64:
+		number, ok := found.(int64)
+		into.SetInt(number)
+		return ok
+	case reflect.Bool:
+		is, ok := found.(bool)
+		into.SetBool(is)
+		return ok
+	case reflect.Pointer:
+		pointed := reflect.New(into.Type().Elem())
+		if !take(found, pointed.Elem()) {
+			return false
+		}
+		into.Set(pointed)
+		return true
+	default:
+		fields, ok := found.(map[string]any)
+		return ok && decode(fields, into) == nil
+	}
+}

@@ -14,6 +14,7 @@ import (
 	"billhook/internal/billing"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
+	"billhook/internal/dedupe/dedupetest"
 	"billhook/internal/embedded"
 	"billhook/internal/handler"
 	"billhook/internal/lane"
@@ -191,7 +192,7 @@ func TestAnEventIsToldOnceThoughItsRecordIsForgotten(t *testing.T) {
 			key := dedupe.Key("events", dedupe.DefaultTenant, event.ID)
 			deliver := func(want string) {
 				run := once.Begin(key, dedupe.Record{Queue: "events", Tenant: dedupe.DefaultTenant, EventID: event.ID, PayloadHash: "sha256:A"}, time.Hour)
-				seen, err := run.Effect(t.Context(), event, false, func(ctx context.Context, event handler.Event) (handler.Effect, error) {
+				seen, err := dedupetest.Effect(t.Context(), run, event, false, func(ctx context.Context, event handler.Event) (handler.Effect, error) {
 					effect, err := handler.Typed(subscriptions.Record)(ctx, event)
 					if err == nil {
 						_, err = lane.Add(event, &effect, now)

@@ -42,14 +42,16 @@ type answer struct {
 
 // httpStatus is the one place where an outcome becomes an HTTP status. Only 200
 // and 204 acknowledge: Google's emulator nacks 202, production nacks 203.
-func (a answer) httpStatus(terminal catalog.OnTerminal) int {
+// A rejection beyond the queue's budget of nacks is an acknowledgement: its dead letter is
+// confirmed either way.
+func (a answer) httpStatus(q *queue, now time.Time) int {
 	switch a.Outcome {
 	case retry.Processed:
 		return http.StatusOK
 	case retry.Duplicate, retry.Expired, retry.Dropped, retry.Superseded:
 		return http.StatusNoContent
 	case retry.DeadLettered:
-		if terminal == catalog.Reject {
+		if q.OnTerminal == catalog.Reject && !a.quiet && q.nacks.AllowN(now, 1) {
 			return a.Status
 		}
 		return http.StatusOK

@@ -1,0 +1,353 @@
+package push
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"billhook/internal/deadletter"
+	"billhook/internal/dedupe"
+	"billhook/internal/failpoint"
+	"billhook/internal/lane"
+	"billhook/internal/retry"
+	"billhook/internal/store"
+)
+
+const (
+	// maxResume is how long a request waits for the next attempt of its message.
+	maxResume = 2 * time.Second
+	// nextLook is when a message that somebody else has to let go is looked at once more.
+	nextLook = time.Second
+)
+
+// settle is the fourth step, of both kinds of handler: it turns what the attempt has come to
+// into what is counted, kept or dead-lettered, and into the answer. Where the record is not
+// what it was thought to be, that is what the attempt has come to then. It returns a verdict
+// that is final, or one that has moved.
+func (s *Service) settle(ctx context.Context, w *attempt, v verdict) verdict {
+	for same := 1; ; same++ {
+		v = s.read(w, v)
+		if v.course == final || v.course == moved {
+			return v
+		}
+		if v.means == (retry.Verdict{}) {
+			v.means = retry.Decide(v.failure)
+		}
+		if same > counting { // nothing stays as it is
+			if v.course = nacked; !v.means.Counts {
+				v.attempt = 0
+			}
+		}
+		if v.course == failed && !v.means.Class.Terminal() && v.means.Counts && v.attempt >= w.allowed {
+			v.failure = retry.Permanent("attempts_exhausted", &retry.Error{Verdict: v.means})
+			v.means = retry.Decide(v.failure)
+		}
+		before := v.course
+		if v = s.conclude(ctx, w, v); v.course != before {
+			same = 0
+		}
+	}
+}
+
+// read answers a delivery by what its record was seen to say.
+func (s *Service) read(w *attempt, v verdict) verdict {
+	if v.course != told {
+		return v
+	}
+	if w.run.Lost(v.seen) {
+		v.seen = dedupe.Held // by somebody else, or waiting for its next delivery
+	}
+	a := answer{Outcome: retry.Duplicate, Status: http.StatusNoContent}
+	switch v.seen {
+	case dedupe.Own:
+		a = answer{Outcome: retry.Processed, Status: http.StatusOK, Reason: w.run.Result(), Attempt: w.run.Attempt(), result: w.run.Result()}
+		if w.superseded {
+			a.Outcome, a.Status = retry.Superseded, http.StatusNoContent
+		}
+	case dedupe.Done:
+		a.Reason, a.result = "processed_before", w.run.Result()
+	case dedupe.Gone:
+		a.Reason = "dead_lettered_before"
+	case dedupe.Replaced:
+		a.Reason = correctedBefore
+	case dedupe.Waiting:
+		// By a copy whose acknowledgement did not arrive: what comes behind it may come at once.
+		a.Reason, a.hold = "delayed_before", s.unsettled(w)
+	case dedupe.Differs:
+		// Under a record of its own, so that its redelivery is known and acked.
+		w.run = w.run.Conflict()
+		return verdict{course: failed, failure: retry.Conflicting("payload_conflict", nil)}
+	case dedupe.Early:
+		return verdict{course: early, failure: retry.Busy("not_due", nil), due: w.run.Due()}
+	case dedupe.Held:
+		return verdict{course: busy, failure: retry.Busy("lease_held", nil), due: w.run.Due()}
+	case dedupe.Fresh, dedupe.Counted, dedupe.Claimed:
+		return verdict{course: busy, failure: retry.Busy("undecided", nil)}
+	}
+	return verdict{course: final, answer: a}
+}
+
+// unsettled is until when an instance may take the queue for calm that has a new lane since
+// now, and the acknowledgement waits: until then the broker holds back what comes behind.
+// Where lanes are looked at every time it is the zero time.
+func (s *Service) unsettled(w *attempt) time.Time {
+	if w.name.OrderingKey == "" || w.queue.waits {
+		return time.Time{}
+	}
+	return s.config.Now().Add(calmFor)
+}
+
+// plan is what is done about a verdict.
+type plan struct {
+	// way is how the message comes to its next attempt, and due when that is.
+	way way
+	due time.Time
+	// name is that of the lane that keeps it meanwhile.
+	name lane.Name
+}
+
+// way is how a message comes to its next attempt.
+type way int
+
+const (
+	redelivered way = iota // by the broker
+	resumed                // in this request
+	kept                   // from a lane, when it is due
+	never                  // it is dead-lettered
+)
+
+// plan decides how the message comes to its next attempt, and when that is due.
+//
+// What all messages share and is down is nacked: the subscription's slowing down is the
+// right brake then, and the backlog stays with the broker. Else a nack would slow every
+// other message, so there is one only where the broker's own wait is the policy's, and as
+// the queue's budget has it.
+func (s *Service) plan(w *attempt, v verdict) plan {
+	now, q, received := s.config.Now(), w.queue, w.delivery.received
+	// An attempt may be made in this request soon, and early enough to be answered by the ack
+	// deadline.
+	latest := received.Add(min(maxResume, q.AckDeadline-q.SlotWait-w.policy.Timeout-bookkeeping-1))
+	if s.Draining() {
+		latest = time.Time{}
+	}
+	frees := w.parks && (w.replayed || w.run.Corrects())
+	p := plan{way: redelivered, due: v.due, name: w.name}
+	switch v.course {
+	case aside:
+		p.way = kept
+	case early:
+		switch {
+		case !w.looked && !p.due.After(latest):
+			p.way = resumed
+		case !frees: // else it is what its key waits for
+			p.way = kept
+		}
+	case busy:
+		soon := received.Add(nextLook)
+		// Not much later than the broker would come: it may be over before its time.
+		if late := now.Add(max(w.policy.Backoff.Wait(1, 0), nextLook)); p.due.IsZero() || p.due.After(late) {
+			p.due = late
+		}
+		switch {
+		case !w.looked && soon.After(now) && !soon.After(latest):
+			p.way, p.due = resumed, soon
+		case !frees && !q.nacks.AllowN(now, 1):
+			p.way = kept
+		}
+	case failed:
+		wait, asked := w.policy.Backoff.Wait(v.attempt, s.config.Dice()), retry.Asked(v.failure)
+		p.way, p.due = kept, now.Add(max(wait, asked))
+		switch {
+		case v.means.Class.Terminal():
+			p.way = never
+		case v.means.Scope == retry.OtherEvent:
+			p.name.OrderingKey = "" // what it waits for may be behind it
+		case v.means.Scope != retry.EveryMessage && !p.due.After(latest):
+			p.way = resumed
+		case frees:
+			p.way = redelivered
+		case asked > wait:
+		case v.means.Scope == retry.EveryMessage, v.means.Class == retry.Unavailable && q.oneTarget,
+			q.brokerKeepsTime && (w.delivery.attempt == 0 || w.delivery.attempt == v.attempt) && q.nacks.AllowN(now, 1):
+			p.way = redelivered
+		}
+	default:
+	}
+	return p
+}
+
+// conclude does what is planned, in this order: what the record says, the dead letter, the
+// lane, the record. What has not come to an attempt of the event is kept in its lane, and
+// leaves its record as it is.
+func (s *Service) conclude(ctx context.Context, w *attempt, v verdict) verdict {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), bookkeeping)
+	defer cancel()
+	p, hold := s.plan(w, v), s.unsettled(w)
+	a := answer{Outcome: retry.Retry, Status: int(v.means.Class), Reason: v.means.Reason, cause: cause(v.failure)}
+	if v.course == nacked || (v.course == failed && v.means.Counts) {
+		a.Attempt = v.attempt
+	}
+	end := dedupe.Ending{Status: dedupe.Failed, Reason: a.Reason, Next: p.due, Uncounted: !v.means.Counts}
+	letter := deadletter.Letter{
+		Message: w.delivery.message, Reason: a.Reason, Status: a.Status,
+		SourceQueue: w.queue.ID, SourceSubscription: w.delivery.subscription, SourceMessageID: w.firstID,
+		FirstPublishedAt: w.delivery.publishedAt, DeadLetteredAt: s.config.Now(),
+	}
+	log := func(level slog.Level, text, reason string) {
+		s.config.Log.LogAttrs(ctx, level, text, slog.String("queue", w.queue.ID), slog.String("event_id", w.event.ID),
+			slog.String("message_id", w.delivery.messageID), slog.String("reason", reason))
+	}
+	if p.way == never {
+		end.Status, end.Next, end.Uncounted = dedupe.DeadLettered, time.Time{}, workersDied(v.failure)
+		a.Outcome, a.quiet, letter.Detail = retry.DeadLettered, waitedForOther(v.failure), detail(v.failure)
+	}
+
+	// The record.
+	switch {
+	case p.way == never:
+		if w.claims != nil {
+			if err := w.claims.Broken(ctx, a.Reason); err != nil {
+				return verdict{course: nacked, failure: err}
+			}
+		}
+		seen, err := w.run.Look(ctx)
+		switch {
+		case err != nil:
+			return verdict{course: nacked, failure: err}
+		case w.run.Lost(seen) || (seen != dedupe.Fresh && seen != dedupe.Claimed):
+			return verdict{course: told, seen: seen}
+		}
+		a.Attempt, end.Uncounted = w.run.Attempt(), end.Uncounted && seen == dedupe.Fresh
+		if end.Uncounted {
+			a.Attempt-- // the last was counted before it ran, and there is no other
+		}
+	case v.course == lost, v.course == busy:
+		if v.course == lost {
+			// A commit whose answer was lost is recognized, where the store answers again.
+			if seen, err := w.run.Look(ctx); err == nil && seen != dedupe.Fresh {
+				return verdict{course: told, seen: seen}
+			}
+		}
+		// An attempt that was counted before it ran, and was none of the event's own, is taken
+		// back. Where that cannot be written it stays counted, as if its worker had died.
+		if _, err := w.run.Uncount(ctx, a.Reason); err != nil {
+			log(slog.LevelWarn, "attempt not taken back", a.Reason)
+		}
+	}
+
+	// The dead letter.
+	if p.way == never {
+		failpoint.Hit(failpoint.BuryPublish)
+		if letter.Attempts = a.Attempt; w.queue.DeadLetter.Drop {
+			a.Outcome = retry.Dropped
+		} else if err := deadletter.Publish(ctx, s.config.DeadLetters, w.queue.Queue, letter); err != nil {
+			return verdict{course: nacked, failure: retry.Outage("dead_letter_unconfirmed", err), attempt: a.Attempt}
+		}
+		failpoint.Hit(failpoint.BuryPublished)
+	}
+
+	// The lane.
+	var place lane.Lane
+	var err error
+	switch {
+	case p.way == never && w.parks && a.Outcome == retry.DeadLettered:
+		if err = lane.Change(ctx, s.config.Store, w.name, func(l lane.Lane) (store.Write, bool) { return l.Stop(s.config.Now()) }); err != nil {
+			return verdict{course: nacked, failure: err, attempt: a.Attempt}
+		}
+	case p.way == kept:
+		if place = w.place; v.course != aside {
+			place, err = lane.Open(ctx, s.config.Store, p.name)
+		}
+		if err != nil {
+			break
+		}
+		if recorded := v.course == failed || v.course == early; !recorded && p.name.OrderingKey == "" && place.Holds() {
+			break // an earlier delivery has kept it
+		}
+		end.Kept.Ticket, end.Kept.Writes, err = place.Put(lane.Waiting{
+			Topic: w.queue.Topic(), Message: w.delivery.message, FirstPublished: w.delivery.publishedAt, MessageID: w.delivery.messageID,
+			Tenant: w.event.Tenant, EventID: w.event.ID, Due: p.due,
+		}, s.config.Now())
+		if err == nil && (v.course == aside || v.course == busy) {
+			_, err = s.config.Store.Commit(ctx, end.Kept.Writes)
+		}
+	}
+	switch {
+	case err == nil:
+	case v.course != aside:
+		log(slog.LevelWarn, "message not kept for its wait", cause(err))
+		p.way, end.Kept = redelivered, dedupe.Kept{}
+	case errors.Is(err, lane.ErrUnfit) && p.due.IsZero(): // the broker has to keep it, and with it the key
+		return verdict{course: nacked, failure: retry.Busy(a.Reason, err)}
+	case errors.Is(err, lane.ErrUnfit):
+		return verdict{course: failed, failure: retry.Permanent("too_large_to_wait", err)}
+	case errors.Is(err, store.ErrExists), errors.Is(err, store.ErrStale):
+		return verdict{course: moved, failure: retry.Busy("contention", nil)}
+	default:
+		return verdict{course: nacked, failure: retry.Outage("store_unavailable", err)}
+	}
+
+	// The record.
+	if v.course == failed || (v.course == early && p.way == kept) {
+		leased := w.handler.Leased != nil
+		switch {
+		case v.course == early:
+			end = dedupe.Ending{Kept: end.Kept}
+		case p.way == never:
+		case leased:
+			failpoint.Hit(failpoint.LeasedRelease)
+		default:
+			failpoint.Hit(failpoint.TxFail)
+		}
+		seen, err := w.run.Conclude(ctx, end)
+		v.attempt = w.run.Attempt()
+		if leased && v.course == failed && p.way != never {
+			failpoint.Hit(failpoint.LeasedReleased)
+		}
+		switch {
+		case err != nil && p.way == never:
+			return verdict{course: nacked, failure: err, attempt: a.Attempt}
+		case err != nil:
+			if leased {
+				log(slog.LevelWarn, "lease not released", a.Reason)
+			} else {
+				log(slog.LevelWarn, "attempt not counted", a.Reason)
+			}
+			p.way = redelivered
+		case p.way == never: // what somebody else has written stands
+			failpoint.Hit(failpoint.BuryMarked)
+		case seen == dedupe.Counted && v.course == failed:
+			if !leased {
+				failpoint.Hit(failpoint.TxFailed)
+			}
+		case v.course == failed && !w.run.Lost(seen) && (seen == dedupe.Fresh || seen == dedupe.Claimed):
+			return v
+		case seen != dedupe.Waiting || v.course != early:
+			return verdict{course: told, seen: seen}
+		}
+	}
+
+	// The answer.
+	switch p.way {
+	case resumed:
+		a.resume = p.due
+	case kept:
+		a.Delayed, a.due = true, p.due
+		if p.due.IsZero() && !place.Holds() { // else it comes with those before it
+			a.due = s.config.Now()
+		}
+		if v.course != failed {
+			a.cause = ""
+		}
+		if v.course == aside {
+			a.Status = http.StatusOK
+		}
+		if !place.Exists() && p.name.OrderingKey != "" {
+			a.hold = hold
+		}
+	case redelivered, never:
+	}
+	return verdict{course: final, answer: a}
+}

@@ -90,7 +90,7 @@ func TestEachTypeOfSubscriptionEventIsKeptAndTold(t *testing.T) {
 					},
 				},
 			}}, effect.Emit)
-			_, err = lane.Add(event, &effect, noon)
+			_, err = lane.Emit(event, &effect, noon)
 			require.NoError(t, err)
 		})
 	}
@@ -195,7 +195,7 @@ func TestAnEventIsToldOnceThoughItsRecordIsForgotten(t *testing.T) {
 				seen, err := dedupetest.Effect(t.Context(), run, event, false, func(ctx context.Context, event handler.Event) (handler.Effect, error) {
 					effect, err := handler.Typed(subscriptions.Record)(ctx, event)
 					if err == nil {
-						_, err = lane.Add(event, &effect, now)
+						_, err = lane.Emit(event, &effect, now)
 					}
 					return effect, err
 				})
@@ -255,7 +255,7 @@ func TestWhatTheDoorTakesCanAlwaysBeTold(t *testing.T) {
 		event.Queue, event.Tenant = "events", dedupe.DefaultTenant
 		effect, err := handler.Typed(subscriptionsOn(nil).Record)(context.Background(), event)
 		require.NoError(t, err)
-		_, err = lane.Add(event, &effect, noon)
+		_, err = lane.Emit(event, &effect, noon)
 		require.NoError(t, err)
 		require.NoError(t, store.CheckWrites(effect.Writes))
 	})

@@ -298,10 +298,31 @@ func (r *Run) Uncount(ctx context.Context, reason string) (Seen, error) {
 // now, and with an effect of another Try. Anything else stands.
 func (r *Run) Conclude(ctx context.Context, end Ending) (Seen, error) {
 	var unknown error
-	for range tries {
-		assumed := r.version
+	assumed, refused := r.version, false
+	for try := 0; ; try++ {
+		if refused {
+			seen, err := r.Look(ctx)
+			switch {
+			case err != nil || (seen != Fresh && seen != Claimed):
+				return seen, err
+			case seen == Claimed && r.version != assumed && len(end.Kept.Writes) == 0:
+				// A sweep has touched the record, and nobody has taken it over.
+			case end.Status == Completed && (r.claimed || assumed != 0 || r.version == 0):
+				if r.try++; r.try == tries {
+					return seen, retry.Busy("contention", nil)
+				}
+				return seen, nil
+			default: // perhaps a record was found that nobody knew of: it alone may have been in the way
+				return seen, nil
+			}
+		}
+		if try == tries {
+			return Fresh, retry.Outage("store_unavailable", fmt.Errorf("end of the lease: %w", unknown))
+		}
+		assumed = r.version
 		record, also, said := r.ending(end)
-		switch written, err := r.commit(ctx, record, also...); {
+		written, err := r.commit(ctx, record, also...)
+		switch {
 		case written:
 			return said, nil
 		case errors.Is(err, store.ErrInvalid) && end.Status == Completed && (!r.claimed || len(end.Effect.Writes) > 0):
@@ -311,24 +332,11 @@ func (r *Run) Conclude(ctx context.Context, end Ending) (Seen, error) {
 			return Fresh, retry.Transient("record_invalid", err)
 		case err != nil && (!r.claimed || end.Status == DeadLettered): // its letter is made again
 			return Fresh, retry.Outage("store_unavailable", fmt.Errorf("write record: %w", err))
-		case err != nil:
-			unknown = err // a commit that happened is met as its own
-			continue
 		}
-		seen, err := r.Look(ctx)
-		switch {
-		case err != nil || (seen != Fresh && seen != Claimed):
-			return seen, err
-		case seen == Claimed && r.version != assumed && len(end.Kept.Writes) == 0:
-			continue // a sweep has touched the record, and nobody has taken it over
-		case end.Status == Completed && (r.claimed || assumed != 0 || r.version == 0):
-			if r.try++; r.try == tries {
-				return seen, retry.Busy("contention", nil)
-			}
-		} // else a record was found that nobody knew of: it alone may have been in the way
-		return seen, nil
+		if refused = err == nil; !refused {
+			unknown = err // a commit that happened is met as its own
+		}
 	}
-	return Fresh, retry.Outage("store_unavailable", fmt.Errorf("end of the lease: %w", unknown))
 }
 
 // ending is the record that an ending makes, what is written with it, and what is said then.

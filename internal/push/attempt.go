@@ -28,7 +28,7 @@ const bookkeeping = 5 * time.Second
 const counting = 3
 
 // attempt is one attempt of a delivery: what it is of, what is known of it, and the policy
-// that it goes by. It passes through the steps: decode, turn, perform, settle, leave.
+// that it goes by. It passes through the steps: decode, turn, claim, perform, settle, leave.
 type attempt struct {
 	queue    *queue
 	delivery delivery
@@ -61,6 +61,8 @@ type attempt struct {
 	// delivered first, as far as it says so: a wait elsewhere and a replay publish it anew.
 	published time.Time
 	firstID   string
+	// calms: instances take it for calm, for a while, that no message of its key waits.
+	calms bool
 	// name is that of the lane where the message waits if it has to.
 	name lane.Name
 
@@ -73,13 +75,60 @@ type attempt struct {
 	// its messages.
 	place        lane.Lane
 	opened, ends bool
+	// waits: it has to wait its turn, behind another, or until due where that is set.
+	waits bool
+	due   time.Time
 	// frees: the key waits for just this message.
 	frees bool
-	// superseded: the effect was, and is nothing more than that.
+	// superseded: its effect came too late; lanes are those of what it has emitted.
 	superseded bool
+	lanes      []string
 	// until is when the time of a Tx handler is up that has waited for its record; zero: it
 	// has not.
 	until time.Time
+}
+
+// course is what comes next for an attempt.
+type course int
+
+const (
+	// arrived: its turn, also where its lane was not what it was thought to be.
+	arrived course = iota
+	// ready: its claim. It is its turn, or it has to wait for that.
+	ready
+	// claimed: its handler. The event is claimed or counted, where it has to be.
+	claimed
+	// told: the answer by what its record was seen to say.
+	told
+	// nacked: the broker delivers it again, and nothing is written.
+	nacked
+	// busy: somebody else has to let go of it, at the time due or soon.
+	busy
+	// aside: it is kept, until the time due or behind those of its key.
+	aside
+	// early: its next attempt is due at the time due.
+	early
+	// failed: it is counted, or dead-lettered.
+	failed
+	// lost: nobody knows whether its effect was committed.
+	lost
+	// final: it is answered.
+	final
+)
+
+// verdict is what a step of an attempt has come to.
+type verdict struct {
+	course course
+	// seen is what the record was seen to say.
+	seen dedupe.Seen
+	// failure is why the event is not handled, and means what that means, where it does not say
+	// so itself.
+	failure error
+	means   retry.Verdict
+	// attempt is which of the event's attempts has failed; 0: none.
+	attempt int
+	due     time.Time
+	answer  answer
 }
 
 // decode is the first step: it reads all that the delivery says, and finds what the catalog
@@ -105,6 +154,7 @@ func (s *Service) decode(q *queue, d delivery) *attempt {
 		}
 	}
 	w.parks = q.OnPoison == catalog.Park && w.name.OrderingKey != ""
+	w.calms = w.name.OrderingKey != "" && !q.waits // else lanes are looked at every time
 	if w.broken != nil {
 		return w
 	}
@@ -154,7 +204,7 @@ func (s *Service) deliver(ctx context.Context, q *queue, d delivery) (answer, de
 					slog.String("event_id", a.EventID), slog.String("cause", cause(err)))
 			}
 		}
-		if !s.wait(ctx, a.hold) {
+		if a.hold && !s.wait(ctx, s.config.Now().Add(calmFor)) {
 			a.Outcome, a.Delayed, a.Status = retry.Retry, false, http.StatusServiceUnavailable // the broker goes on holding the key
 		}
 		return a, w.record
@@ -176,15 +226,34 @@ func (s *Service) attempt(ctx context.Context, w *attempt) answer {
 		return again(retry.Decide(full), full, 0)
 	}
 	defer w.queue.slots.release()
-	w.opened, w.ends, w.frees, w.superseded, w.until = false, false, false, false, time.Time{}
 	var v verdict
-	for range counting { // as often as its lane changes while it is put aside
-		if v = s.turn(ctx, w); v.course == ready {
-			v = s.perform(ctx, w)
+	var rounds [final + 1]int
+	for {
+		if rounds[v.course]++; rounds[v.course] > counting { // nothing stays as it is
+			if v.course = nacked; !v.means.Counts {
+				v.attempt = 0
+			}
 		}
-		if v = s.settle(ctx, w, v); v.course == final {
+		switch v.course {
+		case arrived:
+			v = s.turn(ctx, w)
+		case ready:
+			v = s.claim(ctx, w)
+		case claimed:
+			v = s.perform(ctx, w)
+		case told:
+			v = s.read(w, v)
+		case nacked, busy, aside, early, failed, lost:
+			if v.means == (retry.Verdict{}) {
+				v.means = retry.Decide(v.failure)
+			}
+			if v.course == failed && !v.means.Class.Terminal() && v.means.Counts && v.attempt >= w.allowed {
+				v.failure = retry.Permanent("attempts_exhausted", &retry.Error{Verdict: v.means})
+				v.means = retry.Decide(v.failure)
+			}
+			v = s.settle(ctx, w, v)
+		case final:
 			return s.leave(ctx, w, v.answer)
 		}
 	}
-	return again(v.means, v.failure, 0)
 }

@@ -12,12 +12,31 @@ import (
 // the broker's count, before its attempts are counted before they run.
 const unexplained = 3
 
-// claim claims an event whose effect is outside. A Tx handler's event is read only where it
-// was delivered before, and this attempt is counted before it runs where workers seem to have
-// died in those before: the broker has counted more deliveries than the record accounts for.
+// claim is the third step, and the first that reads the event's record. What has to wait its
+// turn is put aside, unless it was handled before or is kept already. An event whose effect is
+// outside is claimed. A Tx handler's event is read only where it was delivered before, and this
+// attempt is counted before it runs where workers seem to have died in those before: the broker
+// has counted more deliveries than the record accounts for.
 func (s *Service) claim(ctx context.Context, w *attempt) verdict {
-	var seen dedupe.Seen
-	var err error
+	seen, err := dedupe.Fresh, error(nil)
+	if w.waits {
+		within, cancel := context.WithTimeout(context.WithoutCancel(ctx), bookkeeping)
+		defer cancel()
+		seen, err = w.run.Look(within)
+		// Nor does what corrects the dead letter that holds its key up wait behind it.
+		w.frees = w.parks && w.run.Corrects()
+		switch {
+		case err != nil:
+			return verdict{course: nacked, failure: err}
+		case w.frees:
+		case seen != dedupe.Fresh:
+			return verdict{course: told, seen: seen}
+		case w.due.IsZero():
+			return verdict{course: aside, failure: retry.Busy("behind_delayed", nil)} // or behind a dead letter
+		default:
+			return verdict{course: aside, failure: retry.Busy("deliver_at", nil), due: w.due}
+		}
+	}
 	switch {
 	case !w.found:
 		return verdict{course: failed, failure: retry.Permanent(typeUnknown, nil)}
@@ -63,5 +82,5 @@ func (s *Service) claim(ctx context.Context, w *attempt) verdict {
 		}
 	}
 	w.event.Attempt, w.event.Try = w.run.Attempt(), 0
-	return verdict{course: ready}
+	return verdict{course: claimed}
 }

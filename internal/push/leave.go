@@ -14,13 +14,23 @@ import (
 // maxResumes is how many attempts follow the first in one request.
 const maxResumes = 5
 
-// leave is the last step: what an answered message does to its lane. Where its key has waited
+// leave is the last step. What the effect has emitted is published before the answer, so that
+// a next event of the same key comes after it; that it is stored is enough for the answer, and
+// what cannot be published now is published by the relay. Then comes the message's own lane. Where its key has waited
 // for just this message, the key goes on, unless the message has failed. Else the lane is
 // removed after the last of its messages: while a lane is left, each event of its queue costs
 // a read.
 func (s *Service) leave(ctx context.Context, w *attempt, a answer) answer {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), bookkeeping)
 	defer cancel()
+	if a.Outcome == retry.Processed || a.Outcome == retry.Superseded {
+		for _, id := range w.lanes {
+			if _, err := s.config.Outbox.Lane(ctx, id); err != nil {
+				s.config.Log.LogAttrs(ctx, slog.LevelWarn, "outbox left to the relay", slog.String("queue", w.queue.ID),
+					slog.String("event_id", w.event.ID), slog.String("lane", id), slog.String("cause", cause(err)))
+			}
+		}
+	}
 	done := a.Outcome == retry.Processed || a.Outcome == retry.Superseded || (a.Outcome == retry.Duplicate && a.Reason != correctedBefore)
 	var err error
 	switch {

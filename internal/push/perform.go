@@ -17,9 +17,7 @@ import (
 )
 
 // perform is the third step. It calls the handler, and commits the effect with the record,
-// once more with another effect where what the handler assumed is no longer so. What it has
-// emitted is published before the answer, so that a next event of the same key comes after
-// it; where that fails, the relay does it.
+// once more with another effect where what the handler assumed is no longer so.
 //
 // A caller that leaves does not end a leased handler: the time is the handler's own, and half
 // a call is worse than a whole one that nobody waits for.
@@ -39,7 +37,7 @@ func (s *Service) perform(ctx context.Context, w *attempt) verdict {
 		over := limited.Err()
 		var lanes []string
 		if err == nil {
-			lanes, err = lane.Add(w.event, &effect, s.config.Now())
+			lanes, err = lane.Emit(w.event, &effect, s.config.Now())
 		}
 		if leased {
 			failpoint.Hit(failpoint.LeasedDone)
@@ -73,7 +71,7 @@ func (s *Service) perform(ctx context.Context, w *attempt) verdict {
 			} else {
 				failpoint.Hit(failpoint.TxCommitted)
 			}
-			s.relay(ctx, w.event, lanes)
+			w.lanes = lanes
 			return v
 		case err == nil && !w.run.Lost(seen) && (seen == dedupe.Fresh || seen == dedupe.Claimed):
 			continue // another effect, of another Try
@@ -140,22 +138,6 @@ func declared(w *attempt, effect handler.Effect, err error) (handler.Effect, err
 		}
 	}
 	return effect, err
-}
-
-// relay publishes what an effect has emitted. That it is stored is enough for the
-// answer: what cannot be published now is published later.
-func (s *Service) relay(ctx context.Context, event handler.Event, lanes []string) {
-	if len(lanes) == 0 {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), bookkeeping)
-	defer cancel()
-	for _, id := range lanes {
-		if _, err := s.config.Outbox.Lane(ctx, id); err != nil {
-			s.config.Log.LogAttrs(ctx, slog.LevelWarn, "outbox left to the relay", slog.String("queue", event.Queue),
-				slog.String("event_id", event.ID), slog.String("lane", id), slog.String("cause", cause(err)))
-		}
-	}
 }
 
 // parting is how long a leased handler may take to return after its deadline.

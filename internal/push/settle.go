@@ -3,10 +3,13 @@ package push
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
+	"strings"
 	"time"
 
+	"billhook/internal/contract"
 	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
 	"billhook/internal/failpoint"
@@ -15,177 +18,19 @@ import (
 	"billhook/internal/store"
 )
 
-const (
-	// maxResume is how long a request waits for the next attempt of its message.
-	maxResume = 2 * time.Second
-	// nextLook is when a message that somebody else has to let go is looked at once more.
-	nextLook = time.Second
-)
-
-// settle is the fourth step, of both kinds of handler: it turns what the attempt has come to
-// into what is counted, kept or dead-lettered, and into the answer. Where the record is not
-// what it was thought to be, that is what the attempt has come to then. It returns a verdict
-// that is final, or one that has moved.
-func (s *Service) settle(ctx context.Context, w *attempt, v verdict) verdict {
-	for same := 1; ; same++ {
-		v = s.read(w, v)
-		if v.course == final || v.course == moved {
-			return v
-		}
-		if v.means == (retry.Verdict{}) {
-			v.means = retry.Decide(v.failure)
-		}
-		if same > counting { // nothing stays as it is
-			if v.course = nacked; !v.means.Counts {
-				v.attempt = 0
-			}
-		}
-		if v.course == failed && !v.means.Class.Terminal() && v.means.Counts && v.attempt >= w.allowed {
-			v.failure = retry.Permanent("attempts_exhausted", &retry.Error{Verdict: v.means})
-			v.means = retry.Decide(v.failure)
-		}
-		before := v.course
-		if v = s.conclude(ctx, w, v); v.course != before {
-			same = 0
-		}
-	}
-}
-
-// read answers a delivery by what its record was seen to say.
-func (s *Service) read(w *attempt, v verdict) verdict {
-	if v.course != told {
-		return v
-	}
-	if w.run.Lost(v.seen) {
-		v.seen = dedupe.Held // by somebody else, or waiting for its next delivery
-	}
-	a := answer{Outcome: retry.Duplicate, Status: http.StatusNoContent}
-	switch v.seen {
-	case dedupe.Own:
-		a = answer{Outcome: retry.Processed, Status: http.StatusOK, Reason: w.run.Result(), Attempt: w.run.Attempt(), result: w.run.Result()}
-		if w.superseded {
-			a.Outcome, a.Status = retry.Superseded, http.StatusNoContent
-		}
-	case dedupe.Done:
-		a.Reason, a.result = "processed_before", w.run.Result()
-	case dedupe.Gone:
-		a.Reason = "dead_lettered_before"
-	case dedupe.Replaced:
-		a.Reason = correctedBefore
-	case dedupe.Waiting:
-		// By a copy whose acknowledgement did not arrive: what comes behind it may come at once.
-		a.Reason, a.hold = "delayed_before", s.unsettled(w)
-	case dedupe.Differs:
-		// Under a record of its own, so that its redelivery is known and acked.
-		w.run = w.run.Conflict()
-		return verdict{course: failed, failure: retry.Conflicting("payload_conflict", nil)}
-	case dedupe.Early:
-		return verdict{course: early, failure: retry.Busy("not_due", nil), due: w.run.Due()}
-	case dedupe.Held:
-		return verdict{course: busy, failure: retry.Busy("lease_held", nil), due: w.run.Due()}
-	case dedupe.Fresh, dedupe.Counted, dedupe.Claimed:
-		return verdict{course: busy, failure: retry.Busy("undecided", nil)}
-	}
-	return verdict{course: final, answer: a}
-}
-
-// unsettled is until when an instance may take the queue for calm that has a new lane since
-// now, and the acknowledgement waits: until then the broker holds back what comes behind.
-// Where lanes are looked at every time it is the zero time.
-func (s *Service) unsettled(w *attempt) time.Time {
-	if w.name.OrderingKey == "" || w.queue.waits {
-		return time.Time{}
-	}
-	return s.config.Now().Add(calmFor)
-}
-
-// plan is what is done about a verdict.
-type plan struct {
-	// way is how the message comes to its next attempt, and due when that is.
-	way way
-	due time.Time
-	// name is that of the lane that keeps it meanwhile.
-	name lane.Name
-}
-
-// way is how a message comes to its next attempt.
-type way int
-
-const (
-	redelivered way = iota // by the broker
-	resumed                // in this request
-	kept                   // from a lane, when it is due
-	never                  // it is dead-lettered
-)
-
-// plan decides how the message comes to its next attempt, and when that is due.
+// settle is the step after all others, of both kinds of handler: it turns what the attempt has
+// come to into what is counted, kept or dead-lettered, and into the answer. It does what is
+// planned in this order: what the record says, the dead letter, the lane, the record. What has
+// not come to an attempt of the event is kept in its lane, and leaves its record as it is.
 //
-// What all messages share and is down is nacked: the subscription's slowing down is the
-// right brake then, and the backlog stays with the broker. Else a nack would slow every
-// other message, so there is one only where the broker's own wait is the policy's, and as
-// the queue's budget has it.
-func (s *Service) plan(w *attempt, v verdict) plan {
-	now, q, received := s.config.Now(), w.queue, w.delivery.received
-	// An attempt may be made in this request soon, and early enough to be answered by the ack
-	// deadline.
-	latest := received.Add(min(maxResume, q.AckDeadline-q.SlotWait-w.policy.Timeout-bookkeeping-1))
-	if s.Draining() {
-		latest = time.Time{}
-	}
-	frees := w.parks && (w.replayed || w.run.Corrects())
-	p := plan{way: redelivered, due: v.due, name: w.name}
-	switch v.course {
-	case aside:
-		p.way = kept
-	case early:
-		switch {
-		case !w.looked && !p.due.After(latest):
-			p.way = resumed
-		case !frees: // else it is what its key waits for
-			p.way = kept
-		}
-	case busy:
-		soon := received.Add(nextLook)
-		// Not much later than the broker would come: it may be over before its time.
-		if late := now.Add(max(w.policy.Backoff.Wait(1, 0), nextLook)); p.due.IsZero() || p.due.After(late) {
-			p.due = late
-		}
-		switch {
-		case !w.looked && soon.After(now) && !soon.After(latest):
-			p.way, p.due = resumed, soon
-		case !frees && !q.nacks.AllowN(now, 1):
-			p.way = kept
-		}
-	case failed:
-		wait, asked := w.policy.Backoff.Wait(v.attempt, s.config.Dice()), retry.Asked(v.failure)
-		p.way, p.due = kept, now.Add(max(wait, asked))
-		switch {
-		case v.means.Class.Terminal():
-			p.way = never
-		case v.means.Scope == retry.OtherEvent:
-			p.name.OrderingKey = "" // what it waits for may be behind it
-		case v.means.Scope != retry.EveryMessage && !p.due.After(latest):
-			p.way = resumed
-		case frees:
-			p.way = redelivered
-		case asked > wait:
-		case v.means.Scope == retry.EveryMessage, v.means.Class == retry.Unavailable && q.oneTarget,
-			q.brokerKeepsTime && (w.delivery.attempt == 0 || w.delivery.attempt == v.attempt) && q.nacks.AllowN(now, 1):
-			p.way = redelivered
-		}
-	default:
-	}
-	return p
-}
-
-// conclude does what is planned, in this order: what the record says, the dead letter, the
-// lane, the record. What has not come to an attempt of the event is kept in its lane, and
-// leaves its record as it is.
-func (s *Service) conclude(ctx context.Context, w *attempt, v verdict) verdict {
+// Where the record or the lane is not what it was thought to be, that is what the attempt has
+// come to.
+func (s *Service) settle(ctx context.Context, w *attempt, v verdict) verdict {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), bookkeeping)
 	defer cancel()
-	p, hold := s.plan(w, v), s.unsettled(w)
 	a := answer{Outcome: retry.Retry, Status: int(v.means.Class), Reason: v.means.Reason, cause: cause(v.failure)}
+	said, quiet, died := detail(v.failure), waitedForOther(v.failure), workersDied(v.failure)
+	p := s.plan(w, v)
 	if v.course == nacked || (v.course == failed && v.means.Counts) {
 		a.Attempt = v.attempt
 	}
@@ -200,8 +45,8 @@ func (s *Service) conclude(ctx context.Context, w *attempt, v verdict) verdict {
 			slog.String("message_id", w.delivery.messageID), slog.String("reason", reason))
 	}
 	if p.way == never {
-		end.Status, end.Next, end.Uncounted = dedupe.DeadLettered, time.Time{}, workersDied(v.failure)
-		a.Outcome, a.quiet, letter.Detail = retry.DeadLettered, waitedForOther(v.failure), detail(v.failure)
+		end.Status, end.Next, end.Uncounted = dedupe.DeadLettered, time.Time{}, died
+		a.Outcome, a.quiet, letter.Detail = retry.DeadLettered, quiet, said
 	}
 
 	// The record.
@@ -284,7 +129,7 @@ func (s *Service) conclude(ctx context.Context, w *attempt, v verdict) verdict {
 	case errors.Is(err, lane.ErrUnfit):
 		return verdict{course: failed, failure: retry.Permanent("too_large_to_wait", err)}
 	case errors.Is(err, store.ErrExists), errors.Is(err, store.ErrStale):
-		return verdict{course: moved, failure: retry.Busy("contention", nil)}
+		return verdict{course: arrived, failure: retry.Busy("contention", nil)}
 	default:
 		return verdict{course: nacked, failure: retry.Outage("store_unavailable", err)}
 	}
@@ -344,10 +189,61 @@ func (s *Service) conclude(ctx context.Context, w *attempt, v verdict) verdict {
 		if v.course == aside {
 			a.Status = http.StatusOK
 		}
-		if !place.Exists() && p.name.OrderingKey != "" {
-			a.hold = hold
-		}
+		a.hold = w.calms && !place.Exists() && p.name.OrderingKey != ""
 	case redelivered, never:
 	}
 	return verdict{course: final, answer: a}
+}
+
+// detail is what a dead letter says beside its reason: the texts of our own errors,
+// which hold codes, field paths and ids; never the text of a foreign one.
+func detail(err error) string {
+	var invalid *contract.Invalid
+	if errors.As(err, &invalid) {
+		return invalid.Error()
+	}
+	var said []string
+	for first, marked := true, (*retry.Error)(nil); errors.As(err, &marked); first, err = false, marked.Err {
+		if !first { // its reason stands beside it
+			said = append(said, marked.Verdict.Reason)
+		}
+		if len(marked.Subjects) > 0 {
+			said = append(said, strings.Join(marked.Subjects, " "))
+		}
+	}
+	return strings.Join(said, ": ")
+}
+
+// cause is what the log says of a failure beside its reason: more than detail, in
+// that it names the type of the error at the bottom, which may be a foreign one.
+func cause(err error) string {
+	if err == nil {
+		return ""
+	}
+	root := err
+	for inner := err; inner != nil; inner = errors.Unwrap(inner) {
+		root = inner
+	}
+	return strings.TrimPrefix(detail(err)+" "+fmt.Sprintf("%T", root), " ")
+}
+
+// waitedForOther reports whether a dead letter's reason is that the event waited in vain
+// for another.
+func waitedForOther(reason error) bool {
+	for marked := (*retry.Error)(nil); errors.As(reason, &marked); reason = marked.Err {
+		if marked.Verdict.Scope == retry.OtherEvent {
+			return true
+		}
+	}
+	return false
+}
+
+// workersDied reports whether a dead letter's reason is that attempts began and none ended.
+func workersDied(reason error) bool {
+	for marked := (*retry.Error)(nil); errors.As(reason, &marked); reason = marked.Err {
+		if marked.Verdict.Reason == dedupe.Begun {
+			return true
+		}
+	}
+	return false
 }

@@ -39,7 +39,7 @@ var faultsOfWaits = []fault{
 	{"calm begins when the read has ended", calm, `c.until, c.found = begun.Add(calmFor), found`, `c.until, c.found = now().Add(calmFor), found`, pushDir, "TestThatAQueueIsCalmIsReadOnceASecondHoweverManyAsk"},
 	{"a lane has no queue", lanes, `l.QueueID = name.Queue`, `l.QueueID = ""`, pushDir, "TestOnlyTheFirstOfALaneHoldsItsAcknowledgement"},
 	{"what is behind overtakes after a lost acknowledgement", answer, `a.Reason, a.hold = "delayed_before", w.calms`, `a.Reason = "delayed_before"`, pushDir, behind},
-	{"what comes back takes its queue for calm", turn, `(q.waits || w.returned)`, `q.waits`, pushDir, endsLane},
+	{"what comes back takes its queue for calm", turn, `q.waits || w.returned ||`, `q.waits ||`, pushDir, endsLane},
 	{"what has expired leaves its lane", turn, `		w.ends = w.returned
 		return verdict{course: final, answer: answer{Outcome: retry.Expired`, `		return verdict{course: final, answer: answer{Outcome: retry.Expired`, pushDir, endsLane},
 	{"every message of a lane holds its acknowledgement", settle, `a.hold = w.calms && !place.Exists()`, `a.hold = w.calms`, pushDir, "TestOnlyTheFirstOfALaneHoldsItsAcknowledgement"},

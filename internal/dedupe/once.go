@@ -377,6 +377,9 @@ func (r *Run) ending(end Ending) (record Record, also []store.Write, said Seen) 
 		id, _ := emission.Body.Identity()
 		record.Emitted = append(record.Emitted, id)
 	}
+	if len(also) == 0 {
+		return record, end.Effect.Writes, Own
+	}
 	return record, slices.Concat(end.Effect.Writes, also), Own
 }
 
@@ -387,7 +390,7 @@ func (r *Run) commit(ctx context.Context, record Record, also ...store.Write) (w
 	if r.version == 0 {
 		write = store.Create(r.key, write.Fields)
 	}
-	versions, err := r.once.Store.Commit(ctx, append([]store.Write{write}, also...))
+	versions, err := r.once.Store.Commit(ctx, append(append(make([]store.Write, 0, 1+len(also)), write), also...))
 	if errors.Is(err, store.ErrExists) || errors.Is(err, store.ErrStale) {
 		return false, nil
 	}

@@ -21,6 +21,10 @@ const maxResumes = 5
 // removed after the last of its messages: while a lane is left, each event of its queue costs
 // a read.
 func (s *Service) leave(ctx context.Context, w *attempt, a answer) answer {
+	ends := w.ends && !a.Delayed && w.name.OrderingKey != "" && (w.broken == nil || a.Outcome != retry.Retry)
+	if len(w.lanes) == 0 && !w.frees && !ends {
+		return a
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), bookkeeping)
 	defer cancel()
 	if a.Outcome == retry.Processed || a.Outcome == retry.Superseded {
@@ -43,7 +47,7 @@ func (s *Service) leave(ctx context.Context, w *attempt, a answer) answer {
 			return answer{Outcome: retry.Retry, Status: int(means.Class), Reason: means.Reason, cause: cause(err)}
 		}
 		a.due = s.config.Now()
-	case w.ends && !a.Delayed && w.name.OrderingKey != "" && (w.broken == nil || a.Outcome != retry.Retry):
+	case ends:
 		place := w.place
 		if !w.opened {
 			place, err = lane.Open(ctx, s.config.Store, w.name)

@@ -58,13 +58,16 @@ func (s *Service) perform(ctx context.Context, w *attempt) verdict {
 			}
 			w.event.Attempt, w.event.Try = w.run.Attempt(), w.run.Try()
 		}
-		v := verdict{course: told, seen: seen, failure: err, means: retry.Decide(err), attempt: w.event.Attempt}
-		if over != nil && !v.means.Class.Terminal() && (!leased || !unknown) {
+		v := verdict{course: told, seen: seen, failure: err, attempt: w.event.Attempt}
+		if err != nil {
+			v.means = retry.Decide(err)
+		}
+		if err != nil && over != nil && !v.means.Class.Terminal() && (!leased || !unknown) {
 			// Whatever the handler or the store made of it: the time was up, or the caller gone.
 			v.means = retry.Decide(over)
 		}
 		shared := v.means.Scope != retry.OneMessage || over != nil
-		switch abandoned := (abandonedError{}); {
+		switch {
 		case err == nil && seen == dedupe.Own:
 			if leased {
 				failpoint.Hit(failpoint.LeasedCompleted)
@@ -77,7 +80,7 @@ func (s *Service) perform(ctx context.Context, w *attempt) verdict {
 			continue // another effect, of another Try
 		case err == nil:
 			return v
-		case errors.As(err, &abandoned) && leased:
+		case leased && errors.As(err, new(abandonedError)):
 			// It still runs, and nobody can stop it: no other attempt while the lease stands.
 			s.config.Log.LogAttrs(ctx, slog.LevelError, "handler does not return", slog.String("queue", w.queue.ID),
 				slog.String("event_id", w.event.ID), slog.String("event_type", w.event.Type))

@@ -32,9 +32,6 @@ func (s *Service) turn(ctx context.Context, w *attempt) verdict {
 		w.ends = w.returned
 		return verdict{course: failed, failure: w.broken}
 	}
-	kept, cancel := context.WithTimeout(context.WithoutCancel(ctx), bookkeeping)
-	defer cancel()
-
 	var due time.Time
 	if wished := d.message.Attributes[contract.AttrDeliverAt]; wished != "" && !w.returned {
 		// A contract's time. What comes back has waited for it already.
@@ -42,12 +39,17 @@ func (s *Service) turn(ctx context.Context, w *attempt) verdict {
 			due = at
 		}
 	}
+	if w.frees || (w.name.OrderingKey == "" && due.IsZero()) {
+		return verdict{course: ready}
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), bookkeeping)
+	defer cancel()
 	// Only its lane can tell whether one of its key waits. In a queue where messages wait by
 	// policy, one always may, and what comes back has a lane. Elsewhere that is rare, and known
 	// for the whole queue at once.
-	looks := w.name.OrderingKey != "" && (q.waits || w.returned)
-	if !looks && !w.frees && w.name.OrderingKey != "" {
-		calm, err := q.calm.holds(kept, s.config.Now, func(ctx context.Context) (bool, error) {
+	looks := q.waits || w.returned || !due.IsZero()
+	if !looks {
+		calm, err := q.calm.holds(ctx, s.config.Now, func(ctx context.Context) (bool, error) {
 			return lane.Calm(ctx, s.config.Store, q.ID)
 		})
 		if err != nil {
@@ -55,12 +57,12 @@ func (s *Service) turn(ctx context.Context, w *attempt) verdict {
 		}
 		looks = !calm
 	}
-	if !w.frees && (looks || !due.IsZero()) {
-		if due.Sub(now) > maxAhead {
-			return verdict{course: failed, failure: retry.Permanent("deliver_at_too_far", nil)}
-		}
+	switch {
+	case due.Sub(now) > maxAhead:
+		return verdict{course: failed, failure: retry.Permanent("deliver_at_too_far", nil)}
+	case looks:
 		var err error
-		if w.place, err = lane.Open(kept, s.config.Store, w.name); err != nil {
+		if w.place, err = lane.Open(ctx, s.config.Store, w.name); err != nil {
 			return verdict{course: nacked, failure: retry.Outage("store_unavailable", err)}
 		}
 		w.opened = true

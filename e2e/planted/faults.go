@@ -5,15 +5,16 @@ import "slices"
 // Where faults are planted, and where they are to be noticed.
 const (
 	once       = "internal/dedupe/once.go"
-	lease      = "internal/dedupe/lease.go"
 	sweep      = "internal/dedupe/sweep.go"
 	record     = "internal/dedupe/record.go"
 	emit       = "internal/lane/emit.go"
 	lanes      = "internal/lane/lane.go"
 	relay      = "internal/lane/relay.go"
-	deliver    = "internal/push/deliver.go"
-	leased     = "internal/push/leased.go"
-	tx         = "internal/push/tx.go"
+	attempt    = "internal/push/attempt.go"
+	turn       = "internal/push/turn.go"
+	perform    = "internal/push/perform.go"
+	plan       = "internal/push/plan.go"
+	settle     = "internal/push/settle.go"
 	answer     = "internal/push/answer.go"
 	tasks      = "internal/tasks/tasks.go"
 	callee     = "internal/delivery/answer.go"
@@ -56,16 +57,23 @@ var faults = slices.Concat(
 // faultsOfProcessing are those between a push and its answer.
 var faultsOfProcessing = []fault{
 	// The record.
-	{"a record is written whatever is there", once, `return store.Create(r.key, record.Fields())`,
-		`return store.Set(r.key, record.Fields())`, dedupeDir, "TestOfFiftyDeliveriesOfOneEventOneOwnsTheEffect"},
-	{"an effect is committed whatever came between", once, `return store.Update(r.key, r.version, record.Fields())`,
-		`return store.Set(r.key, record.Fields())`, dedupeDir, "TestTheEffectOfAWorkerThatComesLateIsNotCommitted"},
-	{"a failure is written over a success", once, `written, err := r.put(ctx, record, r.kept.writes...)
-	switch {`,
-		`_, err := r.once.Store.Commit(ctx, []store.Write{store.Set(r.key, record.Fields())}); written := err == nil
-	switch {`, dedupeDir, "TestNeitherAFailureNorABurialIsWrittenOverASuccess"},
-	{"a burial is written over a success", once, `return r.put(ctx, record, r.closing()...)`,
-		`_, err := r.once.Store.Commit(ctx, []store.Write{store.Set(r.key, record.Fields())}); return err == nil, err`, dedupeDir, "TestNeitherAFailureNorABurialIsWrittenOverASuccess"},
+	{"a record is written whatever is there", once, `write = store.Create(r.key, write.Fields)`,
+		`write = store.Set(r.key, write.Fields)`, dedupeDir, "TestOfFiftyDeliveriesOfOneEventOneOwnsTheEffect"},
+	{"an effect is committed whatever came between", once, `	versions, err := r.once.Store.Commit(ctx, append(append(make([]store.Write, 0, 1+len(also)), write), also...))`,
+		`	if record.Status == Completed {
+		write = store.Set(r.key, write.Fields)
+	}
+	versions, err := r.once.Store.Commit(ctx, append(append(make([]store.Write, 0, 1+len(also)), write), also...))`, dedupeDir, "TestTheEffectOfAWorkerThatComesLateIsNotCommitted"},
+	{"a failure is written over a success", once, `	versions, err := r.once.Store.Commit(ctx, append(append(make([]store.Write, 0, 1+len(also)), write), also...))`,
+		`	if record.Status == Failed {
+		write = store.Set(r.key, write.Fields)
+	}
+	versions, err := r.once.Store.Commit(ctx, append(append(make([]store.Write, 0, 1+len(also)), write), also...))`, dedupeDir, "TestNeitherAFailureNorABurialIsWrittenOverASuccess"},
+	{"a burial is written over a success", once, `	versions, err := r.once.Store.Commit(ctx, append(append(make([]store.Write, 0, 1+len(also)), write), also...))`,
+		`	if record.Status == DeadLettered {
+		write = store.Set(r.key, write.Fields)
+	}
+	versions, err := r.once.Store.Commit(ctx, append(append(make([]store.Write, 0, 1+len(also)), write), also...))`, dedupeDir, "TestNeitherAFailureNorABurialIsWrittenOverASuccess"},
 	{"the own token is not recognized", once, `own := found.LeaseToken == r.token`, `own := false`, dedupeDir, "TestTheLostAnswerOfAnOwnCommitIsRecognized"},
 	{"every token is the own", once, `own := found.LeaseToken == r.token`, `own := true`, dedupeDir, "TestADuplicateIsSeenAndChangesNothing"},
 	{"expire_at is left to the database", once, `if !found.ExpireAt.IsZero() && !now.Before(found.ExpireAt) {`, `if false {`, dedupeDir, "TestAnExpiredRecordCountsAsAbsent"},
@@ -74,42 +82,56 @@ var faultsOfProcessing = []fault{
 	{"a store that is down is an absent record", once, `case errors.Is(err, store.ErrNotFound):`, `case err != nil:`, dedupeDir, "TestAStoreThatIsDownIsNeverTakenForAnAbsentRecord"},
 	{"a store that cannot be read is the message's fault", once, `retry.Outage("store_unavailable", fmt.Errorf("read record: %w", err))`,
 		`retry.Permanent("store_unavailable", fmt.Errorf("read record: %w", err))`, pushDir, outcome},
-	{"a store that cannot be written is the message's fault", once, `retry.Outage("store_unavailable", fmt.Errorf("commit effect: %w", err))`,
-		`retry.Permanent("store_unavailable", fmt.Errorf("commit effect: %w", err))`, pushDir, "TestACommitThatFailsIsTriedAgainAndThenDone"},
-	{"a record that is found is a conflict of the effect", once, `if assumed != 0 || r.version == 0 {`, `if _ = assumed; true {`, dedupeDir, "TestAnEffectThatMeetsAConflictIsDecidedAgain"},
-	{"the tenant is no part of the key", record, `return key(queue, tenant, eventID)`, `return key(queue, eventID)`, pushDir, "TestTenantsDoNotShareIDs"},
-	{"the queue is no part of the key", record, `return key(queue, tenant, eventID)`, `return key(tenant, eventID)`, dedupeDir, "TestDifferentEventsHaveDifferentKeys"},
+	{"a store that cannot be written is the message's fault", once, `retry.Outage("store_unavailable", fmt.Errorf("write record: %w", err))`,
+		`retry.Permanent("store_unavailable", fmt.Errorf("write record: %w", err))`, pushDir, "TestACommitThatFailsIsTriedAgainAndThenDone"},
+	{"a record that is found is a conflict of the effect", once, `(r.claimed || assumed != 0 || r.version == 0)`, `(r.claimed || assumed != 0 || r.version >= 0)`, dedupeDir, "TestAnEffectThatMeetsAConflictIsDecidedAgain"},
+	{"the tenant is no part of the key", "internal/dedupe/key.go", `return key(queue, tenant, eventID)`, `return key(queue, eventID)`, pushDir, "TestTenantsDoNotShareIDs"},
+	{"the queue is no part of the key", "internal/dedupe/key.go", `return key(queue, tenant, eventID)`, `return key(tenant, eventID)`, dedupeDir, "TestDifferentEventsHaveDifferentKeys"},
 
 	// The lease.
-	{"a claim is written whatever is there", lease, `[]store.Write{r.write(record)}`, `[]store.Write{store.Set(r.key, record.Fields())}`, dedupeDir, atOnce},
-	{"a takeover is written whatever came between", once, `return store.Update(r.key, r.version, record.Fields())`,
-		`return store.Set(r.key, record.Fields())`, dedupeDir, "TestATakeoverThatComesBetweenIsMet"},
-	{"a late completion is written", lease, `_, err := r.once.Store.Commit(ctx, append([]store.Write{store.Update(r.key, r.version, record.Fields())}, also...))`,
-		`w := store.Update(r.key, r.version, record.Fields()); if record.Status == Completed { w = store.Set(r.key, record.Fields()) }; _, err := r.once.Store.Commit(ctx, append([]store.Write{w}, also...))`, pushDir, late},
-	{"a late release is written", lease, `_, err := r.once.Store.Commit(ctx, append([]store.Write{store.Update(r.key, r.version, record.Fields())}, also...))`,
-		`w := store.Update(r.key, r.version, record.Fields()); if record.Status == Failed { w = store.Set(r.key, record.Fields()) }; _, err := r.once.Store.Commit(ctx, append([]store.Write{w}, also...))`, pushDir, late},
-	{"a late burial is written", deliver, `if run.Lost(seen) || (seen != dedupe.Fresh && seen != dedupe.Claimed) {`,
-		`if seen != dedupe.Fresh && seen != dedupe.Claimed {`, pushDir, late},
+	{"a claim is written whatever is there", once, `	versions, err := r.once.Store.Commit(ctx, append(append(make([]store.Write, 0, 1+len(also)), write), also...))`, `	if record.Status == Processing {
+		write = store.Set(r.key, write.Fields)
+	}
+	versions, err := r.once.Store.Commit(ctx, append(append(make([]store.Write, 0, 1+len(also)), write), also...))`, dedupeDir, atOnce},
+	{"a takeover is written whatever came between", once, `	versions, err := r.once.Store.Commit(ctx, append(append(make([]store.Write, 0, 1+len(also)), write), also...))`,
+		`	if record.Status == Processing {
+		write = store.Set(r.key, write.Fields)
+	}
+	versions, err := r.once.Store.Commit(ctx, append(append(make([]store.Write, 0, 1+len(also)), write), also...))`, dedupeDir, "TestATakeoverThatComesBetweenIsMet"},
+	{"a late completion is written", once, `	versions, err := r.once.Store.Commit(ctx, append(append(make([]store.Write, 0, 1+len(also)), write), also...))`,
+		`	if record.Status == Completed {
+		write = store.Set(r.key, write.Fields)
+	}
+	versions, err := r.once.Store.Commit(ctx, append(append(make([]store.Write, 0, 1+len(also)), write), also...))`, pushDir, late},
+	{"a late release is written", once, `	versions, err := r.once.Store.Commit(ctx, append(append(make([]store.Write, 0, 1+len(also)), write), also...))`,
+		`	if record.Status == Failed {
+		write = store.Set(r.key, write.Fields)
+	}
+	versions, err := r.once.Store.Commit(ctx, append(append(make([]store.Write, 0, 1+len(also)), write), also...))`, pushDir, late},
+	{"a late burial is written", settle, `case w.run.Lost(seen) || (seen != dedupe.Fresh && seen != dedupe.Claimed):`,
+		`case seen != dedupe.Fresh && seen != dedupe.Claimed:`, pushDir, late},
 	{"a lease is held by nobody", once, `case found.Status == Processing && now.Before(found.LeaseUntil):`, `case false:`, dedupeDir, atOnce},
 	{"a lease never ends", once, `case found.Status == Processing && now.Before(found.LeaseUntil):`, `case found.Status == Processing:`, pushDir, events},
 	{"a lease is held once it has ended", once, `case found.Status == Processing && now.Before(found.LeaseUntil):`,
 		`case found.Status == Processing && !now.Before(found.LeaseUntil):`, pushDir, events},
-	{"attempts are not counted at the claim", lease, `record.Attempts, record.LeaseUntil, record.Message = int64(r.Attempt()), now.Add(lease), keep`,
+	{"attempts are not counted at the claim", once, `record.Attempts, record.LeaseUntil, record.Message = int64(r.Attempt()), now.Add(lease), keep`,
 		`record.LeaseUntil, record.Message = now.Add(lease), keep`, pushDir, events},
-	{"what is no fault of the message uses up an attempt", lease, `record.Attempts--`, `_ = record`, pushDir, events},
-	{"a claim whose answer was lost is nobody's", lease, `case lookErr == nil && seen == Claimed:`, `case false:`, pushDir, events},
-	{"an end whose answer was lost is not looked for", lease, `unknown = err`, `return Fresh, err`, pushDir, events},
-	{"a store that is down at the claim is the message's fault", lease, `retry.Outage("store_unavailable", fmt.Errorf("claim: %w", err))`,
+	{"what is no fault of the message uses up an attempt", once, `record.Attempts--`, `_ = record`, pushDir, events},
+	{"a claim whose answer was lost is nobody's", once, `case lookErr == nil && seen == Claimed:`, `case false:`, pushDir, events},
+	{"an end whose answer was lost is not looked for", once, `unknown = err // a commit`, `return Fresh, err // a commit`, pushDir, events},
+	{"a store that is down at the claim is the message's fault", once, `retry.Outage("store_unavailable", fmt.Errorf("claim: %w", err))`,
 		`retry.Permanent("store_unavailable", fmt.Errorf("claim: %w", err))`, pushDir, events},
 	{"a failure before does not count as one to ask about", once, `r.repeated = found.Status == Failed || found.Status == Processing`,
 		`r.repeated = found.Status == Processing`, pushDir, events},
-	{"a takeover asks nobody", leased, `if w.run.Repeated() && h.Reconcile != nil {`, `if false && h.Reconcile != nil {`, pushDir, events},
-	{"that it is done already is not heard", leased, `if err != nil || found.done {`, `if err != nil {`, pushDir, events},
-	{"that nobody can say is not heard", leased, `if err != nil || found.done {`, `if found.done {`, pushDir, events},
-	{"an event that kills its worker is tried for ever", leased, `if event.Attempt > w.allowed() {`, `if false {`, pushDir, events},
-	{"a handler that still runs gives its lease back", leased, `if abandoned := (abandonedError{}); errors.As(err, &abandoned) {`,
-		`if abandoned := (abandonedError{}); errors.As(err, &abandoned) && false {`, pushDir, "TestALeasedHandlerThatIgnoresItsDeadlineKeepsItsLease"},
-	{"a caller that leaves ends a leased handler", leased, `ctx = context.WithoutCancel(ctx)`, `ctx = context.WithValue(ctx, maxKept, nil)`, pushDir, "TestACallerThatLeavesDoesNotEndALeasedHandler"},
+	{"a takeover asks nobody", perform, `if (w.repeated || event.Try > 0) && h.Leased.Reconcile != nil {`, `if event.Try > 0 && h.Leased.Reconcile != nil {`, pushDir, events},
+	{"that it is done already is not heard", perform, `if err != nil || found.done {`, `if err != nil {`, pushDir, events},
+	{"that nobody can say is not heard", perform, `if err != nil || found.done {`, `if found.done {`, pushDir, events},
+	{"an event that kills its worker is tried for ever", perform, `if event.Attempt > w.allowed {`, `if false {`, pushDir, events},
+	{"a handler that still runs gives its lease back", perform, `case leased && errors.As(err, new(abandonedError)):`,
+		`case leased && errors.As(err, new(abandonedError)) && false:`, pushDir, "TestALeasedHandlerThatIgnoresItsDeadlineKeepsItsLease"},
+	{"a caller that leaves ends a leased handler", perform, `ctx = context.WithoutCancel(ctx)
+`, `ctx = context.WithValue(ctx, maxKept, nil)
+`, pushDir, "TestACallerThatLeavesDoesNotEndALeasedHandler"},
 	{"a message is kept for ever", once, `record.LeaseUntil, record.NextRetryAt, record.Message, record.DelayTicket = time.Time{}, time.Time{}, nil, ""`,
 		`record.LeaseUntil, record.NextRetryAt, record.DelayTicket = time.Time{}, time.Time{}, ""`, pushDir, "TestTheMessageIsKeptWhileASweepMayNeedIt"},
 
@@ -118,18 +140,21 @@ var faultsOfProcessing = []fault{
 		`w.WriteHeader(http.StatusOK); a, record := s.deliver(r.Context(), q, d)`, pushDir, outcome},
 	{"a failure is acked", answer, `return answer{Outcome: retry.Retry, Status: int(verdict.Class),`, `return answer{Outcome: retry.Retry, Status: http.StatusOK,`, pushDir, outcome},
 	{"a duplicate is sent again", answer, `case retry.Duplicate, retry.Expired, retry.Dropped, retry.Superseded:`, `case retry.Expired, retry.Dropped, retry.Superseded:`, pushDir, outcome},
-	{"reject and ack are swapped", answer, `if terminal == catalog.Reject {`, `if terminal != catalog.Reject {`, pushDir, outcome},
-	{"one attempt too many", tx, `if failed >= w.allowed() {`, `if failed > w.allowed() {`, pushDir, outcome},
-	{"a full queue uses up an attempt", tx, `case verdict.Counts:`, `case true:`, pushDir, outcome},
-	{"a dead letter is marked before it is confirmed", deliver, `failpoint.Hit(failpoint.BuryPublish)`, `_, _ = run.Bury(ctx, verdict.Reason, attempts)`,
+	{"reject and ack are swapped", answer, `if q.OnTerminal == catalog.Reject &&`, `if q.OnTerminal != catalog.Reject &&`, pushDir, outcome},
+	{"one attempt too many", attempt, `v.attempt >= w.allowed {`, `v.attempt > w.allowed {`, pushDir, outcome},
+	{"a full queue uses up an attempt", perform, `v.means.Class.Terminal(), v.means.Counts:`, `v.means.Class.Terminal(), true:`, pushDir, outcome},
+	{"a dead letter is marked before it is confirmed", settle, `failpoint.Hit(failpoint.BuryPublish)`, `_, _ = w.run.Conclude(ctx, end)`,
 		pushDir, "TestADeadLetterIsConfirmedThenMarkedThenAnswered"},
-	{"a dead letter that nobody took is marked", deliver, `err = retry.Outage("dead_letter_unconfirmed", err)`,
-		`_, _ = run.Bury(ctx, verdict.Reason, attempts); err = retry.Outage("dead_letter_unconfirmed", err)`, pushDir, "TestADeadLetterThatIsNotConfirmedLeavesNoMark"},
+	{"a dead letter that nobody took is marked", settle, `return verdict{course: nacked, failure: retry.Outage("dead_letter_unconfirmed", err), attempt: a.Attempt}`,
+		`_, _ = w.run.Conclude(ctx, end)
+			return verdict{course: nacked, failure: retry.Outage("dead_letter_unconfirmed", err), attempt: a.Attempt}`, pushDir, "TestADeadLetterThatIsNotConfirmedLeavesNoMark"},
 	{"a webhook is accepted that nobody has", "internal/webhook/webhook.go", `serve.Refuse(http.StatusServiceUnavailable, "publish_unconfirmed",`,
 		`serve.Refuse(http.StatusAccepted, "publish_unconfirmed",`, "internal/webhook", "TestAnUnconfirmedPublishKeepsTheEventWithItsSender"},
 
 	// The outbox.
-	{"an emission is published before its commit", tx, `failpoint.Hit(failpoint.TxCommit)`, `s.relay(ctx, event, lanes); lanes = nil`,
+	{"an emission is published before its commit", perform, `failpoint.Hit(failpoint.TxCommit)`, `for _, id := range lanes {
+					_, _ = s.config.Outbox.Lane(ctx, id)
+				}`,
 		pushDir, "TestWhatIsEmittedIsPublishedAfterTheCommitAndBeforeTheAnswer"},
 	{"an entry is written over another", lanes, `store.Create(key, store.Encode(`, `store.Set(key, store.Encode(`,
 		laneDir, "TestAnEmissionIsCommittedWithItsLane"},
@@ -176,15 +201,16 @@ var faultsOfProcessing = []fault{
 		"internal/billing", "TestAnEventIsToldOnceThoughItsRecordIsForgotten"},
 	{"a dead letter is kept anew each time", "internal/deadletter/deadletter.go", `store.Create(key, store.Encode(&item))`,
 		`store.Set(key, store.Encode(&item))`, pushDir, "TestADeadLetterIsKeptOncePerSourceMessage"},
-	{"nobody has to say what to do after a crash", "internal/handler/handler.go", `case h.Reconcile == nil && !h.SafeToRepeat:`, `case false:`,
+	{"nobody has to say what to do after a crash", "internal/handler/handler.go", `case h.Leased != nil && h.Leased.Reconcile == nil && !h.Leased.SafeToRepeat:`, `case false:`,
 		"internal/handler", "TestAMistakeInRegisteringPanicsAtTheStart"},
 	// Dead letters, and what waits.
 	{"a replay finds its event dead", once, `found.Status == DeadLettered && r.record.Replays > found.Replays`, `false`,
 		pushDir, "TestBehindADeadLetterItsKeyIsParkedUntilTheReplay"},
-	{"a dead letter parks nobody", deliver, `if outcome == retry.DeadLettered {`, `if false {`, pushDir, "TestBehindADeadLetterItsKeyIsParkedUntilTheReplay"},
-	{"a replay waits behind itself", "internal/push/park.go", `return d.message.Attributes[deadletter.AttrReplayOf] != ""`,
-		`return d.message.Attributes[deadletter.AttrReplayOf] == "-"`, pushDir, "TestBehindADeadLetterItsKeyIsParkedUntilTheReplay"},
-	{"an attempt is counted and its message not kept", "internal/push/delayed.go", `run.Keep(ticket, writes)`, `run.Keep(ticket, writes[:0])`,
+	{"a dead letter parks nobody", settle, `case p.way == never && w.parks && a.Outcome == retry.DeadLettered:`, `case p.way == never && w.parks && a.Outcome == retry.Expired:`, pushDir, "TestBehindADeadLetterItsKeyIsParkedUntilTheReplay"},
+	{"a replay waits behind itself", attempt, `attributes[deadletter.AttrReplayOf] != ""`,
+		`attributes[deadletter.AttrReplayOf] == "-"`, pushDir, "TestBehindADeadLetterItsKeyIsParkedUntilTheReplay"},
+	{"an attempt is counted and its message not kept", settle, `seen, err := w.run.Conclude(ctx, end)`, `end.Kept.Writes = nil
+		seen, err := w.run.Conclude(ctx, end)`,
 		pushDir, "TestAWaitLongerThanTheBrokersIsKept"},
 	{"a replay that fails again is another item", letters, `again != "" && replays > 0 {`, `again != "" && false {`,
 		lettersDir, "TestAReplayThatFailsAgainIsTheSameItem"},
@@ -194,7 +220,7 @@ var faultsOfProcessing = []fault{
 	{"two eyes are enough", operate, `case who == "" || who == op.Who:`, `case who == "":`, lettersDir, "TestFourEyes"},
 	{"a previewed number is no promise", operate, `case preview.Total != expect:`, `case false:`, lettersDir, "TestAnOperationIsRefused"},
 	{"a discard leaves its key parked", operate, `if w, ok := parked.Go(now); ok {`, `if w, ok := parked.Go(now); ok && false {`, pushDir, "TestADiscardReleasesWhatIsParked"},
-	{"a handler emits where it may not", tx, `if !slices.Contains(spec.Emits, emission.To) {`, `if !slices.Contains(spec.Emits, emission.To) && false {`, pushDir, "TestAnEmissionThatTheCatalogDoesNotListIsRefused"},
+	{"a handler emits where it may not", perform, `if err == nil && !slices.Contains(w.policy.Emits, emission.To) {`, `if err != nil && !slices.Contains(w.policy.Emits, emission.To) {`, pushDir, "TestAnEmissionThatTheCatalogDoesNotListIsRefused"},
 	{"a dead letter is counted though it was dealt with", "internal/deadletter/standing.go", `Equal: map[string]any{"queue": queue.ID, "state": string(Open)}, Count: true`,
 		`Equal: map[string]any{"queue": queue.ID}, Count: true`, tasksDir, "TestADeadLetterIsCountedUntilItIsDealtWith"},
 	{"who comes while a service ends is turned away", "internal/serve/serve.go", `if s.Draining != nil {`, `if s.Draining(); false {`,

@@ -27,11 +27,11 @@ var faultsOfCatalog = []fault{
 	others`, `" AND ` + "`" + `
 	others`, agreement, "TestAFiltersTextSaysWhatTheSimulatorDoes"},
 	{"a message put on a queue reaches the others of its topic", declared, `addressed[routing.AttrQueue] = q.ID`, `_ = routing.AttrQueue`, catalogs, "TestAMessageForOneQueueOfATopicNamesIt"},
-	{"a message that waits comes back to every queue of its topic", "internal/push/delayed.go", `message.Attributes = w.queue.Addressed(message.Attributes)`, `_ = message`, pushDir, "TestAMessageOfASharedTopicComesBackToItsQueueAlone"},
+	{"a message that waits comes back to every queue of its topic", settle, `message.Attributes = w.queue.Addressed(message.Attributes)`, `_ = message.Attributes`, pushDir, "TestAMessageOfASharedTopicComesBackToItsQueueAlone"},
 	{"a replay reaches every queue of its topic", operate, `Attributes: q.Addressed(attributes)}`, `Attributes: attributes}`, lettersDir, "TestAReplayOnASharedTopicIsForTheQueueAlone"},
 	{"an orphan is put back for every queue of its topic", tasks, `again.Attributes = q.Addressed(again.Attributes)`, `_ = again`, tasksDir, "TestAnOrphanOfASharedTopicIsPutBackForItsQueueAlone"},
 	{"a producer's message reaches every queue of the topic", "internal/webhook/webhook.go", `m.Attributes = q.Addressed(m.Attributes)`, `_ = m`, "internal/webhook", "TestAMessageForAQueueOnASharedTopicNamesTheQueue"},
-	{"what is not bound is handled", deliver, `case !q.Takes(d.message.Attributes):`, `case false:`, pushDir, "TestAMessageThatIsNotBoundIsDropped"},
+	{"what is not bound is handled", turn, `case !q.Takes(d.message.Attributes):`, `case false:`, pushDir, "TestAMessageThatIsNotBoundIsDropped"},
 	{"any pattern has the event type", declared, `routing.Narrower(p, best) < 0)`, `routing.Narrower(p, best) > 0)`, catalogs, "TestTheHandlerOfATypeIsItsOwnElseThatOfTheNarrowestPattern"},
 	{"a message may be put on a queue by the name of its dead letters", declared, `return q.ID == name || (q.Alias`, `return slices.Contains(q.DeadLetter.Aliases, name) || q.ID == name || (q.Alias`, catalogs, "TestOldNamesLeadToWhatTheyNamed"},
 	{"a shared topic of disabled queues exists", declared, `return q.Enabled && q.SharedTopic == t.ID`, `return q.SharedTopic == t.ID`, catalogs, "TestASharedTopicExistsWhereOneOfItsQueuesIsEnabled"},

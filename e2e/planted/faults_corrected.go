@@ -2,7 +2,6 @@ package main
 
 const (
 	correct       = "internal/dedupe/corrected.go"
-	correctPush   = "internal/push/corrected.go"
 	correctLetter = "internal/deadletter/corrected.go"
 	mayBe         = "TestOfWhatMayHaveBeenAppliedACorrectionIsAConflict"
 	taken         = "TestACorrectedPayloadIsProcessedAndItsDeadLetterCloses"
@@ -11,23 +10,27 @@ const (
 
 // faultsOfCorrected are those of replays past their TTL and of corrected payloads.
 var faultsOfCorrected = []fault{
-	{"a replay expires", deliver, `case q.MessageTTL > 0 && !d.replayed() &&`, `case q.MessageTTL > 0 &&`, pushDir, outcome},
-	{"whatever was attempted is corrected", correct, `case found.Status != DeadLettered || len(found.Corrected) == maxCorrected:`,
+	{"a replay expires", turn, `case q.MessageTTL > 0 && !w.replayed &&`, `case q.MessageTTL > 0 &&`, pushDir, outcome},
+	{"whatever was attempted is corrected", once, `case found.Status != DeadLettered || len(found.Corrected) == maxCorrected:`,
 		`case len(found.Corrected) == maxCorrected:`, pushDir, mayBe},
-	{"what was corrected is forgotten", correct, `case slices.Contains(found.Corrected, r.record.PayloadHash):`, `case false:`, pushDir, taken},
-	{"an id is corrected for ever", correct, `|| len(found.Corrected) == maxCorrected:`, `:`, dedupeDir, "TestAnIDIsCorrectedSoManyTimesAndNoMore"},
-	{"what broke the contract is a payload", correct, `case found.PayloadHash == "":`, `case false:`, dedupeDir, "TestWhatBrokeTheContractIsInNobodysWay"},
-	{"a correction closes nothing", correct, `return r.letters.Close(others)`, `return nil`, pushDir, taken},
-	{"a leased correction closes nothing", lease, `return r.settle(ctx, record, r.closing()...)`, `return r.settle(ctx, record)`, pushDir, "TestACorrectionOfALeasedEventAsksTheOtherSideFirst"},
-	{"a correction that fails leaves both open", once, `return r.put(ctx, record, r.closing()...)`, `return r.put(ctx, record)`, pushDir, "TestACorrectionThatFailsForGoodIsADeadLetterInTheOthersPlace"},
-	{"a replay corrects itself", correct, `func(id string) bool { return id == own })`, `func(id string) bool { return id == own+"x" })`, pushDir, "TestWhatBrokeTheContractAndIsReplayedDoesNotCorrectItself"},
+	{"what was corrected is forgotten", once, `case slices.Contains(found.Corrected, r.record.PayloadHash):`, `case false:`, pushDir, taken},
+	{"an id is corrected for ever", once, `|| len(found.Corrected) == maxCorrected:`, `:`, dedupeDir, "TestAnIDIsCorrectedSoManyTimesAndNoMore"},
+	{"what broke the contract is a payload", once, `replaceable := found.PayloadHash == ""`, `replaceable := false`, dedupeDir, "TestWhatBrokeTheContractIsInNobodysWay"},
+	{"a correction closes nothing", once, `also = r.letters.Close(others)`, `_ = others`, pushDir, taken},
+	{"a leased correction closes nothing", once, `also = r.letters.Close(others)`, `if end.Status != Completed || !r.claimed {
+			also = r.letters.Close(others)
+		}`, pushDir, "TestACorrectionOfALeasedEventAsksTheOtherSideFirst"},
+	{"a correction that fails leaves both open", once, `also = r.letters.Close(others)`, `if end.Status == Completed {
+			also = r.letters.Close(others)
+		}`, pushDir, "TestACorrectionThatFailsForGoodIsADeadLetterInTheOthersPlace"},
+	{"a replay corrects itself", once, `return slices.Contains(own, id) })`, `return id == "x" })`, pushDir, "TestWhatBrokeTheContractAndIsReplayedDoesNotCorrectItself"},
 	{"a broken message is remembered over a success", correct, `if found.Status != DeadLettered || slices.Contains(found.DeadLetters, letter[0])`,
 		`if slices.Contains(found.DeadLetters, letter[0])`, dedupeDir, "TestWhatBrokeTheContractIsInNobodysWay"},
-	{"nobody asks what was done outside", correctPush, `return err == nil && !applied, err`, `_ = applied; return err == nil, err`, pushDir, mayBe},
-	{"every queue takes corrections", correctPush, `if l.queue.OnCorrected != catalog.Accept {`, `if false {`, pushDir, mayBe},
-	{"a broken message claims the id of its attributes", correctPush, `|| (said != "" && said != id)`, `|| said == "?"`, pushDir, keepsIt},
-	{"a broken message of another contract claims an id", correctPush, `case err != nil && retry.Decide(err).Reason == "contract_mismatch":`, `case false:`, pushDir, keepsIt},
-	{"the old payload frees the key of its correction", "internal/push/park.go", `case a.Reason == correctedBefore:`, `case false:`, pushDir, "TestACorrectionPassesAndFreesTheKeyThatItsDeadLetterHoldsUp"},
+	{"nobody asks what was done outside", "internal/push/letters.go", `return err == nil && !applied, err`, `_ = applied; return err == nil, err`, pushDir, mayBe},
+	{"every queue takes corrections", "internal/push/letters.go", `if l.queue.OnCorrected != catalog.Accept {`, `if false {`, pushDir, mayBe},
+	{"a broken message claims the id of its attributes", "internal/push/event.go", `|| (said != "" && said != claim.ID)`, `|| said == "?"`, pushDir, keepsIt},
+	{"a broken message of another contract claims an id", "internal/push/event.go", `case err != nil && retry.Decide(err).Reason == "contract_mismatch":`, `case false:`, pushDir, keepsIt},
+	{"the old payload frees the key of its correction", "internal/push/leave.go", `(a.Outcome == retry.Duplicate && a.Reason != correctedBefore)`, `a.Outcome == retry.Duplicate`, pushDir, "TestACorrectionPassesAndFreesTheKeyThatItsDeadLetterHoldsUp"},
 	{"a late letter opens what is corrected", correctLetter, `case !item.Kept.IsZero():`, `case item.Kept.IsZero():`, lettersDir, "TestWhatIsCorrectedBeforeItArrivesIsShownAndFilled"},
 	{"a late death opens what is corrected", letters, `case item.State == Corrected || item.ReplayCount > died.ReplayCount`, `case item.ReplayCount > died.ReplayCount`, lettersDir, "TestACorrectedItemStaysClosed"},
 }

@@ -10,8 +10,10 @@ var faultsOfDoors = []fault{
 	{"a budget has no end", "internal/serve/budget.go", `if bytes > b.bytes-held {`, `if bytes < 0 {`, "internal/webhook", "TestBodiesInFlightHoldNoMoreThanTheirBudget"},
 	{"bodies that were answered are still counted", "internal/serve/body.go", `budget.Release(b.claimed)`, `budget.Release(0)`, "internal/webhook", "TestAPanicGivesBackWhatItsBodyHeld"},
 	{"what is announced is claimed", "internal/serve/body.go", `size := 2 * old`, `size := most + 1`, "internal/webhook", "TestAnAnnouncedLengthHoldsNothing"},
-	{"a push that was answered holds its body", "internal/push/push.go", `defer d.release()`, ``, pushDir, "TestAnAnsweredPushHoldsNothing"},
-	{"a dead letter that was kept holds its body", "internal/push/deadletter.go", `defer d.release()`, ``, pushDir, "TestAnAnsweredPushHoldsNothing"},
+	{"a push that was answered holds its body", "internal/push/push.go", `defer d.release()
+	a, record`, `a, record`, pushDir, "TestAnAnsweredPushHoldsNothing"},
+	{"a dead letter that was kept holds its body", "internal/push/push.go", `defer d.release()
+	ctx, cancel`, `ctx, cancel`, pushDir, "TestAnAnsweredPushHoldsNothing"},
 	{"the metrics are on the public port too", "internal/webhook/webhook.go", `serve.Health(router, s.draining.Load)`,
 		`serve.Health(router, s.draining.Load); router.Method(http.MethodGet, "/metrics", config.Metrics.Handler())`, "cmd/webhook", "TestTheMetricsAreNotOnThePublicPort"},
 	{"an answer is cut off while its handler works", "internal/serve/serve.go", `s.ReadTimeout + s.Longest + toRead,`, `s.Longest,`, "internal/serve", "TestTheWriteTimeoutHoldsTheLongestRequestAndItsWork"},

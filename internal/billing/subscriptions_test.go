@@ -14,6 +14,7 @@ import (
 	"billhook/internal/billing"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
+	"billhook/internal/dedupe/dedupetest"
 	"billhook/internal/embedded"
 	"billhook/internal/handler"
 	"billhook/internal/lane"
@@ -89,7 +90,7 @@ func TestEachTypeOfSubscriptionEventIsKeptAndTold(t *testing.T) {
 					},
 				},
 			}}, effect.Emit)
-			_, err = lane.Add(event, &effect, noon)
+			_, err = lane.Emit(event, &effect, noon)
 			require.NoError(t, err)
 		})
 	}
@@ -191,10 +192,10 @@ func TestAnEventIsToldOnceThoughItsRecordIsForgotten(t *testing.T) {
 			key := dedupe.Key("events", dedupe.DefaultTenant, event.ID)
 			deliver := func(want string) {
 				run := once.Begin(key, dedupe.Record{Queue: "events", Tenant: dedupe.DefaultTenant, EventID: event.ID, PayloadHash: "sha256:A"}, time.Hour)
-				seen, err := run.Effect(t.Context(), event, false, func(ctx context.Context, event handler.Event) (handler.Effect, error) {
+				seen, err := dedupetest.Effect(t.Context(), run, event, false, func(ctx context.Context, event handler.Event) (handler.Effect, error) {
 					effect, err := handler.Typed(subscriptions.Record)(ctx, event)
 					if err == nil {
-						_, err = lane.Add(event, &effect, now)
+						_, err = lane.Emit(event, &effect, now)
 					}
 					return effect, err
 				})
@@ -254,7 +255,7 @@ func TestWhatTheDoorTakesCanAlwaysBeTold(t *testing.T) {
 		event.Queue, event.Tenant = "events", dedupe.DefaultTenant
 		effect, err := handler.Typed(subscriptionsOn(nil).Record)(context.Background(), event)
 		require.NoError(t, err)
-		_, err = lane.Add(event, &effect, noon)
+		_, err = lane.Emit(event, &effect, noon)
 		require.NoError(t, err)
 		require.NoError(t, store.CheckWrites(effect.Writes))
 	})

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/internal/dedupe"
+	"billhook/internal/dedupe/dedupetest"
 	"billhook/internal/store"
 )
 
@@ -34,9 +35,9 @@ func (b *bench) condemn(t *testing.T, payload string) bool {
 	if seen != dedupe.Fresh {
 		return false
 	}
-	written, err := run.Bury(t.Context(), "refused", run.Attempt())
+	seen, err = run.Conclude(t.Context(), dedupe.Ending{Status: dedupe.DeadLettered, Reason: "refused"})
 	require.NoError(t, err)
-	return written
+	return seen == dedupe.Gone
 }
 
 func TestAnIDIsCorrectedSoManyTimesAndNoMore(t *testing.T) {
@@ -67,7 +68,7 @@ func TestWhatBrokeTheContractIsInNobodysWay(t *testing.T) {
 		require.NoError(t, run.Broken(t.Context(), "contract_broken"))
 	}
 	require.Equal(t, []string{"one", "two"}, b.record(t).DeadLetters)
-	seen, err := b.begin("A").Effect(t.Context(), event(), false, credit)
+	seen, err := dedupetest.Effect(t.Context(), b.begin("A"), event(), false, credit)
 	require.NoError(t, err)
 	require.Equal(t, dedupe.Own, seen, "nor where corrections are refused since")
 	run := b.begin("")

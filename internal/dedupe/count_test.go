@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/internal/dedupe"
+	"billhook/internal/dedupe/dedupetest"
 	"billhook/internal/store"
 )
 
@@ -24,13 +25,13 @@ func TestAnAttemptIsCountedBeforeItRuns(t *testing.T) {
 		"and its worker dies": {func(*testing.T, *bench, *dedupe.Run) {}, dedupe.Failed, 2, dedupe.Begun},
 		"and succeeds": {func(t *testing.T, _ *bench, run *dedupe.Run) {
 			t.Helper()
-			seen, err := run.Effect(t.Context(), event(), false, credit)
+			seen, err := dedupetest.Effect(t.Context(), run, event(), false, credit)
 			require.NoError(t, err)
 			require.Equal(t, dedupe.Own, seen)
 		}, dedupe.Completed, 2, ""},
 		"and fails": {func(t *testing.T, b *bench, run *dedupe.Run) {
 			t.Helper()
-			seen, err := run.Fail(t.Context(), "handler_error", b.once.Now())
+			seen, err := run.Conclude(t.Context(), dedupe.Ending{Status: dedupe.Failed, Reason: "handler_error", Next: b.once.Now()})
 			require.NoError(t, err)
 			require.Equal(t, dedupe.Counted, seen)
 		}, dedupe.Failed, 2, "handler_error"},
@@ -49,16 +50,16 @@ func TestAnAttemptIsCountedBeforeItRuns(t *testing.T) {
 			seen, err := run.Look(t.Context())
 			require.NoError(t, err)
 			require.Equal(t, dedupe.Fresh, seen, "its own count is in nobody's way")
-			written, err := run.Bury(t.Context(), "refused", run.Attempt())
+			seen, err = run.Conclude(t.Context(), dedupe.Ending{Status: dedupe.DeadLettered, Reason: "refused"})
 			require.NoError(t, err)
-			require.True(t, written)
+			require.Equal(t, dedupe.Gone, seen)
 		}, dedupe.DeadLettered, 2, "refused"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := newBench()
 			first := b.begin("A")
-			_, err := first.Fail(t.Context(), "handler_error", b.once.Now())
+			_, err := first.Conclude(t.Context(), dedupe.Ending{Status: dedupe.Failed, Reason: "handler_error", Next: b.once.Now()})
 			require.NoError(t, err)
 			run := b.begin("A")
 			seen, err := run.Look(t.Context())
@@ -90,12 +91,12 @@ func TestWhatACountMeetsStands(t *testing.T) {
 	}{
 		"a success": {func(t *testing.T, b *bench) {
 			t.Helper()
-			_, err := b.begin("A").Effect(t.Context(), event(), false, credit)
+			_, err := dedupetest.Effect(t.Context(), b.begin("A"), event(), false, credit)
 			require.NoError(t, err)
 		}, dedupe.Done},
 		"another payload": {func(t *testing.T, b *bench) {
 			t.Helper()
-			_, err := b.begin("B").Effect(t.Context(), event(), false, credit)
+			_, err := dedupetest.Effect(t.Context(), b.begin("B"), event(), false, credit)
 			require.NoError(t, err)
 		}, dedupe.Differs},
 		"another count": {func(t *testing.T, b *bench) {
@@ -105,7 +106,7 @@ func TestWhatACountMeetsStands(t *testing.T) {
 		}, dedupe.Fresh},
 		"a failure that is to wait": {func(t *testing.T, b *bench) {
 			t.Helper()
-			_, err := b.begin("A").Fail(t.Context(), "handler_error", b.once.Now().Add(time.Minute))
+			_, err := b.begin("A").Conclude(t.Context(), dedupe.Ending{Status: dedupe.Failed, Reason: "handler_error", Next: b.once.Now().Add(time.Minute)})
 			require.NoError(t, err)
 		}, dedupe.Early},
 	} {
@@ -166,7 +167,7 @@ func TestACountWithoutAnAnswerIsAnOutage(t *testing.T) {
 // waitsFor is an event that has failed, is due in an hour, and waits with the broker.
 func waitsFor(t *testing.T, f *floor) (*dedupe.Run, dedupe.Record) {
 	t.Helper()
-	_, err := f.begin("e1").Fail(t.Context(), "handler_error", f.now.Add(time.Hour))
+	_, err := f.begin("e1").Conclude(t.Context(), dedupe.Ending{Status: dedupe.Failed, Reason: "handler_error", Next: f.now.Add(time.Hour)})
 	require.NoError(t, err)
 	run := f.begin("e1")
 	seen, err := run.Look(t.Context())
@@ -180,9 +181,8 @@ func TestWhatComesEarlyIsPostponedWithoutAnAttempt(t *testing.T) {
 	t.Parallel()
 	f := newFloor(t)
 	run, before := waitsFor(t, f)
-	run.Keep("1-1", []store.Write{store.Create(shelf, nil)})
-	f.now = f.now.Add(time.Minute)
-	seen, err := run.Postpone(t.Context())
+		f.now = f.now.Add(time.Minute)
+	seen, err := run.Conclude(t.Context(), dedupe.Ending{Kept: dedupe.Kept{Ticket: "1-1", Writes: []store.Write{store.Create(shelf, nil)}}})
 	require.NoError(t, err)
 	require.Equal(t, dedupe.Waiting, seen)
 	want := before
@@ -208,8 +208,7 @@ func TestAPostponementIsRefusedWhereAnythingHasChanged(t *testing.T) {
 			other := f.begin("e1")
 			_, err := other.Look(t.Context())
 			require.NoError(t, err)
-			other.Keep("2-2", nil)
-			_, err = other.Postpone(t.Context())
+						_, err = other.Conclude(t.Context(), dedupe.Ending{Kept: dedupe.Kept{Ticket: "2-2"}})
 			require.NoError(t, err)
 		}, dedupe.Waiting, false, false},
 		"its lane is another": {func(t *testing.T, f *floor) {
@@ -225,8 +224,7 @@ func TestAPostponementIsRefusedWhereAnythingHasChanged(t *testing.T) {
 			f := newFloor(t)
 			run, before := waitsFor(t, f)
 			test.other(t, f)
-			run.Keep("1-1", []store.Write{store.Create(shelf, nil)})
-			seen, err := run.Postpone(t.Context())
+						seen, err := run.Conclude(t.Context(), dedupe.Ending{Kept: dedupe.Kept{Ticket: "1-1", Writes: []store.Write{store.Create(shelf, nil)}}})
 			require.Equal(t, test.err, err != nil)
 			require.Equal(t, test.want, seen)
 			_, err = f.faults.Get(t.Context(), shelf)

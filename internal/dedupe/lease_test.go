@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/internal/dedupe"
+	"billhook/internal/dedupe/dedupetest"
 	"billhook/internal/handler"
 	"billhook/internal/retry"
 )
@@ -26,12 +27,12 @@ func TestOfManyWorkersOneClaims(t *testing.T) {
 		},
 		"that failed": func(t *testing.T, b *bench) {
 			t.Helper()
-			_, err := b.begin("A").Fail(t.Context(), "handler_error", b.once.Now())
+			_, err := b.begin("A").Conclude(t.Context(), dedupe.Ending{Status: dedupe.Failed, Reason: "handler_error", Next: b.once.Now()})
 			require.NoError(t, err)
 		},
 		"that is forgotten": func(t *testing.T, b *bench) {
 			t.Helper()
-			_, err := b.begin("A").Effect(t.Context(), event(), false, credit)
+			_, err := dedupetest.Effect(t.Context(), b.begin("A"), event(), false, credit)
 			require.NoError(t, err)
 			b.pass(remember)
 		},
@@ -93,7 +94,7 @@ func TestAnEndThatCannotBeWrittenIsTriedThreeTimes(t *testing.T) {
 	require.NoError(t, err)
 	b.trips()
 	b.faults = []fault{refuse, lose}
-	seen, err := run.Complete(t.Context(), handler.Effect{Result: "sent"})
+	seen, err := run.Conclude(t.Context(), dedupe.Ending{Status: dedupe.Completed, Effect: handler.Effect{Result: "sent"}})
 	require.NoError(t, err)
 	require.Equal(t, dedupe.Own, seen, "the second one happened, and a look after the third says so")
 	require.Equal(t, "sent", run.Result())
@@ -104,7 +105,7 @@ func TestAnEndThatCannotBeWrittenIsTriedThreeTimes(t *testing.T) {
 	require.NoError(t, err)
 	b.trips()
 	b.faults = []fault{refuse, refuse, refuse}
-	_, err = run.Complete(t.Context(), handler.Effect{Result: "sent"})
+	_, err = run.Conclude(t.Context(), dedupe.Ending{Status: dedupe.Completed, Effect: handler.Effect{Result: "sent"}})
 	require.Equal(t, "store_unavailable", retry.Decide(err).Reason)
 	_, commits := b.trips()
 	require.Equal(t, 3, commits)

@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"billhook/internal/dedupe"
+	"billhook/internal/dedupe/dedupetest"
 	"billhook/internal/handler"
 )
 
@@ -43,7 +44,7 @@ func TestAnyHistoryKeepsTheEffectToOne(t *testing.T) {
 			f := b.faults[0]
 			ctx := context.Background()
 			run := b.begin(payload)
-			seen, err := run.Effect(ctx, event(), rapid.Bool().Draw(t, "redelivered"), tx)
+			seen, err := dedupetest.Effect(ctx, run, event(), rapid.Bool().Draw(t, "redelivered"), tx)
 			switch {
 			case remembered() && m.payload != payload && err == nil:
 				require.Equal(t, dedupe.Differs, seen)
@@ -71,7 +72,7 @@ func TestAnyHistoryKeepsTheEffectToOne(t *testing.T) {
 			"a delivery that fails": func(t *rapid.T) {
 				deliver(t, failing(errHandler), func(run *dedupe.Run) {
 					for {
-						seen, err := run.Fail(context.Background(), "handler_error", b.once.Now())
+						seen, err := run.Conclude(context.Background(), dedupe.Ending{Status: dedupe.Failed, Reason: "handler_error", Next: b.once.Now()})
 						require.NoError(t, err)
 						if seen == dedupe.Fresh {
 							continue
@@ -91,9 +92,9 @@ func TestAnyHistoryKeepsTheEffectToOne(t *testing.T) {
 					if seen != dedupe.Fresh {
 						return
 					}
-					written, err := run.Bury(context.Background(), "unknown_product", run.Attempt())
+					seen, err = run.Conclude(context.Background(), dedupe.Ending{Status: dedupe.DeadLettered, Reason: "unknown_product"})
 					require.NoError(t, err)
-					require.True(t, written)
+					require.Equal(t, dedupe.Gone, seen)
 					record := b.record(t)
 					wrote(record.PayloadHash[len("sha256:"):], dedupe.DeadLettered, m.attempts+1)
 				})

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"billhook/internal/handler"
+	"billhook/internal/contract"
 	"billhook/internal/retry"
 	"billhook/internal/store"
 )
@@ -22,8 +22,7 @@ type Store interface {
 	Commit(ctx context.Context, writes []store.Write) ([]store.Version, error)
 }
 
-// tries is how often one delivery commits an effect whose preconditions fail, before
-// it leaves the rest to a redelivery.
+// tries is how often one write of a run is tried anew.
 const tries = 3
 
 // Once runs handlers so that their effect happens once: Tx handlers by committing
@@ -59,17 +58,14 @@ type Run struct {
 	// repeated: an attempt before this one began and was not completed. Only of an
 	// effect outside does it matter: nobody knows whether it took place.
 	repeated bool
+	// try counts the effects of this run whose preconditions have failed.
+	try int
 	// letters are those of the event; nil: nobody keeps any, and none is corrected.
 	letters Letters
 	// ticket is that of the delivered copy, where it comes back from a long wait.
 	ticket string
 	// found is the record as last read; the zero record where none counts.
 	found Record
-	// kept is what Keep was called with.
-	kept struct {
-		ticket string
-		writes []store.Write
-	}
 }
 
 // Begin starts the run of an event. record carries the event's identity: queue,
@@ -102,37 +98,11 @@ func (r *Run) Attempt() int {
 	return int(r.record.Attempts) + 1
 }
 
+// Try returns how often the effect of this run has met a conflict; see handler.Event.
+func (r *Run) Try() int { return r.try }
+
 // Result returns the handler's code for what it did, once the run is Own or Done.
 func (r *Run) Result() string { return r.record.Result }
-
-// Seen is what a look at the record says of a delivery.
-type Seen int
-
-// What a look can say.
-const (
-	// Fresh: there is no record that counts, or one of an attempt that failed: go on.
-	Fresh Seen = iota
-	// Own: this very run has committed the effect.
-	Own
-	// Done: the same event with the same payload was completed before.
-	Done
-	// Gone: the event was dead-lettered before.
-	Gone
-	// Differs: the id was used before with another payload.
-	Differs
-	// Held: another worker holds the lease.
-	Held
-	// Counted: this very run has written its own failure.
-	Counted
-	// Claimed: this very run holds the lease.
-	Claimed
-	// Replaced: the payload was dead-lettered, and another has taken its place.
-	Replaced
-	// Waiting: another copy of the message is kept elsewhere until the next attempt is due.
-	Waiting
-	// Early: the next attempt is due at the time that Due returns, and no other copy waits.
-	Early
-)
 
 // Look reads the record once and says what it means.
 func (r *Run) Look(ctx context.Context) (Seen, error) {
@@ -155,11 +125,7 @@ func (r *Run) Look(ctx context.Context) (Seen, error) {
 		return Fresh, nil
 	}
 	if found.PayloadHash != r.record.PayloadHash && !r.beside {
-		if seen, err := r.correct(ctx, doc.Version, found); err != nil || seen != Differs {
-			return seen, err
-		}
-		r.other = found.PayloadHash
-		return Differs, nil
+		return r.correct(ctx, doc.Version, found)
 	}
 	if found.Status == DeadLettered && r.record.Replays > found.Replays {
 		// Somebody has replayed it: it has all its attempts again. What an attempt of then
@@ -207,6 +173,36 @@ func (r *Run) Due() time.Time {
 	return r.found.NextRetryAt
 }
 
+// correct says what a record means to a run of another payload: Fresh where the run's own
+// may take the place of the one that was dead-lettered, with all attempts, at the version
+// that was read; Replaced where that has happened the other way round; else Differs.
+//
+// A payload that has taken another's place keeps it: what was delivered before the correction
+// comes back after it, from the broker or by a replay.
+func (r *Run) correct(ctx context.Context, version store.Version, found Record) (Seen, error) {
+	replaceable := found.PayloadHash == "" // what broke the contract was no payload: nobody tried to apply it
+	switch {
+	case slices.Contains(found.Corrected, r.record.PayloadHash):
+		return Replaced, nil
+	case found.Status != DeadLettered || len(found.Corrected) == maxCorrected:
+		replaceable = false
+	case !replaceable && r.letters != nil:
+		var err error
+		if replaceable, err = r.letters.Replaceable(ctx, found); err != nil {
+			return Differs, err
+		}
+	}
+	if !replaceable {
+		r.other = found.PayloadHash
+		return Differs, nil
+	}
+	r.known(version, Record{
+		CreatedAt: found.CreatedAt, DeadLetters: found.DeadLetters,
+		Corrected: append(slices.Clone(found.Corrected), found.PayloadHash),
+	})
+	return Fresh, nil
+}
+
 // known takes over what the store holds; the zero record is none.
 func (r *Run) known(version store.Version, found Record) {
 	r.version, r.mine, r.found = version, false, found
@@ -217,49 +213,57 @@ func (r *Run) known(version store.Version, found Record) {
 	}
 }
 
-// Effect runs the handler and commits its writes together with the record. Without
-// an error it says Own where this run committed, also where the answer of its commit
-// was lost; else what it met instead. With an error nothing is known to be committed,
-// and the error says what to do.
+// Corrects reports whether the run's payload has taken, or takes, the place of another that
+// was dead-lettered, as far as known.
+func (r *Run) Corrects() bool { return len(r.record.Corrected) > 0 }
+
+// Lost reports, of what a run has seen, whether it is of an event that the run had
+// Claimed and has no more: it is not to be touched, whoever has it.
+func (r *Run) Lost(seen Seen) bool { return r.claimed && (seen == Fresh || seen == Early) }
+
+// Repeated reports, of a Claimed run, whether an attempt began before this one whose
+// effect may have taken place.
+func (r *Run) Repeated() bool { return r.repeated }
+
+// Claim takes the event for this run: from now on, and for the length of the lease,
+// any other delivery of it is Held. It says Claimed where it did, also where the
+// answer of its commit was lost; else what it met instead. An event whose lease has
+// ended, or whose attempt failed, is taken over. keep, if not nil, stands in the
+// record until the run is over.
 //
-// A new event costs one commit and no read. With redelivered true the record is
-// read first, which makes a duplicate one read, and a retry one read and one commit.
-func (r *Run) Effect(ctx context.Context, event handler.Event, redelivered bool, h handler.Tx) (Seen, error) {
+// From the claim on, the record's version is the fence: Conclude writes at the version that
+// the claim returned, or not at all.
+//
+// A new event costs one commit. With redelivered true the record is read first.
+func (r *Run) Claim(ctx context.Context, lease time.Duration, keep *contract.Message, redelivered bool) (Seen, error) {
 	if redelivered {
 		if seen, err := r.Look(ctx); err != nil || seen != Fresh {
 			return seen, err
 		}
 	}
-	for event.Try < tries {
-		event.Attempt = r.Attempt()
-		effect, err := h(ctx, event)
-		if err != nil {
-			return Fresh, err
-		}
-		record := r.at(r.once.Now(), Completed)
-		record.Attempts, record.Result, record.LastError, record.ProcessedAt = int64(r.Attempt()), effect.Result, "", record.UpdatedAt
-		for _, emission := range effect.Emit {
-			id, _ := emission.Body.Identity()
-			record.Emitted = append(record.Emitted, id)
-		}
-		_, err = r.once.Store.Commit(ctx, slices.Concat([]store.Write{r.write(record)}, effect.Writes, r.closing()))
+	for range tries {
+		now := r.once.Now()
+		record := r.at(now, Processing)
+		record.Attempts, record.LeaseUntil, record.Message = int64(r.Attempt()), now.Add(lease), keep
+		written, err := r.commit(ctx, record)
 		switch {
-		case err == nil:
-			r.record, r.mine = record, true
-			return Own, nil
+		case written:
+			r.claimed = true
+			return Claimed, nil
 		case errors.Is(err, store.ErrInvalid):
-			// The writes themselves are wrong; they will be wrong again.
-			return Fresh, retry.Permanent("effect_invalid", err)
-		case !errors.Is(err, store.ErrExists) && !errors.Is(err, store.ErrStale):
-			return Fresh, retry.Outage("store_unavailable", fmt.Errorf("commit effect: %w", err))
+			return Fresh, retry.Permanent("record_invalid", err)
 		}
-		assumed := r.version
-		if seen, err := r.Look(ctx); err != nil || seen != Fresh {
-			return seen, err
+		seen, lookErr := r.Look(ctx)
+		switch {
+		case lookErr == nil && seen == Claimed:
+			r.claimed = true
+			return Claimed, nil // our own commit, whose answer was lost
+		case err != nil:
+			// If the claim arrives later, its redelivery waits for the end of the lease.
+			return Fresh, retry.Outage("store_unavailable", fmt.Errorf("claim: %w", err))
+		case lookErr != nil || seen != Fresh:
+			return seen, lookErr
 		}
-		if assumed != 0 || r.version == 0 {
-			event.Try++
-		} // else a record was found that nobody knew of: it alone may have been in the way
 	}
 	return Fresh, retry.Busy("contention", nil)
 }
@@ -269,116 +273,141 @@ func (r *Run) Effect(ctx context.Context, event handler.Event, redelivered bool,
 const Begun = "worker_died"
 
 // Count counts an attempt before it runs, so that an event whose workers die uses its
-// attempts up. It says Counted where it did; else the record is not what this run knew,
-// see Fail.
+// attempts up. It says Counted where it did; else see Conclude.
 func (r *Run) Count(ctx context.Context) (Seen, error) {
-	return r.tally(ctx, int64(r.Attempt()), Begun)
+	return r.Conclude(ctx, Ending{Status: Failed, Reason: Begun})
 }
 
 // Uncount takes back what Count has counted, where the attempt turns out to be none of the
-// event's own. It says Counted where it did; else see Fail. Where nothing was counted it is
-// Fresh, and costs nothing.
+// event's own. It says Counted where it did; else see Conclude. Where nothing was counted it
+// is Fresh, and costs nothing.
 func (r *Run) Uncount(ctx context.Context, reason string) (Seen, error) {
 	if !r.mine || r.record.LastError != Begun {
 		return Fresh, nil
 	}
-	return r.tally(ctx, r.record.Attempts-1, reason)
+	return r.Conclude(ctx, Ending{Status: Failed, Reason: reason, Uncounted: true})
 }
 
-func (r *Run) tally(ctx context.Context, attempts int64, reason string) (Seen, error) {
-	record := r.at(r.once.Now(), Failed)
-	record.Attempts, record.LastError = attempts, reason
-	versions, err := r.once.Store.Commit(ctx, []store.Write{r.write(record)})
-	switch {
-	case err == nil:
-		r.record, r.version, r.mine = record, versions[0], true
-		return Counted, nil
-	case errors.Is(err, store.ErrExists), errors.Is(err, store.ErrStale):
-		return r.Look(ctx)
-	default:
-		return Fresh, retry.Outage("store_unavailable", fmt.Errorf("count an attempt: %w", err))
+// Conclude writes what the run has come to, at the version of the record that the run knows.
+// Where that is written it says Own of what is Completed, Counted of what has Failed, Gone of
+// what is DeadLettered, and Waiting of what is Kept alone. Of a claimed run that is also said
+// where the answer of its commit was lost.
+//
+// Else nothing is written, and it says what the record is now. Fresh, or Claimed of a claimed
+// run, asks to decide again: with what Attempt returns now, with what is kept in its place
+// now, and with an effect of another Try. Anything else stands.
+func (r *Run) Conclude(ctx context.Context, end Ending) (Seen, error) {
+	var unknown error
+	assumed, refused := r.version, false
+	for try := 0; ; try++ {
+		if refused {
+			seen, err := r.Look(ctx)
+			switch {
+			case err != nil || (seen != Fresh && seen != Claimed):
+				return seen, err
+			case seen == Claimed && r.version != assumed && len(end.Kept.Writes) == 0:
+				// A sweep has touched the record, and nobody has taken it over.
+			case end.Status == Completed && (r.claimed || assumed != 0 || r.version == 0):
+				if r.try++; r.try == tries {
+					return seen, retry.Busy("contention", nil)
+				}
+				return seen, nil
+			default: // perhaps a record was found that nobody knew of: it alone may have been in the way
+				return seen, nil
+			}
+		}
+		if try == tries {
+			return Fresh, retry.Outage("store_unavailable", fmt.Errorf("end of the lease: %w", unknown))
+		}
+		assumed = r.version
+		record, also, said := r.ending(end)
+		written, err := r.commit(ctx, record, also...)
+		switch {
+		case written:
+			return said, nil
+		case errors.Is(err, store.ErrInvalid) && end.Status == Completed && (!r.claimed || len(end.Effect.Writes) > 0):
+			// The writes themselves are wrong; they will be wrong again.
+			return Fresh, retry.Permanent("effect_invalid", err)
+		case errors.Is(err, store.ErrInvalid):
+			return Fresh, retry.Transient("record_invalid", err)
+		case err != nil && (!r.claimed || end.Status == DeadLettered): // its letter is made again
+			return Fresh, retry.Outage("store_unavailable", fmt.Errorf("write record: %w", err))
+		}
+		if refused = err == nil; !refused {
+			unknown = err // a commit that happened is met as its own
+		}
 	}
 }
 
-// Postpone writes what Keep was called with for an event that is Early, so that this copy
-// waits elsewhere than with the broker. It says Waiting where it did; else see Fail.
-func (r *Run) Postpone(ctx context.Context) (Seen, error) {
-	record := r.found
-	record.DelayTicket, record.UpdatedAt = r.kept.ticket, r.once.Now()
-	switch written, err := r.put(ctx, record, r.kept.writes...); {
-	case err != nil:
-		return Fresh, err
-	case written:
-		return Waiting, nil
-	default:
-		return r.Look(ctx)
+// ending is the record that an ending makes, what is written with it, and what is said then.
+func (r *Run) ending(end Ending) (record Record, also []store.Write, said Seen) {
+	if end.Status == "" {
+		record = r.found
+		record.DelayTicket, record.UpdatedAt = end.Kept.Ticket, r.once.Now()
+		return record, end.Kept.Writes, Waiting
 	}
-}
-
-// Keep says that the message waits for its next attempt elsewhere than with the
-// broker, under a ticket, and what keeps it there: the next Fail or Release commits
-// these writes with the record, or neither. Until the attempt is due, every copy of
-// the message but the one with that ticket is Waiting.
-func (r *Run) Keep(ticket string, writes []store.Write) {
-	r.kept.ticket, r.kept.writes = ticket, writes
-}
-
-// Fail records a failed attempt and when the next is due. It says Counted where it
-// did. Else the record is not what this run knew, and now it knows: Fresh asks to
-// decide again, with what Attempt returns now; anything else stands.
-func (r *Run) Fail(ctx context.Context, reason string, next time.Time) (Seen, error) {
-	record := r.at(r.once.Now(), Failed)
-	record.Attempts, record.LastError, record.NextRetryAt = int64(r.Attempt()), reason, next
-	record.DelayTicket = r.kept.ticket
-	written, err := r.put(ctx, record, r.kept.writes...)
-	switch {
-	case err != nil:
-		return Fresh, err
-	case written:
-		return Counted, nil
-	default:
-		return r.Look(ctx)
+	record = r.at(r.once.Now(), end.Status)
+	record.Attempts, record.LastError = int64(r.Attempt()), end.Reason
+	if end.Uncounted {
+		record.Attempts--
 	}
+	if end.Status == Failed {
+		record.NextRetryAt, record.DelayTicket = end.Next, end.Kept.Ticket
+		return record, end.Kept.Writes, Counted
+	}
+	record.ProcessedAt = record.UpdatedAt
+	// The end of this run, a success or a dead letter of its own, is that of the event's
+	// other dead letters.
+	var own, others []string
+	if r.letters != nil && (end.Status == DeadLettered || len(record.DeadLetters) > 0) {
+		if id := r.letters.Own(); id != "" {
+			own = []string{id}
+		}
+		others = slices.DeleteFunc(slices.Clone(r.record.DeadLetters), func(id string) bool { return slices.Contains(own, id) })
+	}
+	if len(others) > 0 {
+		also = r.letters.Close(others)
+	}
+	if end.Status == DeadLettered {
+		record.DeadLetters = own
+		return record, also, Gone
+	}
+	record.Result, record.DeadLetters = end.Effect.Result, nil
+	for _, emission := range end.Effect.Emit {
+		id, _ := emission.Body.Identity()
+		record.Emitted = append(record.Emitted, id)
+	}
+	if len(also) == 0 {
+		return record, end.Effect.Writes, Own
+	}
+	return record, slices.Concat(end.Effect.Writes, also), Own
 }
 
-// Bury records that the event's dead letter is confirmed. It reports whether it
-// did: where another worker has written the record in the meantime, that stands.
-func (r *Run) Bury(ctx context.Context, reason string, attempts int) (bool, error) {
-	record := r.at(r.once.Now(), DeadLettered)
-	record.Attempts, record.LastError, record.ProcessedAt = int64(attempts), reason, record.UpdatedAt
-	record.DeadLetters = r.own()
-	return r.put(ctx, record, r.closing()...)
-}
-
-func (r *Run) put(ctx context.Context, record Record, also ...store.Write) (bool, error) {
-	_, err := r.once.Store.Commit(ctx, append([]store.Write{r.write(record)}, also...))
-	switch {
-	case err == nil:
-		return true, nil
-	case errors.Is(err, store.ErrExists), errors.Is(err, store.ErrStale):
+// commit writes the record, and more with it, at the version that the run knows. written is
+// false, without an error, where the store holds another.
+func (r *Run) commit(ctx context.Context, record Record, also ...store.Write) (written bool, err error) {
+	write := store.Update(r.key, r.version, record.Fields())
+	if r.version == 0 {
+		write = store.Create(r.key, write.Fields)
+	}
+	versions, err := r.once.Store.Commit(ctx, append(append(make([]store.Write, 0, 1+len(also)), write), also...))
+	if errors.Is(err, store.ErrExists) || errors.Is(err, store.ErrStale) {
 		return false, nil
-	default:
-		return false, fmt.Errorf("dedupe: write record: %w", err)
 	}
+	if err == nil {
+		r.record, r.version, r.mine = record, versions[0], true
+	}
+	return err == nil, err
 }
 
+// at is the run's record as it is written now.
 func (r *Run) at(now time.Time, status Status) Record {
 	record := r.record
 	record.Status, record.LeaseToken = status, r.token
 	record.LeaseUntil, record.NextRetryAt, record.Message, record.DelayTicket = time.Time{}, time.Time{}, nil, ""
 	record.UpdatedAt, record.ExpireAt = now, now.Add(r.rememberFor)
-	if status == Completed {
-		record.DeadLetters = nil // closed in the same commit
-	}
 	if record.CreatedAt.IsZero() {
 		record.CreatedAt = now
 	}
 	return record
-}
-
-func (r *Run) write(record Record) store.Write {
-	if r.version == 0 {
-		return store.Create(r.key, record.Fields())
-	}
-	return store.Update(r.key, r.version, record.Fields())
 }

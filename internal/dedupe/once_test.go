@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/internal/dedupe"
+	"billhook/internal/dedupe/dedupetest"
 	"billhook/internal/handler"
 	"billhook/internal/retry"
 	"billhook/internal/store"
@@ -76,7 +77,7 @@ func TestANewEventIsOneCommitAndNoRead(t *testing.T) {
 	t.Parallel()
 	b := newBench()
 	run := b.begin("A")
-	seen, err := run.Effect(t.Context(), event(), false, credit)
+	seen, err := dedupetest.Effect(t.Context(), run, event(), false, credit)
 	require.NoError(t, err)
 	require.Equal(t, dedupe.Own, seen)
 	require.Equal(t, "credited", run.Result())
@@ -106,13 +107,13 @@ func TestADuplicateIsSeenAndChangesNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := newBench()
-			_, err := b.begin("A").Effect(t.Context(), event(), false, credit)
+			_, err := dedupetest.Effect(t.Context(), b.begin("A"), event(), false, credit)
 			require.NoError(t, err)
 			before := b.record(t)
 			b.trips()
 
 			run := b.begin("A")
-			seen, err := run.Effect(t.Context(), event(), test.redelivered, credit)
+			seen, err := dedupetest.Effect(t.Context(), run, event(), test.redelivered, credit)
 			require.NoError(t, err)
 			require.Equal(t, dedupe.Done, seen)
 			require.Equal(t, "credited", run.Result())
@@ -138,9 +139,9 @@ func TestARetryKeepsTheRecordAndCountsOn(t *testing.T) {
 			b := newBench()
 			created := b.once.Now()
 			run := b.begin("A")
-			_, err := run.Effect(t.Context(), event(), false, failing(errors.New("down")))
+			_, err := dedupetest.Effect(t.Context(), run, event(), false, failing(errors.New("down")))
 			require.Error(t, err)
-			seen, err := run.Fail(t.Context(), "handler_error", created.Add(time.Minute))
+			seen, err := run.Conclude(t.Context(), dedupe.Ending{Status: dedupe.Failed, Reason: "handler_error", Next: created.Add(time.Minute)})
 			require.NoError(t, err)
 			require.Equal(t, dedupe.Counted, seen)
 			record := b.record(t)
@@ -153,7 +154,7 @@ func TestARetryKeepsTheRecordAndCountsOn(t *testing.T) {
 
 			var attempts []int
 			again := b.begin("A")
-			seen, err = again.Effect(t.Context(), event(), test.redelivered, func(ctx context.Context, e handler.Event) (handler.Effect, error) {
+			seen, err = dedupetest.Effect(t.Context(), again, event(), test.redelivered, func(ctx context.Context, e handler.Event) (handler.Effect, error) {
 				require.Zero(t, e.Try, "the record alone was in the way")
 				attempts = append(attempts, e.Attempt)
 				return credit(ctx, e)
@@ -181,7 +182,7 @@ func TestTheLostAnswerOfAnOwnCommitIsRecognized(t *testing.T) {
 		b := newBench()
 		b.faults = []fault{repeat}
 		run := b.begin("A")
-		seen, err := run.Effect(t.Context(), event(), false, credit)
+		seen, err := dedupetest.Effect(t.Context(), run, event(), false, credit)
 		require.NoError(t, err)
 		require.Equal(t, dedupe.Own, seen)
 		require.Equal(t, 1, run.Attempt())
@@ -193,9 +194,9 @@ func TestTheLostAnswerOfAnOwnCommitIsRecognized(t *testing.T) {
 		b := newBench()
 		b.faults = []fault{lose}
 		run := b.begin("A")
-		_, err := run.Effect(t.Context(), event(), false, credit)
+		_, err := dedupetest.Effect(t.Context(), run, event(), false, credit)
 		require.Equal(t, retry.Decide(retry.Outage("store_unavailable", nil)), retry.Decide(err))
-		seen, err := run.Fail(t.Context(), "store_unavailable", b.once.Now())
+		seen, err := run.Conclude(t.Context(), dedupe.Ending{Status: dedupe.Failed, Reason: "store_unavailable", Next: b.once.Now()})
 		require.NoError(t, err)
 		require.Equal(t, dedupe.Own, seen, "the effect stands, and the failure does not")
 		require.Equal(t, dedupe.Completed, b.record(t).Status)
@@ -205,7 +206,7 @@ func TestTheLostAnswerOfAnOwnCommitIsRecognized(t *testing.T) {
 		t.Parallel()
 		b := newBench()
 		b.faults = []fault{repeat}
-		seen, err := b.begin("A").Fail(t.Context(), "handler_error", b.once.Now())
+		seen, err := b.begin("A").Conclude(t.Context(), dedupe.Ending{Status: dedupe.Failed, Reason: "handler_error", Next: b.once.Now()})
 		require.NoError(t, err)
 		require.Equal(t, dedupe.Counted, seen)
 		require.EqualValues(t, 1, b.record(t).Attempts)
@@ -217,17 +218,17 @@ func TestAnotherPayloadUnderAUsedIDDiffers(t *testing.T) {
 	for name, prepare := range map[string]func(t *testing.T, b *bench){
 		"of an event that was completed": func(t *testing.T, b *bench) {
 			t.Helper()
-			_, err := b.begin("A").Effect(t.Context(), event(), false, credit)
+			_, err := dedupetest.Effect(t.Context(), b.begin("A"), event(), false, credit)
 			require.NoError(t, err)
 		},
 		"of an event that failed so far": func(t *testing.T, b *bench) {
 			t.Helper()
-			_, err := b.begin("A").Fail(t.Context(), "handler_error", b.once.Now())
+			_, err := b.begin("A").Conclude(t.Context(), dedupe.Ending{Status: dedupe.Failed, Reason: "handler_error", Next: b.once.Now()})
 			require.NoError(t, err)
 		},
 		"of an event that was dead-lettered": func(t *testing.T, b *bench) {
 			t.Helper()
-			_, err := b.begin("A").Bury(t.Context(), "unknown_product", 1)
+			_, err := b.begin("A").Conclude(t.Context(), dedupe.Ending{Status: dedupe.DeadLettered, Reason: "unknown_product"})
 			require.NoError(t, err)
 		},
 	} {
@@ -237,7 +238,7 @@ func TestAnotherPayloadUnderAUsedIDDiffers(t *testing.T) {
 			prepare(t, b)
 			before := b.record(t)
 			for _, redelivered := range []bool{false, true} {
-				seen, err := b.begin("B").Effect(t.Context(), event(), redelivered, credit)
+				seen, err := dedupetest.Effect(t.Context(), b.begin("B"), event(), redelivered, credit)
 				require.NoError(t, err)
 				require.Equal(t, dedupe.Differs, seen)
 			}
@@ -247,9 +248,9 @@ func TestAnotherPayloadUnderAUsedIDDiffers(t *testing.T) {
 			seen, err := conflict.Look(t.Context())
 			require.NoError(t, err)
 			require.Equal(t, dedupe.Fresh, seen)
-			written, err := conflict.Bury(t.Context(), "payload_conflict", 1)
+			seen, err = conflict.Conclude(t.Context(), dedupe.Ending{Status: dedupe.DeadLettered, Reason: "payload_conflict"})
 			require.NoError(t, err)
-			require.True(t, written)
+			require.Equal(t, dedupe.Gone, seen)
 			seen, err = b.begin("B").Conflict().Look(t.Context())
 			require.NoError(t, err)
 			require.Equal(t, dedupe.Gone, seen)
@@ -283,7 +284,7 @@ func TestAnExpiredRecordCountsAsAbsent(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := newBench()
-			_, err := b.begin("A").Effect(t.Context(), event(), false, credit)
+			_, err := dedupetest.Effect(t.Context(), b.begin("A"), event(), false, credit)
 			require.NoError(t, err)
 			b.pass(remember - time.Nanosecond)
 			seen, err := b.begin("A").Look(t.Context())
@@ -291,7 +292,7 @@ func TestAnExpiredRecordCountsAsAbsent(t *testing.T) {
 			require.Equal(t, dedupe.Done, seen)
 
 			b.pass(time.Nanosecond)
-			seen, err = b.begin(test.payload).Effect(t.Context(), event(), test.redelivered, credit)
+			seen, err = dedupetest.Effect(t.Context(), b.begin(test.payload), event(), test.redelivered, credit)
 			require.NoError(t, err)
 			require.Equal(t, dedupe.Own, seen)
 			record := b.record(t)
@@ -332,7 +333,7 @@ func TestAnEffectThatMeetsAConflictIsDecidedAgain(t *testing.T) {
 		require.NoError(t, err)
 		var tries []int
 		run := b.begin("A")
-		seen, err := run.Effect(t.Context(), event(), false, func(_ context.Context, e handler.Event) (handler.Effect, error) {
+		seen, err := dedupetest.Effect(t.Context(), run, event(), false, func(_ context.Context, e handler.Event) (handler.Effect, error) {
 			require.Equal(t, 1, e.Attempt)
 			if tries = append(tries, e.Try); e.Try > 0 {
 				return handler.Effect{Result: "already_credited"}, nil
@@ -351,7 +352,7 @@ func TestAnEffectThatMeetsAConflictIsDecidedAgain(t *testing.T) {
 			_, err := b.Commit(t.Context(), []store.Write{store.Create(other, nil)})
 			require.NoError(t, err)
 			var tries []int
-			_, err = b.begin("A").Effect(t.Context(), event(), redelivered, func(_ context.Context, e handler.Event) (handler.Effect, error) {
+			_, err = dedupetest.Effect(t.Context(), b.begin("A"), event(), redelivered, func(_ context.Context, e handler.Event) (handler.Effect, error) {
 				tries = append(tries, e.Try)
 				return handler.Effect{Writes: []store.Write{store.Create(other, nil)}}, nil
 			})
@@ -364,12 +365,12 @@ func TestAnEffectThatMeetsAConflictIsDecidedAgain(t *testing.T) {
 	t.Run("also where the record is one that failed", func(t *testing.T) {
 		t.Parallel()
 		b := newBench()
-		_, err := b.begin("A").Fail(t.Context(), "order_not_seen", b.once.Now())
+		_, err := b.begin("A").Conclude(t.Context(), dedupe.Ending{Status: dedupe.Failed, Reason: "order_not_seen", Next: b.once.Now()})
 		require.NoError(t, err)
 		_, err = b.Commit(t.Context(), []store.Write{store.Create(other, nil)})
 		require.NoError(t, err)
 		var tries []int
-		_, err = b.begin("A").Effect(t.Context(), event(), false, func(_ context.Context, e handler.Event) (handler.Effect, error) {
+		_, err = dedupetest.Effect(t.Context(), b.begin("A"), event(), false, func(_ context.Context, e handler.Event) (handler.Effect, error) {
 			tries = append(tries, e.Try)
 			return handler.Effect{Writes: []store.Write{store.Create(other, nil)}}, nil
 		})
@@ -383,7 +384,7 @@ func TestAnErrorOfTheHandlerCommitsNothing(t *testing.T) {
 	t.Parallel()
 	b := newBench()
 	cause := retry.Permanent("unknown_product", nil)
-	_, err := b.begin("A").Effect(t.Context(), event(), false, failing(cause))
+	_, err := dedupetest.Effect(t.Context(), b.begin("A"), event(), false, failing(cause))
 	require.ErrorIs(t, err, cause)
 	reads, commits := b.trips()
 	require.Equal(t, []int{0, 0}, []int{reads, commits})
@@ -392,7 +393,7 @@ func TestAnErrorOfTheHandlerCommitsNothing(t *testing.T) {
 func TestWritesThatNoStoreTakesArePermanent(t *testing.T) {
 	t.Parallel()
 	b := newBench()
-	_, err := b.begin("A").Effect(t.Context(), event(), false, func(context.Context, handler.Event) (handler.Effect, error) {
+	_, err := dedupetest.Effect(t.Context(), b.begin("A"), event(), false, func(context.Context, handler.Event) (handler.Effect, error) {
 		return handler.Effect{Writes: []store.Write{store.Set(balance, map[string]any{"n": 1.5})}}, nil
 	})
 	require.Equal(t, retry.Verdict{Class: retry.Rejected, Reason: "effect_invalid", Counts: true}, retry.Decide(err))
@@ -413,10 +414,10 @@ func TestAStoreThatIsDownIsNeverTakenForAnAbsentRecord(t *testing.T) {
 				prepare(b)
 				_, err := b.begin("A").Look(t.Context())
 				require.Error(t, err)
-				seen, err := b.begin("A").Effect(t.Context(), event(), redelivered, credit)
+				seen, err := dedupetest.Effect(t.Context(), b.begin("A"), event(), redelivered, credit)
 				require.Equal(t, dedupe.Fresh, seen)
 				require.False(t, retry.Decide(err).Class.Terminal())
-				_, err = b.begin("A").Fail(t.Context(), "handler_error", b.once.Now())
+				_, err = b.begin("A").Conclude(t.Context(), dedupe.Ending{Status: dedupe.Failed, Reason: "handler_error", Next: b.once.Now()})
 				require.Error(t, err)
 				require.Zero(t, b.balance())
 			}
@@ -429,28 +430,28 @@ func TestNeitherAFailureNorABurialIsWrittenOverASuccess(t *testing.T) {
 	for name, late := range map[string]func(t *testing.T, run *dedupe.Run){
 		"a failure": func(t *testing.T, run *dedupe.Run) {
 			t.Helper()
-			seen, err := run.Fail(t.Context(), "handler_timeout", time.Time{})
+			seen, err := run.Conclude(t.Context(), dedupe.Ending{Status: dedupe.Failed, Reason: "handler_timeout"})
 			require.NoError(t, err)
 			require.Equal(t, dedupe.Done, seen)
 		},
 		"a burial": func(t *testing.T, run *dedupe.Run) {
 			t.Helper()
-			written, err := run.Bury(t.Context(), "attempts_exhausted", 5)
+			seen, err := run.Conclude(t.Context(), dedupe.Ending{Status: dedupe.DeadLettered, Reason: "attempts_exhausted"})
 			require.NoError(t, err)
-			require.False(t, written)
+			require.Equal(t, dedupe.Done, seen)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := newBench()
 			fresh := b.begin("A")
-			_, err := b.begin("A").Fail(t.Context(), "handler_error", b.once.Now())
+			_, err := b.begin("A").Conclude(t.Context(), dedupe.Ending{Status: dedupe.Failed, Reason: "handler_error", Next: b.once.Now()})
 			require.NoError(t, err)
 			retrying := b.begin("A")
 			_, err = retrying.Look(t.Context())
 			require.NoError(t, err)
 
-			seen, err := b.begin("A").Effect(t.Context(), event(), true, credit)
+			seen, err := dedupetest.Effect(t.Context(), b.begin("A"), event(), true, credit)
 			require.NoError(t, err)
 			require.Equal(t, dedupe.Own, seen)
 			success := b.record(t)
@@ -465,13 +466,13 @@ func TestAFailureThatMeetsAnotherFailureCountsAfterIt(t *testing.T) {
 	t.Parallel()
 	b := newBench()
 	unaware := b.begin("A")
-	_, err := b.begin("A").Fail(t.Context(), "handler_error", b.once.Now())
+	_, err := b.begin("A").Conclude(t.Context(), dedupe.Ending{Status: dedupe.Failed, Reason: "handler_error", Next: b.once.Now()})
 	require.NoError(t, err)
-	seen, err := unaware.Fail(t.Context(), "handler_error", b.once.Now())
+	seen, err := unaware.Conclude(t.Context(), dedupe.Ending{Status: dedupe.Failed, Reason: "handler_error", Next: b.once.Now()})
 	require.NoError(t, err)
 	require.Equal(t, dedupe.Fresh, seen, "decide again")
 	require.Equal(t, 2, unaware.Attempt())
-	seen, err = unaware.Fail(t.Context(), "handler_error", b.once.Now())
+	seen, err = unaware.Conclude(t.Context(), dedupe.Ending{Status: dedupe.Failed, Reason: "handler_error", Next: b.once.Now()})
 	require.NoError(t, err)
 	require.Equal(t, dedupe.Counted, seen)
 	require.EqualValues(t, 2, b.record(t).Attempts)
@@ -480,15 +481,15 @@ func TestAFailureThatMeetsAnotherFailureCountsAfterIt(t *testing.T) {
 func TestTheEffectOfAWorkerThatComesLateIsNotCommitted(t *testing.T) {
 	t.Parallel()
 	b := newBench()
-	_, err := b.begin("A").Fail(t.Context(), "handler_error", b.once.Now())
+	_, err := b.begin("A").Conclude(t.Context(), dedupe.Ending{Status: dedupe.Failed, Reason: "handler_error", Next: b.once.Now()})
 	require.NoError(t, err)
 	slow := b.begin("A")
 	b.before = func() { // while the slow one commits, another delivery succeeds
-		seen, err := b.begin("A").Effect(t.Context(), event(), true, credit)
+		seen, err := dedupetest.Effect(t.Context(), b.begin("A"), event(), true, credit)
 		require.NoError(t, err)
 		require.Equal(t, dedupe.Own, seen)
 	}
-	seen, err := slow.Effect(t.Context(), event(), true, credit)
+	seen, err := dedupetest.Effect(t.Context(), slow, event(), true, credit)
 	require.NoError(t, err)
 	require.Equal(t, dedupe.Done, seen)
 	require.EqualValues(t, 1, b.balance())
@@ -503,7 +504,7 @@ func TestOfFiftyDeliveriesOfOneEventOneOwnsTheEffect(t *testing.T) {
 	for range 50 {
 		wg.Go(func() {
 			<-start
-			switch seen, err := b.begin("A").Effect(context.Background(), event(), false, credit); {
+			switch seen, err := dedupetest.Effect(context.Background(), b.begin("A"), event(), false, credit); {
 			case err != nil:
 			case seen == dedupe.Own:
 				own.Add(1)

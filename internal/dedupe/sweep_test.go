@@ -111,10 +111,10 @@ func TestASweepTakesWhatNobodyWillFinish(t *testing.T) {
 	t.Parallel()
 	f := newFloor(t)
 	done := f.claim(t, "done", true)
-	_, err := done.Complete(t.Context(), handler.Effect{Result: "sent"})
+	_, err := done.Conclude(t.Context(), dedupe.Ending{Status: dedupe.Completed, Effect: handler.Effect{Result: "sent"}})
 	require.NoError(t, err)
 	failed := f.claim(t, "failed", true)
-	_, err = failed.Release(t.Context(), "handler_error", f.now, true)
+	_, err = failed.Conclude(t.Context(), dedupe.Ending{Status: dedupe.Failed, Reason: "handler_error", Next: f.now})
 	require.NoError(t, err)
 	f.claim(t, "orphan", true)
 	f.claim(t, "silent", false)
@@ -212,7 +212,7 @@ func TestASweepWritesOverNobodysWork(t *testing.T) {
 	for name, meanwhile := range map[string]func(t *testing.T, f *floor, run *dedupe.Run){
 		"of the worker, which was only slow": func(t *testing.T, _ *floor, run *dedupe.Run) {
 			t.Helper()
-			seen, err := run.Complete(context.Background(), handler.Effect{Result: "sent"})
+			seen, err := run.Conclude(context.Background(), dedupe.Ending{Status: dedupe.Completed, Effect: handler.Effect{Result: "sent"}})
 			require.NoError(t, err)
 			require.Equal(t, dedupe.Own, seen)
 		},
@@ -454,14 +454,14 @@ func TestARecordIsFoundByTheHourOfItsCreation(t *testing.T) {
 	r.CreatedAt = time.Time{}
 	require.NotContains(t, r.Fields(), "hour")
 	run := f.begin("e1")
-	_, err := run.Fail(t.Context(), "order_not_seen", f.now.Add(time.Minute))
+	_, err := run.Conclude(t.Context(), dedupe.Ending{Status: dedupe.Failed, Reason: "order_not_seen", Next: f.now.Add(time.Minute)})
 	require.NoError(t, err)
 	born := f.now
 	f.now = f.now.Add(3 * time.Hour)
 	again := f.begin("e1")
 	_, err = again.Look(t.Context())
 	require.NoError(t, err)
-	_, err = again.Bury(t.Context(), "gone", 2)
+	_, err = again.Conclude(t.Context(), dedupe.Ending{Status: dedupe.DeadLettered, Reason: "gone"})
 	require.NoError(t, err)
 	page, err := f.Query(t.Context(), store.Query{Collection: dedupe.Collection, Equal: map[string]any{"hour": dedupe.Hour(born)}, Limit: 10})
 	require.NoError(t, err)

@@ -151,7 +151,9 @@ func TestAQueueWhoseMessagesItsHandlerDoesNotTakeIsRefused(t *testing.T) {
 	t.Parallel()
 	r := handler.NewRegistry()
 	r.Tx("any", nothing)
-	handler.RegisterTx(r, "orders", func(context.Context, handler.Event, *contract.PayNow) (handler.Effect, error) { return handler.Effect{}, nil })
+	handler.RegisterTx(r, "orders", func(context.Context, handler.Event, *contract.PayNow) (handler.Effect, error) {
+		return handler.Effect{}, nil
+	})
 	handler.RegisterLeased(r, "mails", handler.LeasedOf[*contract.Envelope]{SafeToRepeat: true, Do: func(context.Context, handler.Event, *contract.Envelope) (handler.Effect, error) {
 		return handler.Effect{}, nil
 	}})

@@ -21,10 +21,10 @@ func ID(event handler.Event, n int) string {
 	return uuid.NewSHA1(namespace, fmt.Appendf(nil, "%q %q %q %d", event.Queue, event.Tenant, event.ID, n)).String()
 }
 
-// Add gives the effect's emissions their ids and times, and adds the writes that
+// Emit gives the effect's emissions their ids and times, and adds the writes that
 // commit them to the effect's. It returns the lanes to relay after that commit. The
 // error, for an emission that no broker would take, is marked permanent.
-func Add(event handler.Event, effect *handler.Effect, now time.Time) (lanes []string, err error) {
+func Emit(event handler.Event, effect *handler.Effect, now time.Time) (lanes []string, err error) {
 	batch := NewBatch(now)
 	for n := range effect.Emit {
 		emission := &effect.Emit[n]

@@ -28,6 +28,7 @@ import (
 	"time"
 
 	"billhook/internal/contract"
+	"billhook/internal/retry"
 	"billhook/internal/store"
 )
 
@@ -146,6 +147,28 @@ func Open(ctx context.Context, from store.Getter, name Name) (Lane, error) {
 		l.QueueID = name.Queue
 	}
 	return l, nil
+}
+
+// Change commits the write that want makes of the lane of a name, as it is then; nothing where
+// it wants none. Its errors are marked.
+func Change(ctx context.Context, s store.Store, name Name, want func(Lane) (w store.Write, ok bool)) error {
+	for range 3 {
+		l, err := Open(ctx, s, name)
+		if err != nil {
+			return retry.Outage("store_unavailable", err)
+		}
+		write, ok := want(l)
+		if !ok {
+			return nil
+		}
+		switch _, err = s.Commit(ctx, []store.Write{write}); {
+		case err == nil:
+			return nil
+		case !errors.Is(err, store.ErrExists) && !errors.Is(err, store.ErrStale):
+			return retry.Outage("store_unavailable", err)
+		}
+	}
+	return retry.Busy("contention", nil)
 }
 
 // Calm reports whether no ordering key of a queue has a lane, so that no message of it can

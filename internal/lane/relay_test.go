@@ -117,7 +117,7 @@ func (r *rig) emit(t *testing.T, emissions ...handler.Emission) []string {
 	r.events++
 	r.now = r.now.Add(time.Millisecond)
 	effect := handler.Effect{Emit: emissions}
-	lanes, err := lane.Add(handler.Event{Queue: "q", Tenant: "default", ID: fmt.Sprint("e-", r.events)}, &effect, r.now)
+	lanes, err := lane.Emit(handler.Event{Queue: "q", Tenant: "default", ID: fmt.Sprint("e-", r.events)}, &effect, r.now)
 	require.NoError(t, err)
 	_, err = r.db.Commit(t.Context(), effect.Writes)
 	require.NoError(t, err)
@@ -183,7 +183,7 @@ func TestAnEmissionIsCommittedWithItsLane(t *testing.T) {
 	}}
 	event := handler.Event{Queue: "q", Tenant: "acme", ID: "e1"}
 	at := start.Add(1500 * time.Nanosecond)
-	lanes, err := lane.Add(event, &effect, at)
+	lanes, err := lane.Emit(event, &effect, at)
 	require.NoError(t, err)
 	require.Len(t, lanes, 4, "those of no key have a lane each")
 	require.Len(t, effect.Writes, 1+5+4)
@@ -236,7 +236,7 @@ func TestWhatNoBrokerTakesIsPermanentAndNothingIsToBeCommitted(t *testing.T) {
 			bad := emission("sub-2", "bad")
 			spoil(&bad)
 			effect := handler.Effect{Emit: []handler.Emission{emission("sub-1", "good"), bad}}
-			_, err := lane.Add(handler.Event{Queue: "q", Tenant: "default", ID: "e1"}, &effect, start)
+			_, err := lane.Emit(handler.Event{Queue: "q", Tenant: "default", ID: "e1"}, &effect, start)
 			require.Equal(t, retry.Verdict{Class: retry.Rejected, Reason: "emission_invalid", Counts: true}, retry.Decide(err))
 			require.NotContains(t, err.Error(), "ilse")
 		})
@@ -453,7 +453,7 @@ func TestTheCostOfARunDependsOnWhatIsDueAlone(t *testing.T) {
 			for i := range 100 {
 				effect.Emit = append(effect.Emit, emission(fmt.Sprint("sub-", from+i), "later"))
 			}
-			_, err := lane.Add(handler.Event{Queue: "q", Tenant: "default", ID: fmt.Sprint("later-", from)}, &effect, later)
+			_, err := lane.Emit(handler.Event{Queue: "q", Tenant: "default", ID: fmt.Sprint("later-", from)}, &effect, later)
 			require.NoError(t, err)
 			_, err = r.db.Commit(t.Context(), effect.Writes)
 			require.NoError(t, err)

@@ -1,14 +1,10 @@
 package push
 
 import (
-	"errors"
-	"fmt"
 	"net/http"
-	"strings"
 	"time"
 
 	"billhook/catalog"
-	"billhook/internal/contract"
 	"billhook/internal/dedupe"
 	"billhook/internal/retry"
 )
@@ -25,9 +21,11 @@ type answer struct {
 	// Delayed: the message is kept for a later attempt, and the broker is done with it.
 	Delayed bool `json:"delayed,omitempty"`
 
-	// due is when a message that is kept is to be released, and hold how long its
-	// acknowledgement waits; zero: not at all.
-	due, hold time.Time
+	// due is when a message that is kept is to be released; zero: nobody has to be told.
+	due time.Time
+	// hold: it has a lane that is new, which an instance that takes the queue for calm does not
+	// know of yet. Its acknowledgement waits: until then the broker holds back what comes behind.
+	hold bool
 	// resume is when the attempt after this one is made, in the same request; zero: it is
 	// not.
 	resume time.Time
@@ -42,14 +40,16 @@ type answer struct {
 
 // httpStatus is the one place where an outcome becomes an HTTP status. Only 200
 // and 204 acknowledge: Google's emulator nacks 202, production nacks 203.
-func (a answer) httpStatus(terminal catalog.OnTerminal) int {
+// A rejection beyond the queue's budget of nacks is an acknowledgement: its dead letter is
+// confirmed either way.
+func (a answer) httpStatus(q *queue, now time.Time) int {
 	switch a.Outcome {
 	case retry.Processed:
 		return http.StatusOK
 	case retry.Duplicate, retry.Expired, retry.Dropped, retry.Superseded:
 		return http.StatusNoContent
 	case retry.DeadLettered:
-		if terminal == catalog.Reject {
+		if q.OnTerminal == catalog.Reject && !a.quiet && q.nacks.AllowN(now, 1) {
 			return a.Status
 		}
 		return http.StatusOK
@@ -68,55 +68,37 @@ func again(verdict retry.Verdict, err error, attempt int) answer {
 	return answer{Outcome: retry.Retry, Status: int(verdict.Class), Reason: verdict.Reason, Attempt: attempt, cause: cause(err)}
 }
 
-// detail is what a dead letter says beside its reason: the texts of our own errors,
-// which hold codes, field paths and ids; never the text of a foreign one.
-func detail(err error) string {
-	var invalid *contract.Invalid
-	if errors.As(err, &invalid) {
-		return invalid.Error()
+// read answers a delivery by what its record was seen to say.
+func (s *Service) read(w *attempt, v verdict) verdict {
+	if w.run.Lost(v.seen) {
+		v.seen = dedupe.Held // by somebody else, or waiting for its next delivery
 	}
-	var said []string
-	for first, marked := true, (*retry.Error)(nil); errors.As(err, &marked); first, err = false, marked.Err {
-		if !first { // its reason stands beside it
-			said = append(said, marked.Verdict.Reason)
+	a := answer{Outcome: retry.Duplicate, Status: http.StatusNoContent}
+	switch v.seen {
+	case dedupe.Own:
+		a = answer{Outcome: retry.Processed, Status: http.StatusOK, Reason: w.run.Result(), Attempt: w.run.Attempt(), result: w.run.Result()}
+		if w.superseded {
+			a.Outcome, a.Status = retry.Superseded, http.StatusNoContent
 		}
-		if len(marked.Subjects) > 0 {
-			said = append(said, strings.Join(marked.Subjects, " "))
-		}
+	case dedupe.Done:
+		a.Reason, a.result = "processed_before", w.run.Result()
+	case dedupe.Gone:
+		a.Reason = "dead_lettered_before"
+	case dedupe.Replaced:
+		a.Reason = correctedBefore
+	case dedupe.Waiting:
+		// By a copy whose acknowledgement did not arrive: what comes behind it may come at once.
+		a.Reason, a.hold = "delayed_before", w.calms
+	case dedupe.Differs:
+		// Under a record of its own, so that its redelivery is known and acked.
+		w.run = w.run.Conflict()
+		return verdict{course: failed, failure: retry.Conflicting("payload_conflict", nil)}
+	case dedupe.Early:
+		return verdict{course: early, failure: retry.Busy("not_due", nil), due: w.run.Due()}
+	case dedupe.Held:
+		return verdict{course: busy, failure: retry.Busy("lease_held", nil), due: w.run.Due()}
+	case dedupe.Fresh, dedupe.Counted, dedupe.Claimed:
+		return verdict{course: busy, failure: retry.Busy("undecided", nil)}
 	}
-	return strings.Join(said, ": ")
-}
-
-// cause is what the log says of a failure beside its reason: more than detail, in
-// that it names the type of the error at the bottom, which may be a foreign one.
-func cause(err error) string {
-	if err == nil {
-		return ""
-	}
-	root := err
-	for inner := err; inner != nil; inner = errors.Unwrap(inner) {
-		root = inner
-	}
-	return strings.TrimPrefix(detail(err)+" "+fmt.Sprintf("%T", root), " ")
-}
-
-// waitedForOther reports whether a dead letter's reason is that the event waited in vain
-// for another.
-func waitedForOther(reason error) bool {
-	for marked := (*retry.Error)(nil); errors.As(reason, &marked); reason = marked.Err {
-		if marked.Verdict.Scope == retry.OtherEvent {
-			return true
-		}
-	}
-	return false
-}
-
-// workersDied reports whether a dead letter's reason is that attempts began and none ended.
-func workersDied(reason error) bool {
-	for marked := (*retry.Error)(nil); errors.As(reason, &marked); reason = marked.Err {
-		if marked.Verdict.Reason == dedupe.Begun {
-			return true
-		}
-	}
-	return false
+	return verdict{course: final, answer: a}
 }

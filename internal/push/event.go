@@ -18,9 +18,11 @@ const maxReplays = 1_000_000
 
 // decodeEvent turns a delivery into the event of its queue's contract, with the
 // identity that its record gets. The error of a message that breaks the contract is
-// marked terminal. The record is filled as far as the message could be read.
+// marked terminal. The record is filled as far as the message could be read. The event of a
+// broken message has nothing but the id that it claims, and not even that where its attributes
+// and its body say two, or either of them none that is valid.
 func decodeEvent(q *queue, d delivery) (handler.Event, dedupe.Record, error) {
-	record := dedupe.Record{Queue: q.ID, Tenant: dedupe.DefaultTenant, MessageID: d.messageID, DelayTicket: d.ticket()}
+	record := dedupe.Record{Queue: q.ID, Tenant: dedupe.DefaultTenant, MessageID: d.messageID}
 	if replays, err := strconv.ParseInt(d.message.Attributes[deadletter.AttrReplayCount], 10, 64); err == nil && replays > 0 {
 		record.Replays = min(replays, maxReplays)
 	}
@@ -34,17 +36,25 @@ func decodeEvent(q *queue, d delivery) (handler.Event, dedupe.Record, error) {
 		record.Tenant = tenant
 	}
 	body, attributes, err := decodeBody(q, d)
-	if err != nil {
-		return handler.Event{}, record, err
+	claim := handler.Event{ID: record.EventID}
+	switch {
+	case err != nil && retry.Decide(err).Reason == "contract_mismatch":
+		return handler.Event{}, record, err // an id of another contract
+	case err != nil:
+		return claim, record, err
+	}
+	said := attributes[contract.AttrEventID]
+	if claim.ID, _ = body.Identity(); !pii.ID.Valid(claim.ID) || (said != "" && said != claim.ID) {
+		claim.ID = ""
 	}
 	if err := body.Validate(); err != nil {
-		return handler.Event{}, record, retry.Permanent("contract_broken", err)
+		return claim, record, retry.Permanent("contract_broken", err)
 	}
 	if err := body.CheckAttributes(attributes); err != nil {
-		return handler.Event{}, record, retry.Permanent("attributes_invalid", err)
+		return claim, record, retry.Permanent("attributes_invalid", err)
 	}
 	if record.PayloadHash, err = body.PayloadHash(); err != nil {
-		return handler.Event{}, record, retry.Unreadable("body_malformed", err)
+		return claim, record, retry.Unreadable("body_malformed", err)
 	}
 	record.EventID, record.EventType = body.Identity()
 	if envelope, ok := body.(*contract.Envelope); ok {

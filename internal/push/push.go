@@ -22,6 +22,7 @@ import (
 	"billhook/catalog"
 	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
+	"billhook/internal/failpoint"
 	"billhook/internal/handler"
 	"billhook/internal/retry"
 	"billhook/internal/serve"
@@ -104,7 +105,10 @@ type queue struct {
 	catalog.Queue
 	// slots bounds how many of its messages are handled at once.
 	slots *slots
-	// waits: it is ordered, and its messages wait as a rule.
+	// ordered: it has ordering keys; brokerKeepsTime: the broker's waits are its policy.
+	ordered, brokerKeepsTime bool
+	// waits: it is ordered, and its messages wait as a rule: each of its deliveries has to look
+	// for one before it.
 	waits bool
 	calm  *calm
 	// oneTarget: whatever the type, its messages go to one place outside.
@@ -125,7 +129,11 @@ func New(config Config) *Service {
 		if q.Enabled {
 			some, all := leased(q, config.Handlers)
 			s.queues[q.ID] = &queue{
-				Queue: q, slots: newSlots(q.Concurrency), waits: waits(q, some), calm: newCalm(), oneTarget: all,
+				Queue: q, slots: newSlots(q.Concurrency, config.Timer, s.ended), calm: newCalm(), oneTarget: all,
+				ordered: q.Ordered(), brokerKeepsTime: q.BrokerKeepsTime(),
+				// By a policy that is not the broker's, because what a leased handler calls may ask
+				// for it, or behind dead letters.
+				waits: q.Ordered() && (q.OnPoison == catalog.Park || some || !q.BrokerKeepsTime()),
 				nacks: rate.NewLimiter(rate.Every(q.NackBudget), 1),
 			}
 		}
@@ -145,6 +153,22 @@ func leased(q catalog.Queue, handlers *handler.Registry) (some, all bool) {
 	return some, some && len(names) == 1
 }
 
+// phases is how often bookkeeping of its own can come beside one handler: the place in
+// line, the claim, what became of it, the dead letter, the outbox, the end of the lane, and
+// the alarm with the second that an acknowledgement is held back.
+const phases = 7
+
+// Longest is the longest that a push takes from its body to its answer: what waits for
+// its turn and is handled ends within the ack deadline, and a handler that is given up
+// and the bookkeeping do not count against it.
+func (s *Service) Longest() time.Duration {
+	longest := bookkeeping // a dead letter is kept
+	for _, q := range s.queues {
+		longest = max(longest, q.AckDeadline+parting+phases*bookkeeping)
+	}
+	return longest
+}
+
 // Drain makes the service refuse every push from now on with 503, and with it what waits
 // for a slot or for its next attempt. What is being handled goes on.
 func (s *Service) Drain() {
@@ -162,16 +186,6 @@ func (s *Service) Routes(r chi.Router) {
 	r.Post("/push/dead-letters/{queue}", s.deadLetter)
 }
 
-// status is the HTTP status of an answer. A rejection beyond the queue's budget of nacks is
-// an acknowledgement: its dead letter is confirmed either way.
-func (s *Service) status(q *queue, a answer) int {
-	status := a.httpStatus(q.OnTerminal)
-	if a.Outcome == retry.DeadLettered && status != http.StatusOK && (a.quiet || !s.mayNack(q)) {
-		return http.StatusOK
-	}
-	return status
-}
-
 func (s *Service) push(w http.ResponseWriter, r *http.Request) {
 	started := s.config.Now()
 	q, d, ok := s.admit(w, r)
@@ -181,7 +195,7 @@ func (s *Service) push(w http.ResponseWriter, r *http.Request) {
 	d.received = started
 	defer d.release()
 	a, record := s.deliver(r.Context(), q, d)
-	status := s.status(q, a)
+	status := a.httpStatus(q, s.config.Now())
 	took := s.config.Now().Sub(started)
 	s.config.Metrics.Delivery(q.ID, string(a.Outcome), a.Reason, took)
 	level := slog.LevelInfo
@@ -205,4 +219,28 @@ func (s *Service) push(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	serve.WriteJSON(w, status, a)
+}
+
+// deadLetter keeps one dead letter in the store. A store that is down is answered
+// 503; the letter stays on its topic.
+func (s *Service) deadLetter(w http.ResponseWriter, r *http.Request) {
+	q, d, ok := s.admit(w, r)
+	if !ok {
+		return
+	}
+	defer d.release()
+	ctx, cancel := context.WithTimeout(r.Context(), bookkeeping)
+	defer cancel()
+	failpoint.Hit(failpoint.LetterKeep)
+	fresh, err := deadletter.Keep(ctx, s.config.Store, q.Queue, d.message, d.messageID, s.config.Now())
+	if err != nil {
+		s.config.Log.LogAttrs(ctx, slog.LevelWarn, "dead letter not kept", slog.String("queue", q.ID),
+			slog.String("message_id", d.messageID), slog.String("cause", cause(err)))
+		errUnkept.Write(w)
+		return
+	}
+	failpoint.Hit(failpoint.LetterKept)
+	s.config.Log.LogAttrs(ctx, slog.LevelInfo, "dead letter kept", slog.String("queue", q.ID),
+		slog.String("message_id", d.messageID), slog.Bool("new", fresh))
+	w.WriteHeader(http.StatusNoContent)
 }

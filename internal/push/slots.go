@@ -19,6 +19,9 @@ const (
 type slots struct {
 	mu   sync.Mutex
 	free int
+	// timer bounds a wait, and end is closed where every wait ends.
+	timer Timer
+	end   <-chan struct{}
 	// keys are those of which messages wait, in the order of their turns.
 	keys []string
 	// waiting are the messages of a key that wait, the longest first.
@@ -33,17 +36,19 @@ type waiter struct {
 	size int
 }
 
-func newSlots(n int) *slots { return &slots{free: n, waiting: map[string][]*waiter{}} }
+func newSlots(n int, timer Timer, end <-chan struct{}) *slots {
+	return &slots{free: n, timer: timer, end: end, waiting: map[string][]*waiter{}}
+}
 
 // acquire takes a slot for a message of the key, and reports whether it got one before
 // end is closed or due, or ctx ends. It gets none, at once, where too much waits already.
-func (s *slots) acquire(ctx context.Context, key string, size int, timer Timer, patience time.Duration, end <-chan struct{}) bool {
+func (s *slots) acquire(ctx context.Context, key string, size int, patience time.Duration) bool {
 	s.mu.Lock()
 	switch {
 	case s.free > 0:
 		s.free--
 		s.mu.Unlock()
-		return s.unless(end)
+		return s.unless()
 	case patience <= 0 || s.count == maxWaiting || s.bytes+size > maxWaitingBytes:
 		s.mu.Unlock()
 		return false
@@ -57,13 +62,13 @@ func (s *slots) acquire(ctx context.Context, key string, size int, timer Timer, 
 	s.bytes += size
 	s.mu.Unlock()
 
-	late, stop := timer(patience)
+	late, stop := s.timer(patience)
 	defer stop()
 	select {
 	case <-w.turn:
-		return s.unless(end)
+		return s.unless()
 	case <-late:
-	case <-end:
+	case <-s.end:
 	case <-ctx.Done():
 	}
 	s.mu.Lock()
@@ -79,9 +84,9 @@ func (s *slots) acquire(ctx context.Context, key string, size int, timer Timer, 
 
 // unless keeps a slot, but where the service has ended in the meantime: in the wait for it,
 // while the body was read, or between two attempts of a message.
-func (s *slots) unless(end <-chan struct{}) bool {
+func (s *slots) unless() bool {
 	select {
-	case <-end:
+	case <-s.end:
 		s.release()
 		return false
 	default:

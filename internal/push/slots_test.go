@@ -28,11 +28,11 @@ type asker struct {
 	got   bool
 }
 
-func ask(s *slots, key string, size int, patience time.Duration, end <-chan struct{}) *asker {
+func ask(s *slots, key string, size int, patience time.Duration) *asker {
 	ctx, leave := context.WithCancel(context.Background())
 	a := &asker{key: key, leave: leave}
 	go func() {
-		a.got = s.acquire(ctx, key, size, timer, patience, end)
+		a.got = s.acquire(ctx, key, size, patience)
 		a.over.Store(true)
 	}()
 	synctest.Wait()
@@ -45,13 +45,13 @@ func (a *asker) holds() bool { return a.over.Load() && a.got }
 func TestAKeyWithAHundredWaitingDoesNotHoldUpAKeyWithOne(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := newSlots(1)
-		require.True(t, ask(s, "", 1, time.Second, nil).holds())
+		s := newSlots(1, timer, nil)
+		require.True(t, ask(s, "", 1, time.Second).holds())
 		var many []*asker
 		for range 100 {
-			many = append(many, ask(s, "many", 1, time.Hour, nil))
+			many = append(many, ask(s, "many", 1, time.Hour))
 		}
-		one := ask(s, "one", 1, time.Hour, nil)
+		one := ask(s, "one", 1, time.Hour)
 		s.release()
 		synctest.Wait()
 		require.True(t, many[0].holds(), "the longest of those that came first")
@@ -80,20 +80,20 @@ func TestWhatWaitsForASlotIsBounded(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				s := newSlots(1)
-				require.True(t, ask(s, "", 1, time.Second, nil).holds())
+				s := newSlots(1, timer, nil)
+				require.True(t, ask(s, "", 1, time.Second).holds())
 				var waiting []*asker
 				for i := range test.fit {
-					waiting = append(waiting, ask(s, fmt.Sprint(i%3), test.size, time.Hour, nil))
+					waiting = append(waiting, ask(s, fmt.Sprint(i%3), test.size, time.Hour))
 					require.False(t, waiting[i].over.Load())
 				}
-				beyond := ask(s, "beyond", test.size, time.Hour, nil)
+				beyond := ask(s, "beyond", test.size, time.Hour)
 				require.True(t, beyond.over.Load(), "at once")
 				require.False(t, beyond.got)
 				waiting[test.fit/2].leave()
 				synctest.Wait()
 				require.True(t, waiting[test.fit/2].over.Load())
-				again := ask(s, "beyond", test.size, time.Hour, nil)
+				again := ask(s, "beyond", test.size, time.Hour)
 				require.False(t, again.over.Load(), "who leaves frees a place")
 				for range test.fit {
 					s.release()
@@ -125,13 +125,14 @@ func TestAWaitForASlotEnds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				s, ended := newSlots(1), make(chan struct{})
+				ended := make(chan struct{})
+				s := newSlots(1, timer, ended)
 				if test.free {
 					test.end(nil, ended)
 				} else {
-					require.True(t, ask(s, "", 1, time.Second, nil).holds())
+					require.True(t, ask(s, "", 1, time.Second).holds())
 				}
-				a := ask(s, "k", 1, test.patience, ended)
+				a := ask(s, "k", 1, test.patience)
 				if !test.free {
 					test.end(a, ended)
 				}
@@ -154,9 +155,10 @@ func TestATurnThatComesWithTheEndOfAWaitIsPassedOn(t *testing.T) {
 	t.Parallel()
 	for _, first := range []string{"the turn", "the end"} {
 		synctest.Test(t, func(t *testing.T) {
-			s, ended := newSlots(1), make(chan struct{})
-			require.True(t, ask(s, "", 1, time.Second, nil).holds())
-			a := ask(s, "k", 1, time.Hour, ended)
+			ended := make(chan struct{})
+			s := newSlots(1, timer, ended)
+			require.True(t, ask(s, "", 1, time.Second).holds())
+			a := ask(s, "k", 1, time.Hour)
 			s.mu.Lock()
 			if first == "the turn" {
 				s.pass()
@@ -181,7 +183,7 @@ func TestSlotsGoRoundAsTheirModelSays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		// Without the deadline of the real time, which a bubble does not tell.
 		rapid.Check(struct{ rapid.TB }{t}, func(t *rapid.T) {
-			s := newSlots(rapid.IntRange(1, 3).Draw(t, "slots"))
+			s := newSlots(rapid.IntRange(1, 3).Draw(t, "slots"), timer, nil)
 			free, holding := s.free, 0
 			var turns []string // keys, the next first
 			waiting := map[string][]*asker{}
@@ -200,7 +202,7 @@ func TestSlotsGoRoundAsTheirModelSays(t *testing.T) {
 			}
 			t.Repeat(map[string]func(*rapid.T){
 				"a message": func(t *rapid.T) {
-					a := ask(s, rapid.SampledFrom([]string{"a", "a", "b", "c"}).Draw(t, "key"), 10, time.Hour, nil)
+					a := ask(s, rapid.SampledFrom([]string{"a", "a", "b", "c"}).Draw(t, "key"), 10, time.Hour)
 					if free > 0 {
 						free, holding = free-1, holding+1
 						require.True(t, a.holds())
@@ -258,7 +260,8 @@ func TestSlotsGoRoundAsTheirModelSays(t *testing.T) {
 func TestSlotsAreNotLostInACrowd(t *testing.T) {
 	t.Parallel()
 	const n = 3
-	s, ended := newSlots(n), make(chan struct{})
+	ended := make(chan struct{})
+	s := newSlots(n, timer, ended)
 	var held, most atomic.Int64
 	var crowd sync.WaitGroup
 	for i := range 400 {
@@ -271,7 +274,7 @@ func TestSlotsAreNotLostInACrowd(t *testing.T) {
 			if i == 300 {
 				close(ended)
 			}
-			if !s.acquire(ctx, fmt.Sprint(i%7), 1, timer, time.Duration(i%3)*time.Millisecond, ended) {
+			if !s.acquire(ctx, fmt.Sprint(i%7), 1, time.Duration(i%3)*time.Millisecond) {
 				return
 			}
 			now := held.Add(1)

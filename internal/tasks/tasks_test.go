@@ -133,7 +133,7 @@ func (r *rig) emit(t *testing.T, event string, keys ...string) {
 	for _, key := range keys {
 		effect.Emit = append(effect.Emit, handler.Emission{To: "again", OrderingKey: key, Body: &contract.Envelope{Action: "renewal"}})
 	}
-	_, err := lane.Add(handler.Event{Queue: "q", Tenant: "default", ID: event}, &effect, r.now)
+	_, err := lane.Emit(handler.Event{Queue: "q", Tenant: "default", ID: event}, &effect, r.now)
 	require.NoError(t, err)
 	_, err = r.db.Commit(t.Context(), effect.Writes)
 	require.NoError(t, err)

@@ -43,9 +43,9 @@ func (w *world) condemn(t *rapid.T) {
 	if taken {
 		return
 	}
-	written, err := a.run.Bury(context.Background(), "refused", a.run.Attempt())
+	seen, err = a.run.Conclude(context.Background(), dedupe.Ending{Status: dedupe.DeadLettered, Reason: "refused"})
 	require.NoError(t, err)
-	require.True(t, written)
+	require.Equal(t, dedupe.Gone, seen)
 	w.takes(e, a)
 	e.ends(a, dedupe.DeadLettered)
 	e.attempts++

@@ -313,7 +313,7 @@ func (w *world) take(t *rapid.T) *attempt {
 func (w *world) complete(t *rapid.T) {
 	a := w.take(t)
 	w.draw(t)
-	seen, err := a.run.Complete(context.Background(), handler.Effect{Result: "delivered"})
+	seen, err := a.run.Conclude(context.Background(), dedupe.Ending{Status: dedupe.Completed, Effect: handler.Effect{Result: "delivered"}})
 	w.store.next = none
 	require.NoError(t, err, "one lost answer is not the end")
 	if a.event.owner != a.number {
@@ -332,7 +332,7 @@ func (w *world) release(t *rapid.T) {
 	a := w.take(t)
 	w.draw(t)
 	counted := rapid.Bool().Draw(t, "counted")
-	seen, err := a.run.Release(context.Background(), "handler_error", w.now.Add(time.Minute), counted)
+	seen, err := a.run.Conclude(context.Background(), dedupe.Ending{Status: dedupe.Failed, Reason: "handler_error", Next: w.now.Add(time.Minute), Uncounted: !counted})
 	w.store.next = none
 	require.NoError(t, err)
 	if a.event.owner != a.number {
@@ -360,9 +360,9 @@ func (w *world) bury(t *rapid.T) {
 		return
 	}
 	require.Equal(t, dedupe.Claimed, seen)
-	written, err := a.run.Bury(context.Background(), "refused", a.run.Attempt())
+	seen, err = a.run.Conclude(context.Background(), dedupe.Ending{Status: dedupe.DeadLettered, Reason: "refused"})
 	require.NoError(t, err)
-	require.True(t, written)
+	require.Equal(t, dedupe.Gone, seen)
 	a.event.ends(a, dedupe.DeadLettered)
 	a.event.expires = w.now.Add(remember)
 }
@@ -397,7 +397,7 @@ func (w *world) effects(t *rapid.T) {
 }
 
 func (w *world) commit(t *rapid.T, e *event, a *attempt, f fault, h handler.Tx) {
-	seen, err := a.run.Effect(context.Background(), handler.Event{Queue: "q", ID: e.id}, rapid.Bool().Draw(t, "redelivered"), h)
+	seen, err := Effect(context.Background(), a.run, handler.Event{Queue: "q", ID: e.id}, rapid.Bool().Draw(t, "redelivered"), h)
 	w.store.next = none
 	want, taken := w.met(e, a)
 	switch {
@@ -427,13 +427,12 @@ func (w *world) committed(e *event, a *attempt) {
 func (w *world) fail(t *rapid.T) {
 	e := w.pick(t)
 	a := w.begin(t, e)
-	_, err := a.run.Effect(context.Background(), handler.Event{}, rapid.Bool().Draw(t, "redelivered"),
-		func(context.Context, handler.Event) (handler.Effect, error) { return handler.Effect{}, errHandler })
+	_, err := Effect(context.Background(), a.run, handler.Event{}, rapid.Bool().Draw(t, "redelivered"), func(context.Context, handler.Event) (handler.Effect, error) { return handler.Effect{}, errHandler })
 	if !errors.Is(err, errHandler) {
 		return
 	}
 	for {
-		seen, err := a.run.Fail(context.Background(), "handler_error", w.now)
+		seen, err := a.run.Conclude(context.Background(), dedupe.Ending{Status: dedupe.Failed, Reason: "handler_error", Next: w.now})
 		require.NoError(t, err)
 		want, taken := w.met(e, a)
 		switch {
@@ -462,8 +461,7 @@ func (w *world) early(t *rapid.T) {
 	require.NoError(t, err)
 	require.Equal(t, dedupe.Early, seen)
 	require.Equal(t, e.due, a.run.Due())
-	a.run.Keep("1-1", nil)
-	seen, err = a.run.Postpone(context.Background())
+		seen, err = a.run.Conclude(context.Background(), dedupe.Ending{Kept: dedupe.Kept{Ticket: "1-1"}})
 	require.NoError(t, err)
 	require.Equal(t, dedupe.Waiting, seen)
 	e.kept = true

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"billhook/internal/dedupe"
+	"billhook/internal/dedupe/dedupetest"
 	"billhook/internal/gcp/firestore"
 	"billhook/internal/handler"
 	"billhook/internal/store"
@@ -96,7 +97,7 @@ func TestOfFiftyClaimsOfAnEventOneWins(t *testing.T) {
 	require.Equal(t, map[dedupe.Seen]int{dedupe.Claimed: 1, dedupe.Held: racers - 1}, told)
 	require.EqualValues(t, racers, sent.commits.Load(), "a commit each")
 	require.EqualValues(t, racers-1+1, sent.reads.Load(), "a read for each that was refused, and the one before the race")
-	seen, err := winner.Complete(t.Context(), handler.Effect{Result: "done"})
+	seen, err := winner.Conclude(t.Context(), dedupe.Ending{Status: dedupe.Completed, Effect: handler.Effect{Result: "done"}})
 	require.NoError(t, err)
 	require.Equal(t, dedupe.Own, seen)
 	require.EqualValues(t, racers+1, sent.commits.Load(), "the winner's second")
@@ -107,7 +108,7 @@ func TestOfFiftyCommitsOfAnEffectOneWins(t *testing.T) {
 	s, sent := openCounting(t)
 	account := store.Key{Collection: "accounts", ID: "a"}
 	told := deliverAtOnce(t, s, func(ctx context.Context, run *dedupe.Run) (dedupe.Seen, error) {
-		return run.Effect(ctx, handler.Event{Queue: "q", ID: "e1"}, false, func(context.Context, handler.Event) (handler.Effect, error) {
+		return dedupetest.Effect(ctx, run, handler.Event{Queue: "q", ID: "e1"}, false, func(context.Context, handler.Event) (handler.Effect, error) {
 			return handler.Effect{Result: "credited", Writes: []store.Write{store.Increment(account, map[string]int64{"n": 1}, nil)}}, nil
 		})
 	})

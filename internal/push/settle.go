@@ -1,0 +1,251 @@
+package push
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"time"
+
+	"billhook/internal/contract"
+	"billhook/internal/deadletter"
+	"billhook/internal/dedupe"
+	"billhook/internal/failpoint"
+	"billhook/internal/lane"
+	"billhook/internal/retry"
+	"billhook/internal/store"
+)
+
+// settle is the step after all others, of both kinds of handler: it turns what the attempt has
+// come to into what is counted, kept or dead-lettered, and into the answer. It does what is
+// planned in this order: what the record says, the dead letter, the lane, the record. What has
+// not come to an attempt of the event is kept in its lane, and leaves its record as it is.
+//
+// Where the record or the lane is not what it was thought to be, that is what the attempt has
+// come to.
+func (s *Service) settle(ctx context.Context, w *attempt, v verdict) verdict {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), bookkeeping)
+	defer cancel()
+	a := answer{Outcome: retry.Retry, Status: int(v.means.Class), Reason: v.means.Reason, cause: cause(v.failure)}
+	said, quiet, died := detail(v.failure), waitedForOther(v.failure), workersDied(v.failure)
+	p := s.plan(w, v)
+	if v.course == nacked || (v.course == failed && v.means.Counts) {
+		a.Attempt = v.attempt
+	}
+	end := dedupe.Ending{Status: dedupe.Failed, Reason: a.Reason, Next: p.due, Uncounted: !v.means.Counts}
+	letter := deadletter.Letter{
+		Message: w.delivery.message, Reason: a.Reason, Status: a.Status,
+		SourceQueue: w.queue.ID, SourceSubscription: w.delivery.subscription, SourceMessageID: w.firstID,
+		FirstPublishedAt: w.delivery.publishedAt, DeadLetteredAt: s.config.Now(),
+	}
+	log := func(level slog.Level, text, reason string) {
+		s.config.Log.LogAttrs(ctx, level, text, slog.String("queue", w.queue.ID), slog.String("event_id", w.event.ID),
+			slog.String("message_id", w.delivery.messageID), slog.String("reason", reason))
+	}
+	if p.way == never {
+		end.Status, end.Next, end.Uncounted = dedupe.DeadLettered, time.Time{}, died
+		a.Outcome, a.quiet, letter.Detail = retry.DeadLettered, quiet, said
+	}
+
+	// The record.
+	switch {
+	case p.way == never:
+		if w.claims != nil {
+			if err := w.claims.Broken(ctx, a.Reason); err != nil {
+				return verdict{course: nacked, failure: err}
+			}
+		}
+		seen, err := w.run.Look(ctx)
+		switch {
+		case err != nil:
+			return verdict{course: nacked, failure: err}
+		case w.run.Lost(seen) || (seen != dedupe.Fresh && seen != dedupe.Claimed):
+			return verdict{course: told, seen: seen}
+		}
+		a.Attempt, end.Uncounted = w.run.Attempt(), end.Uncounted && seen == dedupe.Fresh
+		if end.Uncounted {
+			a.Attempt-- // the last was counted before it ran, and there is no other
+		}
+	case v.course == lost, v.course == busy:
+		if v.course == lost {
+			// A commit whose answer was lost is recognized, where the store answers again.
+			if seen, err := w.run.Look(ctx); err == nil && seen != dedupe.Fresh {
+				return verdict{course: told, seen: seen}
+			}
+		}
+		// An attempt that was counted before it ran, and was none of the event's own, is taken
+		// back. Where that cannot be written it stays counted, as if its worker had died.
+		if _, err := w.run.Uncount(ctx, a.Reason); err != nil {
+			log(slog.LevelWarn, "attempt not taken back", a.Reason)
+		}
+	}
+
+	// The dead letter.
+	if p.way == never {
+		failpoint.Hit(failpoint.BuryPublish)
+		if letter.Attempts = a.Attempt; w.queue.DeadLetter.Drop {
+			a.Outcome = retry.Dropped
+		} else if err := deadletter.Publish(ctx, s.config.DeadLetters, w.queue.Queue, letter); err != nil {
+			return verdict{course: nacked, failure: retry.Outage("dead_letter_unconfirmed", err), attempt: a.Attempt}
+		}
+		failpoint.Hit(failpoint.BuryPublished)
+	}
+
+	// The lane.
+	var place lane.Lane
+	var err error
+	switch {
+	case p.way == never && w.parks && a.Outcome == retry.DeadLettered:
+		if err = lane.Change(ctx, s.config.Store, w.name, func(l lane.Lane) (store.Write, bool) { return l.Stop(s.config.Now()) }); err != nil {
+			return verdict{course: nacked, failure: err, attempt: a.Attempt}
+		}
+	case p.way == kept:
+		if place = w.place; v.course != aside {
+			place, err = lane.Open(ctx, s.config.Store, p.name)
+		}
+		if err != nil {
+			break
+		}
+		if recorded := v.course == failed || v.course == early; !recorded && p.name.OrderingKey == "" && place.Holds() {
+			break // an earlier delivery has kept it
+		}
+		message := w.delivery.message
+		message.Attributes = w.queue.Addressed(message.Attributes)
+		end.Kept.Ticket, end.Kept.Writes, err = place.Put(lane.Waiting{
+			Topic: w.queue.Topic(), Message: message, FirstPublished: w.delivery.publishedAt, MessageID: w.delivery.messageID,
+			Tenant: w.event.Tenant, EventID: w.event.ID, Due: p.due,
+		}, s.config.Now())
+		if err == nil && (v.course == aside || v.course == busy) {
+			_, err = s.config.Store.Commit(ctx, end.Kept.Writes)
+		}
+	}
+	switch {
+	case err == nil:
+	case v.course != aside:
+		log(slog.LevelWarn, "message not kept for its wait", cause(err))
+		p.way, end.Kept = redelivered, dedupe.Kept{}
+	case errors.Is(err, lane.ErrUnfit) && p.due.IsZero(): // the broker has to keep it, and with it the key
+		return verdict{course: nacked, failure: retry.Busy(a.Reason, err)}
+	case errors.Is(err, lane.ErrUnfit):
+		return verdict{course: failed, failure: retry.Permanent("too_large_to_wait", err)}
+	case errors.Is(err, store.ErrExists), errors.Is(err, store.ErrStale):
+		return verdict{course: arrived, failure: retry.Busy("contention", nil)}
+	default:
+		return verdict{course: nacked, failure: retry.Outage("store_unavailable", err)}
+	}
+
+	// The record.
+	if v.course == failed || (v.course == early && p.way == kept) {
+		leased := w.handler.Leased != nil
+		switch {
+		case v.course == early:
+			end = dedupe.Ending{Kept: end.Kept}
+		case p.way == never:
+		case leased:
+			failpoint.Hit(failpoint.LeasedRelease)
+		default:
+			failpoint.Hit(failpoint.TxFail)
+		}
+		seen, err := w.run.Conclude(ctx, end)
+		v.attempt = w.run.Attempt()
+		if leased && v.course == failed && p.way != never {
+			failpoint.Hit(failpoint.LeasedReleased)
+		}
+		switch {
+		case err != nil && p.way == never:
+			return verdict{course: nacked, failure: err, attempt: a.Attempt}
+		case err != nil:
+			if leased {
+				log(slog.LevelWarn, "lease not released", a.Reason)
+			} else {
+				log(slog.LevelWarn, "attempt not counted", a.Reason)
+			}
+			p.way = redelivered
+		case p.way == never: // what somebody else has written stands
+			failpoint.Hit(failpoint.BuryMarked)
+		case seen == dedupe.Counted && v.course == failed:
+			if !leased {
+				failpoint.Hit(failpoint.TxFailed)
+			}
+		case v.course == failed && !w.run.Lost(seen) && (seen == dedupe.Fresh || seen == dedupe.Claimed):
+			return v
+		case seen != dedupe.Waiting || v.course != early:
+			return verdict{course: told, seen: seen}
+		}
+	}
+
+	// The answer.
+	switch p.way {
+	case resumed:
+		a.resume = p.due
+	case kept:
+		a.Delayed, a.due = true, p.due
+		if p.due.IsZero() && !place.Holds() { // else it comes with those before it
+			a.due = s.config.Now()
+		}
+		if v.course != failed {
+			a.cause = ""
+		}
+		if v.course == aside {
+			a.Status = http.StatusOK
+		}
+		a.hold = w.calms && !place.Exists() && p.name.OrderingKey != ""
+	case redelivered, never:
+	}
+	return verdict{course: final, answer: a}
+}
+
+// detail is what a dead letter says beside its reason: the texts of our own errors,
+// which hold codes, field paths and ids; never the text of a foreign one.
+func detail(err error) string {
+	var invalid *contract.Invalid
+	if errors.As(err, &invalid) {
+		return invalid.Error()
+	}
+	var said []string
+	for first, marked := true, (*retry.Error)(nil); errors.As(err, &marked); first, err = false, marked.Err {
+		if !first { // its reason stands beside it
+			said = append(said, marked.Verdict.Reason)
+		}
+		if len(marked.Subjects) > 0 {
+			said = append(said, strings.Join(marked.Subjects, " "))
+		}
+	}
+	return strings.Join(said, ": ")
+}
+
+// cause is what the log says of a failure beside its reason: more than detail, in
+// that it names the type of the error at the bottom, which may be a foreign one.
+func cause(err error) string {
+	if err == nil {
+		return ""
+	}
+	root := err
+	for inner := err; inner != nil; inner = errors.Unwrap(inner) {
+		root = inner
+	}
+	return strings.TrimPrefix(detail(err)+" "+fmt.Sprintf("%T", root), " ")
+}
+
+// waitedForOther reports whether a dead letter's reason is that the event waited in vain
+// for another.
+func waitedForOther(reason error) bool {
+	for marked := (*retry.Error)(nil); errors.As(reason, &marked); reason = marked.Err {
+		if marked.Verdict.Scope == retry.OtherEvent {
+			return true
+		}
+	}
+	return false
+}
+
+// workersDied reports whether a dead letter's reason is that attempts began and none ended.
+func workersDied(reason error) bool {
+	for marked := (*retry.Error)(nil); errors.As(reason, &marked); reason = marked.Err {
+		if marked.Verdict.Reason == dedupe.Begun {
+			return true
+		}
+	}
+	return false
+}

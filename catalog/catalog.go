@@ -12,6 +12,7 @@ import (
 	"slices"
 	"time"
 
+	"billhook/internal/contract"
 	"billhook/internal/retry"
 )
 
@@ -23,6 +24,8 @@ type Catalog struct {
 	OutboundTopics []OutboundTopic
 	// Products by product id.
 	Products map[string]Product
+	// Contracts are what bodies may say: the formats, and what messages.yaml declares of them.
+	Contracts *contract.Set
 	// Sources by name, as in POST /webhooks/{source}.
 	Sources map[string]Source
 }

@@ -65,7 +65,6 @@ func (r *reader) checkQueue(place string, q Queue) {
 	require(topicID(q.ID), "id", topicRule)
 	require(q.Alias == "" || alias.MatchString(q.Alias), "alias", "must be at most 100 of a-z, 0-9 and _ . : -, and begin with a letter")
 	require(q.Description != "", "description", "is missing")
-	require(slices.Contains([]string{"paynow.v1", "envelope.v1", "message.v1"}, q.Contract), "contract", "must be paynow.v1, envelope.v1 or message.v1")
 	if _, err := filter.Parse(q.Filter); err != nil {
 		require(false, "filter", err.Error())
 	}

@@ -28,11 +28,12 @@ const (
 	sourcePlace  = sourcesFile + ": source"
 )
 
-//go:embed queues.yaml products.yaml sources.yaml
+//go:embed queues.yaml products.yaml sources.yaml messages.yaml
 var embedded embed.FS
 
-// Load reads and checks the catalog: from the folder dir, which must hold all three
-// files, or, with an empty dir, the one that is built in. The error joins every
+// Load reads and checks the catalog: from the folder dir, or, with an empty dir, the one
+// that is built in. The folder must hold all files, but messages.yaml, which is then that
+// of the program. The error joins every
 // mistake that was found, one a line, each with file, queue and key.
 func Load(dir string) (*Catalog, error) {
 	if dir == "" {
@@ -44,6 +45,7 @@ func Load(dir string) (*Catalog, error) {
 func load(files fs.FS) (*Catalog, error) {
 	c := &Catalog{Products: map[string]Product{}, Sources: map[string]Source{}}
 	r := &reader{unread: map[string]bool{}}
+	c.Contracts, r.mistakes = readContracts(files)
 	var queues rawQueues
 	haveQueues := r.file(files, queuesFile, &queues)
 	if haveQueues {
@@ -193,6 +195,9 @@ func (c *Catalog) readQueues(r *reader, raw rawQueues) {
 		}
 		queue := r.queue(place, q, raw.Defaults, backoff)
 		r.checkQueue(place, queue)
+		if c.Contracts != nil {
+			r.checkContracts(place, queue, c.Contracts)
+		}
 		r.takeNames(names, place, "id", queue.ID)
 		r.takeNames(names, place, "alias", queue.Alias)
 		r.takeNames(names, place, "dead_letter.topic", queue.DeadLetter.Topic)

@@ -147,7 +147,8 @@ func (p Points) Reverse(ctx context.Context, event handler.Event) (handler.Effec
 		return handler.Effect{Result: Reversed}, nil
 	}
 	points := chain.Left()
-	if refund := event.Body.(*contract.PayNow).Data.Refund; refund != nil && refund.Amount != "" && event.Type != chargeback {
+	body, _ := contract.As[*contract.PayNow](event.Body) // orderOf has it
+	if refund := body.Data.Refund; refund != nil && refund.Amount != "" && event.Type != chargeback {
 		share, err := shareOf(credit, refund.Amount, order.Currency)
 		if err != nil {
 			return handler.Effect{}, err
@@ -182,8 +183,8 @@ func (p Points) load(ctx context.Context, order string) (ledger.Chain, error) {
 }
 
 func orderOf(event handler.Event) (*contract.Order, error) {
-	body, ok := event.Body.(*contract.PayNow)
-	if !ok || body == nil {
+	body, err := contract.As[*contract.PayNow](event.Body)
+	if err != nil {
 		return nil, retry.Permanent("unexpected_body", nil)
 	}
 	if body.Data.Order == nil {

@@ -57,8 +57,8 @@ var _ handler.Tx = Subscriptions{}.Record
 // A first try reads nothing. Where the event's document is there already, though the
 // record of the event is not (it is remembered for longer), nothing is emitted again.
 func (s Subscriptions) Record(ctx context.Context, event handler.Event) (handler.Effect, error) {
-	body, ok := event.Body.(*contract.PayNow)
-	if !ok || body == nil {
+	body, err := contract.As[*contract.PayNow](event.Body)
+	if err != nil {
 		return handler.Effect{}, retry.Permanent("unexpected_body", nil)
 	}
 	action, ok := actions[event.Type]
@@ -92,7 +92,7 @@ func (s Subscriptions) Record(ctx context.Context, event handler.Event) (handler
 		}
 		fields["amount"], fields["currency"] = amount, subscription.Currency
 	}
-	update := contract.Envelope{
+	update := contract.Of(&contract.Envelope{
 		Action: action, CorrelationID: subscription.ID, IdempotencyKey: event.ID,
 		Payload: contract.Payload{
 			EventID: event.ID, EventType: event.Type, SubscriptionID: subscription.ID, CustomerID: subscription.CustomerID,
@@ -100,10 +100,10 @@ func (s Subscriptions) Record(ctx context.Context, event handler.Event) (handler
 			Currency: subscription.Currency, Amount: subscription.Total, Cycle: subscription.Cycle,
 			PeriodStart: subscription.PeriodStart, PeriodEnd: subscription.PeriodEnd, OccurredAt: body.Timestamp,
 		},
-	}
+	})
 	return handler.Effect{
 		Writes: []store.Write{store.Create(key, fields)}, Result: Recorded,
-		Emit: []handler.Emission{{Topic: s.Updates.Topic(), OrderingKey: update.OrderingKey(s.Updates.OrderingKey), Body: update}},
+		Emit: []handler.Emission{{Topic: s.Updates.Topic(), OrderingKey: update.OrderingKey(s.Updates.OrderingKey, nil), Body: update}},
 	}, nil
 }
 

@@ -16,6 +16,8 @@ const (
 	PayNowV1   = "paynow.v1"
 	EnvelopeV1 = "envelope.v1"
 	MessageV1  = "message.v1"
+	// Raw is what has no format: a message from before there were envelopes.
+	Raw = "raw"
 )
 
 // The attributes of a message (requirements: PayNow contract, message attributes).

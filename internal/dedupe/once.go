@@ -239,7 +239,8 @@ func (r *Run) Effect(ctx context.Context, event handler.Event, redelivered bool,
 		record := r.at(r.once.Now(), Completed)
 		record.Attempts, record.Result, record.LastError, record.ProcessedAt = int64(r.Attempt()), effect.Result, "", record.UpdatedAt
 		for _, emission := range effect.Emit {
-			record.Emitted = append(record.Emitted, emission.Body.ID)
+			id, _ := emission.Body.Identity()
+			record.Emitted = append(record.Emitted, id)
 		}
 		_, err = r.once.Store.Commit(ctx, slices.Concat([]store.Write{r.write(record)}, effect.Writes, r.closing()))
 		switch {

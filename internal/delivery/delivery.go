@@ -11,9 +11,8 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
-
-	"github.com/go-json-experiment/json"
 
 	"billhook/internal/contract"
 	"billhook/internal/handler"
@@ -97,7 +96,7 @@ func (w *PaymentWebhook) Close() {
 	}
 }
 
-// Leased is the handler. Its Do posts the event's *contract.Envelope, its Reconcile
+// Leased is the handler. Its Do posts what contract.Body.Post makes of the event, its Reconcile
 // asks whether the callee has it. It does not claim to be safe to repeat: that is the
 // callee's promise, to apply one Idempotency-Key once, and needed where its answers
 // to GET path/<event id> are 404, 405 or 501 while an earlier POST is still at work.
@@ -125,39 +124,23 @@ func (w *PaymentWebhook) Leased() handler.Leased {
 	return handler.Leased{Do: w.do, Reconcile: w.reconcile}
 }
 
-// notice is the webhook's body.
-type notice struct {
-	// EventID is also the Idempotency-Key of the request.
-	EventID        string `json:"event_id"`
-	Action         string `json:"action"`
-	SubscriptionID string `json:"subscription_id"`
-	CorrelationID  string `json:"correlation_id"`
-	// IdempotencyKey is the envelope's: what the message was made from.
-	IdempotencyKey string           `json:"idempotency_key"`
-	CreatedAt      string           `json:"created_at"`
-	Payload        contract.Payload `json:"payload"`
-}
-
 // encode is the same for every attempt of an event: it takes nothing from the attempt
-// and nothing from the clock. Empty fields are left out.
+// and nothing from the clock.
 func encode(event handler.Event) ([]byte, error) {
-	envelope, ok := event.Body.(*contract.Envelope)
 	switch {
-	case !ok || envelope == nil:
-		return nil, retry.Permanent("envelope_expected", nil)
+	case event.Body.None():
+		return nil, retry.Permanent("body_expected", nil)
 	case !pii.ID.Valid(event.ID): // it goes into a header and a path
 		return nil, retry.Permanent("event_id_invalid", nil)
-	case envelope.Payload.SubscriptionID == "":
-		// A correlation id is often the same, and sometimes is not: no guessing.
-		return nil, retry.Permanent("subscription_id_missing", nil)
 	}
-	body, err := json.Marshal(notice{
-		EventID: event.ID, Action: envelope.Action, SubscriptionID: envelope.Payload.SubscriptionID,
-		CorrelationID: envelope.CorrelationID, IdempotencyKey: envelope.IdempotencyKey,
-		CreatedAt: envelope.CreatedAt, Payload: envelope.Payload,
-	}, json.OmitZeroStructFields(true))
-	if err != nil {
-		return nil, retry.Permanent("envelope_not_encodable", nil) // a string that is not UTF-8
+	body, err := event.Body.Post()
+	var invalid *contract.Invalid
+	switch {
+	case errors.As(err, &invalid):
+		path := invalid.Violations[0].Path
+		return nil, retry.Permanent(path[strings.LastIndex(path, ".")+1:]+"_missing", nil)
+	case err != nil:
+		return nil, retry.Permanent("body_not_encodable", nil) // a string that is not UTF-8
 	}
 	return body, nil
 }

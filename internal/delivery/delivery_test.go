@@ -46,7 +46,7 @@ func envelope() *contract.Envelope {
 }
 
 func event() handler.Event {
-	return handler.Event{Queue: "pay-subscription-update", ID: "evt-1", Type: "renewal", Attempt: 1, Body: envelope()}
+	return handler.Event{Queue: "pay-subscription-update", ID: "evt-1", Type: "renewal", Attempt: 1, Body: contract.Of(envelope())}
 }
 
 func leased(t testing.TB, baseURL string) handler.Leased {
@@ -400,14 +400,12 @@ func TestWhatCannotBeSentIsPermanentAndNotSent(t *testing.T) {
 		change func(*handler.Event)
 		want   string
 	}{
-		"another body":              {func(e *handler.Event) { e.Body = &contract.PayNow{} }, "envelope_expected"},
-		"no body":                   {func(e *handler.Event) { e.Body = nil }, "envelope_expected"},
-		"an envelope that is nil":   {func(e *handler.Event) { e.Body = (*contract.Envelope)(nil) }, "envelope_expected"},
+		"no body":                   {func(e *handler.Event) { e.Body = contract.Body{} }, "body_expected"},
 		"no event id":               {func(e *handler.Event) { e.ID = "" }, "event_id_invalid"},
 		"an id with a line break":   {func(e *handler.Event) { e.ID = "evt\r\nX-Other: 1" }, "event_id_invalid"},
 		"an id that leaves a path":  {func(e *handler.Event) { e.ID = "../../admin" }, "event_id_invalid"},
-		"no subscription":           {func(e *handler.Event) { e.Body.(*contract.Envelope).Payload.SubscriptionID = "" }, "subscription_id_missing"},
-		"a string that is not text": {func(e *handler.Event) { e.Body.(*contract.Envelope).Payload.Status = "\xff" }, "envelope_not_encodable"},
+		"no subscription":           {func(e *handler.Event) { envelopeOf(e.Body).Payload.SubscriptionID = "" }, "subscription_id_missing"},
+		"a string that is not text": {func(e *handler.Event) { envelopeOf(e.Body).Payload.Status = "\xff" }, "body_not_encodable"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -515,7 +513,7 @@ func TestNothingOfAnAnswerButItsStatusIsRepeated(t *testing.T) {
 		})
 		require.NoError(t, err)
 		e := event()
-		e.Body.(*contract.Envelope).Payload.Status = word
+		envelopeOf(e.Body).Payload.Status = word
 		result, err := webhook.Leased().Do(t.Context(), e)
 		if err == nil {
 			require.Equal(t, delivery.Delivered, result)
@@ -552,9 +550,9 @@ func FuzzTheBody(f *testing.F) {
 			})},
 		})
 		require.NoError(t, err)
-		_, err = webhook.Leased().Do(t.Context(), handler.Event{ID: id, Body: &contract.Envelope{
+		_, err = webhook.Leased().Do(t.Context(), handler.Event{ID: id, Body: contract.Of(&contract.Envelope{
 			Action: action, CreatedAt: created, Payload: contract.Payload{SubscriptionID: subscription, Cycle: cycle},
-		}})
+		})})
 		if err != nil {
 			require.True(t, retry.Decide(err).Class.Terminal())
 			require.Nil(t, body)
@@ -613,4 +611,13 @@ func TestACalleeSaysHowLongItIsToBeLeftAlone(t *testing.T) {
 			}
 		})
 	}
+}
+
+// envelopeOf is the envelope that an event carries.
+func envelopeOf(body contract.Body) *contract.Envelope {
+	m, err := contract.As[*contract.Envelope](body)
+	if err != nil {
+		panic(err)
+	}
+	return m
 }

@@ -30,10 +30,10 @@ func ExamplePaymentWebhook_Leased() {
 	registry.Leased("subscriptions.notify", webhook.Leased())
 
 	notify, _ := registry.Lookup("subscriptions.notify")
-	event := handler.Event{ID: "evt-1", Type: "renewal", Body: &contract.Envelope{
+	event := handler.Event{ID: "evt-1", Type: "renewal", Body: contract.Of(&contract.Envelope{
 		ID: "evt-1", Action: "renewal", CreatedAt: "2026-11-20T09:00:00Z",
 		Payload: contract.Payload{SubscriptionID: "sub-1", Cycle: 2},
-	}}
+	})}
 	_, err = notify.Leased.Do(context.Background(), event)
 	fmt.Println(err)
 	fmt.Println(notify.Leased.Reconcile(context.Background(), event))

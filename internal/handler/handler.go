@@ -33,8 +33,8 @@ type Event struct {
 	// Try is 0, and rises when the commit of this attempt met a conflict: what the
 	// handler assumed or read is no longer so, and it must look again.
 	Try int
-	// Body is the decoded body of the contract, such as *contract.PayNow.
-	Body       any
+	// Body is the decoded body; contract.As gives it as the Go type that a handler takes.
+	Body       contract.Body
 	Attributes map[string]string
 }
 
@@ -55,9 +55,10 @@ type Emission struct {
 	Topic string
 	// OrderingKey is what the message waits behind; empty: nothing.
 	OrderingKey string
-	// Body is the message without its ID and CreatedAt: the id is derived from the
-	// event and the emission's place in Emit, so a repetition has the same.
-	Body contract.Envelope
+	// Body is the message, such as contract.Of(&contract.Envelope{...}), without its id and
+	// time: the id is derived from the event and the emission's place in Emit, so a
+	// repetition has the same.
+	Body contract.Body
 }
 
 // Tx is a handler whose whole effect is documents. It returns writes and performs

@@ -44,18 +44,19 @@ func ID(event handler.Event, n int) string {
 }
 
 // Add gives the effect's emissions their ids and times, and adds the writes that
-// commit them to the effect's. It returns the lanes to relay once that is committed.
+// commit them to the effect's; contracts say what they may hold. It returns the lanes to relay once that is committed.
 // The error, for an emission that no broker would take, is marked permanent.
-func Add(event handler.Event, effect *handler.Effect, now time.Time) (lanes []string, err error) {
+func Add(contracts *contract.Set, event handler.Event, effect *handler.Effect, now time.Time) (lanes []string, err error) {
 	batch := NewBatch(now)
 	for n := range effect.Emit {
 		emission := &effect.Emit[n]
-		emission.Body.ID, emission.Body.CreatedAt = ID(event, n), batch.now.Format(time.RFC3339Nano)
-		message, err := compose(event, emission, batch.now)
+		id := ID(event, n)
+		body, message, err := contracts.Compose(emission.Body, contract.Stamp{ID: id, Tenant: event.Tenant, OrderingKey: emission.OrderingKey, At: batch.now})
 		if err != nil {
 			return nil, retry.Permanent("emission_invalid", err)
 		}
-		batch.Add(emission.Topic, emission.Body.ID, message, Source{Queue: event.Queue, Tenant: event.Tenant, EventID: event.ID})
+		emission.Body = body
+		batch.Add(emission.Topic, id, message, Source{Queue: event.Queue, Tenant: event.Tenant, EventID: event.ID})
 	}
 	effect.Writes = append(effect.Writes, batch.Writes()...)
 	return batch.Lanes(), nil
@@ -120,26 +121,4 @@ func laneOf(topic, orderingKey, id string) string {
 	}
 	sum := sha256.Sum256([]byte(topic + "\x00" + orderingKey))
 	return hex.EncodeToString(sum[:12])
-}
-
-// compose makes the message of an emission.
-func compose(event handler.Event, emission *handler.Emission, now time.Time) (contract.Message, error) {
-	if err := emission.Body.Validate(); err != nil {
-		return contract.Message{}, err
-	}
-	data, err := emission.Body.Append(nil)
-	if err != nil {
-		return contract.Message{}, err
-	}
-	attributes := emission.Body.Attributes()
-	attributes.OrderingKey, attributes.Tenant = emission.OrderingKey, event.Tenant
-	attributes.FirstPublished = now.Format(time.RFC3339Nano)
-	if attributes.OrderingKey == "" {
-		attributes.OrderingKey = contract.UnknownOrderingKey
-	}
-	m := contract.Message{Data: data, Attributes: attributes.Map(), OrderingKey: emission.OrderingKey}
-	if err := attributes.Validate(); err != nil {
-		return contract.Message{}, err
-	}
-	return m, m.Check()
 }

@@ -139,7 +139,7 @@ func (w *world) effect(t *rapid.T) {
 	for _, key := range keys {
 		effect.Emit = append(effect.Emit, emission(key, "x"))
 	}
-	lanes, err := outbox.Add(event, &effect, w.now)
+	lanes, err := outbox.Add(contracts(), event, &effect, w.now)
 	require.NoError(t, err)
 	if rapid.IntRange(0, 9).Draw(t, "the commit fails") == 0 {
 		return

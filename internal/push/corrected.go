@@ -2,6 +2,7 @@ package push
 
 import (
 	"context"
+	"errors"
 
 	"billhook/catalog"
 	"billhook/internal/contract"
@@ -32,7 +33,7 @@ func (s *Service) begin(w *attempt, event handler.Event) *dedupe.Run {
 // accepted, the id that it claims remembers its dead letter, for what corrects it to close.
 func (s *Service) broken(ctx context.Context, w *attempt, reason error) answer {
 	q, d, record := w.queue, w.delivery, w.record
-	if id := claimed(q, d, record); id != "" && q.OnCorrected == catalog.Accept {
+	if id := claimed(s.config.Contracts, q, d, record); id != "" && q.OnCorrected == catalog.Accept {
 		event := handler.Event{Queue: q.ID, Tenant: record.Tenant, ID: id}
 		claims := *w
 		claims.record.EventID = id
@@ -50,13 +51,13 @@ func (s *Service) broken(ctx context.Context, w *attempt, reason error) answer {
 // claimed is the id of the event that a message without a valid one claims to be: where its
 // attributes and its body say two, or either of them none that is valid, it claims none. A
 // body that cannot be read says nothing.
-func claimed(q *queue, d delivery, record dedupe.Record) string {
+func claimed(contracts *contract.Set, q *queue, d delivery, record dedupe.Record) string {
 	if tenant := d.message.Attributes[contract.AttrTenant]; tenant != "" && tenant != record.Tenant {
 		return ""
 	}
-	body, attributes, err := decodeBody(q, d)
+	body, attributes, err := contracts.Receive(q.Contract, q.OrderingKey, d.message, d.publishedAt)
 	switch {
-	case err != nil && retry.Decide(err).Reason == "contract_mismatch":
+	case errors.Is(err, contract.ErrFormat):
 		return "" // an id of somebody else's
 	case err != nil:
 		return record.EventID

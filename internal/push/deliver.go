@@ -47,7 +47,7 @@ func (w *attempt) spec() catalog.Handler { return w.queue.Handlers[w.event.Type]
 // without a slot: a nack would slow the whole subscription, and to keep the message
 // would cost three round trips.
 func (s *Service) deliver(ctx context.Context, q *queue, d delivery) (answer, dedupe.Record) {
-	event, record, err := decodeEvent(q, d)
+	event, record, err := decodeEvent(s.config.Contracts, q, d)
 	known := d.redelivered()
 	for resumed := 0; ; resumed++ {
 		a := s.inSlot(ctx, q, d, func() answer { return s.attempt(ctx, q, d, event, record, known, err) })
@@ -179,14 +179,14 @@ func (s *Service) settle(ctx context.Context, w *attempt, seen dedupe.Seen) answ
 }
 
 // allowed is how many attempts the event has: the message's own wish, in its
-// attributes or in its envelope, bounded by the handler's.
+// attributes or in its body, bounded by the handler's.
 func (w *attempt) allowed() int {
 	attempts := w.spec().MaxAttempts
 	if wished, err := strconv.Atoi(w.event.Attributes[contract.AttrMaxAttempts]); err == nil && wished >= 1 {
 		attempts = min(attempts, wished)
 	}
-	if envelope, ok := w.event.Body.(*contract.Envelope); ok && envelope.MaxAttempts >= 1 {
-		attempts = min(attempts, int(envelope.MaxAttempts))
+	if wished := w.event.Body.MaxAttempts(); wished >= 1 {
+		attempts = min(attempts, wished)
 	}
 	return attempts
 }

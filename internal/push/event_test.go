@@ -85,8 +85,7 @@ func TestAQueueOfEnvelopesHandsThemOver(t *testing.T) {
 			event := seen[0]
 			require.Equal(t, []string{test.id, "renewal", contract.EnvelopeV1, test.correl, test.key},
 				[]string{event.ID, event.Type, event.Contract, event.CorrelationID, event.OrderingKey})
-			body, ok := event.Body.(*contract.Envelope)
-			require.True(t, ok)
+			body := event.Body
 			require.NoError(t, body.Validate())
 			require.NoError(t, body.CheckAttributes(event.Attributes))
 

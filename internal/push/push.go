@@ -20,6 +20,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"billhook/catalog"
+	"billhook/internal/contract"
 	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
 	"billhook/internal/filter"
@@ -71,7 +72,9 @@ type Timer func(d time.Duration) (c <-chan time.Time, stop func() bool)
 // Config is what a Service is made of. Every field is required.
 type Config struct {
 	// Queues are those this worker serves; disabled ones are passed over.
-	Queues        []catalog.Queue
+	Queues []catalog.Queue
+	// Contracts are what the bodies of messages may say.
+	Contracts     *contract.Set
 	Handlers      *handler.Registry
 	Store         Store
 	DeadLetters   deadletter.Publisher

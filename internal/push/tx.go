@@ -38,7 +38,7 @@ func (s *Service) tx(ctx context.Context, w *attempt, h handler.Tx) answer {
 		if err := declared(w.spec(), effect); err != nil {
 			return handler.Effect{}, err
 		}
-		if lanes, err = outbox.Add(event, &effect, s.config.Now()); err != nil {
+		if lanes, err = outbox.Add(s.config.Contracts, event, &effect, s.config.Now()); err != nil {
 			return handler.Effect{}, err
 		}
 		failpoint.Hit(failpoint.TxCommit)

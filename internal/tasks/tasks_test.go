@@ -131,9 +131,9 @@ func (r *rig) emit(t *testing.T, event string, keys ...string) {
 	t.Helper()
 	var effect handler.Effect
 	for _, key := range keys {
-		effect.Emit = append(effect.Emit, handler.Emission{Topic: "again", OrderingKey: key, Body: contract.Envelope{Action: "renewal"}})
+		effect.Emit = append(effect.Emit, handler.Emission{Topic: "again", OrderingKey: key, Body: contract.Of(&contract.Envelope{Action: "renewal"})})
 	}
-	_, err := outbox.Add(handler.Event{Queue: "q", Tenant: "default", ID: event}, &effect, r.now)
+	_, err := outbox.Add(contracts(), handler.Event{Queue: "q", Tenant: "default", ID: event}, &effect, r.now)
 	require.NoError(t, err)
 	_, err = r.db.Commit(t.Context(), effect.Writes)
 	require.NoError(t, err)
@@ -319,3 +319,12 @@ func TestTwoRunsAtOnceAreNoHarm(t *testing.T) {
 		})
 	}
 }
+
+// contracts are those of the shipped catalog.
+var contracts = sync.OnceValue(func() *contract.Set {
+	shipped, err := catalog.Load("")
+	if err != nil {
+		panic(err)
+	}
+	return shipped.Contracts
+})

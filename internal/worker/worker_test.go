@@ -70,7 +70,7 @@ func TestAWorkerThatCouldNotWorkIsRefused(t *testing.T) {
 	}{
 		"a pool that no queue is in": {func(c *worker.Config) { c.Pool = "swimming" }, []string{"POOL names a pool that no queue is in"}},
 		"a catalog whose handlers nobody registered": {func(c *worker.Config) {
-			c.Catalog = &catalog.Catalog{Queues: []catalog.Queue{
+			c.Catalog = &catalog.Catalog{Contracts: c.Catalog.Contracts, Queues: []catalog.Queue{
 				{ID: "orders", Enabled: true, Contract: contract.PayNowV1, Handlers: map[string]catalog.Handler{"order.paid": {Name: "points.lose"}}},
 				{ID: "mails", Enabled: true, Contract: contract.MessageV1},
 			}}
@@ -101,7 +101,7 @@ func TestAWorkerThatCouldNotWorkIsRefused(t *testing.T) {
 func TestAMainMayRegisterHandlersOfItsOwn(t *testing.T) {
 	t.Parallel()
 	_, err := worker.New(config(t, func(c *worker.Config) {
-		c.Catalog = &catalog.Catalog{Queues: []catalog.Queue{
+		c.Catalog = &catalog.Catalog{Contracts: c.Catalog.Contracts, Queues: []catalog.Queue{
 			{ID: "orders", Enabled: true, Contract: contract.PayNowV1, Handlers: map[string]catalog.Handler{"order.paid": {Name: "points.lose"}}},
 		}}
 		c.Handlers = func(r *handler.Registry) {

@@ -1,5 +1,5 @@
-// Package catalog is the one declaration of every queue, product and source:
-// three YAML files, embedded in the program and replaceable at run time, and the
+// Package catalog is the one declaration of every queue, message, product and source:
+// four YAML files, embedded in the program and replaceable at run time, and the
 // Go that loads and checks them. Topics, subscriptions, Terraform, alerts,
 // emulators, the worker and the docs all read it.
 //

@@ -46,6 +46,7 @@ var faults = slices.Concat(
 	faultsOfDoors,
 	faultsOfWaits,
 	faultsOfDrill,
+	faultsOfFormats,
 )
 
 // faultsOfProcessing are those between a push and its answer.

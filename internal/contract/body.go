@@ -243,9 +243,13 @@ func As[B any](body Body) (b B, err error) {
 	if whole, ok := body.value.(B); ok {
 		return whole, nil
 	}
-	if itself, ok := any(&b).(*Body); ok {
-		*itself = body
-		return b, nil
+	return convert[B](body)
+}
+
+// convert makes the body one of another type. It is apart from As, where nothing is allocated.
+func convert[B any](body Body) (b B, err error) {
+	if itself, ok := any(body).(B); ok {
+		return itself, nil
 	}
 	if body.None() {
 		return b, ErrType

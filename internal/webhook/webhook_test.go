@@ -1065,6 +1065,73 @@ func TestTheContractsOwnBodiesPassUnchanged(t *testing.T) {
 	}
 }
 
+// ordering serves the queue of orders, which takes message.v1.
+func ordering(c *webhook.Config) {
+	c.Catalog = new(*c.Catalog)
+	c.Catalog.Queues = slices.Clone(c.Catalog.Queues)
+	i := slices.IndexFunc(c.Catalog.Queues, func(q catalog.Queue) bool { return q.ID == "orders-process" })
+	c.Catalog.Queues[i].Enabled = true
+}
+
+func TestAMessageIsTakenByWhatIsDeclaredOfIt(t *testing.T) {
+	t.Parallel()
+	good := string(goldens(t, contract.MessageV1)["order.created.json"])
+	for name, test := range map[string]struct {
+		old, with  string
+		path, rule string
+	}{
+		"as it is":                       {},
+		"a version that is not declared": {`"version": 1`, `"version": 2`, "version", "undeclared"},
+		"a type that is not declared":    {`"order.created"`, `"order.lost"`, "type", "undeclared"},
+		"a type of another queue":        {`"order.created"`, `"order.payment_failed"`, "data.user_id", "unknown"},
+		"a member that is not declared":  {`"total"`, `"subtotal"`, "data.subtotal", "unknown"},
+		"a member that is missing":       {`"order_id": "ord_abc123",`, ``, "data.order_id", "required"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := open(t, ordering)
+			w := d.send(generic(t, "/queues/orders-process/messages", []byte(strings.Replace(good, test.old, test.with, 1))))
+			if test.path != "" {
+				p := requireProblem(t, d, w, http.StatusUnprocessableEntity, "contract_broken", "")
+				require.Equal(t, []string{test.path, test.rule}, []string{p.Violations[0].Path, p.Violations[0].Rule})
+				return
+			}
+			require.Equal(t, http.StatusAccepted, w.Code, "%s", w.Body)
+			m := d.broker.all()[0].message
+			body, err := contracts(t).Decode(contract.MessageV1, m.Data)
+			require.NoError(t, err)
+			require.NoError(t, body.Validate())
+			require.NoError(t, body.CheckAttributes(m.Attributes))
+			require.Equal(t, []string{"ord_abc123", "ord_abc123", "req_xyz789"}, []string{m.OrderingKey, m.Attributes["order_id"], m.Attributes["correlation_id"]})
+		})
+	}
+}
+
+func TestTheOrderingKeyOfPayNowsEventsIsTheCatalogs(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		names []string
+		want  string
+	}{
+		"the uid first":      {[]string{"uid", "paynow_customer_id"}, samples.UID},
+		"the customer first": {[]string{"paynow_customer_id", "uid"}, customer},
+		"the order":          {[]string{"order_id"}, samples.OrderID},
+		"nothing":            {nil, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := open(t, func(c *webhook.Config) {
+				c.Catalog = new(*c.Catalog)
+				c.Catalog.Queues = slices.Clone(c.Catalog.Queues)
+				c.Catalog.Queues[slices.IndexFunc(c.Catalog.Queues, func(q catalog.Queue) bool { return q.ID == queue })].OrderingKey = test.names
+			})
+			w := d.send(payNow(t, samples.Read(samples.OrderCompleted, samples.Event{})))
+			require.Equal(t, http.StatusAccepted, w.Code, "%s", w.Body)
+			require.Equal(t, test.want, d.broker.all()[0].message.OrderingKey)
+		})
+	}
+}
+
 func TestAnEnvelopesOrderingKeyIsMadeOfTheCatalogsFields(t *testing.T) {
 	t.Parallel()
 	const created = `"created_at":"2026-03-02T10:00:00Z","attempts":0,`

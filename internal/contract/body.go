@@ -183,7 +183,7 @@ func (b Body) OrderingKey(names []string, a *Attributes) string {
 // that hashes are compared under.
 func (b Body) PayloadHash() (string, error) {
 	sum, f := sha256.New(), b.contract.format
-	fmt.Fprintf(sum, `{"contract":"%s"`, f.Name)
+	_, _ = sum.Write([]byte(`{"contract":"` + f.Name + `"`))
 	for i, index := range b.contract.hashed {
 		_, _ = sum.Write([]byte(`,"` + f.Hashed[i] + `":`))
 		if err := json.MarshalWrite(sum, follow(b.v(), index).Addr().Interface()); err != nil {

@@ -185,6 +185,7 @@ func (f *fieldRule) schema(field reflect.StructField) object {
 			number = append(number, member{"minimum", f.low}, member{"maximum", f.high})
 		}
 		return number
+	default:
 	}
 	text := object{{"type", "string"}}
 	for _, w := range f.words {

@@ -1,4 +1,4 @@
-// Package catalog is the one declaration of every queue, topic, product, source and target:
+// Package catalog is the one declaration of every queue, topic, message, product, source and target:
 // YAML files, embedded in the program and replaceable at run time, and the
 // Go that loads and checks them. Topics, subscriptions, Terraform, alerts,
 // emulators, the worker and the docs all read it.
@@ -14,6 +14,7 @@ import (
 	"slices"
 	"time"
 
+	"billhook/internal/contract"
 	"billhook/internal/retry"
 	"billhook/internal/routing"
 )
@@ -28,6 +29,8 @@ type Catalog struct {
 	OutboundTopics []Topic
 	// Products by product id.
 	Products map[string]Product
+	// Contracts are what bodies may say: the formats, and what messages.yaml declares of them.
+	Contracts *contract.Set
 	// Sources by name, as in POST /webhooks/{source}.
 	Sources map[string]Source
 	// Targets by name: the services that are posted to.

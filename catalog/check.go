@@ -69,7 +69,6 @@ func (r *reader) checkQueue(place string, q Queue, shared []Topic) {
 	require(topicID(q.ID), "id", topicRule)
 	require(q.Alias == "" || alias.MatchString(q.Alias), "alias", aliasRule)
 	require(q.Description != "", "description", "is missing")
-	require(slices.Contains([]string{"paynow.v1", "envelope.v1", "message.v1"}, q.Contract), "contract", "must be paynow.v1, envelope.v1 or message.v1")
 	require(q.SharedTopic == "" || slices.ContainsFunc(shared, func(t Topic) bool { return t.ID == q.SharedTopic }), "topic", "no shared topic has the id "+shown(q.SharedTopic))
 	require(q.SharedTopic == "" || len(q.Bindings) > 0, "bindings", "a queue on a shared topic needs some; # takes all")
 	for i, p := range q.Bindings {

@@ -33,8 +33,8 @@ var embedded embed.FS
 
 // Load reads and checks the catalog: from the folder dir or, with an empty dir, the one that
 // is built in. A folder without topics.yaml has no shared topics, and one without targets.yaml
-// no targets; the other files must be there. The error joins every mistake that was found, one a line, each with file, queue and
-// key.
+// no targets. A folder without messages.yaml has that of the program. The other files must be
+// there. The error joins every mistake, one a line, each with file, queue and key.
 func Load(dir string) (*Catalog, error) {
 	if dir == "" {
 		return load(embedded)
@@ -45,6 +45,7 @@ func Load(dir string) (*Catalog, error) {
 func load(files fs.FS) (*Catalog, error) {
 	c := &Catalog{Products: map[string]Product{}, Sources: map[string]Source{}, Targets: map[string]Target{}}
 	r := &reader{unread: map[string]bool{}}
+	c.Contracts, r.mistakes = readContracts(files)
 	names := map[string]string{}
 	if _, err := fs.Stat(files, topicsFile); !errors.Is(err, fs.ErrNotExist) {
 		if file, ok := r.file(files, topicsFile, "topics"); ok {
@@ -160,6 +161,9 @@ func (c *Catalog) readQueues(r *reader, file map[string]*yaml.Node, names map[st
 		}
 		queue := r.queue(place, "", tree, defaults)
 		r.checkQueue(place, queue, c.Topics)
+		if c.Contracts != nil {
+			r.checkContracts(place, queue, c.Contracts)
+		}
 		r.takeNames(names, place, "id", queue.ID)
 		r.takeNames(names, place, "alias", queue.Alias)
 		r.takeNames(names, place, "dead_letter.topic", queue.DeadLetter.Topic)

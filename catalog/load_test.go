@@ -20,7 +20,7 @@ import (
 func edited(t *testing.T, file, old, replacement string) string {
 	t.Helper()
 	dir := t.TempDir()
-	for _, name := range []string{"queues.yaml", "topics.yaml", "products.yaml", "sources.yaml"} {
+	for _, name := range []string{"queues.yaml", "topics.yaml", "products.yaml", "sources.yaml", "messages.yaml"} {
 		data, err := os.ReadFile(filepath.Join("testdata", "small", name))
 		require.NoError(t, err)
 		text := string(data)
@@ -69,7 +69,7 @@ func TestEachMistakeNamesFileQueueAndKey(t *testing.T) {
 		"an id that is another's dead letters":   {"queues.yaml", "id: reminders", "id: bookings-dlq", "queues.yaml: queue bookings-dlq: id: bookings-dlq is taken by queues.yaml: queue bookings, dead_letter.topic"},
 		"an alias with a space":                  {"queues.yaml", "q:bookings", "the bookings", "queues.yaml: queue bookings: alias: must be at most 100 of a-z, 0-9 and _ . : -, and begin with a letter"},
 		"no description":                         {"queues.yaml", "    description: Letters to those who forgot.\n", "", "queues.yaml: queue reminders: description: is missing"},
-		"a contract of tomorrow":                 {"queues.yaml", "    priority: low", "    priority: low\n    contract: message.v9", "queues.yaml: queue reminders: contract: must be paynow.v1, envelope.v1 or message.v1"},
+		"a contract of tomorrow":                 {"queues.yaml", "    priority: low", "    priority: low\n    contract: message.v9", "queues.yaml: queue reminders: contract: must be one of paynow.v1, envelope.v1, message.v1"},
 		"an unknown priority":                    {"queues.yaml", "priority: low", "priority: medium", "queues.yaml: queue reminders: priority: must be high, normal or low"},
 		"a pool in capitals":                     {"queues.yaml", "pool: letters", "pool: Letters", "queues.yaml: queue reminders: pool: must be at most 40 of a-z, 0-9 and -, begin with a letter, and not end with -"},
 		"a binding that is none":                 {"queues.yaml", `"seat.#"`, `"seat.x#"`, "queues.yaml: queue bookings: bindings: must list patterns of words, * and # joined by dots, each once"},
@@ -96,6 +96,17 @@ func TestEachMistakeNamesFileQueueAndKey(t *testing.T) {
 		"an outbound topic that is no topic":         {"queues.yaml", "id: seat-news", "id: Seat-News", "queues.yaml: outbound topic Seat-News: id: must be 3 to 246 of a-z, 0-9 and -, begin with a letter, and not with goog\nqueues.yaml: queue bookings: handlers.seat.freed.emits: no queue or topic has the id seat-news"},
 		"an outbound topic's odd alias":              {"queues.yaml", "alias: seat.news", "alias: seat news", "queues.yaml: outbound topic seat-news: alias: must be at most 100 of a-z, 0-9 and _ . : -, and begin with a letter"},
 		"an outbound topic that says nothing":        {"queues.yaml", "    description: What became of the seats.\n", "", "queues.yaml: outbound topic seat-news: description: is missing"},
+
+		// Messages.
+		"a shape that there is not":               {"messages.yaml", "sent_at: timestamp", "sent_at: text", "messages.yaml: message.v1: reminder: version 1: sent_at: \"text\" is not a shape: amount, code, currency, flake, id, integer, quantity, timestamp, uid, an integer's bounds such as \"integer 0..100\", or a list"},
+		"bounds that are none":                    {"messages.yaml", "integer 0..9", "integer 9..0", "messages.yaml: message.v1: reminder: version 1: parts: pages: bounds are two numbers, 0 between them unless it is required"},
+		"an amount in no currency":                {"messages.yaml", ", currency: currency", "", "messages.yaml: message.v1: seat.taken: version 2: price: an amount has its currency beside it"},
+		"a version in words":                      {"messages.yaml", "    2: {", "    two: {", "messages.yaml: message.v1: seat.taken: two: a version is a number\nmessages.yaml: message.v1: seat.taken: version 0: versions are 1 to 1000, and 1 where bodies have none"},
+		"a version twice":                         {"messages.yaml", "    2: {", "    1: {", "messages.yaml: message.v1: seat.taken: 1: must be a plain key, and stand here once"},
+		"messages of a format that declares none": {"messages.yaml", "message.v1:", "paynow.v1:", "messages.yaml: paynow.v1: reminder: version 1: no format of that name has declared contents\nmessages.yaml: paynow.v1: seat.*: version 1: no format of that name has declared contents\nmessages.yaml: paynow.v1: seat.taken: version 1: no format of that name has declared contents\nmessages.yaml: paynow.v1: seat.taken: version 2: no format of that name has declared contents\nqueues.yaml: queue bookings: ordering_key: seat_id is no attribute, and no member of a message.v1 body"},
+		"an event type that is no pattern":        {"messages.yaml", "\"seat.*\"", "\"seat..*\"", "messages.yaml: message.v1: seat..*: version 1: routing: not a pattern of words, * and # joined by dots: word 2"},
+		"a list of two":                           {"messages.yaml", "pages: \"integer 0..9\" }", "pages: integer }, { kind: code }", "messages.yaml: message.v1: reminder: 1: parts: must be a shape, or a list of one object\nmessages.yaml: message.v1: reminder: version 1: parts: \"\" is not a shape: amount, code, currency, flake, id, integer, quantity, timestamp, uid, an integer's bounds such as \"integer 0..100\", or a list"},
+		"an ordering key that nothing declares":   {"queues.yaml", "[seat_id]", "[row_id]", "queues.yaml: queue bookings: ordering_key: row_id is no attribute, and no member of a message.v1 body"},
 
 		// Its numbers and how they stand to each other.
 		"no attempt": {"queues.yaml", "max_attempts: 3\n    retry", "max_attempts: 0\n    retry", "queues.yaml: queue reminders: max_attempts: must be 1 to 50\nqueues.yaml: queue reminders: retry_policy.schedule: lists 3 waits for 0 attempts"},

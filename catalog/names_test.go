@@ -100,5 +100,5 @@ func TestAPostStandsInThePlaceOfAHandlersName(t *testing.T) {
 	h, ok := q.Handler("reminder.late")
 	require.True(t, ok)
 	require.Equal(t, catalog.Post{Target: "post-office", Path: "/letters", Reconcile: "/letters/{id}"}, h.Post)
-	require.Equal(t, []any{"", 1, q.Backoff, q.HandlerTimeout}, []any{h.Name, h.MaxAttempts, h.Backoff, h.Timeout})
+	require.Equal(t, []any{"post:post-office/letters", 1, q.Backoff, q.HandlerTimeout}, []any{h.Name, h.MaxAttempts, h.Backoff, h.Timeout})
 }

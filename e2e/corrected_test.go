@@ -59,7 +59,7 @@ func message(t *testing.T, o e2e.Order) contract.Message {
 	for _, l := range o.Lines {
 		body.Data.Order.Items = append(body.Data.Order.Items, contract.Item{ProductID: l.Product, Quantity: l.Quantity})
 	}
-	data, err := body.Append(nil)
+	data, err := contract.Of(body).Append(nil)
 	require.NoError(t, err)
 	return contract.Message{Data: data, OrderingKey: o.UID, Attributes: map[string]string{
 		contract.AttrEventID: o.EventID, contract.AttrEventType: contract.OrderPaid, contract.AttrOrderingKey: o.UID, "uid": o.UID,

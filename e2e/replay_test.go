@@ -66,7 +66,7 @@ func TestAThousandDeadLettersAreReplayedThroughTwoKills(t *testing.T) {
 		body := &contract.PayNow{EventID: n, EventType: contract.OrderPaid, Timestamp: "2026-03-02T10:15:00Z", Data: contract.PayNowData{
 			Order: &contract.Order{ID: n + "1", Items: []contract.Item{{ProductID: points, Quantity: 1}}},
 		}}
-		data, err := body.Append(nil)
+		data, err := contract.Of(body).Append(nil)
 		require.NoError(t, err)
 		_, err = deadletter.Keep(t.Context(), kept, q, contract.Message{Data: data, Attributes: map[string]string{
 			"event_id": n, "event_type": contract.OrderPaid, "ordering_key": customer, "uid": customer, "contract": contract.PayNowV1,

@@ -153,10 +153,10 @@ func (c *client) send(ctx context.Context, url string, d push, n int) bool {
 
 // body returns the wrapped push body of the n-th attempt.
 func (d push) body(n int) ([]byte, error) {
-	envelope := contract.Envelope{
+	envelope := contract.Of(&contract.Envelope{
 		ID: d.id, Action: arm.EventType, CreatedAt: "2026-01-02T03:04:05Z",
 		Payload: contract.Payload{SubscriptionID: d.key, Cycle: d.cycle},
-	}
+	})
 	data, err := envelope.Append(nil)
 	if err != nil {
 		return nil, err

@@ -52,6 +52,7 @@ var faults = slices.Concat(
 	faultsOfLane,
 	faultsOfDrill,
 	faultsOfCatalog,
+	faultsOfFormats,
 )
 
 // faultsOfProcessing are those between a push and its answer.

@@ -29,7 +29,9 @@ var faultsOfCorrected = []fault{
 	{"nobody asks what was done outside", "internal/push/letters.go", `return err == nil && !applied, err`, `_ = applied; return err == nil, err`, pushDir, mayBe},
 	{"every queue takes corrections", "internal/push/letters.go", `if l.queue.OnCorrected != catalog.Accept {`, `if false {`, pushDir, mayBe},
 	{"a broken message claims the id of its attributes", "internal/push/event.go", `|| (said != "" && said != claim.ID)`, `|| said == "?"`, pushDir, keepsIt},
-	{"a broken message of another contract claims an id", "internal/push/event.go", `case err != nil && retry.Decide(err).Reason == "contract_mismatch":`, `case false:`, pushDir, keepsIt},
+	{"a broken message of another contract claims an id", "internal/push/event.go", `case errors.Is(err, contract.ErrFormat):
+		return handler.Event{}, record, marked(err)`, `case false && errors.Is(err, contract.ErrFormat):
+		return handler.Event{}, record, marked(err)`, pushDir, keepsIt},
 	{"the old payload frees the key of its correction", "internal/push/leave.go", `(a.Outcome == retry.Duplicate && a.Reason != correctedBefore)`, `a.Outcome == retry.Duplicate`, pushDir, "TestACorrectionPassesAndFreesTheKeyThatItsDeadLetterHoldsUp"},
 	{"a late letter opens what is corrected", correctLetter, `case !item.Kept.IsZero():`, `case item.Kept.IsZero():`, lettersDir, "TestWhatIsCorrectedBeforeItArrivesIsShownAndFilled"},
 	{"a late death opens what is corrected", letters, `case item.State == Corrected || item.ReplayCount > died.ReplayCount`, `case item.ReplayCount > died.ReplayCount`, lettersDir, "TestACorrectedItemStaysClosed"},

@@ -21,7 +21,7 @@ var faultsOfTargets = []fault{
 	{"a target without a question is asked", notify, `got.status == http.StatusConflict && p.post.Reconcile != "":`, `got.status == http.StatusConflict:`, notifyDir,
 		"TestAConflictWithoutAQuestionIsARefusal"},
 	{"Standard Webhooks have no id", callee, `t.signer.Sign(c.id, c.body`, `t.signer.Sign("", c.body`, notifyDir, "TestADocumentIsWhatTheCalleeWasPromised"},
-	{"a body without data posts nothing", notify, `members.Data = whole`, `members.Data = []byte("{}")`, notifyDir, "TestABodyWithoutDataIsPostedWhole"},
+	{"another body is posted under other names", "internal/contract/formats.go", `{"event_id", "eventId", true}`, `{"eventId", "eventId", true}`, notifyDir, "TestADocumentIsWhatTheCalleeWasPromised"},
 	{"a worker starts without the way to its target", notify, `if at == "" || len(secrets) == 0 {`, `if at == "" && len(secrets) == 0 {`, notifyDir,
 		"TestWhatIsMissingForATargetIsToldAtOnceAndWithoutItsSecret"},
 

@@ -251,7 +251,7 @@ func TestPointsAreConservedWhoeverIsLinked(t *testing.T) {
 			f.order = s.customer + rapid.SampledFrom(names).Draw(t, "order")
 			f.uid = rapid.SampledFrom([]string{"", "", uids[0], uids[1]}).Draw(t, "uid")
 			e := f.event()
-			e.Body.(*contract.PayNow).Data.Order.CustomerID = s.customer
+			paynow(e.Body).Data.Order.CustomerID = s.customer
 			h := s.points.Reverse
 			if f.kind == "order.paid" {
 				h = s.points.Credit

@@ -70,7 +70,7 @@ func golden(t *testing.T, name string) handler.Event {
 func eventOf(body *contract.PayNow, attributes map[string]string) handler.Event {
 	return handler.Event{
 		ID: body.EventID, Type: body.EventType, Contract: contract.PayNowV1,
-		Attempt: 1, Body: body, Attributes: attributes,
+		Attempt: 1, Body: contract.Of(body), Attributes: attributes,
 	}
 }
 
@@ -138,9 +138,9 @@ func ExamplePoints_Credit() {
 	effect, err := handler.Typed(points.Credit)(context.Background(), handler.Event{
 		ID: "event-1", Type: "order.paid",
 		Attributes: map[string]string{contract.AttrUID: "u1"},
-		Body: &contract.PayNow{Data: contract.PayNowData{Order: &contract.Order{
+		Body: contract.Of(&contract.PayNow{Data: contract.PayNowData{Order: &contract.Order{
 			ID: "order-1", Items: []contract.Item{{ProductID: "hat", Quantity: 3}},
-		}}},
+		}}}),
 	})
 	fmt.Println(effect.Result, err)
 	for _, write := range effect.Writes {
@@ -235,7 +235,7 @@ func TestWhoIsCredited(t *testing.T) {
 			books := &ledgertest.Books{}
 			event := golden(t, "order_paid")
 			event.Attributes = test.attributes
-			event.Body.(*contract.PayNow).Data.Order.CustomerID = test.customerID
+			paynow(event.Body).Data.Order.CustomerID = test.customerID
 			result, err := run(books, pointsOn(books).Credit, event)
 			if test.account == "" {
 				requireVerdict(t, err, retry.Rejected, "no_account")
@@ -269,7 +269,8 @@ func TestWhatCannotBeCredited(t *testing.T) {
 		"an order id too long for a document":     {paid("e", strings.Repeat("o", 1500), "", contract.Item{ProductID: "known", Quantity: 1}), "entry_invalid"},
 		"a body without an order":                 {eventOf(&contract.PayNow{}, nil), "no_order"},
 		"no body":                                 {handler.Event{}, "unexpected_body"},
-		"a body of another contract":              {handler.Event{Body: &contract.Envelope{}}, "unexpected_body"},
+		"a nil body":                              {handler.Event{Body: contract.Body{}}, "unexpected_body"},
+		"a body of another contract":              {handler.Event{Body: contract.Of(&contract.Envelope{})}, "unexpected_body"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -349,7 +350,7 @@ func TestAnOrderIsCreditedOnce(t *testing.T) {
 		"the same event again":                       {func(*handler.Event) {}, billing.Credited, ""},
 		"another event for the same order":           {func(e *handler.Event) { e.ID = "other" }, billing.AlreadyCredited, ""},
 		"another event for another user":             {func(e *handler.Event) { e.ID = "other"; e.Attributes = map[string]string{"uid": "u2"} }, "", "order_credited_differently"},
-		"another event with other items":             {func(e *handler.Event) { e.ID = "other"; e.Body.(*contract.PayNow).Data.Order.Items[0].Quantity = 9 }, "", "order_credited_differently"},
+		"another event with other items":             {func(e *handler.Event) { e.ID = "other"; paynow(e.Body).Data.Order.Items[0].Quantity = 9 }, "", "order_credited_differently"},
 		"the same event after the user became known": {func(e *handler.Event) { e.Attributes = map[string]string{"uid": "u2"} }, billing.Credited, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -443,7 +444,7 @@ func TestAChargebackTakesAllThatIsLeftWhateverItsAmount(t *testing.T) {
 	must(t, books, points.Credit, golden(t, "order_paid"), billing.Credited)
 	must(t, books, points.Reverse, golden(t, "order_refunded_partial"), billing.Reversed)
 	event := golden(t, "order_chargeback")
-	event.Body.(*contract.PayNow).Data.Refund = &contract.Refund{Amount: "0.01"}
+	paynow(event.Body).Data.Refund = &contract.Refund{Amount: "0.01"}
 	must(t, books, points.Reverse, event, billing.Reversed)
 	require.Zero(t, books.Balance(user))
 }
@@ -503,4 +504,15 @@ func TestAStoreThatFails(t *testing.T) {
 			requireVerdict(t, err, test.class, test.reason)
 		})
 	}
+}
+
+func paynow(body contract.Body) *contract.PayNow       { return as[*contract.PayNow](body) }
+func envelopeOf(body contract.Body) *contract.Envelope { return as[*contract.Envelope](body) }
+
+func as[B any](body contract.Body) B {
+	b, err := contract.As[B](body)
+	if err != nil {
+		panic(err)
+	}
+	return b
 }

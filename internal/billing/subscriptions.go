@@ -86,7 +86,7 @@ func (s Subscriptions) Record(ctx context.Context, event handler.Event, body *co
 		}
 		fields["amount"], fields["currency"] = amount, subscription.Currency
 	}
-	update := &contract.Envelope{
+	update := contract.Of(&contract.Envelope{
 		Action: action, CorrelationID: subscription.ID, IdempotencyKey: event.ID,
 		Payload: contract.Payload{
 			EventID: event.ID, EventType: event.Type, SubscriptionID: subscription.ID, CustomerID: subscription.CustomerID,
@@ -94,10 +94,10 @@ func (s Subscriptions) Record(ctx context.Context, event handler.Event, body *co
 			Currency: subscription.Currency, Amount: subscription.Total, Cycle: subscription.Cycle,
 			PeriodStart: subscription.PeriodStart, PeriodEnd: subscription.PeriodEnd, OccurredAt: body.Timestamp,
 		},
-	}
+	})
 	return handler.Effect{
 		Writes: []store.Write{store.Create(key, fields)}, Result: Recorded,
-		Emit: []handler.Emission{{To: s.Updates.ID, OrderingKey: update.OrderingKey(s.Updates.OrderingKey), Body: update}},
+		Emit: []handler.Emission{{To: s.Updates.ID, OrderingKey: update.OrderingKey(s.Updates.OrderingKey, nil), Body: update}},
 	}, nil
 }
 

@@ -3,6 +3,7 @@ package contract
 import (
 	"cmp"
 	"maps"
+	"reflect"
 
 	"billhook/internal/pii"
 )
@@ -24,7 +25,7 @@ type Attributes struct {
 	// Points is what the products were worth when the message was published. It is
 	// for whoever watches the topic; the worker computes its own.
 	Points         string `json:"points,omitempty" validate:"omitempty,id,number,max=19"`
-	Contract       string `json:"contract,omitempty" validate:"omitempty,code,oneof=paynow.v1 envelope.v1 message.v1"`
+	Contract       string `json:"contract,omitempty" validate:"omitempty,code"`
 	CorrelationID  string `json:"correlation_id,omitempty" validate:"omitempty,id"`
 	Tenant         string `json:"tenant,omitempty" validate:"omitempty,id"`
 	RoutingKey     string `json:"routing_key,omitempty" validate:"omitempty,code"`
@@ -76,6 +77,16 @@ func (a *Attributes) fields() [18]attribute {
 	}
 }
 
+// named is the attribute of a name; empty where it is not set, or not known.
+func (a *Attributes) named(name string) string {
+	for _, f := range a.fields() {
+		if f.name == name {
+			return *f.value
+		}
+	}
+	return ""
+}
+
 // Map returns the attributes as a message carries them.
 func (a *Attributes) Map() map[string]string {
 	fields := a.fields()
@@ -98,13 +109,25 @@ func AttributesOf(message map[string]string) *Attributes {
 }
 
 // Validate reports every rule that the attributes break, as an *Invalid.
-func (a *Attributes) Validate() error { return validate(a, "attributes.") }
+func (a *Attributes) Validate() error {
+	return attributeRules.check(reflect.ValueOf(a).Elem(), "attributes.")
+}
 
-// checkAttributes reports whether a message's attributes keep their rules and agree
-// with what its body says: event id and type always, the rest where both say it. The
-// error is an *Invalid.
-func checkAttributes(message map[string]string, body *Attributes) error {
-	a := AttributesOf(message)
+var attributeRules = compile(reflect.TypeFor[Attributes](), reflect.TypeFor[Attributes]())
+
+// Order sets the ordering key, and returns the broker's: empty where the message belongs
+// to nobody we know, and for a key that is called so: it must not queue behind those.
+func (a *Attributes) Order(key string) (brokerKey string) {
+	if key == UnknownOrderingKey {
+		key = ""
+	}
+	a.OrderingKey = cmp.Or(key, UnknownOrderingKey)
+	return key
+}
+
+// agree reports whether a message's attributes keep their rules and agree with what its
+// body says: event id and type always, the rest where both say it. The error is an *Invalid.
+func (a *Attributes) agree(body *Attributes) error {
 	if err := a.Validate(); err != nil {
 		return err
 	}
@@ -120,56 +143,4 @@ func checkAttributes(message map[string]string, body *Attributes) error {
 		return invalid
 	}
 	return nil
-}
-
-// Attributes are those that follow from the body. Who publishes adds the uid, the
-// ordering key and the time.
-func (m *PayNow) Attributes() Attributes {
-	a := m.said()
-	a.Contract = PayNowV1
-	a.CorrelationID = cmp.Or(a.OrderID, m.EventID)
-	if s := m.Data.Subscription; s != nil && a.OrderID == "" {
-		a.CorrelationID = s.ID
-	}
-	return a
-}
-
-// said are the attributes that repeat something of the body.
-func (m *PayNow) said() Attributes {
-	a := Attributes{EventID: m.EventID, EventType: m.EventType, CustomerID: m.customerID()}
-	if m.Data.Order != nil {
-		a.OrderID = m.Data.Order.ID
-	}
-	return a
-}
-
-// CheckAttributes reports whether the attributes of the message that carries this
-// body keep their rules and speak of the same event: what is in both places must
-// agree. The error is an *Invalid.
-func (m *PayNow) CheckAttributes(message map[string]string) error {
-	said := m.said()
-	return checkAttributes(message, &said)
-}
-
-// Attributes are those that follow from the body. Who publishes adds the ordering key
-// and the time.
-func (m *Envelope) Attributes() Attributes {
-	a := m.said()
-	a.Contract = EnvelopeV1
-	a.CorrelationID = cmp.Or(m.CorrelationID, m.Payload.SubscriptionID, m.ID)
-	return a
-}
-
-// said are the attributes that repeat something of the body.
-func (m *Envelope) said() Attributes {
-	return Attributes{
-		EventID: m.ID, EventType: m.Action, CorrelationID: m.CorrelationID,
-		OrderID: m.Payload.OrderID, CustomerID: m.Payload.CustomerID, UID: m.Payload.UID,
-	}
-}
-
-// CheckAttributes is to an envelope what PayNow.CheckAttributes is to PayNow's events.
-func (m *Envelope) CheckAttributes(message map[string]string) error {
-	said := m.said()
-	return checkAttributes(message, &said)
 }

@@ -1,40 +1,355 @@
 package contract
 
-// Body is a decoded body of any of the formats.
-type Body interface {
-	// Identity returns the idempotency key and the event type.
-	Identity() (id, eventType string)
-	// Validate reports every rule that the body breaks, as an *Invalid.
-	Validate() error
-	// CheckAttributes reports whether the attributes of the message that carries the
-	// body keep their rules and agree with it. The error is an *Invalid.
-	CheckAttributes(message map[string]string) error
-	// PayloadHash is equal for two messages of one id exactly if they say the same.
-	PayloadHash() (string, error)
-	// Append appends the body as it goes on the topic.
-	Append(dst []byte) ([]byte, error)
-}
+import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
 
-var (
-	_ Body = (*PayNow)(nil)
-	_ Body = (*Envelope)(nil)
+	"github.com/go-json-experiment/json"
+
+	"billhook/internal/pii"
+	"billhook/internal/routing"
 )
 
-// Decodes reports whether there is a Body of the format.
-func Decodes(format string) bool { return format == PayNowV1 || format == EnvelopeV1 }
+// Body is a decoded body, of whatever format. The zero Body is none.
+type Body struct {
+	contract *Contract
+	// value points to a value of the contract's Go type.
+	value any
+}
 
-// Decode reads a body of the format: its shape, not its rules. The error is
-// ErrMalformed, also for a format that is not decoded.
-func Decode(format string, data []byte) (Body, error) {
-	switch format {
-	case PayNowV1:
-		if body, err := DecodePayNow(data); err == nil {
-			return body, nil
-		}
-	case EnvelopeV1:
-		if body, err := DecodeEnvelope(data); err == nil {
-			return body, nil
+// Of is the body of a Go value that a program made: a pointer to a Head of the table. What
+// is declared of its content is not known to it; see Set.Compose.
+func Of(made any) Body {
+	for _, c := range ownTypes() {
+		if reflect.TypeOf(made) == c.pointer {
+			return Body{c, made}
 		}
 	}
-	return nil, ErrMalformed
+	panic(fmt.Sprintf("contract: %T is no body of the table", made))
+}
+
+// ownTypes are the contracts of the table's own types.
+var ownTypes = sync.OnceValue(func() (all []*Contract) {
+	for i := range Formats {
+		if f := &Formats[i]; f.Head != nil {
+			c := &Contract{format: f, version: 1}
+			if c.compile(f.Head); f.Content == "" {
+				c.projection = pii.ForType(f.Head)
+			}
+			all = append(all, c)
+		}
+	}
+	return all
+})
+
+func (b Body) v() reflect.Value { return reflect.ValueOf(b.value).Elem() }
+
+func (b Body) text(index []int) string {
+	if v := follow(b.v(), index); v.IsValid() {
+		return v.String()
+	}
+	return ""
+}
+
+func (b Body) number(index []int) int64 {
+	if v := follow(b.v(), index); v.IsValid() {
+		return v.Int()
+	}
+	return 0
+}
+
+// first is the first text that the body has at one of the places.
+func (b Body) first(places [][]int) string {
+	for _, index := range places {
+		if text := b.text(index); text != "" {
+			return text
+		}
+	}
+	return ""
+}
+
+// None reports whether there is no body.
+func (b Body) None() bool { return b.value == nil }
+
+// Contract is what the body was read by.
+func (b Body) Contract() *Contract { return b.contract }
+
+// Format is the name of the body's format.
+func (b Body) Format() string { return b.contract.format.Name }
+
+// TypePath is where bodies of the format say their event type.
+func (b Body) TypePath() string { return b.contract.format.Type }
+
+// UIDByCustomer reports whether the body's uid is that of its customer, to be looked up.
+func (b Body) UIDByCustomer() bool { return b.contract.format.UIDByCustomer }
+
+// Identity returns the idempotency key and the event type.
+func (b Body) Identity() (id, eventType string) {
+	return b.text(b.contract.id), b.text(b.contract.kind)
+}
+
+// Version is that of the declaration of the body's content.
+func (b Body) Version() int64 { return max(b.number(b.contract.numbered), 1) }
+
+// IdempotencyKey names what the message was made from; empty where it does not say so.
+func (b Body) IdempotencyKey() string { return b.text(b.contract.made) }
+
+// MaxAttempts is how often the message may be tried; 0 where it does not say so.
+func (b Body) MaxAttempts() int { return int(b.number(b.contract.attempts)) }
+
+// Validate reports every rule that the body breaks, as an *Invalid. To look at a body that
+// breaks none allocates nothing.
+func (b Body) Validate() error {
+	err := b.contract.rules.check(b.v(), "")
+	if path := b.lacks(); path != "" {
+		invalid := &Invalid{}
+		_ = errors.As(err, &invalid)
+		invalid.Violations = append(invalid.Violations, Violation{path, "required"})
+		return invalid
+	}
+	return err
+}
+
+// lacks is the path of the first member that the body's event type needs and the body has not.
+func (b Body) lacks() string {
+	_, eventType := b.Identity()
+	for i, n := range b.contract.format.Needs {
+		if eventType != n.Types && (!strings.HasSuffix(n.Types, ".") || !strings.HasPrefix(eventType, n.Types)) {
+			continue
+		}
+		if v := follow(b.v(), b.contract.needs[i]); !v.IsValid() || (v.Kind() == reflect.Slice && v.Len() == 0) {
+			return n.Path
+		}
+	}
+	return ""
+}
+
+// repeat fills in the attributes that repeat something of the body.
+func (b Body) repeat(a *Attributes) {
+	fields := a.fields()
+	for _, r := range b.contract.said {
+		*fields[r.attribute].value = b.first(r.of)
+	}
+	a.EventID, a.EventType = b.Identity()
+	a.Contract = b.contract.format.Name
+}
+
+// Attributes are those that follow from the body. Whoever publishes adds the ordering key
+// and the time.
+func (b Body) Attributes() (a Attributes) {
+	b.repeat(&a)
+	a.CorrelationID = cmp.Or(a.CorrelationID, b.first(b.contract.correlation))
+	return a
+}
+
+// CheckAttributes reports whether the attributes of the message that carries this
+// body keep their rules and speak of the same event: what is in both places must
+// agree. The error is an *Invalid.
+func (b Body) CheckAttributes(message map[string]string) error {
+	var said Attributes
+	b.repeat(&said)
+	return AttributesOf(message).agree(&said)
+}
+
+// OrderingKey is the first of the named fields that the message has; empty if it has none
+// of them. The names are those of the catalog's ordering_key: of members of the content, or
+// of the body, else of attributes. subject is the first id that the content must have:
+// what the event is about.
+func (b Body) OrderingKey(names []string, a *Attributes) string {
+	for _, name := range names {
+		value := ""
+		if index, ok := b.contract.keys[name]; ok {
+			value = b.text(index)
+		} else if a != nil {
+			value = a.named(name)
+		}
+		if value != "" {
+			return value
+		}
+	}
+	return ""
+}
+
+// PayloadHash is "sha256:" and a hex digest. Two messages of one id say the same exactly
+// if their hashes are equal. It covers the format and its Hashed members: the id is the key
+// that hashes are compared under.
+func (b Body) PayloadHash() (string, error) {
+	sum, f := sha256.New(), b.contract.format
+	_, _ = sum.Write([]byte(`{"contract":"` + f.Name + `"`))
+	for i, index := range b.contract.hashed {
+		_, _ = sum.Write([]byte(`,"` + f.Hashed[i] + `":`))
+		if err := json.MarshalWrite(sum, follow(b.v(), index).Addr().Interface()); err != nil {
+			return "", ErrMalformed // a string that is not UTF-8, which no decoded body has
+		}
+	}
+	_, _ = sum.Write([]byte{'}'})
+	return "sha256:" + hex.EncodeToString(sum.Sum(nil)), nil
+}
+
+func digest(data []byte) string {
+	sum := sha256.Sum256(data)
+	return "sha256:" + hex.EncodeToString(sum[:])
+}
+
+// Append appends the body as it goes on the topic: compact, members in the order of its type.
+func (b Body) Append(dst []byte) ([]byte, error) {
+	buffer := bytes.NewBuffer(dst)
+	if err := json.MarshalWrite(buffer, b.value); err != nil {
+		return dst, ErrMalformed // see PayloadHash
+	}
+	return buffer.Bytes(), nil
+}
+
+// Post is what another service is sent of the body: the same for every attempt. The error
+// is an *Invalid where something is missing that the service needs.
+func (b Body) Post() ([]byte, error) {
+	dst := []byte{'{'}
+	for i, p := range b.contract.format.Posted {
+		v := follow(b.v(), b.contract.posted[i])
+		if !v.IsValid() || v.IsZero() {
+			if p.Needed {
+				return nil, broken(p.Path, "required")
+			}
+			continue
+		}
+		if len(dst) > 1 {
+			dst = append(dst, ',')
+		}
+		dst = append(append(append(dst, '"'), p.Name...), '"', ':')
+		value, err := json.Marshal(v.Addr().Interface())
+		if err != nil {
+			return nil, ErrMalformed
+		}
+		dst = append(dst, value...)
+	}
+	return append(dst, '}'), nil
+}
+
+// ErrType: a body is not what its handler takes.
+var ErrType = errors.New("contract: not the type of body that is asked for")
+
+// As is the body as a handler takes it: a Body as it is, a pointer to the Go type of the
+// whole body, such as *PayNow or *Envelope, or any type that what is declared of the
+// event's content fits; see Set.Takes.
+func As[B any](body Body) (b B, err error) {
+	if whole, ok := body.value.(B); ok {
+		return whole, nil
+	}
+	return convert[B](body)
+}
+
+// convert makes the body one of another type. It is apart from As, where nothing is allocated.
+func convert[B any](body Body) (b B, err error) {
+	if itself, ok := any(body).(B); ok {
+		return itself, nil
+	}
+	if body.None() {
+		return b, ErrType
+	}
+	of := body.v()
+	switch asked := reflect.TypeFor[B](); {
+	case asked == reflect.PointerTo(body.contract.format.Head):
+	case isHead(asked):
+		return b, ErrType
+	default:
+		if of = follow(of, body.contract.content); !of.IsValid() {
+			return b, ErrType
+		}
+	}
+	text, err := json.Marshal(of.Addr().Interface())
+	if err == nil {
+		err = json.Unmarshal(text, &b, strict)
+	}
+	if err != nil {
+		return b, ErrType // which member does not fit is said by Takes, once, at the start
+	}
+	return b, nil
+}
+
+// isHead reports whether a type is that of whole bodies of a format.
+func isHead(t reflect.Type) bool {
+	return slices.ContainsFunc(Formats, func(f Format) bool { return f.Head != nil && reflect.PointerTo(f.Head) == t })
+}
+
+// Takes reports whether a handler may take bodies of the format and event type, which may
+// be a pattern, as b: every declared member of each version fits it. The error names those
+// that do not.
+func (s *Set) Takes(format, eventType string, b reflect.Type) error {
+	f := s.format(format)
+	if f == nil {
+		return fmt.Errorf("format %s: %w", format, ErrFormat)
+	}
+	if b == reflect.TypeFor[Body]() {
+		return nil
+	}
+	whole := b == reflect.PointerTo(f.Head)
+	switch {
+	case !whole && (f.Content == "" || isHead(b)):
+		return fmt.Errorf("format %s is taken as *%s, and not as %s", format, f.Head, b)
+	case f.Content == "":
+		return nil
+	case whole:
+		b = f.Head.Field(locate(f.Head, f.Content)[0]).Type
+	}
+	asked, err := routing.Parse(eventType)
+	if err != nil {
+		return err
+	}
+	var mistakes []error
+	declared := false
+	for _, c := range f.all {
+		// Words of letters are words of a key, and so are * and # to a wider pattern.
+		if asked.Match(c.pattern.String()) || c.pattern.Match(eventType) {
+			declared = true
+			for _, misfit := range fits(deref(c.typ.FieldByIndex(c.content).Type), b, "") {
+				mistakes = append(mistakes, fmt.Errorf("%s %s, version %d: %s %s", format, c.pattern, c.version, f.Content, misfit))
+			}
+		}
+	}
+	if !declared {
+		return fmt.Errorf("%s %s: %s", format, eventType, Undeclared)
+	}
+	return errors.Join(mistakes...)
+}
+
+// fits lists the members of a declared type that have no place in another.
+func fits(declared, in reflect.Type, path string) (misfits []string) {
+	if in = deref(in); in.Kind() == reflect.Interface {
+		return nil
+	}
+	if in.Kind() != reflect.Struct {
+		return []string{path + " does not fit " + in.String()}
+	}
+	for i := range declared.NumField() {
+		field := declared.Field(i)
+		name, of := path+"."+jsonName(field), deref(field.Type)
+		index := locate(in, jsonName(field))
+		if index == nil {
+			misfits = append(misfits, name+" has no place in "+in.String())
+			continue
+		}
+		place := deref(in.FieldByIndex(index).Type)
+		switch {
+		case of.Kind() == reflect.Slice && place.Kind() == reflect.Slice:
+			misfits = append(misfits, fits(of.Elem(), place.Elem(), name+"[]")...)
+		case of.Kind() != place.Kind():
+			misfits = append(misfits, name+" is no "+place.String())
+		}
+	}
+	return misfits
+}
+
+// Keys reports whether an ordering key may be made of the named field: an attribute, or a
+// member of the format's bodies of some type.
+func (s *Set) Keys(format, name string) bool {
+	f := s.format(format)
+	return AttributeRules[name] != (pii.Rule{}) || (f != nil && slices.ContainsFunc(f.all, func(c *Contract) bool { return c.keys[name] != nil }))
 }

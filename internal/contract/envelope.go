@@ -20,65 +20,54 @@ type Envelope struct {
 	Payload     Payload `json:"payload"`
 }
 
-// Payload is what an envelope is about: ids, codes, amounts and times, no people.
+// Payload is what an envelope is about: ids, codes, amounts and times, no people. The
+// shapes of its members are declared in catalog/messages.yaml, those of each action.
 type Payload struct {
 	// EventID and EventType are of the provider's event behind the message.
-	EventID        string `json:"event_id,omitempty" validate:"omitempty,id"`
-	EventType      string `json:"event_type,omitempty" validate:"omitempty,event_type"`
-	SubscriptionID string `json:"subscription_id,omitempty" validate:"omitempty,id"`
-	PaymentID      string `json:"payment_id,omitempty" validate:"omitempty,id"`
-	OrderID        string `json:"order_id,omitempty" validate:"omitempty,id"`
-	CustomerID     string `json:"customer_id,omitempty" validate:"omitempty,id"`
-	UID            string `json:"uid,omitempty" validate:"omitempty,uid"`
-	ProductID      string `json:"product_id,omitempty" validate:"omitempty,id"`
-	Status         string `json:"status,omitempty" validate:"omitempty,code"`
+	EventID        string `json:"event_id,omitempty"`
+	EventType      string `json:"event_type,omitempty"`
+	SubscriptionID string `json:"subscription_id,omitempty"`
+	PaymentID      string `json:"payment_id,omitempty"`
+	OrderID        string `json:"order_id,omitempty"`
+	CustomerID     string `json:"customer_id,omitempty"`
+	UID            string `json:"uid,omitempty"`
+	ProductID      string `json:"product_id,omitempty"`
+	Status         string `json:"status,omitempty"`
 	// Currency is ISO 4217; required where an amount is given. Neither is left out for its
 	// value: an envelope may ask for money to be moved, and without an amount for all of it.
-	Currency    string `json:"currency,omitempty" validate:"omitempty,currency" pii:"strict"`
-	Amount      string `json:"amount,omitempty" validate:"omitempty,amount" pii:"strict"`
-	PeriodStart string `json:"period_start,omitempty" validate:"omitempty,timestamp"`
-	PeriodEnd   string `json:"period_end,omitempty" validate:"omitempty,timestamp"`
+	Currency    string `json:"currency,omitempty"`
+	Amount      string `json:"amount,omitempty"`
+	PeriodStart string `json:"period_start,omitempty"`
+	PeriodEnd   string `json:"period_end,omitempty"`
 	// Cycle is which billing cycle a renewal is.
-	Cycle      int64  `json:"cycle,omitzero" validate:"min=0,max=1000000"`
-	OccurredAt string `json:"occurred_at,omitempty" validate:"omitempty,timestamp"`
+	Cycle      int64  `json:"cycle,omitzero"`
+	OccurredAt string `json:"occurred_at,omitempty"`
 }
 
-// Validate reports every rule of envelope.v1 that the body breaks, as an *Invalid.
-// Beyond the fields: an amount has a currency and exactly its digits.
-func (m *Envelope) Validate() error { return validate(m, "") }
-
-// Identity returns the idempotency key and the event type.
-func (m *Envelope) Identity() (id, eventType string) { return m.ID, m.Action }
-
-// Stamped is the envelope with its id and the time of its making, for an emission.
-func (m *Envelope) Stamped(id, createdAt string) Body {
-	stamped := *m
-	stamped.ID, stamped.CreatedAt = id, createdAt
-	return &stamped
+// Event is the body of a message.v1 message (requirements: queue design, message format
+// standard): what happened in one service, told to the others.
+type Event struct {
+	// ID is the idempotency key of the message.
+	ID string `json:"id" validate:"required,id"`
+	// Type is the event type, such as order.created.
+	Type string `json:"type" validate:"required,event_type"`
+	// Timestamp is RFC 3339.
+	Timestamp string `json:"timestamp" validate:"required,timestamp"`
+	// Version is that of the declaration of Data; several versions live side by side.
+	Version int64 `json:"version" validate:"min=1,max=1000"`
+	// Producer is the service that sends it.
+	Producer string `json:"producer,omitempty" validate:"omitempty,code"`
+	// CorrelationID ties messages of one story together, such as the request behind them.
+	CorrelationID string `json:"correlation_id,omitempty" validate:"omitempty,id"`
+	// Data is what is declared of type and version in catalog/messages.yaml.
+	Data     any       `json:"data"`
+	Metadata *Metadata `json:"metadata,omitempty"`
 }
 
-// OrderingKey is the first of the named fields that the envelope has; empty if it has
-// none of them. The names are those of the catalog's ordering_key.
-func (m *Envelope) OrderingKey(fields []string) string {
-	for _, name := range fields {
-		var value string
-		switch name {
-		case "correlation_id":
-			value = m.CorrelationID
-		case "subscription_id":
-			value = m.Payload.SubscriptionID
-		case "payment_id":
-			value = m.Payload.PaymentID
-		case "order_id":
-			value = m.Payload.OrderID
-		case "customer_id":
-			value = m.Payload.CustomerID
-		case "uid":
-			value = m.Payload.UID
-		}
-		if value != "" {
-			return value
-		}
-	}
-	return ""
+// Metadata is about a message's way. Billhook counts its own attempts.
+type Metadata struct {
+	Attempt int64 `json:"attempt,omitzero" validate:"min=0,max=1000"`
+	// MaxRetries, if not 0, is how often the message may be tried, bounded by its queue.
+	MaxRetries       int64  `json:"max_retries,omitzero" validate:"min=0,max=1000"`
+	FirstPublishedAt string `json:"first_published_at,omitempty" validate:"omitempty,timestamp"`
 }

@@ -1,7 +1,7 @@
-// Package contract owns the messages: their body formats, attributes, limits and
-// validation, as Go types from which the JSON Schemas are generated. It refuses to
-// know how a message is carried or what is done with it, and it has no field that
-// could hold a person's data.
+// Package contract owns the messages: a table of body formats, what is declared of their
+// contents, attributes, limits and validation. JSON Schemas are generated from them. It
+// refuses to know how a message is carried or what is done with it, and it has no field
+// that could hold a person's data.
 package contract
 
 import (
@@ -14,6 +14,8 @@ const (
 	PayNowV1   = "paynow.v1"
 	EnvelopeV1 = "envelope.v1"
 	MessageV1  = "message.v1"
+	// Raw is what has no format: a message from before there were envelopes.
+	Raw = "raw"
 )
 
 // The attributes of a message (requirements: PayNow contract, message attributes).

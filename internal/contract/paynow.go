@@ -42,15 +42,16 @@ type Item struct {
 	// Quantity is at least 1 and at most 2^53-1, the largest integer that every
 	// JSON reader keeps exact.
 	Quantity int64 `json:"quantity" validate:"min=1,max=9007199254740991"`
-	// Price is of one piece.
-	Price string `json:"price,omitempty" validate:"omitempty,amount"`
+	// Price is of one piece. The requirements' own example has prices without a currency; any
+	// other amount without one could not be reckoned with.
+	Price string `json:"price,omitempty" validate:"omitempty,amount,bare" currency:"data.order.currency"`
 }
 
 // Refund is the refund an order.refunded event is about.
 type Refund struct {
 	ID string `json:"id,omitempty" validate:"omitempty,id"`
 	// Amount is what was given back, in the order's currency; empty: all of it.
-	Amount string `json:"amount,omitempty" validate:"omitempty,amount" pii:"strict"`
+	Amount string `json:"amount,omitempty" validate:"omitempty,amount" currency:"data.order.currency" pii:"strict"`
 }
 
 // Subscription is the subscription, or the trial, an event is about.
@@ -71,19 +72,4 @@ type Subscription struct {
 	// PeriodStart and PeriodEnd bound what is paid for, or tried.
 	PeriodStart string `json:"periodStart,omitempty" validate:"omitempty,timestamp"`
 	PeriodEnd   string `json:"periodEnd,omitempty" validate:"omitempty,timestamp"`
-}
-
-// Identity returns the idempotency key and the event type.
-func (m *PayNow) Identity() (id, eventType string) { return m.EventID, m.EventType }
-
-// customerID is whose event it is; empty where nobody is named.
-func (m *PayNow) customerID() string {
-	switch d := &m.Data; {
-	case d.Order != nil && d.Order.CustomerID != "":
-		return d.Order.CustomerID
-	case d.Subscription != nil:
-		return d.Subscription.CustomerID
-	default:
-		return ""
-	}
 }

@@ -2,8 +2,8 @@ package contract
 
 import (
 	"slices"
-	"strconv"
 
+	"billhook/internal/money"
 	"billhook/internal/pii"
 )
 
@@ -22,21 +22,23 @@ const (
 // they are added up, and an order that was discounted would have cost more than it did,
 // so that a refund of it took back too little. What a refund gives back, and what an
 // envelope asks for, is never cleared: without an amount that is all of it.
-func Relax(body Body, dropped []pii.Violation) []pii.Violation {
+func (b Body) Relax(dropped []pii.Violation) []pii.Violation {
 	r := relaxing{dropped}
-	switch m := body.(type) {
-	case *PayNow:
-		if order := m.Data.Order; order != nil {
-			r.order(order, m.Data.Refund != nil && m.Data.Refund.Amount != "")
-		}
-		if s := m.Data.Subscription; s != nil {
-			r.subscription(s)
-		}
-	case *Envelope:
-		r.number("max_attempts", &m.MaxAttempts, maxTries)
-		r.number("payload.cycle", &m.Payload.Cycle, maxCycle)
+	if relax := b.contract.format.Relax; relax != nil {
+		relax(b.value, &r)
 	}
+	l := look{top: b.v(), relax: &r}
+	l.object(b.contract.rules, l.top)
 	return r.dropped
+}
+
+func (r *relaxing) payNow(m *PayNow) {
+	if order := m.Data.Order; order != nil {
+		r.order(order, m.Data.Refund != nil && m.Data.Refund.Amount != "")
+	}
+	if s := m.Data.Subscription; s != nil {
+		r.subscription(s)
+	}
 }
 
 type relaxing struct{ dropped []pii.Violation }
@@ -55,18 +57,6 @@ func (r *relaxing) text(path, rule string, field *string) {
 		*field = ""
 		r.drop(path, rule)
 	}
-}
-
-func (r *relaxing) number(path string, field *int64, limit int64) {
-	switch {
-	case *field < 0:
-		r.drop(path, "min=0")
-	case *field > limit:
-		r.drop(path, "max="+strconv.FormatInt(limit, 10))
-	default:
-		return
-	}
-	*field = 0
 }
 
 // order clears what an order cost. reckoned: the currency is that of a refund's amount,
@@ -110,5 +100,13 @@ func (r *relaxing) subscription(s *Subscription) {
 	case !isPrice(s.Total, s.Currency):
 		r.text("data.subscription.total", "amount", &s.Total)
 	}
-	r.number("data.subscription.cycle", &s.Cycle, maxCycle)
+}
+
+// isPrice: nothing, or an amount of the currency that is not negative.
+func isPrice(amount, currency string) bool {
+	if amount == "" {
+		return true
+	}
+	minor, err := money.Parse(amount, currency)
+	return err == nil && minor >= 0
 }

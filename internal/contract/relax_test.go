@@ -33,9 +33,9 @@ func TestARelaxedOrderIsGoodAndCostsWhatItDid(t *testing.T) {
 		was := *order
 		was.Items = append([]contract.Item(nil), order.Items...)
 		m := &contract.PayNow{EventID: "e1", EventType: contract.OrderPaid, Timestamp: "2026-03-02T10:15:00Z", Data: contract.PayNowData{Order: order}}
-		valid := m.Validate() == nil
-		dropped := contract.Relax(m, nil)
-		require.NoError(t, m.Validate())
+		valid := contract.Of(m).Validate() == nil
+		dropped := contract.Of(m).Relax(nil)
+		require.NoError(t, contract.Of(m).Validate())
 		require.Equal(t, valid, len(dropped) == 0, "a good order is left alone")
 		for i := range order.Items {
 			require.Contains(t, []string{"", was.Items[i].Price}, order.Items[i].Price)
@@ -63,24 +63,27 @@ func TestARelaxedRefundGivesBackWhatItDid(t *testing.T) {
 		m := &contract.PayNow{EventID: "e1", EventType: contract.OrderRefunded, Timestamp: "2026-03-02T10:15:00Z",
 			Data: contract.PayNowData{Order: order, Refund: &contract.Refund{ID: "r1", Amount: amount}}}
 		currency := order.Currency
-		contract.Relax(m, nil)
+		contract.Of(m).Relax(nil)
 		require.Equal(t, amount, m.Data.Refund.Amount)
 		if amount != "" {
 			require.Equal(t, currency, order.Currency)
 		}
 		good := amount == "" || (amount == "5.00" && currency == "USD") || (amount == "5" && currency == "JPY")
-		require.Equal(t, good, m.Validate() == nil)
+		require.Equal(t, good, contract.Of(m).Validate() == nil)
 	})
 }
 
 func TestAnEnvelopesAmountIsNeverCleared(t *testing.T) {
 	t.Parallel()
-	m := &contract.Envelope{ID: "e1", Action: "refund", CreatedAt: "2026-03-02T10:15:00Z", MaxAttempts: 5000,
-		Payload: contract.Payload{Currency: "QQQ", Amount: "5.0", Cycle: -1}}
-	require.Equal(t, []pii.Violation{{Path: "max_attempts", Rule: "max=1000"}, {Path: "payload.cycle", Rule: "min=0"}}, contract.Relax(m, nil))
+	body, err := contracts().Decode(contract.EnvelopeV1, []byte(`{"id":"e1","action":"refund","created_at":"2026-03-02T10:15:00Z","max_attempts":5000,
+		"payload":{"currency":"QQQ","amount":"5.0","cycle":-1}}`))
+	require.NoError(t, err)
+	require.Equal(t, []pii.Violation{{Path: "max_attempts", Rule: "max=1000"}, {Path: "payload.cycle", Rule: "min=0"}}, body.Relax(nil))
+	m, err := contract.As[*contract.Envelope](body)
+	require.NoError(t, err)
 	require.Equal(t, "5.0", m.Payload.Amount)
 	require.Equal(t, "QQQ", m.Payload.Currency)
-	require.Error(t, m.Validate())
+	require.Error(t, body.Validate())
 }
 
 func TestEachCauseOfAnUnconfirmedPublishHasACode(t *testing.T) {

@@ -12,10 +12,6 @@ const (
 	TrialActivated        = "trial.activated"
 	TrialCompleted        = "trial.completed"
 	TrialCanceled         = "trial.canceled"
-
-	orderPrefix        = "order."
-	subscriptionPrefix = "subscription."
-	trialPrefix        = "trial."
 )
 
 // Actions of envelope.v1 that tell of a subscription. The first two and trial are the

@@ -14,9 +14,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
-
 	"billhook/catalog"
 	"billhook/internal/contract"
 	"billhook/internal/handler"
@@ -175,79 +172,22 @@ type poster struct {
 	post catalog.Post
 }
 
-// notice is what is posted of an envelope.v1.
-type notice struct {
-	// EventID is also the Idempotency-Key of the request.
-	EventID        string `json:"event_id"`
-	Action         string `json:"action"`
-	SubscriptionID string `json:"subscription_id"`
-	CorrelationID  string `json:"correlation_id"`
-	// IdempotencyKey is the envelope's: what the message was made from.
-	IdempotencyKey string           `json:"idempotency_key"`
-	CreatedAt      string           `json:"created_at"`
-	Payload        contract.Payload `json:"payload"`
-}
-
-// document is what is posted of any other body.
-type document struct {
-	// EventID is also the Idempotency-Key of the request.
-	EventID       string `json:"event_id"`
-	EventType     string `json:"event_type"`
-	CorrelationID string `json:"correlation_id"`
-	CreatedAt     string `json:"created_at"`
-	// Data is the body's member of that name; of a body without one, the whole body.
-	Data jsontext.Value `json:"data"`
-}
-
-// said is what is posted of a body: the same for every attempt of an event, since it takes
-// nothing from the attempt and nothing from the clock.
-func said(event handler.Event) (any, error) {
-	envelope, ok := event.Body.(*contract.Envelope)
-	switch {
-	case event.Body == nil, ok && envelope == nil:
-		return nil, retry.Permanent("body_expected", nil)
-	case ok && envelope.Payload.SubscriptionID == "":
-		// A correlation id is often the same, and sometimes is not: no guessing.
-		return nil, retry.Permanent("subscription_id_missing", nil)
-	case ok:
-		return notice{
-			EventID: event.ID, Action: envelope.Action, SubscriptionID: envelope.Payload.SubscriptionID,
-			CorrelationID: envelope.CorrelationID, IdempotencyKey: envelope.IdempotencyKey,
-			CreatedAt: envelope.CreatedAt, Payload: envelope.Payload,
-		}, nil
-	}
-	whole, err := event.Body.Append(nil)
-	if err != nil {
-		return nil, retry.Permanent("body_not_encodable", nil)
-	}
-	var members struct {
-		CreatedAt string         `json:"created_at"`
-		Timestamp string         `json:"timestamp"`
-		Data      jsontext.Value `json:"data"`
-	}
-	if json.Unmarshal(whole, &members) != nil {
-		return nil, retry.Permanent("body_not_encodable", nil)
-	}
-	if members.Data == nil {
-		members.Data = whole
-	}
-	return document{
-		EventID: event.ID, EventType: event.Type, CorrelationID: event.CorrelationID,
-		CreatedAt: members.CreatedAt + members.Timestamp, Data: members.Data, // no body has both
-	}, nil
-}
-
-// encode is the request's body. Empty fields are left out.
+// encode is the same for every attempt of an event: it takes nothing from the attempt
+// and nothing from the clock.
 func encode(event handler.Event) ([]byte, error) {
-	if !pii.ID.Valid(event.ID) { // it goes into a header and a path
+	switch {
+	case event.Body.None():
+		return nil, retry.Permanent("body_expected", nil)
+	case !pii.ID.Valid(event.ID): // it goes into a header and a path
 		return nil, retry.Permanent("event_id_invalid", nil)
 	}
-	saying, err := said(event)
-	if err != nil {
-		return nil, err
-	}
-	body, err := json.Marshal(saying, json.OmitZeroStructFields(true))
-	if err != nil {
+	body, err := event.Body.Post()
+	var invalid *contract.Invalid
+	switch {
+	case errors.As(err, &invalid):
+		path := invalid.Violations[0].Path
+		return nil, retry.Permanent(path[strings.LastIndex(path, ".")+1:]+"_missing", nil)
+	case err != nil:
 		return nil, retry.Permanent("body_not_encodable", nil) // a string that is not UTF-8
 	}
 	return body, nil

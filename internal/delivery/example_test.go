@@ -33,10 +33,10 @@ func ExampleTarget_Post() {
 	}
 	defer target.Close()
 	notify := target.Post(catalog.Post{Target: "subscription-service", Path: "/v1/webhooks/payment", Reconcile: "/v1/webhooks/payment/{id}"})
-	event := handler.Event{ID: "evt-1", Type: "renewal", Body: &contract.Envelope{
+	event := handler.Event{ID: "evt-1", Type: "renewal", Body: contract.Of(&contract.Envelope{
 		ID: "evt-1", Action: "renewal", CreatedAt: "2026-11-20T09:00:00Z",
 		Payload: contract.Payload{SubscriptionID: "sub-1", Cycle: 2},
-	}}
+	})}
 	_, err = notify.Do(context.Background(), event)
 	fmt.Println(err)
 	effect, done, err := notify.Reconcile(context.Background(), event)

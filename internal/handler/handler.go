@@ -35,8 +35,7 @@ type Event struct {
 	// Try is 0, and rises when the commit of this attempt met a conflict: what the
 	// handler assumed or read is no longer so, and it must look again.
 	Try int
-	// Body is the decoded body of the contract, such as *contract.PayNow. A typed handler
-	// gets it as what it is.
+	// Body is the decoded body; contract.As gives it as the Go type that a handler takes.
 	Body       contract.Body
 	Attributes map[string]string
 }
@@ -62,8 +61,9 @@ type Emission struct {
 	RoutingKey string
 	// OrderingKey is what the message waits behind; empty: nothing.
 	OrderingKey string
-	// Body is the message without its id and the time of its making: the id is derived from
-	// the event and the emission's place in Emit, so a repetition has the same.
+	// Body is the message, such as contract.Of(&contract.Envelope{...}), without its id and
+	// time: the id is derived from the event and the emission's place in Emit, so a
+	// repetition has the same.
 	Body contract.Body
 }
 
@@ -154,8 +154,8 @@ func (l LeasedOf[B]) Leased() Leased {
 }
 
 func bodyOf[B any](event Event) (B, error) {
-	body, ok := any(event.Body).(B)
-	if !ok {
+	body, err := contract.As[B](event.Body)
+	if err != nil {
 		return body, retry.Permanent("unexpected_body", nil)
 	}
 	return body, nil
@@ -228,17 +228,11 @@ func (r *Registry) Lookup(name string) (h Handler, ok bool) {
 	return h, ok
 }
 
-// bodies are what the messages of a format are decoded into.
-var bodies = map[string]reflect.Type{
-	contract.PayNowV1:   reflect.TypeFor[*contract.PayNow](),
-	contract.EnvelopeV1: reflect.TypeFor[*contract.Envelope](),
-}
-
-// Check reports, of every enabled queue, the handlers that are not registered, those that
-// do not take what the queue's contract is decoded into, since every message of it would be
-// dead-lettered, and those whose entry in the catalog does not list just what they emit to:
-// of one too few the worker would refuse messages, and one too many is a grant that nobody
-// needs. A queue has a batch exactly if its handlers gather.
+// Check reports the mistakes of every enabled queue, all together. A handler must be
+// registered. It must take what the queue's contract declares of the event type: else every
+// message would be dead-lettered. Its entry in the catalog must list just what it emits to:
+// the worker refuses an emission that is not listed, and a needless one is a needless grant.
+// A queue has a batch exactly if its handlers gather.
 func (r *Registry) Check(c *catalog.Catalog) error {
 	var errs []error
 	for _, q := range c.Queues {
@@ -260,8 +254,10 @@ func (r *Registry) Check(c *catalog.Catalog) error {
 			if batched := registered.Leased != nil && registered.Leased.batched; batched != (q.Batch.Size > 0) {
 				wrong("%s and the queue disagree on whether attempts are gathered into batches", h.Name)
 			}
-			if registered.body != nil && bodies[q.Contract] != registered.body {
-				wrong("%s takes %s, and a message of %s is none", h.Name, registered.body, q.Contract)
+			if registered.body != nil {
+				if err := c.Contracts.Takes(q.Contract, eventType, registered.body); err != nil {
+					wrong("%s: %w", h.Name, err)
+				}
 			}
 		}
 	}

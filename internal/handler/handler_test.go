@@ -136,10 +136,10 @@ func TestATypedHandlerGetsItsBodyAndNoOther(t *testing.T) {
 	for name, call := range map[string]handler.Tx{"a Tx": handler.Typed(said), "a Leased": leased.Do, "a Leased that is asked": ask} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			effect, err := call(t.Context(), handler.Event{Body: &contract.Envelope{ID: "e1"}})
+			effect, err := call(t.Context(), handler.Event{Body: contract.Of(&contract.Envelope{ID: "e1"})})
 			require.NoError(t, err)
 			require.Equal(t, "e1", effect.Result)
-			for _, other := range []contract.Body{nil, &contract.PayNow{}} {
+			for _, other := range []contract.Body{{}, contract.Of(&contract.PayNow{})} {
 				_, err = call(t.Context(), handler.Event{Body: other})
 				require.Equal(t, retry.Verdict{Class: retry.Rejected, Reason: "unexpected_body", Counts: true}, retry.Decide(err))
 			}
@@ -149,6 +149,8 @@ func TestATypedHandlerGetsItsBodyAndNoOther(t *testing.T) {
 
 func TestAQueueWhoseMessagesItsHandlerDoesNotTakeIsRefused(t *testing.T) {
 	t.Parallel()
+	shipped, err := catalog.Load("")
+	require.NoError(t, err)
 	r := handler.NewRegistry()
 	r.Tx("any", nothing)
 	handler.RegisterTx(r, "orders", func(context.Context, handler.Event, *contract.PayNow) (handler.Effect, error) {
@@ -159,14 +161,14 @@ func TestAQueueWhoseMessagesItsHandlerDoesNotTakeIsRefused(t *testing.T) {
 	}})
 	for name, test := range map[string]struct{ handler, contract, want string }{
 		"its own contract":         {"orders", contract.PayNowV1, ""},
-		"another":                  {"orders", contract.EnvelopeV1, "queue q: event type t: orders takes *contract.PayNow, and a message of envelope.v1 is none"},
+		"another":                  {"orders", contract.EnvelopeV1, "queue q: event type t: orders: format envelope.v1 is taken as *contract.Envelope, and not as *contract.PayNow"},
 		"its own, under a lease":   {"mails", contract.EnvelopeV1, ""},
-		"another, under a lease":   {"mails", contract.PayNowV1, "queue q: event type t: mails takes *contract.Envelope, and a message of paynow.v1 is none"},
+		"another, under a lease":   {"mails", contract.PayNowV1, "queue q: event type t: mails: format paynow.v1 is taken as *contract.PayNow, and not as *contract.Envelope"},
 		"whatever it is: any will": {"any", contract.PayNowV1, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			err := r.Check(&catalog.Catalog{Queues: []catalog.Queue{{
+			err := r.Check(&catalog.Catalog{Contracts: shipped.Contracts, Queues: []catalog.Queue{{
 				ID: "q", Enabled: true, Contract: test.contract, Handlers: map[string]catalog.Handler{"t": {Name: test.handler}},
 			}}})
 			if test.want == "" {

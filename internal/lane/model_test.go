@@ -154,7 +154,7 @@ func (w *world) effect(t *rapid.T) {
 	for _, key := range keys {
 		effect.Emit = append(effect.Emit, emission(key, "x"))
 	}
-	lanes, err := lane.Emit(event, &effect, w.now)
+	lanes, err := lane.Emit(declared(), event, &effect, w.now)
 	require.NoError(t, err)
 	if rapid.IntRange(0, 9).Draw(t, "the commit fails") == 0 {
 		return

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"billhook/catalog"
 	"billhook/internal/contract"
 	"billhook/internal/embedded"
 	"billhook/internal/handler"
@@ -108,7 +109,7 @@ func newRig(t *testing.T) *rig {
 
 // emission is one that says so by its correlation id.
 func emission(key, says string) handler.Emission {
-	return handler.Emission{To: topic, OrderingKey: key, Body: &contract.Envelope{Action: "renewal", CorrelationID: says}}
+	return handler.Emission{To: topic, OrderingKey: key, Body: contract.Of(&contract.Envelope{Action: "renewal", CorrelationID: says})}
 }
 
 // emit commits an event's emissions and returns their lanes. Time passes.
@@ -117,7 +118,7 @@ func (r *rig) emit(t *testing.T, emissions ...handler.Emission) []string {
 	r.events++
 	r.now = r.now.Add(time.Millisecond)
 	effect := handler.Effect{Emit: emissions}
-	lanes, err := lane.Emit(handler.Event{Queue: "q", Tenant: "default", ID: fmt.Sprint("e-", r.events)}, &effect, r.now)
+	lanes, err := lane.Emit(declared(), handler.Event{Queue: "q", Tenant: "default", ID: fmt.Sprint("e-", r.events)}, &effect, r.now)
 	require.NoError(t, err)
 	_, err = r.db.Commit(t.Context(), effect.Writes)
 	require.NoError(t, err)
@@ -183,7 +184,7 @@ func TestAnEmissionIsCommittedWithItsLane(t *testing.T) {
 	}}
 	event := handler.Event{Queue: "q", Tenant: "acme", ID: "e1"}
 	at := start.Add(1500 * time.Nanosecond)
-	lanes, err := lane.Emit(event, &effect, at)
+	lanes, err := lane.Emit(declared(), event, &effect, at)
 	require.NoError(t, err)
 	require.Len(t, lanes, 4, "those of no key have a lane each")
 	require.Len(t, effect.Writes, 1+5+4)
@@ -207,7 +208,7 @@ func TestAnEmissionIsCommittedWithItsLane(t *testing.T) {
 		if m.OrderingKey == "" {
 			require.Equal(t, contract.UnknownOrderingKey, m.Attributes[contract.AttrOrderingKey])
 		}
-		body, err := contract.Decode(contract.EnvelopeV1, m.Data)
+		body, err := declared().Contracts.Decode(contract.EnvelopeV1, m.Data)
 		require.NoError(t, err)
 		require.NoError(t, body.Validate())
 		require.NoError(t, body.CheckAttributes(m.Attributes))
@@ -222,21 +223,21 @@ func TestAnEmissionIsCommittedWithItsLane(t *testing.T) {
 func TestWhatNoBrokerTakesIsPermanentAndNothingIsToBeCommitted(t *testing.T) {
 	t.Parallel()
 	for name, spoil := range map[string]func(*handler.Emission){
-		"a body that breaks its contract":  func(e *handler.Emission) { e.Body.(*contract.Envelope).Action = "" },
-		"an amount without a currency":     func(e *handler.Emission) { e.Body.(*contract.Envelope).Payload.Amount = "1.00" },
+		"a body that breaks its contract":  func(e *handler.Emission) { envelope(e).Action = "" },
+		"an amount without a currency":     func(e *handler.Emission) { envelope(e).Payload.Amount = "1.00" },
 		"an ordering key that is no id":    func(e *handler.Emission) { e.OrderingKey = "ilse@example.org" },
 		"an ordering key of any length":    func(e *handler.Emission) { e.OrderingKey = strings.Repeat("x", 2000) },
-		"a correlation id that is no id":   func(e *handler.Emission) { e.Body.(*contract.Envelope).CorrelationID = "a/b" },
-		"a string of the body not UTF-8":   func(e *handler.Emission) { e.Body.(*contract.Envelope).Payload.Status = "\xff" },
-		"a time of the body that is none":  func(e *handler.Emission) { e.Body.(*contract.Envelope).Payload.OccurredAt = "yesterday" },
-		"a negative number in its payload": func(e *handler.Emission) { e.Body.(*contract.Envelope).Payload.Cycle = -1 },
+		"a correlation id that is no id":   func(e *handler.Emission) { envelope(e).CorrelationID = "a/b" },
+		"a string of the body not UTF-8":   func(e *handler.Emission) { envelope(e).Payload.Status = "\xff" },
+		"a time of the body that is none":  func(e *handler.Emission) { envelope(e).Payload.OccurredAt = "yesterday" },
+		"a negative number in its payload": func(e *handler.Emission) { envelope(e).Payload.Cycle = -1 },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			bad := emission("sub-2", "bad")
 			spoil(&bad)
 			effect := handler.Effect{Emit: []handler.Emission{emission("sub-1", "good"), bad}}
-			_, err := lane.Emit(handler.Event{Queue: "q", Tenant: "default", ID: "e1"}, &effect, start)
+			_, err := lane.Emit(declared(), handler.Event{Queue: "q", Tenant: "default", ID: "e1"}, &effect, start)
 			require.Equal(t, retry.Verdict{Class: retry.Rejected, Reason: "emission_invalid", Counts: true}, retry.Decide(err))
 			require.NotContains(t, err.Error(), "ilse")
 		})
@@ -453,7 +454,7 @@ func TestTheCostOfARunDependsOnWhatIsDueAlone(t *testing.T) {
 			for i := range 100 {
 				effect.Emit = append(effect.Emit, emission(fmt.Sprint("sub-", from+i), "later"))
 			}
-			_, err := lane.Emit(handler.Event{Queue: "q", Tenant: "default", ID: fmt.Sprint("later-", from)}, &effect, later)
+			_, err := lane.Emit(declared(), handler.Event{Queue: "q", Tenant: "default", ID: fmt.Sprint("later-", from)}, &effect, later)
 			require.NoError(t, err)
 			_, err = r.db.Commit(t.Context(), effect.Writes)
 			require.NoError(t, err)
@@ -566,4 +567,22 @@ func TestLanesThatAreDueAtOnceDoNotWaitForEachOther(t *testing.T) {
 	report, err := relay.Due(t.Context(), 10, func(_ string, err error) { require.NoError(t, err) })
 	require.NoError(t, err)
 	require.Equal(t, lane.Report{Lanes: 2, Published: 2}, report)
+}
+
+// declared returns a catalog with the shipped contracts, and no queues.
+var declared = sync.OnceValue(func() *catalog.Catalog {
+	shipped, err := catalog.Load("")
+	if err != nil {
+		panic(err)
+	}
+	return &catalog.Catalog{Contracts: shipped.Contracts}
+})
+
+// envelope is what is emitted.
+func envelope(e *handler.Emission) *contract.Envelope {
+	m, err := contract.As[*contract.Envelope](e.Body)
+	if err != nil {
+		panic(err)
+	}
+	return m
 }

@@ -146,9 +146,12 @@ func isName(name string) bool {
 // omits where it is empty, unless its tag says `pii:"strict"`: to leave it out would
 // say something else. It panics on a string without such a word: free text cannot be
 // declared.
-func For[T any]() *Projection {
+func For[T any]() *Projection { return ForType(reflect.TypeFor[T]()) }
+
+// ForType is For, of a type that is made at run time.
+func ForType(t reflect.Type) *Projection {
 	rules := map[string]Rule{}
-	optional := collect(reflect.TypeFor[T](), "", rules)
+	optional := collect(t, "", rules)
 	return NewProjection(rules, optional...)
 }
 

@@ -135,7 +135,7 @@ type verdict struct {
 // and the registry have for it.
 func (s *Service) decode(q *queue, d delivery) *attempt {
 	w := &attempt{queue: q, delivery: d, published: d.publishedAt, firstID: d.messageID}
-	w.event, w.record, w.broken = decodeEvent(q, d)
+	w.event, w.record, w.broken = decodeEvent(s.config.Catalog.Contracts, q, d)
 	attributes := d.message.Attributes
 	w.record.DelayTicket = lane.Ticket(d.message)
 	w.returned, w.replayed = w.record.DelayTicket != "", attributes[deadletter.AttrReplayOf] != ""
@@ -161,13 +161,13 @@ func (s *Service) decode(q *queue, d delivery) *attempt {
 	w.name.Message = dedupe.ConflictKey(q.ID, w.event.Tenant, w.event.ID, w.record.PayloadHash).ID
 	w.policy, _ = q.Handler(w.event.Type)
 	w.handler, w.found = s.config.Handlers.Lookup(w.policy.Name)
-	// The message's own wish, in its attributes or in its envelope, is bounded by the handler's.
+	// The message's own wish, in its attributes or in its body, is bounded by the handler's.
 	w.allowed = w.policy.MaxAttempts
 	if wished, err := strconv.Atoi(w.event.Attributes[contract.AttrMaxAttempts]); err == nil && wished >= 1 {
 		w.allowed = min(w.allowed, wished)
 	}
-	if envelope, ok := w.event.Body.(*contract.Envelope); ok && envelope.MaxAttempts >= 1 {
-		w.allowed = min(w.allowed, int(envelope.MaxAttempts))
+	if wished := w.event.Body.MaxAttempts(); wished >= 1 {
+		w.allowed = min(w.allowed, wished)
 	}
 	if w.handler.Leased != nil && q.OnOrphan == catalog.Republish && len(d.message.Data) <= maxKept {
 		// Pub/Sub takes names of attributes, and bytes, that no document may have. An orphan of

@@ -232,7 +232,7 @@ func TestAReplayAndACorrectionAtOnceHaveOneEffect(t *testing.T) {
 						between = nil
 						f()
 					}
-					if order := event.Body.(*contract.PayNow).Data.Order; order.Items[0].Quantity == 1 && !mended {
+					if body, err := contract.As[*contract.PayNow](event.Body); err == nil && body.Data.Order.Items[0].Quantity == 1 && !mended {
 						return handler.Effect{}, retry.Permanent("unknown_product", nil)
 					}
 					return own(ctx, event)

@@ -19,7 +19,7 @@ var balance = store.Key{Collection: "balances", ID: "b1"}
 // tells is what a leased handler writes and emits beside what it does outside.
 func tells(writes ...store.Write) handler.Effect {
 	return handler.Effect{Result: "sent", Writes: writes, Emit: []handler.Emission{{
-		To: updates, OrderingKey: "sub-1", RoutingKey: "billing.sub.renewed", Body: &contract.Envelope{Action: "renewal", CorrelationID: "c1"},
+		To: updates, OrderingKey: "sub-1", RoutingKey: "billing.sub.renewed", Body: contract.Of(&contract.Envelope{Action: "renewal", CorrelationID: "c1"}),
 	}}}
 }
 

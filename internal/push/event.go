@@ -1,8 +1,7 @@
 package push
 
 import (
-	"cmp"
-	"maps"
+	"errors"
 	"strconv"
 
 	"billhook/internal/contract"
@@ -21,7 +20,7 @@ const maxReplays = 1_000_000
 // marked terminal. The record is filled as far as the message could be read. The event of a
 // broken message has nothing but the id that it claims, and not even that where its attributes
 // and its body say two, or either of them none that is valid.
-func decodeEvent(q *queue, d delivery) (handler.Event, dedupe.Record, error) {
+func decodeEvent(contracts *contract.Set, q *queue, d delivery) (handler.Event, dedupe.Record, error) {
 	record := dedupe.Record{Queue: q.ID, Tenant: dedupe.DefaultTenant, MessageID: d.messageID}
 	if replays, err := strconv.ParseInt(d.message.Attributes[deadletter.AttrReplayCount], 10, 64); err == nil && replays > 0 {
 		record.Replays = min(replays, maxReplays)
@@ -35,20 +34,20 @@ func decodeEvent(q *queue, d delivery) (handler.Event, dedupe.Record, error) {
 		}
 		record.Tenant = tenant
 	}
-	body, attributes, err := decodeBody(q, d)
+	body, attributes, err := contracts.Receive(q.Contract, q.OrderingKey, d.message, d.publishedAt)
 	claim := handler.Event{ID: record.EventID}
 	switch {
-	case err != nil && retry.Decide(err).Reason == "contract_mismatch":
-		return handler.Event{}, record, err // an id of another contract
+	case errors.Is(err, contract.ErrFormat):
+		return handler.Event{}, record, marked(err) // an id of another contract
 	case err != nil:
-		return claim, record, err
+		return claim, record, marked(err)
 	}
 	said := attributes[contract.AttrEventID]
 	if claim.ID, _ = body.Identity(); !pii.ID.Valid(claim.ID) || (said != "" && said != claim.ID) {
 		claim.ID = ""
 	}
 	if err := body.Validate(); err != nil {
-		return claim, record, retry.Permanent("contract_broken", err)
+		return claim, record, marked(err)
 	}
 	if err := body.CheckAttributes(attributes); err != nil {
 		return claim, record, retry.Permanent("attributes_invalid", err)
@@ -57,9 +56,7 @@ func decodeEvent(q *queue, d delivery) (handler.Event, dedupe.Record, error) {
 		return claim, record, retry.Unreadable("body_malformed", err)
 	}
 	record.EventID, record.EventType = body.Identity()
-	if envelope, ok := body.(*contract.Envelope); ok {
-		record.IdempotencyKey = envelope.IdempotencyKey
-	}
+	record.IdempotencyKey = body.IdempotencyKey()
 	record.CorrelationID = attributes[contract.AttrCorrelationID]
 	record.OrderingKey = attributes[contract.AttrOrderingKey]
 	return handler.Event{
@@ -69,29 +66,15 @@ func decodeEvent(q *queue, d delivery) (handler.Event, dedupe.Record, error) {
 	}, record, nil
 }
 
-// decodeBody reads the body by the queue's contract, and the attributes with it. A
-// message of an envelope queue that has no format at all may be a raw one, from before
-// there were envelopes: what it lacks is made up, its attributes included.
-func decodeBody(q *queue, d delivery) (contract.Body, map[string]string, error) {
-	attributes := d.message.Attributes
-	format := contract.Detect(attributes, d.message.Data)
-	if _, named := attributes[contract.AttrContract]; format == "" && !named && q.Contract == contract.EnvelopeV1 {
-		body, err := contract.DecodeRaw(d.message.Data, attributes, d.publishedAt)
-		if err != nil {
-			return nil, nil, retry.Unreadable("body_malformed", err)
-		}
-		made := body.Attributes()
-		made.OrderingKey = cmp.Or(body.OrderingKey(q.OrderingKey), contract.UnknownOrderingKey)
-		all := made.Map()
-		maps.Copy(all, attributes)
-		return body, all, nil
+// marked marks why a body was not taken.
+func marked(err error) error {
+	var invalid *contract.Invalid
+	switch {
+	case errors.As(err, &invalid):
+		return retry.Permanent("contract_broken", err)
+	case errors.Is(err, contract.ErrFormat):
+		return retry.Unreadable("contract_mismatch", nil)
+	default:
+		return retry.Unreadable("body_malformed", err)
 	}
-	if format != q.Contract || !contract.Decodes(format) {
-		return nil, nil, retry.Unreadable("contract_mismatch", nil)
-	}
-	body, err := contract.Decode(format, d.message.Data)
-	if err != nil {
-		return nil, nil, retry.Unreadable("body_malformed", err)
-	}
-	return body, attributes, nil
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -41,11 +42,17 @@ func raw(body string, attributes map[string]string) message {
 // returns an error.
 func listening(tb testing.TB, seen *[]handler.Event, result error) *rig {
 	tb.Helper()
+	return takingAll(tb, seen, result, func(q *catalog.Queue) {
+		q.Contract, q.OrderingKey = contract.EnvelopeV1, []string{"subscription_id", "correlation_id"}
+		q.Handlers = map[string]catalog.Handler{"renewal": q.Handlers["order.paid"]}
+	})
+}
+
+// takingAll serves a queue, whose handler keeps what it was given and returns an error.
+func takingAll(tb testing.TB, seen *[]handler.Event, result error, queue func(*catalog.Queue)) *rig {
+	tb.Helper()
 	return newRig(tb, setup{
-		queue: func(q *catalog.Queue) {
-			q.Contract, q.OrderingKey = contract.EnvelopeV1, []string{"subscription_id", "correlation_id"}
-			q.Handlers = map[string]catalog.Handler{"renewal": q.Handlers["order.paid"]}
-		},
+		queue: queue,
 		credit: func(*rig, handler.Tx) handler.Tx {
 			return func(_ context.Context, event handler.Event) (handler.Effect, error) {
 				*seen = append(*seen, event)
@@ -85,8 +92,7 @@ func TestAQueueOfEnvelopesHandsThemOver(t *testing.T) {
 			event := seen[0]
 			require.Equal(t, []string{test.id, "renewal", contract.EnvelopeV1, test.correl, test.key},
 				[]string{event.ID, event.Type, event.Contract, event.CorrelationID, event.OrderingKey})
-			body, ok := event.Body.(*contract.Envelope)
-			require.True(t, ok)
+			body := event.Body
 			require.NoError(t, body.Validate())
 			require.NoError(t, body.CheckAttributes(event.Attributes))
 
@@ -154,6 +160,45 @@ func TestWhatAQueueOfEnvelopesDoesNotTake(t *testing.T) {
 			require.Len(t, r.letters(), 1)
 			require.Equal(t, http.StatusNoContent, r.deliver(test.bad.again(2)).code)
 			require.Empty(t, seen)
+		})
+	}
+}
+
+func TestAQueueOfMessagesHandsThemOver(t *testing.T) {
+	t.Parallel()
+	const good = `{"id":"e1","type":"order.shipped","timestamp":"2026-03-02T10:14:59Z","version":1,"correlation_id":"c1","data":{"order_id":"o1"},"metadata":{"max_retries":2}}`
+	attributes := map[string]string{"event_id": "e1", "event_type": "order.shipped", "ordering_key": "o1", "contract": "message.v1"}
+	for name, test := range map[string]struct {
+		old, with string
+		code      int
+		reason    string
+	}{
+		"as it is":                       {"", "", 200, "told"},
+		"a version that is not declared": {`"version":1`, `"version":2`, 422, "contract_broken"},
+		"a type that is not declared":    {`order.shipped`, `order.lost`, 422, "contract_broken"},
+		"a member that is not declared":  {`"order_id"`, `"email":"x","order_id"`, 400, "body_malformed"},
+		"a member that is missing":       {`"order_id":"o1"`, ``, 422, "contract_broken"},
+		"attributes that disagree":       {`"id":"e1"`, `"id":"e2"`, 422, "attributes_invalid"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var seen []handler.Event
+			r := takingAll(t, &seen, nil, func(q *catalog.Queue) {
+				q.Contract, q.OrderingKey = contract.MessageV1, []string{"order_id"}
+				q.Handlers = map[string]catalog.Handler{"order.shipped": q.Handlers["order.paid"]}
+			})
+			got := r.deliver(raw(strings.Replace(good, test.old, test.with, 1), attributes))
+			require.Equal(t, []any{test.code, test.reason}, []any{got.code, got.Reason}, got.text)
+			if test.code != 200 {
+				require.Len(t, r.letters(), 1)
+				return
+			}
+			data, err := contract.As[struct {
+				OrderID string `json:"order_id"`
+			}](seen[0].Body)
+			require.NoError(t, err)
+			require.Equal(t, "o1", data.OrderID)
+			require.Equal(t, 2, seen[0].Body.MaxAttempts())
 		})
 	}
 }

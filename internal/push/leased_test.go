@@ -668,7 +668,7 @@ func TestAConflictRemembersBothHashes(t *testing.T) {
 			require.Equal(t, dedupe.DeadLettered, conflict.Status)
 			require.Equal(t, first.PayloadHash, conflict.ConflictsWith)
 			body := other.body.(contract.PayNow)
-			hash, err := body.PayloadHash()
+			hash, err := contract.Of(&body).PayloadHash()
 			require.NoError(t, err)
 			require.Equal(t, hash, conflict.PayloadHash)
 			require.NotContains(t, fmt.Sprint(page.Documents[0].Fields), known)

@@ -25,7 +25,7 @@ func telling(_ *rig, own handler.Tx) handler.Tx {
 		effect, err := own(ctx, event)
 		for i, key := range []string{"sub-1", "sub-1", "sub-2"} {
 			effect.Emit = append(effect.Emit, handler.Emission{
-				To: updates, OrderingKey: key, Body: &contract.Envelope{Action: "renewal", CorrelationID: fmt.Sprint(event.ID, "-", i)},
+				To: updates, OrderingKey: key, Body: contract.Of(&contract.Envelope{Action: "renewal", CorrelationID: fmt.Sprint(event.ID, "-", i)}),
 			})
 		}
 		return effect, err
@@ -211,7 +211,7 @@ func TestAnEmissionThatNobodyTakesIsADeadLetter(t *testing.T) {
 	r := newRig(t, setup{credit: func(_ *rig, own handler.Tx) handler.Tx {
 		return func(ctx context.Context, event handler.Event) (handler.Effect, error) {
 			effect, err := own(ctx, event)
-			effect.Emit = []handler.Emission{{To: updates, Body: &contract.Envelope{Action: "no such action"}}}
+			effect.Emit = []handler.Emission{{To: updates, Body: contract.Of(&contract.Envelope{Action: "no such action"})}}
 			return effect, err
 		}
 	}})

@@ -37,7 +37,7 @@ func (s *Service) perform(ctx context.Context, w *attempt) verdict {
 		over := limited.Err()
 		var lanes []string
 		if err == nil {
-			lanes, err = lane.Emit(w.event, &effect, s.config.Now())
+			lanes, err = lane.Emit(s.config.Catalog, w.event, &effect, s.config.Now())
 		}
 		if leased {
 			failpoint.Hit(failpoint.LeasedDone)

@@ -71,7 +71,9 @@ type Timer func(d time.Duration) (c <-chan time.Time, stop func() bool)
 // Config is what a Service is made of. Every field is required.
 type Config struct {
 	// Queues are those this worker serves; disabled ones are passed over.
-	Queues        []catalog.Queue
+	Queues []catalog.Queue
+	// Catalog has the contracts of bodies, and the topics of emissions.
+	Catalog       *catalog.Catalog
 	Handlers      *handler.Registry
 	Store         Store
 	DeadLetters   deadletter.Publisher

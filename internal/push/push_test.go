@@ -450,7 +450,7 @@ func TestOneDeadLetterWhateverIsRedelivered(t *testing.T) {
 // failsSmall fails for orders of one piece.
 func failsSmall(_ *rig, own handler.Tx) handler.Tx {
 	return func(ctx context.Context, event handler.Event) (handler.Effect, error) {
-		if body, ok := event.Body.(*contract.PayNow); ok && body.Data.Order.Items[0].Quantity == 1 {
+		if body, err := contract.As[*contract.PayNow](event.Body); err == nil && body.Data.Order.Items[0].Quantity == 1 {
 			return handler.Effect{}, errHandler
 		}
 		return own(ctx, event)

@@ -212,7 +212,7 @@ func newRig(tb testing.TB, with setup) *rig {
 	var names atomic.Int64
 	r.relay = &lane.Relay{Of: lane.Outbox, Store: r.faults, Publisher: r.broker, Now: clock}
 	r.config = push.Config{
-		Queues:   []catalog.Queue{r.queue, {ID: "asleep", Contract: contract.PayNowV1}},
+		Queues: []catalog.Queue{r.queue, {ID: "asleep", Contract: contract.PayNowV1}}, Catalog: declared(),
 		Handlers: registry, Store: r.faults, DeadLetters: r.broker, Outbox: r.relay, Alarm: alarm, Timer: r.timer, Authenticator: r.bouncer,
 		Log: slog.New(log), Metrics: r.metrics, Now: clock,
 		NewToken: func() string { return fmt.Sprint("token-", names.Add(1)) }, Dice: func() float64 { return 0.5 },
@@ -440,3 +440,12 @@ func (j *journal) lines(t *testing.T, message string) []map[string]any {
 	}
 	return found
 }
+
+// declared returns a catalog with the shipped contracts, and no queues.
+var declared = sync.OnceValue(func() *catalog.Catalog {
+	shipped, err := catalog.Load("")
+	if err != nil {
+		panic(err)
+	}
+	return &catalog.Catalog{Contracts: shipped.Contracts}
+})

@@ -131,9 +131,9 @@ func (r *rig) emit(t *testing.T, event string, keys ...string) {
 	t.Helper()
 	var effect handler.Effect
 	for _, key := range keys {
-		effect.Emit = append(effect.Emit, handler.Emission{To: "again", OrderingKey: key, Body: &contract.Envelope{Action: "renewal"}})
+		effect.Emit = append(effect.Emit, handler.Emission{To: "again", OrderingKey: key, Body: contract.Of(&contract.Envelope{Action: "renewal"})})
 	}
-	_, err := lane.Emit(handler.Event{Queue: "q", Tenant: "default", ID: event}, &effect, r.now)
+	_, err := lane.Emit(declared(), handler.Event{Queue: "q", Tenant: "default", ID: event}, &effect, r.now)
 	require.NoError(t, err)
 	_, err = r.db.Commit(t.Context(), effect.Writes)
 	require.NoError(t, err)
@@ -331,3 +331,12 @@ func TestTwoRunsAtOnceAreNoHarm(t *testing.T) {
 		})
 	}
 }
+
+// declared returns a catalog with the shipped contracts, and no queues.
+var declared = sync.OnceValue(func() *catalog.Catalog {
+	shipped, err := catalog.Load("")
+	if err != nil {
+		panic(err)
+	}
+	return &catalog.Catalog{Contracts: shipped.Contracts}
+})

@@ -52,13 +52,31 @@ func (d *door) counted(t *testing.T) string {
 	return w.Body.String()
 }
 
-func paid(t *testing.T, m contract.Message) *contract.PayNow {
+func paid(t testing.TB, m contract.Message) *contract.PayNow {
 	t.Helper()
-	body, err := contract.DecodePayNow(m.Data)
+	body, err := contracts(t).Decode(contract.PayNowV1, m.Data)
 	require.NoError(t, err)
 	require.NoError(t, body.Validate())
 	require.NoError(t, body.CheckAttributes(m.Attributes))
-	return body
+	return payNowOf(t, m.Data)
+}
+
+// payNowOf reads a body that was published.
+func payNowOf(t testing.TB, data []byte) *contract.PayNow {
+	t.Helper()
+	body, err := contracts(t).Decode(contract.PayNowV1, data)
+	require.NoError(t, err)
+	m, err := contract.As[*contract.PayNow](body)
+	require.NoError(t, err)
+	return m
+}
+
+// contracts are those of the shipped catalog.
+func contracts(t testing.TB) *contract.Set {
+	t.Helper()
+	shipped, err := loaded()
+	require.NoError(t, err)
+	return shipped.Contracts
 }
 
 const (
@@ -386,7 +404,7 @@ func TestTheContractsOptionalFieldsAreLeftOutOfAProvidersBodyAlone(t *testing.T)
 				require.Equal(t, test.path, p.Violations[0].Path)
 			} else {
 				got := requireTaken(t, d, r, test.dropped, "mette")
-				m, err := contract.Decode(got.Attributes["contract"], got.Data)
+				m, err := contracts(t).Decode(got.Attributes["contract"], got.Data)
 				require.NoError(t, err)
 				require.NoError(t, m.Validate())
 			}
@@ -457,8 +475,9 @@ func TestAProducerIsToldOfEachMemberTheContractDoesNotKnow(t *testing.T) {
 func TestAThousandUnknownMembersAreAShortAnswer(t *testing.T) {
 	t.Parallel()
 	var body strings.Builder
+	body.WriteString(`{"action":"renewal"`)
 	for i := range 1000 {
-		fmt.Fprintf(&body, `%c"m%d":1`, ",{"[min(i, 1)^1], i)
+		fmt.Fprintf(&body, `,"m%d":1`, i)
 	}
 	d := open(t, nil)
 	p := requireProblem(t, d, d.send(generic(t, "/queues/"+updates+"/messages", []byte(body.String()+"}"))), http.StatusUnprocessableEntity, "contract_broken", "")

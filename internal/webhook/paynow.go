@@ -196,7 +196,7 @@ func (p *payNow) read(scratch, body []byte, source catalog.Source) (event inboun
 		return inbound{}, "", broken("event_type", "required")
 	}
 	m := &contract.PayNow{EventID: string(id)}
-	event = inbound{message: m, format: contract.PayNowV1, queue: source.Events[string(eventType)]}
+	event = inbound{message: contract.Of(m), queue: source.Events[string(eventType)]}
 	if event.queue == "" {
 		m.EventType = string(eventType)
 		return event, "no_queue", nil

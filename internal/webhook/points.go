@@ -27,8 +27,8 @@ const productTime = 500 * time.Millisecond
 // where it is not, or not in time. The worker computes its own; this is for whoever reads
 // the topic, and to refuse what no account could hold. The error is a *contract.Invalid.
 func (s *Service) points(ctx context.Context, message contract.Body) (string, error) {
-	m, ok := message.(*contract.PayNow)
-	if !ok || m.EventType != contract.OrderPaid {
+	m, err := contract.As[*contract.PayNow](message)
+	if err != nil || m.EventType != contract.OrderPaid {
 		return "", nil
 	}
 	var asking context.Context // none for what is remembered: it would cost more than the answer

@@ -72,9 +72,7 @@ type Config struct {
 type Service struct {
 	config  Config
 	sources map[string]*source
-	// outgoing is what may leave in a body, by its format: those that are taken.
-	outgoing map[string]*pii.Projection
-	buffers  sync.Pool
+	buffers sync.Pool
 	// bodies is what those in flight may hold.
 	bodies   *serve.Budget
 	draining atomic.Bool
@@ -92,7 +90,6 @@ type source struct {
 // inbound is a webhook that was read: what it says, who it is about, where it goes.
 type inbound struct {
 	message contract.Body
-	format  string
 	uid     string
 	queue   string
 	// points is what it is worth; empty where that is not known.
@@ -107,9 +104,7 @@ const genericSource = "generic"
 // New returns the service. It fails without a publish timeout, and on a source without
 // a secret, with a weak one, or with an event type that cannot be mapped, all together.
 func New(config Config) (*Service, error) {
-	s := &Service{config: config, sources: map[string]*source{}, outgoing: map[string]*pii.Projection{
-		contract.PayNowV1: pii.For[contract.PayNow](), contract.EnvelopeV1: pii.For[contract.Envelope](),
-	}}
+	s := &Service{config: config, sources: map[string]*source{}}
 	s.buffers.New = func() any { return new(buffers) }
 	room := cmp.Or(config.BodyBudget, serve.DefaultBodyBudget)
 	s.bodies = serve.NewBudget(room)
@@ -176,7 +171,7 @@ func (s *Service) checkRoutes(from catalog.Source) []error {
 			name = mapped
 		}
 		q, ok := s.config.Catalog.Queue(id)
-		if format := q.Contract; !ok || !takes(q, format, name) || s.outgoing[format] == nil ||
+		if format := q.Contract; !ok || !takes(q, format, name) || !s.config.Catalog.Contracts.Known(format) ||
 			(from.Scheme == catalog.SchemePayNow && format != contract.PayNowV1) {
 			mistakes = append(mistakes, fmt.Errorf("source %s: event type %s: the queue %s is not enabled for it", from.Name, eventType, id))
 		}
@@ -235,7 +230,7 @@ func (s *Service) accept(ctx context.Context, from *source, queue string, b *buf
 		in, ignored, err = s.readGeneric(b.minimized[:0], b.body.Bytes(), from.Source, queue)
 	}
 	o.dropped = in.dropped
-	if in.message != nil {
+	if !in.message.None() {
 		o.eventID, o.eventType = in.message.Identity() // minimized: they have their shapes
 	}
 	switch {
@@ -261,13 +256,13 @@ func (s *Service) accept(ctx context.Context, from *source, queue string, b *buf
 		return
 	}
 	q, ok := s.config.Catalog.Queue(in.queue)
-	if !ok || q.Contract != in.format {
+	if !ok || q.Contract != in.message.Format() {
 		o.refuseBody(errUnsupported) // a route is for one format, and this is another
 		return
 	}
-	if !takes(q, in.format, o.eventType) {
+	if !takes(q, q.Contract, o.eventType) {
 		// A producer named the queue itself; routes were checked at the start.
-		o.refuseBody(broken(typeField[in.format], "not_of_queue"))
+		o.refuseBody(broken(in.message.TypePath(), "not_of_queue"))
 		return
 	}
 	o.queue = q.ID
@@ -277,13 +272,10 @@ func (s *Service) accept(ctx context.Context, from *source, queue string, b *buf
 	}
 }
 
-// typeField is where a body says its event type.
-var typeField = map[string]string{contract.PayNowV1: "eventType", contract.EnvelopeV1: "action"}
-
 // relax drops what may be dropped of a provider's body that breaks the contract, and
 // looks at it once more.
 func relax(in inbound, payNow bool) ([]pii.Violation, error) {
-	dropped := contract.Relax(in.message, in.dropped)
+	dropped := in.message.Relax(in.dropped)
 	if payNow {
 		for i := len(in.dropped); i < len(dropped); i++ {
 			dropped[i].Path = toPayNow.Replace(dropped[i].Path)
@@ -297,7 +289,8 @@ func relax(in inbound, payNow bool) ([]pii.Violation, error) {
 // contract does not name are dropped from a provider's body, and so are optional ones
 // whose value is bad; a producer is told of both.
 func (s *Service) readGeneric(scratch, body []byte, from catalog.Source, queue string) (inbound, string, error) {
-	found := contract.Detect(nil, body)
+	contracts := s.config.Catalog.Contracts
+	found := contracts.Detect(nil, body)
 	format := found
 	if queue != "" {
 		q, _ := s.config.Catalog.Queue(queue)
@@ -305,8 +298,7 @@ func (s *Service) readGeneric(scratch, body []byte, from catalog.Source, queue s
 	} else if format == "" {
 		format = contract.PayNowV1 // Validate names what is missing
 	}
-	projection := s.outgoing[format]
-	if projection == nil || (found != "" && found != format) {
+	if !contracts.Known(format) || (found != "" && found != format) {
 		if !jsontext.Value(body).IsValid() {
 			return inbound{}, "", &pii.Error{Malformed: true}
 		}
@@ -316,29 +308,37 @@ func (s *Service) readGeneric(scratch, body []byte, from catalog.Source, queue s
 	if err != nil {
 		return inbound{}, "", err
 	}
-	in := inbound{format: format, queue: queue}
+	of, err := contracts.Find(format, body)
+	var undeclared *contract.Invalid
+	if errors.As(err, &undeclared) && queue != "" {
+		return inbound{}, "", err
+	}
+	in := inbound{queue: queue}
 	var minimized []byte
 	if queue == "" {
-		minimized, in.dropped, err = projection.Minimize(scratch, document)
+		minimized, in.dropped, err = of.Projection().Minimize(scratch, document)
 	} else {
-		minimized, err = projection.Exact(scratch, document)
+		minimized, err = of.Projection().Exact(scratch, document)
 	}
 	if err != nil {
 		return inbound{dropped: in.dropped}, "", err
 	}
-	m, err := contract.Decode(format, minimized)
+	m, err := of.Decode(minimized)
 	if err != nil {
 		return inbound{}, "", &pii.Error{Malformed: true}
 	}
 	in.message = m
 	if len(in.dropped) > 0 {
-		in.dropped = contract.Relax(m, in.dropped) // what goes with what was dropped
+		in.dropped = m.Relax(in.dropped) // what goes with what was dropped
 	}
 	id, eventType := m.Identity()
 	if id != "" && eventType != "" && queue == "" {
 		if in.queue = from.Events[eventType]; in.queue == "" {
 			return in, "no_queue", nil
 		}
+	}
+	if undeclared != nil {
+		return in, "", undeclared
 	}
 	return in, "", nil
 }
@@ -384,38 +384,28 @@ func (o *outcome) refuseBody(err error) {
 // compose makes the message: uid, ordering key, attributes, body. It looks over all
 // of it once more before it may leave.
 func (s *Service) compose(ctx context.Context, in inbound, q catalog.Queue, b *buffers, o *outcome) (contract.Message, bool) {
-	a, key := &b.attributes, ""
-	switch m := in.message.(type) {
-	case *contract.PayNow:
-		*a = m.Attributes()
-		if a.UID = in.uid; a.UID == "" && a.CustomerID != "" {
-			lookup, cancel := context.WithTimeout(ctx, s.config.PublishTimeout)
-			uid, ok, err := s.config.Customers.UID(lookup, a.CustomerID)
-			cancel()
-			if err != nil {
-				o.refuse(errCustomer)
-				return contract.Message{}, false
-			}
-			if ok {
-				a.UID, a.UIDSource = uid, contract.UIDOfCustomer
-			}
+	a := &b.attributes
+	*a = in.message.Attributes()
+	a.UID, a.Points = cmp.Or(in.uid, a.UID), in.points
+	if a.UID == "" && a.CustomerID != "" && in.message.UIDByCustomer() {
+		lookup, cancel := context.WithTimeout(ctx, s.config.PublishTimeout)
+		uid, ok, err := s.config.Customers.UID(lookup, a.CustomerID)
+		cancel()
+		if err != nil {
+			o.refuse(errCustomer)
+			return contract.Message{}, false
 		}
-		key = cmp.Or(a.UID, a.CustomerID)
-		a.Points = in.points
-	case *contract.Envelope:
-		*a = m.Attributes()
-		key = m.OrderingKey(q.OrderingKey)
+		if ok {
+			a.UID, a.UIDSource = uid, contract.UIDOfCustomer
+		}
 	}
-	if key == contract.UnknownOrderingKey {
-		key = "" // whoever is called so must not queue behind those who are not known
-	}
-	a.OrderingKey = cmp.Or(key, contract.UnknownOrderingKey)
+	key := a.Order(in.message.OrderingKey(q.OrderingKey, a))
 	a.FirstPublished = s.config.Now().UTC().Format(time.RFC3339Nano)
 	attributes := a.Map()
 	encoded, err := in.message.Append(b.encoded[:0])
 	if err == nil {
 		b.encoded = encoded
-		b.minimized, err = s.outgoing[in.format].Append(b.minimized[:0], encoded)
+		b.minimized, err = in.message.Contract().Projection().Append(b.minimized[:0], encoded)
 	}
 	if err == nil {
 		err = pii.CheckAttributes(attributes, a.Rules())

@@ -354,10 +354,7 @@ func TestSamplesLeaveAsTheContractSays(t *testing.T) {
 			require.Equal(t, test.key, got.message.OrderingKey)
 			requireNothingLeaks(t, d, w, "")
 
-			m, err := contract.DecodePayNow(got.message.Data)
-			require.NoError(t, err)
-			require.NoError(t, m.Validate())
-			require.NoError(t, m.CheckAttributes(got.message.Attributes))
+			paid(t, got.message)
 			require.NoError(t, got.message.Check())
 
 			require.Equal(t, 1, strings.Count(d.log.String(), "\n"), "one line per webhook")
@@ -653,8 +650,7 @@ func TestAmountsHaveTheDigitsOfTheirCurrency(t *testing.T) {
 			t.Parallel()
 			d := open(t, nil)
 			require.Equal(t, http.StatusAccepted, d.send(payNow(t, spoil(t, `"USD"`, `"`+currency+`"`))).Code)
-			m, err := contract.DecodePayNow(d.broker.all()[0].message.Data)
-			require.NoError(t, err)
+			m := payNowOf(t, d.broker.all()[0].message.Data)
 			require.Equal(t, want, m.Data.Order.Items[0].Price)
 		})
 	}
@@ -676,8 +672,7 @@ func TestTheTimeIsTheLatestThatTheEventTellsOfItself(t *testing.T) {
 			d := open(t, nil)
 			body := fmt.Sprintf(`{"event_type":%q,"event_id":"5","body":{"id":"6","order_id":"7",%s}}`, test.eventType, test.times)
 			require.Equal(t, http.StatusAccepted, d.send(payNow(t, []byte(body))).Code)
-			m, err := contract.DecodePayNow(d.broker.all()[0].message.Data)
-			require.NoError(t, err)
+			m := payNowOf(t, d.broker.all()[0].message.Data)
 			require.Equal(t, test.want, m.Timestamp)
 		})
 	}
@@ -696,8 +691,7 @@ func TestWhoseOrderItIsMayStandInEitherPlace(t *testing.T) {
 			d := open(t, nil)
 			body := `{"event_type":"ON_CHARGEBACK","event_id":"5","body":{"id":"6","order_id":"7","pretty_id":"BH-1042",` + test.customer + `}}`
 			require.Equal(t, http.StatusAccepted, d.send(payNow(t, []byte(body))).Code)
-			m, err := contract.DecodePayNow(d.broker.all()[0].message.Data)
-			require.NoError(t, err)
+			m := payNowOf(t, d.broker.all()[0].message.Data)
 			require.Equal(t, &contract.Order{ID: "7", PrettyID: "BH-1042", CustomerID: test.want}, m.Data.Order)
 		})
 	}
@@ -723,8 +717,7 @@ func TestAnEventWithoutATimeHasThatOfItsReceipt(t *testing.T) {
 				body = strings.ReplaceAll(body, `"`+name+`"`, `"not_`+name+`"`)
 			}
 			require.Equal(t, http.StatusAccepted, d.send(payNow(t, []byte(body))).Code)
-			m, err := contract.DecodePayNow(d.broker.all()[0].message.Data)
-			require.NoError(t, err)
+			m := payNowOf(t, d.broker.all()[0].message.Data)
 			require.Equal(t, "2026-03-02T10:02:03Z", m.Timestamp)
 		})
 	}
@@ -1062,7 +1055,7 @@ func TestTheContractsOwnBodiesPassUnchanged(t *testing.T) {
 					var compact bytes.Buffer
 					require.NoError(t, json.Compact(&compact, body))
 					require.Equal(t, compact.String(), string(got.message.Data))
-					m, err := contract.Decode(format, got.message.Data)
+					m, err := contracts(t).Decode(format, got.message.Data)
 					require.NoError(t, err)
 					require.NoError(t, m.CheckAttributes(got.message.Attributes))
 					require.Equal(t, format, got.message.Attributes["contract"])
@@ -1070,6 +1063,73 @@ func TestTheContractsOwnBodiesPassUnchanged(t *testing.T) {
 				})
 			}
 		}
+	}
+}
+
+// ordering serves the queue of orders, which takes message.v1.
+func ordering(c *webhook.Config) {
+	c.Catalog = new(*c.Catalog)
+	c.Catalog.Queues = slices.Clone(c.Catalog.Queues)
+	i := slices.IndexFunc(c.Catalog.Queues, func(q catalog.Queue) bool { return q.ID == "orders-process" })
+	c.Catalog.Queues[i].Enabled = true
+}
+
+func TestAMessageIsTakenByWhatIsDeclaredOfIt(t *testing.T) {
+	t.Parallel()
+	good := string(goldens(t, contract.MessageV1)["order.created.json"])
+	for name, test := range map[string]struct {
+		old, with  string
+		path, rule string
+	}{
+		"as it is":                       {},
+		"a version that is not declared": {`"version": 1`, `"version": 2`, "version", "undeclared"},
+		"a type that is not declared":    {`"order.created"`, `"order.lost"`, "type", "undeclared"},
+		"a type of another queue":        {`"order.created"`, `"order.payment_failed"`, "data.user_id", "unknown"},
+		"a member that is not declared":  {`"total"`, `"subtotal"`, "data.subtotal", "unknown"},
+		"a member that is missing":       {`"order_id": "ord_abc123",`, ``, "data.order_id", "required"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := open(t, ordering)
+			w := d.send(generic(t, "/queues/orders-process/messages", []byte(strings.Replace(good, test.old, test.with, 1))))
+			if test.path != "" {
+				p := requireProblem(t, d, w, http.StatusUnprocessableEntity, "contract_broken", "")
+				require.Equal(t, []string{test.path, test.rule}, []string{p.Violations[0].Path, p.Violations[0].Rule})
+				return
+			}
+			require.Equal(t, http.StatusAccepted, w.Code, "%s", w.Body)
+			m := d.broker.all()[0].message
+			body, err := contracts(t).Decode(contract.MessageV1, m.Data)
+			require.NoError(t, err)
+			require.NoError(t, body.Validate())
+			require.NoError(t, body.CheckAttributes(m.Attributes))
+			require.Equal(t, []string{"ord_abc123", "ord_abc123", "req_xyz789"}, []string{m.OrderingKey, m.Attributes["order_id"], m.Attributes["correlation_id"]})
+		})
+	}
+}
+
+func TestTheOrderingKeyOfPayNowsEventsIsTheCatalogs(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		names []string
+		want  string
+	}{
+		"the uid first":      {[]string{"uid", "paynow_customer_id"}, samples.UID},
+		"the customer first": {[]string{"paynow_customer_id", "uid"}, customer},
+		"the order":          {[]string{"order_id"}, samples.OrderID},
+		"nothing":            {nil, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := open(t, func(c *webhook.Config) {
+				c.Catalog = new(*c.Catalog)
+				c.Catalog.Queues = slices.Clone(c.Catalog.Queues)
+				c.Catalog.Queues[slices.IndexFunc(c.Catalog.Queues, func(q catalog.Queue) bool { return q.ID == queue })].OrderingKey = test.names
+			})
+			w := d.send(payNow(t, samples.Read(samples.OrderCompleted, samples.Event{})))
+			require.Equal(t, http.StatusAccepted, w.Code, "%s", w.Body)
+			require.Equal(t, test.want, d.broker.all()[0].message.OrderingKey)
+		})
 	}
 }
 
@@ -1130,7 +1190,7 @@ func TestAProducersMistakesAreNamed(t *testing.T) {
 		{"an envelope", inside, `{"action":"charge","payload":{"who":"Ilse"},"id":"5"}`, http.StatusUnprocessableEntity, "contract_unsupported"},
 		{"an envelope without an id at the generic source", "/webhooks/generic", `{"action":"charge","payload":{}}`, http.StatusUnprocessableEntity, "contract_broken"},
 		{"an envelope with the name of a PayNow event", "/webhooks/generic", strings.Replace(renewal, `"renewal"`, `"order.paid"`, 1), http.StatusUnprocessableEntity, "contract_unsupported"},
-		{"a message.v1 at the generic source", "/webhooks/generic", `{"type":"charge","data":{},"version":"1"}`, http.StatusUnprocessableEntity, "contract_unsupported"},
+		{"a message.v1 with a version in words, at the generic source", "/webhooks/generic", `{"type":"charge","data":{},"version":"1"}`, http.StatusUnprocessableEntity, "contract_broken"},
 		{"a PayNow event for a queue of envelopes", enveloped, good, http.StatusUnprocessableEntity, "contract_unsupported"},
 		{"an envelope that is cut off", inside, strings.TrimSuffix(strings.TrimSpace(renewal), "}"), http.StatusBadRequest, "body_malformed"},
 		{"an envelope with more behind it", inside, renewal + "x", http.StatusBadRequest, "body_malformed"},
@@ -1281,7 +1341,7 @@ func TestNewRefusesARouteToAQueueThatWouldNotTakeTheEvent(t *testing.T) {
 	const paynowType, genericType = "ON_TRIAL_ACTIVATED", "trial.activated"
 	for name, change := range map[string]func(*catalog.Queue){
 		"of another format":             func(q *catalog.Queue) { q.Contract = contract.EnvelopeV1 },
-		"of a format that is not taken": func(q *catalog.Queue) { q.Contract = contract.MessageV1 },
+		"of a format that is not taken": func(q *catalog.Queue) { q.Contract = "message.v2" },
 		"that is not enabled":           func(q *catalog.Queue) { q.Enabled = false },
 		"that has no handler for it":    func(q *catalog.Queue) { q.Handlers = nil },
 	} {
@@ -1328,8 +1388,7 @@ func TestWhatWasGivenBackIsTheSmallerAmount(t *testing.T) {
 			d := open(t, nil)
 			body := `{"event_type":"ON_REFUND","event_id":"5","body":{"id":"6","order_id":"7","currency":"USD",` + test.amounts + `}}`
 			require.Equal(t, http.StatusAccepted, d.send(payNow(t, []byte(body))).Code)
-			m, err := contract.DecodePayNow(d.broker.all()[0].message.Data)
-			require.NoError(t, err)
+			m := payNowOf(t, d.broker.all()[0].message.Data)
 			require.Equal(t, test.want, m.Data.Refund.Amount)
 		})
 	}
@@ -1352,9 +1411,7 @@ func TestConcurrentWebhooksDoNotShareABuffer(t *testing.T) {
 	require.Len(t, d.broker.all(), n)
 	seen := map[string]bool{}
 	for _, got := range d.broker.all() {
-		m, err := contract.DecodePayNow(got.message.Data)
-		require.NoError(t, err)
-		require.NoError(t, m.CheckAttributes(got.message.Attributes))
+		m := paid(t, got.message)
 		require.Equal(t, "o"+m.EventID, m.Data.Order.ID)
 		require.Equal(t, "u"+m.EventID, got.message.OrderingKey)
 		seen[m.EventID] = true

@@ -28,9 +28,9 @@ import (
 func paid(t *testing.T, h http.Handler, event, customer, uid string) (reason string) {
 	t.Helper()
 	uid, lookedUp := strings.CutSuffix(uid, "*")
-	body := &contract.PayNow{EventID: event, EventType: "order.paid", Timestamp: "2026-03-02T10:15:00Z", Data: contract.PayNowData{
+	body := contract.Of(&contract.PayNow{EventID: event, EventType: "order.paid", Timestamp: "2026-03-02T10:15:00Z", Data: contract.PayNowData{
 		Order: &contract.Order{ID: "order-" + event, CustomerID: customer, Items: []contract.Item{{ProductID: "411486491630370501", Quantity: 1}}},
-	}}
+	}})
 	data, err := body.Append(nil)
 	require.NoError(t, err)
 	attributes := map[string]string{"event_id": event, "event_type": "order.paid", "ordering_key": customer, "paynow_customer_id": customer}

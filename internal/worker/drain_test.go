@@ -47,7 +47,7 @@ func newEnding(t *testing.T, queue catalog.Queue) *ending {
 	queue.DeadLetter = catalog.DeadLetter{Topic: "orders-dlq", Retention: 14 * 24 * time.Hour}
 	queue.Handlers = map[string]catalog.Handler{"order.paid": {Name: "ours", MaxAttempts: 5, Timeout: 30 * time.Second, Backoff: queue.Backoff, Emits: queue.Handlers["order.paid"].Emits}}
 	e.configs = config(t, func(c *worker.Config) {
-		c.Catalog = &catalog.Catalog{Queues: []catalog.Queue{queue}, OutboundTopics: []catalog.Topic{{ID: "told"}}}
+		c.Catalog = &catalog.Catalog{Contracts: c.Catalog.Contracts, Queues: []catalog.Queue{queue}, OutboundTopics: []catalog.Topic{{ID: "told"}}}
 		c.Now = func() time.Time { return time.Unix(0, e.clock.Load()).UTC() }
 		c.Publisher = somewhere{}
 	})
@@ -96,7 +96,7 @@ func (e *ending) cut(first *worker.Worker) {
 
 func (e *ending) push() *http.Request {
 	e.t.Helper()
-	data, err := (&contract.PayNow{
+	data, err := contract.Of(&contract.PayNow{
 		EventID: "e1", EventType: "order.paid", Timestamp: "2026-03-02T10:15:00Z",
 		Data: contract.PayNowData{Order: &contract.Order{ID: "o1", CustomerID: "c1", Items: []contract.Item{{ProductID: "p1", Quantity: 1}}}},
 	}).Append(nil)
@@ -179,7 +179,7 @@ func TestWhatATxEventHasEmittedBeforeItsDrainIsPublishedByTheTask(t *testing.T) 
 	emits := func(r *handler.Registry) {
 		r.Tx("ours", func(ctx context.Context, event handler.Event) (handler.Effect, error) {
 			effect, err := effects(func() {})(ctx, event)
-			effect.Emit = []handler.Emission{{To: "told", Body: &contract.Envelope{Action: "renewal"}}}
+			effect.Emit = []handler.Emission{{To: "told", Body: contract.Of(&contract.Envelope{Action: "renewal"})}}
 			return effect, err
 		}, "told")
 	}

@@ -88,22 +88,22 @@ func TestWhatAWorkerMayPublishIsEnough(t *testing.T) {
 	}
 
 	// What a handler emits.
-	require.Equal(t, 200, posted(t, sales, events.PushPath(), &contract.PayNow{
+	require.Equal(t, 200, posted(t, sales, events.PushPath(), contract.Of(&contract.PayNow{
 		EventID: "renewed", EventType: contract.SubscriptionRenewed, Timestamp: "2026-03-02T10:15:00Z",
 		Data: contract.PayNowData{Subscription: &contract.Subscription{ID: "subscription", CustomerID: "customer"}},
-	}))
+	})))
 	did(salesBroker, []string{updates.Topic()}, nil)
 
 	// A dead letter, here and there.
-	order := &contract.PayNow{
+	order := contract.Of(&contract.PayNow{
 		EventID: "paid", EventType: contract.OrderPaid, Timestamp: "2026-03-02T10:15:00Z",
 		Data: contract.PayNowData{Order: &contract.Order{ID: "order", CustomerID: "customer", Items: []contract.Item{{ProductID: "999999999999999999", Quantity: 1}}}},
-	}
+	})
 	require.Equal(t, 400, posted(t, sales, events.PushPath(), order))
 	did(salesBroker, []string{events.DeadLetter.Topic}, nil)
-	require.Equal(t, 200, posted(t, news, updates.PushPath(), &contract.Envelope{
+	require.Equal(t, 200, posted(t, news, updates.PushPath(), contract.Of(&contract.Envelope{
 		ID: "update", Action: "no such action", CreatedAt: "2026-03-02T10:15:00Z", Payload: contract.Payload{SubscriptionID: "subscription"},
-	}))
+	})))
 	did(newsBroker, []string{updates.DeadLetter.Topic}, nil)
 
 	// A replay through the worker that runs the tasks publishes at once. Through another it is

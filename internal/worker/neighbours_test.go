@@ -70,7 +70,7 @@ func TestNoDocumentIsWrittenByTwoUnrelatedEvents(t *testing.T) {
 	events, updates := "/push/paynow-events", "/push/pay-subscription-update"
 	paynow := func(eventType string, data func(id string) contract.PayNowData) func(id string) contract.Body {
 		return func(id string) contract.Body {
-			return &contract.PayNow{EventID: id, EventType: eventType, Timestamp: "2026-03-02T10:15:00Z", Data: data(id)}
+			return contract.Of(&contract.PayNow{EventID: id, EventType: eventType, Timestamp: "2026-03-02T10:15:00Z", Data: data(id)})
 		}
 	}
 	order := func(product string) func(id string) contract.PayNowData {
@@ -93,7 +93,7 @@ func TestNoDocumentIsWrittenByTwoUnrelatedEvents(t *testing.T) {
 			return contract.PayNowData{Subscription: &contract.Subscription{ID: "subscription-" + id, CustomerID: "customer-" + id}}
 		}), 200, 4},
 		"leased events": {updates, func(id string) contract.Body {
-			return &contract.Envelope{ID: id, Action: "renewal", CreatedAt: "2026-03-02T10:15:00Z", Payload: contract.Payload{SubscriptionID: "subscription-" + id}}
+			return contract.Of(&contract.Envelope{ID: id, Action: "renewal", CreatedAt: "2026-03-02T10:15:00Z", Payload: contract.Payload{SubscriptionID: "subscription-" + id}})
 		}, 200, 2},
 	} {
 		// One after the other: what a commit wrote must be known to be this event's.

@@ -34,9 +34,9 @@ func TestWhatACreditReadsOfItsProducts(t *testing.T) {
 		for _, product := range products {
 			order.Items = append(order.Items, contract.Item{ProductID: product, Quantity: 1})
 		}
-		return posted(t, w, "/push/paynow-events", &contract.PayNow{
+		return posted(t, w, "/push/paynow-events", contract.Of(&contract.PayNow{
 			EventID: id, EventType: contract.OrderPaid, Timestamp: "2026-03-02T10:15:00Z", Data: contract.PayNowData{Order: order},
-		})
+		}))
 	}
 	change := func(method, body string) int {
 		r := httptest.NewRequestWithContext(t.Context(), method, "/v1/ops/products/"+unknown, bytes.NewReader([]byte(body)))

@@ -19,7 +19,6 @@ import (
 	"billhook/catalog"
 	"billhook/internal/alarm"
 	"billhook/internal/billing"
-	"billhook/internal/contract"
 	"billhook/internal/customers"
 	"billhook/internal/deadletter"
 	"billhook/internal/delivery"
@@ -123,15 +122,15 @@ func New(config Config) (*Worker, error) {
 	var mistakes []error
 	var queues []catalog.Queue
 	for _, q := range config.Catalog.Queues {
-		if q.Enabled && !contract.Decodes(q.Contract) {
-			mistakes = append(mistakes, fmt.Errorf("queue %s: contract %s cannot be decoded yet", q.ID, q.Contract))
+		if q.Enabled && !config.Catalog.Contracts.Known(q.Contract) {
+			mistakes = append(mistakes, fmt.Errorf("queue %s: contract %s is not a body format that is known", q.ID, q.Contract))
 		}
 		if config.Pool == "" || q.Pool == config.Pool {
 			queues = append(queues, q)
 		}
 	}
 	config.Targets.Register(registry, queues)
-	mistakes = append(mistakes, registry.Check(&catalog.Catalog{Queues: queues}))
+	mistakes = append(mistakes, registry.Check(&catalog.Catalog{Queues: queues, Contracts: config.Catalog.Contracts}))
 	if len(queues) == 0 {
 		mistakes = append(mistakes, errors.New("POOL names a pool that no queue is in"))
 	}
@@ -147,7 +146,7 @@ func New(config Config) (*Worker, error) {
 	}
 	alarms, timer := config.alarm(upkeep.ReleaseDelayed)
 	service := push.New(push.Config{
-		Queues: queues, Handlers: registry, Store: watched, DeadLetters: config.Publisher, Outbox: relay,
+		Queues: queues, Catalog: config.Catalog, Handlers: registry, Store: watched, DeadLetters: config.Publisher, Outbox: relay,
 		Alarm: alarms, Timer: after, Authenticator: config.Authenticator, Log: config.Log, Metrics: config.Metrics, Now: config.Now,
 		NewToken: uuid.NewString, Dice: rand.Float64,
 	})

@@ -79,13 +79,13 @@ func TestAWorkerThatCouldNotWorkIsRefused(t *testing.T) {
 	}{
 		"a pool that no queue is in": {func(c *worker.Config) { c.Pool = "swimming" }, []string{"POOL names a pool that no queue is in"}},
 		"a catalog whose handlers nobody registered": {func(c *worker.Config) {
-			c.Catalog = &catalog.Catalog{Queues: []catalog.Queue{
+			c.Catalog = &catalog.Catalog{Contracts: c.Catalog.Contracts, Queues: []catalog.Queue{
 				{ID: "orders", Enabled: true, Contract: contract.PayNowV1, Handlers: map[string]catalog.Handler{"order.paid": {Name: "points.lose"}}},
-				{ID: "mails", Enabled: true, Contract: contract.MessageV1},
+				{ID: "mails", Enabled: true, Contract: "message.v2"},
 			}}
 		}, []string{
 			`queue orders: event type order.paid: no handler is registered as "points.lose"`,
-			"queue mails: contract message.v1 cannot be decoded yet",
+			"queue mails: contract message.v2 is not a body format that is known",
 		}},
 		"a catalog that does not list whom a handler tells": {func(c *worker.Config) {
 			q, ok := c.Catalog.HandledBy("subscriptions.record")
@@ -110,7 +110,7 @@ func TestAWorkerThatCouldNotWorkIsRefused(t *testing.T) {
 func TestAMainMayRegisterHandlersOfItsOwn(t *testing.T) {
 	t.Parallel()
 	_, err := worker.New(config(t, func(c *worker.Config) {
-		c.Catalog = &catalog.Catalog{Queues: []catalog.Queue{
+		c.Catalog = &catalog.Catalog{Contracts: c.Catalog.Contracts, Queues: []catalog.Queue{
 			{ID: "orders", Enabled: true, Contract: contract.PayNowV1, Handlers: map[string]catalog.Handler{"order.paid": {Name: "points.lose"}}},
 		}}
 		c.Handlers = func(r *handler.Registry) {

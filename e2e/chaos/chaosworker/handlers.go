@@ -59,9 +59,9 @@ func (h *handlers) txOrdered(ctx context.Context, event handler.Event) (handler.
 	}
 	return handler.Effect{
 		Writes: []store.Write{write}, Result: "applied",
-		Emit: []handler.Emission{{To: arm.Topic, OrderingKey: event.OrderingKey, Body: &contract.Envelope{
+		Emit: []handler.Emission{{To: arm.Topic, OrderingKey: event.OrderingKey, Body: contract.Of(&contract.Envelope{
 			Action: arm.EventType, Payload: contract.Payload{EventID: event.ID, SubscriptionID: event.OrderingKey, Cycle: cycle(event)},
-		}}},
+		})}},
 	}, nil
 }
 
@@ -151,7 +151,13 @@ func count(event handler.Event) store.Write {
 }
 
 // cycle is the position of the event in its key, from 1.
-func cycle(event handler.Event) int64 { return event.Body.(*contract.Envelope).Payload.Cycle }
+func cycle(event handler.Event) int64 {
+	envelope, err := contract.As[*contract.Envelope](event.Body)
+	if err != nil {
+		return 0
+	}
+	return envelope.Payload.Cycle
+}
 
 // stall waits for as long as the delivery's attribute says, or until ctx ends.
 func stall(ctx context.Context, event handler.Event, where string) error {

@@ -1,12 +1,14 @@
-// Command schemagen writes the JSON Schemas of the messages into a folder.
+// Command schemagen writes the JSON Schemas of the messages into a folder, and the page
+// that describes the declared ones into a file.
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 
-	"billhook/internal/contract"
+	"billhook/catalog"
 )
 
 func main() {
@@ -17,10 +19,14 @@ func main() {
 }
 
 func run(args []string) error {
-	if len(args) != 1 {
-		return fmt.Errorf("name the folder to write to")
+	if len(args) != 2 {
+		return errors.New("name the folder of the schemas and the file of the page")
 	}
-	schemas, err := contract.Schemas()
+	c, err := catalog.Load("")
+	if err != nil {
+		return err
+	}
+	schemas, err := c.Contracts.Schemas()
 	if err != nil {
 		return err
 	}
@@ -29,5 +35,5 @@ func run(args []string) error {
 			return fmt.Errorf("write %s: %w", name, err)
 		}
 	}
-	return nil
+	return os.WriteFile(args[1], c.Contracts.Page(), 0o600)
 }

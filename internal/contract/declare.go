@@ -1,0 +1,121 @@
+package contract
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"billhook/internal/pii"
+)
+
+// Declaration is what the content of one version of an event type may hold.
+type Declaration struct {
+	Format string
+	// Type is an event type, or a pattern of package routing; the narrowest wins.
+	Type    string
+	Version int64
+	Members []Member
+}
+
+// Member is one member of a declaration: a shape of package pii, or a list.
+type Member struct {
+	Name string
+	// Shape is the name of a pii.Rule; an integer may have bounds: "integer 0..100".
+	Shape    string
+	Required bool
+	// List are the members of a list's elements.
+	List []Member
+}
+
+// shapeTags are the shapes that a member may be declared with, as tags.
+var shapeTags = map[string]string{
+	"id": "id", "uid": "uid", "flake": "flake", "code": "code", "timestamp": "timestamp", "currency": "currency", "amount": "amount",
+	"integer": "", "quantity": "min=1,max=9007199254740991",
+}
+
+// maxListed is how many elements a declared list has at most.
+const maxListed = 5000
+
+// structOf makes the Go type of declared members. Numbers that are not required are 0 where
+// they are absent; those that are required are pointers, to tell.
+func structOf(members []Member) (reflect.Type, error) {
+	var fields []reflect.StructField
+	var mistakes []error
+	currencies := 0
+	for i, m := range members {
+		name, bounds, bounded := strings.Cut(m.Shape, " ")
+		tag, ok := shapeTags[name]
+		of, omit, strict := reflect.TypeFor[string](), ",omitempty", ""
+		switch {
+		case !pii.Code.Valid(m.Name) || strings.ContainsAny(m.Name, ".-") || slices.ContainsFunc(members[:i], func(o Member) bool { return o.Name == m.Name }):
+			mistakes = append(mistakes, fmt.Errorf("%q is no name of a member, or one of two", m.Name))
+			continue
+		case m.List != nil:
+			element, err := structOf(m.List)
+			if err != nil {
+				mistakes = append(mistakes, fmt.Errorf("%s: %w", m.Name, err))
+				continue
+			}
+			of, tag = reflect.SliceOf(element), "max="+strconv.Itoa(maxListed)
+		case !ok || (bounded && name != "integer"):
+			mistakes = append(mistakes, fmt.Errorf("%s: %q is not a shape: %s, an integer's bounds such as \"integer 0..100\", or a list", m.Name, m.Shape, strings.Join(slices.Sorted(maps.Keys(shapeTags)), ", ")))
+			continue
+		case name == "integer" || name == "quantity":
+			of, omit = reflect.TypeFor[int64](), ",omitzero"
+			if bounded {
+				low, high, _ := strings.Cut(bounds, "..")
+				l, errLow := strconv.ParseInt(low, 10, 64)
+				h, errHigh := strconv.ParseInt(high, 10, 64)
+				if errLow != nil || errHigh != nil || l > h || (l > 0 && !m.Required) {
+					mistakes = append(mistakes, fmt.Errorf("%s: bounds are two numbers, 0 between them unless it is required", m.Name))
+				}
+				tag = "min=" + low + ",max=" + high
+			} else if tag != "" && !m.Required {
+				tag = strings.Replace(tag, "min=1", "min=0", 1) // absent
+			}
+			if m.Required {
+				of = reflect.PointerTo(of)
+			}
+		case name == "currency":
+			currencies++
+			strict = ` pii:"strict"`
+		case name == "amount":
+			strict = ` pii:"strict"`
+			if !slices.ContainsFunc(members, func(o Member) bool { return o.Shape == "currency" }) {
+				mistakes = append(mistakes, fmt.Errorf("%s: an amount has its currency beside it", m.Name))
+			}
+		}
+		if m.Required {
+			tag, omit = strings.TrimSuffix("required,"+tag, ","), ""
+		} else {
+			tag = strings.TrimSuffix("omitempty,"+tag, ",")
+		}
+		fields = append(fields, reflect.StructField{
+			Name: "M" + strconv.Itoa(i), Type: of, Tag: reflect.StructTag(fmt.Sprintf(`json:"%s%s" validate:"%s"%s`, m.Name, omit, tag, strict)),
+		})
+	}
+	if currencies > 1 {
+		mistakes = append(mistakes, errors.New("more than one currency: nobody could say whose an amount is"))
+	}
+	if err := errors.Join(mistakes...); err != nil {
+		return nil, err
+	}
+	return reflect.StructOf(fields), nil
+}
+
+// withContent is the Go type of a whole body.
+func withContent(head reflect.Type, member string, content reflect.Type) reflect.Type {
+	var fields []reflect.StructField
+	for i := range head.NumField() {
+		field := head.Field(i)
+		if field.Offset, field.Index = 0, nil; jsonName(field) == member {
+			field.Type = content
+		}
+		fields = append(fields, field)
+	}
+	return reflect.StructOf(fields)
+}

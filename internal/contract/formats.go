@@ -1,0 +1,184 @@
+package contract
+
+import (
+	"bytes"
+	"reflect"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// Format is one format of bodies: a row of the table. Members are named by their JSON
+// paths, such as payload.order_id; of several paths the first that a body has counts.
+type Format struct {
+	// Name is what the contract attribute says.
+	Name string
+	// Marks are members at the top. A message without the attribute is of the first format
+	// whose marks it has, all of them.
+	Marks []string
+	// Head is the Go type of the body.
+	Head reflect.Type
+	// Content is the member whose own members are declared per event type and version;
+	// empty: Head says all of them.
+	Content string
+	// ID is the idempotency key, Type the event type, Time when the body was made. Version
+	// is empty where bodies have none; then it is 1.
+	ID, Type, Time, Version string
+	// Correlation is what ties a body to others where it does not say so itself.
+	Correlation []string
+	// Said are the attributes that repeat something of the body, by their names.
+	Said map[string][]string
+	// UIDByCustomer: bodies do not say their uid; it is looked up by the customer.
+	UIDByCustomer bool
+	// IdempotencyKey names what the message was made from; MaxAttempts is how often it may be tried.
+	IdempotencyKey, MaxAttempts string
+	// Hashed are the members at the top that two messages of one id must agree in.
+	Hashed []string
+	// Posted is what another service is sent: names there, and paths here.
+	Posted []Posted
+	// Needs are members that bodies of some event types must have.
+	Needs []Need
+	// Relax clears what goes together; see Body.Relax. Numbers beyond their bounds need none.
+	Relax func(body any, r *relaxing)
+	// Wraps names the format that a body of this one is made into, by Wrap: one that is
+	// recognised by nothing, on a queue of that format.
+	Wraps string
+	Wrap  func(data []byte, attributes map[string]string, publishedAt time.Time) ([]byte, error)
+}
+
+// Posted is one member of what another service is sent. Empty ones are left out, unless
+// they are needed: then the message cannot be posted.
+type Posted struct {
+	Name, Path string
+	Needed     bool
+}
+
+// Need is a member that bodies of an event type must have, or of those that begin alike:
+// then Types ends with a dot.
+type Need struct{ Types, Path string }
+
+// Formats is the table.
+var Formats = []Format{
+	{
+		Name: PayNowV1, Marks: []string{"eventId", "eventType"}, Head: reflect.TypeFor[PayNow](),
+		ID: "eventId", Type: "eventType", Time: "timestamp",
+		Correlation: []string{"data.order.id", "data.subscription.id", "eventId"},
+		Said: map[string][]string{
+			AttrOrderID: {"data.order.id"}, AttrCustomerID: {"data.order.customerId", "data.subscription.customerId"},
+		},
+		UIDByCustomer: true,
+		// The time is left out: an event without one of its own has that of its receipt, and a
+		// provider's second delivery must not look like another payload.
+		Hashed: []string{"eventType", "data"},
+		Posted: []Posted{{"event_id", "eventId", true}, {"event_type", "eventType", true}, {"created_at", "timestamp", false}, {"data", "data", true}},
+		Needs: []Need{
+			{"order.", "data.order"}, {OrderPaid, "data.order.items"}, {"subscription.", "data.subscription"}, {"trial.", "data.subscription"},
+		},
+		Relax: func(body any, r *relaxing) { r.payNow(body.(*PayNow)) },
+	},
+	{
+		Name: EnvelopeV1, Marks: []string{"action", "payload"}, Head: reflect.TypeFor[Envelope](), Content: "payload",
+		ID: "id", Type: "action", Time: "created_at",
+		Correlation: []string{"payload.subscription_id", "id"},
+		Said: map[string][]string{
+			AttrCorrelationID: {"correlation_id"}, AttrOrderID: {"payload.order_id"}, AttrCustomerID: {"payload.customer_id"}, AttrUID: {"payload.uid"},
+		},
+		IdempotencyKey: "idempotency_key", MaxAttempts: "max_attempts",
+		// What else an envelope has is about its way, and another try may have it otherwise.
+		Hashed: []string{"action", "payload"},
+		Posted: []Posted{
+			{"event_id", "id", true}, {"action", "action", true},
+			// A correlation id is often the same, and sometimes is not: no guessing.
+			{"subscription_id", "payload.subscription_id", true},
+			{"correlation_id", "correlation_id", false}, {"idempotency_key", "idempotency_key", false}, {"created_at", "created_at", false}, {"payload", "payload", false},
+		},
+	},
+	{
+		Name: MessageV1, Marks: []string{"type", "data", "version"}, Head: reflect.TypeFor[Event](), Content: "data",
+		ID: "id", Type: "type", Time: "timestamp", Version: "version",
+		Correlation: []string{"id"},
+		Said: map[string][]string{
+			AttrCorrelationID: {"correlation_id"}, AttrOrderID: {"data.order_id"},
+		},
+		MaxAttempts: "metadata.max_retries",
+		Hashed:      []string{"type", "version", "data"},
+		Posted: []Posted{
+			{"event_id", "id", true}, {"event_type", "type", true}, {"version", "version", true}, {"producer", "producer", false},
+			{"correlation_id", "correlation_id", false}, {"created_at", "timestamp", false}, {"data", "data", false},
+		},
+	},
+	{Name: Raw, Wraps: EnvelopeV1, Wrap: wrapRaw},
+}
+
+// wrapRaw makes an envelope of a message from before there were envelopes (requirements:
+// billing queues, section 12): the members of a payload, and perhaps an action beside them.
+// What an envelope has beyond that is made up. Its id is the one in the attributes, else
+// the hash of the data, so that the same message is the same event; its action is the one
+// in the attributes where the data has none; its time is that of publishing.
+func wrapRaw(data []byte, attributes map[string]string, publishedAt time.Time) ([]byte, error) {
+	action, payload := jsontext.Value(nil), []byte{'{'}
+	if !members(data, func(name string, value jsontext.Value) {
+		switch {
+		case name == "action":
+			action = value.Clone()
+		case value.Kind() != 'n':
+			if len(payload) > 1 {
+				payload = append(payload, ',')
+			}
+			payload, _ = jsontext.AppendQuote(payload, name)
+			payload = append(append(payload, ':'), value...)
+		}
+	}) || len(payload) == 1 {
+		return nil, ErrMalformed // an object that says nothing is not a message, and null is none
+	}
+	var out bytes.Buffer
+	id := attributes[AttrEventID]
+	if id == "" {
+		id = digest(data)
+	}
+	if len(action) == 0 || action.Kind() == 'n' || string(action) == `""` {
+		action, _ = jsontext.AppendQuote(nil, attributes[AttrEventType])
+	}
+	e := jsontext.NewEncoder(&out)
+	for _, token := range []any{
+		jsontext.BeginObject, "id", id, "action", action, "correlation_id", attributes[AttrCorrelationID],
+		"created_at", publishedAt.UTC().Format(time.RFC3339Nano), "attempts", jsontext.Int(0), "payload", jsontext.Value(append(payload, '}')), jsontext.EndObject,
+	} {
+		var err error
+		switch token := token.(type) {
+		case jsontext.Token:
+			err = e.WriteToken(token)
+		case jsontext.Value:
+			err = e.WriteValue(token)
+		case string:
+			err = e.WriteToken(jsontext.String(token))
+		}
+		if err != nil {
+			return nil, ErrMalformed
+		}
+	}
+	return out.Bytes(), nil
+}
+
+// members calls f with each member of a JSON object, and reports whether data is one.
+// The value is f's until it returns.
+func members(data []byte, f func(name string, value jsontext.Value)) bool {
+	decoder := jsontext.NewDecoder(bytes.NewBuffer(data))
+	if token, err := decoder.ReadToken(); err != nil || token.Kind() != '{' {
+		return false
+	}
+	for decoder.PeekKind() == '"' {
+		name, err := decoder.ReadToken()
+		if err != nil {
+			return false
+		}
+		called := name.String()
+		value, err := decoder.ReadValue()
+		if err != nil {
+			return false
+		}
+		f(called, value)
+	}
+	_, err := decoder.ReadToken()
+	return err == nil
+}

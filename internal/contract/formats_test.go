@@ -1,0 +1,224 @@
+package contract_test
+
+import (
+	"encoding/json"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"billhook/internal/contract"
+)
+
+// parcel is the body of a format that the program does not have.
+type parcel struct {
+	Number string `json:"number" validate:"required,id"`
+	Kind   string `json:"kind" validate:"required,event_type"`
+	Sent   string `json:"sent" validate:"required,timestamp"`
+	Rev    int64  `json:"rev" validate:"min=1,max=9"`
+	About  any    `json:"about"`
+}
+
+// parcels is a set with one format more, which is one row.
+func parcels(t *testing.T) *contract.Set {
+	t.Helper()
+	formats := append([]contract.Format(nil), contract.Formats...)
+	set, err := contract.NewSet(append(formats, contract.Format{
+		Name: "parcel.v1", Marks: []string{"number", "kind"}, Head: reflect.TypeFor[parcel](), Content: "about",
+		ID: "number", Type: "kind", Time: "sent", Version: "rev", Correlation: []string{"about.order_id"},
+		Said: map[string][]string{contract.AttrOrderID: {"about.order_id"}}, Hashed: []string{"kind", "about"},
+		Posted: []contract.Posted{{Name: "no", Path: "number", Needed: true}, {Name: "about", Path: "about", Needed: true}},
+	}), []contract.Declaration{
+		{Format: "parcel.v1", Type: "parcel.*", Version: 1, Members: []contract.Member{{Name: "order_id", Shape: "id", Required: true}}},
+		{Format: "parcel.v1", Type: "parcel.*", Version: 2, Members: []contract.Member{
+			{Name: "order_id", Shape: "id", Required: true}, {Name: "grams", Shape: "integer 0..9000"}, {Name: "things", List: []contract.Member{{Name: "product_id", Shape: "id", Required: true}}},
+		}},
+	})
+	require.NoError(t, err)
+	return set
+}
+
+func TestANewFormatIsOneRow(t *testing.T) {
+	t.Parallel()
+	set := parcels(t)
+	data := []byte(`{"number":"p1","kind":"parcel.sent","sent":"2026-03-02T10:15:00Z","rev":2,"about":{"grams":70,"order_id":"o1","things":[{"product_id":"x"}]}}`)
+	require.Equal(t, "parcel.v1", set.Detect(nil, data))
+	m := contract.Message{Data: data, Attributes: map[string]string{"event_id": "p1", "event_type": "parcel.sent", "ordering_key": "o1"}}
+	body, attributes, err := set.Receive("parcel.v1", []string{"order_id"}, m, time.Time{})
+	require.NoError(t, err)
+	require.NoError(t, body.Validate())
+	require.NoError(t, body.CheckAttributes(attributes))
+	id, eventType := body.Identity()
+	require.Equal(t, []any{"p1", "parcel.sent", int64(2)}, []any{id, eventType, body.Version()})
+	require.Equal(t, "o1", body.OrderingKey([]string{"subject"}, nil), "what it is about is the id that it must have")
+	made := body.Attributes()
+	require.Equal(t, []string{"parcel.v1", "o1", "o1"}, []string{made.Contract, made.OrderID, made.CorrelationID})
+
+	posted, err := body.Post()
+	require.NoError(t, err)
+	require.JSONEq(t, `{"no":"p1","about":{"order_id":"o1","grams":70,"things":[{"product_id":"x"}]}}`, string(posted))
+	hash, err := body.PayloadHash()
+	require.NoError(t, err)
+	other, err := set.Decode("parcel.v1", []byte(`{"kind":"parcel.sent","number":"p2","rev":2,"sent":"2026-03-02T10:15:00Z","about":{"order_id":"o1","things":[{"product_id":"x"}],"grams":70}}`))
+	require.NoError(t, err)
+	same, err := other.PayloadHash()
+	require.NoError(t, err)
+	require.Equal(t, hash, same, "the order of members says nothing")
+
+	type about struct {
+		OrderID string `json:"order_id"`
+		Grams   int64  `json:"grams"`
+		Things  []struct {
+			ProductID string `json:"product_id"`
+		} `json:"things"`
+	}
+	require.NoError(t, set.Takes("parcel.v1", "parcel.sent", reflect.TypeFor[about]()))
+	typed, err := contract.As[about](body)
+	require.NoError(t, err)
+	require.Equal(t, int64(70), typed.Grams)
+
+	schemas, err := set.Schemas()
+	require.NoError(t, err)
+	require.Contains(t, schemas, "parcel.v1.json")
+	require.Contains(t, string(set.Page()), "| `things[].product_id` | id! |")
+	_, err = body.Contract().Projection().Append(nil, data)
+	require.NoError(t, err)
+}
+
+// What Go handlers take and what is declared are held to each other.
+func TestTheGoTypesFitWhatIsDeclared(t *testing.T) {
+	t.Parallel()
+	type invoice struct {
+		InvoiceID  string `json:"invoice_id"`
+		CustomerID string `json:"customer_id"`
+		Amount     string `json:"amount"`
+		Currency   string `json:"currency"`
+		TaxAmount  string `json:"tax_amount"`
+	}
+	type short struct {
+		InvoiceID int64 `json:"invoice_id"`
+	}
+	for name, test := range map[string]struct {
+		format, eventType string
+		b                 reflect.Type
+		want              string
+	}{
+		"an event of PayNow's":        {contract.PayNowV1, contract.OrderPaid, reflect.TypeFor[*contract.PayNow](), ""},
+		"an envelope":                 {contract.EnvelopeV1, contract.ActionRenewal, reflect.TypeFor[*contract.Envelope](), ""},
+		"an envelope's payload":       {contract.EnvelopeV1, "refund", reflect.TypeFor[contract.Payload](), ""},
+		"envelopes by a pattern":      {contract.EnvelopeV1, "*", reflect.TypeFor[*contract.Envelope](), ""},
+		"any body":                    {contract.MessageV1, "order.created", reflect.TypeFor[contract.Body](), ""},
+		"a whole message":             {contract.MessageV1, "order.created", reflect.TypeFor[*contract.Event](), ""},
+		"a message's data":            {contract.MessageV1, "billing.invoice.paid", reflect.TypeFor[invoice](), ""},
+		"a pointer to it":             {contract.MessageV1, "billing.invoice.paid", reflect.TypeFor[*invoice](), ""},
+		"another format's body":       {contract.PayNowV1, contract.OrderPaid, reflect.TypeFor[*contract.Envelope](), "format paynow.v1 is taken as *contract.PayNow, and not as *contract.Envelope"},
+		"a member of another kind":    {contract.MessageV1, "billing.invoice.paid", reflect.TypeFor[short](), "message.v1 billing.invoice.paid, version 1: data .invoice_id is no int64"},
+		"a member that has no place":  {contract.MessageV1, "order.created", reflect.TypeFor[invoice](), "data .order_id has no place in contract_test.invoice"},
+		"what nothing declares":       {contract.MessageV1, "order.lost", reflect.TypeFor[invoice](), "message.v1 order.lost: undeclared"},
+		"a format that is not known":  {"message.v2", "order.created", reflect.TypeFor[invoice](), "format message.v2"},
+		"a pattern over declarations": {contract.MessageV1, "billing.#", reflect.TypeFor[short](), "billing.invoice.paid"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			err := contracts().Takes(test.format, test.eventType, test.b)
+			if test.want == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorContains(t, err, test.want)
+		})
+	}
+	for _, eventType := range []string{contract.ActionInitial, contract.ActionRenewal, contract.ActionCancellation, contract.ActionTrial, contract.ActionTrialCompleted, contract.ActionTrialCanceled} {
+		c, err := contracts().Find(contract.EnvelopeV1, []byte(`{"action":"`+eventType+`"}`))
+		require.NoError(t, err)
+		require.Len(t, c.Projection().Rules(), 7+reflect.TypeFor[contract.Payload]().NumField(), "each member of the type is declared")
+	}
+}
+
+func TestAMessageIsRefusedByPathAndRule(t *testing.T) {
+	t.Parallel()
+	compiled := compile(t, "message.v1.json")
+	for name, test := range map[string]struct {
+		of, change, to, path, rule string
+		goOnly                     bool
+	}{
+		"a version that is not declared": {"order.created", `"version": 1`, `"version": 2`, "version", "undeclared", false},
+		"a version in words":             {"order.created", `"version": 1`, `"version": "1"`, "version", "required", false},
+		"no version":                     {"order.created", `"version": 1,`, ``, "version", "required", false},
+		"a type that is not declared":    {"order.created", `"order.created"`, `"order.lost"`, "type", "undeclared", false},
+		"no type":                        {"order.created", `"type": "order.created",`, ``, "type", "required", false},
+		"no id":                          {"order.created", `"id": "msg_a1b2c3d4",`, ``, "id", "required", false},
+		"a member that is required":      {"order.created", `"order_id": "ord_abc123",`, ``, "data.order_id", "required", false},
+		"one in a list":                  {"order.created", `{"product_id": "prd_2", "quantity": 1}`, `{"quantity": 1}`, "data.items[1].product_id", "required", false},
+		"a number that is required":      {"order.created", `"prd_2", "quantity": 1`, `"prd_2"`, "data.items[1].quantity", "required", false},
+		"a quantity of none":             {"order.created", `"quantity": 2`, `"quantity": 0`, "data.items[0].quantity", "min=1", false},
+		"a shape that is another":        {"order.created", `"usr_42"`, `"Ilse Brandvold"`, "data.user_id", "uid", false},
+		"an amount's extra digit":        {"billing.invoice.paid", `"19.00"`, `"19.000"`, "data.tax_amount", "amount", true},
+		"an amount in no currency":       {"billing.invoice.paid", `"currency": "EUR",`, ``, "data.currency", "required", false},
+		"more retries than reason":       {"order.created", `"max_retries": 5`, `"max_retries": 5000`, "metadata.max_retries", "max=1000", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			good := string(goldenOf(t, contract.MessageV1, test.of))
+			require.Contains(t, good, test.change)
+			data := []byte(strings.Replace(good, test.change, test.to, 1))
+			m, err := contracts().Decode(contract.MessageV1, data)
+			if err == nil {
+				err = m.Validate()
+			}
+			var invalid *contract.Invalid
+			require.ErrorAs(t, err, &invalid)
+			require.Contains(t, invalid.Violations, contract.Violation{Path: test.path, Rule: test.rule})
+			require.NotContains(t, err.Error(), "Ilse")
+			if !test.goOnly {
+				var value any
+				require.NoError(t, json.Unmarshal(data, &value))
+				require.Error(t, compiled.Validate(value))
+			}
+		})
+	}
+}
+
+func TestAnEmissionIsHeldToWhatIsDeclared(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 3, 2, 10, 15, 0, 0, time.UTC)
+	type data struct {
+		OrderID string `json:"order_id,omitempty"`
+	}
+	made := contract.Of(&contract.Event{Type: "order.shipped", Version: 1, Producer: "billhook", Data: data{"o1"}})
+	body, m, err := contracts().Compose(made, contract.Stamp{ID: "e1", Tenant: "acme", RoutingKey: "order.shipped", OrderingKey: "o1", At: at})
+	require.NoError(t, err)
+	require.JSONEq(t, `{"id":"e1","type":"order.shipped","timestamp":"2026-03-02T10:15:00Z","version":1,"producer":"billhook","data":{"order_id":"o1"}}`, string(m.Data))
+	require.Equal(t, map[string]string{
+		"event_id": "e1", "event_type": "order.shipped", "ordering_key": "o1", "order_id": "o1", "contract": "message.v1", "correlation_id": "e1",
+		"tenant": "acme", "routing_key": "order.shipped", "first_published_at": "2026-03-02T10:15:00Z",
+	}, m.Attributes)
+	require.NoError(t, body.CheckAttributes(m.Attributes))
+	id, _ := made.Identity()
+	require.Empty(t, id, "what the handler made stays as it is")
+	for name, bad := range map[string]contract.Event{
+		"an undeclared type":     {Type: "order.lost", Version: 1, Data: data{"o1"}},
+		"an undeclared version":  {Type: "order.shipped", Version: 9, Data: data{"o1"}},
+		"a member that it needs": {Type: "order.shipped", Version: 1, Data: data{}},
+		"another member":         {Type: "order.shipped", Version: 1, Data: map[string]string{"order_id": "o1", "email": "ilse@example.org"}},
+	} {
+		_, _, err := contracts().Compose(contract.Of(&bad), contract.Stamp{ID: "e1", At: at})
+		require.Error(t, err, name)
+		require.NotContains(t, err.Error(), "ilse")
+	}
+}
+
+//nolint:paralleltest // AllocsPerRun counts those of every goroutine
+func TestABodyThatKeepsItsRulesIsValidatedWithoutAllocating(t *testing.T) {
+	for format, name := range map[string]string{contract.PayNowV1: "order_paid", contract.EnvelopeV1: "renewal", contract.MessageV1: "order.created"} {
+		m, err := contracts().Decode(format, goldenOf(t, format, name))
+		require.NoError(t, err)
+		require.Zero(t, testing.AllocsPerRun(100, func() {
+			if m.Validate() != nil {
+				t.Error("a good body")
+			}
+		}), format)
+	}
+}

@@ -39,6 +39,7 @@ const (
 var faults = slices.Concat(
 	faultsOfProcessing,
 	faultsOfAlarm,
+	faultsOfAttempt,
 	faultsOfCorrected,
 	faultsOfFields,
 	faultsOfCustomers,

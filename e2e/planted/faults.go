@@ -40,6 +40,7 @@ var faults = slices.Concat(
 	faultsOfProcessing,
 	faultsOfAlarm,
 	faultsOfTargets,
+	faultsOfAttempt,
 	faultsOfCorrected,
 	faultsOfLadder,
 	faultsOfFields,
@@ -155,7 +156,7 @@ var faultsOfProcessing = []fault{
 	// The outbox.
 	{"an emission is published before its commit", perform, `failpoint.Hit(failpoint.TxCommit)`, `for _, id := range lanes {
 					_, _ = s.config.Outbox.Lane(ctx, id)
-				}`,
+				}; lanes = nil`,
 		pushDir, "TestWhatIsEmittedIsPublishedAfterTheCommitAndBeforeTheAnswer"},
 	{"an entry is written over another", lanes, `store.Create(key, store.Encode(`, `store.Set(key, store.Encode(`,
 		laneDir, "TestAnEmissionIsCommittedWithItsLane"},

@@ -181,7 +181,7 @@ func TestWhatComesEarlyIsPostponedWithoutAnAttempt(t *testing.T) {
 	t.Parallel()
 	f := newFloor(t)
 	run, before := waitsFor(t, f)
-		f.now = f.now.Add(time.Minute)
+	f.now = f.now.Add(time.Minute)
 	seen, err := run.Conclude(t.Context(), dedupe.Ending{Kept: dedupe.Kept{Ticket: "1-1", Writes: []store.Write{store.Create(shelf, nil)}}})
 	require.NoError(t, err)
 	require.Equal(t, dedupe.Waiting, seen)
@@ -208,7 +208,7 @@ func TestAPostponementIsRefusedWhereAnythingHasChanged(t *testing.T) {
 			other := f.begin("e1")
 			_, err := other.Look(t.Context())
 			require.NoError(t, err)
-						_, err = other.Conclude(t.Context(), dedupe.Ending{Kept: dedupe.Kept{Ticket: "2-2"}})
+			_, err = other.Conclude(t.Context(), dedupe.Ending{Kept: dedupe.Kept{Ticket: "2-2"}})
 			require.NoError(t, err)
 		}, dedupe.Waiting, false, false},
 		"its lane is another": {func(t *testing.T, f *floor) {
@@ -224,7 +224,7 @@ func TestAPostponementIsRefusedWhereAnythingHasChanged(t *testing.T) {
 			f := newFloor(t)
 			run, before := waitsFor(t, f)
 			test.other(t, f)
-						seen, err := run.Conclude(t.Context(), dedupe.Ending{Kept: dedupe.Kept{Ticket: "1-1", Writes: []store.Write{store.Create(shelf, nil)}}})
+			seen, err := run.Conclude(t.Context(), dedupe.Ending{Kept: dedupe.Kept{Ticket: "1-1", Writes: []store.Write{store.Create(shelf, nil)}}})
 			require.Equal(t, test.err, err != nil)
 			require.Equal(t, test.want, seen)
 			_, err = f.faults.Get(t.Context(), shelf)

@@ -1,11 +1,26 @@
 package dedupe
 
 import (
+	"context"
 	"time"
 
 	"billhook/internal/handler"
 	"billhook/internal/store"
 )
+
+// Store is what the state machine needs of the database.
+type Store interface {
+	// Get returns the document, or an error wrapping store.ErrNotFound.
+	Get(ctx context.Context, key store.Key) (store.Document, error)
+	// Commit applies all writes or none. An error wrapping store.ErrExists or
+	// store.ErrStale means that a precondition failed and nothing was written; after
+	// any other error nothing is known.
+	Commit(ctx context.Context, writes []store.Write) ([]store.Version, error)
+}
+
+// Begun is the last error of an attempt that was counted before it ran, for as long as
+// nothing else is known of it.
+const Begun = "worker_died"
 
 // Seen is what a look at the record says of a delivery.
 type Seen int

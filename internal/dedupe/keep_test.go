@@ -20,14 +20,14 @@ func TestAKeptMessageIsWaitedForByItsOtherCopies(t *testing.T) {
 		"after a failure": func(t *testing.T, f *floor) dedupe.Seen {
 			t.Helper()
 			run := f.begin("e1")
-						seen, err := run.Conclude(t.Context(), dedupe.Ending{Status: dedupe.Failed, Reason: "handler_error", Next: f.now.Add(time.Hour), Kept: dedupe.Kept{Ticket: "1-1", Writes: []store.Write{store.Create(shelf, map[string]any{"a": "b"})}}})
+			seen, err := run.Conclude(t.Context(), dedupe.Ending{Status: dedupe.Failed, Reason: "handler_error", Next: f.now.Add(time.Hour), Kept: dedupe.Kept{Ticket: "1-1", Writes: []store.Write{store.Create(shelf, map[string]any{"a": "b"})}}})
 			require.NoError(t, err)
 			return seen
 		},
 		"after a lease": func(t *testing.T, f *floor) dedupe.Seen {
 			t.Helper()
 			run := f.claim(t, "e1", false)
-						seen, err := run.Conclude(t.Context(), dedupe.Ending{Status: dedupe.Failed, Reason: "handler_error", Next: f.now.Add(time.Hour), Kept: dedupe.Kept{Ticket: "1-1", Writes: []store.Write{store.Create(shelf, map[string]any{"a": "b"})}}})
+			seen, err := run.Conclude(t.Context(), dedupe.Ending{Status: dedupe.Failed, Reason: "handler_error", Next: f.now.Add(time.Hour), Kept: dedupe.Kept{Ticket: "1-1", Writes: []store.Write{store.Create(shelf, map[string]any{"a": "b"})}}})
 			require.NoError(t, err)
 			return seen
 		},
@@ -66,7 +66,7 @@ func TestNeitherRecordNorMessageIsKeptWithoutTheOther(t *testing.T) {
 		_, err := f.faults.Commit(t.Context(), []store.Write{store.Create(shelf, nil)})
 		require.NoError(t, err)
 		run := f.begin("e1")
-				seen, err := run.Conclude(t.Context(), dedupe.Ending{Status: dedupe.Failed, Reason: "handler_error", Next: f.now, Kept: dedupe.Kept{Ticket: "1-1", Writes: []store.Write{store.Create(shelf, nil)}}})
+		seen, err := run.Conclude(t.Context(), dedupe.Ending{Status: dedupe.Failed, Reason: "handler_error", Next: f.now, Kept: dedupe.Kept{Ticket: "1-1", Writes: []store.Write{store.Create(shelf, nil)}}})
 		require.NoError(t, err)
 		require.Equal(t, dedupe.Fresh, seen, "decide again")
 		_, err = f.faults.Get(t.Context(), dedupe.Key("q", dedupe.DefaultTenant, "e1"))
@@ -78,11 +78,11 @@ func TestNeitherRecordNorMessageIsKeptWithoutTheOther(t *testing.T) {
 		_, err := f.faults.Commit(t.Context(), []store.Write{store.Create(shelf, nil)})
 		require.NoError(t, err)
 		run := f.claim(t, "e1", false)
-				seen, err := run.Conclude(t.Context(), dedupe.Ending{Status: dedupe.Failed, Reason: "handler_error", Next: f.now, Kept: dedupe.Kept{Ticket: "1-1", Writes: []store.Write{store.Create(shelf, nil)}}})
+		seen, err := run.Conclude(t.Context(), dedupe.Ending{Status: dedupe.Failed, Reason: "handler_error", Next: f.now, Kept: dedupe.Kept{Ticket: "1-1", Writes: []store.Write{store.Create(shelf, nil)}}})
 		require.NoError(t, err)
 		require.Equal(t, dedupe.Claimed, seen, "the lease stands; try another place")
 		require.Equal(t, dedupe.Processing, f.record(t, "e1").Status)
-				seen, err = run.Conclude(t.Context(), dedupe.Ending{Status: dedupe.Failed, Reason: "handler_error", Next: f.now})
+		seen, err = run.Conclude(t.Context(), dedupe.Ending{Status: dedupe.Failed, Reason: "handler_error", Next: f.now})
 		require.NoError(t, err)
 		require.Equal(t, dedupe.Counted, seen)
 		require.Empty(t, f.record(t, "e1").DelayTicket)

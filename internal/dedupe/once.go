@@ -12,16 +12,6 @@ import (
 	"billhook/internal/store"
 )
 
-// Store is what the state machine needs of the database.
-type Store interface {
-	// Get returns the document, or an error wrapping store.ErrNotFound.
-	Get(ctx context.Context, key store.Key) (store.Document, error)
-	// Commit applies all writes or none. An error wrapping store.ErrExists or
-	// store.ErrStale means that a precondition failed and nothing was written; after
-	// any other error nothing is known.
-	Commit(ctx context.Context, writes []store.Write) ([]store.Version, error)
-}
-
 // tries is how often one write of a run is tried anew.
 const tries = 3
 
@@ -267,10 +257,6 @@ func (r *Run) Claim(ctx context.Context, lease time.Duration, keep *contract.Mes
 	}
 	return Fresh, retry.Busy("contention", nil)
 }
-
-// Begun is the last error of an attempt that was counted before it ran, for as long as
-// nothing else is known of it.
-const Begun = "worker_died"
 
 // Count counts an attempt before it runs, so that an event whose workers die uses its
 // attempts up. It says Counted where it did; else see Conclude.

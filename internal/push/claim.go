@@ -18,11 +18,10 @@ const unexplained = 3
 // attempt is counted before it runs where workers seem to have died in those before: the broker
 // has counted more deliveries than the record accounts for.
 func (s *Service) claim(ctx context.Context, w *attempt) verdict {
-	seen, err := dedupe.Fresh, error(nil)
 	if w.waits {
 		within, cancel := context.WithTimeout(context.WithoutCancel(ctx), bookkeeping)
 		defer cancel()
-		seen, err = w.run.Look(within)
+		seen, err := w.run.Look(within)
 		// Nor does what corrects the dead letter that holds its key up wait behind it.
 		w.frees = w.parks && w.run.Corrects()
 		switch {
@@ -44,7 +43,7 @@ func (s *Service) claim(ctx context.Context, w *attempt) verdict {
 		within, cancel := context.WithTimeout(context.WithoutCancel(ctx), bookkeeping)
 		defer cancel()
 		failpoint.Hit(failpoint.LeasedClaim)
-		seen, err = w.run.Claim(within, w.queue.Lease, w.republished, w.known)
+		seen, err := w.run.Claim(within, w.queue.Lease, w.republished, w.known)
 		means := retry.Decide(err)
 		switch {
 		case err != nil && means.Class.Terminal():
@@ -62,7 +61,7 @@ func (s *Service) claim(ctx context.Context, w *attempt) verdict {
 		within, cancel := context.WithTimeout(ctx, w.policy.Timeout)
 		defer cancel()
 		w.until, _ = within.Deadline()
-		seen, err = w.run.Look(within)
+		seen, err := w.run.Look(within)
 		for tries := 0; err != nil || seen != dedupe.Counted; tries++ {
 			few := w.delivery.attempt-(w.run.Attempt()-1) <= unexplained
 			switch {

@@ -36,8 +36,6 @@ type delivery struct {
 	attempt int
 	// received is when the push arrived: it is to be answered within the ack deadline.
 	received time.Time
-	// looked: its request has waited once for what is no attempt, and does not again.
-	looked bool
 	// release gives back what its body held of the budget.
 	release func()
 }

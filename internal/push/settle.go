@@ -40,9 +40,9 @@ func (s *Service) settle(ctx context.Context, w *attempt, v verdict) verdict {
 		SourceQueue: w.queue.ID, SourceSubscription: w.delivery.subscription, SourceMessageID: w.firstID,
 		FirstPublishedAt: w.delivery.publishedAt, DeadLetteredAt: s.config.Now(),
 	}
-	log := func(level slog.Level, text, reason string) {
-		s.config.Log.LogAttrs(ctx, level, text, slog.String("queue", w.queue.ID), slog.String("event_id", w.event.ID),
-			slog.String("message_id", w.delivery.messageID), slog.String("reason", reason))
+	about := []slog.Attr{
+		slog.String("queue", w.queue.ID), slog.String("event_id", w.event.ID),
+		slog.String("message_id", w.delivery.messageID), slog.String("reason", a.Reason),
 	}
 	if p.way == never {
 		end.Status, end.Next, end.Uncounted = dedupe.DeadLettered, time.Time{}, died
@@ -78,7 +78,7 @@ func (s *Service) settle(ctx context.Context, w *attempt, v verdict) verdict {
 		// An attempt that was counted before it ran, and was none of the event's own, is taken
 		// back. Where that cannot be written it stays counted, as if its worker had died.
 		if _, err := w.run.Uncount(ctx, a.Reason); err != nil {
-			log(slog.LevelWarn, "attempt not taken back", a.Reason)
+			s.config.Log.LogAttrs(ctx, slog.LevelWarn, "attempt not taken back", about...)
 		}
 	}
 
@@ -124,7 +124,7 @@ func (s *Service) settle(ctx context.Context, w *attempt, v verdict) verdict {
 	switch {
 	case err == nil:
 	case v.course != aside:
-		log(slog.LevelWarn, "message not kept for its wait", cause(err))
+		s.config.Log.LogAttrs(ctx, slog.LevelWarn, "message not kept for its wait", append(about, slog.String("cause", fmt.Sprintf("%T", err)))...)
 		p.way, end.Kept = redelivered, dedupe.Kept{}
 	case errors.Is(err, lane.ErrUnfit) && p.due.IsZero(): // the broker has to keep it, and with it the key
 		return verdict{course: nacked, failure: retry.Busy(a.Reason, err)}
@@ -158,9 +158,9 @@ func (s *Service) settle(ctx context.Context, w *attempt, v verdict) verdict {
 			return verdict{course: nacked, failure: err, attempt: a.Attempt}
 		case err != nil:
 			if leased {
-				log(slog.LevelWarn, "lease not released", a.Reason)
+				s.config.Log.LogAttrs(ctx, slog.LevelWarn, "lease not released", about...)
 			} else {
-				log(slog.LevelWarn, "attempt not counted", a.Reason)
+				s.config.Log.LogAttrs(ctx, slog.LevelWarn, "attempt not counted", about...)
 			}
 			p.way = redelivered
 		case p.way == never: // what somebody else has written stands

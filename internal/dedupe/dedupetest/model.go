@@ -461,7 +461,7 @@ func (w *world) early(t *rapid.T) {
 	require.NoError(t, err)
 	require.Equal(t, dedupe.Early, seen)
 	require.Equal(t, e.due, a.run.Due())
-		seen, err = a.run.Conclude(context.Background(), dedupe.Ending{Kept: dedupe.Kept{Ticket: "1-1"}})
+	seen, err = a.run.Conclude(context.Background(), dedupe.Ending{Kept: dedupe.Kept{Ticket: "1-1"}})
 	require.NoError(t, err)
 	require.Equal(t, dedupe.Waiting, seen)
 	e.kept = true

@@ -27,5 +27,5 @@ var faultsOfTokens = []fault{
 	{"a page of another site may read", opsLocal, `change.Method = http.MethodPost`, `change.Method = r.Method`, opsDir, "TestWhoIsLetInByTheMachineIsNotAskedByAnotherSite"},
 	{"a change is read in any letter case", opsBody, `json.RejectUnknownMembers(true)`, `json.RejectUnknownMembers(true), json.MatchCaseInsensitiveNames(true)`,
 		opsDir, "TestAChangeThatNamesSomethingTwiceIsRefused"},
-	{"a browser may push", "internal/push/admit.go", `if len(r.Header.Values("Origin")) > 0 ||`, `if false ||`, "internal/worker", "TestABrowserNeitherPushesNorCallsATask"},
+	{"a browser may push", "internal/push/admit.go", `case len(r.Header.Values("Origin")) > 0 ||`, `case false ||`, "internal/worker", "TestABrowserNeitherPushesNorCallsATask"},
 }

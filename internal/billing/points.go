@@ -8,6 +8,7 @@
 package billing
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math"
@@ -31,6 +32,10 @@ const (
 	NothingToReverse = "nothing_to_reverse"
 	Noted            = "noted"
 )
+
+// CreditedDiffers is the result of a credit to the order's own uid while the customer is
+// mapped to another: that stays as it is, and a person decides.
+const CreditedDiffers = "credited_mapping_differs"
 
 // chargeback is the event type that always takes back all that is left.
 const chargeback = "order.chargeback"
@@ -115,6 +120,24 @@ func (p Points) Credit(ctx context.Context, event handler.Event, body *contract.
 		result = CreditedDiffers
 	}
 	return effect(append(writes, lesson.Writes...), err, result)
+}
+
+// learn says what a paid order that names both its customer and a uid teaches. A uid that
+// the webhook service looked up by the customer teaches nothing: it would bring back what a
+// person has changed since.
+func (p Points) learn(ctx context.Context, event handler.Event, order *contract.Order) (customers.Lesson, error) {
+	seen := customers.Order{
+		CustomerID: cmp.Or(order.CustomerID, event.Attributes[contract.AttrCustomerID]),
+		UID:        event.Attributes[contract.AttrUID], EventID: event.ID,
+	}
+	if p.Teacher == nil || seen.CustomerID == "" || seen.UID == "" || event.Attributes[contract.AttrUIDSource] != "" {
+		return customers.Lesson{}, nil
+	}
+	lesson, err := p.Teacher.Learn(ctx, seen, event.Try)
+	if err != nil {
+		return customers.Lesson{}, retry.Outage("store_unavailable", err)
+	}
+	return lesson, nil
 }
 
 // Reverse takes the points of an order back from the account that holds them. A

@@ -34,17 +34,11 @@ var actions = map[string]string{
 	contract.TrialCanceled:         contract.ActionTrialCanceled,
 }
 
-// Getter reads one document.
-type Getter interface {
-	// Get returns the document, or an error wrapping store.ErrNotFound.
-	Get(ctx context.Context, key store.Key) (store.Document, error)
-}
-
 // Subscriptions records what happens to subscriptions and trials, and tells the queue
 // of updates about it.
 type Subscriptions struct {
 	// Store is where an event that was recorded before is looked up.
-	Store Getter
+	Store store.Getter
 	// Updates is the queue that takes the news.
 	Updates catalog.Queue
 	Now     func() time.Time

@@ -56,7 +56,7 @@ type Record struct {
 	// whose answer was lost recognizes its own work.
 	LeaseToken string `store:"lease_token,required"`
 	// LeaseUntil is there while the record is PROCESSING, and then alone: what is due
-	// by it is what nobody has finished.
+	// by it was never finished.
 	LeaseUntil time.Time `store:"lease_until,omitzero,strict"`
 	// Message is kept while the record is PROCESSING, where a sweep may publish it again.
 	Message *contract.Message `store:"message,omitzero"`

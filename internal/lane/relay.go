@@ -140,11 +140,7 @@ func Wait(age time.Duration) time.Duration { return min(max(age/2, minWait), max
 // putOff returns the write that has the lane wait after a failure of its oldest entry.
 func (l Lane) putOff(oldest entry, now time.Time) store.Write {
 	next := l.head
-	for _, since := range []time.Time{oldest.DueAt, oldest.CreatedAt, l.OldestAt} {
-		if next.OldestAt = since; !since.IsZero() {
-			break
-		}
-	}
+	next.OldestAt = cmp.Or(oldest.DueAt, oldest.CreatedAt, l.OldestAt)
 	next.DueAt = now.Add(Wait(now.Sub(next.OldestAt)))
 	return l.become(next)
 }

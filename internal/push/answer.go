@@ -21,7 +21,7 @@ type answer struct {
 	// Delayed: the message is kept for a later attempt, and the broker is done with it.
 	Delayed bool `json:"delayed,omitempty"`
 
-	// due is when a message that is kept is to be released; zero: nobody has to be told.
+	// due is when a message that is kept is to be released; zero: no release is needed.
 	due time.Time
 	// hold: it has a lane that is new, which an instance that takes the queue for calm does not
 	// know of yet. Its acknowledgement waits: until then the broker holds back what comes behind.
@@ -60,12 +60,6 @@ func (a answer) httpStatus(q *queue, now time.Time) int {
 		return a.Status
 	}
 	return http.StatusInternalServerError
-}
-
-// again answers that the message is to be delivered again. attempt is 0 where the
-// failure was no attempt of the event.
-func again(verdict retry.Verdict, err error, attempt int) answer {
-	return answer{Outcome: retry.Retry, Status: int(verdict.Class), Reason: verdict.Reason, Attempt: attempt, cause: cause(err)}
 }
 
 // read answers a delivery by what its record was seen to say.

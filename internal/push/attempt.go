@@ -147,7 +147,7 @@ func (s *Service) decode(q *queue, d delivery) *attempt {
 		w.firstID = id
 	}
 	w.name.Queue = q.ID
-	if q.ordered {
+	if q.Ordered() {
 		w.name.OrderingKey = d.message.OrderingKey
 		if said := attributes[contract.AttrOrderingKey]; w.name.OrderingKey == "" && said != contract.UnknownOrderingKey {
 			w.name.OrderingKey = said // an emulator says it in the attribute alone
@@ -223,7 +223,7 @@ func (s *Service) attempt(ctx context.Context, w *attempt) answer {
 			reason = "shutting_down"
 		}
 		full := retry.Busy(reason, nil)
-		return again(retry.Decide(full), full, 0)
+		return again(retry.Decide(full), full)
 	}
 	defer w.queue.slots.release()
 	var v verdict

@@ -2,6 +2,7 @@ package push
 
 import (
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -55,16 +56,7 @@ func decodeEnvelope(body []byte) (delivery, error) {
 		},
 		messageID:    w.Message.MessageID,
 		publishedAt:  w.Message.PublishTime,
-		subscription: lastSegment(w.Subscription),
+		subscription: w.Subscription[strings.LastIndexByte(w.Subscription, '/')+1:],
 		attempt:      w.DeliveryAttempt,
 	}, nil
-}
-
-func lastSegment(name string) string {
-	for i := len(name) - 1; i >= 0; i-- {
-		if name[i] == '/' {
-			return name[i+1:]
-		}
-	}
-	return name
 }

@@ -43,8 +43,7 @@ func (s *Service) leave(ctx context.Context, w *attempt, a answer) answer {
 		if err = lane.Change(ctx, s.config.Store, w.name, func(l lane.Lane) (store.Write, bool) { return l.Go(s.config.Now()) }); err != nil {
 			// The redelivery finds the event done, and comes by here again.
 			s.config.Log.LogAttrs(ctx, slog.LevelWarn, "key not released", slog.String("queue", w.queue.ID), slog.String("event_id", w.event.ID))
-			means := retry.Decide(err)
-			return answer{Outcome: retry.Retry, Status: int(means.Class), Reason: means.Reason, cause: cause(err)}
+			return again(retry.Decide(err), err)
 		}
 		a.due = s.config.Now()
 	case ends:

@@ -35,9 +35,9 @@ func (s *Service) perform(ctx context.Context, w *attempt) verdict {
 	for {
 		effect, err := s.effect(limited, w)
 		over := limited.Err()
-		var lanes []string
+		var emitted lane.Emitted
 		if err == nil {
-			lanes, err = lane.Emit(s.config.Catalog, w.event, &effect, s.config.Now())
+			emitted, err = lane.Emit(s.config.Catalog, w.event, &effect, s.config.Now())
 		}
 		if leased {
 			failpoint.Hit(failpoint.LeasedDone)
@@ -51,7 +51,7 @@ func (s *Service) perform(ctx context.Context, w *attempt) verdict {
 				failpoint.Hit(failpoint.TxCommit)
 			}
 			w.superseded = effect.Superseded
-			seen, err = w.run.Conclude(commit, dedupe.Ending{Status: dedupe.Completed, Effect: effect})
+			seen, err = w.run.Conclude(commit, dedupe.Ending{Status: dedupe.Completed, Effect: effect, Emitted: emitted.IDs})
 			done()
 			if unknown = err != nil; unknown && !leased {
 				over = limited.Err()
@@ -74,7 +74,7 @@ func (s *Service) perform(ctx context.Context, w *attempt) verdict {
 			} else {
 				failpoint.Hit(failpoint.TxCommitted)
 			}
-			w.lanes = lanes
+			w.lanes = emitted.Lanes
 			return v
 		case err == nil && !w.run.Lost(seen) && (seen == dedupe.Fresh || seen == dedupe.Claimed):
 			continue // another effect, of another Try
@@ -104,27 +104,20 @@ func (s *Service) perform(ctx context.Context, w *attempt) verdict {
 func (s *Service) effect(ctx context.Context, w *attempt) (handler.Effect, error) {
 	event, h := w.event, w.handler
 	if h.Leased == nil {
-		effect, err := guarded(ctx, s.config.Log, event, 0, func(ctx context.Context) (handler.Effect, error) { return h.Tx(ctx, event) })
+		effect, _, err := guarded(ctx, s.config.Log, event, 0, always(h.Tx))
 		return declared(w, effect, err)
 	}
-	type reconciled struct {
-		effect handler.Effect
-		done   bool
-	}
 	if (w.repeated || event.Try > 0) && h.Leased.Reconcile != nil {
-		found, err := guarded(ctx, s.config.Log, event, parting, func(ctx context.Context) (r reconciled, err error) {
-			r.effect, r.done, err = h.Leased.Reconcile(ctx, event)
-			return r, err
-		})
+		effect, done, err := guarded(ctx, s.config.Log, event, grace, h.Leased.Reconcile)
 		failpoint.Hit(failpoint.LeasedReconciled)
-		if err != nil || found.done {
-			return declared(w, found.effect, err)
+		if err != nil || done {
+			return declared(w, effect, err)
 		}
 	}
 	if event.Attempt > w.allowed {
 		return handler.Effect{}, retry.Permanent("attempts_exhausted", retry.Transient(dedupe.Begun, nil))
 	}
-	effect, err := guarded(ctx, s.config.Log, event, parting, func(ctx context.Context) (handler.Effect, error) { return h.Leased.Do(ctx, event) })
+	effect, _, err := guarded(ctx, s.config.Log, event, grace, always(h.Leased.Do))
 	return declared(w, effect, err)
 }
 
@@ -143,23 +136,34 @@ func declared(w *attempt, effect handler.Effect, err error) (handler.Effect, err
 	return effect, err
 }
 
-// parting is how long a leased handler may take to return after its deadline.
-const parting = time.Second
+// grace is how long a leased handler may take to return after its deadline.
+const grace = time.Second
 
 // abandonedError is that of a handler that has not returned.
 type abandonedError struct{ error }
 
 func (e abandonedError) Unwrap() error { return e.error }
 
-// guarded runs a handler's call so that neither a panic nor a call that ignores its
-// deadline takes the delivery with it. What has not returned when parting has passed
-// since its deadline is abandoned: of a Tx handler that is no matter, since its writes
-// are committed by the caller, which is gone; a leased one goes on outside, and its
-// lease must stand.
-func guarded[T any](ctx context.Context, log *slog.Logger, event handler.Event, parting time.Duration, call func(context.Context) (T, error)) (T, error) {
+// call is what a handler is asked: to do its work, or whether it is done.
+type call func(context.Context, handler.Event) (effect handler.Effect, done bool, err error)
+
+// always makes a call of a function that does its work.
+func always(do func(context.Context, handler.Event) (handler.Effect, error)) call {
+	return func(ctx context.Context, event handler.Event) (handler.Effect, bool, error) {
+		effect, err := do(ctx, event)
+		return effect, true, err
+	}
+}
+
+// guarded calls a handler so that neither a panic nor an ignored deadline ends the
+// delivery. A call that has not returned when the grace has passed since its deadline is
+// abandoned. An abandoned Tx handler changes nothing, since its writes are committed by the
+// caller, which is gone. An abandoned leased handler goes on outside, and its lease must stand.
+func guarded(ctx context.Context, log *slog.Logger, event handler.Event, grace time.Duration, ask call) (handler.Effect, bool, error) {
 	type returned struct {
-		value T
-		err   error
+		effect handler.Effect
+		done   bool
+		err    error
 	}
 	done := make(chan returned, 1)
 	go func() {
@@ -171,21 +175,21 @@ func guarded[T any](ctx context.Context, log *slog.Logger, event handler.Event, 
 				done <- returned{err: retry.Panicked()}
 			}
 		}()
-		value, err := call(ctx)
-		done <- returned{value, err}
+		var r returned
+		r.effect, r.done, r.err = ask(ctx, event)
+		done <- r
 	}()
 	select {
 	case r := <-done:
-		return r.value, r.err
+		return r.effect, r.done, r.err
 	case <-ctx.Done():
 	}
-	late := time.NewTimer(parting)
+	late := time.NewTimer(grace)
 	defer late.Stop()
-	var none T
 	select {
 	case r := <-done:
-		return r.value, r.err
+		return r.effect, r.done, r.err
 	case <-late.C:
-		return none, abandonedError{context.Cause(ctx)}
+		return handler.Effect{}, false, abandonedError{context.Cause(ctx)}
 	}
 }

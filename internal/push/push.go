@@ -26,28 +26,24 @@ import (
 	"billhook/internal/handler"
 	"billhook/internal/retry"
 	"billhook/internal/serve"
+	"billhook/internal/store"
 	"billhook/internal/telemetry"
 )
 
 // Named errors of an Authenticator.
 var (
-	// ErrForbidden: the token is genuine, and its bearer is not who may push.
+	// ErrForbidden: the token is genuine, and its account may not push.
 	ErrForbidden = errors.New("push: not allowed to push")
 	// ErrKeysUnavailable: the token could not be checked now; the push is tried again.
 	ErrKeysUnavailable = errors.New("push: signing keys unavailable")
 )
 
-// Authenticator checks who pushes.
+// Authenticator checks the token of a push.
 type Authenticator interface {
 	// Verify takes the Authorization header's value. It returns nil for a push to
 	// accept, an error wrapping ErrForbidden or ErrKeysUnavailable, or any other
 	// error for a token that is missing or wrong.
 	Verify(ctx context.Context, authorization string) error
-}
-
-// Store is what the worker keeps its records and dead letters in.
-type Store interface {
-	dedupe.Querier
 }
 
 // Outbox publishes what effects have emitted.
@@ -75,7 +71,7 @@ type Config struct {
 	// Catalog has the contracts of bodies, and the topics of emissions.
 	Catalog       *catalog.Catalog
 	Handlers      *handler.Registry
-	Store         Store
+	Store         store.Store
 	DeadLetters   deadletter.Publisher
 	Outbox        Outbox
 	Alarm         Alarm
@@ -107,13 +103,13 @@ type queue struct {
 	catalog.Queue
 	// slots bounds how many of its messages are handled at once.
 	slots *slots
-	// ordered: it has ordering keys; brokerKeepsTime: the broker's waits are its policy.
-	ordered, brokerKeepsTime bool
-	// waits: it is ordered, and its messages wait as a rule: each of its deliveries has to look
-	// for one before it.
+	// brokerKeepsTime: the broker's waits are its policy.
+	brokerKeepsTime bool
+	// waits: it is ordered, and its messages wait as a rule, so each of its deliveries looks for
+	// one before it.
 	waits bool
 	calm  *calm
-	// oneTarget: whatever the type, its messages go to one place outside.
+	// oneTarget: its messages of all types go to one place outside.
 	oneTarget bool
 	// nacks is the budget of nacks for the sake of single messages.
 	nacks *rate.Limiter
@@ -128,31 +124,24 @@ func New(config Config) *Service {
 		bodies: serve.NewBudget(serve.DefaultBodyBudget),
 	}
 	for _, q := range config.Queues {
-		if q.Enabled {
-			some, all := leased(q, config.Handlers)
-			s.queues[q.ID] = &queue{
-				Queue: q, slots: newSlots(q.Concurrency, config.Timer, s.ended), calm: newCalm(), oneTarget: all,
-				ordered: q.Ordered(), brokerKeepsTime: q.BrokerKeepsTime(),
-				// By a policy that is not the broker's, because what a leased handler calls may ask
-				// for it, or behind dead letters.
-				waits: q.Ordered() && (q.OnPoison == catalog.Park || some || !q.BrokerKeepsTime()),
-				nacks: rate.NewLimiter(rate.Every(q.NackBudget), 1),
-			}
+		if !q.Enabled {
+			continue
+		}
+		names, leased := map[string]bool{}, false
+		for _, spec := range q.Handlers {
+			h, _ := config.Handlers.Lookup(spec.Name)
+			names[spec.Name], leased = true, leased || h.Leased != nil
+		}
+		s.queues[q.ID] = &queue{
+			Queue: q, slots: newSlots(q.Concurrency, config.Timer, s.ended), calm: newCalm(), oneTarget: leased && len(names) == 1,
+			brokerKeepsTime: q.BrokerKeepsTime(),
+			// Messages wait by a policy that is not the broker's, where the service that a leased
+			// handler calls asks for it, or behind dead letters.
+			waits: q.Ordered() && (q.OnPoison == catalog.Park || leased || !q.BrokerKeepsTime()),
+			nacks: rate.NewLimiter(rate.Every(q.NackBudget), 1),
 		}
 	}
 	return s
-}
-
-// leased reports whether some of a queue's event types have a leased handler, and whether
-// all of them have the same one.
-func leased(q catalog.Queue, handlers *handler.Registry) (some, all bool) {
-	names := map[string]bool{}
-	for _, spec := range q.Handlers {
-		h, _ := handlers.Lookup(spec.Name)
-		names[spec.Name] = true
-		some = some || h.Leased != nil
-	}
-	return some, some && len(names) == 1
 }
 
 // phases is how often bookkeeping of its own can come beside one handler: the place in
@@ -166,7 +155,7 @@ const phases = 7
 func (s *Service) Longest() time.Duration {
 	longest := bookkeeping // a dead letter is kept
 	for _, q := range s.queues {
-		longest = max(longest, q.AckDeadline+parting+phases*bookkeeping)
+		longest = max(longest, q.AckDeadline+grace+phases*bookkeeping)
 	}
 	return longest
 }

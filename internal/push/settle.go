@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net/http"
 	"strings"
-	"time"
 
 	"billhook/internal/contract"
 	"billhook/internal/deadletter"
@@ -28,15 +27,12 @@ import (
 func (s *Service) settle(ctx context.Context, w *attempt, v verdict) verdict {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), bookkeeping)
 	defer cancel()
-	a := answer{Outcome: retry.Retry, Status: int(v.means.Class), Reason: v.means.Reason, cause: cause(v.failure)}
-	said, quiet, died := detail(v.failure), waitedForOther(v.failure), workersDied(v.failure)
-	p := s.plan(w, v)
+	a := again(v.means, v.failure)
 	if v.course == nacked || (v.course == failed && v.means.Counts) {
 		a.Attempt = v.attempt
 	}
-	end := dedupe.Ending{Status: dedupe.Failed, Reason: a.Reason, Next: p.due, Uncounted: !v.means.Counts}
 	letter := deadletter.Letter{
-		Message: w.delivery.message, Reason: a.Reason, Status: a.Status,
+		Message: w.delivery.message, Reason: a.Reason, Status: a.Status, Detail: detail(v.failure),
 		SourceQueue: w.queue.ID, SourceSubscription: w.delivery.subscription, SourceMessageID: w.firstID,
 		FirstPublishedAt: w.delivery.publishedAt, DeadLetteredAt: s.config.Now(),
 	}
@@ -44,9 +40,14 @@ func (s *Service) settle(ctx context.Context, w *attempt, v verdict) verdict {
 		slog.String("queue", w.queue.ID), slog.String("event_id", w.event.ID),
 		slog.String("message_id", w.delivery.messageID), slog.String("reason", a.Reason),
 	}
+	p := s.plan(w, v)
+	end := dedupe.Ending{Status: dedupe.Failed, Reason: a.Reason, Next: p.due, Uncounted: !v.means.Counts}
 	if p.way == never {
-		end.Status, end.Next, end.Uncounted = dedupe.DeadLettered, time.Time{}, died
-		a.Outcome, a.quiet, letter.Detail = retry.DeadLettered, quiet, said
+		a.Outcome, end = retry.DeadLettered, dedupe.Ending{Status: dedupe.DeadLettered, Reason: a.Reason}
+		for _, marked := range marks(v.failure) {
+			a.quiet = a.quiet || marked.Verdict.Scope == retry.OtherEvent          // it waited in vain
+			end.Uncounted = end.Uncounted || marked.Verdict.Reason == dedupe.Begun // attempts began, and none ended
+		}
 	}
 
 	// The record.
@@ -197,27 +198,40 @@ func (s *Service) settle(ctx context.Context, w *attempt, v verdict) verdict {
 	return verdict{course: final, answer: a}
 }
 
-// detail is what a dead letter says beside its reason: the texts of our own errors,
-// which hold codes, field paths and ids; never the text of a foreign one.
+// again answers that the message is to be delivered again.
+func again(means retry.Verdict, err error) answer {
+	return answer{Outcome: retry.Retry, Status: int(means.Class), Reason: means.Reason, cause: cause(err)}
+}
+
+// detail is the text of a dead letter beside its reason. It is made of our own errors,
+// which hold codes, field paths and ids; the text of a foreign error is left out.
 func detail(err error) string {
 	var invalid *contract.Invalid
 	if errors.As(err, &invalid) {
 		return invalid.Error()
 	}
-	var said []string
-	for first, marked := true, (*retry.Error)(nil); errors.As(err, &marked); first, err = false, marked.Err {
-		if !first { // its reason stands beside it
-			said = append(said, marked.Verdict.Reason)
+	var texts []string
+	for i, marked := range marks(err) {
+		if i > 0 { // the letter has the reason of the first
+			texts = append(texts, marked.Verdict.Reason)
 		}
 		if len(marked.Subjects) > 0 {
-			said = append(said, strings.Join(marked.Subjects, " "))
+			texts = append(texts, strings.Join(marked.Subjects, " "))
 		}
 	}
-	return strings.Join(said, ": ")
+	return strings.Join(texts, ": ")
 }
 
-// cause is what the log says of a failure beside its reason: more than detail, in
-// that it names the type of the error at the bottom, which may be a foreign one.
+// marks are the marked errors in a chain of errors, the outermost first.
+func marks(err error) (all []*retry.Error) {
+	for marked := (*retry.Error)(nil); errors.As(err, &marked); err = marked.Err {
+		all = append(all, marked)
+	}
+	return all
+}
+
+// cause is the log's text of a failure beside its reason: the detail, and the type of the
+// error at the bottom, which may be a foreign one.
 func cause(err error) string {
 	if err == nil {
 		return ""
@@ -227,25 +241,4 @@ func cause(err error) string {
 		root = inner
 	}
 	return strings.TrimPrefix(detail(err)+" "+fmt.Sprintf("%T", root), " ")
-}
-
-// waitedForOther reports whether a dead letter's reason is that the event waited in vain
-// for another.
-func waitedForOther(reason error) bool {
-	for marked := (*retry.Error)(nil); errors.As(reason, &marked); reason = marked.Err {
-		if marked.Verdict.Scope == retry.OtherEvent {
-			return true
-		}
-	}
-	return false
-}
-
-// workersDied reports whether a dead letter's reason is that attempts began and none ended.
-func workersDied(reason error) bool {
-	for marked := (*retry.Error)(nil); errors.As(reason, &marked); reason = marked.Err {
-		if marked.Verdict.Reason == dedupe.Begun {
-			return true
-		}
-	}
-	return false
 }

@@ -46,7 +46,7 @@ const (
 
 // faulty is a store whose next commit goes wrong as told.
 type faulty struct {
-	dedupe.Querier
+	store.Store
 	next fault
 }
 
@@ -57,17 +57,17 @@ func (f *faulty) Commit(ctx context.Context, writes []store.Write) ([]store.Vers
 	case refuse:
 		return nil, errLost
 	case lose:
-		if _, err := f.Querier.Commit(ctx, writes); err != nil {
+		if _, err := f.Store.Commit(ctx, writes); err != nil {
 			return nil, err
 		}
 		return nil, errLost
 	case repeat:
-		if _, err := f.Querier.Commit(ctx, writes); err != nil {
+		if _, err := f.Store.Commit(ctx, writes); err != nil {
 			return nil, err
 		}
 	case none:
 	}
-	return f.Querier.Commit(ctx, writes)
+	return f.Store.Commit(ctx, writes)
 }
 
 // event is what must be true of one event: the whole specification of the machine.
@@ -126,7 +126,7 @@ type world struct {
 // order: claims, completions, failures, crashes, lost answers, jumps of the clock,
 // expiries, takeovers, sweeps and duplicates. After every step the store and the model
 // agree, and no event has been completed twice.
-func Run(t *testing.T, open func(t *testing.T) dedupe.Querier) {
+func Run(t *testing.T, open func(t *testing.T) store.Store) {
 	t.Helper()
 	db, rounds := open(t), 0
 	rapid.Check(t, func(t *rapid.T) {
@@ -153,9 +153,9 @@ func Run(t *testing.T, open func(t *testing.T) dedupe.Querier) {
 	})
 }
 
-func newWorld(db dedupe.Querier, round int) *world {
+func newWorld(db store.Store, round int) *world {
 	w := &world{
-		store: &faulty{Querier: db}, republished: map[string]bool{},
+		store: &faulty{Store: db}, republished: map[string]bool{},
 		now: time.Date(2026, 3, 2, 10, 15, 0, 0, time.UTC),
 	}
 	w.once = &dedupe.Once{Store: w.store, Now: func() time.Time { return w.now }, NewToken: func() string { return fmt.Sprint(w.count) }}

@@ -1,21 +1,53 @@
 package dedupe
 
 import (
-	"context"
 	"time"
 
 	"billhook/internal/handler"
 	"billhook/internal/store"
 )
 
-// Store is what the state machine needs of the database.
-type Store interface {
-	// Get returns the document, or an error wrapping store.ErrNotFound.
-	Get(ctx context.Context, key store.Key) (store.Document, error)
-	// Commit applies all writes or none. An error wrapping store.ErrExists or
-	// store.ErrStale means that a precondition failed and nothing was written; after
-	// any other error nothing is known.
-	Commit(ctx context.Context, writes []store.Write) ([]store.Version, error)
+// Once runs handlers so that their effect happens once: Tx handlers by committing
+// effect and record together, leased ones by a fenced lease.
+type Once struct {
+	Store store.GetCommitter
+	Now   func() time.Time
+	// NewToken returns a random name for one attempt.
+	NewToken func() string
+}
+
+// Run is one delivery of one event on its way through the state machine. It knows
+// what the store was last seen to hold, so that a failure is written at that
+// version and never over somebody else's success.
+type Run struct {
+	once  *Once
+	key   store.Key
+	token string
+	// record is what will be written; what the store held is in version and attempts.
+	record      Record
+	rememberFor time.Duration
+	// version of the record as last read; 0: absent, as far as known.
+	version store.Version
+	// conflict: the key holds the payload's hash, so there is nothing to compare.
+	conflict bool
+	// other is the payload's hash that the record was found to have, where it Differs.
+	other string
+	// mine: the record counts this very attempt already.
+	mine bool
+	// claimed: this run has held the lease. Once the record is no longer its own, another run
+	// has taken it over.
+	claimed bool
+	// repeated: an attempt before this one began and was not completed. It is not known
+	// whether an effect outside took place.
+	repeated bool
+	// try counts the effects of this run whose preconditions have failed.
+	try int
+	// letters are those of the event; nil: there are none, and none is corrected.
+	letters Letters
+	// ticket is that of the delivered copy, where it comes back from a long wait.
+	ticket string
+	// found is the record as last read; the zero record where none counts.
+	found Record
 }
 
 // Begun is the last error of an attempt that was counted before it ran, for as long as
@@ -56,8 +88,9 @@ type Ending struct {
 	// Status is what the event is from now on: Completed, Failed or DeadLettered. Without one
 	// the event, which is Early, stays as it is, and this copy of its message is Kept.
 	Status Status
-	// Effect is committed with what is Completed.
-	Effect handler.Effect
+	// Effect is committed with what is Completed, and Emitted are the event ids of its emissions.
+	Effect  handler.Effect
+	Emitted []string
 	// Reason is the code of the failure.
 	Reason string
 	// Next is when the next attempt of what has Failed is due.

@@ -1,4 +1,4 @@
-package embedded_test
+package standin_test
 
 import (
 	"path/filepath"
@@ -7,14 +7,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/internal/dedupe/dedupetest"
-	"billhook/internal/embedded"
+	"billhook/internal/standin"
 	"billhook/internal/store"
 )
 
 func TestAnEventIsCompletedOnceOnTheEmbeddedStore(t *testing.T) {
 	t.Parallel()
 	dedupetest.Run(t, func(t *testing.T) store.Store {
-		db, err := embedded.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
+		db, err := standin.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, db.Close()) })
 		return db

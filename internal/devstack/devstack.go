@@ -22,6 +22,7 @@ import (
 	"billhook/internal/gcp/auth"
 	"billhook/internal/gcp/firestore"
 	"billhook/internal/gcp/pubsub"
+	"billhook/internal/handler"
 	"billhook/internal/ops"
 	"billhook/internal/products"
 	"billhook/internal/push"
@@ -78,6 +79,8 @@ type Config struct {
 	// demo's failure. WrapPublisher is called once for each service, "webhook" and "worker".
 	WrapStore     func(store.Store) store.Store
 	WrapPublisher func(service string, p webhook.Publisher) webhook.Publisher
+	// Handlers, if set, registers more handlers beside the program's own.
+	Handlers func(*handler.Registry)
 }
 
 // Place is where a target is, and the secret that signs what is posted there. An empty URL is
@@ -159,7 +162,7 @@ func (s *Stack) start(ctx, life context.Context, config Config) error {
 	workerService, err := worker.New(worker.Config{
 		Catalog: config.Catalog, Targets: targets, Store: store, Publisher: workerPublisher, Authenticator: authenticator,
 		Access: ops.Access{Tokens: config.OpsTokens, OpenOnLoopback: true},
-		Log:    config.Log, Metrics: workerMetrics, Now: time.Now, AfterFunc: alarm.AfterFunc,
+		Log:    config.Log, Metrics: workerMetrics, Now: time.Now, AfterFunc: alarm.AfterFunc, Handlers: config.Handlers,
 	})
 	if err != nil {
 		return err

@@ -2,7 +2,7 @@ package main
 
 const (
 	slots     = "internal/push/slots.go"
-	calm      = "internal/push/calm.go"
+	calm      = "internal/push/turn.go"
 	turns     = "TestSlotsGoRoundAsTheirModelSays"
 	behind    = "TestWhatComesBehindAKeptMessageFindsItsLane"
 	endsLane  = "TestWhatComesBackEndsItsLane"
@@ -72,7 +72,7 @@ var faultsOfWaits = []fault{
 	{"an event kills its workers for ever", "internal/push/claim.go", `<= unexplained
 `, `<= 100
 `, pushDir, kills},
-	{"what is no attempt stays counted", settle, `if _, err := w.run.Uncount(ctx, a.Reason); err != nil {`, `if v.course == lost {
+	{"what is no attempt stays counted", settle, `if _, err := w.run.Uncount(ctx, a.Reason); err != nil {`, `if v.course == uncertain {
 			break
 		}
 		if _, err := w.run.Uncount(ctx, a.Reason); err != nil {`, pushDir, noAttempt},

@@ -98,20 +98,20 @@ const (
 	ready
 	// claimed: its handler. The event is claimed or counted, where it has to be.
 	claimed
-	// told: the answer by what its record was seen to say.
-	told
+	// recorded: the answer by what its record was seen to say.
+	recorded
 	// nacked: the broker delivers it again, and nothing is written.
 	nacked
 	// busy: somebody else has to let go of it, at the time due or soon.
 	busy
-	// aside: it is kept, until the time due or behind those of its key.
-	aside
+	// postponed: it is kept, until the time due or behind those of its key.
+	postponed
 	// early: its next attempt is due at the time due.
 	early
 	// failed: it is counted, or dead-lettered.
 	failed
-	// lost: nobody knows whether its effect was committed.
-	lost
+	// uncertain: nobody knows whether its effect was committed.
+	uncertain
 	// final: it is answered.
 	final
 )
@@ -200,8 +200,7 @@ func (s *Service) deliver(ctx context.Context, q *queue, d delivery) (answer, de
 		}
 		if !a.due.IsZero() {
 			if err := s.config.Alarm.At(context.WithoutCancel(ctx), a.due); err != nil {
-				s.config.Log.LogAttrs(ctx, slog.LevelWarn, "no alarm, left to the next run of release-delayed", slog.String("queue", w.queue.ID),
-					slog.String("event_id", a.EventID), slog.String("cause", cause(err)))
+				s.warn(ctx, w, "no alarm, left to the next run of release-delayed", slog.String("cause", cause(err)))
 			}
 		}
 		if a.hold && !s.wait(ctx, s.config.Now().Add(calmFor)) {
@@ -209,6 +208,13 @@ func (s *Service) deliver(ctx context.Context, q *queue, d delivery) (answer, de
 		}
 		return a, w.record
 	}
+}
+
+// warn logs what went wrong beside an attempt.
+func (s *Service) warn(ctx context.Context, w *attempt, what string, more ...slog.Attr) {
+	s.config.Log.LogAttrs(ctx, slog.LevelWarn, what, append([]slog.Attr{
+		slog.String("queue", w.queue.ID), slog.String("event_id", w.record.EventID), slog.String("message_id", w.delivery.messageID),
+	}, more...)...)
 }
 
 // attempt makes one attempt of a delivery, in one of the queue's slots.
@@ -241,9 +247,9 @@ func (s *Service) attempt(ctx context.Context, w *attempt) answer {
 			v = s.claim(ctx, w)
 		case claimed:
 			v = s.perform(ctx, w)
-		case told:
+		case recorded:
 			v = s.read(w, v)
-		case nacked, busy, aside, early, failed, lost:
+		case nacked, busy, postponed, early, failed, uncertain:
 			if v.means == (retry.Verdict{}) {
 				v.means = retry.Decide(v.failure)
 			}

@@ -29,11 +29,11 @@ func (s *Service) claim(ctx context.Context, w *attempt) verdict {
 			return verdict{course: nacked, failure: err}
 		case w.frees:
 		case seen != dedupe.Fresh:
-			return verdict{course: told, seen: seen}
+			return verdict{course: recorded, seen: seen}
 		case w.due.IsZero():
-			return verdict{course: aside, failure: retry.Busy("behind_delayed", nil)} // or behind a dead letter
+			return verdict{course: postponed, failure: retry.Busy("behind_delayed", nil)} // or behind a dead letter
 		default:
-			return verdict{course: aside, failure: retry.Busy("deliver_at", nil), due: w.due}
+			return verdict{course: postponed, failure: retry.Busy("deliver_at", nil), due: w.due}
 		}
 	}
 	switch {
@@ -53,7 +53,7 @@ func (s *Service) claim(ctx context.Context, w *attempt) verdict {
 		case err != nil:
 			return verdict{course: nacked, failure: err} // nothing was tried
 		case seen != dedupe.Claimed:
-			return verdict{course: told, seen: seen}
+			return verdict{course: recorded, seen: seen}
 		}
 		failpoint.Hit(failpoint.LeasedClaimed)
 		w.repeated = w.run.Repeated()
@@ -70,7 +70,7 @@ func (s *Service) claim(ctx context.Context, w *attempt) verdict {
 			case err != nil:
 				return verdict{course: nacked, failure: err}
 			case seen != dedupe.Fresh:
-				return verdict{course: told, seen: seen}
+				return verdict{course: recorded, seen: seen}
 			case !few && w.run.Attempt() > w.allowed:
 				return verdict{course: failed, failure: retry.Permanent("attempts_exhausted", retry.Transient(dedupe.Begun, nil))}
 			}

@@ -16,11 +16,11 @@ import (
 	"billhook/internal/retry"
 )
 
-// perform is the third step. It calls the handler, and commits the effect with the record,
-// once more with another effect where what the handler assumed is no longer so.
+// perform is the third step. It calls the handler, and commits the effect with the record. Where
+// the handler's assumption no longer holds, it calls the handler again.
 //
-// A caller that leaves does not end a leased handler: the time is the handler's own, and half
-// a call is worse than a whole one that nobody waits for.
+// A caller that leaves does not end a leased handler: its time is its own, and half a call is
+// worse than a whole one without a caller.
 func (s *Service) perform(ctx context.Context, w *attempt) verdict {
 	leased := w.handler.Leased != nil
 	if leased {
@@ -37,7 +37,7 @@ func (s *Service) perform(ctx context.Context, w *attempt) verdict {
 		over := limited.Err()
 		var emitted lane.Emitted
 		if err == nil {
-			emitted, err = lane.Emit(s.config.Catalog, w.event, &effect, s.config.Now())
+			emitted, err = s.emit(w, &effect)
 		}
 		if leased {
 			failpoint.Hit(failpoint.LeasedDone)
@@ -58,12 +58,12 @@ func (s *Service) perform(ctx context.Context, w *attempt) verdict {
 			}
 			w.event.Attempt, w.event.Try = w.run.Attempt(), w.run.Try()
 		}
-		v := verdict{course: told, seen: seen, failure: err, attempt: w.event.Attempt}
+		v := verdict{course: recorded, seen: seen, failure: err, attempt: w.event.Attempt}
 		if err != nil {
 			v.means = retry.Decide(err)
 		}
 		if err != nil && over != nil && !v.means.Class.Terminal() && (!leased || !unknown) {
-			// Whatever the handler or the store made of it: the time was up, or the caller gone.
+			// The time was up, or the caller gone, whatever error the handler or the store returned.
 			v.means = retry.Decide(over)
 		}
 		shared := v.means.Scope != retry.OneMessage || over != nil
@@ -81,7 +81,7 @@ func (s *Service) perform(ctx context.Context, w *attempt) verdict {
 		case err == nil:
 			return v
 		case leased && errors.As(err, new(abandonedError)):
-			// It still runs, and nobody can stop it: no other attempt while the lease stands.
+			// It still runs and cannot be stopped: no other attempt while the lease stands.
 			s.config.Log.LogAttrs(ctx, slog.LevelError, "handler does not return", slog.String("queue", w.queue.ID),
 				slog.String("event_id", w.event.ID), slog.String("event_type", w.event.Type))
 			v.course = nacked
@@ -90,7 +90,7 @@ func (s *Service) perform(ctx context.Context, w *attempt) verdict {
 		case leased, v.means.Class.Terminal(), v.means.Counts:
 			v.course = failed
 		case shared:
-			v.course = lost
+			v.course = uncertain
 		default:
 			v.course = busy
 		}
@@ -98,42 +98,40 @@ func (s *Service) perform(ctx context.Context, w *attempt) verdict {
 	}
 }
 
-// effect calls the handler. Of a leased one it first finds out what became of an earlier
-// attempt, if there was one. An event whose workers died in every attempt gets no other one,
-// but the question.
+// effect calls the handler. Before it calls a leased handler again, it asks what became of the
+// earlier attempt. An event whose workers died in every attempt is asked about, and not tried.
 func (s *Service) effect(ctx context.Context, w *attempt) (handler.Effect, error) {
 	event, h := w.event, w.handler
 	if h.Leased == nil {
 		effect, _, err := guarded(ctx, s.config.Log, event, 0, always(h.Tx))
-		return declared(w, effect, err)
+		return effect, err
 	}
 	if (w.repeated || event.Try > 0) && h.Leased.Reconcile != nil {
 		effect, done, err := guarded(ctx, s.config.Log, event, grace, h.Leased.Reconcile)
 		failpoint.Hit(failpoint.LeasedReconciled)
 		if err != nil || done {
-			return declared(w, effect, err)
+			return effect, err
 		}
 	}
 	if event.Attempt > w.allowed {
 		return handler.Effect{}, retry.Permanent("attempts_exhausted", retry.Transient(dedupe.Begun, nil))
 	}
 	effect, _, err := guarded(ctx, s.config.Log, event, grace, always(h.Leased.Do))
-	return declared(w, effect, err)
+	return effect, err
 }
 
-// declared refuses an effect that emits where the catalog does not let its handler: the
-// grants are made from the catalog, and what it does not list would stay in the outbox for
-// ever. That is no fault of the message, but of the release: it is tried again, since a
-// rollback mends it; it counts, so that a release that stays makes dead letters to replay
-// and does not hold up the key for ever.
-func declared(w *attempt, effect handler.Effect, err error) (handler.Effect, error) {
+// emit adds the writes of an effect's emissions. It refuses an emission that the catalog does
+// not list for the handler: grants are made from the catalog, and the message would stay in the
+// outbox for ever. The release is at fault, not the message. So it is tried again, since a
+// rollback mends it, and it counts, since a release that stays would hold up the key for ever.
+func (s *Service) emit(w *attempt, effect *handler.Effect) (lane.Emitted, error) {
 	for _, emission := range effect.Emit {
-		if err == nil && !slices.Contains(w.policy.Emits, emission.To) {
+		if !slices.Contains(w.policy.Emits, emission.To) {
 			// Without the topic's name, which the handler may have from the message.
-			return handler.Effect{}, retry.Transient("emission_undeclared", nil)
+			return lane.Emitted{}, retry.Transient("emission_undeclared", nil)
 		}
 	}
-	return effect, err
+	return lane.Emit(s.config.Catalog, w.event, effect, s.config.Now())
 }
 
 // grace is how long a leased handler may take to return after its deadline.

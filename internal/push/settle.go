@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strings"
+	"time"
 
 	"billhook/internal/contract"
 	"billhook/internal/deadletter"
@@ -15,6 +16,13 @@ import (
 	"billhook/internal/lane"
 	"billhook/internal/retry"
 	"billhook/internal/store"
+)
+
+const (
+	// maxResume is how long a request waits for the next attempt of its message.
+	maxResume = 2 * time.Second
+	// nextLook is when a message that somebody else has to let go is looked at once more.
+	nextLook = time.Second
 )
 
 // settle is the step after all others, of both kinds of handler: it turns what the attempt has
@@ -36,10 +44,7 @@ func (s *Service) settle(ctx context.Context, w *attempt, v verdict) verdict {
 		SourceQueue: w.queue.ID, SourceSubscription: w.delivery.subscription, SourceMessageID: w.firstID,
 		FirstPublishedAt: w.delivery.publishedAt, DeadLetteredAt: s.config.Now(),
 	}
-	about := []slog.Attr{
-		slog.String("queue", w.queue.ID), slog.String("event_id", w.event.ID),
-		slog.String("message_id", w.delivery.messageID), slog.String("reason", a.Reason),
-	}
+	reason := slog.String("reason", a.Reason)
 	p := s.plan(w, v)
 	end := dedupe.Ending{Status: dedupe.Failed, Reason: a.Reason, Next: p.due, Uncounted: !v.means.Counts}
 	if p.way == never {
@@ -63,23 +68,23 @@ func (s *Service) settle(ctx context.Context, w *attempt, v verdict) verdict {
 		case err != nil:
 			return verdict{course: nacked, failure: err}
 		case w.run.Lost(seen) || (seen != dedupe.Fresh && seen != dedupe.Claimed):
-			return verdict{course: told, seen: seen}
+			return verdict{course: recorded, seen: seen}
 		}
 		a.Attempt, end.Uncounted = w.run.Attempt(), end.Uncounted && seen == dedupe.Fresh
 		if end.Uncounted {
 			a.Attempt-- // the last was counted before it ran, and there is no other
 		}
-	case v.course == lost, v.course == busy:
-		if v.course == lost {
+	case v.course == uncertain, v.course == busy:
+		if v.course == uncertain {
 			// A commit whose answer was lost is recognized, where the store answers again.
 			if seen, err := w.run.Look(ctx); err == nil && seen != dedupe.Fresh {
-				return verdict{course: told, seen: seen}
+				return verdict{course: recorded, seen: seen}
 			}
 		}
 		// An attempt that was counted before it ran, and was none of the event's own, is taken
 		// back. Where that cannot be written it stays counted, as if its worker had died.
 		if _, err := w.run.Uncount(ctx, a.Reason); err != nil {
-			s.config.Log.LogAttrs(ctx, slog.LevelWarn, "attempt not taken back", about...)
+			s.warn(ctx, w, "attempt not taken back", reason)
 		}
 	}
 
@@ -103,13 +108,13 @@ func (s *Service) settle(ctx context.Context, w *attempt, v verdict) verdict {
 			return verdict{course: nacked, failure: err, attempt: a.Attempt}
 		}
 	case p.way == kept:
-		if place = w.place; v.course != aside {
+		if place = w.place; v.course != postponed {
 			place, err = lane.Open(ctx, s.config.Store, p.name)
 		}
 		if err != nil {
 			break
 		}
-		if recorded := v.course == failed || v.course == early; !recorded && p.name.OrderingKey == "" && place.Holds() {
+		if counts := v.course == failed || v.course == early; !counts && p.name.OrderingKey == "" && place.Holds() {
 			break // an earlier delivery has kept it
 		}
 		message := w.delivery.message
@@ -118,14 +123,14 @@ func (s *Service) settle(ctx context.Context, w *attempt, v verdict) verdict {
 			Topic: w.queue.Topic(), Message: message, FirstPublished: w.delivery.publishedAt, MessageID: w.delivery.messageID,
 			Tenant: w.event.Tenant, EventID: w.event.ID, Due: p.due,
 		}, s.config.Now())
-		if err == nil && (v.course == aside || v.course == busy) {
+		if err == nil && (v.course == postponed || v.course == busy) {
 			_, err = s.config.Store.Commit(ctx, end.Kept.Writes)
 		}
 	}
 	switch {
 	case err == nil:
-	case v.course != aside:
-		s.config.Log.LogAttrs(ctx, slog.LevelWarn, "message not kept for its wait", append(about, slog.String("cause", fmt.Sprintf("%T", err)))...)
+	case v.course != postponed:
+		s.warn(ctx, w, "message not kept for its wait", reason, slog.String("cause", fmt.Sprintf("%T", err)))
 		p.way, end.Kept = redelivered, dedupe.Kept{}
 	case errors.Is(err, lane.ErrUnfit) && p.due.IsZero(): // the broker has to keep it, and with it the key
 		return verdict{course: nacked, failure: retry.Busy(a.Reason, err)}
@@ -159,9 +164,9 @@ func (s *Service) settle(ctx context.Context, w *attempt, v verdict) verdict {
 			return verdict{course: nacked, failure: err, attempt: a.Attempt}
 		case err != nil:
 			if leased {
-				s.config.Log.LogAttrs(ctx, slog.LevelWarn, "lease not released", about...)
+				s.warn(ctx, w, "lease not released", reason)
 			} else {
-				s.config.Log.LogAttrs(ctx, slog.LevelWarn, "attempt not counted", about...)
+				s.warn(ctx, w, "attempt not counted", reason)
 			}
 			p.way = redelivered
 		case p.way == never: // what somebody else has written stands
@@ -173,7 +178,7 @@ func (s *Service) settle(ctx context.Context, w *attempt, v verdict) verdict {
 		case v.course == failed && !w.run.Lost(seen) && (seen == dedupe.Fresh || seen == dedupe.Claimed):
 			return v
 		case seen != dedupe.Waiting || v.course != early:
-			return verdict{course: told, seen: seen}
+			return verdict{course: recorded, seen: seen}
 		}
 	}
 
@@ -189,13 +194,92 @@ func (s *Service) settle(ctx context.Context, w *attempt, v verdict) verdict {
 		if v.course != failed {
 			a.cause = ""
 		}
-		if v.course == aside {
+		if v.course == postponed {
 			a.Status = http.StatusOK
 		}
 		a.hold = w.calms && !place.Exists() && p.name.OrderingKey != ""
 	case redelivered, never:
 	}
 	return verdict{course: final, answer: a}
+}
+
+// plan is what is done about a verdict.
+type plan struct {
+	// way is how the message comes to its next attempt, and due when that is.
+	way way
+	due time.Time
+	// name is that of the lane that keeps it meanwhile.
+	name lane.Name
+}
+
+// way is how a message comes to its next attempt.
+type way int
+
+const (
+	redelivered way = iota // by the broker
+	resumed                // in this request
+	kept                   // from a lane, when it is due
+	never                  // it is dead-lettered
+)
+
+// plan decides how the message comes to its next attempt, and when that is due.
+//
+// What all messages share and is down is nacked: the subscription's slowing down is the
+// right brake then, and the backlog stays with the broker. Else a nack would slow every
+// other message, so there is one only where the broker's own wait is the policy's, and as
+// the queue's budget has it.
+func (s *Service) plan(w *attempt, v verdict) plan {
+	now, q, received := s.config.Now(), w.queue, w.delivery.received
+	// An attempt may be made in this request soon, and early enough to be answered by the ack
+	// deadline.
+	latest := received.Add(min(maxResume, q.AckDeadline-q.SlotWait-w.policy.Timeout-bookkeeping-1))
+	if s.Draining() {
+		latest = time.Time{}
+	}
+	frees := w.parks && (w.replayed || w.run.Corrects())
+	p := plan{way: redelivered, due: v.due, name: w.name}
+	switch v.course {
+	case postponed:
+		p.way = kept
+	case early:
+		switch {
+		case !w.looked && !p.due.After(latest):
+			p.way = resumed
+		case !frees: // else it is what its key waits for
+			p.way = kept
+		}
+	case busy:
+		soon := received.Add(nextLook)
+		// Not much later than the broker would come: it may be over before its time.
+		if late := now.Add(max(w.policy.Backoff.Wait(1, 0), nextLook)); p.due.IsZero() || p.due.After(late) {
+			p.due = late
+		}
+		switch {
+		case !w.looked && soon.After(now) && !soon.After(latest):
+			p.way, p.due = resumed, soon
+		case !frees && !q.nacks.AllowN(now, 1):
+			p.way = kept
+		}
+	case failed:
+		wait, asked := w.policy.Backoff.Wait(v.attempt, s.config.Dice()), retry.Asked(v.failure)
+		p.way, p.due = kept, now.Add(max(wait, asked))
+		switch {
+		case v.means.Class.Terminal():
+			p.way = never
+		case v.means.Scope == retry.OtherEvent:
+			p.name.OrderingKey = "" // what it waits for may be behind it
+		case v.means.Scope != retry.EveryMessage && !p.due.After(latest):
+			p.way = resumed
+		case frees:
+			p.way = redelivered
+		case asked > wait:
+		case v.means.Scope == retry.EveryMessage, v.means.Class == retry.Unavailable && q.oneTarget,
+			q.brokerKeepsTime && (w.delivery.attempt == 0 || w.delivery.attempt == v.attempt) && q.nacks.AllowN(now, 1):
+			p.way = redelivered
+		}
+	default:
+	}
+	return p
 }
 
 // again answers that the message is to be delivered again.

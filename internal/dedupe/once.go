@@ -133,12 +133,12 @@ func (r *Run) Due() time.Time {
 	return r.found.NextRetryAt
 }
 
-// correct says what a record means to a run of another payload: Fresh where the run's own
-// may take the place of the one that was dead-lettered, with all attempts, at the version
-// that was read; Replaced where that has happened the other way round; else Differs.
+// correct returns what a record means to a run of another payload. It is Fresh where the run's
+// payload may take the place of the dead-lettered one, with all attempts, at the version that
+// was read. It is Replaced where the run's payload was itself replaced before; else Differs.
 //
-// A payload that has taken another's place keeps it: what was delivered before the correction
-// comes back after it, from the broker or by a replay.
+// A payload that has taken another's place keeps it: the replaced one may come back later, from
+// the broker or by a replay.
 func (r *Run) correct(ctx context.Context, version store.Version, found Record) (Seen, error) {
 	replaceable := found.PayloadHash == "" // a message that broke the contract had no payload to apply
 	switch {
@@ -177,19 +177,18 @@ func (r *Run) adopt(version store.Version, found Record) {
 // was dead-lettered, as far as known.
 func (r *Run) Corrects() bool { return len(r.record.Corrected) > 0 }
 
-// Lost reports, of what a run has seen, whether it is of an event that the run had
-// Claimed and has no more. Such an event is not to be touched.
+// Lost reports whether the run had Claimed its event, and has it no more by what it has seen.
+// Such an event is not to be touched.
 func (r *Run) Lost(seen Seen) bool { return r.claimed && (seen == Fresh || seen == Early) }
 
 // Repeated reports, of a Claimed run, whether an attempt began before this one whose
 // effect may have taken place.
 func (r *Run) Repeated() bool { return r.repeated }
 
-// Claim takes the event for this run: from now on, and for the length of the lease,
-// any other delivery of it is Held. It says Claimed where it did, also where the
-// answer of its commit was lost; else what it met instead. An event whose lease has
-// ended, or whose attempt failed, is taken over. keep, if not nil, stands in the
-// record until the run is over.
+// Claim takes the event for this run: for the length of the lease any other delivery of it
+// is Held. It returns Claimed where it did, also where the answer of its commit was lost; else
+// what the record says. An event whose lease has ended, or whose attempt failed, is taken
+// over. keep, if not nil, stands in the record until the run is over.
 //
 // From the claim on, the record's version is the fence: Conclude writes at the version that
 // the claim returned, or not at all.
@@ -229,14 +228,14 @@ func (r *Run) Claim(ctx context.Context, lease time.Duration, keep *contract.Mes
 }
 
 // Count counts an attempt before it runs, so that an event whose workers die uses its
-// attempts up. It says Counted where it did; else see Conclude.
+// attempts up. It returns Counted where it did; else see Conclude.
 func (r *Run) Count(ctx context.Context) (Seen, error) {
 	return r.Conclude(ctx, Ending{Status: Failed, Reason: Begun})
 }
 
 // Uncount takes back what Count has counted, where the attempt turns out to be none of the
-// event's own. It says Counted where it did; else see Conclude. Where nothing was counted it
-// is Fresh, and costs nothing.
+// event's own. It returns Counted where it did; else see Conclude. Where nothing was counted it
+// returns Fresh without a commit.
 func (r *Run) Uncount(ctx context.Context, reason string) (Seen, error) {
 	if !r.mine || r.record.LastError != Begun {
 		return Fresh, nil
@@ -244,14 +243,14 @@ func (r *Run) Uncount(ctx context.Context, reason string) (Seen, error) {
 	return r.Conclude(ctx, Ending{Status: Failed, Reason: reason, Uncounted: true})
 }
 
-// Conclude writes what the run has come to, at the version of the record that the run knows.
-// Where that is written it says Own of what is Completed, Counted of what has Failed, Gone of
-// what is DeadLettered, and Waiting of what is Kept alone. Of a claimed run that is also said
-// where the answer of its commit was lost.
+// Conclude writes the ending of the run, at the version of the record that the run knows. Where
+// it is written, Conclude returns Own for Completed, Counted for Failed, Gone for DeadLettered,
+// and Waiting for an ending that is Kept alone. A claimed run gets these also where the answer
+// of its commit was lost.
 //
-// Else nothing is written, and it says what the record is now. Fresh, or Claimed of a claimed
-// run, asks to decide again: with what Attempt returns now, with what is kept in its place
-// now, and with an effect of another Try. Anything else stands.
+// Else nothing is written, and Conclude returns what the record says now. Fresh, or Claimed of a
+// claimed run, asks the caller to decide again: by what Attempt returns now, by what is kept in
+// its place now, and with an effect of another Try. Anything else stands.
 func (r *Run) Conclude(ctx context.Context, end Ending) (Seen, error) {
 	var unknown error
 	assumed, refused := r.version, false

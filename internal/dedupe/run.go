@@ -7,8 +7,8 @@ import (
 	"billhook/internal/store"
 )
 
-// Once runs handlers so that their effect happens once: Tx handlers by committing
-// effect and record together, leased ones by a fenced lease.
+// Once makes runs whose effect happens once: that of a Tx handler is committed with the record,
+// that of a leased one under a fenced lease.
 type Once struct {
 	Store store.GetCommitter
 	Now   func() time.Time
@@ -54,10 +54,10 @@ type Run struct {
 // nothing else is known of it.
 const Begun = "worker_died"
 
-// Seen is what a look at the record says of a delivery.
+// Seen is what the record says of a delivery.
 type Seen int
 
-// What a look can say.
+// What the record can say.
 const (
 	// Fresh: there is no record that counts, or one of an attempt that failed: go on.
 	Fresh Seen = iota
@@ -83,9 +83,9 @@ const (
 	Early
 )
 
-// Ending is what a run has come to.
+// Ending is the end of a run.
 type Ending struct {
-	// Status is what the event is from now on: Completed, Failed or DeadLettered. Without one
+	// Status is that of the event from now on: Completed, Failed or DeadLettered. Without one
 	// the event, which is Early, stays as it is, and this copy of its message is Kept.
 	Status Status
 	// Effect is committed with what is Completed, and Emitted are the event ids of its emissions.

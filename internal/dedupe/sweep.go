@@ -84,12 +84,12 @@ func Clean(ctx context.Context, s store.Store, collection string, now time.Time,
 
 // Pruned is what a prune did.
 type Pruned struct {
-	// LookedAt completed records.
+	// LookedAt counts the completed records that were read.
 	LookedAt int `json:"looked_at"`
-	// Removed of them, or, of a dry run, would be.
+	// Removed counts the expired ones, which a dry run leaves.
 	Removed int `json:"removed"`
-	// Remembered were old enough and stay: the record of an event is what keeps it from
-	// being handled twice, until it expires.
+	// Remembered counts those that were old enough and stay: until it expires, the record of an
+	// event keeps it from being handled twice.
 	Remembered int `json:"remembered"`
 }
 

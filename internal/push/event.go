@@ -69,11 +69,10 @@ func decodeEnvelope(body []byte) (delivery, error) {
 // maxReplays bounds what an attribute can claim.
 const maxReplays = 1_000_000
 
-// decodeEvent turns a delivery into the event of its queue's contract, with the
-// identity that its record gets. The error of a message that breaks the contract is
-// marked terminal. The record is filled as far as the message could be read. The event of a
-// broken message has nothing but the id that it claims, and not even that where its attributes
-// and its body say two, or either of them none that is valid.
+// decodeEvent turns a delivery into the event of its queue's contract, with the identity of its
+// record, as far as the message could be read. The error of a message that breaks the contract
+// is marked terminal. The event of such a message has only the id that it claims: no id where
+// its attributes and its body differ, or where one of the two is not valid.
 func decodeEvent(contracts *contract.Set, q *queue, d delivery) (handler.Event, dedupe.Record, error) {
 	record := dedupe.Record{Queue: q.ID, Tenant: dedupe.DefaultTenant, MessageID: d.messageID}
 	if replays, err := strconv.ParseInt(d.message.Attributes[deadletter.AttrReplayCount], 10, 64); err == nil && replays > 0 {
@@ -96,8 +95,8 @@ func decodeEvent(contracts *contract.Set, q *queue, d delivery) (handler.Event, 
 	case err != nil:
 		return claim, record, marked(err)
 	}
-	said := attributes[contract.AttrEventID]
-	if claim.ID, _ = body.Identity(); !pii.ID.Valid(claim.ID) || (said != "" && said != claim.ID) {
+	attribute := attributes[contract.AttrEventID]
+	if claim.ID, _ = body.Identity(); !pii.ID.Valid(claim.ID) || (attribute != "" && attribute != claim.ID) {
 		claim.ID = ""
 	}
 	if err := body.Validate(); err != nil {

@@ -14,12 +14,11 @@ import (
 // maxResumes is how many attempts follow the first in one request.
 const maxResumes = 5
 
-// leave is the last step. What the effect has emitted is published before the answer, so that
-// a next event of the same key comes after it; that it is stored is enough for the answer, and
-// what cannot be published now is published by the relay. Then comes the message's own lane. Where its key has waited
-// for just this message, the key goes on, unless the message has failed. Else the lane is
-// removed after the last of its messages: while a lane is left, each event of its queue costs
-// a read.
+// leave is the last step. It publishes the emissions before the answer, so that they come before
+// those of a next event of the key. Emissions are stored already: the relay publishes what cannot
+// be published now. Then it ends the message's own lane. Where the key has waited for just this
+// message, the key goes on, unless the message has failed. Else the lane is removed after the
+// last of its messages: while a lane is left, each event of its queue costs a read.
 func (s *Service) leave(ctx context.Context, w *attempt, a answer) answer {
 	ends := w.ends && !a.Delayed && w.name.OrderingKey != "" && (w.broken == nil || a.Outcome != retry.Retry)
 	if len(w.lanes) == 0 && !w.frees && !ends {

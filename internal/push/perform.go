@@ -16,7 +16,7 @@ import (
 	"billhook/internal/retry"
 )
 
-// perform is the third step. It calls the handler, and commits the effect with the record. Where
+// perform is the fourth step. It calls the handler, and commits the effect with the record. Where
 // the handler's assumption no longer holds, it calls the handler again.
 //
 // A caller that leaves does not end a leased handler: its time is its own, and half a call is

@@ -1,11 +1,10 @@
-// Package push is the worker's door: Pub/Sub posts a message, and the answer's
-// status tells it what became of it. It owns authentication of the push, decoding,
-// the run of the handler under its deadline, the decision, and the answer. It
-// refuses to know what an event means and where documents are kept.
+// Package push is the worker's door. It owns authentication of a push, decoding, the run of
+// the handler under its deadline, the decision, and the answer. It refuses to know what an
+// event means and where documents are kept.
 //
-// Who calls: Pub/Sub, for a queue at /push/{queue} and for that queue's dead
-// letters at /push/dead-letters/{queue}. What it does with the answer: 200 and 204
-// acknowledge, anything else delivers the message again after a backoff.
+// Pub/Sub posts a queue's messages to /push/{queue} and its dead letters to
+// /push/dead-letters/{queue}. The answers 200 and 204 acknowledge a message; after any other
+// Pub/Sub delivers it again, after a backoff.
 package push
 
 import (
@@ -53,10 +52,10 @@ type Outbox interface {
 	Lane(ctx context.Context, lane string) (published int, err error)
 }
 
-// Alarm has what is kept released on time.
+// Alarm releases kept messages on time.
 type Alarm interface {
-	// At asks for a release at, or shortly after, the given time. An error means that what
-	// is due then is released by the next run of release-delayed instead; nothing is lost.
+	// At asks for a release at the given time, or shortly after it. After an error the next run
+	// of release-delayed releases them; nothing is lost.
 	At(ctx context.Context, at time.Time) error
 }
 
@@ -91,7 +90,7 @@ type Service struct {
 	config Config
 	once   *dedupe.Once
 	queues map[string]*queue
-	// bodies is what those in flight may hold.
+	// bodies is the budget of the bodies in flight.
 	bodies   *serve.Budget
 	draining atomic.Bool
 	// ended is closed when the service begins to drain.
@@ -144,14 +143,13 @@ func New(config Config) *Service {
 	return s
 }
 
-// phases is how often bookkeeping of its own can come beside one handler: the place in
-// line, the claim, what became of it, the dead letter, the outbox, the end of the lane, and
-// the alarm with the second that an acknowledgement is held back.
+// phases is the number of bookkeeping steps around one handler: the place in line, the claim,
+// the result, the dead letter, the outbox, the end of the lane, and the alarm with the second
+// that an acknowledgement is held back.
 const phases = 7
 
-// Longest is the longest that a push takes from its body to its answer: what waits for
-// its turn and is handled ends within the ack deadline, and a handler that is given up
-// and the bookkeeping do not count against it.
+// Longest is the longest time from a push's body to its answer. The wait for a slot and the
+// handler end within the ack deadline. The grace of a handler and the bookkeeping are added.
 func (s *Service) Longest() time.Duration {
 	longest := bookkeeping // a dead letter is kept
 	for _, q := range s.queues {
@@ -160,8 +158,8 @@ func (s *Service) Longest() time.Duration {
 	return longest
 }
 
-// Drain makes the service refuse every push from now on with 503, and with it what waits
-// for a slot or for its next attempt. What is being handled goes on.
+// Drain makes the service answer 503 to every further push, and to those that wait for a slot
+// or for their next attempt. Handlers that run go on.
 func (s *Service) Drain() {
 	if s.draining.CompareAndSwap(false, true) {
 		close(s.ended)

@@ -21,17 +21,16 @@ import (
 const (
 	// maxResume is how long a request waits for the next attempt of its message.
 	maxResume = 2 * time.Second
-	// nextLook is when a message that somebody else has to let go is looked at once more.
+	// nextLook is how long a request waits for a message that another worker has.
 	nextLook = time.Second
 )
 
-// settle is the step after all others, of both kinds of handler: it turns what the attempt has
-// come to into what is counted, kept or dead-lettered, and into the answer. It does what is
-// planned in this order: what the record says, the dead letter, the lane, the record. What has
-// not come to an attempt of the event is kept in its lane, and leaves its record as it is.
+// settle is the step after a failure, for both kinds of handler. It counts the attempt, keeps
+// the message or dead-letters it, and makes the answer. In this order it reads the record,
+// publishes the dead letter, and writes the lane and the record. Where there was no attempt of
+// the event, the record stays as it is.
 //
-// Where the record or the lane is not what it was thought to be, that is what the attempt has
-// come to.
+// Where the record or the lane is not as assumed, settle returns that as the attempt's result.
 func (s *Service) settle(ctx context.Context, w *attempt, v verdict) verdict {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), bookkeeping)
 	defer cancel()
@@ -224,10 +223,10 @@ const (
 
 // plan decides how the message comes to its next attempt, and when that is due.
 //
-// What all messages share and is down is nacked: the subscription's slowing down is the
-// right brake then, and the backlog stays with the broker. Else a nack would slow every
-// other message, so there is one only where the broker's own wait is the policy's, and as
-// the queue's budget has it.
+// A failure of what all messages share is nacked: the subscription slows down, which is the
+// right brake then, and the backlog stays with the broker. Any other nack would slow messages
+// that could succeed. So there is one only where the broker's own wait is the policy's, within
+// the queue's budget.
 func (s *Service) plan(w *attempt, v verdict) plan {
 	now, q, received := s.config.Now(), w.queue, w.delivery.received
 	// An attempt may be made in this request soon, and early enough to be answered by the ack
@@ -243,7 +242,7 @@ func (s *Service) plan(w *attempt, v verdict) plan {
 		p.way = kept
 	case early:
 		switch {
-		case !w.looked && !p.due.After(latest):
+		case !w.waited && !p.due.After(latest):
 			p.way = resumed
 		case !frees: // else it is what its key waits for
 			p.way = kept
@@ -255,7 +254,7 @@ func (s *Service) plan(w *attempt, v verdict) plan {
 			p.due = late
 		}
 		switch {
-		case !w.looked && soon.After(now) && !soon.After(latest):
+		case !w.waited && soon.After(now) && !soon.After(latest):
 			p.way, p.due = resumed, soon
 		case !frees && !q.nacks.AllowN(now, 1):
 			p.way = kept

@@ -41,8 +41,8 @@ func newSlots(n int, timer Timer, end <-chan struct{}) *slots {
 	return &slots{free: n, timer: timer, end: end, waiting: map[string][]*waiter{}}
 }
 
-// acquire takes a slot for a message of the key, and reports whether it got one before
-// end is closed or due, or ctx ends. It gets none, at once, where too much waits already.
+// acquire takes a slot for a message of the key. It reports whether it got one before end is
+// closed, patience is over, or ctx ends. Where too much waits already, it fails at once.
 func (s *slots) acquire(ctx context.Context, key string, size int, patience time.Duration) bool {
 	s.mu.Lock()
 	switch {

@@ -8,7 +8,7 @@ const (
 	banks     = "internal/pii/iban.go"
 	shapes    = "internal/pii/rule.go"
 	piiDir    = "internal/pii"
-	recallDir = "internal/pii/recall"
+	recallDir = "internal/pii"
 
 	finds   = "TestTheDetectorsFindPersonalData"
 	silent  = "TestTheDetectorsAreSilentAboutIdentifiers"

@@ -43,7 +43,7 @@ type Attributes struct {
 
 // AttributeRules bounds every attribute of a message that leaves the door. An ordering
 // key is an id there; see Rules.
-var AttributeRules = pii.For[Attributes]().Rules()
+var AttributeRules = attributeRules.project().Rules()
 
 // uidRules are AttributeRules for a message whose ordering key is the uid.
 var uidRules = func() map[string]pii.Rule {
@@ -77,14 +77,14 @@ func (a *Attributes) fields() [18]attribute {
 	}
 }
 
-// named is the attribute of a name; empty where it is not set, or not known.
-func (a *Attributes) named(name string) string {
+// named is the attribute of a name; empty for a name that is not known.
+func (a *Attributes) named(name string) *string {
 	for _, f := range a.fields() {
 		if f.name == name {
-			return *f.value
+			return f.value
 		}
 	}
-	return ""
+	return new(string)
 }
 
 // Map returns the attributes as a message carries them.
@@ -136,7 +136,7 @@ func (a *Attributes) agree(body *Attributes) error {
 	for i, f := range a.fields() {
 		both := *f.value != "" && *said[i].value != ""
 		if (both || f.name == AttrEventID || f.name == AttrEventType) && *f.value != *said[i].value {
-			invalid.Violations = append(invalid.Violations, Violation{Path: "attributes." + f.name, Rule: "agrees_with_body"})
+			invalid.Violations = append(invalid.Violations, pii.Violation{Path: "attributes." + f.name, Rule: "agrees_with_body"})
 		}
 	}
 	if len(invalid.Violations) > 0 {

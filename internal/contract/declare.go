@@ -107,8 +107,11 @@ func structOf(members []Member) (reflect.Type, error) {
 	return reflect.StructOf(fields), nil
 }
 
-// withContent is the Go type of a whole body.
+// withContent is the Go type of a whole body, whose member of that name has the content.
 func withContent(head reflect.Type, member string, content reflect.Type) reflect.Type {
+	if member == "" {
+		return head
+	}
 	var fields []reflect.StructField
 	for i := range head.NumField() {
 		field := head.Field(i)

@@ -2,9 +2,11 @@ package contract
 
 import (
 	"bytes"
+	"maps"
 	"reflect"
 	"time"
 
+	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 )
 
@@ -116,48 +118,31 @@ var Formats = []Format{
 // the hash of the data, so that the same message is the same event; its action is the one
 // in the attributes where the data has none; its time is that of publishing.
 func wrapRaw(data []byte, attributes map[string]string, publishedAt time.Time) ([]byte, error) {
-	action, payload := jsontext.Value(nil), []byte{'{'}
-	if !members(data, func(name string, value jsontext.Value) {
-		switch {
-		case name == "action":
-			action = value.Clone()
-		case value.Kind() != 'n':
-			if len(payload) > 1 {
-				payload = append(payload, ',')
-			}
-			payload, _ = jsontext.AppendQuote(payload, name)
-			payload = append(append(payload, ':'), value...)
-		}
-	}) || len(payload) == 1 {
-		return nil, ErrMalformed // an object that says nothing is not a message, and null is none
+	var payload map[string]jsontext.Value
+	if err := json.UnmarshalDecode(jsontext.NewDecoder(bytes.NewBuffer(data)), &payload); err != nil {
+		return nil, ErrMalformed
 	}
-	var out bytes.Buffer
-	id := attributes[AttrEventID]
-	if id == "" {
-		id = digest(data)
+	action := payload["action"]
+	delete(payload, "action")
+	maps.DeleteFunc(payload, func(_ string, value jsontext.Value) bool { return value.Kind() == 'n' })
+	if len(payload) == 0 {
+		return nil, ErrMalformed // an object that says nothing is not a message, and null is none
 	}
 	if len(action) == 0 || action.Kind() == 'n' || string(action) == `""` {
 		action, _ = jsontext.AppendQuote(nil, attributes[AttrEventType])
 	}
-	e := jsontext.NewEncoder(&out)
-	for _, token := range []any{
-		jsontext.BeginObject, "id", id, "action", action, "correlation_id", attributes[AttrCorrelationID],
-		"created_at", publishedAt.UTC().Format(time.RFC3339Nano), "attempts", jsontext.Int(0), "payload", jsontext.Value(append(payload, '}')), jsontext.EndObject,
-	} {
-		var err error
-		switch token := token.(type) {
-		case jsontext.Token:
-			err = e.WriteToken(token)
-		case jsontext.Value:
-			err = e.WriteValue(token)
-		case string:
-			err = e.WriteToken(jsontext.String(token))
-		}
-		if err != nil {
-			return nil, ErrMalformed
-		}
+	id := attributes[AttrEventID]
+	if id == "" {
+		id = digest(data)
 	}
-	return out.Bytes(), nil
+	envelope, err := json.Marshal(map[string]any{
+		"id": id, "action": action, "correlation_id": attributes[AttrCorrelationID],
+		"created_at": publishedAt.UTC().Format(time.RFC3339Nano), "attempts": 0, "payload": payload,
+	})
+	if err != nil {
+		return nil, ErrMalformed
+	}
+	return envelope, nil
 }
 
 // members calls f with each member of a JSON object, and reports whether data is one.

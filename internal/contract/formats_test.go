@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/internal/contract"
+	"billhook/internal/pii"
 )
 
 // parcel is the body of a format that the program does not have.
@@ -170,7 +171,7 @@ func TestAMessageIsRefusedByPathAndRule(t *testing.T) {
 			}
 			var invalid *contract.Invalid
 			require.ErrorAs(t, err, &invalid)
-			require.Contains(t, invalid.Violations, contract.Violation{Path: test.path, Rule: test.rule})
+			require.Contains(t, invalid.Violations, pii.Violation{Path: test.path, Rule: test.rule})
 			require.NotContains(t, err.Error(), "Ilse")
 			if !test.goOnly {
 				var value any

@@ -191,9 +191,9 @@ func (p *payNow) read(scratch, body []byte, source catalog.Source) (event inboun
 	id, eventType := text(minimized, `"event_id":"`), text(minimized, `"event_type":"`)
 	switch {
 	case len(id) == 0:
-		return inbound{}, "", broken("event_id", "required")
+		return inbound{}, "", contract.Broken("event_id", "required")
 	case len(eventType) == 0:
-		return inbound{}, "", broken("event_type", "required")
+		return inbound{}, "", contract.Broken("event_type", "required")
 	}
 	m := &contract.PayNow{EventID: string(id)}
 	event = inbound{message: contract.Of(m), queue: source.Events[string(eventType)]}
@@ -346,9 +346,9 @@ func (f *filling) refund(m *contract.PayNow) error {
 	refunded := f.Amount
 	switch s := f.StoreRefundAmount; {
 	case f.Amount != nil && *f.Amount < 0:
-		return broken("body.amount", "negative")
+		return contract.Broken("body.amount", "negative")
 	case s != nil && *s < 0:
-		return broken("body.store_refund_amount", "negative")
+		return contract.Broken("body.store_refund_amount", "negative")
 	case s != nil && *s > 0 && (refunded == nil || *refunded <= 0 || *s < *refunded):
 		refunded = s
 	}
@@ -357,11 +357,11 @@ func (f *filling) refund(m *contract.PayNow) error {
 	case refunded == nil:
 		f.currencyOrNone() // which nothing is reckoned in
 	case f.Currency == "":
-		return broken("body.currency", "required")
+		return contract.Broken("body.currency", "required")
 	default:
 		var err error
 		if amount, err = money.Format(*refunded, f.Currency); err != nil {
-			return broken("body.currency", "currency")
+			return contract.Broken("body.currency", "currency")
 		}
 	}
 	m.Data.Order, m.Data.Refund = f.order(f.OrderID), &contract.Refund{ID: f.ID, Amount: amount}
@@ -388,10 +388,6 @@ func (f *filling) amountOrNone(path string, minor *int64) string {
 	return decimal
 }
 
-func broken(path, rule string) error {
-	return &contract.Invalid{Violations: []contract.Violation{{Path: path, Rule: rule}}}
-}
-
 // toPayNow rewrites the paths of the contract's violations into those of PayNow's
 // body, which is what its sender knows.
 var toPayNow = strings.NewReplacer(
@@ -402,7 +398,7 @@ var toPayNow = strings.NewReplacer(
 	"data.subscription.cycle", "body.billing_cycle_sequence", "data.subscription.", "body.", "eventId", "event_id", "eventType", "event_type",
 )
 
-func fromPayNow(eventType string, violations []contract.Violation) {
+func fromPayNow(eventType string, violations []pii.Violation) {
 	for i, v := range violations {
 		if v.Path == "data.order.id" && eventType != contract.OrderPaid {
 			v.Path = "body.order_id"

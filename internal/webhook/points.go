@@ -57,7 +57,7 @@ func (s *Service) points(ctx context.Context, message contract.Body) (string, er
 		}
 	}
 	if over >= 0 {
-		return "", broken("data.order.items["+strconv.Itoa(over)+"].quantity", "overflow")
+		return "", contract.Broken("data.order.items["+strconv.Itoa(over)+"].quantity", "overflow")
 	}
 	return strconv.FormatInt(sum, 10), nil
 }

@@ -262,7 +262,7 @@ func (s *Service) accept(ctx context.Context, from *source, queue string, b *buf
 	}
 	if !takes(q, q.Contract, o.eventType) {
 		// A producer named the queue itself; routes were checked at the start.
-		o.refuseBody(broken(in.message.TypePath(), "not_of_queue"))
+		o.refuseBody(contract.Broken(in.message.TypePath(), "not_of_queue"))
 		return
 	}
 	o.queue = q.ID

@@ -25,7 +25,7 @@ var faultsOfFields = []fault{
 		webhookDir, "TestAProducerIsToldOfEachMemberTheContractDoesNotKnow"},
 	{"an unknown name is repeated, whatever it is", projection, `if !Code.valid(name) || detect(Code, name) != "" {`, `if false {`,
 		webhookDir, "TestAProducerIsToldOfEachMemberTheContractDoesNotKnow"},
-	{"what an effect needs is left out", paynow, `slices.Collect(maps.Keys(of.takes))`, `append(slices.Collect(maps.Keys(of.takes)), slices.Collect(maps.Keys(of.needs))...)`,
+	{"what an effect needs is left out", paynow, `optional := strings.Fields(of.takes)`, `optional := strings.Fields(of.takes + " " + of.needs)`,
 		webhookDir, "TestWhatTheEffectNeedsRefuses"},
 	{"a refunded part below nothing is a refund of all", paynow, `case s != nil && *s < 0:`, `case false:`, webhookDir, "TestWhatTheEffectNeedsRefuses"},
 	{"a total that was left out is made of the prices", paynow, `totalLost := f.lost("body.total_amount")`, `totalLost := false`,

@@ -30,6 +30,7 @@ var faultsOfFormats = []fault{
 }
 
 // PayloadHash`, contractDir, "TestAnEnvelopesKeyIsTheFirstFieldThatItHas"},
+	{"a queue handles what nothing declares", "catalog/messages.go", `!contracts.Declares(q.Contract, name)`, `false`, catalogs, mistakes},
 	{"a body that nothing declares is no body of its queue", "internal/push/event.go", `return retry.Permanent("contract_broken", err)`, `return retry.Unreadable("body_malformed", err)`, pushDir, "TestAQueueOfMessagesHandsThemOver"},
 	{"a producer is not told of a version that nothing declares", webhook, `if errors.As(err, &undeclared) && queue != "" {`, `if errors.As(err, &undeclared) && queue == "never" {`, webhookDir, "TestAMessageIsTakenByWhatIsDeclaredOfIt"},
 }

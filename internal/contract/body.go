@@ -293,25 +293,38 @@ func (s *Set) Takes(format, eventType string, b reflect.Type) error {
 	case whole:
 		b = typeAt(f.Head, f.Content)
 	}
-	asked, err := routing.Parse(eventType)
-	if err != nil {
-		return err
-	}
-	var mistakes []error
-	declared := false
-	for _, c := range f.all {
-		// Words of letters are words of a key, and so are * and # to a wider pattern.
-		if asked.Match(c.pattern.String()) || c.pattern.Match(eventType) {
-			declared = true
-			for _, misfit := range fits(typeAt(c.typ, f.Content), b, "") {
-				mistakes = append(mistakes, fmt.Errorf("%s %s, version %d: %s %s", format, c.pattern, c.version, f.Content, misfit))
-			}
-		}
-	}
-	if !declared {
+	found := f.of(eventType)
+	if len(found) == 0 {
 		return fmt.Errorf("%s %s: %s", format, eventType, Undeclared)
 	}
+	var mistakes []error
+	for _, c := range found {
+		for _, misfit := range fits(typeAt(c.typ, f.Content), b, "") {
+			mistakes = append(mistakes, fmt.Errorf("%s %s, version %d: %s %s", format, c.pattern, c.version, f.Content, misfit))
+		}
+	}
 	return errors.Join(mistakes...)
+}
+
+// of are the contracts of an event type, or of those that a pattern matches.
+func (k *known) of(eventType string) (found []*Contract) {
+	if k.Content == "" {
+		return k.all
+	}
+	asked, err := routing.Parse(eventType)
+	for _, c := range k.all {
+		// Words of letters are words of a key, and so are * and # to a wider pattern.
+		if err == nil && (asked.Match(c.pattern.String()) || c.pattern.Match(eventType)) {
+			found = append(found, c)
+		}
+	}
+	return found
+}
+
+// Declares reports whether bodies of the event type, which may be a pattern, can be read.
+func (s *Set) Declares(format, eventType string) bool {
+	f := s.format(format)
+	return f != nil && len(f.of(eventType)) > 0
 }
 
 // fits lists the members of a declared type that have no place in another.

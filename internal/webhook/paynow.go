@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -33,10 +32,25 @@ var paynowTypes = map[string]string{
 	"ON_TRIAL_CANCELED":         contract.TrialCanceled,
 }
 
-// fields are paths of PayNow's body with their rules. What is bad in one that the effect
-// of its event needs refuses the webhook; what is bad in one that it merely takes is left
-// out, counted and told.
-type fields struct{ needs, takes map[string]pii.Rule }
+// paynowRules are the shapes of everything that is read of PayNow's body, of any event.
+var paynowRules = map[string]pii.Rule{
+	"id": pii.ID, "order_id": pii.ID, "pretty_id": pii.ID, "customer.id": pii.ID, "customer_id": pii.ID, "product_id": pii.ID, "checkout_id": pii.ID,
+	"status": pii.Code, "currency": pii.Currency, "amount": pii.Integer, "store_refund_amount": pii.Integer, "total_amount": pii.Integer, "billing_cycle_sequence": pii.Integer,
+	"lines[].product_id": pii.ID, "lines[].quantity": pii.Quantity, "lines[].price": pii.Integer,
+	"completed_at": pii.Time, "created_at": pii.Time, "approved_at": pii.Time, "pending_at": pii.Time, "chargeback_at": pii.Time, "active_at": pii.Time,
+	"canceled_at": pii.Time, "starts_at": pii.Time, "ends_at": pii.Time, "current_period_start": pii.Time, "current_period_end": pii.Time,
+}
+
+// fields are members of PayNow's body. A bad value refuses the webhook where the effect of
+// its event needs the member. Of the others it is left out, counted and reported.
+type fields struct{ needs, takes string }
+
+const (
+	ofBuyer        = "customer.id customer_id "
+	ofOrder        = ofBuyer + "pretty_id currency "
+	ofTrial        = ofBuyer + "product_id checkout_id status "
+	ofSubscription = ofTrial + "currency total_amount billing_cycle_sequence current_period_start current_period_end "
+)
 
 // paynowFields are what is read of each type of event. What is not in the list of its own
 // type is not looked at.
@@ -52,56 +66,20 @@ type fields struct{ needs, takes map[string]pii.Rule }
 //     them is good the event has no ordering key, and an order without an account becomes
 //     a dead letter: it is not lost with its sender.
 //   - A time that is left out is replaced by the next best, at last by that of receipt.
-var paynowFields = func() map[string]fields {
-	join := func(all ...map[string]pii.Rule) map[string]pii.Rule {
-		joined := map[string]pii.Rule{}
-		for _, one := range all {
-			maps.Copy(joined, one)
-		}
-		return joined
-	}
-	times := func(names ...string) map[string]pii.Rule {
-		rules := map[string]pii.Rule{}
-		for _, name := range names {
-			rules["body."+name] = pii.Time
-		}
-		return rules
-	}
-	buyer := map[string]pii.Rule{"body.customer.id": pii.ID, "body.customer_id": pii.ID}
-	order := join(buyer, map[string]pii.Rule{"body.pretty_id": pii.ID, "body.currency": pii.Currency})
-	ofOrder := map[string]pii.Rule{"body.order_id": pii.ID}
-	itself := map[string]pii.Rule{"body.id": pii.ID}
-	trial := join(buyer, map[string]pii.Rule{"body.product_id": pii.ID, "body.checkout_id": pii.ID, "body.status": pii.Code})
-	subscription := join(trial, times("current_period_start", "current_period_end"), map[string]pii.Rule{
-		"body.currency": pii.Currency, "body.total_amount": pii.Integer, "body.billing_cycle_sequence": pii.Integer,
-	})
-	return map[string]fields{
-		contract.OrderPaid: {
-			needs: join(itself, map[string]pii.Rule{"body.lines[].product_id": pii.ID, "body.lines[].quantity": pii.Quantity}),
-			takes: join(order, times("completed_at", "created_at"), map[string]pii.Rule{
-				"body.total_amount": pii.Integer, "body.lines[].price": pii.Integer,
-			}),
-		},
-		contract.OrderRefunded: {
-			needs: join(ofOrder, map[string]pii.Rule{"body.amount": pii.Integer, "body.store_refund_amount": pii.Integer, "body.status": pii.Code}),
-			takes: join(order, itself, times("completed_at", "approved_at", "pending_at", "created_at")),
-		},
-		contract.OrderChargeback:       {needs: ofOrder, takes: join(order, times("completed_at", "chargeback_at", "created_at"))},
-		contract.OrderChargebackClosed: {needs: ofOrder, takes: order},
-		contract.SubscriptionActivated: {needs: itself, takes: join(subscription, times("active_at"))},
-		contract.SubscriptionRenewed:   {needs: itself, takes: subscription},
-		contract.SubscriptionCanceled:  {needs: itself, takes: join(subscription, times("canceled_at"))},
-		contract.TrialActivated:        {needs: itself, takes: join(trial, times("starts_at", "ends_at"))},
-		contract.TrialCompleted:        {needs: itself, takes: join(trial, times("starts_at", "ends_at"))},
-		contract.TrialCanceled:         {needs: itself, takes: join(trial, times("starts_at", "ends_at", "canceled_at"))},
-	}
-}()
-
-// paynowEvent is what is left of PayNow's webhook after minimization.
-type paynowEvent struct {
-	Body paynowBody `json:"body"`
+var paynowFields = map[string]fields{
+	contract.OrderPaid:             {"id lines[].product_id lines[].quantity", ofOrder + "total_amount lines[].price completed_at created_at"},
+	contract.OrderRefunded:         {"order_id amount store_refund_amount status", ofOrder + "id completed_at approved_at pending_at created_at"},
+	contract.OrderChargeback:       {"order_id", ofOrder + "completed_at chargeback_at created_at"},
+	contract.OrderChargebackClosed: {"order_id", ofOrder},
+	contract.SubscriptionActivated: {"id", ofSubscription + "active_at"},
+	contract.SubscriptionRenewed:   {"id", ofSubscription},
+	contract.SubscriptionCanceled:  {"id", ofSubscription + "canceled_at"},
+	contract.TrialActivated:        {"id", ofTrial + "starts_at ends_at"},
+	contract.TrialCompleted:        {"id", ofTrial + "starts_at ends_at"},
+	contract.TrialCanceled:         {"id", ofTrial + "starts_at ends_at canceled_at"},
 }
 
+// paynowBody is what is left of the body of PayNow's webhook after minimization.
 type paynowBody struct {
 	ID       string `json:"id"`
 	OrderID  string `json:"order_id"`
@@ -161,9 +139,14 @@ func newPayNow(source catalog.Source, now func() time.Time) (*payNow, error) {
 		if mapped == "" {
 			return nil, fmt.Errorf("source %s: event type %s has no mapping into the contract", source.Name, eventType)
 		}
-		of := paynowFields[mapped]
-		rules, optional := maps.Clone(of.needs), slices.Collect(maps.Keys(of.takes))
-		maps.Copy(rules, of.takes)
+		of, rules := paynowFields[mapped], map[string]pii.Rule{}
+		optional := strings.Fields(of.takes)
+		for i, name := range optional {
+			optional[i] = "body." + name
+		}
+		for name := range strings.FieldsSeq(of.needs + " " + of.takes) {
+			rules["body."+name] = paynowRules[name]
+		}
 		if source.UIDMetadataKey != "" {
 			path := "body." + source.UIDMetadataKey
 			rules[path] = pii.UID
@@ -206,7 +189,9 @@ func (p *payNow) read(scratch, body []byte, source catalog.Source) (event inboun
 	if err != nil {
 		return event, "", err
 	}
-	var e paynowEvent
+	var e struct {
+		Body paynowBody `json:"body"`
+	}
 	if err := json.Unmarshal(minimized, &e); err != nil {
 		return event, "", &pii.Error{Malformed: true}
 	}

@@ -136,15 +136,15 @@ func (b Body) lacks() string {
 
 // repeat fills in the attributes that repeat something of the body.
 func (b Body) repeat(a *Attributes) {
-	for name, paths := range b.contract.format.Said {
+	for name, paths := range b.contract.format.Repeated {
 		*a.named(name) = b.first(paths)
 	}
 	a.EventID, a.EventType = b.Identity()
 	a.Contract = b.contract.format.Name
 }
 
-// Attributes are those that follow from the body. Whoever publishes adds the ordering key
-// and the time.
+// Attributes are those that follow from the body. The publisher adds the ordering key and
+// the time.
 func (b Body) Attributes() (a Attributes) {
 	b.repeat(&a)
 	a.CorrelationID = cmp.Or(a.CorrelationID, b.first(b.contract.format.Correlation))
@@ -155,9 +155,9 @@ func (b Body) Attributes() (a Attributes) {
 // body keep their rules and speak of the same event: what is in both places must
 // agree. The error is an *Invalid.
 func (b Body) CheckAttributes(message map[string]string) error {
-	var said Attributes
-	b.repeat(&said)
-	return AttributesOf(message).agree(&said)
+	var repeated Attributes
+	b.repeat(&repeated)
+	return AttributesOf(message).agree(&repeated)
 }
 
 // OrderingKey is the first of the named fields that the message has; empty if it has none

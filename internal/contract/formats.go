@@ -28,8 +28,8 @@ type Format struct {
 	ID, Type, Time, Version string
 	// Correlation is what ties a body to others where it does not say so itself.
 	Correlation []string
-	// Said are the attributes that repeat something of the body, by their names.
-	Said map[string][]string
+	// Repeated names the attributes that repeat a member of the body, with the member's paths.
+	Repeated map[string][]string
 	// UIDByCustomer: bodies do not say their uid; it is looked up by the customer.
 	UIDByCustomer bool
 	// IdempotencyKey names what the message was made from; MaxAttempts is how often it may be tried.
@@ -65,7 +65,7 @@ var Formats = []Format{
 		Name: PayNowV1, Marks: []string{"eventId", "eventType"}, Head: reflect.TypeFor[PayNow](),
 		ID: "eventId", Type: "eventType", Time: "timestamp",
 		Correlation: []string{"data.order.id", "data.subscription.id", "eventId"},
-		Said: map[string][]string{
+		Repeated: map[string][]string{
 			AttrOrderID: {"data.order.id"}, AttrCustomerID: {"data.order.customerId", "data.subscription.customerId"},
 		},
 		UIDByCustomer: true,
@@ -82,7 +82,7 @@ var Formats = []Format{
 		Name: EnvelopeV1, Marks: []string{"action", "payload"}, Head: reflect.TypeFor[Envelope](), Content: "payload",
 		ID: "id", Type: "action", Time: "created_at",
 		Correlation: []string{"payload.subscription_id", "id"},
-		Said: map[string][]string{
+		Repeated: map[string][]string{
 			AttrCorrelationID: {"correlation_id"}, AttrOrderID: {"payload.order_id"}, AttrCustomerID: {"payload.customer_id"}, AttrUID: {"payload.uid"},
 		},
 		IdempotencyKey: "idempotency_key", MaxAttempts: "max_attempts",
@@ -99,7 +99,7 @@ var Formats = []Format{
 		Name: MessageV1, Marks: []string{"type", "data", "version"}, Head: reflect.TypeFor[Event](), Content: "data",
 		ID: "id", Type: "type", Time: "timestamp", Version: "version",
 		Correlation: []string{"id"},
-		Said: map[string][]string{
+		Repeated: map[string][]string{
 			AttrCorrelationID: {"correlation_id"}, AttrOrderID: {"data.order_id"},
 		},
 		MaxAttempts: "metadata.max_retries",

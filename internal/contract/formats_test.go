@@ -29,7 +29,7 @@ func parcels(t *testing.T) *contract.Set {
 	set, err := contract.NewSet(append(formats, contract.Format{
 		Name: "parcel.v1", Marks: []string{"number", "kind"}, Head: reflect.TypeFor[parcel](), Content: "about",
 		ID: "number", Type: "kind", Time: "sent", Version: "rev", Correlation: []string{"about.order_id"},
-		Said: map[string][]string{contract.AttrOrderID: {"about.order_id"}}, Hashed: []string{"kind", "about"},
+		Repeated: map[string][]string{contract.AttrOrderID: {"about.order_id"}}, Hashed: []string{"kind", "about"},
 		Posted: []contract.Posted{{Name: "no", Path: "number", Needed: true}, {Name: "about", Path: "about", Needed: true}},
 	}), []contract.Declaration{
 		{Format: "parcel.v1", Type: "parcel.*", Version: 1, Members: []contract.Member{{Name: "order_id", Shape: "id", Required: true}}},

@@ -2,6 +2,7 @@ package contract
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"reflect"
 	"regexp"
@@ -25,18 +26,11 @@ type member struct {
 }
 
 func (o object) MarshalJSONTo(e *jsontext.Encoder) error {
-	if err := e.WriteToken(jsontext.BeginObject); err != nil {
-		return err
-	}
+	err := e.WriteToken(jsontext.BeginObject)
 	for _, m := range o {
-		if err := e.WriteToken(jsontext.String(m.name)); err != nil {
-			return err
-		}
-		if err := json.MarshalEncode(e, m.value); err != nil {
-			return err
-		}
+		err = errors.Join(err, e.WriteToken(jsontext.String(m.name)), json.MarshalEncode(e, m.value))
 	}
-	return e.WriteToken(jsontext.EndObject)
+	return errors.Join(err, e.WriteToken(jsontext.EndObject))
 }
 
 // Schemas returns the JSON Schemas (2020-12) of the messages, by file name.

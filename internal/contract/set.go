@@ -186,8 +186,8 @@ func (c *Contract) Decode(data []byte) (Body, error) {
 	return Body{c, value}, nil
 }
 
-// strict refuses what the contract does not name, so that nobody behind the topic
-// ever sees more than it. Duplicate names and invalid UTF-8 are refused by default.
+// strict refuses members that the contract does not name, so that no consumer sees more.
+// Duplicate names and invalid UTF-8 are refused by default.
 var strict = json.RejectUnknownMembers(true)
 
 // Detect names the format of a message: the one its contract attribute names, else the
@@ -225,7 +225,7 @@ func (s *Set) Find(format string, data []byte) (*Contract, error) {
 		return f.whole, nil
 	}
 	var kind string
-	version, said := int64(1), f.Version == ""
+	version, versioned := int64(1), f.Version == ""
 	if !members(data, func(name string, value jsontext.Value) {
 		switch name {
 		case f.Type:
@@ -234,7 +234,7 @@ func (s *Set) Find(format string, data []byte) (*Contract, error) {
 			}
 		case cmp.Or(f.Version, f.Type):
 			if n, err := strconv.ParseInt(string(value), 10, 64); err == nil {
-				version, said = n, true
+				version, versioned = n, true
 			}
 		}
 	}) {
@@ -247,7 +247,7 @@ func (s *Set) Find(format string, data []byte) (*Contract, error) {
 	switch {
 	case !ok:
 		return f.whole, Broken(f.Type, Undeclared)
-	case !said:
+	case !versioned:
 		return f.whole, Broken(f.Version, "required")
 	case versions[version] == nil:
 		return f.whole, Broken(f.Version, Undeclared)

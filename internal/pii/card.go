@@ -49,12 +49,10 @@ func isCard(digits []byte) bool {
 		return false
 	}
 	four := 100*pair(digits) + pair(digits[2:])
-	for _, n := range networks {
-		if n.lengths&(1<<len(digits)) != 0 && four >= n.from && four <= n.to {
-			return luhn(digits)
-		}
-	}
-	return false
+	known := slices.ContainsFunc(networks[:], func(n network) bool {
+		return n.lengths&(1<<len(digits)) != 0 && four >= n.from && four <= n.to
+	})
+	return known && luhn(digits)
 }
 
 func luhn(digits []byte) bool {

@@ -43,7 +43,11 @@ var paynowRules = map[string]pii.Rule{
 
 // fields are members of PayNow's body. A bad value refuses the webhook where the effect of
 // its event needs the member. Of the others it is left out, counted and reported.
-type fields struct{ needs, takes string }
+// at is the event's own time; empty where it has none.
+type fields struct {
+	needs, takes string
+	at           func(b *paynowBody) string
+}
 
 const (
 	ofBuyer        = "customer.id customer_id "
@@ -62,22 +66,30 @@ const (
 //     amount it is of the whole order. Its status says whether any money moved.
 //   - A chargeback is always of the whole order.
 //   - A subscription is recorded and told with what is known of it.
-//   - Whose it is stands in three places: uid, customer.id and customer_id. Where none of
-//     them is good the event has no ordering key, and an order without an account becomes
-//     a dead letter: it is not lost with its sender.
+//   - The account stands in three places: uid, customer.id and customer_id. Without a good
+//     value in any of them the event has no ordering key. An order without an account
+//     becomes a dead letter, and so is not lost.
 //   - A time that is left out is replaced by the next best, at last by that of receipt.
-var paynowFields = map[string]fields{
-	contract.OrderPaid:             {"id lines[].product_id lines[].quantity", ofOrder + "total_amount lines[].price completed_at created_at"},
-	contract.OrderRefunded:         {"order_id amount store_refund_amount status", ofOrder + "id completed_at approved_at pending_at created_at"},
-	contract.OrderChargeback:       {"order_id", ofOrder + "completed_at chargeback_at created_at"},
-	contract.OrderChargebackClosed: {"order_id", ofOrder},
-	contract.SubscriptionActivated: {"id", ofSubscription + "active_at"},
-	contract.SubscriptionRenewed:   {"id", ofSubscription},
-	contract.SubscriptionCanceled:  {"id", ofSubscription + "canceled_at"},
-	contract.TrialActivated:        {"id", ofTrial + "starts_at ends_at"},
-	contract.TrialCompleted:        {"id", ofTrial + "starts_at ends_at"},
-	contract.TrialCanceled:         {"id", ofTrial + "starts_at ends_at canceled_at"},
-}
+var paynowFields = func() map[string]fields {
+	last := func(b *paynowBody) string {
+		return cmp.Or(b.CompletedAt, b.ChargebackAt, b.ApprovedAt, b.PendingAt, b.CreatedAt)
+	}
+	canceled := func(b *paynowBody) string { return b.CanceledAt }
+	return map[string]fields{
+		contract.OrderPaid:       {"id lines[].product_id lines[].quantity", ofOrder + "total_amount lines[].price completed_at created_at", last},
+		contract.OrderRefunded:   {"order_id amount store_refund_amount status", ofOrder + "id completed_at approved_at pending_at created_at", last},
+		contract.OrderChargeback: {"order_id", ofOrder + "completed_at chargeback_at created_at", last},
+		// It knows only when the chargeback was opened.
+		contract.OrderChargebackClosed: {"order_id", ofOrder, func(*paynowBody) string { return "" }},
+		contract.SubscriptionActivated: {"id", ofSubscription + "active_at", func(b *paynowBody) string { return b.ActiveAt }},
+		// Its only time is that of what was paid for.
+		contract.SubscriptionRenewed:  {"id", ofSubscription, func(b *paynowBody) string { return b.CurrentPeriodStart }},
+		contract.SubscriptionCanceled: {"id", ofSubscription + "canceled_at", canceled},
+		contract.TrialActivated:       {"id", ofTrial + "starts_at ends_at", func(b *paynowBody) string { return b.StartsAt }},
+		contract.TrialCompleted:       {"id", ofTrial + "starts_at ends_at", func(b *paynowBody) string { return b.EndsAt }},
+		contract.TrialCanceled:        {"id", ofTrial + "starts_at ends_at canceled_at", canceled},
+	}
+}()
 
 // paynowBody is what is left of the body of PayNow's webhook after minimization.
 type paynowBody struct {
@@ -161,7 +173,7 @@ func newPayNow(source catalog.Source, now func() time.Time) (*payNow, error) {
 // queue wants the event, event carries its id and ignored says why. The error is a
 // *pii.Error or a *contract.Invalid.
 //
-// An event that nobody wants may look as it likes: only its head is read.
+// Of an event that no queue wants only the head is read; the rest may be anything.
 func (p *payNow) read(scratch, body []byte, source catalog.Source) (event inbound, ignored string, err error) {
 	document, err := pii.Parse(body)
 	if err != nil {
@@ -199,8 +211,7 @@ func (p *payNow) read(scratch, body []byte, source catalog.Source) (event inboun
 		return event, "refund_not_completed", nil
 	}
 	event.uid = onlyValue(e.Body.Checkout.Metadata)
-	m.Timestamp = e.Body.timestamp(m.EventType)
-	if m.Timestamp == "" {
+	if m.Timestamp = paynowFields[m.EventType].at(&e.Body); m.Timestamp == "" {
 		m.Timestamp = p.now().UTC().Format(time.RFC3339)
 	}
 	f := filling{&e.Body, event.dropped}
@@ -223,26 +234,6 @@ func onlyValue(object jsontext.Value) string {
 		return string(bytes.TrimSuffix(value, []byte(`"}`)))
 	}
 	return ""
-}
-
-// timestamp is the event's own time; empty where it has none.
-func (b *paynowBody) timestamp(eventType string) string {
-	switch eventType {
-	case contract.OrderChargebackClosed: // which knows only when it was opened
-		return ""
-	case contract.SubscriptionActivated:
-		return b.ActiveAt
-	case contract.SubscriptionRenewed: // which has no time but that of what was paid for
-		return b.CurrentPeriodStart
-	case contract.SubscriptionCanceled, contract.TrialCanceled:
-		return b.CanceledAt
-	case contract.TrialActivated:
-		return b.StartsAt
-	case contract.TrialCompleted:
-		return b.EndsAt
-	default:
-		return cmp.Or(b.CompletedAt, b.ChargebackAt, b.ApprovedAt, b.PendingAt, b.CreatedAt)
-	}
 }
 
 // filling maps one body into the contract.

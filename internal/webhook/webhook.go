@@ -40,7 +40,7 @@ type Publisher interface {
 	Publish(ctx context.Context, topic string, m contract.Message) (messageID string, err error)
 }
 
-// Directory knows who a provider's customer is to us.
+// Directory finds the uid of a provider's customer.
 type Directory interface {
 	// UID returns the customer's uid; ok reports whether there is one. An error means
 	// that nothing is known.
@@ -87,7 +87,7 @@ type source struct {
 	paynow   *payNow
 }
 
-// inbound is a webhook that was read: what it says, who it is about, where it goes.
+// inbound is a webhook that was read: its message, its account and its queue.
 type inbound struct {
 	message contract.Body
 	uid     string
@@ -98,7 +98,7 @@ type inbound struct {
 	dropped []pii.Violation
 }
 
-// genericSource is whose secrets sign what is enqueued at /queues/{queue}/messages.
+// genericSource names the source whose secrets sign messages for /queues/{queue}/messages.
 const genericSource = "generic"
 
 // New returns the service. It fails without a publish timeout, and on a source without
@@ -216,9 +216,6 @@ type outcome struct {
 	cause string
 }
 
-// refuse sets the answer to a request that cannot be taken.
-func (o *outcome) refuse(p *serve.Problem) { o.refused = p }
-
 // accept takes a verified body to its outcome.
 func (s *Service) accept(ctx context.Context, from *source, queue string, b *buffers, o *outcome) {
 	var in inbound
@@ -248,8 +245,7 @@ func (s *Service) accept(ctx context.Context, from *source, queue string, b *buf
 		in.points, err = s.points(ctx, in.message)
 	}
 	if err != nil {
-		var invalid *contract.Invalid
-		if errors.As(err, &invalid) && from.paynow != nil {
+		if invalid, ok := errors.AsType[*contract.Invalid](err); ok && from.paynow != nil {
 			fromPayNow(o.eventType, invalid.Violations)
 		}
 		o.refuseBody(err)
@@ -309,8 +305,8 @@ func (s *Service) readGeneric(scratch, body []byte, from catalog.Source, queue s
 		return inbound{}, "", err
 	}
 	of, err := contracts.Find(format, body)
-	var undeclared *contract.Invalid
-	if errors.As(err, &undeclared) && queue != "" {
+	undeclared, isUndeclared := errors.AsType[*contract.Invalid](err)
+	if isUndeclared && queue != "" {
 		return inbound{}, "", err
 	}
 	in := inbound{queue: queue}
@@ -323,21 +319,19 @@ func (s *Service) readGeneric(scratch, body []byte, from catalog.Source, queue s
 	if err != nil {
 		return inbound{dropped: in.dropped}, "", err
 	}
-	m, err := of.Decode(minimized)
-	if err != nil {
+	if in.message, err = of.Decode(minimized); err != nil {
 		return inbound{}, "", &pii.Error{Malformed: true}
 	}
-	in.message = m
 	if len(in.dropped) > 0 {
-		in.dropped = m.Relax(in.dropped) // what goes with what was dropped
+		in.dropped = in.message.Relax(in.dropped) // what goes with what was dropped
 	}
-	id, eventType := m.Identity()
+	id, eventType := in.message.Identity()
 	if id != "" && eventType != "" && queue == "" {
 		if in.queue = from.Events[eventType]; in.queue == "" {
 			return in, "no_queue", nil
 		}
 	}
-	if undeclared != nil {
+	if isUndeclared {
 		return in, "", undeclared
 	}
 	return in, "", nil
@@ -361,24 +355,25 @@ var (
 )
 
 func (o *outcome) refuseBody(err error) {
-	var refused *pii.Error
-	var invalid *contract.Invalid
-	broken := serve.Refuse(http.StatusUnprocessableEntity, "contract_broken", "Fields break the contract; see violations.")
+	refused, isRefused := errors.AsType[*pii.Error](err)
+	invalid, isInvalid := errors.AsType[*contract.Invalid](err)
+	var violations []pii.Violation
 	switch {
-	case errors.As(err, &refused) && refused.Malformed:
-		broken = errMalformed
-	case errors.As(err, &refused):
-		for _, v := range refused.Violations {
-			broken.Violations = append(broken.Violations, serve.Violation(v))
-		}
-	case errors.As(err, &invalid):
-		for _, v := range invalid.Violations {
-			broken.Violations = append(broken.Violations, serve.Violation(v))
-		}
+	case isRefused && refused.Malformed:
+		o.refused = errMalformed
+		return
+	case isRefused:
+		violations = refused.Violations
+	case isInvalid:
+		violations = invalid.Violations
 	default:
-		broken = unfit.Problem(err)
+		o.refused = unfit.Problem(err)
+		return
 	}
-	o.refuse(broken)
+	o.refused = serve.Refuse(http.StatusUnprocessableEntity, "contract_broken", "Fields break the contract; see violations.")
+	for _, v := range violations {
+		o.refused.Violations = append(o.refused.Violations, serve.Violation(v))
+	}
 }
 
 // compose makes the message: uid, ordering key, attributes, body. It looks over all
@@ -392,7 +387,7 @@ func (s *Service) compose(ctx context.Context, in inbound, q catalog.Queue, b *b
 		uid, ok, err := s.config.Customers.UID(lookup, a.CustomerID)
 		cancel()
 		if err != nil {
-			o.refuse(errCustomer)
+			o.refused = errCustomer
 			return contract.Message{}, false
 		}
 		if ok {
@@ -433,26 +428,12 @@ func (s *Service) publish(ctx context.Context, q catalog.Queue, m contract.Messa
 	case err == nil:
 		o.status, o.messageID = http.StatusAccepted, id
 	case errors.Is(err, contract.ErrLimit):
-		o.refuse(unfit.Problem(err))
+		o.refused = unfit.Problem(err)
 	default:
 		o.cause = contract.PublishCause(err)
 		s.config.Metrics.Unconfirmed(q.ID, o.cause)
-		o.refuse(errUnconfirmed)
+		o.refused = errUnconfirmed
 	}
-}
-
-// accepted and ignored are the two good answers.
-type accepted struct {
-	EventID     string `json:"event_id"`
-	Queue       string `json:"queue"`
-	MessageID   string `json:"message_id"`
-	OrderingKey string `json:"ordering_key"`
-}
-
-type ignoredAnswer struct {
-	EventID string `json:"event_id"`
-	Ignored bool   `json:"ignored"`
-	Reason  string `json:"reason"`
 }
 
 // answer writes the response, the metrics and the one line of this webhook.
@@ -462,9 +443,18 @@ func (s *Service) answer(w http.ResponseWriter, r *http.Request, o *outcome) {
 		o.status, o.reason = o.refused.Status, o.refused.Code
 		o.refused.Write(w)
 	case o.ignored:
-		serve.WriteJSON(w, o.status, ignoredAnswer{EventID: o.eventID, Ignored: true, Reason: o.reason})
+		serve.WriteJSON(w, o.status, struct {
+			EventID string `json:"event_id"`
+			Ignored bool   `json:"ignored"`
+			Reason  string `json:"reason"`
+		}{o.eventID, true, o.reason})
 	default:
-		serve.WriteJSON(w, o.status, &accepted{EventID: o.eventID, Queue: o.queue, MessageID: o.messageID, OrderingKey: o.orderingKey})
+		serve.WriteJSON(w, o.status, &struct {
+			EventID     string `json:"event_id"`
+			Queue       string `json:"queue"`
+			MessageID   string `json:"message_id"`
+			OrderingKey string `json:"ordering_key"`
+		}{o.eventID, o.queue, o.messageID, o.orderingKey})
 	}
 	took := s.config.Now().Sub(o.started)
 	s.config.Metrics.Webhook(o.source, o.status, o.reason, took)

@@ -40,8 +40,12 @@ func (s *Service) receive(w http.ResponseWriter, r *http.Request, from *source, 
 	defer s.release(b) // after a panic too, which is answered further out
 	b.outcome = outcome{source: from.Name, started: s.config.Now()}
 	o := &b.outcome
-	if o.refused = s.admit(w, r, from, b); o.refused == nil {
-		s.accept(r.Context(), from, queue, b, o)
+	err := s.admit(w, r, from, b)
+	if err == nil {
+		err = s.accept(r.Context(), from, queue, b, o)
+	}
+	if err != nil {
+		o.refused = refusal(err)
 	}
 	s.answer(w, r, o)
 }
@@ -51,7 +55,7 @@ func (s *Service) receive(w http.ResponseWriter, r *http.Request, from *source, 
 // well-formed, and the time is ours. Nothing of the body is parsed, and nothing
 // remembered, before its signature is known to be good; the rate limit comes after it,
 // so that a stranger cannot use it up.
-func (s *Service) admit(w http.ResponseWriter, r *http.Request, from *source, b *buffers) *serve.Problem {
+func (s *Service) admit(w http.ResponseWriter, r *http.Request, from *source, b *buffers) error {
 	switch {
 	case !isJSON(r.Header["Content-Type"]):
 		return errType

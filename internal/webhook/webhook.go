@@ -216,8 +216,8 @@ type outcome struct {
 	cause string
 }
 
-// accept takes a verified body to its outcome.
-func (s *Service) accept(ctx context.Context, from *source, queue string, b *buffers, o *outcome) {
+// accept takes a verified body to its outcome. The error is the reason for a refusal.
+func (s *Service) accept(ctx context.Context, from *source, queue string, b *buffers, o *outcome) error {
 	var in inbound
 	var ignored string
 	var err error
@@ -232,14 +232,17 @@ func (s *Service) accept(ctx context.Context, from *source, queue string, b *buf
 	}
 	switch {
 	case err != nil:
-		o.refuseBody(err)
-		return
+		return err
 	case ignored != "":
 		o.status, o.ignored, o.reason = http.StatusOK, true, ignored
-		return
+		return nil
 	}
 	if err = in.message.Validate(); err != nil && queue == "" {
-		o.dropped, err = relax(in, from.paynow != nil)
+		o.dropped = in.message.Relax(in.dropped)
+		for i := len(in.dropped); i < len(o.dropped) && from.paynow != nil; i++ {
+			o.dropped[i].Path = toPayNow.Replace(o.dropped[i].Path)
+		}
+		err = in.message.Validate()
 	}
 	if err == nil {
 		in.points, err = s.points(ctx, in.message)
@@ -248,36 +251,22 @@ func (s *Service) accept(ctx context.Context, from *source, queue string, b *buf
 		if invalid, ok := errors.AsType[*contract.Invalid](err); ok && from.paynow != nil {
 			fromPayNow(o.eventType, invalid.Violations)
 		}
-		o.refuseBody(err)
-		return
+		return err
 	}
 	q, ok := s.config.Catalog.Queue(in.queue)
 	if !ok || q.Contract != in.message.Format() {
-		o.refuseBody(errUnsupported) // a route is for one format, and this is another
-		return
+		return errUnsupported // a route is for one format, and this is another
 	}
 	if !takes(q, q.Contract, o.eventType) {
 		// A producer named the queue itself; routes were checked at the start.
-		o.refuseBody(contract.Broken(in.message.TypePath(), "not_of_queue"))
-		return
+		return contract.Broken(in.message.TypePath(), "not_of_queue")
 	}
 	o.queue = q.ID
-	message, ok := s.compose(ctx, in, q, b, o)
-	if ok {
-		s.publish(ctx, q, message, o)
+	message, err := s.compose(ctx, in, q, b, o)
+	if err != nil {
+		return err
 	}
-}
-
-// relax drops what may be dropped of a provider's body that breaks the contract, and
-// looks at it once more.
-func relax(in inbound, payNow bool) ([]pii.Violation, error) {
-	dropped := in.message.Relax(in.dropped)
-	if payNow {
-		for i := len(in.dropped); i < len(dropped); i++ {
-			dropped[i].Path = toPayNow.Replace(dropped[i].Path)
-		}
-	}
-	return dropped, in.message.Validate()
+	return s.publish(ctx, q, message, o)
 }
 
 // readGeneric reads a body that is in one of the contract's own formats already: in
@@ -354,31 +343,31 @@ var (
 	errUnconfirmed = serve.Refuse(http.StatusServiceUnavailable, "publish_unconfirmed", "The broker did not confirm; keep the event and send it again.").After(5)
 )
 
-func (o *outcome) refuseBody(err error) {
+// refusal is the answer to a webhook that cannot be taken.
+func refusal(err error) *serve.Problem {
 	refused, isRefused := errors.AsType[*pii.Error](err)
 	invalid, isInvalid := errors.AsType[*contract.Invalid](err)
 	var violations []pii.Violation
 	switch {
 	case isRefused && refused.Malformed:
-		o.refused = errMalformed
-		return
+		return errMalformed
 	case isRefused:
 		violations = refused.Violations
 	case isInvalid:
 		violations = invalid.Violations
 	default:
-		o.refused = unfit.Problem(err)
-		return
+		return unfit.Problem(err)
 	}
-	o.refused = serve.Refuse(http.StatusUnprocessableEntity, "contract_broken", "Fields break the contract; see violations.")
+	broken := serve.Refuse(http.StatusUnprocessableEntity, "contract_broken", "Fields break the contract; see violations.")
 	for _, v := range violations {
-		o.refused.Violations = append(o.refused.Violations, serve.Violation(v))
+		broken.Violations = append(broken.Violations, serve.Violation(v))
 	}
+	return broken
 }
 
 // compose makes the message: uid, ordering key, attributes, body. It looks over all
 // of it once more before it may leave.
-func (s *Service) compose(ctx context.Context, in inbound, q catalog.Queue, b *buffers, o *outcome) (contract.Message, bool) {
+func (s *Service) compose(ctx context.Context, in inbound, q catalog.Queue, b *buffers, o *outcome) (contract.Message, error) {
 	a := &b.attributes
 	*a = in.message.Attributes()
 	a.UID, a.Points = cmp.Or(in.uid, a.UID), in.points
@@ -387,8 +376,7 @@ func (s *Service) compose(ctx context.Context, in inbound, q catalog.Queue, b *b
 		uid, ok, err := s.config.Customers.UID(lookup, a.CustomerID)
 		cancel()
 		if err != nil {
-			o.refused = errCustomer
-			return contract.Message{}, false
+			return contract.Message{}, errCustomer
 		}
 		if ok {
 			a.UID, a.UIDSource = uid, contract.UIDOfCustomer
@@ -406,15 +394,14 @@ func (s *Service) compose(ctx context.Context, in inbound, q catalog.Queue, b *b
 		err = pii.CheckAttributes(attributes, a.Rules())
 	}
 	if err != nil {
-		o.refuseBody(err)
-		return contract.Message{}, false
+		return contract.Message{}, err
 	}
 	o.orderingKey = a.OrderingKey
-	return contract.Message{Data: bytes.Clone(encoded), Attributes: attributes, OrderingKey: key}, true
+	return contract.Message{Data: bytes.Clone(encoded), Attributes: attributes, OrderingKey: key}, nil
 }
 
 // publish answers for the broker: 202 only after it has confirmed.
-func (s *Service) publish(ctx context.Context, q catalog.Queue, m contract.Message, o *outcome) {
+func (s *Service) publish(ctx context.Context, q catalog.Queue, m contract.Message, o *outcome) error {
 	if len(m.Data) > contract.WarnDataBytes {
 		s.config.Metrics.LargeMessage(q.ID)
 		s.config.Log.LogAttrs(ctx, slog.LevelWarn, "large message", slog.String("queue", q.ID),
@@ -425,15 +412,15 @@ func (s *Service) publish(ctx context.Context, q catalog.Queue, m contract.Messa
 	m.Attributes = q.Addressed(m.Attributes)
 	id, err := s.config.Publisher.Publish(ctx, q.Topic(), m)
 	switch {
-	case err == nil:
-		o.status, o.messageID = http.StatusAccepted, id
 	case errors.Is(err, contract.ErrLimit):
-		o.refused = unfit.Problem(err)
-	default:
+		return err
+	case err != nil:
 		o.cause = contract.PublishCause(err)
 		s.config.Metrics.Unconfirmed(q.ID, o.cause)
-		o.refused = errUnconfirmed
+		return errUnconfirmed
 	}
+	o.status, o.messageID = http.StatusAccepted, id
+	return nil
 }
 
 // answer writes the response, the metrics and the one line of this webhook.

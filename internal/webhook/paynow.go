@@ -35,7 +35,8 @@ var paynowTypes = map[string]string{
 // paynowRules are the shapes of everything that is read of PayNow's body, of any event.
 var paynowRules = map[string]pii.Rule{
 	"id": pii.ID, "order_id": pii.ID, "pretty_id": pii.ID, "customer.id": pii.ID, "customer_id": pii.ID, "product_id": pii.ID, "checkout_id": pii.ID,
-	"status": pii.Code, "currency": pii.Currency, "amount": pii.Integer, "store_refund_amount": pii.Integer, "total_amount": pii.Integer, "billing_cycle_sequence": pii.Integer,
+	"status": pii.Code, "currency": pii.Currency, "billing_cycle_sequence": pii.Integer,
+	"amount": pii.Integer, "store_refund_amount": pii.Integer, "total_amount": pii.Integer,
 	"lines[].product_id": pii.ID, "lines[].quantity": pii.Quantity, "lines[].price": pii.Integer,
 	"completed_at": pii.Time, "created_at": pii.Time, "approved_at": pii.Time, "pending_at": pii.Time, "chargeback_at": pii.Time, "active_at": pii.Time,
 	"canceled_at": pii.Time, "starts_at": pii.Time, "ends_at": pii.Time, "current_period_start": pii.Time, "current_period_end": pii.Time,

@@ -27,7 +27,7 @@ var faultsOfDetectors = []fault{
 	{"a card need not be right by Luhn", cards, `return sum%10 == 0`, `return sum >= 0`, piiDir, silent},
 	{"an IBAN in small letters passes", banks, `c -= 'a' - 'A'`, `_ = c`, piiDir, finds},
 	{"an IBAN need not have its format", banks, `switch kind := class[c] & format[n]; {`, `switch kind := class[c] & (letter | digit); {`, piiDir, silent},
-	{"an EUI-64 is an address", addresses, `(full && !pairs)`, `full`, piiDir, silent},
+	{"an EUI-64 is an address", addresses, `(full && !pairs)`, `full && (pairs || !pairs)`, piiDir, silent},
 	{"letters in front of an address hide it", addresses, `(i == start || group-start > 4) && spelled(value[word:i], len(value), letter, letter)`, `false`, piiDir, finds},
 	{"order ids with dashes are phones", phones, `return n.dotted && !dated && n.isNational()`, `return !dated && n.isNational()`, piiDir, silent},
 	{"the word before a phone is not read", phones, `return bytes.EqualFold(value[start:end], []byte(word))`, `return bytes.Equal(value[start:end], []byte(word)) && false`, piiDir, finds},

@@ -143,8 +143,10 @@ func isTime(value []byte) bool {
 	if fraction := len(value) - len(layout) - len(zone); fraction == 1 || fraction > 10 {
 		return false
 	}
-	_, err := time.Parse(layout, string(value[:len(layout)]))
-	return err == nil && (string(zone) == "Z" || isOffset(zone))
+	var moment [len(layout) + 1]byte // in UTC, which is the quickest to parse
+	copy(moment[:], value)
+	moment[len(layout)] = 'Z'
+	return (string(zone) == "Z" || isOffset(zone)) && new(time.Time).UnmarshalText(moment[:]) == nil
 }
 
 // isOffset: +00:00 to +23:59, or the same with a minus.

@@ -46,6 +46,7 @@ func load(files fs.FS) (*Catalog, error) {
 	c := &Catalog{Products: map[string]Product{}, Sources: map[string]Source{}, Targets: map[string]Target{}}
 	r := &reader{unread: map[string]bool{}}
 	c.Contracts, r.mistakes = readContracts(files)
+	r.unread[messagesFile] = len(r.mistakes) > 0
 	names := map[string]string{}
 	if _, err := fs.Stat(files, topicsFile); !errors.Is(err, fs.ErrNotExist) {
 		if file, ok := r.file(files, topicsFile, "topics"); ok {

@@ -10,6 +10,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"billhook/internal/contract"
+	"billhook/internal/routing"
 )
 
 const messagesFile = "messages.yaml"
@@ -106,6 +107,11 @@ func (r *reader) checkContracts(place string, q Queue, contracts *contract.Set) 
 	for _, name := range q.OrderingKey {
 		if !contracts.Keys(q.Contract, name) {
 			r.wrong(place, "ordering_key", shown(name)+" is no attribute, and no member of a "+q.Contract+" body")
+		}
+	}
+	for name := range q.Handlers {
+		if _, err := routing.Parse(name); err == nil && eventType.MatchString(name) && !r.unread[messagesFile] && !contracts.Declares(q.Contract, name) {
+			r.wrong(place, handlerPath(name), "is declared by no "+q.Contract+" contract")
 		}
 	}
 }

@@ -248,9 +248,9 @@ func (c *Catalog) Topic(name string) (Topic, bool) {
 	return Topic{}, false
 }
 
-// Beside lists the topics that exist beside those of single queues: the outbound ones, and
-// the shared ones of which an enabled queue takes messages.
-func (c *Catalog) Beside() []string {
+// OtherTopics lists the topics that are no single queue's: the outbound ones, and the shared
+// ones of which an enabled queue takes messages.
+func (c *Catalog) OtherTopics() []string {
 	var ids []string
 	for _, t := range c.OutboundTopics {
 		ids = append(ids, t.ID)
@@ -375,8 +375,8 @@ func (q Queue) BrokerKeepsTime() bool {
 	return true
 }
 
-// longestTimeout is that of the queue and its event types.
-func (q Queue) longestTimeout() time.Duration {
+// LongestTimeout is that of the queue and its event types.
+func (q Queue) LongestTimeout() time.Duration {
 	longest := q.HandlerTimeout
 	for _, h := range q.Handlers {
 		longest = max(longest, h.Timeout)

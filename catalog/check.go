@@ -94,7 +94,7 @@ func (r *reader) checkQueue(place string, q Queue, shared []Topic) {
 	require(q.RememberFor >= q.MessageRetention || q.RememberFor < minRemember, "remember_for", "must be at least message_retention_duration, "+seconds(q.MessageRetention))
 
 	require(1 <= q.Concurrency && q.Concurrency <= maxConcurrency, "concurrency", "must be 1 to 1000")
-	require(q.SlotWait >= 0 && (q.SlotWait+q.longestTimeout() < q.AckDeadline || q.longestTimeout() >= q.AckDeadline), "slot_wait", "must be 0 or more, and with the longest timeout below ack_deadline_seconds, "+seconds(q.AckDeadline))
+	require(q.SlotWait >= 0 && (q.SlotWait+q.LongestTimeout() < q.AckDeadline || q.LongestTimeout() >= q.AckDeadline), "slot_wait", "must be 0 or more, and with the longest timeout below ack_deadline_seconds, "+seconds(q.AckDeadline))
 	require(0 <= q.NackBudget && q.NackBudget <= maxBudget, "nack_budget", "must be 0s, which is no limit, to 3600s")
 	require(0 <= q.MinInstances && q.MinInstances <= q.MaxInstances, "min_instances", "must be 0 to max_instances")
 	require(1 <= q.MaxInstances && q.MaxInstances <= maxInstances, "max_instances", "must be 1 to 1000")
@@ -148,7 +148,7 @@ func (r *reader) checkEmissions(place string, q Queue, c *Catalog) {
 				r.wrong(place, path, "lists "+shown(id)+" twice")
 			case at < 0 && !shared && !slices.ContainsFunc(c.OutboundTopics, of):
 				r.wrong(place, path, "no queue or topic has the id "+shown(id))
-			case q.Enabled && shared && !slices.Contains(c.Beside(), id):
+			case q.Enabled && shared && !slices.Contains(c.OtherTopics(), id):
 				r.wrong(place, path, "no enabled queue takes messages of topic "+shown(id))
 			case q.Enabled && at >= 0 && !c.Queues[at].Enabled && !r.isUnread(queuePlace+" "+shown(id), "enabled"):
 				r.wrong(place, path, "queue "+shown(id)+" is not enabled")

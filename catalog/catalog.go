@@ -95,57 +95,41 @@ type Queue struct {
 	// NackBudget is how often an instance nacks a push for the sake of a single message:
 	// once in this time. Beyond it the message is kept, or its dead letter is confirmed, and
 	// the push is acknowledged. 0 is no limit.
-	NackBudget time.Duration `json:"nack_budget"`
-	// OnOrphan is what a sweep does with an event whose worker is gone and whose
-	// redelivery is not in sight.
-	OnOrphan OnOrphan `json:"on_orphan"`
-	// OnPoison is what becomes of the later messages of an ordering key after a dead letter.
-	OnPoison OnPoison `json:"on_poison"`
-	// OnCorrected is what becomes of another payload under the id of an event that was
-	// dead-lettered.
-	OnCorrected OnCorrected `json:"on_corrected"`
+	NackBudget  time.Duration `json:"nack_budget"`
+	OnOrphan    OnOrphan      `json:"on_orphan"`
+	OnPoison    OnPoison      `json:"on_poison"`
+	OnCorrected OnCorrected   `json:"on_corrected"`
 	// FourEyes: what is done to the queue's dead letters needs a second person.
 	FourEyes bool `json:"four_eyes"`
 	// Batch is how many concurrent attempts one call of the queue's handlers takes.
 	Batch Batch `json:"batch"`
 }
 
-// OnPoison is what becomes of the messages behind a dead letter.
-type OnPoison string
-
-// The two ways to go on after a dead letter.
-const (
-	Skip OnPoison = "skip" // later messages of its key flow
-	Park OnPoison = "park" // they wait, in order, until it is replayed or discarded
+// What a queue does where it has a choice.
+type (
+	// OnPoison is what becomes of the later messages of an ordering key after a dead letter.
+	OnPoison string
+	// OnCorrected is what becomes of another payload under the id of a dead letter, of which
+	// nothing was applied. Under the id of any other event it is a conflict.
+	OnCorrected string
+	// OnOrphan is what a sweep does with an event whose worker is gone and whose redelivery is
+	// not in sight.
+	OnOrphan string
+	// OnTerminal is how a message that cannot succeed is answered once its dead letter is
+	// confirmed.
+	OnTerminal string
 )
 
-// OnCorrected is what becomes of another payload under the id of a dead letter, of which
-// nothing was applied. Under the id of any other event it is a conflict.
-type OnCorrected string
-
-// The two ways to take a corrected payload.
+// The choices.
 const (
-	Refuse OnCorrected = "refuse" // a conflict, and a dead letter of its own
-	Accept OnCorrected = "accept" // a new attempt, which closes the dead letter
-)
-
-// OnOrphan is what becomes of an event that was claimed and never finished.
-type OnOrphan string
-
-// The two ways to deal with an orphan.
-const (
-	Report    OnOrphan = "report"    // logged and counted, for a person to decide
-	Republish OnOrphan = "republish" // published again on its queue
-)
-
-// OnTerminal is how a message that cannot succeed is answered once its dead
-// letter is confirmed.
-type OnTerminal string
-
-// The two answers to a terminal failure.
-const (
-	Reject OnTerminal = "reject" // the 4xx of its class
-	Ack    OnTerminal = "ack"    // 200
+	Skip      OnPoison    = "skip"      // later messages of its key flow
+	Park      OnPoison    = "park"      // they wait, in order, until it is replayed or discarded
+	Refuse    OnCorrected = "refuse"    // a conflict, and a dead letter of its own
+	Accept    OnCorrected = "accept"    // a new attempt, which closes the dead letter
+	Report    OnOrphan    = "report"    // logged and counted, for a person to decide
+	Republish OnOrphan    = "republish" // published again on its queue
+	Reject    OnTerminal  = "reject"    // the 4xx of its class
+	Ack       OnTerminal  = "ack"       // 200
 )
 
 // Handler is what one event type of a queue runs: a handler of the registry, or a post to
@@ -270,27 +254,28 @@ func (c *Catalog) find(is func(Queue) bool) (Queue, bool) {
 	return Queue{}, false
 }
 
-// HandledBy finds the enabled queue whose handlers include the named one.
+// HandledBy finds the first enabled queue whose handlers include the named one.
 func (c *Catalog) HandledBy(name string) (Queue, bool) {
 	return c.find(func(q Queue) bool {
 		return q.Enabled && slices.ContainsFunc(slices.Collect(maps.Values(q.Handlers)), func(h Handler) bool { return h.Name == name })
 	})
 }
 
+// EmitsTo returns the first queue that the named handler, of an enabled queue, emits to.
+func (c *Catalog) EmitsTo(handler string) (Queue, bool) {
+	q, _ := c.HandledBy(handler)
+	for _, h := range q.Handlers {
+		if i := slices.IndexFunc(h.Emits, func(id string) bool { _, ok := c.Queue(id); return ok }); h.Name == handler && i >= 0 {
+			return c.Queue(h.Emits[i])
+		}
+	}
+	return Queue{}, false
+}
+
 // Handler finds the handler of an event type: the type's own, else that of the narrowest
 // pattern that holds it.
 func (q Queue) Handler(eventType string) (Handler, bool) {
-	if h, ok := q.Handlers[eventType]; ok {
-		return h, true
-	}
-	var best routing.Pattern
-	for text := range q.Handlers {
-		if p := routing.Pattern(text); !p.Exact() && p.Match(eventType) && (best == "" || routing.Narrower(p, best) < 0) {
-			best = p
-		}
-	}
-	h, ok := q.Handlers[string(best)]
-	return h, ok && best != ""
+	return routing.Table[Handler](q.Handlers).Find(eventType)
 }
 
 // Ordered reports whether messages of one key follow each other.
@@ -380,18 +365,6 @@ func (q Queue) LongestTimeout() time.Duration {
 	longest := q.HandlerTimeout
 	for _, h := range q.Handlers {
 		longest = max(longest, h.Timeout)
-	}
-	return longest
-}
-
-// LongestWait is the longest that the queue's policies let a message wait between two
-// of its attempts, whatever its event type and the dice.
-func (q Queue) LongestWait() time.Duration {
-	var longest time.Duration
-	for _, h := range q.Handlers {
-		for failed := 1; failed < h.MaxAttempts; failed++ {
-			longest = max(longest, h.Backoff.Wait(failed, 1))
-		}
 	}
 	return longest
 }

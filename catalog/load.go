@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"slices"
 	"time"
@@ -45,17 +46,13 @@ func Load(dir string) (*Catalog, error) {
 func load(files fs.FS) (*Catalog, error) {
 	c := &Catalog{Products: map[string]Product{}, Sources: map[string]Source{}, Targets: map[string]Target{}}
 	r := &reader{unread: map[string]bool{}}
-	c.Contracts, r.mistakes = readContracts(files)
+	c.Contracts = r.readContracts(files)
 	names := map[string]string{}
-	if _, err := fs.Stat(files, topicsFile); !errors.Is(err, fs.ErrNotExist) {
-		if file, ok := r.file(files, topicsFile, "topics"); ok {
-			c.Topics = r.readTopics(file["topics"], topicsFile, "topics", topicPlace, names)
-		}
+	if file, ok := r.file(files, topicsFile, "topics"); ok {
+		c.Topics = r.readTopics(file["topics"], topicsFile, "topics", topicPlace, names)
 	}
-	if _, err := fs.Stat(files, targetsFile); !errors.Is(err, fs.ErrNotExist) {
-		if file, ok := r.file(files, targetsFile, "targets"); ok {
-			c.readTargets(r, file["targets"])
-		}
+	if file, ok := r.file(files, targetsFile, "targets"); ok {
+		c.readTargets(r, file["targets"])
 	}
 	queues, haveQueues := r.file(files, queuesFile, "defaults", "queues", "outbound_topics")
 	if haveQueues {
@@ -78,13 +75,8 @@ func load(files fs.FS) (*Catalog, error) {
 // file reads what stands in a file under each of its keys, and reports whether the file is
 // readable as a whole.
 func (r *reader) file(files fs.FS, name string, keys ...string) (map[string]*yaml.Node, bool) {
-	data, err := fs.ReadFile(files, name)
-	var root *yaml.Node
-	if err == nil {
-		root, err = document(data)
-	}
-	if err != nil {
-		r.mistakes = append(r.mistakes, fmt.Errorf("%s: %w", name, err))
+	root, ok := r.document(files, name)
+	if !ok {
 		return nil, false
 	}
 	entries := r.entries(root, name, "")
@@ -94,6 +86,21 @@ func (r *reader) file(files fs.FS, name string, keys ...string) (map[string]*yam
 		}
 	}
 	return entries, true
+}
+
+// document parses a file. One that may be missing is then no mistake.
+func (r *reader) document(files fs.FS, name string) (root *yaml.Node, ok bool) {
+	data, err := fs.ReadFile(files, name)
+	if errors.Is(err, fs.ErrNotExist) && (name == topicsFile || name == targetsFile) {
+		return nil, false
+	}
+	if err == nil {
+		root, err = document(data)
+	}
+	if err != nil {
+		r.mistakes = append(r.mistakes, fmt.Errorf("%s: %w", name, err))
+	}
+	return root, err == nil
 }
 
 // items returns the nodes of a list that may be missing.
@@ -116,6 +123,20 @@ func (r *reader) branch(node *yaml.Node, place, path string) (map[string]any, bo
 		r.unreadable(place, path, "must be a map")
 	}
 	return entries, ok
+}
+
+// each visits the entries of a map that are maps themselves, in the order of their keys.
+func (r *reader) each(node *yaml.Node, file, key, what string, visit func(name, place string, tree map[string]any)) {
+	if node == nil {
+		return
+	}
+	entries := r.entries(node, file, key)
+	for _, name := range slices.Sorted(maps.Keys(entries)) {
+		place := what + " " + shown(name)
+		if tree, ok := r.branch(entries[name], place, ""); ok {
+			visit(name, place, tree)
+		}
+	}
 }
 
 // rawQueue is a queue as the file has it.
@@ -297,36 +318,19 @@ func (r *reader) backoff(place, path string, tree map[string]any, inherited retr
 	}
 }
 
+// readProducts reads the products. There may be none: others are set in the store.
 func (c *Catalog) readProducts(r *reader, node *yaml.Node) {
-	if node == nil {
-		return // there may be none: others are set in the store
-	}
-	for id, node := range r.entries(node, productsFile, "products") {
-		place := productPlace + " " + shown(id)
-		if tree, ok := r.branch(node, place, ""); ok {
-			var p Product
-			r.decode(tree, &p, place, "")
-			r.checkProduct(place, id, p)
-			c.Products[id] = p
-		}
-	}
+	r.each(node, productsFile, "products", productPlace, func(id, place string, tree map[string]any) {
+		var p Product
+		r.decode(tree, &p, place, "")
+		r.checkProduct(place, id, p)
+		c.Products[id] = p
+	})
 }
 
 // readSources reads the sources; haveQueues says whether the queues they name are known.
 func (c *Catalog) readSources(r *reader, node *yaml.Node, haveQueues bool) {
-	var sources map[string]*yaml.Node
-	if node != nil {
-		sources = r.entries(node, sourcesFile, "sources")
-	}
-	if len(sources) == 0 {
-		r.wrong(sourcesFile, "sources", "there is none")
-	}
-	for name, node := range sources {
-		place := sourcePlace + " " + shown(name)
-		tree, ok := r.branch(node, place, "")
-		if !ok {
-			continue
-		}
+	r.each(node, sourcesFile, "sources", sourcePlace, func(name, place string, tree map[string]any) {
 		s := Source{Name: name}
 		r.decode(tree, &s, place, "")
 		r.checkSource(place, s)
@@ -334,5 +338,8 @@ func (c *Catalog) readSources(r *reader, node *yaml.Node, haveQueues bool) {
 			r.checkRoutes(place, s, c)
 		}
 		c.Sources[name] = s
+	})
+	if node == nil || len(node.Content) == 0 {
+		r.wrong(sourcesFile, "sources", "there is none")
 	}
 }

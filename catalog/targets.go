@@ -97,39 +97,15 @@ func (c *Catalog) TargetsOf(pool string) (targets []Target) {
 	return targets
 }
 
-// ToldBy returns the first queue that a handler of this name, of an enabled queue, emits to.
-func (c *Catalog) ToldBy(handler string) (Queue, bool) {
-	for _, q := range c.Queues {
-		for _, h := range q.Handlers {
-			if !q.Enabled || h.Name != handler {
-				continue
-			}
-			for _, id := range h.Emits {
-				if told, ok := c.Queue(id); ok {
-					return told, true
-				}
-			}
-		}
-	}
-	return Queue{}, false
-}
-
 func (c *Catalog) readTargets(r *reader, node *yaml.Node) {
-	if node == nil {
-		return
-	}
 	urls := map[string]string{}
-	entries := r.entries(node, targetsFile, "targets")
-	for _, name := range slices.Sorted(maps.Keys(entries)) {
-		place := targetPlace + " " + shown(name)
+	r.each(node, targetsFile, "targets", targetPlace, func(name, place string, tree map[string]any) {
 		t := Target{Name: name}
-		if tree, ok := r.branch(entries[name], place, ""); ok {
-			r.decode(tree, &t, place, "")
-			r.checkTarget(place, t)
-			r.takeNames(urls, place, "url_variable", t.URLVariable)
-			c.Targets[name] = t
-		}
-	}
+		r.decode(tree, &t, place, "")
+		r.checkTarget(place, t)
+		r.takeNames(urls, place, "url_variable", t.URLVariable)
+		c.Targets[name] = t
+	})
 }
 
 var (

@@ -123,25 +123,40 @@ func (r *reader) tree(node *yaml.Node, place, path string) any {
 
 // entries returns what stands under each key of a map.
 func (r *reader) entries(node *yaml.Node, place, path string) map[string]*yaml.Node {
+	entries := map[string]*yaml.Node{}
+	r.pairs(node, place, path, func(key, value *yaml.Node) {
+		if key.ShortTag() != "!!str" {
+			r.unreadable(place, join(path, key.Value), keyRule)
+			return
+		}
+		entries[key.Value] = value
+	})
+	return entries
+}
+
+const keyRule = "a key must be a string; quote it"
+
+// pairs visits the entries of a map in their order, each key once.
+func (r *reader) pairs(node *yaml.Node, place, path string, visit func(key, value *yaml.Node)) {
 	if what := ambiguity(node); what != "" || node.Kind != yaml.MappingNode {
 		r.unreadable(place, path, cmp.Or(what, "must be a map"))
-		return nil
+		return
 	}
-	entries := map[string]*yaml.Node{}
+	seen := map[string]bool{}
 	for i := 0; i+1 < len(node.Content); i += 2 {
 		key := node.Content[i]
 		switch what := ambiguity(key); {
 		case what != "":
 			r.unreadable(place, join(path, key.Value), what)
-		case key.Kind != yaml.ScalarNode || key.ShortTag() != "!!str":
-			r.unreadable(place, join(path, key.Value), "a key must be a string; quote it")
-		case entries[key.Value] != nil:
+		case key.Kind != yaml.ScalarNode:
+			r.unreadable(place, join(path, key.Value), keyRule)
+		case seen[key.Value]:
 			r.wrong(place, join(path, key.Value), "the key stands here twice")
 		default:
-			entries[key.Value] = node.Content[i+1]
+			seen[key.Value] = true
+			visit(key, node.Content[i+1])
 		}
 	}
-	return entries
 }
 
 // strict takes no member that the value does not have, and no duration but in seconds.

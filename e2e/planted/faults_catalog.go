@@ -32,7 +32,7 @@ var faultsOfCatalog = []fault{
 	{"an orphan is put back for every queue of its topic", tasks, `again.Attributes = q.Addressed(again.Attributes)`, `_ = again`, tasksDir, "TestAnOrphanOfASharedTopicIsPutBackForItsQueueAlone"},
 	{"a producer's message reaches every queue of the topic", "internal/webhook/webhook.go", `m.Attributes = q.Addressed(m.Attributes)`, `_ = m`, "internal/webhook", "TestAMessageForAQueueOnASharedTopicNamesTheQueue"},
 	{"what is not bound is handled", turn, `case !q.Takes(d.message.Attributes):`, `case false:`, pushDir, "TestAMessageThatIsNotBoundIsDropped"},
-	{"any pattern has the event type", declared, `routing.Narrower(p, best) < 0)`, `routing.Narrower(p, best) > 0)`, catalogs, "TestTheHandlerOfATypeIsItsOwnElseThatOfTheNarrowestPattern"},
+	{"any pattern has the event type", routes, `Narrower(p, best) < 0)`, `Narrower(p, best) > 0)`, catalogs, "TestTheHandlerOfATypeIsItsOwnElseThatOfTheNarrowestPattern"},
 	{"a message may be put on a queue by the name of its dead letters", declared, `return q.ID == name || (q.Alias`, `return slices.Contains(q.DeadLetter.Aliases, name) || q.ID == name || (q.Alias`, catalogs, "TestOldNamesLeadToWhatTheyNamed"},
 	{"a shared topic of disabled queues exists", declared, `return q.Enabled && q.SharedTopic == t.ID`, `return q.SharedTopic == t.ID`, catalogs, "TestASharedTopicExistsWhereOneOfItsQueuesIsEnabled"},
 	{"a shared topic is nobody's to take from", loads, `r.checkQueue(place, queue, c.Topics)`, `r.checkQueue(place, queue, []Topic{{ID: queue.SharedTopic}})`, catalogs, mistakes},

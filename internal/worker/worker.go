@@ -109,7 +109,7 @@ const lanesAtOnce = 16
 // reported together.
 func New(config Config) (*Worker, error) {
 	registry := handler.NewRegistry()
-	updates, _ := config.Catalog.ToldBy("subscriptions.record")
+	updates, _ := config.Catalog.EmitsTo("subscriptions.record")
 	teacher := customers.NewTeacher(config.Store, config.Log, config.Now)
 	watched := teacher.Watch(config.Store)
 	worth := products.NewReader(config.Store, config.Catalog.Products, config.Now)

@@ -75,7 +75,7 @@ func load(files fs.FS) (*Catalog, error) {
 // file reads what stands in a file under each of its keys, and reports whether the file is
 // readable as a whole.
 func (r *reader) file(files fs.FS, name string, keys ...string) (map[string]*yaml.Node, bool) {
-	root, ok := r.document(files, name)
+	root, ok := r.root(files, name)
 	if !ok {
 		return nil, false
 	}
@@ -88,8 +88,8 @@ func (r *reader) file(files fs.FS, name string, keys ...string) (map[string]*yam
 	return entries, true
 }
 
-// document parses a file. One that may be missing is then no mistake.
-func (r *reader) document(files fs.FS, name string) (root *yaml.Node, ok bool) {
+// root parses a file. One that may be missing is then no mistake.
+func (r *reader) root(files fs.FS, name string) (root *yaml.Node, ok bool) {
 	data, err := fs.ReadFile(files, name)
 	if errors.Is(err, fs.ErrNotExist) && (name == topicsFile || name == targetsFile) {
 		return nil, false
@@ -162,7 +162,7 @@ func (c *Catalog) readQueues(r *reader, file map[string]*yaml.Node, names map[st
 	if node := file["defaults"]; node != nil {
 		tree, _ := r.branch(node, queuesFile, "defaults")
 		for _, key := range ofOneQueue {
-			if _, said := tree[key]; said {
+			if _, set := tree[key]; set {
 				r.unreadable(queuesFile, "defaults."+key, "unknown key")
 				delete(tree, key)
 			}
@@ -291,14 +291,11 @@ func (r *reader) queue(place, path string, tree map[string]any, defaults Queue) 
 // backoff takes the policy out of the tree, and returns it with what it leaves open taken
 // from the inherited one. A schedule stands for itself.
 func (r *reader) backoff(place, path string, tree map[string]any, inherited retry.Policy) retry.Policy {
-	said, ok := tree["retry_policy"]
-	if !ok {
-		return inherited
-	}
+	own, ok := tree["retry_policy"]
 	delete(tree, "retry_policy")
 	path = join(path, "retry_policy")
-	raw, own := rawPolicy(inherited), said
-	entries, _ := said.(map[string]any)
+	raw := rawPolicy(inherited)
+	entries, _ := own.(map[string]any)
 	schedule, scheduled := entries["schedule"]
 	if raw.Schedule = nil; scheduled {
 		if len(entries) > 1 {
@@ -306,16 +303,16 @@ func (r *reader) backoff(place, path string, tree map[string]any, inherited retr
 		}
 		raw, own = rawPolicy{}, map[string]any{"schedule": schedule}
 	}
-	r.decode(own, &raw, place, path)
-	switch {
-	case scheduled && len(raw.Schedule) == 0:
-		r.wrong(place, path+".schedule", "lists no wait")
-		return inherited
-	case len(entries) == 0:
-		return inherited
-	default:
-		return retry.Policy(raw)
+	if ok {
+		r.decode(own, &raw, place, path)
 	}
+	if scheduled && len(raw.Schedule) == 0 {
+		r.wrong(place, path+".schedule", "lists no wait")
+	}
+	if len(entries) == 0 || (scheduled && len(raw.Schedule) == 0) {
+		return inherited
+	}
+	return retry.Policy(raw)
 }
 
 // readProducts reads the products. There may be none: others are set in the store.

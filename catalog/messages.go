@@ -19,7 +19,7 @@ func (r *reader) readContracts(files fs.FS) *contract.Set {
 	if _, err := fs.Stat(files, messagesFile); errors.Is(err, fs.ErrNotExist) {
 		files = embedded
 	}
-	root, ok := r.document(files, messagesFile)
+	root, ok := r.root(files, messagesFile)
 	if !ok {
 		return nil
 	}

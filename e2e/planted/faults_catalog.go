@@ -39,5 +39,5 @@ var faultsOfCatalog = []fault{
 	{"an unknown key is passed by", decodes, `json.RejectUnknownMembers(true)`, `json.RejectUnknownMembers(false)`, catalogs, mistakes},
 	{"minutes are taken for seconds", decodes, `!durationShape.Match(unquoted)`, `false`, catalogs, mistakes},
 	{"a queue's own schedule changes that of the defaults", loads, `raw, own = rawPolicy{}, map`, `raw, own = rawPolicy(inherited), map`, catalogs, "TestAQueuesScheduleLeavesThatOfTheDefaults"},
-	{"the doctor looks for the topic of each queue alone", doctor, `if there && !kept && !taken {`, `if there && !kept {`, agreement, "TestProvisionDoctorAndSimulatorAgree"},
+	{"the doctor looks for the topic of each queue alone", doctor, `there && !kept && !shared {`, `there && !kept {`, agreement, "TestProvisionDoctorAndSimulatorAgree"},
 }

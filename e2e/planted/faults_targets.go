@@ -46,7 +46,7 @@ var faultsOfTargets = []fault{
 		all = &gathering{queue: "one",`, batchDir, "TestAttemptsOfTwoQueuesAreNotGatheredTogether"},
 	{"an item has the outcome of another", batch, `a.outcome = outcomes[i]`, `a.outcome = outcomes[0*i]`, batchDir, ownItem},
 	{"an item without an outcome is done", batch, `err == nil && len(outcomes) != len(events)`, `err == nil && len(outcomes) > len(events)`, batchDir, ownItem},
-	{"a call outlives its attempts", batch, `deadline.Before(earliest)`, `deadline.After(earliest)`, batchDir, "TestACallEndsByTheEarliestDeadlineOfItsAttempts"},
+	{"a call outlives its attempts", batch, `context.WithDeadline(ctx, deadline)`, `context.WithDeadline(ctx, deadline.Add(time.Minute))`, batchDir, "TestACallEndsByTheEarliestDeadlineOfItsAttempts"},
 	{"who has left is called for", batch, `slices.Delete(all.attempts, at, at+1)`, `slices.Clone(all.attempts)`, batchDir, "TestAnAttemptThatEndsBeforeItsCallIsNotInIt"},
 	{"a queue gathers what its handler does not", "internal/handler/handler.go", `batched != (q.Batch.Size > 0)`, `batched && q.Batch.Size == 0`, batchDir,
 		"TestAQueueGathersExactlyIfItsHandlersDo"},

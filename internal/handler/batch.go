@@ -74,7 +74,7 @@ func (g *gatherer) do(ctx context.Context, event Event) (Effect, error) {
 	select {
 	case <-a.done:
 	case <-ctx.Done():
-		if g.left(a) {
+		if g.leave(a) {
 			return Effect{}, ctx.Err()
 		}
 		<-a.done
@@ -102,8 +102,8 @@ func (g *gatherer) join(a *attempt) {
 	}
 }
 
-// left takes an attempt out of a gathering whose call has not begun, and reports whether it did.
-func (g *gatherer) left(a *attempt) bool {
+// leave takes an attempt out of a gathering whose call has not begun, and reports whether it did.
+func (g *gatherer) leave(a *attempt) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	all := g.open[a.event.Queue]
@@ -135,19 +135,14 @@ func (g *gatherer) call(all *gathering, wait time.Duration) {
 		return // all have left
 	}
 	events := make([]Event, len(all.attempts))
-	var earliest time.Time
+	ctx := context.WithoutCancel(all.attempts[0].ctx)
 	for i, a := range all.attempts {
 		events[i], a.outcome.Err = a.event, unanswered
-		if deadline, ok := a.ctx.Deadline(); ok && (earliest.IsZero() || deadline.Before(earliest)) {
-			earliest = deadline
+		if deadline, ok := a.ctx.Deadline(); ok {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithDeadline(ctx, deadline) // the earliest of all holds
+			defer cancel()
 		}
-	}
-	ctx, cancel := context.WithCancel(context.WithoutCancel(all.attempts[0].ctx))
-	defer cancel()
-	if !earliest.IsZero() {
-		var ended context.CancelFunc
-		ctx, ended = context.WithDeadline(ctx, earliest)
-		defer ended()
 	}
 	defer func() {
 		panicked := recover()

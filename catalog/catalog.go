@@ -1,7 +1,6 @@
-// Package catalog is the one declaration of every queue, topic, message, product, source and target:
-// YAML files, embedded in the program and replaceable at run time, and the
-// Go that loads and checks them. Topics, subscriptions, Terraform, alerts,
-// emulators, the worker and the docs all read it.
+// Package catalog is the one declaration of every queue, topic, message, product, source and
+// target: YAML files, embedded in the program and replaceable at run time, and the Go that
+// loads and checks them. Terraform, alerts, emulators, the worker and the docs all read it.
 //
 // It owns the names and numbers; nothing else in the repository may repeat one.
 // It refuses to load what it does not fully understand: an unknown key, a bad
@@ -23,17 +22,17 @@ import (
 type Catalog struct {
 	// Queues in the order of the file.
 	Queues []Queue
-	// Topics are those that several queues share, as they shared an exchange.
+	// Topics are shared by several queues, as an exchange was.
 	Topics []Topic
 	// OutboundTopics are published to for others; Billhook consumes none of them.
 	OutboundTopics []Topic
 	// Products by product id.
 	Products map[string]Product
-	// Contracts are what bodies may say: the formats, and what messages.yaml declares of them.
+	// Contracts are the body formats, with what messages.yaml declares of them.
 	Contracts *contract.Set
 	// Sources by name, as in POST /webhooks/{source}.
 	Sources map[string]Source
-	// Targets by name: the services that are posted to.
+	// Targets by name: the services that handlers post to.
 	Targets map[string]Target
 }
 
@@ -48,15 +47,15 @@ type Queue struct {
 	// Enabled is false while the queue has no handlers: it has no subscription, and a push or a
 	// message to it is answered 404.
 	Enabled bool `json:"enabled"`
-	// Contract is the body format its messages have: paynow.v1, envelope.v1 or message.v1.
+	// Contract is the body format of its messages.
 	Contract string `json:"contract"`
 	// SharedTopic is the id of the shared topic that the queue takes its messages from; empty:
 	// it has a topic of its own.
 	SharedTopic string `json:"topic"`
 	// Bindings hold the routing keys that the queue takes from its topic; none: it takes all.
 	Bindings []routing.Pattern `json:"bindings"`
-	// OrderingKey lists what the ordering key is made of, best first: the name of
-	// an attribute or body field each. Empty: the queue is unordered.
+	// OrderingKey lists the attributes or body fields that the ordering key is taken from, best
+	// first. Empty: the queue is unordered.
 	OrderingKey []string `json:"ordering_key"`
 	Priority    string   `json:"priority"`
 	// Pool names the worker service that serves the queue.
@@ -66,12 +65,12 @@ type Queue struct {
 	// MaxAttempts is how often a message is tried before it is dead-lettered.
 	MaxAttempts int          `json:"max_attempts"`
 	Backoff     retry.Policy `json:"retry_policy"`
-	// AckDeadline, Lease, HandlerTimeout: HandlerTimeout < AckDeadline <= Lease.
+	// HandlerTimeout < AckDeadline <= Lease.
 	AckDeadline    time.Duration `json:"-"`
 	Lease          time.Duration `json:"lease"`
 	HandlerTimeout time.Duration `json:"handler_timeout"`
 	// MessageTTL is the age at which a message is no longer handled; 0 is never. It does not
-	// apply to a replay: somebody wants that now.
+	// apply to a replay, which is wanted now.
 	MessageTTL time.Duration `json:"message_ttl"`
 	// MessageRetention is how long Pub/Sub keeps an unacknowledged message.
 	MessageRetention time.Duration `json:"message_retention_duration"`
@@ -79,13 +78,11 @@ type Queue struct {
 	RememberFor time.Duration `json:"remember_for"`
 	// Concurrency is how many messages one instance handles at once.
 	Concurrency int `json:"concurrency"`
-	// SlotWait is how long a message waits for its turn where that many are being
-	// handled; after it the push is refused.
+	// SlotWait is how long a message of a full instance waits; after it the push is refused.
 	SlotWait     time.Duration `json:"slot_wait"`
 	MinInstances int           `json:"min_instances"`
 	MaxInstances int           `json:"max_instances"`
-	// BacklogAlertAbove is the number of waiting messages above which the alert
-	// fires, where workers were added before; 0 is none.
+	// BacklogAlertAbove is the number of waiting messages above which the alert fires; 0 is none.
 	BacklogAlertAbove int `json:"backlog_alert_above"`
 	// OldestAlert is the age of the oldest unacknowledged message at which the alert
 	// fires: longer than a message waits for its next attempt, and before it is useless.
@@ -99,7 +96,7 @@ type Queue struct {
 	OnOrphan    OnOrphan      `json:"on_orphan"`
 	OnPoison    OnPoison      `json:"on_poison"`
 	OnCorrected OnCorrected   `json:"on_corrected"`
-	// FourEyes: what is done to the queue's dead letters needs a second person.
+	// FourEyes: an operation on the queue's dead letters needs a second person.
 	FourEyes bool `json:"four_eyes"`
 	// Batch is how many concurrent attempts one call of the queue's handlers takes.
 	Batch Batch `json:"batch"`
@@ -107,29 +104,29 @@ type Queue struct {
 
 // What a queue does where it has a choice.
 type (
+	// OnTerminal is how a message that cannot succeed is answered once its dead letter is
+	// confirmed.
+	OnTerminal string
+	// OnOrphan is what a sweep does with an event whose worker is gone and whose redelivery is
+	// not in sight.
+	OnOrphan string
 	// OnPoison is what becomes of the later messages of an ordering key after a dead letter.
 	OnPoison string
 	// OnCorrected is what becomes of another payload under the id of a dead letter, of which
 	// nothing was applied. Under the id of any other event it is a conflict.
 	OnCorrected string
-	// OnOrphan is what a sweep does with an event whose worker is gone and whose redelivery is
-	// not in sight.
-	OnOrphan string
-	// OnTerminal is how a message that cannot succeed is answered once its dead letter is
-	// confirmed.
-	OnTerminal string
 )
 
 // The choices.
 const (
+	Reject    OnTerminal  = "reject"    // the 4xx of its class
+	Ack       OnTerminal  = "ack"       // 200
+	Report    OnOrphan    = "report"    // logged and counted, for a person to decide
+	Republish OnOrphan    = "republish" // published again on its queue
 	Skip      OnPoison    = "skip"      // later messages of its key flow
 	Park      OnPoison    = "park"      // they wait, in order, until it is replayed or discarded
 	Refuse    OnCorrected = "refuse"    // a conflict, and a dead letter of its own
 	Accept    OnCorrected = "accept"    // a new attempt, which closes the dead letter
-	Report    OnOrphan    = "report"    // logged and counted, for a person to decide
-	Republish OnOrphan    = "republish" // published again on its queue
-	Reject    OnTerminal  = "reject"    // the 4xx of its class
-	Ack       OnTerminal  = "ack"       // 200
 )
 
 // Handler is what one event type of a queue runs: a handler of the registry, or a post to
@@ -139,11 +136,10 @@ type Handler struct {
 	// made of its target and path.
 	Name string `json:"name"`
 	Post Post   `json:"post"`
-	// Emits are the topics that its effect may tell: ids of queues, shared topics and outbound
-	// topics. The worker refuses every other, and who may publish where is granted by it.
+	// Emits are ids of queues, shared topics and outbound topics. The worker refuses an emission
+	// to any other, and Terraform grants the right to publish by it.
 	Emits []string `json:"emits"`
-	// MaxAttempts, Backoff and Timeout are those of the queue unless the event
-	// type has its own.
+	// MaxAttempts, Backoff and Timeout are those of the queue unless the event type has its own.
 	MaxAttempts int           `json:"max_attempts"`
 	Backoff     retry.Policy  `json:"retry_policy"`
 	Timeout     time.Duration `json:"timeout"`
@@ -152,10 +148,9 @@ type Handler struct {
 // DeadLetter is what becomes of a message that cannot be handled.
 type DeadLetter struct {
 	// Drop: there is no dead-letter topic; the message is counted and gone.
-	Drop bool `json:"drop"`
-	// Topic is where dead letters are published.
+	Drop  bool   `json:"drop"`
 	Topic string `json:"topic"`
-	// Aliases are the names that dead letters went by before: of an exchange, of a queue.
+	// Aliases are former names of the dead letters: of an exchange, of a queue.
 	Aliases   []string      `json:"aliases"`
 	Retention time.Duration `json:"retention"`
 	// AlertAbove is the depth above which the alert fires.
@@ -194,8 +189,7 @@ type Source struct {
 	Scheme Scheme `json:"scheme"`
 	// SecretVariable names the environment variable with its secrets.
 	SecretVariable string `json:"secret_variable"`
-	// MaxBodyBytes is the largest body accepted.
-	MaxBodyBytes int64 `json:"max_body_bytes"`
+	MaxBodyBytes   int64  `json:"max_body_bytes"`
 	// RatePerSecond and Burst limit accepted requests; 0 is no limit.
 	RatePerSecond float64 `json:"rate_per_second"`
 	Burst         int     `json:"burst"`
@@ -211,8 +205,8 @@ func (c *Catalog) Queue(name string) (Queue, bool) {
 	return c.find(func(q Queue) bool { return q.ID == name || (q.Alias != "" && q.Alias == name) })
 }
 
-// DeadLetters finds the queue whose dead letters are called that: by their topic, by a name
-// that they had before, or by the queue's own names.
+// DeadLetters finds a queue by its dead letters' topic or one of their aliases, else by its own
+// names.
 func (c *Catalog) DeadLetters(name string) (Queue, bool) {
 	if q, ok := c.find(func(q Queue) bool {
 		return name != "" && (q.DeadLetter.Topic == name || slices.Contains(q.DeadLetter.Aliases, name))

@@ -13,9 +13,9 @@ import (
 
 	"billhook/e2e"
 	"billhook/internal/dedupe"
-	"billhook/internal/embedded"
 	"billhook/internal/lane"
 	"billhook/internal/signature"
+	"billhook/internal/standin"
 	"billhook/internal/store"
 	"billhook/internal/webhook/samples"
 )
@@ -46,8 +46,8 @@ func (s *stack) emitted(t *testing.T, eventID string) string {
 }
 
 // told returns the deliveries of one event to the subscription service.
-func (s *stack) told(eventID string) []embedded.Delivery {
-	var of []embedded.Delivery
+func (s *stack) told(eventID string) []standin.Delivery {
+	var of []standin.Delivery
 	for _, d := range s.service.Deliveries() {
 		if d.EventID == eventID {
 			of = append(of, d)
@@ -110,7 +110,7 @@ func subscriptionOrder(t *testing.T, s *stack) {
 }
 
 func serviceFails(t *testing.T, s *stack) {
-	require.NoError(t, s.service.Tell(embedded.Fail, 1))
+	require.NoError(t, s.service.Tell(standin.Fail, 1))
 	e := s.newSubscription()
 	s.accepted(t, samples.Read(samples.SubscriptionActivated, e))
 	told := s.emitted(t, e.EventID)
@@ -120,7 +120,7 @@ func serviceFails(t *testing.T, s *stack) {
 }
 
 func serviceRefuses(t *testing.T, s *stack) {
-	require.NoError(t, s.service.Tell(embedded.Refuse, 1))
+	require.NoError(t, s.service.Tell(standin.Refuse, 1))
 	e := s.newSubscription()
 	s.accepted(t, samples.Read(samples.TrialActivated, e))
 	told := s.emitted(t, e.EventID)
@@ -133,7 +133,7 @@ func serviceRefuses(t *testing.T, s *stack) {
 // serviceForgets: the service applies the webhook and cuts the connection. Only a GET can tell
 // that it was applied.
 func serviceForgets(t *testing.T, s *stack) {
-	require.NoError(t, s.service.Tell(embedded.Forget, 1))
+	require.NoError(t, s.service.Tell(standin.Forget, 1))
 	e := s.newSubscription()
 	s.accepted(t, samples.Read(samples.SubscriptionRenewed, e))
 	told := s.emitted(t, e.EventID)

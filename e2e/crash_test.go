@@ -34,13 +34,13 @@ import (
 	"billhook/internal/billing"
 	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
-	"billhook/internal/embedded"
 	at "billhook/internal/failpoint"
 	"billhook/internal/gcp/firestore"
 	"billhook/internal/gcp/pubsub"
 	"billhook/internal/handler"
 	"billhook/internal/lane"
 	"billhook/internal/ledger"
+	"billhook/internal/standin"
 	"billhook/internal/store"
 	"billhook/internal/webhook/samples"
 )
@@ -53,7 +53,7 @@ type crashCase struct {
 	story  func(*testing.T, *installation)
 	// told is the mode of the subscription service for the first deliveries, and times their
 	// number.
-	told  embedded.Mode
+	told  standin.Mode
 	times int
 	// left is the state after the first kill: the status of the event's record, and of the
 	// record of the emitted update. It proves that the point is where its name says.
@@ -101,30 +101,30 @@ var crashCases = map[string]crashCase{
 		points: []string{at.LeasedDone}, story: renewed, left: "COMPLETED PROCESSING", calls: []string{"POST 200", "GET 200"},
 	},
 	"the service was told, forgot to answer, and the worker is gone": {
-		points: []string{at.LeasedDone}, story: renewed, told: embedded.Forget, times: 1, left: "COMPLETED PROCESSING",
+		points: []string{at.LeasedDone}, story: renewed, told: standin.Forget, times: 1, left: "COMPLETED PROCESSING",
 		calls: []string{"POST cut", "GET 200"},
 	},
 	"the service was told, forgot to answer, and the worker is gone after giving the update back": {
-		points: []string{at.LeasedReleased}, story: renewed, told: embedded.Forget, times: 1, left: "COMPLETED FAILED",
+		points: []string{at.LeasedReleased}, story: renewed, told: standin.Forget, times: 1, left: "COMPLETED FAILED",
 		calls: []string{"POST cut", "GET 200"},
 	},
 	"an update is completed, and the broker not told": {
 		points: []string{at.LeasedCompleted}, story: renewed, left: "COMPLETED COMPLETED", calls: []string{"POST 200"},
 	},
 	"the service fails, and there is no record": {
-		points: []string{at.LeasedDone}, story: renewed, told: embedded.Fail, times: 1, left: "COMPLETED PROCESSING",
+		points: []string{at.LeasedDone}, story: renewed, told: standin.Fail, times: 1, left: "COMPLETED PROCESSING",
 		calls: []string{"POST 503", "GET 404", "POST 200"},
 	},
 	"the service fails, and the update is not given back": {
-		points: []string{at.LeasedRelease}, story: renewed, told: embedded.Fail, times: 1, left: "COMPLETED PROCESSING",
+		points: []string{at.LeasedRelease}, story: renewed, told: standin.Fail, times: 1, left: "COMPLETED PROCESSING",
 		calls: []string{"POST 503", "GET 404", "POST 200"},
 	},
 	"the service fails, and the update is given back": {
-		points: []string{at.LeasedReleased}, story: renewed, told: embedded.Fail, times: 1, left: "COMPLETED FAILED",
+		points: []string{at.LeasedReleased}, story: renewed, told: standin.Fail, times: 1, left: "COMPLETED FAILED",
 		calls: []string{"POST 503", "GET 404", "POST 200"},
 	},
 	"the service says that it knows nothing, and the worker dies on it": {
-		points: []string{at.LeasedReconciled}, story: renewed, told: embedded.Fail, times: 1, left: "COMPLETED PROCESSING",
+		points: []string{at.LeasedReconciled}, story: renewed, told: standin.Fail, times: 1, left: "COMPLETED PROCESSING",
 		calls: []string{"POST 503", "GET 404", "GET 404", "POST 200"},
 	},
 	"the service says that it was told, and the worker dies on it": {
@@ -139,15 +139,15 @@ var crashCases = map[string]crashCase{
 		calls: []string{"POST 200", "GET 200", "GET 200"},
 	},
 	"the service refuses, and there is no dead letter yet": {
-		points: []string{at.BuryPublish}, story: refused, told: embedded.Refuse, times: 9, left: "COMPLETED PROCESSING",
+		points: []string{at.BuryPublish}, story: refused, told: standin.Refuse, times: 9, left: "COMPLETED PROCESSING",
 		calls: []string{"POST 422", "GET 404", "POST 422"},
 	},
 	"the service refuses, and the dead letter is not recorded": {
-		points: []string{at.BuryPublished}, story: refused, told: embedded.Refuse, times: 9, left: "COMPLETED PROCESSING",
+		points: []string{at.BuryPublished}, story: refused, told: standin.Refuse, times: 9, left: "COMPLETED PROCESSING",
 		calls: []string{"POST 422", "GET 404", "POST 422"},
 	},
 	"the service refuses, and the broker is not told": {
-		points: []string{at.BuryMarked}, story: refused, told: embedded.Refuse, times: 9, left: "COMPLETED DEAD_LETTERED",
+		points: []string{at.BuryMarked}, story: refused, told: standin.Refuse, times: 9, left: "COMPLETED DEAD_LETTERED",
 		calls: []string{"POST 422"},
 	},
 
@@ -256,7 +256,7 @@ type installation struct {
 	workerURL   string
 	// gate is between the worker and Pub/Sub, for publishing.
 	gate    *e2e.Gate
-	service *embedded.Receiver
+	service *standin.Receiver
 	points  []string
 	// event and update are the ids of the story's event and of the event it emits.
 	event, update string
@@ -298,7 +298,7 @@ func (g crashSetup) open(t *testing.T, test crashCase) *installation {
 	s.update = lane.ID(handler.Event{Queue: e2e.Queue, Tenant: dedupe.DefaultTenant, ID: id}, 0)
 
 	var err error
-	s.service, err = embedded.NewReceiver(embedded.ReceiverConfig{Secrets: []string{e2e.Secret}, Tolerance: 5 * time.Minute})
+	s.service, err = standin.NewReceiver(standin.ReceiverConfig{Secrets: []string{e2e.Secret}, Tolerance: 5 * time.Minute})
 	require.NoError(t, err)
 	if test.told != "" {
 		require.NoError(t, s.service.Tell(test.told, test.times))

@@ -17,10 +17,10 @@ import (
 
 	"billhook/catalog"
 	"billhook/e2e"
-	"billhook/internal/embedded"
+	"billhook/internal/devstack"
 	"billhook/internal/ledger"
-	"billhook/internal/local"
 	"billhook/internal/ops"
+	"billhook/internal/standin"
 	"billhook/internal/store"
 	"billhook/internal/telemetry"
 )
@@ -126,9 +126,9 @@ func TestDevDeliversMessagesOfItsLastRun(t *testing.T) {
 	folder := t.TempDir()
 	order := e2e.Order{EventID: "710000000000000001", OrderID: "710000000000000002", CustomerID: "710000000000000003", UID: "uid-of-the-restart",
 		Lines: []e2e.Line{{Product: points, Quantity: 2, Price: 1000}}}
-	start := func(down bool) (*local.Stack, *e2e.Log) {
+	start := func(down bool) (*devstack.Stack, *e2e.Log) {
 		log := &e2e.Log{}
-		running, err := local.Start(t.Context(), local.Config{
+		running, err := devstack.Start(t.Context(), devstack.Config{
 			Catalog: c, ProjectID: "e2e", Secrets: map[string][]string{"paynow": {e2e.Secret}, "generic": {e2e.Secret}},
 			WebhookPort: "0", WorkerPort: "0", StorePath: filepath.Join(folder, "store.db"), BrokerPath: filepath.Join(folder, "broker.json"),
 			Log: telemetry.NewLogger(log, nil),
@@ -150,7 +150,7 @@ func TestDevDeliversMessagesOfItsLastRun(t *testing.T) {
 
 	again, log := start(false)
 	defer func() { require.NoError(t, again.Close()) }()
-	require.Equal(t, embedded.Loaded{Waiting: 1}, again.Loaded)
+	require.Equal(t, standin.Loaded{Waiting: 1}, again.Loaded)
 	require.Eventually(t, func() bool {
 		return slices.ContainsFunc(log.Deliveries(order.EventID), func(d e2e.Delivery) bool { return d.Outcome == "processed" })
 	}, patience, 20*time.Millisecond)

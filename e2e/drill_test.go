@@ -11,9 +11,9 @@ import (
 
 	"billhook/e2e"
 	"billhook/internal/deadletter"
-	"billhook/internal/embedded"
 	"billhook/internal/ledger"
 	"billhook/internal/ops"
+	"billhook/internal/standin"
 	"billhook/internal/webhook/samples"
 )
 
@@ -107,7 +107,7 @@ func drillTx(t *testing.T, s *stack) {
 // drillLeased: the service refuses a webhook and its first replay, and accepts the second
 // replay.
 func drillLeased(t *testing.T, s *stack) {
-	require.NoError(t, s.service.Tell(embedded.Refuse, 2))
+	require.NoError(t, s.service.Tell(standin.Refuse, 2))
 	e := s.newSubscription()
 	s.accepted(t, samples.Read(samples.SubscriptionRenewed, e))
 	told := s.emitted(t, e.EventID)

@@ -29,9 +29,9 @@ import (
 	"billhook/internal/customers"
 	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
-	"billhook/internal/embedded"
+	"billhook/internal/devstack"
 	"billhook/internal/ledger"
-	"billhook/internal/local"
+	"billhook/internal/standin"
 	"billhook/internal/store"
 	"billhook/internal/telemetry"
 	"billhook/internal/webhook"
@@ -69,7 +69,7 @@ type stack struct {
 	// emulators send no token, so there only the body is checked.
 	forged int
 	// service is the stand-in for the subscription service.
-	service *embedded.Receiver
+	service *standin.Receiver
 	// task calls one of the worker's tasks and returns its result.
 	task func(ctx context.Context, name string) (map[string]any, error)
 
@@ -251,7 +251,7 @@ func startEmbeddedOf(t *testing.T, folder string) *stack {
 	log := &e2e.Log{}
 	breaking := &breakingStore{}
 	taps := map[string]*tappedPublisher{}
-	running, err := local.Start(t.Context(), local.Config{
+	running, err := devstack.Start(t.Context(), devstack.Config{
 		Catalog: c, ProjectID: "e2e", Secrets: map[string][]string{"paynow": {e2e.Secret}, "generic": {e2e.Secret}},
 		WebhookPort: "0", WorkerPort: "0", StorePath: filepath.Join(t.TempDir(), "store.db"),
 		Log:       telemetry.NewLogger(log, nil),

@@ -17,7 +17,7 @@ import (
 
 	"billhook/catalog"
 	"billhook/e2e"
-	"billhook/internal/local"
+	"billhook/internal/devstack"
 	"billhook/internal/signature"
 )
 
@@ -81,10 +81,10 @@ func TestAQueueThatPostsToAServiceIsCatalogLinesAlone(t *testing.T) {
 		posted <- strings.Join([]string{r.Method, r.URL.Path, r.Header.Get("Idempotency-Key"), string(body)}, " ")
 	}))
 	t.Cleanup(mailer.Close)
-	running, err := local.Start(t.Context(), local.Config{
+	running, err := devstack.Start(t.Context(), devstack.Config{
 		Catalog: c, ProjectID: "e2e", Secrets: map[string][]string{"paynow": {e2e.Secret}, "generic": {e2e.Secret}},
 		WebhookPort: "0", WorkerPort: "0", ServicePort: "0", StorePath: filepath.Join(t.TempDir(), "store.db"),
-		Targets: map[string]local.Place{"mailer": {URL: mailer.URL + "/mail", Secret: mailerSecret}},
+		Targets: map[string]devstack.Place{"mailer": {URL: mailer.URL + "/mail", Secret: mailerSecret}},
 		Log:     slog.New(slog.DiscardHandler),
 	})
 	require.NoError(t, err)

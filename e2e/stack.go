@@ -18,10 +18,10 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/contract"
-	"billhook/internal/embedded"
 	"billhook/internal/gcp/firestore"
 	"billhook/internal/gcp/pubsub"
 	"billhook/internal/signature"
+	"billhook/internal/standin"
 	"billhook/internal/store"
 	"billhook/internal/tasks"
 )
@@ -50,7 +50,7 @@ type Real struct {
 	// service and Pub/Sub.
 	WorkerStore, WebhookBroker *Gate
 	// Service is the stand-in for the subscription service, in this process.
-	Service *embedded.Receiver
+	Service *standin.Receiver
 	// Store and Publisher connect to the emulators without a gate.
 	Store     store.Store
 	Publisher *pubsub.Publisher
@@ -104,7 +104,7 @@ func (r *Real) start(ctx context.Context, database string, provision Provision) 
 	}
 	r.closers = append(r.closers, r.WebhookBroker.Close)
 
-	if r.Service, err = embedded.NewReceiver(embedded.ReceiverConfig{Secrets: []string{Secret}, Tolerance: 5 * time.Minute}); err != nil {
+	if r.Service, err = standin.NewReceiver(standin.ReceiverConfig{Secrets: []string{Secret}, Tolerance: 5 * time.Minute}); err != nil {
 		return err
 	}
 	service := httptest.NewUnstartedServer(r.Service)

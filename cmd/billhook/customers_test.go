@@ -17,16 +17,16 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/customers"
-	"billhook/internal/embedded"
 	"billhook/internal/ledger"
 	"billhook/internal/ops"
+	"billhook/internal/standin"
 )
 
 // serveCustomers serves a worker's ops API. In its store the guest c1 has 300 points of two
 // orders.
 func serveCustomers(t *testing.T) string {
 	t.Helper()
-	db, err := embedded.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
+	db, err := standin.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
 	at := time.Date(2026, 3, 2, 10, 15, 0, 0, time.UTC)

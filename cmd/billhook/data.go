@@ -7,8 +7,8 @@ import (
 	"os"
 	"path/filepath"
 
-	"billhook/internal/embedded"
 	"billhook/internal/ops"
+	"billhook/internal/standin"
 )
 
 // data is the folder in which dev keeps its state.
@@ -39,8 +39,8 @@ func openData(asked string) (d data, err error) {
 		d.reused = true
 	}
 	// This check comes before the ports are opened: its error tells more than "address in use".
-	documents, err := embedded.OpenStore(d.store())
-	if errors.Is(err, embedded.ErrInUse) {
+	documents, err := standin.OpenStore(d.store())
+	if errors.Is(err, standin.ErrInUse) {
 		return d, fmt.Errorf("--data: another billhook dev is using %s: end it, or name another folder", asked)
 	}
 	if err != nil {
@@ -69,7 +69,7 @@ func (d data) remove() error {
 }
 
 // describe prints what becomes of the state and what an earlier run has left.
-func (d data) describe(p *program, found embedded.Loaded) {
+func (d data) describe(p *program, found standin.Loaded) {
 	switch {
 	case !d.kept:
 		return

@@ -14,8 +14,8 @@ import (
 	"billhook/catalog"
 	"billhook/emulator"
 	"billhook/emulator/topology"
+	"billhook/internal/devstack"
 	"billhook/internal/ledger"
-	"billhook/internal/local"
 	"billhook/internal/retry"
 	"billhook/internal/store"
 	"billhook/internal/telemetry"
@@ -60,7 +60,7 @@ func (p *program) devCommand() *cobra.Command {
 			}
 			defer func() { err = errors.Join(err, state.remove()) }()
 			flaky := &failOnce{eventID: "900000000000000041"}
-			config := local.Config{
+			config := devstack.Config{
 				Catalog: c, ProjectID: p.env.Project, Secrets: secretsOf(c, p.getenv), Targets: targetsOf(c, p.getenv),
 				WebhookPort: webhookPort, WorkerPort: workerPort, ServicePort: servicePort, TaskEvery: taskEvery,
 				Drain: devDrain, StorePath: state.store(), BrokerPath: state.broker(), OpsTokens: p.env.OpsToken.List(),
@@ -89,7 +89,7 @@ func (p *program) devCommand() *cobra.Command {
 				}
 				p.printf("Starting Google's Pub/Sub and Firestore emulators ...\n")
 			}
-			stack, err := local.Start(ctx, config)
+			stack, err := devstack.Start(ctx, config)
 			if err != nil {
 				if ctx.Err() != nil {
 					return nil
@@ -146,7 +146,7 @@ func shortenWaits(c *catalog.Catalog) {
 }
 
 // printHints prints commands to try. orders is the queue of the sample orders.
-func (p *program) printHints(stack *local.Stack, orders string) {
+func (p *program) printHints(stack *devstack.Stack, orders string) {
 	hooks, work, service := stack.WebhookURL, stack.WorkerURL, stack.ServiceURL
 	p.printf("\nServing until Ctrl-C. Send one by hand:\n\n")
 	p.printf("  bin/billhook send paynow --webhook %s\n", hooks)

@@ -15,20 +15,20 @@ import (
 	"billhook/catalog"
 	"billhook/emulator/emulatortest"
 	"billhook/internal/deadletter"
+	"billhook/internal/devstack"
 	"billhook/internal/gcp/pubsub"
-	"billhook/internal/local"
 	"billhook/internal/ops"
 )
 
 func TestMain(m *testing.M) { os.Exit(emulatortest.Main(m)) }
 
 // startStack runs a whole Billhook on the stand-ins.
-func startStack(t *testing.T, change func(*catalog.Catalog)) *local.Stack {
+func startStack(t *testing.T, change func(*catalog.Catalog)) *devstack.Stack {
 	t.Helper()
 	c, err := catalog.Load("")
 	require.NoError(t, err)
 	change(c)
-	stack, err := local.Start(t.Context(), local.Config{
+	stack, err := devstack.Start(t.Context(), devstack.Config{
 		Catalog: c, ProjectID: "p", Secrets: secretsOf(c, func(string) string { return "" }),
 		WebhookPort: "0", WorkerPort: "0", ServicePort: "0", StorePath: filepath.Join(t.TempDir(), "store.db"),
 		OpsTokens: []string{opsToken}, Log: slog.New(slog.DiscardHandler),

@@ -14,15 +14,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
-	"billhook/internal/embedded"
 	"billhook/internal/ops"
 	"billhook/internal/products"
+	"billhook/internal/standin"
 )
 
 // serveProducts serves a worker's ops API with one product of the catalog.
 func serveProducts(t *testing.T) (say func(input string, args ...string) (string, error)) {
 	t.Helper()
-	db, err := embedded.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
+	db, err := standin.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
 	at := time.Date(2026, 3, 2, 10, 15, 0, 0, time.UTC)

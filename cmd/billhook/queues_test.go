@@ -18,8 +18,8 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/dedupe"
-	"billhook/internal/embedded"
 	"billhook/internal/ops"
+	"billhook/internal/standin"
 	"billhook/internal/store"
 )
 
@@ -29,7 +29,7 @@ const opsToken = "0123456789abcdef01234567"
 // the X-Operator headers that arrive.
 func serveEvents(t *testing.T) (address string, operators func() []string) {
 	t.Helper()
-	db, err := embedded.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
+	db, err := standin.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
 	at := time.Date(2026, 3, 2, 10, 15, 0, 0, time.UTC)

@@ -17,8 +17,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"billhook/catalog"
+	"billhook/internal/devstack"
 	"billhook/internal/env"
-	"billhook/internal/local"
 	"billhook/internal/serve"
 	"billhook/internal/signature"
 	"billhook/internal/webhook/samples"
@@ -42,11 +42,11 @@ func secretsOf(c *catalog.Catalog, getenv func(string) string) map[string][]stri
 
 // targetsOf has the stand-in serve every target, and reads what signs as secretsOf does. A
 // target's URL is not read: samples do not go to a real service.
-func targetsOf(c *catalog.Catalog, getenv func(string) string) map[string]local.Place {
-	places := map[string]local.Place{}
+func targetsOf(c *catalog.Catalog, getenv func(string) string) map[string]devstack.Place {
+	places := map[string]devstack.Place{}
 	for name, target := range c.Targets {
 		secrets := append(env.Secret(getenv(target.SecretVariable)).List(), devSecret)
-		places[name] = local.Place{Secret: secrets[0]}
+		places[name] = devstack.Place{Secret: secrets[0]}
 	}
 	return places
 }

@@ -9,10 +9,10 @@ import (
 	"time"
 
 	"billhook/internal/dedupe"
-	"billhook/internal/embedded"
+	"billhook/internal/devstack"
 	"billhook/internal/ledger"
-	"billhook/internal/local"
 	"billhook/internal/ops"
+	"billhook/internal/standin"
 	"billhook/internal/store"
 	"billhook/internal/webhook/samples"
 )
@@ -40,7 +40,7 @@ func (f *failOnce) Commit(ctx context.Context, writes []store.Write) ([]store.Ve
 // demo sends the samples and prints the result of each.
 type demo struct {
 	*program
-	stack  *local.Stack
+	stack  *devstack.Stack
 	secret string
 	ask    client
 }
@@ -198,7 +198,7 @@ func (s *demo) renewal(ctx context.Context) error {
 
 // lostAnswer has the service apply the update and cut the connection without an answer.
 func (s *demo) lostAnswer(ctx context.Context) error {
-	if err := s.stack.Service.Tell(embedded.Forget, 1); err != nil {
+	if err := s.stack.Service.Tell(standin.Forget, 1); err != nil {
 		return err
 	}
 	event := samples.Event{EventID: "900000000000000081", SubscriptionID: "900000000000000082", UID: "dev-user-of-the-forgetful"}

@@ -19,8 +19,8 @@ import (
 	"billhook/catalog"
 	"billhook/internal/contract"
 	"billhook/internal/deadletter"
-	"billhook/internal/embedded"
 	"billhook/internal/lane"
+	"billhook/internal/standin"
 	"billhook/internal/store/storetest"
 	"billhook/internal/tasks"
 	"billhook/internal/telemetry"
@@ -39,7 +39,7 @@ func TestAnIdleTaskCostsItsDeclaredReadsAndLines(t *testing.T) {
 	t.Parallel()
 	c, err := catalog.Load("")
 	require.NoError(t, err)
-	db, err := embedded.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
+	db, err := standin.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
 	counter := &storetest.Counter{Store: db}

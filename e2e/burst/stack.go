@@ -15,8 +15,8 @@ import (
 
 	"billhook/catalog"
 	"billhook/e2e"
+	"billhook/internal/devstack"
 	"billhook/internal/ledger"
-	"billhook/internal/local"
 	"billhook/internal/signature"
 	"billhook/internal/store"
 	"billhook/internal/telemetry"
@@ -24,7 +24,7 @@ import (
 
 // stack is a Billhook on the stand-ins and the fates of the events sent to it.
 type stack struct {
-	*local.Stack
+	*devstack.Stack
 	*journal
 	signer *signature.Signer
 	http   *http.Client
@@ -56,7 +56,7 @@ func start(ctx context.Context, limited bool, senders int, change func(*catalog.
 		return nil, err
 	}
 	s.http = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: senders}}
-	s.Stack, err = local.Start(ctx, local.Config{
+	s.Stack, err = devstack.Start(ctx, devstack.Config{
 		Catalog: c, ProjectID: "burst", Secrets: map[string][]string{"paynow": {e2e.Secret}, "generic": {e2e.Secret}},
 		WebhookPort: "0", WorkerPort: "0", StorePath: filepath.Join(s.folder, "store.db"), Log: slog.New(s.journal),
 	})

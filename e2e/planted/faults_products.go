@@ -31,8 +31,8 @@ var faultsOfProducts = []fault{
 		"internal/retry", "TestAVerdictNamesWhatItIsAbout"},
 	{"a sale waits for a note", "internal/webhook/points.go", `err != nil || !known {`, `err != nil || !known { return "", broken("data", "unknown") }; if false {`,
 		"internal/webhook", "TestAnOrderIsTakenWhateverItsProductsAre"},
-	{"what waited is gone with dev", "internal/embedded/simulator.go", `sub.waiting[d] = true`, `sub.waiting[d] = false; delete(sub.waiting, d)`,
-		"internal/embedded", "TestUndeliveredMessagesSurviveARestart"},
-	{"what waited comes in another order", "internal/embedded/keep.go", `cmp.Or(len(a.ID)-len(b.ID), cmp.Compare(a.ID, b.ID))`, `cmp.Compare(b.ID, a.ID)`,
-		"internal/embedded", "TestUndeliveredMessagesSurviveARestart"},
+	{"what waited is gone with dev", "internal/standin/simulator.go", `sub.waiting[d] = true`, `sub.waiting[d] = false; delete(sub.waiting, d)`,
+		"internal/standin", "TestUndeliveredMessagesSurviveARestart"},
+	{"what waited comes in another order", "internal/standin/keep.go", `cmp.Or(len(a.ID)-len(b.ID), cmp.Compare(a.ID, b.ID))`, `cmp.Compare(b.ID, a.ID)`,
+		"internal/standin", "TestUndeliveredMessagesSurviveARestart"},
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
-	"billhook/internal/embedded"
 	"billhook/internal/gcp/pubsub"
+	"billhook/internal/standin"
 )
 
 // The catalog's own tests hold Terraform to the same topics and filters, byte by byte.
@@ -51,7 +51,7 @@ func TestProvisionDoctorAndSimulatorAgree(t *testing.T) {
 				client, err := gcppubsub.NewClient(t.Context(), "p", options...)
 				require.NoError(t, err)
 				t.Cleanup(func() { require.NoError(t, client.Close()) })
-				for _, sub := range embedded.Topology(enabled) {
+				for _, sub := range standin.Topology(enabled) {
 					topics[sub.Topic] = true
 					require.True(t, made["subscription "+sub.ID], sub.ID)
 					delete(made, "subscription "+sub.ID)

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/internal/audit"
-	"billhook/internal/embedded"
+	"billhook/internal/standin"
 	"billhook/internal/store"
 )
 
@@ -67,7 +67,7 @@ func TestWhatIsNoEntryIsRefused(t *testing.T) {
 
 func TestTheChangesOfOneSubjectAreListedTheNewestFirst(t *testing.T) {
 	t.Parallel()
-	documents, err := embedded.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
+	documents, err := standin.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, documents.Close()) })
 	for i, subject := range []string{"c1", "c1", "c2", "c1~", "c1"} {

@@ -17,10 +17,10 @@ import (
 	"billhook/internal/billing"
 	"billhook/internal/contract"
 	"billhook/internal/customers"
-	"billhook/internal/embedded"
 	"billhook/internal/handler"
 	"billhook/internal/ledger"
 	"billhook/internal/retry"
+	"billhook/internal/standin"
 	"billhook/internal/store"
 )
 
@@ -73,7 +73,7 @@ func (s *seam) Commit(ctx context.Context, writes []store.Write) ([]store.Versio
 
 var shops atomic.Int64
 
-func newShop(db *embedded.Store) *shop {
+func newShop(db *standin.Store) *shop {
 	n := shops.Add(1)
 	s := &shop{seam: &seam{Store: db}, customer: fmt.Sprint("c", n)}
 	s.reopen()
@@ -107,9 +107,9 @@ func (s *shop) deliver(h deed, event handler.Event) (string, error) {
 	return "", retry.Busy("contention", nil)
 }
 
-func openDB(t *testing.T) *embedded.Store {
+func openDB(t *testing.T) *standin.Store {
 	t.Helper()
-	db, err := embedded.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
+	db, err := standin.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
 	return db

@@ -16,10 +16,10 @@ import (
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
 	"billhook/internal/dedupe/dedupetest"
-	"billhook/internal/embedded"
 	"billhook/internal/handler"
 	"billhook/internal/lane"
 	"billhook/internal/retry"
+	"billhook/internal/standin"
 	"billhook/internal/store"
 )
 
@@ -182,7 +182,7 @@ func TestAnEventIsToldOnceThoughItsRecordIsForgotten(t *testing.T) {
 	for name, removed := range map[string]bool{"and removed": true, "and still there": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			db, err := embedded.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
+			db, err := standin.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
 			require.NoError(t, err)
 			t.Cleanup(func() { require.NoError(t, db.Close()) })
 			now := noon

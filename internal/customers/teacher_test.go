@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/internal/customers"
-	"billhook/internal/embedded"
+	"billhook/internal/standin"
 	"billhook/internal/store"
 	"billhook/internal/store/storetest"
 )
@@ -33,7 +33,7 @@ type class struct {
 
 func newClass(t *testing.T) *class {
 	t.Helper()
-	db, err := embedded.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
+	db, err := standin.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
 	c := &class{counter: &storetest.Counter{Store: db}, now: noon}

@@ -16,9 +16,9 @@ import (
 	"billhook/internal/audit"
 	"billhook/internal/contract"
 	"billhook/internal/deadletter"
-	"billhook/internal/embedded"
 	"billhook/internal/lane"
 	"billhook/internal/routing"
+	"billhook/internal/standin"
 	"billhook/internal/store"
 	"billhook/internal/store/storetest"
 )
@@ -51,7 +51,7 @@ func (b *broker) Publish(_ context.Context, topic string, m contract.Message) (s
 
 func newDesk(t *testing.T) *desk {
 	t.Helper()
-	db, err := embedded.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
+	db, err := standin.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
 	d := &desk{store: &storetest.Faults{Store: db}, broker: &broker{}, now: dead, queue: queue}

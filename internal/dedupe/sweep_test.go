@@ -13,8 +13,8 @@ import (
 
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
-	"billhook/internal/embedded"
 	"billhook/internal/handler"
+	"billhook/internal/standin"
 	"billhook/internal/store"
 	"billhook/internal/store/storetest"
 )
@@ -35,7 +35,7 @@ type floor struct {
 
 func newFloor(t *testing.T) *floor {
 	t.Helper()
-	db, err := embedded.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
+	db, err := standin.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
 	f := &floor{Counter: &storetest.Counter{Store: db}, now: morning}

@@ -23,10 +23,10 @@ import (
 	"billhook/catalog"
 	"billhook/internal/contract"
 	"billhook/internal/delivery"
-	"billhook/internal/embedded"
 	"billhook/internal/handler"
 	"billhook/internal/retry"
 	"billhook/internal/signature"
+	"billhook/internal/standin"
 )
 
 const (
@@ -74,9 +74,9 @@ func callee(t testing.TB, answer http.HandlerFunc) string {
 	return server.URL
 }
 
-func receiver(t testing.TB, secrets ...string) (*embedded.Receiver, string) {
+func receiver(t testing.TB, secrets ...string) (*standin.Receiver, string) {
 	t.Helper()
-	r, err := embedded.NewReceiver(embedded.ReceiverConfig{Secrets: secrets, Tolerance: 5 * time.Minute, Now: clock})
+	r, err := standin.NewReceiver(standin.ReceiverConfig{Secrets: secrets, Tolerance: 5 * time.Minute, Now: clock})
 	require.NoError(t, err)
 	server := httptest.NewServer(r)
 	t.Cleanup(func() { r.Close(); server.Close() })
@@ -230,7 +230,7 @@ func TestTheReceiverAndTheWebhookAgree(t *testing.T) {
 	const cut = "callee_unreachable: unexpected EOF"
 	for name, test := range map[string]struct {
 		secrets []string
-		told    []embedded.Mode
+		told    []standin.Mode
 		steps   []step
 		applied int
 	}{
@@ -239,13 +239,13 @@ func TestTheReceiverAndTheWebhookAgree(t *testing.T) {
 		"asked before it was sent":                {nil, nil, []step{{}}, 0},
 		"under the old secret":                    {[]string{second, secret}, nil, []step{{do: true}, {done: true}}, 1},
 		"under a secret that it does not have":    {[]string{second}, nil, []step{{do: true, want: "callee_unauthorized_401"}, {want: "callee_unauthorized_401"}}, 0},
-		"failed, then delivered":                  {nil, []embedded.Mode{embedded.Fail}, []step{{do: true, want: "callee_failed_503"}, {}, {do: true}, {done: true}}, 1},
-		"refused":                                 {nil, []embedded.Mode{embedded.Refuse}, []step{{do: true, want: "callee_refused_422"}}, 0},
-		"the answer lost, and asked":              {nil, []embedded.Mode{embedded.Forget}, []step{{do: true, want: cut}, {done: true}}, 1},
-		"the answer lost, and sent again":         {nil, []embedded.Mode{embedded.Forget}, []step{{do: true, want: cut}, {do: true}}, 1},
-		"lost on a connection that was kept":      {nil, []embedded.Mode{embedded.Double, embedded.Forget}, []step{{do: true}, {do: true, want: cut}, {done: true}}, 1},
-		"sent again to one that keeps no keys":    {nil, []embedded.Mode{embedded.Forget, embedded.Double}, []step{{do: true, want: cut}, {do: true}}, 2},
-		"asked, and so once without keys as well": {nil, []embedded.Mode{embedded.Forget, embedded.Double}, []step{{do: true, want: cut}, {done: true}}, 1},
+		"failed, then delivered":                  {nil, []standin.Mode{standin.Fail}, []step{{do: true, want: "callee_failed_503"}, {}, {do: true}, {done: true}}, 1},
+		"refused":                                 {nil, []standin.Mode{standin.Refuse}, []step{{do: true, want: "callee_refused_422"}}, 0},
+		"the answer lost, and asked":              {nil, []standin.Mode{standin.Forget}, []step{{do: true, want: cut}, {done: true}}, 1},
+		"the answer lost, and sent again":         {nil, []standin.Mode{standin.Forget}, []step{{do: true, want: cut}, {do: true}}, 1},
+		"lost on a connection that was kept":      {nil, []standin.Mode{standin.Double, standin.Forget}, []step{{do: true}, {do: true, want: cut}, {done: true}}, 1},
+		"sent again to one that keeps no keys":    {nil, []standin.Mode{standin.Forget, standin.Double}, []step{{do: true, want: cut}, {do: true}}, 2},
+		"asked, and so once without keys as well": {nil, []standin.Mode{standin.Forget, standin.Double}, []step{{do: true, want: cut}, {done: true}}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -285,7 +285,7 @@ func TestTheReceiverAndTheWebhookAgree(t *testing.T) {
 func TestNoAnswerInTimeIsATimeout(t *testing.T) {
 	t.Parallel()
 	r, url := receiver(t, secret)
-	require.NoError(t, r.Tell(embedded.Hang, 1))
+	require.NoError(t, r.Tell(standin.Hang, 1))
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	_, err := leased(t, url).Do(ctx, event())

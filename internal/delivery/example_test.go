@@ -9,17 +9,17 @@ import (
 	"billhook/catalog"
 	"billhook/internal/contract"
 	"billhook/internal/delivery"
-	"billhook/internal/embedded"
 	"billhook/internal/handler"
+	"billhook/internal/standin"
 )
 
 // The target forgets its answer; asked before the second attempt, it knows the event.
 func ExampleTarget_Post() {
 	const secret = "a-secret-of-more-than-24-bytes"
-	receiver, _ := embedded.NewReceiver(embedded.ReceiverConfig{Secrets: []string{secret}, Tolerance: 5 * time.Minute})
+	receiver, _ := standin.NewReceiver(standin.ReceiverConfig{Secrets: []string{secret}, Tolerance: 5 * time.Minute})
 	server := httptest.NewServer(receiver)
 	defer server.Close()
-	_ = receiver.Tell(embedded.Forget, 1)
+	_ = receiver.Tell(standin.Forget, 1)
 
 	target, err := delivery.New(delivery.Config{
 		Target: catalog.Target{

@@ -23,7 +23,7 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/contract"
-	"billhook/internal/local"
+	"billhook/internal/devstack"
 	"billhook/internal/signature"
 	"billhook/internal/store"
 	"billhook/internal/telemetry"
@@ -254,7 +254,7 @@ func (c commits) Commit(ctx context.Context, writes []store.Write) ([]store.Vers
 // walk is a recorded stack.
 type walk struct {
 	*recorder
-	stack *local.Stack
+	stack *devstack.Stack
 }
 
 func newWalk(t *testing.T) walk {
@@ -269,7 +269,7 @@ func newWalk(t *testing.T) walk {
 		}
 	}
 	w := walk{recorder: &recorder{news: make(chan struct{}, 1)}}
-	w.stack, err = local.Start(t.Context(), local.Config{
+	w.stack, err = devstack.Start(t.Context(), devstack.Config{
 		Catalog: c, ProjectID: "architecture", Secrets: map[string][]string{"paynow": {secret}, "generic": {secret}},
 		WebhookPort: "0", WorkerPort: "0", ServicePort: "0", StorePath: filepath.Join(t.TempDir(), "store.db"),
 		Log:           telemetry.NewLogger(w, nil),

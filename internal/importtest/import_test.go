@@ -34,10 +34,10 @@ var floors = []struct {
 		"catalog", "internal/dedupe", "internal/handler", "internal/ledger", "internal/deadletter", "internal/lane", "internal/twophase", "internal/audit", "internal/customers", "internal/products",
 	}},
 	{"services and adapters", false, []string{
-		"internal/webhook", "internal/push", "internal/ops", "internal/tasks", "internal/billing", "internal/delivery", "internal/gcp", "internal/embedded",
+		"internal/webhook", "internal/push", "internal/ops", "internal/tasks", "internal/billing", "internal/delivery", "internal/gcp", "internal/standin",
 	}},
 	// worker and local assemble services for the mains.
-	{"mains", true, []string{"cmd", "emulator", "docs/cost", "e2e", "internal/worker", "internal/local", "internal/contract/schemagen", "internal/pii/recall"}},
+	{"mains", true, []string{"cmd", "emulator", "docs/cost", "e2e", "internal/worker", "internal/devstack", "internal/contract/schemagen", "internal/pii/recall"}},
 }
 
 // domain lists the packages that reach neither HTTP nor Google, not even through other
@@ -58,7 +58,7 @@ var walls = []struct {
 		from: domain, through: true,
 		never: []string{
 			"net/http", "cloud.google.com", "google.golang.org", "billhook/internal/webhook", "billhook/internal/push", "billhook/internal/ops",
-			"billhook/internal/delivery", "billhook/internal/gcp", "billhook/internal/embedded", "billhook/internal/serve", "billhook/internal/telemetry",
+			"billhook/internal/delivery", "billhook/internal/gcp", "billhook/internal/standin", "billhook/internal/serve", "billhook/internal/telemetry",
 		},
 		why: "a domain package knows neither HTTP, nor Google, nor a service",
 	},
@@ -69,7 +69,7 @@ var walls = []struct {
 		why: "encoding/json takes a name in any case, and the last of two: what decides who may do what uses github.com/go-json-experiment/json",
 	},
 	{
-		except: []string{"internal/gcp", "internal/embedded", "emulator", "cmd", "e2e"},
+		except: []string{"internal/gcp", "internal/standin", "emulator", "cmd", "e2e"},
 		never:  []string{"cloud.google.com", "google.golang.org"},
 		why:    "only the adapters and the mains name Google",
 	},
@@ -163,7 +163,7 @@ func TestEachWallFails(t *testing.T) {
 			[]string{"cmd/worker imports internal/ledger/ledgertest: a package for tests is imported by tests"},
 		},
 		"a test kit in the end-to-end harness and in another kit": {
-			map[string][]string{"e2e": {"billhook/emulator/emulatortest"}, "internal/store/storetest": {"billhook/internal/embedded/clocktest"}}, nil,
+			map[string][]string{"e2e": {"billhook/emulator/emulatortest"}, "internal/store/storetest": {"billhook/internal/standin/clocktest"}}, nil,
 		},
 	} {
 		t.Run(sentence, func(t *testing.T) {

@@ -13,8 +13,8 @@ import (
 	"pgregory.net/rapid"
 
 	"billhook/internal/contract"
-	"billhook/internal/embedded"
 	"billhook/internal/lane"
+	"billhook/internal/standin"
 	"billhook/internal/store"
 	"billhook/internal/store/storetest"
 )
@@ -22,7 +22,7 @@ import (
 // line is a queue that keeps the messages of one ordering key in order, with a broker
 // that does so too, and a worker that has nothing but lanes to do it by.
 type line struct {
-	db     *embedded.Store
+	db     *standin.Store
 	now    time.Time
 	actors []*actor
 	// broker is what it holds, the first first; acked is what it was told to forget.
@@ -166,7 +166,7 @@ func TestWhateverWaitsBehindWhateverAKeyIsDoneInOrder(t *testing.T) {
 	dir, rounds := t.TempDir(), 0
 	rapid.Check(t, func(t *rapid.T) {
 		rounds++
-		db, err := embedded.OpenTemporaryStore(filepath.Join(dir, fmt.Sprint(rounds)))
+		db, err := standin.OpenTemporaryStore(filepath.Join(dir, fmt.Sprint(rounds)))
 		require.NoError(t, err)
 		l := &line{db: db, now: start, again: map[string]struct {
 			due    time.Time

@@ -15,9 +15,9 @@ import (
 	"pgregory.net/rapid"
 
 	"billhook/internal/contract"
-	"billhook/internal/embedded"
 	"billhook/internal/handler"
 	"billhook/internal/lane"
+	"billhook/internal/standin"
 	"billhook/internal/store"
 )
 
@@ -43,7 +43,7 @@ var errFate = errors.New("no answer")
 
 // actor is a relay that stops before every call until it is told how that goes.
 type actor struct {
-	db      *embedded.Store
+	db      *standin.Store
 	publish func(contract.Message)
 	fate    chan fate
 	// stopped is sent to before every call, and closed at the end.
@@ -102,7 +102,7 @@ func (a *actor) Publish(_ context.Context, _ string, m contract.Message) (id str
 
 // world is the outbox, two relays, and what must be true.
 type world struct {
-	db     *embedded.Store
+	db     *standin.Store
 	now    time.Time
 	actors []*actor
 	events int
@@ -242,7 +242,7 @@ func TestWhateverRelaysDoEveryMessageComesInOrder(t *testing.T) {
 	dir, rounds := t.TempDir(), 0
 	rapid.Check(t, func(t *rapid.T) {
 		rounds++
-		db, err := embedded.OpenTemporaryStore(filepath.Join(dir, fmt.Sprint(rounds)))
+		db, err := standin.OpenTemporaryStore(filepath.Join(dir, fmt.Sprint(rounds)))
 		require.NoError(t, err)
 		w := &world{db: db, now: start, committed: map[string][]string{}, published: map[string][]string{}, lanes: map[string]string{}}
 		for range 2 {

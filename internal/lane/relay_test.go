@@ -15,10 +15,10 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/contract"
-	"billhook/internal/embedded"
 	"billhook/internal/handler"
 	"billhook/internal/lane"
 	"billhook/internal/retry"
+	"billhook/internal/standin"
 	"billhook/internal/store"
 	"billhook/internal/store/storetest"
 )
@@ -88,7 +88,7 @@ func (r *reader) Query(ctx context.Context, query store.Query) (store.Page, erro
 // rig is a relay on a real store.
 type rig struct {
 	*lane.Relay
-	db     *embedded.Store
+	db     *standin.Store
 	faults *storetest.Faults
 	read   *reader
 	broker *broker
@@ -98,7 +98,7 @@ type rig struct {
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	db, err := embedded.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
+	db, err := standin.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
 	r := &rig{db: db, broker: &broker{}, now: start, read: &reader{Counter: &storetest.Counter{Store: db}}}

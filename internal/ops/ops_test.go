@@ -21,11 +21,11 @@ import (
 	"billhook/internal/customers"
 	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
-	"billhook/internal/embedded"
 	"billhook/internal/lane"
 	"billhook/internal/ledger"
 	"billhook/internal/ops"
 	"billhook/internal/products"
+	"billhook/internal/standin"
 	"billhook/internal/store"
 	"billhook/internal/store/storetest"
 )
@@ -52,7 +52,7 @@ type rig struct {
 
 func newRig(t testing.TB, access ops.Access) *rig {
 	t.Helper()
-	db, err := embedded.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
+	db, err := standin.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
 	r := &rig{store: &storetest.Faults{Store: db}}

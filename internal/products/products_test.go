@@ -14,8 +14,8 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/audit"
-	"billhook/internal/embedded"
 	"billhook/internal/products"
+	"billhook/internal/standin"
 	"billhook/internal/store"
 	"billhook/internal/store/storetest"
 )
@@ -39,7 +39,7 @@ type shop struct {
 
 func open(t testing.TB) *shop {
 	t.Helper()
-	db, err := embedded.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
+	db, err := standin.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
 	s := &shop{counter: &storetest.Counter{Store: db}}

@@ -22,13 +22,13 @@ import (
 	"billhook/internal/billing"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
-	"billhook/internal/embedded"
 	"billhook/internal/handler"
 	"billhook/internal/lane"
 	"billhook/internal/ledger"
 	"billhook/internal/push"
 	"billhook/internal/retry"
 	"billhook/internal/serve"
+	"billhook/internal/standin"
 	"billhook/internal/store"
 	"billhook/internal/store/storetest"
 	"billhook/internal/telemetry"
@@ -106,7 +106,7 @@ type rig struct {
 	queue   catalog.Queue
 	faults  *storetest.Faults
 	counter *storetest.Counter
-	db      *embedded.Store
+	db      *standin.Store
 	broker  *broker
 	bouncer *bouncer
 	log     *journal
@@ -155,7 +155,7 @@ type setup struct {
 
 func newRig(tb testing.TB, with setup) *rig {
 	tb.Helper()
-	db, err := embedded.OpenTemporaryStore(filepath.Join(tb.TempDir(), "store.db"))
+	db, err := standin.OpenTemporaryStore(filepath.Join(tb.TempDir(), "store.db"))
 	require.NoError(tb, err)
 	tb.Cleanup(func() { require.NoError(tb, db.Close()) })
 	r := &rig{broker: &broker{}, bouncer: &bouncer{}, log: &journal{}, metrics: telemetry.NewMetrics()}

@@ -17,17 +17,17 @@ import (
 	"billhook/catalog"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
-	"billhook/internal/embedded"
 	"billhook/internal/handler"
 	"billhook/internal/lane"
 	"billhook/internal/retry"
+	"billhook/internal/standin"
 )
 
 // world is a rig behind the simulator of Pub/Sub, with an alarm that releases what is kept,
 // in the time of a bubble.
 type world struct {
 	*rig
-	simulator *embedded.Simulator
+	simulator *standin.Simulator
 	// killed is set by a handler whose worker dies.
 	killed atomic.Bool
 	mu     sync.Mutex
@@ -88,8 +88,8 @@ func newWorld(t *testing.T, with setup) *world {
 	with.live, with.timer, with.alarm = true, realTimer, alarmOf{&w}
 	w.rig = newRig(t, with)
 	var err error
-	w.simulator, err = embedded.NewSimulator(embedded.SimulatorConfig{
-		ProjectID: "demo", Subscriptions: embedded.Topology([]catalog.Queue{w.queue}),
+	w.simulator, err = standin.NewSimulator(standin.SimulatorConfig{
+		ProjectID: "demo", Subscriptions: standin.Topology([]catalog.Queue{w.queue}),
 		PushBaseURL: "http://worker.test", Client: &http.Client{Transport: w},
 	})
 	require.NoError(t, err)

@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/internal/contract"
-	"billhook/internal/embedded"
 	"billhook/internal/lane"
+	"billhook/internal/standin"
 )
 
 func TestStoredLanesAreWhatTheyWere(t *testing.T) {
@@ -16,7 +16,7 @@ func TestStoredLanesAreWhatTheyWere(t *testing.T) {
 	requireDocuments(t, "lanes", lanes)
 }
 
-func lanes(t *testing.T, db *embedded.Store) {
+func lanes(t *testing.T, db *standin.Store) {
 	batch := lane.NewBatch(noon)
 	from := lane.Source{Queue: "orders", Tenant: "default", EventID: "e1"}
 	batch.Add("orders", "id-1", contract.Message{Data: []byte("{}"), Attributes: map[string]string{"event_id": "id-1"}, OrderingKey: "u1"}, from)

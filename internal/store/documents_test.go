@@ -19,10 +19,10 @@ import (
 	"billhook/internal/customers"
 	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
-	"billhook/internal/embedded"
 	"billhook/internal/handler"
 	"billhook/internal/ledger"
 	"billhook/internal/products"
+	"billhook/internal/standin"
 	"billhook/internal/store"
 	"billhook/internal/twophase"
 )
@@ -36,7 +36,7 @@ var noon = time.Date(2026, 11, 22, 12, 0, 0, 123_456_789, time.FixedZone("east",
 // files in testdata/documents say what they were before the code that made them changed.
 func TestStoredDocumentsAreWhatTheyWere(t *testing.T) {
 	t.Parallel()
-	for kind, made := range map[string]func(*testing.T, *embedded.Store){
+	for kind, made := range map[string]func(*testing.T, *standin.Store){
 		"records": records, "dead-letters": deadLetters, "operations": operations, "books": books,
 		"customers": mappings, "products": worths, "audit": audited, "two-phase": phases,
 	} {
@@ -48,9 +48,9 @@ func TestStoredDocumentsAreWhatTheyWere(t *testing.T) {
 }
 
 // requireDocuments compares all that a case stores with the file of its kind.
-func requireDocuments(t *testing.T, kind string, made func(*testing.T, *embedded.Store)) {
+func requireDocuments(t *testing.T, kind string, made func(*testing.T, *standin.Store)) {
 	t.Helper()
-	db, err := embedded.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
+	db, err := standin.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
 	require.NoError(t, err)
 	defer func() { require.NoError(t, db.Close()) }()
 	made(t, db)
@@ -103,7 +103,7 @@ func spelled(path string, value any) (lines []string) {
 	return lines
 }
 
-func commit(t *testing.T, db *embedded.Store, writes ...store.Write) {
+func commit(t *testing.T, db *standin.Store, writes ...store.Write) {
 	t.Helper()
 	_, err := db.Commit(t.Context(), writes)
 	require.NoError(t, err)
@@ -116,7 +116,7 @@ func ids() func() string {
 	return func() string { n++; return fmt.Sprint("id-", n) }
 }
 
-func records(t *testing.T, db *embedded.Store) {
+func records(t *testing.T, db *standin.Store) {
 	for _, r := range []dedupe.Record{
 		{Queue: "q", Tenant: "default", EventID: "least", Status: dedupe.Completed},
 		{
@@ -150,13 +150,13 @@ func dead(n int, attributes map[string]string) contract.Message {
 	return m
 }
 
-func keep(t *testing.T, db *embedded.Store, m contract.Message, id string) {
+func keep(t *testing.T, db *standin.Store, m contract.Message, id string) {
 	t.Helper()
 	_, err := deadletter.Keep(t.Context(), db, declared, m, id, noon)
 	require.NoError(t, err)
 }
 
-func deadLetters(t *testing.T, db *embedded.Store) {
+func deadLetters(t *testing.T, db *standin.Store) {
 	keep(t, db, dead(1, nil), "1")
 	keep(t, db, contract.Message{Attributes: map[string]string{"__kept__": "x", "CloudPubSubDeadLetterSourceDeliveryCount": "7"}}, "2")
 	keep(t, db, contract.Message{Data: []byte("\xff")}, "3")
@@ -171,7 +171,7 @@ func deadLetters(t *testing.T, db *embedded.Store) {
 	keep(t, db, again, "9")
 }
 
-func operations(t *testing.T, db *embedded.Store) {
+func operations(t *testing.T, db *standin.Store) {
 	operator := deadletter.Operator{
 		Store: db, Now: now, NewID: ids(), Queue: func(string) (catalog.Queue, bool) { return declared, true },
 		Wait: func(context.Context, time.Duration) error { return nil }, Relay: func(context.Context, string) error { return nil },
@@ -195,7 +195,7 @@ func operations(t *testing.T, db *embedded.Store) {
 	require.NoError(t, err)
 }
 
-func books(t *testing.T, db *embedded.Store) {
+func books(t *testing.T, db *standin.Store) {
 	for order, currency := range map[string]string{"order-1": "USD", "order~2": ""} {
 		writes, err := ledger.Credit(ledger.Entry{
 			Order: order, EventID: "e1", From: ledger.IssuedPoints(order), To: ledger.CustomerPoints("c1"), Amount: 1000,
@@ -216,7 +216,7 @@ func books(t *testing.T, db *embedded.Store) {
 	commit(t, db, writes...)
 }
 
-func mappings(t *testing.T, db *embedded.Store) {
+func mappings(t *testing.T, db *standin.Store) {
 	books(t, db)
 	teacher := customers.NewTeacher(db, nil, now)
 	lesson, err := teacher.Learn(t.Context(), customers.Order{CustomerID: "c2", UID: "u2", EventID: "e2"}, 0)
@@ -236,7 +236,7 @@ func mappings(t *testing.T, db *embedded.Store) {
 	require.NoError(t, err)
 }
 
-func worths(t *testing.T, db *embedded.Store) {
+func worths(t *testing.T, db *standin.Store) {
 	keeper := products.Keeper{Store: db, Start: map[string]catalog.Product{"p1": {Points: 10}}, Now: now, NewID: ids()}
 	_, err := keeper.Set(t.Context(), "p1", 20, products.Change{Who: "ilse", Why: "sale"})
 	require.NoError(t, err)
@@ -246,7 +246,7 @@ func worths(t *testing.T, db *embedded.Store) {
 	require.NoError(t, err)
 }
 
-func audited(t *testing.T, db *embedded.Store) {
+func audited(t *testing.T, db *standin.Store) {
 	for id, entry := range map[string]audit.Entry{
 		"1": {Kind: "k~", Subject: "s", Action: "a", Who: "ilse", Why: "b", At: noon},
 		"2": {Kind: "k", Subject: "s", Action: "a", Who: "ilse", Why: "b", At: noon, Before: map[string]any{}, After: map[string]any{"points": int64(1), "state": "x"}},
@@ -257,7 +257,7 @@ func audited(t *testing.T, db *embedded.Store) {
 	}
 }
 
-func phases(t *testing.T, db *embedded.Store) {
+func phases(t *testing.T, db *standin.Store) {
 	unknown := context.DeadlineExceeded
 	for id, there := range map[string]error{"done": nil, "open": unknown} {
 		nothing := func(context.Context, handler.Event) ([]store.Write, error) { return nil, nil }

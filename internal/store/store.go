@@ -1,6 +1,6 @@
 // Package store is the shape of the document database that Billhook keeps its
 // state in: three operations (Get, Commit, Query), implemented by
-// internal/gcp/firestore and by internal/embedded, and the one way from a struct to a
+// internal/gcp/firestore and by internal/standin, and the one way from a struct to a
 // stored document and back.
 //
 // It owns the values a document may hold, the writes of a commit, and the named

@@ -19,8 +19,8 @@ import (
 	"billhook/emulator/emulatortest"
 	"billhook/internal/contract"
 	"billhook/internal/deadletter"
-	"billhook/internal/embedded"
 	"billhook/internal/gcp/firestore"
+	"billhook/internal/standin"
 	"billhook/internal/store"
 	"billhook/internal/store/storetest"
 	"billhook/internal/tasks"
@@ -108,7 +108,7 @@ func line(queue string, open, oldest int) string {
 // stores opens each implementation; each test has one of its own.
 var stores = map[string]func(t *testing.T) store.Store{
 	"on the embedded store": func(t *testing.T) store.Store {
-		db, err := embedded.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
+		db, err := standin.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, db.Close()) })
 		return db

@@ -24,11 +24,11 @@ import (
 	"billhook/internal/contract"
 	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
-	"billhook/internal/embedded"
 	"billhook/internal/handler"
 	"billhook/internal/lane"
 	"billhook/internal/retry"
 	"billhook/internal/routing"
+	"billhook/internal/standin"
 	"billhook/internal/store"
 	"billhook/internal/store/storetest"
 	"billhook/internal/tasks"
@@ -67,7 +67,7 @@ func (b *broker) Publish(_ context.Context, topic string, m contract.Message) (s
 
 // rig is the tasks on a real store, behind their routes.
 type rig struct {
-	db      *embedded.Store
+	db      *standin.Store
 	faults  *storetest.Faults
 	broker  *broker
 	metrics *telemetry.Metrics
@@ -79,7 +79,7 @@ type rig struct {
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	db, err := embedded.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
+	db, err := standin.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
 	r := &rig{db: db, faults: &storetest.Faults{Store: db}, broker: &broker{}, metrics: telemetry.NewMetrics(), router: chi.NewRouter(), now: start}

@@ -8,9 +8,9 @@ import (
 	"path/filepath"
 	"time"
 
-	"billhook/internal/embedded"
 	"billhook/internal/handler"
 	"billhook/internal/retry"
+	"billhook/internal/standin"
 	"billhook/internal/store"
 	"billhook/internal/twophase"
 )
@@ -45,7 +45,7 @@ func ExampleWork_Leased() {
 		return
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	db, err := embedded.OpenTemporaryStore(filepath.Join(dir, "store"))
+	db, err := standin.OpenTemporaryStore(filepath.Join(dir, "store"))
 	if err != nil {
 		fmt.Println(err)
 		return

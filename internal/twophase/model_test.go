@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"billhook/internal/embedded"
 	"billhook/internal/retry"
+	"billhook/internal/standin"
 	"billhook/internal/store"
 )
 
@@ -109,7 +109,7 @@ func TestAnyHistoryEndsInAgreement(t *testing.T) {
 	dir, runs := t.TempDir(), 0
 	rapid.Check(t, func(t *rapid.T) {
 		runs++
-		db, err := embedded.OpenTemporaryStore(filepath.Join(dir, fmt.Sprint(runs)))
+		db, err := standin.OpenTemporaryStore(filepath.Join(dir, fmt.Sprint(runs)))
 		require.NoError(t, err)
 		defer func() { require.NoError(t, db.Close()) }()
 		kinds := sides()

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/internal/contract"
-	"billhook/internal/embedded/clocktest"
 	"billhook/internal/lane"
+	"billhook/internal/standin/clocktest"
 	"billhook/internal/store"
 	"billhook/internal/worker"
 )

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/internal/contract"
-	"billhook/internal/embedded"
+	"billhook/internal/standin"
 	"billhook/internal/store"
 	"billhook/internal/worker"
 )
@@ -53,7 +53,7 @@ func (somewhere) Publish(context.Context, string, contract.Message) (string, err
 // that both write, a busy tenant would cost its neighbours.
 func TestNoDocumentIsWrittenByTwoUnrelatedEvents(t *testing.T) {
 	t.Parallel()
-	service, err := embedded.NewReceiver(embedded.ReceiverConfig{Secrets: []string{"a-secret-of-more-than-24-bytes"}, Tolerance: time.Minute})
+	service, err := standin.NewReceiver(standin.ReceiverConfig{Secrets: []string{"a-secret-of-more-than-24-bytes"}, Tolerance: time.Minute})
 	require.NoError(t, err)
 	server := httptest.NewServer(service)
 	t.Cleanup(server.Close)

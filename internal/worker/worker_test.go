@@ -22,11 +22,11 @@ import (
 	"billhook/catalog"
 	"billhook/internal/contract"
 	"billhook/internal/delivery"
-	"billhook/internal/embedded"
 	"billhook/internal/gcp/auth"
 	"billhook/internal/handler"
 	"billhook/internal/ops"
 	"billhook/internal/push"
+	"billhook/internal/standin"
 	"billhook/internal/store"
 	"billhook/internal/tasks"
 	"billhook/internal/telemetry"
@@ -55,7 +55,7 @@ func postedTo(t *testing.T, c *catalog.Catalog, url string) delivery.Targets {
 
 func config(t *testing.T, change func(*worker.Config)) worker.Config {
 	t.Helper()
-	db, err := embedded.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
+	db, err := standin.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
 	shipped, err := catalog.Load("")

@@ -1,4 +1,4 @@
-package embedded
+package standin
 
 import (
 	"cmp"
@@ -128,12 +128,12 @@ func NewReceiver(config ReceiverConfig) (*Receiver, error) {
 		}
 		verifier, err := signature.NewVerifier(scheme, secrets, config.Tolerance, config.Now)
 		if err != nil {
-			return nil, fmt.Errorf("embedded: receiver: %w", err)
+			return nil, fmt.Errorf("standin: receiver: %w", err)
 		}
 		r.verifiers = append(r.verifiers, verifier)
 	}
 	if len(r.verifiers) == 0 {
-		return nil, errors.New("embedded: receiver: no secret")
+		return nil, errors.New("standin: receiver: no secret")
 	}
 	r.closing = sync.OnceFunc(func() { close(r.closed) })
 	if config.Posts == nil {
@@ -166,10 +166,10 @@ func (r *Receiver) Close() { r.closing() }
 // calls. times is 1 to 1,000,000.
 func (r *Receiver) Tell(mode Mode, times int) error {
 	if !slices.Contains(modes, mode) {
-		return errors.New("embedded: receiver: the mode must be fail, refuse, hang, forget or double")
+		return errors.New("standin: receiver: the mode must be fail, refuse, hang, forget or double")
 	}
 	if times < 1 || times > maxTold {
-		return fmt.Errorf("embedded: receiver: times must be 1 to %d", maxTold)
+		return fmt.Errorf("standin: receiver: times must be 1 to %d", maxTold)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

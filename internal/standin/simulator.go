@@ -1,4 +1,4 @@
-package embedded
+package standin
 
 import (
 	"context"
@@ -19,9 +19,9 @@ import (
 // Errors of Publish, besides contract.ErrLimit.
 var (
 	// ErrNoTopic: the topic does not exist.
-	ErrNoTopic = errors.New("embedded: no such topic")
+	ErrNoTopic = errors.New("standin: no such topic")
 	// ErrClosed: the simulator has been closed.
-	ErrClosed = errors.New("embedded: closed")
+	ErrClosed = errors.New("standin: closed")
 )
 
 // Pacing of a push subscription (Pub/Sub documentation, push subscriptions: push backoff and
@@ -165,7 +165,7 @@ func NewSimulator(config SimulatorConfig) (*Simulator, error) {
 	var errs []error
 	for _, sub := range config.Subscriptions {
 		if err := s.add(sub); err != nil {
-			errs = append(errs, fmt.Errorf("embedded: subscription %s: %w", sub.ID, err))
+			errs = append(errs, fmt.Errorf("standin: subscription %s: %w", sub.ID, err))
 		}
 	}
 	for _, topic := range config.Topics { // a topic may have no subscription
@@ -173,7 +173,7 @@ func NewSimulator(config SimulatorConfig) (*Simulator, error) {
 	}
 	for _, sub := range config.Subscriptions {
 		if _, ok := s.topics[sub.DeadLetterTopic]; sub.DeadLetterTopic != "" && !ok {
-			errs = append(errs, fmt.Errorf("embedded: subscription %s: dead-letter topic %s: %w", sub.ID, sub.DeadLetterTopic, ErrNoTopic))
+			errs = append(errs, fmt.Errorf("standin: subscription %s: dead-letter topic %s: %w", sub.ID, sub.DeadLetterTopic, ErrNoTopic))
 		}
 	}
 	if len(errs) > 0 {

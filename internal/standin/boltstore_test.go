@@ -1,4 +1,4 @@
-package embedded_test
+package standin_test
 
 import (
 	"bufio"
@@ -12,14 +12,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"billhook/internal/embedded"
+	"billhook/internal/standin"
 	"billhook/internal/store"
 	"billhook/internal/store/storetest"
 )
 
-func openStore(t *testing.T) *embedded.Store {
+func openStore(t *testing.T) *standin.Store {
 	t.Helper()
-	s, err := embedded.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
+	s, err := standin.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	return s
@@ -36,13 +36,13 @@ func TestTheBoltStoreConforms(t *testing.T) {
 func TestACommitOutlivesTheStoreThatMadeIt(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "store.db")
-	s, err := embedded.OpenStore(path)
+	s, err := standin.OpenStore(path)
 	require.NoError(t, err)
 	key := store.Key{Collection: "c", ID: "a"}
 	versions, err := s.Commit(t.Context(), []store.Write{store.Create(key, map[string]any{"n": int64(1)})})
 	require.NoError(t, err)
 	require.NoError(t, s.Close())
-	s, err = embedded.OpenStore(path)
+	s, err = standin.OpenStore(path)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, s.Close()) }()
 	doc, err := s.Get(t.Context(), key)
@@ -75,7 +75,7 @@ func TestACommitOutlivesTheKillingOfItsProcess(t *testing.T) {
 	const variable = "BOLTSTORE_TEST_CHILD"
 	numbered := func(i int) store.Key { return store.Key{Collection: "c", ID: strconv.Itoa(i)} }
 	if path := os.Getenv(variable); path != "" {
-		s, err := embedded.OpenStore(path)
+		s, err := standin.OpenStore(path)
 		require.NoError(t, err)
 		for i := 0; ; i++ {
 			_, err := s.Commit(t.Context(), []store.Write{
@@ -106,7 +106,7 @@ func TestACommitOutlivesTheKillingOfItsProcess(t *testing.T) {
 	require.Error(t, child.Wait())
 	require.GreaterOrEqual(t, said, 50)
 
-	s, err := embedded.OpenStore(path)
+	s, err := standin.OpenStore(path)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, s.Close()) }()
 	for i := range said {

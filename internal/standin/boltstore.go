@@ -1,4 +1,4 @@
-package embedded
+package standin
 
 import (
 	"bytes"
@@ -32,7 +32,7 @@ type Store struct {
 }
 
 // ErrInUse: another process has the file open.
-var ErrInUse = errors.New("embedded: the store is in use")
+var ErrInUse = errors.New("standin: the store is in use")
 
 // OpenStore opens the file and creates it if needed. One process at a time may have it open;
 // for a second one the error wraps ErrInUse.
@@ -53,9 +53,9 @@ func openStore(path string, noSync bool) (*Store, error) {
 			return nil, fmt.Errorf("%w: %w", ErrInUse, err)
 		}
 		if errors.Is(err, os.ErrPermission) {
-			return nil, fmt.Errorf("embedded: open store: not allowed: %w", err)
+			return nil, fmt.Errorf("standin: open store: not allowed: %w", err)
 		}
-		return nil, fmt.Errorf("embedded: open store: %w", err)
+		return nil, fmt.Errorf("standin: open store: %w", err)
 	}
 	return &Store{db: db, turn: make(chan struct{}, 1)}, nil
 }
@@ -63,7 +63,7 @@ func openStore(path string, noSync bool) (*Store, error) {
 // Close closes the file.
 func (s *Store) Close() error {
 	if err := s.db.Close(); err != nil {
-		return fmt.Errorf("embedded: close store: %w", err)
+		return fmt.Errorf("standin: close store: %w", err)
 	}
 	return nil
 }
@@ -211,7 +211,7 @@ func read(tx *bbolt.Tx, key store.Key) (stored, error) {
 // parse splits data into eight bytes of version and the encoded fields.
 func parse(data []byte) (stored, error) {
 	if len(data) < 8 {
-		return stored{}, errors.New("embedded: a document is cut short")
+		return stored{}, errors.New("standin: a document is cut short")
 	}
 	fields, err := decodeFields(data[8:])
 	if err != nil {
@@ -282,7 +282,7 @@ type tagged struct {
 func encodeFields(fields map[string]any) ([]byte, error) {
 	body, err := json.Marshal(tag(fields))
 	if err != nil {
-		return nil, fmt.Errorf("embedded: encode: %w", err)
+		return nil, fmt.Errorf("standin: encode: %w", err)
 	}
 	return body, nil
 }
@@ -290,11 +290,11 @@ func encodeFields(fields map[string]any) ([]byte, error) {
 func decodeFields(body []byte) (map[string]any, error) {
 	var t tagged
 	if err := json.Unmarshal(body, &t); err != nil {
-		return nil, fmt.Errorf("embedded: decode: %w", err)
+		return nil, fmt.Errorf("standin: decode: %w", err)
 	}
 	fields, ok := t.value().(map[string]any)
 	if !ok {
-		return nil, errors.New("embedded: decode: not a document")
+		return nil, errors.New("standin: decode: not a document")
 	}
 	return fields, nil
 }

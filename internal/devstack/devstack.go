@@ -1,7 +1,7 @@
-// Package local runs a whole Billhook in one process: the webhook service and the worker, on
+// Package devstack runs a whole Billhook in one process: the webhook service and the worker, on
 // the embedded stand-ins or on Google's emulators. It owns their wiring for development and for
 // the end-to-end tests. It refuses to be deployed: everything listens on loopback alone.
-package local
+package devstack
 
 import (
 	"cmp"
@@ -19,7 +19,6 @@ import (
 	"billhook/emulator"
 	"billhook/internal/alarm"
 	"billhook/internal/delivery"
-	"billhook/internal/embedded"
 	"billhook/internal/gcp/auth"
 	"billhook/internal/gcp/firestore"
 	"billhook/internal/gcp/pubsub"
@@ -27,6 +26,7 @@ import (
 	"billhook/internal/products"
 	"billhook/internal/push"
 	"billhook/internal/serve"
+	"billhook/internal/standin"
 	"billhook/internal/store"
 	"billhook/internal/tasks"
 	"billhook/internal/telemetry"
@@ -90,16 +90,16 @@ type Stack struct {
 	// WebhookMetricsURL and WorkerMetricsURL serve /metrics on free ports.
 	WebhookMetricsURL, WorkerMetricsURL string
 	// Service stands in for every target that has no place of its own, at ServiceURL.
-	Service    *embedded.Receiver
+	Service    *standin.Receiver
 	ServiceURL string
 	// Store is the services' store without WrapStore.
 	Store store.Store
 	// Publisher publishes on the broker without WrapPublisher.
 	Publisher webhook.Publisher
 	// Broker is the embedded broker; nil on the emulators.
-	Broker *embedded.Broker
+	Broker *standin.Broker
 	// Loaded says what the file at BrokerPath held.
-	Loaded embedded.Loaded
+	Loaded standin.Loaded
 
 	closers []func() error
 	stop    context.CancelFunc
@@ -200,7 +200,7 @@ func (s *Stack) targets(ctx context.Context, config Config) (delivery.Targets, e
 	}
 	s.closers = append(s.closers, ignoreClosed(listener))
 	s.ServiceURL = "http://" + listener.Addr().String()
-	known := embedded.ReceiverConfig{Tolerance: 5 * time.Minute, Posts: config.Catalog.Posts("")}
+	known := standin.ReceiverConfig{Tolerance: 5 * time.Minute, Posts: config.Catalog.Posts("")}
 	targets, err := delivery.Open(config.Catalog, "", func(t catalog.Target) (string, []string) {
 		at := config.Targets[t.Name]
 		for name, source := range config.Catalog.Sources {
@@ -223,7 +223,7 @@ func (s *Stack) targets(ctx context.Context, config Config) (delivery.Targets, e
 	if err != nil || len(known.Secrets)+len(known.Standard) == 0 {
 		return targets, err
 	}
-	if s.Service, err = embedded.NewReceiver(known); err != nil {
+	if s.Service, err = standin.NewReceiver(known); err != nil {
 		return nil, err
 	}
 	server := &http.Server{Handler: s.Service, ReadHeaderTimeout: time.Second, WriteTimeout: standInTimeout}
@@ -291,7 +291,7 @@ func (s *Stack) run(ctx, life context.Context, server *serve.Server, on net.List
 }
 
 func (s *Stack) embedded(ctx, life context.Context, config Config) (push.Authenticator, error) {
-	issuer, err := embedded.NewIssuer(nil)
+	issuer, err := standin.NewIssuer(nil)
 	if err != nil {
 		return nil, err
 	}
@@ -310,7 +310,7 @@ func (s *Stack) embedded(ctx, life context.Context, config Config) (push.Authent
 		}
 	}
 	s.token = func() (string, error) { return issuer.Token(audience, serviceAccount) }
-	s.Broker, err = embedded.NewBroker(embedded.Config{
+	s.Broker, err = standin.NewBroker(standin.Config{
 		ProjectID: config.ProjectID, Queues: enabled, Topics: config.Catalog.OtherTopics(),
 		Token: s.token,
 	})
@@ -331,7 +331,7 @@ func (s *Stack) embedded(ctx, life context.Context, config Config) (push.Authent
 	}
 	s.closers = append(s.closers, publisher.Close)
 	s.Publisher = publisher
-	store, err := embedded.OpenStore(config.StorePath)
+	store, err := standin.OpenStore(config.StorePath)
 	if err != nil {
 		return nil, err
 	}
@@ -407,7 +407,7 @@ func (s *Stack) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := errors.Join(append(errs, s.failed...)...); err != nil {
-		return fmt.Errorf("local: %w", err)
+		return fmt.Errorf("devstack: %w", err)
 	}
 	return nil
 }

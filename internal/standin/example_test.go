@@ -1,4 +1,4 @@
-package embedded_test
+package standin_test
 
 import (
 	"context"
@@ -9,7 +9,7 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/contract"
-	"billhook/internal/embedded"
+	"billhook/internal/standin"
 )
 
 // One queue, a worker that acknowledges, and one message.
@@ -19,7 +19,7 @@ func ExampleBroker() {
 		w.WriteHeader(http.StatusNoContent)
 	}))
 	defer worker.Close()
-	broker, err := embedded.NewBroker(embedded.Config{
+	broker, err := standin.NewBroker(standin.Config{
 		ProjectID: "demo-project",
 		Queues: []catalog.Queue{{
 			ID: "invoices", AckDeadline: 30 * time.Second, DeadLetter: catalog.DeadLetter{Drop: true},

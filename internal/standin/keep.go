@@ -1,4 +1,4 @@
-package embedded
+package standin
 
 import (
 	"cmp"
@@ -51,7 +51,7 @@ func (s *Simulator) Save(path string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.closed {
-		return errors.New("embedded: save: the simulator is not closed")
+		return errors.New("standin: save: the simulator is not closed")
 	}
 	all := map[string]saved{}
 	for id, sub := range s.subs {
@@ -75,7 +75,7 @@ func (s *Simulator) Save(path string) error {
 		err = os.Rename(path+".new", path)
 	}
 	if err != nil {
-		return fmt.Errorf("embedded: save: %w", err)
+		return fmt.Errorf("standin: save: %w", err)
 	}
 	return nil
 }
@@ -92,7 +92,7 @@ func (s *Simulator) Load(path string) (Loaded, error) {
 		err = json.Unmarshal(data, &all)
 	}
 	if err != nil {
-		return Loaded{}, fmt.Errorf("embedded: load: %w", err)
+		return Loaded{}, fmt.Errorf("standin: load: %w", err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

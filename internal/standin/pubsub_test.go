@@ -1,4 +1,4 @@
-package embedded_test
+package standin_test
 
 import (
 	"context"
@@ -18,10 +18,10 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/contract"
-	"billhook/internal/embedded"
 	"billhook/internal/gcp/auth"
 	"billhook/internal/retry"
 	"billhook/internal/routing"
+	"billhook/internal/standin"
 )
 
 const (
@@ -43,7 +43,7 @@ func queues() []catalog.Queue {
 
 func TestTopologyFollowsTheCatalog(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, []embedded.Subscription{
+	require.Equal(t, []standin.Subscription{
 		{
 			ID: "invoices-push", Topic: "invoices", Path: "/push/invoices", Ordered: true, AckDeadline: 30 * time.Second,
 			MinimumBackoff: 10 * time.Second, MaximumBackoff: 600 * time.Second,
@@ -55,7 +55,7 @@ func TestTopologyFollowsTheCatalog(t *testing.T) {
 			MinimumBackoff: 10 * time.Second, MaximumBackoff: 600 * time.Second, Retention: 14 * 24 * time.Hour,
 		},
 		{ID: "views-push", Topic: "views", Path: "/push/views", Filter: queues()[1].Filter(), AckDeadline: 10 * time.Second, MaximumBackoff: 600 * time.Second, Retention: time.Hour},
-	}, embedded.Topology(queues()))
+	}, standin.Topology(queues()))
 }
 
 func TestTheShippedCatalogIsServedWhole(t *testing.T) {
@@ -66,7 +66,7 @@ func TestTheShippedCatalogIsServedWhole(t *testing.T) {
 	for _, topic := range shipped.OutboundTopics {
 		outbound = append(outbound, topic.ID)
 	}
-	broker, err := embedded.NewBroker(embedded.Config{ProjectID: "demo-project", Queues: shipped.Queues, Topics: outbound})
+	broker, err := standin.NewBroker(standin.Config{ProjectID: "demo-project", Queues: shipped.Queues, Topics: outbound})
 	require.NoError(t, err, "every binding is understood")
 	t.Cleanup(func() { require.NoError(t, broker.Close()) })
 	stats := broker.Stats()
@@ -83,7 +83,7 @@ func TestTheShippedCatalogIsServedWhole(t *testing.T) {
 // HTTP, and the worker's verification checks the token.
 func TestARealClientsMessageArrivesWithAGenuineToken(t *testing.T) {
 	t.Parallel()
-	issuer, err := embedded.NewIssuer(nil)
+	issuer, err := standin.NewIssuer(nil)
 	require.NoError(t, err)
 	keys := httptest.NewServer(issuer)
 	t.Cleanup(keys.Close)
@@ -107,7 +107,7 @@ func TestARealClientsMessageArrivesWithAGenuineToken(t *testing.T) {
 	}))
 	t.Cleanup(endpoint.Close)
 
-	broker, err := embedded.NewBroker(embedded.Config{
+	broker, err := standin.NewBroker(standin.Config{
 		ProjectID: "demo-project", Queues: queues(), PushBaseURL: endpoint.URL,
 		Token: func() (string, error) { return issuer.Token(audience, account) },
 	})
@@ -148,7 +148,7 @@ func TestARealClientsMessageArrivesWithAGenuineToken(t *testing.T) {
 
 func TestAClientGetsPubSubsErrors(t *testing.T) {
 	t.Parallel()
-	broker, err := embedded.NewBroker(embedded.Config{ProjectID: "demo-project", Queues: queues(), Topics: []string{"outbound"}})
+	broker, err := standin.NewBroker(standin.Config{ProjectID: "demo-project", Queues: queues(), Topics: []string{"outbound"}})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, broker.Close()) })
 	client, err := pubsub.NewClient(t.Context(), "demo-project", broker.ClientOptions()...)
@@ -179,7 +179,7 @@ func TestPushesAreRepeatedUntilTheWorkerListens(t *testing.T) {
 	t.Parallel()
 	gone := httptest.NewServer(http.NotFoundHandler())
 	gone.Close()
-	broker, err := embedded.NewBroker(embedded.Config{ProjectID: "demo-project", Queues: []catalog.Queue{{
+	broker, err := standin.NewBroker(standin.Config{ProjectID: "demo-project", Queues: []catalog.Queue{{
 		ID: "quick", AckDeadline: time.Minute, DeadLetter: catalog.DeadLetter{Drop: true},
 	}}, PushBaseURL: gone.URL})
 	require.NoError(t, err)
@@ -205,7 +205,7 @@ func TestManyPublishersAndKeysAtOnce(t *testing.T) {
 		arrived[r.URL.Path]++
 	}))
 	t.Cleanup(endpoint.Close)
-	broker, err := embedded.NewBroker(embedded.Config{ProjectID: "demo-project", Queues: queues(), PushBaseURL: endpoint.URL})
+	broker, err := standin.NewBroker(standin.Config{ProjectID: "demo-project", Queues: queues(), PushBaseURL: endpoint.URL})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, broker.Close()) })
 	var group sync.WaitGroup
@@ -230,7 +230,7 @@ func TestManyPublishersAndKeysAtOnce(t *testing.T) {
 func TestATokenIsUsedAgainAndRenewedInTime(t *testing.T) {
 	t.Parallel()
 	now := start
-	issuer, err := embedded.NewIssuer(func() time.Time { return now })
+	issuer, err := standin.NewIssuer(func() time.Time { return now })
 	require.NoError(t, err)
 	keys := httptest.NewServer(issuer)
 	t.Cleanup(keys.Close)

@@ -1,4 +1,4 @@
-package embedded_test
+package standin_test
 
 import (
 	"cmp"
@@ -19,9 +19,9 @@ import (
 	"pgregory.net/rapid"
 
 	"billhook/internal/contract"
-	"billhook/internal/embedded"
-	"billhook/internal/embedded/clocktest"
 	"billhook/internal/routing"
+	"billhook/internal/standin"
+	"billhook/internal/standin/clocktest"
 )
 
 func TestMain(m *testing.M) {
@@ -51,7 +51,7 @@ func (r received) text() string { return string(r.Message.Data) }
 
 // worker answers pushes without a network.
 type worker struct {
-	clock  embedded.Clock
+	clock  standin.Clock
 	answer func(received) (status int, err error)
 
 	mu  sync.Mutex
@@ -109,19 +109,19 @@ func always(status int) func(received) (int, error) {
 
 // bench is a simulator with its worker on a clock that the test moves.
 type bench struct {
-	*embedded.Simulator
+	*standin.Simulator
 	t      testing.TB
 	clock  *clocktest.Clock
 	worker *worker
 }
 
-func newBench(tb testing.TB, answer func(received) (int, error), config embedded.SimulatorConfig) *bench {
+func newBench(tb testing.TB, answer func(received) (int, error), config standin.SimulatorConfig) *bench {
 	tb.Helper()
 	clock := clocktest.New(start)
 	s := &bench{t: tb, clock: clock, worker: &worker{clock: clock, answer: answer}}
 	config.ProjectID, config.PushBaseURL = "demo-project", cmp.Or(config.PushBaseURL, "http://worker.test")
 	config.Clock, config.Client = clock, &http.Client{Transport: s.worker}
-	simulator, err := embedded.NewSimulator(config)
+	simulator, err := standin.NewSimulator(config)
 	require.NoError(tb, err)
 	s.Simulator = simulator
 	tb.Cleanup(func() { require.NoError(tb, simulator.Close()) })
@@ -157,34 +157,34 @@ func (s *bench) publish(key string, texts ...string) {
 }
 
 // plain configures one subscription without order and dead letters, with changes.
-func plain(changes ...func(*embedded.Subscription)) embedded.SimulatorConfig {
-	sub := embedded.Subscription{
+func plain(changes ...func(*standin.Subscription)) standin.SimulatorConfig {
+	sub := standin.Subscription{
 		ID: "orders-push", Topic: "orders", Path: "/push/orders", AckDeadline: 30 * time.Second,
 		MinimumBackoff: 10 * time.Second, MaximumBackoff: 600 * time.Second, Retention: 7 * 24 * time.Hour,
 	}
 	for _, change := range changes {
 		change(&sub)
 	}
-	config := embedded.SimulatorConfig{Subscriptions: []embedded.Subscription{sub}}
+	config := standin.SimulatorConfig{Subscriptions: []standin.Subscription{sub}}
 	if sub.DeadLetterTopic != "" {
 		config.Subscriptions = append(config.Subscriptions,
-			embedded.Subscription{ID: "orders-dlq-hold", Topic: sub.DeadLetterTopic, Retention: 14 * 24 * time.Hour},
-			embedded.Subscription{ID: "orders-dlq-push", Topic: sub.DeadLetterTopic, Path: "/push/dead-letters/orders", AckDeadline: 30 * time.Second},
+			standin.Subscription{ID: "orders-dlq-hold", Topic: sub.DeadLetterTopic, Retention: 14 * 24 * time.Hour},
+			standin.Subscription{ID: "orders-dlq-push", Topic: sub.DeadLetterTopic, Path: "/push/dead-letters/orders", AckDeadline: 30 * time.Second},
 		)
 	}
 	return config
 }
 
-func ordered(sub *embedded.Subscription) { sub.Ordered = true }
+func ordered(sub *standin.Subscription) { sub.Ordered = true }
 
-func deadLetterAfter(attempts int) func(*embedded.Subscription) {
-	return func(sub *embedded.Subscription) {
+func deadLetterAfter(attempts int) func(*standin.Subscription) {
+	return func(sub *standin.Subscription) {
 		sub.DeadLetterTopic, sub.MaxDeliveryAttempts = "orders-dlq", attempts
 	}
 }
 
-func backoff(minimum, maximum time.Duration) func(*embedded.Subscription) {
-	return func(sub *embedded.Subscription) { sub.MinimumBackoff, sub.MaximumBackoff = minimum, maximum }
+func backoff(minimum, maximum time.Duration) func(*standin.Subscription) {
+	return func(sub *standin.Subscription) { sub.MinimumBackoff, sub.MaximumBackoff = minimum, maximum }
 }
 
 func TestOnlyTheFiveDocumentedStatusesAcknowledge(t *testing.T) {
@@ -230,7 +230,7 @@ func TestPushBodyIsTheWrappedOne(t *testing.T) {
 	t.Parallel()
 	const id = "1795165200000001" // the clock's microseconds plus one
 	for name, test := range map[string]struct {
-		config  embedded.SimulatorConfig
+		config  standin.SimulatorConfig
 		message contract.Message
 		want    string
 	}{
@@ -520,7 +520,7 @@ func TestDeadLetterPolicyForwardsAfterTheLastAttempt(t *testing.T) {
 
 func TestWithoutADeadLetterPolicyRetriesGoOnUntilRetentionEnds(t *testing.T) {
 	t.Parallel()
-	s := newBench(t, always(500), plain(backoff(600*time.Second, 600*time.Second), func(sub *embedded.Subscription) { sub.Retention = time.Hour }))
+	s := newBench(t, always(500), plain(backoff(600*time.Second, 600*time.Second), func(sub *standin.Subscription) { sub.Retention = time.Hour }))
 	s.publish("", "a")
 	s.advance(59 * time.Minute)
 	require.Len(t, s.worker.pushes(), 6)
@@ -661,7 +661,7 @@ func TestOrderSurvivesFailuresAndLostAcks(t *testing.T) {
 			return 200, nil
 		}
 		config.Client = &http.Client{Transport: &worker{clock: clock, answer: answer}}
-		s, err := embedded.NewSimulator(config)
+		s, err := standin.NewSimulator(config)
 		require.NoError(r, err)
 		defer func() { require.NoError(r, s.Close()) }()
 		for n := range each {
@@ -688,7 +688,7 @@ func TestOrderSurvivesFailuresAndLostAcks(t *testing.T) {
 
 func TestAFilterSelectsTheMessagesOfASubscription(t *testing.T) {
 	t.Parallel()
-	config := plain(func(sub *embedded.Subscription) {
+	config := plain(func(sub *standin.Subscription) {
 		sub.Filter = routing.Binding{Queue: "orders", Patterns: []routing.Pattern{"paid"}}.Filter()
 	})
 	s := newBench(t, always(200), config)
@@ -702,20 +702,20 @@ func TestAFilterSelectsTheMessagesOfASubscription(t *testing.T) {
 
 func TestMistakesInTheTopologyAreRefused(t *testing.T) {
 	t.Parallel()
-	for name, change := range map[string]func(*embedded.SimulatorConfig){
-		"no id":                                func(c *embedded.SimulatorConfig) { c.Subscriptions[0].ID = "" },
-		"no topic":                             func(c *embedded.SimulatorConfig) { c.Subscriptions[0].Topic = "" },
-		"no ack deadline":                      func(c *embedded.SimulatorConfig) { c.Subscriptions[0].AckDeadline = 0 },
-		"one id twice":                         func(c *embedded.SimulatorConfig) { c.Subscriptions = append(c.Subscriptions, c.Subscriptions[0]) },
-		"a dead-letter topic that is missing":  func(c *embedded.SimulatorConfig) { c.Subscriptions = c.Subscriptions[:1] },
-		"a dead-letter policy of no attempts":  func(c *embedded.SimulatorConfig) { c.Subscriptions[0].MaxDeliveryAttempts = 0 },
-		"dead letters to the topic they leave": func(c *embedded.SimulatorConfig) { c.Subscriptions[0].DeadLetterTopic = "orders" },
+	for name, change := range map[string]func(*standin.SimulatorConfig){
+		"no id":                                func(c *standin.SimulatorConfig) { c.Subscriptions[0].ID = "" },
+		"no topic":                             func(c *standin.SimulatorConfig) { c.Subscriptions[0].Topic = "" },
+		"no ack deadline":                      func(c *standin.SimulatorConfig) { c.Subscriptions[0].AckDeadline = 0 },
+		"one id twice":                         func(c *standin.SimulatorConfig) { c.Subscriptions = append(c.Subscriptions, c.Subscriptions[0]) },
+		"a dead-letter topic that is missing":  func(c *standin.SimulatorConfig) { c.Subscriptions = c.Subscriptions[:1] },
+		"a dead-letter policy of no attempts":  func(c *standin.SimulatorConfig) { c.Subscriptions[0].MaxDeliveryAttempts = 0 },
+		"dead letters to the topic they leave": func(c *standin.SimulatorConfig) { c.Subscriptions[0].DeadLetterTopic = "orders" },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			config := plain(deadLetterAfter(5))
 			change(&config)
-			_, err := embedded.NewSimulator(config)
+			_, err := standin.NewSimulator(config)
 			require.Error(t, err)
 		})
 	}
@@ -725,19 +725,19 @@ func TestPublishRefusesWhatPubSubWould(t *testing.T) {
 	t.Parallel()
 	s := newBench(t, always(200), plain())
 	_, err := s.Publish(t.Context(), "no-such-topic", contract.Message{Data: []byte("a")})
-	require.ErrorIs(t, err, embedded.ErrNoTopic)
+	require.ErrorIs(t, err, standin.ErrNoTopic)
 	_, err = s.Publish(t.Context(), "orders", contract.Message{})
 	require.ErrorIs(t, err, contract.ErrLimit)
 	_, err = s.Publish(t.Context(), "orders", contract.Message{Data: []byte("a"), Attributes: map[string]string{"k": strings.Repeat("v", 1025)}})
 	require.ErrorIs(t, err, contract.ErrLimit)
 	require.NoError(t, s.Close())
 	_, err = s.Publish(t.Context(), "orders", contract.Message{Data: []byte("a")})
-	require.ErrorIs(t, err, embedded.ErrClosed)
+	require.ErrorIs(t, err, standin.ErrClosed)
 }
 
 func TestAMessageDoesNotChangeAfterItIsPublished(t *testing.T) {
 	t.Parallel()
-	s := newBench(t, always(200), embedded.SimulatorConfig{Subscriptions: []embedded.Subscription{{ID: "hold", Topic: "orders"}}})
+	s := newBench(t, always(200), standin.SimulatorConfig{Subscriptions: []standin.Subscription{{ID: "hold", Topic: "orders"}}})
 	message := contract.Message{Data: []byte("before"), Attributes: map[string]string{"k": "before"}}
 	_, err := s.Publish(t.Context(), "orders", message)
 	require.NoError(t, err)
@@ -754,7 +754,7 @@ func TestMessagesWaitForTheWorkersURL(t *testing.T) {
 	w := &worker{clock: clock, answer: always(200)}
 	config := plain()
 	config.Clock, config.Client = clock, &http.Client{Transport: w}
-	s, err := embedded.NewSimulator(config)
+	s, err := standin.NewSimulator(config)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	_, err = s.Publish(t.Context(), "orders", contract.Message{Data: []byte("early")})

@@ -1,4 +1,4 @@
-package embedded
+package standin
 
 import (
 	"crypto/rand"
@@ -49,7 +49,7 @@ func NewIssuer(now func() time.Time) (*Issuer, error) {
 	}
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
-		return nil, fmt.Errorf("embedded: signing key: %w", err)
+		return nil, fmt.Errorf("standin: signing key: %w", err)
 	}
 	sum := sha256.Sum256(key.N.Bytes())
 	kid := hex.EncodeToString(sum[:20])
@@ -59,7 +59,7 @@ func NewIssuer(now func() time.Time) (*Issuer, error) {
 		"e": base64.RawURLEncoding.EncodeToString(big.NewInt(int64(key.E)).Bytes()),
 	}}})
 	if err != nil {
-		return nil, fmt.Errorf("embedded: key set: %w", err)
+		return nil, fmt.Errorf("standin: key set: %w", err)
 	}
 	return &Issuer{now: now, key: key, kid: kid, keys: keys, tokens: map[[2]string]issued{}}, nil
 }
@@ -83,7 +83,7 @@ func (i *Issuer) Token(audience, email string) (string, error) {
 	token.Header["kid"] = i.kid
 	signed, err := token.SignedString(i.key)
 	if err != nil {
-		return "", fmt.Errorf("embedded: signing a token: %w", err)
+		return "", fmt.Errorf("standin: signing a token: %w", err)
 	}
 	i.tokens[key] = issued{token: signed, at: now}
 	return signed, nil

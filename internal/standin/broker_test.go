@@ -1,4 +1,4 @@
-package embedded_test
+package standin_test
 
 import (
 	"encoding/json"
@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
-	"billhook/internal/embedded"
+	"billhook/internal/standin"
 )
 
 // TestTheSimulatorHasTheNumbersOfThePrintedCatalog: the simulator's policies equal those in the printed
@@ -30,8 +30,8 @@ func TestTheSimulatorHasTheNumbersOfThePrintedCatalog(t *testing.T) {
 		} `json:"queues"`
 	}
 	require.NoError(t, json.Unmarshal(text, &printed))
-	simulated := map[string]embedded.Subscription{}
-	for _, sub := range embedded.Topology(c.Queues) {
+	simulated := map[string]standin.Subscription{}
+	for _, sub := range standin.Topology(c.Queues) {
 		simulated[sub.ID] = sub
 	}
 	require.NotEmpty(t, printed.Queues)

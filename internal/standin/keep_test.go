@@ -1,4 +1,4 @@
-package embedded_test
+package standin_test
 
 import (
 	"fmt"
@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/internal/contract"
-	"billhook/internal/embedded"
+	"billhook/internal/standin"
 )
 
 // TestUndeliveredMessagesSurviveARestart closes a simulator whose messages wait in every
@@ -19,7 +19,7 @@ import (
 func TestUndeliveredMessagesSurviveARestart(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "broker.json")
-	config := embedded.SimulatorConfig{Topics: []string{"dead"}, Subscriptions: []embedded.Subscription{
+	config := standin.SimulatorConfig{Topics: []string{"dead"}, Subscriptions: []standin.Subscription{
 		{ID: "ordered", Topic: "orders", Path: "/push", Ordered: true, AckDeadline: time.Minute, MinimumBackoff: time.Second, MaximumBackoff: time.Minute, DeadLetterTopic: "dead", MaxDeliveryAttempts: 20},
 		{ID: "loose", Topic: "loose", Path: "/push", AckDeadline: time.Minute, MinimumBackoff: time.Hour, MaximumBackoff: time.Hour},
 		{ID: "hold", Topic: "dead"},
@@ -52,7 +52,7 @@ func TestUndeliveredMessagesSurviveARestart(t *testing.T) {
 	second := newBench(t, always(http.StatusNoContent), config) // its clock was set back
 	loaded, err = second.Load(path)
 	require.NoError(t, err)
-	require.Equal(t, embedded.Loaded{Waiting: 12}, loaded)
+	require.Equal(t, standin.Loaded{Waiting: 12}, loaded)
 	second.publish("k0", "t99")
 	held := second.Held("hold")
 	require.Len(t, held, 1)
@@ -80,10 +80,10 @@ func TestUndeliveredMessagesSurviveARestart(t *testing.T) {
 
 	require.NoError(t, second.Close())
 	require.NoError(t, second.Save(path))
-	third := newBench(t, always(http.StatusNoContent), embedded.SimulatorConfig{})
+	third := newBench(t, always(http.StatusNoContent), standin.SimulatorConfig{})
 	loaded, err = third.Load(path)
 	require.NoError(t, err)
-	require.Equal(t, embedded.Loaded{Gone: 1}, loaded, "what a subscription held that is no more")
+	require.Equal(t, standin.Loaded{Gone: 1}, loaded, "what a subscription held that is no more")
 	require.NoError(t, os.WriteFile(path, []byte("{"), 0o600))
 	_, err = third.Load(path)
 	require.Error(t, err)
@@ -92,9 +92,9 @@ func TestUndeliveredMessagesSurviveARestart(t *testing.T) {
 func TestAStoreInUseIsNamedInTheError(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "store.db")
-	db, err := embedded.OpenStore(path)
+	db, err := standin.OpenStore(path)
 	require.NoError(t, err)
-	_, err = embedded.OpenStore(path)
-	require.ErrorIs(t, err, embedded.ErrInUse)
+	_, err = standin.OpenStore(path)
+	require.ErrorIs(t, err, standin.ErrInUse)
 	require.NoError(t, db.Close())
 }

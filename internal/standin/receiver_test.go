@@ -1,4 +1,4 @@
-package embedded_test
+package standin_test
 
 import (
 	"bytes"
@@ -16,8 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"billhook/internal/embedded"
 	"billhook/internal/signature"
+	"billhook/internal/standin"
 )
 
 const (
@@ -26,9 +26,9 @@ const (
 	webhookPath    = "/v1/webhooks/payment"
 )
 
-func newReceiver(t testing.TB) *embedded.Receiver {
+func newReceiver(t testing.TB) *standin.Receiver {
 	t.Helper()
-	r, err := embedded.NewReceiver(embedded.ReceiverConfig{
+	r, err := standin.NewReceiver(standin.ReceiverConfig{
 		Secrets: []string{otherSecret, receiverSecret}, Tolerance: 5 * time.Minute, Now: func() time.Time { return start },
 	})
 	require.NoError(t, err)
@@ -73,7 +73,7 @@ func serveOnce(r http.Handler, request *http.Request) (status int, answer string
 	return recorder.Code, recorder.Body.String(), false
 }
 
-func outcomes(r *embedded.Receiver) (all []string) {
+func outcomes(r *standin.Receiver) (all []string) {
 	for _, d := range r.Deliveries() {
 		all = append(all, d.EventID+" "+d.Outcome)
 	}
@@ -96,25 +96,25 @@ func TestTheReceiverAppliesAKeyOnce(t *testing.T) {
 	_, _, _ = post(t, r, "evt-2", notice("evt-2"))
 	require.Equal(t, []string{"evt-1 applied", "evt-1 duplicate", "evt-1 duplicate", "evt-1 refused", "evt-2 applied"}, outcomes(r))
 	require.Equal(t, []int{1, 1, 0}, []int{r.Applied("evt-1"), r.Applied("evt-2"), r.Applied("evt-3")})
-	require.Equal(t, embedded.Delivery{
-		EventID: "evt-1", Action: "renewal", SubscriptionID: "sub-1", At: start, Outcome: embedded.Applied,
+	require.Equal(t, standin.Delivery{
+		EventID: "evt-1", Action: "renewal", SubscriptionID: "sub-1", At: start, Outcome: standin.Applied,
 	}, r.Deliveries()[0])
 }
 
 func TestTheReceiverFollowsItsMode(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		told     []embedded.Mode
+		told     []standin.Mode
 		statuses []int // 0: cut off
 		want     []string
 		applied  int
 	}{
 		"nothing":              {nil, []int{200, 200}, []string{"evt applied", "evt duplicate"}, 1},
-		"fail":                 {[]embedded.Mode{embedded.Fail}, []int{503, 503, 200}, []string{"evt failed", "evt failed", "evt applied"}, 1},
-		"refuse":               {[]embedded.Mode{embedded.Refuse}, []int{422, 422, 200}, []string{"evt refused", "evt refused", "evt applied"}, 1},
-		"forget":               {[]embedded.Mode{embedded.Forget}, []int{0, 0, 200}, []string{"evt forgotten", "evt forgotten", "evt duplicate"}, 1},
-		"double":               {[]embedded.Mode{embedded.Double}, []int{200, 200, 200}, []string{"evt applied", "evt applied", "evt duplicate"}, 2},
-		"one behind the other": {[]embedded.Mode{embedded.Forget, embedded.Fail, embedded.Double}, []int{0, 0, 503, 503, 200, 200, 200}, []string{"evt forgotten", "evt forgotten", "evt failed", "evt failed", "evt applied", "evt applied", "evt duplicate"}, 3},
+		"fail":                 {[]standin.Mode{standin.Fail}, []int{503, 503, 200}, []string{"evt failed", "evt failed", "evt applied"}, 1},
+		"refuse":               {[]standin.Mode{standin.Refuse}, []int{422, 422, 200}, []string{"evt refused", "evt refused", "evt applied"}, 1},
+		"forget":               {[]standin.Mode{standin.Forget}, []int{0, 0, 200}, []string{"evt forgotten", "evt forgotten", "evt duplicate"}, 1},
+		"double":               {[]standin.Mode{standin.Double}, []int{200, 200, 200}, []string{"evt applied", "evt applied", "evt duplicate"}, 2},
+		"one behind the other": {[]standin.Mode{standin.Forget, standin.Fail, standin.Double}, []int{0, 0, 503, 503, 200, 200, 200}, []string{"evt forgotten", "evt forgotten", "evt failed", "evt failed", "evt applied", "evt applied", "evt duplicate"}, 3},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -136,7 +136,7 @@ func TestTheReceiverFollowsItsMode(t *testing.T) {
 func TestAHangEndsWithItsSenderOrWithTheReceiver(t *testing.T) {
 	t.Parallel()
 	r := newReceiver(t)
-	require.NoError(t, r.Tell(embedded.Hang, 3))
+	require.NoError(t, r.Tell(standin.Hang, 3))
 	hang := func(ctx context.Context) <-chan bool {
 		request := signed(t, http.MethodPost, webhookPath, notice("evt"), start).WithContext(ctx)
 		request.Header.Set("Idempotency-Key", "evt")
@@ -174,11 +174,11 @@ func TestTheReceiverTellsWhetherAnEventWasApplied(t *testing.T) {
 		return status
 	}
 	require.Equal(t, http.StatusNotFound, ask())
-	require.NoError(t, r.Tell(embedded.Fail, 1))
+	require.NoError(t, r.Tell(standin.Fail, 1))
 	require.Equal(t, http.StatusNotFound, ask(), "a question is no delivery")
 	_, _, _ = post(t, r, "evt", notice("evt"))
 	require.Equal(t, http.StatusNotFound, ask(), "a failure applies nothing")
-	require.NoError(t, r.Tell(embedded.Forget, 1))
+	require.NoError(t, r.Tell(standin.Forget, 1))
 	_, _, _ = post(t, r, "evt", notice("evt"))
 	require.Equal(t, http.StatusOK, ask())
 	unsigned := httptest.NewRequestWithContext(t.Context(), http.MethodGet, webhookPath+"/evt", nil)
@@ -216,7 +216,7 @@ func TestTheReceiverAcceptsOnlySignedCompleteRequests(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newReceiver(t)
-			require.NoError(t, r.Tell(embedded.Double, 1))
+			require.NoError(t, r.Tell(standin.Double, 1))
 			request := signed(t, http.MethodPost, webhookPath, test.body, start.Add(test.at))
 			request.Header.Set("Idempotency-Key", "evt")
 			if test.change != nil {
@@ -269,18 +269,18 @@ func TestModesAndDeliveriesHaveRoutesForPeople(t *testing.T) {
 
 func TestAReceiverRequiresSecretsAndATolerance(t *testing.T) {
 	t.Parallel()
-	for name, config := range map[string]embedded.ReceiverConfig{
+	for name, config := range map[string]standin.ReceiverConfig{
 		"no secret":      {Tolerance: time.Minute},
 		"a short secret": {Secrets: []string{"short"}, Tolerance: time.Minute},
 		"no window":      {Secrets: []string{receiverSecret}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, err := embedded.NewReceiver(config)
+			_, err := standin.NewReceiver(config)
 			require.Error(t, err)
 		})
 	}
-	_, err := embedded.NewReceiver(embedded.ReceiverConfig{Secrets: []string{receiverSecret}, Tolerance: time.Minute})
+	_, err := standin.NewReceiver(standin.ReceiverConfig{Secrets: []string{receiverSecret}, Tolerance: time.Minute})
 	require.NoError(t, err, "the clock may be the machine's")
 }
 
@@ -300,7 +300,7 @@ func TestManySendersOfOneKeyApplyItOnce(t *testing.T) {
 func TestAForgottenAnswerIsACutConnection(t *testing.T) {
 	t.Parallel()
 	r := newReceiver(t)
-	require.NoError(t, r.Tell(embedded.Forget, 1))
+	require.NoError(t, r.Tell(standin.Forget, 1))
 	server := httptest.NewServer(r)
 	defer server.Close()
 	request := signed(t, http.MethodPost, webhookPath, notice("evt"), start)
@@ -323,11 +323,11 @@ func TestTheReceiverAgreesWithItsModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		r := newReceiver(t)
 		r.Close() // or a hanging request would last until the end
-		var told []embedded.Mode
+		var told []standin.Mode
 		applied, count := map[string]int{}, 0
 		rt.Repeat(map[string]func(*rapid.T){
 			"tell": func(rt *rapid.T) {
-				mode := rapid.SampledFrom([]embedded.Mode{embedded.Fail, embedded.Refuse, embedded.Hang, embedded.Forget, embedded.Double}).Draw(rt, "mode")
+				mode := rapid.SampledFrom([]standin.Mode{standin.Fail, standin.Refuse, standin.Hang, standin.Forget, standin.Double}).Draw(rt, "mode")
 				times := rapid.IntRange(1, 3).Draw(rt, "times")
 				require.NoError(rt, r.Tell(mode, times))
 				for range times {
@@ -336,25 +336,25 @@ func TestTheReceiverAgreesWithItsModel(t *testing.T) {
 			},
 			"post": func(rt *rapid.T) {
 				id := fmt.Sprintf("evt-%d", rapid.IntRange(0, 2).Draw(rt, "id"))
-				mode := embedded.Mode("")
+				mode := standin.Mode("")
 				if len(told) > 0 {
 					mode, told = told[0], told[1:]
 				}
 				status, _, cut := post(t, r, id, notice(id))
 				count++
 				switch mode {
-				case embedded.Fail:
+				case standin.Fail:
 					require.Equal(rt, 503, status)
-				case embedded.Refuse:
+				case standin.Refuse:
 					require.Equal(rt, 422, status)
-				case embedded.Hang:
+				case standin.Hang:
 					require.True(rt, cut)
-				case embedded.Double:
+				case standin.Double:
 					applied[id]++
 					require.Equal(rt, 200, status)
 				default:
 					applied[id] = max(applied[id], 1)
-					require.Equal(rt, mode == embedded.Forget, cut)
+					require.Equal(rt, mode == standin.Forget, cut)
 				}
 			},
 			"": func(rt *rapid.T) {

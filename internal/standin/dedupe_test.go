@@ -1,4 +1,4 @@
-package embedded_test
+package standin_test
 
 import (
 	"path/filepath"
@@ -8,13 +8,13 @@ import (
 
 	"billhook/internal/dedupe"
 	"billhook/internal/dedupe/dedupetest"
-	"billhook/internal/embedded"
+	"billhook/internal/standin"
 )
 
 func TestAnEventIsCompletedOnceOnTheEmbeddedStore(t *testing.T) {
 	t.Parallel()
 	dedupetest.Run(t, func(t *testing.T) dedupe.Querier {
-		db, err := embedded.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
+		db, err := standin.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, db.Close()) })
 		return db

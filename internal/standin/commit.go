@@ -1,4 +1,4 @@
-package embedded
+package standin
 
 import (
 	"bytes"
@@ -23,9 +23,9 @@ type commit struct {
 
 var (
 	// errCutOff is the outcome where the caller that wrote for others has panicked.
-	errCutOff = errors.New("embedded: the commit was cut off")
+	errCutOff = errors.New("standin: the commit was cut off")
 	// errNothing rolls back a transaction without any write.
-	errNothing = errors.New("embedded: nothing to write")
+	errNothing = errors.New("standin: nothing to write")
 )
 
 // Commit applies all writes or none; see the store package for the errors. A write that changes

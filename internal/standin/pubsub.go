@@ -1,11 +1,11 @@
-// Package embedded holds the one-process stand-ins for Google Cloud: Pub/Sub with its push
+// Package standin holds the one-process stand-ins for Google Cloud: Pub/Sub with its push
 // subscriptions, the issuer of push tokens, and a document store on disk. With them the whole
 // system runs where only Go is installed.
 //
 // It owns the behaviour that production documents and Google's emulators lack. A message ends
 // with the process, unless Simulator.Save keeps it. It refuses to be more than a stand-in:
 // serve it on loopback alone.
-package embedded
+package standin
 
 import (
 	"context"
@@ -69,7 +69,7 @@ func NewBroker(config Config) (*Broker, error) {
 	for _, id := range simulator.topicIDs() {
 		topic := &pubsubpb.Topic{Name: "projects/" + config.ProjectID + "/topics/" + id}
 		if _, err := server.GServer.CreateTopic(context.Background(), topic); err != nil {
-			return nil, errors.Join(fmt.Errorf("embedded: topic %s: %w", id, err), b.Close())
+			return nil, errors.Join(fmt.Errorf("standin: topic %s: %w", id, err), b.Close())
 		}
 	}
 	return b, nil
@@ -88,7 +88,7 @@ func (s *Simulator) topicIDs() []string {
 func listen(publish pstest.Reactor) (server *pstest.Server, err error) {
 	defer func() {
 		if recover() != nil {
-			err = errors.New("embedded: cannot listen on loopback")
+			err = errors.New("standin: cannot listen on loopback")
 		}
 	}()
 	return pstest.NewServerWithAddress("127.0.0.1:0", pstest.ServerReactorOption{FuncName: "Publish", Reactor: publish}), nil

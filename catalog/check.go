@@ -3,6 +3,7 @@ package catalog
 import (
 	"fmt"
 	"maps"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -128,7 +129,7 @@ func (r *reader) checkQueue(place string, q Queue, shared []Topic) {
 		require(1 <= h.MaxAttempts && h.MaxAttempts <= maxAttempts || h.MaxAttempts == q.MaxAttempts, path+".max_attempts", "must be 1 to 50")
 		require(h.Timeout > 0, path+".timeout", "must be above 0")
 		require(h.Timeout < q.AckDeadline || h.Timeout == q.HandlerTimeout || q.AckDeadline <= 0, path+".timeout", "must be below ack_deadline_seconds, "+seconds(q.AckDeadline))
-		if !samePolicy(h.Backoff, q.Backoff) {
+		if !reflect.DeepEqual(h.Backoff, q.Backoff) {
 			r.checkBackoff(place, path+".retry_policy", h.Backoff, h.MaxAttempts)
 		}
 	}
@@ -158,10 +159,6 @@ func (r *reader) checkEmissions(place string, q Queue, c *Catalog) {
 }
 
 func handlerPath(eventType string) string { return "handlers." + shown(eventType) }
-
-func samePolicy(a, b retry.Policy) bool {
-	return a.Base == b.Base && a.Max == b.Max && a.Multiplier == b.Multiplier && a.Jitter == b.Jitter && slices.Equal(a.Schedule, b.Schedule)
-}
 
 func (r *reader) checkBackoff(place, path string, p retry.Policy, attempts int) {
 	require := r.requirer(place)

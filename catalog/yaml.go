@@ -211,15 +211,13 @@ func wanted(mistake *json.SemanticError) string {
 	if errors.Is(mistake.Err, json.ErrUnknownName) {
 		return "unknown key"
 	}
-	switch t := mistake.GoType; {
-	case t == reflect.TypeFor[time.Duration](), t == reflect.TypeFor[*time.Duration]():
+	if t := mistake.GoType; t == reflect.TypeFor[time.Duration]() || t == reflect.TypeFor[*time.Duration]() {
 		return `must be a duration in seconds, in quotes, such as "600s"`
-	default:
-		return "must be " + map[reflect.Kind]string{
-			reflect.String: "a string", reflect.Bool: "true or false", reflect.Int: "a whole number", reflect.Int64: "a whole number",
-			reflect.Float64: "a number", reflect.Slice: "a list", reflect.Struct: "a map", reflect.Map: "a map",
-		}[t.Kind()]
 	}
+	return "must be " + map[reflect.Kind]string{
+		reflect.String: "a string", reflect.Bool: "true or false", reflect.Int: "a whole number", reflect.Int64: "a whole number",
+		reflect.Float64: "a number", reflect.Slice: "a list", reflect.Struct: "a map", reflect.Map: "a map",
+	}[mistake.GoType.Kind()]
 }
 
 // ambiguity says why YAML readers could disagree about a node, or nothing.

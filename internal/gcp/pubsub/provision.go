@@ -14,6 +14,7 @@ import (
 	"google.golang.org/api/option"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/fieldmaskpb"
 
@@ -316,7 +317,8 @@ func (p *provisioner) subscription(ctx context.Context, want *pubsubpb.Subscript
 	case have.Topic != want.Topic || have.EnableMessageOrdering != want.EnableMessageOrdering || have.Filter != want.Filter:
 		return fmt.Errorf("subscription %s: topic, ordering and filter cannot be changed; delete it first, when it is empty", id)
 	}
-	if have.PushConfig.GetPushEndpoint() != want.PushConfig.GetPushEndpoint() || p.target.tokenDiffers(have, want) {
+	if have.PushConfig.GetPushEndpoint() != want.PushConfig.GetPushEndpoint() ||
+		(!p.target.Emulator && !proto.Equal(have.PushConfig.GetOidcToken(), want.PushConfig.GetOidcToken())) { // it forgets the token's settings
 		if err := p.point(ctx, want.Name, want.PushConfig); err != nil {
 			return err
 		}
@@ -333,16 +335,6 @@ func (p *provisioner) subscription(ctx context.Context, want *pubsubpb.Subscript
 	}
 	p.did("subscription", id, action)
 	return nil
-}
-
-// tokenDiffers reports whether the pushes would carry another token. The emulator
-// forgets the token's settings, so there they are not compared.
-func (t Target) tokenDiffers(have, want *pubsubpb.Subscription) bool {
-	if t.Emulator {
-		return false
-	}
-	a, b := have.GetPushConfig().GetOidcToken(), want.GetPushConfig().GetOidcToken()
-	return a.GetServiceAccountEmail() != b.GetServiceAccountEmail() || a.GetAudience() != b.GetAudience()
 }
 
 // differences lists the fields that can be changed and differ.

@@ -320,24 +320,21 @@ func (q Queue) DeadLetterPushPath() string { return "/push/dead-letters/" + q.ID
 // (Pub/Sub documentation: retry policy, 0 to 600 s).
 const BrokerMaxBackoff = 600 * time.Second
 
-// BrokerMaxDeliveryAttempts is the max_delivery_attempts of every subscription's own
-// dead-letter policy, and the most that Pub/Sub takes (its documentation: delivery
-// attempts, 5 to 100). It is the backstop for a worker that never answers; the worker
-// enforces MaxAttempts. The broker also counts what is no fault of the message, such as
-// a database that is down: at one delivery in ten minutes, 100 of them last 16 hours.
+// BrokerMaxDeliveryAttempts is the max_delivery_attempts of every subscription's dead-letter
+// policy, and the most that Pub/Sub takes. It is the backstop for a worker that never answers;
+// the worker enforces MaxAttempts. The broker also counts what is no fault of the message, such
+// as a database that is down: at one delivery in ten minutes, 100 of them last 16 hours.
 const BrokerMaxDeliveryAttempts = 100
 
-// BrokerBackoff is the retry_policy of the subscription: from the queue's first wait
-// between two attempts, doubling, to the longest that the broker knows. What a message
-// waits for by its own policy is the worker's to keep; the broker's waits are those of
-// an outage, which are to last.
+// BrokerBackoff is the retry_policy of the subscription: from the queue's first wait between two
+// attempts, doubling, to the longest that the broker knows. The worker keeps the waits of a
+// message's own policy; the broker's are those of an outage, and are to last.
 func (q Queue) BrokerBackoff() (minimum, maximum time.Duration) {
 	return min(q.Backoff.Wait(1, 0), BrokerMaxBackoff), BrokerMaxBackoff
 }
 
-// BrokerKeepsTime reports whether the broker's waits are the policy of every event type
-// of the queue: they double, from one first wait up to the longest that the broker
-// knows, and have no jitter.
+// BrokerKeepsTime reports whether the broker's waits are the policy of every event type of the
+// queue: they double from one first wait to the longest of the broker, without jitter.
 func (q Queue) BrokerKeepsTime() bool {
 	for _, h := range q.Handlers {
 		p := h.Backoff

@@ -21,7 +21,7 @@ const (
 	minRetention   = 10 * time.Minute
 	maxRetention   = 31 * 24 * time.Hour
 	minRemember    = 72 * time.Hour
-	// A dead letter is kept 14 days; what is kept shorter may be gone before anybody looks.
+	// A dead letter that is kept shorter may be gone before anybody looks.
 	deadLetterRetention = 14 * 24 * time.Hour
 	maxWait             = 24 * time.Hour
 	// MaxPoints is the most that one piece of a product is worth.
@@ -135,8 +135,8 @@ func (r *reader) checkQueue(place string, q Queue, shared []Topic) {
 	}
 }
 
-// checkEmissions checks that what handlers emit goes to topics of the catalog, by their
-// ids, and from an enabled queue to where somebody takes it.
+// checkEmissions checks that handlers emit to ids of the catalog, and those of an enabled queue
+// to an enabled queue or a topic that is taken from.
 func (r *reader) checkEmissions(place string, q Queue, c *Catalog) {
 	for eventType, h := range q.Handlers {
 		path := handlerPath(eventType) + ".emits"
@@ -204,8 +204,8 @@ func (r *reader) checkSource(place string, s Source) {
 	}
 }
 
-// checkRoutes checks that a source's events go where somebody handles them. PayNow's
-// own types are translated on the way, so those are checked for their queue alone.
+// checkRoutes checks that a source's events have a handler. PayNow's own types are translated
+// on the way, so only their queue is checked.
 func (r *reader) checkRoutes(place string, s Source, c *Catalog) {
 	for eventType, id := range s.Events {
 		i := slices.IndexFunc(c.Queues, func(q Queue) bool { return q.ID == id })

@@ -32,10 +32,9 @@ const (
 //go:embed *.yaml
 var embedded embed.FS
 
-// Load reads and checks the catalog: from the folder dir or, with an empty dir, the one that
-// is built in. A folder without topics.yaml has no shared topics, and one without targets.yaml
-// no targets. A folder without messages.yaml has that of the program. The other files must be
-// there. The error joins every mistake, one a line, each with file, queue and key.
+// Load reads and checks the catalog: from the folder dir or, with an empty dir, the built-in
+// one. A folder may lack topics.yaml and targets.yaml; without messages.yaml it has that of the
+// program. The error joins every mistake, one a line, each with file, queue and key.
 func Load(dir string) (*Catalog, error) {
 	if dir == "" {
 		return load(embedded)
@@ -67,13 +66,12 @@ func load(files fs.FS) (*Catalog, error) {
 	if len(r.mistakes) == 0 {
 		return c, nil
 	}
-	// Maps are read in any order; their mistakes are told in one.
+	// Maps are read in any order.
 	slices.SortStableFunc(r.mistakes, func(a, b error) int { return cmp.Compare(a.Error(), b.Error()) })
 	return nil, errors.Join(r.mistakes...)
 }
 
-// file reads what stands in a file under each of its keys, and reports whether the file is
-// readable as a whole.
+// file reads the nodes under a file's keys, and reports whether the file is YAML.
 func (r *reader) file(files fs.FS, name string, keys ...string) (map[string]*yaml.Node, bool) {
 	root, ok := r.root(files, name)
 	if !ok {
@@ -103,16 +101,28 @@ func (r *reader) root(files fs.FS, name string) (root *yaml.Node, ok bool) {
 	return root, err == nil
 }
 
-// items returns the nodes of a list that may be missing.
-func (r *reader) items(node *yaml.Node, place, path string) []*yaml.Node {
+// list visits the maps of a list that may be missing. A mistake names each by its id, or by
+// its number.
+func (r *reader) list(node *yaml.Node, file, key, what string, visit func(place string, tree map[string]any)) {
 	if node == nil {
-		return nil
+		return
 	}
-	if what := ambiguity(node); what != "" || node.Kind != yaml.SequenceNode {
-		r.unreadable(place, path, cmp.Or(what, "must be a list"))
-		return nil
+	if wrong := ambiguity(node); wrong != "" || node.Kind != yaml.SequenceNode {
+		r.unreadable(file, key, cmp.Or(wrong, "must be a list"))
+		return
 	}
-	return node.Content
+	for i, item := range node.Content {
+		place := fmt.Sprintf("%s number %d", what, i+1)
+		for k := 0; k+1 < len(item.Content); k += 2 {
+			if item.Content[k].Value == "id" && item.Content[k+1].Value != "" {
+				place = what + " " + shown(item.Content[k+1].Value)
+				break
+			}
+		}
+		if tree, ok := r.branch(item, place, ""); ok {
+			visit(place, tree)
+		}
+	}
 }
 
 // branch is the tree of a node that must be a map.
@@ -169,17 +179,11 @@ func (c *Catalog) readQueues(r *reader, file map[string]*yaml.Node, names map[st
 		}
 		defaults = r.queue(queuesFile, "defaults", tree, defaults)
 	}
-	queues := r.items(file["queues"], queuesFile, "queues")
-	if len(queues) == 0 {
+	if node := file["queues"]; node == nil || len(node.Content) == 0 {
 		r.wrong(queuesFile, "queues", "there is none")
 	}
 	var places []string
-	for i, node := range queues {
-		place := placeOf(queuePlace, node, i)
-		tree, ok := r.branch(node, place, "")
-		if !ok {
-			continue
-		}
+	r.list(file["queues"], queuesFile, "queues", queuePlace, func(place string, tree map[string]any) {
 		queue := r.queue(place, "", tree, defaults)
 		r.checkQueue(place, queue, c.Topics)
 		if c.Contracts != nil {
@@ -190,7 +194,7 @@ func (c *Catalog) readQueues(r *reader, file map[string]*yaml.Node, names map[st
 		r.takeNames(names, place, "dead_letter.topic", queue.DeadLetter.Topic)
 		r.takeNames(names, place, "dead_letter.aliases", queue.DeadLetter.Aliases...)
 		c.Queues, places = append(c.Queues, queue), append(places, place)
-	}
+	})
 	c.OutboundTopics = r.readTopics(file["outbound_topics"], queuesFile, "outbound_topics", outboundPlace, names)
 	posts := map[string]Post{}
 	for i, q := range c.Queues {
@@ -200,19 +204,14 @@ func (c *Catalog) readQueues(r *reader, file map[string]*yaml.Node, names map[st
 }
 
 func (r *reader) readTopics(node *yaml.Node, file, key, what string, names map[string]string) (topics []Topic) {
-	for i, node := range r.items(node, file, key) {
-		place := placeOf(what, node, i)
-		tree, ok := r.branch(node, place, "")
-		if !ok {
-			continue
-		}
+	r.list(node, file, key, what, func(place string, tree map[string]any) {
 		var topic Topic
 		r.decode(tree, &topic, place, "")
 		r.checkTopic(place, topic)
 		r.takeNames(names, place, "id", topic.ID)
 		r.takeNames(names, place, "alias", topic.Alias)
 		topics = append(topics, topic)
-	}
+	})
 	return topics
 }
 
@@ -228,16 +227,6 @@ func (r *reader) takeNames(names map[string]string, place, key string, taken ...
 			names[name] = place + ", " + key
 		}
 	}
-}
-
-// placeOf is how mistakes name a queue or topic: by its id, or by its number.
-func placeOf(what string, node *yaml.Node, i int) string {
-	for k := 0; k+1 < len(node.Content); k += 2 {
-		if node.Content[k].Value == "id" && node.Content[k+1].Value != "" {
-			return what + " " + shown(node.Content[k+1].Value)
-		}
-	}
-	return fmt.Sprintf("%s number %d", what, i+1)
 }
 
 // queue returns the queue, with what it leaves open taken from the defaults.
@@ -258,13 +247,13 @@ func (r *reader) queue(place, path string, tree map[string]any, defaults Queue) 
 	q.AckDeadline = time.Duration(max(-1, min(raw.AckDeadline, 1_000_000))) * time.Second
 	switch {
 	case path != "": // the defaults
-	case q.DeadLetter.Drop && keeps:
-		r.wrong(place, "dead_letter.drop", "a queue that drops has no topic, aliases, retention, alert_above or oldest_alert")
-		fallthrough
 	case q.DeadLetter.Drop:
+		if keeps {
+			r.wrong(place, "dead_letter.drop", "a queue that drops has no topic, aliases, retention, alert_above or oldest_alert")
+		}
 		q.DeadLetter = DeadLetter{Drop: true}
-	case q.DeadLetter.Topic == "":
-		q.DeadLetter.Topic = q.ID + "-dlq"
+	default:
+		q.DeadLetter.Topic = cmp.Or(q.DeadLetter.Topic, q.ID+"-dlq")
 	}
 	entries, ok := handlers.(map[string]any)
 	if handled && !ok {
@@ -308,8 +297,9 @@ func (r *reader) backoff(place, path string, tree map[string]any, inherited retr
 	}
 	if scheduled && len(raw.Schedule) == 0 {
 		r.wrong(place, path+".schedule", "lists no wait")
+		return inherited
 	}
-	if len(entries) == 0 || (scheduled && len(raw.Schedule) == 0) {
+	if len(entries) == 0 {
 		return inherited
 	}
 	return retry.Policy(raw)

@@ -22,8 +22,7 @@ import (
 // What YAML readers disagree about is refused rather than read: Go and Terraform's
 // yamldecode must see the same values.
 var (
-	plainInt   = regexp.MustCompile(`^-?(0|[1-9][0-9]*)$`)
-	plainFloat = regexp.MustCompile(`^-?(0|[1-9][0-9]*)\.[0-9]+$`)
+	plainNumber = regexp.MustCompile(`^-?(0|[1-9][0-9]*)(\.[0-9]+)?$`)
 	// sexagesimal is a number in base 60 to readers of YAML 1.1, such as 10:30.
 	sexagesimal = regexp.MustCompile(`^[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?$`)
 	plainWord   = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.:-]{0,255}$`)
@@ -58,8 +57,7 @@ func document(data []byte) (*yaml.Node, error) {
 // behind the place (file, queue) and the path of its key.
 type reader struct {
 	mistakes []error
-	// unread holds place and path of each value that could not be read: what is
-	// checked about it afterwards would only be noise.
+	// unread holds place and path of each value that could not be read: later checks skip it.
 	unread map[string]bool
 }
 
@@ -234,10 +232,8 @@ func ambiguity(node *yaml.Node) string {
 	switch node.ShortTag() {
 	case "!!str":
 		clear = !slices.Contains(boolWords, strings.ToLower(node.Value)) && !sexagesimal.MatchString(node.Value)
-	case "!!int":
-		clear = plainInt.MatchString(node.Value)
-	case "!!float":
-		clear = plainFloat.MatchString(node.Value)
+	case "!!int", "!!float":
+		clear = plainNumber.MatchString(node.Value)
 	case "!!bool":
 		clear = node.Value == "true" || node.Value == "false"
 	case "!!null":
@@ -249,8 +245,8 @@ func ambiguity(node *yaml.Node) string {
 	return ""
 }
 
-// shown is a value of the catalog as a message shows it: bare where it is a plain
-// word, else quoted, and never long. The catalog is our own file, not a payload.
+// shown is a value as a message shows it: a plain word, else quoted, and never long. It comes
+// from our own file, not from a payload.
 func shown(value string) string {
 	if plainWord.MatchString(value) {
 		return value

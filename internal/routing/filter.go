@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// The attributes that say whom a message is for: a routing key for every queue that is
-// bound to it, or the id of one queue alone.
+// The attributes that route a message: to each queue that is bound to its key, or to one queue
+// alone.
 const (
 	AttrRoutingKey = "routing_key"
 	AttrQueue      = "queue"
@@ -17,10 +17,9 @@ const maxFilterBytes = 256
 
 // Binding says which messages of a topic a queue takes.
 type Binding struct {
-	// Queue is the queue's id. It takes what carries it as the attribute queue, and of
-	// what carries another nothing.
+	// Queue is the queue's id. Messages whose attribute queue is another id are not taken.
 	Queue string
-	// Patterns hold the routing keys that it takes besides. None: it takes all messages.
+	// Patterns hold the routing keys that the queue takes. None: it takes all messages.
 	Patterns []Pattern
 	// Own: the topic is the queue's own, so a message without a routing key is for it.
 	Own bool
@@ -77,8 +76,8 @@ func (b Binding) Filter() Filter {
 	return fitting(narrow, Filter{b.Queue, []term{{text: shared}}, b.Own}, all)
 }
 
-// prefix is what every key begins with that the pattern holds. A # after a dot may stand
-// for no word at all, and then the dot is missing too.
+// prefix begins every key that the pattern holds. A # may stand for no word, and then the dot
+// before it is missing too.
 func (p Pattern) prefix() string {
 	before, _, _ := strings.Cut(string(p), "*")
 	before, _, empty := strings.Cut(before, "#")

@@ -76,13 +76,13 @@ type Finding struct {
 }
 
 // Examine compares each queue with what the project has, and changes nothing. It
-// returns every difference that does harm, in the order of the catalog; on an emulator
-// the differences that Provision makes there on purpose are none. An error says that
-// something could not be read; the findings are then those up to there.
+// returns every harmful difference, in the order of the catalog; those that Provision makes
+// on an emulator on purpose are none. An error says that something could not be read; the
+// findings are then those up to there.
 //
-// The grants it looks for are those that the dead-letter policy needs, given to Pub/Sub's
-// own agent on the topic and on the subscription; one inherited from the project is not
-// seen. It cannot see that the agent may mint tokens for the push account.
+// It looks for the grants that the dead-letter policy needs, given to Pub/Sub's own agent on
+// the topic and on the subscription. It does not see one inherited from the project, nor
+// whether the agent may mint tokens for the push account.
 func Examine(ctx context.Context, c *catalog.Catalog, target Target, options ...option.ClientOption) ([]Finding, error) {
 	if err := target.check(); err != nil {
 		return nil, err
@@ -173,31 +173,25 @@ func (e *examiner) disabled(ctx context.Context, q catalog.Queue, shared bool) e
 			e.find("subscription", id, LeftOver, "", "")
 		}
 	}
-	there, err := e.hasTopic(ctx, q.Topic())
-	if err == nil && there && !kept && !shared {
+	topic, err := e.readTopic(ctx, q.Topic())
+	if topic != nil && !kept && !shared {
 		e.find("topic", q.Topic(), MessagesUnkept, "", "")
 	}
 	return err
 }
 
 func (e *examiner) topic(ctx context.Context, id string) error {
-	there, err := e.hasTopic(ctx, id)
-	if err == nil && !there {
+	topic, err := e.readTopic(ctx, id)
+	if err == nil && topic == nil {
 		e.find("topic", id, TopicMissing, "", "")
 	}
 	return err
 }
 
-func (e *examiner) hasTopic(ctx context.Context, id string) (bool, error) {
-	_, err := e.client.TopicAdminClient.GetTopic(ctx, &pubsubpb.GetTopicRequest{Topic: e.target.topicName(id)})
-	switch status.Code(err) {
-	case codes.OK:
-		return true, nil
-	case codes.NotFound:
-		return false, nil
-	default:
-		return false, fmt.Errorf("read topic %s: %w", id, err)
-	}
+func (e *examiner) readTopic(ctx context.Context, id string) (*pubsubpb.Topic, error) {
+	name := e.target.topicName(id)
+	topic, err := e.client.TopicAdminClient.GetTopic(ctx, &pubsubpb.GetTopicRequest{Topic: name})
+	return found(topic, err, name)
 }
 
 func (e *examiner) compare(q catalog.Queue, have, want *pubsubpb.Subscription) {
@@ -222,11 +216,8 @@ func (e *examiner) compare(q catalog.Queue, have, want *pubsubpb.Subscription) {
 		differs(WrongEndpoint, a, b)
 		e.compareWrapping(differs, have.PushConfig, want.PushConfig)
 	}
-	if have.EnableMessageOrdering {
-		differs(OrderingOn, "on", onOff[want.EnableMessageOrdering])
-	} else {
-		differs(OrderingOff, "off", onOff[want.EnableMessageOrdering])
-	}
+	ordering := map[bool]Code{true: OrderingOn, false: OrderingOff}[have.EnableMessageOrdering]
+	differs(ordering, onOff[have.EnableMessageOrdering], onOff[want.EnableMessageOrdering])
 	differs(WrongFilter, cmp.Or(have.Filter, "none"), cmp.Or(want.Filter, "none"))
 	deadline, handler := time.Duration(have.AckDeadlineSeconds)*time.Second, q.LongestTimeout()
 	switch {

@@ -20,10 +20,9 @@ const (
 	patience = 5 * time.Second
 )
 
-// Unhold takes the copy of one event's dead letter off the queue's hold subscription,
-// which otherwise keeps it, and counts it, until its retention ends. It gives everything
-// else that it saw back at once. It reports whether it found one among the first two
-// thousand.
+// Unhold takes the copy of one event's dead letter off the queue's hold subscription, which
+// otherwise keeps and counts it until its retention ends. It gives all others back at once,
+// and reports whether it found one among the first two thousand.
 func Unhold(ctx context.Context, q catalog.Queue, project, eventID string, options ...option.ClientOption) (found bool, err error) {
 	a, err := open(ctx, Target{ProjectID: project}, options)
 	if err != nil {

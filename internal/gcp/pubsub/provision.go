@@ -30,7 +30,7 @@ type Target struct {
 	// an empty account they carry none.
 	PushAudience       string
 	PushServiceAccount string
-	// Pools are those that have a worker of their own; what one leaves empty is as above.
+	// Pools have workers of their own; a member that one leaves empty is as above.
 	Pools map[string]Pool
 	// Emulator keeps away from what Google's emulator gets wrong: a dead-letter
 	// policy on an ordered subscription ends its pushes for good, a retry policy on
@@ -40,7 +40,7 @@ type Target struct {
 
 // Pool is the worker of one pool.
 type Pool struct {
-	// URL is its address, as PushBaseURL is; ServiceAccount is who pushes to it.
+	// URL and ServiceAccount are as PushBaseURL and PushServiceAccount.
 	URL, ServiceAccount string
 }
 
@@ -62,14 +62,12 @@ type Change struct {
 	Action string `json:"action"`
 }
 
-// check reports what would provision pushes that can never be accepted.
+// check refuses a target whose pushes could never be accepted.
 func (t Target) check() error {
 	addresses, tokens := []string{t.PushBaseURL}, t.PushServiceAccount != ""
 	for _, pool := range t.Pools {
 		tokens = tokens || pool.ServiceAccount != ""
-		if pool.URL != "" {
-			addresses = append(addresses, pool.URL)
-		}
+		addresses = append(addresses, cmp.Or(pool.URL, t.PushBaseURL))
 	}
 	for _, address := range addresses {
 		base, err := url.Parse(address)
@@ -104,13 +102,17 @@ func (a admin) close() { _ = a.client.Close() }
 // read returns a subscription, or nil where there is none.
 func (a admin) read(ctx context.Context, name string) (*pubsubpb.Subscription, error) {
 	have, err := a.client.SubscriptionAdminClient.GetSubscription(ctx, &pubsubpb.GetSubscriptionRequest{Subscription: name})
+	return found(have, err, name)
+}
+
+func found[T any](have *T, err error, name string) (*T, error) {
 	switch status.Code(err) {
 	case codes.OK:
 		return have, nil
 	case codes.NotFound:
 		return nil, nil
 	default:
-		return nil, fmt.Errorf("read subscription %s: %w", idOf(name), err)
+		return nil, fmt.Errorf("read %s: %w", name, err)
 	}
 }
 
@@ -205,12 +207,10 @@ func (p *provisioner) point(ctx context.Context, name string, to *pubsubpb.PushC
 // idOf is the last part of a resource's name.
 func idOf(name string) string { return name[strings.LastIndexByte(name, '/')+1:] }
 
-func (t Target) topicName(id string) string {
-	return fmt.Sprintf("projects/%s/topics/%s", t.ProjectID, id)
-}
+func (t Target) topicName(id string) string { return "projects/" + t.ProjectID + "/topics/" + id }
 
 func (t Target) subscriptionName(id string) string {
-	return fmt.Sprintf("projects/%s/subscriptions/%s", t.ProjectID, id)
+	return "projects/" + t.ProjectID + "/subscriptions/" + id
 }
 
 // pushes are the ids of a queue's subscriptions that push.
@@ -227,12 +227,6 @@ func (t Target) plan(q catalog.Queue) (topics []string, subscriptions []*pubsubp
 	if q.SharedTopic == "" {
 		topics = append(topics, q.Topic())
 	}
-	if !q.DeadLetter.Drop {
-		topics = append(topics, q.DeadLetter.Topic)
-		hold := t.base(q.DeadLetterHold(), q.DeadLetter.Topic, q.DeadLetter.Retention)
-		hold.AckDeadlineSeconds = 60
-		subscriptions = append(subscriptions, hold)
-	}
 	minimum, maximum := q.BrokerBackoff()
 	retryPolicy := &pubsubpb.RetryPolicy{MinimumBackoff: durationpb.New(minimum), MaximumBackoff: durationpb.New(maximum)}
 
@@ -244,27 +238,27 @@ func (t Target) plan(q catalog.Queue) (topics []string, subscriptions []*pubsubp
 	if !t.Emulator || q.Ordered() {
 		push.RetryPolicy = retryPolicy
 	}
-	if !q.DeadLetter.Drop && (!t.Emulator || !q.Ordered()) {
+	if q.DeadLetter.Drop {
+		return topics, []*pubsubpb.Subscription{push}
+	}
+	if !t.Emulator || !q.Ordered() {
 		push.DeadLetterPolicy = &pubsubpb.DeadLetterPolicy{
-			DeadLetterTopic:     t.topicName(q.DeadLetter.Topic),
-			MaxDeliveryAttempts: catalog.BrokerMaxDeliveryAttempts,
+			DeadLetterTopic: t.topicName(q.DeadLetter.Topic), MaxDeliveryAttempts: catalog.BrokerMaxDeliveryAttempts,
 		}
 	}
-	subscriptions = append(subscriptions, push)
-	if q.DeadLetter.Drop {
-		return topics, subscriptions
-	}
+	hold := t.base(q.DeadLetterHold(), q.DeadLetter.Topic, q.DeadLetter.Retention)
+	hold.AckDeadlineSeconds = 60
 	letters := t.base(q.DeadLetterPush(), q.DeadLetter.Topic, q.DeadLetter.Retention)
 	letters.AckDeadlineSeconds = push.AckDeadlineSeconds
 	letters.PushConfig = t.pushConfig(q.Pool, q.DeadLetterPushPath())
 	if !t.Emulator {
 		letters.RetryPolicy = retryPolicy
 	}
-	return topics, append(subscriptions, letters)
+	return append(topics, q.DeadLetter.Topic), []*pubsubpb.Subscription{hold, push, letters}
 }
 
-// base is a subscription that never expires: the default would remove one that had
-// nothing to do for a month, and with it what comes after.
+// base is a subscription that never expires: by default one without a message for a month is
+// removed, and with it every later message.
 func (t Target) base(id, topic string, retention time.Duration) *pubsubpb.Subscription {
 	if t.Emulator {
 		retention = min(retention, emulatorRetention)
@@ -291,14 +285,14 @@ func (t Target) pushConfig(pool, path string) *pubsubpb.PushConfig {
 
 func (p *provisioner) topic(ctx context.Context, id string) error {
 	_, err := p.client.TopicAdminClient.CreateTopic(ctx, &pubsubpb.Topic{Name: p.target.topicName(id)})
-	switch status.Code(err) {
-	case codes.OK:
-		p.did("topic", id, Created)
-	case codes.AlreadyExists:
-		p.did("topic", id, Unchanged)
-	default:
+	action := Created
+	if status.Code(err) == codes.AlreadyExists {
+		action, err = Unchanged, nil
+	}
+	if err != nil {
 		return fmt.Errorf("create topic %s: %w", id, err)
 	}
+	p.did("topic", id, action)
 	return nil
 }
 

@@ -314,7 +314,7 @@ func (s *Stack) embedded(ctx, life context.Context, config Config) (push.Authent
 	}
 	s.token = func() (string, error) { return issuer.Token(audience, serviceAccount) }
 	s.Broker, err = standin.NewBroker(standin.Config{
-		ProjectID: config.ProjectID, Queues: enabled, Topics: config.Catalog.Beside(),
+		ProjectID: config.ProjectID, Queues: enabled, Topics: config.Catalog.OtherTopics(),
 		Token: s.token,
 	})
 	if err != nil {

@@ -103,13 +103,26 @@ func (w *Worker) Longest() time.Duration { return max(w.push.Longest(), tasks.Lo
 // do not wait for each other.
 const lanesAtOnce = 16
 
+// Check reports everything that a worker would refuse of the catalog at its start: all of
+// its pools, whatever its addresses and secrets.
+func Check(c *catalog.Catalog) error {
+	registry, targets := handler.NewRegistry(), delivery.Targets{}
+	updates, _ := c.EmitsTo("subscriptions.record")
+	billing.Register(registry, billing.Points{}, billing.Subscriptions{Updates: updates})
+	for _, t := range c.TargetsOf("") {
+		targets[t.Name] = &delivery.Target{} // registered, and never called
+	}
+	targets.Register(registry, c.Queues)
+	return registry.Check(c)
+}
+
 // New puts the worker together. It fails where the catalog asks for a handler that
 // does not exist or for a body format that cannot be decoded, or lists other topics than
 // a handler emits to, or where the pool has no queue. All mistakes of the catalog are
 // reported together.
 func New(config Config) (*Worker, error) {
 	registry := handler.NewRegistry()
-	updates, _ := config.Catalog.ToldBy("subscriptions.record")
+	updates, _ := config.Catalog.EmitsTo("subscriptions.record")
 	teacher := customers.NewTeacher(config.Store, config.Log, config.Now)
 	watched := teacher.Watch(config.Store)
 	worth := products.NewReader(config.Store, config.Catalog.Products, config.Now)

@@ -72,7 +72,7 @@ func (p *program) printCustomer(s customers.State) {
 }
 
 func linkedSince(s customers.State) string {
-	if s.Since == nil {
+	if s.Since.IsZero() {
 		return "a time that is not known"
 	}
 	return s.Since.Format(time.RFC3339)
@@ -80,12 +80,9 @@ func linkedSince(s customers.State) string {
 
 func (p *program) customersLink(ask func() client) *cobra.Command {
 	var why reason
-	command := &cobra.Command{
+	return why.required(&cobra.Command{
 		Use: "link <customer> <uid>", Short: "Link a customer to a user, and move what guests' orders left to that user", Args: cobra.ExactArgs(2),
 		RunE: func(command *cobra.Command, args []string) error {
-			if err := why.check(); err != nil {
-				return err
-			}
 			var before customers.State
 			if err := ask().get(command.Context(), customerPath(args[0], "/preview"), &before); err != nil {
 				return err
@@ -125,19 +122,14 @@ func (p *program) customersLink(ask func() client) *cobra.Command {
 			}
 			return p.printJSON(all)
 		},
-	}
-	why.flags(command)
-	return command
+	})
 }
 
 func (p *program) customersUnlink(ask func() client) *cobra.Command {
 	var why reason
-	command := &cobra.Command{
+	return why.required(&cobra.Command{
 		Use: "unlink <customer>", Short: "Remove a customer's link; no points move", Args: cobra.ExactArgs(1),
 		RunE: func(command *cobra.Command, args []string) error {
-			if err := why.check(); err != nil {
-				return err
-			}
 			var before customers.State
 			if err := ask().get(command.Context(), customerPath(args[0], ""), &before); err != nil {
 				return err
@@ -157,7 +149,5 @@ func (p *program) customersUnlink(ask func() client) *cobra.Command {
 			p.printf("Customer %s is linked to nobody.\n", after.CustomerID)
 			return p.printJSON(after)
 		},
-	}
-	why.flags(command)
-	return command
+	})
 }

@@ -11,23 +11,25 @@ import (
 
 // Line is one event in the job log.
 type Line struct {
-	EventID        string     `json:"event_id"`
-	EventType      string     `json:"event_type"`
-	Action         string     `json:"action"`
-	Queue          string     `json:"queue"`
-	Tenant         string     `json:"tenant"`
-	Status         string     `json:"status"`
-	Attempts       int64      `json:"attempts"`
-	Result         string     `json:"result"`
-	Reason         string     `json:"reason"`
-	CorrelationID  string     `json:"correlation_id"`
-	IdempotencyKey string     `json:"idempotency_key"`
-	OrderingKey    string     `json:"ordering_key"`
-	MessageID      string     `json:"message_id"`
-	NextRetryAt    *time.Time `json:"next_retry_at,omitempty"`
-	CreatedAt      *time.Time `json:"created_at,omitempty"`
-	UpdatedAt      *time.Time `json:"updated_at,omitempty"`
-	ProcessedAt    *time.Time `json:"processed_at,omitempty"`
+	EventID   string `json:"event_id"`
+	EventType string `json:"event_type"`
+	// Action is the job log's word for the type.
+	Action        string        `json:"action"`
+	Queue         string        `json:"queue"`
+	Tenant        string        `json:"tenant"`
+	Status        dedupe.Status `json:"status"`
+	Attempts      int64         `json:"attempts"`
+	Result        string        `json:"result"`
+	Reason        string        `json:"reason"`
+	CorrelationID string        `json:"correlation_id"`
+	// IdempotencyKey names the source of the message, or is the event's id.
+	IdempotencyKey string    `json:"idempotency_key"`
+	OrderingKey    string    `json:"ordering_key"`
+	MessageID      string    `json:"message_id"`
+	NextRetryAt    time.Time `json:"next_retry_at,omitzero"`
+	CreatedAt      time.Time `json:"created_at,omitzero"`
+	UpdatedAt      time.Time `json:"updated_at,omitzero"`
+	ProcessedAt    time.Time `json:"processed_at,omitzero"`
 }
 
 // List is a page of a list. Next asks for the one after, with the same filters; a page
@@ -115,8 +117,8 @@ func earlier(a, b time.Time) time.Time {
 
 func line(r dedupe.Record) Line {
 	return Line{
-		EventID: r.EventID, EventType: r.EventType, Action: r.EventType, Queue: r.Queue, Tenant: r.Tenant, Status: string(r.Status), Attempts: r.Attempts,
+		EventID: r.EventID, EventType: r.EventType, Action: r.EventType, Queue: r.Queue, Tenant: r.Tenant, Status: r.Status, Attempts: r.Attempts,
 		Result: r.Result, Reason: r.LastError, CorrelationID: r.CorrelationID, IdempotencyKey: r.IdempotencyKey, OrderingKey: r.OrderingKey, MessageID: r.MessageID,
-		NextRetryAt: moment(r.NextRetryAt), CreatedAt: moment(r.CreatedAt), UpdatedAt: moment(r.UpdatedAt), ProcessedAt: moment(r.ProcessedAt),
+		NextRetryAt: r.NextRetryAt, CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt, ProcessedAt: r.ProcessedAt,
 	}
 }

@@ -33,29 +33,11 @@ var (
 
 // Event is the story of one event as far as it is stored.
 type Event struct {
-	EventID   string `json:"event_id"`
-	EventType string `json:"event_type"`
-	// Action is the job log's word for the type.
-	Action        string `json:"action"`
-	Queue         string `json:"queue"`
-	Tenant        string `json:"tenant"`
-	Status        string `json:"status"`
-	Attempts      int64  `json:"attempts"`
-	PayloadHash   string `json:"payload_hash"`
-	Result        string `json:"result"`
-	Reason        string `json:"reason"`
-	CorrelationID string `json:"correlation_id"`
-	// IdempotencyKey names what the message was made from; else it is the event's id.
-	IdempotencyKey string     `json:"idempotency_key"`
-	OrderingKey    string     `json:"ordering_key"`
-	MessageID      string     `json:"message_id"`
-	LeaseUntil     *time.Time `json:"lease_until,omitempty"`
-	NextRetryAt    *time.Time `json:"next_retry_at,omitempty"`
-	CreatedAt      *time.Time `json:"created_at,omitempty"`
-	UpdatedAt      *time.Time `json:"updated_at,omitempty"`
-	ProcessedAt    *time.Time `json:"processed_at,omitempty"`
-	// Emitted are the event ids of the messages that the event's effect emitted;
-	// Waiting is how many of them are in the outbox still.
+	Line
+	PayloadHash string    `json:"payload_hash"`
+	LeaseUntil  time.Time `json:"lease_until,omitzero"`
+	// Emitted are the event ids of the messages that the event's effect emitted.
+	// Waiting is how many of them are still in the outbox.
 	Emitted     []string     `json:"emitted"`
 	Waiting     int          `json:"waiting"`
 	Conflicts   []Conflict   `json:"conflicts"`
@@ -67,11 +49,11 @@ type Event struct {
 // Conflict is a message that came under the event's id and is not that event: it
 // had another payload, or was broken.
 type Conflict struct {
-	Queue       string `json:"queue"`
-	Status      string `json:"status"`
-	Reason      string `json:"reason"`
-	PayloadHash string `json:"payload_hash"`
-	MessageID   string `json:"message_id"`
+	Queue       string        `json:"queue"`
+	Status      dedupe.Status `json:"status"`
+	Reason      string        `json:"reason"`
+	PayloadHash string        `json:"payload_hash"`
+	MessageID   string        `json:"message_id"`
 }
 
 // DeadLetter is one stored dead letter of the event.
@@ -83,9 +65,9 @@ type DeadLetter struct {
 	Attempts        int64  `json:"attempts"`
 	SourceMessageID string `json:"source_message_id"`
 	// State is open, replayed, corrected or discarded; CorrectedBy the message that took its place.
-	State          string     `json:"state"`
-	CorrectedBy    string     `json:"corrected_by,omitempty"`
-	DeadLetteredAt *time.Time `json:"dead_lettered_at,omitempty"`
+	State          deadletter.State `json:"state"`
+	CorrectedBy    string           `json:"corrected_by,omitempty"`
+	DeadLetteredAt time.Time        `json:"dead_lettered_at,omitzero"`
 }
 
 // most bounds how many documents of one event are looked at.
@@ -120,7 +102,7 @@ func (a Reads) Event(ctx context.Context, id, queue, tenant string) (Event, erro
 
 // story puts together what is stored under an event id.
 func story(id string, records, letters []store.Document) (Event, error) {
-	event := Event{EventID: id, Emitted: []string{}, Conflicts: []Conflict{}, DeadLetters: []DeadLetter{}}
+	event := Event{Line: Line{EventID: id}, Emitted: []string{}, Conflicts: []Conflict{}, DeadLetters: []DeadLetter{}}
 	for _, doc := range records {
 		record, err := dedupe.FromDocument(doc)
 		if err != nil {
@@ -133,11 +115,12 @@ func story(id string, records, letters []store.Document) (Event, error) {
 			return Event{}, errSeveral
 		}
 		if doc.Key == dedupe.Key(record.Queue, record.Tenant, record.EventID) {
-			describe(&event, record)
+			event.Line, event.PayloadHash, event.LeaseUntil = line(record), record.PayloadHash, record.LeaseUntil
+			event.Emitted = append(event.Emitted, record.Emitted...)
 			continue
 		}
 		event.Conflicts = append(event.Conflicts, Conflict{
-			Queue: record.Queue, Status: string(record.Status), Reason: record.LastError,
+			Queue: record.Queue, Status: record.Status, Reason: record.LastError,
 			PayloadHash: record.PayloadHash, MessageID: record.MessageID,
 		})
 	}
@@ -158,22 +141,11 @@ func story(id string, records, letters []store.Document) (Event, error) {
 		event.Status, event.Reason, event.PayloadHash, event.MessageID = first.Status, first.Reason, first.PayloadHash, first.MessageID
 	case len(event.DeadLetters) > 0: // no worker has ever answered; the broker gave up
 		first := event.DeadLetters[0]
-		event.Status, event.Reason, event.Attempts, event.MessageID = string(dedupe.DeadLettered), first.Reason, first.Attempts, first.SourceMessageID
+		event.Status, event.Reason, event.Attempts, event.MessageID = dedupe.DeadLettered, first.Reason, first.Attempts, first.SourceMessageID
 	default:
 		return Event{}, errUnknown
 	}
 	return event, nil
-}
-
-func describe(event *Event, r dedupe.Record) {
-	event.EventType, event.Action, event.Status = r.EventType, r.EventType, string(r.Status)
-	event.Attempts, event.PayloadHash = r.Attempts, r.PayloadHash
-	event.Result, event.Reason = r.Result, r.LastError
-	event.CorrelationID, event.IdempotencyKey = r.CorrelationID, r.IdempotencyKey
-	event.OrderingKey, event.MessageID = r.OrderingKey, r.MessageID
-	event.LeaseUntil, event.Emitted = moment(r.LeaseUntil), append(event.Emitted, r.Emitted...)
-	event.NextRetryAt, event.CreatedAt = moment(r.NextRetryAt), moment(r.CreatedAt)
-	event.UpdatedAt, event.ProcessedAt = moment(r.UpdatedAt), moment(r.ProcessedAt)
 }
 
 // describeLetter tells what there is of a dead letter, also where that is not enough to replay it.
@@ -182,15 +154,8 @@ func describeLetter(doc store.Document) DeadLetter {
 	_ = store.Decode(doc.Fields, &item) // what is not readable is not shown
 	return DeadLetter{
 		Queue: item.Queue, Reason: item.Reason, Status: item.Status, Detail: item.Detail, Attempts: item.Attempts,
-		SourceMessageID: item.SourceMessageID, DeadLetteredAt: item.DeadLettered, State: string(item.State), CorrectedBy: item.CorrectedBy,
+		SourceMessageID: item.SourceMessageID, DeadLetteredAt: item.DeadLettered, State: item.State, CorrectedBy: item.CorrectedBy,
 	}
-}
-
-func moment(at time.Time) *time.Time {
-	if at.IsZero() {
-		return nil
-	}
-	return &at
 }
 
 // Account is one account of the ledger with its newest known balance.

@@ -66,13 +66,13 @@ func (a *API) unlinkCustomer(r *http.Request) (customers.State, error) {
 
 // customerChange reads what is asked for.
 func customerChange(r *http.Request, parameters ...string) (customers.Change, error) {
-	asked := read(r, parameters...)
-	if err := asked.err(); err != nil {
+	params := read(r, parameters...)
+	if err := params.err(); err != nil {
 		return customers.Change{}, err
 	}
 	var link Link
 	err := readJSON(r, &link, "Send JSON: uid, why, and whom you expect the customer to be linked to.")
 	return customers.Change{
-		CustomerID: param(r, "id"), UID: link.UID, Who: Who(r.Context()), Why: link.Why, Expect: link.Expect, After: asked.values.Get("page"),
+		CustomerID: param(r, "id"), UID: link.UID, Who: Who(r.Context()), Why: link.Why, Expect: link.Expect, After: params.values.Get("page"),
 	}, err
 }

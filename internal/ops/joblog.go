@@ -39,6 +39,11 @@ type List[Item any] struct {
 	Next  string `json:"next"`
 }
 
+// listOf is a page with the items, in JSON [] where there are none.
+func listOf[Item any](items []Item, next string) List[Item] {
+	return List[Item]{Items: append([]Item{}, items...), Next: next}
+}
+
 // The bounds of the job log.
 const (
 	// MaxLines is the most that a page holds.

@@ -76,14 +76,14 @@ const most = 100
 // Event returns the story of an event; queue, by its id, and tenant tell it from others of
 // the same id, where they are not empty.
 func (a Reads) Event(ctx context.Context, id, queue, tenant string) (Event, error) {
-	asked, letters := map[string]any{"event_id": id}, map[string]any{"event_id": id}
+	events, letters := map[string]any{"event_id": id}, map[string]any{"event_id": id}
 	if queue != "" {
-		asked["queue"], letters["queue"] = queue, queue
+		events["queue"], letters["queue"] = queue, queue
 	}
 	if tenant != "" {
-		asked["tenant"] = tenant
+		events["tenant"] = tenant
 	}
-	records, err := a.Store.Query(ctx, store.Query{Collection: dedupe.Collection, Equal: asked, Limit: most})
+	records, err := a.Store.Query(ctx, store.Query{Collection: dedupe.Collection, Equal: events, Limit: most})
 	if err != nil {
 		return Event{}, err
 	}
@@ -93,7 +93,7 @@ func (a Reads) Event(ctx context.Context, id, queue, tenant string) (Event, erro
 	}
 	event, err := story(id, records.Documents, dead.Documents)
 	if err == nil && len(event.Emitted) > 0 {
-		waiting, failed := a.Store.Query(ctx, store.Query{Collection: lane.Outbox.Entries(), Equal: asked, Limit: most})
+		waiting, failed := a.Store.Query(ctx, store.Query{Collection: lane.Outbox.Entries(), Equal: events, Limit: most})
 		event.Waiting, err = len(waiting.Documents), failed
 	}
 	event.More = records.Next != "" || dead.Next != ""

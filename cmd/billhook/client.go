@@ -69,17 +69,12 @@ func (w client) do(ctx context.Context, method, path string, question []byte, an
 	if w.token != "" {
 		request.Header.Set("Authorization", "Bearer "+w.token)
 	}
-	response, err := w.http.Do(request)
+	status, body, err := exchange(w.http, request)
 	if err != nil {
 		return fmt.Errorf("ask the worker: %w", err)
 	}
-	defer func() { _ = response.Body.Close() }()
-	body, err := io.ReadAll(io.LimitReader(response.Body, 16<<20))
-	if err != nil {
-		return fmt.Errorf("ask the worker: %w", err)
-	}
-	if response.StatusCode != http.StatusOK && response.StatusCode != http.StatusCreated {
-		problem := &problemError{status: response.StatusCode}
+	if status != http.StatusOK && status != http.StatusCreated {
+		problem := &problemError{status: status}
 		_ = json.Unmarshal(body, &problem.problem) // an answer without a problem document is told by its status
 		return problem
 	}
@@ -87,6 +82,17 @@ func (w client) do(ctx context.Context, method, path string, question []byte, an
 		return fmt.Errorf("ask the worker: answer: %w", err)
 	}
 	return nil
+}
+
+// exchange returns the status and the body of an answer.
+func exchange(by *http.Client, request *http.Request) (status int, body []byte, err error) {
+	response, err := by.Do(request)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer func() { _ = response.Body.Close() }()
+	body, err = io.ReadAll(io.LimitReader(response.Body, 16<<20))
+	return response.StatusCode, body, err
 }
 
 // problemError is an answer other than 200 and 201.

@@ -112,44 +112,41 @@ func New(config Config) (*Verifier, error) {
 }
 
 func (c Config) check() error {
-	var errs []error
 	switch c.Mode {
 	case ModeNone:
-		if !c.EmulatorHost {
-			errs = append(errs, errors.New("auth: mode none is for emulators, and no emulator host is set"))
-		}
-		return errors.Join(errs...)
+		return refuse(!c.EmulatorHost, "mode none is for emulators, and no emulator host is set")
 	case ModeOIDC, ModeIAM:
 	default:
-		return errors.New("auth: mode must be oidc, iam or none")
+		return refuse(true, "mode must be oidc, iam or none")
 	}
-	// The library skips the check of an empty audience.
-	if strings.TrimSpace(c.Audience) == "" {
-		errs = append(errs, errors.New("auth: the audience is empty"))
+	return errors.Join(
+		checkAudience(c.Audience),
+		refuse(strings.TrimSpace(c.ServiceAccount) == "", "the push service account is empty"),
+		refuse(slices.Contains(c.Issuers, ""), "an issuer is empty"),
+		checkKeysURL(c.KeysURL),
+	)
+}
+
+func refuse(wrong bool, text string) error {
+	if wrong {
+		return errors.New("auth: " + text)
 	}
-	if strings.TrimSpace(c.ServiceAccount) == "" {
-		errs = append(errs, errors.New("auth: the push service account is empty"))
-	}
-	if slices.Contains(c.Issuers, "") {
-		errs = append(errs, errors.New("auth: an issuer is empty"))
-	}
-	if err := checkKeysURL(c.KeysURL); err != nil {
-		errs = append(errs, err)
-	}
-	return errors.Join(errs...)
+	return nil
+}
+
+// checkAudience refuses an empty audience, of which the library skips the check.
+func checkAudience(audience string) error {
+	return refuse(strings.TrimSpace(audience) == "", "the audience is empty")
 }
 
 func checkKeysURL(raw string) error {
 	u, err := url.Parse(raw)
 	if err != nil || u.Host == "" {
-		return errors.New("auth: the keys URL is no URL")
+		return refuse(true, "the keys URL is no URL")
 	}
 	ip := net.ParseIP(u.Hostname())
 	loopback := u.Hostname() == "localhost" || (ip != nil && ip.IsLoopback())
-	if u.Scheme == "https" || (u.Scheme == "http" && loopback) {
-		return nil
-	}
-	return errors.New("auth: the keys URL must be https")
+	return refuse(u.Scheme != "https" && (u.Scheme != "http" || !loopback), "the keys URL must be https")
 }
 
 // Verify checks the value of an Authorization header. Its error wraps ErrMissing, ErrInvalid,

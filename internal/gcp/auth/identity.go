@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/http"
 	"regexp"
-	"strings"
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
@@ -68,23 +67,16 @@ func fold(email string) (string, bool) {
 // NewIdentity returns an Identity, or all mistakes of the configuration.
 func NewIdentity(config IdentityConfig) (*Identity, error) {
 	config.KeysURL, config.ProxyKeysURL = cmp.Or(config.KeysURL, googleKeysURL), cmp.Or(config.ProxyKeysURL, proxyKeysURL)
-	var errs []error
-	// The library skips the check of an empty audience.
-	if strings.TrimSpace(config.Audience) == "" {
-		errs = append(errs, errors.New("auth: the audience is empty"))
-	}
-	if len(config.Allow) == 0 {
-		errs = append(errs, errors.New("auth: nobody is allowed"))
+	errs := []error{
+		checkAudience(config.Audience), refuse(len(config.Allow) == 0, "nobody is allowed"),
+		checkKeysURL(config.KeysURL), checkKeysURL(config.ProxyKeysURL),
 	}
 	allow := map[string]bool{}
 	for _, email := range config.Allow {
 		small, ok := fold(email)
-		if !ok {
-			errs = append(errs, errors.New("auth: an allowed e-mail address is malformed"))
-		}
+		errs = append(errs, refuse(!ok, "an allowed e-mail address is malformed"))
 		allow[small] = true
 	}
-	errs = append(errs, checkKeysURL(config.KeysURL), checkKeysURL(config.ProxyKeysURL))
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}

@@ -46,20 +46,19 @@ func (w client) get(ctx context.Context, path string, answer any) error {
 
 // post sends question as JSON and fills answer as get does.
 func (w client) post(ctx context.Context, path string, question, answer any) error {
-	return w.send(ctx, http.MethodPost, path, question, answer)
+	return w.do(ctx, http.MethodPost, path, question, answer)
 }
 
-// send sends question as JSON by any method and fills answer as get does.
-func (w client) send(ctx context.Context, method, path string, question, answer any) error {
-	body, err := json.Marshal(question)
-	if err != nil {
-		return fmt.Errorf("ask the worker: %w", err)
+// do sends question as JSON by any method and fills answer as get does.
+func (w client) do(ctx context.Context, method, path string, question, answer any) error {
+	var body []byte
+	var err error
+	if question != nil {
+		if body, err = json.Marshal(question); err != nil {
+			return fmt.Errorf("ask the worker: %w", err)
+		}
 	}
-	return w.do(ctx, method, path, body, answer)
-}
-
-func (w client) do(ctx context.Context, method, path string, question []byte, answer any) error {
-	request, err := http.NewRequestWithContext(ctx, method, w.base+path, bytes.NewReader(question))
+	request, err := http.NewRequestWithContext(ctx, method, w.base+path, bytes.NewReader(body))
 	if err != nil {
 		return fmt.Errorf("ask the worker: %w", err)
 	}
@@ -69,16 +68,16 @@ func (w client) do(ctx context.Context, method, path string, question []byte, an
 	if w.token != "" {
 		request.Header.Set("Authorization", "Bearer "+w.token)
 	}
-	status, body, err := exchange(w.http, request)
+	status, answered, err := exchange(w.http, request)
 	if err != nil {
 		return fmt.Errorf("ask the worker: %w", err)
 	}
 	if status != http.StatusOK && status != http.StatusCreated {
 		problem := &problemError{status: status}
-		_ = json.Unmarshal(body, &problem.problem) // an answer without a problem document is told by its status
+		_ = json.Unmarshal(answered, &problem.problem) // an answer without a problem document is told by its status
 		return problem
 	}
-	if err := json.Unmarshal(body, answer); err != nil {
+	if err := json.Unmarshal(answered, answer); err != nil {
 		return fmt.Errorf("ask the worker: answer: %w", err)
 	}
 	return nil

@@ -102,7 +102,7 @@ func (p *program) customersLink(ask func() client) *cobra.Command {
 			var all customers.Linked
 			for {
 				var done customers.Linked
-				if err := ask().send(command.Context(), http.MethodPut, customerPath(args[0], path), link, &done); err != nil {
+				if err := ask().do(command.Context(), http.MethodPut, customerPath(args[0], path), link, &done); err != nil {
 					return fmt.Errorf("after %d points of %d orders: %w", all.MovedPoints, all.MovedOrders, err)
 				}
 				done.MovedPoints, done.MovedOrders = done.MovedPoints+all.MovedPoints, done.MovedOrders+all.MovedOrders
@@ -143,7 +143,7 @@ func (p *program) customersUnlink(ask func() client) *cobra.Command {
 				return err
 			}
 			var after customers.State
-			if err := ask().send(command.Context(), http.MethodDelete, customerPath(args[0], ""), ops.Link{Why: why.why, Expect: &before.UID}, &after); err != nil {
+			if err := ask().do(command.Context(), http.MethodDelete, customerPath(args[0], ""), ops.Link{Why: why.why, Expect: &before.UID}, &after); err != nil {
 				return err
 			}
 			p.printf("Customer %s is linked to nobody.\n", after.CustomerID)

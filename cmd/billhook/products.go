@@ -75,7 +75,7 @@ func (p *program) changeProduct(ask func() client, why *reason, plan func(now pr
 			}
 		}
 		var changed products.Product
-		if err := worker.send(ctx, change.method, path, change.body, &changed); err != nil {
+		if err := worker.do(ctx, change.method, path, change.body, &changed); err != nil {
 			return err
 		}
 		if changed.State == products.Retired {

@@ -21,14 +21,11 @@ import (
 // API answers /v1/ops.
 type API struct {
 	Reads
-	Access Access
-	Log    *slog.Logger
-	// Operator deals with dead letters.
-	Operator *deadletter.Operator
-	// Customers deals with the mapping of customers to users.
+	Access    Access
+	Log       *slog.Logger
+	Operator  *deadletter.Operator
 	Customers *customers.Operator
-	// Products shows and changes what products are worth.
-	Products *products.Keeper
+	Products  *products.Keeper
 }
 
 // Routes adds the API's routes.
@@ -51,8 +48,8 @@ func answer[T any](a *API, does func(*http.Request) (T, error)) http.HandlerFunc
 	return serve.Answer(http.StatusOK, does, a.refuse)
 }
 
-// ladder is what the API answers to errors. Last is for a store that did not answer, or not
-// with what can be read: never a 4xx.
+// ladder is how the API answers errors. Last is for a store that did not answer, or has an
+// unreadable document: never a 4xx.
 var ladder = serve.Ladder{
 	Rungs: []serve.Rung{
 		{Of: errSeveral, As: serve.Refuse(http.StatusConflict, "queue_needed", "Several queues or tenants know this event id; name one with ?queue= or ?tenant=.")},
@@ -92,18 +89,18 @@ func bounded(next http.Handler) http.Handler {
 	})
 }
 
-// readJSON reads the body of a request, one JSON value with nothing behind it. Names are
-// exact, each known and there once: of two, another reader may have looked at the other.
-// The error is the answer, which says send.
-func readJSON(r *http.Request, into any, send string) error {
+// readJSON reads the body of a request: one JSON value and nothing behind it. Names are exact,
+// known, and there once: another reader may take the other one of two. The error is an answer
+// with the advice.
+func readJSON(r *http.Request, into any, advice string) error {
 	if json.UnmarshalRead(r.Body, into, json.RejectUnknownMembers(true)) != nil {
-		return serve.Refuse(http.StatusBadRequest, "body_malformed", send)
+		return serve.Refuse(http.StatusBadRequest, "body_malformed", advice)
 	}
 	return nil
 }
 
-// param is a part of the path as it was meant: chi leaves one escaped whose escaping
-// was more than it needed.
+// param is a part of the path, unescaped: chi leaves it escaped where the client escaped more
+// than necessary.
 func param(r *http.Request, name string) string {
 	value := chi.URLParam(r, name)
 	if r.URL.RawPath != "" {
@@ -152,8 +149,8 @@ func (a *API) outbox(r *http.Request) (Lanes, error) {
 	return a.Outbox(r.Context(), limit)
 }
 
-// events answers the job log. What one event or correlation has is found without hours,
-// however old, where no time is asked for.
+// events answers the job log. The events of one event id or correlation id are found without
+// hours, however old, where the request names no time.
 func (a *API) events(r *http.Request) (List[Line], error) {
 	params := read(r, "queue", "status", "event_id", "correlation_id", "type", "since", "until", "limit", "page")
 	equal := map[string]any{}

@@ -14,10 +14,9 @@ import (
 	"billhook/internal/serve"
 )
 
-// runTime is how long one request runs an operation; its caller asks again.
+// runTime is how long one request runs an operation. The client asks again.
 const runTime = 20 * time.Second
 
-// deadLetterRoutes adds what there is about dead letters.
 func (a *API) deadLetterRoutes(r chi.Router) {
 	r.Get("/dead-letters", answer(a, a.listDeadLetters))
 	r.Get("/dead-letters/preview", answer(a, a.previewDeadLetters))
@@ -30,10 +29,10 @@ func (a *API) deadLetterRoutes(r chi.Router) {
 	r.Post("/operations/{id}/run", answer(a, a.runOperation))
 }
 
-// DeadLetters is a page of them.
+// DeadLetters is a page of dead letters.
 type DeadLetters = List[deadletter.Item]
 
-// Letter is one dead letter with its message: minimized, as it was on the topic.
+// Letter is one dead letter with its minimized message.
 type Letter struct {
 	deadletter.Item
 	Attributes map[string]string `json:"attributes"`
@@ -46,7 +45,7 @@ type Letter struct {
 type Request struct {
 	deadletter.Filter
 	Why string `json:"why"`
-	// Expect is how many items the preview showed.
+	// Expect is the total of the preview.
 	Expect int `json:"expect"`
 	// Rate is how many items a second are replayed at most; 0: 50.
 	Rate  int64 `json:"rate"`
@@ -70,7 +69,7 @@ func (a *API) filter(params *parameters) (deadletter.Filter, error) {
 	return f, a.known(&f)
 }
 
-// known turns a name of the queue, or of its dead letters, into the queue's id.
+// known replaces the name of the queue, or of its dead letters, by the queue's id.
 func (a *API) known(f *deadletter.Filter) error {
 	q, ok := a.Catalog.DeadLetters(f.Queue)
 	if !ok {

@@ -26,8 +26,8 @@ type parameters struct {
 	bad    *serve.Problem
 }
 
-// read takes the parameters of a request. It refuses each that is not known, comes
-// twice or is empty: a filter that is passed over shows too much.
+// read reads the parameters of a request. It refuses one that is unknown, repeated or empty: an
+// ignored filter shows too much.
 func read(r *http.Request, known ...string) *parameters {
 	p := &parameters{}
 	var err error
@@ -45,14 +45,14 @@ func read(r *http.Request, known ...string) *parameters {
 	return p
 }
 
-// refuse keeps the first reason.
+// refuse keeps the first refusal.
 func (p *parameters) refuse(code, detail string) {
 	if p.bad == nil {
 		p.bad = serve.Refuse(http.StatusBadRequest, code, detail)
 	}
 }
 
-// err is the first thing that is wrong, if anything is.
+// err is the first refusal.
 func (p *parameters) err() error {
 	if p.bad == nil {
 		return nil
@@ -159,17 +159,15 @@ func parseAge(text string) (time.Duration, error) {
 	return age, nil
 }
 
-// Place is where a list goes on: behind an id, within an hour or, where Hour is empty,
-// in the whole collection. The span of time is that of the first page: ages that were
-// given count from then.
+// Place is where a list continues: behind an id, in an hour, or in the whole collection where
+// the hour is empty. The span of time stays that of the first page, from which ages count.
 type Place struct {
 	since, until time.Time
 	hour, id     string
 }
 
-// page reads the token of a page, or returns first where there is none. The token says
-// where to go on and nothing about who may; one that does not go with the list and its
-// filters, or that names a place outside them, is refused.
+// page reads the token of a page, or returns first where there is none. It refuses a token of
+// another list or of other filters, and one with a place outside them. A token grants nothing.
 func (p *parameters) page(list string, first Place) Place {
 	text := p.values.Get("page")
 	if text == "" {
@@ -183,13 +181,13 @@ func (p *parameters) page(list string, first Place) Place {
 	return at
 }
 
-// token is what asks for the page that begins at the place.
+// token is the parameter page for the page that begins at the place.
 func (p *parameters) token(list string, at Place) string {
 	text := fmt.Sprintf("%s|%d|%d|%s|%s", p.print(list), at.since.UnixMicro(), at.until.UnixMicro(), at.hour, at.id)
 	return base64.RawURLEncoding.EncodeToString([]byte(text))
 }
 
-// print tells lists and their filters apart.
+// print is a fingerprint of a list and its filters.
 func (p *parameters) print(list string) string {
 	filters := url.Values{}
 	for name, given := range p.values {

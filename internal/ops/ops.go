@@ -1,7 +1,6 @@
-// Package ops owns what people ask of a running worker, and who may: the story of an
-// event, queues and job log, balances, products, and what is done to dead letters, whose
-// minimized payloads it shows. Else it refuses to show more than ids, codes, amounts and times,
-// and to answer anyone it does not know.
+// Package ops is the API for people, and its access control: events, queues, job log, balances,
+// customers, products and dead letters. Of a dead letter it shows the minimized payload, of all
+// else ids, codes, amounts and times alone. It answers nobody whom it does not know.
 package ops
 
 import (
@@ -17,8 +16,8 @@ import (
 	"billhook/internal/store"
 )
 
-// Reads answers questions with values, for the API and for whatever else shows them. Its
-// errors are errUnknown, errSeveral and errNoAccount, or the store's, of which nothing is known.
+// Reads reads what the API shows. An error is one of those below, or the store's: then nothing
+// is known.
 type Reads struct {
 	Store   store.Store
 	Catalog *catalog.Catalog
@@ -46,8 +45,8 @@ type Event struct {
 	More bool `json:"more"`
 }
 
-// Conflict is a message that came under the event's id and is not that event: it
-// had another payload, or was broken.
+// Conflict is a message with the event's id that is not that event: its payload differs, or is
+// broken.
 type Conflict struct {
 	Queue       string        `json:"queue"`
 	Status      dedupe.Status `json:"status"`
@@ -64,17 +63,17 @@ type DeadLetter struct {
 	Detail          string `json:"detail"`
 	Attempts        int64  `json:"attempts"`
 	SourceMessageID string `json:"source_message_id"`
-	// State is open, replayed, corrected or discarded; CorrectedBy the message that took its place.
+	// CorrectedBy is the message that took its place.
 	State          deadletter.State `json:"state"`
 	CorrectedBy    string           `json:"corrected_by,omitempty"`
 	DeadLetteredAt time.Time        `json:"dead_lettered_at,omitzero"`
 }
 
-// most bounds how many documents of one event are looked at.
+// most bounds how many documents of one event are read.
 const most = 100
 
-// Event returns the story of an event; queue, by its id, and tenant tell it from others of
-// the same id, where they are not empty.
+// Event returns the story of an event. A queue's id and a tenant, where they are not empty, tell
+// it from others with the same id.
 func (a Reads) Event(ctx context.Context, id, queue, tenant string) (Event, error) {
 	events, letters := map[string]any{"event_id": id}, map[string]any{"event_id": id}
 	if queue != "" {
@@ -136,10 +135,10 @@ func story(id string, records, letters []store.Document) (Event, error) {
 	}
 	switch {
 	case event.Status != "":
-	case len(event.Conflicts) > 0: // only broken messages came under this id
+	case len(event.Conflicts) > 0: // every message with this id is broken
 		first := event.Conflicts[0]
 		event.Status, event.Reason, event.PayloadHash, event.MessageID = first.Status, first.Reason, first.PayloadHash, first.MessageID
-	case len(event.DeadLetters) > 0: // no worker has ever answered; the broker gave up
+	case len(event.DeadLetters) > 0: // no worker has answered, and the broker gave up
 		first := event.DeadLetters[0]
 		event.Status, event.Reason, event.Attempts, event.MessageID = dedupe.DeadLettered, first.Reason, first.Attempts, first.SourceMessageID
 	default:
@@ -148,10 +147,10 @@ func story(id string, records, letters []store.Document) (Event, error) {
 	return event, nil
 }
 
-// describeLetter tells what there is of a dead letter, also where that is not enough to replay it.
+// describeLetter shows a dead letter also where too little is readable to replay it.
 func describeLetter(doc store.Document) DeadLetter {
 	var item deadletter.Item
-	_ = store.Decode(doc.Fields, &item) // what is not readable is not shown
+	_ = store.Decode(doc.Fields, &item) // the rest is shown
 	return DeadLetter{
 		Queue: item.Queue, Reason: item.Reason, Status: item.Status, Detail: item.Detail, Attempts: item.Attempts,
 		SourceMessageID: item.SourceMessageID, DeadLetteredAt: item.DeadLettered, State: item.State, CorrectedBy: item.CorrectedBy,
@@ -168,7 +167,7 @@ type Account struct {
 	More bool `json:"more"`
 }
 
-// Account returns an account, with as many of its entries as are shown.
+// Account returns an account with its first entries.
 func (a Reads) Account(ctx context.Context, name string) (Account, error) {
 	doc, err := a.Store.Get(ctx, ledger.Account(name).Key())
 	switch {

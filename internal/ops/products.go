@@ -11,7 +11,6 @@ import (
 	"billhook/internal/store"
 )
 
-// productRoutes adds what there is about products.
 func (a *API) productRoutes(r chi.Router) {
 	r.Get("/products", paged(a, store.MaxPage, func(r *http.Request, after string, limit int) ([]products.Product, string, error) {
 		return a.Products.List(r.Context(), after, limit)
@@ -22,7 +21,7 @@ func (a *API) productRoutes(r chi.Router) {
 	r.Delete("/products/{id}", answer(a, a.retireProduct))
 }
 
-// SetProduct says what a product is worth from now on, and why.
+// SetProduct is what a product is worth from now on, and why.
 type SetProduct struct {
 	Points int64  `json:"points"`
 	Why    string `json:"why"`

@@ -13,40 +13,39 @@ import (
 	"billhook/internal/store"
 )
 
-// Queues is where every queue of the catalog stands, and the outbox.
+// Queues are the queues of the catalog, and the outbox.
 type Queues struct {
 	Items  []Queue `json:"items"`
 	Next   string  `json:"next"` // always empty: there are few
 	Outbox Outbox  `json:"outbox"`
 }
 
-// Queue is where one queue stands.
+// Queue is the state of one queue.
 type Queue struct {
 	ID      string `json:"id"`
 	Alias   string `json:"alias"`
 	Enabled bool   `json:"enabled"`
-	// Events are the records that are kept, by status.
+	// Events counts the stored records by status.
 	Events      map[dedupe.Status]Count `json:"events"`
 	DeadLetters Depth                   `json:"dead_letters"`
 }
 
-// Count is a number of documents. More: there are more than that; nobody has counted on.
+// Count is a number of documents. More: the count stopped there.
 type Count struct {
 	Count int64 `json:"count"`
 	More  bool  `json:"more"`
 }
 
-// Depth is how many dead letters of a queue nobody has dealt with, and since when.
+// Depth is how many dead letters of a queue are open, and since when.
 type Depth struct {
 	Count
 	AlertAbove int `json:"alert_above"`
 	// OldestAt is since when the oldest waits, OldestSeconds for how long.
 	OldestAt      time.Time `json:"oldest_at,omitzero"`
 	OldestSeconds int64     `json:"oldest_seconds"`
-	// OldestAlertSeconds is how long it may; 0 is for ever.
+	// OldestAlertSeconds is how long it may wait; 0 is for ever.
 	OldestAlertSeconds int64 `json:"oldest_alert_seconds"`
-	// Alert reports whether there are more than AlertAbove, or the oldest waits for
-	// longer than it may.
+	// Alert reports whether there are more than AlertAbove, or the oldest waits too long.
 	Alert bool `json:"alert"`
 	// Dropped: the queue keeps no dead letters.
 	Dropped bool `json:"dropped"`
@@ -63,7 +62,7 @@ type Outbox struct {
 // queriesAtOnce is how many counting queries of a request run at the same time.
 const queriesAtOnce = 8
 
-// Queues returns where every queue stands.
+// Queues returns the state of every queue.
 func (a Reads) Queues(ctx context.Context) (Queues, error) {
 	answer := Queues{Items: make([]Queue, len(a.Catalog.Queues))}
 	counts := make([]Count, len(a.Catalog.Queues)*len(statuses))
@@ -131,10 +130,10 @@ func (a Reads) waiting(ctx context.Context) (Outbox, error) {
 	return answer, err
 }
 
-// Lane is an ordering key of a topic, with messages that wait to be published.
+// Lane is an ordering key of a topic with messages that wait to be published.
 type Lane struct {
 	ID string `json:"id"`
-	// DueAt is when the relay looks at it next.
+	// DueAt is the relay's next attempt.
 	DueAt time.Time `json:"due_at,omitzero"`
 	// OldestAt is since when its oldest message waits, WaitsSeconds for how long.
 	OldestAt     time.Time `json:"oldest_at,omitzero"`
@@ -144,7 +143,7 @@ type Lane struct {
 // Lanes is a list of lanes, the longest waiting first. More: there are more.
 type Lanes struct {
 	Items []Lane `json:"items"`
-	Next  string `json:"next"` // always empty: who waits less long is asked for with a higher limit
+	Next  string `json:"next"` // always empty: a higher limit shows more
 	More  bool   `json:"more"`
 }
 

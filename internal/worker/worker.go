@@ -215,32 +215,29 @@ func Authenticate(verifier *auth.Verifier) push.Authenticator { return authentic
 type authenticator struct{ verifier *auth.Verifier }
 
 func (a authenticator) Verify(ctx context.Context, authorization string) error {
-	err := a.verifier.Verify(ctx, authorization)
-	switch {
-	case errors.Is(err, auth.ErrForbidden):
-		return fmt.Errorf("%w: %w", push.ErrForbidden, err)
-	case errors.Is(err, auth.ErrKeysUnavailable):
-		return fmt.Errorf("%w: %w", push.ErrKeysUnavailable, err)
-	default:
-		return err
-	}
+	return marked(a.verifier.Verify(ctx, authorization), map[error]error{
+		auth.ErrForbidden: push.ErrForbidden, auth.ErrKeysUnavailable: push.ErrKeysUnavailable,
+	})
 }
 
-// Identify makes the ops API's identifier of who knows Google's tokens and assertions.
+// Identify makes the ops API's identifier of Google's tokens and assertions.
 func Identify(identity *auth.Identity) ops.Identifier { return identifier{identity} }
 
 type identifier struct{ identity *auth.Identity }
 
 func (i identifier) Identify(ctx context.Context, header http.Header) (string, error) {
 	who, err := i.identity.Identify(ctx, header)
-	switch {
-	case errors.Is(err, auth.ErrMissing):
-		return "", fmt.Errorf("%w: %w", ops.ErrNoIdentity, err)
-	case errors.Is(err, auth.ErrForbidden):
-		return "", fmt.Errorf("%w: %w", ops.ErrNotAllowed, err)
-	case errors.Is(err, auth.ErrKeysUnavailable):
-		return "", fmt.Errorf("%w: %w", ops.ErrCannotIdentify, err)
-	default:
-		return who, err
+	return who, marked(err, map[error]error{
+		auth.ErrMissing: ops.ErrNoIdentity, auth.ErrForbidden: ops.ErrNotAllowed, auth.ErrKeysUnavailable: ops.ErrCannotIdentify,
+	})
+}
+
+// marked returns an error that wraps one of the keys with the door's own error for that.
+func marked(err error, doors map[error]error) error {
+	for theirs, ours := range doors {
+		if errors.Is(err, theirs) {
+			return fmt.Errorf("%w: %w", ours, err)
+		}
 	}
+	return err
 }

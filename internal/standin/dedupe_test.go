@@ -6,14 +6,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"billhook/internal/dedupe"
 	"billhook/internal/dedupe/dedupetest"
 	"billhook/internal/standin"
+	"billhook/internal/store"
 )
 
 func TestAnEventIsCompletedOnceOnTheEmbeddedStore(t *testing.T) {
 	t.Parallel()
-	dedupetest.Run(t, func(t *testing.T) dedupe.Querier {
+	dedupetest.Run(t, func(t *testing.T) store.Store {
 		db, err := standin.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, db.Close()) })

@@ -17,6 +17,7 @@ import (
 	"billhook/internal/dedupe"
 	"billhook/internal/handler"
 	"billhook/internal/store"
+	"billhook/internal/store/storetest"
 )
 
 // The numbers of the model's queue.
@@ -43,32 +44,6 @@ const (
 	// repeat: it is written, the answer is lost, and the client library sends it again.
 	repeat fault = "written, answer lost, sent again"
 )
-
-// faulty is a store whose next commit goes wrong as told.
-type faulty struct {
-	dedupe.Querier
-	next fault
-}
-
-func (f *faulty) Commit(ctx context.Context, writes []store.Write) ([]store.Version, error) {
-	next := f.next
-	f.next = none
-	switch next {
-	case refuse:
-		return nil, errLost
-	case lose:
-		if _, err := f.Querier.Commit(ctx, writes); err != nil {
-			return nil, err
-		}
-		return nil, errLost
-	case repeat:
-		if _, err := f.Querier.Commit(ctx, writes); err != nil {
-			return nil, err
-		}
-	case none:
-	}
-	return f.Querier.Commit(ctx, writes)
-}
 
 // event is what must be true of one event: the whole specification of the machine.
 type event struct {
@@ -112,7 +87,8 @@ type attempt struct {
 
 // world is the machine, the model, and what the workers have under way.
 type world struct {
-	store  *faulty
+	store  *storetest.Faults
+	next   fault // of the next commit
 	once   *dedupe.Once
 	now    time.Time
 	events []*event
@@ -126,7 +102,7 @@ type world struct {
 // order: claims, completions, failures, crashes, lost answers, jumps of the clock,
 // expiries, takeovers, sweeps and duplicates. After every step the store and the model
 // agree, and no event has been completed twice.
-func Run(t *testing.T, open func(t *testing.T) dedupe.Querier) {
+func Run(t *testing.T, open func(t *testing.T) store.Store) {
 	t.Helper()
 	db, rounds := open(t), 0
 	rapid.Check(t, func(t *rapid.T) {
@@ -153,16 +129,34 @@ func Run(t *testing.T, open func(t *testing.T) dedupe.Querier) {
 	})
 }
 
-func newWorld(db dedupe.Querier, round int) *world {
+func newWorld(db store.Store, round int) *world {
 	w := &world{
-		store: &faulty{Querier: db}, republished: map[string]bool{},
+		store: &storetest.Faults{Store: db}, republished: map[string]bool{},
 		now: time.Date(2026, 3, 2, 10, 15, 0, 0, time.UTC),
 	}
+	w.store.OnCommit = w.commitNext
 	w.once = &dedupe.Once{Store: w.store, Now: func() time.Time { return w.now }, NewToken: func() string { return fmt.Sprint(w.count) }}
 	for i := range 3 {
 		w.events = append(w.events, &event{id: fmt.Sprintf("round-%d-event-%d", round, i), accept: i > 0})
 	}
 	return w
+}
+
+// commitNext makes a commit go wrong as drawn.
+func (w *world) commitNext(_ context.Context, _ []store.Write, do func() error) error {
+	next := w.next
+	w.next = none
+	if next == refuse {
+		return errLost
+	}
+	err := do()
+	switch {
+	case err == nil && next == lose:
+		return errLost
+	case err == nil && next == repeat:
+		return do()
+	}
+	return err
 }
 
 // begin starts a delivery of one of the events with one of two payloads.
@@ -238,8 +232,8 @@ func (e *event) ends(a *attempt, status dedupe.Status) {
 func (w *world) pick(t *rapid.T) *event { return rapid.SampledFrom(w.events).Draw(t, "event") }
 
 func (w *world) draw(t *rapid.T) fault {
-	w.store.next = rapid.SampledFrom([]fault{none, none, none, refuse, lose, repeat}).Draw(t, "the commit is")
-	return w.store.next
+	w.next = rapid.SampledFrom([]fault{none, none, none, refuse, lose, repeat}).Draw(t, "the commit is")
+	return w.next
 }
 
 // met is what a delivery must hear of an event that it cannot have.
@@ -275,7 +269,7 @@ func (w *world) claim(t *rapid.T) {
 	a := w.begin(t, e)
 	f := w.draw(t)
 	seen, err := a.run.Claim(context.Background(), lease, &contract.Message{Data: []byte(e.id)}, rapid.Bool().Draw(t, "redelivered"))
-	w.store.next = none
+	w.next = none
 	if want, taken := w.met(e, a); taken {
 		if f == refuse && err != nil {
 			return // it had to ask the store, which did not answer
@@ -314,7 +308,7 @@ func (w *world) complete(t *rapid.T) {
 	a := w.take(t)
 	w.draw(t)
 	seen, err := a.run.Conclude(context.Background(), dedupe.Ending{Status: dedupe.Completed, Effect: handler.Effect{Result: "delivered"}})
-	w.store.next = none
+	w.next = none
 	require.NoError(t, err, "one lost answer is not the end")
 	if a.event.owner != a.number {
 		require.NotEqual(t, dedupe.Own, seen, "who has lost the event completes nothing")
@@ -333,7 +327,7 @@ func (w *world) release(t *rapid.T) {
 	w.draw(t)
 	counted := rapid.Bool().Draw(t, "counted")
 	seen, err := a.run.Conclude(context.Background(), dedupe.Ending{Status: dedupe.Failed, Reason: "handler_error", Next: w.now.Add(time.Minute), Uncounted: !counted})
-	w.store.next = none
+	w.next = none
 	require.NoError(t, err)
 	if a.event.owner != a.number {
 		require.NotEqual(t, dedupe.Counted, seen, "who has lost the event fails nothing")
@@ -398,7 +392,7 @@ func (w *world) effects(t *rapid.T) {
 
 func (w *world) commit(t *rapid.T, e *event, a *attempt, f fault, h handler.Tx) {
 	seen, err := Effect(context.Background(), a.run, handler.Event{Queue: "q", ID: e.id}, rapid.Bool().Draw(t, "redelivered"), h)
-	w.store.next = none
+	w.next = none
 	want, taken := w.met(e, a)
 	switch {
 	case taken && err == nil:

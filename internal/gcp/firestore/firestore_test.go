@@ -16,7 +16,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"billhook/emulator/emulatortest"
-	"billhook/internal/dedupe"
 	"billhook/internal/dedupe/dedupetest"
 	"billhook/internal/gcp/firestore"
 	"billhook/internal/store"
@@ -34,7 +33,7 @@ func TestMain(m *testing.M) {
 
 func TestAnEventIsCompletedOnceOnFirestore(t *testing.T) {
 	t.Parallel()
-	dedupetest.Run(t, func(t *testing.T) dedupe.Querier {
+	dedupetest.Run(t, func(t *testing.T) store.Store {
 		t.Helper()
 		return open(t)
 	})

@@ -22,6 +22,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"billhook/internal/gcp/firestore"
 	"billhook/internal/store"
 )
@@ -120,6 +122,26 @@ type Process struct {
 // emulator uses most of a processor for longer than most tests take. A Java without these
 // options ignores them.
 var fastStart = []string{"-XX:+IgnoreUnrecognizedVMOptions", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"}
+
+// Start starts both emulators on free ports, or neither.
+func (s SDK) Start(ctx context.Context) (pubsub, firestore *Process, err error) {
+	var both errgroup.Group
+	both.Go(func() (err error) {
+		pubsub, err = s.StartPubSub(ctx, 0, nil)
+		return err
+	})
+	both.Go(func() (err error) {
+		firestore, err = s.StartFirestore(ctx, 0, nil)
+		return err
+	})
+	err = both.Wait()
+	for _, p := range []*Process{pubsub, firestore} {
+		if err != nil && p != nil {
+			err = errors.Join(err, p.Stop())
+		}
+	}
+	return pubsub, firestore, err
+}
 
 // StartPubSub starts the Pub/Sub emulator on a port, 0 for a free one, and returns when it
 // answers. Its output is copied to log, which may be nil.

@@ -64,16 +64,11 @@ func run(ctx context.Context, args []string, stdout io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	broker, err := sdk.StartPubSub(ctx, 0, nil)
+	broker, database, err := sdk.Start(ctx)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, broker.Stop()) }()
-	database, err := sdk.StartFirestore(ctx, 0, nil)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, database.Stop()) }()
+	defer func() { err = errors.Join(err, broker.Stop(), database.Stop()) }()
 	c, err := catalog.Load("")
 	if err != nil {
 		return err

@@ -52,16 +52,14 @@ func (l *Log) Write(p []byte) (int, error) {
 	defer l.mu.Unlock()
 	for line := range bytes.Lines(p) {
 		l.lines = append(l.lines, bytes.Clone(bytes.TrimSpace(line)))
-		var said Delivery
-		err := json.Unmarshal(line, &said)
+		var logged Delivery
+		err := json.Unmarshal(line, &logged)
 		if l.counts == nil {
 			l.counts = map[string]int{}
 		}
-		l.counts[said.Message]++
-		// A failed attempt has a line of its own where another one follows in the same
-		// delivery.
-		if err == nil && (said.Message == "delivery" || said.Message == "attempt again") {
-			l.deliveries = append(l.deliveries, said)
+		l.counts[logged.Message]++
+		if err == nil && (logged.Message == "delivery" || logged.Message == "attempt again") {
+			l.deliveries = append(l.deliveries, logged)
 		}
 	}
 	if l.changed != nil {
@@ -99,20 +97,15 @@ func (l *Log) Count(message string) int {
 	return l.counts[message]
 }
 
-// next returns a channel that closes at the next line.
-func (l *Log) next() <-chan struct{} {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.changed == nil {
-		l.changed = make(chan struct{})
-	}
-	return l.changed
-}
-
 // Until waits until done returns true, which it calls after each line.
 func (l *Log) Until(ctx context.Context, done func() bool) error {
 	for {
-		changed := l.next()
+		l.mu.Lock()
+		if l.changed == nil {
+			l.changed = make(chan struct{})
+		}
+		changed := l.changed
+		l.mu.Unlock()
 		if done() {
 			return nil
 		}

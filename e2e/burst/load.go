@@ -16,12 +16,8 @@ import (
 	"billhook/e2e"
 )
 
-const (
-	known, unknownProduct = "411486491630370501", "700000000000000999"
-	pointsPerPiece        = 1000
-	// customers is the number of customers of a burst.
-	customers = 1000
-)
+// customers is the number of customers of a burst.
+const customers = 1000
 
 // plan draws the orders.
 type plan struct {
@@ -46,12 +42,12 @@ func (p *plan) id() string {
 func (p *plan) orders(n int) []e2e.Order {
 	all := make([]e2e.Order, n)
 	for i := range all {
-		all[i] = p.order(p.random.IntN(customers), known)
+		all[i] = p.order(p.random.IntN(customers), e2e.Product)
 	}
 	return all
 }
 
-func points(o e2e.Order) int64 { return o.Lines[0].Quantity * pointsPerPiece }
+func points(o e2e.Order) int64 { return o.Lines[0].Quantity * e2e.PointsPerPiece }
 
 // load is one variant of the burst with the results of its rounds.
 type load struct {
@@ -83,7 +79,7 @@ func bursts(c *catalog.Catalog) []*load {
 
 // measure runs one round.
 func (l *load) measure(ctx context.Context, orders []e2e.Order, senders int) (err error) {
-	s, err := start(ctx, l.limited, senders, func(q *catalog.Queue) { q.SlotWait = l.slotWait })
+	s, err := start(ctx, l.limited, func(q *catalog.Queue) { q.SlotWait = l.slotWait })
 	if err != nil {
 		return err
 	}

@@ -36,7 +36,6 @@ type plan struct {
 	events   []*event
 	single   []push
 	byKey    [][]push
-	planned  map[string]int
 	stalling int
 }
 
@@ -53,7 +52,7 @@ const (
 // gets a tenth as many. Each event is delivered 2.3 times on average.
 func draw(seed uint64, arms []arm.Arm, events int) *plan {
 	random := rand.New(rand.NewPCG(seed, 1))
-	p := &plan{planned: map[string]int{}}
+	p := &plan{}
 	holding := 0
 	for _, a := range arms {
 		if !a.Control {
@@ -167,6 +166,5 @@ func (p *plan) push(random *rand.Rand, e *event, due time.Duration, copied int) 
 			d.stallAfter = long
 		}
 	}
-	p.planned[e.arm.Name]++
 	return d
 }

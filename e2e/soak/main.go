@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"net/http"
 	"os"
 	"slices"
 	"sync"
@@ -21,7 +20,6 @@ import (
 	"billhook/e2e"
 	"billhook/emulator"
 	"billhook/internal/dedupe"
-	"billhook/internal/ledger"
 	"billhook/internal/serve"
 	"billhook/internal/store"
 )
@@ -30,12 +28,8 @@ func main() {
 	serve.Main("soak", func(ctx context.Context) error { return run(ctx, os.Args[1:], os.Stdout) })
 }
 
-const (
-	known, unknownProduct = "411486491630370501", "700000000000000999"
-	pointsPerPiece        = 1000
-	// senders is how many customers' events are sent at once.
-	senders = 8
-)
+// senders is how many customers' events are sent at once.
+const senders = 8
 
 // event is one webhook of the plan.
 type event struct {
@@ -114,16 +108,16 @@ func plan(random *rand.Rand, events, customers int) [][]event {
 		id := fmt.Sprintf("60000000%010d", i)
 		e := event{order: e2e.Order{
 			EventID: id, OrderID: id + "1", CustomerID: fmt.Sprintf("61000000%010d", customer), UID: fmt.Sprintf("soak-user-%d", customer),
-			Lines: []e2e.Line{{Product: known, Quantity: 1 + random.Int64N(5), Price: 1000}},
+			Lines: []e2e.Line{{Product: e2e.Product, Quantity: 1 + random.Int64N(5), Price: 1000}},
 		}}
 		e.twice = random.Float64() < 0.20
 		switch draw := random.Float64(); {
 		case draw < 0.05:
 			e.unknown = true
-			e.order.Lines = append(e.order.Lines, e2e.Line{Product: unknownProduct, Quantity: 1, Price: 500})
+			e.order.Lines = append(e.order.Lines, e2e.Line{Product: e2e.UnknownProduct, Quantity: 1, Price: 500})
 		case draw < 0.07:
 			changed := e.order
-			changed.Lines = []e2e.Line{{Product: known, Quantity: 99, Price: 1000}}
+			changed.Lines = []e2e.Line{{Product: e2e.Product, Quantity: 99, Price: 1000}}
 			e.changed = &changed
 		}
 		byCustomer[customer] = append(byCustomer[customer], e)
@@ -146,7 +140,7 @@ func drive(ctx context.Context, running *e2e.Real, planned [][]event, kills int)
 					mu.Lock()
 					sent += n
 					if err != nil {
-						failures = append(failures, err)
+						failures = append(failures, fmt.Errorf("event %s: %w", e.order.EventID, err))
 					}
 					mu.Unlock()
 				}
@@ -182,7 +176,7 @@ func kill(ctx context.Context, running *e2e.Real, total, kills int) error {
 	return nil
 }
 
-// send posts one event of the plan until it is accepted, as PayNow would.
+// send sends one event of the plan until it is accepted, and returns its number of webhooks.
 func send(ctx context.Context, base string, e event) (int, error) {
 	bodies := [][]byte{e.order.JSON()}
 	if e.twice {
@@ -192,17 +186,8 @@ func send(ctx context.Context, base string, e event) (int, error) {
 		bodies = append(bodies, e.changed.JSON())
 	}
 	for _, body := range bodies {
-		for {
-			answer, err := e2e.Send(ctx, base, body)
-			if err != nil {
-				return 0, fmt.Errorf("event %s: %w", e.order.EventID, err)
-			}
-			if answer.Status == http.StatusAccepted {
-				break
-			}
-			if answer.Status != http.StatusServiceUnavailable && answer.Status != http.StatusTooManyRequests {
-				return 0, fmt.Errorf("event %s: answered %d %s", e.order.EventID, answer.Status, answer.Code)
-			}
+		if _, _, err := e2e.Accept(ctx, base, body); err != nil {
+			return 0, err
 		}
 	}
 	return len(bodies), nil
@@ -275,7 +260,7 @@ func (r *result) count(ctx context.Context, running *e2e.Real, events []event) e
 	if len(events) == 0 {
 		return nil
 	}
-	var want, balance int64
+	var want int64
 	var order []time.Time
 	for _, e := range events {
 		doc, err := running.Store.Get(ctx, dedupe.Key(e2e.Queue, dedupe.DefaultTenant, e.order.EventID))
@@ -299,18 +284,15 @@ func (r *result) count(ctx context.Context, running *e2e.Real, events []event) e
 		r.credited++
 		order = append(order, record.ProcessedAt)
 		for _, line := range e.order.Lines {
-			want += line.Quantity * pointsPerPiece
+			want += line.Quantity * e2e.PointsPerPiece
 		}
 	}
 	if !slices.IsSortedFunc(order, time.Time.Compare) {
 		r.outOfOrder++
 	}
-	doc, err := running.Store.Get(ctx, ledger.UserPoints(events[0].order.UID).Key())
-	if err != nil && !errors.Is(err, store.ErrNotFound) {
+	balance, err := e2e.Points(ctx, running.Store, events[0].order.UID)
+	if err != nil {
 		return err
-	}
-	if err == nil {
-		balance, _ = doc.Fields["balance"].(int64)
 	}
 	switch {
 	case balance > want:

@@ -16,6 +16,8 @@ type event struct {
 	// key is the ordering key. cycle is the position in it, from 1.
 	key   string
 	cycle int64
+	// due is the time after the start.
+	due time.Duration
 }
 
 // push is one delivery of the plan. It is repeated until it is acknowledged.
@@ -73,19 +75,16 @@ func draw(seed uint64, arms []arm.Arm, events int) *plan {
 		}
 	}
 	// The arms run side by side. Within an arm the events keep their order.
-	due := map[*event]time.Duration{}
-	places := random.Perm(len(p.events))
 	lined := map[*arm.Arm][]int{}
-	for i, e := range p.events {
-		lined[e.arm] = append(lined[e.arm], places[i])
+	for i, place := range random.Perm(len(p.events)) {
+		lined[p.events[i].arm] = append(lined[p.events[i].arm], place)
 	}
-	for _, sorted := range lined {
-		slices.Sort(sorted)
+	for _, places := range lined {
+		slices.Sort(places)
 	}
 	for _, e := range p.events {
-		sorted := lined[e.arm]
-		due[e] = time.Duration(sorted[0]) * gap
-		lined[e.arm] = sorted[1:]
+		e.due = time.Duration(lined[e.arm][0]) * gap
+		lined[e.arm] = lined[e.arm][1:]
 	}
 	walks := map[string][]*event{}
 	for _, e := range p.events {
@@ -93,7 +92,7 @@ func draw(seed uint64, arms []arm.Arm, events int) *plan {
 			walks[e.arm.Name+e.key] = append(walks[e.arm.Name+e.key], e)
 			continue
 		}
-		first := due[e] + time.Duration(random.Float64()*float64(600*time.Millisecond))
+		first := e.due + time.Duration(random.Float64()*float64(600*time.Millisecond))
 		p.single = append(p.single, p.push(random, e, first, 0))
 		for n := range duplicates(random) {
 			p.single = append(p.single, p.push(random, e, first+delay(random), n+1))
@@ -101,7 +100,7 @@ func draw(seed uint64, arms []arm.Arm, events int) *plan {
 	}
 	for _, e := range p.events {
 		if walk := walks[e.arm.Name+e.key]; e.cycle == 1 && e.arm.Ordered {
-			p.byKey = append(p.byKey, p.walk(random, walk, due))
+			p.byKey = append(p.byKey, p.walk(random, walk))
 		}
 	}
 	return p
@@ -137,13 +136,13 @@ func delay(random *rand.Rand) time.Duration {
 
 // walk draws the deliveries of one key. Sometimes the broker goes back some messages and
 // delivers from there on again.
-func (p *plan) walk(random *rand.Rand, events []*event, due map[*event]time.Duration) []push {
+func (p *plan) walk(random *rand.Rand, events []*event) []push {
 	var pushes []push
 	for i, e := range events {
-		pushes = append(pushes, p.push(random, e, due[e], 0))
+		pushes = append(pushes, p.push(random, e, e.due, 0))
 		if random.Float64() < 0.55 {
 			for again := max(0, i-random.IntN(4)); again <= i; again++ {
-				pushes = append(pushes, p.push(random, events[again], due[e], 0))
+				pushes = append(pushes, p.push(random, events[again], e.due, 0))
 			}
 		}
 	}

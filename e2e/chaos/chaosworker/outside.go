@@ -31,19 +31,28 @@ func (o *outside) Publish(ctx context.Context, topic string, m contract.Message)
 		return "", err
 	}
 	status, err := o.send(request)
-	if err != nil {
-		return "", err
+	if err == nil && status != http.StatusOK {
+		err = fmt.Errorf("publish: answered %d", status)
 	}
-	if status != http.StatusOK {
-		return "", fmt.Errorf("publish: answered %d", status)
-	}
-	return m.Attributes[contract.AttrEventID], nil
+	return m.Attributes[contract.AttrEventID], err
 }
 
 func (o *outside) apply(ctx context.Context, event handler.Event) error {
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, o.effect(event), http.NoBody)
+	_, err := o.effect(ctx, http.MethodPost, event)
+	return err
+}
+
+// applied asks the service for the outcome of an earlier attempt.
+func (o *outside) applied(ctx context.Context, event handler.Event) (result string, done bool, err error) {
+	found, err := o.effect(ctx, http.MethodGet, event)
+	return "applied", found, err
+}
+
+// effect calls the service about the event's effect. found is false where there is none.
+func (o *outside) effect(ctx context.Context, method string, event handler.Event) (found bool, err error) {
+	request, err := http.NewRequestWithContext(ctx, method, o.base+"/effects/"+event.Queue+"/"+event.ID, http.NoBody)
 	if err != nil {
-		return err
+		return false, err
 	}
 	request.Header.Set("Idempotency-Key", event.ID)
 	request.Header.Set("Attempt", strconv.Itoa(event.Attempt))
@@ -54,34 +63,13 @@ func (o *outside) apply(ctx context.Context, event handler.Event) error {
 	status, err := o.send(request)
 	switch {
 	case err != nil:
-		return retry.Down("outside_unknown", err)
+		return false, retry.Down("outside_unknown", err)
+	case status == http.StatusNotFound && method == http.MethodGet:
+		return false, nil
 	case status != http.StatusOK:
-		return retry.Down("outside_unavailable", nil)
+		return false, retry.Down("outside_unavailable", nil)
 	}
-	return nil
-}
-
-// applied asks the service for the outcome of an earlier attempt.
-func (o *outside) applied(ctx context.Context, event handler.Event) (string, bool, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, o.effect(event), http.NoBody)
-	if err != nil {
-		return "", false, err
-	}
-	request.Header.Set("Attempt", strconv.Itoa(event.Attempt))
-	status, err := o.send(request)
-	switch {
-	case err != nil:
-		return "", false, retry.Down("outside_unknown", err)
-	case status == http.StatusNotFound:
-		return "", false, nil
-	case status != http.StatusOK:
-		return "", false, retry.Down("outside_unavailable", nil)
-	}
-	return "applied", true, nil
-}
-
-func (o *outside) effect(event handler.Event) string {
-	return o.base + "/effects/" + event.Queue + "/" + event.ID
+	return true, nil
 }
 
 func (o *outside) send(request *http.Request) (int, error) {
@@ -90,8 +78,6 @@ func (o *outside) send(request *http.Request) (int, error) {
 		return 0, err
 	}
 	defer func() { _ = response.Body.Close() }()
-	if _, err := io.Copy(io.Discard, response.Body); err != nil {
-		return 0, err
-	}
-	return response.StatusCode, nil
+	_, err = io.Copy(io.Discard, response.Body)
+	return response.StatusCode, err
 }

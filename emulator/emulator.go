@@ -232,18 +232,11 @@ func startOn(ctx context.Context, port int, log io.Writer, ready string, command
 		_ = command.Wait() // Stop ends it by a signal, so an error is expected
 		_ = pipe.Close()
 	}()
-	said := make(chan error, 1)
-	go p.read(output, log, ready, said)
-
+	serves := make(chan error, 1)
+	go p.read(output, log, ready, serves)
 	var err error
 	select {
-	case err = <-said:
-	case <-p.ended:
-		err = errors.New("emulator: it ended while starting")
-		select {
-		case err = <-said: // it may have printed the reason
-		default:
-		}
+	case err = <-serves:
 	case <-ctx.Done():
 		err = fmt.Errorf("emulator: it did not get ready: %w", ctx.Err())
 	}
@@ -254,7 +247,7 @@ func startOn(ctx context.Context, port int, log io.Writer, ready string, command
 		if stopErr := p.Stop(); stopErr != nil {
 			return nil, errors.Join(err, stopErr)
 		}
-		return nil, fmt.Errorf("%w; it said:\n%s", err, strings.Join(p.head, "\n"))
+		return nil, fmt.Errorf("%w; its output:\n%s", err, strings.Join(p.head, "\n"))
 	}
 	return p, nil
 }
@@ -262,32 +255,36 @@ func startOn(ctx context.Context, port int, log io.Writer, ready string, command
 // maxHead is how many lines of output a failed start shows.
 const maxHead = 20
 
-// read copies the output line by line to log until it ends. It sends to said at most once: nil
-// when the emulator serves, or errPortTaken.
-func (p *Process) read(output io.Reader, log io.Writer, ready string, said chan<- error) {
+var errEnded = errors.New("emulator: it ended while starting")
+
+// read copies the output line by line to log until it ends. It sends once to serves: nil when the
+// emulator serves, else errPortTaken or errEnded.
+func (p *Process) read(output io.Reader, log io.Writer, ready string, serves chan<- error) {
 	defer close(p.ended)
 	lines := bufio.NewScanner(output)
 	lines.Buffer(nil, 1<<20)
-	told := false
+	starting := true
+	sent := func(err error) {
+		starting = false
+		serves <- err
+	}
 	for lines.Scan() {
 		line := lines.Text()
 		if log != nil {
 			_, _ = fmt.Fprintln(log, line)
 		}
-		if told {
-			continue
-		}
-		if len(p.head) < maxHead {
+		if starting && len(p.head) < maxHead {
 			p.head = append(p.head, line)
 		}
 		switch {
-		case strings.Contains(line, ready):
-			told = true
-			said <- nil
-		case strings.Contains(line, portTaken):
-			told = true
-			said <- errPortTaken
+		case starting && strings.Contains(line, ready):
+			sent(nil)
+		case starting && strings.Contains(line, portTaken):
+			sent(errPortTaken)
 		}
+	}
+	if starting {
+		sent(errEnded)
 	}
 	_, _ = io.Copy(io.Discard, output) // after a line that is too long, or the process would block on a full pipe
 }
@@ -297,11 +294,7 @@ func freePort(ctx context.Context) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("emulator: free port: %w", err)
 	}
-	port := listener.Addr().(*net.TCPAddr).Port
-	if err := listener.Close(); err != nil {
-		return 0, fmt.Errorf("emulator: free port: %w", err)
-	}
-	return port, nil
+	return listener.Addr().(*net.TCPAddr).Port, listener.Close()
 }
 
 // answers repeats GET / until the answer is Ok, as both emulators answer it.
@@ -337,7 +330,7 @@ func (p *Process) until(ctx context.Context, what string, try func(context.Conte
 		select {
 		case <-tick.C:
 		case <-p.ended:
-			return errors.New("emulator: it ended while starting")
+			return errEnded
 		case <-ctx.Done():
 			return fmt.Errorf("emulator: it does not %s: %w: %w", what, ctx.Err(), err)
 		}

@@ -34,6 +34,14 @@ const (
 	outcome = "TestEveryOutcomeHasItsAnswer"
 )
 
+// commits is where a record is written with the effect.
+const commits = `	versions, err := r.once.Store.Commit(ctx, append(append(make([]store.Write, 0, 1+len(also)), write), also...))`
+
+// whatever writes a record of the status without its condition.
+func whatever(status string) string {
+	return "	if record.Status == " + status + " {\n		write = store.Set(r.key, write.Fields)\n	}\n" + commits
+}
+
 // faults are those that would lose, double or misjudge an event, each somewhere that
 // one line decides it.
 var faults = slices.Concat(
@@ -61,21 +69,9 @@ var faultsOfProcessing = []fault{
 	// The record.
 	{"a record is written whatever is there", once, `write = store.Create(r.key, write.Fields)`,
 		`write = store.Set(r.key, write.Fields)`, dedupeDir, "TestOfFiftyDeliveriesOfOneEventOneOwnsTheEffect"},
-	{"an effect is committed whatever came between", once, `	versions, err := r.once.Store.Commit(ctx, append(append(make([]store.Write, 0, 1+len(also)), write), also...))`,
-		`	if record.Status == Completed {
-		write = store.Set(r.key, write.Fields)
-	}
-	versions, err := r.once.Store.Commit(ctx, append(append(make([]store.Write, 0, 1+len(also)), write), also...))`, dedupeDir, "TestTheEffectOfAWorkerThatComesLateIsNotCommitted"},
-	{"a failure is written over a success", once, `	versions, err := r.once.Store.Commit(ctx, append(append(make([]store.Write, 0, 1+len(also)), write), also...))`,
-		`	if record.Status == Failed {
-		write = store.Set(r.key, write.Fields)
-	}
-	versions, err := r.once.Store.Commit(ctx, append(append(make([]store.Write, 0, 1+len(also)), write), also...))`, dedupeDir, "TestNeitherAFailureNorABurialIsWrittenOverASuccess"},
-	{"a burial is written over a success", once, `	versions, err := r.once.Store.Commit(ctx, append(append(make([]store.Write, 0, 1+len(also)), write), also...))`,
-		`	if record.Status == DeadLettered {
-		write = store.Set(r.key, write.Fields)
-	}
-	versions, err := r.once.Store.Commit(ctx, append(append(make([]store.Write, 0, 1+len(also)), write), also...))`, dedupeDir, "TestNeitherAFailureNorABurialIsWrittenOverASuccess"},
+	{"an effect is committed whatever came between", once, commits, whatever("Completed"), dedupeDir, "TestTheEffectOfAWorkerThatComesLateIsNotCommitted"},
+	{"a failure is written over a success", once, commits, whatever("Failed"), dedupeDir, "TestNeitherAFailureNorABurialIsWrittenOverASuccess"},
+	{"a burial is written over a success", once, commits, whatever("DeadLettered"), dedupeDir, "TestNeitherAFailureNorABurialIsWrittenOverASuccess"},
 	{"the own token is not recognized", once, `own := found.LeaseToken == r.token`, `own := false`, dedupeDir, "TestTheLostAnswerOfAnOwnCommitIsRecognized"},
 	{"every token is the own", once, `own := found.LeaseToken == r.token`, `own := true`, dedupeDir, "TestADuplicateIsSeenAndChangesNothing"},
 	{"expire_at is left to the database", once, `if !found.ExpireAt.IsZero() && !now.Before(found.ExpireAt) {`, `if false {`, dedupeDir, "TestAnExpiredRecordCountsAsAbsent"},
@@ -91,25 +87,10 @@ var faultsOfProcessing = []fault{
 	{"the queue is no part of the key", "internal/dedupe/key.go", `return key(queue, tenant, eventID)`, `return key(tenant, eventID)`, dedupeDir, "TestDifferentEventsHaveDifferentKeys"},
 
 	// The lease.
-	{"a claim is written whatever is there", once, `	versions, err := r.once.Store.Commit(ctx, append(append(make([]store.Write, 0, 1+len(also)), write), also...))`, `	if record.Status == Processing {
-		write = store.Set(r.key, write.Fields)
-	}
-	versions, err := r.once.Store.Commit(ctx, append(append(make([]store.Write, 0, 1+len(also)), write), also...))`, dedupeDir, atOnce},
-	{"a takeover is written whatever came between", once, `	versions, err := r.once.Store.Commit(ctx, append(append(make([]store.Write, 0, 1+len(also)), write), also...))`,
-		`	if record.Status == Processing {
-		write = store.Set(r.key, write.Fields)
-	}
-	versions, err := r.once.Store.Commit(ctx, append(append(make([]store.Write, 0, 1+len(also)), write), also...))`, dedupeDir, "TestATakeoverThatComesBetweenIsMet"},
-	{"a late completion is written", once, `	versions, err := r.once.Store.Commit(ctx, append(append(make([]store.Write, 0, 1+len(also)), write), also...))`,
-		`	if record.Status == Completed {
-		write = store.Set(r.key, write.Fields)
-	}
-	versions, err := r.once.Store.Commit(ctx, append(append(make([]store.Write, 0, 1+len(also)), write), also...))`, pushDir, late},
-	{"a late release is written", once, `	versions, err := r.once.Store.Commit(ctx, append(append(make([]store.Write, 0, 1+len(also)), write), also...))`,
-		`	if record.Status == Failed {
-		write = store.Set(r.key, write.Fields)
-	}
-	versions, err := r.once.Store.Commit(ctx, append(append(make([]store.Write, 0, 1+len(also)), write), also...))`, pushDir, late},
+	{"a claim is written whatever is there", once, commits, whatever("Processing"), dedupeDir, atOnce},
+	{"a takeover is written whatever came between", once, commits, whatever("Processing"), dedupeDir, "TestATakeoverThatComesBetweenIsMet"},
+	{"a late completion is written", once, commits, whatever("Completed"), pushDir, late},
+	{"a late release is written", once, commits, whatever("Failed"), pushDir, late},
 	{"a late burial is written", settle, `case w.run.Lost(seen) || (seen != dedupe.Fresh && seen != dedupe.Claimed):`,
 		`case seen != dedupe.Fresh && seen != dedupe.Claimed:`, pushDir, late},
 	{"a lease is held by nobody", once, `case found.Status == Processing && now.Before(found.LeaseUntil):`, `case false:`, dedupeDir, atOnce},

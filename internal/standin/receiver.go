@@ -121,7 +121,10 @@ func NewReceiver(config ReceiverConfig) (*Receiver, error) {
 	if config.Now == nil {
 		config.Now = time.Now
 	}
-	r := &Receiver{now: config.Now, mux: http.NewServeMux(), closed: make(chan struct{}), events: map[string]*appliedEvent{}}
+	closed := make(chan struct{})
+	r := &Receiver{
+		now: config.Now, mux: http.NewServeMux(), closed: closed, closing: sync.OnceFunc(func() { close(closed) }), events: map[string]*appliedEvent{},
+	}
 	for scheme, secrets := range map[signature.Scheme][]string{signature.Generic: config.Secrets, signature.Standard: config.Standard} {
 		if len(secrets) == 0 {
 			continue
@@ -135,7 +138,6 @@ func NewReceiver(config ReceiverConfig) (*Receiver, error) {
 	if len(r.verifiers) == 0 {
 		return nil, errors.New("standin: receiver: no secret")
 	}
-	r.closing = sync.OnceFunc(func() { close(r.closed) })
 	if config.Posts == nil {
 		config.Posts = []catalog.Post{{Path: "/v1/webhooks/payment", Reconcile: "/v1/webhooks/payment/{id}"}}
 	}
@@ -218,9 +220,6 @@ func (r *Receiver) read(w http.ResponseWriter, request *http.Request) (body []by
 
 func (r *Receiver) receive(w http.ResponseWriter, request *http.Request) {
 	body, ok := r.read(w, request)
-	if !ok {
-		return
-	}
 	var given struct {
 		EventID        string `json:"event_id"`
 		EventType      string `json:"event_type"`
@@ -228,12 +227,13 @@ func (r *Receiver) receive(w http.ResponseWriter, request *http.Request) {
 		SubscriptionID string `json:"subscription_id"`
 		CorrelationID  string `json:"correlation_id"`
 	}
-	if json.Unmarshal(body, &given) != nil {
-		serve.Refuse(http.StatusBadRequest, "malformed", "The body is not the webhook's JSON.").Write(w)
-		return
-	}
 	keys := request.Header.Values("Idempotency-Key")
 	switch {
+	case !ok:
+		return
+	case json.Unmarshal(body, &given) != nil:
+		serve.Refuse(http.StatusBadRequest, "malformed", "The body is not the webhook's JSON.").Write(w)
+		return
 	case !pii.ID.Valid(given.EventID) || (given.EventType == "" && (given.Action == "" || given.SubscriptionID == "")):
 		serve.Refuse(http.StatusUnprocessableEntity, "incomplete", "event_id, and event_type or action and subscription_id are needed.").Write(w)
 		return
@@ -241,14 +241,12 @@ func (r *Receiver) receive(w http.ResponseWriter, request *http.Request) {
 		serve.Refuse(http.StatusUnprocessableEntity, "key", "The Idempotency-Key must be the event's id.").Write(w)
 		return
 	}
-	switch r.take(Delivery{
+	switch outcome := r.take(Delivery{
 		EventID: given.EventID, Action: cmp.Or(given.Action, given.EventType), SubscriptionID: given.SubscriptionID,
 		CorrelationID: given.CorrelationID, At: r.now(),
-	}, sha256.Sum256(body)) {
-	case Applied:
-		serve.WriteJSON(w, http.StatusOK, map[string]bool{"duplicate": false})
-	case Duplicate:
-		serve.WriteJSON(w, http.StatusOK, map[string]bool{"duplicate": true})
+	}, sha256.Sum256(body)); outcome {
+	case Applied, Duplicate:
+		serve.WriteJSON(w, http.StatusOK, map[string]bool{"duplicate": outcome == Duplicate})
 	case Failed:
 		serve.Refuse(http.StatusServiceUnavailable, "told", "Told to fail.").Write(w)
 	case Refused:
@@ -334,7 +332,7 @@ func (r *Receiver) tell(w http.ResponseWriter, request *http.Request) {
 		serve.Refuse(http.StatusBadRequest, "malformed", `Send {"mode":"fail","times":1}.`).Write(w)
 		return
 	}
-	if err := r.Tell(told.Mode, told.Times); err != nil {
+	if err = r.Tell(told.Mode, told.Times); err != nil {
 		serve.Refuse(http.StatusUnprocessableEntity, "told", err.Error()).Write(w)
 		return
 	}

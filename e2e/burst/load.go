@@ -8,9 +8,11 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"slices"
-	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"billhook/catalog"
 	"billhook/e2e"
@@ -92,23 +94,24 @@ func (l *load) measure(ctx context.Context, orders []e2e.Order, senders int) (er
 	}
 	began, used := time.Now(), processorTime()
 	fates := make([]*fate, len(orders))
-	failures := make([]error, senders)
-	refused := make([]int, senders)
-	var sending sync.WaitGroup
+	var refused atomic.Int64
+	var sending errgroup.Group
 	for sender := range senders {
-		sending.Go(func() {
-			for i := sender; i < len(orders) && failures[sender] == nil; i += senders {
+		sending.Go(func() error {
+			for i := sender; i < len(orders); i += senders {
 				f, n, err := s.send(ctx, orders[i].EventID, bodies[i])
-				refused[sender] += n
+				refused.Add(int64(n))
 				if fates[i] = f; err == nil && l.closed {
 					err = f.end(ctx)
 				}
-				failures[sender] = err
+				if err != nil {
+					return err
+				}
 			}
+			return nil
 		})
 	}
-	sending.Wait()
-	if err := errors.Join(failures...); err != nil {
+	if err := sending.Wait(); err != nil {
 		return fmt.Errorf("%s: %w", l.name, err)
 	}
 	last := began
@@ -122,9 +125,7 @@ func (l *load) measure(ctx context.Context, orders []e2e.Order, senders int) (er
 		}
 	}
 	l.took, l.cpu = l.took+last.Sub(began), l.cpu+processorTime()-used
-	for _, n := range refused {
-		l.refused += n
-	}
+	l.refused += int(refused.Load())
 	s.mu.Lock()
 	l.nacked += s.nacked
 	for _, f := range fates {

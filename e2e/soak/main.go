@@ -13,8 +13,10 @@ import (
 	"math/rand/v2"
 	"os"
 	"slices"
-	"sync"
+	"sync/atomic"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"billhook/catalog"
 	"billhook/e2e"
@@ -128,37 +130,29 @@ func plan(random *rand.Rand, events, customers int) [][]event {
 // drive sends all events, those of a customer one after the other, and kills the worker at
 // regular intervals. It returns how many webhooks were accepted.
 func drive(ctx context.Context, running *e2e.Real, planned [][]event, kills int) (int, error) {
-	var mu sync.Mutex
-	sent, failures := 0, []error{}
-	customers := make(chan []event)
-	var sending sync.WaitGroup
-	for range senders {
-		sending.Go(func() {
-			for events := range customers {
-				for _, e := range events {
-					n, err := send(ctx, running.WebhookURL, e)
-					mu.Lock()
-					sent += n
-					if err != nil {
-						failures = append(failures, fmt.Errorf("event %s: %w", e.order.EventID, err))
-					}
-					mu.Unlock()
-				}
-			}
-		})
-	}
 	total := 0
 	for _, events := range planned {
 		total += len(events)
 	}
 	killed := make(chan error, 1)
 	go func() { killed <- kill(ctx, running, total, kills) }()
+	var sent atomic.Int64
+	var sending errgroup.Group
+	sending.SetLimit(senders)
 	for _, events := range planned {
-		customers <- events
+		sending.Go(func() error {
+			for _, e := range events {
+				n, err := send(ctx, running.WebhookURL, e)
+				if err != nil {
+					return fmt.Errorf("event %s: %w", e.order.EventID, err)
+				}
+				sent.Add(int64(n))
+			}
+			return nil
+		})
 	}
-	close(customers)
-	sending.Wait()
-	return sent, errors.Join(append(failures, <-killed)...)
+	err := sending.Wait()
+	return int(sent.Load()), errors.Join(err, <-killed)
 }
 
 func kill(ctx context.Context, running *e2e.Real, total, kills int) error {

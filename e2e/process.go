@@ -198,10 +198,8 @@ func (p *Process) Thaw() { _ = p.command.Process.Signal(syscall.SIGCONT) }
 
 // Wait waits for d. It reports false if ctx ends before.
 func Wait(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(d):
 		return ctx.Err() == nil
 	case <-ctx.Done():
 		return false

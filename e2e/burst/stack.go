@@ -80,20 +80,13 @@ type journal struct {
 // Handle implements slog.Handler.
 func (j *journal) Handle(ctx context.Context, line slog.Record) error {
 	if line.Message == "delivery" {
-		var id, outcome string
-		var status int64
+		fields := map[string]slog.Value{}
 		line.Attrs(func(a slog.Attr) bool {
-			switch a.Key {
-			case "event_id":
-				id = a.Value.String()
-			case "outcome":
-				outcome = a.Value.String()
-			case "status":
-				status = a.Value.Int64()
-			}
+			fields[a.Key] = a.Value
 			return true
 		})
-		j.note(id, outcome, status, line.Time)
+		status, _ := fields["status"].Any().(int64)
+		j.note(fields["event_id"].String(), fields["outcome"].String(), status, line.Time)
 	}
 	return j.Handler.Handle(ctx, line)
 }
@@ -105,13 +98,12 @@ func (j *journal) note(id, outcome string, status int64, at time.Time) {
 		j.nacked++
 	}
 	f := j.fates[id]
-	if f == nil {
-		return // the event was emitted, not sent
-	}
-	switch outcome {
-	case "processed":
+	switch {
+	case f == nil: // the event was emitted, not sent
+		return
+	case outcome == "processed":
 		f.processed++
-	case "dead_lettered":
+	case outcome == "dead_lettered":
 		f.buried++
 	default:
 		return

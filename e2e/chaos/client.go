@@ -103,7 +103,7 @@ func (c *client) attempt(ctx context.Context, random *rand.Rand, d push, n int) 
 	if random.IntN(2) == 0 {
 		limit = ackDeadline
 	}
-	url := c.targets[random.IntN(len(c.targets))].url()
+	url := c.targets[random.IntN(len(c.targets))].current().URL
 	answered := make(chan bool, 1)
 	c.late.Go(func() {
 		ctx, cancel := context.WithTimeout(ctx, limit)
@@ -111,12 +111,10 @@ func (c *client) attempt(ctx context.Context, random *rand.Rand, d push, n int) 
 		answered <- c.send(ctx, url, d, n)
 		<-c.slots
 	})
-	deadline := time.NewTimer(ackDeadline)
-	defer deadline.Stop()
 	select {
 	case acked := <-answered:
 		return acked
-	case <-deadline.C:
+	case <-time.After(ackDeadline):
 		return false
 	}
 }
@@ -162,9 +160,9 @@ func (d push) body(n int) ([]byte, error) {
 		return nil, err
 	}
 	message := standin.Message{ID: d.messageID, PublishTime: time.Now().UTC(), Message: contract.Message{Data: data}}
-	said := envelope.Attributes()
-	said.OrderingKey = d.key
-	message.Attributes = said.Map()
+	attributes := envelope.Attributes()
+	attributes.OrderingKey = d.key
+	message.Attributes = attributes.Map()
 	for name, stall := range map[string]time.Duration{arm.StallBefore: d.stallBefore, arm.StallAfter: d.stallAfter} {
 		if stall > 0 && n == 1 {
 			message.Attributes[name] = strconv.FormatInt(stall.Milliseconds(), 10)

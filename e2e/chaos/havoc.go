@@ -22,13 +22,6 @@ type target struct {
 	process *e2e.Process
 }
 
-// url is the worker's address, or its last one.
-func (t *target) url() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.process.URL
-}
-
 func (t *target) current() *e2e.Process {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -112,27 +105,18 @@ func (h *havoc) freeze(ctx context.Context) {
 // disturb cuts or delays the traffic between a worker and the store.
 func (h *havoc) disturb(ctx context.Context, t *target, random *rand.Rand) {
 	for e2e.Wait(ctx, about(random, time.Second)) {
-		var held <-chan struct{}
-		what, counter := random.Float64(), &h.cutAnswers
-		answers := what < 0.6 || what > 0.9
-		if answers {
-			held = t.store.HoldAnswers()
-		} else {
-			held = t.store.HoldRequests()
+		what, counter, hold := random.Float64(), &h.cutAnswers, t.store.HoldAnswers
+		if what >= 0.6 && what <= 0.9 {
+			counter, hold = &h.cutRequests, t.store.HoldRequests
 		}
-		if !closedSoon(ctx, held) {
+		if !closedSoon(ctx, hold()) {
 			t.store.Open()
 			continue
 		}
-		switch {
-		case what < 0.6:
+		if what < 0.75 {
 			e2e.Wait(ctx, time.Duration(random.IntN(20))*time.Millisecond)
 			t.store.Drop()
-		case what < 0.75:
-			counter = &h.cutRequests
-			e2e.Wait(ctx, time.Duration(random.IntN(20))*time.Millisecond)
-			t.store.Drop()
-		default:
+		} else {
 			counter = &h.late
 			e2e.Wait(ctx, about(random, 400*time.Millisecond))
 			t.store.Open()
@@ -145,12 +129,10 @@ func (h *havoc) disturb(ctx context.Context, t *target, random *rand.Rand) {
 
 // closedSoon reports whether the channel closes within a short time.
 func closedSoon(ctx context.Context, channel <-chan struct{}) bool {
-	timer := time.NewTimer(200 * time.Millisecond)
-	defer timer.Stop()
 	select {
 	case <-channel:
 		return true
-	case <-timer.C:
+	case <-time.After(200 * time.Millisecond):
 	case <-ctx.Done():
 	}
 	return false

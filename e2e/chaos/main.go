@@ -224,7 +224,7 @@ func drive(ctx context.Context, h *havoc, c *client, p *plan, stdout io.Writer) 
 func relay(ctx context.Context, through *http.Client, t *target) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, t.url()+"/tasks/relay-outbox", http.NoBody)
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, t.current().URL+"/tasks/relay-outbox", http.NoBody)
 	if err != nil {
 		return err
 	}

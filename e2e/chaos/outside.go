@@ -27,8 +27,8 @@ type outside struct {
 	effects map[[2]string]*effect
 	// applied lists the events of a key in the order of their effects, by arm and key.
 	applied map[[2]string][]int64
-	// told lists the published messages by ordering key.
-	told map[string][]emission
+	// published lists the messages by ordering key.
+	published map[string][]emission
 	// repeated counts calls for an effect that existed. failed and cut count answers.
 	repeated, failed, cut int
 }
@@ -50,7 +50,7 @@ type emission struct {
 func newOutside(seed uint64, listener net.Listener) *outside {
 	o := &outside{
 		url: "http://" + listener.Addr().String(), random: rand.New(rand.NewPCG(seed, 2)),
-		effects: map[[2]string]*effect{}, applied: map[[2]string][]int64{}, told: map[string][]emission{},
+		effects: map[[2]string]*effect{}, applied: map[[2]string][]int64{}, published: map[string][]emission{},
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /effects/{arm}/{event}", o.unreliable(o.apply))
@@ -64,7 +64,7 @@ func newOutside(seed uint64, listener net.Listener) *outside {
 const failing, losing = 0.01, 0.02
 
 // unreliable answers with what handle returns, under the lock. At random it fails, which handle
-// is told, or loses the answer.
+// is published, or loses the answer.
 func (o *outside) unreliable(handle func(r *http.Request, failed bool) (status int)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		o.mu.Lock()
@@ -141,6 +141,6 @@ func (o *outside) publish(r *http.Request, failed bool) (status int) {
 	case json.Unmarshal(m.Data, &body) != nil:
 		return http.StatusBadRequest
 	}
-	o.told[m.OrderingKey] = append(o.told[m.OrderingKey], emission{id: body.ID, event: body.Payload.EventID, cycle: body.Payload.Cycle})
+	o.published[m.OrderingKey] = append(o.published[m.OrderingKey], emission{id: body.ID, event: body.Payload.EventID, cycle: body.Payload.Cycle})
 	return http.StatusOK
 }

@@ -52,8 +52,8 @@ const (
 
 const (
 	maxReceiverBytes = 256 << 10
-	// maxTold bounds the times of one Tell, against a typing mistake.
-	maxTold = 1_000_000
+	// maxTimes bounds the times of one Tell, against a typing mistake.
+	maxTimes = 1_000_000
 )
 
 // Delivery is a received delivery with a valid signature.
@@ -98,7 +98,7 @@ type Receiver struct {
 	closed    chan struct{}
 
 	mu         sync.Mutex
-	told       []order
+	orders     []order
 	deliveries []Delivery
 	events     map[string]*appliedEvent
 }
@@ -170,12 +170,12 @@ func (r *Receiver) Tell(mode Mode, times int) error {
 	if !slices.Contains(modes, mode) {
 		return errors.New("standin: receiver: the mode must be fail, refuse, hang, forget or double")
 	}
-	if times < 1 || times > maxTold {
-		return fmt.Errorf("standin: receiver: times must be 1 to %d", maxTold)
+	if times < 1 || times > maxTimes {
+		return fmt.Errorf("standin: receiver: times must be 1 to %d", maxTimes)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.told = append(r.told, order{mode, times})
+	r.orders = append(r.orders, order{mode, times})
 	return nil
 }
 
@@ -300,12 +300,12 @@ func (r *Receiver) take(d Delivery, body [sha256.Size]byte) (outcome string) {
 
 // next takes one delivery off the oldest order. It returns "" where there is none.
 func (r *Receiver) next() Mode {
-	if len(r.told) == 0 {
+	if len(r.orders) == 0 {
 		return ""
 	}
-	mode := r.told[0].mode
-	if r.told[0].left--; r.told[0].left == 0 {
-		r.told = r.told[1:]
+	mode := r.orders[0].mode
+	if r.orders[0].left--; r.orders[0].left == 0 {
+		r.orders = r.orders[1:]
 	}
 	return mode
 }
@@ -323,16 +323,16 @@ func (r *Receiver) known(w http.ResponseWriter, request *http.Request) {
 }
 
 func (r *Receiver) tell(w http.ResponseWriter, request *http.Request) {
-	var told struct {
+	var given struct {
 		Mode  Mode `json:"mode"`
 		Times int  `json:"times"`
 	}
-	err := json.UnmarshalRead(http.MaxBytesReader(w, request.Body, 1<<10), &told, json.RejectUnknownMembers(true))
+	err := json.UnmarshalRead(http.MaxBytesReader(w, request.Body, 1<<10), &given, json.RejectUnknownMembers(true))
 	if err != nil {
 		serve.Refuse(http.StatusBadRequest, "malformed", `Send {"mode":"fail","times":1}.`).Write(w)
 		return
 	}
-	if err = r.Tell(told.Mode, told.Times); err != nil {
+	if err = r.Tell(given.Mode, given.Times); err != nil {
 		serve.Refuse(http.StatusUnprocessableEntity, "told", err.Error()).Write(w)
 		return
 	}

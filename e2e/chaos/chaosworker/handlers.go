@@ -86,10 +86,7 @@ func (h *handlers) checkThenAct(ctx context.Context, event handler.Event) (handl
 	case !errors.Is(err, store.ErrNotFound):
 		return handler.Effect{}, err
 	}
-	if err := stall(ctx, event, arm.StallBefore); err != nil {
-		return handler.Effect{}, err
-	}
-	if err := h.commit(ctx, count(event)); err != nil {
+	if err := h.act(ctx, event); err != nil {
 		return handler.Effect{}, err
 	}
 	return applied, h.commit(ctx, store.Set(mark, map[string]any{"done": true}))
@@ -105,10 +102,7 @@ func (h *handlers) markThenAct(ctx context.Context, event handler.Event) (handle
 	if err != nil {
 		return handler.Effect{}, err
 	}
-	if err := stall(ctx, event, arm.StallBefore); err != nil {
-		return handler.Effect{}, err
-	}
-	return applied, h.commit(ctx, count(event))
+	return applied, h.act(ctx, event)
 }
 
 // unfencedLease is the control that takes a lease properly and does not check it at the end.
@@ -132,13 +126,18 @@ func (h *handlers) unfencedLease(ctx context.Context, event handler.Event) (hand
 	if err := h.commit(ctx, claim); err != nil {
 		return handler.Effect{}, retry.Busy("lease_held", err)
 	}
-	if err := stall(ctx, event, arm.StallBefore); err != nil {
-		return handler.Effect{}, err
-	}
-	if err := h.commit(ctx, count(event)); err != nil {
+	if err := h.act(ctx, event); err != nil {
 		return handler.Effect{}, err
 	}
 	return applied, h.commit(ctx, store.Set(mark, map[string]any{"done": true}))
+}
+
+// act has the effect of a control.
+func (h *handlers) act(ctx context.Context, event handler.Event) error {
+	if err := stall(ctx, event, arm.StallBefore); err != nil {
+		return err
+	}
+	return h.commit(ctx, count(event))
 }
 
 func (h *handlers) commit(ctx context.Context, write store.Write) error {
@@ -165,10 +164,8 @@ func stall(ctx context.Context, event handler.Event, where string) error {
 	if err != nil {
 		return nil // the delivery has no such attribute
 	}
-	timer := time.NewTimer(time.Duration(wait) * time.Millisecond)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(time.Duration(wait) * time.Millisecond):
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()

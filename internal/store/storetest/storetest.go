@@ -1,11 +1,13 @@
-// Package storetest holds the conformance suite of the store's implementations, and two
-// wrappers for tests: one that counts, and one that fails. It refuses to name an
-// implementation.
+// Package storetest holds the conformance suite of the store's implementations, and two wrappers
+// for tests: Counter counts, and Faults fails on demand. It refuses to name an implementation.
 package storetest
+
+// This file is longer than others: it is one suite.
 
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -71,6 +73,24 @@ func get(t *testing.T, s store.Store, id string) store.Document {
 	return doc
 }
 
+var named = []error{store.ErrExists, store.ErrStale, store.ErrNotFound, store.ErrInvalid}
+
+// refuses requires that a commit fails with the named error alone.
+func refuses(t *testing.T, s store.Store, with error, writes ...store.Write) {
+	t.Helper()
+	_, err := s.Commit(t.Context(), writes)
+	for _, name := range named {
+		require.Equal(t, errors.Is(with, name), errors.Is(err, name), "%v: %v", writes, err)
+	}
+}
+
+// absent requires that there is no such document.
+func absent(t *testing.T, s store.Store, id string) {
+	t.Helper()
+	_, err := s.Get(t.Context(), key(id))
+	require.ErrorIs(t, err, store.ErrNotFound)
+}
+
 func values(t *testing.T, s store.Store) {
 	at := time.Date(2026, 2, 3, 4, 5, 6, 789_123_000, time.UTC)
 	fields := map[string]any{
@@ -86,15 +106,12 @@ func values(t *testing.T, s store.Store) {
 	require.Equal(t, fields, doc.Fields)
 	require.Equal(t, versions[0], doc.Version)
 	require.Equal(t, key("v"), doc.Key)
-	_, err := s.Get(t.Context(), key("absent"))
-	require.ErrorIs(t, err, store.ErrNotFound)
+	absent(t, s, "absent")
 }
 
 func createExists(t *testing.T, s store.Store) {
 	commit(t, s, store.Create(key("a"), map[string]any{"n": int64(1)}))
-	_, err := s.Commit(t.Context(), []store.Write{store.Create(key("a"), map[string]any{"n": int64(2)})})
-	require.ErrorIs(t, err, store.ErrExists)
-	require.NotErrorIs(t, err, store.ErrStale)
+	refuses(t, s, store.ErrExists, store.Create(key("a"), map[string]any{"n": int64(2)}))
 	require.Equal(t, int64(1), get(t, s, "a").Fields["n"])
 }
 
@@ -103,10 +120,8 @@ func updateVersion(t *testing.T, s store.Store) {
 	second := commit(t, s, store.Update(key("a"), first, map[string]any{"n": int64(2)}))[0]
 	require.NotEqual(t, first, second)
 	require.Equal(t, second, get(t, s, "a").Version)
-	_, err := s.Commit(t.Context(), []store.Write{store.Update(key("a"), first, map[string]any{"n": int64(3)})})
-	require.ErrorIs(t, err, store.ErrStale)
-	_, err = s.Commit(t.Context(), []store.Write{store.Update(key("absent"), first, map[string]any{"n": int64(3)})})
-	require.ErrorIs(t, err, store.ErrStale)
+	refuses(t, s, store.ErrStale, store.Update(key("a"), first, map[string]any{"n": int64(3)}))
+	refuses(t, s, store.ErrStale, store.Update(key("absent"), first, map[string]any{"n": int64(3)}))
 	require.Equal(t, int64(2), get(t, s, "a").Fields["n"])
 }
 
@@ -125,11 +140,9 @@ func set(t *testing.T, s store.Store) {
 func deletes(t *testing.T, s store.Store) {
 	first := commit(t, s, store.Create(key("a"), map[string]any{"n": int64(1)}))[0]
 	second := commit(t, s, store.Set(key("a"), map[string]any{"n": int64(2)}))[0]
-	_, err := s.Commit(t.Context(), []store.Write{store.Delete(key("a"), first)})
-	require.ErrorIs(t, err, store.ErrStale)
+	refuses(t, s, store.ErrStale, store.Delete(key("a"), first))
 	commit(t, s, store.Delete(key("a"), second))
-	_, err = s.Get(t.Context(), key("a"))
-	require.ErrorIs(t, err, store.ErrNotFound)
+	absent(t, s, "a")
 	commit(t, s, store.Delete(key("a"), 0))
 	third := commit(t, s, store.Create(key("a"), map[string]any{"n": int64(1)}))[0]
 	require.NotEqual(t, first, third, "a document made anew is not the one that was deleted")
@@ -162,26 +175,19 @@ func namesAndSizes(t *testing.T, s store.Store) {
 	half := strings.Repeat("x", 1<<19)
 	commit(t, s, store.Set(key("large"), map[string]any{"a": half, "b": half[:1<<19-200]}))
 	require.Equal(t, half, get(t, s, "large").Fields["a"])
-	_, err := s.Commit(t.Context(), []store.Write{
-		store.Set(key("beside"), nil), store.Set(key("large"), map[string]any{"a": half, "b": half + "x"}),
-	})
-	require.ErrorIs(t, err, store.ErrInvalid)
-	_, err = s.Get(t.Context(), key("beside"))
-	require.ErrorIs(t, err, store.ErrNotFound)
+	refuses(t, s, store.ErrInvalid, store.Set(key("beside"), nil), store.Set(key("large"), map[string]any{"a": half, "b": half + "x"}))
+	absent(t, s, "beside")
 }
 
 func allOrNothing(t *testing.T, s store.Store) {
 	commit(t, s, store.Create(key("there"), map[string]any{"n": int64(1)}))
-	_, err := s.Commit(t.Context(), []store.Write{
+	refuses(t, s, store.ErrExists,
 		store.Create(key("new"), map[string]any{"n": int64(1)}),
 		store.Increment(key("counter"), map[string]int64{"n": 1}, nil),
 		store.Create(key("there"), map[string]any{"n": int64(2)}),
-	})
-	require.ErrorIs(t, err, store.ErrExists)
-	for _, id := range []string{"new", "counter"} {
-		_, err := s.Get(t.Context(), key(id))
-		require.ErrorIs(t, err, store.ErrNotFound, id)
-	}
+	)
+	absent(t, s, "new")
+	absent(t, s, "counter")
 }
 
 func unchanged(t *testing.T, s store.Store) {
@@ -369,7 +375,7 @@ func collections(t *testing.T, s store.Store) {
 }
 
 func invalid(t *testing.T, s store.Store) {
-	for name, writes := range map[string][]store.Write{
+	for _, writes := range map[string][]store.Write{
 		"no writes":              {},
 		"two writes to one key":  {store.Set(key("a"), nil), store.Delete(key("a"), 0)},
 		"a float":                {store.Set(key("a"), map[string]any{"f": 1.5})},
@@ -380,8 +386,7 @@ func invalid(t *testing.T, s store.Store) {
 		"an empty increment":     {store.Increment(key("a"), nil, nil)},
 		"no operation":           {{Key: key("a")}},
 	} {
-		_, err := s.Commit(t.Context(), writes)
-		require.ErrorIs(t, err, store.ErrInvalid, name)
+		refuses(t, s, store.ErrInvalid, writes...)
 	}
 	_, err := s.Get(t.Context(), key("a/b"))
 	require.ErrorIs(t, err, store.ErrInvalid)
@@ -394,8 +399,7 @@ func canceled(t *testing.T, s store.Store) {
 	cancel()
 	_, err := s.Commit(gone, []store.Write{store.Create(key("a"), map[string]any{"n": int64(1)})})
 	require.ErrorIs(t, err, context.Canceled)
-	_, err = s.Get(t.Context(), key("a"))
-	require.ErrorIs(t, err, store.ErrNotFound)
+	absent(t, s, "a")
 	late, stop := context.WithDeadline(t.Context(), time.Unix(0, 0))
 	defer stop()
 	_, err = s.Get(late, key("a"))
@@ -404,8 +408,7 @@ func canceled(t *testing.T, s store.Store) {
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	_, err = s.Commit(late, []store.Write{store.Create(key("a"), map[string]any{"n": int64(1)})})
 	require.ErrorIs(t, err, context.DeadlineExceeded)
-	_, err = s.Get(t.Context(), key("a"))
-	require.ErrorIs(t, err, store.ErrNotFound)
+	absent(t, s, "a")
 }
 
 // RunLostAnswers runs the cases in which a commit happens and its answer is lost. open returns
@@ -422,8 +425,7 @@ func RunLostAnswers(t *testing.T, open func(t *testing.T) (s store.Store, loseNe
 		loseNext()
 		_, err := s.Commit(t.Context(), writes)
 		requireUnknown(t, err)
-		_, err = s.Commit(t.Context(), writes)
-		require.ErrorIs(t, err, store.ErrExists)
+		refuses(t, s, store.ErrExists, writes...)
 		require.Equal(t, "me", get(t, s, "record").Fields["by"])
 		require.Equal(t, int64(7), get(t, s, "balance").Fields["n"])
 	})
@@ -435,8 +437,7 @@ func RunLostAnswers(t *testing.T, open func(t *testing.T) (s store.Store, loseNe
 		loseNext()
 		_, err := s.Commit(t.Context(), writes)
 		requireUnknown(t, err)
-		_, err = s.Commit(t.Context(), writes)
-		require.ErrorIs(t, err, store.ErrStale)
+		refuses(t, s, store.ErrStale, writes...)
 		require.Equal(t, int64(2), get(t, s, "a").Fields["n"])
 	})
 	t.Run("a bare increment is never repeated behind its caller", func(t *testing.T) {
@@ -453,8 +454,8 @@ func RunLostAnswers(t *testing.T, open func(t *testing.T) (s store.Store, loseNe
 func requireUnknown(t *testing.T, err error) {
 	t.Helper()
 	require.Error(t, err)
-	for _, named := range []error{store.ErrExists, store.ErrStale, store.ErrNotFound, store.ErrInvalid} {
-		require.NotErrorIs(t, err, named)
+	for _, name := range named {
+		require.NotErrorIs(t, err, name)
 	}
 }
 

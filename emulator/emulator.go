@@ -118,10 +118,10 @@ type Process struct {
 	err   error
 }
 
-// fastStart turns off Java's optimizations that pay off only after minutes. With them an
-// emulator uses most of a processor for longer than most tests take. A Java without these
-// options ignores them.
-var fastStart = []string{"-XX:+IgnoreUnrecognizedVMOptions", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"}
+// common are the options of both emulators. All but the last turn off Java's optimizations that pay
+// off only after minutes. With them an emulator uses most of a processor for longer than most tests
+// take. A Java without these options ignores them.
+var common = []string{"-XX:+IgnoreUnrecognizedVMOptions", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx2g"}
 
 // Start starts both emulators on free ports, or neither.
 func (s SDK) Start(ctx context.Context) (pubsub, firestore *Process, err error) {
@@ -146,21 +146,16 @@ func (s SDK) Start(ctx context.Context) (pubsub, firestore *Process, err error) 
 // StartPubSub starts the Pub/Sub emulator on a port, 0 for a free one, and returns when it
 // answers. Its output is copied to log, which may be nil.
 func (s SDK) StartPubSub(ctx context.Context, port int, log io.Writer) (*Process, error) {
-	return start(ctx, port, log, "Server started", func(port string) []string {
-		// Acknowledged messages stay in its memory. Without retryPost=false, Java would repeat
-		// a push whose connection is closed without an answer.
-		return append(slices.Clone(fastStart), "-Xmx2g", "-Dsun.net.http.retryPost=false", "-jar", s.pubsub, "--host=127.0.0.1", "--port="+port)
-	}, s.java)
+	// Acknowledged messages stay in its memory. Without retryPost=false, Java would repeat a push
+	// whose connection is closed without an answer.
+	return s.start(ctx, port, log, "Server started", "-Dsun.net.http.retryPost=false", "-jar", s.pubsub)
 }
 
-// StartFirestore starts the Firestore emulator on a port, 0 for a free one. It returns after
-// one write and one query have been answered: the first ones in a JVM may take longer than the
-// timeout of a service. Its output is copied to log, which may be nil.
+// StartFirestore starts the Firestore emulator in the same way. It returns after one write and one
+// query have been answered: the first ones in a JVM may take longer than the timeout of a service.
 func (s SDK) StartFirestore(ctx context.Context, port int, log io.Writer) (*Process, error) {
-	p, err := start(ctx, port, log, "is now running", func(port string) []string {
-		return append(slices.Clone(fastStart), "-Xmx2g", "-Duser.language=en", "-cp", s.firestore,
-			"com.google.cloud.datastore.emulator.firestore.CloudFirestore", "start", "--host=127.0.0.1", "--port="+port)
-	}, s.java)
+	p, err := s.start(ctx, port, log, "is now running", "-Duser.language=en", "-cp", s.firestore,
+		"com.google.cloud.datastore.emulator.firestore.CloudFirestore", "start")
 	if err != nil {
 		return nil, err
 	}
@@ -199,9 +194,9 @@ const portTaken = "Address already in use"
 
 var errPortTaken = errors.New("emulator: the port is in use")
 
-// start runs the command, waits for its output line that it serves, and then for an answer at
-// its port. The answer alone could be another program's.
-func start(ctx context.Context, port int, log io.Writer, ready string, arguments func(port string) []string, java string) (*Process, error) {
+// start runs an emulator, waits for its output line that it serves, and then for an answer at its
+// port. The answer alone could be another program's.
+func (s SDK) start(ctx context.Context, port int, log io.Writer, ready string, arguments ...string) (*Process, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for {
@@ -212,7 +207,8 @@ func start(ctx context.Context, port int, log io.Writer, ready string, arguments
 				return nil, err
 			}
 		}
-		p, err := startOn(ctx, chosen, log, ready, exec.Command(java, arguments(strconv.Itoa(chosen))...)) //nolint:noctx,gosec // Stop ends it, not ctx; the program is the one that was found
+		command := exec.Command(s.java, slices.Concat(common, arguments, []string{"--host=127.0.0.1", "--port=" + strconv.Itoa(chosen)})...) //nolint:noctx,gosec // Stop ends it, not ctx; the program is the one that was found
+		p, err := startOn(ctx, chosen, log, ready, command)
 		if port == 0 && errors.Is(err, errPortTaken) {
 			continue // another program may take a free port before Java does
 		}

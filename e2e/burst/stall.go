@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"sync"
+	"maps"
+	"slices"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"billhook/catalog"
 	"billhook/e2e"
@@ -151,20 +154,15 @@ func (s *stall) count(on *stack, once []*fate) error {
 
 // sendAll sends webhooks by event id, all at once.
 func (s *stack) sendAll(ctx context.Context, bodies map[string][]byte) ([]*fate, error) {
-	var mu sync.Mutex
-	var fates []*fate
-	var failures []error
-	var sending sync.WaitGroup
-	for id, body := range bodies {
-		sending.Go(func() {
-			f, _, err := s.send(ctx, id, body)
-			mu.Lock()
-			defer mu.Unlock()
-			fates, failures = append(fates, f), append(failures, err)
+	fates := make([]*fate, len(bodies))
+	var sending errgroup.Group
+	for i, id := range slices.Sorted(maps.Keys(bodies)) {
+		sending.Go(func() (err error) {
+			fates[i], _, err = s.send(ctx, id, bodies[id])
+			return err
 		})
 	}
-	sending.Wait()
-	return fates, errors.Join(failures...)
+	return fates, sending.Wait()
 }
 
 // print writes a row.

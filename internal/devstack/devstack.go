@@ -54,33 +54,29 @@ type Config struct {
 	// TaskEvery is the interval of the worker's tasks, which Cloud Scheduler calls in
 	// production; 0: never.
 	TaskEvery time.Duration
-	// Drain bounds how long Close waits for requests in flight. If it cuts one off, Close
-	// returns an error. 0 is five seconds.
+	// Drain bounds Close's wait for requests in flight; 0: five seconds.
 	Drain time.Duration
 	// StorePath is the embedded store's file.
 	StorePath string
-	// BrokerPath is the file that keeps the embedded broker's messages from Close to the next
-	// Start; empty: they are lost.
+	// BrokerPath is the file of the embedded broker's messages from Close to Start; empty: none.
 	BrokerPath string
 	// Emulators, if set, replace the stand-ins.
 	Emulators *emulator.SDK
-	// Provision, if set, creates the queues on the emulator at broker (host:port), in place of
-	// Go's own provisioning.
+	// Provision, if set, creates the queues on the emulator in place of pubsub.Provision.
 	Provision func(ctx context.Context, broker, workerURL string) error
-	// Targets says where the targets are that are not to be the stand-in, and what signs, by
-	// their names. What signs for the stand-in is the secret of the source with the same variable.
+	// Targets are the places of targets by name. Without one a target is at the stand-in, and its
+	// secret is that of the source with the same variable.
 	Targets map[string]Place
-	// OpsTokens are accepted beside open access from this machine.
+	// OpsTokens are accepted in addition to open access from this machine.
 	OpsTokens []string
 	Log       *slog.Logger
-	// WrapStore and WrapPublisher, if set, wrap what the services use, for tests and for the
-	// demo's failure. WrapPublisher is called once for each service, "webhook" and "worker".
+	// WrapStore and WrapPublisher, if set, wrap the dependencies of the services, "webhook" and
+	// "worker".
 	WrapStore     func(store.Store) store.Store
 	WrapPublisher func(service string, p webhook.Publisher) webhook.Publisher
 }
 
-// Place is where a target is, and the secret that signs what is posted there. An empty URL is
-// the stand-in's.
+// Place is the URL of a target, empty for the stand-in, and the secret that signs its posts.
 type Place struct{ URL, Secret string }
 
 // Stack is a running Billhook.

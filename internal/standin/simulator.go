@@ -116,7 +116,6 @@ type subscription struct {
 	// waiting holds the messages that are not acknowledged, forwarded or expired.
 	waiting map[*delivery]bool
 
-	// stats counts in Backlog what waits, without what is held.
 	stats       Stats
 	pausedUntil time.Time
 	// pauses counts the push backoffs. The failure of a push that was sent before the current
@@ -261,7 +260,6 @@ func (s *Simulator) take(topic string, m contract.Message) string {
 }
 
 func (s *Simulator) enqueue(sub *subscription, d *delivery) {
-	sub.stats.Backlog++
 	sub.waiting[d] = true
 	l := &lane{}
 	if sub.Ordered && d.OrderingKey != "" {
@@ -407,7 +405,6 @@ func (s *Simulator) fail(sub *subscription, l *lane) (forwarded bool) {
 func (s *Simulator) remove(sub *subscription, l *lane) {
 	delete(sub.waiting, l.queue[0])
 	l.queue = l.queue[1:]
-	sub.stats.Backlog--
 }
 
 // proceed continues the lane after an attempt or a wait.
@@ -484,8 +481,7 @@ func (s *Simulator) Stats() map[string]Stats {
 	all := make(map[string]Stats, len(s.subs))
 	for id, sub := range s.subs {
 		stats := sub.stats
-		stats.Backlog += len(sub.held)
-		stats.Keys = len(sub.lanes)
+		stats.Backlog, stats.Keys = len(sub.waiting)+len(sub.held), len(sub.lanes)
 		all[id] = stats
 	}
 	return all
@@ -493,7 +489,7 @@ func (s *Simulator) Stats() map[string]Stats {
 
 // Idle waits until no push subscription has a message left. The error is ctx's.
 func (s *Simulator) Idle(ctx context.Context) error {
-	return s.wait(ctx, func(sub *subscription) bool { return sub.stats.Backlog == 0 && sub.stats.Outstanding == 0 })
+	return s.wait(ctx, func(sub *subscription) bool { return len(sub.waiting) == 0 && sub.stats.Outstanding == 0 })
 }
 
 // Settled waits until nothing is being pushed: every message then waits for the clock or for
@@ -547,4 +543,28 @@ func (s *Simulator) Close() error {
 	s.pushes.Wait()
 	s.client.CloseIdleConnections()
 	return nil
+}
+
+// Clock is the simulator's source of time.
+type Clock interface {
+	// Now returns the present time. It never goes back.
+	Now() time.Time
+	// AfterFunc has f called when d has passed, by a goroutine of the clock and not within
+	// AfterFunc itself. stop prevents a call that has not been made yet. It may be called more
+	// than once.
+	AfterFunc(d time.Duration, f func()) (stop func())
+}
+
+// SystemClock is the machine's own clock.
+type SystemClock struct{}
+
+var _ Clock = SystemClock{}
+
+// Now implements Clock.
+func (SystemClock) Now() time.Time { return time.Now() }
+
+// AfterFunc implements Clock.
+func (SystemClock) AfterFunc(d time.Duration, f func()) (stop func()) {
+	timer := time.AfterFunc(d, f)
+	return func() { timer.Stop() }
 }

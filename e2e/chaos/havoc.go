@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"billhook/e2e"
 )
 
@@ -55,20 +57,19 @@ type havoc struct {
 // run goes on until ctx ends, and leaves both workers running. It fails if a worker cannot be
 // started again.
 func (h *havoc) run(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	var all sync.WaitGroup
-	var killed error
-	all.Go(func() {
-		killed = h.kill(ctx)
-		cancel()
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return h.kill(ctx) })
+	group.Go(func() error {
+		h.freeze(ctx)
+		return nil
 	})
-	all.Go(func() { h.freeze(ctx) })
 	for i, t := range h.targets {
-		all.Go(func() { h.disturb(ctx, t, rand.New(rand.NewPCG(h.seed, 20+uint64(i)))) })
+		group.Go(func() error {
+			h.disturb(ctx, t, rand.New(rand.NewPCG(h.seed, 20+uint64(i))))
+			return nil
+		})
 	}
-	all.Wait()
-	return killed
+	return group.Wait()
 }
 
 // about returns long, varied by up to a third.

@@ -30,6 +30,8 @@ import (
 	"runtime"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"billhook/e2e"
 	"billhook/e2e/chaos/arm"
 	"billhook/emulator"
@@ -192,32 +194,24 @@ func start(ctx context.Context, database, outside string, log *e2e.Log) (targets
 
 // drive makes all deliveries while havoc runs.
 func drive(ctx context.Context, h *havoc, c *client, p *plan, stdout io.Writer) error {
-	ctx, giveUp := context.WithCancel(ctx)
-	defer giveUp()
+	group, ctx := errgroup.WithContext(ctx)
 	raging, calm := context.WithCancel(ctx)
 	defer calm()
-	ended := make(chan error, 3)
-	go func() {
-		err := h.run(raging)
-		if err != nil {
-			giveUp() // without this worker nothing would be acknowledged
-		}
-		ended <- err
-	}()
-	go func() {
+	group.Go(func() error { return h.run(raging) }) // without a worker nothing would be acknowledged, so an error ends all
+	group.Go(func() error {
 		c.progress(raging, stdout)
-		ended <- nil
-	}()
-	go func() {
+		return nil
+	})
+	group.Go(func() error {
 		random := rand.New(rand.NewPCG(h.seed, 4))
 		for e2e.Wait(raging, time.Second) {
 			_ = relay(raging, c.http, h.targets[random.IntN(2)]) // the next call comes in a second
 		}
-		ended <- nil
-	}()
+		return nil
+	})
 	err := c.run(ctx, p)
 	calm()
-	return errors.Join(err, <-ended, <-ended, <-ended)
+	return errors.Join(err, group.Wait())
 }
 
 // relay has a worker publish its outbox.

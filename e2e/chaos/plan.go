@@ -108,18 +108,8 @@ func draw(seed uint64, arms []arm.Arm, events int) *plan {
 
 // duplicates draws how often an event is delivered again: 1.3 times on average.
 func duplicates(random *rand.Rand) int {
-	switch d := random.Float64(); {
-	case d < 0.25:
-		return 0
-	case d < 0.65:
-		return 1
-	case d < 0.85:
-		return 2
-	case d < 0.95:
-		return 3
-	default:
-		return 4
-	}
+	draw := random.Float64()
+	return slices.IndexFunc([]float64{0.25, 0.65, 0.85, 0.95, 1}, func(below float64) bool { return draw < below })
 }
 
 // delay draws how much later a duplicate comes: almost at once, soon, or late.

@@ -59,7 +59,6 @@ var faults = slices.Concat(
 	faultsOfDoors,
 	faultsOfWaits,
 	faultsOfLane,
-	faultsOfDrill,
 	faultsOfCatalog,
 	faultsOfFormats,
 )
@@ -210,4 +209,9 @@ var faultsOfProcessing = []fault{
 		"internal/serve", "TestRunFinishesRequestsInFlightAndRefusesNewOnes"},
 	{"points that no number holds are published", "internal/webhook/points.go", `case item.Quantity > (math.MaxInt64-sum)/points:`, `case false && item.Quantity > (math.MaxInt64-sum)/points:`,
 		"internal/webhook", "TestBadBodiesAreRefused"},
+	// Commits of the embedded store, and a drill.
+	{"a refused commit is forced to the disk", "internal/standin/commit.go", `return errNothing`, `return nil`, "internal/standin", "TestConcurrentCommitsShareOneForceToTheDisk"},
+	{"a commit goes on whose caller has left", "internal/standin/commit.go", `if err := c.ctx.Err(); err != nil {`, `if err := c.ctx.Err(); err != nil && false {`,
+		"internal/standin", "TestConcurrentCommitsShareOneForceToTheDisk"},
+	{"a drill looks for no lost points", "e2e/burst/stack.go", `case have < points:`, `case have < 0:`, "e2e/burst", "TestWrongBalancesAreFound"},
 }

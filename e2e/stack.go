@@ -277,10 +277,11 @@ type Answer struct {
 	Body string `json:"-"`
 }
 
-// Product is worth PointsPerPiece points. UnknownProduct is in no catalog.
+// Products: Product is worth PointsPerPiece points, UnknownProduct is in no catalog.
 const (
-	Product, UnknownProduct = "411486491630370501", "700000000000000999"
-	PointsPerPiece          = 1000
+	Product        = "411486491630370501"
+	UnknownProduct = "700000000000000999"
+	PointsPerPiece = 1000
 )
 
 var payNow = func() *signature.Signer {

@@ -96,19 +96,15 @@ func (l *load) measure(ctx context.Context, orders []e2e.Order, senders int) (er
 	fates := make([]*fate, len(orders))
 	var refused atomic.Int64
 	var sending errgroup.Group
-	for sender := range senders {
+	sending.SetLimit(senders)
+	for i, o := range orders {
 		sending.Go(func() error {
-			for i := sender; i < len(orders); i += senders {
-				f, n, err := s.send(ctx, orders[i].EventID, bodies[i])
-				refused.Add(int64(n))
-				if fates[i] = f; err == nil && l.closed {
-					err = f.end(ctx)
-				}
-				if err != nil {
-					return err
-				}
+			f, n, err := s.send(ctx, o.EventID, bodies[i])
+			refused.Add(int64(n))
+			if fates[i] = f; err == nil && l.closed {
+				err = f.end(ctx)
 			}
-			return nil
+			return err
 		})
 	}
 	if err := sending.Wait(); err != nil {

@@ -103,7 +103,7 @@ func (c *client) attempt(ctx context.Context, random *rand.Rand, d push, n int) 
 	if random.IntN(2) == 0 {
 		limit = ackDeadline
 	}
-	url := c.targets[random.IntN(len(c.targets))].current().URL
+	url := c.targets[random.IntN(len(c.targets))].process.Load().URL
 	answered := make(chan bool, 1)
 	c.late.Go(func() {
 		ctx, cancel := context.WithTimeout(ctx, limit)

@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -17,28 +17,17 @@ type target struct {
 	binary      string
 	environment []string
 	// store is the gate between the worker and the database.
-	store *e2e.Gate
-	log   *e2e.Log
-
-	mu      sync.Mutex
-	process *e2e.Process
-}
-
-func (t *target) current() *e2e.Process {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.process
+	store   *e2e.Gate
+	log     *e2e.Log
+	process atomic.Pointer[e2e.Process]
 }
 
 func (t *target) start(ctx context.Context) error {
 	process, err := e2e.Start(ctx, t.binary, t.environment, t.log)
-	if err != nil {
-		return err
+	if err == nil {
+		t.process.Store(process)
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.process = process
-	return nil
+	return err
 }
 
 // havoc disturbs the workers while they work.
@@ -50,8 +39,7 @@ type havoc struct {
 	kills, freezes int
 	// Counts of answers and requests of the store that were cut off, and of times in which
 	// either was delayed.
-	mu                            sync.Mutex
-	cutAnswers, cutRequests, late int
+	cutAnswers, cutRequests, late atomic.Int64
 }
 
 // run goes on until ctx ends, and leaves both workers running. It fails if a worker cannot be
@@ -82,7 +70,7 @@ func (h *havoc) kill(ctx context.Context) error {
 	random := rand.New(rand.NewPCG(h.seed, 10))
 	for e2e.Wait(ctx, about(random, h.killsEvery)) {
 		t := h.targets[h.kills%2]
-		t.current().Kill()
+		t.process.Load().Kill()
 		h.kills++
 		if err := t.start(context.WithoutCancel(ctx)); err != nil {
 			return fmt.Errorf("kill %d: %w", h.kills, err)
@@ -95,7 +83,7 @@ func (h *havoc) kill(ctx context.Context) error {
 func (h *havoc) freeze(ctx context.Context) {
 	random := rand.New(rand.NewPCG(h.seed, 11))
 	for e2e.Wait(ctx, about(random, 3*time.Second)) {
-		p := h.targets[random.IntN(2)].current()
+		p := h.targets[random.IntN(2)].process.Load()
 		p.Freeze()
 		h.freezes++
 		e2e.Wait(ctx, about(random, 500*time.Millisecond))
@@ -122,9 +110,7 @@ func (h *havoc) disturb(ctx context.Context, t *target, random *rand.Rand) {
 			e2e.Wait(ctx, about(random, 400*time.Millisecond))
 			t.store.Open()
 		}
-		h.mu.Lock()
-		*counter++
-		h.mu.Unlock()
+		counter.Add(1)
 	}
 }
 

@@ -128,7 +128,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) (err error) {
 	_, _ = fmt.Fprintf(stdout, "%d pushes (%.2f each): %d without an answer, %d refused; %d kills -9, %d freezes\n",
 		pushes, float64(pushes)/float64(len(p.events)), c.unanswered, c.refused, h.kills, h.freezes)
 	_, _ = fmt.Fprintf(stdout, "store: answers cut %d times, requests %d times, late %d times; outside: %d answers lost, %d failures, %d repeated calls\n",
-		h.cutAnswers, h.cutRequests, h.late, outside.cut, outside.failed, outside.repeated)
+		h.cutAnswers.Load(), h.cutRequests.Load(), h.late.Load(), outside.cut, outside.failed, outside.repeated)
 	_, _ = fmt.Fprintf(stdout, "delivered in %s, %d outbox lanes left to the relay and done in %s; %d cores, %s %s/%s\n\n%s", delivered.Round(time.Second),
 		lanes, (time.Since(started) - delivered).Round(time.Second), runtime.NumCPU(), runtime.Version(), runtime.GOOS, runtime.GOARCH, table(verdicts))
 	return judge(stdout, verdicts, arms)
@@ -187,7 +187,7 @@ func start(ctx context.Context, database, outside string, log *e2e.Log) (targets
 		if err := t.start(ctx); err != nil {
 			return targets, closing, err
 		}
-		closers = append(closers, func() { t.current().Kill() }, gate.Close)
+		closers = append(closers, func() { t.process.Load().Kill() }, gate.Close)
 	}
 	return targets, closing, nil
 }
@@ -218,7 +218,7 @@ func drive(ctx context.Context, h *havoc, c *client, p *plan, stdout io.Writer) 
 func relay(ctx context.Context, through *http.Client, t *target) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, t.current().URL+"/tasks/relay-outbox", http.NoBody)
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, t.process.Load().URL+"/tasks/relay-outbox", http.NoBody)
 	if err != nil {
 		return err
 	}
@@ -248,7 +248,7 @@ func settle(ctx context.Context, documents *firestore.Store, targets [2]*target,
 	}
 	through.CloseIdleConnections()
 	for i, t := range targets {
-		if code := t.current().Stop(); code != 0 {
+		if code := t.process.Load().Stop(); code != 0 {
 			return lanes, fmt.Errorf("worker %d ended with code %d", i+1, code)
 		}
 	}

@@ -13,7 +13,7 @@ const (
 	pubsubDir   = "internal/gcp/pubsub"
 )
 
-// faultsOfFields are those at the door: what is left out, what refuses, and who is told.
+// faultsOfFields are those at the door: members left out, refusals, and their reports.
 var faultsOfFields = []fault{
 	{"an optional field refuses the webhook", projection, `if w.mode == lenient && at.optional {`, `if false {`,
 		piiDir, "TestWhatIsBadAndOptionalIsLeftOut"},
@@ -21,7 +21,7 @@ var faultsOfFields = []fault{
 	{"an element of a list is left out", projection, `n.element.optional = false`, `n.element.optional = true`,
 		piiDir, "TestWhatIsBadAndRequiredIsRefusedBesideWhatIsLeftOut"},
 	{"a field that must not be left out is", projection, `field.Tag.Get("pii") != "strict"`, `true`, piiDir, "TestTheTagsSayWhatIsOptional"},
-	{"a producer is not told what the contract does not know", projection, `if child == nil && w.mode == exact {`, `if false {`,
+	{"a producer does not learn which members the contract lacks", projection, `if child == nil && w.mode == exact {`, `if false {`,
 		webhookDir, "TestAProducerIsToldOfEachMemberTheContractDoesNotKnow"},
 	{"an unknown name is repeated, whatever it is", projection, `if !Code.valid(name) || detect(Code, name) != "" {`, `if false {`,
 		webhookDir, "TestAProducerIsToldOfEachMemberTheContractDoesNotKnow"},

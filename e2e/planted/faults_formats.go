@@ -31,5 +31,5 @@ var faultsOfFormats = []fault{
 
 // PayloadHash`, contractDir, "TestAnEnvelopesKeyIsTheFirstFieldThatItHas"},
 	{"a body that nothing declares is no body of its queue", "internal/push/event.go", `return retry.Permanent("contract_broken", err)`, `return retry.Unreadable("body_malformed", err)`, pushDir, "TestAQueueOfMessagesHandsThemOver"},
-	{"a producer is not told of a version that nothing declares", webhook, `if errors.As(err, &undeclared) && queue != "" {`, `if errors.As(err, &undeclared) && queue == "never" {`, webhookDir, "TestAMessageIsTakenByWhatIsDeclaredOfIt"},
+	{"a producer does not learn that a version is undeclared", webhook, `if errors.As(err, &undeclared) && queue != "" {`, `if errors.As(err, &undeclared) && queue == "never" {`, webhookDir, "TestAMessageIsTakenByWhatIsDeclaredOfIt"},
 }

@@ -28,7 +28,7 @@ var faultsOfTargets = []fault{
 	// What a target is spared.
 	{"a private address is anybody's", targetLimits, `dialer.Control, proxy = public, nil`, `proxy = nil`, notifyDir, "TestOnlyAnInternalTargetIsDialledAtAPrivateAddress"},
 	{"an address in another form is public", targetLimits, `at.Addr().Unmap()`, `at.Addr()`, notifyDir, "TestOnlyAnInternalTargetIsDialledAtAPrivateAddress"},
-	{"who is turned away takes a turn", targetLimits, `turn.CancelAt(now)`, `_ = turn`, notifyDir, "TestATargetIsAskedNoMoreOftenThanItsRate"},
+	{"a refused caller uses up a turn", targetLimits, `turn.CancelAt(now)`, `_ = turn`, notifyDir, "TestATargetIsAskedNoMoreOftenThanItsRate"},
 	{"an open breaker lets all through", targetLimits, `l.until = now.Add(l.rest)
 	return 0`, `return 0`, notifyDir, "TestAnOpenBreakerLetsOneThrough"},
 	{"a refusal is a failure of the target", targetLimits, `failure == nil || retry.Decide(failure).Class.Terminal():`, `failure == nil:`, notifyDir, leftAlone},
@@ -38,7 +38,7 @@ var faultsOfTargets = []fault{
 
 	// Batches.
 	{"a batch is never full", batch, `len(all.attempts) >= queue.Batch.Size`, `len(all.attempts) > queue.Batch.Size`, batchDir, gathers},
-	{"a batch takes who comes too late", batch, `if g.open[all.queue] == all {`, `if g.open[all.queue] == all && false {`, batchDir, gathers},
+	{"a batch takes an attempt that comes too late", batch, `if g.open[all.queue] == all {`, `if g.open[all.queue] == all && false {`, batchDir, gathers},
 	{"queues are gathered together", batch, `all := g.open[a.event.Queue]
 	if all == nil {
 		all = &gathering{queue: a.event.Queue,`, `all := g.open["one"]
@@ -47,7 +47,7 @@ var faultsOfTargets = []fault{
 	{"an item has the outcome of another", batch, `a.outcome = outcomes[i]`, `a.outcome = outcomes[0*i]`, batchDir, ownItem},
 	{"an item without an outcome is done", batch, `err == nil && len(outcomes) != len(events)`, `err == nil && len(outcomes) > len(events)`, batchDir, ownItem},
 	{"a call outlives its attempts", batch, `deadline.Before(earliest)`, `deadline.After(earliest)`, batchDir, "TestACallEndsByTheEarliestDeadlineOfItsAttempts"},
-	{"who has left is called for", batch, `slices.Delete(all.attempts, at, at+1)`, `slices.Clone(all.attempts)`, batchDir, "TestAnAttemptThatEndsBeforeItsCallIsNotInIt"},
+	{"a batch calls for an attempt that has ended", batch, `slices.Delete(all.attempts, at, at+1)`, `slices.Clone(all.attempts)`, batchDir, "TestAnAttemptThatEndsBeforeItsCallIsNotInIt"},
 	{"a queue gathers what its handler does not", "internal/handler/handler.go", `batched != (q.Batch.Size > 0)`, `batched && q.Batch.Size == 0`, batchDir,
 		"TestAQueueGathersExactlyIfItsHandlersDo"},
 

@@ -22,6 +22,7 @@ import (
 	"billhook/internal/ops"
 	"billhook/internal/standin"
 	"billhook/internal/store"
+	"billhook/internal/store/storetest"
 	"billhook/internal/telemetry"
 )
 
@@ -133,8 +134,8 @@ func TestDevDeliversMessagesOfItsLastRun(t *testing.T) {
 			WebhookPort: "0", WorkerPort: "0", StorePath: filepath.Join(folder, "store.db"), BrokerPath: filepath.Join(folder, "broker.json"),
 			Log: telemetry.NewLogger(log, nil),
 			WrapStore: func(s store.Store) store.Store {
-				breaking := &breakingStore{Store: s}
-				breaking.down.Store(down)
+				breaking := &storetest.Faults{Store: s}
+				breaking.Down(down)
 				return breaking
 			},
 		})

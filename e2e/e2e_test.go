@@ -33,6 +33,7 @@ import (
 	"billhook/internal/ledger"
 	"billhook/internal/standin"
 	"billhook/internal/store"
+	"billhook/internal/store/storetest"
 	"billhook/internal/telemetry"
 	"billhook/internal/webhook"
 	"billhook/internal/webhook/samples"
@@ -249,7 +250,7 @@ func startEmbeddedOf(t *testing.T, folder string) *stack {
 	c, err := catalog.Load(folder)
 	require.NoError(t, err)
 	log := &e2e.Log{}
-	breaking := &breakingStore{}
+	breaking, crashNext := breakingStore()
 	taps := map[string]*tappedPublisher{}
 	running, err := devstack.Start(t.Context(), devstack.Config{
 		Catalog: c, ProjectID: "e2e", Secrets: map[string][]string{"paynow": {e2e.Secret}, "generic": {e2e.Secret}},
@@ -277,62 +278,43 @@ func startEmbeddedOf(t *testing.T, folder string) *stack {
 		forged:     http.StatusUnauthorized,
 		service:    running.Service,
 		task:       running.Task,
-		storeDown:  breaking.down.Store,
+		storeDown:  breaking.Down,
 		brokerDown: taps["webhook"].down.Store,
 		crash: func(t *testing.T, afterCommit bool, _ string, send func()) {
 			t.Helper()
-			crashed := breaking.crashNext(afterCommit)
+			crashed := crashNext(afterCommit)
 			send()
 			<-crashed
 		},
 	}
 }
 
-var errDown = errors.New("e2e: down")
-
-// breakingStore fails while it is down. It can also abort a request during a commit without an
-// answer, as a killed process would.
-type breakingStore struct {
-	store.Store
-	down atomic.Bool
-
-	mu      sync.Mutex
-	crash   chan struct{}
-	crashed bool // after the commit
-}
-
-func (b *breakingStore) crashNext(afterCommit bool) <-chan struct{} {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.crash, b.crashed = make(chan struct{}), afterCommit
-	return b.crash
-}
-
-func (b *breakingStore) Commit(ctx context.Context, writes []store.Write) ([]store.Version, error) {
-	if b.down.Load() {
-		return nil, errDown
+// breakingStore returns a store that fails on demand. crashNext makes it abort a request at the
+// next commit without an answer, before or after the commit, as a killed process would.
+func breakingStore() (s *storetest.Faults, crashNext func(afterCommit bool) <-chan struct{}) {
+	type point struct {
+		reached     chan struct{}
+		afterCommit bool
 	}
-	b.mu.Lock()
-	crash, after := b.crash, b.crashed
-	b.crash = nil
-	b.mu.Unlock()
-	if crash == nil {
-		return b.Store.Commit(ctx, writes)
-	}
-	defer close(crash)
-	if after {
-		if _, err := b.Store.Commit(ctx, writes); err != nil {
-			return nil, err
+	var next atomic.Pointer[point]
+	s = &storetest.Faults{OnCommit: func(_ context.Context, _ []store.Write, do func() error) error {
+		crash := next.Swap(nil)
+		if crash == nil {
+			return do()
 		}
+		defer close(crash.reached)
+		if crash.afterCommit {
+			if err := do(); err != nil {
+				return err
+			}
+		}
+		panic(http.ErrAbortHandler) // net/http cuts the connection without an answer
+	}}
+	return s, func(afterCommit bool) <-chan struct{} {
+		crash := &point{make(chan struct{}), afterCommit}
+		next.Store(crash)
+		return crash.reached
 	}
-	panic(http.ErrAbortHandler) // net/http cuts the connection without an answer
-}
-
-func (b *breakingStore) Get(ctx context.Context, key store.Key) (store.Document, error) {
-	if b.down.Load() {
-		return store.Document{}, errDown
-	}
-	return b.Store.Get(ctx, key)
 }
 
 // tappedPublisher records what is published, and fails while it is down.
@@ -346,7 +328,7 @@ type tappedPublisher struct {
 
 func (p *tappedPublisher) Publish(ctx context.Context, topic string, m contract.Message) (string, error) {
 	if p.down.Load() {
-		return "", fmt.Errorf("%w: %w", contract.ErrBrokerDown, errDown)
+		return "", fmt.Errorf("%w: %w", contract.ErrBrokerDown, storetest.ErrFault)
 	}
 	p.mu.Lock()
 	p.messages = append(p.messages, m)

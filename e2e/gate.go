@@ -102,20 +102,13 @@ func (g *Gate) accept() {
 		if err != nil {
 			return
 		}
-		g.mu.Lock()
-		shut := g.mode == gateShut
-		g.mu.Unlock()
-		if shut {
-			_ = client.Close()
-			continue
-		}
 		server, err := (&net.Dialer{}).DialContext(context.Background(), "tcp", g.target)
 		if err != nil {
 			_ = client.Close()
 			continue
 		}
 		g.mu.Lock()
-		shut = g.mode == gateShut // the gate was shut meanwhile, without knowing these two connections
+		shut := g.mode == gateShut
 		if !shut {
 			g.conns[client], g.conns[server] = struct{}{}, struct{}{}
 		}

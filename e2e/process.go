@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -52,16 +53,14 @@ func (l *Log) Write(p []byte) (int, error) {
 	defer l.mu.Unlock()
 	for line := range bytes.Lines(p) {
 		l.lines = append(l.lines, bytes.Clone(bytes.TrimSpace(line)))
-		var said Delivery
-		err := json.Unmarshal(line, &said)
+		var logged Delivery
+		err := json.Unmarshal(line, &logged)
 		if l.counts == nil {
 			l.counts = map[string]int{}
 		}
-		l.counts[said.Message]++
-		// A failed attempt has a line of its own where another one follows in the same
-		// delivery.
-		if err == nil && (said.Message == "delivery" || said.Message == "attempt again") {
-			l.deliveries = append(l.deliveries, said)
+		l.counts[logged.Message]++
+		if err == nil && (logged.Message == "delivery" || logged.Message == "attempt again") {
+			l.deliveries = append(l.deliveries, logged)
 		}
 	}
 	if l.changed != nil {
@@ -99,20 +98,15 @@ func (l *Log) Count(message string) int {
 	return l.counts[message]
 }
 
-// next returns a channel that closes at the next line.
-func (l *Log) next() <-chan struct{} {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.changed == nil {
-		l.changed = make(chan struct{})
-	}
-	return l.changed
-}
-
 // Until waits until done returns true, which it calls after each line.
 func (l *Log) Until(ctx context.Context, done func() bool) error {
 	for {
-		changed := l.next()
+		l.mu.Lock()
+		if l.changed == nil {
+			l.changed = make(chan struct{})
+		}
+		changed := l.changed
+		l.mu.Unlock()
 		if done() {
 			return nil
 		}
@@ -205,12 +199,70 @@ func (p *Process) Thaw() { _ = p.command.Process.Signal(syscall.SIGCONT) }
 
 // Wait waits for d. It reports false if ctx ends before.
 func Wait(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(d):
 		return ctx.Err() == nil
 	case <-ctx.Done():
 		return false
 	}
+}
+
+// services are the binaries that Build makes.
+var services = []string{"webhook", "worker"}
+
+// Build compiles the services into a folder. Without tags the binaries are those of production.
+// With the tag failpoints, FAILPOINT ends a service at a fail point.
+func Build(ctx context.Context, folder string, tags ...string) error {
+	built.Lock()
+	defer built.Unlock()
+	if built.folder == "" {
+		return compile(ctx, folder, tags)
+	}
+	kept := filepath.Join(built.folder, "tags "+strings.Join(tags, " "))
+	if !built.with[kept] {
+		if err := compile(ctx, kept, tags); err != nil {
+			return err
+		}
+		built.with[kept] = true
+	}
+	for _, service := range services {
+		if err := os.Link(filepath.Join(kept, service), filepath.Join(folder, service)); err != nil {
+			return fmt.Errorf("build the services: %w", err)
+		}
+	}
+	return nil
+}
+
+// built holds the builds of this process after KeepBuilds.
+var built struct {
+	sync.Mutex
+	folder string
+	with   map[string]bool
+}
+
+// KeepBuilds makes Build compile each set of tags once. Later builds are links to the first.
+// remove removes the builds.
+func KeepBuilds() (remove func() error, err error) {
+	built.Lock()
+	defer built.Unlock()
+	if built.folder != "" {
+		return nil, errors.New("e2e: builds are kept already")
+	}
+	if built.folder, err = os.MkdirTemp("", "billhook-e2e-"); err != nil {
+		return nil, err
+	}
+	built.with = map[string]bool{}
+	return func() error { return os.RemoveAll(built.folder) }, nil
+}
+
+func compile(ctx context.Context, folder string, tags []string) error {
+	// Symbols are left out, as in the images: linking them takes half of the time.
+	build := exec.CommandContext(ctx, "go", "build", "-ldflags=-s -w", "-tags", strings.Join(tags, ","), "-o", folder+string(filepath.Separator))
+	for _, service := range services {
+		build.Args = append(build.Args, "billhook/cmd/"+service)
+	}
+	if output, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("build the services: %w: %s", err, output)
+	}
+	return nil
 }

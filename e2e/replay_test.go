@@ -21,6 +21,7 @@ import (
 	"billhook/internal/ledger"
 	"billhook/internal/ops"
 	"billhook/internal/store"
+	"billhook/internal/store/storetest"
 )
 
 // ownProcesses skips a long test with processes of its own in short mode, which the race
@@ -30,18 +31,6 @@ func ownProcesses(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs without -short")
 	}
-}
-
-// bufferedWrites collects writes for one commit: the emulator copies a table of all documents
-// for each commit.
-type bufferedWrites struct {
-	store.Store
-	writes []store.Write
-}
-
-func (g *bufferedWrites) Commit(_ context.Context, writes []store.Write) ([]store.Version, error) {
-	g.writes = append(g.writes, writes...)
-	return make([]store.Version, len(writes)), nil
 }
 
 // TestAThousandDeadLettersAreReplayedThroughTwoKills replays dead letters of 50 customers on
@@ -60,7 +49,13 @@ func TestAThousandDeadLettersAreReplayedThroughTwoKills(t *testing.T) {
 	t.Cleanup(r.Close)
 
 	const letters, customers = 1000, 50
-	began, kept := time.Now().Add(-time.Hour), &bufferedWrites{Store: r.Store}
+	// The writes are collected for few commits: the emulator copies a table of all documents for
+	// each commit.
+	var collected []store.Write
+	began, kept := time.Now().Add(-time.Hour), &storetest.Faults{Store: r.Store, OnCommit: func(_ context.Context, writes []store.Write, _ func() error) error {
+		collected = append(collected, writes...)
+		return nil
+	}}
 	for i := range letters {
 		n, customer := fmt.Sprintf("8000000%05d", i), fmt.Sprint("replay-user-", i%customers)
 		body := &contract.PayNow{EventID: n, EventType: contract.OrderPaid, Timestamp: "2026-03-02T10:15:00Z", Data: contract.PayNowData{
@@ -75,7 +70,7 @@ func TestAThousandDeadLettersAreReplayedThroughTwoKills(t *testing.T) {
 		}}, fmt.Sprint(90_000+i), time.Now())
 		require.NoError(t, err)
 	}
-	for some := range slices.Chunk(kept.writes, store.MaxWrites/2) {
+	for some := range slices.Chunk(collected, store.MaxWrites/2) {
 		_, err := r.Store.Commit(t.Context(), some)
 		require.NoError(t, err)
 	}

@@ -1,3 +1,7 @@
+// Package e2e runs whole Billhooks: the embedded stack in one process, and the real binaries on
+// Google's emulators, behind gates that can be shut, under kill -9. Its tests run the same
+// cases against both. It refuses to use internals: it sends webhooks and reads what is stored,
+// published and logged.
 package e2e
 
 import (
@@ -11,6 +15,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	client "cloud.google.com/go/pubsub/v2"
@@ -20,6 +25,7 @@ import (
 	"billhook/internal/contract"
 	"billhook/internal/gcp/firestore"
 	"billhook/internal/gcp/pubsub"
+	"billhook/internal/ledger"
 	"billhook/internal/signature"
 	"billhook/internal/standin"
 	"billhook/internal/store"
@@ -55,11 +61,9 @@ type Real struct {
 	Store     store.Store
 	Publisher *pubsub.Publisher
 
-	project, folder string
-	broker          string
-	webhook, worker *Process
-	// environment of both services.
-	environment       []string
+	project, folder   string
+	broker            string
+	webhook, worker   *Process
 	workerEnvironment []string
 	admin             *client.Client
 	taps              []string
@@ -81,16 +85,15 @@ func Provisioned(project string, c *catalog.Catalog) Provision {
 // StartReal builds the binaries, provisions a new project on the emulators at the two
 // addresses, and starts the services. environment has additional variables as NAME=value.
 func StartReal(ctx context.Context, folder, project, broker, database string, provision Provision, environment ...string) (*Real, error) {
-	r := &Real{Log: &Log{}, project: project, folder: folder, broker: broker, environment: environment}
-	err := r.start(ctx, database, provision)
-	if err != nil {
+	r := &Real{Log: &Log{}, project: project, folder: folder, broker: broker}
+	if err := r.start(ctx, database, provision, environment); err != nil {
 		r.Close()
 		return nil, err
 	}
 	return r, nil
 }
 
-func (r *Real) start(ctx context.Context, database string, provision Provision) error {
+func (r *Real) start(ctx context.Context, database string, provision Provision, environment []string) error {
 	if err := Build(ctx, r.folder); err != nil {
 		return err
 	}
@@ -135,7 +138,7 @@ func (r *Real) start(ctx context.Context, database string, provision Provision) 
 	common := append([]string{
 		"HOST=127.0.0.1", "METRICS_PORT=0", "GOOGLE_CLOUD_PROJECT=" + r.project, "WEBHOOK_SECRET_PAYNOW=" + Secret,
 		"WEBHOOK_SIGNING_SECRET=" + Secret, "PUSH_AUTH=none", "PATH=" + os.Getenv("PATH"), "HOME=" + r.folder,
-	}, r.environment...)
+	}, environment...)
 	r.workerEnvironment = append([]string{"PUBSUB_EMULATOR_HOST=" + r.broker, "FIRESTORE_EMULATOR_HOST=" + r.WorkerStore.Addr(), "SUBSCRIPTION_SERVICE_URL=" + service.URL}, common...)
 	if err := r.startWorker(ctx, "0"); err != nil {
 		return err
@@ -170,21 +173,17 @@ func (r *Real) KillWorker() { r.worker.Kill() }
 
 // RestartWorker starts the worker again at the same address.
 func (r *Real) RestartWorker(ctx context.Context) error {
-	return r.startWorker(ctx, r.worker.URL[bytes.LastIndexByte([]byte(r.worker.URL), ':')+1:])
+	return r.startWorker(ctx, r.worker.URL[strings.LastIndexByte(r.worker.URL, ':')+1:])
 }
 
 // tap adds a subscription to the topics of every enabled queue, dead letters included, to see
 // their messages.
 func (r *Real) tap(ctx context.Context) error {
 	for _, q := range shipped.Queues {
-		if !q.Enabled {
-			continue
-		}
-		topics := []string{q.Topic()}
-		if !q.DeadLetter.Drop {
-			topics = append(topics, q.DeadLetter.Topic)
-		}
-		for _, topic := range topics {
+		for _, topic := range []string{q.Topic(), q.DeadLetter.Topic} {
+			if !q.Enabled || topic == "" {
+				continue
+			}
 			if _, err := r.admin.SubscriptionAdminClient.CreateSubscription(ctx, &pubsubpb.Subscription{
 				Name: r.subscription("e2e-tap-" + topic), Topic: fmt.Sprintf("projects/%s/topics/%s", r.project, topic),
 			}); err != nil {
@@ -278,26 +277,71 @@ type Answer struct {
 	Body string `json:"-"`
 }
 
-// Send signs a body as PayNow does and posts it.
-func Send(ctx context.Context, base string, body []byte) (Answer, error) {
+// Products: Product is worth PointsPerPiece points, UnknownProduct is in no catalog.
+const (
+	Product        = "411486491630370501"
+	UnknownProduct = "700000000000000999"
+	PointsPerPiece = 1000
+)
+
+var payNow = func() *signature.Signer {
 	signer, err := signature.NewSigner(signature.PayNow, Secret)
 	if err != nil {
-		return Answer{}, err
+		panic(err) // the secret is a constant
 	}
+	return signer
+}()
+
+// Send signs a body as PayNow does and posts it.
+func Send(ctx context.Context, base string, body []byte) (Answer, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, base+"/webhooks/paynow", bytes.NewReader(body))
 	if err != nil {
 		return Answer{}, err
 	}
 	request.Header.Set("Content-Type", "application/json")
-	for name, value := range signer.Sign("", body, time.Now()) {
+	for name, value := range payNow.Sign("", body, time.Now()) {
 		request.Header.Set(name, value)
 	}
 	return Do(request)
 }
 
+// Accept sends a body until it is accepted, as PayNow does. It returns when the accepted request
+// was sent, and how many requests were refused before.
+func Accept(ctx context.Context, base string, body []byte) (sent time.Time, refused int, err error) {
+	for {
+		sent = time.Now()
+		answer, err := Send(ctx, base, body)
+		switch {
+		case err != nil:
+			return sent, refused, err
+		case answer.Status == http.StatusAccepted:
+			return sent, refused, nil
+		case answer.Status != http.StatusServiceUnavailable && answer.Status != http.StatusTooManyRequests:
+			return sent, refused, fmt.Errorf("answered %d %s", answer.Status, answer.Code)
+		}
+		refused++
+		if !Wait(ctx, 100*time.Millisecond) {
+			return sent, refused, ctx.Err()
+		}
+	}
+}
+
+// Points returns the points of a user; 0 without an account.
+func Points(ctx context.Context, s store.Getter, uid string) (int64, error) {
+	doc, err := s.Get(ctx, ledger.UserPoints(uid).Key())
+	if errors.Is(err, store.ErrNotFound) {
+		return 0, nil
+	}
+	balance, _ := doc.Fields["balance"].(int64)
+	return balance, err
+}
+
+// sender keeps a connection for each of many senders.
+var sender = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 128}}
+
 // Do sends a request and reads its whole answer.
 func Do(request *http.Request) (Answer, error) {
-	response, err := http.DefaultClient.Do(request)
+	response, err := sender.Do(request)
 	if err != nil {
 		return Answer{}, err
 	}

@@ -22,6 +22,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"billhook/internal/gcp/firestore"
 	"billhook/internal/store"
 )
@@ -116,29 +118,44 @@ type Process struct {
 	err   error
 }
 
-// fastStart turns off Java's optimizations that pay off only after minutes. With them an
-// emulator uses most of a processor for longer than most tests take. A Java without these
-// options ignores them.
-var fastStart = []string{"-XX:+IgnoreUnrecognizedVMOptions", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"}
+// common are the options of both emulators. All but the last turn off Java's optimizations that pay
+// off only after minutes. With them an emulator uses most of a processor for longer than most tests
+// take. A Java without these options ignores them.
+var common = []string{"-XX:+IgnoreUnrecognizedVMOptions", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx2g"}
+
+// Start starts both emulators on free ports, or neither.
+func (s SDK) Start(ctx context.Context) (pubsub, firestore *Process, err error) {
+	var both errgroup.Group
+	both.Go(func() (err error) {
+		pubsub, err = s.StartPubSub(ctx, 0, nil)
+		return err
+	})
+	both.Go(func() (err error) {
+		firestore, err = s.StartFirestore(ctx, 0, nil)
+		return err
+	})
+	err = both.Wait()
+	for _, p := range []*Process{pubsub, firestore} {
+		if err != nil && p != nil {
+			err = errors.Join(err, p.Stop())
+		}
+	}
+	return pubsub, firestore, err
+}
 
 // StartPubSub starts the Pub/Sub emulator on a port, 0 for a free one, and returns when it
 // answers. Its output is copied to log, which may be nil.
 func (s SDK) StartPubSub(ctx context.Context, port int, log io.Writer) (*Process, error) {
-	return start(ctx, port, log, "Server started", func(port string) []string {
-		// Acknowledged messages stay in its memory. Without retryPost=false, Java would repeat
-		// a push whose connection is closed without an answer.
-		return append(slices.Clone(fastStart), "-Xmx2g", "-Dsun.net.http.retryPost=false", "-jar", s.pubsub, "--host=127.0.0.1", "--port="+port)
-	}, s.java)
+	// Acknowledged messages stay in its memory. Without retryPost=false, Java would repeat a push
+	// whose connection is closed without an answer.
+	return s.start(ctx, port, log, "Server started", "-Dsun.net.http.retryPost=false", "-jar", s.pubsub)
 }
 
-// StartFirestore starts the Firestore emulator on a port, 0 for a free one. It returns after
-// one write and one query have been answered: the first ones in a JVM may take longer than the
-// timeout of a service. Its output is copied to log, which may be nil.
+// StartFirestore starts the Firestore emulator in the same way. It returns after one write and one
+// query have been answered: the first ones in a JVM may take longer than the timeout of a service.
 func (s SDK) StartFirestore(ctx context.Context, port int, log io.Writer) (*Process, error) {
-	p, err := start(ctx, port, log, "is now running", func(port string) []string {
-		return append(slices.Clone(fastStart), "-Xmx2g", "-Duser.language=en", "-cp", s.firestore,
-			"com.google.cloud.datastore.emulator.firestore.CloudFirestore", "start", "--host=127.0.0.1", "--port="+port)
-	}, s.java)
+	p, err := s.start(ctx, port, log, "is now running", "-Duser.language=en", "-cp", s.firestore,
+		"com.google.cloud.datastore.emulator.firestore.CloudFirestore", "start")
 	if err != nil {
 		return nil, err
 	}
@@ -177,9 +194,9 @@ const portTaken = "Address already in use"
 
 var errPortTaken = errors.New("emulator: the port is in use")
 
-// start runs the command, waits for its output line that it serves, and then for an answer at
-// its port. The answer alone could be another program's.
-func start(ctx context.Context, port int, log io.Writer, ready string, arguments func(port string) []string, java string) (*Process, error) {
+// start runs an emulator, waits for its output line that it serves, and then for an answer at its
+// port. The answer alone could be another program's.
+func (s SDK) start(ctx context.Context, port int, log io.Writer, ready string, arguments ...string) (*Process, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for {
@@ -190,7 +207,8 @@ func start(ctx context.Context, port int, log io.Writer, ready string, arguments
 				return nil, err
 			}
 		}
-		p, err := startOn(ctx, chosen, log, ready, exec.Command(java, arguments(strconv.Itoa(chosen))...)) //nolint:noctx,gosec // Stop ends it, not ctx; the program is the one that was found
+		command := exec.Command(s.java, slices.Concat(common, arguments, []string{"--host=127.0.0.1", "--port=" + strconv.Itoa(chosen)})...) //nolint:noctx,gosec // Stop ends it, not ctx; the program is the one that was found
+		p, err := startOn(ctx, chosen, log, ready, command)
 		if port == 0 && errors.Is(err, errPortTaken) {
 			continue // another program may take a free port before Java does
 		}
@@ -210,18 +228,11 @@ func startOn(ctx context.Context, port int, log io.Writer, ready string, command
 		_ = command.Wait() // Stop ends it by a signal, so an error is expected
 		_ = pipe.Close()
 	}()
-	said := make(chan error, 1)
-	go p.read(output, log, ready, said)
-
+	serves := make(chan error, 1)
+	go p.read(output, log, ready, serves)
 	var err error
 	select {
-	case err = <-said:
-	case <-p.ended:
-		err = errors.New("emulator: it ended while starting")
-		select {
-		case err = <-said: // it may have printed the reason
-		default:
-		}
+	case err = <-serves:
 	case <-ctx.Done():
 		err = fmt.Errorf("emulator: it did not get ready: %w", ctx.Err())
 	}
@@ -232,7 +243,7 @@ func startOn(ctx context.Context, port int, log io.Writer, ready string, command
 		if stopErr := p.Stop(); stopErr != nil {
 			return nil, errors.Join(err, stopErr)
 		}
-		return nil, fmt.Errorf("%w; it said:\n%s", err, strings.Join(p.head, "\n"))
+		return nil, fmt.Errorf("%w; its output:\n%s", err, strings.Join(p.head, "\n"))
 	}
 	return p, nil
 }
@@ -240,32 +251,36 @@ func startOn(ctx context.Context, port int, log io.Writer, ready string, command
 // maxHead is how many lines of output a failed start shows.
 const maxHead = 20
 
-// read copies the output line by line to log until it ends. It sends to said at most once: nil
-// when the emulator serves, or errPortTaken.
-func (p *Process) read(output io.Reader, log io.Writer, ready string, said chan<- error) {
+var errEnded = errors.New("emulator: it ended while starting")
+
+// read copies the output line by line to log until it ends. It sends once to serves: nil when the
+// emulator serves, else errPortTaken or errEnded.
+func (p *Process) read(output io.Reader, log io.Writer, ready string, serves chan<- error) {
 	defer close(p.ended)
 	lines := bufio.NewScanner(output)
 	lines.Buffer(nil, 1<<20)
-	told := false
+	starting := true
+	sent := func(err error) {
+		starting = false
+		serves <- err
+	}
 	for lines.Scan() {
 		line := lines.Text()
 		if log != nil {
 			_, _ = fmt.Fprintln(log, line)
 		}
-		if told {
-			continue
-		}
-		if len(p.head) < maxHead {
+		if starting && len(p.head) < maxHead {
 			p.head = append(p.head, line)
 		}
 		switch {
-		case strings.Contains(line, ready):
-			told = true
-			said <- nil
-		case strings.Contains(line, portTaken):
-			told = true
-			said <- errPortTaken
+		case starting && strings.Contains(line, ready):
+			sent(nil)
+		case starting && strings.Contains(line, portTaken):
+			sent(errPortTaken)
 		}
+	}
+	if starting {
+		sent(errEnded)
 	}
 	_, _ = io.Copy(io.Discard, output) // after a line that is too long, or the process would block on a full pipe
 }
@@ -275,11 +290,7 @@ func freePort(ctx context.Context) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("emulator: free port: %w", err)
 	}
-	port := listener.Addr().(*net.TCPAddr).Port
-	if err := listener.Close(); err != nil {
-		return 0, fmt.Errorf("emulator: free port: %w", err)
-	}
-	return port, nil
+	return listener.Addr().(*net.TCPAddr).Port, listener.Close()
 }
 
 // answers repeats GET / until the answer is Ok, as both emulators answer it.
@@ -315,7 +326,7 @@ func (p *Process) until(ctx context.Context, what string, try func(context.Conte
 		select {
 		case <-tick.C:
 		case <-p.ended:
-			return errors.New("emulator: it ended while starting")
+			return errEnded
 		case <-ctx.Done():
 			return fmt.Errorf("emulator: it does not %s: %w: %w", what, ctx.Err(), err)
 		}

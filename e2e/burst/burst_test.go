@@ -40,7 +40,7 @@ func TestRefundsAreTakenUpAfterTheirOrders(t *testing.T) {
 
 func TestWrongBalancesAreFound(t *testing.T) {
 	t.Parallel()
-	s, err := start(t.Context(), true, 1, func(*catalog.Queue) {})
+	s, err := start(t.Context(), true, func(*catalog.Queue) {})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, s.close()) }()
 	_, err = s.Store.Commit(t.Context(), []store.Write{store.Increment(ledger.UserPoints("u").Key(), map[string]int64{"balance": 1000}, nil)})

@@ -8,20 +8,18 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"slices"
-	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"billhook/catalog"
 	"billhook/e2e"
 )
 
-const (
-	known, unknownProduct = "411486491630370501", "700000000000000999"
-	pointsPerPiece        = 1000
-	// customers is the number of customers of a burst.
-	customers = 1000
-)
+// customers is the number of customers of a burst.
+const customers = 1000
 
 // plan draws the orders.
 type plan struct {
@@ -46,12 +44,12 @@ func (p *plan) id() string {
 func (p *plan) orders(n int) []e2e.Order {
 	all := make([]e2e.Order, n)
 	for i := range all {
-		all[i] = p.order(p.random.IntN(customers), known)
+		all[i] = p.order(p.random.IntN(customers), e2e.Product)
 	}
 	return all
 }
 
-func points(o e2e.Order) int64 { return o.Lines[0].Quantity * pointsPerPiece }
+func points(o e2e.Order) int64 { return o.Lines[0].Quantity * e2e.PointsPerPiece }
 
 // load is one variant of the burst with the results of its rounds.
 type load struct {
@@ -83,7 +81,7 @@ func bursts(c *catalog.Catalog) []*load {
 
 // measure runs one round.
 func (l *load) measure(ctx context.Context, orders []e2e.Order, senders int) (err error) {
-	s, err := start(ctx, l.limited, senders, func(q *catalog.Queue) { q.SlotWait = l.slotWait })
+	s, err := start(ctx, l.limited, func(q *catalog.Queue) { q.SlotWait = l.slotWait })
 	if err != nil {
 		return err
 	}
@@ -96,23 +94,20 @@ func (l *load) measure(ctx context.Context, orders []e2e.Order, senders int) (er
 	}
 	began, used := time.Now(), processorTime()
 	fates := make([]*fate, len(orders))
-	failures := make([]error, senders)
-	refused := make([]int, senders)
-	var sending sync.WaitGroup
-	for sender := range senders {
-		sending.Go(func() {
-			for i := sender; i < len(orders) && failures[sender] == nil; i += senders {
-				f, n, err := s.send(ctx, orders[i].EventID, bodies[i])
-				refused[sender] += n
-				if fates[i] = f; err == nil && l.closed {
-					err = f.end(ctx)
-				}
-				failures[sender] = err
+	var refused atomic.Int64
+	var sending errgroup.Group
+	sending.SetLimit(senders)
+	for i, o := range orders {
+		sending.Go(func() error {
+			f, n, err := s.send(ctx, o.EventID, bodies[i])
+			refused.Add(int64(n))
+			if fates[i] = f; err == nil && l.closed {
+				err = f.end(ctx)
 			}
+			return err
 		})
 	}
-	sending.Wait()
-	if err := errors.Join(failures...); err != nil {
+	if err := sending.Wait(); err != nil {
 		return fmt.Errorf("%s: %w", l.name, err)
 	}
 	last := began
@@ -126,9 +121,7 @@ func (l *load) measure(ctx context.Context, orders []e2e.Order, senders int) (er
 		}
 	}
 	l.took, l.cpu = l.took+last.Sub(began), l.cpu+processorTime()-used
-	for _, n := range refused {
-		l.refused += n
-	}
+	l.refused += int(refused.Load())
 	s.mu.Lock()
 	l.nacked += s.nacked
 	for _, f := range fates {

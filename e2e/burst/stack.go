@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -16,9 +15,6 @@ import (
 	"billhook/catalog"
 	"billhook/e2e"
 	"billhook/internal/devstack"
-	"billhook/internal/ledger"
-	"billhook/internal/signature"
-	"billhook/internal/store"
 	"billhook/internal/telemetry"
 )
 
@@ -26,14 +22,12 @@ import (
 type stack struct {
 	*devstack.Stack
 	*journal
-	signer *signature.Signer
-	http   *http.Client
 	folder string
 }
 
 // start starts a stack with the shipped catalog after change. limited says whether the webhook
 // service has the catalog's rate limit, or none.
-func start(ctx context.Context, limited bool, senders int, change func(*catalog.Queue)) (*stack, error) {
+func start(ctx context.Context, limited bool, change func(*catalog.Queue)) (*stack, error) {
 	c, err := catalog.Load("")
 	if err != nil {
 		return nil, err
@@ -49,13 +43,9 @@ func start(ctx context.Context, limited bool, senders int, change func(*catalog.
 		c.Sources["paynow"] = source
 	}
 	s := &stack{journal: &journal{Handler: telemetry.NewLogger(io.Discard, nil).Handler(), fates: map[string]*fate{}}}
-	if s.signer, err = signature.NewSigner(signature.PayNow, e2e.Secret); err != nil {
-		return nil, err
-	}
 	if s.folder, err = os.MkdirTemp("", "billhook-burst-"); err != nil {
 		return nil, err
 	}
-	s.http = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: senders}}
 	s.Stack, err = devstack.Start(ctx, devstack.Config{
 		Catalog: c, ProjectID: "burst", Secrets: map[string][]string{"paynow": {e2e.Secret}, "generic": {e2e.Secret}},
 		WebhookPort: "0", WorkerPort: "0", StorePath: filepath.Join(s.folder, "store.db"), Log: slog.New(s.journal),
@@ -66,10 +56,7 @@ func start(ctx context.Context, limited bool, senders int, change func(*catalog.
 	return s, nil
 }
 
-func (s *stack) close() error {
-	s.http.CloseIdleConnections()
-	return errors.Join(s.Close(), os.RemoveAll(s.folder))
-}
+func (s *stack) close() error { return errors.Join(s.Close(), os.RemoveAll(s.folder)) }
 
 // fate is what became of one event.
 type fate struct {
@@ -93,20 +80,13 @@ type journal struct {
 // Handle implements slog.Handler.
 func (j *journal) Handle(ctx context.Context, line slog.Record) error {
 	if line.Message == "delivery" {
-		var id, outcome string
-		var status int64
+		fields := map[string]slog.Value{}
 		line.Attrs(func(a slog.Attr) bool {
-			switch a.Key {
-			case "event_id":
-				id = a.Value.String()
-			case "outcome":
-				outcome = a.Value.String()
-			case "status":
-				status = a.Value.Int64()
-			}
+			fields[a.Key] = a.Value
 			return true
 		})
-		j.note(id, outcome, status, line.Time)
+		status, _ := fields["status"].Any().(int64)
+		j.note(fields["event_id"].String(), fields["outcome"].String(), status, line.Time)
 	}
 	return j.Handler.Handle(ctx, line)
 }
@@ -118,13 +98,12 @@ func (j *journal) note(id, outcome string, status int64, at time.Time) {
 		j.nacked++
 	}
 	f := j.fates[id]
-	if f == nil {
-		return // the event was emitted, not sent
-	}
-	switch outcome {
-	case "processed":
+	switch {
+	case f == nil: // the event was emitted, not sent
+		return
+	case outcome == "processed":
 		f.processed++
-	case "dead_lettered":
+	case outcome == "dead_lettered":
 		f.buried++
 	default:
 		return
@@ -135,48 +114,16 @@ func (j *journal) note(id, outcome string, status int64, at time.Time) {
 	}
 }
 
-// send posts one event's webhook until it is accepted, as PayNow would. It returns how often it
-// was refused.
+// send sends one event's webhook until it is accepted. It returns how often it was refused.
 func (s *stack) send(ctx context.Context, eventID string, body []byte) (f *fate, refused int, err error) {
 	f = &fate{ended: make(chan struct{})}
 	s.mu.Lock()
 	s.fates[eventID] = f
 	s.mu.Unlock()
-	for {
-		sent := time.Now()
-		status, err := s.post(ctx, body, sent)
-		switch {
-		case err != nil:
-			return f, refused, fmt.Errorf("event %s: %w", eventID, err)
-		case status == http.StatusAccepted:
-			f.sent = sent
-			return f, refused, nil
-		case status != http.StatusServiceUnavailable && status != http.StatusTooManyRequests:
-			return f, refused, fmt.Errorf("event %s: answered %d", eventID, status)
-		}
-		refused++
-		if !e2e.Wait(ctx, 100*time.Millisecond) {
-			return f, refused, ctx.Err()
-		}
+	if f.sent, refused, err = e2e.Accept(ctx, s.WebhookURL, body); err != nil {
+		err = fmt.Errorf("event %s: %w", eventID, err)
 	}
-}
-
-func (s *stack) post(ctx context.Context, body []byte, at time.Time) (status int, err error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, s.WebhookURL+"/webhooks/paynow", bytes.NewReader(body))
-	if err != nil {
-		return 0, err
-	}
-	request.Header.Set("Content-Type", "application/json")
-	for name, value := range s.signer.Sign("", body, at) {
-		request.Header.Set(name, value)
-	}
-	response, err := s.http.Do(request)
-	if err != nil {
-		return 0, err
-	}
-	defer func() { _ = response.Body.Close() }()
-	_, err = io.Copy(io.Discard, response.Body)
-	return response.StatusCode, err
+	return f, refused, err
 }
 
 // end waits for the end of the event.
@@ -192,24 +139,11 @@ func (f *fate) end(ctx context.Context) error {
 // took returns the time from sending to the end.
 func (f *fate) took() time.Duration { return f.at.Sub(f.sent) }
 
-// balance returns the points of a user; 0 without an account.
-func (s *stack) balance(ctx context.Context, uid string) (int64, error) {
-	doc, err := s.Store.Get(ctx, ledger.UserPoints(uid).Key())
-	if errors.Is(err, store.ErrNotFound) {
-		return 0, nil
-	}
-	if err != nil {
-		return 0, err
-	}
-	balance, _ := doc.Fields["balance"].(int64)
-	return balance, nil
-}
-
 // check compares every user's points with the sum of the orders.
 func (s *stack) check(ctx context.Context, want map[string]int64) error {
 	lost, doubled := 0, 0
 	for uid, points := range want {
-		have, err := s.balance(ctx, uid)
+		have, err := e2e.Points(ctx, s.Store, uid)
 		switch {
 		case err != nil:
 			return err

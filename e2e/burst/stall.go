@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"sync"
+	"maps"
+	"slices"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"billhook/catalog"
 	"billhook/e2e"
@@ -40,11 +43,11 @@ type early struct {
 func stalls(p *plan, forgotten, refunds int) []*stall {
 	var bad []e2e.Order
 	for i := range forgotten {
-		bad = append(bad, p.order(1+i, unknownProduct))
+		bad = append(bad, p.order(1+i, e2e.UnknownProduct))
 	}
 	var before []early
 	for i := range refunds {
-		o := p.order(1+i, known)
+		o := p.order(1+i, e2e.Product)
 		before = append(before, early{o, e2e.Refund{
 			EventID: p.id(), RefundID: p.id() + "2", OrderID: o.OrderID, CustomerID: o.CustomerID, Amount: o.Total(), Paid: o.Total(),
 		}})
@@ -57,7 +60,7 @@ func stalls(p *plan, forgotten, refunds int) []*stall {
 		{name: fmt.Sprintf("%d refunds without their orders", refunds), early: before, change: func(*catalog.Queue) {}},
 		{name: "nothing", change: func(*catalog.Queue) {}},
 	}
-	good := p.order(0, known)
+	good := p.order(0, e2e.Product)
 	for _, s := range all {
 		s.good = good
 	}
@@ -66,7 +69,7 @@ func stalls(p *plan, forgotten, refunds int) []*stall {
 
 // measure runs the variant. It waits for the good order until patience ends.
 func (s *stall) measure(ctx, patience context.Context) (err error) {
-	on, err := start(ctx, true, len(s.bad)+1, func(q *catalog.Queue) {
+	on, err := start(ctx, true, func(q *catalog.Queue) {
 		s.change(q)
 		s.queue = *q
 	})
@@ -151,20 +154,15 @@ func (s *stall) count(on *stack, once []*fate) error {
 
 // sendAll sends webhooks by event id, all at once.
 func (s *stack) sendAll(ctx context.Context, bodies map[string][]byte) ([]*fate, error) {
-	var mu sync.Mutex
-	var fates []*fate
-	var failures []error
-	var sending sync.WaitGroup
-	for id, body := range bodies {
-		sending.Go(func() {
-			f, _, err := s.send(ctx, id, body)
-			mu.Lock()
-			defer mu.Unlock()
-			fates, failures = append(fates, f), append(failures, err)
+	fates := make([]*fate, len(bodies))
+	var sending errgroup.Group
+	for i, id := range slices.Sorted(maps.Keys(bodies)) {
+		sending.Go(func() (err error) {
+			fates[i], _, err = s.send(ctx, id, bodies[id])
+			return err
 		})
 	}
-	sending.Wait()
-	return fates, errors.Join(failures...)
+	return fates, sending.Wait()
 }
 
 // print writes a row.

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -15,6 +14,7 @@ import (
 	"billhook/e2e"
 	"billhook/e2e/chaos/arm"
 	"billhook/internal/contract"
+	"billhook/internal/standin"
 )
 
 const (
@@ -103,7 +103,7 @@ func (c *client) attempt(ctx context.Context, random *rand.Rand, d push, n int) 
 	if random.IntN(2) == 0 {
 		limit = ackDeadline
 	}
-	url := c.targets[random.IntN(len(c.targets))].url()
+	url := c.targets[random.IntN(len(c.targets))].process.Load().URL
 	answered := make(chan bool, 1)
 	c.late.Go(func() {
 		ctx, cancel := context.WithTimeout(ctx, limit)
@@ -111,12 +111,10 @@ func (c *client) attempt(ctx context.Context, random *rand.Rand, d push, n int) 
 		answered <- c.send(ctx, url, d, n)
 		<-c.slots
 	})
-	deadline := time.NewTimer(ackDeadline)
-	defer deadline.Stop()
 	select {
 	case acked := <-answered:
 		return acked
-	case <-deadline.C:
+	case <-time.After(ackDeadline):
 		return false
 	}
 }
@@ -161,31 +159,20 @@ func (d push) body(n int) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	said := envelope.Attributes()
-	said.OrderingKey = d.key
-	attributes := said.Map()
+	message := standin.Message{ID: d.messageID, PublishTime: time.Now().UTC(), Message: contract.Message{Data: data}}
+	attributes := envelope.Attributes()
+	attributes.OrderingKey = d.key
+	message.Attributes = attributes.Map()
 	for name, stall := range map[string]time.Duration{arm.StallBefore: d.stallBefore, arm.StallAfter: d.stallAfter} {
 		if stall > 0 && n == 1 {
-			attributes[name] = strconv.FormatInt(stall.Milliseconds(), 10)
+			message.Attributes[name] = strconv.FormatInt(stall.Milliseconds(), 10)
 		}
 	}
-	type message struct {
-		Data        []byte            `json:"data"`
-		Attributes  map[string]string `json:"attributes"`
-		MessageID   string            `json:"messageId"`
-		OrderingKey string            `json:"orderingKey,omitempty"`
-		PublishTime time.Time         `json:"publishTime"`
-	}
-	wrapped := struct {
-		Message         message `json:"message"`
-		Subscription    string  `json:"subscription"`
-		DeliveryAttempt int     `json:"deliveryAttempt,omitempty"`
-	}{Message: message{Data: data, Attributes: attributes, MessageID: d.messageID, PublishTime: time.Now()}, Subscription: d.arm.Name + "-push"}
 	if d.arm.Ordered {
-		wrapped.Message.OrderingKey = d.key
+		message.OrderingKey = d.key
 	}
-	if d.counted {
-		wrapped.DeliveryAttempt = n
+	if !d.counted {
+		n = 0
 	}
-	return json.Marshal(wrapped)
+	return message.PushBody(d.arm.Name+"-push", n)
 }

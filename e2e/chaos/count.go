@@ -147,7 +147,7 @@ func count(ctx context.Context, s store.Store, o *outside, log *e2e.Log, p *plan
 		}
 		verdicts = append(verdicts, v)
 		if a.Name == arm.TxOrdered {
-			verdicts = append(verdicts, outboxVerdict(o.told, p))
+			verdicts = append(verdicts, outboxVerdict(o.published, p))
 		}
 	}
 	return verdicts, nil
@@ -155,10 +155,10 @@ func count(ctx context.Context, s store.Store, o *outside, log *e2e.Log, p *plan
 
 // outboxVerdict counts the emissions of ordered events. The same message may come again. Two
 // messages of one event are doubled.
-func outboxVerdict(told map[string][]emission, p *plan) verdict {
+func outboxVerdict(published map[string][]emission, p *plan) verdict {
 	v := verdict{name: "its outbox", ordered: true}
 	ids := map[string]map[string]bool{}
-	for key, emissions := range told {
+	for key, emissions := range published {
 		var cycles []int64
 		for _, e := range emissions {
 			v.pushes++

@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"sync"
+	"sync/atomic"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"billhook/e2e"
 )
@@ -15,35 +17,17 @@ type target struct {
 	binary      string
 	environment []string
 	// store is the gate between the worker and the database.
-	store *e2e.Gate
-	log   *e2e.Log
-
-	mu      sync.Mutex
-	process *e2e.Process
-}
-
-// url is the worker's address, or its last one.
-func (t *target) url() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.process.URL
-}
-
-func (t *target) current() *e2e.Process {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.process
+	store   *e2e.Gate
+	log     *e2e.Log
+	process atomic.Pointer[e2e.Process]
 }
 
 func (t *target) start(ctx context.Context) error {
 	process, err := e2e.Start(ctx, t.binary, t.environment, t.log)
-	if err != nil {
-		return err
+	if err == nil {
+		t.process.Store(process)
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.process = process
-	return nil
+	return err
 }
 
 // havoc disturbs the workers while they work.
@@ -55,27 +39,25 @@ type havoc struct {
 	kills, freezes int
 	// Counts of answers and requests of the store that were cut off, and of times in which
 	// either was delayed.
-	mu                            sync.Mutex
-	cutAnswers, cutRequests, late int
+	cutAnswers, cutRequests, late atomic.Int64
 }
 
 // run goes on until ctx ends, and leaves both workers running. It fails if a worker cannot be
 // started again.
 func (h *havoc) run(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	var all sync.WaitGroup
-	var killed error
-	all.Go(func() {
-		killed = h.kill(ctx)
-		cancel()
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return h.kill(ctx) })
+	group.Go(func() error {
+		h.freeze(ctx)
+		return nil
 	})
-	all.Go(func() { h.freeze(ctx) })
 	for i, t := range h.targets {
-		all.Go(func() { h.disturb(ctx, t, rand.New(rand.NewPCG(h.seed, 20+uint64(i)))) })
+		group.Go(func() error {
+			h.disturb(ctx, t, rand.New(rand.NewPCG(h.seed, 20+uint64(i))))
+			return nil
+		})
 	}
-	all.Wait()
-	return killed
+	return group.Wait()
 }
 
 // about returns long, varied by up to a third.
@@ -88,7 +70,7 @@ func (h *havoc) kill(ctx context.Context) error {
 	random := rand.New(rand.NewPCG(h.seed, 10))
 	for e2e.Wait(ctx, about(random, h.killsEvery)) {
 		t := h.targets[h.kills%2]
-		t.current().Kill()
+		t.process.Load().Kill()
 		h.kills++
 		if err := t.start(context.WithoutCancel(ctx)); err != nil {
 			return fmt.Errorf("kill %d: %w", h.kills, err)
@@ -101,7 +83,7 @@ func (h *havoc) kill(ctx context.Context) error {
 func (h *havoc) freeze(ctx context.Context) {
 	random := rand.New(rand.NewPCG(h.seed, 11))
 	for e2e.Wait(ctx, about(random, 3*time.Second)) {
-		p := h.targets[random.IntN(2)].current()
+		p := h.targets[random.IntN(2)].process.Load()
 		p.Freeze()
 		h.freezes++
 		e2e.Wait(ctx, about(random, 500*time.Millisecond))
@@ -112,45 +94,32 @@ func (h *havoc) freeze(ctx context.Context) {
 // disturb cuts or delays the traffic between a worker and the store.
 func (h *havoc) disturb(ctx context.Context, t *target, random *rand.Rand) {
 	for e2e.Wait(ctx, about(random, time.Second)) {
-		var held <-chan struct{}
-		what, counter := random.Float64(), &h.cutAnswers
-		answers := what < 0.6 || what > 0.9
-		if answers {
-			held = t.store.HoldAnswers()
-		} else {
-			held = t.store.HoldRequests()
+		what, counter, hold := random.Float64(), &h.cutAnswers, t.store.HoldAnswers
+		if what >= 0.6 && what <= 0.9 {
+			counter, hold = &h.cutRequests, t.store.HoldRequests
 		}
-		if !closedSoon(ctx, held) {
+		if !closedSoon(ctx, hold()) {
 			t.store.Open()
 			continue
 		}
-		switch {
-		case what < 0.6:
+		if what < 0.75 {
 			e2e.Wait(ctx, time.Duration(random.IntN(20))*time.Millisecond)
 			t.store.Drop()
-		case what < 0.75:
-			counter = &h.cutRequests
-			e2e.Wait(ctx, time.Duration(random.IntN(20))*time.Millisecond)
-			t.store.Drop()
-		default:
+		} else {
 			counter = &h.late
 			e2e.Wait(ctx, about(random, 400*time.Millisecond))
 			t.store.Open()
 		}
-		h.mu.Lock()
-		*counter++
-		h.mu.Unlock()
+		counter.Add(1)
 	}
 }
 
 // closedSoon reports whether the channel closes within a short time.
 func closedSoon(ctx context.Context, channel <-chan struct{}) bool {
-	timer := time.NewTimer(200 * time.Millisecond)
-	defer timer.Stop()
 	select {
 	case <-channel:
 		return true
-	case <-timer.C:
+	case <-time.After(200 * time.Millisecond):
 	case <-ctx.Done():
 	}
 	return false

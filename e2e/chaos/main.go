@@ -30,6 +30,8 @@ import (
 	"runtime"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"billhook/e2e"
 	"billhook/e2e/chaos/arm"
 	"billhook/emulator"
@@ -126,7 +128,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) (err error) {
 	_, _ = fmt.Fprintf(stdout, "%d pushes (%.2f each): %d without an answer, %d refused; %d kills -9, %d freezes\n",
 		pushes, float64(pushes)/float64(len(p.events)), c.unanswered, c.refused, h.kills, h.freezes)
 	_, _ = fmt.Fprintf(stdout, "store: answers cut %d times, requests %d times, late %d times; outside: %d answers lost, %d failures, %d repeated calls\n",
-		h.cutAnswers, h.cutRequests, h.late, outside.cut, outside.failed, outside.repeated)
+		h.cutAnswers.Load(), h.cutRequests.Load(), h.late.Load(), outside.cut, outside.failed, outside.repeated)
 	_, _ = fmt.Fprintf(stdout, "delivered in %s, %d outbox lanes left to the relay and done in %s; %d cores, %s %s/%s\n\n%s", delivered.Round(time.Second),
 		lanes, (time.Since(started) - delivered).Round(time.Second), runtime.NumCPU(), runtime.Version(), runtime.GOOS, runtime.GOARCH, table(verdicts))
 	return judge(stdout, verdicts, arms)
@@ -185,46 +187,38 @@ func start(ctx context.Context, database, outside string, log *e2e.Log) (targets
 		if err := t.start(ctx); err != nil {
 			return targets, closing, err
 		}
-		closers = append(closers, func() { t.current().Kill() }, gate.Close)
+		closers = append(closers, func() { t.process.Load().Kill() }, gate.Close)
 	}
 	return targets, closing, nil
 }
 
 // drive makes all deliveries while havoc runs.
 func drive(ctx context.Context, h *havoc, c *client, p *plan, stdout io.Writer) error {
-	ctx, giveUp := context.WithCancel(ctx)
-	defer giveUp()
+	group, ctx := errgroup.WithContext(ctx)
 	raging, calm := context.WithCancel(ctx)
 	defer calm()
-	ended := make(chan error, 3)
-	go func() {
-		err := h.run(raging)
-		if err != nil {
-			giveUp() // without this worker nothing would be acknowledged
-		}
-		ended <- err
-	}()
-	go func() {
+	group.Go(func() error { return h.run(raging) }) // without a worker nothing would be acknowledged, so an error ends all
+	group.Go(func() error {
 		c.progress(raging, stdout)
-		ended <- nil
-	}()
-	go func() {
+		return nil
+	})
+	group.Go(func() error {
 		random := rand.New(rand.NewPCG(h.seed, 4))
 		for e2e.Wait(raging, time.Second) {
 			_ = relay(raging, c.http, h.targets[random.IntN(2)]) // the next call comes in a second
 		}
-		ended <- nil
-	}()
+		return nil
+	})
 	err := c.run(ctx, p)
 	calm()
-	return errors.Join(err, <-ended, <-ended, <-ended)
+	return errors.Join(err, group.Wait())
 }
 
 // relay has a worker publish its outbox.
 func relay(ctx context.Context, through *http.Client, t *target) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, t.url()+"/tasks/relay-outbox", http.NoBody)
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, t.process.Load().URL+"/tasks/relay-outbox", http.NoBody)
 	if err != nil {
 		return err
 	}
@@ -254,7 +248,7 @@ func settle(ctx context.Context, documents *firestore.Store, targets [2]*target,
 	}
 	through.CloseIdleConnections()
 	for i, t := range targets {
-		if code := t.current().Stop(); code != 0 {
+		if code := t.process.Load().Stop(); code != 0 {
 			return lanes, fmt.Errorf("worker %d ended with code %d", i+1, code)
 		}
 	}

@@ -27,8 +27,8 @@ type outside struct {
 	effects map[[2]string]*effect
 	// applied lists the events of a key in the order of their effects, by arm and key.
 	applied map[[2]string][]int64
-	// told lists the published messages by ordering key.
-	told map[string][]emission
+	// published lists the messages by ordering key.
+	published map[string][]emission
 	// repeated counts calls for an effect that existed. failed and cut count answers.
 	repeated, failed, cut int
 }
@@ -50,12 +50,12 @@ type emission struct {
 func newOutside(seed uint64, listener net.Listener) *outside {
 	o := &outside{
 		url: "http://" + listener.Addr().String(), random: rand.New(rand.NewPCG(seed, 2)),
-		effects: map[[2]string]*effect{}, applied: map[[2]string][]int64{}, told: map[string][]emission{},
+		effects: map[[2]string]*effect{}, applied: map[[2]string][]int64{}, published: map[string][]emission{},
 	}
 	mux := http.NewServeMux()
-	mux.HandleFunc("POST /effects/{arm}/{event}", o.apply)
-	mux.HandleFunc("GET /effects/{arm}/{event}", o.known)
-	mux.HandleFunc("POST /topics/{topic}", o.publish)
+	mux.HandleFunc("POST /effects/{arm}/{event}", o.unreliable(o.apply))
+	mux.HandleFunc("GET /effects/{arm}/{event}", o.unreliable(o.known))
+	mux.HandleFunc("POST /topics/{topic}", o.unreliable(o.publish))
 	o.server = &http.Server{Handler: mux, ErrorLog: nil, ReadHeaderTimeout: time.Minute, WriteTimeout: time.Minute}
 	return o
 }
@@ -63,20 +63,26 @@ func newOutside(seed uint64, listener net.Listener) *outside {
 // Probabilities of a failure without effect, and of a lost answer.
 const failing, losing = 0.01, 0.02
 
-// unwell decides whether to fail, which it answers itself, and whether to lose the answer. The
-// caller holds the lock.
-func (o *outside) unwell(w http.ResponseWriter) (failed, lose bool) {
-	switch draw := o.random.Float64(); {
-	case o.well:
-	case draw < failing:
-		o.failed++
-		w.WriteHeader(http.StatusServiceUnavailable)
-		return true, false
-	case draw < failing+losing:
-		o.cut++
-		return false, true
+// unreliable answers with what handle returns, under the lock. At random it fails, which handle
+// is published, or loses the answer.
+func (o *outside) unreliable(handle func(r *http.Request, failed bool) (status int)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		draw := o.random.Float64()
+		failed := !o.well && draw < failing
+		status := handle(r, failed)
+		switch {
+		case failed:
+			o.failed++
+			w.WriteHeader(http.StatusServiceUnavailable)
+		case !o.well && draw < failing+losing:
+			o.cut++
+			panic(http.ErrAbortHandler) // net/http's way to cut the connection
+		default:
+			w.WriteHeader(status)
+		}
 	}
-	return false, false
 }
 
 // calm ends the failures.
@@ -94,72 +100,47 @@ func (o *outside) of(r *http.Request) *effect {
 	return o.effects[key]
 }
 
-func (o *outside) apply(w http.ResponseWriter, r *http.Request) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
+func (o *outside) apply(r *http.Request, failed bool) (status int) {
 	e, query := o.of(r), r.URL.Query()
 	if attempt := r.Header.Get("Attempt"); attempt != "1" && !e.asked[attempt] {
 		e.unasked++
 	}
-	failed, lose := o.unwell(w)
-	if failed {
-		return
-	}
-	// A key other than the event's id counts as a new one.
-	if e.times == 0 || r.Header.Get("Idempotency-Key") != r.PathValue("event") {
-		e.times++
-		cycle, err := strconv.ParseInt(query.Get("cycle"), 10, 64)
-		if err != nil {
-			w.WriteHeader(http.StatusBadRequest)
-			return
-		}
-		key := [2]string{r.PathValue("arm"), query.Get("key")}
-		o.applied[key] = append(o.applied[key], cycle)
-	} else {
-		o.repeated++
-	}
-	if lose {
-		panic(http.ErrAbortHandler) // net/http's way to cut the connection
-	}
-}
-
-func (o *outside) known(w http.ResponseWriter, r *http.Request) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	e := o.of(r)
-	e.asked[r.Header.Get("Attempt")] = true
-	failed, lose := o.unwell(w)
+	cycle, err := strconv.ParseInt(query.Get("cycle"), 10, 64)
 	switch {
 	case failed:
-	case lose:
-		panic(http.ErrAbortHandler)
-	case e.times == 0:
-		w.WriteHeader(http.StatusNotFound)
+	case err != nil:
+		return http.StatusBadRequest
+	// A key other than the event's id counts as a new one.
+	case e.times == 0 || r.Header.Get("Idempotency-Key") != r.PathValue("event"):
+		e.times++
+		key := [2]string{r.PathValue("arm"), query.Get("key")}
+		o.applied[key] = append(o.applied[key], cycle)
+	default:
+		o.repeated++
 	}
+	return http.StatusOK
 }
 
-func (o *outside) publish(w http.ResponseWriter, r *http.Request) {
+func (o *outside) known(r *http.Request, _ bool) (status int) {
+	e := o.of(r)
+	e.asked[r.Header.Get("Attempt")] = true
+	if e.times == 0 {
+		return http.StatusNotFound
+	}
+	return http.StatusOK
+}
+
+func (o *outside) publish(r *http.Request, failed bool) (status int) {
 	var m contract.Message
-	if json.NewDecoder(r.Body).Decode(&m) != nil {
-		w.WriteHeader(http.StatusBadRequest)
-		return
-	}
-	if r.PathValue("topic") != arm.Topic {
-		return // a dead letter is counted by its missing effect
-	}
 	var body contract.Envelope
-	if json.Unmarshal(m.Data, &body) != nil {
-		w.WriteHeader(http.StatusBadRequest)
-		return
+	switch {
+	case json.NewDecoder(r.Body).Decode(&m) != nil:
+		return http.StatusBadRequest
+	case failed || r.PathValue("topic") != arm.Topic: // a dead letter is counted by its missing effect
+		return http.StatusOK
+	case json.Unmarshal(m.Data, &body) != nil:
+		return http.StatusBadRequest
 	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	failed, lose := o.unwell(w)
-	if failed {
-		return
-	}
-	o.told[m.OrderingKey] = append(o.told[m.OrderingKey], emission{id: body.ID, event: body.Payload.EventID, cycle: body.Payload.Cycle})
-	if lose {
-		panic(http.ErrAbortHandler)
-	}
+	o.published[m.OrderingKey] = append(o.published[m.OrderingKey], emission{id: body.ID, event: body.Payload.EventID, cycle: body.Payload.Cycle})
+	return http.StatusOK
 }

@@ -16,6 +16,8 @@ type event struct {
 	// key is the ordering key. cycle is the position in it, from 1.
 	key   string
 	cycle int64
+	// due is the time after the start.
+	due time.Duration
 }
 
 // push is one delivery of the plan. It is repeated until it is acknowledged.
@@ -36,7 +38,6 @@ type plan struct {
 	events   []*event
 	single   []push
 	byKey    [][]push
-	planned  map[string]int
 	stalling int
 }
 
@@ -53,7 +54,7 @@ const (
 // gets a tenth as many. Each event is delivered 2.3 times on average.
 func draw(seed uint64, arms []arm.Arm, events int) *plan {
 	random := rand.New(rand.NewPCG(seed, 1))
-	p := &plan{planned: map[string]int{}}
+	p := &plan{}
 	holding := 0
 	for _, a := range arms {
 		if !a.Control {
@@ -74,19 +75,16 @@ func draw(seed uint64, arms []arm.Arm, events int) *plan {
 		}
 	}
 	// The arms run side by side. Within an arm the events keep their order.
-	due := map[*event]time.Duration{}
-	places := random.Perm(len(p.events))
 	lined := map[*arm.Arm][]int{}
-	for i, e := range p.events {
-		lined[e.arm] = append(lined[e.arm], places[i])
+	for i, place := range random.Perm(len(p.events)) {
+		lined[p.events[i].arm] = append(lined[p.events[i].arm], place)
 	}
-	for _, sorted := range lined {
-		slices.Sort(sorted)
+	for _, places := range lined {
+		slices.Sort(places)
 	}
 	for _, e := range p.events {
-		sorted := lined[e.arm]
-		due[e] = time.Duration(sorted[0]) * gap
-		lined[e.arm] = sorted[1:]
+		e.due = time.Duration(lined[e.arm][0]) * gap
+		lined[e.arm] = lined[e.arm][1:]
 	}
 	walks := map[string][]*event{}
 	for _, e := range p.events {
@@ -94,7 +92,7 @@ func draw(seed uint64, arms []arm.Arm, events int) *plan {
 			walks[e.arm.Name+e.key] = append(walks[e.arm.Name+e.key], e)
 			continue
 		}
-		first := due[e] + time.Duration(random.Float64()*float64(600*time.Millisecond))
+		first := e.due + time.Duration(random.Float64()*float64(600*time.Millisecond))
 		p.single = append(p.single, p.push(random, e, first, 0))
 		for n := range duplicates(random) {
 			p.single = append(p.single, p.push(random, e, first+delay(random), n+1))
@@ -102,7 +100,7 @@ func draw(seed uint64, arms []arm.Arm, events int) *plan {
 	}
 	for _, e := range p.events {
 		if walk := walks[e.arm.Name+e.key]; e.cycle == 1 && e.arm.Ordered {
-			p.byKey = append(p.byKey, p.walk(random, walk, due))
+			p.byKey = append(p.byKey, p.walk(random, walk))
 		}
 	}
 	return p
@@ -110,18 +108,8 @@ func draw(seed uint64, arms []arm.Arm, events int) *plan {
 
 // duplicates draws how often an event is delivered again: 1.3 times on average.
 func duplicates(random *rand.Rand) int {
-	switch d := random.Float64(); {
-	case d < 0.25:
-		return 0
-	case d < 0.65:
-		return 1
-	case d < 0.85:
-		return 2
-	case d < 0.95:
-		return 3
-	default:
-		return 4
-	}
+	draw := random.Float64()
+	return slices.IndexFunc([]float64{0.25, 0.65, 0.85, 0.95, 1}, func(below float64) bool { return draw < below })
 }
 
 // delay draws how much later a duplicate comes: almost at once, soon, or late.
@@ -138,13 +126,13 @@ func delay(random *rand.Rand) time.Duration {
 
 // walk draws the deliveries of one key. Sometimes the broker goes back some messages and
 // delivers from there on again.
-func (p *plan) walk(random *rand.Rand, events []*event, due map[*event]time.Duration) []push {
+func (p *plan) walk(random *rand.Rand, events []*event) []push {
 	var pushes []push
 	for i, e := range events {
-		pushes = append(pushes, p.push(random, e, due[e], 0))
+		pushes = append(pushes, p.push(random, e, e.due, 0))
 		if random.Float64() < 0.55 {
 			for again := max(0, i-random.IntN(4)); again <= i; again++ {
-				pushes = append(pushes, p.push(random, events[again], due[e], 0))
+				pushes = append(pushes, p.push(random, events[again], e.due, 0))
 			}
 		}
 	}
@@ -167,6 +155,5 @@ func (p *plan) push(random *rand.Rand, e *event, due time.Duration, copied int) 
 			d.stallAfter = long
 		}
 	}
-	p.planned[e.arm.Name]++
 	return d
 }

@@ -34,6 +34,14 @@ const (
 	outcome = "TestEveryOutcomeHasItsAnswer"
 )
 
+// commits is where a record is written with the effect.
+const commits = `	versions, err := r.once.Store.Commit(ctx, append(append(make([]store.Write, 0, 1+len(also)), write), also...))`
+
+// whatever writes a record of the status without its condition.
+func whatever(status string) string {
+	return "	if record.Status == " + status + " {\n		write = store.Set(r.key, write.Fields)\n	}\n" + commits
+}
+
 // faults are those that would lose, double or misjudge an event, each somewhere that
 // one line decides it.
 var faults = slices.Concat(
@@ -51,7 +59,6 @@ var faults = slices.Concat(
 	faultsOfDoors,
 	faultsOfWaits,
 	faultsOfLane,
-	faultsOfDrill,
 	faultsOfCatalog,
 	faultsOfFormats,
 )
@@ -61,21 +68,9 @@ var faultsOfProcessing = []fault{
 	// The record.
 	{"a record is written whatever is there", once, `write = store.Create(r.key, write.Fields)`,
 		`write = store.Set(r.key, write.Fields)`, dedupeDir, "TestOfFiftyDeliveriesOfOneEventOneOwnsTheEffect"},
-	{"an effect is committed whatever came between", once, `	versions, err := r.once.Store.Commit(ctx, append(append(make([]store.Write, 0, 1+len(also)), write), also...))`,
-		`	if record.Status == Completed {
-		write = store.Set(r.key, write.Fields)
-	}
-	versions, err := r.once.Store.Commit(ctx, append(append(make([]store.Write, 0, 1+len(also)), write), also...))`, dedupeDir, "TestTheEffectOfAWorkerThatComesLateIsNotCommitted"},
-	{"a failure is written over a success", once, `	versions, err := r.once.Store.Commit(ctx, append(append(make([]store.Write, 0, 1+len(also)), write), also...))`,
-		`	if record.Status == Failed {
-		write = store.Set(r.key, write.Fields)
-	}
-	versions, err := r.once.Store.Commit(ctx, append(append(make([]store.Write, 0, 1+len(also)), write), also...))`, dedupeDir, "TestNeitherAFailureNorABurialIsWrittenOverASuccess"},
-	{"a burial is written over a success", once, `	versions, err := r.once.Store.Commit(ctx, append(append(make([]store.Write, 0, 1+len(also)), write), also...))`,
-		`	if record.Status == DeadLettered {
-		write = store.Set(r.key, write.Fields)
-	}
-	versions, err := r.once.Store.Commit(ctx, append(append(make([]store.Write, 0, 1+len(also)), write), also...))`, dedupeDir, "TestNeitherAFailureNorABurialIsWrittenOverASuccess"},
+	{"an effect is committed whatever came between", once, commits, whatever("Completed"), dedupeDir, "TestTheEffectOfAWorkerThatComesLateIsNotCommitted"},
+	{"a failure is written over a success", once, commits, whatever("Failed"), dedupeDir, "TestNeitherAFailureNorABurialIsWrittenOverASuccess"},
+	{"a burial is written over a success", once, commits, whatever("DeadLettered"), dedupeDir, "TestNeitherAFailureNorABurialIsWrittenOverASuccess"},
 	{"the own token is not recognized", once, `own := found.LeaseToken == r.token`, `own := false`, dedupeDir, "TestTheLostAnswerOfAnOwnCommitIsRecognized"},
 	{"every token is the own", once, `own := found.LeaseToken == r.token`, `own := true`, dedupeDir, "TestADuplicateIsSeenAndChangesNothing"},
 	{"expire_at is left to the database", once, `if !found.ExpireAt.IsZero() && !now.Before(found.ExpireAt) {`, `if false {`, dedupeDir, "TestAnExpiredRecordCountsAsAbsent"},
@@ -91,35 +86,20 @@ var faultsOfProcessing = []fault{
 	{"the queue is no part of the key", once, `return key(queue, tenant, eventID)`, `return key(tenant, eventID)`, dedupeDir, "TestDifferentEventsHaveDifferentKeys"},
 
 	// The lease.
-	{"a claim is written whatever is there", once, `	versions, err := r.once.Store.Commit(ctx, append(append(make([]store.Write, 0, 1+len(also)), write), also...))`, `	if record.Status == Processing {
-		write = store.Set(r.key, write.Fields)
-	}
-	versions, err := r.once.Store.Commit(ctx, append(append(make([]store.Write, 0, 1+len(also)), write), also...))`, dedupeDir, atOnce},
-	{"a takeover is written whatever came between", once, `	versions, err := r.once.Store.Commit(ctx, append(append(make([]store.Write, 0, 1+len(also)), write), also...))`,
-		`	if record.Status == Processing {
-		write = store.Set(r.key, write.Fields)
-	}
-	versions, err := r.once.Store.Commit(ctx, append(append(make([]store.Write, 0, 1+len(also)), write), also...))`, dedupeDir, "TestATakeoverThatComesBetweenIsMet"},
-	{"a late completion is written", once, `	versions, err := r.once.Store.Commit(ctx, append(append(make([]store.Write, 0, 1+len(also)), write), also...))`,
-		`	if record.Status == Completed {
-		write = store.Set(r.key, write.Fields)
-	}
-	versions, err := r.once.Store.Commit(ctx, append(append(make([]store.Write, 0, 1+len(also)), write), also...))`, pushDir, late},
-	{"a late release is written", once, `	versions, err := r.once.Store.Commit(ctx, append(append(make([]store.Write, 0, 1+len(also)), write), also...))`,
-		`	if record.Status == Failed {
-		write = store.Set(r.key, write.Fields)
-	}
-	versions, err := r.once.Store.Commit(ctx, append(append(make([]store.Write, 0, 1+len(also)), write), also...))`, pushDir, late},
+	{"a claim is written whatever is there", once, commits, whatever("Processing"), dedupeDir, atOnce},
+	{"a takeover is written whatever came between", once, commits, whatever("Processing"), dedupeDir, "TestATakeoverThatComesBetweenIsMet"},
+	{"a late completion is written", once, commits, whatever("Completed"), pushDir, late},
+	{"a late release is written", once, commits, whatever("Failed"), pushDir, late},
 	{"a late burial is written", settle, `case w.run.Lost(seen) || (seen != dedupe.Fresh && seen != dedupe.Claimed):`,
 		`case seen != dedupe.Fresh && seen != dedupe.Claimed:`, pushDir, late},
-	{"a lease is held by nobody", once, `case found.Status == Processing && now.Before(found.LeaseUntil):`, `case false:`, dedupeDir, atOnce},
+	{"a running lease holds off no other worker", once, `case found.Status == Processing && now.Before(found.LeaseUntil):`, `case false:`, dedupeDir, atOnce},
 	{"a lease never ends", once, `case found.Status == Processing && now.Before(found.LeaseUntil):`, `case found.Status == Processing:`, pushDir, events},
 	{"a lease is held once it has ended", once, `case found.Status == Processing && now.Before(found.LeaseUntil):`,
 		`case found.Status == Processing && !now.Before(found.LeaseUntil):`, pushDir, events},
 	{"attempts are not counted at the claim", once, `record.Attempts, record.LeaseUntil, record.Message = int64(r.Attempt()), now.Add(lease), keep`,
 		`record.LeaseUntil, record.Message = now.Add(lease), keep`, pushDir, events},
 	{"what is no fault of the message uses up an attempt", once, `record.Attempts--`, `_ = record`, pushDir, events},
-	{"a claim whose answer was lost is nobody's", once, `case lookErr == nil && seen == Claimed:`, `case false:`, pushDir, events},
+	{"a claim whose answer was lost is not recognized", once, `case lookErr == nil && seen == Claimed:`, `case false:`, pushDir, events},
 	{"an end whose answer was lost is not looked for", once, `unknown = err // a commit`, `return Fresh, err // a commit`, pushDir, events},
 	{"a store that is down at the claim is the message's fault", once, `retry.Outage("store_unavailable", fmt.Errorf("claim: %w", err))`,
 		`retry.Permanent("store_unavailable", fmt.Errorf("claim: %w", err))`, pushDir, events},
@@ -147,10 +127,10 @@ var faultsOfProcessing = []fault{
 	{"a full queue uses up an attempt", perform, `v.means.Class.Terminal(), v.means.Counts:`, `v.means.Class.Terminal(), true:`, pushDir, outcome},
 	{"a dead letter is marked before it is confirmed", settle, `failpoint.Hit(failpoint.BuryPublish)`, `_, _ = w.run.Conclude(ctx, end)`,
 		pushDir, "TestADeadLetterIsConfirmedThenMarkedThenAnswered"},
-	{"a dead letter that nobody took is marked", settle, `return verdict{course: nacked, failure: retry.Outage("dead_letter_unconfirmed", err), attempt: a.Attempt}`,
+	{"a dead letter without confirmation is marked", settle, `return verdict{course: nacked, failure: retry.Outage("dead_letter_unconfirmed", err), attempt: a.Attempt}`,
 		`_, _ = w.run.Conclude(ctx, end)
 			return verdict{course: nacked, failure: retry.Outage("dead_letter_unconfirmed", err), attempt: a.Attempt}`, pushDir, "TestADeadLetterThatIsNotConfirmedLeavesNoMark"},
-	{"a webhook is accepted that nobody has", "internal/webhook/webhook.go", `serve.Refuse(http.StatusServiceUnavailable, "publish_unconfirmed",`,
+	{"a webhook without a confirmed publish is accepted", "internal/webhook/webhook.go", `serve.Refuse(http.StatusServiceUnavailable, "publish_unconfirmed",`,
 		`serve.Refuse(http.StatusAccepted, "publish_unconfirmed",`, "internal/webhook", "TestAnUnconfirmedPublishKeepsTheEventWithItsSender"},
 
 	// The outbox.
@@ -183,14 +163,14 @@ var faultsOfProcessing = []fault{
 	{"an orphan is marked before it is published", sweep, `again, err := republish(ctx, record)`,
 		`record.Status = Failed; _, _ = s.Commit(ctx, []store.Write{store.Set(doc.Key, record.Fields())}); again, err := republish(ctx, record)`,
 		dedupeDir, "TestAnOrphanIsPublishedBeforeItIsMarked"},
-	{"an orphan is marked whoever has it now", sweep, `store.Update(doc.Key, doc.Version, record.Fields())`, `store.Set(doc.Key, record.Fields())`,
+	{"an orphan is marked though another worker has it", sweep, `store.Update(doc.Key, doc.Version, record.Fields())`, `store.Set(doc.Key, record.Fields())`,
 		dedupeDir, "TestASweepWritesOverNobodysWork"},
 	{"what was written anew is removed", sweep, `store.Delete(doc.Key, doc.Version)`, `store.Delete(doc.Key, 0)`, dedupeDir, "TestWhatIsWrittenAnewHasNotExpired"},
 	{"an orphan is published where it is to be reported", tasks, `q.Enabled && q.OnOrphan == catalog.Republish && record.Message != nil`,
 		`q.Enabled && record.Message != nil`, tasksDir, "TestOrphansAreDealtWithAsTheirQueueSays"},
 	{"an orphan is one while its redelivery may come", tasks, `max(longest, wait+q.AckDeadline)`, `max(longest, wait)`, tasksDir, "TestOrphansAreDealtWithAsTheirQueueSays"},
 
-	// What others are told, and what is kept.
+	// What others receive, and what is kept.
 	{"a webhook is not signed", callee, `range t.signer.Sign(c.id, c.body, t.now()) {`, `range map[string]string{} {`, notifyDir, "TestTheWebhookIsWhatTheCalleeWasPromised"},
 	{"every attempt has an idempotency key of its own", notify, `body, event.ID})`, `body, event.ID + string(rune('0'+event.Attempt))})`,
 		notifyDir, "TestTheWebhookIsWhatTheCalleeWasPromised"},
@@ -203,12 +183,12 @@ var faultsOfProcessing = []fault{
 		"internal/billing", "TestAnEventIsToldOnceThoughItsRecordIsForgotten"},
 	{"a dead letter is kept anew each time", "internal/deadletter/deadletter.go", `store.Create(key, store.Encode(&item))`,
 		`store.Set(key, store.Encode(&item))`, pushDir, "TestADeadLetterIsKeptOncePerSourceMessage"},
-	{"nobody has to say what to do after a crash", "internal/handler/handler.go", `case h.Leased != nil && h.Leased.Reconcile == nil && !h.Leased.SafeToRepeat:`, `case false:`,
+	{"a leased handler need not declare its behaviour after a crash", "internal/handler/handler.go", `case h.Leased != nil && h.Leased.Reconcile == nil && !h.Leased.SafeToRepeat:`, `case false:`,
 		"internal/handler", "TestAMistakeInRegisteringPanicsAtTheStart"},
 	// Dead letters, and what waits.
 	{"a replay finds its event dead", once, `found.Status == DeadLettered && r.record.Replays > found.Replays`, `false`,
 		pushDir, "TestBehindADeadLetterItsKeyIsParkedUntilTheReplay"},
-	{"a dead letter parks nobody", settle, `case p.way == never && w.parks && a.Outcome == retry.DeadLettered:`, `case p.way == never && w.parks && a.Outcome == retry.Expired:`, pushDir, "TestBehindADeadLetterItsKeyIsParkedUntilTheReplay"},
+	{"a dead letter does not park its key", settle, `case p.way == never && w.parks && a.Outcome == retry.DeadLettered:`, `case p.way == never && w.parks && a.Outcome == retry.Expired:`, pushDir, "TestBehindADeadLetterItsKeyIsParkedUntilTheReplay"},
 	{"a replay waits behind itself", attempt, `attributes[deadletter.AttrReplayOf] != ""`,
 		`attributes[deadletter.AttrReplayOf] == "-"`, pushDir, "TestBehindADeadLetterItsKeyIsParkedUntilTheReplay"},
 	{"an attempt is counted and its message not kept", settle, `seen, err := w.run.Conclude(ctx, end)`, `end.Kept.Writes = nil
@@ -219,14 +199,19 @@ var faultsOfProcessing = []fault{
 	{"a replay goes round for ever", operate, `(i.ReplayCount >= MaxReplays && !op.Force)`, `false`, lettersDir, "TestAReplayThatFailsAgainIsTheSameItem"},
 	{"a replay is in the order of the ids", operate, `a.published().Compare(b.published()), cmp.Compare(a.number(), b.number()), strings.Compare(a.ID, b.ID)`, `strings.Compare(a.ID, b.ID)`,
 		lettersDir, "TestAReplayPublishesOnTheQueueUnderTheKeyInTheOldOrder"},
-	{"two eyes are enough", operate, `case who == "" || who == op.Who:`, `case who == "":`, lettersDir, "TestFourEyes"},
+	{"the author of an operation may approve it", operate, `case who == "" || who == op.Who:`, `case who == "":`, lettersDir, "TestFourEyes"},
 	{"a previewed number is no promise", operate, `case preview.Total != expect:`, `case false:`, lettersDir, "TestAnOperationIsRefused"},
 	{"a discard leaves its key parked", operate, `if w, ok := parked.Go(now); ok {`, `if w, ok := parked.Go(now); ok && false {`, pushDir, "TestADiscardReleasesWhatIsParked"},
 	{"a handler emits where it may not", perform, `if !slices.Contains(w.policy.Emits, emission.To) {`, `if slices.Contains(w.policy.Emits, emission.To+"?") {`, pushDir, "TestAnEmissionThatTheCatalogDoesNotListIsRefused"},
 	{"a dead letter is counted though it was dealt with", "internal/deadletter/standing.go", `Equal: map[string]any{"queue": queue.ID, "state": string(Open)}, Count: true`,
 		`Equal: map[string]any{"queue": queue.ID}, Count: true`, tasksDir, "TestADeadLetterIsCountedUntilItIsDealtWith"},
-	{"who comes while a service ends is turned away", "internal/serve/serve.go", `if s.Draining != nil {`, `if s.Draining(); false {`,
+	{"a request during a drain is refused", "internal/serve/serve.go", `if s.Draining != nil {`, `if s.Draining(); false {`,
 		"internal/serve", "TestRunFinishesRequestsInFlightAndRefusesNewOnes"},
 	{"points that no number holds are published", "internal/webhook/points.go", `case item.Quantity > (math.MaxInt64-sum)/points:`, `case false && item.Quantity > (math.MaxInt64-sum)/points:`,
 		"internal/webhook", "TestBadBodiesAreRefused"},
+	// Commits of the embedded store, and a drill.
+	{"a refused commit is forced to the disk", "internal/standin/commit.go", `return errNothing`, `return nil`, "internal/standin", "TestConcurrentCommitsShareOneForceToTheDisk"},
+	{"a commit goes on whose caller has left", "internal/standin/commit.go", `if err := c.ctx.Err(); err != nil {`, `if err := c.ctx.Err(); err != nil && false {`,
+		"internal/standin", "TestConcurrentCommitsShareOneForceToTheDisk"},
+	{"a drill looks for no lost points", "e2e/burst/stack.go", `case have < points:`, `case have < 0:`, "e2e/burst", "TestWrongBalancesAreFound"},
 }

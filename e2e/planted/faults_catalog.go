@@ -35,7 +35,7 @@ var faultsOfCatalog = []fault{
 	{"any pattern has the event type", routes, `Narrower(p, best) < 0)`, `Narrower(p, best) > 0)`, catalogs, "TestTheHandlerOfATypeIsItsOwnElseThatOfTheNarrowestPattern"},
 	{"a message may be put on a queue by the name of its dead letters", declared, `return q.ID == name || (q.Alias`, `return slices.Contains(q.DeadLetter.Aliases, name) || q.ID == name || (q.Alias`, catalogs, "TestOldNamesLeadToWhatTheyNamed"},
 	{"a shared topic of disabled queues exists", declared, `return q.Enabled && q.SharedTopic == t.ID`, `return q.SharedTopic == t.ID`, catalogs, "TestASharedTopicExistsWhereOneOfItsQueuesIsEnabled"},
-	{"a shared topic is nobody's to take from", loads, `r.checkQueue(place, queue, c.Topics)`, `r.checkQueue(place, queue, []Topic{{ID: queue.SharedTopic}})`, catalogs, mistakes},
+	{"an undeclared shared topic is accepted", loads, `r.checkQueue(place, queue, c.Topics)`, `r.checkQueue(place, queue, []Topic{{ID: queue.SharedTopic}})`, catalogs, mistakes},
 	{"an unknown key is passed by", decodes, `json.RejectUnknownMembers(true)`, `json.RejectUnknownMembers(false)`, catalogs, mistakes},
 	{"minutes are taken for seconds", decodes, `!durationShape.Match(unquoted)`, `false`, catalogs, mistakes},
 	{"a queue's own schedule changes that of the defaults", loads, `raw, own = rawPolicy{}, map`, `raw, own = rawPolicy(inherited), map`, catalogs, "TestAQueuesScheduleLeavesThatOfTheDefaults"},

@@ -26,7 +26,7 @@ var faultsOfCorrected = []fault{
 	{"a replay corrects itself", once, `return slices.Contains(own, id) })`, `return id == "x" })`, pushDir, "TestWhatBrokeTheContractAndIsReplayedDoesNotCorrectItself"},
 	{"a broken message is remembered over a success", correct, `if found.Status != DeadLettered || slices.Contains(found.DeadLetters, letter[0])`,
 		`if slices.Contains(found.DeadLetters, letter[0])`, dedupeDir, "TestWhatBrokeTheContractIsInNobodysWay"},
-	{"nobody asks what was done outside", "internal/push/letters.go", `return err == nil && !applied, err`, `_ = applied; return err == nil, err`, pushDir, mayBe},
+	{"an outside effect is not reconciled", "internal/push/letters.go", `return err == nil && !applied, err`, `_ = applied; return err == nil, err`, pushDir, mayBe},
 	{"every queue takes corrections", "internal/push/letters.go", `if l.queue.OnCorrected != catalog.Accept {`, `if false {`, pushDir, mayBe},
 	{"a broken message claims the id of its attributes", "internal/push/event.go", `|| (attribute != "" && attribute != claim.ID)`, `|| attribute == "?"`, pushDir, keepsIt},
 	{"a broken message of another contract claims an id", "internal/push/event.go", `case errors.Is(err, contract.ErrFormat):

@@ -33,7 +33,7 @@ var faultsOfCustomers = []fault{
 	{"what was moved is in no audit", linking, `writes = append(writes, entry)`, `_ = entry`, customersDir, "TestALinkMovesWhatGuestsLeftOnce"},
 	{"an unlink is in no audit", linking, `store.Delete(Key(change.CustomerID), m.version), entry})`, `store.Delete(Key(change.CustomerID), m.version), entry}[:1])`, customersDir, "TestAnotherUIDLeavesThePointsWhereTheyAre"},
 	{"an order changes a mapping", teacher, `store.Create(Key(order.CustomerID), store.Encode(&m))`, `store.Set(Key(order.CustomerID), store.Encode(&m))`, billingDir, "TestAPaidOrderTeachesWhoItsCustomerIs"},
-	{"a mapping that differs is not told", teacher, `Lesson{Differs: true, Looked: true}`, `Lesson{Looked: true}`, workerDir, "TestAMappingThatDiffersIsSaid"},
+	{"a mapping that differs is not reported", teacher, `Lesson{Differs: true, Looked: true}`, `Lesson{Looked: true}`, workerDir, "TestAMappingThatDiffersIsSaid"},
 	{"every order reads its customer", teacher, `case !found && try == 0:`, `case false:`, workerDir, costs},
 	{"every order writes its customer", teacher, `if uid, ok := write.Fields["uid"].(string); ok && err == nil {`, `if uid, ok := write.Fields["uid"].(string); ok && false {`, workerDir, costs},
 	{"what nobody knows to be written is believed", teacher, `ok && err == nil {`, `ok {`, customersDir, "TestWhatNobodyKnowsToBeWrittenIsForgotten"},

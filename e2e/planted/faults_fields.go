@@ -13,7 +13,7 @@ const (
 	pubsubDir   = "internal/gcp/pubsub"
 )
 
-// faultsOfFields are those at the door: what is left out, what refuses, and who is told.
+// faultsOfFields are those at the door: members left out, refusals, and their reports.
 var faultsOfFields = []fault{
 	{"an optional field refuses the webhook", projection, `if w.mode == lenient && at.optional {`, `if false {`,
 		piiDir, "TestWhatIsBadAndOptionalIsLeftOut"},

@@ -7,7 +7,7 @@ var faultsOfProducts = []fault{
 		"internal/products", "TestAChangeElsewhereIsSeenInTime"},
 	{"the catalog stands in for a store that is down", "internal/products/products.go", `case !errors.Is(err, store.ErrNotFound):`,
 		`case errors.Is(err, store.ErrInvalid):`, "internal/products", "TestAStoreThatIsDownIsNoPriceList"},
-	{"who shares a read hears of the past", "internal/products/reader.go", `if joined && err != nil && ctx.Err() == nil {`,
+	{"a shared read returns an older state", "internal/products/reader.go", `if joined && err != nil && ctx.Err() == nil {`,
 		`if joined && err != nil && ctx.Err() != nil {`, "internal/products", "TestWhoSharesAReadIsNotToldThatAProductIsUnknownThatIsThere"},
 	{"a retired product is worth what it was", "internal/products/reader.go", `if err == nil && p.State != Active {`, `if err == nil && p.State == "" {`,
 		"internal/products", "TestAProductIsUnknownOnlyWhereTheStoreHasJustSaidSo"},

@@ -38,7 +38,7 @@ var faultsOfTargets = []fault{
 
 	// Batches.
 	{"a batch is never full", batch, `len(all.attempts) >= queue.Batch.Size`, `len(all.attempts) > queue.Batch.Size`, batchDir, gathers},
-	{"a batch takes who comes too late", batch, `if g.open[all.queue] == all {`, `if g.open[all.queue] == all && false {`, batchDir, gathers},
+	{"a batch takes an attempt that comes too late", batch, `if g.open[all.queue] == all {`, `if g.open[all.queue] == all && false {`, batchDir, gathers},
 	{"queues are gathered together", batch, `all := g.open[a.event.Queue]
 	if all == nil {
 		all = &gathering{queue: a.event.Queue,`, `all := g.open["one"]

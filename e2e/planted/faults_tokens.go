@@ -12,11 +12,11 @@ const (
 	spelled = "TestClaimsAndHeadersAreReadExactly"
 )
 
-// faultsOfTokens are those by which somebody is kept waiting, or let in, who should not be.
+// faultsOfTokens are those by which a caller waits, or is let in, in error.
 var faultsOfTokens = []fault{
 	{"a token whose key is here waits for the key server", signingKeys, "if key != nil {\n\t\treturn key, nil", "if false {\n\t\treturn key, nil",
 		tokensDir, "TestAKnownKeyNeverWaitsForAHangingKeyServer"},
-	{"keys that nobody renews are good for ever", signingKeys, `now.Before(s.fetched.Add(keepFor))`, `true`, tokensDir, "TestAKeyServerDownLater"},
+	{"keys without renewal are valid for ever", signingKeys, `now.Before(s.fetched.Add(keepFor))`, `true`, tokensDir, "TestAKeyServerDownLater"},
 	{"a key server that hangs is asked by every token", signingKeys, `justTried := !s.tried.IsZero() && now.Before(s.tried.Add(refetchAfter))`, `justTried := false`,
 		tokensDir, "TestAKnownKeyNeverWaitsForAHangingKeyServer"},
 	{"of two claims the last wins", tokenReader, `return json.Unmarshal(text, into)`, `return json.Unmarshal(text, into, jsontext.AllowDuplicateNames(true))`, tokensDir, spelled},

@@ -123,21 +123,19 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 func report(stdout io.Writer, chosen []fault, trials []trial) error {
 	table := tabwriter.NewWriter(stdout, 0, 0, 2, ' ', 0)
 	good := 0
+	var details strings.Builder
 	for i, f := range chosen {
+		_, _ = fmt.Fprintf(table, "%s\t%.1fs\t%s\t%s\t%s %s\n", trials[i].verdict, trials[i].took.Seconds(), f.says, f.file, f.pkg, f.test)
 		if trials[i].verdict == caught {
 			good++
+			continue
 		}
-		_, _ = fmt.Fprintf(table, "%s\t%.1fs\t%s\t%s\t%s %s\n", trials[i].verdict, trials[i].took.Seconds(), f.says, f.file, f.pkg, f.test)
+		_, _ = fmt.Fprintf(&details, "\n%s: %s (%s)\n%s\n", trials[i].verdict, f.says, f.file, trials[i].output)
 	}
 	if err := table.Flush(); err != nil {
 		return err
 	}
-	for i, f := range chosen {
-		if trials[i].verdict != caught {
-			_, _ = fmt.Fprintf(stdout, "\n%s: %s (%s)\n%s\n", trials[i].verdict, f.says, f.file, trials[i].output)
-		}
-	}
-	if _, err := fmt.Fprintf(stdout, "planted %d, caught %d\n", len(chosen), good); err != nil {
+	if _, err := fmt.Fprintf(stdout, "%splanted %d, caught %d\n", &details, len(chosen), good); err != nil {
 		return err
 	}
 	if good < len(chosen) {

@@ -11,17 +11,17 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"net/http"
 	"os"
 	"slices"
-	"sync"
+	"sync/atomic"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"billhook/catalog"
 	"billhook/e2e"
 	"billhook/emulator"
 	"billhook/internal/dedupe"
-	"billhook/internal/ledger"
 	"billhook/internal/serve"
 	"billhook/internal/store"
 )
@@ -30,12 +30,8 @@ func main() {
 	serve.Main("soak", func(ctx context.Context) error { return run(ctx, os.Args[1:], os.Stdout) })
 }
 
-const (
-	known, unknownProduct = "411486491630370501", "700000000000000999"
-	pointsPerPiece        = 1000
-	// senders is how many customers' events are sent at once.
-	senders = 8
-)
+// senders is how many customers' events are sent at once.
+const senders = 8
 
 // event is one webhook of the plan.
 type event struct {
@@ -64,16 +60,11 @@ func run(ctx context.Context, args []string, stdout io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	broker, err := sdk.StartPubSub(ctx, 0, nil)
+	broker, database, err := sdk.Start(ctx)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, broker.Stop()) }()
-	database, err := sdk.StartFirestore(ctx, 0, nil)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, database.Stop()) }()
+	defer func() { err = errors.Join(err, broker.Stop(), database.Stop()) }()
 	c, err := catalog.Load("")
 	if err != nil {
 		return err
@@ -119,16 +110,16 @@ func plan(random *rand.Rand, events, customers int) [][]event {
 		id := fmt.Sprintf("60000000%010d", i)
 		e := event{order: e2e.Order{
 			EventID: id, OrderID: id + "1", CustomerID: fmt.Sprintf("61000000%010d", customer), UID: fmt.Sprintf("soak-user-%d", customer),
-			Lines: []e2e.Line{{Product: known, Quantity: 1 + random.Int64N(5), Price: 1000}},
+			Lines: []e2e.Line{{Product: e2e.Product, Quantity: 1 + random.Int64N(5), Price: 1000}},
 		}}
 		e.twice = random.Float64() < 0.20
 		switch draw := random.Float64(); {
 		case draw < 0.05:
 			e.unknown = true
-			e.order.Lines = append(e.order.Lines, e2e.Line{Product: unknownProduct, Quantity: 1, Price: 500})
+			e.order.Lines = append(e.order.Lines, e2e.Line{Product: e2e.UnknownProduct, Quantity: 1, Price: 500})
 		case draw < 0.07:
 			changed := e.order
-			changed.Lines = []e2e.Line{{Product: known, Quantity: 99, Price: 1000}}
+			changed.Lines = []e2e.Line{{Product: e2e.Product, Quantity: 99, Price: 1000}}
 			e.changed = &changed
 		}
 		byCustomer[customer] = append(byCustomer[customer], e)
@@ -139,37 +130,29 @@ func plan(random *rand.Rand, events, customers int) [][]event {
 // drive sends all events, those of a customer one after the other, and kills the worker at
 // regular intervals. It returns how many webhooks were accepted.
 func drive(ctx context.Context, running *e2e.Real, planned [][]event, kills int) (int, error) {
-	var mu sync.Mutex
-	sent, failures := 0, []error{}
-	customers := make(chan []event)
-	var sending sync.WaitGroup
-	for range senders {
-		sending.Go(func() {
-			for events := range customers {
-				for _, e := range events {
-					n, err := send(ctx, running.WebhookURL, e)
-					mu.Lock()
-					sent += n
-					if err != nil {
-						failures = append(failures, err)
-					}
-					mu.Unlock()
-				}
-			}
-		})
-	}
 	total := 0
 	for _, events := range planned {
 		total += len(events)
 	}
 	killed := make(chan error, 1)
 	go func() { killed <- kill(ctx, running, total, kills) }()
+	var sent atomic.Int64
+	var sending errgroup.Group
+	sending.SetLimit(senders)
 	for _, events := range planned {
-		customers <- events
+		sending.Go(func() error {
+			for _, e := range events {
+				n, err := send(ctx, running.WebhookURL, e)
+				if err != nil {
+					return fmt.Errorf("event %s: %w", e.order.EventID, err)
+				}
+				sent.Add(int64(n))
+			}
+			return nil
+		})
 	}
-	close(customers)
-	sending.Wait()
-	return sent, errors.Join(append(failures, <-killed)...)
+	err := sending.Wait()
+	return int(sent.Load()), errors.Join(err, <-killed)
 }
 
 func kill(ctx context.Context, running *e2e.Real, total, kills int) error {
@@ -187,7 +170,7 @@ func kill(ctx context.Context, running *e2e.Real, total, kills int) error {
 	return nil
 }
 
-// send posts one event of the plan until it is accepted, as PayNow would.
+// send sends one event of the plan until it is accepted, and returns its number of webhooks.
 func send(ctx context.Context, base string, e event) (int, error) {
 	bodies := [][]byte{e.order.JSON()}
 	if e.twice {
@@ -197,17 +180,8 @@ func send(ctx context.Context, base string, e event) (int, error) {
 		bodies = append(bodies, e.changed.JSON())
 	}
 	for _, body := range bodies {
-		for {
-			answer, err := e2e.Send(ctx, base, body)
-			if err != nil {
-				return 0, fmt.Errorf("event %s: %w", e.order.EventID, err)
-			}
-			if answer.Status == http.StatusAccepted {
-				break
-			}
-			if answer.Status != http.StatusServiceUnavailable && answer.Status != http.StatusTooManyRequests {
-				return 0, fmt.Errorf("event %s: answered %d %s", e.order.EventID, answer.Status, answer.Code)
-			}
+		if _, _, err := e2e.Accept(ctx, base, body); err != nil {
+			return 0, err
 		}
 	}
 	return len(bodies), nil
@@ -280,7 +254,7 @@ func (r *result) count(ctx context.Context, running *e2e.Real, events []event) e
 	if len(events) == 0 {
 		return nil
 	}
-	var want, balance int64
+	var want int64
 	var order []time.Time
 	for _, e := range events {
 		doc, err := running.Store.Get(ctx, dedupe.Key(e2e.Queue, dedupe.DefaultTenant, e.order.EventID))
@@ -304,18 +278,15 @@ func (r *result) count(ctx context.Context, running *e2e.Real, events []event) e
 		r.credited++
 		order = append(order, record.ProcessedAt)
 		for _, line := range e.order.Lines {
-			want += line.Quantity * pointsPerPiece
+			want += line.Quantity * e2e.PointsPerPiece
 		}
 	}
 	if !slices.IsSortedFunc(order, time.Time.Compare) {
 		r.outOfOrder++
 	}
-	doc, err := running.Store.Get(ctx, ledger.UserPoints(events[0].order.UID).Key())
-	if err != nil && !errors.Is(err, store.ErrNotFound) {
+	balance, err := e2e.Points(ctx, running.Store, events[0].order.UID)
+	if err != nil {
 		return err
-	}
-	if err == nil {
-		balance, _ = doc.Fields["balance"].(int64)
 	}
 	switch {
 	case balance > want:

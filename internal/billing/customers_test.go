@@ -22,6 +22,7 @@ import (
 	"billhook/internal/retry"
 	"billhook/internal/standin"
 	"billhook/internal/store"
+	"billhook/internal/store/storetest"
 )
 
 // shop is the program's own handlers and the operator on one real store.
@@ -35,7 +36,7 @@ type shop struct {
 
 // seam is a store in which something else can happen between a reader and its commit.
 type seam struct {
-	store.Store
+	*storetest.Faults
 	// before, if set, is run once, before the commit that is nth from now.
 	before func()
 	nth    int
@@ -48,7 +49,7 @@ type seam struct {
 
 var errLost = errors.New("the answer is lost")
 
-func (s *seam) Commit(ctx context.Context, writes []store.Write) ([]store.Version, error) {
+func (s *seam) commit(_ context.Context, writes []store.Write, do func() error) error {
 	if before := s.before; before != nil {
 		if s.nth--; s.nth <= 0 {
 			s.before = nil
@@ -61,21 +62,22 @@ func (s *seam) Commit(ctx context.Context, writes []store.Write) ([]store.Versio
 	if s.around != nil {
 		after = s.around(writes)
 	}
-	versions, err := s.Store.Commit(ctx, writes)
-	if err == nil {
-		after()
+	if err := do(); err != nil {
+		return err
 	}
-	if lost && err == nil {
-		return nil, errLost
+	after()
+	if lost {
+		return errLost
 	}
-	return versions, err
+	return nil
 }
 
 var shops atomic.Int64
 
 func newShop(db *standin.Store) *shop {
 	n := shops.Add(1)
-	s := &shop{seam: &seam{Store: db}, customer: fmt.Sprint("c", n)}
+	s := &shop{seam: &seam{Faults: &storetest.Faults{Store: db}}, customer: fmt.Sprint("c", n)}
+	s.OnCommit = s.commit
 	s.reopen()
 	return s
 }

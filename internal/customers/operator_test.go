@@ -205,7 +205,7 @@ func TestTenThousandOrdersMoveInPagesAndGoOnWhereTheyStopped(t *testing.T) {
 	d.counter.Queries.Store(0)
 	d.counter.Commits.Store(0)
 	// Time passes with every commit, so that one call does not do.
-	d.Store = &passing{Store: d.store, pass: func() { d.now = d.now.Add(time.Second) }}
+	d.Store = passing(d.store, func() { d.now = d.now.Add(time.Second) })
 	change, calls, moved := link("u1"), 0, int64(0)
 	for {
 		done, err := d.Link(t.Context(), change)
@@ -232,15 +232,12 @@ func TestTenThousandOrdersMoveInPagesAndGoOnWhereTheyStopped(t *testing.T) {
 	require.Zero(t, d.counter.Queries.Load(), "where the account has nothing, no entry is read")
 }
 
-// passing has time pass with every commit.
-type passing struct {
-	store.Store
-	pass func()
-}
-
-func (p *passing) Commit(ctx context.Context, writes []store.Write) ([]store.Version, error) {
-	p.pass()
-	return p.Store.Commit(ctx, writes)
+// passing returns a store that calls pass before every commit.
+func passing(s store.Store, pass func()) store.Store {
+	return &storetest.Faults{Store: s, OnCommit: func(_ context.Context, _ []store.Write, do func() error) error {
+		pass()
+		return do()
+	}}
 }
 
 func TestALinkWhoseAnswerIsLostIsAskedAgain(t *testing.T) {
@@ -249,11 +246,11 @@ func TestALinkWhoseAnswerIsLostIsAskedAgain(t *testing.T) {
 		d := newDesk(t)
 		d.guestOrders(t, 0, 3, 100)
 		if lost == 2 { // the mapping's commit has its answer, the move's not
-			d.Store = &passing{Store: d.store, pass: func() {
+			d.Store = passing(d.store, func() {
 				if d.counter.Commits.Load() == 4 {
 					d.faults.FailAfter(1)
 				}
-			}}
+			})
 		} else {
 			d.faults.FailAfter(1)
 		}
@@ -285,11 +282,11 @@ func TestAStoreThatIsDownRefusesNothing(t *testing.T) {
 
 // at runs something before the nth commit of the operator from now.
 func (d *desk) at(nth int, then func()) {
-	d.Store = &passing{Store: d.store, pass: func() {
+	d.Store = passing(d.store, func() {
 		if nth--; nth == 0 {
 			then()
 		}
-	}}
+	})
 }
 
 func TestALinkGoesNoFurtherWhereSomebodyChangesIt(t *testing.T) {
@@ -376,10 +373,10 @@ func TestWhoIsAlwaysTooLateIsToldSo(t *testing.T) {
 	d := newDesk(t)
 	d.guestOrders(t, 0, 1, 1000)
 	n := 0
-	d.Store = &passing{Store: d.store, pass: func() {
+	d.Store = passing(d.store, func() {
 		n++
 		d.commit(t, store.Set(customers.Key("c1"), map[string]any{"uid": "u1", "n": int64(n)}))
-	}}
+	})
 	_, err := d.Link(t.Context(), link("u1"))
 	require.ErrorIs(t, err, customers.ErrBusy)
 	_, err = d.Unlink(t.Context(), link(""))

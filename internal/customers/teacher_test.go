@@ -131,21 +131,16 @@ func TestAStoreThatIsDownIsSaid(t *testing.T) {
 	require.ErrorIs(t, err, storetest.ErrFault)
 }
 
-// nothing is a store that takes every commit.
-type nothing struct{ store.Store }
-
-func (nothing) Commit(_ context.Context, writes []store.Write) ([]store.Version, error) {
-	return make([]store.Version, len(writes)), nil
-}
-
-func (nothing) Get(context.Context, store.Key) (store.Document, error) {
-	return store.Document{}, errors.New("nobody asks")
+// nothing is a store that takes every commit, and is not read.
+var nothing = &storetest.Faults{
+	OnCommit: func(context.Context, []store.Write, func() error) error { return nil },
+	OnRead:   func(func() error) error { return errors.New("not to be read") },
 }
 
 func TestWhatIsKnownIsBoundedAndWhoIsAskedForStays(t *testing.T) {
 	t.Parallel()
-	teacher := customers.NewTeacher(nothing{}, slog.New(slog.DiscardHandler), func() time.Time { return noon })
-	watched := teacher.Watch(nothing{})
+	teacher := customers.NewTeacher(nothing, slog.New(slog.DiscardHandler), func() time.Time { return noon })
+	watched := teacher.Watch(nothing)
 	knows := func(id string) bool {
 		lesson, err := teacher.Learn(t.Context(), customers.Order{CustomerID: id, UID: "u"}, 0)
 		require.NoError(t, err)

@@ -8,10 +8,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -25,7 +25,6 @@ import (
 	"billhook/internal/handler"
 	"billhook/internal/ops"
 	"billhook/internal/products"
-	"billhook/internal/push"
 	"billhook/internal/serve"
 	"billhook/internal/standin"
 	"billhook/internal/store"
@@ -56,35 +55,31 @@ type Config struct {
 	// TaskEvery is the interval of the worker's tasks, which Cloud Scheduler calls in
 	// production; 0: never.
 	TaskEvery time.Duration
-	// Drain bounds how long Close waits for requests in flight. If it cuts one off, Close
-	// returns an error. 0 is five seconds.
+	// Drain bounds Close's wait for requests in flight; 0: five seconds.
 	Drain time.Duration
 	// StorePath is the embedded store's file.
 	StorePath string
-	// BrokerPath is the file that keeps the embedded broker's messages from Close to the next
-	// Start; empty: they are lost.
+	// BrokerPath is the file of the embedded broker's messages from Close to Start; empty: none.
 	BrokerPath string
 	// Emulators, if set, replace the stand-ins.
 	Emulators *emulator.SDK
-	// Provision, if set, creates the queues on the emulator at broker (host:port), in place of
-	// Go's own provisioning.
+	// Provision, if set, creates the queues on the emulator in place of pubsub.Provision.
 	Provision func(ctx context.Context, broker, workerURL string) error
-	// Targets says where the targets are that are not to be the stand-in, and what signs, by
-	// their names. What signs for the stand-in is the secret of the source with the same variable.
+	// Targets are the places of targets by name. Without one a target is at the stand-in, and its
+	// secret is that of the source with the same variable.
 	Targets map[string]Place
-	// OpsTokens are accepted beside open access from this machine.
+	// OpsTokens are accepted in addition to open access from this machine.
 	OpsTokens []string
 	Log       *slog.Logger
-	// WrapStore and WrapPublisher, if set, wrap what the services use, for tests and for the
-	// demo's failure. WrapPublisher is called once for each service, "webhook" and "worker".
+	// WrapStore and WrapPublisher, if set, wrap the dependencies of the services, "webhook" and
+	// "worker".
 	WrapStore     func(store.Store) store.Store
 	WrapPublisher func(service string, p webhook.Publisher) webhook.Publisher
 	// Handlers, if set, registers more handlers beside the program's own.
 	Handlers func(*handler.Registry)
 }
 
-// Place is where a target is, and the secret that signs what is posted there. An empty URL is
-// the stand-in's.
+// Place is the URL of a target, empty for the stand-in, and the secret that signs its posts.
 type Place struct{ URL, Secret string }
 
 // Stack is a running Billhook.
@@ -126,24 +121,30 @@ func Start(ctx context.Context, config Config) (*Stack, error) {
 }
 
 func (s *Stack) start(ctx, life context.Context, config Config) error {
-	webhookListener, err := serve.Listen(ctx, "127.0.0.1", config.WebhookPort)
+	webhookListener, err := s.listen(ctx, config.WebhookPort)
 	if err != nil {
 		return err
 	}
-	s.closers = append(s.closers, ignoreClosed(webhookListener))
-	workerListener, err := serve.Listen(ctx, "127.0.0.1", config.WorkerPort)
+	workerListener, err := s.listen(ctx, config.WorkerPort)
 	if err != nil {
 		return err
 	}
-	s.closers = append(s.closers, ignoreClosed(workerListener))
-	s.WebhookURL, s.WorkerURL = "http://"+webhookListener.Addr().String(), "http://"+workerListener.Addr().String()
-
-	var authenticator push.Authenticator
+	s.WebhookURL, s.WorkerURL = urlOf(webhookListener), urlOf(workerListener)
+	connect := s.standIns
 	if config.Emulators != nil {
-		authenticator, err = s.onEmulators(ctx, life, config)
-	} else {
-		authenticator, err = s.embedded(ctx, life, config)
+		connect = s.emulators
 	}
+	broker, tokens, err := connect(ctx, life, config)
+	if err != nil {
+		return err
+	}
+	publisher, err := pubsub.NewPublisher(life, config.ProjectID, pubsub.EmulatorOptions(broker)...)
+	if err != nil {
+		return err
+	}
+	s.closers = append(s.closers, publisher.Close)
+	s.Publisher = publisher
+	verifier, err := auth.New(tokens)
 	if err != nil {
 		return err
 	}
@@ -160,7 +161,7 @@ func (s *Stack) start(ctx, life context.Context, config Config) error {
 	}
 	webhookMetrics, workerMetrics := telemetry.NewMetrics(), telemetry.NewMetrics()
 	workerService, err := worker.New(worker.Config{
-		Catalog: config.Catalog, Targets: targets, Store: store, Publisher: workerPublisher, Authenticator: authenticator,
+		Catalog: config.Catalog, Targets: targets, Store: store, Publisher: workerPublisher, Authenticator: worker.Authenticate(verifier),
 		Access: ops.Access{Tokens: config.OpsTokens, OpenOnLoopback: true},
 		Log:    config.Log, Metrics: workerMetrics, Now: time.Now, AfterFunc: alarm.AfterFunc, Handlers: config.Handlers,
 	})
@@ -195,14 +196,31 @@ func (s *Stack) start(ctx, life context.Context, config Config) error {
 	return nil
 }
 
+// listen opens a port on loopback until Close, when its server may have closed it already.
+func (s *Stack) listen(ctx context.Context, port string) (net.Listener, error) {
+	listener, err := serve.Listen(ctx, "127.0.0.1", port)
+	if err == nil {
+		s.closers = append(s.closers, func() error { _ = listener.Close(); return nil })
+	}
+	return listener, err
+}
+
+func urlOf(listener net.Listener) string { return "http://" + listener.Addr().String() }
+
+// serveStandIn serves one of the stand-ins until Close.
+func (s *Stack) serveStandIn(listener net.Listener, h http.Handler) {
+	server := &http.Server{Handler: h, ReadHeaderTimeout: time.Second, WriteTimeout: standInTimeout}
+	s.others.Go(func() { _ = server.Serve(listener) }) // ends when it is closed
+	s.closers = append(s.closers, server.Close)
+}
+
 // targets starts the stand-in, and returns the way to every target.
 func (s *Stack) targets(ctx context.Context, config Config) (delivery.Targets, error) {
-	listener, err := serve.Listen(ctx, "127.0.0.1", config.ServicePort)
+	listener, err := s.listen(ctx, config.ServicePort)
 	if err != nil {
 		return nil, err
 	}
-	s.closers = append(s.closers, ignoreClosed(listener))
-	s.ServiceURL = "http://" + listener.Addr().String()
+	s.ServiceURL = urlOf(listener)
 	known := standin.ReceiverConfig{Tolerance: 5 * time.Minute, Posts: config.Catalog.Posts("")}
 	targets, err := delivery.Open(config.Catalog, "", func(t catalog.Target) (string, []string) {
 		at := config.Targets[t.Name]
@@ -229,9 +247,7 @@ func (s *Stack) targets(ctx context.Context, config Config) (delivery.Targets, e
 	if s.Service, err = standin.NewReceiver(known); err != nil {
 		return nil, err
 	}
-	server := &http.Server{Handler: s.Service, ReadHeaderTimeout: time.Second, WriteTimeout: standInTimeout}
-	s.others.Go(func() { _ = server.Serve(listener) }) // ends when it is closed
-	s.closers = append(s.closers, server.Close)
+	s.serveStandIn(listener, s.Service)
 	return targets, nil
 }
 
@@ -269,17 +285,9 @@ func (s *Stack) Task(ctx context.Context, name string) (map[string]any, error) {
 	return tasks.Call(http.DefaultClient, request)
 }
 
-// ignoreClosed closes a listener that its server may have closed already.
-func ignoreClosed(c io.Closer) func() error {
-	return func() error {
-		_ = c.Close()
-		return nil
-	}
-}
-
 // run serves a service and returns the URL of its metrics.
 func (s *Stack) run(ctx, life context.Context, server *serve.Server, on net.Listener, metrics *telemetry.Metrics) (string, error) {
-	metricsListener, err := serve.Listen(ctx, "127.0.0.1", "0")
+	metricsListener, err := s.listen(ctx, "0")
 	if err != nil {
 		return "", err
 	}
@@ -290,108 +298,70 @@ func (s *Stack) run(ctx, life context.Context, server *serve.Server, on net.List
 			s.mu.Unlock()
 		}
 	})
-	return "http://" + metricsListener.Addr().String(), nil
+	return urlOf(metricsListener), nil
 }
 
-func (s *Stack) embedded(ctx, life context.Context, config Config) (push.Authenticator, error) {
+// standIns starts the stand-ins for Google's services. It returns the address of the broker, and
+// how the worker verifies the broker's tokens.
+func (s *Stack) standIns(ctx, _ context.Context, config Config) (broker string, tokens auth.Config, err error) {
 	issuer, err := standin.NewIssuer(nil)
 	if err != nil {
-		return nil, err
+		return "", tokens, err
 	}
-	keys, err := serve.Listen(ctx, "127.0.0.1", "0")
+	keys, err := s.listen(ctx, "0")
 	if err != nil {
-		return nil, err
+		return "", tokens, err
 	}
-	keyServer := &http.Server{Handler: issuer, ReadHeaderTimeout: time.Second, WriteTimeout: standInTimeout}
-	s.others.Go(func() { _ = keyServer.Serve(keys) }) // ends with Close
-	s.closers = append(s.closers, keyServer.Close)
-
-	enabled := make([]catalog.Queue, 0, len(config.Catalog.Queues))
-	for _, q := range config.Catalog.Queues {
-		if q.Enabled {
-			enabled = append(enabled, q)
-		}
-	}
+	s.serveStandIn(keys, issuer)
+	enabled := slices.DeleteFunc(slices.Clone(config.Catalog.Queues), func(q catalog.Queue) bool { return !q.Enabled })
 	s.token = func() (string, error) { return issuer.Token(audience, serviceAccount) }
-	s.Broker, err = standin.NewBroker(standin.Config{
-		ProjectID: config.ProjectID, Queues: enabled, Topics: config.Catalog.OtherTopics(),
-		Token: s.token,
+	s.Broker, err = standin.NewBroker(standin.SimulatorConfig{
+		ProjectID: config.ProjectID, Subscriptions: standin.Topology(enabled), Topics: config.Catalog.OtherTopics(), Token: s.token,
 	})
 	if err != nil {
-		return nil, err
+		return "", tokens, err
 	}
 	if config.BrokerPath == "" {
 		s.closers = append(s.closers, s.Broker.Close)
 	} else {
 		if s.Loaded, err = s.Broker.Load(config.BrokerPath); err != nil {
-			return nil, errors.Join(err, s.Broker.Close())
+			return "", tokens, errors.Join(err, s.Broker.Close())
 		}
 		s.closers = append(s.closers, func() error { return errors.Join(s.Broker.Close(), s.Broker.Save(config.BrokerPath)) })
 	}
-	publisher, err := pubsub.NewPublisher(life, config.ProjectID, s.Broker.ClientOptions()...)
-	if err != nil {
-		return nil, err
-	}
-	s.closers = append(s.closers, publisher.Close)
-	s.Publisher = publisher
 	store, err := standin.OpenStore(config.StorePath)
 	if err != nil {
-		return nil, err
+		return "", tokens, err
 	}
 	s.closers = append(s.closers, store.Close)
 	s.Store = store
-	verifier, err := auth.New(auth.Config{
-		Mode: auth.ModeOIDC, Audience: audience, ServiceAccount: serviceAccount, KeysURL: "http://" + keys.Addr().String(),
-	})
-	if err != nil {
-		return nil, err
-	}
-	return worker.Authenticate(verifier), nil
+	return s.Broker.Addr(), auth.Config{Mode: auth.ModeOIDC, Audience: audience, ServiceAccount: serviceAccount, KeysURL: urlOf(keys)}, nil
 }
 
-func (s *Stack) onEmulators(ctx, life context.Context, config Config) (push.Authenticator, error) {
-	var broker, database *emulator.Process
-	var brokerErr, databaseErr error
-	var starts sync.WaitGroup
-	starts.Go(func() { broker, brokerErr = config.Emulators.StartPubSub(ctx, 0, nil) })
-	starts.Go(func() { database, databaseErr = config.Emulators.StartFirestore(ctx, 0, nil) })
-	starts.Wait()
-	for _, p := range []*emulator.Process{broker, database} {
-		if p != nil {
-			s.closers = append(s.closers, p.Stop)
-		}
+// emulators starts Google's emulators. They send no tokens.
+func (s *Stack) emulators(ctx, life context.Context, config Config) (broker string, tokens auth.Config, err error) {
+	pubSub, database, err := config.Emulators.Start(ctx)
+	if err != nil {
+		return "", tokens, err
 	}
-	if err := errors.Join(brokerErr, databaseErr); err != nil {
-		return nil, err
-	}
-	options := pubsub.EmulatorOptions(broker.Addr())
+	s.closers = append(s.closers, pubSub.Stop, database.Stop)
 	provision := config.Provision
 	if provision == nil {
-		provision = func(ctx context.Context, _, workerURL string) error {
-			_, err := pubsub.Provision(ctx, config.Catalog, pubsub.Target{ProjectID: config.ProjectID, PushBaseURL: workerURL, Emulator: true}, options...)
+		provision = func(ctx context.Context, broker, workerURL string) error {
+			_, err := pubsub.Provision(ctx, config.Catalog, pubsub.Target{ProjectID: config.ProjectID, PushBaseURL: workerURL, Emulator: true}, pubsub.EmulatorOptions(broker)...)
 			return err
 		}
 	}
-	if err := provision(ctx, broker.Addr(), s.WorkerURL); err != nil {
-		return nil, err
+	if err := provision(ctx, pubSub.Addr(), s.WorkerURL); err != nil {
+		return "", tokens, err
 	}
-	publisher, err := pubsub.NewPublisher(life, config.ProjectID, options...)
-	if err != nil {
-		return nil, err
-	}
-	s.closers = append(s.closers, publisher.Close)
-	s.Publisher = publisher
 	store, err := firestore.NewEmulated(life, database.Addr(), config.ProjectID, "")
 	if err != nil {
-		return nil, err
+		return "", tokens, err
 	}
 	s.closers = append(s.closers, store.Close)
 	s.Store = store
-	verifier, err := auth.New(auth.Config{Mode: auth.ModeNone, EmulatorHost: true})
-	if err != nil {
-		return nil, err
-	}
-	return worker.Authenticate(verifier), nil
+	return pubSub.Addr(), auth.Config{Mode: auth.ModeNone, EmulatorHost: true}, nil
 }
 
 // Close drains the services and ends everything, newest first. The error wraps

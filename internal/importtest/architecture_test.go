@@ -26,6 +26,7 @@ import (
 	"billhook/internal/devstack"
 	"billhook/internal/signature"
 	"billhook/internal/store"
+	"billhook/internal/store/storetest"
 	"billhook/internal/telemetry"
 	"billhook/internal/webhook"
 	"billhook/internal/webhook/samples"
@@ -235,20 +236,17 @@ func (p publisher) Publish(ctx context.Context, topic string, m contract.Message
 	return p.Publisher.Publish(ctx, topic, m)
 }
 
-// commits records the writes of the commits that succeed.
-type commits struct {
-	store.Store
-	to *recorder
-}
-
-func (c commits) Commit(ctx context.Context, writes []store.Write) ([]store.Version, error) {
-	versions, err := c.Store.Commit(ctx, writes)
-	for _, w := range writes {
-		if err == nil {
-			c.to.add(map[string]any{"collection": w.Key.Collection, "id": w.Key.ID, "fields": w.Fields})
+// commits returns a store that records the writes of the commits that succeed.
+func commits(s store.Store, to *recorder) store.Store {
+	return &storetest.Faults{Store: s, OnCommit: func(_ context.Context, writes []store.Write, do func() error) error {
+		err := do()
+		for _, w := range writes {
+			if err == nil {
+				to.add(map[string]any{"collection": w.Key.Collection, "id": w.Key.ID, "fields": w.Fields})
+			}
 		}
-	}
-	return versions, err
+		return err
+	}}
 }
 
 // walk is a recorded stack.
@@ -273,7 +271,7 @@ func newWalk(t *testing.T) walk {
 		Catalog: c, ProjectID: "architecture", Secrets: map[string][]string{"paynow": {secret}, "generic": {secret}},
 		WebhookPort: "0", WorkerPort: "0", ServicePort: "0", StorePath: filepath.Join(t.TempDir(), "store.db"),
 		Log:           telemetry.NewLogger(w, nil),
-		WrapStore:     func(s store.Store) store.Store { return commits{s, w.recorder} },
+		WrapStore:     func(s store.Store) store.Store { return commits(s, w.recorder) },
 		WrapPublisher: func(_ string, p webhook.Publisher) webhook.Publisher { return publisher{p, w.recorder} },
 	})
 	require.NoError(t, err)

@@ -19,6 +19,7 @@ import (
 	"billhook/internal/lane"
 	"billhook/internal/standin"
 	"billhook/internal/store"
+	"billhook/internal/store/storetest"
 )
 
 // fate is what becomes of one call of a relay.
@@ -69,28 +70,9 @@ func (a *actor) call(do func() error) error {
 	return errFate
 }
 
-func (a *actor) Get(ctx context.Context, key store.Key) (doc store.Document, err error) {
-	err = a.call(func() error {
-		doc, err = a.db.Get(ctx, key)
-		return err
-	})
-	return doc, err
-}
-
-func (a *actor) Commit(ctx context.Context, writes []store.Write) (versions []store.Version, err error) {
-	err = a.call(func() error {
-		versions, err = a.db.Commit(ctx, writes)
-		return err
-	})
-	return versions, err
-}
-
-func (a *actor) Query(ctx context.Context, query store.Query) (page store.Page, err error) {
-	err = a.call(func() error {
-		page, err = a.db.Query(ctx, query)
-		return err
-	})
-	return page, err
+// store is the relay's store.
+func (a *actor) store() store.Store {
+	return &storetest.Faults{Store: a.db, OnRead: a.call, OnCommit: func(_ context.Context, _ []store.Write, do func() error) error { return a.call(do) }}
 }
 
 func (a *actor) Publish(_ context.Context, _ string, m contract.Message) (id string, err error) {
@@ -114,7 +96,7 @@ type world struct {
 // start has a relay that is not running run, up to its first call.
 func (a *actor) start(of lane.Kind, now *time.Time, run func(*lane.Relay)) {
 	a.running, a.gone, a.stopped = true, false, make(chan struct{})
-	relay := &lane.Relay{Of: of, Store: a, Publisher: a, Now: func() time.Time { return *now }}
+	relay := &lane.Relay{Of: of, Store: a.store(), Publisher: a, Now: func() time.Time { return *now }}
 	stopped := a.stopped
 	go func() {
 		defer close(stopped)

@@ -76,21 +76,6 @@ const hexDigits = "0123456789abcdef"
 
 func (g *generator) hex(bytes int) string { return g.of(hexDigits, 2*bytes) }
 
-// eui is the hardware's address in 64 bits.
-func (g *generator) eui(gap string, size int) string {
-	address := g.hex(8)
-	if g.IntN(2) == 0 {
-		address = address[:6] + "fffe" + address[10:]
-	}
-	if g.IntN(4) == 0 {
-		address = "00" + address[2:]
-	}
-	if g.IntN(2) == 0 {
-		address = strings.ToUpper(address)
-	}
-	return grouped(address, gap, size)
-}
-
 func ulid(g *generator) string {
 	const crockford = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 	ms, head := g.moment().UnixMilli(), make([]byte, 10)
@@ -103,9 +88,21 @@ func ulid(g *generator) string {
 // objectID is MongoDB's, and the second half of Auth0's users: seconds, then anything.
 func objectID(g *generator) string { return fmt.Sprintf("%08x", g.moment().Unix()) + g.hex(8) }
 
-// eui is an EUI-64 in groups.
+// eui is an address of hardware in 64 bits, in groups.
 func eui(gap string, size int) form {
-	return func(g *generator) string { return g.eui(gap, size) }
+	return func(g *generator) string {
+		address := g.hex(8)
+		if g.IntN(2) == 0 {
+			address = address[:6] + "fffe" + address[10:]
+		}
+		if g.IntN(4) == 0 {
+			address = "00" + address[2:]
+		}
+		if g.IntN(2) == 0 {
+			address = strings.ToUpper(address)
+		}
+		return grouped(address, gap, size)
+	}
 }
 
 // dashed is digits in groups.

@@ -46,7 +46,7 @@ type refused struct {
 	hits int
 }
 
-// result is what one run found out.
+// result holds the counts of one run.
 type result struct {
 	texts, drawn int
 	recalls      []recall

@@ -183,29 +183,20 @@ func TestWhatCannotBeChangedIsRefusedAndLeavesNoTrace(t *testing.T) {
 	}
 }
 
-// beaten lets somebody else change a product before each of the first commits.
-type beaten struct {
-	store.Store
-	times int
-	by    *products.Keeper
-}
-
-func (b *beaten) Commit(ctx context.Context, writes []store.Write) ([]store.Version, error) {
-	if b.times > 0 {
-		b.times--
-		if _, err := b.by.Set(ctx, "hat", 1000+int64(b.times), products.Change{Who: "local:eve", Why: "faster"}); err != nil {
-			return nil, err
-		}
-	}
-	return b.Store.Commit(ctx, writes)
-}
-
 func TestAChangeThatIsBeatenIsDecidedAnew(t *testing.T) {
 	t.Parallel()
 	for times, want := range map[int]error{1: nil, 2: nil, 3: products.ErrBusy} {
 		s := open(t)
 		other := *s.Keeper
-		s.Store = &beaten{Store: s.Store, times: times, by: &other}
+		left := times // how often another change comes first
+		s.Store = &storetest.Faults{Store: s.Store, OnCommit: func(ctx context.Context, _ []store.Write, do func() error) error {
+			if left > 0 {
+				left--
+				_, err := other.Set(ctx, "hat", 1000+int64(left), products.Change{Who: "local:eve", Why: "faster"})
+				require.NoError(t, err)
+			}
+			return do()
+		}}
 		_, err := s.Set(t.Context(), "hat", 300, ada)
 		require.ErrorIs(t, err, want)
 		if want == nil {

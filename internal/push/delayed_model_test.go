@@ -22,6 +22,7 @@ import (
 	"billhook/internal/lane"
 	"billhook/internal/retry"
 	"billhook/internal/store"
+	"billhook/internal/store/storetest"
 )
 
 // call is what becomes of one call of a relay.
@@ -65,28 +66,9 @@ func (a *releaser) call(do func() error) error {
 	return errBroker
 }
 
-func (a *releaser) Get(ctx context.Context, key store.Key) (doc store.Document, err error) {
-	err = a.call(func() error {
-		doc, err = a.w.rig.counter.Get(ctx, key)
-		return err
-	})
-	return doc, err
-}
-
-func (a *releaser) Commit(ctx context.Context, writes []store.Write) (versions []store.Version, err error) {
-	err = a.call(func() error {
-		versions, err = a.w.rig.counter.Commit(ctx, writes)
-		return err
-	})
-	return versions, err
-}
-
-func (a *releaser) Query(ctx context.Context, query store.Query) (page store.Page, err error) {
-	err = a.call(func() error {
-		page, err = a.w.rig.counter.Query(ctx, query)
-		return err
-	})
-	return page, err
+// store is the relay's store.
+func (a *releaser) store() store.Store {
+	return &storetest.Faults{Store: a.w.rig.counter, OnRead: a.call, OnCommit: func(_ context.Context, _ []store.Write, do func() error) error { return a.call(do) }}
 }
 
 func (a *releaser) Publish(_ context.Context, _ string, m contract.Message) (string, error) {
@@ -98,7 +80,7 @@ func (a *releaser) Publish(_ context.Context, _ string, m contract.Message) (str
 
 func (a *releaser) start() {
 	a.running, a.gone, a.stopped = true, false, make(chan struct{})
-	relay := &lane.Relay{Of: lane.Delayed, Store: a, Publisher: a, Now: func() time.Time { return time.Unix(0, a.w.rig.now.Load()).UTC() }}
+	relay := &lane.Relay{Of: lane.Delayed, Store: a.store(), Publisher: a, Now: func() time.Time { return time.Unix(0, a.w.rig.now.Load()).UTC() }}
 	stopped := a.stopped
 	go func() {
 		defer close(stopped)

@@ -24,6 +24,7 @@ import (
 	"billhook/internal/push"
 	"billhook/internal/retry"
 	"billhook/internal/store"
+	"billhook/internal/store/storetest"
 )
 
 var errHandler = errors.New("ilse@example.org fell over")
@@ -660,24 +661,21 @@ func TestACallerThatLeavesTakesNoAttemptWithIt(t *testing.T) {
 	}
 }
 
-// meanwhile is a store on which something happens during a commit with an effect.
-type meanwhile struct {
-	store.Store
-	happens func(context.Context)
-}
-
-func (m meanwhile) Commit(ctx context.Context, writes []store.Write) ([]store.Version, error) {
-	if len(writes) > 1 {
-		m.happens(ctx)
-	}
-	return m.Store.Commit(ctx, writes)
+// meanwhile returns a store on which something happens during a commit with an effect.
+func meanwhile(s store.Store, happens func(context.Context)) store.Store {
+	return &storetest.Faults{Store: s, OnCommit: func(ctx context.Context, writes []store.Write, do func() error) error {
+		if len(writes) > 1 {
+			happens(ctx)
+		}
+		return do()
+	}}
 }
 
 func TestACallerThatLeavesDuringTheCommitTakesNoAttemptWithIt(t *testing.T) {
 	t.Parallel()
 	ctx, leave := context.WithCancel(t.Context())
 	r := newRig(t, setup{})
-	r.counter.Store = meanwhile{r.counter.Store, func(context.Context) { leave() }}
+	r.counter.Store = meanwhile(r.counter.Store, func(context.Context) { leave() })
 	require.Equal(t, "canceled", r.serve(request(ctx, paid("e1", known, 1))).Reason)
 	_, ok := r.record(t, "e1")
 	require.False(t, ok)
@@ -688,7 +686,7 @@ func TestACommitThatTakesTooLongIsATimeout(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, setup{})
-		r.counter.Store = meanwhile{r.counter.Store, func(ctx context.Context) { <-ctx.Done() }}
+		r.counter.Store = meanwhile(r.counter.Store, func(ctx context.Context) { <-ctx.Done() })
 		got := r.deliver(paid("e1", known, 1))
 		require.Equal(t, http.StatusGatewayTimeout, got.code)
 		require.Equal(t, "handler_timeout", got.Reason)
@@ -785,7 +783,7 @@ func TestARefusalThatComesAfterTheDeadlineIsOne(t *testing.T) {
 				return handler.Effect{Writes: []store.Write{store.Set(store.Key{Collection: "c", ID: "i"}, map[string]any{"n": 1.5})}}, nil
 			}
 		}})
-		r.counter.Store = meanwhile{r.counter.Store, func(ctx context.Context) { <-ctx.Done() }}
+		r.counter.Store = meanwhile(r.counter.Store, func(ctx context.Context) { <-ctx.Done() })
 		got := r.deliver(paid("e1", known, 1))
 		require.Equal(t, http.StatusUnprocessableEntity, got.code)
 		require.Equal(t, "effect_invalid", got.Reason)

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"os"
 	"slices"
@@ -100,26 +101,16 @@ func (s *Store) Query(ctx context.Context, q store.Query) (store.Page, error) {
 		if bucket == nil {
 			return nil
 		}
-		if q.Due != nil {
-			return due(bucket, q, &page)
-		}
 		cursor := bucket.Cursor()
-		start := []byte(max(q.IDPrefix, q.After))
-		for id, data := cursor.Seek(start); id != nil; id, data = cursor.Next() {
-			if q.After != "" && string(id) <= q.After {
-				continue
-			}
-			if !bytes.HasPrefix(id, []byte(q.IDPrefix)) {
-				break
-			}
+		for id, data := cursor.Seek([]byte(max(q.IDPrefix, q.After))); bytes.HasPrefix(id, []byte(q.IDPrefix)) && id != nil; id, data = cursor.Next() {
 			stored, err := parse(data)
 			if err != nil {
 				return fmt.Errorf("query %s: %w", q.Collection, err)
 			}
-			if !matches(stored.fields, q.Equal) {
+			if string(id) == q.After || !matches(stored.fields, q) {
 				continue
 			}
-			if len(page.Documents) == q.Limit {
+			if q.Due == nil && len(page.Documents) == q.Limit {
 				page.Next = page.Documents[q.Limit-1].Key.ID
 				return nil
 			}
@@ -129,33 +120,15 @@ func (s *Store) Query(ctx context.Context, q store.Query) (store.Page, error) {
 		}
 		return nil
 	})
+	if q.Due != nil { // the oldest first, ties by id
+		at := func(doc store.Document) time.Time { return doc.Fields[q.Due.Field].(time.Time) }
+		slices.SortStableFunc(page.Documents, func(a, b store.Document) int { return at(a).Compare(at(b)) })
+		page.Documents = page.Documents[:min(len(page.Documents), q.Limit)]
+	}
 	if err != nil || !q.Count {
 		return page, err
 	}
 	return store.Page{Count: int64(len(page.Documents))}, nil
-}
-
-// due fills the page with due documents, oldest first, ties by id.
-func due(bucket *bbolt.Bucket, q store.Query, page *store.Page) error {
-	at := func(doc store.Document) time.Time { return doc.Fields[q.Due.Field].(time.Time) }
-	err := bucket.ForEach(func(id, data []byte) error {
-		stored, err := parse(data)
-		if err != nil {
-			return fmt.Errorf("query %s: %w", q.Collection, err)
-		}
-		if at, ok := stored.fields[q.Due.Field].(time.Time); ok && !at.After(q.Due.Until) && matches(stored.fields, q.Equal) {
-			page.Documents = append(page.Documents, store.Document{
-				Key: store.Key{Collection: q.Collection, ID: string(id)}, Fields: stored.fields, Version: stored.version,
-			})
-		}
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	slices.SortStableFunc(page.Documents, func(a, b store.Document) int { return at(a).Compare(at(b)) })
-	page.Documents = page.Documents[:min(len(page.Documents), q.Limit)]
-	return nil
 }
 
 func ready(ctx context.Context, err error) error {
@@ -165,20 +138,18 @@ func ready(ctx context.Context, err error) error {
 	return ctx.Err()
 }
 
-func matches(fields, equal map[string]any) bool {
-	for name, want := range equal {
-		got, ok := fields[name]
-		if !ok {
+// matches reports whether the fields are those that the query asks for.
+func matches(fields map[string]any, q store.Query) bool {
+	if q.Due != nil {
+		if at, ok := fields[q.Due.Field].(time.Time); !ok || at.After(q.Due.Until) {
 			return false
 		}
-		if a, isTime := got.(time.Time); isTime {
-			b, also := want.(time.Time)
-			if !also || !a.Equal(b.Truncate(time.Microsecond)) {
-				return false
-			}
-			continue
-		}
-		if got != want {
+	}
+	for name, want := range q.Equal {
+		got, ok := fields[name]
+		a, isTime := got.(time.Time)
+		b, wantsTime := want.(time.Time)
+		if !ok || isTime != wantsTime || (isTime && !a.Equal(b.Truncate(time.Microsecond))) || (!isTime && got != want) {
 			return false
 		}
 	}
@@ -225,11 +196,8 @@ func parse(data []byte) (stored, error) {
 
 func incremented(have map[string]any, w store.Write) (map[string]any, error) {
 	fields := make(map[string]any, len(have)+len(w.Fields)+len(w.Add))
-	for _, from := range []map[string]any{have, w.Fields} {
-		for name, value := range from {
-			fields[name] = value
-		}
-	}
+	maps.Copy(fields, have)
+	maps.Copy(fields, w.Fields)
 	for name, add := range w.Add {
 		old, _ := fields[name].(int64)
 		if (add > 0 && old > math.MaxInt64-add) || (add < 0 && old < math.MinInt64-add) {

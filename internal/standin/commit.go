@@ -165,25 +165,23 @@ func prepare(tx *bbolt.Tx, w store.Write) (change, error) {
 func put(tx *bbolt.Tx, changes []change) ([]store.Version, error) {
 	after := make([]store.Version, len(changes))
 	for i, to := range changes {
-		switch {
-		case to.same:
+		if to.same {
 			after[i] = to.version
-		case to.body == nil:
-			if err := tx.Bucket([]byte(to.key.Collection)).Delete([]byte(to.key.ID)); err != nil {
-				return nil, fmt.Errorf("commit %s: %w", to.key, err)
-			}
-		default:
-			version, err := write(tx, to)
-			if err != nil {
-				return nil, fmt.Errorf("commit %s: %w", to.key, err)
-			}
-			after[i] = version
+			continue
 		}
+		version, err := write(tx, to)
+		if err != nil {
+			return nil, fmt.Errorf("commit %s: %w", to.key, err)
+		}
+		after[i] = version
 	}
 	return after, nil
 }
 
 func write(tx *bbolt.Tx, to change) (store.Version, error) {
+	if to.body == nil {
+		return 0, tx.Bucket([]byte(to.key.Collection)).Delete([]byte(to.key.ID))
+	}
 	bucket, err := tx.CreateBucketIfNotExists([]byte(to.key.Collection))
 	if err != nil {
 		return 0, err

@@ -19,11 +19,11 @@ func ExampleBroker() {
 		w.WriteHeader(http.StatusNoContent)
 	}))
 	defer worker.Close()
-	broker, err := standin.NewBroker(standin.Config{
+	broker, err := standin.NewBroker(standin.SimulatorConfig{
 		ProjectID: "demo-project",
-		Queues: []catalog.Queue{{
+		Subscriptions: standin.Topology([]catalog.Queue{{
 			ID: "invoices", AckDeadline: 30 * time.Second, DeadLetter: catalog.DeadLetter{Drop: true},
-		}},
+		}}),
 		PushBaseURL: worker.URL,
 	})
 	if err != nil {

@@ -11,35 +11,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
+	"maps"
 	"slices"
 	"strings"
 
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"cloud.google.com/go/pubsub/v2/pstest"
-	"google.golang.org/api/option"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
-	"billhook/catalog"
 	"billhook/internal/contract"
 )
-
-// Config configures a Broker. Fields that SimulatorConfig also has mean the same.
-type Config struct {
-	ProjectID string
-	Queues    []catalog.Queue
-	// Topics in addition to those of the queues, such as outbound ones.
-	Topics      []string
-	PushBaseURL string
-	Token       func() (string, error)
-	Client      *http.Client
-	Clock       Clock
-	Rand        func() float64
-	LostAcks    float64
-}
 
 // Broker is Pub/Sub in this process: the client library's in-memory gRPC server on loopback for
 // publishing, and the simulator behind it. A publish is confirmed when the simulator has the
@@ -49,14 +31,9 @@ type Broker struct {
 	server *pstest.Server
 }
 
-// NewBroker starts a broker with the topics and subscriptions of the queues.
-func NewBroker(config Config) (*Broker, error) {
-	subscriptions := Topology(config.Queues)
-	simulator, err := NewSimulator(SimulatorConfig{
-		ProjectID: config.ProjectID, Topics: config.Topics, Subscriptions: subscriptions,
-		PushBaseURL: config.PushBaseURL, Token: config.Token, Client: config.Client,
-		Clock: config.Clock, Rand: config.Rand, LostAcks: config.LostAcks,
-	})
+// NewBroker starts a broker.
+func NewBroker(config SimulatorConfig) (*Broker, error) {
+	simulator, err := NewSimulator(config)
 	if err != nil {
 		return nil, err
 	}
@@ -66,22 +43,13 @@ func NewBroker(config Config) (*Broker, error) {
 	}
 	b := &Broker{Simulator: simulator, server: server}
 	// A client that looks up a topic finds it.
-	for _, id := range simulator.topicIDs() {
+	for _, id := range slices.Sorted(maps.Keys(simulator.topics)) {
 		topic := &pubsubpb.Topic{Name: "projects/" + config.ProjectID + "/topics/" + id}
 		if _, err := server.GServer.CreateTopic(context.Background(), topic); err != nil {
 			return nil, errors.Join(fmt.Errorf("standin: topic %s: %w", id, err), b.Close())
 		}
 	}
 	return b, nil
-}
-
-func (s *Simulator) topicIDs() []string {
-	ids := make([]string, 0, len(s.topics))
-	for id := range s.topics {
-		ids = append(ids, id)
-	}
-	slices.Sort(ids)
-	return ids
 }
 
 // listen starts the library's server and turns its panic into an error.
@@ -96,15 +64,6 @@ func listen(publish pstest.Reactor) (server *pstest.Server, err error) {
 
 // Addr is the address of the gRPC server, as PUBSUB_EMULATOR_HOST takes it.
 func (b *Broker) Addr() string { return b.server.Addr }
-
-// ClientOptions connect a Pub/Sub client to this broker.
-func (b *Broker) ClientOptions() []option.ClientOption {
-	return []option.ClientOption{
-		option.WithEndpoint(b.Addr()),
-		option.WithoutAuthentication(),
-		option.WithGRPCDialOption(grpc.WithTransportCredentials(insecure.NewCredentials())),
-	}
-}
 
 // Close stops the server and the simulator.
 func (b *Broker) Close() error {

@@ -19,6 +19,7 @@ import (
 	"billhook/catalog"
 	"billhook/internal/contract"
 	"billhook/internal/gcp/auth"
+	gcp "billhook/internal/gcp/pubsub"
 	"billhook/internal/retry"
 	"billhook/internal/routing"
 	"billhook/internal/standin"
@@ -66,7 +67,7 @@ func TestTheShippedCatalogIsServedWhole(t *testing.T) {
 	for _, topic := range shipped.OutboundTopics {
 		outbound = append(outbound, topic.ID)
 	}
-	broker, err := standin.NewBroker(standin.Config{ProjectID: "demo-project", Queues: shipped.Queues, Topics: outbound})
+	broker, err := standin.NewBroker(standin.SimulatorConfig{ProjectID: "demo-project", Subscriptions: standin.Topology(shipped.Queues), Topics: outbound})
 	require.NoError(t, err, "every binding is understood")
 	t.Cleanup(func() { require.NoError(t, broker.Close()) })
 	stats := broker.Stats()
@@ -107,13 +108,13 @@ func TestARealClientsMessageArrivesWithAGenuineToken(t *testing.T) {
 	}))
 	t.Cleanup(endpoint.Close)
 
-	broker, err := standin.NewBroker(standin.Config{
-		ProjectID: "demo-project", Queues: queues(), PushBaseURL: endpoint.URL,
+	broker, err := standin.NewBroker(standin.SimulatorConfig{
+		ProjectID: "demo-project", Subscriptions: standin.Topology(queues()), PushBaseURL: endpoint.URL,
 		Token: func() (string, error) { return issuer.Token(audience, account) },
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, broker.Close()) })
-	client, err := pubsub.NewClient(t.Context(), "demo-project", broker.ClientOptions()...)
+	client, err := pubsub.NewClient(t.Context(), "demo-project", gcp.EmulatorOptions(broker.Addr())...)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, client.Close()) })
 
@@ -148,10 +149,10 @@ func TestARealClientsMessageArrivesWithAGenuineToken(t *testing.T) {
 
 func TestAClientGetsPubSubsErrors(t *testing.T) {
 	t.Parallel()
-	broker, err := standin.NewBroker(standin.Config{ProjectID: "demo-project", Queues: queues(), Topics: []string{"outbound"}})
+	broker, err := standin.NewBroker(standin.SimulatorConfig{ProjectID: "demo-project", Subscriptions: standin.Topology(queues()), Topics: []string{"outbound"}})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, broker.Close()) })
-	client, err := pubsub.NewClient(t.Context(), "demo-project", broker.ClientOptions()...)
+	client, err := pubsub.NewClient(t.Context(), "demo-project", gcp.EmulatorOptions(broker.Addr())...)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, client.Close()) })
 
@@ -179,9 +180,9 @@ func TestPushesAreRepeatedUntilTheWorkerListens(t *testing.T) {
 	t.Parallel()
 	gone := httptest.NewServer(http.NotFoundHandler())
 	gone.Close()
-	broker, err := standin.NewBroker(standin.Config{ProjectID: "demo-project", Queues: []catalog.Queue{{
+	broker, err := standin.NewBroker(standin.SimulatorConfig{ProjectID: "demo-project", Subscriptions: standin.Topology([]catalog.Queue{{
 		ID: "quick", AckDeadline: time.Minute, DeadLetter: catalog.DeadLetter{Drop: true},
-	}}, PushBaseURL: gone.URL})
+	}}), PushBaseURL: gone.URL})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, broker.Close()) })
 	_, err = broker.Publish(t.Context(), "quick", contract.Message{Data: []byte("x")})
@@ -205,7 +206,7 @@ func TestManyPublishersAndKeysAtOnce(t *testing.T) {
 		arrived[r.URL.Path]++
 	}))
 	t.Cleanup(endpoint.Close)
-	broker, err := standin.NewBroker(standin.Config{ProjectID: "demo-project", Queues: queues(), PushBaseURL: endpoint.URL})
+	broker, err := standin.NewBroker(standin.SimulatorConfig{ProjectID: "demo-project", Subscriptions: standin.Topology(queues()), PushBaseURL: endpoint.URL})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, broker.Close()) })
 	var group sync.WaitGroup

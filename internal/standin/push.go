@@ -25,6 +25,16 @@ type pushBody struct {
 	DeliveryAttempt int `json:"deliveryAttempt,omitempty"`
 }
 
+// PushBody returns the wrapped body of a push of the message. An attempt of 0 is left out.
+func (m Message) PushBody(subscription string, attempt int) ([]byte, error) {
+	body := pushBody{Subscription: subscription, DeliveryAttempt: attempt}
+	published := m.PublishTime.Format("2006-01-02T15:04:05.000Z07:00")
+	body.Message.Attributes, body.Message.Data, body.Message.OrderingKey = m.Attributes, m.Data, m.OrderingKey
+	body.Message.MessageID, body.Message.MessageID2 = m.ID, m.ID
+	body.Message.PublishTime, body.Message.PublishTime2 = published, published
+	return json.Marshal(body)
+}
+
 // maxAnswerBytes is how much of an answer is read, so that its connection can be reused. The
 // content is ignored.
 const maxAnswerBytes = 64 << 10
@@ -46,12 +56,7 @@ func (s *Simulator) send(sub *subscription, d *delivery, p push) (acked bool) {
 	}
 	_, _ = io.Copy(io.Discard, io.LimitReader(response.Body, maxAnswerBytes))
 	_ = response.Body.Close()
-	return acknowledges(response.StatusCode)
-}
-
-// acknowledges reports whether a status acknowledges.
-func acknowledges(status int) bool {
-	switch status {
+	switch response.StatusCode {
 	case http.StatusProcessing, http.StatusOK, http.StatusCreated, http.StatusAccepted, http.StatusNoContent:
 		return true
 	}
@@ -59,16 +64,11 @@ func acknowledges(status int) bool {
 }
 
 func (s *Simulator) request(ctx context.Context, sub *subscription, d *delivery, p push) (*http.Request, error) {
-	var body pushBody
-	published := d.PublishTime.Format("2006-01-02T15:04:05.000Z07:00")
-	body.Message.Attributes, body.Message.Data, body.Message.OrderingKey = d.Attributes, d.Data, d.OrderingKey
-	body.Message.MessageID, body.Message.MessageID2 = d.ID, d.ID
-	body.Message.PublishTime, body.Message.PublishTime2 = published, published
-	body.Subscription = "projects/" + s.config.ProjectID + "/subscriptions/" + sub.ID
+	attempt := 0
 	if sub.DeadLetterTopic != "" {
-		body.DeliveryAttempt = p.attempt
+		attempt = p.attempt
 	}
-	encoded, err := json.Marshal(body)
+	encoded, err := d.PushBody("projects/"+s.config.ProjectID+"/subscriptions/"+sub.ID, attempt)
 	if err != nil {
 		return nil, err
 	}

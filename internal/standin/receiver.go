@@ -52,8 +52,8 @@ const (
 
 const (
 	maxReceiverBytes = 256 << 10
-	// maxTold bounds the times of one Tell, against a typing mistake.
-	maxTold = 1_000_000
+	// maxTimes bounds the times of one Tell, against a typing mistake.
+	maxTimes = 1_000_000
 )
 
 // Delivery is a received delivery with a valid signature.
@@ -98,7 +98,7 @@ type Receiver struct {
 	closed    chan struct{}
 
 	mu         sync.Mutex
-	told       []order
+	orders     []order
 	deliveries []Delivery
 	events     map[string]*appliedEvent
 }
@@ -121,7 +121,10 @@ func NewReceiver(config ReceiverConfig) (*Receiver, error) {
 	if config.Now == nil {
 		config.Now = time.Now
 	}
-	r := &Receiver{now: config.Now, mux: http.NewServeMux(), closed: make(chan struct{}), events: map[string]*appliedEvent{}}
+	closed := make(chan struct{})
+	r := &Receiver{
+		now: config.Now, mux: http.NewServeMux(), closed: closed, closing: sync.OnceFunc(func() { close(closed) }), events: map[string]*appliedEvent{},
+	}
 	for scheme, secrets := range map[signature.Scheme][]string{signature.Generic: config.Secrets, signature.Standard: config.Standard} {
 		if len(secrets) == 0 {
 			continue
@@ -135,7 +138,6 @@ func NewReceiver(config ReceiverConfig) (*Receiver, error) {
 	if len(r.verifiers) == 0 {
 		return nil, errors.New("standin: receiver: no secret")
 	}
-	r.closing = sync.OnceFunc(func() { close(r.closed) })
 	if config.Posts == nil {
 		config.Posts = []catalog.Post{{Path: "/v1/webhooks/payment", Reconcile: "/v1/webhooks/payment/{id}"}}
 	}
@@ -168,12 +170,12 @@ func (r *Receiver) Tell(mode Mode, times int) error {
 	if !slices.Contains(modes, mode) {
 		return errors.New("standin: receiver: the mode must be fail, refuse, hang, forget or double")
 	}
-	if times < 1 || times > maxTold {
-		return fmt.Errorf("standin: receiver: times must be 1 to %d", maxTold)
+	if times < 1 || times > maxTimes {
+		return fmt.Errorf("standin: receiver: times must be 1 to %d", maxTimes)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.told = append(r.told, order{mode, times})
+	r.orders = append(r.orders, order{mode, times})
 	return nil
 }
 
@@ -218,9 +220,6 @@ func (r *Receiver) read(w http.ResponseWriter, request *http.Request) (body []by
 
 func (r *Receiver) receive(w http.ResponseWriter, request *http.Request) {
 	body, ok := r.read(w, request)
-	if !ok {
-		return
-	}
 	var given struct {
 		EventID        string `json:"event_id"`
 		EventType      string `json:"event_type"`
@@ -228,12 +227,13 @@ func (r *Receiver) receive(w http.ResponseWriter, request *http.Request) {
 		SubscriptionID string `json:"subscription_id"`
 		CorrelationID  string `json:"correlation_id"`
 	}
-	if json.Unmarshal(body, &given) != nil {
-		serve.Refuse(http.StatusBadRequest, "malformed", "The body is not the webhook's JSON.").Write(w)
-		return
-	}
 	keys := request.Header.Values("Idempotency-Key")
 	switch {
+	case !ok:
+		return
+	case json.Unmarshal(body, &given) != nil:
+		serve.Refuse(http.StatusBadRequest, "malformed", "The body is not the webhook's JSON.").Write(w)
+		return
 	case !pii.ID.Valid(given.EventID) || (given.EventType == "" && (given.Action == "" || given.SubscriptionID == "")):
 		serve.Refuse(http.StatusUnprocessableEntity, "incomplete", "event_id, and event_type or action and subscription_id are needed.").Write(w)
 		return
@@ -241,14 +241,12 @@ func (r *Receiver) receive(w http.ResponseWriter, request *http.Request) {
 		serve.Refuse(http.StatusUnprocessableEntity, "key", "The Idempotency-Key must be the event's id.").Write(w)
 		return
 	}
-	switch r.take(Delivery{
+	switch outcome := r.take(Delivery{
 		EventID: given.EventID, Action: cmp.Or(given.Action, given.EventType), SubscriptionID: given.SubscriptionID,
 		CorrelationID: given.CorrelationID, At: r.now(),
-	}, sha256.Sum256(body)) {
-	case Applied:
-		serve.WriteJSON(w, http.StatusOK, map[string]bool{"duplicate": false})
-	case Duplicate:
-		serve.WriteJSON(w, http.StatusOK, map[string]bool{"duplicate": true})
+	}, sha256.Sum256(body)); outcome {
+	case Applied, Duplicate:
+		serve.WriteJSON(w, http.StatusOK, map[string]bool{"duplicate": outcome == Duplicate})
 	case Failed:
 		serve.Refuse(http.StatusServiceUnavailable, "told", "Told to fail.").Write(w)
 	case Refused:
@@ -302,12 +300,12 @@ func (r *Receiver) take(d Delivery, body [sha256.Size]byte) (outcome string) {
 
 // next takes one delivery off the oldest order. It returns "" where there is none.
 func (r *Receiver) next() Mode {
-	if len(r.told) == 0 {
+	if len(r.orders) == 0 {
 		return ""
 	}
-	mode := r.told[0].mode
-	if r.told[0].left--; r.told[0].left == 0 {
-		r.told = r.told[1:]
+	mode := r.orders[0].mode
+	if r.orders[0].left--; r.orders[0].left == 0 {
+		r.orders = r.orders[1:]
 	}
 	return mode
 }
@@ -325,16 +323,16 @@ func (r *Receiver) known(w http.ResponseWriter, request *http.Request) {
 }
 
 func (r *Receiver) tell(w http.ResponseWriter, request *http.Request) {
-	var told struct {
+	var given struct {
 		Mode  Mode `json:"mode"`
 		Times int  `json:"times"`
 	}
-	err := json.UnmarshalRead(http.MaxBytesReader(w, request.Body, 1<<10), &told, json.RejectUnknownMembers(true))
+	err := json.UnmarshalRead(http.MaxBytesReader(w, request.Body, 1<<10), &given, json.RejectUnknownMembers(true))
 	if err != nil {
 		serve.Refuse(http.StatusBadRequest, "malformed", `Send {"mode":"fail","times":1}.`).Write(w)
 		return
 	}
-	if err := r.Tell(told.Mode, told.Times); err != nil {
+	if err = r.Tell(given.Mode, given.Times); err != nil {
 		serve.Refuse(http.StatusUnprocessableEntity, "told", err.Error()).Write(w)
 		return
 	}

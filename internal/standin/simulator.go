@@ -1,5 +1,7 @@
 package standin
 
+// This file is longer than others: it is one state machine, and its functions share one lock.
+
 import (
 	"context"
 	"errors"
@@ -114,11 +116,8 @@ type subscription struct {
 	// waiting holds the messages that are not acknowledged, forwarded or expired.
 	waiting map[*delivery]bool
 
-	backlog, out int
-	stats        Stats
-	window       int
-	backoff      time.Duration
-	pausedUntil  time.Time
+	stats       Stats
+	pausedUntil time.Time
 	// pauses counts the push backoffs. The failure of a push that was sent before the current
 	// pause began does not lengthen it.
 	pauses int
@@ -151,7 +150,9 @@ func NewSimulator(config SimulatorConfig) (*Simulator, error) {
 	if config.Rand == nil {
 		config.Rand = rand.Float64
 	}
-	client := &http.Client{Transport: newTransport()}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.MaxIdleConnsPerHost = 100 // enough for a window
+	client := &http.Client{Transport: transport}
 	if config.Client != nil {
 		copied := *config.Client
 		client = &copied
@@ -183,13 +184,6 @@ func NewSimulator(config SimulatorConfig) (*Simulator, error) {
 	return s, nil
 }
 
-// newTransport returns a transport that keeps enough idle connections for a window.
-func newTransport() *http.Transport {
-	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.MaxIdleConnsPerHost = 100
-	return transport
-}
-
 func (s *Simulator) add(config Subscription) error {
 	switch {
 	case config.ID == "" || config.Topic == "":
@@ -203,7 +197,7 @@ func (s *Simulator) add(config Subscription) error {
 	case config.DeadLetterTopic != "" && config.MaxDeliveryAttempts < 1:
 		return errors.New("a dead-letter policy without attempts")
 	}
-	sub := &subscription{Subscription: config, lanes: map[string]*lane{}, waiting: map[*delivery]bool{}, window: startWindow}
+	sub := &subscription{Subscription: config, lanes: map[string]*lane{}, waiting: map[*delivery]bool{}, stats: Stats{Window: startWindow}}
 	s.subs[config.ID] = sub
 	s.topics[config.Topic] = append(s.topics[config.Topic], sub)
 	return nil
@@ -266,7 +260,6 @@ func (s *Simulator) take(topic string, m contract.Message) string {
 }
 
 func (s *Simulator) enqueue(sub *subscription, d *delivery) {
-	sub.backlog++
 	sub.waiting[d] = true
 	l := &lane{}
 	if sub.Ordered && d.OrderingKey != "" {
@@ -291,7 +284,7 @@ func (s *Simulator) makeReady(sub *subscription, l *lane) {
 // dispatch pushes what may be pushed now.
 func (s *Simulator) dispatch(sub *subscription) {
 	now := s.config.Clock.Now()
-	for !s.closed && s.baseURL != "" && len(sub.ready) > 0 && sub.out < sub.window && !now.Before(sub.pausedUntil) {
+	for !s.closed && s.baseURL != "" && len(sub.ready) > 0 && sub.stats.Outstanding < sub.stats.Window && !now.Before(sub.pausedUntil) {
 		l := sub.ready[0]
 		sub.ready = sub.ready[1:]
 		first := l.queue[0]
@@ -301,7 +294,7 @@ func (s *Simulator) dispatch(sub *subscription) {
 			s.proceed(sub, l)
 			continue
 		}
-		sub.out++
+		sub.stats.Outstanding++
 		s.pushes.Add(1)
 		go s.push(sub, l, first, push{url: s.baseURL + sub.Path, attempt: first.failures + 1, pauses: sub.pauses, sent: now})
 	}
@@ -323,7 +316,7 @@ func (s *Simulator) push(sub *subscription, l *lane, d *delivery, p push) {
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	sub.out--
+	sub.stats.Outstanding--
 	if s.closed {
 		s.notify()
 		return
@@ -338,9 +331,9 @@ func (s *Simulator) push(sub *subscription, l *lane, d *delivery, p push) {
 
 func (s *Simulator) ack(sub *subscription, l *lane, d *delivery, p push) {
 	sub.stats.Acked++
-	sub.window = min(sub.window+1, maxWindow)
-	if sub.backoff /= 2; sub.backoff < minPushBackoff {
-		sub.backoff = 0
+	sub.stats.Window = min(sub.stats.Window+1, maxWindow)
+	if sub.stats.PushBackoff /= 2; sub.stats.PushBackoff < minPushBackoff {
+		sub.stats.PushBackoff = 0
 	}
 	lost := l.repeat == nil && s.config.LostAcks > 0 && s.config.Rand() < s.config.LostAcks
 	if lost {
@@ -367,13 +360,13 @@ func (s *Simulator) noticeLoss(sub *subscription, l *lane) {
 
 func (s *Simulator) nack(sub *subscription, l *lane, p push) {
 	sub.stats.Nacked++
-	sub.window = max(sub.window/2, 1)
+	sub.stats.Window = max(sub.stats.Window/2, 1)
 	now := s.config.Clock.Now()
 	if p.pauses == sub.pauses {
 		sub.pauses++
-		sub.backoff = min(max(sub.backoff*2, minPushBackoff), maxPushBackoff)
-		sub.pausedUntil = now.Add(sub.backoff)
-		s.after(sub.backoff, func() { s.dispatch(sub) })
+		sub.stats.PushBackoff = min(max(sub.stats.PushBackoff*2, minPushBackoff), maxPushBackoff)
+		sub.pausedUntil = now.Add(sub.stats.PushBackoff)
+		s.after(sub.stats.PushBackoff, func() { s.dispatch(sub) })
 	}
 	if s.fail(sub, l) {
 		s.proceed(sub, l)
@@ -412,7 +405,6 @@ func (s *Simulator) fail(sub *subscription, l *lane) (forwarded bool) {
 func (s *Simulator) remove(sub *subscription, l *lane) {
 	delete(sub.waiting, l.queue[0])
 	l.queue = l.queue[1:]
-	sub.backlog--
 }
 
 // proceed continues the lane after an attempt or a wait.
@@ -489,9 +481,7 @@ func (s *Simulator) Stats() map[string]Stats {
 	all := make(map[string]Stats, len(s.subs))
 	for id, sub := range s.subs {
 		stats := sub.stats
-		stats.Backlog, stats.Outstanding = sub.backlog+len(sub.held), sub.out
-		stats.Keys = len(sub.lanes)
-		stats.PushBackoff, stats.Window = sub.backoff, sub.window
+		stats.Backlog, stats.Keys = len(sub.waiting)+len(sub.held), len(sub.lanes)
 		all[id] = stats
 	}
 	return all
@@ -499,13 +489,13 @@ func (s *Simulator) Stats() map[string]Stats {
 
 // Idle waits until no push subscription has a message left. The error is ctx's.
 func (s *Simulator) Idle(ctx context.Context) error {
-	return s.wait(ctx, func(sub *subscription) bool { return sub.backlog == 0 && sub.out == 0 })
+	return s.wait(ctx, func(sub *subscription) bool { return len(sub.waiting) == 0 && sub.stats.Outstanding == 0 })
 }
 
 // Settled waits until nothing is being pushed: every message then waits for the clock or for
 // PushTo. Tests call it before they move the clock.
 func (s *Simulator) Settled(ctx context.Context) error {
-	return s.wait(ctx, func(sub *subscription) bool { return sub.out == 0 })
+	return s.wait(ctx, func(sub *subscription) bool { return sub.stats.Outstanding == 0 })
 }
 
 func (s *Simulator) wait(ctx context.Context, done func(*subscription) bool) error {
@@ -553,4 +543,28 @@ func (s *Simulator) Close() error {
 	s.pushes.Wait()
 	s.client.CloseIdleConnections()
 	return nil
+}
+
+// Clock is the simulator's source of time.
+type Clock interface {
+	// Now returns the present time. It never goes back.
+	Now() time.Time
+	// AfterFunc has f called when d has passed, by a goroutine of the clock and not within
+	// AfterFunc itself. stop prevents a call that has not been made yet. It may be called more
+	// than once.
+	AfterFunc(d time.Duration, f func()) (stop func())
+}
+
+// SystemClock is the machine's own clock.
+type SystemClock struct{}
+
+var _ Clock = SystemClock{}
+
+// Now implements Clock.
+func (SystemClock) Now() time.Time { return time.Now() }
+
+// AfterFunc implements Clock.
+func (SystemClock) AfterFunc(d time.Duration, f func()) (stop func()) {
+	timer := time.AfterFunc(d, f)
+	return func() { timer.Stop() }
 }

@@ -13,8 +13,8 @@ import (
 	"unicode/utf8"
 )
 
-// ErrUnreadable is wrapped by the errors of Decode: a field that decides is missing, or is
-// of another type. The text names the field and no value.
+// ErrUnreadable: a field that decides is missing or of another type. The text names the field and
+// no value.
 var ErrUnreadable = errors.New("store: document is not readable")
 
 // Encode returns a struct as the fields of a document. A member is stored if it has a tag:
@@ -23,31 +23,31 @@ var ErrUnreadable = errors.New("store: document is not readable")
 //	Expires time.Time  `store:"expire_at,omitzero"`
 //	Filter  Filter     `store:",inline"`
 //
-// omitzero leaves a zero value or an empty list out. Of an inline struct the members are
-// those of the document. required and strict are for Decode.
+// omitzero leaves out a zero value or an empty list. The members of an inline struct are members of
+// the document. required and strict are for Decode.
 //
 // Texts, bools, int and int64 are stored as they are; times in UTC and microseconds; structs,
-// map[string]string and map[string]any as maps; []string as a list; a pointer as what it
-// points to. A []byte is stored as text, or, where it is not UTF-8, in base64 in a field with
-// _base64 behind the name. Encode panics on any other type.
+// map[string]string and map[string]any as maps; []string as a list; a pointer as its value. A
+// []byte is stored as text. If it is not UTF-8, it is stored in base64, in a field whose name ends
+// with _base64. Encode panics on any other type.
 func Encode[T any](from *T) map[string]any { return encode(reflect.ValueOf(from).Elem()) }
 
-// Decode reads fields that Encode made. What is missing stays as it is; what has no member is
-// passed over. A member that is required must be there, and one that is required or strict
-// must be of its type, else the error wraps ErrUnreadable. Any other is left zero where it is
-// of another type; of a list or map of texts those elements are left out.
+// Decode reads fields that Encode made, and ignores fields without a member. A missing field leaves
+// its member as it is, and a field of another type makes it zero; a list or map of texts loses the
+// other elements. For a required member both are errors that wrap ErrUnreadable, for a strict one
+// the latter.
 func Decode[T any](fields map[string]any, into *T) error {
 	return decode(fields, reflect.ValueOf(into).Elem())
 }
 
-// member is how one field of a document is kept in a struct.
+// member is the member of a struct for one field of a document.
 type member struct {
 	name, base64               string
 	index                      []int
 	omitzero, required, strict bool
 }
 
-// members are those of each type that was met, []member by reflect.Type.
+// members caches []member by reflect.Type.
 var members sync.Map
 
 func membersOf(t reflect.Type) []member {
@@ -106,7 +106,7 @@ func isZero(value reflect.Value) bool {
 	}
 }
 
-// stored is a member's value as a document holds it.
+// stored returns a member's value as a document holds it.
 func stored(value reflect.Value) any {
 	switch value.Kind() {
 	case reflect.String:
@@ -165,7 +165,7 @@ func decode(fields map[string]any, into reflect.Value) error {
 	return nil
 }
 
-// take puts what is stored into a member and reports whether it was of its type.
+// take sets a member to a stored value and reports whether all of it was of the member's type.
 func take(found any, into reflect.Value) bool {
 	whole := true
 	switch v := into.Addr().Interface().(type) {

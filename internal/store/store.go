@@ -1,12 +1,10 @@
-// Package store is the shape of the document database that Billhook keeps its
-// state in: three operations (Get, Commit, Query), implemented by
-// internal/gcp/firestore and by internal/standin, and the one way from a struct to a
-// stored document and back.
+// Package store describes the document database: three operations (Get, Commit, Query), which
+// internal/gcp/firestore and internal/standin implement, and the codec between structs and
+// documents.
 //
-// It owns the values a document may hold, the writes of a commit, and the named
-// errors. It refuses interactive transactions: a caller reads a document with its
-// version, decides, and commits at that version; where nothing needs reading, a
-// create-if-absent or an increment decides on the server.
+// It owns the values of a document, the writes of a commit, and the named errors. It refuses
+// interactive transactions: a caller reads a document with its version, decides, and commits at
+// that version. Where nothing needs to be read, a create or an increment decides on the server.
 package store
 
 import (
@@ -19,32 +17,31 @@ import (
 	"unicode/utf8"
 )
 
-// The named errors. Any other error of an implementation means that the store
-// did not answer, and that nothing is known about what was asked: retry.
+// The named errors. Any other error means that the store did not answer. The outcome of the call
+// is then unknown, and the caller tries again.
 var (
 	// ErrNotFound: Get found no document at the key.
 	ErrNotFound = errors.New("store: no such document")
-	// ErrExists: a Create of the commit found a document; nothing was written.
-	// It may be the caller's own earlier commit, whose answer was lost.
+	// ErrExists: a Create of the commit found a document; nothing was written. The document may
+	// be from the caller's own earlier commit, whose answer was lost.
 	ErrExists = errors.New("store: document exists already")
-	// ErrStale: an Update or Delete of the commit did not find its version (the
-	// document changed or is gone); nothing was written.
+	// ErrStale: the document of an Update or Delete has changed or is gone; nothing was written.
 	ErrStale = errors.New("store: document is not at the version")
 	// ErrInvalid: the request itself is wrong; nothing was sent.
 	ErrInvalid = errors.New("store: invalid request")
 )
 
-// MaxIDBytes is how long an id may be.
-const MaxIDBytes = 1500
+// Limits: of an id, of the writes of a commit, of the documents of a page, and of how deep maps and
+// lists nest in a document, its fields included.
+const (
+	MaxIDBytes = 1500
+	MaxWrites  = 500
+	MaxPage    = 1000
+	MaxDepth   = 20
+)
 
-// MaxWrites is how many writes one commit may hold.
-const MaxWrites = 500
-
-// MaxDepth is how deep maps and lists may nest in a document, its fields included.
-const MaxDepth = 20
-
-// Key names one document. A part is valid UTF-8 of 1 to MaxIDBytes, without a slash
-// or a control character, and not of the form __x__, which Firestore keeps for itself.
+// Key names one document. A part is valid UTF-8 of 1 to MaxIDBytes, without a slash or a control
+// character. Firestore reserves the form __x__.
 type Key struct {
 	Collection string
 	ID         string
@@ -52,14 +49,12 @@ type Key struct {
 
 func (k Key) String() string { return k.Collection + "/" + k.ID }
 
-// Version identifies one state of one document. Zero is no version. It is opaque:
-// compare for equality only.
+// Version identifies one state of one document; zero: none. It has no order.
 type Version int64
 
-// Document is one stored document. Fields holds string, bool, int64, time.Time
-// (UTC, microseconds), nil, map[string]any and []any of these, and nothing else:
-// never a float. Strings are valid UTF-8; a list holds no list; names are not empty
-// and not of the form __x__.
+// Document is one stored document. A value in Fields is a string, bool, int64, time.Time (UTC,
+// microseconds), nil, or a map[string]any or []any of these; never a float. Strings are valid
+// UTF-8. A list holds no list. A name is not empty and not of the form __x__.
 type Document struct {
 	Key     Key
 	Fields  map[string]any
@@ -78,8 +73,8 @@ const (
 	OpDelete
 )
 
-// Write is one write of a commit. Make it with Create, Set, Update, Increment or
-// Delete. One commit holds at most one write per key.
+// Write is one write of a commit, made by Create, Set, Update, Increment or Delete. A commit has at
+// most one write for each key.
 type Write struct {
 	Op      Op
 	Key     Key
@@ -88,64 +83,57 @@ type Write struct {
 	Version Version
 }
 
-// Create writes a document that must not exist yet; else the commit fails with ErrExists.
+// Create writes a new document; if there is one, the commit fails with ErrExists.
 func Create(key Key, fields map[string]any) Write {
 	return Write{Op: OpCreate, Key: key, Fields: fields}
 }
 
-// Set writes the whole document, whatever was there.
+// Set writes the whole document, in any case.
 func Set(key Key, fields map[string]any) Write {
 	return Write{Op: OpSet, Key: key, Fields: fields}
 }
 
-// Update replaces the whole document, which must still be at version; else the
-// commit fails with ErrStale.
+// Update replaces the whole document; if it is not at version, the commit fails with ErrStale.
 func Update(key Key, version Version, fields map[string]any) Write {
 	return Write{Op: OpUpdate, Key: key, Fields: fields, Version: version}
 }
 
-// Increment adds to int64 fields (absent counts as 0) and sets the given fields
-// beside them, leaving all others. It creates the document if there is none, and
-// never fails on what another writer did.
+// Increment adds to int64 fields (absent: 0), sets the given fields, and keeps all others. It
+// creates the document if there is none. It never conflicts with another writer.
 //
-// An increment whose answer was lost cannot be told from one that never happened:
-// where it must count once, commit it beside a Create, which its repetition meets as
-// ErrExists. A sum outside int64 is ErrInvalid on the embedded store; Firestore stays
-// at the nearest int64 and says nothing, so bound what you add.
+// An increment whose answer was lost looks like one that never happened. To count once, commit it
+// with a Create: the repeated commit fails with ErrExists. A sum outside int64 is ErrInvalid on the
+// embedded store. Firestore stays at the nearest int64 without an error, so bound the summands.
 func Increment(key Key, add map[string]int64, fields map[string]any) Write {
 	return Write{Op: OpIncrement, Key: key, Add: add, Fields: fields}
 }
 
-// Delete removes a document: at a version, or, with version 0, whatever it is and
-// whether or not it exists.
+// Delete removes a document at a version; with version 0 in any case, also if there is none.
 func Delete(key Key, version Version) Write {
 	return Write{Op: OpDelete, Key: key, Version: version}
 }
 
-// Query asks for documents of one collection in ascending order of their ids, or,
-// with Due, of a time.
+// Query selects documents of one collection. They are ordered by id, or by a time with Due.
 type Query struct {
 	Collection string
-	// IDPrefix limits the answer to ids that start with it; empty is no limit.
+	// IDPrefix selects ids that start with it.
 	IDPrefix string
-	// Equal limits the answer to documents whose top-level fields equal these.
+	// Equal selects documents whose top-level fields equal these.
 	Equal map[string]any
-	// After is the id to start behind: the Next of the page before.
+	// After is the Next of the previous page.
 	After string
-	// Due asks for what is due instead, the longest due first, of one moment in the order
-	// of the ids. Alone it needs no index but the field's own; with Equal it needs a
-	// composite one of those fields and this, and it goes with no condition on ids. Who has
-	// dealt with a document changes or removes one of the fields, so that a next call
-	// finds the rest.
+	// Due, if set, selects by a time, oldest first, ties by id.
 	Due *Due
-	// Count asks how many documents there are instead, without reading them: up to
-	// Limit of them, which may then be any positive number.
+	// Count asks for the number of documents alone. Limit bounds it, and may be any positive
+	// number.
 	Count bool
-	// Limit is how many documents a page holds, 1 to 1000.
+	// Limit is the number of documents of a page, 1 to MaxPage.
 	Limit int
 }
 
-// Due selects documents that have a time in a top-level field, not after Until.
+// Due selects documents whose time field is not after Until, oldest first, ties by id. With Equal
+// it needs a composite index. It cannot be combined with IDPrefix or After: a caller changes or
+// removes the field of each document that it has handled, and the next query finds the rest.
 type Due struct {
 	Field string
 	Until time.Time
@@ -161,16 +149,15 @@ type Page struct {
 
 // Getter reads one document.
 type Getter interface {
-	// Get returns the document, or an error wrapping ErrNotFound. After any other error
-	// nothing is known.
+	// Get returns the document, or an error wrapping ErrNotFound.
 	Get(ctx context.Context, key Key) (Document, error)
 }
 
 // Committer writes.
 type Committer interface {
-	// Commit applies all writes or none, and returns the version of each. An error wrapping
-	// ErrExists or ErrStale means that a precondition failed and nothing was written; after
-	// any other but ErrInvalid nothing is known.
+	// Commit applies all writes or none, and returns the version of each. After an error that
+	// wraps ErrExists, ErrStale or ErrInvalid nothing was written; after any other the outcome
+	// is unknown.
 	Commit(ctx context.Context, writes []Write) ([]Version, error)
 }
 
@@ -192,8 +179,7 @@ type Store interface {
 	Querier
 }
 
-// CheckWrites reports what is wrong with the writes of one commit, wrapping
-// ErrInvalid. Both implementations call it before they do anything.
+// CheckWrites checks the writes of one commit. Its error wraps ErrInvalid.
 func CheckWrites(writes []Write) error {
 	if len(writes) == 0 || len(writes) > MaxWrites {
 		return fmt.Errorf("%w: a commit holds 1 to %d writes, not %d", ErrInvalid, MaxWrites, len(writes))
@@ -207,19 +193,13 @@ func CheckWrites(writes []Write) error {
 				return fmt.Errorf("%w: two writes to %s", ErrInvalid, w.Key)
 			}
 		}
-		switch w.Op {
-		case OpCreate, OpSet:
-		case OpUpdate:
-			if w.Version == 0 {
-				return fmt.Errorf("%w: update of %s without a version", ErrInvalid, w.Key)
-			}
-		case OpIncrement:
-			if len(w.Add) == 0 {
-				return fmt.Errorf("%w: increment of %s adds nothing", ErrInvalid, w.Key)
-			}
-		case OpDelete:
-		default:
+		switch {
+		case w.Op < OpCreate || w.Op > OpDelete:
 			return fmt.Errorf("%w: %s has no operation", ErrInvalid, w.Key)
+		case w.Op == OpUpdate && w.Version == 0:
+			return fmt.Errorf("%w: update of %s without a version", ErrInvalid, w.Key)
+		case w.Op == OpIncrement && len(w.Add) == 0:
+			return fmt.Errorf("%w: increment of %s adds nothing", ErrInvalid, w.Key)
 		}
 		for name := range w.Add {
 			if _, twice := w.Fields[name]; twice {
@@ -235,9 +215,6 @@ func CheckWrites(writes []Write) error {
 	}
 	return nil
 }
-
-// MaxPage is the most documents a page may hold.
-const MaxPage = 1000
 
 // CheckQuery reports what is wrong with a query, wrapping ErrInvalid.
 func CheckQuery(q Query) error {
@@ -307,17 +284,14 @@ func isName(name string) bool {
 func checkValue(value any, depth int) error {
 	switch v := value.(type) {
 	case nil, bool, int64:
-		return nil
 	case time.Time:
 		if year := v.UTC().Year(); year < 1 || year > 9999 {
 			return errYear
 		}
-		return nil
 	case string:
 		if !utf8.ValidString(v) {
 			return errString
 		}
-		return nil
 	case map[string]any:
 		if depth == 0 {
 			return errDepth
@@ -330,7 +304,6 @@ func checkValue(value any, depth int) error {
 				return err
 			}
 		}
-		return nil
 	case []any:
 		if depth == 0 {
 			return errDepth
@@ -343,8 +316,8 @@ func checkValue(value any, depth int) error {
 				return err
 			}
 		}
-		return nil
 	default:
 		return fmt.Errorf("type %T cannot be stored", value)
 	}
+	return nil
 }

@@ -16,23 +16,23 @@ import (
 	"billhook/internal/contract"
 	"billhook/internal/standin"
 	"billhook/internal/store"
+	"billhook/internal/store/storetest"
 	"billhook/internal/worker"
 )
 
 // written remembers the documents that commits wrote.
 type written struct {
-	store.Store
 	mu   sync.Mutex
 	keys []store.Key
 }
 
-func (w *written) Commit(ctx context.Context, writes []store.Write) ([]store.Version, error) {
+func (w *written) commit(_ context.Context, writes []store.Write, do func() error) error {
 	w.mu.Lock()
 	for _, write := range writes {
 		w.keys = append(w.keys, write.Key)
 	}
 	w.mu.Unlock()
-	return w.Store.Commit(ctx, writes)
+	return do()
 }
 
 func (w *written) since() []store.Key {
@@ -57,10 +57,9 @@ func TestNoDocumentIsWrittenByTwoUnrelatedEvents(t *testing.T) {
 	require.NoError(t, err)
 	server := httptest.NewServer(service)
 	t.Cleanup(server.Close)
-	var docs *written
+	docs := &written{}
 	w, err := worker.New(config(t, func(c *worker.Config) {
-		docs = &written{Store: c.Store}
-		c.Store, c.Publisher = docs, somewhere{}
+		c.Store, c.Publisher = &storetest.Faults{Store: c.Store, OnCommit: docs.commit}, somewhere{}
 		for i := range c.Catalog.Queues {
 			c.Catalog.Queues[i].NackBudget = 0 // both of a pair get the same answer
 		}

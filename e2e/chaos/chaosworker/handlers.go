@@ -1,8 +1,13 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
+	"io"
+	"net/http"
 	"strconv"
 	"time"
 
@@ -86,10 +91,7 @@ func (h *handlers) checkThenAct(ctx context.Context, event handler.Event) (handl
 	case !errors.Is(err, store.ErrNotFound):
 		return handler.Effect{}, err
 	}
-	if err := stall(ctx, event, arm.StallBefore); err != nil {
-		return handler.Effect{}, err
-	}
-	if err := h.commit(ctx, count(event)); err != nil {
+	if err := h.act(ctx, event); err != nil {
 		return handler.Effect{}, err
 	}
 	return applied, h.commit(ctx, store.Set(mark, map[string]any{"done": true}))
@@ -105,10 +107,7 @@ func (h *handlers) markThenAct(ctx context.Context, event handler.Event) (handle
 	if err != nil {
 		return handler.Effect{}, err
 	}
-	if err := stall(ctx, event, arm.StallBefore); err != nil {
-		return handler.Effect{}, err
-	}
-	return applied, h.commit(ctx, count(event))
+	return applied, h.act(ctx, event)
 }
 
 // unfencedLease is the control that takes a lease properly and does not check it at the end.
@@ -132,13 +131,18 @@ func (h *handlers) unfencedLease(ctx context.Context, event handler.Event) (hand
 	if err := h.commit(ctx, claim); err != nil {
 		return handler.Effect{}, retry.Busy("lease_held", err)
 	}
-	if err := stall(ctx, event, arm.StallBefore); err != nil {
-		return handler.Effect{}, err
-	}
-	if err := h.commit(ctx, count(event)); err != nil {
+	if err := h.act(ctx, event); err != nil {
 		return handler.Effect{}, err
 	}
 	return applied, h.commit(ctx, store.Set(mark, map[string]any{"done": true}))
+}
+
+// act has the effect of a control.
+func (h *handlers) act(ctx context.Context, event handler.Event) error {
+	if err := stall(ctx, event, arm.StallBefore); err != nil {
+		return err
+	}
+	return h.commit(ctx, count(event))
 }
 
 func (h *handlers) commit(ctx context.Context, write store.Write) error {
@@ -161,16 +165,79 @@ func cycle(event handler.Event) int64 {
 
 // stall waits for as long as the delivery's attribute says, or until ctx ends.
 func stall(ctx context.Context, event handler.Event, where string) error {
-	wait, err := strconv.Atoi(event.Attributes[where])
-	if err != nil {
-		return nil // the delivery has no such attribute
-	}
-	timer := time.NewTimer(time.Duration(wait) * time.Millisecond)
-	defer timer.Stop()
+	wait, _ := strconv.Atoi(event.Attributes[where]) // without the attribute 0
 	select {
-	case <-timer.C:
+	case <-time.After(time.Duration(wait) * time.Millisecond):
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+}
+
+// outside is the client of the harness: of the outside service and of the broker.
+type outside struct {
+	base   string
+	client *http.Client
+}
+
+// Publish is confirmed by the status 200 alone.
+func (o *outside) Publish(ctx context.Context, topic string, m contract.Message) (string, error) {
+	body, err := json.Marshal(m)
+	if err != nil {
+		return "", err
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, o.base+"/topics/"+topic, bytes.NewReader(body))
+	if err != nil {
+		return "", err
+	}
+	status, err := o.send(request)
+	if err == nil && status != http.StatusOK {
+		err = fmt.Errorf("publish: answered %d", status)
+	}
+	return m.Attributes[contract.AttrEventID], err
+}
+
+func (o *outside) apply(ctx context.Context, event handler.Event) error {
+	_, err := o.effect(ctx, http.MethodPost, event)
+	return err
+}
+
+// applied asks the service for the outcome of an earlier attempt.
+func (o *outside) applied(ctx context.Context, event handler.Event) (result string, done bool, err error) {
+	found, err := o.effect(ctx, http.MethodGet, event)
+	return "applied", found, err
+}
+
+// effect calls the service about the event's effect. found is false where there is none.
+func (o *outside) effect(ctx context.Context, method string, event handler.Event) (found bool, err error) {
+	request, err := http.NewRequestWithContext(ctx, method, o.base+"/effects/"+event.Queue+"/"+event.ID, http.NoBody)
+	if err != nil {
+		return false, err
+	}
+	request.Header.Set("Idempotency-Key", event.ID)
+	request.Header.Set("Attempt", strconv.Itoa(event.Attempt))
+	query := request.URL.Query()
+	query.Set("key", event.OrderingKey)
+	query.Set("cycle", strconv.FormatInt(cycle(event), 10))
+	request.URL.RawQuery = query.Encode()
+	status, err := o.send(request)
+	switch {
+	case err != nil:
+		return false, retry.Down("outside_unknown", err)
+	case status == http.StatusNotFound && method == http.MethodGet:
+		return false, nil
+	case status != http.StatusOK:
+		return false, retry.Down("outside_unavailable", nil)
+	}
+	return true, nil
+}
+
+func (o *outside) send(request *http.Request) (int, error) {
+	response, err := o.client.Do(request)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = response.Body.Close() }()
+	_, err = io.Copy(io.Discard, response.Body)
+	return response.StatusCode, err
 }

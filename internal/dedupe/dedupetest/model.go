@@ -17,6 +17,7 @@ import (
 	"billhook/internal/dedupe"
 	"billhook/internal/handler"
 	"billhook/internal/store"
+	"billhook/internal/store/storetest"
 )
 
 // The numbers of the model's queue.
@@ -31,12 +32,12 @@ var (
 	errHandler = errors.New("dedupetest: the handler failed")
 )
 
-// fault is what becomes of the next commit.
+// fault is the outcome of the next commit.
 type fault string
 
 const (
 	none fault = "answered"
-	// refuse: nothing is written, and nobody says so.
+	// refuse: nothing is written.
 	refuse fault = "refused without a word"
 	// lose: it is written, and the answer is lost.
 	lose fault = "written, answer lost"
@@ -44,81 +45,55 @@ const (
 	repeat fault = "written, answer lost, sent again"
 )
 
-// faulty is a store whose next commit goes wrong as told.
-type faulty struct {
-	store.Store
-	next fault
-}
-
-func (f *faulty) Commit(ctx context.Context, writes []store.Write) ([]store.Version, error) {
-	next := f.next
-	f.next = none
-	switch next {
-	case refuse:
-		return nil, errLost
-	case lose:
-		if _, err := f.Store.Commit(ctx, writes); err != nil {
-			return nil, err
-		}
-		return nil, errLost
-	case repeat:
-		if _, err := f.Store.Commit(ctx, writes); err != nil {
-			return nil, err
-		}
-	case none:
-	}
-	return f.Store.Commit(ctx, writes)
-}
-
-// event is what must be true of one event: the whole specification of the machine.
+// event is the model of one event: the specification of the machine.
 type event struct {
 	id      string
 	status  dedupe.Status // empty: unknown
 	payload string
-	// owner is the attempt that holds the lease; 0: nobody.
+	// owner is the attempt that holds the lease; 0: none.
 	owner      int
 	leaseUntil time.Time
 	attempts   int64
 	expires    time.Time
-	// due is when the next attempt is, after one that failed; kept: a copy waits for it.
+	// due is the time of the next attempt after a failed one; kept: a copy waits for it.
 	due  time.Time
 	kept bool
-	// accept: another payload may take the place of one that was dead-lettered.
+	// accept: another payload may replace a dead-lettered one.
 	accept bool
-	// corrected are the payloads that another has taken the place of.
+	// corrected are the replaced payloads.
 	corrected []string
-	// replays is what the record says, letter the dead letter of its payload.
+	// replays is the record's count, letter the dead letter of its payload.
 	replays int64
 	letter  string
-	// open are the dead letters that nothing has taken the place of; closed those where it has.
+	// open and closed are the dead letters that are not, or are, superseded.
 	open, closed []string
-	// completed counts the attempts that were told that they completed the event, since
-	// it was last forgotten.
+	// completed counts the attempts that have completed the event since it was last forgotten.
 	completed int
 	// effects counts those of a Tx handler, in the store as well.
 	effects int64
 }
 
-// attempt is one delivery that a worker has under way.
+// attempt is one delivery that a worker handles.
 type attempt struct {
 	number  int
 	event   *event
 	payload string
 	replays int64
-	// letter is its dead letter, if it gets one.
+	// letter is the id of its dead letter.
 	letter string
 	run    *dedupe.Run
 }
 
-// world is the machine, the model, and what the workers have under way.
+// world is the machine, the model, and the attempts of the workers.
 type world struct {
-	store  *faulty
+	store  *storetest.Faults
+	next   fault // of the next commit
 	once   *dedupe.Once
 	now    time.Time
 	events []*event
 	under  []*attempt
 	count  int
-	// republished are the ids of events that a sweep handed over, since it was last read.
+	// republished holds the events of the last sweep.
 	republished map[string]bool
 }
 
@@ -155,14 +130,32 @@ func Run(t *testing.T, open func(t *testing.T) store.Store) {
 
 func newWorld(db store.Store, round int) *world {
 	w := &world{
-		store: &faulty{Store: db}, republished: map[string]bool{},
+		store: &storetest.Faults{Store: db}, republished: map[string]bool{},
 		now: time.Date(2026, 3, 2, 10, 15, 0, 0, time.UTC),
 	}
+	w.store.OnCommit = w.commitNext
 	w.once = &dedupe.Once{Store: w.store, Now: func() time.Time { return w.now }, NewToken: func() string { return fmt.Sprint(w.count) }}
 	for i := range 3 {
 		w.events = append(w.events, &event{id: fmt.Sprintf("round-%d-event-%d", round, i), accept: i > 0})
 	}
 	return w
+}
+
+// commitNext makes a commit go wrong as drawn.
+func (w *world) commitNext(_ context.Context, _ []store.Write, do func() error) error {
+	next := w.next
+	w.next = none
+	if next == refuse {
+		return errLost
+	}
+	err := do()
+	switch {
+	case err == nil && next == lose:
+		return errLost
+	case err == nil && next == repeat:
+		return do()
+	}
+	return err
 }
 
 // begin starts a delivery of one of the events with one of two payloads.
@@ -238,12 +231,12 @@ func (e *event) ends(a *attempt, status dedupe.Status) {
 func (w *world) pick(t *rapid.T) *event { return rapid.SampledFrom(w.events).Draw(t, "event") }
 
 func (w *world) draw(t *rapid.T) fault {
-	w.store.next = rapid.SampledFrom([]fault{none, none, none, refuse, lose, repeat}).Draw(t, "the commit is")
-	return w.store.next
+	w.next = rapid.SampledFrom([]fault{none, none, none, refuse, lose, repeat}).Draw(t, "the commit is")
+	return w.next
 }
 
-// met is what a delivery must hear of an event that it cannot have.
-func (w *world) met(e *event, a *attempt) (dedupe.Seen, bool) {
+// expects returns what an attempt must learn of the event, and whether the event is not for it.
+func (w *world) expects(e *event, a *attempt) (dedupe.Seen, bool) {
 	expired := e.status != "" && !w.now.Before(e.expires)
 	switch {
 	case e.status == "" || expired:
@@ -275,8 +268,8 @@ func (w *world) claim(t *rapid.T) {
 	a := w.begin(t, e)
 	f := w.draw(t)
 	seen, err := a.run.Claim(context.Background(), lease, &contract.Message{Data: []byte(e.id)}, rapid.Bool().Draw(t, "redelivered"))
-	w.store.next = none
-	if want, taken := w.met(e, a); taken {
+	w.next = none
+	if want, taken := w.expects(e, a); taken {
 		if f == refuse && err != nil {
 			return // it had to ask the store, which did not answer
 		}
@@ -310,18 +303,35 @@ func (w *world) take(t *rapid.T) *attempt {
 	return a
 }
 
+// concludes ends a leased attempt and reports whether the attempt still had its event. It writes
+// nothing if it had not.
+func (w *world) concludes(t *rapid.T, a *attempt, ending dedupe.Ending, want dedupe.Seen) bool {
+	seen, err := a.run.Conclude(context.Background(), ending)
+	w.next = none
+	require.NoError(t, err, "one lost answer is not the end")
+	if a.event.owner == a.number {
+		require.Equal(t, want, seen)
+		return true
+	}
+	require.NotContains(t, []dedupe.Seen{dedupe.Own, dedupe.Counted}, seen)
+	return false
+}
+
+// looks reads the record and reports whether the attempt may handle the event.
+func (w *world) looks(t *rapid.T, e *event, a *attempt) bool {
+	seen, err := a.run.Look(context.Background())
+	require.NoError(t, err)
+	want, taken := w.expects(e, a)
+	require.Equal(t, want, seen)
+	return !taken
+}
+
 func (w *world) complete(t *rapid.T) {
 	a := w.take(t)
 	w.draw(t)
-	seen, err := a.run.Conclude(context.Background(), dedupe.Ending{Status: dedupe.Completed, Effect: handler.Effect{Result: "delivered"}})
-	w.store.next = none
-	require.NoError(t, err, "one lost answer is not the end")
-	if a.event.owner != a.number {
-		require.NotEqual(t, dedupe.Own, seen, "who has lost the event completes nothing")
-		require.NotEqual(t, dedupe.Counted, seen)
+	if !w.concludes(t, a, dedupe.Ending{Status: dedupe.Completed, Effect: handler.Effect{Result: "delivered"}}, dedupe.Own) {
 		return
 	}
-	require.Equal(t, dedupe.Own, seen)
 	require.Equal(t, "delivered", a.run.Result())
 	a.event.ends(a, dedupe.Completed)
 	a.event.expires = w.now.Add(remember)
@@ -332,15 +342,9 @@ func (w *world) release(t *rapid.T) {
 	a := w.take(t)
 	w.draw(t)
 	counted := rapid.Bool().Draw(t, "counted")
-	seen, err := a.run.Conclude(context.Background(), dedupe.Ending{Status: dedupe.Failed, Reason: "handler_error", Next: w.now.Add(time.Minute), Uncounted: !counted})
-	w.store.next = none
-	require.NoError(t, err)
-	if a.event.owner != a.number {
-		require.NotEqual(t, dedupe.Counted, seen, "who has lost the event fails nothing")
-		require.NotEqual(t, dedupe.Own, seen)
+	if !w.concludes(t, a, dedupe.Ending{Status: dedupe.Failed, Reason: "handler_error", Next: w.now.Add(time.Minute), Uncounted: !counted}, dedupe.Counted) {
 		return
 	}
-	require.Equal(t, dedupe.Counted, seen)
 	a.event.owner, a.event.status, a.event.expires = 0, dedupe.Failed, w.now.Add(remember)
 	a.event.due = w.now.Add(time.Minute)
 	if !counted {
@@ -398,8 +402,8 @@ func (w *world) effects(t *rapid.T) {
 
 func (w *world) commit(t *rapid.T, e *event, a *attempt, f fault, h handler.Tx) {
 	seen, err := Effect(context.Background(), a.run, handler.Event{Queue: "q", ID: e.id}, rapid.Bool().Draw(t, "redelivered"), h)
-	w.store.next = none
-	want, taken := w.met(e, a)
+	w.next = none
+	want, taken := w.expects(e, a)
 	switch {
 	case taken && err == nil:
 		require.Equal(t, want, seen)
@@ -434,7 +438,7 @@ func (w *world) fail(t *rapid.T) {
 	for {
 		seen, err := a.run.Conclude(context.Background(), dedupe.Ending{Status: dedupe.Failed, Reason: "handler_error", Next: w.now})
 		require.NoError(t, err)
-		want, taken := w.met(e, a)
+		want, taken := w.expects(e, a)
 		switch {
 		case seen == dedupe.Fresh:
 			continue // it was tried before, unknown to this delivery
@@ -454,14 +458,11 @@ func (w *world) fail(t *rapid.T) {
 func (w *world) early(t *rapid.T) {
 	e := w.pick(t)
 	a := w.begin(t, e)
-	if want, _ := w.met(e, a); want != dedupe.Early {
+	if want, _ := w.expects(e, a); want != dedupe.Early || w.looks(t, e, a) {
 		return
 	}
-	seen, err := a.run.Look(context.Background())
-	require.NoError(t, err)
-	require.Equal(t, dedupe.Early, seen)
 	require.Equal(t, e.due, a.run.Due())
-	seen, err = a.run.Conclude(context.Background(), dedupe.Ending{Kept: dedupe.Kept{Ticket: "1-1"}})
+	seen, err := a.run.Conclude(context.Background(), dedupe.Ending{Kept: dedupe.Kept{Ticket: "1-1"}})
 	require.NoError(t, err)
 	require.Equal(t, dedupe.Waiting, seen)
 	e.kept = true
@@ -472,14 +473,10 @@ func (w *world) early(t *rapid.T) {
 func (w *world) counts(t *rapid.T) {
 	e := w.pick(t)
 	a := w.begin(t, e)
-	seen, err := a.run.Look(context.Background())
-	require.NoError(t, err)
-	want, taken := w.met(e, a)
-	require.Equal(t, want, seen)
-	if taken {
+	if !w.looks(t, e, a) {
 		return
 	}
-	seen, err = a.run.Count(context.Background())
+	seen, err := a.run.Count(context.Background())
 	require.NoError(t, err)
 	require.Equal(t, dedupe.Counted, seen)
 	w.takes(e, a)

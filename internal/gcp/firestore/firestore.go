@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"regexp"
 	"slices"
@@ -261,11 +262,14 @@ func (s *Store) count(ctx context.Context, q store.Query) (store.Page, error) {
 // structured asks for one document more than the page holds, which shows whether there is a
 // next page.
 func (s *Store) structured(q store.Query) *firestorepb.StructuredQuery {
-	name := &firestorepb.StructuredQuery_FieldReference{FieldPath: "__name__"}
+	const name = "__name__"
+	field := func(path string) *firestorepb.StructuredQuery_FieldReference {
+		return &firestorepb.StructuredQuery_FieldReference{FieldPath: path}
+	}
 	var filters []*firestorepb.StructuredQuery_Filter
-	where := func(field *firestorepb.StructuredQuery_FieldReference, op firestorepb.StructuredQuery_FieldFilter_Operator, value *firestorepb.Value) {
+	where := func(path string, op firestorepb.StructuredQuery_FieldFilter_Operator, value *firestorepb.Value) {
 		filters = append(filters, &firestorepb.StructuredQuery_Filter{FilterType: &firestorepb.StructuredQuery_Filter_FieldFilter{
-			FieldFilter: &firestorepb.StructuredQuery_FieldFilter{Field: field, Op: op, Value: value},
+			FieldFilter: &firestorepb.StructuredQuery_FieldFilter{Field: field(path), Op: op, Value: value},
 		}})
 	}
 	reference := func(id string) *firestorepb.Value {
@@ -273,14 +277,8 @@ func (s *Store) structured(q store.Query) *firestorepb.StructuredQuery {
 			ReferenceValue: s.name(store.Key{Collection: q.Collection, ID: id}),
 		}}
 	}
-	names := make([]string, 0, len(q.Equal))
-	for field := range q.Equal {
-		names = append(names, field)
-	}
-	slices.Sort(names)
-	for _, field := range names {
-		where(&firestorepb.StructuredQuery_FieldReference{FieldPath: path(field)},
-			firestorepb.StructuredQuery_FieldFilter_EQUAL, toValue(q.Equal[field]))
+	for _, equal := range slices.Sorted(maps.Keys(q.Equal)) {
+		where(path(equal), firestorepb.StructuredQuery_FieldFilter_EQUAL, toValue(q.Equal[equal]))
 	}
 	if q.IDPrefix != "" {
 		where(name, firestorepb.StructuredQuery_FieldFilter_GREATER_THAN_OR_EQUAL, reference(q.IDPrefix))
@@ -294,13 +292,13 @@ func (s *Store) structured(q store.Query) *firestorepb.StructuredQuery {
 	}
 	order, limit := name, q.Limit+1
 	if q.Due != nil {
-		order, limit = &firestorepb.StructuredQuery_FieldReference{FieldPath: path(q.Due.Field)}, q.Limit
+		order, limit = path(q.Due.Field), q.Limit
 		// The comparison matches times alone, so documents without the field are left out.
 		where(order, firestorepb.StructuredQuery_FieldFilter_LESS_THAN_OR_EQUAL, toValue(q.Due.Until))
 	}
 	query := &firestorepb.StructuredQuery{
 		From:    []*firestorepb.StructuredQuery_CollectionSelector{{CollectionId: q.Collection}},
-		OrderBy: []*firestorepb.StructuredQuery_Order{{Field: order, Direction: firestorepb.StructuredQuery_ASCENDING}},
+		OrderBy: []*firestorepb.StructuredQuery_Order{{Field: field(order), Direction: firestorepb.StructuredQuery_ASCENDING}},
 		Limit:   wrapperspb.Int32(int32(limit)), //nolint:gosec // at most MaxPage + 1
 	}
 	if len(filters) > 0 {
@@ -356,11 +354,7 @@ func (s *Store) toProto(w store.Write) *firestorepb.Write {
 		}
 		return out
 	}
-	doc := &firestorepb.Document{Name: s.name(w.Key), Fields: make(map[string]*firestorepb.Value, len(w.Fields))}
-	for name, value := range w.Fields {
-		doc.Fields[name] = toValue(value)
-	}
-	out.Operation = &firestorepb.Write_Update{Update: doc}
+	out.Operation = &firestorepb.Write_Update{Update: &firestorepb.Document{Name: s.name(w.Key), Fields: toValue(w.Fields).GetMapValue().GetFields()}}
 	switch w.Op {
 	case store.OpCreate:
 		out.CurrentDocument = &firestorepb.Precondition{ConditionType: &firestorepb.Precondition_Exists{Exists: false}}
@@ -422,17 +416,22 @@ func toValue(value any) *firestorepb.Value {
 }
 
 func fromProto(key store.Key, doc *firestorepb.Document) (store.Document, error) {
-	out := store.Document{
-		Key: key, Fields: make(map[string]any, len(doc.Fields)), Version: store.Version(doc.UpdateTime.AsTime().UnixNano()),
+	fields, err := fromFields(doc.Fields)
+	if err != nil {
+		return store.Document{}, fmt.Errorf("firestore: %s: %w", key, err)
 	}
-	for name, value := range doc.Fields {
-		v, err := fromValue(value)
-		if err != nil {
-			return store.Document{}, fmt.Errorf("firestore: %s field %s: %w", key, name, err)
+	return store.Document{Key: key, Fields: fields, Version: store.Version(doc.UpdateTime.AsTime().UnixNano())}, nil
+}
+
+func fromFields(values map[string]*firestorepb.Value) (map[string]any, error) {
+	fields := make(map[string]any, len(values))
+	for name, value := range values {
+		var err error
+		if fields[name], err = fromValue(value); err != nil {
+			return nil, fmt.Errorf("field %s: %w", name, err)
 		}
-		out.Fields[name] = v
 	}
-	return out, nil
+	return fields, nil
 }
 
 func fromValue(value *firestorepb.Value) (any, error) {
@@ -448,23 +447,14 @@ func fromValue(value *firestorepb.Value) (any, error) {
 	case *firestorepb.Value_TimestampValue:
 		return v.TimestampValue.AsTime().UTC(), nil
 	case *firestorepb.Value_MapValue:
-		fields := make(map[string]any, len(v.MapValue.Fields))
-		for name, inner := range v.MapValue.Fields {
-			out, err := fromValue(inner)
-			if err != nil {
-				return nil, err
-			}
-			fields[name] = out
-		}
-		return fields, nil
+		return fromFields(v.MapValue.Fields)
 	case *firestorepb.Value_ArrayValue:
 		values := make([]any, len(v.ArrayValue.Values))
 		for i, inner := range v.ArrayValue.Values {
-			out, err := fromValue(inner)
-			if err != nil {
+			var err error
+			if values[i], err = fromValue(inner); err != nil {
 				return nil, err
 			}
-			values[i] = out
 		}
 		return values, nil
 	default:

@@ -44,12 +44,15 @@ var ErrFault = errors.New("storetest: the store did not answer")
 // Faults wraps a store and fails calls on demand. It is safe for concurrent use.
 type Faults struct {
 	store.Store
+	// OnCommit and OnRead, if set, are called in place of the store, unless the call fails on
+	// demand. do makes the call and may be called any number of times. The caller gets the hook's
+	// error.
+	OnCommit func(ctx context.Context, writes []store.Write, do func() error) error
+	OnRead   func(do func() error) error
 
-	mu     sync.Mutex
-	down   bool
-	before int
-	after  int
-	reads  int
+	mu                   sync.Mutex
+	down                 bool
+	before, after, reads int
 }
 
 // Down makes every call fail while down is true.
@@ -60,72 +63,80 @@ func (f *Faults) Down(down bool) {
 }
 
 // FailBefore makes the next n commits fail without effect.
-func (f *Faults) FailBefore(n int) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.before = n
-}
+func (f *Faults) FailBefore(n int) { f.set(&f.before, n) }
 
 // FailAfter applies the next n commits and loses their answers.
-func (f *Faults) FailAfter(n int) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.after = n
-}
+func (f *Faults) FailAfter(n int) { f.set(&f.after, n) }
 
 // FailReads makes the next n calls of Get and Query fail. For a read it makes no difference
 // whether it failed or its answer was lost.
-func (f *Faults) FailReads(n int) {
+func (f *Faults) FailReads(n int) { f.set(&f.reads, n) }
+
+func (f *Faults) set(count *int, n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.reads = n
+	*count = n
 }
 
 // Get fails on demand.
-func (f *Faults) Get(ctx context.Context, key store.Key) (store.Document, error) {
-	if f.failsRead() {
-		return store.Document{}, ErrFault
-	}
-	return f.Store.Get(ctx, key)
+func (f *Faults) Get(ctx context.Context, key store.Key) (doc store.Document, err error) {
+	err = f.read(func() (err error) {
+		doc, err = f.Store.Get(ctx, key)
+		return err
+	})
+	return doc, err
 }
 
 // Query fails on demand.
-func (f *Faults) Query(ctx context.Context, query store.Query) (store.Page, error) {
-	if f.failsRead() {
-		return store.Page{}, ErrFault
-	}
-	return f.Store.Query(ctx, query)
+func (f *Faults) Query(ctx context.Context, query store.Query) (page store.Page, err error) {
+	err = f.read(func() (err error) {
+		page, err = f.Store.Query(ctx, query)
+		return err
+	})
+	return page, err
 }
 
-// Commit fails on demand.
+func (f *Faults) read(do func() error) error {
+	switch {
+	case f.fails(&f.reads):
+		return ErrFault
+	case f.OnRead != nil:
+		return f.OnRead(do)
+	}
+	return do()
+}
+
+// Commit fails on demand. Its versions are zeros where OnCommit succeeds without do.
 func (f *Faults) Commit(ctx context.Context, writes []store.Write) ([]store.Version, error) {
-	f.mu.Lock()
-	before, after := f.down || f.before > 0, f.after > 0
-	if f.before > 0 {
-		f.before--
-	} else if f.after > 0 {
-		f.after--
-	}
-	f.mu.Unlock()
-	if before {
+	if f.fails(&f.before) {
 		return nil, ErrFault
 	}
-	versions, err := f.Store.Commit(ctx, writes)
-	if after {
-		return nil, ErrFault
+	loses := f.fails(&f.after)
+	versions := make([]store.Version, len(writes))
+	do := func() (err error) {
+		versions, err = f.Store.Commit(ctx, writes)
+		return err
 	}
-	return versions, err
+	var err error
+	if f.OnCommit != nil {
+		err = f.OnCommit(ctx, writes, do)
+	} else {
+		err = do()
+	}
+	switch {
+	case loses:
+		return nil, ErrFault
+	case err != nil:
+		return nil, err
+	}
+	return versions, nil
 }
 
-func (f *Faults) failsRead() bool {
+// fails reports whether a call of this count fails, and counts it.
+func (f *Faults) fails(count *int) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.down {
-		return true
-	}
-	if f.reads > 0 {
-		f.reads--
-		return true
-	}
-	return false
+	fails := f.down || *count > 0
+	*count = max(*count-1, 0)
+	return fails
 }

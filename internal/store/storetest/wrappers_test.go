@@ -2,6 +2,7 @@ package storetest_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -70,4 +71,34 @@ func TestFaultsFailExactlyTheChosenCalls(t *testing.T) {
 			require.Equal(t, int64(test.looked), counter.Gets.Load())
 		})
 	}
+}
+
+func TestHooksAreCalledInPlaceOfTheStore(t *testing.T) {
+	t.Parallel()
+	inner := &counted{}
+	faults := &storetest.Faults{Store: inner}
+	write := []store.Write{store.Set(store.Key{Collection: "c", ID: "a"}, nil)}
+	faults.OnCommit = func(_ context.Context, writes []store.Write, do func() error) error {
+		require.Equal(t, write, writes)
+		return errors.Join(do(), do())
+	}
+	faults.OnRead = func(func() error) error { return nil }
+	versions, err := faults.Commit(t.Context(), write)
+	require.NoError(t, err)
+	require.Len(t, versions, 1)
+	require.Equal(t, 2, inner.commits)
+	_, err = faults.Get(t.Context(), write[0].Key)
+	require.NoError(t, err)
+	_, err = faults.Query(t.Context(), store.Query{})
+	require.NoError(t, err)
+	require.Zero(t, inner.reads)
+
+	faults.OnCommit = func(context.Context, []store.Write, func() error) error { return nil }
+	versions, err = faults.Commit(t.Context(), write)
+	require.NoError(t, err)
+	require.Equal(t, []store.Version{0}, versions)
+	require.Equal(t, 2, inner.commits)
+	faults.Down(true)
+	_, err = faults.Get(t.Context(), write[0].Key)
+	require.ErrorIs(t, err, storetest.ErrFault, "a call that fails on demand does not reach a hook")
 }

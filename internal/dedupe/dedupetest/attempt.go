@@ -8,10 +8,31 @@ import (
 	"pgregory.net/rapid"
 
 	"billhook/internal/dedupe"
+	"billhook/internal/handler"
 	"billhook/internal/store"
 )
 
-// letters is what an attempt knows of dead letters.
+// Effect runs a Tx handler as the worker does: it commits the effect with the event's record, and
+// calls the handler again after a conflict. With look it reads the record first.
+func Effect(ctx context.Context, run *dedupe.Run, event handler.Event, look bool, h handler.Tx) (dedupe.Seen, error) {
+	if look {
+		if seen, err := run.Look(ctx); err != nil || seen != dedupe.Fresh {
+			return seen, err
+		}
+	}
+	for {
+		event.Attempt, event.Try = run.Attempt(), run.Try()
+		effect, err := h(ctx, event)
+		if err != nil {
+			return dedupe.Fresh, err
+		}
+		if seen, err := run.Conclude(ctx, dedupe.Ending{Status: dedupe.Completed, Effect: effect}); err != nil || seen != dedupe.Fresh {
+			return seen, err
+		}
+	}
+}
+
+// letters answers for the dead letters of an attempt.
 type letters struct {
 	*attempt
 }
@@ -36,14 +57,10 @@ func letterKey(id string) store.Key { return store.Key{Collection: "letters", ID
 func (w *world) condemn(t *rapid.T) {
 	e := w.pick(t)
 	a := w.begin(t, e)
-	seen, err := a.run.Look(context.Background())
-	require.NoError(t, err)
-	want, taken := w.met(e, a)
-	require.Equal(t, want, seen)
-	if taken {
+	if !w.looks(t, e, a) {
 		return
 	}
-	seen, err = a.run.Conclude(context.Background(), dedupe.Ending{Status: dedupe.DeadLettered, Reason: "refused"})
+	seen, err := a.run.Conclude(context.Background(), dedupe.Ending{Status: dedupe.DeadLettered, Reason: "refused"})
 	require.NoError(t, err)
 	require.Equal(t, dedupe.Gone, seen)
 	w.takes(e, a)
@@ -66,5 +83,5 @@ func (w *world) broken(t *rapid.T) {
 	}
 }
 
-// most is how many dead letters a record names, and how often its payload is corrected.
+// most bounds the dead letters of a record, and the corrections of its payload.
 const most = 20

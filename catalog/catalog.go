@@ -20,20 +20,13 @@ import (
 
 // Catalog is the loaded declaration. It is read-only after Load.
 type Catalog struct {
-	// Queues in the order of the file.
-	Queues []Queue
-	// Topics are shared by several queues, as an exchange was.
-	Topics []Topic
-	// OutboundTopics are published to for others; Billhook consumes none of them.
-	OutboundTopics []Topic
-	// Products by product id.
-	Products map[string]Product
-	// Contracts are the body formats, with what messages.yaml declares of them.
-	Contracts *contract.Set
-	// Sources by name, as in POST /webhooks/{source}.
-	Sources map[string]Source
-	// Targets by name: the services that handlers post to.
-	Targets map[string]Target
+	Queues         []Queue            // in the order of the file
+	Topics         []Topic            // shared by several queues, as an exchange was
+	OutboundTopics []Topic            // published to for others; Billhook consumes none of them
+	Products       map[string]Product // by product id
+	Contracts      *contract.Set      // the body formats, with what messages.yaml declares of them
+	Sources        map[string]Source  // by name, as in POST /webhooks/{source}
+	Targets        map[string]Target  // the services that handlers post to, by name
 }
 
 // Queue is one queue: its push subscription to a topic, its dead letters and the rules of
@@ -46,9 +39,8 @@ type Queue struct {
 	Description string `json:"description"`
 	// Enabled is false while the queue has no handlers: it has no subscription, and a push or a
 	// message to it is answered 404.
-	Enabled bool `json:"enabled"`
-	// Contract is the body format of its messages.
-	Contract string `json:"contract"`
+	Enabled  bool   `json:"enabled"`
+	Contract string `json:"contract"` // the body format of its messages
 	// SharedTopic is the id of the shared topic that the queue takes its messages from; empty:
 	// it has a topic of its own.
 	SharedTopic string `json:"topic"`
@@ -58,8 +50,7 @@ type Queue struct {
 	// first. Empty: the queue is unordered.
 	OrderingKey []string `json:"ordering_key"`
 	Priority    string   `json:"priority"`
-	// Pool names the worker service that serves the queue.
-	Pool string `json:"pool"`
+	Pool        string   `json:"pool"` // the worker service that serves the queue
 	// Handlers by event type, or by a pattern of event types. Handler finds the one of a type.
 	Handlers map[string]Handler `json:"handlers"`
 	// MaxAttempts is how often a message is tried before it is dead-lettered.
@@ -71,13 +62,10 @@ type Queue struct {
 	HandlerTimeout time.Duration `json:"handler_timeout"`
 	// MessageTTL is the age at which a message is no longer handled; 0 is never. It does not
 	// apply to a replay, which is wanted now.
-	MessageTTL time.Duration `json:"message_ttl"`
-	// MessageRetention is how long Pub/Sub keeps an unacknowledged message.
-	MessageRetention time.Duration `json:"message_retention_duration"`
-	// RememberFor is how long the idempotency record is kept.
-	RememberFor time.Duration `json:"remember_for"`
-	// Concurrency is how many messages one instance handles at once.
-	Concurrency int `json:"concurrency"`
+	MessageTTL       time.Duration `json:"message_ttl"`
+	MessageRetention time.Duration `json:"message_retention_duration"` // by Pub/Sub, of an unacknowledged message
+	RememberFor      time.Duration `json:"remember_for"`               // by the idempotency record
+	Concurrency      int           `json:"concurrency"`                // messages that one instance handles at once
 	// SlotWait is how long a message of a full instance waits; after it the push is refused.
 	SlotWait     time.Duration `json:"slot_wait"`
 	MinInstances int           `json:"min_instances"`
@@ -153,24 +141,21 @@ type DeadLetter struct {
 	// Aliases are former names of the dead letters: of an exchange, of a queue.
 	Aliases   []string      `json:"aliases"`
 	Retention time.Duration `json:"retention"`
-	// AlertAbove is the depth above which the alert fires.
-	AlertAbove int `json:"alert_above"`
-	// OldestAlert is the age of the oldest dead letter at which the alert fires; 0 is none.
+	// The alerts fire above this depth, and at this age of the oldest dead letter, where that is not 0.
+	AlertAbove  int           `json:"alert_above"`
 	OldestAlert time.Duration `json:"oldest_alert"`
 }
 
 // Topic is a topic that is no queue's own: several queues share it, or others subscribe to it.
 type Topic struct {
-	ID string `json:"id"`
-	// Alias is the name of the exchange that it was.
-	Alias       string `json:"alias"`
+	ID          string `json:"id"`
+	Alias       string `json:"alias"` // the name of the exchange that it was
 	Description string `json:"description"`
 }
 
 // Product is what a product of the store is worth.
 type Product struct {
-	// Points per piece, at least 1.
-	Points int64 `json:"points"`
+	Points int64 `json:"points"` // per piece, at least 1
 }
 
 // Scheme is how a source signs.

@@ -37,16 +37,14 @@ type Target struct {
 	Breaker       Breaker `json:"breaker"`
 }
 
-// Timeouts are those of a request to a target.
+// Timeouts bound each step before a request is sent, and the whole exchange.
 type Timeouts struct {
-	// Connect bounds each step before a request is sent, and Total the whole exchange.
 	Connect time.Duration `json:"connect"`
 	Total   time.Duration `json:"total"`
 }
 
-// Breaker leaves a target alone.
+// Breaker leaves a target alone for Rest after Failures in a row; 0 is any number.
 type Breaker struct {
-	// Failures in a row are followed by Rest without a request; 0 is any number.
 	Failures int           `json:"failures"`
 	Rest     time.Duration `json:"rest"`
 }
@@ -65,9 +63,8 @@ func (p Post) handler() string { return "post:" + p.Target + p.Path }
 
 // Batch is how many attempts of a queue one call of its handler takes. The zero value is one.
 type Batch struct {
-	Size int `json:"size"`
-	// Wait is how long the first attempt waits for others.
-	Wait time.Duration `json:"wait"`
+	Size int           `json:"size"`
+	Wait time.Duration `json:"wait"` // of the first attempt for others
 }
 
 // Posts returns what the enabled queues of the pool post, by target and path; an empty pool is

@@ -22,7 +22,8 @@ import (
 // What YAML readers disagree about is refused rather than read: Go and Terraform's
 // yamldecode must see the same values.
 var (
-	plainNumber = regexp.MustCompile(`^-?(0|[1-9][0-9]*)(\.[0-9]+)?$`)
+	plainInt   = regexp.MustCompile(`^-?(0|[1-9][0-9]*)$`)
+	plainFloat = regexp.MustCompile(`^-?(0|[1-9][0-9]*)\.[0-9]+$`)
 	// sexagesimal is a number in base 60 to readers of YAML 1.1, such as 10:30.
 	sexagesimal = regexp.MustCompile(`^[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?$`)
 	plainWord   = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.:-]{0,255}$`)
@@ -232,8 +233,10 @@ func ambiguity(node *yaml.Node) string {
 	switch node.ShortTag() {
 	case "!!str":
 		clear = !slices.Contains(boolWords, strings.ToLower(node.Value)) && !sexagesimal.MatchString(node.Value)
-	case "!!int", "!!float":
-		clear = plainNumber.MatchString(node.Value)
+	case "!!int":
+		clear = plainInt.MatchString(node.Value)
+	case "!!float":
+		clear = plainFloat.MatchString(node.Value)
 	case "!!bool":
 		clear = node.Value == "true" || node.Value == "false"
 	case "!!null":

@@ -41,6 +41,4 @@ var faultsOfCatalog = []fault{
 	{"a queue's own schedule changes that of the defaults", loads, `raw, own = rawPolicy{}, map`, `raw, own = rawPolicy(inherited), map`, catalogs, "TestAQueuesScheduleLeavesThatOfTheDefaults"},
 	{"the doctor looks for the topic of each queue alone", doctor, `topic != nil && !kept && !shared {`, `topic != nil && !kept {`, agreement, "TestProvisionDoctorAndSimulatorAgree"},
 	{"a catalog that the worker refuses is sound", "internal/worker/worker.go", `return registry.Check(c)`, `return registry.Check(&catalog.Catalog{})`, "cmd/billhook", "TestCatalogCheckReportsWhatTheWorkerWouldRefuse"},
-	{"Terraform takes more requests at once than Go", "terraform/modules/catalog/targets.tf", `t.concurrency <= 1000,`, `t.concurrency <= 100000,`, catalogs, "TestTerraformRefusesTheTargetsThatTheLoaderRefuses"},
-	{"Terraform takes two questions about one path", "terraform/modules/catalog/targets.tf", `other.path == p.path]) == 1,`, `other.path == p.path]) > 0,`, catalogs, "TestTerraformRefusesTheTargetsThatTheLoaderRefuses"},
 }

@@ -26,9 +26,8 @@ const (
 
 // reply is all that is looked at of an answer.
 type reply struct {
-	status int
-	// refusal is what a status that is not success means.
-	refusal error
+	status  int
+	refusal error // what a status that is not success means
 }
 
 // call is one request to a target.
@@ -36,8 +35,7 @@ type call struct {
 	method string
 	to     *url.URL
 	body   []byte
-	// id is the event's.
-	id string
+	id     string // the event's
 }
 
 // exchange makes a call, where the target's limits let it, and returns what its answer says.

@@ -27,12 +27,9 @@ const Delivered = "delivered"
 
 // Config says where a target is. Client alone is optional.
 type Config struct {
-	// Target is what the catalog says of it.
-	Target catalog.Target
-	// BaseURL is http or https, and may hold user and password.
-	BaseURL string
-	// Secret signs. To rotate it, let the target accept both first.
-	Secret string
+	Target  catalog.Target
+	BaseURL string // http or https; it may hold user and password
+	Secret  string // to rotate it, let the target accept both first
 	// Client sends; nil: one of its own. Its redirect policy and cookies are not used.
 	Client *http.Client
 	Now    func() time.Time

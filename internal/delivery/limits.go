@@ -25,9 +25,8 @@ type limits struct {
 	slots chan struct{}
 	rate  *rate.Limiter
 
-	mu sync.Mutex
-	// failed are the failures in a row.
-	failed int
+	mu     sync.Mutex
+	failed int // in a row
 	// until is when an open breaker lets a request through again: one each rest, until one
 	// does not fail.
 	until time.Time

@@ -48,18 +48,16 @@ type gatherer struct {
 type gathering struct {
 	queue    string
 	attempts []*attempt
-	// full is closed when no more may join.
-	full chan struct{}
+	full     chan struct{} // closed when no more may join
 }
 
 // unanswered is the error of every event where the number of outcomes is another.
 var unanswered = retry.Transient("batch_unanswered", nil)
 
 type attempt struct {
-	ctx   context.Context //nolint:containedctx // the call is made of the contexts of its attempts
-	event Event
-	// done is closed when outcome or panicked is set.
-	done     chan struct{}
+	ctx      context.Context //nolint:containedctx // the call is made of the contexts of its attempts
+	event    Event
+	done     chan struct{} // closed when outcome or panicked is set
 	outcome  Outcome
 	panicked any
 }

@@ -19,18 +19,16 @@ import (
 
 // Event is one decoded and validated delivery.
 type Event struct {
-	Queue  string
-	Tenant string
-	// ID is the idempotency key, unique within queue and tenant.
-	ID            string
+	Queue         string
+	Tenant        string
+	ID            string // the idempotency key, unique within queue and tenant
 	Type          string
 	Contract      string
 	CorrelationID string
 	OrderingKey   string
 	MessageID     string
 	PublishedAt   time.Time
-	// Attempt is 1 for the first.
-	Attempt int
+	Attempt       int // 1 for the first
 	// Try is 0, and rises with each conflict of this attempt's commit: what the handler read
 	// or assumed has changed, and it must look again.
 	Try int
@@ -44,9 +42,8 @@ type Effect struct {
 	Writes []store.Write
 	// Emit are messages that are committed with the effect and published after it, at least
 	// once, in order per ordering key.
-	Emit []Emission
-	// Result is a short code that the record keeps, such as credited.
-	Result string
+	Emit   []Emission
+	Result string // a short code that the record keeps, such as credited
 	// Superseded: a later event has been handled before. The record is completed all the same,
 	// and the outcome is superseded.
 	Superseded bool
@@ -54,12 +51,9 @@ type Effect struct {
 
 // Emission is a message for a queue or a topic.
 type Emission struct {
-	// To is the id of a queue or topic that the catalog lists for the handler.
-	To string
-	// RoutingKey is matched with bindings; empty: the type of the body.
-	RoutingKey string
-	// OrderingKey keeps messages in order; empty: the message waits for none.
-	OrderingKey string
+	To          string // the id of a queue or topic that the catalog lists for the handler
+	RoutingKey  string // matched with bindings; empty: the type of the body
+	OrderingKey string // keeps messages in order; empty: the message waits for none
 	// Body has no id and no time of its own. The id is derived from the event and the
 	// emission's place in Emit, so a repetition has the same.
 	Body contract.Body
@@ -160,10 +154,8 @@ func bodyOf[B any](event Event) (B, error) {
 type Handler struct {
 	Tx     Tx
 	Leased *Leased
-	// body is what it takes; nil: any.
-	body reflect.Type
-	// emits are the queues and topics that it may emit to.
-	emits []string
+	body   reflect.Type // that it takes; nil: any
+	emits  []string     // the queues and topics that it may emit to
 }
 
 // Registry maps handler names to handlers. Fill it before serving; it is not safe

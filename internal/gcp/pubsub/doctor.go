@@ -62,17 +62,14 @@ var (
 
 // Finding is one difference between the catalog and what is there.
 type Finding struct {
-	// Queue is the queue's id, or the topic's for one that is no queue's own.
-	Queue string `json:"queue"`
-	// Kind is topic or subscription.
-	Kind string `json:"kind"`
-	ID   string `json:"id"`
-	Code Code   `json:"code"`
+	Queue string `json:"queue"` // its id, or that of a topic that is no queue's own
+	Kind  string `json:"kind"`  // topic or subscription
+	ID    string `json:"id"`
+	Code  Code   `json:"code"`
 	// Have and Want are settings, in words.
-	Have string `json:"have,omitempty"`
-	Want string `json:"want,omitempty"`
-	// Effect is what the difference does to a message.
-	Effect string `json:"effect"`
+	Have   string `json:"have,omitempty"`
+	Want   string `json:"want,omitempty"`
+	Effect string `json:"effect"` // what the difference does to a message
 }
 
 // Examine compares each queue with what the project has, and changes nothing. It
@@ -246,7 +243,7 @@ var onOff = map[bool]string{true: "on", false: "off"}
 
 func (e *examiner) compareWrapping(differs func(code Code, have, want string), have, want *pubsubpb.PushConfig) {
 	if have.GetNoWrapper() != nil {
-		differs(Unwrapped, "unwrapped", "wrapped")
+		differs(Unwrapped, "without its envelope", "with it")
 	}
 	if e.target.Emulator {
 		return // it forgets the token's settings

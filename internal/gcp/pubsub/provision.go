@@ -56,8 +56,7 @@ const (
 
 // Change is what Provision did about one resource.
 type Change struct {
-	// Kind is topic or subscription.
-	Kind   string `json:"kind"`
+	Kind   string `json:"kind"` // topic or subscription
 	ID     string `json:"id"`
 	Action string `json:"action"`
 }

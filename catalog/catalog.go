@@ -1,7 +1,6 @@
-// Package catalog is the one declaration of every queue, topic, message, product, source and target:
-// YAML files, embedded in the program and replaceable at run time, and the
-// Go that loads and checks them. Topics, subscriptions, Terraform, alerts,
-// emulators, the worker and the docs all read it.
+// Package catalog is the one declaration of every queue, topic, message, product, source and
+// target: YAML files, embedded in the program and replaceable at run time, and the Go that
+// loads and checks them. Terraform, alerts, emulators, the worker and the docs all read it.
 //
 // It owns the names and numbers; nothing else in the repository may repeat one.
 // It refuses to load what it does not fully understand: an unknown key, a bad
@@ -23,17 +22,17 @@ import (
 type Catalog struct {
 	// Queues in the order of the file.
 	Queues []Queue
-	// Topics are those that several queues share, as they shared an exchange.
+	// Topics are shared by several queues, as an exchange was.
 	Topics []Topic
 	// OutboundTopics are published to for others; Billhook consumes none of them.
 	OutboundTopics []Topic
 	// Products by product id.
 	Products map[string]Product
-	// Contracts are what bodies may say: the formats, and what messages.yaml declares of them.
+	// Contracts are the body formats, with what messages.yaml declares of them.
 	Contracts *contract.Set
 	// Sources by name, as in POST /webhooks/{source}.
 	Sources map[string]Source
-	// Targets by name: the services that are posted to.
+	// Targets by name: the services that handlers post to.
 	Targets map[string]Target
 }
 
@@ -48,15 +47,15 @@ type Queue struct {
 	// Enabled is false while the queue has no handlers: it has no subscription, and a push or a
 	// message to it is answered 404.
 	Enabled bool `json:"enabled"`
-	// Contract is the body format its messages have: paynow.v1, envelope.v1 or message.v1.
+	// Contract is the body format of its messages.
 	Contract string `json:"contract"`
 	// SharedTopic is the id of the shared topic that the queue takes its messages from; empty:
 	// it has a topic of its own.
 	SharedTopic string `json:"topic"`
 	// Bindings hold the routing keys that the queue takes from its topic; none: it takes all.
 	Bindings []routing.Pattern `json:"bindings"`
-	// OrderingKey lists what the ordering key is made of, best first: the name of
-	// an attribute or body field each. Empty: the queue is unordered.
+	// OrderingKey lists the attributes or body fields that the ordering key is taken from, best
+	// first. Empty: the queue is unordered.
 	OrderingKey []string `json:"ordering_key"`
 	Priority    string   `json:"priority"`
 	// Pool names the worker service that serves the queue.
@@ -66,12 +65,12 @@ type Queue struct {
 	// MaxAttempts is how often a message is tried before it is dead-lettered.
 	MaxAttempts int          `json:"max_attempts"`
 	Backoff     retry.Policy `json:"retry_policy"`
-	// AckDeadline, Lease, HandlerTimeout: HandlerTimeout < AckDeadline <= Lease.
+	// HandlerTimeout < AckDeadline <= Lease.
 	AckDeadline    time.Duration `json:"-"`
 	Lease          time.Duration `json:"lease"`
 	HandlerTimeout time.Duration `json:"handler_timeout"`
 	// MessageTTL is the age at which a message is no longer handled; 0 is never. It does not
-	// apply to a replay: somebody wants that now.
+	// apply to a replay, which is wanted now.
 	MessageTTL time.Duration `json:"message_ttl"`
 	// MessageRetention is how long Pub/Sub keeps an unacknowledged message.
 	MessageRetention time.Duration `json:"message_retention_duration"`
@@ -79,13 +78,11 @@ type Queue struct {
 	RememberFor time.Duration `json:"remember_for"`
 	// Concurrency is how many messages one instance handles at once.
 	Concurrency int `json:"concurrency"`
-	// SlotWait is how long a message waits for its turn where that many are being
-	// handled; after it the push is refused.
+	// SlotWait is how long a message of a full instance waits; after it the push is refused.
 	SlotWait     time.Duration `json:"slot_wait"`
 	MinInstances int           `json:"min_instances"`
 	MaxInstances int           `json:"max_instances"`
-	// BacklogAlertAbove is the number of waiting messages above which the alert
-	// fires, where workers were added before; 0 is none.
+	// BacklogAlertAbove is the number of waiting messages above which the alert fires; 0 is none.
 	BacklogAlertAbove int `json:"backlog_alert_above"`
 	// OldestAlert is the age of the oldest unacknowledged message at which the alert
 	// fires: longer than a message waits for its next attempt, and before it is useless.
@@ -95,57 +92,41 @@ type Queue struct {
 	// NackBudget is how often an instance nacks a push for the sake of a single message:
 	// once in this time. Beyond it the message is kept, or its dead letter is confirmed, and
 	// the push is acknowledged. 0 is no limit.
-	NackBudget time.Duration `json:"nack_budget"`
-	// OnOrphan is what a sweep does with an event whose worker is gone and whose
-	// redelivery is not in sight.
-	OnOrphan OnOrphan `json:"on_orphan"`
-	// OnPoison is what becomes of the later messages of an ordering key after a dead letter.
-	OnPoison OnPoison `json:"on_poison"`
-	// OnCorrected is what becomes of another payload under the id of an event that was
-	// dead-lettered.
-	OnCorrected OnCorrected `json:"on_corrected"`
-	// FourEyes: what is done to the queue's dead letters needs a second person.
+	NackBudget  time.Duration `json:"nack_budget"`
+	OnOrphan    OnOrphan      `json:"on_orphan"`
+	OnPoison    OnPoison      `json:"on_poison"`
+	OnCorrected OnCorrected   `json:"on_corrected"`
+	// FourEyes: an operation on the queue's dead letters needs a second person.
 	FourEyes bool `json:"four_eyes"`
 	// Batch is how many concurrent attempts one call of the queue's handlers takes.
 	Batch Batch `json:"batch"`
 }
 
-// OnPoison is what becomes of the messages behind a dead letter.
-type OnPoison string
-
-// The two ways to go on after a dead letter.
-const (
-	Skip OnPoison = "skip" // later messages of its key flow
-	Park OnPoison = "park" // they wait, in order, until it is replayed or discarded
+// What a queue does where it has a choice.
+type (
+	// OnTerminal is how a message that cannot succeed is answered once its dead letter is
+	// confirmed.
+	OnTerminal string
+	// OnOrphan is what a sweep does with an event whose worker is gone and whose redelivery is
+	// not in sight.
+	OnOrphan string
+	// OnPoison is what becomes of the later messages of an ordering key after a dead letter.
+	OnPoison string
+	// OnCorrected is what becomes of another payload under the id of a dead letter, of which
+	// nothing was applied. Under the id of any other event it is a conflict.
+	OnCorrected string
 )
 
-// OnCorrected is what becomes of another payload under the id of a dead letter, of which
-// nothing was applied. Under the id of any other event it is a conflict.
-type OnCorrected string
-
-// The two ways to take a corrected payload.
+// The choices.
 const (
-	Refuse OnCorrected = "refuse" // a conflict, and a dead letter of its own
-	Accept OnCorrected = "accept" // a new attempt, which closes the dead letter
-)
-
-// OnOrphan is what becomes of an event that was claimed and never finished.
-type OnOrphan string
-
-// The two ways to deal with an orphan.
-const (
-	Report    OnOrphan = "report"    // logged and counted, for a person to decide
-	Republish OnOrphan = "republish" // published again on its queue
-)
-
-// OnTerminal is how a message that cannot succeed is answered once its dead
-// letter is confirmed.
-type OnTerminal string
-
-// The two answers to a terminal failure.
-const (
-	Reject OnTerminal = "reject" // the 4xx of its class
-	Ack    OnTerminal = "ack"    // 200
+	Reject    OnTerminal  = "reject"    // the 4xx of its class
+	Ack       OnTerminal  = "ack"       // 200
+	Report    OnOrphan    = "report"    // logged and counted, for a person to decide
+	Republish OnOrphan    = "republish" // published again on its queue
+	Skip      OnPoison    = "skip"      // later messages of its key flow
+	Park      OnPoison    = "park"      // they wait, in order, until it is replayed or discarded
+	Refuse    OnCorrected = "refuse"    // a conflict, and a dead letter of its own
+	Accept    OnCorrected = "accept"    // a new attempt, which closes the dead letter
 )
 
 // Handler is what one event type of a queue runs: a handler of the registry, or a post to
@@ -155,11 +136,10 @@ type Handler struct {
 	// made of its target and path.
 	Name string `json:"name"`
 	Post Post   `json:"post"`
-	// Emits are the topics that its effect may tell: ids of queues, shared topics and outbound
-	// topics. The worker refuses every other, and who may publish where is granted by it.
+	// Emits are ids of queues, shared topics and outbound topics. The worker refuses an emission
+	// to any other, and Terraform grants the right to publish by it.
 	Emits []string `json:"emits"`
-	// MaxAttempts, Backoff and Timeout are those of the queue unless the event
-	// type has its own.
+	// MaxAttempts, Backoff and Timeout are those of the queue unless the event type has its own.
 	MaxAttempts int           `json:"max_attempts"`
 	Backoff     retry.Policy  `json:"retry_policy"`
 	Timeout     time.Duration `json:"timeout"`
@@ -168,10 +148,9 @@ type Handler struct {
 // DeadLetter is what becomes of a message that cannot be handled.
 type DeadLetter struct {
 	// Drop: there is no dead-letter topic; the message is counted and gone.
-	Drop bool `json:"drop"`
-	// Topic is where dead letters are published.
+	Drop  bool   `json:"drop"`
 	Topic string `json:"topic"`
-	// Aliases are the names that dead letters went by before: of an exchange, of a queue.
+	// Aliases are former names of the dead letters: of an exchange, of a queue.
 	Aliases   []string      `json:"aliases"`
 	Retention time.Duration `json:"retention"`
 	// AlertAbove is the depth above which the alert fires.
@@ -210,8 +189,7 @@ type Source struct {
 	Scheme Scheme `json:"scheme"`
 	// SecretVariable names the environment variable with its secrets.
 	SecretVariable string `json:"secret_variable"`
-	// MaxBodyBytes is the largest body accepted.
-	MaxBodyBytes int64 `json:"max_body_bytes"`
+	MaxBodyBytes   int64  `json:"max_body_bytes"`
 	// RatePerSecond and Burst limit accepted requests; 0 is no limit.
 	RatePerSecond float64 `json:"rate_per_second"`
 	Burst         int     `json:"burst"`
@@ -227,8 +205,8 @@ func (c *Catalog) Queue(name string) (Queue, bool) {
 	return c.find(func(q Queue) bool { return q.ID == name || (q.Alias != "" && q.Alias == name) })
 }
 
-// DeadLetters finds the queue whose dead letters are called that: by their topic, by a name
-// that they had before, or by the queue's own names.
+// DeadLetters finds a queue by its dead letters' topic or one of their aliases, else by its own
+// names.
 func (c *Catalog) DeadLetters(name string) (Queue, bool) {
 	if q, ok := c.find(func(q Queue) bool {
 		return name != "" && (q.DeadLetter.Topic == name || slices.Contains(q.DeadLetter.Aliases, name))
@@ -248,9 +226,9 @@ func (c *Catalog) Topic(name string) (Topic, bool) {
 	return Topic{}, false
 }
 
-// Beside lists the topics that exist beside those of single queues: the outbound ones, and
-// the shared ones of which an enabled queue takes messages.
-func (c *Catalog) Beside() []string {
+// OtherTopics lists the topics that are no single queue's: the outbound ones, and the shared
+// ones of which an enabled queue takes messages.
+func (c *Catalog) OtherTopics() []string {
 	var ids []string
 	for _, t := range c.OutboundTopics {
 		ids = append(ids, t.ID)
@@ -270,27 +248,28 @@ func (c *Catalog) find(is func(Queue) bool) (Queue, bool) {
 	return Queue{}, false
 }
 
-// HandledBy finds the enabled queue whose handlers include the named one.
+// HandledBy finds the first enabled queue whose handlers include the named one.
 func (c *Catalog) HandledBy(name string) (Queue, bool) {
 	return c.find(func(q Queue) bool {
 		return q.Enabled && slices.ContainsFunc(slices.Collect(maps.Values(q.Handlers)), func(h Handler) bool { return h.Name == name })
 	})
 }
 
+// EmitsTo returns the first queue that the named handler, of an enabled queue, emits to.
+func (c *Catalog) EmitsTo(handler string) (Queue, bool) {
+	q, _ := c.HandledBy(handler)
+	for _, h := range q.Handlers {
+		if i := slices.IndexFunc(h.Emits, func(id string) bool { _, ok := c.Queue(id); return ok }); h.Name == handler && i >= 0 {
+			return c.Queue(h.Emits[i])
+		}
+	}
+	return Queue{}, false
+}
+
 // Handler finds the handler of an event type: the type's own, else that of the narrowest
 // pattern that holds it.
 func (q Queue) Handler(eventType string) (Handler, bool) {
-	if h, ok := q.Handlers[eventType]; ok {
-		return h, true
-	}
-	var best routing.Pattern
-	for text := range q.Handlers {
-		if p := routing.Pattern(text); !p.Exact() && p.Match(eventType) && (best == "" || routing.Narrower(p, best) < 0) {
-			best = p
-		}
-	}
-	h, ok := q.Handlers[string(best)]
-	return h, ok && best != ""
+	return routing.Table[Handler](q.Handlers).Find(eventType)
 }
 
 // Ordered reports whether messages of one key follow each other.
@@ -341,24 +320,21 @@ func (q Queue) DeadLetterPushPath() string { return "/push/dead-letters/" + q.ID
 // (Pub/Sub documentation: retry policy, 0 to 600 s).
 const BrokerMaxBackoff = 600 * time.Second
 
-// BrokerMaxDeliveryAttempts is the max_delivery_attempts of every subscription's own
-// dead-letter policy, and the most that Pub/Sub takes (its documentation: delivery
-// attempts, 5 to 100). It is the backstop for a worker that never answers; the worker
-// enforces MaxAttempts. The broker also counts what is no fault of the message, such as
-// a database that is down: at one delivery in ten minutes, 100 of them last 16 hours.
+// BrokerMaxDeliveryAttempts is the max_delivery_attempts of every subscription's dead-letter
+// policy, and the most that Pub/Sub takes. It is the backstop for a worker that never answers;
+// the worker enforces MaxAttempts. The broker also counts what is no fault of the message, such
+// as a database that is down: at one delivery in ten minutes, 100 of them last 16 hours.
 const BrokerMaxDeliveryAttempts = 100
 
-// BrokerBackoff is the retry_policy of the subscription: from the queue's first wait
-// between two attempts, doubling, to the longest that the broker knows. What a message
-// waits for by its own policy is the worker's to keep; the broker's waits are those of
-// an outage, which are to last.
+// BrokerBackoff is the retry_policy of the subscription: from the queue's first wait between two
+// attempts, doubling, to the longest that the broker knows. The worker keeps the waits of a
+// message's own policy; the broker's are those of an outage, and are to last.
 func (q Queue) BrokerBackoff() (minimum, maximum time.Duration) {
 	return min(q.Backoff.Wait(1, 0), BrokerMaxBackoff), BrokerMaxBackoff
 }
 
-// BrokerKeepsTime reports whether the broker's waits are the policy of every event type
-// of the queue: they double, from one first wait up to the longest that the broker
-// knows, and have no jitter.
+// BrokerKeepsTime reports whether the broker's waits are the policy of every event type of the
+// queue: they double from one first wait to the longest of the broker, without jitter.
 func (q Queue) BrokerKeepsTime() bool {
 	for _, h := range q.Handlers {
 		p := h.Backoff
@@ -375,23 +351,11 @@ func (q Queue) BrokerKeepsTime() bool {
 	return true
 }
 
-// longestTimeout is that of the queue and its event types.
-func (q Queue) longestTimeout() time.Duration {
+// LongestTimeout is that of the queue and its event types.
+func (q Queue) LongestTimeout() time.Duration {
 	longest := q.HandlerTimeout
 	for _, h := range q.Handlers {
 		longest = max(longest, h.Timeout)
-	}
-	return longest
-}
-
-// LongestWait is the longest that the queue's policies let a message wait between two
-// of its attempts, whatever its event type and the dice.
-func (q Queue) LongestWait() time.Duration {
-	var longest time.Duration
-	for _, h := range q.Handlers {
-		for failed := 1; failed < h.MaxAttempts; failed++ {
-			longest = max(longest, h.Backoff.Wait(failed, 1))
-		}
 	}
 	return longest
 }

@@ -3,6 +3,7 @@ package catalog
 import (
 	"fmt"
 	"maps"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -20,7 +21,7 @@ const (
 	minRetention   = 10 * time.Minute
 	maxRetention   = 31 * 24 * time.Hour
 	minRemember    = 72 * time.Hour
-	// A dead letter is kept 14 days; what is kept shorter may be gone before anybody looks.
+	// A dead letter that is kept shorter may be gone before anybody looks.
 	deadLetterRetention = 14 * 24 * time.Hour
 	maxWait             = 24 * time.Hour
 	// MaxPoints is the most that one piece of a product is worth.
@@ -94,7 +95,7 @@ func (r *reader) checkQueue(place string, q Queue, shared []Topic) {
 	require(q.RememberFor >= q.MessageRetention || q.RememberFor < minRemember, "remember_for", "must be at least message_retention_duration, "+seconds(q.MessageRetention))
 
 	require(1 <= q.Concurrency && q.Concurrency <= maxConcurrency, "concurrency", "must be 1 to 1000")
-	require(q.SlotWait >= 0 && (q.SlotWait+q.longestTimeout() < q.AckDeadline || q.longestTimeout() >= q.AckDeadline), "slot_wait", "must be 0 or more, and with the longest timeout below ack_deadline_seconds, "+seconds(q.AckDeadline))
+	require(q.SlotWait >= 0 && (q.SlotWait+q.LongestTimeout() < q.AckDeadline || q.LongestTimeout() >= q.AckDeadline), "slot_wait", "must be 0 or more, and with the longest timeout below ack_deadline_seconds, "+seconds(q.AckDeadline))
 	require(0 <= q.NackBudget && q.NackBudget <= maxBudget, "nack_budget", "must be 0s, which is no limit, to 3600s")
 	require(0 <= q.MinInstances && q.MinInstances <= q.MaxInstances, "min_instances", "must be 0 to max_instances")
 	require(1 <= q.MaxInstances && q.MaxInstances <= maxInstances, "max_instances", "must be 1 to 1000")
@@ -128,14 +129,14 @@ func (r *reader) checkQueue(place string, q Queue, shared []Topic) {
 		require(1 <= h.MaxAttempts && h.MaxAttempts <= maxAttempts || h.MaxAttempts == q.MaxAttempts, path+".max_attempts", "must be 1 to 50")
 		require(h.Timeout > 0, path+".timeout", "must be above 0")
 		require(h.Timeout < q.AckDeadline || h.Timeout == q.HandlerTimeout || q.AckDeadline <= 0, path+".timeout", "must be below ack_deadline_seconds, "+seconds(q.AckDeadline))
-		if !samePolicy(h.Backoff, q.Backoff) {
+		if !reflect.DeepEqual(h.Backoff, q.Backoff) {
 			r.checkBackoff(place, path+".retry_policy", h.Backoff, h.MaxAttempts)
 		}
 	}
 }
 
-// checkEmissions checks that what handlers emit goes to topics of the catalog, by their
-// ids, and from an enabled queue to where somebody takes it.
+// checkEmissions checks that handlers emit to ids of the catalog, and those of an enabled queue
+// to an enabled queue or a topic that is taken from.
 func (r *reader) checkEmissions(place string, q Queue, c *Catalog) {
 	for eventType, h := range q.Handlers {
 		path := handlerPath(eventType) + ".emits"
@@ -148,7 +149,7 @@ func (r *reader) checkEmissions(place string, q Queue, c *Catalog) {
 				r.wrong(place, path, "lists "+shown(id)+" twice")
 			case at < 0 && !shared && !slices.ContainsFunc(c.OutboundTopics, of):
 				r.wrong(place, path, "no queue or topic has the id "+shown(id))
-			case q.Enabled && shared && !slices.Contains(c.Beside(), id):
+			case q.Enabled && shared && !slices.Contains(c.OtherTopics(), id):
 				r.wrong(place, path, "no enabled queue takes messages of topic "+shown(id))
 			case q.Enabled && at >= 0 && !c.Queues[at].Enabled && !r.isUnread(queuePlace+" "+shown(id), "enabled"):
 				r.wrong(place, path, "queue "+shown(id)+" is not enabled")
@@ -158,10 +159,6 @@ func (r *reader) checkEmissions(place string, q Queue, c *Catalog) {
 }
 
 func handlerPath(eventType string) string { return "handlers." + shown(eventType) }
-
-func samePolicy(a, b retry.Policy) bool {
-	return a.Base == b.Base && a.Max == b.Max && a.Multiplier == b.Multiplier && a.Jitter == b.Jitter && slices.Equal(a.Schedule, b.Schedule)
-}
 
 func (r *reader) checkBackoff(place, path string, p retry.Policy, attempts int) {
 	require := r.requirer(place)
@@ -207,8 +204,8 @@ func (r *reader) checkSource(place string, s Source) {
 	}
 }
 
-// checkRoutes checks that a source's events go where somebody handles them. PayNow's
-// own types are translated on the way, so those are checked for their queue alone.
+// checkRoutes checks that a source's events have a handler. PayNow's own types are translated
+// on the way, so only their queue is checked.
 func (r *reader) checkRoutes(place string, s Source, c *Catalog) {
 	for eventType, id := range s.Events {
 		i := slices.IndexFunc(c.Queues, func(q Queue) bool { return q.ID == id })

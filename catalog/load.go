@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"slices"
 	"time"
@@ -31,10 +32,9 @@ const (
 //go:embed *.yaml
 var embedded embed.FS
 
-// Load reads and checks the catalog: from the folder dir or, with an empty dir, the one that
-// is built in. A folder without topics.yaml has no shared topics, and one without targets.yaml
-// no targets. A folder without messages.yaml has that of the program. The other files must be
-// there. The error joins every mistake, one a line, each with file, queue and key.
+// Load reads and checks the catalog: from the folder dir or, with an empty dir, the built-in
+// one. A folder may lack topics.yaml and targets.yaml; without messages.yaml it has that of the
+// program. The error joins every mistake, one a line, each with file, queue and key.
 func Load(dir string) (*Catalog, error) {
 	if dir == "" {
 		return load(embedded)
@@ -45,17 +45,14 @@ func Load(dir string) (*Catalog, error) {
 func load(files fs.FS) (*Catalog, error) {
 	c := &Catalog{Products: map[string]Product{}, Sources: map[string]Source{}, Targets: map[string]Target{}}
 	r := &reader{unread: map[string]bool{}}
-	c.Contracts, r.mistakes = readContracts(files)
+	c.Contracts = r.readContracts(files)
+	r.unread[messagesFile] = len(r.mistakes) > 0
 	names := map[string]string{}
-	if _, err := fs.Stat(files, topicsFile); !errors.Is(err, fs.ErrNotExist) {
-		if file, ok := r.file(files, topicsFile, "topics"); ok {
-			c.Topics = r.readTopics(file["topics"], topicsFile, "topics", topicPlace, names)
-		}
+	if file, ok := r.file(files, topicsFile, "topics"); ok {
+		c.Topics = r.readTopics(file["topics"], topicsFile, "topics", topicPlace, names)
 	}
-	if _, err := fs.Stat(files, targetsFile); !errors.Is(err, fs.ErrNotExist) {
-		if file, ok := r.file(files, targetsFile, "targets"); ok {
-			c.readTargets(r, file["targets"])
-		}
+	if file, ok := r.file(files, targetsFile, "targets"); ok {
+		c.readTargets(r, file["targets"])
 	}
 	queues, haveQueues := r.file(files, queuesFile, "defaults", "queues", "outbound_topics")
 	if haveQueues {
@@ -70,21 +67,15 @@ func load(files fs.FS) (*Catalog, error) {
 	if len(r.mistakes) == 0 {
 		return c, nil
 	}
-	// Maps are read in any order; their mistakes are told in one.
+	// Maps are read in any order.
 	slices.SortStableFunc(r.mistakes, func(a, b error) int { return cmp.Compare(a.Error(), b.Error()) })
 	return nil, errors.Join(r.mistakes...)
 }
 
-// file reads what stands in a file under each of its keys, and reports whether the file is
-// readable as a whole.
+// file reads the nodes under a file's keys, and reports whether the file is YAML.
 func (r *reader) file(files fs.FS, name string, keys ...string) (map[string]*yaml.Node, bool) {
-	data, err := fs.ReadFile(files, name)
-	var root *yaml.Node
-	if err == nil {
-		root, err = document(data)
-	}
-	if err != nil {
-		r.mistakes = append(r.mistakes, fmt.Errorf("%s: %w", name, err))
+	root, ok := r.root(files, name)
+	if !ok {
 		return nil, false
 	}
 	entries := r.entries(root, name, "")
@@ -96,16 +87,43 @@ func (r *reader) file(files fs.FS, name string, keys ...string) (map[string]*yam
 	return entries, true
 }
 
-// items returns the nodes of a list that may be missing.
-func (r *reader) items(node *yaml.Node, place, path string) []*yaml.Node {
+// root parses a file. One that may be missing is then no mistake.
+func (r *reader) root(files fs.FS, name string) (root *yaml.Node, ok bool) {
+	data, err := fs.ReadFile(files, name)
+	if errors.Is(err, fs.ErrNotExist) && (name == topicsFile || name == targetsFile) {
+		return nil, false
+	}
+	if err == nil {
+		root, err = document(data)
+	}
+	if err != nil {
+		r.mistakes = append(r.mistakes, fmt.Errorf("%s: %w", name, err))
+	}
+	return root, err == nil
+}
+
+// list visits the maps of a list that may be missing. A mistake names each by its id, or by
+// its number.
+func (r *reader) list(node *yaml.Node, file, key, what string, visit func(place string, tree map[string]any)) {
 	if node == nil {
-		return nil
+		return
 	}
-	if what := ambiguity(node); what != "" || node.Kind != yaml.SequenceNode {
-		r.unreadable(place, path, cmp.Or(what, "must be a list"))
-		return nil
+	if wrong := ambiguity(node); wrong != "" || node.Kind != yaml.SequenceNode {
+		r.unreadable(file, key, cmp.Or(wrong, "must be a list"))
+		return
 	}
-	return node.Content
+	for i, item := range node.Content {
+		place := fmt.Sprintf("%s number %d", what, i+1)
+		for k := 0; k+1 < len(item.Content); k += 2 {
+			if item.Content[k].Value == "id" && item.Content[k+1].Value != "" {
+				place = what + " " + shown(item.Content[k+1].Value)
+				break
+			}
+		}
+		if tree, ok := r.branch(item, place, ""); ok {
+			visit(place, tree)
+		}
+	}
 }
 
 // branch is the tree of a node that must be a map.
@@ -116,6 +134,20 @@ func (r *reader) branch(node *yaml.Node, place, path string) (map[string]any, bo
 		r.unreadable(place, path, "must be a map")
 	}
 	return entries, ok
+}
+
+// each visits the entries of a map that are maps themselves, in the order of their keys.
+func (r *reader) each(node *yaml.Node, file, key, what string, visit func(name, place string, tree map[string]any)) {
+	if node == nil {
+		return
+	}
+	entries := r.entries(node, file, key)
+	for _, name := range slices.Sorted(maps.Keys(entries)) {
+		place := what + " " + shown(name)
+		if tree, ok := r.branch(entries[name], place, ""); ok {
+			visit(name, place, tree)
+		}
+	}
 }
 
 // rawQueue is a queue as the file has it.
@@ -141,24 +173,18 @@ func (c *Catalog) readQueues(r *reader, file map[string]*yaml.Node, names map[st
 	if node := file["defaults"]; node != nil {
 		tree, _ := r.branch(node, queuesFile, "defaults")
 		for _, key := range ofOneQueue {
-			if _, said := tree[key]; said {
+			if _, set := tree[key]; set {
 				r.unreadable(queuesFile, "defaults."+key, "unknown key")
 				delete(tree, key)
 			}
 		}
 		defaults = r.queue(queuesFile, "defaults", tree, defaults)
 	}
-	queues := r.items(file["queues"], queuesFile, "queues")
-	if len(queues) == 0 {
+	if node := file["queues"]; node == nil || len(node.Content) == 0 {
 		r.wrong(queuesFile, "queues", "there is none")
 	}
 	var places []string
-	for i, node := range queues {
-		place := placeOf(queuePlace, node, i)
-		tree, ok := r.branch(node, place, "")
-		if !ok {
-			continue
-		}
+	r.list(file["queues"], queuesFile, "queues", queuePlace, func(place string, tree map[string]any) {
 		queue := r.queue(place, "", tree, defaults)
 		r.checkQueue(place, queue, c.Topics)
 		if c.Contracts != nil {
@@ -169,7 +195,7 @@ func (c *Catalog) readQueues(r *reader, file map[string]*yaml.Node, names map[st
 		r.takeNames(names, place, "dead_letter.topic", queue.DeadLetter.Topic)
 		r.takeNames(names, place, "dead_letter.aliases", queue.DeadLetter.Aliases...)
 		c.Queues, places = append(c.Queues, queue), append(places, place)
-	}
+	})
 	c.OutboundTopics = r.readTopics(file["outbound_topics"], queuesFile, "outbound_topics", outboundPlace, names)
 	posts := map[string]Post{}
 	for i, q := range c.Queues {
@@ -179,19 +205,14 @@ func (c *Catalog) readQueues(r *reader, file map[string]*yaml.Node, names map[st
 }
 
 func (r *reader) readTopics(node *yaml.Node, file, key, what string, names map[string]string) (topics []Topic) {
-	for i, node := range r.items(node, file, key) {
-		place := placeOf(what, node, i)
-		tree, ok := r.branch(node, place, "")
-		if !ok {
-			continue
-		}
+	r.list(node, file, key, what, func(place string, tree map[string]any) {
 		var topic Topic
 		r.decode(tree, &topic, place, "")
 		r.checkTopic(place, topic)
 		r.takeNames(names, place, "id", topic.ID)
 		r.takeNames(names, place, "alias", topic.Alias)
 		topics = append(topics, topic)
-	}
+	})
 	return topics
 }
 
@@ -207,16 +228,6 @@ func (r *reader) takeNames(names map[string]string, place, key string, taken ...
 			names[name] = place + ", " + key
 		}
 	}
-}
-
-// placeOf is how mistakes name a queue or topic: by its id, or by its number.
-func placeOf(what string, node *yaml.Node, i int) string {
-	for k := 0; k+1 < len(node.Content); k += 2 {
-		if node.Content[k].Value == "id" && node.Content[k+1].Value != "" {
-			return what + " " + shown(node.Content[k+1].Value)
-		}
-	}
-	return fmt.Sprintf("%s number %d", what, i+1)
 }
 
 // queue returns the queue, with what it leaves open taken from the defaults.
@@ -237,13 +248,13 @@ func (r *reader) queue(place, path string, tree map[string]any, defaults Queue) 
 	q.AckDeadline = time.Duration(max(-1, min(raw.AckDeadline, 1_000_000))) * time.Second
 	switch {
 	case path != "": // the defaults
-	case q.DeadLetter.Drop && keeps:
-		r.wrong(place, "dead_letter.drop", "a queue that drops has no topic, aliases, retention, alert_above or oldest_alert")
-		fallthrough
 	case q.DeadLetter.Drop:
+		if keeps {
+			r.wrong(place, "dead_letter.drop", "a queue that drops has no topic, aliases, retention, alert_above or oldest_alert")
+		}
 		q.DeadLetter = DeadLetter{Drop: true}
-	case q.DeadLetter.Topic == "":
-		q.DeadLetter.Topic = q.ID + "-dlq"
+	default:
+		q.DeadLetter.Topic = cmp.Or(q.DeadLetter.Topic, q.ID+"-dlq")
 	}
 	entries, ok := handlers.(map[string]any)
 	if handled && !ok {
@@ -270,14 +281,11 @@ func (r *reader) queue(place, path string, tree map[string]any, defaults Queue) 
 // backoff takes the policy out of the tree, and returns it with what it leaves open taken
 // from the inherited one. A schedule stands for itself.
 func (r *reader) backoff(place, path string, tree map[string]any, inherited retry.Policy) retry.Policy {
-	said, ok := tree["retry_policy"]
-	if !ok {
-		return inherited
-	}
+	own, ok := tree["retry_policy"]
 	delete(tree, "retry_policy")
 	path = join(path, "retry_policy")
-	raw, own := rawPolicy(inherited), said
-	entries, _ := said.(map[string]any)
+	raw := rawPolicy(inherited)
+	entries, _ := own.(map[string]any)
 	schedule, scheduled := entries["schedule"]
 	if raw.Schedule = nil; scheduled {
 		if len(entries) > 1 {
@@ -285,48 +293,32 @@ func (r *reader) backoff(place, path string, tree map[string]any, inherited retr
 		}
 		raw, own = rawPolicy{}, map[string]any{"schedule": schedule}
 	}
-	r.decode(own, &raw, place, path)
-	switch {
-	case scheduled && len(raw.Schedule) == 0:
+	if ok {
+		r.decode(own, &raw, place, path)
+	}
+	if scheduled && len(raw.Schedule) == 0 {
 		r.wrong(place, path+".schedule", "lists no wait")
 		return inherited
-	case len(entries) == 0:
-		return inherited
-	default:
-		return retry.Policy(raw)
 	}
+	if len(entries) == 0 {
+		return inherited
+	}
+	return retry.Policy(raw)
 }
 
+// readProducts reads the products. There may be none: others are set in the store.
 func (c *Catalog) readProducts(r *reader, node *yaml.Node) {
-	if node == nil {
-		return // there may be none: others are set in the store
-	}
-	for id, node := range r.entries(node, productsFile, "products") {
-		place := productPlace + " " + shown(id)
-		if tree, ok := r.branch(node, place, ""); ok {
-			var p Product
-			r.decode(tree, &p, place, "")
-			r.checkProduct(place, id, p)
-			c.Products[id] = p
-		}
-	}
+	r.each(node, productsFile, "products", productPlace, func(id, place string, tree map[string]any) {
+		var p Product
+		r.decode(tree, &p, place, "")
+		r.checkProduct(place, id, p)
+		c.Products[id] = p
+	})
 }
 
 // readSources reads the sources; haveQueues says whether the queues they name are known.
 func (c *Catalog) readSources(r *reader, node *yaml.Node, haveQueues bool) {
-	var sources map[string]*yaml.Node
-	if node != nil {
-		sources = r.entries(node, sourcesFile, "sources")
-	}
-	if len(sources) == 0 {
-		r.wrong(sourcesFile, "sources", "there is none")
-	}
-	for name, node := range sources {
-		place := sourcePlace + " " + shown(name)
-		tree, ok := r.branch(node, place, "")
-		if !ok {
-			continue
-		}
+	r.each(node, sourcesFile, "sources", sourcePlace, func(name, place string, tree map[string]any) {
 		s := Source{Name: name}
 		r.decode(tree, &s, place, "")
 		r.checkSource(place, s)
@@ -334,5 +326,8 @@ func (c *Catalog) readSources(r *reader, node *yaml.Node, haveQueues bool) {
 			r.checkRoutes(place, s, c)
 		}
 		c.Sources[name] = s
+	})
+	if node == nil || len(node.Content) == 0 {
+		r.wrong(sourcesFile, "sources", "there is none")
 	}
 }

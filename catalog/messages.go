@@ -2,7 +2,6 @@ package catalog
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"strconv"
 	"strings"
@@ -10,86 +9,59 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"billhook/internal/contract"
+	"billhook/internal/routing"
 )
 
 const messagesFile = "messages.yaml"
 
 // readContracts compiles what the file declares. A folder without the file has what is
 // built in.
-func readContracts(files fs.FS) (*contract.Set, []error) {
-	data, err := fs.ReadFile(files, messagesFile)
-	if errors.Is(err, fs.ErrNotExist) {
-		data, err = embedded.ReadFile(messagesFile)
+func (r *reader) readContracts(files fs.FS) *contract.Set {
+	if _, err := fs.Stat(files, messagesFile); errors.Is(err, fs.ErrNotExist) {
+		files = embedded
 	}
-	var root *yaml.Node
-	if err == nil {
-		root, err = document(data)
+	root, ok := r.root(files, messagesFile)
+	if !ok {
+		return nil
 	}
-	if err != nil {
-		return nil, []error{fmt.Errorf("%s: %w", messagesFile, err)}
-	}
-	m := &messages{}
-	m.pairs(root, "", func(format, _ string, types *yaml.Node) {
-		m.pairs(types, format, func(eventType, at string, versions *yaml.Node) {
-			m.pairs(versions, at, func(version, at string, members *yaml.Node) {
+	var declared []contract.Declaration
+	r.visit(root, messagesFile, func(format, at string, types *yaml.Node) {
+		r.visit(types, at, func(eventType, at string, versions *yaml.Node) {
+			r.visit(versions, at, func(version, at string, members *yaml.Node) {
 				n, err := strconv.ParseInt(version, 10, 64)
 				if err != nil {
-					m.wrong(at, "a version is a number")
+					r.wrong(at, "", "a version is a number")
 				}
-				m.declared = append(m.declared, contract.Declaration{Format: format, Type: eventType, Version: n, Members: m.members(members, at)})
+				declared = append(declared, contract.Declaration{Format: format, Type: eventType, Version: n, Members: r.members(members, at)})
 			})
 		})
 	})
-	set, err := contract.NewSet(contract.Formats, m.declared)
+	set, err := contract.NewSet(contract.Formats, declared)
 	if err != nil {
 		for line := range strings.SplitSeq(err.Error(), "\n") {
-			m.mistakes = append(m.mistakes, errors.New(messagesFile+": "+line))
+			r.wrong(messagesFile, "", line)
 		}
 	}
-	return set, m.mistakes
+	return set
 }
 
-// messages is the file as it is read.
-type messages struct {
-	declared []contract.Declaration
-	mistakes []error
+// visit visits the entries of a map, each with the place that it is.
+func (r *reader) visit(node *yaml.Node, place string, each func(key, at string, value *yaml.Node)) {
+	r.pairs(node, place, "", func(key, value *yaml.Node) { each(key.Value, place+": "+shown(key.Value), value) })
 }
 
-func (m *messages) wrong(at, what string) {
-	m.mistakes = append(m.mistakes, fmt.Errorf("%s: %s: %s", messagesFile, at, what))
-}
-
-// pairs visits the keys of a map in their order, each once. A number is a key too.
-func (m *messages) pairs(node *yaml.Node, at string, visit func(key, at string, value *yaml.Node)) {
-	if what := ambiguity(node); what != "" || node.Kind != yaml.MappingNode {
-		m.wrong(at, strings.TrimSpace("must be a map; "+what))
-		return
-	}
-	seen := map[string]bool{}
-	for i := 0; i+1 < len(node.Content); i += 2 {
-		key := node.Content[i]
-		place := strings.TrimPrefix(at+": "+shown(key.Value), ": ")
-		if what := ambiguity(key); what != "" || key.Kind != yaml.ScalarNode || seen[key.Value] {
-			m.wrong(place, strings.TrimSpace("must be a plain key, and stand here once "+what))
-			continue
-		}
-		seen[key.Value] = true
-		visit(key.Value, place, node.Content[i+1])
-	}
-}
-
-func (m *messages) members(node *yaml.Node, at string) (members []contract.Member) {
-	m.pairs(node, at, func(name, at string, value *yaml.Node) {
+func (r *reader) members(node *yaml.Node, place string) (members []contract.Member) {
+	r.visit(node, place, func(name, at string, value *yaml.Node) {
 		member := contract.Member{Name: name}
 		switch what := ambiguity(value); {
 		case what != "":
-			m.wrong(at, what)
+			r.wrong(at, "", what)
 		case value.Kind == yaml.ScalarNode:
 			member.Shape, member.Required = strings.CutSuffix(value.Value, "!")
 		case value.Kind == yaml.SequenceNode && len(value.Content) == 1:
-			member.List = m.members(value.Content[0], at+"[]")
+			member.List = r.members(value.Content[0], at+"[]")
 		default:
-			m.wrong(at, "must be a shape, or a list of one object")
+			r.wrong(at, "", "must be a shape, or a list of one object")
 		}
 		members = append(members, member)
 	})
@@ -106,6 +78,11 @@ func (r *reader) checkContracts(place string, q Queue, contracts *contract.Set) 
 	for _, name := range q.OrderingKey {
 		if !contracts.Keys(q.Contract, name) {
 			r.wrong(place, "ordering_key", shown(name)+" is no attribute, and no member of a "+q.Contract+" body")
+		}
+	}
+	for name := range q.Handlers {
+		if _, err := routing.Parse(name); err == nil && eventType.MatchString(name) && !r.unread[messagesFile] && !contracts.Declares(q.Contract, name) {
+			r.wrong(place, handlerPath(name), "is declared by no "+q.Contract+" contract")
 		}
 	}
 }

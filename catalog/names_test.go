@@ -62,7 +62,7 @@ func TestASharedTopicExistsWhereOneOfItsQueuesIsEnabled(t *testing.T) {
 	t.Parallel()
 	c, err := catalog.Load(filepath.Join("testdata", "crooked"))
 	require.NoError(t, err)
-	require.Equal(t, []string{"seat-news", "unheard", "halls"}, c.Beside())
+	require.Equal(t, []string{"seat-news", "unheard", "halls"}, c.OtherTopics())
 	shared, _ := c.Queue("ordered")
 	require.Equal(t, "halls", shared.Topic())
 	own, _ := c.Queue("by-key")

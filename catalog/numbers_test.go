@@ -320,30 +320,3 @@ func TestThePrintedFormHoldsWhatWasLeftOpenAndWhatFollows(t *testing.T) {
 	}
 	require.True(t, json.Valid(printed))
 }
-
-func TestTheLongestWaitIsThatOfAnyTypeBetweenTwoOfItsAttempts(t *testing.T) {
-	t.Parallel()
-	types := func(attempts int, policies ...retry.Policy) catalog.Queue {
-		q := catalog.Queue{Handlers: map[string]catalog.Handler{}}
-		for i, p := range policies {
-			q.Handlers[string(rune('a'+i))] = catalog.Handler{MaxAttempts: attempts, Backoff: p}
-		}
-		return q
-	}
-	for sentence, test := range map[string]struct {
-		queue catalog.Queue
-		want  time.Duration
-	}{
-		"none without a second attempt":           {types(1, growing(time.Hour, time.Hour, 0)), 0},
-		"none without types":                      {catalog.Queue{MaxAttempts: 5, Backoff: growing(time.Hour, time.Hour, 0)}, 0},
-		"the last one, with all of its jitter":    {types(5, growing(time.Minute, time.Hour, 30*time.Second)), 8*time.Minute + 30*time.Second},
-		"no longer than the cap":                  {types(9, growing(time.Minute, time.Hour, 0)), time.Hour},
-		"one in the middle of a schedule":         {types(4, retry.Policy{Schedule: []time.Duration{0, time.Second, time.Hour, time.Minute}}), time.Hour},
-		"that of the type that waits the longest": {types(2, growing(time.Second, time.Hour, 0), growing(time.Minute, time.Hour, 0)), time.Minute},
-	} {
-		t.Run(sentence, func(t *testing.T) {
-			t.Parallel()
-			require.Equal(t, test.want, test.queue.LongestWait())
-		})
-	}
-}

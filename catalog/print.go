@@ -4,54 +4,24 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"strconv"
 	"time"
 
 	jsonv2 "github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"billhook/internal/retry"
 )
 
-// printedQueue is a queue with what follows from it.
-type printedQueue struct {
-	Queue
-	AckDeadline      int           `json:"ack_deadline_seconds"`
-	Ordered          bool          `json:"enable_message_ordering"`
-	Topic            string        `json:"topic"`
-	Shared           bool          `json:"shared"`
-	Filter           string        `json:"filter"`
-	PushSubscription string        `json:"push_subscription"`
-	PushPath         string        `json:"push_path"`
-	Broker           printedBroker `json:"broker"`
-	DeadLetter       any           `json:"dead_letter"`
-}
-
-type printedBroker struct {
-	Minimum  time.Duration `json:"minimum_backoff"`
-	Maximum  time.Duration `json:"maximum_backoff"`
-	Attempts int           `json:"max_delivery_attempts"`
-}
-
-type printedLetters struct {
-	DeadLetter
-	Hold string `json:"hold_subscription"`
-	Push string `json:"push_subscription"`
-	Path string `json:"push_path"`
-}
-
 // asWritten writes durations and policies as the files have them.
 var asWritten = jsonv2.WithMarshalers(jsonv2.JoinMarshalers(
 	jsonv2.MarshalFunc(func(d time.Duration) ([]byte, error) { return strconv.AppendQuote(nil, seconds(d)), nil }),
-	jsonv2.MarshalFunc(func(p retry.Policy) ([]byte, error) {
-		policy := map[string]any{"minimum_backoff": seconds(p.Base), "maximum_backoff": seconds(p.Max), "multiplier": p.Multiplier, "jitter": seconds(p.Jitter)}
+	jsonv2.MarshalToFunc(func(to *jsontext.Encoder, p retry.Policy) error {
 		if len(p.Schedule) > 0 {
-			waits := make([]string, len(p.Schedule))
-			for i, wait := range p.Schedule {
-				waits[i] = seconds(wait)
-			}
-			policy = map[string]any{"schedule": waits}
+			return jsonv2.MarshalEncode(to, map[string]any{"schedule": p.Schedule})
 		}
-		return json.Marshal(policy)
+		return jsonv2.MarshalEncode(to, map[string]any{"minimum_backoff": p.Base, "maximum_backoff": p.Max, "multiplier": p.Multiplier, "jitter": p.Jitter})
 	}),
 ))
 
@@ -59,32 +29,39 @@ var asWritten = jsonv2.WithMarshalers(jsonv2.JoinMarshalers(
 // settings derived. Durations are strings in seconds. The same catalog gives the
 // same bytes.
 func (c *Catalog) JSON() ([]byte, error) {
-	queues := make([]printedQueue, len(c.Queues))
-	for i, q := range c.Queues {
-		minimum, maximum := q.BrokerBackoff()
-		queues[i] = printedQueue{
-			Queue: q, AckDeadline: int(q.AckDeadline / time.Second), Ordered: q.Ordered(), Topic: q.Topic(), Shared: q.SharedTopic != "",
-			Filter: q.Filter().String(), PushSubscription: q.PushSubscription(), PushPath: q.PushPath(),
-			Broker:     printedBroker{minimum, maximum, BrokerMaxDeliveryAttempts},
-			DeadLetter: map[string]bool{"drop": true},
-		}
-		if !q.DeadLetter.Drop {
-			queues[i].DeadLetter = printedLetters{q.DeadLetter, q.DeadLetterHold(), q.DeadLetterPush(), q.DeadLetterPushPath()}
-		}
-	}
 	text, err := jsonv2.Marshal(map[string]any{
-		"queues": queues, "topics": c.Topics, "outbound_topics": c.OutboundTopics, "products": c.Products, "sources": c.Sources, "targets": c.Targets,
+		"queues": c.Queues, "topics": c.Topics, "outbound_topics": c.OutboundTopics, "products": c.Products, "sources": c.Sources, "targets": c.Targets,
 	}, asWritten)
-	var sorted any
+	var tree map[string]any // its keys are printed in order
 	if err == nil {
 		decoder := json.NewDecoder(bytes.NewReader(text))
 		decoder.UseNumber()
-		err = decoder.Decode(&sorted)
+		err = decoder.Decode(&tree)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("catalog: print: %w", err)
 	}
-	return json.MarshalIndent(sorted, "", "  ")
+	for i, queue := range tree["queues"].([]any) {
+		c.Queues[i].expand(queue.(map[string]any))
+	}
+	return json.MarshalIndent(tree, "", "  ")
+}
+
+// expand adds what follows from the queue.
+func (q Queue) expand(tree map[string]any) {
+	minimum, maximum := q.BrokerBackoff()
+	maps.Copy(tree, map[string]any{
+		"ack_deadline_seconds": int(q.AckDeadline / time.Second), "enable_message_ordering": q.Ordered(), "filter": q.Filter().String(),
+		"topic": q.Topic(), "shared": q.SharedTopic != "", "push_subscription": q.PushSubscription(), "push_path": q.PushPath(),
+		"broker": map[string]any{"minimum_backoff": seconds(minimum), "maximum_backoff": seconds(maximum), "max_delivery_attempts": BrokerMaxDeliveryAttempts},
+	})
+	if q.DeadLetter.Drop {
+		tree["dead_letter"] = map[string]bool{"drop": true}
+		return
+	}
+	maps.Copy(tree["dead_letter"].(map[string]any), map[string]any{
+		"hold_subscription": q.DeadLetterHold(), "push_subscription": q.DeadLetterPush(), "push_path": q.DeadLetterPushPath(),
+	})
 }
 
 func seconds(d time.Duration) string {

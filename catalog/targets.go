@@ -39,8 +39,7 @@ type Target struct {
 
 // Timeouts are those of a request to a target.
 type Timeouts struct {
-	// Connect bounds each step before a request is sent. Total bounds the whole exchange, where
-	// the handler's timeout does not end it before.
+	// Connect bounds each step before a request is sent, and Total the whole exchange.
 	Connect time.Duration `json:"connect"`
 	Total   time.Duration `json:"total"`
 }
@@ -52,12 +51,10 @@ type Breaker struct {
 	Rest     time.Duration `json:"rest"`
 }
 
-// Post is what a handler without Go does: it posts the event to a target.
+// Post is a handler without Go: it posts the event to a path of a target.
 type Post struct {
-	// Target is a name of targets.yaml.
 	Target string `json:"target"`
-	// Path is where on the target.
-	Path string `json:"path"`
+	Path   string `json:"path"`
 	// Reconcile is the path that says by 200 whether the target has an event, with {id} in the
 	// place of its id. Empty: the target applies one Idempotency-Key once.
 	Reconcile string `json:"reconcile"`
@@ -97,39 +94,15 @@ func (c *Catalog) TargetsOf(pool string) (targets []Target) {
 	return targets
 }
 
-// ToldBy returns the first queue that a handler of this name, of an enabled queue, emits to.
-func (c *Catalog) ToldBy(handler string) (Queue, bool) {
-	for _, q := range c.Queues {
-		for _, h := range q.Handlers {
-			if !q.Enabled || h.Name != handler {
-				continue
-			}
-			for _, id := range h.Emits {
-				if told, ok := c.Queue(id); ok {
-					return told, true
-				}
-			}
-		}
-	}
-	return Queue{}, false
-}
-
 func (c *Catalog) readTargets(r *reader, node *yaml.Node) {
-	if node == nil {
-		return
-	}
 	urls := map[string]string{}
-	entries := r.entries(node, targetsFile, "targets")
-	for _, name := range slices.Sorted(maps.Keys(entries)) {
-		place := targetPlace + " " + shown(name)
+	r.each(node, targetsFile, "targets", targetPlace, func(name, place string, tree map[string]any) {
 		t := Target{Name: name}
-		if tree, ok := r.branch(entries[name], place, ""); ok {
-			r.decode(tree, &t, place, "")
-			r.checkTarget(place, t)
-			r.takeNames(urls, place, "url_variable", t.URLVariable)
-			c.Targets[name] = t
-		}
-	}
+		r.decode(tree, &t, place, "")
+		r.checkTarget(place, t)
+		r.takeNames(urls, place, "url_variable", t.URLVariable)
+		c.Targets[name] = t
+	})
 }
 
 var (
@@ -157,8 +130,8 @@ func (r *reader) checkTarget(place string, t Target) {
 	require((t.Breaker.Failures > 0) == (t.Breaker.Rest > 0) && t.Breaker.Rest <= maxWait, "breaker.rest", "must be above 0s and at most 86400s where failures is above 0, and only there")
 }
 
-// checkPosts checks what the handlers of a queue post to, and how many attempts it gathers. posts
-// are those of the queues before, by the name of their handler.
+// checkPosts checks the posts and the batch of a queue. posts are those of the queues before, by
+// the name of their handler.
 func (r *reader) checkPosts(place string, q Queue, c *Catalog, posts map[string]Post) {
 	shortest := q.HandlerTimeout
 	for eventType, h := range q.Handlers {

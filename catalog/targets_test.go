@@ -60,12 +60,12 @@ func TestAHandlersNewsGoToTheQueueThatItEmitsTo(t *testing.T) {
 	t.Parallel()
 	c, err := catalog.Load("")
 	require.NoError(t, err)
-	told, ok := c.ToldBy("subscriptions.record")
+	told, ok := c.EmitsTo("subscriptions.record")
 	require.True(t, ok)
 	require.Equal(t, "pay-subscription-update", told.ID)
-	_, ok = c.ToldBy("points.credit")
+	_, ok = c.EmitsTo("points.credit")
 	require.False(t, ok, "it emits nothing")
-	_, ok = c.ToldBy("journal.post")
+	_, ok = c.EmitsTo("journal.post")
 	require.False(t, ok, "its queue is not enabled")
 }
 

@@ -125,6 +125,41 @@ func TestTerraformRefusesWhatTheLoaderRefuses(t *testing.T) {
 	}
 }
 
+// The first column is a change to a catalog that posts, which both must refuse.
+func TestTerraformRefusesTheTargetsThatTheLoaderRefuses(t *testing.T) {
+	t.Parallel()
+	terraform := terraformBinary(t)
+	_, printed, err := expand(t, terraform, posting(t, "", ""))
+	require.NoError(t, err, "%s", printed)
+	for name, test := range map[string]struct{ old, new, reason string }{
+		"an unknown key of the timeouts":   {`connect: "0.5s"`, `connect: "0.5s", read: "1s"`, "has a key that is not known"},
+		"a timeout without its unit":       {`connect: "0.5s"`, `connect: "0.5"`, "timeouts and breaker.rest: must be durations in seconds"},
+		"a total of ten minutes":           {`timeouts: { connect: "1s", total: "1s" }`, `timeouts: { connect: "1s", total: "600s" }`, "timeouts.total: must be below 600s"},
+		"a negative concurrency":           {"concurrency: 4", "concurrency: -1", "concurrency: must be 0, which is no limit, to 1000"},
+		"a concurrency of a thousand":      {"concurrency: 4", "concurrency: 1001", "concurrency: must be 0, which is no limit, to 1000"},
+		"half a request at once":           {"concurrency: 4", "concurrency: 4.5", "must be whole numbers"},
+		"a negative rate":                  {"2.5", "-2.5", "rate_per_second: must be 0, which is no limit, to 1000000"},
+		"a rate beyond measure":            {"2.5", "1000001", "rate_per_second: must be 0, which is no limit, to 1000000"},
+		"a burst without a rate":           {"    rate_per_second: 2.5\n", "", "burst: must be 1 to 1000000"},
+		"a burst beyond measure":           {"burst: 5", "burst: 1000001", "burst: must be 1 to 1000000"},
+		"a breaker of a thousand and one":  {"failures: 3", "failures: 1001", "breaker.failures: must be 0, which is any number, to 1000"},
+		"a breaker that rests for days":    {`rest: "60s"`, `rest: "86401s"`, "breaker.rest: must be above 0s and at most 86400s"},
+		"two questions about one path":     {"reminder: {", "another: { post: { target: post-office, path: /v1/letters } }\n      reminder: {", "reconcile: must be the same in every entry"},
+		"a batch longer than its handlers": {`reminder: {`, `reminder: { timeout: "0.02s",`, "batch.wait: must be above 0s, at most 1s, and below the shortest timeout"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			folder := posting(t, test.old, test.new)
+			_, err := catalog.Load(folder)
+			require.Error(t, err)
+			_, printed, err := expand(t, terraform, folder)
+			require.Error(t, err, "%s", printed)
+			// Terraform breaks long lines.
+			require.Contains(t, strings.Join(strings.Fields(string(printed)), " "), test.reason)
+		})
+	}
+}
+
 // TestTheLoaderRefusesWhatReadersOfYAMLDisagreeAbout feeds both the same file. The last
 // column is what terraform makes of it; empty, it fails too. Go takes none of them.
 func TestTheLoaderRefusesWhatReadersOfYAMLDisagreeAbout(t *testing.T) {

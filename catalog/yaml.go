@@ -22,8 +22,7 @@ import (
 // What YAML readers disagree about is refused rather than read: Go and Terraform's
 // yamldecode must see the same values.
 var (
-	plainInt   = regexp.MustCompile(`^-?(0|[1-9][0-9]*)$`)
-	plainFloat = regexp.MustCompile(`^-?(0|[1-9][0-9]*)\.[0-9]+$`)
+	plainNumber = regexp.MustCompile(`^-?(0|[1-9][0-9]*)(\.[0-9]+)?$`)
 	// sexagesimal is a number in base 60 to readers of YAML 1.1, such as 10:30.
 	sexagesimal = regexp.MustCompile(`^[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?$`)
 	plainWord   = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.:-]{0,255}$`)
@@ -58,8 +57,7 @@ func document(data []byte) (*yaml.Node, error) {
 // behind the place (file, queue) and the path of its key.
 type reader struct {
 	mistakes []error
-	// unread holds place and path of each value that could not be read: what is
-	// checked about it afterwards would only be noise.
+	// unread holds place and path of each value that could not be read: later checks skip it.
 	unread map[string]bool
 }
 
@@ -123,25 +121,40 @@ func (r *reader) tree(node *yaml.Node, place, path string) any {
 
 // entries returns what stands under each key of a map.
 func (r *reader) entries(node *yaml.Node, place, path string) map[string]*yaml.Node {
+	entries := map[string]*yaml.Node{}
+	r.pairs(node, place, path, func(key, value *yaml.Node) {
+		if key.ShortTag() != "!!str" {
+			r.unreadable(place, join(path, key.Value), keyRule)
+			return
+		}
+		entries[key.Value] = value
+	})
+	return entries
+}
+
+const keyRule = "a key must be a string; quote it"
+
+// pairs visits the entries of a map in their order, each key once.
+func (r *reader) pairs(node *yaml.Node, place, path string, visit func(key, value *yaml.Node)) {
 	if what := ambiguity(node); what != "" || node.Kind != yaml.MappingNode {
 		r.unreadable(place, path, cmp.Or(what, "must be a map"))
-		return nil
+		return
 	}
-	entries := map[string]*yaml.Node{}
+	seen := map[string]bool{}
 	for i := 0; i+1 < len(node.Content); i += 2 {
 		key := node.Content[i]
 		switch what := ambiguity(key); {
 		case what != "":
 			r.unreadable(place, join(path, key.Value), what)
-		case key.Kind != yaml.ScalarNode || key.ShortTag() != "!!str":
-			r.unreadable(place, join(path, key.Value), "a key must be a string; quote it")
-		case entries[key.Value] != nil:
+		case key.Kind != yaml.ScalarNode:
+			r.unreadable(place, join(path, key.Value), keyRule)
+		case seen[key.Value]:
 			r.wrong(place, join(path, key.Value), "the key stands here twice")
 		default:
-			entries[key.Value] = node.Content[i+1]
+			seen[key.Value] = true
+			visit(key, node.Content[i+1])
 		}
 	}
-	return entries
 }
 
 // strict takes no member that the value does not have, and no duration but in seconds.
@@ -196,15 +209,13 @@ func wanted(mistake *json.SemanticError) string {
 	if errors.Is(mistake.Err, json.ErrUnknownName) {
 		return "unknown key"
 	}
-	switch t := mistake.GoType; {
-	case t == reflect.TypeFor[time.Duration](), t == reflect.TypeFor[*time.Duration]():
+	if t := mistake.GoType; t == reflect.TypeFor[time.Duration]() || t == reflect.TypeFor[*time.Duration]() {
 		return `must be a duration in seconds, in quotes, such as "600s"`
-	default:
-		return "must be " + map[reflect.Kind]string{
-			reflect.String: "a string", reflect.Bool: "true or false", reflect.Int: "a whole number", reflect.Int64: "a whole number",
-			reflect.Float64: "a number", reflect.Slice: "a list", reflect.Struct: "a map", reflect.Map: "a map",
-		}[t.Kind()]
 	}
+	return "must be " + map[reflect.Kind]string{
+		reflect.String: "a string", reflect.Bool: "true or false", reflect.Int: "a whole number", reflect.Int64: "a whole number",
+		reflect.Float64: "a number", reflect.Slice: "a list", reflect.Struct: "a map", reflect.Map: "a map",
+	}[mistake.GoType.Kind()]
 }
 
 // ambiguity says why YAML readers could disagree about a node, or nothing.
@@ -221,10 +232,8 @@ func ambiguity(node *yaml.Node) string {
 	switch node.ShortTag() {
 	case "!!str":
 		clear = !slices.Contains(boolWords, strings.ToLower(node.Value)) && !sexagesimal.MatchString(node.Value)
-	case "!!int":
-		clear = plainInt.MatchString(node.Value)
-	case "!!float":
-		clear = plainFloat.MatchString(node.Value)
+	case "!!int", "!!float":
+		clear = plainNumber.MatchString(node.Value)
 	case "!!bool":
 		clear = node.Value == "true" || node.Value == "false"
 	case "!!null":
@@ -236,8 +245,8 @@ func ambiguity(node *yaml.Node) string {
 	return ""
 }
 
-// shown is a value of the catalog as a message shows it: bare where it is a plain
-// word, else quoted, and never long. The catalog is our own file, not a payload.
+// shown is a value as a message shows it: a plain word, else quoted, and never long. It comes
+// from our own file, not from a payload.
 func shown(value string) string {
 	if plainWord.MatchString(value) {
 		return value

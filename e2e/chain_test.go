@@ -36,7 +36,13 @@ func (s *stack) next(of samples.Event) samples.Event {
 func (s *stack) emitted(t *testing.T, eventID string) string {
 	t.Helper()
 	s.until(t, eventID, "processed")
-	doc, err := s.store.Get(t.Context(), dedupe.Key(e2e.Queue, dedupe.DefaultTenant, eventID))
+	return s.emittedIn(t, e2e.Queue, eventID)
+}
+
+// emittedIn returns the id of the event that a queue's event has emitted.
+func (s *stack) emittedIn(t *testing.T, queue, eventID string) string {
+	t.Helper()
+	doc, err := s.store.Get(t.Context(), dedupe.Key(queue, dedupe.DefaultTenant, eventID))
 	require.NoError(t, err)
 	record, err := dedupe.FromDocument(doc)
 	require.NoError(t, err)

@@ -293,7 +293,7 @@ func (g crashSetup) open(t *testing.T, test crashCase) *installation {
 	id := fmt.Sprint(800_000_000_000_000_000 + rand.Int64N(100_000_000_000_000)*100)
 	s := &installation{crashSetup: g, project: "crash-" + uuid.NewString(), log: &e2e.Log{}, points: test.points, left: test.left, event: id}
 	var told bool
-	s.updates, told = g.catalog.ToldBy("subscriptions.record")
+	s.updates, told = g.catalog.EmitsTo("subscriptions.record")
 	require.True(t, told)
 	s.update = lane.ID(handler.Event{Queue: e2e.Queue, Tenant: dedupe.DefaultTenant, ID: id}, 0)
 

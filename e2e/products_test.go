@@ -71,7 +71,7 @@ func productSet(t *testing.T, s *stack) {
 	require.Equal(t, "sold since today", history.Items[0].Why)
 	require.Nil(t, history.Items[0].Before)
 	require.EqualValues(t, 500, history.Items[0].After["points"])
-	require.Equal(t, *set.Since, history.Items[0].At)
+	require.Equal(t, set.Since, history.Items[0].At)
 }
 
 // productChanged changes a product of the catalog, and retires it.

@@ -526,7 +526,8 @@ func inspectQueries(t *testing.T, visit func(ast.Node)) {
 			return err
 		}
 		text, err := os.ReadFile(path)
-		if err != nil || !strings.Contains(string(text), "store.Query{") {
+		// The second makes the conditions of queries that another file asks.
+		if err != nil || (!strings.Contains(string(text), "store.Query{") && !strings.Contains(string(text), "equal := map[string]any{}")) {
 			return err
 		}
 		parsed, err := parser.ParseFile(token.NewFileSet(), path, text, 0)

@@ -4,6 +4,8 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
+
+	"billhook/internal/worker"
 )
 
 func (p *program) catalogCommand() *cobra.Command {
@@ -11,10 +13,13 @@ func (p *program) catalogCommand() *cobra.Command {
 	command.AddCommand(
 		&cobra.Command{
 			Use:   "check",
-			Short: "Report every mistake of the catalog at once (CATALOG_DIR, else the built-in one)",
+			Short: "Report every mistake of the catalog at once, and what a worker would refuse (CATALOG_DIR, else the built-in one)",
 			Args:  cobra.NoArgs,
 			RunE: func(*cobra.Command, []string) error {
 				c, err := p.catalog()
+				if err == nil {
+					err = worker.Check(c)
+				}
 				if err != nil {
 					return err
 				}

@@ -2,8 +2,10 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -22,7 +24,8 @@ import (
 func (p *program) worker(command *cobra.Command) func() client {
 	server := command.PersistentFlags().String("server", "http://127.0.0.1:8081", "the worker's address")
 	return func() client {
-		return client{base: *server, token: firstOf(p.env.OpsToken.List()), operator: p.env.OpsOperator, http: &http.Client{Timeout: 30 * time.Second}}
+		token := append(p.env.OpsToken.List(), "")[0] // empty where none is set
+		return client{base: *server, token: token, operator: p.env.OpsOperator, http: &http.Client{Timeout: 30 * time.Second}}
 	}
 }
 
@@ -41,22 +44,21 @@ func (w client) get(ctx context.Context, path string, answer any) error {
 	return w.do(ctx, http.MethodGet, path, nil, answer)
 }
 
-// post sends body as JSON and fills answer as get does.
+// post sends question as JSON and fills answer as get does.
 func (w client) post(ctx context.Context, path string, question, answer any) error {
-	return w.send(ctx, http.MethodPost, path, question, answer)
+	return w.do(ctx, http.MethodPost, path, question, answer)
 }
 
-// send sends body as JSON by any method and fills answer as get does.
-func (w client) send(ctx context.Context, method, path string, question, answer any) error {
-	body, err := json.Marshal(question)
-	if err != nil {
-		return fmt.Errorf("ask the worker: %w", err)
+// do sends question as JSON by any method and fills answer as get does.
+func (w client) do(ctx context.Context, method, path string, question, answer any) error {
+	var body []byte
+	var err error
+	if question != nil {
+		if body, err = json.Marshal(question); err != nil {
+			return fmt.Errorf("ask the worker: %w", err)
+		}
 	}
-	return w.do(ctx, method, path, body, answer)
-}
-
-func (w client) do(ctx context.Context, method, path string, question []byte, answer any) error {
-	request, err := http.NewRequestWithContext(ctx, method, w.base+path, bytes.NewReader(question))
+	request, err := http.NewRequestWithContext(ctx, method, w.base+path, bytes.NewReader(body))
 	if err != nil {
 		return fmt.Errorf("ask the worker: %w", err)
 	}
@@ -66,24 +68,30 @@ func (w client) do(ctx context.Context, method, path string, question []byte, an
 	if w.token != "" {
 		request.Header.Set("Authorization", "Bearer "+w.token)
 	}
-	response, err := w.http.Do(request)
+	status, answered, err := exchange(w.http, request)
 	if err != nil {
 		return fmt.Errorf("ask the worker: %w", err)
 	}
-	defer func() { _ = response.Body.Close() }()
-	body, err := io.ReadAll(io.LimitReader(response.Body, 16<<20))
-	if err != nil {
-		return fmt.Errorf("ask the worker: %w", err)
-	}
-	if response.StatusCode != http.StatusOK && response.StatusCode != http.StatusCreated {
-		problem := &problemError{status: response.StatusCode}
-		_ = json.Unmarshal(body, &problem.problem) // an answer without a problem document is told by its status
+	if status != http.StatusOK && status != http.StatusCreated {
+		problem := &problemError{status: status}
+		_ = json.Unmarshal(answered, &problem.problem) // an answer without a problem document is told by its status
 		return problem
 	}
-	if err := json.Unmarshal(body, answer); err != nil {
+	if err := json.Unmarshal(answered, answer); err != nil {
 		return fmt.Errorf("ask the worker: answer: %w", err)
 	}
 	return nil
+}
+
+// exchange returns the status and the body of an answer.
+func exchange(by *http.Client, request *http.Request) (status int, body []byte, err error) {
+	response, err := by.Do(request)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer func() { _ = response.Body.Close() }()
+	body, err = io.ReadAll(io.LimitReader(response.Body, 16<<20))
+	return response.StatusCode, body, err
 }
 
 // problemError is an answer other than 200 and 201.
@@ -97,6 +105,28 @@ func (e *problemError) Error() string {
 		return fmt.Sprintf("the worker answers %d %s", e.status, http.StatusText(e.status))
 	}
 	return fmt.Sprintf("%s (%s)", e.problem.Detail, e.problem.Code)
+}
+
+// poll repeats ask every so often until it reports done. It goes on where the worker is
+// unreachable, fails, or answers with the status pending.
+func poll(ctx context.Context, every time.Duration, pending int, ask func() (done bool, err error)) error {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		done, err := ask()
+		var problem *problemError
+		switch {
+		case err == nil && done:
+			return nil
+		case errors.As(err, &problem) && problem.status != pending && problem.status < http.StatusInternalServerError:
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("waited too long: %w", cmp.Or(err, ctx.Err()))
+		}
+	}
 }
 
 // pages asks for a list page after page and returns up to limit items; 0 is no limit. It sends
@@ -125,10 +155,3 @@ func pages[Item any](ctx context.Context, ask client, path string, values url.Va
 
 // perPage is the page size. It is the maximum of every list of the API.
 const perPage = 100
-
-func firstOf(values []string) string {
-	if len(values) == 0 {
-		return ""
-	}
-	return values[0]
-}

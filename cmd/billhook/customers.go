@@ -72,7 +72,7 @@ func (p *program) printCustomer(s customers.State) {
 }
 
 func linkedSince(s customers.State) string {
-	if s.Since == nil {
+	if s.Since.IsZero() {
 		return "a time that is not known"
 	}
 	return s.Since.Format(time.RFC3339)
@@ -80,12 +80,9 @@ func linkedSince(s customers.State) string {
 
 func (p *program) customersLink(ask func() client) *cobra.Command {
 	var why reason
-	command := &cobra.Command{
+	return why.required(&cobra.Command{
 		Use: "link <customer> <uid>", Short: "Link a customer to a user, and move what guests' orders left to that user", Args: cobra.ExactArgs(2),
 		RunE: func(command *cobra.Command, args []string) error {
-			if err := why.check(); err != nil {
-				return err
-			}
 			var before customers.State
 			if err := ask().get(command.Context(), customerPath(args[0], "/preview"), &before); err != nil {
 				return err
@@ -105,7 +102,7 @@ func (p *program) customersLink(ask func() client) *cobra.Command {
 			var all customers.Linked
 			for {
 				var done customers.Linked
-				if err := ask().send(command.Context(), http.MethodPut, customerPath(args[0], path), link, &done); err != nil {
+				if err := ask().do(command.Context(), http.MethodPut, customerPath(args[0], path), link, &done); err != nil {
 					return fmt.Errorf("after %d points of %d orders: %w", all.MovedPoints, all.MovedOrders, err)
 				}
 				done.MovedPoints, done.MovedOrders = done.MovedPoints+all.MovedPoints, done.MovedOrders+all.MovedOrders
@@ -125,19 +122,14 @@ func (p *program) customersLink(ask func() client) *cobra.Command {
 			}
 			return p.printJSON(all)
 		},
-	}
-	why.flags(command)
-	return command
+	})
 }
 
 func (p *program) customersUnlink(ask func() client) *cobra.Command {
 	var why reason
-	command := &cobra.Command{
+	return why.required(&cobra.Command{
 		Use: "unlink <customer>", Short: "Remove a customer's link; no points move", Args: cobra.ExactArgs(1),
 		RunE: func(command *cobra.Command, args []string) error {
-			if err := why.check(); err != nil {
-				return err
-			}
 			var before customers.State
 			if err := ask().get(command.Context(), customerPath(args[0], ""), &before); err != nil {
 				return err
@@ -151,13 +143,11 @@ func (p *program) customersUnlink(ask func() client) *cobra.Command {
 				return err
 			}
 			var after customers.State
-			if err := ask().send(command.Context(), http.MethodDelete, customerPath(args[0], ""), ops.Link{Why: why.why, Expect: &before.UID}, &after); err != nil {
+			if err := ask().do(command.Context(), http.MethodDelete, customerPath(args[0], ""), ops.Link{Why: why.why, Expect: &before.UID}, &after); err != nil {
 				return err
 			}
 			p.printf("Customer %s is linked to nobody.\n", after.CustomerID)
 			return p.printJSON(after)
 		},
-	}
-	why.flags(command)
-	return command
+	})
 }

@@ -106,7 +106,7 @@ func (p *program) devCommand() *cobra.Command {
 			p.printf("Billhook is up: webhook %s, worker %s, a stand-in for the subscription service %s.\n", stack.WebhookURL, stack.WorkerURL, stack.ServiceURL)
 			state.describe(p, stack.Loaded)
 			if !quiet {
-				show := &demo{program: p, stack: stack, secret: config.Secrets["paynow"][0],
+				show := &demo{program: p, stack: stack, source: c.Sources["paynow"], secret: config.Secrets["paynow"][0],
 					ask: client{base: stack.WorkerURL, http: &http.Client{Timeout: 30 * time.Second}}}
 				if state.reused && show.sentBefore(ctx) {
 					p.printf("The samples were sent by an earlier run, and are not sent again.\n")

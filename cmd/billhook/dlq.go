@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -98,7 +99,7 @@ func (p *program) dlqList(c *choice) *cobra.Command {
 			}
 			var rows [][]string
 			for _, i := range all.Items {
-				rows = append(rows, row(i.ID, i.Reason, i.EventType, i.EventID, i.OrderingKey, i.Attempts, i.ReplayCount, deadSince(i), i.State, i.Detail))
+				rows = append(rows, row(i.ID, i.Reason, i.EventType, i.EventID, i.OrderingKey, i.Attempts, i.ReplayCount, i.Died().Format(time.RFC3339), i.State, i.Detail))
 			}
 			p.table([]string{"ID", "REASON", "TYPE", "EVENT", "KEY", "ATTEMPTS", "REPLAYS", "DIED", "STATE", "DETAIL"}, rows)
 			reasons := map[string]int{}
@@ -118,22 +119,9 @@ func (p *program) dlqList(c *choice) *cobra.Command {
 	return command
 }
 
-func deadSince(i deadletter.Item) string {
-	at := i.Kept
-	if i.DeadLettered != nil {
-		at = *i.DeadLettered
-	}
-	return at.Format(time.RFC3339)
-}
-
 // formatCounts lists counts by name, the largest first.
 func formatCounts(of map[string]int) string {
-	names := slices.SortedFunc(maps.Keys(of), func(a, b string) int {
-		if of[a] != of[b] {
-			return of[b] - of[a]
-		}
-		return strings.Compare(a, b)
-	})
+	names := slices.SortedFunc(maps.Keys(of), func(a, b string) int { return cmp.Or(of[b]-of[a], strings.Compare(a, b)) })
 	parts := make([]string, len(names))
 	for i, name := range names {
 		parts[i] = fmt.Sprintf("%s %d", name, of[name])
@@ -154,8 +142,8 @@ func (p *program) dlqShow(c *choice) *cobra.Command {
 			}
 			p.printf("%s  %s\n  queue %s, event %s %s, key %s\n  %d %s %s\n  %d attempts, %d replays, died %s, kept until %s\n",
 				letter.ID, letter.State, letter.Queue, letter.EventType, letter.EventID, letter.OrderingKey,
-				letter.Status, letter.Reason, letter.Detail, letter.Attempts, letter.ReplayCount, deadSince(letter.Item), letter.Expires.Format(time.RFC3339))
-			if letter.State == deadletter.Corrected && letter.Closed != nil {
+				letter.Status, letter.Reason, letter.Detail, letter.Attempts, letter.ReplayCount, letter.Died().Format(time.RFC3339), letter.Expires.Format(time.RFC3339))
+			if letter.State == deadletter.Corrected {
 				p.printf("  corrected by message %s, %s\n", letter.CorrectedBy, letter.Closed.Format(time.RFC3339))
 			}
 			for _, name := range slices.Sorted(maps.Keys(letter.Attributes)) {
@@ -174,8 +162,7 @@ func (p *program) dlqShow(c *choice) *cobra.Command {
 	}
 }
 
-// dlqAct is the command replay or discard: it shows a preview, asks for a yes, begins the
-// operation and follows it.
+// dlqAct is the command replay or discard. It previews, asks, begins the operation and follows it.
 func (p *program) dlqAct(c *choice, kind deadletter.Kind) *cobra.Command {
 	var why reason
 	var rate int64
@@ -245,29 +232,19 @@ func (p *program) follow(ctx context.Context, ask client, op deadletter.Operatio
 	return p.printJSON(op)
 }
 
-// finish runs an operation to its end and calls did after each step. It asks again where the
-// worker is unreachable or runs the operation already.
+// finish runs an operation to its end and calls did after each step.
 func (w client) finish(ctx context.Context, op deadletter.Operation, did func(deadletter.Operation)) (deadletter.Operation, error) {
-	tick := time.NewTicker(time.Second)
-	defer tick.Stop()
-	for op.Progress != deadletter.Finished {
-		err := w.post(ctx, "/v1/ops/operations/"+url.PathEscape(op.ID)+"/run", struct{}{}, &op)
-		var problem *problemError
-		switch {
-		case err == nil:
-			did(op)
-			continue
-		case ctx.Err() != nil:
-			return op, ctx.Err()
-		case errors.As(err, &problem) && problem.status != http.StatusConflict && problem.status < http.StatusInternalServerError:
-			return op, err
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-		}
+	if op.Progress == deadletter.Finished {
+		return op, nil
 	}
-	return op, nil
+	err := poll(ctx, time.Second, http.StatusConflict, func() (bool, error) {
+		err := w.post(ctx, "/v1/ops/operations/"+url.PathEscape(op.ID)+"/run", struct{}{}, &op)
+		if err == nil {
+			did(op)
+		}
+		return op.Progress == deadletter.Finished, err
+	})
+	return op, err
 }
 
 func (p *program) dlqOperations(c *choice) *cobra.Command {

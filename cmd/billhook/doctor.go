@@ -201,12 +201,12 @@ func (k *canaries) recorded(ctx context.Context, id string) bool {
 	return k.step("the worker has handled it", func() (string, error) {
 		var event ops.Event
 		err := k.until(ctx, "/v1/ops/events/"+url.PathEscape(id)+"?queue="+url.QueryEscape(k.queue.ID), &event, func() bool {
-			return event.Status == string(dedupe.Completed) || event.Status == string(dedupe.DeadLettered)
+			return event.Status == dedupe.Completed || event.Status == dedupe.DeadLettered
 		})
 		if err != nil {
 			return "", err
 		}
-		if event.Status != string(dedupe.Completed) {
+		if event.Status != dedupe.Completed {
 			return "", fmt.Errorf("it was dead-lettered: %s", event.Reason)
 		}
 		return fmt.Sprintf("%s, at attempt %d", event.Result, event.Attempts), nil
@@ -259,26 +259,10 @@ func (k *canaries) discardHeld(ctx context.Context, id string) {
 	})
 }
 
-// until repeats a GET until done. It goes on where the worker is unreachable for a moment.
+// until repeats a GET until done.
 func (k *canaries) until(ctx context.Context, path string, answer any, done func() bool) error {
-	tick := time.NewTicker(100 * time.Millisecond)
-	defer tick.Stop()
-	for {
+	return poll(ctx, 100*time.Millisecond, http.StatusNotFound, func() (bool, error) {
 		err := k.ask.get(ctx, path, answer)
-		var problem *problemError
-		switch {
-		case err == nil && done():
-			return nil
-		case errors.As(err, &problem) && problem.status != http.StatusNotFound && problem.status < http.StatusInternalServerError:
-			return err
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			if err != nil {
-				return fmt.Errorf("waited too long: %w", err)
-			}
-			return errors.New("waited too long")
-		}
-	}
+		return done(), err
+	})
 }

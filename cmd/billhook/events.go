@@ -41,11 +41,10 @@ func (p *program) printEvent(e ops.Event) {
 			p.printf("  %-15s %s\n", name, value)
 		}
 	}
-	at := func(t *time.Time) string {
-		if t == nil {
-			return ""
+	at := func(name string, t time.Time) {
+		if !t.IsZero() {
+			row(name, t.Format(time.RFC3339Nano))
 		}
-		return t.Format(time.RFC3339Nano)
 	}
 	p.printf("%s  %s\n", e.EventID, e.Status)
 	row("queue", e.Queue)
@@ -59,10 +58,10 @@ func (p *program) printEvent(e ops.Event) {
 	row("ordering key", e.OrderingKey)
 	row("message", e.MessageID)
 	row("payload", e.PayloadHash)
-	row("created", at(e.CreatedAt))
-	row("processed", at(e.ProcessedAt))
-	row("lease until", at(e.LeaseUntil))
-	row("next retry", at(e.NextRetryAt))
+	at("created", e.CreatedAt)
+	at("processed", e.ProcessedAt)
+	at("lease until", e.LeaseUntil)
+	at("next retry", e.NextRetryAt)
 	for _, id := range e.Emitted {
 		p.printf("  emitted         event %s\n", id)
 	}

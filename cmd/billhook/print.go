@@ -79,8 +79,8 @@ func orDash(v any) string {
 	return "-"
 }
 
-func when(t *time.Time) string {
-	if t == nil {
+func when(t time.Time) string {
+	if t.IsZero() {
 		return ""
 	}
 	return t.UTC().Format("2006-01-02 15:04:05")
@@ -94,18 +94,22 @@ type reason struct {
 	yes, dryRun bool
 }
 
+// required adds the flags, and fails the command without --why.
+func (r *reason) required(command *cobra.Command) *cobra.Command {
+	r.flags(command)
+	command.PreRunE = func(*cobra.Command, []string) error {
+		if strings.TrimSpace(r.why) == "" && !r.dryRun {
+			return errors.New("--why: say why, for the audit")
+		}
+		return nil
+	}
+	return command
+}
+
 func (r *reason) flags(command *cobra.Command) {
 	command.Flags().StringVar(&r.why, "why", "", "the reason, for the audit; required")
 	command.Flags().BoolVar(&r.yes, "yes", false, "do not ask")
 	command.Flags().BoolVar(&r.dryRun, "dry-run", false, "show what would be done, and do nothing")
-}
-
-// check returns an error where --why is missing.
-func (r *reason) check() error {
-	if strings.TrimSpace(r.why) == "" && !r.dryRun {
-		return errors.New("--why: say why, for the audit")
-	}
-	return nil
 }
 
 // confirm asks the person to type word. Anything else is a no.

@@ -40,39 +40,51 @@ func (p *program) productsList(ask func() client) *cobra.Command {
 	}
 }
 
-// product asks for one product. known reports whether it exists and is not retired.
-func (w client) product(command *cobra.Command, id string) (product products.Product, known bool, err error) {
-	err = w.get(command.Context(), productPath(id), &product)
-	var problem *problemError
-	if errors.As(err, &problem) && problem.status == http.StatusNotFound {
-		return product, false, nil
-	}
-	return product, err == nil, err
-}
-
-// shownPoints is the value that the person has seen. The worker refuses the change where the
-// product has another value by then.
-func shownPoints(product products.Product, known bool) *int64 {
-	if !known {
-		product.Points = 0
-	}
-	return &product.Points
-}
-
 func productPath(id string) string { return "/v1/ops/products/" + url.PathEscape(id) }
 
-// change sends a change of a product and prints the result.
-func (p *program) change(command *cobra.Command, ask client, method, id string, question any) error {
-	var product products.Product
-	if err := ask.send(command.Context(), method, productPath(id), question, &product); err != nil {
-		return err
+// productChange is a change of a product that a person has looked at. Where the product is known,
+// the person reads the effect and types the word.
+type productChange struct {
+	method           string
+	effect, word, do string
+	body             any
+}
+
+// changeProduct shows the effect of a change, asks, sends the change and prints the result. plan
+// gets the product as it stands, with 0 points where it is unknown or retired. The
+// worker refuses the change where the product is worth something else by then.
+func (p *program) changeProduct(ask func() client, why *reason, plan func(now products.Product) productChange) func(*cobra.Command, []string) error {
+	return func(command *cobra.Command, args []string) error {
+		ctx, path, worker := command.Context(), productPath(args[0]), ask()
+		var product products.Product
+		err := worker.get(ctx, path, &product)
+		var problem *problemError
+		if err != nil && (!errors.As(err, &problem) || problem.status != http.StatusNotFound) {
+			return err
+		}
+		change := plan(product)
+		if change.effect != "" {
+			p.printf("%s\n", change.effect)
+		}
+		if why.dryRun {
+			return p.printJSON(product)
+		}
+		if change.effect != "" {
+			if err := p.confirm(command.InOrStdin(), why.yes, change.word, change.do); err != nil {
+				return err
+			}
+		}
+		var changed products.Product
+		if err := worker.do(ctx, change.method, path, change.body, &changed); err != nil {
+			return err
+		}
+		if changed.State == products.Retired {
+			p.printf("%s is retired since %s: an order that names it becomes a dead letter.\n", changed.ID, when(changed.Since))
+		} else {
+			p.printf("%s is worth %d points since %s.\n", changed.ID, changed.Points, when(changed.Since))
+		}
+		return p.printJSON(changed)
 	}
-	if product.State == products.Retired {
-		p.printf("%s is retired since %s: an order that names it becomes a dead letter.\n", product.ID, when(product.Since))
-	} else {
-		p.printf("%s is worth %d points since %s.\n", product.ID, product.Points, when(product.Since))
-	}
-	return p.printJSON(product)
 }
 
 func (p *program) productsSet(ask func() client) *cobra.Command {
@@ -82,64 +94,33 @@ func (p *program) productsSet(ask func() client) *cobra.Command {
 		Use: "set <product id> --points <n> --why <reason>", Short: "Make a product known, or change what one piece is worth from now on", Args: cobra.ExactArgs(1),
 		Long: "A product that is not known yet is set at once, and dead letters that name it can be replayed. Where one is known\n" +
 			"already, the change is shown and asked for: it holds for every order that is credited from then on.",
-		RunE: func(command *cobra.Command, args []string) error {
-			if err := why.check(); err != nil {
-				return err
+		RunE: p.changeProduct(ask, &why, func(now products.Product) productChange {
+			change := productChange{
+				method: http.MethodPut, word: strconv.FormatInt(points, 10), do: "change it",
+				body: ops.SetProduct{Points: points, Why: why.why, Expect: &now.Points},
 			}
-			worker := ask()
-			product, known, err := worker.product(command, args[0])
-			if err != nil {
-				return err
+			if now.Points != 0 && now.Points != points {
+				change.effect = fmt.Sprintf("%s is worth %d points now, from the %s. Orders that are credited from now on would get %d for each.", now.ID, now.Points, now.Origin, points)
 			}
-			changes := known && product.Points != points
-			if changes {
-				p.printf("%s is worth %d points now, from the %s. Orders that are credited from now on would get %d for each.\n", product.ID, product.Points, product.Origin, points)
-			}
-			if why.dryRun {
-				return p.printJSON(product)
-			}
-			if changes {
-				if err := p.confirm(command.InOrStdin(), why.yes, strconv.FormatInt(points, 10), "change it"); err != nil {
-					return err
-				}
-			}
-			return p.change(command, worker, http.MethodPut, args[0], ops.SetProduct{Points: points, Why: why.why, Expect: shownPoints(product, known)})
-		},
+			return change
+		}),
 	}
 	command.Flags().Int64Var(&points, "points", 0, "what one piece is worth, from 1")
-	why.flags(command)
-	return command
+	return why.required(command)
 }
 
 func (p *program) productsRetire(ask func() client) *cobra.Command {
 	var why reason
-	command := &cobra.Command{
+	return why.required(&cobra.Command{
 		Use: "retire <product id> --why <reason>", Short: "Make a product unknown from now on, also where the catalog has it", Args: cobra.ExactArgs(1),
-		RunE: func(command *cobra.Command, args []string) error {
-			if err := why.check(); err != nil {
-				return err
+		RunE: p.changeProduct(ask, &why, func(now products.Product) productChange {
+			change := productChange{method: http.MethodDelete, word: now.ID, do: "retire it", body: ops.RetireProduct{Why: why.why, Expect: &now.Points}}
+			if now.Points != 0 {
+				change.effect = fmt.Sprintf("%s is worth %d points, from the %s. Retired, it makes a dead letter of every order that names it.", now.ID, now.Points, now.Origin)
 			}
-			worker := ask()
-			product, known, err := worker.product(command, args[0])
-			if err != nil {
-				return err
-			}
-			if known {
-				p.printf("%s is worth %d points, from the %s. Retired, it makes a dead letter of every order that names it.\n", product.ID, product.Points, product.Origin)
-			}
-			if why.dryRun {
-				return p.printJSON(product)
-			}
-			if known {
-				if err := p.confirm(command.InOrStdin(), why.yes, product.ID, "retire it"); err != nil {
-					return err
-				}
-			}
-			return p.change(command, worker, http.MethodDelete, args[0], ops.RetireProduct{Why: why.why, Expect: shownPoints(product, known)})
-		},
-	}
-	why.flags(command)
-	return command
+			return change
+		}),
+	})
 }
 
 func (p *program) productsHistory(ask func() client) *cobra.Command {

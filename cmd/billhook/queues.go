@@ -1,11 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"net/url"
 	"slices"
 	"strconv"
-	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -150,14 +151,12 @@ func (p *program) eventsListCommand(ask func() client) *cobra.Command {
 
 func (p *program) printEvents(list ops.List[ops.Line]) {
 	// The API orders by hour and id. A person reads by time.
-	lines := slices.SortedStableFunc(slices.Values(list.Items), func(a, b ops.Line) int { return strings.Compare(when(b.CreatedAt), when(a.CreatedAt)) })
+	lines := slices.SortedStableFunc(slices.Values(list.Items), func(a, b ops.Line) int {
+		return b.CreatedAt.Truncate(time.Second).Compare(a.CreatedAt.Truncate(time.Second))
+	})
 	var rows [][]string
 	for _, e := range lines {
-		became := e.Result
-		if became == "" {
-			became = e.Reason
-		}
-		rows = append(rows, []string{when(e.CreatedAt), e.Queue, e.EventID, e.EventType, e.Status, strconv.FormatInt(e.Attempts, 10), became})
+		rows = append(rows, row(when(e.CreatedAt), e.Queue, e.EventID, e.EventType, e.Status, e.Attempts, cmp.Or(e.Result, e.Reason)))
 	}
 	if len(rows) == 0 {
 		p.printf("No event matches.\n")

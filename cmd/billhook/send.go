@@ -80,21 +80,15 @@ func post(ctx context.Context, base string, source catalog.Source, secret string
 	for name, value := range signer.Sign(strconv.FormatInt(at.UnixNano(), 10), body, at) {
 		request.Header.Set(name, value)
 	}
-	client := &http.Client{Timeout: 30 * time.Second}
-	response, err := client.Do(request)
-	if err != nil {
-		return reply{}, fmt.Errorf("send: %w", err)
-	}
-	defer func() { _ = response.Body.Close() }()
-	answer, err := io.ReadAll(io.LimitReader(response.Body, 1<<20))
+	status, answer, err := exchange(&http.Client{Timeout: 30 * time.Second}, request)
 	if err != nil {
 		return reply{}, fmt.Errorf("send: %w", err)
 	}
 	var r reply
 	if err := json.Unmarshal(answer, &r); err != nil {
-		return reply{}, fmt.Errorf("send: the answer to it (%d) is not JSON", response.StatusCode)
+		return reply{}, fmt.Errorf("send: the answer to it (%d) is not JSON", status)
 	}
-	r.Status = response.StatusCode
+	r.Status = status
 	return r, nil
 }
 

@@ -52,65 +52,49 @@ type config struct {
 // minToken is the shortest OPS_TOKEN, in bytes.
 const minToken = 24
 
+// mistakes are those of the environment.
+type mistakes []error
+
+func (m *mistakes) add(wrong bool, format string, args ...any) {
+	if wrong {
+		*m = append(*m, fmt.Errorf(format, args...))
+	}
+}
+
 // Check reports every broken relation between variables.
 func (c config) Check() error {
-	var mistakes []error
+	var all mistakes
 	for _, token := range c.OpsToken.List() {
-		if len(token) < minToken {
-			mistakes = append(mistakes, fmt.Errorf("OPS_TOKEN: each token needs at least %d bytes", minToken))
-		}
+		all.add(len(token) < minToken, "OPS_TOKEN: each token needs at least %d bytes", minToken)
 	}
-	if (strings.TrimSpace(c.OpsAudience) == "") != (len(c.OpsAllow) == 0) {
-		mistakes = append(mistakes, errors.New("OPS_AUDIENCE and OPS_ALLOW: set both, or neither"))
-	}
+	all.add((strings.TrimSpace(c.OpsAudience) == "") != (len(c.OpsAllow) == 0), "OPS_AUDIENCE and OPS_ALLOW: set both, or neither")
 	for i, email := range c.OpsAllow {
-		if !auth.IsAddress(email) {
-			mistakes = append(mistakes, fmt.Errorf("OPS_ALLOW: entry %d is no e-mail address", i+1))
-		}
+		all.add(!auth.IsAddress(email), "OPS_ALLOW: entry %d is no e-mail address", i+1)
 	}
 	switch c.PushAuth {
-	case "oidc", "iam":
-		if c.PushAudience == "" {
-			mistakes = append(mistakes, fmt.Errorf("PUSH_AUDIENCE: required with PUSH_AUTH=%s", c.PushAuth))
-		}
-		if c.PushServiceAccount == "" {
-			mistakes = append(mistakes, fmt.Errorf("PUSH_SERVICE_ACCOUNT: required with PUSH_AUTH=%s", c.PushAuth))
-		}
-	case "none":
-		if !c.emulated() {
-			mistakes = append(mistakes, errors.New("PUSH_AUTH: none is accepted only where an emulator host is set"))
-		}
+	case auth.ModeOIDC, auth.ModeIAM:
+		all.add(c.PushAudience == "", "PUSH_AUDIENCE: required with PUSH_AUTH=%s", c.PushAuth)
+		all.add(c.PushServiceAccount == "", "PUSH_SERVICE_ACCOUNT: required with PUSH_AUTH=%s", c.PushAuth)
+	case auth.ModeNone:
+		all.add(!c.emulated(), "PUSH_AUTH: none is accepted only where an emulator host is set")
 	default:
-		mistakes = append(mistakes, errors.New("PUSH_AUTH: must be oidc, iam or none"))
+		all.add(true, "PUSH_AUTH: must be oidc, iam or none")
 	}
-	mistakes = append(mistakes, c.checkAlarm()...)
-	return errors.Join(mistakes...)
+	return errors.Join(append(all, c.checkAlarm()...)...)
 }
 
 // queueName is the form of a Cloud Tasks queue's full name.
 var queueName = regexp.MustCompile(`^projects/[^/]+/locations/[^/]+/queues/[^/]+$`)
 
 // checkAlarm reports what is wrong with the alarm's variables.
-func (c config) checkAlarm() (mistakes []error) {
-	set := 0
-	for _, value := range []string{c.AlarmQueue, c.AlarmURL, c.AlarmAccount} {
-		if value != "" {
-			set++
-		}
-	}
-	if set != 0 && set != 3 {
-		mistakes = append(mistakes, errors.New("ALARM_QUEUE, ALARM_URL and ALARM_SERVICE_ACCOUNT: set all of them, or none"))
-	}
-	if c.AlarmQueue != "" && !queueName.MatchString(c.AlarmQueue) {
-		mistakes = append(mistakes, errors.New("ALARM_QUEUE: must be projects/P/locations/L/queues/Q"))
-	}
-	if base, err := url.Parse(c.AlarmURL); c.AlarmURL != "" && (err != nil || base.Host == "" || c.AlarmURL != "https://"+base.Host) {
-		mistakes = append(mistakes, errors.New("ALARM_URL: must be https://host, without a path"))
-	}
-	if c.AlarmAccount != "" && !auth.IsAddress(c.AlarmAccount) {
-		mistakes = append(mistakes, errors.New("ALARM_SERVICE_ACCOUNT: is no e-mail address"))
-	}
-	return mistakes
+func (c config) checkAlarm() (all mistakes) {
+	isSet := c.AlarmQueue != ""
+	all.add((c.AlarmURL != "") != isSet || (c.AlarmAccount != "") != isSet, "ALARM_QUEUE, ALARM_URL and ALARM_SERVICE_ACCOUNT: set all of them, or none")
+	all.add(isSet && !queueName.MatchString(c.AlarmQueue), "ALARM_QUEUE: must be projects/P/locations/L/queues/Q")
+	base, err := url.Parse(c.AlarmURL)
+	all.add(c.AlarmURL != "" && (err != nil || base.Host == "" || c.AlarmURL != "https://"+base.Host), "ALARM_URL: must be https://host, without a path")
+	all.add(c.AlarmAccount != "" && !auth.IsAddress(c.AlarmAccount), "ALARM_SERVICE_ACCOUNT: is no e-mail address")
+	return all
 }
 
 func (c config) emulated() bool { return c.PubSubEmulator != "" || c.FirestoreEmulator != "" }

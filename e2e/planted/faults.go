@@ -13,7 +13,7 @@ const (
 	attempt    = "internal/push/attempt.go"
 	turn       = "internal/push/turn.go"
 	perform    = "internal/push/perform.go"
-	plan       = "internal/push/plan.go"
+	plan       = "internal/push/settle.go"
 	settle     = "internal/push/settle.go"
 	answer     = "internal/push/answer.go"
 	tasks      = "internal/tasks/tasks.go"
@@ -74,7 +74,7 @@ var faultsOfProcessing = []fault{
 	{"the own token is not recognized", once, `own := found.LeaseToken == r.token`, `own := false`, dedupeDir, "TestTheLostAnswerOfAnOwnCommitIsRecognized"},
 	{"every token is the own", once, `own := found.LeaseToken == r.token`, `own := true`, dedupeDir, "TestADuplicateIsSeenAndChangesNothing"},
 	{"expire_at is left to the database", once, `if !found.ExpireAt.IsZero() && !now.Before(found.ExpireAt) {`, `if false {`, dedupeDir, "TestAnExpiredRecordCountsAsAbsent"},
-	{"payloads are not compared", once, `if found.PayloadHash != r.record.PayloadHash && !r.beside {`, `if false {`, dedupeDir, "TestAnotherPayloadUnderAUsedIDDiffers"},
+	{"payloads are not compared", once, `case found.PayloadHash != r.record.PayloadHash && !r.conflict:`, `case false:`, dedupeDir, "TestAnotherPayloadUnderAUsedIDDiffers"},
 	{"a conflict forgets what it contradicts", once, `r.other = found.PayloadHash`, `r.other = ""`, pushDir, "TestAConflictRemembersBothHashes"},
 	{"a store that is down is an absent record", once, `case errors.Is(err, store.ErrNotFound):`, `case err != nil:`, dedupeDir, "TestAStoreThatIsDownIsNeverTakenForAnAbsentRecord"},
 	{"a store that cannot be read is the message's fault", once, `retry.Outage("store_unavailable", fmt.Errorf("read record: %w", err))`,
@@ -82,8 +82,8 @@ var faultsOfProcessing = []fault{
 	{"a store that cannot be written is the message's fault", once, `retry.Outage("store_unavailable", fmt.Errorf("write record: %w", err))`,
 		`retry.Permanent("store_unavailable", fmt.Errorf("write record: %w", err))`, pushDir, "TestACommitThatFailsIsTriedAgainAndThenDone"},
 	{"a record that is found is a conflict of the effect", once, `(r.claimed || assumed != 0 || r.version == 0)`, `(r.claimed || assumed != 0 || r.version >= 0)`, dedupeDir, "TestAnEffectThatMeetsAConflictIsDecidedAgain"},
-	{"the tenant is no part of the key", "internal/dedupe/key.go", `return key(queue, tenant, eventID)`, `return key(queue, eventID)`, pushDir, "TestTenantsDoNotShareIDs"},
-	{"the queue is no part of the key", "internal/dedupe/key.go", `return key(queue, tenant, eventID)`, `return key(tenant, eventID)`, dedupeDir, "TestDifferentEventsHaveDifferentKeys"},
+	{"the tenant is no part of the key", once, `return key(queue, tenant, eventID)`, `return key(queue, eventID)`, pushDir, "TestTenantsDoNotShareIDs"},
+	{"the queue is no part of the key", once, `return key(queue, tenant, eventID)`, `return key(tenant, eventID)`, dedupeDir, "TestDifferentEventsHaveDifferentKeys"},
 
 	// The lease.
 	{"a claim is written whatever is there", once, commits, whatever("Processing"), dedupeDir, atOnce},
@@ -105,9 +105,9 @@ var faultsOfProcessing = []fault{
 		`retry.Permanent("store_unavailable", fmt.Errorf("claim: %w", err))`, pushDir, events},
 	{"a failure before does not count as one to ask about", once, `r.repeated = found.Status == Failed || found.Status == Processing`,
 		`r.repeated = found.Status == Processing`, pushDir, events},
-	{"a takeover does not reconcile", perform, `if (w.repeated || event.Try > 0) && h.Leased.Reconcile != nil {`, `if event.Try > 0 && h.Leased.Reconcile != nil {`, pushDir, events},
-	{"an effect found by reconciling is ignored", perform, `if err != nil || found.done {`, `if err != nil {`, pushDir, events},
-	{"an error of reconciling is ignored", perform, `if err != nil || found.done {`, `if found.done {`, pushDir, events},
+	{"a takeover asks nobody", perform, `if (w.repeated || event.Try > 0) && h.Leased.Reconcile != nil {`, `if event.Try > 0 && h.Leased.Reconcile != nil {`, pushDir, events},
+	{"that it is done already is not heard", perform, `if err != nil || done {`, `if _ = done; err != nil {`, pushDir, events},
+	{"that nobody can say is not heard", perform, `if err != nil || done {`, `if done {`, pushDir, events},
 	{"an event that kills its worker is tried for ever", perform, `if event.Attempt > w.allowed {`, `if false {`, pushDir, events},
 	{"a handler that still runs gives its lease back", perform, `case leased && errors.As(err, new(abandonedError)):`,
 		`case leased && errors.As(err, new(abandonedError)) && false:`, pushDir, "TestALeasedHandlerThatIgnoresItsDeadlineKeepsItsLease"},
@@ -120,7 +120,7 @@ var faultsOfProcessing = []fault{
 	// The answer.
 	{"a push is acked before it is handled", "internal/push/push.go", `a, record := s.deliver(r.Context(), q, d)`,
 		`w.WriteHeader(http.StatusOK); a, record := s.deliver(r.Context(), q, d)`, pushDir, outcome},
-	{"a failure is acked", answer, `return answer{Outcome: retry.Retry, Status: int(verdict.Class),`, `return answer{Outcome: retry.Retry, Status: http.StatusOK,`, pushDir, outcome},
+	{"a failure is acked", settle, `return answer{Outcome: retry.Retry, Status: int(means.Class),`, `return answer{Outcome: retry.Retry, Status: http.StatusOK,`, pushDir, outcome},
 	{"a duplicate is sent again", answer, `case retry.Duplicate, retry.Expired, retry.Dropped, retry.Superseded:`, `case retry.Expired, retry.Dropped, retry.Superseded:`, pushDir, outcome},
 	{"reject and ack are swapped", answer, `if q.OnTerminal == catalog.Reject &&`, `if q.OnTerminal != catalog.Reject &&`, pushDir, outcome},
 	{"one attempt too many", attempt, `v.attempt >= w.allowed {`, `v.attempt > w.allowed {`, pushDir, outcome},
@@ -134,7 +134,7 @@ var faultsOfProcessing = []fault{
 		`serve.Refuse(http.StatusAccepted, "publish_unconfirmed",`, "internal/webhook", "TestAnUnconfirmedPublishKeepsTheEventWithItsSender"},
 
 	// The outbox.
-	{"an emission is published before its commit", perform, `failpoint.Hit(failpoint.TxCommit)`, `for _, id := range lanes {
+	{"an emission is published before its commit", perform, `failpoint.Hit(failpoint.TxCommit)`, `for _, id := range emitted.Lanes {
 					_, _ = s.config.Outbox.Lane(ctx, id)
 				}; lanes = nil`,
 		pushDir, "TestWhatIsEmittedIsPublishedAfterTheCommitAndBeforeTheAnswer"},
@@ -175,7 +175,7 @@ var faultsOfProcessing = []fault{
 	{"every attempt has an idempotency key of its own", notify, `body, event.ID})`, `body, event.ID + string(rune('0'+event.Attempt))})`,
 		notifyDir, "TestTheWebhookIsWhatTheCalleeWasPromised"},
 	{"a callee that failed has it", notify, `case got.status >= 200 && got.status < 300:`, `case got.status >= 500 && got.status < 600:`, notifyDir, "TestAnAnswerSaysWhatBecomesOfTheMessage"},
-	{"a callee that failed has refused", "internal/retry/answers.go", `return Transient(calleeFailed+code, nil)`, `return Permanent(calleeFailed+code, nil)`,
+	{"a callee that failed has refused", "internal/retry/answers.go", `return Transient("callee_failed_"+code, nil)`, `return Permanent("callee_failed_"+code, nil)`,
 		notifyDir, "TestAnAnswerSaysWhatBecomesOfTheMessage"},
 	{"an entry of the books is written over", "internal/ledger/entry.go", `store.Create(entryKey, fields)`, `store.Set(entryKey, fields)`,
 		"internal/billing", "TestAnOrderIsCreditedOnce"},
@@ -196,13 +196,13 @@ var faultsOfProcessing = []fault{
 		pushDir, "TestAWaitLongerThanTheBrokersIsKept"},
 	{"a replay that fails again is another item", letters, `again != "" && replays > 0 {`, `again != "" && false {`,
 		lettersDir, "TestAReplayThatFailsAgainIsTheSameItem"},
-	{"a replay goes round for ever", operate, `(m.replays >= MaxReplays && !op.Force)`, `false`, lettersDir, "TestAReplayThatFailsAgainIsTheSameItem"},
-	{"a replay is in the order of the ids", operate, `a.first.Compare(b.first), cmp.Compare(a.message, b.message), strings.Compare(a.id, b.id)`, `strings.Compare(a.id, b.id)`,
+	{"a replay goes round for ever", operate, `(i.ReplayCount >= MaxReplays && !op.Force)`, `false`, lettersDir, "TestAReplayThatFailsAgainIsTheSameItem"},
+	{"a replay is in the order of the ids", operate, `a.published().Compare(b.published()), cmp.Compare(a.number(), b.number()), strings.Compare(a.ID, b.ID)`, `strings.Compare(a.ID, b.ID)`,
 		lettersDir, "TestAReplayPublishesOnTheQueueUnderTheKeyInTheOldOrder"},
 	{"the author of an operation may approve it", operate, `case who == "" || who == op.Who:`, `case who == "":`, lettersDir, "TestFourEyes"},
 	{"a previewed number is no promise", operate, `case preview.Total != expect:`, `case false:`, lettersDir, "TestAnOperationIsRefused"},
 	{"a discard leaves its key parked", operate, `if w, ok := parked.Go(now); ok {`, `if w, ok := parked.Go(now); ok && false {`, pushDir, "TestADiscardReleasesWhatIsParked"},
-	{"a handler emits where it may not", perform, `if err == nil && !slices.Contains(w.policy.Emits, emission.To) {`, `if err != nil && !slices.Contains(w.policy.Emits, emission.To) {`, pushDir, "TestAnEmissionThatTheCatalogDoesNotListIsRefused"},
+	{"a handler emits where it may not", perform, `if !slices.Contains(w.policy.Emits, emission.To) {`, `if slices.Contains(w.policy.Emits, emission.To+"?") {`, pushDir, "TestAnEmissionThatTheCatalogDoesNotListIsRefused"},
 	{"a dead letter is counted though it was dealt with", "internal/deadletter/standing.go", `Equal: map[string]any{"queue": queue.ID, "state": string(Open)}, Count: true`,
 		`Equal: map[string]any{"queue": queue.ID}, Count: true`, tasksDir, "TestADeadLetterIsCountedUntilItIsDealtWith"},
 	{"a request during a drain is refused", "internal/serve/serve.go", `if s.Draining != nil {`, `if s.Draining(); false {`,

@@ -2,11 +2,11 @@ package main
 
 // faultsOfAlarm are those that would have what is kept released early, late, never or all the time.
 var faultsOfAlarm = []fault{
-	{"a moment is before the time asked for", "internal/alarm/moments.go", `return micros + step - rest`, `return micros - rest`,
+	{"a moment is before the time asked for", "internal/alarm/moments.go", `if moment.Before(at) {`, `if false {`,
 		"internal/alarm", "TestATimeIsRoundedUpToAQuarterOfASecond"},
 	{"moments are not remembered", "internal/alarm/moments.go", `a.micros = slices.Insert(a.micros, at, moment.UnixMicro())`, `_ = at`,
 		"internal/alarm", "TestEveryRequestedTimeGetsACall"},
-	{"memory of moments has no bound", "internal/alarm/moments.go", `if len(a.micros) >= MaxAsked {`, `if false {`,
+	{"memory of moments has no bound", "internal/alarm/moments.go", `if len(a.micros) >= MaxMoments {`, `if false {`,
 		"internal/alarm", "TestMoreMomentsThanFitAreRefused"},
 	{"what is asked for during a call is taken for done", "internal/alarm/timer.go", `if !moment.After(t.last) {`, `if false {`,
 		"internal/alarm", "TestARequestDuringACallGetsACallAfterIt"},
@@ -16,10 +16,10 @@ var faultsOfAlarm = []fault{
 		"internal/alarm", "TestARequestDuringACallGetsACallAfterIt"},
 	{"a closed timer is set again", "internal/alarm/timer.go", `for !t.closed {`, `for t.ctx != nil {`,
 		"internal/alarm", "TestCloseEndsARunningCallAndTheNextOnes"},
-	{"a task for each message", "internal/gcp/tasks/tasks.go", `return a.asked.Has(moment)`, `return false`,
+	{"a task for each message", "internal/gcp/tasks/tasks.go", `return a.requested.Has(moment)`, `return false`,
 		"internal/gcp/tasks", "TestEveryRequestedTimeGetsATask"},
 	{"a moment that was refused is not asked for again", "internal/gcp/tasks/tasks.go", `if err := a.create(context.WithoutCancel(ctx), moment); err != nil {`,
-		`a.asked.Add(moment); if err := a.create(context.WithoutCancel(ctx), moment); err != nil {`, "internal/gcp/tasks", "TestARefusedTaskIsRequestedAgain"},
+		`a.requested.Add(moment); if err := a.create(context.WithoutCancel(ctx), moment); err != nil {`, "internal/gcp/tasks", "TestARefusedTaskIsRequestedAgain"},
 	{"a task has a name that rises", "internal/gcp/tasks/tasks.go", `ScheduleTime: timestamppb.New(at), DispatchDeadline`,
 		`Name: fmt.Sprint(a.config.Queue, "/tasks/", at.Unix()), ScheduleTime: timestamppb.New(at), DispatchDeadline`, "internal/gcp/tasks", "TestATaskPostsToTheWorkerAsThePushAccount"},
 	{"Cloud Tasks that hangs holds a push", "internal/gcp/tasks/tasks.go", `timeout = 1500 * time.Millisecond`, `timeout = 15 * time.Second`,

@@ -28,8 +28,8 @@ var faultsOfTargets = []fault{
 	// What a target is spared.
 	{"a private address is anybody's", targetLimits, `dialer.Control, proxy = public, nil`, `proxy = nil`, notifyDir, "TestOnlyAnInternalTargetIsDialledAtAPrivateAddress"},
 	{"an address in another form is public", targetLimits, `at.Addr().Unmap()`, `at.Addr()`, notifyDir, "TestOnlyAnInternalTargetIsDialledAtAPrivateAddress"},
-	{"a refused caller uses up a turn", targetLimits, `turn.CancelAt(now)`, `_ = turn`, notifyDir, "TestATargetIsAskedNoMoreOftenThanItsRate"},
-	{"an open breaker lets all through", targetLimits, `l.until = now.Add(l.rest)
+	{"who is turned away takes a turn", targetLimits, `turn.CancelAt(now)`, `_ = turn`, notifyDir, "TestATargetIsAskedNoMoreOftenThanItsRate"},
+	{"an open breaker lets all through", targetLimits, `l.until = now.Add(l.Breaker.Rest)
 	return 0`, `return 0`, notifyDir, "TestAnOpenBreakerLetsOneThrough"},
 	{"a refusal is a failure of the target", targetLimits, `failure == nil || retry.Decide(failure).Class.Terminal():`, `failure == nil:`, notifyDir, leftAlone},
 	{"a breaker stays open", targetLimits, `l.failed = 0`, `_ = 0`, notifyDir, leftAlone},
@@ -46,8 +46,8 @@ var faultsOfTargets = []fault{
 		all = &gathering{queue: "one",`, batchDir, "TestAttemptsOfTwoQueuesAreNotGatheredTogether"},
 	{"an item has the outcome of another", batch, `a.outcome = outcomes[i]`, `a.outcome = outcomes[0*i]`, batchDir, ownItem},
 	{"an item without an outcome is done", batch, `err == nil && len(outcomes) != len(events)`, `err == nil && len(outcomes) > len(events)`, batchDir, ownItem},
-	{"a call outlives its attempts", batch, `deadline.Before(earliest)`, `deadline.After(earliest)`, batchDir, "TestACallEndsByTheEarliestDeadlineOfItsAttempts"},
-	{"a batch calls for an attempt that has ended", batch, `slices.Delete(all.attempts, at, at+1)`, `slices.Clone(all.attempts)`, batchDir, "TestAnAttemptThatEndsBeforeItsCallIsNotInIt"},
+	{"a call outlives its attempts", batch, `context.WithDeadline(ctx, deadline)`, `context.WithDeadline(ctx, deadline.Add(time.Minute))`, batchDir, "TestACallEndsByTheEarliestDeadlineOfItsAttempts"},
+	{"who has left is called for", batch, `slices.Delete(all.attempts, at, at+1)`, `slices.Clone(all.attempts)`, batchDir, "TestAnAttemptThatEndsBeforeItsCallIsNotInIt"},
 	{"a queue gathers what its handler does not", "internal/handler/handler.go", `batched != (q.Batch.Size > 0)`, `batched && q.Batch.Size == 0`, batchDir,
 		"TestAQueueGathersExactlyIfItsHandlersDo"},
 

@@ -2,7 +2,7 @@ package main
 
 const (
 	slots     = "internal/push/slots.go"
-	calm      = "internal/push/calm.go"
+	calm      = "internal/push/turn.go"
 	turns     = "TestSlotsGoRoundAsTheirModelSays"
 	behind    = "TestWhatComesBehindAKeptMessageFindsItsLane"
 	endsLane  = "TestWhatComesBackEndsItsLane"
@@ -20,14 +20,14 @@ var faultsOfWaits = []fault{
 	close(w.turn)`, `s.keys = append([]string{key}, s.keys...)
 	}
 	close(w.turn)`, pushDir, "TestAKeyWithAHundredWaitingDoesNotHoldUpAKeyWithOne"},
-	{"a caller that leaves stays in line", slots, `s.forget(key, w)`, `_ = w`, pushDir, turns},
-	{"a caller that leaves keeps its slot", slots, `case <-w.turn: // while it was leaving
-		s.pass()`, `case <-w.turn: // while it was leaving`, pushDir, "TestATurnThatComesWithTheEndOfAWaitIsPassedOn"},
+	{"who leaves stays in line", slots, `s.forget(key, w)`, `_ = w`, pushDir, turns},
+	{"who leaves with a slot keeps it", slots, `case <-w.turn: // while it was leaving
+		s.handOver()`, `case <-w.turn: // while it was leaving`, pushDir, "TestATurnThatComesWithTheEndOfAWaitIsPassedOn"},
 	{"any number waits for a slot", slots, `s.count == maxWaiting ||`, ``, pushDir, bounded},
 	{"any size waits for a slot", slots, `|| s.bytes+size > maxWaitingBytes`, ``, pushDir, bounded},
 	{"a slot is taken while draining", slots, `s.free--
 		s.mu.Unlock()
-		return s.unless()`, `s.free--
+		return s.unlessEnded()`, `s.free--
 		s.mu.Unlock()
 		return true`, pushDir, "TestAWaitForASlotEnds"},
 	{"what waits in its request keeps its slot", attempt, `			return s.leave(ctx, w, v.answer)`, `			s.wait(ctx, v.answer.resume)
@@ -61,8 +61,8 @@ var faultsOfWaits = []fault{
 		pushDir, "TestACorrectionPassesAndFreesTheKeyThatItsDeadLetterHoldsUp"},
 
 	// Times.
-	{"an attempt comes before its time", once, `waits := found.Status == Failed && !own && now.Before(found.NextRetryAt)`,
-		`waits := found.Status == Failed && !own && now.Before(found.NextRetryAt) && found.DelayTicket != ""`, pushDir, "TestNoAttemptComesBeforeItsTime"},
+	{"an attempt comes before its time", once, `waits := found.Status == Failed && now.Before(found.NextRetryAt)`,
+		`waits := found.Status == Failed && now.Before(found.NextRetryAt) && found.DelayTicket != ""`, pushDir, "TestNoAttemptComesBeforeItsTime"},
 	{"what comes early is kept without a ticket", once, `record.DelayTicket, record.UpdatedAt = end.Kept.Ticket, r.once.Now()`,
 		`record.UpdatedAt = r.once.Now()`, dedupeDir, "TestWhatComesEarlyIsPostponedWithoutAnAttempt"},
 	{"a request waits past its ack deadline", plan, `min(maxResume, q.AckDeadline-q.SlotWait-w.policy.Timeout-bookkeeping-1)`, `maxResume`, pushDir, "TestARequestWaitsNoLongerThanItsAckDeadlineLets"},
@@ -72,7 +72,7 @@ var faultsOfWaits = []fault{
 	{"an event kills its workers for ever", "internal/push/claim.go", `<= unexplained
 `, `<= 100
 `, pushDir, kills},
-	{"what is no attempt stays counted", settle, `if _, err := w.run.Uncount(ctx, a.Reason); err != nil {`, `if v.course == lost {
+	{"what is no attempt stays counted", settle, `if _, err := w.run.Uncount(ctx, a.Reason); err != nil {`, `if v.course == uncertain {
 			break
 		}
 		if _, err := w.run.Uncount(ctx, a.Reason); err != nil {`, pushDir, noAttempt},

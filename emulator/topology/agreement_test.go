@@ -41,7 +41,7 @@ func TestProvisionDoctorAndSimulatorAgree(t *testing.T) {
 				require.Empty(t, findings)
 
 				made, topics := map[string]bool{}, map[string]bool{}
-				for _, id := range c.Beside() {
+				for _, id := range c.OtherTopics() {
 					topics[id] = true
 				}
 				for _, change := range changes {

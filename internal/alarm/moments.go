@@ -12,48 +12,37 @@ import (
 const Step = 250 * time.Millisecond
 
 // Moment rounds a time up to the next moment.
-func Moment(at time.Time) time.Time { return time.UnixMicro(ceil(at)).UTC() }
-
-// ceil is Moment in microseconds since 1970. It rounds up to a whole microsecond first.
-func ceil(at time.Time) int64 {
-	micros := at.UnixMicro()
-	if at.Nanosecond()%int(time.Microsecond) != 0 {
-		micros++
+func Moment(at time.Time) time.Time {
+	moment := at.UTC().Truncate(Step)
+	if moment.Before(at) {
+		moment = moment.Add(Step)
 	}
-	const step = int64(Step / time.Microsecond)
-	rest := micros % step
-	if rest < 0 {
-		rest += step
-	}
-	if rest == 0 {
-		return micros
-	}
-	return micros + step - rest
+	return moment
 }
 
-// MaxAsked is how many moments an Asked holds. It is enough for every moment of an hour.
-const MaxAsked = 1 << 14
+// MaxMoments bounds a set. It is enough for every moment of an hour.
+const MaxMoments = 1 << 14
 
-// Asked is the set of requested moments that are still to come. The zero value is ready to use.
+// Moments is the set of requested moments that are still to come. The zero value is ready to use.
 // It is not safe for concurrent use.
-type Asked struct {
+type Moments struct {
 	// micros are the moments in microseconds since 1970, in order.
 	micros []int64
 }
 
 // Has reports whether a moment is in the set.
-func (a *Asked) Has(moment time.Time) bool {
+func (a *Moments) Has(moment time.Time) bool {
 	_, found := slices.BinarySearch(a.micros, moment.UnixMicro())
 	return found
 }
 
 // Add adds a moment. It reports false where the set is full; the moment is then not in it.
-func (a *Asked) Add(moment time.Time) bool {
+func (a *Moments) Add(moment time.Time) bool {
 	at, found := slices.BinarySearch(a.micros, moment.UnixMicro())
 	if found {
 		return true
 	}
-	if len(a.micros) >= MaxAsked {
+	if len(a.micros) >= MaxMoments {
 		return false
 	}
 	a.micros = slices.Insert(a.micros, at, moment.UnixMicro())
@@ -61,7 +50,7 @@ func (a *Asked) Add(moment time.Time) bool {
 }
 
 // Past removes the moments that are not after now. It reports whether there were any.
-func (a *Asked) Past(now time.Time) bool {
+func (a *Moments) Past(now time.Time) bool {
 	// BinarySearch finds the first moment that is not before now. A moment in the same
 	// microsecond as now is not after it, since moments are whole microseconds.
 	count, found := slices.BinarySearch(a.micros, now.UnixMicro())
@@ -73,7 +62,7 @@ func (a *Asked) Past(now time.Time) bool {
 }
 
 // First returns the earliest moment. ok is false where the set is empty.
-func (a *Asked) First() (moment time.Time, ok bool) {
+func (a *Moments) First() (moment time.Time, ok bool) {
 	if len(a.micros) == 0 {
 		return time.Time{}, false
 	}

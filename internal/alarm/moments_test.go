@@ -34,13 +34,13 @@ func TestATimeIsRoundedUpToAQuarterOfASecond(t *testing.T) {
 func TestAMomentIsInTheSetUntilItIsPast(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		var asked alarm.Asked
+		var requested alarm.Moments
 		model := map[time.Time]bool{}
 		now := start
 		for range rapid.IntRange(0, 40).Draw(t, "steps") {
 			moment := alarm.Moment(now.Add(time.Duration(rapid.IntRange(0, 5000).Draw(t, "ms")) * time.Millisecond))
-			require.Equal(t, model[moment], asked.Has(moment))
-			require.True(t, asked.Add(moment))
+			require.Equal(t, model[moment], requested.Has(moment))
+			require.True(t, requested.Add(moment))
 			model[moment] = true
 			if rapid.Bool().Draw(t, "pass") {
 				now = now.Add(time.Duration(rapid.IntRange(0, 2_000_000_000).Draw(t, "ns")))
@@ -51,13 +51,13 @@ func TestAMomentIsInTheSetUntilItIsPast(t *testing.T) {
 						delete(model, m)
 					}
 				}
-				require.Equal(t, past, asked.Past(now))
+				require.Equal(t, past, requested.Past(now))
 			}
-			first, ok := asked.First()
+			first, ok := requested.First()
 			require.Equal(t, len(model) > 0, ok)
 			for m := range model {
 				require.False(t, m.Before(first))
-				require.True(t, asked.Has(m))
+				require.True(t, requested.Has(m))
 			}
 		}
 	})
@@ -65,18 +65,18 @@ func TestAMomentIsInTheSetUntilItIsPast(t *testing.T) {
 
 func TestTheSetOfMomentsIsBounded(t *testing.T) {
 	t.Parallel()
-	var asked alarm.Asked
-	moments := make([]time.Time, 0, alarm.MaxAsked)
-	for i := range alarm.MaxAsked {
+	var requested alarm.Moments
+	moments := make([]time.Time, 0, alarm.MaxMoments)
+	for i := range alarm.MaxMoments {
 		moments = append(moments, start.Add(time.Duration(i)*alarm.Step))
 	}
 	for _, m := range slices.Backward(moments) {
-		require.True(t, asked.Add(m))
+		require.True(t, requested.Add(m))
 	}
 	one := start.Add(-alarm.Step)
-	require.False(t, asked.Add(one))
-	require.False(t, asked.Has(one), "there was no room")
-	require.True(t, asked.Add(moments[7]), "that is there already")
-	require.True(t, asked.Past(start))
-	require.True(t, asked.Add(start.Add(alarm.MaxAsked*alarm.Step)), "one has come")
+	require.False(t, requested.Add(one))
+	require.False(t, requested.Has(one), "there was no room")
+	require.True(t, requested.Add(moments[7]), "that is there already")
+	require.True(t, requested.Past(start))
+	require.True(t, requested.Add(start.Add(alarm.MaxMoments*alarm.Step)), "one has come")
 }

@@ -40,7 +40,7 @@ type Timer struct {
 	cancel context.CancelFunc
 
 	mu    sync.Mutex
-	asked Asked
+	requested Moments
 	// last is the start of the last call. A moment that is not after it is over.
 	last time.Time
 	// stop ends the timer that runs until armed. It is nil where no timer runs.
@@ -73,7 +73,7 @@ func (t *Timer) At(_ context.Context, at time.Time) error {
 	if !moment.After(t.last) { // the call of that moment may have read before the caller's commit
 		moment = Moment(t.last.Add(time.Microsecond))
 	}
-	if !t.asked.Add(moment) {
+	if !t.requested.Add(moment) {
 		return ErrFull
 	}
 	t.arm()
@@ -83,7 +83,7 @@ func (t *Timer) At(_ context.Context, at time.Time) error {
 // arm sets the timer for the earliest moment. During a call no timer runs; the end of the call
 // sets it.
 func (t *Timer) arm() {
-	first, ok := t.asked.First()
+	first, ok := t.requested.First()
 	if !ok || t.calling || t.closed || (t.stop != nil && !first.Before(t.armed)) {
 		return
 	}
@@ -109,7 +109,7 @@ func (t *Timer) ring() {
 	t.disarm()
 	for !t.closed {
 		now := t.config.Now()
-		if !t.asked.Past(now) {
+		if !t.requested.Past(now) {
 			break
 		}
 		t.last = now

@@ -188,7 +188,7 @@ func TestCloseEndsARunningCallAndTheNextOnes(t *testing.T) {
 func TestMoreMomentsThanFitAreRefused(t *testing.T) {
 	t.Parallel()
 	b := newBell(start, nil)
-	for i := range alarm.MaxAsked {
+	for i := range alarm.MaxMoments {
 		require.NoError(t, b.At(t.Context(), start.Add(time.Duration(i)*alarm.Step)))
 	}
 	require.ErrorIs(t, b.At(t.Context(), start.Add(time.Hour*24)), alarm.ErrFull)

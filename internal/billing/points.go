@@ -2,12 +2,13 @@
 // worth and to whom, what a refund or a chargeback takes back, and what is kept and
 // told of a subscription. Its handlers turn an event into writes and messages.
 //
-// It refuses to commit, retry, or remember which events it has seen; whoever calls
-// the handlers does. It never guesses: what it cannot compute exactly is an error
+// It refuses to commit, retry, or remember which events it has seen: the caller of the
+// handlers does. It never guesses: an amount that it cannot compute exactly is an error
 // that ends in the dead letters.
 package billing
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math"
@@ -32,6 +33,10 @@ const (
 	Noted            = "noted"
 )
 
+// CreditedDiffers is the result of a credit to the order's own uid while the customer is
+// mapped to another: that stays as it is, and a person decides.
+const CreditedDiffers = "credited_mapping_differs"
+
 // chargeback is the event type that always takes back all that is left.
 const chargeback = "order.chargeback"
 
@@ -41,7 +46,7 @@ type Points struct {
 	Store    store.Querier
 	Products Products
 	Now      func() time.Time
-	// Teacher learns which customer is which user from paid orders; nil: nobody does.
+	// Teacher learns from paid orders which user a customer is; nil: no mapping is learned.
 	Teacher *customers.Teacher
 }
 
@@ -57,10 +62,9 @@ func Register(r *handler.Registry, p Points, s Subscriptions) {
 // item, the points of its product times the quantity. The order's total is kept with
 // the entry, for refunds to be reversed pro rata.
 //
-// The points attribute of the message is not looked at. It says what the products
-// were worth when the message was published, to whoever watches the topic; what is
-// booked is computed here, from what the products are worth now, and from nothing that
-// could have been set by a sender.
+// The points attribute of the message is not read. It tells other consumers of the topic what
+// the products were worth when the message was published. The points that are booked are
+// computed here, from what the products are worth now, and from nothing that a sender could set.
 //
 // A first try reads nothing: the entry's id follows from the order, so an order that
 // was credited before is refused by the store. Then Credit is called again with a
@@ -115,6 +119,24 @@ func (p Points) Credit(ctx context.Context, event handler.Event, body *contract.
 		result = CreditedDiffers
 	}
 	return effect(append(writes, lesson.Writes...), err, result)
+}
+
+// learn returns the lesson of a paid order that names both its customer and a uid. A uid that
+// the webhook service looked up by the customer teaches nothing: it would bring back a mapping
+// that a person has changed since.
+func (p Points) learn(ctx context.Context, event handler.Event, order *contract.Order) (customers.Lesson, error) {
+	seen := customers.Order{
+		CustomerID: cmp.Or(order.CustomerID, event.Attributes[contract.AttrCustomerID]),
+		UID:        event.Attributes[contract.AttrUID], EventID: event.ID,
+	}
+	if p.Teacher == nil || seen.CustomerID == "" || seen.UID == "" || event.Attributes[contract.AttrUIDSource] != "" {
+		return customers.Lesson{}, nil
+	}
+	lesson, err := p.Teacher.Learn(ctx, seen, event.Try)
+	if err != nil {
+		return customers.Lesson{}, retry.Outage("store_unavailable", err)
+	}
+	return lesson, nil
 }
 
 // Reverse takes the points of an order back from the account that holds them. A
@@ -249,7 +271,7 @@ func shareOf(credit ledger.Entry, amount, currency string) (int64, error) {
 	return int64(share), nil                                         //nolint:gosec // G115: below the credit
 }
 
-// parse reads an amount that may not be negative.
+// parse reads an amount and refuses a negative one.
 func parse(decimal, currency string) (int64, error) {
 	minor, err := money.Parse(decimal, currency)
 	if err == nil && minor < 0 {

@@ -24,7 +24,7 @@ const (
 	AlreadyRecorded = "already_recorded"
 )
 
-// actions are what the subscription service is told, by what PayNow says.
+// actions are the actions of updates, by PayNow's event types.
 var actions = map[string]string{
 	contract.SubscriptionActivated: contract.ActionInitial,
 	contract.SubscriptionRenewed:   contract.ActionRenewal,
@@ -34,18 +34,11 @@ var actions = map[string]string{
 	contract.TrialCanceled:         contract.ActionTrialCanceled,
 }
 
-// Getter reads one document.
-type Getter interface {
-	// Get returns the document, or an error wrapping store.ErrNotFound.
-	Get(ctx context.Context, key store.Key) (store.Document, error)
-}
-
-// Subscriptions records what happens to subscriptions and trials, and tells the queue
-// of updates about it.
+// Subscriptions records the events of subscriptions and trials, and emits an update of each.
 type Subscriptions struct {
 	// Store is where an event that was recorded before is looked up.
-	Store Getter
-	// Updates is the queue that takes the news.
+	Store store.Getter
+	// Updates is the queue of the updates.
 	Updates catalog.Queue
 	Now     func() time.Time
 }

@@ -36,7 +36,7 @@ func (g *getter) Get(context.Context, store.Key) (store.Document, error) {
 
 var updates = catalog.Queue{ID: "updates", OrderingKey: []string{"subscription_id", "correlation_id"}}
 
-func subscriptionsOn(g billing.Getter) billing.Subscriptions {
+func subscriptionsOn(g store.Getter) billing.Subscriptions {
 	return billing.Subscriptions{Store: g, Updates: updates, Now: func() time.Time { return noon.Add(1500 * time.Nanosecond) }}
 }
 

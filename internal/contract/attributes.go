@@ -19,11 +19,11 @@ type Attributes struct {
 	OrderID     string `json:"order_id,omitempty" validate:"omitempty,id"`
 	CustomerID  string `json:"paynow_customer_id,omitempty" validate:"omitempty,id"`
 	UID         string `json:"uid,omitempty" validate:"omitempty,uid"`
-	// UIDSource is customer where the event does not say its uid itself: it was looked up
-	// by the customer, and teaches nobody who that is.
+	// UIDSource is customer where the uid was looked up by the customer, because the event
+	// has none. Such an event adds nothing to what is known of the customer.
 	UIDSource string `json:"uid_source,omitempty" validate:"omitempty,code,oneof=customer"`
-	// Points is what the products were worth when the message was published. It is
-	// for whoever watches the topic; the worker computes its own.
+	// Points is what the products were worth when the message was published. It informs
+	// readers of the topic; the worker computes its own.
 	Points         string `json:"points,omitempty" validate:"omitempty,id,number,max=19"`
 	Contract       string `json:"contract,omitempty" validate:"omitempty,code"`
 	CorrelationID  string `json:"correlation_id,omitempty" validate:"omitempty,id"`
@@ -35,7 +35,7 @@ type Attributes struct {
 	// DeliverAt is when the message is to be handled, not before.
 	DeliverAt string `json:"deliver_at,omitempty" validate:"omitempty,timestamp"`
 	// DelayTicket is on a message that comes back from a wait longer than the broker's:
-	// its place among those of its ordering key. Billhook sets it; nobody else does.
+	// its place among those of its ordering key. Billhook alone sets it.
 	DelayTicket string `json:"delay_ticket,omitempty" validate:"omitempty,id,max=100"`
 	// FirstMessageID is on the same messages: the id that the broker delivered it under first.
 	FirstMessageID string `json:"first_message_id,omitempty" validate:"omitempty,id"`
@@ -43,7 +43,7 @@ type Attributes struct {
 
 // AttributeRules bounds every attribute of a message that leaves the door. An ordering
 // key is an id there; see Rules.
-var AttributeRules = pii.For[Attributes]().Rules()
+var AttributeRules = attributeRules.project().Rules()
 
 // uidRules are AttributeRules for a message whose ordering key is the uid.
 var uidRules = func() map[string]pii.Rule {
@@ -77,14 +77,14 @@ func (a *Attributes) fields() [18]attribute {
 	}
 }
 
-// named is the attribute of a name; empty where it is not set, or not known.
-func (a *Attributes) named(name string) string {
+// named is the attribute of a name; empty for a name that is not known.
+func (a *Attributes) named(name string) *string {
 	for _, f := range a.fields() {
 		if f.name == name {
-			return *f.value
+			return f.value
 		}
 	}
-	return ""
+	return new(string)
 }
 
 // Map returns the attributes as a message carries them.
@@ -115,8 +115,9 @@ func (a *Attributes) Validate() error {
 
 var attributeRules = compile(reflect.TypeFor[Attributes](), reflect.TypeFor[Attributes]())
 
-// Order sets the ordering key, and returns the broker's: empty where the message belongs
-// to nobody we know, and for a key that is called so: it must not queue behind those.
+// Order sets the ordering key, and returns the broker's. That is empty where the message has
+// no key. A key that is spelled "unknown" counts as none: its messages would otherwise queue
+// behind those without a key.
 func (a *Attributes) Order(key string) (brokerKey string) {
 	if key == UnknownOrderingKey {
 		key = ""
@@ -132,11 +133,11 @@ func (a *Attributes) agree(body *Attributes) error {
 		return err
 	}
 	invalid := &Invalid{}
-	said := body.fields()
+	ofBody := body.fields()
 	for i, f := range a.fields() {
-		both := *f.value != "" && *said[i].value != ""
-		if (both || f.name == AttrEventID || f.name == AttrEventType) && *f.value != *said[i].value {
-			invalid.Violations = append(invalid.Violations, Violation{Path: "attributes." + f.name, Rule: "agrees_with_body"})
+		both := *f.value != "" && *ofBody[i].value != ""
+		if (both || f.name == AttrEventID || f.name == AttrEventType) && *f.value != *ofBody[i].value {
+			invalid.Violations = append(invalid.Violations, pii.Violation{Path: "attributes." + f.name, Rule: "agrees_with_body"})
 		}
 	}
 	if len(invalid.Violations) > 0 {

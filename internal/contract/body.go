@@ -28,48 +28,50 @@ type Body struct {
 // Of is the body of a Go value that a program made: a pointer to a Head of the table. What
 // is declared of its content is not known to it; see Set.Compose.
 func Of(made any) Body {
-	for _, c := range ownTypes() {
-		if reflect.TypeOf(made) == c.pointer {
-			return Body{c, made}
-		}
+	if c := ownTypes()[reflect.TypeOf(made)]; c != nil {
+		return Body{c, made}
 	}
 	panic(fmt.Sprintf("contract: %T is no body of the table", made))
 }
 
-// ownTypes are the contracts of the table's own types.
-var ownTypes = sync.OnceValue(func() (all []*Contract) {
+// ownTypes are the contracts of the table's own types, by the type of a pointer to one.
+var ownTypes = sync.OnceValue(func() map[reflect.Type]*Contract {
+	all := map[reflect.Type]*Contract{}
 	for i := range Formats {
 		if f := &Formats[i]; f.Head != nil {
-			c := &Contract{format: f, version: 1}
-			if c.compile(f.Head); f.Content == "" {
-				c.projection = pii.ForType(f.Head)
-			}
-			all = append(all, c)
+			all[reflect.PointerTo(f.Head)] = newContract(Contract{format: f, version: 1}, f.Head)
 		}
 	}
 	return all
 })
 
-func (b Body) v() reflect.Value { return reflect.ValueOf(b.value).Elem() }
+func (b Body) whole() reflect.Value { return reflect.ValueOf(b.value).Elem() }
 
-func (b Body) text(index []int) string {
-	if v := follow(b.v(), index); v.IsValid() {
+// at is the value at a path; not valid where the body has none.
+func (b Body) at(path string) reflect.Value {
+	return follow(b.whole(), b.contract.places[path])
+}
+
+func (b Body) text(path string) string { return textOf(b.at(path)) }
+
+func textOf(v reflect.Value) string {
+	if v.IsValid() {
 		return v.String()
 	}
 	return ""
 }
 
-func (b Body) number(index []int) int64 {
-	if v := follow(b.v(), index); v.IsValid() {
+func (b Body) number(path string) int64 {
+	if v := b.at(path); v.IsValid() {
 		return v.Int()
 	}
 	return 0
 }
 
-// first is the first text that the body has at one of the places.
-func (b Body) first(places [][]int) string {
-	for _, index := range places {
-		if text := b.text(index); text != "" {
+// first is the first text that the body has at one of the paths.
+func (b Body) first(paths []string) string {
+	for _, path := range paths {
+		if text := b.text(path); text != "" {
 			return text
 		}
 	}
@@ -93,26 +95,26 @@ func (b Body) UIDByCustomer() bool { return b.contract.format.UIDByCustomer }
 
 // Identity returns the idempotency key and the event type.
 func (b Body) Identity() (id, eventType string) {
-	return b.text(b.contract.id), b.text(b.contract.kind)
+	return b.text(b.contract.format.ID), b.text(b.contract.format.Type)
 }
 
 // Version is that of the declaration of the body's content.
-func (b Body) Version() int64 { return max(b.number(b.contract.numbered), 1) }
+func (b Body) Version() int64 { return max(b.number(b.contract.format.Version), 1) }
 
 // IdempotencyKey names what the message was made from; empty where it does not say so.
-func (b Body) IdempotencyKey() string { return b.text(b.contract.made) }
+func (b Body) IdempotencyKey() string { return b.text(b.contract.format.IdempotencyKey) }
 
 // MaxAttempts is how often the message may be tried; 0 where it does not say so.
-func (b Body) MaxAttempts() int { return int(b.number(b.contract.attempts)) }
+func (b Body) MaxAttempts() int { return int(b.number(b.contract.format.MaxAttempts)) }
 
 // Validate reports every rule that the body breaks, as an *Invalid. To look at a body that
 // breaks none allocates nothing.
 func (b Body) Validate() error {
-	err := b.contract.rules.check(b.v(), "")
+	err := b.contract.rules.check(b.whole(), "")
 	if path := b.lacks(); path != "" {
 		invalid := &Invalid{}
 		_ = errors.As(err, &invalid)
-		invalid.Violations = append(invalid.Violations, Violation{path, "required"})
+		invalid.Violations = append(invalid.Violations, pii.Violation{Path: path, Rule: "required"})
 		return invalid
 	}
 	return err
@@ -121,11 +123,11 @@ func (b Body) Validate() error {
 // lacks is the path of the first member that the body's event type needs and the body has not.
 func (b Body) lacks() string {
 	_, eventType := b.Identity()
-	for i, n := range b.contract.format.Needs {
+	for _, n := range b.contract.format.Needs {
 		if eventType != n.Types && (!strings.HasSuffix(n.Types, ".") || !strings.HasPrefix(eventType, n.Types)) {
 			continue
 		}
-		if v := follow(b.v(), b.contract.needs[i]); !v.IsValid() || (v.Kind() == reflect.Slice && v.Len() == 0) {
+		if v := b.at(n.Path); !v.IsValid() || (v.Kind() == reflect.Slice && v.Len() == 0) {
 			return n.Path
 		}
 	}
@@ -134,19 +136,18 @@ func (b Body) lacks() string {
 
 // repeat fills in the attributes that repeat something of the body.
 func (b Body) repeat(a *Attributes) {
-	fields := a.fields()
-	for _, r := range b.contract.said {
-		*fields[r.attribute].value = b.first(r.of)
+	for name, paths := range b.contract.format.Repeated {
+		*a.named(name) = b.first(paths)
 	}
 	a.EventID, a.EventType = b.Identity()
 	a.Contract = b.contract.format.Name
 }
 
-// Attributes are those that follow from the body. Whoever publishes adds the ordering key
-// and the time.
+// Attributes are those that follow from the body. The publisher adds the ordering key and
+// the time.
 func (b Body) Attributes() (a Attributes) {
 	b.repeat(&a)
-	a.CorrelationID = cmp.Or(a.CorrelationID, b.first(b.contract.correlation))
+	a.CorrelationID = cmp.Or(a.CorrelationID, b.first(b.contract.format.Correlation))
 	return a
 }
 
@@ -154,9 +155,9 @@ func (b Body) Attributes() (a Attributes) {
 // body keep their rules and speak of the same event: what is in both places must
 // agree. The error is an *Invalid.
 func (b Body) CheckAttributes(message map[string]string) error {
-	var said Attributes
-	b.repeat(&said)
-	return AttributesOf(message).agree(&said)
+	var repeated Attributes
+	b.repeat(&repeated)
+	return AttributesOf(message).agree(&repeated)
 }
 
 // OrderingKey is the first of the named fields that the message has; empty if it has none
@@ -167,9 +168,9 @@ func (b Body) OrderingKey(names []string, a *Attributes) string {
 	for _, name := range names {
 		value := ""
 		if index, ok := b.contract.keys[name]; ok {
-			value = b.text(index)
+			value = textOf(follow(b.whole(), index))
 		} else if a != nil {
-			value = a.named(name)
+			value = *a.named(name)
 		}
 		if value != "" {
 			return value
@@ -184,9 +185,9 @@ func (b Body) OrderingKey(names []string, a *Attributes) string {
 func (b Body) PayloadHash() (string, error) {
 	sum, f := sha256.New(), b.contract.format
 	_, _ = sum.Write([]byte(`{"contract":"` + f.Name + `"`))
-	for i, index := range b.contract.hashed {
-		_, _ = sum.Write([]byte(`,"` + f.Hashed[i] + `":`))
-		if err := json.MarshalWrite(sum, follow(b.v(), index).Addr().Interface()); err != nil {
+	for _, path := range f.Hashed {
+		_, _ = sum.Write([]byte(`,"` + path + `":`))
+		if err := json.MarshalWrite(sum, b.at(path).Addr().Interface()); err != nil {
 			return "", ErrMalformed // a string that is not UTF-8, which no decoded body has
 		}
 	}
@@ -212,11 +213,11 @@ func (b Body) Append(dst []byte) ([]byte, error) {
 // is an *Invalid where something is missing that the service needs.
 func (b Body) Post() ([]byte, error) {
 	dst := []byte{'{'}
-	for i, p := range b.contract.format.Posted {
-		v := follow(b.v(), b.contract.posted[i])
+	for _, p := range b.contract.format.Posted {
+		v := b.at(p.Path)
 		if !v.IsValid() || v.IsZero() {
 			if p.Needed {
-				return nil, broken(p.Path, "required")
+				return nil, Broken(p.Path, "required")
 			}
 			continue
 		}
@@ -254,17 +255,15 @@ func convert[B any](body Body) (b B, err error) {
 	if body.None() {
 		return b, ErrType
 	}
-	of := body.v()
-	switch asked := reflect.TypeFor[B](); {
-	case asked == reflect.PointerTo(body.contract.format.Head):
-	case isHead(asked):
-		return b, ErrType
-	default:
-		if of = follow(of, body.contract.content); !of.IsValid() {
+	of := body.value
+	if asked := reflect.TypeFor[B](); asked != reflect.PointerTo(body.contract.format.Head) {
+		content := body.at(body.contract.format.Content)
+		if ownTypes()[asked] != nil || !content.IsValid() {
 			return b, ErrType
 		}
+		of = content.Addr().Interface()
 	}
-	text, err := json.Marshal(of.Addr().Interface())
+	text, err := json.Marshal(of)
 	if err == nil {
 		err = json.Unmarshal(text, &b, strict)
 	}
@@ -272,11 +271,6 @@ func convert[B any](body Body) (b B, err error) {
 		return b, ErrType // which member does not fit is said by Takes, once, at the start
 	}
 	return b, nil
-}
-
-// isHead reports whether a type is that of whole bodies of a format.
-func isHead(t reflect.Type) bool {
-	return slices.ContainsFunc(Formats, func(f Format) bool { return f.Head != nil && reflect.PointerTo(f.Head) == t })
 }
 
 // Takes reports whether a handler may take bodies of the format and event type, which may
@@ -292,32 +286,45 @@ func (s *Set) Takes(format, eventType string, b reflect.Type) error {
 	}
 	whole := b == reflect.PointerTo(f.Head)
 	switch {
-	case !whole && (f.Content == "" || isHead(b)):
+	case !whole && (f.Content == "" || ownTypes()[b] != nil):
 		return fmt.Errorf("format %s is taken as *%s, and not as %s", format, f.Head, b)
 	case f.Content == "":
 		return nil
 	case whole:
-		b = f.Head.Field(locate(f.Head, f.Content)[0]).Type
+		b = typeAt(f.Head, f.Content)
 	}
-	asked, err := routing.Parse(eventType)
-	if err != nil {
-		return err
-	}
-	var mistakes []error
-	declared := false
-	for _, c := range f.all {
-		// Words of letters are words of a key, and so are * and # to a wider pattern.
-		if asked.Match(c.pattern.String()) || c.pattern.Match(eventType) {
-			declared = true
-			for _, misfit := range fits(deref(c.typ.FieldByIndex(c.content).Type), b, "") {
-				mistakes = append(mistakes, fmt.Errorf("%s %s, version %d: %s %s", format, c.pattern, c.version, f.Content, misfit))
-			}
-		}
-	}
-	if !declared {
+	found := f.of(eventType)
+	if len(found) == 0 {
 		return fmt.Errorf("%s %s: %s", format, eventType, Undeclared)
 	}
+	var mistakes []error
+	for _, c := range found {
+		for _, misfit := range fits(typeAt(c.typ, f.Content), b, "") {
+			mistakes = append(mistakes, fmt.Errorf("%s %s, version %d: %s %s", format, c.pattern, c.version, f.Content, misfit))
+		}
+	}
 	return errors.Join(mistakes...)
+}
+
+// of are the contracts of an event type, or of those that a pattern matches.
+func (k *known) of(eventType string) (found []*Contract) {
+	if k.Content == "" {
+		return k.all
+	}
+	asked, err := routing.Parse(eventType)
+	for _, c := range k.all {
+		// Words of letters are words of a key, and so are * and # to a wider pattern.
+		if err == nil && (asked.Match(c.pattern.String()) || c.pattern.Match(eventType)) {
+			found = append(found, c)
+		}
+	}
+	return found
+}
+
+// Declares reports whether bodies of the event type, which may be a pattern, can be read.
+func (s *Set) Declares(format, eventType string) bool {
+	f := s.format(format)
+	return f != nil && len(f.of(eventType)) > 0
 }
 
 // fits lists the members of a declared type that have no place in another.

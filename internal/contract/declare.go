@@ -45,6 +45,7 @@ const maxListed = 5000
 func structOf(members []Member) (reflect.Type, error) {
 	var fields []reflect.StructField
 	var mistakes []error
+	wrong := func(format string, arguments ...any) { mistakes = append(mistakes, fmt.Errorf(format, arguments...)) }
 	currencies := 0
 	for i, m := range members {
 		name, bounds, bounded := strings.Cut(m.Shape, " ")
@@ -52,17 +53,17 @@ func structOf(members []Member) (reflect.Type, error) {
 		of, omit, strict := reflect.TypeFor[string](), ",omitempty", ""
 		switch {
 		case !pii.Code.Valid(m.Name) || strings.ContainsAny(m.Name, ".-") || slices.ContainsFunc(members[:i], func(o Member) bool { return o.Name == m.Name }):
-			mistakes = append(mistakes, fmt.Errorf("%q is no name of a member, or one of two", m.Name))
+			wrong("%q is no name of a member, or one of two", m.Name)
 			continue
 		case m.List != nil:
 			element, err := structOf(m.List)
 			if err != nil {
-				mistakes = append(mistakes, fmt.Errorf("%s: %w", m.Name, err))
+				wrong("%s: %w", m.Name, err)
 				continue
 			}
 			of, tag = reflect.SliceOf(element), "max="+strconv.Itoa(maxListed)
 		case !ok || (bounded && name != "integer"):
-			mistakes = append(mistakes, fmt.Errorf("%s: %q is not a shape: %s, an integer's bounds such as \"integer 0..100\", or a list", m.Name, m.Shape, strings.Join(slices.Sorted(maps.Keys(shapeTags)), ", ")))
+			wrong("%s: %q is not a shape: %s, an integer's bounds such as \"integer 0..100\", or a list", m.Name, m.Shape, strings.Join(slices.Sorted(maps.Keys(shapeTags)), ", "))
 			continue
 		case name == "integer" || name == "quantity":
 			of, omit = reflect.TypeFor[int64](), ",omitzero"
@@ -71,7 +72,7 @@ func structOf(members []Member) (reflect.Type, error) {
 				l, errLow := strconv.ParseInt(low, 10, 64)
 				h, errHigh := strconv.ParseInt(high, 10, 64)
 				if errLow != nil || errHigh != nil || l > h || (l > 0 && !m.Required) {
-					mistakes = append(mistakes, fmt.Errorf("%s: bounds are two numbers, 0 between them unless it is required", m.Name))
+					wrong("%s: bounds are two numbers, 0 between them unless it is required", m.Name)
 				}
 				tag = "min=" + low + ",max=" + high
 			} else if tag != "" && !m.Required {
@@ -82,24 +83,25 @@ func structOf(members []Member) (reflect.Type, error) {
 			}
 		case name == "currency":
 			currencies++
-			strict = ` pii:"strict"`
 		case name == "amount":
-			strict = ` pii:"strict"`
 			if !slices.ContainsFunc(members, func(o Member) bool { return o.Shape == "currency" }) {
-				mistakes = append(mistakes, fmt.Errorf("%s: an amount has its currency beside it", m.Name))
+				wrong("%s: an amount has its currency beside it", m.Name)
 			}
 		}
-		if m.Required {
-			tag, omit = strings.TrimSuffix("required,"+tag, ","), ""
-		} else {
-			tag = strings.TrimSuffix("omitempty,"+tag, ",")
+		if name == "currency" || name == "amount" {
+			strict = ` pii:"strict"`
 		}
+		presence := "omitempty,"
+		if m.Required {
+			presence, omit = "required,", ""
+		}
+		tag = strings.TrimSuffix(presence+tag, ",")
 		fields = append(fields, reflect.StructField{
 			Name: "M" + strconv.Itoa(i), Type: of, Tag: reflect.StructTag(fmt.Sprintf(`json:"%s%s" validate:"%s"%s`, m.Name, omit, tag, strict)),
 		})
 	}
 	if currencies > 1 {
-		mistakes = append(mistakes, errors.New("more than one currency: nobody could say whose an amount is"))
+		wrong("more than one currency: nobody could say whose an amount is")
 	}
 	if err := errors.Join(mistakes...); err != nil {
 		return nil, err
@@ -107,8 +109,11 @@ func structOf(members []Member) (reflect.Type, error) {
 	return reflect.StructOf(fields), nil
 }
 
-// withContent is the Go type of a whole body.
+// withContent is the Go type of a whole body, whose member of that name has the content.
 func withContent(head reflect.Type, member string, content reflect.Type) reflect.Type {
+	if member == "" {
+		return head
+	}
 	var fields []reflect.StructField
 	for i := range head.NumField() {
 		field := head.Field(i)

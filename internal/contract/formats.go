@@ -2,9 +2,11 @@ package contract
 
 import (
 	"bytes"
+	"maps"
 	"reflect"
 	"time"
 
+	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 )
 
@@ -26,8 +28,8 @@ type Format struct {
 	ID, Type, Time, Version string
 	// Correlation is what ties a body to others where it does not say so itself.
 	Correlation []string
-	// Said are the attributes that repeat something of the body, by their names.
-	Said map[string][]string
+	// Repeated names the attributes that repeat a member of the body, with the member's paths.
+	Repeated map[string][]string
 	// UIDByCustomer: bodies do not say their uid; it is looked up by the customer.
 	UIDByCustomer bool
 	// IdempotencyKey names what the message was made from; MaxAttempts is how often it may be tried.
@@ -63,7 +65,7 @@ var Formats = []Format{
 		Name: PayNowV1, Marks: []string{"eventId", "eventType"}, Head: reflect.TypeFor[PayNow](),
 		ID: "eventId", Type: "eventType", Time: "timestamp",
 		Correlation: []string{"data.order.id", "data.subscription.id", "eventId"},
-		Said: map[string][]string{
+		Repeated: map[string][]string{
 			AttrOrderID: {"data.order.id"}, AttrCustomerID: {"data.order.customerId", "data.subscription.customerId"},
 		},
 		UIDByCustomer: true,
@@ -80,7 +82,7 @@ var Formats = []Format{
 		Name: EnvelopeV1, Marks: []string{"action", "payload"}, Head: reflect.TypeFor[Envelope](), Content: "payload",
 		ID: "id", Type: "action", Time: "created_at",
 		Correlation: []string{"payload.subscription_id", "id"},
-		Said: map[string][]string{
+		Repeated: map[string][]string{
 			AttrCorrelationID: {"correlation_id"}, AttrOrderID: {"payload.order_id"}, AttrCustomerID: {"payload.customer_id"}, AttrUID: {"payload.uid"},
 		},
 		IdempotencyKey: "idempotency_key", MaxAttempts: "max_attempts",
@@ -97,7 +99,7 @@ var Formats = []Format{
 		Name: MessageV1, Marks: []string{"type", "data", "version"}, Head: reflect.TypeFor[Event](), Content: "data",
 		ID: "id", Type: "type", Time: "timestamp", Version: "version",
 		Correlation: []string{"id"},
-		Said: map[string][]string{
+		Repeated: map[string][]string{
 			AttrCorrelationID: {"correlation_id"}, AttrOrderID: {"data.order_id"},
 		},
 		MaxAttempts: "metadata.max_retries",
@@ -116,48 +118,31 @@ var Formats = []Format{
 // the hash of the data, so that the same message is the same event; its action is the one
 // in the attributes where the data has none; its time is that of publishing.
 func wrapRaw(data []byte, attributes map[string]string, publishedAt time.Time) ([]byte, error) {
-	action, payload := jsontext.Value(nil), []byte{'{'}
-	if !members(data, func(name string, value jsontext.Value) {
-		switch {
-		case name == "action":
-			action = value.Clone()
-		case value.Kind() != 'n':
-			if len(payload) > 1 {
-				payload = append(payload, ',')
-			}
-			payload, _ = jsontext.AppendQuote(payload, name)
-			payload = append(append(payload, ':'), value...)
-		}
-	}) || len(payload) == 1 {
-		return nil, ErrMalformed // an object that says nothing is not a message, and null is none
+	var payload map[string]jsontext.Value
+	if err := json.UnmarshalDecode(jsontext.NewDecoder(bytes.NewBuffer(data)), &payload); err != nil {
+		return nil, ErrMalformed
 	}
-	var out bytes.Buffer
-	id := attributes[AttrEventID]
-	if id == "" {
-		id = digest(data)
+	action := payload["action"]
+	delete(payload, "action")
+	maps.DeleteFunc(payload, func(_ string, value jsontext.Value) bool { return value.Kind() == 'n' })
+	if len(payload) == 0 {
+		return nil, ErrMalformed // an object that says nothing is not a message, and null is none
 	}
 	if len(action) == 0 || action.Kind() == 'n' || string(action) == `""` {
 		action, _ = jsontext.AppendQuote(nil, attributes[AttrEventType])
 	}
-	e := jsontext.NewEncoder(&out)
-	for _, token := range []any{
-		jsontext.BeginObject, "id", id, "action", action, "correlation_id", attributes[AttrCorrelationID],
-		"created_at", publishedAt.UTC().Format(time.RFC3339Nano), "attempts", jsontext.Int(0), "payload", jsontext.Value(append(payload, '}')), jsontext.EndObject,
-	} {
-		var err error
-		switch token := token.(type) {
-		case jsontext.Token:
-			err = e.WriteToken(token)
-		case jsontext.Value:
-			err = e.WriteValue(token)
-		case string:
-			err = e.WriteToken(jsontext.String(token))
-		}
-		if err != nil {
-			return nil, ErrMalformed
-		}
+	id := attributes[AttrEventID]
+	if id == "" {
+		id = digest(data)
 	}
-	return out.Bytes(), nil
+	envelope, err := json.Marshal(map[string]any{
+		"id": id, "action": action, "correlation_id": attributes[AttrCorrelationID],
+		"created_at": publishedAt.UTC().Format(time.RFC3339Nano), "attempts": 0, "payload": payload,
+	})
+	if err != nil {
+		return nil, ErrMalformed
+	}
+	return envelope, nil
 }
 
 // members calls f with each member of a JSON object, and reports whether data is one.

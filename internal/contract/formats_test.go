@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/internal/contract"
+	"billhook/internal/pii"
 )
 
 // parcel is the body of a format that the program does not have.
@@ -28,7 +29,7 @@ func parcels(t *testing.T) *contract.Set {
 	set, err := contract.NewSet(append(formats, contract.Format{
 		Name: "parcel.v1", Marks: []string{"number", "kind"}, Head: reflect.TypeFor[parcel](), Content: "about",
 		ID: "number", Type: "kind", Time: "sent", Version: "rev", Correlation: []string{"about.order_id"},
-		Said: map[string][]string{contract.AttrOrderID: {"about.order_id"}}, Hashed: []string{"kind", "about"},
+		Repeated: map[string][]string{contract.AttrOrderID: {"about.order_id"}}, Hashed: []string{"kind", "about"},
 		Posted: []contract.Posted{{Name: "no", Path: "number", Needed: true}, {Name: "about", Path: "about", Needed: true}},
 	}), []contract.Declaration{
 		{Format: "parcel.v1", Type: "parcel.*", Version: 1, Members: []contract.Member{{Name: "order_id", Shape: "id", Required: true}}},
@@ -170,7 +171,7 @@ func TestAMessageIsRefusedByPathAndRule(t *testing.T) {
 			}
 			var invalid *contract.Invalid
 			require.ErrorAs(t, err, &invalid)
-			require.Contains(t, invalid.Violations, contract.Violation{Path: test.path, Rule: test.rule})
+			require.Contains(t, invalid.Violations, pii.Violation{Path: test.path, Rule: test.rule})
 			require.NotContains(t, err.Error(), "Ilse")
 			if !test.goOnly {
 				var value any

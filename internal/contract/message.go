@@ -43,9 +43,8 @@ const (
 // UIDOfCustomer is the uid_source of a uid that was looked up by the customer.
 const UIDOfCustomer = "customer"
 
-// UnknownOrderingKey is the ordering_key attribute of an event that belongs to
-// nobody we know. Such messages carry no real ordering key: they may run in any
-// order and must not queue behind each other.
+// UnknownOrderingKey is the ordering_key attribute of an event without a known owner. The
+// message has no ordering key at the broker: such messages run in any order.
 const UnknownOrderingKey = "unknown"
 
 // Message is an event in transit: exactly what Pub/Sub carries.

@@ -5,12 +5,12 @@ import (
 	"errors"
 )
 
-// Why a publish was not confirmed, as far as it is known: what the errors of a publisher
-// wrap. To a sender they are all alike; whoever is to mend it needs to know which.
+// The known reasons why a publish was not confirmed; a publisher's errors wrap them. Senders
+// get one answer for all of them. Operators need to know which it was.
 var (
-	// ErrTopicMissing: the project has no such topic. Somebody has to provision it.
+	// ErrTopicMissing: the project has no such topic. It has to be provisioned.
 	ErrTopicMissing = errors.New("contract: no such topic")
-	// ErrPublishDenied: the service may not publish there, or nobody knows who it is.
+	// ErrPublishDenied: the service may not publish there, or its identity is not known.
 	ErrPublishDenied = errors.New("contract: not allowed to publish")
 	// ErrBrokerDown: the broker does not answer, or says that it cannot.
 	ErrBrokerDown = errors.New("contract: the broker is not available")

@@ -27,17 +27,19 @@ func (b Body) Relax(dropped []pii.Violation) []pii.Violation {
 	if relax := b.contract.format.Relax; relax != nil {
 		relax(b.value, &r)
 	}
-	l := look{top: b.v(), relax: &r}
-	l.object(b.contract.rules, l.top)
+	w := validation{top: b.whole(), relax: &r}
+	w.object(b.contract.rules, w.top)
 	return r.dropped
 }
 
 func (r *relaxing) payNow(m *PayNow) {
-	if order := m.Data.Order; order != nil {
-		r.order(order, m.Data.Refund != nil && m.Data.Refund.Amount != "")
+	if order, refund := m.Data.Order, m.Data.Refund; order != nil {
+		// The currency is that of a refund's amount, too, and stays.
+		r.cost("data.order.", &order.Currency, &order.Total, refund != nil && refund.Amount != "")
+		r.prices(order)
 	}
 	if s := m.Data.Subscription; s != nil {
-		r.subscription(s)
+		r.cost("data.subscription.", &s.Currency, &s.Total, false)
 	}
 }
 
@@ -59,19 +61,21 @@ func (r *relaxing) text(path, rule string, field *string) {
 	}
 }
 
-// order clears what an order cost. reckoned: the currency is that of a refund's amount,
-// too, and stays.
-func (r *relaxing) order(order *Order, reckoned bool) {
-	if order.Currency != "" && !isCurrency(order.Currency) && !reckoned {
-		r.text("data.order.currency", "currency", &order.Currency)
+// cost clears a currency that nobody issues, unless it stays, and a total that is not in it.
+func (r *relaxing) cost(at string, currency, total *string, stays bool) {
+	if !isCurrency(*currency) && !stays {
+		r.text(at+"currency", "currency", currency)
 	}
 	switch {
-	case order.Total == "":
-	case order.Currency == "":
-		r.text("data.order.total", needsCurrency, &order.Total)
-	case !isPrice(order.Total, order.Currency):
-		r.text("data.order.total", "amount", &order.Total)
+	case *currency == "":
+		r.text(at+"total", needsCurrency, total)
+	case !isPrice(*total, *currency):
+		r.text(at+"total", "amount", total)
 	}
+}
+
+// prices clears the prices that go with what was cleared, and those that are none.
+func (r *relaxing) prices(order *Order) {
 	for i := range order.Items {
 		price := &order.Items[i].Price
 		switch {
@@ -86,19 +90,6 @@ func (r *relaxing) order(order *Order, reckoned bool) {
 		case !isPrice(*price, order.Currency):
 			r.text("data.order.items[].price", "amount", price)
 		}
-	}
-}
-
-func (r *relaxing) subscription(s *Subscription) {
-	if s.Currency != "" && !isCurrency(s.Currency) {
-		r.text("data.subscription.currency", "currency", &s.Currency)
-	}
-	switch {
-	case s.Total == "":
-	case s.Currency == "":
-		r.text("data.subscription.total", needsCurrency, &s.Total)
-	case !isPrice(s.Total, s.Currency):
-		r.text("data.subscription.total", "amount", &s.Total)
 	}
 }
 

@@ -11,81 +11,45 @@ import (
 	"billhook/internal/pii"
 )
 
-// Violation names a field by its JSON path and the rule it breaks, never the value.
-type Violation struct {
-	Path string
-	Rule string
-}
-
 // Invalid says which rules of the contract a message breaks. Its text holds paths
 // and rules alone.
-type Invalid struct{ Violations []Violation }
+type Invalid struct{ Violations []pii.Violation }
 
-func (e *Invalid) Error() string {
-	var text strings.Builder
-	text.WriteString("contract: ")
-	for i, v := range e.Violations {
-		if i > 0 {
-			text.WriteString(", ")
-		}
-		text.WriteString(v.Path + ": " + v.Rule)
-	}
-	return text.String()
-}
+func (e *Invalid) Error() string { return pii.Describe("contract", e.Violations) }
 
-// broken is an Invalid of one violation.
-func broken(path, rule string) error { return &Invalid{[]Violation{{path, rule}}} }
+// Broken is an Invalid of one violation.
+func Broken(path, rule string) error { return &Invalid{[]pii.Violation{{Path: path, Rule: rule}}} }
 
 // maxViolations bounds what an Invalid lists: a body with thousands of bad lines
 // needs no answer of thousands of entries.
 const maxViolations = 20
 
-// rules are those of a Go type's fields, compiled from the `validate` tags: the one place
-// where a rule is read. To look at a value by them allocates nothing while it keeps them.
-type rules struct{ fields []fieldRule }
-
-// fieldRule is what the tag of one field says.
-type fieldRule struct {
-	index int
-	// name is the field's in JSON.
-	name string
-	// required: it must not be empty. Else an empty text is not looked at.
-	required bool
-	// optional: what is bad in it may be left out of a provider's body.
-	optional bool
-	words    []word
-	// low and high bound a number; most is the longest text, or list; 0 is no limit.
-	bounded   bool
-	low, high int64
-	most      int
-	oneOf     []string
-	// money is set for an amount.
-	money *amountRule
-	// inside are the rules of an object, or of each element of a list.
-	inside *rules
-}
-
-// word is a shape, by its name in a tag.
-type word struct {
-	name  string
+// shape is a word of tags: what a text looks like.
+type shape struct {
+	// rule is package pii's, so that a shape is declared once.
+	rule pii.Rule
+	// valid is the check; nil: an amount is checked with its currency.
 	valid func(string) bool
+	// pattern is the shape for readers in other languages.
+	pattern string
 }
 
-// amountRule says which currency an amount is in: that of a field beside it, else that at a
-// path from the top. bare: it may have none.
-type amountRule struct {
-	beside int
-	top    []int
-	bare   bool
+var shapes = map[string]shape{
+	"id":         {pii.ID, pii.ID.Valid, `^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$`},
+	"uid":        {pii.UID, pii.UID.Valid, `^[A-Za-z0-9_-][A-Za-z0-9._:|-]{0,127}$`},
+	"flake":      {pii.Flake, pii.Flake.Valid, `^[0-9]{1,32}$`},
+	"code":       {pii.Code, pii.Code.Valid, codes},
+	"event_type": {pii.Code, pii.Code.Valid, codes},
+	"currency":   {pii.Currency, isCurrency, `^[A-Z]{3}$`},
+	"amount":     {pii.Amount, nil, `^(0|[1-9][0-9]{0,18})(\.[0-9]{1,4})?$`},
+	"number":     {pii.Rule{}, isNumber, `^[0-9]+$`},
+	"timestamp":  {pii.Time, pii.Time.Valid, `^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?(Z|[+-][0-9]{2}:[0-9]{2})$`},
+	// Each form of an id is one of a uid. The rule is that of an ordering key which is not
+	// the uid; see Attributes.Rules.
+	"ordering_key": {pii.ID, func(key string) bool { return pii.ID.Valid(key) || pii.UID.Valid(key) }, `^[A-Za-z0-9_-][A-Za-z0-9._:|-]{0,127}$`},
 }
 
-// shapes are the words that tags name a text's shape by. They are package pii's, so that a
-// shape is declared once.
-var shapes = map[string]func(string) bool{
-	"id": pii.ID.Valid, "uid": pii.UID.Valid, "flake": pii.Flake.Valid, "event_type": pii.Code.Valid, "code": pii.Code.Valid,
-	"timestamp": pii.Time.Valid, "currency": isCurrency, "number": isNumber,
-	"ordering_key": func(key string) bool { return pii.ID.Valid(key) || pii.UID.Valid(key) },
-}
+const codes = `^[A-Za-z][A-Za-z0-9._-]{0,63}$`
 
 func isCurrency(code string) bool {
 	_, ok := money.Exponent(code)
@@ -96,51 +60,120 @@ func isNumber(text string) bool {
 	return text != "" && strings.Trim(text, "0123456789") == ""
 }
 
-// compile reads the tags of a struct type; top is the type that the whole value has.
-func compile(t, top reflect.Type) *rules {
-	r := &rules{}
+// rules are those of a struct type's fields, in the fields' order: the one table that the
+// tags are compiled to. From it a value is validated, which allocates nothing while the value
+// keeps the rules; the projection and the JSON Schema are made from it too.
+type rules []rule
+
+// rule is what the tags of one field say.
+type rule struct {
+	name string
+	// kind is a value's, or an element's where the field is a list.
+	kind reflect.Kind
+	list bool
+	// required: it must not be empty. Otherwise an empty text is not looked at.
+	required bool
+	// omitted: JSON leaves out an empty value. optional: so may a provider's bad value be.
+	omitted, optional bool
+	// words name the shapes of a text, the same as in shapes.
+	words  []string
+	shapes []shape
+	// bounded numbers are from low to high. high is also the most bytes of a text and the
+	// most elements of a list, where it is not 0.
+	bounded   bool
+	low, high int64
+	oneOf     []string
+	// money is set for an amount.
+	money *amountRule
+	// inside are the rules of an object, or of each element of a list.
+	inside rules
+}
+
+// amountRule says which currency an amount is in: that of a field beside it, or that at a
+// path from the top. bare: it may have none.
+type amountRule struct {
+	beside int
+	top    []int
+	bare   bool
+}
+
+// compile reads the tags of a struct type; top is the type of the whole value.
+func compile(t, top reflect.Type) rules {
+	r := make(rules, t.NumField())
 	currency := -1
-	for i := range t.NumField() {
+	for i := range r {
 		if slices.Contains(tagsOf(t.Field(i)), "currency") {
 			currency = i
 		}
 	}
-	for i := range t.NumField() {
-		field := t.Field(i)
-		f := fieldRule{index: i, name: jsonName(field)}
-		f.optional = strings.Contains(field.Tag.Get("json"), ",omit") && field.Tag.Get("pii") != "strict"
+	for i := range r {
+		field, f := t.Field(i), &r[i]
 		of := deref(field.Type)
+		if f.list = of.Kind() == reflect.Slice; f.list {
+			of = deref(of.Elem())
+		}
+		f.name, f.kind, f.omitted = jsonName(field), of.Kind(), strings.Contains(field.Tag.Get("json"), ",omit")
 		for _, tag := range tagsOf(field) {
 			key, value, _ := strings.Cut(tag, "=")
-			switch {
-			case key == "required":
-				f.required, f.optional = true, false
-			case key == "min":
+			switch key {
+			case "required":
+				f.required = true
+			case "min":
 				f.bounded, f.low = true, integer(value)
-			case key == "max" && of.Kind() == reflect.Int64:
-				f.bounded, f.high = true, integer(value)
-			case key == "max":
-				f.most = int(integer(value))
-			case key == "oneof":
+			case "max":
+				f.bounded, f.high = f.kind == reflect.Int64 && !f.list, integer(value)
+			case "oneof":
 				f.oneOf = strings.Fields(value)
-			case key == "amount":
+			case "amount":
 				f.money = &amountRule{beside: currency}
 				if path := field.Tag.Get("currency"); path != "" {
 					f.money = &amountRule{beside: -1, top: locate(top, path), bare: slices.Contains(tagsOf(field), "bare")}
 				}
-			case shapes[key] != nil:
-				f.words = append(f.words, word{key, shapes[key]})
+			}
+			if s, ok := shapes[key]; ok {
+				f.words, f.shapes = append(f.words, key), append(f.shapes, s)
 			}
 		}
-		if of.Kind() == reflect.Slice {
-			of = deref(of.Elem())
-		}
-		if of.Kind() == reflect.Struct {
+		f.optional = f.omitted && !f.required && field.Tag.Get("pii") != "strict"
+		if f.kind == reflect.Struct {
 			f.inside = compile(of, top)
 		}
-		r.fields = append(r.fields, f)
 	}
 	return r
+}
+
+// project is the allow-list of everything that the rules name. It panics on a text without a
+// shape: free text cannot be declared.
+func (r rules) project() *pii.Projection {
+	allowed := map[string]pii.Rule{}
+	return pii.NewProjection(allowed, r.allow("", allowed)...)
+}
+
+// allow notes the rule of every path, and returns the optional paths.
+func (r rules) allow(prefix string, allowed map[string]pii.Rule) (optional []string) {
+	for i := range r {
+		f := &r[i]
+		path := prefix + f.name
+		if f.optional {
+			optional = append(optional, path)
+		}
+		if f.list {
+			path += "[]"
+		}
+		switch {
+		case f.inside != nil:
+			optional = append(optional, f.inside.allow(path+".", allowed)...)
+		case f.kind == reflect.Int64 && f.low == 1:
+			allowed[path] = pii.Quantity
+		case f.kind == reflect.Int64:
+			allowed[path] = pii.Integer
+		case f.kind != reflect.String || len(f.shapes) == 0:
+			panic("contract: " + path + " has no shape")
+		default:
+			allowed[path] = f.shapes[0].rule
+		}
+	}
+	return optional
 }
 
 func integer(text string) int64 {
@@ -165,131 +198,107 @@ func deref(t reflect.Type) reflect.Type {
 	return t
 }
 
-// look is one look at a value. Where relax is set, what is optional and bad is cleared, and
-// taken down there.
-type look struct {
+// validation is one walk over a value. Where relax is set, a bad optional value is cleared,
+// and noted there.
+type validation struct {
 	top   reflect.Value
-	path  [16]step
-	steps int
-	found []Violation
+	path  pii.Path
+	found []pii.Violation
 	relax *relaxing
 }
 
-type step struct {
-	name  string
-	index int
-}
-
-func (l *look) where(every bool) string {
-	var text strings.Builder
-	for _, s := range l.path[:l.steps] {
-		switch {
-		case s.name != "":
-			if text.Len() > 0 {
-				text.WriteByte('.')
-			}
-			text.WriteString(s.name)
-		case every:
-			text.WriteString("[]")
-		default:
-			text.WriteString("[" + strconv.Itoa(s.index) + "]")
-		}
-	}
-	return text.String()
-}
-
-func (l *look) object(r *rules, v reflect.Value) {
-	for i := range r.fields {
-		f := &r.fields[i]
-		l.path[l.steps] = step{name: f.name}
-		l.steps++
-		l.field(f, v.Field(f.index), v)
-		l.steps--
-		if len(l.found) == maxViolations {
+func (w *validation) object(r rules, v reflect.Value) {
+	for i := range r {
+		w.path.Name(r[i].name)
+		w.field(&r[i], v.Field(i), v)
+		w.path.Up()
+		if len(w.found) == maxViolations {
 			return
 		}
 	}
 }
 
-func (l *look) field(f *fieldRule, v, beside reflect.Value) {
-	for v.Kind() == reflect.Pointer {
-		if v.IsNil() {
-			if f.required {
-				l.violate("required")
-			}
-			return
+func (w *validation) field(f *rule, v, parent reflect.Value) {
+	if v = behind(v); !v.IsValid() {
+		if f.required {
+			w.violate("required")
 		}
-		v = v.Elem()
+		return
 	}
-	switch v.Kind() {
+	if f.list {
+		w.list(f, v)
+		return
+	}
+	w.value(f, v, parent)
+}
+
+func (w *validation) value(f *rule, v, parent reflect.Value) {
+	switch f.kind {
 	case reflect.Struct:
-		l.object(f.inside, v)
-	case reflect.Slice:
-		l.list(f, v)
+		w.object(f.inside, v)
 	case reflect.Int64:
 		switch n := v.Int(); {
 		case f.bounded && n < f.low:
-			l.number(f, v, "min="+strconv.FormatInt(f.low, 10))
+			w.number(f, v, "min="+strconv.FormatInt(f.low, 10))
 		case f.bounded && n > f.high:
-			l.number(f, v, "max="+strconv.FormatInt(f.high, 10))
+			w.number(f, v, "max="+strconv.FormatInt(f.high, 10))
 		}
 	case reflect.String:
-		if broken := l.text(f, v.String(), beside); broken != "" {
-			l.violate(broken)
+		if broken := w.text(f, v.String(), parent); broken != "" {
+			w.violate(broken)
 		}
 	default: // content that is not declared yet
 	}
 }
 
-func (l *look) list(f *fieldRule, v reflect.Value) {
+func (w *validation) list(f *rule, v reflect.Value) {
 	switch {
 	case f.required && v.Len() == 0:
-		l.violate("required")
+		w.violate("required")
 		return
-	case f.most > 0 && v.Len() > f.most:
-		l.violate("max=" + strconv.Itoa(f.most))
+	case f.high > 0 && int64(v.Len()) > f.high:
+		w.violate("max=" + strconv.FormatInt(f.high, 10))
 		return
 	}
-	at := l.steps
-	l.steps++
 	for i := range v.Len() {
-		l.path[at] = step{index: i}
-		if l.object(f.inside, v.Index(i)); len(l.found) == maxViolations {
-			break
+		w.path.Index(i)
+		w.value(f, v.Index(i), v)
+		w.path.Up()
+		if len(w.found) == maxViolations {
+			return
 		}
 	}
-	l.steps--
 }
 
-// number takes down that a number is out of its bounds, or sets it to 0, which is none.
-func (l *look) number(f *fieldRule, v reflect.Value, rule string) {
-	if l.relax != nil && f.optional {
+// number notes that a number is out of its bounds, or sets it to 0, which is none.
+func (w *validation) number(f *rule, v reflect.Value, rule string) {
+	if w.relax != nil && f.optional {
 		v.SetInt(0)
-		l.relax.drop(l.where(true), rule)
+		w.relax.drop(w.path.Text(true), rule)
 		return
 	}
-	l.violate(rule)
+	w.violate(rule)
 }
 
 // text is the rule that a text breaks; empty: none.
-func (l *look) text(f *fieldRule, text string, beside reflect.Value) string {
+func (w *validation) text(f *rule, text string, parent reflect.Value) string {
 	if text == "" {
 		if f.required {
 			return "required"
 		}
 		return ""
 	}
-	for _, w := range f.words {
-		if !w.valid(text) {
-			return w.name
+	for i := range f.shapes {
+		if valid := f.shapes[i].valid; valid != nil && !valid(text) {
+			return f.words[i]
 		}
 	}
 	switch {
-	case f.most > 0 && len(text) > f.most:
-		return "max=" + strconv.Itoa(f.most)
+	case f.high > 0 && int64(len(text)) > f.high:
+		return "max=" + strconv.FormatInt(f.high, 10)
 	case f.oneOf != nil && !slices.Contains(f.oneOf, text):
 		return "oneof=" + strings.Join(f.oneOf, " ")
-	case f.money != nil && !l.isAmount(f.money, text, beside):
+	case f.money != nil && !w.isAmount(f.money, text, parent):
 		return "amount"
 	}
 	return ""
@@ -297,11 +306,11 @@ func (l *look) text(f *fieldRule, text string, beside reflect.Value) string {
 
 // isAmount: not negative, with exactly the digits of its currency, which must be there.
 // Where the currency is given and wrong, that is the violation, once.
-func (l *look) isAmount(a *amountRule, text string, beside reflect.Value) bool {
+func (w *validation) isAmount(a *amountRule, text string, parent reflect.Value) bool {
 	currency := ""
 	if a.beside >= 0 {
-		currency = beside.Field(a.beside).String()
-	} else if at := follow(l.top, a.top); at.IsValid() {
+		currency = parent.Field(a.beside).String()
+	} else if at := follow(w.top, a.top); at.IsValid() {
 		currency = at.String()
 	} else {
 		return false
@@ -313,22 +322,22 @@ func (l *look) isAmount(a *amountRule, text string, beside reflect.Value) bool {
 	return errors.Is(err, money.ErrCurrency) || (err == nil && minor >= 0)
 }
 
-func (l *look) violate(rule string) {
-	if len(l.found) < maxViolations {
-		l.found = append(l.found, Violation{Path: l.where(false), Rule: rule})
+func (w *validation) violate(rule string) {
+	if len(w.found) < maxViolations {
+		w.found = append(w.found, pii.Violation{Path: w.path.Text(false), Rule: rule})
 	}
 }
 
 // check reports every rule that the value breaks, as an *Invalid; v is a struct.
-func (r *rules) check(v reflect.Value, prefix string) error {
-	l := look{top: v}
-	if l.object(r, v); len(l.found) == 0 {
+func (r rules) check(v reflect.Value, prefix string) error {
+	w := validation{top: v}
+	if w.object(r, v); len(w.found) == 0 {
 		return nil
 	}
-	for i := range l.found {
-		l.found[i].Path = prefix + l.found[i].Path
+	for i := range w.found {
+		w.found[i].Path = prefix + w.found[i].Path
 	}
-	return &Invalid{l.found}
+	return &Invalid{w.found}
 }
 
 // locate is where the member at a JSON path is in a struct type; nil: there is none.
@@ -362,14 +371,16 @@ func follow(v reflect.Value, index []int) reflect.Value {
 		return reflect.Value{}
 	}
 	for _, i := range index {
-		for v.Kind() == reflect.Pointer {
-			v = v.Elem() // not valid for nil
-		}
-		if !v.IsValid() {
+		if v = behind(v); !v.IsValid() {
 			return v
 		}
 		v = v.Field(i)
 	}
+	return behind(v)
+}
+
+// behind is the value behind pointers; not valid for nil.
+func behind(v reflect.Value) reflect.Value {
 	for v.Kind() == reflect.Pointer {
 		v = v.Elem()
 	}

@@ -2,6 +2,7 @@ package contract
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"reflect"
 	"regexp"
@@ -25,18 +26,11 @@ type member struct {
 }
 
 func (o object) MarshalJSONTo(e *jsontext.Encoder) error {
-	if err := e.WriteToken(jsontext.BeginObject); err != nil {
-		return err
-	}
+	err := e.WriteToken(jsontext.BeginObject)
 	for _, m := range o {
-		if err := e.WriteToken(jsontext.String(m.name)); err != nil {
-			return err
-		}
-		if err := json.MarshalEncode(e, m.value); err != nil {
-			return err
-		}
+		err = errors.Join(err, e.WriteToken(jsontext.String(m.name)), json.MarshalEncode(e, m.value))
 	}
-	return e.WriteToken(jsontext.EndObject)
+	return errors.Join(err, e.WriteToken(jsontext.EndObject))
 }
 
 // Schemas returns the JSON Schemas (2020-12) of the messages, by file name.
@@ -57,16 +51,12 @@ func (s *Set) Schemas() (map[string][]byte, error) {
 		}
 	}
 	// A message may carry more, such as a trace context.
-	attributes := append(schemaOf(reflect.TypeFor[Attributes](), map[string]any{AttrContract: object{{"enum", s.Names()}}}), member{"additionalProperties", true})
-	return out, write(PayNowV1+" attributes", attributes)
+	return out, write(PayNowV1+" attributes", attributeRules.schema(map[string]any{AttrContract: object{{"enum", s.Names()}}}, true))
 }
 
 func (k *known) schema() object {
 	if k.Content == "" {
-		return append(append(schemaOf(k.Head, nil), member{"additionalProperties", false}), k.relations()...)
-	}
-	content := func(c *Contract) object {
-		return append(schemaOf(c.typ.FieldByIndex(c.content).Type, nil), member{"additionalProperties", false})
+		return append(k.whole.rules.schema(nil, false), k.relations()...)
 	}
 	var kinds []object
 	for _, c := range k.all {
@@ -80,9 +70,9 @@ func (k *known) schema() object {
 		if k.Version != "" {
 			when = append(when, member{k.Version, object{{"const", c.version}}})
 		}
-		kinds = append(kinds, object{{"properties", append(when, member{k.Content, content(c)})}})
+		kinds = append(kinds, object{{"properties", append(when, member{k.Content, c.rules[c.places[k.Content][0]].inside.schema(nil, false)})}})
 	}
-	return append(schemaOf(k.whole.typ, map[string]any{k.Content: true}), member{"additionalProperties", false}, member{"anyOf", kinds})
+	return append(k.whole.rules.schema(map[string]any{k.Content: true}, false), member{"anyOf", kinds})
 }
 
 // relations are what a body of an event type must have; that an amount has exactly its
@@ -116,45 +106,27 @@ func expression(p routing.Pattern) string {
 	return "^" + strings.NewReplacer(`.#`, `(\..+)?`, `#.`, `(.+\.)?`, `*`, `[^.]+`, `.`, `\.`, `#`, `.*`).Replace(p.String()) + "$"
 }
 
-// patterns are the shapes of the pii package's rules, for readers in other languages.
-var patterns = map[string]string{
-	"id":         `^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$`,
-	"uid":        `^[A-Za-z0-9_-][A-Za-z0-9._:|-]{0,127}$`,
-	"flake":      `^[0-9]{1,32}$`,
-	"code":       `^[A-Za-z][A-Za-z0-9._-]{0,63}$`,
-	"event_type": `^[A-Za-z][A-Za-z0-9._-]{0,63}$`,
-	"currency":   `^[A-Z]{3}$`,
-	"amount":     `^(0|[1-9][0-9]{0,18})(\.[0-9]{1,4})?$`,
-	"number":     `^[0-9]+$`,
-	"timestamp":  `^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?(Z|[+-][0-9]{2}:[0-9]{2})$`,
-	// Each form of an id is one of a uid.
-	"ordering_key": `^[A-Za-z0-9_-][A-Za-z0-9._:|-]{0,127}$`,
-}
-
-// schemaOf is the schema of a struct type, but for additionalProperties; members in instead
-// have the schema that stands there.
-func schemaOf(t reflect.Type, instead map[string]any) object {
-	t = deref(t)
-	r, required, currency := compile(t, t), []string{}, ""
+// schema is the schema of an object; members in instead have the schema that stands there.
+// others: the object may have more members.
+func (r rules) schema(instead map[string]any, others bool) object {
+	required, currency := []string{}, ""
 	properties, needs := object{}, object{}
-	for i := range r.fields {
-		f, field := &r.fields[i], t.Field(i)
-		if f.required || !strings.Contains(field.Tag.Get("json"), ",omit") {
+	for i := range r {
+		f := &r[i]
+		if f.required || !f.omitted {
 			required = append(required, f.name)
 		}
-		for _, w := range f.words {
-			if w.name == "currency" {
-				currency = f.name
-			}
+		if slices.Contains(f.words, "currency") {
+			currency = f.name
 		}
-		var schema any = f.schema(field)
+		var schema any = f.schema()
 		if other, ok := instead[f.name]; ok {
 			schema = other
 		}
 		properties = append(properties, member{f.name, schema})
 	}
-	for i := range r.fields {
-		if f := &r.fields[i]; currency != "" && f.money != nil && f.money.beside >= 0 {
+	for i := range r {
+		if f := &r[i]; currency != "" && f.money != nil && f.money.beside >= 0 {
 			needs = append(needs, member{f.name, []string{currency}})
 		}
 	}
@@ -165,20 +137,22 @@ func schemaOf(t reflect.Type, instead map[string]any) object {
 	if len(needs) > 0 {
 		out = append(out, member{"dependentRequired", needs})
 	}
-	return out
+	return append(out, member{"additionalProperties", others})
 }
 
-func (f *fieldRule) schema(field reflect.StructField) object {
-	of := deref(field.Type)
-	switch of.Kind() {
-	case reflect.Slice:
-		list := object{{"type", "array"}, {"items", append(schemaOf(of.Elem(), nil), member{"additionalProperties", false})}}
-		if f.most > 0 {
-			list = append(list, member{"maxItems", f.most})
+func (f *rule) schema() object {
+	if f.list {
+		element := *f
+		element.list, element.high = false, 0
+		list := object{{"type", "array"}, {"items", element.schema()}}
+		if f.high > 0 {
+			list = append(list, member{"maxItems", f.high})
 		}
 		return list
+	}
+	switch f.kind {
 	case reflect.Struct:
-		return append(schemaOf(of, nil), member{"additionalProperties", false})
+		return f.inside.schema(nil, false)
 	case reflect.Int64:
 		number := object{{"type", "integer"}}
 		if f.bounded {
@@ -188,16 +162,13 @@ func (f *fieldRule) schema(field reflect.StructField) object {
 	default:
 	}
 	text := object{{"type", "string"}}
-	for _, w := range f.words {
-		if w.name != "id" || len(f.words) == 1 { // the narrower of two
-			text = append(text, member{"pattern", patterns[w.name]})
+	for i, word := range f.words {
+		if word != "id" || len(f.words) == 1 { // the narrower of two
+			text = append(text, member{"pattern", f.shapes[i].pattern})
 		}
 	}
-	if f.money != nil {
-		text = append(text, member{"pattern", patterns["amount"]})
-	}
-	if f.most > 0 {
-		text = append(text, member{"maxLength", f.most})
+	if f.high > 0 {
+		text = append(text, member{"maxLength", f.high})
 	}
 	if f.oneOf != nil {
 		text = append(text, member{"enum", f.oneOf})

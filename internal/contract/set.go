@@ -36,11 +36,12 @@ type Set struct {
 // known is a format at work.
 type known struct {
 	*Format
-	// whole is the contract of a format without declarations; else it holds what every body
-	// of the format has, and is that of what is not declared.
-	whole *Contract
-	types routing.Table[map[int64]*Contract]
-	all   []*Contract
+	// whole is the contract of a format without declarations. Otherwise it has what every body
+	// of the format has, and stands for what is not declared.
+	whole    *Contract
+	all      []*Contract
+	declared map[string]map[int64]*Contract
+	types    routing.Table[map[int64]*Contract]
 }
 
 // Contract is what the bodies of one format, event type and version have: a Go type, and
@@ -50,92 +51,70 @@ type Contract struct {
 	pattern routing.Pattern
 	version int64
 	// declared are the members of the content.
-	declared []Member
-	// typ is the Go type, pointer that of a pointer to it.
-	typ, pointer reflect.Type
-	rules        *rules
-	projection   *pii.Projection
-
-	id, kind, time, made, attempts, numbered []int
-	content                                  []int
-	correlation                              [][]int
-	said                                     []repeated
-	hashed                                   [][]int
-	posted, needs                            [][]int
-	// keys are the places of what an ordering key may be made of, by name.
-	keys map[string][]int
-}
-
-// repeated is an attribute, by its place among an Attributes' fields, that repeats one of these.
-type repeated struct {
-	attribute int
-	of        [][]int
+	declared   []Member
+	typ        reflect.Type
+	rules      rules
+	projection *pii.Projection
+	// places are the members' by their paths, keys those that an ordering key may be made of,
+	// by name.
+	places, keys map[string][]int
 }
 
 // NewSet compiles the formats and what is declared for them. The error joins all mistakes.
 func NewSet(formats []Format, declared []Declaration) (*Set, error) {
 	s := &Set{}
-	var mistakes []error
 	for i := range formats {
-		s.formats = append(s.formats, newKnown(&formats[i]))
+		f := &known{Format: &formats[i], declared: map[string]map[int64]*Contract{}}
+		if f.Head != nil {
+			f.whole = newContract(Contract{format: f.Format, version: 1}, withContent(f.Head, f.Content, reflect.TypeFor[struct{}]()))
+		}
+		if f.Content == "" {
+			f.all = []*Contract{f.whole}
+		}
+		s.formats = append(s.formats, f)
 	}
-	types := map[*known]map[string]map[int64]*Contract{}
+	var mistakes []error
 	for _, d := range declared {
-		wrong := func(err error) {
+		for _, err := range s.declare(d) {
 			mistakes = append(mistakes, fmt.Errorf("%s: %s: version %d: %w", d.Format, d.Type, d.Version, err))
 		}
-		f, err := s.format(d.Format), error(nil)
-		if f == nil || f.Content == "" {
-			wrong(errors.New("no format of that name has declared contents"))
-			continue
-		}
-		c := &Contract{format: f.Format, version: d.Version, declared: d.Members}
-		if c.pattern, err = routing.Parse(d.Type); err != nil {
-			wrong(err)
-		}
-		if d.Version < 1 || d.Version > 1000 || (f.Version == "" && d.Version != 1) {
-			wrong(errors.New("versions are 1 to 1000, and 1 where bodies have none"))
-		}
-		content, err := structOf(d.Members)
-		if err != nil {
-			wrong(err)
-			continue
-		}
-		c.compile(withContent(f.Head, f.Content, content))
-		c.projection = pii.ForType(c.typ)
-		if types[f] == nil {
-			types[f] = map[string]map[int64]*Contract{}
-		}
-		if types[f][d.Type] == nil {
-			types[f][d.Type] = map[int64]*Contract{}
-		}
-		if types[f][d.Type][d.Version] != nil {
-			wrong(errors.New("is declared twice"))
-		}
-		types[f][d.Type][d.Version] = c
-		f.all = append(f.all, c)
 	}
-	for f, byType := range types {
-		f.types, _ = routing.NewTable(byType) // patterns that are none were told above
+	for _, f := range s.formats {
+		f.types, _ = routing.NewTable(f.declared) // declare refuses what is no pattern
 	}
 	return s, errors.Join(mistakes...)
 }
 
-func newKnown(f *Format) *known {
-	k := &known{Format: f}
-	switch {
-	case f.Head == nil:
-	case f.Content == "":
-		k.whole = &Contract{format: f, version: 1}
-		k.whole.compile(f.Head)
-		k.whole.projection = pii.ForType(f.Head)
-		k.all = []*Contract{k.whole}
-	default:
-		k.whole = &Contract{format: f, version: 1}
-		k.whole.compile(withContent(f.Head, f.Content, reflect.TypeFor[struct{}]()))
-		k.whole.projection = pii.ForType(k.whole.typ)
+// declare adds a contract, or says what is wrong with its declaration.
+func (s *Set) declare(d Declaration) (mistakes []error) {
+	f := s.format(d.Format)
+	if f == nil || f.Content == "" {
+		return []error{errors.New("no format of that name has declared contents")}
 	}
-	return k
+	pattern, err := routing.Parse(d.Type)
+	if err != nil {
+		mistakes = append(mistakes, err)
+	}
+	if d.Version < 1 || d.Version > 1000 || (f.Version == "" && d.Version != 1) {
+		mistakes = append(mistakes, errors.New("versions are 1 to 1000, and 1 where bodies have none"))
+	}
+	if f.declared[d.Type][d.Version] != nil {
+		mistakes = append(mistakes, errors.New("is declared twice"))
+	}
+	content, err := structOf(d.Members)
+	if err != nil {
+		mistakes = append(mistakes, err)
+	}
+	if len(mistakes) > 0 {
+		return mistakes
+	}
+	c := newContract(Contract{format: f.Format, pattern: pattern, version: d.Version, declared: d.Members}, withContent(f.Head, f.Content, content))
+	if f.declared[d.Type] == nil {
+		f.declared[d.Type] = map[int64]*Contract{}
+	}
+	f.declared[d.Type][d.Version] = c
+	f.all = append(f.all, c)
+	return nil
 }
 
 func (s *Set) format(name string) *known {
@@ -163,49 +142,32 @@ func (s *Set) Names() (names []string) {
 	return names
 }
 
-// compile finds out what follows from the type.
-func (c *Contract) compile(t reflect.Type) {
-	f := c.format
-	c.typ, c.pointer, c.rules, c.keys = t, reflect.PointerTo(t), compile(t, t), map[string][]int{}
-	at := func(path string) []int {
-		if path == "" {
-			return nil
-		}
-		return locate(t, path)
+// newContract adds what follows from the Go type of whole bodies. A type that leaves its
+// content open has no projection.
+func newContract(c Contract, t reflect.Type) *Contract {
+	c.typ, c.rules, c.places, c.keys = t, compile(t, t), map[string][]int{}, map[string][]int{}
+	if c.format.Content == "" || t != c.format.Head {
+		c.projection = c.rules.project()
 	}
-	each := func(paths []string) (found [][]int) {
-		for _, path := range paths {
-			found = append(found, at(path))
-		}
-		return found
-	}
-	c.id, c.kind, c.time, c.made, c.attempts, c.numbered = at(f.ID), at(f.Type), at(f.Time), at(f.IdempotencyKey), at(f.MaxAttempts), at(f.Version)
-	c.content, c.correlation, c.hashed = at(f.Content), each(f.Correlation), each(f.Hashed)
-	c.takeKeys(t, nil)
-	if c.content != nil {
-		c.takeKeys(deref(t.FieldByIndex(c.content).Type), c.content)
-	}
+	c.place(t, "", nil)
 	if i := slices.IndexFunc(c.declared, func(m Member) bool { return m.Required && m.Shape == "id" }); i >= 0 {
-		c.keys["subject"] = append(slices.Clone(c.content), i)
+		c.keys["subject"] = c.places[c.format.Content+"."+c.declared[i].Name]
 	}
-	for i, attribute := range new(Attributes).fields() {
-		if paths := f.Said[attribute.name]; paths != nil {
-			c.said = append(c.said, repeated{i, each(paths)})
-		}
-	}
-	for _, n := range f.Needs {
-		c.needs = append(c.needs, at(n.Path))
-	}
-	for _, p := range f.Posted {
-		c.posted = append(c.posted, at(p.Path))
-	}
+	return &c
 }
 
-// takeKeys takes down the texts of a struct type.
-func (c *Contract) takeKeys(t reflect.Type, at []int) {
-	for i := 0; t.Kind() == reflect.Struct && i < t.NumField(); i++ {
-		if t.Field(i).Type.Kind() == reflect.String {
-			c.keys[jsonName(t.Field(i))] = append(slices.Clone(at), i)
+// place notes where the members of a struct type are. An ordering key may be made of the
+// texts of the body and of its content, which goes first.
+func (c *Contract) place(t reflect.Type, path string, at []int) {
+	for i := range t.NumField() {
+		field, index := t.Field(i), append(slices.Clone(at), i)
+		name := jsonName(field)
+		c.places[path+name] = index
+		if ofContent := path == c.format.Content+"."; field.Type.Kind() == reflect.String && (ofContent || (path == "" && c.keys[name] == nil)) {
+			c.keys[name] = index
+		}
+		if of := deref(field.Type); of.Kind() == reflect.Struct {
+			c.place(of, path+name+".", index)
 		}
 	}
 }
@@ -224,8 +186,8 @@ func (c *Contract) Decode(data []byte) (Body, error) {
 	return Body{c, value}, nil
 }
 
-// strict refuses what the contract does not name, so that nobody behind the topic
-// ever sees more than it. Duplicate names and invalid UTF-8 are refused by default.
+// strict refuses members that the contract does not name, so that no consumer sees more.
+// Duplicate names and invalid UTF-8 are refused by default.
 var strict = json.RejectUnknownMembers(true)
 
 // Detect names the format of a message: the one its contract attribute names, else the
@@ -263,7 +225,7 @@ func (s *Set) Find(format string, data []byte) (*Contract, error) {
 		return f.whole, nil
 	}
 	var kind string
-	version, said := int64(1), f.Version == ""
+	version, versioned := int64(1), f.Version == ""
 	if !members(data, func(name string, value jsontext.Value) {
 		switch name {
 		case f.Type:
@@ -272,23 +234,23 @@ func (s *Set) Find(format string, data []byte) (*Contract, error) {
 			}
 		case cmp.Or(f.Version, f.Type):
 			if n, err := strconv.ParseInt(string(value), 10, 64); err == nil {
-				version, said = n, true
+				version, versioned = n, true
 			}
 		}
 	}) {
 		return f.whole, ErrMalformed
 	}
 	if kind == "" {
-		return f.whole, broken(f.Type, "required")
+		return f.whole, Broken(f.Type, "required")
 	}
 	versions, ok := f.types.Find(kind)
 	switch {
 	case !ok:
-		return f.whole, broken(f.Type, Undeclared)
-	case !said:
-		return f.whole, broken(f.Version, "required")
+		return f.whole, Broken(f.Type, Undeclared)
+	case !versioned:
+		return f.whole, Broken(f.Version, "required")
 	case versions[version] == nil:
-		return f.whole, broken(f.Version, Undeclared)
+		return f.whole, Broken(f.Version, Undeclared)
 	}
 	return versions[version], nil
 }
@@ -301,7 +263,7 @@ func (s *Set) Decode(format string, data []byte) (Body, error) {
 		return c.Decode(data)
 	}
 	members(data, func(name string, _ jsontext.Value) {
-		if c != nil && locate(c.typ, name) == nil {
+		if c != nil && c.places[name] == nil {
 			err = ErrMalformed // not only is it not declared: it is no body of the format
 		}
 	})
@@ -319,10 +281,10 @@ func (s *Set) Receive(format string, orderingKey []string, m Message, publishedA
 				continue
 			}
 			data, err := f.Wrap(m.Data, m.Attributes, publishedAt)
-			if err != nil {
-				return Body{}, nil, err
+			body := Body{}
+			if err == nil {
+				body, err = s.Decode(format, data)
 			}
-			body, err := s.Decode(format, data)
 			if err != nil {
 				return Body{}, nil, err
 			}
@@ -353,25 +315,21 @@ type Stamp struct {
 func (s *Set) Compose(made Body, stamp Stamp) (Body, Message, error) {
 	f := made.contract.format
 	stamped := reflect.New(f.Head)
-	stamped.Elem().Set(made.v())
+	stamped.Elem().Set(made.whole())
 	at := stamp.At.UTC().Format(time.RFC3339Nano)
-	stamped.Elem().FieldByIndex(locate(f.Head, f.ID)).SetString(stamp.ID)
-	stamped.Elem().FieldByIndex(locate(f.Head, f.Time)).SetString(at)
+	follow(stamped, made.contract.places[f.ID]).SetString(stamp.ID)
+	follow(stamped, made.contract.places[f.Time]).SetString(at)
 	body, err := s.Held(Of(stamped.Interface()))
 	if err != nil {
 		return Body{}, Message{}, err
 	}
 	attributes := body.Attributes()
 	attributes.Tenant, attributes.RoutingKey, attributes.FirstPublished = stamp.Tenant, stamp.RoutingKey, at
-	m := Message{OrderingKey: attributes.Order(stamp.OrderingKey)}
-	if err := attributes.Validate(); err != nil {
-		return Body{}, Message{}, err
+	m := Message{OrderingKey: attributes.Order(stamp.OrderingKey), Attributes: attributes.Map()}
+	if err = attributes.Validate(); err == nil {
+		m.Data, err = body.Append(nil)
 	}
-	m.Attributes = attributes.Map()
-	if m.Data, err = body.Append(nil); err != nil {
-		return Body{}, Message{}, err
-	}
-	return body, m, m.Check()
+	return body, m, cmp.Or(err, m.Check())
 }
 
 // Held is a body that a program made, held to what is declared of it.

@@ -11,6 +11,7 @@ package customers
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"billhook/internal/store"
@@ -24,29 +25,34 @@ func Key(customerID string) store.Key { return store.Key{Collection: Collection,
 
 // Mapping is what is stored of one customer.
 type Mapping struct {
-	UID string `store:"uid"`
-	// Since is when it was made, or changed to this uid.
-	Since time.Time `store:"since"`
-	// TaughtBy is the event of the order that taught it; empty where a person made it.
-	TaughtBy string `store:"taught_by"`
+	// UID is the user that the customer is linked to; empty: none.
+	UID string `json:"uid" store:"uid"`
+	// Since is when the mapping was made, or changed to this uid.
+	Since time.Time `json:"since,omitzero" store:"since"`
+	// TaughtBy is the event of the order that taught the mapping; empty where a person made it.
+	TaughtBy string `json:"taught_by,omitempty" store:"taught_by"`
 	// MovedPoints and MovedOrders are what linking has moved to this uid.
-	MovedPoints int64 `store:"moved_points"`
-	MovedOrders int64 `store:"moved_orders"`
+	MovedPoints int64 `json:"moved_points" store:"moved_points"`
+	MovedOrders int64 `json:"moved_orders" store:"moved_orders"`
+}
 
-	// version of the document; 0: there is none.
+// stored is a mapping at the version of its document; 0: there is none.
+type stored struct {
+	Mapping
 	version store.Version
 }
 
-// lookup reads a customer's mapping; the zero Mapping is none. Of a document that somebody
-// else has written nothing but the uid may be there, and not even that.
-func lookup(ctx context.Context, from store.Getter, customerID string) (Mapping, error) {
+// lookup reads a customer's mapping. A document that another program has written may lack any
+// field.
+func lookup(ctx context.Context, from store.Getter, customerID string) (stored, error) {
 	doc, err := from.Get(ctx, Key(customerID))
 	switch {
 	case errors.Is(err, store.ErrNotFound):
-		return Mapping{}, nil
+		return stored{}, nil
 	case err != nil:
-		return Mapping{}, err
+		return stored{}, fmt.Errorf("customers: read: %w", err)
 	}
-	m := Mapping{version: doc.Version}
-	return m, store.Decode(doc.Fields, &m)
+	m := stored{version: doc.Version}
+	err = store.Decode(doc.Fields, &m.Mapping)
+	return m, err
 }

@@ -37,7 +37,7 @@ var (
 	ErrBusy = errors.New("customers: the mapping is being changed; ask again")
 )
 
-// Operator is who changes mappings by hand.
+// Operator changes mappings for people.
 type Operator struct {
 	Store store.Store
 	Now   func() time.Time
@@ -45,47 +45,31 @@ type Operator struct {
 	NewID func() string
 }
 
-// State is what there is about one customer.
+// State is a customer's mapping and guest account.
 type State struct {
 	CustomerID string `json:"customer_id"`
-	// UID is whom the customer is linked to; empty: nobody.
-	UID   string     `json:"uid"`
-	Since *time.Time `json:"since,omitempty"`
-	// TaughtBy is the event of the order that taught the link; empty where a person made it.
-	TaughtBy string `json:"taught_by,omitempty"`
-	// MovedPoints and MovedOrders are what linking has moved to this uid.
-	MovedPoints int64 `json:"moved_points"`
-	MovedOrders int64 `json:"moved_orders"`
-	// GuestAccount is where orders of the customer without a uid are credited, and
-	// GuestPoints is what is there: what linking moves.
+	Mapping
+	// GuestAccount is credited with orders of the customer without a uid. GuestPoints is its
+	// balance, which linking moves.
 	GuestAccount string `json:"guest_account"`
 	GuestPoints  int64  `json:"guest_points"`
 }
 
-// Show returns what there is about a customer, linked or not.
+// errCustomerID refuses an id that no customer has.
+var errCustomerID = fmt.Errorf("%w: a customer id has letters, digits and . _ : - only", ErrRefused)
+
+// Show returns the state of a customer, linked or not.
 func (o *Operator) Show(ctx context.Context, customerID string) (State, error) {
 	if !pii.ID.Valid(customerID) {
-		return State{}, fmt.Errorf("%w: a customer id has letters, digits and . _ : - only", ErrRefused)
+		return State{}, errCustomerID
 	}
 	m, err := lookup(ctx, o.Store, customerID)
 	if err != nil {
-		return State{}, fmt.Errorf("customers: show: %w", err)
+		return State{}, err
 	}
-	s := State{
-		CustomerID: customerID, UID: m.UID, TaughtBy: m.TaughtBy, MovedPoints: m.MovedPoints, MovedOrders: m.MovedOrders,
-		GuestAccount: string(ledger.CustomerPoints(customerID)),
-	}
-	if !m.Since.IsZero() {
-		s.Since = &m.Since
-	}
+	s := State{CustomerID: customerID, Mapping: m.Mapping, GuestAccount: string(ledger.CustomerPoints(customerID))}
 	s.GuestPoints, err = o.guestPoints(ctx, customerID)
 	return s, err
-}
-
-// Changes returns what people have changed of a customer's mapping, the newest first: a
-// page, behind the entry that after names.
-func (o *Operator) Changes(ctx context.Context, customerID, after string, limit int) (entries []audit.Entry, next string, err error) {
-	return audit.List(ctx, o.Store, AuditKind, customerID, after, limit)
 }
 
 func (o *Operator) guestPoints(ctx context.Context, customerID string) (int64, error) {
@@ -100,15 +84,15 @@ func (o *Operator) guestPoints(ctx context.Context, customerID string) (int64, e
 	return balance, nil
 }
 
-// Change is what somebody asks for.
+// Change is a change that a person asks for.
 type Change struct {
 	CustomerID string
-	// UID is whom to link; of an unlink it is empty.
+	// UID is the user to link to; of an unlink it is empty.
 	UID      string
 	Who, Why string
-	// Expect, if set, is whom the customer was linked to when somebody looked.
+	// Expect, if set, is the uid that the customer was linked to when the person looked.
 	Expect *string
-	// After goes on behind the Next of an earlier answer.
+	// After is the Next of an earlier answer: the link continues behind it.
 	After string
 }
 
@@ -116,11 +100,11 @@ func (c Change) entry(action string, at time.Time, before, after map[string]any)
 	return audit.Entry{Kind: AuditKind, Subject: c.CustomerID, Action: action, Who: c.Who, Why: c.Why, At: at, Before: before, After: after}
 }
 
-// check refuses what cannot be done, and what is no longer expected.
+// check refuses a change that is not well-formed.
 func (c Change) check() error {
 	switch {
 	case !pii.ID.Valid(c.CustomerID):
-		return fmt.Errorf("%w: a customer id has letters, digits and . _ : - only", ErrRefused)
+		return errCustomerID
 	case strings.TrimSpace(c.Why) == "":
 		return fmt.Errorf("%w: a change needs a reason", ErrRefused)
 	default:
@@ -128,12 +112,12 @@ func (c Change) check() error {
 	}
 }
 
-// Linked is what a link did.
+// Linked is the outcome of a link.
 type Linked struct {
 	CustomerID string `json:"customer_id"`
 	UID        string `json:"uid"`
-	// Before is whom the customer was linked to; empty: nobody. What was credited to them
-	// stays with them.
+	// Before is the uid that the customer was linked to; empty: none. It keeps what was
+	// credited to it.
 	Before string `json:"before"`
 	// Operation is the id in the entries of what was moved.
 	Operation   string `json:"operation"`
@@ -141,7 +125,7 @@ type Linked struct {
 	MovedOrders int64  `json:"moved_orders"`
 	// Left is what the guest account still has.
 	Left int64 `json:"left"`
-	// Next, if not empty, is where another call goes on.
+	// Next, if not empty, is where another call continues.
 	Next string `json:"next"`
 }
 
@@ -174,24 +158,24 @@ func (o *Operator) Link(ctx context.Context, change Change) (Linked, error) {
 }
 
 // settle makes the mapping what was asked for; audited reports whether that was a change.
-func (o *Operator) settle(ctx context.Context, change Change, done *Linked) (m Mapping, audited bool, err error) {
+func (o *Operator) settle(ctx context.Context, change Change, done *Linked) (m stored, audited bool, err error) {
 	for range tries {
 		m, err := lookup(ctx, o.Store, change.CustomerID)
 		if err != nil {
-			return m, false, fmt.Errorf("customers: link: %w", err)
+			return m, false, err
 		}
 		done.Before = m.UID
 		if m.UID == change.UID {
-			return m, false, nil // whoever expected another has what they wanted
+			return m, false, nil // the wish is fulfilled, also where another uid was expected
 		}
 		if change.Expect != nil && *change.Expect != m.UID {
 			return m, false, ErrChanged
 		}
 		now := o.Now()
-		after := Mapping{UID: change.UID, Since: now}
-		write, before := store.Create(Key(change.CustomerID), store.Encode(&after)), map[string]any(nil)
+		after := stored{Mapping: Mapping{UID: change.UID, Since: now}}
+		write, before := store.Create(Key(change.CustomerID), store.Encode(&after.Mapping)), map[string]any(nil)
 		if m.version != 0 {
-			write, before = store.Update(Key(change.CustomerID), m.version, store.Encode(&after)), map[string]any{"uid": m.UID}
+			write, before = store.Update(Key(change.CustomerID), m.version, store.Encode(&after.Mapping)), map[string]any{"uid": m.UID}
 		}
 		entry, err := change.entry("link", now, before, map[string]any{"uid": change.UID, "operation": done.Operation}).Write(done.Operation)
 		if err != nil {
@@ -210,7 +194,7 @@ func (o *Operator) settle(ctx context.Context, change Change, done *Linked) (m M
 }
 
 // move moves what the customer's account holds, some orders a commit.
-func (o *Operator) move(ctx context.Context, change Change, m Mapping, audited bool, done *Linked) error {
+func (o *Operator) move(ctx context.Context, change Change, m stored, audited bool, done *Linked) error {
 	from, to, began := ledger.CustomerPoints(change.CustomerID), ledger.UserPoints(change.UID), o.Now()
 	after, failed := change.After, 0
 	for {
@@ -232,7 +216,7 @@ func (o *Operator) move(ctx context.Context, change Change, m Mapping, audited b
 				orders := int64(len(writes)-2) / 2 // two entries each, and the two accounts
 				moved := m
 				moved.MovedPoints, moved.MovedOrders = m.MovedPoints+points, m.MovedOrders+orders
-				writes = append(writes, store.Update(Key(change.CustomerID), m.version, store.Encode(&moved)))
+				writes = append(writes, store.Update(Key(change.CustomerID), m.version, store.Encode(&moved.Mapping)))
 				if !audited {
 					same := map[string]any{"uid": m.UID}
 					entry, err := change.entry("move", o.Now(), same, map[string]any{"uid": m.UID, "operation": done.Operation}).Write(done.Operation)
@@ -259,7 +243,7 @@ func (o *Operator) move(ctx context.Context, change Change, m Mapping, audited b
 				return ErrBusy
 			}
 			if m, err = lookup(ctx, o.Store, change.CustomerID); err != nil {
-				return fmt.Errorf("customers: link: %w", err)
+				return err
 			}
 			if m.UID != change.UID {
 				return ErrChanged
@@ -284,7 +268,7 @@ func (o *Operator) Unlink(ctx context.Context, change Change) (State, error) {
 		m, err := lookup(ctx, o.Store, change.CustomerID)
 		switch {
 		case err != nil:
-			return State{}, fmt.Errorf("customers: unlink: %w", err)
+			return State{}, err
 		case m.version == 0:
 			return State{}, ErrUnknown
 		case change.Expect != nil && *change.Expect != m.UID:

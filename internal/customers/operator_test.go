@@ -57,7 +57,7 @@ func (d *desk) balance(t *testing.T, account ledger.Account) int64 {
 
 func (d *desk) changes(t *testing.T) []audit.Entry {
 	t.Helper()
-	entries, next, err := d.Changes(t.Context(), "c1", "", 100)
+	entries, next, err := audit.List(t.Context(), d.Store, customers.AuditKind, "c1", "", 100)
 	require.NoError(t, err)
 	require.Empty(t, next)
 	return entries
@@ -82,7 +82,7 @@ func TestALinkMovesWhatGuestsLeftOnce(t *testing.T) {
 	state, err := d.Show(t.Context(), "c1")
 	require.NoError(t, err)
 	require.Equal(t, customers.State{
-		CustomerID: "c1", UID: "u1", Since: &noon, MovedPoints: 300, MovedOrders: 3, GuestAccount: "points:customer:c1",
+		CustomerID: "c1", Mapping: customers.Mapping{UID: "u1", Since: noon, MovedPoints: 300, MovedOrders: 3}, GuestAccount: "points:customer:c1",
 	}, state)
 	require.Equal(t, []audit.Entry{{
 		Kind: "customer", Subject: "c1", Action: "link", Who: "local:ada", Why: "ticket 7", At: noon,
@@ -276,7 +276,7 @@ func TestAStoreThatIsDownRefusesNothing(t *testing.T) {
 	require.ErrorIs(t, err, storetest.ErrFault)
 	_, err = d.Unlink(t.Context(), link(""))
 	require.ErrorIs(t, err, storetest.ErrFault)
-	_, _, err = d.Changes(t.Context(), "c1", "", 1)
+	_, _, err = audit.List(t.Context(), d.Store, customers.AuditKind, "c1", "", 1)
 	require.ErrorIs(t, err, storetest.ErrFault)
 }
 

@@ -49,30 +49,22 @@ func Correct(queue catalog.Queue, ids []string, c Correction) []store.Write {
 // fill puts a dead letter into its item where that was corrected before it arrived, and
 // leaves it closed. It reports whether that was news; any other item has arrived before.
 func fill(ctx context.Context, to store.GetCommitter, key store.Key, arrived Item) (bool, error) {
-	for range reopenings {
-		doc, err := to.Get(ctx, key)
+	fresh, err := revise(ctx, to, key, func(doc store.Document) (Item, bool, error) {
 		item := arrived
 		item.Kept = time.Time{}
 		switch {
-		case errors.Is(err, store.ErrNotFound):
-			return false, nil // removed since
-		case err != nil:
-			return false, fmt.Errorf("deadletter: keep what is corrected: %w", err)
 		case store.Decode(doc.Fields, &item) != nil:
-			return false, fmt.Errorf("deadletter: item %s is not readable", key.ID)
+			return item, false, fmt.Errorf("deadletter: item %s is not readable", key.ID)
 		case !item.Kept.IsZero():
-			return false, nil
+			return item, false, nil
 		}
 		item.Kept = arrived.Kept
-		_, err = to.Commit(ctx, []store.Write{store.Update(key, doc.Version, store.Encode(&item))})
-		switch {
-		case err == nil:
-			return true, nil
-		case !errors.Is(err, store.ErrStale):
-			return false, fmt.Errorf("deadletter: keep what is corrected: %w", err)
-		}
+		return item, true, nil
+	})
+	if errors.Is(err, store.ErrNotFound) {
+		return false, nil // removed since
 	}
-	return false, errors.New("deadletter: an item that is corrected keeps changing")
+	return fresh, err
 }
 
 // corrected refuses an operation on one item, or on one event's, that matches nothing

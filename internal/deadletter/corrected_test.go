@@ -63,7 +63,7 @@ func TestACorrectedItemStaysClosed(t *testing.T) {
 			item := d.only(t)
 			require.Equal(t, deadletter.Corrected, item.State)
 			require.Equal(t, "77", item.CorrectedBy)
-			require.Equal(t, dead.Add(time.Hour).Truncate(time.Microsecond), *item.Closed)
+			require.Equal(t, dead.Add(time.Hour).Truncate(time.Microsecond), item.Closed)
 			require.Equal(t, dead.Truncate(time.Microsecond), item.Kept)
 			require.JSONEq(t, `{"eventId":"e1"}`, string(item.Data))
 		})

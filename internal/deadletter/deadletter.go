@@ -5,6 +5,7 @@
 package deadletter
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
@@ -182,54 +183,62 @@ func Keep(ctx context.Context, to store.GetCommitter, queue catalog.Queue, m con
 	}
 }
 
-// moment reads a time of an attribute; nil where there is none.
-func moment(text string) *time.Time {
-	at, err := time.Parse(time.RFC3339Nano, text)
-	if err != nil {
-		return nil
-	}
-	return &at
+// moment reads a time of an attribute; zero where there is none.
+func moment(text string) time.Time {
+	at, _ := time.Parse(time.RFC3339Nano, text) // zero after an error
+	return at
 }
 
 // reopen puts the newest death into the item of the first one, which keeps its id, its
-// message and the time of its first publishing. It reports whether that was news, and
-// whether there is such an item at all.
+// message and the time of its first publishing. fresh reports whether the death was new, found
+// whether there is such an item.
 func reopen(ctx context.Context, to store.GetCommitter, id string, died Item) (fresh, found bool, err error) {
-	key := store.Key{Collection: Collection, ID: id}
-	for range reopenings {
-		doc, err := to.Get(ctx, key)
-		switch {
-		case errors.Is(err, store.ErrNotFound), errors.Is(err, store.ErrInvalid):
-			return false, false, nil // it has expired, or the attribute is made up
-		case err != nil:
-			return false, false, fmt.Errorf("deadletter: keep a replay: %w", err)
-		}
+	fresh, err = revise(ctx, to, store.Key{Collection: Collection, ID: id}, func(doc store.Document) (Item, bool, error) {
 		item, err := ItemOf(doc)
+		found = err == nil && item.Queue == died.Queue
 		switch {
-		case err != nil || item.Queue != died.Queue:
-			return false, false, err
+		case !found:
+			return item, false, err
 		case item.State == Corrected || item.ReplayCount > died.ReplayCount || (item.ReplayCount == died.ReplayCount && item.State == Open):
-			return false, true, nil // known, of an earlier replay, or of no matter any more
+			return item, false, nil // known, of an earlier replay, or of no matter any more
 		}
 		item.State, item.Reason, item.Status, item.Detail = died.State, died.Reason, died.Status, died.Detail
 		item.Attempts, item.ReplayCount = died.Attempts, died.ReplayCount
 		item.Kept, item.Expires, item.Hour = died.Kept, died.Expires, died.Hour
-		if died.DeadLettered != nil {
-			item.DeadLettered = died.DeadLettered
+		item.DeadLettered = cmp.Or(died.DeadLettered, item.DeadLettered)
+		return item, true, nil
+	})
+	if errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrInvalid) {
+		return false, false, nil // it has expired, or the attribute is made up
+	}
+	return fresh, found, err
+}
+
+// revisions is how often revise reads an item that changes meanwhile.
+const revisions = 5
+
+// revise writes what change makes of an item, at the version that change has seen. It reports
+// whether it has written; where change reports false it writes nothing.
+func revise(ctx context.Context, to store.GetCommitter, key store.Key, change func(store.Document) (Item, bool, error)) (bool, error) {
+	for range revisions {
+		doc, err := to.Get(ctx, key)
+		if err != nil {
+			return false, fmt.Errorf("deadletter: keep: %w", err)
+		}
+		item, news, err := change(doc)
+		if err != nil || !news {
+			return false, err
 		}
 		_, err = to.Commit(ctx, []store.Write{store.Update(key, doc.Version, store.Encode(&item))})
 		switch {
 		case err == nil:
-			return true, true, nil
+			return true, nil
 		case !errors.Is(err, store.ErrStale):
-			return false, true, fmt.Errorf("deadletter: keep a replay: %w", err)
+			return false, fmt.Errorf("deadletter: keep: %w", err)
 		}
 	}
-	return false, true, errors.New("deadletter: the item of a replay keeps changing")
+	return false, errors.New("deadletter: an item keeps changing")
 }
-
-// reopenings is how often reopen looks again at an item that changes under it.
-const reopenings = 5
 
 // itemKey is hashed first against hot ranges, and over the data too, since an emulator
 // numbers its messages anew at every start.

@@ -1,6 +1,7 @@
 package deadletter
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -25,24 +26,24 @@ const (
 
 // Item is one dead letter as it is kept.
 type Item struct {
-	ID              string     `json:"id"`
-	State           State      `json:"state" store:"state,required"`
-	Queue           string     `json:"queue" store:"queue,required"`
-	Reason          string     `json:"reason" store:"reason"`
-	Status          int64      `json:"status" store:"status"`
-	Detail          string     `json:"detail" store:"detail"`
-	Attempts        int64      `json:"attempts" store:"attempts"`
-	ReplayCount     int64      `json:"replay_count" store:"replay_count"`
-	EventID         string     `json:"event_id" store:"event_id"`
-	EventType       string     `json:"event_type" store:"event_type"`
-	OrderingKey     string     `json:"ordering_key" store:"ordering_key"`
-	SourceMessageID string     `json:"source_message_id" store:"source_message_id"`
-	FirstPublished  *time.Time `json:"first_published_at,omitempty" store:"first_published_at,omitzero"`
-	DeadLettered    *time.Time `json:"dead_lettered_at,omitempty" store:"dead_lettered_at,omitzero"`
-	Kept            time.Time  `json:"kept_at" store:"kept_at"`
-	Expires         time.Time  `json:"expire_at" store:"expire_at,required"`
+	ID              string    `json:"id"`
+	State           State     `json:"state" store:"state,required"`
+	Queue           string    `json:"queue" store:"queue,required"`
+	Reason          string    `json:"reason" store:"reason"`
+	Status          int64     `json:"status" store:"status"`
+	Detail          string    `json:"detail" store:"detail"`
+	Attempts        int64     `json:"attempts" store:"attempts"`
+	ReplayCount     int64     `json:"replay_count" store:"replay_count"`
+	EventID         string    `json:"event_id" store:"event_id"`
+	EventType       string    `json:"event_type" store:"event_type"`
+	OrderingKey     string    `json:"ordering_key" store:"ordering_key"`
+	SourceMessageID string    `json:"source_message_id" store:"source_message_id"`
+	FirstPublished  time.Time `json:"first_published_at,omitzero" store:"first_published_at,omitzero"`
+	DeadLettered    time.Time `json:"dead_lettered_at,omitzero" store:"dead_lettered_at,omitzero"`
+	Kept            time.Time `json:"kept_at" store:"kept_at"`
+	Expires         time.Time `json:"expire_at" store:"expire_at,required"`
 	// Closed is when it was replayed, discarded or corrected last.
-	Closed *time.Time `json:"closed_at,omitempty" store:"closed_at,omitzero"`
+	Closed time.Time `json:"closed_at,omitzero" store:"closed_at,omitzero"`
 	// CorrectedBy is the id of the message that took its place, Corrections how often one has.
 	CorrectedBy string `json:"corrected_by,omitempty" store:"corrected_by,omitzero"`
 	Corrections int64  `json:"-" store:"corrections,omitzero"`
@@ -61,6 +62,9 @@ type Item struct {
 	version store.Version
 }
 
+// Died is when the message was dead-lettered, or else when it was kept.
+func (i Item) Died() time.Time { return cmp.Or(i.DeadLettered, i.Kept) }
+
 // Key is the item's key.
 func (i Item) Key() store.Key { return store.Key{Collection: Collection, ID: i.ID} }
 
@@ -68,8 +72,8 @@ func (i Item) Key() store.Key { return store.Key{Collection: Collection, ID: i.I
 func ItemOf(doc store.Document) (Item, error) {
 	item := Item{ID: doc.Key.ID, version: doc.Version}
 	err := store.Decode(doc.Fields, &item)
-	if item.Kept.IsZero() && item.State == Corrected && item.Closed != nil {
-		item.Kept = *item.Closed // it has not arrived yet
+	if item.Kept.IsZero() && item.State == Corrected {
+		item.Kept = item.Closed // it has not arrived yet
 	}
 	if err != nil || item.Queue == "" || item.State == "" || item.Kept.IsZero() {
 		return Item{}, fmt.Errorf("deadletter: item %s is not readable", doc.Key.ID)

@@ -93,10 +93,7 @@ func (f Filter) equal(state State) map[string]any {
 
 // takes reports what the query cannot: the times and the one item.
 func (f Filter) takes(i Item) bool {
-	at := i.Kept
-	if i.DeadLettered != nil {
-		at = *i.DeadLettered
-	}
+	at := i.Died()
 	return (f.Since.IsZero() || !at.Before(f.Since)) && (f.Until.IsZero() || at.Before(f.Until)) && (f.Item == "" || f.Item == i.ID)
 }
 
@@ -164,10 +161,10 @@ type Preview struct {
 	Keys int `json:"keys"`
 	// Looping were replayed MaxReplays times and are passed by without force; Omitted
 	// were too large to keep and cannot be replayed from here.
-	Looping int        `json:"looping"`
-	Omitted int        `json:"omitted"`
-	Oldest  *time.Time `json:"oldest,omitempty"`
-	Newest  *time.Time `json:"newest,omitempty"`
+	Looping int       `json:"looping"`
+	Omitted int       `json:"omitted"`
+	Oldest  time.Time `json:"oldest,omitzero"`
+	Newest  time.Time `json:"newest,omitzero"`
 }
 
 // Preview reads what matches, without touching it.
@@ -178,21 +175,22 @@ func (o *Operator) Preview(ctx context.Context, f Filter) (Preview, error) {
 	}
 	p := Preview{Total: len(matched), ByReason: map[string]int{}, ByType: map[string]int{}}
 	keys := map[string]bool{}
-	for _, m := range matched {
-		p.ByReason[m.reason]++
-		p.ByType[m.eventType]++
-		keys[m.key] = true
-		if m.replays >= MaxReplays {
+	for _, i := range matched {
+		p.ByReason[i.Reason]++
+		p.ByType[i.EventType]++
+		keys[i.OrderingKey] = true
+		if i.ReplayCount >= MaxReplays {
 			p.Looping++
 		}
-		if m.omitted {
+		if i.Omitted > 0 {
 			p.Omitted++
 		}
-		if p.Oldest == nil || m.died.Before(*p.Oldest) {
-			p.Oldest = &m.died
+		died := i.Died()
+		if p.Oldest.IsZero() || died.Before(p.Oldest) {
+			p.Oldest = died
 		}
-		if p.Newest == nil || m.died.After(*p.Newest) {
-			p.Newest = &m.died
+		if died.After(p.Newest) {
+			p.Newest = died
 		}
 	}
 	p.Keys = len(keys)
@@ -202,38 +200,21 @@ func (o *Operator) Preview(ctx context.Context, f Filter) (Preview, error) {
 	return p, nil
 }
 
-// match is as much of an item as an operation remembers of it.
-type match struct {
-	id, key, reason, eventType string
-	first, died                time.Time
-	message                    uint64
-	replays                    int64
-	omitted                    bool
-}
-
-// matches reads the open items of a filter in their original order: by the time of
-// their first publishing, then by their message id, which rises. Those kept after a
-// given time are left out.
-func (o *Operator) matches(ctx context.Context, f Filter, before time.Time) ([]match, error) {
-	var all []match
+// matches returns the open items of a filter, without their messages, in their original order:
+// by the time of their first publishing, then by their message id, which rises. Items kept
+// after a given time are left out.
+func (o *Operator) matches(ctx context.Context, f Filter, before time.Time) ([]Item, error) {
+	var all []Item
 	for after := ""; ; {
 		items, next, err := o.List(ctx, f, Open, after, 100)
 		if err != nil {
 			return nil, err
 		}
 		for _, i := range items {
-			if !before.IsZero() && i.Kept.After(before) {
-				continue
+			if before.IsZero() || !i.Kept.After(before) {
+				i.Data, i.Attributes = nil, nil // too much memory for MaxItems
+				all = append(all, i)
 			}
-			m := match{id: i.ID, key: i.OrderingKey, reason: i.Reason, eventType: i.EventType, first: i.Kept, died: i.Kept, replays: i.ReplayCount, omitted: i.Omitted > 0}
-			if i.FirstPublished != nil {
-				m.first = *i.FirstPublished
-			}
-			if i.DeadLettered != nil {
-				m.died = *i.DeadLettered
-			}
-			m.message, _ = strconv.ParseUint(i.SourceMessageID, 10, 64)
-			all = append(all, m)
 		}
 		if len(all) > MaxItems {
 			return nil, fmt.Errorf("%w: more than %d items match; narrow the filter", ErrRefused, MaxItems)
@@ -243,10 +224,18 @@ func (o *Operator) matches(ctx context.Context, f Filter, before time.Time) ([]m
 		}
 		after = next
 	}
-	slices.SortFunc(all, func(a, b match) int {
-		return cmp.Or(a.first.Compare(b.first), cmp.Compare(a.message, b.message), strings.Compare(a.id, b.id))
+	slices.SortFunc(all, func(a, b Item) int {
+		return cmp.Or(a.published().Compare(b.published()), cmp.Compare(a.number(), b.number()), strings.Compare(a.ID, b.ID))
 	})
 	return all, nil
+}
+
+func (i Item) published() time.Time { return cmp.Or(i.FirstPublished, i.Kept) }
+
+// number is the message id where it is a number, as Pub/Sub's are; else 0.
+func (i Item) number() uint64 {
+	n, _ := strconv.ParseUint(i.SourceMessageID, 10, 64)
+	return n
 }
 
 // Operation is one replay or discard, and its own audit.
@@ -262,12 +251,12 @@ type Operation struct {
 	Rate     int64    `json:"rate" store:"rate"`
 	Progress Progress `json:"progress" store:"progress"`
 	// Total matched at the start; Done of them are dealt with, Skipped passed by.
-	Total      int64      `json:"total" store:"total"`
-	Done       int64      `json:"done" store:"done"`
-	Skipped    int64      `json:"skipped" store:"skipped"`
-	ApprovedBy string     `json:"approved_by,omitempty" store:"approved_by"`
-	CreatedAt  time.Time  `json:"created_at" store:"created_at"`
-	FinishedAt *time.Time `json:"finished_at,omitempty" store:"finished_at,omitzero"`
+	Total      int64     `json:"total" store:"total"`
+	Done       int64     `json:"done" store:"done"`
+	Skipped    int64     `json:"skipped" store:"skipped"`
+	ApprovedBy string    `json:"approved_by,omitempty" store:"approved_by"`
+	CreatedAt  time.Time `json:"created_at" store:"created_at"`
+	FinishedAt time.Time `json:"finished_at,omitzero" store:"finished_at,omitzero"`
 	// Runner has the operation to itself until RunnerUntil; empty: nobody has.
 	Runner      string    `json:"-" store:"runner"`
 	RunnerUntil time.Time `json:"-" store:"runner_until,omitzero"`
@@ -302,7 +291,7 @@ func (o *Operator) Begin(ctx context.Context, op Operation, expect int) (Operati
 		return Operation{}, fmt.Errorf("%w: nothing matches", ErrRefused)
 	}
 	op.ID, op.Total, op.CreatedAt, op.Progress = o.NewID(), int64(preview.Total), o.Now().UTC().Truncate(time.Microsecond), Running
-	op.Done, op.Skipped, op.ApprovedBy, op.FinishedAt = 0, 0, "", nil
+	op.Done, op.Skipped, op.ApprovedBy, op.FinishedAt = 0, 0, "", time.Time{}
 	if q.FourEyes {
 		op.Progress = Waiting
 	}
@@ -393,7 +382,9 @@ func (o *Operator) Run(ctx context.Context, id string) (Operation, error) {
 	if err != nil {
 		return op, err
 	}
-	left = slices.DeleteFunc(left, func(m match) bool { return op.Kind == Replay && (m.omitted || (m.replays >= MaxReplays && !op.Force)) })
+	left = slices.DeleteFunc(left, func(i Item) bool {
+		return op.Kind == Replay && (i.Omitted > 0 || (i.ReplayCount >= MaxReplays && !op.Force))
+	})
 	for len(left) > 0 && ctx.Err() == nil {
 		size := min(batch, len(left))
 		if op.Kind == Replay {
@@ -417,8 +408,7 @@ func (o *Operator) Run(ctx context.Context, id string) (Operation, error) {
 		}
 	}
 	if len(left) == 0 {
-		now := o.Now().UTC().Truncate(time.Microsecond)
-		op.Progress, op.FinishedAt, op.Skipped = Finished, &now, op.Total-op.Done
+		op.Progress, op.FinishedAt, op.Skipped = Finished, o.Now().UTC().Truncate(time.Microsecond), op.Total-op.Done
 	}
 	// The next may go on at once.
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), hold/3)
@@ -428,7 +418,7 @@ func (o *Operator) Run(ctx context.Context, id string) (Operation, error) {
 
 // step deals with some items in one commit, and returns how many they were: those
 // that somebody else has dealt with meanwhile are passed by.
-func (o *Operator) step(ctx context.Context, op *Operation, runner string, some []match) (done int64, lanes []string, err error) {
+func (o *Operator) step(ctx context.Context, op *Operation, runner string, some []Item) (done int64, lanes []string, err error) {
 	q, ok := o.Queue(op.Filter.Queue)
 	if !ok {
 		return 0, nil, fmt.Errorf("%w: the queue is gone", ErrRefused)
@@ -436,8 +426,8 @@ func (o *Operator) step(ctx context.Context, op *Operation, runner string, some 
 	for {
 		now := o.Now().UTC().Truncate(time.Microsecond)
 		messages, writes, beside, released := lane.NewBatch(now), []store.Write{}, []store.Write{}, map[string]bool{}
-		for _, m := range some {
-			item, err := o.Show(ctx, m.id)
+		for _, listed := range some {
+			item, err := o.Show(ctx, listed.ID)
 			if errors.Is(err, ErrUnknown) {
 				continue // it has expired
 			}
@@ -447,7 +437,7 @@ func (o *Operator) step(ctx context.Context, op *Operation, runner string, some 
 			if item.State != Open || item.Kept.After(op.CreatedAt) {
 				continue
 			}
-			item.State, item.Operation, item.Closed = Discarded, op.ID, &now
+			item.State, item.Operation, item.Closed = Discarded, op.ID, now
 			if op.Kind == Replay {
 				item.State = Replayed
 				item.ReplayCount++

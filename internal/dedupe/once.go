@@ -2,9 +2,13 @@ package dedupe
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"net/url"
 	"slices"
+	"strings"
 	"time"
 
 	"billhook/internal/contract"
@@ -14,49 +18,6 @@ import (
 
 // tries is how often one write of a run is tried anew.
 const tries = 3
-
-// Once runs handlers so that their effect happens once: Tx handlers by committing
-// effect and record together, leased ones by a fenced lease.
-type Once struct {
-	Store Store
-	Now   func() time.Time
-	// NewToken returns a random name for one attempt.
-	NewToken func() string
-}
-
-// Run is one delivery of one event on its way through the state machine. It knows
-// what the store was last seen to hold, so that a failure is written at that
-// version and never over somebody else's success.
-type Run struct {
-	once  *Once
-	key   store.Key
-	token string
-	// record is what will be written; what the store held is in version and attempts.
-	record      Record
-	rememberFor time.Duration
-	// version of the record as last read; 0: absent, as far as known.
-	version store.Version
-	// beside: the key holds the payload's hash, so there is nothing to compare.
-	beside bool
-	// other is the payload's hash that the record was found to have, where it Differs.
-	other string
-	// mine: the record counts this very attempt already.
-	mine bool
-	// claimed: this run has held the lease. Its record is somebody else's from the moment
-	// that it is no longer its own.
-	claimed bool
-	// repeated: an attempt before this one began and was not completed. Only of an
-	// effect outside does it matter: nobody knows whether it took place.
-	repeated bool
-	// try counts the effects of this run whose preconditions have failed.
-	try int
-	// letters are those of the event; nil: nobody keeps any, and none is corrected.
-	letters Letters
-	// ticket is that of the delivered copy, where it comes back from a long wait.
-	ticket string
-	// found is the record as last read; the zero record where none counts.
-	found Record
-}
 
 // Begin starts the run of an event. record carries the event's identity: queue,
 // tenant, ids, type, payload hash, ordering key, and the ticket of the delivered copy.
@@ -72,11 +33,10 @@ func (o *Once) Begin(key store.Key, record Record, rememberFor time.Duration) *R
 // another payload. Its record stands beside that of the id, has both hashes, and
 // never Differs.
 func (r *Run) Conflict() *Run {
-	key := ConflictKey(r.record.Queue, r.record.Tenant, r.record.EventID, r.record.PayloadHash)
 	record := r.record
 	record.ConflictsWith = r.other
-	run := r.once.Begin(key, record, r.rememberFor)
-	run.beside, run.letters = true, r.letters
+	run := r.once.Begin(ConflictKey(record.Queue, record.Tenant, record.EventID, record.PayloadHash), record, r.rememberFor)
+	run.conflict, run.letters = true, r.letters
 	return run
 }
 
@@ -96,31 +56,19 @@ func (r *Run) Result() string { return r.record.Result }
 
 // Look reads the record once and says what it means.
 func (r *Run) Look(ctx context.Context) (Seen, error) {
-	doc, err := r.once.Store.Get(ctx, r.key)
+	version, found, now, err := r.read(ctx)
 	switch {
-	case errors.Is(err, store.ErrNotFound):
-		r.known(0, Record{})
-		return Fresh, nil
 	case err != nil:
-		return Fresh, retry.Outage("store_unavailable", fmt.Errorf("read record: %w", err))
-	}
-	found, err := FromDocument(doc)
-	if err != nil {
-		return Fresh, retry.Transient("record_unreadable", err)
-	}
-	now := r.once.Now()
-	if !found.ExpireAt.IsZero() && !now.Before(found.ExpireAt) {
-		// Removal by TTL is late, and emulators never do it: the field decides.
-		r.known(doc.Version, Record{})
+		return Fresh, err
+	case found.Status == "":
+		r.adopt(version, found)
 		return Fresh, nil
-	}
-	if found.PayloadHash != r.record.PayloadHash && !r.beside {
-		return r.correct(ctx, doc.Version, found)
-	}
-	if found.Status == DeadLettered && r.record.Replays > found.Replays {
-		// Somebody has replayed it: it has all its attempts again. What an attempt of then
-		// has done outside, nobody knows.
-		r.known(doc.Version, Record{CreatedAt: found.CreatedAt, Corrected: found.Corrected, DeadLetters: found.DeadLetters})
+	case found.PayloadHash != r.record.PayloadHash && !r.conflict:
+		return r.correct(ctx, version, found)
+	case found.Status == DeadLettered && r.record.Replays > found.Replays:
+		// A person has replayed it, so it has all its attempts again. What an earlier attempt has
+		// done outside is not known.
+		r.adopt(version, Record{CreatedAt: found.CreatedAt, Corrected: found.Corrected, DeadLetters: found.DeadLetters})
 		r.repeated = true
 		return Fresh, nil
 	}
@@ -128,9 +76,9 @@ func (r *Run) Look(ctx context.Context) (Seen, error) {
 	if !own {
 		r.repeated = found.Status == Failed || found.Status == Processing
 	}
-	r.known(doc.Version, found)
+	r.adopt(version, found)
 	r.mine = own
-	waits := found.Status == Failed && !own && now.Before(found.NextRetryAt)
+	waits := found.Status == Failed && now.Before(found.NextRetryAt)
 	switch {
 	case found.Status == Processing && own:
 		return Claimed, nil
@@ -154,6 +102,28 @@ func (r *Run) Look(ctx context.Context) (Seen, error) {
 	return Fresh, nil
 }
 
+// read reads the record at the returned moment. The zero record stands for one that is absent
+// or has expired.
+func (r *Run) read(ctx context.Context) (store.Version, Record, time.Time, error) {
+	doc, err := r.once.Store.Get(ctx, r.key)
+	now := r.once.Now()
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		return 0, Record{}, now, nil
+	case err != nil:
+		return 0, Record{}, now, retry.Outage("store_unavailable", fmt.Errorf("read record: %w", err))
+	}
+	found, err := FromDocument(doc)
+	if err != nil {
+		return 0, Record{}, now, retry.Transient("record_unreadable", err)
+	}
+	// Removal by TTL is late, and emulators never do it: the field decides.
+	if !found.ExpireAt.IsZero() && !now.Before(found.ExpireAt) {
+		found = Record{}
+	}
+	return doc.Version, found, now, nil
+}
+
 // Due returns when an event that is Early is to be tried again, and when the lease of one
 // that is Held ends.
 func (r *Run) Due() time.Time {
@@ -163,14 +133,14 @@ func (r *Run) Due() time.Time {
 	return r.found.NextRetryAt
 }
 
-// correct says what a record means to a run of another payload: Fresh where the run's own
-// may take the place of the one that was dead-lettered, with all attempts, at the version
-// that was read; Replaced where that has happened the other way round; else Differs.
+// correct returns what a record means to a run of another payload. It is Fresh where the run's
+// payload may take the place of the dead-lettered one, with all attempts, at the version that
+// was read. It is Replaced where the run's payload was itself replaced before; else Differs.
 //
-// A payload that has taken another's place keeps it: what was delivered before the correction
-// comes back after it, from the broker or by a replay.
+// A payload that has taken another's place keeps it: the replaced one may come back later, from
+// the broker or by a replay.
 func (r *Run) correct(ctx context.Context, version store.Version, found Record) (Seen, error) {
-	replaceable := found.PayloadHash == "" // what broke the contract was no payload: nobody tried to apply it
+	replaceable := found.PayloadHash == "" // a message that broke the contract had no payload to apply
 	switch {
 	case slices.Contains(found.Corrected, r.record.PayloadHash):
 		return Replaced, nil
@@ -186,15 +156,15 @@ func (r *Run) correct(ctx context.Context, version store.Version, found Record) 
 		r.other = found.PayloadHash
 		return Differs, nil
 	}
-	r.known(version, Record{
+	r.adopt(version, Record{
 		CreatedAt: found.CreatedAt, DeadLetters: found.DeadLetters,
 		Corrected: append(slices.Clone(found.Corrected), found.PayloadHash),
 	})
 	return Fresh, nil
 }
 
-// known takes over what the store holds; the zero record is none.
-func (r *Run) known(version store.Version, found Record) {
+// adopt takes over what the store holds; the zero record is none.
+func (r *Run) adopt(version store.Version, found Record) {
 	r.version, r.mine, r.found = version, false, found
 	r.record.Attempts, r.record.Result, r.record.CreatedAt = found.Attempts, found.Result, found.CreatedAt
 	r.record.Corrected, r.record.DeadLetters = found.Corrected, found.DeadLetters
@@ -207,19 +177,18 @@ func (r *Run) known(version store.Version, found Record) {
 // was dead-lettered, as far as known.
 func (r *Run) Corrects() bool { return len(r.record.Corrected) > 0 }
 
-// Lost reports, of what a run has seen, whether it is of an event that the run had
-// Claimed and has no more: it is not to be touched, whoever has it.
+// Lost reports whether the run had Claimed its event, and has it no more by what it has seen.
+// Such an event is not to be touched.
 func (r *Run) Lost(seen Seen) bool { return r.claimed && (seen == Fresh || seen == Early) }
 
 // Repeated reports, of a Claimed run, whether an attempt began before this one whose
 // effect may have taken place.
 func (r *Run) Repeated() bool { return r.repeated }
 
-// Claim takes the event for this run: from now on, and for the length of the lease,
-// any other delivery of it is Held. It says Claimed where it did, also where the
-// answer of its commit was lost; else what it met instead. An event whose lease has
-// ended, or whose attempt failed, is taken over. keep, if not nil, stands in the
-// record until the run is over.
+// Claim takes the event for this run: for the length of the lease any other delivery of it
+// is Held. It returns Claimed where it did, also where the answer of its commit was lost; else
+// what the record says. An event whose lease has ended, or whose attempt failed, is taken
+// over. keep, if not nil, stands in the record until the run is over.
 //
 // From the claim on, the record's version is the fence: Conclude writes at the version that
 // the claim returned, or not at all.
@@ -259,14 +228,14 @@ func (r *Run) Claim(ctx context.Context, lease time.Duration, keep *contract.Mes
 }
 
 // Count counts an attempt before it runs, so that an event whose workers die uses its
-// attempts up. It says Counted where it did; else see Conclude.
+// attempts up. It returns Counted where it did; else see Conclude.
 func (r *Run) Count(ctx context.Context) (Seen, error) {
 	return r.Conclude(ctx, Ending{Status: Failed, Reason: Begun})
 }
 
 // Uncount takes back what Count has counted, where the attempt turns out to be none of the
-// event's own. It says Counted where it did; else see Conclude. Where nothing was counted it
-// is Fresh, and costs nothing.
+// event's own. It returns Counted where it did; else see Conclude. Where nothing was counted it
+// returns Fresh without a commit.
 func (r *Run) Uncount(ctx context.Context, reason string) (Seen, error) {
 	if !r.mine || r.record.LastError != Begun {
 		return Fresh, nil
@@ -274,14 +243,14 @@ func (r *Run) Uncount(ctx context.Context, reason string) (Seen, error) {
 	return r.Conclude(ctx, Ending{Status: Failed, Reason: reason, Uncounted: true})
 }
 
-// Conclude writes what the run has come to, at the version of the record that the run knows.
-// Where that is written it says Own of what is Completed, Counted of what has Failed, Gone of
-// what is DeadLettered, and Waiting of what is Kept alone. Of a claimed run that is also said
-// where the answer of its commit was lost.
+// Conclude writes the ending of the run, at the version of the record that the run knows. Where
+// it is written, Conclude returns Own for Completed, Counted for Failed, Gone for DeadLettered,
+// and Waiting for an ending that is Kept alone. A claimed run gets these also where the answer
+// of its commit was lost.
 //
-// Else nothing is written, and it says what the record is now. Fresh, or Claimed of a claimed
-// run, asks to decide again: with what Attempt returns now, with what is kept in its place
-// now, and with an effect of another Try. Anything else stands.
+// Else nothing is written, and Conclude returns what the record says now. Fresh, or Claimed of a
+// claimed run, asks the caller to decide again: by what Attempt returns now, by what is kept in
+// its place now, and with an effect of another Try. Anything else stands.
 func (r *Run) Conclude(ctx context.Context, end Ending) (Seen, error) {
 	var unknown error
 	assumed, refused := r.version, false
@@ -292,13 +261,13 @@ func (r *Run) Conclude(ctx context.Context, end Ending) (Seen, error) {
 			case err != nil || (seen != Fresh && seen != Claimed):
 				return seen, err
 			case seen == Claimed && r.version != assumed && len(end.Kept.Writes) == 0:
-				// A sweep has touched the record, and nobody has taken it over.
+				// A sweep has touched the record, and no other run has taken it over.
 			case end.Status == Completed && (r.claimed || assumed != 0 || r.version == 0):
 				if r.try++; r.try == tries {
 					return seen, retry.Busy("contention", nil)
 				}
 				return seen, nil
-			default: // perhaps a record was found that nobody knew of: it alone may have been in the way
+			default: // the record that was found may alone have been in the way
 				return seen, nil
 			}
 		}
@@ -306,11 +275,11 @@ func (r *Run) Conclude(ctx context.Context, end Ending) (Seen, error) {
 			return Fresh, retry.Outage("store_unavailable", fmt.Errorf("end of the lease: %w", unknown))
 		}
 		assumed = r.version
-		record, also, said := r.ending(end)
+		record, also, seen := r.ending(end)
 		written, err := r.commit(ctx, record, also...)
 		switch {
 		case written:
-			return said, nil
+			return seen, nil
 		case errors.Is(err, store.ErrInvalid) && end.Status == Completed && (!r.claimed || len(end.Effect.Writes) > 0):
 			// The writes themselves are wrong; they will be wrong again.
 			return Fresh, retry.Permanent("effect_invalid", err)
@@ -320,13 +289,14 @@ func (r *Run) Conclude(ctx context.Context, end Ending) (Seen, error) {
 			return Fresh, retry.Outage("store_unavailable", fmt.Errorf("write record: %w", err))
 		}
 		if refused = err == nil; !refused {
-			unknown = err // a commit that happened is met as its own
+			unknown = err // a commit that happened is seen as Own
 		}
 	}
 }
 
-// ending is the record that an ending makes, what is written with it, and what is said then.
-func (r *Run) ending(end Ending) (record Record, also []store.Write, said Seen) {
+// ending returns the record of an ending, what is written with it, and what Conclude returns
+// once that is written.
+func (r *Run) ending(end Ending) (record Record, also []store.Write, seen Seen) {
 	if end.Status == "" {
 		record = r.found
 		record.DelayTicket, record.UpdatedAt = end.Kept.Ticket, r.once.Now()
@@ -358,11 +328,7 @@ func (r *Run) ending(end Ending) (record Record, also []store.Write, said Seen) 
 		record.DeadLetters = own
 		return record, also, Gone
 	}
-	record.Result, record.DeadLetters = end.Effect.Result, nil
-	for _, emission := range end.Effect.Emit {
-		id, _ := emission.Body.Identity()
-		record.Emitted = append(record.Emitted, id)
-	}
+	record.Result, record.Emitted, record.DeadLetters = end.Effect.Result, end.Emitted, nil
 	if len(also) == 0 {
 		return record, end.Effect.Writes, Own
 	}
@@ -396,4 +362,33 @@ func (r *Run) at(now time.Time, status Status) Record {
 		record.CreatedAt = now
 	}
 	return record
+}
+
+// Key is the record's key. The hash goes first: PayNow's ids rise, and documents
+// of rising ids make one hot range.
+func Key(queue, tenant, eventID string) store.Key {
+	return key(queue, tenant, eventID)
+}
+
+// ConflictKey is the key under which a payload is remembered that came under an id
+// already used with another payload.
+func ConflictKey(queue, tenant, eventID, payloadHash string) store.Key {
+	return key(queue, tenant, eventID, payloadHash)
+}
+
+// MessageKey is the key of a message that has no valid event id to go by. The hash
+// of its data is part of it, since an emulator numbers its messages anew at every start.
+func MessageKey(queue, messageID string, data []byte) store.Key {
+	sum := sha256.Sum256(data)
+	return key(queue, "", "message", messageID, hex.EncodeToString(sum[:8]))
+}
+
+func key(parts ...string) store.Key {
+	for i, part := range parts {
+		// PathEscape leaves the tilde, which separates the parts here.
+		parts[i] = strings.ReplaceAll(url.PathEscape(part), "~", "%7E")
+	}
+	id := strings.Join(parts, "~")
+	sum := sha256.Sum256([]byte(id))
+	return store.Key{Collection: Collection, ID: hex.EncodeToString(sum[:4]) + "-" + id}
 }

@@ -6,6 +6,7 @@ package dedupe
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"time"
 
 	"billhook/internal/contract"
@@ -56,7 +57,7 @@ type Record struct {
 	// whose answer was lost recognizes its own work.
 	LeaseToken string `store:"lease_token,required"`
 	// LeaseUntil is there while the record is PROCESSING, and then alone: what is due
-	// by it is what nobody has finished.
+	// by it was never finished.
 	LeaseUntil time.Time `store:"lease_until,omitzero,strict"`
 	// Message is kept while the record is PROCESSING, where a sweep may publish it again.
 	Message *contract.Message `store:"message,omitzero"`
@@ -102,11 +103,9 @@ func (r Record) Fields() map[string]any {
 // FromDocument reads a record. It fails where a field that decides is missing or of
 // another type: a record we cannot read must not pass for absent, nor for another's.
 func FromDocument(doc store.Document) (r Record, err error) {
-	if err = store.Decode(doc.Fields, &r); err == nil && r.Attempts >= 0 {
-		switch r.Status {
-		case Processing, Completed, Failed, DeadLettered:
-			return r, nil
-		}
+	known := []Status{Processing, Completed, Failed, DeadLettered}
+	if err = store.Decode(doc.Fields, &r); err == nil && r.Attempts >= 0 && slices.Contains(known, r.Status) {
+		return r, nil
 	}
 	return Record{}, fmt.Errorf("dedupe: record %s is not readable", doc.Key)
 }

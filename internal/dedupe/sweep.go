@@ -12,13 +12,6 @@ import (
 // Orphaned is the last error of an event that was claimed, never finished, and swept.
 const Orphaned = "orphaned"
 
-// Querier is a Store that can say what is due.
-type Querier interface {
-	Store
-	// Query answers a page; see the store package.
-	Query(ctx context.Context, query store.Query) (store.Page, error)
-}
-
 // Swept is what a sweep did.
 type Swept struct {
 	// Republished and Reported count the orphans found, by what became of them.
@@ -38,7 +31,7 @@ type Swept struct {
 // next delivery takes the event up at once, and the next sweep passes it by.
 //
 // Two sweeps at once may both republish a message; its consumer handles one.
-func Sweep(ctx context.Context, s Querier, endedBefore time.Time, now time.Time, limit int, republish func(context.Context, Record) (bool, error)) (Swept, error) {
+func Sweep(ctx context.Context, s store.Store, endedBefore time.Time, now time.Time, limit int, republish func(context.Context, Record) (bool, error)) (Swept, error) {
 	page, err := s.Query(ctx, store.Query{Collection: Collection, Due: &store.Due{Field: "lease_until", Until: endedBefore}, Limit: limit})
 	if err != nil {
 		return Swept{}, fmt.Errorf("dedupe: read ended leases: %w", err)
@@ -58,7 +51,7 @@ func Sweep(ctx context.Context, s Querier, endedBefore time.Time, now time.Time,
 	return swept, nil
 }
 
-func sweep(ctx context.Context, s Store, doc store.Document, now time.Time, republish func(context.Context, Record) (bool, error)) (bool, error) {
+func sweep(ctx context.Context, s store.Committer, doc store.Document, now time.Time, republish func(context.Context, Record) (bool, error)) (bool, error) {
 	record, err := FromDocument(doc)
 	if err != nil {
 		return false, err
@@ -69,10 +62,10 @@ func sweep(ctx context.Context, s Store, doc store.Document, now time.Time, repu
 		return false, fmt.Errorf("dedupe: republish an orphan: %w", err)
 	}
 	record.Status, record.LastError, record.UpdatedAt = Failed, Orphaned, now
-	record.LeaseToken, record.LeaseUntil, record.Message = "", time.Time{}, nil // it is nobody's
+	record.LeaseToken, record.LeaseUntil, record.Message = "", time.Time{}, nil // no run has it
 	_, err = s.Commit(ctx, []store.Write{store.Update(doc.Key, doc.Version, record.Fields())})
 	if errors.Is(err, store.ErrStale) {
-		return again, nil // somebody has taken it up
+		return again, nil // a worker has taken it up
 	}
 	return again, err
 }
@@ -80,7 +73,7 @@ func sweep(ctx context.Context, s Store, doc store.Document, now time.Time, repu
 // Clean removes documents of a collection whose expire_at has passed, at most limit.
 // It reports how many, and whether there may be more. Where the database has a TTL
 // policy there is nothing for it to do.
-func Clean(ctx context.Context, s Querier, collection string, now time.Time, limit int) (removed int, more bool, err error) {
+func Clean(ctx context.Context, s store.Store, collection string, now time.Time, limit int) (removed int, more bool, err error) {
 	page, err := s.Query(ctx, store.Query{Collection: collection, Due: &store.Due{Field: "expire_at", Until: now}, Limit: limit})
 	if err != nil {
 		return 0, false, fmt.Errorf("dedupe: read what has expired: %w", err)
@@ -91,12 +84,12 @@ func Clean(ctx context.Context, s Querier, collection string, now time.Time, lim
 
 // Pruned is what a prune did.
 type Pruned struct {
-	// LookedAt completed records.
+	// LookedAt counts the completed records that were read.
 	LookedAt int `json:"looked_at"`
-	// Removed of them, or, of a dry run, would be.
+	// Removed counts the expired ones, which a dry run leaves.
 	Removed int `json:"removed"`
-	// Remembered were old enough and stay: the record of an event is what keeps it from
-	// being handled twice, until it expires.
+	// Remembered counts those that were old enough and stay: until it expires, the record of an
+	// event keeps it from being handled twice.
 	Remembered int `json:"remembered"`
 }
 
@@ -104,7 +97,7 @@ type Pruned struct {
 // expired, and no others: a record removed earlier is an event that may double. It
 // looks at no more than limit completed records, 500 at most, behind the id after,
 // and returns the id to go on behind, empty at the end.
-func Prune(ctx context.Context, s Querier, before, now time.Time, after string, limit int, dryRun bool) (Pruned, string, error) {
+func Prune(ctx context.Context, s store.Store, before, now time.Time, after string, limit int, dryRun bool) (Pruned, string, error) {
 	page, err := s.Query(ctx, store.Query{
 		Collection: Collection, Equal: map[string]any{"status": string(Completed)}, After: after, Limit: min(limit, store.MaxWrites),
 	})

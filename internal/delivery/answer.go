@@ -2,6 +2,7 @@ package delivery
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -17,8 +18,7 @@ import (
 	"billhook/internal/retry"
 )
 
-// An answer's body is read only so that its connection can be used again, and no
-// longer than that is worth.
+// An answer's body is read only so that its connection can be used again.
 const (
 	maxDrainBytes = 64 << 10
 	maxDrainTime  = 100 * time.Millisecond
@@ -27,8 +27,8 @@ const (
 // reply is all that is looked at of an answer.
 type reply struct {
 	status int
-	// retryAfter is the header of that name.
-	retryAfter string
+	// refusal is what a status that is not success means.
+	refusal error
 }
 
 // call is one request to a target.
@@ -46,11 +46,7 @@ func (t *Target) exchange(ctx context.Context, c call) (reply, error) {
 		return reply{}, err
 	}
 	got, err := t.send(ctx, c)
-	failure := err
-	if failure == nil {
-		failure = retry.HTTPStatus(got.status)
-	}
-	t.limits.leave(t.now(), failure)
+	t.limits.leave(t.now(), cmp.Or(err, got.refusal))
 	return got, err
 }
 
@@ -69,10 +65,9 @@ func (t *Target) send(ctx context.Context, c call) (reply, error) {
 	request.Header.Set("Accept", "application/json")
 	if c.method == http.MethodPost {
 		request.Header.Set("Content-Type", "application/json")
-		// In small letters, which mean the same on the wire and not to net/http: where
-		// it knows an Idempotency-Key, it sends a request again by itself when a kept
-		// connection breaks after sending. That is an attempt that nobody counts, and
-		// that does not ask Reconcile first. It still sends again what it had not begun.
+		// In small letters, which mean the same on the wire. With an Idempotency-Key that it
+		// knows, net/http repeats by itself a request whose kept connection breaks after
+		// sending: an attempt that is not counted and does not ask Reconcile first.
 		request.Header["idempotency-key"] = []string{c.id}
 	}
 	response, err := t.client.Do(request)
@@ -84,17 +79,11 @@ func (t *Target) send(ctx context.Context, c call) (reply, error) {
 		_, _ = io.CopyN(io.Discard, response.Body, maxDrainBytes)
 	}
 	_ = response.Body.Close()
-	return reply{response.StatusCode, response.Header.Get("Retry-After")}, nil
-}
-
-// refusal is what a status that is not success means, and the wait that its
-// Retry-After asks for, where the status is one that may: 429 or 503.
-func (t *Target) refusal(got reply) error {
-	err := retry.HTTPStatus(got.status)
-	if got.status != http.StatusTooManyRequests && got.status != http.StatusServiceUnavailable {
-		return err
+	refusal := retry.HTTPStatus(response.StatusCode)
+	if response.StatusCode == http.StatusTooManyRequests || response.StatusCode == http.StatusServiceUnavailable {
+		refusal = retry.After(retryAfter(response.Header.Get("Retry-After"), t.now()), refusal)
 	}
-	return retry.After(retryAfter(got.retryAfter, t.now()), err)
+	return reply{response.StatusCode, refusal}, nil
 }
 
 // retryAfter reads the header's value, seconds or a date of HTTP; 0 for anything else
@@ -111,9 +100,8 @@ func retryAfter(value string, now time.Time) time.Duration {
 	return min(max(at.Sub(now), 0), retry.MaxAfter)
 }
 
-// unanswered is what the absence of an answer means. Of the causes only those are
-// repeated whose text is fixed: net/http quotes the URL, and what it could not read
-// of an answer.
+// unanswered is what the absence of an answer means. Only causes of a fixed text are repeated:
+// net/http quotes the URL, and parts of an answer that it could not read.
 func unanswered(ctx context.Context, err error) error {
 	if ended := ctx.Err(); ended != nil {
 		return fmt.Errorf("delivery: no answer: %w", ended)

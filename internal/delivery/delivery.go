@@ -70,8 +70,8 @@ func New(config Config) (*Target, error) {
 	if config.Client != nil {
 		client = *config.Client
 	}
-	// A redirect would carry a signed body, and on some statuses turn the POST into a
-	// GET, to somewhere that nobody configured.
+	// A redirect would carry a signed body to an address that is not configured, on some
+	// statuses as a GET.
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	client.Jar = nil
 	t.client = &client
@@ -103,15 +103,14 @@ func Open(c *catalog.Catalog, pool string, place func(catalog.Target) (url strin
 	return targets, errors.Join(mistakes...)
 }
 
-// Register registers what the queues post, under the names by which the catalog calls it. It
-// leaves out a target that is not there, which the registry's own check reports.
+// Register registers the posts of the queues under their names in the catalog. It leaves out
+// those to a target that is missing: the registry's own check reports them.
 func (ts Targets) Register(r *handler.Registry, queues []catalog.Queue) {
 	for _, q := range queues {
 		for _, h := range q.Handlers {
-			if t, ok := ts[h.Post.Target]; ok && q.Enabled {
-				if _, twice := r.Lookup(h.Name); !twice {
-					r.Leased(h.Name, t.Post(h.Post))
-				}
+			t, ok := ts[h.Post.Target]
+			if _, twice := r.Lookup(h.Name); ok && q.Enabled && !twice {
+				r.Leased(h.Name, t.Post(h.Post))
 			}
 		}
 	}
@@ -131,10 +130,10 @@ func (t *Target) Close() {
 	}
 }
 
-// Post is the handler of an entry of the catalog. Its Do posts the event; its Reconcile, where
-// the entry has a path for it, asks whether the target has it. An entry without one says
-// that the target applies one Idempotency-Key once. That is needed of the others too
-// where an answer to Reconcile is 404, 405 or 501 while an earlier POST is still at work.
+// Post is the handler of an entry of the catalog. Its Do posts the event; its Reconcile asks
+// whether the target has it. An entry without a path for that says that the target applies one
+// Idempotency-Key once. The others need that too where Reconcile is answered 404, 405 or 501
+// while an earlier POST is still at work.
 //
 // What an answer to the POST means (reasons in brackets):
 //
@@ -158,12 +157,11 @@ func (t *Target) Close() {
 // rest the same table holds, but nothing in it is permanent.
 func (t *Target) Post(post catalog.Post) handler.Leased {
 	p := poster{Target: t, post: post}
+	h := handler.Outside(p.do, p.reconcile)
 	if post.Reconcile == "" {
-		h := handler.Outside(p.do, nil)
-		h.SafeToRepeat = true
-		return h
+		h.Reconcile, h.SafeToRepeat = nil, true
 	}
-	return handler.Outside(p.do, p.reconcile)
+	return h
 }
 
 // poster is what one entry of the catalog posts.
@@ -172,8 +170,7 @@ type poster struct {
 	post catalog.Post
 }
 
-// encode is the same for every attempt of an event: it takes nothing from the attempt
-// and nothing from the clock.
+// encode is the same for every attempt of an event: it reads neither attempt nor clock.
 func encode(event handler.Event) ([]byte, error) {
 	switch {
 	case event.Body.None():
@@ -205,14 +202,14 @@ func (p poster) do(ctx context.Context, event handler.Event) (result string, err
 	case got.status >= 200 && got.status < 300:
 		return Delivered, nil
 	case got.status == http.StatusConflict && p.post.Reconcile != "":
-		// To some, "you have said that already"; to others, "this contradicts what I
-		// have". The target promises neither, so it is asked.
+		// It means "I have that" to some and "this contradicts what I have" to others, so the
+		// target is asked.
 		result, done, err := p.reconcile(ctx, event)
 		if err != nil || done {
 			return result, err
 		}
 	}
-	return "", p.refusal(got)
+	return "", got.refusal
 }
 
 func (p poster) reconcile(ctx context.Context, event handler.Event) (result string, done bool, err error) {
@@ -230,11 +227,9 @@ func (p poster) reconcile(ctx context.Context, event handler.Event) (result stri
 	case http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusNotImplemented:
 		return "", false, nil
 	}
-	err = p.refusal(got)
-	if err == nil || retry.Decide(err).Class.Terminal() {
-		// The question was refused, not the message: what became of it is not known,
-		// and no reason to give it up.
-		err = retry.Transient("callee_unclear_"+strconv.Itoa(got.status), nil)
+	if got.refusal == nil || retry.Decide(got.refusal).Class.Terminal() {
+		// The question was refused, not the message: what became of that is not known.
+		return "", false, retry.Transient("callee_unclear_"+strconv.Itoa(got.status), nil)
 	}
-	return "", false, err
+	return "", false, got.refusal
 }

@@ -1,6 +1,7 @@
 package delivery
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -16,31 +17,27 @@ import (
 	"billhook/internal/retry"
 )
 
-// limits are what a target is spared: requests at once, requests a second, and requests
-// while it fails. They are those of one instance.
+// limits spare a target: requests at once, requests a second, and requests while it fails.
+// They are those of one instance.
 type limits struct {
-	// slots is full of as many as are under way; nil: no limit.
+	catalog.Target
+	// slots holds one for each request that is under way.
 	slots chan struct{}
-	// patience is how long a request waits for a slot.
-	patience time.Duration
-	rate     *rate.Limiter
+	rate  *rate.Limiter
 
-	// failures in a row open the breaker for rest; 0: never.
-	failures int
-	rest     time.Duration
-
-	mu     sync.Mutex
+	mu sync.Mutex
+	// failed are the failures in a row.
 	failed int
 	// until is when an open breaker lets a request through again: one each rest, until one
 	// does not fail.
 	until time.Time
 }
 
+// unlimited is more than an instance has under way. A slot takes no memory.
+const unlimited = 1 << 20
+
 func newLimits(t catalog.Target) *limits {
-	l := &limits{patience: t.Timeouts.Connect, failures: t.Breaker.Failures, rest: t.Breaker.Rest}
-	if t.Concurrency > 0 {
-		l.slots = make(chan struct{}, t.Concurrency)
-	}
+	l := &limits{Target: t, slots: make(chan struct{}, cmp.Or(t.Concurrency, unlimited)), rate: rate.NewLimiter(rate.Inf, 0)}
 	if t.RatePerSecond > 0 {
 		l.rate = rate.NewLimiter(rate.Limit(t.RatePerSecond), t.Burst)
 	}
@@ -49,15 +46,15 @@ func newLimits(t catalog.Target) *limits {
 
 // enter lets a request through, which then has to leave, or says why not.
 func (l *limits) enter(ctx context.Context, now time.Time) error {
-	if l.rate != nil {
-		turn := l.rate.ReserveN(now, 1)
-		if wait := turn.DelayFrom(now); wait > 0 {
-			turn.CancelAt(now)
-			return retry.After(wait, retry.Busy("callee_rate", nil))
-		}
+	turn := l.rate.ReserveN(now, 1)
+	if wait := turn.DelayFrom(now); wait > 0 {
+		turn.CancelAt(now)
+		return retry.After(wait, retry.Busy("callee_rate", nil))
 	}
-	if l.slots != nil {
-		waiting, cancel := context.WithTimeout(ctx, l.patience)
+	select {
+	case l.slots <- struct{}{}:
+	default:
+		waiting, cancel := context.WithTimeout(ctx, l.Timeouts.Connect)
 		defer cancel()
 		select {
 		case l.slots <- struct{}{}:
@@ -66,9 +63,7 @@ func (l *limits) enter(ctx context.Context, now time.Time) error {
 		}
 	}
 	if rest := l.resting(now); rest > 0 {
-		if l.slots != nil {
-			<-l.slots
-		}
+		<-l.slots
 		return retry.After(rest, retry.Busy("callee_resting", nil))
 	}
 	return nil
@@ -78,37 +73,35 @@ func (l *limits) enter(ctx context.Context, now time.Time) error {
 func (l *limits) resting(now time.Time) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.failures == 0 || l.failed < l.failures {
+	if l.Breaker.Failures == 0 || l.failed < l.Breaker.Failures {
 		return 0
 	}
 	if wait := l.until.Sub(now); wait > 0 {
 		return wait
 	}
-	l.until = now.Add(l.rest)
+	l.until = now.Add(l.Breaker.Rest)
 	return 0
 }
 
-// leave ends a request that was let through. What it says of the target is about every
-// message: a refusal of this one is an answer too.
+// leave ends a request that was let through. A refusal of its message is an answer, and no
+// failure of the target.
 func (l *limits) leave(now time.Time, failure error) {
-	if l.slots != nil {
-		<-l.slots
-	}
+	<-l.slots
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
-	case l.failures == 0, errors.Is(failure, context.Canceled):
+	case l.Breaker.Failures == 0, errors.Is(failure, context.Canceled):
 	case failure == nil || retry.Decide(failure).Class.Terminal():
 		l.failed = 0
 	default:
-		if l.failed++; l.failed >= l.failures {
-			l.until = now.Add(l.rest)
+		if l.failed++; l.failed >= l.Breaker.Failures {
+			l.until = now.Add(l.Breaker.Rest)
 		}
 	}
 }
 
-// transport: how long a whole exchange may take is the target's total timeout, so only
-// the steps that end in "unreachable" have limits of their own.
+// transport bounds the steps that end in "unreachable"; the target's total timeout bounds a
+// whole exchange.
 func transport(t catalog.Target) *http.Transport {
 	dialer := &net.Dialer{Timeout: t.Timeouts.Connect, KeepAlive: 30 * time.Second}
 	proxy := http.ProxyFromEnvironment

@@ -22,6 +22,7 @@ import (
 	"billhook/internal/gcp/auth"
 	"billhook/internal/gcp/firestore"
 	"billhook/internal/gcp/pubsub"
+	"billhook/internal/handler"
 	"billhook/internal/ops"
 	"billhook/internal/products"
 	"billhook/internal/serve"
@@ -74,6 +75,8 @@ type Config struct {
 	// "worker".
 	WrapStore     func(store.Store) store.Store
 	WrapPublisher func(service string, p webhook.Publisher) webhook.Publisher
+	// Handlers, if set, registers more handlers beside the program's own.
+	Handlers func(*handler.Registry)
 }
 
 // Place is the URL of a target, empty for the stand-in, and the secret that signs its posts.
@@ -160,7 +163,7 @@ func (s *Stack) start(ctx, life context.Context, config Config) error {
 	workerService, err := worker.New(worker.Config{
 		Catalog: config.Catalog, Targets: targets, Store: store, Publisher: workerPublisher, Authenticator: worker.Authenticate(verifier),
 		Access: ops.Access{Tokens: config.OpsTokens, OpenOnLoopback: true},
-		Log:    config.Log, Metrics: workerMetrics, Now: time.Now, AfterFunc: alarm.AfterFunc,
+		Log:    config.Log, Metrics: workerMetrics, Now: time.Now, AfterFunc: alarm.AfterFunc, Handlers: config.Handlers,
 	})
 	if err != nil {
 		return err
@@ -313,7 +316,7 @@ func (s *Stack) standIns(ctx, _ context.Context, config Config) (broker string, 
 	enabled := slices.DeleteFunc(slices.Clone(config.Catalog.Queues), func(q catalog.Queue) bool { return !q.Enabled })
 	s.token = func() (string, error) { return issuer.Token(audience, serviceAccount) }
 	s.Broker, err = standin.NewBroker(standin.SimulatorConfig{
-		ProjectID: config.ProjectID, Subscriptions: standin.Topology(enabled), Topics: config.Catalog.Beside(), Token: s.token,
+		ProjectID: config.ProjectID, Subscriptions: standin.Topology(enabled), Topics: config.Catalog.OtherTopics(), Token: s.token,
 	})
 	if err != nil {
 		return "", tokens, err

@@ -16,17 +16,15 @@ type Outcome struct {
 	Err    error
 }
 
-// Batch makes one call of concurrent attempts. Each attempt is a Leased one of its own: it is
-// claimed, counted and answered by itself, with the outcome of its own item.
-//
-// The call ends by the earliest deadline of its attempts, and not when one of them is canceled.
+// Batch makes one call of concurrent attempts. Each attempt is a Leased one of its own, and is
+// claimed, counted and answered by itself. The call ends by the earliest deadline of its
+// attempts, and not when one of them is canceled.
 type Batch struct {
-	// Queue finds a queue, with its numbers; a queue without them has batches of one.
+	// Queue finds a queue by its id; without a batch in the catalog it has batches of one.
 	Queue func(id string) (catalog.Queue, bool)
-	// Timer starts a timer: c receives once d has passed, unless stop was called before.
+	// Timer starts a timer: c receives when d has passed, unless stop was called.
 	Timer func(d time.Duration) (c <-chan time.Time, stop func() bool)
-	// Call performs the effects, with an outcome for each event in the same order. Its error is
-	// that of every event.
+	// Call returns an outcome for each event, in the same order, or an error for all of them.
 	Call func(ctx context.Context, events []Event) ([]Outcome, error)
 	// Reconcile and SafeToRepeat are those of each attempt.
 	Reconcile    func(ctx context.Context, event Event) (effect Effect, done bool, err error)
@@ -54,7 +52,7 @@ type gathering struct {
 	full chan struct{}
 }
 
-// unanswered is what a call has left out that has another number of outcomes than of events.
+// unanswered is the error of every event where the number of outcomes is another.
 var unanswered = retry.Transient("batch_unanswered", nil)
 
 type attempt struct {
@@ -66,15 +64,14 @@ type attempt struct {
 	panicked any
 }
 
-// do is one attempt. Once its call has begun it waits for the end of it, as it would have if
-// it had made the call itself.
+// do is one attempt. It waits for the end of a call that has begun, as if it had made it.
 func (g *gatherer) do(ctx context.Context, event Event) (Effect, error) {
 	a := &attempt{ctx: ctx, event: event, done: make(chan struct{})}
 	g.join(a)
 	select {
 	case <-a.done:
 	case <-ctx.Done():
-		if g.left(a) {
+		if g.leave(a) {
 			return Effect{}, ctx.Err()
 		}
 		<-a.done
@@ -102,8 +99,8 @@ func (g *gatherer) join(a *attempt) {
 	}
 }
 
-// left takes an attempt out of a gathering whose call has not begun, and reports whether it did.
-func (g *gatherer) left(a *attempt) bool {
+// leave takes an attempt out of a gathering whose call has not begun, and reports whether it did.
+func (g *gatherer) leave(a *attempt) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	all := g.open[a.event.Queue]
@@ -117,8 +114,7 @@ func (g *gatherer) left(a *attempt) bool {
 	return at >= 0
 }
 
-// call waits until the gathering is full or its time is over, makes the call, and answers each
-// attempt.
+// call makes the call of a gathering that is full or late, and answers each attempt.
 func (g *gatherer) call(all *gathering, wait time.Duration) {
 	late, stop := g.Timer(wait)
 	select {
@@ -135,19 +131,14 @@ func (g *gatherer) call(all *gathering, wait time.Duration) {
 		return // all have left
 	}
 	events := make([]Event, len(all.attempts))
-	var earliest time.Time
+	ctx := context.WithoutCancel(all.attempts[0].ctx)
 	for i, a := range all.attempts {
 		events[i], a.outcome.Err = a.event, unanswered
-		if deadline, ok := a.ctx.Deadline(); ok && (earliest.IsZero() || deadline.Before(earliest)) {
-			earliest = deadline
+		if deadline, ok := a.ctx.Deadline(); ok {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithDeadline(ctx, deadline) // the earliest of all holds
+			defer cancel()
 		}
-	}
-	ctx, cancel := context.WithCancel(context.WithoutCancel(all.attempts[0].ctx))
-	defer cancel()
-	if !earliest.IsZero() {
-		var ended context.CancelFunc
-		ctx, ended = context.WithDeadline(ctx, earliest)
-		defer ended()
 	}
 	defer func() {
 		panicked := recover()

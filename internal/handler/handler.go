@@ -1,7 +1,6 @@
-// Package handler is the socket that domain packages plug into: an event type of a
-// queue names a handler in the catalog, and the registry holds the function of that
-// name. It owns the shapes of an event and of an effect; it refuses to run, retry
-// or record anything.
+// Package handler is the socket of domain packages: an event type of a queue names a
+// handler in the catalog, and the registry holds the function of that name. It owns the
+// shapes of an event and of an effect; it refuses to run, retry or record anything.
 package handler
 
 import (
@@ -32,8 +31,8 @@ type Event struct {
 	PublishedAt   time.Time
 	// Attempt is 1 for the first.
 	Attempt int
-	// Try is 0, and rises when the commit of this attempt met a conflict: what the
-	// handler assumed or read is no longer so, and it must look again.
+	// Try is 0, and rises with each conflict of this attempt's commit: what the handler read
+	// or assumed has changed, and it must look again.
 	Try int
 	// Body is the decoded body; contract.As gives it as the Go type that a handler takes.
 	Body       contract.Body
@@ -43,27 +42,26 @@ type Event struct {
 // Effect is what a handler wants committed together with the event's record.
 type Effect struct {
 	Writes []store.Write
-	// Emit are messages that exist exactly if the effect does: they are committed
-	// with it and published after it, at least once, in order per ordering key.
+	// Emit are messages that are committed with the effect and published after it, at least
+	// once, in order per ordering key.
 	Emit []Emission
 	// Result is a short code that the record keeps, such as credited.
 	Result string
-	// Superseded: the event came too late, since a later one has been handled. Its record is
-	// completed all the same, and its outcome is superseded.
+	// Superseded: a later event has been handled before. The record is completed all the same,
+	// and the outcome is superseded.
 	Superseded bool
 }
 
 // Emission is a message for a queue or a topic.
 type Emission struct {
-	// To is a queue's id, or a topic's: one that the catalog lists for the handler.
+	// To is the id of a queue or topic that the catalog lists for the handler.
 	To string
-	// RoutingKey is what bindings are matched with; empty: the type of the body.
+	// RoutingKey is matched with bindings; empty: the type of the body.
 	RoutingKey string
-	// OrderingKey is what the message waits behind; empty: nothing.
+	// OrderingKey keeps messages in order; empty: the message waits for none.
 	OrderingKey string
-	// Body is the message, such as contract.Of(&contract.Envelope{...}), without its id and
-	// time: the id is derived from the event and the emission's place in Emit, so a
-	// repetition has the same.
+	// Body has no id and no time of its own. The id is derived from the event and the
+	// emission's place in Emit, so a repetition has the same.
 	Body contract.Body
 }
 
@@ -71,29 +69,26 @@ type Emission struct {
 // none: they are committed with the event's record, or not at all, so the effect
 // happens once whatever crashes.
 //
-// Tx may read the store. Where it read, its writes must hold preconditions for what
-// it read; a failed precondition calls it again with a higher Try. An error marked
-// with the retry package's marks says what it means; any other is tried again.
+// Tx may read the store. Its writes must then hold preconditions for what it read; a failed
+// precondition calls it again with a higher Try. The retry package's marks say what an error
+// means; an unmarked one is tried again.
 type Tx func(ctx context.Context, event Event) (Effect, error)
 
 // Leased is a handler whose effect is outside: a gateway, another service. It runs
-// under a lease on the event's record. The event's id is the idempotency key that it
-// gives to the other side. What it returns is committed with the completion of the
-// record, while the lease is held: writes and emissions of an attempt that has lost its
-// lease do not happen.
+// under a lease on the event's record, and gives the event's id to the other side as the
+// idempotency key. Its writes and emissions are committed with the completion of the record
+// while the lease is held; those of an attempt that has lost its lease do not happen.
 //
 // A worker that dies in Do leaves it unknown whether the effect took place. So a
 // Leased handler either has Reconcile, or declares that it is SafeToRepeat.
 type Leased struct {
-	// Do performs the effect. An error marked with the retry package's marks says what it
-	// means; any other is tried again. After ctx ends it must return: what it does then is
-	// nobody's.
+	// Do performs the effect. Its errors mean what those of a Tx mean. It must return when ctx
+	// ends.
 	Do func(ctx context.Context, event Event) (Effect, error)
-	// Reconcile asks the other side what became of an earlier attempt, by the event's
-	// id. done says that the effect took place, and effect is then what Do would have
-	// returned; else Do is called. An error means that it is still not known, and is
-	// treated as Do's would be. It is called before every attempt but the first, and
-	// before Do is called again because a precondition of its writes failed.
+	// Reconcile asks the other side about the event's id before every attempt but the first,
+	// and before Do is called again because a precondition of its writes failed. done says
+	// that the effect took place, and effect is then what Do would have returned; else Do is
+	// called. An error means that it is still not known, and is treated as Do's would be.
 	Reconcile func(ctx context.Context, event Event) (effect Effect, done bool, err error)
 	// SafeToRepeat declares that a second Do with the same id changes nothing.
 	SafeToRepeat bool
@@ -101,8 +96,8 @@ type Leased struct {
 	batched bool
 }
 
-// Outside is the Leased of functions whose effect is outside alone: here they leave the code
-// that they return, and nothing else. reconcile may be nil.
+// Outside is the Leased of functions that return a result, and neither writes nor emissions.
+// reconcile may be nil.
 func Outside(do func(context.Context, Event) (result string, err error), reconcile func(context.Context, Event) (result string, done bool, err error)) Leased {
 	h := Leased{Do: func(ctx context.Context, event Event) (effect Effect, err error) {
 		effect.Result, err = do(ctx, event)
@@ -180,9 +175,9 @@ type Registry struct {
 // NewRegistry returns an empty registry.
 func NewRegistry() *Registry { return &Registry{handlers: map[string]Handler{}} }
 
-// RegisterTx registers a handler that takes bodies of type B under the name by which the
-// catalog calls it, with the queues and topics that it emits to. It panics on an empty or
-// repeated name: that is a mistake in a main.
+// RegisterTx registers a handler that takes bodies of type B under its name in the catalog,
+// with the queues and topics that it emits to. It panics on an empty or repeated name: that is
+// a mistake in a main.
 func RegisterTx[B any](r *Registry, name string, h func(context.Context, Event, B) (Effect, error), emits ...string) {
 	if h == nil {
 		panic("handler: empty registration")
@@ -191,20 +186,18 @@ func RegisterTx[B any](r *Registry, name string, h func(context.Context, Event, 
 }
 
 // RegisterLeased registers a handler whose effect is outside. It panics where RegisterTx
-// would, and for one that has no Reconcile and is not SafeToRepeat: after a crash nobody
-// could say what to do.
+// would, and for one that has no Reconcile and is not SafeToRepeat.
 func RegisterLeased[B any](r *Registry, name string, h LeasedOf[B], emits ...string) {
 	untyped := h.Leased()
 	r.add(name, Handler{Leased: &untyped, body: reflect.TypeFor[B](), emits: emits})
 }
 
-// Tx registers a handler that takes whatever body its event has.
+// Tx registers a handler that takes any body.
 func (r *Registry) Tx(name string, h Tx, emits ...string) {
 	r.add(name, Handler{Tx: h, emits: emits})
 }
 
-// Leased registers a handler whose effect is outside, and which takes whatever body its
-// event has.
+// Leased registers a handler whose effect is outside, and which takes any body.
 func (r *Registry) Leased(name string, h Leased, emits ...string) {
 	r.add(name, Handler{Leased: &h, emits: emits})
 }
@@ -229,10 +222,10 @@ func (r *Registry) Lookup(name string) (h Handler, ok bool) {
 }
 
 // Check reports the mistakes of every enabled queue, all together. A handler must be
-// registered. It must take what the queue's contract declares of the event type: else every
-// message would be dead-lettered. Its entry in the catalog must list just what it emits to:
-// the worker refuses an emission that is not listed, and a needless one is a needless grant.
-// A queue has a batch exactly if its handlers gather.
+// registered, and take the body that the contract declares of the event type: else every
+// message would be dead-lettered. Its entry in the catalog must list exactly its emissions: an
+// unlisted one is refused, and a needless one is a needless grant. A queue has a batch
+// exactly if its handlers gather.
 func (r *Registry) Check(c *catalog.Catalog) error {
 	var errs []error
 	for _, q := range c.Queues {

@@ -37,7 +37,7 @@ var floors = []struct {
 		"internal/webhook", "internal/push", "internal/ops", "internal/tasks", "internal/billing", "internal/delivery", "internal/gcp", "internal/standin",
 	}},
 	// worker and local assemble services for the mains.
-	{"mains", true, []string{"cmd", "emulator", "docs/cost", "e2e", "internal/worker", "internal/devstack", "internal/contract/schemagen", "internal/pii/recall"}},
+	{"mains", true, []string{"cmd", "emulator", "e2e", "internal/worker", "internal/devstack", "internal/contract/schemagen"}},
 }
 
 // domain lists the packages that reach neither HTTP nor Google, not even through other

@@ -19,7 +19,7 @@ var ErrUnfit = errors.New("lane: the message cannot be kept")
 // maxKept is the largest message that is kept: half of what a document holds.
 const maxKept = 512 << 10
 
-// Waiting is a message to be put aside.
+// Waiting is a message to be put into a lane.
 type Waiting struct {
 	Topic          string
 	Message        contract.Message
@@ -64,13 +64,13 @@ func (l Lane) Put(w Waiting, now time.Time) (ticketed string, writes []store.Wri
 	id := l.entryID(t)
 	next := l.head
 	next.Last, next.Newest, next.ExpireAt = t.number, max(l.Newest, id), time.Time{}
-	if again { // what was published behind it has to wait again
+	if again { // messages that were published behind it have to wait again
 		next.Held = t.number
 	}
 	if !l.Holds() { // a lane that holds messages is due when its oldest is
 		next.DueAt, next.OldestAt = due, due
 	}
-	writes = []store.Write{store.Create(store.Key{Collection: Delayed.Entries(), ID: id}, store.Encode(&e)), l.become(next)}
+	writes = []store.Write{store.Create(store.Key{Collection: Delayed.Entries(), ID: id}, store.Encode(&e)), l.replace(next)}
 	if len(m.Data) > maxKept || m.Check() != nil || store.CheckWrites(writes) != nil {
 		return "", nil, ErrUnfit
 	}
@@ -81,8 +81,8 @@ func (l Lane) Put(w Waiting, now time.Time) (ticketed string, writes []store.Wri
 var never = time.Date(9000, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // Stop returns the write that stops the lane, for a dead letter that a person has to look
-// at. Until Go, each message of the key is put aside, and none is published. ok is false
-// where the lane is stopped already.
+// at. Until Go, every message of the key is put into the lane, and none is published. ok is
+// false where the lane is stopped already.
 func (l Lane) Stop(now time.Time) (w store.Write, ok bool) {
 	if l.Stopped || !l.Stays {
 		return store.Write{}, false
@@ -90,12 +90,12 @@ func (l Lane) Stop(now time.Time) (w store.Write, ok bool) {
 	next := l.head
 	next.Stopped, next.DueAt, next.OldestAt, next.ExpireAt = true, never, never, time.Time{}
 	next.Last = max(now.UnixMicro(), l.Last+1)
-	next.Held = next.Last // what is published already has to wait again
-	return l.become(next), true
+	next.Held = next.Last // messages that are published already have to wait again
+	return l.replace(next), true
 }
 
-// Go returns the write that lets a stopped lane go on: what it holds is published, in
-// order. ok is false where it is not stopped.
+// Go returns the write that lets a stopped lane go on: its messages are published in order.
+// ok is false where it is not stopped.
 func (l Lane) Go(now time.Time) (w store.Write, ok bool) {
 	switch {
 	case !l.Stopped:
@@ -105,7 +105,7 @@ func (l Lane) Go(now time.Time) (w store.Write, ok bool) {
 	}
 	next := l.head
 	next.Stopped, next.DueAt, next.OldestAt = false, now, now
-	return l.become(next), true
+	return l.replace(next), true
 }
 
 // Over returns the write that removes the lane of a message that was delivered; ok reports
@@ -123,7 +123,7 @@ func (l Lane) entryID(t ticket) string {
 	return fmt.Sprintf("%s-%020d-%020d", l.key.ID, t.rank, t.number)
 }
 
-// ticket is the place in line of a message that was put aside.
+// ticket is the place in line of a message that was put into a lane.
 type ticket struct {
 	rank, number int64
 	// published is the last number of its lane when the message was published; 0 before that.

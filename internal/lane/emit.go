@@ -22,22 +22,23 @@ func ID(event handler.Event, n int) string {
 	return uuid.NewSHA1(namespace, fmt.Appendf(nil, "%q %q %q %d", event.Queue, event.Tenant, event.ID, n)).String()
 }
 
+// Emitted has the event ids of an effect's emissions, and the lanes to relay after its commit.
+type Emitted struct{ IDs, Lanes []string }
+
 // Emit gives the effect's emissions their ids and times, and adds the writes that commit them
-// to the effect's. The catalog has their contracts and topics. It returns the lanes to relay
-// after that commit. The error, for an emission that no broker would take, is marked
-// permanent.
-func Emit(c *catalog.Catalog, event handler.Event, effect *handler.Effect, now time.Time) (lanes []string, err error) {
+// to the effect's. The catalog has their contracts and topics. The error, for an emission that
+// no broker would take, is marked permanent.
+func Emit(c *catalog.Catalog, event handler.Event, effect *handler.Effect, now time.Time) (e Emitted, err error) {
 	batch := NewBatch(now)
-	for n := range effect.Emit {
-		emission := &effect.Emit[n]
+	for n, emission := range effect.Emit {
 		id := ID(event, n)
-		body, message, err := c.Contracts.Compose(emission.Body, contract.Stamp{
+		_, message, err := c.Contracts.Compose(emission.Body, contract.Stamp{
 			ID: id, Tenant: event.Tenant, RoutingKey: emission.RoutingKey, OrderingKey: emission.OrderingKey, At: batch.now,
 		})
 		if err != nil {
-			return nil, retry.Permanent("emission_invalid", err)
+			return Emitted{}, retry.Permanent("emission_invalid", err)
 		}
-		emission.Body = body
+		e.IDs = append(e.IDs, id)
 		topic := emission.To
 		if q, ok := c.Queue(emission.To); ok {
 			topic, message.Attributes = q.Topic(), q.Addressed(message.Attributes)
@@ -45,5 +46,6 @@ func Emit(c *catalog.Catalog, event handler.Event, effect *handler.Effect, now t
 		batch.Add(topic, id, message, Source{Queue: event.Queue, Tenant: event.Tenant, EventID: event.ID})
 	}
 	effect.Writes = append(effect.Writes, batch.Writes()...)
-	return batch.Lanes(), nil
+	e.Lanes = batch.Lanes()
+	return e, nil
 }

@@ -1,9 +1,9 @@
-// Package lane owns the messages that wait to be published: what an effect emits (the
-// outbox), and what waits longer than the broker can (delayed): for a later attempt, for
-// a time of delivery, behind a message of its ordering key, or behind a dead letter of it
-// (parked). It owns their documents, their order per ordering key, and what is done when
-// publishing fails. It refuses to decide that a message waits, and never publishes what
-// is not committed.
+// Package lane owns the messages that wait to be published: the emissions of effects (the
+// outbox), and messages that wait longer than the broker can (delayed). These wait for a later
+// attempt, for a time of delivery, behind a message of their ordering key, or behind a dead
+// letter of it (parked). The package owns their documents, their order per ordering key, and
+// what is done when publishing fails. It refuses to decide that a message waits, and never
+// publishes what is not committed.
 //
 // Both kinds are one machine over two collections. An entry is one message. A lane
 // stands for one ordering key: it names its newest entry, and says when it is due to be
@@ -11,12 +11,12 @@
 //
 // A lane of the outbox is written without being read, and removed with its last entry.
 //
-// A lane of delayed messages is read before it is written. A message that is put aside
-// gets a ticket, which comes back with it. Its rank is the same each time that the message
-// is put aside, its number is a new one. When the message is published, the last number of
-// its lane is added. A message that comes back waits again behind those that were put aside
-// since. The lane stays until its last message has been delivered, so that what the broker
-// still holds of the key is put behind it.
+// A lane of delayed messages is read before it is written. A message that is put into it
+// gets a ticket, which comes back with the message. The ticket's rank stays the same each time
+// that the message is put into the lane; its number is a new one. When the message is
+// published, the last number of its lane is added. A message that comes back waits again behind
+// those that were put into the lane since. The lane stays until its last message has been
+// delivered, so that messages of the key that the broker still holds come behind it.
 package lane
 
 import (
@@ -57,7 +57,7 @@ type head struct {
 	OldestAt time.Time `store:"oldest_at,omitzero"`
 	// Last is the greatest number given out.
 	Last int64 `store:"last,omitzero"`
-	// Held is the number of the message that was put aside again last.
+	// Held is the number of the message that was last put into the lane again.
 	Held int64 `store:"held,omitzero"`
 	// Stays: the lane outlives its entries.
 	Stays bool `store:"stays,omitzero"`
@@ -103,10 +103,9 @@ func moment(at time.Time) time.Time { return at.UTC().Truncate(time.Microsecond)
 type Name struct {
 	// Queue is the queue, or topic, that its messages go to.
 	Queue string
-	// OrderingKey is what messages of the lane have in common; empty: the lane is for
-	// one message alone.
+	// OrderingKey is that of all messages of the lane; empty: the lane is for one message.
 	OrderingKey string
-	// Message is something unique to that one message.
+	// Message is unique to that one message.
 	Message string
 }
 
@@ -135,7 +134,7 @@ func laneOf(doc store.Document) Lane {
 	return l
 }
 
-// Open reads the lane of what is delayed under a name.
+// Open reads the lane of delayed messages of a name.
 func Open(ctx context.Context, from store.Getter, name Name) (Lane, error) {
 	doc, err := from.Get(ctx, store.Key{Collection: Delayed.Lanes(), ID: name.id()})
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
@@ -149,8 +148,8 @@ func Open(ctx context.Context, from store.Getter, name Name) (Lane, error) {
 	return l, nil
 }
 
-// Change commits the write that want makes of the lane of a name, as it is then; nothing where
-// it wants none. Its errors are marked.
+// Change opens the lane of a name and commits the write that want makes of it, if it makes one.
+// Its errors are marked.
 func Change(ctx context.Context, s store.Store, name Name, want func(Lane) (w store.Write, ok bool)) error {
 	for range 3 {
 		l, err := Open(ctx, s, name)
@@ -212,8 +211,8 @@ func (l Lane) Exists() bool { return l.version != 0 }
 // Holds reports whether a message of the lane waits to be published.
 func (l Lane) Holds() bool { return !l.DueAt.IsZero() }
 
-// Behind reports whether a message must wait behind one of the lane. What has never
-// waited comes after all that have. What comes back does so in order, and waits again
+// Behind reports whether a message must wait behind one of the lane. A message that has never
+// waited comes after all that have. Messages come back in order, and one of them waits again
 // only where a message before it does.
 func (l Lane) Behind(m contract.Message) bool {
 	if !l.Exists() || !l.Stays {
@@ -223,8 +222,8 @@ func (l Lane) Behind(m contract.Message) bool {
 	return !ok || t.published < l.Held
 }
 
-// become returns the write that makes the lane another, if it is still as it was read.
-func (l Lane) become(next head) store.Write {
+// replace returns the write of the lane's next document, at the version that was read.
+func (l Lane) replace(next head) store.Write {
 	if !l.Exists() {
 		return store.Create(l.key, next.fields())
 	}

@@ -136,7 +136,7 @@ func (w *world) effect(t *rapid.T) {
 	for _, key := range keys {
 		effect.Emit = append(effect.Emit, emission(key, "x"))
 	}
-	lanes, err := lane.Emit(declared(), event, &effect, w.now)
+	emitted, err := lane.Emit(declared(), event, &effect, w.now)
 	require.NoError(t, err)
 	if rapid.IntRange(0, 9).Draw(t, "the commit fails") == 0 {
 		return
@@ -146,7 +146,7 @@ func (w *world) effect(t *rapid.T) {
 	for n, key := range keys {
 		w.committed[key] = append(w.committed[key], lane.ID(event, n))
 	}
-	for _, lane := range lanes {
+	for _, lane := range emitted.Lanes {
 		w.lanes[lane] = lane
 	}
 }

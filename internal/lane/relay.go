@@ -29,13 +29,12 @@ type Relay struct {
 	Store     store.Store
 	Publisher Publisher
 	Now       func() time.Time
-	// AtOnce is how many lanes Due relays side by side: they do not wait for each other, and
-	// what many messages wait for may be due at one moment. 0 is one.
+	// AtOnce is how many lanes Due relays at once, since many may be due at one moment. 0 is one.
 	AtOnce int
 }
 
-// lastWord is how long the end of a failed run may take, also where its time is up.
-const lastWord = 5 * time.Second
+// putOffTime is how long putting a lane off may take, also where the run's time is up.
+const putOffTime = 5 * time.Second
 
 // entries is how many entries of a lane are read at once: their removal, with that of
 // the lane, is one commit.
@@ -48,7 +47,7 @@ const entries = 100
 func (r *Relay) Lane(ctx context.Context, id string) (published int, err error) {
 	last := ""
 	for {
-		// The lane before its entries: what is added in between changes its version.
+		// The lane before its entries: an entry added in between changes its version.
 		doc, err := r.Store.Get(ctx, store.Key{Collection: r.Of.Lanes(), ID: id})
 		if errors.Is(err, store.ErrNotFound) {
 			return published, nil // another relay was faster
@@ -113,7 +112,7 @@ func (r *Relay) publish(ctx context.Context, l Lane, e entry) error {
 // later removes what was published and has the lane due again after a wait. A lane that
 // has changed since it was read is due when the change says.
 func (r *Relay) later(ctx context.Context, l Lane, oldest entry, done []store.Write) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWord)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), putOffTime)
 	defer cancel()
 	failpoint.Hit(failpoint.OutboxPutOff)
 	_, err := r.Store.Commit(ctx, append(done, l.putOff(oldest, r.Now())))
@@ -140,21 +139,16 @@ func Wait(age time.Duration) time.Duration { return min(max(age/2, minWait), max
 // putOff returns the write that has the lane wait after a failure of its oldest entry.
 func (l Lane) putOff(oldest entry, now time.Time) store.Write {
 	next := l.head
-	for _, since := range []time.Time{oldest.DueAt, oldest.CreatedAt, l.OldestAt} {
-		if next.OldestAt = since; !since.IsZero() {
-			break
-		}
-	}
+	next.OldestAt = cmp.Or(oldest.DueAt, oldest.CreatedAt, l.OldestAt)
 	next.DueAt = now.Add(Wait(now.Sub(next.OldestAt)))
-	return l.become(next)
+	return l.replace(next)
 }
 
-// forgotten is how long a lane without entries is kept: longer than a broker keeps a
-// message.
-const forgotten = 31 * 24 * time.Hour
+// keptEmpty is how long a lane without entries is kept: longer than a broker keeps a message.
+const keptEmpty = 31 * 24 * time.Hour
 
-// leave returns the write for a lane whose entries are published, the last of which is
-// last. later is when the first is due of those that are not; zero: all are.
+// leave returns the write of a lane whose entries were published up to last. later is when its
+// next entry is due; zero: there is none.
 func (l Lane) leave(last string, later, now time.Time) store.Write {
 	next := l.head
 	switch {
@@ -164,9 +158,9 @@ func (l Lane) leave(last string, later, now time.Time) store.Write {
 		return store.Delete(l.key, l.version)
 	default:
 		next.Newest = cmp.Or(last, l.Newest)
-		next.DueAt, next.OldestAt, next.ExpireAt = time.Time{}, time.Time{}, now.Add(forgotten)
+		next.DueAt, next.OldestAt, next.ExpireAt = time.Time{}, time.Time{}, now.Add(keptEmpty)
 	}
-	return l.become(next)
+	return l.replace(next)
 }
 
 // Report is what a run over the due lanes did.
@@ -181,8 +175,8 @@ type Report struct {
 }
 
 // Due relays the lanes that are due, the longest due first, at most limit. Its cost
-// depends on them alone. The error is that of reading what is due; what failed of a
-// lane is counted, left for a later run, and handed to failed, one at a time.
+// depends on them alone. The error is that of finding them. The failure of a lane is
+// counted, left for a later run, and handed to failed, one at a time.
 func (r *Relay) Due(ctx context.Context, limit int, failed func(lane string, err error)) (Report, error) {
 	due, err := lanesOf(ctx, r.Store, r.Of, store.Query{Due: &store.Due{Field: "due_at", Until: r.Now()}, Limit: limit})
 	if err != nil {
@@ -216,8 +210,8 @@ func (r *Relay) Due(ctx context.Context, limit int, failed func(lane string, err
 	return report, err
 }
 
-// Oldest is the age of what has waited longest to be published, due or not; 0 if
-// nothing waits. It is one read.
+// Oldest is the age of the message that has waited longest, due or not; 0 if none waits. It
+// is one read.
 func (r *Relay) Oldest(ctx context.Context) (time.Duration, error) {
 	now := r.Now()
 	longest, err := Longest(ctx, r.Store, r.Of, now, 1)

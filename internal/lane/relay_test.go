@@ -118,11 +118,11 @@ func (r *rig) emit(t *testing.T, emissions ...handler.Emission) []string {
 	r.events++
 	r.now = r.now.Add(time.Millisecond)
 	effect := handler.Effect{Emit: emissions}
-	lanes, err := lane.Emit(declared(), handler.Event{Queue: "q", Tenant: "default", ID: fmt.Sprint("e-", r.events)}, &effect, r.now)
+	emitted, err := lane.Emit(declared(), handler.Event{Queue: "q", Tenant: "default", ID: fmt.Sprint("e-", r.events)}, &effect, r.now)
 	require.NoError(t, err)
 	_, err = r.db.Commit(t.Context(), effect.Writes)
 	require.NoError(t, err)
-	return lanes
+	return emitted.Lanes
 }
 
 func (r *rig) lane(t *testing.T, id string) map[string]any {
@@ -184,8 +184,9 @@ func TestAnEmissionIsCommittedWithItsLane(t *testing.T) {
 	}}
 	event := handler.Event{Queue: "q", Tenant: "acme", ID: "e1"}
 	at := start.Add(1500 * time.Nanosecond)
-	lanes, err := lane.Emit(declared(), event, &effect, at)
+	emitted, err := lane.Emit(declared(), event, &effect, at)
 	require.NoError(t, err)
+	lanes := emitted.Lanes
 	require.Len(t, lanes, 4, "those of no key have a lane each")
 	require.Len(t, effect.Writes, 1+5+4)
 	require.Equal(t, own, effect.Writes[0])

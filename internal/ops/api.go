@@ -21,14 +21,11 @@ import (
 // API answers /v1/ops.
 type API struct {
 	Reads
-	Access Access
-	Log    *slog.Logger
-	// Operator deals with dead letters.
-	Operator *deadletter.Operator
-	// Customers deals with the mapping of customers to users.
+	Access    Access
+	Log       *slog.Logger
+	Operator  *deadletter.Operator
 	Customers *customers.Operator
-	// Products shows and changes what products are worth.
-	Products *products.Keeper
+	Products  *products.Keeper
 }
 
 // Routes adds the API's routes.
@@ -51,8 +48,8 @@ func answer[T any](a *API, does func(*http.Request) (T, error)) http.HandlerFunc
 	return serve.Answer(http.StatusOK, does, a.refuse)
 }
 
-// ladder is what the API answers to errors. Last is for a store that did not answer, or not
-// with what can be read: never a 4xx.
+// ladder is how the API answers errors. Last is for a store that did not answer, or has an
+// unreadable document: never a 4xx.
 var ladder = serve.Ladder{
 	Rungs: []serve.Rung{
 		{Of: errSeveral, As: serve.Refuse(http.StatusConflict, "queue_needed", "Several queues or tenants know this event id; name one with ?queue= or ?tenant=.")},
@@ -92,18 +89,18 @@ func bounded(next http.Handler) http.Handler {
 	})
 }
 
-// readJSON reads the body of a request, one JSON value with nothing behind it. Names are
-// exact, each known and there once: of two, another reader may have looked at the other.
-// The error is the answer, which says send.
-func readJSON(r *http.Request, into any, send string) error {
+// readJSON reads the body of a request: one JSON value and nothing behind it. Names are exact,
+// known, and there once: another reader may take the other one of two. The error is an answer
+// with the advice.
+func readJSON(r *http.Request, into any, advice string) error {
 	if json.UnmarshalRead(r.Body, into, json.RejectUnknownMembers(true)) != nil {
-		return serve.Refuse(http.StatusBadRequest, "body_malformed", send)
+		return serve.Refuse(http.StatusBadRequest, "body_malformed", advice)
 	}
 	return nil
 }
 
-// param is a part of the path as it was meant: chi leaves one escaped whose escaping
-// was more than it needed.
+// param is a part of the path, unescaped: chi leaves it escaped where the client escaped more
+// than necessary.
 func param(r *http.Request, name string) string {
 	value := chi.URLParam(r, name)
 	if r.URL.RawPath != "" {
@@ -144,69 +141,68 @@ func (a *API) queues(r *http.Request) (Queues, error) {
 }
 
 func (a *API) outbox(r *http.Request) (Lanes, error) {
-	asked := read(r, "limit")
-	limit := asked.limit(lanes, maxLanes)
-	if err := asked.err(); err != nil {
+	params := read(r, "limit")
+	limit := params.limit(lanes, maxLanes)
+	if err := params.err(); err != nil {
 		return Lanes{}, err
 	}
 	return a.Outbox(r.Context(), limit)
 }
 
-// events answers the job log. What one event or correlation has is found without hours,
-// however old, where no time is asked for.
+// events answers the job log. The events of one event id or correlation id are found without
+// hours, however old, where the request names no time.
 func (a *API) events(r *http.Request) (List[Line], error) {
-	asked := read(r, "queue", "status", "event_id", "correlation_id", "type", "since", "until", "limit", "page")
+	params := read(r, "queue", "status", "event_id", "correlation_id", "type", "since", "until", "limit", "page")
 	equal := map[string]any{}
 	for field, value := range map[string]string{
-		"queue": asked.queue(a.Catalog), "status": asked.status(), "event_id": asked.id("event_id"),
-		"correlation_id": asked.id("correlation_id"), "event_type": asked.id("type"),
+		"queue": params.queue(a.Catalog), "status": params.status(), "event_id": params.id("event_id"),
+		"correlation_id": params.id("correlation_id"), "event_type": params.id("type"),
 	} {
 		if value != "" {
 			equal[field] = value
 		}
 	}
-	now, limit := a.Now().UTC(), asked.limit(lines, MaxLines)
+	now, limit := a.Now().UTC(), params.limit(lines, MaxLines)
 	var first Place
-	if asked.values.Has("since") || asked.values.Has("until") || (equal["event_id"] == nil && equal["correlation_id"] == nil) {
-		first.until = asked.at("until", now, now.Add(ahead)).Truncate(time.Microsecond)
-		first.since = asked.at("since", now, earlier(first.until, now).Add(-span)).Truncate(time.Microsecond)
+	if params.values.Has("since") || params.values.Has("until") || (equal["event_id"] == nil && equal["correlation_id"] == nil) {
+		first.until = params.at("until", now, now.Add(ahead)).Truncate(time.Microsecond)
+		first.since = params.at("since", now, earlier(first.until, now).Add(-span)).Truncate(time.Microsecond)
 		if !first.since.Before(first.until) || first.until.Sub(first.since) > longest+ahead {
-			asked.refuse("since_invalid", "The parameter since is before until, and at most 31 days before.")
+			params.refuse("since_invalid", "The parameter since is before until, and at most 31 days before.")
 		}
 		first.hour = newest(first)
 	}
-	at := asked.page("events", first)
-	if err := asked.err(); err != nil {
+	at := params.page("events", first)
+	if err := params.err(); err != nil {
 		return List[Line]{}, err
 	}
 	found, next, err := a.Events(r.Context(), equal, at, limit)
 	answer := List[Line]{Items: found}
 	if next != nil {
-		answer.Next = asked.token("events", *next)
+		answer.Next = params.token("events", *next)
 	}
 	return answer, err
 }
 
-// changes answers what people have changed of what the path names, a kind that the audit
-// knows, the newest first.
+// changes answers the audit's entries of a kind about the subject in the path, the newest first.
 func (a *API) changes(kind string, atMost int) http.HandlerFunc {
-	return answer(a, func(r *http.Request) (List[audit.Entry], error) {
-		id, asked := param(r, "id"), read(r, "limit", "page")
-		limit := asked.limit(most, atMost)
-		at := asked.page(kind+"/"+id, Place{})
-		if err := asked.err(); err != nil {
-			return List[audit.Entry]{}, err
-		}
-		entries, next, err := audit.List(r.Context(), a.Store, kind, id, at.id, limit)
-		return listed(asked, kind+"/"+id, entries, next), err
+	return paged(a, atMost, func(r *http.Request, after string, limit int) ([]audit.Entry, string, error) {
+		return audit.List(r.Context(), a.Store, kind, param(r, "id"), after, limit)
 	})
 }
 
-// listed is a page of a list whose next page begins behind an id.
-func listed[T any](asked *asked, list string, items []T, next string) List[T] {
-	page := List[T]{Items: append([]T{}, items...)}
-	if next != "" {
-		page.Next = asked.token(list, Place{id: next})
-	}
-	return page
+// paged answers a list by the page that begins behind an id and has a limit.
+func paged[T any](a *API, atMost int, page func(r *http.Request, after string, limit int) (items []T, next string, err error)) http.HandlerFunc {
+	return answer(a, func(r *http.Request) (list List[T], err error) {
+		params := read(r, "limit", "page")
+		limit, at := params.limit(most, atMost), params.page(r.URL.Path, Place{})
+		if err = params.err(); err != nil {
+			return list, err
+		}
+		items, next, err := page(r, at.id, limit)
+		if next != "" {
+			next = params.token(r.URL.Path, Place{id: next})
+		}
+		return listOf(items, next), err
+	})
 }

@@ -14,57 +14,56 @@ import (
 	"billhook/internal/serve"
 )
 
-// The errors of an Identifier; any other means that what was presented is not valid.
+// The errors of an Identifier. Any other error means that the identity is not valid.
 var (
 	// ErrNoIdentity: the request presents none.
 	ErrNoIdentity = errors.New("ops: no identity")
-	// ErrNotAllowed: a genuine identity, of somebody who may not.
+	// ErrNotAllowed: the identity is genuine, and may not use the API.
 	ErrNotAllowed = errors.New("ops: identity not allowed")
-	// ErrCannotIdentify: it cannot be checked now; nothing is known of it.
+	// ErrCannotIdentify: the identity cannot be checked now.
 	ErrCannotIdentify = errors.New("ops: identity cannot be checked now")
 )
 
-// Identifier verifies who sends a request, by its headers.
+// Identifier verifies the sender of a request by its headers.
 type Identifier interface {
-	// Identify returns the e-mail address of somebody who may use the API, or an
-	// error: see ErrNoIdentity. It must not repeat anything of the headers in it.
+	// Identify returns the e-mail address of a person who may use the API. The error repeats
+	// nothing of the headers.
 	Identify(ctx context.Context, header http.Header) (who string, err error)
 }
 
 // Access says who may use the API.
 type Access struct {
-	// Tokens are the bearer tokens that are accepted; several, for rotation.
+	// Tokens are the accepted bearer tokens; several, for rotation.
 	Tokens []string
-	// Identifier accepts verified identities beside them; nil: none.
+	// Identifier accepts identities besides; nil: none.
 	Identifier Identifier
-	// OpenOnLoopback lets a peer on this machine in without a token, where it also names
-	// this machine as localhost or by a loopback address. Only a program that runs against
-	// emulators or stand-ins sets it.
+	// OpenOnLoopback accepts a peer on this machine without a token, where it names this machine
+	// as localhost or by a loopback address. It is for emulators and stand-ins alone.
 	OpenOnLoopback bool
 }
 
-// operatorHeader is where who shares the token, or the machine, may say who they are.
+// operatorHeader has the name of a person where several share the token or the machine.
 const operatorHeader = "X-Operator"
 
-// maxOperator bounds that, in bytes.
+// maxOperator bounds that name, in bytes.
 const maxOperator = 128
 
 var address = regexp.MustCompile(`^[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+$`)
 
 type whoKey struct{}
 
-// byToken begins the name of whoever came in by a bearer token.
+// byToken begins the name of a person who was accepted by a bearer token.
 const byToken = "token"
 
-// Who says, in a request that was let in, by whom: the e-mail address of a verified
-// identity, or "token" or "local", with ":" and the name that its bearer goes by behind
-// it where one was given. Only the first is proven.
+// Who returns the sender of an accepted request: the e-mail address of a verified identity, or
+// "token" or "local", followed by ":" and the operator's name if the request has one. The
+// address alone is proven.
 func Who(ctx context.Context) string {
 	who, _ := ctx.Value(whoKey{}).(string)
 	return who
 }
 
-// What is wrong with what a request presents.
+// Refusals of a request's credentials.
 var (
 	errNotAccepted = serve.Refuse(http.StatusForbidden, "forbidden", "This token is not accepted.")
 	errOperator    = serve.Refuse(http.StatusBadRequest, "operator_invalid", "The header "+operatorHeader+" is sent once, with a name of letters, digits and . _ : - or an e-mail address, of at most 128 bytes.")
@@ -72,7 +71,7 @@ var (
 	errOtherSite   = serve.Refuse(http.StatusForbidden, "cross_origin", "Another site may not ask for this; use the API's own pages or a client.")
 )
 
-// require passes on what may be answered, and answers what may not.
+// require refuses requests of senders who may not use the API.
 func (a Access) require(next http.Handler) http.Handler {
 	invalid := serve.Refuse(http.StatusUnauthorized, "identity_invalid", "This is neither the OPS_TOKEN nor a valid identity token for this service; get a new one.")
 	invalid.Authenticate = `Bearer error="invalid_token"`
@@ -103,7 +102,7 @@ func (a Access) orIdentity() string {
 	return " or an identity token for this service"
 }
 
-// who says who sends the request, or why that does not count.
+// who returns the sender of the request, or why it is refused.
 func (a Access) who(r *http.Request) (string, error) {
 	authorization := r.Header.Get("Authorization")
 	if a.accepts(authorization) {
@@ -123,16 +122,16 @@ func (a Access) who(r *http.Request) (string, error) {
 		return "", errNotAccepted
 	case !a.OpenOnLoopback || !fromLoopback(r):
 		return "", ErrNoIdentity
-	case !askedHere(r):
+	case !namesThisMachine(r):
 		return "", errOtherHost
-	case askedByOtherSite(r):
+	case fromOtherSite(r):
 		return "", errOtherSite
 	default:
 		return named("local", r)
 	}
 }
 
-// named adds the name that the operator goes by. It is a note for the audit, never a proof.
+// named adds the operator's name: a note for the audit, never a proof.
 func named(who string, r *http.Request) (string, error) {
 	given := r.Header.Values(operatorHeader)
 	switch {
@@ -159,8 +158,8 @@ func (a Access) accepts(authorization string) bool {
 	return accepted == 1
 }
 
-// fromLoopback reports whether the connection itself comes from this machine. What
-// a proxy forwards for somebody else says so in its headers and is not let in.
+// fromLoopback reports whether the connection comes from this machine, and not from a proxy,
+// which names itself in the headers.
 func fromLoopback(r *http.Request) bool {
 	for _, name := range []string{"X-Forwarded-For", "Forwarded", "X-Real-Ip", "Via"} {
 		if _, forwarded := r.Header[name]; forwarded {
@@ -171,8 +170,8 @@ func fromLoopback(r *http.Request) bool {
 	return err == nil && peer.Addr().Unmap().IsLoopback()
 }
 
-// sameOrigin refuses what another site has a browser send: where a browser is let in by
-// what it sends by itself, a cookie or its address, the person has not asked for it.
+// sameOrigin refuses requests that another site makes a browser send. A browser adds cookies and
+// its address by itself, without the person's wish.
 func sameOrigin(next http.Handler) http.Handler {
 	var protection http.CrossOriginProtection
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -7,29 +7,29 @@ import (
 	"billhook/internal/dedupe"
 )
 
-// Cleaned is what a cleanup did, or, of a dry run, would do.
+// Cleaned is the outcome of a cleanup, or of a dry run.
 type Cleaned struct {
 	dedupe.Pruned
 	DryRun bool `json:"dry_run"`
-	// Next goes on behind what was looked at; empty at the end.
+	// Next is the page of the next request; empty at the end.
 	Next string `json:"next"`
 }
 
-// prune is how many records one cleanup looks at.
+// prune is how many records one cleanup reads.
 const prune = 500
 
-// cleanup removes what was completed longer ago than older_than and has expired. It may
-// be asked for a shorter time than the queues remember their events; what they remember
-// stays and is counted, since its removal would let a late duplicate through.
+// cleanup removes records that were completed longer ago than older_than and have expired.
+// A record that its queue still remembers stays and is counted: without it a late duplicate
+// would be processed.
 func (a *API) cleanup(r *http.Request) (Cleaned, error) {
-	asked := read(r, "older_than", "dry_run", "page")
-	now, dry := a.Now().UTC(), asked.flag("dry_run")
-	age, err := parseAge(asked.values.Get("older_than"))
+	params := read(r, "older_than", "dry_run", "page")
+	now, dry := a.Now().UTC(), params.flag("dry_run")
+	age, err := parseAge(params.values.Get("older_than"))
 	if err != nil {
-		asked.refuse("older_than_invalid", "Say older_than= with an age such as 36h or 30d.")
+		params.refuse("older_than_invalid", "Say older_than= with an age such as 36h or 30d.")
 	}
-	at := asked.page("cleanup", Place{})
-	if err := asked.err(); err != nil {
+	at := params.page("cleanup", Place{})
+	if err := params.err(); err != nil {
 		return Cleaned{}, err
 	}
 	done, next, err := dedupe.Prune(r.Context(), a.Store, now.Add(-age), now, at.id, prune, dry)
@@ -37,7 +37,7 @@ func (a *API) cleanup(r *http.Request) (Cleaned, error) {
 		slog.Int("removed", done.Removed), slog.Int("remembered", done.Remembered), slog.Bool("failed", err != nil))
 	answer := Cleaned{Pruned: done, DryRun: dry}
 	if next != "" {
-		answer.Next = asked.token("cleanup", Place{id: next})
+		answer.Next = params.token("cleanup", Place{id: next})
 	}
 	return answer, err
 }

@@ -9,7 +9,7 @@ import (
 	"billhook/internal/customers"
 )
 
-// customerRoutes adds what there is about which customer is which user.
+// customerRoutes adds the routes of the mapping from customers to users.
 func (a *API) customerRoutes(r chi.Router) {
 	r.Get("/customers/{id}", answer(a, a.showCustomer))
 	r.Get("/customers/{id}/preview", answer(a, a.previewCustomer))
@@ -18,16 +18,15 @@ func (a *API) customerRoutes(r chi.Router) {
 	r.Delete("/customers/{id}", answer(a, a.unlinkCustomer))
 }
 
-// Link asks for a link; of an unlink the uid is left out.
+// Link is the body of a link or an unlink, which has no uid.
 type Link struct {
 	UID string `json:"uid,omitempty"`
 	Why string `json:"why"`
-	// Expect, if set, is whom the customer was linked to when somebody looked; empty: nobody.
+	// Expect, if set, is the uid that the customer was linked to when the person looked.
 	Expect *string `json:"expect,omitempty"`
 }
 
-// showCustomer answers with the link, previewCustomer, where it need not be there, with what
-// a link would find.
+// showCustomer answers the state of a linked customer, previewCustomer that of any.
 func (a *API) showCustomer(r *http.Request) (customers.State, error) {
 	state, err := a.previewCustomer(r)
 	if err == nil && state.UID == "" {
@@ -64,15 +63,15 @@ func (a *API) unlinkCustomer(r *http.Request) (customers.State, error) {
 	return state, err
 }
 
-// customerChange reads what is asked for.
-func customerChange(r *http.Request, parameters ...string) (customers.Change, error) {
-	asked := read(r, parameters...)
-	if err := asked.err(); err != nil {
+// customerChange reads a change; known are the parameters that it may have.
+func customerChange(r *http.Request, known ...string) (customers.Change, error) {
+	params := read(r, known...)
+	if err := params.err(); err != nil {
 		return customers.Change{}, err
 	}
 	var link Link
 	err := readJSON(r, &link, "Send JSON: uid, why, and whom you expect the customer to be linked to.")
 	return customers.Change{
-		CustomerID: param(r, "id"), UID: link.UID, Who: Who(r.Context()), Why: link.Why, Expect: link.Expect, After: asked.values.Get("page"),
+		CustomerID: param(r, "id"), UID: link.UID, Who: Who(r.Context()), Why: link.Why, Expect: link.Expect, After: params.values.Get("page"),
 	}, err
 }

@@ -14,10 +14,9 @@ import (
 	"billhook/internal/serve"
 )
 
-// runTime is how long one request runs an operation; its caller asks again.
+// runTime is how long one request runs an operation. The client asks again.
 const runTime = 20 * time.Second
 
-// deadLetterRoutes adds what there is about dead letters.
 func (a *API) deadLetterRoutes(r chi.Router) {
 	r.Get("/dead-letters", answer(a, a.listDeadLetters))
 	r.Get("/dead-letters/preview", answer(a, a.previewDeadLetters))
@@ -30,10 +29,10 @@ func (a *API) deadLetterRoutes(r chi.Router) {
 	r.Post("/operations/{id}/run", answer(a, a.runOperation))
 }
 
-// DeadLetters is a page of them.
+// DeadLetters is a page of dead letters.
 type DeadLetters = List[deadletter.Item]
 
-// Letter is one dead letter with its message: minimized, as it was on the topic.
+// Letter is one dead letter with its minimized message.
 type Letter struct {
 	deadletter.Item
 	Attributes map[string]string `json:"attributes"`
@@ -46,7 +45,7 @@ type Letter struct {
 type Request struct {
 	deadletter.Filter
 	Why string `json:"why"`
-	// Expect is how many items the preview showed.
+	// Expect is the total of the preview.
 	Expect int `json:"expect"`
 	// Rate is how many items a second are replayed at most; 0: 50.
 	Rate  int64 `json:"rate"`
@@ -57,20 +56,20 @@ type Request struct {
 var filters = []string{"queue", "reason", "type", "event_id", "key", "item", "since", "until"}
 
 // filter reads what chooses dead letters; the queue is required.
-func (a *API) filter(asked *asked) (deadletter.Filter, error) {
+func (a *API) filter(params *parameters) (deadletter.Filter, error) {
 	now := a.Now()
 	f := deadletter.Filter{
-		Queue: asked.values.Get("queue"), Reason: asked.id("reason"), EventType: asked.id("type"), EventID: asked.id("event_id"),
-		OrderingKey: asked.key("key"), Item: asked.values.Get("item"),
-		Since: asked.at("since", now, time.Time{}), Until: asked.at("until", now, time.Time{}),
+		Queue: params.values.Get("queue"), Reason: params.id("reason"), EventType: params.id("type"), EventID: params.id("event_id"),
+		OrderingKey: params.key("key"), Item: params.values.Get("item"),
+		Since: params.at("since", now, time.Time{}), Until: params.at("until", now, time.Time{}),
 	}
-	if err := asked.err(); err != nil {
+	if err := params.err(); err != nil {
 		return f, err
 	}
 	return f, a.known(&f)
 }
 
-// known turns a name of the queue, or of its dead letters, into the queue's id.
+// known replaces the name of the queue, or of its dead letters, by the queue's id.
 func (a *API) known(f *deadletter.Filter) error {
 	q, ok := a.Catalog.DeadLetters(f.Queue)
 	if !ok {
@@ -81,8 +80,8 @@ func (a *API) known(f *deadletter.Filter) error {
 }
 
 func (a *API) listDeadLetters(r *http.Request) (DeadLetters, error) {
-	asked := read(r, append([]string{"state", "limit", "page"}, filters...)...)
-	state := deadletter.State(asked.values.Get("state"))
+	params := read(r, append([]string{"state", "limit", "page"}, filters...)...)
+	state := deadletter.State(params.values.Get("state"))
 	switch state {
 	case "":
 		state = deadletter.Open
@@ -90,15 +89,15 @@ func (a *API) listDeadLetters(r *http.Request) (DeadLetters, error) {
 		state = ""
 	case deadletter.Open, deadletter.Replayed, deadletter.Corrected, deadletter.Discarded:
 	default:
-		asked.refuse("state_invalid", "The state is open, replayed, corrected, discarded or all.")
+		params.refuse("state_invalid", "The state is open, replayed, corrected, discarded or all.")
 	}
-	limit := asked.limit(most, most)
-	f, err := a.filter(asked)
+	limit := params.limit(most, most)
+	f, err := a.filter(params)
 	if err != nil {
 		return DeadLetters{}, err
 	}
-	items, next, err := a.Operator.List(r.Context(), f, state, asked.values.Get("page"), limit)
-	return DeadLetters{Items: append([]deadletter.Item{}, items...), Next: next}, err
+	items, next, err := a.Operator.List(r.Context(), f, state, params.values.Get("page"), limit)
+	return listOf(items, next), err
 }
 
 func (a *API) previewDeadLetters(r *http.Request) (deadletter.Preview, error) {
@@ -132,18 +131,18 @@ func (a *API) begin(kind deadletter.Kind) func(*http.Request) (deadletter.Operat
 		op, err = a.Operator.Begin(r.Context(), deadletter.Operation{
 			Kind: kind, Filter: request.Filter, Who: Who(r.Context()), Why: request.Why, Force: request.Force, Rate: request.Rate,
 		}, request.Expect)
-		return a.told(r, "begun", op, err)
+		return a.logged(r, "begun", op, err)
 	}
 }
 
 func (a *API) listOperations(r *http.Request) (List[deadletter.Operation], error) {
-	asked := read(r, "progress", "limit", "page")
-	limit, progress := asked.limit(most, most), deadletter.Progress(asked.values.Get("progress"))
-	if err := asked.err(); err != nil {
+	params := read(r, "progress", "limit", "page")
+	limit, progress := params.limit(most, most), deadletter.Progress(params.values.Get("progress"))
+	if err := params.err(); err != nil {
 		return List[deadletter.Operation]{}, err
 	}
-	found, next, err := a.Operator.Operations(r.Context(), progress, asked.values.Get("page"), limit)
-	return List[deadletter.Operation]{Items: append([]deadletter.Operation{}, found...), Next: next}, err
+	found, next, err := a.Operator.Operations(r.Context(), progress, params.values.Get("page"), limit)
+	return listOf(found, next), err
 }
 
 func (a *API) showOperation(r *http.Request) (deadletter.Operation, error) {
@@ -156,18 +155,18 @@ func (a *API) approve(r *http.Request) (deadletter.Operation, error) {
 		return deadletter.Operation{}, serve.Refuse(http.StatusForbidden, "identity_needed", "A token says nothing about who holds it: a second person needs an identity of their own.")
 	}
 	op, err := a.Operator.Approve(r.Context(), param(r, "id"), who)
-	return a.told(r, "approved", op, err)
+	return a.logged(r, "approved", op, err)
 }
 
 func (a *API) runOperation(r *http.Request) (deadletter.Operation, error) {
 	ctx, cancel := context.WithTimeout(r.Context(), runTime)
 	defer cancel()
 	op, err := a.Operator.Run(ctx, param(r, "id"))
-	return a.told(r, "run", op, err)
+	return a.logged(r, "run", op, err)
 }
 
-// told logs a step of an operation that was taken, and passes it on.
-func (a *API) told(r *http.Request, step string, op deadletter.Operation, err error) (deadletter.Operation, error) {
+// logged logs a step of an operation that was taken, and passes the operation on.
+func (a *API) logged(r *http.Request, step string, op deadletter.Operation, err error) (deadletter.Operation, error) {
 	if err == nil {
 		a.Log.LogAttrs(r.Context(), slog.LevelInfo, "operation", slog.String("step", step), slog.String("operation", op.ID), slog.String("kind", string(op.Kind)),
 			slog.String("queue", op.Filter.Queue), slog.String("progress", string(op.Progress)),

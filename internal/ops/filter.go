@@ -20,73 +20,73 @@ import (
 	"billhook/internal/store"
 )
 
-// asked is what a request asks for, and the first thing that is wrong with it.
-type asked struct {
+// parameters are those of a request, and the first thing that is wrong with them.
+type parameters struct {
 	values url.Values
 	bad    *serve.Problem
 }
 
-// read takes the parameters of a request. It refuses each that is not known, comes
-// twice or is empty: a filter that is passed over shows too much.
-func read(r *http.Request, known ...string) *asked {
-	a := &asked{}
+// read reads the parameters of a request. It refuses one that is unknown, repeated or empty: an
+// ignored filter shows too much.
+func read(r *http.Request, known ...string) *parameters {
+	p := &parameters{}
 	var err error
-	if a.values, err = url.ParseQuery(r.URL.RawQuery); err != nil {
-		a.refuse("query_invalid", "The query string is malformed.")
+	if p.values, err = url.ParseQuery(r.URL.RawQuery); err != nil {
+		p.refuse("query_invalid", "The query string is malformed.")
 	}
-	for name, given := range a.values {
+	for name, given := range p.values {
 		switch {
 		case !slices.Contains(known, name):
-			a.refuse("parameter_unknown", "This takes "+strings.Join(known, ", ")+" and no other parameter.")
+			p.refuse("parameter_unknown", "This takes "+strings.Join(known, ", ")+" and no other parameter.")
 		case len(given) != 1 || given[0] == "":
-			a.refuse("parameter_invalid", "Give each parameter once, with a value.")
+			p.refuse("parameter_invalid", "Give each parameter once, with a value.")
 		}
 	}
-	return a
+	return p
 }
 
-// refuse keeps the first reason.
-func (a *asked) refuse(code, detail string) {
-	if a.bad == nil {
-		a.bad = serve.Refuse(http.StatusBadRequest, code, detail)
+// refuse keeps the first refusal.
+func (p *parameters) refuse(code, detail string) {
+	if p.bad == nil {
+		p.bad = serve.Refuse(http.StatusBadRequest, code, detail)
 	}
 }
 
-// err is the first thing that is wrong, if anything is.
-func (a *asked) err() error {
-	if a.bad == nil {
+// err is the first refusal.
+func (p *parameters) err() error {
+	if p.bad == nil {
 		return nil
 	}
-	return a.bad
+	return p.bad
 }
 
-// id is an identifier, or empty where none is asked for.
-func (a *asked) id(name string) string {
-	value := a.values.Get(name)
-	if value != "" && !pii.ID.Valid(value) {
-		a.refuse(name+"_invalid", "The parameter "+name+" has letters, digits and . _ : - only.")
-	}
-	return value
+// id is an identifier; empty where there is none.
+func (p *parameters) id(name string) string {
+	return p.valid(name, pii.ID.Valid, "letters, digits and . _ : - only")
 }
 
-// key is an ordering key, which may be a uid and so has a bar, or empty.
-func (a *asked) key(name string) string {
-	value := a.values.Get(name)
-	if value != "" && !pii.UID.Valid(value) {
-		a.refuse(name+"_invalid", "The parameter "+name+" has letters, digits and . _ : | - only.")
+// key is an ordering key; empty where there is none. It may be a uid, which has a bar.
+func (p *parameters) key(name string) string {
+	return p.valid(name, pii.UID.Valid, "letters, digits and . _ : | - only")
+}
+
+func (p *parameters) valid(name string, valid func(string) bool, grammar string) string {
+	value := p.values.Get(name)
+	if value != "" && !valid(value) {
+		p.refuse(name+"_invalid", "The parameter "+name+" has "+grammar+".")
 	}
 	return value
 }
 
 // queue is the id of the queue of that name or alias.
-func (a *asked) queue(c *catalog.Catalog) string {
-	name := a.values.Get("queue")
+func (p *parameters) queue(c *catalog.Catalog) string {
+	name := p.values.Get("queue")
 	if name == "" {
 		return ""
 	}
 	q, ok := c.Queue(name)
 	if !ok {
-		a.refuse("queue_unknown", "The catalog has no queue of that name or alias; GET /v1/ops/queues lists them.")
+		p.refuse("queue_unknown", "The catalog has no queue of that name or alias; GET /v1/ops/queues lists them.")
 	}
 	return q.ID
 }
@@ -94,30 +94,30 @@ func (a *asked) queue(c *catalog.Catalog) string {
 // statuses in the order of an event's life.
 var statuses = []dedupe.Status{dedupe.Processing, dedupe.Completed, dedupe.Failed, dedupe.DeadLettered}
 
-func (a *asked) status() string {
-	value := strings.ToUpper(a.values.Get("status"))
+func (p *parameters) status() string {
+	value := strings.ToUpper(p.values.Get("status"))
 	if value != "" && !slices.Contains(statuses, dedupe.Status(value)) {
-		a.refuse("status_unknown", "A status is PROCESSING, COMPLETED, FAILED or DEAD_LETTERED.")
+		p.refuse("status_unknown", "A status is PROCESSING, COMPLETED, FAILED or DEAD_LETTERED.")
 	}
 	return value
 }
 
 // limit is how many items a page may hold.
-func (a *asked) limit(standard, most int) int {
-	text := a.values.Get("limit")
+func (p *parameters) limit(standard, most int) int {
+	text := p.values.Get("limit")
 	if text == "" {
 		return standard
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 1 || n > most {
-		a.refuse("limit_invalid", fmt.Sprintf("The parameter limit is a number from 1 to %d.", most))
+		p.refuse("limit_invalid", fmt.Sprintf("The parameter limit is a number from 1 to %d.", most))
 	}
 	return n
 }
 
-// at is a moment, given as such or as an age, or otherwise where none is asked for.
-func (a *asked) at(name string, now, otherwise time.Time) time.Time {
-	text := a.values.Get(name)
+// at is a moment, given as such or as an age; otherwise where there is none.
+func (p *parameters) at(name string, now, otherwise time.Time) time.Time {
+	text := p.values.Get(name)
 	if text == "" {
 		return otherwise
 	}
@@ -126,16 +126,16 @@ func (a *asked) at(name string, now, otherwise time.Time) time.Time {
 	}
 	age, err := parseAge(text)
 	if err != nil {
-		a.refuse(name+"_invalid", "The parameter "+name+" is a time such as 2026-11-21T09:00:00Z or an age such as 36h or 7d.")
+		p.refuse(name+"_invalid", "The parameter "+name+" is a time such as 2026-11-21T09:00:00Z or an age such as 36h or 7d.")
 	}
 	return now.Add(-age)
 }
 
 // flag is true or false.
-func (a *asked) flag(name string) bool {
-	value := a.values.Get(name)
+func (p *parameters) flag(name string) bool {
+	value := p.values.Get(name)
 	if value != "" && value != "true" && value != "false" {
-		a.refuse(name+"_invalid", "The parameter "+name+" is true or false.")
+		p.refuse(name+"_invalid", "The parameter "+name+" is true or false.")
 	}
 	return value == "true"
 }
@@ -159,41 +159,38 @@ func parseAge(text string) (time.Duration, error) {
 	return age, nil
 }
 
-// Place is where a list goes on: behind an id, within an hour or, where Hour is empty,
-// in the whole collection. The span of time is that of the first page: ages that were
-// given count from then.
+// Place is where a list continues: behind an id, in an hour, or in the whole collection where
+// the hour is empty. The span of time stays that of the first page, from which ages count.
 type Place struct {
 	since, until time.Time
 	hour, id     string
 }
 
-// page reads the token of a page, or returns first where there is none. The token says
-// where to go on and nothing about who may; one that does not go with the list and its
-// filters, or that names a place outside them, is refused.
-func (a *asked) page(list string, first Place) Place {
-	text := a.values.Get("page")
+// page reads the token of a page, or returns first where there is none. It refuses a token of
+// another list or of other filters, and one with a place outside them. A token grants nothing.
+func (p *parameters) page(list string, first Place) Place {
+	text := p.values.Get("page")
 	if text == "" {
 		return first
 	}
-	p, ok := parsePlace(text, a.print(list))
-	switch {
-	case !ok, p.hour == "" != (first.hour == ""),
-		p.hour != "" && (p.hour > newest(p) || p.hour < dedupe.Hour(p.since) || p.until.Sub(p.since) > longest+ahead):
-		a.refuse("page_invalid", "This page token is not of this list with these filters; start again without one.")
+	at, ok := parsePlace(text, p.print(list))
+	if !ok || at.hour == "" != (first.hour == "") ||
+		(at.hour != "" && (at.hour > newest(at) || at.hour < dedupe.Hour(at.since) || at.until.Sub(at.since) > longest+ahead)) {
+		p.refuse("page_invalid", "This page token is not of this list with these filters; start again without one.")
 	}
-	return p
+	return at
 }
 
-// token is what asks for the page that begins at the place.
-func (a *asked) token(list string, p Place) string {
-	text := strings.Join([]string{a.print(list), strconv.FormatInt(p.since.UnixMicro(), 10), strconv.FormatInt(p.until.UnixMicro(), 10), p.hour, p.id}, "|")
+// token is the parameter page for the page that begins at the place.
+func (p *parameters) token(list string, at Place) string {
+	text := fmt.Sprintf("%s|%d|%d|%s|%s", p.print(list), at.since.UnixMicro(), at.until.UnixMicro(), at.hour, at.id)
 	return base64.RawURLEncoding.EncodeToString([]byte(text))
 }
 
-// print tells lists and their filters apart.
-func (a *asked) print(list string) string {
+// print is a fingerprint of a list and its filters.
+func (p *parameters) print(list string) string {
 	filters := url.Values{}
-	for name, given := range a.values {
+	for name, given := range p.values {
 		if name != "page" && name != "limit" {
 			filters[name] = given
 		}
@@ -217,12 +214,9 @@ func parsePlace(text, print string) (Place, bool) {
 	if len(parts) != 5 || parts[0] != print {
 		return Place{}, false
 	}
-	since, err := strconv.ParseInt(parts[1], 10, 64)
-	if err != nil {
-		return Place{}, false
-	}
-	until, err := strconv.ParseInt(parts[2], 10, 64)
-	if err != nil {
+	since, errSince := strconv.ParseInt(parts[1], 10, 64)
+	until, errUntil := strconv.ParseInt(parts[2], 10, 64)
+	if errSince != nil || errUntil != nil {
 		return Place{}, false
 	}
 	p := Place{since: time.UnixMicro(since).UTC(), until: time.UnixMicro(until).UTC(), hour: parts[3], id: parts[4]}

@@ -11,30 +11,37 @@ import (
 
 // Line is one event in the job log.
 type Line struct {
-	EventID        string     `json:"event_id"`
-	EventType      string     `json:"event_type"`
-	Action         string     `json:"action"`
-	Queue          string     `json:"queue"`
-	Tenant         string     `json:"tenant"`
-	Status         string     `json:"status"`
-	Attempts       int64      `json:"attempts"`
-	Result         string     `json:"result"`
-	Reason         string     `json:"reason"`
-	CorrelationID  string     `json:"correlation_id"`
-	IdempotencyKey string     `json:"idempotency_key"`
-	OrderingKey    string     `json:"ordering_key"`
-	MessageID      string     `json:"message_id"`
-	NextRetryAt    *time.Time `json:"next_retry_at,omitempty"`
-	CreatedAt      *time.Time `json:"created_at,omitempty"`
-	UpdatedAt      *time.Time `json:"updated_at,omitempty"`
-	ProcessedAt    *time.Time `json:"processed_at,omitempty"`
+	EventID   string `json:"event_id"`
+	EventType string `json:"event_type"`
+	// Action is the job log's word for the type.
+	Action        string        `json:"action"`
+	Queue         string        `json:"queue"`
+	Tenant        string        `json:"tenant"`
+	Status        dedupe.Status `json:"status"`
+	Attempts      int64         `json:"attempts"`
+	Result        string        `json:"result"`
+	Reason        string        `json:"reason"`
+	CorrelationID string        `json:"correlation_id"`
+	// IdempotencyKey names the source of the message, or is the event's id.
+	IdempotencyKey string    `json:"idempotency_key"`
+	OrderingKey    string    `json:"ordering_key"`
+	MessageID      string    `json:"message_id"`
+	NextRetryAt    time.Time `json:"next_retry_at,omitzero"`
+	CreatedAt      time.Time `json:"created_at,omitzero"`
+	UpdatedAt      time.Time `json:"updated_at,omitzero"`
+	ProcessedAt    time.Time `json:"processed_at,omitzero"`
 }
 
-// List is a page of a list. Next asks for the one after, with the same filters; a page
-// may be short, or empty, and have a next.
+// List is a page of a list. Next is the parameter page for the next one, with the same filters.
+// A short or empty page may have a next one.
 type List[Item any] struct {
 	Items []Item `json:"items"`
 	Next  string `json:"next"`
+}
+
+// listOf is a page with the items, in JSON [] where there are none.
+func listOf[Item any](items []Item, next string) List[Item] {
+	return List[Item]{Items: append([]Item{}, items...), Next: next}
 }
 
 // The bounds of the job log.
@@ -42,20 +49,20 @@ const (
 	// MaxLines is the most that a page holds.
 	MaxLines = 200
 	lines    = 50
-	// span is how far back it goes where nothing says so; longest how far it may.
+	// span is how far back it goes without since; longest is how far it may.
 	span    = 24 * time.Hour
 	longest = 31 * 24 * time.Hour
-	// ahead is how far behind now it ends where nothing says so: clocks differ.
+	// ahead is how far behind now it ends without until: clocks differ.
 	ahead = time.Minute
 	// buckets is how many queries one request makes: two days of hours without an event.
 	buckets = 48
-	// readAhead is how much of an hour is read at least where only some of it may match.
+	// readAhead is how much of an hour is read at least where the span cuts it.
 	readAhead = 100
 )
 
-// Events returns up to limit lines of the job log from a place on, newest hour first, in the
-// order of the ids within it, and where to go on, nil at the end. equal are fields of the
-// records. No query needs a composite index, nor a range over a field that rises with time.
+// Events returns up to limit lines of the job log from a place on, the newest hour first, in the
+// order of the ids within it. It returns the next place, or nil at the end. equal are fields of
+// the records. No query needs a composite index, or a range over a field that rises with time.
 func (a Reads) Events(ctx context.Context, equal map[string]any, at Place, limit int) ([]Line, *Place, error) {
 	found, hourly := []Line{}, at.hour != ""
 	for range buckets {
@@ -100,7 +107,7 @@ func (a Reads) Events(ctx context.Context, equal map[string]any, at Place, limit
 // newest is the newest hour of a place's span.
 func newest(p Place) string { return dedupe.Hour(p.until.Add(-time.Microsecond)) }
 
-// before is the hour before.
+// before is the hour before an hour.
 func before(hour string) string {
 	at, _ := time.Parse("2006-01-02T15", hour) // ours, or checked with its token
 	return dedupe.Hour(at.Add(-time.Hour))
@@ -115,8 +122,8 @@ func earlier(a, b time.Time) time.Time {
 
 func line(r dedupe.Record) Line {
 	return Line{
-		EventID: r.EventID, EventType: r.EventType, Action: r.EventType, Queue: r.Queue, Tenant: r.Tenant, Status: string(r.Status), Attempts: r.Attempts,
+		EventID: r.EventID, EventType: r.EventType, Action: r.EventType, Queue: r.Queue, Tenant: r.Tenant, Status: r.Status, Attempts: r.Attempts,
 		Result: r.Result, Reason: r.LastError, CorrelationID: r.CorrelationID, IdempotencyKey: r.IdempotencyKey, OrderingKey: r.OrderingKey, MessageID: r.MessageID,
-		NextRetryAt: moment(r.NextRetryAt), CreatedAt: moment(r.CreatedAt), UpdatedAt: moment(r.UpdatedAt), ProcessedAt: moment(r.ProcessedAt),
+		NextRetryAt: r.NextRetryAt, CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt, ProcessedAt: r.ProcessedAt,
 	}
 }

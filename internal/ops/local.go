@@ -7,11 +7,10 @@ import (
 	"strings"
 )
 
-// askedHere reports whether a request names this machine as a program on it does. A page
-// of another site reaches this machine's ports from the browser that shows it, and once
-// its own name leads here it is even taken for the same site (DNS rebinding); but that
-// name is then the request's Host, and no name of this machine.
-func askedHere(r *http.Request) bool {
+// namesThisMachine reports whether the request's Host is localhost or a loopback address. A page
+// of another site can reach this machine from a browser here, and its own name may lead here
+// (DNS rebinding); the Host is then that name.
+func namesThisMachine(r *http.Request) bool {
 	host, _, err := net.SplitHostPort(r.Host)
 	if err != nil { // there is no port
 		host = strings.TrimSuffix(strings.TrimPrefix(r.Host, "["), "]")
@@ -23,9 +22,9 @@ func askedHere(r *http.Request) bool {
 	return err == nil && address.Unmap().IsLoopback()
 }
 
-// askedByOtherSite reports whether a browser says that another site has it ask: for a
-// read, too, which is refused to no other site where a token is asked for.
-func askedByOtherSite(r *http.Request) bool {
+// fromOtherSite reports whether a browser names another site as the origin, of a read too. Where
+// a token is required, reads need no such check.
+func fromOtherSite(r *http.Request) bool {
 	change := *r
 	change.Method = http.MethodPost // reads are let through otherwise
 	var protection http.CrossOriginProtection

@@ -1,7 +1,6 @@
-// Package ops owns what people ask of a running worker, and who may: the story of an
-// event, queues and job log, balances, products, and what is done to dead letters, whose
-// minimized payloads it shows. Else it refuses to show more than ids, codes, amounts and times,
-// and to answer anyone it does not know.
+// Package ops is the API for people, and its access control: events, queues, job log, balances,
+// customers, products and dead letters. Of a dead letter it shows the minimized payload, of all
+// else ids, codes, amounts and times alone. It answers nobody whom it does not know.
 package ops
 
 import (
@@ -17,8 +16,8 @@ import (
 	"billhook/internal/store"
 )
 
-// Reads answers questions with values, for the API and for whatever else shows them. Its
-// errors are errUnknown, errSeveral and errNoAccount, or the store's, of which nothing is known.
+// Reads reads what the API shows. An error is one of those below, or the store's: then nothing
+// is known.
 type Reads struct {
 	Store   store.Store
 	Catalog *catalog.Catalog
@@ -33,29 +32,11 @@ var (
 
 // Event is the story of one event as far as it is stored.
 type Event struct {
-	EventID   string `json:"event_id"`
-	EventType string `json:"event_type"`
-	// Action is the job log's word for the type.
-	Action        string `json:"action"`
-	Queue         string `json:"queue"`
-	Tenant        string `json:"tenant"`
-	Status        string `json:"status"`
-	Attempts      int64  `json:"attempts"`
-	PayloadHash   string `json:"payload_hash"`
-	Result        string `json:"result"`
-	Reason        string `json:"reason"`
-	CorrelationID string `json:"correlation_id"`
-	// IdempotencyKey names what the message was made from; else it is the event's id.
-	IdempotencyKey string     `json:"idempotency_key"`
-	OrderingKey    string     `json:"ordering_key"`
-	MessageID      string     `json:"message_id"`
-	LeaseUntil     *time.Time `json:"lease_until,omitempty"`
-	NextRetryAt    *time.Time `json:"next_retry_at,omitempty"`
-	CreatedAt      *time.Time `json:"created_at,omitempty"`
-	UpdatedAt      *time.Time `json:"updated_at,omitempty"`
-	ProcessedAt    *time.Time `json:"processed_at,omitempty"`
-	// Emitted are the event ids of the messages that the event's effect emitted;
-	// Waiting is how many of them are in the outbox still.
+	Line
+	PayloadHash string    `json:"payload_hash"`
+	LeaseUntil  time.Time `json:"lease_until,omitzero"`
+	// Emitted are the event ids of the messages that the event's effect emitted.
+	// Waiting is how many of them are still in the outbox.
 	Emitted     []string     `json:"emitted"`
 	Waiting     int          `json:"waiting"`
 	Conflicts   []Conflict   `json:"conflicts"`
@@ -64,14 +45,14 @@ type Event struct {
 	More bool `json:"more"`
 }
 
-// Conflict is a message that came under the event's id and is not that event: it
-// had another payload, or was broken.
+// Conflict is a message with the event's id that is not that event: its payload differs, or is
+// broken.
 type Conflict struct {
-	Queue       string `json:"queue"`
-	Status      string `json:"status"`
-	Reason      string `json:"reason"`
-	PayloadHash string `json:"payload_hash"`
-	MessageID   string `json:"message_id"`
+	Queue       string        `json:"queue"`
+	Status      dedupe.Status `json:"status"`
+	Reason      string        `json:"reason"`
+	PayloadHash string        `json:"payload_hash"`
+	MessageID   string        `json:"message_id"`
 }
 
 // DeadLetter is one stored dead letter of the event.
@@ -82,26 +63,26 @@ type DeadLetter struct {
 	Detail          string `json:"detail"`
 	Attempts        int64  `json:"attempts"`
 	SourceMessageID string `json:"source_message_id"`
-	// State is open, replayed, corrected or discarded; CorrectedBy the message that took its place.
-	State          string     `json:"state"`
-	CorrectedBy    string     `json:"corrected_by,omitempty"`
-	DeadLetteredAt *time.Time `json:"dead_lettered_at,omitempty"`
+	// CorrectedBy is the message that took its place.
+	State          deadletter.State `json:"state"`
+	CorrectedBy    string           `json:"corrected_by,omitempty"`
+	DeadLetteredAt time.Time        `json:"dead_lettered_at,omitzero"`
 }
 
-// most bounds how many documents of one event are looked at.
+// most bounds how many documents of one event are read.
 const most = 100
 
-// Event returns the story of an event; queue, by its id, and tenant tell it from others of
-// the same id, where they are not empty.
+// Event returns the story of an event. A queue's id and a tenant, where they are not empty, tell
+// it from others with the same id.
 func (a Reads) Event(ctx context.Context, id, queue, tenant string) (Event, error) {
-	asked, letters := map[string]any{"event_id": id}, map[string]any{"event_id": id}
+	events, letters := map[string]any{"event_id": id}, map[string]any{"event_id": id}
 	if queue != "" {
-		asked["queue"], letters["queue"] = queue, queue
+		events["queue"], letters["queue"] = queue, queue
 	}
 	if tenant != "" {
-		asked["tenant"] = tenant
+		events["tenant"] = tenant
 	}
-	records, err := a.Store.Query(ctx, store.Query{Collection: dedupe.Collection, Equal: asked, Limit: most})
+	records, err := a.Store.Query(ctx, store.Query{Collection: dedupe.Collection, Equal: events, Limit: most})
 	if err != nil {
 		return Event{}, err
 	}
@@ -111,7 +92,7 @@ func (a Reads) Event(ctx context.Context, id, queue, tenant string) (Event, erro
 	}
 	event, err := story(id, records.Documents, dead.Documents)
 	if err == nil && len(event.Emitted) > 0 {
-		waiting, failed := a.Store.Query(ctx, store.Query{Collection: lane.Outbox.Entries(), Equal: asked, Limit: most})
+		waiting, failed := a.Store.Query(ctx, store.Query{Collection: lane.Outbox.Entries(), Equal: events, Limit: most})
 		event.Waiting, err = len(waiting.Documents), failed
 	}
 	event.More = records.Next != "" || dead.Next != ""
@@ -120,7 +101,7 @@ func (a Reads) Event(ctx context.Context, id, queue, tenant string) (Event, erro
 
 // story puts together what is stored under an event id.
 func story(id string, records, letters []store.Document) (Event, error) {
-	event := Event{EventID: id, Emitted: []string{}, Conflicts: []Conflict{}, DeadLetters: []DeadLetter{}}
+	event := Event{Line: Line{EventID: id}, Emitted: []string{}, Conflicts: []Conflict{}, DeadLetters: []DeadLetter{}}
 	for _, doc := range records {
 		record, err := dedupe.FromDocument(doc)
 		if err != nil {
@@ -133,11 +114,12 @@ func story(id string, records, letters []store.Document) (Event, error) {
 			return Event{}, errSeveral
 		}
 		if doc.Key == dedupe.Key(record.Queue, record.Tenant, record.EventID) {
-			describe(&event, record)
+			event.Line, event.PayloadHash, event.LeaseUntil = line(record), record.PayloadHash, record.LeaseUntil
+			event.Emitted = append(event.Emitted, record.Emitted...)
 			continue
 		}
 		event.Conflicts = append(event.Conflicts, Conflict{
-			Queue: record.Queue, Status: string(record.Status), Reason: record.LastError,
+			Queue: record.Queue, Status: record.Status, Reason: record.LastError,
 			PayloadHash: record.PayloadHash, MessageID: record.MessageID,
 		})
 	}
@@ -153,44 +135,26 @@ func story(id string, records, letters []store.Document) (Event, error) {
 	}
 	switch {
 	case event.Status != "":
-	case len(event.Conflicts) > 0: // only broken messages came under this id
+	case len(event.Conflicts) > 0: // every message with this id is broken
 		first := event.Conflicts[0]
 		event.Status, event.Reason, event.PayloadHash, event.MessageID = first.Status, first.Reason, first.PayloadHash, first.MessageID
-	case len(event.DeadLetters) > 0: // no worker has ever answered; the broker gave up
+	case len(event.DeadLetters) > 0: // no worker has answered, and the broker gave up
 		first := event.DeadLetters[0]
-		event.Status, event.Reason, event.Attempts, event.MessageID = string(dedupe.DeadLettered), first.Reason, first.Attempts, first.SourceMessageID
+		event.Status, event.Reason, event.Attempts, event.MessageID = dedupe.DeadLettered, first.Reason, first.Attempts, first.SourceMessageID
 	default:
 		return Event{}, errUnknown
 	}
 	return event, nil
 }
 
-func describe(event *Event, r dedupe.Record) {
-	event.EventType, event.Action, event.Status = r.EventType, r.EventType, string(r.Status)
-	event.Attempts, event.PayloadHash = r.Attempts, r.PayloadHash
-	event.Result, event.Reason = r.Result, r.LastError
-	event.CorrelationID, event.IdempotencyKey = r.CorrelationID, r.IdempotencyKey
-	event.OrderingKey, event.MessageID = r.OrderingKey, r.MessageID
-	event.LeaseUntil, event.Emitted = moment(r.LeaseUntil), append(event.Emitted, r.Emitted...)
-	event.NextRetryAt, event.CreatedAt = moment(r.NextRetryAt), moment(r.CreatedAt)
-	event.UpdatedAt, event.ProcessedAt = moment(r.UpdatedAt), moment(r.ProcessedAt)
-}
-
-// describeLetter tells what there is of a dead letter, also where that is not enough to replay it.
+// describeLetter shows a dead letter also where too little is readable to replay it.
 func describeLetter(doc store.Document) DeadLetter {
 	var item deadletter.Item
-	_ = store.Decode(doc.Fields, &item) // what is not readable is not shown
+	_ = store.Decode(doc.Fields, &item) // the rest is shown
 	return DeadLetter{
 		Queue: item.Queue, Reason: item.Reason, Status: item.Status, Detail: item.Detail, Attempts: item.Attempts,
-		SourceMessageID: item.SourceMessageID, DeadLetteredAt: item.DeadLettered, State: string(item.State), CorrectedBy: item.CorrectedBy,
+		SourceMessageID: item.SourceMessageID, DeadLetteredAt: item.DeadLettered, State: item.State, CorrectedBy: item.CorrectedBy,
 	}
-}
-
-func moment(at time.Time) *time.Time {
-	if at.IsZero() {
-		return nil
-	}
-	return &at
 }
 
 // Account is one account of the ledger with its newest known balance.
@@ -203,7 +167,7 @@ type Account struct {
 	More bool `json:"more"`
 }
 
-// Account returns an account, with as many of its entries as are shown.
+// Account returns an account with its first entries.
 func (a Reads) Account(ctx context.Context, name string) (Account, error) {
 	doc, err := a.Store.Get(ctx, ledger.Account(name).Key())
 	switch {

@@ -210,7 +210,7 @@ func TestAnEventIsToldWithWhatItEmittedAndWhatWaits(t *testing.T) {
 	require.Equal(t, 1, event.Waiting)
 	event = ops.Event{}
 	require.Equal(t, http.StatusOK, r.ask(t, "/v1/ops/events/e2", nil, &event).Code)
-	require.Equal(t, at.Add(time.Minute), *event.LeaseUntil)
+	require.Equal(t, at.Add(time.Minute), event.LeaseUntil)
 	require.Zero(t, event.Waiting)
 }
 
@@ -224,7 +224,7 @@ func TestAnEventThatOnlyEverDied(t *testing.T) {
 		r.commit(t, store.Create(dedupe.MessageKey("orders", "17", nil), broken.Fields()))
 		var event ops.Event
 		require.Equal(t, http.StatusOK, r.ask(t, "/v1/ops/events/e1", nil, &event).Code)
-		require.Equal(t, "DEAD_LETTERED", event.Status)
+		require.Equal(t, dedupe.DeadLettered, event.Status)
 		require.Equal(t, "body_malformed", event.Reason)
 		require.Len(t, event.Conflicts, 1)
 	})
@@ -237,7 +237,7 @@ func TestAnEventThatOnlyEverDied(t *testing.T) {
 		require.NoError(t, err)
 		var event ops.Event
 		require.Equal(t, http.StatusOK, r.ask(t, "/v1/ops/events/e1", nil, &event).Code)
-		require.Equal(t, "DEAD_LETTERED", event.Status)
+		require.Equal(t, dedupe.DeadLettered, event.Status)
 		require.Equal(t, "delivery_attempts_exhausted", event.Reason)
 		require.EqualValues(t, 20, event.Attempts)
 	})

@@ -11,39 +11,29 @@ import (
 	"billhook/internal/store"
 )
 
-// productRoutes adds what there is about products.
 func (a *API) productRoutes(r chi.Router) {
-	r.Get("/products", answer(a, a.listProducts))
+	r.Get("/products", paged(a, store.MaxPage, func(r *http.Request, after string, limit int) ([]products.Product, string, error) {
+		return a.Products.List(r.Context(), after, limit)
+	}))
 	r.Get("/products/{id}", answer(a, a.showProduct))
 	r.Get("/products/{id}/changes", a.changes(products.Kind, store.MaxPage))
 	r.Put("/products/{id}", answer(a, a.setProduct))
 	r.Delete("/products/{id}", answer(a, a.retireProduct))
 }
 
-// SetProduct says what a product is worth from now on, and why.
+// SetProduct is what a product is worth from now on, and why.
 type SetProduct struct {
 	Points int64  `json:"points"`
 	Why    string `json:"why"`
-	// Expect, if set, is what it was worth when somebody looked; 0: it was unknown.
+	// Expect, if set, is what the product was worth when the person looked; 0: it was unknown.
 	Expect *int64 `json:"expect,omitempty"`
 }
 
-// RetireProduct says why nobody can buy it any more.
+// RetireProduct says why a product can no longer be bought.
 type RetireProduct struct {
 	Why string `json:"why"`
-	// Expect, if set, is what it was worth when somebody looked.
+	// Expect, if set, is what the product was worth when the person looked.
 	Expect *int64 `json:"expect,omitempty"`
-}
-
-func (a *API) listProducts(r *http.Request) (List[products.Product], error) {
-	asked := read(r, "limit", "page")
-	limit := asked.limit(most, store.MaxPage)
-	at := asked.page("products", Place{})
-	if err := asked.err(); err != nil {
-		return List[products.Product]{}, err
-	}
-	items, next, err := a.Products.List(r.Context(), at.id, limit)
-	return listed(asked, "products", items, next), err
 }
 
 func (a *API) showProduct(r *http.Request) (products.Product, error) {
@@ -55,28 +45,28 @@ func (a *API) showProduct(r *http.Request) (products.Product, error) {
 }
 
 func (a *API) setProduct(r *http.Request) (products.Product, error) {
-	var asked SetProduct
-	if err := readJSON(r, &asked, `Send JSON: {"points": <a whole number>, "why": "<the reason>"}.`); err != nil {
+	var change SetProduct
+	if err := readJSON(r, &change, `Send JSON: {"points": <a whole number>, "why": "<the reason>"}.`); err != nil {
 		return products.Product{}, err
 	}
-	return a.productChanged(r)(a.Products.Set(r.Context(), param(r, "id"), asked.Points, products.Change{Who: Who(r.Context()), Why: asked.Why, Expect: asked.Expect}))
+	p, err := a.Products.Set(r.Context(), param(r, "id"), change.Points, products.Change{Who: Who(r.Context()), Why: change.Why, Expect: change.Expect})
+	return a.productChanged(r, p, err)
 }
 
 func (a *API) retireProduct(r *http.Request) (products.Product, error) {
-	var asked RetireProduct
-	if err := readJSON(r, &asked, `Send JSON: {"why": "<the reason>"}.`); err != nil {
+	var change RetireProduct
+	if err := readJSON(r, &change, `Send JSON: {"why": "<the reason>"}.`); err != nil {
 		return products.Product{}, err
 	}
-	return a.productChanged(r)(a.Products.Retire(r.Context(), param(r, "id"), products.Change{Who: Who(r.Context()), Why: asked.Why, Expect: asked.Expect}))
+	p, err := a.Products.Retire(r.Context(), param(r, "id"), products.Change{Who: Who(r.Context()), Why: change.Why, Expect: change.Expect})
+	return a.productChanged(r, p, err)
 }
 
-// productChanged passes a change on, and logs it where it was made.
-func (a *API) productChanged(r *http.Request) func(products.Product, error) (products.Product, error) {
-	return func(p products.Product, err error) (products.Product, error) {
-		if err == nil {
-			a.Log.LogAttrs(r.Context(), slog.LevelInfo, "product changed", slog.String("product", p.ID), slog.Int64("points", p.Points),
-				slog.String("state", string(p.State)))
-		}
-		return p, err
+// productChanged logs a change that was made, and passes the product on.
+func (a *API) productChanged(r *http.Request, p products.Product, err error) (products.Product, error) {
+	if err == nil {
+		a.Log.LogAttrs(r.Context(), slog.LevelInfo, "product changed", slog.String("product", p.ID), slog.Int64("points", p.Points),
+			slog.String("state", string(p.State)))
 	}
+	return p, err
 }

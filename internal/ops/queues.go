@@ -13,40 +13,39 @@ import (
 	"billhook/internal/store"
 )
 
-// Queues is where every queue of the catalog stands, and the outbox.
+// Queues are the queues of the catalog, and the outbox.
 type Queues struct {
 	Items  []Queue `json:"items"`
 	Next   string  `json:"next"` // always empty: there are few
 	Outbox Outbox  `json:"outbox"`
 }
 
-// Queue is where one queue stands.
+// Queue is the state of one queue.
 type Queue struct {
 	ID      string `json:"id"`
 	Alias   string `json:"alias"`
 	Enabled bool   `json:"enabled"`
-	// Events are the records that are kept, by status.
+	// Events counts the stored records by status.
 	Events      map[dedupe.Status]Count `json:"events"`
 	DeadLetters Depth                   `json:"dead_letters"`
 }
 
-// Count is a number of documents. More: there are more than that; nobody has counted on.
+// Count is a number of documents. More: the count stopped there.
 type Count struct {
 	Count int64 `json:"count"`
 	More  bool  `json:"more"`
 }
 
-// Depth is how many dead letters of a queue nobody has dealt with, and since when.
+// Depth is how many dead letters of a queue are open, and since when.
 type Depth struct {
 	Count
 	AlertAbove int `json:"alert_above"`
 	// OldestAt is since when the oldest waits, OldestSeconds for how long.
-	OldestAt      *time.Time `json:"oldest_at,omitempty"`
-	OldestSeconds int64      `json:"oldest_seconds"`
-	// OldestAlertSeconds is how long it may; 0 is for ever.
+	OldestAt      time.Time `json:"oldest_at,omitzero"`
+	OldestSeconds int64     `json:"oldest_seconds"`
+	// OldestAlertSeconds is how long it may wait; 0 is for ever.
 	OldestAlertSeconds int64 `json:"oldest_alert_seconds"`
-	// Alert reports whether there are more than AlertAbove, or the oldest waits for
-	// longer than it may.
+	// Alert reports whether there are more than AlertAbove, or the oldest waits too long.
 	Alert bool `json:"alert"`
 	// Dropped: the queue keeps no dead letters.
 	Dropped bool `json:"dropped"`
@@ -56,28 +55,24 @@ type Depth struct {
 type Outbox struct {
 	Lanes Count `json:"lanes"`
 	// OldestAt is since when the oldest waits, OldestSeconds for how long.
-	OldestAt      *time.Time `json:"oldest_at,omitempty"`
-	OldestSeconds int64      `json:"oldest_seconds"`
+	OldestAt      time.Time `json:"oldest_at,omitzero"`
+	OldestSeconds int64     `json:"oldest_seconds"`
 }
 
-const (
-	// countTo is where counting ends: a database charges for what it counts.
-	countTo = deadletter.CountTo
-	// together is how many of its counting queries a request has out at once.
-	together = 8
-)
+// queriesAtOnce is how many counting queries of a request run at the same time.
+const queriesAtOnce = 8
 
-// Queues returns where every queue stands.
+// Queues returns the state of every queue.
 func (a Reads) Queues(ctx context.Context) (Queues, error) {
 	answer := Queues{Items: make([]Queue, len(a.Catalog.Queues))}
 	counts := make([]Count, len(a.Catalog.Queues)*len(statuses))
 	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(together)
+	group.SetLimit(queriesAtOnce)
 	for i, q := range a.Catalog.Queues {
 		answer.Items[i] = Queue{ID: q.ID, Alias: q.Alias, Enabled: q.Enabled, Events: map[dedupe.Status]Count{}}
 		for j, status := range statuses {
 			group.Go(func() (err error) {
-				counts[i*len(statuses)+j], err = a.count(ctx, dedupe.Collection, map[string]any{"queue": q.ID, "status": string(status)}, countTo)
+				counts[i*len(statuses)+j], err = a.count(ctx, dedupe.Collection, map[string]any{"queue": q.ID, "status": string(status)})
 				return err
 			})
 		}
@@ -99,10 +94,10 @@ func (a Reads) Queues(ctx context.Context) (Queues, error) {
 	return answer, nil
 }
 
-// count has the database count, as far as most.
-func (a Reads) count(ctx context.Context, collection string, equal map[string]any, most int) (Count, error) {
-	page, err := a.Store.Query(ctx, store.Query{Collection: collection, Equal: equal, Count: true, Limit: most + 1})
-	return Count{Count: min(page.Count, int64(most)), More: page.Count > int64(most)}, err
+// count has the database count, up to deadletter.CountTo.
+func (a Reads) count(ctx context.Context, collection string, equal map[string]any) (Count, error) {
+	page, err := a.Store.Query(ctx, store.Query{Collection: collection, Equal: equal, Count: true, Limit: deadletter.CountTo + 1})
+	return Count{Count: min(page.Count, deadletter.CountTo), More: page.Count > deadletter.CountTo}, err
 }
 
 func (a Reads) depth(ctx context.Context, q catalog.Queue) (Depth, error) {
@@ -117,37 +112,38 @@ func (a Reads) depth(ctx context.Context, q catalog.Queue) (Depth, error) {
 	age, longest := standing.Age(now), q.DeadLetter.OldestAlert
 	return Depth{
 		Count: Count{Count: standing.Open, More: standing.More}, AlertAbove: q.DeadLetter.AlertAbove,
-		OldestAt: moment(standing.Oldest), OldestSeconds: int64(age.Seconds()), OldestAlertSeconds: int64(longest.Seconds()),
+		OldestAt: standing.Oldest, OldestSeconds: int64(age.Seconds()), OldestAlertSeconds: int64(longest.Seconds()),
 		Alert: standing.Open > int64(q.DeadLetter.AlertAbove) || (longest > 0 && age > longest),
 	}, nil
 }
 
 func (a Reads) waiting(ctx context.Context) (Outbox, error) {
-	lanes, err := a.count(ctx, lane.Outbox.Lanes(), nil, countTo)
+	lanes, err := a.count(ctx, lane.Outbox.Lanes(), nil)
+	answer := Outbox{Lanes: lanes}
 	if err != nil || lanes.Count == 0 {
-		return Outbox{Lanes: lanes}, err
+		return answer, err
 	}
 	oldest, err := a.oldestLanes(ctx, 1)
-	if err != nil || len(oldest) == 0 {
-		return Outbox{Lanes: lanes}, err
+	for _, l := range oldest {
+		answer.OldestAt, answer.OldestSeconds = l.OldestAt, l.WaitsSeconds
 	}
-	return Outbox{Lanes: lanes, OldestAt: oldest[0].OldestAt, OldestSeconds: oldest[0].WaitsSeconds}, nil
+	return answer, err
 }
 
-// Lane is an ordering key of a topic, with messages that wait to be published.
+// Lane is an ordering key of a topic with messages that wait to be published.
 type Lane struct {
 	ID string `json:"id"`
-	// DueAt is when the relay looks at it next.
-	DueAt *time.Time `json:"due_at,omitempty"`
+	// DueAt is the relay's next attempt.
+	DueAt time.Time `json:"due_at,omitzero"`
 	// OldestAt is since when its oldest message waits, WaitsSeconds for how long.
-	OldestAt     *time.Time `json:"oldest_at,omitempty"`
-	WaitsSeconds int64      `json:"waits_seconds"`
+	OldestAt     time.Time `json:"oldest_at,omitzero"`
+	WaitsSeconds int64     `json:"waits_seconds"`
 }
 
 // Lanes is a list of lanes, the longest waiting first. More: there are more.
 type Lanes struct {
 	Items []Lane `json:"items"`
-	Next  string `json:"next"` // always empty: who waits less long is asked for with a higher limit
+	Next  string `json:"next"` // always empty: a higher limit shows more
 	More  bool   `json:"more"`
 }
 
@@ -168,7 +164,7 @@ func (a Reads) oldestLanes(ctx context.Context, limit int) ([]Lane, error) {
 	longest, err := lane.Longest(ctx, a.Store, lane.Outbox, now.Add(ahead), limit)
 	found := make([]Lane, len(longest))
 	for i, l := range longest {
-		found[i] = Lane{ID: l.ID(), DueAt: moment(l.DueAt), OldestAt: moment(l.OldestAt), WaitsSeconds: max(0, int64(now.Sub(l.OldestAt).Seconds()))}
+		found[i] = Lane{ID: l.ID(), DueAt: l.DueAt, OldestAt: l.OldestAt, WaitsSeconds: max(0, int64(now.Sub(l.OldestAt).Seconds()))}
 	}
 	return found, err
 }

@@ -1,36 +1,25 @@
 package pii
 
-// hasIPv4: four numbers of 0 to 255 with dots between them, behind and before anything
-// but a fifth. Leading zeros make it a date or a version.
+import (
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// hasIPv4 reports whether four numbers of 0 to 255 stand in the value with dots between
+// them, behind and before anything but a fifth. Leading zeros make it a date or a version.
 func hasIPv4(value []byte) bool {
-	for start := 0; start < len(value); {
-		if class[value[start]] != digit {
-			start++
-			continue
-		}
-		numbers, small, i := 0, true, start
-		for {
-			from, n := i, 0
-			for i < len(value) && class[value[i]] == digit {
-				n = min(n, 999)*10 + int(value[i]-'0')
-				i++
+	for run := range strings.FieldsFuncSeq(string(value), func(r rune) bool { return r != '.' && (r < '0' || r > '9') }) {
+		for numbers := range strings.SplitSeq(run, "..") {
+			if _, err := netip.ParseAddr(strings.Trim(numbers, ".")); err == nil {
+				return true
 			}
-			small = small && n <= 255 && (value[from] != '0' || i == from+1)
-			numbers++
-			if i+1 >= len(value) || value[i] != '.' || class[value[i+1]] != digit {
-				break
-			}
-			i++
 		}
-		if numbers == 4 && small {
-			return true
-		}
-		start = i
 	}
 	return false
 }
 
-// hasIPv6: an address behind nothing, a mark, a label and a colon, or letters that
+// hasIPv6 reports whether an address stands in the value, behind nothing, a mark, a label and a colon, or letters that
 // cannot be part of it.
 func hasIPv6(value []byte) bool {
 	for start := 0; start < len(value); {
@@ -81,7 +70,7 @@ func endsInIPv6(value []byte, start, end int) bool {
 			if colons >= 3 || isGiven(value[i:end]) {
 				return true
 			}
-		case i < group && (i == start || group-start > 4) && isLetters(value[word:i]):
+		case i < group && (i == start || group-start > 4) && spelled(value[word:i], len(value), letter, letter):
 			// So are longer ones, behind a label that ends in one of a to f.
 			if full || isGiven(value[i:end]) {
 				return true
@@ -91,42 +80,16 @@ func endsInIPv6(value []byte, start, end int) bool {
 	return false
 }
 
-func isLetters(value []byte) bool {
-	for _, c := range value {
-		if class[c] != letter {
-			return false
-		}
-	}
-	return true
-}
-
 // isIPv6 reads one address: how many colons it has, and whether it is written in full.
 // Eight groups of two digits are an EUI-64, as are other lists of bytes.
 func isIPv6(address []byte) (colons int, full, ok bool) {
-	groups, size, gap, pairs := 0, 0, false, true
-	for i, c := range address {
-		switch {
-		case c != ':':
-			if size++; size > 4 {
-				return 0, false, false
-			}
-			if size == 1 {
-				groups++
-			}
-			continue
-		case size == 0 && i == 0: // the first of two
-		case size == 0 && (gap || address[i-1] != ':'):
-			return 0, false, false
-		case size == 0:
-			gap = true
-		}
-		pairs = pairs && size == 2
-		colons++
-		size = 0
+	text := string(address)
+	if _, err := netip.ParseAddr(text); err != nil || text == "::" {
+		return 0, false, false
 	}
-	pairs = pairs && size == 2
-	full = !gap && groups == 8 && size > 0 && address[0] != ':'
-	return colons, full, (full && !pairs) || (gap && groups > 0 && groups < 8 && (size > 0 || address[len(address)-2] == ':') && (address[0] != ':' || address[1] == ':'))
+	full = !strings.Contains(text, "::")
+	pairs := !slices.ContainsFunc(strings.Split(text, ":"), func(group string) bool { return len(group) != 2 })
+	return strings.Count(text, ":"), full, !full || (full && !pairs)
 }
 
 // isGiven reports whether the first group is written in full, and of a range that

@@ -124,7 +124,7 @@ func TestEveryAllowedStringOfTheContractIsBoundedByARule(t *testing.T) {
 		return c.Projection()
 	}
 	for name, p := range map[string]*pii.Projection{
-		"paynow.v1": of(contract.PayNowV1, ``), "envelope.v1": of(contract.EnvelopeV1, `{"action":"renewal"}`), "attributes": pii.For[contract.Attributes](),
+		"paynow.v1": of(contract.PayNowV1, ``), "envelope.v1": of(contract.EnvelopeV1, `{"action":"renewal"}`), "attributes": pii.NewProjection(contract.AttributeRules),
 		"an order": of(contract.MessageV1, `{"type":"order.created","version":1}`), "an invoice": of(contract.MessageV1, `{"type":"billing.invoice.paid","version":1}`),
 	} {
 		require.NotEmpty(t, p.Rules(), name)
@@ -259,48 +259,6 @@ func TestTheRulesOfAProjectionAreItsOwn(t *testing.T) {
 	rules["b"] = pii.ID
 	p.Rules()["c"] = pii.ID
 	require.Equal(t, map[string]pii.Rule{"a": pii.ID}, p.Rules())
-}
-
-func TestTheWordOfATagIsTheRule(t *testing.T) {
-	t.Parallel()
-	p := pii.For[struct {
-		ID     string   `json:"id,omitempty" validate:"omitempty,id"`
-		Flake  string   `json:"flake" validate:"flake"`
-		UID    string   `json:"uid" validate:"uid"`
-		Type   string   `json:"type" validate:"required,event_type"`
-		Code   string   `json:"code" validate:"code"`
-		At     string   `json:"at" validate:"timestamp"`
-		Unit   string   `json:"unit" validate:"currency"`
-		Sum    string   `json:"sum" validate:"amount"`
-		Minor  int64    `json:"minor" validate:"max=10"`
-		Tags   []string `json:"tags" validate:"max=9,dive,code"`
-		Nested *struct {
-			N int64 `json:"n" validate:"min=1"`
-		} `json:"nested"`
-	}]()
-	require.Equal(t, map[string]pii.Rule{
-		"id": pii.ID, "flake": pii.Flake, "uid": pii.UID, "type": pii.Code, "code": pii.Code, "at": pii.Time,
-		"unit": pii.Currency, "sum": pii.Amount, "minor": pii.Integer, "tags[]": pii.Code, "nested.n": pii.Quantity,
-	}, p.Rules())
-	for name, make := range map[string]func(){
-		"a field without a JSON name": func() {
-			pii.For[struct {
-				ID string `validate:"id"`
-			}]()
-		},
-		"a fraction": func() {
-			pii.For[struct {
-				N float64 `json:"n"`
-			}]()
-		},
-		"a map, whose names anyone types": func() {
-			pii.For[struct {
-				M map[string]string `json:"m" validate:"id"`
-			}]()
-		},
-	} {
-		require.Panics(t, make, name)
-	}
 }
 
 func TestShapes(t *testing.T) {

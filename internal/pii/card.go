@@ -1,6 +1,9 @@
 package pii
 
-import "bytes"
+import (
+	"bytes"
+	"slices"
+)
 
 // isGap reports whether people put the character between groups of digits.
 func isGap(c byte) bool { return bytes.IndexByte([]byte(" -._:|/()"), c) >= 0 }
@@ -46,12 +49,10 @@ func isCard(digits []byte) bool {
 		return false
 	}
 	four := 100*pair(digits) + pair(digits[2:])
-	for _, n := range networks {
-		if n.lengths&(1<<len(digits)) != 0 && four >= n.from && four <= n.to {
-			return luhn(digits)
-		}
-	}
-	return false
+	known := slices.ContainsFunc(networks[:], func(n network) bool {
+		return n.lengths&(1<<len(digits)) != 0 && four >= n.from && four <= n.to
+	})
+	return known && luhn(digits)
 }
 
 func luhn(digits []byte) bool {
@@ -113,17 +114,5 @@ func hasCard(value []byte, i int, text bool) bool {
 }
 
 func isLaidOut(sizes []int) bool {
-	for _, layout := range layouts {
-		if len(layout) != len(sizes) {
-			continue
-		}
-		same := true
-		for i, size := range sizes {
-			same = same && size == layout[i]
-		}
-		if same {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(layouts[:], func(layout []int) bool { return slices.Equal(layout, sizes) })
 }

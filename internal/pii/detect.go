@@ -1,6 +1,10 @@
 package pii
 
-import "bytes"
+import (
+	"bytes"
+
+	"github.com/google/uuid"
+)
 
 // Detect looks for personal data in a value of a rule's shape and names the first
 // kind it finds: email, ip, iban, card or phone. Of text, which no rule lets through,
@@ -67,23 +71,14 @@ func digitsAlone(r Rule, value []byte) string {
 
 // isCardOf reports whether the value is a card's number, of so many digits.
 func isCardOf(shortest, longest int, value []byte) bool {
-	return len(value) >= shortest && len(value) <= longest && isDigits(value) && isCard(value)
+	return len(value) >= shortest && spelled(value, longest, digit, digit) && isCard(value)
 }
 
 // isAccount: Facebook's account numbers are as long as a card's. Other providers' are
 // shorter, or longer, or no digits.
 func isAccount(value []byte) bool {
 	account, ok := bytes.CutPrefix(value, []byte("facebook|"))
-	return ok && len(account) <= 17 && isDigits(account)
-}
-
-func isDigits(value []byte) bool {
-	for _, c := range value {
-		if class[c] != digit {
-			return false
-		}
-	}
-	return true
+	return ok && spelled(account, 17, digit, digit)
 }
 
 func isAlphanumeric(c byte) bool { return class[c]&(letter|digit) != 0 }
@@ -156,16 +151,7 @@ const uuidLength = 36
 
 // isUUID reports whether the value begins with 8-4-4-4-12 hex digits.
 func isUUID(value []byte) bool {
-	if len(value) < uuidLength || value[8] != '-' {
-		return false
-	}
-	for i, c := range value[:uuidLength] {
-		dash := i == 8 || i == 13 || i == 18 || i == 23
-		if dash != (c == '-') || (!dash && !isHex(c)) {
-			return false
-		}
-	}
-	return true
+	return len(value) >= uuidLength && value[8] == '-' && uuid.Validate(string(value[:uuidLength])) == nil
 }
 
 func isHex(c byte) bool {

@@ -1,6 +1,9 @@
 package pii
 
-import "bytes"
+import (
+	"bytes"
+	"slices"
+)
 
 // number is what may be a phone's: groups of digits with one to three gaps between them.
 type number struct {
@@ -65,12 +68,8 @@ func (n *number) named(value []byte, text bool) bool {
 	if !text {
 		words = words[:8]
 	}
-	for _, word := range words {
-		if bytes.EqualFold(value[start:end], []byte(word)) && (start == 0 || class[value[start-1]] != digit) {
-			return true
-		}
-	}
-	return false
+	return (start == 0 || class[value[start-1]] != digit) &&
+		slices.ContainsFunc(words, func(word string) bool { return bytes.EqualFold(value[start:end], []byte(word)) })
 }
 
 // isDated: it begins with a year or a day, as ids and times do.
@@ -135,13 +134,5 @@ func (n *number) isPhone(value []byte, word int, text bool) bool {
 // isNational: 9 to 11 digits in three groups or more, of which only the first may be a
 // single digit.
 func (n *number) isNational() bool {
-	if n.groups < 3 || n.n < 9 || n.n > 11 {
-		return false
-	}
-	for _, size := range n.sizes[1:n.groups] {
-		if size < 2 {
-			return false
-		}
-	}
-	return true
+	return n.groups >= 3 && n.n >= 9 && n.n <= 11 && !slices.ContainsFunc(n.sizes[1:n.groups], func(size int) bool { return size < 2 })
 }

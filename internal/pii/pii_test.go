@@ -158,22 +158,6 @@ func TestAttributesNeedARule(t *testing.T) {
 	require.Equal(t, []pii.Violation{{"attribute", "unknown"}, {"event_id", "id"}, {"uid", "ip"}}, refused.Violations)
 }
 
-func TestFreeTextCannotBeDeclared(t *testing.T) {
-	t.Parallel()
-	require.Panics(t, func() {
-		pii.For[struct {
-			Note string `json:"note" validate:"max=100"`
-		}]()
-	})
-	p := pii.For[struct {
-		ID    string `json:"id" validate:"required,id"`
-		Items []struct {
-			N int64 `json:"n" validate:"min=1"`
-		} `json:"items"`
-	}]()
-	require.Equal(t, map[string]pii.Rule{"id": pii.ID, "items[].n": pii.Quantity}, p.Rules())
-}
-
 func TestMinimizationAllocatesNextToNothing(t *testing.T) { //nolint:paralleltest // it counts allocations
 	if raceDetector {
 		t.Skip("pools drop their contents under the race detector")

@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 
+	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 )
 
@@ -23,7 +23,8 @@ type Projection struct {
 
 // node is one place of the allow-list: an object, an array, or a scalar.
 type node struct {
-	// quoted is the field's name as it is written, with quotes and colon.
+	name string
+	// quoted is the name as it is written, with quotes and colon.
 	quoted []byte
 	// children by the length of their names: most of what is read is not among them,
 	// and seldom needs to be compared.
@@ -41,17 +42,15 @@ func (n *node) child(name []byte) *node {
 		return nil
 	}
 	for _, child := range n.children[len(name)] {
-		if string(child.name()) == string(name) {
+		if child.name == string(name) {
 			return child
 		}
 	}
 	return nil
 }
 
-func (n *node) name() []byte { return n.quoted[1 : len(n.quoted)-2] }
-
 func (n *node) add(name string) *node {
-	child := &node{quoted: []byte(`"` + name + `":`)}
+	child := &node{name: name, quoted: []byte(`"` + name + `":`)}
 	for len(n.children) <= len(name) {
 		n.children = append(n.children, nil)
 	}
@@ -141,73 +140,6 @@ func isName(name string) bool {
 	return name != "" && len(name) <= maxText
 }
 
-// For makes the projection of a Go type: its JSON names are the paths, and the word
-// in each `validate` tag that names a shape is the rule. A field is optional that JSON
-// omits where it is empty, unless its tag says `pii:"strict"`: to leave it out would
-// say something else. It panics on a string without such a word: free text cannot be
-// declared.
-func For[T any]() *Projection { return ForType(reflect.TypeFor[T]()) }
-
-// ForType is For, of a type that is made at run time.
-func ForType(t reflect.Type) *Projection {
-	rules := map[string]Rule{}
-	optional := collect(t, "", rules)
-	return NewProjection(rules, optional...)
-}
-
-var words = map[string]Rule{
-	"id": ID, "uid": UID, "flake": Flake, "event_type": Code, "code": Code,
-	"timestamp": Time, "currency": Currency, "amount": Amount,
-	// An ordering key is an id or a uid; whoever knows which says so to CheckAttributes.
-	"ordering_key": ID,
-}
-
-// collect fills in the rules of a type's fields and returns the optional paths.
-func collect(t reflect.Type, prefix string, rules map[string]Rule) (optional []string) {
-	for t.Kind() == reflect.Pointer {
-		t = t.Elem()
-	}
-	for i := range t.NumField() {
-		field := t.Field(i)
-		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
-		if name == "" || name == "-" {
-			panic("pii: " + t.Name() + "." + field.Name + " has no JSON name")
-		}
-		path, of := prefix+name, field.Type
-		tags := strings.Split(field.Tag.Get("validate"), ",")
-		if strings.Contains(field.Tag.Get("json"), ",omit") && !slices.Contains(tags, "required") && field.Tag.Get("pii") != "strict" {
-			optional = append(optional, path)
-		}
-		if of.Kind() == reflect.Slice {
-			path, of = path+"[]", of.Elem()
-		}
-		for of.Kind() == reflect.Pointer {
-			of = of.Elem()
-		}
-		switch of.Kind() {
-		case reflect.Struct:
-			optional = append(optional, collect(of, path+".", rules)...)
-		case reflect.Int64:
-			rules[path] = Integer
-			if slices.Contains(tags, "min=1") {
-				rules[path] = Quantity
-			}
-		case reflect.String:
-			for _, tag := range tags {
-				if r, ok := words[tag]; ok {
-					rules[path] = r
-				}
-			}
-			if rules[path] == (Rule{}) {
-				panic("pii: " + path + " has no shape")
-			}
-		default:
-			panic("pii: " + path + " has a type that cannot be bounded")
-		}
-	}
-	return optional
-}
-
 // Rules returns the rule of every path.
 func (p *Projection) Rules() map[string]Rule { return maps.Clone(p.rules) }
 
@@ -220,6 +152,8 @@ type Violation struct {
 	Path string
 	Rule string
 }
+
+func (v Violation) String() string { return v.Path + ": " + v.Rule }
 
 // Error says why a document was not projected. Its text holds no value.
 type Error struct {
@@ -236,15 +170,16 @@ func (e *Error) Error() string {
 	if e.Malformed {
 		return "pii: malformed JSON at byte " + strconv.FormatInt(e.Offset, 10)
 	}
-	var text strings.Builder
-	text.WriteString("pii: ")
-	for i, v := range e.Violations {
-		if i > 0 {
-			text.WriteString(", ")
-		}
-		fmt.Fprintf(&text, "%s: %s", v.Path, v.Rule)
+	return Describe("pii", e.Violations)
+}
+
+// Describe is the text of an error that lists violations.
+func Describe(by string, violations []Violation) string {
+	texts := make([]string, len(violations))
+	for i, v := range violations {
+		texts[i] = v.String()
 	}
-	return text.String()
+	return by + ": " + strings.Join(texts, ", ")
 }
 
 const (
@@ -323,15 +258,11 @@ func (p *Projection) walk(dst []byte, d Document, as mode) ([]byte, []Violation,
 
 // offset finds where a document that is malformed is so.
 func offset(src []byte) int64 {
-	d := jsontext.NewDecoder(bytes.NewBuffer(src))
-	_, err := d.ReadValue()
 	var syntactic *jsontext.SyntacticError
-	if errors.As(err, &syntactic) {
+	if errors.As(json.Unmarshal(src, new(jsontext.Value)), &syntactic) {
 		return syntactic.ByteOffset
 	}
-	// Nothing at all, or more behind the first value.
-	rest := bytes.TrimLeft(src[d.InputOffset():], " \t\r\n")
-	return int64(len(src) - len(rest))
+	return 0
 }
 
 var walks = sync.Pool{New: func() any { return new(walk) }}
@@ -352,18 +283,58 @@ type walk struct {
 	pos int
 	mode
 	// depth is how many objects and arrays are open.
-	depth   int
-	tooDeep bool
-	// path holds the names and indexes that lead to where the walk is.
-	path       [maxSteps]step
-	steps      int
+	depth      int
+	tooDeep    bool
+	path       Path
 	violations []Violation
 	dropped    []Violation
 }
 
+// Path leads from the top of a document to one of its values.
+type Path struct {
+	steps [maxSteps]step
+	n     int
+}
+
+// step is a name, or an index where the name is empty.
 type step struct {
-	name  []byte
+	name  string
 	index int
+}
+
+// Name adds the member of that name.
+func (p *Path) Name(name string) {
+	p.steps[p.n] = step{name: name}
+	p.n++
+}
+
+// Index adds the element at that index.
+func (p *Path) Index(i int) {
+	p.steps[p.n] = step{index: i}
+	p.n++
+}
+
+// Up takes the last step back.
+func (p *Path) Up() { p.n-- }
+
+// Text is the path as violations show it: body.lines[3].price, or body.lines[].price for
+// every index.
+func (p *Path) Text(every bool) string {
+	var text strings.Builder
+	for _, step := range p.steps[:p.n] {
+		switch {
+		case step.name == "" && every:
+			text.WriteString("[]")
+			continue
+		case step.name == "":
+			fmt.Fprintf(&text, "[%d]", step.index)
+			continue
+		case text.Len() > 0:
+			text.WriteByte('.')
+		}
+		text.WriteString(step.name)
+	}
+	return text.String()
 }
 
 // value appends the projection of the value at hand; nothing, if it breaks a rule.
@@ -409,10 +380,9 @@ func (w *walk) object(dst []byte, at *node) []byte {
 			}
 			dst = append(dst, child.quoted...)
 			start := len(dst)
-			w.path[w.steps] = step{name: child.name()}
-			w.steps++
+			w.path.Name(child.name)
 			dst = w.value(dst, child)
-			w.steps--
+			w.path.Up()
 			if len(dst) == start {
 				dst = dst[:before]
 			} else {
@@ -436,20 +406,18 @@ func (w *walk) array(dst []byte, element *node) []byte {
 		return dst
 	}
 	dst = append(dst, '[')
-	at := w.steps
-	w.steps++
 	for i := 0; w.src[w.pos] != ']'; i++ {
 		if i > 0 {
 			dst = append(dst, ',')
 		}
-		w.path[at] = step{index: i}
+		w.path.Index(i)
 		dst = w.value(dst, element)
+		w.path.Up()
 		w.space() // and the comma
 		if w.tooDeep {
 			return dst
 		}
 	}
-	w.steps--
 	w.leave()
 	return append(dst, ']')
 }
@@ -599,11 +567,11 @@ var isWord = func() (table [256]bool) {
 // violate takes down that the value at hand is bad, or that it is left out.
 func (w *walk) violate(at *node, what string) {
 	if w.mode == lenient && at.optional {
-		w.dropped = AddDropped(w.dropped, Violation{Path: w.where("[]"), Rule: what})
+		w.dropped = AddDropped(w.dropped, Violation{Path: w.path.Text(true), Rule: what})
 		return
 	}
 	if len(w.violations) < maxViolations {
-		w.violations = append(w.violations, Violation{Path: w.where(""), Rule: what})
+		w.violations = append(w.violations, Violation{Path: w.path.Text(false), Rule: what})
 	}
 }
 
@@ -616,29 +584,9 @@ func (w *walk) unknown(name []byte) {
 	if !Code.valid(name) || detect(Code, name) != "" {
 		name = []byte{'?'}
 	}
-	w.path[w.steps] = step{name: name}
-	w.steps++
-	w.violations = append(w.violations, Violation{Path: w.where(""), Rule: "unknown"})
-	w.steps--
-}
-
-// where is the path to the value at hand; index stands for every index, unless it is empty.
-func (w *walk) where(index string) string {
-	var path strings.Builder
-	for _, step := range w.path[:w.steps] {
-		switch {
-		case step.name == nil && index != "":
-			path.WriteString(index)
-			continue
-		case step.name == nil:
-			fmt.Fprintf(&path, "[%d]", step.index)
-			continue
-		case path.Len() > 0:
-			path.WriteByte('.')
-		}
-		path.Write(step.name)
-	}
-	return path.String()
+	w.path.Name(string(name))
+	w.violations = append(w.violations, Violation{Path: w.path.Text(false), Rule: "unknown"})
+	w.path.Up()
 }
 
 // AddDropped adds what was left out to a list of the first twenty, each once.

@@ -4,6 +4,11 @@
 // all the same. It refuses to describe free text, and to repeat a value in an error.
 package pii
 
+import (
+	"bytes"
+	"time"
+)
+
 // Rule bounds one allowed scalar. Rules are compared with ==; the zero Rule allows
 // nothing.
 type Rule struct{ shape shape }
@@ -73,7 +78,7 @@ func (r Rule) valid(value []byte) bool {
 	case code:
 		return spelled(value, 64, letter, letter|digit|mark)
 	case currency:
-		return len(value) == 3 && isUpper(value)
+		return len(value) == 3 && len(bytes.Trim(value, "ABCDEFGHIJKLMNOPQRSTUVWXYZ")) == 0
 	case timestamp:
 		return isTime(value)
 	case amount:
@@ -123,65 +128,34 @@ func spelled(value []byte, limit int, first, rest byte) bool {
 	return true
 }
 
-func isUpper(value []byte) bool {
-	for _, c := range value {
-		if c < 'A' || c > 'Z' {
-			return false
-		}
+// isTime is stricter than time.Parse with a fraction and an offset, which takes a comma before
+// the fraction, an hour of one digit and an offset of 24 hours, and so would let two spellings
+// of one moment through.
+func isTime(value []byte) bool {
+	const layout = "2006-01-02T15:04:05"
+	if len(value) <= len(layout) || value[10] != 'T' {
+		return false
 	}
-	return true
+	zone := value[len(layout):]
+	if zone[0] == '.' {
+		zone = bytes.TrimLeft(zone[1:], "0123456789")
+	}
+	if fraction := len(value) - len(layout) - len(zone); fraction == 1 || fraction > 10 {
+		return false
+	}
+	var moment [len(layout) + 1]byte // in UTC, which is the quickest to parse
+	copy(moment[:], value)
+	moment[len(layout)] = 'Z'
+	return (string(zone) == "Z" || isOffset(zone)) && new(time.Time).UnmarshalText(moment[:]) == nil
 }
 
-// isTime is stricter than time.Parse, which takes a comma before the fraction and an
-// hour of one digit, and so would let two spellings of one moment through.
-func isTime(value []byte) bool {
-	const layout = "0000-00-00T00:00:00"
-	if len(value) <= len(layout) || len(value) > len("2006-01-02T15:04:05.999999999+00:00") {
-		return false
-	}
-	for i := range len(layout) {
-		if (layout[i] == '0' && class[value[i]] != digit) || (layout[i] != '0' && value[i] != layout[i]) {
-			return false
-		}
-	}
-	month, day := pair(value[5:]), pair(value[8:])
-	if month < 1 || month > 12 || day < 1 || day > daysIn(month, 100*pair(value)+pair(value[2:])) ||
-		pair(value[11:]) > 23 || pair(value[14:]) > 59 || pair(value[17:]) > 59 {
-		return false
-	}
-	rest := value[len(layout):]
-	if rest[0] == '.' {
-		n := 1
-		for n < len(rest) && class[rest[n]] == digit {
-			n++
-		}
-		if n < 2 || n > 10 {
-			return false
-		}
-		rest = rest[n:]
-	}
-	if len(rest) == 1 {
-		return rest[0] == 'Z'
-	}
-	return len(rest) == 6 && (rest[0] == '+' || rest[0] == '-') && rest[3] == ':' &&
-		spelled(rest[1:3], 2, digit, digit) && spelled(rest[4:], 2, digit, digit) && pair(rest[1:]) < 24 && pair(rest[4:]) < 60
+// isOffset: +00:00 to +23:59, or the same with a minus.
+func isOffset(zone []byte) bool {
+	return len(zone) == 6 && (zone[0] == '+' || zone[0] == '-') && zone[3] == ':' && spelled(zone[1:3], 2, digit, digit) && spelled(zone[4:], 2, digit, digit) &&
+		pair(zone[1:]) < 24 && pair(zone[4:]) < 60
 }
 
 func pair(digits []byte) int { return 10*int(digits[0]-'0') + int(digits[1]-'0') }
-
-func daysIn(month, year int) int {
-	switch month {
-	case 4, 6, 9, 11:
-		return 30
-	case 2:
-		if year%4 == 0 && (year%100 != 0 || year%400 == 0) {
-			return 29
-		}
-		return 28
-	default:
-		return 31
-	}
-}
 
 func isAmount(value []byte) bool {
 	if len(value) > 0 && value[0] == '-' {

@@ -63,8 +63,8 @@ type Product struct {
 	State  State `json:"state" store:"state"`
 	// Origin is where it stands: catalog or store.
 	Origin string `json:"origin"`
-	// Since is the time of its last change; nil where it comes from the catalog.
-	Since *time.Time `json:"since,omitempty" store:"since"`
+	// Since is the time of its last change; zero where it comes from the catalog.
+	Since time.Time `json:"since,omitzero" store:"since"`
 }
 
 func key(id string) store.Key { return store.Key{Collection: Collection, ID: id} }
@@ -88,7 +88,7 @@ func (p Product) side() map[string]any {
 func fromDocument(doc store.Document) (Product, error) {
 	p := Product{ID: doc.Key.ID, Origin: FromStore}
 	err := store.Decode(doc.Fields, &p)
-	if err != nil || p.Points < 1 || p.Points > catalog.MaxPoints || (p.State != Active && p.State != Retired) || p.Since == nil {
+	if err != nil || p.Points < 1 || p.Points > catalog.MaxPoints || (p.State != Active && p.State != Retired) || p.Since.IsZero() {
 		return Product{}, fmt.Errorf("%w: %s", ErrBroken, doc.Key)
 	}
 	return p, nil
@@ -202,7 +202,7 @@ func (k *Keeper) change(ctx context.Context, id, action string, by Change, decid
 			return Product{}, err // what cannot be read can be set
 		}
 		since := k.Now().UTC().Truncate(time.Microsecond)
-		after := Product{ID: id, Origin: FromStore, Since: &since}
+		after := Product{ID: id, Origin: FromStore, Since: since}
 		if after.Points, after.State, err = decide(before); err != nil {
 			return Product{}, err
 		}
@@ -234,9 +234,4 @@ func (k *Keeper) change(ctx context.Context, id, action string, by Change, decid
 		}
 	}
 	return Product{}, ErrBusy
-}
-
-// History returns what was changed of a product, the newest first; see audit.List.
-func (k *Keeper) History(ctx context.Context, id, after string, limit int) (changes []audit.Entry, next string, err error) {
-	return audit.List(ctx, k.Store, Kind, id, after, limit)
 }

@@ -77,7 +77,7 @@ func TestAProductIsTheCatalogsUntilItIsSet(t *testing.T) {
 	s.wait(time.Hour)
 	set := s.set(t, "hat", 300)
 	since := noon.Add(time.Hour)
-	require.Equal(t, products.Product{ID: "hat", Points: 300, State: products.Active, Origin: products.FromStore, Since: &since}, set)
+	require.Equal(t, products.Product{ID: "hat", Points: 300, State: products.Active, Origin: products.FromStore, Since: since}, set)
 	got, err := s.Get(t.Context(), "hat")
 	require.NoError(t, err)
 	require.Equal(t, set, got)
@@ -87,7 +87,7 @@ func TestAProductIsTheCatalogsUntilItIsSet(t *testing.T) {
 	got, err = s.Get(t.Context(), "hat")
 	require.NoError(t, err)
 	require.Equal(t, products.Retired, got.State)
-	require.Equal(t, noon.Add(2*time.Hour), *got.Since)
+	require.Equal(t, noon.Add(2*time.Hour), got.Since)
 	_, err = s.Get(t.Context(), "odd")
 	require.ErrorIs(t, err, products.ErrUnknown)
 	_, err = s.Get(t.Context(), "no/id")
@@ -105,7 +105,7 @@ func TestEveryChangeIsAuditedInItsOwnCommit(t *testing.T) {
 	s.set(t, "new", 1)
 	require.EqualValues(t, 4, s.counter.Commits.Load())
 	require.EqualValues(t, 8, s.counter.Written.Load())
-	changes, next, err := s.History(t.Context(), "hat", "", 10)
+	changes, next, err := audit.List(t.Context(), s.faults, products.Kind, "hat", "", 10)
 	require.NoError(t, err)
 	require.Empty(t, next)
 	side := func(points int64, state, origin string) map[string]any {
@@ -119,7 +119,7 @@ func TestEveryChangeIsAuditedInItsOwnCommit(t *testing.T) {
 		entry("retire", time.Minute, side(300, "active", "store"), side(300, "retired", "store")),
 		entry("set", 0, side(250, "active", "catalog"), side(300, "active", "store")),
 	}, changes)
-	changes, _, err = s.History(t.Context(), "new", "", 10)
+	changes, _, err = audit.List(t.Context(), s.faults, products.Kind, "new", "", 10)
 	require.NoError(t, err)
 	require.Len(t, changes, 1)
 	require.Nil(t, changes[0].Before)
@@ -200,7 +200,7 @@ func TestAChangeThatIsBeatenIsDecidedAnew(t *testing.T) {
 		_, err := s.Set(t.Context(), "hat", 300, ada)
 		require.ErrorIs(t, err, want)
 		if want == nil {
-			changes, _, err := s.History(t.Context(), "hat", "", 10)
+			changes, _, err := audit.List(t.Context(), s.faults, products.Kind, "hat", "", 10)
 			require.NoError(t, err)
 			require.Len(t, changes, times+1)
 			p, err := s.Get(t.Context(), "hat")
@@ -217,7 +217,7 @@ func TestAChangeWhoseAnswerWasLostIsMadeOnce(t *testing.T) {
 	_, err := s.Set(t.Context(), "new", 5, ada)
 	require.ErrorIs(t, err, storetest.ErrFault)
 	s.set(t, "new", 5)
-	changes, _, err := s.History(t.Context(), "new", "", 10)
+	changes, _, err := audit.List(t.Context(), s.faults, products.Kind, "new", "", 10)
 	require.NoError(t, err)
 	require.Len(t, changes, 1)
 }

@@ -16,9 +16,9 @@ import (
 // wrapping.
 const maxPushBody = (contract.MaxDataBytes/3+1)*4 + contract.MaxAttributes*(contract.MaxAttributeKey+contract.MaxAttributeValue)*6 + 64<<10
 
-// admit does what comes before a message is looked at: it refuses while draining,
-// authenticates, finds the queue, and reads and decodes the body. It has answered
-// where ok is false; else the caller releases the delivery once it has.
+// admit comes before anything of a message is read: it refuses while draining,
+// authenticates, finds the queue, and reads and decodes the body. Where ok is false it
+// has answered; else the caller answers, and then releases the delivery.
 func (s *Service) admit(w http.ResponseWriter, r *http.Request) (q *queue, d delivery, ok bool) {
 	if !s.authentic(w, r) {
 		return nil, delivery{}, false
@@ -45,7 +45,7 @@ func (s *Service) admit(w http.ResponseWriter, r *http.Request) (q *queue, d del
 	return q, d, true
 }
 
-// What is wrong with a push that is not looked at, in the order of its admission.
+// Why a push is refused, in the order of its admission.
 var (
 	errDraining  = serve.Refuse(http.StatusServiceUnavailable, "shutting_down", "This instance is shutting down; deliver again.")
 	errTwoTokens = serve.Refuse(http.StatusForbidden, "forbidden", "A push carries its token in one Authorization, and no other.")
@@ -69,35 +69,35 @@ var (
 	}
 )
 
-// authentic refuses while draining, and whoever is not the broker. It has answered
-// where it returns false.
+// authentic reports whether the request may be admitted: the service is not draining, and the
+// request comes from the broker or the scheduler. Where it returns false it has answered.
 func (s *Service) authentic(w http.ResponseWriter, r *http.Request) bool {
-	if s.draining.Load() {
-		s.refuse(w, r, errDraining)
-		return false
+	var p *serve.Problem
+	switch {
+	case s.draining.Load():
+		p = errDraining
+	// Cloud Run checks X-Serverless-Authorization in place of Authorization, which it then passes
+	// on unchecked, and does not document which of two it checks. The broker and the scheduler
+	// send one Authorization and no other, so an empty second one is refused too.
+	case len(r.Header.Values("X-Serverless-Authorization")) > 0 || len(r.Header.Values("Authorization")) > 1:
+		p = errTwoTokens
+	// Only browsers send these headers, and no browser pushes. Where no token is required, beside
+	// an emulator, any page that a developer has open could post here.
+	case len(r.Header.Values("Origin")) > 0 || len(r.Header.Values("Sec-Fetch-Site")) > 0:
+		p = errBrowser
+	default:
+		if err := s.config.Authenticator.Verify(r.Context(), r.Header.Get("Authorization")); err != nil {
+			p = unauthorized.Problem(err)
+		}
 	}
-	// Who sends this header to Cloud Run is checked by it alone, and Authorization is passed
-	// on unchecked; nor is it said which it checks of two. The broker and the scheduler send
-	// one Authorization and no other, so an empty one is too many.
-	if len(r.Header.Values("X-Serverless-Authorization")) > 0 || len(r.Header.Values("Authorization")) > 1 {
-		s.refuse(w, r, errTwoTokens)
-		return false
+	if p != nil {
+		s.refuse(w, r, p)
 	}
-	// A browser alone says from which page a request comes, and none pushes. Where no token
-	// is asked for, beside an emulator, any page that a developer has open could post here.
-	if len(r.Header.Values("Origin")) > 0 || len(r.Header.Values("Sec-Fetch-Site")) > 0 {
-		s.refuse(w, r, errBrowser)
-		return false
-	}
-	err := s.config.Authenticator.Verify(r.Context(), r.Header.Get("Authorization"))
-	if err != nil {
-		s.refuse(w, r, unauthorized.Problem(err))
-	}
-	return err == nil
+	return p == nil
 }
 
-// Authenticated passes on what carries the same token as a push, such as what Cloud
-// Scheduler posts, and refuses everything else as a push would be.
+// Authenticated passes on requests with the same token as a push, such as those of Cloud
+// Scheduler. It refuses all others as a push would be refused.
 func (s *Service) Authenticated(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if s.authentic(w, r) {
@@ -106,7 +106,7 @@ func (s *Service) Authenticated(next http.Handler) http.Handler {
 	})
 }
 
-// refuse answers a push that is not looked at, in the shape that admit returns.
+// refuse answers a push that is not admitted. It returns what admit does then.
 func (s *Service) refuse(w http.ResponseWriter, r *http.Request, p *serve.Problem) (*queue, delivery, bool) {
 	s.config.Log.LogAttrs(r.Context(), slog.LevelWarn, "push refused", slog.String("reason", p.Code), slog.Int("status", p.Status))
 	p.Write(w)

@@ -21,10 +21,10 @@ type answer struct {
 	// Delayed: the message is kept for a later attempt, and the broker is done with it.
 	Delayed bool `json:"delayed,omitempty"`
 
-	// due is when a message that is kept is to be released; zero: nobody has to be told.
+	// due is when a message that is kept is to be released; zero: no release is needed.
 	due time.Time
-	// hold: it has a lane that is new, which an instance that takes the queue for calm does not
-	// know of yet. Its acknowledgement waits: until then the broker holds back what comes behind.
+	// hold: its lane is new, and unknown to an instance that takes the queue for calm. The
+	// acknowledgement waits for calmFor: meanwhile the broker holds back later messages of the key.
 	hold bool
 	// resume is when the attempt after this one is made, in the same request; zero: it is
 	// not.
@@ -62,16 +62,10 @@ func (a answer) httpStatus(q *queue, now time.Time) int {
 	return http.StatusInternalServerError
 }
 
-// again answers that the message is to be delivered again. attempt is 0 where the
-// failure was no attempt of the event.
-func again(verdict retry.Verdict, err error, attempt int) answer {
-	return answer{Outcome: retry.Retry, Status: int(verdict.Class), Reason: verdict.Reason, Attempt: attempt, cause: cause(err)}
-}
-
-// read answers a delivery by what its record was seen to say.
+// read turns a look at the record into the answer, or into the next step.
 func (s *Service) read(w *attempt, v verdict) verdict {
 	if w.run.Lost(v.seen) {
-		v.seen = dedupe.Held // by somebody else, or waiting for its next delivery
+		v.seen = dedupe.Held // by another worker, or waiting for its next delivery
 	}
 	a := answer{Outcome: retry.Duplicate, Status: http.StatusNoContent}
 	switch v.seen {

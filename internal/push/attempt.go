@@ -18,17 +18,16 @@ import (
 	"billhook/internal/store"
 )
 
-// bookkeeping bounds what is read and written around a handler, step by step: the place in
-// line, the claim, the dead letter, the record. It is not the handler's time, and it goes on
-// where the caller has left.
+// bookkeeping bounds each step that reads or writes around a handler, such as the claim or the
+// dead letter. It is not part of the handler's time, and goes on after the caller has left.
 const bookkeeping = 5 * time.Second
 
-// counting is how often a step is decided anew because the record or the lane was not what it
-// was thought to be. Once is usual where the broker does not say that it delivers again.
-const counting = 3
+// maxRounds is how often a step may run because the record or the lane was not as assumed. Two
+// are usual where the broker does not say that it delivers again.
+const maxRounds = 3
 
-// attempt is one attempt of a delivery: what it is of, what is known of it, and the policy
-// that it goes by. It passes through the steps: decode, turn, claim, perform, settle, leave.
+// attempt is one attempt of a delivery, with all that is known of it. It passes through the
+// steps decode, turn, claim, perform, settle and leave.
 type attempt struct {
 	queue    *queue
 	delivery delivery
@@ -36,8 +35,7 @@ type attempt struct {
 	record   dedupe.Record
 	// broken is why the message has no valid event.
 	broken error
-	// policy is the catalog's entry of the event's handler, and handler what is registered;
-	// found: something is.
+	// policy is the catalog's entry of the event's handler. handler is the registered one, if found.
 	policy  catalog.Handler
 	handler handler.Handler
 	found   bool
@@ -55,23 +53,23 @@ type attempt struct {
 	replayed bool
 	// parks: a dead letter of its key holds up what comes after it.
 	parks bool
-	// looked: the request has waited once for what is no attempt, and does not again.
-	looked bool
-	// published is when the message was published first, and firstID the id under which it was
-	// delivered first, as far as it says so: a wait elsewhere and a replay publish it anew.
+	// waited: the request has waited once without an attempt, and does not wait again.
+	waited bool
+	// published is when the message was published first, and firstID is its first message id, as
+	// far as its attributes tell: a wait elsewhere and a replay publish it anew.
 	published time.Time
 	firstID   string
-	// calms: instances take it for calm, for a while, that no message of its key waits.
+	// calms: instances may go by the queue's calm, and not know of a new lane for calmFor.
 	calms bool
 	// name is that of the lane where the message waits if it has to.
 	name lane.Name
 
-	// run is the event's, or, of a broken message, the message's own. claims is then that of
-	// the event which the message claims to be, if it claims one.
+	// run is the event's or, of a broken message, the message's own. claims is then the run of
+	// the event id that the message claims, if it claims one.
 	run, claims *dedupe.Run
 	// repeated: an attempt before this one may have had its effect outside.
 	repeated bool
-	// place is the lane as it was read, if it was opened; ends: it is removed after the last of
+	// place is the lane as it was read, if opened; ends: the lane is removed after the last of
 	// its messages.
 	place        lane.Lane
 	opened, ends bool
@@ -80,11 +78,10 @@ type attempt struct {
 	due   time.Time
 	// frees: the key waits for just this message.
 	frees bool
-	// superseded: its effect came too late; lanes are those of what it has emitted.
+	// superseded: its effect came too late; lanes are those of its emissions.
 	superseded bool
 	lanes      []string
-	// until is when the time of a Tx handler is up that has waited for its record; zero: it
-	// has not.
+	// until is the deadline of a Tx handler whose record was read first; zero: it was not.
 	until time.Time
 }
 
@@ -92,37 +89,37 @@ type attempt struct {
 type course int
 
 const (
-	// arrived: its turn, also where its lane was not what it was thought to be.
+	// arrived: turn comes next, again where the lane was not as assumed.
 	arrived course = iota
-	// ready: its claim. It is its turn, or it has to wait for that.
+	// ready: claim comes next. The message may be handled, or it has to wait.
 	ready
-	// claimed: its handler. The event is claimed or counted, where it has to be.
+	// claimed: perform comes next. The event is claimed or counted, where it has to be.
 	claimed
-	// told: the answer by what its record was seen to say.
-	told
+	// recorded: the answer follows from its record.
+	recorded
 	// nacked: the broker delivers it again, and nothing is written.
 	nacked
-	// busy: somebody else has to let go of it, at the time due or soon.
+	// busy: another worker has it, until the time due or for a moment.
 	busy
-	// aside: it is kept, until the time due or behind those of its key.
-	aside
+	// postponed: it is kept, until the time due or behind others of its key.
+	postponed
 	// early: its next attempt is due at the time due.
 	early
 	// failed: it is counted, or dead-lettered.
 	failed
-	// lost: nobody knows whether its effect was committed.
-	lost
+	// uncertain: its effect may have been committed.
+	uncertain
 	// final: it is answered.
 	final
 )
 
-// verdict is what a step of an attempt has come to.
+// verdict is the result of a step of an attempt.
 type verdict struct {
 	course course
-	// seen is what the record was seen to say.
+	// seen is the last look at the record.
 	seen dedupe.Seen
-	// failure is why the event is not handled, and means what that means, where it does not say
-	// so itself.
+	// failure is why the event is not handled. means is its meaning, where that is not the
+	// failure's own.
 	failure error
 	means   retry.Verdict
 	// attempt is which of the event's attempts has failed; 0: none.
@@ -131,8 +128,8 @@ type verdict struct {
 	answer  answer
 }
 
-// decode is the first step: it reads all that the delivery says, and finds what the catalog
-// and the registry have for it.
+// decode is the first step. It reads the delivery, and finds its handler in the catalog and in
+// the registry.
 func (s *Service) decode(q *queue, d delivery) *attempt {
 	w := &attempt{queue: q, delivery: d, published: d.publishedAt, firstID: d.messageID}
 	w.event, w.record, w.broken = decodeEvent(s.config.Catalog.Contracts, q, d)
@@ -147,10 +144,10 @@ func (s *Service) decode(q *queue, d delivery) *attempt {
 		w.firstID = id
 	}
 	w.name.Queue = q.ID
-	if q.ordered {
+	if q.Ordered() {
 		w.name.OrderingKey = d.message.OrderingKey
-		if said := attributes[contract.AttrOrderingKey]; w.name.OrderingKey == "" && said != contract.UnknownOrderingKey {
-			w.name.OrderingKey = said // an emulator says it in the attribute alone
+		if key := attributes[contract.AttrOrderingKey]; w.name.OrderingKey == "" && key != contract.UnknownOrderingKey {
+			w.name.OrderingKey = key // an emulator sends it in the attribute alone
 		}
 	}
 	w.parks = q.OnPoison == catalog.Park && w.name.OrderingKey != ""
@@ -161,13 +158,13 @@ func (s *Service) decode(q *queue, d delivery) *attempt {
 	w.name.Message = dedupe.ConflictKey(q.ID, w.event.Tenant, w.event.ID, w.record.PayloadHash).ID
 	w.policy, _ = q.Handler(w.event.Type)
 	w.handler, w.found = s.config.Handlers.Lookup(w.policy.Name)
-	// The message's own wish, in its attributes or in its body, is bounded by the handler's.
+	// The message may ask for fewer attempts than the handler's, in an attribute or in its body.
 	w.allowed = w.policy.MaxAttempts
-	if wished, err := strconv.Atoi(w.event.Attributes[contract.AttrMaxAttempts]); err == nil && wished >= 1 {
-		w.allowed = min(w.allowed, wished)
-	}
-	if wished := w.event.Body.MaxAttempts(); wished >= 1 {
-		w.allowed = min(w.allowed, wished)
+	asked, _ := strconv.Atoi(w.event.Attributes[contract.AttrMaxAttempts])
+	for _, n := range [...]int{asked, w.event.Body.MaxAttempts()} {
+		if n >= 1 {
+			w.allowed = min(w.allowed, n)
+		}
 	}
 	if w.handler.Leased != nil && q.OnOrphan == catalog.Republish && len(d.message.Data) <= maxKept {
 		// Pub/Sub takes names of attributes, and bytes, that no document may have. An orphan of
@@ -183,25 +180,24 @@ func (s *Service) decode(q *queue, d delivery) *attempt {
 // maxKept is the largest message that a record keeps: half of what a document holds.
 const maxKept = 512 << 10
 
-// deliver runs one message to its answer. What is due within a second or two waits for it
-// here, without a slot: a nack would slow the whole subscription, and to keep the message
-// would cost three round trips.
+// deliver takes one message to its answer. Where its next attempt is due within a second or
+// two, the request waits for it without a slot: a nack would slow the whole subscription, and
+// keeping the message would cost three round trips.
 func (s *Service) deliver(ctx context.Context, q *queue, d delivery) (answer, dedupe.Record) {
 	w := s.decode(q, d)
 	for resumed := 0; ; resumed++ {
 		a := s.attempt(ctx, w)
 		a.EventID = w.record.EventID
-		if !a.resume.IsZero() && resumed < maxResumes && s.wait(ctx, a.resume) { // a clock that stands still would have it wait for ever
+		if !a.resume.IsZero() && resumed < maxResumes && s.wait(ctx, a.resume) { // maxResumes ends it where the clock stands still
 			s.config.Log.LogAttrs(ctx, slog.LevelInfo, "attempt again", slog.String("queue", w.queue.ID), slog.String("event_id", a.EventID),
 				slog.String("event_type", w.record.EventType), slog.String("message_id", w.delivery.messageID), slog.Int("attempt", a.Attempt),
 				slog.String("outcome", string(a.Outcome)), slog.String("reason", a.Reason), slog.Int("status", a.Status), slog.String("cause", a.cause))
-			w.known, w.looked = true, w.looked || a.Attempt == 0
+			w.known, w.waited = true, w.waited || a.Attempt == 0
 			continue
 		}
 		if !a.due.IsZero() {
 			if err := s.config.Alarm.At(context.WithoutCancel(ctx), a.due); err != nil {
-				s.config.Log.LogAttrs(ctx, slog.LevelWarn, "no alarm, left to the next run of release-delayed", slog.String("queue", w.queue.ID),
-					slog.String("event_id", a.EventID), slog.String("cause", cause(err)))
+				s.warn(ctx, w, "no alarm, left to the next run of release-delayed", slog.String("cause", cause(err)))
 			}
 		}
 		if a.hold && !s.wait(ctx, s.config.Now().Add(calmFor)) {
@@ -209,6 +205,13 @@ func (s *Service) deliver(ctx context.Context, q *queue, d delivery) (answer, de
 		}
 		return a, w.record
 	}
+}
+
+// warn logs what went wrong beside an attempt.
+func (s *Service) warn(ctx context.Context, w *attempt, what string, more ...slog.Attr) {
+	s.config.Log.LogAttrs(ctx, slog.LevelWarn, what, append([]slog.Attr{
+		slog.String("queue", w.queue.ID), slog.String("event_id", w.record.EventID), slog.String("message_id", w.delivery.messageID),
+	}, more...)...)
 }
 
 // attempt makes one attempt of a delivery, in one of the queue's slots.
@@ -223,13 +226,13 @@ func (s *Service) attempt(ctx context.Context, w *attempt) answer {
 			reason = "shutting_down"
 		}
 		full := retry.Busy(reason, nil)
-		return again(retry.Decide(full), full, 0)
+		return again(retry.Decide(full), full)
 	}
 	defer w.queue.slots.release()
 	var v verdict
 	var rounds [final + 1]int
 	for {
-		if rounds[v.course]++; rounds[v.course] > counting { // nothing stays as it is
+		if rounds[v.course]++; rounds[v.course] > maxRounds {
 			if v.course = nacked; !v.means.Counts {
 				v.attempt = 0
 			}
@@ -241,9 +244,9 @@ func (s *Service) attempt(ctx context.Context, w *attempt) answer {
 			v = s.claim(ctx, w)
 		case claimed:
 			v = s.perform(ctx, w)
-		case told:
+		case recorded:
 			v = s.read(w, v)
-		case nacked, busy, aside, early, failed, lost:
+		case nacked, busy, postponed, early, failed, uncertain:
 			if v.means == (retry.Verdict{}) {
 				v.means = retry.Decide(v.failure)
 			}

@@ -12,28 +12,28 @@ import (
 // the broker's count, before its attempts are counted before they run.
 const unexplained = 3
 
-// claim is the third step, and the first that reads the event's record. What has to wait its
-// turn is put aside, unless it was handled before or is kept already. An event whose effect is
-// outside is claimed. A Tx handler's event is read only where it was delivered before, and this
-// attempt is counted before it runs where workers seem to have died in those before: the broker
-// has counted more deliveries than the record accounts for.
+// claim is the third step, and the first that reads the event's record. A message that has to
+// wait is postponed, unless its event was handled before or is kept already. The event of a
+// leased handler is claimed. That of a Tx handler is read only where it was delivered before.
+// Where the broker has counted more deliveries than the record accounts for, workers seem to
+// have died in them; then the attempt is counted before it runs.
 func (s *Service) claim(ctx context.Context, w *attempt) verdict {
 	if w.waits {
 		within, cancel := context.WithTimeout(context.WithoutCancel(ctx), bookkeeping)
 		defer cancel()
 		seen, err := w.run.Look(within)
-		// Nor does what corrects the dead letter that holds its key up wait behind it.
+		// The correction of a dead letter does not wait behind it, where that holds up the key.
 		w.frees = w.parks && w.run.Corrects()
 		switch {
 		case err != nil:
 			return verdict{course: nacked, failure: err}
 		case w.frees:
 		case seen != dedupe.Fresh:
-			return verdict{course: told, seen: seen}
+			return verdict{course: recorded, seen: seen}
 		case w.due.IsZero():
-			return verdict{course: aside, failure: retry.Busy("behind_delayed", nil)} // or behind a dead letter
+			return verdict{course: postponed, failure: retry.Busy("behind_delayed", nil)} // or behind a dead letter
 		default:
-			return verdict{course: aside, failure: retry.Busy("deliver_at", nil), due: w.due}
+			return verdict{course: postponed, failure: retry.Busy("deliver_at", nil), due: w.due}
 		}
 	}
 	switch {
@@ -48,12 +48,12 @@ func (s *Service) claim(ctx context.Context, w *attempt) verdict {
 		switch {
 		case err != nil && means.Class.Terminal():
 			return verdict{course: failed, failure: err}
-		case err != nil && means.Scope == retry.OneMessage && !means.Counts: // else nobody can read the record
+		case err != nil && means.Scope == retry.OneMessage && !means.Counts: // else the record cannot be read
 			return verdict{course: busy, failure: err}
 		case err != nil:
 			return verdict{course: nacked, failure: err} // nothing was tried
 		case seen != dedupe.Claimed:
-			return verdict{course: told, seen: seen}
+			return verdict{course: recorded, seen: seen}
 		}
 		failpoint.Hit(failpoint.LeasedClaimed)
 		w.repeated = w.run.Repeated()
@@ -65,12 +65,12 @@ func (s *Service) claim(ctx context.Context, w *attempt) verdict {
 		for tries := 0; err != nil || seen != dedupe.Counted; tries++ {
 			few := w.delivery.attempt-(w.run.Attempt()-1) <= unexplained
 			switch {
-			case tries == counting:
+			case tries == maxRounds:
 				return verdict{course: busy, failure: retry.Busy("contention", nil)}
 			case err != nil:
 				return verdict{course: nacked, failure: err}
 			case seen != dedupe.Fresh:
-				return verdict{course: told, seen: seen}
+				return verdict{course: recorded, seen: seen}
 			case !few && w.run.Attempt() > w.allowed:
 				return verdict{course: failed, failure: retry.Permanent("attempts_exhausted", retry.Transient(dedupe.Begun, nil))}
 			}

@@ -86,7 +86,7 @@ func TestACorrectedPayloadIsProcessedAndItsDeadLetterCloses(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, deadletter.Corrected, item.State)
 	require.Equal(t, "corrected-m-e1-2", item.CorrectedBy)
-	require.Equal(t, start.Add(time.Hour), *item.Closed)
+	require.Equal(t, start.Add(time.Hour), item.Closed)
 	require.Equal(t, "unknown_product", item.Reason, "it is what it was")
 	require.NotEmpty(t, item.Data)
 	standing, err := deadletter.Look(t.Context(), r.faults, r.queue, start)

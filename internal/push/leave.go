@@ -14,12 +14,11 @@ import (
 // maxResumes is how many attempts follow the first in one request.
 const maxResumes = 5
 
-// leave is the last step. What the effect has emitted is published before the answer, so that
-// a next event of the same key comes after it; that it is stored is enough for the answer, and
-// what cannot be published now is published by the relay. Then comes the message's own lane. Where its key has waited
-// for just this message, the key goes on, unless the message has failed. Else the lane is
-// removed after the last of its messages: while a lane is left, each event of its queue costs
-// a read.
+// leave is the last step. It publishes the emissions before the answer, so that they come before
+// those of a next event of the key. Emissions are stored already: the relay publishes what cannot
+// be published now. Then it ends the message's own lane. Where the key has waited for just this
+// message, the key goes on, unless the message has failed. Else the lane is removed after the
+// last of its messages: while a lane is left, each event of its queue costs a read.
 func (s *Service) leave(ctx context.Context, w *attempt, a answer) answer {
 	ends := w.ends && !a.Delayed && w.name.OrderingKey != "" && (w.broken == nil || a.Outcome != retry.Retry)
 	if len(w.lanes) == 0 && !w.frees && !ends {
@@ -30,8 +29,7 @@ func (s *Service) leave(ctx context.Context, w *attempt, a answer) answer {
 	if a.Outcome == retry.Processed || a.Outcome == retry.Superseded {
 		for _, id := range w.lanes {
 			if _, err := s.config.Outbox.Lane(ctx, id); err != nil {
-				s.config.Log.LogAttrs(ctx, slog.LevelWarn, "outbox left to the relay", slog.String("queue", w.queue.ID),
-					slog.String("event_id", w.event.ID), slog.String("lane", id), slog.String("cause", cause(err)))
+				s.warn(ctx, w, "outbox left to the relay", slog.String("lane", id), slog.String("cause", cause(err)))
 			}
 		}
 	}
@@ -42,9 +40,8 @@ func (s *Service) leave(ctx context.Context, w *attempt, a answer) answer {
 	case w.frees:
 		if err = lane.Change(ctx, s.config.Store, w.name, func(l lane.Lane) (store.Write, bool) { return l.Go(s.config.Now()) }); err != nil {
 			// The redelivery finds the event done, and comes by here again.
-			s.config.Log.LogAttrs(ctx, slog.LevelWarn, "key not released", slog.String("queue", w.queue.ID), slog.String("event_id", w.event.ID))
-			means := retry.Decide(err)
-			return answer{Outcome: retry.Retry, Status: int(means.Class), Reason: means.Reason, cause: cause(err)}
+			s.warn(ctx, w, "key not released")
+			return again(retry.Decide(err), err)
 		}
 		a.due = s.config.Now()
 	case ends:
@@ -57,7 +54,7 @@ func (s *Service) leave(ctx context.Context, w *attempt, a answer) answer {
 		}
 		// Where this fails, the next message of the key takes the longer way, and ends it.
 		if err != nil && !errors.Is(err, store.ErrStale) {
-			s.config.Log.LogAttrs(ctx, slog.LevelWarn, "lane not removed", slog.String("queue", w.queue.ID), slog.String("message_id", w.delivery.messageID))
+			s.warn(ctx, w, "lane not removed")
 		}
 	}
 	return a

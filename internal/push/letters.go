@@ -51,9 +51,9 @@ func (l *letters) Own() string {
 	return deadletter.ItemID(l.queue.Queue, l.firstID, l.delivery.message)
 }
 
-// Replaceable reports whether nothing of a dead-lettered payload was applied. Of a Tx
-// handler's effect nothing is there without its record; what a leased one has done outside,
-// its Reconcile knows, or nobody.
+// Replaceable reports whether nothing of a dead-lettered payload was applied. A Tx handler's
+// effect does not exist without its record. Only Reconcile can tell what a leased handler has
+// done outside.
 func (l *letters) Replaceable(ctx context.Context, dead dedupe.Record) (bool, error) {
 	if l.queue.OnCorrected != catalog.Accept {
 		return false, nil
@@ -70,12 +70,9 @@ func (l *letters) Replaceable(ctx context.Context, dead dedupe.Record) (bool, er
 	}
 	event := l.event
 	event.Type, event.Attempt = dead.EventType, int(dead.Attempts)
-	applied, err := guarded(ctx, l.service.config.Log, event, parting, func(ctx context.Context) (bool, error) {
-		_, done, err := h.Leased.Reconcile(ctx, event)
-		return done, err
-	})
+	_, applied, err := guarded(ctx, l.service.config.Log, event, grace, h.Leased.Reconcile)
 	if err != nil && retry.Decide(err).Class.Terminal() {
-		return false, nil // nobody will ever know
+		return false, nil // it will never be known
 	}
 	return err == nil && !applied, err
 }

@@ -16,11 +16,11 @@ import (
 	"billhook/internal/retry"
 )
 
-// perform is the third step. It calls the handler, and commits the effect with the record,
-// once more with another effect where what the handler assumed is no longer so.
+// perform is the fourth step. It calls the handler, and commits the effect with the record. Where
+// the handler's assumption no longer holds, it calls the handler again.
 //
-// A caller that leaves does not end a leased handler: the time is the handler's own, and half
-// a call is worse than a whole one that nobody waits for.
+// A caller that leaves does not end a leased handler: its time is its own, and half a call is
+// worse than a whole one without a caller.
 func (s *Service) perform(ctx context.Context, w *attempt) verdict {
 	leased := w.handler.Leased != nil
 	if leased {
@@ -35,9 +35,9 @@ func (s *Service) perform(ctx context.Context, w *attempt) verdict {
 	for {
 		effect, err := s.effect(limited, w)
 		over := limited.Err()
-		var lanes []string
+		var emitted lane.Emitted
 		if err == nil {
-			lanes, err = lane.Emit(s.config.Catalog, w.event, &effect, s.config.Now())
+			emitted, err = s.emit(w, &effect)
 		}
 		if leased {
 			failpoint.Hit(failpoint.LeasedDone)
@@ -51,19 +51,19 @@ func (s *Service) perform(ctx context.Context, w *attempt) verdict {
 				failpoint.Hit(failpoint.TxCommit)
 			}
 			w.superseded = effect.Superseded
-			seen, err = w.run.Conclude(commit, dedupe.Ending{Status: dedupe.Completed, Effect: effect})
+			seen, err = w.run.Conclude(commit, dedupe.Ending{Status: dedupe.Completed, Effect: effect, Emitted: emitted.IDs})
 			done()
 			if unknown = err != nil; unknown && !leased {
 				over = limited.Err()
 			}
 			w.event.Attempt, w.event.Try = w.run.Attempt(), w.run.Try()
 		}
-		v := verdict{course: told, seen: seen, failure: err, attempt: w.event.Attempt}
+		v := verdict{course: recorded, seen: seen, failure: err, attempt: w.event.Attempt}
 		if err != nil {
 			v.means = retry.Decide(err)
 		}
 		if err != nil && over != nil && !v.means.Class.Terminal() && (!leased || !unknown) {
-			// Whatever the handler or the store made of it: the time was up, or the caller gone.
+			// The time was up, or the caller gone, whatever error the handler or the store returned.
 			v.means = retry.Decide(over)
 		}
 		shared := v.means.Scope != retry.OneMessage || over != nil
@@ -74,14 +74,14 @@ func (s *Service) perform(ctx context.Context, w *attempt) verdict {
 			} else {
 				failpoint.Hit(failpoint.TxCommitted)
 			}
-			w.lanes = lanes
+			w.lanes = emitted.Lanes
 			return v
 		case err == nil && !w.run.Lost(seen) && (seen == dedupe.Fresh || seen == dedupe.Claimed):
 			continue // another effect, of another Try
 		case err == nil:
 			return v
 		case leased && errors.As(err, new(abandonedError)):
-			// It still runs, and nobody can stop it: no other attempt while the lease stands.
+			// It still runs and cannot be stopped: no other attempt while the lease stands.
 			s.config.Log.LogAttrs(ctx, slog.LevelError, "handler does not return", slog.String("queue", w.queue.ID),
 				slog.String("event_id", w.event.ID), slog.String("event_type", w.event.Type))
 			v.course = nacked
@@ -90,7 +90,7 @@ func (s *Service) perform(ctx context.Context, w *attempt) verdict {
 		case leased, v.means.Class.Terminal(), v.means.Counts:
 			v.course = failed
 		case shared:
-			v.course = lost
+			v.course = uncertain
 		default:
 			v.course = busy
 		}
@@ -98,68 +98,70 @@ func (s *Service) perform(ctx context.Context, w *attempt) verdict {
 	}
 }
 
-// effect calls the handler. Of a leased one it first finds out what became of an earlier
-// attempt, if there was one. An event whose workers died in every attempt gets no other one,
-// but the question.
+// effect calls the handler. Before it calls a leased handler again, it asks what became of the
+// earlier attempt. An event whose workers died in every attempt is asked about, and not tried.
 func (s *Service) effect(ctx context.Context, w *attempt) (handler.Effect, error) {
 	event, h := w.event, w.handler
 	if h.Leased == nil {
-		effect, err := guarded(ctx, s.config.Log, event, 0, func(ctx context.Context) (handler.Effect, error) { return h.Tx(ctx, event) })
-		return declared(w, effect, err)
-	}
-	type reconciled struct {
-		effect handler.Effect
-		done   bool
+		effect, _, err := guarded(ctx, s.config.Log, event, 0, always(h.Tx))
+		return effect, err
 	}
 	if (w.repeated || event.Try > 0) && h.Leased.Reconcile != nil {
-		found, err := guarded(ctx, s.config.Log, event, parting, func(ctx context.Context) (r reconciled, err error) {
-			r.effect, r.done, err = h.Leased.Reconcile(ctx, event)
-			return r, err
-		})
+		effect, done, err := guarded(ctx, s.config.Log, event, grace, h.Leased.Reconcile)
 		failpoint.Hit(failpoint.LeasedReconciled)
-		if err != nil || found.done {
-			return declared(w, found.effect, err)
+		if err != nil || done {
+			return effect, err
 		}
 	}
 	if event.Attempt > w.allowed {
 		return handler.Effect{}, retry.Permanent("attempts_exhausted", retry.Transient(dedupe.Begun, nil))
 	}
-	effect, err := guarded(ctx, s.config.Log, event, parting, func(ctx context.Context) (handler.Effect, error) { return h.Leased.Do(ctx, event) })
-	return declared(w, effect, err)
-}
-
-// declared refuses an effect that emits where the catalog does not let its handler: the
-// grants are made from the catalog, and what it does not list would stay in the outbox for
-// ever. That is no fault of the message, but of the release: it is tried again, since a
-// rollback mends it; it counts, so that a release that stays makes dead letters to replay
-// and does not hold up the key for ever.
-func declared(w *attempt, effect handler.Effect, err error) (handler.Effect, error) {
-	for _, emission := range effect.Emit {
-		if err == nil && !slices.Contains(w.policy.Emits, emission.To) {
-			// Without the topic's name, which the handler may have from the message.
-			return handler.Effect{}, retry.Transient("emission_undeclared", nil)
-		}
-	}
+	effect, _, err := guarded(ctx, s.config.Log, event, grace, always(h.Leased.Do))
 	return effect, err
 }
 
-// parting is how long a leased handler may take to return after its deadline.
-const parting = time.Second
+// emit adds the writes of an effect's emissions. It refuses an emission that the catalog does
+// not list for the handler: grants are made from the catalog, and the message would stay in the
+// outbox for ever. The release is at fault, not the message. So it is tried again, since a
+// rollback mends it, and it counts, since a release that stays would hold up the key for ever.
+func (s *Service) emit(w *attempt, effect *handler.Effect) (lane.Emitted, error) {
+	for _, emission := range effect.Emit {
+		if !slices.Contains(w.policy.Emits, emission.To) {
+			// Without the topic's name, which the handler may have from the message.
+			return lane.Emitted{}, retry.Transient("emission_undeclared", nil)
+		}
+	}
+	return lane.Emit(s.config.Catalog, w.event, effect, s.config.Now())
+}
+
+// grace is how long a leased handler may take to return after its deadline.
+const grace = time.Second
 
 // abandonedError is that of a handler that has not returned.
 type abandonedError struct{ error }
 
 func (e abandonedError) Unwrap() error { return e.error }
 
-// guarded runs a handler's call so that neither a panic nor a call that ignores its
-// deadline takes the delivery with it. What has not returned when parting has passed
-// since its deadline is abandoned: of a Tx handler that is no matter, since its writes
-// are committed by the caller, which is gone; a leased one goes on outside, and its
-// lease must stand.
-func guarded[T any](ctx context.Context, log *slog.Logger, event handler.Event, parting time.Duration, call func(context.Context) (T, error)) (T, error) {
+// call is what a handler is asked: to do its work, or whether it is done.
+type call func(context.Context, handler.Event) (effect handler.Effect, done bool, err error)
+
+// always makes a call of a function that does its work.
+func always(do func(context.Context, handler.Event) (handler.Effect, error)) call {
+	return func(ctx context.Context, event handler.Event) (handler.Effect, bool, error) {
+		effect, err := do(ctx, event)
+		return effect, true, err
+	}
+}
+
+// guarded calls a handler so that neither a panic nor an ignored deadline ends the
+// delivery. A call that has not returned when the grace has passed since its deadline is
+// abandoned. An abandoned Tx handler changes nothing, since its writes are committed by the
+// caller, which is gone. An abandoned leased handler goes on outside, and its lease must stand.
+func guarded(ctx context.Context, log *slog.Logger, event handler.Event, grace time.Duration, ask call) (handler.Effect, bool, error) {
 	type returned struct {
-		value T
-		err   error
+		effect handler.Effect
+		done   bool
+		err    error
 	}
 	done := make(chan returned, 1)
 	go func() {
@@ -171,21 +173,21 @@ func guarded[T any](ctx context.Context, log *slog.Logger, event handler.Event, 
 				done <- returned{err: retry.Panicked()}
 			}
 		}()
-		value, err := call(ctx)
-		done <- returned{value, err}
+		var r returned
+		r.effect, r.done, r.err = ask(ctx, event)
+		done <- r
 	}()
 	select {
 	case r := <-done:
-		return r.value, r.err
+		return r.effect, r.done, r.err
 	case <-ctx.Done():
 	}
-	late := time.NewTimer(parting)
+	late := time.NewTimer(grace)
 	defer late.Stop()
-	var none T
 	select {
 	case r := <-done:
-		return r.value, r.err
+		return r.effect, r.done, r.err
 	case <-late.C:
-		return none, abandonedError{context.Cause(ctx)}
+		return handler.Effect{}, false, abandonedError{context.Cause(ctx)}
 	}
 }

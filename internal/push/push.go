@@ -1,11 +1,10 @@
-// Package push is the worker's door: Pub/Sub posts a message, and the answer's
-// status tells it what became of it. It owns authentication of the push, decoding,
-// the run of the handler under its deadline, the decision, and the answer. It
-// refuses to know what an event means and where documents are kept.
+// Package push is the worker's door. It owns authentication of a push, decoding, the run of
+// the handler under its deadline, the decision, and the answer. It refuses to know what an
+// event means and where documents are kept.
 //
-// Who calls: Pub/Sub, for a queue at /push/{queue} and for that queue's dead
-// letters at /push/dead-letters/{queue}. What it does with the answer: 200 and 204
-// acknowledge, anything else delivers the message again after a backoff.
+// Pub/Sub posts a queue's messages to /push/{queue} and its dead letters to
+// /push/dead-letters/{queue}. The answers 200 and 204 acknowledge a message; after any other
+// Pub/Sub delivers it again, after a backoff.
 package push
 
 import (
@@ -26,28 +25,24 @@ import (
 	"billhook/internal/handler"
 	"billhook/internal/retry"
 	"billhook/internal/serve"
+	"billhook/internal/store"
 	"billhook/internal/telemetry"
 )
 
 // Named errors of an Authenticator.
 var (
-	// ErrForbidden: the token is genuine, and its bearer is not who may push.
+	// ErrForbidden: the token is genuine, and its account may not push.
 	ErrForbidden = errors.New("push: not allowed to push")
 	// ErrKeysUnavailable: the token could not be checked now; the push is tried again.
 	ErrKeysUnavailable = errors.New("push: signing keys unavailable")
 )
 
-// Authenticator checks who pushes.
+// Authenticator checks the token of a push.
 type Authenticator interface {
 	// Verify takes the Authorization header's value. It returns nil for a push to
 	// accept, an error wrapping ErrForbidden or ErrKeysUnavailable, or any other
 	// error for a token that is missing or wrong.
 	Verify(ctx context.Context, authorization string) error
-}
-
-// Store is what the worker keeps its records and dead letters in.
-type Store interface {
-	dedupe.Querier
 }
 
 // Outbox publishes what effects have emitted.
@@ -57,10 +52,10 @@ type Outbox interface {
 	Lane(ctx context.Context, lane string) (published int, err error)
 }
 
-// Alarm has what is kept released on time.
+// Alarm releases kept messages on time.
 type Alarm interface {
-	// At asks for a release at, or shortly after, the given time. An error means that what
-	// is due then is released by the next run of release-delayed instead; nothing is lost.
+	// At asks for a release at the given time, or shortly after it. After an error the next run
+	// of release-delayed releases them; nothing is lost.
 	At(ctx context.Context, at time.Time) error
 }
 
@@ -75,7 +70,7 @@ type Config struct {
 	// Catalog has the contracts of bodies, and the topics of emissions.
 	Catalog       *catalog.Catalog
 	Handlers      *handler.Registry
-	Store         Store
+	Store         store.Store
 	DeadLetters   deadletter.Publisher
 	Outbox        Outbox
 	Alarm         Alarm
@@ -95,7 +90,7 @@ type Service struct {
 	config Config
 	once   *dedupe.Once
 	queues map[string]*queue
-	// bodies is what those in flight may hold.
+	// bodies is the budget of the bodies in flight.
 	bodies   *serve.Budget
 	draining atomic.Bool
 	// ended is closed when the service begins to drain.
@@ -107,13 +102,13 @@ type queue struct {
 	catalog.Queue
 	// slots bounds how many of its messages are handled at once.
 	slots *slots
-	// ordered: it has ordering keys; brokerKeepsTime: the broker's waits are its policy.
-	ordered, brokerKeepsTime bool
-	// waits: it is ordered, and its messages wait as a rule: each of its deliveries has to look
-	// for one before it.
+	// brokerKeepsTime: the broker's waits are its policy.
+	brokerKeepsTime bool
+	// waits: it is ordered, and its messages wait as a rule, so each of its deliveries looks for
+	// one before it.
 	waits bool
 	calm  *calm
-	// oneTarget: whatever the type, its messages go to one place outside.
+	// oneTarget: its messages of all types go to one place outside.
 	oneTarget bool
 	// nacks is the budget of nacks for the sake of single messages.
 	nacks *rate.Limiter
@@ -128,51 +123,43 @@ func New(config Config) *Service {
 		bodies: serve.NewBudget(serve.DefaultBodyBudget),
 	}
 	for _, q := range config.Queues {
-		if q.Enabled {
-			some, all := leased(q, config.Handlers)
-			s.queues[q.ID] = &queue{
-				Queue: q, slots: newSlots(q.Concurrency, config.Timer, s.ended), calm: newCalm(), oneTarget: all,
-				ordered: q.Ordered(), brokerKeepsTime: q.BrokerKeepsTime(),
-				// By a policy that is not the broker's, because what a leased handler calls may ask
-				// for it, or behind dead letters.
-				waits: q.Ordered() && (q.OnPoison == catalog.Park || some || !q.BrokerKeepsTime()),
-				nacks: rate.NewLimiter(rate.Every(q.NackBudget), 1),
-			}
+		if !q.Enabled {
+			continue
+		}
+		names, leased := map[string]bool{}, false
+		for _, spec := range q.Handlers {
+			h, _ := config.Handlers.Lookup(spec.Name)
+			names[spec.Name], leased = true, leased || h.Leased != nil
+		}
+		s.queues[q.ID] = &queue{
+			Queue: q, slots: newSlots(q.Concurrency, config.Timer, s.ended), calm: newCalm(), oneTarget: leased && len(names) == 1,
+			brokerKeepsTime: q.BrokerKeepsTime(),
+			// Messages wait by a policy that is not the broker's, where the service that a leased
+			// handler calls asks for it, or behind dead letters.
+			waits: q.Ordered() && (q.OnPoison == catalog.Park || leased || !q.BrokerKeepsTime()),
+			nacks: rate.NewLimiter(rate.Every(q.NackBudget), 1),
 		}
 	}
 	return s
 }
 
-// leased reports whether some of a queue's event types have a leased handler, and whether
-// all of them have the same one.
-func leased(q catalog.Queue, handlers *handler.Registry) (some, all bool) {
-	names := map[string]bool{}
-	for _, spec := range q.Handlers {
-		h, _ := handlers.Lookup(spec.Name)
-		names[spec.Name] = true
-		some = some || h.Leased != nil
-	}
-	return some, some && len(names) == 1
-}
-
-// phases is how often bookkeeping of its own can come beside one handler: the place in
-// line, the claim, what became of it, the dead letter, the outbox, the end of the lane, and
-// the alarm with the second that an acknowledgement is held back.
+// phases is the number of bookkeeping steps around one handler: the place in line, the claim,
+// the result, the dead letter, the outbox, the end of the lane, and the alarm with the second
+// that an acknowledgement is held back.
 const phases = 7
 
-// Longest is the longest that a push takes from its body to its answer: what waits for
-// its turn and is handled ends within the ack deadline, and a handler that is given up
-// and the bookkeeping do not count against it.
+// Longest is the longest time from a push's body to its answer. The wait for a slot and the
+// handler end within the ack deadline. The grace of a handler and the bookkeeping are added.
 func (s *Service) Longest() time.Duration {
 	longest := bookkeeping // a dead letter is kept
 	for _, q := range s.queues {
-		longest = max(longest, q.AckDeadline+parting+phases*bookkeeping)
+		longest = max(longest, q.AckDeadline+grace+phases*bookkeeping)
 	}
 	return longest
 }
 
-// Drain makes the service refuse every push from now on with 503, and with it what waits
-// for a slot or for its next attempt. What is being handled goes on.
+// Drain makes the service answer 503 to every further push, and to those that wait for a slot
+// or for their next attempt. Handlers that run go on.
 func (s *Service) Drain() {
 	if s.draining.CompareAndSwap(false, true) {
 		close(s.ended)

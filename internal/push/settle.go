@@ -18,35 +18,40 @@ import (
 	"billhook/internal/store"
 )
 
-// settle is the step after all others, of both kinds of handler: it turns what the attempt has
-// come to into what is counted, kept or dead-lettered, and into the answer. It does what is
-// planned in this order: what the record says, the dead letter, the lane, the record. What has
-// not come to an attempt of the event is kept in its lane, and leaves its record as it is.
+const (
+	// maxResume is how long a request waits for the next attempt of its message.
+	maxResume = 2 * time.Second
+	// nextLook is how long a request waits for a message that another worker has.
+	nextLook = time.Second
+)
+
+// settle is the step after a failure, for both kinds of handler. It counts the attempt, keeps
+// the message or dead-letters it, and makes the answer. In this order it reads the record,
+// publishes the dead letter, and writes the lane and the record. Where there was no attempt of
+// the event, the record stays as it is.
 //
-// Where the record or the lane is not what it was thought to be, that is what the attempt has
-// come to.
+// Where the record or the lane is not as assumed, settle returns that as the attempt's result.
 func (s *Service) settle(ctx context.Context, w *attempt, v verdict) verdict {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), bookkeeping)
 	defer cancel()
-	a := answer{Outcome: retry.Retry, Status: int(v.means.Class), Reason: v.means.Reason, cause: cause(v.failure)}
-	said, quiet, died := detail(v.failure), waitedForOther(v.failure), workersDied(v.failure)
-	p := s.plan(w, v)
+	a := again(v.means, v.failure)
 	if v.course == nacked || (v.course == failed && v.means.Counts) {
 		a.Attempt = v.attempt
 	}
-	end := dedupe.Ending{Status: dedupe.Failed, Reason: a.Reason, Next: p.due, Uncounted: !v.means.Counts}
 	letter := deadletter.Letter{
-		Message: w.delivery.message, Reason: a.Reason, Status: a.Status,
+		Message: w.delivery.message, Reason: a.Reason, Status: a.Status, Detail: detail(v.failure),
 		SourceQueue: w.queue.ID, SourceSubscription: w.delivery.subscription, SourceMessageID: w.firstID,
 		FirstPublishedAt: w.delivery.publishedAt, DeadLetteredAt: s.config.Now(),
 	}
-	about := []slog.Attr{
-		slog.String("queue", w.queue.ID), slog.String("event_id", w.event.ID),
-		slog.String("message_id", w.delivery.messageID), slog.String("reason", a.Reason),
-	}
+	reason := slog.String("reason", a.Reason)
+	p := s.plan(w, v)
+	end := dedupe.Ending{Status: dedupe.Failed, Reason: a.Reason, Next: p.due, Uncounted: !v.means.Counts}
 	if p.way == never {
-		end.Status, end.Next, end.Uncounted = dedupe.DeadLettered, time.Time{}, died
-		a.Outcome, a.quiet, letter.Detail = retry.DeadLettered, quiet, said
+		a.Outcome, end = retry.DeadLettered, dedupe.Ending{Status: dedupe.DeadLettered, Reason: a.Reason}
+		for _, marked := range marks(v.failure) {
+			a.quiet = a.quiet || marked.Verdict.Scope == retry.OtherEvent          // it waited in vain
+			end.Uncounted = end.Uncounted || marked.Verdict.Reason == dedupe.Begun // attempts began, and none ended
+		}
 	}
 
 	// The record.
@@ -62,23 +67,23 @@ func (s *Service) settle(ctx context.Context, w *attempt, v verdict) verdict {
 		case err != nil:
 			return verdict{course: nacked, failure: err}
 		case w.run.Lost(seen) || (seen != dedupe.Fresh && seen != dedupe.Claimed):
-			return verdict{course: told, seen: seen}
+			return verdict{course: recorded, seen: seen}
 		}
 		a.Attempt, end.Uncounted = w.run.Attempt(), end.Uncounted && seen == dedupe.Fresh
 		if end.Uncounted {
 			a.Attempt-- // the last was counted before it ran, and there is no other
 		}
-	case v.course == lost, v.course == busy:
-		if v.course == lost {
+	case v.course == uncertain, v.course == busy:
+		if v.course == uncertain {
 			// A commit whose answer was lost is recognized, where the store answers again.
 			if seen, err := w.run.Look(ctx); err == nil && seen != dedupe.Fresh {
-				return verdict{course: told, seen: seen}
+				return verdict{course: recorded, seen: seen}
 			}
 		}
 		// An attempt that was counted before it ran, and was none of the event's own, is taken
 		// back. Where that cannot be written it stays counted, as if its worker had died.
 		if _, err := w.run.Uncount(ctx, a.Reason); err != nil {
-			s.config.Log.LogAttrs(ctx, slog.LevelWarn, "attempt not taken back", about...)
+			s.warn(ctx, w, "attempt not taken back", reason)
 		}
 	}
 
@@ -102,13 +107,13 @@ func (s *Service) settle(ctx context.Context, w *attempt, v verdict) verdict {
 			return verdict{course: nacked, failure: err, attempt: a.Attempt}
 		}
 	case p.way == kept:
-		if place = w.place; v.course != aside {
+		if place = w.place; v.course != postponed {
 			place, err = lane.Open(ctx, s.config.Store, p.name)
 		}
 		if err != nil {
 			break
 		}
-		if recorded := v.course == failed || v.course == early; !recorded && p.name.OrderingKey == "" && place.Holds() {
+		if counts := v.course == failed || v.course == early; !counts && p.name.OrderingKey == "" && place.Holds() {
 			break // an earlier delivery has kept it
 		}
 		message := w.delivery.message
@@ -117,14 +122,14 @@ func (s *Service) settle(ctx context.Context, w *attempt, v verdict) verdict {
 			Topic: w.queue.Topic(), Message: message, FirstPublished: w.delivery.publishedAt, MessageID: w.delivery.messageID,
 			Tenant: w.event.Tenant, EventID: w.event.ID, Due: p.due,
 		}, s.config.Now())
-		if err == nil && (v.course == aside || v.course == busy) {
+		if err == nil && (v.course == postponed || v.course == busy) {
 			_, err = s.config.Store.Commit(ctx, end.Kept.Writes)
 		}
 	}
 	switch {
 	case err == nil:
-	case v.course != aside:
-		s.config.Log.LogAttrs(ctx, slog.LevelWarn, "message not kept for its wait", append(about, slog.String("cause", fmt.Sprintf("%T", err)))...)
+	case v.course != postponed:
+		s.warn(ctx, w, "message not kept for its wait", reason, slog.String("cause", fmt.Sprintf("%T", err)))
 		p.way, end.Kept = redelivered, dedupe.Kept{}
 	case errors.Is(err, lane.ErrUnfit) && p.due.IsZero(): // the broker has to keep it, and with it the key
 		return verdict{course: nacked, failure: retry.Busy(a.Reason, err)}
@@ -158,9 +163,9 @@ func (s *Service) settle(ctx context.Context, w *attempt, v verdict) verdict {
 			return verdict{course: nacked, failure: err, attempt: a.Attempt}
 		case err != nil:
 			if leased {
-				s.config.Log.LogAttrs(ctx, slog.LevelWarn, "lease not released", about...)
+				s.warn(ctx, w, "lease not released", reason)
 			} else {
-				s.config.Log.LogAttrs(ctx, slog.LevelWarn, "attempt not counted", about...)
+				s.warn(ctx, w, "attempt not counted", reason)
 			}
 			p.way = redelivered
 		case p.way == never: // what somebody else has written stands
@@ -172,7 +177,7 @@ func (s *Service) settle(ctx context.Context, w *attempt, v verdict) verdict {
 		case v.course == failed && !w.run.Lost(seen) && (seen == dedupe.Fresh || seen == dedupe.Claimed):
 			return v
 		case seen != dedupe.Waiting || v.course != early:
-			return verdict{course: told, seen: seen}
+			return verdict{course: recorded, seen: seen}
 		}
 	}
 
@@ -188,7 +193,7 @@ func (s *Service) settle(ctx context.Context, w *attempt, v verdict) verdict {
 		if v.course != failed {
 			a.cause = ""
 		}
-		if v.course == aside {
+		if v.course == postponed {
 			a.Status = http.StatusOK
 		}
 		a.hold = w.calms && !place.Exists() && p.name.OrderingKey != ""
@@ -197,27 +202,119 @@ func (s *Service) settle(ctx context.Context, w *attempt, v verdict) verdict {
 	return verdict{course: final, answer: a}
 }
 
-// detail is what a dead letter says beside its reason: the texts of our own errors,
-// which hold codes, field paths and ids; never the text of a foreign one.
+// plan is what is done about a verdict.
+type plan struct {
+	// way is how the message comes to its next attempt, and due when that is.
+	way way
+	due time.Time
+	// name is that of the lane that keeps it meanwhile.
+	name lane.Name
+}
+
+// way is how a message comes to its next attempt.
+type way int
+
+const (
+	redelivered way = iota // by the broker
+	resumed                // in this request
+	kept                   // from a lane, when it is due
+	never                  // it is dead-lettered
+)
+
+// plan decides how the message comes to its next attempt, and when that is due.
+//
+// A failure of what all messages share is nacked: the subscription slows down, which is the
+// right brake then, and the backlog stays with the broker. Any other nack would slow messages
+// that could succeed. So there is one only where the broker's own wait is the policy's, within
+// the queue's budget.
+func (s *Service) plan(w *attempt, v verdict) plan {
+	now, q, received := s.config.Now(), w.queue, w.delivery.received
+	// An attempt may be made in this request soon, and early enough to be answered by the ack
+	// deadline.
+	latest := received.Add(min(maxResume, q.AckDeadline-q.SlotWait-w.policy.Timeout-bookkeeping-1))
+	if s.Draining() {
+		latest = time.Time{}
+	}
+	frees := w.parks && (w.replayed || w.run.Corrects())
+	p := plan{way: redelivered, due: v.due, name: w.name}
+	switch v.course {
+	case postponed:
+		p.way = kept
+	case early:
+		switch {
+		case !w.waited && !p.due.After(latest):
+			p.way = resumed
+		case !frees: // else it is what its key waits for
+			p.way = kept
+		}
+	case busy:
+		soon := received.Add(nextLook)
+		// Not much later than the broker would come: it may be over before its time.
+		if late := now.Add(max(w.policy.Backoff.Wait(1, 0), nextLook)); p.due.IsZero() || p.due.After(late) {
+			p.due = late
+		}
+		switch {
+		case !w.waited && soon.After(now) && !soon.After(latest):
+			p.way, p.due = resumed, soon
+		case !frees && !q.nacks.AllowN(now, 1):
+			p.way = kept
+		}
+	case failed:
+		wait, asked := w.policy.Backoff.Wait(v.attempt, s.config.Dice()), retry.Asked(v.failure)
+		p.way, p.due = kept, now.Add(max(wait, asked))
+		switch {
+		case v.means.Class.Terminal():
+			p.way = never
+		case v.means.Scope == retry.OtherEvent:
+			p.name.OrderingKey = "" // what it waits for may be behind it
+		case v.means.Scope != retry.EveryMessage && !p.due.After(latest):
+			p.way = resumed
+		case frees:
+			p.way = redelivered
+		case asked > wait:
+		case v.means.Scope == retry.EveryMessage, v.means.Class == retry.Unavailable && q.oneTarget,
+			q.brokerKeepsTime && (w.delivery.attempt == 0 || w.delivery.attempt == v.attempt) && q.nacks.AllowN(now, 1):
+			p.way = redelivered
+		}
+	default:
+	}
+	return p
+}
+
+// again answers that the message is to be delivered again.
+func again(means retry.Verdict, err error) answer {
+	return answer{Outcome: retry.Retry, Status: int(means.Class), Reason: means.Reason, cause: cause(err)}
+}
+
+// detail is the text of a dead letter beside its reason. It is made of our own errors,
+// which hold codes, field paths and ids; the text of a foreign error is left out.
 func detail(err error) string {
 	var invalid *contract.Invalid
 	if errors.As(err, &invalid) {
 		return invalid.Error()
 	}
-	var said []string
-	for first, marked := true, (*retry.Error)(nil); errors.As(err, &marked); first, err = false, marked.Err {
-		if !first { // its reason stands beside it
-			said = append(said, marked.Verdict.Reason)
+	var texts []string
+	for i, marked := range marks(err) {
+		if i > 0 { // the letter has the reason of the first
+			texts = append(texts, marked.Verdict.Reason)
 		}
 		if len(marked.Subjects) > 0 {
-			said = append(said, strings.Join(marked.Subjects, " "))
+			texts = append(texts, strings.Join(marked.Subjects, " "))
 		}
 	}
-	return strings.Join(said, ": ")
+	return strings.Join(texts, ": ")
 }
 
-// cause is what the log says of a failure beside its reason: more than detail, in
-// that it names the type of the error at the bottom, which may be a foreign one.
+// marks are the marked errors in a chain of errors, the outermost first.
+func marks(err error) (all []*retry.Error) {
+	for marked := (*retry.Error)(nil); errors.As(err, &marked); err = marked.Err {
+		all = append(all, marked)
+	}
+	return all
+}
+
+// cause is the log's text of a failure beside its reason: the detail, and the type of the
+// error at the bottom, which may be a foreign one.
 func cause(err error) string {
 	if err == nil {
 		return ""
@@ -227,25 +324,4 @@ func cause(err error) string {
 		root = inner
 	}
 	return strings.TrimPrefix(detail(err)+" "+fmt.Sprintf("%T", root), " ")
-}
-
-// waitedForOther reports whether a dead letter's reason is that the event waited in vain
-// for another.
-func waitedForOther(reason error) bool {
-	for marked := (*retry.Error)(nil); errors.As(reason, &marked); reason = marked.Err {
-		if marked.Verdict.Scope == retry.OtherEvent {
-			return true
-		}
-	}
-	return false
-}
-
-// workersDied reports whether a dead letter's reason is that attempts began and none ended.
-func workersDied(reason error) bool {
-	for marked := (*retry.Error)(nil); errors.As(reason, &marked); reason = marked.Err {
-		if marked.Verdict.Reason == dedupe.Begun {
-			return true
-		}
-	}
-	return false
 }

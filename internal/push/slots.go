@@ -2,6 +2,7 @@ package push
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 )
@@ -40,15 +41,15 @@ func newSlots(n int, timer Timer, end <-chan struct{}) *slots {
 	return &slots{free: n, timer: timer, end: end, waiting: map[string][]*waiter{}}
 }
 
-// acquire takes a slot for a message of the key, and reports whether it got one before
-// end is closed or due, or ctx ends. It gets none, at once, where too much waits already.
+// acquire takes a slot for a message of the key. It reports whether it got one before end is
+// closed, patience is over, or ctx ends. Where too much waits already, it fails at once.
 func (s *slots) acquire(ctx context.Context, key string, size int, patience time.Duration) bool {
 	s.mu.Lock()
 	switch {
 	case s.free > 0:
 		s.free--
 		s.mu.Unlock()
-		return s.unless()
+		return s.unlessEnded()
 	case patience <= 0 || s.count == maxWaiting || s.bytes+size > maxWaitingBytes:
 		s.mu.Unlock()
 		return false
@@ -66,7 +67,7 @@ func (s *slots) acquire(ctx context.Context, key string, size int, patience time
 	defer stop()
 	select {
 	case <-w.turn:
-		return s.unless()
+		return s.unlessEnded()
 	case <-late:
 	case <-s.end:
 	case <-ctx.Done():
@@ -75,16 +76,17 @@ func (s *slots) acquire(ctx context.Context, key string, size int, patience time
 	defer s.mu.Unlock()
 	select {
 	case <-w.turn: // while it was leaving
-		s.pass()
+		s.handOver()
 	default:
 		s.forget(key, w)
 	}
 	return false
 }
 
-// unless keeps a slot, but where the service has ended in the meantime: in the wait for it,
-// while the body was read, or between two attempts of a message.
-func (s *slots) unless() bool {
+// unlessEnded reports whether the slot just taken may be used. Where the service has ended
+// meanwhile (in the wait for the slot, while the body was read, or between two attempts of a
+// message), the slot is given back.
+func (s *slots) unlessEnded() bool {
 	select {
 	case <-s.end:
 		s.release()
@@ -96,20 +98,10 @@ func (s *slots) unless() bool {
 
 // forget removes a waiter that leaves.
 func (s *slots) forget(key string, w *waiter) {
-	for i, other := range s.waiting[key] {
-		if other == w {
-			s.remove(key, i)
-			break
-		}
-	}
-	if len(s.waiting[key]) > 0 {
-		return
-	}
-	for i, other := range s.keys {
-		if other == key {
-			s.keys = append(s.keys[:i], s.keys[i+1:]...)
-			return
-		}
+	s.remove(key, slices.Index(s.waiting[key], w))
+	if len(s.waiting[key]) == 0 {
+		i := slices.Index(s.keys, key)
+		s.keys = slices.Delete(s.keys, i, i+1)
 	}
 }
 
@@ -127,15 +119,16 @@ func (s *slots) remove(key string, i int) *waiter {
 	return w
 }
 
-// release gives a slot back: to the key whose turn it is, else to whoever comes.
+// release gives a slot back.
 func (s *slots) release() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.pass()
+	s.handOver()
 }
 
-// pass is release, under the lock.
-func (s *slots) pass() {
+// handOver gives a slot to the key whose turn it is; where no message waits, the slot is free.
+// The caller holds the lock.
+func (s *slots) handOver() {
 	if len(s.keys) == 0 {
 		s.free++
 		return

@@ -161,11 +161,11 @@ func TestATurnThatComesWithTheEndOfAWaitIsPassedOn(t *testing.T) {
 			a := ask(s, "k", 1, time.Hour)
 			s.mu.Lock()
 			if first == "the turn" {
-				s.pass()
+				s.handOver()
 			}
 			close(ended)
 			if first == "the end" {
-				s.pass()
+				s.handOver()
 			}
 			s.mu.Unlock()
 			synctest.Wait()

@@ -10,12 +10,48 @@ import (
 	"billhook/internal/retry"
 )
 
+// calmFor is how long an instance assumes that no message of a queue waits in a lane, after it
+// has read so. The first message of a new lane is acknowledged only after that time, so that
+// messages behind it find its lane.
+const calmFor = time.Second
+
+// calm is whether an instance assumes that no message of a queue waits in a lane, and until when.
+type calm struct {
+	// one lets one caller at a time read; the others wait for what it finds.
+	one   chan struct{}
+	until time.Time
+	found bool
+}
+
+func newCalm() *calm { return &calm{one: make(chan struct{}, 1)} }
+
+// holds reports whether no message of the queue waits in a lane. It reads about once in calmFor,
+// however many callers ask. That a message waits is assumed for as long; then every lane is
+// read, which is never wrong.
+func (c *calm) holds(ctx context.Context, now func() time.Time, read func(context.Context) (bool, error)) (bool, error) {
+	select {
+	case c.one <- struct{}{}:
+		defer func() { <-c.one }()
+	case <-ctx.Done():
+		return false, ctx.Err()
+	}
+	// Before the read: what is kept while it goes on waits that much longer.
+	begun := now()
+	if begun.Before(c.until) {
+		return c.found, nil
+	}
+	found, err := read(ctx)
+	if err == nil {
+		c.until, c.found = begun.Add(calmFor), found
+	}
+	return found, err
+}
+
 // maxAhead is how far ahead a time of delivery may lie.
 const maxAhead = 30 * 24 * time.Hour
 
-// turn is the second step. It drops what is not for the queue or too old. It finds whether it
-// is the message's turn: not before its time of delivery, and not before one of its key that
-// waits.
+// turn is the second step. It drops a message that is not for the queue or is too old. It finds
+// whether the message has to wait, for its time of delivery or behind others of its key.
 func (s *Service) turn(ctx context.Context, w *attempt) verdict {
 	q, d, now := w.queue, &w.delivery, s.config.Now()
 	w.waits, w.opened, w.ends, w.until = false, false, false, time.Time{}
@@ -33,9 +69,9 @@ func (s *Service) turn(ctx context.Context, w *attempt) verdict {
 		return verdict{course: failed, failure: w.broken}
 	}
 	var due time.Time
-	if wished := d.message.Attributes[contract.AttrDeliverAt]; wished != "" && !w.returned {
-		// A contract's time. What comes back has waited for it already.
-		if at, err := time.Parse(time.RFC3339Nano, wished); err == nil && at.After(now) {
+	if wanted := d.message.Attributes[contract.AttrDeliverAt]; wanted != "" && !w.returned {
+		// A message that comes back has waited for it already.
+		if at, err := time.Parse(time.RFC3339Nano, wanted); err == nil && at.After(now) {
 			due = at
 		}
 	}
@@ -44,9 +80,9 @@ func (s *Service) turn(ctx context.Context, w *attempt) verdict {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), bookkeeping)
 	defer cancel()
-	// Only its lane can tell whether one of its key waits. In a queue where messages wait by
-	// policy, one always may, and what comes back has a lane. Elsewhere that is rare, and known
-	// for the whole queue at once.
+	// Only the lane can tell whether a message of the key waits. The lane is read in a queue whose
+	// messages wait by policy, and for a message that comes back from its lane. Elsewhere lanes
+	// are rare, and one read tells for the whole queue that there is none.
 	looks := q.waits || w.returned || !due.IsZero()
 	if !looks {
 		calm, err := q.calm.holds(ctx, s.config.Now, func(ctx context.Context) (bool, error) {

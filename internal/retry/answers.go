@@ -2,42 +2,35 @@ package retry
 
 import (
 	"errors"
+	"slices"
 	"strconv"
 	"time"
+
+	"billhook/internal/pii"
 )
 
-// The reasons that HTTPStatus gives are about the called service.
-const (
-	calleeUnauthorized = "callee_unauthorized"
-	calleeBusy         = "callee_busy"
-	calleeRedirects    = "callee_redirects"
-	calleeRefused      = "callee_refused"
-	calleeFailed       = "callee_failed"
-	calleeUnclear      = "callee_unclear"
-)
-
-// HTTPStatus is what a status means that a called service has answered with: nil for
-// 2xx, else a marked error whose reason names what happened and the status. Nothing
-// else of an answer is ever repeated.
+// HTTPStatus is the meaning of the status that a called service has answered with: nil for
+// 2xx, else a marked error whose reason names what happened to the callee, and the status.
+// Nothing else of an answer is ever repeated.
 func HTTPStatus(status int) error {
-	code := "_" + strconv.Itoa(status)
+	code := strconv.Itoa(status)
 	switch {
 	case status >= 200 && status < 300:
 		return nil
 	case status == 401 || status == 403 || status == 407:
 		// Our secret, clock or proxy is set up wrongly, which is no message's fault: as a
 		// refusal, one bad rollout would dead-letter all there is.
-		return Down(calleeUnauthorized+code, nil)
+		return Down("callee_unauthorized_"+code, nil)
 	case status == 408 || status == 425 || status == 429:
-		return Down(calleeBusy+code, nil)
+		return Down("callee_busy_"+code, nil)
 	case status >= 300 && status < 400:
-		return Permanent(calleeRedirects+code, nil)
+		return Permanent("callee_redirects_"+code, nil)
 	case status >= 400 && status < 500:
-		return Permanent(calleeRefused+code, nil)
+		return Permanent("callee_refused_"+code, nil)
 	case status >= 500 && status < 600:
-		return Transient(calleeFailed+code, nil)
+		return Transient("callee_failed_"+code, nil)
 	default:
-		return Transient(calleeUnclear+code, nil)
+		return Transient("callee_unclear_"+code, nil)
 	}
 }
 
@@ -71,4 +64,19 @@ func Asked(failure error) time.Duration {
 		return after.wait
 	}
 	return 0
+}
+
+// MaxSubjects is how many subjects a verdict names at most.
+const MaxSubjects = 5
+
+// BadRequest marks a message that names what does not exist: the handler's verdict of
+// class 400. The subjects are the ids of what is missing, for the person who mends it. They
+// stand in the dead letter's detail and in the log, never in the reason. A subject without the
+// shape of an id is left out, and so are those after the first MaxSubjects. cause may be nil.
+func BadRequest(reason string, cause error, subjects ...string) error {
+	named := slices.DeleteFunc(slices.Clone(subjects), func(subject string) bool { return !pii.ID.Valid(subject) })
+	return &Error{
+		Verdict:  Verdict{Class: Malformed, Reason: reason, Counts: true},
+		Subjects: named[:min(len(named), MaxSubjects)], Err: cause,
+	}
 }

@@ -8,6 +8,7 @@ package retry
 import (
 	"context"
 	"errors"
+	"slices"
 )
 
 // Outcome is what became of a delivery.
@@ -42,12 +43,7 @@ const (
 func (c Class) Terminal() bool { return c < 500 }
 
 func (c Class) known() bool {
-	switch c {
-	case Malformed, Conflict, Rejected, Failed, Unavailable, TimedOut:
-		return true
-	default:
-		return false
-	}
+	return slices.Contains([]Class{Malformed, Conflict, Rejected, Failed, Unavailable, TimedOut}, c)
 }
 
 // Verdict is what an error means.

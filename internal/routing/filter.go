@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// The attributes that say whom a message is for: a routing key for every queue that is
-// bound to it, or the id of one queue alone.
+// The attributes that route a message: to each queue that is bound to its key, or to one queue
+// alone.
 const (
 	AttrRoutingKey = "routing_key"
 	AttrQueue      = "queue"
@@ -17,10 +17,9 @@ const maxFilterBytes = 256
 
 // Binding says which messages of a topic a queue takes.
 type Binding struct {
-	// Queue is the queue's id. It takes what carries it as the attribute queue, and of
-	// what carries another nothing.
+	// Queue is the queue's id. Messages whose attribute queue is another id are not taken.
 	Queue string
-	// Patterns hold the routing keys that it takes besides. None: it takes all messages.
+	// Patterns hold the routing keys that the queue takes. None: it takes all messages.
 	Patterns []Pattern
 	// Own: the topic is the queue's own, so a message without a routing key is for it.
 	Own bool
@@ -42,12 +41,17 @@ func (b Binding) Takes(attributes map[string]string) bool {
 // need. The zero value lets every message through.
 type Filter struct {
 	queue string
-	terms []term // of a message for no queue alone; one of them is enough
+	// terms are of a message for no queue alone: one of them is enough. None: all pass.
+	terms []term
+	// unkeyed lets a message without a routing key through besides.
+	unkeyed bool
 }
 
-// term is a condition on the routing key. Its verb is one of four: is, begins, any (there
-// is a key), none (there is no key).
-type term struct{ verb, text string }
+// term is a condition on the routing key: it is the text, or begins with it.
+type term struct {
+	text  string
+	exact bool
+}
 
 // Filter is the narrowest filter that fits Pub/Sub's 256 bytes and lets through what the
 // binding takes: first one condition a pattern, then the one prefix that all patterns
@@ -56,31 +60,24 @@ func (b Binding) Filter() Filter {
 	if len(b.Patterns) == 0 {
 		return Filter{}
 	}
-	var narrow, wide []term
-	if b.Own {
-		narrow, wide = append(narrow, term{"none", ""}), append(wide, term{"none", ""})
-	}
+	narrow, all := Filter{queue: b.Queue, unkeyed: b.Own}, Filter{queue: b.Queue}
 	shared := b.Patterns[0].prefix()
 	for _, p := range b.Patterns {
 		if p == "#" {
-			return fitting(Filter{queue: b.Queue})
+			return fitting(all)
 		}
-		next := term{"is", string(p)}
-		if !p.Exact() {
-			next = begins(p.prefix())
-		}
-		if !slices.Contains(narrow, next) {
-			narrow = append(narrow, next)
+		if next := (term{p.prefix(), p.Exact()}); !slices.Contains(narrow.terms, next) {
+			narrow.terms = append(narrow.terms, next)
 		}
 		for !strings.HasPrefix(p.prefix(), shared) {
 			shared = shared[:len(shared)-1]
 		}
 	}
-	return fitting(Filter{b.Queue, narrow}, Filter{b.Queue, append(wide, begins(shared))}, Filter{queue: b.Queue})
+	return fitting(narrow, Filter{b.Queue, []term{{text: shared}}, b.Own}, all)
 }
 
-// prefix is what every key begins with that the pattern holds. A # after a dot may stand
-// for no word at all, and then the dot is missing too.
+// prefix begins every key that the pattern holds. A # may stand for no word, and then the dot
+// before it is missing too.
 func (p Pattern) prefix() string {
 	before, _, _ := strings.Cut(string(p), "*")
 	before, _, empty := strings.Cut(before, "#")
@@ -88,13 +85,6 @@ func (p Pattern) prefix() string {
 		before = strings.TrimSuffix(before, ".")
 	}
 	return before
-}
-
-func begins(prefix string) term {
-	if prefix == "" {
-		return term{"any", ""}
-	}
-	return term{"begins", prefix}
 }
 
 func fitting(filters ...Filter) Filter {
@@ -111,19 +101,25 @@ func (f Filter) String() string {
 	if f.queue == "" {
 		return ""
 	}
+	const key = "attributes." + AttrRoutingKey
 	text := "attributes." + AttrQueue + ` = "` + f.queue + `" OR `
 	others := "NOT attributes:" + AttrQueue
 	if len(f.terms) == 0 {
 		return text + others
 	}
-	conditions := make([]string, len(f.terms))
-	for i, t := range f.terms {
-		conditions[i] = map[string]string{
-			"is":     "attributes." + AttrRoutingKey + ` = "` + t.text + `"`,
-			"begins": "hasPrefix(attributes." + AttrRoutingKey + `, "` + t.text + `")`,
-			"any":    "attributes:" + AttrRoutingKey,
-			"none":   "NOT attributes:" + AttrRoutingKey,
-		}[t.verb]
+	var conditions []string
+	if f.unkeyed {
+		conditions = append(conditions, "NOT attributes:"+AttrRoutingKey)
+	}
+	for _, t := range f.terms {
+		condition := "hasPrefix(" + key + `, "` + t.text + `")`
+		switch {
+		case t.exact:
+			condition = key + ` = "` + t.text + `"`
+		case t.text == "":
+			condition = "attributes:" + AttrRoutingKey
+		}
+		conditions = append(conditions, condition)
 	}
 	return text + "(" + others + " AND (" + strings.Join(conditions, " OR ") + "))"
 }
@@ -135,14 +131,7 @@ func (f Filter) Match(attributes map[string]string) bool {
 		return f.queue == "" || alone == f.queue
 	}
 	key, keyed := attributes[AttrRoutingKey]
-	return len(f.terms) == 0 || slices.ContainsFunc(f.terms, func(t term) bool {
-		switch t.verb {
-		case "is":
-			return keyed && key == t.text
-		case "begins":
-			return keyed && strings.HasPrefix(key, t.text)
-		default:
-			return keyed == (t.verb == "any")
-		}
+	return len(f.terms) == 0 || !keyed && f.unkeyed || keyed && slices.ContainsFunc(f.terms, func(t term) bool {
+		return key == t.text || !t.exact && strings.HasPrefix(key, t.text)
 	})
 }

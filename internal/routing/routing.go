@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
-	"slices"
 	"strings"
 )
 
@@ -109,46 +108,31 @@ func Narrower(a, b Pattern) int {
 	return cmp.Or(cmp.Compare(strings.Count(string(b), "."), strings.Count(string(a), ".")), cmp.Compare(a, b))
 }
 
-// Table finds a value by the narrowest of the patterns that hold a key.
-type Table[V any] struct {
-	exact map[string]V
-	wide  []row[V]
-}
+// Table is values by the texts of their patterns.
+type Table[V any] map[string]V
 
-type row[V any] struct {
-	pattern Pattern
-	value   V
-}
-
-// NewTable returns the table of values by the texts of their patterns. The error joins
-// those that are no pattern.
+// NewTable checks the patterns of a table. The error joins those that are none.
 func NewTable[V any](values map[string]V) (Table[V], error) {
-	t := Table[V]{exact: map[string]V{}}
 	var mistakes []error
-	for text, value := range values {
-		p, err := Parse(text)
-		switch {
-		case err != nil:
+	for text := range values {
+		if _, err := Parse(text); err != nil {
 			mistakes = append(mistakes, fmt.Errorf("%q: %w", text, err))
-		case p.Exact():
-			t.exact[text] = value
-		default:
-			t.wide = append(t.wide, row[V]{p, value})
 		}
 	}
-	slices.SortFunc(t.wide, func(a, b row[V]) int { return Narrower(a.pattern, b.pattern) })
-	return t, errors.Join(mistakes...)
+	return values, errors.Join(mistakes...)
 }
 
-// Find returns the value of the narrowest pattern that holds the key.
-func (t Table[V]) Find(key string) (value V, ok bool) {
-	if value, ok = t.exact[key]; ok {
-		return value, true
-	}
-	for _, r := range t.wide {
-		if r.pattern.Match(key) {
-			return r.value, true
+// Find returns the value of the key itself, else that of the narrowest pattern that holds it.
+func (t Table[V]) Find(key string) (V, bool) {
+	best := Pattern(key)
+	if _, exact := t[key]; !exact {
+		best = ""
+		for text := range t {
+			if p := Pattern(text); p.Match(key) && (best == "" || Narrower(p, best) < 0) {
+				best = p
+			}
 		}
 	}
-	return value, false
+	value, ok := t[string(best)]
+	return value, ok
 }

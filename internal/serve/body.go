@@ -58,7 +58,7 @@ func (b *Body) Read(w http.ResponseWriter, r *http.Request, limit int64, budget 
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
-		if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
+		if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
 			return ErrTooLarge
 		}
 		if err != nil {

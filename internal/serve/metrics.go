@@ -36,14 +36,10 @@ func (s *Server) RunOn(ctx context.Context, ports Ports, metrics http.Handler) e
 }
 
 // ListenMetrics opens the port of a service's metrics, which is not reachable from outside. An
-// empty port is 9090. Where the service's port is 0, an empty port is 0 too, since other
-// services are likely on the machine. Port 0 chooses a free one.
+// empty port is 9090, or a free one where the service's port is 0: other services are likely on
+// the machine. Port 0 is a free one.
 func ListenMetrics(ctx context.Context, host, port, ofService string) (net.Listener, error) {
-	switch {
-	case port != "":
-	case ofService == "0":
-		port = "0"
-	default:
+	if port == "" && ofService != "0" {
 		port = defaultMetricsPort
 	}
 	listener, err := Listen(ctx, host, port)

@@ -23,6 +23,7 @@ import (
 	"billhook/internal/failpoint"
 	"billhook/internal/lane"
 	"billhook/internal/serve"
+	"billhook/internal/store"
 	"billhook/internal/telemetry"
 	"billhook/internal/twophase"
 )
@@ -44,7 +45,7 @@ const slack = time.Minute
 // Service answers /tasks.
 type Service struct {
 	Catalog *catalog.Catalog
-	Store   dedupe.Querier
+	Store   store.Store
 	Outbox  *lane.Relay
 	// Delayed publishes what has waited long enough.
 	Delayed *lane.Relay

@@ -40,8 +40,12 @@ func (s *Service) receive(w http.ResponseWriter, r *http.Request, from *source, 
 	defer s.release(b) // after a panic too, which is answered further out
 	b.outcome = outcome{source: from.Name, started: s.config.Now()}
 	o := &b.outcome
-	if s.admit(w, r, from, b, o) {
-		s.accept(r.Context(), from, queue, b, o)
+	err := s.admit(w, r, from, b)
+	if err == nil {
+		err = s.accept(r.Context(), from, queue, b, o)
+	}
+	if err != nil {
+		o.refused = refusal(err)
 	}
 	s.answer(w, r, o)
 }
@@ -51,38 +55,30 @@ func (s *Service) receive(w http.ResponseWriter, r *http.Request, from *source, 
 // well-formed, and the time is ours. Nothing of the body is parsed, and nothing
 // remembered, before its signature is known to be good; the rate limit comes after it,
 // so that a stranger cannot use it up.
-func (s *Service) admit(w http.ResponseWriter, r *http.Request, from *source, b *buffers, o *outcome) bool {
-	if !isJSON(r.Header["Content-Type"]) {
-		o.refuse(errType)
-		return false
-	}
-	if !isPlain(r.Header["Content-Encoding"]) {
-		o.refuse(errEncoding)
-		return false
-	}
-	if r.ContentLength > from.MaxBodyBytes {
-		o.refuse(errTooLarge)
-		return false
+func (s *Service) admit(w http.ResponseWriter, r *http.Request, from *source, b *buffers) error {
+	switch {
+	case !isJSON(r.Header["Content-Type"]):
+		return errType
+	case !isPlain(r.Header["Content-Encoding"]):
+		return errEncoding
+	case r.ContentLength > from.MaxBodyBytes:
+		return errTooLarge
 	}
 	claim, err := from.verifier.Headers(r.Header.Values)
 	if err != nil {
-		o.refuse(unsigned.Problem(err))
-		return false
+		return unsigned.Problem(err)
 	}
 	if err := b.body.Read(w, r, from.MaxBodyBytes, s.bodies); err != nil {
-		o.refuse(unread.Problem(err))
-		return false
+		return unread.Problem(err)
 	}
-	o.bytes = len(b.body.Bytes())
+	b.outcome.bytes = len(b.body.Bytes())
 	if err := claim.Verify(b.body.Bytes()); err != nil {
-		o.refuse(unsigned.Problem(err))
-		return false
+		return unsigned.Problem(err)
 	}
 	if from.limiter != nil && !from.limiter.AllowN(s.config.Now(), 1) {
-		o.refuse(errRate)
-		return false
+		return errRate
 	}
-	return true
+	return nil
 }
 
 // What is wrong with a request that is not taken, before its body is looked at.

@@ -19,9 +19,8 @@ type Getter interface {
 	Get(ctx context.Context, key store.Key) (store.Document, error)
 }
 
-// How long an answer is believed. A uid changes only where a person changes it, who then
-// waits for the next events to travel under the new one; a customer who has none may get
-// one any moment.
+// How long an answer is remembered. A uid seldom changes, so it is kept longer. A customer
+// without a uid may get one at any moment.
 const (
 	knownFor     = time.Minute
 	unknownFor   = 5 * time.Second
@@ -78,7 +77,7 @@ func (c *Customers) remember(id string, found customer) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.known) >= maxCustomers {
-		clear(c.known) // rare, and cheaper than keeping count of who was asked for last
+		clear(c.known) // rare, and cheaper than a list of the least recently used
 	}
 	c.known[id] = found
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -33,10 +32,30 @@ var paynowTypes = map[string]string{
 	"ON_TRIAL_CANCELED":         contract.TrialCanceled,
 }
 
-// fields are paths of PayNow's body with their rules. What is bad in one that the effect
-// of its event needs refuses the webhook; what is bad in one that it merely takes is left
-// out, counted and told.
-type fields struct{ needs, takes map[string]pii.Rule }
+// paynowRules are the shapes of everything that is read of PayNow's body, of any event.
+var paynowRules = map[string]pii.Rule{
+	"id": pii.ID, "order_id": pii.ID, "pretty_id": pii.ID, "customer.id": pii.ID, "customer_id": pii.ID, "product_id": pii.ID, "checkout_id": pii.ID,
+	"status": pii.Code, "currency": pii.Currency, "billing_cycle_sequence": pii.Integer,
+	"amount": pii.Integer, "store_refund_amount": pii.Integer, "total_amount": pii.Integer,
+	"lines[].product_id": pii.ID, "lines[].quantity": pii.Quantity, "lines[].price": pii.Integer,
+	"completed_at": pii.Time, "created_at": pii.Time, "approved_at": pii.Time, "pending_at": pii.Time, "chargeback_at": pii.Time, "active_at": pii.Time,
+	"canceled_at": pii.Time, "starts_at": pii.Time, "ends_at": pii.Time, "current_period_start": pii.Time, "current_period_end": pii.Time,
+}
+
+// fields are members of PayNow's body. A bad value refuses the webhook where the effect of
+// its event needs the member. Of the others it is left out, counted and reported.
+// at is the event's own time; empty where it has none.
+type fields struct {
+	needs, takes string
+	at           func(b *paynowBody) string
+}
+
+const (
+	ofBuyer        = "customer.id customer_id "
+	ofOrder        = ofBuyer + "pretty_id currency "
+	ofTrial        = ofBuyer + "product_id checkout_id status "
+	ofSubscription = ofTrial + "currency total_amount billing_cycle_sequence current_period_start current_period_end "
+)
 
 // paynowFields are what is read of each type of event. What is not in the list of its own
 // type is not looked at.
@@ -48,60 +67,32 @@ type fields struct{ needs, takes map[string]pii.Rule }
 //     amount it is of the whole order. Its status says whether any money moved.
 //   - A chargeback is always of the whole order.
 //   - A subscription is recorded and told with what is known of it.
-//   - Whose it is stands in three places: uid, customer.id and customer_id. Where none of
-//     them is good the event has no ordering key, and an order without an account becomes
-//     a dead letter: it is not lost with its sender.
+//   - The account stands in three places: uid, customer.id and customer_id. Without a good
+//     value in any of them the event has no ordering key. An order without an account
+//     becomes a dead letter, and so is not lost.
 //   - A time that is left out is replaced by the next best, at last by that of receipt.
 var paynowFields = func() map[string]fields {
-	join := func(all ...map[string]pii.Rule) map[string]pii.Rule {
-		joined := map[string]pii.Rule{}
-		for _, one := range all {
-			maps.Copy(joined, one)
-		}
-		return joined
+	last := func(b *paynowBody) string {
+		return cmp.Or(b.CompletedAt, b.ChargebackAt, b.ApprovedAt, b.PendingAt, b.CreatedAt)
 	}
-	times := func(names ...string) map[string]pii.Rule {
-		rules := map[string]pii.Rule{}
-		for _, name := range names {
-			rules["body."+name] = pii.Time
-		}
-		return rules
-	}
-	buyer := map[string]pii.Rule{"body.customer.id": pii.ID, "body.customer_id": pii.ID}
-	order := join(buyer, map[string]pii.Rule{"body.pretty_id": pii.ID, "body.currency": pii.Currency})
-	ofOrder := map[string]pii.Rule{"body.order_id": pii.ID}
-	itself := map[string]pii.Rule{"body.id": pii.ID}
-	trial := join(buyer, map[string]pii.Rule{"body.product_id": pii.ID, "body.checkout_id": pii.ID, "body.status": pii.Code})
-	subscription := join(trial, times("current_period_start", "current_period_end"), map[string]pii.Rule{
-		"body.currency": pii.Currency, "body.total_amount": pii.Integer, "body.billing_cycle_sequence": pii.Integer,
-	})
+	canceled := func(b *paynowBody) string { return b.CanceledAt }
 	return map[string]fields{
-		contract.OrderPaid: {
-			needs: join(itself, map[string]pii.Rule{"body.lines[].product_id": pii.ID, "body.lines[].quantity": pii.Quantity}),
-			takes: join(order, times("completed_at", "created_at"), map[string]pii.Rule{
-				"body.total_amount": pii.Integer, "body.lines[].price": pii.Integer,
-			}),
-		},
-		contract.OrderRefunded: {
-			needs: join(ofOrder, map[string]pii.Rule{"body.amount": pii.Integer, "body.store_refund_amount": pii.Integer, "body.status": pii.Code}),
-			takes: join(order, itself, times("completed_at", "approved_at", "pending_at", "created_at")),
-		},
-		contract.OrderChargeback:       {needs: ofOrder, takes: join(order, times("completed_at", "chargeback_at", "created_at"))},
-		contract.OrderChargebackClosed: {needs: ofOrder, takes: order},
-		contract.SubscriptionActivated: {needs: itself, takes: join(subscription, times("active_at"))},
-		contract.SubscriptionRenewed:   {needs: itself, takes: subscription},
-		contract.SubscriptionCanceled:  {needs: itself, takes: join(subscription, times("canceled_at"))},
-		contract.TrialActivated:        {needs: itself, takes: join(trial, times("starts_at", "ends_at"))},
-		contract.TrialCompleted:        {needs: itself, takes: join(trial, times("starts_at", "ends_at"))},
-		contract.TrialCanceled:         {needs: itself, takes: join(trial, times("starts_at", "ends_at", "canceled_at"))},
+		contract.OrderPaid:       {"id lines[].product_id lines[].quantity", ofOrder + "total_amount lines[].price completed_at created_at", last},
+		contract.OrderRefunded:   {"order_id amount store_refund_amount status", ofOrder + "id completed_at approved_at pending_at created_at", last},
+		contract.OrderChargeback: {"order_id", ofOrder + "completed_at chargeback_at created_at", last},
+		// It knows only when the chargeback was opened.
+		contract.OrderChargebackClosed: {"order_id", ofOrder, func(*paynowBody) string { return "" }},
+		contract.SubscriptionActivated: {"id", ofSubscription + "active_at", func(b *paynowBody) string { return b.ActiveAt }},
+		// Its only time is that of what was paid for.
+		contract.SubscriptionRenewed:  {"id", ofSubscription, func(b *paynowBody) string { return b.CurrentPeriodStart }},
+		contract.SubscriptionCanceled: {"id", ofSubscription + "canceled_at", canceled},
+		contract.TrialActivated:       {"id", ofTrial + "starts_at ends_at", func(b *paynowBody) string { return b.StartsAt }},
+		contract.TrialCompleted:       {"id", ofTrial + "starts_at ends_at", func(b *paynowBody) string { return b.EndsAt }},
+		contract.TrialCanceled:        {"id", ofTrial + "starts_at ends_at canceled_at", canceled},
 	}
 }()
 
-// paynowEvent is what is left of PayNow's webhook after minimization.
-type paynowEvent struct {
-	Body paynowBody `json:"body"`
-}
-
+// paynowBody is what is left of the body of PayNow's webhook after minimization.
 type paynowBody struct {
 	ID       string `json:"id"`
 	OrderID  string `json:"order_id"`
@@ -161,9 +152,14 @@ func newPayNow(source catalog.Source, now func() time.Time) (*payNow, error) {
 		if mapped == "" {
 			return nil, fmt.Errorf("source %s: event type %s has no mapping into the contract", source.Name, eventType)
 		}
-		of := paynowFields[mapped]
-		rules, optional := maps.Clone(of.needs), slices.Collect(maps.Keys(of.takes))
-		maps.Copy(rules, of.takes)
+		of, rules := paynowFields[mapped], map[string]pii.Rule{}
+		optional := strings.Fields(of.takes)
+		for i, name := range optional {
+			optional[i] = "body." + name
+		}
+		for name := range strings.FieldsSeq(of.needs + " " + of.takes) {
+			rules["body."+name] = paynowRules[name]
+		}
 		if source.UIDMetadataKey != "" {
 			path := "body." + source.UIDMetadataKey
 			rules[path] = pii.UID
@@ -178,7 +174,7 @@ func newPayNow(source catalog.Source, now func() time.Time) (*payNow, error) {
 // queue wants the event, event carries its id and ignored says why. The error is a
 // *pii.Error or a *contract.Invalid.
 //
-// An event that nobody wants may look as it likes: only its head is read.
+// Of an event that no queue wants only the head is read; the rest may be anything.
 func (p *payNow) read(scratch, body []byte, source catalog.Source) (event inbound, ignored string, err error) {
 	document, err := pii.Parse(body)
 	if err != nil {
@@ -191,9 +187,9 @@ func (p *payNow) read(scratch, body []byte, source catalog.Source) (event inboun
 	id, eventType := text(minimized, `"event_id":"`), text(minimized, `"event_type":"`)
 	switch {
 	case len(id) == 0:
-		return inbound{}, "", broken("event_id", "required")
+		return inbound{}, "", contract.Broken("event_id", "required")
 	case len(eventType) == 0:
-		return inbound{}, "", broken("event_type", "required")
+		return inbound{}, "", contract.Broken("event_type", "required")
 	}
 	m := &contract.PayNow{EventID: string(id)}
 	event = inbound{message: contract.Of(m), queue: source.Events[string(eventType)]}
@@ -206,7 +202,9 @@ func (p *payNow) read(scratch, body []byte, source catalog.Source) (event inboun
 	if err != nil {
 		return event, "", err
 	}
-	var e paynowEvent
+	var e struct {
+		Body paynowBody `json:"body"`
+	}
 	if err := json.Unmarshal(minimized, &e); err != nil {
 		return event, "", &pii.Error{Malformed: true}
 	}
@@ -214,8 +212,7 @@ func (p *payNow) read(scratch, body []byte, source catalog.Source) (event inboun
 		return event, "refund_not_completed", nil
 	}
 	event.uid = onlyValue(e.Body.Checkout.Metadata)
-	m.Timestamp = e.Body.timestamp(m.EventType)
-	if m.Timestamp == "" {
+	if m.Timestamp = paynowFields[m.EventType].at(&e.Body); m.Timestamp == "" {
 		m.Timestamp = p.now().UTC().Format(time.RFC3339)
 	}
 	f := filling{&e.Body, event.dropped}
@@ -238,26 +235,6 @@ func onlyValue(object jsontext.Value) string {
 		return string(bytes.TrimSuffix(value, []byte(`"}`)))
 	}
 	return ""
-}
-
-// timestamp is the event's own time; empty where it has none.
-func (b *paynowBody) timestamp(eventType string) string {
-	switch eventType {
-	case contract.OrderChargebackClosed: // which knows only when it was opened
-		return ""
-	case contract.SubscriptionActivated:
-		return b.ActiveAt
-	case contract.SubscriptionRenewed: // which has no time but that of what was paid for
-		return b.CurrentPeriodStart
-	case contract.SubscriptionCanceled, contract.TrialCanceled:
-		return b.CanceledAt
-	case contract.TrialActivated:
-		return b.StartsAt
-	case contract.TrialCompleted:
-		return b.EndsAt
-	default:
-		return cmp.Or(b.CompletedAt, b.ChargebackAt, b.ApprovedAt, b.PendingAt, b.CreatedAt)
-	}
 }
 
 // filling maps one body into the contract.
@@ -346,9 +323,9 @@ func (f *filling) refund(m *contract.PayNow) error {
 	refunded := f.Amount
 	switch s := f.StoreRefundAmount; {
 	case f.Amount != nil && *f.Amount < 0:
-		return broken("body.amount", "negative")
+		return contract.Broken("body.amount", "negative")
 	case s != nil && *s < 0:
-		return broken("body.store_refund_amount", "negative")
+		return contract.Broken("body.store_refund_amount", "negative")
 	case s != nil && *s > 0 && (refunded == nil || *refunded <= 0 || *s < *refunded):
 		refunded = s
 	}
@@ -357,11 +334,11 @@ func (f *filling) refund(m *contract.PayNow) error {
 	case refunded == nil:
 		f.currencyOrNone() // which nothing is reckoned in
 	case f.Currency == "":
-		return broken("body.currency", "required")
+		return contract.Broken("body.currency", "required")
 	default:
 		var err error
 		if amount, err = money.Format(*refunded, f.Currency); err != nil {
-			return broken("body.currency", "currency")
+			return contract.Broken("body.currency", "currency")
 		}
 	}
 	m.Data.Order, m.Data.Refund = f.order(f.OrderID), &contract.Refund{ID: f.ID, Amount: amount}
@@ -388,10 +365,6 @@ func (f *filling) amountOrNone(path string, minor *int64) string {
 	return decimal
 }
 
-func broken(path, rule string) error {
-	return &contract.Invalid{Violations: []contract.Violation{{Path: path, Rule: rule}}}
-}
-
 // toPayNow rewrites the paths of the contract's violations into those of PayNow's
 // body, which is what its sender knows.
 var toPayNow = strings.NewReplacer(
@@ -402,7 +375,7 @@ var toPayNow = strings.NewReplacer(
 	"data.subscription.cycle", "body.billing_cycle_sequence", "data.subscription.", "body.", "eventId", "event_id", "eventType", "event_type",
 )
 
-func fromPayNow(eventType string, violations []contract.Violation) {
+func fromPayNow(eventType string, violations []pii.Violation) {
 	for i, v := range violations {
 		if v.Path == "data.order.id" && eventType != contract.OrderPaid {
 			v.Path = "body.order_id"

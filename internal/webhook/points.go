@@ -19,13 +19,13 @@ type Products interface {
 	Points(ctx context.Context, productID string) (points int64, known bool, err error)
 }
 
-// productTime bounds the wait for what an order's products are worth: a note is not worth
-// a sender's patience.
+// productTime bounds the wait for what an order's products are worth: no sender should wait
+// longer for a note.
 const productTime = 500 * time.Millisecond
 
-// points adds up what an order is worth, where that is known of every product; it is empty
-// where it is not, or not in time. The worker computes its own; this is for whoever reads
-// the topic, and to refuse what no account could hold. The error is a *contract.Invalid.
+// points adds up what an order is worth. It is empty where a product's worth is not known in
+// time. The sum informs readers of the topic; the worker computes its own. An order that no
+// account could hold is refused with a *contract.Invalid.
 func (s *Service) points(ctx context.Context, message contract.Body) (string, error) {
 	m, err := contract.As[*contract.PayNow](message)
 	if err != nil || m.EventType != contract.OrderPaid {
@@ -57,7 +57,7 @@ func (s *Service) points(ctx context.Context, message contract.Body) (string, er
 		}
 	}
 	if over >= 0 {
-		return "", broken("data.order.items["+strconv.Itoa(over)+"].quantity", "overflow")
+		return "", contract.Broken("data.order.items["+strconv.Itoa(over)+"].quantity", "overflow")
 	}
 	return strconv.FormatInt(sum, 10), nil
 }

@@ -40,7 +40,7 @@ type Publisher interface {
 	Publish(ctx context.Context, topic string, m contract.Message) (messageID string, err error)
 }
 
-// Directory knows who a provider's customer is to us.
+// Directory finds the uid of a provider's customer.
 type Directory interface {
 	// UID returns the customer's uid; ok reports whether there is one. An error means
 	// that nothing is known.
@@ -87,7 +87,7 @@ type source struct {
 	paynow   *payNow
 }
 
-// inbound is a webhook that was read: what it says, who it is about, where it goes.
+// inbound is a webhook that was read: its message, its account and its queue.
 type inbound struct {
 	message contract.Body
 	uid     string
@@ -98,7 +98,7 @@ type inbound struct {
 	dropped []pii.Violation
 }
 
-// genericSource is whose secrets sign what is enqueued at /queues/{queue}/messages.
+// genericSource names the source whose secrets sign messages for /queues/{queue}/messages.
 const genericSource = "generic"
 
 // New returns the service. It fails without a publish timeout, and on a source without
@@ -216,11 +216,8 @@ type outcome struct {
 	cause string
 }
 
-// refuse sets the answer to a request that cannot be taken.
-func (o *outcome) refuse(p *serve.Problem) { o.refused = p }
-
-// accept takes a verified body to its outcome.
-func (s *Service) accept(ctx context.Context, from *source, queue string, b *buffers, o *outcome) {
+// accept takes a verified body to its outcome. The error is the reason for a refusal.
+func (s *Service) accept(ctx context.Context, from *source, queue string, b *buffers, o *outcome) error {
 	var in inbound
 	var ignored string
 	var err error
@@ -235,53 +232,41 @@ func (s *Service) accept(ctx context.Context, from *source, queue string, b *buf
 	}
 	switch {
 	case err != nil:
-		o.refuseBody(err)
-		return
+		return err
 	case ignored != "":
 		o.status, o.ignored, o.reason = http.StatusOK, true, ignored
-		return
+		return nil
 	}
 	if err = in.message.Validate(); err != nil && queue == "" {
-		o.dropped, err = relax(in, from.paynow != nil)
+		o.dropped = in.message.Relax(in.dropped)
+		for i := len(in.dropped); i < len(o.dropped) && from.paynow != nil; i++ {
+			o.dropped[i].Path = toPayNow.Replace(o.dropped[i].Path)
+		}
+		err = in.message.Validate()
 	}
 	if err == nil {
 		in.points, err = s.points(ctx, in.message)
 	}
 	if err != nil {
-		var invalid *contract.Invalid
-		if errors.As(err, &invalid) && from.paynow != nil {
+		if invalid, ok := errors.AsType[*contract.Invalid](err); ok && from.paynow != nil {
 			fromPayNow(o.eventType, invalid.Violations)
 		}
-		o.refuseBody(err)
-		return
+		return err
 	}
 	q, ok := s.config.Catalog.Queue(in.queue)
 	if !ok || q.Contract != in.message.Format() {
-		o.refuseBody(errUnsupported) // a route is for one format, and this is another
-		return
+		return errUnsupported // a route is for one format, and this is another
 	}
 	if !takes(q, q.Contract, o.eventType) {
 		// A producer named the queue itself; routes were checked at the start.
-		o.refuseBody(broken(in.message.TypePath(), "not_of_queue"))
-		return
+		return contract.Broken(in.message.TypePath(), "not_of_queue")
 	}
 	o.queue = q.ID
-	message, ok := s.compose(ctx, in, q, b, o)
-	if ok {
-		s.publish(ctx, q, message, o)
+	message, err := s.compose(ctx, in, q, b, o)
+	if err != nil {
+		return err
 	}
-}
-
-// relax drops what may be dropped of a provider's body that breaks the contract, and
-// looks at it once more.
-func relax(in inbound, payNow bool) ([]pii.Violation, error) {
-	dropped := in.message.Relax(in.dropped)
-	if payNow {
-		for i := len(in.dropped); i < len(dropped); i++ {
-			dropped[i].Path = toPayNow.Replace(dropped[i].Path)
-		}
-	}
-	return dropped, in.message.Validate()
+	return s.publish(ctx, q, message, o)
 }
 
 // readGeneric reads a body that is in one of the contract's own formats already: in
@@ -309,8 +294,8 @@ func (s *Service) readGeneric(scratch, body []byte, from catalog.Source, queue s
 		return inbound{}, "", err
 	}
 	of, err := contracts.Find(format, body)
-	var undeclared *contract.Invalid
-	if errors.As(err, &undeclared) && queue != "" {
+	undeclared, isUndeclared := errors.AsType[*contract.Invalid](err)
+	if isUndeclared && queue != "" {
 		return inbound{}, "", err
 	}
 	in := inbound{queue: queue}
@@ -323,21 +308,19 @@ func (s *Service) readGeneric(scratch, body []byte, from catalog.Source, queue s
 	if err != nil {
 		return inbound{dropped: in.dropped}, "", err
 	}
-	m, err := of.Decode(minimized)
-	if err != nil {
+	if in.message, err = of.Decode(minimized); err != nil {
 		return inbound{}, "", &pii.Error{Malformed: true}
 	}
-	in.message = m
 	if len(in.dropped) > 0 {
-		in.dropped = m.Relax(in.dropped) // what goes with what was dropped
+		in.dropped = in.message.Relax(in.dropped) // what goes with what was dropped
 	}
-	id, eventType := m.Identity()
+	id, eventType := in.message.Identity()
 	if id != "" && eventType != "" && queue == "" {
 		if in.queue = from.Events[eventType]; in.queue == "" {
 			return in, "no_queue", nil
 		}
 	}
-	if undeclared != nil {
+	if isUndeclared {
 		return in, "", undeclared
 	}
 	return in, "", nil
@@ -360,30 +343,31 @@ var (
 	errUnconfirmed = serve.Refuse(http.StatusServiceUnavailable, "publish_unconfirmed", "The broker did not confirm; keep the event and send it again.").After(5)
 )
 
-func (o *outcome) refuseBody(err error) {
-	var refused *pii.Error
-	var invalid *contract.Invalid
-	broken := serve.Refuse(http.StatusUnprocessableEntity, "contract_broken", "Fields break the contract; see violations.")
+// refusal is the answer to a webhook that cannot be taken.
+func refusal(err error) *serve.Problem {
+	refused, isRefused := errors.AsType[*pii.Error](err)
+	invalid, isInvalid := errors.AsType[*contract.Invalid](err)
+	var violations []pii.Violation
 	switch {
-	case errors.As(err, &refused) && refused.Malformed:
-		broken = errMalformed
-	case errors.As(err, &refused):
-		for _, v := range refused.Violations {
-			broken.Violations = append(broken.Violations, serve.Violation(v))
-		}
-	case errors.As(err, &invalid):
-		for _, v := range invalid.Violations {
-			broken.Violations = append(broken.Violations, serve.Violation(v))
-		}
+	case isRefused && refused.Malformed:
+		return errMalformed
+	case isRefused:
+		violations = refused.Violations
+	case isInvalid:
+		violations = invalid.Violations
 	default:
-		broken = unfit.Problem(err)
+		return unfit.Problem(err)
 	}
-	o.refuse(broken)
+	broken := serve.Refuse(http.StatusUnprocessableEntity, "contract_broken", "Fields break the contract; see violations.")
+	for _, v := range violations {
+		broken.Violations = append(broken.Violations, serve.Violation(v))
+	}
+	return broken
 }
 
 // compose makes the message: uid, ordering key, attributes, body. It looks over all
 // of it once more before it may leave.
-func (s *Service) compose(ctx context.Context, in inbound, q catalog.Queue, b *buffers, o *outcome) (contract.Message, bool) {
+func (s *Service) compose(ctx context.Context, in inbound, q catalog.Queue, b *buffers, o *outcome) (contract.Message, error) {
 	a := &b.attributes
 	*a = in.message.Attributes()
 	a.UID, a.Points = cmp.Or(in.uid, a.UID), in.points
@@ -392,8 +376,7 @@ func (s *Service) compose(ctx context.Context, in inbound, q catalog.Queue, b *b
 		uid, ok, err := s.config.Customers.UID(lookup, a.CustomerID)
 		cancel()
 		if err != nil {
-			o.refuse(errCustomer)
-			return contract.Message{}, false
+			return contract.Message{}, errCustomer
 		}
 		if ok {
 			a.UID, a.UIDSource = uid, contract.UIDOfCustomer
@@ -411,15 +394,14 @@ func (s *Service) compose(ctx context.Context, in inbound, q catalog.Queue, b *b
 		err = pii.CheckAttributes(attributes, a.Rules())
 	}
 	if err != nil {
-		o.refuseBody(err)
-		return contract.Message{}, false
+		return contract.Message{}, err
 	}
 	o.orderingKey = a.OrderingKey
-	return contract.Message{Data: bytes.Clone(encoded), Attributes: attributes, OrderingKey: key}, true
+	return contract.Message{Data: bytes.Clone(encoded), Attributes: attributes, OrderingKey: key}, nil
 }
 
 // publish answers for the broker: 202 only after it has confirmed.
-func (s *Service) publish(ctx context.Context, q catalog.Queue, m contract.Message, o *outcome) {
+func (s *Service) publish(ctx context.Context, q catalog.Queue, m contract.Message, o *outcome) error {
 	if len(m.Data) > contract.WarnDataBytes {
 		s.config.Metrics.LargeMessage(q.ID)
 		s.config.Log.LogAttrs(ctx, slog.LevelWarn, "large message", slog.String("queue", q.ID),
@@ -430,29 +412,15 @@ func (s *Service) publish(ctx context.Context, q catalog.Queue, m contract.Messa
 	m.Attributes = q.Addressed(m.Attributes)
 	id, err := s.config.Publisher.Publish(ctx, q.Topic(), m)
 	switch {
-	case err == nil:
-		o.status, o.messageID = http.StatusAccepted, id
 	case errors.Is(err, contract.ErrLimit):
-		o.refuse(unfit.Problem(err))
-	default:
+		return err
+	case err != nil:
 		o.cause = contract.PublishCause(err)
 		s.config.Metrics.Unconfirmed(q.ID, o.cause)
-		o.refuse(errUnconfirmed)
+		return errUnconfirmed
 	}
-}
-
-// accepted and ignored are the two good answers.
-type accepted struct {
-	EventID     string `json:"event_id"`
-	Queue       string `json:"queue"`
-	MessageID   string `json:"message_id"`
-	OrderingKey string `json:"ordering_key"`
-}
-
-type ignoredAnswer struct {
-	EventID string `json:"event_id"`
-	Ignored bool   `json:"ignored"`
-	Reason  string `json:"reason"`
+	o.status, o.messageID = http.StatusAccepted, id
+	return nil
 }
 
 // answer writes the response, the metrics and the one line of this webhook.
@@ -462,9 +430,18 @@ func (s *Service) answer(w http.ResponseWriter, r *http.Request, o *outcome) {
 		o.status, o.reason = o.refused.Status, o.refused.Code
 		o.refused.Write(w)
 	case o.ignored:
-		serve.WriteJSON(w, o.status, ignoredAnswer{EventID: o.eventID, Ignored: true, Reason: o.reason})
+		serve.WriteJSON(w, o.status, struct {
+			EventID string `json:"event_id"`
+			Ignored bool   `json:"ignored"`
+			Reason  string `json:"reason"`
+		}{o.eventID, true, o.reason})
 	default:
-		serve.WriteJSON(w, o.status, &accepted{EventID: o.eventID, Queue: o.queue, MessageID: o.messageID, OrderingKey: o.orderingKey})
+		serve.WriteJSON(w, o.status, &struct {
+			EventID     string `json:"event_id"`
+			Queue       string `json:"queue"`
+			MessageID   string `json:"message_id"`
+			OrderingKey string `json:"ordering_key"`
+		}{o.eventID, o.queue, o.messageID, o.orderingKey})
 	}
 	took := s.config.Now().Sub(o.started)
 	s.config.Metrics.Webhook(o.source, o.status, o.reason, took)

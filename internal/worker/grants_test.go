@@ -56,7 +56,7 @@ func TestWhatAWorkerMayPublishIsEnough(t *testing.T) {
 	now := time.Date(2026, 3, 2, 10, 15, 0, 0, time.UTC)
 	base := config(t, func(c *worker.Config) { c.Now = func() time.Time { return now } })
 	events, _ := base.Catalog.HandledBy("points.credit")
-	updates, _ := base.Catalog.ToldBy("subscriptions.record")
+	updates, _ := base.Catalog.EmitsTo("subscriptions.record")
 	for i, q := range base.Catalog.Queues {
 		base.Catalog.Queues[i].Pool = map[string]string{events.ID: "sales", updates.ID: "news"}[q.ID]
 	}

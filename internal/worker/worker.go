@@ -103,13 +103,26 @@ func (w *Worker) Longest() time.Duration { return max(w.push.Longest(), tasks.Lo
 // do not wait for each other.
 const lanesAtOnce = 16
 
+// Check reports everything that a worker would refuse of the catalog at its start: all of
+// its pools, whatever its addresses and secrets.
+func Check(c *catalog.Catalog) error {
+	registry, targets := handler.NewRegistry(), delivery.Targets{}
+	updates, _ := c.EmitsTo("subscriptions.record")
+	billing.Register(registry, billing.Points{}, billing.Subscriptions{Updates: updates})
+	for _, t := range c.TargetsOf("") {
+		targets[t.Name] = &delivery.Target{} // registered, and never called
+	}
+	targets.Register(registry, c.Queues)
+	return registry.Check(c)
+}
+
 // New puts the worker together. It fails where the catalog asks for a handler that
 // does not exist or for a body format that cannot be decoded, or lists other topics than
 // a handler emits to, or where the pool has no queue. All mistakes of the catalog are
 // reported together.
 func New(config Config) (*Worker, error) {
 	registry := handler.NewRegistry()
-	updates, _ := config.Catalog.ToldBy("subscriptions.record")
+	updates, _ := config.Catalog.EmitsTo("subscriptions.record")
 	teacher := customers.NewTeacher(config.Store, config.Log, config.Now)
 	watched := teacher.Watch(config.Store)
 	worth := products.NewReader(config.Store, config.Catalog.Products, config.Now)
@@ -202,32 +215,29 @@ func Authenticate(verifier *auth.Verifier) push.Authenticator { return authentic
 type authenticator struct{ verifier *auth.Verifier }
 
 func (a authenticator) Verify(ctx context.Context, authorization string) error {
-	err := a.verifier.Verify(ctx, authorization)
-	switch {
-	case errors.Is(err, auth.ErrForbidden):
-		return fmt.Errorf("%w: %w", push.ErrForbidden, err)
-	case errors.Is(err, auth.ErrKeysUnavailable):
-		return fmt.Errorf("%w: %w", push.ErrKeysUnavailable, err)
-	default:
-		return err
-	}
+	return marked(a.verifier.Verify(ctx, authorization), map[error]error{
+		auth.ErrForbidden: push.ErrForbidden, auth.ErrKeysUnavailable: push.ErrKeysUnavailable,
+	})
 }
 
-// Identify makes the ops API's identifier of who knows Google's tokens and assertions.
+// Identify makes the ops API's identifier of Google's tokens and assertions.
 func Identify(identity *auth.Identity) ops.Identifier { return identifier{identity} }
 
 type identifier struct{ identity *auth.Identity }
 
 func (i identifier) Identify(ctx context.Context, header http.Header) (string, error) {
 	who, err := i.identity.Identify(ctx, header)
-	switch {
-	case errors.Is(err, auth.ErrMissing):
-		return "", fmt.Errorf("%w: %w", ops.ErrNoIdentity, err)
-	case errors.Is(err, auth.ErrForbidden):
-		return "", fmt.Errorf("%w: %w", ops.ErrNotAllowed, err)
-	case errors.Is(err, auth.ErrKeysUnavailable):
-		return "", fmt.Errorf("%w: %w", ops.ErrCannotIdentify, err)
-	default:
-		return who, err
+	return who, marked(err, map[error]error{
+		auth.ErrMissing: ops.ErrNoIdentity, auth.ErrForbidden: ops.ErrNotAllowed, auth.ErrKeysUnavailable: ops.ErrCannotIdentify,
+	})
+}
+
+// marked returns an error that wraps one of the keys with the door's own error for that.
+func marked(err error, doors map[error]error) error {
+	for theirs, ours := range doors {
+		if errors.Is(err, theirs) {
+			return fmt.Errorf("%w: %w", ours, err)
+		}
 	}
+	return err
 }

@@ -244,9 +244,15 @@ run "an_account_publishes_what_its_service_publishes_and_no_more" {
     condition = { for id, queue in module.queue : id => join(" ", queue.publishers) } == {
       bookings  = "serviceAccount:letters serviceAccount:webhook"
       reminders = "serviceAccount:letters serviceAccount:seats"
-      ordered   = "serviceAccount:letters"
+      ordered   = ""
     }
-    error_message = "A queue that is not enabled is not there. On the others publish the pools that emit to it, that of the tasks, and the webhook service where a source routes to it: seats not on its own bookings, nor on ordered."
+    error_message = "A queue that is not enabled is not there. The publishers of a queue's own topic are the pools that emit to it, the pool of the tasks, and the webhook service where a source routes to it: seats not on its own bookings. The grants on a shared topic are the root's."
+  }
+  assert {
+    condition = { for grant in google_pubsub_topic_iam_member.publishes_to_several_queues : "${grant.topic} ${grant.member}" => grant.role } == {
+      "halls serviceAccount:letters" = "roles/pubsub.publisher"
+    }
+    error_message = "The pool of the tasks alone publishes on a shared topic that no handler emits to and no source routes to. A topic without an enabled queue is not there."
   }
   assert {
     condition = { for id, queue in module.queue : id => join(" ", queue.dead_letter_publishers) } == {

@@ -10,8 +10,8 @@
 package auth
 
 import (
+	"cmp"
 	"context"
-	"crypto"
 	"errors"
 	"fmt"
 	"net"
@@ -42,12 +42,6 @@ const (
 	issuerURL     = "https://accounts.google.com"
 	issuerHost    = "accounts.google.com"
 	googleKeysURL = "https://www.googleapis.com/oauth2/v3/certs"
-)
-
-// Accepted algorithms.
-const (
-	algRS256 = "RS256"
-	algES256 = "ES256"
 )
 
 const (
@@ -98,76 +92,61 @@ type Config struct {
 type Verifier struct {
 	mode           string
 	serviceAccount string
-	issuers        []string
-	reader         reader
-	keys           *keySet
+	issuer         issuer
 }
 
 // New returns a Verifier, or all mistakes of the configuration.
 func New(config Config) (*Verifier, error) {
-	if config.Now == nil {
-		config.Now = time.Now
-	}
-	if config.Client == nil {
-		config.Client = &http.Client{}
-	}
-	if config.KeysURL == "" {
-		config.KeysURL = googleKeysURL
-	}
+	config.KeysURL = cmp.Or(config.KeysURL, googleKeysURL)
 	if len(config.Issuers) == 0 {
 		config.Issuers = []string{issuerURL, issuerHost}
 	}
 	if err := config.check(); err != nil {
 		return nil, err
 	}
+	keys := &keySet{url: config.KeysURL, client: config.Client, now: config.Now}
 	return &Verifier{
-		mode:           config.Mode,
-		serviceAccount: config.ServiceAccount,
-		issuers:        config.Issuers,
-		reader:         newReader(jwt.SigningMethodRS256, config.Audience, config.Now),
-		keys:           &keySet{url: config.KeysURL, alg: algRS256, client: config.Client, now: config.Now},
+		mode: config.Mode, serviceAccount: config.ServiceAccount,
+		issuer: newIssuer(jwt.SigningMethodRS256, config.Audience, keys, config.Issuers...),
 	}, nil
 }
 
 func (c Config) check() error {
-	var errs []error
 	switch c.Mode {
 	case ModeNone:
-		if !c.EmulatorHost {
-			errs = append(errs, errors.New("auth: mode none is for emulators, and no emulator host is set"))
-		}
-		return errors.Join(errs...)
+		return refuse(!c.EmulatorHost, "mode none is for emulators, and no emulator host is set")
 	case ModeOIDC, ModeIAM:
 	default:
-		return errors.New("auth: mode must be oidc, iam or none")
+		return refuse(true, "mode must be oidc, iam or none")
 	}
-	// The library skips the check of an empty audience.
-	if strings.TrimSpace(c.Audience) == "" {
-		errs = append(errs, errors.New("auth: the audience is empty"))
+	return errors.Join(
+		checkAudience(c.Audience),
+		refuse(strings.TrimSpace(c.ServiceAccount) == "", "the push service account is empty"),
+		refuse(slices.Contains(c.Issuers, ""), "an issuer is empty"),
+		checkKeysURL(c.KeysURL),
+	)
+}
+
+func refuse(wrong bool, text string) error {
+	if wrong {
+		return errors.New("auth: " + text)
 	}
-	if strings.TrimSpace(c.ServiceAccount) == "" {
-		errs = append(errs, errors.New("auth: the push service account is empty"))
-	}
-	if slices.Contains(c.Issuers, "") {
-		errs = append(errs, errors.New("auth: an issuer is empty"))
-	}
-	if err := checkKeysURL(c.KeysURL); err != nil {
-		errs = append(errs, err)
-	}
-	return errors.Join(errs...)
+	return nil
+}
+
+// checkAudience refuses an empty audience, of which the library skips the check.
+func checkAudience(audience string) error {
+	return refuse(strings.TrimSpace(audience) == "", "the audience is empty")
 }
 
 func checkKeysURL(raw string) error {
 	u, err := url.Parse(raw)
 	if err != nil || u.Host == "" {
-		return errors.New("auth: the keys URL is no URL")
+		return refuse(true, "the keys URL is no URL")
 	}
 	ip := net.ParseIP(u.Hostname())
 	loopback := u.Hostname() == "localhost" || (ip != nil && ip.IsLoopback())
-	if u.Scheme == "https" || (u.Scheme == "http" && loopback) {
-		return nil
-	}
-	return errors.New("auth: the keys URL must be https")
+	return refuse(u.Scheme != "https" && (u.Scheme != "http" || !loopback), "the keys URL must be https")
 }
 
 // Verify checks the value of an Authorization header. Its error wraps ErrMissing, ErrInvalid,
@@ -181,32 +160,22 @@ func (v *Verifier) Verify(ctx context.Context, authorizationHeader string) error
 	if err != nil {
 		return err
 	}
-	stripped := strings.HasSuffix(token, "."+strippedSignature)
-	var said claims
+	removed := strings.HasSuffix(token, "."+strippedSignature)
 	switch {
-	case v.mode == ModeIAM && stripped:
-		said, err = v.reader.readStripped(token)
-	case v.mode == ModeIAM:
+	case v.mode == ModeIAM && !removed:
 		// Cloud Run keeps a signature only if it has not checked it.
 		return invalid("signature_not_removed")
-	case stripped:
+	case v.mode != ModeIAM && removed:
 		return invalid("signature_removed")
-	default:
-		said, err = v.reader.read(token, func(id string) (crypto.PublicKey, error) { return v.keys.key(ctx, id) })
 	}
-	switch {
-	case errors.Is(err, ErrKeysUnavailable):
-		return fmt.Errorf("%w: %s", ErrKeysUnavailable, v.keys.failure())
-	case err != nil:
-		return invalid(reason(err))
-	case !slices.Contains(v.issuers, said.Issuer): // the library compares with one issuer only
-		return invalid("issuer")
-	case said.Email != v.serviceAccount:
-		return fmt.Errorf("%w: email", ErrForbidden)
-	case !said.EmailVerified:
-		return fmt.Errorf("%w: email_not_verified", ErrForbidden)
+	content, err := v.issuer.read(ctx, token, removed)
+	if err == nil && content.Email != v.serviceAccount {
+		err = fmt.Errorf("%w: email", ErrForbidden)
 	}
-	return nil
+	if err != nil {
+		return err
+	}
+	return checkVerified(content)
 }
 
 // bearer returns the token of the header (RFC 6750 section 2.1).

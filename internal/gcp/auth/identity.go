@@ -3,13 +3,10 @@ package auth
 import (
 	"cmp"
 	"context"
-	"crypto"
 	"errors"
 	"fmt"
 	"net/http"
 	"regexp"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
@@ -49,15 +46,6 @@ type Identity struct {
 	token, proxy issuer
 }
 
-// issuer is one kind of token with its rules.
-type issuer struct {
-	names  []string
-	reader reader
-	keys   *keySet
-	// check checks the claims that only this kind has.
-	check func(*claims) error
-}
-
 // address is the form of an allowed address: plain ASCII, since other addresses have more than
 // one spelling.
 var address = regexp.MustCompile(`^[a-z0-9._%+-]+@[a-z0-9-]+(\.[a-z0-9-]+)+$`)
@@ -78,49 +66,31 @@ func fold(email string) (string, bool) {
 
 // NewIdentity returns an Identity, or all mistakes of the configuration.
 func NewIdentity(config IdentityConfig) (*Identity, error) {
-	if config.Now == nil {
-		config.Now = time.Now
-	}
-	if config.Client == nil {
-		config.Client = &http.Client{}
-	}
 	config.KeysURL, config.ProxyKeysURL = cmp.Or(config.KeysURL, googleKeysURL), cmp.Or(config.ProxyKeysURL, proxyKeysURL)
-	var errs []error
-	// The library skips the check of an empty audience.
-	if strings.TrimSpace(config.Audience) == "" {
-		errs = append(errs, errors.New("auth: the audience is empty"))
-	}
-	if len(config.Allow) == 0 {
-		errs = append(errs, errors.New("auth: nobody is allowed"))
+	errs := []error{
+		checkAudience(config.Audience), refuse(len(config.Allow) == 0, "nobody is allowed"),
+		checkKeysURL(config.KeysURL), checkKeysURL(config.ProxyKeysURL),
 	}
 	allow := map[string]bool{}
 	for _, email := range config.Allow {
 		small, ok := fold(email)
-		if !ok {
-			errs = append(errs, errors.New("auth: an allowed e-mail address is malformed"))
-		}
+		errs = append(errs, refuse(!ok, "an allowed e-mail address is malformed"))
 		allow[small] = true
 	}
-	errs = append(errs, checkKeysURL(config.KeysURL), checkKeysURL(config.ProxyKeysURL))
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
-	of := func(method jwt.SigningMethod, url string, check func(*claims) error, names ...string) issuer {
-		return issuer{
-			names: names, check: check, keys: &keySet{url: url, alg: method.Alg(), client: config.Client, now: config.Now},
-			reader: newReader(method, config.Audience, config.Now),
-		}
-	}
+	keysAt := func(url string) *keySet { return &keySet{url: url, client: config.Client, now: config.Now} }
 	return &Identity{
 		allow: allow,
-		token: of(jwt.SigningMethodRS256, config.KeysURL, checkVerified, issuerURL, issuerHost),
-		proxy: of(jwt.SigningMethodES256, config.ProxyKeysURL, checkLife, proxyIssuer),
+		token: newIssuer(jwt.SigningMethodRS256, config.Audience, keysAt(config.KeysURL), issuerURL, issuerHost),
+		proxy: newIssuer(jwt.SigningMethodES256, config.Audience, keysAt(config.ProxyKeysURL), proxyIssuer),
 	}, nil
 }
 
 // checkVerified requires that the issuer has verified the address in an ID token.
-func checkVerified(said *claims) error {
-	if !said.EmailVerified {
+func checkVerified(content claims) error {
+	if !content.EmailVerified {
 		return fmt.Errorf("%w: email_not_verified", ErrForbidden)
 	}
 	return nil
@@ -128,8 +98,8 @@ func checkVerified(said *claims) error {
 
 // checkLife requires that an assertion lives no longer than the proxy's do. An assertion needs
 // no verified address: the proxy has authenticated the person.
-func checkLife(said *claims) error {
-	if said.ExpiresAt.Sub(said.IssuedAt.Time) > proxyLife {
+func checkLife(content claims) error {
+	if content.ExpiresAt.Sub(content.IssuedAt.Time) > proxyLife {
 		return invalid("life")
 	}
 	return nil
@@ -147,7 +117,7 @@ func (i *Identity) Identify(ctx context.Context, header http.Header) (string, er
 		if err != nil {
 			return "", err
 		}
-		return i.identify(ctx, &i.proxy, token)
+		return i.identify(ctx, i.proxy, checkLife, token)
 	}
 	given := header.Values("Authorization")
 	switch {
@@ -160,23 +130,19 @@ func (i *Identity) Identify(ctx context.Context, header http.Header) (string, er
 	if err != nil {
 		return "", err
 	}
-	return i.identify(ctx, &i.token, token)
+	return i.identify(ctx, i.token, checkVerified, token)
 }
 
-func (i *Identity) identify(ctx context.Context, by *issuer, token string) (string, error) {
-	said, err := by.reader.read(token, func(id string) (crypto.PublicKey, error) { return by.keys.key(ctx, id) })
-	switch {
-	case errors.Is(err, ErrKeysUnavailable):
-		return "", fmt.Errorf("%w: %s", ErrKeysUnavailable, by.keys.failure())
-	case err != nil:
-		return "", invalid(reason(err))
-	case !slices.Contains(by.names, said.Issuer):
-		return "", invalid("issuer")
+// identify checks a token, and with check the claims that only its kind has.
+func (i *Identity) identify(ctx context.Context, by issuer, check func(claims) error, token string) (string, error) {
+	content, err := by.read(ctx, token, false)
+	if err == nil {
+		err = check(content)
 	}
-	if err := by.check(&said); err != nil {
+	if err != nil {
 		return "", err
 	}
-	email, ok := fold(said.Email)
+	email, ok := fold(content.Email)
 	if !ok || !i.allow[email] {
 		return "", fmt.Errorf("%w: email", ErrForbidden)
 	}

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
+	"github.com/golang-jwt/jwt/v5"
 	"golang.org/x/sync/singleflight"
 )
 
@@ -52,7 +53,7 @@ var errUnknownKey = errors.New("auth: unknown key id")
 // answers at once and is fetched in the background.
 type keySet struct {
 	url    string
-	alg    string // RS256 or ES256
+	alg    string
 	client *http.Client
 	now    func() time.Time
 	flight singleflight.Group
@@ -181,7 +182,7 @@ func parseKeys(body []byte, alg string) (map[string]crypto.PublicKey, error) {
 			continue
 		}
 		read := webKey.rsa
-		if alg == algES256 {
+		if alg == jwt.SigningMethodES256.Alg() {
 			read = webKey.ecdsa
 		}
 		if key, ok := read(k); ok {

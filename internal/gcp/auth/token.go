@@ -1,9 +1,12 @@
 package auth
 
 import (
-	"crypto"
+	"context"
 	"encoding/base64"
 	"errors"
+	"fmt"
+	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -80,72 +83,89 @@ func (d *date) UnmarshalJSONFrom(from *jsontext.Decoder) error {
 // errClaim: a claim has the wrong form.
 var errClaim = errors.New("auth: claim of a wrong form")
 
-// reader reads tokens of one algorithm and one audience.
-type reader struct {
+// issuer is one kind of token: its names, algorithm, keys, and checks of audience and times.
+type issuer struct {
+	names     []string
 	method    jwt.SigningMethod
 	validator *jwt.Validator
+	keys      *keySet
 }
 
-func newReader(method jwt.SigningMethod, audience string, now func() time.Time) reader {
-	return reader{method: method, validator: jwt.NewValidator(
-		jwt.WithAudience(audience), jwt.WithExpirationRequired(), jwt.WithIssuedAt(), jwt.WithLeeway(leeway), jwt.WithTimeFunc(now),
+// newIssuer completes keys: the clock and the client have defaults, and method has the algorithm.
+func newIssuer(method jwt.SigningMethod, audience string, keys *keySet, names ...string) issuer {
+	if keys.now == nil {
+		keys.now = time.Now
+	}
+	if keys.client == nil {
+		keys.client = &http.Client{}
+	}
+	keys.alg = method.Alg()
+	return issuer{names: names, method: method, keys: keys, validator: jwt.NewValidator(
+		jwt.WithAudience(audience), jwt.WithExpirationRequired(), jwt.WithIssuedAt(), jwt.WithLeeway(leeway), jwt.WithTimeFunc(keys.now),
 	)}
 }
 
-// read returns the claims of a token. It checks the signature by the key that the header names,
-// the audience and the times.
-func (r reader) read(token string, key func(id string) (crypto.PublicKey, error)) (claims, error) {
-	header, said, err := r.open(token)
-	if err != nil {
-		return claims{}, err
+// read returns the claims of a token. It checks signature, issuer, audience and times; where
+// Cloud Run has verified and removed the signature, all but that. The error wraps ErrInvalid or
+// ErrKeysUnavailable.
+func (i issuer) read(ctx context.Context, token string, signatureRemoved bool) (claims, error) {
+	header, content, err := i.open(token)
+	if err == nil && !signatureRemoved {
+		err = i.verify(ctx, token, header.KeyID)
 	}
+	if err == nil {
+		err = i.validate(content)
+	}
+	switch {
+	case errors.Is(err, ErrKeysUnavailable):
+		return claims{}, fmt.Errorf("%w: %s", ErrKeysUnavailable, i.keys.failure())
+	case err != nil:
+		return claims{}, invalid(reason(err))
+	case !slices.Contains(i.names, content.Issuer): // the library compares with one issuer only
+		return claims{}, invalid("issuer")
+	}
+	return content, nil
+}
+
+// verify checks the signature of a token by a key.
+func (i issuer) verify(ctx context.Context, token, keyID string) error {
 	end := strings.LastIndexByte(token, '.')
 	signature, err := base64.RawURLEncoding.Strict().DecodeString(token[end+1:])
 	if err != nil {
-		return claims{}, jwt.ErrTokenMalformed
+		return jwt.ErrTokenMalformed
 	}
-	by, err := key(header.KeyID)
+	key, err := i.keys.key(ctx, keyID)
 	if err != nil {
-		return claims{}, err
+		return err
 	}
-	if r.method.Verify(token[:end], signature, by) != nil {
-		return claims{}, jwt.ErrTokenSignatureInvalid
+	if i.method.Verify(token[:end], signature, key) != nil {
+		return jwt.ErrTokenSignatureInvalid
 	}
-	return said, r.validate(said)
-}
-
-// readStripped returns the claims of a token whose signature Cloud Run has verified and
-// removed. It makes every other check of read.
-func (r reader) readStripped(token string) (claims, error) {
-	_, said, err := r.open(token)
-	if err != nil {
-		return claims{}, err
-	}
-	return said, r.validate(said)
+	return nil
 }
 
 // open decodes header and claims. Nothing is verified yet.
-func (r reader) open(token string) (header protected, said claims, err error) {
+func (i issuer) open(token string) (header protected, content claims, err error) {
 	parts := strings.Split(token, ".")
 	switch {
-	case len(parts) != 3 || decode(parts[0], &header) != nil || decode(parts[1], &said) != nil:
-		return header, said, jwt.ErrTokenMalformed
-	case header.Algorithm != r.method.Alg():
-		return header, said, jwt.ErrTokenSignatureInvalid
+	case len(parts) != 3 || decode(parts[0], &header) != nil || decode(parts[1], &content) != nil:
+		return header, content, jwt.ErrTokenMalformed
+	case header.Algorithm != i.method.Alg():
+		return header, content, jwt.ErrTokenSignatureInvalid
 	case len(header.Critical) > 0:
-		return header, said, jwt.ErrTokenUnverifiable
+		return header, content, jwt.ErrTokenUnverifiable
 	}
-	return header, said, nil
+	return header, content, nil
 }
 
 // validate checks audience and times.
-func (r reader) validate(said claims) error {
-	if said.IssuedAt.NumericDate == nil { // the library treats iat as optional
+func (i issuer) validate(content claims) error {
+	if content.IssuedAt.NumericDate == nil { // the library treats iat as optional
 		return jwt.ErrTokenRequiredClaimMissing
 	}
-	return r.validator.Validate(jwt.RegisteredClaims{
-		Audience: jwt.ClaimStrings(said.Audience), ExpiresAt: said.ExpiresAt.NumericDate,
-		IssuedAt: said.IssuedAt.NumericDate, NotBefore: said.NotBefore.NumericDate,
+	return i.validator.Validate(jwt.RegisteredClaims{
+		Audience: jwt.ClaimStrings(content.Audience), ExpiresAt: content.ExpiresAt.NumericDate,
+		IssuedAt: content.IssuedAt.NumericDate, NotBefore: content.NotBefore.NumericDate,
 	})
 }
 

@@ -252,7 +252,7 @@ func TestEachDifferenceIsFoundAndSaysWhatItDoes(t *testing.T) {
 			for _, f := range findings {
 				require.NotEmpty(t, f.Effect, f.Code)
 				require.True(t, f.Have == "" || f.Have != f.Want, "%s: %s", f.Code, f.Have)
-				got = append(got, f.Kind+" "+f.ID+" "+string(f.Code))
+				got = append(got, f.Kind+" "+f.ID+" "+f.Code.String())
 			}
 			require.Equal(t, test.want, got)
 		})

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"cloud.google.com/go/pubsub/v2"
+	apiv1 "cloud.google.com/go/pubsub/v2/apiv1"
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"google.golang.org/api/option"
 	"google.golang.org/grpc/codes"
@@ -20,17 +20,16 @@ const (
 	patience = 5 * time.Second
 )
 
-// Unhold takes the copy of one event's dead letter off the queue's hold subscription,
-// which otherwise keeps it, and counts it, until its retention ends. It gives everything
-// else that it saw back at once. It reports whether it found one among the first two
-// thousand.
+// Unhold takes the copy of one event's dead letter off the queue's hold subscription, which
+// otherwise keeps and counts it until its retention ends. It gives all others back at once,
+// and reports whether it found one among the first two thousand.
 func Unhold(ctx context.Context, q catalog.Queue, project, eventID string, options ...option.ClientOption) (found bool, err error) {
-	client, err := pubsub.NewClient(ctx, project, options...)
+	a, err := open(ctx, Target{ProjectID: project}, options)
 	if err != nil {
-		return false, fmt.Errorf("pubsub: client: %w", err)
+		return false, err
 	}
-	defer func() { _ = client.Close() }() // everything asked of it has been answered
-	admin, name := client.SubscriptionAdminClient, Target{ProjectID: project}.subscriptionName(q.DeadLetterHold())
+	defer a.close()
+	admin, name := a.client.SubscriptionAdminClient, a.target.subscriptionName(q.DeadLetterHold())
 	var others []string
 	// What was seen stays out until the end, so that each pull brings something new.
 	defer func() {
@@ -43,7 +42,7 @@ func Unhold(ctx context.Context, q catalog.Queue, project, eventID string, optio
 		_ = admin.ModifyAckDeadline(back, &pubsubpb.ModifyAckDeadlineRequest{Subscription: name, AckIds: others, AckDeadlineSeconds: 0})
 	}()
 	for range pulls {
-		answer, err := pull(ctx, admin.Pull, name)
+		answer, err := pull(ctx, admin, name)
 		if err != nil {
 			return false, fmt.Errorf("pull from %s: %w", q.DeadLetterHold(), err)
 		}
@@ -69,10 +68,10 @@ func Unhold(ctx context.Context, q catalog.Queue, project, eventID string, optio
 }
 
 // pull answers with nothing where there is nothing in time.
-func pull[O any](ctx context.Context, from func(context.Context, *pubsubpb.PullRequest, ...O) (*pubsubpb.PullResponse, error), name string) (*pubsubpb.PullResponse, error) {
+func pull(ctx context.Context, from *apiv1.SubscriptionAdminClient, name string) (*pubsubpb.PullResponse, error) {
 	bounded, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	answer, err := from(bounded, &pubsubpb.PullRequest{Subscription: name, MaxMessages: 100})
+	answer, err := from.Pull(bounded, &pubsubpb.PullRequest{Subscription: name, MaxMessages: 100})
 	if status.Code(err) == codes.DeadlineExceeded && ctx.Err() == nil {
 		return &pubsubpb.PullResponse{}, nil
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"strings"
 	"time"
 
 	"cloud.google.com/go/pubsub/v2"
@@ -13,6 +14,7 @@ import (
 	"google.golang.org/api/option"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/fieldmaskpb"
 
@@ -28,7 +30,7 @@ type Target struct {
 	// an empty account they carry none.
 	PushAudience       string
 	PushServiceAccount string
-	// Pools are those that have a worker of their own; what one leaves empty is as above.
+	// Pools have workers of their own; a member that one leaves empty is as above.
 	Pools map[string]Pool
 	// Emulator keeps away from what Google's emulator gets wrong: a dead-letter
 	// policy on an ordered subscription ends its pushes for good, a retry policy on
@@ -38,7 +40,7 @@ type Target struct {
 
 // Pool is the worker of one pool.
 type Pool struct {
-	// URL is its address, as PushBaseURL is; ServiceAccount is who pushes to it.
+	// URL and ServiceAccount are as PushBaseURL and PushServiceAccount.
 	URL, ServiceAccount string
 }
 
@@ -60,14 +62,12 @@ type Change struct {
 	Action string `json:"action"`
 }
 
-// check reports what would provision pushes that can never be accepted.
+// check refuses a target whose pushes could never be accepted.
 func (t Target) check() error {
 	addresses, tokens := []string{t.PushBaseURL}, t.PushServiceAccount != ""
 	for _, pool := range t.Pools {
 		tokens = tokens || pool.ServiceAccount != ""
-		if pool.URL != "" {
-			addresses = append(addresses, pool.URL)
-		}
+		addresses = append(addresses, cmp.Or(pool.URL, t.PushBaseURL))
 	}
 	for _, address := range addresses {
 		base, err := url.Parse(address)
@@ -81,24 +81,59 @@ func (t Target) check() error {
 	return nil
 }
 
+// admin is a target with a client of its API.
+type admin struct {
+	client *pubsub.Client
+	target Target
+}
+
+// open returns an admin, which is to be closed.
+func open(ctx context.Context, target Target, options []option.ClientOption) (admin, error) {
+	client, err := pubsub.NewClient(ctx, target.ProjectID, options...)
+	if err != nil {
+		return admin{}, fmt.Errorf("pubsub: client: %w", err)
+	}
+	return admin{client, target}, nil
+}
+
+// close drops the error: everything that was asked has been answered.
+func (a admin) close() { _ = a.client.Close() }
+
+// read returns a subscription, or nil where there is none.
+func (a admin) read(ctx context.Context, name string) (*pubsubpb.Subscription, error) {
+	have, err := a.client.SubscriptionAdminClient.GetSubscription(ctx, &pubsubpb.GetSubscriptionRequest{Subscription: name})
+	return found(have, err, name)
+}
+
+func found[T any](have *T, err error, name string) (*T, error) {
+	switch status.Code(err) {
+	case codes.OK:
+		return have, nil
+	case codes.NotFound:
+		return nil, nil
+	default:
+		return nil, fmt.Errorf("read %s: %w", name, err)
+	}
+}
+
 // Provision creates the topics, subscriptions and dead letters of every enabled queue,
-// the topics that such queues share, and the outbound topics. Called again it changes only what differs. A queue that is
-// not enabled gets nothing: what is published to it is refused, and kept by whoever sent
-// it, where a topic that nobody reads would take it and lose it. It deletes nothing: one
-// that was enabled once keeps what waits in it, and its pushes are paused, which the
-// worker would answer 404 for ever. It grants nothing: on Google Cloud the grants are
-// Terraform's.
+// the topics that such queues share, and the outbound topics. Called again it changes only
+// what differs. A queue that is not enabled gets nothing: a publish to it is refused, and its
+// sender keeps the message, where a topic without a reader would lose it. Provision deletes
+// nothing: a queue that was enabled once keeps its messages, and its pushes are paused, since
+// the worker would answer them 404 for ever. It grants nothing: on Google Cloud the grants
+// are Terraform's.
 func Provision(ctx context.Context, c *catalog.Catalog, target Target, options ...option.ClientOption) ([]Change, error) {
 	if err := target.check(); err != nil {
 		return nil, err
 	}
-	client, err := pubsub.NewClient(ctx, target.ProjectID, options...)
+	a, err := open(ctx, target, options)
 	if err != nil {
-		return nil, fmt.Errorf("pubsub: client: %w", err)
+		return nil, err
 	}
-	defer func() { _ = client.Close() }() // everything asked of it has been answered
-	p := &provisioner{client: client, target: target}
-	for _, id := range c.Beside() {
+	defer a.close()
+	p := &provisioner{admin: a}
+	for _, id := range c.OtherTopics() {
 		if err := p.topic(ctx, id); err != nil {
 			return p.changes, err
 		}
@@ -112,8 +147,7 @@ func Provision(ctx context.Context, c *catalog.Catalog, target Target, options .
 }
 
 type provisioner struct {
-	client  *pubsub.Client
-	target  Target
+	admin
 	changes []Change
 }
 
@@ -142,33 +176,41 @@ func (p *provisioner) queue(ctx context.Context, q catalog.Queue) error {
 // pause turns off the pushes of a queue that is no longer enabled. A subscription without
 // an endpoint keeps its messages, and pushes them again once it has one.
 func (p *provisioner) pause(ctx context.Context, q catalog.Queue) error {
-	admin := p.client.SubscriptionAdminClient
 	for _, id := range pushes(q) {
 		name := p.target.subscriptionName(id)
-		have, err := admin.GetSubscription(ctx, &pubsubpb.GetSubscriptionRequest{Subscription: name})
+		have, err := p.read(ctx, name)
 		switch {
-		case status.Code(err) == codes.NotFound:
-			continue
 		case err != nil:
-			return fmt.Errorf("read subscription %s: %w", id, err)
+			return err
+		case have == nil:
+			continue
 		case have.GetPushConfig().GetPushEndpoint() == "":
 			p.did("subscription", id, Unchanged)
 			continue
 		}
-		if err := admin.ModifyPushConfig(ctx, &pubsubpb.ModifyPushConfigRequest{Subscription: name, PushConfig: &pubsubpb.PushConfig{}}); err != nil {
-			return fmt.Errorf("pause subscription %s: %w", id, err)
+		if err := p.point(ctx, name, &pubsubpb.PushConfig{}); err != nil {
+			return err
 		}
 		p.did("subscription", id, Updated)
 	}
 	return nil
 }
 
-func (t Target) topicName(id string) string {
-	return fmt.Sprintf("projects/%s/topics/%s", t.ProjectID, id)
+func (p *provisioner) point(ctx context.Context, name string, to *pubsubpb.PushConfig) error {
+	err := p.client.SubscriptionAdminClient.ModifyPushConfig(ctx, &pubsubpb.ModifyPushConfigRequest{Subscription: name, PushConfig: to})
+	if err != nil {
+		return fmt.Errorf("point subscription %s: %w", idOf(name), err)
+	}
+	return nil
 }
 
+// idOf is the last part of a resource's name.
+func idOf(name string) string { return name[strings.LastIndexByte(name, '/')+1:] }
+
+func (t Target) topicName(id string) string { return "projects/" + t.ProjectID + "/topics/" + id }
+
 func (t Target) subscriptionName(id string) string {
-	return fmt.Sprintf("projects/%s/subscriptions/%s", t.ProjectID, id)
+	return "projects/" + t.ProjectID + "/subscriptions/" + id
 }
 
 // pushes are the ids of a queue's subscriptions that push.
@@ -185,12 +227,6 @@ func (t Target) plan(q catalog.Queue) (topics []string, subscriptions []*pubsubp
 	if q.SharedTopic == "" {
 		topics = append(topics, q.Topic())
 	}
-	if !q.DeadLetter.Drop {
-		topics = append(topics, q.DeadLetter.Topic)
-		hold := t.base(q.DeadLetterHold(), q.DeadLetter.Topic, q.DeadLetter.Retention)
-		hold.AckDeadlineSeconds = 60
-		subscriptions = append(subscriptions, hold)
-	}
 	minimum, maximum := q.BrokerBackoff()
 	retryPolicy := &pubsubpb.RetryPolicy{MinimumBackoff: durationpb.New(minimum), MaximumBackoff: durationpb.New(maximum)}
 
@@ -202,27 +238,27 @@ func (t Target) plan(q catalog.Queue) (topics []string, subscriptions []*pubsubp
 	if !t.Emulator || q.Ordered() {
 		push.RetryPolicy = retryPolicy
 	}
-	if !q.DeadLetter.Drop && (!t.Emulator || !q.Ordered()) {
+	if q.DeadLetter.Drop {
+		return topics, []*pubsubpb.Subscription{push}
+	}
+	if !t.Emulator || !q.Ordered() {
 		push.DeadLetterPolicy = &pubsubpb.DeadLetterPolicy{
-			DeadLetterTopic:     t.topicName(q.DeadLetter.Topic),
-			MaxDeliveryAttempts: catalog.BrokerMaxDeliveryAttempts,
+			DeadLetterTopic: t.topicName(q.DeadLetter.Topic), MaxDeliveryAttempts: catalog.BrokerMaxDeliveryAttempts,
 		}
 	}
-	subscriptions = append(subscriptions, push)
-	if q.DeadLetter.Drop {
-		return topics, subscriptions
-	}
+	hold := t.base(q.DeadLetterHold(), q.DeadLetter.Topic, q.DeadLetter.Retention)
+	hold.AckDeadlineSeconds = 60
 	letters := t.base(q.DeadLetterPush(), q.DeadLetter.Topic, q.DeadLetter.Retention)
 	letters.AckDeadlineSeconds = push.AckDeadlineSeconds
 	letters.PushConfig = t.pushConfig(q.Pool, q.DeadLetterPushPath())
 	if !t.Emulator {
 		letters.RetryPolicy = retryPolicy
 	}
-	return topics, append(subscriptions, letters)
+	return append(topics, q.DeadLetter.Topic), []*pubsubpb.Subscription{hold, push, letters}
 }
 
-// base is a subscription that never expires: the default would remove one that had
-// nothing to do for a month, and with it what comes after.
+// base is a subscription that never expires: by default one without a message for a month is
+// removed, and with it every later message.
 func (t Target) base(id, topic string, retention time.Duration) *pubsubpb.Subscription {
 	if t.Emulator {
 		retention = min(retention, emulatorRetention)
@@ -249,89 +285,64 @@ func (t Target) pushConfig(pool, path string) *pubsubpb.PushConfig {
 
 func (p *provisioner) topic(ctx context.Context, id string) error {
 	_, err := p.client.TopicAdminClient.CreateTopic(ctx, &pubsubpb.Topic{Name: p.target.topicName(id)})
-	switch status.Code(err) {
-	case codes.OK:
-		p.did("topic", id, Created)
-	case codes.AlreadyExists:
-		p.did("topic", id, Unchanged)
-	default:
+	action := Created
+	if status.Code(err) == codes.AlreadyExists {
+		action, err = Unchanged, nil
+	}
+	if err != nil {
 		return fmt.Errorf("create topic %s: %w", id, err)
 	}
+	p.did("topic", id, action)
 	return nil
 }
 
 func (p *provisioner) subscription(ctx context.Context, want *pubsubpb.Subscription) error {
-	admin := p.client.SubscriptionAdminClient
-	id := want.Name[len("projects/"+p.target.ProjectID+"/subscriptions/"):]
-	have, err := admin.GetSubscription(ctx, &pubsubpb.GetSubscriptionRequest{Subscription: want.Name})
-	switch status.Code(err) {
-	case codes.OK:
-	case codes.NotFound:
-		if _, err := admin.CreateSubscription(ctx, want); err != nil {
+	id, action := idOf(want.Name), Unchanged
+	have, err := p.read(ctx, want.Name)
+	switch {
+	case err != nil:
+		return err
+	case have == nil:
+		if _, err := p.client.SubscriptionAdminClient.CreateSubscription(ctx, want); err != nil {
 			return fmt.Errorf("create subscription %s: %w", id, err)
 		}
 		p.did("subscription", id, Created)
 		return nil
-	default:
-		return fmt.Errorf("read subscription %s: %w", id, err)
-	}
-	if have.Topic != want.Topic || have.EnableMessageOrdering != want.EnableMessageOrdering || have.Filter != want.Filter {
+	case have.Topic != want.Topic || have.EnableMessageOrdering != want.EnableMessageOrdering || have.Filter != want.Filter:
 		return fmt.Errorf("subscription %s: topic, ordering and filter cannot be changed; delete it first, when it is empty", id)
 	}
-	changed := false
-	if have.PushConfig.GetPushEndpoint() != want.PushConfig.GetPushEndpoint() || p.target.tokenDiffers(have, want) {
-		if err := admin.ModifyPushConfig(ctx, &pubsubpb.ModifyPushConfigRequest{Subscription: want.Name, PushConfig: want.PushConfig}); err != nil {
-			return fmt.Errorf("point subscription %s: %w", id, err)
+	if have.PushConfig.GetPushEndpoint() != want.PushConfig.GetPushEndpoint() ||
+		(!p.target.Emulator && !proto.Equal(have.PushConfig.GetOidcToken(), want.PushConfig.GetOidcToken())) { // it forgets the token's settings
+		if err := p.point(ctx, want.Name, want.PushConfig); err != nil {
+			return err
 		}
-		changed = true
+		action = Updated
 	}
 	if fields := differences(have, want); len(fields) > 0 {
-		_, err := admin.UpdateSubscription(ctx, &pubsubpb.UpdateSubscriptionRequest{
+		_, err := p.client.SubscriptionAdminClient.UpdateSubscription(ctx, &pubsubpb.UpdateSubscriptionRequest{
 			Subscription: want, UpdateMask: &fieldmaskpb.FieldMask{Paths: fields},
 		})
 		if err != nil {
 			return fmt.Errorf("update subscription %s: %w", id, err)
 		}
-		changed = true
+		action = Updated
 	}
-	if changed {
-		p.did("subscription", id, Updated)
-	} else {
-		p.did("subscription", id, Unchanged)
-	}
+	p.did("subscription", id, action)
 	return nil
 }
 
-// tokenDiffers reports whether the pushes would carry another token. The emulator
-// forgets the token's settings, so there they are not compared.
-func (t Target) tokenDiffers(have, want *pubsubpb.Subscription) bool {
-	if t.Emulator {
-		return false
-	}
-	a, b := have.GetPushConfig().GetOidcToken(), want.GetPushConfig().GetOidcToken()
-	return a.GetServiceAccountEmail() != b.GetServiceAccountEmail() || a.GetAudience() != b.GetAudience()
-}
-
 // differences lists the fields that can be changed and differ.
-func differences(have, want *pubsubpb.Subscription) []string {
-	var fields []string
-	if have.AckDeadlineSeconds != want.AckDeadlineSeconds {
-		fields = append(fields, "ack_deadline_seconds")
-	}
-	if have.MessageRetentionDuration.AsDuration() != want.MessageRetentionDuration.AsDuration() {
-		fields = append(fields, "message_retention_duration")
-	}
-	if have.ExpirationPolicy.GetTtl() != nil {
-		fields = append(fields, "expiration_policy")
-	}
-	a, b := have.GetRetryPolicy(), want.GetRetryPolicy()
-	if b != nil && (a.GetMinimumBackoff().AsDuration() != b.GetMinimumBackoff().AsDuration() ||
-		a.GetMaximumBackoff().AsDuration() != b.GetMaximumBackoff().AsDuration()) {
-		fields = append(fields, "retry_policy")
-	}
-	if d, e := have.GetDeadLetterPolicy(), want.GetDeadLetterPolicy(); d.GetDeadLetterTopic() != e.GetDeadLetterTopic() ||
-		d.GetMaxDeliveryAttempts() != e.GetMaxDeliveryAttempts() {
-		fields = append(fields, "dead_letter_policy")
+func differences(have, want *pubsubpb.Subscription) (fields []string) {
+	for field, differs := range map[string]bool{
+		"ack_deadline_seconds":       have.AckDeadlineSeconds != want.AckDeadlineSeconds,
+		"message_retention_duration": have.MessageRetentionDuration.AsDuration() != want.MessageRetentionDuration.AsDuration(),
+		"expiration_policy":          have.ExpirationPolicy.GetTtl() != nil,
+		"retry_policy":               want.RetryPolicy != nil && waits(have.RetryPolicy) != waits(want.RetryPolicy),
+		"dead_letter_policy":         backstop(have.DeadLetterPolicy) != backstop(want.DeadLetterPolicy),
+	} {
+		if differs {
+			fields = append(fields, field)
+		}
 	}
 	return fields
 }

@@ -25,8 +25,8 @@ import (
 const (
 	maxOutstandingMessages = 1000
 	maxOutstandingBytes    = 64 << 20
-	// publishTimeout ends the library's own retries. It is below the deadline of
-	// whoever waits, so that the outcome is known before the wait is over.
+	// publishTimeout ends the library's own retries. It is below the caller's deadline, so that
+	// the caller learns the outcome.
 	publishTimeout = 4 * time.Second
 )
 
@@ -62,13 +62,11 @@ func NewPublisher(ctx context.Context, projectID string, options ...option.Clien
 	return &Publisher{client: client, topics: map[string]*pubsub.Publisher{}}, nil
 }
 
-// Publish puts the message on the topic and returns its id once the broker has
-// confirmed it. It waits for that, for room and for earlier messages of its key until
-// ctx ends. A message over Pub/Sub's limits gives an error wrapping
-// contract.ErrLimit. After any other error the message may or may not be on the
-// topic, and its ordering key is usable again, after the end of ctx once the library
-// has given up too; contract.PublishCause says what is wrong, where that is known. No
-// error names the ordering key.
+// Publish puts the message on the topic and returns its id once the broker has confirmed it.
+// It waits for that, for room and for earlier messages of its key until ctx ends. A message
+// over Pub/Sub's limits gives an error wrapping contract.ErrLimit. After any other error the
+// message may or may not be on the topic; contract.PublishCause says the cause, where it is
+// known. The ordering key is usable again once the library has given up too. No error names it.
 func (p *Publisher) Publish(ctx context.Context, topic string, m contract.Message) (string, error) {
 	if err := m.Check(); err != nil {
 		return "", err
@@ -109,7 +107,7 @@ func (p *Publisher) Publish(ctx context.Context, topic string, m contract.Messag
 	}
 }
 
-// causes names what the broker's own codes mean to whoever has to mend it.
+// causes are what the broker's own codes mean to an operator.
 var causes = map[codes.Code]error{
 	codes.NotFound:         contract.ErrTopicMissing,
 	codes.PermissionDenied: contract.ErrPublishDenied, codes.Unauthenticated: contract.ErrPublishDenied,
@@ -129,8 +127,7 @@ func settle(ctx context.Context, to *pubsub.Publisher, key string, result *pubsu
 	var paused pubsub.ErrPublishingPaused
 	switch {
 	case errors.As(err, &paused):
-		// The library's own text names the ordering key: somebody's id, in every log line
-		// of an outage.
+		// The library's own text names the ordering key, which is a customer's id.
 		err = contract.ErrKeyHeldUp
 	case errors.Is(err, pubsub.ErrOversizedMessage), status.Code(err) == codes.InvalidArgument:
 		// Attributes count too: the library refuses what Check alone lets pass. The

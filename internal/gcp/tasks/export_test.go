@@ -10,7 +10,7 @@ import (
 func (a *Alarm) Fill(from time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for i := range alarm.MaxAsked {
-		a.asked.Add(from.Add(time.Duration(i) * alarm.Step))
+	for i := range alarm.MaxMoments {
+		a.requested.Add(from.Add(time.Duration(i) * alarm.Step))
 	}
 }

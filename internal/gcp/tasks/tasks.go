@@ -56,7 +56,7 @@ type Alarm struct {
 	flight singleflight.Group
 
 	mu    sync.Mutex
-	asked alarm.Asked
+	requested alarm.Moments
 }
 
 // New returns an Alarm. Without options the client library finds the credentials.
@@ -94,7 +94,7 @@ func (a *Alarm) At(ctx context.Context, at time.Time) error {
 		}
 		a.mu.Lock()
 		defer a.mu.Unlock()
-		a.asked.Add(moment) // if there is no room, the moment may be requested and called again
+		a.requested.Add(moment) // if there is no room, the moment may be requested and called again
 		return nil, nil
 	})
 	if err != nil {
@@ -107,8 +107,8 @@ func (a *Alarm) At(ctx context.Context, at time.Time) error {
 func (a *Alarm) known(moment, now time.Time) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.asked.Past(now)
-	return a.asked.Has(moment)
+	a.requested.Past(now)
+	return a.requested.Has(moment)
 }
 
 // create creates the task without a name. Names that rise with time slow down the whole queue,

@@ -65,7 +65,7 @@ locals {
         { ok = q.on_poison != "park" || (length(q.ordering_key) > 0 && !q.dead_letter.drop), path = "on_poison", what = "park needs an ordering key and a dead letter" },
         { ok = contains(["refuse", "accept"], q.on_corrected), path = "on_corrected", what = "must be refuse or accept" },
         { ok = !can(q.batch) || try(2 <= q.batch.size && q.batch.size <= q.concurrency, false), path = "batch.size", what = "must be 2 to concurrency" },
-        { ok = !can(q.batch) || try(0 < tonumber(trimsuffix(q.batch.wait, "s")) && tonumber(trimsuffix(q.batch.wait, "s")) <= 1, false), path = "batch.wait", what = "must be above 0s, at most 1s, and below the shortest timeout" },
+        { ok = !can(q.batch) || try(0 < tonumber(trimsuffix(q.batch.wait, "s")) && tonumber(trimsuffix(q.batch.wait, "s")) <= 1 && alltrue([for path, n in local.seconds[i] : tonumber(trimsuffix(q.batch.wait, "s")) < n if endswith(path, "timeout")]), false), path = "batch.wait", what = "must be above 0s, at most 1s, and below the shortest timeout" },
         { ok = !q.enabled || length(q.handlers) > 0, path = "handlers", what = "an enabled queue needs some" },
       ],
       q.dead_letter.drop ? [

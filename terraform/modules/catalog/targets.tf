@@ -39,6 +39,15 @@ locals {
     ]))
   }
 
+  # The durations of each target, as the file has them, and the numbers that must be whole.
+  target_durations = {
+    for name, t in local.posted : name => concat(try(values(t.timeouts), []), try([t.breaker.rest], []))
+  }
+  target_counts = { for name, t in local.targets : name => [t.concurrency, t.burst, t.breaker.failures] }
+
+  # The question that each path of a target is asked by, once for each way that it is.
+  questions = distinct(flatten([for q in local.posts : [for p in values(q) : p if p != null]]))
+
   post_path = "^(/[A-Za-z0-9_][A-Za-z0-9._-]{0,99}){1,9}$"
 
   target_mistakes = concat(
@@ -52,9 +61,15 @@ locals {
           { ok = can(regex("^[A-Z][A-Z0-9_]{1,50}_SECRET$", t.secret_variable)), what = "secret_variable: must be an environment variable that ends with _SECRET" },
           { ok = contains(["generic", "standard"], t.scheme), what = "scheme: must be generic or standard" },
           { ok = tonumber(trimsuffix(t.timeouts.connect, "s")) > 0 && tonumber(trimsuffix(t.timeouts.connect, "s")) <= tonumber(trimsuffix(t.timeouts.total, "s")), what = "timeouts.connect: must be above 0 and at most timeouts.total" },
-          { ok = (t.rate_per_second > 0) == (t.burst > 0), what = "burst: must be 1 to 1000000 where rate_per_second is above 0, and only there" },
-          { ok = (t.breaker.failures > 0) == (t.breaker.rest != "0s"), what = "breaker.rest: must be above 0s where failures is above 0, and only there" },
-          { ok = length(setsubtract(keys(local.posted[name]), keys(t))) == 0, what = "has a key that is not known" },
+          { ok = tonumber(trimsuffix(t.timeouts.total, "s")) < 600, what = "timeouts.total: must be below 600s, the longest ack deadline" },
+          { ok = 0 <= t.concurrency && t.concurrency <= 1000, what = "concurrency: must be 0, which is no limit, to 1000" },
+          { ok = 0 <= t.rate_per_second && t.rate_per_second <= 1000000, what = "rate_per_second: must be 0, which is no limit, to 1000000" },
+          { ok = (t.rate_per_second > 0) == (t.burst > 0) && 0 <= t.burst && t.burst <= 1000000, what = "burst: must be 1 to 1000000 where rate_per_second is above 0, and only there" },
+          { ok = 0 <= t.breaker.failures && t.breaker.failures <= 1000, what = "breaker.failures: must be 0, which is any number, to 1000" },
+          { ok = (t.breaker.failures > 0) == (t.breaker.rest != "0s") && tonumber(trimsuffix(t.breaker.rest, "s")) <= 86400, what = "breaker.rest: must be above 0s and at most 86400s where failures is above 0, and only there" },
+          { ok = alltrue([for n in local.target_counts[name] : n == floor(n)]), what = "concurrency, burst and breaker.failures: must be whole numbers" },
+          { ok = alltrue([for d in local.target_durations[name] : can(regex(local.seconds_pattern, d))]), what = "timeouts and breaker.rest: must be durations in seconds, such as \"600s\"" },
+          { ok = length(setsubtract(keys(local.posted[name]), keys(t))) + length(setsubtract(try(keys(local.posted[name].timeouts), []), keys(t.timeouts))) + length(setsubtract(try(keys(local.posted[name].breaker), []), keys(t.breaker))) == 0, what = "has a key that is not known" },
         ] : "targets.yaml: target ${name}: ${rule.what}" if !rule.ok
       ]
     ]),
@@ -66,6 +81,7 @@ locals {
             { ok = can(regex(local.post_path, p.path)), what = "path: must be / and a segment of letters, digits and _ . -, up to nine times" },
             { ok = p.reconcile == "" || (can(regex("/[{]id[}](/|$)", p.reconcile)) && can(regex(local.post_path, replace(p.reconcile, "/{id}", "")))), what = "reconcile: must be a path like that, with {id} for one segment that is not its first" },
             { ok = length(local.emits[i][type]) == 0, what = "a post emits nothing" },
+            { ok = length([for other in local.questions : other if other.target == p.target && other.path == p.path]) == 1, what = "reconcile: must be the same in every entry that posts to this path" },
             { ok = !can(q.handlers[type].name), what = "stands in the place of name, not beside it" },
             { ok = length(setsubtract(keys(q.handlers[type].post), keys(p))) == 0, what = "has a key that is not known" },
           ] : "queues.yaml: queue ${q.id}: handlers.${type}.post: ${rule.what}" if !rule.ok

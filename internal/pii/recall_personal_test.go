@@ -1,4 +1,4 @@
-package main
+package pii_test
 
 import (
 	"fmt"
@@ -8,10 +8,10 @@ import (
 )
 
 const (
-	digits = "0123456789"
-	lower  = "abcdefghijklmnopqrstuvwxyz"
-	upper  = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-	base62 = digits + upper + lower
+	digits   = "0123456789"
+	lower    = "abcdefghijklmnopqrstuvwxyz"
+	capitals = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+	base62   = digits + capitals + lower
 )
 
 // of draws n characters.
@@ -40,7 +40,7 @@ func (g *generator) prefix() string {
 	if g.IntN(8) == 0 {
 		return "auth0|"
 	}
-	return g.of(lower+upper, g.between(1, 8)) + pick(g, "", "-", "_", ".", ":", "|", "_-")
+	return g.of(lower+capitals, g.between(1, 8)) + pick(g, "", "-", "_", ".", ":", "|", "_-")
 }
 
 // sentence puts it into one.
@@ -192,7 +192,7 @@ func (g *generator) iban() string {
 	for rest := country[2:]; rest != ""; {
 		i := strings.IndexAny(rest, "nac")
 		n, _ := strconv.Atoi(rest[:i]) // the countries above are constants
-		account.WriteString(g.of(map[byte]string{'n': digits, 'a': upper, 'c': strings.Repeat(digits, 24) + upper}[rest[i]], n))
+		account.WriteString(g.of(map[byte]string{'n': digits, 'a': capitals, 'c': strings.Repeat(digits, 24) + capitals}[rest[i]], n))
 		rest = rest[i+1:]
 	}
 	remainder := 0

@@ -1,4 +1,4 @@
-package main
+package pii_test
 
 import (
 	"fmt"
@@ -54,7 +54,7 @@ func (g *generator) uuid() string {
 	return id.String()
 }
 
-// snowflake counts milliseconds since an epoch in its upper bits.
+// snowflake counts milliseconds since an epoch in its capitals bits.
 func (g *generator) snowflake(epoch, bits int64) string {
 	return strconv.FormatInt((g.moment().UnixMilli()-epoch)<<bits|g.Int64N(1<<bits), 10)
 }

@@ -1,14 +1,9 @@
-// Command recall says how much of what is personal the detectors find, and how many ids
-// they take for it by chance, and writes both tables into README.md. It owns generators
-// of either that know nothing of the detectors; with the same seed they draw the same.
-package main
+package pii_test
 
 import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"strings"
 
 	"billhook/internal/pii"
@@ -147,7 +142,7 @@ func (r *result) table() string {
 }
 
 const (
-	begin = "<!-- go run ./internal/pii/recall -->\n"
+	begin = "<!-- go test ./internal/pii -run Recall -update -->\n"
 	end   = "<!-- end -->\n"
 )
 
@@ -159,37 +154,6 @@ func written(document, table string) (string, error) {
 		return "", errors.New("recall: README.md has lost the marks of the tables")
 	}
 	return before + begin + table + end + after, nil
-}
-
-// generate returns the document as it is and as it should be.
-func generate(root string) (have, want string, err error) {
-	text, err := os.ReadFile(filepath.Join(root, "README.md")) //nolint:gosec // a path of the repository
-	if err != nil {
-		return "", "", err
-	}
-	measured := measure(texts, drawn)
-	want, err = written(string(text), measured.table())
-	return string(text), want, err
-}
-
-func run() error {
-	have, want, err := generate(".")
-	if err != nil {
-		return err
-	}
-	_, table, _ := strings.Cut(want, begin)
-	table, _, _ = strings.Cut(table, end)
-	if _, err := fmt.Fprint(os.Stdout, table); err != nil || have == want {
-		return err
-	}
-	return os.WriteFile("README.md", []byte(want), 0o644) //nolint:gosec // a document that everybody may read
-}
-
-func main() {
-	if err := run(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
 }
 
 // generator draws from a seed.

@@ -1,7 +1,7 @@
-// Command cost computes the costs of a month and writes the table into docs/deploying.md. It
-// starts from the operations that tests count and from list prices with their date. It owns the
-// assumptions. It refuses to estimate an item that has no price here.
-package main
+// Package cost_test computes the costs of a month, and holds the table in docs/deploying.md to
+// it. It starts from the operations that tests count and from list prices with their date. It
+// owns the assumptions. It refuses to estimate an item that has no price here.
+package cost_test
 
 import (
 	"bytes"
@@ -206,7 +206,7 @@ func table(of operations, tasks upkeep, messageBytes float64) string {
 }
 
 const (
-	begin = "<!-- go run ./docs/cost -->\n"
+	begin = "<!-- go test ./docs/cost -update -->\n"
 	end   = "<!-- end -->\n"
 )
 
@@ -251,19 +251,4 @@ func generate(root string) (have, want string, err error) {
 	}
 	want, err = insert(have, table(of, upkeepOf(called, letterQueues(queues)), float64(message.Len()+attributeBytes)))
 	return have, want, err
-}
-
-func run() error {
-	_, want, err := generate(".")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile("docs/deploying.md", []byte(want), 0o644) //nolint:gosec // a public document
-}
-
-func main() {
-	if err := run(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
 }

@@ -1,0 +1,33 @@
+// Package parcels counts the scans of parcels.
+package parcels
+
+import (
+	"context"
+
+	"billhook/internal/handler"
+	"billhook/internal/store"
+)
+
+// Collection has one document per parcel.
+const Collection = "parcels"
+
+// Scanned is the data of parcel.scanned, as catalog/messages.yaml declares it.
+type Scanned struct {
+	ParcelID string `json:"parcel_id"`
+	Depot    string `json:"depot"`
+}
+
+// Register adds the handlers under the names that the catalog uses.
+func Register(r *handler.Registry) {
+	handler.RegisterTx(r, "parcels.count", count)
+}
+
+// count adds a scan to its parcel. The writes are committed with the event's record, or not at
+// all: a scan that is delivered twice is counted once.
+func count(_ context.Context, _ handler.Event, scan Scanned) (handler.Effect, error) {
+	parcel := store.Key{Collection: Collection, ID: scan.ParcelID}
+	return handler.Effect{
+		Writes: []store.Write{store.Increment(parcel, map[string]int64{"scans": 1}, map[string]any{"depot": scan.Depot})},
+		Result: "counted",
+	}, nil
+}

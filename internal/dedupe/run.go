@@ -1,0 +1,109 @@
+package dedupe
+
+import (
+	"time"
+
+	"billhook/internal/handler"
+	"billhook/internal/store"
+)
+
+// Once makes runs whose effect happens once: that of a Tx handler is committed with the record,
+// that of a leased one under a fenced lease.
+type Once struct {
+	Store store.GetCommitter
+	Now   func() time.Time
+	// NewToken returns a random name for one attempt.
+	NewToken func() string
+}
+
+// Run is one delivery of one event on its way through the state machine. It knows
+// what the store was last seen to hold, so that a failure is written at that
+// version and never over somebody else's success.
+type Run struct {
+	once  *Once
+	key   store.Key
+	token string
+	// record is what will be written; what the store held is in version and attempts.
+	record      Record
+	rememberFor time.Duration
+	// version of the record as last read; 0: absent, as far as known.
+	version store.Version
+	// conflict: the key holds the payload's hash, so there is nothing to compare.
+	conflict bool
+	// other is the payload's hash that the record was found to have, where it Differs.
+	other string
+	// mine: the record counts this very attempt already.
+	mine bool
+	// claimed: this run has held the lease. Once the record is no longer its own, another run
+	// has taken it over.
+	claimed bool
+	// repeated: an attempt before this one began and was not completed. It is not known
+	// whether an effect outside took place.
+	repeated bool
+	// try counts the effects of this run whose preconditions have failed.
+	try int
+	// letters are those of the event; nil: there are none, and none is corrected.
+	letters Letters
+	// ticket is that of the delivered copy, where it comes back from a long wait.
+	ticket string
+	// found is the record as last read; the zero record where none counts.
+	found Record
+}
+
+// Begun is the last error of an attempt that was counted before it ran, for as long as
+// nothing else is known of it.
+const Begun = "worker_died"
+
+// Seen is what the record says of a delivery.
+type Seen int
+
+// What the record can say.
+const (
+	// Fresh: there is no record that counts, or one of an attempt that failed: go on.
+	Fresh Seen = iota
+	// Own: this very run has committed the effect.
+	Own
+	// Done: the same event with the same payload was completed before.
+	Done
+	// Gone: the event was dead-lettered before.
+	Gone
+	// Differs: the id was used before with another payload.
+	Differs
+	// Held: another worker holds the lease.
+	Held
+	// Counted: this very run has written its own failure.
+	Counted
+	// Claimed: this very run holds the lease.
+	Claimed
+	// Replaced: the payload was dead-lettered, and another has taken its place.
+	Replaced
+	// Waiting: another copy of the message is kept elsewhere until the next attempt is due.
+	Waiting
+	// Early: the next attempt is due at the time that Due returns, and no other copy waits.
+	Early
+)
+
+// Ending is the end of a run.
+type Ending struct {
+	// Status is that of the event from now on: Completed, Failed or DeadLettered. Without one
+	// the event, which is Early, stays as it is, and this copy of its message is Kept.
+	Status Status
+	// Effect is committed with what is Completed, and Emitted are the event ids of its emissions.
+	Effect  handler.Effect
+	Emitted []string
+	// Reason is the code of the failure.
+	Reason string
+	// Next is when the next attempt of what has Failed is due.
+	Next time.Time
+	// Uncounted: the attempt was none of the event's own.
+	Uncounted bool
+	Kept      Kept
+}
+
+// Kept is a message that waits for its next attempt elsewhere than with the broker, under a
+// ticket: until the attempt is due, every other copy of the message is Waiting. Its writes
+// keep it there, and are committed with the record, or neither is.
+type Kept struct {
+	Ticket string
+	Writes []store.Write
+}

@@ -1,0 +1,206 @@
+package webhook_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"billhook/catalog"
+	"billhook/internal/contract"
+	"billhook/internal/routing"
+	"billhook/internal/webhook"
+	"billhook/internal/webhook/samples"
+)
+
+func TestUIDComesFromTheDirectoryWhereTheBodyHasNone(t *testing.T) {
+	t.Parallel()
+	d := open(t, func(c *webhook.Config) {
+		c.Customers = people{uids: map[string]string{samples.CustomerID: "user-of-the-directory"}}
+	})
+	require.Equal(t, http.StatusAccepted, d.send(payNow(t, samples.Read(samples.Refund, samples.Event{}))).Code)
+	require.Equal(t, http.StatusAccepted, d.send(payNow(t, samples.Read(samples.OrderCompleted, samples.Event{}))).Code)
+	require.Len(t, d.broker.all(), 2)
+	first, second := d.broker.all()[0].message, d.broker.all()[1].message
+	require.Equal(t, "user-of-the-directory", first.Attributes["uid"])
+	require.Equal(t, "user-of-the-directory", first.Attributes["ordering_key"])
+	require.Equal(t, "user-of-the-directory", first.OrderingKey)
+	require.Equal(t, samples.CustomerID, first.Attributes["paynow_customer_id"])
+	require.Equal(t, "customer", first.Attributes["uid_source"])
+	require.Equal(t, samples.UID, second.Attributes["uid"], "the body's own uid comes first")
+	require.NotContains(t, second.Attributes, "uid_source")
+}
+
+func TestADirectoryThatFailsKeepsTheEventWithItsSender(t *testing.T) {
+	t.Parallel()
+	d := open(t, func(c *webhook.Config) { c.Customers = people{err: errDown} })
+	w := d.send(payNow(t, samples.Read(samples.Refund, samples.Event{})))
+	requireProblem(t, d, w, http.StatusServiceUnavailable, "customer_lookup_failed", "")
+	require.NotEmpty(t, w.Header().Get("Retry-After"))
+}
+
+// lost is a directory that never answers.
+type lost struct{}
+
+func (lost) UID(ctx context.Context, _ string) (string, bool, error) {
+	<-ctx.Done()
+	return "", false, ctx.Err()
+}
+
+func TestADirectoryThatNeverAnswersIsWaitedForOnlySoLong(t *testing.T) {
+	t.Parallel()
+	d := open(t, func(c *webhook.Config) { c.Customers, c.PublishTimeout = lost{}, time.Millisecond })
+	w := d.send(payNow(t, samples.Read(samples.Refund, samples.Event{})))
+	requireProblem(t, d, w, http.StatusServiceUnavailable, "customer_lookup_failed", "")
+}
+
+func TestTheUIDOfAnIdentityProviderIsTheOrderingKey(t *testing.T) {
+	t.Parallel()
+	for _, uid := range []string{
+		"auth0|5f7c8ec7c33c6c004bbafe82", "google-oauth2|103547991597142817347", "facebook|4539148803436467", "samlp|acme|00u1abcd", "eu-west-1:2f3d0a11-1111-4111-8111-111111111111",
+		"_ce3d2948b4cf20146dee0a0b3dd6f69b6cf86f62d7", "700000000000000300",
+	} {
+		t.Run(uid, func(t *testing.T) {
+			t.Parallel()
+			d := open(t, nil)
+			w := d.send(payNow(t, spoil(t, samples.UID, uid)))
+			require.Equal(t, http.StatusAccepted, w.Code, w.Body.String())
+			sent := d.broker.all()
+			require.Len(t, sent, 1)
+			require.Equal(t, uid, sent[0].message.OrderingKey)
+			require.Equal(t, uid, sent[0].message.Attributes["uid"])
+			require.Equal(t, uid, sent[0].message.Attributes["ordering_key"])
+		})
+	}
+}
+
+func TestADirectoryCannotLetAnAddressOut(t *testing.T) {
+	t.Parallel()
+	const address = "mette.lindqvist@example.com"
+	d := open(t, func(c *webhook.Config) { c.Customers = people{uids: map[string]string{samples.CustomerID: address}} })
+	w := d.send(payNow(t, samples.Read(samples.Refund, samples.Event{})))
+	require.NotEqual(t, http.StatusAccepted, w.Code)
+	require.Empty(t, d.broker.all())
+	requireNothingLeaks(t, d, w, address)
+}
+
+func TestAnUnconfirmedPublishKeepsTheEventWithItsSender(t *testing.T) {
+	t.Parallel()
+	d := open(t, nil)
+	d.broker.errors = []error{errDown}
+	body := samples.Read(samples.OrderCompleted, samples.Event{})
+	w := d.send(payNow(t, body))
+	requireProblem(t, d, w, http.StatusServiceUnavailable, "publish_unconfirmed", "")
+	require.NotEmpty(t, w.Header().Get("Retry-After"))
+
+	w = d.send(payNow(t, body))
+	require.Equal(t, http.StatusAccepted, w.Code)
+	require.Empty(t, w.Header().Get("Retry-After"))
+	require.Len(t, d.broker.all(), 1)
+}
+
+func TestAMessageOverALimitIsFinal(t *testing.T) {
+	t.Parallel()
+	d := open(t, nil)
+	d.broker.errors = []error{fmt.Errorf("publish: %w", contract.ErrLimit)}
+	w := d.send(payNow(t, samples.Read(samples.OrderCompleted, samples.Event{})))
+	requireProblem(t, d, w, http.StatusUnprocessableEntity, "message_limit", "")
+	require.Empty(t, w.Header().Get("Retry-After"))
+}
+
+// stuck is a broker that never answers.
+type stuck struct{}
+
+func (stuck) Publish(ctx context.Context, _ string, _ contract.Message) (string, error) {
+	<-ctx.Done()
+	return "", ctx.Err()
+}
+
+func TestABrokerThatNeverAnswersIsWaitedForOnlySoLong(t *testing.T) {
+	t.Parallel()
+	d := open(t, func(c *webhook.Config) { c.Publisher, c.PublishTimeout = stuck{}, time.Millisecond })
+	w := d.send(payNow(t, samples.Read(samples.OrderCompleted, samples.Event{})))
+	requireProblem(t, d, w, http.StatusServiceUnavailable, "publish_unconfirmed", "")
+}
+
+func TestTheOrderingKeyOfPayNowsEventsIsTheCatalogs(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		names []string
+		want  string
+	}{
+		"the uid first":      {[]string{"uid", "paynow_customer_id"}, samples.UID},
+		"the customer first": {[]string{"paynow_customer_id", "uid"}, customer},
+		"the order":          {[]string{"order_id"}, samples.OrderID},
+		"nothing":            {nil, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := open(t, func(c *webhook.Config) {
+				c.Catalog = new(*c.Catalog)
+				c.Catalog.Queues = slices.Clone(c.Catalog.Queues)
+				c.Catalog.Queues[slices.IndexFunc(c.Catalog.Queues, func(q catalog.Queue) bool { return q.ID == queue })].OrderingKey = test.names
+			})
+			w := d.send(payNow(t, samples.Read(samples.OrderCompleted, samples.Event{})))
+			require.Equal(t, http.StatusAccepted, w.Code, "%s", w.Body)
+			require.Equal(t, test.want, d.broker.all()[0].message.OrderingKey)
+		})
+	}
+}
+
+func TestAnEnvelopesOrderingKeyIsMadeOfTheCatalogsFields(t *testing.T) {
+	t.Parallel()
+	const created = `"created_at":"2026-03-02T10:00:00Z","attempts":0,`
+	for name, test := range map[string]struct{ body, attribute, key, correlation string }{
+		"the subscription comes first": {
+			`{"id":"e1","action":"renewal","correlation_id":"c1",` + created + `"payload":{"subscription_id":"s1","payment_id":"p1"}}`, "s1", "s1", "c1",
+		},
+		"else the correlation":               {`{"id":"e1","action":"renewal","correlation_id":"c1",` + created + `"payload":{"payment_id":"p1"}}`, "c1", "c1", "c1"},
+		"else there is none":                 {`{"id":"e1","action":"renewal",` + created + `"payload":{"payment_id":"p1"}}`, "unknown", "", "e1"},
+		"the word for none is nobody's name": {`{"id":"e1","action":"renewal",` + created + `"payload":{"subscription_id":"unknown"}}`, "unknown", "", "unknown"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := open(t, nil)
+			w := d.send(generic(t, "/queues/"+updates+"/messages", []byte(test.body)))
+			require.Equal(t, http.StatusAccepted, w.Code, "%s", w.Body)
+			got := d.broker.all()[0].message
+			require.Equal(t, test.key, got.OrderingKey)
+			require.Equal(t, map[string]string{
+				"contract": "envelope.v1", "event_id": "e1", "event_type": "renewal", "ordering_key": test.attribute,
+				"correlation_id": test.correlation, "first_published_at": "2026-03-02T10:02:03.45Z",
+			}, got.Attributes)
+		})
+	}
+}
+
+func TestAMessageForAQueueOnASharedTopicNamesTheQueue(t *testing.T) {
+	t.Parallel()
+	d := open(t, func(c *webhook.Config) {
+		declared := *c.Catalog
+		declared.Queues = slices.Clone(declared.Queues)
+		at := slices.IndexFunc(declared.Queues, func(q catalog.Queue) bool { return q.ID == queue })
+		declared.Queues[at].SharedTopic, declared.Queues[at].Bindings = "sales", []routing.Pattern{"order.#"}
+		c.Catalog = &declared
+	})
+	require.Equal(t, http.StatusAccepted, d.send(generic(t, "/queues/"+queue+"/messages", goldens(t, contract.PayNowV1)["order_paid.json"])).Code)
+	require.Equal(t, "sales", d.broker.all()[0].topic)
+	require.Equal(t, queue, d.broker.all()[0].message.Attributes["queue"])
+}
+
+func TestALargeMessageIsWarnedAboutAndPublished(t *testing.T) {
+	t.Parallel()
+	d := open(t, nil)
+	line := `{"product_id":"411486491630370501","price":1000,"quantity":2}`
+	body := spoil(t, line, strings.TrimSuffix(strings.Repeat(line+",", 4500), ","))
+	w := d.send(payNow(t, body))
+	require.Equal(t, http.StatusAccepted, w.Code, "%s", w.Body)
+	require.Greater(t, len(d.broker.all()[0].message.Data), contract.WarnDataBytes)
+	require.Contains(t, d.log.String(), "large message")
+	require.Contains(t, d.scrape(t), `billhook_large_messages_total{queue="paynow-events"} 1`)
+}

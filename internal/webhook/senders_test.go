@@ -1,0 +1,384 @@
+package webhook_test
+
+import (
+	"bytes"
+	"encoding/base64"
+	"errors"
+	"io"
+	"maps"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"billhook/catalog"
+	"billhook/internal/contract"
+	"billhook/internal/signature"
+	"billhook/internal/webhook"
+	"billhook/internal/webhook/samples"
+)
+
+// unread is a body that must not be touched.
+type unread struct{ t *testing.T }
+
+func (u unread) Read([]byte) (int, error) {
+	u.t.Error("the body was read")
+	return 0, io.EOF
+}
+
+// counted is a body without an end in sight that knows how much of it was taken. It
+// ends all the same, so that a limit that is gone fails a test and not the machine.
+type counted struct{ n int }
+
+func (c *counted) Read(p []byte) (int, error) {
+	if c.n > 8<<20 {
+		return 0, io.EOF
+	}
+	c.n += len(p)
+	for i := range p {
+		p[i] = ' '
+	}
+	return len(p), nil
+}
+
+// faulty gives some of a body, then an error.
+type faulty struct {
+	io.Reader
+	err error
+}
+
+func (f faulty) Read(p []byte) (int, error) {
+	n, err := f.Reader.Read(p)
+	if errors.Is(err, io.EOF) {
+		err = f.err
+	}
+	return n, err
+}
+
+func TestBadRequestsAreRefused(t *testing.T) {
+	t.Parallel()
+	body := samples.Read(samples.OrderCompleted, samples.Event{})
+	big := append(bytes.Clone(body), bytes.Repeat([]byte(" "), 1<<20+1-len(body))...)
+	change := func(f func(r *http.Request)) func(t *testing.T) *http.Request {
+		return func(t *testing.T) *http.Request {
+			t.Helper()
+			r := payNow(t, body)
+			f(r)
+			return r
+		}
+	}
+	at := func(moment time.Time) func(t *testing.T) *http.Request {
+		return func(t *testing.T) *http.Request {
+			t.Helper()
+			r := request(t, "/webhooks/paynow", bytes.NewReader(body))
+			sign(t, r, signature.PayNow, paynowSecret, body, moment)
+			return r
+		}
+	}
+	const unauthorized = http.StatusUnauthorized
+	tests := []struct {
+		name    string
+		request func(t *testing.T) *http.Request
+		status  int
+		code    string
+	}{
+		{"1 MiB and a byte, announced", func(t *testing.T) *http.Request {
+			t.Helper()
+			r := payNow(t, big)
+			require.EqualValues(t, 1<<20+1, r.ContentLength)
+			return r
+		}, http.StatusRequestEntityTooLarge, "too_large"},
+		{"too much announced is not even read", func(t *testing.T) *http.Request {
+			t.Helper()
+			r := payNow(t, body)
+			r.Body, r.ContentLength = io.NopCloser(unread{t}), 1<<40
+			return r
+		}, http.StatusRequestEntityTooLarge, "too_large"},
+		{"1 MiB and a byte, chunked", func(t *testing.T) *http.Request {
+			t.Helper()
+			r := payNow(t, big)
+			r.ContentLength, r.TransferEncoding = -1, []string{"chunked"}
+			return r
+		}, http.StatusRequestEntityTooLarge, "too_large"},
+		{"a body that errors midway", func(t *testing.T) *http.Request {
+			t.Helper()
+			r := payNow(t, body)
+			r.Body = io.NopCloser(faulty{bytes.NewReader(body[:len(body)/2]), io.ErrUnexpectedEOF})
+			return r
+		}, http.StatusBadRequest, "body_unread"},
+		{"a body that errors right behind its end", func(t *testing.T) *http.Request {
+			t.Helper()
+			r := payNow(t, body)
+			r.Body = io.NopCloser(faulty{bytes.NewReader(body), errDown})
+			return r
+		}, http.StatusBadRequest, "body_unread"},
+		{"no signature", change(func(r *http.Request) { r.Header.Del("PayNow-Signature") }), unauthorized, "signature_missing"},
+		{"no timestamp", change(func(r *http.Request) { r.Header.Del("PayNow-Timestamp") }), unauthorized, "signature_missing"},
+		{"an empty signature", change(func(r *http.Request) { r.Header.Set("PayNow-Signature", "") }), unauthorized, "signature_missing"},
+		{"two signatures", change(func(r *http.Request) { r.Header.Add("PayNow-Signature", r.Header.Get("PayNow-Signature")) }), unauthorized, "signature_malformed"},
+		{"two timestamps", change(func(r *http.Request) { r.Header.Add("PayNow-Timestamp", r.Header.Get("PayNow-Timestamp")) }), unauthorized, "signature_malformed"},
+		{"a signature that is shorter", change(func(r *http.Request) {
+			r.Header.Set("PayNow-Signature", base64.StdEncoding.EncodeToString(make([]byte, 20)))
+		}), unauthorized, "signature_malformed"},
+		{"a signature that is longer", change(func(r *http.Request) {
+			r.Header.Set("PayNow-Signature", base64.StdEncoding.EncodeToString(make([]byte, 64)))
+		}), unauthorized, "signature_malformed"},
+		{"a signature with a space behind it", change(func(r *http.Request) {
+			r.Header.Set("PayNow-Signature", r.Header.Get("PayNow-Signature")+" ")
+		}), unauthorized, "signature_malformed"},
+		{"a signature that is no base64", change(func(r *http.Request) { r.Header.Set("PayNow-Signature", strings.Repeat("%", 44)) }), unauthorized, "signature_malformed"},
+		{"a signature of something else", change(func(r *http.Request) {
+			r.Header.Set("PayNow-Signature", base64.StdEncoding.EncodeToString(make([]byte, 32)))
+		}), unauthorized, "signature_mismatch"},
+		{"a signature with another secret", func(t *testing.T) *http.Request {
+			t.Helper()
+			r := payNow(t, body)
+			sign(t, r, signature.PayNow, genericSecret, body, fixed)
+			return r
+		}, unauthorized, "signature_mismatch"},
+		{"a body changed on its way", func(t *testing.T) *http.Request {
+			t.Helper()
+			r := payNow(t, body)
+			r.Body = io.NopCloser(bytes.NewReader(bytes.Replace(body, []byte(`"quantity": 2`), []byte(`"quantity": 9`), 1)))
+			return r
+		}, unauthorized, "signature_mismatch"},
+		{"a timestamp changed on its way", change(func(r *http.Request) {
+			r.Header.Set("PayNow-Timestamp", strconv.FormatInt(fixed.UnixMilli()+1, 10))
+		}), unauthorized, "signature_mismatch"},
+		{"what is not JSON and not signed", func(t *testing.T) *http.Request {
+			t.Helper()
+			r := payNow(t, body)
+			r.Body = io.NopCloser(strings.NewReader("{"))
+			return r
+		}, unauthorized, "signature_mismatch"},
+		{"a timestamp of letters", change(func(r *http.Request) { r.Header.Set("PayNow-Timestamp", "yesterday") }), unauthorized, "signature_malformed"},
+		{"a timestamp below 0", change(func(r *http.Request) { r.Header.Set("PayNow-Timestamp", "-1") }), unauthorized, "signature_malformed"},
+		{"a timestamp beyond int64", change(func(r *http.Request) { r.Header.Set("PayNow-Timestamp", strings.Repeat("9", 40)) }), unauthorized, "signature_malformed"},
+		{"seconds where milliseconds are due", at(time.UnixMilli(fixed.Unix())), unauthorized, "timestamp_too_old"},
+		{"a timestamp just too old", at(fixed.Add(-tolerance - time.Millisecond)), unauthorized, "timestamp_too_old"},
+		{"a timestamp just too new", at(fixed.Add(tolerance + time.Millisecond)), unauthorized, "timestamp_too_new"},
+		{"a timestamp of next year", at(fixed.AddDate(1, 0, 0)), unauthorized, "timestamp_too_new"},
+		{"a timestamp at the end of what fits", at(time.UnixMilli(999_999_999_999_999_999)), unauthorized, "timestamp_too_new"},
+		{"a form", change(func(r *http.Request) { r.Header.Set("Content-Type", "application/x-www-form-urlencoded") }), http.StatusUnsupportedMediaType, "content_type"},
+		{"text", change(func(r *http.Request) { r.Header.Set("Content-Type", "text/plain") }), http.StatusUnsupportedMediaType, "content_type"},
+		{"JSON in another charset", change(func(r *http.Request) { r.Header.Set("Content-Type", "application/json; charset=utf-16") }), http.StatusUnsupportedMediaType, "content_type"},
+		{"no content type", change(func(r *http.Request) { r.Header.Del("Content-Type") }), http.StatusUnsupportedMediaType, "content_type"},
+		{"two content types", change(func(r *http.Request) { r.Header.Add("Content-Type", "application/json") }), http.StatusUnsupportedMediaType, "content_type"},
+		{"a content type that is none", change(func(r *http.Request) { r.Header.Set("Content-Type", ";;;") }), http.StatusUnsupportedMediaType, "content_type"},
+		{"a compressed body", change(func(r *http.Request) { r.Header.Set("Content-Encoding", "gzip") }), http.StatusUnsupportedMediaType, "content_encoding"},
+		{"a source that is not declared", change(func(r *http.Request) { r.URL.Path = "/webhooks/stripe" }), http.StatusNotFound, "source_unknown"},
+		{"a source whose name is an address", change(func(r *http.Request) { r.URL.Path = "/webhooks/ilse.brandvold@example.org" }), http.StatusNotFound, "source_unknown"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			d := open(t, nil)
+			r := test.request(t)
+			given := r.Header.Get("PayNow-Signature")
+			requireProblem(t, d, d.send(r), test.status, test.code, given)
+		})
+	}
+}
+
+func TestAnotherMethodIsAProblemToo(t *testing.T) {
+	t.Parallel()
+	for _, path := range []string{"/webhooks/paynow", "/queues/paynow-events/messages"} {
+		for _, method := range []string{http.MethodGet, http.MethodPut, http.MethodDelete} {
+			t.Run(method+" "+path, func(t *testing.T) {
+				t.Parallel()
+				d := open(t, nil)
+				r := payNow(t, samples.Read(samples.OrderCompleted, samples.Event{}))
+				r.Method, r.URL.Path = method, path
+				requireProblem(t, d, d.send(r), http.StatusMethodNotAllowed, "method_not_allowed", "")
+			})
+		}
+	}
+}
+
+func TestAPathThatIsNotThereIsAProblemToo(t *testing.T) {
+	t.Parallel()
+	d := open(t, nil)
+	r := payNow(t, samples.Read(samples.OrderCompleted, samples.Event{}))
+	r.URL.Path = "/webhooks/paynow/ilse_b"
+	requireProblem(t, d, d.send(r), http.StatusNotFound, "not_found", "")
+}
+
+// RFC 9110, 15.5.6: a 405 must say which methods are allowed.
+func TestARefusedMethodNamesTheAllowedOne(t *testing.T) {
+	t.Parallel()
+	d := open(t, nil)
+	r := payNow(t, samples.Read(samples.OrderCompleted, samples.Event{}))
+	r.Method = http.MethodGet
+	require.Equal(t, http.MethodPost, d.send(r).Header().Get("Allow"))
+}
+
+func TestAnEndlessBodyIsReadOnlyToTheLimit(t *testing.T) {
+	t.Parallel()
+	d := open(t, nil)
+	endless := &counted{}
+	r := payNow(t, nil)
+	r.Body, r.ContentLength = io.NopCloser(endless), -1
+	requireProblem(t, d, d.send(r), http.StatusRequestEntityTooLarge, "too_large", "")
+	require.LessOrEqual(t, endless.n, 4<<20)
+}
+
+func TestWhatSendersMayDoDifferently(t *testing.T) {
+	t.Parallel()
+	body := samples.Read(samples.OrderCompleted, samples.Event{})
+	header := func(name, value string) func(*testing.T, *http.Request) {
+		return func(_ *testing.T, r *http.Request) { r.Header.Set(name, value) }
+	}
+	at := func(moment time.Time) func(*testing.T, *http.Request) {
+		return func(t *testing.T, r *http.Request) {
+			t.Helper()
+			sign(t, r, signature.PayNow, paynowSecret, body, moment)
+		}
+	}
+	tests := []struct {
+		name   string
+		change func(*testing.T, *http.Request)
+	}{
+		{"base64 with padding", func(t *testing.T, r *http.Request) {
+			t.Helper()
+			require.True(t, strings.HasSuffix(r.Header.Get("PayNow-Signature"), "="))
+		}},
+		{"base64 without padding", func(_ *testing.T, r *http.Request) {
+			r.Header.Set("PayNow-Signature", strings.TrimRight(r.Header.Get("PayNow-Signature"), "="))
+		}},
+		{"a timestamp as old as is allowed", at(fixed.Add(-tolerance))},
+		{"a timestamp as new as is allowed", at(fixed.Add(tolerance))},
+		{"a charset that says UTF-8", header("Content-Type", "application/json; charset=utf-8")},
+		{"a content type in capitals", header("Content-Type", "Application/JSON; Charset=UTF-8")},
+		{"a length that is not announced", func(_ *testing.T, r *http.Request) { r.ContentLength = -1 }},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			d := open(t, nil)
+			r := payNow(t, body)
+			test.change(t, r)
+			w := d.send(r)
+			require.Equal(t, http.StatusAccepted, w.Code, "%s", w.Body)
+			require.Len(t, d.broker.all(), 1)
+		})
+	}
+}
+
+func TestEverySecretIsTriedWhileSecretsRotate(t *testing.T) {
+	t.Parallel()
+	const older, newer = "the-older-secret-of-24-bytes-up", "the-newer-secret-of-24-bytes-up"
+	d := open(t, func(c *webhook.Config) {
+		c.Secrets = map[string][]string{"paynow": {newer, older}, "generic": {genericSecret}}
+	})
+	body := samples.Read(samples.OrderCompleted, samples.Event{})
+	for _, secret := range []string{older, newer} {
+		r := request(t, "/webhooks/paynow", bytes.NewReader(body))
+		sign(t, r, signature.PayNow, secret, body, fixed)
+		require.Equal(t, http.StatusAccepted, d.send(r).Code)
+	}
+	require.Equal(t, http.StatusUnauthorized, d.send(payNow(t, body)).Code, "a secret that was retired")
+	require.Len(t, d.broker.all(), 2)
+}
+
+func TestTheRateLimitCountsOnlyWhatIsSigned(t *testing.T) {
+	t.Parallel()
+	now := fixed
+	d := open(t, func(c *webhook.Config) {
+		source("paynow", func(s *catalog.Source) { s.RatePerSecond, s.Burst = 1, 1 })(c)
+		c.Now = func() time.Time { return now }
+	})
+	body := samples.Read(samples.OrderCompleted, samples.Event{})
+	for range 5 {
+		r := payNow(t, body)
+		r.Header.Set("PayNow-Signature", base64.StdEncoding.EncodeToString(make([]byte, 32)))
+		requireProblem(t, d, d.send(r), http.StatusUnauthorized, "signature_mismatch", "")
+	}
+	require.Equal(t, http.StatusAccepted, d.send(payNow(t, body)).Code)
+	w := d.send(payNow(t, body))
+	require.Equal(t, http.StatusTooManyRequests, w.Code)
+	require.Equal(t, "application/problem+json", w.Header().Get("Content-Type"))
+	require.Contains(t, w.Body.String(), `"rate_limited"`)
+	require.NotEmpty(t, w.Header().Get("Retry-After"))
+	require.Len(t, d.broker.all(), 1)
+	requireNothingLeaks(t, d, w, "")
+
+	now = now.Add(time.Second)
+	require.Equal(t, http.StatusAccepted, d.send(payNow(t, body)).Code)
+}
+
+func TestASecretOpensOnlyItsOwnSource(t *testing.T) {
+	t.Parallel()
+	d := open(t, nil)
+	body := goldens(t, contract.PayNowV1)["order_paid.json"]
+	r := request(t, "/queues/paynow-events/messages", bytes.NewReader(body))
+	sign(t, r, signature.Generic, paynowSecret, body, fixed)
+	requireProblem(t, d, d.send(r), http.StatusUnauthorized, "signature_mismatch", "")
+	r = request(t, "/webhooks/generic", bytes.NewReader(body))
+	sign(t, r, signature.PayNow, genericSecret, body, fixed)
+	requireProblem(t, d, d.send(r), http.StatusUnauthorized, "signature_missing", "")
+}
+
+func TestAStandardWebhooksSource(t *testing.T) {
+	t.Parallel()
+	const secret = "standard-secret-of-the-tests-001"
+	d := open(t, func(c *webhook.Config) {
+		events := c.Catalog.Sources["generic"].Events
+		source("acme", func(s *catalog.Source) {
+			*s = catalog.Source{Name: "acme", Scheme: catalog.SchemeStandard, SecretVariable: "WEBHOOK_SECRET_ACME", MaxBodyBytes: 1 << 20, Events: events}
+		})(c)
+		c.Secrets["acme"] = []string{secret}
+	})
+	body := goldens(t, contract.PayNowV1)["order_paid.json"]
+	r := request(t, "/webhooks/acme", bytes.NewReader(body))
+	sign(t, r, signature.Standard, secret, body, fixed)
+	require.Equal(t, http.StatusAccepted, d.send(r).Code)
+	r = request(t, "/webhooks/acme", bytes.NewReader(body))
+	sign(t, r, signature.Standard, secret, body, fixed)
+	r.Header.Set("webhook-id", "another")
+	require.Equal(t, http.StatusUnauthorized, d.send(r).Code)
+	require.Len(t, d.broker.all(), 1)
+}
+
+func TestNewNamesEveryVariableWithoutAGoodSecret(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name    string
+		secrets map[string][]string
+		named   []string
+	}{
+		{"no secrets at all", nil, []string{"WEBHOOK_SECRET_PAYNOW", "WEBHOOK_SIGNING_SECRET"}},
+		{"empty and short ones", map[string][]string{"paynow": {""}, "generic": {"too-short-a-secret"}}, []string{"WEBHOOK_SECRET_PAYNOW", "WEBHOOK_SIGNING_SECRET"}},
+		{"a short one beside a good one", map[string][]string{"paynow": {paynowSecret, "too-short-a-secret"}, "generic": {genericSecret}}, []string{"WEBHOOK_SECRET_PAYNOW"}},
+		{"an empty one beside a good one", map[string][]string{"paynow": {paynowSecret}, "generic": {genericSecret, ""}}, []string{"WEBHOOK_SIGNING_SECRET"}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			c, _, _ := config(t)
+			c.Secrets = test.secrets
+			service, err := webhook.New(c)
+			require.Nil(t, service)
+			require.Error(t, err)
+			for _, variable := range []string{"WEBHOOK_SECRET_PAYNOW", "WEBHOOK_SIGNING_SECRET"} {
+				require.Equal(t, strings.Contains(strings.Join(test.named, " "), variable), strings.Contains(err.Error(), variable), "%v", err)
+			}
+			require.NotContains(t, err.Error(), "too-short-a-secret")
+			require.NotContains(t, err.Error(), paynowSecret)
+		})
+	}
+}
+
+func TestWithoutAGenericSourceNoProducerIsLetIn(t *testing.T) {
+	t.Parallel()
+	d := open(t, func(c *webhook.Config) {
+		declared := *c.Catalog
+		declared.Sources = maps.Clone(declared.Sources)
+		delete(declared.Sources, "generic")
+		c.Catalog = &declared
+	})
+	body := goldens(t, contract.PayNowV1)["order_paid.json"]
+	requireProblem(t, d, d.send(generic(t, "/queues/paynow-events/messages", body)), http.StatusNotFound, "queue_unknown", "")
+}

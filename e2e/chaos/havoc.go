@@ -98,7 +98,9 @@ func (h *havoc) disturb(ctx context.Context, t *target, random *rand.Rand) {
 		if what >= 0.6 && what <= 0.9 {
 			counter, hold = &h.cutRequests, t.store.HoldRequests
 		}
-		if !closedSoon(ctx, hold()) {
+		select {
+		case <-hold():
+		case <-time.After(200 * time.Millisecond): // nothing was sent
 			t.store.Open()
 			continue
 		}
@@ -112,15 +114,4 @@ func (h *havoc) disturb(ctx context.Context, t *target, random *rand.Rand) {
 		}
 		counter.Add(1)
 	}
-}
-
-// closedSoon reports whether the channel closes within a short time.
-func closedSoon(ctx context.Context, channel <-chan struct{}) bool {
-	select {
-	case <-channel:
-		return true
-	case <-time.After(200 * time.Millisecond):
-	case <-ctx.Done():
-	}
-	return false
 }

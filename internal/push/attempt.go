@@ -197,7 +197,7 @@ func (s *Service) deliver(ctx context.Context, q *queue, d delivery) (answer, de
 		}
 		if !a.due.IsZero() {
 			if err := s.config.Alarm.At(context.WithoutCancel(ctx), a.due); err != nil {
-				s.warn(ctx, w, "no alarm, left to the next run of release-delayed", slog.String("cause", cause(err)))
+				s.config.Log.LogAttrs(ctx, slog.LevelWarn, "no alarm, left to the next run of release-delayed", about(w, slog.String("cause", cause(err)))...)
 			}
 		}
 		if a.hold && !s.wait(ctx, s.config.Now().Add(calmFor)) {
@@ -207,11 +207,9 @@ func (s *Service) deliver(ctx context.Context, q *queue, d delivery) (answer, de
 	}
 }
 
-// warn logs what went wrong beside an attempt.
-func (s *Service) warn(ctx context.Context, w *attempt, what string, more ...slog.Attr) {
-	s.config.Log.LogAttrs(ctx, slog.LevelWarn, what, append([]slog.Attr{
-		slog.String("queue", w.queue.ID), slog.String("event_id", w.record.EventID), slog.String("message_id", w.delivery.messageID),
-	}, more...)...)
+// about is what the log says of an attempt, and more.
+func about(w *attempt, more ...slog.Attr) []slog.Attr {
+	return append(more, slog.String("queue", w.queue.ID), slog.String("event_id", w.record.EventID), slog.String("message_id", w.delivery.messageID))
 }
 
 // attempt makes one attempt of a delivery, in one of the queue's slots.

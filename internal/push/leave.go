@@ -29,7 +29,7 @@ func (s *Service) leave(ctx context.Context, w *attempt, a answer) answer {
 	if a.Outcome == retry.Processed || a.Outcome == retry.Superseded {
 		for _, id := range w.lanes {
 			if _, err := s.config.Outbox.Lane(ctx, id); err != nil {
-				s.warn(ctx, w, "outbox left to the relay", slog.String("lane", id), slog.String("cause", cause(err)))
+				s.config.Log.LogAttrs(ctx, slog.LevelWarn, "outbox left to the relay", about(w, slog.String("lane", id), slog.String("cause", cause(err)))...)
 			}
 		}
 	}
@@ -40,7 +40,7 @@ func (s *Service) leave(ctx context.Context, w *attempt, a answer) answer {
 	case w.frees:
 		if err = lane.Change(ctx, s.config.Store, w.name, func(l lane.Lane) (store.Write, bool) { return l.Go(s.config.Now()) }); err != nil {
 			// The redelivery finds the event done, and comes by here again.
-			s.warn(ctx, w, "key not released")
+			s.config.Log.LogAttrs(ctx, slog.LevelWarn, "key not released", about(w)...)
 			return again(retry.Decide(err), err)
 		}
 		a.due = s.config.Now()
@@ -54,7 +54,7 @@ func (s *Service) leave(ctx context.Context, w *attempt, a answer) answer {
 		}
 		// Where this fails, the next message of the key takes the longer way, and ends it.
 		if err != nil && !errors.Is(err, store.ErrStale) {
-			s.warn(ctx, w, "lane not removed")
+			s.config.Log.LogAttrs(ctx, slog.LevelWarn, "lane not removed", about(w)...)
 		}
 	}
 	return a

@@ -83,7 +83,7 @@ func (s *Service) settle(ctx context.Context, w *attempt, v verdict) verdict {
 		// An attempt that was counted before it ran, and was none of the event's own, is taken
 		// back. Where that cannot be written it stays counted, as if its worker had died.
 		if _, err := w.run.Uncount(ctx, a.Reason); err != nil {
-			s.warn(ctx, w, "attempt not taken back", reason)
+			s.config.Log.LogAttrs(ctx, slog.LevelWarn, "attempt not taken back", about(w, reason)...)
 		}
 	}
 
@@ -129,7 +129,7 @@ func (s *Service) settle(ctx context.Context, w *attempt, v verdict) verdict {
 	switch {
 	case err == nil:
 	case v.course != postponed:
-		s.warn(ctx, w, "message not kept for its wait", reason, slog.String("cause", fmt.Sprintf("%T", err)))
+		s.config.Log.LogAttrs(ctx, slog.LevelWarn, "message not kept for its wait", about(w, reason, slog.String("cause", fmt.Sprintf("%T", err)))...)
 		p.way, end.Kept = redelivered, dedupe.Kept{}
 	case errors.Is(err, lane.ErrUnfit) && p.due.IsZero(): // the broker has to keep it, and with it the key
 		return verdict{course: nacked, failure: retry.Busy(a.Reason, err)}
@@ -163,9 +163,9 @@ func (s *Service) settle(ctx context.Context, w *attempt, v verdict) verdict {
 			return verdict{course: nacked, failure: err, attempt: a.Attempt}
 		case err != nil:
 			if leased {
-				s.warn(ctx, w, "lease not released", reason)
+				s.config.Log.LogAttrs(ctx, slog.LevelWarn, "lease not released", about(w, reason)...)
 			} else {
-				s.warn(ctx, w, "attempt not counted", reason)
+				s.config.Log.LogAttrs(ctx, slog.LevelWarn, "attempt not counted", about(w, reason)...)
 			}
 			p.way = redelivered
 		case p.way == never: // what somebody else has written stands

@@ -29,7 +29,6 @@ func (p *program) worker(command *cobra.Command) func() client {
 	}
 }
 
-// client asks a running worker's ops API.
 type client struct {
 	base  string
 	token string
@@ -83,7 +82,6 @@ func (w client) do(ctx context.Context, method, path string, question, answer an
 	return nil
 }
 
-// exchange returns the status and the body of an answer.
 func exchange(by *http.Client, request *http.Request) (status int, body []byte, err error) {
 	response, err := by.Do(request)
 	if err != nil {

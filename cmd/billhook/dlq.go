@@ -19,7 +19,6 @@ import (
 	"billhook/internal/ops"
 )
 
-// choice holds the flags that select dead letters.
 type choice struct {
 	ask                                   func() client
 	reason, eventType, eventID, key, item string
@@ -119,7 +118,6 @@ func (p *program) dlqList(c *choice) *cobra.Command {
 	return command
 }
 
-// formatCounts lists counts by name, the largest first.
 func formatCounts(of map[string]int) string {
 	names := slices.SortedFunc(maps.Keys(of), func(a, b string) int { return cmp.Or(of[b]-of[a], strings.Compare(a, b)) })
 	parts := make([]string, len(names))

@@ -223,7 +223,7 @@ var faultsOfProcessing = []fault{
 	{"a previewed number is no promise", operate, `case preview.Total != expect:`, `case false:`, lettersDir, "TestAnOperationIsRefused"},
 	{"a discard leaves its key parked", operate, `if w, ok := parked.Go(now); ok {`, `if w, ok := parked.Go(now); ok && false {`, pushDir, "TestADiscardReleasesWhatIsParked"},
 	{"a handler emits where it may not", perform, `if err == nil && !slices.Contains(w.policy.Emits, emission.To) {`, `if err != nil && !slices.Contains(w.policy.Emits, emission.To) {`, pushDir, "TestAnEmissionThatTheCatalogDoesNotListIsRefused"},
-	{"a dead letter is counted though it was dealt with", "internal/deadletter/standing.go", `Equal: map[string]any{"queue": queue.ID, "state": string(Open)}, Count: true`,
+	{"a dead letter is counted though it was dealt with", "internal/deadletter/item.go", `Equal: map[string]any{"queue": queue.ID, "state": string(Open)}, Count: true`,
 		`Equal: map[string]any{"queue": queue.ID}, Count: true`, tasksDir, "TestADeadLetterIsCountedUntilItIsDealtWith"},
 	{"who comes while a service ends is turned away", "internal/serve/serve.go", `if s.Draining != nil {`, `if s.Draining(); false {`,
 		"internal/serve", "TestRunFinishesRequestsInFlightAndRefusesNewOnes"},

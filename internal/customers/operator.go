@@ -84,16 +84,17 @@ func (o *Operator) guestPoints(ctx context.Context, customerID string) (int64, e
 	return balance, nil
 }
 
-// Change is a change that a person asks for.
+// Change is a change that a person asks for, and the JSON of that request.
 type Change struct {
-	CustomerID string
+	CustomerID string `json:"-"`
 	// UID is the user to link to; of an unlink it is empty.
-	UID      string
-	Who, Why string
+	UID string `json:"uid,omitempty"`
+	Who string `json:"-"`
+	Why string `json:"why"`
 	// Expect, if set, is the uid that the customer was linked to when the person looked.
-	Expect *string
+	Expect *string `json:"expect,omitempty"`
 	// After is the Next of an earlier answer: the link continues behind it.
-	After string
+	After string `json:"-"`
 }
 
 func (c Change) entry(action string, at time.Time, before, after map[string]any) audit.Entry {

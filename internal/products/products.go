@@ -123,11 +123,12 @@ type Keeper struct {
 	Changed func(id string)
 }
 
-// Change is who changes a product, and why.
+// Change is who changes a product, and why. The JSON is that of a request, whose sender is known.
 type Change struct {
-	Who, Why string
-	// Expect, if set, is what the product was worth when somebody looked; 0: it was unknown.
-	Expect *int64
+	Who string `json:"-"`
+	Why string `json:"why"`
+	// Expect, if set, is what the product was worth when the person looked; 0: it was unknown.
+	Expect *int64 `json:"expect,omitempty"`
 }
 
 // Get returns a product as it stands, a retired one too, past every cache. The error is

@@ -178,13 +178,11 @@ func New(config Config) (*Worker, error) {
 	return &Worker{Handler: router, Alarm: alarms, push: service, timer: timer}, nil
 }
 
-// after is a timer of the machine's.
 func after(d time.Duration) (c <-chan time.Time, stop func() bool) {
 	t := time.NewTimer(d)
 	return t.C, t.Stop
 }
 
-// wait waits for a time, or returns ctx's error.
 func wait(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(max(d, 0))
 	defer timer.Stop()

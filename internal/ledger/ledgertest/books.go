@@ -1,5 +1,5 @@
-// Package ledgertest keeps books in memory for tests, and holds whoever writes to
-// them to the rules: entries are only created, accounts only incremented.
+// Package ledgertest keeps books in memory for tests, and enforces their rules: entries are only
+// created, accounts only incremented.
 package ledgertest
 
 import (

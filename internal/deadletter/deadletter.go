@@ -1,7 +1,6 @@
-// Package deadletter owns what becomes of a message that cannot be handled: the
-// copy on the dead-letter topic, with the reason, the item in the store that people
-// look at, and what they do to it: replays and discards, with their audit. It refuses
-// to decide that a message is dead, and to change one.
+// Package deadletter owns messages that cannot be handled: the copy on the dead-letter topic with
+// its reason, the item in the store for people, and their replays and discards with the audit. It
+// does not decide that a message is dead, and never changes one.
 package deadletter
 
 import (
@@ -74,10 +73,9 @@ const (
 // Publish puts the letter on its queue's dead-letter topic and returns once that is
 // confirmed. The copy has no ordering key: one dead letter must not wait for another.
 //
-// The attributes of the letter go before those of the message, and the contract's
-// before any other: a message with so many that they do not all fit, or with one that
-// Pub/Sub would refuse, loses some, and the detail says how many. A message that
-// could not be dead-lettered would come back for ever.
+// The attributes of the letter go before those of the message, and the contract's before any
+// other. Attributes that do not fit, or that Pub/Sub would refuse, are left out, and the detail
+// says how many: a message that could not be dead-lettered would come back for ever.
 func Publish(ctx context.Context, to Publisher, queue catalog.Queue, letter Letter) error {
 	from := letter.Message.Attributes
 	attributes := map[string]string{
@@ -135,14 +133,14 @@ const Collection = "deadLetters"
 // on the hold subscription alone.
 const maxStoredData = 768 << 10
 
-// Keep stores what arrived on a dead-letter topic, one item per source message, and
-// reports whether it was new. messageID is the one that the message has there. What
-// was replayed and has died again is the same item, open again.
+// Keep stores a message of a dead-letter topic, one item per source message, and reports whether
+// it was new. messageID is its id on that topic. A replayed message that died again has the same
+// item, open again.
 func Keep(ctx context.Context, to store.GetCommitter, queue catalog.Queue, m contract.Message, messageID string, now time.Time) (bool, error) {
 	source, reason, counted := m.Attributes[AttrSourceMessageID], m.Attributes[AttrReason], m.Attributes[AttrAttempts]
-	status, _ := strconv.ParseInt(m.Attributes[AttrStatus], 10, 64) // 0: nobody has judged it
+	status, _ := strconv.ParseInt(m.Attributes[AttrStatus], 10, 64) // 0: no worker has judged it
 	if failures, ok := m.Attributes[brokerAttempts]; ok {
-		// The broker itself: anything else the message says of a death is of an earlier one.
+		// The broker itself: the other attributes of a death are those of an earlier one.
 		source, reason, counted, status = messageID, "", failures, 0
 	}
 	if !pii.ID.Valid(source) {

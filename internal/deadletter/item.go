@@ -15,14 +15,14 @@ type State string
 
 // The states of an item.
 const (
-	// Open: nobody has dealt with it, or its replay failed again.
+	// Open: it waits for a person, or its replay failed again.
 	Open State = "open"
-	// Replayed: it is on its queue again, and nothing worse has been heard of it.
+	// Replayed: it is on its queue again.
 	Replayed State = "replayed"
-	// Corrected: another payload has come under its event's id, and was applied, or has a
-	// dead letter of its own. It stays so.
+	// Corrected: another payload with its event's id was applied, or has a dead letter of its
+	// own. This state is final.
 	Corrected State = "corrected"
-	// Discarded: somebody has decided that it is not needed.
+	// Discarded: a person has decided that it is not needed.
 	Discarded State = "discarded"
 )
 
@@ -87,7 +87,7 @@ func ItemOf(doc store.Document) (Item, error) {
 // expired is counted until the database removes it.
 type Standing struct {
 	Open int64
-	// More: there are more than Open; nobody has counted on.
+	// More: there are more than Open.
 	More bool
 	// Oldest is since when the oldest of them is kept; zero where none is open.
 	Oldest time.Time

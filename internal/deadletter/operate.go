@@ -18,10 +18,6 @@ import (
 	"billhook/internal/store"
 )
 
-// Audit holds the operations: who did what to which dead letters, when, why, and what
-// came of it. They are kept, beside the entries of the audit package.
-const Audit = audit.Collection
-
 // Kind is what an operation does.
 type Kind string
 
@@ -62,7 +58,7 @@ var (
 	ErrUnknown = errors.New("deadletter: not known")
 	// ErrRefused is wrapped by every refusal of what was asked; its text says why.
 	ErrRefused = errors.New("deadletter: refused")
-	// ErrBusy: somebody else is running the operation.
+	// ErrBusy: another call runs the operation.
 	ErrBusy = errors.New("deadletter: the operation is being run")
 )
 
@@ -152,7 +148,7 @@ func (o *Operator) Show(ctx context.Context, id string) (Item, error) {
 	return ItemOf(doc)
 }
 
-// Preview is exactly what an operation would touch, if nothing changed.
+// Preview is what an operation would touch now.
 type Preview struct {
 	Total    int            `json:"total"`
 	ByReason map[string]int `json:"by_reason"`
@@ -257,15 +253,15 @@ type Operation struct {
 	ApprovedBy string    `json:"approved_by,omitempty" store:"approved_by"`
 	CreatedAt  time.Time `json:"created_at" store:"created_at"`
 	FinishedAt time.Time `json:"finished_at,omitzero" store:"finished_at,omitzero"`
-	// Runner has the operation to itself until RunnerUntil; empty: nobody has.
+	// Runner has the operation to itself until RunnerUntil; empty: there is none.
 	Runner      string    `json:"-" store:"runner"`
 	RunnerUntil time.Time `json:"-" store:"runner_until,omitzero"`
 
 	version store.Version
 }
 
-// Begin records an operation. expect is the number that its preview gave: where that
-// is no longer what matches, it is refused. Nothing is touched before Run.
+// Begin records an operation, which Run performs. It is refused where the number of matching
+// items is no longer expect, the total of its preview.
 func (o *Operator) Begin(ctx context.Context, op Operation, expect int) (Operation, error) {
 	q, ok := o.Queue(op.Filter.Queue)
 	switch {
@@ -303,7 +299,7 @@ func (o *Operator) Begin(ctx context.Context, op Operation, expect int) (Operati
 	return op, nil
 }
 
-// Approve lets a waiting operation run. The second pair of eyes is somebody else's.
+// Approve lets a waiting operation run. The second person must be another one.
 func (o *Operator) Approve(ctx context.Context, id, who string) (Operation, error) {
 	op, err := o.Operation(ctx, id)
 	switch {
@@ -324,7 +320,7 @@ func (o *Operator) Approve(ctx context.Context, id, who string) (Operation, erro
 
 // Operation returns one operation.
 func (o *Operator) Operation(ctx context.Context, id string) (Operation, error) {
-	doc, err := o.Store.Get(ctx, store.Key{Collection: Audit, ID: id})
+	doc, err := o.Store.Get(ctx, store.Key{Collection: audit.Collection, ID: id})
 	switch {
 	case errors.Is(err, store.ErrNotFound), errors.Is(err, store.ErrInvalid), err == nil && audit.IsEntry(id):
 		return Operation{}, fmt.Errorf("%w: operation %s", ErrUnknown, strconv.Quote(id))
@@ -336,7 +332,7 @@ func (o *Operator) Operation(ctx context.Context, id string) (Operation, error) 
 
 // Operations returns a page of operations, of one stage or all.
 func (o *Operator) Operations(ctx context.Context, progress Progress, after string, limit int) (ops []Operation, next string, err error) {
-	query := store.Query{Collection: Audit, After: after, Limit: limit}
+	query := store.Query{Collection: audit.Collection, After: after, Limit: limit}
 	if progress != "" {
 		query.Equal = map[string]any{"progress": string(progress)}
 	}
@@ -357,11 +353,10 @@ func (o *Operator) Operations(ctx context.Context, progress Progress, after stri
 	return ops, page.Next, nil
 }
 
-// Run goes on with an operation until it is finished or ctx ends, and returns how far
-// it is. Whoever calls it again, on whatever instance, goes on where it stopped. Two
-// at once: one is told ErrBusy, and were both to run, the operation's version lets one
-// commit. Each batch is one commit: the items, their messages in the outbox, and the
-// progress, or nothing of it.
+// Run continues an operation until it is finished or ctx ends, and returns its progress. Another
+// call, on any instance, continues where it stopped. Of two calls at once one gets ErrBusy; if
+// both ran, the operation's version would let one commit. Each batch is one commit: the items,
+// their messages in the outbox, and the progress, or nothing.
 func (o *Operator) Run(ctx context.Context, id string) (Operation, error) {
 	op, err := o.Operation(ctx, id)
 	switch {
@@ -410,14 +405,14 @@ func (o *Operator) Run(ctx context.Context, id string) (Operation, error) {
 	if len(left) == 0 {
 		op.Progress, op.FinishedAt, op.Skipped = Finished, o.Now().UTC().Truncate(time.Microsecond), op.Total-op.Done
 	}
-	// The next may go on at once.
+	// Another call may continue at once.
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), hold/3)
 	defer cancel()
 	return op, o.commit(last, &op, "", nil)
 }
 
-// step deals with some items in one commit, and returns how many they were: those
-// that somebody else has dealt with meanwhile are passed by.
+// step deals with some items in one commit, and returns how many they were. It skips items that
+// are no longer open.
 func (o *Operator) step(ctx context.Context, op *Operation, runner string, some []Item) (done int64, lanes []string, err error) {
 	q, ok := o.Queue(op.Filter.Queue)
 	if !ok {
@@ -425,7 +420,7 @@ func (o *Operator) step(ctx context.Context, op *Operation, runner string, some 
 	}
 	for {
 		now := o.Now().UTC().Truncate(time.Microsecond)
-		messages, writes, beside, released := lane.NewBatch(now), []store.Write{}, []store.Write{}, map[string]bool{}
+		messages, writes, releases, released := lane.NewBatch(now), []store.Write{}, []store.Write{}, map[string]bool{}
 		for _, listed := range some {
 			item, err := o.Show(ctx, listed.ID)
 			if errors.Is(err, ErrUnknown) {
@@ -446,14 +441,14 @@ func (o *Operator) step(ctx context.Context, op *Operation, runner string, some 
 			}
 			writes = append(writes, store.Update(item.Key(), item.version, store.Encode(&item)))
 			if key := item.OrderingKey; op.Kind == Discard && q.OnPoison == catalog.Park && !released[key] {
-				// What waits behind it need not wait longer.
+				// The messages behind it need not wait longer.
 				released[key] = true
 				parked, err := lane.Open(ctx, o.Store, lane.Name{Queue: q.ID, OrderingKey: key})
 				if err != nil {
 					return 0, nil, err
 				}
 				if w, ok := parked.Go(now); ok {
-					beside = append(beside, w)
+					releases = append(releases, w)
 				}
 			}
 		}
@@ -463,7 +458,7 @@ func (o *Operator) step(ctx context.Context, op *Operation, runner string, some 
 		before := *op
 		op.Done += int64(len(writes))
 		done = int64(len(writes))
-		err := o.commit(ctx, op, runner, slices.Concat(writes, beside, messages.Writes()))
+		err := o.commit(ctx, op, runner, slices.Concat(writes, releases, messages.Writes()))
 		if err == nil {
 			return done, messages.Lanes(), nil
 		}
@@ -471,7 +466,7 @@ func (o *Operator) step(ctx context.Context, op *Operation, runner string, some 
 		if !errors.Is(err, ErrBusy) {
 			return 0, nil, err
 		}
-		// An item or the operation itself has changed: whose is it now?
+		// An item or the operation has changed.
 		found, lookErr := o.Operation(ctx, op.ID)
 		if lookErr != nil {
 			return 0, nil, lookErr
@@ -505,14 +500,14 @@ func replayed(i Item, q catalog.Queue) contract.Message {
 	return m
 }
 
-// commit writes the operation at the version it was read at, beside other writes. The
-// error is ErrBusy where anything of it has changed.
-func (o *Operator) commit(ctx context.Context, op *Operation, runner string, beside []store.Write) error {
+// commit writes the operation at its version, with other writes. The error is ErrBusy where one of
+// the documents has changed.
+func (o *Operator) commit(ctx context.Context, op *Operation, runner string, others []store.Write) error {
 	op.Runner, op.RunnerUntil = runner, time.Time{}
 	if runner != "" {
 		op.RunnerUntil = o.Now().Add(hold)
 	}
-	versions, err := o.Store.Commit(ctx, append([]store.Write{store.Update(op.key(), op.version, store.Encode(op))}, beside...))
+	versions, err := o.Store.Commit(ctx, append([]store.Write{store.Update(op.key(), op.version, store.Encode(op))}, others...))
 	switch {
 	case err == nil:
 		op.version = versions[0]
@@ -524,7 +519,7 @@ func (o *Operator) commit(ctx context.Context, op *Operation, runner string, bes
 	}
 }
 
-func (op *Operation) key() store.Key { return store.Key{Collection: Audit, ID: op.ID} }
+func (op *Operation) key() store.Key { return store.Key{Collection: audit.Collection, ID: op.ID} }
 
 func operationOf(doc store.Document) (Operation, error) {
 	op := Operation{ID: doc.Key.ID, version: doc.Version}

@@ -21,28 +21,26 @@
 //     once more: what was refused may have been the repetition of a request that got
 //     through.
 //
-// # What it asks of the other side
+// # What it requires of the other side
 //
-// A request that timed out may still arrive: after Find has denied it, after another
-// attempt was refused, after the roll back. Nothing here can hold it up; what closes
-// this is there. The other side must decide once per key, refusals included: a key
-// that it has refused it refuses for good. And Find must see whatever a request that
-// has been answered did; an index that lags will not do.
+// A request that timed out may still arrive: after Find has denied it, after another attempt was
+// refused, after the roll back. The other side must therefore decide once per key, and refuse a
+// refused key for good. Find must see the effect of every answered request; an index that lags
+// is not enough.
 //
-// Where refusals are not remembered under the key, have Find void the key there
-// (cancel the payment intent, close the order) before it says that nothing happened.
+// Where refusals are not remembered under the key, Find must void the key there (cancel the
+// payment intent, close the order) before it reports that nothing happened.
 //
 // # What stays open
 //
-//   - A side that does neither can refuse one request, see the roll back, and then
-//     carry out another with the same key. An attempt that meets this ends with the
-//     reason two_phase_disagreement, which is a dead letter for people to look at. A
-//     request that arrives when no attempt listens any more is met by nobody here.
-//   - Work whose outcome stays unknown until the attempts are used up keeps what it
-//     reserved, and its phase document does not expire. A replay of the dead letter
-//     goes on where it stands.
-//   - A settled phase document counts for RememberFor. Behind that the same event is
-//     a new one, here as for its record.
+//   - A side that does neither can refuse one request, and carry out another with the same key
+//     after the roll back. An attempt that meets this ends with the reason
+//     two_phase_disagreement: a dead letter for people. A request that arrives after the last
+//     attempt is not noticed here.
+//   - Work whose outcome stays unknown keeps its reservation when its attempts are used up, and
+//     its phase document does not expire. A replay of the dead letter continues it.
+//   - A settled phase document counts for RememberFor. After that the same event is a new one,
+//     here as for its record.
 package twophase
 
 import (
@@ -307,7 +305,7 @@ func (p phase) expired(now time.Time) bool {
 	return !p.Expires.IsZero() && !now.Before(p.Expires)
 }
 
-// outcome is what a final phase says, to whoever asks.
+// outcome is the result or the error of a final phase.
 func (p phase) outcome() (result string, err error) {
 	if p.State == RolledBack {
 		return "", retry.Permanent(p.Reason, nil)

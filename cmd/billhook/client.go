@@ -43,6 +43,18 @@ func (w client) get(ctx context.Context, path string, answer any) error {
 	return w.do(ctx, http.MethodGet, path, nil, answer)
 }
 
+// show is a command that gets an answer from the worker and prints it.
+func show[T any](p *program, ask func() client, path func(args []string) string, print func(T)) func(*cobra.Command, []string) error {
+	return func(command *cobra.Command, args []string) error {
+		var answer T
+		if err := ask().get(command.Context(), path(args), &answer); err != nil {
+			return err
+		}
+		print(answer)
+		return p.printJSON(answer)
+	}
+}
+
 // post sends question as JSON and fills answer as get does.
 func (w client) post(ctx context.Context, path string, question, answer any) error {
 	return w.do(ctx, http.MethodPost, path, question, answer)

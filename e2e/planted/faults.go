@@ -217,7 +217,7 @@ var faultsOfProcessing = []fault{
 	{"a replay that fails again is another item", letters, `again != "" && replays > 0 {`, `again != "" && false {`,
 		lettersDir, "TestAReplayThatFailsAgainIsTheSameItem"},
 	{"a replay goes round for ever", operate, `(i.ReplayCount >= MaxReplays && !op.Force)`, `false`, lettersDir, "TestAReplayThatFailsAgainIsTheSameItem"},
-	{"a replay is in the order of the ids", operate, `a.published().Compare(b.published()), cmp.Compare(a.number(), b.number()), strings.Compare(a.ID, b.ID)`, `strings.Compare(a.ID, b.ID)`,
+	{"a replay is in the order of the ids", "internal/deadletter/item.go", `a.published().Compare(b.published()), cmp.Compare(a.number(), b.number()), strings.Compare(a.ID, b.ID)`, `strings.Compare(a.ID, b.ID)`,
 		lettersDir, "TestAReplayPublishesOnTheQueueUnderTheKeyInTheOldOrder"},
 	{"two eyes are enough", operate, `case who == "" || who == op.Who:`, `case who == "":`, lettersDir, "TestFourEyes"},
 	{"a previewed number is no promise", operate, `case preview.Total != expect:`, `case false:`, lettersDir, "TestAnOperationIsRefused"},

@@ -85,7 +85,7 @@ func (w client) do(ctx context.Context, method, path string, question, answer an
 	}
 	if status != http.StatusOK && status != http.StatusCreated {
 		problem := &problemError{status: status}
-		_ = json.Unmarshal(answered, &problem.problem) // an answer without a problem document is told by its status
+		_ = json.Unmarshal(answered, &problem.problem) // without a problem document the status says it
 		return problem
 	}
 	if err := json.Unmarshal(answered, answer); err != nil {
@@ -117,7 +117,7 @@ func (e *problemError) Error() string {
 	return fmt.Sprintf("%s (%s)", e.problem.Detail, e.problem.Code)
 }
 
-// poll repeats ask every so often until it reports done. It goes on where the worker is
+// poll repeats ask every so often until it reports done. It continues where the worker is
 // unreachable, fails, or answers with the status pending.
 func poll(ctx context.Context, every time.Duration, pending int, ask func() (done bool, err error)) error {
 	tick := time.NewTicker(every)

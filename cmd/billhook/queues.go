@@ -39,7 +39,7 @@ func (p *program) queuesCommand() *cobra.Command {
 	return command
 }
 
-// openLetters formats the number of open dead letters beside the number that raises the alert.
+// openLetters formats the number of open dead letters and the number that raises the alert.
 func openLetters(d ops.Depth) string {
 	if d.Dropped {
 		return "dropped"
@@ -47,8 +47,7 @@ func openLetters(d ops.Depth) string {
 	return fmt.Sprintf("%s (alert > %d)", number(d.Count), d.AlertAbove)
 }
 
-// oldestLetter formats the age of the oldest open dead letter beside the age that raises the
-// alert.
+// oldestLetter formats the age of the oldest open dead letter and the age that raises the alert.
 func oldestLetter(d ops.Depth) string {
 	switch {
 	case d.Count.Count == 0:

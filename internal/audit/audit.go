@@ -18,7 +18,7 @@ import (
 	"billhook/internal/store"
 )
 
-// Collection holds the entries, beside the operations on dead letters. They are kept.
+// Collection holds the entries and the operations on dead letters, for good.
 const Collection = "audit"
 
 // mark begins the id of every entry and of nothing else in the collection. It sorts behind the

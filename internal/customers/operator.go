@@ -25,7 +25,7 @@ const (
 	tries = 10
 )
 
-// The errors of the operator, beside the store's.
+// The errors of the operator. Any other is the store's.
 var (
 	// ErrUnknown: the customer is not linked.
 	ErrUnknown = errors.New("customers: not linked")

@@ -25,7 +25,7 @@ import (
 	"billhook/internal/store"
 )
 
-// The attributes that a dead letter has beside those of its message.
+// The attributes that a dead letter adds to those of its message.
 const (
 	AttrReason             = "dead_letter_reason"
 	AttrStatus             = "dead_letter_status"

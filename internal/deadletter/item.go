@@ -162,7 +162,7 @@ func (f Filter) equal(state State) map[string]any {
 	return equal
 }
 
-// takes reports what the query cannot: the times and the one item.
+// takes checks what the query cannot: the times and the one item.
 func (f Filter) takes(i Item) bool {
 	at := i.Died()
 	return (f.Since.IsZero() || !at.Before(f.Since)) && (f.Until.IsZero() || at.Before(f.Until)) && (f.Item == "" || f.Item == i.ID)

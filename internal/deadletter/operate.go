@@ -52,7 +52,7 @@ const (
 	hold = 15 * time.Second
 )
 
-// The errors of the operator, beside the store's.
+// The errors of the operator. Any other is the store's.
 var (
 	// ErrUnknown: there is no such operation or item.
 	ErrUnknown = errors.New("deadletter: not known")

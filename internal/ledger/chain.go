@@ -23,8 +23,8 @@ var (
 	ErrNotLeft = errors.New("ledger: not so much left of the credit")
 	// ErrFull: the chain holds MaxEntries.
 	ErrFull = errors.New("ledger: order has too many entries")
-	// ErrBroken: what is stored is not a chain of entries: somebody else has
-	// written to the books. Trying again cannot mend it.
+	// ErrBroken: the stored entries are not a chain: another program has written to the books.
+	// Trying again does not help.
 	ErrBroken = errors.New("ledger: stored entries are not a chain")
 )
 
@@ -165,11 +165,10 @@ func (c Chain) Reverse(eventID string, amount int64, at time.Time) ([]store.Writ
 	return reversal.writes()
 }
 
-// HeldBy returns chains of which the account holds something: a page of them, at most
-// MaxEntries documents of it, behind the entry that after names. next is empty on the last
-// page. The account is one that orders are credited to and nothing is transferred to, so
-// that as long as it holds a chain all entries of it are its own, and one query finds them
-// whole. The error wraps ErrBroken, or is that of the query.
+// HeldBy returns a page of the chains that the account holds something of: at most MaxEntries
+// documents, behind the entry after. next is empty on the last page. Orders are credited to the
+// account, and nothing is transferred to it: while it holds a chain, all entries of the chain are
+// its own, and one query finds them. The error wraps ErrBroken, or is that of the query.
 func HeldBy(ctx context.Context, q store.Querier, account Account, after string) (chains []Chain, next string, err error) {
 	page, err := q.Query(ctx, store.Query{Collection: Entries, Equal: map[string]any{"account": string(account)}, After: after, Limit: MaxEntries})
 	if err != nil {
@@ -209,13 +208,12 @@ func HeldBy(ctx context.Context, q store.Querier, account Account, after string)
 	return chains, next, nil
 }
 
-// Transfer returns the writes that move what is left of the chains from whoever holds it to
-// an account: of each chain two entries, out of the holder and into the account, through the
-// chain's own issuing account, so that each entry still names one account with a document;
-// and one increment for each account. amount is what moves. Chains that have nothing left,
-// that the account holds already, or that have no room for two entries and a reversal are
-// passed by. Where a chain is out of date the commit fails with store.ErrExists: load it
-// again. id names what makes the entries. The error wraps ErrInvalid.
+// Transfer returns the writes that move the rest of the chains from their holders to an account:
+// for each chain two entries, out of the holder and into the account, through the chain's issuing
+// account, so that each entry names one account with a document; and one increment for each
+// account. amount is the sum. It skips chains that have nothing left, that the account holds
+// already, or that have no room for two entries and a reversal. If a chain is out of date, the
+// commit fails with store.ErrExists. id names the operation. The error wraps ErrInvalid.
 func Transfer(chains []Chain, to Account, id string, at time.Time) (writes []store.Write, amount int64, err error) {
 	change, described := map[Account]int64{}, map[Account]store.Write{}
 	for _, chain := range chains {

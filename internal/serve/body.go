@@ -15,7 +15,7 @@ const DefaultBodyBudget = 128 << 20
 // leastBody is the size of the first buffer, in which most bodies fit.
 const leastBody = 4 << 10
 
-// The errors of Body.Read, beside the sender's.
+// The errors of Body.Read. Any other is the sender's.
 var (
 	// ErrNoRoom: the bodies in flight use the whole budget. The sender can try again soon.
 	ErrNoRoom = errors.New("serve: no room for another body")

@@ -185,7 +185,7 @@ func (w Work) find(ctx context.Context, event handler.Event, at phase) (string, 
 }
 
 // prepare reserves, or finds that it was done before. created says that this call
-// has seen its own commit succeed: nobody can have asked the other side before it.
+// has seen its own commit succeed: no earlier attempt can have asked the other side.
 func (w Work) prepare(ctx context.Context, event handler.Event) (at phase, created bool, err error) {
 	for range tries {
 		at, err = w.read(ctx, event)
@@ -243,7 +243,7 @@ func (w Work) settle(ctx context.Context, event handler.Event, at phase, to Stat
 		case found.State == "":
 			return "", retry.Transient("phase_lost", fmt.Errorf("twophase: %s is gone", Key(event.Queue, event.Tenant, event.ID)))
 		}
-		event.Try++ // still prepared: what the writes beside it assumed is no longer so
+		event.Try++ // still prepared: a precondition of the other writes has failed
 	}
 	return "", retry.Busy("contention", nil)
 }
@@ -278,7 +278,7 @@ func (w Work) commit(ctx context.Context, event handler.Event, to phase, writes 
 	}
 }
 
-// refused reports whether a precondition failed: of the phase document's, or of the writes beside it.
+// refused reports whether a precondition of a commit failed.
 func refused(err error) bool {
 	return errors.Is(err, store.ErrExists) || errors.Is(err, store.ErrStale)
 }
@@ -295,7 +295,7 @@ type phase struct {
 	Reason  string    `store:"reason,required"`
 	Created time.Time `store:"created_at,required"`
 	Updated time.Time `store:"updated_at"`
-	// Expires is zero while prepared: a reservation that nobody remembers is lost.
+	// Expires is zero while prepared: a forgotten reservation would be lost.
 	Expires time.Time `store:"expire_at,omitzero"`
 }
 

@@ -53,7 +53,7 @@ type Config struct {
 	Alarm push.Alarm
 	// AfterFunc calls f when d has passed; see alarm.Config.
 	AfterFunc func(d time.Duration, f func()) (stop func())
-	// Handlers, if set, registers more handlers beside the program's own.
+	// Handlers, if set, registers more handlers.
 	Handlers func(*handler.Registry)
 }
 

@@ -77,7 +77,7 @@ func customerLinked(t *testing.T, s *stack) {
 	path := "/v1/ops/customers/" + o.CustomerID
 	for _, moved := range []int64{2000, 0, 0} {
 		var done customers.Linked
-		s.ask(t, http.MethodPut, path, ops.Link{UID: uid, Why: "the drill"}, &done)
+		s.ask(t, http.MethodPut, path, customers.Change{UID: uid, Why: "the drill"}, &done)
 		require.Equal(t, moved, done.MovedPoints)
 		require.Zero(t, s.balance(t, guest))
 		require.Equal(t, int64(2000), s.balance(t, user))
@@ -106,7 +106,7 @@ func customerLinked(t *testing.T, s *stack) {
 	s.ask(t, http.MethodGet, path, nil, &state)
 	require.Equal(t, uid, state.UID, "an order changes no mapping")
 
-	s.ask(t, http.MethodDelete, path, ops.Link{Why: "the drill is over"}, &state)
+	s.ask(t, http.MethodDelete, path, customers.Change{Why: "the drill is over"}, &state)
 	require.Equal(t, int64(1500), s.balance(t, user), "nothing moves back")
 	var changes ops.List[audit.Entry]
 	s.ask(t, http.MethodGet, path+"/changes", nil, &changes)

@@ -21,7 +21,7 @@ import (
 func (s *stack) setProduct(t *testing.T, id string, points int64) products.Product {
 	t.Helper()
 	var p products.Product
-	s.ask(t, http.MethodPut, "/v1/ops/products/"+id, ops.SetProduct{Points: points, Why: "sold since today"}, &p)
+	s.ask(t, http.MethodPut, "/v1/ops/products/"+id, ops.SetProduct{Points: points, Change: products.Change{Why: "sold since today"}}, &p)
 	return p
 }
 
@@ -89,7 +89,7 @@ func productChanged(t *testing.T, s *stack) {
 	credited(2 * 300)
 
 	var retired products.Product
-	s.ask(t, http.MethodDelete, "/v1/ops/products/"+vip, ops.RetireProduct{Why: "sold out"}, &retired)
+	s.ask(t, http.MethodDelete, "/v1/ops/products/"+vip, products.Change{Why: "sold out"}, &retired)
 	require.Equal(t, products.Retired, retired.State)
 	require.Equal(t, "product_retired", s.refused(t, http.MethodGet, "/v1/ops/products/"+vip, nil, http.StatusNotFound))
 	o := s.newOrder()

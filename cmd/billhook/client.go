@@ -29,7 +29,6 @@ func (p *program) worker(command *cobra.Command) func() client {
 	}
 }
 
-// client asks a running worker's ops API.
 type client struct {
 	base  string
 	token string
@@ -42,6 +41,18 @@ type client struct {
 // error with its detail.
 func (w client) get(ctx context.Context, path string, answer any) error {
 	return w.do(ctx, http.MethodGet, path, nil, answer)
+}
+
+// show is a command that gets an answer from the worker and prints it.
+func show[T any](p *program, ask func() client, path func(args []string) string, print func(T)) func(*cobra.Command, []string) error {
+	return func(command *cobra.Command, args []string) error {
+		var answer T
+		if err := ask().get(command.Context(), path(args), &answer); err != nil {
+			return err
+		}
+		print(answer)
+		return p.printJSON(answer)
+	}
 }
 
 // post sends question as JSON and fills answer as get does.
@@ -74,7 +85,7 @@ func (w client) do(ctx context.Context, method, path string, question, answer an
 	}
 	if status != http.StatusOK && status != http.StatusCreated {
 		problem := &problemError{status: status}
-		_ = json.Unmarshal(answered, &problem.problem) // an answer without a problem document is told by its status
+		_ = json.Unmarshal(answered, &problem.problem) // without a problem document the status says it
 		return problem
 	}
 	if err := json.Unmarshal(answered, answer); err != nil {
@@ -83,7 +94,6 @@ func (w client) do(ctx context.Context, method, path string, question, answer an
 	return nil
 }
 
-// exchange returns the status and the body of an answer.
 func exchange(by *http.Client, request *http.Request) (status int, body []byte, err error) {
 	response, err := by.Do(request)
 	if err != nil {
@@ -107,7 +117,7 @@ func (e *problemError) Error() string {
 	return fmt.Sprintf("%s (%s)", e.problem.Detail, e.problem.Code)
 }
 
-// poll repeats ask every so often until it reports done. It goes on where the worker is
+// poll repeats ask every so often until it reports done. It continues where the worker is
 // unreachable, fails, or answers with the status pending.
 func poll(ctx context.Context, every time.Duration, pending int, ask func() (done bool, err error)) error {
 	tick := time.NewTicker(every)

@@ -10,7 +10,6 @@ import (
 
 	"billhook/internal/audit"
 	"billhook/internal/customers"
-	"billhook/internal/ops"
 )
 
 func (p *program) customersCommand() *cobra.Command {
@@ -98,7 +97,7 @@ func (p *program) customersLink(ask func() client) *cobra.Command {
 			if err := p.confirm(command.InOrStdin(), why.yes, args[1], "link"); err != nil {
 				return err
 			}
-			link, path := ops.Link{UID: args[1], Why: why.why, Expect: &before.UID}, ""
+			link, path := customers.Change{UID: args[1], Why: why.why, Expect: &before.UID}, ""
 			var all customers.Linked
 			for {
 				var done customers.Linked
@@ -143,7 +142,7 @@ func (p *program) customersUnlink(ask func() client) *cobra.Command {
 				return err
 			}
 			var after customers.State
-			if err := ask().do(command.Context(), http.MethodDelete, customerPath(args[0], ""), ops.Link{Why: why.why, Expect: &before.UID}, &after); err != nil {
+			if err := ask().do(command.Context(), http.MethodDelete, customerPath(args[0], ""), customers.Change{Why: why.why, Expect: &before.UID}, &after); err != nil {
 				return err
 			}
 			p.printf("Customer %s is linked to nobody.\n", after.CustomerID)

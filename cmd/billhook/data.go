@@ -60,7 +60,6 @@ func (d data) broker() string {
 	return filepath.Join(d.folder, "broker.json")
 }
 
-// remove removes a temporary folder.
 func (d data) remove() error {
 	if d.kept {
 		return nil
@@ -83,7 +82,6 @@ func (d data) describe(p *program, found standin.Loaded) {
 	}
 }
 
-// sentBefore reports whether an earlier run has sent the samples.
 func (s *demo) sentBefore(ctx context.Context) bool {
 	var event ops.Event
 	return s.ask.get(ctx, "/v1/ops/events/"+firstSample, &event) == nil

@@ -19,7 +19,6 @@ import (
 	"billhook/internal/ops"
 )
 
-// choice holds the flags that select dead letters.
 type choice struct {
 	ask                                   func() client
 	reason, eventType, eventID, key, item string
@@ -119,7 +118,6 @@ func (p *program) dlqList(c *choice) *cobra.Command {
 	return command
 }
 
-// formatCounts lists counts by name, the largest first.
 func formatCounts(of map[string]int) string {
 	names := slices.SortedFunc(maps.Keys(of), func(a, b string) int { return cmp.Or(of[b]-of[a], strings.Compare(a, b)) })
 	parts := make([]string, len(names))
@@ -135,11 +133,7 @@ func formatCounts(of map[string]int) string {
 func (p *program) dlqShow(c *choice) *cobra.Command {
 	return &cobra.Command{
 		Use: "show <id>", Short: "Show one dead letter with its attributes and its minimized payload", Args: cobra.ExactArgs(1),
-		RunE: func(command *cobra.Command, args []string) error {
-			var letter ops.Letter
-			if err := c.ask().get(command.Context(), "/v1/ops/dead-letters/"+url.PathEscape(args[0]), &letter); err != nil {
-				return err
-			}
+		RunE: show(p, c.ask, func(args []string) string { return "/v1/ops/dead-letters/" + url.PathEscape(args[0]) }, func(letter ops.Letter) {
 			p.printf("%s  %s\n  queue %s, event %s %s, key %s\n  %d %s %s\n  %d attempts, %d replays, died %s, kept until %s\n",
 				letter.ID, letter.State, letter.Queue, letter.EventType, letter.EventID, letter.OrderingKey,
 				letter.Status, letter.Reason, letter.Detail, letter.Attempts, letter.ReplayCount, letter.Died().Format(time.RFC3339), letter.Expires.Format(time.RFC3339))
@@ -157,8 +151,7 @@ func (p *program) dlqShow(c *choice) *cobra.Command {
 			default:
 				p.printf("%q\n", letter.Base64)
 			}
-			return p.printJSON(letter)
-		},
+		}),
 	}
 }
 

@@ -22,7 +22,6 @@ import (
 	"billhook/internal/ops"
 )
 
-// diagnosis is what the doctor found.
 type diagnosis struct {
 	Healthy  bool             `json:"healthy"`
 	Findings []pubsub.Finding `json:"findings"`
@@ -30,7 +29,6 @@ type diagnosis struct {
 	Steps []canaryStep `json:"steps"`
 }
 
-// canaryStep is one step of the canaries.
 type canaryStep struct {
 	Name string `json:"name"`
 	OK   bool   `json:"ok"`
@@ -157,7 +155,6 @@ func (p *program) canaries(ctx context.Context, c *catalog.Catalog, base string,
 	return k.steps, nil
 }
 
-// step runs do and records the result.
 func (k *canaries) step(name string, do func() (detail string, err error)) bool {
 	started := time.Now()
 	detail, err := do()
@@ -196,7 +193,6 @@ func (k *canaries) send(ctx context.Context, name, id, eventType string, items [
 	})
 }
 
-// recorded waits for the worker's record of the event.
 func (k *canaries) recorded(ctx context.Context, id string) bool {
 	return k.step("the worker has handled it", func() (string, error) {
 		var event ops.Event
@@ -213,7 +209,6 @@ func (k *canaries) recorded(ctx context.Context, id string) bool {
 	})
 }
 
-// kept waits for the dead letter in the store.
 func (k *canaries) kept(ctx context.Context, id string) bool {
 	return k.step("it is among the dead letters", func() (string, error) {
 		var page ops.DeadLetters
@@ -227,7 +222,6 @@ func (k *canaries) kept(ctx context.Context, id string) bool {
 	})
 }
 
-// discard discards the dead letter.
 func (k *canaries) discard(ctx context.Context, id string) bool {
 	return k.step("it is discarded", func() (string, error) {
 		var op deadletter.Operation
@@ -259,7 +253,6 @@ func (k *canaries) discardHeld(ctx context.Context, id string) {
 	})
 }
 
-// until repeats a GET until done.
 func (k *canaries) until(ctx context.Context, path string, answer any, done func() bool) error {
 	return poll(ctx, 100*time.Millisecond, http.StatusNotFound, func() (bool, error) {
 		err := k.ask.get(ctx, path, answer)

@@ -17,18 +17,13 @@ func (p *program) eventsCommand() *cobra.Command {
 		Use:   "show <event id>",
 		Short: "Show what became of an event: its record, conflicts and dead letters",
 		Args:  cobra.ExactArgs(1),
-		RunE: func(command *cobra.Command, args []string) error {
+		RunE: show(p, ask, func(args []string) string {
 			path := "/v1/ops/events/" + url.PathEscape(args[0])
 			if queue != "" {
 				path += "?queue=" + url.QueryEscape(queue)
 			}
-			var event ops.Event
-			if err := ask().get(command.Context(), path, &event); err != nil {
-				return err
-			}
-			p.printEvent(event)
-			return p.printJSON(event)
-		},
+			return path
+		}, p.printEvent),
 	}
 	show.Flags().StringVar(&queue, "queue", "", "the queue, by id or alias, where several know the id")
 	command.AddCommand(show, p.eventsListCommand(ask))

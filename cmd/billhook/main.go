@@ -4,11 +4,67 @@ package main
 
 import (
 	"context"
+	"io"
 	"os"
 
+	"github.com/spf13/cobra"
+
+	"billhook/catalog"
+	"billhook/internal/env"
 	"billhook/internal/serve"
 )
 
 func main() {
 	serve.Main("billhook", func(ctx context.Context) error { return run(ctx, os.Args[1:], os.Getenv, os.Stdout) })
 }
+
+type program struct {
+	env    environment
+	getenv func(string) string
+	stdout io.Writer
+	// asJSON makes a command print one JSON document instead of text.
+	asJSON bool
+}
+
+type environment struct {
+	Project            string     `env:"GOOGLE_CLOUD_PROJECT" envDefault:"billhook-dev"`
+	CatalogDir         string     `env:"CATALOG_DIR"`
+	PubSubEmulator     string     `env:"PUBSUB_EMULATOR_HOST"`
+	PushBaseURL        string     `env:"PUSH_BASE_URL"`
+	PushAudience       string     `env:"PUSH_AUDIENCE"`
+	PushServiceAccount string     `env:"PUSH_SERVICE_ACCOUNT"`
+	OpsToken           env.Secret `env:"OPS_TOKEN"`
+	OpsOperator        string     `env:"OPS_OPERATOR"`
+}
+
+// run is the whole program without signals and exit code.
+func run(ctx context.Context, args []string, getenv func(string) string, stdout io.Writer) error {
+	root, err := commands(getenv, stdout)
+	if err != nil {
+		return err
+	}
+	root.SetArgs(args)
+	return root.ExecuteContext(ctx)
+}
+
+func commands(getenv func(string) string, stdout io.Writer) (*cobra.Command, error) {
+	environment, err := env.Parse[environment](getenv)
+	if err != nil {
+		return nil, err
+	}
+	p := &program{env: environment, getenv: getenv, stdout: stdout}
+	root := &cobra.Command{
+		Use:           "billhook",
+		Short:         "Billing events on Google Cloud: nothing lost, nothing doubled, no personal data past the door",
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.PersistentFlags().BoolVar(&p.asJSON, "json", false, "print JSON")
+	root.AddCommand(p.devCommand(), p.sendCommand(), p.provisionCommand(), p.eventsCommand(), p.dlqCommand(), p.catalogCommand())
+	root.AddCommand(p.queuesCommand(), p.outboxCommand(), p.doctorCommand(), p.customersCommand(), p.productsCommand())
+	root.SetOut(stdout)
+	root.SetErr(stdout)
+	return root, nil
+}
+
+func (p *program) catalog() (*catalog.Catalog, error) { return catalog.Load(p.env.CatalogDir) }

@@ -54,7 +54,6 @@ func (p *program) table(columns []string, rows [][]string) {
 	_ = out.Flush()
 }
 
-// row formats the cells of one table row.
 func row(cells ...any) []string {
 	texts := make([]string, len(cells))
 	for i, cell := range cells {
@@ -71,7 +70,6 @@ func number(c ops.Count) string {
 	return strconv.FormatInt(c.Count, 10)
 }
 
-// orDash is v as text, and "-" where v is empty or no string.
 func orDash(v any) string {
 	if text, ok := v.(string); ok && text != "" {
 		return text
@@ -88,7 +86,6 @@ func when(t time.Time) string {
 
 func age(seconds int64) string { return (time.Duration(seconds) * time.Second).String() }
 
-// reason holds the flags of a change.
 type reason struct {
 	why         string
 	yes, dryRun bool

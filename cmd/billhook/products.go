@@ -97,7 +97,7 @@ func (p *program) productsSet(ask func() client) *cobra.Command {
 		RunE: p.changeProduct(ask, &why, func(now products.Product) productChange {
 			change := productChange{
 				method: http.MethodPut, word: strconv.FormatInt(points, 10), do: "change it",
-				body: ops.SetProduct{Points: points, Why: why.why, Expect: &now.Points},
+				body: ops.SetProduct{Points: points, Change: products.Change{Why: why.why, Expect: &now.Points}},
 			}
 			if now.Points != 0 && now.Points != points {
 				change.effect = fmt.Sprintf("%s is worth %d points now, from the %s. Orders that are credited from now on would get %d for each.", now.ID, now.Points, now.Origin, points)
@@ -114,7 +114,7 @@ func (p *program) productsRetire(ask func() client) *cobra.Command {
 	return why.required(&cobra.Command{
 		Use: "retire <product id> --why <reason>", Short: "Make a product unknown from now on, also where the catalog has it", Args: cobra.ExactArgs(1),
 		RunE: p.changeProduct(ask, &why, func(now products.Product) productChange {
-			change := productChange{method: http.MethodDelete, word: now.ID, do: "retire it", body: ops.RetireProduct{Why: why.why, Expect: &now.Points}}
+			change := productChange{method: http.MethodDelete, word: now.ID, do: "retire it", body: products.Change{Why: why.why, Expect: &now.Points}}
 			if now.Points != 0 {
 				change.effect = fmt.Sprintf("%s is worth %d points, from the %s. Retired, it makes a dead letter of every order that names it.", now.ID, now.Points, now.Origin)
 			}

@@ -21,11 +21,7 @@ func (p *program) queuesCommand() *cobra.Command {
 		Args:  cobra.NoArgs,
 	}
 	ask := p.worker(command)
-	command.RunE = func(command *cobra.Command, _ []string) error {
-		var queues ops.Queues
-		if err := ask().get(command.Context(), "/v1/ops/queues", &queues); err != nil {
-			return err
-		}
+	command.RunE = show(p, ask, func([]string) string { return "/v1/ops/queues" }, func(queues ops.Queues) {
 		var rows [][]string
 		for _, q := range queues.Items {
 			rows = append(rows, []string{
@@ -39,12 +35,11 @@ func (p *program) queuesCommand() *cobra.Command {
 		} else {
 			p.printf("\nThe outbox holds messages of %s keys, the oldest since %s.\n", number(queues.Outbox.Lanes), age(queues.Outbox.OldestSeconds))
 		}
-		return p.printJSON(queues)
-	}
+	})
 	return command
 }
 
-// openLetters formats the number of open dead letters beside the number that raises the alert.
+// openLetters formats the number of open dead letters and the number that raises the alert.
 func openLetters(d ops.Depth) string {
 	if d.Dropped {
 		return "dropped"
@@ -52,8 +47,7 @@ func openLetters(d ops.Depth) string {
 	return fmt.Sprintf("%s (alert > %d)", number(d.Count), d.AlertAbove)
 }
 
-// oldestLetter formats the age of the oldest open dead letter beside the age that raises the
-// alert.
+// oldestLetter formats the age of the oldest open dead letter and the age that raises the alert.
 func oldestLetter(d ops.Depth) string {
 	switch {
 	case d.Count.Count == 0:
@@ -85,11 +79,7 @@ func (p *program) outboxCommand() *cobra.Command {
 	}
 	ask := p.worker(command)
 	command.Flags().IntVar(&limit, "limit", 50, "how many to show, 999 at most")
-	command.RunE = func(command *cobra.Command, _ []string) error {
-		var lanes ops.Lanes
-		if err := ask().get(command.Context(), "/v1/ops/outbox?limit="+strconv.Itoa(limit), &lanes); err != nil {
-			return err
-		}
+	command.RunE = show(p, ask, func([]string) string { return "/v1/ops/outbox?limit=" + strconv.Itoa(limit) }, func(lanes ops.Lanes) {
 		var rows [][]string
 		for _, lane := range lanes.Items {
 			rows = append(rows, []string{lane.ID, age(lane.WaitsSeconds), when(lane.OldestAt), when(lane.DueAt)})
@@ -102,8 +92,7 @@ func (p *program) outboxCommand() *cobra.Command {
 		if lanes.More {
 			p.printf("There are more; raise --limit.\n")
 		}
-		return p.printJSON(lanes)
-	}
+	})
 	return command
 }
 

@@ -51,7 +51,6 @@ func targetsOf(c *catalog.Catalog, getenv func(string) string) map[string]devsta
 	return places
 }
 
-// reply is what the webhook service answered.
 type reply struct {
 	Status      int    `json:"status"`
 	EventID     string `json:"event_id,omitempty"`

@@ -18,7 +18,6 @@ import (
 	"billhook/internal/webhook/samples"
 )
 
-// firstSample is the id of the first event of the demo.
 const firstSample = "900000000000000011"
 
 // failOnce fails the first effect of one event, for the demo.
@@ -74,7 +73,6 @@ func (s *demo) say(what, became string, args ...any) {
 	}
 }
 
-// fail keeps the first error.
 func (s *demo) fail(format string, args ...any) {
 	if s.err == nil {
 		s.err = fmt.Errorf(format, args...)
@@ -92,7 +90,6 @@ func (s *demo) post(ctx context.Context, secret string, body []byte, at time.Tim
 	return answer
 }
 
-// until polls the worker until the event's story satisfies done.
 func (s *demo) until(ctx context.Context, eventID string, done func(ops.Event) bool) (event ops.Event) {
 	if s.err != nil {
 		return event

@@ -91,7 +91,7 @@ func TestTheDocumentHasTheTableThatTheCommandWrites(t *testing.T) {
 	have, want, err := generate(root)
 	require.NoError(t, err)
 	if *update {
-		require.NoError(t, os.WriteFile(filepath.Join(root, "docs", "deploying.md"), []byte(want), 0o644)) //nolint:gosec // a public document
+		require.NoError(t, os.WriteFile(filepath.Join(root, "docs", "deploying.md"), []byte(want), 0o644))
 		return
 	}
 	require.Equal(t, want, have, "run: go test ./docs/cost -update")

@@ -1,11 +1,10 @@
 package main
 
 const (
-	correct       = "internal/dedupe/corrected.go"
-	correctLetter = "internal/deadletter/corrected.go"
-	mayBe         = "TestOfWhatMayHaveBeenAppliedACorrectionIsAConflict"
-	taken         = "TestACorrectedPayloadIsProcessedAndItsDeadLetterCloses"
-	keepsIt       = "TestAMessageThatKeepsTheContractClosesTheDeadLetterOfOneThatBrokeIt"
+	correct = "internal/dedupe/corrected.go"
+	mayBe   = "TestOfWhatMayHaveBeenAppliedACorrectionIsAConflict"
+	taken   = "TestACorrectedPayloadIsProcessedAndItsDeadLetterCloses"
+	keepsIt = "TestAMessageThatKeepsTheContractClosesTheDeadLetterOfOneThatBrokeIt"
 )
 
 // faultsOfCorrected are those of replays past their TTL and of corrected payloads.
@@ -33,6 +32,6 @@ var faultsOfCorrected = []fault{
 		return handler.Event{}, record, marked(err)`, `case false && errors.Is(err, contract.ErrFormat):
 		return handler.Event{}, record, marked(err)`, pushDir, keepsIt},
 	{"the old payload frees the key of its correction", "internal/push/leave.go", `(a.Outcome == retry.Duplicate && a.Reason != correctedBefore)`, `a.Outcome == retry.Duplicate`, pushDir, "TestACorrectionPassesAndFreesTheKeyThatItsDeadLetterHoldsUp"},
-	{"a late letter opens what is corrected", correctLetter, `case !item.Kept.IsZero():`, `case item.Kept.IsZero():`, lettersDir, "TestWhatIsCorrectedBeforeItArrivesIsShownAndFilled"},
+	{"a late letter opens what is corrected", letters, `case !item.Kept.IsZero():`, `case item.Kept.IsZero():`, lettersDir, "TestWhatIsCorrectedBeforeItArrivesIsShownAndFilled"},
 	{"a late death opens what is corrected", letters, `case item.State == Corrected || item.ReplayCount > died.ReplayCount`, `case item.ReplayCount > died.ReplayCount`, lettersDir, "TestACorrectedItemStaysClosed"},
 }

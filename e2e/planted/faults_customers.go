@@ -4,7 +4,6 @@ const (
 	teacher      = "internal/customers/teacher.go"
 	linking      = "internal/customers/operator.go"
 	chain        = "internal/ledger/chain.go"
-	transfer     = "internal/ledger/transfer.go"
 	customersDir = "internal/customers"
 	billingDir   = "internal/billing"
 	workerDir    = "internal/worker"
@@ -17,11 +16,11 @@ const (
 var faultsOfCustomers = []fault{
 	{"a refund is taken from the account that was credited once", chain, `c.Holder(), credit.From, c.Holder()`, `credit.To, credit.From, credit.To`,
 		billingDir, conserved},
-	{"an order moves as often as it is linked", transfer, `left == 0 || holder == to`, `left == 0 || false`, "internal/ledger", "TestWhatIsNotTransferred"},
-	{"what is refunded is moved nevertheless", transfer, `left, holder := chain.Left(), chain.Holder()`, `left, holder := credit.Amount, chain.Holder()`,
+	{"an order moves as often as it is linked", chain, `left == 0 || holder == to`, `left == 0 || false`, "internal/ledger", "TestWhatIsNotTransferred"},
+	{"what is refunded is moved nevertheless", chain, `left, holder := chain.Left(), chain.Holder()`, `left, holder := credit.Amount, chain.Holder()`,
 		"internal/ledger", "TestATransferMovesWhatIsLeftAndIsTakenBackFromWhereItIs"},
-	{"points come out of nowhere", transfer, `change[e.Account] += w[1].Add["balance"]`, `change[e.Account] = w[1].Add["balance"]`, "internal/ledger", "TestWhatAnAccountHoldsIsFoundInPages"},
-	{"a page that cuts an order loses it", transfer, `break // the page may have cut it`, `n = len(documents) // the page may have cut it`, "internal/ledger", "TestWhatAnAccountHoldsIsFoundInPages"},
+	{"points come out of nowhere", chain, `change[e.Account] += w[1].Add["balance"]`, `change[e.Account] = w[1].Add["balance"]`, "internal/ledger", "TestWhatAnAccountHoldsIsFoundInPages"},
+	{"a page that cuts an order loses it", chain, `break // the page may have cut it`, `n = len(documents) // the page may have cut it`, "internal/ledger", "TestWhatAnAccountHoldsIsFoundInPages"},
 	{"points move to whom somebody has replaced", linking, `store.Update(Key(change.CustomerID), m.version, store.Encode(&moved.Mapping))`, `store.Set(Key(change.CustomerID), store.Encode(&moved.Mapping))`,
 		customersDir, "TestALinkGoesNoFurtherWhereSomebodyChangesIt"},
 	{"a link is written over another", linking, `store.Update(Key(change.CustomerID), m.version, store.Encode(&after.Mapping))`, `store.Set(Key(change.CustomerID), store.Encode(&after.Mapping))`,

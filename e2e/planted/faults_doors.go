@@ -7,7 +7,7 @@ var faultsOfDoors = []fault{
 		`_ = b.body.Read(w, r, from.MaxBodyBytes, s.bodies); claim, err := from.verifier.Headers(r.Header.Values)`, "internal/webhook", "TestWhatTheHeadersRefuseCostsNoByteOfItsBody"},
 	{"a body without an encoding may not say so", "internal/webhook/admit.go", `!strings.EqualFold(encoding, "identity")`, `true`, "internal/webhook", "TestABodyThatIsNotEncodedMaySaySo"},
 	{"a large buffer is kept", "internal/webhook/admit.go", `if cap(*buffer) > mostKept {`, `if cap(*buffer) > 64*mostKept {`, "internal/webhook", "TestALargeBufferIsNotKeptForTheNextRequest"},
-	{"a budget has no end", "internal/serve/budget.go", `if bytes > b.bytes-held {`, `if bytes < 0 {`, "internal/webhook", "TestBodiesInFlightHoldNoMoreThanTheirBudget"},
+	{"a budget has no end", "internal/serve/body.go", `if bytes > b.bytes-held {`, `if bytes < 0 {`, "internal/webhook", "TestBodiesInFlightHoldNoMoreThanTheirBudget"},
 	{"bodies that were answered are still counted", "internal/serve/body.go", `budget.Release(b.claimed)`, `budget.Release(0)`, "internal/webhook", "TestAPanicGivesBackWhatItsBodyHeld"},
 	{"what is announced is claimed", "internal/serve/body.go", `size := 2 * old`, `size := most + 1`, "internal/webhook", "TestAnAnnouncedLengthHoldsNothing"},
 	{"a push that was answered holds its body", "internal/push/push.go", `defer d.release()

@@ -15,5 +15,5 @@ var faultsOfLadder = []fault{
 	{"a message that is half readable passes for whole", codec, `return ok && decode(fields, into) == nil`, `_ = decode(fields, into); return ok`, storeDir, "TestWhatDoesNotDecideIsLeftOutWhereItIsNotReadable"},
 	{"an error is answered by the rung of another", problem, `if errors.Is(err, rung.Of) {`, `if err != nil {`, serveDir, "TestAnErrorIsAnsweredByItsRung"},
 	{"an answer has no Retry-After", problem, `if p.RetryAfter > 0 {`, `if p.RetryAfter < 0 {`, serveDir, "TestAProblemIsADocumentWithItsHeaders"},
-	{"what was corrected before it arrived is lost", "internal/deadletter/corrected.go", `item := arrived`, `item := Item{Kept: arrived.Kept}`, storeDir, "TestStoredDocumentsAreWhatTheyWere"},
+	{"what was corrected before it arrived is lost", "internal/deadletter/deadletter.go", `item := arrived`, `item := Item{Kept: arrived.Kept}`, storeDir, "TestStoredDocumentsAreWhatTheyWere"},
 }

@@ -5,7 +5,6 @@ const (
 	tokenReader = "internal/gcp/auth/token.go"
 	tokensDir   = "internal/gcp/auth"
 	opsAuth     = "internal/ops/auth.go"
-	opsLocal    = "internal/ops/local.go"
 	opsBody     = "internal/ops/api.go"
 	opsDir      = "internal/ops"
 
@@ -24,7 +23,7 @@ var faultsOfTokens = []fault{
 	{"a date may be a string", tokenReader, `if value.Kind() != '0' {`, `if value = jsontext.Value(strings.Trim(string(value), "\"")); value.Kind() != '0' {`, tokensDir, spelled},
 	{"a critical extension is passed over", tokenReader, `case len(header.Critical) > 0:`, `case false:`, tokensDir, "TestBadTokensAreRefused"},
 	{"a page is let in under its own name", opsAuth, `case !namesThisMachine(r):`, `case false:`, opsDir, "TestWhoIsLetInByTheMachineNamesTheMachine"},
-	{"a page of another site may read", opsLocal, `change.Method = http.MethodPost`, `change.Method = r.Method`, opsDir, "TestWhoIsLetInByTheMachineIsNotAskedByAnotherSite"},
+	{"a page of another site may read", opsAuth, `change.Method = http.MethodPost`, `change.Method = r.Method`, opsDir, "TestWhoIsLetInByTheMachineIsNotAskedByAnotherSite"},
 	{"a change is read in any letter case", opsBody, `json.RejectUnknownMembers(true)`, `json.RejectUnknownMembers(true), json.MatchCaseInsensitiveNames(true)`,
 		opsDir, "TestAChangeThatNamesSomethingTwiceIsRefused"},
 	{"a browser may push", "internal/push/admit.go", `case len(r.Header.Values("Origin")) > 0 ||`, `case false ||`, "internal/worker", "TestABrowserNeitherPushesNorCallsATask"},

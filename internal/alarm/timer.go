@@ -39,7 +39,7 @@ type Timer struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 
-	mu    sync.Mutex
+	mu        sync.Mutex
 	requested Moments
 	// last is the start of the last call. A moment that is not after it is over.
 	last time.Time

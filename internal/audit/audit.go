@@ -18,11 +18,11 @@ import (
 	"billhook/internal/store"
 )
 
-// Collection holds the entries, beside the operations on dead letters. They are kept.
+// Collection holds the entries and the operations on dead letters, for good.
 const Collection = "audit"
 
-// mark begins the id of every entry and of nothing else in the collection. It sorts behind
-// the random ids of the operations, so that whoever lists those stops where it begins.
+// mark begins the id of every entry and of nothing else in the collection. It sorts behind the
+// random ids of the operations: a list of those ends where it begins.
 const mark = "~"
 
 // MaxWhy and MaxWho bound the texts of an entry, in bytes.
@@ -56,8 +56,8 @@ type Entry struct {
 	After  map[string]any `json:"after" store:"after,omitzero"`
 }
 
-// Write returns the write of the entry, for the commit of the change. id tells apart what
-// happens to one subject in one microsecond; random. The error wraps ErrInvalid.
+// Write returns the write of the entry, for the commit of the change. The random id tells apart
+// two changes of one subject in one microsecond. The error wraps ErrInvalid.
 func (e Entry) Write(id string) (store.Write, error) {
 	switch {
 	case e.Kind == "", e.Subject == "", e.Action == "", e.Who == "", e.At.IsZero():
@@ -77,8 +77,8 @@ func (e Entry) Write(id string) (store.Write, error) {
 	return store.Create(key, store.Encode(&e)), nil
 }
 
-// List returns what was changed of one subject, the newest first: a page of at most limit
-// entries, 1 to store.MaxPage, behind the one that after names. next is empty on the last page.
+// List returns a page of one subject's entries, the newest first: at most limit, 1 to
+// store.MaxPage, behind the entry after. next is empty on the last page.
 func List(ctx context.Context, q store.Querier, kind, subject, after string, limit int) (entries []Entry, next string, err error) {
 	page, err := q.Query(ctx, store.Query{Collection: Collection, IDPrefix: prefix(kind, subject), After: after, Limit: limit})
 	if err != nil {
@@ -97,8 +97,8 @@ func List(ctx context.Context, q store.Querier, kind, subject, after string, lim
 // IsEntry reports whether a document of the collection is an entry.
 func IsEntry(id string) bool { return strings.HasPrefix(id, mark) }
 
-// prefix is what the ids of a subject's entries start with, and no other's: escaping leaves
-// no tilde in either part.
+// prefix begins the ids of a subject's entries and of no other's: escaping leaves no tilde in
+// either part.
 func prefix(kind, subject string) string {
 	return mark + escape(kind) + "~" + escape(subject) + "~"
 }

@@ -1,11 +1,10 @@
-// Package customers owns the mapping of a provider's customers to our users: one document
-// per customer, which says the uid. An order that names both teaches it (Teacher); a person
-// makes, changes and removes it (Operator), which the audit keeps.
+// Package customers owns the mapping of a provider's customers to our users: one document per
+// customer, with the uid. An order with both teaches it (Teacher); a person makes, changes and
+// removes it (Operator), which the audit keeps.
 //
-// A mapping changes what later events travel under, and nothing else. Points stay where
-// they are but for one case: linking a customer by hand moves what guests' orders left on
-// the customer's own account. The package refuses to guess: an order whose uid is not the
-// mapped one changes no mapping, it is told.
+// A mapping changes the uid of later events, and nothing else. Points stay where they are with
+// one exception: linking a customer by hand moves the points of guests' orders. An order whose
+// uid is not the mapped one changes no mapping; it is logged.
 package customers
 
 import (

@@ -21,19 +21,19 @@ const (
 	batch = 200
 	// moveFor is how long one call moves orders; the caller asks again.
 	moveFor = 15 * time.Second
-	// tries is how often one step begins anew because others have changed what it read.
+	// tries bounds the attempts of one step while others change its documents.
 	tries = 10
 )
 
-// The errors of the operator, beside the store's.
+// The errors of the operator. Any other is the store's.
 var (
 	// ErrUnknown: the customer is not linked.
 	ErrUnknown = errors.New("customers: not linked")
 	// ErrRefused is wrapped by every refusal of what was asked; its text says why.
 	ErrRefused = errors.New("customers: refused")
-	// ErrChanged: the mapping is no longer what it was when somebody looked at it.
+	// ErrChanged: the mapping is no longer the expected one.
 	ErrChanged = errors.New("customers: the mapping has changed; look at it again")
-	// ErrBusy: others change the same all the time; what was done until then stands.
+	// ErrBusy: others keep changing the mapping; commits until then stand.
 	ErrBusy = errors.New("customers: the mapping is being changed; ask again")
 )
 
@@ -84,16 +84,17 @@ func (o *Operator) guestPoints(ctx context.Context, customerID string) (int64, e
 	return balance, nil
 }
 
-// Change is a change that a person asks for.
+// Change is a change that a person asks for, and the JSON of that request.
 type Change struct {
-	CustomerID string
+	CustomerID string `json:"-"`
 	// UID is the user to link to; of an unlink it is empty.
-	UID      string
-	Who, Why string
+	UID string `json:"uid,omitempty"`
+	Who string `json:"-"`
+	Why string `json:"why"`
 	// Expect, if set, is the uid that the customer was linked to when the person looked.
-	Expect *string
+	Expect *string `json:"expect,omitempty"`
 	// After is the Next of an earlier answer: the link continues behind it.
-	After string
+	After string `json:"-"`
 }
 
 func (c Change) entry(action string, at time.Time, before, after map[string]any) audit.Entry {
@@ -129,12 +130,11 @@ type Linked struct {
 	Next string `json:"next"`
 }
 
-// Link maps a customer to a uid, and moves what guests' orders left on the customer's
-// account to the uid's: each order once, whatever crashes, is asked again or runs beside
-// it. Each commit moves some orders and names the version of the mapping, so that nothing is
-// moved to a uid that somebody has replaced meanwhile. Where the customer is linked to that
-// uid already, only what came since is moved. The error wraps ErrRefused, ErrChanged,
-// ErrBusy, ledger.ErrBroken, or is the store's; after any of them, ask again.
+// Link maps a customer to a uid, and moves the points of guests' orders from the customer's account
+// to the uid's: each order once, also after a crash or with another call at the same time. Each
+// commit moves some orders at the version of the mapping, so that none is moved to a replaced
+// uid. Where the customer is linked to the uid already, only later orders are moved. The error
+// wraps ErrRefused, ErrChanged, ErrBusy, ledger.ErrBroken, or is the store's; the caller may retry.
 func (o *Operator) Link(ctx context.Context, change Change) (Linked, error) {
 	if err := change.check(); err != nil {
 		return Linked{}, err
@@ -157,7 +157,7 @@ func (o *Operator) Link(ctx context.Context, change Change) (Linked, error) {
 	return done, err
 }
 
-// settle makes the mapping what was asked for; audited reports whether that was a change.
+// settle writes the mapping; audited reports whether it has changed.
 func (o *Operator) settle(ctx context.Context, change Change, done *Linked) (m stored, audited bool, err error) {
 	for range tries {
 		m, err := lookup(ctx, o.Store, change.CustomerID)
@@ -193,7 +193,7 @@ func (o *Operator) settle(ctx context.Context, change Change, done *Linked) (m s
 	return m, false, ErrBusy
 }
 
-// move moves what the customer's account holds, some orders a commit.
+// move moves the orders of the customer's account, some in each commit.
 func (o *Operator) move(ctx context.Context, change Change, m stored, audited bool, done *Linked) error {
 	from, to, began := ledger.CustomerPoints(change.CustomerID), ledger.UserPoints(change.UID), o.Now()
 	after, failed := change.After, 0
@@ -257,9 +257,8 @@ func (o *Operator) move(ctx context.Context, change Change, m stored, audited bo
 	}
 }
 
-// Unlink removes a customer's mapping. No points move: what was credited or moved to the
-// uid stays there. The error wraps ErrUnknown, ErrRefused, ErrChanged or ErrBusy, or is the
-// store's.
+// Unlink removes a customer's mapping and moves no points. The error wraps ErrUnknown, ErrRefused,
+// ErrChanged or ErrBusy, or is the store's.
 func (o *Operator) Unlink(ctx context.Context, change Change) (State, error) {
 	if err := change.check(); err != nil {
 		return State{}, err

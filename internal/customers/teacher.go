@@ -17,16 +17,16 @@ const (
 	maxKnown = 50_000
 )
 
-// Teacher has orders that name a customer and a uid teach the mapping, and remembers whom it
-// need not be taught of. It is safe for concurrent use.
+// Teacher learns mappings from orders that name a customer and a uid, and remembers known ones. It
+// is safe for concurrent use.
 type Teacher struct {
 	from store.Getter
 	log  *slog.Logger
 	now  func() time.Time
 
 	mu sync.Mutex
-	// recent and before are two generations: what is asked for in the older one moves to
-	// the newer, and when that is full the older one is forgotten.
+	// recent and before are two generations: a mapping that is used moves to the newer one, and
+	// when that is full the older one is forgotten.
 	recent, before map[string]known
 }
 
@@ -40,7 +40,7 @@ func NewTeacher(from store.Getter, log *slog.Logger, now func() time.Time) *Teac
 	return &Teacher{from: from, log: log, now: now, recent: map[string]known{}}
 }
 
-// Order is an order that names both.
+// Order is an order that names a customer and a uid.
 type Order struct{ CustomerID, UID, EventID string }
 
 // Lesson is what an order teaches.
@@ -50,14 +50,13 @@ type Lesson struct {
 	Writes []store.Write
 	// Differs: the customer is mapped to another uid. That stays, and is logged.
 	Differs bool
-	// Looked: the mapping was there and not known. It alone may have refused the commit of
-	// an earlier try.
+	// Looked: the mapping was there and not remembered, which may have refused the commit of an
+	// earlier try.
 	Looked bool
 }
 
-// Learn says what an order teaches. A first try of a customer who is not known reads
-// nothing and creates the mapping; where that was refused, a further try looks at what is
-// there. The error is the store's.
+// Learn returns the lesson of an order. The first try for an unknown customer reads nothing and
+// creates the mapping; where that was refused, a further try reads it. The error is the store's.
 func (t *Teacher) Learn(ctx context.Context, order Order, try int) (Lesson, error) {
 	uid, found := t.known(order.CustomerID)
 	switch {
@@ -89,8 +88,7 @@ func (t *Teacher) create(order Order) Lesson {
 	return Lesson{Writes: []store.Write{store.Create(Key(order.CustomerID), store.Encode(&m))}}
 }
 
-// Watch returns the store with the teacher behind it: what a commit writes of mappings is
-// known from then on.
+// Watch returns the store; the teacher remembers the mappings that are committed through it.
 func (t *Teacher) Watch(s store.Store) store.Store { return watched{Store: s, teacher: t} }
 
 type watched struct {
@@ -107,7 +105,7 @@ func (w watched) Commit(ctx context.Context, writes []store.Write) ([]store.Vers
 		if uid, ok := write.Fields["uid"].(string); ok && err == nil {
 			w.teacher.remember(write.Key.ID, uid)
 		} else {
-			w.teacher.forget(write.Key.ID) // it is gone, or nobody knows what is there
+			w.teacher.forget(write.Key.ID) // it is gone, or unknown
 		}
 	}
 	return versions, err

@@ -1,7 +1,6 @@
-// Package deadletter owns what becomes of a message that cannot be handled: the
-// copy on the dead-letter topic, with the reason, the item in the store that people
-// look at, and what they do to it: replays and discards, with their audit. It refuses
-// to decide that a message is dead, and to change one.
+// Package deadletter owns messages that cannot be handled: the copy on the dead-letter topic with
+// its reason, the item in the store for people, and their replays and discards with the audit. It
+// does not decide that a message is dead, and never changes one.
 package deadletter
 
 import (
@@ -26,7 +25,7 @@ import (
 	"billhook/internal/store"
 )
 
-// The attributes that a dead letter has beside those of its message.
+// The attributes that a dead letter adds to those of its message.
 const (
 	AttrReason             = "dead_letter_reason"
 	AttrStatus             = "dead_letter_status"
@@ -74,10 +73,9 @@ const (
 // Publish puts the letter on its queue's dead-letter topic and returns once that is
 // confirmed. The copy has no ordering key: one dead letter must not wait for another.
 //
-// The attributes of the letter go before those of the message, and the contract's
-// before any other: a message with so many that they do not all fit, or with one that
-// Pub/Sub would refuse, loses some, and the detail says how many. A message that
-// could not be dead-lettered would come back for ever.
+// The attributes of the letter go before those of the message, and the contract's before any
+// other. Attributes that do not fit, or that Pub/Sub would refuse, are left out, and the detail
+// says how many: a message that could not be dead-lettered would come back for ever.
 func Publish(ctx context.Context, to Publisher, queue catalog.Queue, letter Letter) error {
 	from := letter.Message.Attributes
 	attributes := map[string]string{
@@ -135,14 +133,14 @@ const Collection = "deadLetters"
 // on the hold subscription alone.
 const maxStoredData = 768 << 10
 
-// Keep stores what arrived on a dead-letter topic, one item per source message, and
-// reports whether it was new. messageID is the one that the message has there. What
-// was replayed and has died again is the same item, open again.
+// Keep stores a message of a dead-letter topic, one item per source message, and reports whether
+// it was new. messageID is its id on that topic. A replayed message that died again has the same
+// item, open again.
 func Keep(ctx context.Context, to store.GetCommitter, queue catalog.Queue, m contract.Message, messageID string, now time.Time) (bool, error) {
 	source, reason, counted := m.Attributes[AttrSourceMessageID], m.Attributes[AttrReason], m.Attributes[AttrAttempts]
-	status, _ := strconv.ParseInt(m.Attributes[AttrStatus], 10, 64) // 0: nobody has judged it
+	status, _ := strconv.ParseInt(m.Attributes[AttrStatus], 10, 64) // 0: no worker has judged it
 	if failures, ok := m.Attributes[brokerAttempts]; ok {
-		// The broker itself: anything else the message says of a death is of an earlier one.
+		// The broker itself: the other attributes of a death are those of an earlier one.
 		source, reason, counted, status = messageID, "", failures, 0
 	}
 	if !pii.ID.Valid(source) {
@@ -261,4 +259,85 @@ func clip(text string, limit int) string {
 		limit--
 	}
 	return text[:limit]
+}
+
+// ItemID is the id of the item that a message of a queue has in the store, or gets if it is
+// dead-lettered: for a replay, that of the item which is replayed.
+func ItemID(queue catalog.Queue, messageID string, m contract.Message) string {
+	// Anybody may have written the attribute: it names an item of this queue, or nothing.
+	if id := m.Attributes[AttrReplayOf]; strings.Contains(id, "-"+queue.ID+"~") && store.CheckKey(store.Key{Collection: Collection, ID: id}) == nil {
+		return id
+	}
+	return itemKey(queue.ID, messageID, m.Data).ID
+}
+
+// Correction says what has taken the place of a dead letter.
+type Correction struct {
+	EventID string
+	// MessageID is that of the message with the corrected payload.
+	MessageID string
+	At        time.Time
+}
+
+// Correct returns the writes that close items of a queue as corrected, for the commit of
+// what has corrected them. They ask for no version: replayed meanwhile, discarded, or not
+// yet here, an item is corrected all the same. Of one that is not here they make as much as
+// Keep needs to know that it is closed.
+func Correct(queue catalog.Queue, ids []string, c Correction) []store.Write {
+	at := c.At.UTC().Truncate(time.Microsecond)
+	writes := make([]store.Write, len(ids))
+	for i, id := range ids {
+		writes[i] = store.Increment(store.Key{Collection: Collection, ID: id}, map[string]int64{"corrections": 1}, map[string]any{
+			"state": string(Corrected), "closed_at": at, "corrected_by": c.MessageID,
+			"queue": queue.ID, "event_id": c.EventID, "expire_at": at.Add(queue.DeadLetter.Retention),
+		})
+	}
+	return writes
+}
+
+// fill puts a dead letter into its item where that was corrected before it arrived, and
+// leaves it closed. It reports whether that was news; any other item has arrived before.
+func fill(ctx context.Context, to store.GetCommitter, key store.Key, arrived Item) (bool, error) {
+	fresh, err := revise(ctx, to, key, func(doc store.Document) (Item, bool, error) {
+		item := arrived
+		item.Kept = time.Time{}
+		switch {
+		case store.Decode(doc.Fields, &item) != nil:
+			return item, false, fmt.Errorf("deadletter: item %s is not readable", key.ID)
+		case !item.Kept.IsZero():
+			return item, false, nil
+		}
+		item.Kept = arrived.Kept
+		return item, true, nil
+	})
+	if errors.Is(err, store.ErrNotFound) {
+		return false, nil // removed since
+	}
+	return fresh, err
+}
+
+// corrected refuses an operation on one item, or on one event's, that matches nothing
+// because what it would touch is corrected.
+func (o *Operator) corrected(ctx context.Context, f Filter) error {
+	var item Item
+	switch {
+	case f.Item != "":
+		found, err := o.Show(ctx, f.Item)
+		if err != nil && !errors.Is(err, ErrUnknown) {
+			return err
+		}
+		item = found
+	case f.EventID != "":
+		found, _, err := o.List(ctx, f, Corrected, "", 1)
+		if err != nil {
+			return err
+		}
+		if len(found) > 0 {
+			item = found[0]
+		}
+	}
+	if item.State != Corrected || item.Queue != f.Queue {
+		return nil
+	}
+	return fmt.Errorf("%w: it is corrected: message %s has taken its place, and its event goes on with that payload", ErrRefused, item.CorrectedBy)
 }

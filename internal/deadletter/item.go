@@ -2,9 +2,15 @@ package deadletter
 
 import (
 	"cmp"
+	"context"
+	"errors"
 	"fmt"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
+	"billhook/catalog"
 	"billhook/internal/store"
 )
 
@@ -13,14 +19,14 @@ type State string
 
 // The states of an item.
 const (
-	// Open: nobody has dealt with it, or its replay failed again.
+	// Open: it waits for a person, or its replay failed again.
 	Open State = "open"
-	// Replayed: it is on its queue again, and nothing worse has been heard of it.
+	// Replayed: it is on its queue again.
 	Replayed State = "replayed"
-	// Corrected: another payload has come under its event's id, and was applied, or has a
-	// dead letter of its own. It stays so.
+	// Corrected: another payload with its event's id was applied, or has a dead letter of its
+	// own. This state is final.
 	Corrected State = "corrected"
-	// Discarded: somebody has decided that it is not needed.
+	// Discarded: a person has decided that it is not needed.
 	Discarded State = "discarded"
 )
 
@@ -79,4 +85,211 @@ func ItemOf(doc store.Document) (Item, error) {
 		return Item{}, fmt.Errorf("deadletter: item %s is not readable", doc.Key.ID)
 	}
 	return item, nil
+}
+
+// Standing is how many dead letters of a queue are open, and since when. One that has
+// expired is counted until the database removes it.
+type Standing struct {
+	Open int64
+	// More: there are more than Open.
+	More bool
+	// Oldest is since when the oldest of them is kept; zero where none is open.
+	Oldest time.Time
+}
+
+// CountTo is where counting ends, or above the queue's alert if that is higher: a
+// database charges for what it counts.
+const CountTo = 10_000
+
+// Look asks where a queue stands, in one query or, where something is open, in two,
+// whatever the number of its dead letters.
+func Look(ctx context.Context, from store.Querier, queue catalog.Queue, now time.Time) (Standing, error) {
+	most := max(CountTo, queue.DeadLetter.AlertAbove+1)
+	counted, err := from.Query(ctx, store.Query{
+		Collection: Collection, Equal: map[string]any{"queue": queue.ID, "state": string(Open)}, Count: true, Limit: most + 1,
+	})
+	if err != nil {
+		return Standing{}, fmt.Errorf("deadletter: count: %w", err)
+	}
+	if counted.Count == 0 {
+		return Standing{}, nil
+	}
+	standing := Standing{Open: min(counted.Count, int64(most)), More: counted.Count > int64(most)}
+	first, err := from.Query(ctx, store.Query{
+		Collection: Collection, Equal: map[string]any{"queue": queue.ID, "state": string(Open)},
+		// Another instance's clock may be ahead of this one's.
+		Due: &store.Due{Field: "kept_at", Until: now.Add(time.Hour)}, Limit: 1,
+	})
+	if err != nil {
+		return Standing{}, fmt.Errorf("deadletter: oldest: %w", err)
+	}
+	for _, doc := range first.Documents {
+		standing.Oldest, _ = doc.Fields["kept_at"].(time.Time)
+	}
+	return standing, nil
+}
+
+// Age is how long the oldest has waited at a time, 0 where none is open.
+func (s Standing) Age(now time.Time) time.Duration {
+	if s.Oldest.IsZero() {
+		return 0
+	}
+	return max(0, now.Sub(s.Oldest))
+}
+
+// Filter selects open items of one queue. Empty fields select everything.
+type Filter struct {
+	Queue       string    `json:"queue" store:"queue"`
+	Reason      string    `json:"reason,omitempty" store:"reason"`
+	EventType   string    `json:"event_type,omitempty" store:"event_type"`
+	EventID     string    `json:"event_id,omitempty" store:"event_id"`
+	OrderingKey string    `json:"ordering_key,omitempty" store:"ordering_key"`
+	Since       time.Time `json:"since,omitzero" store:"since,omitzero"`
+	Until       time.Time `json:"until,omitzero" store:"until,omitzero"`
+	// Item is the id of one item.
+	Item string `json:"item,omitempty" store:"item"`
+}
+
+func (f Filter) equal(state State) map[string]any {
+	equal := map[string]any{"queue": f.Queue}
+	for name, value := range map[string]string{
+		"reason": f.Reason, "event_type": f.EventType, "event_id": f.EventID, "ordering_key": f.OrderingKey, "state": string(state),
+	} {
+		if value != "" {
+			equal[name] = value
+		}
+	}
+	return equal
+}
+
+// takes checks what the query cannot: the times and the one item.
+func (f Filter) takes(i Item) bool {
+	at := i.Died()
+	return (f.Since.IsZero() || !at.Before(f.Since)) && (f.Until.IsZero() || at.Before(f.Until)) && (f.Item == "" || f.Item == i.ID)
+}
+
+// List returns a page of items, in the order of their ids, open ones unless another
+// state is asked for. after is the id to go on behind; next is empty on the last page.
+func (o *Operator) List(ctx context.Context, f Filter, state State, after string, limit int) (items []Item, next string, err error) {
+	for len(items) < limit {
+		page, err := o.Store.Query(ctx, store.Query{Collection: Collection, Equal: f.equal(state), After: after, Limit: limit})
+		if err != nil {
+			return nil, "", fmt.Errorf("deadletter: list: %w", err)
+		}
+		for _, doc := range page.Documents {
+			item, err := ItemOf(doc)
+			if err != nil {
+				return nil, "", err
+			}
+			if len(items) < limit && f.takes(item) && o.Now().Before(item.Expires) {
+				items = append(items, item)
+				after = item.ID
+			} else if len(items) == limit {
+				return items, after, nil
+			}
+		}
+		if page.Next == "" {
+			return items, "", nil
+		}
+		after = page.Next
+	}
+	return items, after, nil
+}
+
+// Show returns one item.
+func (o *Operator) Show(ctx context.Context, id string) (Item, error) {
+	doc, err := o.Store.Get(ctx, store.Key{Collection: Collection, ID: id})
+	switch {
+	case errors.Is(err, store.ErrNotFound), errors.Is(err, store.ErrInvalid):
+		return Item{}, fmt.Errorf("%w: item %s", ErrUnknown, strconv.Quote(id))
+	case err != nil:
+		return Item{}, fmt.Errorf("deadletter: show: %w", err)
+	}
+	return ItemOf(doc)
+}
+
+// Preview is what an operation would touch now.
+type Preview struct {
+	Total    int            `json:"total"`
+	ByReason map[string]int `json:"by_reason"`
+	ByType   map[string]int `json:"by_type"`
+	// Keys is how many ordering keys they have.
+	Keys int `json:"keys"`
+	// Looping were replayed MaxReplays times and are passed by without force; Omitted
+	// were too large to keep and cannot be replayed from here.
+	Looping int       `json:"looping"`
+	Omitted int       `json:"omitted"`
+	Oldest  time.Time `json:"oldest,omitzero"`
+	Newest  time.Time `json:"newest,omitzero"`
+}
+
+// Preview reads what matches, without touching it.
+func (o *Operator) Preview(ctx context.Context, f Filter) (Preview, error) {
+	matched, err := o.matches(ctx, f, time.Time{})
+	if err != nil {
+		return Preview{}, err
+	}
+	p := Preview{Total: len(matched), ByReason: map[string]int{}, ByType: map[string]int{}}
+	keys := map[string]bool{}
+	for _, i := range matched {
+		p.ByReason[i.Reason]++
+		p.ByType[i.EventType]++
+		keys[i.OrderingKey] = true
+		if i.ReplayCount >= MaxReplays {
+			p.Looping++
+		}
+		if i.Omitted > 0 {
+			p.Omitted++
+		}
+		died := i.Died()
+		if p.Oldest.IsZero() || died.Before(p.Oldest) {
+			p.Oldest = died
+		}
+		if died.After(p.Newest) {
+			p.Newest = died
+		}
+	}
+	p.Keys = len(keys)
+	if p.Total == 0 {
+		return p, o.corrected(ctx, f)
+	}
+	return p, nil
+}
+
+// matches returns the open items of a filter, without their messages, in their original order:
+// by the time of their first publishing, then by their message id, which rises. Items kept
+// after a given time are left out.
+func (o *Operator) matches(ctx context.Context, f Filter, before time.Time) ([]Item, error) {
+	var all []Item
+	for after := ""; ; {
+		items, next, err := o.List(ctx, f, Open, after, 100)
+		if err != nil {
+			return nil, err
+		}
+		for _, i := range items {
+			if before.IsZero() || !i.Kept.After(before) {
+				i.Data, i.Attributes = nil, nil // too much memory for MaxItems
+				all = append(all, i)
+			}
+		}
+		if len(all) > MaxItems {
+			return nil, fmt.Errorf("%w: more than %d items match; narrow the filter", ErrRefused, MaxItems)
+		}
+		if next == "" {
+			break
+		}
+		after = next
+	}
+	slices.SortFunc(all, func(a, b Item) int {
+		return cmp.Or(a.published().Compare(b.published()), cmp.Compare(a.number(), b.number()), strings.Compare(a.ID, b.ID))
+	})
+	return all, nil
+}
+
+func (i Item) published() time.Time { return cmp.Or(i.FirstPublished, i.Kept) }
+
+// number is the message id where it is a number, as Pub/Sub's are; else 0.
+func (i Item) number() uint64 {
+	n, _ := strconv.ParseUint(i.SourceMessageID, 10, 64)
+	return n
 }

@@ -18,10 +18,6 @@ import (
 	"billhook/internal/store"
 )
 
-// Audit holds the operations: who did what to which dead letters, when, why, and what
-// came of it. They are kept, beside the entries of the audit package.
-const Audit = audit.Collection
-
 // Kind is what an operation does.
 type Kind string
 
@@ -56,46 +52,15 @@ const (
 	hold = 15 * time.Second
 )
 
-// The errors of the operator, beside the store's.
+// The errors of the operator. Any other is the store's.
 var (
 	// ErrUnknown: there is no such operation or item.
 	ErrUnknown = errors.New("deadletter: not known")
 	// ErrRefused is wrapped by every refusal of what was asked; its text says why.
 	ErrRefused = errors.New("deadletter: refused")
-	// ErrBusy: somebody else is running the operation.
+	// ErrBusy: another call runs the operation.
 	ErrBusy = errors.New("deadletter: the operation is being run")
 )
-
-// Filter selects open items of one queue. Empty fields select everything.
-type Filter struct {
-	Queue       string    `json:"queue" store:"queue"`
-	Reason      string    `json:"reason,omitempty" store:"reason"`
-	EventType   string    `json:"event_type,omitempty" store:"event_type"`
-	EventID     string    `json:"event_id,omitempty" store:"event_id"`
-	OrderingKey string    `json:"ordering_key,omitempty" store:"ordering_key"`
-	Since       time.Time `json:"since,omitzero" store:"since,omitzero"`
-	Until       time.Time `json:"until,omitzero" store:"until,omitzero"`
-	// Item is the id of one item.
-	Item string `json:"item,omitempty" store:"item"`
-}
-
-func (f Filter) equal(state State) map[string]any {
-	equal := map[string]any{"queue": f.Queue}
-	for name, value := range map[string]string{
-		"reason": f.Reason, "event_type": f.EventType, "event_id": f.EventID, "ordering_key": f.OrderingKey, "state": string(state),
-	} {
-		if value != "" {
-			equal[name] = value
-		}
-	}
-	return equal
-}
-
-// takes reports what the query cannot: the times and the one item.
-func (f Filter) takes(i Item) bool {
-	at := i.Died()
-	return (f.Since.IsZero() || !at.Before(f.Since)) && (f.Until.IsZero() || at.Before(f.Until)) && (f.Item == "" || f.Item == i.ID)
-}
 
 // Operator looks at dead letters and deals with them.
 type Operator struct {
@@ -110,132 +75,6 @@ type Operator struct {
 	// Relay publishes what the outbox lane holds; what it cannot publish now is published
 	// later. The error is that it could not.
 	Relay func(ctx context.Context, lane string) error
-}
-
-// List returns a page of items, in the order of their ids, open ones unless another
-// state is asked for. after is the id to go on behind; next is empty on the last page.
-func (o *Operator) List(ctx context.Context, f Filter, state State, after string, limit int) (items []Item, next string, err error) {
-	for len(items) < limit {
-		page, err := o.Store.Query(ctx, store.Query{Collection: Collection, Equal: f.equal(state), After: after, Limit: limit})
-		if err != nil {
-			return nil, "", fmt.Errorf("deadletter: list: %w", err)
-		}
-		for _, doc := range page.Documents {
-			item, err := ItemOf(doc)
-			if err != nil {
-				return nil, "", err
-			}
-			if len(items) < limit && f.takes(item) && o.Now().Before(item.Expires) {
-				items = append(items, item)
-				after = item.ID
-			} else if len(items) == limit {
-				return items, after, nil
-			}
-		}
-		if page.Next == "" {
-			return items, "", nil
-		}
-		after = page.Next
-	}
-	return items, after, nil
-}
-
-// Show returns one item.
-func (o *Operator) Show(ctx context.Context, id string) (Item, error) {
-	doc, err := o.Store.Get(ctx, store.Key{Collection: Collection, ID: id})
-	switch {
-	case errors.Is(err, store.ErrNotFound), errors.Is(err, store.ErrInvalid):
-		return Item{}, fmt.Errorf("%w: item %s", ErrUnknown, strconv.Quote(id))
-	case err != nil:
-		return Item{}, fmt.Errorf("deadletter: show: %w", err)
-	}
-	return ItemOf(doc)
-}
-
-// Preview is exactly what an operation would touch, if nothing changed.
-type Preview struct {
-	Total    int            `json:"total"`
-	ByReason map[string]int `json:"by_reason"`
-	ByType   map[string]int `json:"by_type"`
-	// Keys is how many ordering keys they have.
-	Keys int `json:"keys"`
-	// Looping were replayed MaxReplays times and are passed by without force; Omitted
-	// were too large to keep and cannot be replayed from here.
-	Looping int       `json:"looping"`
-	Omitted int       `json:"omitted"`
-	Oldest  time.Time `json:"oldest,omitzero"`
-	Newest  time.Time `json:"newest,omitzero"`
-}
-
-// Preview reads what matches, without touching it.
-func (o *Operator) Preview(ctx context.Context, f Filter) (Preview, error) {
-	matched, err := o.matches(ctx, f, time.Time{})
-	if err != nil {
-		return Preview{}, err
-	}
-	p := Preview{Total: len(matched), ByReason: map[string]int{}, ByType: map[string]int{}}
-	keys := map[string]bool{}
-	for _, i := range matched {
-		p.ByReason[i.Reason]++
-		p.ByType[i.EventType]++
-		keys[i.OrderingKey] = true
-		if i.ReplayCount >= MaxReplays {
-			p.Looping++
-		}
-		if i.Omitted > 0 {
-			p.Omitted++
-		}
-		died := i.Died()
-		if p.Oldest.IsZero() || died.Before(p.Oldest) {
-			p.Oldest = died
-		}
-		if died.After(p.Newest) {
-			p.Newest = died
-		}
-	}
-	p.Keys = len(keys)
-	if p.Total == 0 {
-		return p, o.corrected(ctx, f)
-	}
-	return p, nil
-}
-
-// matches returns the open items of a filter, without their messages, in their original order:
-// by the time of their first publishing, then by their message id, which rises. Items kept
-// after a given time are left out.
-func (o *Operator) matches(ctx context.Context, f Filter, before time.Time) ([]Item, error) {
-	var all []Item
-	for after := ""; ; {
-		items, next, err := o.List(ctx, f, Open, after, 100)
-		if err != nil {
-			return nil, err
-		}
-		for _, i := range items {
-			if before.IsZero() || !i.Kept.After(before) {
-				i.Data, i.Attributes = nil, nil // too much memory for MaxItems
-				all = append(all, i)
-			}
-		}
-		if len(all) > MaxItems {
-			return nil, fmt.Errorf("%w: more than %d items match; narrow the filter", ErrRefused, MaxItems)
-		}
-		if next == "" {
-			break
-		}
-		after = next
-	}
-	slices.SortFunc(all, func(a, b Item) int {
-		return cmp.Or(a.published().Compare(b.published()), cmp.Compare(a.number(), b.number()), strings.Compare(a.ID, b.ID))
-	})
-	return all, nil
-}
-
-func (i Item) published() time.Time { return cmp.Or(i.FirstPublished, i.Kept) }
-
-// number is the message id where it is a number, as Pub/Sub's are; else 0.
-func (i Item) number() uint64 {
-	n, _ := strconv.ParseUint(i.SourceMessageID, 10, 64)
-	return n
 }
 
 // Operation is one replay or discard, and its own audit.
@@ -257,15 +96,15 @@ type Operation struct {
 	ApprovedBy string    `json:"approved_by,omitempty" store:"approved_by"`
 	CreatedAt  time.Time `json:"created_at" store:"created_at"`
 	FinishedAt time.Time `json:"finished_at,omitzero" store:"finished_at,omitzero"`
-	// Runner has the operation to itself until RunnerUntil; empty: nobody has.
+	// Runner has the operation to itself until RunnerUntil; empty: there is none.
 	Runner      string    `json:"-" store:"runner"`
 	RunnerUntil time.Time `json:"-" store:"runner_until,omitzero"`
 
 	version store.Version
 }
 
-// Begin records an operation. expect is the number that its preview gave: where that
-// is no longer what matches, it is refused. Nothing is touched before Run.
+// Begin records an operation, which Run performs. It is refused where the number of matching
+// items is no longer expect, the total of its preview.
 func (o *Operator) Begin(ctx context.Context, op Operation, expect int) (Operation, error) {
 	q, ok := o.Queue(op.Filter.Queue)
 	switch {
@@ -303,7 +142,7 @@ func (o *Operator) Begin(ctx context.Context, op Operation, expect int) (Operati
 	return op, nil
 }
 
-// Approve lets a waiting operation run. The second pair of eyes is somebody else's.
+// Approve lets a waiting operation run. The second person must be another one.
 func (o *Operator) Approve(ctx context.Context, id, who string) (Operation, error) {
 	op, err := o.Operation(ctx, id)
 	switch {
@@ -324,7 +163,7 @@ func (o *Operator) Approve(ctx context.Context, id, who string) (Operation, erro
 
 // Operation returns one operation.
 func (o *Operator) Operation(ctx context.Context, id string) (Operation, error) {
-	doc, err := o.Store.Get(ctx, store.Key{Collection: Audit, ID: id})
+	doc, err := o.Store.Get(ctx, store.Key{Collection: audit.Collection, ID: id})
 	switch {
 	case errors.Is(err, store.ErrNotFound), errors.Is(err, store.ErrInvalid), err == nil && audit.IsEntry(id):
 		return Operation{}, fmt.Errorf("%w: operation %s", ErrUnknown, strconv.Quote(id))
@@ -336,7 +175,7 @@ func (o *Operator) Operation(ctx context.Context, id string) (Operation, error) 
 
 // Operations returns a page of operations, of one stage or all.
 func (o *Operator) Operations(ctx context.Context, progress Progress, after string, limit int) (ops []Operation, next string, err error) {
-	query := store.Query{Collection: Audit, After: after, Limit: limit}
+	query := store.Query{Collection: audit.Collection, After: after, Limit: limit}
 	if progress != "" {
 		query.Equal = map[string]any{"progress": string(progress)}
 	}
@@ -357,11 +196,10 @@ func (o *Operator) Operations(ctx context.Context, progress Progress, after stri
 	return ops, page.Next, nil
 }
 
-// Run goes on with an operation until it is finished or ctx ends, and returns how far
-// it is. Whoever calls it again, on whatever instance, goes on where it stopped. Two
-// at once: one is told ErrBusy, and were both to run, the operation's version lets one
-// commit. Each batch is one commit: the items, their messages in the outbox, and the
-// progress, or nothing of it.
+// Run continues an operation until it is finished or ctx ends, and returns its progress. Another
+// call, on any instance, continues where it stopped. Of two calls at once one gets ErrBusy; if
+// both ran, the operation's version would let one commit. Each batch is one commit: the items,
+// their messages in the outbox, and the progress, or nothing.
 func (o *Operator) Run(ctx context.Context, id string) (Operation, error) {
 	op, err := o.Operation(ctx, id)
 	switch {
@@ -410,14 +248,14 @@ func (o *Operator) Run(ctx context.Context, id string) (Operation, error) {
 	if len(left) == 0 {
 		op.Progress, op.FinishedAt, op.Skipped = Finished, o.Now().UTC().Truncate(time.Microsecond), op.Total-op.Done
 	}
-	// The next may go on at once.
+	// Another call may continue at once.
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), hold/3)
 	defer cancel()
 	return op, o.commit(last, &op, "", nil)
 }
 
-// step deals with some items in one commit, and returns how many they were: those
-// that somebody else has dealt with meanwhile are passed by.
+// step deals with some items in one commit, and returns how many they were. It skips items that
+// are no longer open.
 func (o *Operator) step(ctx context.Context, op *Operation, runner string, some []Item) (done int64, lanes []string, err error) {
 	q, ok := o.Queue(op.Filter.Queue)
 	if !ok {
@@ -425,7 +263,7 @@ func (o *Operator) step(ctx context.Context, op *Operation, runner string, some 
 	}
 	for {
 		now := o.Now().UTC().Truncate(time.Microsecond)
-		messages, writes, beside, released := lane.NewBatch(now), []store.Write{}, []store.Write{}, map[string]bool{}
+		messages, writes, releases, released := lane.NewBatch(now), []store.Write{}, []store.Write{}, map[string]bool{}
 		for _, listed := range some {
 			item, err := o.Show(ctx, listed.ID)
 			if errors.Is(err, ErrUnknown) {
@@ -446,14 +284,14 @@ func (o *Operator) step(ctx context.Context, op *Operation, runner string, some 
 			}
 			writes = append(writes, store.Update(item.Key(), item.version, store.Encode(&item)))
 			if key := item.OrderingKey; op.Kind == Discard && q.OnPoison == catalog.Park && !released[key] {
-				// What waits behind it need not wait longer.
+				// The messages behind it need not wait longer.
 				released[key] = true
 				parked, err := lane.Open(ctx, o.Store, lane.Name{Queue: q.ID, OrderingKey: key})
 				if err != nil {
 					return 0, nil, err
 				}
 				if w, ok := parked.Go(now); ok {
-					beside = append(beside, w)
+					releases = append(releases, w)
 				}
 			}
 		}
@@ -463,7 +301,7 @@ func (o *Operator) step(ctx context.Context, op *Operation, runner string, some 
 		before := *op
 		op.Done += int64(len(writes))
 		done = int64(len(writes))
-		err := o.commit(ctx, op, runner, slices.Concat(writes, beside, messages.Writes()))
+		err := o.commit(ctx, op, runner, slices.Concat(writes, releases, messages.Writes()))
 		if err == nil {
 			return done, messages.Lanes(), nil
 		}
@@ -471,7 +309,7 @@ func (o *Operator) step(ctx context.Context, op *Operation, runner string, some 
 		if !errors.Is(err, ErrBusy) {
 			return 0, nil, err
 		}
-		// An item or the operation itself has changed: whose is it now?
+		// An item or the operation has changed.
 		found, lookErr := o.Operation(ctx, op.ID)
 		if lookErr != nil {
 			return 0, nil, lookErr
@@ -505,14 +343,14 @@ func replayed(i Item, q catalog.Queue) contract.Message {
 	return m
 }
 
-// commit writes the operation at the version it was read at, beside other writes. The
-// error is ErrBusy where anything of it has changed.
-func (o *Operator) commit(ctx context.Context, op *Operation, runner string, beside []store.Write) error {
+// commit writes the operation at its version, with other writes. The error is ErrBusy where one of
+// the documents has changed.
+func (o *Operator) commit(ctx context.Context, op *Operation, runner string, others []store.Write) error {
 	op.Runner, op.RunnerUntil = runner, time.Time{}
 	if runner != "" {
 		op.RunnerUntil = o.Now().Add(hold)
 	}
-	versions, err := o.Store.Commit(ctx, append([]store.Write{store.Update(op.key(), op.version, store.Encode(op))}, beside...))
+	versions, err := o.Store.Commit(ctx, append([]store.Write{store.Update(op.key(), op.version, store.Encode(op))}, others...))
 	switch {
 	case err == nil:
 		op.version = versions[0]
@@ -524,7 +362,7 @@ func (o *Operator) commit(ctx context.Context, op *Operation, runner string, bes
 	}
 }
 
-func (op *Operation) key() store.Key { return store.Key{Collection: Audit, ID: op.ID} }
+func (op *Operation) key() store.Key { return store.Key{Collection: audit.Collection, ID: op.ID} }
 
 func operationOf(doc store.Document) (Operation, error) {
 	op := Operation{ID: doc.Key.ID, version: doc.Version}

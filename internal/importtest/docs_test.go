@@ -33,7 +33,7 @@ func TestTheTargetsLinksAndVariablesOfTheDocumentsExist(t *testing.T) {
 			}
 		}
 	}
-	code := read("cmd/webhook/run.go") + read("cmd/worker/run.go") + read("cmd/billhook/run.go") + read("catalog/sources.yaml") + read("catalog/targets.yaml") +
+	code := read("cmd/webhook/main.go") + read("cmd/worker/main.go") + read("cmd/billhook/main.go") + read("catalog/sources.yaml") + read("catalog/targets.yaml") +
 		read("internal/gcp/firestore/firestore.go")
 	table, _, _ := strings.Cut(read("README.md"), "## Add a queue")
 	_, table, _ = strings.Cut(table, "## Configuration")

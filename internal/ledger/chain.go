@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"billhook/internal/store"
@@ -20,8 +23,8 @@ var (
 	ErrNotLeft = errors.New("ledger: not so much left of the credit")
 	// ErrFull: the chain holds MaxEntries.
 	ErrFull = errors.New("ledger: order has too many entries")
-	// ErrBroken: what is stored is not a chain of entries: somebody else has
-	// written to the books. Trying again cannot mend it.
+	// ErrBroken: the stored entries are not a chain: another program has written to the books.
+	// Trying again does not help.
 	ErrBroken = errors.New("ledger: stored entries are not a chain")
 )
 
@@ -80,7 +83,6 @@ func chainOf(order string, documents []store.Document) (Chain, error) {
 	return chain, nil
 }
 
-// follows reports whether an entry may be the next of the chain.
 func (c Chain) follows(e Entry) bool {
 	if len(c.Entries) == 0 {
 		return e.Kind == KindCredit
@@ -161,4 +163,85 @@ func (c Chain) Reverse(eventID string, amount int64, at time.Time) ([]store.Writ
 	reversal.From, reversal.To, reversal.Account = c.Holder(), credit.From, c.Holder()
 	reversal.Amount, reversal.CreatedAt = amount, at
 	return reversal.writes()
+}
+
+// HeldBy returns a page of the chains that the account holds something of: at most MaxEntries
+// documents, behind the entry after. next is empty on the last page. Orders are credited to the
+// account, and nothing is transferred to it: while it holds a chain, all entries of the chain are
+// its own, and one query finds them. The error wraps ErrBroken, or is that of the query.
+func HeldBy(ctx context.Context, q store.Querier, account Account, after string) (chains []Chain, next string, err error) {
+	page, err := q.Query(ctx, store.Query{Collection: Entries, Equal: map[string]any{"account": string(account)}, After: after, Limit: MaxEntries})
+	if err != nil {
+		return nil, "", fmt.Errorf("ledger: query entries: %w", err)
+	}
+	documents := page.Documents
+	for len(documents) > 0 {
+		// Ids put the entries of one order together, in sequence.
+		id := documents[0].Key.ID
+		order := id[:strings.LastIndexByte(id, '~')+1]
+		n := slices.IndexFunc(documents, func(doc store.Document) bool { return !strings.HasPrefix(doc.Key.ID, order) })
+		if n < 0 {
+			n = len(documents)
+			if page.Next != "" && n < len(page.Documents) {
+				break // the page may have cut it; it begins the next one
+			}
+		}
+		last, err := EntryFromDocument(documents[n-1])
+		if err != nil {
+			return nil, "", err
+		}
+		if last.Kind != KindTransferOut {
+			chain, err := chainOf(last.Order, documents[:n])
+			if err != nil {
+				return nil, "", err
+			}
+			if chain.Left() > 0 {
+				chains = append(chains, chain)
+			}
+		}
+		next = documents[n-1].Key.ID
+		documents = documents[n:]
+	}
+	if page.Next == "" {
+		next = ""
+	}
+	return chains, next, nil
+}
+
+// Transfer returns the writes that move the rest of the chains from their holders to an account:
+// for each chain two entries, out of the holder and into the account, through the chain's issuing
+// account, so that each entry names one account with a document; and one increment for each
+// account. amount is the sum. It skips chains that have nothing left, that the account holds
+// already, or that have no room for two entries and a reversal. If a chain is out of date, the
+// commit fails with store.ErrExists. id names the operation. The error wraps ErrInvalid.
+func Transfer(chains []Chain, to Account, id string, at time.Time) (writes []store.Write, amount int64, err error) {
+	change, described := map[Account]int64{}, map[Account]store.Write{}
+	for _, chain := range chains {
+		credit, ok := chain.Credit()
+		left, holder := chain.Left(), chain.Holder()
+		if !ok || left == 0 || holder == to || len(chain.Entries)+2 >= MaxEntries {
+			continue
+		}
+		out := credit
+		out.Seq, out.Kind, out.EventID, out.Amount, out.CreatedAt = len(chain.Entries), KindTransferOut, id, left, at
+		out.From, out.To, out.Account = holder, credit.From, holder
+		in := out
+		in.Seq, in.Kind = out.Seq+1, KindTransferIn
+		in.From, in.To, in.Account = credit.From, to, to
+		for _, e := range []Entry{out, in} {
+			w, err := e.writes()
+			if err != nil {
+				return nil, 0, err
+			}
+			writes = append(writes, w[0])
+			change[e.Account] += w[1].Add["balance"]
+			described[e.Account] = w[1]
+		}
+		amount += left
+	}
+	for _, account := range slices.Sorted(maps.Keys(change)) {
+		w := described[account]
+		writes = append(writes, store.Increment(w.Key, map[string]int64{"balance": change[account]}, w.Fields))
+	}
+	return writes, amount, nil
 }

@@ -3,10 +3,9 @@
 // postings sum to zero; it is only ever created, never updated or deleted. Points
 // are a currency like any other.
 //
-// The entries of one order form a chain: a credit, numbered 0, and the reversals and
-// transfers of it, numbered from 1. The number is part of the document's id, so whoever appends
-// to a chain that somebody else has appended to is refused by the store: optimistic
-// concurrency without a document that changes.
+// The entries of one order form a chain: a credit, numbered 0, and its reversals and transfers,
+// numbered from 1. The number is part of the document's id, so the store refuses an append to an
+// outdated chain: optimistic concurrency without a document that changes.
 //
 // The account that is credited has a document with its balance, kept by increments,
 // so crediting reads nothing. The issuing side has none: its postings name an account

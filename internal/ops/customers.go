@@ -18,14 +18,6 @@ func (a *API) customerRoutes(r chi.Router) {
 	r.Delete("/customers/{id}", answer(a, a.unlinkCustomer))
 }
 
-// Link is the body of a link or an unlink, which has no uid.
-type Link struct {
-	UID string `json:"uid,omitempty"`
-	Why string `json:"why"`
-	// Expect, if set, is the uid that the customer was linked to when the person looked.
-	Expect *string `json:"expect,omitempty"`
-}
-
 // showCustomer answers the state of a linked customer, previewCustomer that of any.
 func (a *API) showCustomer(r *http.Request) (customers.State, error) {
 	state, err := a.previewCustomer(r)
@@ -64,14 +56,12 @@ func (a *API) unlinkCustomer(r *http.Request) (customers.State, error) {
 }
 
 // customerChange reads a change; known are the parameters that it may have.
-func customerChange(r *http.Request, known ...string) (customers.Change, error) {
+func customerChange(r *http.Request, known ...string) (change customers.Change, err error) {
 	params := read(r, known...)
-	if err := params.err(); err != nil {
-		return customers.Change{}, err
+	if err = params.err(); err != nil {
+		return change, err
 	}
-	var link Link
-	err := readJSON(r, &link, "Send JSON: uid, why, and whom you expect the customer to be linked to.")
-	return customers.Change{
-		CustomerID: param(r, "id"), UID: link.UID, Who: Who(r.Context()), Why: link.Why, Expect: link.Expect, After: params.values.Get("page"),
-	}, err
+	err = readJSON(r, &change, "Send JSON: uid, why, and whom you expect the customer to be linked to.")
+	change.CustomerID, change.Who, change.After = param(r, "id"), Who(r.Context()), params.values.Get("page")
+	return change, err
 }

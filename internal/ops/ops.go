@@ -1,6 +1,6 @@
 // Package ops is the API for people, and its access control: events, queues, job log, balances,
 // customers, products and dead letters. Of a dead letter it shows the minimized payload, of all
-// else ids, codes, amounts and times alone. It answers nobody whom it does not know.
+// else ids, codes, amounts and times alone. It answers known people alone.
 package ops
 
 import (

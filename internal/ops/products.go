@@ -23,17 +23,8 @@ func (a *API) productRoutes(r chi.Router) {
 
 // SetProduct is what a product is worth from now on, and why.
 type SetProduct struct {
-	Points int64  `json:"points"`
-	Why    string `json:"why"`
-	// Expect, if set, is what the product was worth when the person looked; 0: it was unknown.
-	Expect *int64 `json:"expect,omitempty"`
-}
-
-// RetireProduct says why a product can no longer be bought.
-type RetireProduct struct {
-	Why string `json:"why"`
-	// Expect, if set, is what the product was worth when the person looked.
-	Expect *int64 `json:"expect,omitempty"`
+	Points int64 `json:"points"`
+	products.Change
 }
 
 func (a *API) showProduct(r *http.Request) (products.Product, error) {
@@ -45,20 +36,22 @@ func (a *API) showProduct(r *http.Request) (products.Product, error) {
 }
 
 func (a *API) setProduct(r *http.Request) (products.Product, error) {
-	var change SetProduct
-	if err := readJSON(r, &change, `Send JSON: {"points": <a whole number>, "why": "<the reason>"}.`); err != nil {
+	var set SetProduct
+	if err := readJSON(r, &set, `Send JSON: {"points": <a whole number>, "why": "<the reason>"}.`); err != nil {
 		return products.Product{}, err
 	}
-	p, err := a.Products.Set(r.Context(), param(r, "id"), change.Points, products.Change{Who: Who(r.Context()), Why: change.Why, Expect: change.Expect})
+	set.Who = Who(r.Context())
+	p, err := a.Products.Set(r.Context(), param(r, "id"), set.Points, set.Change)
 	return a.productChanged(r, p, err)
 }
 
 func (a *API) retireProduct(r *http.Request) (products.Product, error) {
-	var change RetireProduct
+	var change products.Change
 	if err := readJSON(r, &change, `Send JSON: {"why": "<the reason>"}.`); err != nil {
 		return products.Product{}, err
 	}
-	p, err := a.Products.Retire(r.Context(), param(r, "id"), products.Change{Who: Who(r.Context()), Why: change.Why, Expect: change.Expect})
+	change.Who = Who(r.Context())
+	p, err := a.Products.Retire(r.Context(), param(r, "id"), change)
 	return a.productChanged(r, p, err)
 }
 

@@ -29,7 +29,7 @@ func pick[T any](g *generator, of ...T) T { return of[g.IntN(len(of))] }
 func (g *generator) between(least, most int) int { return least + g.IntN(most-least+1) }
 
 func (g *generator) octet(least, most byte) byte {
-	return byte(g.between(int(least), int(most))) //nolint:gosec // it is between two bytes
+	return byte(g.between(int(least), int(most)))
 }
 
 // prefix is letters, and marks, or none.

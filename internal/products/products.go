@@ -1,9 +1,6 @@
-// Package products owns what each product is worth: the catalog's products are the start,
-// and a document overrides the catalog's product of its id, or retires it. It owns the
-// changes, which are audited, and the short cache through which they are read.
-//
-// It refuses to guess: where the store does not answer, nothing is known of a product,
-// whatever the catalog says of it.
+// Package products owns what each product is worth. A document overrides the catalog's product of
+// its id, or retires it. The package owns the audited changes, and the short cache for reads.
+// Where the store does not answer, nothing is known of a product, whatever the catalog says.
 package products
 
 import (
@@ -32,7 +29,7 @@ var (
 	ErrUnknown = errors.New("products: no such product")
 	// ErrInvalid is wrapped by every refusal of a change; its text says why, without a value.
 	ErrInvalid = errors.New("products: invalid change")
-	// ErrChanged: it is not worth what whoever changes it has seen.
+	// ErrChanged: the product is not worth what was expected.
 	ErrChanged = errors.New("products: changed since it was looked at")
 	// ErrBusy: others have changed the product meanwhile, again and again.
 	ErrBusy = errors.New("products: changed at the same time")
@@ -123,11 +120,12 @@ type Keeper struct {
 	Changed func(id string)
 }
 
-// Change is who changes a product, and why.
+// Change is who changes a product, and why. The JSON is that of a request, whose sender is known.
 type Change struct {
-	Who, Why string
-	// Expect, if set, is what the product was worth when somebody looked; 0: it was unknown.
-	Expect *int64
+	Who string `json:"-"`
+	Why string `json:"why"`
+	// Expect, if set, is what the product was worth when the person looked; 0: it was unknown.
+	Expect *int64 `json:"expect,omitempty"`
 }
 
 // Get returns a product as it stands, a retired one too, past every cache. The error is
@@ -189,7 +187,7 @@ func (k *Keeper) Retire(ctx context.Context, id string, by Change) (Product, err
 	})
 }
 
-// tries is how often a change is decided anew because somebody else was faster.
+// tries bounds the attempts of a change while others change the product.
 const tries = 3
 
 func (k *Keeper) change(ctx context.Context, id, action string, by Change, decide func(before Product) (int64, State, error)) (Product, error) {

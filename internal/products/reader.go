@@ -19,14 +19,13 @@ const (
 	RememberedFor = 30 * time.Second
 	// maxRemembered bounds the products that are remembered.
 	maxRemembered = 10_000
-	// readTime bounds one read, which others may wait for when whoever began it has left.
+	// readTime bounds one read, which callers share.
 	readTime = 5 * time.Second
 )
 
-// Reader says what products are worth, through a cache of those that are known: what is
-// unknown, or retired, is asked for again each time, since somebody may have set it a moment
-// ago. What was remembered for too long is worth nothing, also where the store does not
-// answer. It is safe for concurrent use.
+// Reader reads what products are worth, through a cache of known ones. An unknown or retired
+// product is read each time, since a person may just have set it. A value that is too old is not
+// used, even if the store does not answer. It is safe for concurrent use.
 type Reader struct {
 	store store.Getter
 	start map[string]catalog.Product
@@ -58,7 +57,7 @@ func (r *Reader) Points(ctx context.Context, id string) (points int64, known boo
 	}
 	points, joined, err := r.read(ctx, id)
 	if joined && err != nil && ctx.Err() == nil {
-		// The read that somebody else had begun may have been over before the product was set.
+		// The read that another caller had begun may have ended before the product was set.
 		points, _, err = r.read(ctx, id)
 	}
 	if errors.Is(err, ErrUnknown) {
@@ -78,8 +77,8 @@ func (r *Reader) Remembered(id string) (points int64, ok bool) {
 	return remembered.points, true
 }
 
-// read asks the store, once for all who ask at the same time; joined reports whether
-// somebody else had begun. Of a product that is retired the error is ErrUnknown.
+// read reads the store, once for all concurrent callers; joined reports whether another caller had
+// begun. For a retired product the error is ErrUnknown.
 func (r *Reader) read(ctx context.Context, id string) (points int64, joined bool, err error) {
 	began := new(bool)
 	done := r.reads.DoChan(id, func() (any, error) {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"sync/atomic"
 )
 
 // DefaultBodyBudget is a quarter of the memory that Terraform gives an instance, in bytes. A
@@ -14,7 +15,7 @@ const DefaultBodyBudget = 128 << 20
 // leastBody is the size of the first buffer, in which most bodies fit.
 const leastBody = 4 << 10
 
-// The errors of Body.Read, beside the sender's.
+// The errors of Body.Read. Any other is the sender's.
 var (
 	// ErrNoRoom: the bodies in flight use the whole budget. The sender can try again soon.
 	ErrNoRoom = errors.New("serve: no room for another body")
@@ -104,3 +105,31 @@ func (b *Body) Release(budget *Budget, keep int) {
 		b.bytes = nil
 	}
 }
+
+// Budget bounds the bytes in the bodies of all requests in flight.
+type Budget struct {
+	bytes int64
+	held  atomic.Int64
+}
+
+// NewBudget returns a budget of that many bytes.
+func NewBudget(bytes int64) *Budget { return &Budget{bytes: bytes} }
+
+// Claim claims bytes, or nothing if fewer are left. It reports whether it claimed them.
+func (b *Budget) Claim(bytes int64) bool {
+	for {
+		held := b.held.Load()
+		if bytes > b.bytes-held {
+			return false
+		}
+		if b.held.CompareAndSwap(held, held+bytes) {
+			return true
+		}
+	}
+}
+
+// Release releases claimed bytes.
+func (b *Budget) Release(bytes int64) { b.held.Add(-bytes) }
+
+// Held returns how many bytes are claimed now.
+func (b *Budget) Held() int64 { return b.held.Load() }

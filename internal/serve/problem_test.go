@@ -57,7 +57,7 @@ func TestAProblemIsADocumentWithItsHeaders(t *testing.T) {
 	require.Equal(t, []string{"5", "Bearer", "application/problem+json", "no-store"}, []string{
 		w.Header().Get("Retry-After"), w.Header().Get("WWW-Authenticate"), w.Header().Get("Content-Type"), w.Header().Get("Cache-Control"),
 	})
-	require.Equal(t, `{"type":"urn:billhook:problem:down","title":"Service Unavailable","status":503,"detail":"Ask again.","code":"down","violations":[{"path":"a.b","rule":"id"}]}`, w.Body.String())
+	require.JSONEq(t, `{"type":"urn:billhook:problem:down","title":"Service Unavailable","status":503,"detail":"Ask again.","code":"down","violations":[{"path":"a.b","rule":"id"}]}`, w.Body.String())
 
 	w = httptest.NewRecorder()
 	stairs.Rungs[0].As.Write(w)

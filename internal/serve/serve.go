@@ -10,8 +10,11 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
+	"os/signal"
 	"runtime/debug"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/go-chi/chi/v5"
@@ -65,7 +68,7 @@ func (s *Server) run(ctx context.Context, listener net.Listener, listening func(
 	case s.Longest <= 0:
 		return errors.Join(fmt.Errorf("%s: no write timeout", s.Name), listener.Close())
 	}
-	flight := inFlight{none: make(chan struct{})}
+	var flight inFlight
 	server := &http.Server{
 		Handler:           flight.count(s.Handler),
 		ReadHeaderTimeout: 5 * time.Second,
@@ -108,50 +111,36 @@ func (s *Server) run(ctx context.Context, listener net.Listener, listening func(
 	return err
 }
 
-// inFlight counts requests. During the drain it counts only those from before.
+// inFlight holds the requests from before the drain.
 type inFlight struct {
 	mu       sync.Mutex
 	draining bool
-	requests int
-	// none is closed during the drain when no request is left.
-	none chan struct{}
+	requests sync.WaitGroup
 }
 
 func (f *inFlight) count(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if f.enter() {
-			defer f.leave()
+		f.mu.Lock()
+		if !f.draining {
+			f.requests.Add(1)
+			defer f.requests.Done()
 		}
+		f.mu.Unlock()
 		next.ServeHTTP(w, r)
 	})
-}
-
-// enter reports whether the request came before the drain.
-func (f *inFlight) enter() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if !f.draining {
-		f.requests++
-	}
-	return !f.draining
-}
-
-func (f *inFlight) leave() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.requests--; f.draining && f.requests == 0 {
-		close(f.none)
-	}
 }
 
 // drained begins the drain. The channel closes when no request is left.
 func (f *inFlight) drained() <-chan struct{} {
 	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.draining = true; f.requests == 0 {
-		close(f.none)
-	}
-	return f.none
+	f.draining = true
+	f.mu.Unlock()
+	none := make(chan struct{})
+	go func() {
+		f.requests.Wait()
+		close(none)
+	}()
+	return none
 }
 
 // unusedConns are connections without any request so far. The pool of a client opens some in
@@ -233,4 +222,16 @@ func problemsOfRouting(r chi.Router) {
 		}
 		Refuse(http.StatusMethodNotAllowed, "method_not_allowed", "This path does not take that method.").Write(w)
 	})
+}
+
+// Main is the main function of a program. It calls run with a context that ends on SIGINT or
+// SIGTERM. It prints an error behind the name and exits with code 1.
+func Main(name string, run func(ctx context.Context) error) {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, name+":", err)
+		os.Exit(1)
+	}
 }

@@ -1,9 +1,7 @@
-// Package tasks owns what has to be done from time to time: publishing what the outbox
-// still holds and what has waited long enough, going on with replays and discards,
-// counting the dead letters that are open, finding events that nobody will finish,
-// removing what has expired. Cloud Scheduler posts to /tasks/{name}. Every task is
-// bounded, goes on where the last run stopped, and may run twice at once. It refuses to
-// run by itself.
+// Package tasks owns the recurring work: publishing from the outbox and what has waited long
+// enough, continuing replays and discards, counting open dead letters, finding events that no
+// attempt will finish, removing what has expired. Cloud Scheduler posts to /tasks/{name}. Every
+// task is bounded, continues where the last run stopped, and may run twice at once.
 package tasks
 
 import (
@@ -35,8 +33,7 @@ const (
 	records = 200
 )
 
-// Longest is the longest that a task takes: its run, and the last word of what it was in
-// the middle of.
+// Longest is the longest that a task takes: its run, and the end of its last step.
 const Longest = runTime + 10*time.Second
 
 // slack is added to the longest time that a redelivery can take.
@@ -48,8 +45,7 @@ type Service struct {
 	Store   store.Store
 	Outbox  *lane.Relay
 	// Delayed publishes what has waited long enough.
-	Delayed *lane.Relay
-	// Operator goes on with the replays and discards that people have begun.
+	Delayed  *lane.Relay
 	Operator *deadletter.Operator
 	Log      *slog.Logger
 	Metrics  *telemetry.Metrics
@@ -65,7 +61,7 @@ const (
 // Names are the tasks, as in /tasks/{name}.
 var Names = []string{"relay-outbox", releaseDelayed, "run-operations", "count-dead-letters", "sweep-leases", "cleanup"}
 
-// Call sends a request for a task and returns what the worker says it did.
+// Call sends a request for a task and returns the worker's answer.
 func Call(client *http.Client, request *http.Request) (map[string]any, error) {
 	response, err := client.Do(request) //nolint:gosec // G704: the caller names its own worker
 	if err != nil {
@@ -82,7 +78,7 @@ func Call(client *http.Client, request *http.Request) (map[string]any, error) {
 	return done, nil
 }
 
-// Routes adds the tasks' routes. Who may call them is for the caller to check.
+// Routes adds the tasks' routes. The caller authenticates their requests.
 func (s *Service) Routes(r chi.Router) {
 	r.Post("/tasks/relay-outbox", run(s, "relay-outbox", s.relayOutbox))
 	r.Post(ReleasePath, run(s, releaseDelayed, s.releaseDelayed))
@@ -92,8 +88,8 @@ func (s *Service) Routes(r chi.Router) {
 	r.Post("/tasks/cleanup", run(s, "cleanup", s.cleanup))
 }
 
-// run answers 200 with what the task did, or 503 where it could not find out what
-// there is to do: the scheduler then tries again.
+// run answers 200 with what the task did, or 503 where the task failed: the scheduler then tries
+// again.
 func run[Done any](s *Service, name string, task func(context.Context) (Done, error)) http.HandlerFunc {
 	return serve.Answer(http.StatusOK, func(r *http.Request) (Done, error) { return do(r.Context(), s, name, task) }, refuse)
 }
@@ -102,7 +98,7 @@ var failed = serve.Ladder{Last: serve.Refuse(http.StatusServiceUnavailable, "tas
 
 func refuse(w http.ResponseWriter, _ *http.Request, err error) { failed.Problem(err).Write(w) }
 
-// do is one run of a task, with its line.
+// do is one run of a task with its log line.
 func do[Done any](ctx context.Context, s *Service, name string, task func(context.Context) (Done, error)) (Done, error) {
 	ctx, cancel := context.WithTimeout(ctx, runTime)
 	defer cancel()
@@ -117,16 +113,16 @@ func do[Done any](ctx context.Context, s *Service, name string, task func(contex
 	return done, nil
 }
 
-// ReleaseDelayed does the task of that name, for an alarm in this process. What it could
-// not do is logged, and left for the next run.
+// ReleaseDelayed does the task of that name, for an alarm in this process. A failure is logged,
+// and left for the next run.
 func (s *Service) ReleaseDelayed(ctx context.Context) {
-	_, _ = do(ctx, s, releaseDelayed, s.releaseDelayed) // logged
+	_, _ = do(ctx, s, releaseDelayed, s.releaseDelayed)
 }
 
 // Relayed is what relay-outbox or release-delayed did.
 type Relayed struct {
 	lane.Report
-	// OldestSeconds is the age of the oldest message that still waits; 0 if none does.
+	// OldestSeconds is the age of the oldest message that still waits; 0: none waits.
 	OldestSeconds int64 `json:"oldest_seconds"`
 }
 
@@ -134,9 +130,8 @@ func (s *Service) relayOutbox(ctx context.Context) (Relayed, error) {
 	return s.relay(ctx, s.Outbox, "outbox", s.Metrics.Outbox)
 }
 
-// releaseDelayed publishes the messages whose wait is over, all of them: what a run leaves
-// behind would wait for the scheduler. Of those the oldest is the one that is overdue the
-// longest.
+// releaseDelayed publishes all messages whose wait is over: the rest would wait for the scheduler.
+// The oldest of them is the one that is overdue the longest.
 func (s *Service) releaseDelayed(ctx context.Context) (Relayed, error) {
 	var all Relayed
 	for {
@@ -194,8 +189,8 @@ func (s *Service) sweepLeases(ctx context.Context) (dedupe.Swept, error) {
 	return swept, err
 }
 
-// OrphanAfter is how long after the end of its lease an event has no redelivery in
-// sight: longer than any queue's broker waits between two attempts, and the attempt.
+// OrphanAfter is how long after the end of its lease an event gets no redelivery any more: longer
+// than any queue's broker waits between two attempts, and the attempt.
 func OrphanAfter(c *catalog.Catalog) time.Duration {
 	var longest time.Duration
 	for _, q := range c.Queues {
@@ -207,10 +202,10 @@ func OrphanAfter(c *catalog.Catalog) time.Duration {
 
 // Ran is what run-operations did.
 type Ran struct {
-	// Operations that were gone on with, Finished of them to their end.
+	// Operations counts those that were continued, Finished those that came to their end.
 	Operations int `json:"operations"`
 	Finished   int `json:"finished"`
-	// Busy are being run elsewhere; Failed could not be gone on with now.
+	// Busy counts those that run elsewhere, Failed those that could not be continued now.
 	Busy   int `json:"busy"`
 	Failed int `json:"failed"`
 }
@@ -239,19 +234,17 @@ func (s *Service) runOperations(ctx context.Context) (Ran, error) {
 			}
 		}
 	}
-	return ran, nil //nolint:nilerr // what failed is counted, and gone on with at the next run
+	return ran, nil //nolint:nilerr // a failure is counted, and the next run tries again
 }
 
-// Counted is what count-dead-letters found: in how many queues it looked, and how many
-// dead letters of them are open.
+// Counted is what count-dead-letters found: the queues that keep dead letters, and the open ones.
 type Counted struct {
 	Queues int   `json:"queues"`
 	Open   int64 `json:"open"`
 }
 
-// countDeadLetters says of every queue that keeps dead letters how many are open and how
-// long the oldest has waited, which the alerts are on. It is done only where all of them
-// are counted: that it is no longer done is an alert, too.
+// countDeadLetters reports for every queue how many dead letters are open and how long the oldest
+// has waited, for the alerts. It fails unless all are counted: an absent count is an alert, too.
 func (s *Service) countDeadLetters(ctx context.Context) (Counted, error) {
 	var counted Counted
 	for _, q := range s.Catalog.Queues {

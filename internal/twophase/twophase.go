@@ -21,28 +21,26 @@
 //     once more: what was refused may have been the repetition of a request that got
 //     through.
 //
-// # What it asks of the other side
+// # What it requires of the other side
 //
-// A request that timed out may still arrive: after Find has denied it, after another
-// attempt was refused, after the roll back. Nothing here can hold it up; what closes
-// this is there. The other side must decide once per key, refusals included: a key
-// that it has refused it refuses for good. And Find must see whatever a request that
-// has been answered did; an index that lags will not do.
+// A request that timed out may still arrive: after Find has denied it, after another attempt was
+// refused, after the roll back. The other side must therefore decide once per key, and refuse a
+// refused key for good. Find must see the effect of every answered request; an index that lags
+// is not enough.
 //
-// Where refusals are not remembered under the key, have Find void the key there
-// (cancel the payment intent, close the order) before it says that nothing happened.
+// Where refusals are not remembered under the key, Find must void the key there (cancel the
+// payment intent, close the order) before it reports that nothing happened.
 //
 // # What stays open
 //
-//   - A side that does neither can refuse one request, see the roll back, and then
-//     carry out another with the same key. An attempt that meets this ends with the
-//     reason two_phase_disagreement, which is a dead letter for people to look at. A
-//     request that arrives when no attempt listens any more is met by nobody here.
-//   - Work whose outcome stays unknown until the attempts are used up keeps what it
-//     reserved, and its phase document does not expire. A replay of the dead letter
-//     goes on where it stands.
-//   - A settled phase document counts for RememberFor. Behind that the same event is
-//     a new one, here as for its record.
+//   - A side that does neither can refuse one request, and carry out another with the same key
+//     after the roll back. An attempt that meets this ends with the reason
+//     two_phase_disagreement: a dead letter for people. A request that arrives after the last
+//     attempt is not noticed here.
+//   - Work whose outcome stays unknown keeps its reservation when its attempts are used up, and
+//     its phase document does not expire. A replay of the dead letter continues it.
+//   - A settled phase document counts for RememberFor. After that the same event is a new one,
+//     here as for its record.
 package twophase
 
 import (
@@ -187,7 +185,7 @@ func (w Work) find(ctx context.Context, event handler.Event, at phase) (string, 
 }
 
 // prepare reserves, or finds that it was done before. created says that this call
-// has seen its own commit succeed: nobody can have asked the other side before it.
+// has seen its own commit succeed: no earlier attempt can have asked the other side.
 func (w Work) prepare(ctx context.Context, event handler.Event) (at phase, created bool, err error) {
 	for range tries {
 		at, err = w.read(ctx, event)
@@ -245,7 +243,7 @@ func (w Work) settle(ctx context.Context, event handler.Event, at phase, to Stat
 		case found.State == "":
 			return "", retry.Transient("phase_lost", fmt.Errorf("twophase: %s is gone", Key(event.Queue, event.Tenant, event.ID)))
 		}
-		event.Try++ // still prepared: what the writes beside it assumed is no longer so
+		event.Try++ // still prepared: a precondition of the other writes has failed
 	}
 	return "", retry.Busy("contention", nil)
 }
@@ -280,7 +278,62 @@ func (w Work) commit(ctx context.Context, event handler.Event, to phase, writes 
 	}
 }
 
-// refused reports whether a precondition failed: of the phase document's, or of the writes beside it.
+// refused reports whether a precondition of a commit failed.
 func refused(err error) bool {
 	return errors.Is(err, store.ErrExists) || errors.Is(err, store.ErrStale)
+}
+
+// phase is a phase document as last read or written. Without a state there is none.
+type phase struct {
+	version store.Version
+	Queue   string `store:"queue"`
+	Tenant  string `store:"tenant"`
+	EventID string `store:"event_id"`
+	State   State  `store:"state,required"`
+	// Result is CommitThere's code, once committed; Reason the refusal's, once rolled back.
+	Result  string    `store:"result,required"`
+	Reason  string    `store:"reason,required"`
+	Created time.Time `store:"created_at,required"`
+	Updated time.Time `store:"updated_at"`
+	// Expires is zero while prepared: a forgotten reservation would be lost.
+	Expires time.Time `store:"expire_at,omitzero"`
+}
+
+// expired reports whether the phase no longer counts. Removal by TTL is late, and
+// emulators never do it: the field decides.
+func (p phase) expired(now time.Time) bool {
+	return !p.Expires.IsZero() && !now.Before(p.Expires)
+}
+
+// outcome is the result or the error of a final phase.
+func (p phase) outcome() (result string, err error) {
+	if p.State == RolledBack {
+		return "", retry.Permanent(p.Reason, nil)
+	}
+	return p.Result, nil
+}
+
+// read returns the phase of an event. A document that cannot be read must not pass
+// for absent: what it remembers would be done again.
+func (w Work) read(ctx context.Context, event handler.Event) (phase, error) {
+	doc, err := w.Store.Get(ctx, Key(event.Queue, event.Tenant, event.ID))
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		return phase{}, nil
+	case err != nil:
+		return phase{}, retry.Outage("store_unavailable", fmt.Errorf("twophase: read phase: %w", err))
+	}
+	p := phase{version: doc.Version}
+	readable := store.Decode(doc.Fields, &p) == nil
+	switch p.State {
+	case Prepared:
+	case Committed, RolledBack:
+		readable = readable && !p.Expires.IsZero()
+	default:
+		readable = false
+	}
+	if !readable {
+		return phase{}, retry.Transient("phase_unreadable", fmt.Errorf("twophase: %s is not readable", doc.Key))
+	}
+	return p, nil
 }

@@ -1,7 +1,6 @@
-// Package worker puts the push worker together from its parts: doors, handlers,
-// ops API, health. The mains bring the store, the publisher and the clock, so that
-// the same worker runs on Google Cloud, on the emulators and in one process. It
-// refuses to decide anything itself.
+// Package worker puts the push worker together: doors, handlers, ops API, health. The mains bring
+// the store, the publisher and the clock, so that the same worker runs on Google Cloud, on the
+// emulators and in one process. It decides nothing itself.
 package worker
 
 import (
@@ -49,28 +48,28 @@ type Config struct {
 	Log           *slog.Logger
 	Metrics       *telemetry.Metrics
 	Now           func() time.Time
-	// Alarm has what is kept released on time. Where it is nil the worker does so itself by
-	// AfterFunc, until it drains; where that is nil too, only the scheduler's minute does.
+	// Alarm has kept messages released on time. If it is nil, the worker releases them itself by
+	// AfterFunc, until it drains; if that is nil too, the scheduler's minute releases them.
 	Alarm push.Alarm
 	// AfterFunc calls f when d has passed; see alarm.Config.
 	AfterFunc func(d time.Duration, f func()) (stop func())
-	// Handlers, if set, registers more handlers beside the program's own.
+	// Handlers, if set, registers more handlers.
 	Handlers func(*handler.Registry)
 }
 
 // Worker is the worker's HTTP service.
 type Worker struct {
 	http.Handler
-	// Alarm is what has the worker's kept messages released.
+	// Alarm has kept messages released.
 	Alarm push.Alarm
 
 	push *push.Service
-	// timer is the worker's own alarm; nil: it has none.
+	// timer is the worker's own alarm; nil: there is none.
 	timer *alarm.Timer
 }
 
-// Drain makes the worker refuse new pushes and report that it is not ready. Its own alarm
-// ends: what is kept is released by another, or by the scheduler's minute.
+// Drain makes the worker refuse new pushes and report that it is not ready. Its own alarm ends:
+// another worker, or the scheduler's minute, releases kept messages.
 func (w *Worker) Drain() {
 	w.push.Drain()
 	if w.timer != nil {
@@ -78,12 +77,12 @@ func (w *Worker) Drain() {
 	}
 }
 
-// byTheMinute is no alarm: the scheduler releases what is kept.
+// byTheMinute leaves kept messages to the scheduler.
 type byTheMinute struct{}
 
 func (byTheMinute) At(context.Context, time.Time) error { return nil }
 
-// alarm is what has what is kept released, and the same where it is the worker's own.
+// alarm is the worker's alarm, twice where it is a timer of its own.
 func (c Config) alarm(release func(context.Context)) (push.Alarm, *alarm.Timer) {
 	switch {
 	case c.Alarm != nil:
@@ -99,8 +98,7 @@ func (c Config) alarm(release func(context.Context)) (push.Alarm, *alarm.Timer) 
 // Longest is the longest that the worker works at an answer.
 func (w *Worker) Longest() time.Duration { return max(w.push.Longest(), tasks.Longest) }
 
-// lanesAtOnce is how many lanes a task relays side by side: those that are due at one moment
-// do not wait for each other.
+// lanesAtOnce is how many lanes a task relays at the same time.
 const lanesAtOnce = 16
 
 // Check reports everything that a worker would refuse of the catalog at its start: all of
@@ -116,10 +114,8 @@ func Check(c *catalog.Catalog) error {
 	return registry.Check(c)
 }
 
-// New puts the worker together. It fails where the catalog asks for a handler that
-// does not exist or for a body format that cannot be decoded, or lists other topics than
-// a handler emits to, or where the pool has no queue. All mistakes of the catalog are
-// reported together.
+// New puts the worker together. It reports all mistakes of the catalog: a handler that does not
+// exist, an unknown body format, other topics than a handler emits to, a pool without a queue.
 func New(config Config) (*Worker, error) {
 	registry := handler.NewRegistry()
 	updates, _ := config.Catalog.EmitsTo("subscriptions.record")
@@ -191,13 +187,11 @@ func New(config Config) (*Worker, error) {
 	return &Worker{Handler: router, Alarm: alarms, push: service, timer: timer}, nil
 }
 
-// after is a timer of the machine's.
 func after(d time.Duration) (c <-chan time.Time, stop func() bool) {
 	t := time.NewTimer(d)
 	return t.C, t.Stop
 }
 
-// wait waits for a time, or returns ctx's error.
 func wait(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(max(d, 0))
 	defer timer.Stop()
@@ -232,7 +226,7 @@ func (i identifier) Identify(ctx context.Context, header http.Header) (string, e
 	})
 }
 
-// marked returns an error that wraps one of the keys with the door's own error for that.
+// marked adds to an error that wraps one of the keys the value, which the door knows.
 func marked(err error, doors map[error]error) error {
 	for theirs, ours := range doors {
 		if errors.Is(err, theirs) {

@@ -53,7 +53,6 @@ var address = regexp.MustCompile(`^[a-z0-9._%+-]+@[a-z0-9-]+(\.[a-z0-9-]+)+$`)
 // IsAddress reports whether an e-mail address may be in Allow.
 func IsAddress(email string) bool { _, ok := fold(email); return ok }
 
-// fold returns the address in lower case.
 func fold(email string) (string, bool) {
 	small := []byte(email)
 	for i, c := range small {
@@ -88,7 +87,6 @@ func NewIdentity(config IdentityConfig) (*Identity, error) {
 	}, nil
 }
 
-// checkVerified requires that the issuer has verified the address in an ID token.
 func checkVerified(content claims) error {
 	if !content.EmailVerified {
 		return fmt.Errorf("%w: email_not_verified", ErrForbidden)

@@ -115,7 +115,6 @@ func (s *keySet) lookup(kid string) (key crypto.PublicKey, settled bool, err err
 	}
 }
 
-// failure is the code of the last fetch's error.
 func (s *keySet) failure() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -196,7 +195,6 @@ func parseKeys(body []byte, alg string) (map[string]crypto.PublicKey, error) {
 	return keys, nil
 }
 
-// webKey is one key of a set.
 type webKey struct {
 	Kty string `json:"kty"`
 	Kid string `json:"kid"`

@@ -80,7 +80,6 @@ func (d *date) UnmarshalJSONFrom(from *jsontext.Decoder) error {
 	return nil
 }
 
-// errClaim: a claim has the wrong form.
 var errClaim = errors.New("auth: claim of a wrong form")
 
 // issuer is one kind of token: its names, algorithm, keys, and checks of audience and times.
@@ -127,7 +126,6 @@ func (i issuer) read(ctx context.Context, token string, signatureRemoved bool) (
 	return content, nil
 }
 
-// verify checks the signature of a token by a key.
 func (i issuer) verify(ctx context.Context, token, keyID string) error {
 	end := strings.LastIndexByte(token, '.')
 	signature, err := base64.RawURLEncoding.Strict().DecodeString(token[end+1:])
@@ -158,7 +156,6 @@ func (i issuer) open(token string) (header protected, content claims, err error)
 	return header, content, nil
 }
 
-// validate checks audience and times.
 func (i issuer) validate(content claims) error {
 	if content.IssuedAt.NumericDate == nil { // the library treats iat as optional
 		return jwt.ErrTokenRequiredClaimMissing
@@ -169,7 +166,6 @@ func (i issuer) validate(content claims) error {
 	})
 }
 
-// decode decodes one part of a token.
 func decode(part string, into any) error {
 	text, err := base64.RawURLEncoding.Strict().DecodeString(part)
 	if err != nil {

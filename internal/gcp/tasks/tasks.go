@@ -55,7 +55,7 @@ type Alarm struct {
 	client *cloudtasks.Client
 	flight singleflight.Group
 
-	mu    sync.Mutex
+	mu        sync.Mutex
 	requested alarm.Moments
 }
 

@@ -1,5 +1,5 @@
-// Package ledgertest keeps books in memory for tests, and holds whoever writes to
-// them to the rules: entries are only created, accounts only incremented.
+// Package ledgertest keeps books in memory for tests, and enforces their rules: entries are only
+// created, accounts only incremented.
 package ledgertest
 
 import (
@@ -15,7 +15,7 @@ import (
 	"billhook/internal/store"
 )
 
-// ErrRule marks a write that nobody may make to the books.
+// ErrRule marks a write that breaks the rules.
 var ErrRule = errors.New("ledgertest: write breaks the rules of the books")
 
 // Books are the two collections of the ledger, in memory. The zero value is empty

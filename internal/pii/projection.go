@@ -1,3 +1,5 @@
+// This file is over 400 lines: a projection is one streaming machine, and its parts share its state.
+
 package pii
 
 import (

@@ -1,3 +1,5 @@
+// This file is over 400 lines: the simulator is one state machine under one lock.
+
 package standin
 
 // This file is longer than others: it is one state machine, and its functions share one lock.

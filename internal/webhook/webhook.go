@@ -1,3 +1,5 @@
+// This file is over 400 lines: it is the way of one request, from the route to its answer.
+
 // Package webhook is the door: a provider posts a signed webhook, and what leaves is
 // a minimized, validated message that Pub/Sub has confirmed. It owns verification
 // order, mapping, ordering keys and the answers. It refuses to parse what is not

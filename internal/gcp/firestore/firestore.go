@@ -1,3 +1,5 @@
+// This file is over 400 lines: requests, preconditions and errors of the one API stand together.
+
 // Package firestore keeps documents in Google Cloud Firestore, behind the three operations of
 // the store package. It calls the database's own API: one Commit is one RPC with its
 // preconditions, without an interactive transaction. It owns the mapping of values, versions

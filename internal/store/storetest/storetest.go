@@ -1,3 +1,5 @@
+// This file is over 400 lines: it is the one suite that every store passes.
+
 // Package storetest holds the conformance suite of the store's implementations, and two wrappers
 // for tests: Counter counts, and Faults fails on demand. It refuses to name an implementation.
 package storetest

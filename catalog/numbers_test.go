@@ -162,7 +162,7 @@ func TestTheShippedNumbersAreThoseOfTheRequirements(t *testing.T) {
 			if h.Name == payments {
 				h.Post = catalog.Post{Target: "subscription-service", Path: "/v1/webhooks/payment", Reconcile: "/v1/webhooks/payment/{id}"}
 			}
-			// Who tells whom: the subscription service's queue, and the ledger's readers.
+			// The subscription service's queue, and the readers of the ledger.
 			h.Emits = map[string][]string{"subscriptions.record": {"pay-subscription-update"}, "journal.post": {"fis-domain-events"}}[h.Name]
 			q.Handlers[eventType] = h
 		}
@@ -213,8 +213,8 @@ func TestTheShippedNumbersAreThoseOfTheRequirements(t *testing.T) {
 	}, c.Sources)
 }
 
-// Somebody who sends again within the floor of the requirements, and a dead letter that is
-// replayed on its last day, may each wait on the topic for as long as it keeps them.
+// A provider may send again within the floor of the requirements. A dead letter may be replayed
+// on its last day. Both may then wait on the topic for as long as it keeps messages.
 func TestWhatIsRememberedOutlivesEveryWayBack(t *testing.T) {
 	t.Parallel()
 	c, err := catalog.Load("")

@@ -276,9 +276,9 @@ func TestTheReadmesTableOfGrantsIsTheConfigurations(t *testing.T) {
 	require.Equal(t, want, table, "go test ./terraform -update writes it anew")
 }
 
-// TestWhoPublishesIsForTheCatalogModuleToSay: its own tests hold it against what the programs
+// TestTheCatalogModuleAloneNamesThePublishers: its own tests hold it against what the programs
 // do, and need no provider.
-func TestWhoPublishesIsForTheCatalogModuleToSay(t *testing.T) {
+func TestTheCatalogModuleAloneNamesThePublishers(t *testing.T) {
 	t.Parallel()
 	members := map[string][2]string{}
 	for _, b := range blocks(t, "resource") {
@@ -309,7 +309,7 @@ func TestWhoPublishesIsForTheCatalogModuleToSay(t *testing.T) {
 
 // A pool whose worker would not start without a target's secret is a pool that reads it: which
 // one that is the catalog says, and no name is typed here.
-func TestWhoPostsIsForTheCatalogToSay(t *testing.T) {
+func TestTheCatalogAloneNamesTheHandlersThatPost(t *testing.T) {
 	t.Parallel()
 	require.Contains(t, local(t, "secrets.tf", "worker_secrets"), "p.secret_variables")
 	c, err := catalog.Load("")

@@ -84,9 +84,10 @@ func (w client) do(ctx context.Context, method, path string, question, answer an
 		return fmt.Errorf("ask the worker: %w", err)
 	}
 	if status != http.StatusOK && status != http.StatusCreated {
-		problem := &problemError{status: status}
-		_ = json.Unmarshal(answered, &problem.problem) // without a problem document the status says it
-		return problem
+		var problem serve.Problem
+		_ = json.Unmarshal(answered, &problem) // without a problem document the status says it
+		problem.Status = status
+		return (*problemError)(&problem)
 	}
 	if err := json.Unmarshal(answered, answer); err != nil {
 		return fmt.Errorf("ask the worker: answer: %w", err)
@@ -105,16 +106,13 @@ func exchange(by *http.Client, request *http.Request) (status int, body []byte, 
 }
 
 // problemError is an answer other than 200 and 201.
-type problemError struct {
-	status  int
-	problem serve.Problem
-}
+type problemError serve.Problem
 
 func (e *problemError) Error() string {
-	if e.problem.Detail == "" {
-		return fmt.Sprintf("the worker answers %d %s", e.status, http.StatusText(e.status))
+	if e.Detail == "" {
+		return fmt.Sprintf("the worker answers %d %s", e.Status, http.StatusText(e.Status))
 	}
-	return fmt.Sprintf("%s (%s)", e.problem.Detail, e.problem.Code)
+	return fmt.Sprintf("%s (%s)", e.Detail, e.Code)
 }
 
 // poll repeats ask every so often until it reports done. It continues where the worker is
@@ -128,7 +126,7 @@ func poll(ctx context.Context, every time.Duration, pending int, ask func() (don
 		switch {
 		case err == nil && done:
 			return nil
-		case errors.As(err, &problem) && problem.status != pending && problem.status < http.StatusInternalServerError:
+		case errors.As(err, &problem) && problem.Status != pending && problem.Status < http.StatusInternalServerError:
 			return err
 		}
 		select {

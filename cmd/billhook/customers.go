@@ -54,13 +54,17 @@ func (p *program) customersShow(ask func() client) *cobra.Command {
 }
 
 func (p *program) printCustomer(s customers.State) {
+	since := s.Since.Format(time.RFC3339)
+	if s.Since.IsZero() {
+		since = "a time that is not known"
+	}
 	switch {
 	case s.UID == "":
 		p.printf("Customer %s is linked to nobody.\n", s.CustomerID)
 	case s.TaughtBy != "":
-		p.printf("Customer %s is linked to %s, by the order of event %s, since %s.\n", s.CustomerID, s.UID, s.TaughtBy, linkedSince(s))
+		p.printf("Customer %s is linked to %s, by the order of event %s, since %s.\n", s.CustomerID, s.UID, s.TaughtBy, since)
 	default:
-		p.printf("Customer %s is linked to %s, by hand, since %s.\n", s.CustomerID, s.UID, linkedSince(s))
+		p.printf("Customer %s is linked to %s, by hand, since %s.\n", s.CustomerID, s.UID, since)
 	}
 	if s.MovedOrders > 0 {
 		p.printf("%d points of %d guests' orders were moved to it.\n", s.MovedPoints, s.MovedOrders)
@@ -68,13 +72,6 @@ func (p *program) printCustomer(s customers.State) {
 	if s.GuestPoints != 0 {
 		p.printf("%d points of guests' orders are on %s; linking moves them.\n", s.GuestPoints, s.GuestAccount)
 	}
-}
-
-func linkedSince(s customers.State) string {
-	if s.Since.IsZero() {
-		return "a time that is not known"
-	}
-	return s.Since.Format(time.RFC3339)
 }
 
 func (p *program) customersLink(ask func() client) *cobra.Command {

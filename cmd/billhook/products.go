@@ -59,7 +59,7 @@ func (p *program) changeProduct(ask func() client, why *reason, plan func(now pr
 		var product products.Product
 		err := worker.get(ctx, path, &product)
 		var problem *problemError
-		if err != nil && (!errors.As(err, &problem) || problem.status != http.StatusNotFound) {
+		if err != nil && (!errors.As(err, &problem) || problem.Status != http.StatusNotFound) {
 			return err
 		}
 		change := plan(product)

@@ -151,7 +151,7 @@ var faultsOfProcessing = []fault{
 	{"a failed entry is passed over", relay, `err = r.publish(ctx, l, e)`,
 		`if r.publish(ctx, l, e) != nil { continue }`, laneDir, "TestAFailedPublishStopsItsLaneAndKeepsTheRest"},
 	{"a lane is removed whatever was added", relay, `return store.Delete(l.key, l.version)`, `return store.Delete(l.key, 0)`,
-		laneDir, "TestWhatIsAddedWhileALaneIsRelayedIsNotLost"},
+		laneDir, "TestAnEntryThatIsAddedDuringARelayIsNotLost"},
 	{"a lane is removed whatever was added, between any two calls", relay, `return store.Delete(l.key, l.version)`, `return store.Delete(l.key, 0)`,
 		laneDir, "TestWhateverRelaysDoEveryMessageComesInOrder"},
 	{"a run looks at every lane", relay, `Due: &store.Due{Field: "due_at", Until: r.Now()}, Limit: limit`, `Limit: limit`,

@@ -35,7 +35,7 @@ var faultsOfCustomers = []fault{
 	{"a mapping that differs is not reported", teacher, `Lesson{Differs: true, Looked: true}`, `Lesson{Looked: true}`, workerDir, "TestAMappingThatDiffersIsSaid"},
 	{"every order reads its customer", teacher, `case !found && try == 0:`, `case false:`, workerDir, costs},
 	{"every order writes its customer", teacher, `if uid, ok := write.Fields["uid"].(string); ok && err == nil {`, `if uid, ok := write.Fields["uid"].(string); ok && false {`, workerDir, costs},
-	{"what nobody knows to be written is believed", teacher, `ok && err == nil {`, `ok {`, customersDir, "TestWhatNobodyKnowsToBeWrittenIsForgotten"},
+	{"what nobody knows to be written is believed", teacher, `ok && err == nil {`, `ok {`, customersDir, "TestAMappingWhoseWriteIsUncertainIsForgotten"},
 	{"a uid that was looked up teaches", "internal/billing/points.go", `|| event.Attributes[contract.AttrUIDSource] != ""`, `|| false`, workerDir, "TestAMappingThatDiffersIsSaid"},
 	{"a looked up uid is not called so", "internal/webhook/webhook.go", `a.UID, a.UIDSource = uid, contract.UIDOfCustomer`, `a.UID = uid`, "internal/webhook", "TestUIDComesFromTheDirectoryWhereTheBodyHasNone"},
 	{"an order whose points have moved is credited again", "internal/billing/points.go", `(there.Account == account || chain.Holder() == account) && there.Amount == points`, `there.Account == account && there.Amount == points`,

@@ -16,10 +16,10 @@ const (
 // faultsOfFields are those at the door: members left out, refusals, and their reports.
 var faultsOfFields = []fault{
 	{"an optional field refuses the webhook", projection, `if w.mode == lenient && at.optional {`, `if false {`,
-		piiDir, "TestWhatIsBadAndOptionalIsLeftOut"},
-	{"a fraction is a uid", projection, `!spelled(value, maxText, digit, digit)`, `false`, piiDir, "TestWhatIsBadAndOptionalIsLeftOut"},
+		piiDir, "TestABadOptionalFieldIsLeftOut"},
+	{"a fraction is a uid", projection, `!spelled(value, maxText, digit, digit)`, `false`, piiDir, "TestABadOptionalFieldIsLeftOut"},
 	{"an element of a list is left out", projection, `n.element.optional = false`, `n.element.optional = true`,
-		piiDir, "TestWhatIsBadAndRequiredIsRefusedBesideWhatIsLeftOut"},
+		piiDir, "TestABadRequiredFieldRefusesTheBody"},
 	{"a field that must not be left out is", walker, `field.Tag.Get("pii") != "strict"`, `true`, contractDir, "TestTheTagsSayWhatIsOptional"},
 	{"a producer is not told what the contract does not know", projection, `if child == nil && w.mode == exact {`, `if false {`,
 		webhookDir, "TestAProducerIsToldOfEachMemberTheContractDoesNotKnow"},

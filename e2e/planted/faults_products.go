@@ -8,7 +8,7 @@ var faultsOfProducts = []fault{
 	{"the catalog stands in for a store that is down", "internal/products/products.go", `case !errors.Is(err, store.ErrNotFound):`,
 		`case errors.Is(err, store.ErrInvalid):`, "internal/products", "TestAStoreThatIsDownIsNoPriceList"},
 	{"a shared read returns an older state", "internal/products/reader.go", `if joined && err != nil && ctx.Err() == nil {`,
-		`if joined && err != nil && ctx.Err() != nil {`, "internal/products", "TestWhoSharesAReadIsNotToldThatAProductIsUnknownThatIsThere"},
+		`if joined && err != nil && ctx.Err() != nil {`, "internal/products", "TestASharedReadDoesNotHideAProductThatWasSetAfterIt"},
 	{"a retired product is worth what it was", "internal/products/reader.go", `if err == nil && p.State != Active {`, `if err == nil && p.State == "" {`,
 		"internal/products", "TestAProductIsUnknownOnlyWhereTheStoreHasJustSaidSo"},
 	{"a product is changed without a trace", "internal/products/products.go", `k.Store.Commit(ctx, []store.Write{write, entry})`,

@@ -40,7 +40,7 @@ func TestAnEntryIsCreatedAndNeverWrittenOver(t *testing.T) {
 	require.NotEqual(t, w.Key, again.Key, "two changes of one moment are two")
 }
 
-func TestWhatIsNoEntryIsRefused(t *testing.T) {
+func TestADocumentThatIsNoEntryIsRefused(t *testing.T) {
 	t.Parallel()
 	for name, spoil := range map[string]func(*audit.Entry){
 		"no kind":                 func(e *audit.Entry) { e.Kind = "" },

@@ -214,7 +214,7 @@ func TestTheLifeOfAnOrder(t *testing.T) {
 	require.Len(t, books.All(ledger.Accounts), 1)
 }
 
-func TestWhoIsCredited(t *testing.T) {
+func TestACreditGoesToTheRightAccount(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		attributes map[string]string

@@ -128,7 +128,7 @@ func TestASubscriptionsAmountIsInMinorUnitsOfItsCurrency(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoSubscriptionIsRefused(t *testing.T) {
+func TestAnEventWithoutASubscriptionIsRefused(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		event  handler.Event

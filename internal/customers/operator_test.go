@@ -173,8 +173,8 @@ func TestWhatIsRefused(t *testing.T) {
 	}
 }
 
-// A second person who asks for the same at the same moment has what they wanted.
-func TestWhoExpectsNobodyAndFindsTheirOwnUIDIsNotRefused(t *testing.T) {
+// A second operator may ask for the same link at the same moment.
+func TestALinkThatIsThereAlreadyIsNotRefused(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
 	_, err := d.Link(t.Context(), link("u1"))
@@ -368,7 +368,7 @@ func TestARefundInTheMiddleOfALinkIsTakenOnce(t *testing.T) {
 	require.Zero(t, d.balance(t, ledger.CustomerPoints("c1")))
 }
 
-func TestWhoIsAlwaysTooLateIsToldSo(t *testing.T) {
+func TestAChangeThatIsAlwaysBeatenIsReported(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
 	d.guestOrders(t, 0, 1, 1000)

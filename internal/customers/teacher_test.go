@@ -110,7 +110,7 @@ func TestADocumentThatSaysNoUIDTeachesNobody(t *testing.T) {
 	require.Equal(t, customers.Lesson{Differs: true, Looked: true}, c.learn(t, "c1", "u1", 1))
 }
 
-func TestWhatNobodyKnowsToBeWrittenIsForgotten(t *testing.T) {
+func TestAMappingWhoseWriteIsUncertainIsForgotten(t *testing.T) {
 	t.Parallel()
 	c := newClass(t)
 	first := c.learn(t, "c1", "u1", 0)
@@ -137,7 +137,7 @@ var nothing = &storetest.Faults{
 	OnRead:   func(func() error) error { return errors.New("not to be read") },
 }
 
-func TestWhatIsKnownIsBoundedAndWhoIsAskedForStays(t *testing.T) {
+func TestKnownCustomersAreBoundedAndRecentOnesStay(t *testing.T) {
 	t.Parallel()
 	teacher := customers.NewTeacher(nothing, slog.New(slog.DiscardHandler), func() time.Time { return noon })
 	watched := teacher.Watch(nothing)

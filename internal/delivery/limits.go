@@ -105,7 +105,7 @@ func transport(t catalog.Target) *http.Transport {
 	dialer := &net.Dialer{Timeout: t.Timeouts.Connect, KeepAlive: 30 * time.Second}
 	proxy := http.ProxyFromEnvironment
 	if !t.Internal {
-		// Through a proxy nobody here would know who is dialled.
+		// Behind a proxy the address that is dialled is not known here.
 		dialer.Control, proxy = public, nil
 	}
 	return &http.Transport{

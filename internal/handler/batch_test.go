@@ -236,9 +236,8 @@ func TestAQueueGathersExactlyIfItsHandlersDo(t *testing.T) {
 	}
 }
 
-// Whoever comes and goes, each attempt that stays is in one call, which is no larger than it
-// may be.
-func TestNobodyIsCalledTwiceOrForgotten(t *testing.T) {
+// Attempts come and go. Each attempt that stays is in one call, and no call is too large.
+func TestEachAttemptThatStaysIsInOneCall(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
 		size := rapid.IntRange(2, 5).Draw(rt, "size")

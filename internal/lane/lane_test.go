@@ -37,7 +37,7 @@ func TestATicketIsOneOrItIsNone(t *testing.T) {
 	require.Empty(t, lane.Ticket(contract.Message{}))
 }
 
-func TestWhatCannotBeADocumentIsNotKept(t *testing.T) {
+func TestAMessageThatNoDocumentHoldsIsNotKept(t *testing.T) {
 	t.Parallel()
 	l, err := lane.Open(t.Context(), empty{}, lane.Name{Queue: "q", Message: "e1"})
 	require.NoError(t, err)

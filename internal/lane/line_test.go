@@ -274,8 +274,8 @@ func TestALaneIsOverWithItsLastMessage(t *testing.T) {
 	require.Equal(t, []bool{false, false, true}, []bool{over(message("e2")), over(r.broker.taken[0]), over(r.broker.taken[1])})
 }
 
-// TestWhatJoinsALaneDoesNotMakeItYounger: how long the oldest has waited is an alert.
-func TestWhatJoinsALaneDoesNotMakeItYounger(t *testing.T) {
+// TestAMessageThatJoinsALaneDoesNotMakeItYounger: how long the oldest has waited is an alert.
+func TestAMessageThatJoinsALaneDoesNotMakeItYounger(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	l := &line{db: r.db, now: start}

@@ -289,9 +289,9 @@ func TestALaneOfManyEntriesIsPublishedInOrder(t *testing.T) {
 	}
 }
 
-// TestWhatIsAddedWhileALaneIsRelayedIsNotLost adds an entry after the relay has read
+// TestAnEntryThatIsAddedDuringARelayIsNotLost adds an entry after the relay has read
 // the lane, so that the relay may not remove it.
-func TestWhatIsAddedWhileALaneIsRelayedIsNotLost(t *testing.T) {
+func TestAnEntryThatIsAddedDuringARelayIsNotLost(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	lanes := r.emit(t, emission("sub-1", "first"))
@@ -512,7 +512,7 @@ func TestARunThatIsOutOfTimeLeavesTheRest(t *testing.T) {
 	require.Equal(t, [2]int{}, r.left(t))
 }
 
-func TestWhatHasWaitedLongest(t *testing.T) {
+func TestTheLaneThatHasWaitedLongestIsFound(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	oldest := func() time.Duration {

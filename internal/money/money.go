@@ -1,9 +1,7 @@
-// Package money owns the two forms of an amount of money and the exact conversion between them.
-// Billhook counts in an int64 of the currency's minor unit. The queue contract writes a decimal
-// string with exactly the digits of the currency. The exponents are those of ISO 4217.
-//
-// It refuses floats, rounding, exchange and locale. Each amount has one spelling; any other
-// string is an error.
+// Package money owns the exact conversion between the two forms of an amount: an int64 of the
+// currency's minor unit, in which Billhook counts, and the queue contract's decimal string with
+// exactly the digits of the currency by ISO 4217. It refuses floats, rounding, exchange and
+// locale. Each amount has one spelling; any other string is an error.
 package money
 
 import (

@@ -145,7 +145,7 @@ func named(who string, r *http.Request) (string, error) {
 	}
 }
 
-// accepts compares with every token in constant time; hashing first hides their lengths.
+// accepts compares every token in constant time. The hashes hide their lengths.
 func (a Access) accepts(authorization string) bool {
 	token, ok := strings.CutPrefix(authorization, "Bearer ")
 	if !ok || token == "" {

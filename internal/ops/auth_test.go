@@ -15,7 +15,7 @@ import (
 	"billhook/internal/ops"
 )
 
-// identities knows whoever is named in a header.
+// identities accepts the name in a header.
 type identities struct{}
 
 func (identities) Identify(_ context.Context, header http.Header) (string, error) {
@@ -35,7 +35,7 @@ func (identities) Identify(_ context.Context, header http.Header) (string, error
 	}
 }
 
-func TestWhoAsksIsKnown(t *testing.T) {
+func TestTheSenderOfARequestIsIdentified(t *testing.T) {
 	t.Parallel()
 	const away, near = "192.0.2.7:1", "127.0.0.1:1"
 	both := ops.Access{Tokens: []string{token}, Identifier: identities{}}

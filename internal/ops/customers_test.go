@@ -118,7 +118,7 @@ func TestAChangeOfACustomerThatMakesNoSenseIsRefused(t *testing.T) {
 	}
 }
 
-func TestWhoMayNotUseTheAPIChangesNoCustomer(t *testing.T) {
+func TestARefusedSenderChangesNoCustomer(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, ops.Access{Tokens: []string{token}})
 	for _, method := range []string{http.MethodGet, http.MethodPut, http.MethodDelete} {

@@ -10,7 +10,7 @@ import (
 	"billhook/internal/ops"
 )
 
-func TestWhoIsLetInByTheMachineNamesTheMachine(t *testing.T) {
+func TestOpenAccessNeedsTheMachinesOwnHost(t *testing.T) {
 	t.Parallel()
 	for host, want := range map[string]int{
 		"localhost": 200, "localhost:8081": 200, "LocalHost:8081": 200, "127.0.0.1": 200, "127.0.0.1:8081": 200, "127.5.6.7:1": 200,
@@ -60,7 +60,7 @@ func TestATokenIsTakenUnderAnyName(t *testing.T) {
 	require.Equal(t, http.StatusUnauthorized, got.Code, "where a token is asked for, the name says nothing")
 }
 
-func TestWhoIsLetInByTheMachineIsNotAskedByAnotherSite(t *testing.T) {
+func TestOpenAccessRefusesOtherSites(t *testing.T) {
 	t.Parallel()
 	r := open(t)
 	for name, test := range map[string]struct {

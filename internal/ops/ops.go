@@ -147,10 +147,9 @@ func story(id string, records, letters []store.Document) (Event, error) {
 	return event, nil
 }
 
-// describeLetter shows a dead letter also where too little is readable to replay it.
 func describeLetter(doc store.Document) DeadLetter {
 	var item deadletter.Item
-	_ = store.Decode(doc.Fields, &item) // the rest is shown
+	_ = store.Decode(doc.Fields, &item) // what is readable is shown, also where a replay needs more
 	return DeadLetter{
 		Queue: item.Queue, Reason: item.Reason, Status: item.Status, Detail: item.Detail, Attempts: item.Attempts,
 		SourceMessageID: item.SourceMessageID, DeadLetteredAt: item.DeadLettered, State: item.State, CorrectedBy: item.CorrectedBy,

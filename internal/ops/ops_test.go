@@ -108,7 +108,7 @@ func own(r dedupe.Record) store.Write {
 	return store.Create(dedupe.Key(r.Queue, r.Tenant, r.EventID), r.Fields())
 }
 
-func TestWhoMayAsk(t *testing.T) {
+func TestTheAPIAcceptsTheSendersThatItShould(t *testing.T) {
 	t.Parallel()
 	closed, rotating, local := ops.Access{Tokens: []string{token}}, ops.Access{Tokens: []string{token, next}}, ops.Access{Tokens: []string{token}, OpenOnLoopback: true}
 	for name, test := range map[string]struct {

@@ -186,7 +186,7 @@ func FuzzDetect(f *testing.F) {
 			require.Equal(t, found != "", ok)
 			require.Contains(t, []string{"", "email", "ip", "iban", "card", "phone"}, found)
 		}
-		// What is found alone is found behind a name, and whoever writes it in capitals.
+		// A value that is found alone is found behind a name, too, and in capitals.
 		found, _ := pii.Detect(pii.UID, value)
 		if found != "" && found != "phone" && !strings.HasPrefix(value, " ") {
 			for _, other := range []string{"x-" + value, "acme|" + value} {

@@ -30,7 +30,7 @@ func minimize(t require.TestingT, p *pii.Projection, in string) (out string, dro
 	return strings.TrimPrefix(string(minimized), "before"), dropped, err
 }
 
-func TestWhatIsBadAndOptionalIsLeftOut(t *testing.T) {
+func TestABadOptionalFieldIsLeftOut(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		in, want string
@@ -69,7 +69,7 @@ func TestWhatIsBadAndOptionalIsLeftOut(t *testing.T) {
 	}
 }
 
-func TestWhatIsBadAndRequiredIsRefusedBesideWhatIsLeftOut(t *testing.T) {
+func TestABadRequiredFieldRefusesTheBody(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		in, path, rule string
@@ -188,7 +188,7 @@ func TestAPeekStopsBehindWhatItWants(t *testing.T) {
 	require.ErrorContains(t, err, "malformed", "it passes over what stands before")
 }
 
-func TestWhatIsGoodIsMinimizedWithoutAnAllocation(t *testing.T) { //nolint:paralleltest // it counts allocations
+func TestMinimizingAGoodBodyAllocatesNothing(t *testing.T) { //nolint:paralleltest // it counts allocations
 	if raceDetector {
 		t.Skip("the race detector makes pools forget at random")
 	}

@@ -55,7 +55,7 @@ func TestTheSameSeedDrawsTheSame(t *testing.T) {
 	require.Equal(t, first.table(), second.table())
 }
 
-func TestWhatIsNotAllIsNotAHundredPercent(t *testing.T) {
+func TestAShareBelowAllIsBelowAHundredPercent(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, "99.9 %", percent(99_999, 100_000))
 	require.Equal(t, "100 %", percent(7, 7))

@@ -120,7 +120,8 @@ type Keeper struct {
 	Changed func(id string)
 }
 
-// Change is who changes a product, and why. The JSON is that of a request, whose sender is known.
+// Change names the author of a change and the reason. The JSON is that of a request, whose sender
+// is known otherwise.
 type Change struct {
 	Who string `json:"-"`
 	Why string `json:"why"`

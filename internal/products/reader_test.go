@@ -141,7 +141,7 @@ func TestThoseWhoAskAtOnceShareOneRead(t *testing.T) {
 	first := asks(t.Context(), reader, "hat", 1)
 	<-h.reads
 	rest := asks(t.Context(), reader, "hat", 20)
-	close(h.answers) // whoever asks later finds the answer, or the read under way
+	close(h.answers) // a later call finds the answer, or the read under way
 	require.Equal(t, answer{250, true, nil}, <-first)
 	for range 20 {
 		require.Equal(t, answer{250, true, nil}, <-rest)
@@ -149,9 +149,9 @@ func TestThoseWhoAskAtOnceShareOneRead(t *testing.T) {
 	require.EqualValues(t, 1, s.counter.Gets.Load())
 }
 
-// The read that somebody shares may have been over before the product was set: who asks
-// after that must not be told that it is unknown.
-func TestWhoSharesAReadIsNotToldThatAProductIsUnknownThatIsThere(t *testing.T) {
+// A shared read may have ended before the product was set. A call after that must not answer
+// that the product is unknown.
+func TestASharedReadDoesNotHideAProductThatWasSetAfterIt(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	h := &held{s.faults, make(chan string), make(chan struct{})}
@@ -189,7 +189,7 @@ func (w *waiting) Done() <-chan struct{} {
 	return w.Context.Done()
 }
 
-func TestWhoLeavesTakesNobodysAnswerAway(t *testing.T) {
+func TestACallerThatLeavesDoesNotEndASharedRead(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	h := &held{s.faults, make(chan string), make(chan struct{})}

@@ -209,7 +209,7 @@ func TestATimeOfDeliveryIsKept(t *testing.T) {
 	}
 }
 
-func TestWhatComesBackTooLateHasExpired(t *testing.T) {
+func TestAMessageThatComesBackTooLateHasExpired(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, setup{queue: func(q *catalog.Queue) { patient(q); q.MessageTTL = 15 * time.Minute }, credit: always(errHandler)})
 	require.Equal(t, http.StatusOK, r.deliver(paid("e1", known, 1)).code)
@@ -222,7 +222,7 @@ func TestWhatComesBackTooLateHasExpired(t *testing.T) {
 	require.Equal(t, "message_ttl", lines[1]["reason"])
 }
 
-func TestWhatIsTooLargeToKeepStaysWithTheBroker(t *testing.T) {
+func TestAMessageThatIsTooLargeToKeepStaysWithTheBroker(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, setup{queue: both(patient, inOrder), credit: always(errHandler)})
 	padded := func(event string) message {

@@ -13,7 +13,7 @@ import (
 	"billhook/internal/dedupe"
 )
 
-func TestWhatIsNoPushIsRefusedAndNothingIsPublished(t *testing.T) {
+func TestARequestThatIsNoPushIsRefused(t *testing.T) {
 	t.Parallel()
 	for name, body := range map[string]string{
 		"no body":                              "",
@@ -58,7 +58,7 @@ func TestWhatIsNoPushIsRefusedAndNothingIsPublished(t *testing.T) {
 	}
 }
 
-func TestWhatGoogleMayAddToAPushIsPassedOver(t *testing.T) {
+func TestUnknownMembersOfAPushAreIgnored(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, setup{})
 	body := bytes.Replace(paid("e1", known, 1).envelope(), []byte(`{"message":{`), []byte(`{"new":[1,{"deep":null}],"message":{"newer":1e400,`), 1)

@@ -647,8 +647,8 @@ func TestTheMessageIsKeptWhileASweepMayNeedIt(t *testing.T) {
 	}
 }
 
-// TestAConflictRemembersBothHashes: whoever decides about it sees what contradicts
-// what, also when the event's own record is gone, and no payload.
+// TestAConflictRemembersBothHashes: the person who decides about a conflict sees both hashes,
+// also when the event's own record is gone, and no payload.
 func TestAConflictRemembersBothHashes(t *testing.T) {
 	t.Parallel()
 	for kind, with := range map[string]setup{"of a leased event": {leased: (&gateway{}).leased()}, "of a committed event": {}} {

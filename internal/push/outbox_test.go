@@ -117,7 +117,7 @@ func TestNothingIsEmittedThatIsNotCommitted(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBePublishedNowIsPublishedByTheRelay(t *testing.T) {
+func TestTheRelayPublishesWhatTheWorkerCouldNot(t *testing.T) {
 	t.Parallel()
 	for name, fault := range map[string]func(*rig){
 		"where the broker is down":              func(r *rig) { r.broker.down = true },
@@ -140,7 +140,7 @@ func TestWhatCannotBePublishedNowIsPublishedByTheRelay(t *testing.T) {
 	}
 }
 
-func TestWhatWaitsIsPublishedBeforeWhatComesAfterIt(t *testing.T) {
+func TestAWaitingMessageIsPublishedBeforeLaterOnes(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, setup{credit: telling})
 	r.broker.down = true
@@ -155,7 +155,7 @@ func TestWhatWaitsIsPublishedBeforeWhatComesAfterIt(t *testing.T) {
 }
 
 // TestARepetitionEmitsTheSameIDs: an event whose record was forgotten, or whose first
-// attempt failed, says the same again, so that who hears it knows it.
+// attempt failed, emits the same ids again, so that a consumer recognizes them.
 func TestARepetitionEmitsTheSameIDs(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, setup{credit: func(*rig, handler.Tx) handler.Tx {

@@ -260,7 +260,7 @@ func TestEveryOutcomeHasItsAnswer(t *testing.T) {
 	}
 }
 
-func TestWhoMayPush(t *testing.T) {
+func TestPushesAreAcceptedByTheirTokens(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		err  error

@@ -176,8 +176,8 @@ func TestATurnThatComesWithTheEndOfAWaitIsPassedOn(t *testing.T) {
 	}
 }
 
-// TestSlotsGoRoundAsTheirModelSays holds them to the plainest one: who waits, by key, and
-// whose turn it is.
+// TestSlotsGoRoundAsTheirModelSays holds slots to the plainest model: the waiting messages by
+// key, and the key whose turn it is.
 func TestSlotsGoRoundAsTheirModelSays(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -255,7 +255,7 @@ func TestSlotsGoRoundAsTheirModelSays(t *testing.T) {
 	})
 }
 
-// TestSlotsAreNotLostInACrowd is for the race detector: whoever gets a slot gives it back,
+// TestSlotsAreNotLostInACrowd is for the race detector: each message with a slot gives it back,
 // while others are late, leave or are ended.
 func TestSlotsAreNotLostInACrowd(t *testing.T) {
 	t.Parallel()

@@ -43,7 +43,7 @@ func TestAPatternHoldsWhatRabbitMQSaysItHolds(t *testing.T) {
 	require.False(t, routing.Pattern("").Match("a"))
 }
 
-func TestWhatIsNoPatternIsRefused(t *testing.T) {
+func TestATextThatIsNoPatternIsRefused(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"", ".", "a.", ".a", "a..b", "a b", "a*", "*a.b", "**", "a.##", `a"`, strings.Repeat("a", 129)} {
 		_, err := routing.Parse(text)

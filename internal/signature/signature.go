@@ -1,7 +1,6 @@
 // Package signature signs and verifies webhooks: PayNow's scheme, a generic one, and Standard
 // Webhooks. It owns the comparison in constant time, several secrets at once, and the replay
-// window to both sides. It refuses to see a request: it gets the values of headers, and the
-// body as the bytes that arrived.
+// window to both sides. It sees no request, only the values of headers and the raw body.
 package signature
 
 import (

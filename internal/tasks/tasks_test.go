@@ -258,7 +258,7 @@ func TestOrphansWaitForTheSlowestQueue(t *testing.T) {
 	require.Equal(t, 12*time.Minute, tasks.OrphanAfter(&catalog.Catalog{Queues: []catalog.Queue{quick}}), "and does so for every queue, after an outage")
 }
 
-func TestWhatHasExpiredIsRemovedWhereverItIs(t *testing.T) {
+func TestExpiredDocumentsOfEveryCollectionAreRemoved(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	for _, collection := range []string{dedupe.Collection, deadletter.Collection, twophase.Collection, "paymentEvents"} {

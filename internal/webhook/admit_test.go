@@ -171,7 +171,7 @@ func TestBodiesInFlightHoldNoMoreThanTheirBudget(t *testing.T) {
 					require.Equal(t, http.StatusUnauthorized, w.Code, "%s", w.Body)
 				}
 			}
-			// All of it is there again for who has a megabyte to say.
+			// The whole budget is free again for large bodies.
 			order := webhooktest.Order(1<<20 - 4096)
 			for range 2 * budget >> 20 {
 				w := d.send(payNow(t, order))
@@ -181,7 +181,7 @@ func TestBodiesInFlightHoldNoMoreThanTheirBudget(t *testing.T) {
 	}
 }
 
-// Who announces a megabyte and sends none takes no room from those who send.
+// A sender that announces a megabyte and sends nothing takes no room from other senders.
 func TestAnAnnouncedLengthHoldsNothing(t *testing.T) {
 	t.Parallel()
 	d := open(t, func(c *webhook.Config) {

@@ -492,7 +492,7 @@ func TestTheUidIsReadWhereTheCatalogSays(t *testing.T) {
 	require.Equal(t, customer, got.OrderingKey, "what is not trusted is not looked at")
 }
 
-// A sender learns that it is to come again; whoever is to mend it learns what.
+// The answer tells the sender to send again. The log tells the operator what to mend.
 func TestAnUnconfirmedPublishNamesItsCauseInTheLogAlone(t *testing.T) {
 	t.Parallel()
 	for cause, err := range map[string]error{

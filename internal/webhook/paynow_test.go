@@ -132,7 +132,7 @@ func TestSamplesLeaveAsTheContractSays(t *testing.T) {
 	}
 }
 
-func TestWhatNobodyWantsIsVerifiedAndIgnored(t *testing.T) {
+func TestAnEventWithoutAQueueIsVerifiedAndIgnored(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name, body, eventID, reason string
@@ -333,7 +333,7 @@ func TestTheTimeIsTheLatestThatTheEventTellsOfItself(t *testing.T) {
 	}
 }
 
-func TestWhoseOrderItIsMayStandInEitherPlace(t *testing.T) {
+func TestAnOrdersCustomerIsReadInEitherPlace(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ customer, want string }{
 		"inside the customer":                  {`"customer":{"id":"8"}`, "8"},

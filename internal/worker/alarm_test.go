@@ -79,7 +79,7 @@ func (r *recorder) At(_ context.Context, at time.Time) error {
 	return nil
 }
 
-func TestWhatAWorkerIsGivenIsItsAlarmAndWithoutOneItAsksForNothing(t *testing.T) {
+func TestAWorkerUsesTheAlarmThatItIsGiven(t *testing.T) {
 	t.Parallel()
 	clock := clocktest.New(time.Date(2026, 3, 2, 10, 15, 0, 0, time.UTC))
 	given := &recorder{}

@@ -136,7 +136,7 @@ type nobody struct{}
 
 func (nobody) Verify(context.Context, string) error { return auth.ErrInvalid }
 
-// Who may not push may not have tasks done either.
+// A sender that may not push may not call tasks either.
 func TestAWorkerOpensNoDoorWithoutAToken(t *testing.T) {
 	t.Parallel()
 	w, err := worker.New(config(t, func(c *worker.Config) { c.Authenticator = nobody{} }))

@@ -37,7 +37,7 @@ const (
 	ModeNone = "none"
 )
 
-// Google's issuers, in both documented spellings, and the URL of its public keys.
+// Google's issuers in both documented spellings, and the URL of its public keys.
 const (
 	issuerURL     = "https://accounts.google.com"
 	issuerHost    = "accounts.google.com"
@@ -53,7 +53,7 @@ const (
 	strippedSignature = "SIGNATURE_REMOVED_BY_GOOGLE"
 )
 
-// Errors of Verify and Identify. Every error of theirs wraps exactly one of them.
+// Errors of Verify and Identify, which wrap exactly one of them.
 var (
 	// ErrMissing: there is no bearer token. 401.
 	ErrMissing = errors.New("auth: no bearer token")

@@ -489,7 +489,7 @@ func TestAQueueThatIsSwitchedOffIsPaused(t *testing.T) {
 	require.Equal(t, both, switched(true))
 }
 
-// A publish that cannot be confirmed says why: those who are to mend it are not the same.
+// A publish that is not confirmed names its cause: each cause is mended by other people.
 func TestAnErrorOfPublishNamesItsCause(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {

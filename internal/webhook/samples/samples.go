@@ -51,8 +51,7 @@ var Personal = []string{
 	"198.51.100.23", "2001:db8:5::17", "76561198000004242", "0c9d1b52-5f60-4f0e-8f2a-7b1f2f0e9a11", "+47 73 59",
 }
 
-// Event is who and what a sample is sent about instead of what stands in it. An
-// empty field leaves the sample's own.
+// Event has the ids that replace those of a sample. An empty field leaves the sample's own.
 type Event struct {
 	EventID, OrderID, CustomerID, UID string
 	// SubscriptionID is the trial's in a trial's sample.

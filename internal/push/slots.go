@@ -98,25 +98,19 @@ func (s *slots) unlessEnded() bool {
 
 // forget removes a waiter that leaves.
 func (s *slots) forget(key string, w *waiter) {
-	s.remove(key, slices.Index(s.waiting[key], w))
-	if len(s.waiting[key]) == 0 {
-		i := slices.Index(s.keys, key)
-		s.keys = slices.Delete(s.keys, i, i+1)
+	if s.remove(key, w); len(s.waiting[key]) == 0 {
+		s.keys = slices.DeleteFunc(s.keys, func(other string) bool { return other == key })
 	}
 }
 
-// remove takes the i-th waiter of a key out.
-func (s *slots) remove(key string, i int) *waiter {
-	of := s.waiting[key]
-	w := of[i]
-	if len(of) == 1 {
+// remove takes a waiter of a key out.
+func (s *slots) remove(key string, w *waiter) {
+	s.waiting[key] = slices.DeleteFunc(s.waiting[key], func(other *waiter) bool { return other == w })
+	if len(s.waiting[key]) == 0 {
 		delete(s.waiting, key)
-	} else {
-		s.waiting[key] = append(of[:i:i], of[i+1:]...)
 	}
 	s.count--
 	s.bytes -= w.size
-	return w
 }
 
 // release gives a slot back.
@@ -135,8 +129,8 @@ func (s *slots) handOver() {
 	}
 	key := s.keys[0]
 	s.keys = s.keys[1:]
-	w := s.remove(key, 0)
-	if len(s.waiting[key]) > 0 {
+	w := s.waiting[key][0]
+	if s.remove(key, w); len(s.waiting[key]) > 0 {
 		s.keys = append(s.keys, key)
 	}
 	close(w.turn)

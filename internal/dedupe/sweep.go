@@ -93,13 +93,23 @@ type Pruned struct {
 	Remembered int `json:"remembered"`
 }
 
-// Prune removes records of events that were completed before the given time and have
-// expired, and no others: a record removed earlier is an event that may double. It
-// looks at no more than limit completed records, 500 at most, behind the id after,
-// and returns the id to go on behind, empty at the end.
-func Prune(ctx context.Context, s store.Store, before, now time.Time, after string, limit int, dryRun bool) (Pruned, string, error) {
+// Page says which records a prune looks at.
+type Page struct {
+	// Before is when their events were completed at the latest, and Now when they have expired.
+	Before, Now time.Time
+	// After is the id to go on behind; empty at the start. Limit is how many completed records
+	// are read, 500 at most.
+	After string
+	Limit int
+	// DryRun leaves the records.
+	DryRun bool
+}
+
+// Prune removes the records of a page that have expired, and no others: a record removed
+// earlier is an event that may double. It returns the id to go on behind, empty at the end.
+func Prune(ctx context.Context, s store.Store, p Page) (Pruned, string, error) {
 	page, err := s.Query(ctx, store.Query{
-		Collection: Collection, Equal: map[string]any{"status": string(Completed)}, After: after, Limit: min(limit, store.MaxWrites),
+		Collection: Collection, Equal: map[string]any{"status": string(Completed)}, After: p.After, Limit: min(p.Limit, store.MaxWrites),
 	})
 	if err != nil {
 		return Pruned{}, "", fmt.Errorf("dedupe: read completed records: %w", err)
@@ -109,14 +119,14 @@ func Prune(ctx context.Context, s store.Store, before, now time.Time, after stri
 	for _, doc := range page.Documents {
 		record, err := FromDocument(doc)
 		switch {
-		case err != nil || record.ProcessedAt.IsZero() || !record.ProcessedAt.Before(before):
-		case record.ExpireAt.IsZero() || now.Before(record.ExpireAt):
+		case err != nil || record.ProcessedAt.IsZero() || !record.ProcessedAt.Before(p.Before):
+		case record.ExpireAt.IsZero() || p.Now.Before(record.ExpireAt):
 			pruned.Remembered++
 		default:
 			expired = append(expired, doc)
 		}
 	}
-	if dryRun {
+	if p.DryRun {
 		pruned.Removed = len(expired)
 		return pruned, page.Next, nil
 	}

@@ -393,7 +393,7 @@ func TestAPruneTakesNoRecordThatCountsStill(t *testing.T) {
 			f := newFloor(t)
 			key := f.completed(t, "e1", test.completed, test.expired)
 			for _, dry := range []bool{true, false} {
-				got, next, err := dedupe.Prune(t.Context(), f.faults, f.now.Add(-time.Hour), f.now, "", 10, dry)
+				got, next, err := dedupe.Prune(t.Context(), f.faults, dedupe.Page{Before: f.now.Add(-time.Hour), Now: f.now, Limit: 10, DryRun: dry})
 				require.NoError(t, err)
 				require.Empty(t, next)
 				require.Equal(t, test.want, got)
@@ -414,7 +414,7 @@ func TestAPruneLeavesWhatIsWrittenAnewAndTakesTheRest(t *testing.T) {
 	doc, err := f.Get(t.Context(), anew)
 	require.NoError(t, err)
 	doc.Fields["expire_at"] = f.now.Add(time.Hour)
-	got, _, err := dedupe.Prune(t.Context(), revived{f.faults, store.Set(anew, doc.Fields)}, f.now.Add(-time.Hour), f.now, "", 10, false)
+	got, _, err := dedupe.Prune(t.Context(), revived{f.faults, store.Set(anew, doc.Fields)}, dedupe.Page{Before: f.now.Add(-time.Hour), Now: f.now, Limit: 10})
 	require.NoError(t, err)
 	require.Equal(t, dedupe.Pruned{LookedAt: 3, Removed: 2}, got)
 	_, err = f.Get(t.Context(), anew)
@@ -426,7 +426,7 @@ func TestAPruneThatFailsIsAnErrorAndCanBeAskedForAgain(t *testing.T) {
 	f := newFloor(t)
 	f.completed(t, "e1", 2*time.Hour, time.Hour)
 	prune := func() (dedupe.Pruned, error) {
-		got, _, err := dedupe.Prune(t.Context(), f.faults, f.now.Add(-time.Hour), f.now, "", 10, false)
+		got, _, err := dedupe.Prune(t.Context(), f.faults, dedupe.Page{Before: f.now.Add(-time.Hour), Now: f.now, Limit: 10})
 		return got, err
 	}
 	f.faults.FailReads(1)

@@ -233,7 +233,7 @@ func (a *API) cleanup(r *http.Request) (Cleaned, error) {
 	if err := params.err(); err != nil {
 		return Cleaned{}, err
 	}
-	done, next, err := dedupe.Prune(r.Context(), a.Store, now.Add(-age), now, at.id, prune, dry)
+	done, next, err := dedupe.Prune(r.Context(), a.Store, dedupe.Page{Before: now.Add(-age), Now: now, After: at.id, Limit: prune, DryRun: dry})
 	a.Log.LogAttrs(r.Context(), slog.LevelInfo, "ops cleanup", slog.String("who", Who(r.Context())), slog.Bool("dry_run", dry),
 		slog.Int("removed", done.Removed), slog.Int("remembered", done.Remembered), slog.Bool("failed", err != nil))
 	answer := Cleaned{Pruned: done, DryRun: dry}

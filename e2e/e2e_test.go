@@ -189,7 +189,9 @@ func changedCatalog(t *testing.T, pairs ...string) (folder string) {
 func startReal(t *testing.T, project string, provision e2e.Provision, environment ...string) *stack {
 	t.Helper()
 	broker, database := emulatortest.PubSub(t), emulatortest.Firestore(t)
-	r, err := e2e.StartReal(t.Context(), t.TempDir(), project, broker, database, provision, environment...)
+	r, err := e2e.StartReal(t.Context(), e2e.Site{
+		Folder: t.TempDir(), Project: project, Broker: broker, Database: database, Provision: provision, Environment: environment,
+	})
 	require.NoError(t, err)
 	t.Cleanup(r.Close)
 	collect := func(pull func(context.Context) ([]contract.Message, error)) func(*testing.T) []contract.Message {

@@ -44,7 +44,9 @@ func TestAThousandDeadLettersAreReplayedThroughTwoKills(t *testing.T) {
 	require.NoError(t, err)
 	q, _ := c.Queue(e2e.Queue)
 	project := "replay-" + uuid.NewString()
-	r, err := e2e.StartReal(t.Context(), t.TempDir(), project, broker, database, e2e.Provisioned(project, c))
+	r, err := e2e.StartReal(t.Context(), e2e.Site{
+		Folder: t.TempDir(), Project: project, Broker: broker, Database: database, Provision: e2e.Provisioned(project, c),
+	})
 	require.NoError(t, err)
 	t.Cleanup(r.Close)
 

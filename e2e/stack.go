@@ -82,11 +82,21 @@ func Provisioned(project string, c *catalog.Catalog) Provision {
 	}
 }
 
-// StartReal builds the binaries, provisions a new project on the emulators at the two
-// addresses, and starts the services. environment has additional variables as NAME=value.
-func StartReal(ctx context.Context, folder, project, broker, database string, provision Provision, environment ...string) (*Real, error) {
-	r := &Real{Log: &Log{}, project: project, folder: folder, broker: broker}
-	if err := r.start(ctx, database, provision, environment); err != nil {
+// Site is where a Real runs.
+type Site struct {
+	// Folder has the binaries. Project is a new one on the emulators.
+	Folder, Project string
+	// Broker and Database are the addresses of the emulators.
+	Broker, Database string
+	Provision        Provision
+	// Environment has additional variables as NAME=value.
+	Environment []string
+}
+
+// StartReal builds the binaries, provisions the project, and starts the services.
+func StartReal(ctx context.Context, site Site) (*Real, error) {
+	r := &Real{Log: &Log{}, project: site.Project, folder: site.Folder, broker: site.Broker}
+	if err := r.start(ctx, site.Database, site.Provision, site.Environment); err != nil {
 		r.Close()
 		return nil, err
 	}

@@ -75,7 +75,9 @@ func run(ctx context.Context, args []string, stdout io.Writer) (err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
 	const project = "soak"
-	running, err := e2e.StartReal(ctx, folder, project, broker.Addr(), database.Addr(), e2e.Provisioned(project, c))
+	running, err := e2e.StartReal(ctx, e2e.Site{
+		Folder: folder, Project: project, Broker: broker.Addr(), Database: database.Addr(), Provision: e2e.Provisioned(project, c),
+	})
 	if err != nil {
 		return err
 	}

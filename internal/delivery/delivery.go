@@ -1,7 +1,8 @@
 // Package delivery tells other services what happened, by signed requests, and says what
 // their answers mean for the message. It owns the wire form of a posted event, the
 // limits of a target and the table from answers to marks. It refuses to retry, to follow
-// a redirect, and to repeat anything of an answer but its status.
+// a redirect, and to repeat anything of an answer but its status; a body goes to the one who
+// asked for it, and no further.
 package delivery
 
 import (
@@ -35,7 +36,7 @@ type Config struct {
 	Now    func() time.Time
 }
 
-// Target posts events to one service. It is safe for concurrent use.
+// Target makes requests to one service. It is safe for concurrent use.
 type Target struct {
 	base   *url.URL
 	signer *signature.Signer
@@ -192,13 +193,11 @@ func (p poster) do(ctx context.Context, event handler.Event) (result string, err
 	if err != nil {
 		return "", err
 	}
-	got, err := p.exchange(ctx, call{http.MethodPost, p.base.JoinPath(p.post.Path), body, event.ID})
-	switch {
-	case err != nil:
-		return "", err
-	case got.status >= 200 && got.status < 300:
+	answer, failure := p.Call(ctx, Request{Method: http.MethodPost, Path: p.post.Path, ID: event.ID, Body: body})
+	if failure == nil {
 		return Delivered, nil
-	case got.status == http.StatusConflict && p.post.Reconcile != "":
+	}
+	if answer.Status == http.StatusConflict && p.post.Reconcile != "" {
 		// It means "I have that" to some and "this contradicts what I have" to others, so the
 		// target is asked.
 		result, done, err := p.reconcile(ctx, event)
@@ -206,7 +205,7 @@ func (p poster) do(ctx context.Context, event handler.Event) (result string, err
 			return result, err
 		}
 	}
-	return "", got.refusal
+	return "", failure
 }
 
 func (p poster) reconcile(ctx context.Context, event handler.Event) (result string, done bool, err error) {
@@ -214,19 +213,18 @@ func (p poster) reconcile(ctx context.Context, event handler.Event) (result stri
 		return "", false, retry.Permanent("event_id_invalid", nil)
 	}
 	path := strings.Replace(p.post.Reconcile, "{id}", event.ID, 1)
-	got, err := p.exchange(ctx, call{http.MethodGet, p.base.JoinPath(path), nil, event.ID})
-	if err != nil {
+	answer, err := p.Call(ctx, Request{Method: http.MethodGet, Path: path, ID: event.ID})
+	switch answer.Status {
+	case 0:
 		return "", false, err
-	}
-	switch got.status {
 	case http.StatusOK:
 		return Delivered, true, nil
 	case http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusNotImplemented:
 		return "", false, nil
 	}
-	if got.refusal == nil || retry.Decide(got.refusal).Class.Terminal() {
+	if err == nil || retry.Decide(err).Class.Terminal() {
 		// The question was refused, not the message: what became of that is not known.
-		return "", false, retry.Transient("callee_unclear_"+strconv.Itoa(got.status), nil)
+		return "", false, retry.Transient("callee_unclear_"+strconv.Itoa(answer.Status), nil)
 	}
-	return "", false, got.refusal
+	return "", false, err
 }

@@ -117,7 +117,7 @@ func transport(t catalog.Target) *http.Transport {
 		MaxIdleConnsPerHost:    16,
 		IdleConnTimeout:        time.Minute,
 		MaxResponseHeaderBytes: 32 << 10,
-		DisableCompression:     true, // nobody reads the bodies
+		DisableCompression:     true, // a small body could become a large one
 	}
 }
 

@@ -58,7 +58,7 @@ func TestATargetOfADisabledQueueIsNeededByNobody(t *testing.T) {
 
 func TestAHandlerOfGoSaysWhichTargetsItCalls(t *testing.T) {
 	t.Parallel()
-	c, err := catalog.Load(posting(t, "reminder: { post", "another: { name: letters.send, calls: [unheard] }\n      reminder: { post"))
+	c, err := catalog.Load(posting(t, "reminder: { post", "seat.taken: { name: letters.send, calls: [unheard] }\n      reminder: { post"))
 	require.NoError(t, err)
 	var names []string
 	for _, target := range c.TargetsOf("letters") {
@@ -120,8 +120,8 @@ func TestEachMistakeOfATargetNamesFileTargetAndKey(t *testing.T) {
 		"a name beside it":                 {"reminder: { post:", "reminder: { name: letters.send, post:", handler + "post: stands in the place of name, not beside it"},
 		"an unknown key of a post":         {"post: { target", "post: { method: PUT, target", handler + "post.method: unknown key"},
 		"a post that emits":                {"reminder: { post", "reminder: { emits: [seat-news], post", handler + "emits: a post emits nothing"},
-		"a call of nobody":                 {"reminder: { post", "another: { name: letters.send, calls: [post-box] }\n      reminder: { post", "queues.yaml: queue reminders: handlers.another.calls: no target has the name post-box"},
-		"a call of one twice":              {"reminder: { post", "another: { name: letters.send, calls: [unheard, unheard] }\n      reminder: { post", "queues.yaml: queue reminders: handlers.another.calls: lists unheard twice"},
+		"a call of nobody":                 {"reminder: { post", "seat.taken: { name: letters.send, calls: [post-box] }\n      reminder: { post", "queues.yaml: queue reminders: handlers.seat.taken.calls: no target has the name post-box"},
+		"a call of one twice":              {"reminder: { post", "seat.taken: { name: letters.send, calls: [unheard, unheard] }\n      reminder: { post", "queues.yaml: queue reminders: handlers.seat.taken.calls: lists unheard twice"},
 		"a post that calls":                {"reminder: { post", "reminder: { calls: [unheard], post", handler + "calls: a post calls its target alone"},
 		"another fallback of its secret":   {"secret_variable: UNHEARD_SECRET", "secret_variable: POST_OFFICE_SECRET\n    secret_fallback: WEBHOOK_SECRET", "targets.yaml: target unheard: secret_fallback: must be that of every target with this secret_variable"},
 		"a fallback that is no secret":     {"secret_variable: UNHEARD_SECRET", "secret_variable: UNHEARD_SECRET\n    secret_fallback: OPS_TOKEN", "targets.yaml: target unheard: secret_fallback: must be an environment variable that ends with _SECRET"},

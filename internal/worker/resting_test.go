@@ -100,7 +100,7 @@ func startOutage(t *testing.T, places map[string]string) *outage {
 			target, err := delivery.New(delivery.Config{
 				Target: catalog.Target{
 					Name: name, Scheme: catalog.SchemeGeneric, Internal: true, Timeouts: catalog.Timeouts{Connect: time.Second, Total: 10 * time.Second},
-					Breaker: catalog.Breaker{Failures: 5, Rest: 30 * time.Second},
+					Breaker: catalog.Breaker{Failures: 5, Rest: 5 * time.Minute},
 				},
 				BaseURL: "http://" + name + ".example", Secret: "a-secret-of-more-than-24-bytes", Now: time.Now, Client: &http.Client{Transport: at},
 			})
@@ -169,16 +169,16 @@ func TestTheBacklogOfTheOnlyTargetStaysWithTheBrokerWhileItsBreakerIsOpen(t *tes
 		const events = 60
 		o.publish(t, "initial", 0, events/2)
 		o.publish(t, "renewal", events/2, events)
-		<-time.After(10 * time.Minute)
+		<-time.After(2 * time.Hour)
 		synctest.Wait()
 		asked, applied := o.sick.has()
 		stats := o.simulator.Stats()[o.queue.PushSubscription()]
 		require.Empty(t, applied)
 		// Five until it opens, and one for each rest after that; an event is asked about before it
 		// is posted again.
-		require.LessOrEqual(t, asked, 5+10*2)
+		require.LessOrEqual(t, asked, 5+2*12)
 		require.Positive(t, stats.PushBackoff, "the subscription slows down")
-		require.LessOrEqual(t, o.kept(t), asked, "what was not tried is not kept")
+		require.LessOrEqual(t, o.kept(t), 5, "what was not tried is not kept")
 		require.GreaterOrEqual(t, stats.Backlog, events-asked)
 		o.sick.is(false)
 		<-time.After(4 * time.Hour)
@@ -202,7 +202,7 @@ func TestAnOpenBreakerKeepsItsMessagesAndLetsTheOthersThrough(t *testing.T) {
 		synctest.Wait()
 		asked, applied := o.sick.has()
 		require.Empty(t, applied)
-		require.LessOrEqual(t, asked, 5+3)
+		require.LessOrEqual(t, asked, 5)
 		_, applied = o.well.has()
 		require.Equal(t, once(events/2, events), applied, "within seconds, whatever rests")
 		stats := o.simulator.Stats()[o.queue.PushSubscription()]

@@ -36,24 +36,42 @@ func (p inProcess) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // callee is a target without a network.
 type callee struct {
+	// takes is how long it takes for each request.
+	takes time.Duration
+
 	mu   sync.Mutex
 	down bool
-	// asked counts requests. applied counts, by event, those that were answered.
+	// asked counts requests. applied counts, by event, those that were answered, the last at the
+	// time in at.
 	asked   int
 	applied map[string]int
+	at      map[string]time.Time
+}
+
+func newCallee(takes time.Duration) *callee {
+	return &callee{takes: takes, applied: map[string]int{}, at: map[string]time.Time{}}
 }
 
 func (c *callee) RoundTrip(r *http.Request) (*http.Response, error) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	c.asked++
+	c.mu.Unlock()
+	select {
+	case <-time.After(c.takes):
+	case <-r.Context().Done():
+		return nil, r.Context().Err()
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if c.down {
 		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
 	}
 	if r.Method != http.MethodPost {
 		return &http.Response{StatusCode: http.StatusNotFound, Body: http.NoBody, Request: r}, nil
 	}
-	c.applied[r.Header["idempotency-key"][0]]++
+	id := r.Header["idempotency-key"][0]
+	c.applied[id]++
+	c.at[id] = time.Now()
 	return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody, Request: r}, nil
 }
 
@@ -69,34 +87,40 @@ func (c *callee) has() (asked int, applied map[string]int) {
 	return c.asked, maps.Clone(c.applied)
 }
 
-// outage is a worker with a broker that pushes one queue to it, and two targets, of which the
-// first is down. Types of the queue are posted to where places says.
-type outage struct {
-	simulator  *standin.Simulator
-	db         store.Store
-	queue      catalog.Queue
-	sick, well *callee
+// site is a worker with a broker that pushes to it, and targets.
+type site struct {
+	simulator *standin.Simulator
+	db        store.Store
+	queues    []catalog.Queue
 }
 
-func startOutage(t *testing.T, places map[string]string) *outage {
+// startSite starts a worker for queues that are like that of payments' updates, and differ in
+// what change says. Each event type of them is posted where places says.
+func startSite(t *testing.T, queues []map[string]string, targets map[string]*callee, change func(*catalog.Queue)) *site {
 	t.Helper()
-	o := &outage{sick: &callee{down: true, applied: map[string]int{}}, well: &callee{applied: map[string]int{}}}
-	var simulator *standin.Simulator
+	s := &site{}
 	w, err := worker.New(config(t, func(c *worker.Config) {
-		var ok bool
-		o.queue, ok = c.Catalog.Queue("pay-subscription-update")
+		like, ok := c.Catalog.Queue("pay-subscription-update")
 		require.True(t, ok)
-		entry, _ := o.queue.Handler("renewal")
-		o.queue.Handlers = map[string]catalog.Handler{}
-		for eventType, target := range places {
-			post := entry
-			post.Post = catalog.Post{Target: target, Path: "/" + eventType}
-			post.Name = "post:" + target + post.Post.Path
-			o.queue.Handlers[eventType] = post
+		entry, _ := like.Handler("renewal")
+		for i, places := range queues {
+			q := like
+			if i > 0 {
+				q.ID, q.DeadLetter.Topic = fmt.Sprintf("other-%d", i), fmt.Sprintf("other-%d-dlq", i)
+				change(&q)
+			}
+			q.Handlers = map[string]catalog.Handler{}
+			for eventType, target := range places {
+				post := entry
+				post.Post = catalog.Post{Target: target, Path: "/" + eventType}
+				post.Name = fmt.Sprint("post:", i, target, post.Post.Path)
+				q.Handlers[eventType] = post
+			}
+			s.queues = append(s.queues, q)
 		}
-		c.Catalog = &catalog.Catalog{Contracts: c.Catalog.Contracts, Queues: []catalog.Queue{o.queue}}
+		c.Catalog = &catalog.Catalog{Contracts: c.Catalog.Contracts, Queues: s.queues}
 		c.Targets = delivery.Targets{}
-		for name, at := range map[string]*callee{"sick": o.sick, "well": o.well} {
+		for name, at := range targets {
 			target, err := delivery.New(delivery.Config{
 				Target: catalog.Target{
 					Name: name, Scheme: catalog.SchemeGeneric, Internal: true, Timeouts: catalog.Timeouts{Connect: time.Second, Total: 10 * time.Second},
@@ -109,17 +133,32 @@ func startOutage(t *testing.T, places map[string]string) *outage {
 		}
 		c.AfterFunc = alarm.AfterFunc
 		c.Publisher = publisher(func(ctx context.Context, topic string, m contract.Message) (string, error) {
-			return simulator.Publish(ctx, topic, m)
+			return s.simulator.Publish(ctx, topic, m)
 		})
-		o.db = c.Store
+		s.db = c.Store
 	}))
 	require.NoError(t, err)
-	simulator, err = standin.NewSimulator(standin.SimulatorConfig{
-		ProjectID: "p", Subscriptions: standin.Topology([]catalog.Queue{o.queue}), PushBaseURL: "http://worker", Client: &http.Client{Transport: inProcess{w}},
+	s.simulator, err = standin.NewSimulator(standin.SimulatorConfig{
+		ProjectID: "p", Subscriptions: standin.Topology(s.queues), PushBaseURL: "http://worker", Client: &http.Client{Transport: inProcess{w}},
 	})
 	require.NoError(t, err)
-	o.simulator = simulator
-	t.Cleanup(func() { w.Drain(); require.NoError(t, simulator.Close()) })
+	t.Cleanup(func() { w.Drain(); require.NoError(t, s.simulator.Close()) })
+	return s
+}
+
+// outage is a site of one queue and two targets, of which the first is down.
+type outage struct {
+	*site
+	queue      catalog.Queue
+	sick, well *callee
+}
+
+func startOutage(t *testing.T, places map[string]string) *outage {
+	t.Helper()
+	o := &outage{sick: newCallee(0), well: newCallee(0)}
+	o.sick.is(true)
+	o.site = startSite(t, []map[string]string{places}, map[string]*callee{"sick": o.sick, "well": o.well}, nil)
+	o.queue = o.queues[0]
 	return o
 }
 
@@ -134,22 +173,27 @@ func (p publisher) Publish(ctx context.Context, topic string, m contract.Message
 func (o *outage) publish(t *testing.T, action string, from, to int) {
 	t.Helper()
 	for i := from; i < to; i++ {
-		id := fmt.Sprintf("evt-%d", i)
-		data, err := contract.Of(&contract.Envelope{
-			ID: id, Action: action, CreatedAt: "2026-03-02T10:15:00Z", Payload: contract.Payload{SubscriptionID: "subscription-" + id},
-		}).Append(nil)
-		require.NoError(t, err)
-		_, err = o.simulator.Publish(t.Context(), o.queue.Topic(), contract.Message{
-			Data: data, OrderingKey: "subscription-" + id,
-			Attributes: map[string]string{"event_id": id, "event_type": action, "contract": contract.EnvelopeV1, "ordering_key": "subscription-" + id},
-		})
-		require.NoError(t, err)
+		o.send(t, o.queue, action, fmt.Sprintf("evt-%d", i))
 	}
 }
 
-func (o *outage) kept(t *testing.T) int {
+// send publishes one event of a subscription of its own.
+func (s *site) send(t *testing.T, q catalog.Queue, action, id string) {
 	t.Helper()
-	page, err := o.db.Query(t.Context(), store.Query{Collection: lane.Delayed.Entries(), Limit: 1000})
+	data, err := contract.Of(&contract.Envelope{
+		ID: id, Action: action, CreatedAt: "2026-03-02T10:15:00Z", Payload: contract.Payload{SubscriptionID: "subscription-" + id},
+	}).Append(nil)
+	require.NoError(t, err)
+	_, err = s.simulator.Publish(t.Context(), q.Topic(), contract.Message{
+		Data: data, OrderingKey: "subscription-" + id,
+		Attributes: map[string]string{"event_id": id, "event_type": action, "contract": contract.EnvelopeV1, "ordering_key": "subscription-" + id},
+	})
+	require.NoError(t, err)
+}
+
+func (s *site) kept(t *testing.T) int {
+	t.Helper()
+	page, err := s.db.Query(t.Context(), store.Query{Collection: lane.Delayed.Entries(), Limit: 1000})
 	require.NoError(t, err)
 	return len(page.Documents)
 }
@@ -217,4 +261,54 @@ func TestAnOpenBreakerKeepsItsMessagesAndLetsTheOthersThrough(t *testing.T) {
 		require.Zero(t, o.kept(t))
 		require.Empty(t, o.simulator.Held(o.queue.DeadLetterHold()))
 	})
+}
+
+// TestWhatFloodsOrHangsOneQueueCostsAnotherNothing runs both in the time of a bubble, in which
+// work takes no time: what one queue adds to another's waits is what it holds of what they share.
+func TestWhatFloodsOrHangsOneQueueCostsAnotherNothing(t *testing.T) {
+	t.Parallel()
+	const payments, every = 100, 20 * time.Millisecond
+	// One queue has two slots, and its target takes 200 ms: it handles 10 events a second. Beside
+	// it, a queue has 50 events a second of its own.
+	waits := func(t *testing.T, flood int, sick *callee) (worst time.Duration) {
+		t.Helper()
+		well := newCallee(50 * time.Millisecond)
+		s := startSite(t, []map[string]string{{"renewal": "well"}, {"renewal": "sick"}}, map[string]*callee{"well": well, "sick": sick},
+			func(q *catalog.Queue) { q.Concurrency = 2 })
+		sent := map[string]time.Time{}
+		for i := range payments {
+			for n := range flood {
+				s.send(t, s.queues[1], "renewal", fmt.Sprintf("flood-%d-%d", i, n))
+			}
+			id := fmt.Sprintf("evt-%d", i)
+			sent[id] = time.Now()
+			s.send(t, s.queues[0], "renewal", id)
+			<-time.After(every)
+		}
+		<-time.After(10 * time.Second)
+		synctest.Wait()
+		_, applied := well.has()
+		require.Equal(t, once(0, payments), applied)
+		for id, at := range sent {
+			worst = max(worst, well.at[id].Sub(at))
+		}
+		return worst
+	}
+	for name, sick := range map[string]func() *callee{
+		"ten times what it can handle": func() *callee { return newCallee(200 * time.Millisecond) },
+		"a target that hangs":          func() *callee { return newCallee(time.Hour) },
+		"a target that is down": func() *callee {
+			down := newCallee(0)
+			down.is(true)
+			return down
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				without := waits(t, 0, newCallee(0))
+				require.Equal(t, without, waits(t, 2, sick()))
+			})
+		})
+	}
 }

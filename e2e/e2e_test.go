@@ -71,6 +71,8 @@ type stack struct {
 	forged int
 	// service is the stand-in for the subscription service.
 	service *standin.Receiver
+	// gateway is the stand-in for the payment gateway.
+	gateway *standin.Gateway
 	// task calls one of the worker's tasks and returns its result.
 	task func(ctx context.Context, name string) (map[string]any, error)
 
@@ -209,6 +211,7 @@ func startReal(t *testing.T, project string, provision e2e.Provision, environmen
 		published: collect(r.Published), deadLetters: collect(r.DeadLetters),
 		forged:     http.StatusBadRequest,
 		service:    r.Service,
+		gateway:    r.Gateway,
 		task:       r.Task,
 		storeDown:  shut(r.WorkerStore),
 		brokerDown: shut(r.WebhookBroker),
@@ -279,6 +282,7 @@ func startEmbeddedOf(t *testing.T, folder string) *stack {
 		},
 		forged:     http.StatusUnauthorized,
 		service:    running.Service,
+		gateway:    running.Gateway,
 		task:       running.Task,
 		storeDown:  breaking.Down,
 		brokerDown: taps["webhook"].down.Store,

@@ -174,11 +174,14 @@ func emission(to catalog.Queue, envelope *contract.Envelope) handler.Emission {
 	return handler.Emission{To: to.ID, OrderingKey: body.OrderingKey(to.OrderingKey, nil), Body: body}
 }
 
-// Register puts the handlers into the registry under the names that the catalog uses.
-func Register(r *handler.Registry, p Payments, f Refunds) {
-	handler.RegisterLeased(r, "payments.initiate", p.Initiate(), p.Updates.ID)
-	handler.RegisterLeased(r, "payments.initiate_trial", p.Trial(), p.Updates.ID, p.Refunds.ID)
-	handler.RegisterLeased(r, "refunds.initiate", f.Leased())
+// Register puts the handlers into the registry under the names that the catalog uses: of payments,
+// of trials' payments and of refunds. Refunds that are remembered for no time are left out.
+func Register(r *handler.Registry, payment, trial Payments, refund Refunds) {
+	handler.RegisterLeased(r, "payments.initiate", payment.Initiate(), payment.Updates.ID)
+	handler.RegisterLeased(r, "payments.initiate_trial", trial.Trial(), trial.Updates.ID, trial.Refunds.ID)
+	if refund.RememberFor > 0 {
+		handler.RegisterLeased(r, "refunds.initiate", refund.Leased())
+	}
 }
 
 // clock is a time as documents keep it.

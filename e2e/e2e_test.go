@@ -123,6 +123,12 @@ var cases = []stackCase{
 	{"a guest's points move to the user once, and are refunded from there", customerLinked},
 	{"a product that was forgotten is set, and its order replayed and credited", productSet},
 	{"a product is worth what it was set to, until it is retired", productChanged},
+	{"a trial is paid, told and refunded", trialPaid},
+	{"a renewal is started once at a gateway that fails and loses its answer", renewalStarted},
+	{"a payment that is declined is told, and one that nobody could be told of is not made", paymentDeclined},
+	{"a payment is refunded once, whatever the messages' ids", paymentRefunded},
+	{"a refund's dead letter is replayed by two persons", fourEyes},
+	{"a webhook is known by its signature and its time", signaturesChecked},
 	{"metrics are at no public port, and an unsigned body is not read", doors},
 	{"no personal value is anywhere behind the door", noPersonalData}, // the last case: it looks at the data of all others
 }

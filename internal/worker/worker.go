@@ -110,6 +110,7 @@ func Check(c *catalog.Catalog) error {
 	for _, t := range c.TargetsOf("") {
 		targets[t.Name] = &delivery.Target{} // registered, and never called
 	}
+	registerPayments(registry, c, targets, struct{ store.GetCommitter }{}, time.Now) // never read
 	targets.Register(registry, c.Queues)
 	return registry.Check(c)
 }
@@ -125,6 +126,7 @@ func New(config Config) (*Worker, error) {
 	billing.Register(registry,
 		billing.Points{Store: config.Store, Products: worth, Now: config.Now, Teacher: teacher},
 		billing.Subscriptions{Store: config.Store, Updates: updates, Now: config.Now})
+	registerPayments(registry, config.Catalog, config.Targets, config.Store, config.Now)
 	if config.Handlers != nil {
 		config.Handlers(registry)
 	}

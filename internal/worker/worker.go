@@ -110,7 +110,7 @@ func Check(c *catalog.Catalog) error {
 	for _, t := range c.TargetsOf("") {
 		targets[t.Name] = &delivery.Target{} // registered, and never called
 	}
-	targets.Register(registry, c.Queues)
+	targets.Register(registry, c.Queues, after)
 	return registry.Check(c)
 }
 
@@ -138,7 +138,7 @@ func New(config Config) (*Worker, error) {
 			queues = append(queues, q)
 		}
 	}
-	config.Targets.Register(registry, queues)
+	config.Targets.Register(registry, queues, after)
 	mistakes = append(mistakes, registry.Check(&catalog.Catalog{Queues: queues, Contracts: config.Catalog.Contracts}))
 	if len(queues) == 0 {
 		mistakes = append(mistakes, errors.New("POOL names a pool that no queue is in"))

@@ -62,8 +62,11 @@ func (d *HTTPDoor) Send(ctx context.Context, queue string, items []Item) ([]Resu
 	if err != nil {
 		return nil, err
 	}
+	if whole(status) && len(items) > 1 {
+		return d.halves(ctx, queue, items)
+	}
 	if status != http.StatusOK {
-		return refusedWhole(status, header, answer, len(items))
+		return refused(status, header, answer, len(items))
 	}
 	var answered struct {
 		Results []json.RawMessage `json:"results"`
@@ -103,8 +106,23 @@ func (d *HTTPDoor) post(ctx context.Context, address string, body []byte) (statu
 	return response.StatusCode, response.Header, answer, nil
 }
 
-// refusedWhole is what the answer to a whole request means for its items.
-func refusedWhole(status int, header http.Header, answer []byte, items int) ([]Result, error) {
+// whole reports whether a request may be refused with this answer for one of its messages.
+func whole(status int) bool {
+	return status == http.StatusBadRequest || status == http.StatusRequestEntityTooLarge || status == http.StatusUnprocessableEntity
+}
+
+// halves sends a list that was refused as a whole as two, so that the message at fault is found.
+func (d *HTTPDoor) halves(ctx context.Context, queue string, items []Item) ([]Result, error) {
+	first, err := d.Send(ctx, queue, items[:len(items)/2])
+	if err != nil {
+		return nil, err
+	}
+	second, err := d.Send(ctx, queue, items[len(items)/2:])
+	return append(first, second...), err
+}
+
+// refused is what an answer other than 200 means for the items of the request.
+func refused(status int, header http.Header, answer []byte, items int) ([]Result, error) {
 	result := resultOf(answer)
 	result.Status = status
 	switch {
@@ -112,7 +130,7 @@ func refusedWhole(status int, header http.Header, answer []byte, items int) ([]R
 		if seconds, err := strconv.Atoi(header.Get("Retry-After")); err == nil {
 			result.RetryAfter = time.Duration(seconds) * time.Second
 		}
-	case status == http.StatusRequestEntityTooLarge && items == 1, status == http.StatusUnprocessableEntity && items == 1:
+	case whole(status):
 	default:
 		return nil, fmt.Errorf("%w: it answers %d %s", ErrClosed, status, result.Code)
 	}

@@ -19,7 +19,7 @@ import (
 	"billhook/internal/store"
 )
 
-// API answers /v1/ops.
+// API answers /v1/ops, and /api/v1/events for scripts that exist.
 type API struct {
 	Reads
 	Access    Access
@@ -43,6 +43,7 @@ func (a *API) Routes(r chi.Router) {
 		a.customerRoutes(r)
 		a.productRoutes(r)
 	})
+	a.eventQueueRoutes(r)
 }
 
 func answer[T any](a *API, does func(*http.Request) (T, error)) http.HandlerFunc {
@@ -72,12 +73,15 @@ var ladder = serve.Ladder{
 	Last: serve.Refuse(http.StatusServiceUnavailable, "store_unavailable", "The store did not answer; try again.").After(5),
 }
 
-func (a *API) refuse(w http.ResponseWriter, r *http.Request, err error) {
+func (a *API) refuse(w http.ResponseWriter, r *http.Request, err error) { a.problem(r, err).Write(w) }
+
+// problem is the answer to an error. It logs one that the ladder does not know.
+func (a *API) problem(r *http.Request, err error) *serve.Problem {
 	p := ladder.Problem(err)
 	if p == ladder.Last {
 		a.Log.LogAttrs(r.Context(), slog.LevelWarn, "ops request failed", slog.String("error", err.Error()))
 	}
-	p.Write(w)
+	return p
 }
 
 // maxRequest is the largest body of a request, in bytes.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -46,30 +47,22 @@ func (c Composer) item(known *catalog.Catalog, m Message, now time.Time) (item I
 	if !ok {
 		return item, "", unfit("contract_unsupported", "messages of old have no way to this queue: a provider's webhooks fill it")
 	}
+	data := m.Body
+	if m.Content {
+		data = slices.Concat([]byte(`{"`+shape.content+`":`), data, []byte{'}'})
+	}
+	made := m.Created
+	if made.IsZero() {
+		made = now
+	}
+	data, err = known.Contracts.Complete(q.Contract, data, contract.Given{ID: m.ID, Type: cmp.Or(m.Type, c.Type, onlyType(q)), At: made})
 	var body object
-	if err := json.Unmarshal(m.Body, &body); err != nil || body == nil {
-		return item, "", unfit("not_an_object", "the message is not a JSON object in UTF-8 without duplicate names")
+	if err != nil || json.Unmarshal(data, &body) != nil || body[shape.content].Kind() != '{' {
+		return item, "", unfit("not_an_object", "the message is not a JSON object in UTF-8 without duplicate names that says something")
 	}
 	maps.DeleteFunc(body, func(_ string, v jsontext.Value) bool { return v.Kind() == 'n' })
-	switch {
-	case m.Content:
-		content, _ := json.Marshal(body, json.Deterministic(true)) // its values were decoded
-		body = object{shape.content: content}
-	case !shape.whole(body):
-		body = shape.wrap(body)
-	}
 	if body[shape.kind] == nil {
-		kind := cmp.Or(m.Type, c.Type, onlyType(q))
-		if kind == "" {
-			return item, "", unfit("no_type", "the message does not say its type; say it with --type")
-		}
-		body[shape.kind] = quote(kind)
-	}
-	if body[shape.id] == nil {
-		body[shape.id] = quote(m.ID)
-	}
-	if body[shape.time] == nil && !m.Created.IsZero() {
-		body[shape.time] = quote(m.Created.UTC().Format(time.RFC3339Nano))
+		return item, "", unfit("no_type", "the message does not say its type; say it with --type")
 	}
 	if err := c.rename(body, shape.content); err != nil {
 		return item, "", err
@@ -105,71 +98,33 @@ func (c Composer) TypeOf(known *catalog.Catalog, m Message) string {
 	return cmp.Or(textOf(body[shapes[q.Contract].kind]), "unreadable")
 }
 
-// shape is what a body format calls its members.
+// shape is what the importer knows of a body format.
 type shape struct {
-	id, kind, time, content string
-	// beside are members of a message without the format that are not content.
-	beside []string
+	id, kind, content string
 	// count writes how often the message was tried.
 	count func(body object, m Message) error
 }
 
 var shapes = map[string]shape{
-	contract.EnvelopeV1: {
-		id: "id", kind: "action", time: "created_at", content: "payload",
-		beside: []string{"id", "action", "correlation_id", "idempotency_key", "created_at", "attempts", "max_attempts"},
-		count: func(body object, m Message) error {
-			made, err := number(body["attempts"])
-			body["attempts"] = jsontext.Value(strconv.Itoa(m.tried(made)))
-			return err
-		},
-	},
-	contract.MessageV1: {
-		id: "id", kind: "type", time: "timestamp", content: "data",
-		beside: []string{"id", "type", "timestamp", "version", "producer", "correlation_id", "metadata"},
-		count: func(body object, m Message) error {
-			if body["version"] == nil {
-				body["version"] = jsontext.Value("1")
-			}
-			metadata := object{}
-			if body["metadata"] != nil && json.Unmarshal(body["metadata"], &metadata) != nil {
-				return unfit("bad_metadata", "metadata is not an object")
-			}
-			// The first attempt is number 1.
-			under, err := number(metadata["attempt"])
-			tried := m.tried(max(under-1, 0))
-			metadata["attempt"] = jsontext.Value(strconv.Itoa(tried + 1))
-			body["metadata"], _ = json.Marshal(metadata, json.Deterministic(true)) // its values were decoded
-			return err
-		},
-	},
-}
-
-// whole reports whether a body has the format: its content is an object of its own.
-func (s shape) whole(body object) bool { return body[s.content].Kind() == '{' }
-
-// wrap makes a body of a message from before there were formats. What is not about the message
-// itself is its content.
-func (s shape) wrap(raw object) object {
-	body, content := object{}, object{}
-	for name, value := range raw {
-		if i := indexOf(s.beside, name); i >= 0 {
-			body[name] = value
-			continue
+	contract.EnvelopeV1: {"id", "action", "payload", func(body object, m Message) error {
+		said, err := number(body["attempts"])
+		body["attempts"] = jsontext.Value(strconv.Itoa(m.tried(said)))
+		return err
+	}},
+	contract.MessageV1: {"id", "type", "data", func(body object, m Message) error {
+		if body["version"] == nil {
+			body["version"] = jsontext.Value("1")
 		}
-		content[name] = value
-	}
-	body[s.content], _ = json.Marshal(content, json.Deterministic(true)) // its values were decoded
-	return body
-}
-
-func indexOf(names []string, name string) int {
-	for i := range names {
-		if names[i] == name {
-			return i
+		metadata := object{}
+		if body["metadata"] != nil && json.Unmarshal(body["metadata"], &metadata) != nil {
+			return unfit("bad_metadata", "metadata is not an object")
 		}
-	}
-	return -1
+		// The first attempt is number 1.
+		next, err := number(metadata["attempt"])
+		metadata["attempt"] = jsontext.Value(strconv.Itoa(m.tried(max(next-1, 0)) + 1))
+		body["metadata"], _ = json.Marshal(metadata, json.Deterministic(true)) // its values were decoded
+		return err
+	}},
 }
 
 // tried is how often the message was tried, of which its body says how often.
@@ -220,11 +175,6 @@ func onlyType(q catalog.Queue) string {
 		}
 	}
 	return ""
-}
-
-func quote(text string) jsontext.Value {
-	quoted, _ := jsontext.AppendQuote(nil, text) // fails for text that is not UTF-8, and replaces it
-	return quoted
 }
 
 // textOf is a JSON string as an id or a code; empty for what has another form, so that no report

@@ -158,7 +158,9 @@ func TestOnlyWhatTheDoorCouldNotTakeYetIsSentAgain(t *testing.T) {
 func TestADoorThatDoesNotAnswerIsWaitedForAsLongAsPatienceLasts(t *testing.T) {
 	t.Parallel()
 	s, clock := &store{waiting: refunds(3)}, &waits{at: now}
-	d := &door{answer: func(int, string, []importer.Item) ([]importer.Result, error) { return nil, errors.New("connection refused") }}
+	d := &door{answer: func(int, string, []importer.Item) ([]importer.Result, error) {
+		return nil, errors.New("connection refused")
+	}}
 	report, err := run(t, s, d, clock).Do(t.Context())
 	require.ErrorContains(t, err, "gave up waiting for the door: connection refused")
 	require.Equal(t, importer.Report{Queues: map[string]int{}, Reasons: map[string]int{}, Unknown: 3}, report)
@@ -182,7 +184,9 @@ func TestADoorThatRefusesEveryMessageEndsTheRun(t *testing.T) {
 func TestResultsOfAnotherNumberProveNothing(t *testing.T) {
 	t.Parallel()
 	s := &store{waiting: refunds(3)}
-	d := &door{answer: func(_ int, _ string, items []importer.Item) ([]importer.Result, error) { return all(202, items[1:]), nil }}
+	d := &door{answer: func(_ int, _ string, items []importer.Item) ([]importer.Result, error) {
+		return all(202, items[1:]), nil
+	}}
 	_, err := run(t, s, d, &waits{at: now}).Do(t.Context())
 	require.ErrorIs(t, err, importer.ErrClosed)
 	require.Empty(t, s.accepted)
@@ -213,7 +217,7 @@ func TestARequestIsOfOneQueueAndNoLargerThanTheDoorTakes(t *testing.T) {
 	s := &store{waiting: mixed}
 	d := &door{answer: func(_ int, _ string, items []importer.Item) ([]importer.Result, error) { return all(202, items), nil }}
 	r := run(t, s, d, &waits{at: now})
-	r.MaxBytes = 1024 + 2*350
+	r.MaxBytes = 1024 + 2*400
 	report, err := r.Do(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, []string{"pay-refund-initiation", "sub-usage-sync"}, d.queues)
@@ -237,11 +241,11 @@ func TestEachMessageOfOldBecomesWhatTheDoorTakes(t *testing.T) {
 		},
 		"an envelope that its worker never finished": {
 			message: importer.Message{Queue: "sub-plan-change", Part: importer.Claimed, Body: []byte(`{"id":"a","action":"upgrade","attempts":2,"payload":{}}`)},
-			want:    `{"id":"a","action":"upgrade","attempts":3,"payload":{}}`,
+			want:    `{"id":"a","action":"upgrade","attempts":3,"created_at":"2026-11-22T12:00:00Z","payload":{}}`,
 		},
 		"an envelope that has failed": {
 			message: importer.Message{Queue: "sub-plan-change", Part: importer.Failed, Body: []byte(`{"id":"a","action":"upgrade","attempts":5,"payload":{}}`)},
-			want:    `{"id":"a","action":"upgrade","attempts":0,"payload":{}}`,
+			want:    `{"id":"a","action":"upgrade","attempts":0,"created_at":"2026-11-22T12:00:00Z","payload":{}}`,
 		},
 		"a raw message, whose queue has one type": {
 			message: importer.Message{Queue: "pay-refund-initiation", ID: "made", Created: now, Body: []byte(`{"payment_id":"p","amount":"1.00"}`)},
@@ -249,35 +253,35 @@ func TestEachMessageOfOldBecomesWhatTheDoorTakes(t *testing.T) {
 		},
 		"a raw message with what an envelope has beside the payload": {
 			message: importer.Message{Queue: "sub-plan-change", ID: "made", Body: []byte(`{"action":"upgrade","attempts":1,"idempotency_key":"k","subscription_id":"s"}`)},
-			want:    `{"id":"made","action":"upgrade","attempts":1,"idempotency_key":"k","payload":{"subscription_id":"s"}}`,
+			want:    `{"id":"made","action":"upgrade","attempts":1,"created_at":"2026-11-22T12:00:00Z","idempotency_key":"k","payload":{"subscription_id":"s"}}`,
 		},
 		"a raw message of a queue with several types": {
 			message: importer.Message{Queue: "sub-plan-change", ID: "made", Body: []byte(`{"subscription_id":"s"}`)}, refused: "no_type",
 		},
 		"the same with --type": {
 			message: importer.Message{Queue: "sub-plan-change", ID: "made", Body: []byte(`{"subscription_id":"s"}`)}, compose: importer.Composer{Type: "downgrade"},
-			want: `{"id":"made","action":"downgrade","attempts":0,"payload":{"subscription_id":"s"}}`,
+			want: `{"id":"made","action":"downgrade","attempts":0,"created_at":"2026-11-22T12:00:00Z","payload":{"subscription_id":"s"}}`,
 		},
 		"a message of the queue design": {
-			message: importer.Message{Queue: "orders-process", Attempts: 3, Body: []byte(`{"id":"m","type":"order.created","version":1,"data":{"order_id":"o"},"metadata":{"attempt":2,"max_retries":5}}`)},
-			want:    `{"id":"m","type":"order.created","version":1,"data":{"order_id":"o"},"metadata":{"attempt":4,"max_retries":5}}`,
+			message: importer.Message{Queue: "orders-process", Attempts: 3, Body: []byte(`{"id":"m","type":"order.created","version":1,"timestamp":"2026-11-22T12:00:00Z","data":{"order_id":"o"},"metadata":{"attempt":2,"max_retries":5}}`)},
+			want:    `{"id":"m","type":"order.created","version":1,"timestamp":"2026-11-22T12:00:00Z","data":{"order_id":"o"},"metadata":{"attempt":4,"max_retries":5}}`,
 		},
 		"its first attempt": {
 			message: importer.Message{Queue: "orders-process", Type: "order.created", ID: "made", Body: []byte(`{"order_id":"o"}`)},
-			want:    `{"id":"made","type":"order.created","version":1,"data":{"order_id":"o"},"metadata":{"attempt":1}}`,
+			want:    `{"id":"made","type":"order.created","version":1,"timestamp":"2026-11-22T12:00:00Z","data":{"order_id":"o"},"metadata":{"attempt":1}}`,
 		},
 		"a row": {
 			message: importer.Message{Queue: "events-normal", Content: true, Type: "quota_warning", ID: "t-7", Attempts: 1, MaxAttempts: 2, Due: now.Add(time.Hour), Body: []byte(`{"id":"x","type":"y"}`)},
-			want:    `{"id":"t-7","type":"quota_warning","version":1,"data":{"id":"x","type":"y"},"metadata":{"attempt":2}}`, due: now.Add(time.Hour), most: 2,
+			want:    `{"id":"t-7","type":"quota_warning","version":1,"timestamp":"2026-11-22T12:00:00Z","data":{"id":"x","type":"y"},"metadata":{"attempt":2}}`, due: now.Add(time.Hour), most: 2,
 		},
 		"a limit above the queue's, and a time that has come": {
 			message: importer.Message{Queue: "events-normal", Content: true, Type: "quota_warning", ID: "t-7", MaxAttempts: 5, Due: now, Body: []byte(`{}`)},
-			want:    `{"id":"t-7","type":"quota_warning","version":1,"data":{},"metadata":{"attempt":1}}`,
+			want:    `{"id":"t-7","type":"quota_warning","version":1,"timestamp":"2026-11-22T12:00:00Z","data":{},"metadata":{"attempt":1}}`,
 		},
 		"members renamed and left out": {
 			message: importer.Message{Queue: "events-normal", Content: true, Type: "quota_warning", ID: "t", Body: []byte(`{"subscriptionId":"s","email":"a@b.c","percent":80}`)},
 			compose: importer.Composer{Members: map[string]string{"subscriptionId": "subscription_id", "email": ""}},
-			want:    `{"id":"t","type":"quota_warning","version":1,"data":{"subscription_id":"s","percent":80},"metadata":{"attempt":1}}`,
+			want:    `{"id":"t","type":"quota_warning","version":1,"timestamp":"2026-11-22T12:00:00Z","data":{"subscription_id":"s","percent":80},"metadata":{"attempt":1}}`,
 		},
 		"two members of one name": {
 			message: importer.Message{Queue: "events-normal", Content: true, Type: "quota_warning", ID: "t", Body: []byte(`{"a":1,"b":2}`)},

@@ -85,8 +85,8 @@ variable "target_urls" {
 variable "queues" {
   description = <<-EOT
     Which of the catalog's enabled queues run, by id or alias; without any, all of them. A queue
-    whose handlers emit to another needs that one too. PayNow alone needs paynow-events and
-    pay-subscription-update: one worker beside the webhook service, and one address.
+    whose handlers emit to another needs that one too. PayNow alone needs the queue of its events
+    and the one that they emit to: one worker beside the webhook service, and one address.
   EOT
   type        = list(string)
   default     = []

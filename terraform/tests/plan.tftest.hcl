@@ -326,12 +326,28 @@ run "all_of_it_is_made_and_taken_away" {
   }
 }
 
+# For the names of its queues.
+run "the_catalog" {
+  command = plan
+
+  module {
+    source = "./modules/catalog"
+  }
+
+  variables {
+    directory = "../catalog"
+  }
+}
+
 # Two services, one address, and no secret that nobody reads.
 run "paynow_alone" {
   command = plan
 
   variables {
-    queues      = ["paynow-events", "pay-subscription-update"]
+    queues = concat(
+      distinct(values(run.the_catalog.sources["paynow"].events)),
+      distinct(flatten([for h in values(run.the_catalog.queues[values(run.the_catalog.sources["paynow"].events)[0]].handlers) : h.emits])),
+    )
     target_urls = { SUBSCRIPTION_SERVICE_URL = "https://subscriptions.example" }
   }
 

@@ -44,7 +44,7 @@ func whatever(status string) string {
 
 // faults are those that would lose, double or misjudge an event, each somewhere that
 // one line decides it.
-var faults = slices.Concat(faultsOfProcessing, faultsOfWorker, faultsOfDoors, faultsOfPeople, faultsOfCatalog)
+var faults = slices.Concat(faultsOfProcessing, faultsOfWorker, faultsOfDoors, faultsOfPeople, faultsOfCatalog, faultsOfTargets)
 
 // faultsOfProcessing are those between a push and its answer.
 var faultsOfProcessing = []fault{
@@ -154,10 +154,10 @@ var faultsOfProcessing = []fault{
 	{"an orphan is one while its redelivery may come", tasks, `max(longest, wait+q.AckDeadline)`, `max(longest, wait)`, tasksDir, "TestOrphansAreDealtWithAsTheirQueueSays"},
 
 	// What others receive, and what is kept.
-	{"a webhook is not signed", callee, `range t.signer.Sign(c.id, c.body, t.now()) {`, `range map[string]string{} {`, notifyDir, "TestTheWebhookIsWhatTheCalleeWasPromised"},
-	{"every attempt has an idempotency key of its own", notify, `body, event.ID})`, `body, event.ID + string(rune('0'+event.Attempt))})`,
+	{"a webhook is not signed", callee, `range t.signer.Sign(r.ID, r.Body, t.now()) {`, `range map[string]string{} {`, notifyDir, "TestTheWebhookIsWhatTheCalleeWasPromised"},
+	{"every attempt has an idempotency key of its own", notify, `ID: event.ID, Body: body})`, `ID: event.ID + string(rune('0'+event.Attempt)), Body: body})`,
 		notifyDir, "TestTheWebhookIsWhatTheCalleeWasPromised"},
-	{"a callee that failed has it", notify, `case got.status >= 200 && got.status < 300:`, `case got.status >= 500 && got.status < 600:`, notifyDir, "TestAnAnswerSaysWhatBecomesOfTheMessage"},
+	{"a callee that failed has it", notify, `	if failure == nil {`, `	if failure == nil || answer.Status >= 500 && answer.Status < 600 {`, notifyDir, "TestAnAnswerSaysWhatBecomesOfTheMessage"},
 	{"a callee that failed has refused", "internal/retry/answers.go", `return Transient("callee_failed_"+code, nil)`, `return Permanent("callee_failed_"+code, nil)`,
 		notifyDir, "TestAnAnswerSaysWhatBecomesOfTheMessage"},
 	{"an entry of the books is written over", "internal/ledger/entry.go", `store.Create(entryKey, fields)`, `store.Set(entryKey, fields)`,

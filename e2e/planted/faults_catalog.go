@@ -53,12 +53,12 @@ var faultsOfCatalog = []fault{
 	{"a catalog that the worker refuses is sound", "internal/worker/worker.go", `return registry.Check(c)`, `return registry.Check(&catalog.Catalog{})`, "cmd/billhook", "TestCatalogCheckReportsWhatTheWorkerWouldRefuse"},
 	// Those of posts to services, of what services are spared, and of batches.
 	// What is posted where.
-	{"a post goes to the place of the question", notify, `p.base.JoinPath(p.post.Path), body`, `p.base.JoinPath(p.post.Reconcile), body`, notifyDir,
+	{"a post goes to the place of the question", notify, `Path: p.post.Path, ID`, `Path: p.post.Reconcile, ID`, notifyDir,
 		"TestTheWebhookIsWhatTheCalleeWasPromised"},
 	{"a question is about another event", notify, `strings.Replace(p.post.Reconcile, "{id}", event.ID, 1)`, `strings.Replace(p.post.Reconcile, "{id}", event.Type, 1)`, notifyDir, "TestAskedWhatBecameOfIt"},
-	{"a target without a question is asked", notify, `got.status == http.StatusConflict && p.post.Reconcile != "":`, `got.status == http.StatusConflict:`, notifyDir,
+	{"a target without a question is asked", notify, `answer.Status == http.StatusConflict && p.post.Reconcile != "" {`, `answer.Status == http.StatusConflict {`, notifyDir,
 		"TestAConflictWithoutAQuestionIsARefusal"},
-	{"Standard Webhooks have no id", callee, `t.signer.Sign(c.id, c.body`, `t.signer.Sign("", c.body`, notifyDir, "TestADocumentIsWhatTheCalleeWasPromised"},
+	{"Standard Webhooks have no id", callee, `t.signer.Sign(r.ID, r.Body`, `t.signer.Sign("", r.Body`, notifyDir, "TestADocumentIsWhatTheCalleeWasPromised"},
 	{"another body is posted under other names", "internal/contract/formats.go", `{"event_id", "eventId", true}`, `{"eventId", "eventId", true}`, notifyDir, "TestADocumentIsWhatTheCalleeWasPromised"},
 	{"a worker starts without the way to its target", notify, `if at == "" || len(secrets) == 0 {`, `if at == "" && len(secrets) == 0 {`, notifyDir,
 		"TestWhatIsMissingForATargetIsToldAtOnceAndWithoutItsSecret"},
@@ -67,10 +67,9 @@ var faultsOfCatalog = []fault{
 	{"a private address is anybody's", targetLimits, `dialer.Control, proxy = public, nil`, `proxy = nil`, notifyDir, "TestOnlyAnInternalTargetIsDialledAtAPrivateAddress"},
 	{"an address in another form is public", targetLimits, `at.Addr().Unmap()`, `at.Addr()`, notifyDir, "TestOnlyAnInternalTargetIsDialledAtAPrivateAddress"},
 	{"who is turned away takes a turn", targetLimits, `turn.CancelAt(now)`, `_ = turn`, notifyDir, "TestATargetIsAskedNoMoreOftenThanItsRate"},
-	{"an open breaker lets all through", targetLimits, `l.until = now.Add(l.Breaker.Rest)
-	return 0`, `return 0`, notifyDir, "TestAnOpenBreakerLetsOneThrough"},
-	{"a refusal is a failure of the target", targetLimits, `failure == nil || retry.Decide(failure).Class.Terminal():`, `failure == nil:`, notifyDir, leftAlone},
-	{"a breaker stays open", targetLimits, `l.failed = 0`, `_ = 0`, notifyDir, leftAlone},
+	{"an open breaker lets all through", targetLimits, `MaxRequests: 1,`, `MaxRequests: 1000,`, notifyDir, "TestAnOpenBreakerLetsOneThrough"},
+	{"a refusal is a failure of the target", targetLimits, `return err == nil || retry.Decide(err).Class.Terminal() }`, `return err == nil }`, notifyDir, leftAlone},
+	{"a breaker stays open", targetLimits, `Timeout:     t.Breaker.Rest,`, `Timeout:     100 * t.Breaker.Rest,`, notifyDir, leftAlone},
 	{"an exchange takes as long as it likes", callee, `context.WithTimeout(ctx, t.total)`, `context.WithCancel(ctx)`, notifyDir,
 		"TestAnExchangeTakesNoLongerThanTheTargetsTotal"},
 

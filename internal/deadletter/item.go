@@ -137,7 +137,7 @@ func (s Standing) Age(now time.Time) time.Duration {
 	return max(0, now.Sub(s.Oldest))
 }
 
-// Filter selects open items of one queue. Empty fields select everything.
+// Filter selects open items. Empty fields select everything; an operation is about one queue.
 type Filter struct {
 	Queue       string    `json:"queue" store:"queue"`
 	Reason      string    `json:"reason,omitempty" store:"reason"`
@@ -151,9 +151,9 @@ type Filter struct {
 }
 
 func (f Filter) equal(state State) map[string]any {
-	equal := map[string]any{"queue": f.Queue}
+	equal := map[string]any{}
 	for name, value := range map[string]string{
-		"reason": f.Reason, "event_type": f.EventType, "event_id": f.EventID, "ordering_key": f.OrderingKey, "state": string(state),
+		"queue": f.Queue, "reason": f.Reason, "event_type": f.EventType, "event_id": f.EventID, "ordering_key": f.OrderingKey, "state": string(state),
 	} {
 		if value != "" {
 			equal[name] = value
@@ -162,15 +162,44 @@ func (f Filter) equal(state State) map[string]any {
 	return equal
 }
 
-// takes checks what the query cannot: the times and the one item.
+// takes checks what the query cannot: the times.
 func (f Filter) takes(i Item) bool {
 	at := i.Died()
-	return (f.Since.IsZero() || !at.Before(f.Since)) && (f.Until.IsZero() || at.Before(f.Until)) && (f.Item == "" || f.Item == i.ID)
+	return (f.Since.IsZero() || !at.Before(f.Since)) && (f.Until.IsZero() || at.Before(f.Until))
+}
+
+// one returns the item of a filter that names it, if all else of the filter holds for it too. It
+// reads that item alone, however many dead letters its queue has.
+func (o *Operator) one(ctx context.Context, f Filter, state State) ([]Item, error) {
+	item, err := o.Show(ctx, f.Item)
+	switch {
+	case errors.Is(err, ErrUnknown):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	}
+	has := map[string]any{
+		"queue": item.Queue, "reason": item.Reason, "event_type": item.EventType, "event_id": item.EventID, "ordering_key": item.OrderingKey,
+		"state": string(item.State),
+	}
+	for name, value := range f.equal(state) {
+		if has[name] != value {
+			return nil, nil
+		}
+	}
+	if !f.takes(item) || !o.Now().Before(item.Expires) {
+		return nil, nil
+	}
+	return []Item{item}, nil
 }
 
 // List returns a page of items, in the order of their ids, open ones unless another
 // state is asked for. after is the id to go on behind; next is empty on the last page.
 func (o *Operator) List(ctx context.Context, f Filter, state State, after string, limit int) (items []Item, next string, err error) {
+	if f.Item != "" {
+		items, err = o.one(ctx, f, state)
+		return items, "", err
+	}
 	for len(items) < limit {
 		page, err := o.Store.Query(ctx, store.Query{Collection: Collection, Equal: f.equal(state), After: after, Limit: limit})
 		if err != nil {

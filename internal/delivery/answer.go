@@ -10,78 +10,122 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/url"
 	"strconv"
 	"syscall"
 	"time"
 
+	"billhook/internal/pii"
 	"billhook/internal/retry"
 )
 
-// An answer's body is read only so that its connection can be used again.
+// What is not wanted of an answer is read only so that its connection can be used again.
 const (
 	maxDrainBytes = 64 << 10
 	maxDrainTime  = 100 * time.Millisecond
 )
 
-// reply is all that is looked at of an answer.
-type reply struct {
-	status  int
-	refusal error // what a status that is not success means
+// Request is one request to a target.
+type Request struct {
+	Method string
+	Path   string // below the base URL, without a query; empty: the base URL itself
+	// ID is the event's. It is signed, and is the Idempotency-Key of all but GET. It has the
+	// shape of an id.
+	ID          string
+	ContentType string // of the body; empty: application/json
+	Body        []byte
+	// MaxAnswer is the longest body, in bytes, that the answer may have; 0 leaves its body
+	// unread, however long.
+	MaxAnswer int64
 }
 
-// call is one request to a target.
-type call struct {
-	method string
-	to     *url.URL
-	body   []byte
-	id     string // the event's
+// Answer is what a target has said.
+type Answer struct {
+	Status int // 0: there was no answer
+	// Body is the answer's, whatever the status; empty where Request.MaxAnswer is 0 or less
+	// than its length. It is the target's text: check its shape, and never repeat it.
+	Body []byte
 }
 
-// exchange makes a call, where the target's limits let it, and returns what its answer says.
-func (t *Target) exchange(ctx context.Context, c call) (reply, error) {
-	if err := t.limits.enter(ctx, t.now()); err != nil {
-		return reply{}, err
+// Call makes one signed request, where the target's limits let it, and says what the answer
+// means. The error is that of the table of Post: nil for 2xx alone, and with the status in the
+// answer where there was one. A body longer than Request.MaxAnswer is transient
+// [callee_answer_too_long] after a 2xx, because what the target did stands in what could not be
+// read; after another status, that status decides. A body that breaks off is no answer. Call
+// neither repeats a request nor asks what became of an earlier one.
+func (t *Target) Call(ctx context.Context, request Request) (Answer, error) {
+	if !pii.ID.Valid(request.ID) { // it goes into headers
+		return Answer{}, retry.Permanent("event_id_invalid", nil)
 	}
-	got, err := t.send(ctx, c)
-	t.limits.leave(t.now(), cmp.Or(err, got.refusal))
-	return got, err
+	return t.limits.around(ctx, func() (Answer, error) { return t.send(ctx, request) })
 }
 
-// send makes one signed request and returns what its answer says.
-func (t *Target) send(ctx context.Context, c call) (reply, error) {
+// send makes one signed request and says what its answer means.
+func (t *Target) send(ctx context.Context, r Request) (Answer, error) {
 	exchange, cancel := context.WithTimeout(ctx, t.total)
 	defer cancel()
-	request, err := http.NewRequestWithContext(exchange, c.method, c.to.String(), bytes.NewReader(c.body))
-	if err != nil {
-		return reply{}, errors.New("delivery: the request could not be made") // a foreign text could hold the URL
+	to := t.base
+	if r.Path != "" {
+		to = t.base.JoinPath(r.Path)
 	}
-	for name, value := range t.signer.Sign(c.id, c.body, t.now()) {
+	request, err := http.NewRequestWithContext(exchange, r.Method, to.String(), bytes.NewReader(r.Body))
+	if err != nil {
+		return Answer{}, errors.New("delivery: the request could not be made") // a foreign text could hold the URL
+	}
+	for name, value := range t.signer.Sign(r.ID, r.Body, t.now()) {
 		request.Header.Set(name, value)
 	}
 	request.Header.Set("User-Agent", "billhook")
 	request.Header.Set("Accept", "application/json")
-	if c.method == http.MethodPost {
-		request.Header.Set("Content-Type", "application/json")
+	if r.Method != http.MethodGet {
+		request.Header.Set("Content-Type", cmp.Or(r.ContentType, "application/json"))
 		// In small letters, which mean the same on the wire. With an Idempotency-Key that it
 		// knows, net/http repeats by itself a request whose kept connection breaks after
 		// sending: an attempt that is not counted and does not ask Reconcile first.
-		request.Header["idempotency-key"] = []string{c.id}
+		request.Header["idempotency-key"] = []string{r.ID}
 	}
 	response, err := t.client.Do(request)
 	if err != nil {
-		return reply{}, unanswered(exchange, err)
+		return Answer{}, unanswered(exchange, err)
 	}
-	defer time.AfterFunc(maxDrainTime, cancel).Stop()
-	if response.StatusCode >= http.StatusOK { // what follows a switch of protocols ends with no context
+	defer func() { _ = response.Body.Close() }()
+	answer := Answer{Status: response.StatusCode}
+	failure := retry.HTTPStatus(answer.Status)
+	if answer.Status == http.StatusTooManyRequests || answer.Status == http.StatusServiceUnavailable {
+		failure = retry.After(retryAfter(response.Header.Get("Retry-After"), t.now()), failure)
+	}
+	switch {
+	case answer.Status < http.StatusOK: // what follows a switch of protocols ends with no context
+		return answer, failure
+	case r.MaxAnswer > 0:
+		body, err := read(response, r.MaxAnswer)
+		switch {
+		case err == nil:
+			answer.Body = body
+		case failure != nil:
+		case errors.Is(err, errTooLong):
+			return answer, retry.Transient("callee_answer_too_long", nil)
+		default:
+			return Answer{}, unanswered(exchange, err)
+		}
+	default:
+		defer time.AfterFunc(maxDrainTime, cancel).Stop()
 		_, _ = io.CopyN(io.Discard, response.Body, maxDrainBytes)
 	}
-	_ = response.Body.Close()
-	refusal := retry.HTTPStatus(response.StatusCode)
-	if response.StatusCode == http.StatusTooManyRequests || response.StatusCode == http.StatusServiceUnavailable {
-		refusal = retry.After(retryAfter(response.Header.Get("Retry-After"), t.now()), refusal)
+	return answer, failure
+}
+
+var errTooLong = errors.New("delivery: the answer is too long")
+
+// read returns an answer's body of at most so many bytes.
+func read(response *http.Response, most int64) ([]byte, error) {
+	if response.ContentLength > most {
+		return nil, errTooLong
 	}
-	return reply{response.StatusCode, refusal}, nil
+	body, err := io.ReadAll(io.LimitReader(response.Body, most+1))
+	if err == nil && int64(len(body)) > most {
+		err = errTooLong
+	}
+	return body, err
 }
 
 // retryAfter reads the header's value, seconds or a date of HTTP; 0 for anything else

@@ -19,7 +19,7 @@ import (
 	"billhook/internal/store"
 )
 
-// API answers /v1/ops.
+// API answers /v1/ops, and /api/v1/events for scripts that exist.
 type API struct {
 	Reads
 	Access    Access
@@ -42,7 +42,9 @@ func (a *API) Routes(r chi.Router) {
 		a.deadLetterRoutes(r)
 		a.customerRoutes(r)
 		a.productRoutes(r)
+		a.refundRoutes(r)
 	})
+	a.eventQueueRoutes(r)
 }
 
 func answer[T any](a *API, does func(*http.Request) (T, error)) http.HandlerFunc {
@@ -67,17 +69,21 @@ var ladder = serve.Ladder{
 		{Of: products.ErrInvalid, As: serve.Refuse(http.StatusUnprocessableEntity, "refused", "")},
 		{Of: products.ErrChanged, As: serve.Refuse(http.StatusConflict, "changed", "The product is not worth what was expected any more; look at it again.")},
 		{Of: products.ErrBusy, As: serve.Refuse(http.StatusConflict, "busy", "Others have changed the product at the same time; look at it again.")},
+		noRefund,
 		{Of: store.ErrInvalid, As: serve.Refuse(http.StatusBadRequest, "page_invalid", "The page is the next of an earlier answer.")},
 	},
 	Last: serve.Refuse(http.StatusServiceUnavailable, "store_unavailable", "The store did not answer; try again.").After(5),
 }
 
-func (a *API) refuse(w http.ResponseWriter, r *http.Request, err error) {
+func (a *API) refuse(w http.ResponseWriter, r *http.Request, err error) { a.problem(r, err).Write(w) }
+
+// problem is the answer to an error. It logs one that the ladder does not know.
+func (a *API) problem(r *http.Request, err error) *serve.Problem {
 	p := ladder.Problem(err)
 	if p == ladder.Last {
 		a.Log.LogAttrs(r.Context(), slog.LevelWarn, "ops request failed", slog.String("error", err.Error()))
 	}
-	p.Write(w)
+	return p
 }
 
 // maxRequest is the largest body of a request, in bytes.

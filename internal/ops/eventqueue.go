@@ -1,0 +1,261 @@
+package ops
+
+import (
+	"context"
+	"encoding/base64"
+	"log/slog"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/go-json-experiment/json/jsontext"
+	"golang.org/x/sync/errgroup"
+
+	"billhook/internal/deadletter"
+	"billhook/internal/dedupe"
+	"billhook/internal/lane"
+	"billhook/internal/pii"
+	"billhook/internal/serve"
+	"billhook/internal/store"
+)
+
+// The operator API of the event queue that Billhook replaces, over all queues, for scripts that
+// exist (requirements: event retry, section 5). What succeeds is {"success":true,"data":...}, and
+// what does not is {"success":false,"error":<code>,"message":...} under the status that /v1/ops
+// has for it.
+func (a *API) eventQueueRoutes(r chi.Router) {
+	r.Route("/api/v1/events", func(r chi.Router) {
+		r.Use(sameOrigin, a.Access.require, bounded)
+		r.Get("/stats", success(a, a.stats))
+		r.Get("/dead-letter", success(a, a.deadEvents))
+		r.Post("/dead-letter/{event_id}/retry", success(a, a.retry))
+		r.Delete("/cleanup", success(a, a.cleanupDays))
+	})
+}
+
+// succeeded is an answer of the event queue's API.
+type succeeded[T any] struct {
+	Success bool `json:"success"`
+	Data    T    `json:"data"`
+}
+
+func success[T any](a *API, does func(*http.Request) (T, error)) http.HandlerFunc {
+	return serve.Answer(http.StatusOK, func(r *http.Request) (succeeded[T], error) {
+		data, err := does(r)
+		return succeeded[T]{Success: true, Data: data}, err
+	}, func(w http.ResponseWriter, r *http.Request, err error) {
+		p := a.problem(r, err)
+		if p.RetryAfter > 0 {
+			w.Header().Set("Retry-After", strconv.Itoa(p.RetryAfter))
+		}
+		serve.WriteJSON(w, p.Status, struct {
+			Success bool   `json:"success"`
+			Error   string `json:"error"`
+			Message string `json:"message"`
+		}{false, p.Code, p.Detail})
+	})
+}
+
+// Stats are the numbers of events over all queues, by the event queue's statuses.
+type Stats struct {
+	// Pending counts messages that are kept here for later: those that wait for a time or behind
+	// others of their key, and those of the outbox. What the broker has not delivered yet is not
+	// among them.
+	Pending int64 `json:"pending"`
+	// Processing, Completed and Failed count the records of events. A failed one has an attempt
+	// ahead, for which its message may be pending.
+	Processing int64 `json:"processing"`
+	Completed  int64 `json:"completed"`
+	Failed     int64 `json:"failed"`
+	// DeadLetter counts the open dead letters.
+	DeadLetter int64 `json:"deadLetter"`
+	// AtLeast: a number above is where its count stopped, and there are more.
+	AtLeast bool `json:"atLeast,omitempty"`
+}
+
+func (a *API) stats(r *http.Request) (Stats, error) {
+	if err := read(r).err(); err != nil {
+		return Stats{}, err
+	}
+	return a.Stats(r.Context())
+}
+
+// Stats counts the events of all queues. A count stops at deadletter.CountTo.
+func (a Reads) Stats(ctx context.Context) (Stats, error) {
+	var counts [6]Count
+	status := func(s dedupe.Status) map[string]any { return map[string]any{"status": string(s)} }
+	group, ctx := errgroup.WithContext(ctx)
+	for i, of := range []struct {
+		collection string
+		equal      map[string]any
+	}{
+		{lane.Delayed.Entries(), nil}, {lane.Outbox.Entries(), nil},
+		{dedupe.Collection, status(dedupe.Processing)}, {dedupe.Collection, status(dedupe.Completed)}, {dedupe.Collection, status(dedupe.Failed)},
+		{deadletter.Collection, map[string]any{"state": string(deadletter.Open)}},
+	} {
+		group.Go(func() (err error) {
+			counts[i], err = a.count(ctx, of.collection, of.equal)
+			return err
+		})
+	}
+	err := group.Wait()
+	stats := Stats{
+		Pending: counts[0].Count + counts[1].Count, Processing: counts[2].Count, Completed: counts[3].Count, Failed: counts[4].Count, DeadLetter: counts[5].Count,
+	}
+	for _, c := range counts {
+		stats.AtLeast = stats.AtLeast || c.More
+	}
+	return stats, err
+}
+
+// DeadEvent is an open dead letter as the event queue's table had it.
+type DeadEvent struct {
+	// ID is the dead letter's own, EventID the event's. A retry takes either.
+	ID       string `json:"id"`
+	EventID  string `json:"eventId"`
+	Queue    string `json:"queue"`
+	Type     string `json:"type"`
+	Priority string `json:"priority"`
+	Status   string `json:"status"` // dead_letter
+	// Payload is the minimized message, as text: JSON, or Base64 where it is none.
+	Payload     string    `json:"payload"`
+	Attempts    int64     `json:"attempts"`
+	MaxAttempts int       `json:"maxAttempts"`
+	Error       string    `json:"error"`
+	CreatedAt   time.Time `json:"createdAt,omitzero"`
+	UpdatedAt   time.Time `json:"updatedAt,omitzero"`
+}
+
+// deadEvents answers a list without pages, as scripts expect: up to limit dead letters, in the
+// order of their ids.
+func (a *API) deadEvents(r *http.Request) ([]DeadEvent, error) {
+	params := read(r, "limit")
+	limit := params.limit(most, store.MaxPage)
+	if err := params.err(); err != nil {
+		return nil, err
+	}
+	items, _, err := a.Operator.List(r.Context(), deadletter.Filter{}, deadletter.Open, "", limit)
+	events := make([]DeadEvent, len(items))
+	for i, item := range items {
+		q, _ := a.Catalog.Queue(item.Queue)
+		h, _ := q.Handler(item.EventType)
+		payload := string(item.Data)
+		if !jsontext.Value(item.Data).IsValid(jsontext.AllowDuplicateNames(true)) {
+			payload = base64.StdEncoding.EncodeToString(item.Data)
+		}
+		events[i] = DeadEvent{
+			ID: item.ID, EventID: item.EventID, Queue: item.Queue, Type: item.EventType, Priority: q.Priority, Status: "dead_letter",
+			Payload: payload, Attempts: item.Attempts, MaxAttempts: h.MaxAttempts, Error: item.Reason, CreatedAt: item.FirstPublished, UpdatedAt: item.Died(),
+		}
+	}
+	return events, err
+}
+
+// Retried is what became of a retry.
+type Retried struct {
+	ID      string `json:"id"`
+	EventID string `json:"eventId"`
+	Queue   string `json:"queue"`
+	// Operation is the replay, which /v1/ops/operations/{id} shows. Its Progress is finished,
+	// running, or waiting_for_approval where the queue needs a second person.
+	Operation string              `json:"operation"`
+	Progress  deadletter.Progress `json:"progress"`
+	// Replayed: the message is on its way to its queue, with all its attempts.
+	Replayed bool `json:"replayed"`
+}
+
+// retryWhy is the reason in the audit of a retry, for which scripts give none.
+const retryWhy = "retry asked for through /api/v1/events"
+
+// retry replays one open dead letter: that of an id, or the only one of an event id.
+func (a *API) retry(r *http.Request) (Retried, error) {
+	if err := read(r).err(); err != nil {
+		return Retried{}, err
+	}
+	item, err := a.openLetter(r.Context(), param(r, "event_id"))
+	if err != nil {
+		return Retried{}, err
+	}
+	op, err := a.Operator.Begin(r.Context(), deadletter.Operation{
+		Kind: deadletter.Replay, Filter: deadletter.Filter{Queue: item.Queue, Item: item.ID}, Who: Who(r.Context()), Why: retryWhy,
+	}, 1)
+	if op, err = a.logged(r, "begun", op, err); err == nil && op.Progress == deadletter.Running {
+		ctx, cancel := context.WithTimeout(r.Context(), runTime)
+		defer cancel()
+		ran, failed := a.Operator.Run(ctx, op.ID)
+		op, err = a.logged(r, "run", ran, failed)
+	}
+	return Retried{
+		ID: item.ID, EventID: item.EventID, Queue: item.Queue, Operation: op.ID, Progress: op.Progress, Replayed: op.Done > 0,
+	}, err
+}
+
+var (
+	errNotOpen       = serve.Refuse(http.StatusNotFound, "dead_letter_unknown", "No open dead letter has this id or event id.")
+	errSeveralQueues = serve.Refuse(http.StatusConflict, "id_needed", "Several open dead letters have this event id; retry them by their own ids.")
+)
+
+func (a *API) openLetter(ctx context.Context, id string) (deadletter.Item, error) {
+	if item, err := a.Operator.Show(ctx, id); err == nil && item.State == deadletter.Open {
+		return item, nil
+	}
+	if !pii.ID.Valid(id) {
+		return deadletter.Item{}, errNotOpen
+	}
+	items, _, err := a.Operator.List(ctx, deadletter.Filter{EventID: id}, deadletter.Open, "", 2)
+	switch {
+	case err != nil:
+		return deadletter.Item{}, err
+	case len(items) == 0:
+		return deadletter.Item{}, errNotOpen
+	case len(items) > 1:
+		return deadletter.Item{}, errSeveralQueues
+	}
+	return items[0], nil
+}
+
+// CleanedDays is what a cleanup by days removed.
+type CleanedDays struct {
+	// Deleted counts the records that were removed. Remembered counts those that were old enough
+	// and stay, since a late duplicate of their event could still come.
+	Deleted    int `json:"deleted"`
+	Remembered int `json:"remembered"`
+	// Page goes on where a request ended that took too long; empty at the end.
+	Page string `json:"page,omitempty"`
+}
+
+// maxDays bounds olderThanDays.
+const maxDays = 3660
+
+// cleanupDays removes what cleanup removes, page after page until the end or for runTime.
+func (a *API) cleanupDays(r *http.Request) (CleanedDays, error) {
+	params := read(r, "olderThanDays", "page")
+	days, err := strconv.Atoi(params.values.Get("olderThanDays"))
+	if params.values.Get("olderThanDays") == "" {
+		days, err = 7, nil // the event queue's own
+	}
+	if err != nil || days < 1 || days > maxDays {
+		params.refuse("olderThanDays_invalid", "The parameter olderThanDays is a number of days, at least 1.")
+	}
+	at := params.page("cleanup", Place{})
+	if err := params.err(); err != nil {
+		return CleanedDays{}, err
+	}
+	begun := a.Now().UTC()
+	page := dedupe.Page{Before: begun.AddDate(0, 0, -days), Now: begun, After: at.id, Limit: prune}
+	var cleaned CleanedDays
+	for {
+		done, next, err := dedupe.Prune(r.Context(), a.Store, page)
+		cleaned.Deleted, cleaned.Remembered = cleaned.Deleted+done.Removed, cleaned.Remembered+done.Remembered
+		page.After = next
+		if err != nil || next == "" || a.Now().Sub(begun) >= runTime {
+			a.Log.LogAttrs(r.Context(), slog.LevelInfo, "ops cleanup", slog.String("who", Who(r.Context())), slog.Bool("dry_run", false),
+				slog.Int("removed", cleaned.Deleted), slog.Int("remembered", cleaned.Remembered), slog.Bool("failed", err != nil))
+			if next != "" {
+				cleaned.Page = params.token("cleanup", Place{id: next})
+			}
+			return cleaned, err
+		}
+	}
+}

@@ -49,7 +49,7 @@ var chunk = make([]byte, 64<<10)
 
 // request reads what of a request comes at once, and reports whether anything came.
 func request(c net.Conn) bool {
-	n, _ := c.Read(make([]byte, len(chunk)))
+	n, _ := c.Read(make([]byte, 4<<10)) // which is more than a request has
 	return n > 0
 }
 
@@ -145,7 +145,7 @@ func (p *place) url() string { return "http://" + p.Addr().String() }
 
 // close ends the target with all of its connections.
 func (p *place) close() {
-	_ = p.Listener.Close()
+	_ = p.Close()
 	p.mu.Lock()
 	for c := range p.open {
 		_ = c.Close()

@@ -11,17 +11,22 @@ import (
 func TestAShortRunMeasuresEveryTargetAndLosesNoPayment(t *testing.T) {
 	t.Parallel()
 	var table bytes.Buffer
-	require.NoError(t, run(t.Context(), []string{"-events", "5", "-rate", "100"}, &table))
+	require.NoError(t, run(t.Context(), []string{"-events", "5", "-rate", "100", "-rounds", "1"}, &table))
 	for _, r := range rows() {
 		require.Regexp(t, r.name+` +[1-9]`, table.String(), "each has been asked")
 	}
 }
 
-func TestAQuantileIsOfTheSortedWaits(t *testing.T) {
+func TestARowIsTheMedianOfItsRounds(t *testing.T) {
 	t.Parallel()
-	var r result
-	for i := range 100 {
-		r.waits = append(r.waits, time.Duration(100-i))
+	measured := func(p99 time.Duration, memory uint64) result {
+		return result{waits: []time.Duration{time.Millisecond, p99, time.Hour}, memory: memory, asked: 7}
 	}
-	require.Equal(t, []time.Duration{1, 50, 99}, []time.Duration{r.quantile(0), r.quantile(0.50), r.quantile(0.99)})
+	var table bytes.Buffer
+	tell(&table, "a target", []pair{
+		{measured(4*time.Millisecond, 8e6), measured(2*time.Millisecond, 4e6)},
+		{measured(3*time.Millisecond, 3e6), measured(3*time.Millisecond, 3e6)},
+		{measured(time.Second, 5e6), measured(time.Millisecond, 1e6)},
+	})
+	require.Equal(t, "a target\t7\t4.0 ms\tx 2.00\t4.0 ms\tx 2.00\t5.0 MB\tx 2.00\n", table.String())
 }

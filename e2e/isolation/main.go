@@ -1,12 +1,13 @@
 // Command isolation measures what one queue's target, or one queue's flood, costs the other
 // queues of the same worker, in one run on the embedded stack, in real time:
 //
-//	go run ./e2e/isolation [-events 400] [-rate 50] [-rounds 1] [-only regexp]
+//	go run ./e2e/isolation [-events 400] [-rate 50] [-rounds 3] [-only regexp]
 //
 // Each row is a target that means harm. While its queue gets two events for each of the
-// payments' queue, the time from the publish of a payment event to its acknowledgement is measured, and the most
-// memory that the process uses. Directly before it, the same is measured with a target that
-// behaves; the ratios are to that. The targets that mean harm have no breaker, so that they do
+// payments' queue, the time from the publish of a payment event to its acknowledgement is
+// measured, and the most memory that a garbage collection leaves in use. Directly before it, the
+// same is measured with a target that behaves; the ratios are to that. Figures are medians of the
+// rounds. The targets that mean harm have no breaker, so that they do
 // harm all the time. In the last row the target behaves and takes 200 ms, and its queue gets ten
 // times the events that it can handle; there, the row before has none.
 //
@@ -39,7 +40,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	flags := flag.NewFlagSet("isolation", flag.ContinueOnError)
 	events := flags.Int("events", 400, "how many payment events a measurement has")
 	rate := flags.Int("rate", 50, "how many payment events are published a second")
-	rounds := flags.Int("rounds", 1, "how often each row is measured, with and without")
+	rounds := flags.Int("rounds", 3, "how often each row is measured, with and without")
 	only := flags.String("only", "", "measure the rows whose name this matches")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -57,12 +58,21 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 		if !matches.MatchString(r.name) {
 			continue
 		}
-		var without, with result
+		var measured []pair
 		for range *rounds {
-			broken = append(broken, measure(ctx, load{*events, *rate, r.beside.perEvent}, r.beside.target, &without))
-			broken = append(broken, measure(ctx, load{*events, *rate, r.perEvent}, r.target, &with))
+			without, err := measure(ctx, load{*events, *rate, r.beside.perEvent}, r.beside.target)
+			if err != nil {
+				broken = append(broken, fmt.Errorf("beside a target that behaves: %w", err))
+				continue
+			}
+			with, err := measure(ctx, load{*events, *rate, r.perEvent}, r.target)
+			if err != nil {
+				broken = append(broken, fmt.Errorf("%s: %w", r.name, err))
+				continue
+			}
+			measured = append(measured, pair{with, without})
 		}
-		with.print(table, r.name, without)
+		tell(table, r.name, measured)
 	}
 	_ = table.Flush() // to stdout, like all output
 	_, _ = fmt.Fprintf(stdout, "\nin %s\n", time.Since(started).Round(time.Second))

@@ -36,31 +36,47 @@ const (
 // other queue.
 type load struct{ events, rate, others int }
 
-// result adds up the measurements of one side of a row.
+// result is one measurement.
 type result struct {
-	waits []time.Duration
-	// memory is the most that the heap and the stacks had, in bytes.
+	waits []time.Duration // of the payment events, sorted
+	// memory is the most that was left of the heap by a garbage collection, with the stacks, in bytes.
 	memory uint64
 	asked  int64
 }
 
 // quantile returns the wait that this share of the events did not exceed.
-func (r *result) quantile(share float64) time.Duration {
-	slices.Sort(r.waits)
+func (r result) quantile(share float64) time.Duration {
 	return r.waits[int(share*float64(len(r.waits)-1))]
 }
 
-func (r *result) print(w io.Writer, name string, without result) {
-	if len(r.waits) == 0 || len(without.waits) == 0 {
-		return // it has failed, which is reported
+// pair is one round of a row.
+type pair struct{ with, without result }
+
+// tell writes a row: the median of the rounds, and the median of their ratios. One round that
+// the machine has disturbed changes neither.
+func tell(w io.Writer, name string, rounds []pair) {
+	if len(rounds) == 0 {
+		return // they have failed, which is reported
 	}
-	_, _ = fmt.Fprintf(w, "%s\t%d\t%s\tx %.2f\t%s\tx %.2f\t%.1f MB\tx %.2f\n", name, r.asked,
-		short(r.quantile(0.50)), r.quantile(0.50).Seconds()/without.quantile(0.50).Seconds(),
-		short(r.quantile(0.99)), r.quantile(0.99).Seconds()/without.quantile(0.99).Seconds(),
-		float64(r.memory)/1e6, float64(r.memory)/float64(without.memory))
+	figure := func(of func(result) float64) (with, ratio float64) {
+		return median(rounds, func(p pair) float64 { return of(p.with) }), median(rounds, func(p pair) float64 { return of(p.with) / of(p.without) })
+	}
+	asked, _ := figure(func(r result) float64 { return float64(r.asked) })
+	p50, p50Ratio := figure(func(r result) float64 { return r.quantile(0.50).Seconds() })
+	p99, p99Ratio := figure(func(r result) float64 { return r.quantile(0.99).Seconds() })
+	memory, memoryRatio := figure(func(r result) float64 { return float64(r.memory) })
+	_, _ = fmt.Fprintf(w, "%s\t%.0f\t%.1f ms\tx %.2f\t%.1f ms\tx %.2f\t%.1f MB\tx %.2f\n",
+		name, asked, 1000*p50, p50Ratio, 1000*p99, p99Ratio, memory/1e6, memoryRatio)
 }
 
-func short(d time.Duration) string { return d.Round(100 * time.Microsecond).String() }
+func median(rounds []pair, of func(pair) float64) float64 {
+	all := make([]float64, len(rounds))
+	for i, p := range rounds {
+		all[i] = of(p)
+	}
+	slices.Sort(all)
+	return all[len(all)/2]
+}
 
 // twoQueues returns a catalog of the queue of payments' outcomes, as it is shipped, and one that
 // is like it and posts to another target.
@@ -84,15 +100,15 @@ func twoQueues() (c *catalog.Catalog, payments catalog.Queue, eventType string, 
 	return c, payments, eventType, nil
 }
 
-// measure adds one measurement to the result.
-func measure(ctx context.Context, l load, t target, into *result) (err error) {
+// measure makes one measurement.
+func measure(ctx context.Context, l load, t target) (r result, err error) {
 	c, payments, eventType, err := twoQueues()
 	if err != nil {
-		return err
+		return r, err
 	}
 	at, err := serveAt(ctx, t)
 	if err != nil {
-		return err
+		return r, err
 	}
 	defer at.close()
 	well := &once{posted: map[string]int{}}
@@ -100,7 +116,7 @@ func measure(ctx context.Context, l load, t target, into *result) (err error) {
 	defer service.Close()
 	folder, err := os.MkdirTemp("", "billhook-isolation-")
 	if err != nil {
-		return err
+		return r, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
 	places := map[string]devstack.Place{other: {URL: at.url(), Secret: secret}}
@@ -115,7 +131,7 @@ func measure(ctx context.Context, l load, t target, into *result) (err error) {
 		Targets: places, Log: slog.New(j), Drain: time.Millisecond,
 	})
 	if err != nil {
-		return err
+		return r, err
 	}
 	defer func() {
 		at.close() // what hangs ends
@@ -126,7 +142,7 @@ func measure(ctx context.Context, l load, t target, into *result) (err error) {
 	memory := watch()
 	sent, err := l.publish(ctx, stack, payments.Topic(), eventType)
 	if err != nil {
-		return err
+		return r, err
 	}
 	begun := at.begun
 	if l.others == 0 {
@@ -136,21 +152,22 @@ func measure(ctx context.Context, l load, t target, into *result) (err error) {
 		select {
 		case <-happens:
 		case <-ctx.Done():
-			return ctx.Err()
+			return r, ctx.Err()
 		}
 	}
-	into.memory, into.asked = max(into.memory, memory()), into.asked+at.asked.Load()
+	r.memory, r.asked = memory(), at.asked.Load()
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	well.mu.Lock()
 	defer well.mu.Unlock()
 	for id, began := range sent {
 		if well.posted[id] != 1 {
-			return fmt.Errorf("the promise is broken: a payment event was posted %d times", well.posted[id])
+			return r, fmt.Errorf("the promise is broken: a payment event was posted %d times", well.posted[id])
 		}
-		into.waits = append(into.waits, j.ended[id].Sub(began))
+		r.waits = append(r.waits, j.ended[id].Sub(began))
 	}
-	return nil
+	slices.Sort(r.waits)
+	return r, nil
 }
 
 // publish publishes the load, and returns when each of the payment events was sent.
@@ -198,7 +215,7 @@ func message(id, eventType string) (contract.Message, error) {
 // watch returns a function that ends the watch and says what was the most memory in use.
 func watch() (most func() uint64) {
 	runtime.GC()
-	sample := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}, {Name: "/memory/classes/heap/stacks:bytes"}}
+	sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/heap/stacks:bytes"}}
 	end, seen := make(chan struct{}), make(chan uint64)
 	go func() {
 		every := time.NewTicker(5 * time.Millisecond)

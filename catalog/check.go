@@ -109,6 +109,7 @@ func (r *reader) checkQueue(place string, q Queue, shared []Topic) {
 	require(q.OnPoison == Skip || q.OnPoison == Park, "on_poison", "must be skip or park")
 	require(q.OnPoison != Park || (q.Ordered() && !q.DeadLetter.Drop), "on_poison", "park needs an ordering key and a dead letter")
 	require(q.OnCorrected == Refuse || q.OnCorrected == Accept, "on_corrected", "must be refuse or accept")
+	require(q.DedupeBy == ByEventID || q.DedupeBy == ByIdempotencyKey, "dedupe_by", "must be event_id or idempotency_key")
 	require(q.OnTerminal == Ack || q.OnTerminal == Reject, "on_terminal", "must be ack or reject")
 	if !q.DeadLetter.Drop {
 		require(topicID(q.DeadLetter.Topic) || q.DeadLetter.Topic == q.ID+"-dlq", "dead_letter.topic", topicRule)

@@ -50,7 +50,8 @@ locals {
     nack_budget                = "0s"
     on_orphan                  = ""
     on_poison                  = ""
-    on_corrected               = "refuse" # as in Go
+    on_corrected               = "refuse"   # as in Go
+    dedupe_by                  = "event_id" # as in Go
     four_eyes                  = false
   }
 
@@ -223,6 +224,7 @@ locals {
       on_orphan                  = q.on_orphan
       on_poison                  = q.on_poison
       on_corrected               = q.on_corrected
+      dedupe_by                  = q.dedupe_by
       four_eyes                  = q.four_eyes
       batch                      = { size = try(q.batch.size, 0), wait = try("${tonumber(trimsuffix(q.batch.wait, "s"))}s", "0s") }
       enable_message_ordering    = length(q.ordering_key) > 0

@@ -15,6 +15,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -58,6 +59,8 @@ type Real struct {
 	WorkerStore, WebhookBroker, WorkerDoor *Gate
 	// Service is the stand-in for the subscription service, in this process.
 	Service *standin.Receiver
+	// Gateway stands in for the payment gateway, in this process.
+	Gateway *standin.Gateway
 	// Store and Publisher connect to the emulators without a gate.
 	Store     store.Store
 	Publisher *pubsub.Publisher
@@ -118,14 +121,18 @@ func (r *Real) start(ctx context.Context, database string, provision Provision, 
 	}
 	r.closers = append(r.closers, r.WebhookBroker.Close)
 
-	if r.Service, err = standin.NewReceiver(standin.ReceiverConfig{Secrets: []string{Secret}, Tolerance: 5 * time.Minute}); err != nil {
+	if r.Service, err = standin.NewReceiver(standin.ReceiverConfig{Secrets: []string{Secret}, Posts: shipped.Posts(""), Tolerance: 5 * time.Minute}); err != nil {
 		return err
 	}
-	service := httptest.NewUnstartedServer(r.Service)
+	if r.Gateway, err = standin.NewGateway(standin.GatewayConfig{Secrets: []string{Secret}, Tolerance: 5 * time.Minute}); err != nil {
+		return err
+	}
+	service := httptest.NewUnstartedServer(r.Gateway.Before(r.Service))
 	service.Config.WriteTimeout = time.Minute
 	service.Start()
 	r.closers = append(r.closers, func() {
 		r.Service.Close()
+		r.Gateway.Close()
 		service.Close()
 	})
 
@@ -150,7 +157,7 @@ func (r *Real) start(ctx context.Context, database string, provision Provision, 
 		"HOST=127.0.0.1", "METRICS_PORT=0", "GOOGLE_CLOUD_PROJECT=" + r.project, "WEBHOOK_SECRET_PAYNOW=" + Secret,
 		"WEBHOOK_SIGNING_SECRET=" + Secret, "PUSH_AUTH=none", "PATH=" + os.Getenv("PATH"), "HOME=" + r.folder,
 	}, environment...)
-	r.workerEnvironment = append([]string{"PUBSUB_EMULATOR_HOST=" + r.broker, "FIRESTORE_EMULATOR_HOST=" + r.WorkerStore.Addr(), "SUBSCRIPTION_SERVICE_URL=" + service.URL}, common...)
+	r.workerEnvironment = slices.Concat([]string{"PUBSUB_EMULATOR_HOST=" + r.broker, "FIRESTORE_EMULATOR_HOST=" + r.WorkerStore.Addr()}, TargetsAt(service.URL), common)
 	if r.WorkerDoor, err = NewGate(ctx, ""); err != nil {
 		return err
 	}
@@ -172,6 +179,16 @@ func (r *Real) start(ctx context.Context, database string, provision Provision, 
 	}
 	r.WebhookURL = r.webhook.URL
 	return nil
+}
+
+// TargetsAt returns the variables, as NAME=value, of every target of the shipped catalog at one
+// URL.
+func TargetsAt(url string) []string {
+	var environment []string
+	for _, target := range shipped.Targets {
+		environment = append(environment, target.URLVariable+"="+url)
+	}
+	return environment
 }
 
 // WorkerURL is the address at which every process of the worker is reached.

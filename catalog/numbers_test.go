@@ -101,7 +101,7 @@ func TestTheShippedNumbersAreThoseOfTheRequirements(t *testing.T) {
 			"quota_warning":      perType("mail.quota_warning", 3, time.Second),
 		},
 	}, {
-		ID: "events-low", Alias: "event_queue:low", Contract: "message.v1", OrderingKey: []string{"subject"},
+		ID: "events-low", Enabled: true, Alias: "event_queue:low", Contract: "message.v1", OrderingKey: []string{"subject"},
 		Priority: "low", Pool: "events-low", MaxAttempts: 5, Backoff: growing(time.Second, 600*time.Second, 0),
 		Concurrency: 10, MaxInstances: 10, DeadLetter: keptAbove(0),
 		Handlers: map[string]catalog.Handler{"webhook_delivery": perType("webhooks.deliver", 5, 5*time.Second)},
@@ -163,7 +163,7 @@ func TestTheShippedNumbersAreThoseOfTheRequirements(t *testing.T) {
 				h.Post = catalog.Post{Target: "subscription-service", Path: "/v1/webhooks/payment", Reconcile: "/v1/webhooks/payment/{id}"}
 			}
 			// The subscription service's queue, and the readers of the ledger.
-			h.Emits = map[string][]string{"subscriptions.record": {"pay-subscription-update"}, "journal.post": {"fis-domain-events"}}[h.Name]
+			h.Emits = map[string][]string{"subscriptions.record": {"pay-subscription-update"}, "journal.post": {"fis-domain-events"}, "webhooks.deliver": {"endpoint-events"}}[h.Name]
 			q.Handlers[eventType] = h
 		}
 	}
@@ -184,7 +184,12 @@ func TestTheShippedNumbersAreThoseOfTheRequirements(t *testing.T) {
 		names[topic.ID] = topic.Alias
 	}
 	require.Equal(t, map[string]string{"orders": "", "notifications": "", "search": "", "analytics": "", "fis-events": "fis.events.exchange"}, names)
-	require.Len(t, c.OutboundTopics, 1)
+	require.Equal(t, catalog.Endpoints{
+		Timeouts: catalog.Timeouts{Connect: 5 * time.Second, Total: 15 * time.Second}, Concurrency: 2, RatePerSecond: 20, Burst: 40,
+		Breaker: catalog.Breaker{Failures: 5, Rest: time.Minute}, Remembered: 1000, DisableAfter: 5 * day, OldSecretFor: day,
+	}, c.Endpoints)
+	require.Len(t, c.OutboundTopics, 2)
+	require.Equal(t, "endpoint-events", c.OutboundTopics[1].ID)
 	require.Equal(t, "fis-domain-events", c.OutboundTopics[0].ID)
 	require.Equal(t, "fis.domain.exchange", c.OutboundTopics[0].Alias)
 

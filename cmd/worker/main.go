@@ -187,7 +187,7 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 	parts := worker.Config{
 		Catalog: cat, Targets: targets, Pool: cfg.Pool, Store: documents, Publisher: publisher,
 		Authenticator: worker.Authenticate(verifier),
-		Access:        access, Log: log, Metrics: metrics, Now: time.Now,
+		Access:        access, Log: log, Metrics: metrics, Now: time.Now, PrivateEndpoints: cfg.emulated(),
 	}
 	closeAlarm, err := cfg.alarm(clients, &parts)
 	if err != nil {

@@ -126,13 +126,14 @@ func New(config Config) *Service {
 		if !q.Enabled {
 			continue
 		}
-		names, leased := map[string]bool{}, false
+		names, leased, many := map[string]bool{}, false, false
 		for _, spec := range q.Handlers {
 			h, _ := config.Handlers.Lookup(spec.Name)
 			names[spec.Name], leased = true, leased || h.Leased != nil
+			many = many || (h.Leased != nil && h.Leased.ManyPlaces)
 		}
 		s.queues[q.ID] = &queue{
-			Queue: q, slots: newSlots(q.Concurrency, config.Timer, s.ended), calm: newCalm(), oneTarget: leased && len(names) == 1,
+			Queue: q, slots: newSlots(q.Concurrency, config.Timer, s.ended), calm: newCalm(), oneTarget: leased && !many && len(names) == 1,
 			brokerKeepsTime: q.BrokerKeepsTime(),
 			// Messages wait by a policy that is not the broker's, where the service that a leased
 			// handler calls asks for it, or behind dead letters.

@@ -21,6 +21,7 @@ import (
 	"billhook/internal/customers"
 	"billhook/internal/deadletter"
 	"billhook/internal/delivery"
+	"billhook/internal/endpoints"
 	"billhook/internal/gcp/auth"
 	"billhook/internal/handler"
 	"billhook/internal/lane"
@@ -53,6 +54,8 @@ type Config struct {
 	Alarm push.Alarm
 	// AfterFunc calls f when d has passed; see alarm.Config.
 	AfterFunc func(d time.Duration, f func()) (stop func())
+	// PrivateEndpoints lets endpoints of third parties be at any address: for development.
+	PrivateEndpoints bool
 	// Handlers, if set, registers more handlers.
 	Handlers func(*handler.Registry)
 }
@@ -107,6 +110,7 @@ func Check(c *catalog.Catalog) error {
 	registry, targets := handler.NewRegistry(), delivery.Targets{}
 	updates, _ := c.EmitsTo("subscriptions.record")
 	billing.Register(registry, billing.Points{}, billing.Subscriptions{Updates: updates})
+	endpoints.Register(registry, endpoints.Deliverer{News: c.EmitsOf(endpoints.Handler)})
 	for _, t := range c.TargetsOf("") {
 		targets[t.Name] = &delivery.Target{} // registered, and never called
 	}
@@ -125,6 +129,11 @@ func New(config Config) (*Worker, error) {
 	billing.Register(registry,
 		billing.Points{Store: config.Store, Products: worth, Now: config.Now, Teacher: teacher},
 		billing.Subscriptions{Store: config.Store, Updates: updates, Now: config.Now})
+	told := delivery.NewEndpoints(config.Catalog.Endpoints, config.PrivateEndpoints, config.Now)
+	endpoints.Register(registry, endpoints.Deliverer{
+		Store: config.Store, Poster: told, DisableAfter: config.Catalog.Endpoints.DisableAfter,
+		News: config.Catalog.EmitsOf(endpoints.Handler), Now: config.Now,
+	})
 	if config.Handlers != nil {
 		config.Handlers(registry)
 	}
@@ -139,6 +148,9 @@ func New(config Config) (*Worker, error) {
 		}
 	}
 	config.Targets.Register(registry, queues)
+	if _, ok := config.Catalog.HandledBy(endpoints.Handler); ok && config.Catalog.Endpoints == (catalog.Endpoints{}) {
+		mistakes = append(mistakes, errors.New("targets.yaml: endpoints: is missing, and a queue delivers to them"))
+	}
 	mistakes = append(mistakes, registry.Check(&catalog.Catalog{Queues: queues, Contracts: config.Catalog.Contracts}))
 	if len(queues) == 0 {
 		mistakes = append(mistakes, errors.New("POOL names a pool that no queue is in"))
@@ -173,6 +185,10 @@ func New(config Config) (*Worker, error) {
 		Reads: ops.Reads{Store: config.Store, Catalog: config.Catalog, Now: config.Now}, Access: config.Access, Log: config.Log, Operator: operator,
 		Customers: &customers.Operator{Store: watched, Now: config.Now, NewID: uuid.NewString},
 		Products:  &products.Keeper{Store: config.Store, Start: config.Catalog.Products, Now: config.Now, NewID: uuid.NewString, Changed: worth.Forget},
+		Endpoints: &endpoints.Keeper{
+			Store: config.Store, Poster: told, OldSecretFor: config.Catalog.Endpoints.OldSecretFor,
+			Now: config.Now, NewID: uuid.NewString, NewSecret: endpoints.NewSecret,
+		},
 	}
 
 	router := chi.NewRouter()

@@ -53,8 +53,9 @@ type Real struct {
 	// Log holds the output of both services.
 	Log *Log
 	// WorkerStore is between the worker and Firestore. WebhookBroker is between the webhook
-	// service and Pub/Sub.
-	WorkerStore, WebhookBroker *Gate
+	// service and Pub/Sub. WorkerDoor is in front of the worker: each of its processes has a port
+	// of its own, and the subscriptions push to one address.
+	WorkerStore, WebhookBroker, WorkerDoor *Gate
 	// Service is the stand-in for the subscription service, in this process.
 	Service *standin.Receiver
 	// Store and Publisher connect to the emulators without a gate.
@@ -150,11 +151,14 @@ func (r *Real) start(ctx context.Context, database string, provision Provision, 
 		"WEBHOOK_SIGNING_SECRET=" + Secret, "PUSH_AUTH=none", "PATH=" + os.Getenv("PATH"), "HOME=" + r.folder,
 	}, environment...)
 	r.workerEnvironment = append([]string{"PUBSUB_EMULATOR_HOST=" + r.broker, "FIRESTORE_EMULATOR_HOST=" + r.WorkerStore.Addr(), "SUBSCRIPTION_SERVICE_URL=" + service.URL}, common...)
-	if err := r.startWorker(ctx, "0"); err != nil {
+	if r.WorkerDoor, err = NewGate(ctx, ""); err != nil {
 		return err
 	}
-	// Restarts reuse the port, since the subscriptions push to it.
-	if err := provision(ctx, r.broker, r.worker.URL); err != nil {
+	r.closers = append(r.closers, r.WorkerDoor.Close)
+	if err := r.RestartWorker(ctx); err != nil {
+		return err
+	}
+	if err := provision(ctx, r.broker, r.WorkerURL()); err != nil {
 		return err
 	}
 	if err := r.tap(ctx); err != nil {
@@ -170,20 +174,18 @@ func (r *Real) start(ctx context.Context, database string, provision Provision, 
 	return nil
 }
 
-func (r *Real) startWorker(ctx context.Context, port string) (err error) {
-	r.worker, err = Start(ctx, filepath.Join(r.folder, "worker"), append([]string{"PORT=" + port}, r.workerEnvironment...), r.Log)
-	return err
-}
-
-// WorkerURL is the worker's address.
-func (r *Real) WorkerURL() string { return r.worker.URL }
+// WorkerURL is the address at which every process of the worker is reached.
+func (r *Real) WorkerURL() string { return "http://" + r.WorkerDoor.Addr() }
 
 // KillWorker ends the worker with SIGKILL.
 func (r *Real) KillWorker() { r.worker.Kill() }
 
-// RestartWorker starts the worker again at the same address.
-func (r *Real) RestartWorker(ctx context.Context) error {
-	return r.startWorker(ctx, r.worker.URL[strings.LastIndexByte(r.worker.URL, ':')+1:])
+// RestartWorker starts the worker, which is not running, behind its door.
+func (r *Real) RestartWorker(ctx context.Context) (err error) {
+	if r.worker, err = Start(ctx, filepath.Join(r.folder, "worker"), append([]string{"PORT=0"}, r.workerEnvironment...), r.Log); err == nil {
+		r.WorkerDoor.Aim(strings.TrimPrefix(r.worker.URL, "http://"))
+	}
+	return err
 }
 
 // tap adds a subscription to the topics of every enabled queue, dead letters included, to see
@@ -256,7 +258,7 @@ func (r *Real) pull(ctx context.Context, id string) ([]contract.Message, error) 
 
 // Task calls one task of the worker and returns its result.
 func (r *Real) Task(ctx context.Context, name string) (map[string]any, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, r.worker.URL+"/tasks/"+name, nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, r.WorkerURL()+"/tasks/"+name, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -128,6 +128,9 @@ type Handler struct {
 	// Emits are ids of queues, shared topics and outbound topics. The worker refuses an emission
 	// to any other, and Terraform grants the right to publish by it.
 	Emits []string `json:"emits"`
+	// Calls are names of targets that a handler of Go calls: its worker has their addresses and
+	// secrets. A post says its target itself.
+	Calls []string `json:"calls"`
 	// MaxAttempts, Backoff and Timeout are those of the queue unless the event type has its own.
 	MaxAttempts int           `json:"max_attempts"`
 	Backoff     retry.Policy  `json:"retry_policy"`

@@ -21,9 +21,11 @@ type Target struct {
 	Name        string `json:"-"`
 	Description string `json:"description"`
 	// URLVariable and SecretVariable name environment variables: the base URL, and the
-	// secrets, of which the first signs.
+	// secrets, of which the first signs. Targets may share them.
 	URLVariable    string `json:"url_variable"`
 	SecretVariable string `json:"secret_variable"`
+	// SecretFallback is read where SecretVariable is not set. Empty: nothing is.
+	SecretFallback string `json:"secret_fallback"`
 	// Scheme is how a request is signed: SchemeGeneric or SchemeStandard.
 	Scheme Scheme `json:"scheme"`
 	// Internal targets may be at private addresses; others are dialled at public ones alone.
@@ -35,6 +37,15 @@ type Target struct {
 	RatePerSecond float64 `json:"rate_per_second"`
 	Burst         int     `json:"burst"`
 	Breaker       Breaker `json:"breaker"`
+}
+
+// Secrets returns the target's secrets, of which the first signs. read returns those of an
+// environment variable, none where it is not set.
+func (t Target) Secrets(read func(variable string) []string) []string {
+	if secrets := read(t.SecretVariable); len(secrets) > 0 || t.SecretFallback == "" {
+		return secrets
+	}
+	return read(t.SecretFallback)
 }
 
 // Timeouts bound each step before a request is sent, and the whole exchange.
@@ -108,23 +119,41 @@ func (c *Catalog) Posts(pool string) []Post {
 	return slices.SortedFunc(maps.Values(found), func(a, b Post) int { return cmp.Compare(a.handler(), b.handler()) })
 }
 
-// TargetsOf returns the targets that the enabled queues of the pool post to, by name.
+// TargetsOf returns the targets that the enabled queues of the pool post to or call, by name.
 func (c *Catalog) TargetsOf(pool string) (targets []Target) {
-	for _, p := range c.Posts(pool) { // those to one target follow each other
-		if len(targets) == 0 || targets[len(targets)-1].Name != p.Target {
-			targets = append(targets, c.Targets[p.Target])
+	needed := map[string]bool{}
+	for _, q := range c.Queues {
+		for _, h := range q.Handlers {
+			for _, name := range h.targets() {
+				needed[name] = needed[name] || (q.Enabled && (pool == "" || q.Pool == pool))
+			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(needed)) {
+		if needed[name] {
+			targets = append(targets, c.Targets[name])
 		}
 	}
 	return targets
 }
 
+// targets are the names of those that the handler posts to or calls.
+func (h Handler) targets() []string {
+	if h.Post != (Post{}) {
+		return []string{h.Post.Target}
+	}
+	return h.Calls
+}
+
 func (c *Catalog) readTargets(r *reader, node *yaml.Node) {
-	urls := map[string]string{}
+	fallbacks := map[string]string{}
 	r.each(node, targetsFile, "targets", targetPlace, func(name, place string, tree map[string]any) {
 		t := Target{Name: name}
 		r.decode(tree, &t, place, "")
 		r.checkTarget(place, t)
-		r.takeNames(urls, place, "url_variable", t.URLVariable)
+		before, twice := fallbacks[t.SecretVariable]
+		r.requirer(place)(!twice || before == t.SecretFallback, "secret_fallback", "must be that of every target with this secret_variable")
+		fallbacks[t.SecretVariable] = t.SecretFallback
 		c.Targets[name] = t
 	})
 }
@@ -162,6 +191,7 @@ func (r *reader) checkTarget(place string, t Target) {
 	require(t.Description != "", "description", "is missing")
 	require(urlVariable.MatchString(t.URLVariable) && !slices.Contains(ownVariables, t.URLVariable), "url_variable", "must be an environment variable that ends with _URL, and none of the programs' own")
 	require(secretVariable.MatchString(t.SecretVariable), "secret_variable", "must be an environment variable that ends with _SECRET")
+	require(t.SecretFallback == "" || secretVariable.MatchString(t.SecretFallback), "secret_fallback", "must be an environment variable that ends with _SECRET")
 	require(t.Scheme == SchemeGeneric || t.Scheme == SchemeStandard, "scheme", "must be generic or standard")
 	r.checkLimits(place, t)
 }
@@ -184,10 +214,16 @@ func (r *reader) checkPosts(place string, q Queue, c *Catalog, posts map[string]
 	shortest := q.HandlerTimeout
 	for eventType, h := range q.Handlers {
 		shortest = min(shortest, h.Timeout)
+		require := r.requirer(place)
+		for i, name := range h.Calls {
+			_, ok := c.Targets[name]
+			require(ok, handlerPath(eventType)+".calls", "no target has the name "+shown(name))
+			require(!slices.Contains(h.Calls[:i], name), handlerPath(eventType)+".calls", "lists "+shown(name)+" twice")
+		}
 		if h.Post == (Post{}) {
 			continue
 		}
-		require := r.requirer(place)
+		require(len(h.Calls) == 0, handlerPath(eventType)+".calls", "a post calls its target alone")
 		path := handlerPath(eventType) + ".post"
 		_, ok := c.Targets[h.Post.Target]
 		require(ok, path+".target", "no target has the name "+shown(h.Post.Target))

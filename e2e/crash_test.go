@@ -300,8 +300,9 @@ func (g crashSetup) open(t *testing.T, test crashCase) *installation {
 	s.environment = []string{
 		"HOST=127.0.0.1", "METRICS_PORT=0", "GOOGLE_CLOUD_PROJECT=" + s.project, "CATALOG_DIR=" + g.catalogDir, "PUSH_AUTH=none",
 		"FIRESTORE_EMULATOR_HOST=" + g.database, "WEBHOOK_SECRET_PAYNOW=" + e2e.Secret, "WEBHOOK_SIGNING_SECRET=" + e2e.Secret,
-		"SUBSCRIPTION_SERVICE_URL=" + server.URL, "PATH=" + os.Getenv("PATH"), "HOME=" + g.binaries,
+		"PATH=" + os.Getenv("PATH"), "HOME=" + g.binaries,
 	}
+	s.environment = append(s.environment, e2e.TargetsAt(server.URL)...)
 	s.provision(t)
 	for _, q := range s.served() {
 		_, err := g.admin.SubscriptionAdminClient.CreateSubscription(t.Context(), &pubsubpb.Subscription{

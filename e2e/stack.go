@@ -15,6 +15,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -118,7 +119,7 @@ func (r *Real) start(ctx context.Context, database string, provision Provision, 
 	}
 	r.closers = append(r.closers, r.WebhookBroker.Close)
 
-	if r.Service, err = standin.NewReceiver(standin.ReceiverConfig{Secrets: []string{Secret}, Tolerance: 5 * time.Minute}); err != nil {
+	if r.Service, err = standin.NewReceiver(standin.ReceiverConfig{Secrets: []string{Secret}, Posts: shipped.Posts(""), Tolerance: 5 * time.Minute}); err != nil {
 		return err
 	}
 	service := httptest.NewUnstartedServer(r.Service)
@@ -150,7 +151,7 @@ func (r *Real) start(ctx context.Context, database string, provision Provision, 
 		"HOST=127.0.0.1", "METRICS_PORT=0", "GOOGLE_CLOUD_PROJECT=" + r.project, "WEBHOOK_SECRET_PAYNOW=" + Secret,
 		"WEBHOOK_SIGNING_SECRET=" + Secret, "PUSH_AUTH=none", "PATH=" + os.Getenv("PATH"), "HOME=" + r.folder,
 	}, environment...)
-	r.workerEnvironment = append([]string{"PUBSUB_EMULATOR_HOST=" + r.broker, "FIRESTORE_EMULATOR_HOST=" + r.WorkerStore.Addr(), "SUBSCRIPTION_SERVICE_URL=" + service.URL}, common...)
+	r.workerEnvironment = slices.Concat([]string{"PUBSUB_EMULATOR_HOST=" + r.broker, "FIRESTORE_EMULATOR_HOST=" + r.WorkerStore.Addr()}, TargetsAt(service.URL), common)
 	if r.WorkerDoor, err = NewGate(ctx, ""); err != nil {
 		return err
 	}
@@ -176,6 +177,16 @@ func (r *Real) start(ctx context.Context, database string, provision Provision, 
 
 // WorkerURL is the address at which every process of the worker is reached.
 func (r *Real) WorkerURL() string { return "http://" + r.WorkerDoor.Addr() }
+
+// TargetsAt returns the variables, as NAME=value, of every target of the shipped catalog at one
+// URL.
+func TargetsAt(url string) []string {
+	var environment []string
+	for _, target := range shipped.Targets {
+		environment = append(environment, target.URLVariable+"="+url)
+	}
+	return environment
+}
 
 // KillWorker ends the worker with SIGKILL.
 func (r *Real) KillWorker() { r.worker.Kill() }

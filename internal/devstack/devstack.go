@@ -66,7 +66,7 @@ type Config struct {
 	// Provision, if set, creates the queues on the emulator in place of pubsub.Provision.
 	Provision func(ctx context.Context, broker, workerURL string) error
 	// Targets are the places of targets by name. Without one a target is at the stand-in, and its
-	// secret is that of the source with the same variable.
+	// secret is that of the source with the same variable, or with the producers'.
 	Targets map[string]Place
 	// OpsTokens are accepted in addition to open access from this machine.
 	OpsTokens []string
@@ -77,6 +77,16 @@ type Config struct {
 	WrapPublisher func(service string, p webhook.Publisher) webhook.Publisher
 	// Handlers, if set, registers more handlers beside the program's own.
 	Handlers func(*handler.Registry)
+}
+
+// secretsOf returns the secrets of the sources that read the variable.
+func (c Config) secretsOf(variable string) []string {
+	for name, source := range c.Catalog.Sources {
+		if source.SecretVariable == variable && len(c.Secrets[name]) > 0 {
+			return c.Secrets[name]
+		}
+	}
+	return nil
 }
 
 // Place is the URL of a target, empty for the stand-in, and the secret that signs its posts.
@@ -224,10 +234,8 @@ func (s *Stack) targets(ctx context.Context, config Config) (delivery.Targets, e
 	known := standin.ReceiverConfig{Tolerance: 5 * time.Minute, Posts: config.Catalog.Posts("")}
 	targets, err := delivery.Open(config.Catalog, "", func(t catalog.Target) (string, []string) {
 		at := config.Targets[t.Name]
-		for name, source := range config.Catalog.Sources {
-			if secrets := config.Secrets[name]; at.Secret == "" && source.SecretVariable == t.SecretVariable && len(secrets) > 0 {
-				at.Secret = secrets[0]
-			}
+		if secrets := t.Secrets(config.secretsOf); at.Secret == "" && len(secrets) > 0 {
+			at.Secret = secrets[0]
 		}
 		switch {
 		case at.Secret == "":

@@ -445,7 +445,7 @@ func TestAProducerIsToldOfEachMemberTheContractDoesNotKnow(t *testing.T) {
 		paths      []string
 		secret     string
 	}{
-		"in the payload":            {updates, within(renewal, "payload", `"plan_id":"mette"`), []string{"payload.plan_id"}, "mette"},
+		"in the payload":            {updates, within(renewal, "payload", `"plan_name":"mette"`), []string{"payload.plan_name"}, "mette"},
 		"at the top":                {updates, within(renewal, "", `"note":"mette"`), []string{"note"}, "mette"},
 		"in both":                   {updates, within(within(renewal, "payload", `"a":1`), "", `"b":null`), []string{"b", "payload.a"}, ""},
 		"a whole object":            {updates, within(renewal, "payload", `"customer":{"name":"mette"}`), []string{"payload.customer"}, "mette"},

@@ -25,8 +25,12 @@ variables {
     webhook = "europe-docker.pkg.dev/example/billhook/webhook@sha256:0000000000000000000000000000000000000000000000000000000000000000"
     worker  = "europe-docker.pkg.dev/example/billhook/worker@sha256:0000000000000000000000000000000000000000000000000000000000000000"
   }
-  runbooks    = "https://example.com/runbooks"
-  target_urls = { SUBSCRIPTION_SERVICE_URL = "https://subscriptions.example" }
+  runbooks = "https://example.com/runbooks"
+  target_urls = {
+    SUBSCRIPTION_SERVICE_URL = "https://subscriptions.example"
+    PLATFORM_URL             = "https://platform.example"
+    GATEWAY_URL              = "https://gateway.example"
+  }
 }
 
 run "everything_but_the_services_without_images" {
@@ -320,4 +324,47 @@ run "all_of_it_is_made_and_taken_away" {
     condition     = length(output.alerts) > 5 && output.database == "billhook"
     error_message = "There are alerts and a database."
   }
+}
+
+# Two services, one address, and no secret that nobody reads.
+run "paynow_alone" {
+  command = plan
+
+  variables {
+    queues      = ["paynow-events", "pay-subscription-update"]
+    target_urls = { SUBSCRIPTION_SERVICE_URL = "https://subscriptions.example" }
+  }
+
+  assert {
+    condition     = join(" ", keys(module.worker)) == "payments"
+    error_message = "One worker runs both queues."
+  }
+  assert {
+    condition     = join(" ", sort(keys(google_secret_manager_secret.secret))) == "DELIVERY_SIGNING_SECRET OPS_TOKEN WEBHOOK_SECRET_PAYNOW WEBHOOK_SIGNING_SECRET"
+    error_message = "The secrets are those of the sources and targets that are left."
+  }
+}
+
+# What is delivered is signed with the producers' secret where there is no other.
+run "an_absent_secret_has_its_fallback" {
+  command = plan
+
+  variables {
+    secret_versions = { DELIVERY_SIGNING_SECRET = 0 }
+  }
+
+  assert {
+    condition     = join(" ", sort(keys(google_secret_manager_secret.secret))) == "OPS_TOKEN WEBHOOK_SECRET_PAYNOW WEBHOOK_SIGNING_SECRET"
+    error_message = "A secret at version 0 is not created, and the worker reads its fallback."
+  }
+}
+
+run "a_secret_without_a_fallback_is_never_absent" {
+  command = plan
+
+  variables {
+    secret_versions = { OPS_TOKEN = 0 }
+  }
+
+  expect_failures = [var.secret_versions]
 }

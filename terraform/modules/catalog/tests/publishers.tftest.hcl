@@ -1,22 +1,21 @@
 # Who publishes where, without a provider: see publishers.tf.
 
-# One pool, which runs the tasks too; a handler emits to the other queue; producers have
-# their door; and the ledger, which would tell others, is not enabled.
+# Producers have their door; and the ledger, which would tell others, is not enabled.
 run "the_shipped_catalog" {
   command = plan
   variables {
     directory = "../../../catalog"
   }
   assert {
-    condition     = alltrue([for id, q in output.queues : join(" ", output.publishers[q.topic]) == "webhook worker-${output.tasks_pool}" if q.enabled])
-    error_message = "With one pool, webhook service and worker publish on every enabled queue."
+    condition     = alltrue([for id, q in output.queues : length(setsubtract(["webhook", "worker-${output.tasks_pool}"], output.publishers[q.topic])) == 0 if q.enabled])
+    error_message = "The webhook service, and the worker that runs the tasks, publish on every enabled queue."
   }
   assert {
     condition     = alltrue([for id, q in output.queues : length(output.publishers[q.topic]) == 0 if !q.enabled && !contains([for other in values(output.queues) : other.topic if other.enabled], q.topic)])
     error_message = "Nobody publishes on a topic without an enabled queue."
   }
   assert {
-    condition     = [for p in values(output.pools) : "${join(" ", p.url_variables)} ${join(" ", p.secret_variables)}"] == ["SUBSCRIPTION_SERVICE_URL WEBHOOK_SIGNING_SECRET"]
+    condition     = join(" ", concat(output.pools["bulk"].url_variables, output.pools["bulk"].secret_variables)) == "PLATFORM_URL DELIVERY_SIGNING_SECRET"
     error_message = "A pool whose queue posts to a target needs the target's variables."
   }
   assert {
@@ -53,4 +52,55 @@ run "a_pool_publishes_what_its_handlers_emit" {
     }
     error_message = "A pool that emits to a topic publishes there, and the pool of the tasks; not a pool on its own queue, and nobody where nobody does."
   }
+}
+
+# QUEUES of the services: with PayNow alone there is one worker, which needs one address.
+run "a_deployment_runs_the_queues_that_it_names" {
+  command = plan
+  variables {
+    directory = "../../../catalog"
+    queues    = ["paynow-events", "q:pay:subscription_update"]
+  }
+  assert {
+    condition     = keys(output.pools) == ["payments"] && output.pools["payments"].queues == ["paynow-events", "pay-subscription-update"]
+    error_message = "The pools are those of the queues that run."
+  }
+  assert {
+    condition     = join(" ", output.pools["payments"].url_variables) == "SUBSCRIPTION_SERVICE_URL"
+    error_message = "A target that no running queue posts to needs no address."
+  }
+  assert {
+    condition     = keys(output.sources) == ["generic", "paynow"]
+    error_message = "Both sources route to a queue that runs."
+  }
+}
+
+run "a_source_that_routes_nowhere_is_left_out" {
+  command = plan
+  variables {
+    directory = "../../../catalog"
+    queues    = ["sub-plan-change"]
+  }
+  assert {
+    condition     = keys(output.sources) == ["generic"] && length(output.sources["generic"].events) == 0
+    error_message = "The producers keep their door, and PayNow's secret is not asked for."
+  }
+}
+
+run "a_queue_that_emits_to_one_that_does_not_run_is_refused" {
+  command = plan
+  variables {
+    directory = "../../../catalog"
+    queues    = ["paynow-events"]
+  }
+  expect_failures = [output.json, output.queues]
+}
+
+run "a_name_of_no_enabled_queue_is_refused" {
+  command = plan
+  variables {
+    directory = "../../../catalog"
+    queues    = ["sub-plan-change", "q:sub:plan_change", "orders-process", "nobody"]
+  }
+  expect_failures = [output.json, output.queues]
 }

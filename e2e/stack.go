@@ -175,9 +175,6 @@ func (r *Real) start(ctx context.Context, database string, provision Provision, 
 	return nil
 }
 
-// WorkerURL is the address at which every process of the worker is reached.
-func (r *Real) WorkerURL() string { return "http://" + r.WorkerDoor.Addr() }
-
 // TargetsAt returns the variables, as NAME=value, of every target of the shipped catalog at one
 // URL.
 func TargetsAt(url string) []string {
@@ -187,6 +184,9 @@ func TargetsAt(url string) []string {
 	}
 	return environment
 }
+
+// WorkerURL is the address at which every process of the worker is reached.
+func (r *Real) WorkerURL() string { return "http://" + r.WorkerDoor.Addr() }
 
 // KillWorker ends the worker with SIGKILL.
 func (r *Real) KillWorker() { r.worker.Kill() }

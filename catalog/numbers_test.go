@@ -94,7 +94,7 @@ func TestTheShippedNumbersAreThoseOfTheRequirements(t *testing.T) {
 			"quota_warning":      perType(3, time.Second),
 		},
 	}, {
-		ID: "events-low", Enabled: true, Alias: "event_queue:low", Contract: "message.v1", OrderingKey: []string{"subject"},
+		ID: "events-low", Alias: "event_queue:low", Contract: "message.v1", OrderingKey: []string{"subject"},
 		Priority: "low", Pool: "events-low", MaxAttempts: 5, Backoff: growing(time.Second, 600*time.Second, 0),
 		Concurrency: 10, MaxInstances: 10, DeadLetter: keptAbove(0),
 		Handlers: map[string]catalog.Handler{"webhook_delivery": perType(5, 5*time.Second)},

@@ -121,6 +121,9 @@ var cases = []stackCase{
 	{"a guest's points move to the user once, and are refunded from there", customerLinked},
 	{"a product that was forgotten is set, and its order replayed and credited", productSet},
 	{"a product is worth what it was set to, until it is retired", productChanged},
+	{"an endpoint of a third party is told, signed with its own secret", endpointTold},
+	{"an endpoint that fails is told again, and shown as failing", endpointFails},
+	{"an endpoint that is gone is given up with an event that says so", endpointGone},
 	{"metrics are at no public port, and an unsigned body is not read", doors},
 	{"no personal value is anywhere behind the door", noPersonalData}, // the last case: it looks at the data of all others
 }
@@ -163,7 +166,7 @@ func TestOnTerraformsTopology(t *testing.T) {
 // attempts, doubling.
 func shortWaits(t *testing.T) (folder string) {
 	t.Helper()
-	return changedCatalog(t, `minimum_backoff: "10s"`, `minimum_backoff: "0.5s"`, `minimum_backoff: "60s"`, `minimum_backoff: "0.5s"`, `jitter: "30s"`, `jitter: "0s"`)
+	return changedCatalog(t, `minimum_backoff: "10s"`, `minimum_backoff: "0.5s"`, `minimum_backoff: "60s"`, `minimum_backoff: "0.5s"`, `minimum_backoff: "5s"`, `minimum_backoff: "0.5s"`, `jitter: "30s"`, `jitter: "0s"`)
 }
 
 // changedCatalog returns a folder with the shipped catalog. In its queues the first text of

@@ -45,6 +45,7 @@ func (a *API) Routes(r chi.Router) {
 		a.customerRoutes(r)
 		a.productRoutes(r)
 		a.endpointRoutes(r)
+		a.refundRoutes(r)
 	})
 	a.eventQueueRoutes(r)
 }
@@ -75,6 +76,7 @@ var ladder = serve.Ladder{
 		{Of: endpoints.ErrInvalid, As: serve.Refuse(http.StatusUnprocessableEntity, "refused", "")},
 		{Of: endpoints.ErrExists, As: serve.Refuse(http.StatusConflict, "endpoint_exists", "There is an endpoint of that id.")},
 		{Of: endpoints.ErrBusy, As: serve.Refuse(http.StatusConflict, "busy", "Others have changed the endpoint at the same time; look at it again.")},
+		noRefund,
 		{Of: store.ErrInvalid, As: serve.Refuse(http.StatusBadRequest, "page_invalid", "The page is the next of an earlier answer.")},
 	},
 	Last: serve.Refuse(http.StatusServiceUnavailable, "store_unavailable", "The store did not answer; try again.").After(5),

@@ -114,8 +114,9 @@ func Check(c *catalog.Catalog) error {
 	for _, t := range c.TargetsOf("") {
 		targets[t.Name] = &delivery.Target{} // registered, and never called
 	}
-	targets.Register(registry, c.Queues)
-	return registry.Check(c)
+	registerPayments(registry, c, targets, struct{ store.GetCommitter }{}, time.Now) // never read
+	targets.Register(registry, c.Queues, after)
+	return errors.Join(checkEndpoints(c), registry.Check(c))
 }
 
 // New puts the worker together. It reports all mistakes of the catalog: a handler that does not
@@ -129,11 +130,8 @@ func New(config Config) (*Worker, error) {
 	billing.Register(registry,
 		billing.Points{Store: config.Store, Products: worth, Now: config.Now, Teacher: teacher},
 		billing.Subscriptions{Store: config.Store, Updates: updates, Now: config.Now})
-	told := delivery.NewEndpoints(config.Catalog.Endpoints, config.PrivateEndpoints, config.Now)
-	endpoints.Register(registry, endpoints.Deliverer{
-		Store: config.Store, Poster: told, DisableAfter: config.Catalog.Endpoints.DisableAfter,
-		News: config.Catalog.EmitsOf(endpoints.Handler), Now: config.Now,
-	})
+	keeper := registerEndpoints(registry, config)
+	registerPayments(registry, config.Catalog, config.Targets, config.Store, config.Now)
 	if config.Handlers != nil {
 		config.Handlers(registry)
 	}
@@ -147,11 +145,8 @@ func New(config Config) (*Worker, error) {
 			queues = append(queues, q)
 		}
 	}
-	config.Targets.Register(registry, queues)
-	if _, ok := config.Catalog.HandledBy(endpoints.Handler); ok && config.Catalog.Endpoints == (catalog.Endpoints{}) {
-		mistakes = append(mistakes, errors.New("targets.yaml: endpoints: is missing, and a queue delivers to them"))
-	}
-	mistakes = append(mistakes, registry.Check(&catalog.Catalog{Queues: queues, Contracts: config.Catalog.Contracts}))
+	config.Targets.Register(registry, queues, after)
+	mistakes = append(mistakes, checkEndpoints(config.Catalog), registry.Check(&catalog.Catalog{Queues: queues, Contracts: config.Catalog.Contracts}))
 	if len(queues) == 0 {
 		mistakes = append(mistakes, errors.New("POOL names a pool that no queue is in"))
 	}
@@ -185,10 +180,7 @@ func New(config Config) (*Worker, error) {
 		Reads: ops.Reads{Store: config.Store, Catalog: config.Catalog, Now: config.Now}, Access: config.Access, Log: config.Log, Operator: operator,
 		Customers: &customers.Operator{Store: watched, Now: config.Now, NewID: uuid.NewString},
 		Products:  &products.Keeper{Store: config.Store, Start: config.Catalog.Products, Now: config.Now, NewID: uuid.NewString, Changed: worth.Forget},
-		Endpoints: &endpoints.Keeper{
-			Store: config.Store, Poster: told, OldSecretFor: config.Catalog.Endpoints.OldSecretFor,
-			Now: config.Now, NewID: uuid.NewString, NewSecret: endpoints.NewSecret,
-		},
+		Endpoints: keeper,
 	}
 
 	router := chi.NewRouter()

@@ -111,7 +111,7 @@ func Check(c *catalog.Catalog) error {
 		targets[t.Name] = &delivery.Target{} // registered, and never called
 	}
 	registerPayments(registry, c, targets, struct{ store.GetCommitter }{}, time.Now) // never read
-	targets.Register(registry, c.Queues)
+	targets.Register(registry, c.Queues, after)
 	return registry.Check(c)
 }
 
@@ -140,7 +140,7 @@ func New(config Config) (*Worker, error) {
 			queues = append(queues, q)
 		}
 	}
-	config.Targets.Register(registry, queues)
+	config.Targets.Register(registry, queues, after)
 	mistakes = append(mistakes, registry.Check(&catalog.Catalog{Queues: queues, Contracts: config.Catalog.Contracts}))
 	if len(queues) == 0 {
 		mistakes = append(mistakes, errors.New("POOL names a pool that no queue is in"))

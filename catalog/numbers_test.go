@@ -70,7 +70,7 @@ func TestTheShippedNumbersAreThoseOfTheRequirements(t *testing.T) {
 	}, {
 		ID: "pay-subscription-update", Alias: "q:pay:subscription_update", Contract: "envelope.v1", OrderingKey: subscription,
 		Priority: "high", Pool: "payments", MaxAttempts: 5, Backoff: billing, Concurrency: 10, MaxInstances: 10, DeadLetter: keptAbove(0, "q:pay:subscription_update:failed"),
-		Handlers: types("initial", "renewal", "cancellation", "trial", "trial_completed", "trial_canceled"),
+		Handlers: types("initial", "renewal", "upgrade", "downgrade", "payment_declined", "cancellation", "trial", "trial_completed", "trial_canceled"),
 	}, {
 		ID: "pay-refund-initiation", Alias: "q:pay:refund_initiation", Contract: "envelope.v1", OrderingKey: []string{"payment_id"},
 		Priority: "high", Pool: "payments", MaxAttempts: 5, Backoff: billing, Concurrency: 5, MaxInstances: 10, DeadLetter: keptAbove(0, "q:pay:refund_initiation:failed"),

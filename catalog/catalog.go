@@ -26,7 +26,9 @@ type Catalog struct {
 	Products       map[string]Product // by product id
 	Contracts      *contract.Set      // the body formats, with what messages.yaml declares of them
 	Sources        map[string]Source  // by name, as in POST /webhooks/{source}
-	Targets        map[string]Target  // the services that handlers post to, by name
+	// Notifications are the channels that an event is told on, by its type.
+	Notifications map[string][]string
+	Targets       map[string]Target // the services that handlers post to, by name
 }
 
 // Queue is one queue: its push subscription to a topic, its dead letters and the rules of

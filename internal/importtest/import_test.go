@@ -34,7 +34,7 @@ var floors = []struct {
 		"catalog", "internal/dedupe", "internal/handler", "internal/ledger", "internal/deadletter", "internal/lane", "internal/twophase", "internal/audit", "internal/customers", "internal/products",
 	}},
 	{"services and adapters", false, []string{
-		"internal/webhook", "internal/push", "internal/ops", "internal/tasks", "internal/billing", "internal/delivery", "internal/gcp", "internal/standin",
+		"internal/webhook", "internal/push", "internal/ops", "internal/tasks", "internal/billing", "internal/notifications", "internal/delivery", "internal/gcp", "internal/standin",
 	}},
 	// worker and local assemble services for the mains.
 	{"mains", true, []string{"cmd", "emulator", "e2e", "internal/worker", "internal/devstack", "internal/contract/schemagen"}},
@@ -44,7 +44,7 @@ var floors = []struct {
 // packages.
 var domain = []string{
 	"catalog", "internal/contract", "internal/pii", "internal/signature", "internal/retry", "internal/store", "internal/routing",
-	"internal/money", "internal/dedupe", "internal/ledger", "internal/handler", "internal/deadletter", "internal/lane", "internal/twophase", "internal/audit", "internal/customers", "internal/products", "internal/billing",
+	"internal/money", "internal/dedupe", "internal/ledger", "internal/handler", "internal/deadletter", "internal/lane", "internal/twophase", "internal/audit", "internal/customers", "internal/products", "internal/billing", "internal/notifications",
 }
 
 // walls lists forbidden imports. The packages in from (empty: all) must not import those in

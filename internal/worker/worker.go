@@ -24,6 +24,7 @@ import (
 	"billhook/internal/gcp/auth"
 	"billhook/internal/handler"
 	"billhook/internal/lane"
+	"billhook/internal/notifications"
 	"billhook/internal/ops"
 	"billhook/internal/products"
 	"billhook/internal/push"
@@ -107,11 +108,12 @@ func Check(c *catalog.Catalog) error {
 	registry, targets := handler.NewRegistry(), delivery.Targets{}
 	updates, _ := c.EmitsTo("subscriptions.record")
 	billing.Register(registry, billing.Points{}, billing.Subscriptions{Updates: updates})
+	notifications.Register(registry, c)
 	for _, t := range c.TargetsOf("") {
 		targets[t.Name] = &delivery.Target{} // registered, and never called
 	}
 	targets.Register(registry, c.Queues, after)
-	return registry.Check(c)
+	return errors.Join(registry.Check(c), notifications.Check(c))
 }
 
 // New puts the worker together. It reports all mistakes of the catalog: a handler that does not
@@ -125,6 +127,7 @@ func New(config Config) (*Worker, error) {
 	billing.Register(registry,
 		billing.Points{Store: config.Store, Products: worth, Now: config.Now, Teacher: teacher},
 		billing.Subscriptions{Store: config.Store, Updates: updates, Now: config.Now})
+	notifications.Register(registry, config.Catalog)
 	if config.Handlers != nil {
 		config.Handlers(registry)
 	}
@@ -139,7 +142,7 @@ func New(config Config) (*Worker, error) {
 		}
 	}
 	config.Targets.Register(registry, queues, after)
-	mistakes = append(mistakes, registry.Check(&catalog.Catalog{Queues: queues, Contracts: config.Catalog.Contracts}))
+	mistakes = append(mistakes, registry.Check(&catalog.Catalog{Queues: queues, Contracts: config.Catalog.Contracts}), notifications.Check(config.Catalog))
 	if len(queues) == 0 {
 		mistakes = append(mistakes, errors.New("POOL names a pool that no queue is in"))
 	}

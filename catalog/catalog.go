@@ -76,6 +76,8 @@ type Queue struct {
 	MaxInstances int           `json:"max_instances"`
 	// BacklogAlertAbove is the number of waiting messages above which the alert fires; 0 is none.
 	BacklogAlertAbove int `json:"backlog_alert_above"`
+	// BacklogWarnAbove is the smaller number above which a warning does; 0 is none.
+	BacklogWarnAbove int `json:"backlog_warn_above"`
 	// OldestAlert is the age of the oldest unacknowledged message at which the alert
 	// fires: longer than a message waits for its next attempt, and before it is useless.
 	OldestAlert time.Duration `json:"oldest_alert"`
@@ -92,6 +94,25 @@ type Queue struct {
 	FourEyes bool `json:"four_eyes"`
 	// Batch is how many concurrent attempts one call of the queue's handlers takes.
 	Batch Batch `json:"batch"`
+	// Rate is how many messages the door takes for the queue in a second.
+	Rate Rate `json:"rate"`
+	// MaxBacklog is how many messages may wait in the broker.
+	MaxBacklog MaxBacklog `json:"max_backlog"`
+}
+
+// Rate limits what the door takes for a queue in a second, over all instances of the door. The
+// zero value is no limit.
+type Rate struct {
+	PerSecond int `json:"per_second"` // of all users together; 0 is no limit
+	PerUser   int `json:"per_user"`   // of each user; 0 is no limit
+	// User lists the attributes or body fields that say whose a message is, best first.
+	User []string `json:"user"`
+}
+
+// MaxBacklog bounds the messages of a queue that wait in the broker. The zero value is no bound.
+type MaxBacklog struct {
+	Messages int    `json:"messages"`
+	OnFull   OnFull `json:"on_full"`
 }
 
 // What a queue does where it has a choice.
@@ -107,6 +128,8 @@ type (
 	// OnCorrected is what becomes of another payload under the id of a dead letter, of which
 	// nothing was applied. Under the id of any other event it is a conflict.
 	OnCorrected string
+	// OnFull is what happens once more messages wait than the queue's bound.
+	OnFull string
 )
 
 // The choices.
@@ -119,6 +142,9 @@ const (
 	Park      OnPoison    = "park"      // they wait, in order, until it is replayed or discarded
 	Refuse    OnCorrected = "refuse"    // a conflict, and a dead letter of its own
 	Accept    OnCorrected = "accept"    // a new attempt, which closes the dead letter
+
+	RefuseMore OnFull = "refuse" // the door refuses more, until some are done
+	AlertAlone OnFull = "alert"  // an alert fires, and the door takes what comes
 )
 
 // Handler is what one event type of a queue runs: a handler of the registry, or a post to
@@ -151,6 +177,10 @@ type DeadLetter struct {
 	// The alerts fire above this depth, and at this age of the oldest dead letter, where that is not 0.
 	AlertAbove  int           `json:"alert_above"`
 	OldestAlert time.Duration `json:"oldest_alert"`
+	// The warnings come before the alerts. There is none above a depth that alerts, and none of an
+	// age of 0.
+	WarnAbove  int           `json:"warn_above"`
+	OldestWarn time.Duration `json:"oldest_warn"`
 }
 
 // Topic is a topic that is no queue's own: several queues share it, or others subscribe to it.

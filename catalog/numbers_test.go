@@ -29,7 +29,7 @@ func TestTheShippedNumbersAreThoseOfTheRequirements(t *testing.T) {
 	require.NoError(t, err)
 
 	keptAbove := func(alertAbove int, aliases ...string) catalog.DeadLetter {
-		return catalog.DeadLetter{Aliases: aliases, Retention: 14 * day, AlertAbove: alertAbove, OldestAlert: 4 * time.Hour}
+		return catalog.DeadLetter{Aliases: aliases, Retention: 14 * day, AlertAbove: alertAbove, OldestAlert: 4 * time.Hour, OldestWarn: time.Hour}
 	}
 	schedule := func(waits ...time.Duration) retry.Policy { return retry.Policy{Schedule: waits} }
 	billing := growing(time.Minute, time.Hour, 30*time.Second)
@@ -131,7 +131,7 @@ func TestTheShippedNumbersAreThoseOfTheRequirements(t *testing.T) {
 		ID: "fis-ingestion", Alias: "fis.ingestion.queue", Contract: "message.v1", OrderingKey: []string{"invoice_id", "order_id", "payment_run_id", "reverts"},
 		SharedTopic: "fis-events", Bindings: []routing.Pattern{"*.*.*"},
 		Priority: "high", Pool: "ledger", MaxAttempts: 3, Backoff: growing(time.Second, 600*time.Second, 0),
-		Concurrency: 250, MinInstances: 10, MaxInstances: 50, DeadLetter: keptAbove(0, "fis.dlx.exchange", "fis.ingestion.dlq", "fis.ingestion.dlq.queue"),
+		Concurrency: 250, MinInstances: 1, MaxInstances: 10, BacklogAlertAbove: 10_000, DeadLetter: keptAbove(0, "fis.dlx.exchange", "fis.ingestion.dlq", "fis.ingestion.dlq.queue"),
 		Handlers: types("billing.invoice.paid", "ecommerce.order.completed", "payroll.salary.disbursed", "*.*.reverted"),
 	}}
 	for i := range want {
@@ -147,6 +147,18 @@ func TestTheShippedNumbersAreThoseOfTheRequirements(t *testing.T) {
 			q.OnCorrected = catalog.Accept
 		}
 		q.OldestAlert = cmp.Or(q.OldestAlert, 25*time.Minute)
+		// The depth that alerts is the one that adds workers; the other queues have that of the orders.
+		q.BacklogAlertAbove = cmp.Or(q.BacklogAlertAbove, 1_000)
+		q.BacklogWarnAbove = q.BacklogAlertAbove / 2
+		q.MaxBacklog = map[string]catalog.MaxBacklog{
+			"orders-process": {Messages: 100_000, OnFull: catalog.RefuseMore}, "notifications-send": {Messages: 100_000, OnFull: catalog.AlertAlone},
+			"search-index": {Messages: 100_000, OnFull: catalog.AlertAlone}, "analytics-track": {Messages: 100_000, OnFull: catalog.AlertAlone},
+		}[q.ID]
+		if q.ID == "orders-process" {
+			q.Rate = catalog.Rate{PerSecond: 500, PerUser: 5, User: []string{"user_id"}}
+		}
+		// Normal is below 10, and below 5.
+		q.DeadLetter.WarnAbove = map[string]int{"notifications-send": 9, "search-index": 4}[q.ID]
 		q.SlotWait, q.NackBudget = 2*time.Second, 10*time.Second
 		q.Batch = map[string]catalog.Batch{
 			"search-index": {Size: 50, Wait: 20 * time.Millisecond}, "analytics-track": {Size: 100, Wait: 50 * time.Millisecond},

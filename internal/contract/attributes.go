@@ -24,9 +24,11 @@ type Attributes struct {
 	UIDSource string `json:"uid_source,omitempty" validate:"omitempty,code,oneof=customer"`
 	// Points is what the products were worth when the message was published. It informs
 	// readers of the topic; the worker computes its own.
-	Points         string `json:"points,omitempty" validate:"omitempty,id,number,max=19"`
-	Contract       string `json:"contract,omitempty" validate:"omitempty,code"`
-	CorrelationID  string `json:"correlation_id,omitempty" validate:"omitempty,id"`
+	Points        string `json:"points,omitempty" validate:"omitempty,id,number,max=19"`
+	Contract      string `json:"contract,omitempty" validate:"omitempty,code"`
+	CorrelationID string `json:"correlation_id,omitempty" validate:"omitempty,id"`
+	// IdempotencyKey names what the message was made from. A queue may know its events by it.
+	IdempotencyKey string `json:"idempotency_key,omitempty" validate:"omitempty,id"`
 	Tenant         string `json:"tenant,omitempty" validate:"omitempty,id"`
 	RoutingKey     string `json:"routing_key,omitempty" validate:"omitempty,code"`
 	Priority       string `json:"priority,omitempty" validate:"omitempty,code"`
@@ -67,11 +69,11 @@ type attribute struct {
 	value *string
 }
 
-func (a *Attributes) fields() [18]attribute {
+func (a *Attributes) fields() [19]attribute {
 	return [...]attribute{
 		{AttrOrderingKey, &a.OrderingKey}, {AttrEventID, &a.EventID}, {AttrEventType, &a.EventType},
 		{AttrOrderID, &a.OrderID}, {AttrCustomerID, &a.CustomerID}, {AttrUID, &a.UID}, {AttrUIDSource, &a.UIDSource}, {AttrPoints, &a.Points},
-		{AttrContract, &a.Contract}, {AttrCorrelationID, &a.CorrelationID}, {AttrTenant, &a.Tenant},
+		{AttrContract, &a.Contract}, {AttrCorrelationID, &a.CorrelationID}, {AttrIdempotencyKey, &a.IdempotencyKey}, {AttrTenant, &a.Tenant},
 		{AttrRoutingKey, &a.RoutingKey}, {AttrPriority, &a.Priority}, {AttrMaxAttempts, &a.MaxAttempts},
 		{AttrFirstPublished, &a.FirstPublished}, {AttrDeliverAt, &a.DeliverAt}, {AttrDelayTicket, &a.DelayTicket}, {AttrFirstMessageID, &a.FirstMessageID},
 	}

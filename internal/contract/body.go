@@ -107,6 +107,12 @@ func (b Body) IdempotencyKey() string { return b.text(b.contract.format.Idempote
 // MaxAttempts is how often the message may be tried; 0 where it does not say so.
 func (b Body) MaxAttempts() int { return int(b.number(b.contract.format.MaxAttempts)) }
 
+// Attempted is how often the message was tried before it came here, as it says itself: one that
+// moves here from another queue says so.
+func (b Body) Attempted() int {
+	return int(max(b.number(b.contract.format.Attempts), b.number(b.contract.format.Attempt)-1, 0))
+}
+
 // Validate reports every rule that the body breaks, as an *Invalid. To look at a body that
 // breaks none allocates nothing.
 func (b Body) Validate() error {
@@ -193,11 +199,6 @@ func (b Body) PayloadHash() (string, error) {
 	}
 	_, _ = sum.Write([]byte{'}'})
 	return "sha256:" + hex.EncodeToString(sum.Sum(nil)), nil
-}
-
-func digest(data []byte) string {
-	sum := sha256.Sum256(data)
-	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
 // Append appends the body as it goes on the topic: compact, members in the order of its type.

@@ -13,7 +13,8 @@ type Envelope struct {
 	IdempotencyKey string `json:"idempotency_key,omitempty" validate:"omitempty,id"`
 	// CreatedAt is RFC 3339.
 	CreatedAt string `json:"created_at" validate:"required,timestamp"`
-	// Attempts is what the producer says; Billhook counts its own.
+	// Attempts is how often the message was tried before it came here. Billhook goes on from there,
+	// and makes one attempt at the least.
 	Attempts int64 `json:"attempts" validate:"min=0,max=1000"`
 	// MaxAttempts, if not 0, is how often the message may be tried, bounded by its queue.
 	MaxAttempts int64   `json:"max_attempts,omitzero" validate:"min=0,max=1000"`
@@ -70,8 +71,10 @@ type Event struct {
 	Metadata *Metadata `json:"metadata,omitempty"`
 }
 
-// Metadata is about a message's way. Billhook counts its own attempts.
+// Metadata is about a message's way.
 type Metadata struct {
+	// Attempt is which of the message's attempts the next one is; 1 is the first, as in a message
+	// that says nothing.
 	Attempt int64 `json:"attempt,omitzero" validate:"min=0,max=1000"`
 	// MaxRetries, if not 0, is how often the message may be tried, bounded by its queue.
 	MaxRetries       int64  `json:"max_retries,omitzero" validate:"min=0,max=1000"`

@@ -2,11 +2,8 @@ package contract
 
 import (
 	"bytes"
-	"maps"
 	"reflect"
-	"time"
 
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 )
 
@@ -34,6 +31,9 @@ type Format struct {
 	UIDByCustomer bool
 	// IdempotencyKey names what the message was made from; MaxAttempts is how often it may be tried.
 	IdempotencyKey, MaxAttempts string
+	// Attempts is how often the message was tried before it came here; Attempt is which of its
+	// attempts the next one is. A format has one of the two.
+	Attempts, Attempt string
 	// Hashed are the members at the top that two messages of one id must agree in.
 	Hashed []string
 	// Posted is what another service is sent: names there, and paths here.
@@ -42,10 +42,6 @@ type Format struct {
 	Needs []Need
 	// Relax clears what goes together; see Body.Relax. Numbers beyond their bounds need none.
 	Relax func(body any, r *relaxing)
-	// Wraps names the format that a body of this one is made into, by Wrap: one that is
-	// recognised by nothing, on a queue of that format.
-	Wraps string
-	Wrap  func(data []byte, attributes map[string]string, publishedAt time.Time) ([]byte, error)
 }
 
 // Posted is one member of what another service is sent. Empty ones are left out, unless
@@ -83,9 +79,9 @@ var Formats = []Format{
 		ID: "id", Type: "action", Time: "created_at",
 		Correlation: []string{"payload.subscription_id", "id"},
 		Repeated: map[string][]string{
-			AttrCorrelationID: {"correlation_id"}, AttrOrderID: {"payload.order_id"}, AttrCustomerID: {"payload.customer_id"}, AttrUID: {"payload.uid"},
+			AttrCorrelationID: {"correlation_id"}, AttrIdempotencyKey: {"idempotency_key"}, AttrOrderID: {"payload.order_id"}, AttrCustomerID: {"payload.customer_id"}, AttrUID: {"payload.uid"},
 		},
-		IdempotencyKey: "idempotency_key", MaxAttempts: "max_attempts",
+		IdempotencyKey: "idempotency_key", MaxAttempts: "max_attempts", Attempts: "attempts",
 		// What else an envelope has is about its way, and another try may have it otherwise.
 		Hashed: []string{"action", "payload"},
 		Posted: []Posted{
@@ -102,47 +98,13 @@ var Formats = []Format{
 		Repeated: map[string][]string{
 			AttrCorrelationID: {"correlation_id"}, AttrOrderID: {"data.order_id"},
 		},
-		MaxAttempts: "metadata.max_retries",
-		Hashed:      []string{"type", "version", "data"},
+		MaxAttempts: "metadata.max_retries", Attempt: "metadata.attempt",
+		Hashed: []string{"type", "version", "data"},
 		Posted: []Posted{
 			{"event_id", "id", true}, {"event_type", "type", true}, {"version", "version", true}, {"producer", "producer", false},
 			{"correlation_id", "correlation_id", false}, {"created_at", "timestamp", false}, {"data", "data", false},
 		},
 	},
-	{Name: Raw, Wraps: EnvelopeV1, Wrap: wrapRaw},
-}
-
-// wrapRaw makes an envelope of a message from before there were envelopes (requirements:
-// billing queues, section 12): the members of a payload, and perhaps an action beside them.
-// What an envelope has beyond that is made up. Its id is the one in the attributes, else
-// the hash of the data, so that the same message is the same event; its action is the one
-// in the attributes where the data has none; its time is that of publishing.
-func wrapRaw(data []byte, attributes map[string]string, publishedAt time.Time) ([]byte, error) {
-	var payload map[string]jsontext.Value
-	if err := json.UnmarshalDecode(jsontext.NewDecoder(bytes.NewBuffer(data)), &payload); err != nil {
-		return nil, ErrMalformed
-	}
-	action := payload["action"]
-	delete(payload, "action")
-	maps.DeleteFunc(payload, func(_ string, value jsontext.Value) bool { return value.Kind() == 'n' })
-	if len(payload) == 0 {
-		return nil, ErrMalformed // an object that says nothing is not a message, and null is none
-	}
-	if len(action) == 0 || action.Kind() == 'n' || string(action) == `""` {
-		action, _ = jsontext.AppendQuote(nil, attributes[AttrEventType])
-	}
-	id := attributes[AttrEventID]
-	if id == "" {
-		id = digest(data)
-	}
-	envelope, err := json.Marshal(map[string]any{
-		"id": id, "action": action, "correlation_id": attributes[AttrCorrelationID],
-		"created_at": publishedAt.UTC().Format(time.RFC3339Nano), "attempts": 0, "payload": payload,
-	})
-	if err != nil {
-		return nil, ErrMalformed
-	}
-	return envelope, nil
 }
 
 // members calls f with each member of a JSON object, and reports whether data is one.

@@ -14,8 +14,6 @@ const (
 	PayNowV1   = "paynow.v1"
 	EnvelopeV1 = "envelope.v1"
 	MessageV1  = "message.v1"
-	// Raw is what has no format: a message from before there were envelopes.
-	Raw = "raw"
 )
 
 // The attributes of a message (requirements: PayNow contract, message attributes).
@@ -30,6 +28,7 @@ const (
 	AttrPoints         = "points"
 	AttrContract       = "contract"
 	AttrCorrelationID  = "correlation_id"
+	AttrIdempotencyKey = "idempotency_key"
 	AttrTenant         = "tenant"
 	AttrRoutingKey     = "routing_key"
 	AttrPriority       = "priority"

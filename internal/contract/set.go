@@ -271,29 +271,27 @@ func (s *Set) Decode(format string, data []byte) (Body, error) {
 }
 
 // Receive reads a message of a queue of the format, and returns its attributes with it: a
-// raw message lacks some, which are made up, the ordering key from the named fields. The
-// error is as Decode's.
+// raw message lacks some, which are made up, the ordering key from the named fields; see
+// Complete. The error is as Decode's.
 func (s *Set) Receive(format string, orderingKey []string, m Message, publishedAt time.Time) (Body, map[string]string, error) {
 	found := s.Detect(m.Attributes, m.Data)
-	if _, named := m.Attributes[AttrContract]; found == "" && !named {
-		for _, f := range s.formats {
-			if f.Wraps != format {
-				continue
-			}
-			data, err := f.Wrap(m.Data, m.Attributes, publishedAt)
-			body := Body{}
-			if err == nil {
-				body, err = s.Decode(format, data)
-			}
-			if err != nil {
-				return Body{}, nil, err
-			}
-			made := body.Attributes()
-			made.Order(body.OrderingKey(orderingKey, &made))
-			all := made.Map()
-			maps.Copy(all, m.Attributes)
-			return body, all, nil
+	if _, named := m.Attributes[AttrContract]; found == "" && !named && s.Known(format) && s.format(format).Content != "" {
+		data, err := s.Complete(format, m.Data, Given{
+			ID: m.Attributes[AttrEventID], Type: cmp.Or(m.Attributes[AttrEventType], m.Attributes[AttrRoutingKey]),
+			CorrelationID: m.Attributes[AttrCorrelationID], At: publishedAt,
+		})
+		body := Body{}
+		if err == nil {
+			body, err = s.Decode(format, data)
 		}
+		if err != nil {
+			return Body{}, nil, err
+		}
+		made := body.Attributes()
+		made.Order(body.OrderingKey(orderingKey, &made))
+		all := made.Map()
+		maps.Copy(all, m.Attributes)
+		return body, all, nil
 	}
 	if found != format || !s.Known(format) {
 		return Body{}, nil, ErrFormat

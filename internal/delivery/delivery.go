@@ -63,7 +63,7 @@ func New(config Config) (*Target, error) {
 	}
 	t := &Target{
 		base: base, signer: signer, own: config.Client == nil, total: config.Target.Timeouts.Total,
-		limits: newLimits(config.Target), now: config.Now,
+		limits: newLimits(config.Target, config.Now), now: config.Now,
 	}
 	client := http.Client{Transport: transport(config.Target)}
 	if config.Client != nil {
@@ -152,7 +152,9 @@ func (t *Target) Close() {
 //	2xx                delivered
 //	409                delivered if the target, asked, has the event; else as other 4xx
 //	401, 403, 407      down [callee_unauthorized_401]: our secret or clock is wrong
-//	408, 425, 429      down [callee_busy_429]
+//	408                timed out [callee_timeout_408]: it waited for our request
+//	425, 429           down [callee_busy_429]
+//	410                permanent [callee_gone_410]
 //	other 4xx          permanent [callee_refused_422]
 //	3xx                permanent [callee_redirects_308]
 //	5xx                transient [callee_failed_503]
@@ -162,8 +164,9 @@ func (t *Target) Close() {
 //	a connection lost  down [callee_unreachable], whatever the target did before
 //
 // The table is retry.HTTPStatus. A Retry-After of a 429 or 503, in seconds or as a
-// date, is how long the target is left alone, a day at most. What the target's own
+// date, is how long the message waits at least, a day at most. What the target's own
 // limits hold back is busy [callee_crowded, callee_rate, callee_resting]: no attempt.
+// Everything but 2xx and a permanent failure is a failure of the target to its breaker.
 //
 // Of the answers to Reconcile, 200 is done, and 404, 405 and 501 are not; for the
 // rest the same table holds, but nothing in it is permanent.

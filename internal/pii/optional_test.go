@@ -139,6 +139,34 @@ func TestAnOptionalPathThatLeadsNowherePanics(t *testing.T) {
 	}
 }
 
+func TestExactTakesATimeWithoutAnOffsetForOneInUTC(t *testing.T) {
+	t.Parallel()
+	times := pii.NewProjection(map[string]pii.Rule{"at": pii.Time})
+	for given, want := range map[string]string{
+		"2026-03-02T10:15:00":        "2026-03-02T10:15:00Z",
+		"2026-03-02T10:15:00.123456": "2026-03-02T10:15:00.123456Z", // as Python writes it
+		"2026-03-02T10:15:00Z":       "2026-03-02T10:15:00Z",
+		"2026-03-02T10:15:00+01:00":  "2026-03-02T10:15:00+01:00",
+	} {
+		t.Run(given, func(t *testing.T) {
+			t.Parallel()
+			d, err := pii.Parse([]byte(`{"at":"` + given + `"}`))
+			require.NoError(t, err)
+			out, err := times.Exact(nil, d)
+			require.NoError(t, err)
+			require.Equal(t, `{"at":"`+want+`"}`, string(out))
+			require.Equal(t, want, pii.InUTC(given))
+		})
+	}
+	for _, bad := range []string{"2026-03-02", "2026-03-02T10:15", "2026-03-02 10:15:00", "2026-13-02T10:15:00", "soon"} {
+		d, err := pii.Parse([]byte(`{"at":"` + bad + `"}`))
+		require.NoError(t, err)
+		_, err = times.Exact(nil, d)
+		require.EqualError(t, err, "pii: at: timestamp", bad)
+		require.Equal(t, bad, pii.InUTC(bad))
+	}
+}
+
 func TestExactNamesWhatItDoesNotKnow(t *testing.T) {
 	t.Parallel()
 	exact := func(in string) error {

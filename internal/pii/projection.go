@@ -234,7 +234,8 @@ func (p *Projection) Peek(dst []byte, d Document) ([]byte, error) {
 	return dst, err
 }
 
-// Exact is Append, but that it refuses names which are not on the list.
+// Exact is Append, but that it refuses names which are not on the list, and takes a time that
+// says no offset for one in UTC.
 func (p *Projection) Exact(dst []byte, d Document) ([]byte, error) {
 	dst, _, err := p.walk(dst, d, exact)
 	return dst, err
@@ -275,7 +276,7 @@ type mode uint8
 const (
 	plain   mode = iota
 	lenient      // leaves out what is bad and optional
-	exact        // refuses names that are not on the list
+	exact        // refuses names that are not on the list, and completes times
 	first        // stops behind the last of the document's own names
 )
 
@@ -451,6 +452,9 @@ func (w *walk) scalar(dst []byte, at *node) []byte {
 		}
 	default:
 		w.skip()
+	}
+	if rule == Time && w.mode == exact {
+		value = inUTC(value)
 	}
 	if !rule.valid(value) {
 		w.violate(at, rule.Name())

@@ -149,6 +149,16 @@ func isTime(value []byte) bool {
 	return (string(zone) == "Z" || isOffset(zone)) && new(time.Time).UnmarshalText(moment[:]) == nil
 }
 
+// InUTC returns a time that says no offset with that of UTC, and any other text as it is.
+func InUTC(text string) string { return string(inUTC([]byte(text))) }
+
+func inUTC(value []byte) []byte {
+	if completed := append(bytes.Clone(value), 'Z'); isTime(completed) {
+		return completed
+	}
+	return value
+}
+
 // isOffset: +00:00 to +23:59, or the same with a minus.
 func isOffset(zone []byte) bool {
 	return len(zone) == 6 && (zone[0] == '+' || zone[0] == '-') && zone[3] == ':' && spelled(zone[1:3], 2, digit, digit) && spelled(zone[4:], 2, digit, digit) &&

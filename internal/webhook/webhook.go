@@ -65,6 +65,8 @@ type Config struct {
 	// PublishTimeout bounds the wait for the broker, and that for the customer's uid
 	// before it; both together must be shorter than any sender's patience.
 	PublishTimeout time.Duration
+	// Admission limits messages by queue and user; nil: nothing is limited.
+	Admission Admission
 	// BodyBudget bounds the bytes that bodies in flight hold together, while they are read
 	// and until they are answered; 0 is serve.DefaultBodyBudget. What is beyond it is answered 503.
 	BodyBudget int64
@@ -264,6 +266,9 @@ func (s *Service) accept(ctx context.Context, from *source, queue string, b *buf
 		return contract.Broken(in.message.TypePath(), "not_of_queue")
 	}
 	o.queue = q.ID
+	if err := s.admitted(ctx, q, in); err != nil {
+		return err
+	}
 	message, err := s.compose(ctx, in, q, b, o)
 	if err != nil {
 		return err

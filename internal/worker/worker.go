@@ -112,6 +112,7 @@ func Check(c *catalog.Catalog) error {
 	for _, t := range c.TargetsOf("") {
 		targets[t.Name] = &delivery.Target{} // registered, and never called
 	}
+	registerPayments(registry, c, targets, struct{ store.GetCommitter }{}, time.Now) // never read
 	targets.Register(registry, c.Queues, after)
 	return errors.Join(registry.Check(c), notifications.Check(c))
 }
@@ -128,6 +129,7 @@ func New(config Config) (*Worker, error) {
 		billing.Points{Store: config.Store, Products: worth, Now: config.Now, Teacher: teacher},
 		billing.Subscriptions{Store: config.Store, Updates: updates, Now: config.Now})
 	notifications.Register(registry, config.Catalog)
+	registerPayments(registry, config.Catalog, config.Targets, config.Store, config.Now)
 	if config.Handlers != nil {
 		config.Handlers(registry)
 	}

@@ -1,0 +1,134 @@
+package contract
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// Given is what is known of a message beside its body.
+type Given struct {
+	// ID is the event id that the message came with.
+	ID string
+	// Type is the event type of a body that does not say its own.
+	Type string
+	// CorrelationID is that of a body that does not say its own.
+	CorrelationID string
+	// At is the time of a body that does not say its own.
+	At time.Time
+}
+
+// Complete returns a body of the format with what it may lack made up: the id, the event type
+// and the time. A body without the format's content is a raw object, from before there were
+// formats (requirements: billing queues, section 12). Its members become the content. Members
+// that the head of the format has, and that the event type does not declare, go there.
+//
+// The id that is made up is a hash of the body, so that the same message is the same event. An
+// event type that the body does not say is part of the hash: two events about one order may
+// have nothing else to tell them apart. A raw object is of version 1.
+//
+// Nothing is checked beyond the shape that this needs. The error is ErrMalformed for what is
+// not a JSON object, and for a raw one that says nothing, or ErrFormat.
+func (s *Set) Complete(format string, data []byte, given Given) ([]byte, error) {
+	f := s.format(format)
+	switch {
+	case f == nil:
+		return nil, ErrFormat
+	case f.Content == "":
+		return data, nil
+	case !jsontext.Value(data).IsValid():
+		return nil, ErrMalformed
+	}
+	head := map[string]jsontext.Value{}
+	if !members(data, func(name string, value jsontext.Value) {
+		if value.Kind() != 'n' {
+			head[name] = value.Clone()
+		}
+	}) {
+		return nil, ErrMalformed
+	}
+	own, raw := text(head[f.Type]), head[f.Content].Kind() != '{'
+	if raw {
+		if err := f.sort(head, given.Type); err != nil {
+			return nil, err
+		}
+	}
+	lacks := raw
+	fill := func(name, with string) {
+		if has := head[name]; with != "" && (len(has) == 0 || string(has) == `""`) {
+			head[name], _ = jsontext.AppendQuote(nil, with) // what is no UTF-8 becomes so, and is refused for its shape
+			lacks = true
+		}
+	}
+	fill(f.Type, given.Type)
+	fill(f.Time, given.At.UTC().Format(time.RFC3339Nano))
+	fill("correlation_id", given.CorrelationID)
+	fill(f.ID, given.ID)
+	if len(head[f.ID]) == 0 {
+		outside := given.Type
+		if own != "" {
+			outside = ""
+		}
+		fill(f.ID, hashOf(data, outside))
+	}
+	if !lacks {
+		return data, nil
+	}
+	whole, err := json.Marshal(head)
+	if err != nil {
+		return nil, ErrMalformed
+	}
+	return whole, nil
+}
+
+// sort moves the members of a raw object into the content, but for those of the head.
+func (k *known) sort(head map[string]jsontext.Value, eventType string) error {
+	versions, _ := k.types.Find(cmp.Or(text(head[k.Type]), eventType))
+	content := map[string]jsontext.Value{}
+	for name, value := range head {
+		declared := versions[1] != nil && versions[1].places[k.Content+"."+name] != nil
+		if !declared && name != k.Content && locate(k.Head, name) != nil {
+			continue
+		}
+		content[name] = value
+		delete(head, name)
+	}
+	if len(content) == 0 {
+		return ErrMalformed // an object that says nothing is not a message
+	}
+	whole, err := json.Marshal(content)
+	if err != nil {
+		return ErrMalformed
+	}
+	head[k.Content] = whole
+	if k.Version != "" {
+		head[k.Version] = jsontext.Value("1")
+	}
+	return nil
+}
+
+// text is that of a JSON string; empty for any other value.
+func text(value jsontext.Value) string {
+	if value.Kind() != '"' {
+		return ""
+	}
+	unquoted, _ := jsontext.AppendUnquote(nil, value)
+	return string(unquoted)
+}
+
+// hashOf is the hash of a body, and of its event type where the body does not say it.
+func hashOf(data []byte, eventType string) string {
+	body := jsontext.Value(data).Clone()
+	_ = body.Compact() // it is valid
+	sum := sha256.New()
+	_, _ = sum.Write(body)
+	if eventType != "" {
+		_, _ = sum.Write([]byte{0})
+		_, _ = sum.Write([]byte(eventType))
+	}
+	return "sha256:" + hex.EncodeToString(sum.Sum(nil))
+}

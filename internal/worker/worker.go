@@ -114,7 +114,10 @@ func Check(c *catalog.Catalog) error {
 	}
 	registerPayments(registry, c, targets, struct{ store.GetCommitter }{}, time.Now) // never read
 	targets.Register(registry, c.Queues, after)
-	return errors.Join(registry.Check(c), notifications.Check(c))
+	if err := notifications.Check(c); err != nil {
+		return err
+	}
+	return registry.Check(c)
 }
 
 // New puts the worker together. It reports all mistakes of the catalog: a handler that does not

@@ -64,8 +64,10 @@ type Queue struct {
 	// apply to a replay, which is wanted now.
 	MessageTTL       time.Duration `json:"message_ttl"`
 	MessageRetention time.Duration `json:"message_retention_duration"` // by Pub/Sub, of an unacknowledged message
-	RememberFor      time.Duration `json:"remember_for"`               // by the idempotency record
-	Concurrency      int           `json:"concurrency"`                // messages that one instance handles at once
+	// RememberFor is how long the idempotency record is kept; 0: the queue has no records. See
+	// Remembers.
+	RememberFor time.Duration `json:"remember_for"`
+	Concurrency int           `json:"concurrency"` // messages that one instance handles at once
 	// SlotWait is how long a message of a full instance waits; after it the push is refused.
 	SlotWait     time.Duration `json:"slot_wait"`
 	MinInstances int           `json:"min_instances"`
@@ -289,6 +291,11 @@ func (c *Catalog) EmitsTo(handler string) (Queue, bool) {
 func (q Queue) Handler(eventType string) (Handler, bool) {
 	return routing.Table[Handler](q.Handlers).Find(eventType)
 }
+
+// Remembers reports whether the queue's events have records. Without them a message costs the
+// store nothing, and nobody can tell a duplicate, count a second attempt, or list what was done. A
+// queue that keeps dead letters has them always.
+func (q Queue) Remembers() bool { return q.RememberFor > 0 || !q.DeadLetter.Drop }
 
 // Ordered reports whether messages of one key follow each other.
 func (q Queue) Ordered() bool { return len(q.OrderingKey) > 0 }

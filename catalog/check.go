@@ -52,6 +52,16 @@ var (
 	metadata  = regexp.MustCompile(`^checkout\.metadata\.[A-Za-z0-9_]{1,64}$`)
 )
 
+// forgets reports whether nothing that the queue does needs a record.
+func (q Queue) forgets() bool {
+	for _, h := range q.Handlers {
+		if h.MaxAttempts != 1 || len(h.Emits) > 0 {
+			return false
+		}
+	}
+	return !q.Ordered() && q.MaxAttempts == 1 && q.DeadLetter.Drop && q.OnCorrected == Refuse
+}
+
 func topicID(id string) bool { return queueID.MatchString(id) && !strings.HasPrefix(id, "goog") }
 
 // requirer returns a function that records a mistake behind place unless ok.
@@ -94,7 +104,8 @@ func (r *reader) checkQueue(place string, q Queue, shared []Topic) {
 	require(q.AckDeadline <= q.Lease || q.Lease <= 0, "lease", "must be at least the ack deadline, "+seconds(q.AckDeadline))
 	require(minRetention <= q.MessageRetention && q.MessageRetention <= maxRetention, "message_retention_duration", "must be 600s to 2678400s")
 	require(q.MessageTTL <= q.MessageRetention || q.MessageRetention == 0, "message_ttl", "must be at most message_retention_duration, "+seconds(q.MessageRetention))
-	require(q.RememberFor >= minRemember, "remember_for", "must be at least 259200s, 72 hours")
+	require(q.RememberFor >= minRemember || q.RememberFor == 0, "remember_for", "must be at least 259200s, 72 hours, or 0s, which is no record")
+	require(q.RememberFor != 0 || q.forgets(), "remember_for", "must be above 0s unless the queue is unordered, tries once, drops what fails, refuses corrections, and emits nothing: without records that is all it can do")
 	require(q.RememberFor >= q.MessageRetention || q.RememberFor < minRemember, "remember_for", "must be at least message_retention_duration, "+seconds(q.MessageRetention))
 
 	require(1 <= q.Concurrency && q.Concurrency <= maxConcurrency, "concurrency", "must be 1 to 1000")

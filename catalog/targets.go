@@ -67,7 +67,23 @@ type Post struct {
 	// Reconcile is the path that says by 200 whether the target has an event, with {id} in the
 	// place of its id. Empty: the target applies one Idempotency-Key once.
 	Reconcile string `json:"reconcile"`
+	// Form is that of the body: of one event, or of all the attempts of a batch.
+	Form Form `json:"form"`
 }
+
+// Form is how a post is written.
+type Form string
+
+// The forms of a post.
+const (
+	// Single is a JSON object, of one event.
+	Single Form = ""
+	// Bulk is that of Elasticsearch's _bulk: two lines an event, an action and a document. The
+	// document is the one that the queue's ordering key names, at the version that the event has.
+	Bulk Form = "bulk"
+	// NDJSON is a line of JSON an event.
+	NDJSON Form = "ndjson"
+)
 
 // handler is the name that a post has in the registry. No handler of Go can have it.
 func (p Post) handler() string { return "post:" + p.Target + p.Path }
@@ -180,8 +196,13 @@ func (r *reader) checkPosts(place string, q Queue, c *Catalog, posts map[string]
 		before, after, found := strings.Cut(h.Post.Reconcile, "/{id}")
 		require(h.Post.Reconcile == "" || (found && (after == "" || after[0] == '/') && postPath.MatchString(before+after)), path+".reconcile", "must be a path like that, with {id} for one segment that is not its first")
 		require(len(h.Emits) == 0, handlerPath(eventType)+".emits", "a post emits nothing")
+		form := h.Post.Form
+		require(slices.Contains([]Form{Single, Bulk, NDJSON}, form), path+".form", "must be bulk or ndjson, or left out")
+		require(form == Single || q.Batch != (Batch{}), path+".form", "is that of a batch, and the queue has none")
+		require(form != Bulk || q.Ordered(), path+".form", "a bulk names documents by the ordering key, and the queue has none")
+		require(form == Single || h.Post.Reconcile == "", path+".reconcile", "a batch is not asked about: the target applies the same line once")
 		other, twice := posts[h.Name]
-		require(!twice || other == h.Post, path+".reconcile", "must be the same in every entry that posts to this path")
+		require(!twice || other == h.Post, path+".reconcile", "must be the same in every entry that posts to this path, and so must the form")
 		posts[h.Name] = h.Post
 	}
 	b, require := q.Batch, r.requirer(place)

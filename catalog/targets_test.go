@@ -133,6 +133,10 @@ func TestEachMistakeOfATargetNamesFileTargetAndKey(t *testing.T) {
 		"a question of half a segment":     {"/v1/letters/{id}", "/v1/letters/{id}x", handler + "post.reconcile: must be a path like that, with {id} for one segment that is not its first"},
 		"a question of two ids":            {"/v1/letters/{id}", "/v1/{id}/{id}", handler + "post.reconcile: must be a path like that, with {id} for one segment that is not its first"},
 		"two questions about one path":     {"reminder: {", "another: { post: { target: post-office, path: /v1/letters } }\n      reminder: {", ""},
+		"a form that there is not":         {`reconcile: "/v1/letters/{id}"`, "form: csv", handler + "post.form: must be bulk or ndjson, or left out"},
+		"a form of a batch without one":    {`batch: { size: 5, wait: "0.02s" }` + "\n    handlers:\n      reminder: { post: { target: post-office, path: /v1/letters, reconcile: \"/v1/letters/{id}\"", "handlers:\n      reminder: { post: { target: post-office, path: /v1/letters, form: ndjson", handler + "post.form: is that of a batch, and the queue has none"},
+		"a bulk of no document":            {`reconcile: "/v1/letters/{id}"`, "form: bulk", handler + "post.form: a bulk names documents by the ordering key, and the queue has none"},
+		"a question about a batch":         {`reconcile: "/v1/letters/{id}"`, `reconcile: "/v1/letters/{id}", form: ndjson`, handler + "post.reconcile: a batch is not asked about: the target applies the same line once"},
 		"a batch of one":                   {"size: 5", "size: 1", "queues.yaml: queue reminders: batch.size: must be 2 to concurrency: what is not handled at once cannot be gathered"},
 		"a batch that cannot be gathered":  {"size: 5", "size: 11", "queues.yaml: queue reminders: batch.size: must be 2 to concurrency: what is not handled at once cannot be gathered"},
 		"a batch without a wait":           {`, wait: "0.02s"`, "", "queues.yaml: queue reminders: batch.wait: must be above 0s, at most 1s, and below the shortest timeout"},
@@ -144,7 +148,7 @@ func TestEachMistakeOfATargetNamesFileTargetAndKey(t *testing.T) {
 			_, err := catalog.Load(posting(t, test.old, test.replacement))
 			switch sentence {
 			case "two questions about one path":
-				require.ErrorContains(t, err, ".post.reconcile: must be the same in every entry that posts to this path")
+				require.ErrorContains(t, err, ".post.reconcile: must be the same in every entry that posts to this path, and so must the form")
 			case "a batch longer than its handlers":
 				require.ErrorContains(t, err, "batch.wait: must be above 0s, at most 1s, and below the shortest timeout")
 			default:

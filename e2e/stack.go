@@ -59,6 +59,8 @@ type Real struct {
 	WorkerStore, WebhookBroker, WorkerDoor *Gate
 	// Service is the stand-in for the subscription service, in this process.
 	Service *standin.Receiver
+	// Gateway stands in for the payment gateway, in this process.
+	Gateway *standin.Gateway
 	// Store and Publisher connect to the emulators without a gate.
 	Store     store.Store
 	Publisher *pubsub.Publisher
@@ -122,11 +124,15 @@ func (r *Real) start(ctx context.Context, database string, provision Provision, 
 	if r.Service, err = standin.NewReceiver(standin.ReceiverConfig{Secrets: []string{Secret}, Posts: shipped.Posts(""), Tolerance: 5 * time.Minute}); err != nil {
 		return err
 	}
-	service := httptest.NewUnstartedServer(r.Service)
+	if r.Gateway, err = standin.NewGateway(standin.GatewayConfig{Secrets: []string{Secret}, Tolerance: 5 * time.Minute}); err != nil {
+		return err
+	}
+	service := httptest.NewUnstartedServer(r.Gateway.Before(r.Service))
 	service.Config.WriteTimeout = time.Minute
 	service.Start()
 	r.closers = append(r.closers, func() {
 		r.Service.Close()
+		r.Gateway.Close()
 		service.Close()
 	})
 

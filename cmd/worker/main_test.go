@@ -229,7 +229,7 @@ func TestTheWorkerListensAnswersAndEnds(t *testing.T) {
 	const token = "0123456789abcdef01234567"
 	url, metrics, end := startWithMetrics(t, map[string]string{
 		"PUSH_AUTH": "none", "OPS_TOKEN": token,
-		"POOL": "payments", "SUBSCRIPTION_SERVICE_URL": "http://127.0.0.1:1", "PLATFORM_URL": "http://127.0.0.1:1", "WEBHOOK_SIGNING_SECRET": "a-secret-of-more-than-24-bytes",
+		"POOL": "payments", "SUBSCRIPTION_SERVICE_URL": "http://127.0.0.1:1", "PLATFORM_URL": "http://127.0.0.1:1", "GATEWAY_URL": "http://127.0.0.1:1", "WEBHOOK_SIGNING_SECRET": "a-secret-of-more-than-24-bytes",
 		"OPS_AUDIENCE": "https://worker.example.org", "OPS_ALLOW": "ada@example.org,grace@example.org",
 	})
 	for path, want := range map[string]int{"/health/live": http.StatusOK, "/health/ready": http.StatusOK, "/v1/ops/events/a%20b": http.StatusBadRequest} {

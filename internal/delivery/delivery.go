@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -102,12 +103,25 @@ func Open(c *catalog.Catalog, pool string, place func(catalog.Target) (url strin
 }
 
 // Register registers the posts of the queues under their names in the catalog. It leaves out
-// those to a target that is missing: the registry's own check reports them.
-func (ts Targets) Register(r *handler.Registry, queues []catalog.Queue) {
+// those to a target that is missing: the registry's own check reports them. timer is that of
+// batches; see handler.Batch.
+func (ts Targets) Register(r *handler.Registry, queues []catalog.Queue, timer func(time.Duration) (<-chan time.Time, func() bool)) {
+	byID := func(id string) (catalog.Queue, bool) {
+		i := slices.IndexFunc(queues, func(q catalog.Queue) bool { return q.ID == id })
+		if i < 0 {
+			return catalog.Queue{}, false
+		}
+		return queues[i], true
+	}
 	for _, q := range queues {
 		for _, h := range q.Handlers {
 			t, ok := ts[h.Post.Target]
-			if _, twice := r.Lookup(h.Name); ok && q.Enabled && !twice {
+			_, twice := r.Lookup(h.Name)
+			switch {
+			case !ok || !q.Enabled || twice:
+			case h.Post.Form != catalog.Single:
+				r.Leased(h.Name, t.Batch(h.Post, Batching{Queue: byID, Timer: timer}))
+			default:
 				r.Leased(h.Name, t.Post(h.Post))
 			}
 		}

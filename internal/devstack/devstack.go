@@ -100,6 +100,8 @@ type Stack struct {
 	// Service stands in for every target that has no place of its own, at ServiceURL.
 	Service    *standin.Receiver
 	ServiceURL string
+	// Gateway stands in for the payment gateway, at ServiceURL too; nil: nothing calls it.
+	Gateway *standin.Gateway
 	// Store is the services' store without WrapStore.
 	Store store.Store
 	// Publisher publishes on the broker without WrapPublisher.
@@ -255,7 +257,14 @@ func (s *Stack) targets(ctx context.Context, config Config) (delivery.Targets, e
 	if s.Service, err = standin.NewReceiver(known); err != nil {
 		return nil, err
 	}
-	s.serveStandIn(listener, s.Service)
+	var standIn http.Handler = s.Service
+	if len(known.Secrets) > 0 {
+		if s.Gateway, err = standin.NewGateway(standin.GatewayConfig{Secrets: known.Secrets, Tolerance: known.Tolerance}); err != nil {
+			return nil, err
+		}
+		standIn = s.Gateway.Before(s.Service)
+	}
+	s.serveStandIn(listener, standIn)
 	return targets, nil
 }
 
@@ -378,6 +387,9 @@ func (s *Stack) Close() error {
 	s.stop()
 	if s.Service != nil {
 		s.Service.Close() // ends the answers that hang
+	}
+	if s.Gateway != nil {
+		s.Gateway.Close()
 	}
 	s.services.Wait() // the services drain while their dependencies still run
 	errs := []error{}

@@ -269,7 +269,7 @@ func (s *Service) plan(w *attempt, v verdict) plan {
 			p.name.OrderingKey = "" // what it waits for may be behind it
 		case v.means.Scope != retry.EveryMessage && !p.due.After(latest):
 			p.way = resumed
-		case frees:
+		case frees, !q.Remembers(): // to keep a message costs more than the record that is saved
 			p.way = redelivered
 		case asked > wait && (v.means.Counts || !q.oneTarget):
 		case v.means.Scope == retry.EveryMessage, v.means.Class == retry.Unavailable && q.oneTarget,

@@ -206,24 +206,30 @@ func (r *Receiver) Deliveries() []Delivery {
 
 // read returns the body of a signed request. If ok is false, it has answered.
 func (r *Receiver) read(w http.ResponseWriter, request *http.Request) (body []byte, ok bool) {
+	body, problem := readSigned(w, request, r.verifiers...)
+	if problem != nil {
+		problem.Write(w)
+	}
+	return body, problem == nil
+}
+
+// readSigned returns the body of a request that one of the verifiers accepts, or what to answer.
+func readSigned(w http.ResponseWriter, request *http.Request, verifiers ...*signature.Verifier) ([]byte, *serve.Problem) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, request.Body, maxReceiverBytes))
 	var tooLarge *http.MaxBytesError
 	switch {
 	case errors.As(err, &tooLarge):
-		serve.Refuse(http.StatusRequestEntityTooLarge, "too_large", "The body is too large.").Write(w)
-		return nil, false
+		return nil, serve.Refuse(http.StatusRequestEntityTooLarge, "too_large", "The body is too large.")
 	case err != nil:
-		serve.Refuse(http.StatusBadRequest, "body_unreadable", "The body did not arrive whole.").Write(w)
-		return nil, false
+		return nil, serve.Refuse(http.StatusBadRequest, "body_unreadable", "The body did not arrive whole.")
 	}
-	for _, verifier := range r.verifiers {
+	for _, verifier := range verifiers {
 		if err = verifier.Verify(request.Header.Values, body); err == nil {
-			return body, true
+			return body, nil
 		}
 	}
 	// The text is one of a handful, and a person at work on a sender needs it.
-	serve.Refuse(http.StatusUnauthorized, "signature", err.Error()).Write(w)
-	return nil, false
+	return nil, serve.Refuse(http.StatusUnauthorized, "signature", err.Error())
 }
 
 func (r *Receiver) receive(w http.ResponseWriter, request *http.Request) {

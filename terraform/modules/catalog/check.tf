@@ -51,8 +51,15 @@ locals {
         { ok = try(q.ack_deadline_seconds <= local.seconds[i].lease, false), path = "lease", what = "must be at least the ack deadline" },
         { ok = 600 <= local.seconds[i].message_retention_duration && local.seconds[i].message_retention_duration <= 2678400, path = "message_retention_duration", what = "must be 600s to 2678400s" },
         { ok = local.seconds[i].message_ttl <= local.seconds[i].message_retention_duration, path = "message_ttl", what = "must be at most message_retention_duration" },
-        { ok = local.seconds[i].remember_for >= 259200, path = "remember_for", what = "must be at least 259200s, 72 hours" },
-        { ok = local.seconds[i].remember_for >= local.seconds[i].message_retention_duration, path = "remember_for", what = "must be at least message_retention_duration" },
+        { ok = local.seconds[i].remember_for >= 259200 || local.seconds[i].remember_for == 0, path = "remember_for", what = "must be at least 259200s, 72 hours, or 0s, which is no record" },
+        {
+          ok = local.seconds[i].remember_for > 0 || try(
+            length(q.ordering_key) == 0 && q.max_attempts == 1 && q.dead_letter.drop && q.on_corrected == "refuse" &&
+            alltrue([for type, h in q.handlers : try(h.max_attempts, 1) == 1 && length(local.emits[i][type]) == 0]),
+          false)
+          path = "remember_for", what = "must be above 0s unless the queue is unordered, tries once, drops what fails, refuses corrections, and emits nothing"
+        },
+        { ok = local.seconds[i].remember_for >= local.seconds[i].message_retention_duration || local.seconds[i].remember_for == 0, path = "remember_for", what = "must be at least message_retention_duration" },
         { ok = try(1 <= q.concurrency && q.concurrency <= 1000, false), path = "concurrency", what = "must be 1 to 1000" },
         { ok = try(alltrue([for path, n in local.seconds[i] : local.seconds[i].slot_wait + n < q.ack_deadline_seconds || n >= q.ack_deadline_seconds if endswith(path, "timeout")]) && local.seconds[i].slot_wait >= 0, false), path = "slot_wait", what = "must be 0 or more, and with the longest timeout below ack_deadline_seconds, ${q.ack_deadline_seconds}s" },
         { ok = local.seconds[i].nack_budget <= 3600, path = "nack_budget", what = "must be 0s, which is no limit, to 3600s" },

@@ -198,7 +198,7 @@ locals {
       handlers = {
         for type, h in q.handlers : type => {
           name         = try(h.name, "post:${h.post.target}${h.post.path}", "")
-          post         = { target = try(h.post.target, ""), path = try(h.post.path, ""), reconcile = try(h.post.reconcile, "") }
+          post         = { target = try(h.post.target, ""), path = try(h.post.path, ""), reconcile = try(h.post.reconcile, ""), form = try(h.post.form, "") }
           emits        = local.emits[i][type]
           calls        = local.calls[i][type]
           max_attempts = try(h.max_attempts, q.max_attempts)

@@ -28,7 +28,7 @@ locals {
   posts = [
     for q in local.filled : {
       for type, h in q.handlers : type => can(keys(h.post)) ? {
-        target = try(h.post.target, ""), path = try(h.post.path, ""), reconcile = try(h.post.reconcile, "")
+        target = try(h.post.target, ""), path = try(h.post.path, ""), reconcile = try(h.post.reconcile, ""), form = try(h.post.form, "")
       } : null
     }
   ]
@@ -96,8 +96,12 @@ locals {
             { ok = contains(keys(local.targets), p.target), what = "target: no target has the name ${p.target}" },
             { ok = can(regex(local.post_path, p.path)), what = "path: must be / and a segment of letters, digits and _ . -, up to nine times" },
             { ok = p.reconcile == "" || (can(regex("/[{]id[}](/|$)", p.reconcile)) && can(regex(local.post_path, replace(p.reconcile, "/{id}", "")))), what = "reconcile: must be a path like that, with {id} for one segment that is not its first" },
+            { ok = contains(["", "bulk", "ndjson"], p.form), what = "form: must be bulk or ndjson, or left out" },
+            { ok = p.form == "" || can(q.batch), what = "form: is that of a batch, and the queue has none" },
+            { ok = p.form != "bulk" || length(q.ordering_key) > 0, what = "form: a bulk names documents by the ordering key, and the queue has none" },
+            { ok = p.form == "" || p.reconcile == "", what = "reconcile: a batch is not asked about: the target applies the same line once" },
             { ok = length(local.emits[i][type]) == 0, what = "a post emits nothing" },
-            { ok = length([for other in local.questions : other if other.target == p.target && other.path == p.path]) == 1, what = "reconcile: must be the same in every entry that posts to this path" },
+            { ok = length([for other in local.questions : other if other.target == p.target && other.path == p.path]) == 1, what = "reconcile: must be the same in every entry that posts to this path, and so must the form" },
             { ok = !can(q.handlers[type].name), what = "stands in the place of name, not beside it" },
             { ok = length(setsubtract(keys(q.handlers[type].post), keys(p))) == 0, what = "has a key that is not known" },
           ] : "queues.yaml: queue ${q.id}: handlers.${type}.post: ${rule.what}" if !rule.ok

@@ -7,6 +7,9 @@ locals {
   # The pool whose worker Cloud Scheduler calls, for all queues.
   tasks_pool = module.catalog.tasks_pool
 
+  # The services' QUEUES, where some queues run.
+  running = length(var.queues) == 0 ? {} : { QUEUES = join(",", var.queues) }
+
   number = data.google_project.this.number
 
   labels = { app = var.name }
@@ -43,6 +46,7 @@ locals {
 module "catalog" {
   source    = "./modules/catalog"
   directory = var.catalog_dir == null ? "${path.module}/../catalog" : var.catalog_dir
+  queues    = var.queues
 }
 
 data "google_project" "this" {
@@ -117,10 +121,13 @@ module "webhook" {
   deletion_protection = var.deletion_protection
   labels              = local.labels
 
-  env = {
-    GOOGLE_CLOUD_PROJECT = var.project
-    FIRESTORE_DATABASE   = google_firestore_database.this.name
-  }
+  env = merge(
+    {
+      GOOGLE_CLOUD_PROJECT = var.project
+      FIRESTORE_DATABASE   = google_firestore_database.this.name
+    },
+    local.running,
+  )
   secrets = { for variable in local.webhook_secrets : variable => local.secret_references[variable] }
 
   depends_on = [google_secret_manager_secret_iam_member.webhook_reads, google_project_iam_member.reads_database, module.queue, google_pubsub_topic_iam_member.publishes_to_several_queues]
@@ -159,6 +166,7 @@ module "worker" {
       ALARM_URL             = local.worker_urls[local.tasks_pool]
       ALARM_SERVICE_ACCOUNT = google_service_account.push[local.tasks_pool].email
     },
+    local.running,
     { for variable in each.value.url_variables : variable => lookup(var.target_urls, variable, "") },
     var.ops.audience == "" ? {} : { OPS_AUDIENCE = var.ops.audience, OPS_ALLOW = join(",", var.ops.allow) },
   )

@@ -139,7 +139,8 @@ func TestNothingIsLostOrDoubledWhereAnImportIsKilledTwice(t *testing.T) {
 			})
 			require.NoError(t, err)
 			t.Cleanup(func() { require.NoError(t, stack.Close()) })
-			due := time.Now().Add(time.Minute).Truncate(time.Second)
+			// Later than the import takes, so that it has to keep it.
+			due := time.Now().Add(20*time.Second + time.Duration(n)*20*time.Millisecond).Truncate(time.Second)
 			old := fill(t, n, due)
 			require.Equal(t, n, old.rest())
 			killing, door := newKiller(t, stack.WebhookURL)

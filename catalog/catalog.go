@@ -64,14 +64,18 @@ type Queue struct {
 	// apply to a replay, which is wanted now.
 	MessageTTL       time.Duration `json:"message_ttl"`
 	MessageRetention time.Duration `json:"message_retention_duration"` // by Pub/Sub, of an unacknowledged message
-	RememberFor      time.Duration `json:"remember_for"`               // by the idempotency record
-	Concurrency      int           `json:"concurrency"`                // messages that one instance handles at once
+	// RememberFor is how long the idempotency record is kept; 0: the queue has no records. See
+	// Remembers.
+	RememberFor time.Duration `json:"remember_for"`
+	Concurrency int           `json:"concurrency"` // messages that one instance handles at once
 	// SlotWait is how long a message of a full instance waits; after it the push is refused.
 	SlotWait     time.Duration `json:"slot_wait"`
 	MinInstances int           `json:"min_instances"`
 	MaxInstances int           `json:"max_instances"`
 	// BacklogAlertAbove is the number of waiting messages above which the alert fires; 0 is none.
 	BacklogAlertAbove int `json:"backlog_alert_above"`
+	// BacklogWarnAbove is the smaller number above which a warning does; 0 is none.
+	BacklogWarnAbove int `json:"backlog_warn_above"`
 	// OldestAlert is the age of the oldest unacknowledged message at which the alert
 	// fires: longer than a message waits for its next attempt, and before it is useless.
 	OldestAlert time.Duration `json:"oldest_alert"`
@@ -90,6 +94,25 @@ type Queue struct {
 	FourEyes bool `json:"four_eyes"`
 	// Batch is how many concurrent attempts one call of the queue's handlers takes.
 	Batch Batch `json:"batch"`
+	// Rate is how many messages the door takes for the queue in a second.
+	Rate Rate `json:"rate"`
+	// MaxBacklog is how many messages may wait in the broker.
+	MaxBacklog MaxBacklog `json:"max_backlog"`
+}
+
+// Rate limits what the door takes for a queue in a second, over all instances of the door. The
+// zero value is no limit.
+type Rate struct {
+	PerSecond int `json:"per_second"` // of all users together; 0 is no limit
+	PerUser   int `json:"per_user"`   // of each user; 0 is no limit
+	// User lists the attributes or body fields that say whose a message is, best first.
+	User []string `json:"user"`
+}
+
+// MaxBacklog bounds the messages of a queue that wait in the broker. The zero value is no bound.
+type MaxBacklog struct {
+	Messages int    `json:"messages"`
+	OnFull   OnFull `json:"on_full"`
 }
 
 // What a queue does where it has a choice.
@@ -107,6 +130,8 @@ type (
 	// OnCorrected is what becomes of another payload under the id of a dead letter, of which
 	// nothing was applied. Under the id of any other event it is a conflict.
 	OnCorrected string
+	// OnFull is what happens once more messages wait than the queue's bound.
+	OnFull string
 )
 
 // The choices.
@@ -122,6 +147,9 @@ const (
 
 	ByEventID        DedupeBy = "event_id"        // the id of its message
 	ByIdempotencyKey DedupeBy = "idempotency_key" // the key that its message names, or the id of one that names none
+
+	RefuseMore OnFull = "refuse" // the door refuses more, until some are done
+	AlertAlone OnFull = "alert"  // an alert fires, and the door takes what comes
 )
 
 // Handler is what one event type of a queue runs: a handler of the registry, or a post to
@@ -134,6 +162,9 @@ type Handler struct {
 	// Emits are ids of queues, shared topics and outbound topics. The worker refuses an emission
 	// to any other, and Terraform grants the right to publish by it.
 	Emits []string `json:"emits"`
+	// Calls are names of targets that a handler of Go calls: its worker has their addresses and
+	// secrets. A post says its target itself.
+	Calls []string `json:"calls"`
 	// MaxAttempts, Backoff and Timeout are those of the queue unless the event type has its own.
 	MaxAttempts int           `json:"max_attempts"`
 	Backoff     retry.Policy  `json:"retry_policy"`
@@ -151,6 +182,10 @@ type DeadLetter struct {
 	// The alerts fire above this depth, and at this age of the oldest dead letter, where that is not 0.
 	AlertAbove  int           `json:"alert_above"`
 	OldestAlert time.Duration `json:"oldest_alert"`
+	// The warnings come before the alerts. There is none above a depth that alerts, and none of an
+	// age of 0.
+	WarnAbove  int           `json:"warn_above"`
+	OldestWarn time.Duration `json:"oldest_warn"`
 }
 
 // Topic is a topic that is no queue's own: several queues share it, or others subscribe to it.
@@ -272,6 +307,11 @@ func (q Queue) EventID(id, idempotencyKey string) string {
 	}
 	return id
 }
+
+// Remembers reports whether the queue's events have records. Without them a message costs the
+// store nothing, and nobody can tell a duplicate, count a second attempt, or list what was done. A
+// queue that keeps dead letters has them always.
+func (q Queue) Remembers() bool { return q.RememberFor > 0 || !q.DeadLetter.Drop }
 
 // Ordered reports whether messages of one key follow each other.
 func (q Queue) Ordered() bool { return len(q.OrderingKey) > 0 }

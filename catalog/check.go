@@ -33,6 +33,9 @@ const (
 	// Cloud Run's own limits.
 	maxConcurrency = 1000
 	maxInstances   = 1000
+	// What the door counts out in a second, of a queue and of one user.
+	maxRate     = 100_000
+	maxUserRate = 100
 )
 
 var (
@@ -48,6 +51,16 @@ var (
 	variable  = regexp.MustCompile(`^WEBHOOK_[A-Z0-9_]{3,56}$`)
 	metadata  = regexp.MustCompile(`^checkout\.metadata\.[A-Za-z0-9_]{1,64}$`)
 )
+
+// forgets reports whether nothing that the queue does needs a record.
+func (q Queue) forgets() bool {
+	for _, h := range q.Handlers {
+		if h.MaxAttempts != 1 || len(h.Emits) > 0 {
+			return false
+		}
+	}
+	return !q.Ordered() && q.MaxAttempts == 1 && q.DeadLetter.Drop && q.OnCorrected == Refuse
+}
 
 func topicID(id string) bool { return queueID.MatchString(id) && !strings.HasPrefix(id, "goog") }
 
@@ -91,7 +104,8 @@ func (r *reader) checkQueue(place string, q Queue, shared []Topic) {
 	require(q.AckDeadline <= q.Lease || q.Lease <= 0, "lease", "must be at least the ack deadline, "+seconds(q.AckDeadline))
 	require(minRetention <= q.MessageRetention && q.MessageRetention <= maxRetention, "message_retention_duration", "must be 600s to 2678400s")
 	require(q.MessageTTL <= q.MessageRetention || q.MessageRetention == 0, "message_ttl", "must be at most message_retention_duration, "+seconds(q.MessageRetention))
-	require(q.RememberFor >= minRemember, "remember_for", "must be at least 259200s, 72 hours")
+	require(q.RememberFor >= minRemember || q.RememberFor == 0, "remember_for", "must be at least 259200s, 72 hours, or 0s, which is no record")
+	require(q.RememberFor != 0 || q.forgets(), "remember_for", "must be above 0s unless the queue is unordered, tries once, drops what fails, refuses corrections, and emits nothing: without records that is all it can do")
 	require(q.RememberFor >= q.MessageRetention || q.RememberFor < minRemember, "remember_for", "must be at least message_retention_duration, "+seconds(q.MessageRetention))
 
 	require(1 <= q.Concurrency && q.Concurrency <= maxConcurrency, "concurrency", "must be 1 to 1000")
@@ -100,6 +114,7 @@ func (r *reader) checkQueue(place string, q Queue, shared []Topic) {
 	require(0 <= q.MinInstances && q.MinInstances <= q.MaxInstances, "min_instances", "must be 0 to max_instances")
 	require(1 <= q.MaxInstances && q.MaxInstances <= maxInstances, "max_instances", "must be 1 to 1000")
 	require(q.BacklogAlertAbove >= 0, "backlog_alert_above", "must not be negative")
+	require(q.BacklogWarnAbove == 0 || (0 < q.BacklogWarnAbove && q.BacklogWarnAbove < q.BacklogAlertAbove), "backlog_warn_above", "must be 0, which is none, or below backlog_alert_above")
 	// A message that waits for its next attempt is not late; one that is no longer handled is too late.
 	_, wait := q.BrokerBackoff()
 	require(q.OldestAlert >= wait+q.AckDeadline || q.AckDeadline > maxAckDeadline, "oldest_alert", "must be at least the broker's longest wait and the attempt after it, "+seconds(wait+q.AckDeadline))
@@ -111,6 +126,11 @@ func (r *reader) checkQueue(place string, q Queue, shared []Topic) {
 	require(q.OnCorrected == Refuse || q.OnCorrected == Accept, "on_corrected", "must be refuse or accept")
 	require(q.DedupeBy == ByEventID || q.DedupeBy == ByIdempotencyKey, "dedupe_by", "must be event_id or idempotency_key")
 	require(q.OnTerminal == Ack || q.OnTerminal == Reject, "on_terminal", "must be ack or reject")
+	require(0 <= q.Rate.PerSecond && q.Rate.PerSecond <= maxRate, "rate.per_second", "must be 0, which is no limit, to 100000")
+	require(0 <= q.Rate.PerUser && (q.Rate.PerSecond == 0 || q.Rate.PerUser <= q.Rate.PerSecond) && q.Rate.PerUser <= maxUserRate, "rate.per_user", "must be 0, which is no limit, to 100, and at most per_second where that is set")
+	require((q.Rate.PerUser > 0) == (len(q.Rate.User) > 0), "rate.user", "must list names of fields where per_user is above 0, and only there")
+	require(q.MaxBacklog == (MaxBacklog{}) || (q.MaxBacklog.Messages > 0 && (q.MaxBacklog.OnFull == RefuseMore || q.MaxBacklog.OnFull == AlertAlone)), "max_backlog", "must have messages above 0, and on_full refuse or alert")
+	require(q.MaxBacklog.Messages == 0 || q.BacklogAlertAbove < q.MaxBacklog.Messages, "max_backlog.messages", "must be above backlog_alert_above")
 	if !q.DeadLetter.Drop {
 		require(topicID(q.DeadLetter.Topic) || q.DeadLetter.Topic == q.ID+"-dlq", "dead_letter.topic", topicRule)
 		require(deadLetterRetention <= q.DeadLetter.Retention && q.DeadLetter.Retention <= maxRetention, "dead_letter.retention", "must be 1209600s, 14 days, to 2678400s")
@@ -118,6 +138,8 @@ func (r *reader) checkQueue(place string, q Queue, shared []Topic) {
 			require(alias.MatchString(name), "dead_letter.aliases", aliasRule)
 		}
 		require(q.DeadLetter.AlertAbove >= 0, "dead_letter.alert_above", "must not be negative")
+		require(0 <= q.DeadLetter.WarnAbove && q.DeadLetter.WarnAbove <= max(0, q.DeadLetter.AlertAbove), "dead_letter.warn_above", "must be 0 to alert_above")
+		require(q.DeadLetter.OldestWarn == 0 || q.DeadLetter.OldestWarn < q.DeadLetter.OldestAlert, "dead_letter.oldest_warn", "must be 0s, which is none, or below oldest_alert")
 		require(q.RememberFor >= q.DeadLetter.Retention || q.RememberFor < minRemember, "remember_for", "must be at least dead_letter.retention, "+seconds(q.DeadLetter.Retention))
 	}
 

@@ -49,8 +49,12 @@ func FuzzLoad(f *testing.F) {
 			require.LessOrEqual(t, len(q.Filter().String()), 256)
 			require.Less(t, q.HandlerTimeout, q.AckDeadline)
 			require.LessOrEqual(t, q.AckDeadline, q.Lease)
-			require.GreaterOrEqual(t, q.RememberFor, q.MessageRetention)
-			require.GreaterOrEqual(t, q.RememberFor, 72*time.Hour)
+			if q.Remembers() {
+				require.GreaterOrEqual(t, q.RememberFor, q.MessageRetention)
+				require.GreaterOrEqual(t, q.RememberFor, 72*time.Hour)
+			} else {
+				require.True(t, q.DeadLetter.Drop && q.MaxAttempts == 1)
+			}
 			minimum, maximum := q.BrokerBackoff()
 			require.True(t, 0 <= minimum && minimum <= maximum && maximum <= 600*time.Second)
 			for _, h := range q.Handlers {

@@ -166,7 +166,7 @@ type rawPolicy struct {
 }
 
 // ofOneQueue are the keys that defaults cannot have.
-var ofOneQueue = []string{"id", "alias", "description", "topic", "bindings", "ordering_key", "priority", "pool", "handlers", "batch"}
+var ofOneQueue = []string{"id", "alias", "description", "topic", "bindings", "ordering_key", "priority", "pool", "handlers", "batch", "rate", "max_backlog"}
 
 func (c *Catalog) readQueues(r *reader, file map[string]*yaml.Node, names map[string]string) {
 	defaults := Queue{OnCorrected: Refuse, DedupeBy: ByEventID}
@@ -250,7 +250,7 @@ func (r *reader) queue(place, path string, tree map[string]any, defaults Queue) 
 	case path != "": // the defaults
 	case q.DeadLetter.Drop:
 		if keeps {
-			r.wrong(place, "dead_letter.drop", "a queue that drops has no topic, aliases, retention, alert_above or oldest_alert")
+			r.wrong(place, "dead_letter.drop", "a queue that drops has no topic, aliases, retention, alerts or warnings")
 		}
 		q.DeadLetter = DeadLetter{Drop: true}
 	default:

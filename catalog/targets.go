@@ -21,9 +21,11 @@ type Target struct {
 	Name        string `json:"-"`
 	Description string `json:"description"`
 	// URLVariable and SecretVariable name environment variables: the base URL, and the
-	// secrets, of which the first signs.
+	// secrets, of which the first signs. Targets may share them.
 	URLVariable    string `json:"url_variable"`
 	SecretVariable string `json:"secret_variable"`
+	// SecretFallback is read where SecretVariable is not set. Empty: nothing is.
+	SecretFallback string `json:"secret_fallback"`
 	// Scheme is how a request is signed: SchemeGeneric or SchemeStandard.
 	Scheme Scheme `json:"scheme"`
 	// Internal targets may be at private addresses; others are dialled at public ones alone.
@@ -35,6 +37,15 @@ type Target struct {
 	RatePerSecond float64 `json:"rate_per_second"`
 	Burst         int     `json:"burst"`
 	Breaker       Breaker `json:"breaker"`
+}
+
+// Secrets returns the target's secrets, of which the first signs. read returns those of an
+// environment variable, none where it is not set.
+func (t Target) Secrets(read func(variable string) []string) []string {
+	if secrets := read(t.SecretVariable); len(secrets) > 0 || t.SecretFallback == "" {
+		return secrets
+	}
+	return read(t.SecretFallback)
 }
 
 // Timeouts bound each step before a request is sent, and the whole exchange.
@@ -56,7 +67,23 @@ type Post struct {
 	// Reconcile is the path that says by 200 whether the target has an event, with {id} in the
 	// place of its id. Empty: the target applies one Idempotency-Key once.
 	Reconcile string `json:"reconcile"`
+	// Form is that of the body: of one event, or of all the attempts of a batch.
+	Form Form `json:"form"`
 }
+
+// Form is how a post is written.
+type Form string
+
+// The forms of a post.
+const (
+	// Single is a JSON object, of one event.
+	Single Form = ""
+	// Bulk is that of Elasticsearch's _bulk: two lines an event, an action and a document. The
+	// document is the one that the queue's ordering key names, at the version that the event has.
+	Bulk Form = "bulk"
+	// NDJSON is a line of JSON an event.
+	NDJSON Form = "ndjson"
+)
 
 // handler is the name that a post has in the registry. No handler of Go can have it.
 func (p Post) handler() string { return "post:" + p.Target + p.Path }
@@ -81,23 +108,41 @@ func (c *Catalog) Posts(pool string) []Post {
 	return slices.SortedFunc(maps.Values(found), func(a, b Post) int { return cmp.Compare(a.handler(), b.handler()) })
 }
 
-// TargetsOf returns the targets that the enabled queues of the pool post to, by name.
+// TargetsOf returns the targets that the enabled queues of the pool post to or call, by name.
 func (c *Catalog) TargetsOf(pool string) (targets []Target) {
-	for _, p := range c.Posts(pool) { // those to one target follow each other
-		if len(targets) == 0 || targets[len(targets)-1].Name != p.Target {
-			targets = append(targets, c.Targets[p.Target])
+	needed := map[string]bool{}
+	for _, q := range c.Queues {
+		for _, h := range q.Handlers {
+			for _, name := range h.targets() {
+				needed[name] = needed[name] || (q.Enabled && (pool == "" || q.Pool == pool))
+			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(needed)) {
+		if needed[name] {
+			targets = append(targets, c.Targets[name])
 		}
 	}
 	return targets
 }
 
+// targets are the names of those that the handler posts to or calls.
+func (h Handler) targets() []string {
+	if h.Post != (Post{}) {
+		return []string{h.Post.Target}
+	}
+	return h.Calls
+}
+
 func (c *Catalog) readTargets(r *reader, node *yaml.Node) {
-	urls := map[string]string{}
+	fallbacks := map[string]string{}
 	r.each(node, targetsFile, "targets", targetPlace, func(name, place string, tree map[string]any) {
 		t := Target{Name: name}
 		r.decode(tree, &t, place, "")
 		r.checkTarget(place, t)
-		r.takeNames(urls, place, "url_variable", t.URLVariable)
+		before, twice := fallbacks[t.SecretVariable]
+		r.requirer(place)(!twice || before == t.SecretFallback, "secret_fallback", "must be that of every target with this secret_variable")
+		fallbacks[t.SecretVariable] = t.SecretFallback
 		c.Targets[name] = t
 	})
 }
@@ -117,6 +162,7 @@ func (r *reader) checkTarget(place string, t Target) {
 	require(t.Description != "", "description", "is missing")
 	require(urlVariable.MatchString(t.URLVariable) && !slices.Contains(ownVariables, t.URLVariable), "url_variable", "must be an environment variable that ends with _URL, and none of the programs' own")
 	require(secretVariable.MatchString(t.SecretVariable), "secret_variable", "must be an environment variable that ends with _SECRET")
+	require(t.SecretFallback == "" || secretVariable.MatchString(t.SecretFallback), "secret_fallback", "must be an environment variable that ends with _SECRET")
 	require(t.Scheme == SchemeGeneric || t.Scheme == SchemeStandard, "scheme", "must be generic or standard")
 	require(0 < t.Timeouts.Connect && t.Timeouts.Connect <= t.Timeouts.Total, "timeouts.connect", "must be above 0 and at most timeouts.total, "+seconds(t.Timeouts.Total))
 	require(t.Timeouts.Total < maxAckDeadline, "timeouts.total", "must be below 600s, the longest ack deadline")
@@ -133,10 +179,16 @@ func (r *reader) checkPosts(place string, q Queue, c *Catalog, posts map[string]
 	shortest := q.HandlerTimeout
 	for eventType, h := range q.Handlers {
 		shortest = min(shortest, h.Timeout)
+		require := r.requirer(place)
+		for i, name := range h.Calls {
+			_, ok := c.Targets[name]
+			require(ok, handlerPath(eventType)+".calls", "no target has the name "+shown(name))
+			require(!slices.Contains(h.Calls[:i], name), handlerPath(eventType)+".calls", "lists "+shown(name)+" twice")
+		}
 		if h.Post == (Post{}) {
 			continue
 		}
-		require := r.requirer(place)
+		require(len(h.Calls) == 0, handlerPath(eventType)+".calls", "a post calls its target alone")
 		path := handlerPath(eventType) + ".post"
 		_, ok := c.Targets[h.Post.Target]
 		require(ok, path+".target", "no target has the name "+shown(h.Post.Target))
@@ -144,8 +196,13 @@ func (r *reader) checkPosts(place string, q Queue, c *Catalog, posts map[string]
 		before, after, found := strings.Cut(h.Post.Reconcile, "/{id}")
 		require(h.Post.Reconcile == "" || (found && (after == "" || after[0] == '/') && postPath.MatchString(before+after)), path+".reconcile", "must be a path like that, with {id} for one segment that is not its first")
 		require(len(h.Emits) == 0, handlerPath(eventType)+".emits", "a post emits nothing")
+		form := h.Post.Form
+		require(slices.Contains([]Form{Single, Bulk, NDJSON}, form), path+".form", "must be bulk or ndjson, or left out")
+		require(form == Single || q.Batch != (Batch{}), path+".form", "is that of a batch, and the queue has none")
+		require(form != Bulk || q.Ordered(), path+".form", "a bulk names documents by the ordering key, and the queue has none")
+		require(form == Single || h.Post.Reconcile == "", path+".reconcile", "a batch is not asked about: the target applies the same line once")
 		other, twice := posts[h.Name]
-		require(!twice || other == h.Post, path+".reconcile", "must be the same in every entry that posts to this path")
+		require(!twice || other == h.Post, path+".reconcile", "must be the same in every entry that posts to this path, and so must the form")
 		posts[h.Name] = h.Post
 	}
 	b, require := q.Batch, r.requirer(place)

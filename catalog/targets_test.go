@@ -56,6 +56,32 @@ func TestATargetOfADisabledQueueIsNeededByNobody(t *testing.T) {
 	require.Empty(t, c.TargetsOf(""))
 }
 
+func TestAHandlerOfGoSaysWhichTargetsItCalls(t *testing.T) {
+	t.Parallel()
+	c, err := catalog.Load(posting(t, "reminder: { post", "seat.taken: { name: letters.send, calls: [unheard] }\n      reminder: { post"))
+	require.NoError(t, err)
+	var names []string
+	for _, target := range c.TargetsOf("letters") {
+		names = append(names, target.Name)
+	}
+	require.Equal(t, []string{"post-office", "unheard"}, names)
+}
+
+func TestASecretThatIsAbsentHasAFallback(t *testing.T) {
+	t.Parallel()
+	target := catalog.Target{SecretVariable: "OWN_SECRET", SecretFallback: "SHARED_SECRET"}
+	for sentence, test := range map[string]struct {
+		set  map[string][]string
+		want []string
+	}{
+		"its own goes first":     {map[string][]string{"OWN_SECRET": {"a"}, "SHARED_SECRET": {"b"}}, []string{"a"}},
+		"the fallback stands in": {map[string][]string{"SHARED_SECRET": {"b", "c"}}, []string{"b", "c"}},
+		"there may be neither":   {nil, nil},
+	} {
+		require.Equal(t, test.want, target.Secrets(func(variable string) []string { return test.set[variable] }), sentence)
+	}
+}
+
 func TestAHandlersNewsGoToTheQueueThatItEmitsTo(t *testing.T) {
 	t.Parallel()
 	c, err := catalog.Load("")
@@ -79,7 +105,6 @@ func TestEachMistakeOfATargetNamesFileTargetAndKey(t *testing.T) {
 		"no description":                   {"    description: Nobody posts to it.\n", "", "targets.yaml: target unheard: description: is missing"},
 		"a variable that is no URL":        {"POST_OFFICE_URL", "POST_OFFICE", target + "url_variable: must be an environment variable that ends with _URL, and none of the programs' own"},
 		"the alarm's URL":                  {"POST_OFFICE_URL", "ALARM_URL", target + "url_variable: must be an environment variable that ends with _URL, and none of the programs' own"},
-		"another target's URL":             {"POST_OFFICE_URL", "UNHEARD_URL", "targets.yaml: target unheard: url_variable: UNHEARD_URL is taken by targets.yaml: target post-office, url_variable"},
 		"the operators' token":             {"POST_OFFICE_SECRET", "OPS_TOKEN", target + "secret_variable: must be an environment variable that ends with _SECRET"},
 		"PayNow's scheme, which is theirs": {"scheme: standard", "scheme: paynow", target + "scheme: must be generic or standard"},
 		"a connection longer than all":     {`connect: "0.5s"`, `connect: "21s"`, target + "timeouts.connect: must be above 0 and at most timeouts.total, 9s"},
@@ -95,6 +120,11 @@ func TestEachMistakeOfATargetNamesFileTargetAndKey(t *testing.T) {
 		"a name beside it":                 {"reminder: { post:", "reminder: { name: letters.send, post:", handler + "post: stands in the place of name, not beside it"},
 		"an unknown key of a post":         {"post: { target", "post: { method: PUT, target", handler + "post.method: unknown key"},
 		"a post that emits":                {"reminder: { post", "reminder: { emits: [seat-news], post", handler + "emits: a post emits nothing"},
+		"a call of nobody":                 {"reminder: { post", "seat.taken: { name: letters.send, calls: [post-box] }\n      reminder: { post", "queues.yaml: queue reminders: handlers.seat.taken.calls: no target has the name post-box"},
+		"a call of one twice":              {"reminder: { post", "seat.taken: { name: letters.send, calls: [unheard, unheard] }\n      reminder: { post", "queues.yaml: queue reminders: handlers.seat.taken.calls: lists unheard twice"},
+		"a post that calls":                {"reminder: { post", "reminder: { calls: [unheard], post", handler + "calls: a post calls its target alone"},
+		"another fallback of its secret":   {"secret_variable: UNHEARD_SECRET", "secret_variable: POST_OFFICE_SECRET\n    secret_fallback: WEBHOOK_SECRET", "targets.yaml: target unheard: secret_fallback: must be that of every target with this secret_variable"},
+		"a fallback that is no secret":     {"secret_variable: UNHEARD_SECRET", "secret_variable: UNHEARD_SECRET\n    secret_fallback: OPS_TOKEN", "targets.yaml: target unheard: secret_fallback: must be an environment variable that ends with _SECRET"},
 		"neither":                          {`post: { target: post-office, path: /v1/letters, reconcile: "/v1/letters/{id}" }`, "", handler + "name: must be at most 64 of a-z, 0-9 and _ . -, and begin with a letter"},
 		"no path":                          {"path: /v1/letters, ", "", handler + "post.path: must be / and a segment of letters, digits and _ . -, up to nine times"},
 		"a path from nowhere":              {"path: /v1/letters", "path: v1/letters", handler + "post.path: must be / and a segment of letters, digits and _ . -, up to nine times"},
@@ -103,6 +133,10 @@ func TestEachMistakeOfATargetNamesFileTargetAndKey(t *testing.T) {
 		"a question of half a segment":     {"/v1/letters/{id}", "/v1/letters/{id}x", handler + "post.reconcile: must be a path like that, with {id} for one segment that is not its first"},
 		"a question of two ids":            {"/v1/letters/{id}", "/v1/{id}/{id}", handler + "post.reconcile: must be a path like that, with {id} for one segment that is not its first"},
 		"two questions about one path":     {"reminder: {", "another: { post: { target: post-office, path: /v1/letters } }\n      reminder: {", ""},
+		"a form that there is not":         {`reconcile: "/v1/letters/{id}"`, "form: csv", handler + "post.form: must be bulk or ndjson, or left out"},
+		"a form of a batch without one":    {`batch: { size: 5, wait: "0.02s" }` + "\n    handlers:\n      reminder: { post: { target: post-office, path: /v1/letters, reconcile: \"/v1/letters/{id}\"", "handlers:\n      reminder: { post: { target: post-office, path: /v1/letters, form: ndjson", handler + "post.form: is that of a batch, and the queue has none"},
+		"a bulk of no document":            {`reconcile: "/v1/letters/{id}"`, "form: bulk", handler + "post.form: a bulk names documents by the ordering key, and the queue has none"},
+		"a question about a batch":         {`reconcile: "/v1/letters/{id}"`, `reconcile: "/v1/letters/{id}", form: ndjson`, handler + "post.reconcile: a batch is not asked about: the target applies the same line once"},
 		"a batch of one":                   {"size: 5", "size: 1", "queues.yaml: queue reminders: batch.size: must be 2 to concurrency: what is not handled at once cannot be gathered"},
 		"a batch that cannot be gathered":  {"size: 5", "size: 11", "queues.yaml: queue reminders: batch.size: must be 2 to concurrency: what is not handled at once cannot be gathered"},
 		"a batch without a wait":           {`, wait: "0.02s"`, "", "queues.yaml: queue reminders: batch.wait: must be above 0s, at most 1s, and below the shortest timeout"},
@@ -114,7 +148,7 @@ func TestEachMistakeOfATargetNamesFileTargetAndKey(t *testing.T) {
 			_, err := catalog.Load(posting(t, test.old, test.replacement))
 			switch sentence {
 			case "two questions about one path":
-				require.ErrorContains(t, err, ".post.reconcile: must be the same in every entry that posts to this path")
+				require.ErrorContains(t, err, ".post.reconcile: must be the same in every entry that posts to this path, and so must the form")
 			case "a batch longer than its handlers":
 				require.ErrorContains(t, err, "batch.wait: must be above 0s, at most 1s, and below the shortest timeout")
 			default:

@@ -111,6 +111,15 @@ func TestTerraformRefusesWhatTheLoaderRefuses(t *testing.T) {
 		"an alias of dead letters with a space":      {"priority: high", "priority: high\n    dead_letter: { aliases: [the lost] }", "dead_letter.aliases: must be names"},
 		"an alias of dead letters that is taken":     {"priority: high", "priority: high\n    dead_letter: { aliases: [seats.exchange] }", "seats.exchange is named twice"},
 		"an emission that is no list":                {"[seat-news]", "seat-news", "handlers.seat.freed.emits: must be a list"},
+		"a rate per user of more than all":           {"pool: seats", "pool: seats\n    rate: { per_second: 4, per_user: 5, user: [seat_id] }", "rate.per_user: must be 0"},
+		"a rate per user of nobody":                  {"pool: seats", "pool: seats\n    rate: { per_user: 5 }", "rate.user: must list names"},
+		"a rate that is none":                        {"pool: seats", "pool: seats\n    rate: { per_second: -1 }", "rate.per_second: must be 0"},
+		"a rate with an unknown key":                 {"pool: seats", "pool: seats\n    rate: { per_minute: 1 }", "rate"},
+		"a bound that says not what to do":           {"pool: seats", "pool: seats\n    max_backlog: { messages: 9 }", "max_backlog: must have messages"},
+		"a bound below its alert":                    {"pool: seats", "pool: seats\n    backlog_alert_above: 9\n    max_backlog: { messages: 9, on_full: alert }", "max_backlog.messages: must be above"},
+		"a warning that comes after its alert":       {"pool: seats", "pool: seats\n    backlog_alert_above: 9\n    backlog_warn_above: 9", "backlog_warn_above: must be 0"},
+		"a warning above dead letters' alert":        {"alert_above: 0", "alert_above: 0\n    warn_above: 1", "dead_letter.warn_above: must be 0 to"},
+		"a warning of an older dead letter":          {`oldest_alert: "14400s"`, "oldest_alert: \"14400s\"\n    oldest_warn: \"14400s\"", "dead_letter.oldest_warn: must be 0s"},
 		"a batch that cannot be gathered":            {"pool: seats", "pool: seats\n    batch: { size: 11, wait: \"0.02s\" }", "batch.size: must be 2 to concurrency"},
 	} {
 		t.Run(name, func(t *testing.T) {

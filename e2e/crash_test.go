@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -17,7 +16,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -254,8 +252,10 @@ type installation struct {
 	webhook     *e2e.Process
 	worker      *e2e.Process
 	workerURL   string
-	// gate is between the worker and Pub/Sub, for publishing.
+	// gate is between the worker and Pub/Sub, for publishing. door is in front of the worker, at
+	// workerURL: each of its processes has a port of its own.
 	gate    *e2e.Gate
+	door    *e2e.Gate
 	service *standin.Receiver
 	points  []string
 	// event and update are the ids of the story's event and of the event it emits.
@@ -266,26 +266,6 @@ type installation struct {
 
 	mu       sync.Mutex
 	recorded []string
-}
-
-// nextPort counts ports below the system's range for automatic ports, so that no other program
-// takes the worker's port while it is dead.
-var nextPort = func() *atomic.Uint32 {
-	var port atomic.Uint32
-	port.Store(20000 + rand.Uint32N(8000))
-	return &port
-}()
-
-func freePort(t *testing.T) string {
-	t.Helper()
-	for {
-		port := strconv.Itoa(int(nextPort.Add(1)))
-		listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", net.JoinHostPort("127.0.0.1", port))
-		if err == nil {
-			require.NoError(t, listener.Close())
-			return port
-		}
-	}
 }
 
 func (g crashSetup) open(t *testing.T, test crashCase) *installation {
@@ -313,13 +293,16 @@ func (g crashSetup) open(t *testing.T, test crashCase) *installation {
 	require.NoError(t, err)
 	t.Cleanup(s.gate.Close)
 
-	port := freePort(t)
-	s.workerURL = "http://127.0.0.1:" + port
+	s.door, err = e2e.NewGate(t.Context(), "")
+	require.NoError(t, err)
+	t.Cleanup(s.door.Close)
+	s.workerURL = "http://" + s.door.Addr()
 	s.environment = []string{
 		"HOST=127.0.0.1", "METRICS_PORT=0", "GOOGLE_CLOUD_PROJECT=" + s.project, "CATALOG_DIR=" + g.catalogDir, "PUSH_AUTH=none",
 		"FIRESTORE_EMULATOR_HOST=" + g.database, "WEBHOOK_SECRET_PAYNOW=" + e2e.Secret, "WEBHOOK_SIGNING_SECRET=" + e2e.Secret,
-		"SUBSCRIPTION_SERVICE_URL=" + server.URL, "PATH=" + os.Getenv("PATH"), "HOME=" + g.binaries,
+		"PATH=" + os.Getenv("PATH"), "HOME=" + g.binaries,
 	}
+	s.environment = append(s.environment, e2e.TargetsAt(server.URL)...)
 	s.provision(t)
 	for _, q := range s.served() {
 		_, err := g.admin.SubscriptionAdminClient.CreateSubscription(t.Context(), &pubsubpb.Subscription{
@@ -331,7 +314,7 @@ func (g crashSetup) open(t *testing.T, test crashCase) *installation {
 		append([]string{"PORT=0", "PUBSUB_EMULATOR_HOST=" + g.broker}, s.environment...), s.log)
 	require.NoError(t, err)
 	t.Cleanup(s.webhook.Kill)
-	s.environment = append(s.environment, "PORT="+port, "PUBSUB_EMULATOR_HOST="+s.gate.Addr())
+	s.environment = append(s.environment, "PORT=0", "PUBSUB_EMULATOR_HOST="+s.gate.Addr())
 	s.startWorker(t)
 	t.Cleanup(func() { s.worker.Kill() })
 	s.schedule(t)
@@ -420,7 +403,7 @@ func (s *installation) schedule(t *testing.T) {
 	})
 }
 
-// startWorker starts the next worker at the same address.
+// startWorker starts the next worker behind the door.
 func (s *installation) startWorker(t *testing.T) {
 	t.Helper()
 	environment := s.environment
@@ -430,6 +413,7 @@ func (s *installation) startWorker(t *testing.T) {
 	var err error
 	s.worker, err = e2e.Start(t.Context(), filepath.Join(s.binaries, "worker"), environment, s.log)
 	require.NoError(t, err)
+	s.door.Aim(strings.TrimPrefix(s.worker.URL, "http://"))
 }
 
 // awaitDeath waits until the worker has killed itself at its point.

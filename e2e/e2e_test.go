@@ -71,6 +71,8 @@ type stack struct {
 	forged int
 	// service is the stand-in for the subscription service.
 	service *standin.Receiver
+	// gateway is the stand-in for the payment gateway.
+	gateway *standin.Gateway
 	// task calls one of the worker's tasks and returns its result.
 	task func(ctx context.Context, name string) (map[string]any, error)
 
@@ -121,6 +123,12 @@ var cases = []stackCase{
 	{"a guest's points move to the user once, and are refunded from there", customerLinked},
 	{"a product that was forgotten is set, and its order replayed and credited", productSet},
 	{"a product is worth what it was set to, until it is retired", productChanged},
+	{"a trial is paid, told and refunded", trialPaid},
+	{"a renewal is started once at a gateway that fails and loses its answer", renewalStarted},
+	{"a payment that is declined is told, and one that nobody could be told of is not made", paymentDeclined},
+	{"a payment is refunded once, whatever the messages' ids", paymentRefunded},
+	{"a refund's dead letter is replayed by two persons", fourEyes},
+	{"a webhook is known by its signature and its time", signaturesChecked},
 	{"metrics are at no public port, and an unsigned body is not read", doors},
 	{"no personal value is anywhere behind the door", noPersonalData}, // the last case: it looks at the data of all others
 }
@@ -209,6 +217,7 @@ func startReal(t *testing.T, project string, provision e2e.Provision, environmen
 		published: collect(r.Published), deadLetters: collect(r.DeadLetters),
 		forged:     http.StatusBadRequest,
 		service:    r.Service,
+		gateway:    r.Gateway,
 		task:       r.Task,
 		storeDown:  shut(r.WorkerStore),
 		brokerDown: shut(r.WebhookBroker),
@@ -279,6 +288,7 @@ func startEmbeddedOf(t *testing.T, folder string) *stack {
 		},
 		forged:     http.StatusUnauthorized,
 		service:    running.Service,
+		gateway:    running.Gateway,
 		task:       running.Task,
 		storeDown:  breaking.Down,
 		brokerDown: taps["webhook"].down.Store,

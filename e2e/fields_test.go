@@ -152,9 +152,9 @@ func unknownMembers(t *testing.T, s *stack) {
 		require.NoError(t, err)
 		return answer
 	}
-	refused := enqueue(`,"plan_id":"gold","customer_email":"ilse.brandvold@example.org","Ilse Brandvold":true`)
+	refused := enqueue(`,"plan_name":"gold","customer_email":"ilse.brandvold@example.org","Ilse Brandvold":true`)
 	require.Equal(t, http.StatusUnprocessableEntity, refused.Status)
-	for _, path := range []string{"payload.plan_id", "payload.customer_email", "payload.?"} {
+	for _, path := range []string{"payload.plan_name", "payload.customer_email", "payload.?"} {
 		require.Contains(t, refused.Body, `{"path":"`+path+`","rule":"unknown"}`)
 	}
 	requireNothingPersonal(t, refused.Body)

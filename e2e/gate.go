@@ -11,14 +11,14 @@ import (
 // at a known time.
 type Gate struct {
 	listener net.Listener
-	target   string
 
-	mu    sync.Mutex
-	mode  gateMode
-	seen  chan struct{} // closed when bytes are held
-	freed chan struct{} // closed when holding ends
-	conns map[net.Conn]struct{}
-	wg    sync.WaitGroup
+	mu     sync.Mutex
+	target string
+	mode   gateMode
+	seen   chan struct{} // closed when bytes are held
+	freed  chan struct{} // closed when holding ends
+	conns  map[net.Conn]struct{}
+	wg     sync.WaitGroup
 }
 
 type gateMode int
@@ -39,6 +39,13 @@ func NewGate(ctx context.Context, target string) (*Gate, error) {
 	g := &Gate{listener: listener, target: target, conns: map[net.Conn]struct{}{}}
 	g.wg.Go(g.accept)
 	return g, nil
+}
+
+// Aim leads new connections to another target.
+func (g *Gate) Aim(target string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.target = target
 }
 
 // Addr is the gate's own host:port.
@@ -102,7 +109,10 @@ func (g *Gate) accept() {
 		if err != nil {
 			return
 		}
-		server, err := (&net.Dialer{}).DialContext(context.Background(), "tcp", g.target)
+		g.mu.Lock()
+		target := g.target
+		g.mu.Unlock()
+		server, err := (&net.Dialer{}).DialContext(context.Background(), "tcp", target)
 		if err != nil {
 			_ = client.Close()
 			continue

@@ -15,6 +15,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -53,10 +54,13 @@ type Real struct {
 	// Log holds the output of both services.
 	Log *Log
 	// WorkerStore is between the worker and Firestore. WebhookBroker is between the webhook
-	// service and Pub/Sub.
-	WorkerStore, WebhookBroker *Gate
+	// service and Pub/Sub. WorkerDoor is in front of the worker: each of its processes has a port
+	// of its own, and the subscriptions push to one address.
+	WorkerStore, WebhookBroker, WorkerDoor *Gate
 	// Service is the stand-in for the subscription service, in this process.
 	Service *standin.Receiver
+	// Gateway stands in for the payment gateway, in this process.
+	Gateway *standin.Gateway
 	// Store and Publisher connect to the emulators without a gate.
 	Store     store.Store
 	Publisher *pubsub.Publisher
@@ -117,14 +121,18 @@ func (r *Real) start(ctx context.Context, database string, provision Provision, 
 	}
 	r.closers = append(r.closers, r.WebhookBroker.Close)
 
-	if r.Service, err = standin.NewReceiver(standin.ReceiverConfig{Secrets: []string{Secret}, Tolerance: 5 * time.Minute}); err != nil {
+	if r.Service, err = standin.NewReceiver(standin.ReceiverConfig{Secrets: []string{Secret}, Posts: shipped.Posts(""), Tolerance: 5 * time.Minute}); err != nil {
 		return err
 	}
-	service := httptest.NewUnstartedServer(r.Service)
+	if r.Gateway, err = standin.NewGateway(standin.GatewayConfig{Secrets: []string{Secret}, Tolerance: 5 * time.Minute}); err != nil {
+		return err
+	}
+	service := httptest.NewUnstartedServer(r.Gateway.Before(r.Service))
 	service.Config.WriteTimeout = time.Minute
 	service.Start()
 	r.closers = append(r.closers, func() {
 		r.Service.Close()
+		r.Gateway.Close()
 		service.Close()
 	})
 
@@ -149,12 +157,15 @@ func (r *Real) start(ctx context.Context, database string, provision Provision, 
 		"HOST=127.0.0.1", "METRICS_PORT=0", "GOOGLE_CLOUD_PROJECT=" + r.project, "WEBHOOK_SECRET_PAYNOW=" + Secret,
 		"WEBHOOK_SIGNING_SECRET=" + Secret, "PUSH_AUTH=none", "PATH=" + os.Getenv("PATH"), "HOME=" + r.folder,
 	}, environment...)
-	r.workerEnvironment = append([]string{"PUBSUB_EMULATOR_HOST=" + r.broker, "FIRESTORE_EMULATOR_HOST=" + r.WorkerStore.Addr(), "SUBSCRIPTION_SERVICE_URL=" + service.URL}, common...)
-	if err := r.startWorker(ctx, "0"); err != nil {
+	r.workerEnvironment = slices.Concat([]string{"PUBSUB_EMULATOR_HOST=" + r.broker, "FIRESTORE_EMULATOR_HOST=" + r.WorkerStore.Addr()}, TargetsAt(service.URL), common)
+	if r.WorkerDoor, err = NewGate(ctx, ""); err != nil {
 		return err
 	}
-	// Restarts reuse the port, since the subscriptions push to it.
-	if err := provision(ctx, r.broker, r.worker.URL); err != nil {
+	r.closers = append(r.closers, r.WorkerDoor.Close)
+	if err := r.RestartWorker(ctx); err != nil {
+		return err
+	}
+	if err := provision(ctx, r.broker, r.WorkerURL()); err != nil {
 		return err
 	}
 	if err := r.tap(ctx); err != nil {
@@ -170,20 +181,28 @@ func (r *Real) start(ctx context.Context, database string, provision Provision, 
 	return nil
 }
 
-func (r *Real) startWorker(ctx context.Context, port string) (err error) {
-	r.worker, err = Start(ctx, filepath.Join(r.folder, "worker"), append([]string{"PORT=" + port}, r.workerEnvironment...), r.Log)
-	return err
+// TargetsAt returns the variables, as NAME=value, of every target of the shipped catalog at one
+// URL.
+func TargetsAt(url string) []string {
+	var environment []string
+	for _, target := range shipped.Targets {
+		environment = append(environment, target.URLVariable+"="+url)
+	}
+	return environment
 }
 
-// WorkerURL is the worker's address.
-func (r *Real) WorkerURL() string { return r.worker.URL }
+// WorkerURL is the address at which every process of the worker is reached.
+func (r *Real) WorkerURL() string { return "http://" + r.WorkerDoor.Addr() }
 
 // KillWorker ends the worker with SIGKILL.
 func (r *Real) KillWorker() { r.worker.Kill() }
 
-// RestartWorker starts the worker again at the same address.
-func (r *Real) RestartWorker(ctx context.Context) error {
-	return r.startWorker(ctx, r.worker.URL[strings.LastIndexByte(r.worker.URL, ':')+1:])
+// RestartWorker starts the worker, which is not running, behind its door.
+func (r *Real) RestartWorker(ctx context.Context) (err error) {
+	if r.worker, err = Start(ctx, filepath.Join(r.folder, "worker"), append([]string{"PORT=0"}, r.workerEnvironment...), r.Log); err == nil {
+		r.WorkerDoor.Aim(strings.TrimPrefix(r.worker.URL, "http://"))
+	}
+	return err
 }
 
 // tap adds a subscription to the topics of every enabled queue, dead letters included, to see
@@ -256,7 +275,7 @@ func (r *Real) pull(ctx context.Context, id string) ([]contract.Message, error) 
 
 // Task calls one task of the worker and returns its result.
 func (r *Real) Task(ctx context.Context, name string) (map[string]any, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, r.worker.URL+"/tasks/"+name, nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, r.WorkerURL()+"/tasks/"+name, nil)
 	if err != nil {
 		return nil, err
 	}

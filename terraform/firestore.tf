@@ -20,6 +20,8 @@ locals {
     delayed       = ["created_at", "message"]
 
     paynowCustomers = ["since", "taught_by"]
+
+    refunds = ["reserved_at", "settled_at"]
   }
 }
 

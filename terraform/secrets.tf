@@ -3,8 +3,13 @@
 
 locals {
   webhook_secrets = distinct([for name, source in module.catalog.sources : source.secret_variable])
-  worker_secrets  = { for pool, p in local.pools : pool => concat(["OPS_TOKEN"], p.secret_variables) }
-  secrets         = distinct(concat(local.webhook_secrets, flatten(values(local.worker_secrets))))
+  # A secret at version 0 is absent; what signs with it signs with its fallback.
+  worker_secrets = {
+    for pool, p in local.pools : pool => concat(["OPS_TOKEN"], distinct([
+      for variable in p.secret_variables : lookup(var.secret_versions, variable, 1) == 0 ? p.secret_fallbacks[variable][0] : variable
+    ]))
+  }
+  secrets = distinct(concat(local.webhook_secrets, flatten(values(local.worker_secrets))))
 
   secret_references = {
     for variable in local.secrets : variable => {
@@ -27,7 +32,7 @@ resource "google_secret_manager_secret" "secret" {
   lifecycle {
     # A version for an unused variable is a misspelt name.
     precondition {
-      condition     = length(setsubtract(keys(var.secret_versions), local.secrets)) == 0
+      condition     = length(setsubtract([for variable, n in var.secret_versions : variable if n > 0], local.secrets)) == 0
       error_message = "secret_versions names ${join(", ", setsubtract(keys(var.secret_versions), local.secrets))}, which no service reads; there are ${join(", ", local.secrets)}."
     }
   }

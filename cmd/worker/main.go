@@ -118,7 +118,7 @@ func (c config) access() (ops.Access, error) {
 // the catalog names.
 func (c config) targets(cat *catalog.Catalog, getenv func(string) string) (delivery.Targets, error) {
 	return delivery.Open(cat, c.Pool, func(t catalog.Target) (string, []string) {
-		return getenv(t.URLVariable), env.Secret(getenv(t.SecretVariable)).List()
+		return getenv(t.URLVariable), t.Secrets(func(variable string) []string { return env.Secret(getenv(variable)).List() })
 	}, time.Now)
 }
 

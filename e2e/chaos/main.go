@@ -7,7 +7,7 @@
 //	go run ./e2e/chaos [-events 15000] [-seed N] [-kills-every 1s] [-arms tx,leased,...]
 //
 // The events are split among the arms that must hold: both kinds of handler, each unordered and
-// ordered by key, the ordered Tx with messages through the outbox. Controls run at the same time
+// ordered by key, the ordered Tx with messages through the outbox, and a batch of leased attempts. Controls run at the same time
 // with a tenth as many events each. Their handlers are wrong: check-then-act, mark-then-act, a
 // lease without a fence. The command exits non-zero unless the arms have lost, doubled and
 // disordered nothing and check-then-act has doubled: a harness that cannot fail proves nothing.

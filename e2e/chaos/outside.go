@@ -54,6 +54,7 @@ func newOutside(seed uint64, listener net.Listener) *outside {
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /effects/{arm}/{event}", o.unreliable(o.apply))
+	mux.HandleFunc("POST /batches/{arm}", o.unreliable(o.applyAll))
 	mux.HandleFunc("GET /effects/{arm}/{event}", o.unreliable(o.known))
 	mux.HandleFunc("POST /topics/{topic}", o.unreliable(o.publish))
 	o.server = &http.Server{Handler: mux, ErrorLog: nil, ReadHeaderTimeout: time.Minute, WriteTimeout: time.Minute}
@@ -65,13 +66,13 @@ const failing, losing = 0.01, 0.02
 
 // unreliable answers with what handle returns, under the lock. At random it fails, which handle
 // is published, or loses the answer.
-func (o *outside) unreliable(handle func(r *http.Request, failed bool) (status int)) http.HandlerFunc {
+func (o *outside) unreliable(handle func(r *http.Request, failed bool) (answer any, status int)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		o.mu.Lock()
 		defer o.mu.Unlock()
 		draw := o.random.Float64()
 		failed := !o.well && draw < failing
-		status := handle(r, failed)
+		answer, status := handle(r, failed)
 		switch {
 		case failed:
 			o.failed++
@@ -81,6 +82,7 @@ func (o *outside) unreliable(handle func(r *http.Request, failed bool) (status i
 			panic(http.ErrAbortHandler) // net/http's way to cut the connection
 		default:
 			w.WriteHeader(status)
+			_ = json.NewEncoder(w).Encode(answer) // a client that has left does without it
 		}
 	}
 }
@@ -92,55 +94,82 @@ func (o *outside) calm() {
 	o.well = true
 }
 
-func (o *outside) of(r *http.Request) *effect {
-	key := [2]string{r.PathValue("arm"), r.PathValue("event")}
+func (o *outside) of(arm, event string) *effect {
+	key := [2]string{arm, event}
 	if o.effects[key] == nil {
 		o.effects[key] = &effect{asked: map[string]bool{}}
 	}
 	return o.effects[key]
 }
 
-func (o *outside) apply(r *http.Request, failed bool) (status int) {
-	e, query := o.of(r), r.URL.Query()
-	if attempt := r.Header.Get("Attempt"); attempt != "1" && !e.asked[attempt] {
+func (o *outside) apply(r *http.Request, failed bool) (answer any, status int) {
+	query := r.URL.Query()
+	cycle, err := strconv.ParseInt(query.Get("cycle"), 10, 64)
+	if err != nil {
+		return nil, http.StatusBadRequest
+	}
+	o.take(r.PathValue("arm"), arm.Item{
+		Event: r.PathValue("event"), IdempotencyKey: r.Header.Get("Idempotency-Key"), Attempt: r.Header.Get("Attempt"), Key: query.Get("key"), Cycle: cycle,
+	}, failed)
+	return nil, http.StatusOK
+}
+
+// applyAll takes a batch. At random it refuses single items of it.
+func (o *outside) applyAll(r *http.Request, failed bool) (answer any, status int) {
+	var items []arm.Item
+	if json.NewDecoder(r.Body).Decode(&items) != nil {
+		return nil, http.StatusBadRequest
+	}
+	statuses := make([]int, len(items))
+	for i, item := range items {
+		statuses[i] = http.StatusOK
+		refused := !failed && !o.well && o.random.Float64() < failing
+		if o.take(r.PathValue("arm"), item, failed || refused); refused {
+			o.failed++
+			statuses[i] = http.StatusServiceUnavailable
+		}
+	}
+	return statuses, http.StatusOK
+}
+
+// take applies the effect of one event, unless the call has failed.
+func (o *outside) take(arm string, item arm.Item, failed bool) {
+	e := o.of(arm, item.Event)
+	if item.Attempt != "1" && !e.asked[item.Attempt] {
 		e.unasked++
 	}
-	cycle, err := strconv.ParseInt(query.Get("cycle"), 10, 64)
 	switch {
 	case failed:
-	case err != nil:
-		return http.StatusBadRequest
 	// A key other than the event's id counts as a new one.
-	case e.times == 0 || r.Header.Get("Idempotency-Key") != r.PathValue("event"):
+	case e.times == 0 || item.IdempotencyKey != item.Event:
 		e.times++
-		key := [2]string{r.PathValue("arm"), query.Get("key")}
-		o.applied[key] = append(o.applied[key], cycle)
+		key := [2]string{arm, item.Key}
+		o.applied[key] = append(o.applied[key], item.Cycle)
 	default:
 		o.repeated++
 	}
-	return http.StatusOK
 }
 
-func (o *outside) known(r *http.Request, _ bool) (status int) {
-	e := o.of(r)
+func (o *outside) known(r *http.Request, _ bool) (answer any, status int) {
+	e := o.of(r.PathValue("arm"), r.PathValue("event"))
 	e.asked[r.Header.Get("Attempt")] = true
 	if e.times == 0 {
-		return http.StatusNotFound
+		return nil, http.StatusNotFound
 	}
-	return http.StatusOK
+	return nil, http.StatusOK
 }
 
-func (o *outside) publish(r *http.Request, failed bool) (status int) {
+func (o *outside) publish(r *http.Request, failed bool) (answer any, status int) {
 	var m contract.Message
 	var body contract.Envelope
 	switch {
 	case json.NewDecoder(r.Body).Decode(&m) != nil:
-		return http.StatusBadRequest
+		return nil, http.StatusBadRequest
 	case failed || r.PathValue("topic") != arm.Topic: // a dead letter is counted by its missing effect
-		return http.StatusOK
+		return nil, http.StatusOK
 	case json.Unmarshal(m.Data, &body) != nil:
-		return http.StatusBadRequest
+		return nil, http.StatusBadRequest
 	}
 	o.published[m.OrderingKey] = append(o.published[m.OrderingKey], emission{id: body.ID, event: body.Payload.EventID, cycle: body.Payload.Cycle})
-	return http.StatusOK
+	return nil, http.StatusOK
 }

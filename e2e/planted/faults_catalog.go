@@ -67,10 +67,9 @@ var faultsOfCatalog = []fault{
 	{"a private address is anybody's", targetLimits, `dialer.Control, proxy = public, nil`, `proxy = nil`, notifyDir, "TestOnlyAnInternalTargetIsDialledAtAPrivateAddress"},
 	{"an address in another form is public", targetLimits, `at.Addr().Unmap()`, `at.Addr()`, notifyDir, "TestOnlyAnInternalTargetIsDialledAtAPrivateAddress"},
 	{"who is turned away takes a turn", targetLimits, `turn.CancelAt(now)`, `_ = turn`, notifyDir, "TestATargetIsAskedNoMoreOftenThanItsRate"},
-	{"an open breaker lets all through", targetLimits, `l.until = now.Add(l.Breaker.Rest)
-	return 0`, `return 0`, notifyDir, "TestAnOpenBreakerLetsOneThrough"},
-	{"a refusal is a failure of the target", targetLimits, `failure == nil || retry.Decide(failure).Class.Terminal():`, `failure == nil:`, notifyDir, leftAlone},
-	{"a breaker stays open", targetLimits, `l.failed = 0`, `_ = 0`, notifyDir, leftAlone},
+	{"an open breaker lets all through", targetLimits, `MaxRequests: 1,`, `MaxRequests: 1000,`, notifyDir, "TestAnOpenBreakerLetsOneThrough"},
+	{"a refusal is a failure of the target", targetLimits, `return err == nil || retry.Decide(err).Class.Terminal() }`, `return err == nil }`, notifyDir, leftAlone},
+	{"a breaker stays open", targetLimits, `Timeout:     t.Breaker.Rest,`, `Timeout:     100 * t.Breaker.Rest,`, notifyDir, leftAlone},
 	{"an exchange takes as long as it likes", callee, `context.WithTimeout(ctx, t.total)`, `context.WithCancel(ctx)`, notifyDir,
 		"TestAnExchangeTakesNoLongerThanTheTargetsTotal"},
 

@@ -41,7 +41,13 @@ type Payload struct {
 	PeriodStart string `json:"period_start,omitempty"`
 	PeriodEnd   string `json:"period_end,omitempty"`
 	// Cycle is which billing cycle a renewal is.
-	Cycle      int64  `json:"cycle,omitzero"`
+	Cycle int64 `json:"cycle,omitzero"`
+	// PlanID and PreviousPlanID are of a change of plans.
+	PlanID         string `json:"plan_id,omitempty"`
+	PreviousPlanID string `json:"previous_plan_id,omitempty"`
+	// Quantity of Meter is usage that is taken over; below 0 it corrects.
+	Meter      string `json:"meter,omitempty"`
+	Quantity   int64  `json:"quantity,omitzero"`
 	OccurredAt string `json:"occurred_at,omitempty"`
 }
 

@@ -21,7 +21,8 @@ const tries = 3
 
 // Begin starts the run of an event. record carries the event's identity: queue,
 // tenant, ids, type, payload hash, ordering key, the ticket of the delivered copy, and the
-// attempts that were made before the message came here. It reads nothing.
+// attempts that were made before the message came here. It reads nothing. With a rememberFor of 0
+// the run has no record in the store: it finds nothing of other runs, and they find nothing of it.
 func (o *Once) Begin(key store.Key, record Record, rememberFor time.Duration) *Run {
 	ticket := record.DelayTicket
 	record.Result, record.DelayTicket, record.CreatedAt = "", "", time.Time{}
@@ -105,6 +106,12 @@ func (r *Run) Look(ctx context.Context) (Seen, error) {
 // read reads the record at the returned moment. The zero record stands for one that is absent
 // or has expired.
 func (r *Run) read(ctx context.Context) (store.Version, Record, time.Time, error) {
+	switch {
+	case r.rememberFor == 0 && r.mine:
+		return r.version, r.record, r.once.Now(), nil
+	case r.rememberFor == 0:
+		return 0, Record{}, r.once.Now(), nil
+	}
 	doc, err := r.once.Store.Get(ctx, r.key)
 	now := r.once.Now()
 	switch {
@@ -336,8 +343,20 @@ func (r *Run) ending(end Ending) (record Record, also []store.Write, seen Seen) 
 }
 
 // commit writes the record, and more with it, at the version that the run knows. written is
-// false, without an error, where the store holds another.
+// false, without an error, where the store holds another. The record of a run that is not
+// remembered is kept in the run alone.
 func (r *Run) commit(ctx context.Context, record Record, also ...store.Write) (written bool, err error) {
+	if r.rememberFor == 0 {
+		if len(also) > 0 {
+			if _, err = r.once.Store.Commit(ctx, also); errors.Is(err, store.ErrExists) || errors.Is(err, store.ErrStale) {
+				return false, nil
+			}
+		}
+		if err == nil {
+			r.record, r.version, r.mine = record, r.version+1, true
+		}
+		return err == nil, err
+	}
 	write := store.Update(r.key, r.version, record.Fields())
 	if r.version == 0 {
 		write = store.Create(r.key, write.Fields)

@@ -56,12 +56,7 @@ func (t *Target) Call(ctx context.Context, request Request) (Answer, error) {
 	if !pii.ID.Valid(request.ID) { // it goes into headers
 		return Answer{}, retry.Permanent("event_id_invalid", nil)
 	}
-	if err := t.limits.enter(ctx, t.now()); err != nil {
-		return Answer{}, err
-	}
-	answer, err := t.send(ctx, request)
-	t.limits.leave(t.now(), err)
-	return answer, err
+	return t.limits.around(ctx, func() (Answer, error) { return t.send(ctx, request) })
 }
 
 // send makes one signed request and says what its answer means.

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -62,7 +63,7 @@ func New(config Config) (*Target, error) {
 	}
 	t := &Target{
 		base: base, signer: signer, own: config.Client == nil, total: config.Target.Timeouts.Total,
-		limits: newLimits(config.Target), now: config.Now,
+		limits: newLimits(config.Target, config.Now), now: config.Now,
 	}
 	client := http.Client{Transport: transport(config.Target)}
 	if config.Client != nil {
@@ -102,12 +103,25 @@ func Open(c *catalog.Catalog, pool string, place func(catalog.Target) (url strin
 }
 
 // Register registers the posts of the queues under their names in the catalog. It leaves out
-// those to a target that is missing: the registry's own check reports them.
-func (ts Targets) Register(r *handler.Registry, queues []catalog.Queue) {
+// those to a target that is missing: the registry's own check reports them. timer is that of
+// batches; see handler.Batch.
+func (ts Targets) Register(r *handler.Registry, queues []catalog.Queue, timer func(time.Duration) (<-chan time.Time, func() bool)) {
+	byID := func(id string) (catalog.Queue, bool) {
+		i := slices.IndexFunc(queues, func(q catalog.Queue) bool { return q.ID == id })
+		if i < 0 {
+			return catalog.Queue{}, false
+		}
+		return queues[i], true
+	}
 	for _, q := range queues {
 		for _, h := range q.Handlers {
 			t, ok := ts[h.Post.Target]
-			if _, twice := r.Lookup(h.Name); ok && q.Enabled && !twice {
+			_, twice := r.Lookup(h.Name)
+			switch {
+			case !ok || !q.Enabled || twice:
+			case h.Post.Form != catalog.Single:
+				r.Leased(h.Name, t.Batch(h.Post, Batching{Queue: byID, Timer: timer}))
+			default:
 				r.Leased(h.Name, t.Post(h.Post))
 			}
 		}
@@ -138,7 +152,9 @@ func (t *Target) Close() {
 //	2xx                delivered
 //	409                delivered if the target, asked, has the event; else as other 4xx
 //	401, 403, 407      down [callee_unauthorized_401]: our secret or clock is wrong
-//	408, 425, 429      down [callee_busy_429]
+//	408                timed out [callee_timeout_408]: it waited for our request
+//	425, 429           down [callee_busy_429]
+//	410                permanent [callee_gone_410]
 //	other 4xx          permanent [callee_refused_422]
 //	3xx                permanent [callee_redirects_308]
 //	5xx                transient [callee_failed_503]
@@ -148,8 +164,9 @@ func (t *Target) Close() {
 //	a connection lost  down [callee_unreachable], whatever the target did before
 //
 // The table is retry.HTTPStatus. A Retry-After of a 429 or 503, in seconds or as a
-// date, is how long the target is left alone, a day at most. What the target's own
+// date, is how long the message waits at least, a day at most. What the target's own
 // limits hold back is busy [callee_crowded, callee_rate, callee_resting]: no attempt.
+// Everything but 2xx and a permanent failure is a failure of the target to its breaker.
 //
 // Of the answers to Reconcile, 200 is done, and 404, 405 and 501 are not; for the
 // rest the same table holds, but nothing in it is permanent.

@@ -119,10 +119,12 @@ func TestAnAnswerSaysWhatBecomesOfTheMessage(t *testing.T) {
 		want     verdict // none: delivered
 	}{
 		"it is taken":                           {[]int{200, 201, 202, 204, 299}, verdict{}},
-		"it is refused":                         {[]int{400, 402, 404, 405, 410, 413, 415, 422, 451, 499}, verdict{Class: retry.Rejected, Reason: "callee_refused_", Counts: true}},
+		"it is refused":                         {[]int{400, 402, 404, 405, 413, 415, 422, 451, 499}, verdict{Class: retry.Rejected, Reason: "callee_refused_", Counts: true}},
 		"a redirect":                            {[]int{300, 301, 302, 303, 304, 307, 308, 399}, verdict{Class: retry.Rejected, Reason: "callee_redirects_", Counts: true}},
 		"our secret is not theirs":              {[]int{401, 403, 407}, verdict{Class: retry.Unavailable, Reason: "callee_unauthorized_", Counts: true}},
-		"it has no time for us":                 {[]int{408, 425, 429}, verdict{Class: retry.Unavailable, Reason: "callee_busy_", Counts: true}},
+		"it has no time for us":                 {[]int{425, 429}, verdict{Class: retry.Unavailable, Reason: "callee_busy_", Counts: true}},
+		"it is gone for good":                   {[]int{410}, verdict{Class: retry.Rejected, Reason: "callee_gone_", Counts: true}},
+		"it waited for us too long":             {[]int{408}, verdict{Class: retry.TimedOut, Reason: "callee_timeout_", Counts: true}},
 		"it failed":                             {[]int{500, 501, 502, 503, 504, 599}, verdict{Class: retry.Failed, Reason: "callee_failed_", Counts: true}},
 		"it says what nobody knows the like of": {[]int{600, 999}, verdict{Class: retry.Failed, Reason: "callee_unclear_", Counts: true}},
 	} {
@@ -162,7 +164,8 @@ func TestAskedWhatBecameOfIt(t *testing.T) {
 		"it has it":                     {[]int{200}, true, ""},
 		"it has not, or cannot be told": {[]int{404, 405, 501}, false, ""},
 		"it does not know us":           {[]int{401, 403}, false, "callee_unauthorized_"},
-		"it has no time for us":         {[]int{408, 429}, false, "callee_busy_"},
+		"it has no time for us":         {[]int{425, 429}, false, "callee_busy_"},
+		"it waited for us too long":     {[]int{408}, false, "callee_timeout_"},
 		"it failed":                     {[]int{500, 503}, false, "callee_failed_"},
 		"it says neither yes nor no":    {[]int{201, 204, 302, 400, 409, 410, 422, 600}, false, "callee_unclear_"},
 	} {
@@ -602,6 +605,8 @@ func TestACalleeSaysHowLongItIsToBeLeftAlone(t *testing.T) {
 		"by a word":                     {503, "later", 0},
 		"by less than nothing":          {503, "-5", 0},
 		"where it may not":              {500, "1200", 0},
+		"where it redirects":            {308, "1200", 0},
+		"where it takes less":           {413, "1200", 0},
 		"where it has refused for good": {422, "1200", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -614,7 +619,7 @@ func TestACalleeSaysHowLongItIsToBeLeftAlone(t *testing.T) {
 			}))
 			_, err := handlers.Do(t.Context(), event())
 			require.Equal(t, test.want, retry.Asked(err))
-			if test.status != 422 {
+			if test.status >= 429 || test.status == 500 {
 				_, _, err = handlers.Reconcile(t.Context(), event())
 				require.Equal(t, test.want, retry.Asked(err), "also when it is only asked")
 			}

@@ -1,4 +1,15 @@
 package delivery
 
-// Public reports whether an address may be dialled for a target that is not internal.
-func Public(address string) bool { return public("", address, nil) == nil }
+import (
+	"crypto/tls"
+	"net/http"
+
+	"billhook/catalog"
+)
+
+// Transport is that of a target, with other certificates.
+func Transport(t catalog.Target, trust *tls.Config) *http.Transport {
+	own := transport(t)
+	own.TLSClientConfig = trust
+	return own
+}

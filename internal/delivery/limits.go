@@ -7,10 +7,11 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
+	"github.com/sony/gobreaker/v2"
 	"golang.org/x/time/rate"
 
 	"billhook/catalog"
@@ -24,31 +25,47 @@ type limits struct {
 	// slots holds one for each request that is under way.
 	slots chan struct{}
 	rate  *rate.Limiter
-
-	mu     sync.Mutex
-	failed int // in a row
-	// until is when an open breaker lets a request through again: one each rest, until one
-	// does not fail.
-	until time.Time
+	// breaker is nil where the target has none.
+	breaker *gobreaker.CircuitBreaker[Answer]
+	now     func() time.Time
+	// until is when an open breaker lets a request through again, in nanoseconds since 1970.
+	until atomic.Int64
 }
 
 // unlimited is more than an instance has under way. A slot takes no memory.
 const unlimited = 1 << 20
 
-func newLimits(t catalog.Target) *limits {
-	l := &limits{Target: t, slots: make(chan struct{}, cmp.Or(t.Concurrency, unlimited)), rate: rate.NewLimiter(rate.Inf, 0)}
+func newLimits(t catalog.Target, now func() time.Time) *limits {
+	l := &limits{Target: t, slots: make(chan struct{}, cmp.Or(t.Concurrency, unlimited)), rate: rate.NewLimiter(rate.Inf, 0), now: now}
 	if t.RatePerSecond > 0 {
 		l.rate = rate.NewLimiter(rate.Limit(t.RatePerSecond), t.Burst)
+	}
+	if t.Breaker.Failures > 0 {
+		l.breaker = gobreaker.NewCircuitBreaker[Answer](gobreaker.Settings{
+			MaxRequests: 1,
+			Timeout:     t.Breaker.Rest,
+			ReadyToTrip: func(c gobreaker.Counts) bool { return int64(c.ConsecutiveFailures) >= int64(t.Breaker.Failures) },
+			// A refusal of a message is an answer, and no failure of the target.
+			IsSuccessful: func(err error) bool { return err == nil || retry.Decide(err).Class.Terminal() },
+			// The caller has left, which says nothing of the target.
+			IsExcluded: func(err error) bool { return errors.Is(err, context.Canceled) },
+			OnStateChange: func(_ string, _, to gobreaker.State) {
+				if to == gobreaker.StateOpen {
+					l.until.Store(now().Add(t.Breaker.Rest).UnixNano())
+				}
+			},
+		})
 	}
 	return l
 }
 
-// enter lets a request through, which then has to leave, or says why not.
-func (l *limits) enter(ctx context.Context, now time.Time) error {
+// around makes a request where the limits let it, or says why not.
+func (l *limits) around(ctx context.Context, send func() (Answer, error)) (Answer, error) {
+	now := l.now()
 	turn := l.rate.ReserveN(now, 1)
 	if wait := turn.DelayFrom(now); wait > 0 {
 		turn.CancelAt(now)
-		return retry.After(wait, retry.Busy("callee_rate", nil))
+		return Answer{}, retry.After(wait, retry.Busy("callee_rate", nil))
 	}
 	select {
 	case l.slots <- struct{}{}:
@@ -58,45 +75,23 @@ func (l *limits) enter(ctx context.Context, now time.Time) error {
 		select {
 		case l.slots <- struct{}{}:
 		case <-waiting.Done():
-			return retry.Busy("callee_crowded", nil)
+			return Answer{}, retry.Busy("callee_crowded", nil)
 		}
 	}
-	if rest := l.resting(now); rest > 0 {
-		<-l.slots
-		return retry.After(rest, retry.Busy("callee_resting", nil))
+	defer func() { <-l.slots }()
+	if l.breaker == nil {
+		return send()
 	}
-	return nil
-}
-
-// resting is how long the breaker stays open; 0 lets the request through.
-func (l *limits) resting(now time.Time) time.Duration {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.Breaker.Failures == 0 || l.failed < l.Breaker.Failures {
-		return 0
-	}
-	if wait := l.until.Sub(now); wait > 0 {
-		return wait
-	}
-	l.until = now.Add(l.Breaker.Rest)
-	return 0
-}
-
-// leave ends a request that was let through. A refusal of its message is an answer, and no
-// failure of the target.
-func (l *limits) leave(now time.Time, failure error) {
-	<-l.slots
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	switch {
-	case l.Breaker.Failures == 0, errors.Is(failure, context.Canceled):
-	case failure == nil || retry.Decide(failure).Class.Terminal():
-		l.failed = 0
-	default:
-		if l.failed++; l.failed >= l.Breaker.Failures {
-			l.until = now.Add(l.Breaker.Rest)
+	answer, err := l.breaker.Execute(send)
+	if errors.Is(err, gobreaker.ErrOpenState) || errors.Is(err, gobreaker.ErrTooManyRequests) {
+		// While one request finds out, the others wait as long as if it had failed.
+		rest := time.Unix(0, l.until.Load()).Sub(l.now())
+		if rest <= 0 {
+			rest = l.Breaker.Rest
 		}
+		return Answer{}, retry.After(rest, retry.Busy("callee_resting", nil))
 	}
+	return answer, err
 }
 
 // transport bounds the steps that end in "unreachable"; the target's total timeout bounds a
@@ -118,35 +113,51 @@ func transport(t catalog.Target) *http.Transport {
 		IdleConnTimeout:        time.Minute,
 		MaxResponseHeaderBytes: 32 << 10,
 		DisableCompression:     true, // a small body could become a large one
+		// Its default is four megabytes for each answer that nobody has read yet, and it waits on a
+		// connection that has gone silent until the kernel gives up.
+		HTTP2: &http.HTTP2Config{
+			MaxReceiveBufferPerStream: 64 << 10, MaxReceiveBufferPerConnection: 1 << 20, SendPingTimeout: 15 * time.Second, PingTimeout: t.Timeouts.Connect,
+		},
 	}
 }
 
 var (
 	errNotPublic = errors.New("address not public")
-	// shared are addresses behind a carrier's translation, benchmarks and protocol
-	// assignments, which netip counts as global, and those that embed an IPv4 address.
-	shared = []netip.Prefix{
+	// global is all of IPv6 that is routed between networks. Outside of it are, among others,
+	// loopback, private and link-local addresses, and most forms that embed an IPv4 address.
+	global = netip.MustParsePrefix("2000::/3")
+	// special are the addresses within that, and those of IPv4, that are nobody's on the internet:
+	// this network, carriers' translation, protocol assignments, documentation, benchmarks, the
+	// rest of the forms that embed an IPv4 address, and what is reserved.
+	special = []netip.Prefix{
 		netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("100.64.0.0/10"), netip.MustParsePrefix("192.0.0.0/24"),
-		netip.MustParsePrefix("198.18.0.0/15"), netip.MustParsePrefix("240.0.0.0/4"),
-		netip.MustParsePrefix("64:ff9b::/96"), netip.MustParsePrefix("64:ff9b:1::/48"), netip.MustParsePrefix("2002::/16"), netip.MustParsePrefix("2001::/32"),
+		netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("192.88.99.0/24"), netip.MustParsePrefix("198.18.0.0/15"),
+		netip.MustParsePrefix("198.51.100.0/24"), netip.MustParsePrefix("203.0.113.0/24"), netip.MustParsePrefix("240.0.0.0/4"),
+		netip.MustParsePrefix("2001::/23"), netip.MustParsePrefix("2001:db8::/32"), netip.MustParsePrefix("2002::/16"), netip.MustParsePrefix("3fff::/20"),
 	}
 )
 
-// public refuses a connection to an address that is not a public one. It is asked after the
-// name is resolved, with the address that is dialled.
+// public refuses a connection to an address that is not a public one. It is asked for every
+// connection, after the name is resolved, with the address that is dialled: what a name is
+// resolved to before a second look may differ.
 func public(_, address string, _ syscall.RawConn) error {
 	at, err := netip.ParseAddrPort(address)
 	if err != nil {
 		return errNotPublic
 	}
 	ip := at.Addr().Unmap()
-	if !ip.IsGlobalUnicast() || ip.IsPrivate() {
+	if !ip.IsGlobalUnicast() || ip.IsPrivate() || (ip.Is6() && !global.Contains(ip)) {
 		return errNotPublic
 	}
-	for _, prefix := range shared {
+	for _, prefix := range special {
 		if prefix.Contains(ip) {
 			return errNotPublic
 		}
 	}
 	return nil
+}
+
+// Public reports whether an address may be dialled for a target that is not internal.
+func Public(address netip.Addr) bool {
+	return public("", netip.AddrPortFrom(address, 0).String(), nil) == nil
 }

@@ -3,10 +3,13 @@ package delivery_test
 import (
 	"context"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -61,7 +64,7 @@ func (l *limited) did(t *testing.T, reason string, wait time.Duration) {
 	verdict := retry.Decide(err)
 	require.Equal(t, reason, verdict.Reason)
 	require.Equal(t, wait, retry.Asked(err))
-	if reason == "callee_resting" || reason == "callee_rate" {
+	if reason == "callee_rate" {
 		require.False(t, verdict.Counts, "what was not sent was not tried")
 		require.Equal(t, asked, l.asked)
 	}
@@ -78,63 +81,6 @@ func TestATargetIsAskedNoMoreOftenThanItsRate(t *testing.T) {
 	l.now = l.now.Add(500 * time.Millisecond)
 	l.did(t, "", 0)
 	l.did(t, "callee_rate", 500*time.Millisecond)
-}
-
-func TestATargetThatFailsIsLeftAlone(t *testing.T) {
-	t.Parallel()
-	l := limit(t, func(c *catalog.Target) { c.Breaker, c.Concurrency = catalog.Breaker{Failures: 3, Rest: time.Minute}, 1 })
-	l.status = 503
-	l.did(t, "callee_failed_503", 0)
-	l.did(t, "callee_failed_503", 0)
-	l.status = 422
-	l.did(t, "callee_refused_422", 0) // an answer about the message: the target is well
-	l.status = 503
-	l.did(t, "callee_failed_503", 0)
-	l.did(t, "callee_failed_503", 0)
-	l.did(t, "callee_failed_503", 0)
-	l.did(t, "callee_resting", time.Minute)
-	l.now = l.now.Add(20 * time.Second)
-	l.did(t, "callee_resting", 40*time.Second)
-	l.now = l.now.Add(40 * time.Second)
-	l.did(t, "callee_failed_503", 0) // one a rest
-	l.did(t, "callee_resting", time.Minute)
-	l.now = l.now.Add(time.Minute)
-	l.status = 200
-	l.did(t, "", 0)
-	l.did(t, "", 0)
-}
-
-func TestAnOpenBreakerLetsOneThrough(t *testing.T) {
-	t.Parallel()
-	inside, over := make(chan struct{}), make(chan struct{})
-	declared := service
-	declared.Breaker = catalog.Breaker{Failures: 1, Rest: time.Minute}
-	at, status := now, 503
-	target, err := delivery.New(delivery.Config{
-		Target: declared, BaseURL: "http://service.example", Secret: secret, Now: func() time.Time { return at },
-		Client: &http.Client{Transport: answers(func(r *http.Request) *http.Response {
-			if status == 200 {
-				close(inside)
-				<-over
-			}
-			return &http.Response{StatusCode: status, Body: http.NoBody, Request: r}
-		})},
-	})
-	require.NoError(t, err)
-	post := target.Post(payment)
-	_, err = post.Do(t.Context(), event())
-	require.EqualError(t, err, "callee_failed_503")
-	at, status = at.Add(time.Minute), 200
-	probed := make(chan error, 1)
-	go func() {
-		_, err := post.Do(t.Context(), event())
-		probed <- err
-	}()
-	<-inside
-	_, err = post.Do(t.Context(), event())
-	require.EqualError(t, err, "callee_resting", "another waits for what becomes of the first")
-	close(over)
-	require.NoError(t, <-probed)
 }
 
 func TestATargetHasNoMoreRequestsAtOnceThanItTakes(t *testing.T) {
@@ -192,25 +138,36 @@ func TestAnExchangeTakesNoLongerThanTheTargetsTotal(t *testing.T) {
 
 func TestOnlyAnInternalTargetIsDialledAtAPrivateAddress(t *testing.T) {
 	t.Parallel()
-	var asked bool
-	url := callee(t, func(http.ResponseWriter, *http.Request) { asked = true })
+	var asked atomic.Bool
+	url := callee(t, func(http.ResponseWriter, *http.Request) { asked.Store(true) })
 	declared := service
 	declared.Internal = false
-	target, err := delivery.New(delivery.Config{Target: declared, BaseURL: url, Secret: secret, Now: clock})
+	_, port, err := net.SplitHostPort(strings.TrimPrefix(url, "http://"))
 	require.NoError(t, err)
-	_, err = target.Post(payment).Do(t.Context(), event())
-	require.EqualError(t, err, "callee_unreachable: address not public")
-	require.Equal(t, retry.Unavailable, retry.Decide(err).Class)
-	require.False(t, asked)
-	for address, want := range map[string]bool{
-		"93.184.216.34:443": true, "[2606:2800:220:1::1]:443": true,
-		"127.0.0.1:80": false, "10.1.2.3:80": false, "172.16.0.1:80": false, "192.168.1.1:80": false, "169.254.169.254:80": false,
-		"100.64.0.1:80": false, "0.0.0.0:80": false, "0.1.2.3:80": false, "224.0.0.1:80": false, "255.255.255.255:80": false, "198.18.0.1:80": false,
-		"192.0.0.8:80": false, "[::1]:80": false, "[::]:80": false, "[fd00::1]:80": false, "[fe80::1]:80": false, "[::ffff:127.0.0.1]:80": false, "[::ffff:100.64.0.1]:80": false,
-		"[64:ff9b::7f00:1]:80": false, "[2002:7f00:1::]:80": false, "a-name:80": false, "": false,
-	} {
-		require.Equal(t, want, delivery.Public(address), address)
+	for _, host := range []string{"127.0.0.1", "localhost", "0x7f.1", "2130706433", "0", "[::ffff:127.0.0.1]", "[::ffff:7f00:1]", "[::1]", "[::]", "[::127.0.0.1]"} {
+		target, err := delivery.New(delivery.Config{Target: declared, BaseURL: "http://" + host + ":" + port, Secret: secret, Now: clock})
+		require.NoError(t, err)
+		t.Cleanup(target.Close)
+		_, err = target.Post(payment).Do(t.Context(), event())
+		require.ErrorContains(t, err, "callee_unreachable", host)
+		require.Equal(t, retry.Unavailable, retry.Decide(err).Class)
+		if host == "127.0.0.1" || host == "localhost" {
+			require.EqualError(t, err, "callee_unreachable: address not public", "after the name is resolved")
+		}
 	}
+	require.False(t, asked.Load())
+	for address, want := range map[string]bool{
+		"93.184.216.34": true, "2606:2800:220:1::1": true, "2001:4860:4860::8888": true, "::ffff:93.184.216.34": true,
+		"127.0.0.1": false, "10.1.2.3": false, "172.16.0.1": false, "192.168.1.1": false, "169.254.169.254": false, "100.64.0.1": false,
+		"0.0.0.0": false, "0.1.2.3": false, "224.0.0.1": false, "255.255.255.255": false, "198.18.0.1": false, "192.0.0.8": false, "192.0.2.1": false,
+		"::1": false, "::": false, "fd00::1": false, "fd20:ce::254": false, "fe80::1": false, "fe80::1%eth0": false, "fec0::1": false, "ff02::1": false,
+		"::ffff:127.0.0.1": false, "::ffff:100.64.0.1": false, "::ffff:0:127.0.0.1": false, "::127.0.0.1": false, "::a9fe:a9fe": false,
+		"64:ff9b::7f00:1": false, "64:ff9b:1::a9fe:a9fe": false, "2002:7f00:1::": false, "2001:0:7f00:1::": false, "2001:db8::1": false,
+		"3fff::1": false, "100::1": false, "5f00::1": false, "2606:2800:220:1::1%eth0": false,
+	} {
+		require.Equal(t, want, delivery.Public(netip.MustParseAddr(address)), address)
+	}
+	require.False(t, delivery.Public(netip.Addr{}))
 }
 
 // What another contract posts is its data, and what the target needs to apply it once.

@@ -66,7 +66,7 @@ type Config struct {
 	// Provision, if set, creates the queues on the emulator in place of pubsub.Provision.
 	Provision func(ctx context.Context, broker, workerURL string) error
 	// Targets are the places of targets by name. Without one a target is at the stand-in, and its
-	// secret is that of the source with the same variable.
+	// secret is that of the source with the same variable, or with the producers'.
 	Targets map[string]Place
 	// OpsTokens are accepted in addition to open access from this machine.
 	OpsTokens []string
@@ -77,6 +77,16 @@ type Config struct {
 	WrapPublisher func(service string, p webhook.Publisher) webhook.Publisher
 	// Handlers, if set, registers more handlers beside the program's own.
 	Handlers func(*handler.Registry)
+}
+
+// secretsOf returns the secrets of the sources that read the variable.
+func (c Config) secretsOf(variable string) []string {
+	for name, source := range c.Catalog.Sources {
+		if source.SecretVariable == variable && len(c.Secrets[name]) > 0 {
+			return c.Secrets[name]
+		}
+	}
+	return nil
 }
 
 // Place is the URL of a target, empty for the stand-in, and the secret that signs its posts.
@@ -90,6 +100,8 @@ type Stack struct {
 	// Service stands in for every target that has no place of its own, at ServiceURL.
 	Service    *standin.Receiver
 	ServiceURL string
+	// Gateway stands in for the payment gateway, at ServiceURL too; nil: nothing calls it.
+	Gateway *standin.Gateway
 	// Store is the services' store without WrapStore.
 	Store store.Store
 	// Publisher publishes on the broker without WrapPublisher.
@@ -224,10 +236,8 @@ func (s *Stack) targets(ctx context.Context, config Config) (delivery.Targets, e
 	known := standin.ReceiverConfig{Tolerance: 5 * time.Minute, Posts: config.Catalog.Posts("")}
 	targets, err := delivery.Open(config.Catalog, "", func(t catalog.Target) (string, []string) {
 		at := config.Targets[t.Name]
-		for name, source := range config.Catalog.Sources {
-			if secrets := config.Secrets[name]; at.Secret == "" && source.SecretVariable == t.SecretVariable && len(secrets) > 0 {
-				at.Secret = secrets[0]
-			}
+		if secrets := t.Secrets(config.secretsOf); at.Secret == "" && len(secrets) > 0 {
+			at.Secret = secrets[0]
 		}
 		switch {
 		case at.Secret == "":
@@ -247,7 +257,14 @@ func (s *Stack) targets(ctx context.Context, config Config) (delivery.Targets, e
 	if s.Service, err = standin.NewReceiver(known); err != nil {
 		return nil, err
 	}
-	s.serveStandIn(listener, s.Service)
+	var standIn http.Handler = s.Service
+	if len(known.Secrets) > 0 {
+		if s.Gateway, err = standin.NewGateway(standin.GatewayConfig{Secrets: known.Secrets, Tolerance: known.Tolerance}); err != nil {
+			return nil, err
+		}
+		standIn = s.Gateway.Before(s.Service)
+	}
+	s.serveStandIn(listener, standIn)
 	return targets, nil
 }
 
@@ -370,6 +387,9 @@ func (s *Stack) Close() error {
 	s.stop()
 	if s.Service != nil {
 		s.Service.Close() // ends the answers that hang
+	}
+	if s.Gateway != nil {
+		s.Gateway.Close()
 	}
 	s.services.Wait() // the services drain while their dependencies still run
 	errs := []error{}

@@ -239,6 +239,9 @@ func (r *Registry) Check(c *catalog.Catalog) error {
 			if batched := registered.Leased != nil && registered.Leased.batched; batched != (q.Batch.Size > 0) {
 				wrong("%s and the queue disagree on whether attempts are gathered into batches", h.Name)
 			}
+			if safe := registered.Leased != nil && registered.Leased.SafeToRepeat; !safe && !q.Remembers() {
+				wrong("%s is not safe to repeat, and the queue has no records", h.Name)
+			}
 			if registered.body != nil {
 				if err := c.Contracts.Takes(q.Contract, eventType, registered.body); err != nil {
 					wrong("%s: %w", h.Name, err)

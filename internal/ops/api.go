@@ -42,6 +42,7 @@ func (a *API) Routes(r chi.Router) {
 		a.deadLetterRoutes(r)
 		a.customerRoutes(r)
 		a.productRoutes(r)
+		a.refundRoutes(r)
 	})
 	a.eventQueueRoutes(r)
 }
@@ -68,6 +69,7 @@ var ladder = serve.Ladder{
 		{Of: products.ErrInvalid, As: serve.Refuse(http.StatusUnprocessableEntity, "refused", "")},
 		{Of: products.ErrChanged, As: serve.Refuse(http.StatusConflict, "changed", "The product is not worth what was expected any more; look at it again.")},
 		{Of: products.ErrBusy, As: serve.Refuse(http.StatusConflict, "busy", "Others have changed the product at the same time; look at it again.")},
+		noRefund,
 		{Of: store.ErrInvalid, As: serve.Refuse(http.StatusBadRequest, "page_invalid", "The page is the next of an earlier answer.")},
 	},
 	Last: serve.Refuse(http.StatusServiceUnavailable, "store_unavailable", "The store did not answer; try again.").After(5),

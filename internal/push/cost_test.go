@@ -1,9 +1,15 @@
 package push_test
 
 import (
+	"context"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"billhook/catalog"
+	"billhook/internal/handler"
+	"billhook/internal/retry"
 )
 
 // TestWhatADeliveryCostsTheStore counts round trips and documents.
@@ -71,5 +77,53 @@ func TestWhatADeliveryCostsTheStore(t *testing.T) {
 			require.Equal(t, test.commits, r.counter.Commits.Load(), "commits")
 			require.Equal(t, test.documents, r.counter.Written.Load(), "documents written")
 		})
+	}
+}
+
+// TestAMessageOfAQueueWithoutRecordsCostsTheStoreNothing: whatever becomes of it.
+func TestAMessageOfAQueueWithoutRecordsCostsTheStoreNothing(t *testing.T) {
+	t.Parallel()
+	first := paid("e1", known, 1)
+	fails := func(err error) *handler.Leased {
+		return repeats(func(context.Context, handler.Event) (string, error) { return "tracked", err })
+	}
+	for name, test := range map[string]struct {
+		leased  *handler.Leased
+		deliver message
+		code    int
+		outcome string
+		reason  string
+	}{
+		"it is handled":                    {fails(nil), first, 200, "processed", "tracked"},
+		"it is redelivered, and again":     {fails(nil), first.again(7), 200, "processed", "tracked"},
+		"it fails, and is dropped":         {fails(errHandler), first, 204, "dropped", "attempts_exhausted"},
+		"it is refused, and is dropped":    {fails(retry.Permanent("callee_refused_400", nil)), first, 204, "dropped", "callee_refused_400"},
+		"its contract is broken":           {fails(nil), paid("e1", known, 0), 204, "dropped", "contract_broken"},
+		"what it needs rests for a minute": {fails(retry.After(time.Minute, retry.Busy("callee_resting", nil))), first, 503, "retry", "callee_resting"},
+		"the worker is crowded":            {fails(retry.Busy("callee_crowded", nil)), first, 503, "retry", "callee_crowded"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, setup{queue: forgetful, leased: test.leased})
+			for range 2 { // nothing is remembered of the first
+				require.Equal(t, test.code, r.deliver(test.deliver).code)
+			}
+			for _, line := range r.log.lines(t, "delivery") {
+				require.Equal(t, test.outcome, line["outcome"])
+				require.Equal(t, test.reason, line["reason"])
+			}
+			require.Zero(t, r.counter.Gets.Load()+r.counter.Queries.Load(), "reads")
+			require.Zero(t, r.counter.Commits.Load(), "commits")
+			require.Empty(t, r.letters())
+		})
+	}
+}
+
+// forgetful makes a queue of the kind of analytics-track: losing some messages is accepted.
+func forgetful(q *catalog.Queue) {
+	q.RememberFor, q.DeadLetter, q.OnTerminal, q.MaxAttempts = 0, catalog.DeadLetter{Drop: true}, catalog.Ack, 1
+	for eventType, h := range q.Handlers {
+		h.MaxAttempts = 1
+		q.Handlers[eventType] = h
 	}
 }

@@ -78,11 +78,23 @@ func TestOfOneTargetAnOutageIsNackedAndAFailureKept(t *testing.T) {
 		budgeted(q)
 		delete(q.Handlers, "order.refunded")
 	}
+	onePlace := func(q *catalog.Queue) {
+		budgeted(q)
+		for _, eventType := range []string{"order.paid", "order.refunded"} {
+			h := q.Handlers[eventType]
+			h.Post = catalog.Post{Target: "service", Path: "/" + eventType}
+			q.Handlers[eventType] = h
+		}
+	}
 	for name, test := range map[string]struct {
 		queue   func(*catalog.Queue)
 		failure error
 		kept    bool
 	}{
+		"an open breaker that says when it closes":    {oneTarget, retry.After(time.Hour, retry.Busy("callee_resting", nil)), false},
+		"an open breaker of all paths":                {onePlace, retry.After(time.Hour, retry.Busy("callee_resting", nil)), false},
+		"an open breaker of some types":               {budgeted, retry.After(time.Hour, retry.Busy("callee_resting", nil)), true},
+		"too many at once":                            {oneTarget, retry.Busy("callee_crowded", nil), false},
 		"a target that is down":                       {oneTarget, retry.Down("callee_unreachable", nil), false},
 		"an open breaker":                             {oneTarget, retry.Busy("breaker_open", nil), false},
 		"the store":                                   {oneTarget, retry.Outage("store_unavailable", nil), false},
@@ -106,6 +118,29 @@ func TestOfOneTargetAnOutageIsNackedAndAFailureKept(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestWhatWasNackedWithoutAnAttemptIsTriedWhenItComesBack: the broker's wait was the wait, also
+// where the target or the policy asked for a longer one. Kept then, an outage's backlog would
+// move into the store after all.
+func TestWhatWasNackedWithoutAnAttemptIsTriedWhenItComesBack(t *testing.T) {
+	t.Parallel()
+	down := true
+	r := newRig(t, setup{queue: func(q *catalog.Queue) { delete(q.Handlers, "order.refunded") }, leased: repeats(func(context.Context, handler.Event) (string, error) {
+		if down {
+			return "", retry.After(time.Hour, retry.Busy("callee_resting", nil))
+		}
+		return "posted", nil
+	})})
+	for attempt := range 10 { // more than the event has attempts
+		got := r.deliverNow(paid("e1", known, 1).again(attempt + 1))
+		require.Equal(t, []any{http.StatusServiceUnavailable, "callee_resting", 0, false}, []any{got.code, got.Reason, got.Attempt, got.Delayed})
+		r.pass(10 * time.Second)
+	}
+	down = false
+	got := r.deliverNow(paid("e1", known, 1).again(11))
+	require.Equal(t, []any{http.StatusOK, "posted", 1}, []any{got.code, got.Reason, got.Attempt})
+	require.Zero(t, r.keptMessages(t))
 }
 
 // TestALeaseHeldBeyondTheBudgetIsKept: its copy comes back when the lease ends, or before

@@ -8,6 +8,7 @@
 package push
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -126,13 +127,14 @@ func New(config Config) *Service {
 		if !q.Enabled {
 			continue
 		}
-		names, leased := map[string]bool{}, false
+		places, leased := map[string]bool{}, false
 		for _, spec := range q.Handlers {
 			h, _ := config.Handlers.Lookup(spec.Name)
-			names[spec.Name], leased = true, leased || h.Leased != nil
+			// Posts to one target are to one place, whatever their paths.
+			places[cmp.Or(spec.Post.Target, spec.Name)], leased = true, leased || h.Leased != nil
 		}
 		s.queues[q.ID] = &queue{
-			Queue: q, slots: newSlots(q.Concurrency, config.Timer, s.ended), calm: newCalm(), oneTarget: leased && len(names) == 1,
+			Queue: q, slots: newSlots(q.Concurrency, config.Timer, s.ended), calm: newCalm(), oneTarget: leased && len(places) == 1,
 			brokerKeepsTime: q.BrokerKeepsTime(),
 			// Messages wait by a policy that is not the broker's, where the service that a leased
 			// handler calls asks for it, or behind dead letters.

@@ -270,12 +270,15 @@ func (s *Service) plan(w *attempt, v verdict) plan {
 			p.name.OrderingKey = "" // what it waits for may be behind it
 		case v.means.Scope != retry.EveryMessage && !p.due.After(latest):
 			p.way = resumed
-		case frees:
+		case frees, !q.Remembers(): // to keep a message costs more than the record that is saved
 			p.way = redelivered
-		case asked > wait:
+		case asked > wait && (v.means.Counts || !q.oneTarget):
 		case v.means.Scope == retry.EveryMessage, v.means.Class == retry.Unavailable && q.oneTarget,
 			q.brokerKeepsTime && (w.delivery.attempt == 0 || w.delivery.attempt == v.attempt) && q.nacks.AllowN(now, 1):
 			p.way = redelivered
+		}
+		if p.way == redelivered && !v.means.Counts {
+			p.due = time.Time{} // nothing was tried: the broker's next delivery is in time
 		}
 	default:
 	}

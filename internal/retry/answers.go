@@ -21,10 +21,15 @@ func HTTPStatus(status int) error {
 		// Our secret, clock or proxy is set up wrongly, which is no message's fault: as a
 		// refusal, one bad rollout would dead-letter all there is.
 		return Down("callee_unauthorized_"+code, nil)
-	case status == 408 || status == 425 || status == 429:
+	case status == 408:
+		// It waited for our request, and gave up: the time was theirs, and this one message's.
+		return &Error{Verdict: Verdict{Class: TimedOut, Reason: "callee_timeout_408", Counts: true}}
+	case status == 425 || status == 429:
 		return Down("callee_busy_"+code, nil)
 	case status >= 300 && status < 400:
 		return Permanent("callee_redirects_"+code, nil)
+	case status == 410:
+		return Permanent("callee_gone_410", nil)
 	case status >= 400 && status < 500:
 		return Permanent("callee_refused_"+code, nil)
 	case status >= 500 && status < 600:

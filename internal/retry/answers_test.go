@@ -36,7 +36,7 @@ func TestEveryAnswerHasItsVerdict(t *testing.T) {
 		400: {class: 422, reason: "callee_refused_400"}, 404: {class: 422, reason: "callee_refused_404"},
 		409: {class: 422, reason: "callee_refused_409"}, 422: {class: 422, reason: "callee_refused_422"},
 		401: {class: 503, reason: "callee_unauthorized_401"}, 403: {class: 503, reason: "callee_unauthorized_403"},
-		407: {class: 503, reason: "callee_unauthorized_407"}, 408: {class: 503, reason: "callee_busy_408"},
+		407: {class: 503, reason: "callee_unauthorized_407"}, 408: {class: 504, reason: "callee_timeout_408"}, 410: {class: 422, reason: "callee_gone_410"},
 		425: {class: 503, reason: "callee_busy_425"}, 429: {class: 503, reason: "callee_busy_429"},
 		500: {class: 500, reason: "callee_failed_500"}, 503: {class: 500, reason: "callee_failed_503"},
 		504: {class: 500, reason: "callee_failed_504"}, 599: {class: 500, reason: "callee_failed_599"},

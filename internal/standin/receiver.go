@@ -58,6 +58,8 @@ const (
 
 // Delivery is a received delivery with a valid signature.
 type Delivery struct {
+	// Path is what was posted to.
+	Path    string `json:"path"`
 	EventID string `json:"event_id"`
 	// Action is the event type where the body is no notice of a payment.
 	Action         string    `json:"action"`
@@ -82,7 +84,7 @@ type ReceiverConfig struct {
 }
 
 // Receiver stands in for the targets. POST of a path that the catalog posts to applies an event
-// once per Idempotency-Key. GET of the path for reconciling, with the event's id, says whether
+// once per path and Idempotency-Key: the path decides what a post is about, not the target. GET of the path for reconciling, with the event's id, says whether
 // the event was applied. Both are signed, the latter over an empty body. Deliveries are kept in
 // memory.
 //
@@ -100,8 +102,11 @@ type Receiver struct {
 	mu         sync.Mutex
 	orders     []order
 	deliveries []Delivery
-	events     map[string]*appliedEvent
+	events     map[delivered]*appliedEvent
 }
+
+// delivered is an event at a path, which keeps keys of its own.
+type delivered struct{ path, id string }
 
 // order is a mode from Tell and the number of deliveries left for it.
 type order struct {
@@ -123,7 +128,7 @@ func NewReceiver(config ReceiverConfig) (*Receiver, error) {
 	}
 	closed := make(chan struct{})
 	r := &Receiver{
-		now: config.Now, mux: http.NewServeMux(), closed: closed, closing: sync.OnceFunc(func() { close(closed) }), events: map[string]*appliedEvent{},
+		now: config.Now, mux: http.NewServeMux(), closed: closed, closing: sync.OnceFunc(func() { close(closed) }), events: map[delivered]*appliedEvent{},
 	}
 	for scheme, secrets := range map[signature.Scheme][]string{signature.Generic: config.Secrets, signature.Standard: config.Standard} {
 		if len(secrets) == 0 {
@@ -147,7 +152,7 @@ func NewReceiver(config ReceiverConfig) (*Receiver, error) {
 			r.mux.HandleFunc("POST "+post.Path, r.receive)
 		}
 		if post.Reconcile != "" && !taken[post.Reconcile] {
-			r.mux.HandleFunc("GET "+post.Reconcile, r.known)
+			r.mux.HandleFunc("GET "+post.Reconcile, r.known(post.Path))
 		}
 		taken[post.Path], taken[post.Reconcile] = true, true
 	}
@@ -179,14 +184,17 @@ func (r *Receiver) Tell(mode Mode, times int) error {
 	return nil
 }
 
-// Applied returns how often the event was applied.
+// Applied returns how often the event was applied, on all paths together.
 func (r *Receiver) Applied(id string) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if event := r.events[id]; event != nil {
-		return event.times
+	times := 0
+	for of, event := range r.events {
+		if of.id == id {
+			times += event.times
+		}
 	}
-	return 0
+	return times
 }
 
 // Deliveries returns every delivery with a valid signature, in the order of arrival.
@@ -198,24 +206,30 @@ func (r *Receiver) Deliveries() []Delivery {
 
 // read returns the body of a signed request. If ok is false, it has answered.
 func (r *Receiver) read(w http.ResponseWriter, request *http.Request) (body []byte, ok bool) {
+	body, problem := readSigned(w, request, r.verifiers...)
+	if problem != nil {
+		problem.Write(w)
+	}
+	return body, problem == nil
+}
+
+// readSigned returns the body of a request that one of the verifiers accepts, or what to answer.
+func readSigned(w http.ResponseWriter, request *http.Request, verifiers ...*signature.Verifier) ([]byte, *serve.Problem) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, request.Body, maxReceiverBytes))
 	var tooLarge *http.MaxBytesError
 	switch {
 	case errors.As(err, &tooLarge):
-		serve.Refuse(http.StatusRequestEntityTooLarge, "too_large", "The body is too large.").Write(w)
-		return nil, false
+		return nil, serve.Refuse(http.StatusRequestEntityTooLarge, "too_large", "The body is too large.")
 	case err != nil:
-		serve.Refuse(http.StatusBadRequest, "body_unreadable", "The body did not arrive whole.").Write(w)
-		return nil, false
+		return nil, serve.Refuse(http.StatusBadRequest, "body_unreadable", "The body did not arrive whole.")
 	}
-	for _, verifier := range r.verifiers {
+	for _, verifier := range verifiers {
 		if err = verifier.Verify(request.Header.Values, body); err == nil {
-			return body, true
+			return body, nil
 		}
 	}
 	// The text is one of a handful, and a person at work on a sender needs it.
-	serve.Refuse(http.StatusUnauthorized, "signature", err.Error()).Write(w)
-	return nil, false
+	return nil, serve.Refuse(http.StatusUnauthorized, "signature", err.Error())
 }
 
 func (r *Receiver) receive(w http.ResponseWriter, request *http.Request) {
@@ -242,7 +256,7 @@ func (r *Receiver) receive(w http.ResponseWriter, request *http.Request) {
 		return
 	}
 	switch outcome := r.take(Delivery{
-		EventID: given.EventID, Action: cmp.Or(given.Action, given.EventType), SubscriptionID: given.SubscriptionID,
+		Path: request.URL.Path, EventID: given.EventID, Action: cmp.Or(given.Action, given.EventType), SubscriptionID: given.SubscriptionID,
 		CorrelationID: given.CorrelationID, At: r.now(),
 	}, sha256.Sum256(body)); outcome {
 	case Applied, Duplicate:
@@ -281,10 +295,10 @@ func (r *Receiver) take(d Delivery, body [sha256.Size]byte) (outcome string) {
 		return Hung
 	case Forget, Double:
 	}
-	event, known := r.events[d.EventID]
+	event, known := r.events[delivered{d.Path, d.EventID}]
 	switch {
 	case !known:
-		r.events[d.EventID] = &appliedEvent{times: 1, body: body}
+		r.events[delivered{d.Path, d.EventID}] = &appliedEvent{times: 1, body: body}
 	case mode == Double:
 		event.times++
 	case event.body != body:
@@ -310,16 +324,25 @@ func (r *Receiver) next() Mode {
 	return mode
 }
 
-func (r *Receiver) known(w http.ResponseWriter, request *http.Request) {
-	if _, ok := r.read(w, request); !ok {
-		return
+// known answers whether an event was applied by posts to the path.
+func (r *Receiver) known(path string) http.HandlerFunc {
+	return func(w http.ResponseWriter, request *http.Request) {
+		if _, ok := r.read(w, request); !ok {
+			return
+		}
+		r.mu.Lock()
+		event, applied := r.events[delivered{path, request.PathValue("id")}]
+		times := 0
+		if applied {
+			times = event.times
+		}
+		r.mu.Unlock()
+		if times == 0 {
+			serve.Refuse(http.StatusNotFound, "unknown", "No such event has been applied.").Write(w)
+			return
+		}
+		serve.WriteJSON(w, http.StatusOK, map[string]int{"applied": times})
 	}
-	times := r.Applied(request.PathValue("id"))
-	if times == 0 {
-		serve.Refuse(http.StatusNotFound, "unknown", "No such event has been applied.").Write(w)
-		return
-	}
-	serve.WriteJSON(w, http.StatusOK, map[string]int{"applied": times})
 }
 
 func (r *Receiver) tell(w http.ResponseWriter, request *http.Request) {

@@ -97,7 +97,7 @@ func TestTheReceiverAppliesAKeyOnce(t *testing.T) {
 	require.Equal(t, []string{"evt-1 applied", "evt-1 duplicate", "evt-1 duplicate", "evt-1 refused", "evt-2 applied"}, outcomes(r))
 	require.Equal(t, []int{1, 1, 0}, []int{r.Applied("evt-1"), r.Applied("evt-2"), r.Applied("evt-3")})
 	require.Equal(t, standin.Delivery{
-		EventID: "evt-1", Action: "renewal", SubscriptionID: "sub-1", At: start, Outcome: standin.Applied,
+		Path: "/v1/webhooks/payment", EventID: "evt-1", Action: "renewal", SubscriptionID: "sub-1", At: start, Outcome: standin.Applied,
 	}, r.Deliveries()[0])
 }
 
@@ -263,8 +263,8 @@ func TestModesAndDeliveriesHaveRoutesForPeople(t *testing.T) {
 	_, _, _ = post(t, r, "evt", notice("evt"))
 	_, _, _ = post(t, r, "evt", notice("evt"))
 	require.JSONEq(t, `{"items":[
-		{"event_id":"evt","action":"renewal","subscription_id":"sub-1","at":"2026-11-20T09:00:00Z","outcome":"failed"},
-		{"event_id":"evt","action":"renewal","subscription_id":"sub-1","at":"2026-11-20T09:00:00Z","outcome":"applied"}]}`, list())
+		{"path":"/v1/webhooks/payment","event_id":"evt","action":"renewal","subscription_id":"sub-1","at":"2026-11-20T09:00:00Z","outcome":"failed"},
+		{"path":"/v1/webhooks/payment","event_id":"evt","action":"renewal","subscription_id":"sub-1","at":"2026-11-20T09:00:00Z","outcome":"applied"}]}`, list())
 }
 
 func TestAReceiverRequiresSecretsAndATolerance(t *testing.T) {

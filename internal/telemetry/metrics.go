@@ -31,6 +31,8 @@ type Metrics struct {
 	overdue    prometheus.Gauge
 	open       *prometheus.GaugeVec
 	oldestOpen *prometheus.GaugeVec
+	unlimited  *prometheus.CounterVec
+	waiting    *prometheus.GaugeVec
 }
 
 // NewMetrics returns metrics in a registry of their own.
@@ -67,6 +69,8 @@ func NewMetrics() *Metrics {
 		orphans:    counter("billhook_orphans_total", "Events that were claimed and never finished, by what the sweep did.", "queue", "action"),
 		open:       gauge("billhook_dead_letters_open", "Open dead letters, as of this instance's last count.", "queue"),
 		oldestOpen: gauge("billhook_dead_letters_oldest_seconds", "How long the oldest open dead letter has waited, as of this instance's last count.", "queue"),
+		unlimited:  counter("billhook_limits_unknown_total", "Messages that were taken though a limit of the door could not be known, by queue and limit.", "queue", "limit"),
+		waiting:    gauge("billhook_backlog_messages", "Messages that wait in the broker, as of this instance's last count.", "queue"),
 	}
 }
 
@@ -98,6 +102,14 @@ func (m *Metrics) DroppedField(source, field, rule string) {
 // Unconfirmed counts a webhook that the broker did not confirm. cause is a code of
 // contract.PublishCause.
 func (m *Metrics) Unconfirmed(queue, cause string) { m.unsent.WithLabelValues(queue, cause).Inc() }
+
+// Unlimited counts a message that was taken though a limit, rate or backlog, could not be known.
+func (m *Metrics) Unlimited(queue, limit string) { m.unlimited.WithLabelValues(queue, limit).Inc() }
+
+// Backlog reports how many messages of a queue wait in the broker.
+func (m *Metrics) Backlog(queue string, messages int64) {
+	m.waiting.WithLabelValues(queue).Set(float64(messages))
+}
 
 // Delivery counts one answered delivery. reason is a code; for a processed event it is the
 // handler's result.

@@ -445,7 +445,7 @@ func TestAProducerIsToldOfEachMemberTheContractDoesNotKnow(t *testing.T) {
 		paths      []string
 		secret     string
 	}{
-		"in the payload":            {updates, within(renewal, "payload", `"plan_id":"mette"`), []string{"payload.plan_id"}, "mette"},
+		"in the payload":            {updates, within(renewal, "payload", `"plan_name":"mette"`), []string{"payload.plan_name"}, "mette"},
 		"at the top":                {updates, within(renewal, "", `"note":"mette"`), []string{"note"}, "mette"},
 		"in both":                   {updates, within(within(renewal, "payload", `"a":1`), "", `"b":null`), []string{"b", "payload.a"}, ""},
 		"a whole object":            {updates, within(renewal, "payload", `"customer":{"name":"mette"}`), []string{"payload.customer"}, "mette"},
@@ -455,7 +455,7 @@ func TestAProducerIsToldOfEachMemberTheContractDoesNotKnow(t *testing.T) {
 		"a name with an IP address": {updates, within(renewal, "payload", `"ip-203.0.113.77":1`), []string{"payload.?"}, "203"},
 		"an odd name at the top":    {updates, within(renewal, "", `"é":1,"":2`), []string{"?", "?"}, "é"},
 		"a very long name":          {updates, within(renewal, "", `"`+strings.Repeat("mette", 100)+`":1`), []string{"?"}, "mette"},
-		"in a raw object":           {updates, `{"action":"renewal","subscription_id":"s1","plan_id":"mette"}`, []string{"payload.plan_id"}, "mette"},
+		"in a raw object":           {updates, `{"action":"renewal","subscription_id":"s1","sku":"mette"}`, []string{"payload.sku"}, "mette"},
 		"the contract's other one":  {queue, within(own, "", `"action":"renewal"`), []string{"action"}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -110,7 +110,8 @@ func Check(c *catalog.Catalog) error {
 	for _, t := range c.TargetsOf("") {
 		targets[t.Name] = &delivery.Target{} // registered, and never called
 	}
-	targets.Register(registry, c.Queues)
+	registerPayments(registry, c, targets, struct{ store.GetCommitter }{}, time.Now) // never read
+	targets.Register(registry, c.Queues, after)
 	return registry.Check(c)
 }
 
@@ -125,6 +126,7 @@ func New(config Config) (*Worker, error) {
 	billing.Register(registry,
 		billing.Points{Store: config.Store, Products: worth, Now: config.Now, Teacher: teacher},
 		billing.Subscriptions{Store: config.Store, Updates: updates, Now: config.Now})
+	registerPayments(registry, config.Catalog, config.Targets, config.Store, config.Now)
 	if config.Handlers != nil {
 		config.Handlers(registry)
 	}
@@ -138,7 +140,7 @@ func New(config Config) (*Worker, error) {
 			queues = append(queues, q)
 		}
 	}
-	config.Targets.Register(registry, queues)
+	config.Targets.Register(registry, queues, after)
 	mistakes = append(mistakes, registry.Check(&catalog.Catalog{Queues: queues, Contracts: config.Catalog.Contracts}))
 	if len(queues) == 0 {
 		mistakes = append(mistakes, errors.New("POOL names a pool that no queue is in"))

@@ -14,8 +14,12 @@ variables {
     webhook = "europe-docker.pkg.dev/example/billhook/webhook@sha256:0000000000000000000000000000000000000000000000000000000000000000"
     worker  = "europe-docker.pkg.dev/example/billhook/worker@sha256:0000000000000000000000000000000000000000000000000000000000000000"
   }
-  runbooks    = "https://example.com/runbooks"
-  target_urls = { SUBSCRIPTION_SERVICE_URL = "https://subscriptions.example" }
+  runbooks = "https://example.com/runbooks"
+  target_urls = {
+    SUBSCRIPTION_SERVICE_URL = "https://subscriptions.example"
+    PLATFORM_URL             = "https://platform.example"
+    GATEWAY_URL              = "https://gateway.example"
+  }
 }
 
 run "there_are_none_before_the_services" {

@@ -34,6 +34,7 @@ const (
 	TxOrdered     = "tx-ordered"
 	Leased        = "leased"
 	LeasedOrdered = "leased-ordered"
+	Batched       = "batched"
 	CheckThenAct  = "check-then-act"
 	MarkThenAct   = "mark-then-act"
 	UnfencedLease = "unfenced-lease"
@@ -45,6 +46,7 @@ var All = []Arm{
 	{Name: TxOrdered, Ordered: true},
 	{Name: Leased, Outside: true},
 	{Name: LeasedOrdered, Ordered: true, Outside: true},
+	{Name: Batched, Outside: true},
 	{Name: CheckThenAct, Control: true},
 	{Name: MarkThenAct, Control: true},
 	{Name: UnfencedLease, Control: true},
@@ -83,6 +85,12 @@ const (
 	StallBefore = "chaos_stall_before"
 	StallAfter  = "chaos_stall_after"
 )
+
+// Item is one event of a batch, or of a call of its own, as the outside service is told.
+type Item struct {
+	Event, IdempotencyKey, Attempt, Key string
+	Cycle                               int64
+}
 
 // Lease is shorter than a stall. A catalog file may not declare that, since a handler's timeout
 // has to end before its lease.
@@ -123,6 +131,9 @@ func Queues() []catalog.Queue {
 		}
 		if a.Ordered {
 			q.OrderingKey = []string{"subscription_id"}
+		}
+		if a.Name == Batched {
+			q.Batch = catalog.Batch{Size: 8, Wait: 20 * time.Millisecond}
 		}
 		if a.Name == TxOrdered {
 			tells := q.Handlers[EventType]

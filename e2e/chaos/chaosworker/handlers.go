@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"time"
 
+	"billhook/catalog"
 	"billhook/e2e/chaos/arm"
 	"billhook/internal/contract"
 	"billhook/internal/handler"
@@ -22,6 +23,7 @@ import (
 type handlers struct {
 	store   store.Store
 	outside *outside
+	queue   func(id string) (catalog.Queue, bool)
 }
 
 func (h *handlers) register(r *handler.Registry) {
@@ -30,6 +32,9 @@ func (h *handlers) register(r *handler.Registry) {
 	for _, name := range []string{arm.Leased, arm.LeasedOrdered} {
 		r.Leased(arm.Handlers+name, handler.Outside(h.do, h.outside.applied))
 	}
+	r.Leased(arm.Handlers+arm.Batched, handler.Batch{
+		Queue: h.queue, Timer: timer, Call: h.doAll, Reconcile: handler.Outside(h.do, h.outside.applied).Reconcile,
+	}.Leased())
 	r.Tx(arm.Handlers+arm.CheckThenAct, h.checkThenAct)
 	r.Tx(arm.Handlers+arm.MarkThenAct, h.markThenAct)
 	r.Tx(arm.Handlers+arm.UnfencedLease, h.unfencedLease)
@@ -79,6 +84,31 @@ func (h *handlers) do(ctx context.Context, event handler.Event) (string, error) 
 		return "", err
 	}
 	return "applied", stall(ctx, event, arm.StallAfter)
+}
+
+// doAll applies the effects of a batch in the outside service. It stalls for each of
+// its events that stalls.
+func (h *handlers) doAll(ctx context.Context, events []handler.Event) ([]handler.Outcome, error) {
+	for _, event := range events {
+		if err := stall(ctx, event, arm.StallBefore); err != nil {
+			return nil, err
+		}
+	}
+	outcomes, err := h.outside.applyAll(ctx, events)
+	if err != nil {
+		return nil, err
+	}
+	for _, event := range events {
+		if err := stall(ctx, event, arm.StallAfter); err != nil {
+			return nil, err
+		}
+	}
+	return outcomes, nil
+}
+
+func timer(d time.Duration) (<-chan time.Time, func() bool) {
+	t := time.NewTimer(d)
+	return t.C, t.Stop
 }
 
 // checkThenAct is the control that doubles: it looks whether the event was handled, handles it,
@@ -190,7 +220,7 @@ func (o *outside) Publish(ctx context.Context, topic string, m contract.Message)
 	if err != nil {
 		return "", err
 	}
-	status, err := o.send(request)
+	status, err := o.send(request, nil)
 	if err == nil && status != http.StatusOK {
 		err = fmt.Errorf("publish: answered %d", status)
 	}
@@ -200,6 +230,37 @@ func (o *outside) Publish(ctx context.Context, topic string, m contract.Message)
 func (o *outside) apply(ctx context.Context, event handler.Event) error {
 	_, err := o.effect(ctx, http.MethodPost, event)
 	return err
+}
+
+// applyAll tells the service of all events in one call, which answers for each.
+func (o *outside) applyAll(ctx context.Context, events []handler.Event) ([]handler.Outcome, error) {
+	items := make([]arm.Item, len(events))
+	for i, event := range events {
+		items[i] = arm.Item{Event: event.ID, IdempotencyKey: event.ID, Attempt: strconv.Itoa(event.Attempt), Key: event.OrderingKey, Cycle: cycle(event)}
+	}
+	body, err := json.Marshal(items)
+	if err != nil {
+		return nil, err
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, o.base+"/batches/"+events[0].Queue, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	var statuses []int
+	switch status, err := o.send(request, &statuses); {
+	case err != nil:
+		return nil, retry.Down("outside_unknown", err)
+	case status != http.StatusOK || len(statuses) != len(events):
+		return nil, retry.Down("outside_unavailable", nil)
+	}
+	outcomes := make([]handler.Outcome, len(events))
+	for i, status := range statuses {
+		outcomes[i].Effect = applied
+		if status != http.StatusOK {
+			outcomes[i] = handler.Outcome{Err: retry.Down("outside_unavailable", nil)}
+		}
+	}
+	return outcomes, nil
 }
 
 // applied asks the service for the outcome of an earlier attempt.
@@ -220,7 +281,7 @@ func (o *outside) effect(ctx context.Context, method string, event handler.Event
 	query.Set("key", event.OrderingKey)
 	query.Set("cycle", strconv.FormatInt(cycle(event), 10))
 	request.URL.RawQuery = query.Encode()
-	status, err := o.send(request)
+	status, err := o.send(request, nil)
 	switch {
 	case err != nil:
 		return false, retry.Down("outside_unknown", err)
@@ -232,12 +293,16 @@ func (o *outside) effect(ctx context.Context, method string, event handler.Event
 	return true, nil
 }
 
-func (o *outside) send(request *http.Request) (int, error) {
+// send decodes the answer, unless into is nil.
+func (o *outside) send(request *http.Request, into any) (int, error) {
 	response, err := o.client.Do(request)
 	if err != nil {
 		return 0, err
 	}
 	defer func() { _ = response.Body.Close() }()
+	if into != nil && response.StatusCode == http.StatusOK {
+		return response.StatusCode, json.NewDecoder(response.Body).Decode(into)
+	}
 	_, err = io.Copy(io.Discard, response.Body)
 	return response.StatusCode, err
 }

@@ -58,9 +58,10 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 	}
 	log := telemetry.NewLogger(stdout, slog.LevelInfo)
 	outside := &outside{base: cfg.Outside, client: &http.Client{Timeout: 3 * time.Second}}
-	handlers := &handlers{store: documents, outside: outside}
+	declared := &catalog.Catalog{Queues: arm.Queues(), Contracts: shipped.Contracts}
+	handlers := &handlers{store: documents, outside: outside, queue: declared.Queue}
 	service, err := worker.New(worker.Config{
-		Catalog: &catalog.Catalog{Queues: arm.Queues(), Contracts: shipped.Contracts}, Store: documents, Publisher: outside,
+		Catalog: declared, Store: documents, Publisher: outside,
 		Authenticator: worker.Authenticate(verifier), Access: ops.Access{OpenOnLoopback: true},
 		Log: log, Metrics: telemetry.NewMetrics(), Now: time.Now, AfterFunc: alarm.AfterFunc,
 		Handlers: func(r *handler.Registry) { handlers.register(r) },

@@ -303,8 +303,15 @@ func TestOnTheEmulatorWhatIsGoneIsFound(t *testing.T) {
 	for _, f := range findings {
 		found[f.ID] = f.Code
 	}
-	require.Equal(t, map[string]pubsub.Code{
-		"paynow-events-push": pubsub.SubscriptionMissing, "paynow-events-dlq-push": pubsub.WrongEndpoint,
-		"pay-subscription-update-push": pubsub.WrongEndpoint, "pay-subscription-update-dlq-push": pubsub.WrongEndpoint,
-	}, found)
+	want := map[string]pubsub.Code{}
+	for _, q := range c.Queues {
+		if q.Enabled {
+			want[q.PushSubscription()] = pubsub.WrongEndpoint
+		}
+		if q.Enabled && !q.DeadLetter.Drop {
+			want[q.DeadLetterPush()] = pubsub.WrongEndpoint
+		}
+	}
+	want["paynow-events-push"] = pubsub.SubscriptionMissing
+	require.Equal(t, want, found)
 }

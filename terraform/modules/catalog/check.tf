@@ -8,21 +8,24 @@ locals {
   topic_rule    = "must be 3 to 246 of a-z, 0-9 and -, begin with a letter, and not with goog"
 
   queue_keys = concat(keys(local.zero), [
-    "id", "alias", "description", "topic", "bindings", "ordering_key", "priority", "pool", "handlers", "retry_policy", "dead_letter", "batch",
+    "id", "alias", "description", "topic", "bindings", "ordering_key", "priority", "pool", "handlers", "retry_policy", "dead_letter", "batch", "rate", "max_backlog",
   ])
   policy_keys = concat(keys(local.growth), ["schedule"])
-  letter_keys = ["drop", "topic", "aliases", "retention", "alert_above", "oldest_alert"]
+  letter_keys = ["drop", "topic", "aliases", "retention", "alert_above", "oldest_alert", "warn_above", "oldest_warn"]
 
   # Durations by path, for each queue: as the file has them, in seconds, and as shown.
   durations = [
     for q in local.filled : merge(
       { for key in ["lease", "handler_timeout", "message_ttl", "message_retention_duration", "remember_for", "oldest_alert", "slot_wait", "nack_budget"] : key => q[key] },
-      { "dead_letter.retention" = q.dead_letter.retention, "dead_letter.oldest_alert" = q.dead_letter.oldest_alert },
+      { "dead_letter.retention" = q.dead_letter.retention, "dead_letter.oldest_alert" = q.dead_letter.oldest_alert, "dead_letter.oldest_warn" = q.dead_letter.oldest_warn },
       { for type, h in q.handlers : "handlers.${type}.timeout" => try(h.timeout, q.handler_timeout) },
     )
   ]
   seconds = [for d in local.durations : { for path, text in d : path => try(tonumber(trimsuffix(text, "s")), -1) }]
   shown   = [for s in local.seconds : { for path, n in s : path => "${n}s" }]
+
+  # The numbers of each queue's rate, 0 where it has none.
+  counts_of = [for q in local.filled : { per_second = try(q.rate.per_second, 0), per_user = try(q.rate.per_user, 0) }]
 
   # Each rule of a queue: its place, its text, and whether the queue keeps it.
   rules = [
@@ -48,14 +51,22 @@ locals {
         { ok = try(q.ack_deadline_seconds <= local.seconds[i].lease, false), path = "lease", what = "must be at least the ack deadline" },
         { ok = 600 <= local.seconds[i].message_retention_duration && local.seconds[i].message_retention_duration <= 2678400, path = "message_retention_duration", what = "must be 600s to 2678400s" },
         { ok = local.seconds[i].message_ttl <= local.seconds[i].message_retention_duration, path = "message_ttl", what = "must be at most message_retention_duration" },
-        { ok = local.seconds[i].remember_for >= 259200, path = "remember_for", what = "must be at least 259200s, 72 hours" },
-        { ok = local.seconds[i].remember_for >= local.seconds[i].message_retention_duration, path = "remember_for", what = "must be at least message_retention_duration" },
+        { ok = local.seconds[i].remember_for >= 259200 || local.seconds[i].remember_for == 0, path = "remember_for", what = "must be at least 259200s, 72 hours, or 0s, which is no record" },
+        {
+          ok = local.seconds[i].remember_for > 0 || try(
+            length(q.ordering_key) == 0 && q.max_attempts == 1 && q.dead_letter.drop && q.on_corrected == "refuse" &&
+            alltrue([for type, h in q.handlers : try(h.max_attempts, 1) == 1 && length(local.emits[i][type]) == 0]),
+          false)
+          path = "remember_for", what = "must be above 0s unless the queue is unordered, tries once, drops what fails, refuses corrections, and emits nothing"
+        },
+        { ok = local.seconds[i].remember_for >= local.seconds[i].message_retention_duration || local.seconds[i].remember_for == 0, path = "remember_for", what = "must be at least message_retention_duration" },
         { ok = try(1 <= q.concurrency && q.concurrency <= 1000, false), path = "concurrency", what = "must be 1 to 1000" },
         { ok = try(alltrue([for path, n in local.seconds[i] : local.seconds[i].slot_wait + n < q.ack_deadline_seconds || n >= q.ack_deadline_seconds if endswith(path, "timeout")]) && local.seconds[i].slot_wait >= 0, false), path = "slot_wait", what = "must be 0 or more, and with the longest timeout below ack_deadline_seconds, ${q.ack_deadline_seconds}s" },
         { ok = local.seconds[i].nack_budget <= 3600, path = "nack_budget", what = "must be 0s, which is no limit, to 3600s" },
         { ok = try(0 <= q.min_instances && q.min_instances <= q.max_instances, false), path = "min_instances", what = "must be 0 to max_instances" },
         { ok = try(1 <= q.max_instances && q.max_instances <= 1000, false), path = "max_instances", what = "must be 1 to 1000" },
         { ok = try(q.backlog_alert_above >= 0, false), path = "backlog_alert_above", what = "must not be negative" },
+        { ok = try(q.backlog_warn_above == 0 || (0 < q.backlog_warn_above && q.backlog_warn_above < q.backlog_alert_above), false), path = "backlog_warn_above", what = "must be 0, which is none, or below backlog_alert_above" },
         { ok = try(local.seconds[i].oldest_alert >= local.broker[i].maximum + q.ack_deadline_seconds, false), path = "oldest_alert", what = "must be at least the broker's longest wait and the attempt after it" },
         { ok = local.seconds[i].oldest_alert < local.seconds[i].message_ttl || local.seconds[i].message_ttl == 0, path = "oldest_alert", what = "must be below message_ttl, ${local.shown[i].message_ttl}" },
         { ok = local.seconds[i].oldest_alert < local.seconds[i].message_retention_duration, path = "oldest_alert", what = "must be below message_retention_duration, ${local.shown[i].message_retention_duration}" },
@@ -68,15 +79,23 @@ locals {
         { ok = q.dedupe_by != "idempotency_key" || q.contract == "envelope.v1", path = "dedupe_by", what = "must be event_id: a ${q.contract} body names no idempotency key" },
         { ok = !can(q.batch) || try(2 <= q.batch.size && q.batch.size <= q.concurrency, false), path = "batch.size", what = "must be 2 to concurrency" },
         { ok = !can(q.batch) || try(0 < tonumber(trimsuffix(q.batch.wait, "s")) && tonumber(trimsuffix(q.batch.wait, "s")) <= 1 && alltrue([for path, n in local.seconds[i] : tonumber(trimsuffix(q.batch.wait, "s")) < n if endswith(path, "timeout")]), false), path = "batch.wait", what = "must be above 0s, at most 1s, and below the shortest timeout" },
+        { ok = length(setsubtract(try(keys(q.rate), []), ["per_second", "per_user", "user"])) == 0, path = "rate", what = "has a key that is not known" },
+        { ok = !can(q.rate) || try(local.counts_of[i].per_second == floor(local.counts_of[i].per_second) && 0 <= local.counts_of[i].per_second && local.counts_of[i].per_second <= 100000, false), path = "rate.per_second", what = "must be 0, which is no limit, to 100000" },
+        { ok = !can(q.rate) || try(local.counts_of[i].per_user == floor(local.counts_of[i].per_user) && 0 <= local.counts_of[i].per_user && local.counts_of[i].per_user <= (local.counts_of[i].per_second == 0 ? 100 : min(100, local.counts_of[i].per_second)), false), path = "rate.per_user", what = "must be 0, which is no limit, to 100, and at most per_second where that is set" },
+        { ok = !can(q.rate) || try((local.counts_of[i].per_user > 0) == (length(try(q.rate.user, [])) > 0), false), path = "rate.user", what = "must list names of fields where per_user is above 0, and only there" },
+        { ok = !can(q.max_backlog) || try(length(setsubtract(keys(q.max_backlog), ["messages", "on_full"])) == 0 && q.max_backlog.messages > 0 && floor(q.max_backlog.messages) == q.max_backlog.messages && contains(["refuse", "alert"], q.max_backlog.on_full), false), path = "max_backlog", what = "must have messages above 0, and on_full refuse or alert" },
+        { ok = !can(q.max_backlog) || try(q.backlog_alert_above < q.max_backlog.messages, false), path = "max_backlog.messages", what = "must be above backlog_alert_above" },
         { ok = !q.enabled || length(q.handlers) > 0, path = "handlers", what = "an enabled queue needs some" },
       ],
       q.dead_letter.drop ? [
-        { ok = length(setsubtract(keys(try(local.declared[i].dead_letter, {})), ["drop"])) == 0, path = "dead_letter.drop", what = "a queue that drops has no topic, aliases, retention, alert_above or oldest_alert" },
+        { ok = length(setsubtract(keys(try(local.declared[i].dead_letter, {})), ["drop"])) == 0, path = "dead_letter.drop", what = "a queue that drops has no topic, aliases, retention, alerts or warnings" },
         ] : [
         { ok = (can(regex(local.topic_pattern, q.dead_letter.topic)) && !startswith(q.dead_letter.topic, "goog")) || q.dead_letter.topic == "${q.id}-dlq", path = "dead_letter.topic", what = local.topic_rule },
         { ok = 1209600 <= local.seconds[i]["dead_letter.retention"] && local.seconds[i]["dead_letter.retention"] <= 2678400, path = "dead_letter.retention", what = "must be 1209600s, 14 days, to 2678400s" },
         { ok = try(alltrue([for name in q.dead_letter.aliases : can(regex(local.alias_pattern, name))]), false), path = "dead_letter.aliases", what = "must be names of at most 100 of a-z, 0-9 and _ . : -" },
         { ok = try(q.dead_letter.alert_above >= 0, false), path = "dead_letter.alert_above", what = "must not be negative" },
+        { ok = try(0 <= q.dead_letter.warn_above && q.dead_letter.warn_above <= max(0, q.dead_letter.alert_above), false), path = "dead_letter.warn_above", what = "must be 0 to alert_above" },
+        { ok = local.seconds[i]["dead_letter.oldest_warn"] == 0 || local.seconds[i]["dead_letter.oldest_warn"] < local.seconds[i]["dead_letter.oldest_alert"], path = "dead_letter.oldest_warn", what = "must be 0s, which is none, or below oldest_alert" },
         { ok = local.seconds[i].remember_for >= local.seconds[i]["dead_letter.retention"], path = "remember_for", what = "must be at least dead_letter.retention" },
       ],
       [for path, text in local.durations[i] : { ok = can(regex(local.seconds_pattern, text)), path = path, what = "must be a duration in seconds, such as \"600s\"" }],
@@ -87,8 +106,9 @@ locals {
           { ok = try(1 <= h.max_attempts && h.max_attempts <= 50, !can(h.max_attempts)), path = "handlers.${type}.max_attempts", what = "must be 1 to 50" },
           { ok = try(0 < local.seconds[i]["handlers.${type}.timeout"] && local.seconds[i]["handlers.${type}.timeout"] < q.ack_deadline_seconds, false), path = "handlers.${type}.timeout", what = "must be above 0 and below ack_deadline_seconds" },
           { ok = !can(h.emits) || can(concat(h.emits, [])), path = "handlers.${type}.emits", what = "must be a list" },
+          { ok = !can(h.calls) || can(concat(h.calls, [])), path = "handlers.${type}.calls", what = "must be a list" },
           { ok = length(distinct(local.emits[i][type])) == length(local.emits[i][type]), path = "handlers.${type}.emits", what = "lists a topic twice" },
-          { ok = length(setsubtract(keys(h), ["name", "post", "emits", "max_attempts", "timeout", "retry_policy"])) == 0, path = "handlers.${type}", what = "has a key that is not known" },
+          { ok = length(setsubtract(keys(h), ["name", "post", "emits", "calls", "max_attempts", "timeout", "retry_policy"])) == 0, path = "handlers.${type}", what = "has a key that is not known" },
         ]
       ]),
       flatten([

@@ -45,6 +45,7 @@ locals {
     min_instances              = 0
     max_instances              = 0
     backlog_alert_above        = 0
+    backlog_warn_above         = 0
     oldest_alert               = "0s"
     on_terminal                = ""
     nack_budget                = "0s"
@@ -79,7 +80,7 @@ locals {
           { schedule = try(q.retry_policy.schedule, []) },
         ][!can(keys(q.retry_policy)) ? 0 : can(q.retry_policy.schedule) ? 2 : 1]
         dead_letter = merge(
-          { drop = false, topic = "${try(q.id, "")}-dlq", aliases = [], retention = "0s", alert_above = 0, oldest_alert = "0s" },
+          { drop = false, topic = "${try(q.id, "")}-dlq", aliases = [], retention = "0s", alert_above = 0, oldest_alert = "0s", warn_above = 0, oldest_warn = "0s" },
           try(local.defaults.dead_letter, {}), try(q.dead_letter, {}),
         )
       },
@@ -198,8 +199,9 @@ locals {
       handlers = {
         for type, h in q.handlers : type => {
           name         = try(h.name, "post:${h.post.target}${h.post.path}", "")
-          post         = { target = try(h.post.target, ""), path = try(h.post.path, ""), reconcile = try(h.post.reconcile, "") }
+          post         = { target = try(h.post.target, ""), path = try(h.post.path, ""), reconcile = try(h.post.reconcile, ""), form = try(h.post.form, "") }
           emits        = local.emits[i][type]
+          calls        = local.calls[i][type]
           max_attempts = try(h.max_attempts, q.max_attempts)
           timeout      = local.shown[i]["handlers.${type}.timeout"]
           retry_policy = local.shown_policies[i][type]
@@ -218,6 +220,7 @@ locals {
       min_instances              = q.min_instances
       max_instances              = q.max_instances
       backlog_alert_above        = q.backlog_alert_above
+      backlog_warn_above         = q.backlog_warn_above
       oldest_alert               = local.shown[i].oldest_alert
       on_terminal                = q.on_terminal
       nack_budget                = local.shown[i].nack_budget
@@ -227,6 +230,8 @@ locals {
       dedupe_by                  = q.dedupe_by
       four_eyes                  = q.four_eyes
       batch                      = { size = try(q.batch.size, 0), wait = try("${tonumber(trimsuffix(q.batch.wait, "s"))}s", "0s") }
+      rate                       = { per_second = try(q.rate.per_second, 0), per_user = try(q.rate.per_user, 0), user = try([for part in q.rate.user : tostring(part)], []) }
+      max_backlog                = { messages = try(q.max_backlog.messages, 0), on_full = try(q.max_backlog.on_full, "") }
       enable_message_ordering    = length(q.ordering_key) > 0
       topic                      = local.topic_of[q.id]
       shared                     = q.topic != ""
@@ -245,6 +250,8 @@ locals {
           retention         = local.shown[i]["dead_letter.retention"]
           alert_above       = q.dead_letter.alert_above
           oldest_alert      = local.shown[i]["dead_letter.oldest_alert"]
+          warn_above        = q.dead_letter.warn_above
+          oldest_warn       = local.shown[i]["dead_letter.oldest_warn"]
           hold_subscription = "${q.dead_letter.topic}-hold"
           push_subscription = "${q.dead_letter.topic}-push"
           push_path         = "/push/dead-letters/${q.id}"

@@ -14,8 +14,10 @@ locals {
       max_instances = max([for q in local.queues : q.max_instances if q.enabled && q.pool == pool]...)
       timeout       = max([for q in local.queues : q.ack_deadline_seconds if q.enabled && q.pool == pool]...)
       # What its worker needs to post: variables of the environment.
-      url_variables    = [for name in local.targets_of[pool] : local.targets[name].url_variable]
+      url_variables    = distinct([for name in local.targets_of[pool] : local.targets[name].url_variable])
       secret_variables = distinct([for name in local.targets_of[pool] : local.targets[name].secret_variable])
+      # What is read in the place of those that are absent.
+      secret_fallbacks = { for name in local.targets_of[pool] : local.targets[name].secret_variable => local.targets[name].secret_fallback... if local.targets[name].secret_fallback != "" }
     }
   }
 

@@ -8,6 +8,7 @@ locals {
       description     = try(t.description, "")
       url_variable    = try(t.url_variable, "")
       secret_variable = try(t.secret_variable, "")
+      secret_fallback = try(t.secret_fallback, "")
       scheme          = try(t.scheme, "")
       internal        = try(t.internal, false)
       timeouts = {
@@ -27,15 +28,18 @@ locals {
   posts = [
     for q in local.filled : {
       for type, h in q.handlers : type => can(keys(h.post)) ? {
-        target = try(h.post.target, ""), path = try(h.post.path, ""), reconcile = try(h.post.reconcile, "")
+        target = try(h.post.target, ""), path = try(h.post.path, ""), reconcile = try(h.post.reconcile, ""), form = try(h.post.form, "")
       } : null
     }
   ]
 
-  # The targets that an enabled queue of a pool posts to.
+  # What a handler of Go calls.
+  calls = [for q in local.filled : { for type, h in q.handlers : type => try(concat(h.calls, []), []) }]
+
+  # The targets that an enabled queue of a pool posts to or calls.
   targets_of = {
     for pool in distinct([for q in local.filled : q.pool if q.enabled]) : pool => distinct(flatten([
-      for i, q in local.filled : [for p in values(local.posts[i]) : p.target if p != null] if q.enabled && q.pool == pool
+      for i, q in local.filled : concat([for p in values(local.posts[i]) : p.target if p != null], values(local.calls[i])...) if q.enabled && q.pool == pool
     ]))
   }
 
@@ -48,17 +52,29 @@ locals {
   # The question that each path of a target is asked by, once for each way that it is.
   questions = distinct(flatten([for q in local.posts : [for p in values(q) : p if p != null]]))
 
+  unknown_calls = flatten([
+    for i, q in local.filled : [
+      for type, names in local.calls[i] : concat(
+        [for name in names : "queues.yaml: queue ${q.id}: handlers.${type}.calls: no target has the name ${name}" if !contains(keys(local.targets), name)],
+        length(distinct(names)) == length(names) ? [] : ["queues.yaml: queue ${q.id}: handlers.${type}.calls: lists a target twice"],
+        length(names) == 0 || local.posts[i][type] == null ? [] : ["queues.yaml: queue ${q.id}: handlers.${type}.calls: a post calls its target alone"],
+      )
+    ]
+  ])
+
   post_path = "^(/[A-Za-z0-9_][A-Za-z0-9._-]{0,99}){1,9}$"
 
   target_mistakes = concat(
+    local.unknown_calls,
     flatten([
       for name, t in local.targets : [
         for rule in [
           { ok = can(regex("^[a-z]([a-z0-9-]{0,38}[a-z0-9])?$", name)), what = "name: must be at most 40 of a-z, 0-9 and -" },
           { ok = t.description != "", what = "description: is missing" },
           { ok = can(regex("^[A-Z][A-Z0-9_]{1,50}_URL$", t.url_variable)) && !contains(["ALARM_URL", "PUSH_BASE_URL"], t.url_variable), what = "url_variable: must be an environment variable that ends with _URL, and none of the programs' own" },
-          { ok = length([for other in values(local.targets) : other if other.url_variable == t.url_variable]) == 1, what = "url_variable: is another target's too" },
           { ok = can(regex("^[A-Z][A-Z0-9_]{1,50}_SECRET$", t.secret_variable)), what = "secret_variable: must be an environment variable that ends with _SECRET" },
+          { ok = t.secret_fallback == "" || can(regex("^[A-Z][A-Z0-9_]{1,50}_SECRET$", t.secret_fallback)), what = "secret_fallback: must be an environment variable that ends with _SECRET" },
+          { ok = length(distinct([for other in values(local.targets) : other.secret_fallback if other.secret_variable == t.secret_variable])) == 1, what = "secret_fallback: must be that of every target with this secret_variable" },
           { ok = contains(["generic", "standard"], t.scheme), what = "scheme: must be generic or standard" },
           { ok = tonumber(trimsuffix(t.timeouts.connect, "s")) > 0 && tonumber(trimsuffix(t.timeouts.connect, "s")) <= tonumber(trimsuffix(t.timeouts.total, "s")), what = "timeouts.connect: must be above 0 and at most timeouts.total" },
           { ok = tonumber(trimsuffix(t.timeouts.total, "s")) < 600, what = "timeouts.total: must be below 600s, the longest ack deadline" },
@@ -80,8 +96,12 @@ locals {
             { ok = contains(keys(local.targets), p.target), what = "target: no target has the name ${p.target}" },
             { ok = can(regex(local.post_path, p.path)), what = "path: must be / and a segment of letters, digits and _ . -, up to nine times" },
             { ok = p.reconcile == "" || (can(regex("/[{]id[}](/|$)", p.reconcile)) && can(regex(local.post_path, replace(p.reconcile, "/{id}", "")))), what = "reconcile: must be a path like that, with {id} for one segment that is not its first" },
+            { ok = contains(["", "bulk", "ndjson"], p.form), what = "form: must be bulk or ndjson, or left out" },
+            { ok = p.form == "" || can(q.batch), what = "form: is that of a batch, and the queue has none" },
+            { ok = p.form != "bulk" || length(q.ordering_key) > 0, what = "form: a bulk names documents by the ordering key, and the queue has none" },
+            { ok = p.form == "" || p.reconcile == "", what = "reconcile: a batch is not asked about: the target applies the same line once" },
             { ok = length(local.emits[i][type]) == 0, what = "a post emits nothing" },
-            { ok = length([for other in local.questions : other if other.target == p.target && other.path == p.path]) == 1, what = "reconcile: must be the same in every entry that posts to this path" },
+            { ok = length([for other in local.questions : other if other.target == p.target && other.path == p.path]) == 1, what = "reconcile: must be the same in every entry that posts to this path, and so must the form" },
             { ok = !can(q.handlers[type].name), what = "stands in the place of name, not beside it" },
             { ok = length(setsubtract(keys(q.handlers[type].post), keys(p))) == 0, what = "has a key that is not known" },
           ] : "queues.yaml: queue ${q.id}: handlers.${type}.post: ${rule.what}" if !rule.ok

@@ -1,0 +1,79 @@
+package main
+
+import (
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"billhook/internal/payments"
+)
+
+func (p *program) refundsCommand() *cobra.Command {
+	command := &cobra.Command{Use: "refunds", Short: "Look at what became of the refunds that messages have asked for"}
+	ask := p.worker(command)
+	command.AddCommand(p.refundsList(ask), p.refundsShow(ask))
+	return command
+}
+
+func (p *program) refundsList(ask func() client) *cobra.Command {
+	var state string
+	var limit int
+	command := &cobra.Command{
+		Use: "ls", Short: "List the refunds that are under way, or those in another state", Args: cobra.NoArgs,
+		RunE: func(command *cobra.Command, _ []string) error {
+			all, err := pages[payments.Refund](command.Context(), ask(), "/v1/ops/refunds", url.Values{"state": {state}}, limit)
+			if err != nil {
+				return err
+			}
+			var rows [][]string
+			for _, r := range all.Items {
+				rows = append(rows, refundRow(r))
+			}
+			p.table(refundHead, rows)
+			if all.Next != "" {
+				p.printf("There are more; raise --limit.\n")
+			}
+			return p.printJSON(all)
+		},
+	}
+	command.Flags().StringVar(&state, "state", string(payments.UnderWay), "under_way, refunded, refused or all")
+	command.Flags().IntVar(&limit, "limit", perPage, "the most to list; 0: all")
+	return command
+}
+
+func (p *program) refundsShow(ask func() client) *cobra.Command {
+	var tenant string
+	command := &cobra.Command{
+		Use: "show <payment id>", Short: "Show the refund of a payment, and the message that it is for", Args: cobra.ExactArgs(1),
+		RunE: func(command *cobra.Command, args []string) error {
+			path := "/v1/ops/refunds/" + url.PathEscape(args[0])
+			if tenant != "" {
+				path += "?tenant=" + url.QueryEscape(tenant)
+			}
+			var r payments.Refund
+			if err := ask().get(command.Context(), path, &r); err != nil {
+				return err
+			}
+			p.table(refundHead, [][]string{refundRow(r)})
+			return p.printJSON(r)
+		},
+	}
+	command.Flags().StringVar(&tenant, "tenant", "", "the tenant, where messages name one")
+	return command
+}
+
+var refundHead = []string{"PAYMENT", "STATE", "REASON", "AMOUNT", "SINCE", "SETTLED", "QUEUE", "EVENT"}
+
+func refundRow(r payments.Refund) []string {
+	amount := "all"
+	if r.Amount != "" {
+		amount = strings.TrimSpace(r.Amount + " " + r.Currency)
+	}
+	settled := "-"
+	if !r.SettledAt.IsZero() {
+		settled = r.SettledAt.Format(time.RFC3339)
+	}
+	return row(r.PaymentID, r.State, orDash(r.Reason), amount, r.ReservedAt.Format(time.RFC3339), settled, r.Queue, r.EventID)
+}

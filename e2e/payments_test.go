@@ -1,0 +1,256 @@
+package e2e_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"billhook/catalog"
+	"billhook/e2e"
+	"billhook/internal/deadletter"
+	"billhook/internal/dedupe"
+	"billhook/internal/ops"
+	"billhook/internal/payments"
+	"billhook/internal/signature"
+	"billhook/internal/standin"
+)
+
+// produce puts an envelope on a queue, by its alias, through the door for producers. It returns the
+// envelope's id.
+func (s *stack) produce(t *testing.T, queue, action, payload, more string) (id string) {
+	t.Helper()
+	id = fmt.Sprintf("%s-%d", action, s.seq.Add(1))
+	s.enqueue(t, queue, id, action, payload, more)
+	return id
+}
+
+func (s *stack) enqueue(t *testing.T, queue, id, action, payload, more string) {
+	t.Helper()
+	body := fmt.Appendf(nil, `{"id":%q,"action":%q,"created_at":"2026-03-01T12:00:00Z","attempts":0,%s"payload":%s}`, id, action, more, payload)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.webhookURL+"/queues/"+queue+"/messages", bytes.NewReader(body))
+	require.NoError(t, err)
+	request.Header.Set("Content-Type", "application/json")
+	signer, err := signature.NewSigner(signature.Generic, e2e.Secret)
+	require.NoError(t, err)
+	for name, value := range signer.Sign("", body, time.Now()) {
+		request.Header.Set(name, value)
+	}
+	answer, err := e2e.Do(request)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusAccepted, answer.Status, answer.Body)
+	require.Equal(t, id, answer.EventID)
+}
+
+// order is the gateway's order of an event.
+func (s *stack) order(t *testing.T, eventID string) standin.Order {
+	t.Helper()
+	for _, o := range s.gateway.Orders() {
+		if o.EventID == eventID {
+			return o
+		}
+	}
+	require.Fail(t, "the gateway has no order", eventID)
+	return standin.Order{}
+}
+
+// emits are the ids of the messages that an event of the queue, by its alias, has emitted.
+func (s *stack) emits(t *testing.T, queue, eventID string) []string {
+	t.Helper()
+	s.until(t, eventID, "processed")
+	c, err := catalog.Load("")
+	require.NoError(t, err)
+	q, ok := c.Queue(queue)
+	require.True(t, ok)
+	doc, err := s.store.Get(t.Context(), dedupe.Key(q.ID, dedupe.DefaultTenant, eventID))
+	require.NoError(t, err)
+	record, err := dedupe.FromDocument(doc)
+	require.NoError(t, err)
+	return record.Emitted
+}
+
+// as calls the worker's ops API for a person, and returns the status.
+func (s *stack) as(t *testing.T, who, method, path string, question, answer any) int {
+	t.Helper()
+	body, err := json.Marshal(question)
+	require.NoError(t, err)
+	request, err := http.NewRequestWithContext(t.Context(), method, s.workerURL+path, bytes.NewReader(body))
+	require.NoError(t, err)
+	request.Header.Set("X-Operator", who)
+	got, err := e2e.Do(request)
+	require.NoError(t, err)
+	if got.Status < 300 && answer != nil {
+		require.NoError(t, json.Unmarshal([]byte(got.Body), answer))
+	}
+	return got.Status
+}
+
+// trialPaid: trial creation, payment, webhook, status (billing-queues, section 15), and the refund of
+// the payment (section 7.1).
+func trialPaid(t *testing.T, s *stack) {
+	subscription := s.newSubscription().SubscriptionID
+	payload := fmt.Sprintf(`{"subscription_id":%q,"amount":"1.00","currency":"EUR"}`, subscription)
+	trial := s.produce(t, "q:sub:trial_payment", "trial", payload, fmt.Sprintf(`"correlation_id":%q,`, subscription))
+	emitted := s.emits(t, "q:sub:trial_payment", trial)
+	require.Len(t, emitted, 2)
+	for _, id := range emitted {
+		s.until(t, id, "processed")
+	}
+	require.Equal(t, 1, s.gateway.CarriedOut(trial))
+	require.Equal(t, 1, s.service.Applied(emitted[0]))
+	require.Equal(t, "trial", s.told(emitted[0])[0].Action)
+	require.Equal(t, subscription, s.told(emitted[0])[0].SubscriptionID)
+	paid, back := s.order(t, trial), s.order(t, emitted[1])
+	require.Equal(t, []string{"refund", paid.PaymentID, "1.00", "EUR"}, []string{back.Action, back.PaymentID, back.Amount, back.Currency})
+	require.Equal(t, 1, s.gateway.Refunded(paid.PaymentID))
+
+	var story ops.List[ops.Line]
+	require.Equal(t, http.StatusOK, s.as(t, "ada", http.MethodGet, "/v1/ops/events?correlation_id="+subscription, nil, &story))
+	require.Len(t, story.Items, 3, "the payment, the update and the refund are one story")
+	for _, line := range story.Items {
+		require.Equal(t, dedupe.Completed, line.Status)
+	}
+	var refund payments.Refund
+	require.Equal(t, http.StatusOK, s.as(t, "ada", http.MethodGet, "/v1/ops/refunds/"+paid.PaymentID, nil, &refund))
+	require.Equal(t, []string{string(payments.Refunded), emitted[1], subscription}, []string{string(refund.State), refund.EventID, refund.SubscriptionID})
+
+	s.enqueue(t, "q:sub:trial_payment", trial, "trial", payload, "")
+	s.until(t, trial, "duplicate")
+	require.Equal(t, 1, s.gateway.CarriedOut(trial))
+}
+
+// renewalStarted: the renewal path through the queue of payments to start (section 15). The gateway
+// fails once, then carries the payment out and loses its answer: it is asked, and not told again.
+func renewalStarted(t *testing.T, s *stack) {
+	subscription := s.newSubscription().SubscriptionID
+	require.NoError(t, s.gateway.Tell(standin.FailOrder, 1, subscription))
+	require.NoError(t, s.gateway.Tell(standin.LoseAnswer, 1, subscription))
+	renewal := s.produce(t, "q:sub:payment_initiation", "renewal", fmt.Sprintf(`{"subscription_id":%q,"amount":"9.99","currency":"EUR","cycle":2}`, subscription), "")
+	deliveries := s.until(t, renewal, "processed")
+	require.Equal(t, 3, deliveries[len(deliveries)-1].Attempt)
+	require.Equal(t, 1, s.gateway.CarriedOut(renewal))
+	emitted := s.emits(t, "q:sub:payment_initiation", renewal)
+	require.Len(t, emitted, 1)
+	s.until(t, emitted[0], "processed")
+	require.Equal(t, 1, s.service.Applied(emitted[0]))
+	require.Equal(t, "renewal", s.told(emitted[0])[0].Action)
+}
+
+// paymentDeclined: a declined card is no dead letter; the subscription service is told.
+func paymentDeclined(t *testing.T, s *stack) {
+	subscription := s.newSubscription().SubscriptionID
+	require.NoError(t, s.gateway.Tell(standin.DeclineOrder, 1, subscription))
+	upgrade := s.produce(t, "q:sub:payment_initiation", "upgrade", fmt.Sprintf(`{"subscription_id":%q}`, subscription), "")
+	emitted := s.emits(t, "q:sub:payment_initiation", upgrade)
+	require.Len(t, emitted, 1)
+	s.until(t, emitted[0], "processed")
+	require.Equal(t, payments.ActionDeclined, s.told(emitted[0])[0].Action)
+	require.Zero(t, s.gateway.CarriedOut(upgrade))
+
+	untold := s.produce(t, "q:sub:payment_initiation", "renewal", `{"amount":"9.99","currency":"EUR"}`, "")
+	require.Equal(t, "subscription_id_missing", s.until(t, untold, "dead_lettered")[0].Reason)
+	require.Zero(t, s.gateway.CarriedOut(untold), "nobody could be told of the payment")
+}
+
+// paymentRefunded: the refund initiation path (section 15). A payment is refunded once, whatever the
+// id of the message.
+func paymentRefunded(t *testing.T, s *stack) {
+	payment := "p-" + s.newSubscription().EventID
+	payload := fmt.Sprintf(`{"payment_id":%q,"amount":"9.99","currency":"EUR"}`, payment)
+	refund := s.produce(t, "q:pay:refund_initiation", "refund", payload, "")
+	s.until(t, refund, "processed")
+	s.enqueue(t, "q:pay:refund_initiation", refund, "refund", payload, "")
+	s.until(t, refund, "duplicate")
+	another := s.produce(t, "q:pay:refund_initiation", "refund", payload, "")
+	s.until(t, another, "processed")
+	other := s.produce(t, "q:pay:refund_initiation", "refund", strings.Replace(payload, "9.99", "5.00", 1), "")
+	require.Equal(t, "refunded_otherwise", s.until(t, other, "dead_lettered")[0].Reason)
+	require.Equal(t, 1, s.gateway.Refunded(payment))
+
+	declined := "p-" + s.newSubscription().EventID
+	require.NoError(t, s.gateway.Tell(standin.DeclineOrder, 1, declined))
+	refused := s.produce(t, "q:pay:refund_initiation", "refund", fmt.Sprintf(`{"payment_id":%q}`, declined), "")
+	require.Equal(t, "refund_declined", s.until(t, refused, "dead_lettered")[0].Reason)
+	var seen payments.Refund
+	require.Equal(t, http.StatusOK, s.as(t, "ada", http.MethodGet, "/v1/ops/refunds/"+declined, nil, &seen))
+	require.Equal(t, []string{string(payments.Refused), "refund_declined"}, []string{string(seen.State), seen.Reason})
+	require.Zero(t, s.gateway.Refunded(declined), "what was reserved is rolled back")
+}
+
+// fourEyes: the dead letter of a refund is replayed by two persons, and by no one alone.
+func fourEyes(t *testing.T, s *stack) {
+	payment := "p-" + s.newSubscription().EventID
+	require.NoError(t, s.gateway.Tell(standin.FailOrder, 2, payment))
+	refund := s.produce(t, "q:pay:refund_initiation", "refund", fmt.Sprintf(`{"payment_id":%q}`, payment), `"max_attempts":2,`)
+	deliveries := s.until(t, refund, "dead_lettered")
+	require.Equal(t, "attempts_exhausted", deliveries[len(deliveries)-1].Reason)
+	item := s.letter(t, "q:pay:refund_initiation", refund)
+	var waiting payments.Refund
+	require.Equal(t, http.StatusOK, s.as(t, "ada", http.MethodGet, "/v1/ops/refunds/"+payment, nil, &waiting))
+	require.Equal(t, payments.UnderWay, waiting.State, "what is reserved stays so, for the replay")
+
+	var op deadletter.Operation
+	require.Equal(t, http.StatusCreated, s.as(t, "ada", http.MethodPost, "/v1/ops/dead-letters/replay", ops.Request{
+		Filter: deadletter.Filter{Queue: item.Queue, Item: item.ID}, Why: "the gateway is back", Expect: 1,
+	}, &op))
+	require.Equal(t, deadletter.Waiting, op.Progress)
+	path := "/v1/ops/operations/" + op.ID
+	require.Equal(t, http.StatusUnprocessableEntity, s.as(t, "ada", http.MethodPost, path+"/approve", struct{}{}, nil), "nobody approves what is their own")
+	s.as(t, "ada", http.MethodPost, path+"/run", struct{}{}, nil)
+	require.Equal(t, http.StatusOK, s.as(t, "ada", http.MethodGet, path, nil, &op))
+	require.Equal(t, deadletter.Waiting, op.Progress, "it does not run before it is approved")
+	require.Zero(t, s.gateway.Refunded(payment))
+
+	require.Equal(t, http.StatusOK, s.as(t, "grace", http.MethodPost, path+"/approve", struct{}{}, &op))
+	require.Equal(t, []string{"local:ada", "local:grace"}, []string{op.Who, op.ApprovedBy})
+	require.Equal(t, http.StatusOK, s.as(t, "grace", http.MethodPost, path+"/run", struct{}{}, &op))
+	require.Equal(t, deadletter.Finished, op.Progress)
+	s.until(t, refund, "processed")
+	require.Equal(t, 1, s.gateway.Refunded(payment))
+	require.Equal(t, http.StatusOK, s.as(t, "ada", http.MethodGet, "/v1/ops/refunds/"+payment, nil, &waiting))
+	require.Equal(t, payments.Refunded, waiting.State)
+}
+
+// signaturesChecked: who is told, and who moves money, takes the word of nobody else (section 15).
+func signaturesChecked(t *testing.T, s *stack) {
+	ours, err := signature.NewSigner(signature.Generic, e2e.Secret)
+	require.NoError(t, err)
+	theirs, err := signature.NewSigner(signature.Generic, "another-secret-of-more-than-24-bytes")
+	require.NoError(t, err)
+	id := "signed-" + s.newSubscription().EventID
+	bodies := map[string]string{
+		"/v1/webhooks/payment": fmt.Sprintf(`{"event_id":%q,"action":"renewal","subscription_id":"s"}`, id),
+		standin.RefundsPath:    fmt.Sprintf(`{"event_id":%q,"action":"refund","payment_id":"p"}`, id),
+	}
+	for _, step := range []struct {
+		sentence string
+		by       *signature.Signer
+		off      time.Duration
+		status   int
+	}{
+		{"invalid", theirs, 0, http.StatusUnauthorized}, {"stale", ours, -6 * time.Minute, http.StatusUnauthorized},
+		{"future", ours, 6 * time.Minute, http.StatusUnauthorized}, {"valid", ours, 0, http.StatusOK},
+	} {
+		for path, body := range bodies {
+			request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, path, strings.NewReader(body))
+			for name, value := range step.by.Sign(id, []byte(body), time.Now().Add(step.off)) {
+				request.Header.Set(name, value)
+			}
+			request.Header.Set("Idempotency-Key", id)
+			answer := httptest.NewRecorder()
+			s.gateway.Before(s.service).ServeHTTP(answer, request)
+			require.Equal(t, step.status, answer.Code, "%s %s", step.sentence, path)
+			done := 0
+			if step.status == http.StatusOK {
+				done = 1
+			}
+			require.Equal(t, done, map[bool]int{true: s.service.Applied(id), false: s.gateway.CarriedOut(id)}[path != standin.RefundsPath])
+		}
+	}
+}

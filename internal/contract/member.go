@@ -1,0 +1,30 @@
+package contract
+
+import "reflect"
+
+// Text is a text of the body's content, such as data.user_id under user_id; empty where the
+// content has no text of that name.
+func (b Body) Text(name string) string {
+	if v := b.member(name); v.IsValid() && v.Kind() == reflect.String {
+		return v.String()
+	}
+	return ""
+}
+
+// Number is a number of the body's content, such as data.version under version; 0 where the
+// content has no number of that name.
+func (b Body) Number(name string) int64 {
+	if v := b.member(name); v.IsValid() && v.CanInt() {
+		return v.Int()
+	}
+	return 0
+}
+
+// member is a member of the content.
+func (b Body) member(name string) reflect.Value {
+	index, ok := b.contract.places[b.contract.format.Content+"."+name]
+	if !ok || b.contract.format.Content == "" {
+		return reflect.Value{}
+	}
+	return follow(b.whole(), index)
+}

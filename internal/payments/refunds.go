@@ -1,0 +1,322 @@
+package payments
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"billhook/internal/contract"
+	"billhook/internal/dedupe"
+	"billhook/internal/handler"
+	"billhook/internal/pii"
+	"billhook/internal/retry"
+	"billhook/internal/store"
+	"billhook/internal/twophase"
+)
+
+// RefundsCollection holds a document per payment whose refund was asked for. It does not expire: a
+// payment is not to be refunded a second time, however late somebody asks.
+const RefundsCollection = "refunds"
+
+// State is where a refund stands.
+type State string
+
+// The states of a refund.
+const (
+	// UnderWay: reserved here; what happened at the gateway is not settled.
+	UnderWay State = "under_way"
+	// Refunded: the money has gone back. It stays so.
+	Refunded State = "refunded"
+	// Refused: the gateway has refused, and no money moved. Another message may ask again.
+	Refused State = "refused"
+)
+
+// AlreadyRefunded is the result of a message that asks for what another one has got.
+const AlreadyRefunded = "already_refunded"
+
+// ErrNoRefund: nobody has asked for a refund of the payment.
+var ErrNoRefund = errors.New("payments: no refund of that payment")
+
+// Refund is the refund of one payment.
+type Refund struct {
+	PaymentID      string `json:"payment_id" store:"payment_id,required"`
+	Tenant         string `json:"tenant" store:"tenant,required"`
+	SubscriptionID string `json:"subscription_id,omitempty" store:"subscription_id"`
+	// Amount is a decimal string, such as 9.99, of Currency. Both are empty where all of the
+	// payment goes back.
+	Amount   string `json:"amount,omitempty" store:"amount"`
+	Currency string `json:"currency,omitempty" store:"currency"`
+	State    State  `json:"state" store:"state,required"`
+	// Reason is the code of the refusal, where the gateway has refused.
+	Reason string `json:"reason,omitempty" store:"reason"`
+	// Queue and EventID are of the message that the refund is for: the last that was let ask the
+	// gateway.
+	Queue   string `json:"queue" store:"queue,required"`
+	EventID string `json:"event_id" store:"event_id,required"`
+	// ReservedAt is when the message was let ask; SettledAt, when the outcome was known.
+	ReservedAt time.Time `json:"reserved_at" store:"reserved_at,required"`
+	SettledAt  time.Time `json:"settled_at,omitzero" store:"settled_at,omitzero"`
+
+	version store.Version
+}
+
+// refundKey is the key of a payment's refund, behind a hash that spreads payments.
+func refundKey(tenant, payment string) store.Key {
+	id := tenant + "~" + payment
+	sum := sha256.Sum256([]byte(id))
+	return store.Key{Collection: RefundsCollection, ID: hex.EncodeToString(sum[:4]) + "-" + id}
+}
+
+func refundOf(doc store.Document) (Refund, error) {
+	r := Refund{version: doc.Version}
+	err := store.Decode(doc.Fields, &r)
+	if err != nil || (r.State != UnderWay && r.State != Refunded && r.State != Refused) {
+		return Refund{}, fmt.Errorf("payments: %s is not readable", doc.Key)
+	}
+	return r, nil
+}
+
+// FindRefund returns the refund of a payment; an empty tenant is the one of messages that name none.
+// The error wraps ErrNoRefund where there is none, and else says that nothing is known.
+func FindRefund(ctx context.Context, from store.Getter, tenant, payment string) (Refund, error) {
+	if tenant == "" {
+		tenant = dedupe.DefaultTenant
+	}
+	if !pii.ID.Valid(payment) || !pii.ID.Valid(tenant) {
+		return Refund{}, ErrNoRefund
+	}
+	doc, err := from.Get(ctx, refundKey(tenant, payment))
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		return Refund{}, ErrNoRefund
+	case err != nil:
+		return Refund{}, fmt.Errorf("payments: read refund: %w", err)
+	}
+	return refundOf(doc)
+}
+
+// ListRefunds returns the refunds in a state, those of any state where it is empty, in no order
+// that means anything: a page of at most limit, 1 to store.MaxPage, behind the place after. next
+// is empty on the last page.
+func ListRefunds(ctx context.Context, from store.Querier, state State, after string, limit int) (page []Refund, next string, err error) {
+	query := store.Query{Collection: RefundsCollection, After: after, Limit: limit}
+	if state != "" {
+		query.Equal = map[string]any{"state": string(state)}
+	}
+	found, err := from.Query(ctx, query)
+	if err != nil {
+		return nil, "", fmt.Errorf("payments: list refunds: %w", err)
+	}
+	for _, doc := range found.Documents {
+		r, err := refundOf(doc)
+		if err != nil {
+			return nil, "", err
+		}
+		page = append(page, r)
+	}
+	return page, found.Next, nil
+}
+
+// Refunds pays back at the gateway what a payment took.
+type Refunds struct {
+	Gateway Gateway
+	Store   store.GetCommitter
+	Now     func() time.Time
+	// RememberFor is how long the phases of a refund are remembered: as long as its queue
+	// remembers events.
+	RememberFor time.Duration
+}
+
+// order is what the gateway is asked for. It is the same for every attempt of an event.
+type order struct {
+	EventID        string `json:"event_id"`
+	Action         string `json:"action"`
+	PaymentID      string `json:"payment_id"`
+	SubscriptionID string `json:"subscription_id,omitempty"`
+	CorrelationID  string `json:"correlation_id,omitempty"`
+	Amount         string `json:"amount,omitempty"`
+	Currency       string `json:"currency,omitempty"`
+}
+
+// orderOf is what an event asks for.
+func orderOf(event handler.Event) (order, error) {
+	body, err := contract.As[*contract.Envelope](event.Body)
+	if err != nil {
+		return order{}, retry.Permanent("unexpected_body", nil)
+	}
+	asked := body.Payload
+	if !pii.ID.Valid(asked.PaymentID) {
+		return order{}, retry.Permanent("payment_id_missing", nil)
+	}
+	return order{event.ID, body.Action, asked.PaymentID, asked.SubscriptionID, body.CorrelationID, asked.Amount, asked.Currency}, nil
+}
+
+// Leased is the handler of refunds. What is asked for a payment that has been refunded ends here:
+// the same is answered with the result AlreadyRefunded, and anything else is a dead letter, since
+// what is owed then is for people to say. While another message's refund of the payment is under
+// way, a message waits.
+func (r Refunds) Leased() handler.LeasedOf[*contract.Envelope] {
+	work := twophase.Work{
+		Store: r.Store, Now: r.Now, RememberFor: r.RememberFor,
+		Prepare: r.prepare, CommitThere: r.commitThere, Find: r.find, Confirm: r.confirm, RollBack: r.rollBack,
+	}.Leased()
+	return handler.LeasedOf[*contract.Envelope]{
+		Do: func(ctx context.Context, event handler.Event, _ *contract.Envelope) (handler.Effect, error) {
+			if effect, done, err := r.before(ctx, event); err != nil || done {
+				return effect, err
+			}
+			return work.Do(ctx, event)
+		},
+		Reconcile: func(ctx context.Context, event handler.Event, _ *contract.Envelope) (handler.Effect, bool, error) {
+			if effect, done, err := r.before(ctx, event); err != nil || done {
+				return effect, done, err
+			}
+			return work.Reconcile(ctx, event)
+		},
+	}
+}
+
+// before is what became of the payment's refund before this attempt; done says that there is
+// nothing left to do.
+func (r Refunds) before(ctx context.Context, event handler.Event) (effect handler.Effect, done bool, err error) {
+	asked, err := orderOf(event)
+	if err != nil {
+		return handler.Effect{}, false, err
+	}
+	there, err := r.look(ctx, event, asked)
+	switch {
+	case err != nil || there.State != Refunded:
+		return handler.Effect{}, false, err
+	case there.of(event):
+		return handler.Effect{Result: string(Refunded)}, true, nil
+	case there.Amount == asked.Amount && there.Currency == asked.Currency:
+		return handler.Effect{Result: AlreadyRefunded}, true, nil
+	default:
+		return handler.Effect{}, false, retry.Permanent("refunded_otherwise", nil)
+	}
+}
+
+// of reports whether the refund is for the event.
+func (r Refund) of(event handler.Event) bool { return r.Queue == event.Queue && r.EventID == event.ID }
+
+// look reads the payment's refund; without a state there is none. One that cannot be read must not
+// pass for absent.
+func (r Refunds) look(ctx context.Context, event handler.Event, asked order) (Refund, error) {
+	doc, err := r.Store.Get(ctx, refundKey(event.Tenant, asked.PaymentID))
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		return Refund{}, nil
+	case err != nil:
+		return Refund{}, retry.Outage("store_unavailable", fmt.Errorf("payments: read refund: %w", err))
+	}
+	there, err := refundOf(doc)
+	if err != nil {
+		return Refund{}, retry.Transient("refund_unreadable", err)
+	}
+	return there, nil
+}
+
+// prepare reserves the payment's refund for the event: of two messages that ask, one is let through.
+func (r Refunds) prepare(ctx context.Context, event handler.Event) ([]store.Write, error) {
+	asked, err := orderOf(event)
+	if err != nil {
+		return nil, err
+	}
+	there, err := r.look(ctx, event, asked)
+	if err != nil {
+		return nil, err
+	}
+	reserved := store.Encode(&Refund{
+		PaymentID: asked.PaymentID, Tenant: event.Tenant, SubscriptionID: asked.SubscriptionID, Amount: asked.Amount, Currency: asked.Currency,
+		State: UnderWay, Queue: event.Queue, EventID: event.ID, ReservedAt: clock(r.Now),
+	})
+	key := refundKey(event.Tenant, asked.PaymentID)
+	switch {
+	case there.State == "":
+		return []store.Write{store.Create(key, reserved)}, nil
+	case there.State == Refused:
+		return []store.Write{store.Update(key, there.version, reserved)}, nil
+	case there.State == UnderWay && there.of(event):
+		return nil, nil // reserved by another worker, with the phase that this one is about to find
+	case there.State == UnderWay:
+		// Its outcome may be unknown for long, and after that it may be refused: no answer yet.
+		return nil, retry.Missing("refund_under_way", nil)
+	default:
+		return nil, retry.Busy("contention", nil) // settled since before looked
+	}
+}
+
+func (r Refunds) commitThere(ctx context.Context, event handler.Event) (string, error) {
+	asked, err := orderOf(event)
+	if err != nil {
+		return "", err
+	}
+	text, err := json.Marshal(asked)
+	if err != nil {
+		return "", retry.Permanent("body_not_encodable", nil)
+	}
+	answer, err := r.Gateway.Do(ctx, event.ID, text)
+	if err != nil {
+		return "", err
+	}
+	s, err := r.read(answer, asked)
+	switch {
+	case err != nil:
+		return "", err
+	case s.Status == statusDeclined:
+		return "", retry.Permanent("refund_declined", nil)
+	}
+	return string(Refunded), nil
+}
+
+func (r Refunds) find(ctx context.Context, event handler.Event) (string, bool, error) {
+	asked, err := orderOf(event)
+	if err != nil {
+		return "", false, err
+	}
+	answer, known, err := r.Gateway.Reconcile(ctx, event.ID)
+	if err != nil || !known {
+		return "", false, err
+	}
+	s, err := r.read(answer, asked)
+	return string(Refunded), err == nil && s.Status == statusSucceeded, err
+}
+
+// read reads an answer about a refund. One about another payment settles nothing.
+func (r Refunds) read(answer []byte, asked order) (said, error) {
+	s, err := read(answer)
+	if err == nil && s.PaymentID != "" && s.PaymentID != asked.PaymentID {
+		return said{}, retry.Transient("gateway_answer_unclear", nil)
+	}
+	return s, err
+}
+
+func (r Refunds) confirm(ctx context.Context, event handler.Event, _ string) ([]store.Write, error) {
+	return r.settle(ctx, event, Refunded, "")
+}
+
+func (r Refunds) rollBack(ctx context.Context, event handler.Event, reason string) ([]store.Write, error) {
+	return r.settle(ctx, event, Refused, reason)
+}
+
+// settle ends what prepare reserved.
+func (r Refunds) settle(ctx context.Context, event handler.Event, as State, reason string) ([]store.Write, error) {
+	asked, err := orderOf(event)
+	if err != nil {
+		return nil, err
+	}
+	there, err := r.look(ctx, event, asked)
+	switch {
+	case err != nil:
+		return nil, err
+	case there.State != UnderWay || !there.of(event):
+		return nil, nil // settled by another worker, with the phase: this one's commit fails
+	}
+	there.State, there.Reason, there.SettledAt = as, reason, clock(r.Now)
+	return []store.Write{store.Update(refundKey(event.Tenant, asked.PaymentID), there.version, store.Encode(&there))}, nil
+}

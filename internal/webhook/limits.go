@@ -1,0 +1,192 @@
+package webhook
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"billhook/catalog"
+	"billhook/internal/backlog"
+	"billhook/internal/serve"
+	"billhook/internal/store"
+	"billhook/internal/telemetry"
+)
+
+// Admission limits what the door takes.
+type Admission interface {
+	// Admit reports whether a message for the queue may be published now. The error is a
+	// *serve.Problem that says when to come again. user is whose message it is, and empty where
+	// nobody's or where the queue does not ask. What cannot be known refuses nothing.
+	Admit(ctx context.Context, q catalog.Queue, user string) error
+}
+
+// counted is a queue that a message counts for, and whose message it is there.
+type counted struct {
+	queue catalog.Queue
+	user  string
+}
+
+// counts are the queues that a message counts for.
+func (s *Service) counts(in *inbound, queues ...catalog.Queue) (all []counted) {
+	for _, q := range queues {
+		user := ""
+		if len(q.Rate.User) > 0 {
+			a := in.message.Attributes()
+			a.UID = cmp.Or(in.uid, a.UID)
+			user = in.message.OrderingKey(q.Rate.User, &a)
+		}
+		all = append(all, counted{q, user})
+	}
+	return all
+}
+
+// admitted asks whether a message may be published. It is asked once for each message, and
+// counts it for each queue that the message reaches, up to the first that refuses.
+func (s *Service) admitted(ctx context.Context, counts []counted) error {
+	for _, c := range counts {
+		if err := s.config.Admission.Admit(ctx, c.queue, c.user); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+const (
+	// mostUsers bounds the users that are counted in one second; more are not limited each for
+	// itself. The sources' own rates let through far fewer.
+	mostUsers = 10_000
+	// backlogEvery is how long the door goes by what it has read of the backlogs.
+	backlogEvery = 10 * time.Second
+	// fullAfter is when a message that finds its queue full is to come again.
+	fullAfter = 60
+)
+
+var (
+	errQueueRate = serve.Refuse(http.StatusTooManyRequests, "queue_rate_limited", "The queue takes no more messages in this second; send it again later.").After(1)
+	errUserRate  = serve.Refuse(http.StatusTooManyRequests, "user_rate_limited", "The queue takes no more messages of this user in this second; send it again later.").After(1)
+	errQueueFull = serve.Refuse(http.StatusTooManyRequests, "queue_full", "Too many messages wait on the queue; keep this one and send it again later.").After(fullAfter)
+)
+
+// LimitsConfig is what Limits are made of. Every field is required.
+type LimitsConfig struct {
+	// Blocks is what instances of the door share to count together.
+	Blocks store.Store
+	// Backlogs has what a task has counted.
+	Backlogs store.Getter
+	Log      *slog.Logger
+	Metrics  *telemetry.Metrics
+	Now      func() time.Time
+	// Dice returns 0 <= n < most, such as rand.IntN: instances look for blocks at different places.
+	Dice func(most int) int
+}
+
+// Limits hold messages to the catalog's rates and bounds. They are safe for concurrent use.
+type Limits struct {
+	config LimitsConfig
+
+	mu     sync.Mutex
+	queues map[string]*limit
+	// users are those of the second.
+	users  map[string]*limit
+	second int64
+
+	backlogs backlog.Counted
+	// readAt is when the backlogs were last asked for.
+	readAt time.Time
+}
+
+var _ Admission = (*Limits)(nil)
+
+// NewLimits returns limits that have counted nothing yet.
+func NewLimits(config LimitsConfig) *Limits {
+	return &Limits{config: config, queues: map[string]*limit{}, users: map[string]*limit{}}
+}
+
+// Admit counts a message. The user's limit comes first, so that one user does not use up what is
+// for all.
+func (l *Limits) Admit(ctx context.Context, q catalog.Queue, user string) error {
+	if l.isFull(ctx, q) {
+		return errQueueFull
+	}
+	if q.Rate.PerUser > 0 && user != "" {
+		if limit := l.ofUser(q, user); limit != nil && !l.take(ctx, q, limit) {
+			return errUserRate
+		}
+	}
+	if q.Rate.PerSecond > 0 && !l.take(ctx, q, l.ofQueue(q)) {
+		return errQueueRate
+	}
+	return nil
+}
+
+func (l *Limits) take(ctx context.Context, q catalog.Queue, limit *limit) bool {
+	ok, err := limit.Take(ctx)
+	if err != nil {
+		l.unknown(ctx, q, "rate", err)
+	}
+	return ok
+}
+
+// unknown reports that a message was taken without knowing whether a limit lets it through.
+func (l *Limits) unknown(ctx context.Context, q catalog.Queue, limit string, err error) {
+	l.config.Metrics.Unlimited(q.ID, limit)
+	l.config.Log.LogAttrs(ctx, slog.LevelWarn, "limit not known", slog.String("queue", q.ID), slog.String("limit", limit), slog.String("cause", err.Error()))
+}
+
+func (l *Limits) ofQueue(q catalog.Queue) *limit {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.queues[q.ID] == nil {
+		l.queues[q.ID] = newLimit(l.config.Blocks, q.ID, q.Rate.PerSecond, l.config.Now, l.config.Dice)
+	}
+	return l.queues[q.ID]
+}
+
+// ofUser returns the limit of a user of the queue; nil where too many are counted already.
+func (l *Limits) ofUser(q catalog.Queue, user string) *limit {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if second := l.config.Now().Unix(); second > l.second {
+		l.users, l.second = map[string]*limit{}, second
+	}
+	// Whose it is stands in no document.
+	sum := sha256.Sum256([]byte(user))
+	name := q.ID + "~" + hex.EncodeToString(sum[:16])
+	if l.users[name] == nil && len(l.users) < mostUsers {
+		l.users[name] = newLimit(l.config.Blocks, name, q.Rate.PerUser, l.config.Now, l.config.Dice)
+	}
+	return l.users[name]
+}
+
+// isFull reports whether as many messages wait on the queue as it may have.
+func (l *Limits) isFull(ctx context.Context, q catalog.Queue) bool {
+	if q.MaxBacklog.OnFull != catalog.RefuseMore {
+		return false
+	}
+	now := l.config.Now()
+	l.mu.Lock()
+	counted, due := l.backlogs, now.Sub(l.readAt) >= backlogEvery
+	if due {
+		l.readAt = now // others go by what there is meanwhile
+	}
+	l.mu.Unlock()
+	if due {
+		alone, cancel := context.WithTimeout(context.WithoutCancel(ctx), claimTime)
+		read, err := backlog.Read(alone, l.config.Backlogs)
+		cancel()
+		if err != nil {
+			l.unknown(ctx, q, "backlog", err)
+		} else {
+			l.mu.Lock()
+			l.backlogs, counted = read, read
+			l.mu.Unlock()
+		}
+	}
+	messages, known := counted.Of(q.ID, now)
+	return known && messages >= int64(q.MaxBacklog.Messages)
+}

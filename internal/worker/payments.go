@@ -1,0 +1,87 @@
+package worker
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"time"
+
+	"billhook/catalog"
+	"billhook/internal/delivery"
+	"billhook/internal/handler"
+	"billhook/internal/payments"
+	"billhook/internal/retry"
+	"billhook/internal/store"
+)
+
+// Where the gateway takes orders. Behind the path and the event's id it says what became of one.
+const (
+	paymentsPath = "/v1/payments"
+	refundsPath  = "/v1/refunds"
+)
+
+// registerPayments registers the handlers of payments and refunds, of those queues that are
+// enabled; the registry's own check reports what is missing.
+func registerPayments(r *handler.Registry, c *catalog.Catalog, targets delivery.Targets, db store.GetCommitter, now func() time.Time) {
+	refundQueue, _ := c.HandledBy("refunds.initiate")
+	payment := func(name string) payments.Payments {
+		updates, _ := c.EmitsTo(name)
+		return payments.Payments{Gateway: gateway{called(c, targets, name), paymentsPath}, Updates: updates, Refunds: refundQueue}
+	}
+	payments.Register(r, payment("payments.initiate"), payment("payments.initiate_trial"), payments.Refunds{
+		Gateway: gateway{called(c, targets, "refunds.initiate"), refundsPath}, Store: db, Now: now, RememberFor: refundQueue.RememberFor,
+	})
+}
+
+// called is the target that a handler calls first; nil: this worker calls none for it.
+func called(c *catalog.Catalog, targets delivery.Targets, name string) *delivery.Target {
+	q, _ := c.HandledBy(name)
+	for _, h := range q.Handlers {
+		if h.Name == name && len(h.Calls) > 0 {
+			return targets[h.Calls[0]]
+		}
+	}
+	return nil
+}
+
+// gateway is a service of the payment gateway, at a path of its target.
+type gateway struct {
+	target *delivery.Target
+	path   string
+}
+
+var _ payments.Gateway = gateway{}
+
+// Do posts an order.
+func (g gateway) Do(ctx context.Context, eventID string, order []byte) ([]byte, error) {
+	answer, err := g.target.Call(ctx, delivery.Request{
+		Method: http.MethodPost, Path: g.path, ID: eventID, Body: order, MaxAnswer: payments.MaxAnswer,
+	})
+	if answer.Status == http.StatusConflict {
+		// It means "I have that" to some and "this contradicts what I have" to others, so the
+		// gateway is asked.
+		known, ok, asked := g.Reconcile(ctx, eventID)
+		if asked != nil || ok {
+			return known, asked
+		}
+	}
+	return answer.Body, err
+}
+
+// Reconcile asks for the order of an event. 404 alone says that there is none: a gateway that
+// cannot be asked has said nothing.
+func (g gateway) Reconcile(ctx context.Context, eventID string) (body []byte, known bool, err error) {
+	answer, err := g.target.Call(ctx, delivery.Request{
+		Method: http.MethodGet, Path: g.path + "/" + eventID, ID: eventID, MaxAnswer: payments.MaxAnswer,
+	})
+	switch {
+	case answer.Status == http.StatusNotFound:
+		return nil, false, nil
+	case err != nil && retry.Decide(err).Class.Terminal():
+		// The question was refused, not the order: what became of that is not known.
+		return nil, false, retry.Transient("callee_unclear_"+strconv.Itoa(answer.Status), nil)
+	case err != nil:
+		return nil, false, err
+	}
+	return answer.Body, true, nil
+}

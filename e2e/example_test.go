@@ -3,6 +3,7 @@ package e2e_test
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -123,6 +124,14 @@ func TestTheWorkedExampleIsAQueueInOneFileAndOneLine(t *testing.T) {
 	s.event(t, "parcels", "parcel.scanned", "scan-3", "parcel.scanned", data)
 	s.until(t, "scan-3", "processed")
 	require.Equal(t, int64(2), scans())
+
+	// Through the door for producers, as a raw object whose type its routing key says.
+	answer := s.signed(t, "/topics/parcels/messages", `{"message":`+data+`,"routing_key":"parcel.scanned"}`)
+	require.Equal(t, http.StatusAccepted, answer.Status, answer.Body)
+	s.until(t, answer.EventID, "processed")
+	require.Equal(t, int64(3), scans())
+	answer = s.signed(t, "/topics/parcels/messages", `{"message":`+data+`,"routing_key":"order.scanned"}`)
+	require.Equal(t, http.StatusUnprocessableEntity, answer.Status, "no queue is bound to it")
 }
 
 func TestAHandlerWhoseTypeDoesNotFitTheDeclarationIsRefused(t *testing.T) {

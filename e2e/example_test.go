@@ -54,7 +54,7 @@ func startWith(t *testing.T, folder string, handlers func(*handler.Registry)) (*
 		return nil, err
 	}
 	t.Cleanup(func() { require.NoError(t, running.Close()) })
-	return &stack{workerURL: running.WorkerURL, log: log, store: running.Store, publish: running.Publisher.Publish}, nil
+	return &stack{webhookURL: running.WebhookURL, workerURL: running.WorkerURL, log: log, store: running.Store, publish: running.Publisher.Publish}, nil
 }
 
 // event publishes a message.v1 on a topic, as another service would.

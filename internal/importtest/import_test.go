@@ -34,7 +34,7 @@ var floors = []struct {
 		"catalog", "internal/dedupe", "internal/handler", "internal/ledger", "internal/deadletter", "internal/lane", "internal/twophase", "internal/audit", "internal/customers", "internal/products", "internal/payments",
 	}},
 	{"services and adapters", false, []string{
-		"internal/webhook", "internal/push", "internal/ops", "internal/tasks", "internal/billing", "internal/delivery", "internal/gcp", "internal/standin",
+		"internal/webhook", "internal/push", "internal/ops", "internal/tasks", "internal/billing", "internal/delivery", "internal/gcp", "internal/standin", "internal/importer",
 	}},
 	// worker and local assemble services for the mains.
 	{"mains", true, []string{"cmd", "emulator", "e2e", "internal/worker", "internal/devstack", "internal/contract/schemagen"}},
@@ -73,6 +73,28 @@ var walls = []struct {
 		never:  []string{"cloud.google.com", "google.golang.org"},
 		why:    "only the adapters and the mains name Google",
 	},
+	{
+		except: []string{"internal/importer"},
+		never:  drained,
+		why:    "only the importer names the clients of what it drains",
+	},
+}
+
+// drained are the clients of the systems that billhook import drains.
+var drained = []string{"github.com/redis/go-redis/v9", "github.com/rabbitmq/amqp091-go", "github.com/jackc/pgx/v5"}
+
+// The services neither carry nor start what only an import needs.
+func TestTheServicesAreBuiltWithoutTheImportersClients(t *testing.T) {
+	t.Parallel()
+	dependencies := func(of ...string) []string {
+		list := exec.CommandContext(t.Context(), "go", append([]string{"list", "-deps"}, of...)...)
+		list.Dir = "../.."
+		output, err := list.Output()
+		require.NoError(t, err)
+		return slices.DeleteFunc(strings.Fields(string(output)), func(path string) bool { return !under(path, drained) })
+	}
+	require.Empty(t, dependencies("./cmd/webhook", "./cmd/worker"))
+	require.Subset(t, dependencies("./cmd/billhook"), drained, "a client that nothing uses would prove nothing")
 }
 
 // listed is a package in the output of go list.
@@ -143,6 +165,10 @@ func TestEachWallFails(t *testing.T) {
 		"Google outside the adapters": {
 			map[string][]string{"internal/ops": {"cloud.google.com/go/pubsub/v2"}},
 			[]string{"internal/ops reaches cloud.google.com/go/pubsub/v2: only the adapters and the mains name Google"},
+		},
+		"a client of Redis in a service": {
+			map[string][]string{"internal/ops": {"github.com/redis/go-redis/v9"}, "internal/importer": {"github.com/redis/go-redis/v9"}},
+			[]string{"internal/ops reaches github.com/redis/go-redis/v9: only the importer names the clients of what it drains"},
 		},
 		"Google in an adapter and in a main": {
 			map[string][]string{"internal/gcp/pubsub": {"google.golang.org/grpc"}, "cmd/worker": {"cloud.google.com/go/pubsub/v2"}}, nil,

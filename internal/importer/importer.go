@@ -1,0 +1,316 @@
+// Package importer moves what waits in another queue system to the producers' door: Redis lists,
+// RabbitMQ queues, and the table of a Postgres queue. It owns what a message of old becomes, and
+// the order of the steps: claim, send, and remove what the door has accepted. It refuses to
+// remove a message that is not accepted, to change a message's data unless it is told to, and to
+// be part of a service.
+package importer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"billhook/catalog"
+)
+
+// Part is the place of a message within its queue of old.
+type Part string
+
+// The parts.
+const (
+	// Waiting messages have nobody who works on them.
+	Waiting Part = "waiting"
+	// Claimed messages were taken by a worker that never finished them.
+	Claimed Part = "claimed"
+	// Delayed messages wait for their time.
+	Delayed Part = "delayed"
+	// Failed messages have used up their attempts. They are sent with all of them again.
+	Failed Part = "failed"
+)
+
+// Message is a message of old.
+type Message struct {
+	// Source is the list, queue or table that has the message, and Handle how it finds it again.
+	Source, Handle string
+	// tag and row are the handles of what AMQP and Postgres have.
+	tag uint64
+	row int64
+	// Queue is the id of the catalog's queue that takes it; empty: none does.
+	Queue string
+	Part  Part
+	Body  []byte
+	// Content: the body is the content alone, such as a payload.
+	Content bool
+	// ID is the event id of a body that has none. It is the same however often the message is
+	// taken. Type is the event type of such a body; empty: not known.
+	ID, Type string
+	// Attempts is how often it was tried, as far as the source counts. MaxAttempts is how often
+	// it may be; 0: as often as its queue says.
+	Attempts, MaxAttempts int
+	// Due is when it is to be handled; zero: at once. Created is when it was made; zero: not known.
+	Due, Created time.Time
+}
+
+// Place counts the messages in one part of a queue of old.
+type Place struct {
+	// Queue is the catalog's. Name is that of the list, the queue or the rows.
+	Queue string `json:"queue"`
+	Name  string `json:"name"`
+	Part  Part   `json:"part"`
+	Count int64  `json:"count"`
+	// Left is why the messages would stay where they are; empty: they would be moved.
+	Left string `json:"left,omitempty"`
+}
+
+// Source is a queue system of old.
+type Source interface {
+	// Look counts what there is, and returns up to sample of the messages that would be moved.
+	// It changes nothing.
+	Look(ctx context.Context, sample int) ([]Place, []Message, error)
+	// Take claims up to limit messages, oldest first, those of an earlier run that was cut off
+	// before all others. None means that nothing is left. A message is taken once in a run.
+	Take(ctx context.Context, limit int) ([]Message, error)
+	// Settle removes the accepted messages, and keeps the refused ones. Messages that are in
+	// neither list stay claimed.
+	Settle(ctx context.Context, accepted, refused []Message) error
+}
+
+// Item is a message as the door takes it.
+type Item struct {
+	Message     []byte
+	DeliverAt   time.Time
+	MaxAttempts int
+}
+
+// Result is the door's answer to one item.
+type Result struct {
+	Status int
+	// Code, Detail and Fields say why it is not accepted. A field is a path with the rule that it breaks.
+	Code, Detail string
+	Fields       []string
+	RetryAfter   time.Duration
+}
+
+func (r Result) accepted() bool { return r.Status >= 200 && r.Status < 300 }
+
+// Door takes messages for a queue.
+type Door interface {
+	// Send returns one result for each item, in order. An error that wraps ErrClosed is final;
+	// after any other, nothing is known of any item.
+	Send(ctx context.Context, queue string, items []Item) ([]Result, error)
+}
+
+// ErrClosed is wrapped by errors that no repetition mends, such as a wrong secret.
+var ErrClosed = errors.New("importer: the door refuses every message")
+
+// Refusal is a message that stays where it was, with the reason.
+type Refusal struct {
+	Queue   string   `json:"queue"`
+	Part    Part     `json:"part"`
+	EventID string   `json:"event_id,omitempty"`
+	Code    string   `json:"code"`
+	Detail  string   `json:"detail,omitempty"`
+	Fields  []string `json:"fields,omitempty"`
+}
+
+// Report is how far a run is.
+type Report struct {
+	Moved   int            `json:"moved"`
+	Refused int            `json:"refused"`
+	Queues  map[string]int `json:"queues"`
+	// Reasons counts the refused by code and field.
+	Reasons map[string]int `json:"reasons,omitempty"`
+	// Refusals are the first of them.
+	Refusals []Refusal `json:"refusals,omitempty"`
+	// Unknown is how many messages were on their way when the run ended. They stay claimed, and
+	// the next run sends them under the same event ids.
+	Unknown int `json:"unknown,omitempty"`
+}
+
+const (
+	// batchSize is the most that the door takes in a request.
+	batchSize = 100
+	// maxRefusals bounds Report.Refusals.
+	maxRefusals = 100
+	// room is what a request needs beside its items.
+	room = 1 << 10
+	// roomEach is what an item needs beside its message.
+	roomEach = 256
+	// inFlight bounds what is done for a batch after the run was told to stop.
+	inFlight = time.Minute
+)
+
+// Run is one run of an import.
+type Run struct {
+	Source  Source
+	Door    Door
+	Catalog *catalog.Catalog
+	Compose Composer
+	// MaxBytes bounds the body of a request.
+	MaxBytes int64
+	// Limiter bounds how many messages are sent in a second, with bursts of at least 100; nil: nothing does.
+	Limiter *rate.Limiter
+	// Patience bounds how long the run waits for a door that does not answer.
+	Patience time.Duration
+	Now      func() time.Time
+	After    func(time.Duration) <-chan time.Time
+	// Progress is called after each batch.
+	Progress func(Report)
+
+	report Report
+}
+
+// Do moves messages until the source has none, and returns what became of them. It stops between
+// two batches when ctx ends. With an error it can be run again.
+func (r *Run) Do(ctx context.Context) (Report, error) {
+	r.report = Report{Queues: map[string]int{}, Reasons: map[string]int{}}
+	for {
+		if err := ctx.Err(); err != nil {
+			return r.report, fmt.Errorf("stopped: %w", err)
+		}
+		if r.Limiter != nil {
+			if err := r.Limiter.WaitN(ctx, batchSize); err != nil {
+				return r.report, fmt.Errorf("stopped: %w", err)
+			}
+		}
+		taken, err := r.Source.Take(ctx, batchSize)
+		if err != nil {
+			return r.report, err
+		}
+		if len(taken) == 0 {
+			return r.report, nil
+		}
+		err = r.move(ctx, taken)
+		r.Progress(r.report)
+		if err != nil {
+			return r.report, err
+		}
+	}
+}
+
+// batch is what is sent in one request.
+type batch struct {
+	queue    string
+	messages []Message
+	items    []Item
+	bytes    int64
+}
+
+// move sends what was taken, and settles what is known to be accepted or refused.
+func (r *Run) move(ctx context.Context, taken []Message) error {
+	// What is on its way is finished, or else the next run would send it once more.
+	finish, cancel := context.WithTimeout(context.WithoutCancel(ctx), inFlight+r.Patience)
+	defer cancel()
+	batches, refused := r.pack(taken)
+	var accepted []Message
+	var failed error
+	for i := range batches {
+		yes, no, err := r.send(ctx, finish, &batches[i])
+		accepted, refused = append(accepted, yes...), append(refused, no...)
+		if failed = err; err != nil {
+			break
+		}
+	}
+	r.report.Unknown = len(taken) - len(accepted) - len(refused)
+	if err := r.Source.Settle(finish, accepted, refused); err != nil {
+		return errors.Join(failed, err)
+	}
+	for _, m := range accepted {
+		r.report.Moved++
+		r.report.Queues[m.Queue]++
+	}
+	return failed
+}
+
+// pack makes requests of the messages: one queue each, in the order in which they were taken. It
+// returns those that cannot be sent.
+func (r *Run) pack(taken []Message) (batches []batch, refused []Message) {
+	open := map[string]int{}
+	for _, m := range taken {
+		item, id, err := r.Compose.item(r.Catalog, m, r.Now())
+		if size := int64(len(item.Message)) + roomEach; err == nil && size+room > r.MaxBytes {
+			err = unfit("too_large", "the message is larger than the door's requests may be")
+		}
+		if misfit, ok := errors.AsType[*misfit](err); ok {
+			r.refuse(m, id, Result{Code: misfit.code, Detail: misfit.detail})
+			refused = append(refused, m)
+			continue
+		}
+		size := int64(len(item.Message)) + roomEach
+		at, ok := open[m.Queue]
+		if !ok || batches[at].bytes+size > r.MaxBytes {
+			at, batches = len(batches), append(batches, batch{queue: m.Queue, bytes: room})
+			open[m.Queue] = at
+		}
+		b := &batches[at]
+		b.messages, b.items, b.bytes = append(b.messages, m), append(b.items, item), b.bytes+size
+	}
+	return batches, refused
+}
+
+// send sends a batch until each of its items is accepted or refused. It waits while the door asks
+// for it or does not answer, as long as patience lasts and ctx stands. The requests are under finish.
+func (r *Run) send(ctx, finish context.Context, b *batch) (accepted, refused []Message, err error) {
+	deadline := r.Now().Add(r.Patience)
+	for wait := time.Second; ; wait = min(2*wait, 30*time.Second) {
+		results, err := r.Door.Send(finish, b.queue, b.items)
+		if err == nil && len(results) != len(b.items) {
+			err = fmt.Errorf("%w: it gave %d results for %d messages", ErrClosed, len(results), len(b.items))
+		}
+		if errors.Is(err, ErrClosed) {
+			return accepted, refused, err
+		}
+		var again batch
+		asked := time.Duration(0)
+		for i, result := range results {
+			switch m := b.messages[i]; {
+			case result.accepted():
+				accepted = append(accepted, m)
+			case transient(result.Status):
+				again.messages, again.items = append(again.messages, m), append(again.items, b.items[i])
+				asked = max(asked, result.RetryAfter)
+				err = fmt.Errorf("importer: the door answers %d %s", result.Status, result.Code)
+			default:
+				r.refuse(m, idOf(b.items[i].Message), result)
+				refused = append(refused, m)
+			}
+		}
+		if err == nil {
+			return accepted, refused, nil
+		}
+		if len(results) > 0 {
+			b.messages, b.items = again.messages, again.items
+		}
+		if pause := max(wait, asked); r.Now().Add(pause).After(deadline) {
+			return accepted, refused, fmt.Errorf("gave up waiting for the door: %w", err)
+		}
+		select {
+		case <-r.After(max(wait, asked)):
+		case <-ctx.Done():
+			return accepted, refused, errors.Join(ctx.Err(), err)
+		}
+	}
+}
+
+// transient reports whether an item with this answer may be accepted later.
+func transient(status int) bool {
+	return status == 408 || status == 425 || status == 429 || status >= 500
+}
+
+func (r *Run) refuse(m Message, id string, why Result) {
+	r.report.Refused++
+	if len(why.Fields) == 0 {
+		r.report.Reasons[why.Code]++
+	}
+	for _, field := range why.Fields {
+		r.report.Reasons[why.Code+" "+field]++
+	}
+	if len(r.report.Refusals) < maxRefusals {
+		r.report.Refusals = append(r.report.Refusals, Refusal{
+			Queue: m.Queue, Part: m.Part, EventID: id, Code: why.Code, Detail: why.Detail, Fields: why.Fields,
+		})
+	}
+}

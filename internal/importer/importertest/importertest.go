@@ -1,0 +1,192 @@
+// Package importertest starts the servers that an import drains: Redis, RabbitMQ and Postgres of
+// the Debian packages, each on a free port with its data in a temporary folder. It owns their start
+// and end, and the rule for machines without them. It refuses to skip a suite silently.
+package importertest
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	amqp "github.com/rabbitmq/amqp091-go"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+)
+
+// installed returns the first of the programs that is there. Without one it skips the test with a
+// message; with REQUIRE_EMULATORS=1 the test fails.
+func installed(t testing.TB, name string, patterns ...string) string {
+	t.Helper()
+	for _, pattern := range patterns {
+		if found, _ := filepath.Glob(pattern); len(found) > 0 {
+			return slices.Max(found)
+		}
+	}
+	if path, err := exec.LookPath(name); err == nil {
+		return path
+	}
+	if os.Getenv("REQUIRE_EMULATORS") == "" {
+		t.Skipf("left out: %s is not installed", name)
+	}
+	t.Fatalf("%s is needed here: apt-get install redis-server rabbitmq-server postgresql", name)
+	return ""
+}
+
+// freePort is a port of 127.0.0.1 that nobody listens on.
+func freePort(t testing.TB) string {
+	t.Helper()
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer func() { require.NoError(t, listener.Close()) }()
+	return strconv.Itoa(listener.Addr().(*net.TCPAddr).Port)
+}
+
+// as is how a program is run that refuses to be root: as the account of its package.
+func as(t testing.TB, account, folder string) *syscall.SysProcAttr {
+	t.Helper()
+	attributes := &syscall.SysProcAttr{Setpgid: true}
+	if os.Getuid() != 0 || account == "" {
+		return attributes
+	}
+	who, err := user.Lookup(account)
+	require.NoError(t, err)
+	uid, err := strconv.ParseUint(who.Uid, 10, 32)
+	require.NoError(t, err)
+	gid, err := strconv.ParseUint(who.Gid, 10, 32)
+	require.NoError(t, err)
+	require.NoError(t, os.Chown(folder, int(uid), int(gid)))
+	for at := folder; at != filepath.Dir(at) && at != os.TempDir(); at = filepath.Dir(at) {
+		info, err := os.Stat(at)
+		require.NoError(t, err)
+		require.NoError(t, os.Chmod(at, info.Mode()|0o011))
+	}
+	attributes.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
+	return attributes
+}
+
+// server is a program that runs until the end of the test.
+type server struct {
+	path        string
+	arguments   []string
+	environment []string
+	attributes  *syscall.SysProcAttr
+	// ends is the signal that ends it.
+	ends syscall.Signal
+}
+
+// start runs the server until the end of the test, and returns when ready does without an error.
+func (s server) start(t testing.TB, ready func(context.Context) error) {
+	t.Helper()
+	command := exec.Command(s.path, s.arguments...) //nolint:noctx // the cleanup ends it
+	command.Env = append([]string{"PATH=" + os.Getenv("PATH"), "LANG=C.UTF-8"}, s.environment...)
+	command.SysProcAttr = s.attributes
+	var output bytes.Buffer
+	command.Stdout, command.Stderr = &output, &output
+	require.NoError(t, command.Start())
+	ended := make(chan struct{})
+	go func() { _ = command.Wait(); close(ended) }()
+	t.Cleanup(func() {
+		_ = syscall.Kill(-command.Process.Pid, s.ends) // it may have ended already
+		select {
+		case <-ended:
+		case <-time.After(20 * time.Second):
+			_ = syscall.Kill(-command.Process.Pid, syscall.SIGKILL)
+			<-ended
+		}
+	})
+	patience, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := ready(patience)
+		if err == nil {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-ended:
+			t.Fatalf("%s has ended: %s", filepath.Base(s.path), output.String())
+		case <-patience.Done():
+			t.Fatalf("%s is not ready: %v", filepath.Base(s.path), err)
+		}
+	}
+}
+
+// Redis starts a server, and returns a client of it and its URL.
+func Redis(t testing.TB) (client *redis.Client, address string) {
+	t.Helper()
+	path, port, folder := installed(t, "redis-server"), freePort(t), t.TempDir()
+	client = redis.NewClient(&redis.Options{Addr: "127.0.0.1:" + port})
+	t.Cleanup(func() { require.NoError(t, client.Close()) })
+	server{
+		path: path, arguments: []string{"--port", port, "--bind", "127.0.0.1", "--dir", folder, "--save", ""},
+		attributes: as(t, "", folder), ends: syscall.SIGTERM,
+	}.start(t, func(ctx context.Context) error { return client.Ping(ctx).Err() })
+	return client, "redis://127.0.0.1:" + port
+}
+
+// RabbitMQ starts a broker, and returns a connection to it and its URL.
+func RabbitMQ(t testing.TB) (connection *amqp.Connection, address string) {
+	t.Helper()
+	path := installed(t, "rabbitmq-server", "/usr/lib/rabbitmq/bin/rabbitmq-server")
+	daemon := installed(t, "epmd")
+	port, names, nodes, folder := freePort(t), freePort(t), freePort(t), t.TempDir()
+	attributes := as(t, "rabbitmq", folder)
+	environment := []string{
+		"HOME=" + folder, "ERL_EPMD_PORT=" + names, "RABBITMQ_NODENAME=import" + port + "@localhost", "RABBITMQ_NODE_PORT=" + port, "RABBITMQ_DIST_PORT=" + nodes,
+		"RABBITMQ_NODE_IP_ADDRESS=127.0.0.1", "RABBITMQ_MNESIA_BASE=" + filepath.Join(folder, "data"), "RABBITMQ_LOG_BASE=" + filepath.Join(folder, "log"),
+		"RABBITMQ_ENABLED_PLUGINS_FILE=" + filepath.Join(folder, "plugins"), "RABBITMQ_CONFIG_FILE=" + filepath.Join(folder, "config"),
+		"RABBITMQ_PID_FILE=" + filepath.Join(folder, "pid"), "RABBITMQ_CONF_ENV_FILE=" + filepath.Join(folder, "environment"),
+	}
+	// Its own port mapper: the one that it would start otherwise outlives it.
+	server{path: daemon, arguments: []string{"-port", names, "-address", "127.0.0.1"}, environment: environment, attributes: attributes, ends: syscall.SIGKILL}.
+		start(t, func(ctx context.Context) error {
+			c, err := (&net.Dialer{}).DialContext(ctx, "tcp", "127.0.0.1:"+names)
+			if err == nil {
+				err = c.Close()
+			}
+			return err
+		})
+	address = "amqp://guest:guest@127.0.0.1:" + port + "/"
+	server{path: path, environment: environment, attributes: attributes, ends: syscall.SIGKILL}.
+		start(t, func(context.Context) (err error) {
+			connection, err = amqp.Dial(address)
+			return err
+		})
+	t.Cleanup(func() { _ = connection.Close() }) // the test may have closed it
+	return connection, address
+}
+
+// Postgres starts a server, and returns a connection to it and its URL.
+func Postgres(t testing.TB) (connection *pgx.Conn, address string) {
+	t.Helper()
+	path, port, folder := installed(t, "postgres", "/usr/lib/postgresql/*/bin/postgres"), freePort(t), t.TempDir()
+	attributes := as(t, "postgres", folder)
+	data := filepath.Join(folder, "data")
+	initialize := exec.CommandContext(t.Context(), filepath.Join(filepath.Dir(path), "initdb"), "-D", data, "-A", "trust", "-U", "old", "-E", "UTF8", "--no-sync")
+	initialize.SysProcAttr, initialize.Dir = attributes, folder
+	said, err := initialize.CombinedOutput()
+	require.NoError(t, err, string(said))
+	address = fmt.Sprintf("postgres://old@127.0.0.1:%s/postgres?sslmode=disable", port)
+	server{
+		path: path, attributes: attributes, ends: syscall.SIGINT, // which ends it with connections open
+		arguments: []string{"-D", data, "-p", port, "-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories=" + folder, "-c", "fsync=off"},
+	}.start(t, func(ctx context.Context) (err error) {
+		connection, err = pgx.Connect(ctx, address)
+		return err
+	})
+	t.Cleanup(func() { _ = connection.Close(context.Background()) })
+	return connection, address
+}

@@ -1,0 +1,246 @@
+package importer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"billhook/catalog"
+)
+
+// Postgres is the table of an event queue: rows with a type, a payload, a status and the time of
+// their next attempt. A batch is a transaction. It locks its rows past those that others have
+// locked, and sets the status of those that the door has accepted to moved. Where the run is cut
+// off the rows are as they were; the event id is made of the table's name and the row's id.
+type Postgres struct {
+	connection *pgx.Conn
+	catalog    *catalog.Catalog
+	table      string
+	columns    map[string]string
+	statuses   []string
+	// open holds the locks of what was taken; after is the last row that was taken.
+	open  pgx.Tx
+	after int64
+}
+
+var _ Source = (*Postgres)(nil)
+
+// abandoned is the age from which on a row in processing has no worker any more: ten times what
+// the event queue gave an operation.
+const abandoned = 5 * time.Minute
+
+// NewPostgres connects to the database at address, a postgres:// URL or a connection string. Rows
+// in failed and dead_letter are taken only with failed. The table's columns may be named in either
+// of the ways that databases and programs have: next_retry_at or nextRetryAt.
+func NewPostgres(ctx context.Context, address, table string, c *catalog.Catalog, failed bool) (*Postgres, error) {
+	config, err := pgx.ParseConfig(address)
+	if err != nil {
+		return nil, errors.New("postgres: the address is no postgres:// URL") // the error may repeat a password
+	}
+	config.RuntimeParams["timezone"] = "UTC" // a time without an offset is UTC
+	connection, err := pgx.ConnectConfig(ctx, config)
+	if err != nil {
+		return nil, fmt.Errorf("postgres: %w", err)
+	}
+	p := &Postgres{connection: connection, catalog: c, table: table, statuses: []string{"pending", "processing"}, after: -1}
+	if failed {
+		p.statuses = append(p.statuses, "failed", "dead_letter")
+	}
+	if err := p.describe(ctx); err != nil {
+		return nil, errors.Join(err, connection.Close(ctx))
+	}
+	return p, nil
+}
+
+// describe finds the names of the columns.
+func (p *Postgres) describe(ctx context.Context) error {
+	rows, err := p.connection.Query(ctx, `SELECT attname FROM pg_attribute WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped`, p.quoted())
+	if err != nil {
+		return fmt.Errorf("postgres: %w", err)
+	}
+	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return fmt.Errorf("postgres: %w", err)
+	}
+	if len(names) == 0 {
+		return fmt.Errorf("postgres: there is no table %s", p.table)
+	}
+	p.columns = map[string]string{}
+	for _, name := range names {
+		p.columns[strings.ToLower(strings.ReplaceAll(name, "_", ""))] = pgx.Identifier{name}.Sanitize()
+	}
+	for _, needed := range []string{"id", "type", "payload", "priority", "status", "attempts", "maxattempts", "nextretryat", "error", "createdat", "updatedat", "processedat"} {
+		if p.columns[needed] == "" {
+			return fmt.Errorf("postgres: the table %s has no column %s", p.table, needed)
+		}
+	}
+	return nil
+}
+
+func (p *Postgres) quoted() string { return pgx.Identifier(strings.Split(p.table, ".")).Sanitize() }
+
+// query fills in the names of the table and its columns: {t} and {nextretryat}.
+func (p *Postgres) query(text string) string {
+	pairs := []string{"{t}", p.quoted()}
+	for name, column := range p.columns {
+		pairs = append(pairs, "{"+name+"}", column)
+	}
+	return strings.NewReplacer(pairs...).Replace(text)
+}
+
+// mine holds what is taken: $1 are the statuses, $2 is the age of an abandoned row.
+const mine = `{status} = ANY($1) AND ({status} <> 'processing' OR {updatedat} < now() - make_interval(secs => $2))`
+
+// Look counts the rows by status.
+func (p *Postgres) Look(ctx context.Context, sample int) (places []Place, messages []Message, err error) {
+	rows, err := p.connection.Query(ctx, p.query(`SELECT {status}, coalesce(`+mine+`, false), {type}, count(*) FROM {t} WHERE {status} NOT IN ('completed', 'moved') GROUP BY 1, 2, 3 ORDER BY 1, 2, 3`),
+		p.statuses, abandoned.Seconds())
+	if err != nil {
+		return nil, nil, fmt.Errorf("postgres: %w", err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var status, kind string
+		var taken bool
+		var count int64
+		if err := rows.Scan(&status, &taken, &kind, &count); err != nil {
+			return nil, nil, fmt.Errorf("postgres: %w", err)
+		}
+		place := Place{Name: p.table + " " + status, Part: partOf(status), Count: count}
+		if q, ok := p.queueOf(kind, ""); ok {
+			place.Queue = q.ID
+		} else {
+			place.Left = "no enabled queue handles their type"
+		}
+		switch {
+		case place.Left != "" || taken:
+		case status == "processing":
+			place.Left = "a worker may still be at them: run again in five minutes"
+		case place.Part == Failed:
+			place.Left = "they have failed; --failed takes them, with all attempts again"
+		default:
+			place.Left = "their status is not one of the event queue's"
+		}
+		places = merge(places, place)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, nil, fmt.Errorf("postgres: %w", err)
+	}
+	messages, err = p.rows(ctx, p.connection, p.query(`SELECT `+members+` FROM {t} WHERE `+mine+` ORDER BY {id} LIMIT $3`), p.statuses, abandoned.Seconds(), sample)
+	return places, messages, err
+}
+
+// merge adds a place to those of the same rows.
+func merge(places []Place, more Place) []Place {
+	for i := range places {
+		if at := &places[i]; at.Name == more.Name && at.Queue == more.Queue && at.Left == more.Left {
+			at.Count += more.Count
+			return places
+		}
+	}
+	return append(places, more)
+}
+
+// Take locks the next rows.
+func (p *Postgres) Take(ctx context.Context, limit int) ([]Message, error) {
+	open, err := p.connection.Begin(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("postgres: %w", err)
+	}
+	messages, err := p.rows(ctx, open, p.query(`SELECT `+members+` FROM {t} WHERE `+mine+` AND {id} > $3 ORDER BY {id} LIMIT $4 FOR UPDATE SKIP LOCKED`),
+		p.statuses, abandoned.Seconds(), p.after, limit)
+	if err != nil || len(messages) == 0 {
+		return nil, errors.Join(err, open.Rollback(ctx))
+	}
+	p.open, p.after = open, messages[len(messages)-1].row
+	return messages, nil
+}
+
+// members are the columns of a row.
+const members = `{id}::bigint, {type}, {payload}::text, coalesce({priority}, ''), {status}, coalesce({attempts}, 0), coalesce({maxattempts}, 0),
+	coalesce({nextretryat}, 'epoch'), coalesce({createdat}, 'epoch')`
+
+type querier interface {
+	Query(ctx context.Context, query string, arguments ...any) (pgx.Rows, error)
+}
+
+func (p *Postgres) rows(ctx context.Context, in querier, query string, arguments ...any) ([]Message, error) {
+	rows, err := in.Query(ctx, query, arguments...)
+	if err != nil {
+		return nil, fmt.Errorf("postgres: %w", err)
+	}
+	messages, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (Message, error) {
+		m := Message{Source: p.table, Content: true}
+		var payload, priority, status string
+		if err := row.Scan(&m.row, &m.Type, &payload, &priority, &status, &m.Attempts, &m.MaxAttempts, &m.Due, &m.Created); err != nil {
+			return m, err
+		}
+		m.Body, m.Part = []byte(payload), partOf(status)
+		m.ID = fmt.Sprintf("%s-%d", p.table, m.row)
+		if q, ok := p.queueOf(m.Type, priority); ok {
+			m.Queue = q.ID
+		}
+		if m.Created.Unix() == 0 {
+			m.Created = time.Time{}
+		}
+		return m, nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("postgres: %w", err)
+	}
+	return messages, nil
+}
+
+func partOf(status string) Part {
+	switch status {
+	case "processing":
+		return Claimed
+	case "failed", "dead_letter":
+		return Failed
+	default:
+		return Waiting
+	}
+}
+
+// queueOf finds the queue of an event type: that of the row's priority, else another one that was
+// the table's. A queue's name of old is <table>:<priority>.
+func (p *Postgres) queueOf(kind, priority string) (catalog.Queue, bool) {
+	var found catalog.Queue
+	for _, q := range p.catalog.Queues {
+		if _, handled := q.Handler(kind); !handled || !q.Enabled || !strings.HasPrefix(q.Alias, p.alias()+":") {
+			continue
+		}
+		if found.ID == "" || q.Alias == p.alias()+":"+priority {
+			found = q
+		}
+	}
+	return found, found.ID != ""
+}
+
+// alias is the table's name without its schema.
+func (p *Postgres) alias() string { return p.table[strings.LastIndexByte(p.table, '.')+1:] }
+
+// Settle sets the status of accepted rows, with the event that they became. The others are as they were.
+func (p *Postgres) Settle(ctx context.Context, accepted, _ []Message) error {
+	ids, names := make([]int64, len(accepted)), make([]string, len(accepted))
+	for i, m := range accepted {
+		ids[i], names[i] = m.row, m.Queue
+	}
+	_, err := p.open.Exec(ctx, p.query(`UPDATE {t} SET {status} = 'moved', {processedat} = now(), {updatedat} = now(),
+		{error} = 'moved to queue ' || moved.queue || ' as event ' || $3 || moved.id || coalesce('; before: ' || {t}.{error}, '')
+		FROM unnest($1::bigint[], $2::text[]) AS moved(id, queue) WHERE {t}.{id} = moved.id`), ids, names, p.table+"-")
+	if err != nil {
+		return errors.Join(fmt.Errorf("postgres: %w", err), p.open.Rollback(ctx))
+	}
+	if err := p.open.Commit(ctx); err != nil {
+		return fmt.Errorf("postgres: %w", err)
+	}
+	return nil
+}
+
+// Release ends the connection.
+func (p *Postgres) Release(ctx context.Context) error { return p.connection.Close(ctx) }

@@ -1,0 +1,356 @@
+package importer
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Redis are lists of the pattern claim, lock, retry, fail: of each queue a list, :processing,
+// :delayed (a sorted set by due time) and :failed, with lock:<list>:<message id> for what a worker
+// is working on.
+//
+// A message is claimed by one script that takes it from its list and puts it into a hash,
+// <list>:import, under an event id that is made up there and then. So a message without an id has
+// one before it is sent, the same in every run, and two that are equal have two.
+type Redis struct {
+	client *redis.Client
+	lists  []list
+	newID  func() string
+	// at is the list, and the part of it, that is taken now.
+	at, part int
+	// resumed: what an earlier run has claimed was taken.
+	resumed bool
+	earlier []Message
+}
+
+var _ Source = (*Redis)(nil)
+
+// list is a list of old and the queue that takes its messages.
+type list struct {
+	queue, name string
+	parts       []Part
+	// refused are the ids of the claims that the door has refused in this run.
+	refused []string
+}
+
+// Name says which queue of the catalog takes the messages of which list or queue of old.
+type Name struct{ Queue, Source string }
+
+// NewRedis connects to the server at address, a redis:// URL. newID makes event ids that sort by
+// the time at which they were made. The messages of failed lists are taken only with failed.
+func NewRedis(ctx context.Context, address string, names []Name, failed bool, newID func() string) (*Redis, error) {
+	options, err := redis.ParseURL(address)
+	if err != nil {
+		return nil, errors.New("redis: the address is no redis:// URL") // the error may repeat a password
+	}
+	r := &Redis{client: redis.NewClient(options), newID: newID}
+	if err := r.client.Ping(ctx).Err(); err != nil {
+		return nil, errors.Join(fmt.Errorf("redis: %w", err), r.client.Close())
+	}
+	// Delayed messages come last: a message that waits may hold up later ones of its key.
+	parts := []Part{Claimed, Waiting, Delayed}
+	if failed {
+		parts = append(parts, Failed)
+	}
+	for _, name := range names {
+		r.lists = append(r.lists, list{queue: name.Queue, name: name.Source, parts: parts})
+	}
+	return r, nil
+}
+
+// key is the key of a part of a list.
+func (l list) key(part Part) string {
+	return l.name + map[Part]string{Waiting: "", Claimed: ":processing", Delayed: ":delayed", Failed: ":failed"}[part]
+}
+
+// claims is the key of the hash of what is claimed.
+func (l list) claims() string { return l.name + ":import" }
+
+// held is why nothing is taken from a part; empty: nothing speaks against it.
+func (r *Redis) held(ctx context.Context, l list, part Part) (string, error) {
+	if part != Claimed {
+		return "", nil
+	}
+	locks := r.client.Scan(ctx, 0, "lock:"+globless.Replace(l.name)+":*", 1000).Iterator()
+	if locks.Next(ctx) {
+		return "a worker holds a lock of it: stop the workers, and run again when their locks have expired", nil
+	}
+	if err := locks.Err(); err != nil {
+		return "", fmt.Errorf("redis: locks of %s: %w", l.name, err)
+	}
+	return "", nil
+}
+
+var globless = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`)
+
+// Look counts the messages of each part.
+func (r *Redis) Look(ctx context.Context, sample int) (places []Place, messages []Message, err error) {
+	for _, l := range r.lists {
+		claims, err := r.client.HGetAll(ctx, l.claims()).Result()
+		if err != nil {
+			return nil, nil, fmt.Errorf("redis: %s: %w", l.claims(), err)
+		}
+		if len(claims) > 0 {
+			places = append(places, Place{Queue: l.queue, Name: l.claims(), Part: Claimed, Count: int64(len(claims))})
+		}
+		for _, part := range []Part{Claimed, Waiting, Delayed, Failed} {
+			place, some, err := r.look(ctx, l, part, max(sample-len(messages), 0))
+			if err != nil {
+				return nil, nil, err
+			}
+			if place.Count == 0 {
+				continue
+			}
+			if place.Left == "" {
+				messages = append(messages, some...)
+			}
+			places = append(places, place)
+		}
+	}
+	return places, messages, nil
+}
+
+func (r *Redis) look(ctx context.Context, l list, part Part, sample int) (place Place, messages []Message, err error) {
+	key := l.key(part)
+	var bodies []string
+	if part == Delayed {
+		place.Count, err = r.client.ZCard(ctx, key).Result()
+	} else {
+		place.Count, err = r.client.LLen(ctx, key).Result()
+	}
+	if err == nil && place.Count > 0 && sample > 0 {
+		if part == Delayed {
+			bodies, err = r.client.ZRange(ctx, key, 0, int64(sample)-1).Result()
+		} else {
+			bodies, err = r.client.LRange(ctx, key, -int64(sample), -1).Result()
+		}
+	}
+	if err != nil {
+		return place, nil, fmt.Errorf("redis: %s: %w", key, err)
+	}
+	place.Queue, place.Name, place.Part = l.queue, key, part
+	if !slices.Contains(l.parts, part) {
+		place.Left = "they have failed; --failed takes them, with all attempts again"
+	} else if place.Left, err = r.held(ctx, l, part); err != nil {
+		return place, nil, err
+	}
+	for _, body := range bodies {
+		messages = append(messages, Message{Source: l.name, Queue: l.queue, Part: part, Body: []byte(body)})
+	}
+	return place, messages, nil
+}
+
+// claimScript takes the oldest messages of a list or sorted set, and puts each into the hash of
+// claims under one of the ids. Of a value the first word is the part, the second the score, and the
+// rest the message as it was.
+var claimScript = redis.NewScript(`
+local taken = {}
+for i = 2, #ARGV do
+  local message, score
+  if ARGV[1] == 'delayed' then
+    local least = redis.call('ZPOPMIN', KEYS[1])
+    message, score = least[1], least[2]
+  else
+    message, score = redis.call('RPOP', KEYS[1]), '-'
+  end
+  if not message then break end
+  local claim = ARGV[1] .. ' ' .. score .. ' ' .. message
+  redis.call('HSET', KEYS[2], ARGV[i], claim)
+  taken[#taken + 1] = claim
+end
+return taken`)
+
+// returnScript puts a claimed message back to where it was taken from.
+var returnScript = redis.NewScript(`
+for i = 1, #ARGV do
+  local claim = redis.call('HGET', KEYS[1], ARGV[i])
+  if claim then
+    local part, score, message = string.match(claim, '^(%S+) (%S+) (.*)$')
+    if part == 'delayed' then
+      redis.call('ZADD', KEYS[4], score, message)
+    elseif part == 'claimed' then
+      redis.call('RPUSH', KEYS[3], message)
+    elseif part == 'failed' then
+      redis.call('RPUSH', KEYS[5], message)
+    else
+      redis.call('RPUSH', KEYS[2], message)
+    end
+    redis.call('HDEL', KEYS[1], ARGV[i])
+  end
+end
+return redis.status_reply('OK')`)
+
+// Take returns what an earlier run has claimed, and then claims more.
+func (r *Redis) Take(ctx context.Context, limit int) ([]Message, error) {
+	if !r.resumed {
+		if err := r.resume(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if len(r.earlier) > 0 {
+		n := min(limit, len(r.earlier))
+		taken := r.earlier[:n]
+		r.earlier = r.earlier[n:]
+		return taken, nil
+	}
+	for ; r.at < len(r.lists); r.at, r.part = r.at+1, 0 {
+		l := r.lists[r.at]
+		for ; r.part < len(l.parts); r.part++ {
+			taken, err := r.claim(ctx, l, l.parts[r.part], limit)
+			if err != nil || len(taken) > 0 {
+				return taken, err
+			}
+		}
+	}
+	return nil, nil
+}
+
+func (r *Redis) resume(ctx context.Context) error {
+	for _, l := range r.lists {
+		claims, err := r.client.HGetAll(ctx, l.claims()).Result()
+		if err != nil {
+			return fmt.Errorf("redis: %s: %w", l.claims(), err)
+		}
+		for _, id := range slices.Sorted(maps.Keys(claims)) { // the ids sort by time
+			m, err := l.message(id, claims[id])
+			if err != nil {
+				return err
+			}
+			r.earlier = append(r.earlier, m)
+		}
+	}
+	r.resumed = true
+	return nil
+}
+
+func (r *Redis) claim(ctx context.Context, l list, part Part, limit int) ([]Message, error) {
+	why, err := r.held(ctx, l, part)
+	if err != nil || why != "" {
+		return nil, err
+	}
+	ids := make([]string, limit)
+	arguments := []any{string(part)}
+	for i := range ids {
+		ids[i] = r.newID()
+		arguments = append(arguments, ids[i])
+	}
+	claims, err := claimScript.Run(ctx, r.client, []string{l.key(part), l.claims()}, arguments...).StringSlice()
+	if err != nil {
+		return nil, fmt.Errorf("redis: claim from %s: %w", l.key(part), err)
+	}
+	messages := make([]Message, 0, len(claims))
+	for i, claim := range claims {
+		m, err := l.message(ids[i], claim)
+		if err != nil {
+			return nil, err
+		}
+		messages = append(messages, m)
+	}
+	return messages, nil
+}
+
+// message reads a claim.
+func (l list) message(id, claim string) (Message, error) {
+	words := strings.SplitN(claim, " ", 3)
+	if len(words) < 3 {
+		return Message{}, fmt.Errorf("redis: %s: %s is no claim", l.claims(), id)
+	}
+	m := Message{Handle: id, ID: id, Source: l.name, Queue: l.queue, Part: Part(words[0]), Body: []byte(words[2])}
+	if m.Part == Delayed {
+		score, err := strconv.ParseFloat(words[1], 64)
+		if err != nil {
+			return m, fmt.Errorf("redis: %s: the score of %s is no number", l.claims(), id)
+		}
+		m.Due = dueAt(score)
+	}
+	return m, nil
+}
+
+// milliseconds is the score from which on scores are not seconds: as those it is the year 5138.
+const milliseconds = 1e11
+
+// dueAt is the time of a score: Unix seconds, perhaps with a fraction, or Unix milliseconds.
+func dueAt(score float64) time.Time {
+	if math.Abs(score) >= milliseconds {
+		score /= 1000
+	}
+	whole, fraction := math.Modf(score)
+	return time.Unix(int64(whole), int64(fraction*1e9)).UTC()
+}
+
+// Settle removes accepted messages from the claims. Refused ones stay claimed until Release.
+func (r *Redis) Settle(ctx context.Context, accepted, refused []Message) error {
+	for i := range r.lists {
+		l := &r.lists[i]
+		for _, m := range refused {
+			if m.Source == l.name {
+				l.refused = append(l.refused, m.Handle)
+			}
+		}
+		var done []string
+		for _, m := range accepted {
+			if m.Source == l.name {
+				done = append(done, m.Handle)
+			}
+		}
+		if len(done) == 0 {
+			continue
+		}
+		if err := r.client.HDel(ctx, l.claims(), done...).Err(); err != nil {
+			return fmt.Errorf("redis: remove from %s: %w", l.claims(), err)
+		}
+	}
+	return nil
+}
+
+// Release puts what the door has refused back to where it was taken from, and ends the connection.
+func (r *Redis) Release(ctx context.Context) error {
+	var failed error
+	for _, l := range r.lists {
+		failed = errors.Join(failed, r.putBack(ctx, l, l.refused))
+	}
+	return errors.Join(failed, r.client.Close())
+}
+
+// PutBack puts everything that an earlier run has claimed back to where it was taken from, and
+// returns how many messages these were. A message without an id of its own loses the one that it
+// was given: if the door has accepted it, a later run sends it once more.
+func (r *Redis) PutBack(ctx context.Context) (returned int, err error) {
+	for _, l := range r.lists {
+		claims, err := r.client.HKeys(ctx, l.claims()).Result()
+		if err != nil {
+			return returned, fmt.Errorf("redis: %s: %w", l.claims(), err)
+		}
+		if err := r.putBack(ctx, l, claims); err != nil {
+			return returned, err
+		}
+		returned += len(claims)
+	}
+	return returned, nil
+}
+
+func (r *Redis) putBack(ctx context.Context, l list, claims []string) error {
+	// What is put back last is taken next: that is the oldest.
+	newest := slices.SortedFunc(slices.Values(claims), func(a, b string) int { return cmp.Compare(b, a) })
+	for some := range slices.Chunk(newest, batchSize) {
+		arguments := make([]any, len(some))
+		for i, id := range some {
+			arguments[i] = id
+		}
+		keys := []string{l.claims(), l.key(Waiting), l.key(Claimed), l.key(Delayed), l.key(Failed)}
+		if err := returnScript.Run(ctx, r.client, keys, arguments...).Err(); err != nil {
+			return fmt.Errorf("redis: put back to %s: %w", l.name, err)
+		}
+	}
+	return nil
+}

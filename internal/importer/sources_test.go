@@ -1,0 +1,381 @@
+package importer_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"billhook/internal/importer"
+	"billhook/internal/importer/importertest"
+)
+
+// ids are made-up event ids that sort by the time at which they were made. Each maker has its own.
+func ids(maker string) func() string {
+	var n atomic.Int64
+	return func() string { return fmt.Sprintf("%s-%06d", maker, n.Add(1)) }
+}
+
+// accept takes everything, and remembers it by event id.
+type accept struct {
+	bodies map[string]string
+	due    map[string]time.Time
+	order  []string
+	// refuse are texts of bodies that it refuses.
+	refuse string
+}
+
+func (a *accept) Send(_ context.Context, _ string, items []importer.Item) ([]importer.Result, error) {
+	results := all(202, items)
+	for i, item := range items {
+		if a.refuse != "" && strings.Contains(string(item.Message), a.refuse) {
+			results[i] = importer.Result{Status: 422, Code: "contract_broken"}
+			continue
+		}
+		id := member(string(item.Message), "id")
+		a.bodies[id], a.due[id], a.order = string(item.Message), item.DeliverAt, append(a.order, id)
+	}
+	return results, nil
+}
+
+// member is a member of a body that is text.
+func member(body, name string) string {
+	_, rest, _ := strings.Cut(body, strconv.Quote(name)+`:"`)
+	value, _, _ := strings.Cut(rest, `"`)
+	return value
+}
+
+func newAccept() *accept { return &accept{bodies: map[string]string{}, due: map[string]time.Time{}} }
+
+// drain runs an import to its end.
+func drain(t *testing.T, s importer.Source, d importer.Door) importer.Report {
+	t.Helper()
+	report, err := run(t, s, d, &waits{at: now}).Do(t.Context())
+	require.NoError(t, err)
+	return report
+}
+
+const list = "q:sub:plan_change"
+
+func lists() []importer.Name {
+	return []importer.Name{{Queue: "sub-plan-change", Source: list}}
+}
+
+func redisAt(t *testing.T, address string, failed bool, maker string) *importer.Redis {
+	t.Helper()
+	r, err := importer.NewRedis(t.Context(), address, lists(), failed, ids(maker))
+	require.NoError(t, err)
+	return r
+}
+
+func envelope(id string, attempts int) string {
+	return fmt.Sprintf(`{"id":%q,"action":"upgrade","attempts":%d,"payload":{"subscription_id":"s"}}`, id, attempts)
+}
+
+func TestEachListOfAQueueIsDrained(t *testing.T) {
+	t.Parallel()
+	client, address := importertest.Redis(t)
+	ctx, due := t.Context(), now.Add(90*time.Minute+250*time.Millisecond)
+	require.NoError(t, client.LPush(ctx, list, envelope("w1", 0), envelope("w2", 1)).Err())
+	require.NoError(t, client.LPush(ctx, list+":processing", envelope("p1", 1)).Err())
+	require.NoError(t, client.ZAdd(ctx, list+":delayed", redis.Z{Score: float64(due.UnixMilli()) / 1000, Member: envelope("d1", 2)},
+		redis.Z{Score: float64(due.UnixMilli()), Member: envelope("d2", 3)}).Err())
+	require.NoError(t, client.LPush(ctx, list+":failed", envelope("f1", 5)).Err())
+	require.NoError(t, client.Set(ctx, "lock:"+list+":p1", "worker", 0).Err())
+	s := redisAt(t, address, false, "a")
+
+	places, messages, err := s.Look(ctx, 10)
+	require.NoError(t, err)
+	require.Len(t, messages, 4, "a preview looks into what would be moved")
+	require.Equal(t, []string{"1 claimed stays", "2 waiting", "2 delayed", "1 failed stays"}, summary(places))
+
+	door := newAccept()
+	require.Equal(t, 4, drain(t, s, door).Moved)
+	require.Equal(t, []string{"w1", "w2", "d1", "d2"}, door.order, "the oldest first, and last what waits")
+	require.WithinDuration(t, due, door.due["d1"], time.Millisecond, "seconds")
+	require.WithinDuration(t, due, door.due["d2"], time.Millisecond, "milliseconds")
+	require.Contains(t, door.bodies["d1"], `"attempts":2`)
+	require.EqualValues(t, 1, client.LLen(ctx, list+":processing").Val(), "somebody holds its lock")
+
+	require.NoError(t, client.Del(ctx, "lock:"+list+":p1").Err())
+	s = redisAt(t, address, true, "b")
+	require.Equal(t, 2, drain(t, s, door).Moved)
+	require.NoError(t, s.Release(ctx))
+	require.Contains(t, door.bodies["p1"], `"attempts":2`, "what its worker did not finish was an attempt")
+	require.Contains(t, door.bodies["f1"], `"attempts":0`, "failed messages have all attempts again")
+	require.Empty(t, client.Keys(ctx, "*").Val(), "nothing is left behind")
+}
+
+func summary(places []importer.Place) (lines []string) {
+	for _, place := range places {
+		line := fmt.Sprintf("%d %s", place.Count, place.Part)
+		if place.Left != "" {
+			line += " stays"
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+func TestARefusedMessageIsPutBackToItsPlaceInTheList(t *testing.T) {
+	t.Parallel()
+	client, address := importertest.Redis(t)
+	ctx := t.Context()
+	for i := range 5 {
+		require.NoError(t, client.LPush(ctx, list, fmt.Sprintf(`{"action":"upgrade","n":%d}`, i)).Err())
+	}
+	require.NoError(t, client.ZAdd(ctx, list+":delayed", redis.Z{Score: 1900000000.5, Member: "no JSON\x00\n at all"}).Err())
+	s, door := redisAt(t, address, false, "a"), newAccept()
+	door.refuse = `"n":`
+	report := drain(t, s, door)
+	require.Equal(t, 6, report.Refused)
+	require.NoError(t, s.Release(ctx))
+	require.Equal(t, []string{`{"action":"upgrade","n":4}`, `{"action":"upgrade","n":3}`, `{"action":"upgrade","n":2}`, `{"action":"upgrade","n":1}`, `{"action":"upgrade","n":0}`},
+		client.LRange(ctx, list, 0, -1).Val())
+	require.Equal(t, []redis.Z{{Score: 1900000000.5, Member: "no JSON\x00\n at all"}}, client.ZRangeWithScores(ctx, list+":delayed", 0, -1).Val())
+	require.Zero(t, client.Exists(ctx, list+":import").Val())
+}
+
+// cut accepts at the door, and is gone before anything is removed.
+type cut struct{ importer.Source }
+
+var errCut = fmt.Errorf("cut off")
+
+func (c cut) Settle(context.Context, []importer.Message, []importer.Message) error { return errCut }
+
+func cutOff(t *testing.T, s importer.Source, d importer.Door) {
+	t.Helper()
+	_, err := run(t, cut{s}, d, &waits{at: now}).Do(t.Context())
+	require.ErrorIs(t, err, errCut)
+}
+
+func TestEqualMessagesWithoutAnIDAreTwoAndStayTwoWhereARunIsCutOff(t *testing.T) {
+	t.Parallel()
+	client, address := importertest.Redis(t)
+	ctx, same := t.Context(), `{"action":"upgrade","subscription_id":"s"}`
+	require.NoError(t, client.LPush(ctx, list, same, same, same).Err())
+	door := newAccept()
+	cutOff(t, redisAt(t, address, false, "a"), door)
+	require.Len(t, door.bodies, 3)
+	require.NoError(t, client.LPush(ctx, list, same).Err())
+	require.Equal(t, 4, drain(t, redisAt(t, address, false, "b"), door).Moved)
+	require.Len(t, door.bodies, 4, "three are sent again under the ids that they had")
+	require.Empty(t, client.Keys(ctx, "*").Val())
+}
+
+func TestWhatARunThatWasCutOffHasClaimedCanBePutBack(t *testing.T) {
+	t.Parallel()
+	client, address := importertest.Redis(t)
+	ctx := t.Context()
+	require.NoError(t, client.LPush(ctx, list, envelope("w1", 0), envelope("w2", 0)).Err())
+	cutOff(t, redisAt(t, address, false, "a"), newAccept())
+	require.Zero(t, client.LLen(ctx, list).Val())
+	s := redisAt(t, address, false, "b")
+	places, _, err := s.Look(ctx, 10)
+	require.NoError(t, err)
+	require.Equal(t, []importer.Place{{Queue: "sub-plan-change", Name: list + ":import", Part: importer.Claimed, Count: 2}}, places)
+	count, err := s.PutBack(ctx)
+	require.NoError(t, err)
+	require.Equal(t, 2, count)
+	require.Equal(t, []string{envelope("w2", 0), envelope("w1", 0)}, client.LRange(ctx, list, 0, -1).Val())
+}
+
+const orders = "orders.process"
+
+func rabbitAt(t *testing.T, address string, failed bool, maker string) *importer.RabbitMQ {
+	t.Helper()
+	r, err := importer.NewRabbitMQ(importer.Broker{
+		Address: address, Names: []importer.Name{{Queue: "orders-process", Source: orders}}, Catalog: everything(t), Failed: failed, NewID: ids(maker),
+		Now: func() time.Time { return now },
+	})
+	require.NoError(t, err)
+	return r
+}
+
+func TestEachQueueOfABrokerIsDrainedOverAMQP(t *testing.T) {
+	t.Parallel()
+	connection, address := importertest.RabbitMQ(t)
+	channel, err := connection.Channel()
+	require.NoError(t, err)
+	ctx := t.Context()
+	for _, name := range []string{orders, orders + ".dlq"} {
+		_, err = channel.QueueDeclare(name, true, false, false, false, nil)
+		require.NoError(t, err)
+	}
+	require.NoError(t, channel.ExchangeDeclare("orders", "direct", true, false, false, false, nil))
+	require.NoError(t, channel.QueueBind(orders, "order.created", "orders", false, nil))
+	publish := func(exchange, key, body string, m amqp.Publishing) {
+		m.Body, m.DeliveryMode = []byte(body), amqp.Persistent
+		require.NoError(t, channel.PublishWithContext(ctx, exchange, key, true, false, m))
+	}
+	count := func(name string) int {
+		t.Helper()
+		queue, err := channel.QueueDeclarePassive(name, true, false, false, false, nil)
+		require.NoError(t, err)
+		return queue.Messages
+	}
+	message := func(id string, attempt int) string {
+		return fmt.Sprintf(`{"id":%q,"type":"order.created","version":1,"data":{"order_id":"o"},"metadata":{"attempt":%d}}`, id, attempt)
+	}
+	publish("orders", "order.created", message("plain", 1), amqp.Publishing{})
+	publish("orders", "order.created", message("delayed", 1), amqp.Publishing{Headers: amqp.Table{"x-delay": int32(-30000)}})
+	publish("orders", "order.created", message("waits", 1), amqp.Publishing{Headers: amqp.Table{"x-delay": int32(120000)}, Timestamp: now.Add(-time.Minute)})
+	publish("orders", "order.created", message("died", 1), amqp.Publishing{Headers: amqp.Table{"x-death": []any{
+		amqp.Table{"count": int64(2), "queue": "orders.wait", "reason": "expired"}, amqp.Table{"count": int64(4), "queue": orders, "reason": "rejected"},
+	}}})
+	publish("", orders+".dlq", message("dead", 5), amqp.Publishing{})
+	for range 2 {
+		publish("orders", "order.created", `{"order_id":"same"}`, amqp.Publishing{})
+	}
+	publish("orders", "order.created", `{"order_id":"named"}`, amqp.Publishing{MessageId: "of-amqp"})
+	require.Eventually(t, func() bool { return count(orders) == 7 && count(orders+".dlq") == 1 }, time.Minute, 10*time.Millisecond)
+
+	s := rabbitAt(t, address, false, "a")
+	places, messages, err := s.Look(ctx, 10)
+	require.NoError(t, err)
+	require.Len(t, messages, 7)
+	require.Equal(t, []string{"7 waiting", "1 failed stays"}, summary(places))
+	require.NoError(t, s.Release(ctx))
+	require.Eventually(t, func() bool { return count(orders) == 7 }, time.Minute, 10*time.Millisecond, "a preview changes nothing")
+
+	door := newAccept()
+	s = rabbitAt(t, address, false, "b")
+	cutOff(t, s, door)
+	require.NoError(t, s.Release(ctx))
+	require.Eventually(t, func() bool { return count(orders) == 7 }, time.Minute, 10*time.Millisecond, "what is not settled comes back")
+
+	door.refuse = `"plain"`
+	s = rabbitAt(t, address, true, "c")
+	report := drain(t, s, door)
+	require.Equal(t, 7, report.Moved)
+	require.Equal(t, 1, report.Refused)
+	require.NoError(t, s.Release(ctx))
+	require.Len(t, door.bodies, 8, "the two that are equal, under the ids that they had: %v", door.order)
+	require.Contains(t, door.bodies["delayed"], `"attempt":3`, "two attempts made: the third waits 30 seconds")
+	require.Contains(t, door.bodies["waits"], `"attempt":4`)
+	require.Equal(t, now.Add(time.Minute), door.due["waits"])
+	require.Contains(t, door.bodies["died"], `"attempt":5`, "four attempts made")
+	require.Contains(t, door.bodies["dead"], `"attempt":1`, "failed messages have all attempts again")
+	require.Contains(t, door.bodies["of-amqp"], `"type":"order.created"`, "the routing key is the type")
+	require.Contains(t, door.bodies["b-000001"], `"type":"order.created"`)
+	require.Eventually(t, func() bool { return count(orders) == 1 && count(orders+".dlq") == 0 }, time.Minute, 10*time.Millisecond, "the refused one is where it was")
+}
+
+const table = `CREATE TABLE event_queue (
+	id serial PRIMARY KEY, type varchar(100) NOT NULL, payload text NOT NULL, priority varchar(20) DEFAULT 'normal', status varchar(20) DEFAULT 'pending',
+	attempts integer DEFAULT 0, max_attempts integer DEFAULT 5, next_retry_at timestamp, error text, created_at timestamp DEFAULT now(),
+	updated_at timestamp DEFAULT now(), processed_at timestamp)`
+
+func TestTheRowsOfAnEventQueueAreMovedAndSayWhereTo(t *testing.T) {
+	t.Parallel()
+	connection, address := importertest.Postgres(t)
+	ctx := t.Context()
+	exec := func(query string, arguments ...any) {
+		t.Helper()
+		_, err := connection.Exec(ctx, query, arguments...)
+		require.NoError(t, err)
+	}
+	exec(table)
+	exec(`INSERT INTO event_queue (id, type, payload, priority, status, attempts, max_attempts, next_retry_at, error, updated_at) VALUES
+		(1, 'quota_warning', '{"meter":"calls"}', 'normal', 'pending', 0, 3, NULL, NULL, now()),
+		(2, 'quota_warning', '{"meter":"calls"}', 'normal', 'pending', 1, 2, '2026-11-22 13:30:00.5', 'once', now()),
+		(3, 'api_sync', '{"api_id":"a"}', 'low', 'processing', 1, 5, NULL, NULL, now() - interval '1 hour'),
+		(4, 'api_sync', '{"api_id":"b"}', 'high', 'processing', 1, 5, NULL, NULL, now() + interval '1 hour'),
+		(5, 'api_sync', '{"api_id":"c"}', 'high', 'completed', 1, 5, NULL, NULL, now()),
+		(6, 'api_sync', '{"api_id":"d"}', 'high', 'dead_letter', 5, 5, NULL, 'why', now()),
+		(7, 'nobody', '{}', 'high', 'pending', 0, 5, NULL, NULL, now()),
+		(8, 'api_sync', '{"api_id":"locked"}', 'high', 'pending', 0, 5, NULL, NULL, now())`)
+	worker, err := connection.Begin(ctx)
+	require.NoError(t, err)
+	_, err = worker.Exec(ctx, `SELECT 1 FROM event_queue WHERE id = 8 FOR UPDATE`)
+	require.NoError(t, err)
+	open := func(failed bool) *importer.Postgres {
+		p, err := importer.NewPostgres(ctx, address, "event_queue", everything(t), failed)
+		require.NoError(t, err)
+		return p
+	}
+	s := open(false)
+	places, messages, err := s.Look(ctx, 10)
+	require.NoError(t, err)
+	require.Len(t, messages, 5)
+	require.Equal(t, []string{"1 failed stays", "1 waiting stays", "1 waiting", "2 waiting", "1 claimed stays", "1 claimed"}, sortedAs(summary(places),
+		"1 failed stays", "1 waiting stays", "1 waiting", "2 waiting", "1 claimed stays", "1 claimed"))
+
+	door := newAccept()
+	cutOff(t, s, door)
+	require.NoError(t, s.Release(ctx))
+	s = open(true)
+	report := drain(t, s, door)
+	require.Equal(t, 4, report.Moved)
+	require.Equal(t, map[string]int{"no_queue": 1}, report.Reasons)
+	require.NoError(t, s.Release(ctx))
+	require.Len(t, door.bodies, 4)
+	require.Contains(t, door.bodies["event_queue-2"], `"attempt":2`)
+	require.Equal(t, time.Date(2026, 11, 22, 13, 30, 0, 500_000_000, time.UTC), door.due["event_queue-2"])
+	require.Contains(t, door.bodies["event_queue-3"], `"attempt":3`)
+	require.Contains(t, door.bodies["event_queue-6"], `"attempt":1`)
+	require.NoError(t, worker.Rollback(ctx))
+
+	rows, err := connection.Query(ctx, `SELECT id || ' ' || status || ' ' || coalesce(error, '-') FROM event_queue ORDER BY id`)
+	require.NoError(t, err)
+	var lines []string
+	for rows.Next() {
+		var line string
+		require.NoError(t, rows.Scan(&line))
+		lines = append(lines, line)
+	}
+	require.NoError(t, rows.Err())
+	require.Equal(t, []string{
+		"1 moved moved to queue events-normal as event event_queue-1",
+		"2 moved moved to queue events-normal as event event_queue-2; before: once",
+		"3 moved moved to queue events-high as event event_queue-3",
+		"4 processing -", "5 completed -",
+		"6 moved moved to queue events-high as event event_queue-6; before: why",
+		"7 pending -", "8 pending -",
+	}, lines)
+	s = open(false)
+	require.Equal(t, 1, drain(t, s, door).Moved, "the row that was locked")
+	require.NoError(t, s.Release(ctx))
+}
+
+// sortedAs puts lines in the order of those that are expected; the database's own says nothing.
+func sortedAs(lines []string, order ...string) []string {
+	slices.SortStableFunc(lines, func(a, b string) int { return slices.Index(order, a) - slices.Index(order, b) })
+	return lines
+}
+
+func TestColumnsMayBeNamedAsProgramsDo(t *testing.T) {
+	t.Parallel()
+	connection, address := importertest.Postgres(t)
+	renamed := table
+	for _, pair := range [][2]string{{"max_attempts", `"maxAttempts"`}, {"next_retry_at", `"nextRetryAt"`}, {"created_at", `"createdAt"`}, {"updated_at", `"updatedAt"`}, {"processed_at", `"processedAt"`}} {
+		renamed = strings.ReplaceAll(renamed, pair[0], pair[1])
+	}
+	_, err := connection.Exec(t.Context(), renamed+`; INSERT INTO event_queue (type, payload, priority) VALUES ('quota_warning', '{}', 'normal')`)
+	require.NoError(t, err)
+	s, err := importer.NewPostgres(t.Context(), address, "public.event_queue", everything(t), false)
+	require.NoError(t, err)
+	door := newAccept()
+	require.Equal(t, 1, drain(t, s, door).Moved)
+	require.Contains(t, door.bodies, "public.event_queue-1")
+	_, err = importer.NewPostgres(t.Context(), address, "other", everything(t), false)
+	require.EqualError(t, err, "postgres: there is no table other")
+}
+
+func TestAnAddressIsNeverRepeated(t *testing.T) {
+	t.Parallel()
+	_, err := importer.NewRedis(t.Context(), "http://:hunter2@127.0.0.1", nil, false, ids("a"))
+	require.EqualError(t, err, "redis: the address is no redis:// URL")
+	_, err = importer.NewRabbitMQ(importer.Broker{Address: "http://guest:hunter2@127.0.0.1"})
+	require.EqualError(t, err, "rabbitmq: the address is no amqp:// URL")
+	_, err = importer.NewPostgres(t.Context(), "postgres://old:hunter2@127.0.0.1:x/", "event_queue", nil, false)
+	require.EqualError(t, err, "postgres: the address is no postgres:// URL")
+}

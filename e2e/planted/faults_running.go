@@ -20,11 +20,11 @@ var faultsOfRunning = []fault{
 	{"an event is routed to a queue that does not run", only, `return !running[id] })`, `return id == "" })`, catalogs, "TestANarrowedCatalogNeedsNothingThatDoesNotRun"},
 	{"a secret is asked for of a source that routes nowhere", only, `if len(s.Events) > 0 || name == Producers {`, `if true {`, "cmd/webhook", "TestRunAsksForNoSecretOfASourceThatRoutesNowhere"},
 	{"producers have no door where nothing is routed", only, `|| name == Producers {`, `|| name == "" {`, catalogs, narrowed},
-	{"a queue runs without the one that it emits to", only, `case !q.Enabled, isQueue && to.Enabled,`, `case !q.Enabled, isQueue,`, catalogs, lacking},
+	{"a queue runs without the one that it emits to", only, `case !q.Enabled, isQueue && to.Enabled,`, `case !q.Enabled, isQueue && to.ID != "",`, catalogs, lacking},
 	{"a misspelt queue is passed over", only, `		case !ok:
 			mistakes`, `		case !ok && name == "":
 			mistakes`, catalogs, lacking},
-	{"a target that no running queue posts to is needed", targetFile, `needed[name] = needed[name] || (q.Enabled && (`, `needed[name] = needed[name] || (`, catalogs, narrowed},
+	{"a target that no running queue posts to is needed", targetFile, `(q.Enabled && (pool == "" || q.Pool == pool))`, `(pool == "" || q.Pool == pool)`, catalogs, narrowed},
 	{"a handler's target is not opened", targetFile, `	return h.Calls
 `, `	return nil
 `, catalogs, "TestAHandlerOfGoSaysWhichTargetsItCalls"},

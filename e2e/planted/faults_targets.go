@@ -2,7 +2,7 @@ package main
 
 // faultsOfTargets are those of calling other services, and of keeping to oneself what they do.
 var faultsOfTargets = []fault{
-	{"a call has no bound on its answer", callee, `io.LimitReader(response.Body, most+1)`, `response.Body`, notifyDir, "TestATargetThatMeansHarmTakesNoMoreThanItsTimeAndItsBytes"},
+	{"a call has no bound on its answer", callee, `io.LimitReader(response.Body, most+1)`, `io.LimitReader(response.Body, 1000*most)`, notifyDir, "TestATargetThatMeansHarmTakesNoMoreThanItsTimeAndItsBytes"},
 	{"an answer that is too long is what was done", callee, `errors.Is(err, errTooLong):`, `errors.Is(err, errTooLong) && r.Method == "":`, notifyDir, "TestACallReturnsNoMoreThanWasAskedFor"},
 	{"a refusal hides behind its body", callee, `		case failure != nil:
 `, "", notifyDir, "TestACallReturnsNoMoreThanWasAskedFor"},

@@ -87,6 +87,9 @@ func (r *reader) checkContracts(place string, q Queue, contracts *contract.Set) 
 			r.wrong(place, "rate.user", shown(name)+" is no attribute, and no member of a "+q.Contract+" body")
 		}
 	}
+	if q.DedupeBy == ByIdempotencyKey && !contracts.NamesKeys(q.Contract) {
+		r.wrong(place, "dedupe_by", "must be event_id: a "+q.Contract+" body names no idempotency key")
+	}
 	for name := range q.Handlers {
 		if _, err := routing.Parse(name); err == nil && eventType.MatchString(name) && !r.unread[messagesFile] && !contracts.Declares(q.Contract, name) {
 			r.wrong(place, handlerPath(name), "is declared by no "+q.Contract+" contract")

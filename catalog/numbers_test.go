@@ -133,7 +133,7 @@ func TestTheShippedNumbersAreThoseOfTheRequirements(t *testing.T) {
 		q.AckDeadline, q.Lease, q.HandlerTimeout = 60*time.Second, 120*time.Second, 30*time.Second
 		q.MessageRetention, q.RememberFor = 31*day, 48*day
 		q.OnOrphan, q.OnPoison, q.FourEyes = catalog.Republish, catalog.Skip, q.ID == "pay-refund-initiation"
-		q.OnCorrected = catalog.Refuse
+		q.OnCorrected, q.DedupeBy = catalog.Refuse, catalog.ByEventID
 		if q.ID == "fis-ingestion" {
 			q.OnCorrected = catalog.Accept
 		}

@@ -145,6 +145,12 @@ variable "webhook_scaling" {
   }
 }
 
+variable "scale_to_zero" {
+  description = "Whether no service keeps an instance without requests: an idle installation then costs no instances, and the first request after a pause waits for one to start."
+  type        = bool
+  default     = false
+}
+
 variable "webhook_resources" {
   description = "CPUs and memory of an instance of the webhook service. Not less memory than by default: a quarter of that is for bodies in flight."
   type        = object({ cpu = string, memory = string, cpu_idle = bool })

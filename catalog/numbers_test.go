@@ -185,7 +185,12 @@ func TestTheShippedNumbersAreThoseOfTheRequirements(t *testing.T) {
 		names[topic.ID] = topic.Alias
 	}
 	require.Equal(t, map[string]string{"orders": "", "notifications": "", "search": "", "analytics": "", "fis-events": "fis.events.exchange"}, names)
-	require.Len(t, c.OutboundTopics, 1)
+	require.Equal(t, catalog.Endpoints{
+		Timeouts: catalog.Timeouts{Connect: 5 * time.Second, Total: 15 * time.Second}, Concurrency: 2, RatePerSecond: 20, Burst: 40,
+		Breaker: catalog.Breaker{Failures: 5, Rest: time.Minute}, Remembered: 1000, DisableAfter: 5 * day, OldSecretFor: day,
+	}, c.Endpoints)
+	require.Len(t, c.OutboundTopics, 2)
+	require.Equal(t, "endpoint-events", c.OutboundTopics[1].ID)
 	require.Equal(t, "fis-domain-events", c.OutboundTopics[0].ID)
 	require.Equal(t, "fis.domain.exchange", c.OutboundTopics[0].Alias)
 

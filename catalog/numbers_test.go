@@ -174,7 +174,7 @@ func TestTheShippedNumbersAreThoseOfTheRequirements(t *testing.T) {
 		// What runs, and what it does, is no number.
 		got.Enabled = false
 		for eventType, h := range got.Handlers {
-			h.Name, h.Post, h.Emits = "", catalog.Post{}, nil
+			h.Name, h.Post, h.Emits, h.Calls = "", catalog.Post{}, nil, nil
 			got.Handlers[eventType] = h
 		}
 		require.Equal(t, want[i], got)

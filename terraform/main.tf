@@ -7,6 +7,9 @@ locals {
   # The pool whose worker Cloud Scheduler calls, for all queues.
   tasks_pool = module.catalog.tasks_pool
 
+  # The services' QUEUES, where some queues run.
+  running = length(var.queues) == 0 ? {} : { QUEUES = join(",", var.queues) }
+
   number = data.google_project.this.number
 
   labels = { app = var.name }
@@ -52,6 +55,7 @@ locals {
 module "catalog" {
   source    = "./modules/catalog"
   directory = var.catalog_dir == null ? "${path.module}/../catalog" : var.catalog_dir
+  queues    = var.queues
 }
 
 data "google_project" "this" {
@@ -131,6 +135,7 @@ module "webhook" {
       GOOGLE_CLOUD_PROJECT = var.project
       FIRESTORE_DATABASE   = google_firestore_database.this.name
     },
+    local.running,
     { for database in google_firestore_database.door[*].name : "DOOR_DATABASE" => database },
   )
   secrets = { for variable in local.webhook_secrets : variable => local.secret_references[variable] }
@@ -171,6 +176,7 @@ module "worker" {
       ALARM_URL             = local.worker_urls[local.tasks_pool]
       ALARM_SERVICE_ACCOUNT = google_service_account.push[local.tasks_pool].email
     },
+    local.running,
     { for variable in each.value.url_variables : variable => lookup(var.target_urls, variable, "") },
     var.ops.audience == "" ? {} : { OPS_AUDIENCE = var.ops.audience, OPS_ALLOW = join(",", var.ops.allow) },
   )

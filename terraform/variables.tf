@@ -82,6 +82,16 @@ variable "target_urls" {
   }
 }
 
+variable "queues" {
+  description = <<-EOT
+    Which of the catalog's enabled queues run, by id or alias; without any, all of them. A queue
+    whose handlers emit to another needs that one too. PayNow alone needs the queue of its events
+    and the one that they emit to: one worker beside the webhook service, and one address.
+  EOT
+  type        = list(string)
+  default     = []
+}
+
 variable "ops" {
   description = "Users of the ops API besides bearers of its token: the audience of their ID tokens, and their e-mail addresses. Both or neither."
   type        = object({ audience = string, allow = list(string) })

@@ -38,6 +38,7 @@ type config struct {
 	// DoorDatabase has the blocks that instances share to keep to a queue's rate; empty: FIRESTORE_DATABASE.
 	DoorDatabase     string     `env:"DOOR_DATABASE"`
 	CatalogDir       string     `env:"CATALOG_DIR"`
+	Queues           []string   `env:"QUEUES"`
 	LogLevel         slog.Level `env:"LOG_LEVEL" envDefault:"INFO"`
 	ToleranceSeconds int        `env:"WEBHOOK_TOLERANCE_SECONDS" envDefault:"300"`
 }
@@ -66,6 +67,9 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 	cat, err := catalog.Load(cfg.CatalogDir)
 	if err != nil {
 		return errors.Join(envErr, fmt.Errorf("CATALOG_DIR: %w", err))
+	}
+	if cat, err = cat.Only(cfg.Queues); err != nil {
+		return errors.Join(envErr, err)
 	}
 	mistakes := []error{envErr}
 	secrets := map[string][]string{}

@@ -138,6 +138,23 @@ func TestOneInstanceAloneMayHaveTheWholeLimit(t *testing.T) {
 	require.Zero(t, shared.Queries.Load())
 }
 
+func TestARateThatBlocksDoNotDivideEvenlyHoldsInEachSecond(t *testing.T) {
+	t.Parallel()
+	now := fixed
+	door, _ := instance(temporary(t), func() time.Time { return now })
+	q := catalog.Queue{ID: "orders", Rate: catalog.Rate{PerSecond: 51}}
+	for _, sent := range []int{12, 200, 12, 200} { // what is left of a second is not good in the next
+		let := 0
+		for range sent {
+			if code(t, door.Admit(t.Context(), q, "")) == "" {
+				let++
+			}
+		}
+		require.Equal(t, min(sent, 51+free(51)), let)
+		now = now.Add(time.Second)
+	}
+}
+
 func TestALowRateAsksNobody(t *testing.T) {
 	t.Parallel()
 	shared := &storetest.Counter{Store: temporary(t)}

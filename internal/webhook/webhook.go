@@ -103,7 +103,7 @@ type inbound struct {
 }
 
 // genericSource names the source whose secrets sign messages for /queues/{queue}/messages.
-const genericSource = "generic"
+const genericSource = catalog.Producers
 
 // New returns the service. It fails without a publish timeout, and on a source without
 // a secret, with a weak one, or with an event type that cannot be mapped, all together.

@@ -376,3 +376,62 @@ run "all_of_it_is_made_and_taken_away" {
     error_message = "There are alerts and a database."
   }
 }
+
+# For the names of its queues.
+run "the_catalog" {
+  command = plan
+
+  module {
+    source = "./modules/catalog"
+  }
+
+  variables {
+    directory = "../catalog"
+  }
+}
+
+# Two services, one address, and no secret that nobody reads.
+run "paynow_alone" {
+  command = plan
+
+  variables {
+    queues = concat(
+      distinct(values(run.the_catalog.sources["paynow"].events)),
+      distinct(flatten([for h in values(run.the_catalog.queues[values(run.the_catalog.sources["paynow"].events)[0]].handlers) : h.emits])),
+    )
+    target_urls = { SUBSCRIPTION_SERVICE_URL = "https://subscriptions.example" }
+  }
+
+  assert {
+    condition     = join(" ", keys(module.worker)) == "payments"
+    error_message = "One worker runs both queues."
+  }
+  assert {
+    condition     = join(" ", sort(keys(google_secret_manager_secret.secret))) == "DELIVERY_SIGNING_SECRET OPS_TOKEN WEBHOOK_SECRET_PAYNOW WEBHOOK_SIGNING_SECRET"
+    error_message = "The secrets are those of the sources and targets that are left."
+  }
+}
+
+# What is delivered is signed with the producers' secret where there is no other.
+run "an_absent_secret_has_its_fallback" {
+  command = plan
+
+  variables {
+    secret_versions = { DELIVERY_SIGNING_SECRET = 0 }
+  }
+
+  assert {
+    condition     = join(" ", sort(keys(google_secret_manager_secret.secret))) == "OPS_TOKEN WEBHOOK_SECRET_PAYNOW WEBHOOK_SIGNING_SECRET"
+    error_message = "A secret at version 0 is not created, and the worker reads its fallback."
+  }
+}
+
+run "a_secret_without_a_fallback_is_never_absent" {
+  command = plan
+
+  variables {
+    secret_versions = { OPS_TOKEN = 0 }
+  }
+
+  expect_failures = [var.secret_versions]
+}

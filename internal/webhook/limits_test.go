@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
@@ -43,7 +42,7 @@ func temporary(tb testing.TB) *standin.Store {
 func instance(shared store.Store, now func() time.Time) (*webhook.Limits, *telemetry.Metrics) {
 	metrics := telemetry.NewMetrics()
 	return webhook.NewLimits(webhook.LimitsConfig{
-		Blocks: shared, Backlogs: shared, Log: slog.New(slog.NewJSONHandler(io.Discard, nil)), Metrics: metrics, Now: now, Dice: rand.IntN,
+		Blocks: shared, Backlogs: shared, Log: slog.New(slog.DiscardHandler), Metrics: metrics, Now: now, Dice: rand.IntN,
 	}), metrics
 }
 

@@ -148,7 +148,10 @@ func TestOnlyAPublicAddressIsRegistered(t *testing.T) {
 func TestAnEndpointThatFailsIsLeftAloneAndTheOthersAreNot(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Int64
-	down := callee(t, func(w http.ResponseWriter, _ *http.Request) { asked.Add(1); w.WriteHeader(http.StatusServiceUnavailable) })
+	down := callee(t, func(w http.ResponseWriter, _ *http.Request) {
+		asked.Add(1)
+		w.WriteHeader(http.StatusServiceUnavailable)
+	})
 	well := callee(t, func(http.ResponseWriter, *http.Request) {})
 	e := posting(t, true)
 	post := func(id, url string, secrets ...string) string {

@@ -70,7 +70,7 @@ func TestTheShippedNumbersAreThoseOfTheRequirements(t *testing.T) {
 	}, {
 		ID: "pay-subscription-update", Alias: "q:pay:subscription_update", Contract: "envelope.v1", OrderingKey: subscription,
 		Priority: "high", Pool: "payments", MaxAttempts: 5, Backoff: billing, Concurrency: 10, MaxInstances: 10, DeadLetter: keptAbove(0, "q:pay:subscription_update:failed"),
-		Handlers: types("initial", "renewal", "cancellation", "trial", "trial_completed", "trial_canceled"),
+		Handlers: types("initial", "renewal", "upgrade", "downgrade", "payment_declined", "cancellation", "trial", "trial_completed", "trial_canceled"),
 	}, {
 		ID: "pay-refund-initiation", Alias: "q:pay:refund_initiation", Contract: "envelope.v1", OrderingKey: []string{"payment_id"},
 		Priority: "high", Pool: "payments", MaxAttempts: 5, Backoff: billing, Concurrency: 5, MaxInstances: 10, DeadLetter: keptAbove(0, "q:pay:refund_initiation:failed"),
@@ -133,7 +133,7 @@ func TestTheShippedNumbersAreThoseOfTheRequirements(t *testing.T) {
 		q.AckDeadline, q.Lease, q.HandlerTimeout = 60*time.Second, 120*time.Second, 30*time.Second
 		q.MessageRetention, q.RememberFor = 31*day, 48*day
 		q.OnOrphan, q.OnPoison, q.FourEyes = catalog.Republish, catalog.Skip, q.ID == "pay-refund-initiation"
-		q.OnCorrected = catalog.Refuse
+		q.OnCorrected, q.DedupeBy = catalog.Refuse, catalog.ByEventID
 		if q.ID == "fis-ingestion" {
 			q.OnCorrected = catalog.Accept
 		}
@@ -174,7 +174,7 @@ func TestTheShippedNumbersAreThoseOfTheRequirements(t *testing.T) {
 		// What runs, and what it does, is no number.
 		got.Enabled = false
 		for eventType, h := range got.Handlers {
-			h.Name, h.Post, h.Emits = "", catalog.Post{}, nil
+			h.Name, h.Post, h.Emits, h.Calls = "", catalog.Post{}, nil, nil
 			got.Handlers[eventType] = h
 		}
 		require.Equal(t, want[i], got)

@@ -20,6 +20,7 @@ locals {
     release-delayed    = "* * * * *"
     run-operations     = "* * * * *"
     count-dead-letters = "* * * * *"
+    count-backlogs     = "* * * * *"
     sweep-leases       = "*/5 * * * *"
   }
 
@@ -41,6 +42,14 @@ locals {
   }
 
   deployed = var.images != null
+
+  # The instances of each service.
+  scaling = {
+    for name, s in merge(
+      { (local.webhook_name) = var.webhook_scaling },
+      { for pool, p in local.pools : local.worker_names[pool] => { min = p.min_instances, max = p.max_instances } },
+    ) : name => { min = var.scale_to_zero ? 0 : s.min, max = s.max }
+  }
 }
 
 module "catalog" {
@@ -114,7 +123,7 @@ module "webhook" {
   service_account     = google_service_account.webhook.email
   ingress             = "INGRESS_TRAFFIC_ALL"
   public              = true
-  scaling             = var.webhook_scaling
+  scaling             = local.scaling[local.webhook_name]
   resources           = var.webhook_resources
   concurrency         = 80
   timeout_seconds     = 30
@@ -127,10 +136,11 @@ module "webhook" {
       FIRESTORE_DATABASE   = google_firestore_database.this.name
     },
     local.running,
+    { for database in google_firestore_database.door[*].name : "DOOR_DATABASE" => database },
   )
   secrets = { for variable in local.webhook_secrets : variable => local.secret_references[variable] }
 
-  depends_on = [google_secret_manager_secret_iam_member.webhook_reads, google_project_iam_member.reads_database, module.queue, google_pubsub_topic_iam_member.publishes_to_several_queues]
+  depends_on = [google_secret_manager_secret_iam_member.webhook_reads, google_project_iam_member.reads_database, google_project_iam_member.counts_at_the_door, module.queue, google_pubsub_topic_iam_member.publishes_to_several_queues]
 }
 
 module "worker" {
@@ -144,7 +154,7 @@ module "worker" {
   ingress             = var.worker_ingress
   audiences           = [local.audience]
   invokers            = merge({ push = google_service_account.push[each.key].member }, { for name, member in var.ops_invokers : "ops-${name}" => member })
-  scaling             = { min = each.value.min_instances, max = each.value.max_instances }
+  scaling             = local.scaling[local.worker_names[each.key]]
   resources           = var.worker_resources
   deletion_protection = var.deletion_protection
   labels              = local.labels

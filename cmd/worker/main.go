@@ -207,6 +207,11 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 		Authenticator: worker.Authenticate(verifier),
 		Access:        access, Log: log, Metrics: metrics, Now: time.Now, PrivateEndpoints: cfg.emulated(),
 	}
+	if !cfg.emulated() { // an emulator counts nothing
+		if parts.Backlogs, err = pubsub.NewBacklogs(clients, cfg.Project, time.Now); err != nil {
+			return err
+		}
+	}
 	closeAlarm, err := cfg.alarm(clients, &parts)
 	if err != nil {
 		return err

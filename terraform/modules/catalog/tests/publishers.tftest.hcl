@@ -59,10 +59,13 @@ run "a_deployment_runs_the_queues_that_it_names" {
   command = plan
   variables {
     directory = "../../../catalog"
-    queues    = ["paynow-events", "q:pay:subscription_update"]
+    queues = concat(
+      distinct(values(run.the_shipped_catalog.sources["paynow"].events)),
+      distinct(flatten([for h in values(run.the_shipped_catalog.queues[values(run.the_shipped_catalog.sources["paynow"].events)[0]].handlers) : h.emits])),
+    )
   }
   assert {
-    condition     = keys(output.pools) == ["payments"] && output.pools["payments"].queues == ["paynow-events", "pay-subscription-update"]
+    condition     = keys(output.pools) == ["payments"] && length(output.pools["payments"].queues) == 2
     error_message = "The pools are those of the queues that run."
   }
   assert {
@@ -79,7 +82,7 @@ run "a_source_that_routes_nowhere_is_left_out" {
   command = plan
   variables {
     directory = "../../../catalog"
-    queues    = ["sub-plan-change"]
+    queues    = [for q in values(run.the_shipped_catalog.queues) : q.alias if q.enabled && q.pool == "bulk"]
   }
   assert {
     condition     = keys(output.sources) == ["generic"] && length(output.sources["generic"].events) == 0
@@ -91,7 +94,7 @@ run "a_queue_that_emits_to_one_that_does_not_run_is_refused" {
   command = plan
   variables {
     directory = "../../../catalog"
-    queues    = ["paynow-events"]
+    queues    = distinct(values(run.the_shipped_catalog.sources["paynow"].events))
   }
   expect_failures = [output.json, output.queues]
 }
@@ -100,7 +103,16 @@ run "a_name_of_no_enabled_queue_is_refused" {
   command = plan
   variables {
     directory = "../../../catalog"
-    queues    = ["sub-plan-change", "q:sub:plan_change", "orders-process", "nobody"]
+    queues    = ["nobody"]
+  }
+  expect_failures = [output.json, output.queues]
+}
+
+run "a_queue_that_is_named_twice_is_refused" {
+  command = plan
+  variables {
+    directory = "../../../catalog"
+    queues    = flatten([for q in values(run.the_shipped_catalog.queues) : [q.id, q.alias] if q.enabled && q.pool == "bulk"])
   }
   expect_failures = [output.json, output.queues]
 }

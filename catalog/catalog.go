@@ -90,6 +90,8 @@ type Queue struct {
 	OnOrphan    OnOrphan      `json:"on_orphan"`
 	OnPoison    OnPoison      `json:"on_poison"`
 	OnCorrected OnCorrected   `json:"on_corrected"`
+	// DedupeBy is what an event of the queue is known by.
+	DedupeBy DedupeBy `json:"dedupe_by"`
 	// FourEyes: an operation on the queue's dead letters needs a second person.
 	FourEyes bool `json:"four_eyes"`
 	// Batch is how many concurrent attempts one call of the queue's handlers takes.
@@ -125,6 +127,8 @@ type (
 	OnOrphan string
 	// OnPoison is what becomes of the later messages of an ordering key after a dead letter.
 	OnPoison string
+	// DedupeBy is what two messages have in common that are the same event.
+	DedupeBy string
 	// OnCorrected is what becomes of another payload under the id of a dead letter, of which
 	// nothing was applied. Under the id of any other event it is a conflict.
 	OnCorrected string
@@ -143,8 +147,10 @@ const (
 	Refuse    OnCorrected = "refuse"    // a conflict, and a dead letter of its own
 	Accept    OnCorrected = "accept"    // a new attempt, which closes the dead letter
 
-	RefuseMore OnFull = "refuse" // the door refuses more, until some are done
-	AlertAlone OnFull = "alert"  // an alert fires, and the door takes what comes
+	RefuseMore       OnFull   = "refuse"          // the door refuses more, until some are done
+	AlertAlone       OnFull   = "alert"           // an alert fires, and the door takes what comes
+	ByEventID        DedupeBy = "event_id"        // the id of its message
+	ByIdempotencyKey DedupeBy = "idempotency_key" // the key that its message names, or the id of one that names none
 )
 
 // Handler is what one event type of a queue runs: a handler of the registry, or a post to
@@ -298,6 +304,15 @@ func (q Queue) Handler(eventType string) (Handler, bool) {
 // store nothing, and nobody can tell a duplicate, count a second attempt, or list what was done. A
 // queue that keeps dead letters has them always.
 func (q Queue) Remembers() bool { return q.RememberFor > 0 || !q.DeadLetter.Drop }
+
+// EventID is what an event is known by: its record, its dead letter, what it emits, and at the
+// service that its handler calls. id and idempotencyKey are those of its message.
+func (q Queue) EventID(id, idempotencyKey string) string {
+	if q.DedupeBy == ByIdempotencyKey && idempotencyKey != "" {
+		return idempotencyKey
+	}
+	return id
+}
 
 // Ordered reports whether messages of one key follow each other.
 func (q Queue) Ordered() bool { return len(q.OrderingKey) > 0 }

@@ -172,7 +172,7 @@ type rawPolicy struct {
 var ofOneQueue = []string{"id", "alias", "description", "topic", "bindings", "ordering_key", "priority", "pool", "handlers", "batch", "rate", "max_backlog"}
 
 func (c *Catalog) readQueues(r *reader, file map[string]*yaml.Node, names map[string]string) {
-	defaults := Queue{OnCorrected: Refuse}
+	defaults := Queue{OnCorrected: Refuse, DedupeBy: ByEventID}
 	if node := file["defaults"]; node != nil {
 		tree, _ := r.branch(node, queuesFile, "defaults")
 		for _, key := range ofOneQueue {

@@ -73,8 +73,11 @@ func TestEachMistakeNamesFileQueueAndKey(t *testing.T) {
 		"an unknown priority":                    {"queues.yaml", "priority: low", "priority: medium", "queues.yaml: queue reminders: priority: must be high, normal or low"},
 		"a pool in capitals":                     {"queues.yaml", "pool: letters", "pool: Letters", "queues.yaml: queue reminders: pool: must be at most 40 of a-z, 0-9 and -, begin with a letter, and not end with -"},
 		"a binding that is none":                 {"queues.yaml", `"seat.#"`, `"seat.x#"`, "queues.yaml: queue bookings: bindings: must list patterns of words, * and # joined by dots, each once"},
-		"a binding twice":                        {"queues.yaml", `"chair.*.moved"`, `"seat.#"`, "queues.yaml: queue bookings: bindings: must list patterns of words, * and # joined by dots, each once"},
-		"a shared topic without bindings":        {"queues.yaml", `    bindings: ["seat.#", "chair.*.moved"]` + "\n", "", "queues.yaml: queue bookings: bindings: a queue on a shared topic needs some; # takes all"},
+		"a binding twice":                        {"queues.yaml", `"seat.*"`, `"seat.#"`, "queues.yaml: queue bookings: bindings: must list patterns of words, * and # joined by dots, each once"},
+		"a binding that matches nothing":         {"queues.yaml", `"seat.*"]`, `"chair.*"]`, "queues.yaml: queue bookings: bindings: no message.v1 message that is declared matches \"chair.*\""},
+		"a binding that no handler covers":       {"queues.yaml", `"seat.*"]`, `reminder]`, "queues.yaml: queue bookings: bindings: no handler takes what reminder lets through"},
+		"a handler that no binding lets through": {"queues.yaml", "      seat.taken: {", "      reminder: { name: letters.send }\n      seat.taken: {", "queues.yaml: queue bookings: handlers.reminder: no binding lets it through"},
+		"a shared topic without bindings":        {"queues.yaml", `    bindings: ["seat.#", "seat.*"]` + "\n", "", "queues.yaml: queue bookings: bindings: a queue on a shared topic needs some; # takes all"},
 		"a topic that nobody declares":           {"queues.yaml", "topic: seats", "topic: chairs", "queues.yaml: queue bookings: topic: no shared topic has the id chairs"},
 		"a topic by its alias":                   {"queues.yaml", "topic: seats", "topic: seats.exchange", "queues.yaml: queue bookings: topic: no shared topic has the id seats.exchange"},
 		"a shared topic with a queue's name":     {"topics.yaml", "id: seats", "id: reminders", "queues.yaml: queue bookings: topic: no shared topic has the id seats\nqueues.yaml: queue reminders: id: reminders is taken by topics.yaml: topic reminders, id"},
@@ -152,6 +155,8 @@ func TestEachMistakeNamesFileQueueAndKey(t *testing.T) {
 		"an unknown way to deal with orphans":          {"queues.yaml", "on_orphan: republish", "on_orphan: adopt", "queues.yaml: queue bookings: on_orphan: must be report or republish\nqueues.yaml: queue reminders: on_orphan: must be report or republish"},
 		"an unknown way to go on":                      {"queues.yaml", "on_poison: skip", "on_poison: stop", "queues.yaml: queue bookings: on_poison: must be skip or park\nqueues.yaml: queue reminders: on_poison: must be skip or park"},
 		"an unknown way to take a correction":          {"queues.yaml", "on_poison: skip", "on_poison: skip\n  on_corrected: maybe", "queues.yaml: queue bookings: on_corrected: must be refuse or accept\nqueues.yaml: queue reminders: on_corrected: must be refuse or accept"},
+		"an unknown name of an event":                  {"queues.yaml", "on_poison: skip", "on_poison: skip\n  dedupe_by: payload", "queues.yaml: queue bookings: dedupe_by: must be event_id or idempotency_key\nqueues.yaml: queue reminders: dedupe_by: must be event_id or idempotency_key"},
+		"a key that no body names":                     {"queues.yaml", "on_poison: skip", "on_poison: skip\n  dedupe_by: idempotency_key", "queues.yaml: queue bookings: dedupe_by: must be event_id: a message.v1 body names no idempotency key\nqueues.yaml: queue reminders: dedupe_by: must be event_id: a message.v1 body names no idempotency key"},
 		"parking where nothing follows anything":       {"queues.yaml", "on_poison: skip", "on_poison: park", "queues.yaml: queue reminders: on_poison: park needs an ordering key and a dead letter"},
 		"a wait for a slot beyond the ack deadline":    {"queues.yaml", `slot_wait: "2s"`, `slot_wait: "30s"`, "queues.yaml: queue bookings: slot_wait: must be 0 or more, and with the longest timeout below ack_deadline_seconds, 60s\nqueues.yaml: queue reminders: slot_wait: must be 0 or more, and with the longest timeout below ack_deadline_seconds, 60s"},
 		"a nack budget of hours":                       {"queues.yaml", `nack_budget: "10s"`, `nack_budget: "3601s"`, "queues.yaml: queue bookings: nack_budget: must be 0s, which is no limit, to 3600s\nqueues.yaml: queue reminders: nack_budget: must be 0s, which is no limit, to 3600s"},
@@ -191,6 +196,25 @@ func TestEachMistakeNamesFileQueueAndKey(t *testing.T) {
 			_, err := catalog.Load(edited(t, test.file, test.old, test.replacement))
 			require.EqualError(t, err, test.want)
 		})
+	}
+}
+
+func TestTwoHandlersForOneTypeAreRefusedWhereNeitherIsNarrower(t *testing.T) {
+	t.Parallel()
+	for second, want := range map[string]string{
+		`"#.taken.#"`: "queues.yaml: queue bookings: handlers.\"#.late.#\": holds event types that \"#.taken.#\" holds too, and neither is narrower",
+		`"*.taken"`:   "", // it says more of the first word
+	} {
+		dir := edited(t, "queues.yaml", "      seat.taken: {", `      "#.late.#": { name: seats.see }`+"\n      "+second+": { name: seats.see }\n      seat.taken: {")
+		messages, err := os.ReadFile(filepath.Join(dir, "messages.yaml"))
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "messages.yaml"), append(messages, "  \"#\":\n    1: { seat_id: id! }\n"...), 0o600))
+		_, err = catalog.Load(dir)
+		if want == "" {
+			require.NoError(t, err)
+			continue
+		}
+		require.EqualError(t, err, want)
 	}
 }
 
@@ -287,14 +311,14 @@ func TestAQueueTakesWhatItLeavesOpenFromTheDefaults(t *testing.T) {
 	quick.Base = 2 * time.Second
 	require.Equal(t, catalog.Queue{
 		ID: "bookings", Alias: "q:bookings", Description: "Seats taken and given back.", Enabled: true, Contract: "message.v1",
-		SharedTopic: "seats", Bindings: []routing.Pattern{"seat.#", "chair.*.moved"}, OrderingKey: []string{"seat_id"}, Priority: "high", Pool: "seats",
+		SharedTopic: "seats", Bindings: []routing.Pattern{"seat.#", "seat.*"}, OrderingKey: []string{"seat_id"}, Priority: "high", Pool: "seats",
 		Handlers: map[string]catalog.Handler{
 			"seat.taken": {Name: "seats.take", MaxAttempts: 5, Backoff: growing, Timeout: 30 * time.Second},
 			"seat.freed": {Name: "seats.free", Emits: []string{"seat-news"}, MaxAttempts: 3, Backoff: quick, Timeout: 5 * time.Second},
 		},
 		MaxAttempts: 5, Backoff: growing, AckDeadline: time.Minute, Lease: 2 * time.Minute, HandlerTimeout: 30 * time.Second,
 		MessageTTL: time.Hour, MessageRetention: 7 * 24 * time.Hour, RememberFor: 30 * 24 * time.Hour,
-		Concurrency: 10, SlotWait: 2 * time.Second, NackBudget: 10 * time.Second, MaxInstances: 2, OldestAlert: 15 * time.Minute, OnTerminal: catalog.Ack, OnOrphan: catalog.Republish, OnPoison: catalog.Skip, OnCorrected: catalog.Refuse,
+		Concurrency: 10, SlotWait: 2 * time.Second, NackBudget: 10 * time.Second, MaxInstances: 2, OldestAlert: 15 * time.Minute, OnTerminal: catalog.Ack, OnOrphan: catalog.Republish, OnPoison: catalog.Skip, OnCorrected: catalog.Refuse, DedupeBy: catalog.ByEventID,
 		DeadLetter: catalog.DeadLetter{Topic: "bookings-dlq", Retention: 14 * 24 * time.Hour, OldestAlert: 4 * time.Hour},
 	}, c.Queues[0])
 	require.Equal(t, catalog.DeadLetter{Drop: true}, c.Queues[1].DeadLetter)

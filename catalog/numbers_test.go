@@ -142,7 +142,7 @@ func TestTheShippedNumbersAreThoseOfTheRequirements(t *testing.T) {
 			q.RememberFor = 0
 		}
 		q.OnOrphan, q.OnPoison, q.FourEyes = catalog.Republish, catalog.Skip, q.ID == "pay-refund-initiation"
-		q.OnCorrected = catalog.Refuse
+		q.OnCorrected, q.DedupeBy = catalog.Refuse, catalog.ByEventID
 		if q.ID == "fis-ingestion" {
 			q.OnCorrected = catalog.Accept
 		}
@@ -183,7 +183,7 @@ func TestTheShippedNumbersAreThoseOfTheRequirements(t *testing.T) {
 		// What runs, and what it does, is no number.
 		got.Enabled = false
 		for eventType, h := range got.Handlers {
-			h.Name, h.Post, h.Emits = "", catalog.Post{}, nil
+			h.Name, h.Post, h.Emits, h.Calls = "", catalog.Post{}, nil, nil
 			got.Handlers[eventType] = h
 		}
 		require.Equal(t, want[i], got)

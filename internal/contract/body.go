@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -96,6 +97,15 @@ func (b Body) UIDByCustomer() bool { return b.contract.format.UIDByCustomer }
 // Identity returns the idempotency key and the event type.
 func (b Body) Identity() (id, eventType string) {
 	return b.text(b.contract.format.ID), b.text(b.contract.format.Type)
+}
+
+// KnownAs returns the body with the id that its event is known by, where that is not its own. It
+// has what the body has, which must not be used any more.
+func (b Body) KnownAs(id string) Body {
+	if at := b.at(b.contract.format.ID); at.String() != id {
+		at.SetString(id)
+	}
+	return b
 }
 
 // Version is that of the declaration of the body's content.
@@ -326,6 +336,19 @@ func (k *known) of(eventType string) (found []*Contract) {
 func (s *Set) Declares(format, eventType string) bool {
 	f := s.format(format)
 	return f != nil && len(f.of(eventType)) > 0
+}
+
+// Types returns the event types, and patterns of them, that are declared for the format. One
+// whose bodies are all of one contract has the pattern of all.
+func (s *Set) Types(format string) []string {
+	f := s.format(format)
+	switch {
+	case f == nil:
+		return nil
+	case f.Content == "":
+		return []string{"#"}
+	}
+	return slices.Sorted(maps.Keys(f.declared))
 }
 
 // fits lists the members of a declared type that have no place in another.

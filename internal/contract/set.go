@@ -132,6 +132,12 @@ func (s *Set) format(name string) *known {
 // Known reports whether bodies of the format can be read.
 func (s *Set) Known(format string) bool { return s.format(format) != nil }
 
+// NamesKeys reports whether bodies of the format can name an idempotency key beside their id.
+func (s *Set) NamesKeys(format string) bool {
+	f := s.format(format)
+	return f != nil && f.IdempotencyKey != ""
+}
+
 // Names are those of the formats whose bodies can be read.
 func (s *Set) Names() (names []string) {
 	for _, f := range s.formats {

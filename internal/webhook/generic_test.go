@@ -140,7 +140,7 @@ func TestAProducersMistakesAreNamed(t *testing.T) {
 		{"an envelope's amount without a currency", enveloped, strings.Replace(renewal, `"currency": "EUR",`, ``, 1), http.StatusUnprocessableEntity, "contract_broken"},
 		{"an envelope's amount with the wrong digits", enveloped, strings.Replace(renewal, `"9.99"`, `"9.990"`, 1), http.StatusUnprocessableEntity, "contract_broken"},
 		{"an envelope whose uid is an address", enveloped, strings.Replace(renewal, `"uid": "`, `"uid": "mette.lindqvist@example.com`, 1), http.StatusUnprocessableEntity, "contract_broken"},
-		{"a raw object, which has no id to be known by", enveloped, `{"action":"renewal","subscription_id":"s1"}`, http.StatusUnprocessableEntity, "contract_broken"},
+		{"a raw object that does not say its action", enveloped, `{"subscription_id":"s1"}`, http.StatusUnprocessableEntity, "contract_broken"},
 		{"a message.v1", inside, `{"type":"charge","data":{},"version":"1"}`, http.StatusUnprocessableEntity, "contract_unsupported"},
 		{"an empty object", inside, `{}`, http.StatusUnprocessableEntity, "contract_broken"},
 		{"an array", inside, `[]`, http.StatusUnprocessableEntity, "contract_broken"},

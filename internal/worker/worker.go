@@ -46,9 +46,11 @@ type Config struct {
 	Targets       delivery.Targets
 	Authenticator push.Authenticator
 	Access        ops.Access
-	Log           *slog.Logger
-	Metrics       *telemetry.Metrics
-	Now           func() time.Time
+	// Backlogs counts what waits in the broker; nil: it cannot be counted.
+	Backlogs tasks.Backlogs
+	Log      *slog.Logger
+	Metrics  *telemetry.Metrics
+	Now      func() time.Time
 	// Alarm has kept messages released on time. If it is nil, the worker releases them itself by
 	// AfterFunc, until it drains; if that is nil too, the scheduler's minute releases them.
 	Alarm push.Alarm
@@ -158,7 +160,7 @@ func New(config Config) (*Worker, error) {
 	release := *relay
 	release.Of = lane.Delayed
 	upkeep := &tasks.Service{
-		Catalog: config.Catalog, Store: config.Store, Outbox: relay, Delayed: &release,
+		Catalog: config.Catalog, Store: config.Store, Outbox: relay, Delayed: &release, Backlogs: config.Backlogs,
 		Log: config.Log, Metrics: config.Metrics, Now: config.Now,
 	}
 	alarms, timer := config.alarm(upkeep.ReleaseDelayed)

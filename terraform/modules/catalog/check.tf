@@ -75,6 +75,8 @@ locals {
         { ok = contains(["skip", "park"], q.on_poison), path = "on_poison", what = "must be skip or park" },
         { ok = q.on_poison != "park" || (length(q.ordering_key) > 0 && !q.dead_letter.drop), path = "on_poison", what = "park needs an ordering key and a dead letter" },
         { ok = contains(["refuse", "accept"], q.on_corrected), path = "on_corrected", what = "must be refuse or accept" },
+        { ok = contains(["event_id", "idempotency_key"], q.dedupe_by), path = "dedupe_by", what = "must be event_id or idempotency_key" },
+        { ok = q.dedupe_by != "idempotency_key" || q.contract == "envelope.v1", path = "dedupe_by", what = "must be event_id: a ${q.contract} body names no idempotency key" },
         { ok = !can(q.batch) || try(2 <= q.batch.size && q.batch.size <= q.concurrency, false), path = "batch.size", what = "must be 2 to concurrency" },
         { ok = !can(q.batch) || try(0 < tonumber(trimsuffix(q.batch.wait, "s")) && tonumber(trimsuffix(q.batch.wait, "s")) <= 1 && alltrue([for path, n in local.seconds[i] : tonumber(trimsuffix(q.batch.wait, "s")) < n if endswith(path, "timeout")]), false), path = "batch.wait", what = "must be above 0s, at most 1s, and below the shortest timeout" },
         { ok = length(setsubtract(try(keys(q.rate), []), ["per_second", "per_user", "user"])) == 0, path = "rate", what = "has a key that is not known" },
@@ -113,7 +115,7 @@ locals {
         for type, ids in local.emits[i] : [
           for id in ids : {
             path = "handlers.${type}.emits"
-            what = !contains(local.topics, id) ? "no queue or topic has the id ${id}" : contains(local.filled[*].id, id) ? "queue ${id} is not enabled" : "no enabled queue takes messages of topic ${id}"
+            what = !contains(local.topics, id) ? "no queue or topic has the id ${id}" : contains(local.filled[*].id, id) ? "queue ${id} ${contains(flatten(local.enabled_names), id) ? "does not run here: name it too" : "is not enabled"}" : "no enabled queue takes messages of topic ${id}"
             ok   = contains(local.topics, id) && (!q.enabled || contains(concat(local.taken, local.enabled, local.outbound_topics[*].id), id))
           }
         ]
@@ -163,6 +165,11 @@ locals {
 
   mistakes = concat(
     local.target_mistakes,
+    [for name in var.queues : "queues: no enabled queue has the id or alias ${name}" if !contains(flatten(local.enabled_names), name)],
+    [
+      for names in local.enabled_names : "queues: queue ${names[0]} is named twice"
+      if length([for name in var.queues : name if contains(names, name)]) > 1
+    ],
     length(local.declared) == 0 ? ["queues.yaml: queues: there is none"] : [],
     [for key in setsubtract(keys(local.file), ["defaults", "queues", "outbound_topics"]) : "queues.yaml: ${key}: unknown key"],
     [for key in setsubtract(keys(local.defaults), concat(keys(local.zero), ["retry_policy", "dead_letter"])) : "queues.yaml: defaults.${key}: unknown key"],
@@ -183,7 +190,7 @@ locals {
         can(regex("^WEBHOOK_[A-Z0-9_]{3,56}$", s.secret_variable)) ? [] : ["sources.yaml: source ${name}: secret_variable: must be an environment variable that begins with WEBHOOK_"],
         try(1024 <= s.max_body_bytes && s.max_body_bytes <= 1048576, false) ? [] : ["sources.yaml: source ${name}: max_body_bytes: must be 1024 to 1048576"],
         try((s.rate_per_second > 0) == (s.burst > 0) && s.rate_per_second >= 0, false) ? [] : ["sources.yaml: source ${name}: burst: must be above 0 where rate_per_second is, and only there"],
-        length(s.events) > 0 ? [] : ["sources.yaml: source ${name}: events: there is none"],
+        length(s.events) > 0 || length(var.queues) > 0 ? [] : ["sources.yaml: source ${name}: events: there is none"],
         [
           for type, id in s.events : "sources.yaml: source ${name}: events.${type}: no enabled queue has the id ${id}"
           if !contains([for q in local.filled : q.id if q.enabled], id)

@@ -158,7 +158,7 @@ func TestTheShippedNumbersAreThoseOfTheRequirements(t *testing.T) {
 			q.Rate = catalog.Rate{PerSecond: 500, PerUser: 5, User: []string{"user_id"}}
 		}
 		// Normal is below 10, and below 5.
-		q.DeadLetter.WarnAbove = map[string]int{"notifications-send": 9, "search-index": 4}[q.ID]
+		q.DeadLetter.WarnAbove = map[string]int{"notifications-fanout": 9, "notifications-send": 9, "search-index": 4}[q.ID]
 		q.SlotWait, q.NackBudget = 2*time.Second, 10*time.Second
 		q.Batch = map[string]catalog.Batch{
 			"search-index": {Size: 50, Wait: 20 * time.Millisecond}, "analytics-track": {Size: 100, Wait: 50 * time.Millisecond},

@@ -27,6 +27,7 @@ type Catalog struct {
 	Contracts      *contract.Set      // the body formats, with what messages.yaml declares of them
 	Sources        map[string]Source  // by name, as in POST /webhooks/{source}
 	Targets        map[string]Target  // the services that handlers post to, by name
+	Endpoints      Endpoints          // the addresses that third parties register
 }
 
 // Queue is one queue: its push subscription to a topic, its dead letters and the rules of
@@ -290,6 +291,17 @@ func (c *Catalog) EmitsTo(handler string) (Queue, bool) {
 		}
 	}
 	return Queue{}, false
+}
+
+// EmitsOf returns the queues and topics that the named handler, of an enabled queue, emits to.
+func (c *Catalog) EmitsOf(handler string) []string {
+	q, _ := c.HandledBy(handler)
+	for _, h := range q.Handlers {
+		if h.Name == handler {
+			return h.Emits
+		}
+	}
+	return nil
 }
 
 // Handler finds the handler of an event type: the type's own, else that of the narrowest

@@ -51,8 +51,9 @@ func load(files fs.FS) (*Catalog, error) {
 	if file, ok := r.file(files, topicsFile, "topics"); ok {
 		c.Topics = r.readTopics(file["topics"], topicsFile, "topics", topicPlace, names)
 	}
-	if file, ok := r.file(files, targetsFile, "targets"); ok {
+	if file, ok := r.file(files, targetsFile, "targets", "endpoints"); ok {
 		c.readTargets(r, file["targets"])
+		c.readEndpoints(r, file["endpoints"])
 	}
 	queues, haveQueues := r.file(files, queuesFile, "defaults", "queues", "outbound_topics")
 	if haveQueues {

@@ -70,7 +70,7 @@ func TestTheShippedNumbersAreThoseOfTheRequirements(t *testing.T) {
 	}, {
 		ID: "pay-subscription-update", Alias: "q:pay:subscription_update", Contract: "envelope.v1", OrderingKey: subscription,
 		Priority: "high", Pool: "payments", MaxAttempts: 5, Backoff: billing, Concurrency: 10, MaxInstances: 10, DeadLetter: keptAbove(0, "q:pay:subscription_update:failed"),
-		Handlers: types("initial", "renewal", "cancellation", "trial", "trial_completed", "trial_canceled"),
+		Handlers: types("initial", "renewal", "upgrade", "downgrade", "payment_declined", "cancellation", "trial", "trial_completed", "trial_canceled"),
 	}, {
 		ID: "pay-refund-initiation", Alias: "q:pay:refund_initiation", Contract: "envelope.v1", OrderingKey: []string{"payment_id"},
 		Priority: "high", Pool: "payments", MaxAttempts: 5, Backoff: billing, Concurrency: 5, MaxInstances: 10, DeadLetter: keptAbove(0, "q:pay:refund_initiation:failed"),
@@ -185,7 +185,12 @@ func TestTheShippedNumbersAreThoseOfTheRequirements(t *testing.T) {
 		names[topic.ID] = topic.Alias
 	}
 	require.Equal(t, map[string]string{"orders": "", "notifications": "", "search": "", "analytics": "", "fis-events": "fis.events.exchange"}, names)
-	require.Len(t, c.OutboundTopics, 1)
+	require.Equal(t, catalog.Endpoints{
+		Timeouts: catalog.Timeouts{Connect: 5 * time.Second, Total: 15 * time.Second}, Concurrency: 2, RatePerSecond: 20, Burst: 40,
+		Breaker: catalog.Breaker{Failures: 5, Rest: time.Minute}, Remembered: 1000, DisableAfter: 5 * day, OldSecretFor: day,
+	}, c.Endpoints)
+	require.Len(t, c.OutboundTopics, 2)
+	require.Equal(t, "endpoint-events", c.OutboundTopics[1].ID)
 	require.Equal(t, "fis-domain-events", c.OutboundTopics[0].ID)
 	require.Equal(t, "fis.domain.exchange", c.OutboundTopics[0].Alias)
 

@@ -4,16 +4,15 @@ const (
 	blocks     = "internal/webhook/blocks.go"
 	doorLimits = "internal/webhook/limits.go"
 	backlogDir = "internal/backlog"
-	webhookDir = "internal/webhook"
 
-	together = "TestInstancesTogetherKeepToTheirLimits"
-	alone    = "TestOneInstanceAloneMayHaveTheWholeLimit"
+	together   = "TestInstancesTogetherKeepToTheirLimits"
+	wholeLimit = "TestOneInstanceAloneMayHaveTheWholeLimit"
 )
 
 // faultsOfPools are those of limits at the door, and of what waits.
 var faultsOfPools = []fault{
 	{"a block that another instance has is used too", blocks, `store.Create(store.Key{Collection: BlocksCollection`, `store.Set(store.Key{Collection: BlocksCollection`, webhookDir, together},
-	{"a block lets through more than its share", blocks, `return (block+1)*l.perSecond/n - block*l.perSecond/n`, `return (l.perSecond+n-1)/n`, webhookDir, alone},
+	{"a block lets through more than its share", blocks, `return (block+1)*l.perSecond/n - block*l.perSecond/n`, `return (l.perSecond+n-1)/n`, webhookDir, wholeLimit},
 	{"what is left of a second is good in the next", blocks, `left: max(1, l.perSecond/freeShare)`, `left: l.second.left + max(1, l.perSecond/freeShare)`, webhookDir, together},
 	{"a clock that is set back gives a second again", blocks, `if now := l.now().Unix(); now > l.second.unix {`, `if now := l.now().Unix(); now != l.second.unix {`, webhookDir, "TestAClockThatIsSetBackGivesNothingTwice"},
 	{"a store that does not answer is asked for each message", blocks, `l.second.open, l.second.unknown = open, err != nil`, `l.second.open = open`, webhookDir, "TestAStoreThatDoesNotAnswerRefusesNothing"},

@@ -86,6 +86,9 @@ type Leased struct {
 	Reconcile func(ctx context.Context, event Event) (effect Effect, done bool, err error)
 	// SafeToRepeat declares that a second Do with the same id changes nothing.
 	SafeToRepeat bool
+	// ManyPlaces declares that events go to places of their own: where one is down, the events
+	// for the others are not to wait.
+	ManyPlaces bool
 	// batched: Do gathers concurrent attempts.
 	batched bool
 }
@@ -111,6 +114,7 @@ type LeasedOf[B any] struct {
 	Do           func(ctx context.Context, event Event, body B) (Effect, error)
 	Reconcile    func(ctx context.Context, event Event, body B) (effect Effect, done bool, err error)
 	SafeToRepeat bool
+	ManyPlaces   bool
 }
 
 // Typed is the Tx, or the Do of a Leased, that gives a handler its body as what it takes.
@@ -126,7 +130,7 @@ func Typed[B any](h func(context.Context, Event, B) (Effect, error)) func(contex
 
 // Leased is the handler that gives Do and Reconcile their bodies as what they take.
 func (l LeasedOf[B]) Leased() Leased {
-	untyped := Leased{SafeToRepeat: l.SafeToRepeat}
+	untyped := Leased{SafeToRepeat: l.SafeToRepeat, ManyPlaces: l.ManyPlaces}
 	if l.Do != nil {
 		untyped.Do = Typed(l.Do)
 	}

@@ -307,6 +307,7 @@ locals {
         events           = try(s.events, {})
       }
     }
-    targets = local.targets
+    targets   = local.targets
+    endpoints = local.endpoints
   }
 }

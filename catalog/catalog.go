@@ -26,8 +26,10 @@ type Catalog struct {
 	Products       map[string]Product // by product id
 	Contracts      *contract.Set      // the body formats, with what messages.yaml declares of them
 	Sources        map[string]Source  // by name, as in POST /webhooks/{source}
-	Targets        map[string]Target  // the services that handlers post to, by name
-	Endpoints      Endpoints          // the addresses that third parties register
+	// Notifications are the channels that an event is told on, by its type.
+	Notifications map[string][]string
+	Targets       map[string]Target // the services that handlers post to, by name
+	Endpoints     Endpoints         // the addresses that third parties register
 }
 
 // Queue is one queue: its push subscription to a topic, its dead letters and the rules of

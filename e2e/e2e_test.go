@@ -133,6 +133,11 @@ var cases = []stackCase{
 	{"a refund's dead letter is replayed by two persons", fourEyes},
 	{"a webhook is known by its signature and its time", signaturesChecked},
 	{"metrics are at no public port, and an unsigned body is not read", doors},
+	{"a bulk with one bad item and one for later does the others at once", halfFailedBulk},
+	{"an old version of a document is superseded", oldVersion},
+	{"an event for analytics leaves no record, and may be lost", trackedWithoutRecord},
+	{"an order's notifications go out once on each channel", orderNotified},
+	{"a notification that names nobody is a dead letter", notificationRefused},
 	{"no personal value is anywhere behind the door", noPersonalData}, // the last case: it looks at the data of all others
 }
 
@@ -174,7 +179,8 @@ func TestOnTerraformsTopology(t *testing.T) {
 // attempts, doubling.
 func shortWaits(t *testing.T) (folder string) {
 	t.Helper()
-	return changedCatalog(t, `minimum_backoff: "10s"`, `minimum_backoff: "0.5s"`, `minimum_backoff: "60s"`, `minimum_backoff: "0.5s"`, `minimum_backoff: "5s"`, `minimum_backoff: "0.5s"`, `jitter: "30s"`, `jitter: "0s"`)
+	return changedCatalog(t, `minimum_backoff: "10s"`, `minimum_backoff: "0.5s"`, `minimum_backoff: "60s"`, `minimum_backoff: "0.5s"`, `minimum_backoff: "5s"`, `minimum_backoff: "0.5s"`, `jitter: "30s"`, `jitter: "0s"`,
+		`schedule: ["0s", "5s", "30s"]`, `schedule: ["0s", "0.5s", "1s"]`)
 }
 
 // changedCatalog returns a folder with the shipped catalog. In its queues the first text of

@@ -54,6 +54,9 @@ type Emission struct {
 	To          string // the id of a queue or topic that the catalog lists for the handler
 	RoutingKey  string // matched with bindings; empty: the type of the body
 	OrderingKey string // keeps messages in order; empty: the message waits for none
+	// Since is when what it tells of was first published: its age, and so its message TTL, counts
+	// from then. Zero: from its own publishing.
+	Since time.Time
 	// Body has no id and no time of its own. The id is derived from the event and the
 	// emission's place in Emit, so a repetition has the same.
 	Body contract.Body

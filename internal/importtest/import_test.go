@@ -35,7 +35,7 @@ var floors = []struct {
 		"internal/backlog",
 	}},
 	{"services and adapters", false, []string{
-		"internal/webhook", "internal/push", "internal/ops", "internal/tasks", "internal/billing", "internal/delivery", "internal/gcp", "internal/standin", "internal/importer",
+		"internal/webhook", "internal/push", "internal/ops", "internal/tasks", "internal/billing", "internal/notifications", "internal/delivery", "internal/gcp", "internal/standin", "internal/importer",
 	}},
 	// worker and local assemble services for the mains.
 	{"mains", true, []string{"cmd", "emulator", "e2e", "internal/worker", "internal/devstack", "internal/contract/schemagen"}},
@@ -46,7 +46,7 @@ var floors = []struct {
 var domain = []string{
 	"catalog", "internal/contract", "internal/pii", "internal/signature", "internal/retry", "internal/store", "internal/routing",
 	"internal/money", "internal/dedupe", "internal/ledger", "internal/handler", "internal/deadletter", "internal/lane", "internal/twophase", "internal/audit", "internal/customers", "internal/products", "internal/endpoints", "internal/payments", "internal/billing",
-	"internal/backlog",
+	"internal/backlog", "internal/notifications",
 }
 
 // walls lists forbidden imports. The packages in from (empty: all) must not import those in

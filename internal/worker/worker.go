@@ -25,6 +25,7 @@ import (
 	"billhook/internal/gcp/auth"
 	"billhook/internal/handler"
 	"billhook/internal/lane"
+	"billhook/internal/notifications"
 	"billhook/internal/ops"
 	"billhook/internal/products"
 	"billhook/internal/push"
@@ -113,12 +114,13 @@ func Check(c *catalog.Catalog) error {
 	updates, _ := c.EmitsTo("subscriptions.record")
 	billing.Register(registry, billing.Points{}, billing.Subscriptions{Updates: updates})
 	endpoints.Register(registry, endpoints.Deliverer{News: c.EmitsOf(endpoints.Handler)})
+	notifications.Register(registry, c)
 	for _, t := range c.TargetsOf("") {
 		targets[t.Name] = &delivery.Target{} // registered, and never called
 	}
 	registerPayments(registry, c, targets, struct{ store.GetCommitter }{}, time.Now) // never read
 	targets.Register(registry, c.Queues, after)
-	return errors.Join(checkEndpoints(c), registry.Check(c))
+	return errors.Join(checkEndpoints(c), notifications.Check(c), registry.Check(c))
 }
 
 // New puts the worker together. It reports all mistakes of the catalog: a handler that does not
@@ -133,6 +135,7 @@ func New(config Config) (*Worker, error) {
 		billing.Points{Store: config.Store, Products: worth, Now: config.Now, Teacher: teacher},
 		billing.Subscriptions{Store: config.Store, Updates: updates, Now: config.Now})
 	keeper := registerEndpoints(registry, config)
+	notifications.Register(registry, config.Catalog)
 	registerPayments(registry, config.Catalog, config.Targets, config.Store, config.Now)
 	if config.Handlers != nil {
 		config.Handlers(registry)
@@ -148,7 +151,7 @@ func New(config Config) (*Worker, error) {
 		}
 	}
 	config.Targets.Register(registry, queues, after)
-	mistakes = append(mistakes, checkEndpoints(config.Catalog), registry.Check(&catalog.Catalog{Queues: queues, Contracts: config.Catalog.Contracts}))
+	mistakes = append(mistakes, checkEndpoints(config.Catalog), notifications.Check(config.Catalog), registry.Check(&catalog.Catalog{Queues: queues, Contracts: config.Catalog.Contracts}))
 	if len(queues) == 0 {
 		mistakes = append(mistakes, errors.New("POOL names a pool that no queue is in"))
 	}

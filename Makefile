@@ -10,6 +10,7 @@ SOAK ?=
 PLANTED ?=
 CHAOS ?=
 BURST ?=
+ISOLATION ?=
 TOPOLOGY ?=
 BENCH ?= .
 COUNT ?= 6
@@ -82,6 +83,10 @@ chaos: ## 15,000 events 2.3 times to two workers under kill -9, with controls th
 .PHONY: burst
 burst: ## the cost of a forgotten product and of 64 senders at once to others, before and after: BURST="-seed N"
 	@go run ./e2e/burst $(BURST)
+
+.PHONY: isolation
+isolation: ## what a target that means harm, or a flood, costs the other queues: time and memory, with and without: ISOLATION="-rounds 3"
+	@go run ./e2e/isolation $(ISOLATION)
 
 .PHONY: ci
 ci: ## everything that CI runs

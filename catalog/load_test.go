@@ -73,8 +73,11 @@ func TestEachMistakeNamesFileQueueAndKey(t *testing.T) {
 		"an unknown priority":                    {"queues.yaml", "priority: low", "priority: medium", "queues.yaml: queue reminders: priority: must be high, normal or low"},
 		"a pool in capitals":                     {"queues.yaml", "pool: letters", "pool: Letters", "queues.yaml: queue reminders: pool: must be at most 40 of a-z, 0-9 and -, begin with a letter, and not end with -"},
 		"a binding that is none":                 {"queues.yaml", `"seat.#"`, `"seat.x#"`, "queues.yaml: queue bookings: bindings: must list patterns of words, * and # joined by dots, each once"},
-		"a binding twice":                        {"queues.yaml", `"chair.*.moved"`, `"seat.#"`, "queues.yaml: queue bookings: bindings: must list patterns of words, * and # joined by dots, each once"},
-		"a shared topic without bindings":        {"queues.yaml", `    bindings: ["seat.#", "chair.*.moved"]` + "\n", "", "queues.yaml: queue bookings: bindings: a queue on a shared topic needs some; # takes all"},
+		"a binding twice":                        {"queues.yaml", `"seat.*"`, `"seat.#"`, "queues.yaml: queue bookings: bindings: must list patterns of words, * and # joined by dots, each once"},
+		"a binding that matches nothing":         {"queues.yaml", `"seat.*"]`, `"chair.*"]`, "queues.yaml: queue bookings: bindings: no message.v1 message that is declared matches \"chair.*\""},
+		"a binding that no handler covers":       {"queues.yaml", `"seat.*"]`, `reminder]`, "queues.yaml: queue bookings: bindings: no handler takes what reminder lets through"},
+		"a handler that no binding lets through": {"queues.yaml", "      seat.taken: {", "      reminder: { name: letters.send }\n      seat.taken: {", "queues.yaml: queue bookings: handlers.reminder: no binding lets it through"},
+		"a shared topic without bindings":        {"queues.yaml", `    bindings: ["seat.#", "seat.*"]` + "\n", "", "queues.yaml: queue bookings: bindings: a queue on a shared topic needs some; # takes all"},
 		"a topic that nobody declares":           {"queues.yaml", "topic: seats", "topic: chairs", "queues.yaml: queue bookings: topic: no shared topic has the id chairs"},
 		"a topic by its alias":                   {"queues.yaml", "topic: seats", "topic: seats.exchange", "queues.yaml: queue bookings: topic: no shared topic has the id seats.exchange"},
 		"a shared topic with a queue's name":     {"topics.yaml", "id: seats", "id: reminders", "queues.yaml: queue bookings: topic: no shared topic has the id seats\nqueues.yaml: queue reminders: id: reminders is taken by topics.yaml: topic reminders, id"},
@@ -196,6 +199,25 @@ func TestEachMistakeNamesFileQueueAndKey(t *testing.T) {
 	}
 }
 
+func TestTwoHandlersForOneTypeAreRefusedWhereNeitherIsNarrower(t *testing.T) {
+	t.Parallel()
+	for second, want := range map[string]string{
+		`"#.taken.#"`: "queues.yaml: queue bookings: handlers.\"#.late.#\": holds event types that \"#.taken.#\" holds too, and neither is narrower",
+		`"*.taken"`:   "", // it says more of the first word
+	} {
+		dir := edited(t, "queues.yaml", "      seat.taken: {", `      "#.late.#": { name: seats.see }`+"\n      "+second+": { name: seats.see }\n      seat.taken: {")
+		messages, err := os.ReadFile(filepath.Join(dir, "messages.yaml"))
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "messages.yaml"), append(messages, "  \"#\":\n    1: { seat_id: id! }\n"...), 0o600))
+		_, err = catalog.Load(dir)
+		if want == "" {
+			require.NoError(t, err)
+			continue
+		}
+		require.EqualError(t, err, want)
+	}
+}
+
 // What YAML readers disagree about: each is valid YAML, and is refused.
 func TestYAMLTrapsAreRefused(t *testing.T) {
 	t.Parallel()
@@ -289,7 +311,7 @@ func TestAQueueTakesWhatItLeavesOpenFromTheDefaults(t *testing.T) {
 	quick.Base = 2 * time.Second
 	require.Equal(t, catalog.Queue{
 		ID: "bookings", Alias: "q:bookings", Description: "Seats taken and given back.", Enabled: true, Contract: "message.v1",
-		SharedTopic: "seats", Bindings: []routing.Pattern{"seat.#", "chair.*.moved"}, OrderingKey: []string{"seat_id"}, Priority: "high", Pool: "seats",
+		SharedTopic: "seats", Bindings: []routing.Pattern{"seat.#", "seat.*"}, OrderingKey: []string{"seat_id"}, Priority: "high", Pool: "seats",
 		Handlers: map[string]catalog.Handler{
 			"seat.taken": {Name: "seats.take", MaxAttempts: 5, Backoff: growing, Timeout: 30 * time.Second},
 			"seat.freed": {Name: "seats.free", Emits: []string{"seat-news"}, MaxAttempts: 3, Backoff: quick, Timeout: 5 * time.Second},

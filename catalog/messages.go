@@ -3,6 +3,8 @@ package catalog
 import (
 	"errors"
 	"io/fs"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -80,17 +82,54 @@ func (r *reader) checkContracts(place string, q Queue, contracts *contract.Set) 
 			r.wrong(place, "ordering_key", shown(name)+" is no attribute, and no member of a "+q.Contract+" body")
 		}
 	}
-	if q.DedupeBy == ByIdempotencyKey && !contracts.NamesKeys(q.Contract) {
-		r.wrong(place, "dedupe_by", "must be event_id: a "+q.Contract+" body names no idempotency key")
-	}
 	for _, name := range q.Rate.User {
 		if !contracts.Keys(q.Contract, name) {
 			r.wrong(place, "rate.user", shown(name)+" is no attribute, and no member of a "+q.Contract+" body")
 		}
 	}
+	if q.DedupeBy == ByIdempotencyKey && !contracts.NamesKeys(q.Contract) {
+		r.wrong(place, "dedupe_by", "must be event_id: a "+q.Contract+" body names no idempotency key")
+	}
 	for name := range q.Handlers {
 		if _, err := routing.Parse(name); err == nil && eventType.MatchString(name) && !r.unread[messagesFile] && !contracts.Declares(q.Contract, name) {
 			r.wrong(place, handlerPath(name), "is declared by no "+q.Contract+" contract")
+		}
+	}
+	if !r.unread[messagesFile] {
+		r.checkBindings(place, q, contracts)
+	}
+}
+
+// checkBindings checks that what a queue is bound to and what it handles are the same: else a
+// message is taken that no handler wants, or a handler waits for one that never comes. A routing
+// key is the event type unless its producer says otherwise, so the two are compared. On a topic
+// of its own a queue takes messages without a routing key too.
+func (r *reader) checkBindings(place string, q Queue, contracts *contract.Set) {
+	types := slices.Sorted(maps.Keys(q.Handlers))
+	for i, one := range types {
+		for _, other := range types[i+1:] {
+			if routing.Ambiguous(routing.Pattern(one), routing.Pattern(other)) {
+				r.wrong(place, handlerPath(one), "holds event types that "+shown(other)+" holds too, and neither is narrower")
+			}
+		}
+	}
+	meets := func(p routing.Pattern) func(string) bool {
+		return func(eventType string) bool { return routing.Overlap(p, routing.Pattern(eventType)) }
+	}
+	for _, p := range q.Bindings {
+		_, err := routing.Parse(string(p))
+		switch {
+		case err != nil: // that is reported
+		case !slices.ContainsFunc(contracts.Types(q.Contract), meets(p)):
+			r.wrong(place, "bindings", "no "+q.Contract+" message that is declared matches "+shown(string(p)))
+		case len(q.Handlers) > 0 && !slices.ContainsFunc(types, meets(p)):
+			r.wrong(place, "bindings", "no handler takes what "+shown(string(p))+" lets through")
+		}
+	}
+	for _, eventType := range types {
+		lets := func(p routing.Pattern) bool { return routing.Overlap(p, routing.Pattern(eventType)) }
+		if q.SharedTopic != "" && len(q.Bindings) > 0 && !slices.ContainsFunc(q.Bindings, lets) {
+			r.wrong(place, handlerPath(eventType), "no binding lets it through")
 		}
 	}
 }

@@ -70,19 +70,65 @@ locals {
     } if q.dead_letter.oldest_alert != "0s"
   }
 
+  # The warnings on dead letters come below the alerts' numbers.
+  dead_letters_warning = {
+    for id, q in local.lettered : "dead-letters-warning/${id}" => {
+      runbook  = "dead-letters"
+      severity = "WARNING"
+      about    = "Queue ${id} has more than ${q.dead_letter.warn_above} open dead letters, more than is normal; above ${q.dead_letter.alert_above} it is an alert."
+      conditions = [{
+        name   = "open dead letters above ${q.dead_letter.warn_above}", above = q.dead_letter.warn_above, period = "120s"
+        filter = "${local.logged["open-dead-letters"]} AND metric.labels.queue = \"${id}\"", align = "ALIGN_DELTA", reduce = "REDUCE_MEAN"
+      }]
+    } if q.dead_letter.warn_above < q.dead_letter.alert_above
+  }
+
+  oldest_dead_letter_warning = {
+    for id, q in local.lettered : "oldest-dead-letter-warning/${id}" => {
+      runbook  = "oldest-dead-letter"
+      severity = "WARNING"
+      about    = "The oldest open dead letter of queue ${id} has waited for more than ${q.dead_letter.oldest_warn}; after ${q.dead_letter.oldest_alert} it is an alert."
+      conditions = [{
+        name   = "oldest dead letter above ${q.dead_letter.oldest_warn}", above = tonumber(trimsuffix(q.dead_letter.oldest_warn, "s")), period = "120s"
+        filter = "${local.logged["oldest-dead-letter-seconds"]} AND metric.labels.queue = \"${id}\"", align = "ALIGN_DELTA", reduce = "REDUCE_MEAN"
+      }]
+    } if q.dead_letter.oldest_warn != "0s"
+  }
+
   oldest_unacked = {
     for id, q in local.enabled : "oldest-unacked/${id}" => {
       runbook  = "oldest-unacked"
       severity = "ERROR"
-      about    = "Queue ${id} falls behind: its oldest message waits for more than ${q.oldest_alert}${q.backlog_alert_above > 0 ? ", or more than ${q.backlog_alert_above} wait" : ""}."
-      conditions = concat([{
+      about    = "Queue ${id} falls behind: its oldest message waits for more than ${q.oldest_alert}."
+      conditions = [{
         name   = "oldest message above ${q.oldest_alert}", above = tonumber(trimsuffix(q.oldest_alert, "s")), for = "60s"
         filter = "${local.subscription}\"${q.push_subscription}\" AND metric.type = \"pubsub.googleapis.com/subscription/oldest_unacked_message_age\""
-        }], q.backlog_alert_above == 0 ? [] : [{
-        name   = "more than ${q.backlog_alert_above} messages", above = q.backlog_alert_above, for = "60s", reduce = "REDUCE_SUM"
-        filter = "${local.subscription}\"${q.push_subscription}\" AND metric.type = \"pubsub.googleapis.com/subscription/num_undelivered_messages\""
-      }])
+      }]
     }
+  }
+
+  # How many messages of a queue wait: a warning, an alert, and the bound of its backlog.
+  depths = merge([
+    for id, q in local.enabled : {
+      "backlog-warning/${id}" = { queue = q, above = q.backlog_warn_above, severity = "WARNING", then = "above ${q.backlog_alert_above} it is an alert" }
+      "backlog/${id}"         = { queue = q, above = q.backlog_alert_above, severity = "ERROR", then = "they come late" }
+      "backlog-full/${id}" = {
+        queue = q, above = q.max_backlog.messages, severity = "CRITICAL"
+        then  = q.max_backlog.on_full == "refuse" ? "that is its bound, and the door refuses more" : "that is its bound, and the door still takes more"
+      }
+    }
+  ]...)
+
+  backlog = {
+    for name, d in local.depths : name => {
+      runbook  = "backlog"
+      severity = d.severity
+      about    = "More than ${d.above} messages of queue ${d.queue.id} have waited for a minute: ${d.then}."
+      conditions = [{
+        name   = "more than ${d.above} messages", above = d.above, for = "60s", reduce = "REDUCE_SUM"
+        filter = "${local.subscription}\"${d.queue.push_subscription}\" AND metric.type = \"pubsub.googleapis.com/subscription/num_undelivered_messages\""
+      }]
+    } if d.above > 0
   }
 
   push_failure = {
@@ -111,10 +157,7 @@ locals {
   }
 
   max_instances = {
-    for name, most in merge(
-      { (local.webhook_name) = var.webhook_scaling.max },
-      { for pool, p in local.pools : local.worker_names[pool] => p.max_instances },
-      ) : "max-instances/${name}" => {
+    for name, most in { for name, s in local.scaling : name => s.max } : "max-instances/${name}" => {
       runbook  = "max-instances"
       severity = "WARNING"
       about    = "Service ${name} has run on all of its ${most} instances for ten minutes."
@@ -208,7 +251,7 @@ locals {
   }
 
   alerts = merge(
-    local.dead_letters, local.oldest_dead_letter, local.oldest_unacked, local.push_failure, local.ack_deadline, local.max_instances,
+    local.dead_letters, local.dead_letters_warning, local.oldest_dead_letter, local.oldest_dead_letter_warning, local.backlog, local.oldest_unacked, local.push_failure, local.ack_deadline, local.max_instances,
     local.of_the_system, local.burn,
   )
 }

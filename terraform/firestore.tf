@@ -1,4 +1,4 @@
-# The one database. Single-field indexes answer a query that compares fields for equality
+# The database, and a small one for the door. Single-field indexes answer a query that compares fields for equality
 # and pages by id, and one that selects due documents by one field alone. A query that does
 # both needs a composite index. A test holds these lists against the queries of the code.
 
@@ -21,6 +21,9 @@ locals {
 
     paynowCustomers = ["since", "taught_by"]
 
+    endpoints     = ["url", "events", "secret", "old_secret", "created_at", "changed_at", "failing_since"]
+    endpointLists = ["url", "events", "created_at", "changed_at", "failing_since"]
+
     refunds = ["reserved_at", "settled_at"]
   }
 }
@@ -35,6 +38,33 @@ resource "google_firestore_database" "this" {
   delete_protection_state           = var.deletion_protection ? "DELETE_PROTECTION_ENABLED" : "DELETE_PROTECTION_DISABLED"
   deletion_policy                   = var.deletion_protection ? "ABANDON" : "DELETE"
   depends_on                        = [google_project_service.api]
+}
+
+# What the door's instances count together, where a queue has a rate. It is a database of its own,
+# so that the one service that anybody may call writes nothing else.
+resource "google_firestore_database" "door" {
+  count                             = anytrue([for q in values(local.enabled) : q.rate.per_second > 0 || q.rate.per_user > 0]) ? 1 : 0
+  project                           = var.project
+  name                              = "${var.name}-door"
+  location_id                       = var.firestore.location
+  type                              = "FIRESTORE_NATIVE"
+  concurrency_mode                  = "OPTIMISTIC"
+  point_in_time_recovery_enablement = "POINT_IN_TIME_RECOVERY_DISABLED"
+  # Nothing in it is of use for longer than a minute.
+  delete_protection_state = "DELETE_PROTECTION_DISABLED"
+  deletion_policy         = "DELETE"
+  depends_on              = [google_project_service.api]
+}
+
+resource "google_firestore_field" "door_ttl" {
+  for_each   = toset(google_firestore_database.door[*].name)
+  project    = var.project
+  database   = each.key
+  collection = "doorBlocks"
+  field      = "expire_at"
+
+  ttl_config {}
+  index_config {}
 }
 
 resource "google_firestore_field" "ttl" {

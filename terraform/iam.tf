@@ -89,6 +89,27 @@ resource "google_project_iam_member" "reads_database" {
   }
 }
 
+# grant: webhook service | the door's own database, by a condition | counts what queues with a rate take
+resource "google_project_iam_member" "counts_at_the_door" {
+  count   = length(google_firestore_database.door)
+  project = var.project
+  role    = "roles/datastore.user"
+  member  = google_service_account.webhook.member
+
+  condition {
+    title      = "the door's database of ${var.name}"
+    expression = "resource.name == \"projects/${var.project}/databases/${google_firestore_database.door[count.index].name}\""
+  }
+}
+
+# A metric has no name that a condition could compare.
+# grant: the worker of the tasks' pool | the project's metrics | counts what waits on the queues
+resource "google_project_iam_member" "reads_metrics" {
+  project = var.project
+  role    = "roles/monitoring.viewer"
+  member  = google_service_account.worker[local.tasks_pool].member
+}
+
 # grant: the worker of a pool | outbound topics that its handlers emit to | messages for others, after the commit
 # grant: the worker of the tasks' pool | outbound topics that any enabled queue's handler emits to | messages still in the outbox
 resource "google_pubsub_topic_iam_member" "worker_tells_others" {

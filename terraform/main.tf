@@ -7,6 +7,9 @@ locals {
   # The pool whose worker Cloud Scheduler calls, for all queues.
   tasks_pool = module.catalog.tasks_pool
 
+  # The services' QUEUES, where some queues run.
+  running = length(var.queues) == 0 ? {} : { QUEUES = join(",", var.queues) }
+
   number = data.google_project.this.number
 
   labels = { app = var.name }
@@ -17,6 +20,7 @@ locals {
     release-delayed    = "* * * * *"
     run-operations     = "* * * * *"
     count-dead-letters = "* * * * *"
+    count-backlogs     = "* * * * *"
     sweep-leases       = "*/5 * * * *"
   }
 
@@ -38,11 +42,20 @@ locals {
   }
 
   deployed = var.images != null
+
+  # The instances of each service.
+  scaling = {
+    for name, s in merge(
+      { (local.webhook_name) = var.webhook_scaling },
+      { for pool, p in local.pools : local.worker_names[pool] => { min = p.min_instances, max = p.max_instances } },
+    ) : name => { min = var.scale_to_zero ? 0 : s.min, max = s.max }
+  }
 }
 
 module "catalog" {
   source    = "./modules/catalog"
   directory = var.catalog_dir == null ? "${path.module}/../catalog" : var.catalog_dir
+  queues    = var.queues
 }
 
 data "google_project" "this" {
@@ -110,20 +123,24 @@ module "webhook" {
   service_account     = google_service_account.webhook.email
   ingress             = "INGRESS_TRAFFIC_ALL"
   public              = true
-  scaling             = var.webhook_scaling
+  scaling             = local.scaling[local.webhook_name]
   resources           = var.webhook_resources
   concurrency         = 80
   timeout_seconds     = 30
   deletion_protection = var.deletion_protection
   labels              = local.labels
 
-  env = {
-    GOOGLE_CLOUD_PROJECT = var.project
-    FIRESTORE_DATABASE   = google_firestore_database.this.name
-  }
+  env = merge(
+    {
+      GOOGLE_CLOUD_PROJECT = var.project
+      FIRESTORE_DATABASE   = google_firestore_database.this.name
+    },
+    local.running,
+    { for database in google_firestore_database.door[*].name : "DOOR_DATABASE" => database },
+  )
   secrets = { for variable in local.webhook_secrets : variable => local.secret_references[variable] }
 
-  depends_on = [google_secret_manager_secret_iam_member.webhook_reads, google_project_iam_member.reads_database, module.queue, google_pubsub_topic_iam_member.publishes_to_several_queues]
+  depends_on = [google_secret_manager_secret_iam_member.webhook_reads, google_project_iam_member.reads_database, google_project_iam_member.counts_at_the_door, module.queue, google_pubsub_topic_iam_member.publishes_to_several_queues]
 }
 
 module "worker" {
@@ -137,7 +154,7 @@ module "worker" {
   ingress             = var.worker_ingress
   audiences           = [local.audience]
   invokers            = merge({ push = google_service_account.push[each.key].member }, { for name, member in var.ops_invokers : "ops-${name}" => member })
-  scaling             = { min = each.value.min_instances, max = each.value.max_instances }
+  scaling             = local.scaling[local.worker_names[each.key]]
   resources           = var.worker_resources
   deletion_protection = var.deletion_protection
   labels              = local.labels
@@ -159,6 +176,7 @@ module "worker" {
       ALARM_URL             = local.worker_urls[local.tasks_pool]
       ALARM_SERVICE_ACCOUNT = google_service_account.push[local.tasks_pool].email
     },
+    local.running,
     { for variable in each.value.url_variables : variable => lookup(var.target_urls, variable, "") },
     var.ops.audience == "" ? {} : { OPS_AUDIENCE = var.ops.audience, OPS_ALLOW = join(",", var.ops.allow) },
   )

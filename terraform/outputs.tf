@@ -13,6 +13,11 @@ output "services" {
   value       = merge({ webhook = local.webhook_name }, { for pool, name in local.worker_names : "worker-${pool}" => name })
 }
 
+output "scaling" {
+  description = "The instances of each service, at least and at most."
+  value       = local.scaling
+}
+
 output "tasks_pool" {
   description = "The pool whose worker runs the tasks."
   value       = local.tasks_pool

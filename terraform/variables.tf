@@ -82,6 +82,16 @@ variable "target_urls" {
   }
 }
 
+variable "queues" {
+  description = <<-EOT
+    Which of the catalog's enabled queues run, by id or alias; without any, all of them. A queue
+    whose handlers emit to another needs that one too. PayNow alone needs the queue of its events
+    and the one that they emit to: one worker beside the webhook service, and one address.
+  EOT
+  type        = list(string)
+  default     = []
+}
+
 variable "ops" {
   description = "Users of the ops API besides bearers of its token: the audience of their ID tokens, and their e-mail addresses. Both or neither."
   type        = object({ audience = string, allow = list(string) })
@@ -133,6 +143,12 @@ variable "webhook_scaling" {
     condition     = 0 <= var.webhook_scaling.min && var.webhook_scaling.min <= var.webhook_scaling.max && 1 <= var.webhook_scaling.max && var.webhook_scaling.max <= 1000
     error_message = "webhook_scaling must have 0 <= min <= max, and max 1 to 1000."
   }
+}
+
+variable "scale_to_zero" {
+  description = "Whether no service keeps an instance without requests: an idle installation then costs no instances, and the first request after a pause waits for one to start."
+  type        = bool
+  default     = false
 }
 
 variable "webhook_resources" {

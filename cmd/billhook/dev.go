@@ -105,8 +105,12 @@ func (p *program) devCommand() *cobra.Command {
 			}()
 			p.printf("Billhook is up: webhook %s, worker %s, a stand-in for the subscription service %s.\n", stack.WebhookURL, stack.WorkerURL, stack.ServiceURL)
 			state.describe(p, stack.Loaded)
-			if !quiet {
-				show := &demo{program: p, stack: stack, source: c.Sources["paynow"], secret: config.Secrets["paynow"][0],
+			paynow, received := c.Sources["paynow"]
+			switch {
+			case !received:
+				p.printf("No queue that takes PayNow's events runs here, so no samples are sent.\n")
+			case !quiet:
+				show := &demo{program: p, stack: stack, source: paynow, secret: config.Secrets["paynow"][0],
 					ask: client{base: stack.WorkerURL, http: &http.Client{Timeout: 30 * time.Second}}}
 				if state.reused && show.sentBefore(ctx) {
 					p.printf("The samples were sent by an earlier run, and are not sent again.\n")
@@ -117,7 +121,7 @@ func (p *program) devCommand() *cobra.Command {
 					return err
 				}
 			}
-			p.printHints(stack, c.Sources["paynow"].Events["ON_ORDER_COMPLETED"])
+			p.printHints(stack, paynow.Events["ON_ORDER_COMPLETED"])
 			<-ctx.Done()
 			return nil
 		},
@@ -148,6 +152,10 @@ func shortenWaits(c *catalog.Catalog) {
 // printHints prints commands to try. orders is the queue of the sample orders.
 func (p *program) printHints(stack *devstack.Stack, orders string) {
 	hooks, work, service := stack.WebhookURL, stack.WorkerURL, stack.ServiceURL
+	if orders == "" {
+		p.printf("\nServing until Ctrl-C.\n\n  bin/billhook queues --server %s\n  curl -s %s/deliveries\n", work, service)
+		return
+	}
 	p.printf("\nServing until Ctrl-C. Send one by hand:\n\n")
 	p.printf("  bin/billhook send paynow --webhook %s\n", hooks)
 	p.printf("  bin/billhook events show <event id> --server %s\n", work)

@@ -29,6 +29,7 @@ type program struct {
 type environment struct {
 	Project            string     `env:"GOOGLE_CLOUD_PROJECT" envDefault:"billhook-dev"`
 	CatalogDir         string     `env:"CATALOG_DIR"`
+	Queues             []string   `env:"QUEUES"`
 	PubSubEmulator     string     `env:"PUBSUB_EMULATOR_HOST"`
 	PushBaseURL        string     `env:"PUSH_BASE_URL"`
 	PushAudience       string     `env:"PUSH_AUDIENCE"`
@@ -61,10 +62,17 @@ func commands(getenv func(string) string, stdout io.Writer) (*cobra.Command, err
 	}
 	root.PersistentFlags().BoolVar(&p.asJSON, "json", false, "print JSON")
 	root.AddCommand(p.devCommand(), p.sendCommand(), p.provisionCommand(), p.eventsCommand(), p.dlqCommand(), p.catalogCommand())
-	root.AddCommand(p.queuesCommand(), p.outboxCommand(), p.doctorCommand(), p.customersCommand(), p.productsCommand(), p.refundsCommand(), p.importCommand())
+	root.AddCommand(p.queuesCommand(), p.outboxCommand(), p.doctorCommand(), p.customersCommand(), p.productsCommand(), p.endpointsCommand(), p.refundsCommand(), p.importCommand())
 	root.SetOut(stdout)
 	root.SetErr(stdout)
 	return root, nil
 }
 
-func (p *program) catalog() (*catalog.Catalog, error) { return catalog.Load(p.env.CatalogDir) }
+// catalog is that of the deployment: the file's, narrowed to the queues that run.
+func (p *program) catalog() (*catalog.Catalog, error) {
+	c, err := catalog.Load(p.env.CatalogDir)
+	if err != nil {
+		return nil, err
+	}
+	return c.Only(p.env.Queues)
+}

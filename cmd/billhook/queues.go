@@ -17,7 +17,7 @@ import (
 func (p *program) queuesCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "queues",
-		Short: "Show where each queue stands: its events by status, its open dead letters, the outbox",
+		Short: "Show where each queue stands: what waits in the broker, its events by status, its open dead letters, the outbox",
 		Args:  cobra.NoArgs,
 	}
 	ask := p.worker(command)
@@ -25,11 +25,11 @@ func (p *program) queuesCommand() *cobra.Command {
 		var rows [][]string
 		for _, q := range queues.Items {
 			rows = append(rows, []string{
-				q.ID, number(q.Events[dedupe.Processing]), number(q.Events[dedupe.Completed]), number(q.Events[dedupe.Failed]),
+				q.ID, waiting(q.Backlog), number(q.Events[dedupe.Processing]), number(q.Events[dedupe.Completed]), number(q.Events[dedupe.Failed]),
 				number(q.Events[dedupe.DeadLettered]), openLetters(q.DeadLetters), oldestLetter(q.DeadLetters), stateOf(q), q.Alias,
 			})
 		}
-		p.table([]string{"QUEUE", "PROCESSING", "COMPLETED", "FAILED", "DEAD-LETTERED", "OPEN", "OLDEST", "STATE", "ALIAS"}, rows)
+		p.table([]string{"QUEUE", "WAITING", "PROCESSING", "COMPLETED", "FAILED", "DEAD-LETTERED", "OPEN", "OLDEST", "STATE", "ALIAS"}, rows)
 		if queues.Outbox.Lanes.Count == 0 {
 			p.printf("\nThe outbox is empty.\n")
 		} else {
@@ -37,6 +37,18 @@ func (p *program) queuesCommand() *cobra.Command {
 		}
 	})
 	return command
+}
+
+// waiting formats what waits in the broker, and the bound of it where there is one.
+func waiting(b *ops.Backlog) string {
+	switch {
+	case b == nil:
+		return ""
+	case b.Max > 0:
+		return fmt.Sprintf("%d of %d", b.Messages, b.Max)
+	default:
+		return strconv.FormatInt(b.Messages, 10)
+	}
 }
 
 // openLetters formats the number of open dead letters and the number that raises the alert.

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
+	"billhook/internal/backlog"
 	"billhook/internal/dedupe"
 	"billhook/internal/ops"
 	"billhook/internal/standin"
@@ -61,10 +62,11 @@ func serveEvents(t *testing.T) (address string, operators func() []string) {
 			next.ServeHTTP(w, r)
 		})
 	})
+	require.NoError(t, backlog.Write(t.Context(), db, at, map[string]int64{"orders": 12, "clicks": 3}))
 	(&ops.API{
 		Log: slog.New(slog.DiscardHandler), Access: ops.Access{Tokens: []string{opsToken}},
 		Reads: ops.Reads{Store: db, Now: func() time.Time { return at }, Catalog: &catalog.Catalog{Queues: []catalog.Queue{
-			{ID: "orders", Alias: "q:orders", Enabled: true}, {ID: "clicks", Enabled: true, DeadLetter: catalog.DeadLetter{Drop: true}},
+			{ID: "orders", Alias: "q:orders", Enabled: true, MaxBacklog: catalog.MaxBacklog{Messages: 10_000}}, {ID: "clicks", Enabled: true, DeadLetter: catalog.DeadLetter{Drop: true}},
 			{ID: "refunds", DeadLetter: catalog.DeadLetter{AlertAbove: 5, OldestAlert: 4 * time.Hour}},
 		}}},
 	}).Routes(router)
@@ -114,10 +116,10 @@ e007  FAILED
 No event matches.
 `},
 		"the queues": {[]string{"queues", "--server", worker}, `
-QUEUE    PROCESSING  COMPLETED  FAILED  DEAD-LETTERED  OPEN           OLDEST                   STATE  ALIAS
-orders   0           249        1       0              1 (alert > 0)  1h30m0s                  ALERT  q:orders
-clicks   0           0          0       0              dropped        -                        on     -
-refunds  0           0          0       0              1 (alert > 5)  5h0m0s (alert > 4h0m0s)  ALERT  -
+QUEUE    WAITING      PROCESSING  COMPLETED  FAILED  DEAD-LETTERED  OPEN           OLDEST                   STATE  ALIAS
+orders   12 of 10000  0           249        1       0              1 (alert > 0)  1h30m0s                  ALERT  q:orders
+clicks   3            0           0          0       0              dropped        -                        on     -
+refunds  -            0           0          0       0              1 (alert > 5)  5h0m0s (alert > 4h0m0s)  ALERT  -
 
 The outbox holds messages of 1 keys, the oldest since 1m0s.
 `},

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"os"
 	"time"
 
@@ -29,12 +30,15 @@ func main() {
 // config is the webhook service's environment. The variables of the secrets are not in it: the
 // catalog names them.
 type config struct {
-	Host             string     `env:"HOST"`
-	Port             string     `env:"PORT" envDefault:"8080"`
-	MetricsPort      string     `env:"METRICS_PORT"`
-	Project          string     `env:"GOOGLE_CLOUD_PROJECT,required"`
-	Database         string     `env:"FIRESTORE_DATABASE" envDefault:"(default)"`
+	Host        string `env:"HOST"`
+	Port        string `env:"PORT" envDefault:"8080"`
+	MetricsPort string `env:"METRICS_PORT"`
+	Project     string `env:"GOOGLE_CLOUD_PROJECT,required"`
+	Database    string `env:"FIRESTORE_DATABASE" envDefault:"(default)"`
+	// DoorDatabase has the blocks that instances share to keep to a queue's rate; empty: FIRESTORE_DATABASE.
+	DoorDatabase     string     `env:"DOOR_DATABASE"`
 	CatalogDir       string     `env:"CATALOG_DIR"`
+	Queues           []string   `env:"QUEUES"`
 	LogLevel         slog.Level `env:"LOG_LEVEL" envDefault:"INFO"`
 	ToleranceSeconds int        `env:"WEBHOOK_TOLERANCE_SECONDS" envDefault:"300"`
 }
@@ -64,6 +68,9 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 	if err != nil {
 		return errors.Join(envErr, fmt.Errorf("CATALOG_DIR: %w", err))
 	}
+	if cat, err = cat.Only(cfg.Queues); err != nil {
+		return errors.Join(envErr, err)
+	}
 	mistakes := []error{envErr}
 	secrets := map[string][]string{}
 	for name, source := range cat.Sources {
@@ -90,11 +97,22 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 	}
 	defer func() { _ = documents.Close() }() // the process ends; nothing is lost
 
+	blocks := documents
+	if cfg.DoorDatabase != "" {
+		if blocks, err = firestore.New(clients, cfg.Project, cfg.DoorDatabase); err != nil {
+			return err
+		}
+		defer func() { _ = blocks.Close() }() // the process ends; nothing is lost
+	}
+
 	metrics := telemetry.NewMetrics()
 	service, err := webhook.New(webhook.Config{
 		Catalog: cat, Secrets: secrets, Tolerance: time.Duration(cfg.ToleranceSeconds) * time.Second,
 		Publisher: publisher, Customers: webhook.NewCustomers(documents, time.Now), Products: products.NewReader(documents, cat.Products, time.Now),
 		Log: log, Metrics: metrics, Now: time.Now, PublishTimeout: publishTimeout,
+		Admission: webhook.NewLimits(webhook.LimitsConfig{
+			Blocks: blocks, Backlogs: documents, Log: log, Metrics: metrics, Now: time.Now, Dice: rand.IntN,
+		}),
 	})
 	if err != nil {
 		return fmt.Errorf("environment: %w", err)

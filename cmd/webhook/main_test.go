@@ -97,6 +97,31 @@ func TestRunEndsWithoutAnErrorOnASignal(t *testing.T) {
 	require.NoError(t, stop())
 }
 
+func TestRunAsksForNoSecretOfASourceThatRoutesNowhere(t *testing.T) {
+	t.Parallel()
+	values := map[string]string{
+		"GOOGLE_CLOUD_PROJECT": "p", "PORT": "0", "HOST": "127.0.0.1", "QUEUES": "pay-subscription-update, q:sub:plan_change",
+		"WEBHOOK_SIGNING_SECRET": "a-secret-of-more-than-24-bytes",
+	}
+	address, stop := start(t, values)
+	for path, want := range map[string]int{
+		"/webhooks/paynow":                 http.StatusNotFound,
+		"/queues/paynow-events/messages":   http.StatusNotFound,
+		"/queues/sub-plan-change/messages": http.StatusUnsupportedMediaType, // it is there, and wants JSON
+	} {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+address+path, http.NoBody)
+		require.NoError(t, err)
+		response, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(request)
+		require.NoError(t, err)
+		require.NoError(t, response.Body.Close())
+		require.Equal(t, want, response.StatusCode, path)
+	}
+	require.NoError(t, stop())
+	values["QUEUES"] = "paynow-events"
+	require.EqualError(t, run(t.Context(), func(name string) string { return values[name] }, io.Discard),
+		"QUEUES: queue paynow-events emits to queue pay-subscription-update, which does not run here: name it too")
+}
+
 func TestTheMetricsAreNotOnThePublicPort(t *testing.T) {
 	t.Parallel()
 	values := map[string]string{

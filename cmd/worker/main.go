@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -42,6 +43,7 @@ type config struct {
 	FirestoreEmulator  string     `env:"FIRESTORE_EMULATOR_HOST"`
 	Database           string     `env:"FIRESTORE_DATABASE" envDefault:"(default)"`
 	CatalogDir         string     `env:"CATALOG_DIR"`
+	Queues             []string   `env:"QUEUES"`
 	LogLevel           slog.Level `env:"LOG_LEVEL" envDefault:"INFO"`
 	Pool               string     `env:"POOL"`
 	PushAuth           string     `env:"PUSH_AUTH" envDefault:"oidc"`
@@ -114,6 +116,19 @@ func (c config) access() (ops.Access, error) {
 	return access, nil
 }
 
+// only narrows the catalog to the queues that this deployment runs. A pool that is left without
+// one has no use.
+func (c config) only(cat *catalog.Catalog) (*catalog.Catalog, error) {
+	narrowed, err := cat.Only(c.Queues)
+	if err != nil || len(c.Queues) == 0 || c.Pool == "" {
+		return narrowed, err
+	}
+	if !slices.ContainsFunc(narrowed.Queues, func(q catalog.Queue) bool { return q.Enabled && q.Pool == c.Pool }) {
+		return nil, errors.New("POOL names a pool of which QUEUES names no queue")
+	}
+	return narrowed, nil
+}
+
 // targets are the services that this worker's queues post to. Their variables are those that
 // the catalog names.
 func (c config) targets(cat *catalog.Catalog, getenv func(string) string) (delivery.Targets, error) {
@@ -155,6 +170,9 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 	if err != nil {
 		return errors.Join(envErr, fmt.Errorf("CATALOG_DIR: %w", err))
 	}
+	if cat, err = cfg.only(cat); err != nil {
+		return errors.Join(envErr, err)
+	}
 	targets, err := cfg.targets(cat, getenv)
 	if err := errors.Join(envErr, err); err != nil {
 		return err
@@ -187,7 +205,12 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 	parts := worker.Config{
 		Catalog: cat, Targets: targets, Pool: cfg.Pool, Store: documents, Publisher: publisher,
 		Authenticator: worker.Authenticate(verifier),
-		Access:        access, Log: log, Metrics: metrics, Now: time.Now,
+		Access:        access, Log: log, Metrics: metrics, Now: time.Now, PrivateEndpoints: cfg.emulated(),
+	}
+	if !cfg.emulated() { // an emulator counts nothing
+		if parts.Backlogs, err = pubsub.NewBacklogs(clients, cfg.Project, time.Now); err != nil {
+			return err
+		}
 	}
 	closeAlarm, err := cfg.alarm(clients, &parts)
 	if err != nil {

@@ -65,6 +65,14 @@ func TestABadEnvironmentIsReportedAtOnceAndWithoutItsSecrets(t *testing.T) {
 			map[string]string{"GOOGLE_CLOUD_PROJECT": "p", "PUSH_AUTH": "none", "PUBSUB_EMULATOR_HOST": "h"},
 			[]string{"SUBSCRIPTION_SERVICE_URL and DELIVERY_SIGNING_SECRET: required to post to subscription-service"},
 		},
+		"queues that are not there, or not enough": {
+			map[string]string{"GOOGLE_CLOUD_PROJECT": "p", "PUSH_AUTH": "none", "PUBSUB_EMULATOR_HOST": "h", "QUEUES": "paynow-events,nobody"},
+			[]string{"QUEUES: no queue has the id or alias nobody", "QUEUES: queue paynow-events emits to queue pay-subscription-update, which does not run here: name it too"},
+		},
+		"a pool that is left without a queue": {
+			map[string]string{"GOOGLE_CLOUD_PROJECT": "p", "PUSH_AUTH": "none", "PUBSUB_EMULATOR_HOST": "h", "QUEUES": "pay-subscription-update", "POOL": "bulk"},
+			[]string{"POOL names a pool of which QUEUES names no queue"},
+		},
 		"a secret that is too short to sign": {
 			map[string]string{"GOOGLE_CLOUD_PROJECT": "p", "PUSH_AUTH": "none", "PUBSUB_EMULATOR_HOST": "h", "SUBSCRIPTION_SERVICE_URL": "http://u:0123456789abcdef@h", "WEBHOOK_SIGNING_SECRET": "0123456789abcdef"},
 			[]string{"DELIVERY_SIGNING_SECRET: signature: secret 1 has 16 bytes"},
@@ -239,6 +247,18 @@ func TestTheWorkerListensAnswersAndEnds(t *testing.T) {
 	require.Equal(t, http.StatusOK, status(t, http.MethodGet, metrics+"/metrics"))
 	require.Equal(t, http.StatusNotFound, status(t, http.MethodGet, metrics+"/v1/ops/events/e1"))
 	require.NotContains(t, end(), token)
+}
+
+func TestAWorkerForPayNowAloneNeedsNoOtherAddress(t *testing.T) {
+	t.Setenv("PUBSUB_EMULATOR_HOST", "127.0.0.1:1")
+	t.Setenv("FIRESTORE_EMULATOR_HOST", "127.0.0.1:1")
+	url, end := start(t, map[string]string{
+		"PUSH_AUTH": "none", "QUEUES": "paynow-events,pay-subscription-update", "SUBSCRIPTION_SERVICE_URL": "http://127.0.0.1:1",
+		"DELIVERY_SIGNING_SECRET": "a-secret-of-more-than-24-bytes",
+	})
+	require.Equal(t, http.StatusNotFound, status(t, http.MethodPost, url+"/push/sub-plan-change"), "it does not run here")
+	require.Equal(t, http.StatusBadRequest, status(t, http.MethodPost, url+"/push/paynow-events"), "it runs, and wants a push's body")
+	end()
 }
 
 // TestTheWorkerFollowsItsEnvironment: a worker of one pool serves no queue of another. It asks

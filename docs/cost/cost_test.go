@@ -51,7 +51,7 @@ func TestAnIdleTaskCostsItsDeclaredReadsAndLines(t *testing.T) {
 		Catalog: c, Store: counter, Outbox: &lane.Relay{Of: lane.Outbox, Store: counter, Publisher: nowhere{}, Now: time.Now},
 		Delayed:  &lane.Relay{Of: lane.Delayed, Store: counter, Publisher: nowhere{}, Now: time.Now},
 		Operator: &deadletter.Operator{Store: counter, Queue: c.Queue, Now: time.Now, NewID: uuid.NewString},
-		Log:      slog.New(slog.NewJSONHandler(&log, nil)), Metrics: telemetry.NewMetrics(), Now: time.Now,
+		Log:      slog.New(slog.NewJSONHandler(&log, nil)), Metrics: telemetry.NewMetrics(), Now: time.Now, Backlogs: meter{c},
 	}
 	router := chi.NewRouter()
 	service.Routes(router)
@@ -63,15 +63,50 @@ func TestAnIdleTaskCostsItsDeclaredReadsAndLines(t *testing.T) {
 	require.Len(t, called, len(tasks.Names)-1)
 	for task := range called {
 		log.Reset()
-		reads := counter.Gets.Load() + counter.Queries.Load()
+		reads, writes := counter.Gets.Load()+counter.Queries.Load(), counter.Written.Load()
 		answer := httptest.NewRecorder()
 		router.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/tasks/"+task, nil))
 		require.Equal(t, http.StatusOK, answer.Code)
 		want := idleRun(task, letterQueues(c))
 		require.Equal(t, want.reads, int(counter.Gets.Load()+counter.Queries.Load()-reads), task)
+		require.Equal(t, want.writes, int(counter.Written.Load()-writes), task)
 		require.Equal(t, want.lines, bytes.Count(log.Bytes(), []byte("\n")), task)
 	}
-	require.Zero(t, counter.Commits.Load(), "nothing is written")
+}
+
+// meter counts nothing on every queue.
+type meter struct{ catalog *catalog.Catalog }
+
+func (m meter) Backlogs(context.Context) (map[string]int64, time.Time, error) {
+	messages := map[string]int64{}
+	for _, q := range m.catalog.Queues {
+		messages[q.PushSubscription()] = 0
+	}
+	return messages, time.Now(), nil
+}
+
+func TestAnInstanceCostsATenthWithoutRequestsAndAsMuchMemory(t *testing.T) {
+	t.Parallel()
+	// By hand: 2,592,000 seconds of one vCPU and half a GiB, at 2.5 and at 24 millionths.
+	require.InDelta(t, 9.72, idleMonth, 0.001)
+	require.InDelta(t, 65.448, busyMonth, 0.001)
+	c := &catalog.Catalog{Queues: []catalog.Queue{
+		{ID: "orders", Pool: "orders", Enabled: true, Concurrency: 1, MinInstances: 3, MaxInstances: 10},
+		{ID: "refunds", Pool: "orders", Concurrency: 5, MaxInstances: 2}, {ID: "books", Pool: "ledger", Concurrency: 250, MinInstances: 1, MaxInstances: 10},
+	}}
+	table := poolTable(c, instances{1, 10})
+	require.Contains(t, table, "| orders | orders, refunds | 6 | 3 to 10 | $29.16 | $654.48 |\n")
+	require.Contains(t, table, "| ledger, not enabled | books | 250 | 1 to 10 | $9.72 | $654.48 |\n")
+	require.Contains(t, table, "cost **$38.88** a month without requests", "four instances: what is not enabled costs nothing")
+}
+
+func TestTheInstancesAtTheDoorAreTerraforms(t *testing.T) {
+	t.Parallel()
+	n, err := atTheDoor("\nvariable \"webhook_scaling\" {\n  type = x\n  default     = { min = 2, max = 7 }\n}\n")
+	require.NoError(t, err)
+	require.Equal(t, instances{2, 7}, n)
+	_, err = atTheDoor("nothing")
+	require.ErrorContains(t, err, "terraform/variables.tf")
 }
 
 func TestASchedulesRunsAreThoseOfAMonthOfThirtyDays(t *testing.T) {
@@ -107,6 +142,8 @@ func TestTheFreePartOfAMonthCostsNothing(t *testing.T) {
 	// A hundred thousand reads more, and ten thousand requests of a tenth of a second.
 	require.InDelta(t, 5.66, price(1_000_000, credit, upkeep{runs: 10_000, reads: 100_000}, 900).firestore, 0.001)
 	require.InDelta(t, 21_000, price(1_000_000, credit, upkeep{runs: 10_000}, 900).cpu/cpuSecond, 0.01)
+	// A hundred thousand writes more.
+	require.InDelta(t, 5.78, price(1_000_000, credit, upkeep{writes: 100_000}, 900).firestore, 0.001)
 	// 200 GB less 10 GiB.
 	require.InDelta(t, (200e9-10*1024*1024*1024)/1024/1024/1024/1024*40, price(100_000_000, credit, upkeep{}, 900).pubsub, 0.001)
 }
@@ -117,10 +154,22 @@ func TestAnAlarmIsATaskARequestAndTwoReads(t *testing.T) {
 	require.InDelta(t, 4.925, millionAlarms(), 0.001)
 }
 
+func TestAQueueWithoutRecordsSavesTwoWritesAndARemoval(t *testing.T) {
+	t.Parallel()
+	document := "| " + leasedRow + " | 0 | 2 | 2 |\n| " + lossyRow + " | 0 | 0 | 0 |\n"
+	dollars, written, err := millionRecords(document)
+	require.NoError(t, err)
+	// By hand: two million writes at $1.80, and a million deletes at $0.20.
+	require.InDelta(t, 3.80, dollars, 0.001)
+	require.InDelta(t, 2, written, 0.001)
+	_, _, err = millionRecords("")
+	require.ErrorContains(t, err, "exactly-once.md")
+}
+
 func TestAMissingRowIsAnError(t *testing.T) {
 	t.Parallel()
 	_, err := parseOperations("| duplicate | 1 | 1, refused | 0 |\n")
 	require.ErrorContains(t, err, "exactly-once.md")
-	_, err = insert("no marks", "x")
+	_, err = ofPools.insert("no marks", "x")
 	require.Error(t, err)
 }

@@ -33,9 +33,12 @@ const (
 	cpuSecond      = 0.000024 // Cloud Run, billed by request, tier 1
 	memorySecond   = 0.0000025
 	millionRequest = 0.40
-	freeCPU        = 180_000
-	freeMemory     = 360_000
-	freeRequests   = 2_000_000
+	// An instance that is kept without requests has its memory, and next to no CPU.
+	idleCPUSecond    = 0.0000025
+	idleMemorySecond = 0.0000025
+	freeCPU          = 180_000
+	freeMemory       = 360_000
+	freeRequests     = 2_000_000
 
 	millionOperations = 0.40 // Cloud Tasks, beyond the first million of a month
 
@@ -91,9 +94,34 @@ func parseOperations(document string) (operations, error) {
 	return all, nil
 }
 
+// Rows of docs/exactly-once.md: a message of a queue with a leased handler, and one of a queue
+// without records.
+const (
+	leasedRow = "new leased event"
+	lossyRow  = "any message of a queue without records (`remember_for: \"0s\"`), whatever becomes of it"
+)
+
+// millionRecords is what a million messages of a leased queue cost the database for their records.
+func millionRecords(document string) (dollars, written float64, err error) {
+	operationsOf := func(row string) (reads, writes float64) {
+		match := regexp.MustCompile(`(?m)^\| ` + regexp.QuoteMeta(row) + ` \| (\d+) \| [^|]+ \| (\d+) \|$`).FindStringSubmatch(document)
+		if match == nil {
+			err = fmt.Errorf("cost: docs/exactly-once.md has no row %q", row)
+			return 0, 0
+		}
+		reads, _ = strconv.ParseFloat(match[1], 64)  // the expression matches digits only
+		writes, _ = strconv.ParseFloat(match[2], 64) // the same
+		return reads, writes
+	}
+	reads, writes := operationsOf(leasedRow)
+	none, nothing := operationsOf(lossyRow)
+	removed := 1.0 // by TTL
+	return 10 * ((reads-none)*readsPer100k + (writes-nothing)*writesPer100k + removed*deletesPer100k), writes - nothing, err
+}
+
 // upkeep is what the tasks of a month do without any event: their runs, the documents they
-// read, and the lines they log.
-type upkeep struct{ runs, reads, lines int }
+// read and write, and the lines they log.
+type upkeep struct{ runs, reads, writes, lines int }
 
 // idleRun is one run of a task that finds nothing. A query without a result is charged as one
 // read.
@@ -103,6 +131,8 @@ func idleRun(task string, letterQueues int) upkeep {
 		return upkeep{runs: 1, reads: 2, lines: 1} // what is due, and the oldest
 	case "count-dead-letters":
 		return upkeep{runs: 1, reads: letterQueues, lines: letterQueues + 1}
+	case "count-backlogs":
+		return upkeep{runs: 1, writes: 1, lines: 1} // all queues in one document
 	default:
 		return upkeep{runs: 1, reads: 1, lines: 1}
 	}
@@ -159,6 +189,7 @@ func upkeepOf(called map[string]int, letterQueues int) upkeep {
 		one := idleRun(task, letterQueues)
 		all.runs += runs * one.runs
 		all.reads += runs * one.reads
+		all.writes += runs * one.writes
 		all.lines += runs * one.lines
 	}
 	return all
@@ -175,7 +206,7 @@ func price(events float64, of operations, tasks upkeep, messageBytes float64) mo
 	requests := 2*events + float64(tasks.runs) // webhook and push of each event, and the tasks
 	seconds := requests * billedSeconds
 	return month{
-		firestore: events/100_000*(of.reads*readsPer100k+of.writes*writesPer100k+of.deletes*deletesPer100k) + float64(tasks.reads)/100_000*readsPer100k,
+		firestore: events/100_000*(of.reads*readsPer100k+of.writes*writesPer100k+of.deletes*deletesPer100k) + float64(tasks.reads)/100_000*readsPer100k + float64(tasks.writes)/100_000*writesPer100k,
 		storage:   events * storedBytes / gib * storagePerGiB,
 		pubsub:    max(0, 2*events*max(leastBytes, messageBytes)-freeThroughput) / tib * throughputPerTiB, // published and pushed
 		cpu:       max(0, seconds-freeCPU) * cpuSecond,
@@ -185,7 +216,7 @@ func price(events float64, of operations, tasks upkeep, messageBytes float64) mo
 }
 
 // table is the generated text between the marks.
-func table(of operations, tasks upkeep, messageBytes float64) string {
+func table(of operations, tasks upkeep, messageBytes, recordDollars, recordWrites float64) string {
 	var b strings.Builder
 	b.WriteString("| events a month | Firestore operations | Firestore storage | Pub/Sub | Cloud Run CPU | memory | requests | together |\n")
 	b.WriteString("| ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n")
@@ -196,28 +227,93 @@ func table(of operations, tasks upkeep, messageBytes float64) string {
 	}
 	fmt.Fprintf(&b, "\nAn event is %.2f documents read, %.2f written and %.2f removed on average, and %.0f bytes on its topic, charged twice.\n",
 		of.reads, of.writes, of.deletes, max(leastBytes, messageBytes))
-	fmt.Fprintf(&b, "The tasks are in it, and cost the same for any number of events: %d runs a month, which find\nnothing in %d reads ($%.2f) and log %d lines.\n",
-		tasks.runs, tasks.reads, float64(tasks.reads)/100_000*readsPer100k, tasks.lines)
+	fmt.Fprintf(&b, "The tasks are in it, and cost the same for any number of events: %d runs a month, which find\nnothing in %d reads ($%.2f), write how many messages wait ($%.2f) and log %d lines.\n",
+		tasks.runs, tasks.reads, float64(tasks.reads)/100_000*readsPer100k, float64(tasks.writes)/100_000*writesPer100k, tasks.lines)
 	fmt.Fprintf(&b, "Alarms are not in it: a million cost $%.2f, beside the messages that they release. One releases all that is due in a\nquarter of a second, so that an instance asks for %.1f million a month at most.\n",
 		millionAlarms(), float64(monthSeconds*time.Second/alarm.Step)/1_000_000)
-	fmt.Fprintf(&b, "An instance that is kept all month costs at most $%.2f: as if it were busy all the time, without the free part.\n",
-		monthSeconds*(cpuSecond+memoryGiB*memorySecond))
+	fmt.Fprintf(&b, "Queues without records save these: a million messages that are posted cost $%.2f less, for %.0f documents written and one\nremoved each, and leave nothing to be stored.\n", recordDollars, recordWrites)
 	return b.String()
 }
 
+// What an instance costs in a month: without a request, and busy all the time, both without the
+// free part.
 const (
-	begin = "<!-- go test ./docs/cost -update -->\n"
-	end   = "<!-- end -->\n"
+	idleMonth = monthSeconds * (idleCPUSecond + memoryGiB*idleMemorySecond)
+	busyMonth = monthSeconds * (cpuSecond + memoryGiB*memorySecond)
+)
+
+// instances are those of a service, at least and at most.
+type instances struct{ least, most int }
+
+var webhookScaling = regexp.MustCompile(`(?s)\nvariable "webhook_scaling" \{.+?default += \{ min = (\d+), max = (\d+) \}`)
+
+// atTheDoor are the instances of the webhook service, from Terraform's variables.
+func atTheDoor(variables string) (instances, error) {
+	match := webhookScaling.FindStringSubmatch(variables)
+	if match == nil {
+		return instances{}, errors.New("cost: terraform/variables.tf has no webhook_scaling")
+	}
+	least, _ := strconv.Atoi(match[1]) // the expression matches digits only
+	most, _ := strconv.Atoi(match[2])  // the same
+	return instances{least, most}, nil
+}
+
+// poolTable is what each service costs: the webhook service, and a worker for each pool.
+func poolTable(c *catalog.Catalog, door instances) string {
+	type pool struct {
+		instances
+		queues       []string
+		slots        int
+		anyIsEnabled bool
+	}
+	pools, order := map[string]*pool{}, []string{}
+	for _, q := range c.Queues {
+		p := pools[q.Pool]
+		if p == nil {
+			p = &pool{}
+			pools[q.Pool], order = p, append(order, q.Pool)
+		}
+		p.least, p.most, p.slots = max(p.least, q.MinInstances), max(p.most, q.MaxInstances), p.slots+q.Concurrency
+		p.queues, p.anyIsEnabled = append(p.queues, q.ID), p.anyIsEnabled || q.Enabled
+	}
+	var b strings.Builder
+	row := func(name, queues, slots string, n instances) {
+		fmt.Fprintf(&b, "| %s | %s | %s | %d to %d | $%.2f | $%.2f |\n", name, queues, slots, n.least, n.most, float64(n.least)*idleMonth, float64(n.most)*busyMonth)
+	}
+	b.WriteString("| service | queues | at once, per instance | instances | a month without requests | a month of all instances, busy |\n")
+	b.WriteString("| --- | --- | ---: | ---: | ---: | ---: |\n")
+	row("webhook", "", "80", door)
+	idle := float64(door.least) * idleMonth
+	for _, name := range order {
+		p := pools[name]
+		if p.anyIsEnabled {
+			idle += float64(p.least) * idleMonth
+		} else {
+			name += ", not enabled"
+		}
+		row(name, strings.Join(p.queues, ", "), strconv.Itoa(p.slots), p.instances)
+	}
+	fmt.Fprintf(&b, "\nAn instance costs $%.2f a month without requests, and $%.2f if it is busy all the time. Pools without an enabled queue have no\nservice. "+
+		"The others and the webhook service cost **$%.2f** a month without requests, and nothing with `scale_to_zero`.\n", idleMonth, busyMonth, idle)
+	return b.String()
+}
+
+// marks are the lines around what is generated.
+type marks struct{ begin, end string }
+
+var (
+	ofMonth = marks{"<!-- go test ./docs/cost -update -->\n", "<!-- end -->\n"}
+	ofPools = marks{"<!-- pools: go test ./docs/cost -update -->\n", "<!-- end of pools -->\n"}
 )
 
 // insert returns the document with the table between the marks.
-func insert(document, table string) (string, error) {
-	before, rest, ok := strings.Cut(document, begin)
-	_, after, closed := strings.Cut(rest, end)
+func (m marks) insert(document, table string) (string, error) {
+	before, rest, ok := strings.Cut(document, m.begin)
+	_, after, closed := strings.Cut(rest, m.end)
 	if !ok || !closed {
 		return "", errors.New("cost: docs/deploying.md has lost the marks of the table")
 	}
-	return before + begin + table + end + after, nil
+	return before + m.begin + table + m.end + after, nil
 }
 
 // generate returns the document as it is and as it should be.
@@ -229,11 +325,15 @@ func generate(root string) (have, want string, err error) {
 	}
 	have = read("docs/deploying.md")
 	counts, order := read("docs/exactly-once.md"), read("internal/contract/testdata/paynow.v1/order_paid.json")
-	configuration := read("terraform/main.tf")
+	configuration, variables := read("terraform/main.tf"), read("terraform/variables.tf")
 	if err != nil {
 		return "", "", err
 	}
 	of, err := parseOperations(counts)
+	if err != nil {
+		return "", "", err
+	}
+	dollars, written, err := millionRecords(counts)
 	if err != nil {
 		return "", "", err
 	}
@@ -249,6 +349,13 @@ func generate(root string) (have, want string, err error) {
 	if err := json.Compact(&message, []byte(order)); err != nil {
 		return "", "", err
 	}
-	want, err = insert(have, table(of, upkeepOf(called, letterQueues(queues)), float64(message.Len()+attributeBytes)))
+	door, err := atTheDoor(variables)
+	if err != nil {
+		return "", "", err
+	}
+	want, err = ofMonth.insert(have, table(of, upkeepOf(called, letterQueues(queues)), float64(message.Len()+attributeBytes), dollars, written))
+	if err == nil {
+		want, err = ofPools.insert(want, poolTable(queues, door))
+	}
 	return have, want, err
 }

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -335,6 +336,19 @@ func (k *known) of(eventType string) (found []*Contract) {
 func (s *Set) Declares(format, eventType string) bool {
 	f := s.format(format)
 	return f != nil && len(f.of(eventType)) > 0
+}
+
+// Types returns the event types, and patterns of them, that are declared for the format. One
+// whose bodies are all of one contract has the pattern of all.
+func (s *Set) Types(format string) []string {
+	f := s.format(format)
+	switch {
+	case f == nil:
+		return nil
+	case f.Content == "":
+		return []string{"#"}
+	}
+	return slices.Sorted(maps.Keys(f.declared))
 }
 
 // fits lists the members of a declared type that have no place in another.

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"slices"
@@ -172,10 +173,14 @@ func (s *Stack) start(ctx, life context.Context, config Config) error {
 		return err
 	}
 	webhookMetrics, workerMetrics := telemetry.NewMetrics(), telemetry.NewMetrics()
+	var backlogs tasks.Backlogs // Google's emulators count nothing
+	if s.Broker != nil {
+		backlogs = s.Broker
+	}
 	workerService, err := worker.New(worker.Config{
 		Catalog: config.Catalog, Targets: targets, Store: store, Publisher: workerPublisher, Authenticator: worker.Authenticate(verifier),
-		Access: ops.Access{Tokens: config.OpsTokens, OpenOnLoopback: true},
-		Log:    config.Log, Metrics: workerMetrics, Now: time.Now, AfterFunc: alarm.AfterFunc, Handlers: config.Handlers,
+		Access: ops.Access{Tokens: config.OpsTokens, OpenOnLoopback: true}, Backlogs: backlogs,
+		Log: config.Log, Metrics: workerMetrics, Now: time.Now, AfterFunc: alarm.AfterFunc, Handlers: config.Handlers, PrivateEndpoints: true,
 	})
 	if err != nil {
 		return err
@@ -184,6 +189,9 @@ func (s *Stack) start(ctx, life context.Context, config Config) error {
 		Catalog: config.Catalog, Secrets: config.Secrets, Tolerance: 5 * time.Minute, Publisher: webhookPublisher,
 		Customers: webhook.NewCustomers(s.Store, time.Now), Products: products.NewReader(s.Store, config.Catalog.Products, time.Now), Log: config.Log, Metrics: webhookMetrics,
 		Now: time.Now, PublishTimeout: 5 * time.Second,
+		Admission: webhook.NewLimits(webhook.LimitsConfig{
+			Blocks: s.Store, Backlogs: s.Store, Log: config.Log, Metrics: webhookMetrics, Now: time.Now, Dice: rand.IntN,
+		}),
 	})
 	if err != nil {
 		return err

@@ -33,7 +33,7 @@ func Emit(c *catalog.Catalog, event handler.Event, effect *handler.Effect, now t
 	for n, emission := range effect.Emit {
 		id := ID(event, n)
 		body, message, err := c.Contracts.Compose(emission.Body, contract.Stamp{
-			ID: id, Tenant: event.Tenant, RoutingKey: emission.RoutingKey, OrderingKey: emission.OrderingKey, At: batch.now,
+			ID: id, Tenant: event.Tenant, RoutingKey: emission.RoutingKey, OrderingKey: emission.OrderingKey, Since: emission.Since, At: batch.now,
 		})
 		if err != nil {
 			return Emitted{}, retry.Permanent("emission_invalid", err)

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"billhook/internal/backlog"
 	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
 	"billhook/internal/lane"
@@ -245,7 +246,7 @@ func TestNoQueryNeedsAnotherCompositeIndexAndEachIsBounded(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, []string{"queue", "due_at"}, composite(store.Query{Equal: map[string]any{"queue": "q"}, Due: &store.Due{Field: "due_at"}}))
 	for path, most := range map[string]int{
-		"/v1/ops/queues": 2*(4+2) + 2, // of each queue its statuses and its dead letters; and the outbox
+		"/v1/ops/queues": 2*(4+2) + 3, // of each queue its statuses and its dead letters; the outbox, and the backlogs
 		"/v1/ops/outbox": 1,
 		"/v1/ops/events": 26,
 		"/v1/ops/events?queue=orders&status=COMPLETED&type=order.paid&event_id=e1&correlation_id=c1&since=31d": 48,
@@ -312,6 +313,23 @@ func TestQueuesSayWhereTheyStand(t *testing.T) {
 			"dead_letters": {"count": 0, "more": false, "alert_above": 2, "oldest_seconds": 0, "oldest_alert_seconds": 14400, "alert": false, "dropped": false}}
 	], "next": "", "outbox": {"lanes": {"count": 2, "more": false}, "oldest_at": "2026-03-02T09:15:00Z", "oldest_seconds": 3600}}`,
 		r.ask(t, "/v1/ops/queues", nil, nil).Body.String())
+}
+
+func TestABacklogIsShownWhileItIsKnown(t *testing.T) {
+	t.Parallel()
+	r := open(t)
+	backlogs := func() (orders, refunds *ops.Backlog) {
+		var got ops.Queues
+		r.ask(t, "/v1/ops/queues", nil, &got)
+		return got.Items[0].Backlog, got.Items[1].Backlog
+	}
+	require.NoError(t, backlog.Write(t.Context(), r.store, at.Add(-backlog.GoodFor), map[string]int64{"orders": 7}))
+	orders, refunds := backlogs()
+	require.Equal(t, &ops.Backlog{Messages: 7, CountedAt: at.Add(-backlog.GoodFor)}, orders)
+	require.Nil(t, refunds, "of a queue that was not counted nothing is known")
+	require.NoError(t, backlog.Write(t.Context(), r.store, at.Add(-backlog.GoodFor-time.Second), map[string]int64{"orders": 7}))
+	orders, _ = backlogs()
+	require.Nil(t, orders)
 }
 
 func TestTheOldestDeadLetterAlertsThoughTheyAreFew(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"billhook/catalog"
+	"billhook/internal/backlog"
 	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
 	"billhook/internal/lane"
@@ -28,6 +29,18 @@ type Queue struct {
 	// Events counts the stored records by status.
 	Events      map[dedupe.Status]Count `json:"events"`
 	DeadLetters Depth                   `json:"dead_letters"`
+	// Backlog is what waits in the broker; nil: it is not known.
+	Backlog *Backlog `json:"backlog,omitempty"`
+}
+
+// Backlog is how many messages wait in the broker, as a task has counted them. 0 is no bound.
+type Backlog struct {
+	Messages   int64     `json:"messages"`
+	CountedAt  time.Time `json:"counted_at"`
+	AlertAbove int       `json:"alert_above"`
+	// Max is the queue's bound, and OnFull what happens there: refuse or alert.
+	Max    int            `json:"max"`
+	OnFull catalog.OnFull `json:"on_full"`
 }
 
 // Count is a number of documents. More: the count stopped there.
@@ -85,8 +98,20 @@ func (a Reads) Queues(ctx context.Context) (Queues, error) {
 		answer.Outbox, err = a.waiting(ctx)
 		return err
 	})
+	var waiting backlog.Counted
+	group.Go(func() (err error) {
+		waiting, err = backlog.Read(ctx, a.Store)
+		return err
+	})
 	if err := group.Wait(); err != nil {
 		return Queues{}, err
+	}
+	for i, q := range a.Catalog.Queues {
+		if messages, known := waiting.Of(q.ID, a.Now()); known {
+			answer.Items[i].Backlog = &Backlog{
+				Messages: messages, CountedAt: waiting.At, AlertAbove: q.BacklogAlertAbove, Max: q.MaxBacklog.Messages, OnFull: q.MaxBacklog.OnFull,
+			}
+		}
 	}
 	for i, count := range counts {
 		answer.Items[i/len(statuses)].Events[statuses[i%len(statuses)]] = count

@@ -136,3 +136,47 @@ func (t Table[V]) Find(key string) (V, bool) {
 	value, ok := t[string(best)]
 	return value, ok
 }
+
+// Overlap reports whether some key is held by both patterns.
+func Overlap(a, b Pattern) bool {
+	if a == "" || b == "" {
+		return false
+	}
+	one, other := strings.Split(string(a), "."), strings.Split(string(b), ".")
+	// meet[j] says whether one[i:] and other[j:] have a key in common, for the i of the row.
+	meet := make([]bool, len(other)+1)
+	for i := len(one); i >= 0; i-- {
+		below := meet
+		meet = make([]bool, len(other)+1)
+		for j := len(other); j >= 0; j-- {
+			left, right := i < len(one), j < len(other)
+			switch {
+			case !left && !right:
+				meet[j] = true
+			case left && one[i] == "#": // it takes no word, or what the other's next takes
+				meet[j] = below[j] || right && meet[j+1]
+			case right && other[j] == "#":
+				meet[j] = meet[j+1] || left && below[j]
+			case left && right:
+				meet[j] = below[j+1] && (one[i] == "*" || other[j] == "*" || one[i] == other[j])
+			}
+		}
+	}
+	return meet[0]
+}
+
+// Ambiguous reports whether two different patterns hold a key of which neither says more than
+// the other: Find would choose between them by their spelling.
+func Ambiguous(a, b Pattern) bool {
+	if a == b || strings.Count(string(a), ".") != strings.Count(string(b), ".") || !Overlap(a, b) {
+		return false
+	}
+	ofLetters := func(w string) bool { return w != "*" && w != "#" }
+	others := strings.Split(string(b), ".")
+	for i, w := range strings.Split(string(a), ".") {
+		if w != others[i] && !(ofLetters(w) && ofLetters(others[i])) {
+			return false
+		}
+	}
+	return true
+}

@@ -93,3 +93,59 @@ func TestMatchingIsTheDefinition(t *testing.T) {
 		require.Equal(t, matches(p, key), pattern(t, strings.Join(p, ".")).Match(strings.Join(key, ".")))
 	})
 }
+
+// patterns are drawn of few words, so that they often meet.
+func patterns() *rapid.Generator[string] {
+	return rapid.Custom(func(t *rapid.T) string {
+		return strings.Join(rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", "*", "#"}), 1, 4).Draw(t, "words"), ".")
+	})
+}
+
+// keys are all keys of at most n words of a, b and c. Two patterns of four words that hold a
+// key both hold one of at most eight words; with few words five find it.
+func keys(n int) (all []string) {
+	longest := []string{""}
+	for range n {
+		var next []string
+		for _, key := range longest {
+			for _, w := range []string{"a", "b", "c"} {
+				next = append(next, strings.TrimPrefix(key+"."+w, "."))
+			}
+		}
+		all, longest = append(all, next...), next
+	}
+	return all
+}
+
+func TestPatternsOverlapWhereAKeyIsHeldByBoth(t *testing.T) {
+	t.Parallel()
+	all := keys(7)
+	rapid.Check(t, func(t *rapid.T) {
+		a, b := pattern(t, patterns().Draw(t, "a")), pattern(t, patterns().Draw(t, "b"))
+		both := false
+		for _, key := range all {
+			both = both || a.Match(key) && b.Match(key)
+		}
+		require.Equal(t, both, routing.Overlap(a, b))
+		require.Equal(t, routing.Overlap(a, b), routing.Overlap(b, a))
+	})
+	require.False(t, routing.Overlap("", "#"))
+}
+
+func TestPatternsAreAmbiguousWhereTheirSpellingAloneDecides(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		a, b string
+		want bool
+	}{
+		{"#.paid.#", "#.invoice.#", true},
+		{"#.a", "#.b", false},          // no key ends with both
+		{"a.*", "*.b", false},          // the first says more of the first word
+		{"*.*.reverted", "*.#", false}, // the first is narrower
+		{"order.created", "order.created", false},
+		{"billing.#", "billing.#.#", false}, // the longer goes first
+	} {
+		require.Equal(t, test.want, routing.Ambiguous(pattern(t, test.a), pattern(t, test.b)), test.a+" "+test.b)
+		require.Equal(t, test.want, routing.Ambiguous(pattern(t, test.b), pattern(t, test.a)), test.b+" "+test.a)
+	}
+}

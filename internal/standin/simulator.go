@@ -570,3 +570,12 @@ func (SystemClock) AfterFunc(d time.Duration, f func()) (stop func()) {
 	timer := time.AfterFunc(d, f)
 	return func() { timer.Stop() }
 }
+
+// Backlogs returns the number of each subscription's messages that are not acknowledged, now.
+func (s *Simulator) Backlogs(context.Context) (messages map[string]int64, at time.Time, err error) {
+	messages = map[string]int64{}
+	for id, stats := range s.Stats() {
+		messages[id] = int64(stats.Backlog)
+	}
+	return messages, s.config.Clock.Now(), nil
+}

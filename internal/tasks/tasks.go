@@ -1,5 +1,5 @@
 // Package tasks owns the recurring work: publishing from the outbox and what has waited long
-// enough, continuing replays and discards, counting open dead letters, finding events that no
+// enough, continuing replays and discards, counting open dead letters and backlogs, finding events that no
 // attempt will finish, removing what has expired. Cloud Scheduler posts to /tasks/{name}. Every
 // task is bounded, continues where the last run stopped, and may run twice at once.
 package tasks
@@ -47,6 +47,8 @@ type Service struct {
 	// Delayed publishes what has waited long enough.
 	Delayed  *lane.Relay
 	Operator *deadletter.Operator
+	// Backlogs counts what waits in the broker; nil: it cannot be counted.
+	Backlogs Backlogs
 	Log      *slog.Logger
 	Metrics  *telemetry.Metrics
 	Now      func() time.Time
@@ -59,7 +61,7 @@ const (
 )
 
 // Names are the tasks, as in /tasks/{name}.
-var Names = []string{"relay-outbox", releaseDelayed, "run-operations", "count-dead-letters", "sweep-leases", "cleanup"}
+var Names = []string{"relay-outbox", releaseDelayed, "run-operations", "count-dead-letters", "count-backlogs", "sweep-leases", "cleanup"}
 
 // Call sends a request for a task and returns the worker's answer.
 func Call(client *http.Client, request *http.Request) (map[string]any, error) {
@@ -84,6 +86,7 @@ func (s *Service) Routes(r chi.Router) {
 	r.Post(ReleasePath, run(s, releaseDelayed, s.releaseDelayed))
 	r.Post("/tasks/run-operations", run(s, "run-operations", s.runOperations))
 	r.Post("/tasks/count-dead-letters", run(s, "count-dead-letters", s.countDeadLetters))
+	r.Post("/tasks/count-backlogs", run(s, "count-backlogs", s.countBacklogs))
 	r.Post("/tasks/sweep-leases", run(s, "sweep-leases", s.sweepLeases))
 	r.Post("/tasks/cleanup", run(s, "cleanup", s.cleanup))
 }

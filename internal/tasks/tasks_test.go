@@ -91,7 +91,8 @@ func newRig(t *testing.T) *rig {
 		Catalog: &catalog.Catalog{Queues: []catalog.Queue{
 			queue("again", true, catalog.Republish), queue("told", true, catalog.Report), queue("asleep", false, catalog.Republish),
 		}},
-		Store: r.faults, Outbox: &lane.Relay{Of: lane.Outbox, Store: r.faults, Publisher: r.broker, Now: clock},
+		Backlogs: meter{messages: map[string]int64{"again-push": 1}, at: start},
+		Store:    r.faults, Outbox: &lane.Relay{Of: lane.Outbox, Store: r.faults, Publisher: r.broker, Now: clock},
 		Delayed: &lane.Relay{Of: lane.Delayed, Store: r.faults, Publisher: r.broker, Now: clock},
 		Operator: &deadletter.Operator{
 			Store: r.faults, Now: clock, NewID: uuid.NewString, Queue: func(string) (catalog.Queue, bool) { return catalog.Queue{}, false },

@@ -106,7 +106,7 @@ type inbound struct {
 }
 
 // genericSource names the source whose secrets sign what producers inside the house send.
-const genericSource = "generic"
+const genericSource = catalog.Producers
 
 // New returns the service. It fails without a publish timeout, and on a source without
 // a secret, with a weak one, or with an event type that cannot be mapped, all together.

@@ -117,8 +117,7 @@ run "each_queue_has_the_catalogs_thresholds" {
   assert {
     condition = alltrue([
       for id, q in module.catalog.queues :
-      google_monitoring_alert_policy.alert["oldest-unacked/${id}"].conditions[0].condition_threshold[0].threshold_value == tonumber(trimsuffix(q.oldest_alert, "s")) &&
-      length(google_monitoring_alert_policy.alert["oldest-unacked/${id}"].conditions) == (q.backlog_alert_above > 0 ? 2 : 1)
+      google_monitoring_alert_policy.alert["oldest-unacked/${id}"].conditions[0].condition_threshold[0].threshold_value == tonumber(trimsuffix(q.oldest_alert, "s"))
       if q.enabled
     ])
     error_message = "The oldest message alerts at the catalog's age."
@@ -130,6 +129,59 @@ run "each_queue_has_the_catalogs_thresholds" {
       ])
     ])
     error_message = "Each enabled queue has its alerts."
+  }
+}
+
+run "a_warning_comes_before_its_alert" {
+  command = plan
+
+  # As many numbers as there can be, also those of queues whose handlers are still to come.
+  variables {
+    catalog_dir         = "../catalog/testdata/crooked"
+    deletion_protection = false
+    target_urls         = { POST_OFFICE_URL = "https://post-office.example" }
+  }
+
+  assert {
+    condition = [
+      for name in ["backlog-warning/ordered", "backlog/ordered", "backlog-full/ordered", "dead-letters-warning/ordered", "dead-letters/ordered", "oldest-dead-letter-warning/ordered", "oldest-dead-letter/ordered"] :
+      "${google_monitoring_alert_policy.alert[name].severity} ${google_monitoring_alert_policy.alert[name].conditions[0].condition_threshold[0].threshold_value}"
+    ] == ["WARNING 5", "ERROR 6", "CRITICAL 7", "WARNING 2", "ERROR 3", "WARNING 0.5", "ERROR 60.5"]
+    error_message = "Each band has the catalog's number, and its severity."
+  }
+  assert {
+    condition = alltrue([
+      for name in ["backlog-warning/ordered", "backlog/ordered", "backlog-full/ordered"] :
+      google_monitoring_alert_policy.alert[name].conditions[0].condition_threshold[0].duration == "60s" &&
+      strcontains(google_monitoring_alert_policy.alert[name].conditions[0].condition_threshold[0].filter, "\"ordered-push\" AND metric.type = \"pubsub.googleapis.com/subscription/num_undelivered_messages\"") &&
+      strcontains(google_monitoring_alert_policy.alert[name].documentation[0].content, "/backlog.md")
+    ])
+    error_message = "A depth counts once it has lasted for 60 s."
+  }
+  assert {
+    condition = strcontains(google_monitoring_alert_policy.alert["backlog-full/ordered"].documentation[0].content, "the door refuses more") && !anytrue([
+      for name in ["backlog/bookings", "backlog-warning/bookings", "backlog-full/bookings", "dead-letters-warning/bookings", "oldest-dead-letter-warning/bookings"] : contains(keys(google_monitoring_alert_policy.alert), name)
+    ])
+    error_message = "A queue without a number has no such alert."
+  }
+}
+
+run "the_shipped_queues_have_depths_that_alert_and_warn" {
+  command = plan
+
+  assert {
+    condition = alltrue([
+      for id, q in module.catalog.queues :
+      google_monitoring_alert_policy.alert["backlog/${id}"].conditions[0].condition_threshold[0].threshold_value == q.backlog_alert_above &&
+      google_monitoring_alert_policy.alert["backlog-warning/${id}"].conditions[0].condition_threshold[0].threshold_value == q.backlog_warn_above &&
+      q.backlog_warn_above < q.backlog_alert_above
+      if q.enabled
+    ])
+    error_message = "Each enabled queue has both, the billing queues too."
+  }
+  assert {
+    condition     = toset([for name in keys(google_monitoring_alert_policy.alert) : name if startswith(name, "backlog-full/")]) == toset([for id, q in module.catalog.queues : "backlog-full/${id}" if q.enabled && q.max_backlog.messages > 0])
+    error_message = "A bound alerts where it is reached."
   }
 }
 

@@ -58,7 +58,7 @@ run "the_services" {
     error_message = "There is a worker for each pool with an enabled queue, and no other."
   }
   assert {
-    condition     = toset(keys(google_cloud_scheduler_job.task)) == toset(["relay-outbox", "release-delayed", "run-operations", "count-dead-letters", "sweep-leases"])
+    condition     = toset(keys(google_cloud_scheduler_job.task)) == toset(["relay-outbox", "release-delayed", "run-operations", "count-dead-letters", "count-backlogs", "sweep-leases"])
     error_message = "The tasks are called."
   }
   assert {
@@ -94,6 +94,57 @@ run "the_services" {
   assert {
     condition     = alltrue([for url in values(output.worker_urls) : can(regex("^https://[a-z0-9-]{1,63}[.]europe-west3[.]run[.]app$", url))])
     error_message = "A worker's address is one host, without a path."
+  }
+}
+
+run "each_pool_has_the_instances_of_the_catalog" {
+  command = plan
+
+  assert {
+    condition = alltrue([
+      for pool, p in module.catalog.pools : output.scaling[output.services["worker-${pool}"]] == { min = p.min_instances, max = p.max_instances }
+    ]) && output.scaling[output.services.webhook] == { min = 1, max = 10 }
+    error_message = "Instances are the catalog's, those of the webhook service a variable's."
+  }
+  assert {
+    condition     = length(google_firestore_database.door) == (anytrue([for q in values(module.catalog.queues) : q.enabled && (q.rate.per_second > 0 || q.rate.per_user > 0)]) ? 1 : 0)
+    error_message = "The door has a database where a queue has a rate, and none where not."
+  }
+}
+
+run "all_services_scale_to_zero" {
+  command = plan
+
+  variables {
+    scale_to_zero = true
+  }
+
+  assert {
+    condition     = length(output.scaling) == length(output.services) && alltrue([for s in values(output.scaling) : s.min == 0 && s.max > 0])
+    error_message = "One variable, and no instance is kept."
+  }
+}
+
+# The queue ordered of this catalog has a rate.
+run "the_door_counts_in_a_database_of_its_own" {
+  command = plan
+
+  variables {
+    catalog_dir = "../catalog/testdata/crooked"
+    target_urls = { POST_OFFICE_URL = "https://post-office.example" }
+  }
+
+  assert {
+    condition     = module.webhook[0].env.DOOR_DATABASE == "billhook-door" && module.webhook[0].env.FIRESTORE_DATABASE == "billhook"
+    error_message = "It has both, and only reads the large one."
+  }
+  assert {
+    condition     = google_project_iam_member.counts_at_the_door[0].role == "roles/datastore.user" && endswith(google_project_iam_member.counts_at_the_door[0].condition[0].expression, "/databases/billhook-door\"")
+    error_message = "It writes in its own database alone."
+  }
+  assert {
+    condition     = google_firestore_field.door_ttl["billhook-door"].collection == "doorBlocks" && google_firestore_field.door_ttl["billhook-door"].field == "expire_at"
+    error_message = "What it wrote is removed."
   }
 }
 
@@ -324,4 +375,63 @@ run "all_of_it_is_made_and_taken_away" {
     condition     = length(output.alerts) > 5 && output.database == "billhook"
     error_message = "There are alerts and a database."
   }
+}
+
+# For the names of its queues.
+run "the_catalog" {
+  command = plan
+
+  module {
+    source = "./modules/catalog"
+  }
+
+  variables {
+    directory = "../catalog"
+  }
+}
+
+# Two services, one address, and no secret that nobody reads.
+run "paynow_alone" {
+  command = plan
+
+  variables {
+    queues = concat(
+      distinct(values(run.the_catalog.sources["paynow"].events)),
+      distinct(flatten([for h in values(run.the_catalog.queues[values(run.the_catalog.sources["paynow"].events)[0]].handlers) : h.emits])),
+    )
+    target_urls = { SUBSCRIPTION_SERVICE_URL = "https://subscriptions.example" }
+  }
+
+  assert {
+    condition     = join(" ", keys(module.worker)) == "payments"
+    error_message = "One worker runs both queues."
+  }
+  assert {
+    condition     = join(" ", sort(keys(google_secret_manager_secret.secret))) == "DELIVERY_SIGNING_SECRET OPS_TOKEN WEBHOOK_SECRET_PAYNOW WEBHOOK_SIGNING_SECRET"
+    error_message = "The secrets are those of the sources and targets that are left."
+  }
+}
+
+# What is delivered is signed with the producers' secret where there is no other.
+run "an_absent_secret_has_its_fallback" {
+  command = plan
+
+  variables {
+    secret_versions = { DELIVERY_SIGNING_SECRET = 0 }
+  }
+
+  assert {
+    condition     = join(" ", sort(keys(google_secret_manager_secret.secret))) == "OPS_TOKEN WEBHOOK_SECRET_PAYNOW WEBHOOK_SIGNING_SECRET"
+    error_message = "A secret at version 0 is not created, and the worker reads its fallback."
+  }
+}
+
+run "a_secret_without_a_fallback_is_never_absent" {
+  command = plan
+
+  variables {
+    secret_versions = { OPS_TOKEN = 0 }
+  }
+
+  expect_failures = [var.secret_versions]
 }

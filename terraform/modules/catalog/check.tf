@@ -115,7 +115,7 @@ locals {
         for type, ids in local.emits[i] : [
           for id in ids : {
             path = "handlers.${type}.emits"
-            what = !contains(local.topics, id) ? "no queue or topic has the id ${id}" : contains(local.filled[*].id, id) ? "queue ${id} is not enabled" : "no enabled queue takes messages of topic ${id}"
+            what = !contains(local.topics, id) ? "no queue or topic has the id ${id}" : contains(local.filled[*].id, id) ? "queue ${id} ${contains(flatten(local.enabled_names), id) ? "does not run here: name it too" : "is not enabled"}" : "no enabled queue takes messages of topic ${id}"
             ok   = contains(local.topics, id) && (!q.enabled || contains(concat(local.taken, local.enabled, local.outbound_topics[*].id), id))
           }
         ]
@@ -165,6 +165,11 @@ locals {
 
   mistakes = concat(
     local.target_mistakes,
+    [for name in var.queues : "queues: no enabled queue has the id or alias ${name}" if !contains(flatten(local.enabled_names), name)],
+    [
+      for names in local.enabled_names : "queues: queue ${names[0]} is named twice"
+      if length([for name in var.queues : name if contains(names, name)]) > 1
+    ],
     length(local.declared) == 0 ? ["queues.yaml: queues: there is none"] : [],
     [for key in setsubtract(keys(local.file), ["defaults", "queues", "outbound_topics"]) : "queues.yaml: ${key}: unknown key"],
     [for key in setsubtract(keys(local.defaults), concat(keys(local.zero), ["retry_policy", "dead_letter"])) : "queues.yaml: defaults.${key}: unknown key"],
@@ -185,7 +190,7 @@ locals {
         can(regex("^WEBHOOK_[A-Z0-9_]{3,56}$", s.secret_variable)) ? [] : ["sources.yaml: source ${name}: secret_variable: must be an environment variable that begins with WEBHOOK_"],
         try(1024 <= s.max_body_bytes && s.max_body_bytes <= 1048576, false) ? [] : ["sources.yaml: source ${name}: max_body_bytes: must be 1024 to 1048576"],
         try((s.rate_per_second > 0) == (s.burst > 0) && s.rate_per_second >= 0, false) ? [] : ["sources.yaml: source ${name}: burst: must be above 0 where rate_per_second is, and only there"],
-        length(s.events) > 0 ? [] : ["sources.yaml: source ${name}: events: there is none"],
+        length(s.events) > 0 || length(var.queues) > 0 ? [] : ["sources.yaml: source ${name}: events: there is none"],
         [
           for type, id in s.events : "sources.yaml: source ${name}: events.${type}: no enabled queue has the id ${id}"
           if !contains([for q in local.filled : q.id if q.enabled], id)

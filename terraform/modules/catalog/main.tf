@@ -19,10 +19,26 @@ variable "directory" {
   }
 }
 
+variable "queues" {
+  description = "Which of the enabled queues run, by id or alias; without any, all of them."
+  type        = list(string)
+  default     = []
+}
+
 locals {
   file     = yamldecode(file("${var.directory}/queues.yaml"))
   products = try(yamldecode(file("${var.directory}/products.yaml")).products, {})
-  sources  = try(yamldecode(file("${var.directory}/sources.yaml")).sources, {})
+  senders  = try(yamldecode(file("${var.directory}/sources.yaml")).sources, {})
+
+  # Where some queues run, a source routes to those alone. One that routes nowhere is left out,
+  # unless it is the producers'.
+  sources = {
+    for name, s in local.senders : name => [s, merge(s, { events = { for type, id in try(s.events, {}) : type => id if contains(local.enabled, id) } })][length(var.queues) == 0 ? 0 : 1]
+    if length(var.queues) == 0 || name == "generic" || length(setintersection(values(try(s.events, {})), local.enabled)) > 0
+  }
+
+  # The queues that the file enables, by id and alias.
+  enabled_names = [for q in local.declared : compact([try(q.id, ""), try(q.alias, "")]) if try(q.enabled, local.defaults.enabled, false)]
 
   defaults  = try(local.file.defaults, {})
   declared  = try([for q in local.file.queues : q], [])
@@ -73,6 +89,7 @@ locals {
       { for key, value in local.defaults : key => value if contains(keys(local.zero), key) },
       q,
       {
+        enabled  = try(q.enabled, local.defaults.enabled, false) && (length(var.queues) == 0 || contains(var.queues, try(q.id, "")) || contains(var.queues, try(q.alias, "")))
         handlers = try(q.handlers, {})
         retry_policy = [
           local.default_policy,
@@ -290,6 +307,7 @@ locals {
         events           = try(s.events, {})
       }
     }
-    targets = local.targets
+    targets   = local.targets
+    endpoints = local.endpoints
   }
 }

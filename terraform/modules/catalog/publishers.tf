@@ -4,7 +4,7 @@ locals {
   # The topics of enabled queues.
   taken = [for q in local.queues : q.topic if q.enabled]
 
-  enabled = [for q in local.queues : q.id if q.enabled]
+  enabled = [for q in local.filled : q.id if q.enabled]
 
   pools = {
     for pool in distinct([for q in local.queues : q.pool if q.enabled]) : pool => {

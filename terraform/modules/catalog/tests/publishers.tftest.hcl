@@ -53,3 +53,66 @@ run "a_pool_publishes_what_its_handlers_emit" {
     error_message = "A pool that emits to a topic publishes there, and the pool of the tasks; not a pool on its own queue, and nobody where nobody does."
   }
 }
+
+# QUEUES of the services: with PayNow alone there is one worker, which needs one address.
+run "a_deployment_runs_the_queues_that_it_names" {
+  command = plan
+  variables {
+    directory = "../../../catalog"
+    queues = concat(
+      distinct(values(run.the_shipped_catalog.sources["paynow"].events)),
+      distinct(flatten([for h in values(run.the_shipped_catalog.queues[values(run.the_shipped_catalog.sources["paynow"].events)[0]].handlers) : h.emits])),
+    )
+  }
+  assert {
+    condition     = keys(output.pools) == ["payments"] && length(output.pools["payments"].queues) == 2
+    error_message = "The pools are those of the queues that run."
+  }
+  assert {
+    condition     = join(" ", output.pools["payments"].url_variables) == "SUBSCRIPTION_SERVICE_URL"
+    error_message = "A target that no running queue posts to needs no address."
+  }
+  assert {
+    condition     = keys(output.sources) == ["generic", "paynow"]
+    error_message = "Both sources route to a queue that runs."
+  }
+}
+
+run "a_source_that_routes_nowhere_is_left_out" {
+  command = plan
+  variables {
+    directory = "../../../catalog"
+    queues    = [for q in values(run.the_shipped_catalog.queues) : q.alias if q.enabled && q.pool == "bulk"]
+  }
+  assert {
+    condition     = keys(output.sources) == ["generic"] && length(output.sources["generic"].events) == 0
+    error_message = "The producers keep their door, and PayNow's secret is not asked for."
+  }
+}
+
+run "a_queue_that_emits_to_one_that_does_not_run_is_refused" {
+  command = plan
+  variables {
+    directory = "../../../catalog"
+    queues    = distinct(values(run.the_shipped_catalog.sources["paynow"].events))
+  }
+  expect_failures = [output.json, output.queues]
+}
+
+run "a_name_of_no_enabled_queue_is_refused" {
+  command = plan
+  variables {
+    directory = "../../../catalog"
+    queues    = ["nobody"]
+  }
+  expect_failures = [output.json, output.queues]
+}
+
+run "a_queue_that_is_named_twice_is_refused" {
+  command = plan
+  variables {
+    directory = "../../../catalog"
+    queues    = flatten([for q in values(run.the_shipped_catalog.queues) : [q.id, q.alias] if q.enabled && q.pool == "bulk"])
+  }
+  expect_failures = [output.json, output.queues]
+}

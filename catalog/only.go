@@ -1,0 +1,88 @@
+package catalog
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Producers names the source whose secrets sign what producers send to the doors of queues. A
+// deployment has it whatever it routes.
+const Producers = "generic"
+
+// Only returns the catalog of a deployment that runs the named queues alone, by id or alias.
+// The others are as if they were not enabled, and no source routes to them. A source that
+// routes nowhere then is left out, unless it is the producers'. Without names every enabled
+// queue runs. The error joins every mistake, each with the reason: a name of no enabled queue,
+// or a queue that is emitted to and does not run.
+func (c *Catalog) Only(names []string) (*Catalog, error) {
+	if len(names) == 0 {
+		return c, nil
+	}
+	running, mistakes := c.named(names)
+	only := *c
+	only.Queues = slices.Clone(c.Queues)
+	for i := range only.Queues {
+		only.Queues[i].Enabled = running[only.Queues[i].ID]
+	}
+	mistakes = append(mistakes, only.needs()...)
+	only.Sources = map[string]Source{}
+	for name, s := range c.Sources {
+		s.Events = maps.Clone(s.Events)
+		maps.DeleteFunc(s.Events, func(_, id string) bool { return !running[id] })
+		if len(s.Events) > 0 || name == Producers {
+			only.Sources[name] = s
+		}
+	}
+	if err := errors.Join(mistakes...); err != nil {
+		return nil, err
+	}
+	return &only, nil
+}
+
+// named returns the ids of enabled queues by their names.
+func (c *Catalog) named(names []string) (ids map[string]bool, mistakes []error) {
+	ids = map[string]bool{}
+	for _, name := range names {
+		name = strings.TrimSpace(name)
+		q, ok := c.Queue(name)
+		switch {
+		case name == "":
+			mistakes = append(mistakes, errors.New("QUEUES: an entry is empty"))
+		case !ok:
+			mistakes = append(mistakes, fmt.Errorf("QUEUES: no queue has the id or alias %s", shown(name)))
+		case !q.Enabled:
+			mistakes = append(mistakes, fmt.Errorf("QUEUES: queue %s is not enabled in the catalog", q.ID))
+		case ids[q.ID]:
+			mistakes = append(mistakes, fmt.Errorf("QUEUES: queue %s is named twice", q.ID))
+		}
+		if ok && q.Enabled {
+			ids[q.ID] = true
+		}
+	}
+	return ids, mistakes
+}
+
+// needs reports what the handlers of enabled queues emit to and nobody would take.
+func (c *Catalog) needs() (mistakes []error) {
+	reasons := map[string]bool{}
+	for _, q := range c.Queues {
+		for _, h := range q.Handlers {
+			for _, id := range h.Emits {
+				switch to, isQueue := c.Queue(id); {
+				case !q.Enabled, isQueue && to.Enabled, !isQueue && slices.Contains(c.OtherTopics(), id):
+				case isQueue:
+					reasons[fmt.Sprintf("QUEUES: queue %s emits to queue %s, which does not run here: name it too", q.ID, id)] = true
+				default:
+					reasons[fmt.Sprintf("QUEUES: queue %s emits to topic %s, and no queue that takes messages of it runs here: name one too", q.ID, id)] = true
+				}
+			}
+		}
+	}
+	for _, reason := range slices.Sorted(maps.Keys(reasons)) {
+		mistakes = append(mistakes, errors.New(reason))
+	}
+	return mistakes
+}

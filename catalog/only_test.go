@@ -1,0 +1,141 @@
+package catalog_test
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"billhook/catalog"
+)
+
+// running lists the ids of the queues that run, in the order of the file.
+func running(c *catalog.Catalog) (ids []string) {
+	for _, q := range c.Queues {
+		if q.Enabled {
+			ids = append(ids, q.ID)
+		}
+	}
+	return ids
+}
+
+func TestADeploymentRunsTheQueuesThatItNamesAlone(t *testing.T) {
+	t.Parallel()
+	shipped, err := catalog.Load("")
+	require.NoError(t, err)
+	before := running(shipped)
+	for sentence, test := range map[string]struct {
+		names, want, variables, sources []string
+	}{
+		"PayNow alone takes two queues of one pool, and no gateway": {
+			[]string{"paynow-events", "pay-subscription-update"}, []string{"paynow-events", "pay-subscription-update"},
+			[]string{"SUBSCRIPTION_SERVICE_URL"}, []string{"generic", "paynow"},
+		},
+		"an alias is a name too, and spaces are none": {
+			[]string{" q:sub:plan_change", "q:sub:usage_sync "}, []string{"sub-plan-change", "sub-usage-sync"},
+			[]string{"PLATFORM_URL"}, []string{"generic"},
+		},
+		"one queue is enough; the producers keep their door": {
+			[]string{"pay-subscription-update"}, []string{"pay-subscription-update"}, []string{"SUBSCRIPTION_SERVICE_URL"}, []string{"generic"},
+		},
+	} {
+		only, err := shipped.Only(test.names)
+		require.NoError(t, err, sentence)
+		require.Equal(t, test.want, running(only), sentence)
+		var variables []string
+		for _, target := range only.TargetsOf("") {
+			variables = append(variables, target.URLVariable)
+		}
+		require.Equal(t, test.variables, variables, sentence)
+		require.Equal(t, test.sources, slices.Sorted(maps.Keys(only.Sources)), sentence)
+	}
+	all, err := shipped.Only(nil)
+	require.NoError(t, err)
+	require.Same(t, shipped, all, "without names every enabled queue runs")
+	require.Equal(t, before, running(shipped), "a narrowed catalog leaves the whole one as it was")
+	require.NotEmpty(t, shipped.Sources[catalog.Producers].Events)
+}
+
+func TestADeploymentThatLacksWhatItNeedsIsRefusedWithTheReason(t *testing.T) {
+	t.Parallel()
+	shipped, err := catalog.Load("")
+	require.NoError(t, err)
+	for sentence, test := range map[string]struct {
+		names []string
+		want  string
+	}{
+		"a queue that there is not":  {[]string{"paynow-event"}, "QUEUES: no queue has the id or alias paynow-event"},
+		"a queue that is not on":     {[]string{"orders-process"}, "QUEUES: queue orders-process is not enabled in the catalog"},
+		"a queue twice":              {[]string{"sub-plan-change", "q:sub:plan_change"}, "QUEUES: queue sub-plan-change is named twice"},
+		"nothing between two commas": {[]string{"sub-plan-change", " "}, "QUEUES: an entry is empty"},
+		"a queue that emits to one that does not run": {
+			[]string{"paynow-events"}, "QUEUES: queue paynow-events emits to queue pay-subscription-update, which does not run here: name it too",
+		},
+		"several mistakes": {
+			[]string{"paynow-events", "nobody"},
+			"QUEUES: no queue has the id or alias nobody\nQUEUES: queue paynow-events emits to queue pay-subscription-update, which does not run here: name it too",
+		},
+	} {
+		_, err := shipped.Only(test.names)
+		require.EqualError(t, err, test.want, sentence)
+	}
+}
+
+func TestATopicThatIsEmittedToNeedsAQueueThatTakesItsMessages(t *testing.T) {
+	t.Parallel()
+	c := &catalog.Catalog{
+		Topics: []catalog.Topic{{ID: "news"}},
+		Queues: []catalog.Queue{
+			{ID: "teller", Enabled: true, Handlers: map[string]catalog.Handler{"told": {Emits: []string{"news"}}}},
+			{ID: "reader", Enabled: true, SharedTopic: "news"},
+		},
+	}
+	_, err := c.Only([]string{"teller"})
+	require.EqualError(t, err, "QUEUES: queue teller emits to topic news, and no queue that takes messages of it runs here: name one too")
+	_, err = c.Only([]string{"teller", "reader"})
+	require.NoError(t, err)
+}
+
+// Whatever is named: what runs was named and enabled, what is routed or emitted to runs, and
+// no target is needed that the whole catalog does not need.
+func TestANarrowedCatalogNeedsNothingThatDoesNotRun(t *testing.T) {
+	t.Parallel()
+	shipped, err := catalog.Load("")
+	require.NoError(t, err)
+	var names []string
+	for _, q := range shipped.Queues {
+		names = append(names, q.ID)
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		chosen := rapid.SliceOfDistinct(rapid.SampledFrom(names), func(s string) string { return s }).Draw(t, "names")
+		only, err := shipped.Only(chosen)
+		if err != nil {
+			for line := range strings.SplitSeq(err.Error(), "\n") {
+				require.Contains(t, line, "QUEUES: ")
+			}
+			return
+		}
+		if len(chosen) > 0 {
+			require.ElementsMatch(t, chosen, running(only))
+		}
+		for _, s := range only.Sources {
+			for _, id := range s.Events {
+				require.Contains(t, running(only), id)
+			}
+		}
+		for _, target := range only.TargetsOf("") {
+			require.Contains(t, shipped.TargetsOf(""), target)
+		}
+		for _, q := range only.Queues {
+			for _, h := range q.Handlers {
+				for _, id := range h.Emits {
+					to, isQueue := only.Queue(id)
+					require.True(t, !q.Enabled || !isQueue || to.Enabled, "%s emits to %s", q.ID, id)
+				}
+			}
+		}
+	})
+}

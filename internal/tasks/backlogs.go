@@ -1,0 +1,49 @@
+package tasks
+
+import (
+	"context"
+	"time"
+
+	"billhook/internal/backlog"
+)
+
+// Backlogs knows how many messages wait in the broker.
+type Backlogs interface {
+	// Backlogs returns the number of each subscription's messages that are not acknowledged, by the
+	// subscription's id, and when that was so. A subscription of which it is not known is missing.
+	Backlogs(ctx context.Context) (messages map[string]int64, at time.Time, err error)
+}
+
+// Waiting is what count-backlogs found: the queues that could be counted, and their messages.
+type Waiting struct {
+	Queues   int   `json:"queues"`
+	Messages int64 `json:"messages"`
+}
+
+// countBacklogs writes down how many messages of each enabled queue wait in the broker, for the door
+// and for people. Where nothing can be counted it writes nothing, and nobody is refused for it.
+func (s *Service) countBacklogs(ctx context.Context) (Waiting, error) {
+	var waiting Waiting
+	if s.Backlogs == nil {
+		return waiting, nil
+	}
+	all, at, err := s.Backlogs.Backlogs(ctx)
+	if err != nil {
+		return waiting, err
+	}
+	counted := map[string]int64{}
+	for _, q := range s.Catalog.Queues {
+		messages, known := all[q.PushSubscription()]
+		if !q.Enabled || !known {
+			continue
+		}
+		counted[q.ID] = messages
+		s.Metrics.Backlog(q.ID, messages)
+		waiting.Queues++
+		waiting.Messages += messages
+	}
+	if len(counted) == 0 {
+		return waiting, nil
+	}
+	return waiting, backlog.Write(ctx, s.Store, at, counted)
+}

@@ -26,7 +26,10 @@ type Catalog struct {
 	Products       map[string]Product // by product id
 	Contracts      *contract.Set      // the body formats, with what messages.yaml declares of them
 	Sources        map[string]Source  // by name, as in POST /webhooks/{source}
-	Targets        map[string]Target  // the services that handlers post to, by name
+	// Notifications are the channels that an event is told on, by its type.
+	Notifications map[string][]string
+	Targets       map[string]Target // the services that handlers post to, by name
+	Endpoints     Endpoints         // the addresses that third parties register
 }
 
 // Queue is one queue: its push subscription to a topic, its dead letters and the rules of
@@ -88,6 +91,8 @@ type Queue struct {
 	OnOrphan    OnOrphan      `json:"on_orphan"`
 	OnPoison    OnPoison      `json:"on_poison"`
 	OnCorrected OnCorrected   `json:"on_corrected"`
+	// DedupeBy is what an event of the queue is known by.
+	DedupeBy DedupeBy `json:"dedupe_by"`
 	// FourEyes: an operation on the queue's dead letters needs a second person.
 	FourEyes bool `json:"four_eyes"`
 	// Batch is how many concurrent attempts one call of the queue's handlers takes.
@@ -123,6 +128,8 @@ type (
 	OnOrphan string
 	// OnPoison is what becomes of the later messages of an ordering key after a dead letter.
 	OnPoison string
+	// DedupeBy is what two messages have in common that are the same event.
+	DedupeBy string
 	// OnCorrected is what becomes of another payload under the id of a dead letter, of which
 	// nothing was applied. Under the id of any other event it is a conflict.
 	OnCorrected string
@@ -140,6 +147,9 @@ const (
 	Park      OnPoison    = "park"      // they wait, in order, until it is replayed or discarded
 	Refuse    OnCorrected = "refuse"    // a conflict, and a dead letter of its own
 	Accept    OnCorrected = "accept"    // a new attempt, which closes the dead letter
+
+	ByEventID        DedupeBy = "event_id"        // the id of its message
+	ByIdempotencyKey DedupeBy = "idempotency_key" // the key that its message names, or the id of one that names none
 
 	RefuseMore OnFull = "refuse" // the door refuses more, until some are done
 	AlertAlone OnFull = "alert"  // an alert fires, and the door takes what comes
@@ -286,10 +296,30 @@ func (c *Catalog) EmitsTo(handler string) (Queue, bool) {
 	return Queue{}, false
 }
 
+// EmitsOf returns the queues and topics that the named handler, of an enabled queue, emits to.
+func (c *Catalog) EmitsOf(handler string) []string {
+	q, _ := c.HandledBy(handler)
+	for _, h := range q.Handlers {
+		if h.Name == handler {
+			return h.Emits
+		}
+	}
+	return nil
+}
+
 // Handler finds the handler of an event type: the type's own, else that of the narrowest
 // pattern that holds it.
 func (q Queue) Handler(eventType string) (Handler, bool) {
 	return routing.Table[Handler](q.Handlers).Find(eventType)
+}
+
+// EventID is what an event is known by: its record, its dead letter, what it emits, and at the
+// service that its handler calls. id and idempotencyKey are those of its message.
+func (q Queue) EventID(id, idempotencyKey string) string {
+	if q.DedupeBy == ByIdempotencyKey && idempotencyKey != "" {
+		return idempotencyKey
+	}
+	return id
 }
 
 // Remembers reports whether the queue's events have records. Without them a message costs the

@@ -124,6 +124,7 @@ func (r *reader) checkQueue(place string, q Queue, shared []Topic) {
 	require(q.OnPoison == Skip || q.OnPoison == Park, "on_poison", "must be skip or park")
 	require(q.OnPoison != Park || (q.Ordered() && !q.DeadLetter.Drop), "on_poison", "park needs an ordering key and a dead letter")
 	require(q.OnCorrected == Refuse || q.OnCorrected == Accept, "on_corrected", "must be refuse or accept")
+	require(q.DedupeBy == ByEventID || q.DedupeBy == ByIdempotencyKey, "dedupe_by", "must be event_id or idempotency_key")
 	require(q.OnTerminal == Ack || q.OnTerminal == Reject, "on_terminal", "must be ack or reject")
 	require(0 <= q.Rate.PerSecond && q.Rate.PerSecond <= maxRate, "rate.per_second", "must be 0, which is no limit, to 100000")
 	require(0 <= q.Rate.PerUser && (q.Rate.PerSecond == 0 || q.Rate.PerUser <= q.Rate.PerSecond) && q.Rate.PerUser <= maxUserRate, "rate.per_user", "must be 0, which is no limit, to 100, and at most per_second where that is set")

@@ -33,7 +33,7 @@ const (
 var embedded embed.FS
 
 // Load reads and checks the catalog: from the folder dir or, with an empty dir, the built-in
-// one. A folder may lack topics.yaml and targets.yaml; without messages.yaml it has that of the
+// one. A folder may lack topics.yaml, targets.yaml and notifications.yaml; without messages.yaml it has that of the
 // program. The error joins every mistake, one a line, each with file, queue and key.
 func Load(dir string) (*Catalog, error) {
 	if dir == "" {
@@ -43,7 +43,7 @@ func Load(dir string) (*Catalog, error) {
 }
 
 func load(files fs.FS) (*Catalog, error) {
-	c := &Catalog{Products: map[string]Product{}, Sources: map[string]Source{}, Targets: map[string]Target{}}
+	c := &Catalog{Products: map[string]Product{}, Sources: map[string]Source{}, Targets: map[string]Target{}, Notifications: map[string][]string{}}
 	r := &reader{unread: map[string]bool{}}
 	c.Contracts = r.readContracts(files)
 	r.unread[messagesFile] = len(r.mistakes) > 0
@@ -51,8 +51,9 @@ func load(files fs.FS) (*Catalog, error) {
 	if file, ok := r.file(files, topicsFile, "topics"); ok {
 		c.Topics = r.readTopics(file["topics"], topicsFile, "topics", topicPlace, names)
 	}
-	if file, ok := r.file(files, targetsFile, "targets"); ok {
+	if file, ok := r.file(files, targetsFile, "targets", "endpoints"); ok {
 		c.readTargets(r, file["targets"])
+		c.readEndpoints(r, file["endpoints"])
 	}
 	queues, haveQueues := r.file(files, queuesFile, "defaults", "queues", "outbound_topics")
 	if haveQueues {
@@ -63,6 +64,9 @@ func load(files fs.FS) (*Catalog, error) {
 	}
 	if file, ok := r.file(files, sourcesFile, "sources"); ok {
 		c.readSources(r, file["sources"], haveQueues)
+	}
+	if file, ok := r.file(files, notificationsFile, "notifications"); ok && haveQueues {
+		c.readNotifications(r, file["notifications"])
 	}
 	if len(r.mistakes) == 0 {
 		return c, nil
@@ -90,7 +94,7 @@ func (r *reader) file(files fs.FS, name string, keys ...string) (map[string]*yam
 // root parses a file. One that may be missing is then no mistake.
 func (r *reader) root(files fs.FS, name string) (root *yaml.Node, ok bool) {
 	data, err := fs.ReadFile(files, name)
-	if errors.Is(err, fs.ErrNotExist) && (name == topicsFile || name == targetsFile) {
+	if errors.Is(err, fs.ErrNotExist) && slices.Contains([]string{topicsFile, targetsFile, notificationsFile}, name) {
 		return nil, false
 	}
 	if err == nil {
@@ -169,7 +173,7 @@ type rawPolicy struct {
 var ofOneQueue = []string{"id", "alias", "description", "topic", "bindings", "ordering_key", "priority", "pool", "handlers", "batch", "rate", "max_backlog"}
 
 func (c *Catalog) readQueues(r *reader, file map[string]*yaml.Node, names map[string]string) {
-	defaults := Queue{OnCorrected: Refuse}
+	defaults := Queue{OnCorrected: Refuse, DedupeBy: ByEventID}
 	if node := file["defaults"]; node != nil {
 		tree, _ := r.branch(node, queuesFile, "defaults")
 		for _, key := range ofOneQueue {

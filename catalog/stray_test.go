@@ -77,7 +77,9 @@ func namesOf(c *catalog.Catalog) []string {
 		}
 	}
 	for _, topic := range c.OutboundTopics {
-		names = append(names, topic.ID, topic.Alias)
+		if names = append(names, topic.ID); topic.Alias != "" {
+			names = append(names, topic.Alias)
+		}
 	}
 	slices.SortFunc(names, func(a, b string) int { return len(b) - len(a) })
 	return names

@@ -60,6 +60,33 @@ type Breaker struct {
 	Rest     time.Duration `json:"rest"`
 }
 
+// Endpoints are the addresses that third parties register: what each of them is spared, and when
+// it is given up. The zero value is none.
+type Endpoints struct {
+	// Timeouts, Concurrency, RatePerSecond, Burst and Breaker are those of one endpoint and
+	// instance; see Target.
+	Timeouts      Timeouts `json:"timeouts"`
+	Concurrency   int      `json:"concurrency"`
+	RatePerSecond float64  `json:"rate_per_second"`
+	Burst         int      `json:"burst"`
+	Breaker       Breaker  `json:"breaker"`
+	// Remembered is how many endpoints an instance keeps limits and breakers for.
+	Remembered int `json:"remembered"`
+	// DisableAfter is how long an endpoint may fail without a success before it is disabled.
+	DisableAfter time.Duration `json:"disable_after"`
+	// OldSecretFor is how long the secret before a rotation signs beside the new one.
+	OldSecretFor time.Duration `json:"old_secret_for"`
+}
+
+// Target is what an endpoint is to those who post to it. Every one is signed by Standard
+// Webhooks.
+func (e Endpoints) Target() Target {
+	return Target{
+		Name: "endpoint", Scheme: SchemeStandard, Timeouts: e.Timeouts, Concurrency: e.Concurrency,
+		RatePerSecond: e.RatePerSecond, Burst: e.Burst, Breaker: e.Breaker,
+	}
+}
+
 // Post is a handler without Go: it posts the event to a path of a target.
 type Post struct {
 	Target string `json:"target"`
@@ -147,6 +174,24 @@ func (c *Catalog) readTargets(r *reader, node *yaml.Node) {
 	})
 }
 
+// readEndpoints reads what holds for every endpoint. A folder may have none.
+func (c *Catalog) readEndpoints(r *reader, node *yaml.Node) {
+	if node == nil {
+		return
+	}
+	const place = targetsFile + ": endpoints"
+	tree, ok := r.branch(node, place, "")
+	if !ok {
+		return
+	}
+	r.decode(tree, &c.Endpoints, place, "")
+	require, e := r.requirer(place), c.Endpoints
+	r.checkLimits(place, e.Target())
+	require(1 <= e.Remembered && e.Remembered <= 1e6, "remembered", "must be 1 to 1000000")
+	require(time.Hour <= e.DisableAfter && e.DisableAfter <= 90*24*time.Hour, "disable_after", "must be 3600s to 7776000s")
+	require(time.Minute <= e.OldSecretFor && e.OldSecretFor <= 30*24*time.Hour, "old_secret_for", "must be 60s to 2592000s")
+}
+
 var (
 	targetName     = regexp.MustCompile(`^[a-z]([a-z0-9-]{0,38}[a-z0-9])?$`)
 	urlVariable    = regexp.MustCompile(`^[A-Z][A-Z0-9_]{1,50}_URL$`)
@@ -164,6 +209,12 @@ func (r *reader) checkTarget(place string, t Target) {
 	require(secretVariable.MatchString(t.SecretVariable), "secret_variable", "must be an environment variable that ends with _SECRET")
 	require(t.SecretFallback == "" || secretVariable.MatchString(t.SecretFallback), "secret_fallback", "must be an environment variable that ends with _SECRET")
 	require(t.Scheme == SchemeGeneric || t.Scheme == SchemeStandard, "scheme", "must be generic or standard")
+	r.checkLimits(place, t)
+}
+
+// checkLimits checks what a target is spared.
+func (r *reader) checkLimits(place string, t Target) {
+	require := r.requirer(place)
 	require(0 < t.Timeouts.Connect && t.Timeouts.Connect <= t.Timeouts.Total, "timeouts.connect", "must be above 0 and at most timeouts.total, "+seconds(t.Timeouts.Total))
 	require(t.Timeouts.Total < maxAckDeadline, "timeouts.total", "must be below 600s, the longest ack deadline")
 	require(0 <= t.Concurrency && t.Concurrency <= maxConcurrency, "concurrency", "must be 0, which is no limit, to 1000")

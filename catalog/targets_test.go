@@ -49,6 +49,27 @@ func TestAQueueThatPostsIsCatalogLinesAlone(t *testing.T) {
 	require.Equal(t, "post:post-office/v1/letters", reminders.Handlers["reminder"].Name, "no handler of Go can be called so")
 }
 
+func TestWhatHoldsForEveryEndpointStandsInTheCatalog(t *testing.T) {
+	t.Parallel()
+	c, err := catalog.Load(posting(t, "", ""))
+	require.NoError(t, err)
+	require.Equal(t, catalog.Endpoints{
+		Timeouts: catalog.Timeouts{Connect: 250 * time.Millisecond, Total: 10500 * time.Millisecond}, Concurrency: 3, RatePerSecond: 0.5, Burst: 7,
+		Breaker: catalog.Breaker{Failures: 2, Rest: 1500 * time.Millisecond}, Remembered: 9, DisableAfter: time.Hour, OldSecretFor: 90500 * time.Millisecond,
+	}, c.Endpoints)
+	require.Equal(t, catalog.SchemeStandard, c.Endpoints.Target().Scheme)
+	require.False(t, c.Endpoints.Target().Internal)
+	require.Equal(t, c.Endpoints.Breaker, c.Endpoints.Target().Breaker)
+	none, err := catalog.Load("testdata/small")
+	require.NoError(t, err)
+	require.Zero(t, none.Endpoints)
+	shipped, err := catalog.Load("")
+	require.NoError(t, err)
+	require.Equal(t, []string{"endpoint-events"}, shipped.EmitsOf("webhooks.deliver"))
+	require.Empty(t, shipped.EmitsOf("points.credit"))
+	require.Empty(t, shipped.EmitsOf("journal.post"), "its queue is not enabled")
+}
+
 func TestATargetOfADisabledQueueIsNeededByNobody(t *testing.T) {
 	t.Parallel()
 	c, err := catalog.Load(posting(t, "enabled: true\n    batch", "batch"))
@@ -116,6 +137,15 @@ func TestEachMistakeOfATargetNamesFileTargetAndKey(t *testing.T) {
 		"a breaker that never rests":       {`, rest: "60s"`, "", target + "breaker.rest: must be above 0s and at most 86400s where failures is above 0, and only there"},
 		"a breaker of a thousand and one":  {"failures: 3", "failures: 1001", target + "breaker.failures: must be 0, which is any number, to 1000"},
 
+		"an unknown key of the endpoints": {"remembered: 9", "remembers: 9", "targets.yaml: endpoints: remembered: must be 1 to 1000000\ntargets.yaml: endpoints: remembers: unknown key"},
+		"no endpoint remembered":          {"remembered: 9", "remembered: 0", "targets.yaml: endpoints: remembered: must be 1 to 1000000"},
+		"endpoints given up in a minute":  {`disable_after: "3600s"`, `disable_after: "60s"`, "targets.yaml: endpoints: disable_after: must be 3600s to 7776000s"},
+		"endpoints never given up":        {`disable_after: "3600s"`, `disable_after: "7776001s"`, "targets.yaml: endpoints: disable_after: must be 3600s to 7776000s"},
+		"an old secret that ends at once": {`old_secret_for: "90.5s"`, `old_secret_for: "0s"`, "targets.yaml: endpoints: old_secret_for: must be 60s to 2592000s"},
+		"endpoints called without an end": {`total: "10.5s"`, `total: "600s"`, "targets.yaml: endpoints: timeouts.total: must be below 600s, the longest ack deadline"},
+		"endpoints with half a limit":     {"  burst: 7\n", "", "targets.yaml: endpoints: burst: must be 1 to 1000000 where rate_per_second is above 0, and only there"},
+		"endpoints that are a list":       {"endpoints:\n  timeouts", "endpoints:\n  - timeouts", ""},
+
 		"a target that there is not":       {"target: post-office", "target: post-box", handler + "post.target: no target has the name post-box"},
 		"a name beside it":                 {"reminder: { post:", "reminder: { name: letters.send, post:", handler + "post: stands in the place of name, not beside it"},
 		"an unknown key of a post":         {"post: { target", "post: { method: PUT, target", handler + "post.method: unknown key"},
@@ -147,6 +177,8 @@ func TestEachMistakeOfATargetNamesFileTargetAndKey(t *testing.T) {
 			t.Parallel()
 			_, err := catalog.Load(posting(t, test.old, test.replacement))
 			switch sentence {
+			case "endpoints that are a list":
+				require.Error(t, err)
 			case "two questions about one path":
 				require.ErrorContains(t, err, ".post.reconcile: must be the same in every entry that posts to this path, and so must the form")
 			case "a batch longer than its handlers":

@@ -92,6 +92,7 @@ func TestTerraformRefusesWhatTheLoaderRefuses(t *testing.T) {
 		"a duration without its unit":                {`message_ttl: "3600s"`, `message_ttl: "3600"`, "duration"},
 		"two queues of one name":                     {"id: reminders", "id: bookings", "twice"},
 		"corrections that may be taken":              {"on_poison: skip", "on_poison: skip\n  on_corrected: maybe", "on_corrected: must be refuse or accept"},
+		"a key that no body names":                   {"on_poison: skip", "on_poison: skip\n  dedupe_by: idempotency_key", "dedupe_by: must be event_id: a message.v1 body names no idempotency key"},
 		"an emission to nobody":                      {"[seat-news]", "[seat-olds]", "handlers.seat.freed.emits: no queue or topic has the id seat-olds"},
 		"an emission to the alias of a topic":        {"[seat-news]", "[seat.news]", "handlers.seat.freed.emits: no queue or topic has the id seat.news"},
 		"an emission that is listed twice":           {"[seat-news]", "[seat-news, seat-news]", "handlers.seat.freed.emits: lists a topic twice"},

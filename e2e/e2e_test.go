@@ -108,6 +108,7 @@ var cases = []stackCase{
 	{"a service that refuses makes a dead letter", serviceRefuses},
 	{"a service that forgets its answer is asked, not told again", serviceForgets},
 	{"a producer inside the house enqueues under the old name", enqueued},
+	{"a list of messages is taken but for the bad one, once and in order", listed},
 	{"what a killed worker has not published is relayed", relayed},
 	{"an order with an odd uid is credited to the user or to the customer", oddUids},
 	{"an order is credited whatever else is odd about it", oddFields},
@@ -123,6 +124,9 @@ var cases = []stackCase{
 	{"a guest's points move to the user once, and are refunded from there", customerLinked},
 	{"a product that was forgotten is set, and its order replayed and credited", productSet},
 	{"a product is worth what it was set to, until it is retired", productChanged},
+	{"an endpoint of a third party is told, signed with its own secret", endpointTold},
+	{"an endpoint that fails is told again, and shown as failing", endpointFails},
+	{"an endpoint that is gone is given up with an event that says so", endpointGone},
 	{"a trial is paid, told and refunded", trialPaid},
 	{"a renewal is started once at a gateway that fails and loses its answer", renewalStarted},
 	{"a payment that is declined is told, and one that nobody could be told of is not made", paymentDeclined},
@@ -130,6 +134,11 @@ var cases = []stackCase{
 	{"a refund's dead letter is replayed by two persons", fourEyes},
 	{"a webhook is known by its signature and its time", signaturesChecked},
 	{"metrics are at no public port, and an unsigned body is not read", doors},
+	{"a bulk with one bad item and one for later does the others at once", halfFailedBulk},
+	{"an old version of a document is superseded", oldVersion},
+	{"an event for analytics leaves no record, and may be lost", trackedWithoutRecord},
+	{"an order's notifications go out once on each channel", orderNotified},
+	{"a notification that names nobody is a dead letter", notificationRefused},
 	{"no personal value is anywhere behind the door", noPersonalData}, // the last case: it looks at the data of all others
 }
 
@@ -171,7 +180,8 @@ func TestOnTerraformsTopology(t *testing.T) {
 // attempts, doubling.
 func shortWaits(t *testing.T) (folder string) {
 	t.Helper()
-	return changedCatalog(t, `minimum_backoff: "10s"`, `minimum_backoff: "0.5s"`, `minimum_backoff: "60s"`, `minimum_backoff: "0.5s"`, `jitter: "30s"`, `jitter: "0s"`)
+	return changedCatalog(t, `minimum_backoff: "10s"`, `minimum_backoff: "0.5s"`, `minimum_backoff: "60s"`, `minimum_backoff: "0.5s"`, `minimum_backoff: "5s"`, `minimum_backoff: "0.5s"`, `jitter: "30s"`, `jitter: "0s"`,
+		`schedule: ["0s", "5s", "30s"]`, `schedule: ["0s", "0.5s", "1s"]`)
 }
 
 // changedCatalog returns a folder with the shipped catalog. In its queues the first text of

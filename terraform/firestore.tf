@@ -21,6 +21,9 @@ locals {
 
     paynowCustomers = ["since", "taught_by"]
 
+    endpoints     = ["url", "events", "secret", "old_secret", "created_at", "changed_at", "failing_since"]
+    endpointLists = ["url", "events", "created_at", "changed_at", "failing_since"]
+
     refunds = ["reserved_at", "settled_at"]
   }
 }

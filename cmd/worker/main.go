@@ -205,7 +205,7 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 	parts := worker.Config{
 		Catalog: cat, Targets: targets, Pool: cfg.Pool, Store: documents, Publisher: publisher,
 		Authenticator: worker.Authenticate(verifier),
-		Access:        access, Log: log, Metrics: metrics, Now: time.Now,
+		Access:        access, Log: log, Metrics: metrics, Now: time.Now, PrivateEndpoints: cfg.emulated(),
 	}
 	if !cfg.emulated() { // an emulator counts nothing
 		if parts.Backlogs, err = pubsub.NewBacklogs(clients, cfg.Project, time.Now); err != nil {

@@ -154,6 +154,18 @@ func TestAnAlarmIsATaskARequestAndTwoReads(t *testing.T) {
 	require.InDelta(t, 4.925, millionAlarms(), 0.001)
 }
 
+func TestAQueueWithoutRecordsSavesTwoWritesAndARemoval(t *testing.T) {
+	t.Parallel()
+	document := "| " + leasedRow + " | 0 | 2 | 2 |\n| " + lossyRow + " | 0 | 0 | 0 |\n"
+	dollars, written, err := millionRecords(document)
+	require.NoError(t, err)
+	// By hand: two million writes at $1.80, and a million deletes at $0.20.
+	require.InDelta(t, 3.80, dollars, 0.001)
+	require.InDelta(t, 2, written, 0.001)
+	_, _, err = millionRecords("")
+	require.ErrorContains(t, err, "exactly-once.md")
+}
+
 func TestAMissingRowIsAnError(t *testing.T) {
 	t.Parallel()
 	_, err := parseOperations("| duplicate | 1 | 1, refused | 0 |\n")

@@ -40,7 +40,7 @@ var faultsOfCatalog = []fault{
 	{"a message that waits comes back to every queue of its topic", settle, `message.Attributes = w.queue.Addressed(message.Attributes)`, `_ = message.Attributes`, pushDir, "TestAMessageOfASharedTopicComesBackToItsQueueAlone"},
 	{"a replay reaches every queue of its topic", operate, `Attributes: q.Addressed(attributes)}`, `Attributes: attributes}`, lettersDir, "TestAReplayOnASharedTopicIsForTheQueueAlone"},
 	{"an orphan is put back for every queue of its topic", tasks, `again.Attributes = q.Addressed(again.Attributes)`, `_ = again`, tasksDir, "TestAnOrphanOfASharedTopicIsPutBackForItsQueueAlone"},
-	{"a producer's message reaches every queue of the topic", "internal/webhook/webhook.go", `m.Attributes = q.Addressed(m.Attributes)`, `_ = m`, "internal/webhook", "TestAMessageForAQueueOnASharedTopicNamesTheQueue"},
+	{"a producer's message reaches every queue of the topic", "internal/webhook/webhook.go", `out.message.Attributes = out.queue.Addressed(out.message.Attributes)`, `_ = out`, "internal/webhook", "TestAMessageForAQueueOnASharedTopicNamesTheQueue"},
 	{"what is not bound is handled", turn, `case !q.Takes(d.message.Attributes):`, `case false:`, pushDir, "TestAMessageThatIsNotBoundIsDropped"},
 	{"any pattern has the event type", routes, `Narrower(p, best) < 0)`, `Narrower(p, best) > 0)`, catalogs, "TestTheHandlerOfATypeIsItsOwnElseThatOfTheNarrowestPattern"},
 	{"a message may be put on a queue by the name of its dead letters", declared, `return q.ID == name || (q.Alias`, `return slices.Contains(q.DeadLetter.Aliases, name) || q.ID == name || (q.Alias`, catalogs, "TestOldNamesLeadToWhatTheyNamed"},
@@ -50,7 +50,7 @@ var faultsOfCatalog = []fault{
 	{"minutes are taken for seconds", decodes, `!durationShape.Match(unquoted)`, `false`, catalogs, mistakes},
 	{"a queue's own schedule changes that of the defaults", loads, `raw, own = rawPolicy{}, map`, `raw, own = rawPolicy(inherited), map`, catalogs, "TestAQueuesScheduleLeavesThatOfTheDefaults"},
 	{"the doctor looks for the topic of each queue alone", doctor, `topic != nil && !kept && !shared {`, `topic != nil && !kept {`, agreement, "TestProvisionDoctorAndSimulatorAgree"},
-	{"a catalog that the worker refuses is sound", "internal/worker/worker.go", `return registry.Check(c)`, `return registry.Check(&catalog.Catalog{})`, "cmd/billhook", "TestCatalogCheckReportsWhatTheWorkerWouldRefuse"},
+	{"a catalog that the worker refuses is sound", "internal/worker/worker.go", `registry.Check(c))`, `registry.Check(&catalog.Catalog{}))`, "cmd/billhook", "TestCatalogCheckReportsWhatTheWorkerWouldRefuse"},
 	// Those of posts to services, of what services are spared, and of batches.
 	// What is posted where.
 	{"a post goes to the place of the question", notify, `Path: p.post.Path, ID`, `Path: p.post.Reconcile, ID`, notifyDir,

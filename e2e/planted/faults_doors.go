@@ -105,7 +105,7 @@ var faultsOfDoors = []fault{
 // PayloadHash`, contractDir, "TestAnEnvelopesKeyIsTheFirstFieldThatItHas"},
 	{"a queue handles what nothing declares", "catalog/messages.go", `!contracts.Declares(q.Contract, name)`, `false`, catalogs, mistakes},
 	{"a body that nothing declares is no body of its queue", "internal/push/event.go", `return retry.Permanent("contract_broken", err)`, `return retry.Unreadable("body_malformed", err)`, pushDir, "TestAQueueOfMessagesHandsThemOver"},
-	{"a producer is not told of a version that nothing declares", webhook, `if isUndeclared && queue != "" {`, `if isUndeclared && queue == "never" {`, webhookDir, "TestAMessageIsTakenByWhatIsDeclaredOfIt"},
+	{"a producer is not told of a version that nothing declares", webhook, `if isUndeclared && to != nil {`, `if isUndeclared && to != nil && from.Name == "" {`, webhookDir, "TestAMessageIsTakenByWhatIsDeclaredOfIt"},
 	// Those that let something personal through, or refuse an id.
 	{"digits alone in an id are never a card", detectors, `longest := 16`, `longest := 12`, piiDir, alone},
 	{"a flake of 19 digits is a card", detectors, `if r.shape == uid {`, `if r.shape != code {`, piiDir, alone},

@@ -99,6 +99,15 @@ func (b Body) Identity() (id, eventType string) {
 	return b.text(b.contract.format.ID), b.text(b.contract.format.Type)
 }
 
+// KnownAs returns the body with the id that its event is known by, where that is not its own. It
+// has what the body has, which must not be used any more.
+func (b Body) KnownAs(id string) Body {
+	if at := b.at(b.contract.format.ID); at.String() != id {
+		at.SetString(id)
+	}
+	return b
+}
+
 // Version is that of the declaration of the body's content.
 func (b Body) Version() int64 { return max(b.number(b.contract.format.Version), 1) }
 

@@ -132,6 +132,12 @@ func (s *Set) format(name string) *known {
 // Known reports whether bodies of the format can be read.
 func (s *Set) Known(format string) bool { return s.format(format) != nil }
 
+// NamesKeys reports whether bodies of the format can name an idempotency key beside their id.
+func (s *Set) NamesKeys(format string) bool {
+	f := s.format(format)
+	return f != nil && f.IdempotencyKey != ""
+}
+
 // Names are those of the formats whose bodies can be read.
 func (s *Set) Names() (names []string) {
 	for _, f := range s.formats {
@@ -305,7 +311,9 @@ type Stamp struct {
 	ID, Tenant, RoutingKey string
 	// OrderingKey is what the message waits behind; empty: nothing.
 	OrderingKey string
-	At          time.Time
+	// Since is what its age counts from; zero: At.
+	Since time.Time
+	At    time.Time
 }
 
 // Compose makes the message of a body that a program made: it gets its id and its time, and
@@ -315,6 +323,10 @@ func (s *Set) Compose(made Body, stamp Stamp) (Body, Message, error) {
 	stamped := reflect.New(f.Head)
 	stamped.Elem().Set(made.whole())
 	at := stamp.At.UTC().Format(time.RFC3339Nano)
+	since := at
+	if !stamp.Since.IsZero() {
+		since = stamp.Since.UTC().Format(time.RFC3339Nano)
+	}
 	follow(stamped, made.contract.places[f.ID]).SetString(stamp.ID)
 	follow(stamped, made.contract.places[f.Time]).SetString(at)
 	body, err := s.Held(Of(stamped.Interface()))
@@ -322,7 +334,7 @@ func (s *Set) Compose(made Body, stamp Stamp) (Body, Message, error) {
 		return Body{}, Message{}, err
 	}
 	attributes := body.Attributes()
-	attributes.Tenant, attributes.RoutingKey, attributes.FirstPublished = stamp.Tenant, stamp.RoutingKey, at
+	attributes.Tenant, attributes.RoutingKey, attributes.FirstPublished = stamp.Tenant, stamp.RoutingKey, since
 	m := Message{OrderingKey: attributes.Order(stamp.OrderingKey), Attributes: attributes.Map()}
 	if err = attributes.Validate(); err == nil {
 		m.Data, err = body.Append(nil)

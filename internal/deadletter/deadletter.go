@@ -47,6 +47,9 @@ type Letter struct {
 	Reason string
 	// Status is the class code of the failure: 400, 409 or 422.
 	Status int
+	// IdempotencyKey is what the message names, which an attribute repeats for those who do not
+	// read bodies.
+	IdempotencyKey string
 	// Detail says more, in codes and field paths: never a payload value.
 	Detail             string
 	SourceQueue        string
@@ -86,6 +89,9 @@ func Publish(ctx context.Context, to Publisher, queue catalog.Queue, letter Lett
 	}
 	if !letter.FirstPublishedAt.IsZero() && from[contract.AttrFirstPublished] == "" {
 		attributes[contract.AttrFirstPublished] = stamp(letter.FirstPublishedAt)
+	}
+	if letter.IdempotencyKey != "" && from[contract.AttrIdempotencyKey] == "" {
+		attributes[contract.AttrIdempotencyKey] = letter.IdempotencyKey
 	}
 	if attributes[AttrReplayCount] == "" {
 		attributes[AttrReplayCount] = "0"
@@ -153,7 +159,7 @@ func Keep(ctx context.Context, to store.GetCommitter, queue catalog.Queue, m con
 	replays, _ := strconv.ParseInt(m.Attributes[AttrReplayCount], 10, 64)
 	item := Item{
 		State: Open, Queue: queue.ID, SourceMessageID: source, Reason: reason, Status: status, Detail: m.Attributes[AttrDetail],
-		Attempts: attempts, ReplayCount: max(replays, 0), EventID: m.Attributes[contract.AttrEventID],
+		Attempts: attempts, ReplayCount: max(replays, 0), EventID: queue.EventID(m.Attributes[contract.AttrEventID], m.Attributes[contract.AttrIdempotencyKey]),
 		EventType: m.Attributes[contract.AttrEventType], OrderingKey: m.Attributes[contract.AttrOrderingKey],
 		FirstPublished: moment(m.Attributes[contract.AttrFirstPublished]), DeadLettered: moment(m.Attributes[AttrDeadLetteredAt]),
 		Kept: now, Expires: now.Add(queue.DeadLetter.Retention), Tenant: m.Attributes[contract.AttrTenant], Hour: now.UTC().Format("2006-01-02T15"),

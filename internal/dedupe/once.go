@@ -20,14 +20,14 @@ import (
 const tries = 3
 
 // Begin starts the run of an event. record carries the event's identity: queue,
-// tenant, ids, type, payload hash, ordering key, and the ticket of the delivered copy.
-// It reads nothing. With a rememberFor of 0 the run has no record in the store: it finds nothing
-// of other runs, and they find nothing of it.
+// tenant, ids, type, payload hash, ordering key, the ticket of the delivered copy, and the
+// attempts that were made before the message came here. It reads nothing. With a rememberFor of 0
+// the run has no record in the store: it finds nothing of other runs, and they find nothing of it.
 func (o *Once) Begin(key store.Key, record Record, rememberFor time.Duration) *Run {
 	ticket := record.DelayTicket
-	record.Attempts, record.Result, record.DelayTicket, record.CreatedAt = 0, "", "", time.Time{}
+	record.Result, record.DelayTicket, record.CreatedAt = "", "", time.Time{}
 	record.Corrected, record.DeadLetters = nil, nil
-	return &Run{once: o, key: key, token: o.NewToken(), record: record, rememberFor: rememberFor, ticket: ticket}
+	return &Run{once: o, key: key, token: o.NewToken(), record: record, given: record.Attempts, rememberFor: rememberFor, ticket: ticket}
 }
 
 // Conflict starts the run of a payload that came under an id used before with
@@ -35,7 +35,7 @@ func (o *Once) Begin(key store.Key, record Record, rememberFor time.Duration) *R
 // never Differs.
 func (r *Run) Conflict() *Run {
 	record := r.record
-	record.ConflictsWith = r.other
+	record.ConflictsWith, record.Attempts = r.other, r.given
 	run := r.once.Begin(ConflictKey(record.Queue, record.Tenant, record.EventID, record.PayloadHash), record, r.rememberFor)
 	run.conflict, run.letters = true, r.letters
 	return run
@@ -176,7 +176,7 @@ func (r *Run) adopt(version store.Version, found Record) {
 	r.record.Attempts, r.record.Result, r.record.CreatedAt = found.Attempts, found.Result, found.CreatedAt
 	r.record.Corrected, r.record.DeadLetters = found.Corrected, found.DeadLetters
 	if found.Status == "" {
-		r.repeated = false
+		r.record.Attempts, r.repeated = r.given, false
 	}
 }
 

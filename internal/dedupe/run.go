@@ -24,7 +24,9 @@ type Run struct {
 	key   store.Key
 	token string
 	// record is what will be written; what the store held is in version and attempts.
-	record      Record
+	record Record
+	// given is how many attempts were made before the message came here.
+	given       int64
 	rememberFor time.Duration
 	// version of the record as last read; 0: absent, as far as known.
 	version store.Version

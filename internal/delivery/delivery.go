@@ -32,6 +32,8 @@ type Config struct {
 	Target  catalog.Target
 	BaseURL string // http or https; it may hold user and password
 	Secret  string // to rotate it, let the target accept both first
+	// Also sign beside Secret; for the scheme standard alone.
+	Also []string
 	// Client sends; nil: one of its own. Its redirect policy and cookies are not used.
 	Client *http.Client
 	Now    func() time.Time
@@ -57,7 +59,7 @@ func New(config Config) (*Target, error) {
 	if config.Now == nil {
 		return nil, errors.New("delivery: no clock")
 	}
-	signer, err := signature.NewSigner(signature.Scheme(config.Target.Scheme), config.Secret)
+	signer, err := signature.NewSigner(signature.Scheme(config.Target.Scheme), config.Secret, config.Also...)
 	if err != nil {
 		return nil, err
 	}

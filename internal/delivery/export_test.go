@@ -1,8 +1,10 @@
 package delivery
 
 import (
+	"context"
 	"crypto/tls"
 	"net/http"
+	"net/netip"
 
 	"billhook/catalog"
 )
@@ -13,3 +15,11 @@ func Transport(t catalog.Target, trust *tls.Config) *http.Transport {
 	own.TLSClientConfig = trust
 	return own
 }
+
+// Resolve has an Endpoints take the addresses of hosts from a test.
+func (e *Endpoints) Resolve(lookup func(ctx context.Context, host string) ([]netip.Addr, error)) {
+	e.lookup = lookup
+}
+
+// Remembered is how many endpoints there are limits for.
+func (e *Endpoints) Remembered() int { return e.recent.Len() }

@@ -54,6 +54,9 @@ type Emission struct {
 	To          string // the id of a queue or topic that the catalog lists for the handler
 	RoutingKey  string // matched with bindings; empty: the type of the body
 	OrderingKey string // keeps messages in order; empty: the message waits for none
+	// Since is when what it tells of was first published: its age, and so its message TTL, counts
+	// from then. Zero: from its own publishing.
+	Since time.Time
 	// Body has no id and no time of its own. The id is derived from the event and the
 	// emission's place in Emit, so a repetition has the same.
 	Body contract.Body
@@ -86,6 +89,9 @@ type Leased struct {
 	Reconcile func(ctx context.Context, event Event) (effect Effect, done bool, err error)
 	// SafeToRepeat declares that a second Do with the same id changes nothing.
 	SafeToRepeat bool
+	// ManyPlaces declares that events go to places of their own: where one is down, the events
+	// for the others are not to wait.
+	ManyPlaces bool
 	// batched: Do gathers concurrent attempts.
 	batched bool
 }
@@ -111,6 +117,7 @@ type LeasedOf[B any] struct {
 	Do           func(ctx context.Context, event Event, body B) (Effect, error)
 	Reconcile    func(ctx context.Context, event Event, body B) (effect Effect, done bool, err error)
 	SafeToRepeat bool
+	ManyPlaces   bool
 }
 
 // Typed is the Tx, or the Do of a Leased, that gives a handler its body as what it takes.
@@ -126,7 +133,7 @@ func Typed[B any](h func(context.Context, Event, B) (Effect, error)) func(contex
 
 // Leased is the handler that gives Do and Reconcile their bodies as what they take.
 func (l LeasedOf[B]) Leased() Leased {
-	untyped := Leased{SafeToRepeat: l.SafeToRepeat}
+	untyped := Leased{SafeToRepeat: l.SafeToRepeat, ManyPlaces: l.ManyPlaces}
 	if l.Do != nil {
 		untyped.Do = Typed(l.Do)
 	}

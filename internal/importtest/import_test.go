@@ -31,11 +31,11 @@ var floors = []struct {
 		"internal/failpoint", "internal/alarm",
 	}},
 	{"stores", true, []string{
-		"catalog", "internal/dedupe", "internal/handler", "internal/ledger", "internal/deadletter", "internal/lane", "internal/twophase", "internal/audit", "internal/customers", "internal/products", "internal/payments",
+		"catalog", "internal/dedupe", "internal/handler", "internal/ledger", "internal/deadletter", "internal/lane", "internal/twophase", "internal/audit", "internal/customers", "internal/products", "internal/endpoints", "internal/payments",
 		"internal/backlog",
 	}},
 	{"services and adapters", false, []string{
-		"internal/webhook", "internal/push", "internal/ops", "internal/tasks", "internal/billing", "internal/delivery", "internal/gcp", "internal/standin", "internal/importer",
+		"internal/webhook", "internal/push", "internal/ops", "internal/tasks", "internal/billing", "internal/notifications", "internal/delivery", "internal/gcp", "internal/standin", "internal/importer",
 	}},
 	// worker and local assemble services for the mains.
 	{"mains", true, []string{"cmd", "emulator", "e2e", "internal/worker", "internal/devstack", "internal/contract/schemagen"}},
@@ -45,8 +45,8 @@ var floors = []struct {
 // packages.
 var domain = []string{
 	"catalog", "internal/contract", "internal/pii", "internal/signature", "internal/retry", "internal/store", "internal/routing",
-	"internal/money", "internal/dedupe", "internal/ledger", "internal/handler", "internal/deadletter", "internal/lane", "internal/twophase", "internal/audit", "internal/customers", "internal/products", "internal/payments", "internal/billing",
-	"internal/backlog",
+	"internal/money", "internal/dedupe", "internal/ledger", "internal/handler", "internal/deadletter", "internal/lane", "internal/twophase", "internal/audit", "internal/customers", "internal/products", "internal/endpoints", "internal/payments", "internal/billing",
+	"internal/backlog", "internal/notifications",
 }
 
 // walls lists forbidden imports. The packages in from (empty: all) must not import those in

@@ -32,17 +32,18 @@ func Emit(c *catalog.Catalog, event handler.Event, effect *handler.Effect, now t
 	batch := NewBatch(now)
 	for n, emission := range effect.Emit {
 		id := ID(event, n)
-		_, message, err := c.Contracts.Compose(emission.Body, contract.Stamp{
-			ID: id, Tenant: event.Tenant, RoutingKey: emission.RoutingKey, OrderingKey: emission.OrderingKey, At: batch.now,
+		body, message, err := c.Contracts.Compose(emission.Body, contract.Stamp{
+			ID: id, Tenant: event.Tenant, RoutingKey: emission.RoutingKey, OrderingKey: emission.OrderingKey, Since: emission.Since, At: batch.now,
 		})
 		if err != nil {
 			return Emitted{}, retry.Permanent("emission_invalid", err)
 		}
-		e.IDs = append(e.IDs, id)
-		topic := emission.To
+		topic, knownAs := emission.To, id
 		if q, ok := c.Queue(emission.To); ok {
+			knownAs = q.EventID(id, body.IdempotencyKey())
 			topic, message.Attributes = q.Topic(), q.Addressed(message.Attributes)
 		}
+		e.IDs = append(e.IDs, knownAs)
 		batch.Add(topic, id, message, Source{Queue: event.Queue, Tenant: event.Tenant, EventID: event.ID})
 	}
 	effect.Writes = append(effect.Writes, batch.Writes()...)

@@ -13,6 +13,7 @@ import (
 	"billhook/internal/customers"
 	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
+	"billhook/internal/endpoints"
 	"billhook/internal/pii"
 	"billhook/internal/products"
 	"billhook/internal/serve"
@@ -27,6 +28,7 @@ type API struct {
 	Operator  *deadletter.Operator
 	Customers *customers.Operator
 	Products  *products.Keeper
+	Endpoints *endpoints.Keeper
 }
 
 // Routes adds the API's routes.
@@ -42,6 +44,7 @@ func (a *API) Routes(r chi.Router) {
 		a.deadLetterRoutes(r)
 		a.customerRoutes(r)
 		a.productRoutes(r)
+		a.endpointRoutes(r)
 		a.refundRoutes(r)
 	})
 	a.eventQueueRoutes(r)
@@ -69,6 +72,10 @@ var ladder = serve.Ladder{
 		{Of: products.ErrInvalid, As: serve.Refuse(http.StatusUnprocessableEntity, "refused", "")},
 		{Of: products.ErrChanged, As: serve.Refuse(http.StatusConflict, "changed", "The product is not worth what was expected any more; look at it again.")},
 		{Of: products.ErrBusy, As: serve.Refuse(http.StatusConflict, "busy", "Others have changed the product at the same time; look at it again.")},
+		{Of: endpoints.ErrUnknown, As: serve.Refuse(http.StatusNotFound, "endpoint_unknown", "There is no endpoint of that id.")},
+		{Of: endpoints.ErrInvalid, As: serve.Refuse(http.StatusUnprocessableEntity, "refused", "")},
+		{Of: endpoints.ErrExists, As: serve.Refuse(http.StatusConflict, "endpoint_exists", "There is an endpoint of that id.")},
+		{Of: endpoints.ErrBusy, As: serve.Refuse(http.StatusConflict, "busy", "Others have changed the endpoint at the same time; look at it again.")},
 		noRefund,
 		{Of: store.ErrInvalid, As: serve.Refuse(http.StatusBadRequest, "page_invalid", "The page is the next of an earlier answer.")},
 	},

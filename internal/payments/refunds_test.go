@@ -341,6 +341,37 @@ func TestManyWhoAskAtOnceAreRefundedOnce(t *testing.T) {
 	require.Equal(t, payments.Refunded, refundIn(t, db, "pay-1").State)
 }
 
+// While the one is about to reserve the refund, the other gets it.
+func TestOfTwoWhoAskAtOnceOneIsLetThrough(t *testing.T) {
+	t.Parallel()
+	for name, before := range map[string][]string{"nobody has asked before": nil, "another was refused before": {"refuse"}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			embedded, b := temporaryStore(t), newBank(before...)
+			if before != nil {
+				_, err := deliver(t.Context(), refunding(embedded, b), refundOf("r-0", "pay-1", ""))
+				requireVerdict(t, err, retry.Rejected, "callee_refused_422")
+			}
+			var once sync.Once
+			late := &storetest.Faults{Store: embedded, OnCommit: func(_ context.Context, _ []store.Write, do func() error) error {
+				once.Do(func() {
+					effect, err := deliver(t.Context(), refunding(embedded, b), refundOf("r-1", "pay-1", ""))
+					require.NoError(t, err)
+					require.Equal(t, "refunded", effect.Result)
+				})
+				return do()
+			}}
+			event := refundOf("r-2", "pay-1", "")
+			_, err := deliver(t.Context(), refunding(late, b), event)
+			require.Error(t, err)
+			effect, err := deliver(t.Context(), refunding(late, b), again(event))
+			require.NoError(t, err)
+			require.Equal(t, "already_refunded", effect.Result)
+			require.Equal(t, 1, b.refunded["pay-1"])
+		})
+	}
+}
+
 // The phase and the refund are committed together, so that they always agree.
 func TestTheRefundAndItsPhaseAgree(t *testing.T) {
 	t.Parallel()

@@ -39,8 +39,9 @@ type attempt struct {
 	policy  catalog.Handler
 	handler handler.Handler
 	found   bool
-	// allowed is how many attempts the event has.
-	allowed int
+	// allowed is how many attempts the event has. before are those that were made before the
+	// message came here.
+	allowed, before int
 	// republished is the message that a claim keeps, for a sweep to publish it again.
 	republished *contract.Message
 
@@ -165,6 +166,11 @@ func (s *Service) decode(q *queue, d delivery) *attempt {
 		if n >= 1 {
 			w.allowed = min(w.allowed, n)
 		}
+	}
+	if !w.replayed && w.record.Replays == 0 { // a replay has all its attempts
+		// There is one attempt at the least: whoever sent it here wanted it tried.
+		w.before = max(0, min(w.event.Body.Attempted(), w.allowed-1))
+		w.record.Attempts = int64(w.before)
 	}
 	if w.handler.Leased != nil && q.OnOrphan == catalog.Republish && len(d.message.Data) <= maxKept {
 		// Pub/Sub takes names of attributes, and bytes, that no document may have. An orphan of

@@ -63,7 +63,7 @@ func (s *Service) claim(ctx context.Context, w *attempt) verdict {
 		w.until, _ = within.Deadline()
 		seen, err := w.run.Look(within)
 		for tries := 0; err != nil || seen != dedupe.Counted; tries++ {
-			few := w.delivery.attempt-(w.run.Attempt()-1) <= unexplained
+			few := w.delivery.attempt-(w.run.Attempt()-1-w.before) <= unexplained
 			switch {
 			case tries == maxRounds:
 				return verdict{course: busy, failure: retry.Busy("contention", nil)}

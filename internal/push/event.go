@@ -78,7 +78,8 @@ func decodeEvent(contracts *contract.Set, q *queue, d delivery) (handler.Event, 
 	if replays, err := strconv.ParseInt(d.message.Attributes[deadletter.AttrReplayCount], 10, 64); err == nil && replays > 0 {
 		record.Replays = min(replays, maxReplays)
 	}
-	if id := d.message.Attributes[contract.AttrEventID]; pii.ID.Valid(id) {
+	named := d.message.Attributes[contract.AttrIdempotencyKey]
+	if id := q.EventID(d.message.Attributes[contract.AttrEventID], named); pii.ID.Valid(id) {
 		record.EventID = id
 	}
 	if tenant := d.message.Attributes[contract.AttrTenant]; tenant != "" {
@@ -95,8 +96,10 @@ func decodeEvent(contracts *contract.Set, q *queue, d delivery) (handler.Event, 
 	case err != nil:
 		return claim, record, marked(err)
 	}
-	attribute := attributes[contract.AttrEventID]
-	if claim.ID, _ = body.Identity(); !pii.ID.Valid(claim.ID) || (attribute != "" && attribute != claim.ID) {
+	id, eventType := body.Identity()
+	attribute, key := attributes[contract.AttrEventID], body.IdempotencyKey()
+	claim.ID = q.EventID(id, key)
+	if !pii.ID.Valid(claim.ID) || (attribute != "" && attribute != id) || (named != "" && named != key) {
 		claim.ID = ""
 	}
 	if err := body.Validate(); err != nil {
@@ -108,8 +111,8 @@ func decodeEvent(contracts *contract.Set, q *queue, d delivery) (handler.Event, 
 	if record.PayloadHash, err = body.PayloadHash(); err != nil {
 		return claim, record, retry.Unreadable("body_malformed", err)
 	}
-	record.EventID, record.EventType = body.Identity()
-	record.IdempotencyKey = body.IdempotencyKey()
+	record.EventID, record.EventType, record.IdempotencyKey = q.EventID(id, key), eventType, key
+	body = body.KnownAs(record.EventID)
 	record.CorrelationID = attributes[contract.AttrCorrelationID]
 	record.OrderingKey = attributes[contract.AttrOrderingKey]
 	return handler.Event{

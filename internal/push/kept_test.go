@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -99,13 +100,17 @@ func TestOfOneTargetAnOutageIsNackedAndAFailureKept(t *testing.T) {
 		"an open breaker":                             {oneTarget, retry.Busy("breaker_open", nil), false},
 		"the store":                                   {oneTarget, retry.Outage("store_unavailable", nil), false},
 		"a failure of one message":                    {oneTarget, errHandler, true},
+		"one of many places that is down":             {oneTarget, retry.Down("callee_unreachable", nil), true},
+		"an open breaker of one of many places":       {oneTarget, retry.Busy("breaker_open", nil), true},
 		"a wait that the target asks for":             {oneTarget, retry.After(time.Minute, retry.Down("callee_busy_503", nil)), true},
 		"a target that others do not share":           {budgeted, retry.Down("callee_unreachable", nil), true},
 		"the store, where others have another target": {budgeted, retry.Outage("store_unavailable", nil), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t, setup{queue: test.queue, leased: repeats(func(context.Context, handler.Event) (string, error) { return "", test.failure })})
+			leased := repeats(func(context.Context, handler.Event) (string, error) { return "", test.failure })
+			leased.ManyPlaces = strings.Contains(name, "of many places")
+			r := newRig(t, setup{queue: test.queue, leased: leased})
 			const events = 5
 			for i := range events {
 				got := r.deliverNow(paid(fmt.Sprint("e", i), known, 1))

@@ -127,14 +127,15 @@ func New(config Config) *Service {
 		if !q.Enabled {
 			continue
 		}
-		places, leased := map[string]bool{}, false
+		places, leased, many := map[string]bool{}, false, false
 		for _, spec := range q.Handlers {
 			h, _ := config.Handlers.Lookup(spec.Name)
 			// Posts to one target are to one place, whatever their paths.
 			places[cmp.Or(spec.Post.Target, spec.Name)], leased = true, leased || h.Leased != nil
+			many = many || (h.Leased != nil && h.Leased.ManyPlaces)
 		}
 		s.queues[q.ID] = &queue{
-			Queue: q, slots: newSlots(q.Concurrency, config.Timer, s.ended), calm: newCalm(), oneTarget: leased && len(places) == 1,
+			Queue: q, slots: newSlots(q.Concurrency, config.Timer, s.ended), calm: newCalm(), oneTarget: leased && !many && len(places) == 1,
 			brokerKeepsTime: q.BrokerKeepsTime(),
 			// Messages wait by a policy that is not the broker's, where the service that a leased
 			// handler calls asks for it, or behind dead letters.

@@ -40,7 +40,8 @@ func (s *Service) settle(ctx context.Context, w *attempt, v verdict) verdict {
 	}
 	letter := deadletter.Letter{
 		Message: w.delivery.message, Reason: a.Reason, Status: a.Status, Detail: detail(v.failure),
-		SourceQueue: w.queue.ID, SourceSubscription: w.delivery.subscription, SourceMessageID: w.firstID,
+		IdempotencyKey: w.record.IdempotencyKey,
+		SourceQueue:    w.queue.ID, SourceSubscription: w.delivery.subscription, SourceMessageID: w.firstID,
 		FirstPublishedAt: w.delivery.publishedAt, DeadLetteredAt: s.config.Now(),
 	}
 	reason := slog.String("reason", a.Reason)

@@ -47,9 +47,6 @@ func (c *calm) holds(ctx context.Context, now func() time.Time, read func(contex
 	return found, err
 }
 
-// maxAhead is how far ahead a time of delivery may lie.
-const maxAhead = 30 * 24 * time.Hour
-
 // turn is the second step. It drops a message that is not for the queue or is too old. It finds
 // whether the message has to wait, for its time of delivery or behind others of its key.
 func (s *Service) turn(ctx context.Context, w *attempt) verdict {
@@ -94,7 +91,7 @@ func (s *Service) turn(ctx context.Context, w *attempt) verdict {
 		looks = !calm
 	}
 	switch {
-	case due.Sub(now) > maxAhead:
+	case due.Sub(now) > lane.MaxAhead:
 		return verdict{course: failed, failure: retry.Permanent("deliver_at_too_far", nil)}
 	case looks:
 		var err error

@@ -291,16 +291,21 @@ func decodeHex(dst []byte, src string) bool {
 type Signer struct {
 	headers headers
 	scheme  Scheme
-	key     []byte
+	keys    [][]byte
 }
 
-// NewSigner returns a signer with one secret of at least MinSecret bytes.
-func NewSigner(scheme Scheme, secret string) (*Signer, error) {
-	all, err := keys(scheme, []string{secret})
+// NewSigner returns a signer with secrets of at least MinSecret bytes each. By Standard Webhooks
+// all of them sign, so that a receiver goes over from one to the next in its own time; the
+// headers of the other schemes hold one signature, and take one secret.
+func NewSigner(scheme Scheme, secret string, also ...string) (*Signer, error) {
+	all, err := keys(scheme, append([]string{secret}, also...))
 	if err != nil {
 		return nil, err
 	}
-	return &Signer{headers: schemes[scheme], scheme: scheme, key: all[0]}, nil
+	if len(all) > 1 && scheme != Standard {
+		return nil, errors.New("signature: this scheme takes one secret")
+	}
+	return &Signer{headers: schemes[scheme], scheme: scheme, keys: all}, nil
 }
 
 // Sign returns the headers for the body, signed at the given time. Only Standard Webhooks uses
@@ -316,14 +321,18 @@ func (s *Signer) Sign(id string, body []byte, at time.Time) map[string]string {
 	} else {
 		out[s.headers.id] = id
 	}
-	sum := newState(s.key).digest(id, stamp, body)
-	switch s.scheme {
-	case Generic:
-		out[s.headers.signature] = hex.EncodeToString(sum)
-	case PayNow:
-		out[s.headers.signature] = base64.StdEncoding.EncodeToString(sum)
-	case Standard:
-		out[s.headers.signature] = "v1," + base64.StdEncoding.EncodeToString(sum)
+	signatures := make([]string, len(s.keys))
+	for i, key := range s.keys {
+		sum := newState(key).digest(id, stamp, body)
+		switch s.scheme {
+		case Generic:
+			signatures[i] = hex.EncodeToString(sum)
+		case PayNow:
+			signatures[i] = base64.StdEncoding.EncodeToString(sum)
+		case Standard:
+			signatures[i] = "v1," + base64.StdEncoding.EncodeToString(sum)
+		}
 	}
+	out[s.headers.signature] = strings.Join(signatures, " ")
 	return out
 }

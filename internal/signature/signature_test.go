@@ -339,3 +339,26 @@ func BenchmarkVerify(b *testing.B) {
 		})
 	}
 }
+
+// A receiver that knows one of two secrets takes what both have signed.
+func TestEverySecretOfStandardWebhooksSigns(t *testing.T) {
+	t.Parallel()
+	const other = "another-secret-of-more-than-24-bytes"
+	now := func() time.Time { return time.Unix(1_700_000_000, 0) }
+	signer, err := signature.NewSigner(signature.Standard, secret, other)
+	require.NoError(t, err)
+	signed := signer.Sign("evt-1", []byte("body"), now())
+	values := func(name string) []string { return []string{signed[name]} }
+	for _, known := range []string{secret, other} {
+		verifier, err := signature.NewVerifier(signature.Standard, []string{known}, time.Minute, now)
+		require.NoError(t, err)
+		require.NoError(t, verifier.Verify(values, []byte("body")))
+	}
+	stranger, err := signature.NewVerifier(signature.Standard, []string{"a-third-secret-of-more-than-24-bytes"}, time.Minute, now)
+	require.NoError(t, err)
+	require.ErrorIs(t, stranger.Verify(values, []byte("body")), signature.ErrSignature)
+	for _, scheme := range []signature.Scheme{signature.Generic, signature.PayNow} {
+		_, err := signature.NewSigner(scheme, secret, other)
+		require.ErrorContains(t, err, "this scheme takes one secret")
+	}
+}

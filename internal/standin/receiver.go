@@ -66,7 +66,7 @@ type Delivery struct {
 	SubscriptionID string    `json:"subscription_id,omitempty"`
 	CorrelationID  string    `json:"correlation_id,omitempty"`
 	At             time.Time `json:"at"`
-	// Outcome is applied, duplicate, failed, refused, hung or forgotten. A forgotten one was
+	// Outcome is applied, duplicate, failed, refused, hung, forgotten or stale. A forgotten one was
 	// applied too, unless it had been before.
 	Outcome string `json:"outcome"`
 }
@@ -103,6 +103,7 @@ type Receiver struct {
 	orders     []order
 	deliveries []Delivery
 	events     map[delivered]*appliedEvent
+	versions   map[indexed]int64
 }
 
 // delivered is an event at a path, which keeps keys of its own.
@@ -128,7 +129,7 @@ func NewReceiver(config ReceiverConfig) (*Receiver, error) {
 	}
 	closed := make(chan struct{})
 	r := &Receiver{
-		now: config.Now, mux: http.NewServeMux(), closed: closed, closing: sync.OnceFunc(func() { close(closed) }), events: map[delivered]*appliedEvent{},
+		now: config.Now, mux: http.NewServeMux(), closed: closed, closing: sync.OnceFunc(func() { close(closed) }), events: map[delivered]*appliedEvent{}, versions: map[indexed]int64{},
 	}
 	for scheme, secrets := range map[signature.Scheme][]string{signature.Generic: config.Secrets, signature.Standard: config.Standard} {
 		if len(secrets) == 0 {
@@ -149,7 +150,11 @@ func NewReceiver(config ReceiverConfig) (*Receiver, error) {
 	taken := map[string]bool{"/tell": true} // which is for people
 	for _, post := range config.Posts {
 		if !taken[post.Path] {
-			r.mux.HandleFunc("POST "+post.Path, r.receive)
+			receive := r.receive
+			if post.Form != catalog.Single {
+				receive = r.batch(post.Form)
+			}
+			r.mux.HandleFunc("POST "+post.Path, receive)
 		}
 		if post.Reconcile != "" && !taken[post.Reconcile] {
 			r.mux.HandleFunc("GET "+post.Reconcile, r.known(post.Path))

@@ -4,6 +4,7 @@ import (
 	"mime"
 	"net/http"
 	"strings"
+	"time"
 
 	"billhook/internal/contract"
 	"billhook/internal/serve"
@@ -21,12 +22,14 @@ type buffers struct {
 	encoded    []byte
 	attributes contract.Attributes
 	outcome    outcome
+	one        [1]item
 }
 
 // release gives back what the request has claimed, and the buffers that are no larger
 // than what is kept.
 func (s *Service) release(b *buffers) {
 	b.body.Release(s.bodies, mostKept)
+	b.one[0] = item{} // nothing of the body stays
 	for _, buffer := range []*[]byte{&b.minimized, &b.encoded} {
 		if cap(*buffer) > mostKept {
 			*buffer = nil
@@ -35,19 +38,38 @@ func (s *Service) release(b *buffers) {
 	s.buffers.Put(b)
 }
 
-func (s *Service) receive(w http.ResponseWriter, r *http.Request, from *source, queue string) {
+// receive answers a request. to is where a producer puts its messages, and nil for a provider.
+func (s *Service) receive(w http.ResponseWriter, r *http.Request, from *source, to *place) {
 	b := s.buffers.Get().(*buffers)
 	defer s.release(b) // after a panic too, which is answered further out
 	b.outcome = outcome{source: from.Name, started: s.config.Now()}
 	o := &b.outcome
 	err := s.admit(w, r, from, b)
-	if err == nil {
-		err = s.accept(r.Context(), from, queue, b, o)
+	b.one[0] = item{message: b.body.Bytes()}
+	items, list := b.one[:], false
+	if err == nil && to != nil {
+		items, list, err = unpack(b.body.Bytes())
+	}
+	switch {
+	case err != nil:
+	case list && !from.allows(s.config.Now(), len(items), 1):
+		err = errRate
+	case list:
+		s.receiveAll(w, r, from, to, items)
+		return
+	default:
+		err = s.accept(r.Context(), from, to, &items[0], b, o)
 	}
 	if err != nil {
 		o.refused = refusal(err)
 	}
 	s.answer(w, r, o)
+}
+
+// allows reports whether the source may send n messages now, of which some are counted already.
+// A list of more than the burst costs a whole burst.
+func (s *source) allows(now time.Time, n, counted int) bool {
+	return s.limiter == nil || s.limiter.AllowN(now, min(n, s.limiter.Burst())-counted)
 }
 
 // admit reads and verifies the request. No byte of the body is read before everything
@@ -75,7 +97,7 @@ func (s *Service) admit(w http.ResponseWriter, r *http.Request, from *source, b 
 	if err := claim.Verify(b.body.Bytes()); err != nil {
 		return unsigned.Problem(err)
 	}
-	if from.limiter != nil && !from.limiter.AllowN(s.config.Now(), 1) {
+	if !from.allows(s.config.Now(), 1, 0) {
 		return errRate
 	}
 	return nil
@@ -85,6 +107,7 @@ func (s *Service) admit(w http.ResponseWriter, r *http.Request, from *source, b 
 var (
 	errSource   = serve.Refuse(http.StatusNotFound, "source_unknown", "No source of that name is declared.")
 	errQueue    = serve.Refuse(http.StatusNotFound, "queue_unknown", "No queue of that name takes messages. See the catalog: is it enabled?")
+	errTopic    = serve.Refuse(http.StatusNotFound, "topic_unknown", "No topic of that name takes messages. See the catalog: is one of its queues enabled?")
 	errType     = serve.Refuse(http.StatusUnsupportedMediaType, "content_type", "Send application/json.")
 	errEncoding = serve.Refuse(http.StatusUnsupportedMediaType, "content_encoding", "Send the body without a content encoding.")
 	errTooLarge = serve.Refuse(http.StatusRequestEntityTooLarge, "too_large", "The body is larger than this source may send.")

@@ -6,7 +6,7 @@
 // signed, to guess, and to answer 202 before the broker has.
 //
 // Who calls: payment providers at /webhooks/{source}, and producers inside the house
-// at /queues/{queue}/messages. What an answer means to them: 2xx, it is ours now;
+// at /queues/{queue}/messages and /topics/{topic}/messages. What an answer means to them: 2xx, it is ours now;
 // 4xx, sending it again will not help (429: later); 503, keep it and send it again.
 package webhook
 
@@ -28,6 +28,7 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/contract"
+	"billhook/internal/lane"
 	"billhook/internal/pii"
 	"billhook/internal/serve"
 	"billhook/internal/signature"
@@ -98,11 +99,13 @@ type inbound struct {
 	queue   string
 	// points is what it is worth; empty where that is not known.
 	points string
+	// asked is what its producer asks for.
+	asked item
 	// dropped is what was left out of it for its value, in the words of its sender.
 	dropped []pii.Violation
 }
 
-// genericSource names the source whose secrets sign messages for /queues/{queue}/messages.
+// genericSource names the source whose secrets sign what producers inside the house send.
 const genericSource = catalog.Producers
 
 // New returns the service. It fails without a publish timeout, and on a source without
@@ -143,6 +146,8 @@ func New(config Config) (*Service, error) {
 	router := chi.NewRouter()
 	router.Use(func(next http.Handler) http.Handler { return serve.Recover(config.Log, next) })
 	serve.Health(router, s.draining.Load)
+	router.Post("/queues/{name}/messages", s.produce(s.queueOf, errQueue))
+	router.Post("/topics/{name}/messages", s.produce(s.topicOf, errTopic))
 	router.Post("/webhooks/{source}", func(w http.ResponseWriter, r *http.Request) {
 		name := chi.URLParam(r, "source")
 		from, ok := s.sources[name]
@@ -150,16 +155,7 @@ func New(config Config) (*Service, error) {
 			s.answer(w, r, &outcome{source: "unknown", refused: errSource, started: config.Now()})
 			return
 		}
-		s.receive(w, r, from, "")
-	})
-	router.Post("/queues/{queue}/messages", func(w http.ResponseWriter, r *http.Request) {
-		from := s.sources[genericSource]
-		q, ok := config.Catalog.Queue(chi.URLParam(r, "queue"))
-		if !ok || !q.Enabled || from == nil {
-			s.answer(w, r, &outcome{source: genericSource, refused: errQueue, started: config.Now()})
-			return
-		}
-		s.receive(w, r, from, q.ID)
+		s.receive(w, r, from, nil)
 	})
 	s.router = router
 	return s, nil
@@ -209,7 +205,9 @@ type outcome struct {
 	bytes   int
 
 	// What follows is set once it has been checked for its shape.
-	eventID, eventType, queue, messageID, orderingKey string
+	eventID, eventType, queue, topic, messageID, orderingKey string
+	// item is its place in a list, from 1 on; 0: it came alone.
+	item int
 
 	ignored bool
 	// refused is the answer to a request that cannot be taken; it has its own status and reason.
@@ -220,15 +218,38 @@ type outcome struct {
 	cause string
 }
 
+// outgoing is a message that can be published.
+type outgoing struct {
+	// queue is the one that it is for, or the first of its topic that it reaches.
+	queue   catalog.Queue
+	topic   string
+	message contract.Message
+	// counts is what its admission is asked with.
+	counts []counted
+}
+
 // accept takes a verified body to its outcome. The error is the reason for a refusal.
-func (s *Service) accept(ctx context.Context, from *source, queue string, b *buffers, o *outcome) error {
+func (s *Service) accept(ctx context.Context, from *source, to *place, i *item, b *buffers, o *outcome) error {
+	out, err := s.prepare(ctx, from, to, i, b, o)
+	if err != nil || o.ignored {
+		return err
+	}
+	return s.publish(ctx, &out, o)
+}
+
+// prepare makes the message of a verified body; none where no queue wants it, which is then the
+// outcome. to is where its producer puts it, and nil for a provider's webhook. The error is the
+// reason for a refusal.
+func (s *Service) prepare(ctx context.Context, from *source, to *place, i *item, b *buffers, o *outcome) (out outgoing, err error) {
 	var in inbound
 	var ignored string
-	var err error
-	if from.paynow != nil {
-		in, ignored, err = from.paynow.read(b.minimized[:0], b.body.Bytes(), from.Source)
-	} else {
-		in, ignored, err = s.readGeneric(b.minimized[:0], b.body.Bytes(), from.Source, queue)
+	switch {
+	case i.err != nil:
+		return out, i.err
+	case from.paynow != nil:
+		in, ignored, err = from.paynow.read(b.minimized[:0], i.message, from.Source)
+	default:
+		in, ignored, err = s.readGeneric(b.minimized[:0], i, from.Source, to)
 	}
 	o.dropped = in.dropped
 	if !in.message.None() {
@@ -236,12 +257,12 @@ func (s *Service) accept(ctx context.Context, from *source, queue string, b *buf
 	}
 	switch {
 	case err != nil:
-		return err
+		return out, err
 	case ignored != "":
 		o.status, o.ignored, o.reason = http.StatusOK, true, ignored
-		return nil
+		return out, nil
 	}
-	if err = in.message.Validate(); err != nil && queue == "" {
+	if err = in.message.Validate(); err != nil && to == nil {
 		o.dropped = in.message.Relax(in.dropped)
 		for i := len(in.dropped); i < len(o.dropped) && from.paynow != nil; i++ {
 			o.dropped[i].Path = toPayNow.Replace(o.dropped[i].Path)
@@ -255,38 +276,52 @@ func (s *Service) accept(ctx context.Context, from *source, queue string, b *buf
 		if invalid, ok := errors.AsType[*contract.Invalid](err); ok && from.paynow != nil {
 			fromPayNow(o.eventType, invalid.Violations)
 		}
-		return err
+		return out, err
 	}
-	q, ok := s.config.Catalog.Queue(in.queue)
-	if !ok || q.Contract != in.message.Format() {
-		return errUnsupported // a route is for one format, and this is another
+	var named []string
+	var reached []catalog.Queue
+	if to != nil {
+		if reached, named, err = s.routed(i, to, in.message); err != nil {
+			return out, err
+		}
+		out.queue, in.asked = reached[0], *i
+	} else {
+		q, ok := s.config.Catalog.Queue(in.queue) // routes were checked at the start
+		if !ok || q.Contract != in.message.Format() {
+			return out, errUnsupported // a route is for one format, and this is another
+		}
+		out.queue, named = q, q.OrderingKey
 	}
-	if !takes(q, q.Contract, o.eventType) {
-		// A producer named the queue itself; routes were checked at the start.
-		return contract.Broken(in.message.TypePath(), "not_of_queue")
+	switch {
+	case s.config.Admission == nil:
+	case to == nil:
+		out.counts = s.counts(&in, out.queue)
+	default:
+		out.counts = s.counts(&in, reached...)
 	}
-	o.queue = q.ID
-	if err := s.admitted(ctx, q, in); err != nil {
-		return err
+	if out.message, err = s.compose(ctx, &in, named, b, o); err != nil {
+		return out, err
 	}
-	message, err := s.compose(ctx, in, q, b, o)
-	if err != nil {
-		return err
+	o.eventID = out.queue.EventID(o.eventID, in.message.IdempotencyKey())
+	if out.topic = out.queue.Topic(); to != nil && to.topic != "" {
+		o.topic = to.topic
+		return out, nil
 	}
-	return s.publish(ctx, q, message, o)
+	o.queue = out.queue.ID
+	out.message.Attributes = out.queue.Addressed(out.message.Attributes)
+	return out, nil
 }
 
 // readGeneric reads a body that is in one of the contract's own formats already: in
-// that of the queue, where a producer inside the house named it. Fields that the
-// contract does not name are dropped from a provider's body, and so are optional ones
-// whose value is bad; a producer is told of both.
-func (s *Service) readGeneric(scratch, body []byte, from catalog.Source, queue string) (inbound, string, error) {
-	contracts := s.config.Catalog.Contracts
+// that of the place, where a producer inside the house named it. What a producer's body may
+// lack is made up. Fields that the contract does not name are dropped from a provider's body,
+// and so are optional ones whose value is bad; a producer is told of both.
+func (s *Service) readGeneric(scratch []byte, i *item, from catalog.Source, to *place) (inbound, string, error) {
+	contracts, body := s.config.Catalog.Contracts, []byte(i.message)
 	found := contracts.Detect(nil, body)
 	format := found
-	if queue != "" {
-		q, _ := s.config.Catalog.Queue(queue)
-		format = q.Contract
+	if to != nil {
+		format = to.formatFor(found)
 	} else if format == "" {
 		format = contract.PayNowV1 // Validate names what is missing
 	}
@@ -296,18 +331,24 @@ func (s *Service) readGeneric(scratch, body []byte, from catalog.Source, queue s
 		}
 		return inbound{}, "", errUnsupported
 	}
+	if to != nil {
+		// What cannot be completed is read as it is, for its violations.
+		if whole, err := contracts.Complete(format, body, contract.Given{Type: i.routingKey, At: s.config.Now()}); err == nil {
+			body = whole
+		}
+	}
 	document, err := pii.Parse(body)
 	if err != nil {
 		return inbound{}, "", err
 	}
 	of, err := contracts.Find(format, body)
 	undeclared, isUndeclared := errors.AsType[*contract.Invalid](err)
-	if isUndeclared && queue != "" {
+	if isUndeclared && to != nil {
 		return inbound{}, "", err
 	}
-	in := inbound{queue: queue}
+	var in inbound
 	var minimized []byte
-	if queue == "" {
+	if to == nil {
 		minimized, in.dropped, err = of.Projection().Minimize(scratch, document)
 	} else {
 		minimized, err = of.Projection().Exact(scratch, document)
@@ -322,7 +363,7 @@ func (s *Service) readGeneric(scratch, body []byte, from catalog.Source, queue s
 		in.dropped = in.message.Relax(in.dropped) // what goes with what was dropped
 	}
 	id, eventType := in.message.Identity()
-	if id != "" && eventType != "" && queue == "" {
+	if id != "" && eventType != "" && to == nil {
 		if in.queue = from.Events[eventType]; in.queue == "" {
 			return in, "no_queue", nil
 		}
@@ -372,12 +413,13 @@ func refusal(err error) *serve.Problem {
 	return broken
 }
 
-// compose makes the message: uid, ordering key, attributes, body. It looks over all
-// of it once more before it may leave.
-func (s *Service) compose(ctx context.Context, in inbound, q catalog.Queue, b *buffers, o *outcome) (contract.Message, error) {
+// compose makes the message: uid, ordering key (the first of the named fields that it has),
+// attributes, body. It looks over all of it once more before it may leave.
+func (s *Service) compose(ctx context.Context, in *inbound, named []string, b *buffers, o *outcome) (contract.Message, error) {
 	a := &b.attributes
 	*a = in.message.Attributes()
 	a.UID, a.Points = cmp.Or(in.uid, a.UID), in.points
+	in.asked.ask(a)
 	if a.UID == "" && a.CustomerID != "" && in.message.UIDByCustomer() {
 		lookup, cancel := context.WithTimeout(ctx, s.config.PublishTimeout)
 		uid, ok, err := s.config.Customers.UID(lookup, a.CustomerID)
@@ -389,7 +431,7 @@ func (s *Service) compose(ctx context.Context, in inbound, q catalog.Queue, b *b
 			a.UID, a.UIDSource = uid, contract.UIDOfCustomer
 		}
 	}
-	key := a.Order(in.message.OrderingKey(q.OrderingKey, a))
+	key := a.Order(in.message.OrderingKey(named, a))
 	a.FirstPublished = s.config.Now().UTC().Format(time.RFC3339Nano)
 	attributes := a.Map()
 	encoded, err := in.message.Append(b.encoded[:0])
@@ -400,6 +442,9 @@ func (s *Service) compose(ctx context.Context, in inbound, q catalog.Queue, b *b
 	if err == nil {
 		err = pii.CheckAttributes(attributes, a.Rules())
 	}
+	if err == nil && a.DeliverAt != "" && len(encoded) > lane.MaxKept {
+		err = contract.Broken(contract.AttrDeliverAt, "too_large_to_wait")
+	}
 	if err != nil {
 		return contract.Message{}, err
 	}
@@ -408,7 +453,8 @@ func (s *Service) compose(ctx context.Context, in inbound, q catalog.Queue, b *b
 }
 
 // publish answers for the broker: 202 only after it has confirmed.
-func (s *Service) publish(ctx context.Context, q catalog.Queue, m contract.Message, o *outcome) error {
+func (s *Service) publish(ctx context.Context, out *outgoing, o *outcome) error {
+	q, m := out.queue, out.message
 	if len(m.Data) > contract.WarnDataBytes {
 		s.config.Metrics.LargeMessage(q.ID)
 		s.config.Log.LogAttrs(ctx, slog.LevelWarn, "large message", slog.String("queue", q.ID),
@@ -416,8 +462,10 @@ func (s *Service) publish(ctx context.Context, q catalog.Queue, m contract.Messa
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.config.PublishTimeout)
 	defer cancel()
-	m.Attributes = q.Addressed(m.Attributes)
-	id, err := s.config.Publisher.Publish(ctx, q.Topic(), m)
+	if err := s.admitted(ctx, out.counts); err != nil {
+		return err
+	}
+	id, err := s.config.Publisher.Publish(ctx, out.topic, m)
 	switch {
 	case errors.Is(err, contract.ErrLimit):
 		return err
@@ -430,7 +478,7 @@ func (s *Service) publish(ctx context.Context, q catalog.Queue, m contract.Messa
 	return nil
 }
 
-// answer writes the response, the metrics and the one line of this webhook.
+// answer writes the response, and what is recorded of it.
 func (s *Service) answer(w http.ResponseWriter, r *http.Request, o *outcome) {
 	switch {
 	case o.refused != nil:
@@ -445,11 +493,17 @@ func (s *Service) answer(w http.ResponseWriter, r *http.Request, o *outcome) {
 	default:
 		serve.WriteJSON(w, o.status, &struct {
 			EventID     string `json:"event_id"`
-			Queue       string `json:"queue"`
+			Queue       string `json:"queue,omitempty"`
+			Topic       string `json:"topic,omitempty"`
 			MessageID   string `json:"message_id"`
 			OrderingKey string `json:"ordering_key"`
-		}{o.eventID, o.queue, o.messageID, o.orderingKey})
+		}{o.eventID, o.queue, o.topic, o.messageID, o.orderingKey})
 	}
+	s.record(r.Context(), o)
+}
+
+// record writes the metrics and the one line of a webhook, or of one message of a list.
+func (s *Service) record(ctx context.Context, o *outcome) {
 	took := s.config.Now().Sub(o.started)
 	s.config.Metrics.Webhook(o.source, o.status, o.reason, took)
 	level := slog.LevelInfo
@@ -461,6 +515,12 @@ func (s *Service) answer(w http.ResponseWriter, r *http.Request, o *outcome) {
 		slog.String("queue", o.queue), slog.String("message_id", o.messageID), slog.String("ordering_key", o.orderingKey),
 		slog.Int("status", o.status), slog.String("reason", o.reason), slog.Int("bytes", o.bytes),
 		slog.Float64("duration_ms", took.Seconds()*1000))
+	if o.topic != "" {
+		line = append(line, slog.String("topic", o.topic))
+	}
+	if o.item > 0 {
+		line = append(line, slog.Int("item", o.item))
+	}
 	if o.cause != "" {
 		line = append(line, slog.String("cause", o.cause))
 	}
@@ -474,5 +534,5 @@ func (s *Service) answer(w http.ResponseWriter, r *http.Request, o *outcome) {
 		}
 		line = append(line, slog.Any("dropped", texts))
 	}
-	s.config.Log.LogAttrs(r.Context(), level, "webhook", line...)
+	s.config.Log.LogAttrs(ctx, level, "webhook", line...)
 }

@@ -123,6 +123,7 @@ func TestWhatTheGatewaysStatusesMean(t *testing.T) {
 		says      string // the record's result or last error
 	}{
 		"it has the order already":               {answer{409, ""}, answer{200, succeeded}, dedupe.Completed, "refunded"},
+		"it has the payment already":             {answer{409, ""}, answer{200, succeeded}, dedupe.Completed, payments.Paid},
 		"it contradicts":                         {answer{409, ""}, answer{404, ""}, dedupe.DeadLettered, "callee_refused_409"},
 		"it contradicts, and cannot be asked":    {answer{409, ""}, answer{405, ""}, dedupe.Failed, "callee_unclear_405"},
 		"it refuses":                             {answer{422, succeeded}, answer{404, ""}, dedupe.DeadLettered, "callee_refused_422"},
@@ -147,8 +148,12 @@ func TestWhatTheGatewaysStatusesMean(t *testing.T) {
 					_, _ = w.Write([]byte(a.body))
 				}
 			}))
-			q, _ := p.config.Catalog.HandledBy("refunds.initiate")
-			posted(t, p.worker, q.PushPath(), asks("r-1", "refund", contract.Payload{PaymentID: "pay-1"}))
+			name, ask := "refunds.initiate", asks("r-1", "refund", contract.Payload{PaymentID: "pay-1"})
+			if strings.HasPrefix(test.says, payments.Paid) {
+				name, ask = "payments.initiate", asks("r-1", "renewal", contract.Payload{SubscriptionID: "s-1"})
+			}
+			q, _ := p.config.Catalog.HandledBy(name)
+			posted(t, p.worker, q.PushPath(), ask)
 			record := p.record(t, q, "r-1")
 			require.Equal(t, test.status, record.Status)
 			require.Contains(t, []string{record.Result, record.LastError}, test.says)

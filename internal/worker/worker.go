@@ -21,9 +21,11 @@ import (
 	"billhook/internal/customers"
 	"billhook/internal/deadletter"
 	"billhook/internal/delivery"
+	"billhook/internal/endpoints"
 	"billhook/internal/gcp/auth"
 	"billhook/internal/handler"
 	"billhook/internal/lane"
+	"billhook/internal/notifications"
 	"billhook/internal/ops"
 	"billhook/internal/products"
 	"billhook/internal/push"
@@ -55,6 +57,8 @@ type Config struct {
 	Alarm push.Alarm
 	// AfterFunc calls f when d has passed; see alarm.Config.
 	AfterFunc func(d time.Duration, f func()) (stop func())
+	// PrivateEndpoints lets endpoints of third parties be at any address: for development.
+	PrivateEndpoints bool
 	// Handlers, if set, registers more handlers.
 	Handlers func(*handler.Registry)
 }
@@ -109,12 +113,14 @@ func Check(c *catalog.Catalog) error {
 	registry, targets := handler.NewRegistry(), delivery.Targets{}
 	updates, _ := c.EmitsTo("subscriptions.record")
 	billing.Register(registry, billing.Points{}, billing.Subscriptions{Updates: updates})
+	endpoints.Register(registry, endpoints.Deliverer{News: c.EmitsOf(endpoints.Handler)})
+	notifications.Register(registry, c)
 	for _, t := range c.TargetsOf("") {
 		targets[t.Name] = &delivery.Target{} // registered, and never called
 	}
 	registerPayments(registry, c, targets, struct{ store.GetCommitter }{}, time.Now) // never read
 	targets.Register(registry, c.Queues, after)
-	return registry.Check(c)
+	return errors.Join(checkEndpoints(c), notifications.Check(c), registry.Check(c))
 }
 
 // New puts the worker together. It reports all mistakes of the catalog: a handler that does not
@@ -128,6 +134,8 @@ func New(config Config) (*Worker, error) {
 	billing.Register(registry,
 		billing.Points{Store: config.Store, Products: worth, Now: config.Now, Teacher: teacher},
 		billing.Subscriptions{Store: config.Store, Updates: updates, Now: config.Now})
+	keeper := registerEndpoints(registry, config)
+	notifications.Register(registry, config.Catalog)
 	registerPayments(registry, config.Catalog, config.Targets, config.Store, config.Now)
 	if config.Handlers != nil {
 		config.Handlers(registry)
@@ -143,7 +151,7 @@ func New(config Config) (*Worker, error) {
 		}
 	}
 	config.Targets.Register(registry, queues, after)
-	mistakes = append(mistakes, registry.Check(&catalog.Catalog{Queues: queues, Contracts: config.Catalog.Contracts}))
+	mistakes = append(mistakes, checkEndpoints(config.Catalog), notifications.Check(config.Catalog), registry.Check(&catalog.Catalog{Queues: queues, Contracts: config.Catalog.Contracts}))
 	if len(queues) == 0 {
 		mistakes = append(mistakes, errors.New("POOL names a pool that no queue is in"))
 	}
@@ -177,6 +185,7 @@ func New(config Config) (*Worker, error) {
 		Reads: ops.Reads{Store: config.Store, Catalog: config.Catalog, Now: config.Now}, Access: config.Access, Log: config.Log, Operator: operator,
 		Customers: &customers.Operator{Store: watched, Now: config.Now, NewID: uuid.NewString},
 		Products:  &products.Keeper{Store: config.Store, Start: config.Catalog.Products, Now: config.Now, NewID: uuid.NewString, Changed: worth.Forget},
+		Endpoints: keeper,
 	}
 
 	router := chi.NewRouter()

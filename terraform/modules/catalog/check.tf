@@ -75,6 +75,8 @@ locals {
         { ok = contains(["skip", "park"], q.on_poison), path = "on_poison", what = "must be skip or park" },
         { ok = q.on_poison != "park" || (length(q.ordering_key) > 0 && !q.dead_letter.drop), path = "on_poison", what = "park needs an ordering key and a dead letter" },
         { ok = contains(["refuse", "accept"], q.on_corrected), path = "on_corrected", what = "must be refuse or accept" },
+        { ok = contains(["event_id", "idempotency_key"], q.dedupe_by), path = "dedupe_by", what = "must be event_id or idempotency_key" },
+        { ok = q.dedupe_by != "idempotency_key" || q.contract == "envelope.v1", path = "dedupe_by", what = "must be event_id: a ${q.contract} body names no idempotency key" },
         { ok = !can(q.batch) || try(2 <= q.batch.size && q.batch.size <= q.concurrency, false), path = "batch.size", what = "must be 2 to concurrency" },
         { ok = !can(q.batch) || try(0 < tonumber(trimsuffix(q.batch.wait, "s")) && tonumber(trimsuffix(q.batch.wait, "s")) <= 1 && alltrue([for path, n in local.seconds[i] : tonumber(trimsuffix(q.batch.wait, "s")) < n if endswith(path, "timeout")]), false), path = "batch.wait", what = "must be above 0s, at most 1s, and below the shortest timeout" },
         { ok = length(setsubtract(try(keys(q.rate), []), ["per_second", "per_user", "user"])) == 0, path = "rate", what = "has a key that is not known" },

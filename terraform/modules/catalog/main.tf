@@ -67,7 +67,8 @@ locals {
     nack_budget                = "0s"
     on_orphan                  = ""
     on_poison                  = ""
-    on_corrected               = "refuse" # as in Go
+    on_corrected               = "refuse"   # as in Go
+    dedupe_by                  = "event_id" # as in Go
     four_eyes                  = false
   }
 
@@ -243,6 +244,7 @@ locals {
       on_orphan                  = q.on_orphan
       on_poison                  = q.on_poison
       on_corrected               = q.on_corrected
+      dedupe_by                  = q.dedupe_by
       four_eyes                  = q.four_eyes
       batch                      = { size = try(q.batch.size, 0), wait = try("${tonumber(trimsuffix(q.batch.wait, "s"))}s", "0s") }
       rate                       = { per_second = try(q.rate.per_second, 0), per_user = try(q.rate.per_user, 0), user = try([for part in q.rate.user : tostring(part)], []) }
@@ -305,6 +307,7 @@ locals {
         events           = try(s.events, {})
       }
     }
-    targets = local.targets
+    targets   = local.targets
+    endpoints = local.endpoints
   }
 }

@@ -24,6 +24,24 @@ locals {
     }
   }
 
+  # What holds for every address that a third party registers.
+  registered = try(yamldecode(file("${var.directory}/targets.yaml")).endpoints, {})
+  endpoints = {
+    timeouts = {
+      for key in ["connect", "total"] : key => try("${tonumber(trimsuffix(local.registered.timeouts[key], "s"))}s", "0s")
+    }
+    concurrency     = try(local.registered.concurrency, 0)
+    rate_per_second = try(local.registered.rate_per_second, 0)
+    burst           = try(local.registered.burst, 0)
+    breaker = {
+      failures = try(local.registered.breaker.failures, 0)
+      rest     = try("${tonumber(trimsuffix(local.registered.breaker.rest, "s"))}s", "0s")
+    }
+    remembered     = try(local.registered.remembered, 0)
+    disable_after  = try("${tonumber(trimsuffix(local.registered.disable_after, "s"))}s", "0s")
+    old_secret_for = try("${tonumber(trimsuffix(local.registered.old_secret_for, "s"))}s", "0s")
+  }
+
   # What a handler posts, by queue and event type; null is a handler of Go.
   posts = [
     for q in local.filled : {
@@ -89,6 +107,15 @@ locals {
         ] : "targets.yaml: target ${name}: ${rule.what}" if !rule.ok
       ]
     ]),
+    [
+      for rule in local.registered == {} ? [] : [
+        { ok = tonumber(trimsuffix(local.endpoints.timeouts.connect, "s")) > 0 && tonumber(trimsuffix(local.endpoints.timeouts.connect, "s")) <= tonumber(trimsuffix(local.endpoints.timeouts.total, "s")), what = "timeouts.connect: must be above 0 and at most timeouts.total" },
+        { ok = 1 <= local.endpoints.remembered && local.endpoints.remembered <= 1000000, what = "remembered: must be 1 to 1000000" },
+        { ok = 3600 <= tonumber(trimsuffix(local.endpoints.disable_after, "s")) && tonumber(trimsuffix(local.endpoints.disable_after, "s")) <= 7776000, what = "disable_after: must be 3600s to 7776000s" },
+        { ok = 60 <= tonumber(trimsuffix(local.endpoints.old_secret_for, "s")) && tonumber(trimsuffix(local.endpoints.old_secret_for, "s")) <= 2592000, what = "old_secret_for: must be 60s to 2592000s" },
+        { ok = length(setsubtract(keys(local.registered), keys(local.endpoints))) == 0, what = "has a key that is not known" },
+      ] : "targets.yaml: endpoints: ${rule.what}" if !rule.ok
+    ],
     flatten([
       for i, q in local.filled : [
         for type, p in local.posts[i] : [

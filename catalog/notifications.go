@@ -1,0 +1,63 @@
+package catalog
+
+import (
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"billhook/internal/contract"
+)
+
+const (
+	notificationsFile = "notifications.yaml"
+	notificationPlace = notificationsFile + ": event"
+)
+
+var channelName = regexp.MustCompile(`^[a-z][a-z0-9_]{0,31}$`)
+
+// NotificationType is the type of the message that tells of an event on a channel. The event is
+// one word in it, so that notification.email.* holds the messages of a channel.
+func NotificationType(channel, event string) string {
+	return "notification." + channel + "." + strings.ReplaceAll(event, ".", "_")
+}
+
+// readNotifications reads the channels of each event, and checks that somebody can be told: the
+// event is declared, and for each channel a queue that takes the event emits to one that handles
+// the message that tells of it.
+func (c *Catalog) readNotifications(r *reader, node *yaml.Node) {
+	if node == nil {
+		return
+	}
+	rows := r.entries(node, notificationsFile, "notifications")
+	for _, event := range slices.Sorted(maps.Keys(rows)) {
+		place, before := notificationPlace+" "+shown(event), len(r.mistakes)
+		var channels []string
+		if r.decode(r.tree(rows[event], place, ""), &channels, place, ""); len(r.mistakes) > before {
+			continue
+		}
+		require := r.requirer(place)
+		require(len(channels) > 0, "", "is told on no channel")
+		require(c.Contracts == nil || c.Contracts.Declares(contract.MessageV1, event), "", "is declared by no "+contract.MessageV1+" contract")
+		for i, channel := range channels {
+			told := NotificationType(channel, event)
+			require(channelName.MatchString(channel) && c.tells(event, told), "", "channel "+shown(channel)+" is not known: no queue that takes the event emits to one that handles "+shown(told))
+			require(!slices.Contains(channels[:i], channel), "", "lists "+shown(channel)+" twice")
+		}
+		c.Notifications[event] = channels
+	}
+}
+
+// tells reports whether a queue that takes the event emits to one that handles the type.
+func (c *Catalog) tells(event, told string) bool {
+	_, found := c.find(func(from Queue) bool {
+		h, _ := from.Handler(event)
+		return slices.ContainsFunc(h.Emits, func(id string) bool {
+			_, handles := c.find(func(to Queue) bool { _, ok := to.Handler(told); return ok && to.ID == id })
+			return handles
+		})
+	})
+	return found
+}

@@ -1,0 +1,227 @@
+package main
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"billhook/internal/audit"
+	"billhook/internal/endpoints"
+	"billhook/internal/ops"
+)
+
+func (p *program) endpointsCommand() *cobra.Command {
+	command := &cobra.Command{Use: "endpoints", Short: "Look at the addresses that third parties registered to be told of events, and change them"}
+	ask := p.worker(command)
+	command.AddCommand(p.endpointsList(ask), p.endpointsShow(ask), p.endpointsAdd(ask), p.endpointsTest(ask),
+		p.endpointsRotate(ask), p.endpointsEnable(ask), p.endpointsDisable(ask), p.endpointsRemove(ask))
+	return command
+}
+
+func endpointPath(id, rest string) string { return "/v1/ops/endpoints/" + url.PathEscape(id) + rest }
+
+func (p *program) endpointsList(ask func() client) *cobra.Command {
+	var state, tenant string
+	var limit int
+	command := &cobra.Command{
+		Use: "ls", Short: "List endpoints, the newest first", Args: cobra.NoArgs,
+		RunE: func(command *cobra.Command, _ []string) error {
+			values := url.Values{}
+			for name, value := range map[string]string{"state": state, "tenant": tenant} {
+				if value != "" {
+					values.Set(name, value)
+				}
+			}
+			all, err := pages[endpoints.Endpoint](command.Context(), ask(), "/v1/ops/endpoints", values, limit)
+			if err != nil {
+				return err
+			}
+			var rows [][]string
+			for _, e := range all.Items {
+				rows = append(rows, row(e.ID, e.State, e.Reason, when(e.FailingSince), strings.Join(e.Events, " "), e.Tenant, e.URL))
+			}
+			p.table([]string{"ENDPOINT", "STATE", "REASON", "FAILING SINCE", "EVENTS", "TENANT", "URL"}, rows)
+			if all.Next != "" {
+				p.printf("There are more: raise --limit.\n")
+			}
+			return p.printJSON(all)
+		},
+	}
+	command.Flags().StringVar(&state, "state", "", "only those that are disabled, or failing")
+	command.Flags().StringVar(&tenant, "tenant", "", "only those of this tenant")
+	command.Flags().IntVar(&limit, "limit", perPage, "how many to show; 0 shows all")
+	return command
+}
+
+// endpoint is what the command show prints with --json.
+type endpoint struct {
+	endpoints.Endpoint
+	Changes []audit.Entry `json:"changes"`
+}
+
+func (p *program) endpointsShow(ask func() client) *cobra.Command {
+	return &cobra.Command{
+		Use: "show <endpoint>", Short: "Show an endpoint, since when it fails, and who changed it", Args: cobra.ExactArgs(1),
+		RunE: func(command *cobra.Command, args []string) error {
+			e := endpoint{Changes: []audit.Entry{}}
+			if err := ask().get(command.Context(), endpointPath(args[0], ""), &e.Endpoint); err != nil {
+				return err
+			}
+			changes, err := pages[audit.Entry](command.Context(), ask(), endpointPath(args[0], "/changes"), nil, 0)
+			if err != nil {
+				return err
+			}
+			e.Changes = changes.Items
+			p.printEndpoint(e.Endpoint)
+			var rows [][]string
+			for _, c := range e.Changes {
+				rows = append(rows, row(c.At.Format(time.RFC3339), c.Action, orDash(c.Before["state"]), orDash(c.After["state"]), c.Who, c.Why))
+			}
+			p.table([]string{"CHANGED", "HOW", "FROM", "TO", "WHO", "WHY"}, rows)
+			return p.printJSON(e)
+		},
+	}
+}
+
+func (p *program) printEndpoint(e endpoints.Endpoint) {
+	p.printf("%s of tenant %s is %s and called at %s for %s.\n", e.ID, e.Tenant, e.State, e.URL, strings.Join(e.Events, " "))
+	if e.Reason != "" {
+		p.printf("It is disabled since %s: %s.\n", when(e.ChangedAt), e.Reason)
+	}
+	if !e.FailingSince.IsZero() {
+		p.printf("It has not succeeded since %s: %s.\n", when(e.FailingSince), e.Failure)
+	}
+	if e.OldSecretUntil.After(time.Now()) {
+		p.printf("The secret before the last rotation signs too, until %s.\n", when(e.OldSecretUntil))
+	}
+}
+
+func (p *program) endpointsAdd(ask func() client) *cobra.Command {
+	var add ops.AddEndpoint
+	command := &cobra.Command{
+		Use: "add <url> --why <reason>", Short: "Register an endpoint, and show its secret once", Args: cobra.ExactArgs(1),
+		RunE: func(command *cobra.Command, args []string) error {
+			add.URL = args[0]
+			var added endpoints.Secret
+			if err := ask().post(command.Context(), "/v1/ops/endpoints", add, &added); err != nil {
+				return err
+			}
+			p.printEndpoint(added.Endpoint)
+			p.printSecret(added)
+			return p.printJSON(added)
+		},
+	}
+	command.Flags().StringVar(&add.ID, "id", "", "its id, which messages name; one is made up where it is empty")
+	command.Flags().StringVar(&add.Tenant, "tenant", "", "whose events it is told of")
+	command.Flags().StringSliceVar(&add.Events, "events", nil, "patterns of event types, such as invoice.*,subscription.#; all where there is none")
+	return whyOnly(command, &add.Why)
+}
+
+// whyOnly adds the flag --why, and fails the command without it.
+func whyOnly(command *cobra.Command, why *string) *cobra.Command {
+	command.Flags().StringVar(why, "why", "", "the reason, for the audit; required")
+	_ = command.MarkFlagRequired("why") // the flag is there
+	return command
+}
+
+func (p *program) printSecret(s endpoints.Secret) {
+	p.printf("Its secret, which is not shown again: %s\n", s.Secret)
+}
+
+// endpointChange is a change of one endpoint that a person is asked for.
+type endpointChange struct {
+	method, rest string
+	// effect says what it does; do is what the typed id confirms.
+	effect, do string
+}
+
+// changeEndpoint shows the endpoint and the effect of a change, asks, and sends it.
+func changeEndpoint[T any](p *program, ask func() client, change endpointChange, why *reason, print func(T)) func(*cobra.Command, []string) error {
+	return func(command *cobra.Command, args []string) error {
+		ctx, worker := command.Context(), ask()
+		var before endpoints.Endpoint
+		if err := worker.get(ctx, endpointPath(args[0], ""), &before); err != nil {
+			return err
+		}
+		p.printEndpoint(before)
+		p.printf("%s\n", change.effect)
+		if why.dryRun {
+			return p.printJSON(before)
+		}
+		if err := p.confirm(command.InOrStdin(), why.yes, before.ID, change.do); err != nil {
+			return err
+		}
+		var changed T
+		if err := worker.do(ctx, change.method, endpointPath(args[0], change.rest), endpoints.Change{Why: why.why}, &changed); err != nil {
+			return err
+		}
+		print(changed)
+		return p.printJSON(changed)
+	}
+}
+
+func (p *program) endpointsRotate(ask func() client) *cobra.Command {
+	var why reason
+	return why.required(&cobra.Command{
+		Use: "rotate <endpoint> --why <reason>", Short: "Give an endpoint a new secret, and show it once; the old one signs too for a time", Args: cobra.ExactArgs(1),
+		RunE: changeEndpoint(p, ask, endpointChange{
+			http.MethodPost, "/rotate", "It gets a new secret. The one that it has signs beside it for a time; one from before an earlier rotation ends now.", "rotate it",
+		}, &why, func(s endpoints.Secret) { p.printEndpoint(s.Endpoint); p.printSecret(s) }),
+	})
+}
+
+func (p *program) endpointsEnable(ask func() client) *cobra.Command {
+	var why string
+	return whyOnly(&cobra.Command{
+		Use: "enable <endpoint> --why <reason>", Short: "Tell an endpoint of events from now on; what it has missed is not sent", Args: cobra.ExactArgs(1),
+		RunE: func(command *cobra.Command, args []string) error {
+			var enabled endpoints.Endpoint
+			if err := ask().post(command.Context(), endpointPath(args[0], "/enable"), endpoints.Change{Why: why}, &enabled); err != nil {
+				return err
+			}
+			p.printEndpoint(enabled)
+			return p.printJSON(enabled)
+		},
+	}, &why)
+}
+
+func (p *program) endpointsDisable(ask func() client) *cobra.Command {
+	var why reason
+	return why.required(&cobra.Command{
+		Use: "disable <endpoint> --why <reason>", Short: "Tell an endpoint of nothing from now on", Args: cobra.ExactArgs(1),
+		RunE: changeEndpoint(p, ask, endpointChange{
+			http.MethodPost, "/disable", "It is told of nothing from now on. Events for it are done without a request, and are not sent later.", "disable it",
+		}, &why, p.printEndpoint),
+	})
+}
+
+func (p *program) endpointsRemove(ask func() client) *cobra.Command {
+	var why reason
+	return why.required(&cobra.Command{
+		Use: "rm <endpoint> --why <reason>", Short: "Forget an endpoint and its secrets", Args: cobra.ExactArgs(1),
+		RunE: changeEndpoint(p, ask, endpointChange{
+			http.MethodDelete, "", "It is forgotten with its secrets. Events that name it are done without a request.", "remove it",
+		}, &why, func(e endpoints.Endpoint) { p.printf("%s is removed.\n", e.ID) }),
+	})
+}
+
+func (p *program) endpointsTest(ask func() client) *cobra.Command {
+	return &cobra.Command{
+		Use: "test <endpoint>", Short: "Send an endpoint an event of the type endpoint.test, signed as all are", Args: cobra.ExactArgs(1),
+		RunE: func(command *cobra.Command, args []string) error {
+			var tested endpoints.Tested
+			if err := ask().post(command.Context(), endpointPath(args[0], "/test"), nil, &tested); err != nil {
+				return err
+			}
+			if tested.Delivered {
+				p.printf("%s has answered %d after %d ms.\n", tested.ID, tested.Status, tested.Milliseconds)
+			} else {
+				p.printf("%s has not taken it: %s, after %d ms.\n", tested.ID, tested.Reason, tested.Milliseconds)
+			}
+			return p.printJSON(tested)
+		},
+	}
+}

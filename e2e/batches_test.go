@@ -1,0 +1,166 @@
+package e2e_test
+
+import (
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"billhook/internal/contract"
+	"billhook/internal/dedupe"
+	"billhook/internal/standin"
+	"billhook/internal/store"
+)
+
+// tell publishes an event on a shared topic, as the doors do, and returns its id. key is what the
+// message waits behind; empty: nothing.
+func (s *stack) tell(t *testing.T, topic, eventType, key string, data map[string]any) (id string) {
+	t.Helper()
+	id = "evt-" + uuid.NewString()
+	body, err := json.Marshal(map[string]any{"id": id, "type": eventType, "timestamp": "2026-11-20T09:00:00Z", "version": 1, "data": data})
+	require.NoError(t, err)
+	m := contract.Message{Data: body, OrderingKey: key, Attributes: map[string]string{
+		"event_id": id, "event_type": eventType, "contract": contract.MessageV1, "routing_key": eventType, "ordering_key": "unknown",
+	}}
+	if key != "" {
+		m.Attributes["ordering_key"] = key
+	}
+	if order, ok := data["order_id"].(string); ok {
+		m.Attributes["order_id"] = order
+	}
+	_, err = s.publish(t.Context(), topic, m)
+	require.NoError(t, err)
+	return id
+}
+
+// recordOf is the record of an event of a queue; ok reports whether there is one.
+func (s *stack) recordOf(t *testing.T, queue, id string) (record dedupe.Record, ok bool) {
+	t.Helper()
+	doc, err := s.store.Get(t.Context(), dedupe.Key(queue, dedupe.DefaultTenant, id))
+	if errors.Is(err, store.ErrNotFound) {
+		return record, false
+	}
+	require.NoError(t, err)
+	record, err = dedupe.FromDocument(doc)
+	require.NoError(t, err)
+	return record, true
+}
+
+// ends waits for the end of an event of a queue, and returns its record.
+func (s *stack) ends(t *testing.T, queue, id string) dedupe.Record {
+	t.Helper()
+	var record dedupe.Record
+	require.Eventually(t, func() bool {
+		record, _ = s.recordOf(t, queue, id)
+		return record.Status == dedupe.Completed || record.Status == dedupe.DeadLettered
+	}, patience, pollInterval)
+	return record
+}
+
+// deliveriesOf are what the service got of events, in the order of their arrival.
+func (s *stack) deliveriesOf(ids ...string) (all []standin.Delivery) {
+	for _, d := range s.service.Deliveries() {
+		if slices.Contains(ids, d.EventID) {
+			all = append(all, d)
+		}
+	}
+	return all
+}
+
+// One item of a bulk is told to come later, and one is refused: the others are done.
+func halfFailedBulk(t *testing.T, s *stack) {
+	require.NoError(t, s.service.Tell(standin.Fail, 1))
+	require.NoError(t, s.service.Tell(standin.Refuse, 1))
+	var ids []string
+	for range 5 {
+		document := "p-" + uuid.NewString()
+		ids = append(ids, s.tell(t, "search", "product.changed", document, map[string]any{"document_id": document, "version": 1}))
+	}
+	refused := 0
+	for _, id := range ids {
+		record := s.ends(t, "search-index", id)
+		times := s.service.Applied(id)
+		if record.Status == dedupe.DeadLettered {
+			refused++
+			require.Equal(t, "callee_refused_400", record.LastError)
+			require.Zero(t, times)
+			continue
+		}
+		require.Equal(t, "delivered", record.Result)
+		require.Equal(t, 1, times)
+	}
+	require.Equal(t, 1, refused, "the item that was refused, and no other")
+	outcomes := map[string]int{}
+	for _, d := range s.deliveriesOf(ids...) {
+		outcomes[d.Outcome]++
+		require.Equal(t, "/products/_bulk", d.Path)
+	}
+	require.Equal(t, map[string]int{standin.Failed: 1, standin.Refused: 1, standin.Applied: 4}, outcomes, "what failed was sent again, and nothing else")
+}
+
+func oldVersion(t *testing.T, s *stack) {
+	document := "p-" + uuid.NewString()
+	change := func(version int) string {
+		return s.tell(t, "search", "product.changed", document, map[string]any{"document_id": document, "version": version})
+	}
+	newer := change(7)
+	require.Equal(t, "delivered", s.ends(t, "search-index", newer).Result)
+	late := change(6)
+	record := s.ends(t, "search-index", late)
+	require.Equal(t, dedupe.Completed, record.Status)
+	require.Equal(t, "not_newer", record.Result)
+	require.Zero(t, s.service.Applied(late), "the index has what is newer")
+}
+
+func trackedWithoutRecord(t *testing.T, s *stack) {
+	require.NoError(t, s.service.Tell(standin.Refuse, 1))
+	var ids []string
+	for range 3 {
+		ids = append(ids, s.tell(t, "analytics", "analytics.event", "", map[string]any{"name": "page_seen"}))
+	}
+	require.Eventually(t, func() bool { return len(s.deliveriesOf(ids...)) == len(ids) }, patience, pollInterval)
+	outcomes := map[string]int{}
+	for _, d := range s.deliveriesOf(ids...) {
+		outcomes[d.Outcome]++
+		require.Equal(t, "/v1/events", d.Path)
+	}
+	require.Equal(t, map[string]int{standin.Refused: 1, standin.Applied: 2}, outcomes, "one is lost, and not tried again")
+	for _, id := range ids {
+		_, found := s.recordOf(t, "analytics-track", id)
+		require.False(t, found)
+	}
+}
+
+// orderNotified: an order's notifications go out on each channel of the matrix, once.
+func orderNotified(t *testing.T, s *stack) {
+	user, order := "user-"+uuid.NewString(), "order-"+uuid.NewString()
+	id := s.tell(t, "notifications", "order.confirmed", "", map[string]any{"order_id": order, "user_id": user})
+	record := s.ends(t, "notifications-fanout", id)
+	require.Equal(t, "fanned_out", record.Result)
+	require.Len(t, record.Emitted, 3)
+	var told []string
+	for _, emitted := range record.Emitted {
+		require.Equal(t, "delivered", s.ends(t, "notifications-send", emitted).Result)
+		require.Equal(t, 1, s.service.Applied(emitted))
+		delivered := s.deliveriesOf(emitted)
+		require.NotEmpty(t, delivered)
+		told = append(told, delivered[0].Action+" "+delivered[0].Path)
+	}
+	require.ElementsMatch(t, []string{
+		"notification.email.order_confirmed /v1/notifications/email",
+		"notification.sms.order_confirmed /v1/notifications/sms",
+		"notification.push.order_confirmed /v1/notifications/push",
+	}, told)
+}
+
+func notificationRefused(t *testing.T, s *stack) {
+	id := s.tell(t, "notifications", "order.shipped", "", map[string]any{"order_id": "order-" + uuid.NewString()})
+	record := s.ends(t, "notifications-fanout", id)
+	require.Equal(t, dedupe.DeadLettered, record.Status)
+	require.Equal(t, "user_missing", record.LastError)
+	require.NotContains(t, strings.Join(record.Emitted, ""), "-", "nobody was told")
+}

@@ -1,0 +1,132 @@
+package delivery
+
+import (
+	"container/list"
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"sync"
+	"time"
+
+	"billhook/catalog"
+	"billhook/internal/endpoints"
+)
+
+// Endpoints posts to the addresses that third parties have registered. Each has limits and a
+// breaker of its own; those of the ones used last are kept, and all share their connections. It
+// is safe for concurrent use.
+type Endpoints struct {
+	of     catalog.Endpoints
+	like   catalog.Target
+	client *http.Client
+	lookup func(ctx context.Context, host string) ([]netip.Addr, error)
+	now    func() time.Time
+
+	mu     sync.Mutex
+	known  map[string]*list.Element // of *remembered, by the endpoint's id
+	recent *list.List               // the one used last is the first
+}
+
+var _ endpoints.Poster = (*Endpoints)(nil)
+
+// remembered is a target with the address that it was made of.
+type remembered struct {
+	address endpoints.Address
+	target  *Target
+}
+
+// NewEndpoints returns what posts to endpoints. private lets them be at any address and on http:
+// for development, where receivers are on the same machine.
+func NewEndpoints(of catalog.Endpoints, private bool, now func() time.Time) *Endpoints {
+	like := of.Target()
+	like.Internal = private
+	return &Endpoints{
+		of: of, like: like, client: &http.Client{Transport: transport(like)}, now: now, known: map[string]*list.Element{}, recent: list.New(),
+		lookup: func(ctx context.Context, host string) ([]netip.Addr, error) {
+			return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+		},
+	}
+}
+
+// Close closes idle connections.
+func (e *Endpoints) Close() { e.client.CloseIdleConnections() }
+
+// Post implements endpoints.Poster.
+func (e *Endpoints) Post(ctx context.Context, to endpoints.Address, id string, body []byte) (status int, err error) {
+	t, err := e.target(to)
+	if err != nil {
+		return 0, err
+	}
+	answer, err := t.Call(ctx, Request{Method: http.MethodPost, ID: id, Body: body})
+	return answer.Status, err
+}
+
+// target returns the target of an address. One whose secrets have changed keeps its limits; one
+// that is elsewhere now does not.
+func (e *Endpoints) target(to endpoints.Address) (*Target, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	at, ok := e.known[to.ID]
+	var before *remembered
+	if ok {
+		e.recent.MoveToFront(at)
+		before = at.Value.(*remembered)
+		if before.address.URL == to.URL && slices.Equal(before.address.Secrets, to.Secrets) {
+			return before.target, nil
+		}
+	}
+	t, err := New(Config{Target: e.like, BaseURL: to.URL, Secret: to.Secrets[0], Also: to.Secrets[1:], Client: e.client, Now: e.now})
+	if err != nil {
+		return nil, err
+	}
+	if ok {
+		if before.address.URL == to.URL {
+			t.limits = before.target.limits
+		}
+		at.Value = &remembered{to, t}
+		return t, nil
+	}
+	e.known[to.ID] = e.recent.PushFront(&remembered{to, t})
+	if e.recent.Len() > e.of.Remembered {
+		last := e.recent.Remove(e.recent.Back()).(*remembered)
+		delete(e.known, last.address.ID)
+	}
+	return t, nil
+}
+
+// Check implements endpoints.Poster. It refuses what a connection would be refused to, as far as
+// the name says that now; the connection itself is checked again whenever it is made.
+func (e *Endpoints) Check(ctx context.Context, address string) error {
+	at, err := url.Parse(address)
+	switch {
+	case err != nil, at.Host == "", at.Hostname() == "":
+		return fmt.Errorf("%w: this is no URL with a host", endpoints.ErrInvalid)
+	case at.Scheme != "https" && (at.Scheme != "http" || !e.like.Internal):
+		return fmt.Errorf("%w: an endpoint is called by https", endpoints.ErrInvalid)
+	case at.User != nil, at.RawQuery != "", at.ForceQuery, at.Fragment != "":
+		// Lists and logs show the URL, and what stands there is often a password.
+		return fmt.Errorf("%w: an endpoint's URL has no user, query or fragment; what is sent is signed", endpoints.ErrInvalid)
+	case e.like.Internal:
+		return nil
+	}
+	found := []netip.Addr{}
+	if literal, err := netip.ParseAddr(at.Hostname()); err == nil {
+		found = append(found, literal)
+	} else {
+		looking, cancel := context.WithTimeout(ctx, e.like.Timeouts.Connect)
+		defer cancel()
+		if found, err = e.lookup(looking, at.Hostname()); err != nil || len(found) == 0 {
+			return fmt.Errorf("%w: the host was not found", endpoints.ErrInvalid)
+		}
+	}
+	for _, ip := range found {
+		if public("", netip.AddrPortFrom(ip, 443).String(), nil) != nil {
+			return fmt.Errorf("%w: the host has an address that is not public", endpoints.ErrInvalid)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,188 @@
+package endpoints
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"strings"
+	"time"
+
+	"billhook/internal/audit"
+	"billhook/internal/contract"
+	"billhook/internal/handler"
+	"billhook/internal/retry"
+	"billhook/internal/store"
+)
+
+// Handler is the name of the handler in the catalog.
+const Handler = "webhooks.deliver"
+
+// The results that a record keeps. Each ends the event: an endpoint that is enabled later is not
+// told of what it has missed.
+const (
+	// Delivered: the endpoint has answered 2xx.
+	Delivered = "delivered"
+	// Filtered: the endpoint does not want events of the type.
+	Filtered = "filtered"
+	// EndpointDisabled: it is disabled, or was by this event.
+	EndpointDisabled = "endpoint_disabled"
+	// EndpointUnknown: the event's tenant has no such endpoint.
+	EndpointUnknown = "endpoint_unknown"
+)
+
+// gone is the status by which an address says that it is no more.
+const gone = 410
+
+// DisabledType is the type of the event that says that an endpoint was given up.
+const DisabledType = "endpoint.disabled"
+
+// Deliverer delivers events to endpoints.
+type Deliverer struct {
+	Store  store.GetCommitter
+	Poster Poster
+	// DisableAfter is how long an endpoint may fail without a success.
+	DisableAfter time.Duration
+	// News lists the queues and topics that are told of an endpoint that was given up.
+	News []string
+	Now  func() time.Time
+}
+
+// Delivery is the data of webhook_delivery.
+type Delivery struct {
+	EndpointID string `json:"endpoint_id"`
+	EventType  string `json:"event_type"`
+	SubjectID  string `json:"subject_id"`
+}
+
+// Register adds the handler. A repeated request has the same webhook-id, by which receivers tell
+// that they have it; so a second attempt is safe.
+func Register(r *handler.Registry, d Deliverer) {
+	handler.RegisterLeased(r, Handler, handler.LeasedOf[Delivery]{Do: d.deliver, SafeToRepeat: true, ManyPlaces: true}, d.News...)
+}
+
+// deliver tells the event's endpoint. A failure is noted with the endpoint once, when it begins.
+// The failure that comes DisableAfter later disables the endpoint, and so does a 410 at once: the
+// event is then done, and the endpoint, the audit's entry, the news and the event's record are
+// one commit.
+func (d Deliverer) deliver(ctx context.Context, event handler.Event, asked Delivery) (handler.Effect, error) {
+	e, err := read(ctx, d.Store, asked.EndpointID)
+	switch {
+	case errors.Is(err, ErrUnknown), err == nil && e.Tenant != event.Tenant:
+		return handler.Effect{Result: EndpointUnknown}, nil
+	case errors.Is(err, ErrBroken):
+		return handler.Effect{}, retry.Transient("endpoint_unreadable", err)
+	case err != nil:
+		return handler.Effect{}, retry.Outage("store_unavailable", err)
+	case e.State == Disabled:
+		return handler.Effect{Result: EndpointDisabled}, nil
+	case !e.takes(asked.EventType):
+		return handler.Effect{Result: Filtered}, nil
+	}
+	body, err := compose(event, asked)
+	if err != nil {
+		return handler.Effect{}, err
+	}
+	status, failure := d.Poster.Post(ctx, e.address(d.Now()), webhookID(event.ID), body)
+	now := d.Now().UTC().Truncate(time.Microsecond)
+	switch {
+	case failure == nil:
+		if err := d.heal(ctx, e); err != nil {
+			return handler.Effect{}, err
+		}
+		return handler.Effect{Result: Delivered}, nil
+	case status == gone:
+		return d.giveUp(event, e, Gone, now)
+	case !retry.Decide(failure).Counts: // nothing was sent
+	case e.FailingSince.IsZero():
+		// Where this is not written, the next failure is the first that is known.
+		_, _ = d.Store.Commit(ctx, e.failed(failure, now).writes())
+	case now.Sub(e.FailingSince) >= d.DisableAfter:
+		return d.giveUp(event, e, Failing, now)
+	}
+	return handler.Effect{}, failure
+}
+
+// heal forgets the failure of an endpoint that has answered. It ends before the event is done:
+// with a failure that is left behind, the next one would disable the endpoint.
+func (d Deliverer) heal(ctx context.Context, e stored) error {
+	since := e.FailingSince
+	for range tries {
+		if e.FailingSince.IsZero() || !e.FailingSince.Equal(since) {
+			return nil // a failure that was noted meanwhile is another
+		}
+		_, err := d.Store.Commit(ctx, e.healthy().writes())
+		if err == nil {
+			return nil
+		}
+		if !errors.Is(err, store.ErrStale) {
+			return retry.Outage("store_unavailable", err)
+		}
+		switch e, err = read(ctx, d.Store, e.ID); {
+		case errors.Is(err, ErrUnknown):
+			return nil
+		case err != nil:
+			return retry.Outage("store_unavailable", err)
+		}
+	}
+	return retry.Busy("endpoint_changing", nil)
+}
+
+// giveUp is the effect that disables the endpoint and tells of it. Where somebody has changed the
+// endpoint meanwhile, the handler is called again.
+func (d Deliverer) giveUp(event handler.Event, e stored, reason string, now time.Time) (handler.Effect, error) {
+	after := e.disabled(reason, now)
+	entry, err := audit.Entry{
+		Kind: Kind, Subject: e.ID, Action: "disable", Who: "billhook", Why: reason, At: now, Before: e.side(), After: after.side(),
+	}.Write(webhookID(event.ID))
+	if err != nil {
+		return handler.Effect{}, err
+	}
+	effect := handler.Effect{Writes: append(after.writes(), entry), Result: EndpointDisabled}
+	for _, to := range d.News {
+		effect.Emit = append(effect.Emit, handler.Emission{To: to, OrderingKey: e.ID, Body: contract.Of(&contract.Event{
+			Type: DisabledType, Version: 1, Producer: "billhook", CorrelationID: event.CorrelationID,
+			Data: disabledData{EndpointID: e.ID, Reason: reason, FailingSince: e.FailingSince},
+		})})
+	}
+	return effect, nil
+}
+
+// disabledData is the data of endpoint.disabled.
+type disabledData struct {
+	EndpointID   string    `json:"endpoint_id"`
+	Reason       string    `json:"reason"`
+	FailingSince time.Time `json:"failing_since,omitzero"`
+}
+
+// notice is what an endpoint is sent: what has happened to what, and when. It holds no more, so
+// that the endpoint asks for what it may see.
+type notice struct {
+	Type      string `json:"type"`
+	Timestamp string `json:"timestamp"`
+	Data      struct {
+		ID string `json:"id"`
+	} `json:"data"`
+}
+
+// compose makes the body, which is the same in every attempt.
+func compose(event handler.Event, asked Delivery) ([]byte, error) {
+	whole, err := contract.As[*contract.Event](event.Body)
+	if err != nil {
+		return nil, retry.Permanent("unexpected_body", nil)
+	}
+	n := notice{Type: asked.EventType, Timestamp: whole.Timestamp}
+	n.Data.ID = asked.SubjectID
+	return json.Marshal(n)
+}
+
+// webhookID is the webhook-id of an event: its own id, or where that has a dot, which joins the
+// parts that are signed, a hash of it.
+func webhookID(eventID string) string {
+	if !strings.Contains(eventID, ".") {
+		return eventID
+	}
+	sum := sha256.Sum256([]byte(eventID))
+	return "evt_" + hex.EncodeToString(sum[:16])
+}

@@ -1,0 +1,224 @@
+// Package endpoints owns the addresses that third parties have registered to be told of events:
+// their secrets, their filters, whether they are told, and since when they fail. It decides what
+// becomes of an event for one of them. It refuses to know how a request is made, and to show a
+// secret a second time.
+package endpoints
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"billhook/internal/retry"
+	"billhook/internal/routing"
+	"billhook/internal/store"
+)
+
+// Collection has a document for each endpoint, under its id. Lists has, without secrets, one for
+// each list that an endpoint is on: see listed.
+const (
+	Collection = "endpoints"
+	Lists      = "endpointLists"
+)
+
+// Kind is what the audit calls the subject of a change.
+const Kind = "endpoint"
+
+// State is whether an endpoint is told of events.
+type State string
+
+// The states.
+const (
+	Enabled  State = "enabled"
+	Disabled State = "disabled"
+)
+
+// Why an endpoint is disabled.
+const (
+	// ByHand: a person has disabled it.
+	ByHand = "by_hand"
+	// Gone: it has answered 410.
+	Gone = "gone"
+	// Failing: it has failed for too long.
+	Failing = "failing"
+)
+
+// Endpoint is an endpoint as people see it. All of its secrets are left out.
+type Endpoint struct {
+	ID     string `json:"id" store:"endpoint_id,required"`
+	Tenant string `json:"tenant" store:"tenant,required"`
+	// URL is called as it stands.
+	URL string `json:"url" store:"url,required"`
+	// Events are patterns of event types, as bindings are; one that matches is enough.
+	Events []string `json:"events" store:"events,required"`
+	State  State    `json:"state" store:"state,required"`
+	// Reason is why it is disabled: by_hand, gone or failing.
+	Reason string `json:"reason,omitempty" store:"reason,omitzero"`
+	// FailingSince is the time of the first failure since the last success; zero: it does not
+	// fail. Failure is the code of that failure, such as callee_failed_503.
+	FailingSince time.Time `json:"failing_since,omitzero" store:"failing_since,omitzero"`
+	Failure      string    `json:"failure,omitempty" store:"failure,omitzero"`
+	// OldSecretUntil is the time until which the secret before the last rotation signs too.
+	OldSecretUntil time.Time `json:"old_secret_until,omitzero" store:"old_secret_until,omitzero"`
+	CreatedAt      time.Time `json:"created_at" store:"created_at,required"`
+	ChangedAt      time.Time `json:"changed_at" store:"changed_at,required"`
+}
+
+// takes reports whether the endpoint wants to be told of events of the type.
+func (e Endpoint) takes(eventType string) bool {
+	for _, pattern := range e.Events {
+		if routing.Pattern(pattern).Match(eventType) {
+			return true
+		}
+	}
+	return false
+}
+
+// side is what the audit says of it, before a change or after. An address may name a customer,
+// and stays out.
+func (e Endpoint) side() map[string]any {
+	side := map[string]any{"state": string(e.State), "tenant": e.Tenant}
+	if e.Reason != "" {
+		side["reason"] = e.Reason
+	}
+	if !e.OldSecretUntil.IsZero() {
+		side["old_secret_until"] = e.OldSecretUntil
+	}
+	return side
+}
+
+// Address is where an endpoint is, and what signs the requests to it.
+type Address struct {
+	ID, URL string
+	// Secrets all sign; the newest is the first.
+	Secrets []string
+}
+
+// Poster makes the requests.
+type Poster interface {
+	// Post makes one signed request, and says what its answer means: nil is a success. The error
+	// is marked, as by retry.HTTPStatus. It does not count where nothing was sent, for a limit
+	// or because ctx has ended. status is that of the answer; 0: there was none. The same id
+	// and body are sent in every attempt.
+	Post(ctx context.Context, to Address, id string, body []byte) (status int, err error)
+	// Check reports whether requests may go to an address. The error wraps ErrInvalid.
+	Check(ctx context.Context, address string) error
+}
+
+// The errors. Any other means that nothing is known, and nothing certain of a change.
+var (
+	// ErrUnknown: there is no such endpoint.
+	ErrUnknown = errors.New("endpoints: no such endpoint")
+	// ErrExists: there is one of that id.
+	ErrExists = errors.New("endpoints: there is an endpoint of that id")
+	// ErrInvalid is wrapped by every refusal of a request; its text says why, without a value.
+	ErrInvalid = errors.New("endpoints: refused")
+	// ErrBusy: others have changed the endpoint meanwhile, again and again.
+	ErrBusy = errors.New("endpoints: changed at the same time")
+	// ErrBroken: what is stored is no endpoint.
+	ErrBroken = errors.New("endpoints: stored endpoint is not readable")
+)
+
+// stored is an endpoint with its secrets.
+type stored struct {
+	Endpoint  `store:",inline"`
+	Secret    string `store:"secret,required"`
+	OldSecret string `store:"old_secret,omitzero"`
+
+	version store.Version
+}
+
+// Key is the key of an endpoint's document.
+func Key(id string) store.Key { return store.Key{Collection: Collection, ID: id} }
+
+// read returns an endpoint. The error wraps ErrUnknown or ErrBroken, or says that nothing is known.
+func read(ctx context.Context, from store.Getter, id string) (stored, error) {
+	doc, err := from.Get(ctx, Key(id))
+	switch {
+	case errors.Is(err, store.ErrNotFound), errors.Is(err, store.ErrInvalid):
+		return stored{}, ErrUnknown
+	case err != nil:
+		return stored{}, fmt.Errorf("endpoints: read: %w", err)
+	}
+	e := stored{version: doc.Version}
+	if err := store.Decode(doc.Fields, &e); err != nil || (e.State != Enabled && e.State != Disabled) {
+		return stored{}, fmt.Errorf("%w: %s", ErrBroken, doc.Key)
+	}
+	return e, nil
+}
+
+// address is where the endpoint is called, and what signs at that time.
+func (e stored) address(now time.Time) Address {
+	to := Address{ID: e.ID, URL: e.URL, Secrets: []string{e.Secret}}
+	if e.OldSecret != "" && now.Before(e.OldSecretUntil) {
+		to.Secrets = append(to.Secrets, e.OldSecret)
+	}
+	return to
+}
+
+// The lists of endpoints, each the newest first.
+const (
+	all      = "all"
+	disabled = "disabled"
+	failing  = "failing"
+	ofTenant = "tenant:"
+)
+
+// lists are those that the endpoint may be on, and whether it is.
+func (e Endpoint) lists() map[string]bool {
+	return map[string]bool{
+		all: true, ofTenant + e.Tenant: true, disabled: e.State == Disabled, failing: !e.FailingSince.IsZero(),
+	}
+}
+
+// listed is the key of an endpoint's document on a list. Ids ascend, and the newest shall come
+// first. Neither a list's name nor an id has a tilde.
+func (e Endpoint) listed(list string) store.Key {
+	return store.Key{Collection: Lists, ID: fmt.Sprintf("%s~%019d-%s", list, math.MaxInt64-e.CreatedAt.UnixMicro(), e.ID)}
+}
+
+// writes are those of a change: the endpoint at the version that was read, and the lists.
+func (e stored) writes() []store.Write {
+	write := store.Create(Key(e.ID), store.Encode(&e))
+	if e.version != 0 {
+		write = store.Update(Key(e.ID), e.version, store.Encode(&e))
+	}
+	writes := []store.Write{write}
+	for list, on := range e.lists() {
+		if on {
+			writes = append(writes, store.Set(e.listed(list), store.Encode(&e.Endpoint)))
+		} else {
+			writes = append(writes, store.Delete(e.listed(list), 0))
+		}
+	}
+	return writes
+}
+
+// removal are the writes that remove the endpoint.
+func (e stored) removal() []store.Write {
+	writes := []store.Write{store.Delete(Key(e.ID), e.version)}
+	for list := range e.lists() {
+		writes = append(writes, store.Delete(e.listed(list), 0))
+	}
+	return writes
+}
+
+// disabled is the endpoint when it is no longer told.
+func (e stored) disabled(reason string, now time.Time) stored {
+	e.State, e.Reason, e.ChangedAt = Disabled, reason, now
+	return e
+}
+
+// healthy is the endpoint without its failure.
+func (e stored) healthy() stored {
+	e.FailingSince, e.Failure = time.Time{}, ""
+	return e
+}
+
+// failed is the endpoint after the first of its failures.
+func (e stored) failed(failure error, now time.Time) stored {
+	e.FailingSince, e.Failure = now, retry.Decide(failure).Reason
+	return e
+}

@@ -1,0 +1,276 @@
+package endpoints
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"billhook/internal/audit"
+	"billhook/internal/dedupe"
+	"billhook/internal/pii"
+	"billhook/internal/retry"
+	"billhook/internal/routing"
+	"billhook/internal/store"
+)
+
+const (
+	// tries bounds the attempts of a change while others change the endpoint.
+	tries = 3
+	// maxEvents and maxURL bound the patterns of an endpoint, and its URL in bytes.
+	maxEvents = 50
+	maxURL    = 2048
+	// secretBytes is how long a secret is before base64.
+	secretBytes = 32
+)
+
+// Keeper shows endpoints and changes them for people. Every field is required.
+type Keeper struct {
+	Store  store.Store
+	Poster Poster
+	// OldSecretFor is how long the secret before a rotation signs beside the new one.
+	OldSecretFor time.Duration
+	Now          func() time.Time
+	// NewID returns a random id; NewSecret is NewSecret but in tests.
+	NewID, NewSecret func() string
+}
+
+// NewSecret returns a new secret of Standard Webhooks: whsec_ and 32 random bytes in base64.
+func NewSecret() string {
+	key := make([]byte, secretBytes)
+	_, _ = rand.Read(key) // it never fails
+	return "whsec_" + base64.StdEncoding.EncodeToString(key)
+}
+
+// New is an endpoint to register. The JSON is that of a request.
+type New struct {
+	// ID is chosen by whom registers it, or made up.
+	ID string `json:"id,omitempty"`
+	// Tenant is whose events it is told of; empty: those of no tenant.
+	Tenant string `json:"tenant,omitempty"`
+	URL    string `json:"url"`
+	// Events are 1 to 50 patterns of event types; none: every type.
+	Events []string `json:"events,omitempty"`
+}
+
+// Change names the author of a change and the reason. The JSON is that of a request, whose sender
+// is known otherwise.
+type Change struct {
+	Who string `json:"-"`
+	Why string `json:"why"`
+}
+
+// Secret is an endpoint with its new secret, which is shown this once.
+type Secret struct {
+	Endpoint
+	Secret string `json:"secret"`
+}
+
+// Get returns an endpoint.
+func (k *Keeper) Get(ctx context.Context, id string) (Endpoint, error) {
+	e, err := read(ctx, k.Store, id)
+	return e.Endpoint, err
+}
+
+// Choice chooses a list: all endpoints, those that are disabled, those that fail, or those of a
+// tenant. At most one is set.
+type Choice struct {
+	Disabled, Failing bool
+	Tenant            string
+}
+
+func (c Choice) list() string {
+	switch {
+	case c.Disabled:
+		return disabled
+	case c.Failing:
+		return failing
+	case c.Tenant != "":
+		return ofTenant + c.Tenant
+	}
+	return all
+}
+
+// List returns a page of a list, the newest first: at most limit, 1 to store.MaxPage, behind the
+// place after. next is empty on the last page.
+func (k *Keeper) List(ctx context.Context, of Choice, after string, limit int) (page []Endpoint, next string, err error) {
+	found, err := k.Store.Query(ctx, store.Query{Collection: Lists, IDPrefix: of.list() + "~", After: after, Limit: limit})
+	if err != nil {
+		return nil, "", fmt.Errorf("endpoints: list: %w", err)
+	}
+	for _, doc := range found.Documents {
+		var e Endpoint
+		if err := store.Decode(doc.Fields, &e); err != nil {
+			return nil, "", fmt.Errorf("%w: %s", ErrBroken, doc.Key)
+		}
+		page = append(page, e)
+	}
+	return page, found.Next, nil
+}
+
+// Add registers an endpoint and returns its secret. The error wraps ErrInvalid, or is ErrExists,
+// or says that nothing is known: then another Add with the same id tells.
+func (k *Keeper) Add(ctx context.Context, asked New, by Change) (Secret, error) {
+	if asked.ID == "" {
+		asked.ID = "ep_" + k.NewID()
+	}
+	if asked.Tenant == "" {
+		asked.Tenant = dedupe.DefaultTenant
+	}
+	if len(asked.Events) == 0 {
+		asked.Events = []string{"#"}
+	}
+	switch {
+	case !pii.ID.Valid(asked.ID), !pii.ID.Valid(asked.Tenant):
+		return Secret{}, fmt.Errorf("%w: an id and a tenant have at most 128 of letters, digits and . _ : -, and begin with a letter or digit", ErrInvalid)
+	case len(asked.Events) > maxEvents, slices.ContainsFunc(asked.Events, func(text string) bool { _, err := routing.Parse(text); return err != nil }):
+		return Secret{}, fmt.Errorf("%w: events are at most %d patterns of words, * and # joined by dots", ErrInvalid, maxEvents)
+	case len(asked.URL) > maxURL:
+		return Secret{}, fmt.Errorf("%w: the URL has more than %d bytes", ErrInvalid, maxURL)
+	}
+	if err := k.Poster.Check(ctx, asked.URL); err != nil {
+		return Secret{}, err
+	}
+	now := k.now()
+	e := stored{Secret: k.NewSecret(), Endpoint: Endpoint{
+		ID: asked.ID, Tenant: asked.Tenant, URL: asked.URL, Events: asked.Events, State: Enabled, CreatedAt: now, ChangedAt: now,
+	}}
+	err := k.commit(ctx, "add", nil, &e, e.writes(), by)
+	if errors.Is(err, store.ErrExists) {
+		err = ErrExists
+	}
+	return Secret{e.Endpoint, e.Secret}, err
+}
+
+// Rotate gives an endpoint another secret, and returns it. The secret before signs beside it for
+// OldSecretFor; one that was older ends. The error is ErrUnknown or ErrBusy, or wraps ErrInvalid.
+func (k *Keeper) Rotate(ctx context.Context, id string, by Change) (Secret, error) {
+	e, err := k.change(ctx, id, "rotate", by, func(e stored) (stored, bool) {
+		e.OldSecret, e.Secret = e.Secret, k.NewSecret()
+		e.OldSecretUntil = k.now().Add(k.OldSecretFor)
+		return e, true
+	})
+	if err != nil {
+		return Secret{}, err
+	}
+	return Secret{e.Endpoint, e.Secret}, nil
+}
+
+// Enable has an endpoint told of events from now on, and forgets that it failed. The error is as
+// of Rotate.
+func (k *Keeper) Enable(ctx context.Context, id string, by Change) (Endpoint, error) {
+	e, err := k.change(ctx, id, "enable", by, func(e stored) (stored, bool) {
+		changed := e.State != Enabled || !e.FailingSince.IsZero()
+		e = e.healthy()
+		e.State, e.Reason = Enabled, ""
+		return e, changed
+	})
+	return e.Endpoint, err
+}
+
+// Disable has an endpoint told of nothing from now on. The error is as of Rotate.
+func (k *Keeper) Disable(ctx context.Context, id string, by Change) (Endpoint, error) {
+	e, err := k.change(ctx, id, "disable", by, func(e stored) (stored, bool) {
+		return e.disabled(ByHand, k.now()), e.State != Disabled
+	})
+	return e.Endpoint, err
+}
+
+// Remove forgets an endpoint and its secrets, and returns it as it was. The error is as of Rotate.
+func (k *Keeper) Remove(ctx context.Context, id string, by Change) (Endpoint, error) {
+	for range tries {
+		e, err := read(ctx, k.Store, id)
+		if err != nil {
+			return Endpoint{}, err
+		}
+		err = k.commit(ctx, "remove", &e, nil, e.removal(), by)
+		if !errors.Is(err, store.ErrStale) {
+			return e.Endpoint, err
+		}
+	}
+	return Endpoint{}, ErrBusy
+}
+
+// change decides at the version that it reads, again where another has changed the endpoint.
+// Where decide changes nothing, nothing is written.
+func (k *Keeper) change(ctx context.Context, id, action string, by Change, decide func(stored) (stored, bool)) (stored, error) {
+	for range tries {
+		before, err := read(ctx, k.Store, id)
+		if err != nil {
+			return stored{}, err
+		}
+		after, changed := decide(before)
+		if !changed {
+			return before, nil
+		}
+		after.ChangedAt = k.now()
+		err = k.commit(ctx, action, &before, &after, after.writes(), by)
+		if !errors.Is(err, store.ErrStale) {
+			return after, err
+		}
+	}
+	return stored{}, ErrBusy
+}
+
+// commit makes a change and its entry in the audit. before and after are nil where there was, or
+// is, nothing.
+func (k *Keeper) commit(ctx context.Context, action string, before, after *stored, writes []store.Write, by Change) error {
+	entry := audit.Entry{Kind: Kind, Action: action, Who: by.Who, Why: by.Why, At: k.now()}
+	if before != nil {
+		entry.Subject, entry.Before = before.ID, before.side()
+	}
+	if after != nil {
+		entry.Subject, entry.After = after.ID, after.side()
+	}
+	write, err := entry.Write(k.NewID())
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	switch _, err = k.Store.Commit(ctx, append(writes, write)); {
+	case err == nil, errors.Is(err, store.ErrExists), errors.Is(err, store.ErrStale):
+		return err
+	}
+	return fmt.Errorf("endpoints: %s: %w", action, err)
+}
+
+func (k *Keeper) now() time.Time { return k.Now().UTC().Truncate(time.Microsecond) }
+
+// Tested is what became of a test.
+type Tested struct {
+	ID string `json:"id"`
+	// WebhookID is that of the request.
+	WebhookID string `json:"webhook_id"`
+	Delivered bool   `json:"delivered"`
+	// Status is that of the answer; 0: there was none. Reason is the code of a failure.
+	Status       int    `json:"status"`
+	Reason       string `json:"reason,omitempty"`
+	Milliseconds int64  `json:"milliseconds"`
+}
+
+// Test sends an event of the type endpoint.test to an endpoint, disabled or not, and changes
+// nothing. A failure of the endpoint is an answer. The error is ErrUnknown, or says that nothing
+// is known.
+func (k *Keeper) Test(ctx context.Context, id string) (Tested, error) {
+	e, err := read(ctx, k.Store, id)
+	if err != nil {
+		return Tested{}, err
+	}
+	began := k.Now()
+	n := notice{Type: "endpoint.test", Timestamp: began.UTC().Format(time.RFC3339)}
+	n.Data.ID = e.ID
+	body, err := json.Marshal(n)
+	if err != nil {
+		return Tested{}, fmt.Errorf("endpoints: test: %w", err)
+	}
+	t := Tested{ID: e.ID, WebhookID: "test_" + k.NewID()}
+	t.Status, err = k.Poster.Post(ctx, e.address(began), t.WebhookID, body)
+	t.Delivered, t.Milliseconds = err == nil, k.Now().Sub(began).Milliseconds()
+	if err != nil {
+		t.Reason = retry.Decide(err).Reason
+	}
+	return t, nil
+}

@@ -1,0 +1,88 @@
+// Package notifications makes of an event the messages that tell its user of it, one for each
+// channel that the catalog's notifications have for it. It owns what such a message says: ids
+// alone. It refuses to send anything, and to know addresses: the queue of the messages posts them
+// to the service that does.
+package notifications
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"billhook/catalog"
+	"billhook/internal/contract"
+	"billhook/internal/handler"
+	"billhook/internal/retry"
+)
+
+// FanOut is the name of the handler in the catalog.
+const FanOut = "notifications.fan_out"
+
+// FannedOut is the result of an event whose messages are on their way.
+const FannedOut = "fanned_out"
+
+// Notice is the data of a message that tells of an event: whom, and what it is about.
+type Notice struct {
+	UserID    string `json:"user_id"`
+	OrderID   string `json:"order_id,omitempty"`
+	ProductID string `json:"product_id,omitempty"`
+	PaymentID string `json:"payment_id,omitempty"`
+}
+
+// Register adds the handler, which emits to the queue that the catalog lists for it.
+func Register(r *handler.Registry, c *catalog.Catalog) {
+	send, ok := c.EmitsTo(FanOut)
+	if !ok {
+		return
+	}
+	handler.RegisterTx(r, FanOut, fanOut{c.Notifications, send.ID}.handle, send.ID)
+}
+
+// Check reports the events that an enabled queue takes for the handler, and that are told on no
+// channel. What else may be wrong with the channels is found when the catalog is loaded.
+func Check(c *catalog.Catalog) error {
+	var mistakes []error
+	for _, q := range c.Queues {
+		for _, eventType := range slices.Sorted(maps.Keys(q.Handlers)) {
+			if q.Enabled && q.Handlers[eventType].Name == FanOut && len(c.Notifications[eventType]) == 0 {
+				mistakes = append(mistakes, fmt.Errorf("queue %s: event type %s: notifications.yaml has no row for it", q.ID, eventType))
+			}
+		}
+	}
+	return errors.Join(mistakes...)
+}
+
+// fanOut is the handler of every event that users are told of.
+type fanOut struct {
+	channels map[string][]string
+	send     string
+}
+
+// handle emits a message for each channel of the event. They grow old with the event: their age
+// counts from when it was first published.
+func (f fanOut) handle(_ context.Context, event handler.Event, body contract.Body) (handler.Effect, error) {
+	notice := Notice{UserID: body.Text("user_id"), OrderID: body.Text("order_id"), ProductID: body.Text("product_id"), PaymentID: body.Text("payment_id")}
+	channels := f.channels[event.Type]
+	switch {
+	case len(channels) == 0:
+		return handler.Effect{}, retry.Permanent("channels_missing", nil)
+	case notice.UserID == "":
+		return handler.Effect{}, retry.Permanent("user_missing", nil)
+	}
+	since := event.PublishedAt
+	if at, err := time.Parse(time.RFC3339Nano, event.Attributes[contract.AttrFirstPublished]); err == nil {
+		since = at
+	}
+	effect := handler.Effect{Result: FannedOut}
+	for _, channel := range channels {
+		told := catalog.NotificationType(channel, event.Type)
+		effect.Emit = append(effect.Emit, handler.Emission{
+			To: f.send, RoutingKey: told, Since: since,
+			Body: contract.Of(&contract.Event{Type: told, Version: 1, CorrelationID: event.CorrelationID, Data: notice}),
+		})
+	}
+	return effect, nil
+}

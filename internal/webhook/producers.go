@@ -1,0 +1,415 @@
+package webhook
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"billhook/catalog"
+	"billhook/internal/contract"
+	"billhook/internal/lane"
+	"billhook/internal/pii"
+	"billhook/internal/serve"
+)
+
+// place is where a producer puts messages: on one queue, or on a topic that queues share.
+type place struct {
+	// topic is the id of the shared topic; empty: the messages are for the one queue alone.
+	topic string
+	// queues are the enabled ones that a message may reach.
+	queues []catalog.Queue
+}
+
+// produce answers the messages of a producer inside the house, for the place that find finds
+// by an id or an alias.
+func (s *Service) produce(find func(name string) (place, bool), unknown *serve.Problem) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		from := s.sources[genericSource]
+		name, err := url.PathUnescape(chi.URLParam(r, "name")) // an alias has colons, which some clients escape
+		to, ok := find(name)
+		if err != nil || !ok || from == nil {
+			s.answer(w, r, &outcome{source: genericSource, refused: unknown, started: s.config.Now()})
+			return
+		}
+		s.receive(w, r, from, &to)
+	}
+}
+
+func (s *Service) queueOf(name string) (place, bool) {
+	q, ok := s.config.Catalog.Queue(name)
+	return place{queues: []catalog.Queue{q}}, ok && q.Enabled
+}
+
+func (s *Service) topicOf(name string) (place, bool) {
+	topic, ok := s.config.Catalog.Topic(name)
+	to := place{topic: topic.ID}
+	for _, q := range s.config.Catalog.Queues {
+		if ok && q.Enabled && q.SharedTopic == topic.ID {
+			to.queues = append(to.queues, q)
+		}
+	}
+	return to, len(to.queues) > 0
+}
+
+// bound are the queues of the place that take a message with this routing key.
+func (p *place) bound(routingKey string) []catalog.Queue {
+	if p.topic == "" {
+		return p.queues
+	}
+	return slices.DeleteFunc(slices.Clone(p.queues), func(q catalog.Queue) bool {
+		return !q.Takes(map[string]string{contract.AttrRoutingKey: routingKey})
+	})
+}
+
+// formatFor is the format of the place's messages: that which the body has, where a queue
+// of the place takes it.
+func (p *place) formatFor(found string) string {
+	for _, q := range p.queues {
+		if q.Contract == found {
+			return found
+		}
+	}
+	return p.queues[0].Contract
+}
+
+// item is one message of a producer, with what it asks for.
+type item struct {
+	message jsontext.Value
+	// What is asked for; empty or 0: nothing.
+	routingKey, deliverAt, priority, tenant string
+	maxAttempts                             int64
+	// err is why it cannot be read.
+	err error
+}
+
+// maxListed is how many messages a list has at most.
+const maxListed = 100
+
+// The names of what a producer sends around messages.
+const (
+	inList = "messages"
+	inItem = "message"
+)
+
+// unpack reads what a producer has sent: one message as it is, one in an item, or a list of
+// items. The error is of the whole request.
+func unpack(body []byte) (items []item, list bool, err error) {
+	if _, err := pii.Parse(body); err != nil {
+		return nil, false, err
+	}
+	names, listed, wrapped := 0, jsontext.Value(nil), false
+	eachMember(body, func(name string, value jsontext.Value) {
+		names++
+		switch {
+		case name == inList && value.Kind() == '[':
+			listed = value
+		case name == inItem && value.Kind() == '{':
+			wrapped = true
+		}
+	})
+	switch {
+	case listed != nil && names > 1:
+		return nil, true, contract.Broken("?", "unknown") // its name may be anything
+	case listed != nil:
+		eachElement(listed, func(value jsontext.Value) { items = append(items, readItem(value)) })
+		if len(items) == 0 || len(items) > maxListed {
+			return nil, true, contract.Broken(inList, "1 to "+strconv.Itoa(maxListed))
+		}
+		return items, true, nil
+	case wrapped:
+		return []item{readItem(body)}, false, nil
+	default:
+		return []item{{message: body}}, false, nil
+	}
+}
+
+// readItem reads an item. The shapes of its texts are checked with those of the message's
+// other attributes.
+func readItem(value jsontext.Value) (i item) {
+	broken := &contract.Invalid{}
+	wrong := func(path, rule string) {
+		if len(broken.Violations) < maxListed {
+			broken.Violations = append(broken.Violations, pii.Violation{Path: path, Rule: rule})
+		}
+	}
+	texts := map[string]*string{"routing_key": &i.routingKey, "deliver_at": &i.deliverAt, "priority": &i.priority, "tenant": &i.tenant}
+	if value.Kind() != '{' {
+		wrong("", "object")
+	}
+	eachMember(value, func(name string, value jsontext.Value) {
+		into, isText := texts[name]
+		switch kind := value.Kind(); {
+		case kind == 'n':
+		case name == inItem && kind != '{':
+			wrong(name, "object")
+		case name == inItem:
+			i.message = value
+		case isText && kind == '"':
+			unquoted, _ := jsontext.AppendUnquote(nil, value)
+			*into = string(unquoted)
+		case isText:
+			wrong(name, "text")
+		case name == "max_attempts":
+			n, err := strconv.ParseInt(string(value), 10, 32)
+			if i.maxAttempts = n; err != nil || n < 1 {
+				wrong(name, "min=1")
+			}
+		case !pii.Code.Valid(name) || detected(name):
+			wrong("?", "unknown")
+		default:
+			wrong(name, "unknown")
+		}
+	})
+	if i.message == nil && len(broken.Violations) == 0 {
+		wrong(inItem, "required")
+	}
+	if len(broken.Violations) > 0 {
+		i.err = broken
+	}
+	return i
+}
+
+func detected(name string) bool {
+	_, found := pii.Detect(pii.Code, name)
+	return found
+}
+
+// eachMember calls f with the members of an object that is valid JSON; their values stay.
+func eachMember(object []byte, f func(name string, value jsontext.Value)) {
+	d := jsontext.NewDecoder(bytes.NewBuffer(object))
+	if token, err := d.ReadToken(); err != nil || token.Kind() != '{' {
+		return
+	}
+	for d.PeekKind() == '"' {
+		token, err := d.ReadToken()
+		if err != nil {
+			return
+		}
+		name := token.String()
+		value, err := d.ReadValue()
+		if err != nil {
+			return
+		}
+		end := int(d.InputOffset())
+		f(name, object[end-len(value):end])
+	}
+}
+
+// eachElement calls f with the elements of an array that is valid JSON; they stay.
+func eachElement(array []byte, f func(value jsontext.Value)) {
+	d := jsontext.NewDecoder(bytes.NewBuffer(array))
+	if _, err := d.ReadToken(); err != nil {
+		return
+	}
+	for d.PeekKind() != ']' {
+		value, err := d.ReadValue()
+		if err != nil {
+			return
+		}
+		end := int(d.InputOffset())
+		f(array[end-len(value) : end])
+	}
+}
+
+// routed finds the queues that an item's message reaches, and the fields that its ordering key is
+// made of. A message has one key, also where it reaches several queues. What is asked for must be
+// theirs.
+func (s *Service) routed(i *item, to *place, message contract.Body) (queues []catalog.Queue, named []string, err error) {
+	_, eventType := message.Identity()
+	if to.topic != "" && i.routingKey == "" {
+		i.routingKey = eventType
+	}
+	queues = to.bound(i.routingKey)
+	if len(queues) == 0 {
+		return nil, nil, contract.Broken(contract.AttrRoutingKey, "unroutable") // no enabled queue is bound to it
+	}
+	broken := &contract.Invalid{}
+	wrong := func(path, rule string) {
+		broken.Violations = append(broken.Violations, pii.Violation{Path: path, Rule: rule})
+	}
+	most, ttl := 0, time.Duration(0)
+	for _, q := range queues {
+		if q.Contract != message.Format() {
+			return nil, nil, errUnsupported
+		}
+		if !takes(q, q.Contract, eventType) {
+			return nil, nil, contract.Broken(message.TypePath(), "not_of_queue")
+		}
+		h, _ := q.Handler(eventType)
+		most, named = max(most, h.MaxAttempts), append(named, q.OrderingKey...)
+		if q.MessageTTL > 0 && (ttl == 0 || q.MessageTTL < ttl) {
+			ttl = q.MessageTTL
+		}
+		if i.priority != "" && i.priority != q.Priority && len(broken.Violations) == 0 {
+			wrong(contract.AttrPriority, "not_of_queue")
+		}
+	}
+	if i.maxAttempts > int64(most) {
+		wrong(contract.AttrMaxAttempts, "max="+strconv.Itoa(most))
+	}
+	if i.deliverAt != "" {
+		i.deliverAt = pii.InUTC(i.deliverAt)
+		at, err := time.Parse(time.RFC3339Nano, i.deliverAt)
+		switch ahead := at.Sub(s.config.Now()); {
+		case err != nil || !pii.Time.Valid(i.deliverAt):
+			wrong(contract.AttrDeliverAt, pii.Time.Name())
+		case ahead > lane.MaxAhead:
+			wrong(contract.AttrDeliverAt, "too_far")
+		case ttl > 0 && ahead > ttl:
+			wrong(contract.AttrDeliverAt, "beyond_message_ttl")
+		}
+	}
+	if len(broken.Violations) > 0 {
+		return nil, nil, broken
+	}
+	return queues, named, nil
+}
+
+// ask adds what an item asks for to the attributes of its message.
+func (i *item) ask(a *contract.Attributes) {
+	a.RoutingKey, a.DeliverAt, a.Priority, a.Tenant = i.routingKey, i.deliverAt, i.priority, i.tenant
+	if i.maxAttempts > 0 {
+		a.MaxAttempts = strconv.FormatInt(i.maxAttempts, 10)
+	}
+}
+
+// workers is how many messages of one list are prepared, or published, at once.
+const workers = 16
+
+var (
+	errHeldUp   = serve.Refuse(http.StatusServiceUnavailable, "key_held_up", "An earlier message of the list may share its ordering key and was not taken; send both again, in order.").After(5)
+	errPanicked = serve.Refuse(http.StatusInternalServerError, "internal", "An internal error. The message may have been accepted; send it again.")
+)
+
+// result is what became of one message of a list.
+type result struct {
+	Status      int    `json:"status"`
+	EventID     string `json:"event_id,omitempty"`
+	Queue       string `json:"queue,omitempty"`
+	Topic       string `json:"topic,omitempty"`
+	MessageID   string `json:"message_id,omitempty"`
+	OrderingKey string `json:"ordering_key,omitempty"`
+	// RetryAfter is in seconds.
+	RetryAfter int `json:"retry_after,omitempty"`
+	*serve.Problem
+}
+
+// receiveAll answers a list. No message refuses another, but those behind one of their ordering
+// key that its sender has to send again: else they would overtake it.
+func (s *Service) receiveAll(w http.ResponseWriter, r *http.Request, from *source, to *place, items []item) {
+	started := s.config.Now()
+	outcomes := make([]outcome, len(items))
+	ready := make([]outgoing, len(items))
+	for i := range outcomes {
+		outcomes[i] = outcome{source: from.Name, started: started, bytes: len(items[i].message), item: i + 1}
+	}
+	s.atOnce(r.Context(), len(items), func(ctx context.Context, i int) {
+		b := s.buffers.Get().(*buffers)
+		defer s.release(b)
+		var err error
+		if ready[i], err = s.prepare(ctx, from, to, &items[i], b, &outcomes[i]); err != nil {
+			outcomes[i].refused = refusal(err)
+		}
+	})
+	lines := inLines(ready, outcomes)
+	s.atOnce(r.Context(), len(lines), func(ctx context.Context, line int) {
+		held := false
+		for _, i := range lines[line] {
+			o := &outcomes[i]
+			if held {
+				o.refused = errHeldUp
+				continue
+			}
+			if err := s.publish(ctx, &ready[i], o); err != nil {
+				o.refused = refusal(err)
+			}
+			held = o.again()
+		}
+	})
+	answers := make([]result, len(items))
+	for i := range outcomes {
+		o := &outcomes[i]
+		if o.refused == nil && o.status == 0 {
+			o.refused = errPanicked
+		}
+		answers[i] = result{EventID: o.eventID, Queue: o.queue, Topic: o.topic, MessageID: o.messageID, OrderingKey: o.orderingKey}
+		if o.refused != nil {
+			o.status, o.reason = o.refused.Status, o.refused.Code
+			answers[i] = result{EventID: o.eventID, Problem: o.refused, RetryAfter: o.refused.RetryAfter}
+		}
+		answers[i].Status = o.status
+		s.record(r.Context(), o)
+	}
+	serve.WriteJSON(w, http.StatusOK, map[string]any{"results": answers})
+}
+
+// atOnce calls f with each number below n, some at once, and returns when all have returned. A
+// panic ends its own call alone.
+func (s *Service) atOnce(ctx context.Context, n int, f func(ctx context.Context, i int)) {
+	ctx, cancel := context.WithTimeout(ctx, s.config.PublishTimeout)
+	defer cancel()
+	var group sync.WaitGroup
+	next := make(chan int)
+	for range min(n, workers) {
+		group.Go(func() {
+			for i := range next {
+				func() {
+					defer func() {
+						if value := recover(); value != nil {
+							s.config.Log.LogAttrs(ctx, slog.LevelError, "panic", slog.String("type", fmt.Sprintf("%T", value)), slog.String("stack", string(debug.Stack())))
+						}
+					}()
+					f(ctx, i)
+				}()
+			}
+		})
+	}
+	for i := range n {
+		next <- i
+	}
+	close(next)
+	group.Wait()
+}
+
+// inLines are the messages that can be published, by their places in the list: in one line those
+// of one ordering key, in order. What comes behind a message whose key could not be made now may
+// be of the same key, and is held up.
+func inLines(ready []outgoing, outcomes []outcome) (lines [][]int) {
+	of, held := map[string]int{}, false
+	for i := range ready {
+		o := &outcomes[i]
+		switch {
+		case o.refused != nil:
+			held = held || o.again()
+		case held:
+			o.refused = errHeldUp
+		case ready[i].topic == "": // it panicked
+			held = true
+		default:
+			key := ready[i].message.OrderingKey
+			line, known := of[key]
+			if !known || key == "" {
+				line = len(lines)
+				of[key], lines = line, append(lines, nil)
+			}
+			lines[line] = append(lines[line], i)
+		}
+	}
+	return lines
+}
+
+// again reports whether the sender has to send the message again.
+func (o *outcome) again() bool {
+	return o.refused != nil && (o.refused.Status == http.StatusTooManyRequests || o.refused.Status >= http.StatusInternalServerError)
+}

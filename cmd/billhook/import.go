@@ -70,7 +70,7 @@ func (p *program) importFrom(system, variable, short string, open func(*drain, c
 	command := &cobra.Command{Use: system, Short: short, Args: cobra.NoArgs}
 	if system != "postgres" {
 		command.Use += " [queue[=name of old]...]"
-		command.Long = "Without a queue it looks for each enabled queue of the catalog under its alias.\n"
+		command.Long = "Without a queue it looks for each queue of the catalog under its alias.\n"
 		command.Args = cobra.ArbitraryArgs
 	}
 	command.Long = short + ".\n" + command.Long + "The address is that of --from, else of " + variable + ". The secret is the first of the generic source's variable."
@@ -129,9 +129,14 @@ func namesOf(c *catalog.Catalog, args []string) (names []importer.Name, err erro
 		names = append(names, importer.Name{Queue: q.ID, Source: cmp.Or(old, q.Alias)})
 	}
 	for _, q := range c.Queues {
-		if len(args) == 0 && q.Enabled && q.Alias != "" {
-			names = append(names, importer.Name{Queue: q.ID, Source: q.Alias})
+		if len(args) > 0 || q.Alias == "" {
+			continue
 		}
+		name := importer.Name{Queue: q.ID, Source: q.Alias}
+		if !q.Enabled {
+			name.Left = "the queue is not enabled"
+		}
+		names = append(names, name)
 	}
 	return names, nil
 }

@@ -142,9 +142,12 @@ func refused(status int, header http.Header, answer []byte, items int) ([]Result
 }
 
 func resultOf(answer []byte) Result {
-	var problem serve.Problem
+	var problem struct {
+		serve.Problem
+		RetryAfter int `json:"retry_after"`
+	}
 	_ = json.Unmarshal(answer, &problem) // without a problem document the status says it
-	result := Result{Status: problem.Status, Code: problem.Code, Detail: problem.Detail}
+	result := Result{Status: problem.Status, Code: problem.Code, Detail: problem.Detail, RetryAfter: time.Duration(problem.RetryAfter) * time.Second}
 	for _, v := range problem.Violations {
 		result.Fields = append(result.Fields, v.Path+": "+v.Rule)
 	}

@@ -40,7 +40,7 @@ func TestAListIsPostedSignedAndEachResultIsRead(t *testing.T) {
 			w.WriteHeader(http.StatusUnauthorized)
 			return
 		}
-		_, _ = io.WriteString(w, `{"results":[{"status":202,"event_id":"a","message_id":"1"},{"status":422,"code":"contract_broken","detail":"d","violations":[{"path":"payload.email","rule":"undeclared"}]}]}`)
+		_, _ = io.WriteString(w, `{"results":[{"status":202,"event_id":"a","message_id":"1"},{"status":422,"code":"contract_broken","detail":"d","violations":[{"path":"payload.email","rule":"undeclared"}]},{"status":503,"code":"key_held_up","retry_after":5}]}`)
 	})
 	results, err := door.Send(t.Context(), "orders", []importer.Item{
 		{Message: []byte(`{"id":"a","n":1.0}`), DeliverAt: now.Add(time.Hour), MaxAttempts: 3}, {Message: []byte(`{"id":"b"}`)},
@@ -50,6 +50,7 @@ func TestAListIsPostedSignedAndEachResultIsRead(t *testing.T) {
 	require.JSONEq(t, `{"messages":[{"message":{"id":"a","n":1.0},"deliver_at":"2026-11-22T13:00:00Z","max_attempts":3},{"message":{"id":"b"}}]}`, string(body))
 	require.Equal(t, []importer.Result{
 		{Status: 202}, {Status: 422, Code: "contract_broken", Detail: "d", Fields: []string{"payload.email: undeclared"}},
+		{Status: 503, Code: "key_held_up", RetryAfter: 5 * time.Second},
 	}, results)
 }
 

@@ -209,6 +209,23 @@ func TestARunThatIsStoppedFinishesWhatIsOnItsWay(t *testing.T) {
 	require.Len(t, s.accepted, 200)
 }
 
+// slow answers when its request has not ended.
+type slow struct{ stop context.CancelFunc }
+
+func (s slow) Send(ctx context.Context, _ string, items []importer.Item) ([]importer.Result, error) {
+	s.stop()
+	return all(202, items), ctx.Err()
+}
+
+func TestADoorIsGivenTheTimeToAnswerARunThatIsStopped(t *testing.T) {
+	t.Parallel()
+	s := &store{waiting: refunds(3)}
+	ctx, stop := context.WithCancel(t.Context())
+	_, err := run(t, s, slow{stop}, &waits{at: now}).Do(ctx)
+	require.ErrorIs(t, err, context.Canceled)
+	require.Len(t, s.accepted, 3)
+}
+
 func TestARequestIsOfOneQueueAndNoLargerThanTheDoorTakes(t *testing.T) {
 	t.Parallel()
 	mixed := refunds(4)

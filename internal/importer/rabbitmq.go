@@ -63,11 +63,15 @@ func NewRabbitMQ(b Broker) (*RabbitMQ, error) {
 		return nil, errors.Join(fmt.Errorf("rabbitmq: %w", err), connection.Close())
 	}
 	for _, name := range b.Names {
-		r.queues = append(r.queues, list{queue: name.Queue, name: name.Source, parts: []Part{Waiting}})
 		q, _ := b.Catalog.Queue(name.Queue)
+		main := list{queue: name.Queue, name: name.Source, left: name.Left}
+		if main.left == "" {
+			main.parts = []Part{Waiting}
+		}
+		r.queues = append(r.queues, main)
 		for _, letters := range q.DeadLetter.Aliases {
-			dead := list{queue: name.Queue, name: letters}
-			if b.Failed {
+			dead := list{queue: name.Queue, name: letters, left: cmp.Or(name.Left, failedStay)}
+			if b.Failed && name.Left == "" {
 				dead.parts = []Part{Failed}
 			}
 			r.queues = append(r.queues, dead)
@@ -105,7 +109,10 @@ func (r *RabbitMQ) Look(_ context.Context, sample int) (places []Place, messages
 			continue
 		}
 		if len(l.parts) == 0 {
-			place.Part, place.Left = Failed, "they have failed; --failed takes them, with all attempts again"
+			place.Left = l.left
+			if l.left == failedStay {
+				place.Part = Failed
+			}
 		} else {
 			place.Part = l.parts[0]
 			some, err := r.sample(l, sample-len(messages))

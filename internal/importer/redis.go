@@ -39,12 +39,21 @@ var _ Source = (*Redis)(nil)
 type list struct {
 	queue, name string
 	parts       []Part
+	// left is why nothing is taken from any part.
+	left string
 	// refused are the ids of the claims that the door has refused in this run.
 	refused []string
 }
 
 // Name says which queue of the catalog takes the messages of which list or queue of old.
-type Name struct{ Queue, Source string }
+type Name struct {
+	Queue, Source string
+	// Left is why nothing is taken from it; empty: it is drained.
+	Left string
+}
+
+// failedStay is why messages that have failed stay where they are.
+const failedStay = "they have failed; --failed takes them, with all attempts again"
 
 // NewRedis connects to the server at address, a redis:// URL. newID makes event ids that sort by
 // the time at which they were made. The messages of failed lists are taken only with failed.
@@ -63,7 +72,11 @@ func NewRedis(ctx context.Context, address string, names []Name, failed bool, ne
 		parts = append(parts, Failed)
 	}
 	for _, name := range names {
-		r.lists = append(r.lists, list{queue: name.Queue, name: name.Source, parts: parts})
+		l := list{queue: name.Queue, name: name.Source, parts: parts, left: name.Left}
+		if l.left != "" {
+			l.parts = nil
+		}
+		r.lists = append(r.lists, l)
 	}
 	return r, nil
 }
@@ -101,7 +114,7 @@ func (r *Redis) Look(ctx context.Context, sample int) (places []Place, messages 
 			return nil, nil, fmt.Errorf("redis: %s: %w", l.claims(), err)
 		}
 		if len(claims) > 0 {
-			places = append(places, Place{Queue: l.queue, Name: l.claims(), Part: Claimed, Count: int64(len(claims))})
+			places = append(places, Place{Queue: l.queue, Name: l.claims(), Part: Claimed, Count: int64(len(claims)), Left: l.left})
 		}
 		for _, part := range []Part{Claimed, Waiting, Delayed, Failed} {
 			place, some, err := r.look(ctx, l, part, max(sample-len(messages), 0))
@@ -139,10 +152,15 @@ func (r *Redis) look(ctx context.Context, l list, part Part, sample int) (place 
 		return place, nil, fmt.Errorf("redis: %s: %w", key, err)
 	}
 	place.Queue, place.Name, place.Part = l.queue, key, part
-	if !slices.Contains(l.parts, part) {
-		place.Left = "they have failed; --failed takes them, with all attempts again"
-	} else if place.Left, err = r.held(ctx, l, part); err != nil {
-		return place, nil, err
+	switch {
+	case l.left != "":
+		place.Left = l.left
+	case !slices.Contains(l.parts, part):
+		place.Left = failedStay
+	default:
+		if place.Left, err = r.held(ctx, l, part); err != nil {
+			return place, nil, err
+		}
 	}
 	for _, body := range bodies {
 		messages = append(messages, Message{Source: l.name, Queue: l.queue, Part: part, Body: []byte(body)})
@@ -217,6 +235,9 @@ func (r *Redis) Take(ctx context.Context, limit int) ([]Message, error) {
 
 func (r *Redis) resume(ctx context.Context) error {
 	for _, l := range r.lists {
+		if l.left != "" {
+			continue
+		}
 		claims, err := r.client.HGetAll(ctx, l.claims()).Result()
 		if err != nil {
 			return fmt.Errorf("redis: %s: %w", l.claims(), err)

@@ -1,0 +1,119 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"billhook/catalog"
+	"billhook/internal/importer/importertest"
+)
+
+// serveDoor serves a door that takes everything but what says "refuse". It returns its address, and how
+// many messages it has taken.
+func serveDoor(t *testing.T) (address string, taken *int) {
+	t.Helper()
+	taken = new(int)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var request struct{ Messages []json.RawMessage }
+		_ = json.NewDecoder(r.Body).Decode(&request)
+		var results []string
+		for _, message := range request.Messages {
+			if strings.Contains(string(message), "refuse") {
+				results = append(results, `{"status":422,"code":"contract_broken","violations":[{"path":"payload.email","rule":"unknown"}]}`)
+				continue
+			}
+			results = append(results, `{"status":202}`)
+			*taken++
+		}
+		_, _ = io.WriteString(w, `{"results":[`+strings.Join(results, ",")+`]}`)
+	}))
+	t.Cleanup(server.Close)
+	return server.URL, taken
+}
+
+func TestAnImportPreviewsAsksMovesAndSaysWhatWasRefused(t *testing.T) {
+	t.Parallel()
+	client, from := importertest.Redis(t)
+	ctx := t.Context()
+	for i := range 3 {
+		require.NoError(t, client.LPush(ctx, "q:sub:plan_change", fmt.Sprintf(`{"id":"m%d","action":"upgrade","payload":{"subscription_id":"hunter2"}}`, i)).Err())
+	}
+	require.NoError(t, client.LPush(ctx, "q:sub:plan_change", `{"id":"m3","action":"downgrade","payload":{"email":"refuse"}}`, `not JSON: hunter2`).Err())
+	require.NoError(t, client.LPush(ctx, "q:sub:plan_change:failed", `{}`).Err())
+	require.NoError(t, client.LPush(ctx, "orders.process", `{}`).Err())
+	door, taken := serveDoor(t)
+	run := func(input string, arguments ...string) (string, error) {
+		var out strings.Builder
+		root, err := commands(func(name string) string { return map[string]string{"REDIS_URL": from}[name] }, &out)
+		require.NoError(t, err)
+		root.SetArgs(append([]string{"import", "redis", "--webhook", door}, arguments...))
+		root.SetIn(strings.NewReader(input))
+		err = root.ExecuteContext(ctx)
+		require.NotContains(t, out.String(), "hunter2")
+		return out.String(), err
+	}
+	said, err := run("", "--dry-run")
+	require.NoError(t, err)
+	for _, line := range []string{
+		"q:sub:plan_change         waiting  5         moves to sub-plan-change\n",
+		"q:sub:plan_change:failed  failed   1         stays: they have failed; --failed takes them, with all attempts again\n",
+		"orders.process            waiting  1         stays: the queue is not enabled\n",
+		"5 would be moved, 2 stay. The first 5 by type: upgrade 3, downgrade 1, not_an_object 1\n",
+	} {
+		require.Contains(t, said, line)
+	}
+	_, err = run("no\n")
+	require.EqualError(t, err, "nothing was changed")
+	require.Zero(t, *taken)
+
+	said, err = run("5\n")
+	require.EqualError(t, err, "2 messages were refused, and stay where they were")
+	require.Equal(t, 3, *taken)
+	require.Contains(t, said, "3 moved: sub-plan-change 3\n2 refused, which stay where they were: contract_broken payload.email: unknown 1, not_an_object 1\n")
+	require.EqualValues(t, 2, client.LLen(ctx, "q:sub:plan_change").Val())
+
+	said, err = run("", "--json", "--yes", "--member", "email=", "sub-plan-change")
+	require.Error(t, err)
+	var report struct{ Moved, Refused int }
+	require.NoError(t, json.Unmarshal([]byte(said), &report))
+	require.Equal(t, struct{ Moved, Refused int }{1, 1}, report)
+
+	for argument, want := range map[string]string{
+		"nobody": "the catalog has no queue nobody", "orders-process": "the queue orders-process is not enabled",
+		"paynow-events": "the queue paynow-events had no name before: say paynow-events=<name of old>",
+	} {
+		_, err = run("", argument)
+		require.EqualError(t, err, want)
+	}
+}
+
+func TestTheMigrationPageHasEveryNameOfOld(t *testing.T) {
+	t.Parallel()
+	c, err := catalog.Load("")
+	require.NoError(t, err)
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "migrating.md"))
+	require.NoError(t, err)
+	for _, q := range c.Queues {
+		if q.Alias != "" {
+			require.Regexp(t, "(?m)^\\| `"+q.Alias+"` \\|.*`"+q.ID+"`", string(page))
+		}
+		for _, alias := range q.DeadLetter.Aliases {
+			if !strings.HasSuffix(alias, ":failed") && !strings.HasSuffix(alias, ".dlq") { // said of all of them at once
+				require.Contains(t, string(page), "`"+alias+"`")
+			}
+		}
+	}
+	for _, topic := range append(c.Topics, c.OutboundTopics...) {
+		require.Contains(t, string(page), "`"+topic.ID+"`")
+		require.Contains(t, string(page), "`"+topic.Alias)
+	}
+}

@@ -205,15 +205,10 @@ func (d *drain) run(ctx context.Context, command *cobra.Command, c *catalog.Cata
 	}
 	report, err := run.Do(ctx)
 	d.printReport(report)
-	return errors.Join(err, d.p.printJSON(report), unfinished(err, report))
-}
-
-// unfinished is the error of a run that came to its end, and left messages.
-func unfinished(err error, report importer.Report) error {
-	if err != nil || report.Refused == 0 {
-		return nil
+	if err == nil && report.Refused > 0 {
+		err = fmt.Errorf("%d messages were refused, and stay where they were", report.Refused)
 	}
-	return fmt.Errorf("%d messages were refused, and stay where they were", report.Refused)
+	return errors.Join(err, d.p.printJSON(report))
 }
 
 func (d *drain) composer() (importer.Composer, error) {

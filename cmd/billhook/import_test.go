@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -102,18 +103,23 @@ func TestTheMigrationPageHasEveryNameOfOld(t *testing.T) {
 	require.NoError(t, err)
 	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "migrating.md"))
 	require.NoError(t, err)
+	says := func(pattern string) {
+		t.Helper()
+		require.True(t, regexp.MustCompile(pattern).Match(page), pattern)
+	}
 	for _, q := range c.Queues {
 		if q.Alias != "" {
-			require.Regexp(t, "(?m)^\\| `"+q.Alias+"` \\|.*`"+q.ID+"`", string(page))
+			says("(?m)^\\| `" + regexp.QuoteMeta(q.Alias) + "` \\|.*`" + q.ID + "`")
 		}
 		for _, alias := range q.DeadLetter.Aliases {
 			if !strings.HasSuffix(alias, ":failed") && !strings.HasSuffix(alias, ".dlq") { // said of all of them at once
-				require.Contains(t, string(page), "`"+alias+"`")
+				says("`" + regexp.QuoteMeta(alias) + "`")
 			}
 		}
 	}
 	for _, topic := range append(c.Topics, c.OutboundTopics...) {
-		require.Contains(t, string(page), "`"+topic.ID+"`")
-		require.Contains(t, string(page), "`"+topic.Alias)
+		if topic.Alias != "" {
+			says("`" + regexp.QuoteMeta(topic.Alias) + "`.*`" + topic.ID + "`")
+		}
 	}
 }

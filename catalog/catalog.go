@@ -20,6 +20,8 @@ import (
 
 // Catalog is the loaded declaration. It is read-only after Load.
 type Catalog struct {
+	// TasksPool is the pool whose worker runs the tasks, for all pools; empty where no queue runs.
+	TasksPool      string
 	Queues         []Queue            // in the order of the file
 	Topics         []Topic            // shared by several queues, as an exchange was
 	OutboundTopics []Topic            // published to for others; Billhook consumes none of them

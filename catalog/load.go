@@ -55,7 +55,7 @@ func load(files fs.FS) (*Catalog, error) {
 		c.readTargets(r, file["targets"])
 		c.readEndpoints(r, file["endpoints"])
 	}
-	queues, haveQueues := r.file(files, queuesFile, "defaults", "queues", "outbound_topics")
+	queues, haveQueues := r.file(files, queuesFile, "tasks_pool", "defaults", "queues", "outbound_topics")
 	if haveQueues {
 		c.readQueues(r, queues, names)
 	}
@@ -206,6 +206,21 @@ func (c *Catalog) readQueues(r *reader, file map[string]*yaml.Node, names map[st
 		r.checkEmissions(places[i], q, c)
 		r.checkPosts(places[i], q, c, posts)
 	}
+	c.readTasksPool(r, file["tasks_pool"])
+}
+
+// readTasksPool reads the name of a pool that has an enabled queue.
+func (c *Catalog) readTasksPool(r *reader, node *yaml.Node) {
+	var file struct {
+		TasksPool string `json:"tasks_pool"`
+	}
+	if node != nil {
+		r.decode(map[string]any{"tasks_pool": r.tree(node, queuesFile, "tasks_pool")}, &file, queuesFile, "")
+		if !slices.Contains(c.pools(), file.TasksPool) {
+			r.wrong(queuesFile, "tasks_pool", "no enabled queue is in pool "+shown(file.TasksPool))
+		}
+	}
+	c.TasksPool = c.tasksPool(file.TasksPool)
 }
 
 func (r *reader) readTopics(node *yaml.Node, file, key, what string, names map[string]string) (topics []Topic) {

@@ -15,8 +15,9 @@ const Producers = "generic"
 // Only returns the catalog of a deployment that runs the named queues alone, by id or alias.
 // The others are as if they were not enabled, and no source routes to them. A source that
 // routes nowhere then is left out, unless it is the producers'. Without names every enabled
-// queue runs. The error joins every mistake, each with the reason: a name of no enabled queue,
-// or a queue that is emitted to and does not run.
+// queue runs. A pool of the tasks that has no queue here gives them to the first that has, by
+// name. The error joins every mistake, each with the reason: a name of no enabled queue, or a queue
+// that is emitted to and does not run.
 func (c *Catalog) Only(names []string) (*Catalog, error) {
 	if len(names) == 0 {
 		return c, nil
@@ -27,6 +28,7 @@ func (c *Catalog) Only(names []string) (*Catalog, error) {
 	for i := range only.Queues {
 		only.Queues[i].Enabled = running[only.Queues[i].ID]
 	}
+	only.TasksPool = only.tasksPool(c.TasksPool)
 	mistakes = append(mistakes, only.needs()...)
 	only.Sources = map[string]Source{}
 	for name, s := range c.Sources {
@@ -40,6 +42,26 @@ func (c *Catalog) Only(names []string) (*Catalog, error) {
 		return nil, err
 	}
 	return &only, nil
+}
+
+// pools are the pools that have an enabled queue, by name.
+func (c *Catalog) pools() (names []string) {
+	for _, q := range c.Queues {
+		if q.Enabled {
+			names = append(names, q.Pool)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// tasksPool is the named pool if it has an enabled queue, and else the first that has one; empty: none has.
+func (c *Catalog) tasksPool(named string) string {
+	pools := c.pools()
+	if len(pools) == 0 || slices.Contains(pools, named) {
+		return named
+	}
+	return pools[0]
 }
 
 // named returns the ids of enabled queues by their names.

@@ -139,3 +139,33 @@ func TestANarrowedCatalogNeedsNothingThatDoesNotRun(t *testing.T) {
 		}
 	})
 }
+
+func TestTheTasksAreOfAPoolThatRuns(t *testing.T) {
+	t.Parallel()
+	shipped, err := catalog.Load("")
+	require.NoError(t, err)
+	require.Equal(t, "payments", shipped.TasksPool)
+	for sentence, test := range map[string]struct {
+		names []string
+		want  string
+	}{
+		"all queues, of which the catalog names the pool":       {nil, "payments"},
+		"one queue of that pool":                                {[]string{"search-index", "pay-subscription-update"}, "payments"},
+		"none of that pool, so it is the first that runs":       {[]string{"sub-usage-sync", "search-index", "analytics-track"}, "analytics"},
+		"the first is by name, whatever the order of QUEUES is": {[]string{"search-index", "sub-usage-sync"}, "bulk"},
+	} {
+		only, err := shipped.Only(test.names)
+		require.NoError(t, err, sentence)
+		require.Equal(t, test.want, only.TasksPool, sentence)
+	}
+	small, err := catalog.Load("testdata/small")
+	require.NoError(t, err)
+	require.Equal(t, "seats", small.TasksPool, "a catalog that names none gives them to the first that runs")
+	var kept int
+	for _, q := range shipped.Queues {
+		if q.Enabled && q.Pool == shipped.TasksPool {
+			kept = max(kept, q.MinInstances)
+		}
+	}
+	require.Positive(t, kept, "alarms meet no cold start")
+}

@@ -31,7 +31,7 @@ var asWritten = jsonv2.WithMarshalers(jsonv2.JoinMarshalers(
 func (c *Catalog) JSON() ([]byte, error) {
 	text, err := jsonv2.Marshal(map[string]any{
 		"queues": c.Queues, "topics": c.Topics, "outbound_topics": c.OutboundTopics, "products": c.Products, "sources": c.Sources, "targets": c.Targets,
-		"endpoints": c.Endpoints,
+		"endpoints": c.Endpoints, "tasks_pool": c.TasksPool,
 	}, asWritten)
 	var tree map[string]any // its keys are printed in order
 	if err == nil {

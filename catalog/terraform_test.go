@@ -90,6 +90,7 @@ func TestTerraformRefusesWhatTheLoaderRefuses(t *testing.T) {
 		"a schedule that shrinks":                    {`["0s", "5s", "30s"]`, `["0s", "30s", "5s"]`, "schedule"},
 		"an unknown key":                             {"priority: low", "priority: low\n    prioritty: low", "unknown"},
 		"a duration without its unit":                {`message_ttl: "3600s"`, `message_ttl: "3600"`, "duration"},
+		"a pool of the tasks that none is in":        {"defaults:\n", "tasks_pool: letters\ndefaults:\n", "tasks_pool: no enabled queue is in pool letters"},
 		"two queues of one name":                     {"id: reminders", "id: bookings", "twice"},
 		"corrections that may be taken":              {"on_poison: skip", "on_poison: skip\n  on_corrected: maybe", "on_corrected: must be refuse or accept"},
 		"a key that no body names":                   {"on_poison: skip", "on_poison: skip\n  dedupe_by: idempotency_key", "dedupe_by: must be event_id: a message.v1 body names no idempotency key"},

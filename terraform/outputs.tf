@@ -19,7 +19,7 @@ output "scaling" {
 }
 
 output "tasks_pool" {
-  description = "The pool whose worker runs the tasks."
+  description = "The pool whose worker runs the tasks: the catalog's tasks_pool, or the first that runs where that does not."
   value       = local.tasks_pool
 }
 

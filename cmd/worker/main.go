@@ -170,6 +170,7 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 	if err != nil {
 		return errors.Join(envErr, fmt.Errorf("CATALOG_DIR: %w", err))
 	}
+	tasksPool := cat.TasksPool
 	if cat, err = cfg.only(cat); err != nil {
 		return errors.Join(envErr, err)
 	}
@@ -178,6 +179,9 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 		return err
 	}
 	log := telemetry.NewLogger(stdout, cfg.LogLevel)
+	if cat.TasksPool != tasksPool {
+		log.LogAttrs(ctx, slog.LevelInfo, "tasks of another pool: QUEUES names no queue of the catalog's", slog.String("catalog", tasksPool), slog.String("pool", cat.TasksPool))
+	}
 	verifier, err := auth.New(auth.Config{
 		Mode: cfg.PushAuth, Audience: cfg.PushAudience, ServiceAccount: cfg.PushServiceAccount, EmulatorHost: cfg.emulated(),
 	})

@@ -5,6 +5,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -112,9 +113,9 @@ func TestTheMetricsAndLogLinesOfTheDocumentsExist(t *testing.T) {
 	t.Parallel()
 	root := filepath.Join("..", "..")
 	var all strings.Builder
-	for _, folder := range []string{"cmd", "internal", "catalog"} {
+	for _, folder := range []string{"cmd", "internal", "catalog", "terraform"} {
 		require.NoError(t, filepath.WalkDir(filepath.Join(root, folder), func(path string, entry os.DirEntry, err error) error {
-			if err != nil || entry.IsDir() || strings.HasSuffix(path, "_test.go") || (filepath.Ext(path) != ".go" && filepath.Ext(path) != ".yaml") {
+			if err != nil || entry.IsDir() || strings.HasSuffix(path, "_test.go") || !slices.Contains([]string{".go", ".yaml", ".tf"}, filepath.Ext(path)) {
 				return err
 			}
 			text, err := os.ReadFile(path)

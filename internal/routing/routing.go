@@ -171,10 +171,10 @@ func Ambiguous(a, b Pattern) bool {
 	if a == b || strings.Count(string(a), ".") != strings.Count(string(b), ".") || !Overlap(a, b) {
 		return false
 	}
-	ofLetters := func(w string) bool { return w != "*" && w != "#" }
+	wild := func(w string) bool { return w == "*" || w == "#" }
 	others := strings.Split(string(b), ".")
 	for i, w := range strings.Split(string(a), ".") {
-		if w != others[i] && !(ofLetters(w) && ofLetters(others[i])) {
+		if w != others[i] && (wild(w) || wild(others[i])) {
 			return false
 		}
 	}

@@ -171,7 +171,8 @@ locals {
       if length([for name in var.queues : name if contains(names, name)]) > 1
     ],
     length(local.declared) == 0 ? ["queues.yaml: queues: there is none"] : [],
-    [for key in setsubtract(keys(local.file), ["defaults", "queues", "outbound_topics"]) : "queues.yaml: ${key}: unknown key"],
+    [for key in setsubtract(keys(local.file), ["tasks_pool", "defaults", "queues", "outbound_topics"]) : "queues.yaml: ${key}: unknown key"],
+    [for name in [try(local.file.tasks_pool, null)] : "queues.yaml: tasks_pool: no enabled queue is in pool ${try(tostring(name), "")}" if can(local.file.tasks_pool) && !try(contains(local.enabled_pools, name), false)],
     [for key in setsubtract(keys(local.defaults), concat(keys(local.zero), ["retry_policy", "dead_letter"])) : "queues.yaml: defaults.${key}: unknown key"],
     flatten([
       for i, rules in local.rules : [

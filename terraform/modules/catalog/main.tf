@@ -37,6 +37,9 @@ locals {
     if length(var.queues) == 0 || name == "generic" || length(setintersection(values(try(s.events, {})), local.enabled)) > 0
   }
 
+  # The pools of the queues that the file enables, whatever runs.
+  enabled_pools = distinct([for q in local.declared : try(q.pool, "") if try(q.enabled, local.defaults.enabled, false)])
+
   # The queues that the file enables, by id and alias.
   enabled_names = [for q in local.declared : compact([try(q.id, ""), try(q.alias, "")]) if try(q.enabled, local.defaults.enabled, false)]
 
@@ -309,5 +312,7 @@ locals {
     }
     targets   = local.targets
     endpoints = local.endpoints
+
+    tasks_pool = local.tasks_pool
   }
 }

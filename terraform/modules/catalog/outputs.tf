@@ -39,11 +39,18 @@ output "pools" {
 }
 
 output "tasks_pool" {
-  description = "The pool whose worker runs the tasks, for all pools."
+  description = "The pool whose worker runs the tasks, for all pools: the catalog's tasks_pool, or the first that runs where that does not."
   value       = local.tasks_pool
 }
 
 output "publishers" {
   description = "The publishers of a topic, by its id: webhook, or worker-<pool>."
   value       = local.publishers
+}
+
+check "tasks_pool" {
+  assert {
+    condition     = length(local.mistakes) > 0 || contains(["", local.tasks_pool], local.named_pool)
+    error_message = "No queue of pool ${local.named_pool}, the catalog's for the tasks, runs here: pool ${local.tasks_pool} runs them."
+  }
 }

@@ -21,8 +21,10 @@ locals {
     }
   }
 
-  # The first by name. There is one, since every source sends to an enabled queue.
-  tasks_pool = try(keys(local.pools)[0], "")
+  # The catalog's, where one of its queues runs; else the first by name. There is one, since every
+  # source sends to an enabled queue.
+  named_pool = try(local.file.tasks_pool, "")
+  tasks_pool = contains(keys(local.pools), local.named_pool) ? local.named_pool : try(keys(local.pools)[0], "")
 
   # The webhook service publishes on its sources' queues. With the generic source its door
   # for producers is open, and accepts messages for every enabled queue.

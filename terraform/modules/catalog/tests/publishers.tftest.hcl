@@ -7,6 +7,14 @@ run "the_shipped_catalog" {
     directory = "../../../catalog"
   }
   assert {
+    condition     = output.tasks_pool == yamldecode(file("../../../catalog/queues.yaml")).tasks_pool
+    error_message = "The catalog names the pool that runs the tasks."
+  }
+  assert {
+    condition     = output.pools[output.tasks_pool].min_instances > 0
+    error_message = "The pool that runs the tasks keeps an instance, so that alarms meet no cold start."
+  }
+  assert {
     condition     = alltrue([for id, q in output.queues : length(setsubtract(["webhook", "worker-${output.tasks_pool}"], output.publishers[q.topic])) == 0 if q.enabled])
     error_message = "The webhook service, and the worker that runs the tasks, publish on every enabled queue."
   }
@@ -33,7 +41,7 @@ run "a_pool_publishes_what_its_handlers_emit" {
   }
   assert {
     condition     = output.tasks_pool == "letters"
-    error_message = "The first pool runs the tasks."
+    error_message = "Without a pool of the tasks in the catalog, the first pool runs them."
   }
   assert {
     condition     = { for pool, p in output.pools : pool => join(" ", concat(p.url_variables, p.secret_variables)) } == { letters = "POST_OFFICE_URL POST_OFFICE_SECRET", seats = "" }
@@ -84,9 +92,14 @@ run "a_source_that_routes_nowhere_is_left_out" {
     directory = "../../../catalog"
     queues    = [for q in values(run.the_shipped_catalog.queues) : q.alias if q.enabled && q.pool == "bulk"]
   }
+  expect_failures = [check.tasks_pool]
   assert {
     condition     = keys(output.sources) == ["generic"] && length(output.sources["generic"].events) == 0
     error_message = "The producers keep their door, and PayNow's secret is not asked for."
+  }
+  assert {
+    condition     = output.tasks_pool == "bulk"
+    error_message = "Where no queue of the catalog's pool for the tasks runs, the first pool that runs has them, and a warning says so."
   }
 }
 

@@ -15,7 +15,8 @@ const Producers = "generic"
 // Only returns the catalog of a deployment that runs the named queues alone, by id or alias.
 // The others are as if they were not enabled, and no source routes to them. A source that
 // routes nowhere then is left out, unless it is the producers'. Without names every enabled
-// queue runs. A pool of the tasks that has no queue here gives them to the first that has, by
+// queue runs. Topics for others are those that a queue which runs
+// emits to. A pool of the tasks that has no queue here gives them to the first that has, by
 // name. The error joins every mistake, each with the reason: a name of no enabled queue, or a queue
 // that is emitted to and does not run.
 func (c *Catalog) Only(names []string) (*Catalog, error) {
@@ -30,6 +31,7 @@ func (c *Catalog) Only(names []string) (*Catalog, error) {
 	}
 	only.TasksPool = only.tasksPool(c.TasksPool)
 	mistakes = append(mistakes, only.needs()...)
+	only.OutboundTopics = slices.DeleteFunc(slices.Clone(c.OutboundTopics), func(t Topic) bool { return !only.emits(t.ID) })
 	only.Sources = map[string]Source{}
 	for name, s := range c.Sources {
 		s.Events = maps.Clone(s.Events)
@@ -42,6 +44,14 @@ func (c *Catalog) Only(names []string) (*Catalog, error) {
 		return nil, err
 	}
 	return &only, nil
+}
+
+// emits reports whether a handler of an enabled queue emits to the topic.
+func (c *Catalog) emits(topic string) bool {
+	_, ok := c.find(func(q Queue) bool {
+		return q.Enabled && slices.ContainsFunc(slices.Collect(maps.Values(q.Handlers)), func(h Handler) bool { return slices.Contains(h.Emits, topic) })
+	})
+	return ok
 }
 
 // pools are the pools that have an enabled queue, by name.

@@ -50,8 +50,12 @@ func TestADeploymentRunsTheQueuesThatItNamesAlone(t *testing.T) {
 			variables = append(variables, target.URLVariable)
 		}
 		require.Equal(t, test.variables, variables, sentence)
+		require.Empty(t, only.OutboundTopics, sentence)
 		require.Equal(t, test.sources, slices.Sorted(maps.Keys(only.Sources)), sentence)
 	}
+	told, err := shipped.Only([]string{"events-low"})
+	require.NoError(t, err)
+	require.Len(t, told.OutboundTopics, 1, "others are told by a queue that runs")
 	all, err := shipped.Only(nil)
 	require.NoError(t, err)
 	require.Same(t, shipped, all, "without names every enabled queue runs")

@@ -48,7 +48,7 @@ func TestCorrectionsOnGooglesEmulators(t *testing.T) {
 	c, err := catalog.Load(folder)
 	require.NoError(t, err)
 	project := "corrected-" + uuid.NewString()
-	s := startReal(t, project, e2e.Provisioned(project, c), "CATALOG_DIR="+folder)
+	s := startReal(t, e2e.Site{Project: project, Provision: e2e.Provisioned(project, c), Environment: []string{"CATALOG_DIR=" + folder}})
 	runCases(t, s, lenientCases)
 }
 

@@ -162,7 +162,7 @@ func TestOnGooglesEmulators(t *testing.T) {
 	c, err := catalog.Load(folder)
 	require.NoError(t, err)
 	project := "e2e-" + uuid.NewString()
-	s := startReal(t, project, e2e.Provisioned(project, c), "CATALOG_DIR="+folder)
+	s := startReal(t, e2e.Site{Project: project, Provision: e2e.Provisioned(project, c), Environment: []string{"CATALOG_DIR=" + folder}})
 	runCases(t, s, cases)
 }
 
@@ -172,7 +172,7 @@ func TestOnTerraformsTopology(t *testing.T) {
 	ownProcesses(t)
 	project := "terraform-" + uuid.NewString()
 	folder := shortWaits(t)
-	s := startReal(t, project, emulatortest.Terraform(t, project, folder).Apply, "CATALOG_DIR="+folder)
+	s := startReal(t, e2e.Site{Project: project, Provision: emulatortest.Terraform(t, project, folder).Apply, Environment: []string{"CATALOG_DIR=" + folder}})
 	runCases(t, s, cases)
 }
 
@@ -204,12 +204,10 @@ func changedCatalog(t *testing.T, pairs ...string) (folder string) {
 	return folder
 }
 
-func startReal(t *testing.T, project string, provision e2e.Provision, environment ...string) *stack {
+func startReal(t *testing.T, site e2e.Site) *stack {
 	t.Helper()
-	broker, database := emulatortest.PubSub(t), emulatortest.Firestore(t)
-	r, err := e2e.StartReal(t.Context(), e2e.Site{
-		Folder: t.TempDir(), Project: project, Broker: broker, Database: database, Provision: provision, Environment: environment,
-	})
+	site.Folder, site.Broker, site.Database = t.TempDir(), emulatortest.PubSub(t), emulatortest.Firestore(t)
+	r, err := e2e.StartReal(t.Context(), site)
 	require.NoError(t, err)
 	t.Cleanup(r.Close)
 	collect := func(pull func(context.Context) ([]contract.Message, error)) func(*testing.T) []contract.Message {

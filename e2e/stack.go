@@ -65,6 +65,7 @@ type Real struct {
 	Store     store.Store
 	Publisher *pubsub.Publisher
 
+	catalog           *catalog.Catalog
 	project, folder   string
 	broker            string
 	webhook, worker   *Process
@@ -93,14 +94,24 @@ type Site struct {
 	// Broker and Database are the addresses of the emulators.
 	Broker, Database string
 	Provision        Provision
+	// Queues are those that run, and no other address than theirs is set; none: all that are enabled.
+	Queues []string
 	// Environment has additional variables as NAME=value.
 	Environment []string
 }
 
 // StartReal builds the binaries, provisions the project, and starts the services.
 func StartReal(ctx context.Context, site Site) (*Real, error) {
-	r := &Real{Log: &Log{}, project: site.Project, folder: site.Folder, broker: site.Broker}
-	if err := r.start(ctx, site.Database, site.Provision, site.Environment); err != nil {
+	runs, err := shipped.Only(site.Queues)
+	if err != nil {
+		return nil, err
+	}
+	environment := site.Environment
+	if len(site.Queues) > 0 {
+		environment = append(slices.Clone(environment), "QUEUES="+strings.Join(site.Queues, ","))
+	}
+	r := &Real{Log: &Log{}, catalog: runs, project: site.Project, folder: site.Folder, broker: site.Broker}
+	if err := r.start(ctx, site.Database, site.Provision, environment); err != nil {
 		r.Close()
 		return nil, err
 	}
@@ -157,7 +168,7 @@ func (r *Real) start(ctx context.Context, database string, provision Provision, 
 		"HOST=127.0.0.1", "METRICS_PORT=0", "GOOGLE_CLOUD_PROJECT=" + r.project, "WEBHOOK_SECRET_PAYNOW=" + Secret,
 		"WEBHOOK_SIGNING_SECRET=" + Secret, "PUSH_AUTH=none", "PATH=" + os.Getenv("PATH"), "HOME=" + r.folder,
 	}, environment...)
-	r.workerEnvironment = slices.Concat([]string{"PUBSUB_EMULATOR_HOST=" + r.broker, "FIRESTORE_EMULATOR_HOST=" + r.WorkerStore.Addr()}, TargetsAt(service.URL), common)
+	r.workerEnvironment = slices.Concat([]string{"PUBSUB_EMULATOR_HOST=" + r.broker, "FIRESTORE_EMULATOR_HOST=" + r.WorkerStore.Addr()}, targetsAt(r.catalog, service.URL), common)
 	if r.WorkerDoor, err = NewGate(ctx, ""); err != nil {
 		return err
 	}
@@ -181,11 +192,14 @@ func (r *Real) start(ctx context.Context, database string, provision Provision, 
 	return nil
 }
 
-// TargetsAt returns the variables, as NAME=value, of every target of the shipped catalog at one
-// URL.
-func TargetsAt(url string) []string {
+// TargetsAt returns the variables, as NAME=value, of every target that the shipped catalog's queues
+// need, at one URL.
+func TargetsAt(url string) []string { return targetsAt(shipped, url) }
+
+// targetsAt returns the variables of those targets that the catalog's queues need.
+func targetsAt(c *catalog.Catalog, url string) []string {
 	var environment []string
-	for _, target := range shipped.Targets {
+	for _, target := range c.TargetsOf("") {
 		environment = append(environment, target.URLVariable+"="+url)
 	}
 	return environment
@@ -208,7 +222,7 @@ func (r *Real) RestartWorker(ctx context.Context) (err error) {
 // tap adds a subscription to the topics of every enabled queue, dead letters included, to see
 // their messages.
 func (r *Real) tap(ctx context.Context) error {
-	for _, q := range shipped.Queues {
+	for _, q := range r.catalog.Queues {
 		for _, topic := range []string{q.Topic(), q.DeadLetter.Topic} {
 			if !q.Enabled || topic == "" {
 				continue

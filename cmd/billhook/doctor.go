@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -25,6 +26,10 @@ import (
 type diagnosis struct {
 	Healthy  bool             `json:"healthy"`
 	Findings []pubsub.Finding `json:"findings"`
+	// Off are the queues that do not run: the catalog or QUEUES leaves them out.
+	Off []string `json:"off"`
+	// TasksPool is the pool whose worker runs the tasks.
+	TasksPool string `json:"tasks_pool"`
 	// Steps are the steps of the canaries up to the first failure.
 	Steps []canaryStep `json:"steps"`
 }
@@ -65,7 +70,12 @@ func (p *program) doctorCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		found := diagnosis{Findings: []pubsub.Finding{}, Steps: []canaryStep{}}
+		found := diagnosis{Findings: []pubsub.Finding{}, Off: []string{}, TasksPool: c.TasksPool, Steps: []canaryStep{}}
+		for _, q := range c.Queues {
+			if !q.Enabled {
+				found.Off = append(found.Off, q.ID)
+			}
+		}
 		if !only {
 			target, err := p.target(pools)
 			if err != nil {
@@ -74,7 +84,7 @@ func (p *program) doctorCommand() *cobra.Command {
 			if found.Findings, err = pubsub.Examine(command.Context(), c, target, p.broker()...); err != nil {
 				return err
 			}
-			p.printFindings(c, found.Findings)
+			p.printFindings(c, found)
 		}
 		if sends || only {
 			ctx, cancel := context.WithTimeout(command.Context(), patience)
@@ -95,9 +105,9 @@ func (p *program) doctorCommand() *cobra.Command {
 	return command
 }
 
-func (p *program) printFindings(c *catalog.Catalog, findings []pubsub.Finding) {
+func (p *program) printFindings(c *catalog.Catalog, found diagnosis) {
 	queue := ""
-	for _, f := range findings {
+	for _, f := range found.Findings {
 		if f.Queue != queue {
 			queue = f.Queue
 			p.printf("%s\n", queue)
@@ -108,7 +118,11 @@ func (p *program) printFindings(c *catalog.Catalog, findings []pubsub.Finding) {
 		}
 		p.printf("    %s\n", f.Effect)
 	}
-	p.printf("%d queues compared, %d findings.\n", len(c.Queues), len(findings))
+	p.printf("%d queues compared, %d findings.\n", len(c.Queues), len(found.Findings))
+	if len(found.Off) > 0 {
+		p.printf("Not running here: %s.\n", strings.Join(found.Off, ", "))
+	}
+	p.printf("The tasks are run by the worker of pool %s.\n", found.TasksPool)
 }
 
 // canaries sends two events through the whole installation, as a producer inside the house

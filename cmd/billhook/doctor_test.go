@@ -145,10 +145,10 @@ func TestFindingsArePrintedByQueue(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder
 	p := &program{stdout: &out}
-	p.printFindings(&catalog.Catalog{Queues: make([]catalog.Queue, 2)}, []pubsub.Finding{
+	p.printFindings(&catalog.Catalog{Queues: make([]catalog.Queue, 2)}, diagnosis{Off: []string{"letters", "news"}, TasksPool: "orders", Findings: []pubsub.Finding{
 		{Queue: "orders", Kind: "topic", ID: "orders", Code: pubsub.TopicMissing, Effect: "It is refused."},
 		{Queue: "orders", Kind: "subscription", ID: "orders-push", Code: pubsub.Expiring, Have: "744h0m0s", Want: "never", Effect: "It is deleted."},
-	})
+	}})
 	require.Equal(t, `orders
   topic orders: topic_missing
     It is refused.
@@ -157,6 +157,8 @@ func TestFindingsArePrintedByQueue(t *testing.T) {
     should be: never
     It is deleted.
 2 queues compared, 2 findings.
+Not running here: letters, news.
+The tasks are run by the worker of pool orders.
 `, out.String())
 }
 
@@ -175,6 +177,8 @@ func TestTheDoctorFindsNothingAfterProvision(t *testing.T) {
 	require.NoError(t, err, out)
 	var found diagnosis
 	require.NoError(t, json.Unmarshal([]byte(out), &found))
+	require.NotEmpty(t, found.TasksPool)
+	found.Off, found.TasksPool = nil, "" // as the catalog has it
 	require.Equal(t, diagnosis{Healthy: true, Findings: []pubsub.Finding{}, Steps: []canaryStep{}}, found)
 	out, err = say(t, environment, "doctor")
 	require.Error(t, err, "without the pool's own worker")

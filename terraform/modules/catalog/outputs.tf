@@ -24,8 +24,8 @@ output "shared_topics" {
 }
 
 output "outbound_topics" {
-  description = "The topics that others subscribe to, by id."
-  value       = { for t in local.outbound_topics : t.id => t }
+  description = "The topics that others subscribe to, by id; where some queues run, as far as one of them emits to it."
+  value       = { for t in local.outbound_topics : t.id => t if length(var.queues) == 0 || contains(flatten(values(local.emitted)), t.id) }
 }
 
 output "sources" {

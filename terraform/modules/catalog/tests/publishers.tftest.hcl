@@ -81,6 +81,10 @@ run "a_deployment_runs_the_queues_that_it_names" {
     error_message = "A target that no running queue posts to needs no address."
   }
   assert {
+    condition     = length(output.outbound_topics) == 0
+    error_message = "A topic for others exists where a queue that runs emits to it."
+  }
+  assert {
     condition     = keys(output.sources) == ["generic", "paynow"]
     error_message = "Both sources route to a queue that runs."
   }

@@ -2,6 +2,8 @@ package e2e_test
 
 import (
 	"fmt"
+	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -21,7 +23,7 @@ type queueStory struct {
 	queue, eventType string
 	// content is the payload or the data; %s is a new id.
 	content string
-	// other is the id that the gateway is told by, instead of the event's: that of content.
+	// gateway: the gateway does it, and is told by the id in content how to answer.
 	gateway bool
 }
 
@@ -59,14 +61,14 @@ var queueStories = []queueStory{
 	{queue: "analytics-track", eventType: "analytics.event", content: `{"name":"seen","subject_id":"%s"}`},
 }
 
-// told elsewhere: queues whose cases need more than a message and a service that is told how to
+// ownCases are queues whose cases need more than a message and a service that is told how to
 // answer.
 var ownCases = []string{"paynow-events", "events-low", "notifications-fanout"}
 
-// every queue that another service works for: happy, duplicate, terminal, transient and then
+// everyQueue tries each type of each queue that another service works for: happy, duplicate, terminal, transient and then
 // success, exhausted, expired.
 func everyQueue(t *testing.T, s *stack) {
-	c, err := catalog.Load(s.catalogDir)
+	c, err := catalog.Load("")
 	require.NoError(t, err)
 	stories := map[string]bool{}
 	for _, story := range queueStories {
@@ -84,20 +86,11 @@ func everyQueue(t *testing.T, s *stack) {
 	}
 	for _, q := range c.Queues {
 		for eventType := range q.Handlers {
-			if q.Enabled && !contains(ownCases, q.ID) {
+			if q.Enabled && !slices.Contains(ownCases, q.ID) {
 				require.True(t, stories[q.ID+" "+eventType], "no case for %s of %s", eventType, q.ID)
 			}
 		}
 	}
-}
-
-func contains(all []string, one string) bool {
-	for _, each := range all {
-		if each == one {
-			return true
-		}
-	}
-	return false
 }
 
 // queueEvent is one event of a story.
@@ -111,7 +104,9 @@ func (s *stack) newQueueEvent() queueEvent {
 // put puts the event on the queue through the producers' door.
 func (s *stack) put(t *testing.T, q catalog.Queue, story queueStory, e queueEvent) {
 	t.Helper()
-	s.postMessage(t, q.ID, e.id, story.body(q, e))
+	answer := s.signed(t, "/queues/"+q.ID+"/messages", string(story.body(q, e)))
+	require.Equal(t, http.StatusAccepted, answer.Status, answer.Body)
+	require.Equal(t, e.id, answer.EventID)
 }
 
 func (story queueStory) body(q catalog.Queue, e queueEvent) []byte {
@@ -122,8 +117,8 @@ func (story queueStory) body(q catalog.Queue, e queueEvent) []byte {
 	return fmt.Appendf(nil, `{"id":%q,"type":%q,"version":1,"timestamp":"2026-03-01T12:00:00Z","producer":"e2e","data":%s}`, e.id, story.eventType, content)
 }
 
-// tell tells the service how to answer the next deliveries of the event.
-func (s *stack) tell(t *testing.T, story queueStory, e queueEvent, mode standin.Mode, times int) {
+// instruct tells the service how to answer the next deliveries of the event.
+func (s *stack) instruct(t *testing.T, story queueStory, e queueEvent, mode standin.Mode, times int) {
 	t.Helper()
 	if story.gateway {
 		require.NoError(t, s.gateway.Tell(map[standin.Mode]standin.Act{standin.Fail: standin.FailOrder, standin.Refuse: standin.RefuseOrder}[mode], times, e.subject))
@@ -142,14 +137,14 @@ func (s *stack) effects(story queueStory, e queueEvent) int {
 func runQueueStory(t *testing.T, s *stack, q catalog.Queue, story queueStory) {
 	t.Helper()
 	h, _ := q.Handler(story.eventType)
-	recorded, end := !q.Unrecorded(), "dead_lettered"
+	recorded, end := q.Remembers(), "dead_lettered"
 	if q.DeadLetter.Drop {
 		end = "dropped"
 	}
 	happy, refused, late, hopeless := s.newQueueEvent(), s.newQueueEvent(), s.newQueueEvent(), s.newQueueEvent()
-	s.tell(t, story, refused, standin.Refuse, 1)
-	s.tell(t, story, late, standin.Fail, 1)
-	s.tell(t, story, hopeless, standin.Fail, 100)
+	s.instruct(t, story, refused, standin.Refuse, 1)
+	s.instruct(t, story, late, standin.Fail, 1)
+	s.instruct(t, story, hopeless, standin.Fail, 100)
 	for _, e := range []queueEvent{happy, refused, late, hopeless} {
 		s.put(t, q, story, e)
 	}

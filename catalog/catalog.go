@@ -148,10 +148,11 @@ const (
 	Refuse    OnCorrected = "refuse"    // a conflict, and a dead letter of its own
 	Accept    OnCorrected = "accept"    // a new attempt, which closes the dead letter
 
-	RefuseMore       OnFull   = "refuse"          // the door refuses more, until some are done
-	AlertAlone       OnFull   = "alert"           // an alert fires, and the door takes what comes
 	ByEventID        DedupeBy = "event_id"        // the id of its message
 	ByIdempotencyKey DedupeBy = "idempotency_key" // the key that its message names, or the id of one that names none
+
+	RefuseMore OnFull = "refuse" // the door refuses more, until some are done
+	AlertAlone OnFull = "alert"  // an alert fires, and the door takes what comes
 )
 
 // Handler is what one event type of a queue runs: a handler of the registry, or a post to
@@ -312,11 +313,6 @@ func (q Queue) Handler(eventType string) (Handler, bool) {
 	return routing.Table[Handler](q.Handlers).Find(eventType)
 }
 
-// Remembers reports whether the queue's events have records. Without them a message costs the
-// store nothing, and nobody can tell a duplicate, count a second attempt, or list what was done. A
-// queue that keeps dead letters has them always.
-func (q Queue) Remembers() bool { return q.RememberFor > 0 || !q.DeadLetter.Drop }
-
 // EventID is what an event is known by: its record, its dead letter, what it emits, and at the
 // service that its handler calls. id and idempotencyKey are those of its message.
 func (q Queue) EventID(id, idempotencyKey string) string {
@@ -325,6 +321,11 @@ func (q Queue) EventID(id, idempotencyKey string) string {
 	}
 	return id
 }
+
+// Remembers reports whether the queue's events have records. Without them a message costs the
+// store nothing, and nobody can tell a duplicate, count a second attempt, or list what was done. A
+// queue that keeps dead letters has them always.
+func (q Queue) Remembers() bool { return q.RememberFor > 0 || !q.DeadLetter.Drop }
 
 // Ordered reports whether messages of one key follow each other.
 func (q Queue) Ordered() bool { return len(q.OrderingKey) > 0 }

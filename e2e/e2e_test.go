@@ -108,6 +108,7 @@ var cases = []stackCase{
 	{"a service that refuses makes a dead letter", serviceRefuses},
 	{"a service that forgets its answer is asked, not told again", serviceForgets},
 	{"a producer inside the house enqueues under the old name", enqueued},
+	{"a list of messages is taken but for the bad one, once and in order", listed},
 	{"what a killed worker has not published is relayed", relayed},
 	{"an order with an odd uid is credited to the user or to the customer", oddUids},
 	{"an order is credited whatever else is odd about it", oddFields},

@@ -137,7 +137,7 @@ func endpointTold(t *testing.T, s *stack) {
 	require.Equal(t, endpoints.Delivered, s.result(t, id).Result)
 	got := p.of(id)
 	require.Len(t, got, 1)
-	require.Equal(t, `{"type":"subscription.renewed","timestamp":"2026-03-01T12:00:00Z","data":{"id":"sub-7"}}`, string(got[0].body))
+	require.JSONEq(t, `{"type":"subscription.renewed","timestamp":"2026-03-01T12:00:00Z","data":{"id":"sub-7"}}`, string(got[0].body))
 	require.NoError(t, got[0].verified(t, added.Secret, got[0].body, 0))
 	require.ErrorIs(t, got[0].verified(t, endpoints.NewSecret(), got[0].body, 0), signature.ErrSignature)
 	require.ErrorIs(t, got[0].verified(t, added.Secret, []byte(`{}`), 0), signature.ErrSignature)

@@ -3,6 +3,7 @@ package e2e_test
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -53,7 +54,7 @@ func startWith(t *testing.T, folder string, handlers func(*handler.Registry)) (*
 		return nil, err
 	}
 	t.Cleanup(func() { require.NoError(t, running.Close()) })
-	return &stack{workerURL: running.WorkerURL, log: log, store: running.Store, publish: running.Publisher.Publish}, nil
+	return &stack{webhookURL: running.WebhookURL, workerURL: running.WorkerURL, log: log, store: running.Store, publish: running.Publisher.Publish}, nil
 }
 
 // event publishes a message.v1 on a topic, as another service would.
@@ -123,6 +124,14 @@ func TestTheWorkedExampleIsAQueueInOneFileAndOneLine(t *testing.T) {
 	s.event(t, "parcels", "parcel.scanned", "scan-3", "parcel.scanned", data)
 	s.until(t, "scan-3", "processed")
 	require.Equal(t, int64(2), scans())
+
+	// Through the door for producers, as a raw object whose type its routing key says.
+	answer := s.signed(t, "/topics/parcels/messages", `{"message":`+data+`,"routing_key":"parcel.scanned"}`)
+	require.Equal(t, http.StatusAccepted, answer.Status, answer.Body)
+	s.until(t, answer.EventID, "processed")
+	require.Equal(t, int64(3), scans())
+	answer = s.signed(t, "/topics/parcels/messages", `{"message":`+data+`,"routing_key":"order.scanned"}`)
+	require.Equal(t, http.StatusUnprocessableEntity, answer.Status, "no queue is bound to it")
 }
 
 func TestAHandlerWhoseTypeDoesNotFitTheDeclarationIsRefused(t *testing.T) {

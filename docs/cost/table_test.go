@@ -294,7 +294,7 @@ func poolTable(c *catalog.Catalog, door instances) string {
 		row(name, strings.Join(p.queues, ", "), strconv.Itoa(p.slots), p.instances)
 	}
 	fmt.Fprintf(&b, "\nAn instance costs $%.2f a month without requests, and $%.2f if it is busy all the time. Pools without an enabled queue have no\nservice. "+
-		"The others and the webhook service cost **$%.2f** a month without requests, and nothing with `scale_to_zero`.\n", idleMonth, busyMonth, idle)
+		"The others and the webhook service cost **$%.2f** a month without requests, and nothing with `scale_to_zero = true`.\n", idleMonth, busyMonth, idle)
 	return b.String()
 }
 

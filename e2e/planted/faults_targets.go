@@ -2,10 +2,11 @@ package main
 
 // faultsOfTargets are those of calling other services, and of keeping to oneself what they do.
 var faultsOfTargets = []fault{
-	{"a call has no bound on its answer", callee, `io.LimitReader(response.Body, most+1)`, `response.Body`, notifyDir, "TestATargetThatMeansHarmTakesNoMoreThanItsTimeAndItsBytes"},
+	{"a call has no bound on its answer", callee, `io.LimitReader(response.Body, most+1)`, `io.LimitReader(response.Body, 1000*most)`, notifyDir, "TestATargetThatMeansHarmTakesNoMoreThanItsTimeAndItsBytes"},
 	{"an answer that is too long is what was done", callee, `errors.Is(err, errTooLong):`, `errors.Is(err, errTooLong) && r.Method == "":`, notifyDir, "TestACallReturnsNoMoreThanWasAskedFor"},
 	{"a refusal hides behind its body", callee, `		case failure != nil:
 `, "", notifyDir, "TestACallReturnsNoMoreThanWasAskedFor"},
+	{"a stream fills four megabytes unread", targetLimits, `MaxReceiveBufferPerStream: 64 << 10, `, "", notifyDir, "TestAStreamThatNobodyReadsIsSmall"},
 	{"who leaves opens the breaker", targetLimits, `return errors.Is(err, context.Canceled) }`, `return false }`, notifyDir, "TestACallerThatLeavesNeitherOpensNorHoldsABreaker"},
 	{"a target that has gone is asked again", "internal/retry/answers.go", `Permanent("callee_gone_410", nil)`, `Transient("callee_gone_410", nil)`, notifyDir, "TestAnAnswerSaysWhatBecomesOfTheMessage"},
 	{"an old form of IPv6 is public", targetLimits, `|| (ip.Is6() && !global.Contains(ip))`, "", notifyDir, "TestOnlyAnInternalTargetIsDialledAtAPrivateAddress"},

@@ -52,7 +52,7 @@ var faultsOfWorker = []fault{
 		`if slices.Contains(found.DeadLetters, letter[0])`, dedupeDir, "TestWhatBrokeTheContractIsInNobodysWay"},
 	{"an outside effect is not reconciled", "internal/push/letters.go", `return err == nil && !applied, err`, `_ = applied; return err == nil, err`, pushDir, mayBe},
 	{"every queue takes corrections", "internal/push/letters.go", `if l.queue.OnCorrected != catalog.Accept {`, `if false {`, pushDir, mayBe},
-	{"a broken message claims the id of its attributes", "internal/push/event.go", `|| (attribute != "" && attribute != claim.ID)`, `|| attribute == "?"`, pushDir, keepsIt},
+	{"a broken message claims the id of its attributes", "internal/push/event.go", `|| (attribute != "" && attribute != id)`, `|| attribute == "?"`, pushDir, keepsIt},
 	{"a broken message of another contract claims an id", "internal/push/event.go", `case errors.Is(err, contract.ErrFormat):
 		return handler.Event{}, record, marked(err)`, `case false && errors.Is(err, contract.ErrFormat):
 		return handler.Event{}, record, marked(err)`, pushDir, keepsIt},

@@ -148,7 +148,10 @@ func TestOnlyAPublicAddressIsRegistered(t *testing.T) {
 func TestAnEndpointThatFailsIsLeftAloneAndTheOthersAreNot(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Int64
-	down := callee(t, func(w http.ResponseWriter, _ *http.Request) { asked.Add(1); w.WriteHeader(503) })
+	down := callee(t, func(w http.ResponseWriter, _ *http.Request) {
+		asked.Add(1)
+		w.WriteHeader(http.StatusServiceUnavailable)
+	})
 	well := callee(t, func(http.ResponseWriter, *http.Request) {})
 	e := posting(t, true)
 	post := func(id, url string, secrets ...string) string {
@@ -169,7 +172,7 @@ func TestAnEndpointThatFailsIsLeftAloneAndTheOthersAreNot(t *testing.T) {
 
 func TestLimitsAreRememberedForTheEndpointsUsedLast(t *testing.T) {
 	t.Parallel()
-	down := callee(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(503) })
+	down := callee(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) })
 	e := posting(t, true)
 	post := func(id string) string {
 		_, err := e.Post(t.Context(), endpoints.Address{ID: id, URL: down, Secrets: []string{newSecret}}, "evt-1", nil)

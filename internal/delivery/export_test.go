@@ -2,12 +2,9 @@ package delivery
 
 import (
 	"context"
-	"net/netip"
-)
-
-import (
 	"crypto/tls"
 	"net/http"
+	"net/netip"
 
 	"billhook/catalog"
 )

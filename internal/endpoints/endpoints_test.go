@@ -397,7 +397,7 @@ func TestATestTellsHowTheEndpointAnswersAndChangesNothing(t *testing.T) {
 	got, err := w.Test(t.Context(), "p")
 	require.NoError(t, err)
 	require.Equal(t, endpoints.Tested{ID: "p", WebhookID: got.WebhookID, Delivered: true, Status: 204}, got)
-	require.Equal(t, `{"type":"endpoint.test","timestamp":"2026-03-02T12:00:00Z","data":{"id":"p"}}`, w.posting.sent[0].body)
+	require.JSONEq(t, `{"type":"endpoint.test","timestamp":"2026-03-02T12:00:00Z","data":{"id":"p"}}`, w.posting.sent[0].body)
 	w.posting.answers(410)
 	got, err = w.Test(t.Context(), "p")
 	require.NoError(t, err)

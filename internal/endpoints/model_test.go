@@ -2,7 +2,6 @@ package endpoints_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -142,7 +141,7 @@ func TestAnEndpointIsWhatHappenedToIt(t *testing.T) {
 			"": func(t *rapid.T) {
 				e, err := w.Get(context.Background(), id)
 				if !m.there {
-					require.True(t, errors.Is(err, endpoints.ErrUnknown))
+					require.ErrorIs(t, err, endpoints.ErrUnknown)
 				} else {
 					require.NoError(t, err)
 					require.Equal(t, expected{there: true, state: e.State, reason: e.Reason, failing: e.FailingSince, secret: m.secret, older: m.older, until: e.OldSecretUntil}, m)

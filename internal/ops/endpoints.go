@@ -93,6 +93,6 @@ func (a *API) testEndpoint(r *http.Request) (endpoints.Tested, error) {
 // endpointChanged logs what was done to an endpoint.
 func (a *API) endpointChanged(r *http.Request, done, id string, err error) {
 	if err == nil {
-		a.Log.LogAttrs(r.Context(), slog.LevelInfo, "endpoint "+done, slog.String("endpoint", id), slog.String("who", Who(r.Context())))
+		a.Log.LogAttrs(r.Context(), slog.LevelInfo, "endpoint changed", slog.String("how", done), slog.String("endpoint", id), slog.String("who", Who(r.Context())))
 	}
 }

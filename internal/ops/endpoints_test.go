@@ -69,7 +69,7 @@ func TestAnEndpointIsRegisteredShownAndRemoved(t *testing.T) {
 		require.Contains(t, got.Body.String(), `"code":"`+step.want+`"`)
 		require.NotContains(t, got.Body.String(), "p.example")
 	}
-	require.Contains(t, r.log.String(), `"msg":"endpoint added","endpoint":"p:1","who":"local:ada"`)
+	require.Contains(t, r.log.String(), `"msg":"endpoint changed","how":"added","endpoint":"p:1","who":"local:ada"`)
 	require.NotContains(t, r.log.String(), "whsec_")
 	require.NotContains(t, r.log.String(), "p.example")
 	changes := r.request(t, http.MethodGet, "/v1/ops/endpoints/p:1/changes", "").Body.String()

@@ -185,7 +185,7 @@ func (l *limit) more(ctx context.Context) (found bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.second.unix != s.unix {
-		return true, nil //nolint:nilerr // it was about a second that is over
+		return true, nil // it was about a second that is over
 	}
 	l.second.left += gained
 	l.second.taken += taken

@@ -455,7 +455,7 @@ func TestAProducerIsToldOfEachMemberTheContractDoesNotKnow(t *testing.T) {
 		"a name with an IP address": {updates, within(renewal, "payload", `"ip-203.0.113.77":1`), []string{"payload.?"}, "203"},
 		"an odd name at the top":    {updates, within(renewal, "", `"é":1,"":2`), []string{"?", "?"}, "é"},
 		"a very long name":          {updates, within(renewal, "", `"`+strings.Repeat("mette", 100)+`":1`), []string{"?"}, "mette"},
-		"in a raw object":           {updates, `{"action":"renewal","subscription_id":"s1","plan_id":"mette"}`, []string{"payload.plan_id"}, "mette"},
+		"in a raw object":           {updates, `{"action":"renewal","subscription_id":"s1","sku":"mette"}`, []string{"payload.sku"}, "mette"},
 		"the contract's other one":  {queue, within(own, "", `"action":"renewal"`), []string{"action"}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

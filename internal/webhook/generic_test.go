@@ -136,7 +136,7 @@ func TestAProducersMistakesAreNamed(t *testing.T) {
 		{"a PayNow event for a queue of envelopes", enveloped, good, http.StatusUnprocessableEntity, "contract_unsupported"},
 		{"an envelope that is cut off", inside, strings.TrimSuffix(strings.TrimSpace(renewal), "}"), http.StatusBadRequest, "body_malformed"},
 		{"an envelope with more behind it", inside, renewal + "x", http.StatusBadRequest, "body_malformed"},
-		{"an action that the queue has no handler for", enveloped, strings.Replace(renewal, `"renewal"`, `"upgrade"`, 1), http.StatusUnprocessableEntity, "contract_broken"},
+		{"an action that the queue has no handler for", enveloped, strings.Replace(renewal, `"renewal"`, `"payout"`, 1), http.StatusUnprocessableEntity, "contract_broken"},
 		{"an envelope's amount without a currency", enveloped, strings.Replace(renewal, `"currency": "EUR",`, ``, 1), http.StatusUnprocessableEntity, "contract_broken"},
 		{"an envelope's amount with the wrong digits", enveloped, strings.Replace(renewal, `"9.99"`, `"9.990"`, 1), http.StatusUnprocessableEntity, "contract_broken"},
 		{"an envelope whose uid is an address", enveloped, strings.Replace(renewal, `"uid": "`, `"uid": "mette.lindqvist@example.com`, 1), http.StatusUnprocessableEntity, "contract_broken"},

@@ -25,19 +25,35 @@ type Admission interface {
 	Admit(ctx context.Context, q catalog.Queue, user string) error
 }
 
-// admitted asks whether a message may be published on the queue. It is asked once for each
-// message, and counts it.
-func (s *Service) admitted(ctx context.Context, q catalog.Queue, in inbound) error {
-	if s.config.Admission == nil {
-		return nil
+// counted is a queue that a message counts for, and whose message it is there.
+type counted struct {
+	queue catalog.Queue
+	user  string
+}
+
+// counts are the queues that a message counts for.
+func (s *Service) counts(in *inbound, queues ...catalog.Queue) (all []counted) {
+	for _, q := range queues {
+		user := ""
+		if len(q.Rate.User) > 0 {
+			a := in.message.Attributes()
+			a.UID = cmp.Or(in.uid, a.UID)
+			user = in.message.OrderingKey(q.Rate.User, &a)
+		}
+		all = append(all, counted{q, user})
 	}
-	user := ""
-	if len(q.Rate.User) > 0 {
-		a := in.message.Attributes()
-		a.UID = cmp.Or(in.uid, a.UID)
-		user = in.message.OrderingKey(q.Rate.User, &a)
+	return all
+}
+
+// admitted asks whether a message may be published. It is asked once for each message, and
+// counts it for each queue that the message reaches, up to the first that refuses.
+func (s *Service) admitted(ctx context.Context, counts []counted) error {
+	for _, c := range counts {
+		if err := s.config.Admission.Admit(ctx, c.queue, c.user); err != nil {
+			return err
+		}
 	}
-	return s.config.Admission.Admit(ctx, q, user)
+	return nil
 }
 
 const (

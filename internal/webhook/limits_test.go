@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
@@ -43,7 +42,7 @@ func temporary(tb testing.TB) *standin.Store {
 func instance(shared store.Store, now func() time.Time) (*webhook.Limits, *telemetry.Metrics) {
 	metrics := telemetry.NewMetrics()
 	return webhook.NewLimits(webhook.LimitsConfig{
-		Blocks: shared, Backlogs: shared, Log: slog.New(slog.NewJSONHandler(io.Discard, nil)), Metrics: metrics, Now: now, Dice: rand.IntN,
+		Blocks: shared, Backlogs: shared, Log: slog.New(slog.DiscardHandler), Metrics: metrics, Now: now, Dice: rand.IntN,
 	}), metrics
 }
 
@@ -136,6 +135,23 @@ func TestOneInstanceAloneMayHaveTheWholeLimit(t *testing.T) {
 		now = now.Add(time.Second)
 	}
 	require.Zero(t, shared.Queries.Load())
+}
+
+func TestARateThatBlocksDoNotDivideEvenlyHoldsInEachSecond(t *testing.T) {
+	t.Parallel()
+	now := fixed
+	door, _ := instance(temporary(t), func() time.Time { return now })
+	q := catalog.Queue{ID: "orders", Rate: catalog.Rate{PerSecond: 51}}
+	for _, sent := range []int{12, 200, 12, 200} { // what is left of a second is not good in the next
+		let := 0
+		for range sent {
+			if code(t, door.Admit(t.Context(), q, "")) == "" {
+				let++
+			}
+		}
+		require.Equal(t, min(sent, 51+free(51)), let)
+		now = now.Add(time.Second)
+	}
 }
 
 func TestALowRateAsksNobody(t *testing.T) {

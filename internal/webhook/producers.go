@@ -222,17 +222,17 @@ func eachElement(array []byte, f func(value jsontext.Value)) {
 	}
 }
 
-// routed finds the queues that an item's message reaches, and returns the first of them, and the
-// fields that the ordering key is made of. A message has one key, also where it reaches several
-// queues. What is asked for must be theirs.
-func (s *Service) routed(i *item, to *place, message contract.Body) (first catalog.Queue, named []string, err error) {
+// routed finds the queues that an item's message reaches, and the fields that its ordering key is
+// made of. A message has one key, also where it reaches several queues. What is asked for must be
+// theirs.
+func (s *Service) routed(i *item, to *place, message contract.Body) (queues []catalog.Queue, named []string, err error) {
 	_, eventType := message.Identity()
 	if to.topic != "" && i.routingKey == "" {
 		i.routingKey = eventType
 	}
-	queues := to.bound(i.routingKey)
+	queues = to.bound(i.routingKey)
 	if len(queues) == 0 {
-		return first, nil, contract.Broken(contract.AttrRoutingKey, "unroutable") // no enabled queue is bound to it
+		return nil, nil, contract.Broken(contract.AttrRoutingKey, "unroutable") // no enabled queue is bound to it
 	}
 	broken := &contract.Invalid{}
 	wrong := func(path, rule string) {
@@ -241,10 +241,10 @@ func (s *Service) routed(i *item, to *place, message contract.Body) (first catal
 	most, ttl := 0, time.Duration(0)
 	for _, q := range queues {
 		if q.Contract != message.Format() {
-			return first, nil, errUnsupported
+			return nil, nil, errUnsupported
 		}
 		if !takes(q, q.Contract, eventType) {
-			return first, nil, contract.Broken(message.TypePath(), "not_of_queue")
+			return nil, nil, contract.Broken(message.TypePath(), "not_of_queue")
 		}
 		h, _ := q.Handler(eventType)
 		most, named = max(most, h.MaxAttempts), append(named, q.OrderingKey...)
@@ -271,9 +271,9 @@ func (s *Service) routed(i *item, to *place, message contract.Body) (first catal
 		}
 	}
 	if len(broken.Violations) > 0 {
-		return first, nil, broken
+		return nil, nil, broken
 	}
-	return queues[0], named, nil
+	return queues, named, nil
 }
 
 // ask adds what an item asks for to the attributes of its message.

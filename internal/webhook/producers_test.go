@@ -8,12 +8,14 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
 	"billhook/internal/contract"
+	"billhook/internal/serve"
 	"billhook/internal/webhook"
 )
 
@@ -365,6 +367,43 @@ func TestEachMessageOfAListCountsForTheRate(t *testing.T) {
 	})
 	d.list(t, toOrders, append(items, of("o4", "e4"))...) // a list of more than the burst costs a whole one
 	require.Equal(t, http.StatusTooManyRequests, d.send(generic(t, toOrders, []byte(shipped))).Code)
+}
+
+// admitting refuses the messages of a queue beyond some.
+type admitting struct {
+	mu    sync.Mutex
+	asked []string
+	most  map[string]int
+}
+
+func (a *admitting) Admit(_ context.Context, q catalog.Queue, user string) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.asked = append(a.asked, user)
+	if a.most[user]--; a.most[user] < 0 {
+		return serve.Refuse(http.StatusTooManyRequests, "user_rate_limited", q.ID).After(1)
+	}
+	return nil
+}
+
+func TestAMessageOfAListThatIsNotAdmittedHoldsUpItsKeyAlone(t *testing.T) {
+	t.Parallel()
+	by := func(order, user, id string) string {
+		return fmt.Sprintf(`{"message":{"id":%q,"type":"order.created","version":1,"data":{"order_id":%q,"user_id":%q}}}`, id, order, user)
+	}
+	admission := &admitting{most: map[string]int{"u1": 1, "u2": 9}}
+	d := open(t, func(c *webhook.Config) {
+		producing(func(q *catalog.Queue) { q.Rate.User = []string{"user_id"} })(c)
+		c.Admission = admission
+	})
+	answer := d.list(t, toOrders, by("o1", "u1", "e1"), by("o1", "u1", "e2"), by("o1", "u2", "e3"), by("o2", "u2", "e4"), by("o2", "u2", "e5"))
+	var got []string
+	for _, r := range answer.Results {
+		got = append(got, fmt.Sprint(r.Status, r.Code))
+	}
+	require.Equal(t, []string{"202", "429user_rate_limited", "503key_held_up", "202", "202"}, got)
+	slices.Sort(admission.asked)
+	require.Equal(t, []string{"u1", "u1", "u2", "u2"}, admission.asked, "each that may be published is counted once")
 }
 
 func TestAMessageThatCannotWaitInADocumentIsNotAskedToWait(t *testing.T) {

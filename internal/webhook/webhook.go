@@ -224,6 +224,8 @@ type outgoing struct {
 	queue   catalog.Queue
 	topic   string
 	message contract.Message
+	// counts is what its admission is asked with.
+	counts []counted
 }
 
 // accept takes a verified body to its outcome. The error is the reason for a refusal.
@@ -277,23 +279,25 @@ func (s *Service) prepare(ctx context.Context, from *source, to *place, i *item,
 		return out, err
 	}
 	var named []string
-	var queues []catalog.Queue
+	var reached []catalog.Queue
 	if to != nil {
-		if out.queue, named, err = s.routed(i, to, in.message); err != nil {
+		if reached, named, err = s.routed(i, to, in.message); err != nil {
 			return out, err
 		}
-		in.asked, queues = *i, to.bound(i.routingKey)
+		out.queue, in.asked = reached[0], *i
 	} else {
 		q, ok := s.config.Catalog.Queue(in.queue) // routes were checked at the start
 		if !ok || q.Contract != in.message.Format() {
 			return out, errUnsupported // a route is for one format, and this is another
 		}
-		out.queue, named, queues = q, q.OrderingKey, []catalog.Queue{q}
+		out.queue, named = q, q.OrderingKey
 	}
-	for _, q := range queues {
-		if err = s.admitted(ctx, q, in); err != nil {
-			return out, err
-		}
+	switch {
+	case s.config.Admission == nil:
+	case to == nil:
+		out.counts = s.counts(&in, out.queue)
+	default:
+		out.counts = s.counts(&in, reached...)
 	}
 	if out.message, err = s.compose(ctx, &in, named, b, o); err != nil {
 		return out, err
@@ -458,6 +462,9 @@ func (s *Service) publish(ctx context.Context, out *outgoing, o *outcome) error 
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.config.PublishTimeout)
 	defer cancel()
+	if err := s.admitted(ctx, out.counts); err != nil {
+		return err
+	}
 	id, err := s.config.Publisher.Publish(ctx, out.topic, m)
 	switch {
 	case errors.Is(err, contract.ErrLimit):

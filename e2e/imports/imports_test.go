@@ -149,7 +149,7 @@ func TestNothingIsLostOrDoubledWhereAnImportIsKilledTwice(t *testing.T) {
 			require.NoError(t, err)
 			t.Cleanup(func() { require.NoError(t, stack.Close()) })
 			// Later than the import takes, so that it has to keep it.
-			due := time.Now().Add(20*time.Second + time.Duration(n)*20*time.Millisecond).Truncate(time.Second)
+			due := time.Now().Add(20*time.Second + time.Duration(n)*8*time.Millisecond).Truncate(time.Second)
 			old := fill(t, n, due)
 			require.Equal(t, n, old.rest())
 			killing, door := newKiller(t, stack.WebhookURL)

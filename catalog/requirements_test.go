@@ -224,6 +224,7 @@ var own = []struct {
 	{"most workers", "5", "Those of its pool.", only("notifications-fanout")},
 	{"depth", "5,000", "That of the notifications that it makes.", only("notifications-fanout")},
 	{"dead letters", "> 50", "Those of the notifications that it makes.", only("notifications-fanout")},
+	{"normal letters", "< 10", "Those of the notifications that it makes.", only("notifications-fanout")},
 	{"prefetch", "20", "Buyers wait for points, and usage comes in crowds.", []string{"paynow-events", "sub-usage-sync"}},
 	{"prefetch", "5", "Refunds are few, and each moves money.", only("pay-refund-initiation")},
 	{"prefetch", "10", "The batch of the event queue.", nil},

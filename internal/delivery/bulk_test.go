@@ -44,7 +44,7 @@ func changed(t testing.TB, id, document string, version int) handler.Event {
 type posted struct{ key, contentType, body string }
 
 // batched posts the events at once, as one batch, and returns what became of each, and the
-// requests. The target's answers are those of answer.
+// requests. What cannot be mended ends "for good". The target's answers are those of answer.
 func batched(t *testing.T, form catalog.Form, answer func(w http.ResponseWriter, lines []string), events ...handler.Event) (got []string, requests []posted) {
 	t.Helper()
 	verifier, err := signature.NewVerifier(signature.Generic, []string{secret}, time.Second, clock)
@@ -70,7 +70,9 @@ func batched(t *testing.T, form catalog.Form, answer func(w http.ResponseWriter,
 			effect, err := post.Do(t.Context(), event)
 			switch {
 			case err != nil:
-				got[i] = retry.Decide(err).Reason
+				if got[i] = retry.Decide(err).Reason; retry.Decide(err).Class.Terminal() {
+					got[i] += " for good"
+				}
 			case effect.Superseded:
 				got[i] = "superseded " + effect.Result
 			default:
@@ -143,8 +145,8 @@ func TestEachItemOfABulkDecidesForItsOwnEvent(t *testing.T) {
 	}
 	got, requests := batched(t, catalog.Bulk, bulkOf(statuses), events...)
 	require.Equal(t, []string{
-		delivery.Delivered, delivery.Delivered, "callee_refused_400", "callee_busy_429", "callee_failed_503",
-		"superseded " + delivery.NotNewer, "callee_refused_409", "callee_unauthorized_401", "callee_unclear_99",
+		delivery.Delivered, delivery.Delivered, "callee_refused_400 for good", "callee_busy_429", "callee_failed_503",
+		"superseded " + delivery.NotNewer, "callee_refused_409 for good", "callee_unauthorized_401", "callee_unclear_99",
 	}, got)
 	require.Len(t, requests, 1)
 	require.Regexp(t, "^batch-[0-9a-f]{32}$", requests[0].key)
@@ -181,7 +183,7 @@ func TestALineAnEventAndNoItems(t *testing.T) {
 				unlucky = 1
 			}
 			require.Equal(t, delivery.Delivered, got[1-unlucky])
-			require.Contains(t, []string{"callee_refused_422", "callee_failed_503"}, got[unlucky])
+			require.Contains(t, []string{"callee_refused_422 for good", "callee_failed_503"}, got[unlucky])
 		})
 	}
 }
@@ -201,26 +203,26 @@ func TestABadAnswerToABatchIsThatOfEveryEvent(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		answer func(http.ResponseWriter, []string)
-		want   retry.Verdict
+		want   string
 	}{
-		"it failed":                      {status(503, ""), retry.Verdict{Class: retry.Failed, Reason: "callee_failed_503", Counts: true}},
-		"it has no time":                 {status(429, ""), retry.Verdict{Class: retry.Unavailable, Reason: "callee_busy_429", Counts: true}},
-		"there is no such index":         {status(404, ""), retry.Verdict{Class: retry.Failed, Reason: "callee_refused_404", Counts: true}},
-		"it redirects":                   {status(308, ""), retry.Verdict{Class: retry.Failed, Reason: "callee_redirects_308", Counts: true}},
-		"it is no answer of a bulk":      {status(200, "<html>"), retry.Verdict{Class: retry.Failed, Reason: "callee_answer_unclear", Counts: true}},
-		"it lacks an item":               {status(200, `{"items":[{"index":{"status":200}}]}`), retry.Verdict{Class: retry.Failed, Reason: "callee_answer_unclear", Counts: true}},
-		"an item is of two actions":      {status(200, `{"items":[{"index":{"status":200},"create":{"status":200}},{"index":{"status":200}}]}`), retry.Verdict{Class: retry.Failed, Reason: "callee_answer_unclear", Counts: true}},
-		"an item is of another document": {status(200, `{"items":[{"index":{"_id":"p-9","status":200}},{"index":{"_id":"p-9","status":200}}]}`), retry.Verdict{Class: retry.Failed, Reason: "callee_answer_unclear", Counts: true}},
+		"it failed":                      {status(503, ""), "callee_failed_503"},
+		"it has no time":                 {status(429, ""), "callee_busy_429"},
+		"there is no such index":         {status(404, ""), "callee_refused_404"},
+		"it redirects":                   {status(308, ""), "callee_redirects_308"},
+		"it is no answer of a bulk":      {status(200, "<html>"), "callee_answer_unclear"},
+		"it lacks an item":               {status(200, `{"items":[{"index":{"status":200}}]}`), "callee_answer_unclear"},
+		"an item is of two actions":      {status(200, `{"items":[{"index":{"status":200},"create":{"status":200}},{"index":{"status":200}}]}`), "callee_answer_unclear"},
+		"an item is of another document": {status(200, `{"items":[{"index":{"_id":"p-9","status":200}},{"index":{"_id":"p-9","status":200}}]}`), "callee_answer_unclear"},
 		"its connection breaks in the end": {func(w http.ResponseWriter, _ []string) {
 			w.Header().Set("Content-Length", "100")
 			_, _ = io.WriteString(w, `{"items":[`)
-		}, retry.Verdict{Class: retry.Unavailable, Reason: "callee_unreachable", Counts: true}},
+		}, "callee_unreachable"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			got, requests := batched(t, catalog.Bulk, test.answer, changed(t, "e1", "p-1", 1), changed(t, "e2", "p-2", 1))
 			require.Len(t, requests, 1, "it is not sent again by itself")
-			require.Equal(t, []string{test.want.Reason, test.want.Reason}, got)
+			require.Equal(t, []string{test.want, test.want}, got)
 		})
 	}
 }
@@ -253,7 +255,7 @@ func TestALineThatIsRefusedDoesNotTakeTheOthersWithIt(t *testing.T) {
 				for i, what := range got {
 					want := delivery.Delivered
 					if i == 3 {
-						want = fmt.Sprint("callee_refused_", refusal)
+						want = fmt.Sprint("callee_refused_", refusal, " for good")
 					}
 					require.Equal(t, want, what)
 				}
@@ -270,7 +272,7 @@ func TestAnEventThatCannotBeWrittenIsNotInTheBatch(t *testing.T) {
 	bad := changed(t, "e3", "p-3", 1)
 	bad.ID = "a\nb"
 	got, requests := batched(t, catalog.Bulk, bulkOf(map[string]int{"p-1": 200}), changed(t, "e1", "p-1", 1), nobody, bad)
-	require.Equal(t, []string{delivery.Delivered, "document_missing", "event_id_invalid"}, got)
+	require.Equal(t, []string{delivery.Delivered, "document_missing for good", "event_id_invalid for good"}, got)
 	require.Len(t, requests, 1)
 	require.Equal(t, "e1", requests[0].key)
 }
@@ -279,7 +281,7 @@ func TestAnEventThatCannotBeWrittenIsNotInTheBatch(t *testing.T) {
 func TestNothingOfAnAnswerIsRepeated(t *testing.T) {
 	t.Parallel()
 	got, _ := batched(t, catalog.Bulk, status(200, `{"items":[{"index":{"status":400,"error":"hush"}}]}`), changed(t, "e1", "p-1", 1))
-	require.Equal(t, []string{"callee_refused_400"}, got)
+	require.Equal(t, []string{"callee_refused_400 for good"}, got)
 }
 
 func TestABatchThatNobodyAnswersEndsByItsDeadline(t *testing.T) {

@@ -88,7 +88,7 @@ func TestAHalfFailedBatchRetriesOnlyWhatFailed(t *testing.T) {
 			record, ok := r.record(t, id)
 			require.True(t, ok)
 			require.Equal(t, want, record.Status, id)
-			require.EqualValues(t, max(1, map[string]int64{"e1": 2}[id]), record.Attempts, id)
+			require.Equal(t, max(1, map[string]int64{"e1": 2}[id]), record.Attempts, id)
 		}
 		require.Len(t, r.letters(), 1)
 	})

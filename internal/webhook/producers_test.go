@@ -418,3 +418,48 @@ func TestAMessageThatCannotWaitInADocumentIsNotAskedToWait(t *testing.T) {
 	require.Equal(t, "too_large_to_wait", p.Violations[0].Rule)
 	require.Equal(t, http.StatusAccepted, d.send(generic(t, toOrders, []byte(strings.Replace(body, `"deliver_at":"2026-03-04T10:00:00Z"`, `"tenant":"t1"`, 1)))).Code)
 }
+
+// FuzzProducers sends signed bodies of any content to the producers' doors. What is published is whole
+// and valid, and each message of a list has its result.
+func FuzzProducers(f *testing.F) {
+	for _, body := range []string{
+		renewed, shipped, `{"message":` + shipped + `,"deliver_at":"2026-03-04T10:00:00"}`, `{"messages":[` + of("o1", "e1") + `,{"message":` + renewed + `}]}`,
+		`{"messages":[]}`, `{"messages":{}}`, `{"message":null}`, `{"data":{}}`, `{"type":1,"data":{"order_id":"o1"}}`, `{"id":"","type":"order.shipped","order_id":"o1"}`,
+	} {
+		f.Add([]byte(body))
+	}
+	d := open(f, func(c *webhook.Config) {
+		producing()(c)
+		unlimited(c)
+	})
+	f.Fuzz(func(t *testing.T, body []byte) {
+		for _, path := range []string{toUpdates, toOrders, onOrders} {
+			d.broker.got = nil
+			d.log.Reset()
+			w := d.send(generic(t, path, body))
+			require.Less(t, w.Code, http.StatusInternalServerError, "%s", w.Body)
+			taken := 0
+			switch w.Code {
+			case http.StatusAccepted:
+				taken = 1
+			case http.StatusOK:
+				var answer listed
+				require.NoError(t, json.Unmarshal(w.Body.Bytes(), &answer))
+				require.NotEmpty(t, answer.Results)
+				for _, r := range answer.Results {
+					require.Less(t, r.Status, http.StatusInternalServerError)
+					if r.Status == http.StatusAccepted {
+						taken++
+					}
+				}
+			}
+			require.Len(t, d.broker.got, taken)
+			for _, got := range d.broker.got {
+				m, err := contracts(t).Decode(got.message.Attributes["contract"], got.message.Data)
+				require.NoError(t, err)
+				require.NoError(t, m.Validate())
+				require.NoError(t, m.CheckAttributes(got.message.Attributes))
+			}
+		}
+	})
+}

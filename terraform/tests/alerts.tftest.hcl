@@ -130,6 +130,20 @@ run "each_queue_has_the_catalogs_thresholds" {
     ])
     error_message = "Each enabled queue has its alerts."
   }
+  assert {
+    condition = alltrue([
+      for id, q in module.catalog.queues :
+      google_monitoring_alert_policy.alert["backlog/${id}"].conditions[0].condition_threshold[0].threshold_value == q.backlog_alert_above &&
+      google_monitoring_alert_policy.alert["backlog-warning/${id}"].conditions[0].condition_threshold[0].threshold_value == q.backlog_warn_above &&
+      q.backlog_warn_above < q.backlog_alert_above
+      if q.enabled
+    ])
+    error_message = "Each enabled queue has both, the billing queues too."
+  }
+  assert {
+    condition     = toset([for name in keys(google_monitoring_alert_policy.alert) : name if startswith(name, "backlog-full/")]) == toset([for id, q in module.catalog.queues : "backlog-full/${id}" if q.enabled && q.max_backlog.messages > 0])
+    error_message = "A bound alerts where it is reached."
+  }
 }
 
 run "a_warning_comes_before_its_alert" {
@@ -163,25 +177,6 @@ run "a_warning_comes_before_its_alert" {
       for name in ["backlog/bookings", "backlog-warning/bookings", "backlog-full/bookings", "dead-letters-warning/bookings", "oldest-dead-letter-warning/bookings"] : contains(keys(google_monitoring_alert_policy.alert), name)
     ])
     error_message = "A queue without a number has no such alert."
-  }
-}
-
-run "the_shipped_queues_have_depths_that_alert_and_warn" {
-  command = plan
-
-  assert {
-    condition = alltrue([
-      for id, q in module.catalog.queues :
-      google_monitoring_alert_policy.alert["backlog/${id}"].conditions[0].condition_threshold[0].threshold_value == q.backlog_alert_above &&
-      google_monitoring_alert_policy.alert["backlog-warning/${id}"].conditions[0].condition_threshold[0].threshold_value == q.backlog_warn_above &&
-      q.backlog_warn_above < q.backlog_alert_above
-      if q.enabled
-    ])
-    error_message = "Each enabled queue has both, the billing queues too."
-  }
-  assert {
-    condition     = toset([for name in keys(google_monitoring_alert_policy.alert) : name if startswith(name, "backlog-full/")]) == toset([for id, q in module.catalog.queues : "backlog-full/${id}" if q.enabled && q.max_backlog.messages > 0])
-    error_message = "A bound alerts where it is reached."
   }
 }
 

@@ -95,11 +95,6 @@ run "the_services" {
     condition     = alltrue([for url in values(output.worker_urls) : can(regex("^https://[a-z0-9-]{1,63}[.]europe-west3[.]run[.]app$", url))])
     error_message = "A worker's address is one host, without a path."
   }
-}
-
-run "each_pool_has_the_instances_of_the_catalog" {
-  command = plan
-
   assert {
     condition = alltrue([
       for pool, p in module.catalog.pools : output.scaling[output.services["worker-${pool}"]] == { min = p.min_instances, max = p.max_instances }

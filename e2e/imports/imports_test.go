@@ -1,10 +1,11 @@
-// Package imports_test imports ten thousand messages of each kind into a whole Billhook. It is apart from
-// the other end-to-end cases because it takes minutes.
+// Package imports_test imports messages of each kind into a whole Billhook: 1,000, or as many as the
+// flag -messages says. With 10,000 it takes minutes.
 package imports_test
 
 import (
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"io"
 	"net/http"
@@ -33,11 +34,14 @@ import (
 	"billhook/internal/telemetry"
 )
 
+var messages = flag.Int("messages", 1_000, "how many messages are imported of each kind")
+
 // handled is a service that is told of events, and remembers when it was first told of each.
 type handled struct {
-	mu   sync.Mutex
-	at   map[string]time.Time
-	news chan struct{}
+	mu    sync.Mutex
+	at    map[string]time.Time
+	times map[string]int
+	news  chan struct{}
 }
 
 func (h *handled) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -49,6 +53,7 @@ func (h *handled) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	h.mu.Lock()
+	h.times[told.EventID]++
 	if h.at[told.EventID].IsZero() {
 		h.at[told.EventID] = time.Now()
 	}
@@ -119,7 +124,7 @@ type imported struct {
 // the importer's own tests have those without.
 func TestNothingIsLostOrDoubledWhereAnImportIsKilledTwice(t *testing.T) {
 	t.Parallel()
-	n := 10_000
+	n := *messages
 	if testing.Short() {
 		n = 600
 	}
@@ -131,7 +136,7 @@ func TestNothingIsLostOrDoubledWhereAnImportIsKilledTwice(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			platform := &handled{at: map[string]time.Time{}, news: make(chan struct{}, 1)}
+			platform := &handled{at: map[string]time.Time{}, times: map[string]int{}, news: make(chan struct{}, 1)}
 			service := httptest.NewServer(platform)
 			t.Cleanup(service.Close)
 			c, err := catalog.Load("")
@@ -179,6 +184,7 @@ func TestNothingIsLostOrDoubledWhereAnImportIsKilledTwice(t *testing.T) {
 			require.Len(t, at, n)
 			for id, due := range old.ids {
 				require.False(t, at[id].IsZero(), "%s is lost", id)
+				require.Equal(t, 1, platform.times[id], "%s was handled more than once", id)
 				require.False(t, at[id].Before(due), "%s was handled %s before its time", id, due.Sub(at[id]))
 			}
 		})

@@ -214,10 +214,7 @@ func paged[T any](a *API, atMost int, page func(r *http.Request, after string, l
 			return list, err
 		}
 		items, next, err := page(r, at.id, limit)
-		if next != "" {
-			next = params.token(r.URL.Path, Place{id: next})
-		}
-		return listOf(items, next), err
+		return listOf(items, params.next(r.URL.Path, next)), err
 	})
 }
 
@@ -249,9 +246,5 @@ func (a *API) cleanup(r *http.Request) (Cleaned, error) {
 	done, next, err := dedupe.Prune(r.Context(), a.Store, dedupe.Page{Before: now.Add(-age), Now: now, After: at.id, Limit: prune, DryRun: dry})
 	a.Log.LogAttrs(r.Context(), slog.LevelInfo, "ops cleanup", slog.String("who", Who(r.Context())), slog.Bool("dry_run", dry),
 		slog.Int("removed", done.Removed), slog.Int("remembered", done.Remembered), slog.Bool("failed", err != nil))
-	answer := Cleaned{Pruned: done, DryRun: dry}
-	if next != "" {
-		answer.Next = params.token("cleanup", Place{id: next})
-	}
-	return answer, err
+	return Cleaned{Pruned: done, DryRun: dry, Next: params.next("cleanup", next)}, err
 }

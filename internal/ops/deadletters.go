@@ -81,16 +81,7 @@ func (a *API) known(f *deadletter.Filter) error {
 
 func (a *API) listDeadLetters(r *http.Request) (DeadLetters, error) {
 	params := read(r, append([]string{"state", "limit", "page"}, filters...)...)
-	state := deadletter.State(params.values.Get("state"))
-	switch state {
-	case "":
-		state = deadletter.Open
-	case "all":
-		state = ""
-	case deadletter.Open, deadletter.Replayed, deadletter.Corrected, deadletter.Discarded:
-	default:
-		params.refuse("state_invalid", "The state is open, replayed, corrected, discarded or all.")
-	}
+	state := oneOf(params, deadletter.Open, deadletter.Replayed, deadletter.Corrected, deadletter.Discarded)
 	limit := params.limit(most, most)
 	f, err := a.filter(params)
 	if err != nil {

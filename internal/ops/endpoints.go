@@ -45,10 +45,7 @@ func (a *API) listEndpoints(r *http.Request) (list List[endpoints.Endpoint], err
 		return list, err
 	}
 	items, next, err := a.Endpoints.List(r.Context(), of, at.id, limit)
-	if next != "" {
-		next = params.token("endpoints", Place{id: next})
-	}
-	return listOf(items, next), err
+	return listOf(items, params.next("endpoints", next)), err
 }
 
 // AddEndpoint is an endpoint to register, and why.

@@ -252,9 +252,7 @@ func (a *API) cleanupDays(r *http.Request) (CleanedDays, error) {
 		if err != nil || next == "" || a.Now().Sub(begun) >= runTime {
 			a.Log.LogAttrs(r.Context(), slog.LevelInfo, "ops cleanup", slog.String("who", Who(r.Context())), slog.Bool("dry_run", false),
 				slog.Int("removed", cleaned.Deleted), slog.Int("remembered", cleaned.Remembered), slog.Bool("failed", err != nil))
-			if next != "" {
-				cleaned.Page = params.token("cleanup", Place{id: next})
-			}
+			cleaned.Page = params.next("cleanup", next)
 			return cleaned, err
 		}
 	}

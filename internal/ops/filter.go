@@ -102,6 +102,26 @@ func (p *parameters) status() string {
 	return value
 }
 
+// oneOf is the state that a list is of: the standard one where the parameter names none, and empty
+// where it is all.
+func oneOf[S ~string](p *parameters, standard S, others ...S) S {
+	known := append([]S{standard}, others...)
+	switch state := S(p.values.Get("state")); {
+	case state == "":
+		return standard
+	case state == "all":
+		return ""
+	case slices.Contains(known, state):
+		return state
+	}
+	var names []string
+	for _, state := range known {
+		names = append(names, string(state))
+	}
+	p.refuse("state_invalid", "The state is "+strings.Join(names, ", ")+" or all.")
+	return ""
+}
+
 // limit is how many items a page may hold.
 func (p *parameters) limit(standard, most int) int {
 	text := p.values.Get("limit")
@@ -185,6 +205,14 @@ func (p *parameters) page(list string, first Place) Place {
 func (p *parameters) token(list string, at Place) string {
 	text := fmt.Sprintf("%s|%d|%d|%s|%s", p.print(list), at.since.UnixMicro(), at.until.UnixMicro(), at.hour, at.id)
 	return base64.RawURLEncoding.EncodeToString([]byte(text))
+}
+
+// next is the parameter page for the page behind the item of the id; empty: there is none.
+func (p *parameters) next(list, id string) string {
+	if id == "" {
+		return ""
+	}
+	return p.token(list, Place{id: id})
 }
 
 // print is a fingerprint of a list and its filters.

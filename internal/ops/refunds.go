@@ -19,25 +19,13 @@ func (a *API) refundRoutes(r chi.Router) {
 // unless the parameter state says otherwise.
 func (a *API) listRefunds(r *http.Request) (list List[payments.Refund], err error) {
 	params := read(r, "state", "limit", "page")
-	state := payments.State(params.values.Get("state"))
-	switch state {
-	case "":
-		state = payments.UnderWay
-	case "all":
-		state = ""
-	case payments.UnderWay, payments.Refunded, payments.Refused:
-	default:
-		params.refuse("state_invalid", "The state is under_way, refunded, refused or all.")
-	}
+	state := oneOf(params, payments.UnderWay, payments.Refunded, payments.Refused)
 	limit, at := params.limit(most, most), params.page("refunds", Place{})
 	if err = params.err(); err != nil {
 		return list, err
 	}
 	found, next, err := payments.ListRefunds(r.Context(), a.Store, state, at.id, limit)
-	if next != "" {
-		next = params.token("refunds", Place{id: next})
-	}
-	return listOf(found, next), err
+	return listOf(found, params.next("refunds", next)), err
 }
 
 func (a *API) showRefund(r *http.Request) (payments.Refund, error) {

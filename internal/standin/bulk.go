@@ -50,13 +50,9 @@ func (r *Receiver) batch(form catalog.Form) http.HandlerFunc {
 			outcome := r.index(one)
 			switch outcome {
 			case Hung:
-				select {
-				case <-request.Context().Done():
-				case <-r.closed:
-				}
-				panic(http.ErrAbortHandler) // the only way to end without an answer
+				r.silence.hang(request)
 			case Forgotten:
-				panic(http.ErrAbortHandler)
+				cut()
 			}
 			item := map[string]any{"status": statuses[outcome]}
 			if form == catalog.Bulk {

@@ -1,6 +1,7 @@
 package standin
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -86,21 +87,13 @@ type GatewayConfig struct {
 type Gateway struct {
 	verifier *signature.Verifier
 	mux      *http.ServeMux
-	closing  func()
-	closed   chan struct{}
+	silence  silence
 
 	mu   sync.Mutex
-	told []told
+	told orders[Act]
 	// orders by the place of their key, in the order of their arrival.
 	orders []*Order
 	keys   map[orderKey]*Order
-}
-
-// told is an act that is left for some orders: of one payment or subscription, or any.
-type told struct {
-	act  Act
-	left int
-	id   string
 }
 
 type orderKey struct{ path, key string }
@@ -116,11 +109,7 @@ func NewGateway(config GatewayConfig) (*Gateway, error) {
 	if err != nil {
 		return nil, fmt.Errorf("standin: gateway: %w", err)
 	}
-	closed := make(chan struct{})
-	g := &Gateway{
-		verifier: verifier, mux: http.NewServeMux(), closed: closed, closing: sync.OnceFunc(func() { close(closed) }),
-		keys: map[orderKey]*Order{},
-	}
+	g := &Gateway{verifier: verifier, mux: http.NewServeMux(), silence: newSilence(), keys: map[orderKey]*Order{}}
 	for _, path := range []string{PaymentsPath, RefundsPath} {
 		g.mux.HandleFunc("POST "+path, g.take)
 		g.mux.HandleFunc("GET "+path+"/{id}", g.known(path))
@@ -134,7 +123,7 @@ func NewGateway(config GatewayConfig) (*Gateway, error) {
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) { g.mux.ServeHTTP(w, r) }
 
 // Close ends the requests that hang, now and from now on.
-func (g *Gateway) Close() { g.closing() }
+func (g *Gateway) Close() { g.silence.end() }
 
 // Before serves the gateway's own paths, and leaves all others to next.
 func (g *Gateway) Before(next http.Handler) http.Handler {
@@ -153,12 +142,12 @@ func (g *Gateway) Tell(act Act, times int, id string) error {
 	if !slices.Contains(acts, act) {
 		return errors.New("standin: gateway: the act must be decline, refuse, fail, hang, lose or forget")
 	}
-	if times < 1 || times > maxTimes {
-		return fmt.Errorf("standin: gateway: times must be 1 to %d", maxTimes)
+	if err := checkTimes("gateway", times); err != nil {
+		return err
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.told = append(g.told, told{act, times, id})
+	g.told = append(g.told, toldOrder[Act]{act, times, id})
 	return nil
 }
 
@@ -239,13 +228,9 @@ func (g *Gateway) take(w http.ResponseWriter, r *http.Request) {
 	case FailOrder:
 		serve.Refuse(http.StatusServiceUnavailable, "told", "Told to fail.").Write(w)
 	case HangOrder:
-		select {
-		case <-r.Context().Done():
-		case <-g.closed:
-		}
-		panic(http.ErrAbortHandler) // the only way to end without an answer
+		g.silence.hang(r)
 	case LoseAnswer:
-		panic(http.ErrAbortHandler)
+		cut()
 	default:
 		decided.answer(w)
 	}
@@ -302,19 +287,10 @@ func (g *Gateway) forgotten(key orderKey) *Order {
 
 // next is what is to become of an order, by what was told first, else by its id.
 func (g *Gateway) next(o Order) Act {
-	for i := range g.told {
-		if t := &g.told[i]; t.id == "" || t.id == o.PaymentID || t.id == o.SubscriptionID {
-			act := t.act
-			if t.left--; t.left == 0 {
-				g.told = slices.Delete(g.told, i, i+1)
-			}
-			return act
-		}
+	if act := g.told.next(o.PaymentID, o.SubscriptionID); act != "" {
+		return act
 	}
-	id := o.PaymentID
-	if id == "" {
-		id = o.SubscriptionID
-	}
+	id := cmp.Or(o.PaymentID, o.SubscriptionID)
 	for _, act := range acts {
 		if strings.HasPrefix(id, string(act)+"-") {
 			return act

@@ -50,11 +50,7 @@ const (
 	Forgotten = "forgotten"
 )
 
-const (
-	maxReceiverBytes = 256 << 10
-	// maxTimes bounds the times of one Tell, against a typing mistake.
-	maxTimes = 1_000_000
-)
+const maxReceiverBytes = 256 << 10
 
 // Delivery is a received delivery with a valid signature.
 type Delivery struct {
@@ -96,11 +92,10 @@ type Receiver struct {
 	verifiers []*signature.Verifier
 	now       func() time.Time
 	mux       *http.ServeMux
-	closing   func()
-	closed    chan struct{}
+	silence   silence
 
 	mu         sync.Mutex
-	orders     []order
+	orders     orders[Mode]
 	deliveries []Delivery
 	events     map[delivered]*appliedEvent
 	versions   map[indexed]int64
@@ -108,13 +103,6 @@ type Receiver struct {
 
 // delivered is an event at a path, which keeps keys of its own.
 type delivered struct{ path, id string }
-
-// order is a mode from Tell and the number of deliveries left for it: of one event, or of any.
-type order struct {
-	mode  Mode
-	left  int
-	event string
-}
 
 type appliedEvent struct {
 	times int
@@ -128,10 +116,7 @@ func NewReceiver(config ReceiverConfig) (*Receiver, error) {
 	if config.Now == nil {
 		config.Now = time.Now
 	}
-	closed := make(chan struct{})
-	r := &Receiver{
-		now: config.Now, mux: http.NewServeMux(), closed: closed, closing: sync.OnceFunc(func() { close(closed) }), events: map[delivered]*appliedEvent{}, versions: map[indexed]int64{},
-	}
+	r := &Receiver{now: config.Now, mux: http.NewServeMux(), silence: newSilence(), events: map[delivered]*appliedEvent{}, versions: map[indexed]int64{}}
 	for scheme, secrets := range map[signature.Scheme][]string{signature.Generic: config.Secrets, signature.Standard: config.Standard} {
 		if len(secrets) == 0 {
 			continue
@@ -173,7 +158,7 @@ func (r *Receiver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 }
 
 // Close ends the requests that hang, now and from now on.
-func (r *Receiver) Close() { r.closing() }
+func (r *Receiver) Close() { r.silence.end() }
 
 // Tell sets the mode of the next deliveries with a valid signature, after those of earlier
 // calls. times is 1 to 1,000,000.
@@ -184,12 +169,12 @@ func (r *Receiver) TellOf(event string, mode Mode, times int) error {
 	if !slices.Contains(modes, mode) {
 		return errors.New("standin: receiver: the mode must be fail, refuse, hang, forget or double")
 	}
-	if times < 1 || times > maxTimes {
-		return fmt.Errorf("standin: receiver: times must be 1 to %d", maxTimes)
+	if err := checkTimes("receiver", times); err != nil {
+		return err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.orders = append(r.orders, order{mode, times, event})
+	r.orders = append(r.orders, toldOrder[Mode]{mode, times, event})
 	return nil
 }
 
@@ -275,13 +260,9 @@ func (r *Receiver) receive(w http.ResponseWriter, request *http.Request) {
 	case Refused:
 		serve.Refuse(http.StatusUnprocessableEntity, "refused", "Told to refuse, or the key was used before with another body.").Write(w)
 	case Hung:
-		select {
-		case <-request.Context().Done():
-		case <-r.closed:
-		}
-		panic(http.ErrAbortHandler) // the only way to end without an answer
+		r.silence.hang(request)
 	case Forgotten:
-		panic(http.ErrAbortHandler)
+		cut()
 	}
 }
 
@@ -294,7 +275,7 @@ func (r *Receiver) take(d Delivery, body [sha256.Size]byte) (outcome string) {
 		d.Outcome = outcome
 		r.deliveries = append(r.deliveries, d)
 	}()
-	mode := r.next(d.EventID)
+	mode := r.orders.next(d.EventID)
 	switch mode {
 	case Fail:
 		return Failed
@@ -319,20 +300,6 @@ func (r *Receiver) take(d Delivery, body [sha256.Size]byte) (outcome string) {
 		return Forgotten
 	}
 	return Applied
-}
-
-// next takes one delivery off the oldest order for the event, or for any. It returns "" where
-// there is none.
-func (r *Receiver) next(event string) Mode {
-	i := slices.IndexFunc(r.orders, func(o order) bool { return o.event == "" || o.event == event })
-	if i < 0 {
-		return ""
-	}
-	mode := r.orders[i].mode
-	if r.orders[i].left--; r.orders[i].left == 0 {
-		r.orders = slices.Delete(r.orders, i, i+1)
-	}
-	return mode
 }
 
 // known answers whether an event was applied by posts to the path.

@@ -1,12 +1,22 @@
 package main
 
 import (
+	"fmt"
 	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"billhook/e2e"
 	"billhook/e2e/chaos/arm"
+	"billhook/internal/signature"
+	"billhook/internal/standin"
 )
 
 func TestLossesAndDoublesAreCounted(t *testing.T) {
@@ -72,6 +82,40 @@ func TestTheOutboxIsCountedByItsMessages(t *testing.T) {
 		{"m2", b.id, b.cycle}, {"m1", a.id, a.cycle}, {"m1", a.id, a.cycle}, {"m2-again", b.id, b.cycle},
 	}}, p)
 	require.Equal(t, []int{3, 1, 1, 1}, []int{v.events, v.lost, v.doubled, v.outOfOrder}, "%s was never told", c.id)
+}
+
+func TestAPaymentThatIsRefundedTwiceIsCounted(t *testing.T) {
+	t.Parallel()
+	arms := []arm.Arm{{Name: arm.Refunds, Money: true}}
+	p := draw(1, arms, 3*perPayment)
+	db, err := standin.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = db.Close() })
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = listener.Close() })
+	o, err := newOutside(1, listener, nil)
+	require.NoError(t, err)
+	o.calm()
+	signer, err := signature.NewSigner(signature.Generic, arm.Secret)
+	require.NoError(t, err)
+	for _, e := range []*event{p.events[0], p.events[perPayment], p.events[perPayment], p.events[perPayment+1]} {
+		body := fmt.Sprintf(`{"event_id":%q,"action":"refund","payment_id":%q}`, e.id, e.key)
+		request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, standin.RefundsPath, strings.NewReader(body))
+		request.Header.Set("Idempotency-Key", e.id)
+		for name, value := range signer.Sign(e.id, []byte(body), time.Now()) {
+			request.Header.Set(name, value)
+		}
+		answer := httptest.NewRecorder()
+		o.server.Handler.ServeHTTP(answer, request)
+		require.Equal(t, http.StatusOK, answer.Code, answer.Body.String())
+	}
+	verdicts, err := count(t.Context(), db, o, &e2e.Log{}, p, arms)
+	require.NoError(t, err)
+	require.Len(t, verdicts, 1)
+	require.Equal(t, perPayment, verdicts[0].doubled, "the events of the second payment alone: %v", verdicts[0].broken)
+	require.Equal(t, 3*perPayment, verdicts[0].lost, "nothing here has a record, or a document of its refund")
+	require.Error(t, judge(io.Discard, verdicts, arms))
 }
 
 func TestAPlanDependsOnItsSeedAlone(t *testing.T) {

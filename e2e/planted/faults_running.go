@@ -10,6 +10,8 @@ const (
 	lacking      = "TestADeploymentThatLacksWhatItNeedsIsRefusedWithTheReason"
 	documents    = "TestTheShippedNumbersAreThoseOfTheRequirements"
 	overlap      = "TestPatternsOverlapWhereAKeyIsHeldByBoth"
+	tasksOf      = "TestTheTasksAreOfAPoolThatRuns"
+	chaosCount   = "e2e/chaos/count.go"
 	twoOfOneType = "TestTwoHandlersForOneTypeAreRefusedWhereNeitherIsNarrower"
 )
 
@@ -37,4 +39,9 @@ var faultsOfRunning = []fault{
 	{"a # stands for one word at least", routes, `meet[j] = below[j] || right && meet[j+1]`, `meet[j] = right && (below[j+1] || meet[j+1])`, routesDir, overlap},
 	{"a number of the requirements is another", shippedFile, `rate: { per_second: 500, per_user: 5,`, `rate: { per_second: 500, per_user: 6,`, catalogs, documents},
 	{"one path's key is another's", standInFile, `event, known := r.events[delivered{d.Path, d.EventID}]`, `event, known := r.events[delivered{"", d.EventID}]`, "internal/standin", "TestTheReceiverAppliesAKeyOnce"},
+	{"the tasks are of a pool that does not run", only, `only.TasksPool = only.tasksPool(c.TasksPool)`, `only.TasksPool = c.tasksPool(c.TasksPool)`, catalogs, tasksOf},
+	{"the tasks are of the first pool, whatever the catalog says", only, `if len(pools) == 0 || slices.Contains(pools, named) {`, `if len(pools) == 0 {`, catalogs, tasksOf},
+	{"a pool without an enabled queue may have the tasks", loads, `if !slices.Contains(c.pools(), file.TasksPool) {`, `if false {`, catalogs, mistakes},
+	{"others have a topic that nobody tells", only, `func(t Topic) bool { return !only.emits(t.ID) })`, `func(t Topic) bool { return !c.emits(t.ID) })`, catalogs, narrowed},
+	{"a payment that is refunded twice counts once", chaosCount, `f.times, f.unrecorded = o.gateway.Refunded(e.key), f.unrecorded`, `f.times, f.unrecorded = min(1, o.gateway.Refunded(e.key)), f.unrecorded`, "e2e/chaos", "TestAPaymentThatIsRefundedTwiceIsCounted"},
 }

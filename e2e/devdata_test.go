@@ -36,16 +36,23 @@ type devRun struct {
 
 func startDev(t *testing.T, binary string, arguments ...string) *devRun {
 	t.Helper()
+	return startDevWith(t, nil, binary, arguments...)
+}
+
+// startDevWith starts dev with variables, as NAME=value, and waits until it has said all.
+func startDevWith(t *testing.T, environment []string, binary string, arguments ...string) *devRun {
+	t.Helper()
 	dev := exec.Command(binary, append([]string{"dev", "--webhook-port", "0", "--worker-port", "0", "--service-port", "0"}, arguments...)...) //nolint:noctx // Ctrl-C ends it
 	stdout, err := dev.StdoutPipe()
 	require.NoError(t, err)
 	dev.Stderr = os.Stderr
+	dev.Env = append(os.Environ(), environment...)
 	require.NoError(t, dev.Start())
 	t.Cleanup(func() { _ = dev.Process.Kill() })
 	var said strings.Builder
 	for lines := bufio.NewScanner(stdout); lines.Scan(); {
 		said.WriteString(lines.Text() + "\n")
-		if strings.Contains(lines.Text(), "/deliveries") {
+		if lines.Text() == "Serving until Ctrl-C." {
 			break // the last line of the start
 		}
 	}

@@ -1,13 +1,11 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 
-	"billhook/internal/ops"
 	"billhook/internal/standin"
 )
 
@@ -80,9 +78,4 @@ func (d data) describe(p *program, found standin.Loaded) {
 	if found.Gone > 0 {
 		p.printf("%d messages of queues that are not there any more are gone.\n", found.Gone)
 	}
-}
-
-func (s *demo) sentBefore(ctx context.Context) bool {
-	var event ops.Event
-	return s.ask.get(ctx, "/v1/ops/events/"+firstSample, &event) == nil
 }

@@ -259,6 +259,9 @@ func (s *Stack) targets(ctx context.Context, config Config) (delivery.Targets, e
 		return cmp.Or(at.URL, s.ServiceURL), []string{at.Secret}
 	}, time.Now)
 	s.closers = append(s.closers, func() error { targets.Close(); return nil })
+	if len(known.Secrets)+len(known.Standard) == 0 { // for the third party alone
+		known.Secrets = config.Secrets[catalog.Producers]
+	}
 	if err != nil || len(known.Secrets)+len(known.Standard) == 0 {
 		return targets, err
 	}

@@ -71,7 +71,7 @@ func (d data) describe(p *program, found standin.Loaded) {
 	case !d.kept:
 		return
 	case !d.reused:
-		p.printf("Its state is kept in %s: documents at once, messages that wait for delivery when it ends with Ctrl-C.\n", d.folder)
+		p.printf("Its state is kept in %s: documents, and messages that wait for delivery.\n", d.folder)
 	default:
 		p.printf("It goes on with the state in %s: %d messages wait for delivery.\n", d.folder, found.Waiting)
 	}

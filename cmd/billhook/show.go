@@ -94,31 +94,32 @@ func (s *demo) run(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	if _, received := s.catalog.Sources[paynow]; received {
-		s.section(ctx, "Sending signed samples of PayNow's webhooks", s.webhooks())
+		s.section(ctx, "signed samples of PayNow's webhooks", "", s.webhooks())
 	} else {
 		s.printf("\nNo queue that takes PayNow's events runs here, so no samples of its webhooks are sent.\n")
 	}
 	s.register(ctx)
-	s.section(ctx, "Sending signed messages as producers do, to /queues/<queue>/messages and /topics/<topic>/messages", s.messages())
+	s.section(ctx, "signed messages of producers", ", to /queues/<queue>/messages and /topics/<topic>/messages", s.messages())
 	if s.err != nil {
 		return fmt.Errorf("dev: %w", s.err)
 	}
 	return nil
 }
 
-// section shows flows below a title.
-func (s *demo) section(ctx context.Context, title string, flows []flow) {
+// section shows flows. way says how they are sent.
+func (s *demo) section(ctx context.Context, name, way string, flows []flow) {
 	left := s.unsent(ctx, flows)
 	switch {
 	case s.err != nil:
 		return
 	case len(left) == 0:
-		s.printf("\n%s: an earlier run has done so, and they are not sent again.\n", title)
+		s.printf("\nThe %s were sent by an earlier run, and are not sent again.\n", name)
 		return
 	case len(left) < len(flows):
-		title += ": what an earlier run has not sent"
+		s.printf("\nSending the %s that an earlier run has not sent:\n\n", name)
+	default:
+		s.printf("\nSending %s%s:\n\n", name, way)
 	}
-	s.printf("\n%s:\n\n", title)
 	for _, f := range left {
 		if s.err != nil {
 			return
@@ -133,15 +134,22 @@ func (s *demo) section(ctx context.Context, title string, flows []flow) {
 	}
 }
 
-// unsent are the flows that no earlier run has sent: those that have no known event, and no flow
-// with a known one behind them.
+// unsent are the flows that no earlier run has sent. A flow without a record was sent where one
+// behind it was, or every one with a record.
 func (s *demo) unsent(ctx context.Context, flows []flow) (left []flow) {
-	for i, f := range slices.Backward(flows) {
+	recorded, sent := false, false
+	for _, f := range slices.Backward(flows) {
 		switch {
-		case f.mark == "" && len(left) < len(flows)-1-i: // sent before what is behind it
-		case f.mark == "" || !s.known(ctx, f.mark):
+		case f.mark == "" && sent:
+		case f.mark != "" && s.known(ctx, f.mark):
+			sent = true
+		default:
+			recorded = recorded || f.mark != ""
 			left = append(left, f)
 		}
+	}
+	if sent && !recorded {
+		return nil
 	}
 	slices.Reverse(left)
 	return left

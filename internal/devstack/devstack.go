@@ -60,7 +60,7 @@ type Config struct {
 	Drain time.Duration
 	// StorePath is the embedded store's file.
 	StorePath string
-	// BrokerPath is the file of the embedded broker's messages from Close to Start; empty: none.
+	// BrokerPath is the file that keeps the embedded broker's messages; empty: they end with it.
 	BrokerPath string
 	// Emulators, if set, replace the stand-ins.
 	Emulators *emulator.SDK

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"billhook/internal/standin"
 )
@@ -65,15 +66,19 @@ func (d data) remove() error {
 	return os.RemoveAll(d.folder)
 }
 
-// describe prints what becomes of the state and what an earlier run has left.
-func (d data) describe(p *program, found standin.Loaded) {
+// describe prints what becomes of the state and what an earlier run has left. lease is the longest of
+// all queues.
+func (d data) describe(p *program, found standin.Loaded, lease time.Duration) {
 	switch {
 	case !d.kept:
 		return
 	case !d.reused:
 		p.printf("Its state is kept in %s: documents, and messages that wait for delivery.\n", d.folder)
 	default:
-		p.printf("It goes on with the state in %s: %d messages wait for delivery.\n", d.folder, found.Waiting)
+		p.printf("It goes on with the state in %s; messages that wait for delivery: %d.\n", d.folder, found.Waiting)
+	}
+	if found.Waiting > 0 {
+		p.printf("What a killed run had in hand is taken up once its lease is over, at most %s after its claim.\n", lease)
 	}
 	if found.Gone > 0 {
 		p.printf("%d messages of queues that are not there any more are gone.\n", found.Gone)

@@ -104,7 +104,7 @@ func (p *program) devCommand() *cobra.Command {
 				err = errors.Join(err, closing)
 			}()
 			p.printf("Billhook is up: webhook %s, worker %s,\nstand-ins for the services that it calls %s.\n", stack.WebhookURL, stack.WorkerURL, stack.ServiceURL)
-			state.describe(p, stack.Loaded)
+			state.describe(p, stack.Loaded, longestLease(c))
 			if !quiet {
 				show := &demo{program: p, stack: stack, catalog: c, secrets: config.Secrets, again: state.reused,
 					ask: client{base: stack.WorkerURL, http: &http.Client{Timeout: 30 * time.Second}}}
@@ -141,6 +141,13 @@ func shortenWaits(c *catalog.Catalog) {
 		}
 		c.Queues[i].Backoff = soon
 	}
+}
+
+func longestLease(c *catalog.Catalog) (longest time.Duration) {
+	for _, q := range c.Queues {
+		longest = max(longest, q.Lease)
+	}
+	return longest
 }
 
 // The usual addresses, which commands take where none is given.

@@ -89,7 +89,7 @@ func (s *Simulator) Load(path string) (Loaded, error) {
 	if err := s.write(path); err != nil {
 		return Loaded{}, fmt.Errorf("standin: load: %w", err)
 	}
-	s.log, err = os.OpenFile(logOf(path), os.O_CREATE|os.O_WRONLY|os.O_APPEND|os.O_TRUNC, 0o600) //nolint:gosec // the path is the caller's
+	s.log, err = os.OpenFile(logOf(path), os.O_CREATE|os.O_WRONLY|os.O_APPEND|os.O_TRUNC, 0o600)
 	if err != nil {
 		return Loaded{}, fmt.Errorf("standin: load: %w", err)
 	}
@@ -107,7 +107,7 @@ func readKept(path string) (map[string]saved, error) {
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}
-	data, err = os.ReadFile(logOf(path)) //nolint:gosec // the path is the caller's
+	data, err = os.ReadFile(logOf(path))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}

@@ -90,11 +90,6 @@ const (
 	WebhookDelivery = "webhook_delivery"
 )
 
-// Produced lists all that producers send.
-func Produced() []string {
-	return []string{Trial, Renewal, Refunds, OrderConfirmed, Products, Analytics, WebhookDelivery}
-}
-
 // Partner is the id of the endpoint that WebhookDelivery is for.
 const Partner = "dev-partner"
 

@@ -11,6 +11,7 @@ PLANTED ?=
 CHAOS ?=
 BURST ?=
 ISOLATION ?=
+IMPORTS ?=
 TOPOLOGY ?=
 BENCH ?= .
 COUNT ?= 6
@@ -53,6 +54,10 @@ generate: ## rewrite the JSON Schemas and the contract pages
 .PHONY: check-generated
 check-generated: generate ## fail if a generated file differs from what is committed
 	@git diff --exit-code -- '*.json' docs/contracts.md
+
+.PHONY: imports
+imports: ## move messages from Redis, RabbitMQ and Postgres with two kill -9 each: IMPORTS="-messages 10000"
+	@go test -count=1 -timeout 30m -v ./e2e/imports -args $(IMPORTS)
 
 # Making an input smaller may take a minute and is not counted. Without a limit it uses up
 # all of FUZZTIME, and a target passes after ten runs.

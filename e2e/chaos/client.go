@@ -38,8 +38,11 @@ type client struct {
 	// late are the requests after their deadline.
 	late sync.WaitGroup
 
-	mu     sync.Mutex
-	pushes map[string]int
+	mu sync.Mutex
+	// begun counts the messages that workers have published anew, and open those of them that are
+	// not acknowledged.
+	begun, open int
+	pushes      map[string]int
 	// acked counts acknowledged deliveries of the plan.
 	acked int
 	// unanswered counts requests without an answer by the deadline. refused counts answers that
@@ -66,6 +69,32 @@ func (c *client) run(ctx context.Context, p *plan) error {
 		return fmt.Errorf("not everything was acknowledged: %w", ctx.Err())
 	}
 	return nil
+}
+
+// again delivers a message that a worker has published on the topic of an arm. It returns at once.
+func (c *client) again(ctx context.Context, to *arm.Arm, m contract.Message) {
+	c.mu.Lock()
+	c.begun++
+	c.open++
+	d := push{
+		event: &event{arm: to, due: time.Since(c.started)}, messageID: fmt.Sprintf("again-%06d", c.begun), republished: &m,
+		counted: c.begun%2 == 0, seed: uint64(c.begun),
+	}
+	d.due = d.event.due
+	c.mu.Unlock()
+	go func() {
+		c.deliver(ctx, d)
+		c.mu.Lock()
+		c.open--
+		c.mu.Unlock()
+	}()
+}
+
+// idle reports whether nothing is under way to a worker, and how many messages were published anew.
+func (c *client) idle() (begun int, idle bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.begun, c.open == 0 && len(c.slots) == 0
 }
 
 func (c *client) deliver(ctx context.Context, d push) {
@@ -151,10 +180,14 @@ func (c *client) send(ctx context.Context, url string, d push, n int) bool {
 
 // body returns the wrapped push body of the n-th attempt.
 func (d push) body(n int) ([]byte, error) {
-	envelope := contract.Of(&contract.Envelope{
-		ID: d.id, Action: arm.EventType, CreatedAt: "2026-01-02T03:04:05Z",
-		Payload: contract.Payload{SubscriptionID: d.key, Cycle: d.cycle},
-	})
+	if d.republished != nil {
+		return d.wrapped(standin.Message{ID: d.messageID, PublishTime: time.Now().UTC(), Message: *d.republished}, n)
+	}
+	payload := contract.Payload{SubscriptionID: d.key, Cycle: d.cycle}
+	if d.arm.Money {
+		payload = contract.Payload{PaymentID: d.key}
+	}
+	envelope := contract.Of(&contract.Envelope{ID: d.id, Action: d.arm.EventType(), CreatedAt: "2026-01-02T03:04:05Z", Payload: payload})
 	data, err := envelope.Append(nil)
 	if err != nil {
 		return nil, err
@@ -171,6 +204,10 @@ func (d push) body(n int) ([]byte, error) {
 	if d.arm.Ordered {
 		message.OrderingKey = d.key
 	}
+	return d.wrapped(message, n)
+}
+
+func (d push) wrapped(message standin.Message, n int) ([]byte, error) {
 	if !d.counted {
 		n = 0
 	}

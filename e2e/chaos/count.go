@@ -10,6 +10,7 @@ import (
 	"billhook/e2e"
 	"billhook/e2e/chaos/arm"
 	"billhook/internal/dedupe"
+	"billhook/internal/payments"
 	"billhook/internal/store"
 )
 
@@ -117,6 +118,10 @@ func count(ctx context.Context, s store.Store, o *outside, log *e2e.Log, p *plan
 			sequences[at] = applied
 		}
 	}
+	settled, err := settledRefunds(ctx, s)
+	if err != nil {
+		return nil, err
+	}
 	var verdicts []verdict
 	for _, a := range arms {
 		v := verdict{name: a.Name, ordered: a.Ordered}
@@ -140,6 +145,10 @@ func count(ctx context.Context, s store.Store, o *outside, log *e2e.Log, p *plan
 			if a.Name == arm.TxOrdered {
 				f.times = byKey[e.key][e.cycle]
 			}
+			if a.Money {
+				// Of the payment's: one, whichever event it was for.
+				f.times, f.unrecorded = o.gateway.Refunded(e.key), f.unrecorded || !settled[e.key]
+			}
 			if a.Control {
 				f.unrecorded, f.claims = false, 0 // a control's records and answers say nothing about its own effect
 			}
@@ -151,6 +160,23 @@ func count(ctx context.Context, s store.Store, o *outside, log *e2e.Log, p *plan
 		}
 	}
 	return verdicts, nil
+}
+
+// settledRefunds are the payments whose document says that they are refunded.
+func settledRefunds(ctx context.Context, s store.Querier) (map[string]bool, error) {
+	settled := map[string]bool{}
+	for after := ""; ; {
+		page, next, err := payments.ListRefunds(ctx, s, payments.Refunded, after, store.MaxPage)
+		if err != nil {
+			return nil, err
+		}
+		for _, refund := range page {
+			settled[refund.PaymentID] = true
+		}
+		if after = next; next == "" {
+			return settled, nil
+		}
+	}
 }
 
 // outboxVerdict counts the emissions of ordered events. The same message may come again. Two

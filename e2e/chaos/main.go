@@ -7,7 +7,8 @@
 //	go run ./e2e/chaos [-events 15000] [-seed N] [-kills-every 1s] [-arms tx,leased,...]
 //
 // The events are split among the arms that must hold: both kinds of handler, each unordered and
-// ordered by key, the ordered Tx with messages through the outbox, and a batch of leased attempts. Controls run at the same time
+// ordered by key, the ordered Tx with messages through the outbox, a batch of leased attempts, and
+// Billhook's own refunds, which are counted by payment. Controls run at the same time
 // with a tenth as many events each. Their handlers are wrong: check-then-act, mark-then-act, a
 // lease without a fence. The command exits non-zero unless the arms have lost, doubled and
 // disordered nothing and check-then-act has doubled: a harness that cannot fail proves nothing.
@@ -35,10 +36,12 @@ import (
 	"billhook/e2e"
 	"billhook/e2e/chaos/arm"
 	"billhook/emulator"
+	"billhook/internal/contract"
 	"billhook/internal/gcp/firestore"
 	"billhook/internal/lane"
 	"billhook/internal/serve"
 	"billhook/internal/store"
+	"billhook/internal/tasks"
 )
 
 func main() {
@@ -89,11 +92,18 @@ func run(ctx context.Context, args []string, stdout io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	outside := newOutside(*seed, listener)
+	log := &e2e.Log{}
+	c := &client{
+		http:  &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: senders}},
+		slots: make(chan struct{}, senders), pushes: map[string]int{},
+	}
+	outside, err := newOutside(*seed, listener, func(to *arm.Arm, m contract.Message) { c.again(ctx, to, m) })
+	if err != nil {
+		return err
+	}
 	go func() { _ = outside.server.Serve(listener) }() // ends with Close
 	defer func() { err = errors.Join(err, outside.server.Close()) }()
 
-	log := &e2e.Log{}
 	targets, closing, err := start(ctx, database.Addr(), outside.url, log)
 	defer closing()
 	if err != nil {
@@ -101,17 +111,17 @@ func run(ctx context.Context, args []string, stdout io.Writer) (err error) {
 	}
 	started := time.Now()
 	h := &havoc{targets: targets, seed: *seed, killsEvery: *killsEvery}
-	c := &client{
-		http:    &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: senders}},
-		targets: targets, slots: make(chan struct{}, senders), started: started, pushes: map[string]int{},
-	}
+	c.targets, c.started = targets, started
 	if err := drive(ctx, h, c, p, stdout); err != nil {
 		return err
 	}
 	delivered := time.Since(started)
 	outside.calm()
-	lanes, err := settle(ctx, documents, targets, c.http)
+	lanes, err := settle(ctx, documents, targets, c)
 	if err != nil {
+		return err
+	}
+	if err := outside.server.Shutdown(ctx); err != nil { // what comes late to the gateway counts too
 		return err
 	}
 	verdicts, err := count(ctx, documents, outside, log, p, arms)
@@ -127,10 +137,10 @@ func run(ctx context.Context, args []string, stdout io.Writer) (err error) {
 	}
 	_, _ = fmt.Fprintf(stdout, "%d pushes (%.2f each): %d without an answer, %d refused; %d kills -9, %d freezes\n",
 		pushes, float64(pushes)/float64(len(p.events)), c.unanswered, c.refused, h.kills, h.freezes)
-	_, _ = fmt.Fprintf(stdout, "store: answers cut %d times, requests %d times, late %d times; outside: %d answers lost, %d failures, %d repeated calls\n",
-		h.cutAnswers.Load(), h.cutRequests.Load(), h.late.Load(), outside.cut, outside.failed, outside.repeated)
-	_, _ = fmt.Fprintf(stdout, "delivered in %s, %d outbox lanes left to the relay and done in %s; %d cores, %s %s/%s\n\n%s", delivered.Round(time.Second),
-		lanes, (time.Since(started) - delivered).Round(time.Second), runtime.NumCPU(), runtime.Version(), runtime.GOOS, runtime.GOARCH, table(verdicts))
+	_, _ = fmt.Fprintf(stdout, "store: answers cut %d times, requests %d times, late %d times; outside: %d answers lost, %d failures, %d hung, %d repeated calls\n",
+		h.cutAnswers.Load(), h.cutRequests.Load(), h.late.Load(), outside.cut, outside.failed, outside.hung, outside.repeated)
+	_, _ = fmt.Fprintf(stdout, "delivered in %s, %d messages of them kept and published anew; %d lanes left to the relay and done in %s; %d cores, %s %s/%s\n\n%s", delivered.Round(time.Second),
+		c.begun, lanes, (time.Since(started) - delivered).Round(time.Second), runtime.NumCPU(), runtime.Version(), runtime.GOOS, runtime.GOARCH, table(verdicts))
 	return judge(stdout, verdicts, arms)
 }
 
@@ -214,39 +224,54 @@ func drive(ctx context.Context, h *havoc, c *client, p *plan, stdout io.Writer) 
 	return errors.Join(err, group.Wait())
 }
 
-// relay has a worker publish its outbox.
+// relay has a worker publish its outbox, and what it has kept until now.
 func relay(ctx context.Context, through *http.Client, t *target) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, t.process.Load().URL+"/tasks/relay-outbox", http.NoBody)
-	if err != nil {
-		return err
+	for _, task := range []string{"/tasks/relay-outbox", tasks.ReleasePath} {
+		request, err := http.NewRequestWithContext(ctx, http.MethodPost, t.process.Load().URL+task, http.NoBody)
+		if err != nil {
+			return err
+		}
+		response, err := through.Do(request)
+		if err != nil {
+			return err
+		}
+		if err := response.Body.Close(); err != nil {
+			return err
+		}
 	}
-	response, err := through.Do(request)
-	if err != nil {
-		return err
-	}
-	return response.Body.Close()
+	return nil
 }
 
-// settle waits until the outbox is empty, and then until the workers are idle. A lane belongs
-// to its worker for a while, so this takes time. It returns the number of lanes at the start.
-func settle(ctx context.Context, documents *firestore.Store, targets [2]*target, through *http.Client) (lanes int, err error) {
+// settle waits until no message waits in a lane or is under way, and then until the workers are
+// idle. A lane belongs to its worker for a while, so this takes time. It returns the number of lanes
+// at the start.
+func settle(ctx context.Context, documents *firestore.Store, targets [2]*target, c *client) (lanes int, err error) {
 	for {
-		page, err := documents.Query(ctx, store.Query{Collection: lane.Outbox.Lanes(), Limit: store.MaxPage})
-		if err != nil {
-			return lanes, err
+		before, idle := c.idle()
+		waiting := 0
+		for _, kind := range []lane.Kind{lane.Outbox, lane.Delayed} {
+			page, err := documents.Query(ctx, store.Query{Collection: kind.Lanes(), Limit: store.MaxPage})
+			if err != nil {
+				return lanes, err
+			}
+			waiting += len(page.Documents)
 		}
-		if len(page.Documents) == 0 {
+		// A message leaves its lane after it was published, and is acknowledged after it was put
+		// into one.
+		if begun, _ := c.idle(); idle && waiting == 0 && begun == before {
 			break
 		}
-		lanes = max(lanes, len(page.Documents))
-		if err := relay(ctx, through, targets[0]); err != nil {
+		lanes = max(lanes, waiting)
+		if err := relay(ctx, c.http, targets[0]); err != nil {
 			return lanes, err
 		}
-		e2e.Wait(ctx, 500*time.Millisecond)
+		if !e2e.Wait(ctx, 500*time.Millisecond) {
+			return lanes, fmt.Errorf("not everything was handled: %w", ctx.Err())
+		}
 	}
-	through.CloseIdleConnections()
+	c.http.CloseIdleConnections()
 	for i, t := range targets {
 		if code := t.process.Load().Stop(); code != 0 {
 			return lanes, fmt.Errorf("worker %d ended with code %d", i+1, code)

@@ -1,20 +1,25 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
+	"io"
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"net/http/httptest"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
 
 	"billhook/e2e/chaos/arm"
 	"billhook/internal/contract"
+	"billhook/internal/standin"
 )
 
 // outside is everything that is not Billhook's: a service that applies an effect once per
-// idempotency key and tells whether it has, and a broker. Both fail at random.
+// idempotency key and tells whether it has, a payment gateway, and a broker. All fail at random.
 type outside struct {
 	url    string
 	server *http.Server
@@ -29,6 +34,12 @@ type outside struct {
 	applied map[[2]string][]int64
 	// published lists the messages by ordering key.
 	published map[string][]emission
+	// gateway refunds a payment as often as it is asked to under new keys.
+	gateway *standin.Gateway
+	// again is called with each message that is published on the topic of an arm.
+	again func(to *arm.Arm, m contract.Message)
+	// hung counts requests that were not answered in time.
+	hung int
 	// repeated counts calls for an effect that existed. failed and cut count answers.
 	repeated, failed, cut int
 }
@@ -47,8 +58,13 @@ type emission struct {
 	cycle     int64
 }
 
-func newOutside(seed uint64, listener net.Listener) *outside {
+func newOutside(seed uint64, listener net.Listener, again func(*arm.Arm, contract.Message)) (*outside, error) {
+	gateway, err := standin.NewGateway(standin.GatewayConfig{Secrets: []string{arm.Secret}, Tolerance: time.Minute})
+	if err != nil {
+		return nil, err
+	}
 	o := &outside{
+		gateway: gateway, again: again,
 		url: "http://" + listener.Addr().String(), random: rand.New(rand.NewPCG(seed, 2)),
 		effects: map[[2]string]*effect{}, applied: map[[2]string][]int64{}, published: map[string][]emission{},
 	}
@@ -57,8 +73,52 @@ func newOutside(seed uint64, listener net.Listener) *outside {
 	mux.HandleFunc("POST /batches/{arm}", o.unreliable(o.applyAll))
 	mux.HandleFunc("GET /effects/{arm}/{event}", o.unreliable(o.known))
 	mux.HandleFunc("POST /topics/{topic}", o.unreliable(o.publish))
+	mux.HandleFunc("/v1/", o.moody)
 	o.server = &http.Server{Handler: mux, ErrorLog: nil, ReadHeaderTimeout: time.Minute, WriteTimeout: time.Minute}
-	return o
+	return o, nil
+}
+
+// mood is the probability of each thing that the gateway does wrong. It is asked once a payment, as a
+// rule.
+const mood = 0.1
+
+// moody is the gateway. At random a request fails or hangs without an effect, has its effect when
+// nobody waits for it any more, or has its answer lost.
+func (o *outside) moody(w http.ResponseWriter, r *http.Request) {
+	// Of a client that has left there would be no body.
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return
+	}
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	o.mu.Lock()
+	draw := o.random.Float64()
+	pause := time.Duration(o.random.Float64() * float64(2*arm.Patience))
+	switch {
+	case o.well:
+		draw = 1
+	case draw < mood:
+		o.failed++
+	case draw < 3*mood:
+		o.hung++
+	case draw < 4*mood:
+		o.cut++
+	}
+	o.mu.Unlock()
+	switch {
+	case draw < mood:
+		w.WriteHeader(http.StatusServiceUnavailable)
+	case draw < 2*mood:
+		<-r.Context().Done()
+	case draw < 3*mood:
+		<-time.After(pause)
+		o.gateway.ServeHTTP(w, r)
+	case draw < 4*mood:
+		o.gateway.ServeHTTP(httptest.NewRecorder(), r)
+		panic(http.ErrAbortHandler) // net/http's way to cut the connection
+	default:
+		o.gateway.ServeHTTP(w, r)
+	}
 }
 
 // Probabilities of a failure without effect, and of a lost answer.
@@ -165,7 +225,16 @@ func (o *outside) publish(r *http.Request, failed bool) (answer any, status int)
 	switch {
 	case json.NewDecoder(r.Body).Decode(&m) != nil:
 		return nil, http.StatusBadRequest
-	case failed || r.PathValue("topic") != arm.Topic: // a dead letter is counted by its missing effect
+	case failed:
+		return nil, http.StatusServiceUnavailable
+	}
+	topic := r.PathValue("topic")
+	if i := slices.IndexFunc(arm.All, func(a arm.Arm) bool { return a.Name == topic }); i >= 0 {
+		o.again(&arm.All[i], m)
+		return nil, http.StatusOK
+	}
+	switch {
+	case topic != arm.Topic: // a dead letter is counted by its missing effect
 		return nil, http.StatusOK
 	case json.Unmarshal(m.Data, &body) != nil:
 		return nil, http.StatusBadRequest

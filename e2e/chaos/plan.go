@@ -7,13 +7,14 @@ import (
 	"time"
 
 	"billhook/e2e/chaos/arm"
+	"billhook/internal/contract"
 )
 
 // event is one event of the plan.
 type event struct {
 	arm *arm.Arm
 	id  string
-	// key is the ordering key. cycle is the position in it, from 1.
+	// key is the ordering key, or the payment to refund. cycle is the position in it, from 1.
 	key   string
 	cycle int64
 	// due is the time after the start.
@@ -26,6 +27,8 @@ type push struct {
 	// due is the time after the start. An ordered event may come later.
 	due       time.Duration
 	messageID string
+	// republished is the message, where a worker has published it.
+	republished *contract.Message
 	// counted: the message has a delivery count.
 	counted bool
 	// Times for which the handler stalls at the first delivery.
@@ -44,6 +47,8 @@ type plan struct {
 const (
 	// perKey is the number of events of an ordering key.
 	perKey = 25
+	// perPayment is the number of events that ask for the refund of one payment.
+	perPayment = 3
 	// gap is the time between two events, if the machine is fast enough.
 	gap = 3 * time.Millisecond
 	// stalled is the share of the deliveries that stall.
@@ -69,8 +74,12 @@ func draw(seed uint64, arms []arm.Arm, events int) *plan {
 		}
 		keys := max(n/perKey, 1)
 		for j := range n {
+			key, cycle := j%keys, j/keys
+			if a.Money {
+				key, cycle = j/perPayment, j%perPayment // they come one after the other, and meet
+			}
 			p.events = append(p.events, &event{
-				arm: a, id: fmt.Sprintf("%s-%06d", a.Name, j), key: fmt.Sprintf("key-%04d", j%keys), cycle: int64(j/keys) + 1,
+				arm: a, id: fmt.Sprintf("%s-%06d", a.Name, j), key: fmt.Sprintf("key-%04d", key), cycle: int64(cycle) + 1,
 			})
 		}
 	}

@@ -20,7 +20,7 @@ var faultsOfImports = []fault{
 	{"a message without an id gets another each time", importRedis, `Message{Handle: id, ID: id,`, `Message{Handle: id, ID: "",`, importDir, "TestEqualMessagesWithoutAnIDAreTwoAndStayTwoWhereARunIsCutOff"},
 	{"what an earlier run has claimed is forgotten", importRedis, `if len(r.earlier) > 0 {`, `if false {`, importDir, "TestEqualMessagesWithoutAnIDAreTwoAndStayTwoWhereARunIsCutOff"},
 	{"a lock is not looked at", importRedis, `if locks.Next(ctx) {`, `if false {`, importDir, "TestEachListOfAQueueIsDrained"},
-	{"a message is marked and stays", importRabbit, `if err := d.Ack(false); err != nil {`, `if d.Acknowledger == nil {`, importDir, "TestEachQueueOfABrokerIsDrainedOverAMQP"},
+	{"a message is marked and stays", importRabbit, `if err := d.Ack(false); err != nil {`, `if err := error(nil); err != nil {`, importDir, "TestEachQueueOfABrokerIsDrainedOverAMQP"},
 	{"rows that others have locked are waited for", importPostgres, ` SKIP LOCKED`, ` NOWAIT`, importDir, "TestTheRowsOfAnEventQueueAreMovedAndSayWhereTo"},
 	{"a row is taken from its worker", importPostgres, `AND ({status} <> 'processing' OR`, `AND (true OR`, importDir, "TestTheRowsOfAnEventQueueAreMovedAndSayWhereTo"},
 	{"attempts begin anew", importCompose, `tried := max(said, m.Attempts)`, `tried := min(said, m.Attempts)`, importDir, "TestEachMessageOfOldBecomesWhatTheDoorTakes"},

@@ -263,6 +263,9 @@ func (r *Run) send(ctx, finish context.Context, b *batch) (accepted, refused []M
 		if errors.Is(err, ErrClosed) {
 			return accepted, refused, err
 		}
+		if err != nil {
+			results = nil // nothing is known of any item
+		}
 		var again batch
 		asked := time.Duration(0)
 		for i, result := range results {

@@ -31,6 +31,8 @@ type Act string
 const (
 	// DeclineOrder carries out nothing, says so with status 200, and remembers it.
 	DeclineOrder Act = "decline"
+	// RefuseOrder answers 422 and carries out nothing.
+	RefuseOrder Act = "refuse"
 	// FailOrder answers 503 and carries out nothing.
 	FailOrder Act = "fail"
 	// HangOrder carries out nothing, and does not answer until the sender gives up or the gateway
@@ -43,7 +45,7 @@ const (
 	ForgetOrder Act = "forget"
 )
 
-var acts = []Act{DeclineOrder, FailOrder, HangOrder, LoseAnswer, ForgetOrder}
+var acts = []Act{DeclineOrder, RefuseOrder, FailOrder, HangOrder, LoseAnswer, ForgetOrder}
 
 // Order is an order that the gateway has decided on.
 type Order struct {
@@ -76,7 +78,7 @@ type GatewayConfig struct {
 // that this happens once is for the sender to see to. Orders are kept in memory.
 //
 // What it does otherwise is told by POST /gateway/tell, or by an id: an order whose payment, or
-// subscription where it names no payment, begins with "decline-", "fail-", "hang-", "lose-" or
+// subscription where it names no payment, begins with "decline-", "refuse-", "fail-", "hang-", "lose-" or
 // "forget-" is treated so every time. GET /gateway/orders lists the orders. Both are for people and
 // have no authentication: serve the gateway on the loopback address.
 //
@@ -149,7 +151,7 @@ func (g *Gateway) Before(next http.Handler) http.Handler {
 // id, they are those of that payment, or of that subscription.
 func (g *Gateway) Tell(act Act, times int, id string) error {
 	if !slices.Contains(acts, act) {
-		return errors.New("standin: gateway: the act must be decline, fail, hang, lose or forget")
+		return errors.New("standin: gateway: the act must be decline, refuse, fail, hang, lose or forget")
 	}
 	if times < 1 || times > maxTimes {
 		return fmt.Errorf("standin: gateway: times must be 1 to %d", maxTimes)
@@ -232,6 +234,8 @@ func (g *Gateway) take(w http.ResponseWriter, r *http.Request) {
 	}
 	decided, act := g.decide(o)
 	switch act {
+	case RefuseOrder:
+		serve.Refuse(http.StatusUnprocessableEntity, "refused", "Told to refuse.").Write(w)
 	case FailOrder:
 		serve.Refuse(http.StatusServiceUnavailable, "told", "Told to fail.").Write(w)
 	case HangOrder:
@@ -258,7 +262,7 @@ func (g *Gateway) decide(o Order) (Order, Act) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	act, key := g.next(o), orderKey{o.Path, o.EventID}
-	if act == FailOrder || act == HangOrder {
+	if act == RefuseOrder || act == FailOrder || act == HangOrder {
 		return Order{}, act
 	}
 	known := g.keys[key]

@@ -115,10 +115,11 @@ type Receiver struct {
 // delivered is an event at a path, which keeps keys of its own.
 type delivered struct{ path, id string }
 
-// order is a mode from Tell and the number of deliveries left for it.
+// order is a mode from Tell and the number of deliveries left for it: of one event, or of any.
 type order struct {
-	mode Mode
-	left int
+	mode  Mode
+	left  int
+	event string
 }
 
 type appliedEvent struct {
@@ -183,7 +184,10 @@ func (r *Receiver) Close() { r.closing() }
 
 // Tell sets the mode of the next deliveries with a valid signature, after those of earlier
 // calls. times is 1 to 1,000,000.
-func (r *Receiver) Tell(mode Mode, times int) error {
+func (r *Receiver) Tell(mode Mode, times int) error { return r.TellOf("", mode, times) }
+
+// TellOf is Tell for the deliveries of one event, with its id.
+func (r *Receiver) TellOf(event string, mode Mode, times int) error {
 	if !slices.Contains(modes, mode) {
 		return errors.New("standin: receiver: the mode must be fail, refuse, hang, forget or double")
 	}
@@ -192,7 +196,7 @@ func (r *Receiver) Tell(mode Mode, times int) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.orders = append(r.orders, order{mode, times})
+	r.orders = append(r.orders, order{mode, times, event})
 	return nil
 }
 
@@ -305,7 +309,7 @@ func (r *Receiver) take(d Delivery, body [sha256.Size]byte) (outcome string) {
 		d.Outcome = outcome
 		r.deliveries = append(r.deliveries, d)
 	}()
-	mode := r.next()
+	mode := r.next(d.EventID)
 	switch mode {
 	case Fail:
 		return Failed
@@ -332,14 +336,16 @@ func (r *Receiver) take(d Delivery, body [sha256.Size]byte) (outcome string) {
 	return Applied
 }
 
-// next takes one delivery off the oldest order. It returns "" where there is none.
-func (r *Receiver) next() Mode {
-	if len(r.orders) == 0 {
+// next takes one delivery off the oldest order for the event, or for any. It returns "" where
+// there is none.
+func (r *Receiver) next(event string) Mode {
+	i := slices.IndexFunc(r.orders, func(o order) bool { return o.event == "" || o.event == event })
+	if i < 0 {
 		return ""
 	}
-	mode := r.orders[0].mode
-	if r.orders[0].left--; r.orders[0].left == 0 {
-		r.orders = r.orders[1:]
+	mode := r.orders[i].mode
+	if r.orders[i].left--; r.orders[i].left == 0 {
+		r.orders = slices.Delete(r.orders, i, i+1)
 	}
 	return mode
 }

@@ -24,6 +24,8 @@ type Arm struct {
 	Ordered bool
 	// Outside: the effect takes place in an outside service, not in a document.
 	Outside bool
+	// Money: the effect is the refund of a payment, for which several events ask.
+	Money bool
 	// Control: the handler is wrong on purpose, to show that the harness notices.
 	Control bool
 }
@@ -35,6 +37,7 @@ const (
 	Leased        = "leased"
 	LeasedOrdered = "leased-ordered"
 	Batched       = "batched"
+	Refunds       = "refunds"
 	CheckThenAct  = "check-then-act"
 	MarkThenAct   = "mark-then-act"
 	UnfencedLease = "unfenced-lease"
@@ -47,6 +50,7 @@ var All = []Arm{
 	{Name: Leased, Outside: true},
 	{Name: LeasedOrdered, Ordered: true, Outside: true},
 	{Name: Batched, Outside: true},
+	{Name: Refunds, Outside: true, Money: true},
 	{Name: CheckThenAct, Control: true},
 	{Name: MarkThenAct, Control: true},
 	{Name: UnfencedLease, Control: true},
@@ -73,8 +77,29 @@ func Choose(names string) ([]Arm, error) {
 // Handlers is the prefix of the handlers' names.
 const Handlers = "chaos."
 
-// EventType is the type of every event.
+// EventType is the type of every event but those of the arm Refunds.
 const EventType = "chaos.event"
+
+// The arm Refunds runs Billhook's own handler.
+const (
+	// RefundType is the type of its events.
+	RefundType = "refund"
+	// RefundHandler is the handler's name in the shipped catalog, and Gateway that of its target.
+	RefundHandler = "refunds.initiate"
+	Gateway       = "gateway"
+	// Secret signs what the gateway is asked.
+	Secret = "the-secret-of-the-chaos-gateway"
+	// Patience is how long the gateway's answer is waited for: longer than a lease.
+	Patience = 700 * time.Millisecond
+)
+
+// EventType is the type of the arm's events.
+func (a Arm) EventType() string {
+	if a.Money {
+		return RefundType
+	}
+	return EventType
+}
 
 // Topic gets the emissions of the arm TxOrdered.
 const Topic = "chaos-told"
@@ -131,6 +156,11 @@ func Queues() []catalog.Queue {
 		}
 		if a.Ordered {
 			q.OrderingKey = []string{"subscription_id"}
+		}
+		if a.Money {
+			q.Handlers = map[string]catalog.Handler{
+				RefundType: {Name: RefundHandler, Calls: []string{Gateway}, MaxAttempts: attempts, Backoff: backoff, Timeout: timeout},
+			}
 		}
 		if a.Name == Batched {
 			q.Batch = catalog.Batch{Size: 8, Wait: 20 * time.Millisecond}

@@ -5,6 +5,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"net/http"
@@ -14,6 +15,7 @@ import (
 	"billhook/catalog"
 	"billhook/e2e/chaos/arm"
 	"billhook/internal/alarm"
+	"billhook/internal/delivery"
 	"billhook/internal/env"
 	"billhook/internal/gcp/auth"
 	"billhook/internal/gcp/firestore"
@@ -59,9 +61,14 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 	log := telemetry.NewLogger(stdout, slog.LevelInfo)
 	outside := &outside{base: cfg.Outside, client: &http.Client{Timeout: 3 * time.Second}}
 	declared := &catalog.Catalog{Queues: arm.Queues(), Contracts: shipped.Contracts}
+	gateway, err := reached(shipped, cfg.Outside)
+	if err != nil {
+		return err
+	}
+	defer gateway.Close()
 	handlers := &handlers{store: documents, outside: outside, queue: declared.Queue}
 	service, err := worker.New(worker.Config{
-		Catalog: declared, Store: documents, Publisher: outside,
+		Catalog: declared, Store: documents, Publisher: outside, Targets: delivery.Targets{arm.Gateway: gateway},
 		Authenticator: worker.Authenticate(verifier), Access: ops.Access{OpenOnLoopback: true},
 		Log: log, Metrics: telemetry.NewMetrics(), Now: time.Now, AfterFunc: alarm.AfterFunc,
 		Handlers: func(r *handler.Registry) { handlers.register(r) },
@@ -75,4 +82,14 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 	}
 	server := &serve.Server{Name: "worker", Handler: service, Log: log, Drain: drain, ReadTimeout: time.Minute, Longest: service.Longest(), Draining: service.Drain}
 	return server.Run(ctx, listener)
+}
+
+// reached is the shipped catalog's gateway, at the harness. It is given up sooner.
+func reached(shipped *catalog.Catalog, outside string) (*delivery.Target, error) {
+	declared, ok := shipped.Targets[arm.Gateway]
+	if !ok {
+		return nil, errors.New("the catalog has no gateway")
+	}
+	declared.Timeouts.Total = arm.Patience
+	return delivery.New(delivery.Config{Target: declared, BaseURL: outside, Secret: arm.Secret, Now: time.Now})
 }

@@ -131,6 +131,11 @@ func (s *demo) section(ctx context.Context, name, way string, flows []flow) {
 		} else {
 			f.show(ctx, f.what, q)
 		}
+		if errors.Is(s.err, errRefused) {
+			text := s.err.Error()
+			s.err = nil
+			s.say(f.what, "%s", text)
+		}
 	}
 }
 

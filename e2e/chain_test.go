@@ -173,8 +173,10 @@ func enqueued(t *testing.T, s *stack) {
 // relayed kills the worker after the commit, before it publishes what it emitted.
 func relayed(t *testing.T, s *stack) {
 	e := s.newSubscription()
-	body := samples.Read(samples.SubscriptionRenewed, e)
-	s.crash(t, true, e.EventID, func() { s.accepted(t, body) })
+	for !s.crash(t, true, e.EventID, func() { s.accepted(t, samples.Read(samples.SubscriptionRenewed, e)) }) {
+		s.until(t, e.EventID, "processed")
+		e = s.newSubscription()
+	}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	var doc store.Document

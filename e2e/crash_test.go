@@ -232,6 +232,7 @@ func servedCatalog(t *testing.T, change func(defaults map[string]any, queues []m
 	text, err = yaml.Marshal(queues)
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "queues.yaml"), text, 0o600))
+	require.NoError(t, os.Remove(filepath.Join(dir, "notifications.yaml"))) // none of these queues takes them
 	return dir
 }
 

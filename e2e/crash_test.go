@@ -221,7 +221,10 @@ func servedCatalog(t *testing.T, change func(defaults map[string]any, queues []m
 	}
 	require.NoError(t, yaml.Unmarshal(text, &queues))
 	queues.Defaults["retry_policy"] = map[string]any{"minimum_backoff": "1s", "maximum_backoff": "1s", "multiplier": 1, "jitter": "0s"}
-	queues.Queues = slices.DeleteFunc(queues.Queues, func(q map[string]any) bool { return q["enabled"] != true })
+	all, err := catalog.Load("")
+	require.NoError(t, err)
+	updates, _ := all.EmitsTo("subscriptions.record")
+	queues.Queues = slices.DeleteFunc(queues.Queues, func(q map[string]any) bool { return q["id"] != e2e.Queue && q["id"] != updates.ID })
 	for _, q := range queues.Queues {
 		delete(q, "retry_policy")
 	}

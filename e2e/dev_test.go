@@ -1,14 +1,12 @@
 package e2e_test
 
 import (
-	"bufio"
 	"net"
-	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 )
@@ -22,31 +20,28 @@ func TestOneCommandShowsEverySample(t *testing.T) {
 	output, err := build.CombinedOutput()
 	require.NoError(t, err, string(output))
 
-	dev := exec.Command(binary, "dev", "--webhook-port", "0", "--worker-port", "0", "--service-port", "0") //nolint:noctx // Ctrl-C ends it, and that is the test
-	stdout, err := dev.StdoutPipe()
-	require.NoError(t, err)
-	dev.Stderr = os.Stderr
-	require.NoError(t, dev.Start())
-	t.Cleanup(func() { _ = dev.Process.Kill() })
-	var shown strings.Builder
-	lines := bufio.NewScanner(stdout)
-	for lines.Scan() {
-		shown.WriteString(lines.Text() + "\n")
-		if strings.Contains(lines.Text(), "/deliveries") {
-			break // the last line of the start
-		}
-	}
+	dev := startDev(t, binary)
+	said := strings.Join(strings.Fields(dev.said), " ") // long lines are broken
 	for _, want := range []string{
 		"credited; the balance is 2000", "skipped as a duplicate", "the balance is 4000", "dead-lettered: unknown_product",
 		"delivered again and credited, with 1 attempt counted; the balance is 2000", "reversed",
 		"told the subscription service once: delivered at attempt 1", "asked at attempt 2 whether it is done: delivered; applied 1 time",
 		"401 signature_mismatch", "401 timestamp_too_old",
+
+		"a trial with its payment 202, then paid at the gateway (1.00 EUR); the subscription service is told once: trial succeeded; the payment is refunded > bin/billhook events ls --correlation dev-trial-subscription",
+		"a renewal that is due 202, then paid at the gateway (9.99 EUR); the subscription service is told once: renewal succeeded > bin/billhook events show dev-renewal",
+		"a refund, asked for twice 200: 2 of 2 accepted; refunded, once; the second message: already_refunded > bin/billhook refunds show dev-payment",
+		"an order is confirmed 202, then its user is told by email, sms, push, once each > bin/billhook events show dev-order-confirmed",
+		"five events for analytics 200: 5 of 5 accepted; written in ", ", without records > curl",
+		"five products, one of them bad 200: 5 of 5 accepted; 4 indexed in ", "the bad one is dead-lettered: callee_refused_400 > bin/billhook events show dev-product-bad > bin/billhook dlq ls search-index",
+		"an event for a third party 202, then delivered: invoice.paid, signed by Standard Webhooks, checked and accepted > bin/billhook endpoints show dev-partner",
 	} {
-		require.Contains(t, shown.String(), want)
+		require.Contains(t, said, want)
 	}
-	worker := regexp.MustCompile(`worker (http://[^,]+),`).FindStringSubmatch(shown.String())
-	require.NotNil(t, worker)
-	ask := exec.CommandContext(t.Context(), binary, "events", "show", "900000000000000031", "--server", worker[1], "--json")
+	for line := range strings.Lines(dev.said) {
+		require.LessOrEqual(t, utf8.RuneCountInString(line), 101, line)
+	}
+	ask := exec.CommandContext(t.Context(), binary, "events", "show", "900000000000000031", "--server", dev.workerURL, "--json")
 	output, err = ask.CombinedOutput()
 	require.NoError(t, err, string(output))
 	require.Contains(t, string(output), `"reason": "unknown_product"`)
@@ -60,19 +55,44 @@ func TestOneCommandShowsEverySample(t *testing.T) {
 		{"queues", "pay-subscription-update"},
 		{"outbox", "Nothing waits."},
 	} {
-		said, err := exec.CommandContext(t.Context(), binary, append(strings.Fields(step.arguments), "--server", worker[1])...).CombinedOutput()
-		require.NoError(t, err, string(said))
-		require.Contains(t, string(said), step.want, step.arguments)
+		answer, err := exec.CommandContext(t.Context(), binary, append(strings.Fields(step.arguments), "--server", dev.workerURL)...).CombinedOutput()
+		require.NoError(t, err, string(answer))
+		require.Contains(t, string(answer), step.want, step.arguments)
 	}
 
 	// One sender stops in the middle of its request, and one has sent nothing.
-	for _, said := range []string{"POST /push/paynow-events HTTP/1.1\r\nHost: worker\r\nContent-Length: 9\r\n\r\n{", ""} {
-		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", strings.TrimPrefix(worker[1], "http://"))
+	for _, text := range []string{"POST /push/paynow-events HTTP/1.1\r\nHost: worker\r\nContent-Length: 9\r\n\r\n{", ""} {
+		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", strings.TrimPrefix(dev.workerURL, "http://"))
 		require.NoError(t, err)
 		defer func() { _ = conn.Close() }()
-		_, err = conn.Write([]byte(said))
+		_, err = conn.Write([]byte(text))
 		require.NoError(t, err)
 	}
-	require.NoError(t, dev.Process.Signal(os.Interrupt))
-	require.NoError(t, dev.Wait(), "Ctrl-C is a good end")
+	dev.end(t)
+}
+
+// TestWhatDoesNotRunIsLeftOut runs dev as a deployment of two queues does.
+func TestWhatDoesNotRunIsLeftOut(t *testing.T) {
+	t.Parallel()
+	binary := filepath.Join(t.TempDir(), "billhook")
+	output, err := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s -w", "-o", binary, "billhook/cmd/billhook").CombinedOutput()
+	require.NoError(t, err, string(output))
+	t.Run("of PayNow alone", func(t *testing.T) {
+		t.Parallel()
+		dev := startDevWith(t, []string{"QUEUES=paynow-events,pay-subscription-update"}, binary)
+		said := strings.Join(strings.Fields(dev.said), " ")
+		require.Contains(t, said, "a subscription that renews 202")
+		require.Contains(t, said, "a trial with its payment left out: sub-trial-payment does not run here")
+		require.Contains(t, said, "five products, one of them bad left out: search-index does not run here")
+		require.NotContains(t, said, "/gateway/orders")
+		dev.end(t)
+	})
+	t.Run("of third parties alone", func(t *testing.T) {
+		t.Parallel()
+		dev := startDevWith(t, []string{"QUEUES=events-low"}, binary)
+		said := strings.Join(strings.Fields(dev.said), " ")
+		require.Contains(t, said, "No queue that takes PayNow's events runs here")
+		require.Contains(t, said, "an event for a third party 202, then delivered")
+		dev.end(t)
+	})
 }

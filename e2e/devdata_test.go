@@ -24,6 +24,7 @@ import (
 	"billhook/internal/store"
 	"billhook/internal/store/storetest"
 	"billhook/internal/telemetry"
+	"billhook/internal/webhook/samples"
 )
 
 // devRun is `billhook dev` as a process.
@@ -36,16 +37,23 @@ type devRun struct {
 
 func startDev(t *testing.T, binary string, arguments ...string) *devRun {
 	t.Helper()
+	return startDevWith(t, nil, binary, arguments...)
+}
+
+// startDevWith starts dev with variables, as NAME=value, and waits until it has said all.
+func startDevWith(t *testing.T, environment []string, binary string, arguments ...string) *devRun {
+	t.Helper()
 	dev := exec.Command(binary, append([]string{"dev", "--webhook-port", "0", "--worker-port", "0", "--service-port", "0"}, arguments...)...) //nolint:noctx // Ctrl-C ends it
 	stdout, err := dev.StdoutPipe()
 	require.NoError(t, err)
 	dev.Stderr = os.Stderr
+	dev.Env = append(os.Environ(), environment...)
 	require.NoError(t, dev.Start())
 	t.Cleanup(func() { _ = dev.Process.Kill() })
 	var said strings.Builder
 	for lines := bufio.NewScanner(stdout); lines.Scan(); {
 		said.WriteString(lines.Text() + "\n")
-		if strings.Contains(lines.Text(), "/deliveries") {
+		if lines.Text() == "Serving until Ctrl-C." {
 			break // the last line of the start
 		}
 	}
@@ -158,4 +166,59 @@ func TestDevDeliversMessagesOfItsLastRun(t *testing.T) {
 	doc, err := again.Store.Get(t.Context(), store.Key{Collection: ledger.Accounts, ID: ledger.UserPoints(order.UID).Key().ID})
 	require.NoError(t, err)
 	require.EqualValues(t, 2000, doc.Fields["balance"])
+}
+
+// TestAKilledDevGoesOn kills dev in the middle of its samples, again and again, each time behind
+// another line, and lets the last run end them.
+func TestAKilledDevGoesOn(t *testing.T) {
+	t.Parallel()
+	binary := filepath.Join(t.TempDir(), "billhook")
+	output, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "billhook/cmd/billhook").CombinedOutput()
+	require.NoError(t, err, string(output))
+	folder := t.TempDir()
+	for i, behind := range []string{"an order  ", "a full refund", "a trial with its payment", "an order is confirmed"} {
+		dev := exec.CommandContext(t.Context(), binary, "dev", "--webhook-port", "0", "--worker-port", "0", "--service-port", "0", "--data", folder)
+		stdout, err := dev.StdoutPipe()
+		require.NoError(t, err)
+		require.NoError(t, dev.Start())
+		found, ended := false, false
+		for lines := bufio.NewScanner(stdout); !found && !ended && lines.Scan(); {
+			found, ended = strings.HasPrefix(lines.Text(), "  "+behind), lines.Text() == "Serving until Ctrl-C."
+		}
+		require.True(t, found || i == 3, "%s: what was not sent is sent now", behind) // the last may be sent before the kill
+		require.NoError(t, dev.Process.Kill())
+		require.Error(t, dev.Wait())
+	}
+	dev := startDev(t, binary, "--data", folder)
+	ask := func(path string, answer any) {
+		t.Helper()
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, dev.workerURL+path, nil)
+		require.NoError(t, err)
+		got, err := e2e.Do(request)
+		require.NoError(t, err)
+		require.NoError(t, json.Unmarshal([]byte(got.Body), answer))
+	}
+	statuses := map[string]int{}
+	require.Eventually(t, func() bool { // what was in hand when dev was killed is taken up when its lease is over
+		var all ops.List[ops.Line]
+		ask("/v1/ops/events?limit=100", &all)
+		clear(statuses)
+		for _, line := range all.Items {
+			statuses[line.Queue+" "+string(line.Status)]++
+		}
+		return statuses["sub-trial-payment COMPLETED"]+statuses["pay-refund-initiation COMPLETED"]+statuses["pay-subscription-update COMPLETED"] == 8 &&
+			statuses["search-index COMPLETED"]+statuses["notifications-send COMPLETED"] == 7
+	}, 3*time.Minute, 200*time.Millisecond)
+	require.Equal(t, map[string]int{
+		"paynow-events COMPLETED": 6, "paynow-events DEAD_LETTERED": 1, "pay-subscription-update COMPLETED": 4,
+		"sub-trial-payment COMPLETED": 1, "sub-payment-initiation COMPLETED": 1, "pay-refund-initiation COMPLETED": 3,
+		"notifications-fanout COMPLETED": 1, "notifications-send COMPLETED": 3,
+		"search-index COMPLETED": 4, "search-index DEAD_LETTERED": 1, "events-low COMPLETED": 1,
+	}, statuses, "nothing is lost, and nothing is done under a second id")
+	for account, want := range map[string]int64{samples.UID: 2000, "dev-user-of-the-retry": 2000} {
+		var got ops.Account
+		ask("/v1/ops/accounts/"+string(ledger.UserPoints(account)), &got)
+		require.Equal(t, want, got.Balance)
+	}
+	dev.end(t)
 }

@@ -168,11 +168,13 @@ func TestAHandlerWhoseTypeDoesNotFitTheDeclarationIsRefused(t *testing.T) {
 type (
 	shipped struct {
 		OrderID string `json:"order_id"`
+		UserID  string `json:"user_id,omitempty"`
 	}
 	note struct {
 		UserID    string `json:"user_id"`
 		OrderID   string `json:"order_id,omitempty"`
 		ProductID string `json:"product_id,omitempty"`
+		PaymentID string `json:"payment_id,omitempty"`
 	}
 )
 

@@ -60,7 +60,7 @@ func TestAQueueThatPostsToAServiceIsCatalogLinesAlone(t *testing.T) {
 		case "queues.yaml":
 			text = bytes.Replace(text, []byte("\nqueues:\n"), []byte("\nqueues:"+aQueue), 1)
 		case "targets.yaml":
-			text = append(text, aTarget...)
+			text = bytes.Replace(text, []byte("\ntargets:\n"), []byte("\ntargets:"+aTarget), 1)
 		}
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), text, 0o600))
 	}

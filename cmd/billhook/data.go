@@ -1,13 +1,12 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
-	"billhook/internal/ops"
 	"billhook/internal/standin"
 )
 
@@ -67,22 +66,21 @@ func (d data) remove() error {
 	return os.RemoveAll(d.folder)
 }
 
-// describe prints what becomes of the state and what an earlier run has left.
-func (d data) describe(p *program, found standin.Loaded) {
+// describe prints what becomes of the state and what an earlier run has left. lease is the longest of
+// all queues.
+func (d data) describe(p *program, found standin.Loaded, lease time.Duration) {
 	switch {
 	case !d.kept:
 		return
 	case !d.reused:
-		p.printf("Its state is kept in %s: documents at once, messages that wait for delivery when it ends with Ctrl-C.\n", d.folder)
+		p.printf("Its state is kept in %s: documents, and messages that wait for delivery.\n", d.folder)
 	default:
-		p.printf("It goes on with the state in %s: %d messages wait for delivery.\n", d.folder, found.Waiting)
+		p.printf("It goes on with the state in %s; messages that wait for delivery: %d.\n", d.folder, found.Waiting)
+	}
+	if found.Waiting > 0 {
+		p.printf("What a killed run had in hand is taken up once its lease is over, at most %s after its claim.\n", lease)
 	}
 	if found.Gone > 0 {
 		p.printf("%d messages of queues that are not there any more are gone.\n", found.Gone)
 	}
-}
-
-func (s *demo) sentBefore(ctx context.Context) bool {
-	var event ops.Event
-	return s.ask.get(ctx, "/v1/ops/events/"+firstSample, &event) == nil
 }

@@ -103,25 +103,19 @@ func (p *program) devCommand() *cobra.Command {
 				}
 				err = errors.Join(err, closing)
 			}()
-			p.printf("Billhook is up: webhook %s, worker %s, a stand-in for the subscription service %s.\n", stack.WebhookURL, stack.WorkerURL, stack.ServiceURL)
-			state.describe(p, stack.Loaded)
-			paynow, received := c.Sources["paynow"]
-			switch {
-			case !received:
-				p.printf("No queue that takes PayNow's events runs here, so no samples are sent.\n")
-			case !quiet:
-				show := &demo{program: p, stack: stack, source: paynow, secret: config.Secrets["paynow"][0],
+			p.printf("Billhook is up: webhook %s, worker %s,\nstand-ins for the services that it calls %s.\n", stack.WebhookURL, stack.WorkerURL, stack.ServiceURL)
+			state.describe(p, stack.Loaded, longestLease(c))
+			if !quiet {
+				show := &demo{program: p, stack: stack, catalog: c, secrets: config.Secrets, again: state.reused,
 					ask: client{base: stack.WorkerURL, http: &http.Client{Timeout: 30 * time.Second}}}
-				if state.reused && show.sentBefore(ctx) {
-					p.printf("The samples were sent by an earlier run, and are not sent again.\n")
-				} else if err := show.run(ctx); err != nil {
+				if err := show.run(ctx); err != nil {
 					if ctx.Err() != nil {
 						return nil
 					}
 					return err
 				}
 			}
-			p.printHints(stack, paynow.Events["ON_ORDER_COMPLETED"])
+			p.printHints(stack, c)
 			<-ctx.Done()
 			return nil
 		},
@@ -132,7 +126,7 @@ func (p *program) devCommand() *cobra.Command {
 	command.Flags().BoolVar(&quiet, "no-samples", false, "send nothing, just serve")
 	command.Flags().BoolVarP(&verbose, "verbose", "v", false, "print the services' own log lines")
 	command.Flags().StringVar(&webhookPort, "webhook-port", "8080", "where the webhook service listens, 0 for a free port")
-	command.Flags().StringVar(&servicePort, "service-port", "8082", "where the stand-in for the subscription service listens, 0 for a free port")
+	command.Flags().StringVar(&servicePort, "service-port", "8082", "where the stand-ins for the services that are called listen, 0 for a free port")
 	command.Flags().StringVar(&workerPort, "worker-port", "8081", "where the worker listens, 0 for a free port")
 	return command
 }
@@ -149,29 +143,51 @@ func shortenWaits(c *catalog.Catalog) {
 	}
 }
 
-// printHints prints commands to try. orders is the queue of the sample orders.
-func (p *program) printHints(stack *devstack.Stack, orders string) {
-	hooks, work, service := stack.WebhookURL, stack.WorkerURL, stack.ServiceURL
-	if orders == "" {
-		p.printf("\nServing until Ctrl-C.\n\n  bin/billhook queues --server %s\n  curl -s %s/deliveries\n", work, service)
-		return
+func longestLease(c *catalog.Catalog) (longest time.Duration) {
+	for _, q := range c.Queues {
+		longest = max(longest, q.Lease)
 	}
-	p.printf("\nServing until Ctrl-C. Send one by hand:\n\n")
-	p.printf("  bin/billhook send paynow --webhook %s\n", hooks)
-	p.printf("  bin/billhook events show <event id> --server %s\n", work)
-	p.printf("  bin/billhook events ls --server %s\n", work)
-	p.printf("  bin/billhook queues --server %s\n", work)
-	p.printf("  curl -s %s/v1/ops/accounts/%s\n", work, ledger.UserPoints(samples.UID))
+	return longest
+}
+
+// The usual addresses, which commands take where none is given.
+const (
+	usualWebhook = "http://127.0.0.1:8080"
+	usualWorker  = "http://127.0.0.1:8081"
+)
+
+// printHints prints commands to try.
+func (p *program) printHints(stack *devstack.Stack, c *catalog.Catalog) {
+	orders := c.Sources[paynow].Events["ON_ORDER_COMPLETED"]
+	p.printf("\nLook further")
+	if stack.WorkerURL != usualWorker || stack.WebhookURL != usualWebhook {
+		p.printf(" (each with --server %s,\nsend with --webhook %s)", stack.WorkerURL, stack.WebhookURL)
+	}
+	p.printf(":\n\n  bin/billhook queues\n  bin/billhook events ls\n")
+	if orders != "" {
+		p.printf("  bin/billhook send paynow\n  bin/billhook events show <event id>\n")
+		p.printf("  curl -s %s/v1/ops/accounts/%s\n", stack.WorkerURL, ledger.UserPoints(samples.UID))
+	}
 	p.printf("  curl -s %s/metrics\n", stack.WorkerMetricsURL)
-	p.printf("\nOr look after the order with an unknown product:\n\n")
-	p.printf("  bin/billhook dlq ls %s --server %s\n", orders, work)
-	p.printf("  bin/billhook products set <product id> --points 500 --why \"sold since today\" --server %s\n", work)
-	p.printf("  bin/billhook dlq replay %s --why \"product added\" --server %s\n", orders, work)
-	p.printf("\nHave the payment gateway decline, fail, hang, lose or forget, and see what it carried out:\n\n")
-	p.printf("  curl -s %s/gateway/tell -d '{\"act\":\"lose\",\"times\":1}'\n", service)
-	p.printf("  curl -s %s/gateway/orders\n", service)
-	p.printf("\nHave the subscription service fail, refuse, hang or forget, and see what it was told:\n\n")
-	p.printf("  curl -s %s/tell -d '{\"mode\":\"forget\",\"times\":1}'\n", service)
-	p.printf("  bin/billhook send paynow --sample subscription_renewed --webhook %s\n", hooks)
-	p.printf("  curl -s %s/deliveries\n", service)
+	if orders != "" {
+		p.printf("\nLook after the order with an unknown product:\n\n")
+		p.printf("  bin/billhook dlq ls %s\n", orders)
+		p.printf("  bin/billhook products set <product id> --points 500 --why \"sold since today\"\n")
+		p.printf("  bin/billhook dlq replay %s --why \"product added\"\n", orders)
+	}
+	service := stack.ServiceURL
+	if callsGateway(c) {
+		p.printf("\nHave the payment gateway decline, fail, hang, lose or forget, and see what it carried out:\n\n")
+		p.printf("  curl -s %s/gateway/tell -d '{\"act\":\"lose\",\"times\":1}'\n", service)
+		p.printf("  curl -s %s/gateway/orders\n", service)
+	}
+	if stack.Service != nil {
+		p.printf("\nHave the other services fail, refuse, hang or forget, and see what they were told:\n\n")
+		p.printf("  curl -s %s/tell -d '{\"mode\":\"forget\",\"times\":1}'\n", service)
+		if orders != "" {
+			p.printf("  bin/billhook send paynow --sample subscription_renewed\n")
+		}
+		p.printf("  curl -s %s/deliveries\n", service)
+	}
+	p.printf("\nServing until Ctrl-C.\n")
 }

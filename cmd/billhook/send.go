@@ -67,22 +67,42 @@ type reply struct {
 
 // post signs a body as the source would at the given time, and posts it.
 func post(ctx context.Context, base string, source catalog.Source, secret string, body []byte, at time.Time) (reply, error) {
-	signer, err := signature.NewSigner(signature.Scheme(source.Scheme), secret)
+	status, answer, err := signed{base + "/webhooks/" + source.Name, source.Scheme, secret}.post(ctx, body, at)
 	if err != nil {
 		return reply{}, err
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, base+"/webhooks/"+source.Name, bytes.NewReader(body))
+	return readReply(status, answer)
+}
+
+// signed is an address that takes signed requests.
+type signed struct {
+	url    string
+	scheme catalog.Scheme
+	secret string
+}
+
+// post signs a body at the given time, and posts it.
+func (s signed) post(ctx context.Context, body []byte, at time.Time) (status int, answer []byte, err error) {
+	signer, err := signature.NewSigner(signature.Scheme(s.scheme), s.secret)
 	if err != nil {
-		return reply{}, fmt.Errorf("send: %w", err)
+		return 0, nil, err
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url, bytes.NewReader(body))
+	if err != nil {
+		return 0, nil, fmt.Errorf("send: %w", err)
 	}
 	request.Header.Set("Content-Type", "application/json")
 	for name, value := range signer.Sign(strconv.FormatInt(at.UnixNano(), 10), body, at) {
 		request.Header.Set(name, value)
 	}
-	status, answer, err := exchange(&http.Client{Timeout: 30 * time.Second}, request)
+	status, answer, err = exchange(&http.Client{Timeout: 30 * time.Second}, request)
 	if err != nil {
-		return reply{}, fmt.Errorf("send: %w", err)
+		return 0, nil, fmt.Errorf("send: %w", err)
 	}
+	return status, answer, nil
+}
+
+func readReply(status int, answer []byte) (reply, error) {
 	var r reply
 	if err := json.Unmarshal(answer, &r); err != nil {
 		return reply{}, fmt.Errorf("send: the answer to it (%d) is not JSON", status)

@@ -60,7 +60,7 @@ type Config struct {
 	Drain time.Duration
 	// StorePath is the embedded store's file.
 	StorePath string
-	// BrokerPath is the file of the embedded broker's messages from Close to Start; empty: none.
+	// BrokerPath is the file that keeps the embedded broker's messages; empty: they end with it.
 	BrokerPath string
 	// Emulators, if set, replace the stand-ins.
 	Emulators *emulator.SDK
@@ -259,6 +259,9 @@ func (s *Stack) targets(ctx context.Context, config Config) (delivery.Targets, e
 		return cmp.Or(at.URL, s.ServiceURL), []string{at.Secret}
 	}, time.Now)
 	s.closers = append(s.closers, func() error { targets.Close(); return nil })
+	if len(known.Secrets)+len(known.Standard) == 0 { // for the third party alone
+		known.Secrets = config.Secrets[catalog.Producers]
+	}
 	if err != nil || len(known.Secrets)+len(known.Standard) == 0 {
 		return targets, err
 	}

@@ -85,7 +85,11 @@ func TestTheImagesAreBuiltAsTheDockerfileSays(t *testing.T) {
 				require.NoError(t, err, string(said))
 				info, err := os.Stat(out)
 				require.NoError(t, err)
-				require.LessOrEqual(t, info.Size(), int64(30<<20), "%s for %s", binary, arch)
+				most := int64(30 << 20)
+				if binary == "billhook" { // with the clients of what it imports from
+					most = 40 << 20
+				}
+				require.LessOrEqual(t, info.Size(), most, "%s for %s", binary, arch)
 				file, err := elf.Open(out)
 				require.NoError(t, err)
 				require.Equal(t, machine, file.Machine)

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"net/http"
+	"strings"
 
 	"github.com/go-json-experiment/json"
 
@@ -14,6 +15,9 @@ import (
 
 // Stale is the outcome of a document whose version is not above the one that is there.
 const Stale = "stale"
+
+// refused begins the id of a document that is refused every time.
+const refused = "refuse-"
 
 // indexed is what the receiver has of a document.
 type indexed struct{ path, document string }
@@ -33,7 +37,8 @@ var statuses = map[string]int{
 
 // batch receives posts of a form. Each line is a delivery, and has a mode of its own; one that
 // hangs, or is forgotten, takes the answer of the whole batch with it. In a bulk a document at a
-// version, or a later one, is not changed by a line of that version: the item's status is 409.
+// version, or a later one, is not changed by a line of that version: the item's status is 409. A
+// document whose id begins with "refuse-" is refused. The deliveries of a batch have one time.
 func (r *Receiver) batch(form catalog.Form) http.HandlerFunc {
 	return func(w http.ResponseWriter, request *http.Request) {
 		body, ok := r.read(w, request)
@@ -67,8 +72,9 @@ func (r *Receiver) batch(form catalog.Form) http.HandlerFunc {
 
 // rows reads a batch. ok is false where it is none.
 func (r *Receiver) rows(body []byte, form catalog.Form, path string) (rows []row, ok bool) {
+	at := r.now()
 	for rest := body; len(rest) > 0; {
-		one := row{delivery: Delivery{Path: path, At: r.now()}}
+		one := row{delivery: Delivery{Path: path, At: at}}
 		if form == catalog.Bulk {
 			var action struct {
 				Index struct {
@@ -104,11 +110,16 @@ func (r *Receiver) rows(body []byte, form catalog.Form, path string) (rows []row
 func (r *Receiver) index(one row) string {
 	r.mu.Lock()
 	at := indexed{one.delivery.Path, one.document}
-	if one.version > 0 && r.versions[at] >= one.version {
+	switch {
+	case strings.HasPrefix(one.document, refused):
+		one.delivery.Outcome = Refused
+	case one.version > 0 && r.versions[at] >= one.version:
 		one.delivery.Outcome = Stale
+	}
+	if one.delivery.Outcome != "" {
 		r.deliveries = append(r.deliveries, one.delivery)
 		r.mu.Unlock()
-		return Stale
+		return one.delivery.Outcome
 	}
 	r.mu.Unlock()
 	outcome := r.take(one.delivery, sha256.Sum256(one.line))

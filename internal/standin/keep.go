@@ -1,6 +1,7 @@
 package standin
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -45,14 +46,136 @@ func (m savedMessage) message() Message {
 	return Message{ID: m.ID, PublishTime: m.PublishTime, Message: contract.Message{Data: m.Data, Attributes: m.Attributes, OrderingKey: m.OrderingKey}}
 }
 
-// Save replaces the file with the closed simulator's undelivered and held messages. A message
-// that was being pushed at Close is among them.
+// logged is one line of the log beside the file: a message that a subscription got, or the id of
+// one that it has done with.
+type logged struct {
+	Subscription string        `json:"subscription"`
+	Got          *savedMessage `json:"got,omitempty"`
+	Done         string        `json:"done,omitempty"`
+}
+
+func logOf(path string) string { return path + ".log" }
+
+// Load loads what an earlier simulator has kept at the path, if it has. From then on every change
+// is in a log beside the file before a publish is confirmed, so that what waits outlives a killed
+// process. Call it before Publish and PushTo. How often a push has failed is not in the log.
+func (s *Simulator) Load(path string) (Loaded, error) {
+	all, err := readKept(path)
+	if err != nil {
+		return Loaded{}, fmt.Errorf("standin: load: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var loaded Loaded
+	for id, kept := range all {
+		sub := s.subs[id]
+		if sub == nil {
+			loaded.Gone += len(kept.Waiting) + len(kept.Held)
+			continue
+		}
+		if sub.Path == "" {
+			kept.Held, kept.Waiting = slices.Concat(kept.Held, kept.Waiting), nil // the log does not tell them apart
+		}
+		for _, m := range kept.Held {
+			sub.held = append(sub.held, m.message())
+			s.skipID(m.ID)
+		}
+		for _, m := range kept.Waiting {
+			s.enqueue(sub, &delivery{Message: m.message(), failures: m.Failures})
+			s.skipID(m.ID)
+		}
+		loaded.Waiting += len(kept.Waiting)
+	}
+	if err := s.write(path); err != nil {
+		return Loaded{}, fmt.Errorf("standin: load: %w", err)
+	}
+	s.log, err = os.OpenFile(logOf(path), os.O_CREATE|os.O_WRONLY|os.O_APPEND|os.O_TRUNC, 0o600)
+	if err != nil {
+		return Loaded{}, fmt.Errorf("standin: load: %w", err)
+	}
+	return loaded, nil
+}
+
+// readKept reads the file and the log behind it. A last line that was cut off is left out: its
+// publish was not confirmed.
+func readKept(path string) (map[string]saved, error) {
+	all := map[string]saved{}
+	data, err := os.ReadFile(path) //nolint:gosec // the path is the caller's
+	if err == nil {
+		err = json.Unmarshal(data, &all)
+	}
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	data, err = os.ReadFile(logOf(path))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	type place struct{ subscription, id string }
+	done, got := map[place]bool{}, []logged(nil)
+	for line := range bytes.Lines(data) {
+		if !bytes.HasSuffix(line, []byte{'\n'}) {
+			break
+		}
+		var entry logged
+		if err := json.Unmarshal(line, &entry); err != nil {
+			return nil, err
+		}
+		if entry.Got != nil {
+			got = append(got, entry)
+		} else {
+			done[place{entry.Subscription, entry.Done}] = true
+		}
+	}
+	for id, kept := range all {
+		kept.Waiting = slices.DeleteFunc(kept.Waiting, func(m savedMessage) bool { return done[place{id, m.ID}] })
+		all[id] = kept
+		for _, m := range slices.Concat(kept.Waiting, kept.Held) {
+			done[place{id, m.ID}] = true // a kill between the file and its log leaves it in both
+		}
+	}
+	for _, entry := range got {
+		if kept := all[entry.Subscription]; !done[place{entry.Subscription, entry.Got.ID}] {
+			kept.Waiting = append(kept.Waiting, *entry.Got)
+			all[entry.Subscription] = kept
+		}
+	}
+	return all, nil
+}
+
+// note adds a line to the log, where there is one.
+func (s *Simulator) note(entry logged) {
+	if s.log == nil || s.logFailed != nil {
+		return
+	}
+	line, err := json.Marshal(entry)
+	if err == nil {
+		_, err = s.log.Write(append(line, '\n'))
+	}
+	s.logFailed = err
+}
+
+// Save replaces the file and its log with the closed simulator's undelivered and held messages. A
+// message that was being pushed at Close is among them.
 func (s *Simulator) Save(path string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.closed {
 		return errors.New("standin: save: the simulator is not closed")
 	}
+	err := s.write(path)
+	if err == nil && s.log != nil {
+		err = errors.Join(s.log.Close(), os.Remove(logOf(path)))
+		s.log = nil
+	}
+	if err != nil {
+		return fmt.Errorf("standin: save: %w", err)
+	}
+	return nil
+}
+
+// write replaces the file with what every subscription has.
+func (s *Simulator) write(path string) error {
 	all := map[string]saved{}
 	for id, sub := range s.subs {
 		var kept saved
@@ -74,46 +197,7 @@ func (s *Simulator) Save(path string) error {
 	if err == nil {
 		err = os.Rename(path+".new", path)
 	}
-	if err != nil {
-		return fmt.Errorf("standin: save: %w", err)
-	}
-	return nil
-}
-
-// Load loads what Save has written, if the file exists. Call it before Publish and PushTo. The
-// file stays: if the process is killed before the next Save, its messages are delivered again.
-func (s *Simulator) Load(path string) (Loaded, error) {
-	data, err := os.ReadFile(path) //nolint:gosec // the path is the caller's
-	if errors.Is(err, os.ErrNotExist) {
-		return Loaded{}, nil
-	}
-	all := map[string]saved{}
-	if err == nil {
-		err = json.Unmarshal(data, &all)
-	}
-	if err != nil {
-		return Loaded{}, fmt.Errorf("standin: load: %w", err)
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var loaded Loaded
-	for id, kept := range all {
-		sub := s.subs[id]
-		if sub == nil {
-			loaded.Gone += len(kept.Waiting) + len(kept.Held)
-			continue
-		}
-		for _, m := range kept.Held {
-			sub.held = append(sub.held, m.message())
-			s.skipID(m.ID)
-		}
-		for _, m := range kept.Waiting {
-			s.enqueue(sub, &delivery{Message: m.message(), failures: m.Failures})
-			s.skipID(m.ID)
-		}
-		loaded.Waiting += len(kept.Waiting)
-	}
-	return loaded, nil
+	return err
 }
 
 // skipID keeps the next ids above a loaded one, also where the clock was set back.

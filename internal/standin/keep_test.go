@@ -89,6 +89,58 @@ func TestUndeliveredMessagesSurviveARestart(t *testing.T) {
 	require.Error(t, err)
 }
 
+// TestWhatWaitsOutlivesAKilledProcess leaves a simulator as a kill does, without Close and Save.
+func TestWhatWaitsOutlivesAKilledProcess(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "broker.json")
+	config := standin.SimulatorConfig{Topics: []string{"dead"}, Subscriptions: []standin.Subscription{
+		{ID: "ordered", Topic: "orders", Path: "/push", Ordered: true, AckDeadline: time.Minute, MinimumBackoff: time.Hour, MaximumBackoff: time.Hour},
+		{ID: "hold", Topic: "dead"},
+	}}
+	start := func(status int, first ...string) *bench {
+		b := newBench(t, func(r received) (int, error) {
+			if len(first) > 0 && r.text() == first[0] {
+				return http.StatusNoContent, nil
+			}
+			return status, nil
+		}, config)
+		return b
+	}
+	killed := start(http.StatusInternalServerError, "t0")
+	_, err := killed.Load(path)
+	require.NoError(t, err)
+	for i := range 4 {
+		killed.publish("k", fmt.Sprint("t", i))
+	}
+	_, err = killed.Publish(t.Context(), "dead", contract.Message{Data: []byte("held"), Attributes: map[string]string{"event_id": "held"}})
+	require.NoError(t, err)
+	require.NoError(t, killed.Settled(t.Context()))
+	kept, err := os.ReadFile(path + ".log")
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(path+".log", append(kept, `{"subscription":"ordered","got":{"id":"9`...), 0o600), "the kill cuts a line off")
+
+	again := start(http.StatusInternalServerError)
+	loaded, err := again.Load(path)
+	require.NoError(t, err)
+	require.Equal(t, standin.Loaded{Waiting: 3}, loaded, "what was acknowledged is not delivered again")
+	require.NoError(t, os.WriteFile(path+".log", kept, 0o600), "a kill before the log is emptied")
+
+	last := start(http.StatusNoContent)
+	loaded, err = last.Load(path)
+	require.NoError(t, err)
+	require.Equal(t, standin.Loaded{Waiting: 3}, loaded)
+	require.NoError(t, last.Idle(t.Context()))
+	var got []string
+	for _, push := range last.worker.pushes() {
+		got = append(got, push.text())
+	}
+	require.Equal(t, []string{"t1", "t2", "t3"}, got, "each once, in order")
+	require.Len(t, last.Held("hold"), 1)
+	require.NoError(t, last.Close())
+	require.NoError(t, last.Save(path))
+	require.NoFileExists(t, path+".log")
+}
+
 func TestAStoreInUseIsNamedInTheError(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "store.db")

@@ -3,7 +3,7 @@
 // system runs where only Go is installed.
 //
 // It owns the behaviour that production documents and Google's emulators lack. A message ends
-// with the process, unless Simulator.Save keeps it. It refuses to be more than a stand-in:
+// with the process, unless Simulator.Load says where it is kept. It refuses to be more than a stand-in:
 // serve it on loopback alone.
 package standin
 

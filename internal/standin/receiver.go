@@ -58,7 +58,9 @@ type Delivery struct {
 	Path    string `json:"path"`
 	EventID string `json:"event_id"`
 	// Action is the event type where the body is no notice of a payment.
-	Action         string    `json:"action"`
+	Action string `json:"action"`
+	// Status is what became of a payment, such as succeeded.
+	Status         string    `json:"status,omitempty"`
 	SubscriptionID string    `json:"subscription_id,omitempty"`
 	CorrelationID  string    `json:"correlation_id,omitempty"`
 	At             time.Time `json:"at"`
@@ -80,9 +82,10 @@ type ReceiverConfig struct {
 }
 
 // Receiver stands in for the targets. POST of a path that the catalog posts to applies an event
-// once per path and Idempotency-Key: the path decides what a post is about, not the target. GET of the path for reconciling, with the event's id, says whether
-// the event was applied. Both are signed, the latter over an empty body. Deliveries are kept in
-// memory.
+// once per path and Idempotency-Key: the path decides what a post is about, not the target. GET of
+// the path for reconciling, with the event's id, says whether the event was applied. Both are
+// signed, the latter over an empty body. It stands in for a third party, too, at PartnerPath: see
+// Trust. Deliveries are kept in memory.
 //
 // GET /deliveries and POST /tell are for people and have no authentication: serve the receiver
 // on the loopback address.
@@ -90,6 +93,7 @@ type ReceiverConfig struct {
 // It is safe for concurrent use.
 type Receiver struct {
 	verifiers []*signature.Verifier
+	tolerance time.Duration
 	now       func() time.Time
 	mux       *http.ServeMux
 	silence   silence
@@ -99,6 +103,8 @@ type Receiver struct {
 	deliveries []Delivery
 	events     map[delivered]*appliedEvent
 	versions   map[indexed]int64
+	// partner checks what the third party is told; none: nobody is trusted.
+	partner []*signature.Verifier
 }
 
 // delivered is an event at a path, which keeps keys of its own.
@@ -116,7 +122,7 @@ func NewReceiver(config ReceiverConfig) (*Receiver, error) {
 	if config.Now == nil {
 		config.Now = time.Now
 	}
-	r := &Receiver{now: config.Now, mux: http.NewServeMux(), silence: newSilence(), events: map[delivered]*appliedEvent{}, versions: map[indexed]int64{}}
+	r := &Receiver{tolerance: config.Tolerance, now: config.Now, mux: http.NewServeMux(), silence: newSilence(), events: map[delivered]*appliedEvent{}, versions: map[indexed]int64{}}
 	for scheme, secrets := range map[signature.Scheme][]string{signature.Generic: config.Secrets, signature.Standard: config.Standard} {
 		if len(secrets) == 0 {
 			continue
@@ -133,7 +139,7 @@ func NewReceiver(config ReceiverConfig) (*Receiver, error) {
 	if config.Posts == nil {
 		config.Posts = []catalog.Post{{Path: "/v1/webhooks/payment", Reconcile: "/v1/webhooks/payment/{id}"}}
 	}
-	taken := map[string]bool{"/tell": true} // which is for people
+	taken := map[string]bool{"/tell": true, PartnerPath: true} // which are not the services'
 	for _, post := range config.Posts {
 		if !taken[post.Path] {
 			receive := r.receive
@@ -147,6 +153,7 @@ func NewReceiver(config ReceiverConfig) (*Receiver, error) {
 		}
 		taken[post.Path], taken[post.Reconcile] = true, true
 	}
+	r.mux.HandleFunc("POST "+PartnerPath, r.hook)
 	r.mux.HandleFunc("POST /tell", r.tell)
 	r.mux.HandleFunc("GET /deliveries", r.list)
 	return r, nil
@@ -234,6 +241,9 @@ func (r *Receiver) receive(w http.ResponseWriter, request *http.Request) {
 		Action         string `json:"action"`
 		SubscriptionID string `json:"subscription_id"`
 		CorrelationID  string `json:"correlation_id"`
+		Payload        struct {
+			Status string `json:"status"`
+		} `json:"payload"`
 	}
 	keys := request.Header.Values("Idempotency-Key")
 	switch {
@@ -249,10 +259,15 @@ func (r *Receiver) receive(w http.ResponseWriter, request *http.Request) {
 		serve.Refuse(http.StatusUnprocessableEntity, "key", "The Idempotency-Key must be the event's id.").Write(w)
 		return
 	}
-	switch outcome := r.take(Delivery{
+	r.answer(w, request, r.take(Delivery{
 		Path: request.URL.Path, EventID: given.EventID, Action: cmp.Or(given.Action, given.EventType), SubscriptionID: given.SubscriptionID,
-		CorrelationID: given.CorrelationID, At: r.now(),
-	}, sha256.Sum256(body)); outcome {
+		CorrelationID: given.CorrelationID, Status: given.Payload.Status, At: r.now(),
+	}, sha256.Sum256(body)))
+}
+
+// answer says what became of a delivery that came by itself.
+func (r *Receiver) answer(w http.ResponseWriter, request *http.Request, outcome string) {
+	switch outcome {
 	case Applied, Duplicate:
 		serve.WriteJSON(w, http.StatusOK, map[string]bool{"duplicate": outcome == Duplicate})
 	case Failed:

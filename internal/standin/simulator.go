@@ -11,6 +11,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"net/http"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -107,6 +108,9 @@ type Simulator struct {
 	timers  map[int]func() // stop functions of the timers that run
 	nextTmr int
 	changed chan struct{} // closed at the next change; nil where nothing waits for it
+	// log has what changes; nil: nothing is kept. logFailed is why it does no more.
+	log       *os.File
+	logFailed error
 }
 
 // subscription is a Subscription with its state.
@@ -238,6 +242,9 @@ func (s *Simulator) publish(ctx context.Context, topic string, messages []contra
 	for i, m := range messages {
 		ids[i] = s.take(topic, m) //nolint:contextcheck // an accepted message is delivered also if its publisher's ctx ends
 	}
+	if s.logFailed != nil {
+		return nil, fmt.Errorf("standin: keep: %w", s.logFailed)
+	}
 	return ids, nil
 }
 
@@ -252,6 +259,8 @@ func (s *Simulator) take(topic string, m contract.Message) string {
 		if !sub.Filter.Match(message.Attributes) {
 			continue
 		}
+		got := save(message, 0)
+		s.note(logged{Subscription: sub.ID, Got: &got})
 		if sub.Path == "" {
 			sub.held = append(sub.held, message)
 			continue
@@ -405,6 +414,7 @@ func (s *Simulator) fail(sub *subscription, l *lane) (forwarded bool) {
 
 // remove removes the first message of the lane.
 func (s *Simulator) remove(sub *subscription, l *lane) {
+	s.note(logged{Subscription: sub.ID, Done: l.queue[0].ID})
 	delete(sub.waiting, l.queue[0])
 	l.queue = l.queue[1:]
 }

@@ -1,7 +1,7 @@
 // Package samples holds webhooks as PayNow sends them, with an invented buyer and
-// everything personal that the real ones carry: what `billhook dev` and `billhook
-// send` post, and what tests take through the door. It refuses to hold anything of a
-// real store.
+// everything personal that the real ones carry, and messages as producers inside the house
+// send them: what `billhook dev` and `billhook send` post, and what tests take through the
+// doors. It refuses to hold anything of a real store.
 package samples
 
 import (
@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-//go:embed testdata/*.json
+//go:embed testdata/*.json testdata/producers/*.json
 var files embed.FS
 
 // The ids in the samples.
@@ -77,4 +77,27 @@ func Read(name string, event Event) []byte {
 		}
 	}
 	return []byte(strings.NewReplacer(pairs...).Replace(string(body)))
+}
+
+// Names of what producers send: the body of one request each, a message or a list.
+const (
+	Trial           = "trial"
+	Renewal         = "renewal"
+	Refunds         = "refunds"
+	OrderConfirmed  = "order_confirmed"
+	Products        = "products"
+	Analytics       = "analytics"
+	WebhookDelivery = "webhook_delivery"
+)
+
+// Partner is the id of the endpoint that WebhookDelivery is for.
+const Partner = "dev-partner"
+
+// Request returns the body of a producer's request. It panics on a name that there is none of.
+func Request(name string) []byte {
+	body, err := files.ReadFile("testdata/producers/" + name + ".json")
+	if err != nil {
+		panic(err) // the names are constants
+	}
+	return body
 }

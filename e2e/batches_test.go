@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
@@ -163,4 +164,38 @@ func notificationRefused(t *testing.T, s *stack) {
 	require.Equal(t, dedupe.DeadLettered, record.Status)
 	require.Equal(t, "user_missing", record.LastError)
 	require.NotContains(t, strings.Join(record.Emitted, ""), "-", "nobody was told")
+}
+
+// The fanout's own ends: an event that comes twice is fanned out once, one that finds the store down
+// is fanned out later, and one that is too old tells nobody.
+func fannedOutOnce(t *testing.T, s *stack) {
+	reviewed := func(first time.Time) (id string) {
+		id = "evt-" + uuid.NewString()
+		body := `{"id":"` + id + `","type":"review.received","version":1,"timestamp":"2026-11-20T09:00:00Z","data":{"user_id":"u-1","product_id":"p-1"}}`
+		send := func() {
+			_, err := s.publish(t.Context(), "notifications", contract.Message{Data: []byte(body), Attributes: map[string]string{
+				contract.AttrContract: contract.MessageV1, contract.AttrEventID: id, contract.AttrEventType: "review.received",
+				contract.AttrRoutingKey: "review.received", contract.AttrFirstPublished: first.UTC().Format(time.RFC3339Nano),
+			}})
+			require.NoError(t, err)
+		}
+		send()
+		send()
+		return id
+	}
+	s.storeDown(true)
+	late := reviewed(time.Now())
+	s.until(t, late, "retry")
+	s.storeDown(false)
+	record := s.ends(t, "notifications-fanout", late)
+	require.Equal(t, "fanned_out", record.Result)
+	require.Len(t, record.Emitted, 1, "an e-mail, and nothing else")
+	s.until(t, late, "duplicate")
+	s.until(t, record.Emitted[0], "processed")
+	require.Equal(t, 1, s.service.Applied(record.Emitted[0]))
+
+	stale := reviewed(time.Now().Add(-25 * time.Hour))
+	s.untilMany(t, stale, "expired", 2)
+	_, found := s.recordOf(t, "notifications-fanout", stale)
+	require.False(t, found)
 }

@@ -140,6 +140,7 @@ var cases = []stackCase{
 	{"an event for analytics leaves no record, and may be lost", trackedWithoutRecord},
 	{"an order's notifications go out once on each channel", orderNotified},
 	{"a notification that names nobody is a dead letter", notificationRefused},
+	{"an event is fanned out once, later where the store is down, and not where it is too old", fannedOutOnce},
 	{"each type of each queue that a service works for ends as it should", everyQueue},
 	{"no personal value is anywhere behind the door", noPersonalData}, // the last case: it looks at the data of all others
 }

@@ -1,3 +1,5 @@
+// This file is over 400 lines: the types of what is declared, and what follows from each of their fields.
+
 // Package catalog is the one declaration of every queue, topic, message, product, source and
 // target: YAML files, embedded in the program and replaceable at run time, and the Go that
 // loads and checks them. Terraform, alerts, emulators, the worker and the docs all read it.

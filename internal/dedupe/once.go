@@ -1,3 +1,5 @@
+// This file is over 400 lines: the steps of one state machine.
+
 package dedupe
 
 import (

@@ -1,3 +1,5 @@
+// This file is over 400 lines: one wiring of everything that runs.
+
 // Package devstack runs a whole Billhook in one process: the webhook service and the worker, on
 // the embedded stand-ins or on Google's emulators. It owns their wiring for development and for
 // the end-to-end tests. It refuses to be deployed: everything listens on loopback alone.

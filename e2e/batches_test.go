@@ -175,7 +175,7 @@ func fannedOutOnce(t *testing.T, s *stack) {
 		send := func() {
 			_, err := s.publish(t.Context(), "notifications", contract.Message{Data: []byte(body), Attributes: map[string]string{
 				contract.AttrContract: contract.MessageV1, contract.AttrEventID: id, contract.AttrEventType: "review.received",
-				contract.AttrRoutingKey: "review.received", contract.AttrFirstPublished: first.UTC().Format(time.RFC3339Nano),
+				contract.AttrRoutingKey: "review.received", contract.AttrOrderingKey: contract.UnknownOrderingKey, contract.AttrFirstPublished: first.UTC().Format(time.RFC3339Nano),
 			}})
 			require.NoError(t, err)
 		}

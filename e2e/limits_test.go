@@ -30,6 +30,7 @@ func TestTheDoorHoldsQueuesToTheirBoundsAndRates(t *testing.T) {
 		s.instruct(t, story, e, standin.Hang, 1)
 		_, err := s.publish(t.Context(), bulk.Topic(), contract.Message{Data: story.body(bulk, e), Attributes: map[string]string{
 			contract.AttrContract: bulk.Contract, contract.AttrEventID: e.id, contract.AttrEventType: story.eventType,
+			contract.AttrOrderingKey: contract.UnknownOrderingKey,
 		}})
 		require.NoError(t, err)
 	}

@@ -179,7 +179,7 @@ func runQueueStory(t *testing.T, s *stack, q catalog.Queue, story queueStory) {
 		body := story.body(q, stale)
 		_, err := s.publish(t.Context(), q.Topic(), contract.Message{Data: body, Attributes: q.Addressed(map[string]string{
 			contract.AttrContract: q.Contract, contract.AttrEventID: stale.id, contract.AttrEventType: story.eventType, contract.AttrRoutingKey: story.eventType,
-			contract.AttrFirstPublished: time.Now().Add(-q.MessageTTL - time.Minute).UTC().Format(time.RFC3339Nano),
+			contract.AttrOrderingKey: contract.UnknownOrderingKey, contract.AttrFirstPublished: time.Now().Add(-q.MessageTTL - time.Minute).UTC().Format(time.RFC3339Nano),
 		})})
 		require.NoError(t, err)
 		s.until(t, stale.id, "expired")

@@ -48,7 +48,7 @@ func NewSecret() string {
 
 // New is an endpoint to register. The JSON is that of a request.
 type New struct {
-	// ID is chosen by whom registers it, or made up.
+	// ID is chosen by the request, or made up.
 	ID string `json:"id,omitempty"`
 	// Tenant is whose events it is told of; empty: those of no tenant.
 	Tenant string `json:"tenant,omitempty"`

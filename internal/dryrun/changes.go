@@ -62,7 +62,7 @@ var ErrRefused = errors.New("dryrun: the commit would be refused")
 // change. The keys of lanes are left out. The error is ErrRefused, wraps store.ErrInvalid, or is
 // the store's.
 func (t *Trial) Show(ctx context.Context, from store.Getter, writes []store.Write) error {
-	t.Writes, t.Emits = nil, nil
+	t.Writes, t.Emits = []Change{}, []Emission{}
 	// The event's record is one of the commit's writes, too.
 	if len(writes) >= store.MaxWrites {
 		return fmt.Errorf("%w: %d writes beside the record", store.ErrInvalid, len(writes))
@@ -89,6 +89,7 @@ func (t *Trial) Show(ctx context.Context, from store.Getter, writes []store.Writ
 				return err
 			}
 			t.Emits = append(t.Emits, emissionOf(kept))
+		case w.Op == store.OpDelete && missing:
 		default:
 			change, err := changeOf(w, doc.Fields)
 			if err != nil {

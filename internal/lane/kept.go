@@ -2,6 +2,7 @@ package lane
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"billhook/internal/contract"
@@ -14,8 +15,10 @@ type Kept struct {
 	Message contract.Message
 	// CreatedAt is since when it is kept, and DueAt is when it may be published; zero: at once.
 	CreatedAt, DueAt time.Time
-	// Source is the event that the message comes from. A delayed message is that event's own.
-	Source Source
+	// Source is the event that the message comes from. Unless it is Emitted, the message is that
+	// event's own, and waits for an attempt.
+	Source  Source
+	Emitted bool
 }
 
 // KeptOf reads an entry of either kind.
@@ -24,5 +27,8 @@ func KeptOf(doc store.Document) (Kept, error) {
 	if err := store.Decode(doc.Fields, &e); err != nil {
 		return Kept{}, fmt.Errorf("lane: entry %s is not readable", doc.Key.ID)
 	}
-	return Kept{Topic: e.Topic, Message: e.Message, CreatedAt: e.CreatedAt, DueAt: e.DueAt, Source: e.Source}, nil
+	return Kept{
+		Topic: e.Topic, Message: e.Message, CreatedAt: e.CreatedAt, DueAt: e.DueAt, Source: e.Source,
+		Emitted: doc.Key.Collection == Outbox.Entries() || strings.HasSuffix(doc.Key.ID, emitted),
+	}, nil
 }

@@ -121,8 +121,9 @@ func drawOrder(t *rapid.T) string {
 	return rapid.SampledFrom([]string{"o", "o~", "o~0000"}).Draw(t, "order")
 }
 
-// former is a write of the release before: it knows neither lines nor marks.
-func former(w store.Write) store.Write {
+// Former makes the create of an order's entry one of the release before, which wrote neither lines
+// nor the mark that an entry is not sealed.
+func Former(w store.Write) store.Write {
 	for _, name := range []string{"tenant", "period", "lines", ledger.FieldBook, ledger.FieldPostings, ledger.FieldOpen, ledger.FieldUnsealed} {
 		delete(w.Fields, name)
 	}
@@ -140,7 +141,7 @@ func (w *world) pay(t *rapid.T, before bool) {
 	writes, err := ledger.Credit(move)
 	require.NoError(t, err)
 	if before {
-		writes[0] = former(writes[0])
+		writes[0] = Former(writes[0])
 	}
 	_, there := w.orders[id]
 	require.Equal(t, !there, w.commit(t, writes), "an order is credited once")

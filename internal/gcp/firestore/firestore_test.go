@@ -18,6 +18,7 @@ import (
 	"billhook/emulator/emulatortest"
 	"billhook/internal/dedupe/dedupetest"
 	"billhook/internal/gcp/firestore"
+	"billhook/internal/ledger/ledgertest"
 	"billhook/internal/store"
 	"billhook/internal/store/storetest"
 )
@@ -34,6 +35,14 @@ func TestMain(m *testing.M) {
 func TestAnEventIsCompletedOnceOnFirestore(t *testing.T) {
 	t.Parallel()
 	dedupetest.Run(t, func(t *testing.T) store.Store {
+		t.Helper()
+		return open(t)
+	})
+}
+
+func TestTheBooksHoldOnFirestore(t *testing.T) {
+	t.Parallel()
+	ledgertest.Run(t, func(t *testing.T) store.Store {
 		t.Helper()
 		return open(t)
 	})

@@ -82,7 +82,10 @@ func (t Tracker) Track(ctx context.Context, event handler.Event, body contract.B
 		}
 	}
 	period, err := PeriodAt(ctx, t.Store, said.tenant, said.subscription, said.occurred)
-	if err != nil {
+	switch {
+	case errors.Is(err, store.ErrUnreadable):
+		return handler.Effect{}, retry.Transient("usage_unreadable", err)
+	case err != nil:
 		return handler.Effect{}, retry.Outage("store_unavailable", err)
 	}
 	now := t.Now().UTC()

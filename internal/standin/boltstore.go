@@ -145,6 +145,11 @@ func matches(fields map[string]any, q store.Query) bool {
 			return false
 		}
 	}
+	for name, want := range q.Contains {
+		if list, ok := fields[name].([]any); !ok || !slices.Contains(list, any(want)) {
+			return false
+		}
+	}
 	for name, want := range q.Equal {
 		got, ok := fields[name]
 		a, isTime := got.(time.Time)

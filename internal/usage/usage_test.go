@@ -216,6 +216,7 @@ func TestAnEventIsAnEntryAndPartOfATotal(t *testing.T) {
 	effect := b.counts(t, "u-1", "calls", 30, "2026-11-02T13:00:00.123456789+02:00")
 	require.Equal(t, usage.Counted, effect.Result)
 	require.Len(t, effect.Writes, 2, "beside the record")
+	require.Equal(t, usage.EntryKey("default", sub, "u-1").ID, effect.Ref)
 	require.Equal(t, []int64{1, 1}, []int64{b.Gets.Load(), b.Queries.Load()}, "the total, and the period")
 	b.counts(t, "u-2", "calls", -10, "2026-11-02T11:30:00Z")
 	b.counts(t, "u-3", "rows", 1, "")

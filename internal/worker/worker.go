@@ -21,6 +21,7 @@ import (
 	"billhook/internal/customers"
 	"billhook/internal/deadletter"
 	"billhook/internal/delivery"
+	"billhook/internal/dryrun"
 	"billhook/internal/endpoints"
 	"billhook/internal/gcp/auth"
 	"billhook/internal/handler"
@@ -33,6 +34,7 @@ import (
 	"billhook/internal/store"
 	"billhook/internal/tasks"
 	"billhook/internal/telemetry"
+	"billhook/internal/usage"
 )
 
 // Config is what a Worker is made of.
@@ -115,6 +117,7 @@ func Check(c *catalog.Catalog) error {
 	billing.Register(registry, billing.Points{}, billing.Subscriptions{Updates: updates})
 	endpoints.Register(registry, endpoints.Deliverer{News: c.EmitsOf(endpoints.Handler)})
 	notifications.Register(registry, c)
+	usage.Register(registry, c, nil, time.Now) // never read
 	for _, t := range c.TargetsOf("") {
 		targets[t.Name] = &delivery.Target{} // registered, and never called
 	}
@@ -136,6 +139,7 @@ func New(config Config) (*Worker, error) {
 		billing.Subscriptions{Store: config.Store, Updates: updates, Now: config.Now})
 	keeper := registerEndpoints(registry, config)
 	notifications.Register(registry, config.Catalog)
+	usage.Register(registry, config.Catalog, config.Store, config.Now)
 	registerPayments(registry, config.Catalog, config.Targets, config.Store, config.Now)
 	if config.Handlers != nil {
 		config.Handlers(registry)
@@ -186,6 +190,7 @@ func New(config Config) (*Worker, error) {
 		Customers: &customers.Operator{Store: watched, Now: config.Now, NewID: uuid.NewString},
 		Products:  &products.Keeper{Store: config.Store, Start: config.Catalog.Products, Now: config.Now, NewID: uuid.NewString, Changed: worth.Forget},
 		Endpoints: keeper,
+		Tries:     &dryrun.Desk{Store: config.Store, Now: config.Now, Worker: config.trial},
 	}
 
 	router := chi.NewRouter()

@@ -64,6 +64,14 @@ func TestFirestoreConforms(t *testing.T) {
 	})
 }
 
+func TestTheQueriesOfFirestoreFollowTheModel(t *testing.T) {
+	t.Parallel()
+	storetest.RunQueries(t, func(t *testing.T) store.Store {
+		t.Helper()
+		return open(t)
+	})
+}
+
 const commitMethod = "/google.firestore.v1.Firestore/Commit"
 
 // openLosing opens a store that loses answers of commits. After arm(code), the next commit is

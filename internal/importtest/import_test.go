@@ -31,7 +31,7 @@ var floors = []struct {
 		"internal/failpoint", "internal/alarm",
 	}},
 	{"stores", true, []string{
-		"catalog", "internal/dedupe", "internal/handler", "internal/ledger", "internal/deadletter", "internal/lane", "internal/twophase", "internal/audit", "internal/customers", "internal/products", "internal/endpoints", "internal/payments",
+		"catalog", "internal/dedupe", "internal/handler", "internal/ledger", "internal/deadletter", "internal/lane", "internal/twophase", "internal/audit", "internal/customers", "internal/products", "internal/endpoints", "internal/payments", "internal/orders",
 		"internal/backlog",
 	}},
 	{"services and adapters", false, []string{
@@ -45,7 +45,7 @@ var floors = []struct {
 // packages.
 var domain = []string{
 	"catalog", "internal/contract", "internal/pii", "internal/signature", "internal/retry", "internal/store", "internal/routing",
-	"internal/money", "internal/dedupe", "internal/ledger", "internal/handler", "internal/deadletter", "internal/lane", "internal/twophase", "internal/audit", "internal/customers", "internal/products", "internal/endpoints", "internal/payments", "internal/billing",
+	"internal/money", "internal/dedupe", "internal/ledger", "internal/handler", "internal/deadletter", "internal/lane", "internal/twophase", "internal/audit", "internal/customers", "internal/products", "internal/endpoints", "internal/payments", "internal/orders", "internal/billing",
 	"internal/backlog", "internal/notifications",
 }
 

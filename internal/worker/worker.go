@@ -27,6 +27,7 @@ import (
 	"billhook/internal/lane"
 	"billhook/internal/notifications"
 	"billhook/internal/ops"
+	"billhook/internal/orders"
 	"billhook/internal/products"
 	"billhook/internal/push"
 	"billhook/internal/serve"
@@ -112,9 +113,10 @@ const lanesAtOnce = 16
 func Check(c *catalog.Catalog) error {
 	registry, targets := handler.NewRegistry(), delivery.Targets{}
 	updates, _ := c.EmitsTo("subscriptions.record")
-	billing.Register(registry, billing.Points{}, billing.Subscriptions{Updates: updates})
+	billing.Register(registry, billing.Points{Orders: c.EmitsOf("points.credit")}, billing.Subscriptions{Updates: updates})
 	endpoints.Register(registry, endpoints.Deliverer{News: c.EmitsOf(endpoints.Handler)})
 	notifications.Register(registry, c)
+	orders.Register(registry, c, struct{ store.Getter }{}, time.Now) // never read
 	for _, t := range c.TargetsOf("") {
 		targets[t.Name] = &delivery.Target{} // registered, and never called
 	}
@@ -132,10 +134,11 @@ func New(config Config) (*Worker, error) {
 	watched := teacher.Watch(config.Store)
 	worth := products.NewReader(config.Store, config.Catalog.Products, config.Now)
 	billing.Register(registry,
-		billing.Points{Store: config.Store, Products: worth, Now: config.Now, Teacher: teacher},
+		billing.Points{Store: config.Store, Products: worth, Now: config.Now, Teacher: teacher, Orders: config.Catalog.EmitsOf("points.credit")},
 		billing.Subscriptions{Store: config.Store, Updates: updates, Now: config.Now})
 	keeper := registerEndpoints(registry, config)
 	notifications.Register(registry, config.Catalog)
+	orders.Register(registry, config.Catalog, config.Store, config.Now)
 	registerPayments(registry, config.Catalog, config.Targets, config.Store, config.Now)
 	if config.Handlers != nil {
 		config.Handlers(registry)

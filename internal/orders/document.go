@@ -132,10 +132,14 @@ func look(ctx context.Context, from store.Getter, tenant, id string) (Order, sto
 	return o, doc.Version, err
 }
 
-// List returns orders in a state, in no order that means anything: at most limit, 1 to
+// List returns orders in a state of rest, or with an empty one all, in no order that means anything: at most limit, 1 to
 // store.MaxPage, behind the document after. next is empty on the last page.
 func List(ctx context.Context, from store.Querier, state State, after string, limit int) (page []Order, next string, err error) {
-	found, err := from.Query(ctx, store.Query{Collection: Collection, Equal: map[string]any{"state": string(state)}, After: after, Limit: limit})
+	query := store.Query{Collection: Collection, After: after, Limit: limit}
+	if state != "" {
+		query.Equal = map[string]any{"state": string(state)}
+	}
+	found, err := from.Query(ctx, query)
 	if err != nil {
 		return nil, "", fmt.Errorf("orders: list: %w", err)
 	}
@@ -147,9 +151,4 @@ func List(ctx context.Context, from store.Querier, state State, after string, li
 		page = append(page, o)
 	}
 	return page, found.Next, nil
-}
-
-// Resting are the states in which orders rest.
-func Resting() []State {
-	return []State{PaymentInitiated, OrderConfirmed, OrderCancelled, OrderShipped}
 }

@@ -189,6 +189,7 @@ func New(config Config) (*Worker, error) {
 		Customers: &customers.Operator{Store: watched, Now: config.Now, NewID: uuid.NewString},
 		Products:  &products.Keeper{Store: config.Store, Start: config.Catalog.Products, Now: config.Now, NewID: uuid.NewString, Changed: worth.Forget},
 		Endpoints: keeper,
+		Stock:     &orders.Keeper{Store: config.Store, Now: config.Now, NewID: uuid.NewString},
 	}
 
 	router := chi.NewRouter()

@@ -34,6 +34,7 @@ import (
 	"billhook/internal/store"
 	"billhook/internal/tasks"
 	"billhook/internal/telemetry"
+	"billhook/internal/usage"
 )
 
 // Config is what a Worker is made of.
@@ -116,6 +117,7 @@ func Check(c *catalog.Catalog) error {
 	billing.Register(registry, billing.Points{}, billing.Subscriptions{Updates: updates})
 	endpoints.Register(registry, endpoints.Deliverer{News: c.EmitsOf(endpoints.Handler)})
 	notifications.Register(registry, c)
+	usage.Register(registry, c, nil, time.Now) // never read
 	for _, t := range c.TargetsOf("") {
 		targets[t.Name] = &delivery.Target{} // registered, and never called
 	}
@@ -137,6 +139,7 @@ func New(config Config) (*Worker, error) {
 		billing.Subscriptions{Store: config.Store, Updates: updates, Now: config.Now})
 	keeper := registerEndpoints(registry, config)
 	notifications.Register(registry, config.Catalog)
+	usage.Register(registry, config.Catalog, config.Store, config.Now)
 	registerPayments(registry, config.Catalog, config.Targets, config.Store, config.Now)
 	if config.Handlers != nil {
 		config.Handlers(registry)

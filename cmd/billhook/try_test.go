@@ -39,7 +39,7 @@ func (*letterBox) Verify(context.Context, string) error { return nil }
 
 // serveWorker serves a whole worker, in whose store an order of an unknown product is a dead letter,
 // and the refund of an order that has not come waits.
-func serveWorker(t *testing.T) (say func(args ...string) (string, error)) {
+func serveWorker(t *testing.T) func(args ...string) (string, error) {
 	t.Helper()
 	db, err := standin.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
 	require.NoError(t, err)

@@ -46,7 +46,9 @@ func serveWorker(t *testing.T) func(args ...string) (string, error) {
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
 	c, err := catalog.Load("")
 	require.NoError(t, err)
-	targets, err := delivery.Open(c, "", func(catalog.Target) (string, []string) { return "http://127.0.0.1:1", []string{"a-secret-of-more-than-24-bytes"} }, time.Now)
+	targets, err := delivery.Open(c, "", func(catalog.Target) (string, []string) {
+		return "http://127.0.0.1:1", []string{"a-secret-of-more-than-24-bytes"}
+	}, time.Now)
 	require.NoError(t, err)
 	box := &letterBox{}
 	w, err := worker.New(worker.Config{

@@ -160,7 +160,7 @@ var faultsOfProcessing = []fault{
 	{"a callee that failed has it", notify, `	if failure == nil {`, `	if failure == nil || answer.Status >= 500 && answer.Status < 600 {`, notifyDir, "TestAnAnswerSaysWhatBecomesOfTheMessage"},
 	{"a callee that failed has refused", "internal/retry/answers.go", `return Transient("callee_failed_"+code, nil)`, `return Permanent("callee_failed_"+code, nil)`,
 		notifyDir, "TestAnAnswerSaysWhatBecomesOfTheMessage"},
-	{"an entry of the books is written over", "internal/ledger/entry.go", `store.Create(entryKey, fields)`, `store.Set(entryKey, fields)`,
+	{"an entry of the books is written over", "internal/ledger/points.go", `store.Create(entryKey, fields)`, `store.Set(entryKey, fields)`,
 		"internal/billing", "TestAnOrderIsCreditedOnce"},
 	{"a payment event is written over", "internal/billing/subscriptions.go", `store.Create(key, fields)`, `store.Set(key, fields)`,
 		"internal/billing", "TestAnEventIsToldOnceThoughItsRecordIsForgotten"},

@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"slices"
 	"time"
 
 	"github.com/go-chi/chi/v5"
@@ -14,6 +15,7 @@ import (
 	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
 	"billhook/internal/endpoints"
+	"billhook/internal/ledger/seal"
 	"billhook/internal/pii"
 	"billhook/internal/products"
 	"billhook/internal/serve"
@@ -29,6 +31,8 @@ type API struct {
 	Customers *customers.Operator
 	Products  *products.Keeper
 	Endpoints *endpoints.Keeper
+	// Authority signs the proofs of entries.
+	Authority seal.Authority
 }
 
 // Routes adds the API's routes.
@@ -46,6 +50,7 @@ func (a *API) Routes(r chi.Router) {
 		a.productRoutes(r)
 		a.endpointRoutes(r)
 		a.refundRoutes(r)
+		a.journalRoutes(r)
 	})
 	a.eventQueueRoutes(r)
 }
@@ -57,7 +62,7 @@ func answer[T any](a *API, does func(*http.Request) (T, error)) http.HandlerFunc
 // ladder is how the API answers errors. Last is for a store that did not answer, or has an
 // unreadable document: never a 4xx.
 var ladder = serve.Ladder{
-	Rungs: []serve.Rung{
+	Rungs: slices.Concat(journalRungs, []serve.Rung{
 		{Of: errSeveral, As: serve.Refuse(http.StatusConflict, "queue_needed", "Several queues or tenants know this event id; name one with ?queue= or ?tenant=.")},
 		{Of: errUnknown, As: serve.Refuse(http.StatusNotFound, "event_unknown", "No worker has recorded an event of that id, or its record has expired.")},
 		{Of: errNoAccount, As: serve.Refuse(http.StatusNotFound, "account_unknown", "No entry has moved anything on an account of that name.")},
@@ -78,7 +83,7 @@ var ladder = serve.Ladder{
 		{Of: endpoints.ErrBusy, As: serve.Refuse(http.StatusConflict, "busy", "Others have changed the endpoint at the same time; look at it again.")},
 		noRefund,
 		{Of: store.ErrInvalid, As: serve.Refuse(http.StatusBadRequest, "page_invalid", "The page is the next of an earlier answer.")},
-	},
+	}),
 	Last: serve.Refuse(http.StatusServiceUnavailable, "store_unavailable", "The store did not answer; try again.").After(5),
 }
 

@@ -34,6 +34,7 @@ type Catalog struct {
 	Notifications map[string][]string
 	Targets       map[string]Target // the services that handlers post to, by name
 	Endpoints     Endpoints         // the addresses that third parties register
+	Journal       Journal           // the accounts of the books, and the rules that make entries of events
 }
 
 // Queue is one queue: its push subscription to a topic, its dead letters and the rules of

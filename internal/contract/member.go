@@ -20,6 +20,11 @@ func (b Body) Number(name string) int64 {
 	return 0
 }
 
+// Declared reports whether the body's content may have a member of that name.
+func (b Body) Declared(name string) bool {
+	return b.contract.format.Content != "" && b.contract.places[b.contract.format.Content+"."+name] != nil
+}
+
 // member is a member of the content.
 func (b Body) member(name string) reflect.Value {
 	index, ok := b.contract.places[b.contract.format.Content+"."+name]

@@ -44,6 +44,13 @@ type Effect struct {
 	// once, in order per ordering key.
 	Emit   []Emission
 	Result string // a short code that the record keeps, such as credited
+	// Withdraw are the Names of delayed emissions, of this tenant and queue, that are no longer wanted.
+	// One that waits is removed in the effect's commit. One that was published before, or never was
+	// there, is passed over.
+	Withdraw []string
+	// Ref is the id of what the effect made, such as an entry of the books. The record keeps it,
+	// and the answer to the event and to each of its duplicates carries it. Empty: nothing to name.
+	Ref string
 	// Superseded: a later event has been handled before. The record is completed all the same,
 	// and the outcome is superseded.
 	Superseded bool
@@ -57,6 +64,12 @@ type Emission struct {
 	// Since is when what it tells of was first published: its age, and so its message TTL, counts
 	// from then. Zero: from its own publishing.
 	Since time.Time
+	// Due is when it is published; zero: right after the commit. Until then it waits in a lane of its
+	// own, and no message of its ordering key waits behind it. It lies 30 days ahead at most.
+	Due time.Time
+	// Name, of one that is Due later, lets an event of the same tenant and queue withdraw it. A name
+	// is used once: a second emission of it is a conflict, as long as the first one waits.
+	Name string
 	// Body has no id and no time of its own. The id is derived from the event and the
 	// emission's place in Emit, so a repetition has the same.
 	Body contract.Body

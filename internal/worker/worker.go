@@ -24,6 +24,7 @@ import (
 	"billhook/internal/endpoints"
 	"billhook/internal/gcp/auth"
 	"billhook/internal/handler"
+	"billhook/internal/journal"
 	"billhook/internal/lane"
 	"billhook/internal/notifications"
 	"billhook/internal/ops"
@@ -115,6 +116,7 @@ func Check(c *catalog.Catalog) error {
 	billing.Register(registry, billing.Points{}, billing.Subscriptions{Updates: updates})
 	endpoints.Register(registry, endpoints.Deliverer{News: c.EmitsOf(endpoints.Handler)})
 	notifications.Register(registry, c)
+	journal.Register(registry, journal.Deps{Catalog: c})
 	for _, t := range c.TargetsOf("") {
 		targets[t.Name] = &delivery.Target{} // registered, and never called
 	}
@@ -136,6 +138,9 @@ func New(config Config) (*Worker, error) {
 		billing.Subscriptions{Store: config.Store, Updates: updates, Now: config.Now})
 	keeper := registerEndpoints(registry, config)
 	notifications.Register(registry, config.Catalog)
+	journal.Register(registry, journal.Deps{
+		Catalog: config.Catalog, Store: config.Store, Calendar: journal.NewCalendar(config.Store, config.Now), Now: config.Now,
+	})
 	registerPayments(registry, config.Catalog, config.Targets, config.Store, config.Now)
 	if config.Handlers != nil {
 		config.Handlers(registry)

@@ -34,7 +34,8 @@ var embedded embed.FS
 
 // Load reads and checks the catalog: from the folder dir or, with an empty dir, the built-in
 // one. A folder may lack topics.yaml, targets.yaml, notifications.yaml and journal.yaml; without
-// messages.yaml it has that of the program. The error joins every mistake, one a line, each with file, queue and key.
+// messages.yaml it has that of the program, and without usage.yaml the program's limits of usage.
+// The error joins every mistake, one a line, each with file, queue and key.
 func Load(dir string) (*Catalog, error) {
 	if dir == "" {
 		return load(embedded)
@@ -43,7 +44,7 @@ func Load(dir string) (*Catalog, error) {
 }
 
 func load(files fs.FS) (*Catalog, error) {
-	c := &Catalog{Products: map[string]Product{}, Sources: map[string]Source{}, Targets: map[string]Target{}, Notifications: map[string][]string{}}
+	c := &Catalog{files: files, Products: map[string]Product{}, Sources: map[string]Source{}, Targets: map[string]Target{}, Notifications: map[string][]string{}}
 	r := &reader{unread: map[string]bool{}}
 	c.Contracts = r.readContracts(files)
 	r.unread[messagesFile] = len(r.mistakes) > 0
@@ -74,6 +75,7 @@ func load(files fs.FS) (*Catalog, error) {
 		}
 		c.readJournal(r, file)
 	}
+	c.readUsage(r, files)
 	if len(r.mistakes) == 0 {
 		return c, nil
 	}

@@ -21,6 +21,10 @@ import (
 // tries is how often one write of a run is tried anew.
 const tries = 3
 
+// MaxTry is how often the effect of a run may meet a conflict: after so many the event is
+// delivered again.
+const MaxTry = tries
+
 // Begin starts the run of an event. record carries the event's identity: queue,
 // tenant, ids, type, payload hash, ordering key, the ticket of the delivered copy, and the
 // attempts that were made before the message came here. It reads nothing. With a rememberFor of 0

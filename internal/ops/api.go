@@ -14,6 +14,7 @@ import (
 	"billhook/internal/customers"
 	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
+	"billhook/internal/dryrun"
 	"billhook/internal/endpoints"
 	"billhook/internal/ledger/seal"
 	"billhook/internal/pii"
@@ -33,6 +34,7 @@ type API struct {
 	Endpoints *endpoints.Keeper
 	// Authority signs the proofs of entries.
 	Authority seal.Authority
+	Tries     *dryrun.Desk
 }
 
 // Routes adds the API's routes.
@@ -53,6 +55,7 @@ func (a *API) Routes(r chi.Router) {
 		a.journalRoutes(r)
 	})
 	a.eventQueueRoutes(r)
+	a.tryRoutes(r)
 }
 
 func answer[T any](a *API, does func(*http.Request) (T, error)) http.HandlerFunc {
@@ -82,6 +85,11 @@ var ladder = serve.Ladder{
 		{Of: endpoints.ErrExists, As: serve.Refuse(http.StatusConflict, "endpoint_exists", "There is an endpoint of that id.")},
 		{Of: endpoints.ErrBusy, As: serve.Refuse(http.StatusConflict, "busy", "Others have changed the endpoint at the same time; look at it again.")},
 		noRefund,
+		{Of: dryrun.ErrCatalog, As: serve.Refuse(http.StatusUnprocessableEntity, "catalog_refused", "")},
+		{Of: dryrun.ErrNoQueue, As: serve.Refuse(http.StatusNotFound, "queue_unknown", "The catalog runs no queue of that name or alias.")},
+		{Of: dryrun.ErrNotKept, As: serve.Refuse(http.StatusNotFound, "payload_not_kept", "No payload of that event is kept: dead letters and what waits have theirs. Send the message in its place.")},
+		{Of: dryrun.ErrSeveral, As: errSeveralKept},
+		{Of: dryrun.ErrPlace, As: serve.Refuse(http.StatusBadRequest, "page_invalid", "The page is the next of an earlier answer.")},
 		{Of: store.ErrInvalid, As: serve.Refuse(http.StatusBadRequest, "page_invalid", "The page is the next of an earlier answer.")},
 	}),
 	Last: serve.Refuse(http.StatusServiceUnavailable, "store_unavailable", "The store did not answer; try again.").After(5),

@@ -1,6 +1,7 @@
 // Package ops is the API for people, and its access control: events, queues, job log, balances,
-// customers, products and dead letters. Of a dead letter it shows the minimized payload, of all
-// else ids, codes, amounts and times alone. It answers known people alone.
+// customers, products, dead letters and trials. Of a dead letter and of a message that is tried it
+// shows the minimized payload, of all else ids, codes, amounts and times alone. It answers known
+// people alone.
 package ops
 
 import (

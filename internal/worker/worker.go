@@ -21,6 +21,7 @@ import (
 	"billhook/internal/customers"
 	"billhook/internal/deadletter"
 	"billhook/internal/delivery"
+	"billhook/internal/dryrun"
 	"billhook/internal/endpoints"
 	"billhook/internal/gcp/auth"
 	"billhook/internal/handler"
@@ -34,6 +35,7 @@ import (
 	"billhook/internal/store"
 	"billhook/internal/tasks"
 	"billhook/internal/telemetry"
+	"billhook/internal/usage"
 )
 
 // Config is what a Worker is made of.
@@ -117,6 +119,7 @@ func Check(c *catalog.Catalog) error {
 	endpoints.Register(registry, endpoints.Deliverer{News: c.EmitsOf(endpoints.Handler)})
 	notifications.Register(registry, c)
 	journal.Register(registry, journal.Deps{Catalog: c})
+	usage.Register(registry, c, nil, time.Now) // never read
 	for _, t := range c.TargetsOf("") {
 		targets[t.Name] = &delivery.Target{} // registered, and never called
 	}
@@ -141,6 +144,7 @@ func New(config Config) (*Worker, error) {
 	journal.Register(registry, journal.Deps{
 		Catalog: config.Catalog, Store: config.Store, Calendar: journal.NewCalendar(config.Store, config.Now), Now: config.Now,
 	})
+	usage.Register(registry, config.Catalog, config.Store, config.Now)
 	registerPayments(registry, config.Catalog, config.Targets, config.Store, config.Now)
 	if config.Handlers != nil {
 		config.Handlers(registry)
@@ -191,6 +195,7 @@ func New(config Config) (*Worker, error) {
 		Customers: &customers.Operator{Store: watched, Now: config.Now, NewID: uuid.NewString},
 		Products:  &products.Keeper{Store: config.Store, Start: config.Catalog.Products, Now: config.Now, NewID: uuid.NewString, Changed: worth.Forget},
 		Endpoints: keeper,
+		Tries:     &dryrun.Desk{Store: config.Store, Now: config.Now, Worker: config.trial},
 	}
 
 	router := chi.NewRouter()

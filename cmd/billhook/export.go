@@ -79,10 +79,11 @@ func (b *books) export() *cobra.Command {
 					return b.exportCSV(ctx, values, to)
 				}
 				n := 0
-				return n, each(ctx, b.ask(), path, values, func(items []json.RawMessage) error {
+				err := each(ctx, b.ask(), path, values, func(items []json.RawMessage) error {
 					n += len(items)
 					return jsonLines(to, items)
 				})
+				return n, err
 			})
 		},
 	})

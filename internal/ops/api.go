@@ -16,6 +16,7 @@ import (
 	"billhook/internal/dedupe"
 	"billhook/internal/dryrun"
 	"billhook/internal/endpoints"
+	"billhook/internal/journal"
 	"billhook/internal/ledger/seal"
 	"billhook/internal/pii"
 	"billhook/internal/products"
@@ -32,6 +33,8 @@ type API struct {
 	Customers *customers.Operator
 	Products  *products.Keeper
 	Endpoints *endpoints.Keeper
+	Periods   *journal.Periods
+	Reverter  *journal.Reverter
 	// Authority signs the proofs of entries.
 	Authority seal.Authority
 	Tries     *dryrun.Desk
@@ -53,6 +56,7 @@ func (a *API) Routes(r chi.Router) {
 		a.endpointRoutes(r)
 		a.refundRoutes(r)
 		a.journalRoutes(r)
+		a.periodRoutes(r)
 	})
 	a.eventQueueRoutes(r)
 	a.tryRoutes(r)
@@ -65,7 +69,7 @@ func answer[T any](a *API, does func(*http.Request) (T, error)) http.HandlerFunc
 // ladder is how the API answers errors. Last is for a store that did not answer, or has an
 // unreadable document: never a 4xx.
 var ladder = serve.Ladder{
-	Rungs: slices.Concat(journalRungs, []serve.Rung{
+	Rungs: slices.Concat(journalRungs, periodRungs, []serve.Rung{
 		{Of: errSeveral, As: serve.Refuse(http.StatusConflict, "queue_needed", "Several queues or tenants know this event id; name one with ?queue= or ?tenant=.")},
 		{Of: errUnknown, As: serve.Refuse(http.StatusNotFound, "event_unknown", "No worker has recorded an event of that id, or its record has expired.")},
 		{Of: errNoAccount, As: serve.Refuse(http.StatusNotFound, "account_unknown", "No entry has moved anything on an account of that name.")},

@@ -28,6 +28,7 @@ func (a *API) journalRoutes(r chi.Router) {
 	r.Get("/journal/balances", answer(a, a.balances))
 	r.Get("/journal/seals", answer(a, a.listSeals))
 	r.Get("/journal/verify", answer(a, a.verify))
+	r.Get("/journal/verify/rest", answer(a, a.verifyRest))
 }
 
 var (
@@ -40,7 +41,9 @@ var journalRungs = []serve.Rung{
 	{Of: errNoEntry, As: serve.Refuse(http.StatusNotFound, "entry_unknown", "The tenant's books have no entry of that id, nor one that an event of that id has made.")},
 	{Of: seal.ErrNoEntry, As: serve.Refuse(http.StatusNotFound, "entry_unknown", "The books have no entry of that id.")},
 	{Of: seal.ErrUnsealed, As: serve.Refuse(http.StatusConflict, "entry_unsealed", "The entry is not sealed yet, and nothing proves it before; the task seal-journal seals it, so ask again.")},
+	{Of: seal.ErrPage, As: serve.Refuse(http.StatusBadRequest, "page_invalid", "The page is the next of an earlier answer.")},
 	{Of: seal.ErrBroken, As: errBooks},
+	{Of: seal.ErrOverflow, As: errBooks},
 	{Of: ledger.ErrBroken, As: errBooks},
 }
 
@@ -214,6 +217,21 @@ func (a *API) verify(r *http.Request) (seal.Verified, error) {
 		return seal.Verified{}, err
 	}
 	part, err := seal.VerifyPage(r.Context(), a.Store, tenant, params.values.Get("page"))
+	return a.verified(r, part, err)
+}
+
+// verifyRest answers a part of the verification of entries that no tenant's chain knows.
+func (a *API) verifyRest(r *http.Request) (seal.Verified, error) {
+	params := read(r, "page")
+	if err := params.err(); err != nil {
+		return seal.Verified{}, err
+	}
+	part, err := seal.VerifyRest(r.Context(), a.Store, params.values.Get("page"))
+	return a.verified(r, part, err)
+}
+
+// verified logs what a part of a verification found, and passes the part on.
+func (a *API) verified(r *http.Request, part seal.Verified, err error) (seal.Verified, error) {
 	part.Findings = append([]seal.Finding{}, part.Findings...)
 	for _, found := range part.Findings {
 		a.Log.LogAttrs(r.Context(), slog.LevelError, "books do not verify", slog.String("tenant", found.Tenant), slog.String("kind", found.Kind),

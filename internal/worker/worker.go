@@ -27,6 +27,7 @@ import (
 	"billhook/internal/handler"
 	"billhook/internal/journal"
 	"billhook/internal/lane"
+	"billhook/internal/ledger/seal"
 	"billhook/internal/notifications"
 	"billhook/internal/ops"
 	"billhook/internal/products"
@@ -50,6 +51,8 @@ type Config struct {
 	Targets       delivery.Targets
 	Authenticator push.Authenticator
 	Access        ops.Access
+	// Authority signs the proofs of the books' entries.
+	Authority seal.Authority
 	// Backlogs counts what waits in the broker; nil: it cannot be counted.
 	Backlogs tasks.Backlogs
 	Log      *slog.Logger
@@ -195,6 +198,13 @@ func New(config Config) (*Worker, error) {
 		Customers: &customers.Operator{Store: watched, Now: config.Now, NewID: uuid.NewString},
 		Products:  &products.Keeper{Store: config.Store, Start: config.Catalog.Products, Now: config.Now, NewID: uuid.NewString, Changed: worth.Forget},
 		Endpoints: keeper,
+		Authority: config.Authority,
+		Periods:   &journal.Periods{Store: config.Store, Now: config.Now, NewID: uuid.NewString},
+		Reverter:  &journal.Reverter{Store: config.Store, Catalog: config.Catalog, Now: config.Now, NewID: uuid.NewString, Committed: func(ctx context.Context, lanes []string) {
+			for _, id := range lanes {
+				_ = operator.Relay(ctx, id) // what is left is relayed by the task
+			}
+		}},
 		Tries:     &dryrun.Desk{Store: config.Store, Now: config.Now, Worker: config.trial},
 	}
 

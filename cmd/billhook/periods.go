@@ -13,7 +13,9 @@ import (
 	"billhook/internal/ops"
 )
 
-func periodPath(period, rest string) string { return "/v1/ops/journal/periods/" + url.PathEscape(period) + rest }
+func periodPath(period, rest string) string {
+	return "/v1/ops/journal/periods/" + url.PathEscape(period) + rest
+}
 
 // shown asks for a month as it stands, with the entries that came too late.
 func (b *books) shown(ctx context.Context, period string) (shown ops.Period, err error) {

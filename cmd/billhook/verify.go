@@ -288,4 +288,3 @@ func (p *program) checkProof() *cobra.Command {
 	command.Flags().StringVar(&file, "seals", "", "a file with seals that were kept elsewhere")
 	return command
 }
-

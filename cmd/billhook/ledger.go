@@ -23,9 +23,14 @@ func (p *program) ledgerCommand() *cobra.Command {
 		Long: "Entries, balances, seals and proofs of a tenant's books. Tables show amounts as people write them; JSON and CSV have\n" +
 			"minor units, such as cents.",
 	}
-	b := &books{program: p, ask: p.worker(command)}
-	command.AddCommand(b.show(), b.balances(), b.statement(), b.export(), b.verify(), b.prove(), p.checkProof(),
-		b.periods(), b.close(), b.reopen(), b.revert())
+	ask := p.worker(command)
+	for _, of := range []func(*books) *cobra.Command{
+		(*books).show, (*books).balances, (*books).statement, (*books).export, (*books).verify, (*books).prove,
+		(*books).periods, (*books).close, (*books).reopen, (*books).revert,
+	} {
+		command.AddCommand(of(&books{program: p, ask: ask})) // each has flags of its own
+	}
+	command.AddCommand(p.checkProof(), p.ledgerAdopt(ask))
 	return command
 }
 

@@ -99,6 +99,8 @@ type Trial struct {
 	Reason string `json:"reason"`
 	Detail string `json:"detail,omitempty"`
 	Result string `json:"result"`
+	// Ref is the id of what the event would make, or has made, such as an entry of the books.
+	Ref string `json:"ref,omitempty"`
 	// Tries is how often the handler was asked: again after each conflict with what is stored.
 	Tries  int        `json:"tries"`
 	Writes []Change   `json:"writes"`

@@ -47,7 +47,8 @@ func (s *Service) Try(ctx context.Context, m dryrun.Message) (dryrun.Trial, erro
 			s.judge(&t, w, v.failure)
 			return t, nil
 		}
-		t.Attempt, t.Outcome, t.Status, t.Reason, t.Result = 0, v.answer.Outcome, v.answer.Status, v.answer.Reason, v.answer.result
+		t.Attempt, t.Outcome, t.Status, t.Reason = 0, v.answer.Outcome, v.answer.Status, v.answer.Reason
+		t.Result, t.Ref = v.answer.result, v.answer.Ref
 		return t, nil
 	}
 	if !w.found {
@@ -113,6 +114,7 @@ func (s *Service) tried(ctx context.Context, w *attempt, t *dryrun.Trial) error 
 		return unreadError{err}
 	}
 	t.Outcome, t.Status, t.Reason, t.Result = retry.Processed, http.StatusOK, "", effect.Result
+	t.Ref = effect.Ref
 	switch {
 	case len(plan.Calls) > 0:
 		t.Outcome, t.Status = dryrun.Calls, 0

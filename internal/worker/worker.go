@@ -27,6 +27,7 @@ import (
 	"billhook/internal/handler"
 	"billhook/internal/journal"
 	"billhook/internal/lane"
+	"billhook/internal/ledger/seal"
 	"billhook/internal/notifications"
 	"billhook/internal/ops"
 	"billhook/internal/orders"
@@ -51,6 +52,8 @@ type Config struct {
 	Targets       delivery.Targets
 	Authenticator push.Authenticator
 	Access        ops.Access
+	// Authority signs the proofs of the books' entries.
+	Authority seal.Authority
 	// Backlogs counts what waits in the broker; nil: it cannot be counted.
 	Backlogs tasks.Backlogs
 	Log      *slog.Logger
@@ -200,6 +203,13 @@ func New(config Config) (*Worker, error) {
 		Endpoints: keeper,
 		Tries:     &dryrun.Desk{Store: config.Store, Now: config.Now, Worker: config.trial},
 		Stock:     &orders.Keeper{Store: config.Store, Now: config.Now, NewID: uuid.NewString},
+		Authority: config.Authority,
+		Periods:   &journal.Periods{Store: config.Store, Now: config.Now, NewID: uuid.NewString},
+		Reverter: &journal.Reverter{Store: config.Store, Catalog: config.Catalog, Now: config.Now, NewID: uuid.NewString, Committed: func(ctx context.Context, lanes []string) {
+			for _, id := range lanes {
+				_ = operator.Relay(ctx, id) // what is left is relayed by the task
+			}
+		}},
 	}
 
 	router := chi.NewRouter()

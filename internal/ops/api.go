@@ -49,6 +49,7 @@ func (a *API) Routes(r chi.Router) {
 		a.productRoutes(r)
 		a.endpointRoutes(r)
 		a.refundRoutes(r)
+		a.usageRoutes(r)
 	})
 	a.eventQueueRoutes(r)
 	a.tryRoutes(r)

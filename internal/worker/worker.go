@@ -118,8 +118,8 @@ func Check(c *catalog.Catalog) error {
 	billing.Register(registry, billing.Points{}, billing.Subscriptions{Updates: updates})
 	endpoints.Register(registry, endpoints.Deliverer{News: c.EmitsOf(endpoints.Handler)})
 	notifications.Register(registry, c)
-	journal.Register(registry, journal.Deps{Catalog: c})
 	usage.Register(registry, c, nil, time.Now) // never read
+	journal.Register(registry, journal.Deps{Catalog: c})
 	for _, t := range c.TargetsOf("") {
 		targets[t.Name] = &delivery.Target{} // registered, and never called
 	}
@@ -141,10 +141,10 @@ func New(config Config) (*Worker, error) {
 		billing.Subscriptions{Store: config.Store, Updates: updates, Now: config.Now})
 	keeper := registerEndpoints(registry, config)
 	notifications.Register(registry, config.Catalog)
+	usage.Register(registry, config.Catalog, config.Store, config.Now)
 	journal.Register(registry, journal.Deps{
 		Catalog: config.Catalog, Store: config.Store, Calendar: journal.NewCalendar(config.Store, config.Now), Now: config.Now,
 	})
-	usage.Register(registry, config.Catalog, config.Store, config.Now)
 	registerPayments(registry, config.Catalog, config.Targets, config.Store, config.Now)
 	if config.Handlers != nil {
 		config.Handlers(registry)

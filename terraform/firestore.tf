@@ -25,6 +25,9 @@ locals {
     endpointLists = ["url", "events", "created_at", "changed_at", "failing_since"]
 
     refunds = ["reserved_at", "settled_at"]
+
+    orders = ["items", "history", "created_at", "updated_at", "payment_due", "total"]
+    stock  = ["available", "reserved", "sold"]
   }
 }
 

@@ -11,6 +11,7 @@ package catalog
 
 import (
 	"cmp"
+	"io/fs"
 	"maps"
 	"slices"
 	"time"
@@ -34,6 +35,11 @@ type Catalog struct {
 	Notifications map[string][]string
 	Targets       map[string]Target // the services that handlers post to, by name
 	Endpoints     Endpoints         // the addresses that third parties register
+	Journal       Journal           // the accounts of the books, and the rules that make entries of events
+	Usage         Usage             // which usage is counted, and of what somebody is warned
+
+	files fs.FS    // that it was read from; nil: none
+	only  []string // the queues that it was narrowed to; none: all
 }
 
 // Queue is one queue: its push subscription to a topic, its dead letters and the rules of

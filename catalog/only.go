@@ -25,6 +25,7 @@ func (c *Catalog) Only(names []string) (*Catalog, error) {
 	}
 	running, mistakes := c.named(names)
 	only := *c
+	only.only = names
 	only.Queues = slices.Clone(c.Queues)
 	for i := range only.Queues {
 		only.Queues[i].Enabled = running[only.Queues[i].ID]

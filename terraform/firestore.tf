@@ -19,6 +19,8 @@ locals {
     outbox        = ["created_at", "message"]
     delayed       = ["created_at", "message"]
 
+    entries = ["created_at", "occurred_at", "posted_at", "lines", "order", "from", "to", "reverts", "seal", "leaf"]
+
     paynowCustomers = ["since", "taught_by"]
 
     endpoints     = ["url", "events", "secret", "old_secret", "created_at", "changed_at", "failing_since"]
@@ -26,8 +28,11 @@ locals {
 
     refunds = ["reserved_at", "settled_at"]
 
-    orders = ["items", "history", "created_at", "updated_at", "payment_due", "total"]
-    stock  = ["available", "reserved", "sold"]
+    orders              = ["items", "history", "created_at", "updated_at", "payment_due", "total"]
+    stock               = ["available", "reserved", "sold"]
+    usage               = ["start", "end", "used", "entries", "counted_at"]
+    usageEntries        = ["quantity", "occurred_at", "counted_at"]
+    subscriptionPeriods = ["start", "end", "told_at"]
   }
 }
 

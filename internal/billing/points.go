@@ -119,8 +119,8 @@ func (p Points) Credit(ctx context.Context, event handler.Event, body *contract.
 			}
 		}
 	}
-	writes, err := ledger.Credit(ledger.Entry{
-		Order: order.ID, EventID: event.ID,
+	writes, err := ledger.Credit(ledger.Move{
+		Tenant: event.Tenant, Order: order.ID, EventID: event.ID,
 		From: ledger.IssuedPoints(order.ID), To: account, Amount: points, Currency: ledger.Points,
 		OrderTotal: total, OrderCurrency: currency, CreatedAt: p.Now(),
 	})
@@ -276,7 +276,7 @@ func totalOf(order *contract.Order) (total int64, currency string, err error) {
 // as it is still there: all of it for the whole order's total, else pro rata, rounded
 // down, computed in 128 bits. The amount is in the order's currency, which the refund
 // may repeat.
-func shareOf(credit ledger.Entry, amount, currency string) (int64, error) {
+func shareOf(credit ledger.Move, amount, currency string) (int64, error) {
 	switch {
 	case credit.OrderCurrency == "":
 		return 0, retry.Permanent("order_total_unknown", nil)

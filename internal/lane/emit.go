@@ -77,9 +77,12 @@ func Emit(c *catalog.Catalog, event handler.Event, effect *handler.Effect, now t
 	return e, nil
 }
 
+// emitted ends the id of a delayed emission.
+const emitted = "-emission"
+
 // place has the keys of a delayed emission and of its lane. They follow from its name, so that
 // another event of the queue removes both without reading them.
 func place(event handler.Event, name string) (entry, lane store.Key) {
 	id := Name{Queue: event.Queue, Message: fmt.Sprintf("emission %q %q", event.Tenant, name)}.id()
-	return store.Key{Collection: Delayed.Entries(), ID: id + "-emission"}, store.Key{Collection: Delayed.Lanes(), ID: id}
+	return store.Key{Collection: Delayed.Entries(), ID: id + emitted}, store.Key{Collection: Delayed.Lanes(), ID: id}
 }

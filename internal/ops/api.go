@@ -13,6 +13,7 @@ import (
 	"billhook/internal/customers"
 	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
+	"billhook/internal/dryrun"
 	"billhook/internal/endpoints"
 	"billhook/internal/orders"
 	"billhook/internal/pii"
@@ -31,6 +32,7 @@ type API struct {
 	Products  *products.Keeper
 	Endpoints *endpoints.Keeper
 	Stock     *orders.Keeper
+	Tries     *dryrun.Desk
 }
 
 // Routes adds the API's routes.
@@ -43,14 +45,17 @@ func (a *API) Routes(r chi.Router) {
 		r.Post("/cleanup", answer(a, a.cleanup))
 		r.Get("/events/{event_id}", answer(a, a.event))
 		r.Get("/accounts/{account}", answer(a, a.account))
+		r.Post("/journal/adopt", answer(a, a.adopt))
 		a.deadLetterRoutes(r)
 		a.customerRoutes(r)
 		a.productRoutes(r)
 		a.endpointRoutes(r)
 		a.refundRoutes(r)
 		a.orderRoutes(r)
+		a.usageRoutes(r)
 	})
 	a.eventQueueRoutes(r)
+	a.tryRoutes(r)
 }
 
 func answer[T any](a *API, does func(*http.Request) (T, error)) http.HandlerFunc {
@@ -80,6 +85,11 @@ var ladder = serve.Ladder{
 		{Of: endpoints.ErrExists, As: serve.Refuse(http.StatusConflict, "endpoint_exists", "There is an endpoint of that id.")},
 		{Of: endpoints.ErrBusy, As: serve.Refuse(http.StatusConflict, "busy", "Others have changed the endpoint at the same time; look at it again.")},
 		noRefund,
+		{Of: dryrun.ErrCatalog, As: serve.Refuse(http.StatusUnprocessableEntity, "catalog_refused", "")},
+		{Of: dryrun.ErrNoQueue, As: serve.Refuse(http.StatusNotFound, "queue_unknown", "The catalog runs no queue of that name or alias.")},
+		{Of: dryrun.ErrNotKept, As: serve.Refuse(http.StatusNotFound, "payload_not_kept", "No payload of that event is kept: dead letters and what waits have theirs. Send the message in its place.")},
+		{Of: dryrun.ErrSeveral, As: errSeveralKept},
+		{Of: dryrun.ErrPlace, As: serve.Refuse(http.StatusBadRequest, "page_invalid", "The page is the next of an earlier answer.")},
 		{Of: store.ErrInvalid, As: serve.Refuse(http.StatusBadRequest, "page_invalid", "The page is the next of an earlier answer.")},
 	}, orderRungs...),
 	Last: serve.Refuse(http.StatusServiceUnavailable, "store_unavailable", "The store did not answer; try again.").After(5),

@@ -295,7 +295,7 @@ func TestWhatIsNotThereOrCannotBeAsked(t *testing.T) {
 func TestAnAccountIsItsBalanceAndItsEntries(t *testing.T) {
 	t.Parallel()
 	r := open(t)
-	entry := ledger.Entry{Order: "o1", EventID: "e1", From: ledger.IssuedPoints("o1"), To: ledger.UserPoints("u1"), Amount: 1000, Currency: ledger.Points, CreatedAt: at}
+	entry := ledger.Move{Order: "o1", EventID: "e1", From: ledger.IssuedPoints("o1"), To: ledger.UserPoints("u1"), Amount: 1000, Currency: ledger.Points, CreatedAt: at}
 	writes, err := ledger.Credit(entry)
 	require.NoError(t, err)
 	r.commit(t, writes...)

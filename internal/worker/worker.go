@@ -21,9 +21,11 @@ import (
 	"billhook/internal/customers"
 	"billhook/internal/deadletter"
 	"billhook/internal/delivery"
+	"billhook/internal/dryrun"
 	"billhook/internal/endpoints"
 	"billhook/internal/gcp/auth"
 	"billhook/internal/handler"
+	"billhook/internal/journal"
 	"billhook/internal/lane"
 	"billhook/internal/notifications"
 	"billhook/internal/ops"
@@ -34,6 +36,7 @@ import (
 	"billhook/internal/store"
 	"billhook/internal/tasks"
 	"billhook/internal/telemetry"
+	"billhook/internal/usage"
 )
 
 // Config is what a Worker is made of.
@@ -117,6 +120,8 @@ func Check(c *catalog.Catalog) error {
 	endpoints.Register(registry, endpoints.Deliverer{News: c.EmitsOf(endpoints.Handler)})
 	notifications.Register(registry, c)
 	orders.Register(registry, c, struct{ store.Getter }{}, time.Now) // never read
+	usage.Register(registry, c, nil, time.Now)                       // never read
+	journal.Register(registry, journal.Deps{Catalog: c})
 	for _, t := range c.TargetsOf("") {
 		targets[t.Name] = &delivery.Target{} // registered, and never called
 	}
@@ -139,6 +144,10 @@ func New(config Config) (*Worker, error) {
 	keeper := registerEndpoints(registry, config)
 	notifications.Register(registry, config.Catalog)
 	orders.Register(registry, config.Catalog, config.Store, config.Now)
+	usage.Register(registry, config.Catalog, config.Store, config.Now)
+	journal.Register(registry, journal.Deps{
+		Catalog: config.Catalog, Store: config.Store, Calendar: journal.NewCalendar(config.Store, config.Now), Now: config.Now,
+	})
 	registerPayments(registry, config.Catalog, config.Targets, config.Store, config.Now)
 	if config.Handlers != nil {
 		config.Handlers(registry)
@@ -190,6 +199,7 @@ func New(config Config) (*Worker, error) {
 		Products:  &products.Keeper{Store: config.Store, Start: config.Catalog.Products, Now: config.Now, NewID: uuid.NewString, Changed: worth.Forget},
 		Endpoints: keeper,
 		Stock:     &orders.Keeper{Store: config.Store, Now: config.Now, NewID: uuid.NewString},
+		Tries:     &dryrun.Desk{Store: config.Store, Now: config.Now, Worker: config.trial},
 	}
 
 	router := chi.NewRouter()

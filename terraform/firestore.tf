@@ -19,6 +19,8 @@ locals {
     outbox        = ["created_at", "message"]
     delayed       = ["created_at", "message"]
 
+    entries = ["created_at", "occurred_at", "posted_at", "lines", "order", "from", "to", "reverts", "seal", "leaf"]
+
     paynowCustomers = ["since", "taught_by"]
 
     endpoints     = ["url", "events", "secret", "old_secret", "created_at", "changed_at", "failing_since"]

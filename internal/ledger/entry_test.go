@@ -166,3 +166,56 @@ func TestSealingChangesNoHash(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, hex.EncodeToString(before), hex.EncodeToString(after))
 }
+
+func TestWhatContradictsItselfIsNoEntry(t *testing.T) {
+	t.Parallel()
+	journal := func() store.Document { return document(ledger.Post(paid())) }
+	chain := func() store.Document { return document(ledger.Credit(credit("order-1", 1000))) }
+	line := func(d store.Document) map[string]any { return d.Fields["lines"].([]any)[0].(map[string]any) }
+	seal := func(d store.Document, fields map[string]any) {
+		delete(d.Fields, ledger.FieldOpen)
+		delete(d.Fields, ledger.FieldUnsealed)
+		for name, value := range fields {
+			d.Fields[name] = value
+		}
+	}
+	for name, test := range map[string]struct {
+		document func() store.Document
+		spoil    func(d store.Document)
+	}{
+		"an id of another event":               {journal, func(d store.Document) { d.Fields["event_id"] = "evt-2" }},
+		"another tenant":                       {journal, func(d store.Document) { d.Fields["tenant"] = "another" }},
+		"another book":                         {journal, func(d store.Document) { d.Fields["book"] = "acme~2026-04" }},
+		"another account than it is found by":  {journal, func(d store.Document) { d.Fields["postings"].([]any)[0] = "acme~2026-03~assets" }},
+		"no postings":                          {journal, func(d store.Document) { delete(d.Fields, "postings") }},
+		"lines that do not balance":            {journal, func(d store.Document) { line(d)["debit"] = int64(1) }},
+		"a line that is a text":                {journal, func(d store.Document) { d.Fields["lines"].([]any)[0] = "x" }},
+		"lines that are a text":                {journal, func(d store.Document) { d.Fields["lines"] = "x" }},
+		"no lines":                             {journal, func(d store.Document) { delete(d.Fields, "lines") }},
+		"a debit that is a text":               {journal, func(d store.Document) { line(d)["debit"] = "11900" }},
+		"no mark":                              {journal, func(d store.Document) { seal(d, nil) }},
+		"a mark of another tenant":             {journal, func(d store.Document) { d.Fields["unsealed"] = "another" }},
+		"half a mark":                          {journal, func(d store.Document) { delete(d.Fields, "open") }},
+		"a seal without a place":               {journal, func(d store.Document) { seal(d, map[string]any{"seal": int64(1)}) }},
+		"a place without a seal":               {journal, func(d store.Document) { seal(d, map[string]any{"leaf": int64(0)}) }},
+		"a seal below the first":               {journal, func(d store.Document) { seal(d, map[string]any{"seal": int64(0), "leaf": int64(0)}) }},
+		"a place below the first":              {journal, func(d store.Document) { seal(d, map[string]any{"seal": int64(1), "leaf": int64(-1)}) }},
+		"sealed and open":                      {journal, func(d store.Document) { d.Fields["seal"], d.Fields["leaf"] = int64(1), int64(0) }},
+		"a chain's lines that another made":    {chain, func(d store.Document) { line(d)["account"] = "points:issued:order-2" }},
+		"a chain's entry under another number": {chain, func(d store.Document) { d.Fields["seq"] = int64(1) }},
+		"a chain's entry of another month":     {chain, func(d store.Document) { d.Fields["created_at"] = noon.AddDate(0, 1, 0).Truncate(time.Microsecond) }},
+		"a chain's entry of a journal's kind":  {chain, func(d store.Document) { d.Fields["kind"] = "journal" }},
+		"a former entry with a mark":           {chain, func(d store.Document) { delete(d.Fields, "lines") }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			doc := test.document()
+			_, err := ledger.Read(doc)
+			require.NoError(t, err)
+			test.spoil(doc)
+			_, err = ledger.Read(doc)
+			require.ErrorIs(t, err, ledger.ErrBroken)
+			require.NotContains(t, err.Error(), "11900")
+		})
+	}
+}

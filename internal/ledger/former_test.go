@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/internal/ledger"
+	"billhook/internal/ledger/ledgertest"
 	"billhook/internal/standin"
 	"billhook/internal/store"
 	"billhook/internal/store/storetest"
@@ -197,10 +198,7 @@ func TestAnAdoptionThatMeetsAnotherLooksAgain(t *testing.T) {
 	db.OnCommit = func(context.Context, []store.Write, func() error) error { return store.ErrStale }
 	writes, err := ledger.Credit(credit("order-9", 5))
 	require.NoError(t, err)
-	for _, name := range []string{"tenant", "period", "lines", "book", "postings", "open", "unsealed"} {
-		delete(writes[0].Fields, name)
-	}
-	_, err = db.Store.Commit(t.Context(), writes[:1])
+	_, err = db.Store.Commit(t.Context(), []store.Write{ledgertest.Former(writes[0])})
 	require.NoError(t, err)
 	_, err = ledger.Adopt(t.Context(), db, "", 100)
 	require.ErrorIs(t, err, store.ErrStale)

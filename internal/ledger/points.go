@@ -158,6 +158,8 @@ func readMove(doc store.Document) (Move, error) {
 	switch err := store.Decode(doc.Fields, &m); {
 	case err != nil:
 		return Move{}, err
+	case !slices.Contains([]Kind{KindCredit, KindReversal, KindTransferOut, KindTransferIn}, m.Kind):
+		return Move{}, errors.New("field kind")
 	case m.Amount < 1 || m.Amount > MaxAmount:
 		return Move{}, errors.New("field amount")
 	case m.OrderTotal < 0 || total != (m.OrderCurrency != ""):

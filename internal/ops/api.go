@@ -43,6 +43,7 @@ func (a *API) Routes(r chi.Router) {
 		r.Post("/cleanup", answer(a, a.cleanup))
 		r.Get("/events/{event_id}", answer(a, a.event))
 		r.Get("/accounts/{account}", answer(a, a.account))
+		r.Post("/journal/adopt", answer(a, a.adopt))
 		a.deadLetterRoutes(r)
 		a.customerRoutes(r)
 		a.productRoutes(r)

@@ -68,6 +68,8 @@ const (
 
 // Rule makes an entry of an event.
 type Rule struct {
+	// Name is the event type, or the pattern, that it stands under.
+	Name string `json:"-"`
 	// OccurredAt is the member of the event's data that says when it happened; empty: the time
 	// of the message.
 	OccurredAt string     `json:"occurred_at"`
@@ -176,7 +178,7 @@ func (c *Catalog) readJournal(r *reader, file map[string]*yaml.Node) {
 	})
 	var types []string
 	r.each(file["rules"], journalFile, "rules", rulePlace, func(eventType, place string, tree map[string]any) {
-		var rule Rule
+		rule := Rule{Name: eventType}
 		r.decode(tree, &rule, place, "")
 		c.Journal.Rules[eventType] = rule
 		for _, other := range types {

@@ -133,7 +133,7 @@ func TestAnEventHasTheNarrowestRule(t *testing.T) {
 		}
 	}
 	rule, _ := c.Journal.Rule("bank.fee.charged")
-	require.Equal(t, catalog.Rule{OccurredAt: "at", Lines: []catalog.RuleLine{
+	require.Equal(t, catalog.Rule{Name: "*.fee.charged", OccurredAt: "at", Lines: []catalog.RuleLine{
 		{Debit: "cash", Amount: catalog.Terms{"cents"}, Currency: "EUR"}, {Credit: "revenue", Amount: catalog.Terms{"cents"}, Currency: "EUR"},
 	}}, rule)
 }

@@ -44,13 +44,13 @@ type Effect struct {
 	// once, in order per ordering key.
 	Emit   []Emission
 	Result string // a short code that the record keeps, such as credited
+	// Ref is the id of what the effect made, such as an entry of the books. The record keeps it,
+	// and the answer to the event and to each of its duplicates carries it. Empty: nothing to name.
+	Ref string
 	// Withdraw are the Names of delayed emissions, of this tenant and queue, that are no longer wanted.
 	// One that waits is removed in the effect's commit. One that was published before, or never was
 	// there, is passed over.
 	Withdraw []string
-	// Ref is the id of what the effect made, such as an entry of the books. The record keeps it,
-	// and the answer to the event and to each of its duplicates carries it. Empty: nothing to name.
-	Ref string
 	// Superseded: a later event has been handled before. The record is completed all the same,
 	// and the outcome is superseded.
 	Superseded bool

@@ -25,6 +25,7 @@ import (
 	"billhook/internal/endpoints"
 	"billhook/internal/gcp/auth"
 	"billhook/internal/handler"
+	"billhook/internal/journal"
 	"billhook/internal/lane"
 	"billhook/internal/notifications"
 	"billhook/internal/ops"
@@ -118,6 +119,7 @@ func Check(c *catalog.Catalog) error {
 	endpoints.Register(registry, endpoints.Deliverer{News: c.EmitsOf(endpoints.Handler)})
 	notifications.Register(registry, c)
 	usage.Register(registry, c, nil, time.Now) // never read
+	journal.Register(registry, journal.Deps{Catalog: c})
 	for _, t := range c.TargetsOf("") {
 		targets[t.Name] = &delivery.Target{} // registered, and never called
 	}
@@ -140,6 +142,9 @@ func New(config Config) (*Worker, error) {
 	keeper := registerEndpoints(registry, config)
 	notifications.Register(registry, config.Catalog)
 	usage.Register(registry, config.Catalog, config.Store, config.Now)
+	journal.Register(registry, journal.Deps{
+		Catalog: config.Catalog, Store: config.Store, Calendar: journal.NewCalendar(config.Store, config.Now), Now: config.Now,
+	})
 	registerPayments(registry, config.Catalog, config.Targets, config.Store, config.Now)
 	if config.Handlers != nil {
 		config.Handlers(registry)

@@ -15,6 +15,7 @@ import (
 	"billhook/internal/dedupe"
 	"billhook/internal/dryrun"
 	"billhook/internal/endpoints"
+	"billhook/internal/orders"
 	"billhook/internal/pii"
 	"billhook/internal/products"
 	"billhook/internal/serve"
@@ -31,6 +32,7 @@ type API struct {
 	Products  *products.Keeper
 	Endpoints *endpoints.Keeper
 	Tries     *dryrun.Desk
+	Stock     *orders.Keeper
 }
 
 // Routes adds the API's routes.
@@ -49,6 +51,8 @@ func (a *API) Routes(r chi.Router) {
 		a.productRoutes(r)
 		a.endpointRoutes(r)
 		a.refundRoutes(r)
+		a.usageRoutes(r)
+		a.orderRoutes(r)
 	})
 	a.eventQueueRoutes(r)
 	a.tryRoutes(r)
@@ -61,7 +65,7 @@ func answer[T any](a *API, does func(*http.Request) (T, error)) http.HandlerFunc
 // ladder is how the API answers errors. Last is for a store that did not answer, or has an
 // unreadable document: never a 4xx.
 var ladder = serve.Ladder{
-	Rungs: []serve.Rung{
+	Rungs: append([]serve.Rung{
 		{Of: errSeveral, As: serve.Refuse(http.StatusConflict, "queue_needed", "Several queues or tenants know this event id; name one with ?queue= or ?tenant=.")},
 		{Of: errUnknown, As: serve.Refuse(http.StatusNotFound, "event_unknown", "No worker has recorded an event of that id, or its record has expired.")},
 		{Of: errNoAccount, As: serve.Refuse(http.StatusNotFound, "account_unknown", "No entry has moved anything on an account of that name.")},
@@ -87,7 +91,7 @@ var ladder = serve.Ladder{
 		{Of: dryrun.ErrSeveral, As: errSeveralKept},
 		{Of: dryrun.ErrPlace, As: serve.Refuse(http.StatusBadRequest, "page_invalid", "The page is the next of an earlier answer.")},
 		{Of: store.ErrInvalid, As: serve.Refuse(http.StatusBadRequest, "page_invalid", "The page is the next of an earlier answer.")},
-	},
+	}, orderRungs...),
 	Last: serve.Refuse(http.StatusServiceUnavailable, "store_unavailable", "The store did not answer; try again.").After(5),
 }
 

@@ -24,6 +24,7 @@ import (
 	"billhook/internal/lane"
 	"billhook/internal/ledger"
 	"billhook/internal/ops"
+	"billhook/internal/orders"
 	"billhook/internal/products"
 	"billhook/internal/standin"
 	"billhook/internal/store"
@@ -71,6 +72,7 @@ func (r *rig) over(s store.Store) {
 	keeper := &products.Keeper{Store: s, Start: queues.Products, Now: func() time.Time { return at }, NewID: uuid.NewString}
 	(&ops.API{
 		Operator: operator, Customers: &customers.Operator{Store: s, Now: func() time.Time { return at }, NewID: uuid.NewString}, Products: keeper, Endpoints: endpointsOf(s), Access: r.access,
+		Stock: &orders.Keeper{Store: s, Now: func() time.Time { return at }, NewID: uuid.NewString},
 		Reads: ops.Reads{Store: s, Catalog: queues, Now: func() time.Time { return at }}, Log: slog.New(slog.NewJSONHandler(&r.log, nil)),
 	}).Routes(r.router)
 }

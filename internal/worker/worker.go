@@ -29,6 +29,7 @@ import (
 	"billhook/internal/lane"
 	"billhook/internal/notifications"
 	"billhook/internal/ops"
+	"billhook/internal/orders"
 	"billhook/internal/products"
 	"billhook/internal/push"
 	"billhook/internal/serve"
@@ -115,11 +116,12 @@ const lanesAtOnce = 16
 func Check(c *catalog.Catalog) error {
 	registry, targets := handler.NewRegistry(), delivery.Targets{}
 	updates, _ := c.EmitsTo("subscriptions.record")
-	billing.Register(registry, billing.Points{}, billing.Subscriptions{Updates: updates})
+	billing.Register(registry, billing.Points{Orders: c.EmitsOf("points.credit")}, billing.Subscriptions{Updates: updates})
 	endpoints.Register(registry, endpoints.Deliverer{News: c.EmitsOf(endpoints.Handler)})
 	notifications.Register(registry, c)
 	usage.Register(registry, c, nil, time.Now) // never read
 	journal.Register(registry, journal.Deps{Catalog: c})
+	orders.Register(registry, c, struct{ store.Getter }{}, time.Now) // never read
 	for _, t := range c.TargetsOf("") {
 		targets[t.Name] = &delivery.Target{} // registered, and never called
 	}
@@ -137,7 +139,7 @@ func New(config Config) (*Worker, error) {
 	watched := teacher.Watch(config.Store)
 	worth := products.NewReader(config.Store, config.Catalog.Products, config.Now)
 	billing.Register(registry,
-		billing.Points{Store: config.Store, Products: worth, Now: config.Now, Teacher: teacher},
+		billing.Points{Store: config.Store, Products: worth, Now: config.Now, Teacher: teacher, Orders: config.Catalog.EmitsOf("points.credit")},
 		billing.Subscriptions{Store: config.Store, Updates: updates, Now: config.Now})
 	keeper := registerEndpoints(registry, config)
 	notifications.Register(registry, config.Catalog)
@@ -145,6 +147,7 @@ func New(config Config) (*Worker, error) {
 	journal.Register(registry, journal.Deps{
 		Catalog: config.Catalog, Store: config.Store, Calendar: journal.NewCalendar(config.Store, config.Now), Now: config.Now,
 	})
+	orders.Register(registry, config.Catalog, config.Store, config.Now)
 	registerPayments(registry, config.Catalog, config.Targets, config.Store, config.Now)
 	if config.Handlers != nil {
 		config.Handlers(registry)
@@ -196,6 +199,7 @@ func New(config Config) (*Worker, error) {
 		Products:  &products.Keeper{Store: config.Store, Start: config.Catalog.Products, Now: config.Now, NewID: uuid.NewString, Changed: worth.Forget},
 		Endpoints: keeper,
 		Tries:     &dryrun.Desk{Store: config.Store, Now: config.Now, Worker: config.trial},
+		Stock:     &orders.Keeper{Store: config.Store, Now: config.Now, NewID: uuid.NewString},
 	}
 
 	router := chi.NewRouter()

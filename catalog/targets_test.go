@@ -113,7 +113,7 @@ func TestAHandlersNewsGoToTheQueueThatItEmitsTo(t *testing.T) {
 	_, ok = c.EmitsTo("points.reverse")
 	require.False(t, ok, "it emits nothing")
 	_, ok = c.EmitsTo("journal.post")
-	require.False(t, ok, "its queue is not enabled")
+	require.False(t, ok, "it tells a topic, and no queue")
 }
 
 func TestEachMistakeOfATargetNamesFileTargetAndKey(t *testing.T) {

@@ -64,6 +64,7 @@ var queueStories = []queueStory{
 // ownCases are queues whose cases need more than a message and a service that is told how to
 // answer.
 var ownCases = []string{"paynow-events", "events-low", "notifications-fanout", "fis-ingestion"}
+var ownCases = []string{"paynow-events", "events-low", "notifications-fanout", "orders-process"}
 
 // everyQueue tries each type of each queue that another service works for: happy, duplicate, terminal, transient and then
 // success, exhausted, expired.

@@ -31,7 +31,7 @@ var floors = []struct {
 		"internal/failpoint", "internal/alarm",
 	}},
 	{"stores", true, []string{
-		"catalog", "internal/dedupe", "internal/handler", "internal/ledger", "internal/deadletter", "internal/lane", "internal/twophase", "internal/audit", "internal/customers", "internal/products", "internal/endpoints", "internal/payments",
+		"catalog", "internal/dedupe", "internal/handler", "internal/ledger", "internal/deadletter", "internal/lane", "internal/twophase", "internal/audit", "internal/customers", "internal/products", "internal/endpoints", "internal/payments", "internal/orders",
 		"internal/backlog", "internal/usage", "internal/journal", "internal/orders", "internal/dryrun",
 	}},
 	{"services and adapters", false, []string{

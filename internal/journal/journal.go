@@ -1,4 +1,4 @@
-// Package journal makes entries of the books of the events that fis-ingestion takes: by the rules of
+// Package journal makes entries of the books of financial events: by the rules of
 // catalog/journal.yaml, each in the commit of its event's record. It owns what a rule makes of an
 // event, reversals by events and by people, the periods that people close, and what others are told
 // of entries.
@@ -309,7 +309,8 @@ func read(ctx context.Context, from store.Getter, id string) (ledger.Entry, erro
 	return entry, nil
 }
 
-// sameEntry reports whether two entries say the same, whenever they were posted.
+// sameEntry reports whether two entries say the same. The time is left out, as in the payload's hash:
+// a sender may give its repetition another.
 func sameEntry(a, b ledger.Entry) bool {
-	return a.EventType == b.EventType && a.Period == b.Period && slices.Equal(a.Lines, b.Lines)
+	return a.EventType == b.EventType && slices.Equal(a.Lines, b.Lines)
 }

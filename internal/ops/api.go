@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"slices"
 	"time"
 
 	"github.com/go-chi/chi/v5"
@@ -15,6 +16,8 @@ import (
 	"billhook/internal/dedupe"
 	"billhook/internal/dryrun"
 	"billhook/internal/endpoints"
+	"billhook/internal/journal"
+	"billhook/internal/ledger/seal"
 	"billhook/internal/orders"
 	"billhook/internal/pii"
 	"billhook/internal/products"
@@ -31,8 +34,12 @@ type API struct {
 	Customers *customers.Operator
 	Products  *products.Keeper
 	Endpoints *endpoints.Keeper
-	Stock     *orders.Keeper
+	Periods   *journal.Periods
+	Reverter  *journal.Reverter
+	// Authority signs the proofs of entries.
+	Authority seal.Authority
 	Tries     *dryrun.Desk
+	Stock     *orders.Keeper
 }
 
 // Routes adds the API's routes.
@@ -51,8 +58,10 @@ func (a *API) Routes(r chi.Router) {
 		a.productRoutes(r)
 		a.endpointRoutes(r)
 		a.refundRoutes(r)
-		a.orderRoutes(r)
 		a.usageRoutes(r)
+		a.orderRoutes(r)
+		a.journalRoutes(r)
+		a.periodRoutes(r)
 	})
 	a.eventQueueRoutes(r)
 	a.tryRoutes(r)
@@ -65,7 +74,7 @@ func answer[T any](a *API, does func(*http.Request) (T, error)) http.HandlerFunc
 // ladder is how the API answers errors. Last is for a store that did not answer, or has an
 // unreadable document: never a 4xx.
 var ladder = serve.Ladder{
-	Rungs: append([]serve.Rung{
+	Rungs: slices.Concat(journalRungs, periodRungs, orderRungs, []serve.Rung{
 		{Of: errSeveral, As: serve.Refuse(http.StatusConflict, "queue_needed", "Several queues or tenants know this event id; name one with ?queue= or ?tenant=.")},
 		{Of: errUnknown, As: serve.Refuse(http.StatusNotFound, "event_unknown", "No worker has recorded an event of that id, or its record has expired.")},
 		{Of: errNoAccount, As: serve.Refuse(http.StatusNotFound, "account_unknown", "No entry has moved anything on an account of that name.")},
@@ -91,7 +100,7 @@ var ladder = serve.Ladder{
 		{Of: dryrun.ErrSeveral, As: errSeveralKept},
 		{Of: dryrun.ErrPlace, As: serve.Refuse(http.StatusBadRequest, "page_invalid", "The page is the next of an earlier answer.")},
 		{Of: store.ErrInvalid, As: serve.Refuse(http.StatusBadRequest, "page_invalid", "The page is the next of an earlier answer.")},
-	}, orderRungs...),
+	}),
 	Last: serve.Refuse(http.StatusServiceUnavailable, "store_unavailable", "The store did not answer; try again.").After(5),
 }
 

@@ -27,6 +27,7 @@ import (
 	"billhook/internal/handler"
 	"billhook/internal/journal"
 	"billhook/internal/lane"
+	"billhook/internal/ledger/seal"
 	"billhook/internal/notifications"
 	"billhook/internal/ops"
 	"billhook/internal/orders"
@@ -51,6 +52,8 @@ type Config struct {
 	Targets       delivery.Targets
 	Authenticator push.Authenticator
 	Access        ops.Access
+	// Authority signs the proofs of the books' entries.
+	Authority seal.Authority
 	// Backlogs counts what waits in the broker; nil: it cannot be counted.
 	Backlogs tasks.Backlogs
 	Log      *slog.Logger
@@ -119,9 +122,10 @@ func Check(c *catalog.Catalog) error {
 	billing.Register(registry, billing.Points{Orders: c.EmitsOf("points.credit")}, billing.Subscriptions{Updates: updates})
 	endpoints.Register(registry, endpoints.Deliverer{News: c.EmitsOf(endpoints.Handler)})
 	notifications.Register(registry, c)
+	usage.Register(registry, c, nil, time.Now) // never read
+	journal.Register(registry, journal.Deps{Catalog: c})
 	orders.Register(registry, c, struct{ store.Getter }{}, time.Now) // never read
 	usage.Register(registry, c, nil, time.Now)                       // never read
-	journal.Register(registry, journal.Deps{Catalog: c})
 	for _, t := range c.TargetsOf("") {
 		targets[t.Name] = &delivery.Target{} // registered, and never called
 	}
@@ -148,6 +152,7 @@ func New(config Config) (*Worker, error) {
 	journal.Register(registry, journal.Deps{
 		Catalog: config.Catalog, Store: config.Store, Calendar: journal.NewCalendar(config.Store, config.Now), Now: config.Now,
 	})
+	orders.Register(registry, config.Catalog, config.Store, config.Now)
 	registerPayments(registry, config.Catalog, config.Targets, config.Store, config.Now)
 	if config.Handlers != nil {
 		config.Handlers(registry)
@@ -198,8 +203,15 @@ func New(config Config) (*Worker, error) {
 		Customers: &customers.Operator{Store: watched, Now: config.Now, NewID: uuid.NewString},
 		Products:  &products.Keeper{Store: config.Store, Start: config.Catalog.Products, Now: config.Now, NewID: uuid.NewString, Changed: worth.Forget},
 		Endpoints: keeper,
-		Stock:     &orders.Keeper{Store: config.Store, Now: config.Now, NewID: uuid.NewString},
 		Tries:     &dryrun.Desk{Store: config.Store, Now: config.Now, Worker: config.trial},
+		Stock:     &orders.Keeper{Store: config.Store, Now: config.Now, NewID: uuid.NewString},
+		Authority: config.Authority,
+		Periods:   &journal.Periods{Store: config.Store, Now: config.Now, NewID: uuid.NewString},
+		Reverter: &journal.Reverter{Store: config.Store, Catalog: config.Catalog, Now: config.Now, NewID: uuid.NewString, Committed: func(ctx context.Context, lanes []string) {
+			for _, id := range lanes {
+				_ = operator.Relay(ctx, id) // what is left is relayed by the task
+			}
+		}},
 	}
 
 	router := chi.NewRouter()

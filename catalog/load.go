@@ -211,6 +211,10 @@ func (c *Catalog) readQueues(r *reader, file map[string]*yaml.Node, names map[st
 	c.OutboundTopics = r.readTopics(file["outbound_topics"], queuesFile, "outbound_topics", outboundPlace, names)
 	posts := map[string]Post{}
 	for i, q := range c.Queues {
+		r.checkIfRun(places[i], q, c)
+	}
+	c.emitIfRun()
+	for i, q := range c.Queues {
 		r.checkEmissions(places[i], q, c)
 		r.checkPosts(places[i], q, c, posts)
 	}

@@ -77,6 +77,8 @@ func of(q catalog.Queue, key string) (n float64, ok bool) {
 	switch key {
 	case "attempts":
 		return float64(h.MaxAttempts), handled
+	case "wait for what follows":
+		return h.WaitsFor.Seconds(), handled
 	default:
 		return h.Backoff.Base.Seconds(), handled
 	}
@@ -142,7 +144,7 @@ var figures = []figure{
 	{orders, "Prefetch:   1 (one message at a time — order processing must be sequential per order)", "1", "prefetch", only("orders-process")},
 	{orders, "TTL:        None (orders must be processed)", "None", "TTL", only("orders-process")},
 	{orders, "Max retry:  5", "5", "attempts", only("orders-process")},
-	{orders, "PaymentInitiated --> PaymentTimeout: No webhook in 15min", "15min", "oldest message", only("orders-process")},
+	{orders, "PaymentInitiated --> PaymentTimeout: No webhook in 15min", "15min", "wait for what follows of type order.created", only("orders-process")},
 	{notify, "Consumers:  2 workers", "2", "workers", only("notifications-send")},
 	{notify, "Prefetch:   10 (notifications are independent, can batch)", "10", "prefetch", only("notifications-send")},
 	{notify, "TTL:        24 hours (stale notifications are useless)", "24 hours", "TTL", only("notifications-send")},
@@ -242,6 +244,7 @@ var own = []ownNumber{
 	{"dead letters", "> 0", "Each is looked at, as PayNow's are.", nil},
 	{"normal letters", "0", "None is normal.", nil},
 	{"oldest letter", "4h", "That of the queue design.", nil},
+	{"oldest message", "15min", "A payment that is older has waited longer than its order does.", only("orders-process")},
 	{"normal age", "1h", "That of the queue design.", nil},
 	{"letters kept", "14 days", "As PayNow's are.", nil},
 	{"remembered", "72 hours", "The floor of the ingestion topology, for all.", nil},
@@ -342,7 +345,7 @@ func TestTheShippedAliasesAreTheNamesInTheRequirements(t *testing.T) {
 		"sub-usage-sync":          "q:sub:usage_sync q:sub:usage_sync:failed",
 		"pay-subscription-update": "q:pay:subscription_update q:pay:subscription_update:failed",
 		"pay-refund-initiation":   "q:pay:refund_initiation q:pay:refund_initiation:failed",
-		"orders-process":          "orders.process orders.process.dlq order.created order.payment_confirmed order.shipped",
+		"orders-process":          "orders.process orders.process.dlq order.created order.payment_confirmed order.payment_failed order.payment_timeout order.shipped",
 		"notifications-send":      "notifications.send notifications.send.dlq notification.email.* notification.sms.* notification.push.*",
 		"search-index":            "search.index search.index.dlq product.#",
 		"analytics-track":         "analytics.track #",

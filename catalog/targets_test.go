@@ -66,7 +66,7 @@ func TestWhatHoldsForEveryEndpointStandsInTheCatalog(t *testing.T) {
 	shipped, err := catalog.Load("")
 	require.NoError(t, err)
 	require.Equal(t, []string{"endpoint-events"}, shipped.EmitsOf("webhooks.deliver"))
-	require.Empty(t, shipped.EmitsOf("points.credit"))
+	require.Equal(t, []string{"orders-process"}, shipped.EmitsOf("points.credit"), "that queue runs")
 	require.Empty(t, shipped.EmitsOf("journal.post"), "its queue is not enabled")
 }
 
@@ -110,7 +110,7 @@ func TestAHandlersNewsGoToTheQueueThatItEmitsTo(t *testing.T) {
 	told, ok := c.EmitsTo("subscriptions.record")
 	require.True(t, ok)
 	require.Equal(t, "pay-subscription-update", told.ID)
-	_, ok = c.EmitsTo("points.credit")
+	_, ok = c.EmitsTo("points.reverse")
 	require.False(t, ok, "it emits nothing")
 	_, ok = c.EmitsTo("journal.post")
 	require.False(t, ok, "its queue is not enabled")

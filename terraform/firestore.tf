@@ -27,6 +27,10 @@ locals {
     endpointLists = ["url", "events", "created_at", "changed_at", "failing_since"]
 
     refunds = ["reserved_at", "settled_at"]
+
+    usage               = ["start", "end", "used", "entries", "counted_at"]
+    usageEntries        = ["quantity", "occurred_at", "counted_at"]
+    subscriptionPeriods = ["start", "end", "told_at"]
   }
 }
 

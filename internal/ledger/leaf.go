@@ -1,12 +1,16 @@
 package ledger
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
+	"strconv"
 	"time"
+	"unicode/utf16"
+	"unicode/utf8"
 
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/transparency-dev/merkle/rfc6962"
 )
@@ -45,17 +49,9 @@ func (e Entry) Canonical() ([]byte, error) {
 		return nil, fmt.Errorf("%w: field id", ErrBroken)
 	}
 	fields["id"] = e.ID
-	spelled, err := spell(fields)
+	canonical, err := appendCanonical(nil, fields)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrBroken, err)
-	}
-	text, err := json.Marshal(spelled)
-	if err != nil {
-		return nil, fmt.Errorf("%w: not JSON", ErrBroken)
-	}
-	canonical := jsontext.Value(text)
-	if err := canonical.Canonicalize(); err != nil {
-		return nil, fmt.Errorf("%w: not JSON", ErrBroken)
 	}
 	return canonical, nil
 }
@@ -70,34 +66,63 @@ func (e Entry) LeafHash() ([]byte, error) {
 	return rfc6962.DefaultHasher.HashLeaf(canonical), nil
 }
 
-// spell returns a stored value with its times as texts.
-func spell(value any) (any, error) {
+// appendCanonical appends the RFC 8785 JSON of a stored value.
+func appendCanonical(text []byte, value any) ([]byte, error) {
 	var err error
 	switch v := value.(type) {
-	case time.Time:
-		return v.UTC().Format(leafTime), nil
+	case nil:
+		return append(text, "null"...), nil
+	case bool:
+		return strconv.AppendBool(text, v), nil
 	case int64:
 		if v < -maxExact || v > maxExact {
 			return nil, errors.New("a number that JSON does not keep exact")
 		}
-		return v, nil
-	case map[string]any:
-		spelled := make(map[string]any, len(v))
-		for name, inner := range v {
-			if spelled[name], err = spell(inner); err != nil {
-				return nil, err
-			}
-		}
-		return spelled, nil
+		return strconv.AppendInt(text, v, 10), nil
+	case string:
+		return jsontext.AppendQuote(text, v) // as RFC 8785 has it
+	case time.Time:
+		return jsontext.AppendQuote(text, v.UTC().Format(leafTime))
 	case []any:
-		spelled := make([]any, len(v))
-		for i, inner := range v {
-			if spelled[i], err = spell(inner); err != nil {
+		text = append(text, '[')
+		for i, element := range v {
+			if i > 0 {
+				text = append(text, ',')
+			}
+			if text, err = appendCanonical(text, element); err != nil {
 				return nil, err
 			}
 		}
-		return spelled, nil
+		return append(text, ']'), nil
+	case map[string]any:
+		text = append(text, '{')
+		for i, name := range slices.SortedFunc(maps.Keys(v), compareUTF16) {
+			if i > 0 {
+				text = append(text, ',')
+			}
+			if text, err = jsontext.AppendQuote(text, name); err != nil {
+				return nil, err
+			}
+			if text, err = appendCanonical(append(text, ':'), v[name]); err != nil {
+				return nil, err
+			}
+		}
+		return append(text, '}'), nil
 	default:
-		return value, nil
+		return nil, fmt.Errorf("a value of type %T", value)
 	}
+}
+
+// compareUTF16 orders names as RFC 8785 does: by their UTF-16 code units. Bytes of UTF-8 have
+// another order where a name has characters beyond the first 65,536.
+func compareUTF16(a, b string) int {
+	for a != "" && b != "" {
+		x, n := utf8.DecodeRuneInString(a)
+		y, m := utf8.DecodeRuneInString(b)
+		if x != y {
+			return slices.Compare(utf16.AppendRune(nil, x), utf16.AppendRune(nil, y))
+		}
+		a, b = a[n:], b[m:]
+	}
+	return cmp.Compare(len(a), len(b))
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
@@ -101,6 +102,35 @@ func TestWhatHasNoExactFormHasNoHash(t *testing.T) {
 	broken.Lines[0].Debit++
 	_, err := broken.LeafHash()
 	require.ErrorIs(t, err, ledger.ErrInvalid)
+}
+
+// TestTheCanonicalBytesAreThoseOfAnotherProgram compares them with a library's, for fields of any
+// name and value.
+func TestTheCanonicalBytesAreThoseOfAnotherProgram(t *testing.T) {
+	t.Parallel()
+	text := rapid.OneOf(rapid.String(), rapid.StringOf(rapid.RuneFrom([]rune("a\"\\\x00\x1f\u007f\u2028é\ufb33\U0001f600"))))
+	scalar := rapid.OneOf(text.AsAny(), rapid.Int64Range(-1<<53+1, 1<<53-1).AsAny(), rapid.Bool().AsAny(), rapid.Just[any](nil))
+	value := rapid.OneOf(scalar, rapid.SliceOf(scalar).AsAny(), rapid.MapOf(text, scalar).AsAny())
+	rapid.Check(t, func(t *rapid.T) {
+		doc := document(ledger.Post(paid()))
+		for name, v := range rapid.MapOf(text, value).Draw(t, "fields") {
+			if _, there := doc.Fields["x"+name]; !there {
+				doc.Fields["x"+name] = v
+			}
+		}
+		doc.Fields["\ufb33"], doc.Fields["\U0001f600"] = value.Draw(t, "one"), value.Draw(t, "another")
+		entry, err := ledger.Read(doc)
+		require.NoError(t, err)
+		ours, err := entry.Canonical()
+		require.NoError(t, err)
+		theirs := jsontext.Value(append([]byte{}, ours...))
+		require.NoError(t, theirs.Canonicalize())
+		require.Equal(t, string(theirs), string(ours))
+		var back map[string]any
+		require.NoError(t, json.Unmarshal(ours, &back))
+		delete(back, "id")
+		require.Len(t, back, len(doc.Fields)-2, "all but the marks")
+	})
 }
 
 // altered draws a value of a document that is not the one given.

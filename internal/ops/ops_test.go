@@ -25,6 +25,7 @@ import (
 	"billhook/internal/lane"
 	"billhook/internal/ledger"
 	"billhook/internal/ops"
+	"billhook/internal/orders"
 	"billhook/internal/products"
 	"billhook/internal/standin"
 	"billhook/internal/store"
@@ -74,6 +75,7 @@ func (r *rig) over(s store.Store) {
 		Operator: operator, Customers: &customers.Operator{Store: s, Now: func() time.Time { return at }, NewID: uuid.NewString}, Products: keeper, Endpoints: endpointsOf(s), Access: r.access,
 		Periods:  &journal.Periods{Store: s, Now: func() time.Time { return at }, NewID: uuid.NewString},
 		Reverter: &journal.Reverter{Store: s, Catalog: queues, Now: func() time.Time { return at }, NewID: uuid.NewString},
+		Stock:    &orders.Keeper{Store: s, Now: func() time.Time { return at }, NewID: uuid.NewString},
 		Reads:    ops.Reads{Store: s, Catalog: queues, Now: func() time.Time { return at }}, Log: slog.New(slog.NewJSONHandler(&r.log, nil)),
 	}).Routes(r.router)
 }

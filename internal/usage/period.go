@@ -98,7 +98,7 @@ func latestFirst(at time.Time) string {
 // its end: its own event has not come yet, and will tell that start. A subscription of which
 // nothing was told by then has calendar months. It reads one document at the most.
 //
-// The error says that the store did not answer, or that the document cannot be read.
+// The error wraps store.ErrUnreadable where the document cannot be read; else the store did not answer.
 func PeriodAt(ctx context.Context, from store.Querier, tenant, subscription string, at time.Time) (Period, error) {
 	at = at.UTC().Truncate(time.Microsecond)
 	if !storable(at) {

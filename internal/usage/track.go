@@ -78,11 +78,14 @@ func (t Tracker) Track(ctx context.Context, event handler.Event, body contract.B
 	key := EntryKey(said.tenant, said.subscription, event.ID)
 	if event.Try > 0 {
 		if counted, err := t.counted(ctx, key, said); counted || err != nil {
-			return handler.Effect{Result: AlreadyCounted}, err
+			return handler.Effect{Result: AlreadyCounted, Ref: key.ID}, err
 		}
 	}
 	period, err := PeriodAt(ctx, t.Store, said.tenant, said.subscription, said.occurred)
-	if err != nil {
+	switch {
+	case errors.Is(err, store.ErrUnreadable):
+		return handler.Effect{}, retry.Transient("usage_unreadable", err)
+	case err != nil:
 		return handler.Effect{}, retry.Outage("store_unavailable", err)
 	}
 	now := t.Now().UTC()
@@ -92,7 +95,7 @@ func (t Tracker) Track(ctx context.Context, event handler.Event, body contract.B
 	case now.After(period.settles.Add(t.Limits.Grace)):
 		// It may be a copy of one that was in time.
 		if counted, err := t.counted(ctx, key, said); counted || err != nil {
-			return handler.Effect{Result: AlreadyCounted}, err
+			return handler.Effect{Result: AlreadyCounted, Ref: key.ID}, err
 		}
 		return handler.Effect{}, retry.Permanent("usage_too_late", nil)
 	}
@@ -194,7 +197,8 @@ func (t Tracker) count(event handler.Event, said told, c counting) (handler.Effe
 	total.CountedAt = c.at
 	quota, thresholds := t.Limits.QuotaOf(total.Meter, total.Plan)
 	total.Quota = quota
-	effect := handler.Effect{Result: c.result}
+	made := EntryKey(total.Tenant, total.Subscription, event.ID)
+	effect := handler.Effect{Result: c.result, Ref: made.ID}
 	for _, percent := range crossed(total, thresholds) {
 		total.Warned = percent
 		effect.Emit = append(effect.Emit, t.warn(event, total))
@@ -207,7 +211,7 @@ func (t Tracker) count(event handler.Event, said told, c counting) (handler.Effe
 	if c.version != 0 {
 		write = store.Update(key, c.version, store.Encode(&total))
 	}
-	effect.Writes = []store.Write{store.Create(EntryKey(entry.Tenant, entry.Subscription, entry.EventID), store.Encode(&entry)), write}
+	effect.Writes = []store.Write{store.Create(made, store.Encode(&entry)), write}
 	return effect, nil
 }
 

@@ -290,6 +290,10 @@ func (c *chain) runningIn(ctx context.Context, period string) (Totals, error) {
 	if !there || number == c.head.Number && last.Hash != c.head.Hash {
 		return nil, fmt.Errorf("%w: the head contradicts seal %d", ErrBroken, number)
 	}
-	c.running[period] = sum
+	for period, sum := range last.Running {
+		if c.head.Periods[period] == number {
+			c.running[period] = sum
+		}
+	}
 	return sum, nil
 }

@@ -103,6 +103,8 @@ type verification struct {
 	from   Reader
 	tenant string
 	done   Verified
+	// earlier are the seals that were read for their running sums.
+	earlier map[int64]Seal
 }
 
 func (v *verification) find(kind string, key store.Key, number int64, detail string) {
@@ -235,6 +237,8 @@ func (v *verification) end(ctx context.Context, last link, after string) error {
 		return err
 	case h.Number == 0 && last.number > 0:
 		v.find(Missing, key, 0, "there are seals, and no head")
+	case h.Number != last.number && h.Hash == last.hash:
+		v.find(Changed, key, last.number, "the head contradicts the last seal")
 	case h.Number > last.number:
 		// Either sealed since, or gone.
 		_, err := v.from.Get(ctx, sealKey(v.tenant, last.number+1))
@@ -310,7 +314,7 @@ func (v *verification) sums(ctx context.Context, s Seal, last link) error {
 			before := *last.seal
 			if number != last.number {
 				var err error
-				before, err = readNumber(ctx, v.from, v.tenant, number)
+				before, err = v.before(ctx, number)
 				if errors.Is(err, ErrBroken) || errors.Is(err, store.ErrNotFound) {
 					return nil // that one is found wrong
 				}
@@ -331,6 +335,21 @@ func (v *verification) sums(ctx context.Context, s Seal, last link) error {
 	return nil
 }
 
+// before reads a seal for its running sums, once.
+func (v *verification) before(ctx context.Context, number int64) (Seal, error) {
+	if s, known := v.earlier[number]; known {
+		return s, nil
+	}
+	s, err := readNumber(ctx, v.from, v.tenant, number)
+	if err == nil {
+		if v.earlier == nil {
+			v.earlier = map[int64]Seal{}
+		}
+		v.earlier[number] = s
+	}
+	return s, err
+}
+
 // sealed compares the leaves of a seal with the entries that say that it holds them. s is nil where
 // the seal cannot be read.
 func (v *verification) sealed(ctx context.Context, number int64, leaves []leaf, s *Seal) error {
@@ -349,12 +368,18 @@ func (v *verification) sealed(ctx context.Context, number int64, leaves []leaf, 
 			return fmt.Errorf("seal: read entries: %w", err)
 		}
 		for _, doc := range page.Documents {
+			v.done.Entries++
 			place, held := places[doc.Key.ID]
 			if !held {
-				v.find(Added, doc.Key, number, "the seal does not hold it")
+				if at := misnamed(doc, leaves); at >= 0 {
+					v.find(Changed, store.Key{Collection: Leaves, ID: ID(v.tenant, number)}, number, "a leaf names another entry than it is of")
+					found[leaves[at].id] = true
+				} else {
+					v.find(Added, doc.Key, number, "the seal does not hold it")
+				}
+				whole = false
 				continue
 			}
-			v.done.Entries++
 			found[doc.Key.ID] = true
 			entry, ok := v.compare(doc, number, int64(place), leaves[place].hash)
 			for _, line := range entry.Lines {
@@ -385,6 +410,16 @@ func (v *verification) sealed(ctx context.Context, number int64, leaves []leaf, 
 		v.find(Changed, sealKey(v.tenant, number), number, "its totals are not those of its entries")
 	}
 	return nil
+}
+
+// misnamed returns the leaf whose hash is that of an entry; -1: none.
+func misnamed(doc store.Document, leaves []leaf) int {
+	entry, err := ledger.Read(doc)
+	if err != nil {
+		return -1
+	}
+	hash, err := entry.LeafHash()
+	return slices.IndexFunc(leaves, func(l leaf) bool { return err == nil && bytes.Equal(l.hash, hash) })
 }
 
 // compare compares an entry with the leaf that stands for it, and reports whether it is the same.

@@ -63,7 +63,7 @@ var queueStories = []queueStory{
 
 // ownCases are queues whose cases need more than a message and a service that is told how to
 // answer.
-var ownCases = []string{"paynow-events", "events-low", "notifications-fanout"}
+var ownCases = []string{"paynow-events", "events-low", "notifications-fanout", "fis-ingestion"}
 
 // everyQueue tries each type of each queue that another service works for: happy, duplicate, terminal, transient and then
 // success, exhausted, expired.

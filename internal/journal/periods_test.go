@@ -276,3 +276,41 @@ func TestAChangeWhoseAnswerIsLostIsMadeOnce(t *testing.T) {
 	require.ErrorIs(t, err, journal.ErrReverted)
 	require.Equal(t, ledger.ReversalID(ledger.EntryID("acme", "e1")), reversal.ID)
 }
+
+func TestAnEntryThatCameIntoAClosedPeriodIsFound(t *testing.T) {
+	t.Parallel()
+	d := open(t, "")
+	lines := []ledger.Line{{Account: "cash", Currency: "EUR", Debit: 1}, {Account: "salaries", Currency: "EUR", Credit: 1}}
+	post := func(id, tenant string) {
+		writes, err := ledger.Post(ledger.Entry{
+			Tenant: tenant, Kind: ledger.KindJournal, EventID: id, Period: october, OccurredAt: noon.AddDate(0, -1, 0), PostedAt: d.Now(), Lines: lines,
+		})
+		require.NoError(t, err)
+		_, err = d.Store.Commit(t.Context(), writes)
+		require.NoError(t, err)
+	}
+	late := func() (ids []string) {
+		after := ""
+		for {
+			page, next, err := d.periods.Late(t.Context(), "acme", october, after, 1)
+			require.NoError(t, err)
+			for _, e := range page {
+				ids = append(ids, e.EventID)
+			}
+			if after = next; next == "" {
+				return ids
+			}
+		}
+	}
+	post("before", "acme")
+	require.Empty(t, late(), "it is open")
+	_, err := d.periods.Close(t.Context(), "acme", october, ada)
+	require.NoError(t, err)
+	d.pass(journal.Notice - time.Second)
+	post("within the notice", "acme")
+	require.Empty(t, late())
+	d.pass(time.Second)
+	post("late", "acme")
+	post("of another tenant", "globex")
+	require.Equal(t, []string{"late"}, late())
+}

@@ -178,7 +178,11 @@ func (b *books) body(t *rapid.T, e *posted) contract.Body {
 
 func (b *books) comesAgain(t *rapid.T) {
 	e := b.pick(t)
-	_, run, err := b.tries(t, e.tenant, b.body(t, e))
+	again := *e
+	if rapid.Bool().Draw(t, "with another time") {
+		again.at = e.at.AddDate(0, 2, 0)
+	}
+	_, run, err := b.tries(t, e.tenant, b.body(t, &again))
 	require.NoError(t, err)
 	require.Equal(t, ledger.EntryID(e.tenant, e.id), run.Ref(), "a duplicate names the entry")
 }

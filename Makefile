@@ -11,6 +11,7 @@ PLANTED ?=
 CHAOS ?=
 BURST ?=
 ISOLATION ?=
+BOOKS ?=
 IMPORTS ?=
 TOPOLOGY ?=
 BENCH ?= .
@@ -92,6 +93,10 @@ burst: ## the cost of a forgotten product and of 64 senders at once to others, b
 .PHONY: isolation
 isolation: ## what a target that means harm, or a flood, costs the other queues: time and memory, with and without: ISOLATION="-rounds 3"
 	@go run ./e2e/isolation $(ISOLATION)
+
+.PHONY: books
+books: ## 100,000 journal entries of 20 tenants posted, sealed, verified, and what that costs: BOOKS="-entries 10000"
+	@go run ./e2e/books $(BOOKS)
 
 .PHONY: ci
 ci: ## everything that CI runs

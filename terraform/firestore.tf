@@ -19,7 +19,11 @@ locals {
     outbox        = ["created_at", "message"]
     delayed       = ["created_at", "message"]
 
-    entries = ["created_at", "occurred_at", "posted_at", "lines", "order", "from", "to", "reverts", "seal", "leaf"]
+    entries = ["created_at", "occurred_at", "posted_at", "lines", "order", "from", "to", "reverts", "leaf"]
+
+    seals      = ["previous", "root", "count", "sealed_at", "totals", "running", "periods"]
+    sealLeaves = ["leaves"]
+    sealHeads  = ["periods"]
 
     paynowCustomers = ["since", "taught_by"]
 

@@ -105,7 +105,7 @@ func way(o orders.Order) string {
 func news(effect handler.Effect) (now, delayed []string) {
 	for _, e := range effect.Emit {
 		if _, eventType := e.Body.Identity(); e.Due.IsZero() {
-			now = append(now, eventType)
+			now = append(now, e.RoutingKey) // which the bindings of its topic are matched with
 		} else {
 			delayed = append(delayed, eventType)
 		}

@@ -60,13 +60,9 @@ var queueStories = []queueStory{
 	{queue: "analytics-track", eventType: "analytics.event", content: `{"name":"seen","subject_id":"%s"}`},
 }
 
-// ownCases are queues whose cases need more than a message and a service that is told how to
-// answer.
-var ownCases = []string{"paynow-events", "events-low", "notifications-fanout", "fis-ingestion"}
-var ownCases = []string{"paynow-events", "events-low", "notifications-fanout", "orders-process"}
 // ownCases are queues, and types of queues, whose cases need more than a message and a service that is
 // told how to answer.
-var ownCases = []string{"paynow-events", "events-low", "notifications-fanout", "events-high usage_tracking"}
+var ownCases = []string{"paynow-events", "events-low", "notifications-fanout", "fis-ingestion", "orders-process", "events-high usage_tracking"}
 
 // everyQueue tries each type of each queue that another service works for: happy, duplicate, terminal, transient and then
 // success, exhausted, expired.

@@ -213,6 +213,7 @@ func New(config Config) (*Worker, error) {
 			}
 		}},
 	}
+	config.books(api, operator.Relay)
 
 	router := chi.NewRouter()
 	router.Use(func(next http.Handler) http.Handler { return serve.Recover(config.Log, next) })

@@ -48,7 +48,7 @@ func (b *books) export() *cobra.Command {
 			"the store can write, and give them to ledger verify --seals. A file that --out names is there whole or not at all.",
 		RunE: func(command *cobra.Command, _ []string) error {
 			ctx := command.Context()
-			path, values := "/v1/ops/journal/entries", b.query("period", b.period, "account", account)
+			path, values := "/v1/ops/journal/entries", b.queryOf(account)
 			if seals {
 				if account != "" || asCSV {
 					return errors.New("--seals goes with neither --account nor --csv")

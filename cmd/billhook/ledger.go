@@ -54,13 +54,15 @@ func (b *books) ofPeriod(command *cobra.Command) *cobra.Command {
 	return b.ofTenant(command)
 }
 
-// query is the tenant as parameters of a request, with others.
-func (b *books) query(others ...string) url.Values {
-	values := url.Values{"tenant": {b.tenant}}
-	for i := 0; i < len(others); i += 2 {
-		if others[i+1] != "" {
-			values.Set(others[i], others[i+1])
-		}
+// query is the tenant as parameters of a request.
+func (b *books) query() url.Values { return url.Values{"tenant": {b.tenant}} }
+
+// queryOf is the tenant and the month, and the account where one is named.
+func (b *books) queryOf(account string) url.Values {
+	values := b.query()
+	values.Set("period", b.period)
+	if account != "" {
+		values.Set("account", account)
 	}
 	return values
 }
@@ -151,7 +153,7 @@ func (b *books) balances() *cobra.Command {
 }
 
 func (b *books) trial(ctx context.Context) (balance seal.TrialBalance, err error) {
-	err = b.ask().get(ctx, "/v1/ops/journal/balances?"+b.query("period", b.period).Encode(), &balance)
+	err = b.ask().get(ctx, "/v1/ops/journal/balances?"+b.queryOf("").Encode(), &balance)
 	return balance, err
 }
 

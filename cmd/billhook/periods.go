@@ -50,7 +50,7 @@ func (b *books) periods() *cobra.Command {
 }
 
 func (b *books) close() *cobra.Command {
-	return b.change("close", "Close a month that is over: no entry is posted in it any more", func(shown ops.Period) {
+	return b.change("close", "Close a month that is over: no entry is posted in it any more", func(ops.Period) {
 		b.printf("It takes no entries from then on; an event of the month becomes a dead letter with the reason period_closed.\n")
 	})
 }
@@ -105,6 +105,7 @@ func (b *books) change(how, short string, tell func(ops.Period)) *cobra.Command 
 func (b *books) printPeriod(p journal.Period) {
 	b.printf("%s of %s is %s", p.Period, p.Tenant, p.State)
 	switch p.State {
+	case journal.Open:
 	case journal.Closing:
 		b.printf(", and closed from %s", p.ClosesAt.Format(time.RFC3339))
 	case journal.Closed:

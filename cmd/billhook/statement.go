@@ -71,10 +71,11 @@ func (b *books) statement() *cobra.Command {
 func (b *books) stated(ctx context.Context, account string) (statement, error) {
 	s := statement{Tenant: b.tenant, Period: b.period, Account: account, Opening: map[string]int64{}, Lines: []stated{}}
 	control := ledger.Control(account) == account
-	values := b.query("account", account)
+	values := b.queryOf(account)
 	want := map[string]int64{}
-	if control {
-		values.Set("period", b.period)
+	if !control {
+		values.Del("period")
+	} else {
 		balance, err := b.trial(ctx)
 		if err != nil {
 			return s, err

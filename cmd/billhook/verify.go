@@ -138,7 +138,8 @@ func (b *books) verifyKept(ctx context.Context, v *verification, kept []seal.Sea
 	if len(mine) == 0 {
 		return nil
 	}
-	values := b.query("page", strconv.FormatInt(last+1, 10))
+	values := b.query()
+	values.Set("page", strconv.FormatInt(last+1, 10))
 	err := each(ctx, b.ask(), "/v1/ops/journal/seals", values, func(seals []seal.Seal) error {
 		for _, s := range seals {
 			if k, was := mine[s.Number]; was {
@@ -213,7 +214,7 @@ func readFile(file string) (text []byte, err error) {
 	if file == "-" {
 		text, err = io.ReadAll(os.Stdin)
 	} else {
-		text, err = os.ReadFile(file)
+		text, err = os.ReadFile(file) //nolint:gosec // the person names it
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read: %w", err)

@@ -125,7 +125,6 @@ func Check(c *catalog.Catalog) error {
 	usage.Register(registry, c, nil, time.Now) // never read
 	journal.Register(registry, journal.Deps{Catalog: c})
 	orders.Register(registry, c, struct{ store.Getter }{}, time.Now) // never read
-	usage.Register(registry, c, nil, time.Now)                       // never read
 	for _, t := range c.TargetsOf("") {
 		targets[t.Name] = &delivery.Target{} // registered, and never called
 	}
@@ -147,7 +146,6 @@ func New(config Config) (*Worker, error) {
 		billing.Subscriptions{Store: config.Store, Updates: updates, Now: config.Now})
 	keeper := registerEndpoints(registry, config)
 	notifications.Register(registry, config.Catalog)
-	orders.Register(registry, config.Catalog, config.Store, config.Now)
 	usage.Register(registry, config.Catalog, config.Store, config.Now)
 	journal.Register(registry, journal.Deps{
 		Catalog: config.Catalog, Store: config.Store, Calendar: journal.NewCalendar(config.Store, config.Now), Now: config.Now,
@@ -205,14 +203,8 @@ func New(config Config) (*Worker, error) {
 		Endpoints: keeper,
 		Tries:     &dryrun.Desk{Store: config.Store, Now: config.Now, Worker: config.trial},
 		Stock:     &orders.Keeper{Store: config.Store, Now: config.Now, NewID: uuid.NewString},
-		Authority: config.Authority,
-		Periods:   &journal.Periods{Store: config.Store, Now: config.Now, NewID: uuid.NewString},
-		Reverter: &journal.Reverter{Store: config.Store, Catalog: config.Catalog, Now: config.Now, NewID: uuid.NewString, Committed: func(ctx context.Context, lanes []string) {
-			for _, id := range lanes {
-				_ = operator.Relay(ctx, id) // what is left is relayed by the task
-			}
-		}},
 	}
+	config.books(api, operator.Relay)
 
 	router := chi.NewRouter()
 	router.Use(func(next http.Handler) http.Handler { return serve.Recover(config.Log, next) })

@@ -71,7 +71,7 @@ func (s *stack) sell(ctx context.Context, asked sale, stdout io.Writer) (took ti
 	if err := group.Wait(); err != nil {
 		return took, err
 	}
-	err = s.settle(ctx, asked)
+	err = s.settle(ctx)
 	took.told = time.Since(began)
 	return took, err
 }
@@ -215,7 +215,7 @@ func (s *stack) ordersIn(ctx context.Context, state orders.State) (all []orders.
 
 // settle waits until nothing waits to be published, and all buyers were told, and stops the workers.
 // What comes too often would come before they have stopped.
-func (s *stack) settle(ctx context.Context, asked sale) error {
+func (s *stack) settle(ctx context.Context) error {
 	for {
 		waiting := 0
 		for _, kind := range []lane.Kind{lane.Outbox, lane.Delayed} {

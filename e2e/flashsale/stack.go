@@ -350,7 +350,7 @@ func (w *way) carry(from, to net.Conn) {
 		}
 	}
 	_, _ = from.Close(), to.Close()
-	for range road { //nolint:revive // the reader ends
+	for range road {
 	}
 	w.mu.Lock()
 	delete(w.conns, from)

@@ -203,13 +203,6 @@ func New(config Config) (*Worker, error) {
 		Endpoints: keeper,
 		Tries:     &dryrun.Desk{Store: config.Store, Now: config.Now, Worker: config.trial},
 		Stock:     &orders.Keeper{Store: config.Store, Now: config.Now, NewID: uuid.NewString},
-		Authority: config.Authority,
-		Periods:   &journal.Periods{Store: config.Store, Now: config.Now, NewID: uuid.NewString},
-		Reverter: &journal.Reverter{Store: config.Store, Catalog: config.Catalog, Now: config.Now, NewID: uuid.NewString, Committed: func(ctx context.Context, lanes []string) {
-			for _, id := range lanes {
-				_ = operator.Relay(ctx, id) // what is left is relayed by the task
-			}
-		}},
 	}
 	config.books(api, operator.Relay)
 

@@ -32,7 +32,7 @@ var floors = []struct {
 	}},
 	{"stores", true, []string{
 		"catalog", "internal/dedupe", "internal/handler", "internal/ledger", "internal/deadletter", "internal/lane", "internal/twophase", "internal/audit", "internal/customers", "internal/products", "internal/endpoints", "internal/payments", "internal/orders",
-		"internal/backlog", "internal/usage", "internal/journal", "internal/orders", "internal/dryrun",
+		"internal/backlog", "internal/usage", "internal/journal", "internal/ledger/seal", "internal/dryrun",
 	}},
 	{"services and adapters", false, []string{
 		"internal/webhook", "internal/push", "internal/ops", "internal/tasks", "internal/billing", "internal/notifications", "internal/delivery", "internal/gcp", "internal/standin", "internal/importer",

@@ -26,6 +26,12 @@ rules:
       - { credit: tax, amount: tax_amount, currency: currency }
 `
 
+// linesOf is the last part of a file, from its first lines on.
+func linesOf(file string) string {
+	_, lines, _ := strings.Cut(file, "    lines:")
+	return "    lines:" + lines
+}
+
 // journalIn is a folder of the shipped catalog with a journal of its own, and more messages.
 func journalIn(t *testing.T, journal, messages string) string {
 	t.Helper()
@@ -59,7 +65,7 @@ func TestEachMistakeOfTheJournalNamesFileRuleAndReason(t *testing.T) {
 		"an amount that is no path":              {"amount: tax_amount", "amount: 5", "", place + "lines[2]: must be a path, or a list of paths"},
 		"a currency that is not declared":        {"amount: tax_amount, currency: currency", "amount: tax_amount, currency: money", "", place + "lines: do not balance in currency: what is debited and credited of tax_amount differs\n" + place + "lines: do not balance in money: what is debited and credited of tax_amount differs\n" + place + "lines[2].currency: money of billing.invoice.paid is no currency that is declared\n" + place + "lines[2].currency: tax_amount of billing.invoice.paid is an amount of currency, and not of money"},
 		"a moment that is no timestamp":          {"    lines:", "    occurred_at: amount\n    lines:", "", place + "occurred_at: amount of billing.invoice.paid is no timestamp that is declared"},
-		"a rule without lines":                   {journal[strings.Index(journal, "    lines:"):], "    lines: []\n", "", place + "lines: must be 2 to 50"},
+		"a rule without lines":                   {linesOf(journal), "    lines: []\n", "", place + "lines: must be 2 to 50"},
 		"a type of account that is none":         {"type: liability", "type: debt", "", "journal.yaml: account tax: type: must be asset, liability, equity, revenue or expense"},
 		"an account without a description":       {", description: What is not ours.", "", "", "journal.yaml: account tax: description: is missing"},
 		"an account that looks like points":      {"  tax: {", "  \"points:tax\": {", "", `journal.yaml: account points:tax: an account's id is at most 64 of a-z, 0-9 and _ . -, and begins with a letter` + "\n" + place + "lines[2]: the chart has no account tax"},

@@ -67,7 +67,7 @@ func TestWhatHoldsForEveryEndpointStandsInTheCatalog(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{"endpoint-events"}, shipped.EmitsOf("webhooks.deliver"))
 	require.Equal(t, []string{"orders-process"}, shipped.EmitsOf("points.credit"), "that queue runs")
-	require.Empty(t, shipped.EmitsOf("journal.post"), "its queue is not enabled")
+	require.Equal(t, []string{"fis-domain-events"}, shipped.EmitsOf("journal.post"))
 }
 
 func TestATargetOfADisabledQueueIsNeededByNobody(t *testing.T) {
@@ -113,7 +113,7 @@ func TestAHandlersNewsGoToTheQueueThatItEmitsTo(t *testing.T) {
 	_, ok = c.EmitsTo("points.reverse")
 	require.False(t, ok, "it emits nothing")
 	_, ok = c.EmitsTo("journal.post")
-	require.False(t, ok, "its queue is not enabled")
+	require.False(t, ok, "it tells a topic, and no queue")
 }
 
 func TestEachMistakeOfATargetNamesFileTargetAndKey(t *testing.T) {

@@ -1,4 +1,4 @@
-// Package journal makes entries of the books of the events that fis-ingestion takes: by the rules of
+// Package journal makes entries of the books of financial events: by the rules of
 // catalog/journal.yaml, each in the commit of its event's record. It owns what a rule makes of an
 // event, reversals by events and by people, the periods that people close, and what others are told
 // of entries.

@@ -209,7 +209,7 @@ func TestPostingIsOneCommitAndReadsNothing(t *testing.T) {
 		require.Equal(t, journal.Posted, run.Result())
 		require.Zero(t, d.counter.Gets.Load()+d.counter.Queries.Load(), sentence)
 		require.EqualValues(t, 1, d.counter.Commits.Load(), sentence)
-		require.EqualValues(t, test.documents, d.counter.Written.Load(), sentence)
+		require.Equal(t, test.documents, d.counter.Written.Load(), sentence)
 	}
 }
 

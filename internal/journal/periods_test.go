@@ -215,7 +215,7 @@ func TestACalendarAsksBehindTheBackOfThoseWhoPost(t *testing.T) {
 		before := reads()
 		d.pass(6 * time.Second)
 		asks(true)
-		require.EqualValues(t, before+1, reads(), "the list is read where it has changed, and then alone")
+		require.Equal(t, before+1, reads(), "the list is read where it has changed, and then alone")
 
 		d.faults.Down(true)
 		d.pass(20 * time.Second)

@@ -73,9 +73,9 @@ func (r *rig) over(s store.Store) {
 	keeper := &products.Keeper{Store: s, Start: queues.Products, Now: func() time.Time { return at }, NewID: uuid.NewString}
 	(&ops.API{
 		Operator: operator, Customers: &customers.Operator{Store: s, Now: func() time.Time { return at }, NewID: uuid.NewString}, Products: keeper, Endpoints: endpointsOf(s), Access: r.access,
+		Stock:    &orders.Keeper{Store: s, Now: func() time.Time { return at }, NewID: uuid.NewString},
 		Periods:  &journal.Periods{Store: s, Now: func() time.Time { return at }, NewID: uuid.NewString},
 		Reverter: &journal.Reverter{Store: s, Catalog: queues, Now: func() time.Time { return at }, NewID: uuid.NewString},
-		Stock:    &orders.Keeper{Store: s, Now: func() time.Time { return at }, NewID: uuid.NewString},
 		Reads:    ops.Reads{Store: s, Catalog: queues, Now: func() time.Time { return at }}, Log: slog.New(slog.NewJSONHandler(&r.log, nil)),
 	}).Routes(r.router)
 }

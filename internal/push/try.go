@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	"billhook/catalog"
+	"billhook/internal/contract"
 	"billhook/internal/dedupe"
 	"billhook/internal/dryrun"
 	"billhook/internal/handler"
@@ -22,7 +23,7 @@ func (s *Service) Try(ctx context.Context, m dryrun.Message) (dryrun.Trial, erro
 	if !ok {
 		return dryrun.Trial{}, dryrun.ErrNoQueue
 	}
-	w := s.decode(q, delivery{message: m.Message, messageID: m.ID, publishedAt: m.PublishedAt, received: s.config.Now()})
+	w := s.decode(q, delivery{message: s.whole(q, m.Message), messageID: m.ID, publishedAt: m.PublishedAt, received: s.config.Now()})
 	t := dryrun.Trial{
 		Queue: q.ID, Tenant: w.record.Tenant, EventID: w.record.EventID, EventType: w.record.EventType, OrderingKey: w.record.OrderingKey,
 		From: m.From, Writes: []dryrun.Change{}, Emits: []dryrun.Emission{}, Calls: []dryrun.Call{},
@@ -75,6 +76,21 @@ func (s *Service) Try(ctx context.Context, m dryrun.Message) (dryrun.Trial, erro
 			return t, nil
 		}
 	}
+}
+
+// whole adds to a message that is its body alone the attributes that a producer's would have.
+func (s *Service) whole(q *queue, m contract.Message) contract.Message {
+	if len(m.Attributes) > 0 {
+		return m
+	}
+	made := contract.Attributes{}
+	if body, err := s.config.Catalog.Contracts.Decode(q.Contract, m.Data); err == nil { // else it is found broken
+		made = body.Attributes()
+		made.RoutingKey = made.EventType
+		m.OrderingKey = made.Order(body.OrderingKey(q.OrderingKey, &made))
+	}
+	m.Attributes = q.Addressed(made.Map())
+	return m
 }
 
 // unreadError is the error of a store that did not answer a trial's own reads.

@@ -401,7 +401,7 @@ func TestUsageThatCannotBeReadIsTriedAgain(t *testing.T) {
 	}{
 		"a total":  {func(*books) store.Key { return usage.Key("default", sub, "2026-11", "calls") }, retry.Failed, "usage_unreadable", 0},
 		"an entry": {func(*books) store.Key { return usage.EntryKey("default", sub, "u-1") }, retry.Failed, "usage_unreadable", 1},
-		"a period": {func(b *books) store.Key {
+		"a period": {func(*books) store.Key {
 			write, _ := usage.Tell(usage.Told{Tenant: "default", Subscription: sub, EventID: "e", At: noon, Start: "2026-11-01T00:00:00Z", End: "2026-12-01T00:00:00Z"})
 			return write.Key
 		}, retry.Failed, "usage_unreadable", 0},

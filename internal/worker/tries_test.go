@@ -22,6 +22,7 @@ import (
 	"billhook/catalog"
 	"billhook/internal/contract"
 	"billhook/internal/dryrun"
+	"billhook/internal/handler"
 	"billhook/internal/ops"
 	"billhook/internal/routing"
 	"billhook/internal/store"
@@ -320,4 +321,82 @@ func (b *bench) emitted(t *testing.T, about string, would, were []dryrun.Emissio
 		return all
 	}
 	require.Equal(t, text(were), text(would), about)
+}
+
+// An order that was credited before, by another event, is met as the worker meets it: the handler
+// is asked again.
+func TestATrialAsksAgainWhereWhatItAssumedIsNotSo(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	q, ok := b.catalog.Queue("paynow-events")
+	require.True(t, ok)
+	require.Equal(t, "processed", b.deliver(t, q.ID, messageOf(t, b.catalog, q, "order.paid", "first")).Outcome)
+	trial := b.try(t, ops.Try{Queue: q.ID, Message: messageOf(t, b.catalog, q, "order.paid", "second")})
+	require.Equal(t, "already_credited", trial.Result)
+	require.Equal(t, 2, trial.Tries)
+	require.Empty(t, trial.Writes)
+}
+
+// Another payload under the id is the conflict that it would be, and an event without a handler the
+// dead letter.
+func TestATrialSaysWhyNothingWouldBeDone(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	q, ok := b.catalog.Queue("paynow-events")
+	require.True(t, ok)
+	first := messageOf(t, b.catalog, q, "order.paid", "first")
+	require.Equal(t, "processed", b.deliver(t, q.ID, first).Outcome)
+	other := *first
+	other.Data = bytes.Replace(first.Data, []byte(`"quantity":2`), []byte(`"quantity":3`), 1)
+	alone := messageOf(t, b.catalog, q, "order.paid", "alone")
+	alone.Attributes = nil
+	for reason, m := range map[string]*ops.TriedMessage{
+		"payload_conflict": &other, "processed_before": first, "contract_broken": {Data: []byte(`{"eventId":"x"}`), Attributes: map[string]string{"contract": "paynow.v1"}},
+		"event_type_unknown": messageOf(t, b.catalog, q, "order.unheard", "unheard"), "": alone,
+	} {
+		trial := b.try(t, ops.Try{Queue: q.ID, Message: m})
+		if reason == "" {
+			require.Equal(t, "already_credited", trial.Result, "a body alone gets its attributes")
+			continue
+		}
+		require.Equal(t, reason, trial.Reason)
+		require.Empty(t, trial.Writes)
+	}
+}
+
+// A dead letter that was replayed is tried where nothing else is kept of the event.
+func TestATrialPrefersWhatIsStillToBeDone(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	kept := func(id, state string) store.Write {
+		return store.Create(store.Key{Collection: "deadLetters", ID: id}, map[string]any{
+			"state": state, "queue": "paynow-events", "event_id": "e1", "kept_at": time.Now(), "expire_at": time.Now(), "data": "{}", "attributes": map[string]any{},
+		})
+	}
+	_, err := b.store.Commit(t.Context(), []store.Write{kept("1", "replayed"), kept("2", "open")})
+	require.NoError(t, err)
+	require.Equal(t, "2", b.try(t, ops.Try{EventID: "e1"}).From.ID)
+}
+
+// A handler that a main registers is not run either.
+func TestATrialRunsNoLeasedHandlerOfAMain(t *testing.T) {
+	t.Parallel()
+	c, err := catalog.Load("")
+	require.NoError(t, err)
+	queue := catalog.Queue{ID: "orders", Enabled: true, Contract: contract.PayNowV1, DeadLetter: catalog.DeadLetter{Topic: "orders-dlq"}, Handlers: map[string]catalog.Handler{}}
+	queue.Handlers["order.calls"] = catalog.Handler{Name: "calls", MaxAttempts: 3, Timeout: time.Second}
+	b := &bench{services: &heard{}, broker: &told{}, catalog: &catalog.Catalog{Contracts: c.Contracts, Queues: []catalog.Queue{queue}}}
+	b.Handler, err = worker.New(config(t, func(w *worker.Config) {
+		b.store = &storetest.Counter{Store: w.Store}
+		w.Catalog, w.Store, w.Publisher = b.catalog, b.store, b.broker
+		w.Handlers = func(r *handler.Registry) {
+			run := func(context.Context, handler.Event) (handler.Effect, error) {
+				t.Error("it was run")
+				return handler.Effect{}, nil
+			}
+			r.Leased("calls", handler.Leased{Do: run, SafeToRepeat: true})
+		}
+	}))
+	require.NoError(t, err)
+	require.Equal(t, "handler_without_plan", b.try(t, ops.Try{Queue: "orders", Message: messageOf(t, b.catalog, queue, "order.calls", "e1")}).Reason)
 }

@@ -237,7 +237,8 @@ func readCheckpoint(signed []byte, verifierKey string) (Proven, []byte, error) {
 func (p *Proven) name(c tlog.Checkpoint, rest string) error {
 	parts := strings.Split(c.Origin, "/")
 	hash, isSeal := strings.CutPrefix(strings.TrimSuffix(rest, "\n"), extension)
-	if len(parts) != 4 || parts[0] != originBegins || !isSeal || c.Size == 0 || c.Size > math.MaxInt32 {
+	sum, err := hex.DecodeString(hash)
+	if err != nil || len(sum) != len(c.Hash) || hex.EncodeToString(sum) != hash || len(parts) != 4 || parts[0] != originBegins || !isSeal || c.Size == 0 || c.Size > math.MaxInt32 {
 		return fmt.Errorf("%w: the checkpoint is not that of a seal", ErrProof)
 	}
 	var failed [3]error

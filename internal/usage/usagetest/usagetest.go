@@ -238,28 +238,29 @@ func (w *world) apply(e *event, at bucket, plan string) {
 }
 
 // try delivers an event as the worker does.
-func (w *world) try(e *event, look bool) (dedupe.Seen, error) {
+func (w *world) try(e *event, look bool) error {
 	body, _, err := w.catalog.Contracts.Compose(contract.Of(&contract.Event{Type: "usage_tracking", Version: 1, Data: map[string]any{
 		"subscription_id": e.subscription, "meter": e.meter, "quantity": e.quantity, "occurred_at": e.occurred.Format(time.RFC3339Nano),
 	}}), contract.Stamp{ID: e.id, At: e.occurred})
 	if err != nil {
-		return dedupe.Fresh, err
+		return err
 	}
 	at := handler.Event{Queue: "q", Tenant: usage.DefaultTenant, ID: e.id, Type: "usage_tracking", Body: body}
 	run := w.once.Begin(dedupe.Key(at.Queue, at.Tenant, e.id), dedupe.Record{Queue: at.Queue, Tenant: at.Tenant, EventID: e.id, PayloadHash: "sha256:A"}, remember)
-	return dedupetest.Effect(context.Background(), run, at, look, func(ctx context.Context, at handler.Event) (handler.Effect, error) {
+	_, err = dedupetest.Effect(context.Background(), run, at, look, func(ctx context.Context, at handler.Event) (handler.Effect, error) {
 		effect, err := handler.Typed(w.tracker.Track)(ctx, at)
 		if err == nil {
 			_, err = lane.Emit(w.catalog, at, &effect, w.now)
 		}
 		return effect, err
 	})
+	return err
 }
 
 // deliver delivers an event, without faults, and has the model do the same.
 func (w *world) deliver(t *rapid.T, e *event, look bool) {
 	at, plan, reason := w.expect(e)
-	_, err := w.try(e, look)
+	err := w.try(e, look)
 	switch {
 	case e.counted:
 		require.NoError(t, err, "a duplicate is an answer")
@@ -292,7 +293,7 @@ func (w *world) faulty(t *rapid.T) {
 	e := w.add(t)
 	at, plan, reason := w.expect(e)
 	lost := w.lose
-	_, _ = w.try(e, false) // the worker that hears it is gone
+	_ = w.try(e, false) // the worker that hears it is gone
 	reached := reason == ""
 	if w.lose, w.refuse = false, false; reached && lost {
 		w.apply(e, at, plan)
@@ -305,7 +306,7 @@ func (w *world) meet(t *rapid.T) {
 	first, second := w.add(t), w.add(t)
 	w.before = func() { w.deliver(t, second, false) }
 	at, plan, reason := w.expect(first)
-	_, err := w.try(first, false)
+	err := w.try(first, false)
 	if w.before != nil { // it had nothing to commit
 		w.before = nil
 		w.deliver(t, second, false)

@@ -322,7 +322,7 @@ locals {
 
         order_id_metadata_key = try(s.order_id_metadata_key, "")
 
-        events           = try(s.events, {})
+        events = try(s.events, {})
       }
     }
     targets   = local.targets

@@ -146,8 +146,8 @@ var cases = []stackCase{
 	{"a notification that names nobody is a dead letter", notificationRefused},
 	{"an event is fanned out once, later where the store is down, and not where it is too old", fannedOutOnce},
 	{"a financial event is one entry of the books, and is undone once", journalKept},
-	{"the books are read, proven and mended from a terminal", booksRead},
 	{"usage is counted once in its period, corrected, and warned of once", usageCounted},
+	{"the books are read, proven and mended from a terminal", booksRead},
 	{"each type of each queue that a service works for ends as it should", everyQueue},
 	{"no personal value is anywhere behind the door", noPersonalData}, // the last case: it looks at the data of all others
 }

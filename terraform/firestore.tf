@@ -33,7 +33,6 @@ locals {
     refunds = ["reserved_at", "settled_at"]
 
     orders              = ["items", "history", "created_at", "updated_at", "payment_due", "total"]
-    stock               = ["available", "reserved", "sold"]
     usage               = ["start", "end", "used", "entries", "counted_at"]
     usageEntries        = ["quantity", "occurred_at", "counted_at"]
     subscriptionPeriods = ["start", "end", "told_at"]

@@ -59,7 +59,7 @@ type Effect struct {
 // Emission is a message for a queue or a topic.
 type Emission struct {
 	To          string // the id of a queue or topic that the catalog lists for the handler
-	RoutingKey  string // matched with bindings; empty: the type of the body
+	RoutingKey  string // matched with the bindings of a shared topic; a queue named by To needs none
 	OrderingKey string // keeps messages in order; empty: the message waits for none
 	// Since is when what it tells of was first published: its age, and so its message TTL, counts
 	// from then. Zero: from its own publishing.

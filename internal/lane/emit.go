@@ -51,6 +51,8 @@ func Emit(c *catalog.Catalog, event handler.Event, effect *handler.Effect, now t
 		if q, ok := c.Queue(emission.To); ok {
 			knownAs = q.EventID(id, body.IdempotencyKey())
 			topic, message.Attributes = q.Topic(), q.Addressed(message.Attributes)
+		} else if emission.RoutingKey == "" { // on a shared topic nobody takes what has none
+			message.Attributes[contract.AttrRoutingKey] = message.Attributes[contract.AttrEventType]
 		}
 		e.IDs = append(e.IDs, knownAs)
 		from := Source{Queue: event.Queue, Tenant: event.Tenant, EventID: event.ID}

@@ -277,7 +277,7 @@ func (k keeper) follow(event handler.Event, o Order, version store.Version, way 
 			if e.emits == tellsCancelled {
 				news.Reason = o.Reason
 			}
-			effect.Emit = append(effect.Emit, handler.Emission{To: k.news, Body: message(event, e.emits, news)})
+			effect.Emit = append(effect.Emit, handler.Emission{To: k.news, RoutingKey: e.emits, Body: message(event, e.emits, news)})
 		}
 	}
 	effect.Result = code(o)

@@ -105,7 +105,7 @@ func way(o orders.Order) string {
 func news(effect handler.Effect) (now, delayed []string) {
 	for _, e := range effect.Emit {
 		if _, eventType := e.Body.Identity(); e.Due.IsZero() {
-			now = append(now, eventType)
+			now = append(now, e.RoutingKey) // which the bindings of its topic are matched with
 		} else {
 			delayed = append(delayed, eventType)
 		}
@@ -283,6 +283,26 @@ func TestASecondPaymentOfAnOrderIsForAPerson(t *testing.T) {
 	require.Equal(t, "already_confirmed", s.tell(t, paid("e4", "")).Result, "nobody can tell")
 	require.Equal(t, "paid_twice", s.refused(t, paid("e5", "p2")).Reason)
 	require.Equal(t, "p1", s.order(t, "o1").PaymentID)
+}
+
+// TestOfTwoEndsAtOnceOneIsWritten: a payment fails while the order is being confirmed.
+func TestOfTwoEndsAtOnceOneIsWritten(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	s.stocked(t, "cap", 2)
+	s.tell(t, orderstest.Created("e1", "o1", "cap 2"))
+	between := false
+	on := &storetest.Faults{Store: s.Shop.Store, OnCommit: func(_ context.Context, _ []store.Write, do func() error) error {
+		if !between {
+			between = true
+			s.tell(t, orderstest.About("e2", "order.payment_failed", "o1"))
+		}
+		return do()
+	}}
+	_, err := s.Deliver(t.Context(), on, orderstest.About("e3", "order.payment_confirmed", "o1"), false)
+	require.Equal(t, "paid_after_cancelled", retry.Decide(err).Reason)
+	require.Equal(t, orders.OrderCancelled, s.order(t, "o1").State)
+	require.Equal(t, [3]int64{2, 0, 0}, s.pieces(t, "cap"))
 }
 
 // TestEveryEventAtEveryStateOfRestIsAnsweredByTheTable brings an order to each state, and tells it

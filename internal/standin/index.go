@@ -105,7 +105,7 @@ func spelled(value any) (key []byte, ok bool) {
 
 // appendTime appends a time in microseconds, so that the bytes have the order of the times.
 func appendTime(to []byte, at time.Time) []byte {
-	return binary.BigEndian.AppendUint64(to, uint64(at.UnixMicro())^(1<<63)) //nolint:gosec // the same bits
+	return binary.BigEndian.AppendUint64(to, uint64(at.UnixMicro())^(1<<63))
 }
 
 // keeper keeps the indexes in one transaction that writes.

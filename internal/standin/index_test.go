@@ -153,7 +153,7 @@ func record(i int) store.Write {
 	if i%1000 == 0 {
 		status = "FAILED"
 	}
-	return store.Create(store.Key{Collection: "events", ID: fmt.Sprintf("%08x-%d", uint32(i)*2654435761, i)}, map[string]any{ //nolint:gosec // spread by the golden ratio
+	return store.Create(store.Key{Collection: "events", ID: fmt.Sprintf("%08x-%d", uint32(i)*2654435761, i)}, map[string]any{
 		"queue": "orders", "tenant": "default", "event_id": fmt.Sprint(i), "event_type": "order.paid", "status": status, "hour": at.Format("2006-01-02T15"),
 		"payload_hash": strings.Repeat("0", 64), "attempts": int64(1), "correlation_id": fmt.Sprint("c", i), "created_at": at, "updated_at": at,
 		"expire_at": at.Add(720 * time.Hour), "message_id": fmt.Sprint(i), "names": []any{"default", "orders"},

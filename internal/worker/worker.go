@@ -125,7 +125,6 @@ func Check(c *catalog.Catalog) error {
 	usage.Register(registry, c, nil, time.Now) // never read
 	journal.Register(registry, journal.Deps{Catalog: c})
 	orders.Register(registry, c, struct{ store.Getter }{}, time.Now) // never read
-	usage.Register(registry, c, nil, time.Now)                       // never read
 	for _, t := range c.TargetsOf("") {
 		targets[t.Name] = &delivery.Target{} // registered, and never called
 	}
@@ -147,7 +146,6 @@ func New(config Config) (*Worker, error) {
 		billing.Subscriptions{Store: config.Store, Updates: updates, Now: config.Now})
 	keeper := registerEndpoints(registry, config)
 	notifications.Register(registry, config.Catalog)
-	orders.Register(registry, config.Catalog, config.Store, config.Now)
 	usage.Register(registry, config.Catalog, config.Store, config.Now)
 	journal.Register(registry, journal.Deps{
 		Catalog: config.Catalog, Store: config.Store, Calendar: journal.NewCalendar(config.Store, config.Now), Now: config.Now,

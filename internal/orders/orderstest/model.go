@@ -110,9 +110,10 @@ func Run(t *testing.T, open func(t *testing.T) store.Store) {
 			w.stock(rt, product, rapid.Int64Range(0, 4).Draw(rt, "stock of "+product))
 		}
 		rt.Repeat(map[string]func(*rapid.T){
-			"an event is published": w.publish,
-			"a worker gets one":     w.deliver,
-			"a worker goes on":      w.goOn,
+			"an event is published":                       w.publish,
+			"a worker gets one":                           w.deliver,
+			"two workers get one each of an order's ends": w.race,
+			"a worker goes on":                            w.goOn,
 			"time passes": func(t *rapid.T) {
 				w.Wait(rapid.SampledFrom([]time.Duration{time.Minute, 14*time.Minute + 30*time.Second, 16 * time.Minute}).Draw(t, "wait"))
 			},
@@ -159,6 +160,23 @@ func (w *world) deliver(t *rapid.T) {
 	w.workers[free].start(func(on store.Store) {
 		_, _ = w.Deliver(context.Background(), on, e, look) // what failed comes again
 	})
+}
+
+// race gives two workers that are free two ends of one order, so that both may read it before either
+// of them writes.
+func (w *world) race(t *rapid.T) {
+	order := rapid.SampledFrom([]string{"o1", "o2", "o3", "o4"}).Draw(t, "order")
+	kinds := []string{"order.payment_confirmed", "order.payment_failed"}
+	for _, a := range w.workers {
+		if a.running || len(kinds) == 0 {
+			continue
+		}
+		e := About(fmt.Sprint("e", len(w.events)), kinds[0], order)
+		w.events, kinds = append(w.events, e), kinds[1:]
+		a.start(func(on store.Store) {
+			_, _ = w.Deliver(context.Background(), on, e, false) // what failed comes again
+		})
+	}
 }
 
 func (w *world) goOn(t *rapid.T) {

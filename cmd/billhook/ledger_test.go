@@ -1,3 +1,5 @@
+// This file is over 400 lines: the commands of the books are tried on one set of books.
+
 package main
 
 import (

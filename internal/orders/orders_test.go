@@ -470,7 +470,7 @@ func TestTheDocumentedDiagramAndTableAreThoseOfTheCode(t *testing.T) {
 		want = before + mark + text + "<!-- end -->" + after
 	}
 	if *update {
-		require.NoError(t, os.WriteFile(path, []byte(want), 0o644)) //nolint:gosec // a page of the docs
+		require.NoError(t, os.WriteFile(path, []byte(want), 0o644))
 		have = []byte(want)
 	}
 	require.Equal(t, want, string(have), "run: go test ./internal/orders -run Documented -update")

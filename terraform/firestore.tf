@@ -32,7 +32,7 @@ locals {
 
     refunds = ["reserved_at", "settled_at"]
 
-    orders              = ["items", "history", "created_at", "updated_at", "payment_due", "total"]
+    orders              = ["items", "history", "created_at", "updated_at", "payment_due"]
     usage               = ["start", "end", "used", "entries", "counted_at"]
     usageEntries        = ["quantity", "occurred_at", "counted_at"]
     subscriptionPeriods = ["start", "end", "told_at"]

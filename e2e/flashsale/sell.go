@@ -46,7 +46,12 @@ func (s *stack) sell(ctx context.Context, asked sale, stdout io.Writer) (took ti
 	if err != nil {
 		return took, err
 	}
-	door := &door{url: s.door.URL + "/queues/orders-process/messages", signer: signer}
+	runs, err := declared()
+	if err != nil {
+		return took, err
+	}
+	queue, _ := runs.HandledBy(taker)
+	door := &door{url: s.door.URL + "/queues/" + queue.ID + "/messages", signer: signer}
 	began := time.Now()
 	group, life := errgroup.WithContext(ctx)
 	raging, calm := context.WithCancel(life)

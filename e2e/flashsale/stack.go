@@ -22,14 +22,15 @@ import (
 	"billhook/e2e"
 	"billhook/emulator"
 	"billhook/internal/gcp/firestore"
+	"billhook/internal/notifications"
 	"billhook/internal/standin"
 	"billhook/internal/store"
 )
 
 const project = "flashsale"
 
-// queues are those that run.
-var queues = []string{"orders-process", "notifications-fanout", "notifications-send"}
+// taker is the handler of new orders.
+const taker = "orders.create"
 
 // What production takes for a call: the whole of it, there and back.
 const (
@@ -124,13 +125,30 @@ func emulated(ctx context.Context, _ string) (*place, error) {
 	return p, nil
 }
 
-// declared is the shipped catalog of the queues that run.
+// declared is the shipped catalog of the queues that run: that of the orders, and those that tell
+// their buyers.
 func declared() (*catalog.Catalog, error) {
 	c, err := catalog.Load("")
 	if err != nil {
 		return nil, err
 	}
-	return c.Only(queues)
+	var ids []string
+	send, _ := c.EmitsTo(notifications.FanOut)
+	for _, handler := range []string{taker, notifications.FanOut} {
+		q, _ := c.HandledBy(handler)
+		ids = append(ids, q.ID)
+	}
+	return c.Only(append(ids, send.ID))
+}
+
+// enabled are the ids of the queues that run.
+func enabled(c *catalog.Catalog) (ids []string) {
+	for _, q := range c.Queues {
+		if q.Enabled {
+			ids = append(ids, q.ID)
+		}
+	}
+	return ids
 }
 
 // stack is a Billhook of a door and two workers.
@@ -182,7 +200,7 @@ func (s *stack) start(ctx context.Context, open func(context.Context, string) (*
 	s.environment = append([]string{
 		"HOST=127.0.0.1", "PORT=0", "METRICS_PORT=0", "GOOGLE_CLOUD_PROJECT=" + project, "PUSH_AUTH=none",
 		"WEBHOOK_SECRET_PAYNOW=" + e2e.Secret, "WEBHOOK_SIGNING_SECRET=" + e2e.Secret, "PATH=" + os.Getenv("PATH"), "HOME=" + s.folder,
-		"PUBSUB_EMULATOR_HOST=" + s.broker, "FIRESTORE_EMULATOR_HOST=" + s.database, "QUEUES=" + strings.Join(queues, ","),
+		"PUBSUB_EMULATOR_HOST=" + s.broker, "FIRESTORE_EMULATOR_HOST=" + s.database, "QUEUES=" + strings.Join(enabled(runs), ","),
 	}, e2e.TargetsAt(s.buyers.URL)...)
 	for i := range s.workers {
 		if err := s.work(ctx, i); err != nil {

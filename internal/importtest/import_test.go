@@ -31,8 +31,8 @@ var floors = []struct {
 		"internal/failpoint", "internal/alarm",
 	}},
 	{"stores", true, []string{
-		"catalog", "internal/dedupe", "internal/handler", "internal/ledger", "internal/deadletter", "internal/lane", "internal/twophase", "internal/audit", "internal/customers", "internal/products", "internal/endpoints", "internal/payments", "internal/orders",
-		"internal/backlog", "internal/usage", "internal/journal", "internal/ledger/seal", "internal/dryrun",
+		"catalog", "internal/dedupe", "internal/handler", "internal/ledger", "internal/ledger/seal", "internal/deadletter", "internal/lane", "internal/twophase", "internal/audit", "internal/customers", "internal/products", "internal/endpoints", "internal/payments", "internal/orders",
+		"internal/backlog", "internal/usage", "internal/journal", "internal/dryrun",
 	}},
 	{"services and adapters", false, []string{
 		"internal/webhook", "internal/push", "internal/ops", "internal/tasks", "internal/billing", "internal/notifications", "internal/delivery", "internal/gcp", "internal/standin", "internal/importer",

@@ -200,7 +200,7 @@ func readCheckpoint(signed []byte, verifierKey string) (Proven, []byte, error) {
 		return Proven{}, nil, fmt.Errorf("%w: the checkpoint does not end", ErrProof)
 	}
 	text = append(bytes.Clone(text), '\n')
-	var known note.Verifiers = note.VerifierList()
+	known := note.VerifierList()
 	if verifierKey != "" {
 		verifier, err := note.NewVerifier(verifierKey)
 		if err != nil {

@@ -56,32 +56,19 @@ func VerifyRest(ctx context.Context, from Reader, at string) (Verified, error) {
 	if at != "" && !ok {
 		return done, ErrPage
 	}
-	var all int64
 	if at == "" {
-		var err error // first all, then each: what is posted meanwhile counts as seen
-		if all, err = count(ctx, from, nil); err != nil {
+		if seen, err := allSeen(ctx, from); seen || err != nil {
 			return done, err
-		}
-	}
-	tenants, err := Tenants(ctx, from)
-	if err != nil {
-		return done, err
-	}
-	if at == "" {
-		for _, tenant := range tenants {
-			n, err := count(ctx, from, map[string]any{"tenant": tenant})
-			if err != nil {
-				return done, err
-			}
-			all -= n
-		}
-		if all <= 0 {
-			return done, nil
 		}
 	}
 	page, err := from.Query(ctx, store.Query{Collection: ledger.Entries, After: after, Limit: store.MaxPage})
 	if err != nil {
 		return done, fmt.Errorf("seal: read entries: %w", err)
+	}
+	// The tenants after the entries: whoever is sealed meanwhile is one of them.
+	tenants, err := Tenants(ctx, from)
+	if err != nil {
+		return done, err
 	}
 	for _, doc := range page.Documents {
 		if tenant, _ := doc.Fields["tenant"].(string); slices.Contains(tenants, tenant) {
@@ -96,6 +83,27 @@ func VerifyRest(ctx context.Context, from Reader, at string) (Verified, error) {
 		done.Next = entriesPage + page.Next
 	}
 	return done, nil
+}
+
+// allSeen reports whether the tenants have as many entries as there are. What is posted meanwhile
+// counts as seen.
+func allSeen(ctx context.Context, from store.Querier) (bool, error) {
+	all, err := count(ctx, from, nil)
+	if err != nil {
+		return false, err
+	}
+	tenants, err := Tenants(ctx, from)
+	if err != nil {
+		return false, err
+	}
+	for _, tenant := range tenants {
+		n, err := count(ctx, from, map[string]any{"tenant": tenant})
+		if err != nil {
+			return false, err
+		}
+		all -= n
+	}
+	return all <= 0, nil
 }
 
 func count(ctx context.Context, from store.Querier, match map[string]any) (int64, error) {

@@ -226,7 +226,7 @@ func TestATenantThatCannotBeSealedKeepsNoOtherFromIt(t *testing.T) {
 	key := store.Key{Collection: seal.Seals, ID: seal.ID("acme", 1)}
 	doc, err := s.Get(t.Context(), key)
 	require.NoError(t, err)
-	doc.Fields["running"] = map[string]any{}
+	doc.Fields["running"].(map[string]any)["2026-11"].(map[string]any)["2200:tax"].(map[string]any)["SGD"].(map[string]any)["credit"] = int64(2)
 	_, err = s.Commit(t.Context(), []store.Write{store.Set(key, doc.Fields)})
 	require.NoError(t, err)
 	post(t, s, sale("acme", "c", "2026-11", 100, 0), sale("beta", "d", "2026-11", 200, 0))

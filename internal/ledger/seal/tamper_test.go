@@ -14,6 +14,7 @@ import (
 	"billhook/internal/ledger"
 	"billhook/internal/ledger/seal"
 	"billhook/internal/store"
+	"billhook/internal/store/storetest"
 )
 
 // books is a copy of a small store in memory, for changes that no store would make.
@@ -306,4 +307,24 @@ func TestAPageThatIsNoneIsRefused(t *testing.T) {
 	}
 	_, err := seal.VerifyRest(t.Context(), all, "x")
 	require.ErrorIs(t, err, seal.ErrPage)
+}
+
+// A seal that is made between any two reads of a verification is no finding, nor is a tenant's first.
+func TestASealThatIsMadeMeanwhileIsNoFinding(t *testing.T) {
+	t.Parallel()
+	for read := range 16 {
+		s := open(t)
+		post(t, s, sale("acme", "a", "2026-11", 100, 0))
+		run(t, s)
+		post(t, s, sale("acme", "b", "2026-11", 100, 0), sale("beta", "c", "2026-11", 100, 0))
+		faults := &storetest.Faults{Store: s}
+		n := 0
+		faults.OnRead = func(do func() error) error {
+			if n++; n == read+1 {
+				run(t, s)
+			}
+			return do()
+		}
+		require.NoError(t, seal.VerifyAll(t.Context(), faults, func(f seal.Finding) { require.Fail(t, "a finding", "before read %d: %+v", read, f) }))
+	}
 }

@@ -11,6 +11,8 @@ PLANTED ?=
 CHAOS ?=
 BURST ?=
 ISOLATION ?=
+BOOKS ?=
+FLASHSALE ?=
 IMPORTS ?=
 TOPOLOGY ?=
 BENCH ?= .
@@ -92,6 +94,13 @@ burst: ## the cost of a forgotten product and of 64 senders at once to others, b
 .PHONY: isolation
 isolation: ## what a target that means harm, or a flood, costs the other queues: time and memory, with and without: ISOLATION="-rounds 3"
 	@go run ./e2e/isolation $(ISOLATION)
+
+.PHONY: books
+books: ## 100,000 journal entries of 20 tenants posted, sealed, verified, and what that costs: BOOKS="-entries 10000"
+	@go run ./e2e/books $(BOOKS)
+.PHONY: flashsale
+flashsale: ## 3,000 orders at once for 100 pieces, two workers under kill -9: FLASHSALE="-stack emulators"
+	@go run ./e2e/flashsale $(FLASHSALE)
 
 .PHONY: ci
 ci: ## everything that CI runs

@@ -11,6 +11,7 @@ package catalog
 
 import (
 	"cmp"
+	"io/fs"
 	"maps"
 	"slices"
 	"time"
@@ -34,6 +35,11 @@ type Catalog struct {
 	Notifications map[string][]string
 	Targets       map[string]Target // the services that handlers post to, by name
 	Endpoints     Endpoints         // the addresses that third parties register
+	Journal       Journal           // the accounts of the books, and the rules that make entries of events
+	Usage         Usage             // which usage is counted, and of what somebody is warned
+
+	files fs.FS    // that it was read from; nil: none
+	only  []string // the queues that it was narrowed to; none: all
 }
 
 // Queue is one queue: its push subscription to a topic, its dead letters and the rules of
@@ -169,6 +175,12 @@ type Handler struct {
 	// Emits are ids of queues, shared topics and outbound topics. The worker refuses an emission
 	// to any other, and Terraform grants the right to publish by it.
 	Emits []string `json:"emits"`
+	// EmitsIfRun are ids of queues that it emits to where they run, and that need not run. Those
+	// that do are among Emits too.
+	EmitsIfRun []string `json:"emits_if_run"`
+	// WaitsFor is how long it waits for the event that must follow; 0: it waits for none. What it does
+	// then is its own.
+	WaitsFor time.Duration `json:"waits_for"`
 	// Calls are names of targets that a handler of Go calls: its worker has their addresses and
 	// secrets. A post says its target itself.
 	Calls []string `json:"calls"`
@@ -230,6 +242,9 @@ type Source struct {
 	// UIDMetadataKey is the body path that may carry the uid, such as
 	// checkout.metadata.uid; empty: no metadata is trusted.
 	UIDMetadataKey string `json:"uid_metadata_key"`
+	// OrderIDMetadataKey is the body path that may carry the id of the shop's own order, such as
+	// checkout.metadata.order_id.
+	OrderIDMetadataKey string `json:"order_id_metadata_key"`
 	// Events is event type -> queue id; a type that is not in it is ignored.
 	Events map[string]string `json:"events"`
 }

@@ -181,6 +181,24 @@ func (r *reader) checkEmissions(place string, q Queue, c *Catalog) {
 	}
 }
 
+// maxWaitsFor is the longest that anything is delayed; see package lane.
+const maxWaitsFor = 30 * 24 * time.Hour
+
+// checkIfRun checks what handlers emit to where it runs: ids of queues, each once, and not listed
+// among what they emit to in any case.
+func (r *reader) checkIfRun(place string, q Queue, c *Catalog) {
+	for eventType, h := range q.Handlers {
+		require := r.requirer(place)
+		require(h.WaitsFor <= maxWaitsFor, handlerPath(eventType)+".waits_for", "must be at most 2592000s")
+		for i, id := range h.EmitsIfRun {
+			known := slices.ContainsFunc(c.Queues, func(other Queue) bool { return other.ID == id })
+			path := handlerPath(eventType) + ".emits_if_run"
+			require(known, path, "no queue has the id "+shown(id))
+			require(!slices.Contains(h.EmitsIfRun[:i], id) && !slices.Contains(h.Emits, id), path, "lists "+shown(id)+" twice")
+		}
+	}
+}
+
 func handlerPath(eventType string) string { return "handlers." + shown(eventType) }
 
 func (r *reader) checkBackoff(place, path string, p retry.Policy, attempts int) {
@@ -221,6 +239,8 @@ func (r *reader) checkSource(place string, s Source) {
 	require((s.RatePerSecond > 0) == (s.Burst > 0), "burst", "must be above 0 where rate_per_second is, and only there")
 	require(s.UIDMetadataKey == "" || s.Scheme == SchemePayNow, "uid_metadata_key", "is for the paynow scheme alone")
 	require(s.UIDMetadataKey == "" || metadata.MatchString(s.UIDMetadataKey), "uid_metadata_key", "must be checkout.metadata. and one name of letters, digits and _")
+	require(s.OrderIDMetadataKey == "" || (s.Scheme == SchemePayNow && metadata.MatchString(s.OrderIDMetadataKey)), "order_id_metadata_key", "is for the paynow scheme alone, and must be checkout.metadata. and one name of letters, digits and _")
+	require(s.OrderIDMetadataKey == "" || s.OrderIDMetadataKey != s.UIDMetadataKey, "order_id_metadata_key", "must be another one than uid_metadata_key")
 	require(len(s.Events) > 0, "events", "there is none")
 	for eventType := range s.Events {
 		require(eventName.MatchString(eventType), "events."+shown(eventType), "must be an event type: at most 64 of letters, digits and _ . -, beginning with a letter")

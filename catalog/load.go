@@ -33,8 +33,9 @@ const (
 var embedded embed.FS
 
 // Load reads and checks the catalog: from the folder dir or, with an empty dir, the built-in
-// one. A folder may lack topics.yaml, targets.yaml and notifications.yaml; without messages.yaml it has that of the
-// program. The error joins every mistake, one a line, each with file, queue and key.
+// one. A folder may lack topics.yaml, targets.yaml, notifications.yaml and journal.yaml; without
+// messages.yaml it has that of the program, and without usage.yaml the program's limits of usage.
+// The error joins every mistake, one a line, each with file, queue and key.
 func Load(dir string) (*Catalog, error) {
 	if dir == "" {
 		return load(embedded)
@@ -43,7 +44,7 @@ func Load(dir string) (*Catalog, error) {
 }
 
 func load(files fs.FS) (*Catalog, error) {
-	c := &Catalog{Products: map[string]Product{}, Sources: map[string]Source{}, Targets: map[string]Target{}, Notifications: map[string][]string{}}
+	c := &Catalog{files: files, Products: map[string]Product{}, Sources: map[string]Source{}, Targets: map[string]Target{}, Notifications: map[string][]string{}}
 	r := &reader{unread: map[string]bool{}}
 	c.Contracts = r.readContracts(files)
 	r.unread[messagesFile] = len(r.mistakes) > 0
@@ -68,6 +69,13 @@ func load(files fs.FS) (*Catalog, error) {
 	if file, ok := r.file(files, notificationsFile, "notifications"); ok && haveQueues {
 		c.readNotifications(r, file["notifications"])
 	}
+	if file, ok := r.file(files, journalFile, "unmapped", "accounts", "rules"); haveQueues {
+		if !ok {
+			file = nil
+		}
+		c.readJournal(r, file)
+	}
+	c.readUsage(r, files)
 	if len(r.mistakes) == 0 {
 		return c, nil
 	}
@@ -94,7 +102,7 @@ func (r *reader) file(files fs.FS, name string, keys ...string) (map[string]*yam
 // root parses a file. One that may be missing is then no mistake.
 func (r *reader) root(files fs.FS, name string) (root *yaml.Node, ok bool) {
 	data, err := fs.ReadFile(files, name)
-	if errors.Is(err, fs.ErrNotExist) && slices.Contains([]string{topicsFile, targetsFile, notificationsFile}, name) {
+	if errors.Is(err, fs.ErrNotExist) && slices.Contains([]string{topicsFile, targetsFile, notificationsFile, journalFile}, name) {
 		return nil, false
 	}
 	if err == nil {
@@ -202,6 +210,10 @@ func (c *Catalog) readQueues(r *reader, file map[string]*yaml.Node, names map[st
 	})
 	c.OutboundTopics = r.readTopics(file["outbound_topics"], queuesFile, "outbound_topics", outboundPlace, names)
 	posts := map[string]Post{}
+	for i, q := range c.Queues {
+		r.checkIfRun(places[i], q, c)
+	}
+	c.emitIfRun()
 	for i, q := range c.Queues {
 		r.checkEmissions(places[i], q, c)
 		r.checkPosts(places[i], q, c, posts)

@@ -19,7 +19,7 @@ const messagesFile = "messages.yaml"
 // readContracts compiles what the file declares. A folder without the file has what is
 // built in.
 func (r *reader) readContracts(files fs.FS) *contract.Set {
-	if _, err := fs.Stat(files, messagesFile); errors.Is(err, fs.ErrNotExist) {
+	if _, err := fs.ReadFile(files, messagesFile); errors.Is(err, fs.ErrNotExist) {
 		files = embedded
 	}
 	root, ok := r.root(files, messagesFile)

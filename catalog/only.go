@@ -25,10 +25,12 @@ func (c *Catalog) Only(names []string) (*Catalog, error) {
 	}
 	running, mistakes := c.named(names)
 	only := *c
+	only.only = names
 	only.Queues = slices.Clone(c.Queues)
 	for i := range only.Queues {
 		only.Queues[i].Enabled = running[only.Queues[i].ID]
 	}
+	only.emitIfRun()
 	only.TasksPool = only.tasksPool(c.TasksPool)
 	mistakes = append(mistakes, only.needs()...)
 	only.OutboundTopics = slices.DeleteFunc(slices.Clone(c.OutboundTopics), func(t Topic) bool { return !only.emits(t.ID) })
@@ -52,6 +54,26 @@ func (c *Catalog) emits(topic string) bool {
 		return q.Enabled && slices.ContainsFunc(slices.Collect(maps.Values(q.Handlers)), func(h Handler) bool { return slices.Contains(h.Emits, topic) })
 	})
 	return ok
+}
+
+// emitIfRun has each handler emit to those of its EmitsIfRun that are enabled, and to no other of them.
+func (c *Catalog) emitIfRun() {
+	for i, q := range c.Queues {
+		handlers := maps.Clone(q.Handlers)
+		for eventType, h := range handlers {
+			if len(h.EmitsIfRun) == 0 {
+				continue
+			}
+			h.Emits = slices.DeleteFunc(slices.Clone(h.Emits), func(id string) bool { return slices.Contains(h.EmitsIfRun, id) })
+			for _, id := range h.EmitsIfRun {
+				if to, ok := c.Queue(id); ok && to.Enabled {
+					h.Emits = append(h.Emits, id)
+				}
+			}
+			handlers[eventType] = h
+		}
+		c.Queues[i].Handlers = handlers
+	}
 }
 
 // pools are the pools that have an enabled queue, by name.

@@ -72,20 +72,44 @@ func TestADeploymentThatLacksWhatItNeedsIsRefusedWithTheReason(t *testing.T) {
 		want  string
 	}{
 		"a queue that there is not":  {[]string{"paynow-event"}, "QUEUES: no queue has the id or alias paynow-event"},
-		"a queue that is not on":     {[]string{"orders-process"}, "QUEUES: queue orders-process is not enabled in the catalog"},
+		"a queue that is not on":     {[]string{"events-low"}, "QUEUES: queue events-low is not enabled in the catalog"},
 		"a queue twice":              {[]string{"sub-plan-change", "q:sub:plan_change"}, "QUEUES: queue sub-plan-change is named twice"},
 		"nothing between two commas": {[]string{"sub-plan-change", " "}, "QUEUES: an entry is empty"},
 		"a queue that emits to one that does not run": {
 			[]string{"paynow-events"}, "QUEUES: queue paynow-events emits to queue pay-subscription-update, which does not run here: name it too",
+		},
+		"a queue that tells a topic that nobody takes from": {
+			[]string{"orders-process"}, "QUEUES: queue orders-process emits to topic notifications, and no queue that takes messages of it runs here: name one too",
 		},
 		"several mistakes": {
 			[]string{"paynow-events", "nobody"},
 			"QUEUES: no queue has the id or alias nobody\nQUEUES: queue paynow-events emits to queue pay-subscription-update, which does not run here: name it too",
 		},
 	} {
-		_, err := shipped.Only(test.names)
+		off := *shipped
+		off.Queues = slices.Clone(shipped.Queues)
+		off.Queues[slices.IndexFunc(off.Queues, func(q catalog.Queue) bool { return q.ID == "events-low" })].Enabled = false
+		_, err := off.Only(test.names)
 		require.EqualError(t, err, test.want, sentence)
 	}
+}
+
+// PayNow's payments confirm the shop's orders where these run, and do not need them to.
+func TestAHandlerEmitsToAQueueThatNeedNotRunOnlyWhereItDoes(t *testing.T) {
+	t.Parallel()
+	shipped, err := catalog.Load("")
+	require.NoError(t, err)
+	payNow := []string{"paynow-events", "pay-subscription-update"}
+	alone, err := shipped.Only(payNow)
+	require.NoError(t, err)
+	require.Empty(t, alone.EmitsOf("points.credit"))
+	with, err := shipped.Only(append(payNow, "orders-process", "notifications-fanout", "notifications-send"))
+	require.NoError(t, err)
+	require.Equal(t, []string{"orders-process"}, with.EmitsOf("points.credit"))
+	require.Equal(t, []string{"orders-process"}, shipped.EmitsOf("points.credit"), "a narrowed catalog leaves the whole one as it was")
+	again, err := with.Only(payNow)
+	require.NoError(t, err)
+	require.Empty(t, again.EmitsOf("points.credit"))
 }
 
 func TestATopicThatIsEmittedToNeedsAQueueThatTakesItsMessages(t *testing.T) {

@@ -66,8 +66,8 @@ func TestWhatHoldsForEveryEndpointStandsInTheCatalog(t *testing.T) {
 	shipped, err := catalog.Load("")
 	require.NoError(t, err)
 	require.Equal(t, []string{"endpoint-events"}, shipped.EmitsOf("webhooks.deliver"))
-	require.Empty(t, shipped.EmitsOf("points.credit"))
-	require.Empty(t, shipped.EmitsOf("journal.post"), "its queue is not enabled")
+	require.Equal(t, []string{"orders-process"}, shipped.EmitsOf("points.credit"), "that queue runs")
+	require.Equal(t, []string{"fis-domain-events"}, shipped.EmitsOf("journal.post"))
 }
 
 func TestATargetOfADisabledQueueIsNeededByNobody(t *testing.T) {
@@ -110,10 +110,10 @@ func TestAHandlersNewsGoToTheQueueThatItEmitsTo(t *testing.T) {
 	told, ok := c.EmitsTo("subscriptions.record")
 	require.True(t, ok)
 	require.Equal(t, "pay-subscription-update", told.ID)
-	_, ok = c.EmitsTo("points.credit")
+	_, ok = c.EmitsTo("points.reverse")
 	require.False(t, ok, "it emits nothing")
 	_, ok = c.EmitsTo("journal.post")
-	require.False(t, ok, "its queue is not enabled")
+	require.False(t, ok, "it tells a topic, and no queue")
 }
 
 func TestEachMistakeOfATargetNamesFileTargetAndKey(t *testing.T) {

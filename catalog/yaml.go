@@ -213,6 +213,9 @@ func wanted(mistake *json.SemanticError) string {
 	if t := mistake.GoType; t == reflect.TypeFor[time.Duration]() || t == reflect.TypeFor[*time.Duration]() {
 		return `must be a duration in seconds, in quotes, such as "600s"`
 	}
+	if errors.Is(mistake.Err, errTerms) {
+		return errTerms.Error()
+	}
 	return "must be " + map[reflect.Kind]string{
 		reflect.String: "a string", reflect.Bool: "true or false", reflect.Int: "a whole number", reflect.Int64: "a whole number",
 		reflect.Float64: "a number", reflect.Slice: "a list", reflect.Struct: "a map", reflect.Map: "a map",

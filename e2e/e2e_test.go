@@ -35,6 +35,7 @@ import (
 	"billhook/internal/store"
 	"billhook/internal/store/storetest"
 	"billhook/internal/telemetry"
+	"billhook/internal/usage"
 	"billhook/internal/webhook"
 	"billhook/internal/webhook/samples"
 )
@@ -138,9 +139,15 @@ var cases = []stackCase{
 	{"a bulk with one bad item and one for later does the others at once", halfFailedBulk},
 	{"an old version of a document is superseded", oldVersion},
 	{"an event for analytics leaves no record, and may be lost", trackedWithoutRecord},
+	{"an order that PayNow says is paid is confirmed, told and shipped", shopOrderPaid},
+	{"an order whose payment does not come gives its pieces back", shopOrderTimesOut},
+	{"an order that is out of stock or not paid is cancelled, and says why", shopOrderCancelled},
 	{"an order's notifications go out once on each channel", orderNotified},
 	{"a notification that names nobody is a dead letter", notificationRefused},
 	{"an event is fanned out once, later where the store is down, and not where it is too old", fannedOutOnce},
+	{"a financial event is one entry of the books, and is undone once", journalKept},
+	{"usage is counted once in its period, corrected, and warned of once", usageCounted},
+	{"the books are read, proven and mended from a terminal", booksRead},
 	{"each type of each queue that a service works for ends as it should", everyQueue},
 	{"no personal value is anywhere behind the door", noPersonalData}, // the last case: it looks at the data of all others
 }
@@ -763,7 +770,7 @@ func noPersonalData(t *testing.T, s *stack) {
 	require.Subset(t, slices.Collect(maps.Keys(contracts)), []string{contract.PayNowV1, contract.EnvelopeV1})
 	delete(letters, "")
 	require.Greater(t, len(letters), 1, "the dead letters of more than one queue")
-	for _, collection := range []string{dedupe.Collection, deadletter.Collection, ledger.Accounts, ledger.Entries, billing.PaymentEventsCollection, customers.Collection, audit.Collection} {
+	for _, collection := range []string{dedupe.Collection, deadletter.Collection, ledger.Accounts, ledger.Entries, billing.PaymentEventsCollection, customers.Collection, audit.Collection, usage.Collection, usage.EntriesCollection, usage.PeriodsCollection} {
 		documents := s.documents(t, collection)
 		require.NotEmpty(t, documents, collection)
 		behind.WriteString(documents)

@@ -20,8 +20,10 @@ type Order struct {
 	OrderID    string
 	CustomerID string
 	// UID is in the checkout's metadata; empty: none.
-	UID   string
-	Lines []Line
+	UID string
+	// ShopOrder is the shop's own order that it pays for, in the checkout's metadata; empty: none.
+	ShopOrder string
+	Lines     []Line
 }
 
 // Refund is a refund of an order.
@@ -66,6 +68,9 @@ func (o Order) JSON() []byte {
 	metadata := object{"note": "Gift for Ilse"}
 	if o.UID != "" {
 		metadata["uid"] = o.UID
+	}
+	if o.ShopOrder != "" {
+		metadata["order_id"] = o.ShopOrder
 	}
 	lines := make([]object, 0, len(o.Lines))
 	for i, l := range o.Lines {

@@ -43,6 +43,7 @@ type Delivery struct {
 	MessageID string `json:"message_id"`
 	Outcome   string `json:"outcome"`
 	Reason    string `json:"reason"`
+	Ref       string `json:"ref"`
 	Status    int    `json:"status"`
 	Attempt   int    `json:"attempt"`
 }

@@ -12,6 +12,7 @@ import (
 	"billhook/e2e"
 	"billhook/internal/audit"
 	"billhook/internal/deadletter"
+	"billhook/internal/dryrun"
 	"billhook/internal/ledger"
 	"billhook/internal/ops"
 	"billhook/internal/products"
@@ -38,8 +39,33 @@ func (s *stack) refused(t *testing.T, method, path string, question any, status 
 	return got.Code
 }
 
-// productSet follows the runbook: the dead letter names the product, the product is set, and
-// the replay credits the order.
+// tried is what a trial says of an event: its outcome, and its reason or result.
+func (s *stack) tried(t *testing.T, eventID string) [2]string {
+	t.Helper()
+	var trial dryrun.Trial
+	s.ask(t, http.MethodPost, "/v1/ops/events/try", ops.Try{EventID: eventID}, &trial)
+	return [2]string{string(trial.Outcome), trial.Reason + trial.Result}
+}
+
+// differs reports whether a comparison lists the event.
+func (s *stack) differs(t *testing.T, eventID string) bool {
+	t.Helper()
+	for question := (ops.Compare{Queue: e2e.Queue, Since: "2h"}); ; {
+		var compared dryrun.Compared
+		s.ask(t, http.MethodPost, "/v1/ops/events/compare", question, &compared)
+		for _, d := range compared.Items {
+			if d.Would.EventID == eventID {
+				return true
+			}
+		}
+		if question.Page = compared.Next; question.Page == "" {
+			return false
+		}
+	}
+}
+
+// productSet follows the runbook: the dead letter names the product, the product is set, a trial
+// says that the order would be credited, and the replay credits it.
 func productSet(t *testing.T, s *stack) {
 	const product = "700000000000000997"
 	o := s.newOrder()
@@ -53,8 +79,13 @@ func productSet(t *testing.T, s *stack) {
 	require.Equal(t, product, item.Detail, "it says which product")
 	require.Equal(t, "product_unknown", s.refused(t, http.MethodGet, "/v1/ops/products/"+product, nil, http.StatusNotFound))
 	open := s.openLetters(t)
+	require.Equal(t, [2]string{"dead_lettered", "unknown_product"}, s.tried(t, o.EventID))
+	require.False(t, s.differs(t, o.EventID))
 
 	set := s.setProduct(t, product, 500)
+	require.Equal(t, [2]string{"processed", "credited"}, s.tried(t, o.EventID))
+	require.True(t, s.differs(t, o.EventID))
+	require.Zero(t, s.balance(t, ledger.UserPoints(o.UID)), "a trial credits nothing")
 	require.Equal(t, products.FromStore, set.Origin)
 	s.replay(t, item)
 	s.until(t, o.EventID, "processed")

@@ -27,7 +27,7 @@ locals {
   # kind that takes a number from a line. Its REDUCE_MEAN is exact; a percentile would be as
   # coarse as the buckets.
   log_metrics = {
-    oldest-seconds             = { about = "Age of the oldest message that a task has left unpublished.", filter = "jsonPayload.message=\"task\" AND jsonPayload.done.oldest_seconds>=0", label = "task", value = "jsonPayload.done.oldest_seconds", unit = "s" }
+    oldest-seconds             = { about = "Age of the oldest message that a task has left unpublished, or entry that it has left without a seal.", filter = "jsonPayload.message=\"task\" AND jsonPayload.done.oldest_seconds>=0", label = "task", value = "jsonPayload.done.oldest_seconds", unit = "s" }
     open-dead-letters          = { about = "Dead letters that nobody has dealt with.", filter = "jsonPayload.message=\"open dead letters\"", label = "queue", value = "jsonPayload.open", unit = "1" }
     oldest-dead-letter-seconds = { about = "How long the oldest open dead letter has waited.", filter = "jsonPayload.message=\"open dead letters\"", label = "queue", value = "jsonPayload.oldest_seconds", unit = "s" }
     orphans                    = { about = "Events that were claimed and never finished.", filter = "jsonPayload.message=\"orphan\"", label = "queue", value = null, unit = "1" }
@@ -195,6 +195,15 @@ locals {
       conditions = [for task in ["relay-outbox", "release-delayed"] : {
         name   = "${task}: oldest above ${var.alerts.outbox_oldest} s", above = var.alerts.outbox_oldest, period = "120s", align = "ALIGN_DELTA", reduce = "REDUCE_MEAN"
         filter = "${local.logged["oldest-seconds"]} AND metric.labels.task = \"${task}\""
+      }]
+    }
+    "unsealed" = {
+      runbook  = "unsealed"
+      severity = "ERROR"
+      about    = "An entry of the books was posted more than ${var.alerts.unsealed_oldest} s ago and has no seal: a change of it would not be found."
+      conditions = [{
+        name   = "oldest entry without a seal above ${var.alerts.unsealed_oldest} s", above = var.alerts.unsealed_oldest, period = "120s", align = "ALIGN_DELTA", reduce = "REDUCE_MEAN"
+        filter = "${local.logged["oldest-seconds"]} AND metric.labels.task = \"seal-journal\""
       }]
     }
     "tasks-stopped" = {

@@ -19,12 +19,23 @@ locals {
     outbox        = ["created_at", "message"]
     delayed       = ["created_at", "message"]
 
+    entries = ["created_at", "occurred_at", "posted_at", "lines", "order", "from", "to", "reverts", "leaf"]
+
+    seals      = ["previous", "root", "count", "sealed_at", "totals", "running", "periods"]
+    sealLeaves = ["leaves"]
+    sealHeads  = ["periods"]
+
     paynowCustomers = ["since", "taught_by"]
 
     endpoints     = ["url", "events", "secret", "old_secret", "created_at", "changed_at", "failing_since"]
     endpointLists = ["url", "events", "created_at", "changed_at", "failing_since"]
 
     refunds = ["reserved_at", "settled_at"]
+
+    orders              = ["items", "history", "created_at", "updated_at", "payment_due"]
+    usage               = ["start", "end", "used", "entries", "counted_at"]
+    usageEntries        = ["quantity", "occurred_at", "counted_at"]
+    subscriptionPeriods = ["start", "end", "told_at"]
   }
 }
 

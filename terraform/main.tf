@@ -22,6 +22,7 @@ locals {
     count-dead-letters = "* * * * *"
     count-backlogs     = "* * * * *"
     sweep-leases       = "*/5 * * * *"
+    seal-journal       = "* * * * *"
   }
 
   # One static audience for subscriptions, services and verifier. It is not an address, so

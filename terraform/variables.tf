@@ -186,6 +186,7 @@ variable "alerts" {
     webhooks_silent_for = optional(number, 21600)
     ttl_late_by         = optional(number, 259200)
     outbox_oldest       = optional(number, 600)
+    unsealed_oldest     = optional(number, 900)
     objective           = optional(number, 0.999)
   })
   default = {}
@@ -206,8 +207,8 @@ variable "alerts" {
     error_message = "webhooks_silent_for must be whole minutes, 600 to 84600: Cloud Monitoring looks back for a day at most."
   }
   validation {
-    condition     = 60 <= var.alerts.outbox_oldest && 86400 <= var.alerts.ttl_late_by
-    error_message = "outbox_oldest must be at least 60, ttl_late_by at least 86400: TTL deletes within a day."
+    condition     = 60 <= var.alerts.outbox_oldest && 60 <= var.alerts.unsealed_oldest && 86400 <= var.alerts.ttl_late_by
+    error_message = "outbox_oldest and unsealed_oldest must be at least 60, ttl_late_by at least 86400: TTL deletes within a day."
   }
 }
 

@@ -32,7 +32,7 @@ func serveCustomers(t *testing.T) string {
 	at := time.Date(2026, 3, 2, 10, 15, 0, 0, time.UTC)
 	now := func() time.Time { return at }
 	for order, points := range map[string]int64{"o1": 100, "o2": 200} {
-		writes, err := ledger.Credit(ledger.Entry{
+		writes, err := ledger.Credit(ledger.Move{
 			Order: order, EventID: "e", From: ledger.IssuedPoints(order), To: ledger.CustomerPoints("c1"), Amount: points, Currency: ledger.Points, CreatedAt: at,
 		})
 		require.NoError(t, err)

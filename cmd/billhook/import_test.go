@@ -52,9 +52,10 @@ func TestAnImportPreviewsAsksMovesAndSaysWhatWasRefused(t *testing.T) {
 	require.NoError(t, client.LPush(ctx, "q:sub:plan_change:failed", `{}`).Err())
 	require.NoError(t, client.LPush(ctx, "orders.process", `{}`).Err())
 	door, taken := serveDoor(t)
+	idle := withoutOrders(t)
 	run := func(input string, arguments ...string) (string, error) {
 		var out strings.Builder
-		root, err := commands(func(name string) string { return map[string]string{"REDIS_URL": from}[name] }, &out)
+		root, err := commands(func(name string) string { return map[string]string{"REDIS_URL": from, "CATALOG_DIR": idle}[name] }, &out)
 		require.NoError(t, err)
 		root.SetArgs(append([]string{"import", "redis", "--webhook", door}, arguments...))
 		root.SetIn(strings.NewReader(input))
@@ -122,4 +123,19 @@ func TestTheMigrationPageHasEveryNameOfOld(t *testing.T) {
 			says("`" + regexp.QuoteMeta(topic.Alias) + "`.*`" + topic.ID + "`")
 		}
 	}
+}
+
+// withoutOrders is a folder with the shipped catalog, in which the queue of orders is not enabled.
+func withoutOrders(t *testing.T) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	require.NoError(t, os.CopyFS(dir, os.DirFS(filepath.Join("..", "..", "catalog"))))
+	path := filepath.Join(dir, "queues.yaml")
+	queues, err := os.ReadFile(path)
+	require.NoError(t, err)
+	before, after, ok := strings.Cut(string(queues), "  - id: orders-process\n")
+	require.True(t, ok)
+	after = strings.Replace(after, "enabled: true", "enabled: false", 1)
+	require.NoError(t, os.WriteFile(path, []byte(before+"  - id: orders-process\n"+after), 0o600))
+	return dir
 }

@@ -31,6 +31,8 @@ func (v vague) Do(_ context.Context, _ string, order []byte) ([]byte, error) {
 	return []byte(`{"payment_id":"","status":"` + status + `"}`), nil
 }
 
+func (vague) Request(string, []byte) handler.Call { return handler.Call{} }
+
 func (vague) Reconcile(context.Context, string) ([]byte, bool, error) { return nil, false, nil }
 
 func TestRefundsAreLookedAtFromATerminal(t *testing.T) {

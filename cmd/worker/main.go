@@ -23,6 +23,7 @@ import (
 	"billhook/internal/gcp/firestore"
 	"billhook/internal/gcp/pubsub"
 	cloudtasks "billhook/internal/gcp/tasks"
+	"billhook/internal/ledger/seal"
 	"billhook/internal/ops"
 	"billhook/internal/serve"
 	"billhook/internal/tasks"
@@ -52,6 +53,7 @@ type config struct {
 	OpsToken           env.Secret `env:"OPS_TOKEN"`
 	OpsAudience        string     `env:"OPS_AUDIENCE"`
 	OpsAllow           []string   `env:"OPS_ALLOW"`
+	LedgerSigningKey   env.Secret `env:"LEDGER_SIGNING_KEY"`
 	AlarmQueue         string     `env:"ALARM_QUEUE"`
 	AlarmURL           string     `env:"ALARM_URL"`
 	AlarmAccount       string     `env:"ALARM_SERVICE_ACCOUNT"`
@@ -192,6 +194,10 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 	if err != nil {
 		return err
 	}
+	authority, err := seal.NewAuthority(cfg.Project, string(cfg.LedgerSigningKey))
+	if err != nil {
+		return fmt.Errorf("LEDGER_SIGNING_KEY: %w", err)
+	}
 	// Clients outlive the signal: requests in flight still need them during the drain.
 	clients := context.WithoutCancel(ctx)
 	publisher, err := pubsub.NewPublisher(clients, cfg.Project)
@@ -209,7 +215,7 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 	parts := worker.Config{
 		Catalog: cat, Targets: targets, Pool: cfg.Pool, Store: documents, Publisher: publisher,
 		Authenticator: worker.Authenticate(verifier),
-		Access:        access, Log: log, Metrics: metrics, Now: time.Now, PrivateEndpoints: cfg.emulated(),
+		Access:        access, Authority: authority, Log: log, Metrics: metrics, Now: time.Now, PrivateEndpoints: cfg.emulated(),
 	}
 	if !cfg.emulated() { // an emulator counts nothing
 		if parts.Backlogs, err = pubsub.NewBacklogs(clients, cfg.Project, time.Now); err != nil {

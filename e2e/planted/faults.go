@@ -44,7 +44,7 @@ func whatever(status string) string {
 
 // faults are those that would lose, double or misjudge an event, each somewhere that
 // one line decides it.
-var faults = slices.Concat(faultsOfProcessing, faultsOfBatches, faultsOfCatalog, faultsOfDev, faultsOfDoors, faultsOfEndpoints, faultsOfImports, faultsOfPayments, faultsOfPeople, faultsOfPools, faultsOfProducers, faultsOfRunning, faultsOfTargets, faultsOfWorker)
+var faults = slices.Concat(faultsOfProcessing, faultsOfBatches, faultsOfBooks, faultsOfCatalog, faultsOfDev, faultsOfDoors, faultsOfEndpoints, faultsOfImports, faultsOfJournal, faultsOfLedger, faultsOfOrders, faultsOfPayments, faultsOfPeople, faultsOfPools, faultsOfProducers, faultsOfRunning, faultsOfSeals, faultsOfStore, faultsOfTargets, faultsOfTries, faultsOfUsage, faultsOfWorker)
 
 // faultsOfProcessing are those between a push and its answer.
 var faultsOfProcessing = []fault{
@@ -160,7 +160,7 @@ var faultsOfProcessing = []fault{
 	{"a callee that failed has it", notify, `	if failure == nil {`, `	if failure == nil || answer.Status >= 500 && answer.Status < 600 {`, notifyDir, "TestAnAnswerSaysWhatBecomesOfTheMessage"},
 	{"a callee that failed has refused", "internal/retry/answers.go", `return Transient("callee_failed_"+code, nil)`, `return Permanent("callee_failed_"+code, nil)`,
 		notifyDir, "TestAnAnswerSaysWhatBecomesOfTheMessage"},
-	{"an entry of the books is written over", "internal/ledger/entry.go", `store.Create(entryKey, fields)`, `store.Set(entryKey, fields)`,
+	{"an entry of the books is written over", "internal/ledger/points.go", `store.Create(entryKey, fields)`, `store.Set(entryKey, fields)`,
 		"internal/billing", "TestAnOrderIsCreditedOnce"},
 	{"a payment event is written over", "internal/billing/subscriptions.go", `store.Create(key, fields)`, `store.Set(key, fields)`,
 		"internal/billing", "TestAnEventIsToldOnceThoughItsRecordIsForgotten"},

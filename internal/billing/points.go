@@ -48,11 +48,19 @@ type Points struct {
 	Now      func() time.Time
 	// Teacher learns from paid orders which user a customer is; nil: no mapping is learned.
 	Teacher *customers.Teacher
+	// Orders are the queues that hear of each order of the shop that is paid; there need not be one.
+	Orders []string
+}
+
+// payment tells that an order of the shop is paid, and by which order of the provider.
+type payment struct {
+	OrderID   string `json:"order_id"`
+	PaymentID string `json:"payment_id"`
 }
 
 // Register puts the handlers into the registry under the names the catalog uses.
 func Register(r *handler.Registry, p Points, s Subscriptions) {
-	handler.RegisterTx(r, "points.credit", p.Credit)
+	handler.RegisterTx(r, "points.credit", p.Credit, p.Orders...)
 	handler.RegisterTx(r, "points.reverse", p.Reverse)
 	handler.RegisterTx(r, "points.acknowledge", p.Acknowledge)
 	handler.RegisterTx(r, "subscriptions.record", s.Record, s.Updates.ID)
@@ -69,6 +77,8 @@ func Register(r *handler.Registry, p Points, s Subscriptions) {
 // A first try reads nothing: the entry's id follows from the order, so an order that
 // was credited before is refused by the store. Then Credit is called again with a
 // higher Try, looks, and accepts the credit that is there if it is the same.
+//
+// An order whose checkout names an order of the shop confirms it, by a message in the same commit.
 //
 // An order that names both its customer and a uid teaches who the customer is, in the
 // same commit; see Teacher.
@@ -101,16 +111,16 @@ func (p Points) Credit(ctx context.Context, event handler.Event, body *contract.
 		if there, ok := chain.Credit(); ok {
 			switch {
 			case there.EventID == event.ID:
-				return handler.Effect{Result: Credited}, nil
+				return p.told(event, order, handler.Effect{Result: Credited}), nil
 			case (there.Account == account || chain.Holder() == account) && there.Amount == points:
-				return handler.Effect{Result: AlreadyCredited}, nil
+				return p.told(event, order, handler.Effect{Result: AlreadyCredited}), nil
 			default:
 				return handler.Effect{}, retry.Conflicting("order_credited_differently", nil)
 			}
 		}
 	}
-	writes, err := ledger.Credit(ledger.Entry{
-		Order: order.ID, EventID: event.ID,
+	writes, err := ledger.Credit(ledger.Move{
+		Tenant: event.Tenant, Order: order.ID, EventID: event.ID,
 		From: ledger.IssuedPoints(order.ID), To: account, Amount: points, Currency: ledger.Points,
 		OrderTotal: total, OrderCurrency: currency, CreatedAt: p.Now(),
 	})
@@ -118,7 +128,23 @@ func (p Points) Credit(ctx context.Context, event handler.Event, body *contract.
 	if lesson.Differs {
 		result = CreditedDiffers
 	}
-	return effect(append(writes, lesson.Writes...), err, result)
+	credited, err := effect(append(writes, lesson.Writes...), err, result)
+	return p.told(event, order, credited), err
+}
+
+// told adds to the effect of a paid order that the order of the shop is paid which its checkout's
+// metadata names, if it names one and anybody is told.
+func (p Points) told(event handler.Event, order *contract.Order, effect handler.Effect) handler.Effect {
+	shopOrder := event.Attributes[contract.AttrShopOrderID]
+	if shopOrder == "" {
+		return effect
+	}
+	for _, queue := range p.Orders {
+		effect.Emit = append(effect.Emit, handler.Emission{To: queue, OrderingKey: shopOrder, Body: contract.Of(&contract.Event{
+			Type: "order.payment_confirmed", Version: 1, CorrelationID: event.CorrelationID, Data: payment{shopOrder, order.ID},
+		})})
+	}
+	return effect
 }
 
 // learn returns the lesson of a paid order that names both its customer and a uid. A uid that
@@ -250,7 +276,7 @@ func totalOf(order *contract.Order) (total int64, currency string, err error) {
 // as it is still there: all of it for the whole order's total, else pro rata, rounded
 // down, computed in 128 bits. The amount is in the order's currency, which the refund
 // may repeat.
-func shareOf(credit ledger.Entry, amount, currency string) (int64, error) {
+func shareOf(credit ledger.Move, amount, currency string) (int64, error) {
 	switch {
 	case credit.OrderCurrency == "":
 		return 0, retry.Permanent("order_total_unknown", nil)

@@ -516,3 +516,21 @@ func as[B any](body contract.Body) B {
 	}
 	return b
 }
+
+func TestPointsStandInTheBooksOfTheTenantOfTheirOrder(t *testing.T) {
+	t.Parallel()
+	books := &ledgertest.Books{}
+	points := pointsOn(books)
+	credit, refund := golden(t, "order_paid"), refunded("r1", "2.50", "USD")
+	credit.Tenant, refund.Tenant = "acme", "another"
+	must(t, books, points.Credit, credit, billing.Credited)
+	must(t, books, points.Reverse, refund, billing.Reversed)
+	all := books.All(ledger.Entries)
+	require.Len(t, all, 2)
+	for id, fields := range all {
+		entry, err := ledger.Read(store.Document{Key: ledger.Key(id), Fields: fields})
+		require.NoError(t, err)
+		require.Equal(t, "acme", entry.Tenant, "a reversal stands beside what it takes back")
+		require.Equal(t, ledger.PeriodOf(noon), entry.Period)
+	}
+}

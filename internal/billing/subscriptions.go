@@ -12,6 +12,7 @@ import (
 	"billhook/internal/handler"
 	"billhook/internal/retry"
 	"billhook/internal/store"
+	"billhook/internal/usage"
 )
 
 // PaymentEventsCollection holds what happened to subscriptions, one immutable document
@@ -43,7 +44,8 @@ type Subscriptions struct {
 	Now     func() time.Time
 }
 
-// Record keeps the payment event and emits an envelope.v1 about it, both or neither.
+// Record keeps the payment event and the billing period that it tells, and emits an envelope.v1 about
+// it, all or nothing.
 //
 // A first try reads nothing. Where the event's document is there already, though the
 // record of the event is not (it is remembered for longer), nothing is emitted again.
@@ -88,8 +90,16 @@ func (s Subscriptions) Record(ctx context.Context, event handler.Event, body *co
 			PeriodStart: subscription.PeriodStart, PeriodEnd: subscription.PeriodEnd, OccurredAt: body.Timestamp,
 		},
 	})
+	writes := []store.Write{store.Create(key, fields)}
+	at, _ := time.Parse(time.RFC3339Nano, body.Timestamp) // checked by its contract
+	if period, ok := usage.Tell(usage.Told{
+		Tenant: event.Tenant, Subscription: subscription.ID, EventID: event.ID, At: at,
+		Start: subscription.PeriodStart, End: subscription.PeriodEnd, Plan: subscription.ProductID,
+	}); ok {
+		writes = append(writes, period)
+	}
 	return handler.Effect{
-		Writes: []store.Write{store.Create(key, fields)}, Result: Recorded,
+		Writes: writes, Result: Recorded,
 		Emit: []handler.Emission{{To: s.Updates.ID, OrderingKey: update.OrderingKey(s.Updates.OrderingKey, nil), Body: update}},
 	}, nil
 }

@@ -21,6 +21,7 @@ import (
 	"billhook/internal/retry"
 	"billhook/internal/standin"
 	"billhook/internal/store"
+	"billhook/internal/usage"
 )
 
 // getter answers every Get with the same.
@@ -64,8 +65,12 @@ func TestEachTypeOfSubscriptionEventIsKeptAndTold(t *testing.T) {
 			body := paynow(event.Body)
 			about := body.Data.Subscription
 
-			require.Len(t, effect.Writes, 1)
-			write := effect.Writes[0]
+			require.Len(t, effect.Writes, 2)
+			write, period := effect.Writes[0], effect.Writes[1]
+			require.Equal(t, store.OpCreate, period.Op)
+			require.Equal(t, usage.PeriodsCollection, period.Key.Collection)
+			require.Equal(t, about.ProductID, period.Fields["plan"])
+			require.Equal(t, event.ID, period.Fields["event_id"])
 			require.Equal(t, store.OpCreate, write.Op)
 			require.Equal(t, billing.PaymentEventsCollection, write.Key.Collection)
 			require.NoError(t, store.CheckWrites(effect.Writes))

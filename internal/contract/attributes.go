@@ -17,6 +17,8 @@ type Attributes struct {
 	EventID     string `json:"event_id" validate:"required,id"`
 	EventType   string `json:"event_type" validate:"required,event_type"`
 	OrderID     string `json:"order_id,omitempty" validate:"omitempty,id"`
+	// ShopOrderID is the shop's own order that a payment provider's order pays for.
+	ShopOrderID string `json:"shop_order_id,omitempty" validate:"omitempty,id"`
 	CustomerID  string `json:"paynow_customer_id,omitempty" validate:"omitempty,id"`
 	UID         string `json:"uid,omitempty" validate:"omitempty,uid"`
 	// UIDSource is customer where the uid was looked up by the customer, because the event
@@ -69,10 +71,10 @@ type attribute struct {
 	value *string
 }
 
-func (a *Attributes) fields() [19]attribute {
+func (a *Attributes) fields() [20]attribute {
 	return [...]attribute{
 		{AttrOrderingKey, &a.OrderingKey}, {AttrEventID, &a.EventID}, {AttrEventType, &a.EventType},
-		{AttrOrderID, &a.OrderID}, {AttrCustomerID, &a.CustomerID}, {AttrUID, &a.UID}, {AttrUIDSource, &a.UIDSource}, {AttrPoints, &a.Points},
+		{AttrOrderID, &a.OrderID}, {AttrShopOrderID, &a.ShopOrderID}, {AttrCustomerID, &a.CustomerID}, {AttrUID, &a.UID}, {AttrUIDSource, &a.UIDSource}, {AttrPoints, &a.Points},
 		{AttrContract, &a.Contract}, {AttrCorrelationID, &a.CorrelationID}, {AttrIdempotencyKey, &a.IdempotencyKey}, {AttrTenant, &a.Tenant},
 		{AttrRoutingKey, &a.RoutingKey}, {AttrPriority, &a.Priority}, {AttrMaxAttempts, &a.MaxAttempts},
 		{AttrFirstPublished, &a.FirstPublished}, {AttrDeliverAt, &a.DeliverAt}, {AttrDelayTicket, &a.DelayTicket}, {AttrFirstMessageID, &a.FirstMessageID},

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/go-json-experiment/json"
 
@@ -106,6 +107,15 @@ func (b Body) KnownAs(id string) Body {
 		at.SetString(id)
 	}
 	return b
+}
+
+// MadeAt is when the body was made, as it says itself. The error is ErrMalformed.
+func (b Body) MadeAt() (time.Time, error) {
+	at, err := time.Parse(time.RFC3339Nano, b.text(b.contract.format.Time))
+	if err != nil {
+		return time.Time{}, ErrMalformed
+	}
+	return at, nil
 }
 
 // Version is that of the declaration of the body's content.
@@ -317,17 +327,40 @@ func (s *Set) Takes(format, eventType string, b reflect.Type) error {
 	return errors.Join(mistakes...)
 }
 
-// of are the contracts of an event type, or of those that a pattern matches.
+// of are the contracts that bodies of an event type, or of a pattern of types, are read by: the
+// narrowest that holds all of them, and each that is narrower and holds some.
 func (k *known) of(eventType string) (found []*Contract) {
 	if k.Content == "" {
 		return k.all
 	}
 	asked, err := routing.Parse(eventType)
+	if err != nil {
+		return nil
+	}
+	var whole routing.Pattern
 	for _, c := range k.all {
 		// Words of letters are words of a key, and so are * and # to a wider pattern.
-		if err == nil && (asked.Match(c.pattern.String()) || c.pattern.Match(eventType)) {
+		if c.pattern.Match(eventType) && (whole == "" || routing.Narrower(c.pattern, whole) < 0) {
+			whole = c.pattern
+		}
+	}
+	for _, c := range k.all {
+		if c.pattern == whole || (routing.Overlap(asked, c.pattern) && (whole == "" || routing.Narrower(c.pattern, whole) < 0)) {
 			found = append(found, c)
 		}
+	}
+	return found
+}
+
+// Contents are the declarations that bodies of an event type, or of a pattern of types, are read
+// by. There is none for a format whose contents are not declared.
+func (s *Set) Contents(format, eventType string) (found []Declaration) {
+	f := s.format(format)
+	if f == nil || f.Content == "" {
+		return nil
+	}
+	for _, c := range f.of(eventType) {
+		found = append(found, Declaration{Format: format, Type: c.pattern.String(), Version: c.version, Members: c.declared})
 	}
 	return found
 }

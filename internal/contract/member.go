@@ -20,6 +20,19 @@ func (b Body) Number(name string) int64 {
 	return 0
 }
 
+// Declared reports whether the body's content may have a member of that name.
+func (b Body) Declared(name string) bool {
+	return b.contract.format.Content != "" && b.contract.places[b.contract.format.Content+"."+name] != nil
+}
+
+// Time is when the body says that it was made, as RFC 3339; empty where it does not say so.
+func (b Body) Time() string {
+	if b.contract.format.Time == "" {
+		return ""
+	}
+	return b.text(b.contract.format.Time)
+}
+
 // member is a member of the content.
 func (b Body) member(name string) reflect.Value {
 	index, ok := b.contract.places[b.contract.format.Content+"."+name]

@@ -22,6 +22,7 @@ const (
 	AttrEventID        = "event_id"
 	AttrEventType      = "event_type"
 	AttrOrderID        = "order_id"
+	AttrShopOrderID    = "shop_order_id"
 	AttrCustomerID     = "paynow_customer_id"
 	AttrUID            = "uid"
 	AttrUIDSource      = "uid_source"

@@ -35,7 +35,7 @@ func (d *desk) guestOrders(t *testing.T, from, n int, points int64) {
 	t.Helper()
 	for i := from; i < from+n; i++ {
 		order := fmt.Sprint("order-", i)
-		writes, err := ledger.Credit(ledger.Entry{
+		writes, err := ledger.Credit(ledger.Move{
 			Order: order, EventID: fmt.Sprint("e", i), From: ledger.IssuedPoints(order), To: ledger.CustomerPoints("c1"),
 			Amount: points, Currency: ledger.Points, CreatedAt: noon,
 		})
@@ -194,7 +194,7 @@ func TestTenThousandOrdersMoveInPagesAndGoOnWhereTheyStopped(t *testing.T) {
 		var writes []store.Write
 		for i := start; i < start+400; i++ {
 			order := fmt.Sprint("order-", i)
-			w, err := ledger.Credit(ledger.Entry{
+			w, err := ledger.Credit(ledger.Move{
 				Order: order, EventID: "e", From: ledger.IssuedPoints(order), To: ledger.CustomerPoints("c1"), Amount: 2, Currency: ledger.Points, CreatedAt: noon,
 			})
 			require.NoError(t, err)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"billhook/catalog"
+	"billhook/internal/contract"
 	"billhook/internal/store"
 )
 
@@ -73,6 +74,12 @@ func (i Item) Died() time.Time { return cmp.Or(i.DeadLettered, i.Kept) }
 
 // Key is the item's key.
 func (i Item) Key() store.Key { return store.Key{Collection: Collection, ID: i.ID} }
+
+// Replay is the message that a replay of the item would publish on its queue.
+func (i Item) Replay(q catalog.Queue) contract.Message {
+	i.ReplayCount++
+	return replayed(i, q)
+}
 
 // ItemOf reads an item.
 func ItemOf(doc store.Document) (Item, error) {

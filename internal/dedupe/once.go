@@ -21,13 +21,17 @@ import (
 // tries is how often one write of a run is tried anew.
 const tries = 3
 
+// MaxTry is how often the effect of a run may meet a conflict: after so many the event is
+// delivered again.
+const MaxTry = tries
+
 // Begin starts the run of an event. record carries the event's identity: queue,
 // tenant, ids, type, payload hash, ordering key, the ticket of the delivered copy, and the
 // attempts that were made before the message came here. It reads nothing. With a rememberFor of 0
 // the run has no record in the store: it finds nothing of other runs, and they find nothing of it.
 func (o *Once) Begin(key store.Key, record Record, rememberFor time.Duration) *Run {
 	ticket := record.DelayTicket
-	record.Result, record.DelayTicket, record.CreatedAt = "", "", time.Time{}
+	record.Result, record.Ref, record.DelayTicket, record.CreatedAt = "", "", "", time.Time{}
 	record.Corrected, record.DeadLetters = nil, nil
 	return &Run{once: o, key: key, token: o.NewToken(), record: record, given: record.Attempts, rememberFor: rememberFor, ticket: ticket}
 }
@@ -56,6 +60,10 @@ func (r *Run) Try() int { return r.try }
 
 // Result returns the handler's code for what it did, once the run is Own or Done.
 func (r *Run) Result() string { return r.record.Result }
+
+// Ref returns the id of what the effect made, once the run is Own or Done; empty where it names
+// nothing.
+func (r *Run) Ref() string { return r.record.Ref }
 
 // Look reads the record once and says what it means.
 func (r *Run) Look(ctx context.Context) (Seen, error) {
@@ -175,7 +183,8 @@ func (r *Run) correct(ctx context.Context, version store.Version, found Record) 
 // adopt takes over what the store holds; the zero record is none.
 func (r *Run) adopt(version store.Version, found Record) {
 	r.version, r.mine, r.found = version, false, found
-	r.record.Attempts, r.record.Result, r.record.CreatedAt = found.Attempts, found.Result, found.CreatedAt
+	r.record.Attempts, r.record.CreatedAt = found.Attempts, found.CreatedAt
+	r.record.Result, r.record.Ref = found.Result, found.Ref
 	r.record.Corrected, r.record.DeadLetters = found.Corrected, found.DeadLetters
 	if found.Status == "" {
 		r.record.Attempts, r.repeated = r.given, false
@@ -337,7 +346,7 @@ func (r *Run) ending(end Ending) (record Record, also []store.Write, seen Seen) 
 		record.DeadLetters = own
 		return record, also, Gone
 	}
-	record.Result, record.Emitted, record.DeadLetters = end.Effect.Result, end.Emitted, nil
+	record.Result, record.Ref, record.Emitted, record.DeadLetters = end.Effect.Result, end.Effect.Ref, end.Emitted, nil
 	if len(also) == 0 {
 		return record, end.Effect.Writes, Own
 	}

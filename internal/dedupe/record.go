@@ -65,6 +65,8 @@ type Record struct {
 	Emitted []string `store:"emitted,omitzero"`
 	// Result is the handler's code for what it did.
 	Result string `store:"result"`
+	// Ref is the id of what the effect made, where it names something.
+	Ref string `store:"ref,omitzero"`
 	// LastError is the reason code of the last failure.
 	LastError     string `store:"last_error"`
 	CorrelationID string `store:"correlation_id"`

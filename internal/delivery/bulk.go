@@ -55,7 +55,9 @@ type Batching struct {
 // and in the form bulk {"index":{"_id":"...","status":200}}.
 func (t *Target) Batch(post catalog.Post, with Batching) handler.Leased {
 	b := batcher{Target: t, post: post}
-	return handler.Batch{Queue: with.Queue, Timer: with.Timer, Call: b.call, SafeToRepeat: true}.Leased()
+	h := handler.Batch{Queue: with.Queue, Timer: with.Timer, Call: b.call, SafeToRepeat: true}.Leased()
+	h.Plan = b.plan
+	return h
 }
 
 // batcher is what one entry of the catalog posts in batches.
@@ -70,6 +72,15 @@ type line struct {
 	version      int64
 	text         []byte
 	outcome      *handler.Outcome
+}
+
+// plan is the request of an event that is alone in its batch.
+func (b batcher) plan(_ context.Context, event handler.Event) (handler.Plan, error) {
+	l, err := b.line(event)
+	if err != nil {
+		return handler.Plan{}, err
+	}
+	return handler.Plan{Calls: []handler.Call{{Target: b.post.Target, Method: http.MethodPost, Path: b.post.Path, ID: l.id, Body: l.text}}}, nil
 }
 
 func (b batcher) call(ctx context.Context, events []handler.Event) ([]handler.Outcome, error) {

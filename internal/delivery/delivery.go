@@ -175,6 +175,7 @@ func (t *Target) Close() {
 func (t *Target) Post(post catalog.Post) handler.Leased {
 	p := poster{Target: t, post: post}
 	h := handler.Outside(p.do, p.reconcile)
+	h.Plan = p.plan
 	if post.Reconcile == "" {
 		h.Reconcile, h.SafeToRepeat = nil, true
 	}
@@ -205,6 +206,15 @@ func encode(event handler.Event) ([]byte, error) {
 		return nil, retry.Permanent("body_not_encodable", nil) // a string that is not UTF-8
 	}
 	return body, nil
+}
+
+// plan is the request that do makes.
+func (p poster) plan(_ context.Context, event handler.Event) (handler.Plan, error) {
+	body, err := encode(event)
+	if err != nil {
+		return handler.Plan{}, err
+	}
+	return handler.Plan{Calls: []handler.Call{{Target: p.post.Target, ID: event.ID, Method: http.MethodPost, Path: p.post.Path, Body: body}}}, nil
 }
 
 func (p poster) do(ctx context.Context, event handler.Event) (result string, err error) {

@@ -26,6 +26,7 @@ import (
 	"billhook/internal/gcp/firestore"
 	"billhook/internal/gcp/pubsub"
 	"billhook/internal/handler"
+	"billhook/internal/ledger/seal"
 	"billhook/internal/ops"
 	"billhook/internal/products"
 	"billhook/internal/serve"
@@ -181,7 +182,7 @@ func (s *Stack) start(ctx, life context.Context, config Config) error {
 	}
 	workerService, err := worker.New(worker.Config{
 		Catalog: config.Catalog, Targets: targets, Store: store, Publisher: workerPublisher, Authenticator: worker.Authenticate(verifier),
-		Access: ops.Access{Tokens: config.OpsTokens, OpenOnLoopback: true}, Backlogs: backlogs,
+		Access: ops.Access{Tokens: config.OpsTokens, OpenOnLoopback: true}, Authority: seal.Authority{Installation: "dev"}, Backlogs: backlogs,
 		Log: config.Log, Metrics: workerMetrics, Now: time.Now, AfterFunc: alarm.AfterFunc, Handlers: config.Handlers, PrivateEndpoints: true,
 	})
 	if err != nil {

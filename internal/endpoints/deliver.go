@@ -59,7 +59,7 @@ type Delivery struct {
 // Register adds the handler. A repeated request has the same webhook-id, by which receivers tell
 // that they have it; so a second attempt is safe.
 func Register(r *handler.Registry, d Deliverer) {
-	handler.RegisterLeased(r, Handler, handler.LeasedOf[Delivery]{Do: d.deliver, SafeToRepeat: true, ManyPlaces: true}, d.News...)
+	handler.RegisterLeased(r, Handler, handler.LeasedOf[Delivery]{Do: d.deliver, Plan: d.plan, SafeToRepeat: true, ManyPlaces: true}, d.News...)
 }
 
 // deliver tells the event's endpoint. A failure is noted with the endpoint once, when it begins.
@@ -67,18 +67,9 @@ func Register(r *handler.Registry, d Deliverer) {
 // event is then done, and the endpoint, the audit's entry, the news and the event's record are
 // one commit.
 func (d Deliverer) deliver(ctx context.Context, event handler.Event, asked Delivery) (handler.Effect, error) {
-	e, err := read(ctx, d.Store, asked.EndpointID)
-	switch {
-	case errors.Is(err, ErrUnknown), err == nil && e.Tenant != event.Tenant:
-		return handler.Effect{Result: EndpointUnknown}, nil
-	case errors.Is(err, ErrBroken):
-		return handler.Effect{}, retry.Transient("endpoint_unreadable", err)
-	case err != nil:
-		return handler.Effect{}, retry.Outage("store_unavailable", err)
-	case e.State == Disabled:
-		return handler.Effect{Result: EndpointDisabled}, nil
-	case !e.takes(asked.EventType):
-		return handler.Effect{Result: Filtered}, nil
+	e, untold, err := d.find(ctx, event, asked)
+	if err != nil || untold != "" {
+		return handler.Effect{Result: untold}, err
 	}
 	body, err := compose(event, asked)
 	if err != nil {
@@ -102,6 +93,37 @@ func (d Deliverer) deliver(ctx context.Context, event handler.Event, asked Deliv
 		return d.giveUp(event, e, Failing, now)
 	}
 	return handler.Effect{}, failure
+}
+
+// plan is the request that deliver makes, or the result of an event whose endpoint is not told.
+func (d Deliverer) plan(ctx context.Context, event handler.Event, asked Delivery) (handler.Plan, error) {
+	e, untold, err := d.find(ctx, event, asked)
+	if err != nil || untold != "" {
+		return handler.Plan{Effect: handler.Effect{Result: untold}}, err
+	}
+	body, err := compose(event, asked)
+	if err != nil {
+		return handler.Plan{}, err
+	}
+	return handler.Plan{Calls: []handler.Call{{Target: "endpoint:" + e.ID, Method: "POST", ID: webhookID(event.ID), Body: body}}}, nil
+}
+
+// find returns the event's endpoint, or the result of an event whose endpoint is not told.
+func (d Deliverer) find(ctx context.Context, event handler.Event, asked Delivery) (e stored, untold string, err error) {
+	e, err = read(ctx, d.Store, asked.EndpointID)
+	switch {
+	case errors.Is(err, ErrUnknown), err == nil && e.Tenant != event.Tenant:
+		return e, EndpointUnknown, nil
+	case errors.Is(err, ErrBroken):
+		return e, "", retry.Transient("endpoint_unreadable", err)
+	case err != nil:
+		return e, "", retry.Outage("store_unavailable", err)
+	case e.State == Disabled:
+		return e, EndpointDisabled, nil
+	case !e.takes(asked.EventType):
+		return e, Filtered, nil
+	}
+	return e, "", nil
 }
 
 // heal forgets the failure of an endpoint that has answered. It ends before the event is done:

@@ -47,4 +47,8 @@ const (
 	SweepRepublish   = "sweep.republish"
 	SweepRepublished = "sweep.republished"
 	SweepMarked      = "sweep.marked"
+
+	// Before and after a seal is committed with the marks of its entries.
+	SealCommit    = "seal.commit"
+	SealCommitted = "seal.committed"
 )

@@ -44,6 +44,13 @@ type Effect struct {
 	// once, in order per ordering key.
 	Emit   []Emission
 	Result string // a short code that the record keeps, such as credited
+	// Ref is the id of what the effect made, such as an entry of the books. The record keeps it,
+	// and the answer to the event and to each of its duplicates carries it. Empty: nothing to name.
+	Ref string
+	// Withdraw are the Names of delayed emissions, of this tenant and queue, that are no longer wanted.
+	// One that waits is removed in the effect's commit. One that was published before, or never was
+	// there, is passed over.
+	Withdraw []string
 	// Superseded: a later event has been handled before. The record is completed all the same,
 	// and the outcome is superseded.
 	Superseded bool
@@ -52,11 +59,17 @@ type Effect struct {
 // Emission is a message for a queue or a topic.
 type Emission struct {
 	To          string // the id of a queue or topic that the catalog lists for the handler
-	RoutingKey  string // matched with bindings; empty: the type of the body
+	RoutingKey  string // matched with the bindings of a shared topic; a queue named by To needs none
 	OrderingKey string // keeps messages in order; empty: the message waits for none
 	// Since is when what it tells of was first published: its age, and so its message TTL, counts
 	// from then. Zero: from its own publishing.
 	Since time.Time
+	// Due is when it is published; zero: right after the commit. Until then it waits in a lane of its
+	// own, and no message of its ordering key waits behind it. It lies 30 days ahead at most.
+	Due time.Time
+	// Name, of one that is Due later, lets an event of the same tenant and queue withdraw it. A name
+	// is used once: a second emission of it is a conflict, as long as the first one waits.
+	Name string
 	// Body has no id and no time of its own. The id is derived from the event and the
 	// emission's place in Emit, so a repetition has the same.
 	Body contract.Body
@@ -87,6 +100,9 @@ type Leased struct {
 	// that the effect took place, and effect is then what Do would have returned; else Do is
 	// called. An error means that it is still not known, and is treated as Do's would be.
 	Reconcile func(ctx context.Context, event Event) (effect Effect, done bool, err error)
+	// Plan says what Do would do of an event that was not tried before, for people who want to
+	// see it first. It may read, and neither writes nor calls anybody. nil: the handler cannot say.
+	Plan func(ctx context.Context, event Event) (Plan, error)
 	// SafeToRepeat declares that a second Do with the same id changes nothing.
 	SafeToRepeat bool
 	// ManyPlaces declares that events go to places of their own: where one is down, the events
@@ -94,6 +110,26 @@ type Leased struct {
 	ManyPlaces bool
 	// batched: Do gathers concurrent attempts.
 	batched bool
+}
+
+// Plan is what a Leased would do of an event.
+type Plan struct {
+	// Writes are what it would commit before it calls anybody.
+	Writes []store.Write
+	// Calls are the requests that it would make. Where there are none, Effect is what Do would
+	// return; else that follows from the answers.
+	Calls  []Call
+	Effect Effect
+}
+
+// Call is a request that a handler makes outside. What signs the request is no part of it.
+type Call struct {
+	// Target is the catalog's name of the service, or endpoint: and the id of an endpoint.
+	Target string
+	Method string
+	Path   string
+	ID     string // the idempotency key
+	Body   []byte
 }
 
 // Outside is the Leased of functions that return a result, and neither writes nor emissions.
@@ -116,6 +152,7 @@ func Outside(do func(context.Context, Event) (result string, err error), reconci
 type LeasedOf[B any] struct {
 	Do           func(ctx context.Context, event Event, body B) (Effect, error)
 	Reconcile    func(ctx context.Context, event Event, body B) (effect Effect, done bool, err error)
+	Plan         func(ctx context.Context, event Event, body B) (Plan, error)
 	SafeToRepeat bool
 	ManyPlaces   bool
 }
@@ -144,6 +181,15 @@ func (l LeasedOf[B]) Leased() Leased {
 				return Effect{}, false, err
 			}
 			return l.Reconcile(ctx, event, body)
+		}
+	}
+	if l.Plan != nil {
+		untyped.Plan = func(ctx context.Context, event Event) (Plan, error) {
+			body, err := bodyOf[B](event)
+			if err != nil {
+				return Plan{}, err
+			}
+			return l.Plan(ctx, event, body)
 		}
 	}
 	return untyped

@@ -1,6 +1,7 @@
 package lane
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	"billhook/internal/contract"
 	"billhook/internal/handler"
 	"billhook/internal/retry"
+	"billhook/internal/store"
 )
 
 // namespace of the ids of emitted messages; any fixed one would do.
@@ -22,12 +24,19 @@ func ID(event handler.Event, n int) string {
 	return uuid.NewSHA1(namespace, fmt.Appendf(nil, "%q %q %q %d", event.Queue, event.Tenant, event.ID, n)).String()
 }
 
-// Emitted has the event ids of an effect's emissions, and the lanes to relay after its commit.
-type Emitted struct{ IDs, Lanes []string }
+// Emitted has the event ids of an effect's emissions, and what is due after its commit.
+type Emitted struct {
+	IDs []string
+	// Lanes are to be relayed at once.
+	Lanes []string
+	// Due is when the first of the delayed emissions is; zero: there is none.
+	Due time.Time
+}
 
-// Emit gives the effect's emissions their ids and times, and adds the writes that commit them
-// to the effect's. The catalog has their contracts and topics. The error, for an emission that
-// no broker would take, is marked permanent.
+// Emit gives the effect's emissions their ids and times, and adds the writes that commit them to
+// the effect's. Those that are due later are put into delayed lanes of their own, and those that
+// the effect withdraws are removed from theirs. The catalog has their contracts and topics. The
+// error, for an emission that no broker would take, is marked permanent.
 func Emit(c *catalog.Catalog, event handler.Event, effect *handler.Effect, now time.Time) (e Emitted, err error) {
 	batch := NewBatch(now)
 	for n, emission := range effect.Emit {
@@ -35,18 +44,47 @@ func Emit(c *catalog.Catalog, event handler.Event, effect *handler.Effect, now t
 		body, message, err := c.Contracts.Compose(emission.Body, contract.Stamp{
 			ID: id, Tenant: event.Tenant, RoutingKey: emission.RoutingKey, OrderingKey: emission.OrderingKey, Since: emission.Since, At: batch.now,
 		})
-		if err != nil {
+		if err != nil || emission.Due.Sub(now) > MaxAhead {
 			return Emitted{}, retry.Permanent("emission_invalid", err)
 		}
 		topic, knownAs := emission.To, id
 		if q, ok := c.Queue(emission.To); ok {
 			knownAs = q.EventID(id, body.IdempotencyKey())
 			topic, message.Attributes = q.Topic(), q.Addressed(message.Attributes)
+		} else if emission.RoutingKey == "" { // on a shared topic nobody takes what has none
+			message.Attributes[contract.AttrRoutingKey] = message.Attributes[contract.AttrEventType]
 		}
 		e.IDs = append(e.IDs, knownAs)
-		batch.Add(topic, id, message, Source{Queue: event.Queue, Tenant: event.Tenant, EventID: event.ID})
+		from := Source{Queue: event.Queue, Tenant: event.Tenant, EventID: event.ID}
+		if emission.Due.IsZero() {
+			batch.Add(topic, id, message, from)
+			continue
+		}
+		due := moment(emission.Due)
+		if e.Due.IsZero() || due.Before(e.Due) {
+			e.Due = due
+		}
+		key, laneKey := place(event, cmp.Or(emission.Name, id))
+		head := head{Newest: key.ID, DueAt: due, OldestAt: due}
+		effect.Writes = append(effect.Writes,
+			store.Create(key, store.Encode(&entry{Topic: topic, Message: message, CreatedAt: batch.now, DueAt: due, Source: from})),
+			store.Create(laneKey, head.fields()))
+	}
+	for _, name := range effect.Withdraw {
+		key, laneKey := place(event, name)
+		effect.Writes = append(effect.Writes, store.Delete(key, 0), store.Delete(laneKey, 0))
 	}
 	effect.Writes = append(effect.Writes, batch.Writes()...)
 	e.Lanes = batch.Lanes()
 	return e, nil
+}
+
+// emitted ends the id of a delayed emission.
+const emitted = "-emission"
+
+// place has the keys of a delayed emission and of its lane. They follow from its name, so that
+// another event of the queue removes both without reading them.
+func place(event handler.Event, name string) (entry, lane store.Key) {
+	id := Name{Queue: event.Queue, Message: fmt.Sprintf("emission %q %q", event.Tenant, name)}.id()
+	return store.Key{Collection: Delayed.Entries(), ID: id + emitted}, store.Key{Collection: Delayed.Lanes(), ID: id}
 }

@@ -206,6 +206,7 @@ func TestAnEmissionIsCommittedWithItsLane(t *testing.T) {
 		require.Equal(t, lane.ID(event, n), m.Attributes[contract.AttrEventID])
 		require.Equal(t, "acme", m.Attributes[contract.AttrTenant])
 		require.Equal(t, at.Format(time.RFC3339Nano), m.Attributes[contract.AttrFirstPublished])
+		require.Equal(t, m.Attributes[contract.AttrEventType], m.Attributes[contract.AttrRoutingKey], "by which the topic's queues take it")
 		if m.OrderingKey == "" {
 			require.Equal(t, contract.UnknownOrderingKey, m.Attributes[contract.AttrOrderingKey])
 		}

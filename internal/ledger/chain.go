@@ -23,28 +23,25 @@ var (
 	ErrNotLeft = errors.New("ledger: not so much left of the credit")
 	// ErrFull: the chain holds MaxEntries.
 	ErrFull = errors.New("ledger: order has too many entries")
-	// ErrBroken: the stored entries are not a chain: another program has written to the books.
-	// Trying again does not help.
-	ErrBroken = errors.New("ledger: stored entries are not a chain")
 )
 
 // Credit returns the writes that start an order's chain: the entry, which must not
 // exist, and the increment of the account it goes to. Nothing needs to be read
 // first. If the commit fails with store.ErrExists, Load tells what is there.
 //
-// The caller fills Order, EventID, From, To, Amount, Currency and CreatedAt, and the
+// The caller fills Tenant, Order, EventID, From, To, Amount, Currency and CreatedAt, and the
 // order's total where it is known; Seq, Kind and Account are set here. The error
 // wraps ErrInvalid.
-func Credit(e Entry) ([]store.Write, error) {
-	e.Seq, e.Kind, e.Account = 0, KindCredit, e.To
-	return e.writes()
+func Credit(m Move) ([]store.Write, error) {
+	m.Seq, m.Kind, m.Account = 0, KindCredit, m.To
+	return m.writes()
 }
 
-// Chain is the entries of one order as they were when it was loaded, in sequence:
+// Chain is a view on the entries of one order as they were when it was loaded, in sequence:
 // the credit, then its reversals and transfers. A chain that is out of date still
 // returns writes, but their commit fails with store.ErrExists: load it again.
 type Chain struct {
-	Entries []Entry
+	Entries []Move
 }
 
 // Load reads the chain of an order with one query. The chain of an order that was
@@ -64,7 +61,7 @@ func Load(ctx context.Context, q store.Querier, order string) (Chain, error) {
 func chainOf(order string, documents []store.Document) (Chain, error) {
 	var chain Chain
 	for seq, doc := range documents {
-		entry, err := EntryFromDocument(doc)
+		entry, err := MoveFromDocument(doc)
 		if err != nil {
 			return Chain{}, err
 		}
@@ -83,7 +80,7 @@ func chainOf(order string, documents []store.Document) (Chain, error) {
 	return chain, nil
 }
 
-func (c Chain) follows(e Entry) bool {
+func (c Chain) follows(e Move) bool {
 	if len(c.Entries) == 0 {
 		return e.Kind == KindCredit
 	}
@@ -102,9 +99,9 @@ func (c Chain) follows(e Entry) bool {
 
 // Credit returns the entry that the order was credited with; ok reports whether
 // there is one.
-func (c Chain) Credit() (credit Entry, ok bool) {
+func (c Chain) Credit() (credit Move, ok bool) {
 	if len(c.Entries) == 0 {
-		return Entry{}, false
+		return Move{}, false
 	}
 	return c.Entries[0], true
 }
@@ -186,7 +183,7 @@ func HeldBy(ctx context.Context, q store.Querier, account Account, after string)
 				break // the page may have cut it; it begins the next one
 			}
 		}
-		last, err := EntryFromDocument(documents[n-1])
+		last, err := MoveFromDocument(documents[n-1])
 		if err != nil {
 			return nil, "", err
 		}
@@ -228,7 +225,7 @@ func Transfer(chains []Chain, to Account, id string, at time.Time) (writes []sto
 		in := out
 		in.Seq, in.Kind = out.Seq+1, KindTransferIn
 		in.From, in.To, in.Account = credit.From, to, to
-		for _, e := range []Entry{out, in} {
+		for _, e := range []Move{out, in} {
 			w, err := e.writes()
 			if err != nil {
 				return nil, 0, err

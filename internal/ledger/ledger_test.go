@@ -18,8 +18,8 @@ import (
 
 var noon = time.Date(2026, 3, 2, 12, 0, 0, 123456789, time.UTC)
 
-func credit(order string, amount int64) ledger.Entry {
-	return ledger.Entry{
+func credit(order string, amount int64) ledger.Move {
+	return ledger.Move{
 		Order: order, EventID: "paid-1", From: ledger.IssuedPoints(order), To: ledger.UserPoints("u1"),
 		Amount: amount, Currency: ledger.Points, OrderTotal: 2500, OrderCurrency: "USD", CreatedAt: noon,
 	}
@@ -57,7 +57,13 @@ func TestCreditWritesOneEntryAndOneIncrement(t *testing.T) {
 		store.Create(store.Key{Collection: "entries", ID: "0bafe221-order-1~0000"}, map[string]any{
 			"order": "order-1", "seq": int64(0), "kind": "credit", "event_id": "paid-1",
 			"from": "points:issued:order-1", "to": "points:user:u1", "account": "points:user:u1",
-			"amount": int64(1000), "currency": "points",
+			"amount": int64(1000), "currency": "points", "tenant": "default", "period": "2026-03",
+			"lines": []any{
+				map[string]any{"account": "points:issued:order-1", "currency": "points", "debit": int64(1000), "credit": int64(0)},
+				map[string]any{"account": "points:user:u1", "currency": "points", "debit": int64(0), "credit": int64(1000)},
+			},
+			"book": "default~2026-03", "postings": []any{"default~2026-03~points:issued", "default~2026-03~points:user"},
+			"open": true, "unsealed": "default",
 			"order_total": int64(2500), "order_currency": "USD", "created_at": at,
 		}),
 		store.Increment(store.Key{Collection: "accounts", ID: "points:user:u1"}, map[string]int64{"balance": 1000},
@@ -73,29 +79,29 @@ func TestAnUnknownTotalLeavesNoField(t *testing.T) {
 	require.NoError(t, err)
 	require.NotContains(t, writes[0].Fields, "order_total")
 	require.NotContains(t, writes[0].Fields, "order_currency")
-	back, err := ledger.EntryFromDocument(store.Document{Key: writes[0].Key, Fields: writes[0].Fields})
+	back, err := ledger.MoveFromDocument(store.Document{Key: writes[0].Key, Fields: writes[0].Fields})
 	require.NoError(t, err)
 	require.Empty(t, back.OrderCurrency)
 }
 
 func TestEntriesThatMayNotBeWritten(t *testing.T) {
 	t.Parallel()
-	for name, spoil := range map[string]func(*ledger.Entry){
-		"nothing moves":                      func(e *ledger.Entry) { e.Amount = 0 },
-		"a negative amount":                  func(e *ledger.Entry) { e.Amount = -1 },
-		"more than one entry may move":       func(e *ledger.Entry) { e.Amount = ledger.MaxAmount + 1 },
-		"no order":                           func(e *ledger.Entry) { e.Order = "" },
-		"no event":                           func(e *ledger.Entry) { e.EventID = "" },
-		"no source":                          func(e *ledger.Entry) { e.From = "" },
-		"no destination":                     func(e *ledger.Entry) { e.To = "" },
-		"from an account to itself":          func(e *ledger.Entry) { e.From = e.To },
-		"no currency":                        func(e *ledger.Entry) { e.Currency = "" },
-		"no time":                            func(e *ledger.Entry) { e.CreatedAt = time.Time{} },
-		"a negative total":                   func(e *ledger.Entry) { e.OrderTotal = -1 },
-		"a total without currency":           func(e *ledger.Entry) { e.OrderCurrency = "" },
-		"an order too long for a document":   func(e *ledger.Entry) { e.Order = strings.Repeat("o", 1500) },
-		"a short order that escapes to 1.5k": func(e *ledger.Entry) { e.Order = strings.Repeat("/", 500) },
-		"an account too long":                func(e *ledger.Entry) { e.To = ledger.UserPoints(strings.Repeat("u", 1500)) },
+	for name, spoil := range map[string]func(*ledger.Move){
+		"nothing moves":                      func(e *ledger.Move) { e.Amount = 0 },
+		"a negative amount":                  func(e *ledger.Move) { e.Amount = -1 },
+		"more than one entry may move":       func(e *ledger.Move) { e.Amount = ledger.MaxAmount + 1 },
+		"no order":                           func(e *ledger.Move) { e.Order = "" },
+		"no event":                           func(e *ledger.Move) { e.EventID = "" },
+		"no source":                          func(e *ledger.Move) { e.From = "" },
+		"no destination":                     func(e *ledger.Move) { e.To = "" },
+		"from an account to itself":          func(e *ledger.Move) { e.From = e.To },
+		"no currency":                        func(e *ledger.Move) { e.Currency = "" },
+		"no time":                            func(e *ledger.Move) { e.CreatedAt = time.Time{} },
+		"a negative total":                   func(e *ledger.Move) { e.OrderTotal = -1 },
+		"a total without currency":           func(e *ledger.Move) { e.OrderCurrency = "" },
+		"an order too long for a document":   func(e *ledger.Move) { e.Order = strings.Repeat("o", 1500) },
+		"a short order that escapes to 1.5k": func(e *ledger.Move) { e.Order = strings.Repeat("/", 500) },
+		"an account too long":                func(e *ledger.Move) { e.To = ledger.UserPoints(strings.Repeat("u", 1500)) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -114,10 +120,12 @@ func TestTheLargestEntryMayBeWritten(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestPostingsSumToZero(t *testing.T) {
+func TestAMoveDebitsWhereItComesFromAndCreditsWhereItGoes(t *testing.T) {
 	t.Parallel()
-	postings := credit("order-1", 1000).Postings()
-	require.Equal(t, [2]ledger.Posting{{"points:issued:order-1", -1000}, {"points:user:u1", 1000}}, postings)
+	require.Equal(t, []ledger.Line{
+		{Account: "points:issued:order-1", Currency: "points", Debit: 1000},
+		{Account: "points:user:u1", Currency: "points", Credit: 1000},
+	}, credit("order-1", 1000).Lines())
 }
 
 func TestReverseGoesBackToWhereTheCreditCameFrom(t *testing.T) {
@@ -135,10 +143,10 @@ func TestReverseGoesBackToWhereTheCreditCameFrom(t *testing.T) {
 	require.True(t, chain.Reversed("refund-1"))
 	require.False(t, chain.Reversed("paid-1"))
 	reversal := chain.Entries[1]
-	require.Equal(t, ledger.Entry{
+	require.Equal(t, ledger.Move{
 		Order: "order-1", Seq: 1, Kind: ledger.KindReversal, EventID: "refund-1",
 		From: ledger.UserPoints("u1"), To: ledger.IssuedPoints("order-1"), Account: ledger.UserPoints("u1"),
-		Amount: 1000, Currency: ledger.Points, OrderTotal: 2500, OrderCurrency: "USD",
+		Amount: 1000, Currency: ledger.Points, OrderTotal: 2500, OrderCurrency: "USD", Tenant: "default",
 		CreatedAt: noon.Add(time.Hour).Truncate(time.Microsecond),
 	}, reversal)
 	require.Zero(t, books.Balance(ledger.UserPoints("u1")))
@@ -163,9 +171,9 @@ func TestReverseRefuses(t *testing.T) {
 	t.Parallel()
 	one, err := entryOf(credit("order-1", ledger.MaxAmount))
 	require.NoError(t, err)
-	full := ledger.Chain{Entries: []ledger.Entry{one}}
+	full := ledger.Chain{Entries: []ledger.Move{one}}
 	for len(full.Entries) < ledger.MaxEntries {
-		full.Entries = append(full.Entries, ledger.Entry{Kind: ledger.KindReversal, Amount: 1})
+		full.Entries = append(full.Entries, ledger.Move{Kind: ledger.KindReversal, Amount: 1})
 	}
 	for name, test := range map[string]struct {
 		chain  ledger.Chain
@@ -271,15 +279,15 @@ func TestDifferentAccountsHaveDifferentDocuments(t *testing.T) {
 	})
 }
 
-func entryOf(e ledger.Entry) (ledger.Entry, error) {
+func entryOf(e ledger.Move) (ledger.Move, error) {
 	writes, err := ledger.Credit(e)
 	if err != nil {
-		return ledger.Entry{}, err
+		return ledger.Move{}, err
 	}
-	return ledger.EntryFromDocument(store.Document{Key: writes[0].Key, Fields: writes[0].Fields})
+	return ledger.MoveFromDocument(store.Document{Key: writes[0].Key, Fields: writes[0].Fields})
 }
 
-func commit(t *testing.T, books *ledgertest.Books, e ledger.Entry) {
+func commit(t *testing.T, books *ledgertest.Books, e ledger.Move) {
 	t.Helper()
 	writes, err := ledger.Credit(e)
 	require.NoError(t, err)

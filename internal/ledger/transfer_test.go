@@ -87,12 +87,12 @@ func TestATransferMovesWhatIsLeftAndIsTakenBackFromWhereItIs(t *testing.T) {
 	require.Zero(t, chain.Left())
 	require.Equal(t, user, chain.Holder())
 	require.False(t, chain.Reversed("op-1"))
-	require.Equal(t, ledger.Entry{
-		Order: "order-1", Seq: 2, Kind: ledger.KindTransferOut, EventID: "op-1", From: guest, To: ledger.IssuedPoints("order-1"), Account: guest,
+	require.Equal(t, ledger.Move{
+		Tenant: "default", Order: "order-1", Seq: 2, Kind: ledger.KindTransferOut, EventID: "op-1", From: guest, To: ledger.IssuedPoints("order-1"), Account: guest,
 		Amount: 600, Currency: ledger.Points, OrderTotal: 2500, OrderCurrency: "USD", CreatedAt: chain.Entries[2].CreatedAt,
 	}, chain.Entries[2])
-	require.Equal(t, ledger.Entry{
-		Order: "order-1", Seq: 3, Kind: ledger.KindTransferIn, EventID: "op-1", From: ledger.IssuedPoints("order-1"), To: user, Account: user,
+	require.Equal(t, ledger.Move{
+		Tenant: "default", Order: "order-1", Seq: 3, Kind: ledger.KindTransferIn, EventID: "op-1", From: ledger.IssuedPoints("order-1"), To: user, Account: user,
 		Amount: 600, Currency: ledger.Points, OrderTotal: 2500, OrderCurrency: "USD", CreatedAt: chain.Entries[3].CreatedAt,
 	}, chain.Entries[3])
 }
@@ -142,14 +142,14 @@ func TestWhatIsNotTransferred(t *testing.T) {
 	require.NoError(t, err)
 	full, err := entryOf(entry)
 	require.NoError(t, err)
-	chain := ledger.Chain{Entries: []ledger.Entry{full}}
+	chain := ledger.Chain{Entries: []ledger.Move{full}}
 	for len(chain.Entries) < ledger.MaxEntries-2 {
-		chain.Entries = append(chain.Entries, ledger.Entry{Kind: ledger.KindReversal, Amount: 1})
+		chain.Entries = append(chain.Entries, ledger.Move{Kind: ledger.KindReversal, Amount: 1})
 	}
 	for name, chains := range map[string][]ledger.Chain{
 		"nothing":                                nil,
 		"no credit":                              {{}},
-		"what the account has":                   {{Entries: []ledger.Entry{own}}},
+		"what the account has":                   {{Entries: []ledger.Move{own}}},
 		"a chain without room for a refund more": {chain},
 	} {
 		writes, amount, err := ledger.Transfer(chains, user, "op-1", noon)
@@ -157,19 +157,19 @@ func TestWhatIsNotTransferred(t *testing.T) {
 		require.Empty(t, writes, name)
 		require.Zero(t, amount, name)
 	}
-	_, _, err = ledger.Transfer([]ledger.Chain{{Entries: []ledger.Entry{full}}}, "", "op-1", noon)
+	_, _, err = ledger.Transfer([]ledger.Chain{{Entries: []ledger.Move{full}}}, "", "op-1", noon)
 	require.ErrorIs(t, err, ledger.ErrInvalid)
 }
 
 func TestLoadRefusesHalfATransfer(t *testing.T) {
 	t.Parallel()
 	made := func() []store.Document {
-		first, err := ledger.Credit(func() ledger.Entry { e := credit("order-1", 1000); e.To = guest; return e }())
+		first, err := ledger.Credit(func() ledger.Move { e := credit("order-1", 1000); e.To = guest; return e }())
 		require.NoError(t, err)
 		documents := []store.Document{{Key: first[0].Key, Fields: first[0].Fields}}
-		entry, err := ledger.EntryFromDocument(documents[0])
+		entry, err := ledger.MoveFromDocument(documents[0])
 		require.NoError(t, err)
-		writes, _, err := ledger.Transfer([]ledger.Chain{{Entries: []ledger.Entry{entry}}}, user, "op-1", noon)
+		writes, _, err := ledger.Transfer([]ledger.Chain{{Entries: []ledger.Move{entry}}}, user, "op-1", noon)
 		require.NoError(t, err)
 		for _, w := range writes[:2] {
 			documents = append(documents, store.Document{Key: w.Key, Fields: w.Fields})

@@ -30,6 +30,8 @@ type Notice struct {
 	OrderID   string `json:"order_id,omitempty"`
 	ProductID string `json:"product_id,omitempty"`
 	PaymentID string `json:"payment_id,omitempty"`
+	// Reason is why, of an order that was cancelled.
+	Reason string `json:"reason,omitempty"`
 }
 
 // Register adds the handler, which emits to the queue that the catalog lists for it.
@@ -64,7 +66,7 @@ type fanOut struct {
 // handle emits a message for each channel of the event. They grow old with the event: their age
 // counts from when it was first published.
 func (f fanOut) handle(_ context.Context, event handler.Event, body contract.Body) (handler.Effect, error) {
-	notice := Notice{UserID: body.Text("user_id"), OrderID: body.Text("order_id"), ProductID: body.Text("product_id"), PaymentID: body.Text("payment_id")}
+	notice := Notice{UserID: body.Text("user_id"), OrderID: body.Text("order_id"), ProductID: body.Text("product_id"), PaymentID: body.Text("payment_id"), Reason: body.Text("reason")}
 	channels := f.channels[event.Type]
 	switch {
 	case len(channels) == 0:

@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"slices"
 	"time"
 
 	"github.com/go-chi/chi/v5"
@@ -13,7 +14,11 @@ import (
 	"billhook/internal/customers"
 	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
+	"billhook/internal/dryrun"
 	"billhook/internal/endpoints"
+	"billhook/internal/journal"
+	"billhook/internal/ledger/seal"
+	"billhook/internal/orders"
 	"billhook/internal/pii"
 	"billhook/internal/products"
 	"billhook/internal/serve"
@@ -29,6 +34,12 @@ type API struct {
 	Customers *customers.Operator
 	Products  *products.Keeper
 	Endpoints *endpoints.Keeper
+	Periods   *journal.Periods
+	Reverter  *journal.Reverter
+	// Authority signs the proofs of entries.
+	Authority seal.Authority
+	Tries     *dryrun.Desk
+	Stock     *orders.Keeper
 }
 
 // Routes adds the API's routes.
@@ -41,13 +52,19 @@ func (a *API) Routes(r chi.Router) {
 		r.Post("/cleanup", answer(a, a.cleanup))
 		r.Get("/events/{event_id}", answer(a, a.event))
 		r.Get("/accounts/{account}", answer(a, a.account))
+		r.Post("/journal/adopt", answer(a, a.adopt))
 		a.deadLetterRoutes(r)
 		a.customerRoutes(r)
 		a.productRoutes(r)
 		a.endpointRoutes(r)
 		a.refundRoutes(r)
+		a.usageRoutes(r)
+		a.orderRoutes(r)
+		a.journalRoutes(r)
+		a.periodRoutes(r)
 	})
 	a.eventQueueRoutes(r)
+	a.tryRoutes(r)
 }
 
 func answer[T any](a *API, does func(*http.Request) (T, error)) http.HandlerFunc {
@@ -57,7 +74,7 @@ func answer[T any](a *API, does func(*http.Request) (T, error)) http.HandlerFunc
 // ladder is how the API answers errors. Last is for a store that did not answer, or has an
 // unreadable document: never a 4xx.
 var ladder = serve.Ladder{
-	Rungs: []serve.Rung{
+	Rungs: slices.Concat(journalRungs, periodRungs, orderRungs, []serve.Rung{
 		{Of: errSeveral, As: serve.Refuse(http.StatusConflict, "queue_needed", "Several queues or tenants know this event id; name one with ?queue= or ?tenant=.")},
 		{Of: errUnknown, As: serve.Refuse(http.StatusNotFound, "event_unknown", "No worker has recorded an event of that id, or its record has expired.")},
 		{Of: errNoAccount, As: serve.Refuse(http.StatusNotFound, "account_unknown", "No entry has moved anything on an account of that name.")},
@@ -77,8 +94,13 @@ var ladder = serve.Ladder{
 		{Of: endpoints.ErrExists, As: serve.Refuse(http.StatusConflict, "endpoint_exists", "There is an endpoint of that id.")},
 		{Of: endpoints.ErrBusy, As: serve.Refuse(http.StatusConflict, "busy", "Others have changed the endpoint at the same time; look at it again.")},
 		noRefund,
+		{Of: dryrun.ErrCatalog, As: serve.Refuse(http.StatusUnprocessableEntity, "catalog_refused", "")},
+		{Of: dryrun.ErrNoQueue, As: serve.Refuse(http.StatusNotFound, "queue_unknown", "The catalog runs no queue of that name or alias.")},
+		{Of: dryrun.ErrNotKept, As: serve.Refuse(http.StatusNotFound, "payload_not_kept", "No payload of that event is kept: dead letters and what waits have theirs. Send the message in its place.")},
+		{Of: dryrun.ErrSeveral, As: errSeveralKept},
+		{Of: dryrun.ErrPlace, As: serve.Refuse(http.StatusBadRequest, "page_invalid", "The page is the next of an earlier answer.")},
 		{Of: store.ErrInvalid, As: serve.Refuse(http.StatusBadRequest, "page_invalid", "The page is the next of an earlier answer.")},
-	},
+	}),
 	Last: serve.Refuse(http.StatusServiceUnavailable, "store_unavailable", "The store did not answer; try again.").After(5),
 }
 

@@ -36,7 +36,7 @@ func TestACustomerIsLinkedAndUnlinkedAndBothAreAudited(t *testing.T) {
 	t.Parallel()
 	r := open(t)
 	const path = "/v1/ops/customers/c1"
-	writes, err := ledger.Credit(ledger.Entry{
+	writes, err := ledger.Credit(ledger.Move{
 		Order: "o1", EventID: "e1", From: ledger.IssuedPoints("o1"), To: ledger.CustomerPoints("c1"), Amount: 100, Currency: ledger.Points, CreatedAt: at,
 	})
 	require.NoError(t, err)

@@ -1,6 +1,7 @@
 // Package ops is the API for people, and its access control: events, queues, job log, balances,
-// customers, products and dead letters. Of a dead letter it shows the minimized payload, of all
-// else ids, codes, amounts and times alone. It answers known people alone.
+// customers, products, dead letters and trials. Of a dead letter and of a message that is tried it
+// shows the minimized payload, of all else ids, codes, amounts and times alone. It answers known
+// people alone.
 package ops
 
 import (
@@ -158,10 +159,10 @@ func describeLetter(doc store.Document) DeadLetter {
 
 // Account is one account of the ledger with its newest known balance.
 type Account struct {
-	Account  string         `json:"account"`
-	Currency string         `json:"currency" store:"currency"`
-	Balance  int64          `json:"balance" store:"balance"`
-	Entries  []ledger.Entry `json:"entries"`
+	Account  string        `json:"account"`
+	Currency string        `json:"currency" store:"currency"`
+	Balance  int64         `json:"balance" store:"balance"`
+	Entries  []ledger.Move `json:"entries"`
 	// More reports whether there are more entries than are shown.
 	More bool `json:"more"`
 }
@@ -179,12 +180,12 @@ func (a Reads) Account(ctx context.Context, name string) (Account, error) {
 	if err != nil {
 		return Account{}, err
 	}
-	found := Account{Account: name, Entries: []ledger.Entry{}, More: page.Next != ""}
+	found := Account{Account: name, Entries: []ledger.Move{}, More: page.Next != ""}
 	if err := store.Decode(doc.Fields, &found); err != nil {
 		return Account{}, err
 	}
 	for _, doc := range page.Documents {
-		entry, err := ledger.EntryFromDocument(doc)
+		entry, err := ledger.MoveFromDocument(doc)
 		if err != nil {
 			return Account{}, err
 		}

@@ -21,9 +21,11 @@ import (
 	"billhook/internal/customers"
 	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
+	"billhook/internal/journal"
 	"billhook/internal/lane"
 	"billhook/internal/ledger"
 	"billhook/internal/ops"
+	"billhook/internal/orders"
 	"billhook/internal/products"
 	"billhook/internal/standin"
 	"billhook/internal/store"
@@ -71,7 +73,10 @@ func (r *rig) over(s store.Store) {
 	keeper := &products.Keeper{Store: s, Start: queues.Products, Now: func() time.Time { return at }, NewID: uuid.NewString}
 	(&ops.API{
 		Operator: operator, Customers: &customers.Operator{Store: s, Now: func() time.Time { return at }, NewID: uuid.NewString}, Products: keeper, Endpoints: endpointsOf(s), Access: r.access,
-		Reads: ops.Reads{Store: s, Catalog: queues, Now: func() time.Time { return at }}, Log: slog.New(slog.NewJSONHandler(&r.log, nil)),
+		Stock:    &orders.Keeper{Store: s, Now: func() time.Time { return at }, NewID: uuid.NewString},
+		Periods:  &journal.Periods{Store: s, Now: func() time.Time { return at }, NewID: uuid.NewString},
+		Reverter: &journal.Reverter{Store: s, Catalog: queues, Now: func() time.Time { return at }, NewID: uuid.NewString},
+		Reads:    ops.Reads{Store: s, Catalog: queues, Now: func() time.Time { return at }}, Log: slog.New(slog.NewJSONHandler(&r.log, nil)),
 	}).Routes(r.router)
 }
 
@@ -293,7 +298,7 @@ func TestWhatIsNotThereOrCannotBeAsked(t *testing.T) {
 func TestAnAccountIsItsBalanceAndItsEntries(t *testing.T) {
 	t.Parallel()
 	r := open(t)
-	entry := ledger.Entry{Order: "o1", EventID: "e1", From: ledger.IssuedPoints("o1"), To: ledger.UserPoints("u1"), Amount: 1000, Currency: ledger.Points, CreatedAt: at}
+	entry := ledger.Move{Order: "o1", EventID: "e1", From: ledger.IssuedPoints("o1"), To: ledger.UserPoints("u1"), Amount: 1000, Currency: ledger.Points, CreatedAt: at}
 	writes, err := ledger.Credit(entry)
 	require.NoError(t, err)
 	r.commit(t, writes...)

@@ -31,6 +31,7 @@ func (s says) Do(_ context.Context, _ string, order []byte) ([]byte, error) {
 	return fmt.Appendf(nil, `{"payment_id":%q,"status":%q}`, asked.PaymentID, string(s)), nil
 }
 
+func (says) Request(string, []byte) handler.Call                     { return handler.Call{} }
 func (says) Reconcile(context.Context, string) ([]byte, bool, error) { return nil, false, nil }
 
 // refund asks for a payment's refund, of which the gateway says so.

@@ -15,7 +15,7 @@ func TestAUIDWithABarHasAnAccountAndIsAnOrderingKey(t *testing.T) {
 	t.Parallel()
 	r := open(t)
 	account := ledger.UserPoints("auth0|5f7c8ec7c33c6c004bbafe82")
-	writes, err := ledger.Credit(ledger.Entry{
+	writes, err := ledger.Credit(ledger.Move{
 		Order: "o1", EventID: "e1", From: ledger.IssuedPoints("o1"), To: account, Amount: 1000, Currency: ledger.Points, CreatedAt: at,
 	})
 	require.NoError(t, err)

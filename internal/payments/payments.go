@@ -37,6 +37,8 @@ type Gateway interface {
 	// Reconcile asks what became of the order of an event. known is false where the gateway has
 	// none. answer is else what Do would have returned.
 	Reconcile(ctx context.Context, eventID string) (answer []byte, known bool, err error)
+	// Request is the request that Do makes. It makes none.
+	Request(eventID string, order []byte) handler.Call
 }
 
 // What the gateway says of an order.
@@ -116,15 +118,29 @@ func (p Payments) leased(also func(eventID string, update *contract.Envelope) []
 		}
 		return effect, nil
 	}
+	order := func(event handler.Event, body *contract.Envelope) ([]byte, error) {
+		// Before money moves: the update about it could not be delivered.
+		if body.Payload.SubscriptionID == "" {
+			return nil, retry.Permanent("subscription_id_missing", nil)
+		}
+		order, err := event.Body.Post()
+		if err != nil {
+			return nil, retry.Permanent("body_not_encodable", nil)
+		}
+		return order, nil
+	}
 	return handler.LeasedOf[*contract.Envelope]{
-		Do: func(ctx context.Context, event handler.Event, body *contract.Envelope) (handler.Effect, error) {
-			// Before money moves: the update about it could not be delivered.
-			if body.Payload.SubscriptionID == "" {
-				return handler.Effect{}, retry.Permanent("subscription_id_missing", nil)
-			}
-			order, err := event.Body.Post()
+		Plan: func(_ context.Context, event handler.Event, body *contract.Envelope) (handler.Plan, error) {
+			order, err := order(event, body)
 			if err != nil {
-				return handler.Effect{}, retry.Permanent("body_not_encodable", nil)
+				return handler.Plan{}, err
+			}
+			return handler.Plan{Calls: []handler.Call{p.Gateway.Request(event.ID, order)}}, nil
+		},
+		Do: func(ctx context.Context, event handler.Event, body *contract.Envelope) (handler.Effect, error) {
+			order, err := order(event, body)
+			if err != nil {
+				return handler.Effect{}, err
 			}
 			answer, err := p.Gateway.Do(ctx, event.ID, order)
 			if err != nil {

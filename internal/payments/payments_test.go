@@ -38,6 +38,10 @@ func (d *desk) Do(_ context.Context, id string, order []byte) ([]byte, error) {
 	return []byte(d.answer), d.err
 }
 
+func (d *desk) Request(id string, order []byte) handler.Call {
+	return handler.Call{Target: "gateway", Method: "POST", Path: "/v1/payments", ID: id, Body: order}
+}
+
 func (d *desk) Reconcile(_ context.Context, id string) ([]byte, bool, error) {
 	d.asked = append(d.asked, id)
 	return []byte(d.known), d.known != "", d.err

@@ -163,9 +163,15 @@ func orderOf(event handler.Event) (order, error) {
 func (r Refunds) Leased() handler.LeasedOf[*contract.Envelope] {
 	work := twophase.Work{
 		Store: r.Store, Now: r.Now, RememberFor: r.RememberFor,
-		Prepare: r.prepare, CommitThere: r.commitThere, Find: r.find, Confirm: r.confirm, RollBack: r.rollBack,
+		Prepare: r.prepare, CommitThere: r.commitThere, Find: r.find, Confirm: r.confirm, RollBack: r.rollBack, Request: r.request,
 	}.Leased()
 	return handler.LeasedOf[*contract.Envelope]{
+		Plan: func(ctx context.Context, event handler.Event, _ *contract.Envelope) (handler.Plan, error) {
+			if effect, done, err := r.before(ctx, event); err != nil || done {
+				return handler.Plan{Effect: effect}, err
+			}
+			return work.Plan(ctx, event)
+		},
 		Do: func(ctx context.Context, event handler.Event, _ *contract.Envelope) (handler.Effect, error) {
 			if effect, done, err := r.before(ctx, event); err != nil || done {
 				return effect, err
@@ -251,14 +257,35 @@ func (r Refunds) prepare(ctx context.Context, event handler.Event) ([]store.Writ
 	}
 }
 
+// text is the order as the gateway takes it.
+func (o order) text() ([]byte, error) {
+	text, err := json.Marshal(o)
+	if err != nil {
+		return nil, retry.Permanent("body_not_encodable", nil)
+	}
+	return text, nil
+}
+
+func (r Refunds) request(event handler.Event) (handler.Call, error) {
+	asked, err := orderOf(event)
+	if err != nil {
+		return handler.Call{}, err
+	}
+	text, err := asked.text()
+	if err != nil {
+		return handler.Call{}, err
+	}
+	return r.Gateway.Request(event.ID, text), nil
+}
+
 func (r Refunds) commitThere(ctx context.Context, event handler.Event) (string, error) {
 	asked, err := orderOf(event)
 	if err != nil {
 		return "", err
 	}
-	text, err := json.Marshal(asked)
+	text, err := asked.text()
 	if err != nil {
-		return "", retry.Permanent("body_not_encodable", nil)
+		return "", err
 	}
 	answer, err := r.Gateway.Do(ctx, event.ID, text)
 	if err != nil {

@@ -78,6 +78,10 @@ func (b *bank) answer(id string) []byte {
 	return fmt.Appendf(nil, `{"payment_id":%q,"status":%q}`, b.payments[id], b.keys[id])
 }
 
+func (b *bank) Request(id string, order []byte) handler.Call {
+	return handler.Call{Target: "gateway", Method: "POST", Path: "/v1/refunds", ID: id, Body: order}
+}
+
 func (b *bank) Reconcile(_ context.Context, id string) ([]byte, bool, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

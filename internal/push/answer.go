@@ -20,6 +20,8 @@ type answer struct {
 	Attempt int `json:"attempt"`
 	// Delayed: the message is kept for a later attempt, and the broker is done with it.
 	Delayed bool `json:"delayed,omitempty"`
+	// Ref is the id of what the event made, now or before, such as an entry of the books.
+	Ref string `json:"ref,omitempty"`
 
 	// due is when a message that is kept is to be released; zero: no release is needed.
 	due time.Time
@@ -47,6 +49,9 @@ func (a answer) httpStatus(q *queue, now time.Time) int {
 	case retry.Processed:
 		return http.StatusOK
 	case retry.Duplicate, retry.Expired, retry.Dropped, retry.Superseded:
+		if a.Ref != "" {
+			return http.StatusOK // an answer of 204 has no body to say it in
+		}
 		return http.StatusNoContent
 	case retry.DeadLettered:
 		if q.OnTerminal == catalog.Reject && !a.quiet && q.nacks.AllowN(now, 1) {
@@ -70,12 +75,12 @@ func (s *Service) read(w *attempt, v verdict) verdict {
 	a := answer{Outcome: retry.Duplicate, Status: http.StatusNoContent}
 	switch v.seen {
 	case dedupe.Own:
-		a = answer{Outcome: retry.Processed, Status: http.StatusOK, Reason: w.run.Result(), Attempt: w.run.Attempt(), result: w.run.Result()}
+		a = answer{Outcome: retry.Processed, Status: http.StatusOK, Reason: w.run.Result(), Attempt: w.run.Attempt(), Ref: w.run.Ref(), result: w.run.Result()}
 		if w.superseded {
 			a.Outcome, a.Status = retry.Superseded, http.StatusNoContent
 		}
 	case dedupe.Done:
-		a.Reason, a.result = "processed_before", w.run.Result()
+		a.Reason, a.result, a.Ref = "processed_before", w.run.Result(), w.run.Ref()
 	case dedupe.Gone:
 		a.Reason = "dead_lettered_before"
 	case dedupe.Replaced:

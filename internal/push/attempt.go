@@ -82,6 +82,8 @@ type attempt struct {
 	// superseded: its effect came too late; lanes are those of its emissions.
 	superseded bool
 	lanes      []string
+	// released is when the first of its delayed emissions is; zero: there is none.
+	released time.Time
 	// until is the deadline of a Tx handler whose record was read first; zero: it was not.
 	until time.Time
 }
@@ -201,8 +203,11 @@ func (s *Service) deliver(ctx context.Context, q *queue, d delivery) (answer, de
 			w.known, w.waited = true, w.waited || a.Attempt == 0
 			continue
 		}
-		if !a.due.IsZero() {
-			if err := s.config.Alarm.At(context.WithoutCancel(ctx), a.due); err != nil {
+		for _, due := range []time.Time{a.due, w.released} {
+			if due.IsZero() {
+				continue
+			}
+			if err := s.config.Alarm.At(context.WithoutCancel(ctx), due); err != nil {
 				s.config.Log.LogAttrs(ctx, slog.LevelWarn, "no alarm, left to the next run of release-delayed", about(w, slog.String("cause", cause(err)))...)
 			}
 		}

@@ -113,3 +113,32 @@ func TestAnEffectThatCameTooLateIsSuperseded(t *testing.T) {
 		})
 	}
 }
+
+// TestTheAnswerNamesWhatTheEventMade: also that of each duplicate, which then has a body to name
+// it in.
+func TestTheAnswerNamesWhatTheEventMade(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, setup{leased: &handler.Leased{SafeToRepeat: true, Do: func(_ context.Context, e handler.Event) (handler.Effect, error) {
+		if e.ID == "e2" {
+			return handler.Effect{Result: "sent"}, nil
+		}
+		return handler.Effect{Result: "sent", Ref: "letter-" + e.ID}, nil
+	}}})
+	for i, want := range []struct {
+		event, outcome, ref string
+		code                int
+	}{
+		{"e1", "processed", "letter-e1", http.StatusOK},
+		{"e1", "duplicate", "letter-e1", http.StatusOK},
+		{"e2", "processed", "", http.StatusOK},
+		{"e2", "", "", http.StatusNoContent}, // no body
+	} {
+		got := r.deliver(paid(want.event, known, 1))
+		require.Equal(t, want.code, got.code, i)
+		require.Equal(t, want.outcome, got.Outcome, i)
+		require.Equal(t, want.ref, got.Ref, i)
+	}
+	record, ok := r.record(t, "e1")
+	require.True(t, ok)
+	require.Equal(t, "letter-e1", record.Ref)
+}

@@ -220,3 +220,29 @@ func TestAnEmissionThatNobodyTakesIsADeadLetter(t *testing.T) {
 	require.Equal(t, "emission_invalid", got.Reason)
 	require.Zero(t, r.balance(t))
 }
+
+// TestADelayedEmissionIsReleasedByAnAlarm: it is published neither before nor right after the answer.
+func TestADelayedEmissionIsReleasedByAnAlarm(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, setup{credit: func(_ *rig, own handler.Tx) handler.Tx {
+		return func(ctx context.Context, event handler.Event) (handler.Effect, error) {
+			effect, err := telling(nil, own)(ctx, event)
+			effect.Emit[1].Due, effect.Emit[1].Name = start.Add(15*time.Minute), "the second"
+			return effect, err
+		}
+	}})
+	require.Equal(t, http.StatusOK, r.deliver(paid("e1", known, 1)).code)
+	ids := emitted("e1")
+	require.Equal(t, []string{ids[0], ids[2]}, r.told())
+	require.Equal(t, []time.Time{start.Add(15 * time.Minute)}, r.alarms.at)
+	record, _ := r.record(t, "e1")
+	require.Equal(t, ids, record.Emitted)
+	require.Equal(t, http.StatusNoContent, r.deliver(paid("e1", known, 1)).code)
+	require.Len(t, r.alarms.at, 1, "a duplicate emits nothing")
+	r.pass(15 * time.Minute)
+	delayed := *r.relay
+	delayed.Of = lane.Delayed
+	_, err := delayed.Due(t.Context(), 10, func(string, error) {})
+	require.NoError(t, err)
+	require.Equal(t, []string{ids[0], ids[2], ids[1]}, r.told())
+}

@@ -74,7 +74,7 @@ func (s *Service) perform(ctx context.Context, w *attempt) verdict {
 			} else {
 				failpoint.Hit(failpoint.TxCommitted)
 			}
-			w.lanes = emitted.Lanes
+			w.lanes, w.released = emitted.Lanes, emitted.Due
 			return v
 		case err == nil && !w.run.Lost(seen) && (seen == dedupe.Fresh || seen == dedupe.Claimed):
 			continue // another effect, of another Try

@@ -341,6 +341,7 @@ type reply struct {
 	EventID string `json:"event_id"`
 	Attempt int    `json:"attempt"`
 	Delayed bool   `json:"delayed"`
+	Ref     string `json:"ref"`
 	Code    string `json:"code"`
 }
 

@@ -47,12 +47,10 @@ func (c *calm) holds(ctx context.Context, now func() time.Time, read func(contex
 	return found, err
 }
 
-// turn is the second step. It drops a message that is not for the queue or is too old. It finds
-// whether the message has to wait, for its time of delivery or behind others of its key.
-func (s *Service) turn(ctx context.Context, w *attempt) verdict {
-	q, d, now := w.queue, &w.delivery, s.config.Now()
-	w.waits, w.opened, w.ends, w.until = false, false, false, time.Time{}
-	w.frees = w.parks && w.replayed
+// dropped is the end of a message that is not for the queue or is too old. It is the zero verdict
+// for any other.
+func (s *Service) dropped(w *attempt, now time.Time) verdict {
+	q, d := w.queue, &w.delivery
 	switch {
 	case !q.Takes(d.message.Attributes):
 		// The broker's filter, which an emulator does not apply.
@@ -60,6 +58,18 @@ func (s *Service) turn(ctx context.Context, w *attempt) verdict {
 	case q.MessageTTL > 0 && !w.replayed && !w.published.IsZero() && now.Sub(w.published) > q.MessageTTL:
 		w.ends = w.returned
 		return verdict{course: final, answer: answer{Outcome: retry.Expired, Status: http.StatusNoContent, Reason: "message_ttl"}}
+	}
+	return verdict{}
+}
+
+// turn is the second step. It drops a message that is not for the queue or is too old. It finds
+// whether the message has to wait, for its time of delivery or behind others of its key.
+func (s *Service) turn(ctx context.Context, w *attempt) verdict {
+	q, d, now := w.queue, &w.delivery, s.config.Now()
+	w.waits, w.opened, w.ends, w.until = false, false, false, time.Time{}
+	w.frees = w.parks && w.replayed
+	if v := s.dropped(w, now); v.course == final {
+		return v
 	}
 	if s.begin(w); w.broken != nil {
 		w.ends = w.returned

@@ -1,7 +1,6 @@
 package standin
 
 import (
-	"bytes"
 	"context"
 	"encoding/binary"
 	"encoding/json"
@@ -10,9 +9,9 @@ import (
 	"maps"
 	"math"
 	"os"
-	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -30,6 +29,9 @@ type Store struct {
 	turn    chan struct{}
 	mu      sync.Mutex
 	waiting []*commit
+
+	// looked counts the keys and the documents that queries have read.
+	looked atomic.Int64
 }
 
 // ErrInUse: another process has the file open.
@@ -57,6 +59,9 @@ func openStore(path string, noSync bool) (*Store, error) {
 			return nil, fmt.Errorf("standin: open store: not allowed: %w", err)
 		}
 		return nil, fmt.Errorf("standin: open store: %w", err)
+	}
+	if err := inStep(db); err != nil {
+		return nil, errors.Join(err, db.Close())
 	}
 	return &Store{db: db, turn: make(chan struct{}, 1)}, nil
 }
@@ -89,71 +94,11 @@ func (s *Store) Get(ctx context.Context, key store.Key) (store.Document, error) 
 	return doc, err
 }
 
-// Query returns one page, in the order of ids or of due times. With Due it reads the whole
-// collection, and a count reads what it counts: the store of one process is small.
-func (s *Store) Query(ctx context.Context, q store.Query) (store.Page, error) {
-	if err := ready(ctx, store.CheckQuery(q)); err != nil {
-		return store.Page{}, err
-	}
-	var page store.Page
-	err := s.db.View(func(tx *bbolt.Tx) error {
-		bucket := tx.Bucket([]byte(q.Collection))
-		if bucket == nil {
-			return nil
-		}
-		cursor := bucket.Cursor()
-		for id, data := cursor.Seek([]byte(max(q.IDPrefix, q.After))); bytes.HasPrefix(id, []byte(q.IDPrefix)) && id != nil; id, data = cursor.Next() {
-			stored, err := parse(data)
-			if err != nil {
-				return fmt.Errorf("query %s: %w", q.Collection, err)
-			}
-			if string(id) == q.After || !matches(stored.fields, q) {
-				continue
-			}
-			if q.Due == nil && len(page.Documents) == q.Limit {
-				page.Next = page.Documents[q.Limit-1].Key.ID
-				return nil
-			}
-			page.Documents = append(page.Documents, store.Document{
-				Key: store.Key{Collection: q.Collection, ID: string(id)}, Fields: stored.fields, Version: stored.version,
-			})
-		}
-		return nil
-	})
-	if q.Due != nil { // the oldest first, ties by id
-		at := func(doc store.Document) time.Time { return doc.Fields[q.Due.Field].(time.Time) }
-		slices.SortStableFunc(page.Documents, func(a, b store.Document) int { return at(a).Compare(at(b)) })
-		page.Documents = page.Documents[:min(len(page.Documents), q.Limit)]
-	}
-	if err != nil || !q.Count {
-		return page, err
-	}
-	return store.Page{Count: int64(len(page.Documents))}, nil
-}
-
 func ready(ctx context.Context, err error) error {
 	if err != nil {
 		return err
 	}
 	return ctx.Err()
-}
-
-// matches reports whether the fields are those that the query asks for.
-func matches(fields map[string]any, q store.Query) bool {
-	if q.Due != nil {
-		if at, ok := fields[q.Due.Field].(time.Time); !ok || at.After(q.Due.Until) {
-			return false
-		}
-	}
-	for name, want := range q.Equal {
-		got, ok := fields[name]
-		a, isTime := got.(time.Time)
-		b, wantsTime := want.(time.Time)
-		if !ok || isTime != wantsTime || (isTime && !a.Equal(b.Truncate(time.Microsecond))) || (!isTime && got != want) {
-			return false
-		}
-	}
-	return true
 }
 
 // versions is the bucket whose sequence numbers the versions of the whole store. No

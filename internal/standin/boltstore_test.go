@@ -33,6 +33,23 @@ func TestTheBoltStoreConforms(t *testing.T) {
 	})
 }
 
+func TestTheQueriesOfTheBoltStoreFollowTheModel(t *testing.T) {
+	t.Parallel()
+	storetest.RunQueries(t, func(t *testing.T) store.Store {
+		t.Helper()
+		return openStore(t)
+	})
+}
+
+func TestAQueryOfTheBoltStoreLooksAtWhatItReturns(t *testing.T) {
+	t.Parallel()
+	storetest.RunLooks(t, func(t *testing.T) (store.Store, func() int64) {
+		t.Helper()
+		s := openStore(t)
+		return s, s.Looked
+	})
+}
+
 func TestACommitOutlivesTheStoreThatMadeIt(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "store.db")

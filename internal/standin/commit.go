@@ -71,13 +71,13 @@ func (s *Store) commitWaiting() {
 		return // another caller has written them while this one waited for its turn
 	}
 	err := s.db.Update(func(tx *bbolt.Tx) error {
-		written := false
+		written, indexes := false, &keeper{tx: tx, known: map[string][]kept{}}
 		for _, c := range all {
 			changes, err := c.prepare(tx)
 			if c.err = err; err != nil {
 				continue
 			}
-			if c.after, err = put(tx, changes); err != nil {
+			if c.after, err = put(indexes, changes); err != nil {
 				return err
 			}
 			written = true
@@ -85,7 +85,7 @@ func (s *Store) commitWaiting() {
 		if !written {
 			return errNothing
 		}
-		return nil
+		return mark(tx)
 	})
 	if err != nil && !errors.Is(err, errNothing) {
 		for _, c := range all {
@@ -101,6 +101,8 @@ type change struct {
 	version store.Version
 	// body is the new content; nil removes the document.
 	body []byte
+	// before and fields are the content before and after, for the indexes; nil: none.
+	before, fields map[string]any
 	// same: the write changes nothing.
 	same bool
 }
@@ -127,7 +129,7 @@ func prepare(tx *bbolt.Tx, w store.Write) (change, error) {
 	if err != nil {
 		return change{}, err
 	}
-	to := change{key: w.Key, version: have.version}
+	to := change{key: w.Key, version: have.version, before: have.fields}
 	fields := w.Fields
 	switch w.Op {
 	case store.OpCreate:
@@ -153,6 +155,7 @@ func prepare(tx *bbolt.Tx, w store.Write) (change, error) {
 	if size := size(fields) + len(w.Key.Collection) + len(w.Key.ID) + 18; size > maxDocument {
 		return to, fmt.Errorf("%w: %d bytes are too large a document", store.ErrInvalid, size)
 	}
+	to.fields = fields
 	if to.body, err = encodeFields(fields); err != nil {
 		return to, err
 	}
@@ -162,14 +165,17 @@ func prepare(tx *bbolt.Tx, w store.Write) (change, error) {
 
 // put applies the changes and returns the new versions; 0 for a removed document. Its errors
 // are the file's.
-func put(tx *bbolt.Tx, changes []change) ([]store.Version, error) {
+func put(indexes *keeper, changes []change) ([]store.Version, error) {
 	after := make([]store.Version, len(changes))
 	for i, to := range changes {
 		if to.same {
 			after[i] = to.version
 			continue
 		}
-		version, err := write(tx, to)
+		version, err := write(indexes.tx, to)
+		if err == nil {
+			err = indexes.keep(to)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("commit %s: %w", to.key, err)
 		}

@@ -197,7 +197,7 @@ func operations(t *testing.T, db *standin.Store) {
 
 func books(t *testing.T, db *standin.Store) {
 	for order, currency := range map[string]string{"order-1": "USD", "order~2": ""} {
-		writes, err := ledger.Credit(ledger.Entry{
+		writes, err := ledger.Credit(ledger.Move{
 			Order: order, EventID: "e1", From: ledger.IssuedPoints(order), To: ledger.CustomerPoints("c1"), Amount: 1000,
 			Currency: ledger.Points, OrderCurrency: currency, CreatedAt: noon,
 		})
@@ -223,7 +223,7 @@ func mappings(t *testing.T, db *standin.Store) {
 	require.NoError(t, err)
 	commit(t, db, lesson.Writes...)
 	operator := customers.Operator{Store: db, Now: now, NewID: ids()}
-	writes, err := ledger.Credit(ledger.Entry{
+	writes, err := ledger.Credit(ledger.Move{
 		Order: "order-3", EventID: "e3", From: ledger.IssuedPoints("order-3"), To: ledger.CustomerPoints("c3"), Amount: 250, Currency: ledger.Points, CreatedAt: noon,
 	})
 	require.NoError(t, err)

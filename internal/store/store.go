@@ -120,6 +120,9 @@ type Query struct {
 	IDPrefix string
 	// Equal selects documents whose top-level fields equal these.
 	Equal map[string]any
+	// Contains selects documents whose top-level field is a list that holds this text. A query has
+	// one such field at most, and none with Due: so it needs no index of its own in Firestore.
+	Contains map[string]string
 	// After is the Next of the previous page.
 	After string
 	// Due, if set, selects by a time, oldest first, ties by id.
@@ -232,6 +235,14 @@ func CheckQuery(q Query) error {
 			return fmt.Errorf("%w: a query for what is due has no condition on ids", ErrInvalid)
 		}
 		if err := checkValue(map[string]any{q.Due.Field: q.Due.Until}, 1); err != nil {
+			return fmt.Errorf("%w: query: %w", ErrInvalid, err)
+		}
+	}
+	if len(q.Contains) > 1 || (len(q.Contains) > 0 && q.Due != nil) {
+		return fmt.Errorf("%w: a query looks into one list at most, and into none for what is due", ErrInvalid)
+	}
+	for name, value := range q.Contains {
+		if err := checkValue(map[string]any{name: value}, 1); err != nil {
 			return fmt.Errorf("%w: query: %w", ErrInvalid, err)
 		}
 	}

@@ -118,6 +118,10 @@ func TestCheckQuery(t *testing.T) {
 		"what is due and equals":      {store.Query{Collection: "things", Due: &store.Due{Field: "at", Until: time.Unix(0, 0)}, Equal: map[string]any{"s": ""}, Limit: 1}, true},
 		"what is due behind an id":    {store.Query{Collection: "things", Due: &store.Due{Field: "at", Until: time.Unix(0, 0)}, After: "a", Limit: 1}, false},
 		"what is due of a prefix":     {store.Query{Collection: "things", Due: &store.Due{Field: "at", Until: time.Unix(0, 0)}, IDPrefix: "a", Limit: 1}, false},
+		"a text in a list":            {store.Query{Collection: "things", Contains: map[string]string{"l": ""}, IDPrefix: "a", After: "a-1", Limit: 1}, true},
+		"texts in two lists":          {store.Query{Collection: "things", Contains: map[string]string{"l": "a", "m": "b"}, Limit: 1}, false},
+		"non-UTF-8 in a list":         {store.Query{Collection: "things", Contains: map[string]string{"l": "\xff"}, Limit: 1}, false},
+		"a text in a list, when due":  {store.Query{Collection: "things", Contains: map[string]string{"l": "a"}, Due: &store.Due{Field: "at", Until: time.Unix(0, 0)}, Limit: 1}, false},
 		"a name that is not UTF-8":    {store.Query{Collection: "things", Equal: map[string]any{"\xff": "s"}, Limit: 1}, false},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -1,6 +1,6 @@
 // Package tasks owns the recurring work: publishing from the outbox and what has waited long
 // enough, continuing replays and discards, counting open dead letters and backlogs, finding events that no
-// attempt will finish, removing what has expired. Cloud Scheduler posts to /tasks/{name}. Every
+// attempt will finish, sealing the journal, removing what has expired. Cloud Scheduler posts to /tasks/{name}. Every
 // task is bounded, continues where the last run stopped, and may run twice at once.
 package tasks
 
@@ -61,7 +61,7 @@ const (
 )
 
 // Names are the tasks, as in /tasks/{name}.
-var Names = []string{"relay-outbox", releaseDelayed, "run-operations", "count-dead-letters", "count-backlogs", "sweep-leases", "cleanup"}
+var Names = []string{"relay-outbox", releaseDelayed, "run-operations", "count-dead-letters", "count-backlogs", "sweep-leases", "seal-journal", "cleanup"}
 
 // Call sends a request for a task and returns the worker's answer.
 func Call(client *http.Client, request *http.Request) (map[string]any, error) {
@@ -88,6 +88,7 @@ func (s *Service) Routes(r chi.Router) {
 	r.Post("/tasks/count-dead-letters", run(s, "count-dead-letters", s.countDeadLetters))
 	r.Post("/tasks/count-backlogs", run(s, "count-backlogs", s.countBacklogs))
 	r.Post("/tasks/sweep-leases", run(s, "sweep-leases", s.sweepLeases))
+	r.Post("/tasks/seal-journal", run(s, "seal-journal", s.sealJournal))
 	r.Post("/tasks/cleanup", run(s, "cleanup", s.cleanup))
 }
 

@@ -33,6 +33,9 @@ type Metrics struct {
 	oldestOpen *prometheus.GaugeVec
 	unlimited  *prometheus.CounterVec
 	waiting    *prometheus.GaugeVec
+	sealed     prometheus.Counter
+	unsealed   prometheus.Gauge
+	unreadable prometheus.Gauge
 }
 
 // NewMetrics returns metrics in a registry of their own.
@@ -70,6 +73,9 @@ func NewMetrics() *Metrics {
 		open:       gauge("billhook_dead_letters_open", "Open dead letters, as of this instance's last count.", "queue"),
 		oldestOpen: gauge("billhook_dead_letters_oldest_seconds", "How long the oldest open dead letter has waited, as of this instance's last count.", "queue"),
 		unlimited:  counter("billhook_limits_unknown_total", "Messages that were taken though a limit of the door could not be known, by queue and limit.", "queue", "limit"),
+		sealed:     counter("billhook_sealed_entries_total", "Entries of the books that this instance has sealed.").WithLabelValues(),
+		unsealed:   gauge("billhook_unsealed_oldest_seconds", "Age of the oldest entry of the books that this instance's last run left without a seal.").WithLabelValues(),
+		unreadable: gauge("billhook_unsealed_unreadable", "Entries of the books that cannot be read, and so not sealed, as of this instance's last run.").WithLabelValues(),
 		waiting:    gauge("billhook_backlog_messages", "Messages that wait in the broker, as of this instance's last count.", "queue"),
 	}
 }
@@ -138,6 +144,14 @@ func (m *Metrics) Delayed(released, failed int, overdue time.Duration) {
 func (m *Metrics) DeadLetters(queue string, open int64, oldest time.Duration) {
 	m.open.WithLabelValues(queue).Set(float64(open))
 	m.oldestOpen.WithLabelValues(queue).Set(oldest.Seconds())
+}
+
+// Sealed counts entries of the books that a run has sealed, and reports those that it could not
+// read, and the age of the oldest that it left.
+func (m *Metrics) Sealed(entries, unreadable int, oldest time.Duration) {
+	m.sealed.Add(float64(entries))
+	m.unreadable.Set(float64(unreadable))
+	m.unsealed.Set(oldest.Seconds())
 }
 
 // Orphan counts an event that a sweep found.

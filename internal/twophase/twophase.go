@@ -75,7 +75,7 @@ const (
 // writes fail, before the rest is left to a redelivery.
 const tries = 3
 
-// Work is one kind of two-phase work. All fields are needed.
+// Work is one kind of two-phase work. All fields are needed but Request.
 //
 // Prepare, Confirm and RollBack return writes and perform none, at most
 // store.MaxWrites-1, and none to the phase document. They are committed with it, so
@@ -104,6 +104,9 @@ type Work struct {
 	Confirm func(ctx context.Context, event handler.Event, result string) ([]store.Write, error)
 	// RollBack undoes what Prepare reserved; reason is that of the refusal.
 	RollBack func(ctx context.Context, event handler.Event, reason string) ([]store.Write, error)
+	// Request is the request that CommitThere makes, for a plan of the work; it makes none. nil:
+	// the work has no plan.
+	Request func(event handler.Event) (handler.Call, error)
 }
 
 // Leased returns the work as a handler to register. It panics where a field is
@@ -117,7 +120,35 @@ func (w Work) Leased() handler.Leased {
 		w.CommitThere == nil || w.Find == nil || w.Confirm == nil || w.RollBack == nil {
 		panic("twophase: incomplete work")
 	}
-	return handler.Outside(w.do, w.reconcile)
+	h := handler.Outside(w.do, w.reconcile)
+	if w.Request != nil {
+		h.Plan = w.plan
+	}
+	return h
+}
+
+// plan is what do begins with: what is reserved with the phase document, unless it is reserved
+// already, and the request to the other side.
+func (w Work) plan(ctx context.Context, event handler.Event) (plan handler.Plan, err error) {
+	at, err := w.read(ctx, event)
+	fresh := at.State == "" || at.expired(w.Now())
+	switch {
+	case err != nil:
+		return handler.Plan{}, err
+	case fresh:
+		reserved, err := w.Prepare(ctx, event)
+		if err != nil {
+			return handler.Plan{}, err
+		}
+		_, phase := w.write(event, phase{version: at.version, State: Prepared})
+		plan.Writes = append([]store.Write{phase}, reserved...)
+	case at.State != Prepared:
+		plan.Effect.Result, err = at.outcome()
+		return plan, err
+	}
+	call, err := w.Request(event)
+	plan.Calls = []handler.Call{call}
+	return plan, err
 }
 
 // Key is the key of an event's phase document. Its id is that of the event's record.
@@ -248,8 +279,8 @@ func (w Work) settle(ctx context.Context, event handler.Event, at phase, to Stat
 	return "", retry.Busy("contention", nil)
 }
 
-// commit writes a phase with the writes that go with it, and returns it as the store holds it.
-func (w Work) commit(ctx context.Context, event handler.Event, to phase, writes []store.Write) (phase, error) {
+// write returns a phase as it is to be written now, and its write.
+func (w Work) write(event handler.Event, to phase) (phase, store.Write) {
 	now := w.Now()
 	if to.Created.IsZero() {
 		to.Created = now
@@ -263,6 +294,12 @@ func (w Work) commit(ctx context.Context, event handler.Event, to phase, writes 
 	if to.version == 0 {
 		write = store.Create(key, write.Fields)
 	}
+	return to, write
+}
+
+// commit writes a phase with the writes that go with it, and returns it as the store holds it.
+func (w Work) commit(ctx context.Context, event handler.Event, to phase, writes []store.Write) (phase, error) {
+	to, write := w.write(event, to)
 	versions, err := w.Store.Commit(ctx, append([]store.Write{write}, writes...))
 	switch {
 	case err == nil:

@@ -124,7 +124,7 @@ type paynowBody struct {
 	EndsAt             string `json:"ends_at"`
 
 	Checkout struct {
-		// Metadata is an object with the one allowed key, or nothing.
+		// Metadata is an object with the allowed keys, or nothing.
 		Metadata jsontext.Value `json:"metadata"`
 	} `json:"checkout"`
 	Lines []struct {
@@ -163,6 +163,11 @@ func newPayNow(source catalog.Source, now func() time.Time) (*payNow, error) {
 		if source.UIDMetadataKey != "" {
 			path := "body." + source.UIDMetadataKey
 			rules[path] = pii.UID
+			optional = append(optional, path)
+		}
+		if source.OrderIDMetadataKey != "" && mapped == contract.OrderPaid {
+			path := "body." + source.OrderIDMetadataKey
+			rules[path] = pii.ID
 			optional = append(optional, path)
 		}
 		p.bodies[mapped] = pii.NewProjection(rules, optional...)
@@ -211,7 +216,8 @@ func (p *payNow) read(scratch, body []byte, source catalog.Source) (event inboun
 	if m.EventType == contract.OrderRefunded && (e.Body.Status == "canceled" || e.Body.Status == "failed") {
 		return event, "refund_not_completed", nil
 	}
-	event.uid = onlyValue(e.Body.Checkout.Metadata)
+	event.uid = metadata(e.Body.Checkout.Metadata, source.UIDMetadataKey)
+	event.shopOrder = metadata(e.Body.Checkout.Metadata, source.OrderIDMetadataKey)
 	if m.Timestamp = paynowFields[m.EventType].at(&e.Body); m.Timestamp == "" {
 		m.Timestamp = p.now().UTC().Format(time.RFC3339)
 	}
@@ -228,13 +234,10 @@ func text(object []byte, name string) []byte {
 	return value
 }
 
-// onlyValue is the text in a minimized object of at most one member, {"uid":"abc"},
-// whose name has no colon and whose value nothing escaped.
-func onlyValue(object jsontext.Value) string {
-	if _, value, ok := bytes.Cut(object, []byte(`:"`)); ok {
-		return string(bytes.TrimSuffix(value, []byte(`"}`)))
-	}
-	return ""
+// metadata is the text in a minimized object, {"uid":"abc"}, of the member that the path ends with.
+// Nothing in it is escaped.
+func metadata(object jsontext.Value, path string) string {
+	return string(text(object, `"`+path[strings.LastIndexByte(path, '.')+1:]+`":"`))
 }
 
 // filling maps one body into the contract.

@@ -96,7 +96,9 @@ type source struct {
 type inbound struct {
 	message contract.Body
 	uid     string
-	queue   string
+	// shopOrder is the id of the shop's own order that it is about.
+	shopOrder string
+	queue     string
 	// points is what it is worth; empty where that is not known.
 	points string
 	// asked is what its producer asks for.
@@ -418,7 +420,7 @@ func refusal(err error) *serve.Problem {
 func (s *Service) compose(ctx context.Context, in *inbound, named []string, b *buffers, o *outcome) (contract.Message, error) {
 	a := &b.attributes
 	*a = in.message.Attributes()
-	a.UID, a.Points = cmp.Or(in.uid, a.UID), in.points
+	a.UID, a.Points, a.ShopOrderID = cmp.Or(in.uid, a.UID), in.points, cmp.Or(in.shopOrder, a.ShopOrderID)
 	in.asked.ask(a)
 	if a.UID == "" && a.CustomerID != "" && in.message.UIDByCustomer() {
 		lookup, cancel := context.WithTimeout(ctx, s.config.PublishTimeout)

@@ -26,26 +26,28 @@ func registerPayments(r *handler.Registry, c *catalog.Catalog, targets delivery.
 	refundQueue, _ := c.HandledBy("refunds.initiate")
 	payment := func(name string) payments.Payments {
 		updates, _ := c.EmitsTo(name)
-		return payments.Payments{Gateway: gateway{called(c, targets, name), paymentsPath}, Updates: updates, Refunds: refundQueue}
+		return payments.Payments{Gateway: gatewayOf(c, targets, name, paymentsPath), Updates: updates, Refunds: refundQueue}
 	}
 	payments.Register(r, payment("payments.initiate"), payment("payments.initiate_trial"), payments.Refunds{
-		Gateway: gateway{called(c, targets, "refunds.initiate"), refundsPath}, Store: db, Now: now, RememberFor: refundQueue.RememberFor,
+		Gateway: gatewayOf(c, targets, "refunds.initiate", refundsPath), Store: db, Now: now, RememberFor: refundQueue.RememberFor,
 	})
 }
 
-// called is the target that a handler calls first; nil: this worker calls none for it.
-func called(c *catalog.Catalog, targets delivery.Targets, name string) *delivery.Target {
+// gatewayOf is the gateway of the target that a handler calls first; without a target where this
+// worker calls none for it.
+func gatewayOf(c *catalog.Catalog, targets delivery.Targets, name, path string) gateway {
 	q, _ := c.HandledBy(name)
 	for _, h := range q.Handlers {
 		if h.Name == name && len(h.Calls) > 0 {
-			return targets[h.Calls[0]]
+			return gateway{h.Calls[0], targets[h.Calls[0]], path}
 		}
 	}
-	return nil
+	return gateway{}
 }
 
 // gateway is a service of the payment gateway, at a path of its target.
 type gateway struct {
+	name   string // of the target
 	target *delivery.Target
 	path   string
 }
@@ -66,6 +68,11 @@ func (g gateway) Do(ctx context.Context, eventID string, order []byte) ([]byte, 
 		}
 	}
 	return answer.Body, err
+}
+
+// Request implements payments.Gateway.
+func (g gateway) Request(eventID string, order []byte) handler.Call {
+	return handler.Call{Target: g.name, Method: http.MethodPost, Path: g.path, ID: eventID, Body: order}
 }
 
 // Reconcile asks for the order of an event. 404 alone says that there is none: a gateway that

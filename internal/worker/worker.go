@@ -21,18 +21,23 @@ import (
 	"billhook/internal/customers"
 	"billhook/internal/deadletter"
 	"billhook/internal/delivery"
+	"billhook/internal/dryrun"
 	"billhook/internal/endpoints"
 	"billhook/internal/gcp/auth"
 	"billhook/internal/handler"
+	"billhook/internal/journal"
 	"billhook/internal/lane"
+	"billhook/internal/ledger/seal"
 	"billhook/internal/notifications"
 	"billhook/internal/ops"
+	"billhook/internal/orders"
 	"billhook/internal/products"
 	"billhook/internal/push"
 	"billhook/internal/serve"
 	"billhook/internal/store"
 	"billhook/internal/tasks"
 	"billhook/internal/telemetry"
+	"billhook/internal/usage"
 )
 
 // Config is what a Worker is made of.
@@ -47,6 +52,8 @@ type Config struct {
 	Targets       delivery.Targets
 	Authenticator push.Authenticator
 	Access        ops.Access
+	// Authority signs the proofs of the books' entries.
+	Authority seal.Authority
 	// Backlogs counts what waits in the broker; nil: it cannot be counted.
 	Backlogs tasks.Backlogs
 	Log      *slog.Logger
@@ -112,9 +119,12 @@ const lanesAtOnce = 16
 func Check(c *catalog.Catalog) error {
 	registry, targets := handler.NewRegistry(), delivery.Targets{}
 	updates, _ := c.EmitsTo("subscriptions.record")
-	billing.Register(registry, billing.Points{}, billing.Subscriptions{Updates: updates})
+	billing.Register(registry, billing.Points{Orders: c.EmitsOf("points.credit")}, billing.Subscriptions{Updates: updates})
 	endpoints.Register(registry, endpoints.Deliverer{News: c.EmitsOf(endpoints.Handler)})
 	notifications.Register(registry, c)
+	usage.Register(registry, c, nil, time.Now) // never read
+	journal.Register(registry, journal.Deps{Catalog: c})
+	orders.Register(registry, c, struct{ store.Getter }{}, time.Now) // never read
 	for _, t := range c.TargetsOf("") {
 		targets[t.Name] = &delivery.Target{} // registered, and never called
 	}
@@ -132,10 +142,15 @@ func New(config Config) (*Worker, error) {
 	watched := teacher.Watch(config.Store)
 	worth := products.NewReader(config.Store, config.Catalog.Products, config.Now)
 	billing.Register(registry,
-		billing.Points{Store: config.Store, Products: worth, Now: config.Now, Teacher: teacher},
+		billing.Points{Store: config.Store, Products: worth, Now: config.Now, Teacher: teacher, Orders: config.Catalog.EmitsOf("points.credit")},
 		billing.Subscriptions{Store: config.Store, Updates: updates, Now: config.Now})
 	keeper := registerEndpoints(registry, config)
 	notifications.Register(registry, config.Catalog)
+	usage.Register(registry, config.Catalog, config.Store, config.Now)
+	journal.Register(registry, journal.Deps{
+		Catalog: config.Catalog, Store: config.Store, Calendar: journal.NewCalendar(config.Store, config.Now), Now: config.Now,
+	})
+	orders.Register(registry, config.Catalog, config.Store, config.Now)
 	registerPayments(registry, config.Catalog, config.Targets, config.Store, config.Now)
 	if config.Handlers != nil {
 		config.Handlers(registry)
@@ -186,7 +201,10 @@ func New(config Config) (*Worker, error) {
 		Customers: &customers.Operator{Store: watched, Now: config.Now, NewID: uuid.NewString},
 		Products:  &products.Keeper{Store: config.Store, Start: config.Catalog.Products, Now: config.Now, NewID: uuid.NewString, Changed: worth.Forget},
 		Endpoints: keeper,
+		Tries:     &dryrun.Desk{Store: config.Store, Now: config.Now, Worker: config.trial},
+		Stock:     &orders.Keeper{Store: config.Store, Now: config.Now, NewID: uuid.NewString},
 	}
+	config.books(api, operator.Relay)
 
 	router := chi.NewRouter()
 	router.Use(func(next http.Handler) http.Handler { return serve.Recover(config.Log, next) })

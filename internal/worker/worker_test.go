@@ -91,10 +91,10 @@ func TestAWorkerThatCouldNotWorkIsRefused(t *testing.T) {
 			q, ok := c.Catalog.HandledBy("subscriptions.record")
 			require.True(t, ok)
 			q.Handlers["trial.canceled"] = catalog.Handler{Name: "subscriptions.record"}
-			q.Handlers["order.paid"] = catalog.Handler{Name: "points.credit", Emits: []string{"fis-domain-events"}}
+			q.Handlers["order.refunded"] = catalog.Handler{Name: "points.reverse", Emits: []string{"fis-domain-events"}}
 		}, []string{
 			`event type trial.canceled: subscriptions.record emits to ["pay-subscription-update"], and the catalog lists []`,
-			`event type order.paid: points.credit emits to [], and the catalog lists ["fis-domain-events"]`,
+			`event type order.refunded: points.reverse emits to [], and the catalog lists ["fis-domain-events"]`,
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -282,6 +282,9 @@ func (s *Store) structured(q store.Query) *firestorepb.StructuredQuery {
 	for _, equal := range slices.Sorted(maps.Keys(q.Equal)) {
 		where(path(equal), firestorepb.StructuredQuery_FieldFilter_EQUAL, toValue(q.Equal[equal]))
 	}
+	for list, text := range q.Contains { // one at most
+		where(path(list), firestorepb.StructuredQuery_FieldFilter_ARRAY_CONTAINS, toValue(text))
+	}
 	if q.IDPrefix != "" {
 		where(name, firestorepb.StructuredQuery_FieldFilter_GREATER_THAN_OR_EQUAL, reference(q.IDPrefix))
 		// Where the bound would exceed the length of an id, the reader of the answer filters.

@@ -18,6 +18,7 @@ import (
 	"billhook/emulator/emulatortest"
 	"billhook/internal/dedupe/dedupetest"
 	"billhook/internal/gcp/firestore"
+	"billhook/internal/ledger/ledgertest"
 	"billhook/internal/store"
 	"billhook/internal/store/storetest"
 )
@@ -39,6 +40,14 @@ func TestAnEventIsCompletedOnceOnFirestore(t *testing.T) {
 	})
 }
 
+func TestTheBooksHoldOnFirestore(t *testing.T) {
+	t.Parallel()
+	ledgertest.Run(t, func(t *testing.T) store.Store {
+		t.Helper()
+		return open(t)
+	})
+}
+
 func open(t *testing.T, options ...option.ClientOption) *firestore.Store {
 	t.Helper()
 	s, err := firestore.NewEmulated(t.Context(), emulatortest.Firestore(t), "p-"+uuid.NewString(), "", options...)
@@ -50,6 +59,14 @@ func open(t *testing.T, options ...option.ClientOption) *firestore.Store {
 func TestFirestoreConforms(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t *testing.T) store.Store {
+		t.Helper()
+		return open(t)
+	})
+}
+
+func TestTheQueriesOfFirestoreFollowTheModel(t *testing.T) {
+	t.Parallel()
+	storetest.RunQueries(t, func(t *testing.T) store.Store {
 		t.Helper()
 		return open(t)
 	})

@@ -39,6 +39,7 @@ func Run(t *testing.T, open func(t *testing.T) store.Store) {
 		"an update that changes nothing keeps the version":      unchanged,
 		"queries page through a prefix in order":                queryPrefix,
 		"queries compare fields":                                queryEqual,
+		"queries find a text in a list":                         queryContains,
 		"queries follow the bytes of ids, short and long":       queryIDs,
 		"queries find what is due, the longest due first":       queryDue,
 		"what is due at one moment comes in the order of ids":   queryTies,
@@ -241,6 +242,27 @@ func queryEqual(t *testing.T, s store.Store) {
 	// Times compare as they are kept, by the microsecond. A number is not its text.
 	finds(t, s, store.Query{Equal: map[string]any{"at": at}, Limit: 9}, "timed")
 	finds(t, s, store.Query{Equal: map[string]any{"third": "2"}, Limit: 9})
+}
+
+func queryContains(t *testing.T, s store.Store) {
+	for id, list := range map[string]any{
+		"a-1": []any{"x", "y"}, "a-2": []any{"y"}, "a-3": []any{"y", int64(1), "y"}, "b-1": []any{"y", "x"},
+		"longer": []any{"yy"}, "text": "y", "map": map[string]any{"y": "y"}, "deep": []any{map[string]any{"y": "y"}}, "number": []any{int64(1)}, "empty": []any{},
+	} {
+		commit(t, s, store.Create(key(id), map[string]any{"of": list, "open": id != "a-2"}))
+	}
+	commit(t, s, store.Create(key("none"), nil), store.Create(store.Key{Collection: "others", ID: "a-1"}, map[string]any{"of": []any{"y"}}))
+	y := map[string]string{"of": "y"}
+	page := finds(t, s, store.Query{Contains: y, Limit: 2}, "a-1", "a-2")
+	require.Equal(t, "a-2", page.Next)
+	page = finds(t, s, store.Query{Contains: y, After: page.Next, Limit: 2}, "a-3", "b-1")
+	require.Empty(t, page.Next, "a list that holds a text twice is found once")
+	finds(t, s, store.Query{Contains: y, IDPrefix: "a-", Limit: 9}, "a-1", "a-2", "a-3")
+	finds(t, s, store.Query{Contains: y, Equal: map[string]any{"open": true}, Limit: 9}, "a-1", "a-3", "b-1")
+	finds(t, s, store.Query{Contains: map[string]string{"of": "1"}, Limit: 9})
+	require.EqualValues(t, 4, finds(t, s, store.Query{Contains: y, Count: true, Limit: 9}).Count)
+	commit(t, s, store.Set(key("a-1"), map[string]any{"of": []any{"x"}}), store.Delete(key("a-2"), 0), store.Set(key("text"), map[string]any{"of": []any{"y"}}))
+	finds(t, s, store.Query{Contains: y, Limit: 9}, "a-3", "b-1", "text")
 }
 
 func queryIDs(t *testing.T, s store.Store) {

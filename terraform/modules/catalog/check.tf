@@ -106,9 +106,12 @@ locals {
           { ok = try(1 <= h.max_attempts && h.max_attempts <= 50, !can(h.max_attempts)), path = "handlers.${type}.max_attempts", what = "must be 1 to 50" },
           { ok = try(0 < local.seconds[i]["handlers.${type}.timeout"] && local.seconds[i]["handlers.${type}.timeout"] < q.ack_deadline_seconds, false), path = "handlers.${type}.timeout", what = "must be above 0 and below ack_deadline_seconds" },
           { ok = !can(h.emits) || can(concat(h.emits, [])), path = "handlers.${type}.emits", what = "must be a list" },
+          { ok = !can(h.emits_if_run) || can(concat(h.emits_if_run, [])), path = "handlers.${type}.emits_if_run", what = "must be a list" },
+          { ok = length(setsubtract(local.emits_if_run[i][type].all, local.filled[*].id)) == 0, path = "handlers.${type}.emits_if_run", what = "no queue has the id ${join(", ", setsubtract(local.emits_if_run[i][type].all, local.filled[*].id))}" },
+          { ok = try(can(regex(local.seconds_pattern, h.waits_for)) && tonumber(trimsuffix(h.waits_for, "s")) <= 2592000, !can(h.waits_for)), path = "handlers.${type}.waits_for", what = "must be a duration of at most 2592000s" },
           { ok = !can(h.calls) || can(concat(h.calls, [])), path = "handlers.${type}.calls", what = "must be a list" },
           { ok = length(distinct(local.emits[i][type])) == length(local.emits[i][type]), path = "handlers.${type}.emits", what = "lists a topic twice" },
-          { ok = length(setsubtract(keys(h), ["name", "post", "emits", "calls", "max_attempts", "timeout", "retry_policy"])) == 0, path = "handlers.${type}", what = "has a key that is not known" },
+          { ok = length(setsubtract(keys(h), ["name", "post", "emits", "emits_if_run", "waits_for", "calls", "max_attempts", "timeout", "retry_policy"])) == 0, path = "handlers.${type}", what = "has a key that is not known" },
         ]
       ]),
       flatten([

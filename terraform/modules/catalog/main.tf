@@ -201,7 +201,17 @@ locals {
     ][0]
   ]
 
-  emits = [for q in local.filled : { for type, h in q.handlers : type => try(concat(h.emits, []), []) }]
+  # What a handler emits to where it runs, and as much of it as does.
+  emits_if_run = [
+    for q in local.filled : {
+      for type, h in q.handlers : type => {
+        all  = try([for id in h.emits_if_run : tostring(id)], [])
+        here = try([for id in h.emits_if_run : id if contains([for o in local.filled : o.id if o.enabled], id)], [])
+      }
+    }
+  ]
+
+  emits = [for i, q in local.filled : { for type, h in q.handlers : type => concat(try(concat(h.emits, []), []), local.emits_if_run[i][type].here) }]
 
   queues = [
     for i, q in local.filled : {
@@ -221,6 +231,8 @@ locals {
           name         = try(h.name, "post:${h.post.target}${h.post.path}", "")
           post         = { target = try(h.post.target, ""), path = try(h.post.path, ""), reconcile = try(h.post.reconcile, ""), form = try(h.post.form, "") }
           emits        = local.emits[i][type]
+          emits_if_run = local.emits_if_run[i][type].all
+          waits_for    = try("${tonumber(trimsuffix(h.waits_for, "s"))}s", "0s")
           calls        = local.calls[i][type]
           max_attempts = try(h.max_attempts, q.max_attempts)
           timeout      = local.shown[i]["handlers.${type}.timeout"]
@@ -307,7 +319,10 @@ locals {
         rate_per_second  = try(s.rate_per_second, 0)
         burst            = try(s.burst, 0)
         uid_metadata_key = try(s.uid_metadata_key, "")
-        events           = try(s.events, {})
+
+        order_id_metadata_key = try(s.order_id_metadata_key, "")
+
+        events = try(s.events, {})
       }
     }
     targets   = local.targets

@@ -69,8 +69,12 @@ run "a_deployment_runs_the_queues_that_it_names" {
     directory = "../../../catalog"
     queues = concat(
       distinct(values(run.the_shipped_catalog.sources["paynow"].events)),
-      distinct(flatten([for h in values(run.the_shipped_catalog.queues[values(run.the_shipped_catalog.sources["paynow"].events)[0]].handlers) : h.emits])),
+      distinct(flatten([for h in values(run.the_shipped_catalog.queues[values(run.the_shipped_catalog.sources["paynow"].events)[0]].handlers) : setsubtract(h.emits, h.emits_if_run)])),
     )
+  }
+  assert {
+    condition     = alltrue(flatten([for q in values(output.queues) : [for h in values(q.handlers) : length(setintersection(h.emits, h.emits_if_run)) == 0] if q.enabled]))
+    error_message = "What a handler emits to where it runs is left out where it does not."
   }
   assert {
     condition     = keys(output.pools) == ["payments"] && length(output.pools["payments"].queues) == 2

@@ -1,0 +1,128 @@
+package catalog
+
+import (
+	"errors"
+	"io/fs"
+	"maps"
+	"regexp"
+	"slices"
+	"time"
+)
+
+const (
+	usageFile  = "usage.yaml"
+	meterPlace = usageFile + ": meter"
+
+	// MaxUsage bounds a quota and the usage of a period on both sides of 0: every JSON reader keeps
+	// integers up to it exact.
+	MaxUsage     = 1<<53 - 1
+	maxThreshold = 1000
+	// Nobody bills a period later than a month after its end.
+	maxGrace = 31 * 24 * time.Hour
+)
+
+var meterName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9._-]{0,63}$`)
+
+// Usage says which usage is counted, and when somebody is warned of it.
+type Usage struct {
+	// Grace is how long after the end of its period an event is still counted.
+	Grace time.Duration `json:"grace"`
+	// Ahead is how far ahead of our clock an event may say that it occurred.
+	Ahead time.Duration `json:"ahead"`
+	// MaxQuantity bounds the quantity of an event, on both sides of 0.
+	MaxQuantity int64 `json:"max_quantity"`
+	// Thresholds are the percents of a quota at which a warning is emitted, rising.
+	Thresholds []int64 `json:"thresholds"`
+	// Meters are those with a quota, by name.
+	Meters map[string]Meter `json:"-"`
+}
+
+// Meter is what of a meter somebody is warned of.
+type Meter struct {
+	Description string `json:"description"`
+	// Quota is the allowance of a period, for the plans that are not in Plans; 0 is none.
+	Quota int64 `json:"quota"`
+	// Plans are the quotas of plans, by the id of the subscription's product.
+	Plans map[string]int64 `json:"plans"`
+	// Thresholds take the place of those of all meters.
+	Thresholds []int64 `json:"thresholds"`
+}
+
+// QuotaOf returns the allowance of a meter for a plan, and the percents of it at which a warning is
+// emitted, rising. 0 is no quota. The plan is empty where none is known.
+func (u Usage) QuotaOf(meter, plan string) (quota int64, thresholds []int64) {
+	m, ok := u.Meters[meter]
+	if !ok {
+		return 0, nil
+	}
+	quota = m.Quota
+	if own, ok := m.Plans[plan]; ok {
+		quota = own
+	}
+	if thresholds = u.Thresholds; len(m.Thresholds) > 0 {
+		thresholds = m.Thresholds
+	}
+	return quota, thresholds
+}
+
+// readUsage reads the limits of usage, and the meters that have a quota. A folder without the file
+// has the limits that are built in, and no meters.
+func (c *Catalog) readUsage(r *reader, files fs.FS) {
+	_, err := fs.Stat(files, usageFile)
+	absent := errors.Is(err, fs.ErrNotExist)
+	if absent {
+		files = embedded
+	}
+	file, ok := r.file(files, usageFile, "usage", "meters")
+	if !ok {
+		return
+	}
+	if node := file["usage"]; node == nil {
+		r.wrong(usageFile, "usage", "is missing")
+	} else {
+		tree, _ := r.branch(node, usageFile, "usage")
+		r.decode(tree, &c.Usage, usageFile, "usage")
+		r.checkUsage(c.Usage)
+	}
+	c.Usage.Meters = map[string]Meter{}
+	if absent {
+		return
+	}
+	r.each(file["meters"], usageFile, "meters", meterPlace, func(name, place string, tree map[string]any) {
+		var m Meter
+		r.decode(tree, &m, place, "")
+		r.checkMeter(place, name, m)
+		c.Usage.Meters[name] = m
+	})
+}
+
+func (r *reader) checkUsage(u Usage) {
+	require := r.requirer(usageFile)
+	require(0 < u.Grace && u.Grace <= maxGrace, "usage.grace", `must be above "0s", and at most "2678400s"`)
+	require(0 <= u.Ahead && u.Ahead <= time.Hour, "usage.ahead", `must be "0s" to "3600s"`)
+	require(1 <= u.MaxQuantity && u.MaxQuantity <= MaxUsage, "usage.max_quantity", "must be 1 to 9007199254740991")
+	require(len(u.Thresholds) > 0 && rising(u.Thresholds), "usage.thresholds", thresholdRule)
+}
+
+const thresholdRule = "must list percents of 1 to 1000, each above the one before"
+
+func rising(thresholds []int64) bool {
+	for i, t := range thresholds {
+		if t < 1 || t > maxThreshold || (i > 0 && t <= thresholds[i-1]) {
+			return false
+		}
+	}
+	return true
+}
+
+func (r *reader) checkMeter(place, name string, m Meter) {
+	require := r.requirer(place)
+	require(meterName.MatchString(name), "name", "must be at most 64 of letters, digits and . _ -, and begin with a letter")
+	require(m.Description != "", "description", "is missing")
+	require(0 <= m.Quota && m.Quota <= MaxUsage, "quota", "must be 0, which is none, to 9007199254740991")
+	for _, plan := range slices.Sorted(maps.Keys(m.Plans)) {
+		require(productID.MatchString(plan), join("plans", plan), "must be the id of a product")
+		require(0 <= m.Plans[plan] && m.Plans[plan] <= MaxUsage, join("plans", plan), "must be 0, which is none, to 9007199254740991")
+	}
+	require(rising(m.Thresholds), "thresholds", thresholdRule)
+}

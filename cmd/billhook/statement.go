@@ -1,0 +1,184 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/csv"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"billhook/internal/ledger"
+	"billhook/internal/ops"
+)
+
+// statement is what an account had before a month, what each entry of the month moved on it, and
+// what it has then.
+type statement struct {
+	Tenant  string `json:"tenant"`
+	Period  string `json:"period"`
+	Account string `json:"account"`
+	// Opening and Closing are debits minus credits by currency, in minor units.
+	Opening map[string]int64 `json:"opening"`
+	Lines   []stated         `json:"lines"`
+	Closing map[string]int64 `json:"closing"`
+}
+
+// stated is a line of an entry on the account, and the balance behind it.
+type stated struct {
+	PostedAt   time.Time   `json:"posted_at"`
+	OccurredAt time.Time   `json:"occurred_at"`
+	Entry      string      `json:"entry"`
+	EventID    string      `json:"event_id"`
+	EventType  string      `json:"event_type,omitempty"`
+	Kind       ledger.Kind `json:"kind"`
+	ledger.Line
+	Balance int64 `json:"balance"`
+	Seal    int64 `json:"seal"`
+}
+
+func (b *books) statement() *cobra.Command {
+	var asCSV bool
+	command := b.ofPeriod(&cobra.Command{
+		Use: "statement <account>", Short: "Print what moved on an account in a month, with the balance behind each line", Args: cobra.ExactArgs(1),
+		Long: "The lines are in the order in which they were posted. An account is one of the chart of catalog/journal.yaml, or one of\n" +
+			"points: of a user (points:user:<uid>), a customer (points:customer:<id>), or all of a kind (points:user).",
+		RunE: func(command *cobra.Command, args []string) error {
+			s, err := b.stated(command.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			if asCSV && !b.asJSON {
+				return s.csv(b.stdout)
+			}
+			b.printStatement(s)
+			return b.printJSON(s)
+		},
+	})
+	command.Flags().BoolVar(&asCSV, "csv", false, "print CSV: a line for the opening balance, one for each line, one for the closing balance")
+	return command
+}
+
+// stated puts a statement together. The opening balance of an account with totals is that of the
+// trial balance; of another one it is the sum of its earlier entries, which come with those of the
+// month.
+func (b *books) stated(ctx context.Context, account string) (statement, error) {
+	s := statement{Tenant: b.tenant, Period: b.period, Account: account, Opening: map[string]int64{}, Lines: []stated{}}
+	control := ledger.Control(account) == account
+	values := b.queryOf(account)
+	want := map[string]int64{}
+	if !control {
+		values.Del("period")
+	} else {
+		balance, err := b.trial(ctx)
+		if err != nil {
+			return s, err
+		}
+		for _, l := range balance.Balances {
+			if l.Account == account {
+				s.Opening[l.Currency], want[l.Currency] = l.Opening, l.Closing
+			}
+		}
+	}
+	if err := each(ctx, b.ask(), "/v1/ops/journal/entries", values, func(entries []ops.JournalEntry) error {
+		for _, e := range entries {
+			s.add(e, control)
+		}
+		return nil
+	}); err != nil {
+		return s, err
+	}
+	slices.SortStableFunc(s.Lines, func(a, b stated) int {
+		return cmp.Or(a.PostedAt.Compare(b.PostedAt), strings.Compare(a.Entry, b.Entry))
+	})
+	s.Closing = maps.Clone(s.Opening)
+	for i, line := range s.Lines {
+		s.Closing[line.Currency] += line.Debit - line.Credit
+		s.Lines[i].Balance = s.Closing[line.Currency]
+	}
+	// What is posted meanwhile is in the lines and not in the balance. A month that is over has none.
+	for currency, closing := range want {
+		if control && b.period < ledger.PeriodOf(time.Now()) && s.Closing[currency] != closing {
+			return s, fmt.Errorf("the lines in %s add up to %s, and the trial balance says %s: entries came meanwhile, so ask again; or the books are broken, see: billhook ledger verify",
+				currency, decimal(s.Closing[currency], currency), decimal(closing, currency))
+		}
+	}
+	return s, nil
+}
+
+// add takes the lines of an entry that are on the account.
+func (s *statement) add(e ops.JournalEntry, control bool) {
+	for _, line := range e.Lines {
+		if line.Account != s.Account && (!control || ledger.Control(line.Account) != s.Account) {
+			continue
+		}
+		if _, known := s.Opening[line.Currency]; !known {
+			s.Opening[line.Currency] = 0
+		}
+		switch {
+		case e.Period == s.Period:
+			s.Lines = append(s.Lines, stated{
+				PostedAt: e.PostedAt, OccurredAt: e.OccurredAt, Entry: e.ID, EventID: e.EventID, EventType: e.EventType, Kind: e.Kind, Line: line, Seal: e.Seal,
+			})
+		case e.Period < s.Period:
+			s.Opening[line.Currency] += line.Debit - line.Credit
+		}
+	}
+}
+
+func (b *books) printStatement(s statement) {
+	b.printf("%s of %s, %s\n", s.Account, s.Tenant, s.Period)
+	rows := [][]string{}
+	balances := func(name string, of map[string]int64) {
+		for _, currency := range slices.Sorted(maps.Keys(of)) {
+			rows = append(rows, row(name, "", "", "", "", "", decimal(of[currency], currency), currency))
+		}
+	}
+	balances("opening", s.Opening)
+	for _, l := range s.Lines {
+		rows = append(rows, row(when(l.PostedAt), l.EventID, l.Kind, l.Account, amountOf(l.Debit, l.Currency), amountOf(l.Credit, l.Currency), decimal(l.Balance, l.Currency), l.Currency))
+	}
+	balances("closing", s.Closing)
+	if len(rows) == 0 {
+		b.printf("Nothing has moved on it.\n")
+		return
+	}
+	b.table([]string{"POSTED", "EVENT", "KIND", "ACCOUNT", "DEBIT", "CREDIT", "BALANCE", "CURRENCY"}, rows)
+}
+
+// csv writes the statement as CSV, in minor units.
+func (s statement) csv(to io.Writer) error {
+	out := csv.NewWriter(to)
+	rows := [][]string{{"posted_at", "occurred_at", "entry", "event_id", "event_type", "kind", "account", "currency", "debit", "credit", "balance", "seal"}}
+	balances := func(kind string, of map[string]int64) {
+		for _, currency := range slices.Sorted(maps.Keys(of)) {
+			rows = append(rows, row("", "", "", "", "", kind, s.Account, currency, "", "", of[currency], ""))
+		}
+	}
+	balances("opening", s.Opening)
+	for _, l := range s.Lines {
+		rows = append(rows, row(moment(l.PostedAt), moment(l.OccurredAt), l.Entry, l.EventID, l.EventType, l.Kind, l.Account, l.Currency, l.Debit, l.Credit, l.Balance, sealNumber(l.Seal)))
+	}
+	balances("closing", s.Closing)
+	if err := out.WriteAll(rows); err != nil {
+		return fmt.Errorf("print: %w", err)
+	}
+	return nil
+}
+
+// moment formats a time for programs, in microseconds.
+func moment(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000000Z") }
+
+// sealNumber is empty where there is no seal yet.
+func sealNumber(number int64) string {
+	if number == 0 {
+		return ""
+	}
+	return strconv.FormatInt(number, 10)
+}

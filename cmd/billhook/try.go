@@ -1,0 +1,208 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"billhook/internal/dryrun"
+	"billhook/internal/ops"
+)
+
+// tryCommand is the command that tries an event or a message.
+func (p *program) tryCommand(ask func() client) *cobra.Command {
+	var file, folder string
+	var question ops.Try
+	command := &cobra.Command{
+		Use:   "try <event id> | try -f <file> --queue <queue>",
+		Short: "Show what the worker would write, emit and call, and do nothing",
+		Long: "Show what the worker would write, emit and call for an event whose message is kept, or for the message of a file.\n" +
+			"The file has the message's body, or what dlq show --json prints. Nothing is done.",
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(command *cobra.Command, args []string) (err error) {
+			if (len(args) == 1) == (file != "") {
+				return errors.New("name an event id, or a file with -f")
+			}
+			if file == "" {
+				question.EventID = args[0]
+			} else if err = readMessage(file, &question); err != nil {
+				return err
+			}
+			if question.Catalog, err = readCatalog(folder); err != nil {
+				return err
+			}
+			var answer json.RawMessage // numbers stay as they are
+			if err := ask().post(command.Context(), "/v1/ops/events/try", question, &answer); err != nil {
+				return err
+			}
+			var trial dryrun.Trial
+			if err := json.Unmarshal(answer, &trial); err != nil {
+				return fmt.Errorf("ask the worker: answer: %w", err)
+			}
+			p.printTrial(trial)
+			return p.printJSON(answer)
+		},
+	}
+	command.Flags().StringVarP(&file, "file", "f", "", "a file with the message")
+	command.Flags().StringVar(&folder, "catalog", "", "a folder whose .yaml files replace those of the running catalog")
+	command.Flags().StringVar(&question.Queue, "queue", "", "the queue, by id or alias; needed with -f")
+	command.Flags().StringVar(&question.Tenant, "tenant", "", "the tenant, where several know the id")
+	return command
+}
+
+// readMessage reads the message of a file into a question.
+func readMessage(file string, question *ops.Try) error {
+	data, err := os.ReadFile(filepath.Clean(file))
+	if err != nil {
+		return fmt.Errorf("-f: %w", err)
+	}
+	var letter struct {
+		Queue string `json:"queue"`
+		ops.TriedMessage
+	}
+	if json.Unmarshal(data, &letter) == nil && letter.Attributes != nil {
+		question.Message = &letter.TriedMessage
+		if question.Queue == "" {
+			question.Queue = letter.Queue
+		}
+	} else {
+		question.Message = &ops.TriedMessage{Data: data}
+	}
+	switch {
+	case !json.Valid(data):
+		return errors.New("-f: the file is not JSON")
+	case question.Queue == "":
+		return errors.New("--queue: say which queue the message is for")
+	}
+	return nil
+}
+
+// readCatalog reads the files of a folder; none where the folder is empty.
+func readCatalog(folder string) (map[string]string, error) {
+	if folder == "" {
+		return nil, nil
+	}
+	names, err := filepath.Glob(filepath.Join(folder, "*.yaml"))
+	if err == nil && len(names) == 0 {
+		err = errors.New("the folder has no .yaml file")
+	}
+	files := map[string]string{}
+	for _, name := range names {
+		text, failed := os.ReadFile(filepath.Clean(name))
+		files[filepath.Base(name)], err = string(text), errors.Join(err, failed)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("--catalog: %w", err)
+	}
+	return files, nil
+}
+
+// printTrial prints what would be done of a message.
+func (p *program) printTrial(t dryrun.Trial) {
+	row := func(name, value string) {
+		if value != "" {
+			p.printf("  %-15s %s\n", name, value)
+		}
+	}
+	p.printf("%s  would be: %s\n", orDash(t.EventID), outcome(t))
+	row("queue", t.Queue)
+	row("type", t.EventType)
+	row("kept as", strings.TrimSpace(string(t.From.Kind)+" "+t.From.ID))
+	row("handler", t.Handler)
+	row("result", t.Result)
+	row("ref", t.Ref)
+	row("detail", t.Detail)
+	if t.Recorded != nil {
+		row("recorded", strings.TrimSpace(fmt.Sprintf("%s %s%s, %d attempts", t.Recorded.Status, t.Recorded.Result, t.Recorded.Reason, t.Recorded.Attempts)))
+	}
+	for _, w := range t.Writes {
+		p.printf("  %-9s %s\n", w.Op, w.Key)
+		for _, name := range w.Changed() {
+			before, after := w.Before[name], w.After[name]
+			switch {
+			case before == nil:
+				p.printf("    + %s: %s\n", name, after)
+			case after == nil:
+				p.printf("    - %s: %s\n", name, before)
+			default:
+				p.printf("    ~ %s: %s -> %s\n", name, before, after)
+			}
+		}
+	}
+	for _, e := range t.Emits {
+		p.printf("  emit      %s %s to %s, key %s%s\n    %s\n", e.EventType, e.EventID, e.Topic, orDash(e.OrderingKey), due(e.DueAt), e.Data)
+	}
+	for _, c := range t.Calls {
+		p.printf("  call      %s %s %s, id %s\n    %s\n", c.Target, c.Method, c.Path, c.ID, c.Body)
+	}
+}
+
+func due(at time.Time) string {
+	if at.IsZero() {
+		return ""
+	}
+	return ", due " + when(at)
+}
+
+// outcome is what would become of a message, and why.
+func outcome(t dryrun.Trial) string {
+	text := string(t.Outcome)
+	if t.Outcome == dryrun.Calls {
+		text = "decided by the service that is called"
+	}
+	if t.Reason != "" {
+		text += fmt.Sprintf(" (%d %s)", t.Status, t.Reason)
+	}
+	return text
+}
+
+// compareCommand is the command that tries what is kept of a queue.
+func (p *program) compareCommand(ask func() client) *cobra.Command {
+	var folder string
+	var question ops.Compare
+	command := &cobra.Command{
+		Use:   "compare --queue <queue>",
+		Short: "Try a queue's open dead letters and all that waits, list what differs from what was done, and do nothing",
+		Args:  cobra.NoArgs,
+		RunE: func(command *cobra.Command, _ []string) (err error) {
+			if question.Queue == "" {
+				return errors.New("--queue: say which queue")
+			}
+			if question.Catalog, err = readCatalog(folder); err != nil {
+				return err
+			}
+			all := dryrun.Compared{Items: []dryrun.Difference{}}
+			for {
+				var page dryrun.Compared
+				if err := ask().post(command.Context(), "/v1/ops/events/compare", question, &page); err != nil {
+					return err
+				}
+				for _, d := range page.Items {
+					p.printf("%s  %s (%s): was %s, would be %s\n", d.Would.EventID, d.Would.EventType, d.Would.From.Kind,
+						strings.TrimSpace(string(d.Was.Outcome)+" "+d.Was.Reason), outcome(d.Would)+strings.TrimSuffix(": "+d.Would.Result, ": "))
+				}
+				all.Items = append(all.Items, page.Items...)
+				all.Tried, all.Same, all.Undecided, all.Unkept = all.Tried+page.Tried, all.Same+page.Same, all.Undecided+page.Undecided, all.Unkept+page.Unkept
+				if page.Next == "" {
+					break
+				}
+				question.Page = page.Next
+			}
+			p.printf("%d tried: %d differ, %d the same, %d are for a called service to decide.\n", all.Tried, len(all.Items), all.Same, all.Undecided)
+			if all.Unkept > 0 {
+				p.printf("%d have no payload here and were passed by.\n", all.Unkept)
+			}
+			return p.printJSON(all)
+		},
+	}
+	command.Flags().StringVar(&question.Queue, "queue", "", "the queue, by id or alias")
+	command.Flags().StringVar(&question.Since, "since", "24h", "dead letters since: RFC 3339, or an age such as 36h or 7d, at most 31d")
+	command.Flags().StringVar(&folder, "catalog", "", "a folder whose .yaml files replace those of the running catalog")
+	return command
+}

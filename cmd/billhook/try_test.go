@@ -1,0 +1,147 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"billhook/catalog"
+	"billhook/internal/contract"
+	"billhook/internal/delivery"
+	"billhook/internal/ops"
+	"billhook/internal/standin"
+	"billhook/internal/telemetry"
+	"billhook/internal/worker"
+)
+
+// letterBox takes what is published, and anybody's push.
+type letterBox struct{ letters []contract.Message }
+
+func (b *letterBox) Publish(_ context.Context, topic string, m contract.Message) (string, error) {
+	if strings.HasSuffix(topic, "-dlq") {
+		b.letters = append(b.letters, m)
+	}
+	return "1", nil
+}
+
+func (*letterBox) Verify(context.Context, string) error { return nil }
+
+// serveWorker serves a whole worker, in whose store an order of an unknown product is a dead letter,
+// and the refund of an order that has not come waits.
+func serveWorker(t *testing.T) func(args ...string) (string, error) {
+	t.Helper()
+	db, err := standin.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	c, err := catalog.Load("")
+	require.NoError(t, err)
+	targets, err := delivery.Open(c, "", func(catalog.Target) (string, []string) {
+		return "http://127.0.0.1:1", []string{"a-secret-of-more-than-24-bytes"}
+	}, time.Now)
+	require.NoError(t, err)
+	box := &letterBox{}
+	w, err := worker.New(worker.Config{
+		Catalog: c, Store: db, Publisher: box, Targets: targets, Authenticator: box, Access: ops.Access{Tokens: []string{opsToken}},
+		Log: slog.New(slog.DiscardHandler), Metrics: telemetry.NewMetrics(), Now: func() time.Time { return time.Date(2026, 3, 2, 10, 15, 0, 0, time.UTC) },
+	})
+	require.NoError(t, err)
+	server := httptest.NewServer(w)
+	t.Cleanup(server.Close)
+	push := func(path string, m contract.Message) {
+		t.Helper()
+		body, err := json.Marshal(map[string]any{
+			"message":      map[string]any{"data": m.Data, "messageId": "17", "attributes": m.Attributes, "publishTime": "2026-03-02T10:15:00Z"},
+			"subscription": "projects/p/subscriptions/s",
+		})
+		require.NoError(t, err)
+		w.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodPost, path, bytes.NewReader(body)))
+	}
+	for id, eventType := range map[string]string{"e-paid": "order.paid", "e-refund": "order.refunded"} {
+		push("/push/paynow-events", contract.Message{Data: payNow(id, eventType), Attributes: map[string]string{
+			"event_id": id, "event_type": eventType, "contract": "paynow.v1", "paynow_customer_id": "c1", "ordering_key": "c-" + id,
+		}})
+	}
+	require.Len(t, box.letters, 1)
+	push("/push/dead-letters/paynow-events", box.letters[0])
+	return func(args ...string) (string, error) {
+		return say(t, map[string]string{"OPS_TOKEN": opsToken, "OPS_OPERATOR": "ada"}, append(args, "--server", server.URL)...)
+	}
+}
+
+// payNow is an event about an order of two pieces of a product that no catalog has.
+func payNow(id, eventType string) []byte {
+	return fmt.Appendf(nil, `{"eventId":%q,"eventType":%q,"timestamp":"2026-03-02T10:00:00Z","data":{"order":{"id":%q,"customerId":"c1","items":[{"productId":"new","quantity":2}]}}}`,
+		id, eventType, "order-"+id)
+}
+
+func TestEventsAreTriedFromATerminal(t *testing.T) {
+	t.Parallel()
+	worker := serveWorker(t)
+	folder := t.TempDir()
+	write := func(name, text string) string {
+		t.Helper()
+		path := filepath.Join(folder, name)
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+		return path
+	}
+	sold := filepath.Dir(write("sold/products.yaml", "products: {new: {points: 300}}\n"))
+	wrong := filepath.Dir(write("wrong/products.yaml", "products: {new: {points: 0}}\n"))
+	body := write("body.json", string(payNow("e-new", "order.paid")))
+	letter := write("letter.json", `{"id":"x","queue":"paynow-events","attributes":{"event_id":"e-other","event_type":"order.paid","ordering_key":"unknown"},"data":`+string(payNow("e-other", "order.paid"))+`}`)
+	for _, step := range []struct {
+		args  string
+		want  []string
+		fails string
+	}{
+		{args: "events try e-paid", want: []string{
+			"e-paid  would be: dead_lettered (400 unknown_product)\n", "kept as         dead_letter ", "handler         points.credit\n", "detail          new\n", "recorded        DEAD_LETTERED unknown_product, 1 attempts\n",
+		}},
+		{args: "events try e-paid --catalog " + sold, want: []string{
+			"e-paid  would be: processed\n", "result          credited\n", "  create    entries/", "    + amount: 600\n", "  increment accounts/points:customer:c1\n    + account: \"points:customer:c1\"\n    + balance: 600\n",
+		}},
+		{args: "events try e-refund", want: []string{"e-refund  would be: retry (500 order_not_seen)\n", "kept as         delayed "}},
+		{args: "events try -f " + body + " --queue paynow-events --catalog " + sold, want: []string{"e-new  would be: processed\n"}},
+		{args: "events try -f " + letter, want: []string{"e-other  would be: dead_lettered (400 unknown_product)\n"}},
+		{args: "events compare --queue paynow-events", want: []string{"2 tried: 0 differ, 2 the same, 0 are for a called service to decide.\n"}},
+		{args: "events compare --queue paynow-events --since 2h --catalog " + sold, want: []string{
+			"e-paid  order.paid (dead_letter): was dead_lettered unknown_product, would be processed: credited\n", "2 tried: 1 differ, 1 the same",
+		}},
+		{args: "events try e-paid --catalog " + wrong, fails: "products.yaml: product new: points: must be 1 to 1000000000 (catalog_refused)"},
+		{args: "events try e-paid --catalog " + t.TempDir(), fails: "the folder has no .yaml file"},
+		{args: "events try e-none", fails: "payload_not_kept"},
+		{args: "events try e-paid --queue nobody", fails: "queue_unknown"},
+		{args: "events try", fails: "name an event id, or a file with -f"},
+		{args: "events try e-paid -f " + body, fails: "name an event id, or a file with -f"},
+		{args: "events try -f " + body, fails: "--queue: say which queue"},
+		{args: "events try -f " + write("text.txt", "not JSON") + " --queue paynow-events", fails: "the file is not JSON"},
+		{args: "events compare", fails: "--queue: say which queue"},
+		{args: "events compare --queue paynow-events --since 40d", fails: "since_invalid"},
+	} {
+		out, err := worker(strings.Fields(step.args)...)
+		if step.fails == "" {
+			require.NoError(t, err, step.args)
+		} else {
+			require.ErrorContains(t, err, step.fails, step.args)
+		}
+		for _, want := range step.want {
+			require.Contains(t, out, want, step.args)
+		}
+	}
+	for _, args := range []string{"events try e-paid --json", "events compare --queue paynow-events --json"} {
+		out, err := worker(strings.Fields(args)...)
+		require.NoError(t, err)
+		require.True(t, json.Valid([]byte(out)), "one document: %s", out)
+	}
+}

@@ -1,0 +1,251 @@
+package main
+
+import (
+	"context"
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/url"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"billhook/internal/ops"
+	"billhook/internal/usage"
+)
+
+func (p *program) usageCommand() *cobra.Command {
+	command := &cobra.Command{Use: "usage", Short: "Look at what subscriptions have used, per meter and billing period"}
+	ask := p.worker(command)
+	tenant := command.PersistentFlags().String("tenant", "", "the tenant, where messages name one")
+	of := func() url.Values {
+		values := url.Values{}
+		set(values, "tenant", *tenant)
+		return values
+	}
+	command.AddCommand(p.usageShow(ask, of), p.usageList(ask, of), p.usageExport(ask, of))
+	return command
+}
+
+// set sets a parameter that has a value: the API refuses an empty one.
+func set(values url.Values, name, value string) {
+	if value != "" {
+		values.Set(name, value)
+	}
+}
+
+func usagePath(subscription string) string { return "/v1/ops/usage/" + url.PathEscape(subscription) }
+
+// usageOf asks for all meters of a period.
+func usageOf(ctx context.Context, ask client, subscription string, values url.Values) (all ops.Usage, err error) {
+	for {
+		var page ops.Usage
+		if err := ask.get(ctx, usagePath(subscription)+"?"+values.Encode(), &page); err != nil {
+			return all, err
+		}
+		maps.Copy(page.Meters, all.Meters)
+		all = page
+		if page.Next == "" {
+			return all, nil
+		}
+		values.Set("page", page.Next)
+	}
+}
+
+func (p *program) usageShow(ask func() client, of func() url.Values) *cobra.Command {
+	var period string
+	command := &cobra.Command{
+		Use: "show <subscription>", Short: "Show what a subscription has used in a period: in the one that is running, or another", Args: cobra.ExactArgs(1),
+		RunE: func(command *cobra.Command, args []string) error {
+			values := of()
+			set(values, "period", period)
+			shown, err := usageOf(command.Context(), ask(), args[0], values)
+			if err != nil {
+				return err
+			}
+			p.printf("Period %s%s\n", shown.Period, span(shown.Start, shown.End))
+			var rows [][]string
+			for _, meter := range slices.Sorted(maps.Keys(shown.Meters)) {
+				m := shown.Meters[meter]
+				quota, percent, warned := "", "", ""
+				if m.Percent != nil {
+					quota, percent = strconv.FormatInt(m.Quota, 10), fmt.Sprint(*m.Percent, " %")
+				}
+				if m.Warned > 0 {
+					warned = fmt.Sprint(m.Warned, " %")
+				}
+				rows = append(rows, row(meter, m.Used, quota, percent, warned, m.Entries, when(m.CountedAt)))
+			}
+			p.table([]string{"METER", "USED", "QUOTA", "PART", "WARNED", "ENTRIES", "COUNTED"}, rows)
+			return p.printJSON(shown)
+		},
+	}
+	command.Flags().StringVar(&period, "period", "", "such as 2026-11, or 20261102T101500Z for one of the subscription's own")
+	return command
+}
+
+// span is the bounds of a period, where they are known.
+func span(start, end time.Time) string {
+	switch {
+	case start.IsZero():
+		return ""
+	case end.IsZero():
+		return ", from " + when(start) + ", its end is not known yet"
+	}
+	return ", from " + when(start) + " to " + when(end)
+}
+
+func (p *program) usageList(ask func() client, of func() url.Values) *cobra.Command {
+	var subscription, month string
+	var limit int
+	command := &cobra.Command{
+		Use: "ls (--subscription <id> | --month <2026-11>)", Short: "List the usage of a subscription, or of all periods that begin in a month", Args: cobra.NoArgs,
+		RunE: func(command *cobra.Command, _ []string) error {
+			values := of()
+			set(values, "subscription", subscription)
+			set(values, "month", month)
+			all, err := pages[usage.Total](command.Context(), ask(), "/v1/ops/usage", values, limit)
+			if err != nil {
+				return err
+			}
+			var rows [][]string
+			for _, t := range all.Items {
+				rows = append(rows, row(t.Subscription, t.Period, t.Meter, t.Used, t.Entries, when(t.CountedAt)))
+			}
+			p.table([]string{"SUBSCRIPTION", "PERIOD", "METER", "USED", "ENTRIES", "COUNTED"}, rows)
+			if all.Next != "" {
+				p.printf("There are more; raise --limit.\n")
+			}
+			return p.printJSON(all)
+		},
+	}
+	command.Flags().StringVar(&subscription, "subscription", "", "the usage of this subscription, period after period")
+	command.Flags().StringVar(&month, "month", "", "the usage of the periods that begin in this month, of all subscriptions")
+	command.Flags().IntVar(&limit, "limit", perPage, "the most to list; 0: all")
+	return command
+}
+
+func (p *program) usageExport(ask func() client, of func() url.Values) *cobra.Command {
+	var period, meter, month, format string
+	command := &cobra.Command{
+		Use:   "export (<subscription> [--period <period>] [--meter <meter>] | --month <2026-11>)",
+		Short: "Write the entries of a subscription's period, or the totals of a month, as CSV or JSON lines", Args: cobra.MaximumNArgs(1),
+		Long: `Write the entries of a subscription's period, or the totals of all periods that begin in a month, as CSV or JSON lines.
+The lines go to the standard output, page by page: what was written before an error is whole.`,
+		RunE: func(command *cobra.Command, args []string) error {
+			if p.asJSON && !command.Flags().Changed("format") {
+				format = "jsonl"
+			}
+			if format != "csv" && format != "jsonl" {
+				return errors.New("--format: csv or jsonl")
+			}
+			if (len(args) == 1) == (month != "") {
+				return errors.New("name a subscription, or give --month")
+			}
+			values := of()
+			if month != "" {
+				values.Set("month", month)
+				return exported(command.Context(), ask(), "/v1/ops/usage", values, linesTo(p.stdout, format, totalColumns, totalRow))
+			}
+			meters := []string{meter}
+			set(values, "period", period)
+			if meter == "" || period == "" {
+				shown, err := usageOf(command.Context(), ask(), args[0], values)
+				if err != nil {
+					return err
+				}
+				values.Set("period", shown.Period)
+				if meter == "" {
+					meters = slices.Sorted(maps.Keys(shown.Meters))
+				}
+			}
+			write := linesTo(p.stdout, format, entryColumns, entryRow)
+			for _, meter := range meters {
+				values.Del("page")
+				values.Set("meter", meter)
+				if err := exported(command.Context(), ask(), usagePath(args[0])+"/entries", values, write); err != nil {
+					return err
+				}
+			}
+			return write(nil)
+		},
+	}
+	flags := command.Flags()
+	flags.StringVar(&period, "period", "", "the period of the entries; the one that is running where there is none")
+	flags.StringVar(&meter, "meter", "", "the entries of this meter alone")
+	flags.StringVar(&month, "month", "", "the totals of the periods that begin in this month, of all subscriptions")
+	flags.StringVar(&format, "format", "csv", "csv or jsonl")
+	return command
+}
+
+// exported asks for a list page after page, and writes each before it asks for the next.
+func exported[Item any](ctx context.Context, ask client, path string, values url.Values, write func([]Item) error) error {
+	values.Set("limit", strconv.Itoa(perPage))
+	for {
+		var page ops.List[Item]
+		if err := ask.get(ctx, path+"?"+values.Encode(), &page); err != nil {
+			return err
+		}
+		if err := write(page.Items); err != nil {
+			return err
+		}
+		if page.Next == "" {
+			return nil
+		}
+		values.Set("page", page.Next)
+	}
+}
+
+// linesTo returns a function that writes items as lines of CSV, the first of which names the columns, or
+// of JSON.
+func linesTo[Item any](out io.Writer, format string, columns []string, cells func(Item) []string) func([]Item) error {
+	if format == "jsonl" {
+		encoder := json.NewEncoder(out)
+		return func(items []Item) error {
+			for _, item := range items {
+				if err := encoder.Encode(item); err != nil {
+					return fmt.Errorf("export: %w", err)
+				}
+			}
+			return nil
+		}
+	}
+	table, named := csv.NewWriter(out), false
+	return func(items []Item) error {
+		if !named {
+			named = true
+			_ = table.Write(columns) // an error stays, and Flush meets it again
+		}
+		for _, item := range items {
+			_ = table.Write(cells(item))
+		}
+		table.Flush()
+		if err := table.Error(); err != nil {
+			return fmt.Errorf("export: %w", err)
+		}
+		return nil
+	}
+}
+
+var (
+	totalColumns = []string{"tenant", "subscription", "period", "start", "end", "meter", "used", "entries", "quota", "plan", "warned", "counted_at"}
+	entryColumns = []string{"tenant", "subscription", "period", "meter", "event_id", "quantity", "occurred_at", "counted_at"}
+)
+
+func totalRow(t usage.Total) []string {
+	end := ""
+	if !t.End.IsZero() {
+		end = t.End.Format(time.RFC3339Nano)
+	}
+	return row(t.Tenant, t.Subscription, t.Period, t.Start.Format(time.RFC3339Nano), end, t.Meter, t.Used, t.Entries, t.Quota, t.Plan, t.Warned,
+		t.CountedAt.Format(time.RFC3339Nano))
+}
+
+func entryRow(e usage.Entry) []string {
+	return row(e.Tenant, e.Subscription, e.Period, e.Meter, e.EventID, e.Quantity, e.OccurredAt.Format(time.RFC3339Nano), e.CountedAt.Format(time.RFC3339Nano))
+}

@@ -1,0 +1,291 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"slices"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"billhook/internal/journal"
+	"billhook/internal/ledger/seal"
+	"billhook/internal/ops"
+)
+
+// verification is what a verification looked at, and what it found.
+type verification struct {
+	Tenants  []string       `json:"tenants"`
+	Seals    int64          `json:"seals"`
+	Entries  int64          `json:"entries"`
+	Unsealed int64          `json:"unsealed"`
+	Kept     int64          `json:"kept_seals"`
+	Findings []seal.Finding `json:"findings"`
+}
+
+// The kinds of finding that only a terminal can tell: entries posted in a month behind its closing,
+// and seals that are not those that somebody has kept.
+const (
+	late     = "late"
+	resealed = "resealed"
+)
+
+func (b *books) verify() *cobra.Command {
+	var file string
+	command := &cobra.Command{
+		Use: "verify", Short: "Check every seal and every entry, and name what was changed, taken out, put in or moved", Args: cobra.NoArgs,
+		Long: "It checks the books of all tenants, or those that --tenant names, a part at a time. It also names entries that were\n" +
+			"posted in a month after that was closed. Whoever can write to the whole store can seal everything again: that is found\n" +
+			"with --seals, a file that ledger export --seals has written before and that they could not write to. It exits with 1\n" +
+			"where anything is found.",
+		RunE: func(command *cobra.Command, _ []string) error {
+			v := verification{Findings: []seal.Finding{}}
+			kept, err := readSeals(file)
+			if err != nil {
+				return err
+			}
+			if err := b.verifyAll(command.Context(), &v, kept); err != nil {
+				return err
+			}
+			b.printf("%d seals, %d sealed entries and %d unsealed ones of %d tenants: %d findings.\n", v.Seals, v.Entries, v.Unsealed, len(v.Tenants), len(v.Findings))
+			if err := b.printJSON(v); err != nil {
+				return err
+			}
+			if len(v.Findings) > 0 {
+				return fmt.Errorf("the books do not verify: %d findings", len(v.Findings))
+			}
+			return nil
+		},
+	}
+	command.Flags().StringVar(&b.tenant, "tenant", "", "whose books; empty: those of all tenants")
+	command.Flags().StringVar(&file, "seals", "", "a file with seals that were kept elsewhere; - is the standard input")
+	return command
+}
+
+func (b *books) verifyAll(ctx context.Context, v *verification, kept []seal.Seal) error {
+	v.Tenants = []string{b.tenant}
+	all := b.tenant == ""
+	if all {
+		var tenants ops.List[string]
+		if err := b.ask().get(ctx, "/v1/ops/journal/tenants", &tenants); err != nil {
+			return err
+		}
+		v.Tenants = tenants.Items
+		for _, s := range kept { // its whole chain may be gone
+			v.Tenants = append(v.Tenants, s.Tenant)
+		}
+		slices.Sort(v.Tenants)
+		v.Tenants = slices.Compact(v.Tenants)
+	}
+	for _, b.tenant = range v.Tenants {
+		if err := b.verifyPart(ctx, v, b.tenant, "/v1/ops/journal/verify", b.query()); err != nil {
+			return err
+		}
+		if err := errors.Join(b.verifyKept(ctx, v, kept), b.verifyClosed(ctx, v)); err != nil {
+			return err
+		}
+	}
+	if !all {
+		return nil
+	}
+	return b.verifyPart(ctx, v, "no tenant", "/v1/ops/journal/verify/rest", url.Values{})
+}
+
+// verifyPart verifies page after page. name says whose books it is.
+func (b *books) verifyPart(ctx context.Context, v *verification, name, path string, values url.Values) error {
+	for {
+		var part seal.Verified
+		if err := b.ask().get(ctx, path+"?"+values.Encode(), &part); err != nil {
+			return err
+		}
+		v.Seals, v.Entries, v.Unsealed = v.Seals+part.Seals, v.Entries+part.Entries, v.Unsealed+part.Unsealed
+		b.found(v, part.Findings...)
+		if part.Next == "" {
+			return nil
+		}
+		b.printf("%s: so far %d seals, %d entries, %d findings\n", name, v.Seals, v.Entries, len(v.Findings))
+		values.Set("page", part.Next)
+	}
+}
+
+func (b *books) found(v *verification, findings ...seal.Finding) {
+	for _, f := range findings {
+		in := ""
+		if f.Seal > 0 {
+			in = ", seal " + strconv.FormatInt(f.Seal, 10)
+		}
+		b.printf("%s: %s of %s%s: %s\n", f.Kind, f.Document, cmp.Or(f.Tenant, "no tenant"), in, f.Detail)
+	}
+	v.Findings = append(v.Findings, findings...)
+}
+
+// verifyKept compares the seals of the tenant with those that were kept.
+func (b *books) verifyKept(ctx context.Context, v *verification, kept []seal.Seal) error {
+	mine := map[int64]seal.Seal{}
+	last := int64(0)
+	for _, s := range kept {
+		if s.Tenant == b.tenant {
+			mine[s.Number], last = s, max(last, s.Number)
+		}
+	}
+	if len(mine) == 0 {
+		return nil
+	}
+	values := b.query()
+	values.Set("page", strconv.FormatInt(last+1, 10))
+	err := each(ctx, b.ask(), "/v1/ops/journal/seals", values, func(seals []seal.Seal) error {
+		for _, s := range seals {
+			if k, was := mine[s.Number]; was {
+				if delete(mine, s.Number); s.Hash != k.Hash {
+					b.found(v, b.resealed(s.Number, "the seal is not the one that was kept: the books were sealed again"))
+				}
+				v.Kept++
+			}
+		}
+		return nil
+	})
+	for number := range mine {
+		if err == nil {
+			b.found(v, b.resealed(number, "the seal that was kept is gone"))
+		}
+	}
+	return err
+}
+
+func (b *books) resealed(number int64, detail string) seal.Finding {
+	return seal.Finding{Kind: resealed, Tenant: b.tenant, Document: seal.Seals + "/" + seal.ID(b.tenant, number), Seal: number, Detail: detail}
+}
+
+// verifyClosed finds the entries that came into a month after it was closed.
+func (b *books) verifyClosed(ctx context.Context, v *verification) error {
+	return each(ctx, b.ask(), "/v1/ops/journal/periods", b.query(), func(periods []journal.Period) error {
+		for _, period := range periods {
+			if period.ClosesAt.IsZero() {
+				continue
+			}
+			shown, err := b.shown(ctx, period.Period)
+			if err != nil {
+				return err
+			}
+			for _, id := range shown.Late {
+				b.found(v, seal.Finding{
+					Kind: late, Tenant: b.tenant, Document: "entries/" + id, Detail: "the entry was posted in " + period.Period + " after that was closed",
+				})
+			}
+		}
+		return nil
+	})
+}
+
+// readSeals reads the seals of a file, a line each, and checks that each is what its hash says.
+func readSeals(file string) (seals []seal.Seal, err error) {
+	if file == "" {
+		return nil, nil
+	}
+	text, err := readFile(file)
+	if err != nil {
+		return nil, err
+	}
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	for {
+		var s seal.Seal
+		switch err := decoder.Decode(&s); {
+		case errors.Is(err, io.EOF):
+			return seals, nil
+		case err != nil:
+			return nil, fmt.Errorf("%s: seal %d is not JSON: %w", file, len(seals)+1, err)
+		}
+		if err := s.Check(); err != nil {
+			return nil, fmt.Errorf("%s: seal %d of %s: %w", file, s.Number, s.Tenant, err)
+		}
+		seals = append(seals, s)
+	}
+}
+
+// readFile reads a file, or the standard input where it is called -.
+func readFile(file string) (text []byte, err error) {
+	if file == "-" {
+		text, err = io.ReadAll(os.Stdin)
+	} else {
+		text, err = os.ReadFile(file) //nolint:gosec // the person names it
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read: %w", err)
+	}
+	return text, nil
+}
+
+func (b *books) prove() *cobra.Command {
+	var file string
+	command := b.ofTenant(&cobra.Command{
+		Use: "prove <event or entry>", Short: "Print the proof that an entry stands in its seal, for ledger check-proof and others' tools", Args: cobra.ExactArgs(1),
+		Long: "The proof is a text in the form of C2SP's tlog-proof. It holds the entry, the hashes up to the root of its seal, and the\n" +
+			"checkpoint of the seal, signed where the worker has LEDGER_SIGNING_KEY.",
+		RunE: func(command *cobra.Command, args []string) error {
+			var proof ops.Proof
+			if err := b.ask().get(command.Context(), b.entryPath(args[0], "/proof"), &proof); err != nil {
+				return err
+			}
+			if b.asJSON {
+				return b.printJSON(proof)
+			}
+			return b.write(file, func(to io.Writer) (int, error) {
+				_, err := io.WriteString(to, proof.Proof)
+				return 1, err
+			})
+		},
+	})
+	command.Flags().StringVar(&file, "out", "", "the file to write; empty: the terminal")
+	return command
+}
+
+func (p *program) checkProof() *cobra.Command {
+	var key, file string
+	command := &cobra.Command{
+		Use: "check-proof <file>", Short: "Check a proof of an entry without asking anybody; - is the standard input", Args: cobra.ExactArgs(1),
+		Long: "With --key the checkpoint must be signed by that key; without it no signature is checked, and the proof shows only that\n" +
+			"it fits its own root. With --seals the seal must be among those that were kept.",
+		RunE: func(_ *cobra.Command, args []string) error {
+			text, err := readFile(args[0])
+			if err != nil {
+				return err
+			}
+			proven, err := seal.CheckProof(text, key)
+			if err != nil {
+				return err
+			}
+			against := "compared with no seal that was kept"
+			if file != "" {
+				kept, err := readSeals(file)
+				if err != nil {
+					return err
+				}
+				i := slices.IndexFunc(kept, func(s seal.Seal) bool { return s.Tenant == proven.Tenant && s.Number == proven.Seal })
+				if i < 0 {
+					return fmt.Errorf("%s has no seal %d of %s", file, proven.Seal, proven.Tenant)
+				}
+				if err := proven.CheckAgainst(kept[i]); err != nil {
+					return err
+				}
+				against = "the seal is the one that was kept"
+			}
+			signed := "no signature was checked: give --key"
+			if proven.SignedBy != "" {
+				signed = "signed by " + proven.SignedBy
+			}
+			p.printf("The entry is number %d of %d in seal %d of tenant %s.\n  seal %s\n  root %s\n  %s; %s\n%s\n",
+				proven.Index+1, proven.Count, proven.Seal, proven.Tenant, proven.SealHash, proven.Root, signed, against, proven.Entry)
+			return p.printJSON(proven)
+		},
+	}
+	command.Flags().StringVar(&key, "key", "", "the verifier key of who must have signed: name+hash+key")
+	command.Flags().StringVar(&file, "seals", "", "a file with seals that were kept elsewhere")
+	return command
+}

@@ -1,0 +1,24 @@
+package main
+
+const (
+	ordersDir   = "internal/orders"
+	ordersGo    = "internal/orders/orders.go"
+	machineGo   = "internal/orders/machine.go"
+	stockGo     = "internal/orders/stock.go"
+	emitGo      = "internal/lane/emit.go"
+	noPieceLost = "TestNoHistorySellsAPieceTwiceOrLosesOne"
+)
+
+// faultsOfOrders are of orders, their stock, and emissions that are due later.
+var faultsOfOrders = []fault{
+	{"a piece is reserved that is not there", ordersGo, `s.Available < item.Quantity)`, `s.Available < 0)`, ordersDir, "TestAnOrderThatIsShortOfOnePieceReservesNone"},
+	{"two orders reserve the same piece", stockGo, `return store.Update(stockKey(s.ProductID), version, store.Encode(&s))`, `_ = version; return store.Set(stockKey(s.ProductID), store.Encode(&s))`, ordersDir, noPieceLost},
+	{"two ends of an order are both written", ordersGo, `write = store.Update(key(o.Tenant, o.ID), version, o.fields())`, `write = store.Set(key(o.Tenant, o.ID), o.fields())`, ordersDir, "TestOfTwoEndsAtOnceOneIsWritten"},
+	{"a payment that fails keeps its pieces", machineGo, `{from: PaymentFailed, to: InventoryReleased, stock: release},`, `{from: PaymentFailed, to: InventoryReleased},`, ordersDir, "TestAPaymentThatFailsOrDoesNotComeReleasesThePieces"},
+	{"a timeout goes on when the order is paid", ordersGo, `effect.Withdraw = time.Time{}, []string{timeoutOf(o.ID)}`, `effect.Withdraw = time.Time{}, nil`, ordersDir, "TestAnOrderThatIsPaidSellsItsPieces"},
+	{"anybody cancels an order by a timeout", ordersGo, `case o.State != PaymentInitiated || early <= 0:`, `case o.State != PaymentInitiated || early <= time.Hour:`, ordersDir, "TestATimeoutBeforeItsTimeDoesNothing"},
+	{"a second payment goes unseen", ordersGo, `retry.Permanent("paid_twice", nil)`, `nil`, ordersDir, "TestASecondPaymentOfAnOrderIsForAPerson"},
+	{"a withdrawn emission is published", emitGo, `store.Delete(key, 0), store.Delete(laneKey, 0))`, `store.Delete(laneKey, 0)); _ = key`, "internal/lane", "TestADelayedEmissionIsWithdrawnByItsNameAlone"},
+	{"a name of another tenant withdraws", emitGo, `fmt.Sprintf("emission %q %q", event.Tenant, name)`, `fmt.Sprintf("emission %q", name)`, "internal/lane", "TestADelayedEmissionIsWithdrawnByItsNameAlone"},
+	{"no alarm releases a delayed emission", "internal/push/perform.go", `w.lanes, w.released = emitted.Lanes, emitted.Due`, `w.lanes = emitted.Lanes`, pushDir, "TestADelayedEmissionIsReleasedByAnAlarm"},
+}

@@ -1,0 +1,134 @@
+// Package dryrun tells what a worker would do of a message, without doing it: what it would write,
+// emit and call, or why it would not. It owns what is told of a trial, a store that takes no
+// writes, the check of a commit's conditions by reading, where messages are kept that can be
+// tried, and what a trial differs in from what was done.
+//
+// It refuses to decide what a message means: a Worker does, which is built like any other, on a
+// store that takes no writes.
+package dryrun
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"billhook/catalog"
+	"billhook/internal/contract"
+	"billhook/internal/dedupe"
+	"billhook/internal/retry"
+	"billhook/internal/store"
+)
+
+// Worker tries messages.
+type Worker interface {
+	// Queue finds a queue of the worker's catalog by id or alias.
+	Queue(name string) (catalog.Queue, bool)
+	// Try says what the worker would do of a message, were it delivered now and were it its turn.
+	// The error says that this is not known now, or is ErrNoQueue.
+	Try(ctx context.Context, m Message) (Trial, error)
+}
+
+// The errors. Any other says that nothing is known now.
+var (
+	// ErrNoQueue: the worker has no such queue, or the queue is not enabled.
+	ErrNoQueue = errors.New("dryrun: no such queue runs")
+	// ErrCatalog is wrapped where the files that were given make no catalog that a worker takes; the
+	// text lists the mistakes.
+	ErrCatalog = errors.New("the worker would refuse this catalog")
+	// ErrNotKept: no payload of the event is kept.
+	ErrNotKept = errors.New("dryrun: no payload is kept")
+	// ErrSeveral: payloads of several queues or tenants are kept under the event id.
+	ErrSeveral = errors.New("dryrun: several queues or tenants")
+	// ErrPlace: the page is none of an earlier answer.
+	ErrPlace = errors.New("dryrun: not the next page of an earlier answer")
+)
+
+// Message is a message to try.
+type Message struct {
+	contract.Message
+	Queue       string
+	ID          string // the broker's, of the message as it was delivered first
+	PublishedAt time.Time
+	// From is where it is kept.
+	From From
+}
+
+// From is where a message is kept. The zero From is that of a message that somebody brings.
+type From struct {
+	Kind Kind   `json:"kind,omitempty"`
+	ID   string `json:"id,omitempty"` // of the document
+}
+
+// Kind is a kind of kept message.
+type Kind string
+
+// The kinds.
+const (
+	// DeadLetter is tried as its replay would be.
+	DeadLetter Kind = "dead_letter"
+	// Delayed waits for its next attempt, for its time, or behind another of its key.
+	Delayed Kind = "delayed"
+	// Outbox is emitted and waits to be published.
+	Outbox Kind = "outbox"
+	// Claimed is in the record of an event that a worker has in hand.
+	Claimed Kind = "claimed"
+)
+
+// Calls is the outcome of a message whose handler calls another service: the answer decides what
+// becomes of it.
+const Calls retry.Outcome = "calls"
+
+// Trial is what would be done of a message.
+type Trial struct {
+	Queue       string `json:"queue"`
+	Tenant      string `json:"tenant"`
+	EventID     string `json:"event_id"`
+	EventType   string `json:"event_type"`
+	OrderingKey string `json:"ordering_key"`
+	// From is where the message is kept.
+	From From `json:"from,omitzero"`
+	// Handler is the handler's name in the catalog; empty: none was reached.
+	Handler string `json:"handler"`
+	// Attempt is which of the event's attempts it would be; 0: it would be none.
+	Attempt int `json:"attempt"`
+	// Outcome is what would become of the message, and Status the class of its answer.
+	Outcome retry.Outcome `json:"outcome"`
+	Status  int           `json:"status"`
+	// Reason is the code of a failure, or of why nothing is to be done; Detail says more. Result is
+	// the handler's code for what it would have done.
+	Reason string `json:"reason"`
+	Detail string `json:"detail,omitempty"`
+	Result string `json:"result"`
+	// Ref is the id of what the event would make, or has made, such as an entry of the books.
+	Ref string `json:"ref,omitempty"`
+	// Tries is how often the handler was asked: again after each conflict with what is stored.
+	Tries  int        `json:"tries"`
+	Writes []Change   `json:"writes"`
+	Emits  []Emission `json:"emits"`
+	Calls  []Call     `json:"calls"`
+	// Recorded is what was done of the event so far; absent: nothing is recorded.
+	Recorded *Recorded `json:"recorded,omitempty"`
+}
+
+// Recorded is what an event's record says.
+type Recorded struct {
+	Status   dedupe.Status `json:"status"`
+	Attempts int64         `json:"attempts"`
+	Result   string        `json:"result"`
+	Reason   string        `json:"reason"`
+}
+
+// Commits is the reason of a handler that would commit by itself, against its contract.
+const Commits = "handler_commits"
+
+// readOnly is a store that takes no writes.
+type readOnly struct{ store.Store }
+
+// ReadOnly returns the store, for a worker that is to try messages: it reads, and refuses every
+// commit.
+func ReadOnly(s store.Store) store.Store { return readOnly{s} }
+
+// Commit refuses.
+func (readOnly) Commit(context.Context, []store.Write) ([]store.Version, error) {
+	return nil, retry.Permanent(Commits, nil)
+}

@@ -1,0 +1,128 @@
+package ledger
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+	"unicode/utf16"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/transparency-dev/merkle/rfc6962"
+)
+
+// leafTime is how a time stands in the canonical bytes: in UTC, always with six digits.
+const leafTime = "2006-01-02T15:04:05.000000Z"
+
+// maxExact bounds the integers that RFC 8785 keeps exact: it writes numbers as IEEE doubles.
+const maxExact = 1<<53 - 1
+
+// withoutMarks returns a copy of the fields of an entry without those that sealing changes.
+func withoutMarks(fields map[string]any) map[string]any {
+	fields = maps.Clone(fields)
+	for _, mark := range []string{FieldOpen, FieldUnsealed, fieldSeal, fieldLeaf} {
+		delete(fields, mark)
+	}
+	return fields
+}
+
+// Canonical returns the bytes that stand for an entry in its seal: RFC 8785 JSON of all fields of
+// its document, but for those that sealing changes, and of its id, in the member id. Times are in
+// RFC 3339, in UTC, with six digits of a second. Of an entry that was read it is the document as
+// it was stored, also of fields that this release does not know; of another it is what Post would
+// store. The error wraps ErrInvalid or ErrBroken: the fields have no such form.
+func (e Entry) Canonical() ([]byte, error) {
+	fields := e.document.Fields
+	if fields == nil {
+		writes, err := Post(e)
+		if err != nil {
+			return nil, err
+		}
+		fields, e.ID = writes[0].Fields, writes[0].Key.ID
+	}
+	fields = withoutMarks(fields)
+	if _, there := fields["id"]; there {
+		return nil, fmt.Errorf("%w: field id", ErrBroken)
+	}
+	fields["id"] = e.ID
+	canonical, err := appendCanonical(nil, fields)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrBroken, err)
+	}
+	return canonical, nil
+}
+
+// LeafHash returns the hash that stands for an entry in its seal: RFC 6962's hash of a leaf, over
+// the bytes of Canonical, with SHA-256. The error is that of Canonical.
+func (e Entry) LeafHash() ([]byte, error) {
+	canonical, err := e.Canonical()
+	if err != nil {
+		return nil, err
+	}
+	return rfc6962.DefaultHasher.HashLeaf(canonical), nil
+}
+
+// appendCanonical appends the RFC 8785 JSON of a stored value.
+func appendCanonical(text []byte, value any) ([]byte, error) {
+	var err error
+	switch v := value.(type) {
+	case nil:
+		return append(text, "null"...), nil
+	case bool:
+		return strconv.AppendBool(text, v), nil
+	case int64:
+		if v < -maxExact || v > maxExact {
+			return nil, errors.New("a number that JSON does not keep exact")
+		}
+		return strconv.AppendInt(text, v, 10), nil
+	case string:
+		return jsontext.AppendQuote(text, v) // as RFC 8785 has it
+	case time.Time:
+		return jsontext.AppendQuote(text, v.UTC().Format(leafTime))
+	case []any:
+		text = append(text, '[')
+		for i, element := range v {
+			if i > 0 {
+				text = append(text, ',')
+			}
+			if text, err = appendCanonical(text, element); err != nil {
+				return nil, err
+			}
+		}
+		return append(text, ']'), nil
+	case map[string]any:
+		text = append(text, '{')
+		for i, name := range slices.SortedFunc(maps.Keys(v), compareUTF16) {
+			if i > 0 {
+				text = append(text, ',')
+			}
+			if text, err = jsontext.AppendQuote(text, name); err != nil {
+				return nil, err
+			}
+			if text, err = appendCanonical(append(text, ':'), v[name]); err != nil {
+				return nil, err
+			}
+		}
+		return append(text, '}'), nil
+	default:
+		return nil, fmt.Errorf("a value of type %T", value)
+	}
+}
+
+// compareUTF16 orders names as RFC 8785 does: by their UTF-16 code units. Bytes of UTF-8 have
+// another order where a name has characters beyond the first 65,536.
+func compareUTF16(a, b string) int {
+	for a != "" && b != "" {
+		x, n := utf8.DecodeRuneInString(a)
+		y, m := utf8.DecodeRuneInString(b)
+		if x != y {
+			return slices.Compare(utf16.AppendRune(nil, x), utf16.AppendRune(nil, y))
+		}
+		a, b = a[n:], b[m:]
+	}
+	return cmp.Compare(len(a), len(b))
+}

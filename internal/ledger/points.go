@@ -1,0 +1,181 @@
+package ledger
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"billhook/internal/store"
+)
+
+// Points is the currency of points. One point is its minor unit.
+const Points = "points"
+
+// pointsPrefix begins the accounts of points, and no other.
+const pointsPrefix = "points:"
+
+// formerTenant is the tenant of the entries that were written before entries named one: that of
+// PayNow's events.
+const formerTenant = "default"
+
+// Account is the id of an account.
+type Account string
+
+// UserPoints is the account of a signed-in user's points.
+func UserPoints(uid string) Account { return Account(pointsPrefix + "user:" + uid) }
+
+// CustomerPoints is the account of the points of a provider's customer whose user
+// is not known.
+func CustomerPoints(id string) Account { return Account(pointsPrefix + "customer:" + id) }
+
+// IssuedPoints is the account that the points of one order come from. It has no document.
+func IssuedPoints(order string) Account { return Account(pointsPrefix + "issued:" + order) }
+
+// Key is the key of the account's document: fields account, currency, balance (minor
+// units) and updated_at. An account that nothing was ever credited to has none.
+func (a Account) Key() store.Key {
+	return store.Key{Collection: Accounts, ID: escape(string(a))}
+}
+
+// The kinds of a chain's entries.
+const (
+	KindCredit   Kind = "credit"
+	KindReversal Kind = "reversal"
+	// A transfer is two entries, out of the account that holds what is left of the credit
+	// and into another. Both go through the chain's issuing account.
+	KindTransferOut Kind = "transfer_out"
+	KindTransferIn  Kind = "transfer_in"
+)
+
+// Move is an entry of a chain as the chain sees it: an amount that goes from one account to
+// another. In the entry's lines the one is debited and the other credited: what a user has is a
+// credit balance. In JSON its fields are named as in its document.
+type Move struct {
+	// Tenant is whose books the entry stands in; empty: those of events that name no tenant.
+	Tenant string `json:"-" store:"tenant,omitzero,strict"`
+	// Order is the reference of the chain the entry belongs to.
+	Order string `json:"order" store:"order,required"`
+	// Seq is its place there: 0 for the credit, then 1, 2, ...
+	Seq  int  `json:"seq" store:"seq,required"`
+	Kind Kind `json:"kind" store:"kind,required"`
+	// EventID names the event that made the entry; of a transfer, the operation.
+	EventID string  `json:"event_id" store:"event_id,required"`
+	From    Account `json:"from" store:"from,required"`
+	To      Account `json:"to" store:"to,required"`
+	// Account is the side that has a document: To of what is credited or comes in, From of
+	// what is reversed or goes out.
+	Account Account `json:"account" store:"account,required"`
+	// Amount is what moved, 1 to MaxAmount, in minor units of Currency.
+	Amount   int64  `json:"amount" store:"amount,required"`
+	Currency string `json:"currency" store:"currency,required"`
+	// OrderTotal is what the order cost, in minor units of OrderCurrency. Without
+	// an OrderCurrency it is not known.
+	OrderTotal    int64     `json:"order_total,omitempty" store:"order_total,strict"`
+	OrderCurrency string    `json:"order_currency,omitempty" store:"order_currency,omitzero,strict"`
+	CreatedAt     time.Time `json:"created_at" store:"created_at,required"`
+}
+
+// Lines returns the two lines of the entry.
+func (m Move) Lines() []Line {
+	return []Line{
+		{Account: string(m.From), Currency: m.Currency, Debit: m.Amount},
+		{Account: string(m.To), Currency: m.Currency, Credit: m.Amount},
+	}
+}
+
+// id is the id of the entry's document.
+func (m Move) id() string { return prefix(m.Order) + fmt.Sprintf("%04d", m.Seq) }
+
+// entry returns the entry that a move is a view on, as far as chains have it. What moves points
+// is the posting itself, so they count in the period in which they are posted: no period of theirs
+// is closed while there is something to post.
+func (m Move) entry() Entry {
+	return Entry{
+		ID: m.id(), Tenant: m.Tenant, Kind: m.Kind, EventID: m.EventID, Order: m.Order,
+		Period: PeriodOf(m.CreatedAt), OccurredAt: m.CreatedAt, PostedAt: m.CreatedAt, Lines: m.Lines(),
+	}
+}
+
+// writes returns the entry's document and what it does to the account's. The document has the
+// fields of the release before, which reads no lines.
+func (m Move) writes() ([]store.Write, error) {
+	if m.CreatedAt = m.CreatedAt.UTC().Truncate(time.Microsecond); m.Tenant == "" {
+		m.Tenant = formerTenant
+	}
+	entryKey, accountKey := Key(m.id()), m.Account.Key()
+	switch {
+	case m.Order == "", m.EventID == "", m.From == "", m.To == "", m.Currency == "":
+		return nil, fmt.Errorf("%w: a name is missing", ErrInvalid)
+	case m.From == m.To:
+		return nil, fmt.Errorf("%w: from an account to itself", ErrInvalid)
+	case m.Amount < 1 || m.Amount > MaxAmount:
+		return nil, fmt.Errorf("%w: amount out of bounds", ErrInvalid)
+	case m.OrderTotal < 0 || (m.OrderCurrency == "" && m.OrderTotal != 0):
+		return nil, fmt.Errorf("%w: order total", ErrInvalid)
+	case m.CreatedAt.IsZero():
+		return nil, fmt.Errorf("%w: no time", ErrInvalid)
+	}
+	for _, key := range []store.Key{entryKey, accountKey} {
+		if err := store.CheckKey(key); err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
+		}
+	}
+	entry := m.entry()
+	if err := entry.checkLines(); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	change := m.Amount
+	if m.Account == m.From {
+		change = -change
+	}
+	fields := store.Encode(&m)
+	if m.OrderCurrency == "" {
+		delete(fields, "order_total") // it is not known
+	}
+	entry.mark(fields)
+	return []store.Write{
+		store.Create(entryKey, fields),
+		store.Increment(accountKey, map[string]int64{"balance": change}, map[string]any{
+			"account": string(m.Account), "currency": m.Currency, "updated_at": m.CreatedAt,
+		}),
+	}, nil
+}
+
+// MoveFromDocument reads the document of a chain's entry. The error wraps ErrBroken: a field is
+// missing, of another type, out of bounds, or contradicts the lines.
+func MoveFromDocument(doc store.Document) (Move, error) {
+	m, err := readMove(doc)
+	if err != nil {
+		return Move{}, fmt.Errorf("%w: %s: %w", ErrBroken, doc.Key, err)
+	}
+	return m, nil
+}
+
+func readMove(doc store.Document) (Move, error) {
+	m := Move{Tenant: formerTenant}
+	_, total := doc.Fields["order_total"]
+	switch err := store.Decode(doc.Fields, &m); {
+	case err != nil:
+		return Move{}, err
+	case !slices.Contains([]Kind{KindCredit, KindReversal, KindTransferOut, KindTransferIn}, m.Kind):
+		return Move{}, errors.New("field kind")
+	case m.Amount < 1 || m.Amount > MaxAmount:
+		return Move{}, errors.New("field amount")
+	case m.OrderTotal < 0 || total != (m.OrderCurrency != ""):
+		return Move{}, errors.New("field order_total")
+	}
+	lines, complete, err := readLines(doc.Fields)
+	if err != nil {
+		return Move{}, err
+	}
+	if complete && !slices.Equal(lines, m.Lines()) {
+		return Move{}, errors.New("the lines are not those of its move")
+	}
+	return m, nil
+}
+
+// prefix is what the ids of all entries of an order start with, and no id of
+// another's: the tilde ends it, and escaping leaves none before that. The hash goes
+// first because order ids rise, and rising document ids are a hot spot.
+func prefix(order string) string { return hash8(order) + "-" + escape(order) + "~" }

@@ -1,0 +1,182 @@
+package seal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"billhook/internal/ledger"
+	"billhook/internal/store"
+)
+
+// Balance is the line of one control account and currency in a trial balance, in minor units.
+// Opening and Closing are debits minus credits.
+type Balance struct {
+	Account  string `json:"account"`
+	Currency string `json:"currency"`
+	Opening  int64  `json:"opening"`
+	Debit    int64  `json:"debit"`
+	Credit   int64  `json:"credit"`
+	Closing  int64  `json:"closing"`
+}
+
+// TrialBalance is what all entries of a tenant add up to in a period, such as 2026-11. Opening is
+// what all earlier periods add up to.
+type TrialBalance struct {
+	Tenant string `json:"tenant"`
+	Period string `json:"period"`
+	// Seal is the number of the last seal that is summed up here; Unsealed counts the entries that
+	// are, and have no seal.
+	Seal     int64     `json:"seal"`
+	Unsealed int64     `json:"unsealed"`
+	Balances []Balance `json:"balances"`
+}
+
+// Balances sums up a period. It reads one seal for each period up to it, and what is not sealed.
+// Every entry that was posted before the call counts exactly once, also while a sealer runs. The
+// error wraps ErrBroken or ErrOverflow, or is that of reading.
+func Balances(ctx context.Context, from Reader, tenant, period string) (TrialBalance, error) {
+	before, err := readHead(ctx, from, tenant)
+	if err != nil {
+		return TrialBalance{}, err
+	}
+	unsealed, err := unsealed(ctx, from, tenant, period)
+	if err != nil {
+		return TrialBalance{}, err
+	}
+	now, err := readHead(ctx, from, tenant)
+	if err != nil {
+		return TrialBalance{}, err
+	}
+	// What was found without a seal, and was sealed meanwhile, is in the seal.
+	for number := before.Number + 1; number <= now.Number; number++ {
+		leaves, err := readLeaves(ctx, from, tenant, number)
+		if err != nil {
+			return TrialBalance{}, missing(err)
+		}
+		for _, l := range leaves {
+			delete(unsealed, l.id)
+		}
+	}
+	balance := TrialBalance{Tenant: tenant, Period: period, Seal: now.Number, Unsealed: int64(len(unsealed))}
+	periods := map[string]Totals{}
+	const earlier = ""
+	for sealed, number := range now.Periods {
+		if sealed > period {
+			continue
+		}
+		last, err := readNumber(ctx, from, tenant, number)
+		if err != nil {
+			return TrialBalance{}, missing(err)
+		}
+		into := earlier
+		if sealed == period {
+			into = period
+		}
+		if err := addAll(periods, into, last.Running[sealed]); err != nil {
+			return TrialBalance{}, err
+		}
+	}
+	for _, entry := range unsealed {
+		into := earlier
+		if entry.Period == period {
+			into = period
+		}
+		for _, line := range entry.Lines {
+			if err := add(periods, into, line); err != nil {
+				return TrialBalance{}, err
+			}
+		}
+	}
+	balance.Balances, err = lines(periods[earlier], periods[period])
+	return balance, err
+}
+
+// missing says that a document must be there.
+func missing(err error) error {
+	if errors.Is(err, store.ErrNotFound) {
+		return fmt.Errorf("%w: %w", ErrBroken, err)
+	}
+	return err
+}
+
+// unsealed returns the entries of a tenant up to a period that have no seal, by id.
+func unsealed(ctx context.Context, from store.Querier, tenant, period string) (map[string]ledger.Entry, error) {
+	entries := map[string]ledger.Entry{}
+	for after := ""; ; {
+		page, err := from.Query(ctx, store.Query{
+			Collection: ledger.Entries, Equal: map[string]any{ledger.FieldUnsealed: tenant}, After: after, Limit: store.MaxPage,
+		})
+		if err != nil {
+			return nil, fmt.Errorf("seal: find entries: %w", err)
+		}
+		for _, doc := range page.Documents {
+			entry, err := ledger.Read(doc)
+			if err != nil {
+				return nil, err
+			}
+			if entry.Period <= period {
+				entries[entry.ID] = entry
+			}
+		}
+		if after = page.Next; after == "" {
+			return entries, nil
+		}
+	}
+}
+
+// lines returns the lines of a trial balance, by account and currency.
+func lines(opening, period Totals) ([]Balance, error) {
+	all := map[string]Totals{}
+	if err := errors.Join(addAll(all, "", opening), addAll(all, "", period)); err != nil {
+		return nil, err
+	}
+	balances := []Balance{}
+	for _, account := range slices.Sorted(maps.Keys(all[""])) {
+		for _, currency := range slices.Sorted(maps.Keys(all[""][account])) {
+			open, moved, both := opening[account][currency], period[account][currency], all[""][account][currency]
+			balances = append(balances, Balance{
+				Account: account, Currency: currency, Opening: open.Debit - open.Credit,
+				Debit: moved.Debit, Credit: moved.Credit, Closing: both.Debit - both.Credit,
+			})
+		}
+	}
+	return balances, nil
+}
+
+// List returns a page of a tenant's seals, the newest first: those below the number before, 0 for
+// the newest. next is the before of the next page, 0 on the last. The error wraps ErrBroken, or is
+// that of reading.
+func List(ctx context.Context, from Reader, tenant string, before int64, limit int) (seals []Seal, next int64, err error) {
+	if before <= 0 {
+		h, err := readHead(ctx, from, tenant)
+		if err != nil {
+			return nil, 0, err
+		}
+		before = h.Number + 1
+	}
+	first := max(before-int64(limit), 1)
+	if first >= before {
+		return []Seal{}, 0, nil
+	}
+	page, err := from.Query(ctx, store.Query{
+		Collection: Seals, IDPrefix: HeadID(tenant) + "~", After: ID(tenant, first-1), Limit: min(int(before-first), store.MaxPage),
+	})
+	if err != nil {
+		return nil, 0, fmt.Errorf("seal: list: %w", err)
+	}
+	seals = []Seal{}
+	for _, doc := range slices.Backward(page.Documents) {
+		s, err := readSeal(doc)
+		if err != nil {
+			return nil, 0, err
+		}
+		seals = append(seals, s)
+	}
+	if first > 1 {
+		next = first
+	}
+	return seals, next, nil
+}

@@ -1,0 +1,307 @@
+// Package seal makes what the books hold provable. A seal names a number of entries of one tenant,
+// in order: by the root of a Merkle tree (RFC 6962) over their hashes, with what they add to each
+// account, and with the hash of the seal before. So an entry that is changed, taken out, put in or
+// moved later no longer fits, and a proof of one entry is a few hashes long.
+//
+// Sealing costs the posting path nothing: an entry is written with a mark, and a task takes the
+// mark away. One commit makes a seal whole: the seal, the list of its leaves, the head of the
+// tenant's chain at its version, and each sealed entry at its version. Whoever ends in between, or
+// comes second, has written nothing.
+//
+// A balance is what the last seal of a period has summed up, and what is not sealed yet.
+//
+// The package refuses to prove what nobody kept: someone who can write to the whole store can seal
+// everything again. Who has kept an older seal finds that.
+package seal
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/url"
+	"reflect"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"billhook/internal/store"
+)
+
+// The collections.
+const (
+	// Seals holds the seals, each with its totals.
+	Seals = "seals"
+	// Leaves holds the leaves of each seal, under the seal's id.
+	Leaves = "sealLeaves"
+	// Heads holds the head of each tenant's chain.
+	Heads = "sealHeads"
+)
+
+// The errors.
+var (
+	// ErrBroken: a stored seal, head or list of leaves cannot be read. Trying again does not help.
+	ErrBroken = errors.New("seal: stored seal is not readable")
+	// ErrNoEntry: there is no entry of that id.
+	ErrNoEntry = errors.New("seal: no such entry")
+	// ErrUnsealed: the entry is not sealed yet.
+	ErrUnsealed = errors.New("seal: the entry is not sealed yet")
+	// ErrProof: the text proves nothing; the error says what is wrong with it.
+	ErrProof = errors.New("seal: not a proof")
+	// ErrKey: a signing or a verifying key cannot be read.
+	ErrKey = errors.New("seal: not a note key")
+)
+
+// Reader is what reading seals and balances needs.
+type Reader interface {
+	store.Getter
+	store.Querier
+}
+
+// Sum is what was debited and credited, in minor units. In JSON they are texts: a number there is
+// exact up to 2^53 alone.
+type Sum struct {
+	Debit  int64 `json:"debit,string" store:"debit,required"`
+	Credit int64 `json:"credit,string" store:"credit,required"`
+}
+
+// Totals are the sums of each control account and currency.
+type Totals map[string]map[string]Sum
+
+// Seal is one seal of a tenant's chain.
+type Seal struct {
+	Tenant string `json:"tenant" store:"tenant,required"`
+	// Number is its place in the tenant's chain: 1, 2, ...
+	Number int64 `json:"number" store:"number,required"`
+	// Previous is the Hash of the seal before, in hex; of the first, 64 zeros.
+	Previous string `json:"previous" store:"previous,required"`
+	// Root is the root of the Merkle tree over the leaf hashes of Count entries, in hex.
+	Root     string    `json:"root" store:"root,required"`
+	Count    int64     `json:"count" store:"count,required"`
+	SealedAt time.Time `json:"sealed_at" store:"sealed_at,required"`
+	// Totals is what its entries add, by period.
+	Totals map[string]Totals `json:"totals"`
+	// Running is all that was sealed so far in each period of Totals.
+	Running map[string]Totals `json:"running"`
+	// Periods is the number of the last seal, up to this one, with entries of each period.
+	Periods map[string]int64 `json:"periods"`
+	// Hash is the SHA-256 of all the above as JSON (RFC 8785), in hex.
+	Hash string `json:"hash,omitzero" store:"hash,required"`
+}
+
+// firstPrevious is the Previous of a tenant's first seal.
+var firstPrevious = strings.Repeat("0", 2*sha256.Size)
+
+// computed returns the hash over all but Hash. It is that of the JSON that Seal has elsewhere, so
+// that anybody who keeps a seal can compute it: without hash, in the form of RFC 8785.
+func (s Seal) computed() (string, error) {
+	s.Hash = ""
+	s.SealedAt = s.SealedAt.UTC()
+	text, err := json.Marshal(s)
+	if err != nil {
+		return "", fmt.Errorf("%w: not JSON", ErrBroken)
+	}
+	canonical := jsontext.Value(text)
+	if err := canonical.Canonicalize(); err != nil {
+		return "", fmt.Errorf("%w: not JSON", ErrBroken)
+	}
+	sum := sha256.Sum256(canonical)
+	return hex.EncodeToString(sum[:]), nil
+}
+
+// Check reports whether the seal's hash is that of what it says. The error wraps ErrBroken.
+func (s Seal) Check() error {
+	hash, err := s.computed()
+	if err == nil && hash != s.Hash {
+		err = fmt.Errorf("%w: the hash is another's", ErrBroken)
+	}
+	return err
+}
+
+// fields returns the seal as a document.
+func (s Seal) fields() map[string]any {
+	fields := store.Encode(&s)
+	fields["totals"], fields["running"], fields["periods"] = stored(s.Totals), stored(s.Running), numbers(s.Periods)
+	return fields
+}
+
+func stored(periods map[string]Totals) map[string]any {
+	all := map[string]any{}
+	for period, totals := range periods {
+		accounts := map[string]any{}
+		for account, sums := range totals {
+			currencies := map[string]any{}
+			for currency, sum := range sums {
+				currencies[currency] = store.Encode(&sum)
+			}
+			accounts[account] = currencies
+		}
+		all[period] = accounts
+	}
+	return all
+}
+
+func numbers(periods map[string]int64) map[string]any {
+	all := map[string]any{}
+	for period, number := range periods {
+		all[period] = number
+	}
+	return all
+}
+
+// readSeal reads a document that fields made, and nothing else. The error wraps ErrBroken.
+func readSeal(doc store.Document) (Seal, error) {
+	var s Seal
+	err := store.Decode(doc.Fields, &s)
+	s.Totals = totalsOf(doc.Fields["totals"])
+	s.Running = totalsOf(doc.Fields["running"])
+	s.Periods = numbersOf(doc.Fields["periods"])
+	if err != nil || !reflect.DeepEqual(s.fields(), doc.Fields) {
+		return Seal{}, fmt.Errorf("%w: %s", ErrBroken, doc.Key)
+	}
+	return s, nil
+}
+
+func totalsOf(value any) map[string]Totals {
+	all := map[string]Totals{}
+	periods, _ := value.(map[string]any)
+	for period, value := range periods {
+		all[period] = Totals{}
+		accounts, _ := value.(map[string]any)
+		for account, value := range accounts {
+			all[period][account] = map[string]Sum{}
+			currencies, _ := value.(map[string]any)
+			for currency, value := range currencies {
+				var sum Sum
+				fields, _ := value.(map[string]any)
+				_ = store.Decode(fields, &sum) // what is lost makes readSeal refuse
+				all[period][account][currency] = sum
+			}
+		}
+	}
+	return all
+}
+
+func numbersOf(value any) map[string]int64 {
+	all := map[string]int64{}
+	periods, _ := value.(map[string]any)
+	for period, value := range periods {
+		all[period], _ = value.(int64)
+	}
+	return all
+}
+
+// head is the newest seal of a tenant's chain, as its document tells.
+type head struct {
+	Tenant  string `store:"tenant,required"`
+	Number  int64  `store:"number,required"`
+	Hash    string `store:"hash,required"`
+	Periods map[string]int64
+
+	version store.Version
+}
+
+func (h head) fields() map[string]any {
+	fields := store.Encode(&h)
+	fields["periods"] = numbers(h.Periods)
+	return fields
+}
+
+// readHead returns the head of a tenant's chain; one without seals has Number 0. The error wraps
+// ErrBroken, or is that of reading.
+func readHead(ctx context.Context, from store.Getter, tenant string) (head, error) {
+	doc, err := from.Get(ctx, store.Key{Collection: Heads, ID: HeadID(tenant)})
+	if errors.Is(err, store.ErrNotFound) {
+		return head{Tenant: tenant, Hash: firstPrevious, Periods: map[string]int64{}}, nil
+	}
+	if err != nil {
+		return head{}, fmt.Errorf("seal: read head: %w", err)
+	}
+	h := head{Periods: numbersOf(doc.Fields["periods"]), version: doc.Version}
+	if err := store.Decode(doc.Fields, &h); err != nil || h.Tenant != tenant || h.Number < 1 || !reflect.DeepEqual(h.fields(), doc.Fields) {
+		return head{}, fmt.Errorf("%w: %s", ErrBroken, doc.Key)
+	}
+	return h, nil
+}
+
+// leaf is one entry of a seal.
+type leaf struct {
+	id   string
+	hash []byte
+}
+
+// leavesFields returns the leaves of a seal as a document: in order, each as the hash in hex, a
+// space, and the entry's id.
+func leavesFields(tenant string, number int64, leaves []leaf) map[string]any {
+	list := make([]any, len(leaves))
+	for i, l := range leaves {
+		list[i] = hex.EncodeToString(l.hash) + " " + l.id
+	}
+	return map[string]any{"tenant": tenant, "number": number, "leaves": list}
+}
+
+// readLeaves reads the leaves of a seal. The error wraps ErrBroken or store.ErrNotFound, or is that
+// of reading.
+func readLeaves(ctx context.Context, from store.Getter, tenant string, number int64) ([]leaf, error) {
+	doc, err := from.Get(ctx, store.Key{Collection: Leaves, ID: ID(tenant, number)})
+	if err != nil {
+		return nil, fmt.Errorf("seal: read leaves: %w", err)
+	}
+	return leavesOf(doc, tenant, number)
+}
+
+// leavesOf reads a document that leavesFields made, and nothing else. The error wraps ErrBroken.
+func leavesOf(doc store.Document, tenant string, number int64) ([]leaf, error) {
+	list, _ := doc.Fields["leaves"].([]any)
+	leaves := make([]leaf, len(list))
+	for i, element := range list {
+		text, _ := element.(string)
+		hash, id, _ := strings.Cut(text, " ")
+		leaves[i].id = id
+		leaves[i].hash, _ = hex.DecodeString(hash) // what is lost makes the comparison fail
+	}
+	if !reflect.DeepEqual(leavesFields(tenant, number, leaves), doc.Fields) {
+		return nil, fmt.Errorf("%w: %s", ErrBroken, doc.Key)
+	}
+	return leaves, nil
+}
+
+// readNumber reads one seal and checks its hash. The error wraps ErrBroken or store.ErrNotFound, or
+// is that of reading.
+func readNumber(ctx context.Context, from store.Getter, tenant string, number int64) (Seal, error) {
+	doc, err := from.Get(ctx, sealKey(tenant, number))
+	if err != nil {
+		return Seal{}, fmt.Errorf("seal: read seal: %w", err)
+	}
+	s, err := readSeal(doc)
+	if err != nil {
+		return Seal{}, err
+	}
+	if s.Tenant != tenant || s.Number != number {
+		return Seal{}, fmt.Errorf("%w: %s says that it is another", ErrBroken, doc.Key)
+	}
+	return s, s.Check()
+}
+
+func sealKey(tenant string, number int64) store.Key {
+	return store.Key{Collection: Seals, ID: ID(tenant, number)}
+}
+
+// HeadID is the id of the head of a tenant's chain.
+func HeadID(tenant string) string {
+	sum := sha256.Sum256([]byte(tenant))
+	return hex.EncodeToString(sum[:4]) + "-" + escape(tenant)
+}
+
+// ID is the id of a tenant's seal, and of its leaves.
+func ID(tenant string, number int64) string {
+	return fmt.Sprintf("%s~%010d", HeadID(tenant), number)
+}
+
+// escape makes any text part of a document id; different texts stay different.
+func escape(s string) string {
+	return strings.ReplaceAll(url.PathEscape(s), "~", "%7E")
+}

@@ -1,0 +1,330 @@
+package seal_test
+
+import (
+	"context"
+	"iter"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"billhook/internal/ledger"
+	"billhook/internal/ledger/seal"
+	"billhook/internal/store"
+	"billhook/internal/store/storetest"
+)
+
+// books is a copy of a small store in memory, for changes that no store would make.
+type books map[store.Key]map[string]any
+
+func (b books) Get(_ context.Context, key store.Key) (store.Document, error) {
+	fields, there := b[key]
+	if !there {
+		return store.Document{}, store.ErrNotFound
+	}
+	return store.Document{Key: key, Fields: fields, Version: 1}, nil
+}
+
+func (b books) Query(_ context.Context, q store.Query) (store.Page, error) {
+	var page store.Page
+	for key, fields := range b {
+		if key.Collection != q.Collection || !strings.HasPrefix(key.ID, q.IDPrefix) || key.ID <= q.After {
+			continue
+		}
+		match := true
+		for name, value := range q.Equal {
+			match = match && fields[name] == value
+		}
+		if match {
+			page.Documents = append(page.Documents, store.Document{Key: key, Fields: fields, Version: 1})
+		}
+	}
+	if q.Count {
+		return store.Page{Count: int64(len(page.Documents))}, nil
+	}
+	slices.SortFunc(page.Documents, func(a, b store.Document) int { return strings.Compare(a.Key.ID, b.Key.ID) })
+	if len(page.Documents) > q.Limit {
+		page.Documents = page.Documents[:q.Limit]
+		page.Next = page.Documents[q.Limit-1].Key.ID
+	}
+	return page, nil
+}
+
+// sealedBooks are those of a tenant with two seals, and of another with one.
+func sealedBooks(t *testing.T) books {
+	t.Helper()
+	s := open(t)
+	post(t, s, sale("acme", "a", "2026-10", 100, 0), sale("acme", "b", "2026-11", 200, time.Second))
+	run(t, s)
+	credit, err := ledger.Credit(ledger.Move{
+		Tenant: "acme", Order: "o1", EventID: "e1", From: ledger.IssuedPoints("o1"), To: ledger.UserPoints("u1"), Amount: 5, Currency: ledger.Points,
+		OrderTotal: 2500, OrderCurrency: "SGD", CreatedAt: noon,
+	})
+	require.NoError(t, err)
+	_, err = s.Commit(t.Context(), credit)
+	require.NoError(t, err)
+	post(t, s, sale("beta", "c", "2026-11", 3, 0))
+	run(t, s)
+	all := books{}
+	for _, collection := range []string{ledger.Entries, seal.Seals, seal.Leaves, seal.Heads} {
+		page, err := s.Query(t.Context(), store.Query{Collection: collection, Limit: store.MaxPage})
+		require.NoError(t, err)
+		for _, doc := range page.Documents {
+			all[doc.Key] = doc.Fields
+		}
+	}
+	require.Len(t, all, 4+3+3+2)
+	require.Empty(t, findings(t, all))
+	return all
+}
+
+// variants yields each value that differs from the given one in a single bit: of a text, a number, a
+// time, a truth, also of those in maps and lists, and of the names in maps.
+func variants(value any) iter.Seq[any] {
+	return func(yield func(any) bool) {
+		switch v := value.(type) {
+		case string:
+			for i := range 8 * len(v) {
+				changed := []byte(v)
+				changed[i/8] ^= 1 << (i % 8)
+				if !yield(string(changed)) {
+					return
+				}
+			}
+		case int64:
+			for i := range 64 {
+				if !yield(v ^ 1<<i) {
+					return
+				}
+			}
+		case bool:
+			yield(!v)
+		case time.Time:
+			for i := range 57 { // a store keeps microseconds up to the year 9999
+				if !yield(time.UnixMicro(v.UnixMicro() ^ 1<<i).UTC()) {
+					return
+				}
+			}
+		case []any:
+			for i, inner := range v {
+				for changed := range variants(inner) {
+					list := slices.Clone(v)
+					list[i] = changed
+					if !yield(list) {
+						return
+					}
+				}
+			}
+		case map[string]any:
+			for name, inner := range v {
+				for changed := range variants(inner) {
+					fields := maps.Clone(v)
+					fields[name] = changed
+					if !yield(fields) {
+						return
+					}
+				}
+				for renamed := range variants(name) {
+					fields := maps.Clone(v)
+					delete(fields, name)
+					fields[renamed.(string)] = inner
+					if !yield(fields) {
+						return
+					}
+				}
+			}
+		}
+	}
+}
+
+// With -short it is every eleventh bit.
+func TestEverySingleBitThatIsChangedIsFound(t *testing.T) {
+	t.Parallel()
+	all := sealedBooks(t)
+	every := 1
+	if testing.Short() {
+		every = 11
+	}
+	for key, fields := range all {
+		t.Run(key.String(), func(t *testing.T) {
+			t.Parallel()
+			tenant := "acme"
+			if fields["tenant"] == "beta" {
+				tenant = "beta"
+			}
+			changed := maps.Clone(all)
+			n, found := 0, 0
+			for variant := range variants(fields) {
+				if n++; n%every != 0 {
+					continue
+				}
+				changed[key] = variant.(map[string]any)
+				named := false
+				require.NoError(t, seal.Verify(t.Context(), changed, tenant, func(f seal.Finding) { named = named || f.Document == key.String() }))
+				require.True(t, named, "%v instead of %v", variant, fields)
+				found++
+			}
+			require.Positive(t, found)
+			t.Logf("%d of %d changes of one bit, each found and named", found, n)
+		})
+	}
+}
+
+func with(fields map[string]any, name string, value any) map[string]any {
+	fields = maps.Clone(fields)
+	fields[name] = value
+	return fields
+}
+
+func without(fields map[string]any, names ...string) map[string]any {
+	fields = maps.Clone(fields)
+	for _, name := range names {
+		delete(fields, name)
+	}
+	return fields
+}
+
+func TestWhatWasDoneToTheBooksIsNamed(t *testing.T) {
+	t.Parallel()
+	a, b := ledger.Key(ledger.EntryID("acme", "a")), ledger.Key(ledger.EntryID("acme", "b"))
+	first := store.Key{Collection: seal.Seals, ID: seal.ID("acme", 1)}
+	second := store.Key{Collection: seal.Seals, ID: seal.ID("acme", 2)}
+	third := store.Key{Collection: seal.Seals, ID: seal.ID("acme", 3)}
+	leaves := store.Key{Collection: seal.Leaves, ID: first.ID}
+	head := store.Key{Collection: seal.Heads, ID: seal.HeadID("acme")}
+	for sentence, test := range map[string]struct {
+		do   func(books)
+		kind string
+		key  store.Key
+	}{
+		"an entry is gone":          {func(all books) { delete(all, a) }, seal.Missing, a},
+		"an entry was changed":      {func(all books) { all[a] = with(all[a], "event_type", "other.event.happened") }, seal.Changed, a},
+		"an entry has a field more": {func(all books) { all[a] = with(all[a], "note", "x") }, seal.Changed, a},
+		"two entries changed places": {func(all books) {
+			x, y := all[a]["leaf"], all[b]["leaf"]
+			all[a], all[b] = with(all[a], "leaf", y), with(all[b], "leaf", x)
+		}, seal.Moved, b},
+		"an entry says that another seal holds it": {func(all books) { all[a] = with(all[a], "seal", int64(2)) }, seal.Moved, a},
+		"an entry was put into a seal": {func(all books) {
+			added := postedFields(t, sale("acme", "added", "2026-11", 10, 0))
+			all[ledger.Key(ledger.EntryID("acme", "added"))] = with(with(without(added, "open", "unsealed"), "seal", int64(1)), "leaf", int64(2))
+		}, seal.Added, ledger.Key(ledger.EntryID("acme", "added"))},
+		"an entry names a seal that there is not": {func(all books) {
+			added := postedFields(t, sale("acme", "added", "2026-11", 10, 0))
+			all[ledger.Key(ledger.EntryID("acme", "added"))] = with(with(without(added, "open", "unsealed"), "seal", int64(9)), "leaf", int64(0))
+		}, seal.Added, ledger.Key(ledger.EntryID("acme", "added"))},
+		"a sealed entry is marked as unsealed": {func(all books) {
+			all[a] = with(with(without(all[a], "seal", "leaf"), "open", true), "unsealed", "acme")
+		}, seal.Moved, a},
+		"an entry has no mark": {func(all books) {
+			all[ledger.Key(ledger.EntryID("acme", "added"))] = without(postedFields(t, sale("acme", "added", "2026-11", 10, 0)), "open", "unsealed")
+		}, seal.Changed, ledger.Key(ledger.EntryID("acme", "added"))},
+		"an entry of the release before is not adopted": {func(all books) {
+			credit, err := ledger.Credit(ledger.Move{
+				Order: "old", EventID: "e", From: ledger.IssuedPoints("old"), To: ledger.UserPoints("u"), Amount: 5, Currency: ledger.Points, CreatedAt: noon,
+			})
+			require.NoError(t, err)
+			all[credit[0].Key] = without(credit[0].Fields, "tenant", "period", "lines", "book", "postings", "open", "unsealed")
+		}, seal.Unmarked, store.Key{}},
+		"the first seal is gone": {func(all books) { delete(all, first) }, seal.Missing, first},
+		"the last seal is gone":  {func(all books) { delete(all, second) }, seal.Missing, second},
+		"the leaves are gone":    {func(all books) { delete(all, leaves) }, seal.Missing, leaves},
+		"the head is gone":       {func(all books) { delete(all, head) }, seal.Missing, head},
+		"the leaves were reordered": {func(all books) {
+			list := slices.Clone(all[leaves]["leaves"].([]any))
+			slices.Reverse(list)
+			all[leaves] = with(all[leaves], "leaves", list)
+		}, seal.Changed, leaves},
+		"the seals changed places": {func(all books) { all[first], all[second] = all[second], all[first] }, seal.Changed, first},
+		"a seal was added":         {func(all books) { all[third] = with(all[second], "number", int64(3)) }, seal.Changed, third},
+		"leaves without a seal":    {func(all books) { all[store.Key{Collection: seal.Leaves, ID: third.ID}] = all[leaves] }, seal.Added, store.Key{Collection: seal.Leaves, ID: third.ID}},
+		"a seal under an id that none has": {func(all books) {
+			all[store.Key{Collection: seal.Seals, ID: first.ID + "x"}] = all[first]
+		}, seal.Added, store.Key{Collection: seal.Seals, ID: first.ID + "x"}},
+		"the head was set back": {func(all books) {
+			all[head] = with(with(all[head], "number", int64(1)), "hash", all[first]["hash"])
+		}, seal.Changed, head},
+		"a whole chain is gone, and its entries are not": {func(all books) {
+			for key := range all {
+				if strings.HasPrefix(key.ID, seal.HeadID("acme")) {
+					delete(all, key)
+				}
+			}
+		}, seal.Added, a},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			t.Parallel()
+			all := sealedBooks(t)
+			test.do(all)
+			found := findings(t, all)
+			require.NotEmpty(t, found)
+			named := slices.ContainsFunc(found, func(f seal.Finding) bool {
+				return f.Kind == test.kind && (f.Document == test.key.String() || test.key == store.Key{})
+			})
+			require.True(t, named, "%+v", found)
+		})
+	}
+}
+
+func postedFields(t *testing.T, entry ledger.Entry) map[string]any {
+	t.Helper()
+	writes, err := ledger.Post(entry)
+	require.NoError(t, err)
+	return writes[0].Fields
+}
+
+// Somebody who can write everything can seal everything again. Who kept a seal finds that.
+func TestWhoeverKeptASealFindsThatAllWasSealedAgain(t *testing.T) {
+	t.Parallel()
+	all := sealedBooks(t)
+	entry := ledger.EntryID("acme", "a")
+	text, err := seal.Prove(t.Context(), all, entry, seal.Authority{})
+	require.NoError(t, err)
+	proven, err := seal.CheckProof(text, "")
+	require.NoError(t, err)
+
+	forged := open(t)
+	post(t, forged, sale("acme", "a", "2026-10", 99, 0), sale("acme", "b", "2026-11", 200, time.Second))
+	run(t, forged)
+	require.Empty(t, findings(t, forged))
+	seals, _, err := seal.List(t.Context(), forged, "acme", 0, 1)
+	require.NoError(t, err)
+	require.ErrorIs(t, proven.CheckAgainst(seals[0]), seal.ErrProof)
+	kept, _, err := seal.List(t.Context(), all, "acme", 2, 1)
+	require.NoError(t, err)
+	require.NoError(t, proven.CheckAgainst(kept[0]))
+}
+
+func TestAPageThatIsNoneIsRefused(t *testing.T) {
+	t.Parallel()
+	all := sealedBooks(t)
+	for _, at := range []string{"x", "1", "1 h", "-1 h " + seal.HeadID("acme") + "~", "1 h other~"} {
+		_, err := seal.VerifyPage(t.Context(), all, "acme", at)
+		require.ErrorIs(t, err, seal.ErrPage, at)
+	}
+	_, err := seal.VerifyRest(t.Context(), all, "x")
+	require.ErrorIs(t, err, seal.ErrPage)
+}
+
+// A seal that is made between any two reads of a verification is no finding, nor is a tenant's first.
+func TestASealThatIsMadeMeanwhileIsNoFinding(t *testing.T) {
+	t.Parallel()
+	for read := range 16 {
+		s := open(t)
+		post(t, s, sale("acme", "a", "2026-11", 100, 0))
+		run(t, s)
+		post(t, s, sale("acme", "b", "2026-11", 100, 0), sale("beta", "c", "2026-11", 100, 0))
+		faults := &storetest.Faults{Store: s}
+		n := 0
+		faults.OnRead = func(do func() error) error {
+			if n++; n == read+1 {
+				run(t, s)
+			}
+			return do()
+		}
+		require.NoError(t, seal.VerifyAll(t.Context(), faults, func(f seal.Finding) { require.Fail(t, "a finding", "before read %d: %+v", read, f) }))
+	}
+}

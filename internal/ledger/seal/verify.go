@@ -1,0 +1,489 @@
+package seal
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"billhook/internal/ledger"
+	"billhook/internal/store"
+)
+
+// The kinds of finding.
+const (
+	// Changed: the document is not what was sealed, or not readable.
+	Changed = "changed"
+	// Missing: the document is gone.
+	Missing = "missing"
+	// Added: the document claims a place that no seal gives it.
+	Added = "added"
+	// Moved: the document says that it has another place than its seal gives it.
+	Moved = "moved"
+	// Unmarked: the entry has neither a seal nor the mark by which a sealer finds it.
+	Unmarked = "unmarked"
+)
+
+// Finding is one thing that verification found wrong.
+type Finding struct {
+	Kind   string `json:"kind"`
+	Tenant string `json:"tenant"`
+	// Document is the document that it is about: its collection and id.
+	Document string `json:"document"`
+	// Seal is the number of the seal in which it was found; 0: none.
+	Seal int64 `json:"seal,omitzero"`
+	// Detail says what is wrong, in words without a stored value.
+	Detail string `json:"detail"`
+}
+
+// Verified is a page of a verification: what was looked at, what was found.
+type Verified struct {
+	Seals int64 `json:"seals"`
+	// Entries that were compared with their seals, and Unsealed ones that were read.
+	Entries  int64     `json:"entries"`
+	Unsealed int64     `json:"unsealed"`
+	Findings []Finding `json:"findings"`
+	// Next is where the next page begins; empty: this was the last.
+	Next string `json:"next"`
+}
+
+// ErrPage: the text is not the Next of a page.
+var ErrPage = errors.New("seal: no such page")
+
+// Verify checks all of a tenant's chain and entries, and hands over each finding. The error is that
+// of reading.
+func Verify(ctx context.Context, from Reader, tenant string, report func(Finding)) error {
+	return pages(report, func(at string) (Verified, error) { return VerifyPage(ctx, from, tenant, at) })
+}
+
+func pages(report func(Finding), page func(at string) (Verified, error)) error {
+	for at := ""; ; {
+		verified, err := page(at)
+		if err != nil {
+			return err
+		}
+		for _, finding := range verified.Findings {
+			report(finding)
+		}
+		if at = verified.Next; at == "" {
+			return nil
+		}
+	}
+}
+
+// sealsPerPage is how many seals a page of a verification checks.
+const sealsPerPage = 10
+
+// What a page of the entries begins with. A page of the chain begins with a number.
+const entriesPage = "entries "
+
+// VerifyPage checks a bounded part of a tenant's chain: from the beginning, or where the page
+// before ended. First come the seals, ten to a page, each with its leaves and its entries; then all
+// entries of the tenant, for those that no seal holds. The pages of one verification, each begun at
+// the Next of the one before, check everything. The error wraps ErrPage, or is that of reading.
+func VerifyPage(ctx context.Context, from Reader, tenant, at string) (Verified, error) {
+	v := verification{from: from, tenant: tenant, done: Verified{Findings: []Finding{}}}
+	var err error
+	if after, ok := strings.CutPrefix(at, entriesPage); ok {
+		err = v.entries(ctx, after)
+	} else {
+		err = v.chain(ctx, at)
+	}
+	return v.done, err
+}
+
+// verification is one page.
+type verification struct {
+	from   Reader
+	tenant string
+	done   Verified
+	// earlier are the seals that were read for their running sums.
+	earlier map[int64]Seal
+}
+
+func (v *verification) find(kind string, key store.Key, number int64, detail string) {
+	v.done.Findings = append(v.done.Findings, Finding{Kind: kind, Tenant: v.tenant, Document: key.String(), Seal: number, Detail: detail})
+}
+
+// link is what a seal is compared with: the one before it.
+type link struct {
+	number int64
+	// hash is empty, and seal nil, where it cannot be read.
+	hash string
+	seal *Seal
+}
+
+// first is what the first seal is compared with.
+var first = link{hash: firstPrevious, seal: &Seal{}}
+
+// chain checks the seals behind a place, and the head where they end.
+func (v *verification) chain(ctx context.Context, at string) error {
+	last, after, err := v.begin(ctx, at)
+	if err != nil {
+		return err
+	}
+	page, err := v.from.Query(ctx, store.Query{Collection: Seals, IDPrefix: HeadID(v.tenant) + "~", After: after, Limit: sealsPerPage})
+	if err != nil {
+		return fmt.Errorf("seal: read seals: %w", err)
+	}
+	lists, err := v.lists(ctx, after, page.Next)
+	if err != nil {
+		return err
+	}
+	for _, doc := range page.Documents {
+		after = doc.Key.ID
+		number := numberOf(after)
+		if number <= last.number || doc.Key != sealKey(v.tenant, number) {
+			v.find(Added, doc.Key, 0, "no seal has this id")
+			continue
+		}
+		if number > last.number+1 {
+			v.gap(last.number+1, number-1)
+			last = link{number: number - 1}
+		}
+		if last, err = v.seal(ctx, doc, number, last, lists); err != nil {
+			return err
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(lists)) {
+		_, err := v.from.Get(ctx, store.Key{Collection: Seals, ID: id})
+		switch {
+		case err == nil: // sealed between the two queries
+		case errors.Is(err, store.ErrNotFound):
+			v.find(Added, lists[id].Key, 0, "there are leaves without a seal")
+		default:
+			return fmt.Errorf("seal: read seal: %w", err)
+		}
+	}
+	if page.Next != "" {
+		v.done.Next = last.next(after)
+		return nil
+	}
+	return v.end(ctx, last, after)
+}
+
+func (l link) next(after string) string { return fmt.Sprintf("%d %s %s", l.number, l.hash, after) }
+
+// numberOf returns the number in the id of a seal; 0: there is none.
+func numberOf(id string) int64 {
+	number, err := strconv.ParseInt(id[strings.LastIndexByte(id, '~')+1:], 10, 64)
+	if err != nil {
+		return 0
+	}
+	return number
+}
+
+// begin reads a place in the chain: the last seal that was checked, and the id behind which the
+// page begins.
+func (v *verification) begin(ctx context.Context, at string) (link, string, error) {
+	if at == "" {
+		return first, HeadID(v.tenant) + "~", nil
+	}
+	parts := strings.SplitN(at, " ", 3)
+	number, err := strconv.ParseInt(parts[0], 10, 64)
+	if len(parts) != 3 || err != nil || number < 0 || !strings.HasPrefix(parts[2], HeadID(v.tenant)+"~") {
+		return link{}, "", ErrPage
+	}
+	if number == 0 {
+		return first, parts[2], nil
+	}
+	last := link{number: number, hash: parts[1]}
+	s, err := readNumber(ctx, v.from, v.tenant, number)
+	switch {
+	case err == nil && s.Hash == last.hash:
+		last.seal = &s
+	case err != nil && !errors.Is(err, ErrBroken) && !errors.Is(err, store.ErrNotFound):
+		return link{}, "", err
+	}
+	return last, parts[2], nil
+}
+
+// lists reads the leaves of the seals behind an id, up to another; empty: up to the end.
+func (v *verification) lists(ctx context.Context, after, until string) (map[string]store.Document, error) {
+	found := map[string]store.Document{}
+	for {
+		page, err := v.from.Query(ctx, store.Query{Collection: Leaves, IDPrefix: HeadID(v.tenant) + "~", After: after, Limit: sealsPerPage})
+		if err != nil {
+			return nil, fmt.Errorf("seal: read leaves: %w", err)
+		}
+		for _, doc := range page.Documents {
+			if until != "" && doc.Key.ID > until {
+				return found, nil
+			}
+			found[doc.Key.ID] = doc
+		}
+		if after = page.Next; after == "" || after == until {
+			return found, nil
+		}
+	}
+}
+
+func (v *verification) gap(first, last int64) {
+	detail := "the seal is gone"
+	if last > first {
+		detail = fmt.Sprintf("the seals %d to %d are gone", first, last)
+	}
+	v.find(Missing, sealKey(v.tenant, first), first, detail)
+}
+
+// end checks the head against the last seal.
+func (v *verification) end(ctx context.Context, last link, after string) error {
+	key := store.Key{Collection: Heads, ID: HeadID(v.tenant)}
+	v.done.Next = entriesPage
+	h, err := readHead(ctx, v.from, v.tenant)
+	switch {
+	case errors.Is(err, ErrBroken):
+		v.find(Changed, key, 0, "the head is not readable")
+	case err != nil:
+		return err
+	case h.Number == 0 && last.number > 0:
+		v.find(Missing, key, 0, "there are seals, and no head")
+	case h.Number != last.number && h.Hash == last.hash:
+		v.find(Changed, key, last.number, "the head contradicts the last seal")
+	case h.Number > last.number:
+		// Either sealed since, or gone.
+		_, err := v.from.Get(ctx, sealKey(v.tenant, last.number+1))
+		switch {
+		case err == nil:
+			v.done.Next = last.next(after)
+		case errors.Is(err, store.ErrNotFound):
+			v.gap(last.number+1, h.Number)
+		default:
+			return fmt.Errorf("seal: read seal: %w", err)
+		}
+	case h.Number < last.number:
+		v.find(Changed, key, last.number, "there are seals behind the head")
+	case last.seal != nil && last.number > 0 && (h.Hash != last.hash || !maps.Equal(h.Periods, last.seal.Periods)):
+		v.find(Changed, key, last.number, "the head contradicts the last seal")
+	}
+	return nil
+}
+
+// seal checks one seal, and its leaves and entries, which it takes out of lists. It returns what
+// the next one is compared with.
+func (v *verification) seal(ctx context.Context, doc store.Document, number int64, last link, lists map[string]store.Document) (link, error) {
+	v.done.Seals++
+	leaves, listed := lists[doc.Key.ID]
+	delete(lists, doc.Key.ID)
+	s, err := readSeal(doc)
+	switch {
+	case err != nil:
+		v.find(Changed, doc.Key, number, "the seal is not readable")
+	case s.Tenant != v.tenant || s.Number != number:
+		v.find(Changed, doc.Key, number, "the seal says that it is another")
+	case s.Check() != nil:
+		v.find(Changed, doc.Key, number, "its hash is not that of what it says")
+	case last.hash != "" && s.Previous != last.hash:
+		v.find(Changed, doc.Key, number, "it does not follow the seal before")
+	default:
+		if err := v.sums(ctx, s, last); err != nil {
+			return link{}, err
+		}
+	}
+	now := link{number: number}
+	if err == nil && s.Check() == nil {
+		now.hash, now.seal = s.Hash, &s
+	}
+	key := store.Key{Collection: Leaves, ID: doc.Key.ID}
+	if !listed {
+		v.find(Missing, key, number, "the leaves are gone")
+		return now, nil
+	}
+	list, err := leavesOf(leaves, v.tenant, number)
+	if err != nil {
+		v.find(Changed, key, number, "the leaves are not readable")
+		return now, nil //nolint:nilerr // it is a finding
+	}
+	if now.seal != nil && (int64(len(list)) != s.Count || hex.EncodeToString(rootOf(list)) != s.Root) {
+		v.find(Changed, key, number, "the leaves are not those of the root")
+	}
+	return now, v.sealed(ctx, number, list, now.seal)
+}
+
+// sums checks that the running sums of a seal are those before and its own.
+func (v *verification) sums(ctx context.Context, s Seal, last link) error {
+	if last.seal == nil {
+		return nil // the seal before is found wrong
+	}
+	periods := map[string]int64{}
+	maps.Copy(periods, last.seal.Periods)
+	want := map[string]Totals{}
+	for period, totals := range s.Totals {
+		periods[period] = s.Number
+		want[period] = Totals{}
+		if number, sealed := last.seal.Periods[period]; sealed {
+			before := *last.seal
+			if number != last.number {
+				var err error
+				before, err = v.before(ctx, number)
+				if errors.Is(err, ErrBroken) || errors.Is(err, store.ErrNotFound) {
+					return nil // that one is found wrong
+				}
+				if err != nil {
+					return err
+				}
+			}
+			want[period] = before.Running[period].clone()
+		}
+		if err := addAll(want, period, totals); err != nil {
+			v.find(Changed, sealKey(v.tenant, s.Number), s.Number, "its sums are too large")
+			return nil //nolint:nilerr // it is a finding
+		}
+	}
+	if !reflect.DeepEqual(s.Running, want) || !maps.Equal(s.Periods, periods) {
+		v.find(Changed, sealKey(v.tenant, s.Number), s.Number, "its running sums are not those before and its own")
+	}
+	return nil
+}
+
+// before reads a seal for its running sums, once.
+func (v *verification) before(ctx context.Context, number int64) (Seal, error) {
+	if s, known := v.earlier[number]; known {
+		return s, nil
+	}
+	s, err := readNumber(ctx, v.from, v.tenant, number)
+	if err == nil {
+		if v.earlier == nil {
+			v.earlier = map[int64]Seal{}
+		}
+		v.earlier[number] = s
+	}
+	return s, err
+}
+
+// sealed compares the leaves of a seal with the entries that say that it holds them. s is nil where
+// the seal cannot be read.
+func (v *verification) sealed(ctx context.Context, number int64, leaves []leaf, s *Seal) error {
+	places := make(map[string]int, len(leaves))
+	for i, l := range leaves {
+		places[l.id] = i
+	}
+	totals := map[string]Totals{}
+	found := make(map[string]bool, len(leaves))
+	whole := true
+	for after := ""; ; {
+		page, err := v.from.Query(ctx, store.Query{
+			Collection: ledger.Entries, Equal: map[string]any{"tenant": v.tenant, "seal": number}, After: after, Limit: store.MaxPage,
+		})
+		if err != nil {
+			return fmt.Errorf("seal: read entries: %w", err)
+		}
+		for _, doc := range page.Documents {
+			v.done.Entries++
+			place, held := places[doc.Key.ID]
+			if !held {
+				if at := misnamed(doc, leaves); at >= 0 {
+					v.find(Changed, store.Key{Collection: Leaves, ID: ID(v.tenant, number)}, number, "a leaf names another entry than it is of")
+					found[leaves[at].id] = true
+				} else {
+					v.find(Added, doc.Key, number, "the seal does not hold it")
+				}
+				whole = false
+				continue
+			}
+			found[doc.Key.ID] = true
+			entry, ok := v.compare(doc, number, int64(place), leaves[place].hash)
+			for _, line := range entry.Lines {
+				ok = ok && add(totals, entry.Period, line) == nil
+			}
+			whole = whole && ok
+		}
+		if after = page.Next; after == "" {
+			break
+		}
+	}
+	for _, l := range leaves {
+		if found[l.id] {
+			continue
+		}
+		whole = false
+		doc, err := v.from.Get(ctx, ledger.Key(l.id))
+		switch {
+		case errors.Is(err, store.ErrNotFound), errors.Is(err, store.ErrInvalid):
+			v.find(Missing, ledger.Key(l.id), number, "the entry is gone")
+		case err != nil:
+			return fmt.Errorf("seal: read entry: %w", err)
+		default:
+			v.compare(doc, number, int64(places[l.id]), l.hash)
+		}
+	}
+	if s != nil && whole && !reflect.DeepEqual(s.Totals, totals) {
+		v.find(Changed, sealKey(v.tenant, number), number, "its totals are not those of its entries")
+	}
+	return nil
+}
+
+// misnamed returns the leaf whose hash is that of an entry; -1: none.
+func misnamed(doc store.Document, leaves []leaf) int {
+	entry, err := ledger.Read(doc)
+	if err != nil {
+		return -1
+	}
+	hash, err := entry.LeafHash()
+	return slices.IndexFunc(leaves, func(l leaf) bool { return err == nil && bytes.Equal(l.hash, hash) })
+}
+
+// compare compares an entry with the leaf that stands for it, and reports whether it is the same.
+func (v *verification) compare(doc store.Document, number, place int64, hash []byte) (ledger.Entry, bool) {
+	entry, err := ledger.Read(doc)
+	var canonical []byte
+	if err == nil {
+		canonical, err = entry.Canonical()
+	}
+	switch {
+	case err != nil:
+		v.find(Changed, doc.Key, number, "the entry is not readable")
+	case !bytes.Equal(leafHash(canonical), hash):
+		v.find(Changed, doc.Key, number, "the entry is not what was sealed")
+	case entry.Tenant != v.tenant || entry.Seal != number || entry.Leaf != place:
+		v.find(Moved, doc.Key, number, "the entry names another place than its seal gives it")
+	default:
+		return entry, true
+	}
+	return ledger.Entry{}, false
+}
+
+// entries reads the entries of the tenant behind an id, for those that no seal holds.
+func (v *verification) entries(ctx context.Context, after string) error {
+	page, err := v.from.Query(ctx, store.Query{Collection: ledger.Entries, Equal: map[string]any{"tenant": v.tenant}, After: after, Limit: store.MaxPage})
+	if err != nil {
+		return fmt.Errorf("seal: read entries: %w", err)
+	}
+	// The head after its entries: what is sealed meanwhile has a seal up to it.
+	h, err := readHead(ctx, v.from, v.tenant)
+	if err != nil && !errors.Is(err, ErrBroken) {
+		return err
+	}
+	for _, doc := range page.Documents {
+		v.mark(doc, h.Number)
+	}
+	if page.Next != "" {
+		v.done.Next = entriesPage + page.Next
+	}
+	return nil
+}
+
+// mark checks an entry for which no seal may stand, where the newest seal of its tenant is known.
+// Those that say which seal holds them are compared with it.
+func (v *verification) mark(doc store.Document, newest int64) {
+	if number, ok := doc.Fields["seal"].(int64); ok && 0 < number && number <= newest {
+		return
+	}
+	entry, err := ledger.Read(doc)
+	switch {
+	case err != nil:
+		v.find(Changed, doc.Key, 0, "the entry is not readable")
+	case !entry.Marked:
+		v.find(Unmarked, doc.Key, 0, "the entry has neither a seal nor the mark for one")
+	case entry.Seal > newest:
+		v.find(Added, doc.Key, entry.Seal, "the entry names a seal that there is not")
+	default:
+		v.done.Unsealed++
+	}
+}

@@ -1,0 +1,134 @@
+package ops
+
+import (
+	"log/slog"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"billhook/internal/contract"
+	"billhook/internal/dryrun"
+	"billhook/internal/pii"
+	"billhook/internal/serve"
+)
+
+// maxTried is the largest body of a request for a trial, in bytes: a message and the files of a
+// catalog.
+const maxTried = 4 << 20
+
+// errSeveralKept refuses an event id that does not name one message.
+var errSeveralKept = serve.Refuse(http.StatusConflict, "queue_needed", "Messages of several queues or tenants are kept under this event id; name one with queue or tenant.")
+
+// tryRoutes adds the routes of trials. They are beside the API's other routes for the size of their
+// bodies.
+func (a *API) tryRoutes(r chi.Router) {
+	r = r.With(sameOrigin, a.Access.require, func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			r.Body = http.MaxBytesReader(w, r.Body, maxTried)
+			next.ServeHTTP(w, r)
+		})
+	})
+	r.Post("/v1/ops/events/try", answer(a, a.try))
+	r.Post("/v1/ops/events/compare", answer(a, a.compare))
+}
+
+// Try asks what a worker would do of an event whose message is kept, or of a message that the
+// request brings.
+type Try struct {
+	EventID string `json:"event_id,omitempty"`
+	Queue   string `json:"queue,omitempty"`
+	Tenant  string `json:"tenant,omitempty"`
+	// Message is one as it is on the topic.
+	Message *TriedMessage `json:"message,omitempty"`
+	// Catalog are files, by their names, that replace those of the running catalog.
+	Catalog map[string]string `json:"catalog,omitempty"`
+}
+
+// TriedMessage is a message as a dead letter shows it.
+type TriedMessage struct {
+	// Data is the payload where it is JSON; else Base64 has it.
+	Data        jsontext.Value    `json:"data,omitempty"`
+	Base64      []byte            `json:"data_base64,omitempty"`
+	Attributes  map[string]string `json:"attributes,omitempty"`
+	OrderingKey string            `json:"ordering_key,omitempty"`
+}
+
+const tryAdvice = `Send JSON: {"event_id": "..."}, or {"queue": "...", "message": {"data": {...}, "attributes": {...}}}, and "catalog": {"products.yaml": "..."} for other files.`
+
+func (a *API) try(r *http.Request) (dryrun.Trial, error) {
+	var request Try
+	if err := readJSON(r, &request, tryAdvice); err != nil {
+		return dryrun.Trial{}, err
+	}
+	asked := dryrun.Asked{EventID: request.EventID, Queue: request.Queue, Tenant: request.Tenant, Files: request.Catalog}
+	switch m := request.Message; {
+	case (m == nil) == (request.EventID == ""), m != nil && (request.Queue == "" || request.Tenant != ""):
+		return dryrun.Trial{}, serve.Refuse(http.StatusBadRequest, "body_malformed", tryAdvice)
+	case m == nil && !pii.ID.Valid(request.EventID):
+		return dryrun.Trial{}, serve.Refuse(http.StatusBadRequest, "event_id_invalid", "An event id has letters, digits and . _ : - only.")
+	case m != nil:
+		data := []byte(m.Data)
+		if m.Base64 != nil {
+			data = m.Base64
+		}
+		asked.Message = &contract.Message{Data: data, Attributes: m.Attributes, OrderingKey: m.OrderingKey}
+	}
+	trial, err := a.Tries.Try(r.Context(), asked)
+	if err == nil {
+		a.Log.LogAttrs(r.Context(), slog.LevelInfo, "event tried", slog.String("who", Who(r.Context())), slog.String("queue", trial.Queue),
+			slog.String("event_id", trial.EventID), slog.String("outcome", string(trial.Outcome)), slog.String("reason", trial.Reason), files(request.Catalog))
+	}
+	return trial, err
+}
+
+// Compare asks of which kept messages of a queue something else would become than was done.
+type Compare struct {
+	Queue string `json:"queue"`
+	// Since is a time or an age, such as 24h: the dead letters that were kept since then are compared.
+	// Empty: 24h.
+	Since   string            `json:"since,omitempty"`
+	Catalog map[string]string `json:"catalog,omitempty"`
+	// Limit is how many messages are tried for one answer: 1 to 100; 0: 100. Page is the next of the
+	// answer before.
+	Limit int    `json:"limit,omitempty"`
+	Page  string `json:"page,omitempty"`
+}
+
+func (a *API) compare(r *http.Request) (dryrun.Compared, error) {
+	var request Compare
+	if err := readJSON(r, &request, `Send JSON: {"queue": "...", "since": "24h"}, and "catalog": {"products.yaml": "..."} for other files.`); err != nil {
+		return dryrun.Compared{}, err
+	}
+	now := a.Now().UTC()
+	asked := dryrun.Question{Queue: request.Queue, Files: request.Catalog, Page: request.Page, Limit: request.Limit, Until: now.Add(runTime)}
+	if asked.Limit == 0 {
+		asked.Limit = most
+	}
+	if asked.Limit < 1 || asked.Limit > most {
+		return dryrun.Compared{}, serve.Refuse(http.StatusBadRequest, "limit_invalid", "The member limit is a number from 1 to 100.")
+	}
+	params := &parameters{values: map[string][]string{"since": {request.Since}}}
+	asked.Since = params.at("since", now, now.Add(-span))
+	if err := params.err(); err != nil {
+		return dryrun.Compared{}, err
+	}
+	if now.Sub(asked.Since) > dryrun.MaxSpan+time.Minute {
+		return dryrun.Compared{}, serve.Refuse(http.StatusBadRequest, "since_invalid", "The member since is at most 31 days ago.")
+	}
+	compared, err := a.Tries.Compare(r.Context(), asked)
+	if err == nil {
+		a.Log.LogAttrs(r.Context(), slog.LevelInfo, "events compared", slog.String("who", Who(r.Context())), slog.String("queue", request.Queue),
+			slog.Int("tried", compared.Tried), slog.Int("differ", len(compared.Items)), slog.Int("undecided", compared.Undecided), files(request.Catalog))
+	}
+	return compared, err
+}
+
+// files names the files of a catalog for the log.
+func files(of map[string]string) slog.Attr {
+	return slog.String("catalog", strings.Join(slices.Sorted(maps.Keys(of)), " "))
+}

@@ -1,0 +1,128 @@
+package ops
+
+import (
+	"cmp"
+	"net/http"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+
+	"billhook/internal/pii"
+	"billhook/internal/serve"
+	"billhook/internal/store"
+	"billhook/internal/usage"
+)
+
+// usageRoutes adds the routes of usage, which is read alone: a message corrects it.
+func (a *API) usageRoutes(r chi.Router) {
+	r.Get("/usage", answer(a, a.listUsage))
+	r.Get("/usage/{subscription}", answer(a, a.showUsage))
+	r.Get("/usage/{subscription}/entries", answer(a, a.usageEntries))
+}
+
+// Usage is what a subscription has used in a period, by meter.
+type Usage struct {
+	Subscription string `json:"subscription"`
+	Tenant       string `json:"tenant"`
+	Period       string `json:"period"`
+	// Start and End bound the period where something was used in it; End is absent while no event
+	// has told it.
+	Start  time.Time             `json:"start,omitzero"`
+	End    time.Time             `json:"end,omitzero"`
+	Meters map[string]MeterUsage `json:"meters"`
+	// Next is the page of further meters.
+	Next string `json:"next,omitempty"`
+}
+
+// MeterUsage is the usage of one meter.
+type MeterUsage struct {
+	Used    int64 `json:"used"`
+	Entries int64 `json:"entries"`
+	// Quota is the allowance, and Percent the part of it that is used, rounded down. Both are
+	// absent where there is none.
+	Quota   int64  `json:"quota,omitzero"`
+	Percent *int64 `json:"percent,omitempty"`
+	// Warned is the highest threshold that was crossed.
+	Warned    int64     `json:"warned,omitzero"`
+	Plan      string    `json:"plan,omitempty"`
+	CountedAt time.Time `json:"counted_at"`
+}
+
+func meterUsage(t usage.Total) MeterUsage {
+	m := MeterUsage{Used: t.Used, Entries: t.Entries, Quota: t.Quota, Warned: t.Warned, Plan: t.Plan, CountedAt: t.CountedAt}
+	if t.Quota > 0 {
+		percent := max(t.Used, 0) * 100 / t.Quota
+		m.Percent = &percent
+	}
+	return m
+}
+
+// showUsage answers the meters of a period: of the one that holds this moment, where the request
+// names none.
+func (a *API) showUsage(r *http.Request) (Usage, error) {
+	params := read(r, "tenant", "period", "page")
+	shown := Usage{Tenant: cmp.Or(params.id("tenant"), usage.DefaultTenant), Period: params.id("period"), Meters: map[string]MeterUsage{}}
+	shown.Subscription = params.subscription(r)
+	at := params.page(r.URL.Path, Place{})
+	if err := params.err(); err != nil {
+		return Usage{}, err
+	}
+	if shown.Period == "" {
+		now, err := usage.PeriodAt(r.Context(), a.Store, shown.Tenant, shown.Subscription, a.Now())
+		if err != nil {
+			return Usage{}, err
+		}
+		shown.Period, shown.Start, shown.End = now.ID, now.Start, now.End
+	}
+	of := usage.Of{Tenant: shown.Tenant, Subscription: shown.Subscription, Period: shown.Period}
+	totals, next, err := usage.Totals(r.Context(), a.Store, of, at.id, store.MaxPage)
+	for _, t := range totals {
+		shown.Start, shown.End = t.Start, t.End
+		shown.Meters[t.Meter] = meterUsage(t)
+	}
+	shown.Next = params.next(r.URL.Path, next)
+	return shown, err
+}
+
+// listUsage answers the totals of a subscription, or those of the periods that begin in a month.
+func (a *API) listUsage(r *http.Request) (list List[usage.Total], err error) {
+	params := read(r, "tenant", "subscription", "month", "limit", "page")
+	of := usage.Of{Tenant: cmp.Or(params.id("tenant"), usage.DefaultTenant), Subscription: params.id("subscription"), Month: params.values.Get("month")}
+	if _, err := time.Parse("2006-01", of.Month); of.Month != "" && err != nil {
+		params.refuse("month_invalid", "The parameter month is such as 2026-11.")
+	}
+	if (of.Subscription == "") == (of.Month == "") {
+		params.refuse("usage_of_what", "Say subscription= or month=.")
+	}
+	limit, at := params.limit(most, most), params.page("usage", Place{})
+	if err = params.err(); err != nil {
+		return list, err
+	}
+	totals, next, err := usage.Totals(r.Context(), a.Store, of, at.id, limit)
+	return listOf(totals, params.next("usage", next)), err
+}
+
+// usageEntries answers the entries of a meter in a period.
+func (a *API) usageEntries(r *http.Request) (list List[usage.Entry], err error) {
+	params := read(r, "tenant", "period", "meter", "limit", "page")
+	tenant, period, meter := cmp.Or(params.id("tenant"), usage.DefaultTenant), params.id("period"), params.id("meter")
+	if period == "" || meter == "" {
+		params.refuse("usage_of_what", "Say period= and meter=.")
+	}
+	subscription := params.subscription(r)
+	limit, at := params.limit(most, most), params.page(r.URL.Path, Place{})
+	if err = params.err(); err != nil {
+		return list, err
+	}
+	entries, next, err := usage.Entries(r.Context(), a.Store, usage.Key(tenant, subscription, period, meter), at.id, limit)
+	return listOf(entries, params.next(r.URL.Path, next)), err
+}
+
+// subscription is the id in the path.
+func (p *parameters) subscription(r *http.Request) string {
+	id := param(r, "subscription")
+	if !pii.ID.Valid(id) {
+		p.bad = serve.Refuse(http.StatusBadRequest, "subscription_invalid", "A subscription's id has letters, digits and . _ : - only.")
+	}
+	return id
+}

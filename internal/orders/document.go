@@ -1,0 +1,154 @@
+package orders
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"billhook/internal/dedupe"
+	"billhook/internal/store"
+)
+
+// Collection holds a document for each order.
+const Collection = "orders"
+
+// The errors of what reads orders. Any other means that nothing is known.
+var (
+	// ErrUnknown: no order of that id has been seen.
+	ErrUnknown = errors.New("orders: no such order")
+	// ErrBroken: what is stored is no order.
+	ErrBroken = errors.New("orders: stored order is not readable")
+)
+
+// Order is an order as it stands.
+type Order struct {
+	ID     string `json:"order_id" store:"order_id,required"`
+	Tenant string `json:"tenant" store:"tenant,required"`
+	State  State  `json:"state" store:"state,required"`
+	// Reason is why it is cancelled.
+	Reason string `json:"reason,omitempty" store:"reason,omitzero"`
+	// ShortOf is the product, of an order that is out of stock, that was short.
+	ShortOf string `json:"short_of,omitempty" store:"short_of,omitzero"`
+	UserID  string `json:"user_id,omitempty" store:"user_id,omitzero"`
+	// Items are its pieces by product, each product once, in the order of the ids.
+	Items []Item `json:"items"`
+	// Total is what it costs, as its sender says it.
+	Total int64 `json:"total,omitzero" store:"total,omitzero"`
+	// PaymentID is that of the payment that confirmed it, as far as known.
+	PaymentID string `json:"payment_id,omitempty" store:"payment_id,omitzero"`
+	// PaymentDue is when it is cancelled unless its payment is heard of before.
+	PaymentDue time.Time `json:"payment_due,omitzero" store:"payment_due,omitzero"`
+	CreatedAt  time.Time `json:"created_at" store:"created_at"`
+	UpdatedAt  time.Time `json:"updated_at" store:"updated_at"`
+	// History is every state that it has been in, the oldest first.
+	History []Step `json:"history"`
+}
+
+// Item is the pieces of one product.
+type Item struct {
+	ProductID string `json:"product_id"`
+	Quantity  int64  `json:"quantity"`
+}
+
+// Step is a state that an order came to, when, and by which event.
+type Step struct {
+	State   State     `json:"state" store:"state,required"`
+	At      time.Time `json:"at" store:"at,required"`
+	EventID string    `json:"event_id" store:"event_id,required"`
+}
+
+// key is an order's. The hash goes first: ids that rise would make one hot range.
+func key(tenant, id string) store.Key {
+	id = strings.ReplaceAll(url.PathEscape(tenant), "~", "%7E") + "~" + strings.ReplaceAll(url.PathEscape(id), "~", "%7E")
+	sum := sha256.Sum256([]byte(id))
+	return store.Key{Collection: Collection, ID: hex.EncodeToString(sum[:4]) + "-" + id}
+}
+
+// fields returns the order's document.
+func (o Order) fields() map[string]any {
+	fields, items := store.Encode(&o), map[string]any{}
+	for _, item := range o.Items {
+		items[item.ProductID] = item.Quantity
+	}
+	steps := make([]any, len(o.History))
+	for i := range o.History {
+		steps[i] = store.Encode(&o.History[i])
+	}
+	fields["items"], fields["history"] = items, steps
+	return fields
+}
+
+func fromDocument(doc store.Document) (Order, error) {
+	o := Order{Items: []Item{}, History: []Step{}}
+	err := store.Decode(doc.Fields, &o)
+	items, _ := doc.Fields["items"].(map[string]any)
+	for _, id := range slices.Sorted(maps.Keys(items)) {
+		quantity, ok := items[id].(int64)
+		if !ok || quantity < 1 {
+			err = store.ErrUnreadable
+		}
+		o.Items = append(o.Items, Item{id, quantity})
+	}
+	steps, _ := doc.Fields["history"].([]any)
+	for _, step := range steps {
+		fields, _ := step.(map[string]any)
+		var s Step
+		err = errors.Join(err, store.Decode(fields, &s))
+		o.History = append(o.History, s)
+	}
+	if err != nil || len(o.History) == 0 || o.History[len(o.History)-1].State != o.State {
+		return Order{}, fmt.Errorf("%w: %s", ErrBroken, doc.Key)
+	}
+	return o, nil
+}
+
+// Find returns an order; an empty tenant is the default one. The error is ErrUnknown, ErrBroken,
+// or says that nothing is known.
+func Find(ctx context.Context, from store.Getter, tenant, id string) (Order, error) {
+	o, _, err := look(ctx, from, tenant, id)
+	return o, err
+}
+
+// look returns an order with the version of its document.
+func look(ctx context.Context, from store.Getter, tenant, id string) (Order, store.Version, error) {
+	if tenant == "" {
+		tenant = dedupe.DefaultTenant
+	}
+	doc, err := from.Get(ctx, key(tenant, id))
+	switch {
+	case errors.Is(err, store.ErrNotFound), errors.Is(err, store.ErrInvalid):
+		return Order{}, 0, ErrUnknown
+	case err != nil:
+		return Order{}, 0, fmt.Errorf("orders: read: %w", err)
+	}
+	o, err := fromDocument(doc)
+	return o, doc.Version, err
+}
+
+// List returns orders in a state of rest, or with an empty one all, in no order that means anything: at most limit, 1 to
+// store.MaxPage, behind the document after. next is empty on the last page.
+func List(ctx context.Context, from store.Querier, state State, after string, limit int) (page []Order, next string, err error) {
+	query := store.Query{Collection: Collection, After: after, Limit: limit}
+	if state != "" {
+		query.Equal = map[string]any{"state": string(state)}
+	}
+	found, err := from.Query(ctx, query)
+	if err != nil {
+		return nil, "", fmt.Errorf("orders: list: %w", err)
+	}
+	for _, doc := range found.Documents {
+		o, err := fromDocument(doc)
+		if err != nil {
+			return nil, "", err
+		}
+		page = append(page, o)
+	}
+	return page, found.Next, nil
+}

@@ -1,0 +1,222 @@
+package orders
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// State is where an order stands, by its name in the queue design's diagram.
+type State string
+
+// The states. An order rests in PaymentInitiated, OrderConfirmed, OrderCancelled and OrderShipped.
+// The others are passed in one commit, and stand in the order's history.
+const (
+	OrderCreated      State = "OrderCreated"
+	ValidateInventory State = "ValidateInventory"
+	InventoryLocked   State = "InventoryLocked"
+	PaymentInitiated  State = "PaymentInitiated"
+	PaymentConfirmed  State = "PaymentConfirmed"
+	PaymentFailed     State = "PaymentFailed"
+	PaymentTimeout    State = "PaymentTimeout"
+	InventoryReleased State = "InventoryReleased"
+	OrderConfirmed    State = "OrderConfirmed"
+	OrderCancelled    State = "OrderCancelled"
+	OrderShipped      State = "OrderShipped"
+)
+
+// none is the state of an order that has not been seen.
+const none State = ""
+
+// The event types that an order is told of.
+const (
+	created          = "order.created"
+	paymentConfirmed = "order.payment_confirmed"
+	paymentFailed    = "order.payment_failed"
+	paymentTimeout   = "order.payment_timeout"
+	shipped          = "order.shipped"
+)
+
+// What an order tells others.
+const (
+	tellsConfirmed = "order.confirmed"
+	tellsCancelled = "order.cancelled"
+	tellsShipped   = "order.shipped"
+)
+
+// The reasons for which an order is cancelled.
+const (
+	OutOfStock     = "out_of_stock"
+	FailedPayment  = "payment_failed"
+	PaymentTimeOut = "payment_timeout"
+)
+
+// move is what an edge does to the pieces of an order's products.
+type move string
+
+const (
+	reserve move = "reserve"
+	sell    move = "sell"
+	release move = "release"
+)
+
+// edge is one way from a state to another.
+type edge struct {
+	from State
+	// on is the event that takes the order along the edge; empty: it follows at once.
+	on string
+	// inStock decides between edges that follow at once: whether all pieces are available.
+	inStock *bool
+	to      State
+	stock   move
+	// reason is why an order that goes this way is cancelled.
+	reason string
+	emits  string
+	// waits: the payment timeout begins. Any edge that leaves the state ends it.
+	waits bool
+}
+
+var yes, no = true, false
+
+// edges are all ways that an order can go: the state machine of the queue design, and shipping.
+var edges = []edge{
+	{from: none, on: created, to: OrderCreated},
+	{from: OrderCreated, to: ValidateInventory},
+	{from: ValidateInventory, inStock: &yes, to: InventoryLocked, stock: reserve},
+	{from: ValidateInventory, inStock: &no, to: OrderCancelled, reason: OutOfStock, emits: tellsCancelled},
+	{from: InventoryLocked, to: PaymentInitiated, waits: true},
+	{from: PaymentInitiated, on: paymentConfirmed, to: PaymentConfirmed},
+	{from: PaymentInitiated, on: paymentFailed, to: PaymentFailed, reason: FailedPayment},
+	{from: PaymentInitiated, on: paymentTimeout, to: PaymentTimeout, reason: PaymentTimeOut},
+	{from: PaymentConfirmed, to: OrderConfirmed, stock: sell, emits: tellsConfirmed},
+	{from: PaymentFailed, to: InventoryReleased, stock: release},
+	{from: PaymentTimeout, to: InventoryReleased, stock: release},
+	{from: InventoryReleased, to: OrderCancelled, emits: tellsCancelled},
+	{from: OrderConfirmed, on: shipped, to: OrderShipped, emits: tellsShipped},
+}
+
+// kind is what an event is to an order that has no edge for it.
+type kind string
+
+const (
+	// superseded: it came too late, and nothing is done.
+	superseded kind = "superseded"
+	// illegal: a person has to look at it.
+	illegal kind = "dead letter"
+	// missing: what must come before it has not come yet.
+	missing kind = "tried again"
+)
+
+// answer is what an event is answered with where no edge is for it.
+type answer struct {
+	at   State
+	on   string
+	is   kind
+	code string
+}
+
+// answers are those to all events at all states of rest that have no edge.
+var answers = []answer{
+	{none, paymentConfirmed, missing, "order_not_seen"},
+	{none, paymentFailed, missing, "order_not_seen"},
+	{none, shipped, missing, "order_not_seen"},
+	{none, paymentTimeout, superseded, "order_unknown"}, // the order is written in the commit that starts the wait
+
+	{PaymentInitiated, created, superseded, "already_created"},
+	{PaymentInitiated, shipped, illegal, "illegal_transition"},
+
+	{OrderConfirmed, created, superseded, "already_created"},
+	{OrderConfirmed, paymentConfirmed, superseded, "already_confirmed"},
+	{OrderConfirmed, paymentFailed, superseded, "already_confirmed"},
+	{OrderConfirmed, paymentTimeout, superseded, "already_confirmed"},
+
+	{OrderShipped, created, superseded, "already_created"},
+	{OrderShipped, paymentConfirmed, superseded, "already_confirmed"},
+	{OrderShipped, paymentFailed, superseded, "already_confirmed"},
+	{OrderShipped, paymentTimeout, superseded, "already_confirmed"},
+	{OrderShipped, shipped, superseded, "already_shipped"},
+
+	{OrderCancelled, created, superseded, "already_created"},
+	{OrderCancelled, paymentConfirmed, illegal, "paid_after_cancelled"}, // the money waits for a person
+	{OrderCancelled, paymentFailed, superseded, "already_cancelled"},
+	{OrderCancelled, paymentTimeout, superseded, "already_cancelled"},
+	{OrderCancelled, shipped, illegal, "illegal_transition"},
+}
+
+// answerTo finds the answer to an event at a state; ok is false where an edge is for it.
+func answerTo(at State, on string) (a answer, ok bool) {
+	i := slices.IndexFunc(answers, func(a answer) bool { return a.at == at && a.on == on })
+	if i < 0 {
+		return answer{}, false
+	}
+	return answers[i], true
+}
+
+// walk follows an event's edge and those that follow at once, to the next state of rest. It is
+// empty where the event has no edge.
+func walk(from State, on string, inStock bool) (way []edge) {
+	for {
+		i := slices.IndexFunc(edges, func(e edge) bool {
+			return e.from == from && e.on == on && (e.inStock == nil || *e.inStock == inStock)
+		})
+		if i < 0 {
+			return way
+		}
+		way = append(way, edges[i])
+		from, on = edges[i].to, ""
+	}
+}
+
+// Diagram is the state machine in Mermaid's language.
+func Diagram() string {
+	var b strings.Builder
+	b.WriteString("stateDiagram-v2\n")
+	shown := func(s State) State {
+		if s == none {
+			return "[*]"
+		}
+		return s
+	}
+	for _, e := range edges {
+		_, _ = fmt.Fprintf(&b, "    %s --> %s", shown(e.from), e.to)
+		if label := e.label(); label != "" {
+			_, _ = fmt.Fprintf(&b, ": %s", label)
+		}
+		b.WriteString("\n")
+	}
+	for _, s := range []State{OrderConfirmed, OrderCancelled, OrderShipped} {
+		_, _ = fmt.Fprintf(&b, "    %s --> [*]\n", s)
+	}
+	return b.String()
+}
+
+// label is the text at an edge of the diagram.
+func (e edge) label() string {
+	var parts []string
+	add := func(holds bool, text string) {
+		if holds {
+			parts = append(parts, text)
+		}
+	}
+	add(e.on != "", e.on)
+	add(e.inStock == &yes, "all pieces available")
+	add(e.inStock == &no, "out of stock")
+	add(e.waits, "the wait for the payment begins")
+	add(e.stock != "", string(e.stock)+" the pieces")
+	add(e.emits != "", "emit "+e.emits)
+	return strings.Join(parts, ", ")
+}
+
+// Answers is the table, in Markdown, of the events that no edge is for.
+func Answers() string {
+	var b strings.Builder
+	b.WriteString("| the order is | the event | becomes | code |\n| --- | --- | --- | --- |\n")
+	for _, a := range answers {
+		at := string(a.at)
+		if a.at == none {
+			at = "not seen"
+		}
+		_, _ = fmt.Fprintf(&b, "| %s | `%s` | %s | `%s` |\n", at, a.on, a.is, a.code)
+	}
+	return b.String()
+}

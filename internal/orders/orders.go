@@ -1,0 +1,319 @@
+// Package orders owns what becomes of an order: its states and the ways between them, in one
+// table, and the pieces of products that it reserves, sells and releases. Every event of an order is
+// one commit: the order's document, the stock, and what is told of it, or none of these.
+//
+// It refuses to commit, retry or remember events: the caller of the handlers does. It refuses to
+// take or to give back money: a payment that no order waits for becomes a dead letter, for a person.
+package orders
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"billhook/catalog"
+	"billhook/internal/contract"
+	"billhook/internal/handler"
+	"billhook/internal/retry"
+	"billhook/internal/store"
+)
+
+// The names of the handlers in the catalog.
+const (
+	createHandler  = "orders.create"
+	confirmHandler = "orders.confirm"
+	failHandler    = "orders.fail"
+	timeoutHandler = "orders.time_out"
+	shipHandler    = "orders.ship"
+)
+
+// MaxProducts is how many products an order has at most: each is a read and a write.
+const MaxProducts = 100
+
+// skew is how much earlier than due a timeout may come where the clocks of two instances differ. It
+// is kept for that long. What comes earlier is none of ours.
+const skew = time.Minute
+
+// keeper is the handlers of orders.
+type keeper struct {
+	store store.Getter
+	now   func() time.Time
+	// queue is where a payment's timeout comes back; patience is how long a payment is waited for.
+	queue    string
+	patience time.Duration
+	// news is where it is told what became of orders.
+	news string
+}
+
+// Register adds the handlers under the names that the catalog uses. It takes from there how long
+// orders.create waits for a payment, and where what becomes of orders is told.
+func Register(r *handler.Registry, c *catalog.Catalog, from store.Getter, now func() time.Time) {
+	q, ok := c.HandledBy(createHandler)
+	if !ok {
+		return
+	}
+	k := keeper{store: from, now: now, queue: q.ID}
+	for _, h := range q.Handlers {
+		for _, to := range h.Emits {
+			if to != q.ID {
+				k.news = to
+			}
+		}
+		if h.Name == createHandler {
+			k.patience = h.WaitsFor
+		}
+	}
+	handler.RegisterTx(r, createHandler, k.create, k.queue, k.news)
+	handler.RegisterTx(r, confirmHandler, k.confirm, k.news)
+	handler.RegisterTx(r, failHandler, k.fail, k.news)
+	handler.RegisterTx(r, timeoutHandler, k.timeOut, k.news)
+	handler.RegisterTx(r, shipHandler, k.ship, k.news)
+}
+
+// newOrder is the data of order.created.
+type newOrder struct {
+	OrderID    string `json:"order_id"`
+	UserID     string `json:"user_id"`
+	Total      int64  `json:"total"`
+	ItemsCount int64  `json:"items_count"`
+	Items      []Item `json:"items"`
+}
+
+// payment is the data of order.payment_confirmed.
+type payment struct {
+	OrderID   string `json:"order_id"`
+	PaymentID string `json:"payment_id"`
+}
+
+// about is the data of an event that says no more than which order it is about.
+type about struct {
+	OrderID string `json:"order_id"`
+}
+
+// shipment is the data of order.shipped.
+type shipment struct {
+	OrderID string `json:"order_id"`
+	UserID  string `json:"user_id"`
+}
+
+// News is the data of what is told of an order.
+type News struct {
+	OrderID string `json:"order_id"`
+	UserID  string `json:"user_id,omitempty"`
+	Reason  string `json:"reason,omitempty"`
+}
+
+// create reserves all pieces of an order, or none, and starts the wait for its payment. Where a
+// piece is short, the order is cancelled. An order that names no items reserves nothing.
+//
+// A first try does not read the order: where there is one, the store refuses to create another.
+func (k keeper) create(ctx context.Context, event handler.Event, body newOrder) (handler.Effect, error) {
+	items := merged(body.Items)
+	if len(items) > MaxProducts {
+		return handler.Effect{}, retry.Permanent("too_many_products", nil)
+	}
+	o := Order{ID: body.OrderID, Tenant: event.Tenant, UserID: body.UserID, Items: items, Total: body.Total}
+	if event.Try > 0 {
+		there, _, err := look(ctx, k.store, event.Tenant, o.ID)
+		switch {
+		case err == nil && (there.UserID != o.UserID || there.Total != o.Total || !slices.Equal(there.Items, o.Items)):
+			return handler.Effect{}, retry.Conflicting("order_created_differently", nil)
+		case err == nil:
+			a, _ := answerTo(there.State, created)
+			return a.effect()
+		case !errors.Is(err, ErrUnknown):
+			return handler.Effect{}, marked(err)
+		}
+	}
+	reserved, short, err := k.reserve(ctx, items)
+	if err != nil {
+		return handler.Effect{}, marked(err)
+	}
+	o.ShortOf = short
+	return k.follow(event, o, 0, walk(none, created, short == ""), reserved)
+}
+
+// reserve returns the writes that reserve the items, or the first product that is short.
+func (k keeper) reserve(ctx context.Context, items []Item) (writes []store.Write, short string, err error) {
+	for _, item := range items {
+		s, version, err := lookAtStock(ctx, k.store, item.ProductID)
+		switch {
+		case errors.Is(err, ErrNoStock) || (err == nil && s.Available < item.Quantity):
+			return nil, item.ProductID, nil
+		case err != nil:
+			return nil, "", err
+		}
+		writes = append(writes, s.reserving(item.Quantity, version))
+	}
+	return writes, "", nil
+}
+
+// merged has each product once. More pieces than there can be stay more than there can be.
+func merged(items []Item) []Item {
+	pieces := map[string]int64{}
+	for _, item := range items {
+		pieces[item.ProductID] = min(pieces[item.ProductID]+min(item.Quantity, MaxPieces+1), MaxPieces+1)
+	}
+	all := []Item{}
+	for product, quantity := range pieces {
+		all = append(all, Item{product, quantity})
+	}
+	slices.SortFunc(all, func(a, b Item) int { return strings.Compare(a.ProductID, b.ProductID) })
+	return all
+}
+
+// confirm takes the payment of an order. A second payment of an order that is paid is for a
+// person, as far as the two can be told apart.
+func (k keeper) confirm(ctx context.Context, event handler.Event, body payment) (handler.Effect, error) {
+	return k.advance(ctx, event, body.OrderID, func(o *Order) (handler.Effect, error) {
+		switch {
+		case o.State == PaymentInitiated:
+			o.PaymentID = body.PaymentID
+		case o.State != OrderCancelled && o.PaymentID != "" && body.PaymentID != "" && o.PaymentID != body.PaymentID:
+			return handler.Effect{}, retry.Permanent("paid_twice", nil)
+		}
+		return handler.Effect{}, nil
+	})
+}
+
+func (k keeper) fail(ctx context.Context, event handler.Event, body about) (handler.Effect, error) {
+	return k.advance(ctx, event, body.OrderID, nil)
+}
+
+// timeOut cancels an order whose payment was not heard of in time. What decides is the order's own
+// time, so one that comes too early, or that anybody made up, does nothing.
+func (k keeper) timeOut(ctx context.Context, event handler.Event, body about) (handler.Effect, error) {
+	return k.advance(ctx, event, body.OrderID, func(o *Order) (handler.Effect, error) {
+		early := o.PaymentDue.Sub(k.now())
+		switch {
+		case o.State != PaymentInitiated || early <= 0:
+			return handler.Effect{}, nil
+		case early <= skew:
+			return handler.Effect{}, retry.After(early, retry.Busy("not_due", nil))
+		default:
+			return handler.Effect{Result: "not_due", Superseded: true}, nil
+		}
+	})
+}
+
+func (k keeper) ship(ctx context.Context, event handler.Event, body shipment) (handler.Effect, error) {
+	return k.advance(ctx, event, body.OrderID, func(o *Order) (handler.Effect, error) {
+		if o.UserID == "" {
+			o.UserID = body.UserID
+		}
+		return handler.Effect{}, nil
+	})
+}
+
+// advance reads an order and takes it along the event's edge, or answers. check, if not nil, sees
+// the order before, and may complete it; a result or an error of its own stands.
+func (k keeper) advance(ctx context.Context, event handler.Event, id string, check func(*Order) (handler.Effect, error)) (handler.Effect, error) {
+	o, version, err := look(ctx, k.store, event.Tenant, id)
+	if err != nil && !errors.Is(err, ErrUnknown) {
+		return handler.Effect{}, marked(err)
+	}
+	if check != nil && version != 0 {
+		if effect, err := check(&o); err != nil || effect.Result != "" {
+			return effect, err
+		}
+	}
+	if a, ok := answerTo(o.State, event.Type); ok {
+		return a.effect()
+	}
+	way := walk(o.State, event.Type, true)
+	if len(way) == 0 {
+		return handler.Effect{}, retry.Permanent("illegal_transition", nil)
+	}
+	return k.follow(event, o, version, way, nil)
+}
+
+// effect is what an answer has the worker do.
+func (a answer) effect() (handler.Effect, error) {
+	switch a.is {
+	case superseded:
+		return handler.Effect{Result: a.code, Superseded: true}, nil
+	case missing:
+		return handler.Effect{}, retry.Missing(a.code, nil)
+	default:
+		return handler.Effect{}, retry.Permanent(a.code, nil)
+	}
+}
+
+// follow takes an order along edges, and returns the effect of all of them. The order stands at the
+// version; 0: it is new. reserved are the writes of its reservation.
+func (k keeper) follow(event handler.Event, o Order, version store.Version, way []edge, reserved []store.Write) (handler.Effect, error) {
+	now := k.now().UTC().Truncate(time.Microsecond)
+	if o.UpdatedAt = now; version == 0 {
+		o.CreatedAt = now
+	}
+	var effect handler.Effect
+	if way[0].from == PaymentInitiated {
+		o.PaymentDue, effect.Withdraw = time.Time{}, []string{timeoutOf(o.ID)}
+	}
+	for _, e := range way {
+		o.State = e.to
+		if e.reason != "" {
+			o.Reason = e.reason
+		}
+		o.History = append(o.History, Step{State: e.to, At: now, EventID: event.ID})
+		switch e.stock {
+		case reserve:
+			effect.Writes = append(effect.Writes, reserved...)
+		case sell, release:
+			for _, item := range o.Items {
+				effect.Writes = append(effect.Writes, moving(e.stock, item))
+			}
+		}
+		if e.waits {
+			o.PaymentDue = now.Add(k.patience)
+			effect.Emit = append(effect.Emit, handler.Emission{
+				To: k.queue, OrderingKey: o.ID, Due: o.PaymentDue, Name: timeoutOf(o.ID), Body: message(event, paymentTimeout, about{o.ID}),
+			})
+		}
+		if e.emits != "" && o.UserID != "" { // without a user there is nobody to tell
+			news := News{OrderID: o.ID, UserID: o.UserID}
+			if e.emits == tellsCancelled {
+				news.Reason = o.Reason
+			}
+			effect.Emit = append(effect.Emit, handler.Emission{To: k.news, RoutingKey: e.emits, Body: message(event, e.emits, news)})
+		}
+	}
+	effect.Result = code(o)
+	write := store.Create(key(o.Tenant, o.ID), o.fields())
+	if version != 0 {
+		write = store.Update(key(o.Tenant, o.ID), version, o.fields())
+	}
+	effect.Writes = append(effect.Writes, write)
+	return effect, nil
+}
+
+// timeoutOf names the timeout of an order's payment, which the commit that ends the wait withdraws.
+func timeoutOf(order string) string { return "payment of order " + order }
+
+func message(event handler.Event, eventType string, data any) contract.Body {
+	return contract.Of(&contract.Event{Type: eventType, Version: 1, CorrelationID: event.CorrelationID, Data: data})
+}
+
+// code is the result that the event's record keeps.
+func code(o Order) string {
+	switch o.State {
+	case PaymentInitiated:
+		return "payment_initiated"
+	case OrderConfirmed:
+		return "confirmed"
+	case OrderShipped:
+		return "shipped"
+	default:
+		return "cancelled_" + o.Reason
+	}
+}
+
+// marked marks an error of what reads orders and stock.
+func marked(err error) error {
+	if errors.Is(err, ErrBroken) {
+		return retry.Permanent("order_unreadable", err)
+	}
+	return retry.Outage("store_unavailable", err)
+}

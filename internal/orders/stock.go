@@ -1,0 +1,176 @@
+package orders
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"billhook/internal/audit"
+	"billhook/internal/pii"
+	"billhook/internal/store"
+)
+
+// StockCollection holds the stock of each product, under its id.
+const StockCollection = "stock"
+
+// StockKind is what the audit calls the subject of a change of stock.
+const StockKind = "stock"
+
+// MaxPieces is the most pieces of one product that can be available.
+const MaxPieces = 1_000_000_000
+
+// The errors of a change of stock. Any other means that nothing certain is known.
+var (
+	// ErrNoStock: nobody has ever set the product's stock. An order of it is out of stock.
+	ErrNoStock = errors.New("orders: no stock of this product")
+	// ErrInvalid is wrapped by every refusal of a change; its text says why, without a value.
+	ErrInvalid = errors.New("orders: invalid change")
+	// ErrChanged: not as many pieces are available as were expected.
+	ErrChanged = errors.New("orders: stock changed since it was looked at")
+	// ErrBusy: orders have changed the stock meanwhile, again and again.
+	ErrBusy = errors.New("orders: stock changed at the same time")
+)
+
+// Stock is the pieces of one product. Their sum changes only where a person sets it.
+type Stock struct {
+	ProductID string `json:"product_id"`
+	// Available pieces can be ordered.
+	Available int64 `json:"available" store:"available,required"`
+	// Reserved pieces belong to orders that wait for their payment.
+	Reserved int64 `json:"reserved" store:"reserved"`
+	// Sold pieces belong to orders that were confirmed.
+	Sold int64 `json:"sold" store:"sold"`
+}
+
+func stockKey(product string) store.Key { return store.Key{Collection: StockCollection, ID: product} }
+
+func stockOf(doc store.Document) (Stock, error) {
+	s := Stock{ProductID: doc.Key.ID}
+	if err := store.Decode(doc.Fields, &s); err != nil || min(s.Available, s.Reserved, s.Sold) < 0 {
+		return Stock{}, fmt.Errorf("%w: %s", ErrBroken, doc.Key)
+	}
+	return s, nil
+}
+
+// lookAtStock returns the stock of a product with the version of its document. The error is
+// ErrNoStock, ErrBroken, or says that nothing is known.
+func lookAtStock(ctx context.Context, from store.Getter, product string) (Stock, store.Version, error) {
+	doc, err := from.Get(ctx, stockKey(product))
+	switch {
+	case errors.Is(err, store.ErrNotFound), errors.Is(err, store.ErrInvalid):
+		return Stock{}, 0, ErrNoStock
+	case err != nil:
+		return Stock{}, 0, fmt.Errorf("orders: read stock: %w", err)
+	}
+	s, err := stockOf(doc)
+	return s, doc.Version, err
+}
+
+// reserving returns the write that reserves pieces. It is refused with store.ErrStale where the
+// stock is no longer as it was read.
+func (s Stock) reserving(pieces int64, version store.Version) store.Write {
+	s.Available, s.Reserved = s.Available-pieces, s.Reserved+pieces
+	return store.Update(stockKey(s.ProductID), version, store.Encode(&s))
+}
+
+// moving returns the write that sells or releases pieces that an order has reserved. It needs no
+// read, and is never refused: the order's own write, in the same commit, holds that it happens once.
+func moving(to move, item Item) store.Write {
+	add := map[string]int64{"reserved": -item.Quantity, "sold": item.Quantity}
+	if to == release {
+		add = map[string]int64{"reserved": -item.Quantity, "available": item.Quantity}
+	}
+	return store.Increment(stockKey(item.ProductID), add, nil)
+}
+
+// Keeper shows the stock and changes it. Every field is required.
+type Keeper struct {
+	Store store.Store
+	Now   func() time.Time
+	// NewID tells apart what happens in one microsecond; random.
+	NewID func() string
+}
+
+// Change names the author of a change and the reason. The JSON is that of a request, whose sender
+// is known otherwise.
+type Change struct {
+	Who string `json:"-"`
+	Why string `json:"why"`
+	// Expect, if set, is how many pieces were available when the person looked; 0 too where there
+	// was no stock.
+	Expect *int64 `json:"expect,omitempty"`
+}
+
+// Get returns the stock of a product. The error is ErrNoStock, ErrBroken, or says that nothing is
+// known.
+func (k *Keeper) Get(ctx context.Context, product string) (Stock, error) {
+	if !pii.ID.Valid(product) {
+		return Stock{}, ErrNoStock
+	}
+	s, _, err := lookAtStock(ctx, k.Store, product)
+	return s, err
+}
+
+// List returns the stock of products in the order of their ids: a page of at most limit, 1 to
+// store.MaxPage, behind the id after. next is empty on the last page.
+func (k *Keeper) List(ctx context.Context, after string, limit int) (page []Stock, next string, err error) {
+	found, err := k.Store.Query(ctx, store.Query{Collection: StockCollection, After: after, Limit: limit})
+	if err != nil {
+		return nil, "", fmt.Errorf("orders: list stock: %w", err)
+	}
+	for _, doc := range found.Documents {
+		s, err := stockOf(doc)
+		if err != nil {
+			return nil, "", err
+		}
+		page = append(page, s)
+	}
+	return page, found.Next, nil
+}
+
+// tries bounds the attempts of a change while orders change the same stock.
+const tries = 5
+
+// Set says how many pieces of a product can be ordered from now on. Those that are reserved or
+// sold stay so. The error wraps ErrInvalid, or is ErrChanged, ErrBroken or ErrBusy, or says that
+// nothing is known.
+func (k *Keeper) Set(ctx context.Context, product string, available int64, by Change) (Stock, error) {
+	switch {
+	case !pii.ID.Valid(product):
+		return Stock{}, fmt.Errorf("%w: an id has at most 128 of letters, digits and . _ : -, and begins with a letter or digit", ErrInvalid)
+	case available < 0 || available > MaxPieces:
+		return Stock{}, fmt.Errorf("%w: available is a whole number from 0 to %d", ErrInvalid, MaxPieces)
+	}
+	for range tries {
+		before, version, err := lookAtStock(ctx, k.Store, product)
+		switch {
+		case err != nil && !errors.Is(err, ErrNoStock):
+			return Stock{}, err
+		case version != 0 && before.Available == available:
+			return before, nil // perhaps by a commit of ours whose answer was lost
+		case by.Expect != nil && *by.Expect != before.Available:
+			return Stock{}, ErrChanged
+		}
+		after := before
+		after.ProductID, after.Available = product, available
+		entry := audit.Entry{Kind: StockKind, Subject: product, Action: "set", Who: by.Who, Why: by.Why, At: k.Now(), After: map[string]any{"available": available}}
+		write := store.Create(stockKey(product), store.Encode(&after))
+		if version != 0 {
+			entry.Before = map[string]any{"available": before.Available}
+			write = store.Update(stockKey(product), version, store.Encode(&after))
+		}
+		audited, err := entry.Write(k.NewID())
+		if err != nil {
+			return Stock{}, fmt.Errorf("%w: %w", ErrInvalid, err)
+		}
+		_, err = k.Store.Commit(ctx, []store.Write{write, audited})
+		switch {
+		case err == nil:
+			return after, nil
+		case !errors.Is(err, store.ErrExists) && !errors.Is(err, store.ErrStale):
+			return Stock{}, fmt.Errorf("orders: set stock: %w", err)
+		}
+	}
+	return Stock{}, ErrBusy
+}

@@ -1,0 +1,58 @@
+package tasks_test
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"billhook/internal/ledger"
+	"billhook/internal/store"
+)
+
+// booked posts an entry that was made a minute before the clock.
+func (r *rig) booked(t *testing.T, event string) store.Key {
+	t.Helper()
+	writes, err := ledger.Post(ledger.Entry{
+		Tenant: "acme", Kind: ledger.KindJournal, EventID: event, Period: "2026-03", OccurredAt: r.now, PostedAt: r.now.Add(-time.Minute),
+		Lines: []ledger.Line{{Account: "1200:receivable", Currency: "SGD", Debit: 7}, {Account: "4000:revenue", Currency: "SGD", Credit: 7}},
+	})
+	require.NoError(t, err)
+	_, err = r.db.Commit(t.Context(), writes)
+	require.NoError(t, err)
+	return writes[0].Key
+}
+
+func TestWhatIsPostedIsSealedAndWhatIsLeftIsTold(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.booked(t, "a")
+	r.booked(t, "b")
+	r.done(t, "seal-journal", `{"entries":2,"seals":1,"raced":0,"unreadable":0,"more":false,"oldest_seconds":0}`)
+	r.measured(t, `billhook_sealed_entries_total 2`)
+	r.measured(t, `billhook_unsealed_oldest_seconds 0`)
+
+	key := r.booked(t, "c")
+	doc, err := r.db.Get(t.Context(), key)
+	require.NoError(t, err)
+	doc.Fields["period"] = "2026-04" // somebody has changed it
+	_, err = r.db.Commit(t.Context(), []store.Write{store.Set(key, doc.Fields)})
+	require.NoError(t, err)
+	r.done(t, "seal-journal", `{"entries":0,"seals":0,"raced":0,"unreadable":1,"more":false,"oldest_seconds":60}`)
+	r.measured(t, `billhook_unsealed_oldest_seconds 60`)
+	r.measured(t, `billhook_unsealed_unreadable 1`)
+}
+
+func TestSealingGoesOnAfterAFailure(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.booked(t, "a")
+	r.faults.FailBefore(1)
+	code, _ := r.call(t, "seal-journal")
+	require.Equal(t, http.StatusServiceUnavailable, code)
+	r.faults.FailAfter(1) // the commit is made, and its answer lost
+	code, _ = r.call(t, "seal-journal")
+	require.Equal(t, http.StatusServiceUnavailable, code)
+	r.done(t, "seal-journal", `{"entries":0,"seals":0,"raced":0,"unreadable":0,"more":false,"oldest_seconds":0}`)
+}

@@ -1,0 +1,137 @@
+// Package usage counts what subscriptions use, per meter and billing period, and has somebody
+// warned who comes near a quota. It owns the periods, the immutable entry of each event, and the
+// total of each meter and period, which is the sum of its entries.
+//
+// It refuses to change or remove an entry: a correction is an entry below 0. It refuses to
+// price anything.
+package usage
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"time"
+
+	"billhook/internal/dedupe"
+	"billhook/internal/store"
+)
+
+// The collections: a total per tenant, subscription, period and meter, and an entry per event.
+const (
+	Collection        = "usage"
+	EntriesCollection = "usageEntries"
+)
+
+// Total is the usage of one meter of one subscription in one period.
+type Total struct {
+	Tenant       string `json:"tenant" store:"tenant,required"`
+	Subscription string `json:"subscription" store:"subscription,required"`
+	// Period is such as 2026-11 or 20261102T101500Z; see Period.
+	Period string    `json:"period" store:"period,required"`
+	Meter  string    `json:"meter" store:"meter,required"`
+	Start  time.Time `json:"start" store:"start,required"`
+	// End is absent while no event has told it.
+	End time.Time `json:"end,omitzero" store:"end,omitzero"`
+	// Used is the sum of the entries, and Entries their number. Corrections may take it below 0.
+	Used    int64 `json:"used" store:"used,required"`
+	Entries int64 `json:"entries" store:"entries,required"`
+	// Plan and Quota are those by which the last entry was counted. A quota of 0 is none.
+	Plan  string `json:"plan,omitempty" store:"plan,omitzero"`
+	Quota int64  `json:"quota,omitzero" store:"quota,omitzero"`
+	// Warned is the highest threshold that was crossed, in percent; it never falls.
+	Warned int64 `json:"warned,omitzero" store:"warned,omitzero"`
+	// CountedAt is when the last entry was counted.
+	CountedAt time.Time `json:"counted_at" store:"counted_at,required"`
+	// Month is "<tenant>~2026-11": the month in which the period begins.
+	Month string `json:"-" store:"month"`
+}
+
+// Entry is the usage that one event has told. It never changes.
+type Entry struct {
+	Tenant       string `json:"tenant" store:"tenant,required"`
+	Subscription string `json:"subscription" store:"subscription,required"`
+	Period       string `json:"period" store:"period,required"`
+	Meter        string `json:"meter" store:"meter,required"`
+	EventID      string `json:"event_id" store:"event_id,required"`
+	// Quantity is below 0 where it corrects.
+	Quantity   int64     `json:"quantity" store:"quantity,required"`
+	OccurredAt time.Time `json:"occurred_at" store:"occurred_at,required"`
+	CountedAt  time.Time `json:"counted_at" store:"counted_at,required"`
+	// Total is the id of the total that it is counted in.
+	Total string `json:"-" store:"total"`
+}
+
+// DefaultTenant is the tenant of messages that name none.
+const DefaultTenant = dedupe.DefaultTenant
+
+// subscriptionPrefix is what ids about a subscription begin with, behind a hash that spreads
+// subscriptions. No part holds a ~.
+func subscriptionPrefix(tenant, subscription string) string {
+	id := tenant + "~" + subscription
+	sum := sha256.Sum256([]byte(id))
+	return hex.EncodeToString(sum[:4]) + "-" + id + "~"
+}
+
+// Key is the key of a total.
+func Key(tenant, subscription, period, meter string) store.Key {
+	return store.Key{Collection: Collection, ID: subscriptionPrefix(tenant, subscription) + period + "~" + meter}
+}
+
+// EntryKey is the key of an event's entry. It does not hold the period: told anew, the event is in
+// the period that it was counted in.
+func EntryKey(tenant, subscription, eventID string) store.Key {
+	return store.Key{Collection: EntriesCollection, ID: subscriptionPrefix(tenant, subscription) + eventID}
+}
+
+// Of selects the totals of a list.
+type Of struct {
+	Tenant string
+	// Subscription and Period select by both, or by the subscription alone.
+	Subscription, Period string
+	// Month selects the periods that begin in a calendar month, of all subscriptions, where no
+	// Subscription is given. It is such as 2026-11.
+	Month string
+}
+
+// ErrOf: totals are of a subscription, or of a month.
+var ErrOf = errors.New("usage: a list is of a subscription or of a month")
+
+// Totals returns the totals of a subscription, period after period, or of a month, in no order that
+// means anything: a page of at most limit, 1 to store.MaxPage, behind the place after. next is
+// empty on the last page.
+func Totals(ctx context.Context, from store.Querier, of Of, after string, limit int) (page []Total, next string, err error) {
+	query := store.Query{Collection: Collection, After: after, Limit: limit}
+	switch {
+	case of.Subscription != "":
+		query.IDPrefix = subscriptionPrefix(of.Tenant, of.Subscription)
+		if of.Period != "" {
+			query.IDPrefix += of.Period + "~"
+		}
+	case of.Month != "":
+		query.Equal = map[string]any{"month": of.Tenant + "~" + of.Month}
+	default:
+		return nil, "", ErrOf
+	}
+	return list[Total](ctx, from, query)
+}
+
+// Entries returns the entries of a total, by event id: a page as that of Totals.
+func Entries(ctx context.Context, from store.Querier, total store.Key, after string, limit int) (page []Entry, next string, err error) {
+	return list[Entry](ctx, from, store.Query{Collection: EntriesCollection, Equal: map[string]any{"total": total.ID}, After: after, Limit: limit})
+}
+
+func list[T any](ctx context.Context, from store.Querier, query store.Query) (page []T, next string, err error) {
+	found, err := from.Query(ctx, query)
+	if err != nil {
+		return nil, "", fmt.Errorf("usage: list: %w", err)
+	}
+	page = make([]T, len(found.Documents))
+	for i, doc := range found.Documents {
+		if err := store.Decode(doc.Fields, &page[i]); err != nil {
+			return nil, "", fmt.Errorf("usage: %s: %w", doc.Key, err)
+		}
+	}
+	return page, found.Next, nil
+}

@@ -1,0 +1,25 @@
+package worker
+
+import (
+	"context"
+
+	"github.com/google/uuid"
+
+	"billhook/internal/journal"
+	"billhook/internal/ops"
+)
+
+// books gives the API what changes the books and signs what it proves of them. relay publishes what
+// waits in a lane of the outbox.
+func (c Config) books(api *ops.API, relay func(ctx context.Context, lane string) error) {
+	api.Authority = c.Authority
+	api.Periods = &journal.Periods{Store: c.Store, Now: c.Now, NewID: uuid.NewString}
+	api.Reverter = &journal.Reverter{
+		Store: c.Store, Catalog: c.Catalog, Now: c.Now, NewID: uuid.NewString,
+		Committed: func(ctx context.Context, lanes []string) {
+			for _, id := range lanes {
+				_ = relay(ctx, id) // what is left is published by the task
+			}
+		},
+	}
+}

@@ -1,0 +1,402 @@
+package worker_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"billhook/catalog"
+	"billhook/internal/contract"
+	"billhook/internal/dryrun"
+	"billhook/internal/handler"
+	"billhook/internal/ops"
+	"billhook/internal/routing"
+	"billhook/internal/store"
+	"billhook/internal/store/storetest"
+	"billhook/internal/worker"
+)
+
+// heard is what an HTTP service was asked.
+type heard struct {
+	mu  sync.Mutex
+	all []dryrun.Call
+}
+
+// ServeHTTP answers as any of the targets does that has done what it was asked.
+func (h *heard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, _ := io.ReadAll(r.Body)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.all = append(h.all, dryrun.Call{Method: r.Method, Path: r.URL.Path, ID: r.Header.Get("Idempotency-Key"), Body: body})
+	if !strings.Contains(r.URL.Path, "_bulk") {
+		_, _ = io.WriteString(w, `{"payment_id":"payment_id-1","status":"succeeded"}`)
+		return
+	}
+	_, _ = io.WriteString(w, `{"items":[{"index":{"_id":"document_id-1","status":200}}]}`)
+}
+
+// told is what was published, by topic.
+type told struct {
+	mu  sync.Mutex
+	all []dryrun.Emission
+}
+
+func (p *told) Publish(_ context.Context, topic string, m contract.Message) (string, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.all = append(p.all, dryrun.Emission{Topic: topic, OrderingKey: m.OrderingKey, Attributes: m.Attributes, Data: m.Data})
+	return strconv.Itoa(len(p.all)), nil
+}
+
+// bench is a worker of the shipped catalog with all that it can reach.
+type bench struct {
+	http.Handler
+	catalog  *catalog.Catalog
+	store    *storetest.Counter
+	services *heard
+	broker   *told
+	log      *bytes.Buffer
+}
+
+func newBench(t *testing.T) *bench {
+	t.Helper()
+	b := &bench{services: &heard{}, broker: &told{}, log: &bytes.Buffer{}}
+	server := httptest.NewServer(b.services)
+	t.Cleanup(server.Close)
+	now := time.Date(2026, 3, 2, 10, 15, 0, 0, time.UTC)
+	w, err := worker.New(config(t, func(c *worker.Config) {
+		b.catalog, b.store = c.Catalog, &storetest.Counter{Store: c.Store}
+		c.Store, c.Publisher, c.Now, c.PrivateEndpoints = b.store, b.broker, func() time.Time { return now }, true
+		c.Targets = postedTo(t, c.Catalog, server.URL)
+		c.Log = slog.New(slog.NewJSONHandler(b.log, nil))
+	}))
+	require.NoError(t, err)
+	b.Handler = w
+	require.Equal(t, http.StatusCreated, b.request(t, "/v1/ops/endpoints", map[string]any{
+		"id": "endpoint_id-1", "url": server.URL + "/partner", "events": []string{"#"}, "why": "for the test",
+	}, nil))
+	return b
+}
+
+// request posts JSON as an operator on this machine.
+func (b *bench) request(t *testing.T, path string, question, answer any) int {
+	t.Helper()
+	body, err := json.Marshal(question)
+	require.NoError(t, err)
+	request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, path, bytes.NewReader(body))
+	request.RemoteAddr, request.Host = "127.0.0.1:4711", "127.0.0.1:8081"
+	request.Header.Set("X-Operator", "ada")
+	recorder := httptest.NewRecorder()
+	b.ServeHTTP(recorder, request)
+	if answer != nil {
+		require.NoError(t, json.Unmarshal(recorder.Body.Bytes(), answer), recorder.Body)
+	}
+	return recorder.Code
+}
+
+// try tries a message, and requires that nothing came of it.
+func (b *bench) try(t *testing.T, asked ops.Try) dryrun.Trial {
+	t.Helper()
+	commits, calls, published := b.store.Commits.Load(), len(b.services.all), len(b.broker.all)
+	var trial dryrun.Trial
+	require.Equal(t, http.StatusOK, b.request(t, "/v1/ops/events/try", asked, &trial), "%+v", trial)
+	require.Equal(t, commits, b.store.Commits.Load(), "nothing is written")
+	require.Len(t, b.services.all, calls, "nobody is called")
+	require.Len(t, b.broker.all, published, "nothing is published")
+	return trial
+}
+
+// deliver pushes a message, and returns what the worker answers.
+func (b *bench) deliver(t *testing.T, queue string, m *ops.TriedMessage) (answer struct{ Outcome, Reason string }) {
+	t.Helper()
+	body, err := json.Marshal(map[string]any{
+		"message": map[string]any{
+			"data": []byte(m.Data), "messageId": "17", "publishTime": "2026-03-02T10:15:00Z", "attributes": m.Attributes, "orderingKey": m.OrderingKey,
+		},
+		"subscription": "projects/p/subscriptions/s",
+	})
+	require.NoError(t, err)
+	recorder := httptest.NewRecorder()
+	b.ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/push/"+queue, bytes.NewReader(body)))
+	if recorder.Code == http.StatusNoContent {
+		answer.Outcome = "acknowledged"
+		return answer
+	}
+	require.NoError(t, json.Unmarshal(recorder.Body.Bytes(), &answer), recorder.Body)
+	return answer
+}
+
+// example is a value of a shape.
+func example(m contract.Member) any {
+	shape, bounds, _ := strings.Cut(m.Shape, " ")
+	switch {
+	case m.List != nil:
+		return []any{examples(m.List)}
+	case shape == "id":
+		return m.Name + "-1"
+	case shape == "uid":
+		return "Zk3uQm0aBcD4eFgH5iJkL6mNoPq7"
+	case shape == "flake":
+		return "411486491630370501"
+	case shape == "code":
+		return "code_a"
+	case shape == "timestamp":
+		return "2026-03-02T10:00:00Z"
+	case shape == "currency":
+		return "USD"
+	case shape == "amount":
+		return "10.00"
+	case bounds != "":
+		_, high, _ := strings.Cut(bounds, "..")
+		n, _ := strconv.Atoi(high)
+		return n
+	default:
+		return 2
+	}
+}
+
+func examples(members []contract.Member) map[string]any {
+	all := map[string]any{}
+	for _, m := range members {
+		all[m.Name] = example(m)
+	}
+	return all
+}
+
+// typeOf is an event type that a queue's entry is for, which may be a pattern.
+func typeOf(c *catalog.Catalog, q catalog.Queue, entry string) string {
+	if !strings.ContainsAny(entry, "*#") {
+		return entry
+	}
+	for _, declared := range c.Contracts.Types(q.Contract) {
+		if h, _ := q.Handler(declared); !strings.ContainsAny(declared, "*#") && routing.Pattern(entry).Match(declared) && h.Name == q.Handlers[entry].Name {
+			return declared
+		}
+	}
+	return strings.NewReplacer("*", "some", "#", "some").Replace(entry)
+}
+
+// messageOf is a message of an event type, with all members that are declared of it.
+func messageOf(t *testing.T, c *catalog.Catalog, q catalog.Queue, eventType, id string) *ops.TriedMessage {
+	t.Helper()
+	var body any
+	contents := c.Contracts.Contents(q.Contract, eventType)
+	switch {
+	case q.Contract == contract.PayNowV1:
+		body = contract.PayNow{EventID: id, EventType: eventType, Timestamp: "2026-03-02T10:00:00Z", Data: contract.PayNowData{
+			Order: &contract.Order{
+				ID: "order-1", CustomerID: "customer-1", Currency: "USD", Total: "20.00",
+				Items: []contract.Item{{ProductID: "411486491630370501", Quantity: 2, Price: "10.00"}},
+			},
+			Refund:       &contract.Refund{ID: "refund-1", Amount: "5.00"},
+			Subscription: &contract.Subscription{ID: "subscription-1", CustomerID: "customer-1", Status: "active", Currency: "USD", Total: "9.00", Cycle: 1},
+		}}
+	case len(contents) == 0:
+		t.Fatalf("%s of %s: nothing is declared", eventType, q.ID)
+	case q.Contract == contract.EnvelopeV1:
+		body = map[string]any{"id": id, "action": eventType, "created_at": "2026-03-02T10:00:00Z", "attempts": 0, "payload": examples(contents[0].Members)}
+	default:
+		body = map[string]any{
+			"id": id, "type": eventType, "version": contents[0].Version, "timestamp": "2026-03-02T10:00:00Z", "producer": "test", "data": examples(contents[0].Members),
+		}
+	}
+	data, err := json.Marshal(body)
+	require.NoError(t, err)
+	decoded, err := c.Contracts.Decode(q.Contract, data)
+	require.NoError(t, err)
+	attributes := decoded.Attributes()
+	attributes.RoutingKey = eventType
+	key := attributes.Order(decoded.OrderingKey(q.OrderingKey, &attributes))
+	return &ops.TriedMessage{Data: data, Attributes: q.Addressed(attributes.Map()), OrderingKey: key}
+}
+
+// Of each type of each queue that runs: a trial does nothing, and says what its delivery then does.
+// So no handler writes, publishes or calls while it is tried.
+func TestATrialDoesNothingAndSaysWhatADeliveryDoes(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	tried := map[string]bool{}
+	for _, q := range b.catalog.Queues {
+		for _, entry := range slices.Sorted(maps.Keys(q.Handlers)) {
+			if !q.Enabled {
+				continue
+			}
+			eventType := typeOf(b.catalog, q, entry)
+			about := q.ID + " " + eventType
+			m := messageOf(t, b.catalog, q, eventType, fmt.Sprintf("event-%d", len(tried)))
+			trial := b.try(t, ops.Try{Queue: q.ID, Message: m})
+			tried[about] = true
+			require.Equal(t, q.Handlers[entry].Name, trial.Handler, about)
+			require.NotContains(t, []string{"handler_panic", "handler_without_plan", dryrun.Commits}, trial.Reason, about)
+			require.NotContains(t, trial.Detail, dryrun.Commits, about)
+			called, published := len(b.services.all), len(b.broker.all)
+			answer := b.deliver(t, q.ID, m)
+			switch trial.Outcome {
+			case dryrun.Calls:
+				require.Equal(t, "processed", answer.Outcome, "%s: %s", about, answer.Reason)
+				require.Len(t, trial.Calls, 1, about)
+				require.Len(t, b.services.all, called+1, about)
+				was, would := b.services.all[called], trial.Calls[0]
+				require.Equal(t, strings.TrimSpace(string(was.Body)), strings.TrimSpace(bodyText(would.Body)), about)
+				endpoint := strings.HasPrefix(would.Target, "endpoint:")
+				if endpoint {
+					would.Path = was.Path // an endpoint's address is not shown
+				}
+				require.Equal(t, []string{was.Method, was.Path, was.ID}, []string{would.Method, would.Path, would.ID}, about)
+			case "processed":
+				require.Equal(t, []string{"processed", trial.Result}, []string{answer.Outcome, answer.Reason}, about)
+				require.Len(t, b.services.all, called, about)
+				b.written(t, about, trial.Writes)
+				b.emitted(t, about, trial.Emits, b.broker.all[published:])
+			case "superseded", "dropped", "expired", "duplicate":
+				require.Equal(t, "acknowledged", answer.Outcome, about)
+			default:
+				require.Equal(t, []string{string(trial.Outcome), trial.Reason}, []string{answer.Outcome, answer.Reason}, about)
+			}
+			if again := b.try(t, ops.Try{Queue: q.ID, Message: m}); trial.Outcome == "processed" && q.Remembers() {
+				require.Equal(t, []string{"duplicate", "processed_before"}, []string{string(again.Outcome), again.Reason}, about)
+				require.Equal(t, trial.Result, again.Result, about)
+			}
+		}
+	}
+	require.Greater(t, len(tried), 40)
+	require.Contains(t, b.log.String(), `"msg":"event tried","who":"local:ada"`)
+}
+
+// bodyText is the body of a call: JSON as it is, or a text in JSON.
+func bodyText(value []byte) string {
+	var text string
+	if json.Unmarshal(value, &text) == nil {
+		return text
+	}
+	return string(value)
+}
+
+// written requires that the documents are as a trial had them.
+func (b *bench) written(t *testing.T, about string, changes []dryrun.Change) {
+	t.Helper()
+	for _, c := range changes {
+		collection, id, _ := strings.Cut(c.Key, "/")
+		doc, err := b.store.Get(t.Context(), store.Key{Collection: collection, ID: id})
+		if c.Op == "delete" {
+			require.ErrorIs(t, err, store.ErrNotFound, "%s: %s", about, c.Key)
+			continue
+		}
+		require.NoError(t, err, "%s: %s", about, c.Key)
+		fields, err := json.Marshal(doc.Fields)
+		require.NoError(t, err)
+		after, err := json.Marshal(c.After)
+		require.NoError(t, err)
+		require.JSONEq(t, string(fields), string(after), "%s: %s", about, c.Key)
+	}
+}
+
+// emitted requires that what was published is what a trial had, and what is due later waits.
+func (b *bench) emitted(t *testing.T, about string, would, were []dryrun.Emission) {
+	t.Helper()
+	text := func(of []dryrun.Emission) (all []string) {
+		for _, e := range of {
+			if !e.DueAt.IsZero() {
+				continue
+			}
+			line, err := json.Marshal([]any{e.Topic, e.OrderingKey, e.Attributes, e.Data})
+			require.NoError(t, err)
+			all = append(all, string(line))
+		}
+		slices.Sort(all)
+		return all
+	}
+	require.Equal(t, text(were), text(would), about)
+}
+
+// An order that was credited before, by another event, is met as the worker meets it: the handler
+// is asked again.
+func TestATrialAsksAgainWhereWhatItAssumedIsNotSo(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	q, ok := b.catalog.Queue("paynow-events")
+	require.True(t, ok)
+	require.Equal(t, "processed", b.deliver(t, q.ID, messageOf(t, b.catalog, q, "order.paid", "first")).Outcome)
+	trial := b.try(t, ops.Try{Queue: q.ID, Message: messageOf(t, b.catalog, q, "order.paid", "second")})
+	require.Equal(t, "already_credited", trial.Result)
+	require.Equal(t, 2, trial.Tries)
+	require.Empty(t, trial.Writes)
+}
+
+// Another payload under the id is the conflict that it would be, and an event without a handler the
+// dead letter.
+func TestATrialSaysWhyNothingWouldBeDone(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	q, ok := b.catalog.Queue("paynow-events")
+	require.True(t, ok)
+	first := messageOf(t, b.catalog, q, "order.paid", "first")
+	require.Equal(t, "processed", b.deliver(t, q.ID, first).Outcome)
+	other := *first
+	other.Data = bytes.Replace(first.Data, []byte(`"quantity":2`), []byte(`"quantity":3`), 1)
+	alone := messageOf(t, b.catalog, q, "order.paid", "alone")
+	alone.Attributes = nil
+	for reason, m := range map[string]*ops.TriedMessage{
+		"payload_conflict": &other, "processed_before": first, "contract_broken": {Data: []byte(`{"eventId":"x"}`), Attributes: map[string]string{"contract": "paynow.v1"}},
+		"event_type_unknown": messageOf(t, b.catalog, q, "order.unheard", "unheard"), "": alone,
+	} {
+		trial := b.try(t, ops.Try{Queue: q.ID, Message: m})
+		if reason == "" {
+			require.Equal(t, "already_credited", trial.Result, "a body alone gets its attributes")
+			continue
+		}
+		require.Equal(t, reason, trial.Reason)
+		require.Empty(t, trial.Writes)
+	}
+}
+
+// A dead letter that was replayed is tried where nothing else is kept of the event.
+func TestATrialPrefersWhatIsStillToBeDone(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	kept := func(id, state string) store.Write {
+		return store.Create(store.Key{Collection: "deadLetters", ID: id}, map[string]any{
+			"state": state, "queue": "paynow-events", "event_id": "e1", "kept_at": time.Now(), "expire_at": time.Now(), "data": "{}", "attributes": map[string]any{},
+		})
+	}
+	_, err := b.store.Commit(t.Context(), []store.Write{kept("1", "replayed"), kept("2", "open")})
+	require.NoError(t, err)
+	require.Equal(t, "2", b.try(t, ops.Try{EventID: "e1"}).From.ID)
+}
+
+// A handler that a main registers is not run either.
+func TestATrialRunsNoLeasedHandlerOfAMain(t *testing.T) {
+	t.Parallel()
+	c, err := catalog.Load("")
+	require.NoError(t, err)
+	queue := catalog.Queue{ID: "orders", Enabled: true, Contract: contract.PayNowV1, DeadLetter: catalog.DeadLetter{Topic: "orders-dlq"}, Handlers: map[string]catalog.Handler{}}
+	queue.Handlers["order.calls"] = catalog.Handler{Name: "calls", MaxAttempts: 3, Timeout: time.Second}
+	b := &bench{services: &heard{}, broker: &told{}, catalog: &catalog.Catalog{Contracts: c.Contracts, Queues: []catalog.Queue{queue}}}
+	b.Handler, err = worker.New(config(t, func(w *worker.Config) {
+		b.store = &storetest.Counter{Store: w.Store}
+		w.Catalog, w.Store, w.Publisher = b.catalog, b.store, b.broker
+		w.Handlers = func(r *handler.Registry) {
+			run := func(context.Context, handler.Event) (handler.Effect, error) {
+				t.Error("it was run")
+				return handler.Effect{}, nil
+			}
+			r.Leased("calls", handler.Leased{Do: run, SafeToRepeat: true})
+		}
+	}))
+	require.NoError(t, err)
+	require.Equal(t, "handler_without_plan", b.try(t, ops.Try{Queue: "orders", Message: messageOf(t, b.catalog, queue, "order.calls", "e1")}).Reason)
+}

@@ -178,8 +178,8 @@ func (c *client) send(ctx context.Context, url string, d push, n int) bool {
 	return acked
 }
 
-// occurred is when everything happened that the events tell of.
-const occurred = "2026-01-02T03:04:05Z"
+// happened is when everything happened that the events tell of.
+var happened = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 // invoice is the data of an event of the journal.
 type invoice struct {
@@ -197,10 +197,10 @@ func (d push) body(n int) ([]byte, error) {
 	if d.arm.Money {
 		payload = contract.Payload{PaymentID: d.key}
 	}
-	envelope := contract.Of(&contract.Envelope{ID: d.id, Action: d.arm.EventType(), CreatedAt: occurred, Payload: payload})
+	envelope := contract.Of(&contract.Envelope{ID: d.id, Action: d.arm.EventType(), CreatedAt: happened.Format(time.RFC3339), Payload: payload})
 	if d.arm.Journal {
 		envelope = contract.Of(&contract.Event{
-			ID: d.id, Type: d.arm.EventType(), Timestamp: occurred, Version: 1,
+			ID: d.id, Type: d.arm.EventType(), Timestamp: happened.Format(time.RFC3339), Version: 1,
 			Data: invoice{InvoiceID: d.key, Amount: arm.Amount, Currency: arm.Currency},
 		})
 	}

@@ -152,6 +152,8 @@ var crashCases = map[string]crashCase{
 	"a sweep dies before it puts an orphan back":   {points: []string{at.LeasedDone, at.SweepRepublish}, story: orphaned, left: "COMPLETED PROCESSING"},
 	"a sweep dies after it has put an orphan back": {points: []string{at.LeasedDone, at.SweepRepublished}, story: orphaned, left: "COMPLETED PROCESSING"},
 	"a sweep dies after it has marked an orphan":   {points: []string{at.LeasedDone, at.SweepMarked}, story: orphaned, left: "COMPLETED PROCESSING"},
+
+	"a sealer dies before its commit, and the next one after it": {points: []string{at.SealCommit, at.SealCommitted}, story: sealed, left: "COMPLETED -"},
 }
 
 // TestAWorkerKilledAtAnyStepLosesAndDoublesNothing kills the real worker with SIGKILL at every

@@ -3,12 +3,14 @@ package seal
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"math"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -247,6 +249,12 @@ func readCheckpoint(signed []byte, verifierKey string) (Proven, []byte, error) {
 		opened = unverified.Note
 	default:
 		return Proven{}, nil, fmt.Errorf("%w: the signature is not that of the key", ErrProof)
+	}
+	for _, signature := range slices.Concat(opened.Sigs, opened.UnverifiedSigs) {
+		// A signature has one form: the last bits of its base64 say nothing, and are 0.
+		if raw, err := base64.StdEncoding.DecodeString(signature.Base64); err != nil || base64.StdEncoding.EncodeToString(raw) != signature.Base64 {
+			return Proven{}, nil, fmt.Errorf("%w: the signature is not as it is written", ErrProof)
+		}
 	}
 	for _, signature := range opened.Sigs {
 		proven.SignedBy = signature.Name

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
@@ -121,6 +122,32 @@ func TestAHandlerEmitsToAQueueThatNeedNotRunOnlyWhereItDoes(t *testing.T) {
 	warned, err := shipped.Only([]string{"events-high", "events-normal"})
 	require.NoError(t, err)
 	require.Equal(t, []string{"events-normal"}, warned.EmitsOf("usage.track"))
+}
+
+func TestAQueueThatIsNotEnabledIsNotEmittedTo(t *testing.T) {
+	t.Parallel()
+	for list, want := range map[string][]string{
+		"[reminders]": {"seat-news"}, "[bookings]": {"seat-news", "bookings"}, "[reminders, bookings]": {"seat-news", "bookings"}, "[]": {"seat-news"},
+	} {
+		c, err := catalog.Load(edited(t, "queues.yaml", "emits: [seat-news]", "emits: [seat-news]\n        emits_if_run: "+list))
+		require.NoError(t, err)
+		require.Equal(t, want, c.EmitsOf("seats.free"), list)
+	}
+}
+
+func TestAHandlerWaitsNoLongerThanAnythingIsDelayed(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]time.Duration{"": 0, "0s": 0, "900s": 15 * time.Minute, "2592000s": 30 * 24 * time.Hour} {
+		replacement := "timeout: \"5s\""
+		if text != "" {
+			replacement += "\n        waits_for: \"" + text + "\""
+		}
+		c, err := catalog.Load(edited(t, "queues.yaml", "timeout: \"5s\"", replacement))
+		require.NoError(t, err)
+		q, ok := c.Queue("bookings")
+		require.True(t, ok)
+		require.Equal(t, want, q.Handlers["seat.freed"].WaitsFor, text)
+	}
 }
 
 func TestATopicThatIsEmittedToNeedsAQueueThatTakesItsMessages(t *testing.T) {

@@ -15,9 +15,16 @@ import (
 	"billhook/internal/endpoints"
 	"billhook/internal/notifications"
 	"billhook/internal/ops"
+	"billhook/internal/orders"
 	"billhook/internal/payments"
 	"billhook/internal/standin"
 	"billhook/internal/webhook/samples"
+)
+
+// Handlers whose effect is documents, by their names in the catalog.
+const (
+	takeOrder  = "orders.create"
+	trackUsage = "usage.track"
 )
 
 // Handlers that call the gateway, by their names in the catalog.
@@ -47,6 +54,9 @@ func (s *demo) messages() []flow {
 		{"a trial with its payment", "dev-trial", named(initiateTrial), s.trial},
 		{"a renewal that is due", "dev-renewal", named(initiate), s.dueRenewal},
 		{"a refund, asked for twice", "dev-refund-again", named(initiateRefund), s.refundTwice},
+		{"an order and its payment", "dev-order-payment", named(takeOrder), s.ordered},
+		{"usage beyond 80 % of a quota", "dev-usage", named(trackUsage), s.used},
+		{"an invoice is paid", "dev-invoice", named(catalog.JournalPost), s.posted},
 		{"an order is confirmed", "dev-order-confirmed", named(notifications.FanOut), s.notified},
 		{"five events for analytics", "", posts(catalog.NDJSON), s.tracked},
 		{"five products, one of them bad", "dev-product-5", posts(catalog.Bulk), s.indexed},
@@ -210,6 +220,39 @@ func (s *demo) refundTwice(ctx context.Context, what string, q catalog.Queue) {
 	s.once(first.EventID, s.stack.Gateway.Refunded(refund.PaymentID))
 	s.say(what, "%s; %s, once; the second message: %s", answer, refund.State, second.Result)
 	s.look("refunds show " + refund.PaymentID)
+}
+
+// ordered has an order reserve its piece, and its payment confirm it.
+func (s *demo) ordered(ctx context.Context, what string, q catalog.Queue) {
+	if s.err == nil {
+		pieces, set := int64(10), orders.Stock{}
+		s.err = s.ask.do(ctx, http.MethodPut, stockPath(samples.Product), ops.SetStock{Available: &pieces, Change: orders.Change{Why: "billhook dev shows it"}}, &set)
+	}
+	answer := s.produce(ctx, samples.OrderCreated, q)
+	reserved := s.until(ctx, "dev-order-created", completed)
+	paid := s.produce(ctx, samples.OrderPayment, q)
+	story := s.until(ctx, "dev-order-payment", completed)
+	s.say(what, "%s, then %s; %s, then %s", answer, reserved.Result, paid, story.Result)
+	s.look("orders show dev-shop-order", "stock ls")
+}
+
+func (s *demo) used(ctx context.Context, what string, q catalog.Queue) {
+	answer := s.produce(ctx, samples.Usage, q)
+	story := s.until(ctx, "dev-usage", completed)
+	text := "warned of by nobody"
+	for _, warning := range s.emitted(ctx, story, len(story.Emitted)) {
+		s.once(warning.EventID, s.stack.Service.Applied(warning.EventID))
+		text = "the platform is told once: " + warning.EventType
+	}
+	s.say(what, "%s, then %s; %s", answer, story.Result, text)
+	s.look("usage show dev-subscription")
+}
+
+func (s *demo) posted(ctx context.Context, what string, q catalog.Queue) {
+	answer := s.produce(ctx, samples.InvoicePaid, q)
+	story := s.until(ctx, "dev-invoice", completed)
+	s.say(what, "%s, then %s in the journal", answer, story.Result)
+	s.look("ledger show dev-invoice", "ledger balances --period 2026-03")
 }
 
 func (s *demo) notified(ctx context.Context, what string, q catalog.Queue) {

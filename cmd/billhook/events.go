@@ -45,6 +45,7 @@ func (p *program) printEvent(e ops.Event) {
 	row("queue", e.Queue)
 	row("type", e.EventType)
 	row("result", e.Result)
+	row("made", e.Ref)
 	row("reason", e.Reason)
 	p.printf("  %-15s %d\n", "attempts", e.Attempts)
 	if e.IdempotencyKey != e.EventID {

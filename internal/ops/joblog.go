@@ -14,14 +14,16 @@ type Line struct {
 	EventID   string `json:"event_id"`
 	EventType string `json:"event_type"`
 	// Action is the job log's word for the type.
-	Action        string        `json:"action"`
-	Queue         string        `json:"queue"`
-	Tenant        string        `json:"tenant"`
-	Status        dedupe.Status `json:"status"`
-	Attempts      int64         `json:"attempts"`
-	Result        string        `json:"result"`
-	Reason        string        `json:"reason"`
-	CorrelationID string        `json:"correlation_id"`
+	Action   string        `json:"action"`
+	Queue    string        `json:"queue"`
+	Tenant   string        `json:"tenant"`
+	Status   dedupe.Status `json:"status"`
+	Attempts int64         `json:"attempts"`
+	Result   string        `json:"result"`
+	// Ref is the id of what the effect made, such as an entry of the books.
+	Ref           string `json:"ref,omitempty"`
+	Reason        string `json:"reason"`
+	CorrelationID string `json:"correlation_id"`
 	// IdempotencyKey names the source of the message, or is the event's id.
 	IdempotencyKey string    `json:"idempotency_key"`
 	OrderingKey    string    `json:"ordering_key"`
@@ -123,7 +125,7 @@ func earlier(a, b time.Time) time.Time {
 func line(r dedupe.Record) Line {
 	return Line{
 		EventID: r.EventID, EventType: r.EventType, Action: r.EventType, Queue: r.Queue, Tenant: r.Tenant, Status: r.Status, Attempts: r.Attempts,
-		Result: r.Result, Reason: r.LastError, CorrelationID: r.CorrelationID, IdempotencyKey: r.IdempotencyKey, OrderingKey: r.OrderingKey, MessageID: r.MessageID,
+		Result: r.Result, Ref: r.Ref, Reason: r.LastError, CorrelationID: r.CorrelationID, IdempotencyKey: r.IdempotencyKey, OrderingKey: r.OrderingKey, MessageID: r.MessageID,
 		NextRetryAt: r.NextRetryAt, CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt, ProcessedAt: r.ProcessedAt,
 	}
 }

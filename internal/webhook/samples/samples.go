@@ -88,7 +88,14 @@ const (
 	Products        = "products"
 	Analytics       = "analytics"
 	WebhookDelivery = "webhook_delivery"
+	OrderCreated    = "order_created"
+	OrderPayment    = "order_payment"
+	Usage           = "usage"
+	InvoicePaid     = "invoice_paid"
 )
+
+// Product is what OrderCreated orders one piece of.
+const Product = "dev-mug"
 
 // Partner is the id of the endpoint that WebhookDelivery is for.
 const Partner = "dev-partner"

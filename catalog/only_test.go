@@ -39,6 +39,9 @@ func TestADeploymentRunsTheQueuesThatItNamesAlone(t *testing.T) {
 			[]string{" q:sub:plan_change", "q:sub:usage_sync "}, []string{"sub-plan-change", "sub-usage-sync"},
 			[]string{"PLATFORM_URL"}, []string{"generic"},
 		},
+		"usage is counted where nobody is warned": {
+			[]string{"events-high"}, []string{"events-high"}, []string{"GATEWAY_URL", "PLATFORM_URL"}, []string{"generic"},
+		},
 		"one queue is enough; the producers keep their door": {
 			[]string{"pay-subscription-update"}, []string{"pay-subscription-update"}, []string{"SUBSCRIPTION_SERVICE_URL"}, []string{"generic"},
 		},
@@ -95,7 +98,8 @@ func TestADeploymentThatLacksWhatItNeedsIsRefusedWithTheReason(t *testing.T) {
 	}
 }
 
-// PayNow's payments confirm the shop's orders where these run, and do not need them to.
+// PayNow's payments confirm the shop's orders where these run, and usage warns where the platform is
+// told. Neither needs the other queue.
 func TestAHandlerEmitsToAQueueThatNeedNotRunOnlyWhereItDoes(t *testing.T) {
 	t.Parallel()
 	shipped, err := catalog.Load("")
@@ -111,6 +115,13 @@ func TestAHandlerEmitsToAQueueThatNeedNotRunOnlyWhereItDoes(t *testing.T) {
 	again, err := with.Only(payNow)
 	require.NoError(t, err)
 	require.Empty(t, again.EmitsOf("points.credit"))
+
+	counted, err := shipped.Only([]string{"events-high"})
+	require.NoError(t, err)
+	require.Empty(t, counted.EmitsOf("usage.track"))
+	warned, err := shipped.Only([]string{"events-high", "events-normal"})
+	require.NoError(t, err)
+	require.Equal(t, []string{"events-normal"}, warned.EmitsOf("usage.track"))
 }
 
 func TestAQueueThatIsNotEnabledIsNotEmittedTo(t *testing.T) {

@@ -50,7 +50,7 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	code := emulatortest.Main(m)
-	_ = remove() // the folder is a temporary one anyway
+	_ = errors.Join(remove(), removeTerminal()) // the folders are temporary ones anyway
 	os.Exit(code)
 }
 
@@ -146,6 +146,10 @@ var cases = []stackCase{
 	{"a notification that names nobody is a dead letter", notificationRefused},
 	{"an event is fanned out once, later where the store is down, and not where it is too old", fannedOutOnce},
 	{"a financial event is one entry of the books, and is undone once", journalKept},
+	{"the books of two tenants do not meet under one event id", tenantsApart},
+	{"an entry is found again whatever signs its ids are made of", oddIDs},
+	{"what a changed catalog would post is shown, and nothing is written", triedWithAnotherCatalog},
+	{"points of the release before are adopted, sealed and refunded", adopted},
 	{"usage is counted once in its period, corrected, and warned of once", usageCounted},
 	{"the books are read, proven and mended from a terminal", booksRead},
 	{"each type of each queue that a service works for ends as it should", everyQueue},

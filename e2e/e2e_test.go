@@ -140,6 +140,7 @@ var cases = []stackCase{
 	{"an event for analytics leaves no record, and may be lost", trackedWithoutRecord},
 	{"an order that PayNow says is paid is confirmed, told and shipped", shopOrderPaid},
 	{"an order whose payment does not come gives its pieces back", shopOrderTimesOut},
+	{"an order whose payment's points are a dead letter waits for its replay", shopOrderWithoutPoints},
 	{"an order that is out of stock or not paid is cancelled, and says why", shopOrderCancelled},
 	{"an order's notifications go out once on each channel", orderNotified},
 	{"a notification that names nobody is a dead letter", notificationRefused},

@@ -2,7 +2,6 @@ package billing_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -143,7 +142,7 @@ func TestACreditAndItsConfirmationAreOneCommit(t *testing.T) {
 		ids = append(ids, emitted.IDs)
 		if event.Try == 0 {
 			require.NoError(t, books.Commit(t.Context(), effect.Writes[:credit]))
-			require.True(t, errors.Is(books.Commit(t.Context(), effect.Writes[:credit]), store.ErrExists))
+			require.ErrorIs(t, books.Commit(t.Context(), effect.Writes[:credit]), store.ErrExists)
 		}
 	}
 	require.True(t, slices.Equal(ids[0], ids[1]), "told again, it is the same message")

@@ -1,0 +1,17 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// What another release has stored is shown, and moves neither the cursor nor the columns.
+func TestACellOfATableControlsNoTerminal(t *testing.T) {
+	t.Parallel()
+	var out strings.Builder
+	p := &program{stdout: &out}
+	p.table([]string{"WHO", "WHY"}, [][]string{{"ada", "lost\x1b[2J\nand\tfound"}, {"", "größer"}})
+	require.Equal(t, "WHO  WHY\nada  lost\uFFFD[2J\uFFFDand\uFFFDfound\n-    größer\n", out.String())
+}

@@ -3,9 +3,11 @@ package e2e_test
 import (
 	"encoding/json"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/uuid"
@@ -17,29 +19,58 @@ import (
 	"billhook/internal/store"
 )
 
+// program is the command line, which is built once.
+var program struct {
+	sync.Mutex
+	folder string
+}
+
+// billhook runs a command and returns what it has said. It knows no other variable than who asks.
+func billhook(t *testing.T, arguments ...string) (string, error) {
+	t.Helper()
+	command := exec.CommandContext(t.Context(), builtProgram(t), arguments...)
+	command.Env = []string{"OPS_OPERATOR=ada"}
+	said, err := command.CombinedOutput()
+	return string(said), err
+}
+
+func builtProgram(t *testing.T) string {
+	t.Helper()
+	program.Lock()
+	defer program.Unlock()
+	if program.folder == "" {
+		folder, err := os.MkdirTemp("", "billhook-terminal-")
+		require.NoError(t, err)
+		said, err := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s -w", "-o", filepath.Join(folder, "billhook"), "billhook/cmd/billhook").CombinedOutput()
+		require.NoError(t, err, string(said))
+		program.folder = folder
+	}
+	return filepath.Join(program.folder, "billhook")
+}
+
+// removeTerminal removes what billhook has built.
+func removeTerminal() error { return os.RemoveAll(program.folder) }
+
+// terminal runs a command that asks a worker, and returns what it has said.
+func terminal(t *testing.T, workerURL string, arguments ...string) string {
+	t.Helper()
+	said, err := billhook(t, append(arguments, "--server", workerURL)...)
+	require.NoError(t, err, said)
+	return said
+}
+
 // booksRead: an invoice is posted, sealed, stated, exported, proven and reverted from a terminal;
 // an entry that is changed in the store is named.
 func booksRead(t *testing.T, s *stack) {
-	program := filepath.Join(t.TempDir(), "billhook")
-	said, err := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s -w", "-o", program, "billhook/cmd/billhook").CombinedOutput()
-	require.NoError(t, err, string(said))
-	billhook := func(arguments ...string) (string, error) {
-		command := exec.CommandContext(t.Context(), program, append([]string{"ledger"}, arguments...)...)
-		command.Env = []string{"OPS_OPERATOR=ada"} // no other variable
-		said, err := command.CombinedOutput()
-		return string(said), err
-	}
 	asked := func(arguments ...string) string {
 		t.Helper()
-		said, err := billhook(append(arguments, "--server", s.workerURL)...)
-		require.NoError(t, err, said)
-		return said
+		return terminal(t, s.workerURL, append([]string{"ledger"}, arguments...)...)
 	}
 	// The tenant's books are this case's own, and no other case's.
 	tenant, event := "books-"+uuid.NewString(), "invoice-"+uuid.NewString()
 	s.bookedOf(t, tenant, event)
 	s.until(t, event, "processed")
-	_, err = s.task(t.Context(), "seal-journal")
+	_, err := s.task(t.Context(), "seal-journal")
 	require.NoError(t, err)
 
 	id := ledger.EntryID(tenant, event)
@@ -52,17 +83,17 @@ func booksRead(t *testing.T, s *stack) {
 	proof, kept := filepath.Join(folder, "proof"), filepath.Join(folder, "seals.jsonl")
 	asked("export", "--seals", "--tenant", tenant, "--out", kept)
 	asked("prove", event, "--tenant", tenant, "--out", proof)
-	checked, err := billhook("check-proof", proof, "--seals", kept) // nobody is asked
+	checked, err := billhook(t, "ledger", "check-proof", proof, "--seals", kept) // nobody is asked
 	require.NoError(t, err, checked)
 	require.Contains(t, checked, "the seal is the one that was kept")
 	var proven seal.Proven
-	checked, err = billhook("check-proof", proof, "--json")
+	checked, err = billhook(t, "ledger", "check-proof", proof, "--json")
 	require.NoError(t, err, checked)
 	require.NoError(t, json.Unmarshal([]byte(checked), &proven))
 	require.Equal(t, tenant, proven.Tenant)
 
 	require.Contains(t, asked("revert", event, "--tenant", tenant, "--why", "a typo", "--yes"), ledger.ReversalID(id))
-	refused, err := billhook("revert", event, "--tenant", tenant, "--why", "a typo", "--yes", "--server", s.workerURL)
+	refused, err := billhook(t, "ledger", "revert", event, "--tenant", tenant, "--why", "a typo", "--yes", "--server", s.workerURL)
 	require.Error(t, err)
 	require.Contains(t, refused, "reverted already")
 	var shown ops.JournalEntry
@@ -76,7 +107,7 @@ func booksRead(t *testing.T, s *stack) {
 	doc.Fields["rule"] = "another.rule"
 	_, err = s.store.Commit(t.Context(), []store.Write{store.Set(doc.Key, doc.Fields)})
 	require.NoError(t, err)
-	found, err := billhook("verify", "--tenant", tenant, "--server", s.workerURL)
+	found, err := billhook(t, "ledger", "verify", "--tenant", tenant, "--server", s.workerURL)
 	require.Error(t, err)
 	require.Contains(t, found, "changed: entries/"+id)
 }

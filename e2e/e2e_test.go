@@ -50,7 +50,7 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	code := emulatortest.Main(m)
-	_ = remove() // the folder is a temporary one anyway
+	_ = errors.Join(remove(), removeTerminal()) // the folders are temporary ones anyway
 	os.Exit(code)
 }
 
@@ -117,7 +117,6 @@ var cases = []stackCase{
 	{"an order with an odd total is refunded in part by a person alone", oddMoney},
 	{"what lacks something that its effect needs is refused", requiredFields},
 	{"a producer is told of each member the contract does not know", unknownMembers},
-	{"a queue that is not enabled takes nothing", disabledQueue},
 	{"a webhook that is not confirmed says in the log why", unconfirmed},
 	{"a refund whose attempts were used up is replayed when its order is there", drillTx},
 	{"a webhook that was refused is replayed until it is taken", drillLeased},
@@ -146,6 +145,10 @@ var cases = []stackCase{
 	{"a notification that names nobody is a dead letter", notificationRefused},
 	{"an event is fanned out once, later where the store is down, and not where it is too old", fannedOutOnce},
 	{"a financial event is one entry of the books, and is undone once", journalKept},
+	{"the books of two tenants do not meet under one event id", tenantsApart},
+	{"an entry is found again whatever signs its ids are made of", oddIDs},
+	{"what a changed catalog would post is shown, and nothing is written", triedWithAnotherCatalog},
+	{"points of the release before are adopted, sealed and refunded", adopted},
 	{"usage is counted once in its period, corrected, and warned of once", usageCounted},
 	{"the books are read, proven and mended from a terminal", booksRead},
 	{"each type of each queue that a service works for ends as it should", everyQueue},
@@ -284,10 +287,12 @@ func startEmbedded(t *testing.T) *stack {
 	return startEmbeddedOf(t, shortWaits(t))
 }
 
-// startEmbeddedOf starts the stack with the catalog in a folder.
-func startEmbeddedOf(t *testing.T, folder string) *stack {
+// startEmbeddedOf starts the stack with the catalog in a folder; with names, of those queues alone.
+func startEmbeddedOf(t *testing.T, folder string, queues ...string) *stack {
 	t.Helper()
 	c, err := catalog.Load(folder)
+	require.NoError(t, err)
+	c, err = c.Only(queues)
 	require.NoError(t, err)
 	log := &e2e.Log{}
 	breaking, crashNext := breakingStore()

@@ -175,6 +175,7 @@ type (
 		OrderID   string `json:"order_id,omitempty"`
 		ProductID string `json:"product_id,omitempty"`
 		PaymentID string `json:"payment_id,omitempty"`
+		Reason    string `json:"reason,omitempty"`
 	}
 )
 

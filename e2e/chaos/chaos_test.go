@@ -15,8 +15,11 @@ import (
 
 	"billhook/e2e"
 	"billhook/e2e/chaos/arm"
+	"billhook/internal/ledger"
+	"billhook/internal/ledger/seal"
 	"billhook/internal/signature"
 	"billhook/internal/standin"
+	"billhook/internal/store"
 )
 
 func TestLossesAndDoublesAreCounted(t *testing.T) {
@@ -116,6 +119,50 @@ func TestAPaymentThatIsRefundedTwiceIsCounted(t *testing.T) {
 	require.Equal(t, perPayment, verdicts[0].doubled, "the events of the second payment alone: %v", verdicts[0].broken)
 	require.Equal(t, 3*perPayment, verdicts[0].lost, "nothing here has a record, or a document of its refund")
 	require.Error(t, judge(io.Discard, verdicts, arms))
+}
+
+func TestEntriesThatAreNotSealedOrWereChangedAreCounted(t *testing.T) {
+	t.Parallel()
+	arms := []arm.Arm{{Name: arm.Journal, Journal: true}}
+	p := draw(1, arms, 3)
+	db, err := standin.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = db.Close() })
+	counted := func() (lost, doubled []int) {
+		t.Helper()
+		told := map[string]map[string]bool{p.events[0].id: {"m1": true}, p.events[1].id: {"m2": true, "m3": true}}
+		verdicts, err := count(t.Context(), db, &outside{told: told}, &e2e.Log{}, p, arms)
+		require.NoError(t, err)
+		require.Len(t, verdicts, 3)
+		for _, v := range verdicts {
+			lost, doubled = append(lost, v.lost), append(doubled, v.doubled)
+		}
+		return lost, doubled
+	}
+	entry := func(event *event) store.Write {
+		t.Helper()
+		writes, err := ledger.Post(ledger.Entry{
+			Tenant: "default", EventID: event.id, Kind: ledger.KindJournal, Period: ledger.PeriodOf(happened), OccurredAt: happened, PostedAt: happened,
+			Lines: []ledger.Line{{Account: "cash", Currency: arm.Currency, Debit: arm.Cents}, {Account: "sales", Currency: arm.Currency, Credit: arm.Cents}},
+		})
+		require.NoError(t, err)
+		return writes[0]
+	}
+	_, err = db.Commit(t.Context(), []store.Write{entry(p.events[0]), entry(p.events[1])})
+	require.NoError(t, err)
+	lost, doubled := counted()
+	require.Equal(t, []int{3, 1, 2}, lost, "no event has a record, one was not told of, two entries have no seal")
+	require.Equal(t, []int{0, 1, 0}, doubled, "one was told of twice")
+
+	_, err = seal.Sealer{Store: db, Now: time.Now}.Run(t.Context())
+	require.NoError(t, err)
+	_, doubled = counted()
+	require.Equal(t, []int{0, 1, 0}, doubled)
+	key := entry(p.events[0]).Key
+	_, err = db.Commit(t.Context(), []store.Write{store.Increment(key, map[string]int64{"more": 1}, nil)})
+	require.NoError(t, err)
+	_, doubled = counted()
+	require.Equal(t, []int{0, 1, 1}, doubled, "verification names the entry")
 }
 
 func TestAPlanDependsOnItsSeedAlone(t *testing.T) {

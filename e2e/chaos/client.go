@@ -178,6 +178,16 @@ func (c *client) send(ctx context.Context, url string, d push, n int) bool {
 	return acked
 }
 
+// happened is when everything happened that the events tell of.
+var happened = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+// invoice is the data of an event of the journal.
+type invoice struct {
+	InvoiceID string `json:"invoice_id"`
+	Amount    string `json:"amount"`
+	Currency  string `json:"currency"`
+}
+
 // body returns the wrapped push body of the n-th attempt.
 func (d push) body(n int) ([]byte, error) {
 	if d.republished != nil {
@@ -187,7 +197,13 @@ func (d push) body(n int) ([]byte, error) {
 	if d.arm.Money {
 		payload = contract.Payload{PaymentID: d.key}
 	}
-	envelope := contract.Of(&contract.Envelope{ID: d.id, Action: d.arm.EventType(), CreatedAt: "2026-01-02T03:04:05Z", Payload: payload})
+	envelope := contract.Of(&contract.Envelope{ID: d.id, Action: d.arm.EventType(), CreatedAt: happened.Format(time.RFC3339), Payload: payload})
+	if d.arm.Journal {
+		envelope = contract.Of(&contract.Event{
+			ID: d.id, Type: d.arm.EventType(), Timestamp: happened.Format(time.RFC3339), Version: 1,
+			Data: invoice{InvoiceID: d.key, Amount: arm.Amount, Currency: arm.Currency},
+		})
+	}
 	data, err := envelope.Append(nil)
 	if err != nil {
 		return nil, err

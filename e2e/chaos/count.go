@@ -10,6 +10,8 @@ import (
 	"billhook/e2e"
 	"billhook/e2e/chaos/arm"
 	"billhook/internal/dedupe"
+	"billhook/internal/ledger"
+	"billhook/internal/ledger/seal"
 	"billhook/internal/payments"
 	"billhook/internal/store"
 )
@@ -118,6 +120,10 @@ func count(ctx context.Context, s store.Store, o *outside, log *e2e.Log, p *plan
 			sequences[at] = applied
 		}
 	}
+	posted, err := entriesOf(ctx, s)
+	if err != nil {
+		return nil, err
+	}
 	settled, err := settledRefunds(ctx, s)
 	if err != nil {
 		return nil, err
@@ -149,6 +155,9 @@ func count(ctx context.Context, s store.Store, o *outside, log *e2e.Log, p *plan
 				// Of the payment's: one, whichever event it was for.
 				f.times, f.unrecorded = o.gateway.Refunded(e.key), f.unrecorded || !settled[e.key]
 			}
+			if a.Journal {
+				f.times = posted[e.id].entries
+			}
 			if a.Control {
 				f.unrecorded, f.claims = false, 0 // a control's records and answers say nothing about its own effect
 			}
@@ -157,6 +166,13 @@ func count(ctx context.Context, s store.Store, o *outside, log *e2e.Log, p *plan
 		verdicts = append(verdicts, v)
 		if a.Name == arm.TxOrdered {
 			verdicts = append(verdicts, outboxVerdict(o.published, p))
+		}
+		if a.Journal {
+			sealed, err := sealsVerdict(ctx, s, posted)
+			if err != nil {
+				return nil, err
+			}
+			verdicts = append(verdicts, toldVerdict(o.told, p), sealed)
 		}
 	}
 	return verdicts, nil
@@ -177,6 +193,73 @@ func settledRefunds(ctx context.Context, s store.Querier) (map[string]bool, erro
 			return settled, nil
 		}
 	}
+}
+
+// post is what the books hold of an event.
+type post struct {
+	entries int
+	sealed  bool
+}
+
+// entriesOf are the entries of the books, by event.
+func entriesOf(ctx context.Context, s store.Store) (map[string]post, error) {
+	posted := map[string]post{}
+	err := each(ctx, s, ledger.Entries, func(doc store.Document) error {
+		entry, err := ledger.Read(doc)
+		p := posted[entry.EventID]
+		posted[entry.EventID] = post{entries: p.entries + 1, sealed: entry.Seal > 0}
+		return err
+	})
+	return posted, err
+}
+
+// toldVerdict counts the messages about entries. The same message may come again. Two messages
+// about one entry are doubled.
+func toldVerdict(told map[string]map[string]bool, p *plan) verdict {
+	v := verdict{name: "its messages"}
+	for _, e := range p.events {
+		if e.arm.Journal {
+			v.pushes += len(told[e.id])
+			v.take("message of "+e.id, fate{times: len(told[e.id])})
+		}
+	}
+	return v
+}
+
+// sealsVerdict verifies the books. An entry without a seal is lost. What verification finds, and a
+// sum that is not that of the entries, is doubled.
+func sealsVerdict(ctx context.Context, s store.Store, posted map[string]post) (verdict, error) {
+	v := verdict{name: "its seals"}
+	for id, p := range posted {
+		f := fate{}
+		if p.sealed {
+			f.times = 1
+		}
+		v.take("seal of "+id, f)
+	}
+	err := seal.VerifyAll(ctx, s, func(found seal.Finding) {
+		v.doubled++
+		v.broken = append(v.broken, fmt.Sprintf("%s: %s, %s", found.Document, found.Kind, found.Detail))
+	})
+	if err != nil {
+		return v, err
+	}
+	if len(posted) == 0 {
+		return v, nil
+	}
+	balances, err := seal.Balances(ctx, s, "default", ledger.PeriodOf(happened))
+	if err != nil {
+		return v, err
+	}
+	var debit, credit int64
+	for _, line := range balances.Balances {
+		debit, credit = debit+line.Debit, credit+line.Credit
+	}
+	if want := int64(len(posted)) * arm.Cents; debit != want || credit != want {
+		v.doubled++
+		v.broken = append(v.broken, fmt.Sprintf("debits of %d and credits of %d, for %d entries", debit, credit, len(posted)))
+	}
+	return v, nil
 }
 
 // outboxVerdict counts the emissions of ordered events. The same message may come again. Two

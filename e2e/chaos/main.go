@@ -7,8 +7,9 @@
 //	go run ./e2e/chaos [-events 15000] [-seed N] [-kills-every 1s] [-arms tx,leased,...]
 //
 // The events are split among the arms that must hold: both kinds of handler, each unordered and
-// ordered by key, the ordered Tx with messages through the outbox, a batch of leased attempts, and
-// Billhook's own refunds, which are counted by payment. Controls run at the same time
+// ordered by key, the ordered Tx with messages through the outbox, a batch of leased attempts,
+// Billhook's own refunds, which are counted by payment, and its journal: entries with messages, which
+// two workers seal at the same time. Controls run at the same time
 // with a tenth as many events each. Their handlers are wrong: check-then-act, mark-then-act, a
 // lease without a fence. The command exits non-zero unless the arms have lost, doubled and
 // disordered nothing and check-then-act has doubled: a harness that cannot fail proves nothing.
@@ -39,6 +40,7 @@ import (
 	"billhook/internal/contract"
 	"billhook/internal/gcp/firestore"
 	"billhook/internal/lane"
+	"billhook/internal/ledger"
 	"billhook/internal/serve"
 	"billhook/internal/store"
 	"billhook/internal/tasks"
@@ -219,16 +221,22 @@ func drive(ctx context.Context, h *havoc, c *client, p *plan, stdout io.Writer) 
 		}
 		return nil
 	})
+	group.Go(func() error { // a second sealer, and a second relay
+		for e2e.Wait(raging, 700*time.Millisecond) {
+			_ = relay(raging, c.http, h.targets[0])
+		}
+		return nil
+	})
 	err := c.run(ctx, p)
 	calm()
 	return errors.Join(err, group.Wait())
 }
 
-// relay has a worker publish its outbox, and what it has kept until now.
+// relay has a worker publish its outbox, and what it has kept until now, and seal what is posted.
 func relay(ctx context.Context, through *http.Client, t *target) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	for _, task := range []string{"/tasks/relay-outbox", tasks.ReleasePath} {
+	for _, task := range []string{"/tasks/relay-outbox", tasks.ReleasePath, "/tasks/seal-journal"} {
 		request, err := http.NewRequestWithContext(ctx, http.MethodPost, t.process.Load().URL+task, http.NoBody)
 		if err != nil {
 			return err
@@ -258,9 +266,13 @@ func settle(ctx context.Context, documents *firestore.Store, targets [2]*target,
 			}
 			waiting += len(page.Documents)
 		}
+		unsealed, err := documents.Query(ctx, store.Query{Collection: ledger.Entries, Equal: map[string]any{ledger.FieldOpen: true}, Limit: 1})
+		if err != nil {
+			return lanes, err
+		}
 		// A message leaves its lane after it was published, and is acknowledged after it was put
 		// into one.
-		if begun, _ := c.idle(); idle && waiting == 0 && begun == before {
+		if begun, _ := c.idle(); idle && waiting == 0 && len(unsealed.Documents) == 0 && begun == before {
 			break
 		}
 		lanes = max(lanes, waiting)

@@ -34,6 +34,8 @@ type outside struct {
 	applied map[[2]string][]int64
 	// published lists the messages by ordering key.
 	published map[string][]emission
+	// told are the ids of the messages about each event of the journal.
+	told map[string]map[string]bool
 	// gateway refunds a payment as often as it is asked to under new keys.
 	gateway *standin.Gateway
 	// again is called with each message that is published on the topic of an arm.
@@ -67,6 +69,7 @@ func newOutside(seed uint64, listener net.Listener, again func(*arm.Arm, contrac
 		gateway: gateway, again: again,
 		url: "http://" + listener.Addr().String(), random: rand.New(rand.NewPCG(seed, 2)),
 		effects: map[[2]string]*effect{}, applied: map[[2]string][]int64{}, published: map[string][]emission{},
+		told: map[string]map[string]bool{},
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /effects/{arm}/{event}", o.unreliable(o.apply))
@@ -219,6 +222,24 @@ func (o *outside) known(r *http.Request, _ bool) (answer any, status int) {
 	return nil, http.StatusOK
 }
 
+// tell takes a message about an entry of the journal.
+func (o *outside) tell(m contract.Message) (status int) {
+	var body struct {
+		ID   string `json:"id"`
+		Data struct {
+			EventID string `json:"event_id"`
+		} `json:"data"`
+	}
+	if json.Unmarshal(m.Data, &body) != nil || body.Data.EventID == "" {
+		return http.StatusBadRequest
+	}
+	if o.told[body.Data.EventID] == nil {
+		o.told[body.Data.EventID] = map[string]bool{}
+	}
+	o.told[body.Data.EventID][body.ID] = true
+	return http.StatusOK
+}
+
 func (o *outside) publish(r *http.Request, failed bool) (answer any, status int) {
 	var m contract.Message
 	var body contract.Envelope
@@ -232,6 +253,9 @@ func (o *outside) publish(r *http.Request, failed bool) (answer any, status int)
 	if i := slices.IndexFunc(arm.All, func(a arm.Arm) bool { return a.Name == topic }); i >= 0 {
 		o.again(&arm.All[i], m)
 		return nil, http.StatusOK
+	}
+	if topic == arm.DomainEvents {
+		return nil, o.tell(m)
 	}
 	switch {
 	case topic != arm.Topic: // a dead letter is counted by its missing effect

@@ -26,6 +26,8 @@ type Arm struct {
 	Outside bool
 	// Money: the effect is the refund of a payment, for which several events ask.
 	Money bool
+	// Journal: the effect is an entry of the journal, which is sealed while events come in.
+	Journal bool
 	// Control: the handler is wrong on purpose, to show that the harness notices.
 	Control bool
 }
@@ -38,6 +40,7 @@ const (
 	LeasedOrdered = "leased-ordered"
 	Batched       = "batched"
 	Refunds       = "refunds"
+	Journal       = "journal"
 	CheckThenAct  = "check-then-act"
 	MarkThenAct   = "mark-then-act"
 	UnfencedLease = "unfenced-lease"
@@ -51,6 +54,7 @@ var All = []Arm{
 	{Name: LeasedOrdered, Ordered: true, Outside: true},
 	{Name: Batched, Outside: true},
 	{Name: Refunds, Outside: true, Money: true},
+	{Name: Journal, Journal: true},
 	{Name: CheckThenAct, Control: true},
 	{Name: MarkThenAct, Control: true},
 	{Name: UnfencedLease, Control: true},
@@ -77,7 +81,7 @@ func Choose(names string) ([]Arm, error) {
 // Handlers is the prefix of the handlers' names.
 const Handlers = "chaos."
 
-// EventType is the type of every event but those of the arm Refunds.
+// EventType is the type of every event but those of the arms that run Billhook's own handlers.
 const EventType = "chaos.event"
 
 // The arm Refunds runs Billhook's own handler.
@@ -93,16 +97,34 @@ const (
 	Patience = 700 * time.Millisecond
 )
 
+// The arm Journal runs Billhook's own handler, under the shipped rules.
+const (
+	// InvoiceType is the type of its events, and InvoiceHandler the handler's name in the shipped
+	// catalog.
+	InvoiceType    = "billing.invoice.paid"
+	InvoiceHandler = "journal.post"
+	// Amount and Currency are what each of its events says was paid, and Cents is the amount in minor units.
+	Amount, Currency = "12.50", "EUR"
+	Cents            = 1250
+)
+
 // EventType is the type of the arm's events.
 func (a Arm) EventType() string {
-	if a.Money {
+	switch {
+	case a.Money:
 		return RefundType
+	case a.Journal:
+		return InvoiceType
+	default:
+		return EventType
 	}
-	return EventType
 }
 
 // Topic gets the emissions of the arm TxOrdered.
 const Topic = "chaos-told"
+
+// DomainEvents gets those of the arm Journal.
+const DomainEvents = "fis-domain-events"
 
 // Attributes of a delivery that make its handler stall before or after the effect, in
 // milliseconds. They are not in the payload.
@@ -160,6 +182,12 @@ func Queues() []catalog.Queue {
 		if a.Money {
 			q.Handlers = map[string]catalog.Handler{
 				RefundType: {Name: RefundHandler, Calls: []string{Gateway}, MaxAttempts: attempts, Backoff: backoff, Timeout: timeout},
+			}
+		}
+		if a.Journal {
+			q.Contract = contract.MessageV1
+			q.Handlers = map[string]catalog.Handler{
+				InvoiceType: {Name: InvoiceHandler, Emits: []string{DomainEvents}, MaxAttempts: attempts, Backoff: backoff, Timeout: timeout},
 			}
 		}
 		if a.Name == Batched {

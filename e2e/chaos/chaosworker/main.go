@@ -60,7 +60,7 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 	}
 	log := telemetry.NewLogger(stdout, slog.LevelInfo)
 	outside := &outside{base: cfg.Outside, client: &http.Client{Timeout: 3 * time.Second}}
-	declared := &catalog.Catalog{Queues: arm.Queues(), Contracts: shipped.Contracts}
+	declared := &catalog.Catalog{Queues: arm.Queues(), Contracts: shipped.Contracts, Journal: shipped.Journal}
 	gateway, err := reached(shipped, cfg.Outside)
 	if err != nil {
 		return err

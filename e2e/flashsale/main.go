@@ -74,8 +74,8 @@ func run(ctx context.Context, args []string, stdout io.Writer) (err error) {
 	}
 	out.print(stdout)
 	s.why(stdout)
-	_, _ = fmt.Fprintf(stdout, "the door had taken all after %s, every order had ended after %s, every buyer was told after %s; %d refusals at the door, %d kills -9\n",
-		short(took.taken), short(took.ended), short(took.told), took.refused, s.kills)
+	_, _ = fmt.Fprintf(stdout, "the door had taken all after %s, every order had ended after %s, every buyer was told after %s; %d refusals at the door, %d kills -9 that left %d pushes unanswered\n",
+		short(took.taken), short(took.ended), short(took.told), took.refused, s.kills, s.unanswered.Load())
 	return out.judge(asked)
 }
 

@@ -36,6 +36,10 @@ type times struct {
 	refused            int
 }
 
+// look is how long is waited between two looks at all orders. The emulator of Firestore reads all of
+// them each time, in the time of the workers.
+const look = time.Second
+
 // sell makes all orders, pays for what is reserved, and waits until every buyer was told.
 func (s *stack) sell(ctx context.Context, asked sale, stdout io.Writer) (took times, err error) {
 	stock := orders.Keeper{Store: s.store, Now: time.Now, NewID: uuid.NewString}
@@ -198,7 +202,7 @@ func (s *stack) pay(ctx context.Context, d *door, asked sale, stdout io.Writer) 
 			said = time.Now()
 			_, _ = fmt.Fprintf(stdout, "  %d confirmed, %d cancelled, %d kills -9\n", counts[orders.OrderConfirmed], counts[orders.OrderCancelled], s.kills)
 		}
-		if !e2e.Wait(ctx, 200*time.Millisecond) {
+		if !e2e.Wait(ctx, look) {
 			return fmt.Errorf("%d orders have ended of %d: %w", counts[orders.OrderConfirmed]+counts[orders.OrderCancelled], asked.orders, ctx.Err())
 		}
 	}
@@ -221,6 +225,10 @@ func (s *stack) ordersIn(ctx context.Context, state orders.State) (all []orders.
 // settle waits until nothing waits to be published, and all buyers were told, and stops the workers.
 // What comes too often would come before they have stopped.
 func (s *stack) settle(ctx context.Context) error {
+	wanted, err := s.wanted(ctx)
+	if err != nil {
+		return err
+	}
 	for {
 		waiting := 0
 		for _, kind := range []lane.Kind{lane.Outbox, lane.Delayed} {
@@ -229,10 +237,6 @@ func (s *stack) settle(ctx context.Context) error {
 				return err
 			}
 			waiting += len(page.Documents)
-		}
-		wanted, err := s.wanted(ctx)
-		if err != nil {
-			return err
 		}
 		told, want := 0, 0
 		for _, n := range wanted {
@@ -245,7 +249,7 @@ func (s *stack) settle(ctx context.Context) error {
 			break
 		}
 		s.relay(ctx)
-		if !e2e.Wait(ctx, 500*time.Millisecond) {
+		if !e2e.Wait(ctx, look) {
 			return fmt.Errorf("%d buyers of %d were told, and messages wait: %t: %w", told, want, waiting > 0, ctx.Err())
 		}
 	}

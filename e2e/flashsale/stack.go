@@ -164,6 +164,8 @@ type stack struct {
 	kills   int
 	// next chooses the worker of the next push.
 	next atomic.Uint64
+	// unanswered counts the pushes that a worker had in hand when it was killed.
+	unanswered atomic.Int64
 	// front is the address that the queues push to.
 	front *httptest.Server
 	// receiver takes the notifications, at buyers.
@@ -255,7 +257,10 @@ func (s *stack) pushes() http.Handler {
 			to, _ := r.In.Context().Value(chosen{}).(*url.URL)
 			r.SetURL(to)
 		},
-		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) },
+		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) {
+			s.unanswered.Add(1)
+			w.WriteHeader(http.StatusBadGateway)
+		},
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		process := s.worker()

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"go.yaml.in/yaml/v3"
@@ -33,6 +34,9 @@ const (
 type Journal struct {
 	// Unmapped is what becomes of an event without a rule.
 	Unmapped Unmapped `json:"unmapped"`
+	// Ahead and Behind are how far from our clock an event may say that it happened.
+	Ahead  time.Duration `json:"ahead"`
+	Behind time.Duration `json:"behind"`
 	// Chart are the accounts by their ids.
 	Chart map[string]Account `json:"accounts"`
 	// Rules are by event type, or by a pattern of event types. Rule finds the one of a type.
@@ -158,12 +162,23 @@ func (c *Catalog) readJournal(r *reader, file map[string]*yaml.Node) {
 		return
 	}
 	var choice struct {
-		Unmapped Unmapped `json:"unmapped"`
+		Unmapped Unmapped      `json:"unmapped"`
+		Ahead    time.Duration `json:"ahead"`
+		Behind   time.Duration `json:"behind"`
 	}
-	if node := file["unmapped"]; node != nil {
-		r.decode(map[string]any{"unmapped": r.tree(node, journalFile, "unmapped")}, &choice, journalFile, "")
+	chosen := map[string]any{}
+	for _, key := range []string{"unmapped", "ahead", "behind"} {
+		if node := file[key]; node != nil {
+			chosen[key] = r.tree(node, journalFile, key)
+		}
 	}
-	c.Journal.Unmapped = choice.Unmapped
+	r.decode(chosen, &choice, journalFile, "")
+	c.Journal.Unmapped, c.Journal.Ahead, c.Journal.Behind = choice.Unmapped, choice.Ahead, choice.Behind
+	for key, bound := range map[string]time.Duration{"ahead": choice.Ahead, "behind": choice.Behind} {
+		if bound <= 0 {
+			r.wrong(journalFile, key, "must be a time that is longer than 0")
+		}
+	}
 	if choice.Unmapped != IgnoreUnmapped && choice.Unmapped != DeadLetterUnmapped {
 		r.wrong(journalFile, "unmapped", "must be ignore or dead_letter")
 	}

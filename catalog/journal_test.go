@@ -14,6 +14,8 @@ import (
 
 // journal is a sound file, of which each case changes a part.
 const journal = `unmapped: ignore
+ahead: "86400s"
+behind: "315360000s"
 accounts:
   cash: { type: asset, description: What was paid. }
   revenue: { type: revenue, description: What we earned. }
@@ -74,6 +76,8 @@ func TestEachMistakeOfTheJournalNamesFileRuleAndReason(t *testing.T) {
 		"a rule for what undoes":                 {"billing.invoice.paid:", "billing.invoice.reverted:", "", "journal.yaml: rule billing.invoice.reverted: no queue has the handler journal.post for it"},
 		"a rule that is no pattern":              {"billing.invoice.paid:", "billing..paid:", "", "journal.yaml: rule billing..paid: must be for an event type, or a pattern of them"},
 		"a choice that is none":                  {"unmapped: ignore", "unmapped: lose", "", "journal.yaml: unmapped: must be ignore or dead_letter"},
+		"no bound on the future":                 {"ahead: \"86400s\"\n", "", "", "journal.yaml: ahead: must be a time that is longer than 0"},
+		"a past without an end":                  {"315360000s", "0s", "", "journal.yaml: behind: must be a time that is longer than 0"},
 		"no choice":                              {"unmapped: ignore", "", "", "journal.yaml: unmapped: must be ignore or dead_letter"},
 		"a key that is unknown":                  {"unmapped: ignore", "unmaped: ignore", "", "journal.yaml: unmaped: unknown key\njournal.yaml: unmapped: must be ignore or dead_letter"},
 		"a currency without a minor unit": {

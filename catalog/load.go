@@ -69,7 +69,7 @@ func load(files fs.FS) (*Catalog, error) {
 	if file, ok := r.file(files, notificationsFile, "notifications"); ok && haveQueues {
 		c.readNotifications(r, file["notifications"])
 	}
-	if file, ok := r.file(files, journalFile, "unmapped", "accounts", "rules"); haveQueues {
+	if file, ok := r.file(files, journalFile, "unmapped", "ahead", "behind", "accounts", "rules"); haveQueues {
 		if !ok {
 			file = nil
 		}

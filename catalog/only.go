@@ -66,7 +66,7 @@ func (c *Catalog) emitIfRun() {
 			}
 			h.Emits = slices.DeleteFunc(slices.Clone(h.Emits), func(id string) bool { return slices.Contains(h.EmitsIfRun, id) })
 			for _, id := range h.EmitsIfRun {
-				if to, ok := c.Queue(id); ok && to.Enabled {
+				if to, ok := c.Queue(id); ok && to.Enabled && to.ID == id {
 					h.Emits = append(h.Emits, id)
 				}
 			}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
@@ -37,6 +38,9 @@ func TestADeploymentRunsTheQueuesThatItNamesAlone(t *testing.T) {
 		"an alias is a name too, and spaces are none": {
 			[]string{" q:sub:plan_change", "q:sub:usage_sync "}, []string{"sub-plan-change", "sub-usage-sync"},
 			[]string{"PLATFORM_URL"}, []string{"generic"},
+		},
+		"usage is counted where nobody is warned": {
+			[]string{"events-high"}, []string{"events-high"}, []string{"GATEWAY_URL", "PLATFORM_URL"}, []string{"generic"},
 		},
 		"one queue is enough; the producers keep their door": {
 			[]string{"pay-subscription-update"}, []string{"pay-subscription-update"}, []string{"SUBSCRIPTION_SERVICE_URL"}, []string{"generic"},
@@ -94,7 +98,8 @@ func TestADeploymentThatLacksWhatItNeedsIsRefusedWithTheReason(t *testing.T) {
 	}
 }
 
-// PayNow's payments confirm the shop's orders where these run, and do not need them to.
+// PayNow's payments confirm the shop's orders where these run, and usage warns where the platform is
+// told. Neither needs the other queue.
 func TestAHandlerEmitsToAQueueThatNeedNotRunOnlyWhereItDoes(t *testing.T) {
 	t.Parallel()
 	shipped, err := catalog.Load("")
@@ -110,6 +115,39 @@ func TestAHandlerEmitsToAQueueThatNeedNotRunOnlyWhereItDoes(t *testing.T) {
 	again, err := with.Only(payNow)
 	require.NoError(t, err)
 	require.Empty(t, again.EmitsOf("points.credit"))
+
+	counted, err := shipped.Only([]string{"events-high"})
+	require.NoError(t, err)
+	require.Empty(t, counted.EmitsOf("usage.track"))
+	warned, err := shipped.Only([]string{"events-high", "events-normal"})
+	require.NoError(t, err)
+	require.Equal(t, []string{"events-normal"}, warned.EmitsOf("usage.track"))
+}
+
+func TestAQueueThatIsNotEnabledIsNotEmittedTo(t *testing.T) {
+	t.Parallel()
+	for list, want := range map[string][]string{
+		"[reminders]": {"seat-news"}, "[bookings]": {"seat-news", "bookings"}, "[reminders, bookings]": {"seat-news", "bookings"}, "[]": {"seat-news"},
+	} {
+		c, err := catalog.Load(edited(t, "queues.yaml", "emits: [seat-news]", "emits: [seat-news]\n        emits_if_run: "+list))
+		require.NoError(t, err)
+		require.Equal(t, want, c.EmitsOf("seats.free"), list)
+	}
+}
+
+func TestAHandlerWaitsNoLongerThanAnythingIsDelayed(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]time.Duration{"": 0, "0s": 0, "900s": 15 * time.Minute, "2592000s": 30 * 24 * time.Hour} {
+		replacement := "timeout: \"5s\""
+		if text != "" {
+			replacement += "\n        waits_for: \"" + text + "\""
+		}
+		c, err := catalog.Load(edited(t, "queues.yaml", "timeout: \"5s\"", replacement))
+		require.NoError(t, err)
+		q, ok := c.Queue("bookings")
+		require.True(t, ok)
+		require.Equal(t, want, q.Handlers["seat.freed"].WaitsFor, text)
+	}
 }
 
 func TestATopicThatIsEmittedToNeedsAQueueThatTakesItsMessages(t *testing.T) {

@@ -39,10 +39,12 @@ var keys = map[string]func(catalog.Queue) (n float64, ok bool){
 	"timeout":      func(q catalog.Queue) (float64, bool) { return q.HandlerTimeout.Seconds(), true },
 	"TTL":          func(q catalog.Queue) (float64, bool) { return q.MessageTTL.Seconds(), true },
 	"prefetch":     func(q catalog.Queue) (float64, bool) { return float64(q.Concurrency), true },
-	"batch":        func(q catalog.Queue) (float64, bool) { return float64(q.Batch.Size), q.Batch.Size > 0 },
-	"workers":      func(q catalog.Queue) (float64, bool) { return float64(q.MinInstances), true },
-	"most workers": func(q catalog.Queue) (float64, bool) { return float64(q.MaxInstances), true },
-	"depth":        func(q catalog.Queue) (float64, bool) { return float64(q.BacklogAlertAbove), true },
+	// A broker delivers the messages of an ordering key one after the other, over all instances.
+	"prefetch of a key": func(q catalog.Queue) (float64, bool) { return 1, slices.Equal(q.OrderingKey, []string{"order_id"}) },
+	"batch":             func(q catalog.Queue) (float64, bool) { return float64(q.Batch.Size), q.Batch.Size > 0 },
+	"workers":           func(q catalog.Queue) (float64, bool) { return float64(q.MinInstances), true },
+	"most workers":      func(q catalog.Queue) (float64, bool) { return float64(q.MaxInstances), true },
+	"depth":             func(q catalog.Queue) (float64, bool) { return float64(q.BacklogAlertAbove), true },
 	"most messages": func(q catalog.Queue) (float64, bool) {
 		return float64(q.MaxBacklog.Messages), q.MaxBacklog.Messages > 0
 	},
@@ -141,7 +143,7 @@ var figures = []figure{
 	{polling, "Batch processing: 10 events per poll cycle", "10", "prefetch", platform},
 
 	{orders, "Consumers:  3 workers", "3", "workers", only("orders-process")},
-	{orders, "Prefetch:   1 (one message at a time — order processing must be sequential per order)", "1", "prefetch", only("orders-process")},
+	{orders, "Prefetch:   1 (one message at a time — order processing must be sequential per order)", "1", "prefetch of a key", only("orders-process")},
 	{orders, "TTL:        None (orders must be processed)", "None", "TTL", only("orders-process")},
 	{orders, "Max retry:  5", "5", "attempts", only("orders-process")},
 	{orders, "PaymentInitiated --> PaymentTimeout: No webhook in 15min", "15min", "wait for what follows of type order.created", only("orders-process")},
@@ -220,6 +222,7 @@ var own = []ownNumber{
 	{"longest wait", "600s", "Pub/Sub's cap, which five attempts never reach.", append(slices.Clone(platform), "analytics-track", "fis-ingestion")},
 	{"jitter", "30s", "How much there was is not recorded; half the first wait spreads a herd.", billing},
 	{"jitter", "0s", "No document speaks of any.", append(slices.Clone(platform), "paynow-events", "analytics-track", "fis-ingestion")},
+	{"lease", "60s", "The ack deadline, the least. What a worker that dies has in hand waits for its end, and a user for the news.", only("notifications-send")},
 	{"lease", "120s", "That of the billing queues.", nil},
 	{"timeout", "30s", "That of the event queue.", nil},
 	{"TTL", "0s", "Money is never too late.", append(slices.Concat(billing, platform), "paynow-events")},
@@ -234,6 +237,7 @@ var own = []ownNumber{
 	{"normal letters", "< 10", "Those of the notifications that it makes.", only("notifications-fanout")},
 	{"prefetch", "20", "Buyers wait for points, and usage comes in crowds.", []string{"paynow-events", "sub-usage-sync"}},
 	{"prefetch", "5", "Refunds are few, and each moves money.", only("pay-refund-initiation")},
+	{"prefetch", "10", "One at a time is of an order, and its key holds that. A sale of 3,000 would wait minutes for 1 of an instance; each 503 slows all.", only("orders-process")},
 	{"prefetch", "10", "The batch of the event queue.", nil},
 	{"workers", "1", "A buyer waits: no cold start; and the ledger's threads are those of one instance.", []string{"paynow-events", "fis-ingestion"}},
 	{"workers", "0", "What nobody waits for need not be paid for while it is idle.", nil},

@@ -20,6 +20,7 @@ import (
 
 	"billhook/catalog"
 	"billhook/e2e"
+	"billhook/internal/contract"
 	"billhook/internal/gcp/pubsub"
 	"billhook/internal/ops"
 )
@@ -69,6 +70,8 @@ func TestWhoeverHasPayNowAloneRunsTwoQueues(t *testing.T) {
 		answer := s.signed(t, "/queues/"+q.ID+"/messages", `{"subscription_id":"alone"}`)
 		require.Equal(t, http.StatusNotFound, answer.Status, q.ID)
 		require.Equal(t, "queue_unknown", answer.Code, q.ID)
+		_, err := s.publish(t.Context(), q.Topic(), contract.Message{Data: []byte(`{}`), Attributes: map[string]string{"event_id": "e1"}})
+		require.ErrorIs(t, err, contract.ErrTopicMissing, q.ID)
 	}
 
 	text, err := billhook(t.Context(), "doctor")

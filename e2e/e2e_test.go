@@ -117,7 +117,6 @@ var cases = []stackCase{
 	{"an order with an odd total is refunded in part by a person alone", oddMoney},
 	{"what lacks something that its effect needs is refused", requiredFields},
 	{"a producer is told of each member the contract does not know", unknownMembers},
-	{"a queue that is not enabled takes nothing", disabledQueue},
 	{"a webhook that is not confirmed says in the log why", unconfirmed},
 	{"a refund whose attempts were used up is replayed when its order is there", drillTx},
 	{"a webhook that was refused is replayed until it is taken", drillLeased},
@@ -288,10 +287,12 @@ func startEmbedded(t *testing.T) *stack {
 	return startEmbeddedOf(t, shortWaits(t))
 }
 
-// startEmbeddedOf starts the stack with the catalog in a folder.
-func startEmbeddedOf(t *testing.T, folder string) *stack {
+// startEmbeddedOf starts the stack with the catalog in a folder; with names, of those queues alone.
+func startEmbeddedOf(t *testing.T, folder string, queues ...string) *stack {
 	t.Helper()
 	c, err := catalog.Load(folder)
+	require.NoError(t, err)
+	c, err = c.Only(queues)
 	require.NoError(t, err)
 	log := &e2e.Log{}
 	breaking, crashNext := breakingStore()

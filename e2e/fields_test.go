@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -164,24 +165,38 @@ func unknownMembers(t *testing.T, s *stack) {
 	require.Equal(t, 1, s.service.Applied(answer.EventID))
 }
 
-// disabledQueue publishes on a disabled queue. It is refused, so the producer keeps the
-// message.
-func disabledQueue(t *testing.T, s *stack) {
+// TestAQueueThatDoesNotRunTakesNothing: no producer is told that its message was taken, and no topic
+// keeps one for a queue that nobody works for.
+func TestAQueueThatDoesNotRunTakesNothing(t *testing.T) {
+	t.Parallel()
+	running := []string{e2e.Queue, "pay-subscription-update"}
+	s := startEmbeddedOf(t, shortWaits(t), running...)
 	c, err := catalog.Load("")
 	require.NoError(t, err)
-	disabled := 0
+	var off int
 	for _, q := range c.Queues {
-		if q.Enabled {
+		message := contract.Message{Data: []byte(`{}`), Attributes: map[string]string{"event_id": "e1"}}
+		if slices.Contains(running, q.ID) {
+			_, err := s.publish(t.Context(), q.Topic(), message)
+			require.NoError(t, err, q.ID)
 			continue
 		}
-		disabled++
-		_, err := s.publish(t.Context(), q.Topic(), contract.Message{Data: []byte(`{}`), Attributes: map[string]string{"event_id": "e1"}})
+		off++
+		_, err := s.publish(t.Context(), q.Topic(), message)
 		require.ErrorIs(t, err, contract.ErrTopicMissing, q.ID)
+		for path, code := range map[string]string{"/queues/" + q.ID: "queue_unknown", "/topics/" + q.Topic(): "topic_unknown"} {
+			answer := s.signed(t, path+"/messages", `{"subscription_id":"off"}`)
+			require.Equal(t, http.StatusNotFound, answer.Status, path)
+			require.Equal(t, code, answer.Code, path)
+		}
 	}
-	if disabled == 0 {
-		_, err := s.publish(t.Context(), "a-queue-of-nobody", contract.Message{Data: []byte(`{}`), Attributes: map[string]string{"event_id": "e1"}})
-		require.ErrorIs(t, err, contract.ErrTopicMissing)
-	}
+	require.Equal(t, len(c.Queues)-len(running), off)
+
+	o := s.newOrder() // its points need no queue of orders
+	o.ShopOrder = "order-of-nobody"
+	s.accepted(t, o.JSON())
+	require.Empty(t, s.ends(t, e2e.Queue, o.EventID).Emitted)
+	s.until(t, o.EventID, "processed")
 }
 
 // unconfirmed shuts the broker: the sender is told to try again, and the log has the cause.

@@ -3,9 +3,11 @@
 
 locals {
   webhook_secrets = distinct([for name, source in module.catalog.sources : source.secret_variable])
+  # The worker that operators ask signs proofs.
+  signing_keys = { for pool in keys(local.pools) : pool => [for variable in ["LEDGER_SIGNING_KEY"] : variable if var.sign_proofs && pool == local.tasks_pool] }
   # A secret at version 0 is absent; what signs with it signs with its fallback.
   worker_secrets = {
-    for pool, p in local.pools : pool => concat(["OPS_TOKEN"], distinct([
+    for pool, p in local.pools : pool => concat(["OPS_TOKEN"], local.signing_keys[pool], distinct([
       for variable in p.secret_variables : lookup(var.secret_versions, variable, 1) == 0 ? p.secret_fallbacks[variable][0] : variable
     ]))
   }

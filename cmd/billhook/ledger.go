@@ -30,7 +30,7 @@ func (p *program) ledgerCommand() *cobra.Command {
 	} {
 		command.AddCommand(of(&books{program: p, ask: ask})) // each has flags of its own
 	}
-	command.AddCommand(p.checkProof(), p.ledgerAdopt(ask))
+	command.AddCommand(p.checkProof(), p.ledgerKeygen(), p.ledgerAdopt(ask))
 	return command
 }
 

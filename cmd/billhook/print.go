@@ -11,6 +11,7 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -45,13 +46,21 @@ func (p *program) table(columns []string, rows [][]string) {
 	out := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)
 	for _, row := range slices.Concat([][]string{columns}, rows) {
 		for i, cell := range row {
-			if cell == "" {
+			if row[i] = strings.Map(visible, cell); cell == "" {
 				row[i] = "-"
 			}
 		}
 		_, _ = io.WriteString(out, strings.Join(row, "\t")+"\n") // a closed terminal is no failure of the command
 	}
 	_ = out.Flush()
+}
+
+// visible is a character of a cell, or a mark in place of one that would move the cursor, or more.
+func visible(r rune) rune {
+	if unicode.IsControl(r) {
+		return unicode.ReplacementChar
+	}
+	return r
 }
 
 func row(cells ...any) []string {

@@ -77,7 +77,7 @@ func (p *program) stockSet(ask func() client) *cobra.Command {
 				return err
 			}
 			asks := !unknown && now.Available != available
-			if asks {
+			if asks || why.dryRun {
 				p.printf("Of %s %d pieces are available now, %d reserved and %d sold. From now on %d would be available.\n", now.ProductID, now.Available, now.Reserved, now.Sold, available)
 			}
 			if why.dryRun {

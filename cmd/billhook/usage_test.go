@@ -31,7 +31,9 @@ func TestUsageIsLookedAtAndExportedFromATerminal(t *testing.T) {
 	clock := func() time.Time { return time.Date(2026, 3, 2, 10, 15, 0, 0, time.UTC) }
 	limits := c.Usage
 	limits.Meters = map[string]catalog.Meter{"calls": {Quota: 1000}}
-	tracker := usage.Tracker{Store: db, Limits: limits, Now: clock}
+	warnings, ok := c.EmitsTo(usage.Handler)
+	require.True(t, ok)
+	tracker := usage.Tracker{Store: db, Limits: limits, Warnings: warnings, Now: clock}
 	count := func(id, subscription, meter string, quantity int64) {
 		body, _, err := c.Contracts.Compose(contract.Of(&contract.Event{Type: "usage_tracking", Version: 1, Data: map[string]any{
 			"subscription_id": subscription, "meter": meter, "quantity": quantity,

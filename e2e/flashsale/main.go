@@ -20,6 +20,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net/http"
 	"os"
 	"runtime"
 	"slices"
@@ -72,6 +73,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) (err error) {
 		return err
 	}
 	out.print(stdout)
+	s.why(stdout)
 	_, _ = fmt.Fprintf(stdout, "the door had taken all after %s, every order had ended after %s, every buyer was told after %s; %d refusals at the door, %d kills -9\n",
 		short(took.taken), short(took.ended), short(took.told), took.refused, s.kills)
 	return out.judge(asked)
@@ -104,6 +106,33 @@ func (o outcome) print(w io.Writer) {
 		o.confirmed, spelled(o.cancelled), o.available, o.reserved, o.sold)
 	_, _ = fmt.Fprintf(w, "lost %d, doubled %d, in another state %s, dead letters %d\n", o.lost, o.doubled, spelled(o.open), o.letters)
 	_, _ = fmt.Fprintf(w, "notifications: %s; told twice: %d\n", spelled(o.told), o.toldTwice)
+}
+
+// why says, from the workers' log, how deliveries were answered other than by success, by queue.
+// What a killed worker had in hand it has not logged.
+func (s *stack) why(w io.Writer) {
+	others := map[string]map[string]int{}
+	for _, d := range s.log.Deliveries("") {
+		if d.Outcome == "processed" {
+			continue
+		}
+		if others[d.Queue] == nil {
+			others[d.Queue] = map[string]int{}
+		}
+		name := d.Reason
+		switch {
+		case d.Message == "attempt again":
+			name += " (waited in its request)"
+		case d.Outcome == "retry" && d.Status < http.StatusMultipleChoices:
+			name += " (kept)"
+		case d.Outcome == "retry":
+			name += " (nacked)"
+		}
+		others[d.Queue][name]++
+	}
+	for _, queue := range slices.Sorted(maps.Keys(others)) {
+		_, _ = fmt.Fprintf(w, "%s, deliveries besides those that succeeded: %s\n", queue, spelled(others[queue]))
+	}
 }
 
 // spelled lists counts by name.

@@ -11,6 +11,7 @@ const (
 
 // faultsOfOrders are of orders, their stock, and emissions that are due later.
 var faultsOfOrders = []fault{
+	{"two steps of an order at once", "catalog/queues.yaml", `ordering_key: [order_id]`, `ordering_key: [user_id]`, "catalog", "TestTheShippedNumbersAreThoseOfTheRequirements"},
 	{"a piece is reserved that is not there", ordersGo, `s.Available < item.Quantity)`, `s.Available < 0)`, ordersDir, "TestAnOrderThatIsShortOfOnePieceReservesNone"},
 	{"two orders reserve the same piece", stockGo, `return store.Update(stockKey(s.ProductID), version, store.Encode(&s))`, `_ = version; return store.Set(stockKey(s.ProductID), store.Encode(&s))`, ordersDir, noPieceLost},
 	{"two ends of an order are both written", ordersGo, `write = store.Update(key(o.Tenant, o.ID), version, o.fields())`, `write = store.Set(key(o.Tenant, o.ID), o.fields())`, ordersDir, "TestOfTwoEndsAtOnceOneIsWritten"},

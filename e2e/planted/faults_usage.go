@@ -20,6 +20,7 @@ var faultsOfUsage = []fault{
 		if counted, err := t.counted(ctx, key, said); counted || err != nil {`, `		if counted, err := false, error(nil); counted || err != nil {`, usageDir, "TestAnEventWhoseRecordIsGoneIsCountedOnce"},
 	{"a threshold is told again after a correction", tracks, `percent > total.Warned &&`, ``, usageDir, thresholds},
 	{"a threshold is told once it is passed, and not when it is reached", tracks, `total.Used*100 >= total.Quota*percent`, `total.Used*100 > total.Quota*percent`, usageDir, thresholds},
+	{"usage warns a queue that does not run", tracks, `if t.Warnings.ID == "" {`, `if false {`, usageDir, "TestNobodyIsWarnedWhereTheQueueOfTheWarningsDoesNotRun"},
 	{"an event from the future is counted", tracks, `case said.occurred.After(now.Add(t.Limits.Ahead)):`, `case false:`, usageDir, usageBounds},
 	{"a late event is counted for ever", tracks, `case now.After(period.settles.Add(t.Limits.Grace)):`, `case false:`, usageDir, usageBounds},
 	{"a correction has no bound", tracks, ` || said.quantity < -t.Limits.MaxQuantity`, ``, usageDir, usageBounds},

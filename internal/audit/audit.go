@@ -13,6 +13,7 @@ import (
 	"net/url"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"billhook/internal/store"
@@ -68,6 +69,8 @@ func (e Entry) Write(id string) (store.Write, error) {
 		return store.Write{}, fmt.Errorf("%w: the reason or the operator's name is too long", ErrInvalid)
 	case !utf8.ValidString(e.Why), !utf8.ValidString(e.Who):
 		return store.Write{}, fmt.Errorf("%w: the reason or the operator's name is not UTF-8", ErrInvalid)
+	case strings.ContainsFunc(e.Why, unicode.IsControl), strings.ContainsFunc(e.Who, unicode.IsControl):
+		return store.Write{}, fmt.Errorf("%w: the reason or the operator's name has a line break or another control character", ErrInvalid)
 	}
 	// Ids ascend, and the newest shall come first.
 	key := store.Key{Collection: Collection, ID: fmt.Sprintf("%s%019d-%s", prefix(e.Kind, e.Subject), math.MaxInt64-e.At.UnixMicro(), id)}

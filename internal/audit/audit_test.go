@@ -52,6 +52,9 @@ func TestADocumentThatIsNoEntryIsRefused(t *testing.T) {
 		"a reason without end":    func(e *audit.Entry) { e.Why = strings.Repeat("w", audit.MaxWhy+1) },
 		"a name without end":      func(e *audit.Entry) { e.Who = strings.Repeat("w", audit.MaxWho+1) },
 		"a reason that no text":   func(e *audit.Entry) { e.Why = "\xff" },
+		"a reason of two lines":   func(e *audit.Entry) { e.Why = "lost\nand found" },
+		"a reason that clears":    func(e *audit.Entry) { e.Why = "lost\x1b[2J" },
+		"a name of two lines":     func(e *audit.Entry) { e.Who = "ada\r\nbob" },
 		"a subject without end":   func(e *audit.Entry) { e.Subject = strings.Repeat("s", 1500) },
 		"a name that is not text": func(e *audit.Entry) { e.Who = "\xff" },
 	} {

@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/go-json-experiment/json"
 
@@ -107,15 +106,6 @@ func (b Body) KnownAs(id string) Body {
 		at.SetString(id)
 	}
 	return b
-}
-
-// MadeAt is when the body was made, as it says itself. The error is ErrMalformed.
-func (b Body) MadeAt() (time.Time, error) {
-	at, err := time.Parse(time.RFC3339Nano, b.text(b.contract.format.Time))
-	if err != nil {
-		return time.Time{}, ErrMalformed
-	}
-	return at, nil
 }
 
 // Version is that of the declaration of the body's content.

@@ -153,6 +153,12 @@ func missing(ctx context.Context, from store.Getter, event handler.Event, revert
 // effectOf posts an entry, unless its period is closed, and tells of it. reverts is the event whose
 // entry a reversal undoes.
 func effectOf(ctx context.Context, deps Deps, entry ledger.Entry, reverts string, emits []string) (handler.Effect, error) {
+	switch now, rules := deps.Now(), deps.Catalog.Journal; {
+	case entry.OccurredAt.After(now.Add(rules.Ahead)):
+		return handler.Effect{}, retry.Permanent("occurred_in_the_future", nil)
+	case entry.OccurredAt.Before(now.Add(-rules.Behind)):
+		return handler.Effect{}, retry.Permanent("occurred_too_long_ago", nil)
+	}
 	closed, err := deps.Calendar.Closed(ctx, entry.Tenant, entry.Period)
 	switch {
 	case err != nil:
@@ -286,7 +292,7 @@ func occurredAt(rule catalog.Rule, event handler.Event) (time.Time, error) {
 		}
 		return at, nil
 	}
-	at, err := event.Body.MadeAt()
+	at, err := time.Parse(time.RFC3339Nano, event.Body.Time())
 	if err != nil {
 		return time.Time{}, retry.Permanent("time_invalid", nil)
 	}

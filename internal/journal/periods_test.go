@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -135,6 +136,30 @@ func TestThePeriodsOfATenantAreListedByMonth(t *testing.T) {
 		}
 	}
 	require.Equal(t, []string{"2026-08", "2026-09", "2026-10"}, months)
+}
+
+// TestAnEventThatHappenedAtNoLikelyTimeIsADeadLetter: each month that an entry names has its sums in every seal
+// from then on.
+func TestAnEventThatHappenedAtNoLikelyTimeIsADeadLetter(t *testing.T) {
+	t.Parallel()
+	d := open(t, more(t, "ignore"))
+	bounds := d.Catalog.Journal
+	for name, test := range map[string]struct {
+		happened time.Time
+		reason   string
+	}{
+		"a day ahead":                {noon.Add(bounds.Ahead), ""},
+		"further ahead":              {noon.Add(bounds.Ahead + time.Second), "occurred_in_the_future"},
+		"ten years ago":              {noon.Add(-bounds.Behind), ""},
+		"before that":                {noon.Add(-bounds.Behind - time.Second), "occurred_too_long_ago"},
+		"in the first of all years":  {time.Date(1, 1, 1, 0, 0, 0, 0, time.UTC), "occurred_too_long_ago"},
+		"in the last year that fits": {time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC), "occurred_in_the_future"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, reason := d.deliver(t, strings.ReplaceAll(name, " ", "-"), "card.fee.charged", fmt.Sprintf(`{"cents":30,"charged_at":%q}`, test.happened.Format(time.RFC3339)))
+			require.Equal(t, test.reason, reason)
+		})
+	}
 }
 
 func TestAClosedPeriodTakesNoEntry(t *testing.T) {

@@ -30,7 +30,9 @@ func count(t *testing.T, db store.Store, tenant, subscription, meter string, qua
 	require.NoError(t, err)
 	limits := c.Usage
 	limits.Meters = map[string]catalog.Meter{"calls": {Quota: 100}}
-	tracker := usage.Tracker{Store: db, Limits: limits, Now: func() time.Time { return at }}
+	warnings, ok := c.EmitsTo(usage.Handler)
+	require.True(t, ok)
+	tracker := usage.Tracker{Store: db, Limits: limits, Warnings: warnings, Now: func() time.Time { return at }}
 	effect, err := handler.Typed(tracker.Track)(context.Background(), handler.Event{Tenant: tenant, ID: id, Body: body})
 	require.NoError(t, err)
 	_, err = db.Commit(t.Context(), effect.Writes)

@@ -41,18 +41,15 @@ type Warning struct {
 type Tracker struct {
 	Store  store.Store
 	Limits catalog.Usage
-	// Warnings is the queue of the warnings.
+	// Warnings is the queue of the warnings; without one nobody is warned.
 	Warnings catalog.Queue
 	Now      func() time.Time
 }
 
-// Register adds the handler, which emits to the queue that the catalog lists for it.
+// Register adds the handler, which emits to the queue that the catalog lists for it, if that runs.
 func Register(r *handler.Registry, c *catalog.Catalog, db store.Store, now func() time.Time) {
-	warnings, ok := c.EmitsTo(Handler)
-	if !ok {
-		return
-	}
-	handler.RegisterTx(r, Handler, Tracker{Store: db, Limits: c.Usage, Warnings: warnings, Now: now}.Track, warnings.ID)
+	warnings, _ := c.EmitsTo(Handler)
+	handler.RegisterTx(r, Handler, Tracker{Store: db, Limits: c.Usage, Warnings: warnings, Now: now}.Track, c.EmitsOf(Handler)...)
 }
 
 // told is what an event says.
@@ -66,7 +63,8 @@ type told struct {
 
 // Track counts an event: its entry, and the total of its period, which is read and written at
 // its version. Each threshold that the total crosses for the first time in its period is emitted in
-// the same commit.
+// the same commit. Where the queue of the warnings does not run, none counts as told: once it runs,
+// the next event tells them.
 //
 // An event that was counted before is refused by the store; then Track is called again with a
 // higher Try, looks, and accepts the entry that is there if it says the same.
@@ -199,6 +197,9 @@ func (t Tracker) count(event handler.Event, said told, c counting) (handler.Effe
 	total.Quota = quota
 	made := EntryKey(total.Tenant, total.Subscription, event.ID)
 	effect := handler.Effect{Result: c.result, Ref: made.ID}
+	if t.Warnings.ID == "" {
+		thresholds = nil
+	}
 	for _, percent := range crossed(total, thresholds) {
 		total.Warned = percent
 		effect.Emit = append(effect.Emit, t.warn(event, total))

@@ -286,6 +286,21 @@ func TestEachThresholdIsToldOnceInAPeriod(t *testing.T) {
 	require.Equal(t, large, b.total(t, "20261202T120000Z", "calls").Plan)
 }
 
+// The queue of the warnings need not run where usage is counted.
+func TestNobodyIsWarnedWhereTheQueueOfTheWarningsDoesNotRun(t *testing.T) {
+	t.Parallel()
+	b := open(t)
+	warnings := b.tracker.Warnings
+	b.tracker.Warnings = catalog.Queue{}
+	require.Empty(t, b.counts(t, "u-1", "calls", 85, "").Emit)
+	require.EqualValues(t, 85, b.total(t, "2026-11", "calls").Used)
+	require.Zero(t, b.total(t, "2026-11", "calls").Warned, "nobody was told")
+
+	b.tracker.Warnings = warnings
+	require.Equal(t, []int64{80}, percents(t, b.counts(t, "u-2", "calls", 1, "")), "once the queue runs, the next event tells it")
+	require.Empty(t, b.counts(t, "u-3", "calls", 1, "").Emit)
+}
+
 func TestAWarningSaysWhatItIsOf(t *testing.T) {
 	t.Parallel()
 	b := open(t)

@@ -421,6 +421,37 @@ run "an_absent_secret_has_its_fallback" {
   }
 }
 
+run "one_worker_signs_proofs" {
+  command = plan
+
+  variables {
+    sign_proofs = true
+  }
+
+  assert {
+    condition     = contains(keys(output.secrets), "LEDGER_SIGNING_KEY")
+    error_message = "The secret is there to be filled."
+  }
+  assert {
+    condition     = [for pool, w in module.worker : pool if contains(w.secrets, "LEDGER_SIGNING_KEY")] == [output.tasks_pool]
+    error_message = "The worker that operators ask reads it, and no other does."
+  }
+  assert {
+    condition     = [for key in keys(google_secret_manager_secret_iam_member.worker_reads) : key if startswith(key, "LEDGER_SIGNING_KEY/")] == ["LEDGER_SIGNING_KEY/${output.tasks_pool}"]
+    error_message = "No other may."
+  }
+}
+
+run "nobody_reads_the_key_of_proofs_that_nobody_signs" {
+  command = plan
+
+  variables {
+    secret_versions = { LEDGER_SIGNING_KEY = 1 }
+  }
+
+  expect_failures = [google_secret_manager_secret.secret]
+}
+
 run "a_secret_without_a_fallback_is_never_absent" {
   command = plan
 

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"net/url"
 	"slices"
@@ -31,10 +32,34 @@ type Authority struct {
 	Signer       note.Signer
 }
 
-// NewAuthority reads a signing key as note.GenerateKey makes it; empty: nobody signs. The error
-// wraps ErrKey and holds nothing of the key.
+// Keys are a pair that is made for signing proofs, in the form of golang.org/x/mod/sumdb/note. The
+// private one signs, and is a secret. The verifier key is for everybody who checks proofs.
+type Keys struct {
+	Name     string `json:"name"`
+	Private  string `json:"private_key"`
+	Verifier string `json:"verifier_key"`
+}
+
+// NewKeys makes a pair of Ed25519 keys from 32 random bytes. The name stands at each signature:
+// who signs, such as shop.example.com/books, without spaces and plus signs. The error wraps ErrKey, or
+// is that of reading.
+func NewKeys(random io.Reader, name string) (Keys, error) {
+	private, verifier, err := note.GenerateKey(random, name)
+	if err != nil {
+		return Keys{}, fmt.Errorf("seal: make keys: %w", err)
+	}
+	// note makes keys of any name, and takes only some.
+	if _, err := note.NewVerifier(verifier); err != nil {
+		return Keys{}, fmt.Errorf("%w: a key's name is not empty, and has no spaces and no +", ErrKey)
+	}
+	return Keys{Name: name, Private: private, Verifier: verifier}, nil
+}
+
+// NewAuthority reads a signing key as NewKeys makes it, with white space around it as stored secrets
+// have it; empty: nobody signs. The error wraps ErrKey and holds nothing of the key.
 func NewAuthority(installation, key string) (Authority, error) {
 	authority := Authority{Installation: installation}
+	key = strings.TrimSpace(key)
 	if key == "" {
 		return authority, nil
 	}
@@ -151,7 +176,7 @@ func Prove(ctx context.Context, from Reader, entryID string, by Authority) ([]by
 	return made, nil
 }
 
-// CheckProof checks a proof by itself. With a verifier key, as note.GenerateKey makes it, the
+// CheckProof checks a proof by itself. With a verifier key, as NewKeys makes it, the
 // checkpoint must be signed by it; without one no signature is checked. The error wraps ErrProof or
 // ErrKey.
 func CheckProof(text []byte, verifierKey string) (Proven, error) {

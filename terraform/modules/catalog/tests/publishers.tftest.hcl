@@ -94,6 +94,27 @@ run "a_deployment_runs_the_queues_that_it_names" {
   }
 }
 
+# A queue whose handlers emit only to queues that need not run, such as that which counts usage.
+run "what_is_emitted_to_where_it_runs_need_not_run" {
+  command = plan
+  variables {
+    directory = "../../../catalog"
+    queues = [
+      for q in values(run.the_shipped_catalog.queues) : q.id
+      if q.enabled && anytrue([for h in values(q.handlers) : length(h.emits_if_run) > 0]) && alltrue([for h in values(q.handlers) : length(setsubtract(h.emits, h.emits_if_run)) == 0])
+    ]
+  }
+  expect_failures = [check.tasks_pool]
+  assert {
+    condition     = length([for q in values(output.queues) : q if q.enabled]) == 1
+    error_message = "There is such a queue, and it runs alone."
+  }
+  assert {
+    condition     = alltrue(flatten([for q in values(output.queues) : [for h in values(q.handlers) : length(h.emits) == 0] if q.enabled]))
+    error_message = "It emits to none that does not run."
+  }
+}
+
 run "a_source_that_routes_nowhere_is_left_out" {
   command = plan
   variables {

@@ -26,7 +26,7 @@ var program = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	binary := filepath.Join(programFolder, "billhook")
-	said, err := exec.Command("go", "build", "-ldflags=-s -w", "-o", binary, "billhook/cmd/billhook").CombinedOutput() //nolint:noctx // it is all cases'
+	said, err := exec.Command("go", "build", "-ldflags=-s -w", "-o", binary, "billhook/cmd/billhook").CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("build billhook: %w: %s", err, said)
 	}

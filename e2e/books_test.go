@@ -19,37 +19,35 @@ import (
 	"billhook/internal/store"
 )
 
-// program is the command line, which is built once.
-var program struct {
-	sync.Mutex
-	folder string
-}
+// program is where the command line is, which the first case that needs it builds.
+var program = sync.OnceValues(func() (string, error) {
+	var err error
+	if programFolder, err = os.MkdirTemp("", "billhook-terminal-"); err != nil {
+		return "", err
+	}
+	binary := filepath.Join(programFolder, "billhook")
+	said, err := exec.Command("go", "build", "-ldflags=-s -w", "-o", binary, "billhook/cmd/billhook").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("build billhook: %w: %s", err, said)
+	}
+	return binary, nil
+})
+
+var programFolder string
+
+// removeProgram removes what program has built.
+func removeProgram() error { return os.RemoveAll(programFolder) }
 
 // billhook runs a command and returns what it has said. It knows no other variable than who asks.
 func billhook(t *testing.T, arguments ...string) (string, error) {
 	t.Helper()
-	command := exec.CommandContext(t.Context(), builtProgram(t), arguments...)
+	binary, err := program()
+	require.NoError(t, err)
+	command := exec.CommandContext(t.Context(), binary, arguments...)
 	command.Env = []string{"OPS_OPERATOR=ada"}
 	said, err := command.CombinedOutput()
 	return string(said), err
 }
-
-func builtProgram(t *testing.T) string {
-	t.Helper()
-	program.Lock()
-	defer program.Unlock()
-	if program.folder == "" {
-		folder, err := os.MkdirTemp("", "billhook-terminal-")
-		require.NoError(t, err)
-		said, err := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s -w", "-o", filepath.Join(folder, "billhook"), "billhook/cmd/billhook").CombinedOutput()
-		require.NoError(t, err, string(said))
-		program.folder = folder
-	}
-	return filepath.Join(program.folder, "billhook")
-}
-
-// removeTerminal removes what billhook has built.
-func removeTerminal() error { return os.RemoveAll(program.folder) }
 
 // terminal runs a command that asks a worker, and returns what it has said.
 func terminal(t *testing.T, workerURL string, arguments ...string) string {

@@ -50,7 +50,7 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	code := emulatortest.Main(m)
-	_ = errors.Join(remove(), removeTerminal()) // the folders are temporary ones anyway
+	_ = errors.Join(remove(), removeProgram()) // the folders are temporary ones anyway
 	os.Exit(code)
 }
 

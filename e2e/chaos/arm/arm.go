@@ -124,7 +124,7 @@ func (a Arm) EventType() string {
 const Topic = "chaos-told"
 
 // DomainEvents gets those of the arm Journal.
-const DomainEvents = "fis-domain-events"
+const DomainEvents = "chaos-posted"
 
 // Attributes of a delivery that make its handler stall before or after the effect, in
 // milliseconds. They are not in the payload.

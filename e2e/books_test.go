@@ -22,7 +22,7 @@ import (
 // program is where the command line is, which the first case that needs it builds.
 var program = sync.OnceValues(func() (string, error) {
 	var err error
-	if programFolder, err = os.MkdirTemp("", "billhook-terminal-"); err != nil { //nolint:usetesting // all cases share it, and TestMain removes it
+	if programFolder, err = os.MkdirTemp("", "billhook-terminal-"); err != nil {
 		return "", err
 	}
 	binary := filepath.Join(programFolder, "billhook")

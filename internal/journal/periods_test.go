@@ -142,8 +142,8 @@ func TestThePeriodsOfATenantAreListedByMonth(t *testing.T) {
 // from then on.
 func TestAnEventThatHappenedAtNoLikelyTimeIsADeadLetter(t *testing.T) {
 	t.Parallel()
-	d := open(t, more(t, "ignore"))
-	bounds := d.Catalog.Journal
+	folder := more(t, "ignore")
+	bounds := open(t, folder).Catalog.Journal
 	for name, test := range map[string]struct {
 		happened time.Time
 		reason   string
@@ -156,6 +156,8 @@ func TestAnEventThatHappenedAtNoLikelyTimeIsADeadLetter(t *testing.T) {
 		"in the last year that fits": {time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC), "occurred_in_the_future"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := open(t, folder)
 			_, reason := d.deliver(t, strings.ReplaceAll(name, " ", "-"), "card.fee.charged", fmt.Sprintf(`{"cents":30,"charged_at":%q}`, test.happened.Format(time.RFC3339)))
 			require.Equal(t, test.reason, reason)
 		})

@@ -103,9 +103,10 @@ const (
 	// catalog.
 	InvoiceType    = "billing.invoice.paid"
 	InvoiceHandler = "journal.post"
-	// Amount and Currency are what each of its events says was paid, and Cents is the amount in minor units.
-	Amount, Currency = "12.50", "EUR"
-	Cents            = 1250
+	// Amount is what each of its events says was paid, in Currency. Cents is the same in minor units.
+	Amount   = "12.50"
+	Currency = "EUR"
+	Cents    = 1250
 )
 
 // EventType is the type of the arm's events.

@@ -19,6 +19,9 @@ variables {
     SUBSCRIPTION_SERVICE_URL = "https://subscriptions.example"
     PLATFORM_URL             = "https://platform.example"
     GATEWAY_URL              = "https://gateway.example"
+    NOTIFICATION_SERVICE_URL = "https://notifications.example"
+    SEARCH_URL               = "https://search.example"
+    ANALYTICS_URL            = "https://analytics.example"
   }
 }
 

@@ -206,15 +206,6 @@ locals {
         filter = "${local.logged["oldest-seconds"]} AND metric.labels.task = \"seal-journal\""
       }]
     }
-    "tasks-stopped" = {
-      runbook  = "tasks-stopped"
-      severity = "ERROR"
-      about    = "A task was not done for ${local.tasks_silent_for} s; the condition names it. Its measurements are missing, too: the alerts on dead letters and on the outbox are blind."
-      conditions = [for task in keys(local.tasks) : {
-        name   = "${task} was not done for ${local.tasks_silent_for} s", below = 1, for = "60s", period = "${local.tasks_silent_for}s", align = "ALIGN_DELTA", reduce = "REDUCE_SUM"
-        filter = "${local.logged["tasks-done"]} AND metric.labels.task = \"${task}\""
-      }]
-    }
     "orphans" = {
       runbook  = "orphans"
       severity = "ERROR"
@@ -241,6 +232,19 @@ locals {
     }
   }
 
+  # A policy for each task: one policy has six conditions at most.
+  tasks_stopped = {
+    for task in keys(local.tasks) : "tasks-stopped/${task}" => {
+      runbook  = "tasks-stopped"
+      severity = "ERROR"
+      about    = "The task ${task} was not done for ${local.tasks_silent_for} s. Its measurements are missing, too: alerts on what it counts are blind."
+      conditions = [{
+        name   = "${task} was not done for ${local.tasks_silent_for} s", below = 1, for = "60s", period = "${local.tasks_silent_for}s", align = "ALIGN_DELTA", reduce = "REDUCE_SUM"
+        filter = "${local.logged["tasks-done"]} AND metric.labels.task = \"${task}\""
+      }]
+    }
+  }
+
   # The usual two: a fiftieth of the month's budget in an hour, a twentieth in six. The
   # short window lets the alert end soon after its cause.
   burn = {
@@ -261,7 +265,7 @@ locals {
 
   alerts = merge(
     local.dead_letters, local.dead_letters_warning, local.oldest_dead_letter, local.oldest_dead_letter_warning, local.backlog, local.oldest_unacked, local.push_failure, local.ack_deadline, local.max_instances,
-    local.of_the_system, local.burn,
+    local.of_the_system, local.tasks_stopped, local.burn,
   )
 }
 

@@ -99,7 +99,7 @@ run "a_task_that_is_no_longer_done" {
 
   assert {
     condition = alltrue([
-      for c in google_monitoring_alert_policy.alert["tasks-stopped"].conditions :
+      for c in flatten([for name, policy in google_monitoring_alert_policy.alert : policy.conditions if startswith(name, "tasks-stopped/")]) :
       c.condition_threshold[0].comparison == "COMPARISON_LT" && c.condition_threshold[0].threshold_value == 1 &&
       c.condition_threshold[0].evaluation_missing_data == "EVALUATION_MISSING_DATA_ACTIVE"
     ])
@@ -108,7 +108,7 @@ run "a_task_that_is_no_longer_done" {
   assert {
     condition = alltrue([
       for task in keys(google_cloud_scheduler_job.task) :
-      anytrue([for c in google_monitoring_alert_policy.alert["tasks-stopped"].conditions : endswith(c.condition_threshold[0].filter, " metric.labels.task = \"${task}\"")])
+      anytrue([for c in google_monitoring_alert_policy.alert["tasks-stopped/${task}"].conditions : endswith(c.condition_threshold[0].filter, " metric.labels.task = \"${task}\"")])
     ])
     error_message = "Each task that is called is missed."
   }

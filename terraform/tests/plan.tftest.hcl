@@ -395,7 +395,8 @@ run "paynow_alone" {
   variables {
     queues = concat(
       distinct(values(run.the_catalog.sources["paynow"].events)),
-      distinct(flatten([for h in values(run.the_catalog.queues[values(run.the_catalog.sources["paynow"].events)[0]].handlers) : h.emits])),
+      # What subscriptions are told to. Orders are told of where their queue runs.
+      distinct(flatten([for type, h in run.the_catalog.queues[values(run.the_catalog.sources["paynow"].events)[0]].handlers : h.emits if startswith(type, "subscription.")])),
     )
     target_urls = { SUBSCRIPTION_SERVICE_URL = "https://subscriptions.example" }
   }

@@ -20,7 +20,7 @@ import (
 	"billhook/internal/ops"
 )
 
-// each hands over a list page after page.
+// each hands over a list page after page, before it asks for the next.
 func each[Item any](ctx context.Context, ask client, path string, values url.Values, take func([]Item) error) error {
 	values.Set("limit", fmt.Sprint(perPage))
 	for {

@@ -150,7 +150,7 @@ The lines go to the standard output, page by page: what was written before an er
 			values := of()
 			if month != "" {
 				values.Set("month", month)
-				return exported(command.Context(), ask(), "/v1/ops/usage", values, linesTo(p.stdout, format, totalColumns, totalRow))
+				return each(command.Context(), ask(), "/v1/ops/usage", values, linesTo(p.stdout, format, totalColumns, totalRow))
 			}
 			meters := []string{meter}
 			set(values, "period", period)
@@ -168,7 +168,7 @@ The lines go to the standard output, page by page: what was written before an er
 			for _, meter := range meters {
 				values.Del("page")
 				values.Set("meter", meter)
-				if err := exported(command.Context(), ask(), usagePath(args[0])+"/entries", values, write); err != nil {
+				if err := each(command.Context(), ask(), usagePath(args[0])+"/entries", values, write); err != nil {
 					return err
 				}
 			}
@@ -181,24 +181,6 @@ The lines go to the standard output, page by page: what was written before an er
 	flags.StringVar(&month, "month", "", "the totals of the periods that begin in this month, of all subscriptions")
 	flags.StringVar(&format, "format", "csv", "csv or jsonl")
 	return command
-}
-
-// exported asks for a list page after page, and writes each before it asks for the next.
-func exported[Item any](ctx context.Context, ask client, path string, values url.Values, write func([]Item) error) error {
-	values.Set("limit", strconv.Itoa(perPage))
-	for {
-		var page ops.List[Item]
-		if err := ask.get(ctx, path+"?"+values.Encode(), &page); err != nil {
-			return err
-		}
-		if err := write(page.Items); err != nil {
-			return err
-		}
-		if page.Next == "" {
-			return nil
-		}
-		values.Set("page", page.Next)
-	}
 }
 
 // linesTo returns a function that writes items as lines of CSV, the first of which names the columns, or

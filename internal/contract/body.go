@@ -1,3 +1,5 @@
+// This file is over 400 lines: what all formats read of a body, and how.
+
 package contract
 
 import (

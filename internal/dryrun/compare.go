@@ -139,13 +139,14 @@ func (d *Desk) Compare(ctx context.Context, asked Question) (Compared, error) {
 	if err != nil {
 		return all, err
 	}
+	comparing := comparison{desk: d, worker: worker, queue: q, since: asked.Since, all: &all}
 	for range buckets {
 		page, err := d.Store.Query(ctx, at.query(q, asked.Limit-all.Tried-all.Unkept))
 		if err != nil {
 			return all, fmt.Errorf("dryrun: read what is kept: %w", err)
 		}
 		for i, doc := range page.Documents {
-			if err := d.compare(ctx, worker, q, at.stage, doc, asked.Since, &all); err != nil {
+			if err := comparing.add(ctx, at.stage, doc); err != nil {
 				return all, err
 			}
 			more := i < len(page.Documents)-1 || page.Next != ""
@@ -182,33 +183,42 @@ func (p place) query(q catalog.Queue, limit int) store.Query {
 	return query
 }
 
-// compare tries one kept message, and adds what becomes of it.
-func (d *Desk) compare(ctx context.Context, worker Worker, q catalog.Queue, stage Kind, doc store.Document, since time.Time, all *Compared) error {
-	m, was, err := read(q, stage, doc)
+// comparison is a page of a queue's kept messages under way.
+type comparison struct {
+	desk   *Desk
+	worker Worker
+	queue  catalog.Queue
+	since  time.Time
+	all    *Compared
+}
+
+// add tries one kept message, and adds what becomes of it.
+func (c comparison) add(ctx context.Context, stage Kind, doc store.Document) error {
+	m, was, err := read(c.queue, stage, doc)
 	switch {
 	case err != nil:
 		return err
-	case stage == DeadLetter && was.At.Before(since), !q.Takes(m.Attributes):
+	case stage == DeadLetter && was.At.Before(c.since), !c.queue.Takes(m.Attributes):
 		return nil
 	case len(m.Data) == 0:
-		all.Unkept++
+		c.all.Unkept++
 		return nil
 	}
-	t, err := d.try(ctx, worker, m)
+	t, err := c.desk.try(ctx, c.worker, m)
 	if err != nil {
 		return err
 	}
 	if stage == Delayed && t.Recorded != nil && t.Recorded.Status == dedupe.Failed {
 		was.Outcome, was.Reason = retry.Retry, t.Recorded.Reason
 	}
-	all.Tried++
+	c.all.Tried++
 	switch same, known := was.same(t); {
 	case !known:
-		all.Undecided++
+		c.all.Undecided++
 	case same:
-		all.Same++
+		c.all.Same++
 	default:
-		all.Items = append(all.Items, Difference{Was: was, Would: t})
+		c.all.Items = append(c.all.Items, Difference{Was: was, Would: t})
 	}
 	return nil
 }

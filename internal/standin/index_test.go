@@ -88,7 +88,7 @@ func TestWhatAReleaseWithoutIndexesHasWrittenIsFound(t *testing.T) {
 	for name, change := range map[string]func(*bbolt.Tx) error{
 		"a document more": func(tx *bbolt.Tx) error {
 			c := tx.Bucket([]byte("c"))
-			return c.Put([]byte("d"), append(binary.BigEndian.AppendUint64(nil, 99), c.Get([]byte("a"))[8:]...))
+			return c.Put([]byte("d"), append(binary.BigEndian.AppendUint64(nil, 99), c.Get([]byte("b"))[8:]...))
 		},
 		"a document less": func(tx *bbolt.Tx) error { return tx.Bucket([]byte("c")).Delete([]byte("a")) },
 	} {

@@ -37,6 +37,7 @@ type environment struct {
 	PushBaseURL        string     `env:"PUSH_BASE_URL"`
 	PushAudience       string     `env:"PUSH_AUDIENCE"`
 	PushServiceAccount string     `env:"PUSH_SERVICE_ACCOUNT"`
+	Server             string     `env:"BILLHOOK_SERVER" envDefault:"http://127.0.0.1:8081"`
 	OpsToken           env.Secret `env:"OPS_TOKEN"`
 	OpsOperator        string     `env:"OPS_OPERATOR"`
 }
@@ -68,7 +69,7 @@ func commands(getenv func(string) string, stdout io.Writer) (*cobra.Command, err
 	root.PersistentFlags().BoolVar(&p.wide, "wide", false, "wrap nothing in tables and leave no column out")
 	root.AddCommand(p.devCommand(), p.sendCommand(), p.provisionCommand(), p.eventsCommand(), p.dlqCommand(), p.catalogCommand())
 	root.AddCommand(p.queuesCommand(), p.outboxCommand(), p.doctorCommand(), p.customersCommand(), p.productsCommand(), p.endpointsCommand(), p.refundsCommand(), p.ledgerCommand(), p.ordersCommand(), p.stockCommand(), p.importCommand())
-	root.AddCommand(p.usageCommand())
+	root.AddCommand(p.usageCommand(), p.versionCommand())
 	root.SetOut(stdout)
 	root.SetErr(stdout)
 	root.InitDefaultHelpCmd()

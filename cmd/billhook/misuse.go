@@ -110,8 +110,13 @@ func wrongValues(command *cobra.Command) (err error) {
 	}
 	command.Flags().Visit(func(f *pflag.Flag) {
 		known := f.Annotations[fixedValues]
-		if err == nil && known != nil && !slices.ContainsFunc(known, func(v string) bool { return strings.EqualFold(v, f.Value.String()) }) {
+		i := slices.IndexFunc(known, func(v string) bool { return strings.EqualFold(v, f.Value.String()) })
+		switch {
+		case known == nil || err != nil:
+		case i < 0:
 			err = usageError(fmt.Sprintf("--%s: %q is none of %s%s", f.Name, f.Value, strings.Join(known, ", "), meant(f.Value.String(), known)))
+		default:
+			err = f.Value.Set(known[i])
 		}
 	})
 	return err

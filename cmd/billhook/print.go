@@ -67,6 +67,21 @@ func when(t time.Time) string {
 	return t.UTC().Format(time.RFC3339)
 }
 
+// moments is what parseMoment reads, for the help of flags.
+const moments = "a time (2026-11-21T09:00:00Z) or an age (90m, 36h, 7d)"
+
+// parseMoment reads a time, or an age that counts back from now. It is whole seconds, as the API's are.
+func parseMoment(text string, now time.Time) (time.Time, error) {
+	if back, err := ops.ParseAge(text); err == nil {
+		return now.Add(-back).UTC().Truncate(time.Second), nil
+	}
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return at, usageError(fmt.Sprintf("%q is not %s", text, moments))
+	}
+	return at, nil
+}
+
 func age(seconds int64) string { return (time.Duration(seconds) * time.Second).String() }
 
 type reason struct {

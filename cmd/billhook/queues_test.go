@@ -62,7 +62,7 @@ func serveEvents(t *testing.T) (address string, operators func() []string) {
 			next.ServeHTTP(w, r)
 		})
 	})
-	require.NoError(t, backlog.Write(t.Context(), db, at, map[string]int64{"orders": 12, "clicks": 3}))
+	require.NoError(t, backlog.Write(t.Context(), db, at, map[string]backlog.Held{"orders": {Messages: 12, Oldest: at.Add(-90 * time.Second)}, "clicks": {Messages: 3}}))
 	(&ops.API{
 		Log: slog.New(slog.DiscardHandler), Access: ops.Access{Tokens: []string{opsToken}},
 		Reads: ops.Reads{Store: db, Now: func() time.Time { return at }, Catalog: &catalog.Catalog{Queues: []catalog.Queue{

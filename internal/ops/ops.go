@@ -23,6 +23,8 @@ type Reads struct {
 	Store   store.Store
 	Catalog *catalog.Catalog
 	Now     func() time.Time
+	// Broker is asked what it holds; nil: what a task has counted is shown.
+	Broker Broker
 }
 
 var (

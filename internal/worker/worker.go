@@ -56,9 +56,11 @@ type Config struct {
 	Authority seal.Authority
 	// Backlogs counts what waits in the broker; nil: it cannot be counted.
 	Backlogs tasks.Backlogs
-	Log      *slog.Logger
-	Metrics  *telemetry.Metrics
-	Now      func() time.Time
+	// Broker can be asked at any time what it holds; nil: people see what was counted last.
+	Broker  ops.Broker
+	Log     *slog.Logger
+	Metrics *telemetry.Metrics
+	Now     func() time.Time
 	// Alarm has kept messages released on time. If it is nil, the worker releases them itself by
 	// AfterFunc, until it drains; if that is nil too, the scheduler's minute releases them.
 	Alarm push.Alarm
@@ -197,7 +199,7 @@ func New(config Config) (*Worker, error) {
 	}
 	upkeep.Operator = operator
 	api := &ops.API{
-		Reads: ops.Reads{Store: config.Store, Catalog: config.Catalog, Now: config.Now}, Access: config.Access, Log: config.Log, Operator: operator,
+		Reads: ops.Reads{Store: config.Store, Catalog: config.Catalog, Now: config.Now, Broker: config.Broker}, Access: config.Access, Log: config.Log, Operator: operator,
 		Customers: &customers.Operator{Store: watched, Now: config.Now, NewID: uuid.NewString},
 		Products:  &products.Keeper{Store: config.Store, Start: config.Catalog.Products, Now: config.Now, NewID: uuid.NewString, Changed: worth.Forget},
 		Endpoints: keeper,

@@ -2,6 +2,7 @@ package ops
 
 import (
 	"context"
+	"net/http"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -207,4 +208,14 @@ func (a Reads) Waits(ctx context.Context, queue string) (Elsewhere, error) {
 		}
 	}
 	return e, nil
+}
+
+// waitsOf answers what waits: of one queue, or of all.
+func (a *API) waitsOf(r *http.Request) (Elsewhere, error) {
+	params := read(r, "queue")
+	queue := params.queue(a.Catalog)
+	if err := params.err(); err != nil {
+		return Elsewhere{}, err
+	}
+	return a.Waits(r.Context(), queue)
 }

@@ -166,3 +166,32 @@ func (r *rig) reads(reads ops.Reads) {
 	r.router = chi.NewRouter()
 	(&ops.API{Reads: reads, Access: r.access, Log: slog.New(slog.DiscardHandler)}).Routes(r.router)
 }
+
+func TestWhatWaitsIsAskedOfOneQueueOrOfAll(t *testing.T) {
+	t.Parallel()
+	r := open(t)
+	r.fill(t)
+	r.emitted(t, "refunds", "e9")
+	for query, want := range map[string]ops.Elsewhere{
+		"?queue=q:orders": {Waiting: filled, InBroker: []ops.InBroker{{Queue: "orders", Messages: 12, OldestSeconds: 90}}, Unknown: []string{}},
+		"?queue=refunds":  {Waiting: ops.Waiting{Unacknowledged: number(0), Outbox: of(1)}, InBroker: []ops.InBroker{}, Unknown: []string{}},
+		"": {Waiting: func() ops.Waiting {
+			all := filled
+			all.Outbox = of(4)
+			return all
+		}(), InBroker: []ops.InBroker{{Queue: "orders", Messages: 12, OldestSeconds: 90}}, Unknown: []string{}},
+	} {
+		var got ops.Elsewhere
+		require.Equal(t, http.StatusOK, r.ask(t, "/v1/ops/waiting"+query, nil, &got).Code)
+		require.Equal(t, want, got, query)
+	}
+	require.Equal(t, http.StatusBadRequest, r.ask(t, "/v1/ops/waiting?queue=nobody", nil, nil).Code)
+
+	running := &catalog.Catalog{Queues: []catalog.Queue{{ID: "orders", Enabled: true}, {ID: "asleep"}}}
+	fresh := open(t)
+	counter := &storetest.Counter{Store: fresh.store}
+	got, err := ops.Reads{Store: counter, Catalog: running, Now: func() time.Time { return at }}.Waits(t.Context(), "")
+	require.NoError(t, err)
+	require.Equal(t, ops.Elsewhere{InBroker: []ops.InBroker{}, Unknown: []string{"orders"}}, got, "what nobody has counted is not 0")
+	require.EqualValues(t, 6, counter.Queries.Load()+counter.Gets.Load())
+}

@@ -14,6 +14,7 @@ import (
 	"billhook/internal/dedupe"
 	"billhook/internal/lane"
 	"billhook/internal/ledger"
+	"billhook/internal/pause"
 	"billhook/internal/store"
 )
 
@@ -25,6 +26,8 @@ type Reads struct {
 	Now     func() time.Time
 	// Broker is asked what it holds; nil: what a task has counted is shown.
 	Broker Broker
+	// Viewer shows the subscriptions of paused queues; nil: they cannot be seen from here.
+	Viewer pause.Viewer
 }
 
 var (

@@ -83,7 +83,7 @@ func (s *Server) run(ctx context.Context, listener net.Listener, listening func(
 	server.RegisterOnShutdown(unused.close)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
-	s.Log.Info("listening", "address", listener.Addr().String(), "service", s.Name)
+	s.Log.Info("listening", "address", listener.Addr().String(), "service", s.Name, "commit", BuildOf().Commit)
 	listening()
 
 	select {

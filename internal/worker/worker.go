@@ -58,6 +58,8 @@ type Config struct {
 	Authority seal.Authority
 	// Backlogs counts what waits in the broker; nil: it cannot be counted.
 	Backlogs tasks.Backlogs
+	// Broker can be asked at any time what it holds; nil: people see what was counted last.
+	Broker ops.Broker
 	// Subscriptions shows whether paused queues are; nil: it cannot be seen. Switch pauses and resumes
 	// them; nil: this worker may not.
 	Subscriptions pause.Viewer
@@ -216,7 +218,7 @@ func New(config Config) (*Worker, error) {
 	}
 	upkeep.Operator = operator
 	api := &ops.API{
-		Reads: ops.Reads{Store: config.Store, Catalog: config.Catalog, Now: config.Now, Viewer: config.Subscriptions}, Access: config.Access, Log: config.Log, Operator: operator,
+		Reads: ops.Reads{Store: config.Store, Catalog: config.Catalog, Now: config.Now, Viewer: config.Subscriptions, Broker: config.Broker}, Access: config.Access, Log: config.Log, Operator: operator,
 		Customers: &customers.Operator{Store: watched, Now: config.Now, NewID: uuid.NewString},
 		Products:  &products.Keeper{Store: config.Store, Start: config.Catalog.Products, Now: config.Now, NewID: uuid.NewString, Changed: worth.Forget},
 		Endpoints: keeper,

@@ -4,6 +4,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -56,6 +57,8 @@ type Config struct {
 	Authority seal.Authority
 	// Backlogs counts what waits in the broker; nil: it cannot be counted.
 	Backlogs tasks.Backlogs
+	// Instance names this process in logs and in the log of each event's attempts; empty: by chance.
+	Instance string
 	Log      *slog.Logger
 	Metrics  *telemetry.Metrics
 	Now      func() time.Time
@@ -184,7 +187,7 @@ func New(config Config) (*Worker, error) {
 	service := push.New(push.Config{
 		Queues: queues, Catalog: config.Catalog, Handlers: registry, Store: watched, DeadLetters: config.Publisher, Outbox: relay,
 		Alarm: alarms, Timer: after, Authenticator: config.Authenticator, Log: config.Log, Metrics: config.Metrics, Now: config.Now,
-		NewToken: uuid.NewString, Dice: rand.Float64,
+		Instance: cmp.Or(config.Instance, uuid.NewString()[:8]), NewToken: uuid.NewString, Dice: rand.Float64,
 	})
 	operator := &deadletter.Operator{
 		Store: config.Store, Queue: config.Catalog.Queue, Now: config.Now, NewID: uuid.NewString, Wait: wait,

@@ -44,10 +44,10 @@ func (p *program) devCommand() *cobra.Command {
 		RunE: func(command *cobra.Command, _ []string) (err error) {
 			ctx := command.Context()
 			if madeBy != "" && (madeBy != "terraform" || !onEmulators) {
-				return errors.New("--topology: can only be terraform, and with --emulators")
+				return usageError("--topology: can only be terraform, and with --emulators")
 			}
 			if folder != "" && onEmulators {
-				return errors.New("--data: Google's emulators keep nothing; it goes without --emulators")
+				return usageError("--data: Google's emulators keep nothing; it goes without --emulators")
 			}
 			c, err := p.catalog()
 			if err != nil {

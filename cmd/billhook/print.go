@@ -6,12 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
-	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -38,31 +35,6 @@ func (p *program) printJSON(v any) error {
 	return nil
 }
 
-// table prints rows in columns below their names. It prints nothing with --json.
-func (p *program) table(columns []string, rows [][]string) {
-	if p.asJSON {
-		return
-	}
-	out := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)
-	for _, row := range slices.Concat([][]string{columns}, rows) {
-		for i, cell := range row {
-			if row[i] = strings.Map(visible, cell); cell == "" {
-				row[i] = "-"
-			}
-		}
-		_, _ = io.WriteString(out, strings.Join(row, "\t")+"\n") // a closed terminal is no failure of the command
-	}
-	_ = out.Flush()
-}
-
-// visible is a character of a cell, or a mark in place of one that would move the cursor, or more.
-func visible(r rune) rune {
-	if unicode.IsControl(r) {
-		return unicode.ReplacementChar
-	}
-	return r
-}
-
 func row(cells ...any) []string {
 	texts := make([]string, len(cells))
 	for i, cell := range cells {
@@ -86,11 +58,28 @@ func orDash(v any) string {
 	return "-"
 }
 
+// when formats a moment for people, in UTC and to the second: as --since and --until take it, and as
+// gcloud does. It is the only format of a time in text.
 func when(t time.Time) string {
 	if t.IsZero() {
 		return ""
 	}
-	return t.UTC().Format("2006-01-02 15:04:05")
+	return t.UTC().Format(time.RFC3339)
+}
+
+// moments is what parseMoment reads, for the help of flags.
+const moments = "a time (2026-11-21T09:00:00Z) or an age (90m, 36h, 7d)"
+
+// parseMoment reads a time, or an age that counts back from now. It is whole seconds, as the API's are.
+func parseMoment(text string, now time.Time) (time.Time, error) {
+	if back, err := ops.ParseAge(text); err == nil {
+		return now.Add(-back).UTC().Truncate(time.Second), nil
+	}
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return at, usageError(fmt.Sprintf("%q is not %s", text, moments))
+	}
+	return at, nil
 }
 
 func age(seconds int64) string { return (time.Duration(seconds) * time.Second).String() }
@@ -105,7 +94,7 @@ func (r *reason) required(command *cobra.Command) *cobra.Command {
 	r.flags(command)
 	command.PreRunE = func(*cobra.Command, []string) error {
 		if strings.TrimSpace(r.why) == "" && !r.dryRun {
-			return errors.New("--why: say why, for the audit")
+			return usageError("--why: say why, for the audit")
 		}
 		return nil
 	}
@@ -124,7 +113,7 @@ func (p *program) confirm(from io.Reader, yes bool, word, do string) error {
 		return nil
 	}
 	if p.asJSON {
-		return errors.New("with --json, give --yes too")
+		return usageError("--yes: with --json nobody can be asked, so give it too")
 	}
 	p.printf("Type %s to %s: ", word, do)
 	line, _ := bufio.NewReader(from).ReadString('\n') // end of input is a no

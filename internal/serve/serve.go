@@ -83,7 +83,7 @@ func (s *Server) run(ctx context.Context, listener net.Listener, listening func(
 	server.RegisterOnShutdown(unused.close)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
-	s.Log.Info("listening", "address", listener.Addr().String(), "service", s.Name)
+	s.Log.Info("listening", "address", listener.Addr().String(), "service", s.Name, "commit", BuildOf().Commit)
 	listening()
 
 	select {
@@ -225,13 +225,24 @@ func problemsOfRouting(r chi.Router) {
 }
 
 // Main is the main function of a program. It calls run with a context that ends on SIGINT or
-// SIGTERM. It prints an error behind the name and exits with code 1.
+// SIGTERM. It prints an error behind the name and exits with code 1, or with that of the error's method
+// ExitCode() int.
 func Main(name string, run func(ctx context.Context) error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, name+":", err)
-		os.Exit(1)
+		os.Exit(exitCode(err))
 	}
+}
+
+func exitCode(err error) int {
+	if coded, ok := errors.AsType[interface {
+		error
+		ExitCode() int
+	}](err); ok {
+		return coded.ExitCode()
+	}
+	return 1
 }

@@ -2,6 +2,7 @@ package push_test
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"testing"
 	"time"

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
+	"unicode/utf16"
 	"unicode/utf8"
 
 	"billhook/internal/pii"
@@ -57,17 +58,34 @@ func unseen(r rune) bool {
 // Escape returns a text with each character that is not seen as its number, such as \u202e: what
 // was kept before it was refused must not reach a terminal.
 func Escape(text string) string {
+	return escapeBy(text, func(r rune) string {
+		quoted := strconv.QuoteRuneToASCII(r)
+		return quoted[1 : len(quoted)-1]
+	})
+}
+
+// EscapeJSON does the same in the texts of a JSON document of one line, as JSON writes numbers.
+func EscapeJSON(line string) string {
+	return escapeBy(line, func(r rune) string {
+		if r > 0xffff {
+			high, low := utf16.EncodeRune(r)
+			return fmt.Sprintf(`\u%04x\u%04x`, high, low)
+		}
+		return fmt.Sprintf(`\u%04x`, r)
+	})
+}
+
+func escapeBy(text string, number func(rune) string) string {
 	if !strings.ContainsFunc(text, unseen) && utf8.ValidString(text) {
 		return text
 	}
 	var out strings.Builder
 	for _, r := range text {
 		if unseen(r) {
-			quoted := strconv.QuoteRuneToASCII(r)
-			out.WriteString(quoted[1 : len(quoted)-1])
-			continue
+			_, _ = out.WriteString(number(r))
+		} else {
+			_, _ = out.WriteRune(r)
 		}
-		out.WriteRune(r)
 	}
 	return out.String()
 }

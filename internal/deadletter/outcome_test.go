@@ -180,3 +180,43 @@ func TestTheSecondPersonMayReject(t *testing.T) {
 	require.Equal(t, deadletter.Rejected, op.Progress)
 	require.Empty(t, d.broker.messages)
 }
+
+func TestACancelDoesNotUndoWhatTheRunnerHasWritten(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	for n := range 60 {
+		d.bury(t, n, "u1", "unknown_product", nil)
+	}
+	id, ran := d.begin(t, deadletter.Replay, orders, nil).ID, false
+	canceller := d.operator()
+	canceller.NewID = func() string { // between its read and its commit
+		if !ran {
+			ran = true
+			runner := d.operator()
+			runner.Wait = func(context.Context, time.Duration) error { return context.Canceled }
+			_, err := runner.Run(t.Context(), id)
+			require.NoError(t, err)
+		}
+		return fmt.Sprint("entry-", d.ids.Add(1))
+	}
+	op, err := canceller.Cancel(t.Context(), id, "marta", "the wrong product")
+	require.NoError(t, err)
+	require.Equal(t, []any{deadletter.Cancelled, int64(25)}, []any{op.Progress, op.Done})
+	require.EqualValues(t, 25, d.outcomes(t, id).Waiting)
+}
+
+func TestACancelWhoseAnswerWasLostIsFoundDone(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	d.bury(t, 1, "u1", "unknown_product", nil)
+	id := d.begin(t, deadletter.Replay, orders, nil).ID
+	d.store.FailAfter(1)
+	_, err := d.Cancel(t.Context(), id, "marta", "the wrong product")
+	require.Error(t, err)
+	op, err := d.Cancel(t.Context(), id, "marta", "the wrong product")
+	require.NoError(t, err)
+	require.Equal(t, deadletter.Cancelled, op.Progress)
+	entries, _, err := audit.List(t.Context(), d.store, deadletter.AuditKind, id, "", 10)
+	require.NoError(t, err)
+	require.Len(t, entries, 1)
+}

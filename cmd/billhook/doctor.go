@@ -81,7 +81,7 @@ func (p *program) doctorCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if found.Findings, err = pubsub.Examine(command.Context(), c, target, p.broker()...); err != nil {
+			if found.Findings, err = pubsub.Examine(command.Context(), c, target, nil, p.broker()...); err != nil {
 				return err
 			}
 			p.printFindings(c, found)

@@ -6,12 +6,14 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"billhook/internal/dedupe"
 	"billhook/internal/ops"
+	"billhook/internal/pause"
 )
 
 func (p *program) queuesCommand() *cobra.Command {
@@ -21,6 +23,7 @@ func (p *program) queuesCommand() *cobra.Command {
 		Args:  cobra.NoArgs,
 	}
 	ask := p.worker(command)
+	p.toPauseAndResume(command, ask)
 	command.RunE = show(p, ask, func([]string) string { return "/v1/ops/queues" }, func(queues ops.Queues) {
 		var rows [][]string
 		for _, q := range queues.Items {
@@ -30,6 +33,11 @@ func (p *program) queuesCommand() *cobra.Command {
 			})
 		}
 		p.table([]string{"QUEUE", "WAITING", "PROCESSING", "COMPLETED", "FAILED", "DEAD-LETTERED", "OPEN", "OLDEST", "STATE", "ALIAS"}, rows)
+		for _, q := range queues.Items {
+			if q.Paused != nil {
+				p.printf("\n%s is paused since %s by %s: %s\n", q.ID, when(q.Paused.At), strings.Map(visible, q.Paused.Who), strings.Map(visible, q.Paused.Why))
+			}
+		}
 		if queues.Outbox.Lanes.Count == 0 {
 			p.printf("\nThe outbox is empty.\n")
 		} else {
@@ -73,8 +81,12 @@ func oldestLetter(d ops.Depth) string {
 
 func stateOf(q ops.Queue) string {
 	switch {
+	case q.Paused != nil && q.Paused.Subscription != pause.Paused && q.Paused.Subscription != pause.Unknown:
+		return "PAUSED ON PAPER" // its messages are pushed all the same
 	case q.DeadLetters.Alert:
 		return "ALERT"
+	case q.Paused != nil:
+		return "paused"
 	case !q.Enabled:
 		return "off"
 	default:

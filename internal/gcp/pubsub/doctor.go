@@ -60,6 +60,7 @@ var (
 	NoSubscriberGrant    = Code{"subscriber_grant_missing", "Pub/Sub cannot take the message off its subscription, so a message that no worker can answer is delivered for ever."}
 	PauseUndone          = Code{"pause_undone", "The queue is paused, and its messages are pushed all the same: what it was paused for goes on. Somebody has given the subscription its endpoint past Billhook."}
 	PauseUnrecorded      = Code{"pause_unrecorded", "Its messages wait until they are too old, and nobody is recorded to have paused the queue: nobody knows when to resume it."}
+	PauseUnread          = Code{"pause_unread", "Its messages wait until they are too old. Who has paused the queue is not known: the worker could not be asked."}
 	PauseUnmarked        = Code{"pause_unmarked", "The queue is paused, and nothing at Pub/Sub says so: the next run of provision or Terraform gives the subscription its endpoint."}
 	PauseMarkLeft        = Code{"pause_mark_left", "The queue is not paused and its messages are pushed; for its mark Terraform refuses to plan."}
 	GrantUnread          = Code{"grant_unread", "Whether Pub/Sub may dead-letter is not known: ask again with an account that may read IAM policies."}
@@ -260,8 +261,12 @@ func (e *examiner) comparePause(q catalog.Queue, have *pubsubpb.Subscription) (r
 	}
 	find := func(code Code, is string) { e.find("subscription", q.PushSubscription(), code, is, want) }
 	switch stands := standing(have); {
-	case stands == pause.Paused && e.recorded != nil && !paused:
-		find(PauseUnrecorded, "marked as paused, without an endpoint")
+	case stands == pause.Paused && !paused:
+		code := PauseUnrecorded
+		if e.recorded == nil {
+			code = PauseUnread
+		}
+		find(code, "marked as paused, without an endpoint")
 		return true
 	case stands == pause.Undone && e.recorded != nil && !paused:
 		find(PauseMarkLeft, "marked as paused, and pushed")

@@ -136,7 +136,7 @@ func TestTheDoctorTellsAPauseThatHoldsFromOneThatDoesNot(t *testing.T) {
 		want                   string
 	}{
 		"paused and recorded":                               {paused: true, mark: true, recorded: record},
-		"paused, and nobody can be asked":                   {paused: true, mark: true, recorded: unknown},
+		"paused, and nobody can be asked":                   {paused: true, mark: true, recorded: unknown, want: "pause_unread"},
 		"paused, and nobody is recorded":                    {paused: true, mark: true, recorded: none, want: "pause_unrecorded"},
 		"given its endpoint by somebody else":               {paused: true, mark: true, endpoint: true, recorded: record, want: "pause_undone"},
 		"given its endpoint, and nobody can be asked":       {paused: true, mark: true, endpoint: true, recorded: unknown, want: "pause_undone"},

@@ -106,10 +106,7 @@ func (e *enqueueing) send(ctx context.Context, file []byte) ([]enqueued, error) 
 	door := signed{e.base + "/queues/" + url.PathEscape(e.queue.ID) + "/messages", from.Scheme, secretsOf(e.catalog, e.p.getenv)[catalog.Producers][0]}
 	status, answer, err := door.post(ctx, body, now)
 	if err != nil {
-		if id != "" {
-			err = fmt.Errorf("%w; whether it was taken is not known: send it again with --event-id %s", err, id)
-		}
-		return nil, err
+		return nil, untold(err, id)
 	}
 	var list struct {
 		Results []enqueued `json:"results"`
@@ -193,8 +190,9 @@ func (e *enqueueing) sample(now time.Time) ([]byte, error) {
 			return nil, fmt.Errorf("there is no sample for the queue %s; name a file with -f", e.queue.ID)
 		}
 	}
-	// Under one event id the message is the same each time: another one would be a conflict.
-	return samples.Message(e.catalog, e.queue, eventType, cmp.Or(e.eventID, strings.ToLower(rand.Text()[:10])), now)
+	// The message follows from its id, for another one under an id that is used again would be a conflict.
+	unique := cmp.Or(strings.TrimPrefix(e.eventID, samples.IDPrefix), strings.ToLower(rand.Text()[:10]))
+	return samples.Message(e.catalog, e.queue, eventType, unique, now)
 }
 
 // names are those of a format's members.

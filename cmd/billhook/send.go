@@ -172,8 +172,11 @@ func (p *program) sendCommand() *cobra.Command {
 					body = s.made(now, &sent)
 				}
 				answer, err := post(command.Context(), s.base, s.source, secret, body, now)
+				if err != nil {
+					return nil, untold(err, sent.EventID)
+				}
 				sent.reply = answer
-				return []webhookSent{sent}, err
+				return []webhookSent{sent}, nil
 			})
 		},
 	}
@@ -215,14 +218,14 @@ func (s *sending) check(command *cobra.Command) error {
 }
 
 // made makes a sample's body and notes its ids. What the person has not named is new, but for the
-// customer and the user. With one event id the whole body is the same each time: under one id
-// another body would be a conflict.
+// customer and the user. The new ids follow from the event's, for another body under an id that is
+// used again would be a conflict.
 func (s *sending) made(at time.Time, sent *webhookSent) []byte {
 	event := s.event
-	id := cmp.Or(event.EventID, strconv.FormatInt(at.UnixNano()/1000, 10))
-	event.EventID = cmp.Or(event.EventID, id+"1")
-	event.OrderID = cmp.Or(s.of, event.OrderID, id+"2")
-	event.SubscriptionID = id + "3"
+	event.EventID = cmp.Or(event.EventID, strconv.FormatInt(at.UnixMicro(), 10)+"1")
+	event.OrderID = cmp.Or(s.of, event.OrderID, event.EventID+"2")
+	event.SubscriptionID = event.EventID + "3"
+	sent.EventID = event.EventID
 	body := samples.Read(s.sample, event)
 	if bytes.Contains(body, []byte(event.OrderID)) {
 		sent.OrderID, sent.CustomerID = event.OrderID, event.CustomerID
@@ -295,6 +298,15 @@ func repeated[T answered](p *program, times int, send func() ([]T, error)) error
 		return err
 	}
 	return errors.Join(err, p.printJSON(map[string]any{"items": all, "next": ""}))
+}
+
+// untold adds to an error what to do where the door's answer is not known. id is the event's, where
+// the program knows it.
+func untold(err error, id string) error {
+	if id == "" {
+		return err
+	}
+	return fmt.Errorf("%w; whether it was taken is not known: send it again with --event-id %s", err, id)
 }
 
 // printReply prints the door's answer to one message, on one line where there are many.

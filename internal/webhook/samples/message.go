@@ -64,12 +64,15 @@ var texts = map[string]string{
 	"currency": "EUR", "period": "2026-03", "reason": "sample",
 }
 
+// IDPrefix begins the id of each Message.
+const IDPrefix = "sample-"
+
 // Message returns a message of an event type, in the format of its queue, with what the catalog
 // declares of it. Its ids end with unique, but for the ids of what dev knows: a product, and a third
 // party's endpoint. Two of one unique are the same event, whenever they are made: times that need
 // not be there are left out of the content.
 func Message(c *catalog.Catalog, q catalog.Queue, eventType, unique string, at time.Time) ([]byte, error) {
-	id, now := "sample-"+unique, at.UTC().Format(time.RFC3339)
+	id, now := IDPrefix+unique, at.UTC().Format(time.RFC3339)
 	var message any
 	switch q.Contract {
 	case contract.PayNowV1:
@@ -147,7 +150,7 @@ func valueOf(m contract.Member, unique, now string) any {
 
 // payNow is an event of PayNow as it is behind the door.
 func payNow(c *catalog.Catalog, eventType, unique, now string) *contract.PayNow {
-	event := &contract.PayNow{EventID: "sample-" + unique, EventType: eventType, Timestamp: now}
+	event := &contract.PayNow{EventID: IDPrefix + unique, EventType: eventType, Timestamp: now}
 	customer := "customer-" + unique
 	if kind, _, _ := strings.Cut(eventType, "."); kind != "order" {
 		event.Data.Subscription = &contract.Subscription{ID: kind + "-" + unique, CustomerID: customer}

@@ -113,7 +113,7 @@ func (p *program) dlqList(c *choice) *cobra.Command {
 		},
 	}
 	c.flags(command)
-	command.Flags().StringVar(&state, "state", string(deadletter.Open), "open, replayed, corrected, discarded or all")
+	command.Flags().StringVar(&state, "state", string(deadletter.Open), "open, replayed, processed, corrected, discarded or all")
 	command.Flags().IntVar(&limit, "limit", 100, "how many to show")
 	return command
 }

@@ -60,8 +60,8 @@ var of = map[string][]string{
 
 // texts are the values of members whose shape alone would not make a sense, by their names.
 var texts = map[string]string{
-	"product_id": Product, "endpoint_id": Partner, "event_type": "invoice.paid", "meter": "calls", "amount": "9.99", "tax_amount": "1.60",
-	"currency": "EUR", "period": "2026-03", "reason": "sample",
+	"product_id": Product, "endpoint_id": Partner, "event_type": "invoice.paid", "meter": "calls", "tax_amount": "1.60",
+	"period": "2026-03",
 }
 
 // IDPrefix begins the id of each Message.
@@ -141,6 +141,10 @@ func valueOf(m contract.Member, unique, now string) any {
 		return text
 	case shape == "timestamp":
 		return now
+	case shape == "amount":
+		return "9.99"
+	case shape == "currency":
+		return "EUR"
 	case shape == "id" || shape == "uid":
 		return strings.TrimSuffix(strings.TrimSuffix(m.Name, "_id"), "s") + "-" + unique
 	default:

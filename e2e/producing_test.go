@@ -154,7 +154,7 @@ func TestTheProgramsForProducersSendUntilTheirMessageIsTakenAndItIsCountedOnce(t
 				s.ask(t, http.MethodGet, "/v1/ops/usage/s-"+language, nil, &used)
 				return used.Meters["calls"].Entries >= 2
 			}, patience, pollInterval)
-			require.EqualValues(t, []int64{8, 2}, []int64{used.Meters["calls"].Used, used.Meters["calls"].Entries}, "of two messages of one id one counts")
+			require.Equal(t, []int64{8, 2}, []int64{used.Meters["calls"].Used, used.Meters["calls"].Entries}, "of two messages of one id one counts")
 			var story ops.Event
 			s.ask(t, http.MethodGet, "/v1/ops/events/"+answer.EventID, nil, &story)
 			require.Equal(t, dedupe.Completed, story.Status)

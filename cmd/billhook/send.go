@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"slices"
@@ -155,7 +156,7 @@ func (p *program) sendCommand() *cobra.Command {
 			}
 			var ok bool
 			if s.source, ok = c.Sources[args[0]]; !ok {
-				return errors.New("the catalog has no source of that name")
+				return usageError(fmt.Sprintf("the catalog has no source %q%s", args[0], meant(args[0], slices.Sorted(maps.Keys(c.Sources)))))
 			}
 			if err := s.check(command); err != nil {
 				return err
@@ -183,6 +184,7 @@ func (p *program) sendCommand() *cobra.Command {
 	flags := command.Flags()
 	flags.StringVarP(&s.file, "file", "f", "", "the body to send, - for standard input")
 	flags.StringVar(&s.sample, "sample", samples.OrderCompleted, "which sample to send without -f: "+strings.Join(samples.Names(), ", "))
+	oneOf(command, "sample", samples.Names()...)
 	flags.StringVar(&s.base, "webhook", usualWebhook, "the webhook service's address")
 	flags.StringVar(&s.event.EventID, "event-id", "", "the sample's event id, instead of a new one")
 	flags.StringVar(&s.event.OrderID, "order", "", "the id of the sample's order, instead of a new one")
@@ -198,21 +200,19 @@ func (s *sending) check(command *cobra.Command) error {
 	back := slices.Contains(takesBack, s.sample)
 	switch given := command.Flags().Changed; {
 	case s.repeat < 1:
-		return errors.New("--repeat: say 1 or more")
+		return usageError("--repeat: say 1 or more")
 	case s.file != "":
 		for _, name := range []string{"sample", "event-id", "order", "of", "customer", "uid"} {
 			if given(name) {
-				return fmt.Errorf("--%s: a file has its own; it goes without -f", name)
+				return usageError("--" + name + ": a file has its own; it goes without -f")
 			}
 		}
 	case s.source.Scheme != catalog.SchemePayNow:
-		return errors.New("there is no sample for this source; name a file with -f")
-	case !slices.Contains(samples.Names(), s.sample):
-		return fmt.Errorf("there is no sample of that name, only %s", strings.Join(samples.Names(), ", "))
+		return usageError("there is no sample for this source; name a file with -f")
 	case given("of") && given("order"):
-		return errors.New("--of and --order: name the order once")
+		return usageError("--of and --order: name the order once")
 	case given("of") && !back:
-		return fmt.Errorf("--of: the sample %s takes no order back; those that do are %s", s.sample, strings.Join(takesBack, ", "))
+		return usageError(fmt.Sprintf("--of: the sample %s takes no order back; those that do are %s", s.sample, strings.Join(takesBack, ", ")))
 	}
 	return nil
 }

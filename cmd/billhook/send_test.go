@@ -230,15 +230,15 @@ func TestWhatCannotBeSentIsToldBeforeAnythingIs(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "list.json")
 	require.NoError(t, os.WriteFile(file, []byte(`{"messages":[{"message":{}}]}`), 0o600))
 	for args, want := range map[string]string{
-		"send nobody":                  "no source of that name",
+		"send payn0w":                  "the catalog has no source \"payn0w\"; did you mean paynow?",
 		"send generic":                 "name a file with -f",
-		"send paynow --sample nothing": "no sample of that name, only " + samples.OrderCompleted,
+		"send paynow --sample nothing": "--sample: \"nothing\" is none of " + samples.OrderCompleted,
 		"send paynow --of 1":           "takes no order back; those that do are refund, refund_partial, chargeback",
 		"send paynow --sample refund --of 1 --order 1": "name the order once",
 		"send paynow --repeat 0":                       "--repeat: say 1 or more",
 		"send paynow --uid u -f " + file:               "--uid: a file has its own",
 		"send paynow -f /nothing/here":                 "-f: open /nothing/here",
-		"enqueue nowhere":                              "no queue of that name",
+		"enqueue event-high":                           "the catalog has no queue \"event-high\"; did you mean events-high?",
 		"enqueue events-high --repeat -1":              "--repeat: say 1 or more",
 		"enqueue events-high --deliver-at soon":        "--deliver-at: say a time such as",
 		"enqueue notifications-send --key k":           "has no member that its ordering key is made of",
@@ -250,6 +250,10 @@ func TestWhatCannotBeSentIsToldBeforeAnythingIs(t *testing.T) {
 			_, err := door.ring(t)("", strings.Fields(args)...)
 			require.ErrorContains(t, err, want)
 			require.Empty(t, door.bodies)
+			if !strings.Contains(args, "/nothing/here") {
+				var wrong usageError
+				require.ErrorAs(t, err, &wrong)
+			}
 		})
 	}
 }

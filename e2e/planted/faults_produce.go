@@ -6,7 +6,7 @@ const (
 	commandDir  = "cmd/billhook"
 )
 
-// faultsOfProduce are those of what people send by hand, and of the program that producers start from.
+// faultsOfProduce are those of what people send by hand.
 var faultsOfProduce = []fault{
 	{"a refund is of an order that nobody has sent", sendFile, `cmp.Or(s.of, event.OrderID, event.EventID+"2")`, `cmp.Or(event.OrderID, event.EventID+"2")`,
 		commandDir, "TestARefundAndAChargebackAreOfTheOrderThatIsNamed"},
@@ -20,7 +20,4 @@ var faultsOfProduce = []fault{
 	{"a file is not sent as it is", enqueueFile, `} else if !e.changes() {`, `} else if false {`, commandDir, "TestAMessageIsSentAsTheFileHasItButForWhatTheFlagsSay"},
 	{"a message tells when it was made", "internal/webhook/samples/message.go", `m.Shape != "timestamp"`, `m.Shape != ""`,
 		"internal/webhook/samples", "TestAMessageKeepsItsContractAndSaysTheSameWheneverItIsMade"},
-	{"a producer gives up what the door had no room for", "docs/examples/producer/producer.go",
-		`status != http.StatusTooManyRequests && status < http.StatusInternalServerError`, `status < http.StatusInternalServerError`,
-		"e2e", "TestTheProgramsForProducersSendUntilTheirMessageIsTakenAndItIsCountedOnce"},
 }

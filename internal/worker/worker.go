@@ -32,6 +32,7 @@ import (
 	"billhook/internal/notifications"
 	"billhook/internal/ops"
 	"billhook/internal/orders"
+	"billhook/internal/pause"
 	"billhook/internal/products"
 	"billhook/internal/push"
 	"billhook/internal/serve"
@@ -57,9 +58,15 @@ type Config struct {
 	Authority seal.Authority
 	// Backlogs counts what waits in the broker; nil: it cannot be counted.
 	Backlogs tasks.Backlogs
-	Log      *slog.Logger
-	Metrics  *telemetry.Metrics
-	Now      func() time.Time
+	// Broker can be asked at any time what it holds; nil: people see what was counted last.
+	Broker ops.Broker
+	// Subscriptions shows whether paused queues are; nil: it cannot be seen. Switch pauses and resumes
+	// them; nil: this worker may not.
+	Subscriptions pause.Viewer
+	Switch        pause.Switch
+	Log           *slog.Logger
+	Metrics       *telemetry.Metrics
+	Now           func() time.Time
 	// Alarm has kept messages released on time. If it is nil, the worker releases them itself by
 	// AfterFunc, until it drains; if that is nil too, the scheduler's minute releases them.
 	Alarm push.Alarm
@@ -211,12 +218,13 @@ func New(config Config) (*Worker, error) {
 	}
 	upkeep.Operator = operator
 	api := &ops.API{
-		Reads: ops.Reads{Store: config.Store, Catalog: config.Catalog, Now: config.Now}, Access: config.Access, Log: config.Log, Operator: operator,
+		Reads: ops.Reads{Store: config.Store, Catalog: config.Catalog, Now: config.Now, Viewer: config.Subscriptions, Broker: config.Broker}, Access: config.Access, Log: config.Log, Operator: operator,
 		Customers: &customers.Operator{Store: watched, Now: config.Now, NewID: uuid.NewString},
 		Products:  &products.Keeper{Store: config.Store, Start: config.Catalog.Products, Now: config.Now, NewID: uuid.NewString, Changed: worth.Forget},
 		Endpoints: keeper,
 		Tries:     &dryrun.Desk{Store: config.Store, Now: config.Now, Worker: config.trial},
 		Stock:     &orders.Keeper{Store: config.Store, Now: config.Now, NewID: uuid.NewString},
+		Pauses:    &pause.Keeper{Store: config.Store, Viewer: config.Subscriptions, Switch: config.Switch, Now: config.Now, NewID: uuid.NewString},
 	}
 	config.books(api, operator.Relay)
 

@@ -95,7 +95,7 @@ func read(files fs.FS) (*Catalog, error) {
 		c.readJournal(r, file)
 	}
 	c.readUsage(r, files)
-	slices.SortStableFunc(r.mistakes, byLine) // maps are read in any order
+	slices.SortStableFunc(r.mistakes, ByLine) // maps are read in any order
 	all := make([]error, len(r.mistakes))
 	for i, m := range r.mistakes {
 		all[i] = m

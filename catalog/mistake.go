@@ -95,8 +95,8 @@ func (c *Catalog) WrongHandler(queue, eventType string, err error) *Mistake {
 	return m
 }
 
-// byLine is the order in which a person mends mistakes.
-func byLine(a, b *Mistake) int {
+// ByLine is the order in which a person mends mistakes: by file, and by line there.
+func ByLine(a, b *Mistake) int {
 	return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Error(), b.Error()))
 }
 

@@ -69,6 +69,10 @@ type Item struct {
 	version store.Version
 }
 
+// Hour names the hour, in UTC, that a moment is in, such as 2026-11-21T09. So the items of a span of
+// time are found hour by hour, by equality.
+func Hour(at time.Time) string { return at.UTC().Format("2006-01-02T15") }
+
 // Died is when the message was dead-lettered, or else when it was kept.
 func (i Item) Died() time.Time { return cmp.Or(i.DeadLettered, i.Kept) }
 

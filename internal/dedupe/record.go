@@ -87,14 +87,11 @@ type Record struct {
 	ExpireAt time.Time `store:"expire_at,omitzero,strict"`
 }
 
-// Hour names the hour, in UTC, that a moment is in, such as 2026-11-21T09. A record has
-// that of its creation, so that those of a span of time are found hour by hour, by
-// equality: a range over a field that rises would need an index with one hot end.
-func Hour(at time.Time) string { return at.UTC().Format("2006-01-02T15") }
-
 // Shards is how many parts the time index of the records has. Records of one part take about 500
 // writes a second, since their times rise.
 const Shards = 8
+
+const fieldShard = "shard"
 
 // Shard is the part of the time index that a record is in, from 0 to Shards-1. It follows from the
 // event, so that it stays when the record is written again.
@@ -109,10 +106,7 @@ func (r Record) Fields() map[string]any {
 	r.IdempotencyKey = cmp.Or(r.IdempotencyKey, r.EventID)
 	fields := store.Encode(&r)
 	fields["action"] = r.EventType // the job log's word for it
-	fields["shard"] = Shard(r.Queue, r.Tenant, r.EventID)
-	if !r.CreatedAt.IsZero() {
-		fields["hour"] = Hour(r.CreatedAt)
-	}
+	fields[fieldShard] = Shard(r.Queue, r.Tenant, r.EventID)
 	return fields
 }
 

@@ -1,9 +1,12 @@
 package ops
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"billhook/internal/dedupe"
 	"billhook/internal/store"
@@ -51,75 +54,109 @@ const (
 	// MaxLines is the most that a page holds.
 	MaxLines = 200
 	lines    = 50
-	// span is how far back it goes without since; longest is how far it may.
-	span    = 24 * time.Hour
-	longest = 31 * 24 * time.Hour
-	// ahead is how far behind now it ends without until: clocks differ.
-	ahead = time.Minute
-	// buckets is how many queries one request makes: two days of hours without an event.
-	buckets = 48
-	// readAhead is how much of an hour is read at least where the span cuts it.
-	readAhead = 100
+	// maxReads bounds the documents that the database reads for a page.
+	maxReads = 250
+	// chunk is how many documents of a part are held at most before it is known how many the page needs.
+	chunk = (maxReads - MaxLines) / dedupe.Shards
 )
 
-// Events returns up to limit lines of the job log from a place on, the newest hour first, in the
-// order of the ids within it. It returns the next place, or nil at the end. equal are fields of
-// the records. No query needs a composite index, or a range over a field that rises with time.
+// Events returns up to limit lines of the job log behind a place, the newest first, ties by the
+// record's id, the greatest first. It returns the place behind them, or nil at the end. equal are
+// fields of the records. The database reads at most limit documents, and chunk of each part.
 func (a Reads) Events(ctx context.Context, equal map[string]any, at Place, limit int) ([]Line, *Place, error) {
-	found, hourly := []Line{}, at.hour != ""
-	for range buckets {
-		query := store.Query{Collection: dedupe.Collection, Equal: maps.Clone(equal), After: at.id, Limit: limit - len(found)}
-		if hourly {
-			query.Equal["hour"] = at.hour
-		}
-		if edge := hourly && (at.hour == dedupe.Hour(at.since) || at.hour == newest(at)); edge {
-			query.Limit = max(query.Limit, readAhead)
-		}
-		page, err := a.Store.Query(ctx, query)
-		if err != nil {
+	var parts [dedupe.Shards]part
+	for shard := range parts {
+		query := store.Query{Collection: dedupe.Collection, Equal: maps.Clone(equal), Newest: &store.Newest{Field: "created_at", Since: at.since, Until: at.until, After: at.position()}}
+		query.Equal["shard"] = int64(shard)
+		parts[shard].query = query
+	}
+	found := []Line{}
+	for len(found) < limit {
+		if err := a.fill(ctx, parts[:], min(chunk, limit-len(found))); err != nil {
 			return nil, nil, err
 		}
-		for i, doc := range page.Documents {
-			record, err := dedupe.FromDocument(doc)
+		newest := newestOf(parts[:])
+		if newest == nil {
+			return found, nil, nil
+		}
+		for ; newest != nil && len(found) < limit; newest = newestOf(parts[:]) {
+			record, err := dedupe.FromDocument(newest.documents[0])
 			if err != nil {
 				return nil, nil, err
 			}
-			if !hourly || (!record.CreatedAt.Before(at.since) && record.CreatedAt.Before(at.until)) {
-				found = append(found, line(record))
-			}
-			at.id = doc.Key.ID
-			if len(found) == limit && (i < len(page.Documents)-1 || page.Next != "") {
-				return found, &at, nil
+			found, at.at, at.id = append(found, line(record)), record.CreatedAt, newest.documents[0].Key.ID
+			newest.documents = newest.documents[1:]
+			if newest.unknown() {
+				break
 			}
 		}
-		if page.Next != "" {
-			continue
-		}
-		if !hourly || at.hour <= dedupe.Hour(at.since) {
-			return found, nil, nil
-		}
-		at.hour, at.id = before(at.hour), ""
-		if len(found) == limit {
+	}
+	for i := range parts {
+		if len(parts[i].documents) > 0 || parts[i].unknown() {
 			return found, &at, nil
 		}
 	}
-	return found, &at, nil
+	return found, nil, nil
 }
 
-// newest is the newest hour of a place's span.
-func newest(p Place) string { return dedupe.Hour(p.until.Add(-time.Microsecond)) }
-
-// before is the hour before an hour.
-func before(hour string) string {
-	at, _ := time.Parse("2006-01-02T15", hour) // ours, or checked with its token
-	return dedupe.Hour(at.Add(-time.Hour))
+// part is one part of the time index under way.
+type part struct {
+	// query asks for what follows the documents.
+	query store.Query
+	// documents were read and are not on the page.
+	documents []store.Document
+	// ended: nothing follows the documents.
+	ended bool
 }
 
-func earlier(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return a
+// unknown reports whether it has to be asked what its next document is.
+func (p *part) unknown() bool { return len(p.documents) == 0 && !p.ended }
+
+// fill has each part hold so many documents, if it has them.
+func (a Reads) fill(ctx context.Context, parts []part, most int) error {
+	group, ctx := errgroup.WithContext(ctx)
+	for i := range parts {
+		p := &parts[i]
+		p.query.Limit = most - len(p.documents)
+		if p.ended || p.query.Limit < 1 {
+			continue
+		}
+		group.Go(func() error {
+			page, err := a.Store.Query(ctx, p.query)
+			if err != nil {
+				return err
+			}
+			p.documents, p.ended = append(p.documents, page.Documents...), len(page.Documents) < p.query.Limit
+			if last := len(p.documents) - 1; last >= 0 {
+				behind := *p.query.Newest
+				behind.After = &store.Position{At: createdAt(p.documents[last]), ID: p.documents[last].Key.ID}
+				p.query.Newest = &behind
+			}
+			return nil
+		})
 	}
-	return b
+	return group.Wait()
+}
+
+// newestOf is the part whose first document is the newest; nil where no part has one.
+func newestOf(parts []part) (newest *part) {
+	for i := range parts {
+		p := &parts[i]
+		if len(p.documents) > 0 && (newest == nil || later(p.documents[0], newest.documents[0])) {
+			newest = p
+		}
+	}
+	return newest
+}
+
+func later(a, b store.Document) bool {
+	return cmp.Or(createdAt(a).Compare(createdAt(b)), cmp.Compare(a.Key.ID, b.Key.ID)) > 0
+}
+
+// createdAt is the time by which a record was found.
+func createdAt(doc store.Document) time.Time {
+	at, _ := doc.Fields["created_at"].(time.Time)
+	return at
 }
 
 func line(r dedupe.Record) Line {

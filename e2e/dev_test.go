@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"net"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -41,6 +42,9 @@ func TestOneCommandShowsEverySample(t *testing.T) {
 	} {
 		require.Contains(t, said, want)
 	}
+	for _, shown := range shownByTheREADME(t) {
+		require.Contains(t, said, shown, "the README shows what `make run` prints")
+	}
 	for line := range strings.Lines(dev.said) {
 		require.LessOrEqual(t, utf8.RuneCountInString(line), 101, line)
 	}
@@ -72,6 +76,30 @@ func TestOneCommandShowsEverySample(t *testing.T) {
 		require.NoError(t, err)
 	}
 	dev.end(t)
+}
+
+// shownByTheREADME are the samples in the README's blocks of what `make run` prints, each in one
+// line. A sample begins two spaces in; what follows it stands further in.
+func shownByTheREADME(t *testing.T) (samples []string) {
+	t.Helper()
+	readme, err := os.ReadFile(filepath.Join("..", "README.md"))
+	require.NoError(t, err)
+	for i, block := range strings.Split(string(readme), "```") {
+		if i%2 == 0 || !strings.Contains(block, "\nSending signed ") {
+			continue
+		}
+		for line := range strings.Lines(block) {
+			switch indented := len(line) - len(strings.TrimLeft(line, " ")); {
+			case strings.TrimSpace(line) == "...", indented < 2:
+			case indented == 2:
+				samples = append(samples, strings.Join(strings.Fields(line), " "))
+			default:
+				samples[len(samples)-1] += " " + strings.Join(strings.Fields(line), " ")
+			}
+		}
+	}
+	require.Greater(t, len(samples), 5)
+	return samples
 }
 
 // TestWhatDoesNotRunIsLeftOut runs dev as a deployment of two queues does.

@@ -23,15 +23,28 @@ locals {
   # A dead letter reaches the store within seconds; later means a fault.
   unkept_after = 300
 
-  # The metrics made of the task worker's log lines. A value is a distribution, the only
+  # The metrics made of log lines: those of the tasks, which the alerts are on, and those of each
+  # webhook and each delivery, which the runbooks name. A value is a distribution, the only
   # kind that takes a number from a line. Its REDUCE_MEAN is exact; a percentile would be as
   # coarse as the buckets.
   log_metrics = {
-    oldest-seconds             = { about = "Age of the oldest message that a task has left unpublished, or entry that it has left without a seal.", filter = "jsonPayload.message=\"task\" AND jsonPayload.done.oldest_seconds>=0", label = "task", value = "jsonPayload.done.oldest_seconds", unit = "s" }
-    open-dead-letters          = { about = "Dead letters that nobody has dealt with.", filter = "jsonPayload.message=\"open dead letters\"", label = "queue", value = "jsonPayload.open", unit = "1" }
-    oldest-dead-letter-seconds = { about = "How long the oldest open dead letter has waited.", filter = "jsonPayload.message=\"open dead letters\"", label = "queue", value = "jsonPayload.oldest_seconds", unit = "s" }
-    orphans                    = { about = "Events that were claimed and never finished.", filter = "jsonPayload.message=\"orphan\"", label = "queue", value = null, unit = "1" }
-    tasks-done                 = { about = "Runs of a task that finished their work.", filter = "jsonPayload.message=\"task\" AND jsonPayload.done:*", label = "task", value = null, unit = "1" }
+    oldest-seconds             = { by = "tasks", about = "Age of the oldest message that a task has left unpublished, or entry that it has left without a seal.", filter = "jsonPayload.message=\"task\" AND jsonPayload.done.oldest_seconds>=0", labels = ["task"], value = "jsonPayload.done.oldest_seconds", unit = "s" }
+    open-dead-letters          = { by = "tasks", about = "Dead letters that nobody has dealt with.", filter = "jsonPayload.message=\"open dead letters\"", labels = ["queue"], value = "jsonPayload.open", unit = "1" }
+    oldest-dead-letter-seconds = { by = "tasks", about = "How long the oldest open dead letter has waited.", filter = "jsonPayload.message=\"open dead letters\"", labels = ["queue"], value = "jsonPayload.oldest_seconds", unit = "s" }
+    orphans                    = { by = "tasks", about = "Events that were claimed and never finished.", filter = "jsonPayload.message=\"orphan\"", labels = ["queue"], value = null, unit = "1" }
+    tasks-done                 = { by = "tasks", about = "Runs of a task that finished their work.", filter = "jsonPayload.message=\"task\" AND jsonPayload.done:*", labels = ["task"], value = null, unit = "1" }
+    lanes-not-relayed          = { by = "tasks", about = "Ordering keys that a run of a relay could not finish.", filter = "jsonPayload.message=\"lane not relayed\"", labels = ["of"], value = null, unit = "1" }
+    deliveries                 = { by = "workers", about = "Deliveries by what became of them.", filter = "jsonPayload.message=\"delivery\"", labels = ["queue", "outcome", "reason"], value = null, unit = "1" }
+    delivery-ms                = { by = "workers", about = "From the first byte of a delivery to its answer.", filter = "jsonPayload.message=\"delivery\"", labels = ["queue"], value = "jsonPayload.duration_ms", unit = "ms" }
+    webhooks                   = { by = "door", about = "Webhooks by their answer.", filter = "jsonPayload.message=\"webhook\"", labels = ["source", "status", "reason"], value = null, unit = "1" }
+    webhook-ms                 = { by = "door", about = "From the first byte of a webhook to its answer.", filter = "jsonPayload.message=\"webhook\"", labels = ["source"], value = "jsonPayload.duration_ms", unit = "ms" }
+  }
+
+  # The services whose lines a metric is made of.
+  logged_by = {
+    tasks   = "=\"${local.worker_names[local.tasks_pool]}\""
+    workers = "=~\"^${var.name}-worker-\""
+    door    = "=\"${local.webhook_name}\""
   }
 
   # The defaults of a condition. It is met above a value or below one; below, missing data
@@ -274,18 +287,21 @@ resource "google_logging_metric" "logged" {
   project          = var.project
   name             = "${var.name}-${each.key}"
   description      = each.value.about
-  filter           = "resource.type=\"cloud_run_revision\" AND resource.labels.service_name=\"${local.worker_names[local.tasks_pool]}\" AND ${each.value.filter}"
+  filter           = "resource.type=\"cloud_run_revision\" AND resource.labels.service_name${local.logged_by[each.value.by]} AND ${each.value.filter}"
   value_extractor  = each.value.value == null ? null : "EXTRACT(${each.value.value})"
-  label_extractors = { (each.value.label) = "EXTRACT(jsonPayload.${each.value.label})" }
+  label_extractors = { for label in each.value.labels : label => "EXTRACT(jsonPayload.${label})" }
 
   metric_descriptor {
     metric_kind = "DELTA"
     value_type  = each.value.value == null ? "INT64" : "DISTRIBUTION"
     unit        = each.value.unit
-    labels {
-      key         = each.value.label
-      value_type  = "STRING"
-      description = "The ${each.value.label} that the line names."
+    dynamic "labels" {
+      for_each = each.value.labels
+      content {
+        key         = labels.value
+        value_type  = "STRING"
+        description = "The ${labels.value} that the line names."
+      }
     }
   }
 

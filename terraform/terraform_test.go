@@ -378,23 +378,97 @@ func TestEveryAlertHasARunbookAndEveryRunbookAnAlert(t *testing.T) {
 }
 
 // A metric made of lines that nobody writes would be silent, and so would its alert.
-func TestTheMetricsOfLogLinesAreOfLinesThatTheTasksWrite(t *testing.T) {
+func TestTheMetricsOfLogLinesAreOfLinesThatAreWritten(t *testing.T) {
 	t.Parallel()
-	code, err := os.ReadFile(filepath.Join("..", "internal", "tasks", "tasks.go"))
-	require.NoError(t, err)
-	metrics := local(t, "alerts.tf", "log_metrics")
-	var said []string
-	for _, match := range regexp.MustCompile(`jsonPayload\.message=\\"([^"\\]+)\\"`).FindAllStringSubmatch(metrics, -1) {
-		said = append(said, match[1])
+	written, seen := lineWriters(t), map[string]bool{}
+	for line := range strings.Lines(local(t, "alerts.tf", "log_metrics")) {
+		filter := strings.ReplaceAll(line, `\"`, `"`)
+		if !strings.Contains(filter, "filter =") {
+			continue
+		}
+		labels, _, _ := strings.Cut(filter[strings.Index(filter, "labels"):], "]")
+		requireWritten(t, written, seen, filter, words(labels))
 	}
-	for _, match := range regexp.MustCompile(`jsonPayload\.(?:done\.)?([a-z_]+)|label\s*=\s*"([a-z_]+)"`).FindAllStringSubmatch(metrics, -1) {
-		if name := match[1] + match[2]; name != "message" { // which is the line's own name
-			said = append(said, name)
+	for _, name := range []string{"open dead letters", "task", "orphan", "delivery", "webhook", "queue", "open", "oldest_seconds", "done", "outcome"} {
+		require.True(t, seen[name], "the search finds %s", name)
+	}
+}
+
+// What a runbook has somebody look for in the log is written there, and each metric that it names
+// is Google's own or made here.
+func TestTheRunbooksNameLinesAndMetricsThatThereAre(t *testing.T) {
+	t.Parallel()
+	written, seen := lineWriters(t), map[string]bool{}
+	made := local(t, "alerts.tf", "log_metrics")
+	pages, err := filepath.Glob(filepath.Join("..", "docs", "runbooks", "*.md"))
+	require.NoError(t, err)
+	commands := 0
+	for _, page := range pages {
+		content, err := os.ReadFile(page)
+		require.NoError(t, err)
+		text := string(content)
+		require.NotRegexp(t, "`billhook_[a-z_]+|`\"message\"", text, "%s names what nobody collects, or a line without its command", page)
+		for _, metric := range regexp.MustCompile("`([a-z]+)\\.googleapis\\.com/([^`]+)`").FindAllStringSubmatch(text, -1) {
+			name, ours := strings.CutPrefix(metric[2], "user/billhook-")
+			require.Equal(t, metric[1] == "logging", ours, "%s: %s", page, metric[0])
+			require.True(t, !ours || regexp.MustCompile(`\n\s+`+name+` +=`).MatchString(made), "%s: nothing makes %s", page, metric[0])
+			seen[metric[0]] = true
+		}
+		reads := regexp.MustCompile(`gcloud logging read [^']*'table\(([^)]*)\)' \\\n  '([^']+)'\n`).FindAllStringSubmatch(text, -1)
+		require.Len(t, reads, strings.Count(text, "gcloud logging read"), "%s: a command that this test does not read", page)
+		for _, read := range reads {
+			requireWritten(t, written, seen, read[2], regexp.MustCompile(`jsonPayload\.([a-z_]+)`).FindAllString(read[1], -1))
+			commands++
+		}
+		require.Regexp(t, "(?m)^(gcloud|bin/billhook) ", text, "%s begins with a command", page)
+	}
+	require.Greater(t, commands, 15)
+	require.True(t, seen["`logging.googleapis.com/user/billhook-deliveries`"])
+}
+
+// lineWriters are the source files that write log lines.
+func lineWriters(t *testing.T) (files []string) {
+	t.Helper()
+	require.NoError(t, filepath.WalkDir(filepath.Join("..", "internal"), func(path string, entry os.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(path) //nolint:gosec // our own tree
+		if strings.Contains(string(text), "LogAttrs(") {
+			files = append(files, string(text))
+		}
+		return err
+	}))
+	return files
+}
+
+// requireWritten checks that a filter of log lines names a message that some file writes, and that
+// the same file knows each field of the filter, and more fields.
+func requireWritten(t *testing.T, files []string, seen map[string]bool, filter string, fields []string) {
+	t.Helper()
+	said := regexp.MustCompile(`jsonPayload\.message=\(?("[^"]+"(?: OR "[^"]+")*)`).FindStringSubmatch(filter)
+	require.NotNil(t, said, filter)
+	for _, named := range regexp.MustCompile(`jsonPayload\.([a-z_]+)(?:\.([a-z_]+))?`).FindAllStringSubmatch(filter, -1) {
+		fields = append(fields, named[1])
+		if named[2] != "" {
+			fields = append(fields, named[2])
 		}
 	}
-	require.Subset(t, said, []string{"open dead letters", "task", "orphan", "queue", "open", "oldest_seconds", "done"}, "the search finds what is there")
-	for _, name := range said {
-		require.True(t, strings.Contains(string(code), strconv.Quote(name)), "the tasks write no %s", name)
+	for _, message := range words(said[1]) {
+		seen[message] = true
+		require.True(t, slices.ContainsFunc(files, func(text string) bool { return strings.Contains(text, ", "+strconv.Quote(message)) }), "nothing writes %q", message)
+	}
+	for _, field := range fields {
+		if field = strings.TrimPrefix(field, "jsonPayload."); field == "message" {
+			continue
+		}
+		seen[field] = true
+		written := slices.ContainsFunc(words(said[1]), func(message string) bool {
+			return slices.ContainsFunc(files, func(text string) bool {
+				return strings.Contains(text, ", "+strconv.Quote(message)) && regexp.MustCompile(`\b`+field+`\b`).MatchString(text)
+			})
+		})
+		require.True(t, written, "lines %s have no %s", said[1], field)
 	}
 }
 

@@ -90,14 +90,14 @@ func say(t *testing.T, environment map[string]string, args ...string) (string, e
 func TestTheJobLogIsPrinted(t *testing.T) {
 	t.Parallel()
 	worker, operators := serveEvents(t)
-	environment := map[string]string{"OPS_TOKEN": opsToken, "OPS_OPERATOR": "ada"}
+	environment := map[string]string{"OPS_TOKEN": opsToken, "OPS_OPERATOR": "ada", "COLUMNS": "200"}
 	for name, test := range map[string]struct {
 		args []string
 		want string
 	}{
 		"the failed ones": {[]string{"events", "ls", "--status", "failed", "--server", worker}, `
-CREATED              QUEUE   EVENT  TYPE        STATUS  ATTEMPTS  RESULT
-2026-03-02 10:08:00  orders  e007   order.paid  FAILED  1         order_not_seen
+CREATED               QUEUE   EVENT  TYPE        STATUS  ATTEMPTS  RESULT
+2026-03-02T10:08:00Z  orders  e007   order.paid  FAILED  1         order_not_seen
 `},
 		"the newest, and that there are more": {[]string{"events", "ls", "--queue", "q:orders", "--since", "10m", "--limit", "2", "--server", worker}, `
 There may be more; raise --limit.
@@ -124,8 +124,8 @@ refunds  -            0           0          0       0              1 (alert > 5
 The outbox holds messages of 1 keys, the oldest since 1m0s.
 `},
 		"the outbox": {[]string{"outbox", "--server", worker}, `
-LANE    WAITS  SINCE                RELAYED NEXT
-lane-1  1m0s   2026-03-02 10:14:00  2026-03-02 10:15:01
+LANE    WAITS  SINCE                 RELAYED NEXT
+lane-1  1m0s   2026-03-02T10:14:00Z  2026-03-02T10:15:01Z
 `},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -65,6 +65,9 @@ func (r *Run) Result() string { return r.record.Result }
 // nothing.
 func (r *Run) Ref() string { return r.record.Ref }
 
+// Buried reports whether the record that was found names a dead letter of this id.
+func (r *Run) Buried(letter string) bool { return slices.Contains(r.found.DeadLetters, letter) }
+
 // Look reads the record once and says what it means.
 func (r *Run) Look(ctx context.Context) (Seen, error) {
 	version, found, now, err := r.read(ctx)

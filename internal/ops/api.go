@@ -19,6 +19,7 @@ import (
 	"billhook/internal/journal"
 	"billhook/internal/ledger/seal"
 	"billhook/internal/orders"
+	"billhook/internal/pause"
 	"billhook/internal/pii"
 	"billhook/internal/products"
 	"billhook/internal/serve"
@@ -40,6 +41,7 @@ type API struct {
 	Authority seal.Authority
 	Tries     *dryrun.Desk
 	Stock     *orders.Keeper
+	Pauses    *pause.Keeper
 }
 
 // Routes adds the API's routes.
@@ -63,6 +65,7 @@ func (a *API) Routes(r chi.Router) {
 		a.orderRoutes(r)
 		a.journalRoutes(r)
 		a.periodRoutes(r)
+		a.pauseRoutes(r)
 	})
 	a.eventQueueRoutes(r)
 	a.tryRoutes(r)
@@ -75,7 +78,7 @@ func answer[T any](a *API, does func(*http.Request) (T, error)) http.HandlerFunc
 // ladder is how the API answers errors. Last is for a store that did not answer, or has an
 // unreadable document: never a 4xx.
 var ladder = serve.Ladder{
-	Rungs: slices.Concat(journalRungs, periodRungs, orderRungs, []serve.Rung{
+	Rungs: slices.Concat(journalRungs, periodRungs, orderRungs, pauseRungs, []serve.Rung{
 		{Of: errSeveral, As: serve.Refuse(http.StatusConflict, "queue_needed", "Several queues or tenants know this event id; name one with ?queue= or ?tenant=.")},
 		{Of: errUnknown, As: serve.Refuse(http.StatusNotFound, "event_unknown", "No worker has recorded an event of that id, or its record has expired.")},
 		{Of: errNoAccount, As: serve.Refuse(http.StatusNotFound, "account_unknown", "No entry has moved anything on an account of that name.")},
@@ -253,7 +256,7 @@ const prune = 500
 func (a *API) cleanup(r *http.Request) (Cleaned, error) {
 	params := read(r, "older_than", "dry_run", "page")
 	now, dry := a.Now().UTC(), params.flag("dry_run")
-	age, err := parseAge(params.values.Get("older_than"))
+	age, err := ParseAge(params.values.Get("older_than"))
 	if err != nil {
 		params.refuse("older_than_invalid", "Say older_than= with an age such as 36h or 30d.")
 	}

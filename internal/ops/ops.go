@@ -14,6 +14,7 @@ import (
 	"billhook/internal/dedupe"
 	"billhook/internal/lane"
 	"billhook/internal/ledger"
+	"billhook/internal/pause"
 	"billhook/internal/store"
 )
 
@@ -23,6 +24,8 @@ type Reads struct {
 	Store   store.Store
 	Catalog *catalog.Catalog
 	Now     func() time.Time
+	// Viewer shows the subscriptions of paused queues; nil: they cannot be seen from here.
+	Viewer pause.Viewer
 }
 
 var (

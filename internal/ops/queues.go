@@ -26,6 +26,8 @@ type Queue struct {
 	ID      string `json:"id"`
 	Alias   string `json:"alias"`
 	Enabled bool   `json:"enabled"`
+	// Paused says who has paused the queue; nil: nobody has.
+	Paused *QueuePaused `json:"paused,omitempty"`
 	// Events counts the stored records by status.
 	Events      map[dedupe.Status]Count `json:"events"`
 	DeadLetters Depth                   `json:"dead_letters"`
@@ -103,8 +105,16 @@ func (a Reads) Queues(ctx context.Context) (Queues, error) {
 		waiting, err = backlog.Read(ctx, a.Store)
 		return err
 	})
+	var paused map[string]*QueuePaused
+	group.Go(func() (err error) {
+		paused, err = a.paused(ctx)
+		return err
+	})
 	if err := group.Wait(); err != nil {
 		return Queues{}, err
+	}
+	for i := range answer.Items {
+		answer.Items[i].Paused = paused[answer.Items[i].ID]
 	}
 	for i, q := range a.Catalog.Queues {
 		if messages, known := waiting.Of(q.ID, a.Now()); known {

@@ -122,6 +122,9 @@ type subscription struct {
 	// waiting holds the messages that are not acknowledged, forwarded or expired.
 	waiting map[*delivery]bool
 
+	// paused: it has no endpoint for now, and keeps what is published.
+	paused bool
+
 	stats       Stats
 	pausedUntil time.Time
 	// pauses counts the push backoffs. The failure of a push that was sent before the current
@@ -295,7 +298,7 @@ func (s *Simulator) makeReady(sub *subscription, l *lane) {
 // dispatch pushes what may be pushed now.
 func (s *Simulator) dispatch(sub *subscription) {
 	now := s.config.Clock.Now()
-	for !s.closed && s.baseURL != "" && len(sub.ready) > 0 && sub.stats.Outstanding < sub.stats.Window && !now.Before(sub.pausedUntil) {
+	for !s.closed && !sub.paused && s.baseURL != "" && len(sub.ready) > 0 && sub.stats.Outstanding < sub.stats.Window && !now.Before(sub.pausedUntil) {
 		l := sub.ready[0]
 		sub.ready = sub.ready[1:]
 		first := l.queue[0]

@@ -5,7 +5,6 @@ package dedupe
 
 import (
 	"cmp"
-	"crypto/sha256"
 	"fmt"
 	"slices"
 	"time"
@@ -85,20 +84,6 @@ type Record struct {
 	ProcessedAt time.Time `store:"processed_at,omitzero,strict"`
 	// ExpireAt is when the record no longer counts, removed or not.
 	ExpireAt time.Time `store:"expire_at,omitzero,strict"`
-}
-
-// Shards is how many parts the time index of the records has. Records of one part take about 500
-// writes a second, since their times rise.
-const Shards = 8
-
-const fieldShard = "shard"
-
-// Shard is the part of the time index that a record is in, from 0 to Shards-1. It follows from the
-// event, so that it stays when the record is written again.
-func Shard(queue, tenant, eventID string) int64 {
-	id := key(queue, tenant, eventID).ID
-	sum := sha256.Sum256([]byte(id))
-	return int64(sum[0] % Shards)
 }
 
 // Fields returns the record as the store keeps it.

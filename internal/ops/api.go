@@ -201,7 +201,7 @@ func (a *API) events(r *http.Request) (List[Line], error) {
 			equal[field] = value
 		}
 	}
-	now, limit := a.Now().UTC(), params.limit(lines, MaxLines)
+	now, limit := a.Now().UTC(), params.limit(lines, dedupe.MaxListed)
 	first := Place{newest: true}
 	first.since, first.until = params.at("since", now, first.since).Truncate(time.Microsecond), params.at("until", now, first.until).Truncate(time.Microsecond)
 	if !first.until.IsZero() && !first.since.Before(first.until) {

@@ -94,7 +94,7 @@ func (p *program) dlqList(c *choice) *cobra.Command {
 			for _, i := range all.Items {
 				rows = append(rows, row(i.ID, i.Reason, i.EventType, i.EventID, i.OrderingKey, i.Attempts, i.ReplayCount, when(i.Died()), i.State, i.Detail))
 			}
-			p.table([]string{"ID", "REASON", "TYPE", "EVENT", "KEY", "ATTEMPTS", "REPLAYS", "DIED", "STATE", "DETAIL"}, rows)
+			p.table([]string{"ID", "REASON", "TYPE", "EVENT", "KEY", "ATTEMPTS", "REPLAYS", "DIED", "STATE", "DETAIL"}, rows, "KEY", "REPLAYS", "STATE", "ATTEMPTS", "TYPE", "DIED", "EVENT", "DETAIL")
 			reasons := map[string]int{}
 			for _, i := range all.Items {
 				reasons[i.Reason]++
@@ -248,7 +248,7 @@ func (p *program) dlqOperations(c *choice) *cobra.Command {
 			for _, op := range all.Items {
 				rows = append(rows, row(op.ID, op.Kind, op.Filter.Queue, op.Who, op.Why, when(op.CreatedAt), op.Done, op.Total, op.Progress, op.ApprovedBy))
 			}
-			p.table([]string{"ID", "KIND", "QUEUE", "WHO", "WHY", "BEGUN", "DONE", "OF", "PROGRESS", "APPROVED BY"}, rows)
+			p.table([]string{"ID", "KIND", "QUEUE", "WHO", "WHY", "BEGUN", "DONE", "OF", "PROGRESS", "APPROVED BY"}, rows, "APPROVED BY", "QUEUE", "KIND")
 			return p.printJSON(all)
 		},
 	}

@@ -84,6 +84,9 @@ func (p *program) strict(command *cobra.Command) {
 			return usageError(nameOf(command) + ": say which command: " + strings.Join(subcommands(command), ", "))
 		}
 	}
+	if example := examples[nameOf(command)]; example != "" {
+		command.Example = "  " + strings.ReplaceAll(example, "\n", "\n  ")
+	}
 	p.completes(command)
 	for _, sub := range command.Commands() {
 		p.strict(sub)

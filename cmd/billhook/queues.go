@@ -29,7 +29,7 @@ func (p *program) queuesCommand() *cobra.Command {
 				number(q.Events[dedupe.DeadLettered]), openLetters(q.DeadLetters), oldestLetter(q.DeadLetters), p.stateOf(q), q.Alias,
 			})
 		}
-		p.table([]string{"QUEUE", "WAITING", "PROCESSING", "COMPLETED", "FAILED", "DEAD-LETTERED", "OPEN", "OLDEST", "STATE", "ALIAS"}, rows)
+		p.table([]string{"QUEUE", "WAITING", "PROCESSING", "COMPLETED", "FAILED", "DEAD-LETTERED", "OPEN", "OLDEST", "STATE", "ALIAS"}, rows, "ALIAS", "COMPLETED", "DEAD-LETTERED", "PROCESSING")
 		if queues.Outbox.Lanes.Count == 0 {
 			p.printf("\nThe outbox is empty.\n")
 		} else {
@@ -163,7 +163,7 @@ func (p *program) printEvents(list ops.List[ops.Line]) {
 	if len(rows) == 0 {
 		p.printf("No event matches.\n")
 	} else {
-		p.table([]string{"CREATED", "QUEUE", "EVENT", "TYPE", "STATUS", "ATTEMPTS", "RESULT"}, rows)
+		p.table([]string{"CREATED", "QUEUE", "EVENT", "TYPE", "STATUS", "ATTEMPTS", "RESULT"}, rows, "ATTEMPTS", "TYPE", "RESULT")
 	}
 	if list.Next != "" {
 		p.printf("There may be more; raise --limit.\n")

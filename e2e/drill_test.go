@@ -100,7 +100,7 @@ func drillTx(t *testing.T, s *stack) {
 	require.Equal(t, "COMPLETED", status(t, s.store, refund.EventID))
 	var story ops.Letter
 	s.ask(t, http.MethodGet, "/v1/ops/dead-letters/"+url.PathEscape(item.ID), nil, &story)
-	require.Equal(t, deadletter.Replayed, story.State)
+	require.Equal(t, deadletter.Processed, story.State)
 	require.EqualValues(t, 1, story.ReplayCount)
 }
 

@@ -94,7 +94,7 @@ func productSet(t *testing.T, s *stack) {
 	require.Equal(t, "COMPLETED", status(t, s.store, o.EventID))
 	var story ops.Letter
 	s.ask(t, http.MethodGet, "/v1/ops/dead-letters/"+url.PathEscape(item.ID), nil, &story)
-	require.Equal(t, deadletter.Replayed, story.State)
+	require.Equal(t, deadletter.Processed, story.State)
 	var history ops.List[audit.Entry]
 	s.ask(t, http.MethodGet, "/v1/ops/products/"+product+"/changes", nil, &history)
 	require.Len(t, history.Items, 1)

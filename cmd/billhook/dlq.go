@@ -107,8 +107,8 @@ func (p *program) dlqList(c *choice) *cobra.Command {
 		},
 	}
 	c.flags(command)
-	command.Flags().StringVar(&state, "state", string(deadletter.Open), "open, replayed, corrected, discarded or all")
-	oneOf(command, "state", deadletter.Open, deadletter.Replayed, deadletter.Corrected, deadletter.Discarded, "all")
+	command.Flags().StringVar(&state, "state", string(deadletter.Open), "open, replayed, processed, corrected, discarded or all")
+	oneOf(command, "state", deadletter.Open, deadletter.Replayed, deadletter.Processed, deadletter.Corrected, deadletter.Discarded, "all")
 	command.Flags().IntVar(&limit, "limit", 100, "how many to show")
 	return command
 }

@@ -48,7 +48,10 @@ func TestAWrongUseExitsWith2AndSaysWhatToType(t *testing.T) {
 		"queues --server 127.0.0.1:8081":     "such as http://127.0.0.1:8081",
 		"dev --topology pulumi":              "--topology",
 		"ledger export --json --csv":         "--json goes with neither",
-		"import redis nobody --from redis:x": "no queue nobody",
+		"import redis nobody --from redis:x": `no queue "nobody"`,
+		"send paynw":                         `no source "paynw"; did you mean paynow?`,
+		"send paynow --sample refnd":         "did you mean refund?",
+		"send paynow --repeat 0":             "--repeat: say 1 or more",
 	} {
 		t.Run(arguments, func(t *testing.T) {
 			t.Parallel()

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
 
+	"billhook/catalog"
 	"billhook/internal/env"
 )
 
@@ -114,9 +115,13 @@ func TestEveryExampleRunsAndPrintsOneJSONDocument(t *testing.T) {
 	message := filepath.Join(folder, "message.json")
 	require.NoError(t, os.WriteFile(message, []byte(`{}`), 0o600))
 	require.NoError(t, os.WriteFile(filepath.Join(folder, "queues.yaml"), []byte(`{}`), 0o600))
+	c, err := catalog.Load("")
+	require.NoError(t, err)
+	shop := slices.IndexFunc(c.Queues, func(q catalog.Queue) bool { _, takes := q.Handlers["order.shipped"]; return takes })
 	replaced := map[string]string{
-		"message.json": message, "./catalog": folder,
-		"--csv": "", "--out": "", "november.csv": "", "order-7.proof": "", // what goes without --json
+		"<queue>": c.Queues[shop].ID, "./catalog": folder,
+		"message.json": message,
+		"--csv":        "", "--out": "", "november.csv": "", "order-7.proof": "", // what goes without --json
 	}
 	for _, command := range leaves(t) {
 		name := nameOf(command)

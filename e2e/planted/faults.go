@@ -164,7 +164,7 @@ var faultsOfProcessing = []fault{
 		"internal/billing", "TestAnOrderIsCreditedOnce"},
 	{"a payment event is written over", "internal/billing/subscriptions.go", `store.Create(key, fields)`, `store.Set(key, fields)`,
 		"internal/billing", "TestAnEventIsToldOnceThoughItsRecordIsForgotten"},
-	{"a dead letter is kept anew each time", "internal/deadletter/deadletter.go", `store.Create(key, store.Encode(&item))`,
+	{"a dead letter is kept anew each time", "internal/deadletter/deadletter.go", `store.Create(key, item.fields())`,
 		`store.Set(key, store.Encode(&item))`, pushDir, "TestADeadLetterIsKeptOncePerSourceMessage"},
 	{"a leased handler need not declare its behaviour after a crash", "internal/handler/handler.go", `case h.Leased != nil && h.Leased.Reconcile == nil && !h.Leased.SafeToRepeat:`, `case false:`,
 		"internal/handler", "TestAMistakeInRegisteringPanicsAtTheStart"},

@@ -22,6 +22,7 @@ import (
 	"billhook/catalog"
 	"billhook/internal/contract"
 	"billhook/internal/pii"
+	"billhook/internal/retry"
 	"billhook/internal/store"
 )
 
@@ -176,7 +177,7 @@ func Keep(ctx context.Context, to store.GetCommitter, queue catalog.Queue, m con
 		}
 	}
 	key := itemKey(queue.ID, source, m.Data)
-	_, err := to.Commit(ctx, []store.Write{store.Create(key, store.Encode(&item))})
+	_, err := to.Commit(ctx, []store.Write{store.Create(key, item.fields())})
 	switch {
 	case err == nil:
 		return true, nil
@@ -203,10 +204,10 @@ func reopen(ctx context.Context, to store.GetCommitter, id string, died Item) (f
 		switch {
 		case !found:
 			return item, false, err
-		case item.State == Corrected || item.ReplayCount > died.ReplayCount || (item.ReplayCount == died.ReplayCount && item.State == Open):
+		case item.State == Corrected || item.ReplayCount > died.ReplayCount || (item.ReplayCount == died.ReplayCount && item.State != Replayed):
 			return item, false, nil // known, of an earlier replay, or of no matter any more
 		}
-		item.State, item.Reason, item.Status, item.Detail = died.State, died.Reason, died.Status, died.Detail
+		item.State, item.Reason, item.Status, item.Detail, item.Outcome = died.State, died.Reason, died.Status, died.Detail, ""
 		item.Attempts, item.ReplayCount = died.Attempts, died.ReplayCount
 		item.Kept, item.Expires, item.Hour = died.Kept, died.Expires, died.Hour
 		item.DeadLettered = cmp.Or(died.DeadLettered, item.DeadLettered)
@@ -227,18 +228,18 @@ func revise(ctx context.Context, to store.GetCommitter, key store.Key, change fu
 	for range revisions {
 		doc, err := to.Get(ctx, key)
 		if err != nil {
-			return false, fmt.Errorf("deadletter: keep: %w", err)
+			return false, fmt.Errorf("deadletter: item: %w", err)
 		}
 		item, news, err := change(doc)
 		if err != nil || !news {
 			return false, err
 		}
-		_, err = to.Commit(ctx, []store.Write{store.Update(key, doc.Version, store.Encode(&item))})
+		_, err = to.Commit(ctx, []store.Write{store.Update(key, doc.Version, item.fields())})
 		switch {
 		case err == nil:
 			return true, nil
 		case !errors.Is(err, store.ErrStale):
-			return false, fmt.Errorf("deadletter: keep: %w", err)
+			return false, fmt.Errorf("deadletter: item: %w", err)
 		}
 	}
 	return false, errors.New("deadletter: an item keeps changing")
@@ -301,6 +302,48 @@ func Correct(queue catalog.Queue, ids []string, c Correction) []store.Write {
 	return writes
 }
 
+// Ending is the end of a replay that was not another death.
+type Ending struct {
+	// State is Processed; or Corrected, where another payload had taken the place of the message; or
+	// Open, where its event has another dead letter.
+	State   State
+	Outcome retry.Outcome
+	EventID string
+	At      time.Time
+}
+
+// Ended returns the write that marks the item of a replayed message, for the commit that ends the
+// replay. It asks for no version, as the writes of Correct. Of an item that has been removed since
+// it makes as much as is known.
+func Ended(queue catalog.Queue, id string, end Ending) store.Write {
+	at := end.At.UTC().Truncate(time.Microsecond)
+	return store.Increment(store.Key{Collection: Collection, ID: id}, map[string]int64{"endings": 1}, map[string]any{
+		"state": string(end.State), "outcome": string(end.Outcome), "closed_at": at,
+		"queue": queue.ID, "event_id": end.EventID, "expire_at": at.Add(queue.DeadLetter.Retention),
+	})
+}
+
+// Settle marks the item of a replayed message where the replay has ended without a commit. It
+// changes an item alone that is Replayed, and as often as the message says: any other has been
+// dealt with since.
+func Settle(ctx context.Context, in store.GetCommitter, m contract.Message, end Ending) error {
+	replays, _ := strconv.ParseInt(m.Attributes[AttrReplayCount], 10, 64)
+	_, err := revise(ctx, in, store.Key{Collection: Collection, ID: m.Attributes[AttrReplayOf]}, func(doc store.Document) (Item, bool, error) {
+		item, err := ItemOf(doc)
+		if err != nil || item.State != Replayed || item.ReplayCount != replays {
+			return item, false, nil // there is nobody to tell
+		}
+		if item.State = end.State; end.State != Open {
+			item.Outcome, item.Closed = end.Outcome, end.At.UTC().Truncate(time.Microsecond)
+		}
+		return item, true, nil
+	})
+	if errors.Is(err, store.ErrNotFound) {
+		return nil // removed since
+	}
+	return err
+}
+
 // fill puts a dead letter into its item where that was corrected before it arrived, and
 // leaves it closed. It reports whether that was news; any other item has arrived before.
 func fill(ctx context.Context, to store.GetCommitter, key store.Key, arrived Item) (bool, error) {
@@ -308,7 +351,7 @@ func fill(ctx context.Context, to store.GetCommitter, key store.Key, arrived Ite
 		item := arrived
 		item.Kept = time.Time{}
 		switch {
-		case store.Decode(doc.Fields, &item) != nil:
+		case item.decode(doc.Fields) != nil:
 			return item, false, fmt.Errorf("deadletter: item %s is not readable", key.ID)
 		case !item.Kept.IsZero():
 			return item, false, nil

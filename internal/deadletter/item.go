@@ -12,6 +12,7 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/contract"
+	"billhook/internal/retry"
 	"billhook/internal/store"
 )
 
@@ -22,8 +23,10 @@ type State string
 const (
 	// Open: it waits for a person, or its replay failed again.
 	Open State = "open"
-	// Replayed: it is on its queue again.
+	// Replayed: it is on its queue again, and nothing is known of its end yet.
 	Replayed State = "replayed"
+	// Processed: its replay has ended, and not in another death. Item.Outcome says how.
+	Processed State = "processed"
 	// Corrected: another payload with its event's id was applied, or has a dead letter of its
 	// own. This state is final.
 	Corrected State = "corrected"
@@ -49,11 +52,18 @@ type Item struct {
 	DeadLettered    time.Time `json:"dead_lettered_at,omitzero" store:"dead_lettered_at,omitzero"`
 	Kept            time.Time `json:"kept_at" store:"kept_at"`
 	Expires         time.Time `json:"expire_at" store:"expire_at,required"`
-	// Closed is when it was replayed, discarded or corrected last.
+	// Outcome is how the replay of what is Processed has ended: processed, superseded, duplicate,
+	// expired or dropped.
+	Outcome retry.Outcome `json:"outcome,omitempty" store:"outcome,omitzero"`
+	// History is what people have done with it, the newest first, at most MaxHistory.
+	History []Act `json:"history,omitempty"`
+	// Closed is when it was replayed, processed, discarded or corrected last.
 	Closed time.Time `json:"closed_at,omitzero" store:"closed_at,omitzero"`
 	// CorrectedBy is the id of the message that took its place, Corrections how often one has.
 	CorrectedBy string `json:"corrected_by,omitempty" store:"corrected_by,omitzero"`
 	Corrections int64  `json:"-" store:"corrections,omitzero"`
+	// Endings is how often a replay of it has ended.
+	Endings int64 `json:"-" store:"endings,omitzero"`
 	// Omitted is the size of a payload that was too large to keep; 0: it is here.
 	Omitted int64 `json:"data_omitted,omitempty" store:"data_omitted,omitzero"`
 	// Operation is the id of the operation that dealt with it last.
@@ -69,6 +79,25 @@ type Item struct {
 	version store.Version
 }
 
+// MaxHistory bounds an item's history.
+const MaxHistory = 10
+
+// Act is what a person has done with an item.
+type Act struct {
+	// Kind is replay or discard, and Operation the id of the operation that was it.
+	Kind      Kind      `json:"kind" store:"kind"`
+	Operation string    `json:"operation" store:"operation"`
+	Who       string    `json:"who" store:"who"`
+	Why       string    `json:"why" store:"why"`
+	At        time.Time `json:"at" store:"at"`
+}
+
+// note puts an act first in the history.
+func (i *Item) note(act Act) {
+	i.History = append([]Act{act}, i.History...)
+	i.History = i.History[:min(len(i.History), MaxHistory)]
+}
+
 // Died is when the message was dead-lettered, or else when it was kept.
 func (i Item) Died() time.Time { return cmp.Or(i.DeadLettered, i.Kept) }
 
@@ -81,12 +110,37 @@ func (i Item) Replay(q catalog.Queue) contract.Message {
 	return replayed(i, q)
 }
 
+// fields returns the item as the store keeps it.
+func (i *Item) fields() map[string]any {
+	fields := store.Encode(i)
+	if len(i.History) > 0 {
+		acts := make([]any, len(i.History))
+		for n := range i.History {
+			acts[n] = store.Encode(&i.History[n])
+		}
+		fields["history"] = acts
+	}
+	return fields
+}
+
+// decode reads what fields has made.
+func (i *Item) decode(fields map[string]any) error {
+	acts, _ := fields["history"].([]any)
+	for _, stored := range acts {
+		var act Act
+		if known, ok := stored.(map[string]any); ok && store.Decode(known, &act) == nil {
+			i.History = append(i.History, act)
+		}
+	}
+	return store.Decode(fields, i)
+}
+
 // ItemOf reads an item.
 func ItemOf(doc store.Document) (Item, error) {
 	item := Item{ID: doc.Key.ID, version: doc.Version}
-	err := store.Decode(doc.Fields, &item)
-	if item.Kept.IsZero() && item.State == Corrected {
-		item.Kept = item.Closed // it has not arrived yet
+	err := item.decode(doc.Fields)
+	if item.Kept.IsZero() && (item.State == Corrected || item.State == Processed) {
+		item.Kept = item.Closed // it has not arrived yet, or was removed before its replay ended
 	}
 	if err != nil || item.Queue == "" || item.State == "" || item.Kept.IsZero() {
 		return Item{}, fmt.Errorf("deadletter: item %s is not readable", doc.Key.ID)

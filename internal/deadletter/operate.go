@@ -36,7 +36,14 @@ const (
 	Waiting  Progress = "waiting_for_approval"
 	Running  Progress = "running"
 	Finished Progress = "finished"
+	// Cancelled: a person has stopped it. What it had done stays done.
+	Cancelled Progress = "cancelled"
+	// Rejected: a second person has refused it. It has done nothing.
+	Rejected Progress = "rejected"
 )
+
+// Over reports whether an operation of this progress does nothing any more.
+func (p Progress) Over() bool { return p == Finished || p == Cancelled || p == Rejected }
 
 // The bounds of an operation.
 const (
@@ -95,7 +102,11 @@ type Operation struct {
 	Skipped    int64     `json:"skipped" store:"skipped"`
 	ApprovedBy string    `json:"approved_by,omitempty" store:"approved_by"`
 	CreatedAt  time.Time `json:"created_at" store:"created_at"`
+	// FinishedAt is when it was finished, cancelled or rejected.
 	FinishedAt time.Time `json:"finished_at,omitzero" store:"finished_at,omitzero"`
+	// EndedBy has cancelled or rejected it, and EndedWhy is the reason that they gave.
+	EndedBy  string `json:"ended_by,omitempty" store:"ended_by,omitzero"`
+	EndedWhy string `json:"ended_why,omitempty" store:"ended_why,omitzero"`
 	// Runner has the operation to itself until RunnerUntil; empty: there is none.
 	Runner      string    `json:"-" store:"runner"`
 	RunnerUntil time.Time `json:"-" store:"runner_until,omitzero"`
@@ -130,7 +141,7 @@ func (o *Operator) Begin(ctx context.Context, op Operation, expect int) (Operati
 		return Operation{}, fmt.Errorf("%w: nothing matches", ErrRefused)
 	}
 	op.ID, op.Total, op.CreatedAt, op.Progress = o.NewID(), int64(preview.Total), o.Now().UTC().Truncate(time.Microsecond), Running
-	op.Done, op.Skipped, op.ApprovedBy, op.FinishedAt = 0, 0, "", time.Time{}
+	op.Done, op.Skipped, op.ApprovedBy, op.FinishedAt, op.EndedBy, op.EndedWhy = 0, 0, "", time.Time{}, "", ""
 	if q.FourEyes {
 		op.Progress = Waiting
 	}
@@ -205,7 +216,7 @@ func (o *Operator) Run(ctx context.Context, id string) (Operation, error) {
 	switch {
 	case err != nil:
 		return Operation{}, err
-	case op.Progress == Finished:
+	case op.Progress.Over():
 		return op, nil
 	case op.Progress == Waiting:
 		return op, fmt.Errorf("%w: the operation waits for the approval of somebody else", ErrRefused)
@@ -275,14 +286,15 @@ func (o *Operator) step(ctx context.Context, op *Operation, runner string, some 
 			if item.State != Open || item.Kept.After(op.CreatedAt) {
 				continue
 			}
-			item.State, item.Operation, item.Closed = Discarded, op.ID, now
+			item.State, item.Operation, item.Closed, item.Outcome = Discarded, op.ID, now, ""
+			item.note(Act{Kind: op.Kind, Operation: op.ID, Who: op.Who, Why: op.Why, At: now})
 			if op.Kind == Replay {
 				item.State = Replayed
 				item.ReplayCount++
 				messages.Add(q.Topic(), item.ID+"-"+strconv.FormatInt(item.ReplayCount, 10), replayed(item, q),
 					lane.Source{Queue: item.Queue, Tenant: item.Attributes[contract.AttrTenant], EventID: item.EventID})
 			}
-			writes = append(writes, store.Update(item.Key(), item.version, store.Encode(&item)))
+			writes = append(writes, store.Update(item.Key(), item.version, item.fields()))
 			if key := item.OrderingKey; op.Kind == Discard && q.OnPoison == catalog.Park && !released[key] {
 				// The messages behind it need not wait longer.
 				released[key] = true

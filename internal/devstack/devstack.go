@@ -28,6 +28,7 @@ import (
 	"billhook/internal/handler"
 	"billhook/internal/ledger/seal"
 	"billhook/internal/ops"
+	"billhook/internal/pause"
 	"billhook/internal/products"
 	"billhook/internal/serve"
 	"billhook/internal/standin"
@@ -112,6 +113,11 @@ type Stack struct {
 	Publisher webhook.Publisher
 	// Broker is the embedded broker; nil on the emulators.
 	Broker *standin.Broker
+	// subscriptions pauses queues and resumes them, on the stand-in or on the emulator.
+	subscriptions interface {
+		pause.Viewer
+		pause.Switch
+	}
 	// Loaded says what the file at BrokerPath held.
 	Loaded standin.Loaded
 
@@ -177,12 +183,13 @@ func (s *Stack) start(ctx, life context.Context, config Config) error {
 	}
 	webhookMetrics, workerMetrics := telemetry.NewMetrics(), telemetry.NewMetrics()
 	var backlogs tasks.Backlogs // Google's emulators count nothing
+	var asked ops.Broker
 	if s.Broker != nil {
-		backlogs = s.Broker
+		backlogs, asked = s.Broker, s.Broker
 	}
 	workerService, err := worker.New(worker.Config{
 		Catalog: config.Catalog, Targets: targets, Store: store, Publisher: workerPublisher, Authenticator: worker.Authenticate(verifier),
-		Access: ops.Access{Tokens: config.OpsTokens, OpenOnLoopback: true}, Authority: seal.Authority{Installation: "dev"}, Backlogs: backlogs,
+		Access: ops.Access{Tokens: config.OpsTokens, OpenOnLoopback: true}, Authority: seal.Authority{Installation: "dev"}, Backlogs: backlogs, Broker: asked, Subscriptions: s.subscriptions, Switch: s.subscriptions,
 		Log: config.Log, Metrics: workerMetrics, Now: time.Now, AfterFunc: alarm.AfterFunc, Handlers: config.Handlers, PrivateEndpoints: true,
 	})
 	if err != nil {
@@ -366,6 +373,7 @@ func (s *Stack) standIns(ctx, _ context.Context, config Config) (broker string, 
 	}
 	s.closers = append(s.closers, store.Close)
 	s.Store = store
+	s.subscriptions = s.Broker
 	return s.Broker.Addr(), auth.Config{Mode: auth.ModeOIDC, Audience: audience, ServiceAccount: serviceAccount, KeysURL: urlOf(keys)}, nil
 }
 
@@ -386,6 +394,11 @@ func (s *Stack) emulators(ctx, life context.Context, config Config) (broker stri
 	if err := provision(ctx, pubSub.Addr(), s.WorkerURL); err != nil {
 		return "", tokens, err
 	}
+	subscriptions, err := pubsub.NewSwitch(life, pubsub.Target{ProjectID: config.ProjectID, PushBaseURL: s.WorkerURL, Emulator: true}, pubsub.EmulatorOptions(pubSub.Addr())...)
+	if err != nil {
+		return "", tokens, err
+	}
+	s.closers, s.subscriptions = append(s.closers, subscriptions.Close), subscriptions
 	store, err := firestore.NewEmulated(life, database.Addr(), config.ProjectID, "")
 	if err != nil {
 		return "", tokens, err

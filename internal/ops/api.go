@@ -19,6 +19,7 @@ import (
 	"billhook/internal/journal"
 	"billhook/internal/ledger/seal"
 	"billhook/internal/orders"
+	"billhook/internal/pause"
 	"billhook/internal/pii"
 	"billhook/internal/products"
 	"billhook/internal/serve"
@@ -40,6 +41,7 @@ type API struct {
 	Authority seal.Authority
 	Tries     *dryrun.Desk
 	Stock     *orders.Keeper
+	Pauses    *pause.Keeper
 }
 
 // Routes adds the API's routes.
@@ -47,6 +49,7 @@ func (a *API) Routes(r chi.Router) {
 	r.Route("/v1/ops", func(r chi.Router) {
 		r.Use(sameOrigin, a.Access.require, bounded)
 		r.Get("/queues", answer(a, a.queues))
+		r.Get("/waiting", answer(a, a.waitsOf))
 		r.Get("/outbox", answer(a, a.outbox))
 		r.Get("/events", answer(a, a.events))
 		r.Post("/cleanup", answer(a, a.cleanup))
@@ -62,6 +65,7 @@ func (a *API) Routes(r chi.Router) {
 		a.orderRoutes(r)
 		a.journalRoutes(r)
 		a.periodRoutes(r)
+		a.pauseRoutes(r)
 	})
 	a.eventQueueRoutes(r)
 	a.tryRoutes(r)
@@ -74,7 +78,7 @@ func answer[T any](a *API, does func(*http.Request) (T, error)) http.HandlerFunc
 // ladder is how the API answers errors. Last is for a store that did not answer, or has an
 // unreadable document: never a 4xx.
 var ladder = serve.Ladder{
-	Rungs: slices.Concat(journalRungs, periodRungs, orderRungs, []serve.Rung{
+	Rungs: slices.Concat(journalRungs, periodRungs, orderRungs, pauseRungs, []serve.Rung{
 		{Of: errSeveral, As: serve.Refuse(http.StatusConflict, "queue_needed", "Several queues or tenants know this event id; name one with ?queue= or ?tenant=.")},
 		{Of: errUnknown, As: serve.Refuse(http.StatusNotFound, "event_unknown", "No worker has recorded an event of that id, or its record has expired.")},
 		{Of: errNoAccount, As: serve.Refuse(http.StatusNotFound, "account_unknown", "No entry has moved anything on an account of that name.")},

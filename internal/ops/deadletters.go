@@ -81,7 +81,7 @@ func (a *API) known(f *deadletter.Filter) error {
 
 func (a *API) listDeadLetters(r *http.Request) (DeadLetters, error) {
 	params := read(r, append([]string{"state", "limit", "page"}, filters...)...)
-	state := oneOf(params, deadletter.Open, deadletter.Replayed, deadletter.Corrected, deadletter.Discarded)
+	state := oneOf(params, deadletter.Open, deadletter.Replayed, deadletter.Processed, deadletter.Corrected, deadletter.Discarded)
 	limit := params.limit(most, most)
 	f, err := a.filter(params)
 	if err != nil {

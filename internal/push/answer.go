@@ -80,9 +80,9 @@ func (s *Service) read(w *attempt, v verdict) verdict {
 			a.Outcome, a.Status = retry.Superseded, http.StatusNoContent
 		}
 	case dedupe.Done:
-		a.Reason, a.result, a.Ref = "processed_before", w.run.Result(), w.run.Ref()
+		a.Reason, a.result, a.Ref = processedBefore, w.run.Result(), w.run.Ref()
 	case dedupe.Gone:
-		a.Reason = "dead_lettered_before"
+		a.Reason = deadLetteredBefore
 	case dedupe.Replaced:
 		a.Reason = correctedBefore
 	case dedupe.Waiting:

@@ -217,7 +217,7 @@ func TestAReplayAndACorrectionAtOnceHaveOneEffect(t *testing.T) {
 		state         deadletter.State
 		letters, open int
 	}{
-		"the replay between, and it works":         {mended: true, replayInside: true, inner: "processed", outer: "dead_lettered", balance: 1000, state: deadletter.Replayed, letters: 2},
+		"the replay between, and it works":         {mended: true, replayInside: true, inner: "processed", outer: "dead_lettered", balance: 1000, state: deadletter.Processed, letters: 2},
 		"the replay between, and it fails":         {replayInside: true, inner: "dead_lettered", outer: "processed", balance: 2000, state: deadletter.Corrected, letters: 2},
 		"the correction between, and both work":    {mended: true, inner: "processed", outer: "", balance: 2000, state: deadletter.Corrected, letters: 1},
 		"the correction between, the replay fails": {inner: "processed", outer: "", balance: 2000, state: deadletter.Corrected, letters: 1},
@@ -350,7 +350,7 @@ func TestWhatBrokeTheContractAndIsReplayedDoesNotCorrectItself(t *testing.T) {
 	id := r.keep(t, 0)
 	replay := r.replay(t, id).with(func(m *message) { m.body = paid("e1", known, 1).body }) // as if the release could read it now
 	require.Equal(t, "processed", r.deliver(replay).Outcome)
-	require.Equal(t, deadletter.Replayed, r.states(t)[id])
+	require.Equal(t, deadletter.Processed, r.states(t)[id])
 }
 
 func TestACorrectionPassesAndFreesTheKeyThatItsDeadLetterHoldsUp(t *testing.T) {

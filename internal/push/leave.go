@@ -14,12 +14,17 @@ import (
 // maxResumes is how many attempts follow the first in one request.
 const maxResumes = 5
 
-// leave is the last step. It publishes the emissions before the answer, so that they come before
-// those of a next event of the key. Emissions are stored already: the relay publishes what cannot
-// be published now. Then it ends the message's own lane. Where the key has waited for just this
-// message, the key goes on, unless the message has failed. Else the lane is removed after the
-// last of its messages: while a lane is left, each event of its queue costs a read.
+// leave is the last step. It settles a replay that has ended without a commit. It publishes the
+// emissions before the answer, so that they come before those of a next event of the key. Emissions
+// are stored already: the relay publishes what cannot be published now. Then it ends the message's
+// own lane. Where the key has waited for just this message, the key goes on, unless the message has
+// failed. Else the lane is removed after the last of its messages: while a lane is left, each event
+// of its queue costs a read.
 func (s *Service) leave(ctx context.Context, w *attempt, a answer) answer {
+	if err := s.settleReplay(ctx, w, a); err != nil {
+		s.config.Log.LogAttrs(ctx, slog.LevelWarn, "end of a replay not written", about(w)...)
+		return again(retry.Decide(err), err) // the redelivery comes by here again
+	}
 	ends := w.ends && !a.Delayed && w.name.OrderingKey != "" && (w.broken == nil || a.Outcome != retry.Retry)
 	if len(w.lanes) == 0 && !w.frees && !ends {
 		return a

@@ -51,6 +51,7 @@ func (s *Service) perform(ctx context.Context, w *attempt) verdict {
 				failpoint.Hit(failpoint.TxCommit)
 			}
 			w.superseded = effect.Superseded
+			effect.Writes = append(slices.Clip(effect.Writes), s.replayEnds(w)...)
 			seen, err = w.run.Conclude(commit, dedupe.Ending{Status: dedupe.Completed, Effect: effect, Emitted: emitted.IDs})
 			done()
 			if unknown = err != nil; unknown && !leased {

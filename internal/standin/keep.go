@@ -36,6 +36,7 @@ type savedMessage struct {
 type saved struct {
 	Waiting []savedMessage `json:"waiting,omitempty"`
 	Held    []savedMessage `json:"held,omitempty"`
+	Paused  bool           `json:"paused,omitempty"`
 }
 
 func save(m Message, failures int) savedMessage {
@@ -46,12 +47,13 @@ func (m savedMessage) message() Message {
 	return Message{ID: m.ID, PublishTime: m.PublishTime, Message: contract.Message{Data: m.Data, Attributes: m.Attributes, OrderingKey: m.OrderingKey}}
 }
 
-// logged is one line of the log beside the file: a message that a subscription got, or the id of
-// one that it has done with.
+// logged is one line of the log beside the file: a message that a subscription got, the id of one
+// that it has done with, or whether it is paused from then on.
 type logged struct {
 	Subscription string        `json:"subscription"`
 	Got          *savedMessage `json:"got,omitempty"`
 	Done         string        `json:"done,omitempty"`
+	Paused       *bool         `json:"paused,omitempty"`
 }
 
 func logOf(path string) string { return path + ".log" }
@@ -73,6 +75,7 @@ func (s *Simulator) Load(path string) (Loaded, error) {
 			loaded.Gone += len(kept.Waiting) + len(kept.Held)
 			continue
 		}
+		sub.paused = kept.Paused
 		if sub.Path == "" {
 			kept.Held, kept.Waiting = slices.Concat(kept.Held, kept.Waiting), nil // the log does not tell them apart
 		}
@@ -121,9 +124,14 @@ func readKept(path string) (map[string]saved, error) {
 		if err := json.Unmarshal(line, &entry); err != nil {
 			return nil, err
 		}
-		if entry.Got != nil {
+		switch {
+		case entry.Paused != nil:
+			kept := all[entry.Subscription]
+			kept.Paused = *entry.Paused
+			all[entry.Subscription] = kept
+		case entry.Got != nil:
 			got = append(got, entry)
-		} else {
+		default:
 			done[place{entry.Subscription, entry.Done}] = true
 		}
 	}
@@ -178,7 +186,7 @@ func (s *Simulator) Save(path string) error {
 func (s *Simulator) write(path string) error {
 	all := map[string]saved{}
 	for id, sub := range s.subs {
-		var kept saved
+		kept := saved{Paused: sub.paused}
 		// Ids rise, so they give the order of publishing.
 		for _, d := range slices.SortedFunc(maps.Keys(sub.waiting), func(a, b *delivery) int { return cmp.Or(len(a.ID)-len(b.ID), cmp.Compare(a.ID, b.ID)) }) {
 			kept.Waiting = append(kept.Waiting, save(d.Message, d.failures))
@@ -186,7 +194,7 @@ func (s *Simulator) write(path string) error {
 		for _, m := range sub.held {
 			kept.Held = append(kept.Held, save(m, 0))
 		}
-		if kept.Waiting != nil || kept.Held != nil {
+		if kept.Waiting != nil || kept.Held != nil || kept.Paused {
 			all[id] = kept
 		}
 	}

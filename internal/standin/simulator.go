@@ -18,6 +18,7 @@ import (
 	"sync"
 	"time"
 
+	"billhook/internal/backlog"
 	"billhook/internal/contract"
 )
 
@@ -121,6 +122,9 @@ type subscription struct {
 	held  []Message
 	// waiting holds the messages that are not acknowledged, forwarded or expired.
 	waiting map[*delivery]bool
+
+	// paused: it has no endpoint for now, and keeps what is published.
+	paused bool
 
 	stats       Stats
 	pausedUntil time.Time
@@ -295,7 +299,7 @@ func (s *Simulator) makeReady(sub *subscription, l *lane) {
 // dispatch pushes what may be pushed now.
 func (s *Simulator) dispatch(sub *subscription) {
 	now := s.config.Clock.Now()
-	for !s.closed && s.baseURL != "" && len(sub.ready) > 0 && sub.stats.Outstanding < sub.stats.Window && !now.Before(sub.pausedUntil) {
+	for !s.closed && !sub.paused && s.baseURL != "" && len(sub.ready) > 0 && sub.stats.Outstanding < sub.stats.Window && !now.Before(sub.pausedUntil) {
 		l := sub.ready[0]
 		sub.ready = sub.ready[1:]
 		first := l.queue[0]
@@ -581,11 +585,26 @@ func (SystemClock) AfterFunc(d time.Duration, f func()) (stop func()) {
 	return func() { timer.Stop() }
 }
 
-// Backlogs returns the number of each subscription's messages that are not acknowledged, now.
-func (s *Simulator) Backlogs(context.Context) (messages map[string]int64, at time.Time, err error) {
-	messages = map[string]int64{}
-	for id, stats := range s.Stats() {
-		messages[id] = int64(stats.Backlog)
+// Backlogs returns what each subscription holds now: its messages that are not acknowledged, also
+// those that are being pushed. It never fails.
+func (s *Simulator) Backlogs(context.Context) (held map[string]backlog.Held, at time.Time, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	held = make(map[string]backlog.Held, len(s.subs))
+	for id, sub := range s.subs {
+		one := backlog.Held{Messages: int64(len(sub.waiting) + len(sub.held))}
+		oldest := func(published time.Time) {
+			if one.Oldest.IsZero() || published.Before(one.Oldest) {
+				one.Oldest = published
+			}
+		}
+		for d := range sub.waiting {
+			oldest(d.PublishTime)
+		}
+		for _, m := range sub.held {
+			oldest(m.PublishTime)
+		}
+		held[id] = one
 	}
-	return messages, s.config.Clock.Now(), nil
+	return held, s.config.Clock.Now(), nil
 }

@@ -4,12 +4,14 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/go-chi/chi/v5"
@@ -31,6 +33,7 @@ import (
 	"billhook/internal/notifications"
 	"billhook/internal/ops"
 	"billhook/internal/orders"
+	"billhook/internal/pause"
 	"billhook/internal/products"
 	"billhook/internal/push"
 	"billhook/internal/serve"
@@ -56,9 +59,17 @@ type Config struct {
 	Authority seal.Authority
 	// Backlogs counts what waits in the broker; nil: it cannot be counted.
 	Backlogs tasks.Backlogs
-	Log      *slog.Logger
-	Metrics  *telemetry.Metrics
-	Now      func() time.Time
+	// Broker can be asked at any time what it holds; nil: people see what was counted last.
+	Broker ops.Broker
+	// Instance names this process in logs and in the log of each event's attempts; empty: by chance.
+	Instance string
+	// Subscriptions shows whether paused queues are; nil: it cannot be seen. Switch pauses and resumes
+	// them; nil: this worker may not.
+	Subscriptions pause.Viewer
+	Switch        pause.Switch
+	Log           *slog.Logger
+	Metrics       *telemetry.Metrics
+	Now           func() time.Time
 	// Alarm has kept messages released on time. If it is nil, the worker releases them itself by
 	// AfterFunc, until it drains; if that is nil too, the scheduler's minute releases them.
 	Alarm push.Alarm
@@ -114,9 +125,9 @@ func (w *Worker) Longest() time.Duration { return max(w.push.Longest(), tasks.Lo
 // lanesAtOnce is how many lanes a task relays at the same time.
 const lanesAtOnce = 16
 
-// Check reports everything that a worker would refuse of the catalog at its start: all of
-// its pools, whatever its addresses and secrets.
-func Check(c *catalog.Catalog) error {
+// Check reports everything that a worker of the pool would refuse of the catalog at its start,
+// whatever its addresses and secrets. An empty pool is all pools.
+func Check(c *catalog.Catalog, pool string) error {
 	registry, targets := handler.NewRegistry(), delivery.Targets{}
 	updates, _ := c.EmitsTo("subscriptions.record")
 	billing.Register(registry, billing.Points{Orders: c.EmitsOf("points.credit")}, billing.Subscriptions{Updates: updates})
@@ -130,7 +141,23 @@ func Check(c *catalog.Catalog) error {
 	}
 	registerPayments(registry, c, targets, struct{ store.GetCommitter }{}, time.Now) // never read
 	targets.Register(registry, c.Queues, after)
-	return errors.Join(checkEndpoints(c), notifications.Check(c), registry.Check(c))
+	return refuse(c, queuesOf(c, pool), registry)
+}
+
+// queuesOf are the queues of a pool, or of all pools.
+func queuesOf(c *catalog.Catalog, pool string) []catalog.Queue {
+	if pool == "" {
+		return c.Queues
+	}
+	return slices.DeleteFunc(slices.Clone(c.Queues), func(q catalog.Queue) bool { return q.Pool != pool })
+}
+
+// refuse reports the mistakes of a catalog that depend on the handlers, of which the registry has
+// those of the queues.
+func refuse(c *catalog.Catalog, queues []catalog.Queue, registry *handler.Registry) error {
+	own := *c
+	own.Queues = queues
+	return errors.Join(checkEndpoints(c), notifications.Check(c), registry.Check(&own))
 }
 
 // New puts the worker together. It reports all mistakes of the catalog: a handler that does not
@@ -156,17 +183,14 @@ func New(config Config) (*Worker, error) {
 		config.Handlers(registry)
 	}
 	var mistakes []error
-	var queues []catalog.Queue
 	for _, q := range config.Catalog.Queues {
 		if q.Enabled && !config.Catalog.Contracts.Known(q.Contract) {
 			mistakes = append(mistakes, fmt.Errorf("queue %s: contract %s is not a body format that is known", q.ID, q.Contract))
 		}
-		if config.Pool == "" || q.Pool == config.Pool {
-			queues = append(queues, q)
-		}
 	}
+	queues := queuesOf(config.Catalog, config.Pool)
 	config.Targets.Register(registry, queues, after)
-	mistakes = append(mistakes, checkEndpoints(config.Catalog), notifications.Check(config.Catalog), registry.Check(&catalog.Catalog{Queues: queues, Contracts: config.Catalog.Contracts}))
+	mistakes = append(mistakes, refuse(config.Catalog, queues, registry))
 	if len(queues) == 0 {
 		mistakes = append(mistakes, errors.New("POOL names a pool that no queue is in"))
 	}
@@ -184,7 +208,7 @@ func New(config Config) (*Worker, error) {
 	service := push.New(push.Config{
 		Queues: queues, Catalog: config.Catalog, Handlers: registry, Store: watched, DeadLetters: config.Publisher, Outbox: relay,
 		Alarm: alarms, Timer: after, Authenticator: config.Authenticator, Log: config.Log, Metrics: config.Metrics, Now: config.Now,
-		NewToken: uuid.NewString, Dice: rand.Float64,
+		Instance: cmp.Or(config.Instance, uuid.NewString()[:8]), NewToken: uuid.NewString, Dice: rand.Float64,
 	})
 	operator := &deadletter.Operator{
 		Store: config.Store, Queue: config.Catalog.Queue, Now: config.Now, NewID: uuid.NewString, Wait: wait,
@@ -197,12 +221,13 @@ func New(config Config) (*Worker, error) {
 	}
 	upkeep.Operator = operator
 	api := &ops.API{
-		Reads: ops.Reads{Store: config.Store, Catalog: config.Catalog, Now: config.Now}, Access: config.Access, Log: config.Log, Operator: operator,
+		Reads: ops.Reads{Store: config.Store, Catalog: config.Catalog, Now: config.Now, Viewer: config.Subscriptions, Broker: config.Broker}, Access: config.Access, Log: config.Log, Operator: operator,
 		Customers: &customers.Operator{Store: watched, Now: config.Now, NewID: uuid.NewString},
 		Products:  &products.Keeper{Store: config.Store, Start: config.Catalog.Products, Now: config.Now, NewID: uuid.NewString, Changed: worth.Forget},
 		Endpoints: keeper,
 		Tries:     &dryrun.Desk{Store: config.Store, Now: config.Now, Worker: config.trial},
 		Stock:     &orders.Keeper{Store: config.Store, Now: config.Now, NewID: uuid.NewString},
+		Pauses:    &pause.Keeper{Store: config.Store, Viewer: config.Subscriptions, Switch: config.Switch, Now: config.Now, NewID: uuid.NewString},
 	}
 	config.books(api, operator.Relay)
 

@@ -1,0 +1,134 @@
+package pubsub
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"time"
+
+	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+	"google.golang.org/api/option"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/fieldmaskpb"
+
+	"billhook/catalog"
+	"billhook/internal/pause"
+)
+
+// PausedLabel marks a subscription whose queue is paused, for those who see nothing but Pub/Sub. Its
+// value is when, such as 20261122t114455z. Provision and Terraform go by it.
+const PausedLabel = "billhook-paused"
+
+const (
+	pausedFormat = "20060102t150405z"
+	// switchTimeout bounds each question and each change.
+	switchTimeout = 10 * time.Second
+)
+
+// Switch pauses and resumes the subscriptions of queues.
+type Switch struct{ admin }
+
+var (
+	_ pause.Viewer = (*Switch)(nil)
+	_ pause.Switch = (*Switch)(nil)
+)
+
+// NewSwitch returns the switch of a project's subscriptions, which is to be closed. Without an address
+// of the workers the target is enough to view and to pause.
+func NewSwitch(ctx context.Context, target Target, options ...option.ClientOption) (*Switch, error) {
+	if target.PushBaseURL != "" {
+		if err := target.check(); err != nil {
+			return nil, err
+		}
+	}
+	a, err := open(ctx, target, options)
+	return &Switch{a}, err
+}
+
+// Close ends the connection.
+func (s *Switch) Close() error { return s.client.Close() }
+
+// Standing implements pause.Viewer.
+func (s *Switch) Standing(ctx context.Context, q catalog.Queue) (pause.Standing, error) {
+	have, err := s.look(ctx, q)
+	return standing(have), err
+}
+
+// look reads the push subscription of a queue, nil where there is none. The error has Google's code alone.
+func (s *Switch) look(ctx context.Context, q catalog.Queue) (*pubsubpb.Subscription, error) {
+	ctx, cancel := context.WithTimeout(ctx, switchTimeout)
+	defer cancel()
+	have, err := s.client.SubscriptionAdminClient.GetSubscription(ctx, &pubsubpb.GetSubscriptionRequest{Subscription: s.target.subscriptionName(q.PushSubscription())})
+	switch code := status.Code(err); code {
+	case codes.OK:
+		return have, nil
+	case codes.NotFound:
+		return nil, nil
+	default:
+		return nil, fmt.Errorf("pubsub: read subscription %s: %s", q.PushSubscription(), code)
+	}
+}
+
+func standing(have *pubsubpb.Subscription) pause.Standing {
+	marked, pushes := isPaused(have), have.GetPushConfig().GetPushEndpoint() != ""
+	switch {
+	case have == nil:
+		return pause.Missing
+	case marked && pushes:
+		return pause.Undone
+	case marked:
+		return pause.Paused
+	case pushes:
+		return pause.Pushing
+	default:
+		return pause.Unmarked
+	}
+}
+
+// isPaused reports whether a subscription has the mark of a pause.
+func isPaused(have *pubsubpb.Subscription) bool {
+	_, marked := have.GetLabels()[PausedLabel]
+	return marked
+}
+
+// Pause implements pause.Switch.
+func (s *Switch) Pause(ctx context.Context, q catalog.Queue, at time.Time) error {
+	return s.change(ctx, q, &pubsubpb.PushConfig{}, func(labels map[string]string) {
+		labels[PausedLabel] = at.UTC().Format(pausedFormat)
+	})
+}
+
+// Resume implements pause.Switch. The endpoint is that of the target.
+func (s *Switch) Resume(ctx context.Context, q catalog.Queue) error {
+	if s.target.PushBaseURL == "" && s.target.Pools[q.Pool].URL == "" {
+		return fmt.Errorf("pubsub: resume %s: PUSH_BASE_URL does not say where the worker is", q.PushSubscription())
+	}
+	return s.change(ctx, q, s.target.pushConfig(q.Pool, q.PushPath()), func(labels map[string]string) { delete(labels, PausedLabel) })
+}
+
+// change sets endpoint and labels in one request: no one sees one without the other.
+func (s *Switch) change(ctx context.Context, q catalog.Queue, to *pubsubpb.PushConfig, mark func(labels map[string]string)) error {
+	have, err := s.look(ctx, q)
+	if err != nil {
+		return err
+	}
+	if have == nil {
+		return fmt.Errorf("pubsub: there is no subscription %s", q.PushSubscription())
+	}
+	labels := maps.Clone(have.Labels)
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	mark(labels)
+	ctx, cancel := context.WithTimeout(ctx, switchTimeout)
+	defer cancel()
+	_, err = s.client.SubscriptionAdminClient.UpdateSubscription(ctx, &pubsubpb.UpdateSubscriptionRequest{
+		Subscription: &pubsubpb.Subscription{Name: have.Name, Topic: have.Topic, PushConfig: to, Labels: labels},
+		UpdateMask:   &fieldmaskpb.FieldMask{Paths: []string{"push_config", "labels"}},
+	})
+	if err != nil {
+		return fmt.Errorf("pubsub: change subscription %s: %s", q.PushSubscription(), status.Code(err))
+	}
+	return nil
+}

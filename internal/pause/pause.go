@@ -1,0 +1,289 @@
+// Package pause owns the record that a queue is paused: who paused it, when and why. While a queue is
+// paused, its subscription has no push endpoint: what is published waits in the broker, without an
+// attempt, a refusal or a dead letter.
+//
+// It owns the order of the steps: the record and its entry of the audit are one commit, and the
+// subscription follows the record. It refuses to report what was asked: it reads the subscription
+// afterwards. It knows no broker.
+package pause
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"billhook/catalog"
+	"billhook/internal/audit"
+	"billhook/internal/store"
+)
+
+// Collection has a document for each queue that is paused, under the queue's id.
+const Collection = "pauses"
+
+// Kind is what the audit calls the subject of a change; the subject is the queue's id.
+const Kind = "queue"
+
+// The errors of a change. Any other means that nothing is known, and nothing certain of the change.
+var (
+	// ErrInvalid is wrapped by every refusal of a change; its text says why, without a value.
+	ErrInvalid = errors.New("pause: invalid change")
+	// ErrBusy: others have paused and resumed the queue meanwhile, again and again.
+	ErrBusy = errors.New("pause: changed at the same time")
+	// ErrBroken: what is stored is no pause.
+	ErrBroken = errors.New("pause: stored pause is not readable")
+)
+
+// Pause says that a queue is paused, by whom, why, and since when.
+type Pause struct {
+	Queue string    `json:"queue" store:"queue,required"` // its id
+	Who   string    `json:"who" store:"who,required"`
+	Why   string    `json:"why" store:"why,required"`
+	At    time.Time `json:"at" store:"at,required"`
+}
+
+// Standing is what a queue's subscription does, as the broker shows it.
+type Standing string
+
+// What a subscription does.
+const (
+	Pushing Standing = "pushing" // it has its endpoint, and no mark of a pause
+	Paused  Standing = "paused"  // it has no endpoint, and the mark of a pause
+	// Undone: it has the mark of a pause, and pushes. Somebody has given it an endpoint past Billhook.
+	Undone Standing = "undone"
+	// Unmarked: it has neither an endpoint nor a mark. Somebody has taken the endpoint past Billhook.
+	Unmarked Standing = "unmarked"
+	Missing  Standing = "missing" // there is no subscription
+	Unknown  Standing = "unknown" // it cannot be read
+)
+
+// Viewer shows subscriptions.
+type Viewer interface {
+	// Standing reads the push subscription of the queue. It never returns Unknown without an error.
+	Standing(ctx context.Context, q catalog.Queue) (Standing, error)
+}
+
+// Switch changes subscriptions. After an error the outcome is unknown: Standing tells.
+type Switch interface {
+	// Pause takes the endpoint of the queue's subscription away and marks the subscription with the
+	// time, both at once. It repeats itself without harm.
+	Pause(ctx context.Context, q catalog.Queue, at time.Time) error
+	// Resume gives the subscription the endpoint that the catalog says and removes the mark, both at
+	// once. It repeats itself without harm.
+	Resume(ctx context.Context, q catalog.Queue) error
+}
+
+// Change names the author of a change and the reason. The JSON is that of a request, whose sender
+// is known otherwise.
+type Change struct {
+	Who string `json:"-"`
+	Why string `json:"why"`
+}
+
+// Outcome is how a queue stands after a change.
+type Outcome struct {
+	Queue string `json:"queue"` // its id
+	// Pause is the record; nil: the queue is not paused.
+	Pause *Pause `json:"pause,omitempty"`
+	// Changed reports whether this call has written or removed the record.
+	Changed bool `json:"changed"`
+	// Subscription is what the subscription does now.
+	Subscription Standing `json:"subscription"`
+	// Granted reports whether this worker may change subscriptions. Where it may not, an operator
+	// does it with credentials of their own.
+	Granted bool `json:"granted"`
+	// Problem is why the subscription could not be changed or read; empty: it could.
+	Problem string `json:"problem,omitempty"`
+}
+
+// Wanted is what the subscription does where it follows the record.
+func Wanted(record *Pause) Standing {
+	if record == nil {
+		return Pushing
+	}
+	return Paused
+}
+
+// Settled reports whether the subscription is known to follow the record.
+func (o Outcome) Settled() bool { return o.Subscription == Wanted(o.Pause) }
+
+// Keeper pauses queues and resumes them. Store, Now and NewID are required.
+type Keeper struct {
+	Store store.Store
+	// Viewer and Switch reach the broker; nil: this worker may not.
+	Viewer Viewer
+	Switch Switch
+	Now    func() time.Time
+	// NewID tells apart what happens in one microsecond; random.
+	NewID func() string
+}
+
+func key(queue string) store.Key { return store.Key{Collection: Collection, ID: queue} }
+
+// List returns the pauses of all queues, by queue. There are at most as many as queues.
+func List(ctx context.Context, from store.Querier) ([]Pause, error) {
+	all := []Pause{}
+	query := store.Query{Collection: Collection, Limit: store.MaxPage}
+	for {
+		page, err := from.Query(ctx, query)
+		if err != nil {
+			return nil, fmt.Errorf("pause: list: %w", err)
+		}
+		for _, doc := range page.Documents {
+			p, err := fromDocument(doc)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, p)
+		}
+		if query.After = page.Next; query.After == "" {
+			return all, nil
+		}
+	}
+}
+
+func fromDocument(doc store.Document) (Pause, error) {
+	var p Pause
+	if err := store.Decode(doc.Fields, &p); err != nil || p.Queue != doc.Key.ID {
+		return Pause{}, fmt.Errorf("%w: %s", ErrBroken, doc.Key)
+	}
+	return p, nil
+}
+
+// look reads the record of a queue; nil: there is none. The version is that of its document.
+func (k *Keeper) look(ctx context.Context, queue string) (*Pause, store.Version, error) {
+	doc, err := k.Store.Get(ctx, key(queue))
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		return nil, 0, nil
+	case err != nil:
+		return nil, 0, fmt.Errorf("pause: read: %w", err)
+	}
+	p, err := fromDocument(doc)
+	return &p, doc.Version, err
+}
+
+// Look returns how a queue stands, and changes nothing.
+func (k *Keeper) Look(ctx context.Context, q catalog.Queue) (Outcome, error) {
+	record, _, err := k.look(ctx, q.ID)
+	if err != nil {
+		return Outcome{}, err
+	}
+	found := Outcome{Queue: q.ID, Pause: record, Granted: k.Switch != nil}
+	found.Subscription, found.Problem = k.view(ctx, q)
+	return found, nil
+}
+
+// Pause records that a queue is paused, and has its subscription follow. Where it is paused already,
+// the record stays as it is. Called again it mends what a killed call has left undone. The error is
+// ErrBusy, wraps ErrInvalid or ErrBroken, or says that nothing is known. What the broker refuses is no
+// error, and stands in the outcome.
+func (k *Keeper) Pause(ctx context.Context, q catalog.Queue, by Change) (Outcome, error) {
+	return k.change(ctx, q, by, "pause")
+}
+
+// Resume removes the record, and has the subscription follow. The error is as of Pause.
+func (k *Keeper) Resume(ctx context.Context, q catalog.Queue, by Change) (Outcome, error) {
+	return k.change(ctx, q, by, "resume")
+}
+
+// tries bounds the attempts of a change while others change the same.
+const tries = 3
+
+func (k *Keeper) change(ctx context.Context, q catalog.Queue, by Change, action string) (Outcome, error) {
+	if !q.Enabled {
+		return Outcome{}, fmt.Errorf("%w: the queue is not enabled here, so nothing of it is pushed", ErrInvalid)
+	}
+	for range tries {
+		before, version, err := k.look(ctx, q.ID)
+		if err != nil && !errors.Is(err, ErrBroken) {
+			return Outcome{}, err // what cannot be read can be replaced
+		}
+		now := k.Now().UTC().Truncate(time.Microsecond)
+		after := &Pause{Queue: q.ID, Who: by.Who, Why: by.Why, At: now}
+		if action == "resume" {
+			after = nil
+		}
+		changed := (before == nil) != (after == nil) || err != nil
+		entry := audit.Entry{
+			Kind: Kind, Subject: q.ID, Action: action, Who: by.Who, Why: by.Why, At: now, Before: side(version != 0), After: side(after != nil),
+		}
+		if !changed {
+			entry.Action += "_again"
+		}
+		audited, err := entry.Write(k.NewID())
+		if err != nil {
+			return Outcome{}, fmt.Errorf("%w: %w", ErrInvalid, err)
+		}
+		writes := []store.Write{audited}
+		switch {
+		case changed && after == nil:
+			writes = append(writes, store.Delete(key(q.ID), version))
+		case changed && version != 0:
+			writes = append(writes, store.Update(key(q.ID), version, store.Encode(after)))
+		case changed:
+			writes = append(writes, store.Create(key(q.ID), store.Encode(after)))
+		default:
+			// Nobody has changed anything, unless the subscription does not follow its record.
+			if standing, _ := k.view(ctx, q); standing == Wanted(before) {
+				writes = nil
+			}
+		}
+		if len(writes) > 0 {
+			_, err = k.Store.Commit(ctx, writes)
+		}
+		switch {
+		case err == nil:
+			found, err := k.settle(ctx, q)
+			found.Changed = changed
+			return found, err
+		case !errors.Is(err, store.ErrExists) && !errors.Is(err, store.ErrStale):
+			return Outcome{}, fmt.Errorf("pause: %s: %w", action, err)
+		}
+	}
+	return Outcome{}, ErrBusy
+}
+
+// side is what the audit says of a queue, before a change or after.
+func side(paused bool) map[string]any { return map[string]any{"paused": paused} }
+
+// settle has the subscription follow the record. It reads the record again behind each step: of two
+// that settle at once, the later one has then followed what stands.
+func (k *Keeper) settle(ctx context.Context, q catalog.Queue) (Outcome, error) {
+	found, err := k.Look(ctx, q)
+	if err != nil || k.Switch == nil {
+		return found, err
+	}
+	for range tries {
+		if found.Settled() || found.Subscription == Missing {
+			return found, nil
+		}
+		if record := found.Pause; record != nil {
+			err = k.Switch.Pause(ctx, q, record.At)
+		} else {
+			err = k.Switch.Resume(ctx, q)
+		}
+		refused := err
+		if found, err = k.Look(ctx, q); err != nil {
+			return found, err
+		}
+		if refused != nil && !found.Settled() {
+			found.Problem = refused.Error()
+			return found, nil
+		}
+	}
+	return found, nil
+}
+
+// view reads the subscription. The problem is empty where it could be read, or where this worker has
+// no way to.
+func (k *Keeper) view(ctx context.Context, q catalog.Queue) (standing Standing, problem string) {
+	if k.Viewer == nil {
+		return Unknown, ""
+	}
+	standing, err := k.Viewer.Standing(ctx, q)
+	if err != nil {
+		return Unknown, err.Error()
+	}
+	return standing, ""
+}

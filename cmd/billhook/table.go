@@ -84,7 +84,7 @@ func visible(r rune) rune {
 
 // table prints rows in columns below their names. It prints nothing with --json.
 //
-// Lines fit the screen: cells with several words are wrapped, then names such as pay-refund-initiation at their signs. Where that
+// Lines fit the screen: cells with several words are wrapped, then names at their signs, such as dots and hyphens. Where that
 // is not enough, the columns of less are left out, the first of them first. The last line says which. Only then are ids broken.
 // With --wide nothing is wrapped or left out.
 func (p *program) table(columns []string, rows [][]string, less ...string) {

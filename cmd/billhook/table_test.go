@@ -99,8 +99,8 @@ func TestAnAlertStandsOutOnATerminalAlone(t *testing.T) {
 		p.table([]string{"QUEUE", "STATE", "ALIAS"}, [][]string{{"orders", p.alert("ALERT"), "o"}, {"\x1b[1;31mfake", "on", "p"}})
 		return out.String()
 	}
-	require.Equal(t, "QUEUE        STATE  ALIAS\norders       ALERT  o\n\uFFFD[1;31mfake  on     p\n", show(false))
-	require.Equal(t, "QUEUE        STATE  ALIAS\norders       \x1b[1;31mALERT\x1b[0m  o\n\uFFFD[1;31mfake  on     p\n", show(true))
+	require.Equal(t, "QUEUE           STATE  ALIAS\norders          ALERT  o\n\\x1b[1;31mfake  on     p\n", show(false))
+	require.Equal(t, "QUEUE           STATE  ALIAS\norders          \x1b[1;31mALERT\x1b[0m  o\n\\x1b[1;31mfake  on     p\n", show(true))
 }
 
 func TestTheWidthIsThatOfCOLUMNSElse100WhereNoTerminalIs(t *testing.T) {

@@ -92,6 +92,9 @@ func ofFile(file string, err error) *Mistake {
 func (c *Catalog) WrongHandler(queue, eventType string, err error) *Mistake {
 	m := c.lines.mistake(queuePlace+" "+queue, handlerPath(eventType), err.Error())
 	m.Key, m.cause = "event type "+eventType, err
+	if c.files == nil {
+		m.File = "" // it was made of none
+	}
 	return m
 }
 

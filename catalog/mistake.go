@@ -136,7 +136,7 @@ func (r *reader) settleInherited(defaults Queue, c *Catalog) {
 	r.dropConsequences()
 }
 
-var keyWord = regexp.MustCompile(`[a-z]+(_[a-z]+)+`)
+var keyWord = regexp.MustCompile(`[a-z]+([_.][a-z]+)+`)
 
 // dropConsequences drops what follows from a default that is wrong or could not be read: a relation
 // with it, in the defaults or in a queue that has the default.

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/protobuf/types/known/fieldmaskpb"
 
 	"billhook/catalog"
+	"billhook/internal/pause"
 )
 
 // Target says where to provision and whom the pushes go to.
@@ -52,6 +53,8 @@ const (
 	Created   = "created"
 	Updated   = "updated"
 	Unchanged = "unchanged"
+	// LeftPaused: the queue is paused, and its subscription keeps having no endpoint.
+	LeftPaused = "paused"
 )
 
 // Change is what Provision did about one resource.
@@ -310,8 +313,11 @@ func (p *provisioner) subscription(ctx context.Context, want *pubsubpb.Subscript
 	case have.Topic != want.Topic || have.EnableMessageOrdering != want.EnableMessageOrdering || have.Filter != want.Filter:
 		return fmt.Errorf("subscription %s: topic, ordering and filter cannot be changed; delete it first, when it is empty", id)
 	}
-	if have.PushConfig.GetPushEndpoint() != want.PushConfig.GetPushEndpoint() ||
-		(!p.target.Emulator && !proto.Equal(have.PushConfig.GetOidcToken(), want.PushConfig.GetOidcToken())) { // it forgets the token's settings
+	switch {
+	case standing(have) == pause.Paused:
+		p.did("subscription", id, LeftPaused)
+	case have.PushConfig.GetPushEndpoint() != want.PushConfig.GetPushEndpoint() ||
+		(!p.target.Emulator && !proto.Equal(have.PushConfig.GetOidcToken(), want.PushConfig.GetOidcToken())): // it forgets the token's settings
 		if err := p.point(ctx, want.Name, want.PushConfig); err != nil {
 			return err
 		}
@@ -326,7 +332,9 @@ func (p *provisioner) subscription(ctx context.Context, want *pubsubpb.Subscript
 		}
 		action = Updated
 	}
-	p.did("subscription", id, action)
+	if action != Unchanged || standing(have) != pause.Paused {
+		p.did("subscription", id, action)
+	}
 	return nil
 }
 

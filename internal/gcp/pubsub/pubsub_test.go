@@ -478,7 +478,7 @@ func TestAQueueThatIsSwitchedOffIsPaused(t *testing.T) {
 				changes = append(changes, change.Action+" "+change.ID)
 			}
 		}
-		findings, err := pubsub.Examine(t.Context(), c, target, options...)
+		findings, err := pubsub.Examine(t.Context(), c, target, nil, options...)
 		require.NoError(t, err)
 		require.Empty(t, findings)
 		return changes

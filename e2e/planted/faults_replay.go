@@ -18,6 +18,8 @@ var faultsOfReplays = []fault{
 		lettersDir, "TestAReplayThatHasEndedIsNotReopenedByALateCopyOfAnEarlierDeath"},
 	{"an earlier replay ends a later one", letters, `item.State != Replayed || item.ReplayCount != replays`, `item.State != Replayed || replays < 0`,
 		lettersDir, "TestAReplayThatHasEndedIsNotReopenedByALateCopyOfAnEarlierDeath"},
+	{"an operation replays what it has replayed", operate, `item.Kept.After(op.CreatedAt) || item.Operation == op.ID {`, `item.Kept.After(op.CreatedAt) || item.Operation == "-" {`,
+		lettersDir, "TestAnOperationReplaysAnItemOnceWhateverTheClocksSay"},
 	{"a cancelled operation goes on", operate, `case op.Progress.Over():`, `case op.Progress == Finished:`, lettersDir, "TestNoHistoryReplaysAnItemTwiceOrGoesOnAfterItsEnd"},
 	{"an operation is cancelled whatever its runner writes", outcomes, `err = o.commit(ctx, &op, "", []store.Write{entry})`,
 		`_, err = o.Store.Commit(ctx, []store.Write{store.Set(op.key(), store.Encode(&op)), entry})`, lettersDir, "TestACancelDoesNotUndoWhatTheRunnerHasWritten"},

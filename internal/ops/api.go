@@ -50,6 +50,7 @@ func (a *API) Routes(r chi.Router) {
 	r.Route("/v1/ops", func(r chi.Router) {
 		r.Use(sameOrigin, a.Access.require, bounded)
 		r.Get("/queues", answer(a, a.queues))
+		r.Get("/waiting", answer(a, a.waitsOf))
 		r.Get("/outbox", answer(a, a.outbox))
 		r.Get("/events", answer(a, a.events))
 		r.Post("/cleanup", answer(a, a.cleanup))

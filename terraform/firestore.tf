@@ -32,9 +32,6 @@ locals {
     deadLetters = ["attributes", "data", "data_base64", "first_published_at", "dead_lettered_at", "kept_at", "history"]
     outbox      = ["created_at", "message"]
     delayed     = ["created_at", "message"]
-    deadLetters   = ["attributes", "data", "data_base64", "first_published_at", "dead_lettered_at", "kept_at", "history"]
-    outbox        = ["created_at", "message"]
-    delayed       = ["created_at", "message"]
 
     entries = ["created_at", "occurred_at", "posted_at", "lines", "order", "from", "to", "reverts", "leaf"]
 

@@ -54,11 +54,11 @@ const (
 	Created   = "created"
 	Updated   = "updated"
 	Unchanged = "unchanged"
+	// LeftPaused: the queue is paused, and its subscription keeps having no endpoint.
+	LeftPaused = "paused"
 	// Failed is with the reason. NotTried is what came after nobody had answered.
 	Failed   = "failed"
 	NotTried = "not tried"
-	// LeftPaused: the queue is paused, and its subscription keeps having no endpoint.
-	LeftPaused = "paused"
 )
 
 // Change is what Provision did about one resource.

@@ -127,11 +127,11 @@ func TestAPersonIsAskedBeforeACustomerIsLinked(t *testing.T) {
 	require.NoError(t, answer("c1\n", "customers", "unlink", "c1", "--why", "w"))
 
 	for name, args := range map[string][]string{
-		"--why":           {"customers", "link", "c1", "u1", "--yes"},
-		"--yes":           {"customers", "link", "c1", "u1", "--why", "w", "--json"},
-		"this is no uid":  {"customers", "link", "c1", "a@example.org", "--why", "w", "--yes"},
-		"a customer id":   {"customers", "show", "a b"},
-		"accepts 2 arg(s": {"customers", "link", "c1", "--why", "w"},
+		"--why":                           {"customers", "link", "c1", "u1", "--yes"},
+		"--yes":                           {"customers", "link", "c1", "u1", "--why", "w", "--json"},
+		"this is no uid":                  {"customers", "link", "c1", "a@example.org", "--why", "w", "--yes"},
+		"a customer id":                   {"customers", "show", "a b"},
+		"takes <customer> <uid>; 1 given": {"customers", "link", "c1", "--why", "w"},
 	} {
 		_, err := say(t, asAda, append(args, "--server", server)...)
 		require.ErrorContains(t, err, name)

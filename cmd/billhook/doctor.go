@@ -18,6 +18,7 @@ import (
 	"billhook/catalog"
 	"billhook/internal/contract"
 	"billhook/internal/deadletter"
+	"billhook/internal/audit"
 	"billhook/internal/dedupe"
 	"billhook/internal/gcp/pubsub"
 	"billhook/internal/ops"
@@ -130,7 +131,7 @@ func (p *program) printFindings(c *catalog.Catalog, found diagnosis) {
 	}
 	p.printf("%d queues compared, %d findings.\n", len(c.Queues), len(found.Findings))
 	for _, one := range found.Paused {
-		p.printf("%s is paused since %s by %s: %s\n", one.Queue, when(one.At), strings.Map(visible, one.Who), strings.Map(visible, one.Why))
+		p.printf("%s is paused since %s by %s: %s\n", one.Queue, when(one.At), audit.Escape(one.Who), audit.Escape(one.Why))
 	}
 	if found.PausesUnread != "" {
 		p.printf("Who has paused which queue is not known here: %s.\n", strings.TrimSuffix(found.PausesUnread, "."))
@@ -259,7 +260,7 @@ func (k *canaries) discard(ctx context.Context, id string) bool {
 			Filter: deadletter.Filter{Queue: k.queue.ID, EventID: id}, Why: "the doctor's canary", Expect: 1,
 		}, &op)
 		if err == nil {
-			op, err = k.ask.finish(ctx, op, func(deadletter.Operation) {})
+			op, err = k.ask.run(ctx, op)
 		}
 		if err != nil {
 			return "", err

@@ -63,7 +63,7 @@ func TestAnImportPreviewsAsksMovesAndSaysWhatWasRefused(t *testing.T) {
 		require.NotContains(t, out.String(), "hunter2")
 		return out.String(), err
 	}
-	said, err := run("", "--dry-run")
+	said, err := run("", "--dry-run", "--wide")
 	require.NoError(t, err)
 	for _, line := range []string{
 		"q:sub:plan_change         waiting  5         moves to sub-plan-change\n",

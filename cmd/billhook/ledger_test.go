@@ -142,20 +142,20 @@ Summed up to seal 1, and 1 entries that are not sealed yet.
 		"balances --period 2026-01": "\nThe books of default have nothing up to 2026-01.\n",
 		"statement cash --period 2026-03": `
 cash of default, 2026-03
-POSTED               EVENT  KIND     ACCOUNT  DEBIT  CREDIT  BALANCE  CURRENCY
-opening              -      -        -        -      -       119.00   EUR
-2026-03-02 09:01:00  in-2   journal  cash     50.00  -       169.00   EUR
-2026-03-02 09:09:00  in-3   journal  cash     2.50   -       171.50   EUR
-closing              -      -        -        -      -       171.50   EUR
+POSTED                EVENT  KIND     ACCOUNT  DEBIT  CREDIT  BALANCE  CURRENCY
+opening               -      -        -        -      -       119.00   EUR
+2026-03-02T09:01:00Z  in-2   journal  cash     50.00  -       169.00   EUR
+2026-03-02T09:09:00Z  in-3   journal  cash     2.50   -       171.50   EUR
+closing               -      -        -        -      -       171.50   EUR
 `,
 		"statement points:user:u1 --period 2026-03": `
 points:user:u1 of default, 2026-03
-POSTED               EVENT   KIND    ACCOUNT         DEBIT  CREDIT  BALANCE  CURRENCY
-opening              -       -       -               -      -       0        points
-2026-03-12 09:15:00  paid-1  credit  points:user:u1  -      1000    -1000    points
-closing              -       -       -               -      -       -1000    points
+POSTED                EVENT   KIND    ACCOUNT         DEBIT  CREDIT  BALANCE  CURRENCY
+opening               -       -       -               -      -       0        points
+2026-03-12T09:15:00Z  paid-1  credit  points:user:u1  -      1000    -1000    points
+closing               -       -       -               -      -       -1000    points
 `,
-		"statement points:issued --period 2026-03":  "2026-03-12 09:15:00  paid-1  credit  points:issued:o1  1000",
+		"statement points:issued --period 2026-03":  "2026-03-12T09:15:00Z  paid-1  credit  points:issued:o1  1000",
 		"statement points:user:u1 --period 2026-04": "opening  -      -     -        -      -       -1000    points\nclosing",
 		"statement rent --period 2026-03":           "Nothing has moved on it.",
 		"statement cash --period 2026-02 --csv": `
@@ -380,7 +380,7 @@ func TestAMonthIsClosedByOneAndReopenedByTwo(t *testing.T) {
 	d.now = d.now.Add(time.Hour)
 	out, err = d.says(t, "ada", "periods")
 	require.NoError(t, err)
-	require.Contains(t, out, "2026-02  closed  2026-03-12 10:17:00  local:ada  the-books-are-done  -")
+	require.Contains(t, out, "2026-02  closed  2026-03-12T10:17:00Z  local:ada  the-books-are-done  -")
 
 	// What a worker posts nevertheless is found, sealed or not.
 	late := d.entry("default", "late", 2, 100, 0, 0)

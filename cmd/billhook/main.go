@@ -6,6 +6,7 @@ import (
 	"context"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -22,8 +23,13 @@ type program struct {
 	env    environment
 	getenv func(string) string
 	stdout io.Writer
+	screen screen
 	// asJSON makes a command print one JSON document instead of text.
 	asJSON bool
+	// lines is where each line is written as a JSON object, for dev --json; nil elsewhere.
+	lines *lines
+	// wide: tables are as wide as what is in them.
+	wide bool
 }
 
 type environment struct {
@@ -34,6 +40,7 @@ type environment struct {
 	PushBaseURL        string     `env:"PUSH_BASE_URL"`
 	PushAudience       string     `env:"PUSH_AUDIENCE"`
 	PushServiceAccount string     `env:"PUSH_SERVICE_ACCOUNT"`
+	Server             string     `env:"BILLHOOK_SERVER" envDefault:"http://127.0.0.1:8081"`
 	OpsToken           env.Secret `env:"OPS_TOKEN"`
 	OpsOperator        string     `env:"OPS_OPERATOR"`
 }
@@ -45,7 +52,8 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout 
 		return err
 	}
 	root.SetArgs(args)
-	return root.ExecuteContext(ctx)
+	command, err := root.ExecuteContextC(ctx)
+	return misuse(command, err)
 }
 
 func commands(getenv func(string) string, stdout io.Writer) (*cobra.Command, error) {
@@ -53,7 +61,7 @@ func commands(getenv func(string) string, stdout io.Writer) (*cobra.Command, err
 	if err != nil {
 		return nil, err
 	}
-	p := &program{env: environment, getenv: getenv, stdout: stdout}
+	p := &program{env: environment, getenv: getenv, stdout: stdout, screen: screenOf(stdout, getenv)}
 	root := &cobra.Command{
 		Use:           "billhook",
 		Short:         "Billing events on Google Cloud: nothing lost, nothing doubled, no personal data past the door",
@@ -61,11 +69,17 @@ func commands(getenv func(string) string, stdout io.Writer) (*cobra.Command, err
 		SilenceErrors: true,
 	}
 	root.PersistentFlags().BoolVar(&p.asJSON, "json", false, "print JSON")
+	root.PersistentFlags().BoolVar(&p.wide, "wide", false, "wrap nothing in tables and leave no column out")
 	root.AddCommand(p.devCommand(), p.sendCommand(), p.enqueueCommand(), p.provisionCommand(), p.eventsCommand(), p.dlqCommand(), p.catalogCommand())
 	root.AddCommand(p.queuesCommand(), p.outboxCommand(), p.doctorCommand(), p.customersCommand(), p.productsCommand(), p.endpointsCommand(), p.refundsCommand(), p.ledgerCommand(), p.ordersCommand(), p.stockCommand(), p.importCommand())
-	root.AddCommand(p.usageCommand())
+	root.AddCommand(p.usageCommand(), p.versionCommand())
 	root.SetOut(stdout)
 	root.SetErr(stdout)
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	// A command that only has others below it is run to refuse that; its help does not name that use.
+	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), "{{if .Runnable}}", `{{if and .Runnable (not (index .Annotations "`+parent+`"))}}`))
+	p.strict(root)
 	return root, nil
 }
 

@@ -47,7 +47,7 @@ func (p *program) queuesSwitch(ask func() client, command *cobra.Command, verb s
 	pools.add(command)
 	command.PreRunE = func(*cobra.Command, []string) error {
 		if strings.TrimSpace(why) == "" && !dryRun {
-			return errors.New("--why: say why, for the audit")
+			return usageError("--why: say why, for the audit")
 		}
 		return nil
 	}
@@ -141,7 +141,7 @@ func (p *program) printPause(stands ops.QueuePause) {
 		p.printf("%s is not paused. Its subscription: %s\n", stands.Queue, inWords[stands.Subscription])
 	} else {
 		p.printf("%s is paused since %s by %s: %s\nIts subscription: %s\n", stands.Queue, when(stands.Pause.At),
-			strings.Map(visible, stands.Pause.Who), strings.Map(visible, stands.Pause.Why), inWords[stands.Subscription])
+			audit.Escape(stands.Pause.Who), audit.Escape(stands.Pause.Why), inWords[stands.Subscription])
 	}
 	if stands.Problem != "" {
 		p.printf("Why: %s\n", stands.Problem)

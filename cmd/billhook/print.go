@@ -2,19 +2,18 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
-	"unicode"
 
 	"github.com/spf13/cobra"
 
+	"billhook/internal/audit"
 	"billhook/internal/ops"
 )
 
@@ -25,42 +24,20 @@ func (p *program) printf(format string, args ...any) {
 	}
 }
 
-// printJSON prints v as one JSON document. It prints nothing without --json.
+// printJSON prints v as one JSON document, with what a terminal would act on escaped. It prints nothing
+// without --json.
 func (p *program) printJSON(v any) error {
 	if !p.asJSON {
 		return nil
 	}
-	encoder := json.NewEncoder(p.stdout)
-	encoder.SetIndent("", "  ")
-	if err := encoder.Encode(v); err != nil {
+	text, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
 		return fmt.Errorf("print: %w", err)
 	}
+	for line := range strings.SplitSeq(string(text), "\n") {
+		_, _ = fmt.Fprintln(p.stdout, audit.EscapeJSON(line)) // a closed terminal is no failure of the command
+	}
 	return nil
-}
-
-// table prints rows in columns below their names. It prints nothing with --json.
-func (p *program) table(columns []string, rows [][]string) {
-	if p.asJSON {
-		return
-	}
-	out := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)
-	for _, row := range slices.Concat([][]string{columns}, rows) {
-		for i, cell := range row {
-			if row[i] = strings.Map(visible, cell); cell == "" {
-				row[i] = "-"
-			}
-		}
-		_, _ = io.WriteString(out, strings.Join(row, "\t")+"\n") // a closed terminal is no failure of the command
-	}
-	_ = out.Flush()
-}
-
-// visible is a character of a cell, or a mark in place of one that would move the cursor, or more.
-func visible(r rune) rune {
-	if unicode.IsControl(r) {
-		return unicode.ReplacementChar
-	}
-	return r
 }
 
 func row(cells ...any) []string {
@@ -86,11 +63,28 @@ func orDash(v any) string {
 	return "-"
 }
 
+// when formats a moment for people, in UTC and to the second: as --since and --until take it, and as
+// gcloud does. It is the only format of a time in text.
 func when(t time.Time) string {
 	if t.IsZero() {
 		return ""
 	}
-	return t.UTC().Format("2006-01-02 15:04:05")
+	return t.UTC().Format(time.RFC3339)
+}
+
+// moments is what parseMoment reads, for the help of flags.
+const moments = "a time (2026-11-21T09:00:00Z) or an age (90m, 36h, 7d)"
+
+// parseMoment reads a time, or an age that counts back from now. It is whole seconds, as the API's are.
+func parseMoment(text string, now time.Time) (time.Time, error) {
+	if back, err := ops.ParseAge(text); err == nil {
+		return now.Add(-back).UTC().Truncate(time.Second), nil
+	}
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return at, usageError(fmt.Sprintf("%q is not %s", text, moments))
+	}
+	return at, nil
 }
 
 func age(seconds int64) string { return (time.Duration(seconds) * time.Second).String() }
@@ -105,7 +99,7 @@ func (r *reason) required(command *cobra.Command) *cobra.Command {
 	r.flags(command)
 	command.PreRunE = func(*cobra.Command, []string) error {
 		if strings.TrimSpace(r.why) == "" && !r.dryRun {
-			return errors.New("--why: say why, for the audit")
+			return usageError("--why: say why, for the audit")
 		}
 		return nil
 	}
@@ -124,7 +118,7 @@ func (p *program) confirm(from io.Reader, yes bool, word, do string) error {
 		return nil
 	}
 	if p.asJSON {
-		return errors.New("with --json, give --yes too")
+		return usageError("--yes: with --json nobody can be asked, so give it too")
 	}
 	p.printf("Type %s to %s: ", word, do)
 	line, _ := bufio.NewReader(from).ReadString('\n') // end of input is a no
@@ -132,4 +126,47 @@ func (p *program) confirm(from io.Reader, yes bool, word, do string) error {
 		return errors.New("nothing was changed")
 	}
 	return nil
+}
+
+// lines writes each line of text as a JSON object. It is for one writer.
+type lines struct {
+	to   io.Writer
+	rest []byte
+}
+
+// writeLines has a command that runs for long print every line as a JSON object of its own, if the
+// person wants JSON. From then on printf prints.
+func (p *program) writeLines() {
+	if p.asJSON {
+		p.lines = &lines{to: p.stdout}
+		p.stdout, p.asJSON = p.lines, false
+	}
+}
+
+// line prints an object, and reports whether it has: lines of text are wanted otherwise.
+func (p *program) line(object map[string]any) bool {
+	if p.lines != nil {
+		p.lines.object(object)
+	}
+	return p.lines != nil
+}
+
+func (l *lines) object(object map[string]any) {
+	encoder := json.NewEncoder(l.to)
+	encoder.SetEscapeHTML(false)
+	_ = encoder.Encode(object) // a closed terminal is no failure of the command
+}
+
+func (l *lines) Write(text []byte) (int, error) {
+	l.rest = append(l.rest, text...)
+	for {
+		line, rest, whole := bytes.Cut(l.rest, []byte("\n"))
+		if !whole {
+			return len(text), nil
+		}
+		if line := strings.TrimSpace(string(line)); line != "" {
+			l.object(map[string]any{"message": line})
+		}
+		l.rest = rest
+	}
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -13,5 +14,12 @@ func TestACellOfATableControlsNoTerminal(t *testing.T) {
 	var out strings.Builder
 	p := &program{stdout: &out}
 	p.table([]string{"WHO", "WHY"}, [][]string{{"ada", "lost\x1b[2J\nand\tfound"}, {"", "größer"}})
-	require.Equal(t, "WHO  WHY\nada  lost\uFFFD[2J\uFFFDand\uFFFDfound\n-    größer\n", out.String())
+	require.Equal(t, "WHO  WHY\nada  lost\\x1b[2J\\nand\\tfound\n-    größer\n", out.String())
+}
+
+func TestATimeIsPrintedInUTCWithItsZone(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 3, 2, 10, 15, 0, 987, time.FixedZone("", 3600))
+	require.Equal(t, "2026-03-02T09:15:00Z", when(at))
+	require.Empty(t, when(time.Time{}))
 }

@@ -58,23 +58,23 @@ func TestProductsAreChangedFromATerminal(t *testing.T) {
 		want, fails      string
 	}{
 		{arguments: "products ls", want: "PRODUCT  POINTS  STATE   SINCE  FROM\nhat      250     active  -      catalog\n"},
-		{arguments: "products set new --points 500 --why sold", want: "new is worth 500 points since 2026-03-02 10:16:00.\n"},
-		{arguments: "products set new --points 500 --why again", want: "new is worth 500 points since 2026-03-02 10:16:00.\n"},
+		{arguments: "products set new --points 500 --why sold", want: "new is worth 500 points since 2026-03-02T10:16:00Z.\n"},
+		{arguments: "products set new --points 500 --why again", want: "new is worth 500 points since 2026-03-02T10:16:00Z.\n"},
 		{arguments: "products set hat --points 300 --why dearer", want: "hat is worth 250 points now, from the catalog.", fails: "nothing was changed"},
 		{input: "yes\n", arguments: "products set hat --points 300 --why dearer", want: "Type 300 to change it:", fails: "nothing was changed"},
-		{input: "300\n", arguments: "products set hat --points 300 --why dearer", want: "hat is worth 300 points since 2026-03-02 10:18:00.\n"},
-		{arguments: "products set hat --points 301 --why dearer --yes", want: "hat is worth 301 points since 2026-03-02 10:19:00.\n"},
+		{input: "300\n", arguments: "products set hat --points 300 --why dearer", want: "hat is worth 300 points since 2026-03-02T10:18:00Z.\n"},
+		{arguments: "products set hat --points 301 --why dearer --yes", want: "hat is worth 301 points since 2026-03-02T10:19:00Z.\n"},
 		{input: "300\n", arguments: "products retire hat --why gone", want: "hat is worth 301 points, from the store.", fails: "nothing was changed"},
-		{input: "hat\n", arguments: "products retire hat --why gone", want: "hat is retired since 2026-03-02 10:20:00"},
-		{arguments: "products retire hat --why again", want: "hat is retired since 2026-03-02 10:20:00"},
-		{arguments: "products set hat --points 5 --why back", want: "hat is worth 5 points since 2026-03-02 10:22:00.\n"},
+		{input: "hat\n", arguments: "products retire hat --why gone", want: "hat is retired since 2026-03-02T10:20:00Z"},
+		{arguments: "products retire hat --why again", want: "hat is retired since 2026-03-02T10:20:00Z"},
+		{arguments: "products set hat --points 5 --why back", want: "hat is worth 5 points since 2026-03-02T10:22:00Z.\n"},
 		{arguments: "products retire odd --why gone", fails: "product_unknown"},
 		{arguments: "products set new --points 0 --why free", want: "new is worth 500 points now", fails: "nothing was changed"},
 		{arguments: "products set other --points 0 --why free", fails: "refused"},
 		{arguments: "products set other --points 5", fails: "--why"},
 		{arguments: "products retire hat", fails: "--why"},
 		{arguments: "products set hat --points 6 --why w --json", fails: "--yes"},
-		{arguments: "products ls", want: "PRODUCT  POINTS  STATE   SINCE                FROM\nhat      5       active  2026-03-02 10:22:00  store\nnew      500     active  2026-03-02 10:16:00  store\n"},
+		{arguments: "products ls", want: "PRODUCT  POINTS  STATE   SINCE                 FROM\nhat      5       active  2026-03-02T10:22:00Z  store\nnew      500     active  2026-03-02T10:16:00Z  store\n"},
 	} {
 		out, err := say(step.input, strings.Fields(step.arguments)...)
 		if step.fails == "" {

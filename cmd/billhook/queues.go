@@ -6,11 +6,11 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"billhook/internal/audit"
 	"billhook/internal/dedupe"
 	"billhook/internal/ops"
 	"billhook/internal/pause"
@@ -19,7 +19,7 @@ import (
 func (p *program) queuesCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "queues",
-		Short: "Show where each queue stands: what waits in the broker, its events by status, its open dead letters, the outbox",
+		Short: "Show where each queue stands: what waits and where, its events by status, its open dead letters",
 		Args:  cobra.NoArgs,
 	}
 	ask := p.worker(command)
@@ -28,14 +28,14 @@ func (p *program) queuesCommand() *cobra.Command {
 		var rows [][]string
 		for _, q := range queues.Items {
 			rows = append(rows, []string{
-				q.ID, waiting(q.Backlog), number(q.Events[dedupe.Processing]), number(q.Events[dedupe.Completed]), number(q.Events[dedupe.Failed]),
-				number(q.Events[dedupe.DeadLettered]), openLetters(q.DeadLetters), oldestLetter(q.DeadLetters), stateOf(q), q.Alias,
+				q.ID, waiting(q), number(q.Events[dedupe.Processing]), number(q.Events[dedupe.Completed]), number(q.Events[dedupe.Failed]),
+				number(q.Events[dedupe.DeadLettered]), openLetters(q.DeadLetters), oldestLetter(q.DeadLetters), p.stateOf(q), q.Alias,
 			})
 		}
-		p.table([]string{"QUEUE", "WAITING", "PROCESSING", "COMPLETED", "FAILED", "DEAD-LETTERED", "OPEN", "OLDEST", "STATE", "ALIAS"}, rows)
+		p.table([]string{"QUEUE", "WAITING", "PROCESSING", "COMPLETED", "FAILED", "DEAD-LETTERED", "OPEN", "OLDEST", "STATE", "ALIAS"}, rows, "ALIAS", "COMPLETED", "DEAD-LETTERED")
 		for _, q := range queues.Items {
 			if q.Paused != nil {
-				p.printf("\n%s is paused since %s by %s: %s\n", q.ID, when(q.Paused.At), strings.Map(visible, q.Paused.Who), strings.Map(visible, q.Paused.Why))
+				p.printf("\n%s is paused since %s by %s: %s\n", q.ID, when(q.Paused.At), audit.Escape(q.Paused.Who), audit.Escape(q.Paused.Why))
 			}
 		}
 		if queues.Outbox.Lanes.Count == 0 {
@@ -45,18 +45,6 @@ func (p *program) queuesCommand() *cobra.Command {
 		}
 	})
 	return command
-}
-
-// waiting formats what waits in the broker, and the bound of it where there is one.
-func waiting(b *ops.Backlog) string {
-	switch {
-	case b == nil:
-		return ""
-	case b.Max > 0:
-		return fmt.Sprintf("%d of %d", b.Messages, b.Max)
-	default:
-		return strconv.FormatInt(b.Messages, 10)
-	}
 }
 
 // openLetters formats the number of open dead letters and the number that raises the alert.
@@ -79,12 +67,12 @@ func oldestLetter(d ops.Depth) string {
 	}
 }
 
-func stateOf(q ops.Queue) string {
+func (p *program) stateOf(q ops.Queue) string {
 	switch {
 	case q.Paused != nil && q.Paused.Subscription != pause.Paused && q.Paused.Subscription != pause.Unknown:
-		return "PAUSED ON PAPER" // its messages are pushed all the same
+		return p.alert("PAUSED ON PAPER") // its messages are pushed all the same
 	case q.DeadLetters.Alert:
-		return "ALERT"
+		return p.alert("ALERT")
 	case q.Paused != nil:
 		return "paused"
 	case !q.Enabled:
@@ -140,24 +128,38 @@ func (p *program) eventsListCommand(ask func() client) *cobra.Command {
 				}
 			}
 			if limit < 1 {
-				return fmt.Errorf("--limit: at least 1")
+				return usageError("--limit: at least 1")
 			}
 			list, err := pages[ops.Line](command.Context(), ask(), "/v1/ops/events", query, limit)
 			if err != nil {
 				return err
 			}
 			p.printEvents(list)
-			return p.printJSON(list)
+			// What waits is no part of the API's list: each of its pages would count it again.
+			answer := struct {
+				ops.List[ops.Line]
+				Waiting ops.Elsewhere `json:"waiting"`
+			}{List: list}
+			path := "/v1/ops/waiting"
+			if filters.queue != "" {
+				path += "?queue=" + url.QueryEscape(filters.queue)
+			}
+			if err := ask().get(command.Context(), path, &answer.Waiting); err != nil {
+				return err
+			}
+			p.printWaits(answer.Waiting)
+			return p.printJSON(answer)
 		},
 	}
 	flags := command.Flags()
 	flags.StringVar(&filters.queue, "queue", "", "of this queue, by id or alias")
 	flags.StringVar(&filters.status, "status", "", "PROCESSING, COMPLETED, FAILED or DEAD_LETTERED")
+	oneOf(command, "status", dedupe.Processing, dedupe.Completed, dedupe.Failed, dedupe.DeadLettered)
 	flags.StringVar(&filters.eventType, "type", "", "of this event type")
 	flags.StringVar(&filters.event, "event", "", "of this event id, in any queue")
 	flags.StringVar(&filters.correlation, "correlation", "", "of this correlation id")
-	flags.StringVar(&filters.since, "since", "", "created since a time (2026-11-21T09:00:00Z) or an age (36h, 7d; 31d at most)")
-	flags.StringVar(&filters.until, "until", "", "created before a time or an age")
+	flags.StringVar(&filters.since, "since", "", "created since "+moments+"; 31d ago at most")
+	flags.StringVar(&filters.until, "until", "", "created before "+moments)
 	flags.IntVar(&limit, "limit", 50, "how many to show")
 	return command
 }

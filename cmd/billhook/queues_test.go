@@ -62,7 +62,7 @@ func serveEvents(t *testing.T) (address string, operators func() []string) {
 			next.ServeHTTP(w, r)
 		})
 	})
-	require.NoError(t, backlog.Write(t.Context(), db, at, map[string]int64{"orders": 12, "clicks": 3}))
+	require.NoError(t, backlog.Write(t.Context(), db, at, map[string]backlog.Held{"orders": {Messages: 12, Oldest: at.Add(-90 * time.Second)}, "clicks": {Messages: 3}}))
 	(&ops.API{
 		Log: slog.New(slog.DiscardHandler), Access: ops.Access{Tokens: []string{opsToken}},
 		Reads: ops.Reads{Store: db, Now: func() time.Time { return at }, Catalog: &catalog.Catalog{Queues: []catalog.Queue{
@@ -90,14 +90,14 @@ func say(t *testing.T, environment map[string]string, args ...string) (string, e
 func TestTheJobLogIsPrinted(t *testing.T) {
 	t.Parallel()
 	worker, operators := serveEvents(t)
-	environment := map[string]string{"OPS_TOKEN": opsToken, "OPS_OPERATOR": "ada"}
+	environment := map[string]string{"OPS_TOKEN": opsToken, "OPS_OPERATOR": "ada", "COLUMNS": "200"}
 	for name, test := range map[string]struct {
 		args []string
 		want string
 	}{
 		"the failed ones": {[]string{"events", "ls", "--status", "failed", "--server", worker}, `
-CREATED              QUEUE   EVENT  TYPE        STATUS  ATTEMPTS  RESULT
-2026-03-02 10:08:00  orders  e007   order.paid  FAILED  1         order_not_seen
+CREATED               QUEUE   EVENT  TYPE        STATUS  ATTEMPTS  RESULT
+2026-03-02T10:08:00Z  orders  e007   order.paid  FAILED  1         order_not_seen
 `},
 		"the newest, and that there are more": {[]string{"events", "ls", "--queue", "q:orders", "--since", "10m", "--limit", "2", "--server", worker}, `
 There may be more; raise --limit.
@@ -114,18 +114,27 @@ e007  FAILED
 `},
 		"no event": {[]string{"events", "ls", "--correlation", "c9", "--server", worker}, `
 No event matches.
+
+Beside these, or not yet among them, there wait
+  12       in the broker, orders for 1m30s
+  3        in the broker, clicks
+`},
+		"what waits of one queue alone": {[]string{"events", "ls", "--queue", "refunds", "--server", worker}, `
+No event matches.
+
+Nothing waits in the broker, delayed, parked, in the outbox, in a replay or for approval.
 `},
 		"the queues": {[]string{"queues", "--server", worker}, `
-QUEUE    WAITING      PROCESSING  COMPLETED  FAILED  DEAD-LETTERED  OPEN           OLDEST                   STATE  ALIAS
-orders   12 of 10000  0           249        1       0              1 (alert > 0)  1h30m0s                  ALERT  q:orders
-clicks   3            0           0          0       0              dropped        -                        on     -
-refunds  -            0           0          0       0              1 (alert > 5)  5h0m0s (alert > 4h0m0s)  ALERT  -
+QUEUE    WAITING                          PROCESSING  COMPLETED  FAILED  DEAD-LETTERED  OPEN           OLDEST                   STATE  ALIAS
+orders   12 of 10000 in broker for 1m30s  0           249        1       0              1 (alert > 0)  1h30m0s                  ALERT  q:orders
+clicks   3 in broker                      0           0          0       0              dropped        -                        on     -
+refunds  -                                0           0          0       0              1 (alert > 5)  5h0m0s (alert > 4h0m0s)  ALERT  -
 
 The outbox holds messages of 1 keys, the oldest since 1m0s.
 `},
 		"the outbox": {[]string{"outbox", "--server", worker}, `
-LANE    WAITS  SINCE                RELAYED NEXT
-lane-1  1m0s   2026-03-02 10:14:00  2026-03-02 10:15:01
+LANE    WAITS  SINCE                 RELAYED NEXT
+lane-1  1m0s   2026-03-02T10:14:00Z  2026-03-02T10:15:01Z
 `},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -3,7 +3,6 @@ package main
 import (
 	"net/url"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -31,7 +30,7 @@ func (p *program) refundsList(ask func() client) *cobra.Command {
 			for _, r := range all.Items {
 				rows = append(rows, refundRow(r))
 			}
-			p.table(refundHead, rows)
+			p.table(refundHead, rows, "QUEUE", "SETTLED")
 			if all.Next != "" {
 				p.printf("There are more; raise --limit.\n")
 			}
@@ -39,6 +38,7 @@ func (p *program) refundsList(ask func() client) *cobra.Command {
 		},
 	}
 	command.Flags().StringVar(&state, "state", string(payments.UnderWay), "under_way, refunded, refused or all")
+	oneOf(command, "state", payments.UnderWay, payments.Refunded, payments.Refused, "all")
 	command.Flags().IntVar(&limit, "limit", perPage, "the most to list; 0: all")
 	return command
 }
@@ -56,7 +56,7 @@ func (p *program) refundsShow(ask func() client) *cobra.Command {
 			if err := ask().get(command.Context(), path, &r); err != nil {
 				return err
 			}
-			p.table(refundHead, [][]string{refundRow(r)})
+			p.record(refundHead, refundRow(r))
 			return p.printJSON(r)
 		},
 	}
@@ -71,9 +71,5 @@ func refundRow(r payments.Refund) []string {
 	if r.Amount != "" {
 		amount = strings.TrimSpace(r.Amount + " " + r.Currency)
 	}
-	settled := "-"
-	if !r.SettledAt.IsZero() {
-		settled = r.SettledAt.Format(time.RFC3339)
-	}
-	return row(r.PaymentID, r.State, orDash(r.Reason), amount, r.ReservedAt.Format(time.RFC3339), settled, r.Queue, r.EventID)
+	return row(r.PaymentID, r.State, orDash(r.Reason), amount, when(r.ReservedAt), when(r.SettledAt), r.Queue, r.EventID)
 }

@@ -68,13 +68,13 @@ func TestUsageIsLookedAtAndExportedFromATerminal(t *testing.T) {
 	const rowInJSON = `{"tenant":"default","subscription":"s-1","period":"2026-03","meter":"rows","event_id":"u-r","quantity":-2,` +
 		`"occurred_at":"2026-03-02T10:15:00Z","counted_at":"2026-03-02T10:15:00Z"}` + "\n"
 	for args, want := range map[string]string{
-		"usage show s-1": "Period 2026-03, from 2026-03-01 00:00:00 to 2026-04-01 00:00:00\n" +
+		"usage show s-1": "Period 2026-03, from 2026-03-01T00:00:00Z to 2026-04-01T00:00:00Z\n" +
 			"METER  USED  QUOTA  PART  WARNED  ENTRIES  COUNTED\n" +
-			"calls  808   1000   80 %  80 %    101      2026-03-02 10:15:00\n" +
-			"rows   -2    -      -     -       1        2026-03-02 10:15:00\n",
+			"calls  808   1000   80 %  80 %    101      2026-03-02T10:15:00Z\n" +
+			"rows   -2    -      -     -       1        2026-03-02T10:15:00Z\n",
 		"usage show s-1 --period 2026-02": "Period 2026-02\nMETER  USED  QUOTA  PART  WARNED  ENTRIES  COUNTED\n",
 		"usage ls --month 2026-03 --limit 1": "SUBSCRIPTION  PERIOD   METER  USED  ENTRIES  COUNTED\n" +
-			"s-1           2026-03  calls  808   101      2026-03-02 10:15:00\nThere are more; raise --limit.\n",
+			"s-1           2026-03  calls  808   101      2026-03-02T10:15:00Z\nThere are more; raise --limit.\n",
 		"usage export --month 2026-03":                                              exportedTotals,
 		"usage export s-1 --meter rows":                                             exportedRow,
 		"usage export s-1 --meter rows --period 2026-03":                            exportedRow,

@@ -1,6 +1,7 @@
 package ops
 
 import (
+	"io"
 	"log/slog"
 	"net/http"
 	"net/url"
@@ -49,6 +50,7 @@ func (a *API) Routes(r chi.Router) {
 	r.Route("/v1/ops", func(r chi.Router) {
 		r.Use(sameOrigin, a.Access.require, bounded)
 		r.Get("/queues", answer(a, a.queues))
+		r.Get("/waiting", answer(a, a.waitsOf))
 		r.Get("/outbox", answer(a, a.outbox))
 		r.Get("/events", answer(a, a.events))
 		r.Post("/cleanup", answer(a, a.cleanup))
@@ -130,10 +132,18 @@ func bounded(next http.Handler) http.Handler {
 
 // readJSON reads the body of a request: one JSON value and nothing behind it. Names are exact,
 // known, and there once: another reader may take the other one of two. The error is an answer
-// with the advice.
+// with the advice, or says what is wrong with the reason that the body gives.
 func readJSON(r *http.Request, into any, advice string) error {
-	if json.UnmarshalRead(r.Body, into, json.RejectUnknownMembers(true)) != nil {
+	body, err := io.ReadAll(r.Body)
+	if err != nil || json.Unmarshal(body, into, json.RejectUnknownMembers(true)) != nil {
 		return serve.Refuse(http.StatusBadRequest, "body_malformed", advice)
+	}
+	var reason Reason
+	if json.Unmarshal(body, &reason) != nil {
+		return nil // there is none
+	}
+	if err := audit.CheckWhy(reason.Why); err != nil {
+		return serve.Refuse(http.StatusUnprocessableEntity, "refused", err.Error())
 	}
 	return nil
 }
@@ -260,7 +270,7 @@ const prune = 500
 func (a *API) cleanup(r *http.Request) (Cleaned, error) {
 	params := read(r, "older_than", "dry_run", "page")
 	now, dry := a.Now().UTC(), params.flag("dry_run")
-	age, err := parseAge(params.values.Get("older_than"))
+	age, err := ParseAge(params.values.Get("older_than"))
 	if err != nil {
 		params.refuse("older_than_invalid", "Say older_than= with an age such as 36h or 30d.")
 	}

@@ -51,8 +51,10 @@ func (b *broker) change(to pause.Standing) error {
 	return nil
 }
 
-func (b *broker) Pause(context.Context, catalog.Queue, time.Time) error { return b.change(pause.Paused) }
-func (b *broker) Resume(context.Context, catalog.Queue) error           { return b.change(pause.Pushing) }
+func (b *broker) Pause(context.Context, catalog.Queue, time.Time) error {
+	return b.change(pause.Paused)
+}
+func (b *broker) Resume(context.Context, catalog.Queue) error { return b.change(pause.Pushing) }
 
 func keeper(s store.Store, b *broker) *pause.Keeper {
 	n := 0

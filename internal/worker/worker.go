@@ -4,6 +4,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -58,6 +59,10 @@ type Config struct {
 	Authority seal.Authority
 	// Backlogs counts what waits in the broker; nil: it cannot be counted.
 	Backlogs tasks.Backlogs
+	// Broker can be asked at any time what it holds; nil: people see what was counted last.
+	Broker ops.Broker
+	// Instance names this process in logs and in the log of each event's attempts; empty: by chance.
+	Instance string
 	// Subscriptions shows whether paused queues are; nil: it cannot be seen. Switch pauses and resumes
 	// them; nil: this worker may not.
 	Subscriptions pause.Viewer
@@ -196,14 +201,14 @@ func New(config Config) (*Worker, error) {
 	release := *relay
 	release.Of = lane.Delayed
 	upkeep := &tasks.Service{
-		Catalog: config.Catalog, Store: config.Store, Outbox: relay, Delayed: &release, Backlogs: config.Backlogs,
+		Catalog: config.Catalog, Store: config.Store, Outbox: relay, Delayed: &release, Backlogs: config.Backlogs, Subscriptions: config.Subscriptions,
 		Log: config.Log, Metrics: config.Metrics, Now: config.Now,
 	}
 	alarms, timer := config.alarm(upkeep.ReleaseDelayed)
 	service := push.New(push.Config{
 		Queues: queues, Catalog: config.Catalog, Handlers: registry, Store: watched, DeadLetters: config.Publisher, Outbox: relay,
 		Alarm: alarms, Timer: after, Authenticator: config.Authenticator, Log: config.Log, Metrics: config.Metrics, Now: config.Now,
-		NewToken: uuid.NewString, Dice: rand.Float64,
+		Instance: cmp.Or(config.Instance, uuid.NewString()[:8]), NewToken: uuid.NewString, Dice: rand.Float64,
 	})
 	operator := &deadletter.Operator{
 		Store: config.Store, Queue: config.Catalog.Queue, Now: config.Now, NewID: uuid.NewString, Wait: wait,
@@ -216,7 +221,7 @@ func New(config Config) (*Worker, error) {
 	}
 	upkeep.Operator = operator
 	api := &ops.API{
-		Reads: ops.Reads{Store: config.Store, Catalog: config.Catalog, Now: config.Now, Viewer: config.Subscriptions}, Access: config.Access, Log: config.Log, Operator: operator,
+		Reads: ops.Reads{Store: config.Store, Catalog: config.Catalog, Now: config.Now, Viewer: config.Subscriptions, Broker: config.Broker}, Access: config.Access, Log: config.Log, Operator: operator,
 		Customers: &customers.Operator{Store: watched, Now: config.Now, NewID: uuid.NewString},
 		Products:  &products.Keeper{Store: config.Store, Start: config.Catalog.Products, Now: config.Now, NewID: uuid.NewString, Changed: worth.Forget},
 		Endpoints: keeper,

@@ -1,0 +1,221 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// misused is the exit code of a command that was used wrongly. One that failed has 1.
+const misused = 2
+
+// usageError is a wrong use of a command: its text says what to type instead. The program exits with 2.
+type usageError string
+
+func (e usageError) Error() string { return string(e) }
+
+// ExitCode is for serve.Main.
+func (e usageError) ExitCode() int { return misused }
+
+// ExitCode is for serve.Main. The worker answers 400 where the question was wrong.
+func (e *problemError) ExitCode() int {
+	if e.Status == http.StatusBadRequest {
+		return misused
+	}
+	return 1
+}
+
+// misuse puts what to type instead behind an error of wrong use.
+func misuse(command *cobra.Command, err error) error {
+	wrong, ok := errors.AsType[interface {
+		error
+		ExitCode() int
+	}](err)
+	if !ok || wrong.ExitCode() != misused {
+		return err
+	}
+	return usageError(fmt.Sprintf("%s\nusage: %s\n%s --help says more", err, useLine(command), command.CommandPath()))
+}
+
+func useLine(command *cobra.Command) string {
+	if command.Annotations[parent] != "" {
+		return command.CommandPath() + " <command>"
+	}
+	return command.UseLine()
+}
+
+// parent is the annotation of a command that only has others below it.
+const parent = "billhook_parent"
+
+// nameOf is a command without the program's name, which stands before every error.
+func nameOf(command *cobra.Command) string {
+	return strings.TrimPrefix(command.CommandPath(), command.Root().Name()+" ")
+}
+
+// strict has a command and its subcommands refuse what they do not know, and name what is close to it.
+// Cobra by itself prints the help of a command with subcommands, and succeeds.
+func (p *program) strict(command *cobra.Command) {
+	command.SetFlagErrorFunc(wrongFlag)
+	arguments := command.Args
+	command.Args = func(command *cobra.Command, given []string) error {
+		if len(given) > 0 && command.HasAvailableSubCommands() {
+			return usageError(fmt.Sprintf("%s has no command %q%s", nameOf(command), given[0], meant(given[0], subcommands(command))))
+		}
+		if arguments != nil && arguments(command, given) != nil {
+			return usageError(fmt.Sprintf("%s takes %s; %d given", nameOf(command), argumentsOf(command), len(given)))
+		}
+		return wrongValues(command)
+	}
+	if command.Name() == "help" {
+		command.Args = topic
+	}
+	if !command.Runnable() {
+		command.Annotations = map[string]string{parent: "true"}
+		command.RunE = func(command *cobra.Command, _ []string) error {
+			if !p.asJSON {
+				_ = command.Help() // a closed terminal is no failure of the command
+			}
+			return usageError(nameOf(command) + ": say which command: " + strings.Join(subcommands(command), ", "))
+		}
+	}
+	p.completes(command)
+	for _, sub := range command.Commands() {
+		p.strict(sub)
+	}
+}
+
+// topic refuses to give help on what is no command.
+func topic(help *cobra.Command, given []string) error {
+	found, rest, err := help.Root().Find(given)
+	if err != nil || len(rest) > 0 {
+		return usageError(fmt.Sprintf("%s has no command %q%s", nameOf(found), rest[0], meant(rest[0], subcommands(found))))
+	}
+	return nil
+}
+
+// subcommands are the names of the commands below one.
+func subcommands(command *cobra.Command) (names []string) {
+	for _, sub := range command.Commands() {
+		if sub.IsAvailableCommand() {
+			names = append(names, sub.Name())
+		}
+	}
+	return names
+}
+
+// argumentsOf names the arguments in the words of the command's own line of usage.
+func argumentsOf(command *cobra.Command) string {
+	_, arguments, _ := strings.Cut(command.Use, " ")
+	arguments, _, _ = strings.Cut(arguments, " --")
+	return cmp.Or(arguments, "no argument")
+}
+
+// wrongFlag says what is wrong with a flag, or with its value.
+func wrongFlag(command *cobra.Command, err error) error {
+	if invalid, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
+		kind := invalid.GetFlag().Value.Type()
+		return usageError(fmt.Sprintf("--%s: %q is not %s", invalid.GetFlag().Name, invalid.GetValue(), cmp.Or(kinds[kind], kind)))
+	}
+	unknown, ok := errors.AsType[*pflag.NotExistError](err)
+	if !ok || unknown.GetSpecifiedShortnames() != "" {
+		return usageError(err.Error())
+	}
+	var names []string
+	command.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, "--"+f.Name) })
+	name := "--" + unknown.GetSpecifiedName()
+	return usageError(fmt.Sprintf("%s has no flag %s%s", nameOf(command), name, meant(name, names)))
+}
+
+// kinds are the values that flags take, by pflag's names.
+var kinds = map[string]string{
+	"bool": "true or false", "int": "a whole number", "int64": "a whole number", "duration": "a duration such as 90s or 5m", "stringToString": "a list such as a=b,c=d",
+}
+
+// wrongValues checks that the required flags are there, and that flags have one of their values.
+func wrongValues(command *cobra.Command) (err error) {
+	if err := errors.Join(command.ValidateRequiredFlags(), command.ValidateFlagGroups()); err != nil {
+		return usageError(err.Error())
+	}
+	command.Flags().Visit(func(f *pflag.Flag) {
+		known := f.Annotations[fixedValues]
+		i := slices.IndexFunc(known, func(v string) bool { return strings.EqualFold(v, f.Value.String()) })
+		switch {
+		case known == nil || err != nil:
+		case i < 0:
+			err = usageError(fmt.Sprintf("--%s: %q is none of %s%s", f.Name, f.Value, strings.Join(known, ", "), meant(f.Value.String(), known)))
+		default:
+			err = f.Value.Set(known[i])
+		}
+	})
+	return err
+}
+
+// fixedValues is the annotation of a flag that takes one of a few values.
+const fixedValues = "billhook_values"
+
+// oneOf has a flag take one of these values and no other, and the shell complete them.
+func oneOf[S ~string](command *cobra.Command, flag string, values ...S) {
+	var texts []string
+	for _, value := range values {
+		texts = append(texts, string(value))
+	}
+	err := errors.Join(
+		command.Flags().SetAnnotation(flag, fixedValues, texts),
+		command.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(texts, cobra.ShellCompDirectiveNoFileComp)))
+	if err != nil {
+		panic(err) // the flag is not there
+	}
+}
+
+// meant asks whether one of the names that are close to a text was meant. It is empty where none is.
+func meant(text string, names []string) string {
+	var close []string
+	for _, name := range names {
+		if near(strings.ToLower(text), strings.ToLower(name)) && !slices.Contains(close, name) {
+			close = append(close, name)
+		}
+	}
+	if len(close) == 0 {
+		return ""
+	}
+	return "; did you mean " + strings.Join(close, " or ") + "?"
+}
+
+// near reports whether a word is the beginning of another, or a slip of the pen away from it: one of
+// three characters is wrong, at most.
+func near(text, name string) bool {
+	if text == "" || strings.HasPrefix(name, text) {
+		return text != ""
+	}
+	return distance([]rune(text), []rune(name)) <= max(1, min(len(text), len(name))/3)
+}
+
+// distance is how many characters are to be added, removed, replaced, or exchanged with the next one,
+// until both are the same.
+func distance(a, b []rune) int {
+	before, last, this := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
+	for j := range last {
+		last[j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		this[0] = i
+		for j := 1; j <= len(b); j++ {
+			replaced := last[j-1]
+			if a[i-1] != b[j-1] {
+				replaced++
+			}
+			this[j] = min(last[j]+1, this[j-1]+1, replaced)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				this[j] = min(this[j], before[j-2]+1)
+			}
+		}
+		before, last, this = last, this, before
+	}
+	return last[len(b)]
+}

@@ -1,0 +1,29 @@
+package serve
+
+import (
+	"runtime"
+	"runtime/debug"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestABuildSaysItsCommitAndWhetherFilesDiffered(t *testing.T) {
+	t.Parallel()
+	const commit = "0123456789abcdef0123456789abcdef01234567"
+	for name, test := range map[string]struct {
+		settings []debug.BuildSetting
+		version  string
+		want     Build
+	}{
+		"a release":              {[]debug.BuildSetting{{Key: "vcs.revision", Value: commit}}, "v1.4.0", Build{Version: "v1.4.0", Commit: "0123456789ab"}},
+		"a change":               {[]debug.BuildSetting{{Key: "vcs.revision", Value: commit}, {Key: "vcs.modified", Value: "true"}}, "(devel)", Build{Version: "(devel)", Commit: "0123456789ab+"}},
+		"without the repository": {nil, "", Build{Version: "(devel)", Commit: "unknown"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test.want.Go = runtime.Version()
+			require.Equal(t, test.want, buildOf(&debug.BuildInfo{Main: debug.Module{Version: test.version}, Settings: test.settings}))
+		})
+	}
+}

@@ -16,9 +16,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"billhook/catalog"
+	"billhook/internal/audit"
 	"billhook/internal/contract"
 	"billhook/internal/deadletter"
-	"billhook/internal/audit"
 	"billhook/internal/dedupe"
 	"billhook/internal/gcp/pubsub"
 	"billhook/internal/ops"

@@ -25,15 +25,13 @@ locals {
 
   # Fields that no query names alone, and that rise, are large, or are written at every attempt.
   unindexed = {
-    webhookEvents = ["created_at", "updated_at", "processed_at", "next_retry_at", "message", "emitted", "last_error", "payload_hash", "corrected", "dead_letters", "attempts_log"]
-    deadLetters   = ["attributes", "data", "data_base64", "first_published_at", "dead_lettered_at", "kept_at", "history"]
     webhookEvents = [
       "created_at", "updated_at", "processed_at", "next_retry_at", "message", "emitted", "last_error", "payload_hash", "corrected", "dead_letters", "shard",
       "action", "attempts", "attempts_log", "conflicts_with", "delay_ticket", "idempotency_key", "lease_token", "message_id", "ref", "result",
     ]
-    deadLetters   = ["attributes", "data", "data_base64", "first_published_at", "dead_lettered_at", "kept_at"]
-    outbox        = ["created_at", "message"]
-    delayed       = ["created_at", "message"]
+    deadLetters = ["attributes", "data", "data_base64", "first_published_at", "dead_lettered_at", "kept_at", "history"]
+    outbox      = ["created_at", "message"]
+    delayed     = ["created_at", "message"]
 
     entries = ["created_at", "occurred_at", "posted_at", "lines", "order", "from", "to", "reverts", "leaf"]
 

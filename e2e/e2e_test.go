@@ -68,6 +68,8 @@ type stack struct {
 	// reached the store or after it. Then the worker is restarted. It reports false, and kills
 	// nothing, where something else than the commit was caught, such as a read before it.
 	crash func(t *testing.T, afterCommit bool, eventID string, send func()) bool
+	// killWorker kills the worker and starts it again; nil: it is in this process.
+	killWorker func(t *testing.T)
 	// forged is the status for a push that neither has a token nor holds a message. The
 	// emulators send no token, so there only the body is checked.
 	forged int
@@ -243,6 +245,11 @@ func startReal(t *testing.T, site e2e.Site) *stack {
 	return &stack{
 		webhookURL: r.WebhookURL, workerURL: r.WorkerURL(), log: r.Log, store: r.Store, publish: r.Publisher.Publish,
 		published: collect(r.Published), deadLetters: collect(r.DeadLetters),
+		killWorker: func(t *testing.T) {
+			t.Helper()
+			r.KillWorker()
+			require.NoError(t, r.RestartWorker(t.Context()))
+		},
 		forged:     http.StatusBadRequest,
 		service:    r.Service,
 		gateway:    r.Gateway,

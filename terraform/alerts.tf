@@ -32,6 +32,7 @@ locals {
     open-dead-letters          = { by = "tasks", about = "Dead letters that nobody has dealt with.", filter = "jsonPayload.message=\"open dead letters\"", labels = ["queue"], value = "jsonPayload.open", unit = "1" }
     oldest-dead-letter-seconds = { by = "tasks", about = "How long the oldest open dead letter has waited.", filter = "jsonPayload.message=\"open dead letters\"", labels = ["queue"], value = "jsonPayload.oldest_seconds", unit = "s" }
     orphans                    = { by = "tasks", about = "Events that were claimed and never finished.", filter = "jsonPayload.message=\"orphan\"", labels = ["queue"], value = null, unit = "1" }
+    pauses-undone              = { by = "tasks", about = "Queues that are paused and pushed all the same.", filter = "jsonPayload.message=\"pause undone\"", labels = ["queue"], value = null, unit = "1" }
     tasks-done                 = { by = "tasks", about = "Runs of a task that finished their work.", filter = "jsonPayload.message=\"task\" AND jsonPayload.done:*", labels = ["task"], value = null, unit = "1" }
     lanes-not-relayed          = { by = "tasks", about = "Ordering keys that a run of a relay could not finish.", filter = "jsonPayload.message=\"lane not relayed\"", labels = ["of"], value = null, unit = "1" }
     deliveries                 = { by = "workers", about = "Deliveries by what became of them.", filter = "jsonPayload.message=\"delivery\"", labels = ["queue", "outcome", "reason"], value = null, unit = "1" }
@@ -226,6 +227,15 @@ locals {
       conditions = [{
         name   = "orphans", above = 0, period = "300s", align = "ALIGN_DELTA", reduce = "REDUCE_SUM"
         filter = local.logged["orphans"]
+      }]
+    }
+    "pause-undone" = {
+      runbook  = "pause-undone"
+      severity = "CRITICAL"
+      about    = "A queue is paused, and its messages are pushed all the same: somebody has given its subscription the endpoint past Billhook."
+      conditions = [{
+        name   = "a pause was undone", above = 0, period = "120s", align = "ALIGN_DELTA", reduce = "REDUCE_SUM"
+        filter = local.logged["pauses-undone"]
       }]
     }
     "ttl-dead" = {

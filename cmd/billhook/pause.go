@@ -47,7 +47,7 @@ func (p *program) queuesSwitch(ask func() client, command *cobra.Command, verb s
 	pools.add(command)
 	command.PreRunE = func(*cobra.Command, []string) error {
 		if strings.TrimSpace(why) == "" && !dryRun {
-			return errors.New("--why: say why, for the audit")
+			return usageError("--why: say why, for the audit")
 		}
 		return nil
 	}

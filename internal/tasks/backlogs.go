@@ -18,6 +18,8 @@ type Backlogs interface {
 type Waiting struct {
 	Queues   int   `json:"queues"`
 	Messages int64 `json:"messages"`
+	// PausesUndone counts the paused queues whose messages are pushed all the same.
+	PausesUndone int `json:"pauses_undone"`
 }
 
 // countBacklogs writes down how many messages of each enabled queue wait in the broker, for the door

@@ -43,10 +43,10 @@ func TestTheBacklogsOfEnabledQueuesAreWrittenInOneDocument(t *testing.T) {
 	}{
 		"counted": {
 			meter{map[string]backlog.Held{"orders-push": {Messages: 7, Oldest: start.Add(-time.Hour)}, "clicks-push": {}, "asleep-push": {Messages: 9}, "orders-dlq-push": {Messages: 3}}, start.Add(-time.Minute), nil},
-			`{"queues":2,"messages":7}`, http.StatusOK, map[string]any{"orders": int64(7), "clicks": int64(0)},
+			`{"queues":2,"messages":7,"pauses_undone":0}`, http.StatusOK, map[string]any{"orders": int64(7), "clicks": int64(0)},
 		},
-		"nothing is known":    {meter{map[string]backlog.Held{}, start, nil}, `{"queues":0,"messages":0}`, http.StatusOK, nil},
-		"nothing counts here": {nil, `{"queues":0,"messages":0}`, http.StatusOK, nil},
+		"nothing is known":    {meter{map[string]backlog.Held{}, start, nil}, `{"queues":0,"messages":0,"pauses_undone":0}`, http.StatusOK, nil},
+		"nothing counts here": {nil, `{"queues":0,"messages":0,"pauses_undone":0}`, http.StatusOK, nil},
 		"not told":            {meter{err: errors.New("denied")}, `"code":"task_failed"`, http.StatusServiceUnavailable, nil},
 	} {
 		t.Run(name, func(t *testing.T) {

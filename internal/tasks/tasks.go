@@ -20,6 +20,7 @@ import (
 	"billhook/internal/dedupe"
 	"billhook/internal/failpoint"
 	"billhook/internal/lane"
+	"billhook/internal/pause"
 	"billhook/internal/serve"
 	"billhook/internal/store"
 	"billhook/internal/telemetry"
@@ -49,9 +50,11 @@ type Service struct {
 	Operator *deadletter.Operator
 	// Backlogs counts what waits in the broker; nil: it cannot be counted.
 	Backlogs Backlogs
-	Log      *slog.Logger
-	Metrics  *telemetry.Metrics
-	Now      func() time.Time
+	// Subscriptions shows whether paused queues are; nil: it cannot be seen.
+	Subscriptions pause.Viewer
+	Log           *slog.Logger
+	Metrics       *telemetry.Metrics
+	Now           func() time.Time
 }
 
 // The task that an alarm calls, and where.
@@ -86,7 +89,7 @@ func (s *Service) Routes(r chi.Router) {
 	r.Post(ReleasePath, run(s, releaseDelayed, s.releaseDelayed))
 	r.Post("/tasks/run-operations", run(s, "run-operations", s.runOperations))
 	r.Post("/tasks/count-dead-letters", run(s, "count-dead-letters", s.countDeadLetters))
-	r.Post("/tasks/count-backlogs", run(s, "count-backlogs", s.countBacklogs))
+	r.Post("/tasks/count-backlogs", run(s, "count-backlogs", s.countWaiting))
 	r.Post("/tasks/sweep-leases", run(s, "sweep-leases", s.sweepLeases))
 	r.Post("/tasks/seal-journal", run(s, "seal-journal", s.sealJournal))
 	r.Post("/tasks/cleanup", run(s, "cleanup", s.cleanup))
@@ -268,6 +271,45 @@ func (s *Service) countDeadLetters(ctx context.Context) (Counted, error) {
 		counted.Open += standing.Open
 	}
 	return counted, nil
+}
+
+// countWaiting counts backlogs, and reports the pauses that do not hold.
+func (s *Service) countWaiting(ctx context.Context) (Waiting, error) {
+	undone, unread := s.lookAtPauses(ctx)
+	waiting, err := s.countBacklogs(ctx)
+	waiting.PausesUndone = undone
+	return waiting, errors.Join(err, unread)
+}
+
+// settling is how old a pause is before it is expected to hold.
+const settling = time.Minute
+
+// lookAtPauses counts the paused queues whose messages are pushed all the same, each with a line for the
+// alert. A subscription that cannot be read is logged, and stops nothing.
+func (s *Service) lookAtPauses(ctx context.Context) (undone int, err error) {
+	if s.Subscriptions == nil {
+		return 0, nil
+	}
+	pauses, err := pause.List(ctx, s.Store)
+	if err != nil {
+		return 0, err
+	}
+	for _, p := range pauses {
+		q, known := s.Catalog.Queue(p.Queue)
+		if !known || !q.Enabled || s.Now().Sub(p.At) < settling {
+			continue
+		}
+		standing, err := s.Subscriptions.Standing(ctx, q)
+		switch {
+		case err != nil:
+			s.Log.LogAttrs(ctx, slog.LevelWarn, "pause not seen", slog.String("queue", p.Queue), slog.String("cause", err.Error()))
+		case standing == pause.Pushing || standing == pause.Undone:
+			undone++
+			s.Log.LogAttrs(ctx, slog.LevelError, "pause undone", slog.String("queue", p.Queue), slog.Time("paused_at", p.At),
+				slog.String("subscription", string(standing)))
+		}
+	}
+	return undone, nil
 }
 
 // Cleaned is what cleanup did.

@@ -201,7 +201,7 @@ func New(config Config) (*Worker, error) {
 	release := *relay
 	release.Of = lane.Delayed
 	upkeep := &tasks.Service{
-		Catalog: config.Catalog, Store: config.Store, Outbox: relay, Delayed: &release, Backlogs: config.Backlogs,
+		Catalog: config.Catalog, Store: config.Store, Outbox: relay, Delayed: &release, Backlogs: config.Backlogs, Subscriptions: config.Subscriptions,
 		Log: config.Log, Metrics: config.Metrics, Now: config.Now,
 	}
 	alarms, timer := config.alarm(upkeep.ReleaseDelayed)

@@ -204,3 +204,20 @@ run "an_address_with_a_path_is_refused" {
   }
   expect_failures = [var.push_base_url]
 }
+
+run "a_paused_queue" {
+  command = plan
+
+  variables {
+    paused = true
+  }
+
+  assert {
+    condition     = length(google_pubsub_subscription.push.push_config) == 0
+    error_message = "Its subscription has no endpoint."
+  }
+  assert {
+    condition     = length(google_pubsub_subscription.dead_letter_push[0].push_config) == 1
+    error_message = "Its dead letters go on into the store."
+  }
+}

@@ -5,6 +5,8 @@ SHELL := bash
 .DEFAULT_GOAL := help
 
 GOLANGCI_LINT := v2.15.0
+TYPESCRIPT := 5.9.3
+NODE_TYPES := 20.19.25
 FUZZTIME ?= 20s
 SOAK ?=
 PLANTED ?=
@@ -48,6 +50,13 @@ vet: ## go vet
 .PHONY: lint
 lint: bin/golangci-lint ## gofmt, goimports and the linters of .golangci.yml
 	@bin/golangci-lint run ./...
+
+.PHONY: typescript
+typescript: bin/typescript/$(TYPESCRIPT) ## install into bin/ what a test compiles the producers' TypeScript with; needs npm
+
+bin/typescript/$(TYPESCRIPT):
+	@npm install --silent --no-audit --no-fund --no-save --prefix bin/typescript typescript@$(TYPESCRIPT) @types/node@$(NODE_TYPES)
+	@touch $@
 
 .PHONY: generate
 generate: ## rewrite the JSON Schemas and the contract pages

@@ -228,7 +228,7 @@ func (c *Catalog) readTasksPool(r *reader, node *yaml.Node) {
 	}
 	if node != nil {
 		r.decode(map[string]any{"tasks_pool": r.tree(node, queuesFile, "tasks_pool")}, &file, queuesFile, "")
-		if !slices.Contains(c.pools(), file.TasksPool) {
+		if !slices.Contains(c.Pools(), file.TasksPool) {
 			r.wrong(queuesFile, "tasks_pool", "no enabled queue is in pool "+shown(file.TasksPool))
 		}
 	}

@@ -76,8 +76,8 @@ func (c *Catalog) emitIfRun() {
 	}
 }
 
-// pools are the pools that have an enabled queue, by name.
-func (c *Catalog) pools() (names []string) {
+// Pools are the pools that have an enabled queue, by name.
+func (c *Catalog) Pools() (names []string) {
 	for _, q := range c.Queues {
 		if q.Enabled {
 			names = append(names, q.Pool)
@@ -89,7 +89,7 @@ func (c *Catalog) pools() (names []string) {
 
 // tasksPool is the named pool if it has an enabled queue, and else the first that has one; empty: none has.
 func (c *Catalog) tasksPool(named string) string {
-	pools := c.pools()
+	pools := c.Pools()
 	if len(pools) == 0 || slices.Contains(pools, named) {
 		return named
 	}

@@ -18,7 +18,7 @@ func (p *program) catalogCommand() *cobra.Command {
 			RunE: func(*cobra.Command, []string) error {
 				c, err := p.catalog()
 				if err == nil {
-					err = worker.Check(c)
+					err = worker.Check(c, "")
 				}
 				if err != nil {
 					return err

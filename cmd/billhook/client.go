@@ -24,10 +24,12 @@ import (
 // makes the client, once the flags are parsed.
 func (p *program) worker(command *cobra.Command) func() client {
 	server := command.PersistentFlags().String("server", p.env.Server, "the worker's address, else that of BILLHOOK_SERVER")
-	return func() client {
-		token := append(p.env.OpsToken.List(), "")[0] // empty where none is set
-		return client{base: *server, token: token, operator: p.env.OpsOperator, http: &http.Client{Timeout: 30 * time.Second}}
-	}
+	return func() client { return p.client(*server, &http.Client{Timeout: 30 * time.Second}) }
+}
+
+func (p *program) client(server string, by *http.Client) client {
+	token := append(p.env.OpsToken.List(), "")[0] // empty where none is set
+	return client{base: server, token: token, operator: p.env.OpsOperator, http: by}
 }
 
 type client struct {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -25,6 +26,8 @@ type program struct {
 	screen screen
 	// asJSON makes a command print one JSON document instead of text.
 	asJSON bool
+	// lines is where each line is written as a JSON object, for dev --json; nil elsewhere.
+	lines *lines
 	// wide: tables are as wide as what is in them.
 	wide bool
 }
@@ -67,13 +70,15 @@ func commands(getenv func(string) string, stdout io.Writer) (*cobra.Command, err
 	}
 	root.PersistentFlags().BoolVar(&p.asJSON, "json", false, "print JSON")
 	root.PersistentFlags().BoolVar(&p.wide, "wide", false, "wrap nothing in tables and leave no column out")
-	root.AddCommand(p.devCommand(), p.sendCommand(), p.provisionCommand(), p.eventsCommand(), p.dlqCommand(), p.catalogCommand())
+	root.AddCommand(p.devCommand(), p.sendCommand(), p.enqueueCommand(), p.provisionCommand(), p.eventsCommand(), p.dlqCommand(), p.catalogCommand())
 	root.AddCommand(p.queuesCommand(), p.outboxCommand(), p.doctorCommand(), p.customersCommand(), p.productsCommand(), p.endpointsCommand(), p.refundsCommand(), p.ledgerCommand(), p.ordersCommand(), p.stockCommand(), p.importCommand())
 	root.AddCommand(p.usageCommand(), p.versionCommand())
 	root.SetOut(stdout)
 	root.SetErr(stdout)
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
+	// A command that only has others below it is run to refuse that; its help does not name that use.
+	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), "{{if .Runnable}}", `{{if and .Runnable (not (index .Annotations "`+parent+`"))}}`))
 	p.strict(root)
 	return root, nil
 }

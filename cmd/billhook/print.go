@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"billhook/internal/audit"
 	"billhook/internal/ops"
 )
 
@@ -22,15 +24,18 @@ func (p *program) printf(format string, args ...any) {
 	}
 }
 
-// printJSON prints v as one JSON document. It prints nothing without --json.
+// printJSON prints v as one JSON document, with what a terminal would act on escaped. It prints nothing
+// without --json.
 func (p *program) printJSON(v any) error {
 	if !p.asJSON {
 		return nil
 	}
-	encoder := json.NewEncoder(p.stdout)
-	encoder.SetIndent("", "  ")
-	if err := encoder.Encode(v); err != nil {
+	text, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
 		return fmt.Errorf("print: %w", err)
+	}
+	for line := range strings.SplitSeq(string(text), "\n") {
+		_, _ = fmt.Fprintln(p.stdout, audit.EscapeJSON(line)) // a closed terminal is no failure of the command
 	}
 	return nil
 }
@@ -121,4 +126,47 @@ func (p *program) confirm(from io.Reader, yes bool, word, do string) error {
 		return errors.New("nothing was changed")
 	}
 	return nil
+}
+
+// lines writes each line of text as a JSON object. It is for one writer.
+type lines struct {
+	to   io.Writer
+	rest []byte
+}
+
+// writeLines has a command that runs for long print every line as a JSON object of its own, if the
+// person wants JSON. From then on printf prints.
+func (p *program) writeLines() {
+	if p.asJSON {
+		p.lines = &lines{to: p.stdout}
+		p.stdout, p.asJSON = p.lines, false
+	}
+}
+
+// line prints an object, and reports whether it has: lines of text are wanted otherwise.
+func (p *program) line(object map[string]any) bool {
+	if p.lines != nil {
+		p.lines.object(object)
+	}
+	return p.lines != nil
+}
+
+func (l *lines) object(object map[string]any) {
+	encoder := json.NewEncoder(l.to)
+	encoder.SetEscapeHTML(false)
+	_ = encoder.Encode(object) // a closed terminal is no failure of the command
+}
+
+func (l *lines) Write(text []byte) (int, error) {
+	l.rest = append(l.rest, text...)
+	for {
+		line, rest, whole := bytes.Cut(l.rest, []byte("\n"))
+		if !whole {
+			return len(text), nil
+		}
+		if line := strings.TrimSpace(string(line)); line != "" {
+			l.object(map[string]any{"message": line})
+		}
+		l.rest = rest
+	}
 }

@@ -17,7 +17,7 @@ import (
 func (p *program) queuesCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "queues",
-		Short: "Show where each queue stands: what waits in the broker, its events by status, its open dead letters, the outbox",
+		Short: "Show where each queue stands: what waits and where, its events by status, its open dead letters",
 		Args:  cobra.NoArgs,
 	}
 	ask := p.worker(command)
@@ -25,11 +25,11 @@ func (p *program) queuesCommand() *cobra.Command {
 		var rows [][]string
 		for _, q := range queues.Items {
 			rows = append(rows, []string{
-				q.ID, waiting(q.Backlog), number(q.Events[dedupe.Processing]), number(q.Events[dedupe.Completed]), number(q.Events[dedupe.Failed]),
+				q.ID, waiting(q), number(q.Events[dedupe.Processing]), number(q.Events[dedupe.Completed]), number(q.Events[dedupe.Failed]),
 				number(q.Events[dedupe.DeadLettered]), openLetters(q.DeadLetters), oldestLetter(q.DeadLetters), p.stateOf(q), q.Alias,
 			})
 		}
-		p.table([]string{"QUEUE", "WAITING", "PROCESSING", "COMPLETED", "FAILED", "DEAD-LETTERED", "OPEN", "OLDEST", "STATE", "ALIAS"}, rows)
+		p.table([]string{"QUEUE", "WAITING", "PROCESSING", "COMPLETED", "FAILED", "DEAD-LETTERED", "OPEN", "OLDEST", "STATE", "ALIAS"}, rows, "ALIAS", "COMPLETED", "DEAD-LETTERED")
 		if queues.Outbox.Lanes.Count == 0 {
 			p.printf("\nThe outbox is empty.\n")
 		} else {
@@ -37,18 +37,6 @@ func (p *program) queuesCommand() *cobra.Command {
 		}
 	})
 	return command
-}
-
-// waiting formats what waits in the broker, and the bound of it where there is one.
-func waiting(b *ops.Backlog) string {
-	switch {
-	case b == nil:
-		return ""
-	case b.Max > 0:
-		return fmt.Sprintf("%d of %d", b.Messages, b.Max)
-	default:
-		return strconv.FormatInt(b.Messages, 10)
-	}
 }
 
 // openLetters formats the number of open dead letters and the number that raises the alert.
@@ -135,7 +123,20 @@ func (p *program) eventsListCommand(ask func() client) *cobra.Command {
 				return err
 			}
 			p.printEvents(list)
-			return p.printJSON(list)
+			// What waits is no part of the API's list: each of its pages would count it again.
+			answer := struct {
+				ops.List[ops.Line]
+				Waiting ops.Elsewhere `json:"waiting"`
+			}{List: list}
+			path := "/v1/ops/waiting"
+			if filters.queue != "" {
+				path += "?queue=" + url.QueryEscape(filters.queue)
+			}
+			if err := ask().get(command.Context(), path, &answer.Waiting); err != nil {
+				return err
+			}
+			p.printWaits(answer.Waiting)
+			return p.printJSON(answer)
 		},
 	}
 	flags := command.Flags()

@@ -62,7 +62,7 @@ func serveEvents(t *testing.T) (address string, operators func() []string) {
 			next.ServeHTTP(w, r)
 		})
 	})
-	require.NoError(t, backlog.Write(t.Context(), db, at, map[string]int64{"orders": 12, "clicks": 3}))
+	require.NoError(t, backlog.Write(t.Context(), db, at, map[string]backlog.Held{"orders": {Messages: 12, Oldest: at.Add(-90 * time.Second)}, "clicks": {Messages: 3}}))
 	(&ops.API{
 		Log: slog.New(slog.DiscardHandler), Access: ops.Access{Tokens: []string{opsToken}},
 		Reads: ops.Reads{Store: db, Now: func() time.Time { return at }, Catalog: &catalog.Catalog{Queues: []catalog.Queue{
@@ -114,12 +114,21 @@ e007  FAILED
 `},
 		"no event": {[]string{"events", "ls", "--correlation", "c9", "--server", worker}, `
 No event matches.
+
+Beside these, or not yet among them, there wait
+  12       in the broker, orders for 1m30s
+  3        in the broker, clicks
+`},
+		"what waits of one queue alone": {[]string{"events", "ls", "--queue", "refunds", "--server", worker}, `
+No event matches.
+
+Nothing waits in the broker, delayed, parked, in the outbox, in a replay or for approval.
 `},
 		"the queues": {[]string{"queues", "--server", worker}, `
-QUEUE    WAITING      PROCESSING  COMPLETED  FAILED  DEAD-LETTERED  OPEN           OLDEST                   STATE  ALIAS
-orders   12 of 10000  0           249        1       0              1 (alert > 0)  1h30m0s                  ALERT  q:orders
-clicks   3            0           0          0       0              dropped        -                        on     -
-refunds  -            0           0          0       0              1 (alert > 5)  5h0m0s (alert > 4h0m0s)  ALERT  -
+QUEUE    WAITING                          PROCESSING  COMPLETED  FAILED  DEAD-LETTERED  OPEN           OLDEST                   STATE  ALIAS
+orders   12 of 10000 in broker for 1m30s  0           249        1       0              1 (alert > 0)  1h30m0s                  ALERT  q:orders
+clicks   3 in broker                      0           0          0       0              dropped        -                        on     -
+refunds  -                                0           0          0       0              1 (alert > 5)  5h0m0s (alert > 4h0m0s)  ALERT  -
 
 The outbox holds messages of 1 keys, the oldest since 1m0s.
 `},

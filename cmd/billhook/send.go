@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -111,66 +112,224 @@ func readReply(status int, answer []byte) (reply, error) {
 	return r, nil
 }
 
+// takesBack are the samples that are about an order sent before.
+var takesBack = []string{samples.Refund, samples.RefundPartial, samples.Chargeback}
+
+// webhookSent is a webhook that was sent, with the ids in it that others take up.
+type webhookSent struct {
+	reply
+	OrderID    string `json:"order_id,omitempty"`
+	CustomerID string `json:"customer_id,omitempty"`
+	// back: it takes an order back.
+	back bool
+}
+
+// sending is what a person has asked send for.
+type sending struct {
+	p                      *program
+	source                 catalog.Source
+	file, sample, base, of string
+	event                  samples.Event
+	repeat                 int
+}
+
 func (p *program) sendCommand() *cobra.Command {
-	var file, base, sample string
+	s := &sending{p: p}
 	command := &cobra.Command{
 		Use:   "send <source>",
 		Short: "Sign a webhook as its source would and post it; without -f a sample under new ids",
 		Long: "The secret is the first of the source's variable (such as WEBHOOK_SECRET_PAYNOW), else the public one that\n" +
-			"`billhook dev` accepts.",
+			"`billhook dev` accepts.\n\n" +
+			"A refund and a chargeback are about an order that was sent before: name it with --of. With --repeat each webhook has ids\n" +
+			"of its own. Together with --event-id, or -f, it is the same webhook each time, as a provider sends one that it had no\n" +
+			"answer to.",
+		Example: "  billhook send paynow\n" +
+			"  billhook send paynow --order 502113004410999001 --uid some-user\n" +
+			"  billhook send paynow --sample refund --of 502113004410999001\n" +
+			"  billhook send paynow --repeat 100 --json",
 		Args: cobra.ExactArgs(1),
 		RunE: func(command *cobra.Command, args []string) error {
 			c, err := p.catalog()
 			if err != nil {
 				return err
 			}
-			source, ok := c.Sources[args[0]]
-			if !ok {
+			var ok bool
+			if s.source, ok = c.Sources[args[0]]; !ok {
 				return errors.New("the catalog has no source of that name")
 			}
-			now := time.Now()
-			var body []byte
-			switch {
-			case file == "-":
-				body, err = io.ReadAll(command.InOrStdin())
-			case file != "":
-				body, err = os.ReadFile(file) //nolint:gosec // the person names the file
-			case source.Scheme != catalog.SchemePayNow:
-				return errors.New("there is no sample for this source; name a file with -f")
-			default:
-				id := strconv.FormatInt(now.UnixNano()/1000, 10)
-				if !slices.Contains(samples.Names(), sample) {
-					return fmt.Errorf("there is no sample of that name, only %s", strings.Join(samples.Names(), ", "))
-				}
-				body = samples.Read(sample, samples.Event{EventID: id + "1", OrderID: id + "2", SubscriptionID: id + "3"})
+			if err := s.check(command); err != nil {
+				return err
 			}
-			if err != nil {
-				return fmt.Errorf("send: %w", err)
-			}
-			answer, err := post(command.Context(), base, source, secretsOf(c, p.getenv)[source.Name][0], body, now)
+			file, err := readInput(s.file, command.InOrStdin())
 			if err != nil {
 				return err
 			}
-			p.printf("%d %s\n", answer.Status, http.StatusText(answer.Status))
-			if answer.Code != "" {
-				p.printf("  %s: %s\n", answer.Code, answer.Detail)
-				for _, v := range answer.Violations {
-					p.printf("    %s: %s\n", v.Path, v.Rule)
+			secret := secretsOf(c, p.getenv)[s.source.Name][0]
+			return repeated(p, s.repeat, func() ([]webhookSent, error) {
+				var sent webhookSent
+				now, body := time.Now(), file
+				if body == nil {
+					body = s.made(now, &sent)
 				}
-			} else {
-				p.printf("  event %s  queue %s  message %s  key %s %s\n", answer.EventID, answer.Queue, answer.MessageID, answer.OrderingKey, answer.Reason)
-			}
-			if err := p.printJSON(answer); err != nil {
-				return err
-			}
-			if answer.Status >= http.StatusBadRequest {
-				return fmt.Errorf("refused with %d", answer.Status)
-			}
-			return nil
+				answer, err := post(command.Context(), s.base, s.source, secret, body, now)
+				sent.reply = answer
+				return []webhookSent{sent}, err
+			})
 		},
 	}
-	command.Flags().StringVarP(&file, "file", "f", "", "the body to send, - for standard input")
-	command.Flags().StringVar(&sample, "sample", samples.OrderCompleted, "which sample to send without -f: "+strings.Join(samples.Names(), ", "))
-	command.Flags().StringVar(&base, "webhook", "http://127.0.0.1:8080", "the webhook service's address")
+	flags := command.Flags()
+	flags.StringVarP(&s.file, "file", "f", "", "the body to send, - for standard input")
+	flags.StringVar(&s.sample, "sample", samples.OrderCompleted, "which sample to send without -f: "+strings.Join(samples.Names(), ", "))
+	flags.StringVar(&s.base, "webhook", usualWebhook, "the webhook service's address")
+	flags.StringVar(&s.event.EventID, "event-id", "", "the sample's event id, instead of a new one")
+	flags.StringVar(&s.event.OrderID, "order", "", "the id of the sample's order, instead of a new one")
+	flags.StringVar(&s.of, "of", "", "the id of an order sent before, which a refund or a chargeback takes back")
+	flags.StringVar(&s.event.CustomerID, "customer", "", "the sample's customer")
+	flags.StringVar(&s.event.UID, "uid", "", "the sample's user")
+	flags.IntVar(&s.repeat, "repeat", 1, "how many webhooks to send, one after the other")
 	return command
+}
+
+// check finds what does not go together.
+func (s *sending) check(command *cobra.Command) error {
+	back := slices.Contains(takesBack, s.sample)
+	switch given := command.Flags().Changed; {
+	case s.repeat < 1:
+		return errors.New("--repeat: say 1 or more")
+	case s.file != "":
+		for _, name := range []string{"sample", "event-id", "order", "of", "customer", "uid"} {
+			if given(name) {
+				return fmt.Errorf("--%s: a file has its own; it goes without -f", name)
+			}
+		}
+	case s.source.Scheme != catalog.SchemePayNow:
+		return errors.New("there is no sample for this source; name a file with -f")
+	case !slices.Contains(samples.Names(), s.sample):
+		return fmt.Errorf("there is no sample of that name, only %s", strings.Join(samples.Names(), ", "))
+	case given("of") && given("order"):
+		return errors.New("--of and --order: name the order once")
+	case given("of") && !back:
+		return fmt.Errorf("--of: the sample %s takes no order back; those that do are %s", s.sample, strings.Join(takesBack, ", "))
+	}
+	return nil
+}
+
+// made makes a sample's body and notes its ids. What the person has not named is new, but for the
+// customer and the user. With one event id the whole body is the same each time: under one id
+// another body would be a conflict.
+func (s *sending) made(at time.Time, sent *webhookSent) []byte {
+	event := s.event
+	id := cmp.Or(event.EventID, strconv.FormatInt(at.UnixNano()/1000, 10))
+	event.EventID = cmp.Or(event.EventID, id+"1")
+	event.OrderID = cmp.Or(s.of, event.OrderID, id+"2")
+	event.SubscriptionID = id + "3"
+	body := samples.Read(s.sample, event)
+	if bytes.Contains(body, []byte(event.OrderID)) {
+		sent.OrderID, sent.CustomerID = event.OrderID, event.CustomerID
+		sent.back = slices.Contains(takesBack, s.sample)
+	}
+	return body
+}
+
+func (w webhookSent) answer() reply { return w.reply }
+
+func (w webhookSent) next() []string {
+	look := []string{"events show " + w.EventID}
+	switch {
+	case w.Ignored:
+		return nil
+	case w.OrderID == "" || w.back:
+		return look
+	}
+	refund := "send paynow --sample " + samples.Refund + " --of " + w.OrderID
+	if w.CustomerID != "" {
+		refund += " --customer " + w.CustomerID
+	}
+	return append(look, refund)
+}
+
+// answered is something that was sent, with the door's answer.
+type answered interface {
+	answer() reply
+	// next are commands of this program that show more of it, or go on with it.
+	next() []string
+}
+
+// repeated sends so many times, one after the other, and prints the answers. The answer to one
+// request is printed as it is, and those to several as a list. Its error says how many were refused.
+func repeated[T answered](p *program, times int, send func() ([]T, error)) error {
+	all, refused, err := []T{}, 0, error(nil)
+	for range times {
+		var some []T
+		if some, err = send(); err != nil {
+			break
+		}
+		all = append(all, some...)
+		for _, one := range some {
+			if one.answer().Status >= http.StatusBadRequest {
+				refused++
+			}
+			p.printReply(one.answer(), times > 1 || len(some) > 1)
+		}
+	}
+	alone := len(all) == 1 && times == 1
+	switch {
+	case alone && refused == 0:
+		for _, command := range all[0].next() {
+			p.printf("  > billhook %s\n", command)
+		}
+	case !alone && len(all) > 0:
+		p.printf("%d were accepted, %d refused.\n", len(all)-refused, refused)
+	}
+	switch {
+	case err != nil || refused == 0:
+	case alone:
+		err = fmt.Errorf("refused with %d", all[0].answer().Status)
+	default:
+		err = fmt.Errorf("%d of %d were refused", refused, len(all))
+	}
+	if alone {
+		return errors.Join(err, p.printJSON(all[0]))
+	}
+	if len(all) == 0 {
+		return err
+	}
+	return errors.Join(err, p.printJSON(map[string]any{"items": all, "next": ""}))
+}
+
+// printReply prints the door's answer to one message, on one line where there are many.
+func (p *program) printReply(r reply, many bool) {
+	about := fmt.Sprintf("event %s  queue %s  message %s  key %s", orDash(r.EventID), orDash(cmp.Or(r.Queue, r.Reason)), orDash(r.MessageID), orDash(r.OrderingKey))
+	if r.Code != "" {
+		about = r.Code + ": " + r.Detail
+	}
+	if many {
+		p.printf("%d  %s%s\n", r.Status, about, violations(r, "; "))
+		return
+	}
+	p.printf("%d %s\n  %s%s\n", r.Status, http.StatusText(r.Status), about, violations(r, "\n    "))
+}
+
+// violations are the fields that break the contract, each behind a separator.
+func violations(r reply, separator string) (text string) {
+	for _, v := range r.Violations {
+		text += separator + v.Path + ": " + v.Rule
+	}
+	return text
+}
+
+// readInput reads a file, or standard input for -. Without a name there is nothing to read.
+func readInput(name string, stdin io.Reader) (data []byte, err error) {
+	switch name {
+	case "":
+		return nil, nil
+	case "-":
+		data, err = io.ReadAll(stdin)
+	default:
+		data, err = os.ReadFile(name) //nolint:gosec // the person names the file
+	}
+	if err != nil {
+		return nil, fmt.Errorf("-f: %w", err)
+	}
+	return data, nil
 }

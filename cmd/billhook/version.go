@@ -12,7 +12,7 @@ func (p *program) versionCommand() *cobra.Command {
 		Example: "  billhook version",
 		RunE: func(*cobra.Command, []string) error {
 			build := serve.BuildOf()
-			p.printf("billhook %s, built from %s with %s\n", build.Version, build.Commit, build.Go)
+			p.printf("billhook %s, commit %s, %s\n", build.Version, build.Commit, build.Go)
 			return p.printJSON(build)
 		},
 	}

@@ -8,8 +8,10 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"time"
 
 	"billhook/catalog"
@@ -24,31 +26,67 @@ import (
 )
 
 func main() {
-	serve.Main("webhook", func(ctx context.Context) error { return run(ctx, os.Getenv, os.Stdout) })
+	serve.Main("webhook", func(ctx context.Context) error { return command(ctx, os.Args[1:], os.Getenv, os.Stdout) })
+}
+
+// command is the whole program without signals and exit code.
+func command(ctx context.Context, args []string, getenv func(string) string, stdout io.Writer) error {
+	if asked, err := help(getenv).Asked(args, stdout); asked {
+		return err
+	}
+	return run(ctx, getenv, stdout)
 }
 
 // config is the webhook service's environment. The variables of the secrets are not in it: the
 // catalog names them.
 type config struct {
-	Host        string `env:"HOST"`
-	Port        string `env:"PORT" envDefault:"8080"`
-	MetricsPort string `env:"METRICS_PORT"`
-	Project     string `env:"GOOGLE_CLOUD_PROJECT,required"`
-	Database    string `env:"FIRESTORE_DATABASE" envDefault:"(default)"`
+	Host              string   `env:"HOST" about:"the address to listen on; empty is every address"`
+	Port              env.Port `env:"PORT" envDefault:"8080" about:"the port to listen on; 0 chooses one, which the line \"message\":\"listening\" names"`
+	MetricsPort       env.Port `env:"METRICS_PORT" about:"the port of GET /metrics; empty is 9090, or a free one where PORT is 0"`
+	Project           string   `env:"GOOGLE_CLOUD_PROJECT,required" about:"the Google Cloud project"`
+	PubSubEmulator    string   `env:"PUBSUB_EMULATOR_HOST" about:"host:port of Google's Pub/Sub emulator, in place of Pub/Sub"`
+	FirestoreEmulator string   `env:"FIRESTORE_EMULATOR_HOST" about:"host:port of Google's Firestore emulator, in place of Firestore"`
+	Database          string   `env:"FIRESTORE_DATABASE" envDefault:"(default)" about:"the Firestore database"`
 	// DoorDatabase has the blocks that instances share to keep to a queue's rate; empty: FIRESTORE_DATABASE.
-	DoorDatabase     string     `env:"DOOR_DATABASE"`
-	CatalogDir       string     `env:"CATALOG_DIR"`
-	Queues           []string   `env:"QUEUES"`
-	LogLevel         slog.Level `env:"LOG_LEVEL" envDefault:"INFO"`
-	ToleranceSeconds int        `env:"WEBHOOK_TOLERANCE_SECONDS" envDefault:"300"`
+	DoorDatabase     string     `env:"DOOR_DATABASE" about:"the database in which the instances count together what they let in; empty is FIRESTORE_DATABASE"`
+	CatalogDir       string     `env:"CATALOG_DIR" about:"a folder with the catalog's files; empty is the built-in catalog"`
+	Queues           []string   `env:"QUEUES" about:"the queues that run, by id or alias, comma-separated; empty is all that are enabled"`
+	LogLevel         slog.Level `env:"LOG_LEVEL" envDefault:"INFO" about:"DEBUG, INFO, WARN or ERROR"`
+	ToleranceSeconds int        `env:"WEBHOOK_TOLERANCE_SECONDS" envDefault:"300" about:"how old or early a signed time may be: 1 to 3600"`
 }
 
 // Check reports every broken relation between variables.
 func (c config) Check() error {
+	var window error
 	if c.ToleranceSeconds < 1 || c.ToleranceSeconds > 3600 {
-		return errors.New("WEBHOOK_TOLERANCE_SECONDS: must be 1 to 3600")
+		window = errors.New("WEBHOOK_TOLERANCE_SECONDS: must be 1 to 3600")
 	}
-	return nil
+	return errors.Join(c.ports().Check(), window)
+}
+
+func (c config) ports() serve.Ports {
+	return serve.Ports{Host: c.Host, Service: string(c.Port), Metrics: string(c.MetricsPort)}
+}
+
+// help says what the program's variables are. Those that the catalog names are those of the
+// environment at hand, or of all enabled queues of the built-in catalog.
+func help(getenv func(string) string) env.Help {
+	h := env.Help{About: "webhook takes signed webhooks and producers' messages, and publishes them to Pub/Sub.", Own: env.Variables[config]()}
+	cat, err := catalog.Load(getenv("CATALOG_DIR"))
+	if err != nil {
+		cat, _ = catalog.Load("") // the tests of the catalog check it
+	}
+	cfg, _ := env.Parse[config](getenv) // what cannot be read is told at the start
+	if narrowed, err := cat.Only(cfg.Queues); err == nil {
+		cat = narrowed
+	}
+	for _, name := range slices.Sorted(maps.Keys(cat.Sources)) {
+		h.Catalog = append(h.Catalog, env.Variable{
+			Name: cat.Sources[name].SecretVariable, Required: true,
+			About: "the secrets that source " + name + " signs with, comma-separated; each needs at least 24 bytes",
+		})
+	}
+	return h
 }
 
 const (
@@ -61,7 +99,7 @@ const (
 	publishTimeout = 5 * time.Second
 )
 
-// run is the whole program without signals and exit code.
+// run serves until ctx ends.
 func run(ctx context.Context, getenv func(string) string, stdout io.Writer) error {
 	cfg, envErr := env.Parse[config](getenv)
 	cat, err := catalog.Load(cfg.CatalogDir)
@@ -73,11 +111,12 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 	}
 	mistakes := []error{envErr}
 	secrets := map[string][]string{}
-	for name, source := range cat.Sources {
+	for _, name := range slices.Sorted(maps.Keys(cat.Sources)) {
+		source := cat.Sources[name]
 		secrets[name] = env.Secret(getenv(source.SecretVariable)).List()
 		// webhook.New refuses weak secrets too, but only after the other mistakes are reported.
 		if _, err := signature.NewVerifier(signature.Scheme(source.Scheme), secrets[name], time.Second, time.Now); err != nil {
-			mistakes = append(mistakes, fmt.Errorf("environment: %s: %w", source.SecretVariable, err))
+			mistakes = append(mistakes, fmt.Errorf("%s: %w", source.SecretVariable, err))
 		}
 	}
 	if err := errors.Join(mistakes...); err != nil {
@@ -115,10 +154,10 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 		}),
 	})
 	if err != nil {
-		return fmt.Errorf("environment: %w", err)
+		return err
 	}
 	server := &serve.Server{
 		Name: "webhook", Handler: service, Log: log, Drain: drain, ReadTimeout: readTimeout, Longest: service.Longest(), Draining: service.Drain,
 	}
-	return server.RunOn(ctx, serve.Ports{Host: cfg.Host, Service: cfg.Port, Metrics: cfg.MetricsPort}, metrics.Handler())
+	return server.RunOn(ctx, cfg.ports(), metrics.Handler())
 }

@@ -9,21 +9,26 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"billhook/internal/serve"
 	"billhook/internal/signature"
 )
 
 func TestRunNamesEveryMistakeOfTheEnvironment(t *testing.T) {
 	t.Parallel()
-	values := map[string]string{"WEBHOOK_TOLERANCE_SECONDS": "0", "LOG_LEVEL": "LOUD"}
+	values := map[string]string{"WEBHOOK_TOLERANCE_SECONDS": "0", "LOG_LEVEL": "LOUD", "PORT": "eighty", "METRICS_PORT": "99999"}
 	err := run(t.Context(), func(name string) string { return values[name] }, io.Discard)
 	require.ErrorContains(t, err, "GOOGLE_CLOUD_PROJECT")
 	require.ErrorContains(t, err, "WEBHOOK_TOLERANCE_SECONDS")
-	require.ErrorContains(t, err, "LogLevel")
+	require.ErrorContains(t, err, "LOG_LEVEL: must be DEBUG, INFO, WARN or ERROR")
+	require.ErrorContains(t, err, "PORT: must be a port: a number from 0 to 65535\nMETRICS_PORT: must be a port")
 	require.ErrorContains(t, err, "WEBHOOK_SECRET_PAYNOW")
 }
 
@@ -182,4 +187,29 @@ func TestRunTakesSecretsAndWindowFromTheEnvironment(t *testing.T) {
 		require.Equal(t, test.status, response.StatusCode, name)
 	}
 	require.NoError(t, stop())
+}
+
+func TestTheHelpListsTheVariablesOfTheDeployment(t *testing.T) {
+	t.Parallel()
+	said := func(values map[string]string) string {
+		var out strings.Builder
+		require.NoError(t, command(t.Context(), []string{"--help"}, func(name string) string { return values[name] }, &out))
+		return out.String()
+	}
+	whole := said(nil)
+	require.Contains(t, whole, "  GOOGLE_CLOUD_PROJECT (required)\n")
+	require.Contains(t, whole, "  PORT [8080]\n")
+	require.Contains(t, whole, "  WEBHOOK_SECRET_PAYNOW (required)\n")
+	require.Equal(t, whole, said(map[string]string{"CATALOG_DIR": "nowhere"}))
+	narrow := said(map[string]string{"QUEUES": "pay-subscription-update"})
+	require.Contains(t, narrow, "  WEBHOOK_SIGNING_SECRET (required)\n")
+	require.NotContains(t, narrow, "WEBHOOK_SECRET_PAYNOW")
+	readme, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
+	require.NoError(t, err)
+	help := help(func(string) string { return "" })
+	for _, v := range slices.Concat(help.Own, help.Catalog) {
+		require.Contains(t, string(readme), "`"+v.Name+"`", "the README's table lacks a variable")
+	}
+	err = command(t.Context(), []string{"--port", "80"}, func(string) string { return "" }, io.Discard)
+	require.Equal(t, 2, serve.ExitCode(err))
 }

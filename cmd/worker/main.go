@@ -32,31 +32,75 @@ import (
 )
 
 func main() {
-	serve.Main("worker", func(ctx context.Context) error { return run(ctx, os.Getenv, os.Stdout) })
+	serve.Main("worker", func(ctx context.Context) error { return command(ctx, os.Args[1:], os.Getenv, os.Stdout) })
 }
 
+// command is the whole program without signals and exit code.
+func command(ctx context.Context, args []string, getenv func(string) string, stdout io.Writer) error {
+	if asked, err := help(getenv).Asked(args, stdout); asked {
+		return err
+	}
+	return run(ctx, getenv, stdout)
+}
+
+// config is the worker's environment. The variables of the targets are not in it: the catalog
+// names them.
 type config struct {
-	Host               string     `env:"HOST"`
-	Port               string     `env:"PORT" envDefault:"8081"`
-	MetricsPort        string     `env:"METRICS_PORT"`
-	Project            string     `env:"GOOGLE_CLOUD_PROJECT,required"`
-	PubSubEmulator     string     `env:"PUBSUB_EMULATOR_HOST"`
-	FirestoreEmulator  string     `env:"FIRESTORE_EMULATOR_HOST"`
-	Database           string     `env:"FIRESTORE_DATABASE" envDefault:"(default)"`
-	CatalogDir         string     `env:"CATALOG_DIR"`
-	Queues             []string   `env:"QUEUES"`
-	LogLevel           slog.Level `env:"LOG_LEVEL" envDefault:"INFO"`
-	Pool               string     `env:"POOL"`
-	PushAuth           string     `env:"PUSH_AUTH" envDefault:"oidc"`
-	PushAudience       string     `env:"PUSH_AUDIENCE"`
-	PushServiceAccount string     `env:"PUSH_SERVICE_ACCOUNT"`
-	OpsToken           env.Secret `env:"OPS_TOKEN"`
-	OpsAudience        string     `env:"OPS_AUDIENCE"`
-	OpsAllow           []string   `env:"OPS_ALLOW"`
-	LedgerSigningKey   env.Secret `env:"LEDGER_SIGNING_KEY"`
-	AlarmQueue         string     `env:"ALARM_QUEUE"`
-	AlarmURL           string     `env:"ALARM_URL"`
-	AlarmAccount       string     `env:"ALARM_SERVICE_ACCOUNT"`
+	Host               string     `env:"HOST" about:"the address to listen on; empty is every address"`
+	Port               env.Port   `env:"PORT" envDefault:"8081" about:"the port to listen on; 0 chooses one, which the line \"message\":\"listening\" names"`
+	MetricsPort        env.Port   `env:"METRICS_PORT" about:"the port of GET /metrics; empty is 9090, or a free one where PORT is 0"`
+	Project            string     `env:"GOOGLE_CLOUD_PROJECT,required" about:"the Google Cloud project"`
+	PubSubEmulator     string     `env:"PUBSUB_EMULATOR_HOST" about:"host:port of Google's Pub/Sub emulator, in place of Pub/Sub"`
+	FirestoreEmulator  string     `env:"FIRESTORE_EMULATOR_HOST" about:"host:port of Google's Firestore emulator, in place of Firestore"`
+	Database           string     `env:"FIRESTORE_DATABASE" envDefault:"(default)" about:"the Firestore database"`
+	CatalogDir         string     `env:"CATALOG_DIR" about:"a folder with the catalog's files; empty is the built-in catalog"`
+	Queues             []string   `env:"QUEUES" about:"the queues that run, by id or alias, comma-separated; empty is all that are enabled"`
+	LogLevel           slog.Level `env:"LOG_LEVEL" envDefault:"INFO" about:"DEBUG, INFO, WARN or ERROR"`
+	Pool               string     `env:"POOL" about:"the pool whose queues this worker serves; empty is all pools"`
+	PushAuth           string     `env:"PUSH_AUTH" envDefault:"oidc" about:"how a push is authenticated: oidc, iam behind Cloud Run's own check, or none beside an emulator"`
+	PushAudience       string     `env:"PUSH_AUDIENCE" about:"the audience of a push's token; required with oidc and iam"`
+	PushServiceAccount string     `env:"PUSH_SERVICE_ACCOUNT" about:"the account of a push's token; required with oidc and iam"`
+	OpsToken           env.Secret `env:"OPS_TOKEN" about:"the bearer tokens of people for /v1/ops, comma-separated; each needs at least 24 bytes"`
+	OpsAudience        string     `env:"OPS_AUDIENCE" about:"the audience of Google's tokens for /v1/ops; set with OPS_ALLOW"`
+	OpsAllow           []string   `env:"OPS_ALLOW" about:"the e-mail addresses that OPS_AUDIENCE lets in, comma-separated"`
+	LedgerSigningKey   env.Secret `env:"LEDGER_SIGNING_KEY" about:"the key that signs proofs of the books; empty signs none"`
+	AlarmQueue         string     `env:"ALARM_QUEUE" about:"the Cloud Tasks queue that releases kept messages on time: projects/P/locations/L/queues/Q"`
+	AlarmURL           string     `env:"ALARM_URL" about:"the worker that ALARM_QUEUE calls: https://host; set with ALARM_QUEUE"`
+	AlarmAccount       string     `env:"ALARM_SERVICE_ACCOUNT" about:"the account that ALARM_QUEUE calls as; set with ALARM_QUEUE"`
+}
+
+// help says what the program's variables are. Those that the catalog names are those of the
+// environment at hand, or of all enabled queues of the built-in catalog.
+func help(getenv func(string) string) env.Help {
+	h := env.Help{About: "worker takes the pushes of Pub/Sub, and does the effect of each event once.", Own: env.Variables[config]()}
+	cfg, _ := env.Parse[config](getenv) // what cannot be read is told at the start
+	cat, err := catalog.Load(cfg.CatalogDir)
+	if err != nil {
+		cat, _ = catalog.Load("") // the tests of the catalog check it
+	}
+	if narrowed, err := cat.Only(cfg.Queues); err == nil {
+		cat = narrowed
+	}
+	told := map[string]bool{}
+	tell := func(name, about string, required bool) {
+		if !told[name] && name != "" {
+			h.Catalog = append(h.Catalog, env.Variable{Name: name, About: about, Required: required})
+		}
+		told[name] = true
+	}
+	targets := cat.TargetsOf(cfg.Pool)
+	for _, t := range targets {
+		tell(t.URLVariable, "the base URL of target "+t.Name, true)
+	}
+	for _, t := range targets {
+		about := "the secrets that sign what is posted to targets, comma-separated: the first signs, with at least 24 bytes"
+		if t.SecretFallback != "" {
+			about += "; empty is " + t.SecretFallback
+		}
+		tell(t.SecretVariable, about, t.SecretFallback == "")
+		tell(t.SecretFallback, "the producers' secrets; read where "+t.SecretVariable+" is empty", false)
+	}
+	return h
 }
 
 const minToken = 24
@@ -71,7 +115,7 @@ func (m *mistakes) add(wrong bool, format string, args ...any) {
 
 // Check reports every broken relation between variables.
 func (c config) Check() error {
-	var all mistakes
+	all := mistakes{c.ports().Check()}
 	for _, token := range c.OpsToken.List() {
 		all.add(len(token) < minToken, "OPS_TOKEN: each token needs at least %d bytes", minToken)
 	}
@@ -89,6 +133,10 @@ func (c config) Check() error {
 		all.add(true, "PUSH_AUTH: must be oidc, iam or none")
 	}
 	return errors.Join(append(all, c.checkAlarm()...)...)
+}
+
+func (c config) ports() serve.Ports {
+	return serve.Ports{Host: c.Host, Service: string(c.Port), Metrics: string(c.MetricsPort)}
 }
 
 var queueName = regexp.MustCompile(`^projects/[^/]+/locations/[^/]+/queues/[^/]+$`)
@@ -122,13 +170,18 @@ func (c config) access() (ops.Access, error) {
 // one has no use.
 func (c config) only(cat *catalog.Catalog) (*catalog.Catalog, error) {
 	narrowed, err := cat.Only(c.Queues)
-	if err != nil || len(c.Queues) == 0 || c.Pool == "" {
+	among := cat
+	if err == nil {
+		among = narrowed
+	}
+	switch runs := among.Pools(); {
+	case c.Pool == "" || slices.Contains(runs, c.Pool):
 		return narrowed, err
+	case slices.Contains(cat.Pools(), c.Pool):
+		return nil, errors.Join(err, errors.New("POOL: names a pool of which QUEUES names no queue; those that have one: "+strings.Join(runs, ", ")))
+	default:
+		return nil, errors.Join(err, errors.New("POOL: no enabled queue is in a pool of that name; the pools are "+strings.Join(runs, ", ")))
 	}
-	if !slices.ContainsFunc(narrowed.Queues, func(q catalog.Queue) bool { return q.Enabled && q.Pool == c.Pool }) {
-		return nil, errors.New("POOL names a pool of which QUEUES names no queue")
-	}
-	return narrowed, nil
 }
 
 // targets are the services that this worker's queues post to. Their variables are those that
@@ -165,19 +218,29 @@ func (c config) alarm(ctx context.Context, service *worker.Config) (closeIt func
 // seconds later.
 const drain = 8 * time.Second
 
-// run is the whole program without signals and exit code.
+// load reads the catalog that this deployment runs, and the way to its targets. It reports all
+// mistakes of them together.
+func (c config) load(getenv func(string) string) (cat *catalog.Catalog, targets delivery.Targets, pool string, err error) {
+	whole, err := catalog.Load(c.CatalogDir)
+	if err != nil {
+		return nil, nil, "", fmt.Errorf("CATALOG_DIR: %w", err)
+	}
+	if cat, err = c.only(whole); err != nil {
+		return nil, nil, "", err
+	}
+	targets, err = c.targets(cat, getenv)
+	return cat, targets, whole.TasksPool, errors.Join(err, worker.Check(cat, c.Pool))
+}
+
+// run serves until ctx ends.
 func run(ctx context.Context, getenv func(string) string, stdout io.Writer) error {
 	cfg, envErr := env.Parse[config](getenv)
-	cat, err := catalog.Load(cfg.CatalogDir)
-	if err != nil {
-		return errors.Join(envErr, fmt.Errorf("CATALOG_DIR: %w", err))
+	cat, targets, tasksPool, catalogErr := cfg.load(getenv)
+	authority, keyErr := seal.NewAuthority(cfg.Project, cfg.LedgerSigningKey.Reveal())
+	if keyErr != nil {
+		keyErr = fmt.Errorf("LEDGER_SIGNING_KEY: %w", keyErr)
 	}
-	tasksPool := cat.TasksPool
-	if cat, err = cfg.only(cat); err != nil {
-		return errors.Join(envErr, err)
-	}
-	targets, err := cfg.targets(cat, getenv)
-	if err := errors.Join(envErr, err); err != nil {
+	if err := errors.Join(envErr, catalogErr, keyErr); err != nil {
 		return err
 	}
 	log := telemetry.NewLogger(stdout, cfg.LogLevel)
@@ -193,10 +256,6 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 	access, err := cfg.access()
 	if err != nil {
 		return err
-	}
-	authority, err := seal.NewAuthority(cfg.Project, string(cfg.LedgerSigningKey))
-	if err != nil {
-		return fmt.Errorf("LEDGER_SIGNING_KEY: %w", err)
 	}
 	// Clients outlive the signal: requests in flight still need them during the drain.
 	clients := context.WithoutCancel(ctx)
@@ -234,5 +293,5 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 	server := &serve.Server{
 		Name: "worker", Handler: service, Log: log, Drain: drain, ReadTimeout: time.Minute, Longest: service.Longest(), Draining: service.Drain,
 	}
-	return server.RunOn(ctx, serve.Ports{Host: cfg.Host, Service: cfg.Port, Metrics: cfg.MetricsPort}, metrics.Handler())
+	return server.RunOn(ctx, cfg.ports(), metrics.Handler())
 }

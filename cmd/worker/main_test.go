@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
+	"billhook/internal/serve"
 	"billhook/internal/telemetry"
 	"billhook/internal/worker"
 )
@@ -36,7 +37,7 @@ func TestABadEnvironmentIsReportedAtOnceAndWithoutItsSecrets(t *testing.T) {
 		"nothing is set": {nil, []string{"GOOGLE_CLOUD_PROJECT", "PUSH_AUDIENCE: required with PUSH_AUTH=oidc", "PUSH_SERVICE_ACCOUNT: required with PUSH_AUTH=oidc"}},
 		"everything is wrong": {
 			map[string]string{"LOG_LEVEL": "chatty", "PUSH_AUTH": "iam", "OPS_TOKEN": secret + ",0123456789abcdef01234567"},
-			[]string{"GOOGLE_CLOUD_PROJECT", "LogLevel", "PUSH_AUDIENCE: required with PUSH_AUTH=iam", "PUSH_SERVICE_ACCOUNT", "OPS_TOKEN: each token needs at least 24 bytes"},
+			[]string{"GOOGLE_CLOUD_PROJECT: is required", "LOG_LEVEL: must be DEBUG, INFO, WARN or ERROR", "PUSH_AUDIENCE: required with PUSH_AUTH=iam", "PUSH_SERVICE_ACCOUNT", "OPS_TOKEN: each token needs at least 24 bytes"},
 		},
 		"no authentication outside the emulators": {
 			map[string]string{"GOOGLE_CLOUD_PROJECT": "p", "PUSH_AUTH": "none", "OPS_TOKEN": secret},
@@ -71,7 +72,7 @@ func TestABadEnvironmentIsReportedAtOnceAndWithoutItsSecrets(t *testing.T) {
 		},
 		"a pool that is left without a queue": {
 			map[string]string{"GOOGLE_CLOUD_PROJECT": "p", "PUSH_AUTH": "none", "PUBSUB_EMULATOR_HOST": "h", "QUEUES": "pay-subscription-update", "POOL": "bulk"},
-			[]string{"POOL names a pool of which QUEUES names no queue"},
+			[]string{"POOL: names a pool of which QUEUES names no queue; those that have one: payments"},
 		},
 		"a secret that is too short to sign": {
 			map[string]string{"GOOGLE_CLOUD_PROJECT": "p", "PUSH_AUTH": "none", "PUBSUB_EMULATOR_HOST": "h", "SUBSCRIPTION_SERVICE_URL": "http://u:0123456789abcdef@h", "WEBHOOK_SIGNING_SECRET": "0123456789abcdef"},
@@ -91,8 +92,29 @@ func TestABadEnvironmentIsReportedAtOnceAndWithoutItsSecrets(t *testing.T) {
 			map[string]string{"GOOGLE_CLOUD_PROJECT": "p", "ALARM_URL": "http://worker.example"}, []string{"ALARM_URL: must be https://host", "set all of them, or none"},
 		},
 		"mistakes of every kind": {
-			map[string]string{"PUSH_AUTH": "none", "OPS_TOKEN": secret},
-			[]string{"GOOGLE_CLOUD_PROJECT", "PUSH_AUTH", "OPS_TOKEN", "SUBSCRIPTION_SERVICE_URL and DELIVERY_SIGNING_SECRET: required to post to subscription-service"},
+			map[string]string{"PUSH_AUTH": "none", "OPS_TOKEN": secret, "PORT": "http", "LEDGER_SIGNING_KEY": secret},
+			[]string{
+				"GOOGLE_CLOUD_PROJECT", "PUSH_AUTH", "OPS_TOKEN", "PORT: must be a port: a number from 0 to 65535", "LEDGER_SIGNING_KEY: ",
+				"SUBSCRIPTION_SERVICE_URL and DELIVERY_SIGNING_SECRET: required to post to subscription-service",
+			},
+		},
+		"a pool and a port that cannot be, beside other mistakes": {
+			map[string]string{"PUSH_AUTH": "none", "POOL": secret, "PORT": "70000", "METRICS_PORT": "metrics"},
+			[]string{
+				"GOOGLE_CLOUD_PROJECT: is required", "PUSH_AUTH: none is accepted only", "PORT: must be a port", "METRICS_PORT: must be a port",
+				"POOL: no enabled queue is in a pool of that name; the pools are analytics, bulk, events-high, ",
+			},
+		},
+		"a pool that cannot be, beside queues that cannot": {
+			map[string]string{"GOOGLE_CLOUD_PROJECT": "p", "QUEUES": "nobody", "POOL": "nowhere"},
+			[]string{"QUEUES: no queue has the id or alias nobody", "POOL: no enabled queue is in a pool of that name"},
+		},
+		"one port for two": {
+			map[string]string{"GOOGLE_CLOUD_PROJECT": "p", "PORT": "9090"}, []string{"METRICS_PORT: must be another port than PORT", "PUSH_AUDIENCE"},
+		},
+		"handlers that no worker registers, beside a pool without a port": {
+			map[string]string{"GOOGLE_CLOUD_PROJECT": "p", "CATALOG_DIR": filepath.Join("..", "..", "catalog", "testdata", "small"), "PORT": "-1"},
+			[]string{`no handler is registered as "seats.take"`, `no handler is registered as "seats.free"`, "PORT: must be a port", "PUSH_AUDIENCE"},
 		},
 		"mistakes, and a catalog that is not there": {
 			map[string]string{"PUSH_AUTH": "none", "CATALOG_DIR": "nowhere"}, []string{"GOOGLE_CLOUD_PROJECT", "PUSH_AUTH", "CATALOG_DIR: products.yaml"},
@@ -280,4 +302,40 @@ func TestTheWorkerFollowsItsEnvironment(t *testing.T) {
 		require.Equal(t, want, status(t, http.MethodPost, url+served.PushPath()), mode)
 		end()
 	}
+}
+
+// What the help lists is what the program reads: the struct's fields, and what the catalog names
+// for the queues that run.
+func TestTheHelpListsTheVariablesOfTheDeployment(t *testing.T) {
+	t.Parallel()
+	said := func(values map[string]string) string {
+		var out strings.Builder
+		require.NoError(t, command(t.Context(), []string{"--help"}, environment(values), &out))
+		return out.String()
+	}
+	whole := said(nil)
+	c, err := catalog.Load("")
+	require.NoError(t, err)
+	for _, target := range c.Targets {
+		require.Contains(t, whole, "  "+target.URLVariable+" (required)\n")
+		require.Equal(t, 1, strings.Count(whole, "\n  "+target.SecretVariable), target.SecretVariable)
+	}
+	require.Contains(t, whole, "  PUSH_AUTH [oidc]\n")
+	require.Equal(t, whole, said(map[string]string{"CATALOG_DIR": "nowhere"}))
+	narrow := said(map[string]string{"QUEUES": "paynow-events,pay-subscription-update"})
+	require.Contains(t, narrow, "SUBSCRIPTION_SERVICE_URL (required)")
+	require.NotContains(t, narrow, "GATEWAY_URL")
+	readme, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
+	require.NoError(t, err)
+	help := help(environment(nil))
+	for _, v := range slices.Concat(help.Own, help.Catalog) {
+		require.Contains(t, string(readme), "`"+v.Name+"`", "the README's table lacks a variable")
+	}
+}
+
+func TestAnArgumentIsWrongUse(t *testing.T) {
+	t.Parallel()
+	err := command(t.Context(), []string{"serve"}, environment(nil), io.Discard)
+	require.ErrorContains(t, err, "--help lists them")
+	require.Equal(t, 2, serve.ExitCode(err))
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
+	"billhook/internal/backlog"
 	"billhook/internal/contract"
 	"billhook/internal/deadletter"
 	"billhook/internal/lane"
@@ -77,10 +78,10 @@ func TestAnIdleTaskCostsItsDeclaredReadsAndLines(t *testing.T) {
 // meter counts nothing on every queue.
 type meter struct{ catalog *catalog.Catalog }
 
-func (m meter) Backlogs(context.Context) (map[string]int64, time.Time, error) {
-	messages := map[string]int64{}
+func (m meter) Backlogs(context.Context) (map[string]backlog.Held, time.Time, error) {
+	messages := map[string]backlog.Held{}
 	for _, q := range m.catalog.Queues {
-		messages[q.PushSubscription()] = 0
+		messages[q.PushSubscription()] = backlog.Held{}
 	}
 	return messages, time.Now(), nil
 }

@@ -50,7 +50,7 @@ var faultsOfCatalog = []fault{
 	{"minutes are taken for seconds", decodes, `!durationShape.Match(unquoted)`, `false`, catalogs, mistakes},
 	{"a queue's own schedule changes that of the defaults", loads, `raw, own = rawPolicy{}, map`, `raw, own = rawPolicy(inherited), map`, catalogs, "TestAQueuesScheduleLeavesThatOfTheDefaults"},
 	{"the doctor looks for the topic of each queue alone", doctor, `topic != nil && !kept && !shared {`, `topic != nil && !kept {`, agreement, "TestProvisionDoctorAndSimulatorAgree"},
-	{"a catalog that the worker refuses is sound", "internal/worker/worker.go", `registry.Check(c))`, `registry.Check(&catalog.Catalog{}))`, "cmd/billhook", "TestCatalogCheckReportsWhatTheWorkerWouldRefuse"},
+	{"a catalog that the worker refuses is sound", "internal/worker/worker.go", `registry.Check(&own))`, `registry.Check(&catalog.Catalog{}))`, "cmd/billhook", "TestCatalogCheckReportsWhatTheWorkerWouldRefuse"},
 	// Those of posts to services, of what services are spared, and of batches.
 	// What is posted where.
 	{"a post goes to the place of the question", notify, `Path: p.post.Path, ID`, `Path: p.post.Reconcile, ID`, notifyDir,

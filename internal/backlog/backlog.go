@@ -1,5 +1,5 @@
-// Package backlog keeps how many messages of each queue wait in the broker, as one document. A task
-// counts them and writes it; the door and people read it. It owns the document. It refuses to
+// Package backlog keeps how many messages of each queue wait in the broker, and since when, as one
+// document. A task counts them and writes it; the door and people read it. It owns the document. It refuses to
 // guess: a count that is too old is none.
 package backlog
 
@@ -21,26 +21,39 @@ var key = store.Key{Collection: Collection, ID: "all"}
 // minutes, the task runs every minute, and one run may fail.
 const GoodFor = 5 * time.Minute
 
+// Held is what a subscription of the broker holds: the messages that are not acknowledged.
+type Held struct {
+	Messages int64
+	// Oldest is when the oldest of them was published; zero: there is none, or it is not known.
+	Oldest time.Time
+}
+
 // Counted is how many messages wait.
 type Counted struct {
 	// At is when they were counted.
 	At time.Time `store:"counted_at,required"`
-	// Messages has the number of each queue that could be counted, by its id.
+	// Messages has the number of each queue that could be counted, by its id. Oldest has the time of
+	// its oldest message, where that is known.
 	Messages map[string]any `store:"messages"`
+	Oldest   map[string]any `store:"oldest,omitzero"`
 }
 
-// Of returns how many messages of a queue wait. It is not known where the queue was not counted, or
-// the count is too old at the time.
-func (c Counted) Of(queue string, now time.Time) (messages int64, known bool) {
-	messages, known = c.Messages[queue].(int64)
-	return messages, known && now.Sub(c.At) <= GoodFor
+// Of returns what waits of a queue. It is not known where the queue was not counted, or the count is
+// too old at the time.
+func (c Counted) Of(queue string, now time.Time) (held Held, known bool) {
+	held.Messages, known = c.Messages[queue].(int64)
+	held.Oldest, _ = c.Oldest[queue].(time.Time)
+	return held, known && now.Sub(c.At) <= GoodFor
 }
 
-// Write replaces the document.
-func Write(ctx context.Context, to store.Committer, at time.Time, messages map[string]int64) error {
-	c := Counted{At: at, Messages: make(map[string]any, len(messages))}
-	for queue, n := range messages {
-		c.Messages[queue] = n
+// Write replaces the document. queues has what waits of each queue by its id.
+func Write(ctx context.Context, to store.Committer, at time.Time, queues map[string]Held) error {
+	c := Counted{At: at, Messages: make(map[string]any, len(queues)), Oldest: map[string]any{}}
+	for queue, held := range queues {
+		c.Messages[queue] = held.Messages
+		if !held.Oldest.IsZero() {
+			c.Oldest[queue] = held.Oldest.UTC().Truncate(time.Microsecond)
+		}
 	}
 	if _, err := to.Commit(ctx, []store.Write{store.Set(key, store.Encode(&c))}); err != nil {
 		return fmt.Errorf("backlog: write: %w", err)

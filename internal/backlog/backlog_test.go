@@ -26,17 +26,17 @@ func TestACountIsReadAsItWasWritten(t *testing.T) {
 	_, known := none.Of("orders", noon)
 	require.False(t, known)
 
-	require.NoError(t, backlog.Write(t.Context(), db, noon.Add(-time.Hour), map[string]int64{"gone": 1}))
-	require.NoError(t, backlog.Write(t.Context(), db, noon, map[string]int64{"orders": 7, "letters": 0}))
+	require.NoError(t, backlog.Write(t.Context(), db, noon.Add(-time.Hour), map[string]backlog.Held{"gone": {Messages: 1}}))
+	require.NoError(t, backlog.Write(t.Context(), db, noon, map[string]backlog.Held{"orders": {Messages: 7, Oldest: noon.Add(-time.Hour)}, "letters": {}}))
 	counted, err := backlog.Read(t.Context(), db)
 	require.NoError(t, err)
 	require.Equal(t, noon, counted.At)
 	for queue, want := range map[string]struct {
-		messages int64
-		known    bool
-	}{"orders": {7, true}, "letters": {0, true}, "gone": {0, false}} {
-		messages, known := counted.Of(queue, noon.Add(backlog.GoodFor))
-		require.Equal(t, want.messages, messages, queue)
+		held  backlog.Held
+		known bool
+	}{"orders": {backlog.Held{Messages: 7, Oldest: noon.Add(-time.Hour)}, true}, "letters": {known: true}, "gone": {}} {
+		held, known := counted.Of(queue, noon.Add(backlog.GoodFor))
+		require.Equal(t, want.held, held, queue)
 		require.Equal(t, want.known, known, queue)
 	}
 	_, known = counted.Of("orders", noon.Add(backlog.GoodFor+1))

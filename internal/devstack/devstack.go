@@ -183,12 +183,13 @@ func (s *Stack) start(ctx, life context.Context, config Config) error {
 	}
 	webhookMetrics, workerMetrics := telemetry.NewMetrics(), telemetry.NewMetrics()
 	var backlogs tasks.Backlogs // Google's emulators count nothing
+	var asked ops.Broker
 	if s.Broker != nil {
-		backlogs = s.Broker
+		backlogs, asked = s.Broker, s.Broker
 	}
 	workerService, err := worker.New(worker.Config{
 		Catalog: config.Catalog, Targets: targets, Store: store, Publisher: workerPublisher, Authenticator: worker.Authenticate(verifier),
-		Access: ops.Access{Tokens: config.OpsTokens, OpenOnLoopback: true}, Authority: seal.Authority{Installation: "dev"}, Backlogs: backlogs, Subscriptions: s.subscriptions, Switch: s.subscriptions,
+		Access: ops.Access{Tokens: config.OpsTokens, OpenOnLoopback: true}, Authority: seal.Authority{Installation: "dev"}, Backlogs: backlogs, Broker: asked, Subscriptions: s.subscriptions, Switch: s.subscriptions,
 		Log: config.Log, Metrics: workerMetrics, Now: time.Now, AfterFunc: alarm.AfterFunc, Handlers: config.Handlers, PrivateEndpoints: true,
 	})
 	if err != nil {

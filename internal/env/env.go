@@ -1,19 +1,23 @@
-// Package env reads a program's configuration struct from the environment. It owns the type of
-// a secret, which never prints itself. It reports all mistakes of a configuration together. It
-// refuses to read the process environment: the caller passes getenv.
+// Package env reads a program's configuration struct from the environment, and says what its
+// variables are. It owns the types of a secret, which never prints itself, and of a port. It
+// reports all mistakes of a configuration together. It refuses to read the process environment:
+// the caller passes getenv.
 package env
 
 import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"reflect"
+	"strconv"
 	"strings"
 
 	"github.com/caarlos0/env/v11"
 )
 
-// Parse fills a T by its `env` and `envDefault` tags. It reports all mistakes together; their
-// texts name variables. If T has a method Check() error, its mistakes are among them.
+// Parse fills a T by its `env` and `envDefault` tags. It reports all mistakes together, each
+// behind the name of its variable and without the value. If T has a method Check() error, its
+// mistakes are among them.
 func Parse[T any](getenv func(string) string) (T, error) {
 	var config T
 	params, err := env.GetFieldParams(&config)
@@ -28,15 +32,66 @@ func Parse[T any](getenv func(string) string) (T, error) {
 	}
 	var mistakes []error
 	if err := env.ParseWithOptions(&config, env.Options{Environment: values}); err != nil {
-		mistakes = append(mistakes, err)
+		mistakes = append(mistakes, byVariable(err, reflect.TypeFor[T]())...)
 	}
 	if checked, ok := any(config).(interface{ Check() error }); ok {
 		mistakes = append(mistakes, checked.Check())
 	}
-	if err := errors.Join(mistakes...); err != nil {
-		return config, fmt.Errorf("environment: %w", err)
+	return config, errors.Join(mistakes...)
+}
+
+// byVariable says for each mistake of the parser which variable must be what.
+func byVariable(err error, config reflect.Type) (mistakes []error) {
+	all := []error{err}
+	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // of this error alone, not of one that it wraps
+		all = joined.Unwrap()
 	}
-	return config, nil
+	for _, one := range all {
+		var unset env.VarIsNotSetError
+		var unread env.ParseError
+		switch {
+		case errors.As(one, &unset):
+			mistakes = append(mistakes, fmt.Errorf("%s: is required", unset.Key))
+		case errors.As(one, &unread):
+			field, _ := config.FieldByName(unread.Name)
+			mistakes = append(mistakes, fmt.Errorf("%s: must be %s", variableOf(field), wanted(unread.Type)))
+		default:
+			mistakes = append(mistakes, fmt.Errorf("environment: %w", one))
+		}
+	}
+	return mistakes
+}
+
+// variableOf is the name of a field's variable; empty: it has none.
+func variableOf(field reflect.StructField) string {
+	name, _, _ := strings.Cut(field.Tag.Get("env"), ",")
+	return name
+}
+
+// wanted says what the value of a field must be.
+func wanted(t reflect.Type) string {
+	switch {
+	case t == reflect.TypeFor[slog.Level]():
+		return "DEBUG, INFO, WARN or ERROR"
+	case t == reflect.TypeFor[Port]():
+		return "a port: a number from 0 to 65535"
+	case t.Kind() == reflect.Int:
+		return "a whole number"
+	default:
+		return "a " + t.String()
+	}
+}
+
+// Port is the number of a TCP port, as text. Port 0 asks for a free one.
+type Port string
+
+// UnmarshalText refuses what is no number of a port.
+func (p *Port) UnmarshalText(text []byte) error {
+	if _, err := strconv.ParseUint(string(text), 10, 16); err != nil {
+		return errors.New("not a port")
+	}
+	*p = Port(text)
+	return nil
 }
 
 const redacted = "[redacted]"

@@ -38,7 +38,7 @@ var floors = []struct {
 		"internal/webhook", "internal/push", "internal/ops", "internal/tasks", "internal/billing", "internal/notifications", "internal/delivery", "internal/gcp", "internal/standin", "internal/importer",
 	}},
 	// worker and local assemble services for the mains.
-	{"mains", true, []string{"cmd", "emulator", "e2e", "internal/worker", "internal/devstack", "internal/contract/schemagen"}},
+	{"mains", true, []string{"cmd", "emulator", "e2e", "internal/worker", "internal/devstack", "internal/contract/schemagen", "docs/examples"}},
 }
 
 // domain lists the packages that reach neither HTTP nor Google, not even through other

@@ -246,7 +246,7 @@ func TestNoQueryNeedsAnotherCompositeIndexAndEachIsBounded(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, []string{"queue", "due_at"}, composite(store.Query{Equal: map[string]any{"queue": "q"}, Due: &store.Due{Field: "due_at"}}))
 	for path, most := range map[string]int{
-		"/v1/ops/queues": 2*(4+2) + 3, // of each queue its statuses and its dead letters; the outbox, and the backlogs
+		"/v1/ops/queues": 2*(4+2) + 3 + 5, // of each queue its statuses and its dead letters; the outbox, the backlogs, and the places in which nothing waits
 		"/v1/ops/outbox": 1,
 		"/v1/ops/events": 26,
 		"/v1/ops/events?queue=orders&status=COMPLETED&type=order.paid&event_id=e1&correlation_id=c1&since=31d": 48,
@@ -303,12 +303,16 @@ func TestQueuesSayWhereTheyStand(t *testing.T) {
 		letter("d1", "orders", "open", time.Minute), letter("d2", "orders", "open", 2*time.Minute),
 		letter("d3", "orders", "replayed", time.Hour), letter("d4", "refunds", "discarded", time.Hour), waitingLane("l1", time.Minute), waitingLane("l2", time.Hour))
 	none := `{"count": 0, "more": false}`
+	waits := func(replayed string) string {
+		return `"waiting": {"unacknowledged": null, "oldest_unacked_seconds": null, "delayed": ` + none + `, "parked_keys": ` + none +
+			`, "parked": ` + none + `, "outbox": ` + none + `, "in_replay": ` + replayed + `, "for_approval": ` + none + `},`
+	}
 	require.JSONEq(t, `{"items": [
-		{"id": "orders", "alias": "q:orders", "enabled": false,
+		{"id": "orders", "alias": "q:orders", "enabled": false, `+waits(`{"count": 1, "more": false}`)+`
 			"events": {"PROCESSING": `+none+`, "COMPLETED": {"count": 2, "more": false}, "FAILED": {"count": 1, "more": false}, "DEAD_LETTERED": `+none+`},
 			"dead_letters": {"count": 2, "more": false, "alert_above": 0, "oldest_at": "2026-03-02T10:13:00Z", "oldest_seconds": 120,
 				"oldest_alert_seconds": 0, "alert": true, "dropped": false}},
-		{"id": "refunds", "alias": "", "enabled": false,
+		{"id": "refunds", "alias": "", "enabled": false, `+waits(none)+`
 			"events": {"PROCESSING": {"count": 1, "more": false}, "COMPLETED": `+none+`, "FAILED": `+none+`, "DEAD_LETTERED": `+none+`},
 			"dead_letters": {"count": 0, "more": false, "alert_above": 2, "oldest_seconds": 0, "oldest_alert_seconds": 14400, "alert": false, "dropped": false}}
 	], "next": "", "outbox": {"lanes": {"count": 2, "more": false}, "oldest_at": "2026-03-02T09:15:00Z", "oldest_seconds": 3600}}`,
@@ -323,11 +327,11 @@ func TestABacklogIsShownWhileItIsKnown(t *testing.T) {
 		r.ask(t, "/v1/ops/queues", nil, &got)
 		return got.Items[0].Backlog, got.Items[1].Backlog
 	}
-	require.NoError(t, backlog.Write(t.Context(), r.store, at.Add(-backlog.GoodFor), map[string]int64{"orders": 7}))
+	require.NoError(t, backlog.Write(t.Context(), r.store, at.Add(-backlog.GoodFor), map[string]backlog.Held{"orders": {Messages: 7}}))
 	orders, refunds := backlogs()
 	require.Equal(t, &ops.Backlog{Messages: 7, CountedAt: at.Add(-backlog.GoodFor)}, orders)
 	require.Nil(t, refunds, "of a queue that was not counted nothing is known")
-	require.NoError(t, backlog.Write(t.Context(), r.store, at.Add(-backlog.GoodFor-time.Second), map[string]int64{"orders": 7}))
+	require.NoError(t, backlog.Write(t.Context(), r.store, at.Add(-backlog.GoodFor-time.Second), map[string]backlog.Held{"orders": {Messages: 7}}))
 	orders, _ = backlogs()
 	require.Nil(t, orders)
 }

@@ -21,6 +21,8 @@ type Reads struct {
 	Store   store.Store
 	Catalog *catalog.Catalog
 	Now     func() time.Time
+	// Broker is asked what it holds; nil: what a task has counted is shown.
+	Broker Broker
 	// Viewer shows the subscriptions of paused queues; nil: they cannot be seen from here.
 	Viewer pause.Viewer
 }

@@ -31,11 +31,13 @@ type Queue struct {
 	// Events counts the stored records by status.
 	Events      map[dedupe.Status]Count `json:"events"`
 	DeadLetters Depth                   `json:"dead_letters"`
-	// Backlog is what waits in the broker; nil: it is not known.
+	// Waiting is what waits, and where.
+	Waiting Waiting `json:"waiting"`
+	// Backlog is what waits in the broker, and its bounds; nil: it is not known.
 	Backlog *Backlog `json:"backlog,omitempty"`
 }
 
-// Backlog is how many messages wait in the broker, as a task has counted them. 0 is no bound.
+// Backlog is how many messages wait in the broker, as they were counted last. 0 is no bound.
 type Backlog struct {
 	Messages   int64     `json:"messages"`
 	CountedAt  time.Time `json:"counted_at"`
@@ -78,10 +80,10 @@ type Outbox struct {
 const queriesAtOnce = 8
 
 // Queues returns the state of every queue.
-func (a Reads) Queues(ctx context.Context) (Queues, error) {
+func (a Reads) Queues(requested context.Context) (Queues, error) {
 	answer := Queues{Items: make([]Queue, len(a.Catalog.Queues))}
 	counts := make([]Count, len(a.Catalog.Queues)*len(statuses))
-	group, ctx := errgroup.WithContext(ctx)
+	group, ctx := errgroup.WithContext(requested)
 	group.SetLimit(queriesAtOnce)
 	for i, q := range a.Catalog.Queues {
 		answer.Items[i] = Queue{ID: q.ID, Alias: q.Alias, Enabled: q.Enabled, Events: map[dedupe.Status]Count{}}
@@ -100,9 +102,15 @@ func (a Reads) Queues(ctx context.Context) (Queues, error) {
 		answer.Outbox, err = a.waiting(ctx)
 		return err
 	})
-	var waiting backlog.Counted
+	var held map[string]backlog.Held
+	var counted time.Time
 	group.Go(func() (err error) {
-		waiting, err = backlog.Read(ctx, a.Store)
+		held, counted, err = a.inBroker(ctx)
+		return err
+	})
+	var all Waiting
+	group.Go(func() (err error) {
+		all, err = a.counts(ctx, "", anything)
 		return err
 	})
 	var paused map[string]*QueuePaused
@@ -113,13 +121,17 @@ func (a Reads) Queues(ctx context.Context) (Queues, error) {
 	if err := group.Wait(); err != nil {
 		return Queues{}, err
 	}
+	if err := a.waits(requested, answer.Items, all); err != nil {
+		return Queues{}, err
+	}
 	for i := range answer.Items {
 		answer.Items[i].Paused = paused[answer.Items[i].ID]
 	}
 	for i, q := range a.Catalog.Queues {
-		if messages, known := waiting.Of(q.ID, a.Now()); known {
+		if one, known := held[q.ID]; known {
+			answer.Items[i].Waiting.add(one, a.Now())
 			answer.Items[i].Backlog = &Backlog{
-				Messages: messages, CountedAt: waiting.At, AlertAbove: q.BacklogAlertAbove, Max: q.MaxBacklog.Messages, OnFull: q.MaxBacklog.OnFull,
+				Messages: one.Messages, CountedAt: counted, AlertAbove: q.BacklogAlertAbove, Max: q.MaxBacklog.Messages, OnFull: q.MaxBacklog.OnFull,
 			}
 		}
 	}
@@ -127,6 +139,19 @@ func (a Reads) Queues(ctx context.Context) (Queues, error) {
 		answer.Items[i/len(statuses)].Events[statuses[i%len(statuses)]] = count
 	}
 	return answer, nil
+}
+
+// waits counts what waits of each queue, where anything waits at all.
+func (a Reads) waits(ctx context.Context, items []Queue, all Waiting) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(queriesAtOnce)
+	for i := range items {
+		group.Go(func() (err error) {
+			items[i].Waiting, err = a.kept(ctx, items[i].ID, all)
+			return err
+		})
+	}
+	return group.Wait()
 }
 
 // count has the database count, up to deadletter.CountTo.

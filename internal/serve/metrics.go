@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,11 +23,19 @@ type Ports struct {
 	Service, Metrics string
 }
 
+// Check refuses one port for two servers.
+func (p Ports) Check() error {
+	if p.Service != "0" && p.Service == cmp.Or(p.Metrics, defaultMetricsPort) {
+		return errors.New("METRICS_PORT: must be another port than PORT")
+	}
+	return nil
+}
+
 // RunOn opens the ports of the service and its metrics, and calls RunWithMetrics.
 func (s *Server) RunOn(ctx context.Context, ports Ports, metrics http.Handler) error {
 	listener, err := Listen(ctx, ports.Host, ports.Service)
 	if err != nil {
-		return err
+		return fmt.Errorf("PORT: %w", err)
 	}
 	on, err := ListenMetrics(ctx, ports.Host, ports.Metrics, ports.Service)
 	if err != nil {

@@ -142,7 +142,7 @@ func TestTheMetricsPortFollowsItsConfiguration(t *testing.T) {
 	_, port, err := net.SplitHostPort(chosen.Addr().String())
 	require.NoError(t, err)
 	_, err = serve.ListenMetrics(t.Context(), "127.0.0.1", port, "8080")
-	require.ErrorContains(t, err, "METRICS_PORT: listen: ", "a port that is taken is named by its variable")
+	require.ErrorContains(t, err, "METRICS_PORT: port ", "a port that is taken is named by its variable")
 	require.ErrorContains(t, err, port)
 	beside, err := serve.ListenMetrics(t.Context(), "127.0.0.1", "", "0")
 	require.NoError(t, err, "where the service's own port is chosen, so is this")

@@ -3,6 +3,8 @@ package serve_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -178,4 +180,40 @@ func TestRecoverAnswersAProblemAndNeverPrintsThePanicsValue(t *testing.T) {
 	require.Equal(t, "internal", problem.Code)
 	require.NotContains(t, log.String()+string(body), "marta")
 	require.Contains(t, log.String(), `"type":"string"`)
+}
+
+type coded int
+
+func (c coded) Error() string { return "coded" }
+func (c coded) ExitCode() int { return int(c) }
+
+func TestAnErrorSaysItsExitCode(t *testing.T) {
+	t.Parallel()
+	for want, err := range map[int]error{1: errors.New("failed"), 2: coded(2), 3: fmt.Errorf("wrapped: %w", errors.Join(errors.New("failed"), coded(3)))} {
+		require.Equal(t, want, serve.ExitCode(err))
+	}
+}
+
+func TestAPortInUseIsNamed(t *testing.T) {
+	t.Parallel()
+	taken, err := serve.Listen(t.Context(), "127.0.0.1", "0")
+	require.NoError(t, err)
+	defer func() { _ = taken.Close() }()
+	_, port, err := net.SplitHostPort(taken.Addr().String())
+	require.NoError(t, err)
+	_, err = serve.Listen(t.Context(), "127.0.0.1", port)
+	require.ErrorIs(t, err, serve.ErrPortInUse)
+	require.EqualError(t, err, "port "+port+" is in use: another program listens there")
+	server := &serve.Server{Name: "test"}
+	require.EqualError(t, server.RunOn(t.Context(), serve.Ports{Host: "127.0.0.1", Service: port}, nil), "PORT: port "+port+" is in use: another program listens there")
+}
+
+func TestTwoServersNeedTwoPorts(t *testing.T) {
+	t.Parallel()
+	for ports, wrong := range map[serve.Ports]bool{
+		{Service: "8080"}: false, {Service: "8080", Metrics: "8080"}: true, {Service: "9090"}: true, {Service: "9090", Metrics: "9091"}: false,
+		{Service: "0"}: false, {Service: "0", Metrics: "0"}: false, {Service: "8080", Metrics: "0"}: false,
+	} {
+		require.Equal(t, wrong, ports.Check() != nil, ports)
+	}
 }

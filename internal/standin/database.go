@@ -156,7 +156,7 @@ func queryOf(from *firestorepb.StructuredQuery) (store.Query, error) {
 	for _, filter := range from.GetWhere().GetCompositeFilter().GetFilters() {
 		compared := filter.GetFieldFilter()
 		name, value := unquoted(compared.GetField().GetFieldPath()), compared.GetValue()
-		id := value.GetReferenceValue()[strings.LastIndexByte(value.GetReferenceValue(), '/')+1:]
+		id := idOf(value)
 		switch op := compared.GetOp(); {
 		case name == "__name__" && op == firestorepb.StructuredQuery_FieldFilter_GREATER_THAN:
 			query.After = id
@@ -165,6 +165,10 @@ func queryOf(from *firestorepb.StructuredQuery) (store.Query, error) {
 		case name == "__name__" && op == firestorepb.StructuredQuery_FieldFilter_LESS_THAN: // the end of the prefix
 		case op == firestorepb.StructuredQuery_FieldFilter_LESS_THAN_OR_EQUAL:
 			query.Due = &store.Due{Field: name, Until: value.GetTimestampValue().AsTime()}
+		case op == firestorepb.StructuredQuery_FieldFilter_GREATER_THAN_OR_EQUAL:
+			query.Newest = &store.Newest{Field: name, Since: value.GetTimestampValue().AsTime()}
+		case op == firestorepb.StructuredQuery_FieldFilter_LESS_THAN && query.Newest != nil:
+			query.Newest.Until = value.GetTimestampValue().AsTime()
 		case op == firestorepb.StructuredQuery_FieldFilter_EQUAL:
 			query.Equal[name] = valueOf(value)
 		case op == firestorepb.StructuredQuery_FieldFilter_ARRAY_CONTAINS:
@@ -173,7 +177,15 @@ func queryOf(from *firestorepb.StructuredQuery) (store.Query, error) {
 			return query, status.Errorf(codes.Unimplemented, "a filter with %s", op)
 		}
 	}
+	if after := from.GetStartAt().GetValues(); len(after) == 2 && query.Newest != nil {
+		query.Newest.After = &store.Position{At: after[0].GetTimestampValue().AsTime(), ID: idOf(after[1])}
+	}
 	return query, nil
+}
+
+// idOf is the id of a document that a value refers to.
+func idOf(value *firestorepb.Value) string {
+	return value.GetReferenceValue()[strings.LastIndexByte(value.GetReferenceValue(), '/')+1:]
 }
 
 // answered is a store's error as Firestore says it.

@@ -18,7 +18,7 @@ import (
 // index says which fields an index is of. It is made by the first query that needs it, and every
 // later commit keeps it: no list of fields has to follow the queries, and no commit pays for a
 // field that nobody asks for. A query for equal fields needs an index of each of them, as in
-// Firestore; one for what is due needs one index of all its fields.
+// Firestore; one that goes by a time needs one index of all its fields.
 //
 // A key of an index is the values of the fields, one after the other, and the document's id. Its
 // value is empty. A document has no key where it lacks a field, and one for each text of a list.

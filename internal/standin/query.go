@@ -13,7 +13,7 @@ import (
 	"billhook/internal/store"
 )
 
-// Query returns one page, in the order of ids or of due times. It looks at what it returns. The
+// Query returns one page, in the order of ids or of times. It looks at what it returns. The
 // first query of a kind looks once at the whole collection, and makes the index that it needs.
 func (s *Store) Query(ctx context.Context, q store.Query) (store.Page, error) {
 	if err := ready(ctx, store.CheckQuery(q)); err != nil {
@@ -41,10 +41,14 @@ func (s *Store) Query(ctx context.Context, q store.Query) (store.Page, error) {
 				return nil
 			}
 			defer func() { s.looked.Add(l.looked) }()
-			if q.Due != nil {
+			switch {
+			case q.Due != nil:
 				return l.due(&page)
+			case q.Newest != nil:
+				return l.newest(&page)
+			default:
+				return l.ids(&page)
 			}
-			return l.ids(&page)
 		})
 		if err != nil {
 			return store.Page{}, fmt.Errorf("query %s: %w", q.Collection, err)
@@ -63,6 +67,9 @@ func indexesFor(q store.Query) (needed []index) {
 	compared := slices.Sorted(maps.Keys(q.Equal))
 	if q.Due != nil {
 		return []index{{Equal: compared, Due: q.Due.Field}}
+	}
+	if q.Newest != nil {
+		return []index{{Equal: compared, Due: q.Newest.Field}}
 	}
 	for _, name := range compared {
 		needed = append(needed, index{Equal: []string{name}})
@@ -95,6 +102,32 @@ func (l *look) due(page *store.Page) error {
 			return nil
 		}
 		full, err := l.take(page, key[len(until):])
+		if err != nil || full {
+			return err
+		}
+	}
+	return nil
+}
+
+// newest takes the newest from one index. That is in the order of the times, and is read backwards.
+func (l *look) newest(page *store.Page) error {
+	begins := l.values()
+	from := appendTime(slices.Clone(begins), l.Newest.Since)
+	to := append(slices.Clone(begins), 0xff) // no time begins with this byte
+	if !l.Newest.Until.IsZero() {
+		to = appendTime(slices.Clone(begins), l.Newest.Until)
+	}
+	if after := l.Newest.After; after != nil {
+		to = slices.MinFunc([][]byte{to, append(appendTime(slices.Clone(begins), after.At), after.ID...)}, bytes.Compare)
+	}
+	cursor := l.buckets[0].Cursor()
+	last := cursor.Prev
+	if key, _ := cursor.Seek(to); key == nil {
+		last = cursor.Last
+	}
+	for key, _ := last(); bytes.Compare(key, from) >= 0; key, _ = cursor.Prev() {
+		l.looked++
+		full, err := l.take(page, key[len(from):])
 		if err != nil || full {
 			return err
 		}

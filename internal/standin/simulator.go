@@ -18,6 +18,7 @@ import (
 	"sync"
 	"time"
 
+	"billhook/internal/backlog"
 	"billhook/internal/contract"
 )
 
@@ -584,11 +585,26 @@ func (SystemClock) AfterFunc(d time.Duration, f func()) (stop func()) {
 	return func() { timer.Stop() }
 }
 
-// Backlogs returns the number of each subscription's messages that are not acknowledged, now.
-func (s *Simulator) Backlogs(context.Context) (messages map[string]int64, at time.Time, err error) {
-	messages = map[string]int64{}
-	for id, stats := range s.Stats() {
-		messages[id] = int64(stats.Backlog)
+// Backlogs returns what each subscription holds now: its messages that are not acknowledged, also
+// those that are being pushed. It never fails.
+func (s *Simulator) Backlogs(context.Context) (held map[string]backlog.Held, at time.Time, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	held = make(map[string]backlog.Held, len(s.subs))
+	for id, sub := range s.subs {
+		one := backlog.Held{Messages: int64(len(sub.waiting) + len(sub.held))}
+		oldest := func(published time.Time) {
+			if one.Oldest.IsZero() || published.Before(one.Oldest) {
+				one.Oldest = published
+			}
+		}
+		for d := range sub.waiting {
+			oldest(d.PublishTime)
+		}
+		for _, m := range sub.held {
+			oldest(m.PublishTime)
+		}
+		held[id] = one
 	}
-	return messages, s.config.Clock.Now(), nil
+	return held, s.config.Clock.Now(), nil
 }

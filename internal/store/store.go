@@ -113,7 +113,7 @@ func Delete(key Key, version Version) Write {
 	return Write{Op: OpDelete, Key: key, Version: version}
 }
 
-// Query selects documents of one collection. They are ordered by id, or by a time with Due.
+// Query selects documents of one collection. They are ordered by id, or by a time with Due or Newest.
 type Query struct {
 	Collection string
 	// IDPrefix selects ids that start with it.
@@ -121,12 +121,14 @@ type Query struct {
 	// Equal selects documents whose top-level fields equal these.
 	Equal map[string]any
 	// Contains selects documents whose top-level field is a list that holds this text. A query has
-	// one such field at most, and none with Due: so it needs no index of its own in Firestore.
+	// one such field at most, and none with Due or Newest: so it needs no index of its own in Firestore.
 	Contains map[string]string
 	// After is the Next of the previous page.
 	After string
 	// Due, if set, selects by a time, oldest first, ties by id.
 	Due *Due
+	// Newest, if set, selects by a time, newest first, ties by id, the greatest first.
+	Newest *Newest
 	// Count asks for the number of documents alone. Limit bounds it, and may be any positive
 	// number.
 	Count bool
@@ -142,7 +144,23 @@ type Due struct {
 	Until time.Time
 }
 
-// Page is one page of a Query. Next is empty on the last page, and always with Due.
+// Newest selects documents whose time field is not before Since and is before Until, newest first,
+// ties by id, the greatest first. It takes times in microseconds. A zero time is no bound. With Equal
+// it needs a composite index. It cannot be combined with IDPrefix, Due or the query's own After.
+type Newest struct {
+	Field        string
+	Since, Until time.Time
+	// After is the position of the last document of the page before; nil: there was none.
+	After *Position
+}
+
+// Position is the place of a document in an order by time: what its field has, and its id.
+type Position struct {
+	At time.Time
+	ID string
+}
+
+// Page is one page of a Query. Next is empty on the last page, and always with Due and Newest.
 type Page struct {
 	Documents []Document
 	Next      string
@@ -238,8 +256,11 @@ func CheckQuery(q Query) error {
 			return fmt.Errorf("%w: query: %w", ErrInvalid, err)
 		}
 	}
-	if len(q.Contains) > 1 || (len(q.Contains) > 0 && q.Due != nil) {
-		return fmt.Errorf("%w: a query looks into one list at most, and into none for what is due", ErrInvalid)
+	if err := q.Newest.check(q); err != nil {
+		return err
+	}
+	if len(q.Contains) > 1 || (len(q.Contains) > 0 && (q.Due != nil || q.Newest != nil)) {
+		return fmt.Errorf("%w: a query looks into one list at most, and into none where it goes by a time", ErrInvalid)
 	}
 	for name, value := range q.Contains {
 		if err := checkValue(map[string]any{name: value}, 1); err != nil {
@@ -257,6 +278,28 @@ func CheckQuery(q Query) error {
 		}
 	}
 	return nil
+}
+
+// check reports what is wrong with the part of a query, wrapping ErrInvalid. There may be no such part.
+func (n *Newest) check(q Query) error {
+	if n == nil {
+		return nil
+	}
+	if q.IDPrefix != "" || q.After != "" || q.Due != nil {
+		return fmt.Errorf("%w: a query for the newest has no condition on ids, and none on what is due", ErrInvalid)
+	}
+	for _, at := range []time.Time{n.Since, n.Until} {
+		if err := checkValue(map[string]any{n.Field: at}, 1); err != nil {
+			return fmt.Errorf("%w: query: %w", ErrInvalid, err)
+		}
+	}
+	if n.After == nil {
+		return nil
+	}
+	if err := checkValue(n.After.At, 0); err != nil {
+		return fmt.Errorf("%w: query: %w", ErrInvalid, err)
+	}
+	return CheckKey(Key{Collection: q.Collection, ID: n.After.ID})
 }
 
 // CheckKey reports whether the key can name a document, wrapping ErrInvalid.

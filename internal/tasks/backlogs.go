@@ -9,9 +9,9 @@ import (
 
 // Backlogs knows how many messages wait in the broker.
 type Backlogs interface {
-	// Backlogs returns the number of each subscription's messages that are not acknowledged, by the
-	// subscription's id, and when that was so. A subscription of which it is not known is missing.
-	Backlogs(ctx context.Context) (messages map[string]int64, at time.Time, err error)
+	// Backlogs returns what each subscription holds, by the subscription's id, and when that was so. A
+	// subscription of which it is not known is missing.
+	Backlogs(ctx context.Context) (held map[string]backlog.Held, at time.Time, err error)
 }
 
 // Waiting is what count-backlogs found: the queues that could be counted, and their messages.
@@ -31,16 +31,16 @@ func (s *Service) countBacklogs(ctx context.Context) (Waiting, error) {
 	if err != nil {
 		return waiting, err
 	}
-	counted := map[string]int64{}
+	counted := map[string]backlog.Held{}
 	for _, q := range s.Catalog.Queues {
-		messages, known := all[q.PushSubscription()]
+		held, known := all[q.PushSubscription()]
 		if !q.Enabled || !known {
 			continue
 		}
-		counted[q.ID] = messages
-		s.Metrics.Backlog(q.ID, messages)
+		counted[q.ID] = held
+		s.Metrics.Backlog(q.ID, held.Messages)
 		waiting.Queues++
-		waiting.Messages += messages
+		waiting.Messages += held.Messages
 	}
 	if len(counted) == 0 {
 		return waiting, nil

@@ -24,13 +24,13 @@ import (
 
 // meter is a broker that counts.
 type meter struct {
-	messages map[string]int64
-	at       time.Time
-	err      error
+	held map[string]backlog.Held
+	at   time.Time
+	err  error
 }
 
-func (m meter) Backlogs(context.Context) (map[string]int64, time.Time, error) {
-	return m.messages, m.at, m.err
+func (m meter) Backlogs(context.Context) (map[string]backlog.Held, time.Time, error) {
+	return m.held, m.at, m.err
 }
 
 func TestTheBacklogsOfEnabledQueuesAreWrittenInOneDocument(t *testing.T) {
@@ -42,10 +42,10 @@ func TestTheBacklogsOfEnabledQueuesAreWrittenInOneDocument(t *testing.T) {
 		written map[string]any
 	}{
 		"counted": {
-			meter{map[string]int64{"orders-push": 7, "clicks-push": 0, "asleep-push": 9, "orders-dlq-push": 3}, start.Add(-time.Minute), nil},
+			meter{map[string]backlog.Held{"orders-push": {Messages: 7, Oldest: start.Add(-time.Hour)}, "clicks-push": {}, "asleep-push": {Messages: 9}, "orders-dlq-push": {Messages: 3}}, start.Add(-time.Minute), nil},
 			`{"queues":2,"messages":7}`, http.StatusOK, map[string]any{"orders": int64(7), "clicks": int64(0)},
 		},
-		"nothing is known":    {meter{map[string]int64{}, start, nil}, `{"queues":0,"messages":0}`, http.StatusOK, nil},
+		"nothing is known":    {meter{map[string]backlog.Held{}, start, nil}, `{"queues":0,"messages":0}`, http.StatusOK, nil},
 		"nothing counts here": {nil, `{"queues":0,"messages":0}`, http.StatusOK, nil},
 		"not told":            {meter{err: errors.New("denied")}, `"code":"task_failed"`, http.StatusServiceUnavailable, nil},
 	} {
@@ -72,6 +72,7 @@ func TestTheBacklogsOfEnabledQueuesAreWrittenInOneDocument(t *testing.T) {
 			require.Equal(t, test.written, counted.Messages)
 			if test.written != nil {
 				require.Equal(t, start.Add(-time.Minute), counted.At, "the time of the count, not of the task")
+				require.Equal(t, map[string]any{"orders": start.Add(-time.Hour)}, counted.Oldest)
 				require.Equal(t, int64(1), counter.Written.Load())
 				page := httptest.NewRecorder()
 				metrics.Handler().ServeHTTP(page, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil))

@@ -21,6 +21,7 @@ import (
 
 	"billhook/catalog"
 	"billhook/emulator/emulatortest"
+	"billhook/internal/backlog"
 	"billhook/internal/contract"
 	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
@@ -91,7 +92,7 @@ func newRig(t *testing.T) *rig {
 		Catalog: &catalog.Catalog{Queues: []catalog.Queue{
 			queue("again", true, catalog.Republish), queue("told", true, catalog.Report), queue("asleep", false, catalog.Republish),
 		}},
-		Backlogs: meter{messages: map[string]int64{"again-push": 1}, at: start},
+		Backlogs: meter{held: map[string]backlog.Held{"again-push": {Messages: 1}}, at: start},
 		Store:    r.faults, Outbox: &lane.Relay{Of: lane.Outbox, Store: r.faults, Publisher: r.broker, Now: clock},
 		Delayed: &lane.Relay{Of: lane.Delayed, Store: r.faults, Publisher: r.broker, Now: clock},
 		Operator: &deadletter.Operator{

@@ -187,6 +187,6 @@ func (l *Limits) isFull(ctx context.Context, q catalog.Queue) bool {
 			l.mu.Unlock()
 		}
 	}
-	messages, known := counted.Of(q.ID, now)
-	return known && messages >= int64(q.MaxBacklog.Messages)
+	held, known := counted.Of(q.ID, now)
+	return known && held.Messages >= int64(q.MaxBacklog.Messages)
 }

@@ -305,16 +305,16 @@ func TestAFullQueueRefusesWhereItsBoundSaysSo(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		bound   catalog.MaxBacklog
-		waiting map[string]int64
+		waiting map[string]backlog.Held
 		age     time.Duration
 		want    string
 	}{
-		"full":                     {catalog.MaxBacklog{Messages: 100, OnFull: catalog.RefuseMore}, map[string]int64{"orders": 100}, time.Minute, "queue_full"},
-		"one below":                {catalog.MaxBacklog{Messages: 100, OnFull: catalog.RefuseMore}, map[string]int64{"orders": 99}, time.Minute, ""},
-		"full, and an alert alone": {catalog.MaxBacklog{Messages: 100, OnFull: catalog.AlertAlone}, map[string]int64{"orders": 100}, time.Minute, ""},
-		"without a bound":          {catalog.MaxBacklog{}, map[string]int64{"orders": 1 << 40}, time.Minute, ""},
-		"counted too long ago":     {catalog.MaxBacklog{Messages: 100, OnFull: catalog.RefuseMore}, map[string]int64{"orders": 100}, backlog.GoodFor + time.Second, ""},
-		"another queue is full":    {catalog.MaxBacklog{Messages: 100, OnFull: catalog.RefuseMore}, map[string]int64{"letters": 100}, time.Minute, ""},
+		"full":                     {catalog.MaxBacklog{Messages: 100, OnFull: catalog.RefuseMore}, map[string]backlog.Held{"orders": {Messages: 100}}, time.Minute, "queue_full"},
+		"one below":                {catalog.MaxBacklog{Messages: 100, OnFull: catalog.RefuseMore}, map[string]backlog.Held{"orders": {Messages: 99}}, time.Minute, ""},
+		"full, and an alert alone": {catalog.MaxBacklog{Messages: 100, OnFull: catalog.AlertAlone}, map[string]backlog.Held{"orders": {Messages: 100}}, time.Minute, ""},
+		"without a bound":          {catalog.MaxBacklog{}, map[string]backlog.Held{"orders": {Messages: 1 << 40}}, time.Minute, ""},
+		"counted too long ago":     {catalog.MaxBacklog{Messages: 100, OnFull: catalog.RefuseMore}, map[string]backlog.Held{"orders": {Messages: 100}}, backlog.GoodFor + time.Second, ""},
+		"another queue is full":    {catalog.MaxBacklog{Messages: 100, OnFull: catalog.RefuseMore}, map[string]backlog.Held{"letters": {Messages: 100}}, time.Minute, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -336,7 +336,7 @@ func TestABacklogIsReadEveryTenSecondsAndRefusesNothingWhereItIsNotKnown(t *test
 	admit := func() string { return code(t, door.Admit(t.Context(), q, "")) }
 
 	require.Empty(t, admit(), "nobody has counted yet")
-	require.NoError(t, backlog.Write(t.Context(), faults, now, map[string]int64{"orders": 100}))
+	require.NoError(t, backlog.Write(t.Context(), faults, now, map[string]backlog.Held{"orders": {Messages: 100}}))
 	now = now.Add(9 * time.Second)
 	require.Empty(t, admit())
 	require.Equal(t, int64(1), counter.Gets.Load())
@@ -411,7 +411,7 @@ func TestTheDoorAnswers429WithATimeAndPublishesNothing(t *testing.T) {
 	require.Len(t, d.broker.all(), 20+free(20))
 	require.Contains(t, d.counted(t), `billhook_webhooks_total{reason="user_rate_limited",source="generic",status="429"} 1`)
 
-	require.NoError(t, backlog.Write(t.Context(), shared, fixed, map[string]int64{orders: 100_000}))
+	require.NoError(t, backlog.Write(t.Context(), shared, fixed, map[string]backlog.Held{orders: {Messages: 100_000}}))
 	limits, _ = instance(shared, func() time.Time { return fixed })
 	d = open(t, func(c *webhook.Config) {
 		queueOf(orders, func(q *catalog.Queue) { q.Enabled = true })(c)

@@ -24,7 +24,7 @@ func TestUsageIsCountedByAWorkerThatRunsItsQueueAlone(t *testing.T) {
 	w, err := worker.New(config(t, func(c *worker.Config) {
 		alone, err := c.Catalog.Only([]string{"events-high"})
 		require.NoError(t, err)
-		require.NoError(t, worker.Check(alone))
+		require.NoError(t, worker.Check(alone, ""))
 		alone.Usage.Meters = map[string]catalog.Meter{"calls": {Quota: 10}}
 		db = c.Store
 		c.Catalog, c.Publisher, c.Now = alone, somewhere{}, func() time.Time { return now }

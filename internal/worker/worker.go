@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/go-chi/chi/v5"
@@ -58,6 +59,8 @@ type Config struct {
 	Authority seal.Authority
 	// Backlogs counts what waits in the broker; nil: it cannot be counted.
 	Backlogs tasks.Backlogs
+	// Broker can be asked at any time what it holds; nil: people see what was counted last.
+	Broker ops.Broker
 	// Instance names this process in logs and in the log of each event's attempts; empty: by chance.
 	Instance string
 	// Subscriptions shows whether paused queues are; nil: it cannot be seen. Switch pauses and resumes
@@ -122,9 +125,9 @@ func (w *Worker) Longest() time.Duration { return max(w.push.Longest(), tasks.Lo
 // lanesAtOnce is how many lanes a task relays at the same time.
 const lanesAtOnce = 16
 
-// Check reports everything that a worker would refuse of the catalog at its start: all of
-// its pools, whatever its addresses and secrets.
-func Check(c *catalog.Catalog) error {
+// Check reports everything that a worker of the pool would refuse of the catalog at its start,
+// whatever its addresses and secrets. An empty pool is all pools.
+func Check(c *catalog.Catalog, pool string) error {
 	registry, targets := handler.NewRegistry(), delivery.Targets{}
 	updates, _ := c.EmitsTo("subscriptions.record")
 	billing.Register(registry, billing.Points{Orders: c.EmitsOf("points.credit")}, billing.Subscriptions{Updates: updates})
@@ -138,7 +141,23 @@ func Check(c *catalog.Catalog) error {
 	}
 	registerPayments(registry, c, targets, struct{ store.GetCommitter }{}, time.Now) // never read
 	targets.Register(registry, c.Queues, after)
-	return errors.Join(checkEndpoints(c), notifications.Check(c), registry.Check(c))
+	return refuse(c, queuesOf(c, pool), registry)
+}
+
+// queuesOf are the queues of a pool, or of all pools.
+func queuesOf(c *catalog.Catalog, pool string) []catalog.Queue {
+	if pool == "" {
+		return c.Queues
+	}
+	return slices.DeleteFunc(slices.Clone(c.Queues), func(q catalog.Queue) bool { return q.Pool != pool })
+}
+
+// refuse reports the mistakes of a catalog that depend on the handlers, of which the registry has
+// those of the queues.
+func refuse(c *catalog.Catalog, queues []catalog.Queue, registry *handler.Registry) error {
+	own := *c
+	own.Queues = queues
+	return errors.Join(checkEndpoints(c), notifications.Check(c), registry.Check(&own))
 }
 
 // New puts the worker together. It reports all mistakes of the catalog: a handler that does not
@@ -164,17 +183,14 @@ func New(config Config) (*Worker, error) {
 		config.Handlers(registry)
 	}
 	var mistakes []error
-	var queues []catalog.Queue
 	for _, q := range config.Catalog.Queues {
 		if q.Enabled && !config.Catalog.Contracts.Known(q.Contract) {
 			mistakes = append(mistakes, fmt.Errorf("queue %s: contract %s is not a body format that is known", q.ID, q.Contract))
 		}
-		if config.Pool == "" || q.Pool == config.Pool {
-			queues = append(queues, q)
-		}
 	}
+	queues := queuesOf(config.Catalog, config.Pool)
 	config.Targets.Register(registry, queues, after)
-	mistakes = append(mistakes, checkEndpoints(config.Catalog), notifications.Check(config.Catalog), registry.Check(&catalog.Catalog{Queues: queues, Contracts: config.Catalog.Contracts}))
+	mistakes = append(mistakes, refuse(config.Catalog, queues, registry))
 	if len(queues) == 0 {
 		mistakes = append(mistakes, errors.New("POOL names a pool that no queue is in"))
 	}
@@ -205,7 +221,7 @@ func New(config Config) (*Worker, error) {
 	}
 	upkeep.Operator = operator
 	api := &ops.API{
-		Reads: ops.Reads{Store: config.Store, Catalog: config.Catalog, Now: config.Now, Viewer: config.Subscriptions}, Access: config.Access, Log: config.Log, Operator: operator,
+		Reads: ops.Reads{Store: config.Store, Catalog: config.Catalog, Now: config.Now, Viewer: config.Subscriptions, Broker: config.Broker}, Access: config.Access, Log: config.Log, Operator: operator,
 		Customers: &customers.Operator{Store: watched, Now: config.Now, NewID: uuid.NewString},
 		Products:  &products.Keeper{Store: config.Store, Start: config.Catalog.Products, Now: config.Now, NewID: uuid.NewString, Changed: worth.Forget},
 		Endpoints: keeper,

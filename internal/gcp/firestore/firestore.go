@@ -185,7 +185,7 @@ func addsTwice(writes []store.Write) bool {
 	})
 }
 
-// Query returns one page in the order of ids.
+// Query returns one page in the order of ids or of times.
 func (s *Store) Query(ctx context.Context, q store.Query) (store.Page, error) {
 	if err := store.CheckQuery(q); err != nil {
 		return store.Page{}, err
@@ -224,7 +224,7 @@ func (s *Store) Query(ctx context.Context, q store.Query) (store.Page, error) {
 		}
 		page.Documents = append(page.Documents, doc)
 	}
-	if len(page.Documents) > q.Limit && q.Due == nil {
+	if len(page.Documents) > q.Limit {
 		page.Documents = page.Documents[:q.Limit]
 		page.Next = page.Documents[q.Limit-1].Key.ID
 	}
@@ -261,17 +261,14 @@ func (s *Store) count(ctx context.Context, q store.Query) (store.Page, error) {
 	return store.Page{Count: answer.GetResult().GetAggregateFields()[countAlias].GetIntegerValue()}, nil
 }
 
-// structured asks for one document more than the page holds, which shows whether there is a
-// next page.
+// structured asks for one document more than the page holds where it goes by ids: that shows whether
+// there is a next page.
 func (s *Store) structured(q store.Query) *firestorepb.StructuredQuery {
 	const name = "__name__"
-	field := func(path string) *firestorepb.StructuredQuery_FieldReference {
-		return &firestorepb.StructuredQuery_FieldReference{FieldPath: path}
-	}
 	var filters []*firestorepb.StructuredQuery_Filter
 	where := func(path string, op firestorepb.StructuredQuery_FieldFilter_Operator, value *firestorepb.Value) {
 		filters = append(filters, &firestorepb.StructuredQuery_Filter{FilterType: &firestorepb.StructuredQuery_Filter_FieldFilter{
-			FieldFilter: &firestorepb.StructuredQuery_FieldFilter{Field: field(path), Op: op, Value: value},
+			FieldFilter: &firestorepb.StructuredQuery_FieldFilter{Field: fieldAt(path), Op: op, Value: value},
 		}})
 	}
 	reference := func(id string) *firestorepb.Value {
@@ -295,16 +292,27 @@ func (s *Store) structured(q store.Query) *firestorepb.StructuredQuery {
 	if q.After != "" {
 		where(name, firestorepb.StructuredQuery_FieldFilter_GREATER_THAN, reference(q.After))
 	}
-	order, limit := name, q.Limit+1
-	if q.Due != nil {
-		order, limit = path(q.Due.Field), q.Limit
-		// The comparison matches times alone, so documents without the field are left out.
-		where(order, firestorepb.StructuredQuery_FieldFilter_LESS_THAN_OR_EQUAL, toValue(q.Due.Until))
-	}
 	query := &firestorepb.StructuredQuery{
-		From:    []*firestorepb.StructuredQuery_CollectionSelector{{CollectionId: q.Collection}},
-		OrderBy: []*firestorepb.StructuredQuery_Order{{Field: field(order), Direction: firestorepb.StructuredQuery_ASCENDING}},
-		Limit:   wrapperspb.Int32(int32(limit)), //nolint:gosec // at most MaxPage + 1
+		From:  []*firestorepb.StructuredQuery_CollectionSelector{{CollectionId: q.Collection}},
+		Limit: wrapperspb.Int32(int32(q.Limit)), //nolint:gosec // at most MaxPage
+	}
+	// A comparison with a time matches times alone, so documents without the field are left out.
+	switch {
+	case q.Due != nil:
+		where(path(q.Due.Field), firestorepb.StructuredQuery_FieldFilter_LESS_THAN_OR_EQUAL, toValue(q.Due.Until))
+		query.OrderBy = ordered(firestorepb.StructuredQuery_ASCENDING, path(q.Due.Field))
+	case q.Newest != nil:
+		where(path(q.Newest.Field), firestorepb.StructuredQuery_FieldFilter_GREATER_THAN_OR_EQUAL, toValue(q.Newest.Since))
+		if !q.Newest.Until.IsZero() {
+			where(path(q.Newest.Field), firestorepb.StructuredQuery_FieldFilter_LESS_THAN, toValue(q.Newest.Until))
+		}
+		query.OrderBy = ordered(firestorepb.StructuredQuery_DESCENDING, path(q.Newest.Field), name)
+		if after := q.Newest.After; after != nil {
+			query.StartAt = &firestorepb.Cursor{Values: []*firestorepb.Value{toValue(after.At), reference(after.ID)}}
+		}
+	default:
+		query.OrderBy = ordered(firestorepb.StructuredQuery_ASCENDING, name)
+		query.Limit.Value++
 	}
 	if len(filters) > 0 {
 		query.Where = &firestorepb.StructuredQuery_Filter{FilterType: &firestorepb.StructuredQuery_Filter_CompositeFilter{
@@ -314,6 +322,18 @@ func (s *Store) structured(q store.Query) *firestorepb.StructuredQuery {
 		}}
 	}
 	return query
+}
+
+// ordered is an order by fields in one direction.
+func ordered(direction firestorepb.StructuredQuery_Direction, paths ...string) (orders []*firestorepb.StructuredQuery_Order) {
+	for _, path := range paths {
+		orders = append(orders, &firestorepb.StructuredQuery_Order{Field: fieldAt(path), Direction: direction})
+	}
+	return orders
+}
+
+func fieldAt(path string) *firestorepb.StructuredQuery_FieldReference {
+	return &firestorepb.StructuredQuery_FieldReference{FieldPath: path}
 }
 
 func (s *Store) name(key store.Key) string {

@@ -7,6 +7,8 @@ import (
 
 	"google.golang.org/api/monitoring/v3"
 	"google.golang.org/api/option"
+
+	"billhook/internal/backlog"
 )
 
 const (
@@ -15,8 +17,10 @@ const (
 	recent = 4 * time.Minute
 	// backlogsTimeout bounds one question, all its pages together.
 	backlogsTimeout = 20 * time.Second
-	// unacknowledged counts the messages of a subscription that are not acknowledged.
+	// unacknowledged counts the messages of a subscription that are not acknowledged. oldest is the age
+	// of the oldest of them, in seconds.
 	unacknowledged = `metric.type = "pubsub.googleapis.com/subscription/num_undelivered_messages"`
+	oldest         = `metric.type = "pubsub.googleapis.com/subscription/oldest_unacked_message_age"`
 )
 
 // Backlogs asks Cloud Monitoring how many messages wait: Pub/Sub itself does not say.
@@ -36,38 +40,49 @@ func NewBacklogs(ctx context.Context, projectID string, now func() time.Time, op
 	return &Backlogs{service: service, project: projectID, now: now}, nil
 }
 
-// Backlogs returns the newest number of each subscription, and the time of the oldest of them. A
-// subscription without a number of the last minutes is missing.
-func (b *Backlogs) Backlogs(ctx context.Context) (messages map[string]int64, at time.Time, err error) {
+// Backlogs returns what each subscription held last, and the time of the oldest number. A
+// subscription without a number of the last minutes is missing. Where the ages alone are not told,
+// no message has a time.
+func (b *Backlogs) Backlogs(ctx context.Context) (held map[string]backlog.Held, at time.Time, err error) {
 	ctx, cancel := context.WithTimeout(ctx, backlogsTimeout)
 	defer cancel()
 	now := b.now().UTC()
-	messages, at = map[string]int64{}, now
-	call := b.service.Projects.TimeSeries.List("projects/"+b.project).Filter(unacknowledged).View("FULL").
-		IntervalStartTime(now.Add(-recent).Format(time.RFC3339)).IntervalEndTime(now.Format(time.RFC3339)).
-		Fields("nextPageToken", "timeSeries(resource/labels,points)")
-	err = call.Pages(ctx, func(page *monitoring.ListTimeSeriesResponse) error {
-		for _, series := range page.TimeSeries {
-			if series.Resource == nil || len(series.Points) == 0 { // the newest is the first
-				continue
-			}
-			point := series.Points[0]
-			if point.Value == nil || point.Value.Int64Value == nil || point.Interval == nil {
-				continue
-			}
-			ended, err := time.Parse(time.RFC3339, point.Interval.EndTime)
-			if err != nil {
-				continue
-			}
-			messages[series.Resource.Labels["subscription_id"]] = *point.Value.Int64Value
-			if ended.Before(at) {
-				at = ended
-			}
+	held, at = map[string]backlog.Held{}, now
+	if err := b.newest(ctx, unacknowledged, now, func(subscription string, messages int64, counted time.Time) {
+		held[subscription] = backlog.Held{Messages: messages}
+		if counted.Before(at) {
+			at = counted
 		}
-		return nil
-	})
-	if err != nil {
+	}); err != nil {
 		return nil, time.Time{}, fmt.Errorf("pubsub: backlogs: %w", err)
 	}
-	return messages, at, nil
+	_ = b.newest(ctx, oldest, now, func(subscription string, age int64, counted time.Time) { // the door needs the numbers
+		if one := held[subscription]; one.Messages > 0 {
+			one.Oldest = counted.Add(-time.Duration(age) * time.Second)
+			held[subscription] = one
+		}
+	})
+	return held, at, nil
+}
+
+// newest hands each subscription's newest number of a metric to found, with the number's time.
+func (b *Backlogs) newest(ctx context.Context, metric string, now time.Time, found func(subscription string, number int64, at time.Time)) error {
+	return b.service.Projects.TimeSeries.List("projects/"+b.project).Filter(metric).View("FULL").
+		IntervalStartTime(now.Add(-recent).Format(time.RFC3339)).IntervalEndTime(now.Format(time.RFC3339)).
+		Fields("nextPageToken", "timeSeries(resource/labels,points)").
+		Pages(ctx, func(page *monitoring.ListTimeSeriesResponse) error {
+			for _, series := range page.TimeSeries {
+				if series.Resource == nil || len(series.Points) == 0 { // the newest is the first
+					continue
+				}
+				point := series.Points[0]
+				if point.Value == nil || point.Value.Int64Value == nil || point.Interval == nil {
+					continue
+				}
+				if ended, err := time.Parse(time.RFC3339, point.Interval.EndTime); err == nil {
+					found(series.Resource.Labels["subscription_id"], *point.Value.Int64Value, ended)
+				}
+			}
+			return nil
+		})
 }

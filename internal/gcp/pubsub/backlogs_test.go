@@ -4,12 +4,14 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/api/option"
 
+	"billhook/internal/backlog"
 	"billhook/internal/gcp/pubsub"
 )
 
@@ -26,6 +28,14 @@ func TestTheNewestNumberOfEachSubscriptionIsItsBacklog(t *testing.T) {
 	t.Parallel()
 	b := backlogs(t, func(w http.ResponseWriter, r *http.Request) {
 		query := r.URL.Query()
+		if query.Get("filter") == `metric.type = "pubsub.googleapis.com/subscription/oldest_unacked_message_age"` {
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = io.WriteString(w, `{"timeSeries":[
+				{"resource":{"labels":{"subscription_id":"orders-push"}},"points":[{"interval":{"endTime":"2026-11-22T12:03:00Z"},"value":{"int64Value":"180"}}]},
+				{"resource":{"labels":{"subscription_id":"letters-push"}},"points":[{"interval":{"endTime":"2026-11-22T12:03:00Z"},"value":{"int64Value":"0"}}]},
+				{"resource":{"labels":{"subscription_id":"unseen-push"}},"points":[{"interval":{"endTime":"2026-11-22T12:03:00Z"},"value":{"int64Value":"9"}}]}]}`)
+			return
+		}
 		if r.URL.Path != "/v3/projects/shop/timeSeries" || query.Get("filter") != `metric.type = "pubsub.googleapis.com/subscription/num_undelivered_messages"` {
 			w.WriteHeader(http.StatusNotFound)
 			return
@@ -51,9 +61,11 @@ func TestTheNewestNumberOfEachSubscriptionIsItsBacklog(t *testing.T) {
 		_, _ = io.WriteString(w, `{"timeSeries":[{"resource":{"labels":{"subscription_id":"letters-push"}},"points":[
 			{"interval":{"endTime":"2026-11-22T12:02:30Z"},"value":{"int64Value":"0"}}]}]}`)
 	})
-	messages, at, err := b.Backlogs(t.Context())
+	held, at, err := b.Backlogs(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, map[string]int64{"orders-push": 100_000, "letters-push": 0}, messages)
+	require.Equal(t, map[string]backlog.Held{
+		"orders-push": {Messages: 100_000, Oldest: time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)}, "letters-push": {},
+	}, held)
 	require.Equal(t, time.Date(2026, 11, 22, 12, 2, 30, 0, time.UTC), at, "the oldest of them")
 }
 
@@ -62,4 +74,20 @@ func TestBacklogsThatAreNotToldAreAnError(t *testing.T) {
 	b := backlogs(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) })
 	_, _, err := b.Backlogs(t.Context())
 	require.ErrorContains(t, err, "pubsub: backlogs: ")
+}
+
+func TestBacklogsAreToldWithoutTheirAges(t *testing.T) {
+	t.Parallel()
+	b := backlogs(t, func(w http.ResponseWriter, r *http.Request) {
+		if strings.Contains(r.URL.Query().Get("filter"), "oldest") {
+			w.WriteHeader(http.StatusForbidden)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `{"timeSeries":[{"resource":{"labels":{"subscription_id":"orders-push"}},"points":[
+			{"interval":{"endTime":"2026-11-22T12:03:00Z"},"value":{"int64Value":"3"}}]}]}`)
+	})
+	held, _, err := b.Backlogs(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, map[string]backlog.Held{"orders-push": {Messages: 3}}, held, "the door refuses by the number")
 }

@@ -88,9 +88,22 @@ func (m *model) query(t *rapid.T) {
 			q.Equal[name] = rapid.SampledFrom(compared).Draw(t, "equal "+name)
 		}
 	}
-	if rapid.Bool().Draw(t, "is for what is due") {
-		q.Due = &store.Due{Field: "due", Until: time.UnixMicro(rapid.Int64Range(-6, 8).Draw(t, "until")).UTC()}
-	} else {
+	moment := func(label string) time.Time { return time.UnixMicro(rapid.Int64Range(-6, 8).Draw(t, label)).UTC() }
+	switch rapid.IntRange(0, 2).Draw(t, "kind") {
+	case 0:
+		q.Due = &store.Due{Field: "due", Until: moment("until")}
+	case 1:
+		q.Newest = &store.Newest{Field: "due"}
+		if rapid.Bool().Draw(t, "since a time") {
+			q.Newest.Since = moment("since")
+		}
+		if rapid.Bool().Draw(t, "until a time") {
+			q.Newest.Until = moment("until")
+		}
+		if rapid.Bool().Draw(t, "behind a position") {
+			q.Newest.After = &store.Position{At: moment("after"), ID: rapid.SampledFrom(modelIDs).Draw(t, "after id")}
+		}
+	default:
 		if rapid.Bool().Draw(t, "looks into a list") {
 			q.Contains = map[string]string{"list": rapid.SampledFrom([]string{"x", "y", "yx", ""}).Draw(t, "text")}
 		}
@@ -112,7 +125,7 @@ func (m *model) query(t *rapid.T) {
 	next := ""
 	if len(want) > q.Limit {
 		want = want[:q.Limit]
-		if q.Due == nil {
+		if q.Due == nil && q.Newest == nil {
 			next = want[q.Limit-1]
 		}
 	}
@@ -127,9 +140,13 @@ func (m *model) matching(q store.Query) (ids []string) {
 			ids = append(ids, id)
 		}
 	}
-	if q.Due != nil {
-		at := func(id string) time.Time { return m.documents[id][q.Due.Field].(time.Time) }
-		slices.SortFunc(ids, func(a, b string) int { return cmp.Or(at(a).Compare(at(b)), cmp.Compare(a, b)) })
+	at := func(id string) time.Time { return m.documents[id]["due"].(time.Time) }
+	oldestFirst := func(a, b string) int { return cmp.Or(at(a).Compare(at(b)), cmp.Compare(a, b)) }
+	switch {
+	case q.Due != nil:
+		slices.SortFunc(ids, oldestFirst)
+	case q.Newest != nil:
+		slices.SortFunc(ids, func(a, b string) int { return oldestFirst(b, a) })
 	}
 	return ids
 }
@@ -157,6 +174,11 @@ func (m *model) matches(id string, q store.Query) bool {
 	if q.Due != nil {
 		at, ok := fields[q.Due.Field].(time.Time)
 		return ok && !at.After(q.Due.Until)
+	}
+	if n := q.Newest; n != nil {
+		at, ok := fields[n.Field].(time.Time)
+		behind := n.After == nil || at.Before(n.After.At) || (at.Equal(n.After.At) && id < n.After.ID)
+		return ok && !at.Before(n.Since) && (n.Until.IsZero() || at.Before(n.Until)) && behind
 	}
 	return true
 }
@@ -197,6 +219,11 @@ func RunLooks(t *testing.T, open func(t *testing.T) (s store.Store, looked func(
 		"nothing":               {Equal: map[string]any{"state": "lost", "queue": "q"}},
 		"nothing in a list":     {Contains: map[string]string{"names": "x"}},
 		"nothing due":           {Due: &store.Due{Field: "at", Until: noon.Add(-1)}},
+		"the newest":            {Newest: &store.Newest{Field: "at"}},
+		"the newest of equals":  {Newest: &store.Newest{Field: "at"}, Equal: map[string]any{"queue": "q", "state": "open"}},
+		"the newest of a time":  {Newest: &store.Newest{Field: "at", Since: noon, Until: noon.Add(time.Minute)}},
+		"the newest behind one": {Newest: &store.Newest{Field: "at", After: &store.Position{At: noon.Add(time.Hour), ID: "0003"}}},
+		"nothing new":           {Newest: &store.Newest{Field: "at", Since: noon.Add(2 * time.Hour)}},
 	} {
 		for _, count := range []bool{false, true} {
 			query.Collection, query.Limit, query.Count = "things", 20, count

@@ -43,6 +43,7 @@ func Run(t *testing.T, open func(t *testing.T) store.Store) {
 		"queries follow the bytes of ids, short and long":       queryIDs,
 		"queries find what is due, the longest due first":       queryDue,
 		"what is due at one moment comes in the order of ids":   queryTies,
+		"queries find the newest first, and go on behind one":   queryNewest,
 		"queries count without reading":                         queryCount,
 		"queries count beyond a page":                           queryCountBeyondAPage,
 		"collections do not see each other":                     collections,
@@ -348,6 +349,59 @@ func queryTies(t *testing.T, s store.Store) {
 			}
 		}
 		commit(t, s, undo...)
+	}
+}
+
+// queryNewest: what is of one moment comes in the order of ids, the greatest first. A page goes on behind
+// a position, whether or not there is still a document.
+func queryNewest(t *testing.T, s store.Store) {
+	noon := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	for _, id := range []string{"c", "a", "b"} {
+		commit(t, s, store.Create(key(id), map[string]any{"at": noon, "owner": "me"}))
+	}
+	commit(t, s,
+		store.Create(key("new"), map[string]any{"at": noon.Add(time.Microsecond), "owner": "me"}),
+		store.Create(key("old"), map[string]any{"at": noon.Add(-time.Hour), "owner": "me"}),
+		store.Create(key("yours"), map[string]any{"at": noon, "owner": "you"}),
+		store.Create(key("text"), map[string]any{"at": "2026", "owner": "me"}),
+		store.Create(key("number"), map[string]any{"at": int64(1), "owner": "me"}),
+		store.Create(key("none"), map[string]any{"at": nil, "owner": "me"}),
+		store.Create(key("never"), map[string]any{"owner": "me"}),
+	)
+	newest := func(n store.Newest, equal map[string]any, want ...string) store.Page {
+		t.Helper()
+		n.Field = "at"
+		page := finds(t, s, store.Query{Equal: equal, Newest: &n, Limit: 3}, want...)
+		require.Empty(t, page.Next)
+		return page
+	}
+	mine := map[string]any{"owner": "me"}
+	page := newest(store.Newest{}, nil, "new", "yours", "c")
+	require.Equal(t, get(t, s, "new"), page.Documents[0])
+	newest(store.Newest{After: &store.Position{At: noon, ID: "c"}}, nil, "b", "a", "old")
+	newest(store.Newest{}, mine, "new", "c", "b")
+	newest(store.Newest{After: &store.Position{At: noon, ID: "b"}}, mine, "a", "old")
+	newest(store.Newest{After: &store.Position{At: noon, ID: "bb"}}, mine, "b", "a", "old")
+	newest(store.Newest{After: &store.Position{At: noon.Add(-time.Hour), ID: "old"}}, mine)
+	newest(store.Newest{Since: noon}, mine, "new", "c", "b")
+	newest(store.Newest{Since: noon.Add(time.Microsecond)}, mine, "new")
+	newest(store.Newest{Until: noon}, mine, "old")
+	newest(store.Newest{Since: noon, Until: noon.Add(time.Microsecond), After: &store.Position{At: noon.Add(time.Hour), ID: "x"}}, mine, "c", "b", "a")
+	newest(store.Newest{Since: noon, Until: noon}, mine)
+	require.EqualValues(t, 4, finds(t, s, store.Query{Newest: &store.Newest{Field: "at", Since: noon, Until: noon.Add(time.Microsecond)}, Count: true, Limit: 9}).Count)
+	finds(t, s, store.Query{Collection: "nothing", Newest: &store.Newest{Field: "at"}, Limit: 1})
+	for _, wrong := range []store.Query{
+		{IDPrefix: "a", Newest: &store.Newest{Field: "at"}},
+		{After: "a", Newest: &store.Newest{Field: "at"}},
+		{Due: &store.Due{Field: "at", Until: noon}, Newest: &store.Newest{Field: "at"}},
+		{Contains: map[string]string{"list": "x"}, Newest: &store.Newest{Field: "at"}},
+		{Newest: &store.Newest{}},
+		{Newest: &store.Newest{Field: "at", Until: time.Date(10_000, 1, 1, 0, 0, 0, 0, time.UTC)}},
+		{Newest: &store.Newest{Field: "at", After: &store.Position{At: noon, ID: "a/b"}}},
+	} {
+		wrong.Collection, wrong.Limit = "things", 1
+		_, err := s.Query(t.Context(), wrong)
+		require.ErrorIs(t, err, store.ErrInvalid)
 	}
 }
 

@@ -1,0 +1,119 @@
+// Command producer puts one message on a queue of Billhook. It signs the message and sends it. Where
+// it was not taken, or nobody knows whether it was, it sends the same bytes again.
+//
+//	BILLHOOK_URL=http://127.0.0.1:8080 WEBHOOK_SIGNING_SECRET=... producer <subscription> <quantity>
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/hmac"
+	cryptorand "crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"time"
+)
+
+func main() {
+	if err := run(context.Background(), os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, arguments []string) error {
+	if len(arguments) != 2 {
+		return errors.New("usage: producer <subscription> <quantity>")
+	}
+	quantity, err := strconv.Atoi(arguments[1])
+	if err != nil {
+		return errors.New("the quantity is a whole number")
+	}
+	answer, err := send(ctx, "events-high", map[string]any{
+		// The id is made once, before the first attempt. A service that may restart between two
+		// attempts stores it with what it is about.
+		"id":        "usage-" + cryptorand.Text(),
+		"type":      "usage_tracking",
+		"timestamp": time.Now().UTC().Format(time.RFC3339),
+		"version":   1,
+		"data":      map[string]any{"subscription_id": arguments[0], "meter": "calls", "quantity": quantity},
+	})
+	if err != nil {
+		return err
+	}
+	fmt.Println(string(answer))
+	return nil
+}
+
+const (
+	attempts  = 10
+	firstWait = 500 * time.Millisecond
+	mostWait  = 30 * time.Second
+)
+
+// send puts a message on a queue and returns the door's answer. An error means that the message was
+// refused, or that it is still to be sent, under the same id.
+func send(ctx context.Context, queue string, message any) ([]byte, error) {
+	body, err := json.Marshal(message) // every attempt sends these bytes
+	if err != nil {
+		return nil, fmt.Errorf("encode the message: %w", err)
+	}
+	for attempt, wait := 1, firstWait; ; attempt, wait = attempt+1, min(2*wait, mostWait) {
+		status, after, answer, err := post(ctx, queue, body)
+		switch {
+		case err == nil && status == http.StatusAccepted:
+			return answer, nil
+		case err == nil && status != http.StatusTooManyRequests && status < http.StatusInternalServerError:
+			return nil, fmt.Errorf("refused with %d, and would be again: %s", status, answer)
+		case attempt == attempts:
+			return nil, fmt.Errorf("not taken in %d attempts, the last with %d: keep it and send it later", attempts, status)
+		}
+		pause := max(after, wait/2+rand.N(wait))
+		fmt.Fprintf(os.Stderr, "attempt %d: %d; the next one in %v\n", attempt, status, pause)
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// post signs a body and posts it once. A status of 0 means that there was no answer. after is how
+// long the door asks to wait.
+func post(ctx context.Context, queue string, body []byte) (status int, after time.Duration, answer []byte, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	address := cmp.Or(os.Getenv("BILLHOOK_URL"), "http://127.0.0.1:8080") + "/queues/" + url.PathEscape(queue) + "/messages"
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, address, bytes.NewReader(body))
+	if err != nil {
+		return 0, 0, nil, err
+	}
+	// Each attempt is signed anew: the door refuses a signature that is older than five minutes.
+	timestamp := strconv.FormatInt(time.Now().Unix(), 10)
+	mac := hmac.New(sha256.New, []byte(os.Getenv("WEBHOOK_SIGNING_SECRET")))
+	mac.Write([]byte(timestamp + "."))
+	mac.Write(body)
+	request.Header.Set("Content-Type", "application/json")
+	request.Header.Set("X-Webhook-Timestamp", timestamp)
+	request.Header.Set("X-Webhook-Signature", hex.EncodeToString(mac.Sum(nil)))
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return 0, 0, nil, err
+	}
+	defer func() { _ = response.Body.Close() }()
+	if answer, err = io.ReadAll(response.Body); err != nil {
+		return 0, 0, nil, err
+	}
+	seconds, _ := strconv.Atoi(response.Header.Get("Retry-After")) // without the header it is 0
+	return response.StatusCode, time.Duration(seconds) * time.Second, answer, nil
+}

@@ -1,0 +1,169 @@
+package e2e_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"billhook/internal/dedupe"
+	"billhook/internal/ops"
+	"billhook/internal/signature"
+)
+
+// devSecret is the public one that dev accepts.
+const devSecret = "billhook-dev-secret-for-this-machine-only"
+
+// needed returns the path of a program. Where it is not installed the test is skipped, and with
+// REQUIRE_EMULATORS=1 it fails.
+func needed(t *testing.T, program, install string) string {
+	t.Helper()
+	path, err := exec.LookPath(program)
+	if err != nil && os.Getenv("REQUIRE_EMULATORS") == "" {
+		t.Skipf("%s is not installed: %s", program, install)
+	}
+	require.NoError(t, err, install)
+	return path
+}
+
+// producer is one of the programs of docs/examples, ready to run.
+func producer(t *testing.T, language string) (command []string) {
+	t.Helper()
+	folder := filepath.Join("..", "docs", "examples", "producer")
+	built := t.TempDir()
+	run := func(name string, arguments ...string) {
+		output, err := exec.CommandContext(t.Context(), name, arguments...).CombinedOutput()
+		require.NoError(t, err, string(output))
+	}
+	switch language {
+	case "Go":
+		run("go", "build", "-o", filepath.Join(built, "producer"), "billhook/docs/examples/producer")
+		return []string{filepath.Join(built, "producer")}
+	case "Python":
+		return []string{needed(t, "python3", "apt-get install python3"), filepath.Join(folder, "producer.py")}
+	default:
+		node, tools := needed(t, "node", "apt-get install nodejs npm"), filepath.Join("..", "bin", "typescript", "node_modules")
+		run(needed(t, filepath.Join(tools, ".bin", "tsc"), "make typescript"),
+			"--strict", "--erasableSyntaxOnly", "--noUnusedLocals", "--target", "es2022", "--module", "commonjs", "--types", "node",
+			"--typeRoots", filepath.Join(tools, "@types"), "--outDir", built, filepath.Join(folder, "producer.ts"))
+		return []string{node, filepath.Join(built, "producer.js")}
+	}
+}
+
+// trouble is a way to a door on which requests and answers are lost. It keeps the bodies, and passes
+// only what is signed now.
+type trouble struct {
+	t        *testing.T
+	forward  http.Handler
+	troubles []func(w http.ResponseWriter, r *http.Request)
+
+	mu     sync.Mutex
+	bodies [][]byte
+}
+
+func (d *trouble) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return
+	}
+	verifier, err := signature.NewVerifier(signature.Generic, []string{devSecret}, 5*time.Minute, time.Now)
+	if err != nil || verifier.Verify(r.Header.Values, body) != nil {
+		d.t.Errorf("a request is not signed")
+	}
+	d.mu.Lock()
+	d.bodies = append(d.bodies, body)
+	n := len(d.bodies)
+	d.mu.Unlock()
+	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+	if n <= len(d.troubles) {
+		d.troubles[n-1](w, r)
+		return
+	}
+	d.forward.ServeHTTP(w, r)
+}
+
+func TestTheProgramsForProducersSendUntilTheirMessageIsTakenAndItIsCountedOnce(t *testing.T) {
+	t.Parallel()
+	binary := filepath.Join(t.TempDir(), "billhook")
+	output, err := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s -w", "-o", binary, "billhook/cmd/billhook").CombinedOutput()
+	require.NoError(t, err, string(output))
+	dev := startDev(t, binary, "--no-samples")
+	t.Cleanup(func() { dev.end(t) })
+	at, err := url.Parse(dev.webhookURL)
+	require.NoError(t, err)
+	forward := httputil.NewSingleHostReverseProxy(at)
+	refuse := func(status int) func(http.ResponseWriter, *http.Request) {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Retry-After", "1")
+			w.WriteHeader(status)
+		}
+	}
+	for _, language := range []string{"Go", "Python", "TypeScript"} {
+		t.Run(language, func(t *testing.T) {
+			t.Parallel()
+			program := producer(t, language)
+			send := func(door *trouble, subscription string) (said []byte, err error) {
+				door.t, door.forward = t, forward
+				way := httptest.NewServer(door)
+				defer way.Close()
+				command := exec.CommandContext(t.Context(), program[0], append(program[1:], subscription, "7")...)
+				command.Env = append(os.Environ(), "BILLHOOK_URL="+way.URL, "WEBHOOK_SIGNING_SECRET="+devSecret)
+				return command.Output()
+			}
+			door := &trouble{troubles: []func(http.ResponseWriter, *http.Request){
+				refuse(http.StatusServiceUnavailable),
+				func(_ http.ResponseWriter, r *http.Request) {
+					forward.ServeHTTP(httptest.NewRecorder(), r) // taken, and the answer is lost
+					panic(http.ErrAbortHandler)
+				},
+				refuse(http.StatusTooManyRequests),
+				refuse(http.StatusInternalServerError),
+			}}
+			said, err := send(door, "s-"+language)
+			require.NoError(t, err)
+			var answer struct {
+				EventID string `json:"event_id"`
+			}
+			require.NoError(t, json.Unmarshal(said, &answer), string(said))
+			require.Len(t, door.bodies, 5)
+			for _, body := range door.bodies {
+				require.Equal(t, string(door.bodies[0]), string(body), "the same event, to the byte")
+			}
+			// One more message of the same key comes behind all of them.
+			behind := exec.CommandContext(t.Context(), binary, "enqueue", "events-high", "--webhook", dev.webhookURL, "-f", "-")
+			behind.Stdin = strings.NewReader(`{"id":"behind-` + language + `","type":"usage_tracking","version":1,"data":{"subscription_id":"s-` + language + `","meter":"calls","quantity":1}}`)
+			told, err := behind.CombinedOutput()
+			require.NoError(t, err, string(told))
+			s := &stack{workerURL: dev.workerURL}
+			var used ops.Usage
+			require.Eventually(t, func() bool {
+				s.ask(t, http.MethodGet, "/v1/ops/usage/s-"+language, nil, &used)
+				return used.Meters["calls"].Entries >= 2
+			}, patience, pollInterval)
+			require.EqualValues(t, []int64{8, 2}, []int64{used.Meters["calls"].Used, used.Meters["calls"].Entries}, "of two messages of one id one counts")
+			var story ops.Event
+			s.ask(t, http.MethodGet, "/v1/ops/events/"+answer.EventID, nil, &story)
+			require.Equal(t, dedupe.Completed, story.Status)
+
+			refused := &trouble{}
+			_, err = send(refused, "no id")
+			var exit *exec.ExitError
+			require.ErrorAs(t, err, &exit)
+			require.Equal(t, 1, exit.ExitCode())
+			require.Contains(t, string(exit.Stderr), "refused with 422")
+			require.Len(t, refused.bodies, 1, "what is refused is not sent again")
+		})
+	}
+}

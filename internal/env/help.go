@@ -1,0 +1,88 @@
+package env
+
+import (
+	"fmt"
+	"io"
+	"reflect"
+	"strings"
+)
+
+// Variable is an environment variable of a program.
+type Variable struct {
+	Name string
+	// About says what it is.
+	About string
+	// Default is its value where it is not set; empty: none.
+	Default  string
+	Required bool
+}
+
+// Variables lists the variables of a configuration struct, in the order of its fields. The tag
+// `about` says what each is. It panics at a variable without that tag: its reader would know
+// nothing of it.
+func Variables[T any]() (variables []Variable) {
+	for _, field := range reflect.VisibleFields(reflect.TypeFor[T]()) {
+		tag, ok := field.Tag.Lookup("env")
+		if !ok {
+			continue
+		}
+		about := field.Tag.Get("about")
+		if about == "" {
+			panic("env: the variable of field " + field.Name + " has no tag that says what it is about")
+		}
+		_, options, _ := strings.Cut(tag, ",")
+		variables = append(variables, Variable{
+			Name: variableOf(field), About: about, Default: field.Tag.Get("envDefault"), Required: options == "required",
+		})
+	}
+	return variables
+}
+
+// Help is what a program that is configured by its environment says of itself.
+type Help struct {
+	// About is a sentence on the program.
+	About string
+	// Own are the variables of its configuration struct.
+	Own []Variable
+	// Catalog are the variables that the catalog names.
+	Catalog []Variable
+}
+
+// Asked reports whether the arguments ask for the help, and prints it then. Any other argument is
+// a mistake, with the exit code of wrong use.
+func (h Help) Asked(args []string, out io.Writer) (bool, error) {
+	switch {
+	case len(args) == 0:
+		return false, nil
+	case args[0] != "--help" && args[0] != "-h" && args[0] != "-help" && args[0] != "help":
+		return true, wrongUse(fmt.Sprintf("unknown argument %q: environment variables configure this program, and --help lists them", args[0]))
+	}
+	var text strings.Builder
+	fmt.Fprintf(&text, "%s\n\nIt takes no arguments. Environment variables configure it; in brackets is what one is\nwhere it is not set:\n", h.About)
+	list := func(variables []Variable) {
+		for _, v := range variables {
+			note := ""
+			switch {
+			case v.Required:
+				note = " (required)"
+			case v.Default != "":
+				note = " [" + v.Default + "]"
+			}
+			fmt.Fprintf(&text, "\n  %s%s\n      %s\n", v.Name, note, v.About)
+		}
+	}
+	list(h.Own)
+	if len(h.Catalog) > 0 {
+		fmt.Fprintf(&text, "\nThe catalog names these, for the queues that run:\n")
+		list(h.Catalog)
+	}
+	_, err := io.WriteString(out, text.String())
+	return true, err
+}
+
+type wrongUse string
+
+func (w wrongUse) Error() string { return string(w) }
+
+// ExitCode is that of wrong use, as opposed to a failure.
+func (w wrongUse) ExitCode() int { return 2 }

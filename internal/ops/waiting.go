@@ -1,0 +1,221 @@
+package ops
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"billhook/internal/audit"
+	"billhook/internal/backlog"
+	"billhook/internal/deadletter"
+	"billhook/internal/lane"
+	"billhook/internal/store"
+)
+
+// Broker can be asked what it holds, and answers at once. Pub/Sub cannot: there a task asks Cloud
+// Monitoring, and keeps the numbers.
+type Broker interface {
+	// Backlogs returns what each subscription holds, by the subscription's id, and when that was so.
+	Backlogs(ctx context.Context) (held map[string]backlog.Held, at time.Time, err error)
+}
+
+// Waiting counts what waits, by the place where it does. A number of the broker that is not known is
+// nil, and null in JSON: 0 is nothing.
+type Waiting struct {
+	// Unacknowledged counts the messages in the broker: those that nobody has been given yet, those
+	// whose attempt is under way or waits for a slot, and those that wait there for another one.
+	// OldestUnackedSeconds is how long the oldest of them has waited.
+	Unacknowledged       *int64 `json:"unacknowledged"`
+	OldestUnackedSeconds *int64 `json:"oldest_unacked_seconds"`
+	// Delayed counts the messages that are kept until a time, or behind another of their key. Parked
+	// counts those that are kept behind the dead letters of ParkedKeys ordering keys.
+	Delayed    Count `json:"delayed"`
+	ParkedKeys Count `json:"parked_keys"`
+	Parked     Count `json:"parked"`
+	// Outbox counts the messages that are committed and not yet published.
+	Outbox Count `json:"outbox"`
+	// InReplay counts the dead letters whose replay has not ended.
+	InReplay Count `json:"in_replay"`
+	// ForApproval counts the operations that wait for a second person.
+	ForApproval Count `json:"for_approval"`
+}
+
+// parkedKeys is of how many keys the messages that are parked behind them are counted.
+const parkedKeys = 10
+
+// place is a collection that things wait in.
+type place struct {
+	collection string
+	equal      map[string]any
+	of         func(*Waiting) *Count
+}
+
+// places are all places that are counted by a query each. Until parked has been asked, Delayed
+// counts all that is kept.
+var places = []place{
+	{lane.Delayed.Entries(), nil, func(w *Waiting) *Count { return &w.Delayed }},
+	{lane.Delayed.Lanes(), map[string]any{"stopped": true}, func(w *Waiting) *Count { return &w.ParkedKeys }},
+	{lane.Outbox.Entries(), nil, func(w *Waiting) *Count { return &w.Outbox }},
+	{deadletter.Collection, map[string]any{"state": string(deadletter.Replayed)}, func(w *Waiting) *Count { return &w.InReplay }},
+	{audit.Collection, map[string]any{"progress": string(deadletter.Waiting)}, func(w *Waiting) *Count { return &w.ForApproval }},
+}
+
+// on is what the place holds of a queue; of all where the id is empty.
+func (p place) on(queue string) map[string]any {
+	equal := map[string]any{}
+	for field, value := range p.equal {
+		equal[field] = value
+	}
+	if queue != "" {
+		equal["queue"] = queue
+	}
+	return equal
+}
+
+// counts asks the places what they hold of a queue, or of all where the id is empty. It leaves out
+// those that hold nothing in all.
+func (a Reads) counts(ctx context.Context, queue string, all Waiting) (w Waiting, err error) {
+	group, ctx := errgroup.WithContext(ctx)
+	for _, p := range places {
+		if p.of(&all).Count == 0 {
+			continue
+		}
+		group.Go(func() (err error) {
+			*p.of(&w), err = a.count(ctx, p.collection, p.on(queue))
+			return err
+		})
+	}
+	err = group.Wait()
+	return w, err
+}
+
+// kept counts what waits in the store of a queue, or of all where the id is empty.
+func (a Reads) kept(ctx context.Context, queue string, all Waiting) (w Waiting, err error) {
+	if w, err = a.counts(ctx, queue, all); err != nil || w.ParkedKeys.Count == 0 {
+		return w, err
+	}
+	if w.Parked, err = a.parked(ctx, queue); err != nil {
+		return w, err
+	}
+	w.Delayed.Count = max(0, w.Delayed.Count-w.Parked.Count)
+	return w, nil
+}
+
+// parked counts the messages behind the first parkedKeys dead letters that keys wait for.
+func (a Reads) parked(ctx context.Context, queue string) (Count, error) {
+	stopped, err := a.Store.Query(ctx, store.Query{Collection: lane.Delayed.Lanes(), Equal: places[1].on(queue), Limit: parkedKeys})
+	total := Count{More: stopped.Next != ""}
+	for _, doc := range stopped.Documents {
+		if err != nil {
+			break
+		}
+		var page store.Page
+		page, err = a.Store.Query(ctx, store.Query{Collection: lane.Delayed.Entries(), IDPrefix: doc.Key.ID + "-", Count: true, Limit: deadletter.CountTo + 1})
+		total.Count += min(page.Count, deadletter.CountTo)
+		total.More = total.More || page.Count > deadletter.CountTo
+	}
+	return total, err
+}
+
+// anything leaves out no place.
+var anything = Waiting{Delayed: Count{Count: 1}, ParkedKeys: Count{Count: 1}, Outbox: Count{Count: 1}, InReplay: Count{Count: 1}, ForApproval: Count{Count: 1}}
+
+// inBroker returns what each queue has in the broker, by its id, and when it was counted. A queue of
+// which it is not known is missing.
+func (a Reads) inBroker(ctx context.Context) (held map[string]backlog.Held, at time.Time, err error) {
+	held = map[string]backlog.Held{}
+	if a.Broker != nil {
+		subscriptions, at, err := a.Broker.Backlogs(ctx)
+		for _, q := range a.Catalog.Queues {
+			if one, known := subscriptions[q.PushSubscription()]; known {
+				held[q.ID] = one
+			}
+		}
+		return held, at, err
+	}
+	counted, err := backlog.Read(ctx, a.Store)
+	for _, q := range a.Catalog.Queues {
+		if one, known := counted.Of(q.ID, a.Now()); known {
+			held[q.ID] = one
+		}
+	}
+	return held, counted.At, err
+}
+
+// add adds what a queue has in the broker.
+func (w *Waiting) add(held backlog.Held, now time.Time) {
+	total := held.Messages
+	if w.Unacknowledged != nil {
+		total += *w.Unacknowledged
+	}
+	w.Unacknowledged = &total
+	if held.Oldest.IsZero() {
+		return
+	}
+	age := max(0, int64(now.Sub(held.Oldest).Seconds()))
+	if w.OldestUnackedSeconds == nil || age > *w.OldestUnackedSeconds {
+		w.OldestUnackedSeconds = &age
+	}
+}
+
+// InBroker is what a queue has in the broker.
+type InBroker struct {
+	Queue    string `json:"queue"`
+	Messages int64  `json:"messages"`
+	// OldestSeconds is how long the oldest of them has waited; 0: it is not known.
+	OldestSeconds int64 `json:"oldest_seconds"`
+}
+
+// Elsewhere is what waits and may have no record: it stands in no line of the job log.
+type Elsewhere struct {
+	Waiting
+	// InBroker has the queues of which messages are in the broker; Unknown those that run and of
+	// which that is not known.
+	InBroker []InBroker `json:"in_broker"`
+	Unknown  []string   `json:"unknown"`
+}
+
+// Waits counts what waits of a queue, or of all where the id is empty.
+func (a Reads) Waits(ctx context.Context, queue string) (Elsewhere, error) {
+	kept, err := a.kept(ctx, queue, anything)
+	if err != nil {
+		return Elsewhere{}, err
+	}
+	held, _, err := a.inBroker(ctx)
+	if err != nil {
+		return Elsewhere{}, err
+	}
+	e := Elsewhere{Waiting: kept, InBroker: []InBroker{}, Unknown: []string{}}
+	for _, q := range a.Catalog.Queues {
+		one, known := held[q.ID]
+		switch {
+		case queue != "" && q.ID != queue:
+		case known:
+			var of Waiting
+			of.add(one, a.Now())
+			e.add(one, a.Now())
+			if one.Messages > 0 {
+				in := InBroker{Queue: q.ID, Messages: one.Messages}
+				if of.OldestUnackedSeconds != nil {
+					in.OldestSeconds = *of.OldestUnackedSeconds
+				}
+				e.InBroker = append(e.InBroker, in)
+			}
+		case q.Enabled:
+			e.Unknown = append(e.Unknown, q.ID)
+		}
+	}
+	return e, nil
+}
+
+// waitsOf answers what waits: of one queue, or of all.
+func (a *API) waitsOf(r *http.Request) (Elsewhere, error) {
+	params := read(r, "queue")
+	queue := params.queue(a.Catalog)
+	if err := params.err(); err != nil {
+		return Elsewhere{}, err
+	}
+	return a.Waits(r.Context(), queue)
+}

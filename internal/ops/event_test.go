@@ -255,8 +255,11 @@ func TestAnUnknownEventIsSaidToBeWhereItMayBe(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := open(t)
-			if test.counted != nil {
-				require.NoError(t, backlog.Write(t.Context(), r.store, at, test.counted))
+			if held := map[string]backlog.Held{}; test.counted != nil {
+				for queue, n := range test.counted {
+					held[queue] = backlog.Held{Messages: n}
+				}
+				require.NoError(t, backlog.Write(t.Context(), r.store, at, held))
 			}
 			r.commit(t, store.Create(store.Key{Collection: pause.Collection, ID: "refunds"}, store.Encode(&pause.Pause{Queue: "refunds", Who: "w", Why: "w", At: at})))
 			var problem struct{ Code, Detail string }

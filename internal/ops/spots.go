@@ -9,7 +9,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"billhook/internal/backlog"
 	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
 	"billhook/internal/lane"
@@ -226,7 +225,7 @@ func (a Reads) emissions(ctx context.Context, e *Event, f found) error {
 
 // nowhere is the answer for an event that the store does not know: it says where the event may be.
 func (a Reads) nowhere(ctx context.Context, queue string) error {
-	counted, err := backlog.Read(ctx, a.Store)
+	held, counted, err := a.inBroker(ctx)
 	if err != nil {
 		return err
 	}
@@ -236,13 +235,13 @@ func (a Reads) nowhere(ctx context.Context, queue string) error {
 	}
 	var waiting, paused, unknown []string
 	for _, q := range a.Catalog.Queues {
-		n, known := counted.Of(q.ID, a.Now())
+		in, known := held[q.ID]
 		switch {
 		case queue != "" && q.ID != queue:
 		case !known && q.Enabled:
 			unknown = append(unknown, q.ID)
-		case n > 0:
-			waiting = append(waiting, fmt.Sprintf("%s %d", q.ID, n))
+		case in.Messages > 0:
+			waiting = append(waiting, fmt.Sprintf("%s %d", q.ID, in.Messages))
 		}
 	}
 	for _, p := range pauses {
@@ -255,7 +254,7 @@ func (a Reads) nowhere(ctx context.Context, queue string) error {
 	switch {
 	case len(waiting) > 0:
 		text += ": in the broker are " + strings.Join(waiting, ", ") + "."
-	case len(unknown) > 0 || counted.At.IsZero():
+	case len(unknown) > 0 || counted.IsZero():
 		text += ": how many messages wait in the broker is not known."
 	default:
 		text += ": at the last count nothing waited in the broker."

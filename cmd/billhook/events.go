@@ -30,6 +30,6 @@ func (p *program) eventsCommand() *cobra.Command {
 		},
 	}
 	show.Flags().StringVar(&queue, "queue", "", "the queue, by id or alias, where several know the id")
-	command.AddCommand(show, p.eventsListCommand(ask), p.tryCommand(ask), p.compareCommand(ask))
+	command.AddCommand(show, p.eventsListCommand(ask), p.eventsAdopt(ask), p.tryCommand(ask), p.compareCommand(ask))
 	return command
 }

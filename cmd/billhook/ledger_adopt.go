@@ -6,7 +6,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"billhook/internal/ledger"
 	"billhook/internal/ops"
 	"billhook/internal/store"
 )
@@ -18,24 +17,41 @@ func (p *program) ledgerAdopt(ask func() client) *cobra.Command {
 		Long: "Entries that a release without seals wrote have no lines and no mark that they are to be sealed. This adds both, and\n" +
 			"changes nothing else. It may be stopped anywhere and run again: what is complete is left alone. Run it once more after\n" +
 			"the last worker of that release has stopped.",
-		RunE: func(command *cobra.Command, _ []string) error {
-			all := ledger.Adopted{Broken: []string{}}
-			for {
-				var page ledger.Adopted
-				if err := ask().post(command.Context(), "/v1/ops/journal/adopt", ops.Adopt{After: all.Next, Limit: store.MaxWrites}, &page); err != nil {
-					return fmt.Errorf("after %d entries: %w", all.Looked, err)
-				}
-				all.Looked, all.Adopted, all.Next = all.Looked+page.Looked, all.Adopted+page.Adopted, page.Next
-				all.Broken = append(all.Broken, page.Broken...)
-				p.printf("looked at %d entries, adopted %d\n", all.Looked, all.Adopted)
-				if all.Next == "" {
-					break
-				}
+		RunE: p.adopt(ask, "entries", "/v1/ops/journal/adopt"),
+	}
+}
+
+// eventsAdopt has the job log find the records that a release before wrote, page after page.
+func (p *program) eventsAdopt(ask func() client) *cobra.Command {
+	return &cobra.Command{
+		Use: "adopt", Short: "Have the list show the events that a release without a time index recorded, once", Args: cobra.NoArgs,
+		Long: "Events that a release without a time index recorded are no lines of the list; events show has them. This adds what the\n" +
+			"list goes by, and changes nothing else. It may be stopped anywhere and run again: what is complete is left alone. Run it\n" +
+			"once more after the last worker of that release has stopped.",
+		Example: "  billhook events adopt",
+		RunE:    p.adopt(ask, "events", "/v1/ops/events/adopt"),
+	}
+}
+
+// adopt asks for page after page, and tells after each how far it is.
+func (p *program) adopt(ask func() client, what, path string) func(*cobra.Command, []string) error {
+	return func(command *cobra.Command, _ []string) error {
+		all := store.Adopted{Broken: []string{}}
+		for {
+			var page store.Adopted
+			if err := ask().post(command.Context(), path, ops.Adopt{After: all.Next, Limit: store.MaxWrites}, &page); err != nil {
+				return fmt.Errorf("after %d %s: %w", all.Looked, what, err)
 			}
-			if err := p.printJSON(all); err != nil || len(all.Broken) == 0 {
-				return err
+			all.Looked, all.Adopted, all.Next = all.Looked+page.Looked, all.Adopted+page.Adopted, page.Next
+			all.Broken = append(all.Broken, page.Broken...)
+			p.printf("looked at %d %s, adopted %d\n", all.Looked, what, all.Adopted)
+			if all.Next == "" {
+				break
 			}
-			return fmt.Errorf("%d entries cannot be read and stay as they are: %s", len(all.Broken), strings.Join(all.Broken, ", "))
-		},
+		}
+		if err := p.printJSON(all); err != nil || len(all.Broken) == 0 {
+			return err
+		}
+		return fmt.Errorf("%d %s cannot be read and stay as they are: %s", len(all.Broken), what, strings.Join(all.Broken, ", "))
 	}
 }

@@ -4,14 +4,14 @@ import (
 	"cmp"
 	"fmt"
 	"net/url"
-	"slices"
 	"strconv"
-	"time"
 
 	"github.com/spf13/cobra"
 
+	"billhook/internal/audit"
 	"billhook/internal/dedupe"
 	"billhook/internal/ops"
+	"billhook/internal/pause"
 )
 
 func (p *program) queuesCommand() *cobra.Command {
@@ -21,6 +21,7 @@ func (p *program) queuesCommand() *cobra.Command {
 		Args:  cobra.NoArgs,
 	}
 	ask := p.worker(command)
+	p.toPauseAndResume(command, ask)
 	command.RunE = show(p, ask, func([]string) string { return "/v1/ops/queues" }, func(queues ops.Queues) {
 		var rows [][]string
 		for _, q := range queues.Items {
@@ -30,6 +31,11 @@ func (p *program) queuesCommand() *cobra.Command {
 			})
 		}
 		p.table([]string{"QUEUE", "WAITING", "PROCESSING", "COMPLETED", "FAILED", "DEAD-LETTERED", "OPEN", "OLDEST", "STATE", "ALIAS"}, rows, "ALIAS", "COMPLETED", "DEAD-LETTERED")
+		for _, q := range queues.Items {
+			if q.Paused != nil {
+				p.printf("\n%s is paused since %s by %s: %s\n", q.ID, when(q.Paused.At), audit.Escape(q.Paused.Who), audit.Escape(q.Paused.Why))
+			}
+		}
 		if queues.Outbox.Lanes.Count == 0 {
 			p.printf("\nThe outbox is empty.\n")
 		} else {
@@ -61,8 +67,12 @@ func oldestLetter(d ops.Depth) string {
 
 func (p *program) stateOf(q ops.Queue) string {
 	switch {
+	case q.Paused != nil && q.Paused.Subscription != pause.Paused && q.Paused.Subscription != pause.Unknown:
+		return p.alert("PAUSED ON PAPER") // its messages are pushed all the same
 	case q.DeadLetters.Alert:
 		return p.alert("ALERT")
+	case q.Paused != nil:
+		return "paused"
 	case !q.Enabled:
 		return "off"
 	default:
@@ -101,10 +111,11 @@ func (p *program) eventsListCommand(ask func() client) *cobra.Command {
 	var limit int
 	command := &cobra.Command{
 		Use:   "ls",
-		Short: "List events, the newest hour first: the job log",
-		Long: "Without a filter it is the events of the last 24 hours. What an event id or a correlation id has is found however old\n" +
-			"it is, where neither --since nor --until is given.",
-		Args: cobra.NoArgs,
+		Short: "List events, the newest first: the job log",
+		Long: "Without a filter it is the newest events, however old they are. An event is as old as its record: a retry leaves it in\n" +
+			"its place. Events of a release without a time index are listed once `billhook events adopt` has run.",
+		Example: "  billhook events ls\n  billhook events ls --queue paynow-events --status FAILED --since 2h",
+		Args:    cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			query := url.Values{}
 			for name, value := range map[string]string{
@@ -146,19 +157,15 @@ func (p *program) eventsListCommand(ask func() client) *cobra.Command {
 	flags.StringVar(&filters.eventType, "type", "", "of this event type")
 	flags.StringVar(&filters.event, "event", "", "of this event id, in any queue")
 	flags.StringVar(&filters.correlation, "correlation", "", "of this correlation id")
-	flags.StringVar(&filters.since, "since", "", "created since "+moments+"; 31d ago at most")
+	flags.StringVar(&filters.since, "since", "", "created since "+moments)
 	flags.StringVar(&filters.until, "until", "", "created before "+moments)
 	flags.IntVar(&limit, "limit", 50, "how many to show")
 	return command
 }
 
 func (p *program) printEvents(list ops.List[ops.Line]) {
-	// The API orders by hour and id. A person reads by time.
-	lines := slices.SortedStableFunc(slices.Values(list.Items), func(a, b ops.Line) int {
-		return b.CreatedAt.Truncate(time.Second).Compare(a.CreatedAt.Truncate(time.Second))
-	})
 	var rows [][]string
-	for _, e := range lines {
+	for _, e := range list.Items {
 		rows = append(rows, row(when(e.CreatedAt), e.Queue, e.EventID, e.EventType, e.Status, e.Attempts, cmp.Or(e.Result, e.Reason)))
 	}
 	if len(rows) == 0 {

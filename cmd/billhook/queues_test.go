@@ -183,7 +183,7 @@ func TestARefusalSaysWhatToDo(t *testing.T) {
 		"another token":     {"x", []string{"outbox"}, "not accepted"},
 		"an unknown queue":  {opsToken, []string{"events", "ls", "--queue", "nobody"}, "queue_unknown"},
 		"an unknown status": {opsToken, []string{"events", "ls", "--status", "done"}, "DEAD_LETTERED"},
-		"too far back":      {opsToken, []string{"events", "ls", "--since", "60d"}, "31 days"},
+		"the wrong way":     {opsToken, []string{"events", "ls", "--since", "1h", "--until", "2h"}, "before until"},
 		"a limit of none":   {opsToken, []string{"events", "ls", "--limit", "0"}, "--limit"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -28,6 +28,6 @@ var faultsOfLedger = []fault{
 	fields["id"] = e.ID`, ledgerDir, "TestTheLeafHashesAreWhatTheyWere"},
 	{"numbers are hashed as doubles", leaf, `if v < -maxExact || v > maxExact {`, `if v < -maxExact && v > maxExact {`, ledgerDir, "TestWhatHasNoExactFormHasNoHash"},
 	{"a move and its lines may differ", points, `if complete && !slices.Equal(lines, m.Lines()) {`, `if complete && len(lines) != len(m.Lines()) {`, ledgerDir, "TestWhatContradictsItselfIsNoEntry"},
-	{"an adoption writes over what came between", adoption, `store.Update(doc.Key, doc.Version, fields)`, `store.Set(doc.Key, fields)`, ledgerDir, "TestAnAdoptionThatMeetsAnotherLooksAgain"},
-	{"an adoption takes up what is complete", adoption, `case !entry.Marked:`, `case !entry.Marked || entry.Seal == 0:`, ledgerDir, "TestAdoptionCompletesWhatTheReleaseBeforeWrote"},
+	{"an adoption writes over what came between", "internal/store/adopt.go", `Update(doc.Key, doc.Version, fields)`, `Set(doc.Key, fields)`, ledgerDir, "TestAnAdoptionThatMeetsAnotherLooksAgain"},
+	{"an adoption takes up what is complete", adoption, `if err != nil || entry.Marked {`, `if err != nil || (entry.Marked && entry.Seal != 0) {`, ledgerDir, "TestAdoptionCompletesWhatTheReleaseBeforeWrote"},
 }

@@ -163,7 +163,7 @@ func Keep(ctx context.Context, to store.GetCommitter, queue catalog.Queue, m con
 		Attempts: attempts, ReplayCount: max(replays, 0), EventID: queue.EventID(m.Attributes[contract.AttrEventID], m.Attributes[contract.AttrIdempotencyKey]),
 		EventType: m.Attributes[contract.AttrEventType], OrderingKey: m.Attributes[contract.AttrOrderingKey],
 		FirstPublished: moment(m.Attributes[contract.AttrFirstPublished]), DeadLettered: moment(m.Attributes[AttrDeadLetteredAt]),
-		Kept: now, Expires: now.Add(queue.DeadLetter.Retention), Tenant: m.Attributes[contract.AttrTenant], Hour: now.UTC().Format("2006-01-02T15"),
+		Kept: now, Expires: now.Add(queue.DeadLetter.Retention), Tenant: m.Attributes[contract.AttrTenant], Hour: Hour(now),
 		Data: append([]byte{}, m.Data...), Attributes: maps.Clone(m.Attributes),
 	}
 	// The store keeps such names for itself.

@@ -98,6 +98,10 @@ func (i *Item) note(act Act) {
 	i.History = i.History[:min(len(i.History), MaxHistory)]
 }
 
+// Hour names the hour, in UTC, that a moment is in, such as 2026-11-21T09. So the items of a span of
+// time are found hour by hour, by equality.
+func Hour(at time.Time) string { return at.UTC().Format("2006-01-02T15") }
+
 // Died is when the message was dead-lettered, or else when it was kept.
 func (i Item) Died() time.Time { return cmp.Or(i.DeadLettered, i.Kept) }
 

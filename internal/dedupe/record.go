@@ -5,7 +5,6 @@ package dedupe
 
 import (
 	"cmp"
-	"crypto/sha256"
 	"fmt"
 	"slices"
 	"time"
@@ -91,32 +90,12 @@ type Record struct {
 	ExpireAt time.Time `store:"expire_at,omitzero,strict"`
 }
 
-// Hour names the hour, in UTC, that a moment is in, such as 2026-11-21T09. A record has
-// that of its creation, so that those of a span of time are found hour by hour, by
-// equality: a range over a field that rises would need an index with one hot end.
-func Hour(at time.Time) string { return at.UTC().Format("2006-01-02T15") }
-
-// Shards is how many parts the time index of the records has. Records of one part take about 500
-// writes a second, since their times rise.
-const Shards = 8
-
-// Shard is the part of the time index that a record is in, from 0 to Shards-1. It follows from the
-// event, so that it stays when the record is written again.
-func Shard(queue, tenant, eventID string) int64 {
-	id := key(queue, tenant, eventID).ID
-	sum := sha256.Sum256([]byte(id))
-	return int64(sum[0] % Shards)
-}
-
 // Fields returns the record as the store keeps it.
 func (r Record) Fields() map[string]any {
 	r.IdempotencyKey = cmp.Or(r.IdempotencyKey, r.EventID)
 	fields := store.Encode(&r)
 	fields["action"] = r.EventType // the job log's word for it
-	fields["shard"] = Shard(r.Queue, r.Tenant, r.EventID)
-	if !r.CreatedAt.IsZero() {
-		fields["hour"] = Hour(r.CreatedAt)
-	}
+	fields[fieldShard] = Shard(r.Queue, r.Tenant, r.EventID)
 	return fields
 }
 

@@ -101,7 +101,7 @@ func TestARecordComesBackAsItWas(t *testing.T) {
 	for _, name := range []string{
 		"queue", "tenant", "event_id", "event_type", "action", "status", "payload_hash", "attempts", "lease_token", "lease_until", "result",
 		"last_error", "correlation_id", "idempotency_key", "ordering_key", "message_id", "next_retry_at", "created_at",
-		"updated_at", "processed_at", "expire_at", "conflicts_with", "emitted", "message", "hour", "attempts_log", "published_at",
+		"updated_at", "processed_at", "expire_at", "conflicts_with", "emitted", "message", "shard", "attempts_log", "published_at",
 	} {
 		require.Contains(t, fields, name)
 	}

@@ -84,7 +84,7 @@ const hourly = "2006-01-02T15"
 // begin reads the place of a page.
 func (q Question) begin(now time.Time) (place, error) {
 	if q.Page == "" {
-		return place{stage: DeadLetter, hour: dedupe.Hour(now)}, nil
+		return place{stage: DeadLetter, hour: deadletter.Hour(now)}, nil
 	}
 	stage, rest, _ := strings.Cut(q.Page, "~")
 	hour, id, ok := strings.Cut(rest, "~")
@@ -109,8 +109,8 @@ func (p place) after(next string, since time.Time) (place, bool) {
 	}
 	at, _ := time.Parse(hourly, p.hour)
 	switch {
-	case p.stage == DeadLetter && p.hour > dedupe.Hour(since):
-		return place{DeadLetter, dedupe.Hour(at.Add(-time.Hour)), ""}, false
+	case p.stage == DeadLetter && p.hour > deadletter.Hour(since):
+		return place{DeadLetter, deadletter.Hour(at.Add(-time.Hour)), ""}, false
 	case p.stage == DeadLetter:
 		return place{stage: Delayed}, false
 	case p.stage == Delayed:

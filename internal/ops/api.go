@@ -56,7 +56,8 @@ func (a *API) Routes(r chi.Router) {
 		r.Post("/cleanup", answer(a, a.cleanup))
 		r.Get("/events/{event_id}", answer(a, a.event))
 		r.Get("/accounts/{account}", answer(a, a.account))
-		r.Post("/journal/adopt", answer(a, a.adopt))
+		r.Post("/events/adopt", a.adopt("events"))
+		r.Post("/journal/adopt", a.adopt("entries"))
 		a.deadLetterRoutes(r)
 		a.customerRoutes(r)
 		a.productRoutes(r)
@@ -197,8 +198,7 @@ func (a *API) outbox(r *http.Request) (Lanes, error) {
 	return a.Outbox(r.Context(), limit)
 }
 
-// events answers the job log. The events of one event id or correlation id are found without
-// hours, however old, where the request names no time.
+// events answers the job log, the newest first.
 func (a *API) events(r *http.Request) (List[Line], error) {
 	params := read(r, "queue", "status", "event_id", "correlation_id", "type", "since", "until", "limit", "page")
 	equal := map[string]any{}
@@ -210,15 +210,11 @@ func (a *API) events(r *http.Request) (List[Line], error) {
 			equal[field] = value
 		}
 	}
-	now, limit := a.Now().UTC(), params.limit(lines, MaxLines)
-	var first Place
-	if params.values.Has("since") || params.values.Has("until") || (equal["event_id"] == nil && equal["correlation_id"] == nil) {
-		first.until = params.at("until", now, now.Add(ahead)).Truncate(time.Microsecond)
-		first.since = params.at("since", now, earlier(first.until, now).Add(-span)).Truncate(time.Microsecond)
-		if !first.since.Before(first.until) || first.until.Sub(first.since) > longest+ahead {
-			params.refuse("since_invalid", "The parameter since is before until, and at most 31 days before.")
-		}
-		first.hour = newest(first)
+	now, limit := a.Now().UTC(), params.limit(lines, dedupe.MaxListed)
+	first := Place{newest: true}
+	first.since, first.until = params.at("since", now, first.since).Truncate(time.Microsecond), params.at("until", now, first.until).Truncate(time.Microsecond)
+	if !first.until.IsZero() && !first.since.Before(first.until) {
+		params.refuse("since_invalid", "The parameter since is before until.")
 	}
 	at := params.page("events", first)
 	if err := params.err(); err != nil {

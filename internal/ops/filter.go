@@ -179,11 +179,22 @@ func ParseAge(text string) (time.Duration, error) {
 	return age, nil
 }
 
-// Place is where a list continues: behind an id, in an hour, or in the whole collection where
-// the hour is empty. The span of time stays that of the first page, from which ages count.
+// Place is where a list continues: behind an id, or behind a time and an id where it goes by a
+// time. The span of time stays that of the first page, from which ages count.
 type Place struct {
 	since, until time.Time
-	hour, id     string
+	// newest: the list goes by a time.
+	newest bool
+	at     time.Time
+	id     string
+}
+
+// position is the place in an order by time; nil at its beginning.
+func (p Place) position() *store.Position {
+	if p.id == "" {
+		return nil
+	}
+	return &store.Position{At: p.at, ID: p.id}
 }
 
 // page reads the token of a page, or returns first where there is none. It refuses a token of
@@ -194,8 +205,11 @@ func (p *parameters) page(list string, first Place) Place {
 		return first
 	}
 	at, ok := parsePlace(text, p.print(list))
-	if !ok || at.hour == "" != (first.hour == "") ||
-		(at.hour != "" && (at.hour > newest(at) || at.hour < dedupe.Hour(at.since) || at.until.Sub(at.since) > longest+ahead)) {
+	at.newest = first.newest
+	switch {
+	case !ok, at.at.IsZero() == first.newest,
+		at.since.IsZero() != first.since.IsZero(), at.until.IsZero() != first.until.IsZero(),
+		at.at.Before(at.since), !at.until.IsZero() && !at.at.Before(at.until):
 		p.refuse("page_invalid", "This page token is not of this list with these filters; start again without one.")
 	}
 	return at
@@ -203,7 +217,7 @@ func (p *parameters) page(list string, first Place) Place {
 
 // token is the parameter page for the page that begins at the place.
 func (p *parameters) token(list string, at Place) string {
-	text := fmt.Sprintf("%s|%d|%d|%s|%s", p.print(list), at.since.UnixMicro(), at.until.UnixMicro(), at.hour, at.id)
+	text := fmt.Sprintf("%s|%d|%d|%d|%s", p.print(list), at.since.UnixMicro(), at.until.UnixMicro(), at.at.UnixMicro(), at.id)
 	return base64.RawURLEncoding.EncodeToString([]byte(text))
 }
 
@@ -227,7 +241,7 @@ func (p *parameters) print(list string) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// maxToken bounds what is decoded: an id and a little more.
+// maxToken bounds what is decoded: an id and a little more, in base64.
 const maxToken = 2 * store.MaxIDBytes
 
 func parsePlace(text, print string) (Place, bool) {
@@ -242,16 +256,14 @@ func parsePlace(text, print string) (Place, bool) {
 	if len(parts) != 5 || parts[0] != print {
 		return Place{}, false
 	}
-	since, errSince := strconv.ParseInt(parts[1], 10, 64)
-	until, errUntil := strconv.ParseInt(parts[2], 10, 64)
-	if errSince != nil || errUntil != nil {
-		return Place{}, false
-	}
-	p := Place{since: time.UnixMicro(since).UTC(), until: time.UnixMicro(until).UTC(), hour: parts[3], id: parts[4]}
-	if p.hour != "" {
-		if at, err := time.Parse("2006-01-02T15", p.hour); err != nil || dedupe.Hour(at) != p.hour {
+	var times [3]time.Time
+	for i := range times {
+		micros, err := strconv.ParseInt(parts[i+1], 10, 64)
+		if err != nil {
 			return Place{}, false
 		}
+		times[i] = time.UnixMicro(micros).UTC()
 	}
-	return p, p.id == "" || store.CheckKey(store.Key{Collection: dedupe.Collection, ID: p.id}) == nil
+	p := Place{since: times[0], until: times[1], at: times[2], id: parts[4]}
+	return p, store.CheckKey(store.Key{Collection: dedupe.Collection, ID: p.id}) == nil
 }

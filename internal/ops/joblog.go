@@ -2,11 +2,9 @@ package ops
 
 import (
 	"context"
-	"maps"
 	"time"
 
 	"billhook/internal/dedupe"
-	"billhook/internal/store"
 )
 
 // Line is one event in the job log.
@@ -46,80 +44,25 @@ func listOf[Item any](items []Item, next string) List[Item] {
 	return List[Item]{Items: append([]Item{}, items...), Next: next}
 }
 
-// The bounds of the job log.
-const (
-	// MaxLines is the most that a page holds.
-	MaxLines = 200
-	lines    = 50
-	// span is how far back it goes without since; longest is how far it may.
-	span    = 24 * time.Hour
-	longest = 31 * 24 * time.Hour
-	// ahead is how far behind now it ends without until: clocks differ.
-	ahead = time.Minute
-	// buckets is how many queries one request makes: two days of hours without an event.
-	buckets = 48
-	// readAhead is how much of an hour is read at least where the span cuts it.
-	readAhead = 100
-)
+// lines is how many a page holds unless more are asked for: dedupe.MaxListed at most.
+const lines = 50
 
-// Events returns up to limit lines of the job log from a place on, the newest hour first, in the
-// order of the ids within it. It returns the next place, or nil at the end. equal are fields of
-// the records. No query needs a composite index, or a range over a field that rises with time.
+// Events returns up to limit lines of the job log behind a place, the newest first, as dedupe.List
+// does. It returns the place behind them, or nil at the end. equal are fields of the records.
 func (a Reads) Events(ctx context.Context, equal map[string]any, at Place, limit int) ([]Line, *Place, error) {
-	found, hourly := []Line{}, at.hour != ""
-	for range buckets {
-		query := store.Query{Collection: dedupe.Collection, Equal: maps.Clone(equal), After: at.id, Limit: limit - len(found)}
-		if hourly {
-			query.Equal["hour"] = at.hour
-		}
-		if edge := hourly && (at.hour == dedupe.Hour(at.since) || at.hour == newest(at)); edge {
-			query.Limit = max(query.Limit, readAhead)
-		}
-		page, err := a.Store.Query(ctx, query)
-		if err != nil {
-			return nil, nil, err
-		}
-		for i, doc := range page.Documents {
-			record, err := dedupe.FromDocument(doc)
-			if err != nil {
-				return nil, nil, err
-			}
-			if !hourly || (!record.CreatedAt.Before(at.since) && record.CreatedAt.Before(at.until)) {
-				found = append(found, line(record))
-			}
-			at.id = doc.Key.ID
-			if len(found) == limit && (i < len(page.Documents)-1 || page.Next != "") {
-				return found, &at, nil
-			}
-		}
-		if page.Next != "" {
-			continue
-		}
-		if !hourly || at.hour <= dedupe.Hour(at.since) {
-			return found, nil, nil
-		}
-		at.hour, at.id = before(at.hour), ""
-		if len(found) == limit {
-			return found, &at, nil
-		}
+	found, last, err := dedupe.List(ctx, a.Store, dedupe.Listing{Equal: equal, Since: at.since, Until: at.until, After: at.position(), Limit: limit})
+	if err != nil {
+		return nil, nil, err
 	}
-	return found, &at, nil
-}
-
-// newest is the newest hour of a place's span.
-func newest(p Place) string { return dedupe.Hour(p.until.Add(-time.Microsecond)) }
-
-// before is the hour before an hour.
-func before(hour string) string {
-	at, _ := time.Parse("2006-01-02T15", hour) // ours, or checked with its token
-	return dedupe.Hour(at.Add(-time.Hour))
-}
-
-func earlier(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return a
+	page := make([]Line, len(found))
+	for i, record := range found {
+		page[i] = line(record)
 	}
-	return b
+	if last == nil {
+		return page, nil, nil
+	}
+	at.at, at.id = last.At, last.ID
+	return page, &at, nil
 }
 
 func line(r dedupe.Record) Line {

@@ -27,6 +27,7 @@ import (
 	"billhook/internal/ledger"
 	"billhook/internal/ops"
 	"billhook/internal/orders"
+	"billhook/internal/pause"
 	"billhook/internal/products"
 	"billhook/internal/standin"
 	"billhook/internal/store"
@@ -81,6 +82,7 @@ func (r *rig) over(s store.Store) {
 	(&ops.API{
 		Operator: operator, Customers: &customers.Operator{Store: s, Now: func() time.Time { return at }, NewID: uuid.NewString}, Products: keeper, Endpoints: endpointsOf(s), Access: r.access,
 		Stock:    &orders.Keeper{Store: s, Now: func() time.Time { return at }, NewID: uuid.NewString},
+		Pauses:   &pause.Keeper{Store: s, Now: func() time.Time { return at }, NewID: uuid.NewString},
 		Periods:  &journal.Periods{Store: s, Now: func() time.Time { return at }, NewID: uuid.NewString},
 		Reverter: &journal.Reverter{Store: s, Catalog: queues, Now: func() time.Time { return at }, NewID: uuid.NewString},
 		Reads:    ops.Reads{Store: s, Catalog: queues, Now: func() time.Time { return at }}, Log: slog.New(slog.NewJSONHandler(&r.log, nil)),

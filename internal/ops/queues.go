@@ -211,6 +211,8 @@ type Lanes struct {
 const (
 	lanes    = 50
 	maxLanes = store.MaxPage - 1
+	// ahead is how far another instance's clock may be before this one's.
+	ahead = time.Minute
 )
 
 // Outbox returns the lanes that wait longest.

@@ -113,7 +113,7 @@ func (a *API) compare(r *http.Request) (dryrun.Compared, error) {
 		return dryrun.Compared{}, serve.Refuse(http.StatusBadRequest, "limit_invalid", "The member limit is a number from 1 to 100.")
 	}
 	params := &parameters{values: map[string][]string{"since": {request.Since}}}
-	asked.Since = params.at("since", now, now.Add(-span))
+	asked.Since = params.at("since", now, now.Add(-24*time.Hour))
 	if err := params.err(); err != nil {
 		return dryrun.Compared{}, err
 	}

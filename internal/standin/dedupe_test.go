@@ -20,3 +20,15 @@ func TestAnEventIsCompletedOnceOnTheEmbeddedStore(t *testing.T) {
 		return db
 	})
 }
+
+func TestAPageOfTheJobLogCostsTheSameOfAnyNumber(t *testing.T) {
+	t.Parallel()
+	records := 100_000
+	if testing.Short() {
+		records = 5_000
+	}
+	dedupetest.RunList(t, records, func(t *testing.T) store.Store {
+		t.Helper()
+		return openStore(t)
+	})
+}

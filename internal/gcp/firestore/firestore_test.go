@@ -23,6 +23,9 @@ import (
 	"billhook/internal/store/storetest"
 )
 
+// records is how many the job log has; -records=100000 takes the emulator minutes.
+var records = flag.Int("records", 2_000, "how many records the job log is listed of")
+
 func TestMain(m *testing.M) {
 	// Each step of the model makes several calls to an emulator: fewer rounds than elsewhere,
 	// unless the command line sets a number.
@@ -43,6 +46,14 @@ func TestAnEventIsCompletedOnceOnFirestore(t *testing.T) {
 func TestTheBooksHoldOnFirestore(t *testing.T) {
 	t.Parallel()
 	ledgertest.Run(t, func(t *testing.T) store.Store {
+		t.Helper()
+		return open(t)
+	})
+}
+
+func TestAPageOfTheJobLogCostsTheSameOfAnyNumberOnFirestore(t *testing.T) {
+	t.Parallel()
+	dedupetest.RunList(t, *records, func(t *testing.T) store.Store {
 		t.Helper()
 		return open(t)
 	})

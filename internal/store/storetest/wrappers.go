@@ -14,11 +14,15 @@ type Counter struct {
 	store.Store
 
 	Gets, Commits, Queries, Written atomic.Int64
+	// Reads are the documents that the database reads, as Firestore charges for them: one at least
+	// of each call, one for a thousand that are counted, and the one behind a page that goes by ids.
+	Reads atomic.Int64
 }
 
 // Get counts one read.
 func (c *Counter) Get(ctx context.Context, key store.Key) (store.Document, error) {
 	c.Gets.Add(1)
+	c.Reads.Add(1)
 	return c.Store.Get(ctx, key)
 }
 
@@ -35,7 +39,13 @@ func (c *Counter) Commit(ctx context.Context, writes []store.Write) ([]store.Ver
 // Query counts one read.
 func (c *Counter) Query(ctx context.Context, query store.Query) (store.Page, error) {
 	c.Queries.Add(1)
-	return c.Store.Query(ctx, query)
+	page, err := c.Store.Query(ctx, query)
+	read := int64(len(page.Documents)) + (page.Count+999)/1000
+	if page.Next != "" {
+		read++
+	}
+	c.Reads.Add(max(1, read))
+	return page, err
 }
 
 // ErrFault is the error of a call that Faults fails.

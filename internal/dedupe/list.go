@@ -1,0 +1,156 @@
+package dedupe
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"maps"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"billhook/internal/store"
+)
+
+// Shards is how many parts the time index of the records has. One part takes about 500 writes a
+// second, since its times rise.
+const Shards = 8
+
+// The fields of the time index.
+const (
+	fieldShard   = "shard"
+	fieldCreated = "created_at"
+)
+
+// Shard is the part of the time index that a record is in, from 0 to Shards-1. It follows from the
+// event, so that it stays when the record is written again.
+func Shard(queue, tenant, eventID string) int64 {
+	id := key(queue, tenant, eventID).ID
+	sum := sha256.Sum256([]byte(id))
+	return int64(sum[0] % Shards)
+}
+
+// The bounds of a page of the job log.
+const (
+	// MaxListed is the most that a page holds.
+	MaxListed = 200
+	// MaxListReads is the most that the database reads for it, in documents.
+	MaxListReads = 250
+	// chunk is how many documents of a part are held at most before it is known how many are needed.
+	chunk = (MaxListReads - MaxListed) / Shards
+)
+
+// Listing asks for a page of the job log.
+type Listing struct {
+	// Equal are fields that the records have: queue, status, event_type, event_id, correlation_id.
+	Equal map[string]any
+	// Since and Until bound the time of creation: not before Since, before Until. A zero time is none.
+	Since, Until time.Time
+	// After is the position of the last record of the page before; nil: there was none.
+	After *store.Position
+	// Limit is how many records it holds, 1 to MaxListed.
+	Limit int
+}
+
+// List returns a page of the job log, the newest first, ties by the record's id, the greatest first.
+// last is the position of its last record, or nil where no record is behind it. A page that is
+// written to meanwhile neither repeats nor loses what stood there before. The database reads at most
+// the limit and chunk of each part, however many records there are.
+func List(ctx context.Context, from store.Querier, page Listing) (records []Record, last *store.Position, err error) {
+	var parts [Shards]part
+	for shard := range parts {
+		query := store.Query{Collection: Collection, Equal: maps.Clone(page.Equal), Newest: &store.Newest{Field: fieldCreated, Since: page.Since, Until: page.Until, After: page.After}}
+		if query.Equal == nil {
+			query.Equal = map[string]any{}
+		}
+		query.Equal[fieldShard] = int64(shard)
+		parts[shard].query = query
+	}
+	for len(records) < page.Limit {
+		if err := fill(ctx, from, parts[:], min(chunk, page.Limit-len(records))); err != nil {
+			return nil, nil, err
+		}
+		newest := newestOf(parts[:])
+		if newest == nil {
+			return records, nil, nil
+		}
+		for ; newest != nil && len(records) < page.Limit; newest = newestOf(parts[:]) {
+			doc := newest.documents[0]
+			record, err := FromDocument(doc)
+			if err != nil {
+				return nil, nil, err
+			}
+			records, last = append(records, record), positionOf(doc)
+			newest.documents = newest.documents[1:]
+			if newest.unknown() {
+				break
+			}
+		}
+	}
+	for i := range parts {
+		if len(parts[i].documents) > 0 || parts[i].unknown() {
+			return records, last, nil
+		}
+	}
+	return records, nil, nil
+}
+
+// part is one part of the time index under way.
+type part struct {
+	// query asks for what follows the documents.
+	query store.Query
+	// documents were read and are not on the page.
+	documents []store.Document
+	// ended: nothing follows the documents.
+	ended bool
+}
+
+// unknown reports whether it has to be asked what its next document is.
+func (p *part) unknown() bool { return len(p.documents) == 0 && !p.ended }
+
+// fill has each part hold so many documents, if it has them.
+func fill(ctx context.Context, from store.Querier, parts []part, most int) error {
+	group, ctx := errgroup.WithContext(ctx)
+	for i := range parts {
+		p := &parts[i]
+		p.query.Limit = most - len(p.documents)
+		if p.ended || p.query.Limit < 1 {
+			continue
+		}
+		group.Go(func() error {
+			page, err := from.Query(ctx, p.query)
+			if err != nil {
+				return err
+			}
+			p.documents, p.ended = append(p.documents, page.Documents...), len(page.Documents) < p.query.Limit
+			if found := len(page.Documents); found > 0 {
+				behind := *p.query.Newest
+				behind.After = positionOf(page.Documents[found-1])
+				p.query.Newest = &behind
+			}
+			return nil
+		})
+	}
+	return group.Wait()
+}
+
+// newestOf is the part whose first document is the newest; nil where no part has one.
+func newestOf(parts []part) (newest *part) {
+	for i := range parts {
+		p := &parts[i]
+		if len(p.documents) > 0 && (newest == nil || later(positionOf(p.documents[0]), positionOf(newest.documents[0]))) {
+			newest = p
+		}
+	}
+	return newest
+}
+
+func later(a, b *store.Position) bool {
+	return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.ID, b.ID)) > 0
+}
+
+// positionOf is where a record stands, by the time by which it was found.
+func positionOf(doc store.Document) *store.Position {
+	at, _ := doc.Fields[fieldCreated].(time.Time)
+	return &store.Position{At: at, ID: doc.Key.ID}
+}

@@ -1,0 +1,194 @@
+package terraform_test
+
+import (
+	"context"
+	"go/ast"
+	"log/slog"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/stretchr/testify/require"
+
+	"billhook/catalog"
+	"billhook/internal/dedupe"
+	"billhook/internal/ops"
+	"billhook/internal/store"
+)
+
+// index is a composite index: the fields that are compared, and the time that orders what is found.
+type index struct {
+	collection string
+	compared   []string
+	time       string
+	newest     bool
+}
+
+// composites are those that Terraform makes.
+func composites(t *testing.T) (all []index) {
+	t.Helper()
+	for line := range strings.Lines(local(t, "firestore.tf", "composite")) {
+		if named := words(line); len(named) > 0 { // collection, fields, order
+			last := len(named) - 1
+			all = append(all, index{named[0], named[1 : last-1], named[last-1], named[last] == "DESCENDING"})
+		}
+	}
+	require.NotEmpty(t, all)
+	return all
+}
+
+// TestEveryIndexOfWhatIsDueIsOneThatAQueryNeeds finds the queries that compare fields and take what is
+// due besides, and holds the indexes against them: an emulator needs none, so that a missing one would show
+// in production alone.
+func TestEveryIndexOfWhatIsDueIsOneThatAQueryNeeds(t *testing.T) {
+	t.Parallel()
+	var needed, made []string
+	inspectQueries(t, func(n ast.Node) {
+		query, ok := n.(*ast.CompositeLit)
+		if !ok {
+			return
+		}
+		if kind, ok := query.Type.(*ast.SelectorExpr); !ok || kind.Sel.Name != "Query" {
+			return
+		}
+		parts := map[string]ast.Expr{}
+		for _, element := range query.Elts {
+			if pair, ok := element.(*ast.KeyValueExpr); ok {
+				parts[pair.Key.(*ast.Ident).Name] = pair.Value
+			}
+		}
+		if parts["Due"] == nil || parts["Equal"] == nil {
+			return
+		}
+		equal, ok := parts["Equal"].(*ast.CompositeLit)
+		require.True(t, ok, "a query that takes what is due of what equals writes both out, for this test to read")
+		fields := keysOf(t, equal)
+		slices.Sort(fields)
+		due := parts["Due"].(*ast.UnaryExpr).X.(*ast.CompositeLit)
+		for _, element := range due.Elts {
+			if pair := element.(*ast.KeyValueExpr); pair.Key.(*ast.Ident).Name == "Field" {
+				fields = append(fields, text(t, pair.Value))
+			}
+		}
+		needed = append(needed, strings.Join(fields, ", "))
+	})
+	for _, index := range composites(t) {
+		if !index.newest {
+			made = append(made, strings.Join(append(index.compared, index.time), ", "))
+		}
+	}
+	slices.Sort(needed)
+	slices.Sort(made)
+	require.NotEmpty(t, needed)
+	require.Equal(t, slices.Compact(needed), made)
+}
+
+// asked is an empty store that keeps the queries for the newest.
+type asked struct {
+	store.Store
+	mu      sync.Mutex
+	queries []store.Query
+}
+
+func (s *asked) Query(_ context.Context, q store.Query) (store.Page, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if q.Newest != nil && len(q.Equal) > 0 {
+		s.queries = append(s.queries, q)
+	}
+	return store.Page{}, nil
+}
+
+// newestAsked are the queries of lists, newest first, with each combination of their filters.
+func newestAsked(t *testing.T) []store.Query {
+	t.Helper()
+	db, router := &asked{}, chi.NewRouter()
+	(&ops.API{
+		Reads: ops.Reads{Store: db, Catalog: &catalog.Catalog{Queues: []catalog.Queue{{ID: "orders"}}}, Now: time.Now},
+		Log:   slog.New(slog.DiscardHandler), Access: ops.Access{OpenOnLoopback: true},
+	}).Routes(router)
+	for path, filters := range map[string]url.Values{
+		"/v1/ops/events": {"queue": {"orders"}, "status": {"FAILED"}, "type": {"t"}, "event_id": {"e"}, "correlation_id": {"c"}, "since": {"2s"}},
+	} {
+		names := slices.Sorted(maps.Keys(filters))
+		for some := range 1 << len(names) {
+			query := url.Values{}
+			for i, name := range names {
+				if some>>i&1 == 1 {
+					query[name] = filters[name]
+				}
+			}
+			request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, path+"?"+query.Encode(), nil)
+			request.RemoteAddr, request.Host = "127.0.0.1:4711", "127.0.0.1:8081"
+			answer := httptest.NewRecorder()
+			router.ServeHTTP(answer, request)
+			require.Equal(t, http.StatusOK, answer.Code, answer.Body.String())
+		}
+	}
+	require.NotEmpty(t, db.queries)
+	return db.queries
+}
+
+// merges reports whether indexes answer a query for the newest. The database intersects indexes that
+// compare some of the query's fields and all end with its time, in its direction. An emulator needs
+// none, so that this is checked nowhere else before production.
+func merges(indexes []index, q store.Query) bool {
+	covered := map[string]bool{}
+	for _, x := range indexes {
+		serves := x.newest && x.collection == q.Collection && x.time == q.Newest.Field
+		for _, field := range x.compared {
+			_, compares := q.Equal[field]
+			serves = serves && compares
+		}
+		for _, field := range x.compared {
+			covered[field] = covered[field] || serves
+		}
+	}
+	for field := range q.Equal {
+		if !covered[field] {
+			return false
+		}
+	}
+	return true
+}
+
+func TestIndexesMergeForEachCombinationOfFilters(t *testing.T) {
+	t.Parallel()
+	queries, all := newestAsked(t), composites(t)
+	for _, q := range queries {
+		require.True(t, merges(all, q), "%v", q.Equal)
+		// Two indexes that are long and have little in common are slow to merge. One filter, and a
+		// queue's events of a status, have an index of their own.
+		fields := slices.Sorted(maps.Keys(q.Equal))
+		if len(fields) <= 2 || slices.Equal(fields, []string{"queue", "shard", "status"}) {
+			require.True(t, slices.ContainsFunc(all, func(x index) bool {
+				return x.collection == q.Collection && x.newest && slices.Equal(slices.Sorted(slices.Values(x.compared)), fields)
+			}), "%v", fields)
+		}
+	}
+	for i, x := range all {
+		if !x.newest || len(x.compared) > 2 {
+			continue
+		}
+		others := slices.Delete(slices.Clone(all), i, i+1)
+		require.True(t, slices.ContainsFunc(queries, func(q store.Query) bool { return !merges(others, q) }), "nothing needs %v", x)
+	}
+}
+
+// The time alone would be one hot spot: every index of it begins with what spreads.
+func TestEachIndexOfTheJobLogIsSpread(t *testing.T) {
+	t.Parallel()
+	for _, x := range composites(t) {
+		if x.collection == dedupe.Collection {
+			require.Contains(t, x.compared, "shard")
+		}
+	}
+	require.Contains(t, words(local(t, "firestore.tf", "unindexed")), "shard")
+}

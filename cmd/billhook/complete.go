@@ -17,7 +17,6 @@ import (
 	"billhook/internal/endpoints"
 	"billhook/internal/ops"
 	"billhook/internal/products"
-	"billhook/internal/webhook/samples"
 )
 
 // completionPatience bounds what the worker is asked while a person waits for the shell.
@@ -36,7 +35,6 @@ var completers = map[string]completer{
 	"<endpoint>":   completeEndpoints,
 	"<product id>": completeProducts,
 	"--queue":      completeQueues,
-	"--sample":     func(*program, *cobra.Command, []string) []string { return samples.Names() },
 	"--type":       completeTypes,
 	"--reason":     completeReasons,
 }

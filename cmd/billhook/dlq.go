@@ -96,7 +96,7 @@ func (p *program) dlqList(c *choice) *cobra.Command {
 			for _, i := range all.Items {
 				rows = append(rows, row(i.ID, i.Reason, i.EventType, i.EventID, i.OrderingKey, i.Attempts, i.ReplayCount, when(i.Died()), i.State, i.Detail))
 			}
-			p.table([]string{"ID", "REASON", "TYPE", "EVENT", "KEY", "ATTEMPTS", "REPLAYS", "DIED", "STATE", "DETAIL"}, rows)
+			p.table([]string{"ID", "REASON", "TYPE", "EVENT", "KEY", "ATTEMPTS", "REPLAYS", "DIED", "STATE", "DETAIL"}, rows, "KEY", "REPLAYS", "STATE", "ATTEMPTS", "TYPE", "DIED", "EVENT", "DETAIL")
 			reasons := map[string]int{}
 			for _, i := range all.Items {
 				reasons[i.Reason]++

@@ -43,7 +43,7 @@ func (p *program) endpointsList(ask func() client) *cobra.Command {
 			for _, e := range all.Items {
 				rows = append(rows, row(e.ID, e.State, e.Reason, when(e.FailingSince), strings.Join(e.Events, " "), e.Tenant, e.URL))
 			}
-			p.table([]string{"ENDPOINT", "STATE", "REASON", "FAILING SINCE", "EVENTS", "TENANT", "URL"}, rows)
+			p.table([]string{"ENDPOINT", "STATE", "REASON", "FAILING SINCE", "EVENTS", "TENANT", "URL"}, rows, "TENANT", "EVENTS")
 			if all.Next != "" {
 				p.printf("There are more: raise --limit.\n")
 			}

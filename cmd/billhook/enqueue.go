@@ -51,7 +51,7 @@ func (p *program) enqueueCommand() *cobra.Command {
 			q, ok := e.catalog.Queue(args[0])
 			switch {
 			case !ok:
-				return usageError(fmt.Sprintf("the catalog has no queue %q%s", args[0], meant(args[0], queueNames(e.catalog))))
+				return unknownQueue(e.catalog, args[0])
 			case !q.Enabled:
 				return fmt.Errorf("the queue %s does not run here", q.ID)
 			case e.repeat < 1:
@@ -76,16 +76,6 @@ func (p *program) enqueueCommand() *cobra.Command {
 	flags.StringVar(&e.base, "webhook", usualWebhook, "the webhook service's address")
 	flags.IntVar(&e.repeat, "repeat", 1, "how many messages to send, one after the other")
 	return command
-}
-
-// queueNames are the ids and the old names of the queues.
-func queueNames(c *catalog.Catalog) (names []string) {
-	for _, q := range c.Queues {
-		if names = append(names, q.ID); q.Alias != "" {
-			names = append(names, q.Alias)
-		}
-	}
-	return names
 }
 
 // enqueued is the answer to a message.

@@ -120,7 +120,7 @@ func namesOf(c *catalog.Catalog, args []string) (names []importer.Name, err erro
 		q, ok := c.Queue(name)
 		switch {
 		case !ok:
-			return nil, usageError(fmt.Sprintf("the catalog has no queue %s", name))
+			return nil, unknownQueue(c, name)
 		case !q.Enabled:
 			return nil, usageError(fmt.Sprintf("the queue %s is not enabled", q.ID))
 		case cmp.Or(old, q.Alias) == "":

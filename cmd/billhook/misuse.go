@@ -4,12 +4,15 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"billhook/catalog"
 )
 
 // misused is the exit code of a command that was used wrongly. One that failed has 1.
@@ -84,10 +87,49 @@ func (p *program) strict(command *cobra.Command) {
 			return usageError(nameOf(command) + ": say which command: " + strings.Join(subcommands(command), ", "))
 		}
 	}
+	if example := examples[nameOf(command)]; command.Example == "" && example != "" {
+		command.Example = "  " + strings.ReplaceAll(example, "\n", "\n  ")
+	}
 	p.completes(command)
 	for _, sub := range command.Commands() {
 		p.strict(sub)
 	}
+	if act := command.RunE; act != nil {
+		command.RunE = func(command *cobra.Command, args []string) error {
+			return p.nearQueue(command, args, act(command, args))
+		}
+	}
+}
+
+// nearQueue names the queues that are close to one that the worker does not know.
+func (p *program) nearQueue(command *cobra.Command, args []string, err error) error {
+	problem, ok := errors.AsType[*problemError](err)
+	if !ok || problem.Code != "queue_unknown" {
+		return err
+	}
+	if close := meant(namedQueue(command, args), queueNames(p.declared())); close != "" {
+		return usageError(err.Error() + close)
+	}
+	return err
+}
+
+// queueNames are the ids of queues, and their aliases.
+func queueNames(c *catalog.Catalog) (names []string) {
+	for _, q := range c.Queues {
+		if names = append(names, q.ID); q.Alias != "" {
+			names = append(names, q.Alias)
+		}
+	}
+	return names
+}
+
+// unknownQueue and unknownSource are errors about a name that the catalog does not have.
+func unknownQueue(c *catalog.Catalog, name string) error {
+	return usageError(fmt.Sprintf("the catalog has no queue %q%s", name, meant(name, queueNames(c))))
+}
+
+func unknownSource(c *catalog.Catalog, name string) error {
+	return usageError(fmt.Sprintf("the catalog has no source %q%s", name, meant(name, slices.Sorted(maps.Keys(c.Sources)))))
 }
 
 // topic refuses to give help on what is no command.

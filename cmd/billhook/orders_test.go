@@ -84,7 +84,7 @@ func TestOrdersAreLookedAtFromATerminal(t *testing.T) {
 		{"orders ls o1", "", "takes no argument; 1 given"},
 		{"orders show o1", "PRODUCT QUANTITY\nhat 3\nAT STATE EVENT\n2026-03-02T12:00:01Z OrderCreated e1\n2026-03-02T12:00:01Z ValidateInventory e1\n" +
 			"2026-03-02T12:00:01Z InventoryLocked e1\n2026-03-02T12:00:01Z PaymentInitiated e1", ""},
-		{"orders show o1 --tenant default", "o1 PaymentInitiated", ""},
+		{"orders show o1 --tenant default", "ORDER o1\nSTATE PaymentInitiated\n", ""},
 		{"orders show o3", "2026-03-02T12:00:01Z OrderConfirmed e4", ""},
 		{"orders show o1 --tenant other", "", "order_unknown"},
 		{"orders show o1 --tenant a/b", "", "tenant_invalid"},

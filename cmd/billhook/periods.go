@@ -41,7 +41,7 @@ func (b *books) periods() *cobra.Command {
 			if len(rows) == 0 {
 				b.printf("No month of %s was ever closed.\n", b.tenant)
 			} else {
-				b.table([]string{"MONTH", "STATE", "CLOSED FROM", "BY", "WHY", "REOPENING ASKED BY"}, rows)
+				b.table([]string{"MONTH", "STATE", "CLOSED FROM", "BY", "WHY", "REOPENING ASKED BY"}, rows, "REOPENING ASKED BY")
 			}
 			return b.printJSON(all)
 		},

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -64,10 +63,10 @@ func (f *poolFlags) add(command *cobra.Command) {
 // target is the project and the push endpoints, from the environment and the flags.
 func (p *program) target(pools poolFlags) (pubsub.Target, error) {
 	if p.env.PushBaseURL == "" {
-		return pubsub.Target{}, errors.New("PUSH_BASE_URL must say where the worker is")
+		return pubsub.Target{}, usageError("PUSH_BASE_URL must say where the worker is")
 	}
 	if p.env.PubSubEmulator == "" && (p.env.PushServiceAccount == "" || p.env.PushAudience == "") {
-		return pubsub.Target{}, errors.New("PUSH_SERVICE_ACCOUNT and PUSH_AUDIENCE are required: the worker refuses pushes without a token")
+		return pubsub.Target{}, usageError("PUSH_SERVICE_ACCOUNT and PUSH_AUDIENCE are required: the worker refuses pushes without a token")
 	}
 	own := map[string]pubsub.Pool{}
 	for name, address := range pools.urls {

@@ -30,7 +30,7 @@ func (p *program) queuesCommand() *cobra.Command {
 				number(q.Events[dedupe.DeadLettered]), openLetters(q.DeadLetters), oldestLetter(q.DeadLetters), p.stateOf(q), q.Alias,
 			})
 		}
-		p.table([]string{"QUEUE", "WAITING", "PROCESSING", "COMPLETED", "FAILED", "DEAD-LETTERED", "OPEN", "OLDEST", "STATE", "ALIAS"}, rows, "ALIAS", "COMPLETED", "DEAD-LETTERED")
+		p.table([]string{"QUEUE", "WAITING", "PROCESSING", "COMPLETED", "FAILED", "DEAD-LETTERED", "OPEN", "OLDEST", "STATE", "ALIAS"}, rows, "ALIAS", "COMPLETED", "DEAD-LETTERED", "PROCESSING")
 		for _, q := range queues.Items {
 			if q.Paused != nil {
 				p.printf("\n%s is paused since %s by %s: %s\n", q.ID, when(q.Paused.At), audit.Escape(q.Paused.Who), audit.Escape(q.Paused.Why))
@@ -171,7 +171,7 @@ func (p *program) printEvents(list ops.List[ops.Line]) {
 	if len(rows) == 0 {
 		p.printf("No event matches.\n")
 	} else {
-		p.table([]string{"CREATED", "QUEUE", "EVENT", "TYPE", "STATUS", "ATTEMPTS", "RESULT"}, rows)
+		p.table([]string{"CREATED", "QUEUE", "EVENT", "TYPE", "STATUS", "ATTEMPTS", "RESULT"}, rows, "ATTEMPTS", "TYPE", "RESULT")
 	}
 	if list.Next != "" {
 		p.printf("There may be more; raise --limit.\n")

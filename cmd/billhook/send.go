@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net/http"
 	"os"
 	"slices"
@@ -156,7 +155,7 @@ func (p *program) sendCommand() *cobra.Command {
 			}
 			var ok bool
 			if s.source, ok = c.Sources[args[0]]; !ok {
-				return usageError(fmt.Sprintf("the catalog has no source %q%s", args[0], meant(args[0], slices.Sorted(maps.Keys(c.Sources)))))
+				return unknownSource(c, args[0])
 			}
 			if err := s.check(command); err != nil {
 				return err
@@ -204,7 +203,7 @@ func (s *sending) check(command *cobra.Command) error {
 	case s.file != "":
 		for _, name := range []string{"sample", "event-id", "order", "of", "customer", "uid"} {
 			if given(name) {
-				return usageError("--" + name + ": a file has its own; it goes without -f")
+				return usageError(fmt.Sprintf("--%s: a file has its own; it goes without -f", name))
 			}
 		}
 	case s.source.Scheme != catalog.SchemePayNow:

@@ -149,7 +149,7 @@ func (b *books) printStatement(s statement) {
 		b.printf("Nothing has moved on it.\n")
 		return
 	}
-	b.table([]string{"POSTED", "EVENT", "KIND", "ACCOUNT", "DEBIT", "CREDIT", "BALANCE", "CURRENCY"}, rows)
+	b.table([]string{"POSTED", "EVENT", "KIND", "ACCOUNT", "DEBIT", "CREDIT", "BALANCE", "CURRENCY"}, rows, "KIND", "ACCOUNT")
 }
 
 // csv writes the statement as CSV, in minor units.

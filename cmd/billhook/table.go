@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"io"
+	"iter"
 	"os"
 	"slices"
 	"strconv"
@@ -77,9 +78,9 @@ func (p *program) cellOf(text string) (c cell) {
 
 // table prints rows in columns below their names. It prints nothing with --json.
 //
-// Lines fit the screen: cells with several words are wrapped, then the columns of less are left out,
-// the first of them first, and only then are words such as ids wrapped, too. The last line names the
-// columns that are left out. With --wide nothing is wrapped or left out.
+// Lines fit the screen: cells with several words are wrapped, then names at their signs, such as dots and hyphens. Where that
+// is not enough, the columns of less are left out, the first of them first. The last line says which. Only then are ids broken.
+// With --wide nothing is wrapped or left out.
 func (p *program) table(columns []string, rows [][]string, less ...string) {
 	if p.asJSON {
 		return
@@ -92,7 +93,7 @@ func (p *program) table(columns []string, rows [][]string, less ...string) {
 		}
 		g = append(g, line)
 	}
-	widths, left := g.widths(0), []string(nil)
+	widths, left := g.widths(0, nil), []string(nil)
 	if !p.wide {
 		widths, left = g.fit(cmp.Or(p.screen.width, usualWidth), less)
 	}
@@ -121,18 +122,17 @@ type grid [][]cell
 // gap is between two columns.
 const gap = "  "
 
-// comfort is how narrow a column with several words may become before another is left out; least is
-// how narrow one may become at all.
+// comfort is how narrow a column that can be wrapped becomes before another is left out; least is how
+// narrow one becomes at all.
 const (
-	comfort = 16
+	comfort = 12
 	least   = 6
 )
 
 // fit returns the width of each column, so that a line has no more than width characters, if it can be. It
 // removes columns of less where it must, and returns the names of those that had something in them.
 func (g grid) fit(width int, less []string) (widths []int, left []string) {
-	natural := g.widths(0)
-	if total(natural) <= width {
+	if natural := g.widths(0, nil); total(natural) <= width {
 		return natural, nil
 	}
 	for _, name := range less {
@@ -140,8 +140,11 @@ func (g grid) fit(width int, less []string) (widths []int, left []string) {
 			g.remove(at)
 		}
 	}
+	if widths, ok := shrink(g.widths(0, nil), g.widths(comfort, atSpaces), width); ok {
+		return widths, nil
+	}
 	for {
-		if widths, ok := shrink(g.widths(0), g.widths(comfort), width); ok {
+		if widths, ok := shrink(g.widths(0, nil), g.widths(comfort, atSigns), width); ok {
 			return widths, left
 		}
 		at := -1
@@ -154,7 +157,7 @@ func (g grid) fit(width int, less []string) (widths []int, left []string) {
 		left = append(left, g[0][at].text)
 		g.remove(at)
 	}
-	widths, ok := shrink(g.widths(0), g.widths(1), width)
+	widths, ok := shrink(g.widths(0, nil), g.widths(1, atSigns), width)
 	if !ok {
 		smallest := slices.Repeat([]int{least}, len(widths))
 		for i := range smallest {
@@ -191,23 +194,45 @@ func (g grid) remove(column int) {
 }
 
 // widths is what each column takes: its longest cell or, where cells may be wrapped to so many
-// characters, the longest word if that is longer.
-func (g grid) widths(wrapped int) []int {
+// characters, the longest of their parts if that is longer.
+func (g grid) widths(wrapped int, parts func(string) iter.Seq[string]) []int {
 	widths := make([]int, len(g[0]))
-	for n, line := range g {
+	for _, line := range g {
 		for i, c := range line {
 			width := utf8.RuneCountInString(c.text)
 			if wrapped > 0 {
-				word := 0
-				for part := range strings.FieldsFuncSeq(c.text, func(r rune) bool { return r == ' ' || (n == 0 && r == '-') }) {
-					word = max(word, utf8.RuneCountInString(part))
+				longest := wrapped
+				for part := range parts(c.text) {
+					longest = max(longest, utf8.RuneCountInString(part))
 				}
-				width = min(width, max(word, wrapped))
+				width = min(width, longest)
 			}
 			widths[i] = max(widths[i], width)
 		}
 	}
 	return widths
+}
+
+// atSpaces are the words of a text.
+func atSpaces(text string) iter.Seq[string] { return strings.FieldsSeq(text) }
+
+// atSigns are the parts of a text that end at a space or behind a sign. A word with a digit is one part: it is an id
+// or a number.
+func atSigns(text string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for word := range strings.FieldsSeq(text) {
+			for word != "" {
+				end := strings.IndexFunc(word, unicode.IsPunct) + 1
+				if end == 0 || strings.ContainsAny(word, "0123456789") {
+					end = len(word)
+				}
+				if !yield(word[:end]) {
+					return
+				}
+				word = word[end:]
+			}
+		}
+	}
 }
 
 func total(widths []int) (sum int) {
@@ -272,7 +297,7 @@ func wrap(text string, width int) (lines []string) {
 				at = i
 				break
 			}
-			if at == width && i < width && i > width/2 && unicode.IsPunct(rest[i-1]) {
+			if at == width && i < width && i > 1 && unicode.IsPunct(rest[i-1]) {
 				at = i
 			}
 		}

@@ -80,7 +80,7 @@ func (p *program) usageShow(ask func() client, of func() url.Values) *cobra.Comm
 				}
 				rows = append(rows, row(meter, m.Used, quota, percent, warned, m.Entries, when(m.CountedAt)))
 			}
-			p.table([]string{"METER", "USED", "QUOTA", "PART", "WARNED", "ENTRIES", "COUNTED"}, rows)
+			p.table([]string{"METER", "USED", "QUOTA", "PART", "WARNED", "ENTRIES", "COUNTED"}, rows, "ENTRIES")
 			return p.printJSON(shown)
 		},
 	}
@@ -116,7 +116,7 @@ func (p *program) usageList(ask func() client, of func() url.Values) *cobra.Comm
 			for _, t := range all.Items {
 				rows = append(rows, row(t.Subscription, t.Period, t.Meter, t.Used, t.Entries, when(t.CountedAt)))
 			}
-			p.table([]string{"SUBSCRIPTION", "PERIOD", "METER", "USED", "ENTRIES", "COUNTED"}, rows)
+			p.table([]string{"SUBSCRIPTION", "PERIOD", "METER", "USED", "ENTRIES", "COUNTED"}, rows, "ENTRIES")
 			if all.Next != "" {
 				p.printf("There are more; raise --limit.\n")
 			}

@@ -1,0 +1,78 @@
+package main
+
+// examples are one or more uses of each command, for its help. Tests run them.
+var examples = map[string]string{
+	"dev": "billhook dev --data ./state",
+
+	"provision":       "PUBSUB_EMULATOR_HOST=127.0.0.1:8085 PUSH_BASE_URL=http://127.0.0.1:8081 billhook provision",
+	"doctor":          "billhook doctor --canary --webhook https://webhook.example.com",
+	"catalog check":   "CATALOG_DIR=./catalog billhook catalog check",
+	"catalog print":   "billhook catalog print | jq '.queues[].id'",
+	"import redis":    "REDIS_URL=redis://127.0.0.1:6379 billhook import redis <queue> --dry-run",
+	"import rabbitmq": "RABBITMQ_URL=amqp://127.0.0.1:5672 billhook import rabbitmq <queue>=<name of old> --rate 50 --yes",
+	"import postgres": "DATABASE_URL=postgres://127.0.0.1/billing billhook import postgres --table event_queue --dry-run",
+
+	"queues": "billhook queues",
+	"outbox": "billhook outbox --limit 10",
+
+	"events show":    "billhook events show 900000000000000031",
+	"events ls":      "billhook events ls --queue <queue> --status FAILED --since 36h",
+	"events try":     "billhook events try 900000000000000031\nbillhook events try -f message.json --queue <queue>",
+	"events compare": "billhook events compare --queue <queue> --catalog ./catalog",
+
+	"dlq ls":         "billhook dlq ls <queue> --since 7d --reason unknown_product",
+	"dlq show":       "billhook dlq show 4e538e03ba010d15~1795349102063893",
+	"dlq replay":     "billhook dlq replay <queue> --reason unknown_product --why \"the product is set\"",
+	"dlq discard":    "billhook dlq discard <queue> --event 900000000000000031 --why \"a test of the sender\"",
+	"dlq operations": "billhook dlq operations",
+	"dlq approve":    "billhook dlq approve 5f1c9a52-8d1e-4a0b-9f57-0c8f6f1f2c11",
+	"dlq continue":   "billhook dlq continue 5f1c9a52-8d1e-4a0b-9f57-0c8f6f1f2c11",
+
+	"products ls":      "billhook products ls",
+	"products set":     "billhook products set 411486491630370503 --points 500 --why \"sold since today\"",
+	"products retire":  "billhook products retire 411486491630370503 --why \"sold out\"",
+	"products history": "billhook products history 411486491630370503",
+
+	"customers show":   "billhook customers show 900000000000000033",
+	"customers link":   "billhook customers link 900000000000000033 user_42 --why \"ticket 7\"",
+	"customers unlink": "billhook customers unlink 900000000000000033 --why \"two people\"",
+
+	"endpoints ls":      "billhook endpoints ls --state failing",
+	"endpoints show":    "billhook endpoints show partner-1",
+	"endpoints add":     "billhook endpoints add https://partner.example.com/hooks --events 'invoice.*' --why \"contract 12\"",
+	"endpoints test":    "billhook endpoints test partner-1",
+	"endpoints rotate":  "billhook endpoints rotate partner-1 --why \"a year has passed\"",
+	"endpoints enable":  "billhook endpoints enable partner-1 --why \"they have mended it\"",
+	"endpoints disable": "billhook endpoints disable partner-1 --why \"they have asked for it\"",
+	"endpoints rm":      "billhook endpoints rm partner-1 --why \"the contract has ended\"",
+
+	"refunds ls":   "billhook refunds ls --state refused",
+	"refunds show": "billhook refunds show pay-388d3a44eb412d6f",
+
+	"orders ls":     "billhook orders ls --state OrderCancelled --limit 20",
+	"orders show":   "billhook orders show order-7",
+	"stock ls":      "billhook stock ls",
+	"stock show":    "billhook stock show mug",
+	"stock set":     "billhook stock set mug --available 40 --why \"a delivery\"",
+	"stock history": "billhook stock history mug",
+
+	"usage show":   "billhook usage show subscription-3 --period 2026-11",
+	"usage ls":     "billhook usage ls --month 2026-11",
+	"usage export": "billhook usage export subscription-3 --period 2026-11 --format csv",
+
+	"ledger show":        "billhook ledger show order-7",
+	"ledger balances":    "billhook ledger balances --period 2026-11",
+	"ledger statement":   "billhook ledger statement cash --period 2026-11",
+	"ledger export":      "billhook ledger export --period 2026-11 --csv --out november.csv",
+	"ledger verify":      "billhook ledger verify --tenant default",
+	"ledger prove":       "billhook ledger prove order-7 --out order-7.proof",
+	"ledger check-proof": "billhook ledger check-proof order-7.proof --key shop.example.com/books+4a5b+AfM",
+	"ledger periods":     "billhook ledger periods",
+	"ledger close":       "billhook ledger close 2026-10 --why \"the books are done\"",
+	"ledger reopen":      "billhook ledger reopen 2026-10 --why \"an invoice came late\"",
+	"ledger revert":      "billhook ledger revert order-7 --why \"booked twice\"",
+	"ledger keygen":      "billhook ledger keygen --name shop.example.com/books",
+	"ledger adopt":       "billhook ledger adopt",
+
+	"version": "billhook version",
+}

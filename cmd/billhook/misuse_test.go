@@ -1,0 +1,132 @@
+package main
+
+import (
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestAWrongUseExitsWith2AndSaysWhatToType(t *testing.T) {
+	t.Parallel()
+	for arguments, want := range map[string]string{
+		"":                                   "billhook: say which command: catalog, ",
+		"qeues":                              `no command "qeues"; did you mean queues?`,
+		"dlq":                                "dlq: say which command: ",
+		"dlq aprove":                         `dlq has no command "aprove"; did you mean approve?` + "\nusage: billhook dlq <command>\nbillhook dlq --help says more",
+		"dlq rpelay paynow-events":           "did you mean replay?",
+		"dlq op":                             "did you mean operations?",
+		"dlq xylophone":                      `dlq has no command "xylophone"` + "\n",
+		"events lst":                         "did you mean ls?",
+		"ledger blances":                     "did you mean balances?",
+		"import redus":                       "did you mean redis?",
+		"help dlq aprove":                    "did you mean approve?",
+		"completion":                         "completion: say which command: bash, ",
+		"completion basj":                    "did you mean bash?",
+		"dlq ls":                             "dlq ls takes <queue>; 0 given\nusage: billhook dlq ls <queue> [flags]",
+		"dlq show a b":                       "dlq show takes <id>; 2 given",
+		"outbox now":                         "outbox takes no argument; 1 given",
+		"products set":                       "products set takes <product id>; 0 given",
+		"events ls --quue x":                 "events ls has no flag --quue; did you mean --queue?",
+		"events ls --zzz":                    "events ls has no flag --zzz\n",
+		"events ls -z":                       "unknown shorthand flag",
+		"events ls --limit many":             `--limit: "many" is not a whole number`,
+		"events ls --limit 0":                "--limit: at least 1",
+		"events ls --queue":                  "flag needs an argument: --queue",
+		"events ls --status DEAD_LETTERD":    "is none of PROCESSING, COMPLETED, FAILED, DEAD_LETTERED; did you mean DEAD_LETTERED?",
+		"doctor --patience long":             `--patience: "long" is not a duration such as 90s or 5m`,
+		"dlq ls q --state opne":              "did you mean open?",
+		"dlq ls q --since 7x":                "--since and --until take a time (2026-11-21T09:00:00Z) or an age (90m, 36h, 7d)",
+		"usage export s --format xml":        "is none of csv, jsonl",
+		"usage export":                       "name a subscription, or give --month",
+		"stock set mug --why w":              `required flag(s) "available" not set`,
+		"products set 7 --points 5":          "--why: say why, for the audit",
+		"endpoints add https://a.example":    `required flag(s) "why" not set`,
+		"events compare":                     "--queue: say which queue",
+		"queues --server 127.0.0.1:8081":     "such as http://127.0.0.1:8081",
+		"dev --topology pulumi":              "--topology",
+		"ledger export --json --csv":         "--json goes with neither",
+		"import redis nobody --from redis:x": `no queue "nobody"`,
+		"send paynw":                         `no source "paynw"; did you mean paynow?`,
+		"send paynow --sample refnd":         "did you mean refund?",
+		"send paynow --repeat 0":             "--repeat: say 1 or more",
+	} {
+		t.Run(arguments, func(t *testing.T) {
+			t.Parallel()
+			_, err := say(t, nil, words(arguments)...)
+			require.ErrorContains(t, err, want)
+			require.ErrorContains(t, err, "\nusage: billhook")
+			require.Equal(t, misused, exitOf(err))
+		})
+	}
+}
+
+// exitOf is the exit code that serve.Main takes.
+func exitOf(err error) int {
+	var coded interface{ ExitCode() int }
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &coded):
+		return coded.ExitCode()
+	default:
+		return 1
+	}
+}
+
+func TestOnlyAnAnswerToAWrongQuestionIsAWrongUse(t *testing.T) {
+	t.Parallel()
+	for status, code := range map[int]int{
+		http.StatusBadRequest: misused, http.StatusUnauthorized: 1, http.StatusNotFound: 1, http.StatusConflict: 1, http.StatusServiceUnavailable: 1,
+	} {
+		worker := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(status)
+			_, _ = w.Write([]byte(`{"code":"some_code","detail":"Some words."}`))
+		}))
+		t.Cleanup(worker.Close)
+		_, err := say(t, map[string]string{"BILLHOOK_SERVER": worker.URL + "/"}, "queues")
+		require.ErrorContains(t, err, "Some words. (some_code)")
+		require.Equal(t, code, exitOf(err), status)
+	}
+	_, err := say(t, map[string]string{"BILLHOOK_SERVER": "http://127.0.0.1:1"}, "queues")
+	require.Equal(t, 1, exitOf(err), "nobody listens there")
+}
+
+func TestTheServerIsThatOfTheFlagElseOfTheEnvironment(t *testing.T) {
+	t.Parallel()
+	asked := make(chan string, 2)
+	serve := func(name string) string {
+		worker := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			asked <- name + r.URL.Path
+			_, _ = w.Write([]byte(`{}`))
+		}))
+		t.Cleanup(worker.Close)
+		return worker.URL
+	}
+	environment := map[string]string{"BILLHOOK_SERVER": serve("environment")}
+	_, err := say(t, environment, "queues")
+	require.NoError(t, err)
+	require.Equal(t, "environment/v1/ops/queues", <-asked)
+	_, err = say(t, environment, "queues", "--server", serve("flag"))
+	require.NoError(t, err)
+	require.Equal(t, "flag/v1/ops/queues", <-asked)
+}
+
+func TestWhatWasMeantIsNearAndNothingElseIs(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		text string
+		want string
+	}{
+		{"aprove", "; did you mean approve?"},
+		{"APPROVE", "; did you mean approve?"},
+		{"sl", "; did you mean ls?"},
+		{"re", "; did you mean replay or reject?"},
+		{"größer", ""},
+		{"", ""},
+	} {
+		require.Equal(t, test.want, meant(test.text, []string{"approve", "ls", "replay", "reject"}), test.text)
+	}
+}

@@ -1,0 +1,195 @@
+package main
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"github.com/stretchr/testify/require"
+
+	"billhook/catalog"
+	"billhook/internal/env"
+)
+
+// words splits a line as a shell does, with quotes and without anything else.
+func words(line string) (all []string) {
+	word, quote, any := strings.Builder{}, rune(0), false
+	for _, r := range line + " " {
+		switch {
+		case quote == 0 && (r == '"' || r == '\''):
+			quote, any = r, true
+		case r == quote:
+			quote = 0
+		case quote == 0 && r == ' ':
+			if any {
+				all = append(all, word.String())
+			}
+			any = false
+			word.Reset()
+		default:
+			any = true
+			_, _ = word.WriteRune(r)
+		}
+	}
+	return all
+}
+
+// leaves are the program's own commands that do something.
+func leaves(t *testing.T) (all []*cobra.Command) {
+	t.Helper()
+	root, err := commands(func(string) string { return "" }, io.Discard)
+	require.NoError(t, err)
+	var walk func(*cobra.Command)
+	walk = func(command *cobra.Command) {
+		if command.Name() == "completion" || command.Name() == "help" {
+			return // Cobra's
+		}
+		if command.Annotations[parent] == "" {
+			all = append(all, command)
+		}
+		for _, sub := range command.Commands() {
+			walk(sub)
+		}
+	}
+	walk(root)
+	return all
+}
+
+func TestEveryCommandAndFlagSaysWhatItIs(t *testing.T) {
+	t.Parallel()
+	known := map[string]bool{}
+	for _, command := range leaves(t) {
+		name := nameOf(command)
+		known[name] = true
+		require.NotEmpty(t, command.Short, name)
+		require.NotRegexp(t, `^[a-z]|\.$`, command.Short, "%s: a capital letter, and no full stop", name)
+		require.NotEmpty(t, command.Example, "%s: examples.go has none", name)
+		command.Flags().VisitAll(func(f *pflag.Flag) {
+			require.NotEmpty(t, f.Usage, "%s --%s", name, f.Name)
+			require.NotRegexp(t, `\.$`, f.Usage, "%s --%s: no sentence", name, f.Name)
+		})
+		out, err := say(t, nil, append(strings.Fields(name), "--help")...)
+		require.NoError(t, err, name)
+		require.Contains(t, out, "Usage:\n  "+command.UseLine(), name)
+		require.Contains(t, out, strings.TrimSpace(command.Example), name)
+		_, err = say(t, nil, append(strings.Fields(name), "--no-such-flag")...)
+		require.Equal(t, misused, exitOf(err), name)
+		if _, most, _ := strings.Cut(command.Use, " "); !strings.Contains(most, "...") {
+			_, err = say(t, nil, append(strings.Fields(name), "a", "b", "c")...)
+			require.Equal(t, misused, exitOf(err), "%s with three arguments", name)
+			require.ErrorContains(t, err, command.UseLine(), name)
+		}
+	}
+	for name := range examples {
+		require.True(t, known[name], "examples.go: there is no command %s", name)
+	}
+}
+
+// notAsked are the commands that the test below leaves out, each with its reason.
+var notAsked = map[string]string{
+	"dev":             "it serves until Ctrl-C; TestDevPrintsItsLinesAsJSON runs it",
+	"provision":       "it asks Pub/Sub",
+	"doctor":          "it asks Pub/Sub",
+	"import redis":    "it asks Redis",
+	"import rabbitmq": "it asks RabbitMQ",
+	"import postgres": "it asks Postgres",
+}
+
+// TestEveryExampleRunsAndPrintsOneJSONDocument runs the examples against a worker whose answers
+// are empty.
+func TestEveryExampleRunsAndPrintsOneJSONDocument(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte(`{"progress":"finished"}`)) // nobody waits for an operation
+	}))
+	t.Cleanup(server.Close)
+	folder := t.TempDir()
+	message := filepath.Join(folder, "message.json")
+	require.NoError(t, os.WriteFile(message, []byte(`{}`), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(folder, "queues.yaml"), []byte(`{}`), 0o600))
+	c, err := catalog.Load("")
+	require.NoError(t, err)
+	shop := slices.IndexFunc(c.Queues, func(q catalog.Queue) bool { _, takes := q.Handlers["order.shipped"]; return takes })
+	replaced := map[string]string{
+		"<queue>": c.Queues[shop].ID, "./catalog": folder,
+		"message.json": message,
+		"--csv":        "", "--out": "", "november.csv": "", "order-7.proof": "", // what goes without --json
+	}
+	for _, command := range leaves(t) {
+		name := nameOf(command)
+		for example := range strings.Lines(command.Example) {
+			t.Run(strings.TrimSpace(example), func(t *testing.T) {
+				t.Parallel()
+				line, _, _ := strings.Cut(strings.TrimSpace(example), " | ")
+				given := words(line)
+				for strings.Contains(given[0], "=") {
+					given = given[1:]
+				}
+				require.Equal(t, "billhook", strings.TrimPrefix(given[0], "bin/"))
+				given = given[1:]
+				require.Equal(t, strings.Fields(name), given[:len(strings.Fields(name))])
+				if notAsked[name] != "" || name == "ledger check-proof" {
+					requireRightUse(t, given)
+					return
+				}
+				for i, word := range given {
+					if with, ok := replaced[word]; ok {
+						given[i] = with
+					}
+				}
+				given = append(slices.DeleteFunc(given, func(word string) bool { return word == "" }), "--json")
+				for flag, value := range map[string]string{"server": server.URL, "webhook": server.URL, "yes": "true", "no-wait": "true"} {
+					if command.Flag(flag) != nil || command.InheritedFlags().Lookup(flag) != nil {
+						given = append(given, "--"+flag+"="+value)
+					}
+				}
+				out, err := say(t, nil, given...)
+				require.NoError(t, err)
+				if name == "usage export" {
+					return // lines, and there are none
+				}
+				decoder := json.NewDecoder(strings.NewReader(out))
+				var document any
+				require.NoError(t, decoder.Decode(&document), out)
+				require.ErrorIs(t, decoder.Decode(&document), io.EOF, "one document: %s", out)
+			})
+		}
+	}
+}
+
+// requireRightUse checks the flags and the arguments, and runs nothing.
+func requireRightUse(t *testing.T, given []string) {
+	t.Helper()
+	root, err := commands(func(string) string { return "" }, io.Discard)
+	require.NoError(t, err)
+	command, rest, err := root.Find(given)
+	require.NoError(t, err)
+	require.NoError(t, command.ParseFlags(rest))
+	require.NoError(t, command.ValidateArgs(command.Flags().Args()))
+}
+
+func TestDevPrintsItsLinesAsJSON(t *testing.T) {
+	t.Parallel()
+	var out strings.Builder
+	p := &program{stdout: &out, asJSON: true, env: environment{OpsToken: env.Secret("")}}
+	p.writeLines()
+	d := &demo{program: p}
+	p.printf("It goes on with the state in %s;\n", "x")
+	p.printf("\n  half a line, ")
+	d.say("an order", "%d, then credited", 202)
+	d.look("queues")
+	p.printf("and the other -> half\n")
+	require.Equal(t, `{"message":"It goes on with the state in x;"}
+{"became":"202, then credited","message":"sample","sample":"an order"}
+{"command":"bin/billhook queues","message":"look"}
+{"message":"half a line, and the other -> half"}
+`, out.String())
+}

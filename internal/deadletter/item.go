@@ -243,16 +243,7 @@ func (o *Operator) one(ctx context.Context, f Filter, state State) ([]Item, erro
 	case err != nil:
 		return nil, err
 	}
-	has := map[string]any{
-		"queue": item.Queue, "reason": item.Reason, "event_type": item.EventType, "event_id": item.EventID, "ordering_key": item.OrderingKey,
-		"state": string(item.State),
-	}
-	for name, value := range f.equal(state) {
-		if has[name] != value {
-			return nil, nil
-		}
-	}
-	if !f.takes(item) || !o.Now().Before(item.Expires) {
+	if !f.selects(item, state) || !o.Now().Before(item.Expires) {
 		return nil, nil
 	}
 	return []Item{item}, nil

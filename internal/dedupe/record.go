@@ -74,10 +74,12 @@ type Record struct {
 	CorrelationID string `store:"correlation_id"`
 	// IdempotencyKey names what the message was made from, where it says so; the event id
 	// stands in for it.
-	IdempotencyKey string    `store:"idempotency_key"`
-	OrderingKey    string    `store:"ordering_key"`
-	MessageID      string    `store:"message_id"`
-	NextRetryAt    time.Time `store:"next_retry_at,omitzero,strict"`
+	IdempotencyKey string `store:"idempotency_key"`
+	OrderingKey    string `store:"ordering_key"`
+	MessageID      string `store:"message_id"`
+	// PublishedAt is when the message was published first.
+	PublishedAt time.Time `store:"published_at,omitzero"`
+	NextRetryAt time.Time `store:"next_retry_at,omitzero,strict"`
 	// DelayTicket is there while the message waits for NextRetryAt elsewhere than with
 	// the broker: that of the copy that will come back.
 	DelayTicket string    `store:"delay_ticket,omitzero"`

@@ -55,7 +55,7 @@ func Emit(c *catalog.Catalog, event handler.Event, effect *handler.Effect, now t
 			message.Attributes[contract.AttrRoutingKey] = message.Attributes[contract.AttrEventType]
 		}
 		e.IDs = append(e.IDs, knownAs)
-		from := Source{Queue: event.Queue, Tenant: event.Tenant, EventID: event.ID}
+		from := Source{Queue: event.Queue, Tenant: event.Tenant, EventID: event.ID, Emits: knownAs}
 		if emission.Due.IsZero() {
 			batch.Add(topic, id, message, from)
 			continue

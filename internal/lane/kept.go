@@ -1,6 +1,8 @@
 package lane
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -19,6 +21,43 @@ type Kept struct {
 	// event's own, and waits for an attempt.
 	Source  Source
 	Emitted bool
+
+	lane store.Key
+}
+
+// Outbox reports whether the message waits to be published at once.
+func (k Kept) Outbox() bool { return k.lane.Collection == Outbox.Lanes() }
+
+// Line is where a message stands that waits.
+type Line struct {
+	Lane
+	// First is the event whose message is the next of the lane to be published; empty: there is none.
+	First Source
+}
+
+// LineOf reads the lane of a message that waits, and the first of its messages: two reads. A lane
+// that is gone by now does not exist, and has no first.
+func LineOf(ctx context.Context, from store.Store, k Kept) (Line, error) {
+	doc, err := from.Get(ctx, k.lane)
+	if errors.Is(err, store.ErrNotFound) {
+		return Line{Lane: Lane{key: k.lane}}, nil
+	}
+	if err != nil {
+		return Line{}, fmt.Errorf("lane: read: %w", err)
+	}
+	line := Line{Lane: laneOf(doc)}
+	page, err := from.Query(ctx, store.Query{Collection: Kind(strings.TrimSuffix(k.lane.Collection, "Keys")).Entries(), IDPrefix: k.lane.ID + "-", Limit: 1})
+	if err != nil {
+		return Line{}, fmt.Errorf("lane: read: %w", err)
+	}
+	for _, doc := range page.Documents {
+		first, err := KeptOf(doc)
+		if err != nil {
+			return Line{}, err
+		}
+		line.First = first.Source
+	}
+	return line, nil
 }
 
 // KeptOf reads an entry of either kind.
@@ -27,7 +66,9 @@ func KeptOf(doc store.Document) (Kept, error) {
 	if err := store.Decode(doc.Fields, &e); err != nil {
 		return Kept{}, fmt.Errorf("lane: entry %s is not readable", doc.Key.ID)
 	}
+	id, _, _ := strings.Cut(doc.Key.ID, "-")
 	return Kept{
+		lane:  store.Key{Collection: Kind(doc.Key.Collection).Lanes(), ID: id},
 		Topic: e.Topic, Message: e.Message, CreatedAt: e.CreatedAt, DueAt: e.DueAt, Source: e.Source,
 		Emitted: doc.Key.Collection == Outbox.Entries() || strings.HasSuffix(doc.Key.ID, emitted),
 	}, nil

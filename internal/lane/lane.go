@@ -84,6 +84,8 @@ type Source struct {
 	Queue   string `store:"queue"`
 	Tenant  string `store:"tenant"`
 	EventID string `store:"event_id"`
+	// Emits is the event id of the message, where the event has emitted it.
+	Emits string `store:"emits,omitzero"`
 }
 
 // fields returns the document. Once a lane has given out a number, its document holds the

@@ -82,7 +82,6 @@ func answer[T any](a *API, does func(*http.Request) (T, error)) http.HandlerFunc
 var ladder = serve.Ladder{
 	Rungs: slices.Concat(journalRungs, periodRungs, orderRungs, pauseRungs, []serve.Rung{
 		{Of: errSeveral, As: serve.Refuse(http.StatusConflict, "queue_needed", "Several queues or tenants know this event id; name one with ?queue= or ?tenant=.")},
-		{Of: errUnknown, As: serve.Refuse(http.StatusNotFound, "event_unknown", "No worker has recorded an event of that id, or its record has expired.")},
 		{Of: errNoAccount, As: serve.Refuse(http.StatusNotFound, "account_unknown", "No entry has moved anything on an account of that name.")},
 		{Of: deadletter.ErrUnknown, As: serve.Refuse(http.StatusNotFound, "unknown", "There is nothing of that id.")},
 		{Of: deadletter.ErrRefused, As: serve.Refuse(http.StatusUnprocessableEntity, "refused", "")},

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -51,6 +52,8 @@ type rig struct {
 	router chi.Router
 	access ops.Access
 	log    bytes.Buffer
+	// fourEyes: replays wait for a second person.
+	fourEyes bool
 }
 
 func newRig(t testing.TB, access ops.Access) *rig {
@@ -64,13 +67,17 @@ func newRig(t testing.TB, access ops.Access) *rig {
 	return r
 }
 
-// over puts the API on another store.
-func (r *rig) over(s store.Store) {
-	r.router = chi.NewRouter()
-	operator := &deadletter.Operator{
+func operatorOf(s store.Store) *deadletter.Operator {
+	return &deadletter.Operator{
 		Store: s, Queue: queues.Queue, Now: func() time.Time { return at }, NewID: uuid.NewString,
 		Wait: func(ctx context.Context, _ time.Duration) error { return ctx.Err() }, Relay: func(context.Context, string) error { return nil },
 	}
+}
+
+// over puts the API on another store.
+func (r *rig) over(s store.Store) {
+	r.router = chi.NewRouter()
+	operator := operatorOf(s)
 	keeper := &products.Keeper{Store: s, Start: queues.Products, Now: func() time.Time { return at }, NewID: uuid.NewString}
 	(&ops.API{
 		Operator: operator, Customers: &customers.Operator{Store: s, Now: func() time.Time { return at }, NewID: uuid.NewString}, Products: keeper, Endpoints: endpointsOf(s), Access: r.access,
@@ -185,16 +192,23 @@ func TestAnEventIsToldAsFarAsItIsStored(t *testing.T) {
 	}}, "99", at)
 	require.NoError(t, err)
 
+	letter := deadletter.ItemID(queues.Queues[0], "18", contract.Message{Data: []byte("ilse")})
 	for _, path := range []string{"/v1/ops/events/e1", "/v1/ops/events/e1?queue=orders", "/v1/ops/events/e1?queue=q:orders", "/v1/ops/events/e1?tenant=default", "/v1/ops/events/%651"} {
 		got := r.ask(t, path, nil, nil)
 		require.Equal(t, http.StatusOK, got.Code, path)
 		require.JSONEq(t, `{
 			"event_id": "e1", "event_type": "order.paid", "action": "order.paid", "queue": "orders", "tenant": "default", "status": "FAILED", "attempts": 2,
 			"payload_hash": "sha256:00", "result": "", "reason": "order_not_seen", "correlation_id": "c1", "idempotency_key": "p1", "ordering_key": "u1",
+			"places": [{"place": "broker", "queue": "orders", "since": "2026-03-02T10:15:01Z", "until": "2026-03-02T10:16:00Z"},
+				{"place": "dead_letter", "queue": "orders", "since": "2026-03-02T10:15:00Z", "until": "2026-03-02T11:15:00Z", "dead_letters": ["`+letter+`"]}],
+			"emissions": [], "history": [
+				{"at": "2026-03-02T10:15:00Z", "what": "recorded", "attempt": 2},
+				{"at": "2026-03-02T10:15:00Z", "what": "dead_lettered", "dead_letter": "`+letter+`", "message_id": "18", "reason": "payload_conflict"},
+				{"at": "2026-03-02T10:15:01Z", "what": "conflict", "message_id": "18", "reason": "payload_conflict"}],
 			"message_id": "17", "next_retry_at": "2026-03-02T10:16:00Z", "created_at": "2026-03-02T10:15:00Z",
 			"updated_at": "2026-03-02T10:15:01Z", "emitted": [], "waiting": 0,
 			"conflicts": [{"queue": "orders", "status": "DEAD_LETTERED", "reason": "payload_conflict", "payload_hash": "sha256:11", "message_id": "18"}],
-			"dead_letters": [{"queue": "orders", "reason": "payload_conflict", "status": 409, "detail": "", "attempts": 1,
+			"dead_letters": [{"id": "`+letter+`", "queue": "orders", "reason": "payload_conflict", "status": 409, "detail": "", "attempts": 1,
 				"source_message_id": "18", "state": "open", "dead_lettered_at": "2026-03-02T10:15:00Z"}],
 			"log": [], "more": false
 		}`, got.Body.String())
@@ -209,8 +223,8 @@ func TestAnEventIsToldWithWhatItEmittedAndWhatWaits(t *testing.T) {
 	held := record("orders", "default", "e2")
 	held.Status, held.LeaseUntil = dedupe.Processing, at.Add(time.Minute)
 	r.commit(t, own(told), own(held),
-		store.Create(store.Key{Collection: lane.Outbox.Entries(), ID: "l-1"}, map[string]any{"queue": "orders", "tenant": "default", "event_id": "e1"}),
-		store.Create(store.Key{Collection: lane.Outbox.Entries(), ID: "l-2"}, map[string]any{"queue": "orders", "tenant": "default", "event_id": "e2"}))
+		waits(lane.Outbox, "l-1", "e1", "second", nil),
+		waits(lane.Outbox, "l-2", "e2", "third", nil))
 	var event ops.Event
 	require.Equal(t, http.StatusOK, r.ask(t, "/v1/ops/events/e1", nil, &event).Code)
 	require.Equal(t, []string{"first", "second"}, event.Emitted)
@@ -335,11 +349,11 @@ func TestARecordThatCannotBeReadIsNotPassedOver(t *testing.T) {
 // second fails every query but the first.
 type second struct {
 	store.Store
-	queries int
+	queries atomic.Int64
 }
 
 func (s *second) Query(ctx context.Context, q store.Query) (store.Page, error) {
-	if s.queries++; s.queries > 1 {
+	if s.queries.Add(1) > 1 {
 		return store.Page{}, errors.New("no answer")
 	}
 	return s.Store.Query(ctx, q)

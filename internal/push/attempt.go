@@ -146,6 +146,7 @@ func (s *Service) decode(q *queue, d delivery) *attempt {
 	if id := attributes[contract.AttrFirstMessageID]; pii.ID.Valid(id) {
 		w.firstID = id
 	}
+	w.record.PublishedAt = w.published
 	w.name.Queue = q.ID
 	if q.Ordered() {
 		w.name.OrderingKey = d.message.OrderingKey
@@ -193,6 +194,8 @@ const maxKept = 512 << 10
 // keeping the message would cost three round trips.
 func (s *Service) deliver(ctx context.Context, q *queue, d delivery) (answer, dedupe.Record) {
 	w := s.decode(q, d)
+	// Of an attempt that kills its worker nothing else is left.
+	s.config.Log.LogAttrs(ctx, slog.LevelInfo, "received", about(w, slog.Int("delivery_attempt", d.attempt), slog.String("instance", s.config.Instance))...)
 	for resumed := 0; ; resumed++ {
 		a := s.attempt(ctx, w)
 		a.EventID = w.record.EventID

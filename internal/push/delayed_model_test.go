@@ -153,6 +153,11 @@ func (w *keyed) deliver(t require.TestingT, key string) {
 	after, _ := w.rig.record(t, id)
 	w.tell("%s %s: %s %s", id, m.attributes["delay_ticket"], got.Outcome, got.Reason)
 	require.NotContains(t, []int{400, 422}, got.code, got.Reason)
+	require.Len(t, after.Log, int(after.Attempts), "the log has the attempts that are counted")
+	for i, line := range after.Log {
+		require.EqualValues(t, i+1, line.Number)
+		require.NotContains(t, line.Ended.Sub(line.Begun).String(), "-", "no attempt ends before it begins")
+	}
 	if after.Attempts > before.Attempts {
 		require.False(t, w.at().Before(w.earliest[id]), "%s: tried before its time", id)
 		w.earliest[id] = after.NextRetryAt

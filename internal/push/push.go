@@ -208,7 +208,7 @@ func (s *Service) push(w http.ResponseWriter, r *http.Request) {
 	}
 	s.config.Log.LogAttrs(r.Context(), level, "delivery", append(made,
 		slog.String("queue", q.ID), slog.String("event_id", record.EventID), slog.String("event_type", record.EventType),
-		slog.String("message_id", d.messageID), slog.String("ordering_key", record.OrderingKey),
+		slog.String("message_id", d.messageID), slog.String("instance", s.config.Instance), slog.String("ordering_key", record.OrderingKey),
 		slog.String("correlation_id", record.CorrelationID), slog.Int("attempt", a.Attempt), slog.Int("delivery_attempt", d.attempt),
 		slog.String("outcome", string(a.Outcome)), slog.String("reason", a.Reason), slog.String("result", a.result),
 		slog.String("cause", a.cause), slog.Bool("delayed", a.Delayed), slog.Int("status", status), slog.Float64("duration_ms", took.Seconds()*1000))...)

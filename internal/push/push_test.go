@@ -858,7 +858,7 @@ func TestTheLineOfADeliveryHasItsIDsAndNothingElse(t *testing.T) {
 				require.Equal(t, want, lines[0][field], field)
 			}
 			require.ElementsMatch(t, []string{
-				"time", "level", "msg", "queue", "event_id", "event_type", "message_id", "ordering_key", "correlation_id",
+				"time", "level", "msg", "queue", "event_id", "event_type", "message_id", "instance", "ordering_key", "correlation_id",
 				"attempt", "delivery_attempt", "outcome", "reason", "result", "cause", "status", "delayed", "duration_ms",
 			}, slices.Collect(maps.Keys(lines[0])))
 		})

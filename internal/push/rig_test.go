@@ -216,7 +216,7 @@ func newRig(tb testing.TB, with setup) *rig {
 		Queues: []catalog.Queue{r.queue, {ID: "asleep", Contract: contract.PayNowV1}}, Catalog: declared(),
 		Handlers: registry, Store: r.faults, DeadLetters: r.broker, Outbox: r.relay, Alarm: alarm, Timer: r.timer, Authenticator: r.bouncer,
 		Log: slog.New(log), Metrics: r.metrics, Now: clock,
-		NewToken: func() string { return fmt.Sprint("token-", names.Add(1)) }, Dice: func() float64 { return 0.5 },
+		Instance: "instance-1", NewToken: func() string { return fmt.Sprint("token-", names.Add(1)) }, Dice: func() float64 { return 0.5 },
 	}
 	r.Service = push.New(r.config)
 	r.http = routed(r.Service)

@@ -1,0 +1,194 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"billhook/internal/audit"
+	"billhook/internal/ops"
+)
+
+// printEvent prints what is known of an event, where it waits, and what happened to it.
+func (p *program) printEvent(e ops.Event) {
+	row := func(name, value string) {
+		if value != "" {
+			p.printf("  %-15s %s\n", name, audit.Escape(value))
+		}
+	}
+	p.printf("%s  %s\n", e.EventID, e.Status)
+	row("queue", e.Queue)
+	row("type", e.EventType)
+	row("result", e.Result)
+	row("made", e.Ref)
+	row("reason", e.Reason)
+	p.printf("  %-15s %d\n", "attempts", e.Attempts)
+	if e.IdempotencyKey != e.EventID {
+		row("idempotency key", e.IdempotencyKey)
+	}
+	row("ordering key", e.OrderingKey)
+	row("message", e.MessageID)
+	row("payload", e.PayloadHash)
+	row("created", when(e.CreatedAt))
+	row("processed", when(e.ProcessedAt))
+	for _, spot := range e.Places {
+		row("waits", waitsAt(spot))
+	}
+	for _, one := range e.Emissions {
+		row("emitted", emission(one))
+	}
+	if more := len(e.Emitted) - len(e.Emissions); more > 0 {
+		row("emitted", fmt.Sprintf("%d more: see --json", more))
+	}
+	for _, c := range e.Conflicts {
+		row("conflict", fmt.Sprintf("%s %s, message %s, %s", c.Status, c.Reason, c.MessageID, c.PayloadHash))
+	}
+	for _, d := range e.DeadLetters {
+		row("dead letter", strings.TrimSpace(fmt.Sprintf("%s  %s: %d %s, after %d attempts, message %s %s", d.ID, d.State, d.Status, d.Reason, d.Attempts, d.SourceMessageID, d.Detail)))
+	}
+	if len(e.History) == 0 {
+		return
+	}
+	rows := make([][]string, len(e.History))
+	for i, step := range e.History {
+		rows[i] = []string{when(step.At), happened(step)}
+	}
+	p.printf("\n")
+	p.table([]string{"WHEN", "WHAT HAPPENED"}, rows)
+}
+
+// until is the end of a wait as a text; without one it is empty.
+func until(at time.Time) string {
+	if at.IsZero() {
+		return ""
+	}
+	return " until " + when(at)
+}
+
+// waitsAt says where an event waits, and for what.
+func waitsAt(s ops.Spot) string {
+	letters, by := strings.Join(s.DeadLetters, ", "), s.Who+": "+s.Why
+	switch s.Place {
+	case ops.PlaceBroker:
+		if s.Until.IsZero() {
+			return "in the broker, for its next delivery"
+		}
+		return "in the broker; its next attempt is due at " + when(s.Until)
+	case ops.PlaceLease:
+		return "with a worker since " + when(s.Since) + ", whose lease ends at " + when(s.Until) + "; if the worker is gone, the next delivery or a sweep goes on"
+	case ops.PlaceDelayed:
+		text := "kept" + until(s.Until)
+		if s.OrderingKey != "" {
+			text += ", in the line of ordering key " + s.OrderingKey
+		}
+		if s.Behind != "" {
+			text += " behind event " + s.Behind
+		}
+		return text
+	case ops.PlaceParked:
+		return "parked since " + when(s.Since) + " behind " + cmp.Or(letters, "a dead letter") + " of ordering key " + s.OrderingKey + ": replay or discard that"
+	case ops.PlaceOutbox:
+		return "in the outbox since " + when(s.Since) + ", to be published to " + s.Topic
+	case ops.PlaceDeadLetterTopic:
+		return "on the dead-letter topic since " + when(s.Since) + ", not yet kept"
+	case ops.PlaceDeadLetter:
+		return "for a person, as dead letter " + letters + until(s.Until)
+	case ops.PlaceApproval:
+		return "for a second person: bin/billhook dlq approve " + s.Operation + ", asked for by " + by
+	case ops.PlaceReplay:
+		return "for the end of the replay of " + letters + ", operation " + s.Operation
+	case ops.PlacePaused:
+		return "queue " + s.Queue + " is paused since " + when(s.Since) + " by " + by
+	}
+	return string(s.Place)
+}
+
+// emission says what became of an emission.
+func emission(e ops.Emission) string {
+	switch {
+	case e.Queue != "":
+		return strings.TrimSpace(fmt.Sprintf("event %s  %s in %s %s", e.EventID, e.Status, e.Queue, e.Reason))
+	case e.Place == ops.PlaceOutbox:
+		return "event " + e.EventID + "  in the outbox"
+	case e.Place == ops.PlaceDelayed:
+		return "event " + e.EventID + "  kept" + until(e.Until)
+	}
+	return "event " + e.EventID + "  no record: it is in the broker, or with a consumer that keeps none here"
+}
+
+// happened says what a step was.
+func happened(s ops.Step) string {
+	switch s.What {
+	case ops.StepPublished:
+		return "published"
+	case ops.StepKept:
+		if s.Place == ops.PlaceOutbox {
+			return "put into the outbox"
+		}
+		return "kept for later"
+	case ops.StepSilent:
+		deliveries := fmt.Sprintf("delivery %d", s.Delivery)
+		if s.Last > s.Delivery {
+			deliveries = fmt.Sprintf("deliveries %d to %d", s.Delivery, s.Last)
+		}
+		return deliveries + " of message " + s.MessageID + ": no word; the worker died, was cut off, or turned it away before an attempt"
+	case ops.StepTried:
+		return tried(s)
+	case ops.StepRecorded:
+		return fmt.Sprintf("recorded first; %d attempts since, of which there is no log", s.Attempt)
+	case ops.StepDone:
+		return "processed"
+	case ops.StepConflicted:
+		return "message " + s.MessageID + " came under the same id: " + s.Reason
+	case ops.StepDied:
+		return "dead-lettered: " + s.Reason + ", message " + s.MessageID
+	case ops.StepAskedFor:
+		return "operation " + s.Operation + " waits for a second person; asked for by " + s.Who + ": " + s.Why
+	case ops.StepReplayed:
+		return "replayed by " + s.Who + ", operation " + s.Operation + ": " + s.Why
+	case ops.StepDiscarded:
+		return "discarded by " + s.Who + ", operation " + s.Operation + ": " + s.Why
+	case ops.StepReplayEnded:
+		return "the replay ended: " + string(s.Outcome)
+	case ops.StepCorrected:
+		return "corrected: message " + s.MessageID + " took its place"
+	case ops.StepPaused:
+		return "the queue was paused by " + s.Who + ": " + s.Why
+	}
+	return string(s.What)
+}
+
+func tried(s ops.Step) string {
+	text := fmt.Sprintf("attempt %d", s.Attempt)
+	if s.Delivery > 0 {
+		text += fmt.Sprintf(", delivery %d", s.Delivery)
+	}
+	text += ", instance " + cmp.Or(s.Instance, "unknown")
+	if s.End.IsZero() {
+		return text + ": no end; it is under way, or its worker died or was cut off"
+	}
+	text += ": " + string(s.Outcome)
+	if s.Reason != "" {
+		text += " " + s.Reason
+	}
+	text += " after " + s.End.Sub(s.At).Round(time.Millisecond).String()
+	if !s.NextAt.IsZero() {
+		text += "; the next was due at " + when(s.NextAt)
+	}
+	return text
+}
+
+// unknownEvent adds to the answer for an unknown event how to ask the logs for it.
+func unknownEvent(id string, err error) error {
+	var problem *problemError
+	if !errors.As(err, &problem) || problem.Code != "event_unknown" {
+		return err
+	}
+	return fmt.Errorf(`%w
+What the door and the workers have logged of it:
+  gcloud logging read --freshness=7d --order=asc --format='table(timestamp, jsonPayload.message, jsonPayload.queue, jsonPayload.status, jsonPayload.outcome, jsonPayload.reason)' \
+    'resource.type="cloud_run_revision" AND jsonPayload.event_id="%s"'
+What waits in the broker: bin/billhook queues`, err, id)
+}

@@ -1,0 +1,53 @@
+package main
+
+import (
+	"bytes"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"billhook/internal/dedupe"
+	"billhook/internal/ops"
+	"billhook/internal/retry"
+)
+
+func TestAnEventIsShownAsItsStory(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 3, 2, 10, 15, 0, 0, time.UTC)
+	var out bytes.Buffer
+	p := &program{stdout: &out}
+	p.printEvent(ops.Event{
+		Line:      ops.Line{EventID: "e1", Status: dedupe.Failed, Queue: "orders", Attempts: 2},
+		Places:    []ops.Spot{{Place: ops.PlaceParked, Since: at, OrderingKey: "u1", DeadLetters: []string{"d1"}}, {Place: ops.PlacePaused, Queue: "orders", Since: at, Who: "ilse", Why: "a\x1b[31m"}},
+		Emissions: []ops.Emission{{EventID: "e2", Queue: "mails", Status: dedupe.Completed}, {EventID: "e3"}},
+		History: []ops.Step{
+			{At: at, What: ops.StepPublished},
+			{At: at, What: ops.StepSilent, Delivery: 1, Last: 2, MessageID: "17"},
+			{At: at, What: ops.StepTried, End: at.Add(12 * time.Millisecond), Attempt: 1, Delivery: 3, Instance: "i1", Outcome: retry.Retry, Reason: "handler_error", NextAt: at.Add(time.Minute)},
+			{At: at.Add(time.Minute), What: ops.StepTried, Attempt: 2, Delivery: 4, Instance: "i2"},
+			{At: at, What: ops.StepReplayed, Who: "ilse", Operation: "op1", Why: "mended"},
+		},
+	})
+	text := string(bytes.Join(bytes.Fields(out.Bytes()), []byte(" "))) // wherever its lines are wrapped
+	for _, want := range []string{
+		"e1 FAILED", "waits parked since 2026-03-02T10:15:00Z behind d1 of ordering key u1", "is paused since 2026-03-02T10:15:00Z by ilse",
+		"event e2 COMPLETED in mails", "event e3 no record",
+		"deliveries 1 to 2 of message 17: no word",
+		"attempt 1, delivery 3, instance i1: retry handler_error after 12ms; the next was due at 2026-03-02T10:16:00Z",
+		"attempt 2, delivery 4, instance i2: no end",
+		"replayed by ilse, operation op1: mended",
+	} {
+		require.Contains(t, text, want)
+	}
+	require.NotContains(t, text, "\x1b")
+}
+
+func TestAnUnknownEventIsLookedForInTheLogs(t *testing.T) {
+	t.Parallel()
+	err := unknownEvent("e1", &problemError{Code: "event_unknown", Detail: "No worker has recorded it."})
+	require.ErrorContains(t, err, "No worker has recorded it.")
+	require.ErrorContains(t, err, `jsonPayload.event_id="e1"`)
+	other := &problemError{Code: "queue_needed"}
+	require.Equal(t, error(other), unknownEvent("e1", other))
+}

@@ -1,0 +1,307 @@
+package ops
+
+import (
+	"context"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"billhook/internal/deadletter"
+	"billhook/internal/dedupe"
+	"billhook/internal/lane"
+	"billhook/internal/retry"
+	"billhook/internal/store"
+)
+
+// Event is the story of one event as far as it is stored.
+type Event struct {
+	Line
+	PayloadHash string    `json:"payload_hash"`
+	LeaseUntil  time.Time `json:"lease_until,omitzero"`
+	// Emitted are the event ids of the messages that the event's effect emitted.
+	// Waiting is how many of them are still in the outbox.
+	Emitted     []string     `json:"emitted"`
+	Waiting     int          `json:"waiting"`
+	Conflicts   []Conflict   `json:"conflicts"`
+	DeadLetters []DeadLetter `json:"dead_letters"`
+	// Log has the newest attempts, in their order. Records of former releases have none.
+	Log []Attempt `json:"log"`
+	// Places are where the event waits; empty: nothing of it waits anywhere.
+	Places []Spot `json:"places"`
+	// Emissions are the first of the Emitted, and what became of them.
+	Emissions []Emission `json:"emissions"`
+	// History is what happened, the oldest first.
+	History []Step `json:"history"`
+	// More reports whether there are more of these than are shown.
+	More bool `json:"more"`
+}
+
+// Waits is the status of an event that has no record, and that waits.
+const Waits dedupe.Status = "WAITING"
+
+// Attempt is one attempt that the event's record counts. Its fields are those of dedupe.Attempt.
+type Attempt struct {
+	// Number is which of the event's attempts it was, and Delivery the broker's number of its
+	// delivery; 0: it sent none.
+	Number    int64     `json:"number"`
+	Delivery  int64     `json:"delivery,omitzero"`
+	MessageID string    `json:"message_id,omitempty"`
+	Instance  string    `json:"instance,omitempty"`
+	Begun     time.Time `json:"begun_at,omitzero"`
+	// Ended is missing where the attempt is under way, or its end is not known.
+	Ended   time.Time     `json:"ended_at,omitzero"`
+	Outcome retry.Outcome `json:"outcome,omitempty"`
+	Reason  string        `json:"reason,omitempty"`
+	// Next is when the attempt after this one was due.
+	Next time.Time `json:"next_at,omitzero"`
+}
+
+// Conflict is a message with the event's id that is not that event: its payload differs, or is
+// broken.
+type Conflict struct {
+	Queue       string        `json:"queue"`
+	Status      dedupe.Status `json:"status"`
+	Reason      string        `json:"reason"`
+	PayloadHash string        `json:"payload_hash"`
+	MessageID   string        `json:"message_id"`
+
+	at time.Time
+}
+
+// DeadLetter is one stored dead letter of the event.
+type DeadLetter struct {
+	ID              string `json:"id"`
+	Queue           string `json:"queue"`
+	Reason          string `json:"reason"`
+	Status          int64  `json:"status"`
+	Detail          string `json:"detail"`
+	Attempts        int64  `json:"attempts"`
+	SourceMessageID string `json:"source_message_id"`
+	// State is where it stands. Outcome is how the replay of what is processed has ended.
+	// CorrectedBy is the message that took its place.
+	State          deadletter.State `json:"state"`
+	Outcome        retry.Outcome    `json:"outcome,omitempty"`
+	CorrectedBy    string           `json:"corrected_by,omitempty"`
+	DeadLetteredAt time.Time        `json:"dead_lettered_at,omitzero"`
+	// Operation is the id of the operation that dealt with it last.
+	Operation string `json:"operation,omitempty"`
+
+	item deadletter.Item
+}
+
+// found is what the store holds under an event id.
+type found struct {
+	records, letters []store.Document
+	// delayed and outbox are the messages that wait of the event and of what it has emitted, and
+	// coming those that wait and will be the event once they are published.
+	delayed, outbox, coming []lane.Kept
+	// more: there are more of them than were read.
+	more bool
+}
+
+// find asks for everything under an event id, in six queries.
+func (a Reads) find(ctx context.Context, id, queue, tenant string) (found, error) {
+	// of are the fields of what the event's id stands in under a name.
+	of := func(name string, filters ...string) map[string]any {
+		equal := map[string]any{name: id}
+		for _, filter := range filters {
+			if value := map[string]string{"queue": queue, "tenant": tenant}[filter]; value != "" {
+				equal[filter] = value
+			}
+		}
+		return equal
+	}
+	queries := []store.Query{
+		{Collection: dedupe.Collection, Equal: of("event_id", "queue", "tenant")},
+		{Collection: deadletter.Collection, Equal: of("event_id", "queue")},
+		{Collection: lane.Delayed.Entries(), Equal: of("event_id", "queue", "tenant")},
+		{Collection: lane.Outbox.Entries(), Equal: of("event_id", "queue", "tenant")},
+		// The queue of these is that of the event which has emitted them.
+		{Collection: lane.Delayed.Entries(), Equal: of("emits", "tenant")},
+		{Collection: lane.Outbox.Entries(), Equal: of("emits", "tenant")},
+	}
+	pages := make([]store.Page, len(queries))
+	group, ctx := errgroup.WithContext(ctx)
+	for i, query := range queries {
+		query.Limit = most
+		group.Go(func() (err error) {
+			pages[i], err = a.Store.Query(ctx, query)
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return found{}, err
+	}
+	f := found{records: pages[0].Documents, letters: pages[1].Documents}
+	for i, into := range []*[]lane.Kept{&f.delayed, &f.outbox, &f.coming, &f.coming} {
+		for _, doc := range pages[i+2].Documents {
+			kept, err := lane.KeptOf(doc)
+			if err != nil {
+				return found{}, err
+			}
+			if into != &f.coming || queue == "" || a.destination(kept) == queue {
+				*into = append(*into, kept)
+			}
+		}
+	}
+	for _, page := range pages {
+		f.more = f.more || page.Next != ""
+	}
+	return f, nil
+}
+
+// destination is the queue that a message goes to once it is published; empty: several, or none
+// of the catalog.
+func (a Reads) destination(k lane.Kept) string {
+	var takes []string
+	for _, q := range a.Catalog.Queues {
+		if q.Topic() == k.Topic && q.Takes(k.Message.Attributes) {
+			takes = append(takes, q.ID)
+		}
+	}
+	if len(takes) != 1 {
+		return ""
+	}
+	return takes[0]
+}
+
+// Event returns the story of an event. A queue's id and a tenant, where they are not empty, tell
+// it from others with the same id. What waits of it and is not read here is read in a bounded
+// number of reads, whatever the number of the events.
+func (a Reads) Event(ctx context.Context, id, queue, tenant string) (Event, error) {
+	f, err := a.find(ctx, id, queue, tenant)
+	if err != nil {
+		return Event{}, err
+	}
+	event, record, err := story(id, f)
+	if err != nil {
+		return Event{}, err
+	}
+	own := f.own()
+	for _, kept := range f.coming {
+		if event.Queue == "" {
+			event.Queue, event.Tenant = a.destination(kept), kept.Source.Tenant
+		}
+		own = append(own, kept)
+	}
+	if event.Status == "" {
+		if len(own) == 0 {
+			return Event{}, a.nowhere(ctx, queue)
+		}
+		event.waits(own[0])
+	}
+	if err := a.places(ctx, &event, record, own); err != nil {
+		return Event{}, err
+	}
+	if err := a.emissions(ctx, &event, f); err != nil {
+		return Event{}, err
+	}
+	if err := a.history(ctx, &event, record, own); err != nil {
+		return Event{}, err
+	}
+	event.More = f.more || len(event.Emitted) > len(event.Emissions)
+	return event, nil
+}
+
+// waits fills the line of an event that has no record from its message.
+func (e *Event) waits(kept lane.Kept) {
+	attributes := kept.Message.Attributes
+	e.Status, e.EventType, e.Action = Waits, attributes["event_type"], attributes["event_type"]
+	e.CorrelationID, e.OrderingKey, e.MessageID = attributes["correlation_id"], attributes["ordering_key"], attributes["first_message_id"]
+}
+
+// own returns the event's messages that wait for an attempt, or to be published by a replay.
+func (f found) own() []lane.Kept {
+	var own []lane.Kept
+	for _, kept := range f.delayed {
+		if !kept.Emitted {
+			own = append(own, kept)
+		}
+	}
+	for _, kept := range f.outbox {
+		if kept.Message.Attributes[deadletter.AttrReplayOf] != "" {
+			own = append(own, kept)
+		}
+	}
+	return own
+}
+
+// story puts together what is stored under an event id. The event has no status where only its
+// message waits, or nothing is stored. The record is zero where the event has none.
+func story(id string, f found) (Event, dedupe.Record, error) {
+	event, own := Event{
+		Line: Line{EventID: id}, Emitted: []string{}, Conflicts: []Conflict{}, DeadLetters: []DeadLetter{},
+		Log: []Attempt{}, Places: []Spot{}, Emissions: []Emission{}, History: []Step{},
+	}, dedupe.Record{}
+	for _, doc := range f.records {
+		record, err := dedupe.FromDocument(doc)
+		if err != nil {
+			return Event{}, own, err
+		}
+		if event.Queue == "" {
+			event.Queue, event.Tenant = record.Queue, record.Tenant
+		}
+		if event.Queue != record.Queue || event.Tenant != record.Tenant {
+			return Event{}, own, errSeveral
+		}
+		if doc.Key == dedupe.Key(record.Queue, record.Tenant, record.EventID) {
+			own = record
+			event.Line, event.PayloadHash, event.LeaseUntil = line(record), record.PayloadHash, record.LeaseUntil
+			event.Emitted = append(event.Emitted, record.Emitted...)
+			for _, a := range record.Log {
+				event.Log = append(event.Log, Attempt(a))
+			}
+			continue
+		}
+		event.Conflicts = append(event.Conflicts, Conflict{
+			Queue: record.Queue, Status: record.Status, Reason: record.LastError,
+			PayloadHash: record.PayloadHash, MessageID: record.MessageID, at: record.UpdatedAt,
+		})
+	}
+	for _, doc := range f.letters {
+		letter := describeLetter(doc)
+		if event.Queue == "" {
+			event.Queue = letter.Queue
+		}
+		if event.Queue != letter.Queue {
+			return Event{}, own, errSeveral
+		}
+		event.DeadLetters = append(event.DeadLetters, letter)
+	}
+	for _, kept := range f.own() {
+		if event.Queue == "" {
+			event.Queue, event.Tenant = kept.Source.Queue, kept.Source.Tenant
+		}
+		if event.Queue != kept.Source.Queue {
+			return Event{}, own, errSeveral
+		}
+	}
+	for _, kept := range f.outbox {
+		if len(event.Emitted) > 0 && kept.Message.Attributes[deadletter.AttrReplayOf] == "" {
+			event.Waiting++
+		}
+	}
+	switch {
+	case event.Status != "":
+	case len(event.Conflicts) > 0: // every message with this id is broken
+		first := event.Conflicts[0]
+		event.Status, event.Reason, event.PayloadHash, event.MessageID = first.Status, first.Reason, first.PayloadHash, first.MessageID
+	case len(event.DeadLetters) > 0: // no worker has answered, and the broker gave up
+		first := event.DeadLetters[0]
+		event.Status, event.Reason, event.Attempts, event.MessageID = dedupe.DeadLettered, first.Reason, first.Attempts, first.SourceMessageID
+	}
+	return event, own, nil
+}
+
+func describeLetter(doc store.Document) DeadLetter {
+	item, err := deadletter.ItemOf(doc)
+	if err != nil { // what is readable is shown, also where a replay needs more
+		_ = store.Decode(doc.Fields, &item)
+		item.ID = doc.Key.ID
+	}
+	return DeadLetter{
+		ID: item.ID, Queue: item.Queue, Reason: item.Reason, Status: item.Status, Detail: item.Detail, Attempts: item.Attempts,
+		SourceMessageID: item.SourceMessageID, DeadLetteredAt: item.DeadLettered, State: item.State, Outcome: item.Outcome,
+		CorrectedBy: item.CorrectedBy, Operation: item.Operation, item: item,
+	}
+}

@@ -1,0 +1,157 @@
+package ops
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"billhook/internal/deadletter"
+	"billhook/internal/dedupe"
+	"billhook/internal/lane"
+	"billhook/internal/retry"
+)
+
+// What says what a step of an event's history is.
+type What string
+
+// The steps.
+const (
+	// StepPublished: the broker took its message. StepKept: it began to wait elsewhere.
+	StepPublished What = "published"
+	StepKept      What = "kept"
+	// StepSilent: deliveries of which the record has nothing. Their worker died or was cut off, or turned
+	// them away before an attempt. The step stands before the attempt that came next.
+	StepSilent What = "silent"
+	// StepTried: an attempt. It has no End where it is under way, or its end is not known.
+	StepTried What = "attempt"
+	// StepRecorded and StepDone are the first and the last write of a record without a log.
+	StepRecorded   What = "recorded"
+	StepDone       What = "processed"
+	StepConflicted What = "conflict"
+	StepDied       What = "dead_lettered"
+	// StepAskedFor: an operation on its dead letter began to wait for a second person.
+	StepAskedFor  What = "approval_asked"
+	StepReplayed  What = "replay"
+	StepDiscarded What = "discard"
+	// StepReplayEnded: a replay of its dead letter has ended, and not in another death.
+	StepReplayEnded What = "replay_ended"
+	StepCorrected   What = "corrected"
+	StepPaused      What = "paused"
+)
+
+// Step is one thing that happened to an event.
+type Step struct {
+	At   time.Time `json:"at"`
+	What What      `json:"what"`
+	// End, Attempt, Instance and NextAt are of an attempt.
+	End      time.Time `json:"end,omitzero"`
+	Attempt  int64     `json:"attempt,omitzero"`
+	Instance string    `json:"instance,omitempty"`
+	NextAt   time.Time `json:"next_at,omitzero"`
+	// Delivery is the broker's number, the first of those that were silent. Last is the last of them.
+	Delivery  int64         `json:"delivery,omitzero"`
+	Last      int64         `json:"last_delivery,omitzero"`
+	MessageID string        `json:"message_id,omitempty"`
+	Outcome   retry.Outcome `json:"outcome,omitempty"`
+	Reason    string        `json:"reason,omitempty"`
+	// Place is where it was kept.
+	Place Where `json:"place,omitempty"`
+	// DeadLetter and Operation are ids. Who began the operation, or paused the queue, and Why.
+	DeadLetter string `json:"dead_letter,omitempty"`
+	Operation  string `json:"operation,omitempty"`
+	Who        string `json:"who,omitempty"`
+	Why        string `json:"why,omitempty"`
+}
+
+// history fills in what happened to the event, in the order of time. It reads an operation for each
+// of the first dead letters that do not say themselves who has dealt with them.
+func (a Reads) history(ctx context.Context, e *Event, record dedupe.Record, own []lane.Kept) error {
+	steps := attempts(e.Log)
+	if !record.PublishedAt.IsZero() {
+		steps = append(steps, Step{At: record.PublishedAt, What: StepPublished})
+	}
+	if record.Status != "" && len(e.Log) == 0 {
+		steps = append(steps, Step{At: record.CreatedAt, What: StepRecorded, Attempt: record.Attempts})
+		if record.Status == dedupe.Completed {
+			steps = append(steps, Step{At: record.ProcessedAt, What: StepDone})
+		}
+	}
+	for _, kept := range own {
+		place := PlaceDelayed
+		if kept.Outbox() {
+			place = PlaceOutbox
+		}
+		steps = append(steps, Step{At: kept.CreatedAt, What: StepKept, Place: place})
+	}
+	for _, c := range e.Conflicts {
+		steps = append(steps, Step{At: c.at, What: StepConflicted, MessageID: c.MessageID, Reason: c.Reason})
+	}
+	for i, letter := range e.DeadLetters {
+		some, err := a.dealings(ctx, letter, i < closely)
+		if err != nil {
+			return err
+		}
+		if !letter.item.FirstPublished.IsZero() && record.PublishedAt.IsZero() && i == 0 {
+			steps = append(steps, Step{At: letter.item.FirstPublished, What: StepPublished})
+		}
+		steps = append(steps, some...)
+	}
+	for _, spot := range e.Places {
+		switch spot.Place {
+		case PlaceApproval:
+			steps = append(steps, Step{At: spot.Since, What: StepAskedFor, DeadLetter: spot.DeadLetters[0], Operation: spot.Operation, Who: spot.Who, Why: spot.Why})
+		case PlacePaused:
+			steps = append(steps, Step{At: spot.Since, What: StepPaused, Who: spot.Who, Why: spot.Why})
+		default:
+		}
+	}
+	slices.SortStableFunc(steps, func(a, b Step) int { return a.At.Compare(b.At) })
+	e.History = append(e.History, steps...)
+	return nil
+}
+
+// dealings are a dead letter, and what people and their replays did with it.
+func (a Reads) dealings(ctx context.Context, letter DeadLetter, looks bool) ([]Step, error) {
+	item := letter.item
+	steps := []Step{{At: item.Died(), What: StepDied, DeadLetter: letter.ID, Reason: letter.Reason, MessageID: letter.SourceMessageID}}
+	acts := item.History
+	if len(acts) == 0 && item.Operation != "" && looks { // of a former release
+		op, err := (&deadletter.Operator{Store: a.Store}).Operation(ctx, item.Operation)
+		switch {
+		case err == nil:
+			acts = []deadletter.Act{{Kind: op.Kind, Operation: op.ID, Who: op.Who, Why: op.Why, At: op.CreatedAt}}
+		case !errors.Is(err, deadletter.ErrUnknown):
+			return nil, err
+		}
+	}
+	for _, act := range acts {
+		steps = append(steps, Step{At: act.At, What: What(act.Kind), DeadLetter: letter.ID, Operation: act.Operation, Who: act.Who, Why: act.Why})
+	}
+	switch letter.State {
+	case deadletter.Processed:
+		steps = append(steps, Step{At: item.Closed, What: StepReplayEnded, DeadLetter: letter.ID, Outcome: item.Outcome})
+	case deadletter.Corrected:
+		steps = append(steps, Step{At: item.Closed, What: StepCorrected, DeadLetter: letter.ID, MessageID: item.CorrectedBy})
+	case deadletter.Open, deadletter.Replayed, deadletter.Discarded:
+	}
+	return steps, nil
+}
+
+// attempts are the steps of a log. Deliveries of a message that come before an attempt, and that the
+// log has no attempt of, are a step of their own.
+func attempts(log []Attempt) []Step {
+	var steps []Step
+	last := map[string]int64{} // the last delivery of each message
+	for _, a := range log {
+		if first := last[a.MessageID] + 1; a.Delivery > first {
+			steps = append(steps, Step{At: a.Begun, What: StepSilent, Delivery: first, Last: a.Delivery - 1, MessageID: a.MessageID})
+		}
+		last[a.MessageID] = max(last[a.MessageID], a.Delivery)
+		steps = append(steps, Step{
+			At: a.Begun, What: StepTried, End: a.Ended, Attempt: a.Number, Instance: a.Instance, NextAt: a.Next,
+			Delivery: a.Delivery, MessageID: a.MessageID, Outcome: a.Outcome, Reason: a.Reason,
+		})
+	}
+	return steps
+}

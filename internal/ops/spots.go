@@ -1,0 +1,267 @@
+package ops
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"billhook/internal/deadletter"
+	"billhook/internal/dedupe"
+	"billhook/internal/lane"
+	"billhook/internal/pause"
+	"billhook/internal/serve"
+	"billhook/internal/store"
+)
+
+// Where says what kind of place an event waits in.
+type Where string
+
+// The places.
+const (
+	// PlaceBroker: with Pub/Sub, for its next delivery.
+	PlaceBroker Where = "broker"
+	// PlaceLease: a worker has it, or had it and died. After the lease it is delivered or swept.
+	PlaceLease Where = "lease"
+	// PlaceDelayed: it is kept until a time, or behind another of its ordering key.
+	PlaceDelayed Where = "delayed"
+	// PlaceParked: it is kept behind dead letters of its ordering key.
+	PlaceParked Where = "parked"
+	// PlaceOutbox: it is stored, and not yet published.
+	PlaceOutbox Where = "outbox"
+	// PlaceDeadLetterTopic: it was dead-lettered, and its dead letter is not yet kept.
+	PlaceDeadLetterTopic Where = "dead_letter_topic"
+	// PlaceDeadLetter: its dead letter waits for a person.
+	PlaceDeadLetter Where = "dead_letter"
+	// PlaceApproval: an operation on its dead letter waits for a second person.
+	PlaceApproval Where = "approval"
+	// PlaceReplay: its dead letter was replayed, and the replay has not ended.
+	PlaceReplay Where = "replay"
+	// PlacePaused: its queue is paused, so that nothing of it is delivered.
+	PlacePaused Where = "paused"
+)
+
+// Spot is one place that an event waits in.
+type Spot struct {
+	Place Where  `json:"place"`
+	Queue string `json:"queue,omitempty"`
+	// Topic is that of a message which is not yet published.
+	Topic string `json:"topic,omitempty"`
+	// Since is when it began to wait there, and Until when that ends by itself; without one it does
+	// not, or that is not known.
+	Since time.Time `json:"since,omitzero"`
+	Until time.Time `json:"until,omitzero"`
+	// OrderingKey is the key that it waits behind others of, and Behind the event whose message is
+	// published next of that key.
+	OrderingKey string `json:"ordering_key,omitempty"`
+	Behind      string `json:"behind,omitempty"`
+	// DeadLetters are the ids of the dead letters that it waits for.
+	DeadLetters []string `json:"dead_letters,omitempty"`
+	// Operation is the id of the operation, Who began it or has paused the queue, and Why.
+	Operation string `json:"operation,omitempty"`
+	Who       string `json:"who,omitempty"`
+	Why       string `json:"why,omitempty"`
+}
+
+// closely bounds the messages, dead letters and emissions of an event that are read about one by one.
+const closely = 10
+
+// places fills in where the event waits.
+func (a Reads) places(ctx context.Context, e *Event, record dedupe.Record, own []lane.Kept) error {
+	now, delayed := a.Now(), false
+	for _, kept := range own[:min(len(own), closely)] {
+		spot := Spot{Place: PlaceOutbox, Queue: a.destination(kept), Topic: kept.Topic, Since: kept.CreatedAt}
+		if !kept.Outbox() {
+			delayed = delayed || !kept.Emitted
+			var err error
+			if spot, err = a.delay(ctx, kept); err != nil {
+				return err
+			}
+		}
+		e.Places = append(e.Places, spot)
+	}
+	switch {
+	case record.Status == dedupe.Processing:
+		e.Places = append(e.Places, Spot{Place: PlaceLease, Queue: e.Queue, Since: record.UpdatedAt, Until: record.LeaseUntil})
+	case record.Status == dedupe.Failed && !delayed:
+		e.Places = append(e.Places, Spot{Place: PlaceBroker, Queue: e.Queue, Since: record.UpdatedAt, Until: record.NextRetryAt})
+	case record.Status == dedupe.DeadLettered && len(e.DeadLetters) == 0:
+		// Kept within seconds; after its retention it is gone.
+		if q, ok := a.Catalog.Queue(e.Queue); ok && !q.DeadLetter.Drop && now.Sub(record.UpdatedAt) < q.DeadLetter.Retention {
+			e.Places = append(e.Places, Spot{Place: PlaceDeadLetterTopic, Queue: e.Queue, Since: record.UpdatedAt})
+		}
+	}
+	for i, letter := range e.DeadLetters {
+		spot := Spot{Queue: letter.Queue, DeadLetters: []string{letter.ID}, Since: letter.item.Kept}
+		switch {
+		case letter.State == deadletter.Open:
+			spot.Place, spot.Until = PlaceDeadLetter, letter.item.Expires
+		case letter.State == deadletter.Replayed && record.Status != dedupe.Completed:
+			spot.Place, spot.Since, spot.Operation = PlaceReplay, letter.item.Closed, letter.Operation
+		default:
+			continue
+		}
+		e.Places = append(e.Places, spot)
+		if spot.Place != PlaceDeadLetter || i >= closely {
+			continue
+		}
+		asked, err := deadletter.Asked(ctx, a.Store, letter.item)
+		if err != nil {
+			return err
+		}
+		for _, op := range asked {
+			e.Places = append(e.Places, Spot{
+				Place: PlaceApproval, Queue: letter.Queue, DeadLetters: []string{letter.ID}, Since: op.CreatedAt, Operation: op.ID, Who: op.Who, Why: op.Why,
+			})
+		}
+	}
+	if len(e.Places) == 0 {
+		return nil
+	}
+	pauses, err := pause.List(ctx, a.Store)
+	if err != nil {
+		return err
+	}
+	for _, p := range pauses {
+		if p.Queue == e.Queue {
+			e.Places = append(e.Places, Spot{Place: PlacePaused, Queue: p.Queue, Since: p.At, Who: p.Who, Why: p.Why})
+		}
+	}
+	return nil
+}
+
+// delay says what a message that is kept waits for.
+func (a Reads) delay(ctx context.Context, kept lane.Kept) (Spot, error) {
+	line, err := lane.LineOf(ctx, a.Store, kept)
+	if err != nil {
+		return Spot{}, err
+	}
+	spot := Spot{Place: PlaceDelayed, Queue: a.destination(kept), Since: kept.CreatedAt, Until: kept.DueAt, OrderingKey: kept.Message.OrderingKey}
+	if line.First.EventID != kept.Source.EventID || line.First.Emits != kept.Source.Emits {
+		spot.Behind = line.First.EventID
+	}
+	if !line.Stopped {
+		if line.DueAt.After(spot.Until) {
+			spot.Until = line.DueAt
+		}
+		return spot, nil
+	}
+	spot.Place, spot.Until = PlaceParked, time.Time{}
+	for _, state := range []deadletter.State{deadletter.Open, deadletter.Replayed} {
+		equal := map[string]any{"queue": kept.Source.Queue, "ordering_key": kept.Message.OrderingKey, "state": string(state)}
+		page, err := a.Store.Query(ctx, store.Query{Collection: deadletter.Collection, Equal: equal, Limit: closely})
+		if err != nil {
+			return Spot{}, err
+		}
+		for _, doc := range page.Documents {
+			spot.DeadLetters = append(spot.DeadLetters, doc.Key.ID)
+		}
+		if len(spot.DeadLetters) > 0 {
+			break
+		}
+	}
+	return spot, nil
+}
+
+// Emission is what became of one message that the event has emitted, as one queue has it.
+type Emission struct {
+	EventID string `json:"event_id"`
+	// Queue is that of its record; empty where it has none. Then it waits in Place, or is with the
+	// broker, or with a consumer that keeps no records here.
+	Queue  string        `json:"queue,omitempty"`
+	Status dedupe.Status `json:"status,omitempty"`
+	Reason string        `json:"reason,omitempty"`
+	Place  Where         `json:"place,omitempty"`
+	Until  time.Time     `json:"until,omitzero"`
+}
+
+// emissions fills in what became of the first of what the event has emitted: a query for each.
+func (a Reads) emissions(ctx context.Context, e *Event, f found) error {
+	waits := map[string]Emission{}
+	for _, kept := range f.outbox {
+		waits[kept.Source.Emits] = Emission{Place: PlaceOutbox}
+	}
+	for _, kept := range f.delayed {
+		if kept.Emitted {
+			waits[kept.Source.Emits] = Emission{Place: PlaceDelayed, Until: kept.DueAt}
+		}
+	}
+	ids := e.Emitted[:min(len(e.Emitted), closely)]
+	all := make([][]Emission, len(ids))
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(queriesAtOnce)
+	for i, id := range ids {
+		group.Go(func() error {
+			page, err := a.Store.Query(ctx, store.Query{Collection: dedupe.Collection, Equal: map[string]any{"event_id": id}, Limit: closely})
+			if err != nil {
+				return err
+			}
+			for _, doc := range page.Documents {
+				record, err := dedupe.FromDocument(doc)
+				if err != nil {
+					return err
+				}
+				all[i] = append(all[i], Emission{EventID: id, Queue: record.Queue, Status: record.Status, Reason: record.LastError, Until: record.NextRetryAt})
+			}
+			if len(all[i]) == 0 {
+				one := waits[id]
+				one.EventID = id
+				all[i] = append(all[i], one)
+			}
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	for _, some := range all {
+		e.Emissions = append(e.Emissions, some...)
+	}
+	return nil
+}
+
+// nowhere is the answer for an event that the store does not know: it says where the event may be.
+func (a Reads) nowhere(ctx context.Context, queue string) error {
+	held, counted, err := a.inBroker(ctx)
+	if err != nil {
+		return err
+	}
+	pauses, err := pause.List(ctx, a.Store)
+	if err != nil {
+		return err
+	}
+	var waiting, paused, unknown []string
+	for _, q := range a.Catalog.Queues {
+		in, known := held[q.ID]
+		switch {
+		case queue != "" && q.ID != queue:
+		case !known && q.Enabled:
+			unknown = append(unknown, q.ID)
+		case in.Messages > 0:
+			waiting = append(waiting, fmt.Sprintf("%s %d", q.ID, in.Messages))
+		}
+	}
+	for _, p := range pauses {
+		if queue == "" || p.Queue == queue {
+			paused = append(paused, p.Queue)
+		}
+	}
+	text := "No worker has recorded an event of that id, and the outbox, the delayed messages and the dead letters do not have it. " +
+		"It may wait in the broker, or be in its first attempt"
+	switch {
+	case len(waiting) > 0:
+		text += ": in the broker are " + strings.Join(waiting, ", ") + "."
+	case len(unknown) > 0 || counted.IsZero():
+		text += ": how many messages wait in the broker is not known."
+	default:
+		text += ": at the last count nothing waited in the broker."
+	}
+	if len(paused) > 0 {
+		text += " Paused: " + strings.Join(paused, ", ") + "."
+	}
+	text += " Or it never passed the door, whose log has a line of each webhook; or its record has expired."
+	return serve.Refuse(http.StatusNotFound, "event_unknown", text)
+}

@@ -1,0 +1,111 @@
+package push_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"billhook/internal/dedupe"
+	"billhook/internal/handler"
+	"billhook/internal/retry"
+	"billhook/internal/store"
+)
+
+// TestAnAttemptHasItsLineBeforeItRuns: a worker that is killed in an attempt has told of it.
+func TestAnAttemptHasItsLineBeforeItRuns(t *testing.T) {
+	t.Parallel()
+	ran := false
+	r := newRig(t, setup{credit: func(r *rig, own handler.Tx) handler.Tx {
+		return func(ctx context.Context, event handler.Event) (handler.Effect, error) {
+			ran = true
+			lines := r.log.lines(t, "received")
+			require.Len(t, lines, 1)
+			for field, want := range map[string]any{
+				"queue": "orders", "event_id": "e1", "message_id": "m-e1", "delivery_attempt": 4.0, "instance": "instance-1", "level": "INFO",
+			} {
+				require.Equal(t, want, lines[0][field], field)
+			}
+			require.Empty(t, r.log.lines(t, "delivery"))
+			return own(ctx, event)
+		}
+	}})
+	require.Equal(t, 200, r.deliver(paid("e1", known, 1).again(4)).code)
+	require.True(t, ran)
+}
+
+// TestTheRecordHasALogOfItsAttempts: also of one under a lease, from its claim on.
+func TestTheRecordHasALogOfItsAttempts(t *testing.T) {
+	t.Parallel()
+	for name, leased := range map[string]bool{"of a Tx handler": false, "of a leased handler": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			with, calls := setup{credit: times(1, errHandler)}, 0
+			var r *rig
+			if leased {
+				with = setup{leased: repeats(func(context.Context, handler.Event) (string, error) {
+					record, found := r.record(t, "e1")
+					require.True(t, found)
+					calls++
+					require.Len(t, record.Log, calls)
+					require.Zero(t, record.Log[calls-1].Ended, "it runs")
+					require.Equal(t, retry.Outcome(""), record.Log[calls-1].Outcome)
+					if calls == 1 {
+						return "", errHandler
+					}
+					return "sent", nil
+				})}
+			}
+			r = newRig(t, with)
+			first := paid("e1", known, 1).again(1)
+			r.deliver(first)
+			r.deliver(first.again(3)) // nothing is known of the second
+			record, _ := r.record(t, "e1")
+			require.Equal(t, dedupe.Completed, record.Status)
+			require.Equal(t, start, record.PublishedAt)
+			require.Len(t, record.Log, 2)
+			one, two := record.Log[0], record.Log[1]
+			require.Equal(t, start.Add(10*time.Second), one.Next)
+			one.Next = time.Time{}
+			require.Equal(t, dedupe.Attempt{
+				Number: 1, Delivery: 1, MessageID: "m-e1", Instance: "instance-1", Begun: start, Ended: start, Outcome: retry.Retry, Reason: "handler_error",
+			}, one)
+			require.Equal(t, dedupe.Attempt{
+				Number: 2, Delivery: 3, MessageID: "m-e1", Instance: "instance-1", Begun: start.Add(10 * time.Second), Ended: start.Add(10 * time.Second), Outcome: retry.Processed,
+			}, two)
+		})
+	}
+}
+
+// TestTheLogOfAnEventThatIsReplayedGoesOn: with the numbers from the beginning.
+func TestTheLogOfAnEventThatIsReplayedGoesOn(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, setup{credit: times(1, retry.Permanent("unknown_product", nil))})
+	r.deliver(paid("e1", known, 1))
+	require.Equal(t, "processed", r.deliver(r.replay(t, r.keep(t, 0))).Outcome)
+	record, _ := r.record(t, "e1")
+	require.Len(t, record.Log, 2)
+	require.Equal(t, []any{int64(1), retry.DeadLettered, int64(1), retry.Processed},
+		[]any{record.Log[0].Number, record.Log[0].Outcome, record.Log[1].Number, record.Log[1].Outcome})
+}
+
+// TestARecordOfTheReleaseBeforeGoesOn: its attempts are counted, and the log begins with the next.
+func TestARecordOfTheReleaseBeforeGoesOn(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, setup{credit: times(1, errHandler)})
+	r.deliver(paid("e1", known, 1))
+	key := dedupe.Key("orders", dedupe.DefaultTenant, "e1")
+	doc, err := r.db.Get(t.Context(), key)
+	require.NoError(t, err)
+	delete(doc.Fields, "attempts_log")
+	delete(doc.Fields, "published_at")
+	_, err = r.db.Commit(t.Context(), []store.Write{store.Update(key, doc.Version, doc.Fields)})
+	require.NoError(t, err)
+	require.Equal(t, 200, r.deliver(paid("e1", known, 1).again(2)).code)
+	record, _ := r.record(t, "e1")
+	require.EqualValues(t, 2, record.Attempts)
+	require.Len(t, record.Log, 1)
+	require.EqualValues(t, 2, record.Log[0].Number)
+}
+

@@ -108,4 +108,3 @@ func TestARecordOfTheReleaseBeforeGoesOn(t *testing.T) {
 	require.Len(t, record.Log, 1)
 	require.EqualValues(t, 2, record.Log[0].Number)
 }
-

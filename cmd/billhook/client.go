@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -22,11 +23,13 @@ import (
 // worker adds the flag --server to a command and its subcommands. It returns a function that
 // makes the client, once the flags are parsed.
 func (p *program) worker(command *cobra.Command) func() client {
-	server := command.PersistentFlags().String("server", "http://127.0.0.1:8081", "the worker's address")
-	return func() client {
-		token := append(p.env.OpsToken.List(), "")[0] // empty where none is set
-		return client{base: *server, token: token, operator: p.env.OpsOperator, http: &http.Client{Timeout: 30 * time.Second}}
-	}
+	server := command.PersistentFlags().String("server", p.env.Server, "the worker's address, else that of BILLHOOK_SERVER")
+	return func() client { return p.client(*server, &http.Client{Timeout: 30 * time.Second}) }
+}
+
+func (p *program) client(server string, by *http.Client) client {
+	token := append(p.env.OpsToken.List(), "")[0] // empty where none is set
+	return client{base: server, token: token, operator: p.env.OpsOperator, http: by}
 }
 
 type client struct {
@@ -69,7 +72,10 @@ func (w client) do(ctx context.Context, method, path string, question, answer an
 			return fmt.Errorf("ask the worker: %w", err)
 		}
 	}
-	request, err := http.NewRequestWithContext(ctx, method, w.base+path, bytes.NewReader(body))
+	if base, err := url.Parse(w.base); err != nil || base.Host == "" {
+		return usageError("--server or BILLHOOK_SERVER: the worker's address is such as " + usualWorker)
+	}
+	request, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(w.base, "/")+path, bytes.NewReader(body))
 	if err != nil {
 		return fmt.Errorf("ask the worker: %w", err)
 	}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -43,7 +42,7 @@ func (p *program) customersShow(ask func() client) *cobra.Command {
 			p.printCustomer(c.State)
 			var rows [][]string
 			for _, e := range c.Changes {
-				rows = append(rows, row(e.At.Format(time.RFC3339), e.Action, orDash(e.Before["uid"]), orDash(e.After["uid"]), e.Who, e.Why))
+				rows = append(rows, row(when(e.At), e.Action, orDash(e.Before["uid"]), orDash(e.After["uid"]), e.Who, e.Why))
 			}
 			if len(rows) > 0 {
 				p.table([]string{"CHANGED", "HOW", "FROM", "TO", "WHO", "WHY"}, rows)
@@ -54,7 +53,7 @@ func (p *program) customersShow(ask func() client) *cobra.Command {
 }
 
 func (p *program) printCustomer(s customers.State) {
-	since := s.Since.Format(time.RFC3339)
+	since := when(s.Since)
 	if s.Since.IsZero() {
 		since = "a time that is not known"
 	}

@@ -39,15 +39,18 @@ func (p *program) devCommand() *cobra.Command {
 		Use:   "dev",
 		Short: "Run webhook, worker and stand-ins in this process, send signed samples, then keep serving",
 		Long: "With --data the documents of the store and the messages that wait for delivery are kept in a folder from one run to the\n" +
-			"next. Without it they are in a temporary folder and gone with the process.",
+			"next. Without it they are in a temporary folder and gone with the process.\n\n" +
+			"With --json each line is an object with a message: up (with the addresses of webhook, worker and services), sample\n" +
+			"(with what was sent and what became of it), look (with a command that shows more), or the text of any other line.",
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) (err error) {
 			ctx := command.Context()
+			p.writeLines()
 			if madeBy != "" && (madeBy != "terraform" || !onEmulators) {
-				return errors.New("--topology: can only be terraform, and with --emulators")
+				return usageError("--topology: can only be terraform, and with --emulators")
 			}
 			if folder != "" && onEmulators {
-				return errors.New("--data: Google's emulators keep nothing; it goes without --emulators")
+				return usageError("--data: Google's emulators keep nothing; it goes without --emulators")
 			}
 			c, err := p.catalog()
 			if err != nil {
@@ -68,7 +71,7 @@ func (p *program) devCommand() *cobra.Command {
 				WrapStore: func(s store.Store) store.Store { flaky.Store = s; return flaky },
 			}
 			if verbose {
-				config.Log = telemetry.NewLogger(p.stdout, slog.LevelInfo)
+				config.Log = telemetry.NewLogger(command.OutOrStdout(), slog.LevelInfo)
 			}
 			if onEmulators {
 				sdk, err := emulator.Find(ctx)
@@ -103,7 +106,9 @@ func (p *program) devCommand() *cobra.Command {
 				}
 				err = errors.Join(err, closing)
 			}()
-			p.printf("Billhook is up: webhook %s, worker %s,\nstand-ins for the services that it calls %s.\n", stack.WebhookURL, stack.WorkerURL, stack.ServiceURL)
+			if !p.line(map[string]any{"message": "up", "webhook": stack.WebhookURL, "worker": stack.WorkerURL, "services": stack.ServiceURL}) {
+				p.printf("Billhook is up: webhook %s, worker %s,\nstand-ins for the services that it calls %s.\n", stack.WebhookURL, stack.WorkerURL, stack.ServiceURL)
+			}
 			state.describe(p, stack.Loaded, longestLease(c))
 			if !quiet {
 				show := &demo{program: p, stack: stack, catalog: c, secrets: config.Secrets, again: state.reused,

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -31,26 +30,21 @@ func (c *choice) flags(command *cobra.Command) {
 	command.Flags().StringVar(&c.eventID, "event", "", "only of this event id")
 	command.Flags().StringVar(&c.key, "key", "", "only of this ordering key")
 	command.Flags().StringVar(&c.item, "item", "", "only this one, by its id")
-	command.Flags().StringVar(&c.since, "since", "", "only dead since: RFC 3339, or a duration back from now such as 2h")
-	command.Flags().StringVar(&c.until, "until", "", "only dead before: the same")
+	command.Flags().StringVar(&c.since, "since", "", "only dead since "+moments)
+	command.Flags().StringVar(&c.until, "until", "", "only dead before "+moments)
 }
 
-// filter returns the choice as the worker takes it. Durations count back from now.
+// filter returns the choice as the worker takes it. Ages count back from now.
 func (c *choice) filter(queue string, now time.Time) (deadletter.Filter, error) {
 	f := deadletter.Filter{Queue: queue, Reason: c.reason, EventType: c.eventType, EventID: c.eventID, OrderingKey: c.key, Item: c.item}
 	for text, at := range map[*string]*time.Time{&c.since: &f.Since, &c.until: &f.Until} {
 		if *text == "" {
 			continue
 		}
-		if back, err := time.ParseDuration(*text); err == nil {
-			*at = now.Add(-back).UTC().Truncate(time.Second)
-			continue
+		var err error
+		if *at, err = parseMoment(*text, now); err != nil {
+			return f, usageError("--since and --until take " + moments)
 		}
-		moment, err := time.Parse(time.RFC3339, *text)
-		if err != nil {
-			return f, errors.New("--since and --until take RFC 3339, such as 2026-03-01T12:00:00Z, or a duration, such as 2h")
-		}
-		*at = moment
 	}
 	return f, nil
 }
@@ -98,7 +92,7 @@ func (p *program) dlqList(c *choice) *cobra.Command {
 			}
 			var rows [][]string
 			for _, i := range all.Items {
-				rows = append(rows, row(i.ID, i.Reason, i.EventType, i.EventID, i.OrderingKey, i.Attempts, i.ReplayCount, i.Died().Format(time.RFC3339), i.State, i.Detail))
+				rows = append(rows, row(i.ID, i.Reason, i.EventType, i.EventID, i.OrderingKey, i.Attempts, i.ReplayCount, when(i.Died()), i.State, i.Detail))
 			}
 			p.table([]string{"ID", "REASON", "TYPE", "EVENT", "KEY", "ATTEMPTS", "REPLAYS", "DIED", "STATE", "DETAIL"}, rows)
 			reasons := map[string]int{}
@@ -114,6 +108,7 @@ func (p *program) dlqList(c *choice) *cobra.Command {
 	}
 	c.flags(command)
 	command.Flags().StringVar(&state, "state", string(deadletter.Open), "open, replayed, processed, corrected, discarded or all")
+	oneOf(command, "state", deadletter.Open, deadletter.Replayed, deadletter.Processed, deadletter.Corrected, deadletter.Discarded, "all")
 	command.Flags().IntVar(&limit, "limit", 100, "how many to show")
 	return command
 }
@@ -136,9 +131,9 @@ func (p *program) dlqShow(c *choice) *cobra.Command {
 		RunE: show(p, c.ask, func(args []string) string { return "/v1/ops/dead-letters/" + url.PathEscape(args[0]) }, func(letter ops.Letter) {
 			p.printf("%s  %s\n  queue %s, event %s %s, key %s\n  %d %s %s\n  %d attempts, %d replays, died %s, kept until %s\n",
 				letter.ID, letter.State, letter.Queue, letter.EventType, letter.EventID, letter.OrderingKey,
-				letter.Status, letter.Reason, letter.Detail, letter.Attempts, letter.ReplayCount, letter.Died().Format(time.RFC3339), letter.Expires.Format(time.RFC3339))
+				letter.Status, letter.Reason, letter.Detail, letter.Attempts, letter.ReplayCount, when(letter.Died()), when(letter.Expires))
 			if letter.State == deadletter.Corrected {
-				p.printf("  corrected by message %s, %s\n", letter.CorrectedBy, letter.Closed.Format(time.RFC3339))
+				p.printf("  corrected by message %s, %s\n", letter.CorrectedBy, when(letter.Closed))
 			}
 			for _, name := range slices.Sorted(maps.Keys(letter.Attributes)) {
 				p.printf("  %-28s %s\n", name, letter.Attributes[name])
@@ -251,7 +246,7 @@ func (p *program) dlqOperations(c *choice) *cobra.Command {
 			slices.SortFunc(all.Items, func(a, b deadletter.Operation) int { return a.CreatedAt.Compare(b.CreatedAt) })
 			var rows [][]string
 			for _, op := range all.Items {
-				rows = append(rows, row(op.ID, op.Kind, op.Filter.Queue, op.Who, op.Why, op.CreatedAt.Format(time.RFC3339), op.Done, op.Total, op.Progress, op.ApprovedBy))
+				rows = append(rows, row(op.ID, op.Kind, op.Filter.Queue, op.Who, op.Why, when(op.CreatedAt), op.Done, op.Total, op.Progress, op.ApprovedBy))
 			}
 			p.table([]string{"ID", "KIND", "QUEUE", "WHO", "WHY", "BEGUN", "DONE", "OF", "PROGRESS", "APPROVED BY"}, rows)
 			return p.printJSON(all)

@@ -51,6 +51,7 @@ func (p *program) endpointsList(ask func() client) *cobra.Command {
 		},
 	}
 	command.Flags().StringVar(&state, "state", "", "only those that are disabled, or failing")
+	oneOf(command, "state", "disabled", "failing")
 	command.Flags().StringVar(&tenant, "tenant", "", "only those of this tenant")
 	command.Flags().IntVar(&limit, "limit", perPage, "how many to show; 0 shows all")
 	return command
@@ -78,7 +79,7 @@ func (p *program) endpointsShow(ask func() client) *cobra.Command {
 			p.printEndpoint(e.Endpoint)
 			var rows [][]string
 			for _, c := range e.Changes {
-				rows = append(rows, row(c.At.Format(time.RFC3339), c.Action, orDash(c.Before["state"]), orDash(c.After["state"]), c.Who, c.Why))
+				rows = append(rows, row(when(c.At), c.Action, orDash(c.Before["state"]), orDash(c.After["state"]), c.Who, c.Why))
 			}
 			p.table([]string{"CHANGED", "HOW", "FROM", "TO", "WHO", "WHY"}, rows)
 			return p.printJSON(e)

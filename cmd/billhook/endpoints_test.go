@@ -76,7 +76,7 @@ func TestEndpointsAreKeptFromATerminal(t *testing.T) {
 		{arguments: "endpoints show a", want: "The secret before the last rotation signs too, until 2126-03-03"},
 		{arguments: "endpoints disable a --why noisy --yes", want: "a of tenant default is disabled"},
 		{arguments: "endpoints ls --state disabled", want: "a         disabled  by_hand"},
-		{arguments: "endpoints ls --state odd", fails: "disabled or failing"},
+		{arguments: "endpoints ls --state odd", fails: "none of disabled, failing"},
 		{arguments: "endpoints ls --state failing --tenant t1", fails: "not both"},
 		{arguments: "endpoints enable a --why asked", want: "a of tenant default is enabled"},
 		{arguments: "endpoints enable a", fails: "why"},

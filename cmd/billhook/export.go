@@ -51,13 +51,13 @@ func (b *books) export() *cobra.Command {
 			path, values := "/v1/ops/journal/entries", b.queryOf(account)
 			if seals {
 				if account != "" || asCSV {
-					return errors.New("--seals goes with neither --account nor --csv")
+					return usageError("--seals goes with neither --account nor --csv")
 				}
 				path, values = "/v1/ops/journal/seals", b.query()
 			}
 			switch {
 			case b.asJSON && (asCSV || file != ""):
-				return errors.New("--json goes with neither --csv nor --out")
+				return usageError("--json goes with neither --csv nor --out")
 			case b.asJSON && seals:
 				all, err := b.seals(ctx)
 				if err != nil {

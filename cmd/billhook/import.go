@@ -81,7 +81,7 @@ func (p *program) importFrom(system, variable, short string, open func(*drain, c
 			return err
 		}
 		if d.from = cmp.Or(d.from, p.getenv(variable)); d.from == "" {
-			return fmt.Errorf("--from or %s: say where the messages are", variable)
+			return usageError(fmt.Sprintf("--from or %s: say where the messages are", variable))
 		}
 		names, err := namesOf(c, args)
 		if err != nil {
@@ -120,11 +120,11 @@ func namesOf(c *catalog.Catalog, args []string) (names []importer.Name, err erro
 		q, ok := c.Queue(name)
 		switch {
 		case !ok:
-			return nil, fmt.Errorf("the catalog has no queue %s", name)
+			return nil, usageError(fmt.Sprintf("the catalog has no queue %s", name))
 		case !q.Enabled:
-			return nil, fmt.Errorf("the queue %s is not enabled", q.ID)
+			return nil, usageError(fmt.Sprintf("the queue %s is not enabled", q.ID))
 		case cmp.Or(old, q.Alias) == "":
-			return nil, fmt.Errorf("the queue %s had no name before: say %s=<name of old>", q.ID, q.ID)
+			return nil, usageError(fmt.Sprintf("the queue %s had no name before: say %s=<name of old>", q.ID, q.ID))
 		}
 		names = append(names, importer.Name{Queue: q.ID, Source: cmp.Or(old, q.Alias)})
 	}
@@ -216,7 +216,7 @@ func (d *drain) composer() (importer.Composer, error) {
 	for _, member := range d.members {
 		old, renamed, ok := strings.Cut(member, "=")
 		if !ok || old == "" {
-			return importer.Composer{}, errors.New("--member takes old=new, or old= to leave it out")
+			return importer.Composer{}, usageError("--member takes old=new, or old= to leave it out")
 		}
 		members[old] = renamed
 	}

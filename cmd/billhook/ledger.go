@@ -95,7 +95,7 @@ func (b *books) printEntry(e ops.JournalEntry) {
 	b.printf("%s  %s\n", e.ID, e.Kind)
 	for _, field := range [][2]string{
 		{"event", e.EventID}, {"type", e.EventType}, {"rule", e.Rule}, {"order", e.Order}, {"reverts", e.Reverts}, {"reverted by", e.RevertedBy},
-		{"period", e.Period}, {"occurred", e.OccurredAt.Format(time.RFC3339)}, {"posted", e.PostedAt.Format(time.RFC3339)}, {"seal", sealOf(e)}, {"hash", e.Hash},
+		{"period", e.Period}, {"occurred", when(e.OccurredAt)}, {"posted", when(e.PostedAt)}, {"seal", sealOf(e)}, {"hash", e.Hash},
 	} {
 		if field[1] != "" {
 			b.printf("  %-12s %s\n", field[0], field[1])

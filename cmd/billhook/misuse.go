@@ -33,18 +33,29 @@ func (e *problemError) ExitCode() int {
 
 // misuse puts what to type instead behind an error of wrong use.
 func misuse(command *cobra.Command, err error) error {
-	var wrong interface{ ExitCode() int }
-	if !errors.As(err, &wrong) || wrong.ExitCode() != misused {
+	wrong, ok := errors.AsType[interface {
+		error
+		ExitCode() int
+	}](err)
+	if !ok || wrong.ExitCode() != misused {
 		return err
 	}
 	return usageError(fmt.Sprintf("%s\nusage: %s\n%s --help says more", err, useLine(command), command.CommandPath()))
 }
 
 func useLine(command *cobra.Command) string {
-	if command.HasAvailableSubCommands() && !command.Runnable() {
+	if command.Annotations[parent] != "" {
 		return command.CommandPath() + " <command>"
 	}
 	return command.UseLine()
+}
+
+// parent is the annotation of a command that only has others below it.
+const parent = "billhook_parent"
+
+// nameOf is a command without the program's name, which stands before every error.
+func nameOf(command *cobra.Command) string {
+	return strings.TrimPrefix(command.CommandPath(), command.Root().Name()+" ")
 }
 
 // strict has a command and its subcommands refuse what they do not know, and name what is close to it.
@@ -54,24 +65,38 @@ func (p *program) strict(command *cobra.Command) {
 	arguments := command.Args
 	command.Args = func(command *cobra.Command, given []string) error {
 		if len(given) > 0 && command.HasAvailableSubCommands() {
-			return usageError(fmt.Sprintf("%s has no command %q%s", command.CommandPath(), given[0], meant(given[0], subcommands(command))))
+			return usageError(fmt.Sprintf("%s has no command %q%s", nameOf(command), given[0], meant(given[0], subcommands(command))))
 		}
 		if arguments != nil && arguments(command, given) != nil {
-			return usageError(fmt.Sprintf("%s takes %s; %d given", command.CommandPath(), argumentsOf(command), len(given)))
+			return usageError(fmt.Sprintf("%s takes %s; %d given", nameOf(command), argumentsOf(command), len(given)))
 		}
 		return wrongValues(command)
 	}
+	if command.Name() == "help" {
+		command.Args = topic
+	}
 	if !command.Runnable() {
+		command.Annotations = map[string]string{parent: "true"}
 		command.RunE = func(command *cobra.Command, _ []string) error {
 			if !p.asJSON {
 				_ = command.Help() // a closed terminal is no failure of the command
 			}
-			return usageError(command.CommandPath() + ": say which command: " + strings.Join(subcommands(command), ", "))
+			return usageError(nameOf(command) + ": say which command: " + strings.Join(subcommands(command), ", "))
 		}
 	}
+	p.completes(command)
 	for _, sub := range command.Commands() {
 		p.strict(sub)
 	}
+}
+
+// topic refuses to give help on what is no command.
+func topic(help *cobra.Command, given []string) error {
+	found, rest, err := help.Root().Find(given)
+	if err != nil || len(rest) > 0 {
+		return usageError(fmt.Sprintf("%s has no command %q%s", nameOf(found), rest[0], meant(rest[0], subcommands(found))))
+	}
+	return nil
 }
 
 // subcommands are the names of the commands below one.
@@ -93,14 +118,23 @@ func argumentsOf(command *cobra.Command) string {
 
 // wrongFlag says what is wrong with a flag, or with its value.
 func wrongFlag(command *cobra.Command, err error) error {
-	var unknown *pflag.NotExistError
-	if !errors.As(err, &unknown) || unknown.GetSpecifiedShortnames() != "" {
+	if invalid, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
+		kind := invalid.GetFlag().Value.Type()
+		return usageError(fmt.Sprintf("--%s: %q is not %s", invalid.GetFlag().Name, invalid.GetValue(), cmp.Or(kinds[kind], kind)))
+	}
+	unknown, ok := errors.AsType[*pflag.NotExistError](err)
+	if !ok || unknown.GetSpecifiedShortnames() != "" {
 		return usageError(err.Error())
 	}
 	var names []string
-	command.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
-	name := unknown.GetSpecifiedName()
-	return usageError(fmt.Sprintf("%s has no flag --%s%s", command.CommandPath(), name, meant(name, names)))
+	command.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, "--"+f.Name) })
+	name := "--" + unknown.GetSpecifiedName()
+	return usageError(fmt.Sprintf("%s has no flag %s%s", nameOf(command), name, meant(name, names)))
+}
+
+// kinds are the values that flags take, by pflag's names.
+var kinds = map[string]string{
+	"bool": "true or false", "int": "a whole number", "int64": "a whole number", "duration": "a duration such as 90s or 5m", "stringToString": "a list such as a=b,c=d",
 }
 
 // wrongValues checks that the required flags are there, and that flags have one of their values.
@@ -110,8 +144,13 @@ func wrongValues(command *cobra.Command) (err error) {
 	}
 	command.Flags().Visit(func(f *pflag.Flag) {
 		known := f.Annotations[fixedValues]
-		if err == nil && known != nil && !slices.ContainsFunc(known, func(v string) bool { return strings.EqualFold(v, f.Value.String()) }) {
+		i := slices.IndexFunc(known, func(v string) bool { return strings.EqualFold(v, f.Value.String()) })
+		switch {
+		case known == nil || err != nil:
+		case i < 0:
 			err = usageError(fmt.Sprintf("--%s: %q is none of %s%s", f.Name, f.Value, strings.Join(known, ", "), meant(f.Value.String(), known)))
+		default:
+			err = f.Value.Set(known[i])
 		}
 	})
 	return err

@@ -2,7 +2,6 @@ package main
 
 import (
 	"net/url"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -30,7 +29,7 @@ func (p *program) ordersList(ask func() client) *cobra.Command {
 			for _, o := range all.Items {
 				rows = append(rows, orderRow(o))
 			}
-			p.table(orderHead, rows)
+			p.table(orderHead, rows, "SHORT OF", "REASON", "USER")
 			if all.Next != "" {
 				p.printf("There are more; raise --limit.\n")
 			}
@@ -38,6 +37,7 @@ func (p *program) ordersList(ask func() client) *cobra.Command {
 		},
 	}
 	command.Flags().StringVar(&state, "state", string(orders.PaymentInitiated), "PaymentInitiated, OrderConfirmed, OrderCancelled, OrderShipped or all")
+	oneOf(command, "state", orders.PaymentInitiated, orders.OrderConfirmed, orders.OrderCancelled, orders.OrderShipped, "all")
 	command.Flags().IntVar(&limit, "limit", perPage, "the most to list; 0: all")
 	return command
 }
@@ -55,14 +55,14 @@ func (p *program) ordersShow(ask func() client) *cobra.Command {
 			if err := ask().get(command.Context(), path, &o); err != nil {
 				return err
 			}
-			p.table(orderHead, [][]string{orderRow(o)})
+			p.record(orderHead, orderRow(o))
 			var items, steps [][]string
 			for _, item := range o.Items {
 				items = append(items, row(item.ProductID, item.Quantity))
 			}
 			p.table([]string{"PRODUCT", "QUANTITY"}, items)
 			for _, step := range o.History {
-				steps = append(steps, row(step.At.Format(time.RFC3339), step.State, step.EventID))
+				steps = append(steps, row(when(step.At), step.State, step.EventID))
 			}
 			p.table([]string{"AT", "STATE", "EVENT"}, steps)
 			return p.printJSON(o)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/http"
 	"net/url"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -62,7 +61,7 @@ func (b *books) reopen() *cobra.Command {
 		case shown.Reopening == nil:
 			b.printf("The request is kept until a second person asks for the same.\n")
 		default:
-			b.printf("%s asked for it on %s: %s\n", shown.Reopening.Who, shown.Reopening.At.Format(time.RFC3339), shown.Reopening.Why)
+			b.printf("%s asked for it on %s: %s\n", shown.Reopening.Who, when(shown.Reopening.At), shown.Reopening.Why)
 		}
 	})
 }
@@ -107,9 +106,9 @@ func (b *books) printPeriod(p journal.Period) {
 	switch p.State {
 	case journal.Open:
 	case journal.Closing:
-		b.printf(", and closed from %s", p.ClosesAt.Format(time.RFC3339))
+		b.printf(", and closed from %s", when(p.ClosesAt))
 	case journal.Closed:
-		b.printf(" since %s", p.ClosesAt.Format(time.RFC3339))
+		b.printf(" since %s", when(p.ClosesAt))
 	}
 	if p.Reopening != nil {
 		b.printf("; to open it again a second person must ask for it, after %s", p.Reopening.Who)

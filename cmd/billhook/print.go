@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -67,6 +68,21 @@ func when(t time.Time) string {
 	return t.UTC().Format(time.RFC3339)
 }
 
+// moments is what parseMoment reads, for the help of flags.
+const moments = "a time (2026-11-21T09:00:00Z) or an age (90m, 36h, 7d)"
+
+// parseMoment reads a time, or an age that counts back from now. It is whole seconds, as the API's are.
+func parseMoment(text string, now time.Time) (time.Time, error) {
+	if back, err := ops.ParseAge(text); err == nil {
+		return now.Add(-back).UTC().Truncate(time.Second), nil
+	}
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return at, usageError(fmt.Sprintf("%q is not %s", text, moments))
+	}
+	return at, nil
+}
+
 func age(seconds int64) string { return (time.Duration(seconds) * time.Second).String() }
 
 type reason struct {
@@ -106,4 +122,47 @@ func (p *program) confirm(from io.Reader, yes bool, word, do string) error {
 		return errors.New("nothing was changed")
 	}
 	return nil
+}
+
+// lines writes each line of text as a JSON object. It is for one writer.
+type lines struct {
+	to   io.Writer
+	rest []byte
+}
+
+// writeLines has a command that runs for long print every line as a JSON object of its own, if the
+// person wants JSON. From then on printf prints.
+func (p *program) writeLines() {
+	if p.asJSON {
+		p.lines = &lines{to: p.stdout}
+		p.stdout, p.asJSON = p.lines, false
+	}
+}
+
+// line prints an object, and reports whether it has: lines of text are wanted otherwise.
+func (p *program) line(object map[string]any) bool {
+	if p.lines != nil {
+		p.lines.object(object)
+	}
+	return p.lines != nil
+}
+
+func (l *lines) object(object map[string]any) {
+	encoder := json.NewEncoder(l.to)
+	encoder.SetEscapeHTML(false)
+	_ = encoder.Encode(object) // a closed terminal is no failure of the command
+}
+
+func (l *lines) Write(text []byte) (int, error) {
+	l.rest = append(l.rest, text...)
+	for {
+		line, rest, whole := bytes.Cut(l.rest, []byte("\n"))
+		if !whole {
+			return len(text), nil
+		}
+		if line := strings.TrimSpace(string(line)); line != "" {
+			l.object(map[string]any{"message": line})
+		}
+		l.rest = rest
+	}
 }

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -133,7 +132,7 @@ func (p *program) productsHistory(ask func() client) *cobra.Command {
 			}
 			var rows [][]string
 			for _, change := range all.Items {
-				rows = append(rows, row(change.At.Format(time.RFC3339), change.Action, pointsOf(change.Before), pointsOf(change.After), change.Who, change.Why))
+				rows = append(rows, row(when(change.At), change.Action, pointsOf(change.Before), pointsOf(change.After), change.Who, change.Why))
 			}
 			p.table([]string{"AT", "ACTION", "BEFORE", "AFTER", "WHO", "WHY"}, rows)
 			return p.printJSON(all)

@@ -26,7 +26,7 @@ func (p *program) queuesCommand() *cobra.Command {
 		for _, q := range queues.Items {
 			rows = append(rows, []string{
 				q.ID, waiting(q), number(q.Events[dedupe.Processing]), number(q.Events[dedupe.Completed]), number(q.Events[dedupe.Failed]),
-				number(q.Events[dedupe.DeadLettered]), openLetters(q.DeadLetters), oldestLetter(q.DeadLetters), stateOf(q), q.Alias,
+				number(q.Events[dedupe.DeadLettered]), openLetters(q.DeadLetters), oldestLetter(q.DeadLetters), p.stateOf(q), q.Alias,
 			})
 		}
 		p.table([]string{"QUEUE", "WAITING", "PROCESSING", "COMPLETED", "FAILED", "DEAD-LETTERED", "OPEN", "OLDEST", "STATE", "ALIAS"}, rows, "ALIAS", "COMPLETED", "DEAD-LETTERED")
@@ -59,10 +59,10 @@ func oldestLetter(d ops.Depth) string {
 	}
 }
 
-func stateOf(q ops.Queue) string {
+func (p *program) stateOf(q ops.Queue) string {
 	switch {
 	case q.DeadLetters.Alert:
-		return "ALERT"
+		return p.alert("ALERT")
 	case !q.Enabled:
 		return "off"
 	default:
@@ -116,7 +116,7 @@ func (p *program) eventsListCommand(ask func() client) *cobra.Command {
 				}
 			}
 			if limit < 1 {
-				return fmt.Errorf("--limit: at least 1")
+				return usageError("--limit: at least 1")
 			}
 			list, err := pages[ops.Line](command.Context(), ask(), "/v1/ops/events", query, limit)
 			if err != nil {
@@ -142,11 +142,12 @@ func (p *program) eventsListCommand(ask func() client) *cobra.Command {
 	flags := command.Flags()
 	flags.StringVar(&filters.queue, "queue", "", "of this queue, by id or alias")
 	flags.StringVar(&filters.status, "status", "", "PROCESSING, COMPLETED, FAILED or DEAD_LETTERED")
+	oneOf(command, "status", dedupe.Processing, dedupe.Completed, dedupe.Failed, dedupe.DeadLettered)
 	flags.StringVar(&filters.eventType, "type", "", "of this event type")
 	flags.StringVar(&filters.event, "event", "", "of this event id, in any queue")
 	flags.StringVar(&filters.correlation, "correlation", "", "of this correlation id")
-	flags.StringVar(&filters.since, "since", "", "created since a time (2026-11-21T09:00:00Z) or an age (36h, 7d; 31d at most)")
-	flags.StringVar(&filters.until, "until", "", "created before a time or an age")
+	flags.StringVar(&filters.since, "since", "", "created since "+moments+"; 31d ago at most")
+	flags.StringVar(&filters.until, "until", "", "created before "+moments)
 	flags.IntVar(&limit, "limit", 50, "how many to show")
 	return command
 }

@@ -38,6 +38,7 @@ func (p *program) refundsList(ask func() client) *cobra.Command {
 		},
 	}
 	command.Flags().StringVar(&state, "state", string(payments.UnderWay), "under_way, refunded, refused or all")
+	oneOf(command, "state", payments.UnderWay, payments.Refunded, payments.Refused, "all")
 	command.Flags().IntVar(&limit, "limit", perPage, "the most to list; 0: all")
 	return command
 }

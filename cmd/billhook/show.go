@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -178,7 +179,7 @@ func (s *demo) queueOf(f flow) (catalog.Queue, bool) {
 	return catalog.Queue{}, false
 }
 
-// width is that of a terminal, and indent the place of what became of a sample.
+// width is the most that a line of dev has, and indent the place of what became of a sample.
 const (
 	width  = 100
 	indent = 37
@@ -186,31 +187,32 @@ const (
 
 // say prints what became of a sample, broken into lines.
 func (s *demo) say(what, became string, args ...any) {
-	if s.err == nil {
-		s.printf("  %-*s%s\n", indent-2, what, lines(fmt.Sprintf(became, args...)))
+	text := fmt.Sprintf(became, args...)
+	if s.err == nil && !s.line(map[string]any{"message": "sample", "sample": what, "became": text}) {
+		s.printf("  %-*s%s\n", indent-2, what, broken(text, min(width, cmp.Or(s.screen.width, width))))
 	}
 }
 
-// lines breaks a text between words.
-func lines(text string) string {
-	broken, at := "", indent
+// broken breaks a text between words, so that no line is wider than width.
+func broken(text string, width int) string {
+	lines, at := "", indent
 	for word := range strings.FieldsSeq(text) {
 		switch {
-		case broken == "":
+		case lines == "":
 		case at+1+len(word) > width:
-			broken, at = broken+"\n"+strings.Repeat(" ", indent), indent
+			lines, at = lines+"\n"+strings.Repeat(" ", indent), indent
 		default:
-			broken, at = broken+" ", at+1
+			lines, at = lines+" ", at+1
 		}
-		broken, at = broken+word, at+len(word)
+		lines, at = lines+word, at+len(word)
 	}
-	return broken
+	return lines
 }
 
 // look prints commands of this program that show more.
 func (s *demo) look(commands ...string) {
 	for _, command := range commands {
-		if s.err == nil {
+		if s.err == nil && !s.line(map[string]any{"message": "look", "command": "bin/billhook " + command}) {
 			s.printf("%*s> bin/billhook %s\n", indent, "", command)
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -118,7 +117,7 @@ func (p *program) stockHistory(ask func() client) *cobra.Command {
 			}
 			var rows [][]string
 			for _, change := range all.Items {
-				rows = append(rows, row(change.At.Format(time.RFC3339), pieces(change.Before), pieces(change.After), change.Who, change.Why))
+				rows = append(rows, row(when(change.At), pieces(change.Before), pieces(change.After), change.Who, change.Why))
 			}
 			p.table([]string{"AT", "BEFORE", "AFTER", "WHO", "WHY"}, rows)
 			return p.printJSON(all)

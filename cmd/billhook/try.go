@@ -27,7 +27,7 @@ func (p *program) tryCommand(ask func() client) *cobra.Command {
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(command *cobra.Command, args []string) (err error) {
 			if (len(args) == 1) == (file != "") {
-				return errors.New("name an event id, or a file with -f")
+				return usageError("name an event id, or a file with -f")
 			}
 			if file == "" {
 				question.EventID = args[0]
@@ -76,9 +76,9 @@ func readMessage(file string, question *ops.Try) error {
 	}
 	switch {
 	case !json.Valid(data):
-		return errors.New("-f: the file is not JSON")
+		return usageError("-f: the file is not JSON")
 	case question.Queue == "":
-		return errors.New("--queue: say which queue the message is for")
+		return usageError("--queue: say which queue the message is for")
 	}
 	return nil
 }
@@ -90,7 +90,7 @@ func readCatalog(folder string) (map[string]string, error) {
 	}
 	names, err := filepath.Glob(filepath.Join(folder, "*.yaml"))
 	if err == nil && len(names) == 0 {
-		err = errors.New("the folder has no .yaml file")
+		err = usageError("the folder has no .yaml file")
 	}
 	files := map[string]string{}
 	for _, name := range names {
@@ -172,7 +172,7 @@ func (p *program) compareCommand(ask func() client) *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) (err error) {
 			if question.Queue == "" {
-				return errors.New("--queue: say which queue")
+				return usageError("--queue: say which queue")
 			}
 			if question.Catalog, err = readCatalog(folder); err != nil {
 				return err

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/csv"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -141,11 +140,8 @@ The lines go to the standard output, page by page: what was written before an er
 			if p.asJSON && !command.Flags().Changed("format") {
 				format = "jsonl"
 			}
-			if format != "csv" && format != "jsonl" {
-				return errors.New("--format: csv or jsonl")
-			}
 			if (len(args) == 1) == (month != "") {
-				return errors.New("name a subscription, or give --month")
+				return usageError("name a subscription, or give --month")
 			}
 			values := of()
 			if month != "" {
@@ -180,6 +176,7 @@ The lines go to the standard output, page by page: what was written before an er
 	flags.StringVar(&meter, "meter", "", "the entries of this meter alone")
 	flags.StringVar(&month, "month", "", "the totals of the periods that begin in this month, of all subscriptions")
 	flags.StringVar(&format, "format", "csv", "csv or jsonl")
+	oneOf(command, "format", "csv", "jsonl")
 	return command
 }
 

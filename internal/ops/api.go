@@ -261,7 +261,7 @@ const prune = 500
 func (a *API) cleanup(r *http.Request) (Cleaned, error) {
 	params := read(r, "older_than", "dry_run", "page")
 	now, dry := a.Now().UTC(), params.flag("dry_run")
-	age, err := parseAge(params.values.Get("older_than"))
+	age, err := ParseAge(params.values.Get("older_than"))
 	if err != nil {
 		params.refuse("older_than_invalid", "Say older_than= with an age such as 36h or 30d.")
 	}

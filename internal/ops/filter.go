@@ -144,7 +144,7 @@ func (p *parameters) at(name string, now, otherwise time.Time) time.Time {
 	if at, err := time.Parse(time.RFC3339Nano, text); err == nil {
 		return at.UTC()
 	}
-	age, err := parseAge(text)
+	age, err := ParseAge(text)
 	if err != nil {
 		p.refuse(name+"_invalid", "The parameter "+name+" is a time such as 2026-11-21T09:00:00Z or an age such as 36h or 7d.")
 	}
@@ -163,9 +163,9 @@ func (p *parameters) flag(name string) bool {
 // maxAge bounds an age: longer is a slip of the pen.
 const maxAge = 10 * 366 * 24 * time.Hour
 
-// parseAge reads an age such as 90m, 36h or 7d: days alone, or a Go duration. It is
+// ParseAge reads an age such as 90m, 36h or 7d: days alone, or a Go duration. It is
 // positive and at most ten years.
-func parseAge(text string) (time.Duration, error) {
+func ParseAge(text string) (time.Duration, error) {
 	age, err := time.ParseDuration(text)
 	if number, isDays := strings.CutSuffix(text, "d"); isDays {
 		var days uint64

@@ -44,9 +44,16 @@ type Server struct {
 // toRead is how long a client may take to read an answer.
 const toRead = 5 * time.Second
 
-// Listen opens the port; 0 chooses a free one. An empty host is every address.
+// ErrPortInUse is the error of a port on which another program listens.
+var ErrPortInUse = errors.New("another program listens there")
+
+// Listen opens the port; 0 chooses a free one. An empty host is every address. The error of a
+// port that is taken wraps ErrPortInUse.
 func Listen(ctx context.Context, host, port string) (net.Listener, error) {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(host, port))
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return nil, fmt.Errorf("port %s is in use: %w", port, ErrPortInUse)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("listen: %w", err)
 	}
@@ -83,7 +90,7 @@ func (s *Server) run(ctx context.Context, listener net.Listener, listening func(
 	server.RegisterOnShutdown(unused.close)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
-	s.Log.Info("listening", "address", listener.Addr().String(), "service", s.Name, "commit", BuildOf().Commit)
+	s.Log.Info("listening", "address", listener.Addr().String(), "service", s.Name)
 	listening()
 
 	select {
@@ -225,23 +232,25 @@ func problemsOfRouting(r chi.Router) {
 }
 
 // Main is the main function of a program. It calls run with a context that ends on SIGINT or
-// SIGTERM. It prints an error behind the name and exits with code 1, or with that of the error's method
-// ExitCode() int.
+// SIGTERM. It prints an error behind the name, and exits with its code; see ExitCode.
 func Main(name string, run func(ctx context.Context) error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, name+":", err)
-		os.Exit(exitCode(err))
+		os.Exit(ExitCode(err))
 	}
 }
 
-func exitCode(err error) int {
-	if coded, ok := errors.AsType[interface {
+// ExitCode is the exit code of a program that ends with the error: what its method ExitCode says,
+// or that of one that it wraps, and else 1. By convention 2 is wrong use, and 1 is a failure.
+func ExitCode(err error) int {
+	var coded interface {
 		error
 		ExitCode() int
-	}](err); ok {
+	}
+	if errors.As(err, &coded) {
 		return coded.ExitCode()
 	}
 	return 1

@@ -1,0 +1,173 @@
+package main
+
+import (
+	"context"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"billhook/catalog"
+	"billhook/internal/deadletter"
+	"billhook/internal/endpoints"
+	"billhook/internal/ops"
+	"billhook/internal/products"
+	"billhook/internal/webhook/samples"
+)
+
+// completionPatience bounds what the worker is asked while a person waits for the shell.
+const completionPatience = time.Second
+
+// completer finds values for the shell: each with a tab and a few words behind it, if it wants to.
+type completer func(p *program, command *cobra.Command, args []string) []string
+
+// completers are those of arguments, by the name in the line of usage, and of flags, by theirs.
+var completers = map[string]completer{
+	"<queue>":      completeQueues,
+	"[queue":       completeQueues,
+	"<source>":     completeSources,
+	"<event id>":   completeEvents,
+	"<operation>":  completeOperations,
+	"<endpoint>":   completeEndpoints,
+	"<product id>": completeProducts,
+	"--queue":      completeQueues,
+	"--sample":     func(*program, *cobra.Command, []string) []string { return samples.Names() },
+	"--type":       completeTypes,
+	"--reason":     completeReasons,
+}
+
+// paths are the flags whose value is a file or a folder: the shell completes them by itself.
+var paths = []string{"file", "out", "seals", "catalog", "data"}
+
+// completes has the shell complete the first argument of a command, and its flags. What nobody knows is
+// not completed: the names of files would be offered.
+func (p *program) completes(command *cobra.Command) {
+	if _, argument, ok := strings.Cut(command.Use, " "); ok && command.ValidArgsFunction == nil && argument != "<file>" {
+		command.ValidArgsFunction = func(command *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			for name, values := range completers {
+				if len(args) == 0 && strings.HasPrefix(argument, name) {
+					return values(p, command, args), cobra.ShellCompDirectiveNoFileComp
+				}
+			}
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+	}
+	command.LocalFlags().VisitAll(func(f *pflag.Flag) {
+		if _, known := command.GetFlagCompletionFunc(f.Name); known || slices.Contains(paths, f.Name) {
+			return
+		}
+		_ = command.RegisterFlagCompletionFunc(f.Name, func(command *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			if values, ok := completers["--"+f.Name]; ok {
+				return values(p, command, args), cobra.ShellCompDirectiveNoFileComp
+			}
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}) // the flag is there, and has none
+	})
+}
+
+// declared is the catalog, or an empty one where it cannot be read: a completion says nothing of that.
+func (p *program) declared() *catalog.Catalog {
+	c, err := p.catalog()
+	if err != nil {
+		return &catalog.Catalog{}
+	}
+	return c
+}
+
+// askBriefly fills answer, if the worker gives one in time.
+func (p *program) askBriefly(command *cobra.Command, path string, answer any) {
+	server, err := command.Flags().GetString("server")
+	if err != nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(command.Context(), completionPatience)
+	defer cancel()
+	_ = p.client(server, http.DefaultClient).get(ctx, path, answer) // without an answer nothing is completed
+}
+
+func completeQueues(p *program, _ *cobra.Command, _ []string) (values []string) {
+	for _, q := range p.declared().Queues {
+		values = append(values, q.ID+"\t"+q.Description)
+	}
+	return values
+}
+
+func completeSources(p *program, _ *cobra.Command, _ []string) []string {
+	return slices.Sorted(maps.Keys(p.declared().Sources))
+}
+
+// namedQueue is the queue that the command names already.
+func namedQueue(command *cobra.Command, args []string) string {
+	if len(args) > 0 {
+		return args[0]
+	}
+	queue, _ := command.Flags().GetString("queue") // not every command has it
+	return queue
+}
+
+// completeTypes finds the event types of the queue that is named, else of all.
+func completeTypes(p *program, command *cobra.Command, args []string) []string {
+	c, types := p.declared(), map[string]bool{}
+	only, named := c.Queue(namedQueue(command, args))
+	for _, q := range c.Queues {
+		for eventType := range q.Handlers {
+			if !named || q.ID == only.ID {
+				types[eventType] = true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(types))
+}
+
+// completeReasons finds the reasons of the open dead letters of the queue.
+func completeReasons(p *program, command *cobra.Command, args []string) []string {
+	var preview deadletter.Preview
+	p.askBriefly(command, "/v1/ops/dead-letters/preview?"+url.Values{"queue": {namedQueue(command, args)}}.Encode(), &preview)
+	return slices.Sorted(maps.Keys(preview.ByReason))
+}
+
+func completeEvents(p *program, command *cobra.Command, _ []string) (values []string) {
+	var newest ops.List[ops.Line]
+	p.askBriefly(command, "/v1/ops/events?limit=20", &newest)
+	for _, e := range newest.Items {
+		values = append(values, e.EventID+"\t"+e.EventType+" "+string(e.Status))
+	}
+	return values
+}
+
+func completeOperations(p *program, command *cobra.Command, _ []string) (values []string) {
+	var all ops.List[deadletter.Operation]
+	p.askBriefly(command, "/v1/ops/operations?limit=20", &all)
+	for _, op := range all.Items {
+		values = append(values, op.ID+"\t"+string(op.Kind)+" of "+op.Filter.Queue+", "+string(op.Progress))
+	}
+	return values
+}
+
+func completeEndpoints(p *program, command *cobra.Command, _ []string) (values []string) {
+	var all ops.List[endpoints.Endpoint]
+	p.askBriefly(command, "/v1/ops/endpoints?limit=50", &all)
+	for _, e := range all.Items {
+		values = append(values, e.ID+"\t"+string(e.State))
+	}
+	return values
+}
+
+// completeProducts finds those of the catalog, and those that people have set.
+func completeProducts(p *program, command *cobra.Command, _ []string) []string {
+	var all ops.List[products.Product]
+	p.askBriefly(command, "/v1/ops/products", &all)
+	known := map[string]bool{}
+	for id := range p.declared().Products {
+		known[id] = true
+	}
+	for _, product := range all.Items {
+		known[product.ID] = true
+	}
+	return slices.Sorted(maps.Keys(known))
+}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"maps"
 	"net/http"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"billhook/internal/audit"
 	"billhook/internal/deadletter"
 	"billhook/internal/ops"
 )
@@ -70,7 +70,9 @@ func (p *program) dlqCommand() *cobra.Command {
 	c.ask = p.worker(command)
 	command.AddCommand(p.dlqList(c), p.dlqShow(c), p.dlqAct(c, deadletter.Replay), p.dlqAct(c, deadletter.Discard), p.dlqOperations(c),
 		p.dlqFollow(c, "approve", "Approve an operation that another person has begun, and run it", http.MethodPost, "/approve"),
-		p.dlqFollow(c, "continue", "Go on with an operation", http.MethodGet, ""))
+		p.dlqEnd(c, "reject", "Refuse an operation that another person has begun, and that waits for approval"),
+		p.dlqEnd(c, "cancel", "Stop an operation; what it has done stays done"),
+		p.dlqFollow(c, "continue", "Go on with an operation, or look on while it goes on", http.MethodGet, ""))
 	return command
 }
 
@@ -132,8 +134,15 @@ func (p *program) dlqShow(c *choice) *cobra.Command {
 			p.printf("%s  %s\n  queue %s, event %s %s, key %s\n  %d %s %s\n  %d attempts, %d replays, died %s, kept until %s\n",
 				letter.ID, letter.State, letter.Queue, letter.EventType, letter.EventID, letter.OrderingKey,
 				letter.Status, letter.Reason, letter.Detail, letter.Attempts, letter.ReplayCount, when(letter.Died()), when(letter.Expires))
-			if letter.State == deadletter.Corrected {
+			switch letter.State {
+			case deadletter.Corrected:
 				p.printf("  corrected by message %s, %s\n", letter.CorrectedBy, when(letter.Closed))
+			case deadletter.Processed:
+				p.printf("  its replay has ended as %s, %s\n", letter.Outcome, when(letter.Closed))
+			default:
+			}
+			for _, act := range letter.History {
+				p.printf("  %s  %s by %s: %s (operation %s)\n", when(act.At), act.Kind, audit.Escape(act.Who), audit.Escape(cmp.Or(act.Why, "-")), act.Operation)
 			}
 			for _, name := range slices.Sorted(maps.Keys(letter.Attributes)) {
 				p.printf("  %-28s %s\n", name, letter.Attributes[name])
@@ -155,6 +164,7 @@ func (p *program) dlqAct(c *choice, kind deadletter.Kind) *cobra.Command {
 	var why reason
 	var rate int64
 	var force bool
+	var w patience
 	short := "Publish a queue's dead letters on it again, each under its key, in the order they had"
 	if kind == deadletter.Discard {
 		short = "Close a queue's dead letters for good; they stay on record"
@@ -191,81 +201,15 @@ func (p *program) dlqAct(c *choice, kind deadletter.Kind) *cobra.Command {
 			}, &op); err != nil {
 				return err
 			}
-			return p.follow(command.Context(), ask, op)
+			return p.follow(command.Context(), ask, op, w)
 		},
 	}
 	c.flags(command)
 	why.flags(command)
 	if kind == deadletter.Replay {
+		w.flags(command)
 		command.Flags().Int64Var(&rate, "rate", 50, "how many a second, at most")
 		command.Flags().BoolVar(&force, "force", false, "also those that were replayed too often")
 	}
 	return command
-}
-
-// follow runs an operation to its end and prints its progress.
-func (p *program) follow(ctx context.Context, ask client, op deadletter.Operation) error {
-	if op.Progress == deadletter.Waiting {
-		p.printf("Operation %s waits for the approval of somebody else:\n  bin/billhook dlq approve %s\n", op.ID, op.ID)
-		return p.printJSON(op)
-	}
-	op, err := ask.finish(ctx, op, func(op deadletter.Operation) { p.printf("operation %s: %d of %d\n", op.ID, op.Done, op.Total) })
-	if err != nil {
-		if ctx.Err() != nil {
-			p.printf("The operation goes on by itself, or with: bin/billhook dlq continue %s\n", op.ID)
-		}
-		return err
-	}
-	p.printf("%s: %d done, %d passed by\n", op.Kind, op.Done, op.Skipped)
-	return p.printJSON(op)
-}
-
-// finish runs an operation to its end and calls did after each step.
-func (w client) finish(ctx context.Context, op deadletter.Operation, did func(deadletter.Operation)) (deadletter.Operation, error) {
-	if op.Progress == deadletter.Finished {
-		return op, nil
-	}
-	err := poll(ctx, time.Second, http.StatusConflict, func() (bool, error) {
-		err := w.post(ctx, "/v1/ops/operations/"+url.PathEscape(op.ID)+"/run", struct{}{}, &op)
-		if err == nil {
-			did(op)
-		}
-		return op.Progress == deadletter.Finished, err
-	})
-	return op, err
-}
-
-func (p *program) dlqOperations(c *choice) *cobra.Command {
-	return &cobra.Command{
-		Use: "operations", Short: "List replays and discards: who did what, why, and how far it is", Args: cobra.NoArgs,
-		RunE: func(command *cobra.Command, _ []string) error {
-			all, err := pages[deadletter.Operation](command.Context(), c.ask(), "/v1/ops/operations", nil, 0)
-			if err != nil {
-				return err
-			}
-			slices.SortFunc(all.Items, func(a, b deadletter.Operation) int { return a.CreatedAt.Compare(b.CreatedAt) })
-			var rows [][]string
-			for _, op := range all.Items {
-				rows = append(rows, row(op.ID, op.Kind, op.Filter.Queue, op.Who, op.Why, when(op.CreatedAt), op.Done, op.Total, op.Progress, op.ApprovedBy))
-			}
-			p.table([]string{"ID", "KIND", "QUEUE", "WHO", "WHY", "BEGUN", "DONE", "OF", "PROGRESS", "APPROVED BY"}, rows)
-			return p.printJSON(all)
-		},
-	}
-}
-
-// dlqFollow is a command that sends one request about an operation and then follows the
-// operation.
-func (p *program) dlqFollow(c *choice, use, short, method, rest string) *cobra.Command {
-	return &cobra.Command{
-		Use: use + " <operation>", Short: short, Args: cobra.ExactArgs(1),
-		RunE: func(command *cobra.Command, args []string) error {
-			var op deadletter.Operation
-			ask := c.ask()
-			if err := ask.do(command.Context(), method, "/v1/ops/operations/"+url.PathEscape(args[0])+rest, nil, &op); err != nil {
-				return err
-			}
-			return p.follow(command.Context(), ask, op)
-		},
-	}
 }

@@ -243,7 +243,7 @@ func (k *canaries) discard(ctx context.Context, id string) bool {
 			Filter: deadletter.Filter{Queue: k.queue.ID, EventID: id}, Why: "the doctor's canary", Expect: 1,
 		}, &op)
 		if err == nil {
-			op, err = k.ask.finish(ctx, op, func(deadletter.Operation) {})
+			op, err = k.ask.run(ctx, op)
 		}
 		if err != nil {
 			return "", err

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"billhook/internal/audit"
 	"billhook/internal/ops"
 )
 
@@ -23,15 +24,18 @@ func (p *program) printf(format string, args ...any) {
 	}
 }
 
-// printJSON prints v as one JSON document. It prints nothing without --json.
+// printJSON prints v as one JSON document, with what a terminal would act on escaped. It prints nothing
+// without --json.
 func (p *program) printJSON(v any) error {
 	if !p.asJSON {
 		return nil
 	}
-	encoder := json.NewEncoder(p.stdout)
-	encoder.SetIndent("", "  ")
-	if err := encoder.Encode(v); err != nil {
+	text, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
 		return fmt.Errorf("print: %w", err)
+	}
+	for line := range strings.SplitSeq(string(text), "\n") {
+		_, _ = fmt.Fprintln(p.stdout, audit.EscapeJSON(line)) // a closed terminal is no failure of the command
 	}
 	return nil
 }

@@ -12,6 +12,8 @@ import (
 	"unicode/utf8"
 
 	"golang.org/x/term"
+
+	"billhook/internal/audit"
 )
 
 // screen is what a person reads on.
@@ -67,18 +69,10 @@ func (p *program) cellOf(text string) (c cell) {
 			text = inner
 		}
 	}
-	if c.text = strings.Map(visible, text); c.text == "" {
+	if c.text = audit.Escape(text); c.text == "" {
 		c.text = "-"
 	}
 	return c
-}
-
-// visible is a character of a cell, or a mark in place of one that would move the cursor, or more.
-func visible(r rune) rune {
-	if unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) {
-		return unicode.ReplacementChar
-	}
-	return r
 }
 
 // table prints rows in columns below their names. It prints nothing with --json.

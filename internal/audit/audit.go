@@ -6,6 +6,7 @@
 package audit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,8 +14,6 @@ import (
 	"net/url"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"billhook/internal/store"
 )
@@ -65,12 +64,9 @@ func (e Entry) Write(id string) (store.Write, error) {
 		return store.Write{}, fmt.Errorf("%w: kind, subject, action, operator and time are required", ErrInvalid)
 	case strings.TrimSpace(e.Why) == "":
 		return store.Write{}, fmt.Errorf("%w: a change needs a reason", ErrInvalid)
-	case len(e.Why) > MaxWhy, len(e.Who) > MaxWho:
-		return store.Write{}, fmt.Errorf("%w: the reason or the operator's name is too long", ErrInvalid)
-	case !utf8.ValidString(e.Why), !utf8.ValidString(e.Who):
-		return store.Write{}, fmt.Errorf("%w: the reason or the operator's name is not UTF-8", ErrInvalid)
-	case strings.ContainsFunc(e.Why, unicode.IsControl), strings.ContainsFunc(e.Who, unicode.IsControl):
-		return store.Write{}, fmt.Errorf("%w: the reason or the operator's name has a line break or another control character", ErrInvalid)
+	}
+	if err := cmp.Or(CheckWhy(e.Why), CheckWho(e.Who)); err != nil {
+		return store.Write{}, err
 	}
 	// Ids ascend, and the newest shall come first.
 	key := store.Key{Collection: Collection, ID: fmt.Sprintf("%s%019d-%s", prefix(e.Kind, e.Subject), math.MaxInt64-e.At.UnixMicro(), id)}

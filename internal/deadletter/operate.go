@@ -125,10 +125,11 @@ func (o *Operator) Begin(ctx context.Context, op Operation, expect int) (Operati
 		return Operation{}, fmt.Errorf("%w: the kind must be replay or discard", ErrRefused)
 	case strings.TrimSpace(op.Why) == "" && op.Kind == Discard:
 		return Operation{}, fmt.Errorf("%w: a discard needs a reason", ErrRefused)
-	case len(op.Why) > 1000 || len(op.Who) > 200:
-		return Operation{}, fmt.Errorf("%w: reason or name too long", ErrRefused)
 	case op.Rate < 0 || op.Rate > MaxRate:
 		return Operation{}, fmt.Errorf("%w: the rate must be 1 to %d a second", ErrRefused, MaxRate)
+	}
+	if err := cmp.Or(audit.CheckWhy(op.Why), audit.CheckWho(op.Who)); err != nil {
+		return Operation{}, fmt.Errorf("%w: %w", ErrRefused, err)
 	}
 	op.Rate = cmp.Or(op.Rate, 50)
 	preview, err := o.Preview(ctx, op.Filter)
@@ -207,11 +208,22 @@ func (o *Operator) Operations(ctx context.Context, progress Progress, after stri
 	return ops, page.Next, nil
 }
 
-// Run continues an operation until it is finished or ctx ends, and returns its progress. Another
+// Run continues an operation until it is over or ctx ends, and returns its progress. Another
 // call, on any instance, continues where it stopped. Of two calls at once one gets ErrBusy; if
 // both ran, the operation's version would let one commit. Each batch is one commit: the items,
-// their messages in the outbox, and the progress, or nothing.
+// their messages in the outbox, and the progress, or nothing. So nothing is done of an operation
+// after it was cancelled.
 func (o *Operator) Run(ctx context.Context, id string) (Operation, error) {
+	op, err := o.run(ctx, id)
+	if errors.Is(err, ErrBusy) {
+		if found, lookErr := o.Operation(ctx, id); lookErr == nil && found.Progress.Over() {
+			return found, nil // cancelled, or brought to its end by another call
+		}
+	}
+	return op, err
+}
+
+func (o *Operator) run(ctx context.Context, id string) (Operation, error) {
 	op, err := o.Operation(ctx, id)
 	switch {
 	case err != nil:

@@ -32,8 +32,10 @@ const MaxTry = tries
 func (o *Once) Begin(key store.Key, record Record, rememberFor time.Duration) *Run {
 	ticket := record.DelayTicket
 	record.Result, record.Ref, record.DelayTicket, record.CreatedAt = "", "", "", time.Time{}
-	record.Corrected, record.DeadLetters = nil, nil
-	return &Run{once: o, key: key, token: o.NewToken(), record: record, given: record.Attempts, rememberFor: rememberFor, ticket: ticket}
+	record.Corrected, record.DeadLetters, record.Log = nil, nil, nil
+	return &Run{
+		once: o, key: key, token: o.NewToken(), record: record, given: record.Attempts, rememberFor: rememberFor, ticket: ticket, begun: o.Now(),
+	}
 }
 
 // Conflict starts the run of a payload that came under an id used before with
@@ -43,7 +45,7 @@ func (r *Run) Conflict() *Run {
 	record := r.record
 	record.ConflictsWith, record.Attempts = r.other, r.given
 	run := r.once.Begin(ConflictKey(record.Queue, record.Tenant, record.EventID, record.PayloadHash), record, r.rememberFor)
-	run.conflict, run.letters = true, r.letters
+	run.conflict, run.letters, run.delivery, run.begun = true, r.letters, r.delivery, r.begun
 	return run
 }
 
@@ -82,7 +84,7 @@ func (r *Run) Look(ctx context.Context) (Seen, error) {
 	case found.Status == DeadLettered && r.record.Replays > found.Replays:
 		// A person has replayed it, so it has all its attempts again. What an earlier attempt has
 		// done outside is not known.
-		r.adopt(version, Record{CreatedAt: found.CreatedAt, Corrected: found.Corrected, DeadLetters: found.DeadLetters})
+		r.adopt(version, Record{CreatedAt: found.CreatedAt, Corrected: found.Corrected, DeadLetters: found.DeadLetters, Log: found.Log})
 		r.repeated = true
 		return Fresh, nil
 	}
@@ -177,7 +179,7 @@ func (r *Run) correct(ctx context.Context, version store.Version, found Record) 
 		return Differs, nil
 	}
 	r.adopt(version, Record{
-		CreatedAt: found.CreatedAt, DeadLetters: found.DeadLetters,
+		CreatedAt: found.CreatedAt, DeadLetters: found.DeadLetters, Log: found.Log,
 		Corrected: append(slices.Clone(found.Corrected), found.PayloadHash),
 	})
 	return Fresh, nil
@@ -188,7 +190,7 @@ func (r *Run) adopt(version store.Version, found Record) {
 	r.version, r.mine, r.found = version, false, found
 	r.record.Attempts, r.record.CreatedAt = found.Attempts, found.CreatedAt
 	r.record.Result, r.record.Ref = found.Result, found.Ref
-	r.record.Corrected, r.record.DeadLetters = found.Corrected, found.DeadLetters
+	r.record.Corrected, r.record.DeadLetters, r.record.Log = found.Corrected, found.DeadLetters, found.Log
 	if found.Status == "" {
 		r.record.Attempts, r.repeated = r.given, false
 	}
@@ -225,6 +227,7 @@ func (r *Run) Claim(ctx context.Context, lease time.Duration, keep *contract.Mes
 		now := r.once.Now()
 		record := r.at(now, Processing)
 		record.Attempts, record.LeaseUntil, record.Message = int64(r.Attempt()), now.Add(lease), keep
+		record.Log = r.begins(record.Attempts)
 		written, err := r.commit(ctx, record)
 		switch {
 		case written:
@@ -325,6 +328,7 @@ func (r *Run) ending(end Ending) (record Record, also []store.Write, seen Seen) 
 	}
 	record = r.at(r.once.Now(), end.Status)
 	record.Attempts, record.LastError = int64(r.Attempt()), end.Reason
+	record.Log = r.ends(record.Attempts, end, record.UpdatedAt)
 	if end.Uncounted {
 		record.Attempts--
 	}

@@ -45,6 +45,8 @@ type Record struct {
 	// Attempts counts the attempts that were the event's own. One under a lease counts
 	// from its claim, so that an event that kills its worker uses its attempts up too.
 	Attempts int64 `store:"attempts,required"`
+	// Log has the newest of these attempts, in their order: MaxLog of them at most.
+	Log []Attempt `store:"attempts_log,omitzero"`
 	// Replays is how often the event's dead letter had been replayed when the record was
 	// written: a replay reopens what was dead-lettered before it.
 	Replays int64 `store:"replay_count,omitzero"`

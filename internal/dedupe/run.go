@@ -14,6 +14,8 @@ type Once struct {
 	Now   func() time.Time
 	// NewToken returns a random name for one attempt.
 	NewToken func() string
+	// Instance names the process in the log of attempts.
+	Instance string
 }
 
 // Run is one delivery of one event on its way through the state machine. It knows
@@ -48,6 +50,9 @@ type Run struct {
 	letters Letters
 	// ticket is that of the delivered copy, where it comes back from a long wait.
 	ticket string
+	// delivery is the broker's number of the delivery, and begun is when the run began.
+	delivery int64
+	begun    time.Time
 	// found is the record as last read; the zero record where none counts.
 	found Record
 }

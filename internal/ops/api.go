@@ -1,6 +1,7 @@
 package ops
 
 import (
+	"io"
 	"log/slog"
 	"net/http"
 	"net/url"
@@ -131,10 +132,18 @@ func bounded(next http.Handler) http.Handler {
 
 // readJSON reads the body of a request: one JSON value and nothing behind it. Names are exact,
 // known, and there once: another reader may take the other one of two. The error is an answer
-// with the advice.
+// with the advice, or says what is wrong with the reason that the body gives.
 func readJSON(r *http.Request, into any, advice string) error {
-	if json.UnmarshalRead(r.Body, into, json.RejectUnknownMembers(true)) != nil {
+	body, err := io.ReadAll(r.Body)
+	if err != nil || json.Unmarshal(body, into, json.RejectUnknownMembers(true)) != nil {
 		return serve.Refuse(http.StatusBadRequest, "body_malformed", advice)
+	}
+	var reason Reason
+	if json.Unmarshal(body, &reason) != nil {
+		return nil // there is none
+	}
+	if err := audit.CheckWhy(reason.Why); err != nil {
+		return serve.Refuse(http.StatusUnprocessableEntity, "refused", err.Error())
 	}
 	return nil
 }

@@ -25,7 +25,10 @@ func (a *API) deadLetterRoutes(r chi.Router) {
 	r.Post("/dead-letters/discard", serve.Answer(http.StatusCreated, a.begin(deadletter.Discard), a.refuse))
 	r.Get("/operations", answer(a, a.listOperations))
 	r.Get("/operations/{id}", answer(a, a.showOperation))
+	r.Get("/operations/{id}/items", answer(a, a.operationItems))
 	r.Post("/operations/{id}/approve", answer(a, a.approve))
+	r.Post("/operations/{id}/cancel", answer(a, a.end("cancelled", a.Operator.Cancel)))
+	r.Post("/operations/{id}/reject", answer(a, a.end("rejected", a.Operator.Reject)))
 	r.Post("/operations/{id}/run", answer(a, a.runOperation))
 }
 
@@ -79,9 +82,12 @@ func (a *API) known(f *deadletter.Filter) error {
 	return nil
 }
 
+// states are those of a dead letter, the one that lists show unless they are asked first.
+var states = []deadletter.State{deadletter.Open, deadletter.Replayed, deadletter.Processed, deadletter.Corrected, deadletter.Discarded}
+
 func (a *API) listDeadLetters(r *http.Request) (DeadLetters, error) {
 	params := read(r, append([]string{"state", "limit", "page"}, filters...)...)
-	state := oneOf(params, deadletter.Open, deadletter.Replayed, deadletter.Processed, deadletter.Corrected, deadletter.Discarded)
+	state := oneOf(params, states[0], states[1:]...)
 	limit := params.limit(most, most)
 	f, err := a.filter(params)
 	if err != nil {
@@ -136,8 +142,51 @@ func (a *API) listOperations(r *http.Request) (List[deadletter.Operation], error
 	return listOf(found, next), err
 }
 
-func (a *API) showOperation(r *http.Request) (deadletter.Operation, error) {
-	return a.Operator.Operation(r.Context(), param(r, "id"))
+// Operation is one replay or discard, and what became of what it has replayed.
+type Operation struct {
+	deadletter.Operation
+	// Outcomes is there for a replay.
+	Outcomes *deadletter.Outcomes `json:"outcomes,omitempty"`
+}
+
+func (a *API) showOperation(r *http.Request) (Operation, error) {
+	op, err := a.Operator.Operation(r.Context(), param(r, "id"))
+	if err != nil || op.Kind != deadletter.Replay {
+		return Operation{Operation: op}, err
+	}
+	outcomes, err := a.Operator.Outcomes(r.Context(), op)
+	return Operation{op, &outcomes}, err
+}
+
+// operationItems answers the dead letters that an operation was the last to deal with.
+func (a *API) operationItems(r *http.Request) (DeadLetters, error) {
+	params := read(r, "state", "limit", "page")
+	limit, state := params.limit(most, most), deadletter.State("")
+	if params.values.Get("state") != "" {
+		state = oneOf(params, states[0], states[1:]...)
+	}
+	if err := params.err(); err != nil {
+		return DeadLetters{}, err
+	}
+	items, next, err := a.Operator.Items(r.Context(), param(r, "id"), state, params.values.Get("page"), limit)
+	return listOf(items, next), err
+}
+
+// Reason is the body of a request that changes something and names nothing else.
+type Reason struct {
+	Why string `json:"why"`
+}
+
+// end answers a request to cancel or to reject an operation.
+func (a *API) end(step string, does func(ctx context.Context, id, who, why string) (deadletter.Operation, error)) func(*http.Request) (deadletter.Operation, error) {
+	return func(r *http.Request) (op deadletter.Operation, err error) {
+		var reason Reason
+		if err = readJSON(r, &reason, "Send JSON: why."); err != nil {
+			return op, err
+		}
+		op, err = does(r.Context(), param(r, "id"), Who(r.Context()), reason.Why)
+		return a.logged(r, step, op, err)
+	}
 }
 
 func (a *API) approve(r *http.Request) (deadletter.Operation, error) {

@@ -15,6 +15,7 @@ import (
 	"billhook/internal/lane"
 	"billhook/internal/ledger"
 	"billhook/internal/pause"
+	"billhook/internal/retry"
 	"billhook/internal/store"
 )
 
@@ -47,8 +48,27 @@ type Event struct {
 	Waiting     int          `json:"waiting"`
 	Conflicts   []Conflict   `json:"conflicts"`
 	DeadLetters []DeadLetter `json:"dead_letters"`
+	// Log has the newest attempts, in their order. Records of former releases have none.
+	Log []Attempt `json:"log"`
 	// More reports whether there are more of these than are shown.
 	More bool `json:"more"`
+}
+
+// Attempt is one attempt that the event's record counts. Its fields are those of dedupe.Attempt.
+type Attempt struct {
+	// Number is which of the event's attempts it was, and Delivery the broker's number of its
+	// delivery; 0: it sent none.
+	Number    int64     `json:"number"`
+	Delivery  int64     `json:"delivery,omitzero"`
+	MessageID string    `json:"message_id,omitempty"`
+	Instance  string    `json:"instance,omitempty"`
+	Begun     time.Time `json:"begun_at,omitzero"`
+	// Ended is missing where the attempt is under way, or its end is not known.
+	Ended   time.Time     `json:"ended_at,omitzero"`
+	Outcome retry.Outcome `json:"outcome,omitempty"`
+	Reason  string        `json:"reason,omitempty"`
+	// Next is when the attempt after this one was due.
+	Next time.Time `json:"next_at,omitzero"`
 }
 
 // Conflict is a message with the event's id that is not that event: its payload differs, or is
@@ -107,7 +127,7 @@ func (a Reads) Event(ctx context.Context, id, queue, tenant string) (Event, erro
 
 // story puts together what is stored under an event id.
 func story(id string, records, letters []store.Document) (Event, error) {
-	event := Event{Line: Line{EventID: id}, Emitted: []string{}, Conflicts: []Conflict{}, DeadLetters: []DeadLetter{}}
+	event := Event{Line: Line{EventID: id}, Emitted: []string{}, Conflicts: []Conflict{}, DeadLetters: []DeadLetter{}, Log: []Attempt{}}
 	for _, doc := range records {
 		record, err := dedupe.FromDocument(doc)
 		if err != nil {
@@ -122,6 +142,9 @@ func story(id string, records, letters []store.Document) (Event, error) {
 		if doc.Key == dedupe.Key(record.Queue, record.Tenant, record.EventID) {
 			event.Line, event.PayloadHash, event.LeaseUntil = line(record), record.PayloadHash, record.LeaseUntil
 			event.Emitted = append(event.Emitted, record.Emitted...)
+			for _, a := range record.Log {
+				event.Log = append(event.Log, Attempt(a))
+			}
 			continue
 		}
 		event.Conflicts = append(event.Conflicts, Conflict{

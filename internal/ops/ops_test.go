@@ -194,7 +194,7 @@ func TestAnEventIsToldAsFarAsItIsStored(t *testing.T) {
 			"conflicts": [{"queue": "orders", "status": "DEAD_LETTERED", "reason": "payload_conflict", "payload_hash": "sha256:11", "message_id": "18"}],
 			"dead_letters": [{"queue": "orders", "reason": "payload_conflict", "status": 409, "detail": "", "attempts": 1,
 				"source_message_id": "18", "state": "open", "dead_lettered_at": "2026-03-02T10:15:00Z"}],
-			"more": false
+			"log": [], "more": false
 		}`, got.Body.String())
 	}
 }

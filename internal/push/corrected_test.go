@@ -2,6 +2,7 @@ package push_test
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"testing"
 	"time"
@@ -45,10 +46,9 @@ func (r *rig) states(t *testing.T) map[string]deadletter.State {
 }
 
 func (r *rig) operator() *deadletter.Operator {
-	ids := 0
 	return &deadletter.Operator{
 		Store: r.faults, Queue: func(string) (catalog.Queue, bool) { return r.queue, true }, Now: func() time.Time { return time.Unix(0, r.now.Load()).UTC() },
-		NewID: func() string { ids++; return string(rune('a' + ids)) },
+		NewID: func() string { return fmt.Sprint("id-", r.ids.Add(1)) },
 		Wait:  func(context.Context, time.Duration) error { return nil },
 		Relay: func(ctx context.Context, lane string) error { _, err := r.relay.Lane(ctx, lane); return err },
 	}

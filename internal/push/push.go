@@ -80,6 +80,8 @@ type Config struct {
 	Metrics       *telemetry.Metrics
 	Now           func() time.Time
 	Timer         Timer
+	// Instance names this process in logs and in the log of an event's attempts.
+	Instance string
 	// NewToken names one attempt; random.
 	NewToken func() string
 	// Dice returns a random number in [0,1), for the jitter of a backoff.
@@ -119,7 +121,7 @@ type queue struct {
 func New(config Config) *Service {
 	s := &Service{
 		config: config,
-		once:   &dedupe.Once{Store: config.Store, Now: config.Now, NewToken: config.NewToken},
+		once:   &dedupe.Once{Store: config.Store, Now: config.Now, NewToken: config.NewToken, Instance: config.Instance},
 		queues: map[string]*queue{}, ended: make(chan struct{}),
 		bodies: serve.NewBudget(serve.DefaultBodyBudget),
 	}

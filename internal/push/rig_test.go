@@ -114,6 +114,7 @@ type rig struct {
 	relay   *lane.Relay
 	alarms  alarms
 	now     atomic.Int64
+	ids     atomic.Int64
 	// timer is what the service waits with: unless a test brings another, time passes.
 	timer push.Timer
 }

@@ -1,8 +1,6 @@
 package serve
 
 import (
-	"errors"
-	"fmt"
 	"runtime"
 	"runtime/debug"
 	"testing"
@@ -28,16 +26,4 @@ func TestABuildSaysItsCommitAndWhetherFilesDiffered(t *testing.T) {
 			require.Equal(t, test.want, buildOf(&debug.BuildInfo{Main: debug.Module{Version: test.version}, Settings: test.settings}))
 		})
 	}
-}
-
-type coded struct{}
-
-func (coded) Error() string { return "coded" }
-func (coded) ExitCode() int { return 2 }
-
-func TestAProgramExitsWithTheCodeOfItsErrorElseWith1(t *testing.T) {
-	t.Parallel()
-	require.Equal(t, 1, ExitCode(errors.New("plain")))
-	require.Equal(t, 2, ExitCode(fmt.Errorf("wrapped: %w", coded{})))
-	require.Equal(t, 2, ExitCode(errors.Join(errors.New("plain"), coded{})))
 }

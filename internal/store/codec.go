@@ -27,14 +27,15 @@ var ErrUnreadable = errors.New("store: document is not readable")
 // the document. required and strict are for Decode.
 //
 // Texts, bools, int and int64 are stored as they are; times in UTC and microseconds; structs,
-// map[string]string and map[string]any as maps; []string as a list; a pointer as its value. A
+// map[string]string and map[string]any as maps; []string and a slice of structs as a list; a pointer
+// as its value. A
 // []byte is stored as text. If it is not UTF-8, it is stored in base64, in a field whose name ends
 // with _base64. Encode panics on any other type.
 func Encode[T any](from *T) map[string]any { return encode(reflect.ValueOf(from).Elem()) }
 
 // Decode reads fields that Encode made, and ignores fields without a member. A missing field leaves
-// its member as it is, and a field of another type makes it zero; a list or map of texts loses the
-// other elements. For a required member both are errors that wrap ErrUnreadable, for a strict one
+// its member as it is, and a field of another type makes it zero; a list or map loses the elements
+// of another type. For a required member both are errors that wrap ErrUnreadable, for a strict one
 // the latter.
 func Decode[T any](fields map[string]any, into *T) error {
 	return decode(fields, reflect.ValueOf(into).Elem())
@@ -102,6 +103,9 @@ func isZero(value reflect.Value) bool {
 	case *[]string:
 		return len(*v) == 0
 	default:
+		if isList(value.Type()) {
+			return value.Len() == 0
+		}
 		return value.IsZero()
 	}
 }
@@ -139,8 +143,20 @@ func stored(value reflect.Value) any {
 	case *map[string]any:
 		return maps.Clone(*v)
 	default:
+	}
+	if !isList(value.Type()) {
 		return encode(value)
 	}
+	list := make([]any, value.Len())
+	for i := range list {
+		list[i] = encode(value.Index(i))
+	}
+	return list
+}
+
+// isList reports whether a type is a slice of structs.
+func isList(t reflect.Type) bool {
+	return t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Struct
 }
 
 func decode(fields map[string]any, into reflect.Value) error {
@@ -222,6 +238,18 @@ func take(found any, into reflect.Value) bool {
 		}
 		into.Set(pointed)
 		return true
+	case reflect.Slice:
+		list, ok := found.([]any)
+		into.SetZero()
+		for _, element := range list {
+			one := reflect.New(into.Type().Elem()).Elem()
+			if fields, isMap := element.(map[string]any); isMap && decode(fields, one) == nil {
+				into.Set(reflect.Append(into, one))
+			} else {
+				whole = false
+			}
+		}
+		return ok && whole
 	default:
 		fields, ok := found.(map[string]any)
 		return ok && decode(fields, into) == nil

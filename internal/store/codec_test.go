@@ -34,6 +34,7 @@ type thing struct {
 	Names   []string       `store:"names,omitzero"`
 	Message *inner         `store:"message,omitzero"`
 	Before  map[string]any `store:"before,omitzero"`
+	Steps   []filter       `store:"steps,omitzero"`
 	Data    []byte         `store:"data,omitzero,strict"`
 	Private string
 }
@@ -51,6 +52,8 @@ func TestAStructIsStoredByItsTags(t *testing.T) {
 		"texts, numbers and bools":        {thing{Stage: "open", Seq: -1, Amount: 2, Force: true}, map[string]any{"stage": "open", "seq": int64(-1), "amount": int64(2), "force": true}},
 		"times in UTC and microseconds":   {thing{At: east, Closed: &east}, map[string]any{"at": utc, "closed_at": utc}},
 		"a list":                          {thing{Names: []string{"a", ""}}, map[string]any{"names": []any{"a", ""}}},
+		"a list of structs":               {thing{Steps: []filter{{Queue: "q"}, {Queue: "r", Since: utc}}}, map[string]any{"steps": []any{map[string]any{"queue": "q"}, map[string]any{"queue": "r", "since": utc}}}},
+		"a list of structs that is empty": {thing{Steps: []filter{}}, nil},
 		"an inline struct and one beside": {thing{filter: filter{Queue: "q", Since: utc}, Filter: filter{Queue: "r"}}, map[string]any{"queue": "q", "since": utc, "of": map[string]any{"queue": "r"}}},
 		"bytes that are text":             {thing{Data: []byte("ů")}, map[string]any{"data": "ů"}},
 		"bytes that are none":             {thing{Data: []byte("\xff")}, map[string]any{"data_base64": "/w=="}},
@@ -101,6 +104,7 @@ func TestWhatDecidesMustBeReadable(t *testing.T) {
 		"a number that is a text":              {"seq", "1", false},
 		"a bool that is a text":                {"force", "true", false},
 		"a list that is a text":                {"names", "a", false},
+		"a list of structs that is a text":     {"steps", "a", false},
 		"a struct that is a text":              {"of", "r", false},
 		"a struct without what it requires":    {"of", map[string]any{}, false},
 		"a message that is no map":             {"message", "x", false},

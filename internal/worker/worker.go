@@ -4,6 +4,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -60,6 +61,8 @@ type Config struct {
 	Backlogs tasks.Backlogs
 	// Broker can be asked at any time what it holds; nil: people see what was counted last.
 	Broker ops.Broker
+	// Instance names this process in logs and in the log of each event's attempts; empty: by chance.
+	Instance string
 	// Subscriptions shows whether paused queues are; nil: it cannot be seen. Switch pauses and resumes
 	// them; nil: this worker may not.
 	Subscriptions pause.Viewer
@@ -205,7 +208,7 @@ func New(config Config) (*Worker, error) {
 	service := push.New(push.Config{
 		Queues: queues, Catalog: config.Catalog, Handlers: registry, Store: watched, DeadLetters: config.Publisher, Outbox: relay,
 		Alarm: alarms, Timer: after, Authenticator: config.Authenticator, Log: config.Log, Metrics: config.Metrics, Now: config.Now,
-		NewToken: uuid.NewString, Dice: rand.Float64,
+		Instance: cmp.Or(config.Instance, uuid.NewString()[:8]), NewToken: uuid.NewString, Dice: rand.Float64,
 	})
 	operator := &deadletter.Operator{
 		Store: config.Store, Queue: config.Catalog.Queue, Now: config.Now, NewID: uuid.NewString, Wait: wait,

@@ -9,6 +9,7 @@ import (
 
 	"billhook/internal/dedupe"
 	"billhook/internal/handler"
+	"billhook/internal/retry"
 	"billhook/internal/store"
 )
 
@@ -66,6 +67,8 @@ func (w *world) condemn(t *rapid.T) {
 	w.takes(e, a)
 	e.ends(a, dedupe.DeadLettered)
 	e.attempts++
+	w.begins(e, a)
+	w.logs(a, retry.DeadLettered, "refused")
 }
 
 // broken has a message claim the event's id, and break the contract.

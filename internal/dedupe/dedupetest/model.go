@@ -18,6 +18,7 @@ import (
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
 	"billhook/internal/handler"
+	"billhook/internal/retry"
 	"billhook/internal/store"
 	"billhook/internal/store/storetest"
 )
@@ -56,7 +57,9 @@ type event struct {
 	owner      int
 	leaseUntil time.Time
 	attempts   int64
-	expires    time.Time
+	// log has the attempts of all its replays and corrections.
+	log     []dedupe.Attempt
+	expires time.Time
 	// due is the time of the next attempt after a failed one; kept: a copy waits for it.
 	due  time.Time
 	kept bool
@@ -88,9 +91,11 @@ type attempt struct {
 
 // world is the machine, the model, and the attempts of the workers.
 type world struct {
-	store  *storetest.Faults
-	next   fault // of the next commit
-	once   *dedupe.Once
+	store *storetest.Faults
+	next  fault // of the next commit
+	once  *dedupe.Once
+	// begun is when each attempt began.
+	begun  map[int]time.Time
 	now    time.Time
 	events []*event
 	under  []*attempt
@@ -132,11 +137,11 @@ func Run(t *testing.T, open func(t *testing.T) store.Store) {
 
 func newWorld(db store.Store, round int) *world {
 	w := &world{
-		store: &storetest.Faults{Store: db}, republished: map[string]bool{},
+		store: &storetest.Faults{Store: db}, republished: map[string]bool{}, begun: map[int]time.Time{},
 		now: time.Date(2026, 3, 2, 10, 15, 0, 0, time.UTC),
 	}
 	w.store.OnCommit = w.commitNext
-	w.once = &dedupe.Once{Store: w.store, Now: func() time.Time { return w.now }, NewToken: func() string { return fmt.Sprint(w.count) }}
+	w.once = &dedupe.Once{Store: w.store, Now: func() time.Time { return w.now }, NewToken: func() string { return fmt.Sprint(w.count) }, Instance: "model"}
 	for i := range 3 {
 		w.events = append(w.events, &event{id: fmt.Sprintf("round-%d-event-%d", round, i), accept: i > 0})
 	}
@@ -164,6 +169,7 @@ func (w *world) commitNext(_ context.Context, _ []store.Write, do func() error) 
 func (w *world) begin(t *rapid.T, e *event) *attempt {
 	w.count++
 	w.forget(e)
+	w.begun[w.count] = w.now
 	a := &attempt{
 		number: w.count, event: e, payload: rapid.SampledFrom([]string{"A", "A", "A", "B", "C"}).Draw(t, "payload"),
 		letter: fmt.Sprintf("%s-letter-%d", e.id, w.count),
@@ -172,9 +178,10 @@ func (w *world) begin(t *rapid.T, e *event) *attempt {
 		a.payload, a.replays, a.letter = e.payload, e.replays+1, e.letter
 	}
 	a.run = w.once.Begin(e.key(), dedupe.Record{
-		Queue: "q", Tenant: dedupe.DefaultTenant, EventID: e.id, EventType: "initial", PayloadHash: hash(a.payload), Replays: a.replays,
+		Queue: "q", Tenant: dedupe.DefaultTenant, EventID: e.id, EventType: "initial", PayloadHash: hash(a.payload), Replays: a.replays, MessageID: fmt.Sprint("m-", a.number),
 	}, remember)
 	a.run.Letters(letters{a})
+	a.run.Delivered(a.number)
 	return a
 }
 
@@ -198,7 +205,7 @@ func (w *world) forget(e *event) {
 func (w *world) expire(e *event) {
 	if e.status != "" && !w.now.Before(e.expires) {
 		e.status, e.payload, e.attempts, e.completed, e.replays = "", "", 0, 0, 0
-		e.corrected, e.open, e.letter = nil, nil, ""
+		e.corrected, e.open, e.letter, e.log = nil, nil, "", nil
 	}
 }
 
@@ -213,6 +220,23 @@ func (w *world) takes(e *event, a *attempt) {
 	}
 	e.payload, e.replays, e.expires = a.payload, a.replays, w.now.Add(remember)
 	e.due, e.kept = time.Time{}, false
+}
+
+// begins is what the begin of an attempt that counts does to the log, where it has no line of it.
+func (w *world) begins(e *event, a *attempt) {
+	line := dedupe.Attempt{
+		Number: e.attempts, Delivery: int64(a.number), MessageID: fmt.Sprint("m-", a.number), Instance: "model", Begun: w.begun[a.number],
+	}
+	if last := len(e.log) - 1; last < 0 || e.log[last] != line {
+		e.log = append(e.log, line)
+	}
+	e.log = e.log[max(0, len(e.log)-dedupe.MaxLog):]
+}
+
+// logs is what the end of an attempt does to its line of the log.
+func (w *world) logs(a *attempt, outcome retry.Outcome, reason string) {
+	own := &a.event.log[len(a.event.log)-1]
+	own.Ended, own.Outcome, own.Reason = w.now, outcome, reason
 }
 
 // ends is what the end of an attempt does to the dead letters: of the others under the id
@@ -290,6 +314,7 @@ func (w *world) claim(t *rapid.T) {
 	w.takes(e, a)
 	e.status, e.owner, e.leaseUntil = dedupe.Processing, a.number, w.now.Add(lease)
 	e.attempts++
+	w.begins(e, a)
 	require.EqualValues(t, e.attempts, a.run.Attempt())
 	w.under = append(w.under, a)
 }
@@ -336,6 +361,7 @@ func (w *world) complete(t *rapid.T) {
 	}
 	require.Equal(t, "delivered", a.run.Result())
 	a.event.ends(a, dedupe.Completed)
+	w.logs(a, retry.Processed, "")
 	a.event.expires = w.now.Add(remember)
 	a.event.completed++
 }
@@ -351,7 +377,11 @@ func (w *world) release(t *rapid.T) {
 	a.event.due = w.now.Add(time.Minute)
 	if !counted {
 		a.event.attempts--
+		a.event.log = a.event.log[:len(a.event.log)-1]
+		return
 	}
+	w.logs(a, retry.Retry, "handler_error")
+	a.event.log[len(a.event.log)-1].Next = a.event.due
 }
 
 func (w *world) bury(t *rapid.T) {
@@ -370,6 +400,7 @@ func (w *world) bury(t *rapid.T) {
 	require.NoError(t, err)
 	require.Equal(t, dedupe.Gone, seen)
 	a.event.ends(a, dedupe.DeadLettered)
+	w.logs(a, retry.DeadLettered, "refused")
 	a.event.expires = w.now.Add(remember)
 }
 
@@ -426,6 +457,8 @@ func (w *world) committed(e *event, a *attempt) {
 	w.takes(e, a)
 	e.ends(a, dedupe.Completed)
 	e.attempts++
+	w.begins(e, a)
+	w.logs(a, retry.Processed, "")
 	e.completed++
 	e.effects++
 }
@@ -451,6 +484,9 @@ func (w *world) fail(t *rapid.T) {
 			w.takes(e, a)
 			e.status, e.owner = dedupe.Failed, 0
 			e.attempts++
+			w.begins(e, a)
+			w.logs(a, retry.Retry, "handler_error")
+			e.log[len(e.log)-1].Next = w.now
 		}
 		return
 	}
@@ -484,6 +520,7 @@ func (w *world) counts(t *rapid.T) {
 	w.takes(e, a)
 	e.status, e.owner = dedupe.Failed, 0
 	e.attempts++
+	w.begins(e, a)
 	switch rapid.SampledFrom([]string{"its worker dies", "it has its effect", "it is none"}).Draw(t, "then") {
 	case "it has its effect":
 		e.attempts-- // counted once
@@ -493,6 +530,7 @@ func (w *world) counts(t *rapid.T) {
 		require.NoError(t, err)
 		require.Equal(t, dedupe.Counted, seen)
 		e.attempts--
+		e.log = e.log[:len(e.log)-1]
 	}
 }
 
@@ -555,6 +593,7 @@ func (w *world) check(t *rapid.T) {
 		require.Equal(t, e.replays, record.Replays)
 		require.ElementsMatch(t, e.open, record.DeadLetters)
 		require.Equal(t, e.attempts, record.Attempts)
+		require.Equal(t, append([]dedupe.Attempt{}, e.log...), append([]dedupe.Attempt{}, record.Log...))
 		require.Equal(t, e.expires, record.ExpireAt)
 		if e.status == dedupe.Processing {
 			require.Equal(t, e.leaseUntil, record.LeaseUntil)

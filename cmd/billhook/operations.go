@@ -1,0 +1,297 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"billhook/internal/audit"
+	"billhook/internal/deadletter"
+	"billhook/internal/ops"
+)
+
+// patience is how long a command waits for what becomes of a replay.
+type patience struct {
+	wait time.Duration
+	none bool
+}
+
+func (w *patience) flags(command *cobra.Command) {
+	command.Flags().DurationVar(&w.wait, "wait", 5*time.Minute, "how long to wait, at most, until each replay has ended")
+	command.Flags().BoolVar(&w.none, "no-wait", false, "for scripts: end when all is published, and do not wait for what becomes of it")
+}
+
+// waits reports whether the command is to say what became of each.
+func (w *patience) waits() bool { return !w.none && w.wait > 0 }
+
+// How often a command looks at an operation, and how many dead letters of one it shows.
+const (
+	lookEvery = time.Second
+	shown     = 20
+)
+
+func operationPath(id, rest string) string {
+	return "/v1/ops/operations/" + url.PathEscape(id) + rest
+}
+
+// report is an operation with some of its dead letters.
+type report struct {
+	ops.Operation
+	// Items are dead again, wait, or are processed, in that order; at most shown.
+	Items []deadletter.Item `json:"items"`
+}
+
+// follow runs an operation to its end and prints its progress. Of a replay it waits for what becomes
+// of each, and fails unless all are processed.
+func (p *program) follow(ctx context.Context, ask client, op deadletter.Operation, w patience) error {
+	if op.Progress == deadletter.Waiting {
+		p.printf("Operation %s waits for the approval of somebody else:\n  bin/billhook dlq approve %s\n  bin/billhook dlq reject %s --why \"...\"\n", op.ID, op.ID, op.ID)
+		if err := p.printJSON(op); err != nil || op.Kind != deadletter.Replay || !w.waits() {
+			return err
+		}
+		return errors.New("nothing is replayed yet: it waits for approval")
+	}
+	found, err := p.finish(ctx, ask, op)
+	if err == nil && found.Kind == deadletter.Replay && w.waits() {
+		found, err = p.await(ctx, ask, found, w.wait)
+	}
+	if err != nil {
+		if ctx.Err() != nil {
+			p.printf("The operation goes on by itself, or with: bin/billhook dlq continue %s\n", op.ID)
+			p.printf("See how far it is: bin/billhook dlq operations show %s\n", op.ID)
+		}
+		return err
+	}
+	if found.Progress != deadletter.Finished {
+		p.printf("%s by %s: %s\n", found.Progress, audit.Escape(found.EndedBy), audit.Escape(found.EndedWhy))
+	}
+	p.printf("%s: %d done, %d passed by\n", found.Kind, found.Done, found.Skipped)
+	if found.Outcomes == nil || !w.waits() {
+		return p.printJSON(found)
+	}
+	if err := p.report(ctx, ask, found); err != nil {
+		return err
+	}
+	return unprocessed(found)
+}
+
+// unprocessed is the error of a replay unless all that it was asked for is processed.
+func unprocessed(op ops.Operation) error {
+	missing := op.Total - op.Outcomes.Processed
+	if missing <= 0 {
+		return nil
+	}
+	return fmt.Errorf("%d of %d are not processed: look again with bin/billhook dlq operations show %s", missing, op.Total, op.ID)
+}
+
+// run runs an operation until it is over.
+func (w client) run(ctx context.Context, op deadletter.Operation) (deadletter.Operation, error) {
+	err := poll(ctx, lookEvery, http.StatusConflict, func() (bool, error) {
+		err := w.post(ctx, operationPath(op.ID, "/run"), struct{}{}, &op)
+		return op.Progress.Over(), err
+	})
+	return op, err
+}
+
+// finish runs an operation until it is over. Beside that it looks at the operation and prints how far it is.
+func (p *program) finish(ctx context.Context, ask client, op deadletter.Operation) (ops.Operation, error) {
+	p.printf("operation %s: %d of %d\n", op.ID, op.Done, op.Total)
+	ran := make(chan error, 1)
+	go func() {
+		_, err := ask.run(ctx, op)
+		ran <- err
+	}()
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	var found ops.Operation
+	for done := op.Done; ; {
+		var err error
+		over := false
+		select {
+		case err = <-ran:
+			over = true
+		case <-tick.C:
+		}
+		if err != nil {
+			return found, err
+		}
+		err = ask.get(ctx, operationPath(op.ID, ""), &found)
+		if err == nil && found.Done != done {
+			done = found.Done
+			p.printf("operation %s: %d of %d\n", op.ID, done, found.Total)
+		}
+		if over {
+			return found, err
+		}
+	}
+}
+
+// await looks at a replay until nothing of it waits, or for as long as was asked.
+func (p *program) await(ctx context.Context, ask client, op ops.Operation, atMost time.Duration) (ops.Operation, error) {
+	limited, cancel := context.WithTimeout(ctx, atMost)
+	defer cancel()
+	var told deadletter.Outcomes
+	err := poll(limited, lookEvery, http.StatusConflict, func() (bool, error) {
+		var found ops.Operation
+		if err := ask.get(limited, operationPath(op.ID, ""), &found); err != nil {
+			return false, err
+		}
+		if op = found; op.Outcomes == nil {
+			return true, nil
+		}
+		if now := *op.Outcomes; now != told && now.Waiting > 0 {
+			told = now
+			p.printf("%s\n", became(now))
+		}
+		return op.Outcomes.Waiting == 0, nil
+	})
+	if err != nil && ctx.Err() == nil && limited.Err() != nil {
+		return op, nil // what it was last
+	}
+	return op, err
+}
+
+// became says what became of the items of a replay.
+func became(o deadletter.Outcomes) string {
+	parts := []string{fmt.Sprintf("%d processed", o.Processed)}
+	for _, more := range []struct {
+		of   int64
+		text string
+	}{
+		{o.DeadAgain, "dead again"}, {o.Waiting, "still waiting"}, {o.Later, "dealt with since in another way"}, {o.PassedBy, "passed by"},
+	} {
+		if more.of > 0 {
+			parts = append(parts, fmt.Sprint(more.of, " ", more.text))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// report prints what became of some items of a replay, those first that need a person, and of how many.
+func (p *program) report(ctx context.Context, ask client, op ops.Operation) error {
+	whole := report{Operation: op, Items: []deadletter.Item{}}
+	var rows [][]string
+	for _, state := range []deadletter.State{deadletter.Open, deadletter.Replayed, deadletter.Processed} {
+		left := shown - len(whole.Items)
+		if left == 0 {
+			break
+		}
+		some, err := pages[deadletter.Item](ctx, ask, operationPath(op.ID, "/items"), url.Values{"state": {string(state)}}, left)
+		if err != nil {
+			return err
+		}
+		for _, i := range some.Items {
+			fate, reason := string(cmp.Or(i.Outcome, "processed")), ""
+			switch state {
+			case deadletter.Open:
+				fate, reason = "dead again", i.Reason+" "+i.Detail
+			case deadletter.Replayed:
+				fate = "still waiting"
+			default:
+			}
+			rows = append(rows, row(i.EventID, fate, strings.TrimSpace(reason), i.ID))
+		}
+		whole.Items = append(whole.Items, some.Items...)
+	}
+	if len(rows) > 0 {
+		p.table([]string{"EVENT", "BECAME", "REASON", "ID"}, rows)
+	}
+	if most := int64(len(rows)); most < op.Done {
+		p.printf("%d of %d are shown.\n", most, op.Done)
+	}
+	p.printf("%s\n", became(*op.Outcomes))
+	if op.Outcomes.Waiting > 0 {
+		p.printf("Where one waits: bin/billhook events show <event>\n")
+	}
+	return p.printJSON(whole)
+}
+
+func (p *program) dlqOperations(c *choice) *cobra.Command {
+	command := &cobra.Command{
+		Use: "operations", Short: "List replays and discards: who did what, why, and how far it is", Args: cobra.NoArgs,
+		Example: "  bin/billhook dlq operations\n  bin/billhook dlq operations show <operation>",
+		RunE: func(command *cobra.Command, _ []string) error {
+			all, err := pages[deadletter.Operation](command.Context(), c.ask(), "/v1/ops/operations", nil, 0)
+			if err != nil {
+				return err
+			}
+			slices.SortFunc(all.Items, func(a, b deadletter.Operation) int { return a.CreatedAt.Compare(b.CreatedAt) })
+			var rows [][]string
+			for _, op := range all.Items {
+				rows = append(rows, row(op.ID, op.Kind, op.Filter.Queue, op.Who, op.Why, when(op.CreatedAt), op.Done, op.Total, op.Progress, cmp.Or(op.ApprovedBy, op.EndedBy)))
+			}
+			p.table([]string{"ID", "KIND", "QUEUE", "WHO", "WHY", "BEGUN", "DONE", "OF", "PROGRESS", "SECOND"}, rows, "SECOND", "QUEUE", "KIND")
+			return p.printJSON(all)
+		},
+	}
+	command.AddCommand(p.dlqOperation(c))
+	return command
+}
+
+func (p *program) dlqOperation(c *choice) *cobra.Command {
+	return &cobra.Command{
+		Use: "show <operation>", Short: "Show one replay or discard, and what became of what it has replayed", Args: cobra.ExactArgs(1),
+		Example: "  bin/billhook dlq operations show 0b5c9c1e-7d9f-4d5c-9d25-2d6d7c9a5b10",
+		RunE: func(command *cobra.Command, args []string) error {
+			ask := c.ask()
+			var op ops.Operation
+			if err := ask.get(command.Context(), operationPath(args[0], ""), &op); err != nil {
+				return err
+			}
+			p.record([]string{"operation", "kind", "queue", "who", "why", "begun", "progress", "done", "approved by", "ended", "ended by", "ended why"}, row(
+				op.ID, op.Kind, op.Filter.Queue, op.Who, op.Why, when(op.CreatedAt), op.Progress, strconv.FormatInt(op.Done, 10)+" of "+strconv.FormatInt(op.Total, 10),
+				op.ApprovedBy, when(op.FinishedAt), op.EndedBy, op.EndedWhy,
+			))
+			if op.Outcomes == nil {
+				return p.printJSON(op)
+			}
+			return p.report(command.Context(), ask, op)
+		},
+	}
+}
+
+// dlqFollow is a command that sends one request about an operation and then follows the
+// operation.
+func (p *program) dlqFollow(c *choice, use, short, method, rest string) *cobra.Command {
+	var w patience
+	command := &cobra.Command{
+		Use: use + " <operation>", Short: short, Args: cobra.ExactArgs(1), Example: "  bin/billhook dlq " + use + " 0b5c9c1e-7d9f-4d5c-9d25-2d6d7c9a5b10",
+		RunE: func(command *cobra.Command, args []string) error {
+			var op deadletter.Operation
+			ask := c.ask()
+			if err := ask.do(command.Context(), method, operationPath(args[0], rest), nil, &op); err != nil {
+				return err
+			}
+			return p.follow(command.Context(), ask, op, w)
+		},
+	}
+	w.flags(command)
+	return command
+}
+
+// dlqEnd is the command cancel or reject.
+func (p *program) dlqEnd(c *choice, use, short string) *cobra.Command {
+	var why string
+	command := &cobra.Command{
+		Use: use + " <operation>", Short: short, Args: cobra.ExactArgs(1),
+		Example: "  bin/billhook dlq " + use + " 0b5c9c1e-7d9f-4d5c-9d25-2d6d7c9a5b10 --why \"the product is not known yet\"",
+		RunE: func(command *cobra.Command, args []string) error {
+			var op deadletter.Operation
+			if err := c.ask().post(command.Context(), operationPath(args[0], "/"+use), ops.Reason{Why: why}, &op); err != nil {
+				return err
+			}
+			p.printf("operation %s is %s, by %s: %d of %d were done, and no other is touched\n", op.ID, op.Progress, audit.Escape(op.EndedBy), op.Done, op.Total)
+			return p.printJSON(op)
+		},
+	}
+	return whyOnly(command, &why)
+}

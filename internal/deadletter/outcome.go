@@ -1,0 +1,131 @@
+package deadletter
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"billhook/internal/audit"
+	"billhook/internal/store"
+)
+
+// AuditKind is the kind of the audit's entries about an operation. Their subject is its id, their
+// action cancel or reject.
+const AuditKind = "operation"
+
+// ends is how often the end of an operation is tried while its runner goes on.
+const ends = 20
+
+// Cancel stops an operation that runs, or waits for approval. From then on it touches no further
+// item; what it has done stays done. One that is cancelled already stays as it is.
+func (o *Operator) Cancel(ctx context.Context, id, who, why string) (Operation, error) {
+	return o.end(ctx, id, Cancelled, audit.Entry{Action: "cancel", Who: who, Why: why})
+}
+
+// Reject refuses an operation that waits for approval. The second person must be another one; who
+// has asked for it cancels it. One that is rejected already stays as it is.
+func (o *Operator) Reject(ctx context.Context, id, who, why string) (Operation, error) {
+	return o.end(ctx, id, Rejected, audit.Entry{Action: "reject", Who: who, Why: why})
+}
+
+// end commits the end of an operation together with its entry in the audit.
+func (o *Operator) end(ctx context.Context, id string, to Progress, by audit.Entry) (Operation, error) {
+	if err := cmp.Or(audit.CheckWhy(by.Why), audit.CheckWho(by.Who)); err != nil {
+		return Operation{}, fmt.Errorf("%w: %w", ErrRefused, err)
+	}
+	if strings.TrimSpace(by.Why) == "" {
+		return Operation{}, fmt.Errorf("%w: to %s it needs a reason", ErrRefused, by.Action)
+	}
+	for range ends {
+		op, err := o.Operation(ctx, id)
+		switch {
+		case err != nil:
+			return Operation{}, err
+		case op.Progress == to:
+			return op, nil // perhaps by a commit of ours whose answer was lost
+		case op.Progress.Over():
+			return Operation{}, fmt.Errorf("%w: the operation is %s", ErrRefused, op.Progress)
+		case to == Rejected && op.Progress != Waiting:
+			return Operation{}, fmt.Errorf("%w: the operation does not wait for approval; cancel it", ErrRefused)
+		case to == Rejected && by.Who == op.Who:
+			return Operation{}, fmt.Errorf("%w: somebody else rejects it; who has asked for it cancels it", ErrRefused)
+		}
+		now := o.Now().UTC().Truncate(time.Microsecond)
+		by.Kind, by.Subject, by.At = AuditKind, op.ID, now
+		by.Before = map[string]any{"progress": string(op.Progress), "done": op.Done}
+		by.After = map[string]any{"progress": string(to)}
+		entry, err := by.Write(o.NewID())
+		if err != nil {
+			return Operation{}, fmt.Errorf("%w: %w", ErrRefused, err)
+		}
+		op.Progress, op.FinishedAt, op.EndedBy, op.EndedWhy = to, now, by.Who, by.Why
+		err = o.commit(ctx, &op, "", []store.Write{entry})
+		if !errors.Is(err, ErrBusy) {
+			return op, err
+		}
+	}
+	return Operation{}, ErrBusy
+}
+
+// Outcomes is what became of the items that a replay has put on their queue again.
+type Outcomes struct {
+	// Processed: the replay has ended, and not in another death.
+	Processed int64 `json:"processed"`
+	// DeadAgain: they are open again.
+	DeadAgain int64 `json:"dead_again"`
+	// Waiting: nothing is known of their end. They are with the broker or in a lane, or are tried.
+	Waiting int64 `json:"waiting"`
+	// Later: they were dealt with since in another way, by a later operation or a correction, or
+	// were removed.
+	Later int64 `json:"later"`
+	// PassedBy were not replayed.
+	PassedBy int64 `json:"passed_by"`
+}
+
+// Outcomes counts what became of the items of a replay, in three counting queries. A discard has no
+// outcomes.
+func (o *Operator) Outcomes(ctx context.Context, op Operation) (Outcomes, error) {
+	if op.Kind != Replay {
+		return Outcomes{}, nil
+	}
+	found := Outcomes{PassedBy: op.Skipped, Later: op.Done}
+	// What waits is counted first. An item that ends meanwhile is counted twice then, and not missed.
+	for _, of := range []struct {
+		state State
+		count *int64
+	}{{Replayed, &found.Waiting}, {Open, &found.DeadAgain}, {Processed, &found.Processed}} {
+		page, err := o.Store.Query(ctx, store.Query{
+			Collection: Collection, Equal: map[string]any{"operation": op.ID, "state": string(of.state)}, Count: true, Limit: MaxItems,
+		})
+		if err != nil {
+			return Outcomes{}, fmt.Errorf("deadletter: outcomes: %w", err)
+		}
+		*of.count = page.Count
+		found.Later = max(0, found.Later-page.Count)
+	}
+	return found, nil
+}
+
+// Items returns a page of the items that an operation was the last to deal with, in the order of
+// their ids: of one state, or all. after is the id to go on behind; next is empty on the last page.
+func (o *Operator) Items(ctx context.Context, operation string, state State, after string, limit int) (items []Item, next string, err error) {
+	equal := map[string]any{"operation": operation}
+	if state != "" {
+		equal["state"] = string(state)
+	}
+	page, err := o.Store.Query(ctx, store.Query{Collection: Collection, Equal: equal, After: after, Limit: limit})
+	if err != nil {
+		return nil, "", fmt.Errorf("deadletter: items: %w", err)
+	}
+	for _, doc := range page.Documents {
+		item, err := ItemOf(doc)
+		if err != nil {
+			return nil, "", err
+		}
+		items = append(items, item)
+	}
+	return items, page.Next, nil
+}

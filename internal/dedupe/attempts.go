@@ -1,0 +1,89 @@
+package dedupe
+
+import (
+	"slices"
+	"time"
+
+	"billhook/internal/retry"
+)
+
+// MaxLog is how many attempts the log of a record holds: the newest.
+const MaxLog = 20
+
+// Attempt is one attempt in the log of a record. The log has those that the record counts. It is
+// part of the record, so it is written in the commits that the record needs anyway.
+//
+// An attempt under a lease, and one that was counted before it ran, is in the log from its begin
+// on. Any other is there once it has ended.
+type Attempt struct {
+	// Number is which of the event's attempts it is; 1 is the first. After a replay, and after a
+	// correction, the numbers begin anew.
+	Number int64 `store:"number"`
+	// Delivery is the broker's number of the delivery that the attempt is part of, as it counts
+	// those of one message; 0: it sent none. Deliveries between two of the same message left no
+	// trace in the record.
+	Delivery int64 `store:"delivery,omitzero"`
+	// MessageID is that message.
+	MessageID string `store:"message_id,omitzero"`
+	// Instance names the process that made the attempt.
+	Instance string    `store:"instance,omitzero"`
+	Begun    time.Time `store:"begun_at,omitzero"`
+	// Ended is zero where the attempt is under way, or its end is not known.
+	Ended time.Time `store:"ended_at,omitzero"`
+	// Outcome is processed, superseded, retry, dead_lettered or dropped; empty until the end.
+	Outcome retry.Outcome `store:"outcome,omitzero"`
+	// Reason is the code of the failure.
+	Reason string `store:"reason,omitzero"`
+	// Next is when the attempt after this one is due.
+	Next time.Time `store:"next_at,omitzero"`
+}
+
+// Delivered sets the broker's number of the delivery that the run is part of; 0: it sent none.
+func (r *Run) Delivered(number int) { r.delivery = int64(number) }
+
+// begins returns the log with the run's own attempt in it, which has not ended.
+func (r *Run) begins(number int64) []Attempt {
+	if r.listed() {
+		return r.record.Log
+	}
+	log := append(slices.Clone(r.record.Log), Attempt{
+		Number: number, Delivery: r.delivery, MessageID: r.record.MessageID, Instance: r.once.Instance, Begun: r.begun,
+	})
+	return log[max(0, len(log)-MaxLog):]
+}
+
+// ends returns the log after an ending at a time. An attempt that was none of the event's own is
+// not in it.
+func (r *Run) ends(number int64, end Ending, now time.Time) []Attempt {
+	switch {
+	case end.Uncounted && r.listed():
+		return slices.Clone(r.record.Log[:len(r.record.Log)-1])
+	case end.Uncounted:
+		return r.record.Log
+	}
+	log := slices.Clone(r.begins(number))
+	if end.Status == Failed && end.Reason == Begun { // it runs now
+		return log
+	}
+	own := &log[len(log)-1]
+	own.Ended, own.Reason, own.Next = now, end.Reason, end.Next
+	switch {
+	case end.Status == Completed && end.Effect.Superseded:
+		own.Outcome = retry.Superseded
+	case end.Status == Completed:
+		own.Outcome = retry.Processed
+	case end.Status == Failed:
+		own.Outcome = retry.Retry
+	case r.letters != nil && r.letters.Own() == "":
+		own.Outcome = retry.Dropped
+	default:
+		own.Outcome = retry.DeadLettered
+	}
+	return log
+}
+
+// listed reports whether the last attempt of the log is the run's own, without an end.
+func (r *Run) listed() bool {
+	last := len(r.record.Log) - 1
+	return r.mine && last >= 0 && r.record.Log[last].Ended.IsZero() && r.record.Log[last].Number == r.record.Attempts
+}

@@ -18,20 +18,22 @@ FLASHSALE ?=
 DRILL ?=
 IMPORTS ?=
 TOPOLOGY ?=
+ARGS ?=
 BENCH ?= .
 COUNT ?= 6
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  \033[1m%-12s\033[0m %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@bold=; plain=; if [ -z "$${NO_COLOR:-}" ] && [ -t 1 ]; then bold=$$'\033[1m'; plain=$$'\033[0m'; fi; \
+	awk -F ':.*## ' -v bold="$$bold" -v plain="$$plain" '/^[a-z-]+:.*## / { printf "  %s%-12s%s %s\n", bold, $$1, plain, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: run
-run: bin/billhook ## webhook, worker and stand-ins in one process; sends signed samples, then keeps serving
-	@exec bin/billhook dev
+run: bin/billhook ## webhook, worker and stand-ins in one process; sends signed samples, then keeps serving: ARGS="--worker-port 0"
+	@exec bin/billhook dev $(ARGS)
 
 .PHONY: emulators
 emulators: bin/billhook ## the same on Google's own emulators, provisioned from the catalog; TOPOLOGY=terraform by terraform/emulator
-	@exec bin/billhook dev --emulators $(if $(TOPOLOGY),--topology $(TOPOLOGY))
+	@exec bin/billhook dev --emulators $(if $(TOPOLOGY),--topology $(TOPOLOGY)) $(ARGS)
 
 # The tests are compiled as the Dockerfile compiles: a test of internal/importtest runs the
 # Dockerfile's build, which would otherwise compile all modules again. Tests need no symbols.

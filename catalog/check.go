@@ -99,9 +99,9 @@ func (r *reader) checkQueue(place string, q Queue, shared []Topic) {
 	r.checkBackoff(place, "retry_policy", q.Backoff, q.MaxAttempts)
 	require(minAckDeadline <= q.AckDeadline && q.AckDeadline <= maxAckDeadline, "ack_deadline_seconds", "must be 10 to 600")
 	require(q.HandlerTimeout > 0, "handler_timeout", "must be above 0")
-	require(q.HandlerTimeout < q.AckDeadline || q.AckDeadline <= 0, "ack_deadline_seconds", "must be above the handler timeout, "+seconds(q.HandlerTimeout))
+	require(q.HandlerTimeout < q.AckDeadline || q.AckDeadline <= 0, "ack_deadline_seconds", "must be above handler_timeout, "+seconds(q.HandlerTimeout))
 	require(q.Lease > 0, "lease", "must be above 0")
-	require(q.AckDeadline <= q.Lease || q.Lease <= 0, "lease", "must be at least the ack deadline, "+seconds(q.AckDeadline))
+	require(q.AckDeadline <= q.Lease || q.Lease <= 0, "lease", "must be at least ack_deadline_seconds, "+seconds(q.AckDeadline))
 	require(minRetention <= q.MessageRetention && q.MessageRetention <= maxRetention, "message_retention_duration", "must be 600s to 2678400s")
 	require(q.MessageTTL <= q.MessageRetention || q.MessageRetention == 0, "message_ttl", "must be at most message_retention_duration, "+seconds(q.MessageRetention))
 	require(q.RememberFor >= minRemember || q.RememberFor == 0, "remember_for", "must be at least 259200s, 72 hours, or 0s, which is no record")
@@ -150,7 +150,7 @@ func (r *reader) checkQueue(place string, q Queue, shared []Topic) {
 		require(err == nil && eventType.MatchString(name), path, "must be an event type, or a pattern of them: at most 64 of a-z, 0-9 and _ - * #, in words joined by dots")
 		require(h.Post != (Post{}) || word.MatchString(h.Name), path+".name", "must be at most 64 of a-z, 0-9 and _ . -, and begin with a letter")
 		require(1 <= h.MaxAttempts && h.MaxAttempts <= maxAttempts || h.MaxAttempts == q.MaxAttempts, path+".max_attempts", "must be 1 to 50")
-		require(h.Timeout > 0, path+".timeout", "must be above 0")
+		require(h.Timeout > 0 || h.Timeout == q.HandlerTimeout, path+".timeout", "must be above 0")
 		require(h.Timeout < q.AckDeadline || h.Timeout == q.HandlerTimeout || q.AckDeadline <= 0, path+".timeout", "must be below ack_deadline_seconds, "+seconds(q.AckDeadline))
 		if !reflect.DeepEqual(h.Backoff, q.Backoff) {
 			r.checkBackoff(place, path+".retry_policy", h.Backoff, h.MaxAttempts)
@@ -204,7 +204,7 @@ func handlerPath(eventType string) string { return "handlers." + shown(eventType
 func (r *reader) checkBackoff(place, path string, p retry.Policy, attempts int) {
 	require := r.requirer(place)
 	if len(p.Schedule) > 0 {
-		require(len(p.Schedule) <= attempts, path+".schedule", fmt.Sprintf("lists %d waits for %d attempts", len(p.Schedule), attempts))
+		require(len(p.Schedule) <= attempts || attempts < 1, path+".schedule", fmt.Sprintf("lists %d waits for %d attempts", len(p.Schedule), attempts))
 		require(slices.IsSorted(p.Schedule), path+".schedule", "a wait must not be shorter than the one before")
 		require(slices.Max(p.Schedule) <= maxWait, path+".schedule", "a wait must be at most 86400s")
 		return

@@ -55,7 +55,7 @@ func TestARuleIsTakenExactlyWhereItBalancesForAnyAmounts(t *testing.T) {
 				balances = balances && sum == 0
 			}
 		}
-		r := &reader{unread: map[string]bool{}}
+		r := newReader()
 		r.checkRule("rule", rule, chart)
 		require.Equal(t, balances, len(r.mistakes) == 0, "%v: %v", rule, r.mistakes)
 	})
@@ -72,7 +72,7 @@ func FuzzJournal(f *testing.F) {
 	require.NoError(f, err)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		read := func() (*Catalog, *reader) {
-			c, r := *base, &reader{unread: map[string]bool{}}
+			c, r := *base, newReader()
 			node, err := document(data)
 			if err != nil {
 				return nil, r

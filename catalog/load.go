@@ -35,7 +35,7 @@ var embedded embed.FS
 // Load reads and checks the catalog: from the folder dir or, with an empty dir, the built-in
 // one. A folder may lack topics.yaml, targets.yaml, notifications.yaml and journal.yaml; without
 // messages.yaml it has that of the program, and without usage.yaml the program's limits of usage.
-// The error joins every mistake, one a line, each with file, queue and key.
+// The error joins every Mistake, one a line, each with file, line, queue and key.
 func Load(dir string) (*Catalog, error) {
 	if dir == "" {
 		return load(embedded)
@@ -43,9 +43,28 @@ func Load(dir string) (*Catalog, error) {
 	return load(os.DirFS(dir))
 }
 
+// Check is Load for one who wants to know more of a catalog with mistakes: it returns what could be
+// read of it, too.
+func Check(dir string) (*Catalog, error) {
+	if dir == "" {
+		return read(embedded)
+	}
+	return read(os.DirFS(dir))
+}
+
 func load(files fs.FS) (*Catalog, error) {
+	c, err := read(files)
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// read returns what can be read of the files, and every mistake.
+func read(files fs.FS) (*Catalog, error) {
 	c := &Catalog{files: files, Products: map[string]Product{}, Sources: map[string]Source{}, Targets: map[string]Target{}, Notifications: map[string][]string{}}
-	r := &reader{unread: map[string]bool{}}
+	r := newReader()
+	c.lines = r.lines
 	c.Contracts = r.readContracts(files)
 	r.unread[messagesFile] = len(r.mistakes) > 0
 	names := map[string]string{}
@@ -76,12 +95,12 @@ func load(files fs.FS) (*Catalog, error) {
 		c.readJournal(r, file)
 	}
 	c.readUsage(r, files)
-	if len(r.mistakes) == 0 {
-		return c, nil
+	slices.SortStableFunc(r.mistakes, ByLine) // maps are read in any order
+	all := make([]error, len(r.mistakes))
+	for i, m := range r.mistakes {
+		all[i] = m
 	}
-	// Maps are read in any order.
-	slices.SortStableFunc(r.mistakes, func(a, b error) int { return cmp.Compare(a.Error(), b.Error()) })
-	return nil, errors.Join(r.mistakes...)
+	return c, errors.Join(all...)
 }
 
 // file reads the nodes under a file's keys, and reports whether the file is YAML.
@@ -109,7 +128,7 @@ func (r *reader) root(files fs.FS, name string) (root *yaml.Node, ok bool) {
 		root, err = document(data)
 	}
 	if err != nil {
-		r.mistakes = append(r.mistakes, fmt.Errorf("%s: %w", name, err))
+		r.mistakes = append(r.mistakes, ofFile(name, err))
 	}
 	return root, err == nil
 }
@@ -132,6 +151,7 @@ func (r *reader) list(node *yaml.Node, file, key, what string, visit func(place 
 				break
 			}
 		}
+		r.note(place, "", item.Line)
 		if tree, ok := r.branch(item, place, ""); ok {
 			visit(place, tree)
 		}
@@ -156,6 +176,7 @@ func (r *reader) each(node *yaml.Node, file, key, what string, visit func(name, 
 	entries := r.entries(node, file, key)
 	for _, name := range slices.Sorted(maps.Keys(entries)) {
 		place := what + " " + shown(name)
+		r.note(place, "", r.lines.of(file, join(key, name)))
 		if tree, ok := r.branch(entries[name], place, ""); ok {
 			visit(name, place, tree)
 		}
@@ -218,6 +239,11 @@ func (c *Catalog) readQueues(r *reader, file map[string]*yaml.Node, names map[st
 		r.checkEmissions(places[i], q, c)
 		r.checkPosts(places[i], q, c, posts)
 	}
+	silent := defaults // what every queue must say itself
+	silent.ID, silent.Description, silent.Priority, silent.Pool, silent.Enabled = "silent", "It says nothing.", "low", "silent", false
+	silent.OrderingKey = []string{"silent"} // a default that needs an order is for those that have one
+	silent.DeadLetter.Topic = cmp.Or(silent.DeadLetter.Topic, "silent-dlq")
+	r.settleInherited(silent, c)
 	c.readTasksPool(r, file["tasks_pool"])
 }
 

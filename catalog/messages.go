@@ -1,7 +1,9 @@
 package catalog
 
 import (
+	"cmp"
 	"errors"
+	"fmt"
 	"io/fs"
 	"maps"
 	"slices"
@@ -27,24 +29,41 @@ func (r *reader) readContracts(files fs.FS) *contract.Set {
 		return nil
 	}
 	var declared []contract.Declaration
+	places := map[string]string{} // of each declaration, by its name
 	r.visit(root, messagesFile, func(format, at string, types *yaml.Node) {
 		r.visit(types, at, func(eventType, at string, versions *yaml.Node) {
 			r.visit(versions, at, func(version, at string, members *yaml.Node) {
 				n, err := strconv.ParseInt(version, 10, 64)
 				if err != nil {
 					r.wrong(at, "", "a version is a number")
+					return
 				}
+				places[declarationName(format, eventType, n)] = at
 				declared = append(declared, contract.Declaration{Format: format, Type: eventType, Version: n, Members: r.members(members, at)})
 			})
 		})
 	})
 	set, err := contract.NewSet(contract.Formats, declared)
-	if err != nil {
-		for line := range strings.SplitSeq(err.Error(), "\n") {
-			r.wrong(messagesFile, "", line)
+	for _, m := range Mistakes(err) {
+		name := ""
+		for of := range places {
+			if strings.HasPrefix(m.What, of+": ") {
+				name = of
+			}
+		}
+		for what := range strings.SplitSeq(strings.TrimPrefix(m.What, name+": "), "\n") {
+			member, _, _ := strings.Cut(what, ": ")
+			r.mistakes = append(r.mistakes, &Mistake{
+				File: messagesFile, Line: r.lines.of(cmp.Or(places[name], messagesFile), shown(member)), Where: name, What: what,
+			})
 		}
 	}
 	return set
+}
+
+// declarationName is how package contract names a declaration in its mistakes.
+func declarationName(format, eventType string, version int64) string {
+	return fmt.Sprintf("%s: %s: version %d", format, eventType, version)
 }
 
 // visit visits the entries of a map, each with the place that it is.

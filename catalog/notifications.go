@@ -35,6 +35,7 @@ func (c *Catalog) readNotifications(r *reader, node *yaml.Node) {
 	for _, event := range slices.Sorted(maps.Keys(rows)) {
 		place, before := notificationPlace+" "+shown(event), len(r.mistakes)
 		var channels []string
+		r.note(place, "", r.lines.of(notificationsFile, join("notifications", event)))
 		if r.decode(r.tree(rows[event], place, ""), &channels, place, ""); len(r.mistakes) > before {
 			continue
 		}

@@ -33,7 +33,7 @@ func TestEachMistakeOfANotificationNamesFileAndEvent(t *testing.T) {
 			require.NoError(t, os.WriteFile(filepath.Join(dir, "notifications.yaml"), []byte("notifications:\n  "+test.rows+"\n"), 0o600))
 			c, err := catalog.Load(dir)
 			if test.want != "" {
-				require.EqualError(t, err, test.want)
+				requireMistakes(t, err, test.want)
 				return
 			}
 			require.NoError(t, err)

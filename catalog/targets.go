@@ -258,5 +258,5 @@ func (r *reader) checkPosts(place string, q Queue, c *Catalog, posts map[string]
 	}
 	b, require := q.Batch, r.requirer(place)
 	require(b == (Batch{}) || (2 <= b.Size && b.Size <= q.Concurrency), "batch.size", "must be 2 to concurrency: what is not handled at once cannot be gathered")
-	require(b == (Batch{}) || (0 < b.Wait && b.Wait <= time.Second && b.Wait < shortest), "batch.wait", "must be above 0s, at most 1s, and below the shortest timeout")
+	require(b == (Batch{}) || (0 < b.Wait && b.Wait <= time.Second && (b.Wait < shortest || shortest <= 0)), "batch.wait", "must be above 0s, at most 1s, and below the shortest timeout")
 }

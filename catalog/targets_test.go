@@ -184,7 +184,7 @@ func TestEachMistakeOfATargetNamesFileTargetAndKey(t *testing.T) {
 			case "a batch longer than its handlers":
 				require.ErrorContains(t, err, "batch.wait: must be above 0s, at most 1s, and below the shortest timeout")
 			default:
-				require.EqualError(t, err, test.want)
+				requireMistakes(t, err, test.want)
 			}
 		})
 	}

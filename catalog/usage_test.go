@@ -87,7 +87,7 @@ func TestEachMistakeOfUsageNamesFileMeterAndKey(t *testing.T) {
 			require.NoError(t, os.CopyFS(dir, os.DirFS(filepath.Join("testdata", "small"))))
 			require.NoError(t, os.WriteFile(filepath.Join(dir, "usage.yaml"), []byte(test.file), 0o600))
 			_, err := catalog.Load(dir)
-			require.EqualError(t, err, test.want)
+			requireMistakes(t, err, test.want)
 		})
 	}
 }

@@ -42,7 +42,7 @@ func TestAFolderWithoutMessagesTakesThoseThatAreGiven(t *testing.T) {
 	c, err := catalog.Load(folder)
 	require.NoError(t, err)
 	_, err = c.With(map[string]string{"messages.yaml": "message.v1: {}\n"})
-	require.ErrorContains(t, err, "queues.yaml: queue ")
+	require.ErrorContains(t, err, ": queue sub-plan-change: handlers.upgrade: is declared by no envelope.v1 contract")
 }
 
 func TestFilesThatMakeNoCatalogAreRefused(t *testing.T) {
@@ -55,9 +55,9 @@ func TestFilesThatMakeNoCatalogAreRefused(t *testing.T) {
 		want  string
 	}{
 		"a file of another name":      {shipped, map[string]string{"../queues.yaml": "", "prices.yaml": ""}, "prices.yaml: no file of a catalog has this name"},
-		"a mistake":                   {shipped, map[string]string{"products.yaml": "products: {hat: {points: 0}}\n"}, "products.yaml: product hat: points: must be 1 to 1000000000"},
+		"a mistake":                   {shipped, map[string]string{"products.yaml": "products: {hat: {points: 0}}\n"}, "products.yaml:1: product hat: points: must be 1 to 1000000000"},
 		"a catalog of no files":       {&catalog.Catalog{}, map[string]string{"products.yaml": ""}, "made of no files"},
-		"a queue that is gone by now": {mustOnly(t, shipped, "paynow-events", "pay-subscription-update"), map[string]string{"topics.yaml": "topics: []\n"}, "queues.yaml: queue "},
+		"a queue that is gone by now": {mustOnly(t, shipped, "paynow-events", "pay-subscription-update"), map[string]string{"topics.yaml": "topics: []\n"}, ": queue orders-process: topic: no shared topic has the id orders"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -57,20 +57,26 @@ func document(data []byte) (*yaml.Node, error) {
 // reader turns nodes into values and collects what is wrong with them, each mistake
 // behind the place (file, queue) and the path of its key.
 type reader struct {
-	mistakes []error
+	mistakes []*Mistake
+	// inherited are mistakes of queues that may be those of the defaults.
+	inherited []inherited
+	lines     lines
 	// unread holds place and path of each value that could not be read: later checks skip it.
 	unread map[string]bool
 }
+
+func newReader() *reader { return &reader{unread: map[string]bool{}, lines: lines{}} }
 
 // wrong records a mistake about a value, unless that value could not be read.
 func (r *reader) wrong(place, path, what string) {
 	if r.isUnread(place, path) || (strings.HasPrefix(place, queuePlace) && r.isUnread(queuesFile, "defaults."+path)) {
 		return
 	}
-	if path != "" {
-		place += ": " + path
+	if strings.HasPrefix(place, queuePlace) && path != "" && r.lines[place+": "+path] == 0 {
+		r.inherited = append(r.inherited, inherited{place, path, what})
+		return
 	}
-	r.mistakes = append(r.mistakes, fmt.Errorf("%s: %s", place, what))
+	r.tell(place, path, what)
 }
 
 // isUnread reports whether the value at path, or one that it is part of, could not be read.
@@ -107,6 +113,7 @@ func (r *reader) tree(node *yaml.Node, place, path string) any {
 	case yaml.SequenceNode:
 		items := []any{}
 		for i, item := range node.Content {
+			r.note(place, fmt.Sprintf("%s[%d]", path, i), item.Line)
 			if value := r.tree(item, place, fmt.Sprintf("%s[%d]", path, i)); value != nil {
 				items = append(items, value)
 			}
@@ -144,6 +151,7 @@ func (r *reader) pairs(node *yaml.Node, place, path string, visit func(key, valu
 	seen := map[string]bool{}
 	for i := 0; i+1 < len(node.Content); i += 2 {
 		key := node.Content[i]
+		r.note(place, join(path, key.Value), key.Line)
 		switch what := ambiguity(key); {
 		case what != "":
 			r.unreadable(place, join(path, key.Value), what)
@@ -200,7 +208,7 @@ func (r *reader) decode(tree, v any, place, path string) {
 				delete(entries, token)
 			}
 		}
-		r.mistakes = append(r.mistakes, fmt.Errorf("%s: %s: %s", place, at, wanted(mistake)))
+		r.tell(place, at, wanted(mistake))
 		r.unread[place+": "+at] = true
 	}
 }

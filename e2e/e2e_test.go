@@ -153,6 +153,7 @@ var cases = []stackCase{
 	{"usage is counted once in its period, corrected, and warned of once", usageCounted},
 	{"the books are read, proven and mended from a terminal", booksRead},
 	{"each type of each queue that a service works for ends as it should", everyQueue},
+	{"the sample of each queue is handled at the first attempt", everySample},
 	{"no personal value is anywhere behind the door", noPersonalData}, // the last case: it looks at the data of all others
 }
 

@@ -18,9 +18,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"billhook/catalog"
 	"billhook/internal/dedupe"
 	"billhook/internal/ops"
 	"billhook/internal/signature"
+	"billhook/internal/webhook/samples"
 )
 
 // devSecret is the public one that dev accepts.
@@ -152,7 +154,7 @@ func TestTheProgramsForProducersSendUntilTheirMessageIsTakenAndItIsCountedOnce(t
 				s.ask(t, http.MethodGet, "/v1/ops/usage/s-"+language, nil, &used)
 				return used.Meters["calls"].Entries >= 2
 			}, patience, pollInterval)
-			require.EqualValues(t, []int64{8, 2}, []int64{used.Meters["calls"].Used, used.Meters["calls"].Entries}, "of two messages of one id one counts")
+			require.Equal(t, []int64{8, 2}, []int64{used.Meters["calls"].Used, used.Meters["calls"].Entries}, "of two messages of one id one counts")
 			var story ops.Event
 			s.ask(t, http.MethodGet, "/v1/ops/events/"+answer.EventID, nil, &story)
 			require.Equal(t, dedupe.Completed, story.Status)
@@ -165,5 +167,27 @@ func TestTheProgramsForProducersSendUntilTheirMessageIsTakenAndItIsCountedOnce(t
 			require.Contains(t, string(exit.Stderr), "refused with 422")
 			require.Len(t, refused.bodies, 1, "what is refused is not sent again")
 		})
+	}
+}
+
+// everySample: what `billhook enqueue` sends to a queue where nobody says otherwise.
+func everySample(t *testing.T, s *stack) {
+	c, err := catalog.Load("")
+	require.NoError(t, err)
+	n := s.newSubscription().SubscriptionID
+	var ids []string
+	for _, q := range c.Queues {
+		if !q.Enabled {
+			continue
+		}
+		body, err := samples.Message(c, q, samples.TypeFor(c, q), q.ID+"-"+n, time.Now())
+		require.NoError(t, err)
+		answer := s.signed(t, "/queues/"+q.ID+"/messages", string(body))
+		require.Equal(t, http.StatusAccepted, answer.Status, "%s: %s", q.ID, answer.Body)
+		ids = append(ids, answer.EventID)
+	}
+	require.Greater(t, len(ids), 10)
+	for _, id := range ids {
+		require.Equal(t, 1, s.until(t, id, "processed")[0].Attempt, id)
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
@@ -35,7 +34,8 @@ const (
 // waitsCatalog returns the folder of a catalog with those queues.
 func waitsCatalog(t *testing.T) string {
 	t.Helper()
-	return changedCatalog(t, "  - id: sub-plan-change\n", "  - id: sub-plan-change\n    concurrency: 1\n",
+	// What hangs does so for longer than the test looks.
+	return changedCatalog(t, `handler_timeout: "30s"`, `handler_timeout: "55s"`, "  - id: sub-plan-change\n", "  - id: sub-plan-change\n    concurrency: 1\n",
 		"  - id: pay-subscription-update\n", "  - id: pay-subscription-update\n    on_poison: park\n", "  - id: sub-usage-sync\n", "  - id: sub-usage-sync\n    four_eyes: true\n")
 }
 
@@ -122,6 +122,8 @@ func (s *stack) waiter(t *testing.T, queue, subscription string) string {
 // broker can be asked what it holds.
 func waitsAreSeen(t *testing.T, s *stack, asked bool) {
 	t.Helper()
+	_, err := program() // building it takes longer than a service hangs
+	require.NoError(t, err)
 	tell := func(id string, modes ...standin.Mode) {
 		for _, mode := range modes {
 			require.NoError(t, s.service.TellOf(id, mode, map[standin.Mode]int{standin.Refuse: 1, standin.Hang: 100}[mode]))
@@ -166,7 +168,7 @@ func waitsAreSeen(t *testing.T, s *stack, asked bool) {
 	emitted := fmt.Sprintf("waits-%d", s.seq.Add(1))
 	batch := lane.NewBatch(time.Now())
 	batch.Add(parkingQueue, emitted, contract.Message{Data: []byte(`{}`)}, lane.Source{Queue: busyQueue, Tenant: dedupe.DefaultTenant, EventID: emitted})
-	_, err := s.store.Commit(t.Context(), batch.Writes()) // as a worker leaves it that is killed after its commit
+	_, err = s.store.Commit(t.Context(), batch.Writes()) // as a worker leaves it that is killed after its commit
 	require.NoError(t, err)
 
 	// One holds its lease and the queue's only slot, and one waits for the slot.
@@ -184,8 +186,8 @@ func waitsAreSeen(t *testing.T, s *stack, asked bool) {
 		return of(parkingQueue).Parked.Count == 1 && of(twoEyesQueue).Delayed.Count == 1 && of(parkingQueue).InReplay.Count == 1 &&
 			(!asked || l.inBroker(busyQueue) == 2)
 	}
-	if !assert.Eventually(t, seen, 20*time.Second, pollInterval) {
-		t.Fatal(terminal(t, s.workerURL, "queues"), terminal(t, s.workerURL, "events", "ls"))
+	for end := time.Now().Add(patience); !seen(); e2e.Wait(t.Context(), pollInterval) {
+		require.True(t, time.Now().Before(end), terminal(t, s.workerURL, "queues")+terminal(t, s.workerURL, "events", "ls"))
 	}
 
 	count := func(n int64) ops.Count { return ops.Count{Count: n} }

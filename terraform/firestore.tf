@@ -15,8 +15,6 @@ locals {
   # Fields that no query names alone, and that rise, are large, or are written at every attempt.
   unindexed = {
     webhookEvents = ["created_at", "updated_at", "processed_at", "next_retry_at", "message", "emitted", "last_error", "payload_hash", "corrected", "dead_letters", "attempts_log"]
-    deadLetters   = ["attributes", "data", "data_base64", "first_published_at", "dead_lettered_at", "kept_at"]
-    webhookEvents = ["created_at", "updated_at", "processed_at", "next_retry_at", "message", "emitted", "last_error", "payload_hash", "corrected", "dead_letters"]
     deadLetters   = ["attributes", "data", "data_base64", "first_published_at", "dead_lettered_at", "kept_at", "history"]
     outbox        = ["created_at", "message"]
     delayed       = ["created_at", "message"]

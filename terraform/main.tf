@@ -84,6 +84,7 @@ module "queue" {
   labels        = local.labels
   push_base_url = local.worker_urls[each.value.pool]
   shared_topic  = each.value.shared ? google_pubsub_topic.shared[each.value.topic].id : null
+  paused        = contains(var.paused_queues, each.key)
 
   identity = {
     service_account = google_service_account.push[each.value.pool].email
@@ -178,6 +179,11 @@ module "worker" {
       ALARM_SERVICE_ACCOUNT = google_service_account.push[local.tasks_pool].email
     },
     local.running,
+    var.worker_pauses && each.key == local.tasks_pool ? {
+      PUSH_BASE_URL      = local.worker_urls[each.key]
+      PUSH_POOL_URLS     = join(",", [for pool, url in local.worker_urls : "${pool}=${url}"])
+      PUSH_POOL_ACCOUNTS = join(",", [for pool, account in google_service_account.push : "${pool}=${account.email}"])
+    } : {},
     { for variable in each.value.url_variables : variable => lookup(var.target_urls, variable, "") },
     var.ops.audience == "" ? {} : { OPS_AUDIENCE = var.ops.audience, OPS_ALLOW = join(",", var.ops.allow) },
   )

@@ -102,6 +102,30 @@ variable "queues" {
   default     = []
 }
 
+variable "paused_queues" {
+  description = <<-EOT
+    The queues, by id, that billhook queues pause has paused. A plan that would undo a pause is refused
+    until this names the queue, and so is one whose queue is not paused.
+  EOT
+  type        = list(string)
+  default     = []
+
+  validation {
+    condition     = length(setsubtract(var.paused_queues, [for id, q in module.catalog.queues : id if q.enabled])) == 0
+    error_message = "paused_queues names no queue that runs: ${join(", ", setsubtract(var.paused_queues, [for id, q in module.catalog.queues : id if q.enabled]))}."
+  }
+}
+
+variable "worker_pauses" {
+  description = <<-EOT
+    Whether the worker that runs the tasks, which operators ask, may pause and resume queues itself: it is
+    granted to read and update their subscriptions, and to name the push accounts. Without it an operator
+    needs these rights. Whoever applies this needs roles/iam.roleAdmin, for the role.
+  EOT
+  type        = bool
+  default     = false
+}
+
 variable "ops" {
   description = "Users of the ops API besides bearers of its token: the audience of their ID tokens, and their e-mail addresses. Both or neither."
   type        = object({ audience = string, allow = list(string) })

@@ -1,29 +1,127 @@
 package main
 
 import (
+	"encoding/json"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"billhook/catalog"
+	"billhook/internal/serve"
 )
+
+// check runs catalog check with an environment that names a folder, and other arguments.
+func check(t *testing.T, dir string, args ...string) (string, error) {
+	t.Helper()
+	var printed strings.Builder
+	err := run(t.Context(), append([]string{"catalog", "check"}, args...), func(name string) string { return map[string]string{"CATALOG_DIR": dir}[name] }, &printed)
+	return printed.String(), err
+}
 
 func TestCatalogCheckReportsWhatTheWorkerWouldRefuse(t *testing.T) {
 	t.Parallel()
-	check := func(dir string) (string, error) {
-		var printed strings.Builder
-		err := run(t.Context(), []string{"catalog", "check"}, func(name string) string { return map[string]string{"CATALOG_DIR": dir}[name] }, &printed)
-		return printed.String(), err
-	}
-	printed, err := check("")
+	printed, err := check(t, "")
 	require.NoError(t, err)
 	require.Contains(t, printed, "The catalog is sound: ")
 	// The loader takes it, and no program has its handlers.
-	printed, err = check(filepath.Join("..", "..", "catalog", "testdata", "small"))
-	require.ErrorContains(t, err, `queue bookings: event type seat.taken: no handler is registered as "seats.take"`)
-	require.ErrorContains(t, err, `queue bookings: event type seat.freed: no handler is registered as "seats.free"`)
+	small := filepath.Join("..", "..", "catalog", "testdata", "small")
+	for _, args := range [][]string{{"", small}, {small}, {"nowhere", small}} {
+		printed, err = check(t, args[0], args[1:]...)
+		require.EqualError(t, err, "catalog check: 2 mistakes")
+		require.Equal(t, 1, serve.ExitCode(err))
+		require.Equal(t, small+`/queues.yaml:40: queue bookings: event type seat.taken: no handler is registered as "seats.take"
+`+small+`/queues.yaml:41: queue bookings: event type seat.freed: no handler is registered as "seats.free"
+`+small+`/queues.yaml:57: queue reminders: event type reminder: no handler is registered as "letters.send" (a note: the queue is not enabled)
+`, printed)
+	}
+	printed, err = check(t, filepath.Join("..", "..", "catalog", "testdata", "crooked"))
+	require.Error(t, err)
+	require.Contains(t, printed, "queue ordered: event type hall.*.closed: post:post-office/cards and the queue disagree on whether attempts are gathered into batches")
+	require.NotContains(t, printed, `registered as "post:`, "a post needs no handler of Go")
+	printed, err = check(t, "", filepath.Join(small, "queues.yaml"))
+	require.ErrorContains(t, err, "queues.yaml is no folder")
+	require.Equal(t, 2, serve.ExitCode(err))
 	require.Empty(t, printed)
-	_, err = check(filepath.Join("..", "..", "catalog", "testdata", "crooked"))
-	require.ErrorContains(t, err, "queue ordered: event type hall.*.closed: post:post-office/cards and the queue disagree on whether attempts are gathered into batches")
-	require.NotContains(t, err.Error(), `registered as "post:`, "a post needs no handler of Go")
+}
+
+// shipped writes the files of the built-in catalog to a folder, one of them changed.
+func shipped(t *testing.T, file string, change func(text string) string) string {
+	t.Helper()
+	folder := t.TempDir()
+	files, err := filepath.Glob(filepath.Join("..", "..", "catalog", "*.yaml"))
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	for _, path := range files {
+		text, err := os.ReadFile(filepath.Clean(path))
+		require.NoError(t, err)
+		if filepath.Base(path) == file {
+			changed := change(string(text))
+			require.NotEqual(t, string(text), changed)
+			text = []byte(changed)
+		}
+		require.NoError(t, os.WriteFile(filepath.Join(folder, filepath.Base(path)), text, 0o600))
+	}
+	return folder
+}
+
+// What the loader refuses hides nothing of what a worker would refuse.
+func TestCatalogCheckTellsEveryKindOfMistakeAtOnce(t *testing.T) {
+	t.Parallel()
+	folder := shipped(t, "queues.yaml", func(text string) string {
+		return strings.NewReplacer("name: orders.create", "name: orders.make", "name: webhooks.deliver", "name: webhooks.send", `lease: "120s"`, `lease: 2m`).Replace(text)
+	})
+	messages := filepath.Join(folder, "messages.yaml")
+	text, err := os.ReadFile(filepath.Clean(messages))
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(messages, []byte(strings.Replace(string(text), "1: { order_id: id!, payment_id: id }", "1: { order_id: id!, payment_id: quantity }", 1)), 0o600))
+	printed, err := check(t, "", folder, "--json")
+	require.Equal(t, 1, serve.ExitCode(err))
+	var answer checked
+	require.NoError(t, json.Unmarshal([]byte(printed), &answer))
+	var told []string
+	for _, m := range answer.Mistakes {
+		require.Equal(t, "queues.yaml", m.File)
+		require.Positive(t, m.Line)
+		told = append(told, strings.Join([]string{m.Where, m.Key, m.What}, ": "))
+	}
+	require.Equal(t, []string{
+		`: defaults.lease: must be a duration in seconds, in quotes, such as "600s"`,
+		`queue events-low: event type webhook_delivery: no handler is registered as "webhooks.send"`,
+		`queue orders-process: event type order.created: no handler is registered as "orders.make"`,
+		"queue orders-process: event type order.payment_confirmed: orders.confirm: message.v1 order.payment_confirmed, version 1: data .payment_id is no string",
+	}, told)
+}
+
+// Whatever line of a catalog is missing, the check ends with mistakes in its files, or finds none.
+func TestCatalogCheckReadsACatalogThatLacksAnyLine(t *testing.T) {
+	t.Parallel()
+	step := 5
+	if testing.Short() {
+		step = 37
+	}
+	for _, file := range []string{"queues.yaml", "messages.yaml", "targets.yaml", "journal.yaml", "topics.yaml", "notifications.yaml", "usage.yaml", "sources.yaml"} {
+		text, err := os.ReadFile(filepath.Join("..", "..", "catalog", file))
+		require.NoError(t, err)
+		lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+		for i := 0; i < len(lines); i += step {
+			if strings.HasPrefix(strings.TrimSpace(lines[i]), "#") || lines[i] == "" {
+				continue
+			}
+			folder := shipped(t, file, func(string) string {
+				return strings.Join(append(append([]string{}, lines[:i]...), lines[i+1:]...), "\n") + "\n"
+			})
+			printed, err := check(t, "", folder, "--json")
+			var answer checked
+			require.NoError(t, json.Unmarshal([]byte(printed), &answer), "%s:%d", file, i+1)
+			require.Equal(t, err == nil, len(answer.Mistakes) == 0)
+			for _, m := range answer.Mistakes {
+				require.NotEmpty(t, m.File, "%s:%d: %s", file, i+1, m)
+			}
+			_, err = catalog.Load(folder)
+			require.False(t, err != nil && len(answer.Mistakes) == 0, "what cannot be loaded is not sound")
+		}
+	}
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -97,7 +98,7 @@ func (p *program) devCommand() *cobra.Command {
 				if ctx.Err() != nil {
 					return nil
 				}
-				return err
+				return byFlag(err)
 			}
 			defer func() {
 				closing := stack.Close()
@@ -134,6 +135,16 @@ func (p *program) devCommand() *cobra.Command {
 	command.Flags().StringVar(&servicePort, "service-port", "8082", "where the stand-ins for the services that are called listen, 0 for a free port")
 	command.Flags().StringVar(&workerPort, "worker-port", "8081", "where the worker listens, 0 for a free port")
 	return command
+}
+
+// byFlag names the flag that changes a port on which dev cannot listen.
+func byFlag(err error) error {
+	port, ok := errors.AsType[*devstack.PortError](err)
+	if !ok {
+		return err
+	}
+	flag := "--" + port.Of + "-port"
+	return fmt.Errorf("%s: %w; %s 0 chooses a free one (make run ARGS=\"%s 0\")", flag, port.Err, flag, flag)
 }
 
 // shortenWaits sets every backoff of the catalog to devBackoff.

@@ -16,16 +16,21 @@ import (
 	"github.com/spf13/cobra"
 
 	"billhook/catalog"
+	"billhook/internal/audit"
 	"billhook/internal/contract"
 	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
 	"billhook/internal/gcp/pubsub"
 	"billhook/internal/ops"
+	"billhook/internal/pause"
 )
 
 type diagnosis struct {
 	Healthy  bool             `json:"healthy"`
 	Findings []pubsub.Finding `json:"findings"`
+	// Paused are the queues that people have paused. PausesUnread is why the worker could not be asked.
+	Paused       []pause.Pause `json:"paused"`
+	PausesUnread string        `json:"pauses_unread,omitempty"`
 	// Off are the queues that do not run: the catalog or QUEUES leaves them out.
 	Off []string `json:"off"`
 	// TasksPool is the pool whose worker runs the tasks.
@@ -52,7 +57,7 @@ func (p *program) doctorCommand() *cobra.Command {
 		Short: "Compare the live topology with the catalog, and send canaries through it; fails if anything is wrong",
 		Long: "Reads the topics, subscriptions and grants of GOOGLE_CLOUD_PROJECT, or of PUBSUB_EMULATOR_HOST, and says what differs\n" +
 			"from the catalog and what that does. It needs PUSH_BASE_URL, PUSH_AUDIENCE and PUSH_SERVICE_ACCOUNT as provision does,\n" +
-			"and changes nothing.\n\n" +
+			"and changes nothing. Who paused a queue it asks the worker.\n\n" +
 			"With --canary a signed event that moves nothing goes through the webhook service, Pub/Sub and the worker to its record,\n" +
 			"and an order of an unknown product goes into the dead letters and is discarded again. That takes WEBHOOK_SIGNING_SECRET\n" +
 			"and OPS_TOKEN; the records of both stay as long as any other's, and a dead-letter alert may see the second one\n" +
@@ -70,7 +75,7 @@ func (p *program) doctorCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		found := diagnosis{Findings: []pubsub.Finding{}, Off: []string{}, TasksPool: c.TasksPool, Steps: []canaryStep{}}
+		found := diagnosis{Findings: []pubsub.Finding{}, Paused: []pause.Pause{}, Off: []string{}, TasksPool: c.TasksPool, Steps: []canaryStep{}}
 		for _, q := range c.Queues {
 			if !q.Enabled {
 				found.Off = append(found.Off, q.ID)
@@ -81,7 +86,13 @@ func (p *program) doctorCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if found.Findings, err = pubsub.Examine(command.Context(), c, target, p.broker()...); err != nil {
+			recorded, unread := p.pauses(command.Context(), ask())
+			if unread != nil {
+				found.PausesUnread = unread.Error()
+			}
+			found.Paused = slices.AppendSeq(found.Paused, maps.Values(recorded))
+			slices.SortFunc(found.Paused, func(a, b pause.Pause) int { return strings.Compare(a.Queue, b.Queue) })
+			if found.Findings, err = pubsub.Examine(command.Context(), c, target, recorded, p.broker()...); err != nil {
 				return err
 			}
 			p.printFindings(c, found)
@@ -119,6 +130,12 @@ func (p *program) printFindings(c *catalog.Catalog, found diagnosis) {
 		p.printf("    %s\n", f.Effect)
 	}
 	p.printf("%d queues compared, %d findings.\n", len(c.Queues), len(found.Findings))
+	for _, one := range found.Paused {
+		p.printf("%s is paused since %s by %s: %s\n", one.Queue, when(one.At), audit.Escape(one.Who), audit.Escape(one.Why))
+	}
+	if found.PausesUnread != "" {
+		p.printf("Who has paused which queue is not known here: %s.\n", strings.TrimSuffix(found.PausesUnread, "."))
+	}
 	if len(found.Off) > 0 {
 		p.printf("Not running here: %s.\n", strings.Join(found.Off, ", "))
 	}

@@ -18,6 +18,7 @@ import (
 	"billhook/internal/devstack"
 	"billhook/internal/gcp/pubsub"
 	"billhook/internal/ops"
+	"billhook/internal/pause"
 )
 
 func TestMain(m *testing.M) { os.Exit(emulatortest.Main(m)) }
@@ -179,7 +180,9 @@ func TestTheDoctorFindsNothingAfterProvision(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(out), &found))
 	require.NotEmpty(t, found.TasksPool)
 	found.Off, found.TasksPool = nil, "" // as the catalog has it
-	require.Equal(t, diagnosis{Healthy: true, Findings: []pubsub.Finding{}, Steps: []canaryStep{}}, found)
+	require.NotEmpty(t, found.PausesUnread, "no worker runs here")
+	found.PausesUnread = ""
+	require.Equal(t, diagnosis{Healthy: true, Findings: []pubsub.Finding{}, Paused: []pause.Pause{}, Steps: []canaryStep{}}, found)
 	out, err = say(t, environment, "doctor")
 	require.Error(t, err, "without the pool's own worker")
 	require.Contains(t, out, "wrong_endpoint\n    is: http://127.0.0.1:2/push/")

@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/url"
 	"strings"
@@ -52,11 +51,11 @@ func (p *program) enqueueCommand() *cobra.Command {
 			q, ok := e.catalog.Queue(args[0])
 			switch {
 			case !ok:
-				return errors.New("the catalog has no queue of that name")
+				return usageError(fmt.Sprintf("the catalog has no queue %q%s", args[0], meant(args[0], queueNames(e.catalog))))
 			case !q.Enabled:
 				return fmt.Errorf("the queue %s does not run here", q.ID)
 			case e.repeat < 1:
-				return errors.New("--repeat: say 1 or more")
+				return usageError("--repeat: say 1 or more")
 			}
 			e.queue = q
 			file, err := readInput(e.file, command.InOrStdin())
@@ -77,6 +76,16 @@ func (p *program) enqueueCommand() *cobra.Command {
 	flags.StringVar(&e.base, "webhook", usualWebhook, "the webhook service's address")
 	flags.IntVar(&e.repeat, "repeat", 1, "how many messages to send, one after the other")
 	return command
+}
+
+// queueNames are the ids and the old names of the queues.
+func queueNames(c *catalog.Catalog) (names []string) {
+	for _, q := range c.Queues {
+		if names = append(names, q.ID); q.Alias != "" {
+			names = append(names, q.Alias)
+		}
+	}
+	return names
 }
 
 // enqueued is the answer to a message.
@@ -106,10 +115,7 @@ func (e *enqueueing) send(ctx context.Context, file []byte) ([]enqueued, error) 
 	door := signed{e.base + "/queues/" + url.PathEscape(e.queue.ID) + "/messages", from.Scheme, secretsOf(e.catalog, e.p.getenv)[catalog.Producers][0]}
 	status, answer, err := door.post(ctx, body, now)
 	if err != nil {
-		if id != "" {
-			err = fmt.Errorf("%w; whether it was taken is not known: send it again with --event-id %s", err, id)
-		}
-		return nil, err
+		return nil, untold(err, id)
 	}
 	var list struct {
 		Results []enqueued `json:"results"`
@@ -148,10 +154,10 @@ func (e *enqueueing) body(file []byte, now time.Time) (body []byte, id string, e
 	}
 	var head object
 	if err := json.Unmarshal(file, &head); err != nil || head == nil {
-		return nil, "", errors.New("-f: the file has no JSON object, which the other flags could change")
+		return nil, "", usageError("-f: the file has no JSON object, which the other flags could change")
 	}
 	if head[inList] != nil {
-		return nil, "", errors.New("-f: the file has a list, whose items say all themselves; leave the other flags away")
+		return nil, "", usageError("-f: the file has a list, whose items say all themselves; leave the other flags away")
 	}
 	item, message := object{}, head
 	if wrapped := head.inside(inItem); wrapped != nil {
@@ -190,11 +196,12 @@ func (e *enqueueing) sample(now time.Time) ([]byte, error) {
 	eventType := e.eventType
 	if eventType == "" {
 		if eventType = samples.TypeFor(e.catalog, e.queue); eventType == "" {
-			return nil, fmt.Errorf("there is no sample for the queue %s; name a file with -f", e.queue.ID)
+			return nil, usageError(fmt.Sprintf("there is no sample for the queue %s; name a file with -f", e.queue.ID))
 		}
 	}
-	// Under one event id the message is the same each time: another one would be a conflict.
-	return samples.Message(e.catalog, e.queue, eventType, cmp.Or(e.eventID, strings.ToLower(rand.Text()[:10])), now)
+	// The message follows from its id, for another one under an id that is used again would be a conflict.
+	unique := cmp.Or(strings.TrimPrefix(e.eventID, samples.IDPrefix), strings.ToLower(rand.Text()[:10]))
+	return samples.Message(e.catalog, e.queue, eventType, unique, now)
 }
 
 // names are those of a format's members.
@@ -221,7 +228,7 @@ func (e *enqueueing) change(message object) error {
 	_ = json.Unmarshal(message[n.eventType], &eventType) // an empty one has no declaration
 	place := e.keyed(eventType)
 	if place == "" {
-		return fmt.Errorf("--key: a message of the queue %s has no member that its ordering key is made of", e.queue.ID)
+		return usageError(fmt.Sprintf("--key: a message of the queue %s has no member that its ordering key is made of", e.queue.ID))
 	}
 	in := message.inside(n.content)
 	if in == nil { // a raw object: its members become the content
@@ -260,7 +267,7 @@ func (e *enqueueing) ask(item object, now time.Time) error {
 		return nil
 	}
 	if _, err := time.Parse(time.RFC3339, e.deliverAt); err != nil && e.deliverAt != "" {
-		return errors.New("--deliver-at: say a time such as 2026-03-01T12:00:00Z, or a wait such as 10m")
+		return usageError("--deliver-at: say a time such as 2026-03-01T12:00:00Z, or a wait such as 10m")
 	}
 	item.set("deliver_at", e.deliverAt)
 	return nil

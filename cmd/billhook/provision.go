@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/api/option"
@@ -15,7 +16,8 @@ func (p *program) provisionCommand() *cobra.Command {
 		Use:   "provision",
 		Short: "Create topics, subscriptions and dead letters from the catalog; again and again without harm",
 		Long: "Creates in GOOGLE_CLOUD_PROJECT, on Google Cloud or, with PUBSUB_EMULATOR_HOST, on an emulator, what the\n" +
-			"catalog declares, pushing to PUSH_BASE_URL. It changes what differs and deletes nothing.",
+			"catalog declares, pushing to PUSH_BASE_URL. It changes what differs and deletes nothing. It goes on after a failure, and\n" +
+			"tells what became of each resource.",
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			c, err := p.catalog()
@@ -27,13 +29,24 @@ func (p *program) provisionCommand() *cobra.Command {
 				return err
 			}
 			changes, err := pubsub.Provision(command.Context(), c, target, p.broker()...)
-			for _, change := range changes {
-				p.printf("%-9s  %-12s  %s\n", change.Action, change.Kind, change.ID)
-			}
-			if err != nil {
+			if len(changes) == 0 && err != nil {
 				return err
 			}
-			return p.printJSON(changes)
+			rows, failed := [][]string{}, 0
+			for _, change := range changes {
+				rows = append(rows, row(change.Action, change.Kind, change.ID, change.Error))
+				if change.Action == pubsub.Failed || change.Action == pubsub.NotTried {
+					failed++
+				}
+			}
+			p.table([]string{"ACTION", "KIND", "ID", "WHY"}, rows)
+			if err := p.printJSON(changes); err != nil {
+				return err
+			}
+			if failed > 0 {
+				return fmt.Errorf("%d of %d resources are not as the catalog has them; run it again once the reasons are gone", failed, len(changes))
+			}
+			return err
 		},
 	}
 	pools.add(command)

@@ -10,8 +10,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"billhook/internal/audit"
 	"billhook/internal/dedupe"
 	"billhook/internal/ops"
+	"billhook/internal/pause"
 )
 
 func (p *program) queuesCommand() *cobra.Command {
@@ -21,6 +23,7 @@ func (p *program) queuesCommand() *cobra.Command {
 		Args:  cobra.NoArgs,
 	}
 	ask := p.worker(command)
+	p.toPauseAndResume(command, ask)
 	command.RunE = show(p, ask, func([]string) string { return "/v1/ops/queues" }, func(queues ops.Queues) {
 		var rows [][]string
 		for _, q := range queues.Items {
@@ -30,6 +33,11 @@ func (p *program) queuesCommand() *cobra.Command {
 			})
 		}
 		p.table([]string{"QUEUE", "WAITING", "PROCESSING", "COMPLETED", "FAILED", "DEAD-LETTERED", "OPEN", "OLDEST", "STATE", "ALIAS"}, rows, "ALIAS", "COMPLETED", "DEAD-LETTERED")
+		for _, q := range queues.Items {
+			if q.Paused != nil {
+				p.printf("\n%s is paused since %s by %s: %s\n", q.ID, when(q.Paused.At), audit.Escape(q.Paused.Who), audit.Escape(q.Paused.Why))
+			}
+		}
 		if queues.Outbox.Lanes.Count == 0 {
 			p.printf("\nThe outbox is empty.\n")
 		} else {
@@ -61,8 +69,12 @@ func oldestLetter(d ops.Depth) string {
 
 func (p *program) stateOf(q ops.Queue) string {
 	switch {
+	case q.Paused != nil && q.Paused.Subscription != pause.Paused && q.Paused.Subscription != pause.Unknown:
+		return p.alert("PAUSED ON PAPER") // its messages are pushed all the same
 	case q.DeadLetters.Alert:
 		return p.alert("ALERT")
+	case q.Paused != nil:
+		return "paused"
 	case !q.Enabled:
 		return "off"
 	default:

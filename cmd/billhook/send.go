@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"slices"
@@ -155,7 +156,7 @@ func (p *program) sendCommand() *cobra.Command {
 			}
 			var ok bool
 			if s.source, ok = c.Sources[args[0]]; !ok {
-				return errors.New("the catalog has no source of that name")
+				return usageError(fmt.Sprintf("the catalog has no source %q%s", args[0], meant(args[0], slices.Sorted(maps.Keys(c.Sources)))))
 			}
 			if err := s.check(command); err != nil {
 				return err
@@ -172,14 +173,18 @@ func (p *program) sendCommand() *cobra.Command {
 					body = s.made(now, &sent)
 				}
 				answer, err := post(command.Context(), s.base, s.source, secret, body, now)
+				if err != nil {
+					return nil, untold(err, sent.EventID)
+				}
 				sent.reply = answer
-				return []webhookSent{sent}, err
+				return []webhookSent{sent}, nil
 			})
 		},
 	}
 	flags := command.Flags()
 	flags.StringVarP(&s.file, "file", "f", "", "the body to send, - for standard input")
 	flags.StringVar(&s.sample, "sample", samples.OrderCompleted, "which sample to send without -f: "+strings.Join(samples.Names(), ", "))
+	oneOf(command, "sample", samples.Names()...)
 	flags.StringVar(&s.base, "webhook", usualWebhook, "the webhook service's address")
 	flags.StringVar(&s.event.EventID, "event-id", "", "the sample's event id, instead of a new one")
 	flags.StringVar(&s.event.OrderID, "order", "", "the id of the sample's order, instead of a new one")
@@ -195,34 +200,32 @@ func (s *sending) check(command *cobra.Command) error {
 	back := slices.Contains(takesBack, s.sample)
 	switch given := command.Flags().Changed; {
 	case s.repeat < 1:
-		return errors.New("--repeat: say 1 or more")
+		return usageError("--repeat: say 1 or more")
 	case s.file != "":
 		for _, name := range []string{"sample", "event-id", "order", "of", "customer", "uid"} {
 			if given(name) {
-				return fmt.Errorf("--%s: a file has its own; it goes without -f", name)
+				return usageError("--" + name + ": a file has its own; it goes without -f")
 			}
 		}
 	case s.source.Scheme != catalog.SchemePayNow:
-		return errors.New("there is no sample for this source; name a file with -f")
-	case !slices.Contains(samples.Names(), s.sample):
-		return fmt.Errorf("there is no sample of that name, only %s", strings.Join(samples.Names(), ", "))
+		return usageError("there is no sample for this source; name a file with -f")
 	case given("of") && given("order"):
-		return errors.New("--of and --order: name the order once")
+		return usageError("--of and --order: name the order once")
 	case given("of") && !back:
-		return fmt.Errorf("--of: the sample %s takes no order back; those that do are %s", s.sample, strings.Join(takesBack, ", "))
+		return usageError(fmt.Sprintf("--of: the sample %s takes no order back; those that do are %s", s.sample, strings.Join(takesBack, ", ")))
 	}
 	return nil
 }
 
 // made makes a sample's body and notes its ids. What the person has not named is new, but for the
-// customer and the user. With one event id the whole body is the same each time: under one id
-// another body would be a conflict.
+// customer and the user. The new ids follow from the event's, for another body under an id that is
+// used again would be a conflict.
 func (s *sending) made(at time.Time, sent *webhookSent) []byte {
 	event := s.event
-	id := cmp.Or(event.EventID, strconv.FormatInt(at.UnixNano()/1000, 10))
-	event.EventID = cmp.Or(event.EventID, id+"1")
-	event.OrderID = cmp.Or(s.of, event.OrderID, id+"2")
-	event.SubscriptionID = id + "3"
+	event.EventID = cmp.Or(event.EventID, strconv.FormatInt(at.UnixMicro(), 10)+"1")
+	event.OrderID = cmp.Or(s.of, event.OrderID, event.EventID+"2")
+	event.SubscriptionID = event.EventID + "3"
+	sent.EventID = event.EventID
 	body := samples.Read(s.sample, event)
 	if bytes.Contains(body, []byte(event.OrderID)) {
 		sent.OrderID, sent.CustomerID = event.OrderID, event.CustomerID
@@ -295,6 +298,15 @@ func repeated[T answered](p *program, times int, send func() ([]T, error)) error
 		return err
 	}
 	return errors.Join(err, p.printJSON(map[string]any{"items": all, "next": ""}))
+}
+
+// untold adds to an error what to do where the door's answer is not known. id is the event's, where
+// the program knows it.
+func untold(err error, id string) error {
+	if id == "" {
+		return err
+	}
+	return fmt.Errorf("%w; whether it was taken is not known: send it again with --event-id %s", err, id)
 }
 
 // printReply prints the door's answer to one message, on one line where there are many.

@@ -118,7 +118,7 @@ func TestEventsAreTriedFromATerminal(t *testing.T) {
 		{args: "events compare --queue paynow-events --since 2h --catalog " + sold, want: []string{
 			"e-paid  order.paid (dead_letter): was dead_lettered unknown_product, would be processed: credited\n", "2 tried: 1 differ, 1 the same",
 		}},
-		{args: "events try e-paid --catalog " + wrong, fails: "products.yaml: product new: points: must be 1 to 1000000000 (catalog_refused)"},
+		{args: "events try e-paid --catalog " + wrong, fails: "product new: points: must be 1 to 1000000000 (catalog_refused)"},
 		{args: "events try e-paid --catalog " + t.TempDir(), fails: "the folder has no .yaml file"},
 		{args: "events try e-none", fails: "payload_not_kept"},
 		{args: "events try e-paid --queue nobody", fails: "queue_unknown"},

@@ -46,27 +46,30 @@ func command(ctx context.Context, args []string, getenv func(string) string, std
 // config is the worker's environment. The variables of the targets are not in it: the catalog
 // names them.
 type config struct {
-	Host               string     `env:"HOST" about:"the address to listen on; empty is every address"`
-	Port               env.Port   `env:"PORT" envDefault:"8081" about:"the port to listen on; 0 chooses one, which the line \"message\":\"listening\" names"`
-	MetricsPort        env.Port   `env:"METRICS_PORT" about:"the port of GET /metrics; empty is 9090, or a free one where PORT is 0"`
-	Project            string     `env:"GOOGLE_CLOUD_PROJECT,required" about:"the Google Cloud project"`
-	PubSubEmulator     string     `env:"PUBSUB_EMULATOR_HOST" about:"host:port of Google's Pub/Sub emulator, in place of Pub/Sub"`
-	FirestoreEmulator  string     `env:"FIRESTORE_EMULATOR_HOST" about:"host:port of Google's Firestore emulator, in place of Firestore"`
-	Database           string     `env:"FIRESTORE_DATABASE" envDefault:"(default)" about:"the Firestore database"`
-	CatalogDir         string     `env:"CATALOG_DIR" about:"a folder with the catalog's files; empty is the built-in catalog"`
-	Queues             []string   `env:"QUEUES" about:"the queues that run, by id or alias, comma-separated; empty is all that are enabled"`
-	LogLevel           slog.Level `env:"LOG_LEVEL" envDefault:"INFO" about:"DEBUG, INFO, WARN or ERROR"`
-	Pool               string     `env:"POOL" about:"the pool whose queues this worker serves; empty is all pools"`
-	PushAuth           string     `env:"PUSH_AUTH" envDefault:"oidc" about:"how a push is authenticated: oidc, iam behind Cloud Run's own check, or none beside an emulator"`
-	PushAudience       string     `env:"PUSH_AUDIENCE" about:"the audience of a push's token; required with oidc and iam"`
-	PushServiceAccount string     `env:"PUSH_SERVICE_ACCOUNT" about:"the account of a push's token; required with oidc and iam"`
-	OpsToken           env.Secret `env:"OPS_TOKEN" about:"the bearer tokens of people for /v1/ops, comma-separated; each needs at least 24 bytes"`
-	OpsAudience        string     `env:"OPS_AUDIENCE" about:"the audience of Google's tokens for /v1/ops; set with OPS_ALLOW"`
-	OpsAllow           []string   `env:"OPS_ALLOW" about:"the e-mail addresses that OPS_AUDIENCE lets in, comma-separated"`
-	LedgerSigningKey   env.Secret `env:"LEDGER_SIGNING_KEY" about:"the key that signs proofs of the books; empty signs none"`
-	AlarmQueue         string     `env:"ALARM_QUEUE" about:"the Cloud Tasks queue that releases kept messages on time: projects/P/locations/L/queues/Q"`
-	AlarmURL           string     `env:"ALARM_URL" about:"the worker that ALARM_QUEUE calls: https://host; set with ALARM_QUEUE"`
-	AlarmAccount       string     `env:"ALARM_SERVICE_ACCOUNT" about:"the account that ALARM_QUEUE calls as; set with ALARM_QUEUE"`
+	Host               string            `env:"HOST" about:"the address to listen on; empty is every address"`
+	Port               env.Port          `env:"PORT" envDefault:"8081" about:"the port to listen on; 0 chooses one, which the line \"message\":\"listening\" names"`
+	MetricsPort        env.Port          `env:"METRICS_PORT" about:"the port of GET /metrics; empty is 9090, or a free one where PORT is 0"`
+	Project            string            `env:"GOOGLE_CLOUD_PROJECT,required" about:"the Google Cloud project"`
+	PubSubEmulator     string            `env:"PUBSUB_EMULATOR_HOST" about:"host:port of Google's Pub/Sub emulator, in place of Pub/Sub"`
+	FirestoreEmulator  string            `env:"FIRESTORE_EMULATOR_HOST" about:"host:port of Google's Firestore emulator, in place of Firestore"`
+	Database           string            `env:"FIRESTORE_DATABASE" envDefault:"(default)" about:"the Firestore database"`
+	CatalogDir         string            `env:"CATALOG_DIR" about:"a folder with the catalog's files; empty is the built-in catalog"`
+	Queues             []string          `env:"QUEUES" about:"the queues that run, by id or alias, comma-separated; empty is all that are enabled"`
+	LogLevel           slog.Level        `env:"LOG_LEVEL" envDefault:"INFO" about:"DEBUG, INFO, WARN or ERROR"`
+	Pool               string            `env:"POOL" about:"the pool whose queues this worker serves; empty is all pools"`
+	PushAuth           string            `env:"PUSH_AUTH" envDefault:"oidc" about:"how a push is authenticated: oidc, iam behind Cloud Run's own check, or none beside an emulator"`
+	PushAudience       string            `env:"PUSH_AUDIENCE" about:"the audience of a push's token; required with oidc and iam"`
+	PushServiceAccount string            `env:"PUSH_SERVICE_ACCOUNT" about:"the account of a push's token; required with oidc and iam"`
+	PushBaseURL        string            `env:"PUSH_BASE_URL" about:"where Pub/Sub pushes to; set, this worker pauses and resumes queues, which takes a grant on their subscriptions"`
+	PushPoolURLs       map[string]string `env:"PUSH_POOL_URLS" envKeyValSeparator:"=" about:"the addresses of pools with workers of their own, as pool=https://host, comma-separated"`
+	PushPoolAccounts   map[string]string `env:"PUSH_POOL_ACCOUNTS" envKeyValSeparator:"=" about:"the accounts of those pools' pushes, as pool=e-mail, comma-separated"`
+	OpsToken           env.Secret        `env:"OPS_TOKEN" about:"the bearer tokens of people for /v1/ops, comma-separated; each needs at least 24 bytes"`
+	OpsAudience        string            `env:"OPS_AUDIENCE" about:"the audience of Google's tokens for /v1/ops; set with OPS_ALLOW"`
+	OpsAllow           []string          `env:"OPS_ALLOW" about:"the e-mail addresses that OPS_AUDIENCE lets in, comma-separated"`
+	LedgerSigningKey   env.Secret        `env:"LEDGER_SIGNING_KEY" about:"the key that signs proofs of the books; empty signs none"`
+	AlarmQueue         string            `env:"ALARM_QUEUE" about:"the Cloud Tasks queue that releases kept messages on time: projects/P/locations/L/queues/Q"`
+	AlarmURL           string            `env:"ALARM_URL" about:"the worker that ALARM_QUEUE calls: https://host; set with ALARM_QUEUE"`
+	AlarmAccount       string            `env:"ALARM_SERVICE_ACCOUNT" about:"the account that ALARM_QUEUE calls as; set with ALARM_QUEUE"`
 }
 
 // help says what the program's variables are. Those that the catalog names are those of the
@@ -118,6 +121,10 @@ func (c config) Check() error {
 	all := mistakes{c.ports().Check()}
 	for _, token := range c.OpsToken.List() {
 		all.add(len(token) < minToken, "OPS_TOKEN: each token needs at least %d bytes", minToken)
+	}
+	all.add(c.PushBaseURL == "" && len(c.PushPoolURLs)+len(c.PushPoolAccounts) > 0, "PUSH_POOL_URLS, PUSH_POOL_ACCOUNTS: only with PUSH_BASE_URL")
+	for pool := range c.PushPoolAccounts {
+		all.add(c.PushPoolURLs[pool] == "", "PUSH_POOL_ACCOUNTS: names a pool that PUSH_POOL_URLS does not")
 	}
 	all.add((strings.TrimSpace(c.OpsAudience) == "") != (len(c.OpsAllow) == 0), "OPS_AUDIENCE and OPS_ALLOW: set both, or neither")
 	for i, email := range c.OpsAllow {
@@ -182,6 +189,26 @@ func (c config) only(cat *catalog.Catalog) (*catalog.Catalog, error) {
 	default:
 		return nil, errors.Join(err, errors.New("POOL: no enabled queue is in a pool of that name; the pools are "+strings.Join(runs, ", ")))
 	}
+}
+
+// subscriptions opens the way to the queues' subscriptions. Without PUSH_BASE_URL the worker looks at
+// them and changes none.
+func (c config) subscriptions(ctx context.Context, service *worker.Config) (closeIt func() error, err error) {
+	pools := map[string]pubsub.Pool{}
+	for pool, address := range c.PushPoolURLs {
+		pools[pool] = pubsub.Pool{URL: address, ServiceAccount: c.PushPoolAccounts[pool]}
+	}
+	opened, err := pubsub.NewSwitch(ctx, pubsub.Target{
+		ProjectID: c.Project, PushBaseURL: c.PushBaseURL, Pools: pools, PushAudience: c.PushAudience, PushServiceAccount: c.PushServiceAccount, Emulator: c.emulated(),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("PUSH_BASE_URL, PUSH_POOL_URLS: %w", err)
+	}
+	service.Subscriptions = opened
+	if c.PushBaseURL != "" {
+		service.Switch = opened
+	}
+	return opened.Close, nil
 }
 
 // targets are the services that this worker's queues post to. Their variables are those that
@@ -281,6 +308,11 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 			return err
 		}
 	}
+	closeSubscriptions, err := cfg.subscriptions(clients, &parts)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = closeSubscriptions() }() // the process ends; nothing is lost
 	closeAlarm, err := cfg.alarm(clients, &parts)
 	if err != nil {
 		return err

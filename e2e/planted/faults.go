@@ -44,7 +44,7 @@ func whatever(status string) string {
 
 // faults are those that would lose, double or misjudge an event, each somewhere that
 // one line decides it.
-var faults = slices.Concat(faultsOfProcessing, faultsOfBatches, faultsOfBooks, faultsOfCatalog, faultsOfDev, faultsOfDoors, faultsOfEndpoints, faultsOfImports, faultsOfJournal, faultsOfLedger, faultsOfOrders, faultsOfPayments, faultsOfPeople, faultsOfPools, faultsOfProducers, faultsOfReplays, faultsOfRunning, faultsOfSeals, faultsOfShop, faultsOfSigning, faultsOfStore, faultsOfTargets, faultsOfTries, faultsOfUsage, faultsOfWaiting, faultsOfWorker)
+var faults = slices.Concat(faultsOfProcessing, faultsOfBatches, faultsOfBooks, faultsOfCatalog, faultsOfDev, faultsOfDoors, faultsOfEndpoints, faultsOfImports, faultsOfJournal, faultsOfLedger, faultsOfOrders, faultsOfPayments, faultsOfPeople, faultsOfPools, faultsOfProduce, faultsOfProducers, faultsOfReplays, faultsOfRunning, faultsOfSeals, faultsOfServices, faultsOfShop, faultsOfSigning, faultsOfStore, faultsOfTargets, faultsOfTries, faultsOfUsage, faultsOfWaiting, faultsOfWorker)
 
 // faultsOfProcessing are those between a push and its answer.
 var faultsOfProcessing = []fault{

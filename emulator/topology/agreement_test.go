@@ -36,7 +36,7 @@ func TestProvisionDoctorAndSimulatorAgree(t *testing.T) {
 				target := pubsub.Target{ProjectID: "p", PushBaseURL: "http://127.0.0.1:9", Emulator: true}
 				changes, err := pubsub.Provision(t.Context(), c, target, options...)
 				require.NoError(t, err)
-				findings, err := pubsub.Examine(t.Context(), c, target, options...)
+				findings, err := pubsub.Examine(t.Context(), c, target, nil, options...)
 				require.NoError(t, err)
 				require.Empty(t, findings)
 

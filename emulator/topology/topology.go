@@ -22,6 +22,8 @@ type Terraform struct {
 	// CatalogDir is the folder of another catalog; empty: the repository's.
 	CatalogDir string
 	ProjectID  string
+	// Variables are more of them, as name=value.
+	Variables []string
 }
 
 // Init fetches the provider. The error quotes Terraform's output.
@@ -48,6 +50,9 @@ func (t Terraform) Destroy(ctx context.Context, broker, workerURL string) error 
 // run runs one command of Terraform that takes variables.
 func (t Terraform) run(ctx context.Context, broker, workerURL, verb, flag string) error {
 	arguments := []string{verb, "-input=false", "-no-color", flag, "-var=emulator_host=" + broker, "-var=project=" + t.ProjectID, "-var=push_base_url=" + workerURL}
+	for _, variable := range t.Variables {
+		arguments = append(arguments, "-var="+variable)
+	}
 	if t.CatalogDir != "" {
 		folder, err := filepath.Abs(t.CatalogDir)
 		if err != nil {

@@ -143,11 +143,11 @@ func Start(ctx context.Context, config Config) (*Stack, error) {
 }
 
 func (s *Stack) start(ctx, life context.Context, config Config) error {
-	webhookListener, err := s.listen(ctx, config.WebhookPort)
+	webhookListener, err := s.listenAs(ctx, "webhook", config.WebhookPort)
 	if err != nil {
 		return err
 	}
-	workerListener, err := s.listen(ctx, config.WorkerPort)
+	workerListener, err := s.listenAs(ctx, "worker", config.WorkerPort)
 	if err != nil {
 		return err
 	}
@@ -226,6 +226,25 @@ func (s *Stack) start(ctx, life context.Context, config Config) error {
 	return nil
 }
 
+// PortError says which port of a Config could not be opened: "webhook", "worker" or "service".
+type PortError struct {
+	Of  string
+	Err error
+}
+
+func (e *PortError) Error() string { return e.Of + ": " + e.Err.Error() }
+
+// Unwrap is the reason; see serve.Listen.
+func (e *PortError) Unwrap() error { return e.Err }
+
+func (s *Stack) listenAs(ctx context.Context, of, port string) (net.Listener, error) {
+	listener, err := s.listen(ctx, port)
+	if err != nil {
+		return nil, &PortError{Of: of, Err: err}
+	}
+	return listener, nil
+}
+
 // listen opens a port on loopback until Close, when its server may have closed it already.
 func (s *Stack) listen(ctx context.Context, port string) (net.Listener, error) {
 	listener, err := serve.Listen(ctx, "127.0.0.1", port)
@@ -246,7 +265,7 @@ func (s *Stack) serveStandIn(listener net.Listener, h http.Handler) {
 
 // targets starts the stand-in, and returns the way to every target.
 func (s *Stack) targets(ctx context.Context, config Config) (delivery.Targets, error) {
-	listener, err := s.listen(ctx, config.ServicePort)
+	listener, err := s.listenAs(ctx, "service", config.ServicePort)
 	if err != nil {
 		return nil, err
 	}

@@ -279,7 +279,7 @@ func (r *Registry) Check(c *catalog.Catalog) error {
 		}
 		for eventType, h := range q.Handlers {
 			wrong := func(format string, args ...any) {
-				errs = append(errs, fmt.Errorf("queue %s: event type %s: "+format, append([]any{q.ID, eventType}, args...)...))
+				errs = append(errs, c.WrongHandler(q.ID, eventType, fmt.Errorf(format, args...)))
 			}
 			registered, ok := r.handlers[h.Name]
 			if !ok {
@@ -296,8 +296,8 @@ func (r *Registry) Check(c *catalog.Catalog) error {
 				wrong("%s is not safe to repeat, and the queue has no records", h.Name)
 			}
 			if registered.body != nil {
-				if err := c.Contracts.Takes(q.Contract, eventType, registered.body); err != nil {
-					wrong("%s: %w", h.Name, err)
+				for _, misfit := range catalog.Mistakes(c.Contracts.Takes(q.Contract, eventType, registered.body)) {
+					wrong("%s: %w", h.Name, misfit.Unwrap())
 				}
 			}
 		}

@@ -7,7 +7,6 @@ package notifications
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -50,7 +49,7 @@ func Check(c *catalog.Catalog) error {
 	for _, q := range c.Queues {
 		for _, eventType := range slices.Sorted(maps.Keys(q.Handlers)) {
 			if q.Enabled && q.Handlers[eventType].Name == FanOut && len(c.Notifications[eventType]) == 0 {
-				mistakes = append(mistakes, fmt.Errorf("queue %s: event type %s: notifications.yaml has no row for it", q.ID, eventType))
+				mistakes = append(mistakes, c.WrongHandler(q.ID, eventType, errors.New("notifications.yaml has no row for it")))
 			}
 		}
 	}

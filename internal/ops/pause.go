@@ -15,6 +15,7 @@ import (
 )
 
 func (a *API) pauseRoutes(r chi.Router) {
+	r.Get("/pauses", answer(a, a.listPauses))
 	r.Get("/queues/{id}/pause", answer(a, a.showPause))
 	r.Post("/queues/{id}/pause", answer(a, a.changePause((*pause.Keeper).Pause)))
 	r.Post("/queues/{id}/resume", answer(a, a.changePause((*pause.Keeper).Resume)))
@@ -60,6 +61,15 @@ func describePause(q catalog.Queue, found pause.Outcome) QueuePause {
 		}
 	}
 	return described
+}
+
+// listPauses answers all pauses on one page: there are at most as many as queues.
+func (a *API) listPauses(r *http.Request) (list List[pause.Pause], err error) {
+	if err = read(r).err(); err != nil {
+		return list, err
+	}
+	all, err := pause.List(r.Context(), a.Store)
+	return listOf(all, ""), err
 }
 
 func (a *API) showPause(r *http.Request) (QueuePause, error) {

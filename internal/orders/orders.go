@@ -50,8 +50,13 @@ type keeper struct {
 // Register adds the handlers under the names that the catalog uses. It takes from there how long
 // orders.create waits for a payment, and where what becomes of orders is told.
 func Register(r *handler.Registry, c *catalog.Catalog, from store.Getter, now func() time.Time) {
-	q, ok := c.HandledBy(createHandler)
-	if !ok {
+	var q catalog.Queue
+	for _, name := range []string{createHandler, confirmHandler, failHandler, timeoutHandler, shipHandler} {
+		if q, _ = c.HandledBy(name); q.ID != "" {
+			break // a mistyped name of one leaves the others known
+		}
+	}
+	if q.ID == "" {
 		return
 	}
 	k := keeper{store: from, now: now, queue: q.ID}

@@ -3,8 +3,6 @@ package serve_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -180,18 +178,6 @@ func TestRecoverAnswersAProblemAndNeverPrintsThePanicsValue(t *testing.T) {
 	require.Equal(t, "internal", problem.Code)
 	require.NotContains(t, log.String()+string(body), "marta")
 	require.Contains(t, log.String(), `"type":"string"`)
-}
-
-type coded int
-
-func (c coded) Error() string { return "coded" }
-func (c coded) ExitCode() int { return int(c) }
-
-func TestAnErrorSaysItsExitCode(t *testing.T) {
-	t.Parallel()
-	for want, err := range map[int]error{1: errors.New("failed"), 2: coded(2), 3: fmt.Errorf("wrapped: %w", errors.Join(errors.New("failed"), coded(3)))} {
-		require.Equal(t, want, serve.ExitCode(err))
-	}
 }
 
 func TestAPortInUseIsNamed(t *testing.T) {

@@ -1,8 +1,6 @@
 package worker
 
 import (
-	"errors"
-
 	"github.com/google/uuid"
 
 	"billhook/catalog"
@@ -27,7 +25,7 @@ func registerEndpoints(registry *handler.Registry, config Config) *endpoints.Kee
 // checkEndpoints refuses a catalog that delivers to endpoints and does not say how.
 func checkEndpoints(c *catalog.Catalog) error {
 	if _, delivers := c.HandledBy(endpoints.Handler); delivers && c.Endpoints == (catalog.Endpoints{}) {
-		return errors.New("targets.yaml: endpoints: is missing, and a queue delivers to them")
+		return &catalog.Mistake{File: "targets.yaml", Key: "endpoints", What: "is missing, and a queue delivers to them"}
 	}
 	return nil
 }

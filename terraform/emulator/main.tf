@@ -36,6 +36,18 @@ variable "push_base_url" {
   type        = string
 }
 
+variable "paused_queues" {
+  description = "The queues, by id, that are paused."
+  type        = list(string)
+  default     = []
+}
+
+variable "emulator" {
+  description = "Whether the broker is Google's emulator, whose faults are avoided. False is for tests of what Google Cloud gets."
+  type        = bool
+  default     = true
+}
+
 variable "catalog_dir" {
   description = "The folder of another catalog; null is the repository's own."
   type        = string
@@ -62,7 +74,8 @@ module "queue" {
   queue         = each.value
   push_base_url = var.push_base_url
   shared_topic  = each.value.shared ? google_pubsub_topic.shared[each.value.topic].id : null
-  emulator      = true
+  emulator      = var.emulator
+  paused        = contains(var.paused_queues, each.key)
 }
 
 resource "google_pubsub_topic" "shared" {

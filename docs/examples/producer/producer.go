@@ -51,8 +51,8 @@ func run(ctx context.Context, arguments []string) error {
 	if err != nil {
 		return err
 	}
-	fmt.Println(string(answer))
-	return nil
+	_, err = fmt.Fprintln(os.Stdout, string(answer))
+	return err
 }
 
 const (

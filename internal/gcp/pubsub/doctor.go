@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"billhook/catalog"
+	"billhook/internal/pause"
 )
 
 // Code says in what a live resource differs from the catalog. Its text is its name.
@@ -57,6 +58,11 @@ var (
 	DeadLetterPolicy     = Code{"dead_letter_policy_unwanted", "On Google's emulator an ordered subscription stops pushing after its first dead letter."}
 	NoPublisherGrant     = Code{"publisher_grant_missing", "Pub/Sub cannot write the dead letter, so a message that no worker can answer is delivered for ever."}
 	NoSubscriberGrant    = Code{"subscriber_grant_missing", "Pub/Sub cannot take the message off its subscription, so a message that no worker can answer is delivered for ever."}
+	PauseUndone          = Code{"pause_undone", "The queue is paused, and its messages are pushed all the same: what it was paused for goes on. Somebody has given the subscription its endpoint past Billhook."}
+	PauseUnrecorded      = Code{"pause_unrecorded", "Its messages wait until they are too old, and nobody is recorded to have paused the queue: nobody knows when to resume it."}
+	PauseUnread          = Code{"pause_unread", "Its messages wait until they are too old. Who has paused the queue is not known: the worker could not be asked."}
+	PauseUnmarked        = Code{"pause_unmarked", "The queue is paused, and nothing at Pub/Sub says so: the next run of provision or Terraform gives the subscription its endpoint."}
+	PauseMarkLeft        = Code{"pause_mark_left", "The queue is not paused and its messages are pushed; for its mark Terraform refuses to plan."}
 	GrantUnread          = Code{"grant_unread", "Whether Pub/Sub may dead-letter is not known: ask again with an account that may read IAM policies."}
 )
 
@@ -77,10 +83,13 @@ type Finding struct {
 // on an emulator on purpose are none. An error says that something could not be read; the
 // findings are then those up to there.
 //
+// A queue that is paused as recorded and marked differs from the catalog on purpose. recorded are the pauses
+// by queue; nil: they are not known, and the marks alone are looked at.
+//
 // It looks for the grants that the dead-letter policy needs, given to Pub/Sub's own agent on
 // the topic and on the subscription. It does not see one inherited from the project, nor
 // whether the agent may mint tokens for the push account.
-func Examine(ctx context.Context, c *catalog.Catalog, target Target, options ...option.ClientOption) ([]Finding, error) {
+func Examine(ctx context.Context, c *catalog.Catalog, target Target, recorded map[string]pause.Pause, options ...option.ClientOption) ([]Finding, error) {
 	if err := target.check(); err != nil {
 		return nil, err
 	}
@@ -89,7 +98,7 @@ func Examine(ctx context.Context, c *catalog.Catalog, target Target, options ...
 		return nil, err
 	}
 	defer a.close()
-	e := &examiner{admin: a, findings: []Finding{}}
+	e := &examiner{admin: a, recorded: recorded, findings: []Finding{}}
 	others := c.OtherTopics()
 	for _, id := range others {
 		e.queue = id
@@ -113,6 +122,7 @@ func Examine(ctx context.Context, c *catalog.Catalog, target Target, options ...
 type examiner struct {
 	admin
 	queue    string
+	recorded map[string]pause.Pause
 	findings []Finding
 }
 
@@ -204,7 +214,9 @@ func (e *examiner) compare(q catalog.Queue, have, want *pubsubpb.Subscription) {
 	if ttl := have.ExpirationPolicy.GetTtl(); ttl != nil {
 		differs(Expiring, ttl.AsDuration().String(), "never")
 	}
+	rests := want.Name == e.target.subscriptionName(q.PushSubscription()) && e.comparePause(q, have)
 	switch a, b := have.PushConfig.GetPushEndpoint(), want.PushConfig.GetPushEndpoint(); {
+	case rests:
 	case b == "":
 		differs(Pushed, a, b)
 	case a == "":
@@ -237,6 +249,38 @@ func (e *examiner) compare(q catalog.Queue, have, want *pubsubpb.Subscription) {
 		code = DeadLetterPolicy
 	}
 	differs(code, backstop(have.DeadLetterPolicy), backstop(want.DeadLetterPolicy))
+}
+
+// comparePause compares a queue's pause with its subscription. It reports whether the subscription has no
+// endpoint because of the pause.
+func (e *examiner) comparePause(q catalog.Queue, have *pubsubpb.Subscription) (rests bool) {
+	record, paused := e.recorded[q.ID]
+	want := "pushed"
+	if paused {
+		want = fmt.Sprintf("paused since %s by %s", record.At.UTC().Format(time.RFC3339), record.Who)
+	}
+	find := func(code Code, is string) { e.find("subscription", q.PushSubscription(), code, is, want) }
+	switch stands := standing(have); {
+	case stands == pause.Paused && !paused:
+		code := PauseUnrecorded
+		if e.recorded == nil {
+			code = PauseUnread
+		}
+		find(code, "marked as paused, without an endpoint")
+		return true
+	case stands == pause.Undone && e.recorded != nil && !paused:
+		find(PauseMarkLeft, "marked as paused, and pushed")
+	case stands == pause.Undone:
+		find(PauseUndone, "marked as paused, and pushed")
+	case stands == pause.Pushing && paused:
+		find(PauseUndone, "pushed")
+	case stands == pause.Unmarked && paused:
+		find(PauseUnmarked, "without an endpoint and without a mark")
+		return true
+	default:
+		return stands == pause.Paused
+	}
+	return false
 }
 
 var onOff = map[bool]string{true: "on", false: "off"}

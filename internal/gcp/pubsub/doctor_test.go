@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"billhook/catalog"
@@ -68,6 +69,16 @@ func (p *project) options(t *testing.T) []option.ClientOption {
 					return status.Error(codes.NotFound, "no")
 				}
 				proto.Merge(answer.(*pubsubpb.Subscription), have)
+				return nil
+			case *pubsubpb.UpdateSubscriptionRequest:
+				have, ok := p.subscriptions[r.Subscription.Name]
+				if !ok {
+					return status.Error(codes.NotFound, "no")
+				}
+				for _, path := range r.UpdateMask.Paths {
+					field := have.ProtoReflect().Descriptor().Fields().ByName(protoreflect.Name(path))
+					have.ProtoReflect().Set(field, proto.CloneOf(r.Subscription).ProtoReflect().Get(field))
+				}
 				return nil
 			case *iampb.GetIamPolicyRequest:
 				if strings.Contains(r.Resource, "/topics/") && !p.topics[r.Resource] {
@@ -246,7 +257,7 @@ func TestEachDifferenceIsFoundAndSaysWhatItDoes(t *testing.T) {
 			t.Parallel()
 			p, target, options := applied(t)
 			test.change(p)
-			findings, err := pubsub.Examine(t.Context(), ordersCatalog(), target, options...)
+			findings, err := pubsub.Examine(t.Context(), ordersCatalog(), target, nil, options...)
 			require.NoError(t, err)
 			var got []string
 			for _, f := range findings {
@@ -268,7 +279,7 @@ func TestWhatCannotBeReadIsNoFinding(t *testing.T) {
 			t.Parallel()
 			p, target, options := applied(t)
 			p.refuse[method] = status.Error(codes.InvalidArgument, "no")
-			findings, err := pubsub.Examine(t.Context(), ordersCatalog(), target, options...)
+			findings, err := pubsub.Examine(t.Context(), ordersCatalog(), target, nil, options...)
 			require.Error(t, err)
 			require.Empty(t, findings)
 		})
@@ -280,7 +291,7 @@ func TestOnTheEmulatorNothingIsFoundAfterProvision(t *testing.T) {
 	_, options, target := provisioned(t)
 	c, err := catalog.Load("")
 	require.NoError(t, err)
-	findings, err := pubsub.Examine(t.Context(), c, target, options...)
+	findings, err := pubsub.Examine(t.Context(), c, target, nil, options...)
 	require.NoError(t, err)
 	require.Empty(t, findings)
 }
@@ -297,7 +308,7 @@ func TestOnTheEmulatorWhatIsGoneIsFound(t *testing.T) {
 		Subscription: "projects/" + name + "/subscriptions/paynow-events-push",
 	}))
 	target.PushBaseURL = "http://127.0.0.1:2"
-	findings, err := pubsub.Examine(t.Context(), c, target, options...)
+	findings, err := pubsub.Examine(t.Context(), c, target, nil, options...)
 	require.NoError(t, err)
 	found := map[string]pubsub.Code{}
 	for _, f := range findings {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 	"google.golang.org/protobuf/types/known/fieldmaskpb"
 
 	"billhook/catalog"
+	"billhook/internal/pause"
 )
 
 // Target says where to provision and whom the pushes go to.
@@ -52,6 +54,11 @@ const (
 	Created   = "created"
 	Updated   = "updated"
 	Unchanged = "unchanged"
+	// LeftPaused: the queue is paused, and its subscription keeps having no endpoint.
+	LeftPaused = "paused"
+	// Failed is with the reason. NotTried is what came after nobody had answered.
+	Failed   = "failed"
+	NotTried = "not tried"
 )
 
 // Change is what Provision did about one resource.
@@ -59,6 +66,7 @@ type Change struct {
 	Kind   string `json:"kind"` // topic or subscription
 	ID     string `json:"id"`
 	Action string `json:"action"`
+	Error  string `json:"error,omitempty"` // why it failed
 }
 
 // check refuses a target whose pushes could never be accepted.
@@ -122,6 +130,9 @@ func found[T any](have *T, err error, name string) (*T, error) {
 // nothing: a queue that was enabled once keeps its messages, and its pushes are paused, since
 // the worker would answer them 404 for ever. It grants nothing: on Google Cloud the grants
 // are Terraform's.
+//
+// It goes on after a failure, and tells what became of each resource; the error joins the failures.
+// Once nobody answers, it asks no more.
 func Provision(ctx context.Context, c *catalog.Catalog, target Target, options ...option.ClientOption) ([]Change, error) {
 	if err := target.check(); err != nil {
 		return nil, err
@@ -133,65 +144,76 @@ func Provision(ctx context.Context, c *catalog.Catalog, target Target, options .
 	defer a.close()
 	p := &provisioner{admin: a}
 	for _, id := range c.OtherTopics() {
-		if err := p.topic(ctx, id); err != nil {
-			return p.changes, err
-		}
+		p.try("topic", id, func() error { return p.topic(ctx, id) })
 	}
 	for _, q := range c.Queues {
-		if err := p.queue(ctx, q); err != nil {
-			return p.changes, fmt.Errorf("queue %s: %w", q.ID, err)
-		}
+		p.queue(ctx, q)
 	}
-	return p.changes, nil
+	return p.changes, errors.Join(p.failures...)
 }
 
 type provisioner struct {
 	admin
-	changes []Change
+	changes  []Change
+	failures []error
+	// unanswered: nobody answered the last request, and each further one would take its whole timeout.
+	unanswered bool
+}
+
+// try does something about a resource, and tells why it failed. What succeeds tells that itself.
+func (p *provisioner) try(kind, id string, do func() error) {
+	if p.unanswered {
+		p.did(kind, id, NotTried)
+		return
+	}
+	err := do()
+	if err == nil {
+		return
+	}
+	p.changes = append(p.changes, Change{Kind: kind, ID: id, Action: Failed, Error: err.Error()})
+	p.failures = append(p.failures, err)
+	p.unanswered = errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) ||
+		slices.Contains([]codes.Code{codes.Unavailable, codes.DeadlineExceeded, codes.Canceled, codes.Unauthenticated}, status.Code(err))
 }
 
 func (p *provisioner) did(kind, id, action string) {
 	p.changes = append(p.changes, Change{Kind: kind, ID: id, Action: action})
 }
 
-func (p *provisioner) queue(ctx context.Context, q catalog.Queue) error {
+func (p *provisioner) queue(ctx context.Context, q catalog.Queue) {
 	if !q.Enabled {
-		return p.pause(ctx, q)
+		for _, id := range pushes(q) {
+			p.try("subscription", id, func() error { return p.pause(ctx, id) })
+		}
+		return
 	}
 	topics, subscriptions := p.target.plan(q)
 	for _, id := range topics {
-		if err := p.topic(ctx, id); err != nil {
-			return err
-		}
+		p.try("topic", id, func() error { return p.topic(ctx, id) })
 	}
 	for _, want := range subscriptions {
-		if err := p.subscription(ctx, want); err != nil {
-			return err
-		}
+		p.try("subscription", idOf(want.Name), func() error { return p.subscription(ctx, want) })
 	}
-	return nil
 }
 
 // pause turns off the pushes of a queue that is no longer enabled. A subscription without
 // an endpoint keeps its messages, and pushes them again once it has one.
-func (p *provisioner) pause(ctx context.Context, q catalog.Queue) error {
-	for _, id := range pushes(q) {
-		name := p.target.subscriptionName(id)
-		have, err := p.read(ctx, name)
-		switch {
-		case err != nil:
-			return err
-		case have == nil:
-			continue
-		case have.GetPushConfig().GetPushEndpoint() == "":
-			p.did("subscription", id, Unchanged)
-			continue
-		}
-		if err := p.point(ctx, name, &pubsubpb.PushConfig{}); err != nil {
-			return err
-		}
-		p.did("subscription", id, Updated)
+func (p *provisioner) pause(ctx context.Context, id string) error {
+	name := p.target.subscriptionName(id)
+	have, err := p.read(ctx, name)
+	switch {
+	case err != nil:
+		return err
+	case have == nil:
+		return nil
+	case have.GetPushConfig().GetPushEndpoint() == "":
+		p.did("subscription", id, Unchanged)
+		return nil
 	}
+	if err := p.point(ctx, name, &pubsubpb.PushConfig{}); err != nil {
+		return err
+	}
+	p.did("subscription", id, Updated)
 	return nil
 }
 
@@ -310,8 +332,11 @@ func (p *provisioner) subscription(ctx context.Context, want *pubsubpb.Subscript
 	case have.Topic != want.Topic || have.EnableMessageOrdering != want.EnableMessageOrdering || have.Filter != want.Filter:
 		return fmt.Errorf("subscription %s: topic, ordering and filter cannot be changed; delete it first, when it is empty", id)
 	}
-	if have.PushConfig.GetPushEndpoint() != want.PushConfig.GetPushEndpoint() ||
-		(!p.target.Emulator && !proto.Equal(have.PushConfig.GetOidcToken(), want.PushConfig.GetOidcToken())) { // it forgets the token's settings
+	switch {
+	case standing(have) == pause.Paused:
+		p.did("subscription", id, LeftPaused)
+	case have.PushConfig.GetPushEndpoint() != want.PushConfig.GetPushEndpoint() ||
+		(!p.target.Emulator && !proto.Equal(have.PushConfig.GetOidcToken(), want.PushConfig.GetOidcToken())): // it forgets the token's settings
 		if err := p.point(ctx, want.Name, want.PushConfig); err != nil {
 			return err
 		}
@@ -326,7 +351,9 @@ func (p *provisioner) subscription(ctx context.Context, want *pubsubpb.Subscript
 		}
 		action = Updated
 	}
-	p.did("subscription", id, action)
+	if action != Unchanged || standing(have) != pause.Paused {
+		p.did("subscription", id, action)
+	}
 	return nil
 }
 

@@ -478,7 +478,7 @@ func TestAQueueThatIsSwitchedOffIsPaused(t *testing.T) {
 				changes = append(changes, change.Action+" "+change.ID)
 			}
 		}
-		findings, err := pubsub.Examine(t.Context(), c, target, options...)
+		findings, err := pubsub.Examine(t.Context(), c, target, nil, options...)
 		require.NoError(t, err)
 		require.Empty(t, findings)
 		return changes
@@ -603,6 +603,65 @@ func TestProvisionAsksGoogleCloudForWhatTheEmulatorGetsWrong(t *testing.T) {
 	hold := created["projects/p/subscriptions/orders-test-dlq-hold"]
 	require.Equal(t, 14*24*time.Hour, hold.MessageRetentionDuration.AsDuration())
 	require.Nil(t, hold.ExpirationPolicy.GetTtl(), "it never expires")
+}
+
+// Whoever provisions learns all that is missing from one run. Where nobody answers, each request
+// would take a minute.
+func TestProvisionGoesOnAfterAFailureAndTellsWhatBecameOfEach(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		code codes.Code
+		want []string
+	}{
+		"two that are refused": {codes.PermissionDenied, []string{
+			"failed topic a-news", "created topic b-news", "created topic orders-test", "created topic orders-test-dlq",
+			"created subscription orders-test-dlq-hold", "failed subscription orders-test-push", "created subscription orders-test-dlq-push",
+		}},
+		"nobody answers": {codes.Unavailable, []string{
+			"failed topic a-news", "not tried topic b-news", "not tried topic orders-test", "not tried topic orders-test-dlq",
+			"not tried subscription orders-test-dlq-hold", "not tried subscription orders-test-push", "not tried subscription orders-test-dlq-push",
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, options := inMemory(t)
+			asked := 0
+			options = append(options, option.WithGRPCDialOption(grpc.WithUnaryInterceptor(
+				func(ctx context.Context, method string, request, answer any, cc *grpc.ClientConn, next grpc.UnaryInvoker, o ...grpc.CallOption) error {
+					topic, isTopic := request.(*pubsubpb.Topic)
+					subscription, isSubscription := request.(*pubsubpb.Subscription)
+					if (isTopic && topic.Name == "projects/p/topics/a-news") || (isSubscription && subscription.Name == "projects/p/subscriptions/orders-test-push") {
+						asked++
+						return status.Error(test.code, "no")
+					}
+					return next(ctx, method, request, answer, cc, o...)
+				})))
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			if test.code == codes.Unavailable { // the client library asks again for a minute
+				var stop context.CancelFunc
+				ctx, stop = context.WithTimeout(ctx, 100*time.Millisecond)
+				defer stop()
+			}
+			c := &catalog.Catalog{
+				Queues: []catalog.Queue{{
+					ID: "orders-test", Enabled: true, MaxAttempts: 5, AckDeadline: time.Minute, MessageRetention: 24 * time.Hour,
+					Backoff:    retry.Policy{Base: time.Second, Max: time.Hour},
+					DeadLetter: catalog.DeadLetter{Topic: "orders-test-dlq", Retention: 24 * time.Hour},
+				}},
+				OutboundTopics: []catalog.Topic{{ID: "a-news"}, {ID: "b-news"}},
+			}
+			changes, err := pubsub.Provision(ctx, c, pubsub.Target{ProjectID: "p", PushBaseURL: "https://worker.example"}, options...)
+			require.ErrorContains(t, err, "create topic a-news: ")
+			var got []string
+			for _, change := range changes {
+				got = append(got, change.Action+" "+change.Kind+" "+change.ID)
+				require.Equal(t, change.Action == pubsub.Failed, change.Error != "", change)
+			}
+			require.Equal(t, test.want, got)
+			require.Positive(t, asked)
+		})
+	}
 }
 
 func TestProvisionRefusesATargetWhosePushesCouldNeverArrive(t *testing.T) {

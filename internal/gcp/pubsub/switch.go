@@ -86,17 +86,17 @@ func standing(have *pubsubpb.Subscription) pause.Standing {
 	}
 }
 
-// isPaused reports whether a subscription has the mark of a pause.
+// isPaused reports whether a subscription has the mark of a pause. Google's emulator keeps no labels: there
+// the mark is an attribute of the push configuration.
 func isPaused(have *pubsubpb.Subscription) bool {
 	_, marked := have.GetLabels()[PausedLabel]
-	return marked
+	_, emulated := have.GetPushConfig().GetAttributes()[PausedLabel]
+	return marked || emulated
 }
 
 // Pause implements pause.Switch.
 func (s *Switch) Pause(ctx context.Context, q catalog.Queue, at time.Time) error {
-	return s.change(ctx, q, &pubsubpb.PushConfig{}, func(labels map[string]string) {
-		labels[PausedLabel] = at.UTC().Format(pausedFormat)
-	})
+	return s.change(ctx, q, &pubsubpb.PushConfig{}, at.UTC().Format(pausedFormat))
 }
 
 // Resume implements pause.Switch. The endpoint is that of the target.
@@ -104,11 +104,11 @@ func (s *Switch) Resume(ctx context.Context, q catalog.Queue) error {
 	if s.target.PushBaseURL == "" && s.target.Pools[q.Pool].URL == "" {
 		return fmt.Errorf("pubsub: resume %s: PUSH_BASE_URL does not say where the worker is", q.PushSubscription())
 	}
-	return s.change(ctx, q, s.target.pushConfig(q.Pool, q.PushPath()), func(labels map[string]string) { delete(labels, PausedLabel) })
+	return s.change(ctx, q, s.target.pushConfig(q.Pool, q.PushPath()), "")
 }
 
-// change sets endpoint and labels in one request: no one sees one without the other.
-func (s *Switch) change(ctx context.Context, q catalog.Queue, to *pubsubpb.PushConfig, mark func(labels map[string]string)) error {
+// change sets endpoint and mark in one request: nobody sees one without the other. An empty mark is none.
+func (s *Switch) change(ctx context.Context, q catalog.Queue, to *pubsubpb.PushConfig, mark string) error {
 	have, err := s.look(ctx, q)
 	if err != nil {
 		return err
@@ -116,16 +116,24 @@ func (s *Switch) change(ctx context.Context, q catalog.Queue, to *pubsubpb.PushC
 	if have == nil {
 		return fmt.Errorf("pubsub: there is no subscription %s", q.PushSubscription())
 	}
-	labels := maps.Clone(have.Labels)
-	if labels == nil {
-		labels = map[string]string{}
+	want := &pubsubpb.Subscription{Name: have.Name, Topic: have.Topic, PushConfig: to, Labels: maps.Clone(have.Labels)}
+	fields := []string{"push_config", "labels"}
+	delete(want.Labels, PausedLabel)
+	switch {
+	case s.target.Emulator && mark != "":
+		to.Attributes, fields = map[string]string{PausedLabel: mark}, fields[:1]
+	case s.target.Emulator:
+		fields = fields[:1]
+	case mark != "":
+		if want.Labels == nil {
+			want.Labels = map[string]string{}
+		}
+		want.Labels[PausedLabel] = mark
 	}
-	mark(labels)
 	ctx, cancel := context.WithTimeout(ctx, switchTimeout)
 	defer cancel()
 	_, err = s.client.SubscriptionAdminClient.UpdateSubscription(ctx, &pubsubpb.UpdateSubscriptionRequest{
-		Subscription: &pubsubpb.Subscription{Name: have.Name, Topic: have.Topic, PushConfig: to, Labels: labels},
-		UpdateMask:   &fieldmaskpb.FieldMask{Paths: []string{"push_config", "labels"}},
+		Subscription: want, UpdateMask: &fieldmaskpb.FieldMask{Paths: fields},
 	})
 	if err != nil {
 		return fmt.Errorf("pubsub: change subscription %s: %s", q.PushSubscription(), status.Code(err))

@@ -60,16 +60,19 @@ var of = map[string][]string{
 
 // texts are the values of members whose shape alone would not make a sense, by their names.
 var texts = map[string]string{
-	"product_id": Product, "endpoint_id": Partner, "event_type": "invoice.paid", "meter": "calls", "amount": "9.99", "tax_amount": "1.60",
-	"currency": "EUR", "period": "2026-03", "reason": "sample",
+	"product_id": Product, "endpoint_id": Partner, "event_type": "invoice.paid", "meter": "calls", "tax_amount": "1.60",
+	"period": "2026-03",
 }
+
+// IDPrefix begins the id of each Message.
+const IDPrefix = "sample-"
 
 // Message returns a message of an event type, in the format of its queue, with what the catalog
 // declares of it. Its ids end with unique, but for the ids of what dev knows: a product, and a third
 // party's endpoint. Two of one unique are the same event, whenever they are made: times that need
 // not be there are left out of the content.
 func Message(c *catalog.Catalog, q catalog.Queue, eventType, unique string, at time.Time) ([]byte, error) {
-	id, now := "sample-"+unique, at.UTC().Format(time.RFC3339)
+	id, now := IDPrefix+unique, at.UTC().Format(time.RFC3339)
 	var message any
 	switch q.Contract {
 	case contract.PayNowV1:
@@ -138,6 +141,10 @@ func valueOf(m contract.Member, unique, now string) any {
 		return text
 	case shape == "timestamp":
 		return now
+	case shape == "amount":
+		return "9.99"
+	case shape == "currency":
+		return "EUR"
 	case shape == "id" || shape == "uid":
 		return strings.TrimSuffix(strings.TrimSuffix(m.Name, "_id"), "s") + "-" + unique
 	default:
@@ -147,7 +154,7 @@ func valueOf(m contract.Member, unique, now string) any {
 
 // payNow is an event of PayNow as it is behind the door.
 func payNow(c *catalog.Catalog, eventType, unique, now string) *contract.PayNow {
-	event := &contract.PayNow{EventID: "sample-" + unique, EventType: eventType, Timestamp: now}
+	event := &contract.PayNow{EventID: IDPrefix + unique, EventType: eventType, Timestamp: now}
 	customer := "customer-" + unique
 	if kind, _, _ := strings.Cut(eventType, "."); kind != "order" {
 		event.Data.Subscription = &contract.Subscription{ID: kind + "-" + unique, CustomerID: customer}

@@ -5,9 +5,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"billhook/catalog"
 	"billhook/internal/webhook/samples"
 )
 
@@ -52,4 +54,33 @@ func TestEveryPersonalValueOfTheSamplesIsListed(t *testing.T) {
 		visit(t, "", document, false)
 	}
 	require.Greater(t, found, 50)
+}
+
+// Somebody who sends a sample again under its id repeats the event. Another payload would be a conflict.
+func TestAMessageKeepsItsContractAndSaysTheSameWheneverItIsMade(t *testing.T) {
+	t.Parallel()
+	c, err := catalog.Load("")
+	require.NoError(t, err)
+	morning := time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)
+	seen := 0
+	for _, q := range c.Queues {
+		types := slices.DeleteFunc(c.Contracts.Types(q.Contract), func(name string) bool { return strings.ContainsAny(name, "*#") })
+		for _, eventType := range append(types, samples.TypeFor(c, q)) {
+			hash := func(unique string, at time.Time) string {
+				message, err := samples.Message(c, q, eventType, unique, at)
+				require.NoError(t, err)
+				body, err := c.Contracts.Decode(q.Contract, message)
+				require.NoError(t, err, string(message))
+				require.NoError(t, body.Validate(), string(message))
+				id, made := body.Identity()
+				require.Equal(t, []string{samples.IDPrefix + unique, eventType}, []string{id, made})
+				sum, err := body.PayloadHash()
+				require.NoError(t, err)
+				return sum
+			}
+			require.Equal(t, hash("a", morning), hash("a", morning.Add(time.Hour)), "%s: %s", q.ID, eventType)
+			seen++
+		}
+	}
+	require.Greater(t, seen, 100)
 }

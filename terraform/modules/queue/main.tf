@@ -67,14 +67,18 @@ resource "google_pubsub_subscription" "push" {
     ttl = ""
   }
 
-  push_config {
-    push_endpoint = "${var.push_base_url}${var.queue.push_path}"
+  # Without an endpoint the messages of a paused queue wait.
+  dynamic "push_config" {
+    for_each = var.paused ? [] : [var.queue.push_path]
+    content {
+      push_endpoint = "${var.push_base_url}${push_config.value}"
 
-    dynamic "oidc_token" {
-      for_each = var.identity[*]
-      content {
-        service_account_email = oidc_token.value.service_account
-        audience              = oidc_token.value.audience
+      dynamic "oidc_token" {
+        for_each = var.identity[*]
+        content {
+          service_account_email = oidc_token.value.service_account
+          audience              = oidc_token.value.audience
+        }
       }
     }
   }
@@ -92,6 +96,18 @@ resource "google_pubsub_subscription" "push" {
     content {
       dead_letter_topic     = google_pubsub_topic.dead_letter[0].id
       max_delivery_attempts = dead_letter_policy.value.max_delivery_attempts
+    }
+  }
+
+  # billhook queues pause leaves this label. A plan refuses to undo a pause, or to make one, in silence.
+  lifecycle {
+    postcondition {
+      condition     = var.paused || !contains(keys(self.effective_labels), "billhook-paused")
+      error_message = "Queue ${var.queue.id} is paused, and this would have its messages pushed again. Name it in paused_queues, or resume it first: billhook queues resume. billhook doctor says who has paused it, when and why."
+    }
+    postcondition {
+      condition     = !var.paused || contains(keys(self.effective_labels), "billhook-paused")
+      error_message = "paused_queues names queue ${var.queue.id}, which is not paused. Take it out, or pause it first: billhook queues pause."
     }
   }
 }

@@ -10,6 +10,11 @@ output "subscriptions" {
   )
 }
 
+output "push_subscription" {
+  description = "The name of the subscription that pushes the queue's messages."
+  value       = google_pubsub_subscription.push.name
+}
+
 output "publishers" {
   description = "The members that may publish on the topic."
   value       = sort(values(google_pubsub_topic_iam_member.publishes)[*].member)

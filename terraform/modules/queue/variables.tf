@@ -105,6 +105,12 @@ variable "identity" {
   }
 }
 
+variable "paused" {
+  description = "Whether billhook queues pause has paused the queue: its subscription then keeps having no endpoint."
+  type        = bool
+  default     = false
+}
+
 variable "publishers" {
   description = "The topic's publishers: IAM members under names that are known at plan time."
   type        = map(string)

@@ -1,0 +1,187 @@
+package catalog
+
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Mistake is something that is wrong with the catalog.
+type Mistake struct {
+	File string `json:"file"`
+	// Line is where it stands in the file, or what it belongs to; 0: no line of the file.
+	Line int `json:"line,omitzero"`
+	// Where is the entry that it stands in, such as "queue paynow-events"; empty: the file.
+	Where string `json:"where,omitempty"`
+	// Key is the path of the key there; empty: the entry itself.
+	Key  string `json:"key,omitempty"`
+	What string `json:"what"`
+
+	cause error
+}
+
+// Error is the mistake as one line: file:line: where: key: what.
+func (m *Mistake) Error() string {
+	at := m.File
+	if m.Line > 0 {
+		at += ":" + strconv.Itoa(m.Line)
+	}
+	return strings.Join(slices.DeleteFunc([]string{at, m.Where, m.Key, m.What}, func(part string) bool { return part == "" }), ": ")
+}
+
+// Unwrap is the error that the mistake was made of, if any.
+func (m *Mistake) Unwrap() error { return m.cause }
+
+// Mistakes are those that an error of this package joins. Any other error is a mistake of no file.
+func Mistakes(err error) (all []*Mistake) {
+	switch e := err.(type) { //nolint:errorlint // the joined errors are taken apart here
+	case nil:
+	case *Mistake:
+		all = append(all, e)
+	case interface{ Unwrap() []error }:
+		for _, one := range e.Unwrap() {
+			all = append(all, Mistakes(one)...)
+		}
+	default:
+		all = append(all, &Mistake{What: err.Error(), cause: err})
+	}
+	return all
+}
+
+// lines are those of the files, by place and path of what stands there.
+type lines map[string]int
+
+// of is the line of what stands at the path, or of the nearest that it is part of.
+func (l lines) of(place, path string) int {
+	for at := path; at != ""; at = at[:max(0, strings.LastIndexAny(at, ".["))] {
+		if line := l[place+": "+at]; line > 0 {
+			return line
+		}
+	}
+	for at := place; at != ""; at = at[:max(0, strings.LastIndex(at, ": "))] {
+		if line := l[at]; line > 0 {
+			return line
+		}
+	}
+	return 0
+}
+
+// mistake is one at a place (file, or file and entry) and the path of a key.
+func (l lines) mistake(place, path, what string) *Mistake {
+	file, where, _ := strings.Cut(place, ": ")
+	return &Mistake{File: file, Line: l.of(place, path), Where: where, Key: path, What: what}
+}
+
+var yamlLine = regexp.MustCompile(`\bline ([0-9]+): `)
+
+// ofFile is a mistake that left the file unread.
+func ofFile(file string, err error) *Mistake {
+	m := &Mistake{File: file, What: err.Error(), cause: err}
+	if found := yamlLine.FindStringSubmatchIndex(m.What); found != nil {
+		m.Line, _ = strconv.Atoi(m.What[found[2]:found[3]])
+		m.What = m.What[:found[0]] + m.What[found[1]:]
+	}
+	return m
+}
+
+// WrongHandler is a mistake of a queue's entry for an event type, as one finds it who knows the
+// handlers.
+func (c *Catalog) WrongHandler(queue, eventType string, err error) *Mistake {
+	m := c.lines.mistake(queuePlace+" "+queue, handlerPath(eventType), err.Error())
+	m.Key, m.cause = "event type "+eventType, err
+	return m
+}
+
+// ByLine is the order in which a person mends mistakes: by file, and by line there.
+func ByLine(a, b *Mistake) int {
+	return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Error(), b.Error()))
+}
+
+// inherited is what is wrong at a path of a queue that the queue does not set itself.
+type inherited struct{ place, path, what string }
+
+// settleInherited tells each mistake of a default once, and not for every queue that has it. defaults is
+// a queue that says nothing itself. What no default causes alone is the queue's.
+func (r *reader) settleInherited(defaults Queue, c *Catalog) {
+	probe := newReader()
+	probe.checkQueue("", defaults, nil)
+	if c.Contracts != nil {
+		probe.checkContracts("", defaults, c.Contracts)
+	}
+	caused, told := map[inherited]bool{}, map[inherited]int{}
+	for _, m := range probe.mistakes {
+		caused[inherited{path: m.Key, what: m.What}] = true
+	}
+	for _, i := range r.inherited {
+		told[inherited{path: i.path, what: i.what}]++
+	}
+	for _, i := range r.inherited {
+		same := inherited{path: i.path, what: i.what}
+		set := r.lines[queuesFile+": defaults."+i.path] > 0
+		switch times := told[same]; {
+		case times == 0: // told before
+		case caused[same] && (set || times > 1 && r.lines[queuesFile+": defaults"] > 0):
+			r.tell(queuesFile, "defaults."+i.path, i.what)
+			told[same] = 0
+		default:
+			r.tell(i.place, i.path, i.what)
+		}
+	}
+	r.dropConsequences()
+}
+
+var keyWord = regexp.MustCompile(`[a-z]+(_[a-z]+)+`)
+
+// dropConsequences drops what follows from a default that is wrong or could not be read: a relation
+// with it, in the defaults or in a queue that has the default.
+func (r *reader) dropConsequences() {
+	wrong := map[string]bool{} // by the key below defaults
+	for _, m := range r.mistakes {
+		if key, ok := strings.CutPrefix(m.Key, "defaults."); ok {
+			wrong[key] = true
+		}
+	}
+	relates := func(m *Mistake, key string) bool {
+		parent := key[:strings.LastIndexByte(key, '.')+1]
+		for _, word := range keyWord.FindAllString(m.What, -1) {
+			for _, other := range []string{parent + word, word} {
+				own := m.Where != "" && r.lines[m.File+": "+m.Where+": "+other] > 0
+				if other != key && wrong[other] && !own {
+					return true
+				}
+			}
+		}
+		return false
+	}
+	for _, m := range r.mistakes {
+		if key, ok := strings.CutPrefix(m.Key, "defaults."); ok && relates(m, key) {
+			delete(wrong, key) // what it relates to is the cause
+		}
+	}
+	r.mistakes = slices.DeleteFunc(r.mistakes, func(m *Mistake) bool {
+		if key, ok := strings.CutPrefix(m.Key, "defaults."); ok {
+			return relates(m, key)
+		}
+		inQueue := strings.HasPrefix(m.File+": "+m.Where, queuePlace)
+		inherits := wrong[m.Key] && r.lines[m.File+": "+m.Where+": "+m.Key] == 0
+		return inQueue && (inherits || relates(m, m.Key))
+	})
+}
+
+// tell records a mistake.
+func (r *reader) tell(place, path, what string) {
+	r.mistakes = append(r.mistakes, r.lines.mistake(place, path, what))
+}
+
+// note keeps the line of what stands at the path.
+func (r *reader) note(place, path string, line int) {
+	if path != "" {
+		place = fmt.Sprintf("%s: %s", place, path)
+	}
+	if r.lines[place] == 0 {
+		r.lines[place] = line
+	}
+}

@@ -1,0 +1,272 @@
+package main
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"billhook/catalog"
+	"billhook/internal/signature"
+	"billhook/internal/webhook/samples"
+)
+
+// doorbell is a door that keeps what is signed with devSecret, and answers as it is told.
+type doorbell struct {
+	paths  []string
+	bodies []map[string]any
+	raw    []string
+	// status and answer are of each request; 0: 202.
+	status int
+	answer string
+}
+
+// ring serves the door and returns what runs the program against it.
+func (d *doorbell) ring(t *testing.T) func(stdin string, args ...string) (string, error) {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		scheme := signature.Generic
+		if strings.HasPrefix(r.URL.Path, "/webhooks/") {
+			scheme = signature.PayNow
+		}
+		verifier, fails := signature.NewVerifier(scheme, []string{devSecret}, time.Minute, time.Now)
+		var read map[string]any
+		if err != nil || fails != nil || verifier.Verify(r.Header.Values, body) != nil || json.Unmarshal(body, &read) != nil {
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		d.paths, d.bodies = append(d.paths, r.URL.Path), append(d.bodies, read)
+		d.raw = append(d.raw, string(body))
+		if d.status == 0 {
+			w.WriteHeader(http.StatusAccepted)
+			_, _ = io.WriteString(w, `{"event_id":"e1","queue":"q","message_id":"17","ordering_key":"k"}`)
+			return
+		}
+		w.WriteHeader(d.status)
+		_, _ = io.WriteString(w, d.answer)
+	}))
+	t.Cleanup(server.Close)
+	return func(stdin string, args ...string) (string, error) {
+		t.Helper()
+		var out strings.Builder
+		root, err := commands(func(string) string { return "" }, &out)
+		require.NoError(t, err)
+		root.SetArgs(append(args, "--webhook", server.URL))
+		root.SetIn(strings.NewReader(stdin))
+		err = root.ExecuteContext(t.Context())
+		return out.String(), err
+	}
+}
+
+// at is a value in a body, by the names on the way to it.
+func inside(body map[string]any, path string) any {
+	var value any = body
+	for name := range strings.SplitSeq(path, ".") {
+		object, _ := value.(map[string]any)
+		value = object[name]
+	}
+	return value
+}
+
+func TestARefundAndAChargebackAreOfTheOrderThatIsNamed(t *testing.T) {
+	t.Parallel()
+	door := &doorbell{}
+	run := door.ring(t)
+	said, err := run("", "send", "paynow", "--event-id", "50211300441099001", "--order", "50211300441099002", "--customer", "50211300441099003", "--uid", "some-user")
+	require.NoError(t, err)
+	require.Contains(t, said, "> billhook events show e1\n")
+	next := "send paynow --sample refund --of 50211300441099002 --customer 50211300441099003"
+	require.Contains(t, said, "> billhook "+next+"\n", "what to type to take it back")
+	order := door.bodies[0]
+	require.Equal(t, []any{"ON_ORDER_COMPLETED", "50211300441099001", "50211300441099002", "50211300441099003", "some-user"},
+		[]any{order["event_type"], order["event_id"], inside(order, "body.id"), inside(order, "body.customer.id"), inside(order, "body.checkout.metadata.uid")})
+
+	_, err = run("", strings.Fields(next)...)
+	require.NoError(t, err)
+	refund := door.bodies[1]
+	require.Equal(t, []any{"ON_REFUND", "50211300441099002", "50211300441099003", inside(order, "body.total_amount")},
+		[]any{refund["event_type"], inside(refund, "body.order_id"), inside(refund, "body.customer.id"), inside(refund, "body.amount")})
+	require.NotEqual(t, order["event_id"], refund["event_id"])
+
+	said, err = run("", "send", "paynow", "--sample", samples.Chargeback, "--of", "50211300441099002", "--json")
+	require.NoError(t, err)
+	require.Equal(t, "50211300441099002", inside(door.bodies[2], "body.order_id"))
+	require.Contains(t, said, `"order_id": "50211300441099002"`)
+}
+
+func TestWhatIsRepeatedIsNewUnlessItsEventIDIsNamed(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		args string
+		same bool
+	}{
+		"webhooks":                {"send paynow --repeat 3", false},
+		"one webhook":             {"send paynow --repeat 3 --event-id 50211300441099001", true},
+		"messages":                {"enqueue events-high --repeat 3", false},
+		"one message":             {"enqueue events-high --repeat 3 --event-id e-1", true},
+		"messages, of one key":    {"enqueue events-high --repeat 3 --key k-1", false},
+		"one message of its name": {"enqueue q:sub:usage_sync --repeat 3 --event-id sample-abc", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			door := &doorbell{}
+			said, err := door.ring(t)("", append(strings.Fields(test.args), "--json")...)
+			require.NoError(t, err)
+			var list struct{ Items []reply }
+			require.NoError(t, json.Unmarshal([]byte(said), &list))
+			require.Len(t, list.Items, 3)
+			require.Len(t, door.bodies, 3)
+			for _, body := range door.bodies {
+				for _, member := range []string{"timestamp", "created_at"} { // when a body was made is no part of what it says
+					delete(body, member)
+				}
+			}
+			if test.same {
+				require.Equal(t, door.bodies[0], door.bodies[1])
+				return
+			}
+			require.NotEqual(t, door.bodies[0], door.bodies[1])
+			require.NotEqual(t, door.bodies[1], door.bodies[2])
+		})
+	}
+}
+
+func TestASampleThatIsSentAgainUnderItsEventIDSaysTheSame(t *testing.T) {
+	t.Parallel()
+	door := &doorbell{}
+	run := door.ring(t)
+	for _, args := range []string{"send paynow", "enqueue events-high", "enqueue pay-refund-initiation"} {
+		_, err := run("", strings.Fields(args)...)
+		require.NoError(t, err)
+		first := door.bodies[len(door.bodies)-1]
+		id, _ := first["event_id"].(string)
+		if id == "" {
+			id, _ = first["id"].(string)
+		}
+		_, err = run("", append(strings.Fields(args), "--event-id", id)...)
+		require.NoError(t, err)
+		again := door.bodies[len(door.bodies)-1]
+		for _, body := range []map[string]any{first, again} {
+			delete(body, "timestamp")
+			delete(body, "created_at")
+		}
+		require.Equal(t, first, again, args)
+	}
+}
+
+func TestAMessageIsSentAsTheFileHasItButForWhatTheFlagsSay(t *testing.T) {
+	t.Parallel()
+	const message = `{"id":"m1","type":"usage_tracking","version":1,"data":{"subscription_id":"s1","quantity":9007199254740993}}`
+	for name, test := range map[string]struct {
+		file, args, want string
+	}{
+		"as it is":            {message, "", message},
+		"a list, as it is":    {`{"messages":[{"message":{"id":"m1"}},7]}`, "", `{"messages":[{"message":{"id":"m1"}},7]}`},
+		"another id and type": {message, "--event-id m2 --type api_sync", `{"id":"m2","type":"api_sync","version":1,"data":{"subscription_id":"s1","quantity":9007199254740993}}`},
+		"another key":         {message, "--key s2", `{"id":"m1","type":"usage_tracking","version":1,"data":{"subscription_id":"s2","quantity":9007199254740993}}`},
+		"a raw object's key":  {`{"quantity":1}`, "--type usage_tracking --key s2", `{"type":"usage_tracking","quantity":1,"subscription_id":"s2"}`},
+		"what is asked for": {message, "--deliver-at 2026-03-01T12:00:00Z --tenant t1 --max-attempts 2",
+			`{"deliver_at":"2026-03-01T12:00:00Z","tenant":"t1","max_attempts":2,"message":` + message + `}`},
+		"an item, and more": {`{"priority":"high","message":` + message + `}`, "--tenant t1 --event-id m1", `{"priority":"high","tenant":"t1","message":` + message + `}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			door := &doorbell{}
+			said, err := door.ring(t)(test.file, append([]string{"enqueue", "event_queue:high", "-f", "-"}, strings.Fields(test.args)...)...)
+			require.NoError(t, err, said)
+			require.Equal(t, []string{"/queues/events-high/messages"}, door.paths)
+			got, err := json.Marshal(door.bodies[0])
+			require.NoError(t, err)
+			require.JSONEq(t, test.want, string(got))
+			require.Equal(t, strings.Contains(test.want, "9007199254740993"), strings.Contains(door.raw[0], "9007199254740993"), "to the last digit")
+		})
+	}
+}
+
+func TestAWaitIsATimeFromNowOn(t *testing.T) {
+	t.Parallel()
+	door := &doorbell{}
+	_, err := door.ring(t)("", "enqueue", "events-high", "--deliver-at", "10m")
+	require.NoError(t, err)
+	due, err := time.Parse(time.RFC3339, inside(door.bodies[0], "deliver_at").(string))
+	require.NoError(t, err)
+	require.WithinRange(t, due, time.Now().Add(9*time.Minute), time.Now().Add(10*time.Minute))
+}
+
+func TestWhatIsRefusedFailsTheCommandAndSaysWhy(t *testing.T) {
+	t.Parallel()
+	door := &doorbell{status: http.StatusUnprocessableEntity, answer: `{"code":"contract_broken","detail":"Fields break the contract.","violations":[{"path":"data.note","rule":"unknown"}]}`}
+	said, err := door.ring(t)("", "enqueue", "events-high")
+	require.EqualError(t, err, "refused with 422")
+	require.Equal(t, "422 Unprocessable Entity\n  contract_broken: Fields break the contract.\n    data.note: unknown\n", said)
+
+	door = &doorbell{status: http.StatusOK, answer: `{"results":[{"status":202,"event_id":"e1"},{"status":503,"code":"key_held_up","detail":"Send both again."}]}`}
+	said, err = door.ring(t)(`{"messages":[]}`, "enqueue", "events-high", "-f", "-")
+	require.EqualError(t, err, "1 of 2 were refused")
+	require.Equal(t, "202  event e1  queue -  message -  key -\n503  key_held_up: Send both again.\n1 were accepted, 1 refused.\n", said)
+	said, err = door.ring(t)(`{"messages":[]}`, "enqueue", "events-high", "-f", "-", "--json")
+	require.EqualError(t, err, "1 of 2 were refused")
+	require.JSONEq(t, `{"items":[{"status":202,"event_id":"e1"},{"status":503,"code":"key_held_up","detail":"Send both again."}],"next":""}`, said)
+}
+
+func TestAnAnswerThatDoesNotComeNamesTheEventToSendAgain(t *testing.T) {
+	t.Parallel()
+	for _, args := range []string{"send paynow --event-id 50211300441099001", "enqueue events-high --event-id 50211300441099001"} {
+		err := run(t.Context(), append(strings.Fields(args), "--webhook", "http://127.0.0.1:1"), func(string) string { return "" }, io.Discard)
+		require.ErrorContains(t, err, "whether it was taken is not known: send it again with --event-id 50211300441099001")
+	}
+}
+
+func TestWhatCannotBeSentIsToldBeforeAnythingIs(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "list.json")
+	require.NoError(t, os.WriteFile(file, []byte(`{"messages":[{"message":{}}]}`), 0o600))
+	for args, want := range map[string]string{
+		"send payn0w":                  "the catalog has no source \"payn0w\"; did you mean paynow?",
+		"send generic":                 "name a file with -f",
+		"send paynow --sample nothing": "--sample: \"nothing\" is none of " + samples.OrderCompleted,
+		"send paynow --of 1":           "takes no order back; those that do are refund, refund_partial, chargeback",
+		"send paynow --sample refund --of 1 --order 1": "name the order once",
+		"send paynow --repeat 0":                       "--repeat: say 1 or more",
+		"send paynow --uid u -f " + file:               "--uid: a file has its own",
+		"send paynow -f /nothing/here":                 "-f: open /nothing/here",
+		"enqueue event-high":                           "the catalog has no queue \"event-high\"; did you mean events-high?",
+		"enqueue events-high --repeat -1":              "--repeat: say 1 or more",
+		"enqueue events-high --deliver-at soon":        "--deliver-at: say a time such as",
+		"enqueue notifications-send --key k":           "has no member that its ordering key is made of",
+		"enqueue events-high --key k -f " + file:       "the file has a list",
+	} {
+		t.Run(args, func(t *testing.T) {
+			t.Parallel()
+			door := &doorbell{}
+			_, err := door.ring(t)("", strings.Fields(args)...)
+			require.ErrorContains(t, err, want)
+			require.Empty(t, door.bodies)
+			if !strings.Contains(args, "/nothing/here") {
+				var wrong usageError
+				require.ErrorAs(t, err, &wrong)
+			}
+		})
+	}
+}
+
+func TestAQueueThatDoesNotRunHereGetsNothing(t *testing.T) {
+	t.Parallel()
+	err := run(t.Context(), []string{"enqueue", "orders-process"}, func(name string) string {
+		return map[string]string{"QUEUES": "events-low"}[name]
+	}, io.Discard)
+	require.ErrorContains(t, err, "the queue orders-process does not run here")
+	c, err := catalog.Load("")
+	require.NoError(t, err)
+	for _, q := range c.Queues {
+		require.NotEmpty(t, samples.TypeFor(c, q), q.ID)
+	}
+}

@@ -1,0 +1,119 @@
+// Package examples_test holds the producers' page to the programs beside it, and to the code.
+package examples_test
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"billhook/catalog"
+	"billhook/internal/contract"
+	"billhook/internal/signature"
+)
+
+var update = flag.Bool("update", false, "write the programs into the page")
+
+var page = filepath.Join("..", "producing.md")
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Clean(path))
+	require.NoError(t, err)
+	return string(text)
+}
+
+// section is what stands under a heading of the page.
+func section(t *testing.T, heading string) string {
+	t.Helper()
+	_, text, ok := strings.Cut(read(t, page), "\n## "+heading+"\n")
+	require.True(t, ok, heading)
+	text, _, _ = strings.Cut(text, "\n## ")
+	return text
+}
+
+func TestThePageHasTheProgramsAsTheyAre(t *testing.T) {
+	t.Parallel()
+	has, found := read(t, page), 0
+	want := regexp.MustCompile("(?s)\\]\\((examples/[^)]+)\\):\n\n(```[a-z]+\n).*?```\n").ReplaceAllStringFunc(has, func(block string) string {
+		match := regexp.MustCompile("(?s)^\\]\\(([^)]+)\\):\n\n(```[a-z]+\n)").FindStringSubmatch(block)
+		found++
+		return match[0] + read(t, filepath.Join("..", match[1])) + "```\n"
+	})
+	require.Equal(t, 3, found)
+	if *update {
+		require.NoError(t, os.WriteFile(page, []byte(want), 0o600))
+		return
+	}
+	require.Equal(t, want, has, "go test ./docs/examples -update")
+}
+
+func TestTheSignatureOfThePageIsTheDoors(t *testing.T) {
+	t.Parallel()
+	cells := map[string]string{}
+	for _, row := range regexp.MustCompile("(?m)^\\| (\\w+) \\| `(.+)` \\|$").FindAllStringSubmatch(section(t, "The signature"), -1) {
+		cells[row[1]] = row[2]
+	}
+	var seconds int64
+	_, err := fmt.Sscan(cells["timestamp"], &seconds)
+	require.NoError(t, err)
+	signer, err := signature.NewSigner(signature.Generic, cells["secret"])
+	require.NoError(t, err)
+	headers := signer.Sign("", []byte(cells["body"]), time.Unix(seconds, 0))
+	require.Equal(t, map[string]string{"X-Webhook-Timestamp": cells["timestamp"], "X-Webhook-Signature": cells["signature"]}, headers)
+}
+
+func TestTheMessagesOfThePageKeepTheirContracts(t *testing.T) {
+	t.Parallel()
+	c, err := catalog.Load("")
+	require.NoError(t, err)
+	seen := map[string]int{}
+	for _, block := range regexp.MustCompile("(?s)```json\n(.*?)```").FindAllStringSubmatch(section(t, "What a body is"), -1) {
+		format := c.Contracts.Detect(nil, []byte(block[1]))
+		body, err := c.Contracts.Decode(format, []byte(block[1]))
+		require.NoError(t, err, block[1])
+		require.NoError(t, body.Validate(), block[1])
+		seen[format]++
+	}
+	require.Equal(t, map[string]int{contract.MessageV1: 1, contract.EnvelopeV1: 1}, seen)
+}
+
+// TestThePageSaysWhatToDoAtEachAnswerOfTheDoor reads the answers from the door's code.
+func TestThePageSaysWhatToDoAtEachAnswerOfTheDoor(t *testing.T) {
+	t.Parallel()
+	provider := map[string]string{"source_unknown": "of the doors of providers alone"}
+	status := map[string]string{
+		"StatusBadRequest": "400", "StatusUnauthorized": "401", "StatusNotFound": "404", "StatusRequestEntityTooLarge": "413", "StatusUnsupportedMediaType": "415",
+		"StatusUnprocessableEntity": "422", "StatusTooManyRequests": "429", "StatusInternalServerError": "500", "StatusServiceUnavailable": "503",
+	}
+	rows := map[string]string{}
+	for _, row := range regexp.MustCompile(`(?m)^\| (\d{3}) \| (.*) \| .* \|$`).FindAllStringSubmatch(section(t, "What is answered"), -1) {
+		rows[row[1]] = row[2]
+	}
+	files, err := filepath.Glob(filepath.Join("..", "..", "internal", "webhook", "*.go"))
+	require.NoError(t, err)
+	answers := 0
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		code := read(t, file)
+		for _, answer := range regexp.MustCompile(`serve\.Refuse\(http\.(Status\w+), "([a-z_]+)"`).FindAllStringSubmatch(code, -1) {
+			if provider[answer[2]] == "" {
+				require.Contains(t, rows[status[answer[1]]], "`"+answer[2]+"`", answer[1])
+				answers++
+			}
+		}
+		for _, unaccepted := range regexp.MustCompile(`unaccepted\("([a-z_]+)"\)`).FindAllStringSubmatch(code, -1) {
+			require.Contains(t, rows["401"], "`"+unaccepted[1]+"`")
+			answers++
+		}
+	}
+	require.Greater(t, answers, 20)
+}

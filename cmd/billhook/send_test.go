@@ -66,7 +66,7 @@ func (d *doorbell) ring(t *testing.T) func(stdin string, args ...string) (string
 	}
 }
 
-// at is a value in a body, by the names on the way to it.
+// inside is a value in a body, by the names on the way to it.
 func inside(body map[string]any, path string) any {
 	var value any = body
 	for name := range strings.SplitSeq(path, ".") {

@@ -51,7 +51,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) (err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
 	binary := filepath.Join(folder, "billhook")
-	if said, err := exec.CommandContext(ctx, "go", "build", "-o", binary, "billhook/cmd/billhook").CombinedOutput(); err != nil { //nolint:gosec // a file of its own
+	if said, err := exec.CommandContext(ctx, "go", "build", "-o", binary, "billhook/cmd/billhook").CombinedOutput(); err != nil {
 		return fmt.Errorf("build billhook: %w: %s", err, said)
 	}
 	dev, err := start(ctx, binary, on...)
@@ -74,7 +74,7 @@ var isUp = regexp.MustCompile(`webhook (http://\S+), worker (http://\S+),\s+stan
 
 // start runs dev until it serves.
 func start(ctx context.Context, binary string, arguments ...string) (*running, error) {
-	dev := exec.CommandContext(ctx, binary, append([]string{"dev", "--no-samples", "--webhook-port", "0", "--worker-port", "0", "--service-port", "0"}, arguments...)...) //nolint:gosec // ours
+	dev := exec.CommandContext(ctx, binary, append([]string{"dev", "--no-samples", "--webhook-port", "0", "--worker-port", "0", "--service-port", "0"}, arguments...)...)
 	dev.Cancel = func() error { return dev.Process.Signal(os.Interrupt) }
 	dev.WaitDelay = 20 * time.Second
 	dev.Stderr = os.Stderr

@@ -306,7 +306,7 @@ func (r *Receiver) take(d Delivery, body [sha256.Size]byte) (outcome string) {
 		return Refused
 	case Hang:
 		return Hung
-	case Forget, Double:
+	case Forget, Double, Normal:
 	}
 	event, known := r.events[delivered{d.Path, d.EventID}]
 	switch {

@@ -15,6 +15,7 @@ BURST ?=
 ISOLATION ?=
 BOOKS ?=
 FLASHSALE ?=
+DRILL ?=
 IMPORTS ?=
 TOPOLOGY ?=
 ARGS ?=
@@ -112,6 +113,10 @@ books: ## 100,000 journal entries of 20 tenants posted, sealed, verified, and wh
 .PHONY: flashsale
 flashsale: ## 3,000 orders at once for 100 pieces, two workers under kill -9: FLASHSALE="-stack emulators"
 	@go run ./e2e/flashsale $(FLASHSALE)
+
+.PHONY: drill
+drill: ## a night on call on Google's emulators, by the runbook's commands alone; what each step took: DRILL="-stack dev"
+	@go run ./e2e/drill $(DRILL)
 
 .PHONY: ci
 ci: ## everything that CI runs

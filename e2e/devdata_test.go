@@ -102,7 +102,7 @@ func TestTheRunbookLeadsFromAlertToCredit(t *testing.T) {
 		}
 		return ""
 	}
-	require.Eventually(t, func() bool { return strings.Contains(queues(dev.workerURL), " ALERT ") }, patience, 100*time.Millisecond)
+	require.Eventually(t, func() bool { return strings.Contains(queues(dev.workerURL), " ALERT") }, patience, 100*time.Millisecond)
 	const product = "502113004410000777"
 	require.Contains(t, say(dev.workerURL, "dlq", "ls", e2e.Queue, "--reason", "unknown_product"), product)
 	var letters ops.DeadLetters

@@ -36,6 +36,8 @@ const (
 	// Double applies the delivery also if it was applied before, as a service without
 	// idempotency keys does.
 	Double Mode = "double"
+	// Normal takes back what the receiver was told before.
+	Normal Mode = "normal"
 )
 
 var modes = []Mode{Fail, Refuse, Hang, Forget, Double}
@@ -168,13 +170,19 @@ func (r *Receiver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 func (r *Receiver) Close() { r.silence.end() }
 
 // Tell sets the mode of the next deliveries with a valid signature, after those of earlier
-// calls. times is 1 to 1,000,000.
+// calls. times is 1 to 1,000,000; Normal needs none.
 func (r *Receiver) Tell(mode Mode, times int) error { return r.TellOf("", mode, times) }
 
 // TellOf is Tell for the deliveries of one event, with its id.
 func (r *Receiver) TellOf(event string, mode Mode, times int) error {
+	if mode == Normal {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.orders = slices.DeleteFunc(r.orders, func(o toldOrder[Mode]) bool { return event == "" || o.id == event })
+		return nil
+	}
 	if !slices.Contains(modes, mode) {
-		return errors.New("standin: receiver: the mode must be fail, refuse, hang, forget or double")
+		return errors.New("standin: receiver: the mode must be fail, refuse, hang, forget, double or normal")
 	}
 	if err := checkTimes("receiver", times); err != nil {
 		return err
@@ -298,7 +306,7 @@ func (r *Receiver) take(d Delivery, body [sha256.Size]byte) (outcome string) {
 		return Refused
 	case Hang:
 		return Hung
-	case Forget, Double:
+	case Forget, Double, Normal:
 	}
 	event, known := r.events[delivered{d.Path, d.EventID}]
 	switch {

@@ -1,0 +1,251 @@
+package e2e_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"billhook/catalog"
+	"billhook/e2e"
+	"billhook/internal/contract"
+	"billhook/internal/deadletter"
+	"billhook/internal/dedupe"
+	"billhook/internal/lane"
+	"billhook/internal/ops"
+	"billhook/internal/standin"
+	"billhook/internal/store"
+)
+
+// waitingQueues have a place each in which events wait: one handles one event at a time, one parks
+// what comes behind a dead letter, and one asks for a second person.
+const (
+	busyQueue    = "sub-plan-change"
+	parkingQueue = "pay-subscription-update"
+	twoEyesQueue = "sub-usage-sync"
+)
+
+// waitsCatalog returns the folder of a catalog with those queues.
+func waitsCatalog(t *testing.T) string {
+	t.Helper()
+	// What hangs does so for longer than the test looks.
+	return changedCatalog(t, `handler_timeout: "30s"`, `handler_timeout: "55s"`, "  - id: sub-plan-change\n", "  - id: sub-plan-change\n    concurrency: 1\n",
+		"  - id: pay-subscription-update\n", "  - id: pay-subscription-update\n    on_poison: park\n", "  - id: sub-usage-sync\n", "  - id: sub-usage-sync\n    four_eyes: true\n")
+}
+
+func TestNothingWaitsUnseen(t *testing.T) {
+	t.Parallel()
+	s := startEmbeddedOf(t, waitsCatalog(t), busyQueue, parkingQueue, twoEyesQueue)
+	runCases(t, s, []stackCase{
+		{"what waits is found wherever it does", func(t *testing.T, s *stack) { waitsAreSeen(t, s, true) }},
+		{"what waits in a paused queue is found", pausedIsSeen},
+	})
+}
+
+func TestNothingWaitsUnseenOnGooglesEmulators(t *testing.T) {
+	t.Parallel()
+	ownProcesses(t)
+	folder := waitsCatalog(t)
+	c, err := catalog.Load(filepath.Clean(folder))
+	require.NoError(t, err)
+	queues := []string{busyQueue, parkingQueue, twoEyesQueue}
+	c, err = c.Only(queues)
+	require.NoError(t, err)
+	project := "waits-" + uuid.NewString()
+	waitsAreSeen(t, startReal(t, e2e.Site{
+		Project: project, Provision: e2e.Provisioned(project, c), Queues: queues, Environment: []string{"CATALOG_DIR=" + folder},
+	}), false)
+}
+
+// look is what an operator sees who asks for the queues, the list of events, and one event.
+type look struct {
+	queues map[string]ops.Queue
+	list   []ops.Line
+	waits  ops.Elsewhere
+}
+
+// say runs a command of the program against the worker, and reads the JSON that it prints.
+func (s *stack) say(t *testing.T, answer any, arguments ...string) {
+	t.Helper()
+	said := terminal(t, s.workerURL, append(arguments, "--json")...)
+	require.NoError(t, json.Unmarshal([]byte(said), answer), said)
+}
+
+func (s *stack) look(t *testing.T) look {
+	t.Helper()
+	var queues ops.Queues
+	s.say(t, &queues, "queues")
+	l := look{queues: map[string]ops.Queue{}}
+	for _, q := range queues.Items {
+		l.queues[q.ID] = q
+	}
+	var list struct {
+		ops.List[ops.Line]
+		Waiting ops.Elsewhere `json:"waiting"`
+	}
+	s.say(t, &list, "events", "ls", "--limit", "100")
+	l.list, l.waits = list.Items, list.Waiting
+	return l
+}
+
+// line is the event's line in the list, nil where it has none.
+func (l look) line(id string) *ops.Line {
+	if i := slices.IndexFunc(l.list, func(line ops.Line) bool { return line.EventID == id }); i >= 0 {
+		return &l.list[i]
+	}
+	return nil
+}
+
+// inBroker is how many messages the list says are in the broker.
+func (l look) inBroker(queue string) int64 {
+	for _, in := range l.waits.InBroker {
+		if in.Queue == queue {
+			return in.Messages
+		}
+	}
+	return 0
+}
+
+func (s *stack) waiter(t *testing.T, queue, subscription string) string {
+	t.Helper()
+	action := map[string]string{busyQueue: "upgrade", parkingQueue: "renewal", twoEyesQueue: "usage_sync"}[queue]
+	return s.produce(t, queue, action, fmt.Sprintf(`{"subscription_id":%q}`, subscription), "")
+}
+
+// waitsAreSeen puts an event into each place in which one can wait, and finds it again. asked: the
+// broker can be asked what it holds.
+func waitsAreSeen(t *testing.T, s *stack, asked bool) {
+	t.Helper()
+	_, err := program() // building it takes longer than a service hangs
+	require.NoError(t, err)
+	tell := func(id string, modes ...standin.Mode) {
+		for _, mode := range modes {
+			require.NoError(t, s.service.TellOf(id, mode, map[standin.Mode]int{standin.Refuse: 1, standin.Hang: 100}[mode]))
+		}
+	}
+	named := func(queue string) string { return fmt.Sprint("s-", queue, s.seq.Add(1)) }
+	send := func(queue, subscription string, modes ...standin.Mode) string {
+		action := map[string]string{busyQueue: "upgrade", parkingQueue: "renewal", twoEyesQueue: "usage_sync"}[queue]
+		id := fmt.Sprintf("waits-%d", s.seq.Add(1))
+		tell(id, modes...)
+		s.enqueue(t, queue, id, action, fmt.Sprintf(`{"subscription_id":%q}`, subscription), "")
+		return id
+	}
+
+	// A dead letter whose key waits for it, and one that waits for a second person.
+	parked := named(parkingQueue)
+	dead := send(parkingQueue, parked, standin.Refuse)
+	s.until(t, dead, "dead_lettered")
+	letter := s.letter(t, parkingQueue, dead)
+	behind := send(parkingQueue, parked)
+	asking := send(twoEyesQueue, named(twoEyesQueue), standin.Refuse)
+	s.until(t, asking, "dead_lettered")
+	second := s.letter(t, twoEyesQueue, asking)
+	var op deadletter.Operation
+	require.Equal(t, http.StatusCreated, s.as(t, "ada", http.MethodPost, "/v1/ops/dead-letters/replay", ops.Request{
+		Filter: deadletter.Filter{Queue: twoEyesQueue, Item: second.ID}, Why: "the platform is back", Expect: 1,
+	}, &op))
+	require.Equal(t, deadletter.Waiting, op.Progress)
+
+	// A replay that is under way: the service hangs at its second delivery.
+	replayed := send(parkingQueue, named(parkingQueue), standin.Refuse)
+	s.until(t, replayed, "dead_lettered")
+	tell(replayed, standin.Hang)
+	s.replay(t, s.letter(t, parkingQueue, replayed))
+
+	// One is kept until its time, one is committed and not published.
+	later := fmt.Sprintf("waits-%d", s.seq.Add(1))
+	answer := s.signed(t, "/queues/"+twoEyesQueue+"/messages", fmt.Sprintf(
+		`{"deliver_at":%q,"message":{"id":%q,"action":"usage_sync","created_at":"2026-03-01T12:00:00Z","attempts":0,"payload":{"subscription_id":%q}}}`,
+		time.Now().Add(time.Hour).UTC().Format(time.RFC3339), later, named(twoEyesQueue)))
+	require.Equal(t, http.StatusAccepted, answer.Status, answer.Body)
+	emitted := fmt.Sprintf("waits-%d", s.seq.Add(1))
+	batch := lane.NewBatch(time.Now())
+	batch.Add(parkingQueue, emitted, contract.Message{Data: []byte(`{}`)}, lane.Source{Queue: busyQueue, Tenant: dedupe.DefaultTenant, EventID: emitted})
+	_, err = s.store.Commit(t.Context(), batch.Writes()) // as a worker leaves it that is killed after its commit
+	require.NoError(t, err)
+
+	// One holds its lease and the queue's only slot, and one waits for the slot.
+	leased := send(busyQueue, named(busyQueue), standin.Hang)
+	require.Eventually(t, func() bool {
+		doc, err := s.store.Get(t.Context(), dedupe.Key(busyQueue, dedupe.DefaultTenant, leased))
+		return err == nil && doc.Fields["status"] == string(dedupe.Processing)
+	}, patience, pollInterval)
+	slotted := send(busyQueue, named(busyQueue))
+
+	var l look
+	seen := func() bool {
+		l = s.look(t)
+		of := func(queue string) ops.Waiting { return l.queues[queue].Waiting }
+		return of(parkingQueue).Parked.Count == 1 && of(twoEyesQueue).Delayed.Count == 1 && of(parkingQueue).InReplay.Count == 1 &&
+			(!asked || l.inBroker(busyQueue) == 2)
+	}
+	for end := time.Now().Add(patience); !seen(); e2e.Wait(t.Context(), pollInterval) {
+		require.True(t, time.Now().Before(end), terminal(t, s.workerURL, "queues")+terminal(t, s.workerURL, "events", "ls"))
+	}
+
+	count := func(n int64) ops.Count { return ops.Count{Count: n} }
+	for place, test := range map[string]struct {
+		event      string
+		queue, all ops.Count
+		want       int64
+		status     string // of the event's line; empty: it has none
+	}{
+		"behind a dead letter":        {behind, l.queues[parkingQueue].Waiting.Parked, l.waits.Parked, 1, ""},
+		"until its time":              {later, l.queues[twoEyesQueue].Waiting.Delayed, l.waits.Delayed, 1, ""},
+		"in the outbox":               {emitted, l.queues[busyQueue].Waiting.Outbox, l.waits.Outbox, 1, ""},
+		"in a replay":                 {replayed, l.queues[parkingQueue].Waiting.InReplay, l.waits.InReplay, 1, "PROCESSING"},
+		"for a second person":         {asking, l.queues[twoEyesQueue].Waiting.ForApproval, l.waits.ForApproval, 1, "DEAD_LETTERED"},
+		"as a dead letter":            {dead, l.queues[parkingQueue].DeadLetters.Count, count(1), 1, "DEAD_LETTERED"},
+		"under a lease":               {leased, l.queues[busyQueue].Events[dedupe.Processing], count(1), 1, "PROCESSING"},
+		"for a slot, or its next one": {slotted, count(1), count(1), 1, ""},
+	} {
+		require.Equal(t, count(test.want), test.queue, place)
+		require.Equal(t, count(test.want), test.all, place)
+		line := l.line(test.event)
+		require.Equal(t, test.status != "", line != nil, place)
+		if line != nil {
+			require.Equal(t, test.status, string(line.Status), place)
+			var shown ops.Event
+			s.say(t, &shown, "events", "show", test.event)
+			require.Equal(t, test.status, string(shown.Status), place)
+		}
+	}
+	require.Equal(t, count(2), l.queues[parkingQueue].Waiting.ParkedKeys, "that of the one under replay is parked until it is processed")
+	require.Equal(t, letter.ID, s.letter(t, parkingQueue, dead).ID)
+	if asked {
+		require.GreaterOrEqual(t, *l.queues[busyQueue].Waiting.Unacknowledged, int64(2), "the leased one, and the one for the slot")
+		require.NotNil(t, l.queues[busyQueue].Waiting.OldestUnackedSeconds)
+		require.Empty(t, l.waits.Unknown)
+	} else {
+		require.Nil(t, l.queues[busyQueue].Waiting.Unacknowledged, "Google's emulator cannot be asked, and that is not 0")
+		require.Contains(t, l.waits.Unknown, busyQueue)
+	}
+	text := terminal(t, s.workerURL, "events", "ls")
+	require.Contains(t, text, "1        parked behind 2 keys")
+	require.Contains(t, text, "1        for approval")
+}
+
+// pausedIsSeen: what is published to a paused queue waits in the broker, and nowhere else.
+func pausedIsSeen(t *testing.T, s *stack) {
+	t.Helper()
+	require.Equal(t, http.StatusOK, s.as(t, "ada", http.MethodPost, "/v1/ops/queues/"+twoEyesQueue+"/pause", map[string]string{"why": "the platform is moved"}, nil))
+	before := s.look(t).inBroker(twoEyesQueue)
+	id := s.waiter(t, twoEyesQueue, "paused")
+	l := s.look(t)
+	require.Equal(t, before+1, l.inBroker(twoEyesQueue))
+	require.Equal(t, before+1, *l.queues[twoEyesQueue].Waiting.Unacknowledged)
+	require.Equal(t, "local:ada", l.queues[twoEyesQueue].Paused.Who)
+	require.Nil(t, l.line(id), "no worker has been given it")
+	_, err := s.store.Get(t.Context(), dedupe.Key(twoEyesQueue, dedupe.DefaultTenant, id))
+	require.ErrorIs(t, err, store.ErrNotFound)
+
+	require.Equal(t, http.StatusOK, s.as(t, "ada", http.MethodPost, "/v1/ops/queues/"+twoEyesQueue+"/resume", map[string]string{"why": "it stands again"}, nil))
+	s.until(t, id, "processed")
+}

@@ -92,6 +92,9 @@ func ofFile(file string, err error) *Mistake {
 func (c *Catalog) WrongHandler(queue, eventType string, err error) *Mistake {
 	m := c.lines.mistake(queuePlace+" "+queue, handlerPath(eventType), err.Error())
 	m.Key, m.cause = "event type "+eventType, err
+	if c.files == nil {
+		m.File = "" // it was made of none
+	}
 	return m
 }
 
@@ -133,7 +136,7 @@ func (r *reader) settleInherited(defaults Queue, c *Catalog) {
 	r.dropConsequences()
 }
 
-var keyWord = regexp.MustCompile(`[a-z]+(_[a-z]+)+`)
+var keyWord = regexp.MustCompile(`[a-z]+([_.][a-z]+)+`)
 
 // dropConsequences drops what follows from a default that is wrong or could not be read: a relation
 // with it, in the defaults or in a queue that has the default.

@@ -330,7 +330,7 @@ func Settle(ctx context.Context, in store.GetCommitter, m contract.Message, end 
 	replays, _ := strconv.ParseInt(m.Attributes[AttrReplayCount], 10, 64)
 	_, err := revise(ctx, in, store.Key{Collection: Collection, ID: m.Attributes[AttrReplayOf]}, func(doc store.Document) (Item, bool, error) {
 		item, err := ItemOf(doc)
-		if err != nil || item.State != Replayed || item.ReplayCount != replays {
+		if waits := err == nil && item.State == Replayed && item.ReplayCount == replays; !waits {
 			return item, false, nil // there is nobody to tell
 		}
 		if item.State = end.State; end.State != Open {

@@ -295,8 +295,8 @@ func (o *Operator) step(ctx context.Context, op *Operation, runner string, some 
 			if err != nil {
 				return 0, nil, err
 			}
-			if item.State != Open || item.Kept.After(op.CreatedAt) {
-				continue
+			if item.State != Open || item.Kept.After(op.CreatedAt) || item.Operation == op.ID {
+				continue // one that this operation has replayed may have died again by a clock that is behind
 			}
 			item.State, item.Operation, item.Closed, item.Outcome = Discarded, op.ID, now, ""
 			item.note(Act{Kind: op.Kind, Operation: op.ID, Who: op.Who, Why: op.Why, At: now})

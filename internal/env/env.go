@@ -43,7 +43,7 @@ func Parse[T any](getenv func(string) string) (T, error) {
 // byVariable says for each mistake of the parser which variable must be what.
 func byVariable(err error, config reflect.Type) (mistakes []error) {
 	all := []error{err}
-	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // of this error alone, not of one that it wraps
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		all = joined.Unwrap()
 	}
 	for _, one := range all {

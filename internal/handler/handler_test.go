@@ -161,9 +161,9 @@ func TestAQueueWhoseMessagesItsHandlerDoesNotTakeIsRefused(t *testing.T) {
 	}})
 	for name, test := range map[string]struct{ handler, contract, want string }{
 		"its own contract":         {"orders", contract.PayNowV1, ""},
-		"another":                  {"orders", contract.EnvelopeV1, "queues.yaml: queue q: event type t: orders: format envelope.v1 is taken as *contract.Envelope, and not as *contract.PayNow"},
+		"another":                  {"orders", contract.EnvelopeV1, "queue q: event type t: orders: format envelope.v1 is taken as *contract.Envelope, and not as *contract.PayNow"},
 		"its own, under a lease":   {"mails", contract.EnvelopeV1, ""},
-		"another, under a lease":   {"mails", contract.PayNowV1, "queues.yaml: queue q: event type t: mails: format paynow.v1 is taken as *contract.PayNow, and not as *contract.Envelope"},
+		"another, under a lease":   {"mails", contract.PayNowV1, "queue q: event type t: mails: format paynow.v1 is taken as *contract.PayNow, and not as *contract.Envelope"},
 		"whatever it is: any will": {"any", contract.PayNowV1, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

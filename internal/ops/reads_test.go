@@ -28,6 +28,7 @@ import (
 // count is one read for each thousand.
 var readsOf = map[string]map[string]int64{
 	"/v1/ops/queues":                       {"": 2*(4*10+12) + 120},
+	"/v1/ops/pauses":                       {"": 1},
 	"/v1/ops/waiting":                      {"": 224},
 	"/v1/ops/outbox":                       {"": 51, "?limit=999": 1000},
 	"/v1/ops/events":                       {"": 50 + 48, "?limit=200": 250, "?since=2s": 50 + 48, "?queue=orders&status=FAILED": 50 + 48, "?type=x": 8, "?event_id=e7": 8, "?correlation_id=c1&limit=200": 250},
@@ -39,6 +40,7 @@ var readsOf = map[string]map[string]int64{
 	"/v1/ops/dead-letters":                 {"?queue=orders": 101, "?queue=orders&state=all": 101, "?queue=orders&reason=r": 101},
 	"/v1/ops/dead-letters/{id}":            {"seed": 1},
 	"/v1/ops/operations":                   {"": 101, "?progress=running": 101},
+	"/v1/ops/operations/{id}/items":        {"op": 102},
 	"/v1/ops/operations/{id}":              {"op": 50},
 	"/v1/ops/endpoints":                    {"": 101},
 	"/v1/ops/endpoints/{id}":               {"e": 2},

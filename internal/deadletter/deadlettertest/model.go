@@ -35,7 +35,7 @@ func Run(t *testing.T, open func(*testing.T) store.Store) {
 			over: map[string]deadletter.Operation{}, pending: map[string]contract.Message{},
 			queue: catalog.Queue{ID: fmt.Sprintf("q%d-%d", time.Now().UnixNano(), histories), FourEyes: true, DeadLetter: catalog.DeadLetter{Retention: 24 * time.Hour}},
 		}
-		for n := range rapid.IntRange(1, 60).Draw(t, "items") {
+		for n := range rapid.IntRange(1, 25).Draw(t, "items") {
 			w.bury(t, n, nil)
 		}
 		t.Repeat(map[string]func(*rapid.T){

@@ -2,6 +2,7 @@ package dedupetest
 
 import (
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -33,7 +34,20 @@ func listed(i int) dedupe.Record {
 // page costs the same however many there are. open returns an empty store.
 func RunList(t *testing.T, records int, open func(t *testing.T) store.Store) {
 	t.Helper()
-	db := &storetest.Counter{Store: open(t)}
+	// An emulator has no index: it looks at all records, one query after the other, and a call may
+	// take longer there than it is given.
+	var turn sync.Mutex
+	patient := &storetest.Faults{Store: open(t), OnRead: func(do func() error) (err error) {
+		turn.Lock()
+		defer turn.Unlock()
+		for range 5 {
+			if err = do(); err == nil {
+				return nil
+			}
+		}
+		return err
+	}}
+	db := &storetest.Counter{Store: patient}
 	var group errgroup.Group
 	group.SetLimit(2)
 	const atOnce = 250

@@ -24,10 +24,10 @@ func queuePath(queue, what string) string {
 func (p *program) toPauseAndResume(queues *cobra.Command, ask func() client) {
 	queues.AddCommand(p.queuesSwitch(ask, &cobra.Command{
 		Use: "pause <queue> --why <reason>", Short: "Have a queue's messages wait in Pub/Sub, without an attempt, until it is resumed",
-		Example: "  billhook queues pause paynow-events --why \"the ledger is being mended\"",
+		Example: "  billhook queues pause <queue> --why \"the ledger is being mended\"",
 	}, "pause"), p.queuesSwitch(ask, &cobra.Command{
 		Use: "resume <queue> --why <reason>", Short: "Have a paused queue's messages pushed again",
-		Example: "  billhook queues resume paynow-events --why \"the ledger is mended\"",
+		Example: "  billhook queues resume <queue> --why \"the ledger is mended\"",
 	}, "resume"), p.queuesHistory(ask))
 }
 
@@ -170,7 +170,7 @@ func inDays(seconds int64) string {
 func (p *program) queuesHistory(ask func() client) *cobra.Command {
 	return &cobra.Command{
 		Use: "history <queue>", Short: "Show who paused and resumed a queue, when and why, the newest first", Args: cobra.ExactArgs(1),
-		Example: "  billhook queues history paynow-events",
+		Example: "  billhook queues history <queue>",
 		RunE: func(command *cobra.Command, args []string) error {
 			var stands ops.QueuePause
 			if err := ask().get(command.Context(), queuePath(args[0], "pause"), &stands); err != nil {

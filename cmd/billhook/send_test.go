@@ -66,8 +66,6 @@ func (d *doorbell) ring(t *testing.T) func(stdin string, args ...string) (string
 	}
 }
 
-// valueAt is a value in a body, by the names on the way to it.
-func valueAt(body map[string]any, path string) any {
 // inside is a value in a body, by the names on the way to it.
 func inside(body map[string]any, path string) any {
 	var value any = body
@@ -89,21 +87,17 @@ func TestARefundAndAChargebackAreOfTheOrderThatIsNamed(t *testing.T) {
 	require.Contains(t, said, "> billhook "+next+"\n", "what to type to take it back")
 	order := door.bodies[0]
 	require.Equal(t, []any{"ON_ORDER_COMPLETED", "50211300441099001", "50211300441099002", "50211300441099003", "some-user"},
-		[]any{order["event_type"], order["event_id"], valueAt(order, "body.id"), valueAt(order, "body.customer.id"), valueAt(order, "body.checkout.metadata.uid")})
 		[]any{order["event_type"], order["event_id"], inside(order, "body.id"), inside(order, "body.customer.id"), inside(order, "body.checkout.metadata.uid")})
 
 	_, err = run("", strings.Fields(next)...)
 	require.NoError(t, err)
 	refund := door.bodies[1]
-	require.Equal(t, []any{"ON_REFUND", "50211300441099002", "50211300441099003", valueAt(order, "body.total_amount")},
-		[]any{refund["event_type"], valueAt(refund, "body.order_id"), valueAt(refund, "body.customer.id"), valueAt(refund, "body.amount")})
 	require.Equal(t, []any{"ON_REFUND", "50211300441099002", "50211300441099003", inside(order, "body.total_amount")},
 		[]any{refund["event_type"], inside(refund, "body.order_id"), inside(refund, "body.customer.id"), inside(refund, "body.amount")})
 	require.NotEqual(t, order["event_id"], refund["event_id"])
 
 	said, err = run("", "send", "paynow", "--sample", samples.Chargeback, "--of", "50211300441099002", "--json")
 	require.NoError(t, err)
-	require.Equal(t, "50211300441099002", valueAt(door.bodies[2], "body.order_id"))
 	require.Equal(t, "50211300441099002", inside(door.bodies[2], "body.order_id"))
 	require.Contains(t, said, `"order_id": "50211300441099002"`)
 }
@@ -202,7 +196,6 @@ func TestAWaitIsATimeFromNowOn(t *testing.T) {
 	door := &doorbell{}
 	_, err := door.ring(t)("", "enqueue", "events-high", "--deliver-at", "10m")
 	require.NoError(t, err)
-	due, err := time.Parse(time.RFC3339, valueAt(door.bodies[0], "deliver_at").(string))
 	due, err := time.Parse(time.RFC3339, inside(door.bodies[0], "deliver_at").(string))
 	require.NoError(t, err)
 	require.WithinRange(t, due, time.Now().Add(9*time.Minute), time.Now().Add(10*time.Minute))

@@ -25,7 +25,7 @@ func TestTheTargetsLinksAndVariablesOfTheDocumentsExist(t *testing.T) {
 	makefile := read("Makefile")
 	for _, document := range append(documents(t, root), "CHANGELOG.md") {
 		text := read(document)
-		for _, match := range regexp.MustCompile("(?:`|\n|^)make ([a-z][a-z-]*)").FindAllStringSubmatch(text, -1) {
+		for _, match := range regexp.MustCompile("(?:`|\n|^)make ([a-z][a-z/-]*)").FindAllStringSubmatch(text, -1) {
 			require.Contains(t, makefile, "\n"+match[1]+":", "%s names make %s", document, match[1])
 		}
 		for _, match := range regexp.MustCompile(`\]\(([^)#]+)[^)]*\)`).FindAllStringSubmatch(text, -1) {

@@ -107,19 +107,22 @@ var notAsked = map[string]string{
 // are empty.
 func TestEveryExampleRunsAndPrintsOneJSONDocument(t *testing.T) {
 	t.Parallel()
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = w.Write([]byte(`{"progress":"finished"}`)) // nobody waits for an operation
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		answer := `{"progress":"finished","subscription":"pushing"}` // nobody waits for an operation
+		if r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/pause") {
+			answer = `{"queue":"q","pause":{"queue":"q"},"subscription":"paused"}`
+		}
+		_, _ = w.Write([]byte(answer))
 	}))
 	t.Cleanup(server.Close)
 	folder := t.TempDir()
 	message := filepath.Join(folder, "message.json")
 	require.NoError(t, os.WriteFile(message, []byte(`{}`), 0o600))
-	require.NoError(t, os.WriteFile(filepath.Join(folder, "queues.yaml"), []byte(`{}`), 0o600))
 	c, err := catalog.Load("")
 	require.NoError(t, err)
 	shop := slices.IndexFunc(c.Queues, func(q catalog.Queue) bool { _, takes := q.Handlers["order.shipped"]; return takes })
 	replaced := map[string]string{
-		"<queue>": c.Queues[shop].ID, "./catalog": folder,
+		"<queue>": c.Queues[shop].ID, "./catalog": filepath.Join("..", "..", "catalog"),
 		"message.json": message,
 		"--csv":        "", "--out": "", "november.csv": "", "order-7.proof": "", // what goes without --json
 	}

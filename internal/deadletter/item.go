@@ -309,8 +309,8 @@ type Preview struct {
 	Looping int `json:"looping"`
 	Omitted int `json:"omitted"`
 	// Oldest and Newest are since when the first and the last of them are kept.
-	Oldest  time.Time `json:"oldest,omitzero"`
-	Newest  time.Time `json:"newest,omitzero"`
+	Oldest time.Time `json:"oldest,omitzero"`
+	Newest time.Time `json:"newest,omitzero"`
 }
 
 // Preview reads what matches, without touching it.

@@ -15,5 +15,5 @@ var faultsOfNewest = []fault{
 		"internal/ops", "TestPagesOfDeadLettersShowEachOnceTheNewestFirst"},
 	{"operations begin again with each page", operate, `Field: "created_at", After: after}`, `Field: "created_at"}`,
 		"internal/ops", "TestOperationsAreListedTheNewestFirstAndCostWhatAPageReturns"},
-	{"refunds are listed since they were settled", refund, `Field: "reserved_at", After`, `Field: "settled_at", After`, "internal/ops", "TestRefundsAreListedTheNewestFirst"},
+	{"refunds are listed since they were settled", refund, `Field: "reserved_at", After`, `Field: "settled_at", After`, "internal/ops", "TestRefundsAreListedTheNewestFirstAndCostWhatAPageReturns"},
 }

@@ -31,9 +31,9 @@ const usualWidth = 100
 // and not where NO_COLOR is set (https://no-color.org) or the terminal is a dumb one.
 func screenOf(out io.Writer, getenv func(string) string) screen {
 	s := screen{width: usualWidth}
-	if file, ok := out.(*os.File); ok && term.IsTerminal(int(file.Fd())) { //nolint:gosec // a descriptor is a small number
+	if file, ok := out.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
 		s.colour = getenv("NO_COLOR") == "" && getenv("TERM") != "dumb"
-		if width, _, err := term.GetSize(int(file.Fd())); err == nil && width > 0 { //nolint:gosec // the same
+		if width, _, err := term.GetSize(int(file.Fd())); err == nil && width > 0 {
 			s.width = width
 		}
 	}

@@ -173,7 +173,7 @@ func TestAnEnvelopesOrderingKeyIsMadeOfTheCatalogsFields(t *testing.T) {
 			require.Equal(t, test.key, got.OrderingKey)
 			require.Equal(t, map[string]string{
 				"contract": "envelope.v1", "event_id": "e1", "event_type": "renewal", "ordering_key": test.attribute,
-				"correlation_id": test.correlation, "first_published_at": "2026-03-02T10:02:03.45Z",
+				"correlation_id": test.correlation, "first_published_at": "2026-03-02T10:02:03.45Z", "door_received_at": "2026-03-02T10:02:03.45Z",
 			}, got.Attributes)
 		})
 	}

@@ -2,6 +2,10 @@ package main
 
 import (
 	"bytes"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -42,6 +46,28 @@ func TestAnEventIsShownAsItsStory(t *testing.T) {
 		require.Contains(t, text, want)
 	}
 	require.NotContains(t, text, "\x1b")
+}
+
+func TestAnEventIsAskedForByItsQueueAndTenant(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	var asked string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		asked = r.URL.RequestURI()
+		_, _ = w.Write([]byte("{}"))
+	}))
+	t.Cleanup(server.Close)
+	for flags, want := range map[string]string{
+		"": "", "--queue q:orders": "?queue=q%3Aorders", "--tenant acme": "?tenant=acme", "--tenant acme --queue orders": "?queue=orders&tenant=acme",
+	} {
+		_, err := say(t, nil, append([]string{"events", "show", "e1", "--server", server.URL}, strings.Fields(flags)...)...)
+		require.NoError(t, err)
+		mu.Lock()
+		require.Equal(t, "/v1/ops/events/e1"+want, asked)
+		mu.Unlock()
+	}
 }
 
 func TestAnUnknownEventIsLookedForInTheLogs(t *testing.T) {

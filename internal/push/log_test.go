@@ -2,6 +2,7 @@ package push_test
 
 import (
 	"context"
+	"net/http"
 	"testing"
 	"time"
 
@@ -77,6 +78,19 @@ func TestTheRecordHasALogOfItsAttempts(t *testing.T) {
 			}, two)
 		})
 	}
+}
+
+// TestTheDoorsTimeTellsNoEventFromAnother: what its sender sends again has the same id and another time.
+func TestTheDoorsTimeTellsNoEventFromAnother(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, setup{})
+	at := func(second string) message {
+		return paid("e1", known, 1).with(func(m *message) { m.id, m.attributes["door_received_at"] = "m-"+second, "2026-03-02T10:14:"+second+"Z" })
+	}
+	require.Equal(t, "processed", r.deliver(at("01")).Outcome)
+	require.Equal(t, http.StatusNoContent, r.deliver(at("02")).code, "a duplicate")
+	record, _ := r.record(t, "e1")
+	require.Equal(t, start.Add(-59*time.Second), record.DoorReceivedAt, "of the first")
 }
 
 // TestTheLogOfAnEventThatIsReplayedGoesOn: with the numbers from the beginning.

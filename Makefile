@@ -110,6 +110,7 @@ isolation: ## what a target that means harm, or a flood, costs the other queues:
 .PHONY: books
 books: ## 100,000 journal entries of 20 tenants posted, sealed, verified, and what that costs: BOOKS="-entries 10000"
 	@go run ./e2e/books $(BOOKS)
+
 .PHONY: flashsale
 flashsale: ## 3,000 orders at once for 100 pieces, two workers under kill -9: FLASHSALE="-stack emulators"
 	@go run ./e2e/flashsale $(FLASHSALE)

@@ -74,16 +74,23 @@ func TestAPausedQueueWaitsOnGooglesEmulatorsThroughAKill(t *testing.T) {
 	require.NoError(t, err)
 	project := "pause-" + uuid.NewString()
 	s := startReal(t, e2e.Site{Project: project, Provision: e2e.Provisioned(project, c), Environment: []string{"CATALOG_DIR=" + folder}})
+	pausing(t, s, withOwnHands(t, s, project, folder), func() { s.killWorker(t) })
+}
+
+// withOwnHands runs commands as an operator does who may change the emulator's subscriptions.
+func withOwnHands(t *testing.T, s *stack, project, folder string) func(arguments ...string) string {
+	t.Helper()
 	binary, err := program()
 	require.NoError(t, err)
-	pausing(t, s, func(arguments ...string) string {
+	return func(arguments ...string) string {
 		t.Helper()
 		command := exec.CommandContext(t.Context(), binary, append(arguments, "--server", s.workerURL)...)
 		command.Env = []string{
 			"GOOGLE_CLOUD_PROJECT=" + project, "PUBSUB_EMULATOR_HOST=" + emulatortest.PubSub(t), "PUSH_BASE_URL=" + s.workerURL, "HOME=" + t.TempDir(),
+			"CATALOG_DIR=" + folder, "OPS_OPERATOR=ada",
 		}
 		out, err := command.CombinedOutput()
 		require.NoError(t, err, string(out))
 		return string(out)
-	}, func() { s.killWorker(t) })
+	}
 }

@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -44,7 +45,9 @@ func TestNothingWaitsUnseen(t *testing.T) {
 	s := startEmbeddedOf(t, waitsCatalog(t), busyQueue, parkingQueue, twoEyesQueue)
 	runCases(t, s, []stackCase{
 		{"what waits is found wherever it does", func(t *testing.T, s *stack) { waitsAreSeen(t, s, true) }},
-		{"what waits in a paused queue is found", pausedIsSeen},
+		{"what waits in a paused queue is found", func(t *testing.T, s *stack) {
+			pausedIsSeen(t, s, true, func(arguments ...string) string { return terminal(t, s.workerURL, arguments...) })
+		}},
 	})
 }
 
@@ -58,9 +61,11 @@ func TestNothingWaitsUnseenOnGooglesEmulators(t *testing.T) {
 	c, err = c.Only(queues)
 	require.NoError(t, err)
 	project := "waits-" + uuid.NewString()
-	waitsAreSeen(t, startReal(t, e2e.Site{
+	s := startReal(t, e2e.Site{
 		Project: project, Provision: e2e.Provisioned(project, c), Queues: queues, Environment: []string{"CATALOG_DIR=" + folder},
-	}), false)
+	})
+	waitsAreSeen(t, s, false)
+	pausedIsSeen(t, s, false, withOwnHands(t, s, project, folder))
 }
 
 // look is what an operator sees who asks for the queues, the list of events, and one event.
@@ -118,6 +123,48 @@ func (s *stack) waiter(t *testing.T, queue, subscription string) string {
 	return s.produce(t, queue, action, fmt.Sprintf(`{"subscription_id":%q}`, subscription), "")
 }
 
+func (s *stack) story(t *testing.T, event string) (shown ops.Event) {
+	t.Helper()
+	s.say(t, &shown, "events", "show", event)
+	return shown
+}
+
+func wheres(of ops.Event) (all []ops.Where) {
+	for _, spot := range of.Places {
+		all = append(all, spot.Place)
+	}
+	return all
+}
+
+// unknown asks for an event that no document knows: the answer is that of a failure, and says how many
+// messages of the queue are in the broker, or that it is not known.
+func (s *stack) unknown(t *testing.T, event string, l look, queue string, asked bool) (said string) {
+	t.Helper()
+	said, err := billhook(t, "events", "show", event, "--server", s.workerURL)
+	require.Error(t, err, said)
+	held := "how many messages wait in the broker is not known"
+	if asked {
+		held = fmt.Sprint(queue, " ", l.inBroker(queue))
+		require.Positive(t, l.inBroker(queue))
+	}
+	require.Contains(t, said, held)
+	require.Contains(t, said, fmt.Sprintf("jsonPayload.event_id=%q", event), "where the logs tell of it")
+	return said
+}
+
+// nacked leaves the record that a worker leaves which has nacked an event's message.
+func (s *stack) nacked(t *testing.T, queue string) string {
+	t.Helper()
+	id, now := fmt.Sprintf("waits-%d", s.seq.Add(1)), time.Now().UTC()
+	record := dedupe.Record{
+		Queue: queue, Tenant: dedupe.DefaultTenant, EventID: id, EventType: "upgrade", Status: dedupe.Failed, PayloadHash: "sha256:00", Attempts: 1, LeaseToken: "t",
+		LastError: "callee_down", CreatedAt: now, UpdatedAt: now, NextRetryAt: now.Add(time.Hour), ExpireAt: now.Add(24 * time.Hour),
+	}
+	_, err := s.store.Commit(t.Context(), []store.Write{store.Create(dedupe.Key(queue, record.Tenant, id), record.Fields())})
+	require.NoError(t, err)
+	return id
+}
+
 // waitsAreSeen puts an event into each place in which one can wait, and finds it again. asked: the
 // broker can be asked what it holds.
 func waitsAreSeen(t *testing.T, s *stack, asked bool) {
@@ -167,9 +214,13 @@ func waitsAreSeen(t *testing.T, s *stack, asked bool) {
 	require.Equal(t, http.StatusAccepted, answer.Status, answer.Body)
 	emitted := fmt.Sprintf("waits-%d", s.seq.Add(1))
 	batch := lane.NewBatch(time.Now())
-	batch.Add(parkingQueue, emitted, contract.Message{Data: []byte(`{}`)}, lane.Source{Queue: busyQueue, Tenant: dedupe.DefaultTenant, EventID: emitted})
+	source := lane.Source{Queue: busyQueue, Tenant: dedupe.DefaultTenant, EventID: emitted + "-source", Emits: emitted}
+	batch.Add(parkingQueue, emitted, contract.Message{Data: []byte(`{}`)}, source)
 	_, err = s.store.Commit(t.Context(), batch.Writes()) // as a worker leaves it that is killed after its commit
 	require.NoError(t, err)
+
+	// One was nacked, and is delivered again.
+	nacked := s.nacked(t, busyQueue)
 
 	// One holds its lease and the queue's only slot, and one waits for the slot.
 	leased := send(busyQueue, named(busyQueue), standin.Hang)
@@ -193,28 +244,42 @@ func waitsAreSeen(t *testing.T, s *stack, asked bool) {
 	count := func(n int64) ops.Count { return ops.Count{Count: n} }
 	for place, test := range map[string]struct {
 		event      string
-		queue, all ops.Count
-		want       int64
-		status     string // of the event's line; empty: it has none
+		queue, all ops.Count // as the list of queues and that of events have them
+		status     string    // of the event's line; empty: it has none
+		places     []ops.Where
+		says       string
 	}{
-		"behind a dead letter":        {behind, l.queues[parkingQueue].Waiting.Parked, l.waits.Parked, 1, ""},
-		"until its time":              {later, l.queues[twoEyesQueue].Waiting.Delayed, l.waits.Delayed, 1, ""},
-		"in the outbox":               {emitted, l.queues[busyQueue].Waiting.Outbox, l.waits.Outbox, 1, ""},
-		"in a replay":                 {replayed, l.queues[parkingQueue].Waiting.InReplay, l.waits.InReplay, 1, "PROCESSING"},
-		"for a second person":         {asking, l.queues[twoEyesQueue].Waiting.ForApproval, l.waits.ForApproval, 1, "DEAD_LETTERED"},
-		"as a dead letter":            {dead, l.queues[parkingQueue].DeadLetters.Count, count(1), 1, "DEAD_LETTERED"},
-		"under a lease":               {leased, l.queues[busyQueue].Events[dedupe.Processing], count(1), 1, "PROCESSING"},
-		"for a slot, or its next one": {slotted, count(1), count(1), 1, ""},
+		"behind a dead letter": {behind, l.queues[parkingQueue].Waiting.Parked, l.waits.Parked, "", []ops.Where{ops.PlaceParked}, "behind " + letter.ID},
+		"until its time":       {later, l.queues[twoEyesQueue].Waiting.Delayed, l.waits.Delayed, "", []ops.Where{ops.PlaceDelayed}, "kept until "},
+		"in the outbox":        {emitted, l.queues[busyQueue].Waiting.Outbox, l.waits.Outbox, "", []ops.Where{ops.PlaceOutbox}, "in the outbox since "},
+		"in a replay": {
+			replayed, l.queues[parkingQueue].Waiting.InReplay, l.waits.InReplay, "PROCESSING", []ops.Where{ops.PlaceLease, ops.PlaceReplay}, "for the end of the replay of ",
+		},
+		"for a second person": {
+			asking, l.queues[twoEyesQueue].Waiting.ForApproval, l.waits.ForApproval, "DEAD_LETTERED", []ops.Where{ops.PlaceDeadLetter, ops.PlaceApproval}, "dlq approve " + op.ID,
+		},
+		"as a dead letter":    {dead, l.queues[parkingQueue].DeadLetters.Count, count(1), "DEAD_LETTERED", []ops.Where{ops.PlaceDeadLetter}, "for a person, as dead letter " + letter.ID},
+		"under a lease":       {leased, l.queues[busyQueue].Events[dedupe.Processing], count(1), "PROCESSING", []ops.Where{ops.PlaceLease}, "with a worker since "},
+		"for its next push":   {nacked, l.queues[busyQueue].Events[dedupe.Failed], count(1), "FAILED", []ops.Where{ops.PlaceBroker}, "in the broker; its next attempt is due at "},
+		"for a slot, unknown": {slotted, count(1), count(1), "", nil, ""},
 	} {
-		require.Equal(t, count(test.want), test.queue, place)
-		require.Equal(t, count(test.want), test.all, place)
+		require.Equal(t, count(1), test.queue, place)
+		require.Equal(t, count(1), test.all, place)
 		line := l.line(test.event)
 		require.Equal(t, test.status != "", line != nil, place)
 		if line != nil {
 			require.Equal(t, test.status, string(line.Status), place)
-			var shown ops.Event
-			s.say(t, &shown, "events", "show", test.event)
-			require.Equal(t, test.status, string(shown.Status), place)
+		}
+		if test.places == nil {
+			s.unknown(t, test.event, l, busyQueue, asked)
+			continue
+		}
+		shown := s.story(t, test.event)
+		require.Equal(t, cmp.Or(test.status, string(ops.Waits)), string(shown.Status), place)
+		require.Equal(t, test.places, wheres(shown), place)
+		require.Contains(t, terminal(t, s.workerURL, "events", "show", test.event), test.says, place)
+		if test.event != emitted && test.event != nacked {
+			require.Equal(t, ops.StepReceived, shown.History[0].What, "%s: it came through the door", place)
 		}
 	}
 	require.Equal(t, count(2), l.queues[parkingQueue].Waiting.ParkedKeys, "that of the one under replay is parked until it is processed")
@@ -232,20 +297,28 @@ func waitsAreSeen(t *testing.T, s *stack, asked bool) {
 	require.Contains(t, text, "1        for approval")
 }
 
-// pausedIsSeen: what is published to a paused queue waits in the broker, and nowhere else.
-func pausedIsSeen(t *testing.T, s *stack) {
+// pausedIsSeen: what is published to a paused queue waits in the broker, and nowhere else. run runs a
+// command as somebody who may pause it.
+func pausedIsSeen(t *testing.T, s *stack, asked bool, run func(arguments ...string) string) {
 	t.Helper()
-	require.Equal(t, http.StatusOK, s.as(t, "ada", http.MethodPost, "/v1/ops/queues/"+twoEyesQueue+"/pause", map[string]string{"why": "the platform is moved"}, nil))
+	require.Contains(t, run("queues", "pause", twoEyesQueue, "--why", "the platform is moved"), "It pushes nothing.")
 	before := s.look(t).inBroker(twoEyesQueue)
 	id := s.waiter(t, twoEyesQueue, "paused")
 	l := s.look(t)
-	require.Equal(t, before+1, l.inBroker(twoEyesQueue))
-	require.Equal(t, before+1, *l.queues[twoEyesQueue].Waiting.Unacknowledged)
+	if asked {
+		require.Equal(t, before+1, l.inBroker(twoEyesQueue))
+		require.Equal(t, before+1, *l.queues[twoEyesQueue].Waiting.Unacknowledged)
+	}
 	require.Equal(t, "local:ada", l.queues[twoEyesQueue].Paused.Who)
 	require.Nil(t, l.line(id), "no worker has been given it")
 	_, err := s.store.Get(t.Context(), dedupe.Key(twoEyesQueue, dedupe.DefaultTenant, id))
 	require.ErrorIs(t, err, store.ErrNotFound)
+	require.Contains(t, s.unknown(t, id, l, twoEyesQueue, asked), "Paused: "+twoEyesQueue+".")
+	require.Equal(t, []ops.Where{ops.PlaceBroker, ops.PlacePaused}, wheres(s.story(t, s.nacked(t, twoEyesQueue))), "of one that was tried before")
 
-	require.Equal(t, http.StatusOK, s.as(t, "ada", http.MethodPost, "/v1/ops/queues/"+twoEyesQueue+"/resume", map[string]string{"why": "it stands again"}, nil))
+	require.Contains(t, run("queues", "resume", twoEyesQueue, "--why", "it stands again"), "It pushes.")
 	s.until(t, id, "processed")
+	shown := s.story(t, id)
+	require.Empty(t, shown.Places)
+	require.Equal(t, []ops.What{ops.StepReceived, ops.StepPublished, ops.StepTried}, []ops.What{shown.History[0].What, shown.History[1].What, shown.History[2].What})
 }

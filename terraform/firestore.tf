@@ -42,7 +42,7 @@ locals {
   unindexed = {
     webhookEvents = [
       "created_at", "updated_at", "processed_at", "next_retry_at", "message", "emitted", "last_error", "payload_hash", "corrected", "dead_letters", "shard",
-      "action", "attempts", "attempts_log", "conflicts_with", "delay_ticket", "idempotency_key", "lease_token", "message_id", "ref", "result", "published_at",
+      "action", "attempts", "attempts_log", "conflicts_with", "delay_ticket", "idempotency_key", "lease_token", "message_id", "ref", "result", "published_at", "door_received_at",
     ]
     deadLetters = ["attributes", "data", "data_base64", "first_published_at", "dead_lettered_at", "kept_at", "history"]
     outbox      = ["created_at", "message"]

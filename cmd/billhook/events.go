@@ -7,13 +7,15 @@ import (
 )
 
 func (p *program) eventsCommand() *cobra.Command {
-	var queue string
+	var queue, tenant string
 	command := &cobra.Command{Use: "events", Short: "Ask a running worker about events"}
 	ask := p.worker(command)
 	story := show(p, ask, func(args []string) string {
-		path := "/v1/ops/events/" + url.PathEscape(args[0])
-		if queue != "" {
-			path += "?queue=" + url.QueryEscape(queue)
+		path, values := "/v1/ops/events/"+url.PathEscape(args[0]), url.Values{}
+		set(values, "queue", queue)
+		set(values, "tenant", tenant)
+		if len(values) > 0 {
+			path += "?" + values.Encode()
 		}
 		return path
 	}, p.printEvent)
@@ -30,6 +32,7 @@ func (p *program) eventsCommand() *cobra.Command {
 		},
 	}
 	show.Flags().StringVar(&queue, "queue", "", "the queue, by id or alias, where several know the id")
+	show.Flags().StringVar(&tenant, "tenant", "", "the tenant, where several have the id")
 	command.AddCommand(show, p.eventsListCommand(ask), p.eventsAdopt(ask), p.tryCommand(ask), p.compareCommand(ask))
 	return command
 }

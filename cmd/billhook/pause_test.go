@@ -31,7 +31,7 @@ func TestAQueueIsPausedAndResumedFromATerminal(t *testing.T) {
 	require.Contains(t, out, "token:ada: the sender is being mended")
 	require.Contains(t, out, "It pushes nothing.")
 	require.Contains(t, out, "kept for 31 days")
-	require.Contains(t, out, "A message older than 24h0m0s is dropped")
+	require.Contains(t, out, "A message older than 24h is dropped")
 	require.Contains(t, out, "paused_queues")
 
 	out, err = billhook("queues")

@@ -87,7 +87,15 @@ func parseMoment(text string, now time.Time) (time.Time, error) {
 	return at, nil
 }
 
-func age(seconds int64) string { return (time.Duration(seconds) * time.Second).String() }
+func age(seconds int64) string {
+	text := (time.Duration(seconds) * time.Second).String()
+	for _, zero := range []string{"m0s", "h0m"} { // 4h instead of 4h0m0s
+		if short, ok := strings.CutSuffix(text, zero); ok {
+			text = short + zero[:1]
+		}
+	}
+	return text
+}
 
 type reason struct {
 	why         string

@@ -69,6 +69,8 @@ func (p *program) stateOf(q ops.Queue) string {
 	switch {
 	case q.Paused != nil && q.Paused.Subscription != pause.Paused && q.Paused.Subscription != pause.Unknown:
 		return p.alert("PAUSED ON PAPER") // its messages are pushed all the same
+	case q.DeadLetters.Alert && q.Paused != nil:
+		return p.alert("ALERT, paused")
 	case q.DeadLetters.Alert:
 		return p.alert("ALERT")
 	case q.Paused != nil:
@@ -114,7 +116,7 @@ func (p *program) eventsListCommand(ask func() client) *cobra.Command {
 		Short: "List events, the newest first: the job log",
 		Long: "Without a filter it is the newest events, however old they are. An event is as old as its record: a retry leaves it in\n" +
 			"its place. Events of a release without a time index are listed once `billhook events adopt` has run.",
-		Example: "  billhook events ls\n  billhook events ls --queue paynow-events --status FAILED --since 2h",
+		Example: "  billhook events ls\n  billhook events ls --queue <queue> --status FAILED --since 2h",
 		Args:    cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			query := url.Values{}

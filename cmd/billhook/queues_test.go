@@ -125,16 +125,16 @@ No event matches.
 Nothing waits in the broker, delayed, parked, in the outbox, in a replay or for approval.
 `},
 		"the queues": {[]string{"queues", "--server", worker}, `
-QUEUE    WAITING                          PROCESSING  COMPLETED  FAILED  DEAD-LETTERED  OPEN           OLDEST                   STATE  ALIAS
-orders   12 of 10000 in broker for 1m30s  0           249        1       0              1 (alert > 0)  1h30m0s                  ALERT  q:orders
-clicks   3 in broker                      0           0          0       0              dropped        -                        on     -
-refunds  -                                0           0          0       0              1 (alert > 5)  5h0m0s (alert > 4h0m0s)  ALERT  -
+QUEUE    WAITING                          PROCESSING  COMPLETED  FAILED  DEAD-LETTERED  OPEN           OLDEST           STATE  ALIAS
+orders   12 of 10000 in broker for 1m30s  0           249        1       0              1 (alert > 0)  1h30m            ALERT  q:orders
+clicks   3 in broker                      0           0          0       0              dropped        -                on     -
+refunds  -                                0           0          0       0              1 (alert > 5)  5h (alert > 4h)  ALERT  -
 
-The outbox holds messages of 1 keys, the oldest since 1m0s.
+The outbox holds messages of 1 keys, the oldest since 1m.
 `},
 		"the outbox": {[]string{"outbox", "--server", worker}, `
 LANE    WAITS  SINCE                 RELAYED NEXT
-lane-1  1m0s   2026-03-02T10:14:00Z  2026-03-02T10:15:01Z
+lane-1  1m     2026-03-02T10:14:00Z  2026-03-02T10:15:01Z
 `},
 	} {
 		t.Run(name, func(t *testing.T) {

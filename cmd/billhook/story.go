@@ -121,6 +121,8 @@ func emission(e ops.Emission) string {
 // happened says what a step was.
 func happened(s ops.Step) string {
 	switch s.What {
+	case ops.StepReceived:
+		return "received by the door"
 	case ops.StepPublished:
 		return "published"
 	case ops.StepKept:

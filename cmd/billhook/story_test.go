@@ -2,6 +2,10 @@ package main
 
 import (
 	"bytes"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -22,6 +26,7 @@ func TestAnEventIsShownAsItsStory(t *testing.T) {
 		Places:    []ops.Spot{{Place: ops.PlaceParked, Since: at, OrderingKey: "u1", DeadLetters: []string{"d1"}}, {Place: ops.PlacePaused, Queue: "orders", Since: at, Who: "ilse", Why: "a\x1b[31m"}},
 		Emissions: []ops.Emission{{EventID: "e2", Queue: "mails", Status: dedupe.Completed}, {EventID: "e3"}},
 		History: []ops.Step{
+			{At: at.Add(-time.Second), What: ops.StepReceived},
 			{At: at, What: ops.StepPublished},
 			{At: at, What: ops.StepSilent, Delivery: 1, Last: 2, MessageID: "17"},
 			{At: at, What: ops.StepTried, End: at.Add(12 * time.Millisecond), Attempt: 1, Delivery: 3, Instance: "i1", Outcome: retry.Retry, Reason: "handler_error", NextAt: at.Add(time.Minute)},
@@ -32,7 +37,7 @@ func TestAnEventIsShownAsItsStory(t *testing.T) {
 	text := string(bytes.Join(bytes.Fields(out.Bytes()), []byte(" "))) // wherever its lines are wrapped
 	for _, want := range []string{
 		"e1 FAILED", "waits parked since 2026-03-02T10:15:00Z behind d1 of ordering key u1", "is paused since 2026-03-02T10:15:00Z by ilse",
-		"event e2 COMPLETED in mails", "event e3 no record",
+		"2026-03-02T10:14:59Z received by the door", "event e2 COMPLETED in mails", "event e3 no record",
 		"deliveries 1 to 2 of message 17: no word",
 		"attempt 1, delivery 3, instance i1: retry handler_error after 12ms; the next was due at 2026-03-02T10:16:00Z",
 		"attempt 2, delivery 4, instance i2: no end",
@@ -41,6 +46,28 @@ func TestAnEventIsShownAsItsStory(t *testing.T) {
 		require.Contains(t, text, want)
 	}
 	require.NotContains(t, text, "\x1b")
+}
+
+func TestAnEventIsAskedForByItsQueueAndTenant(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	var asked string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		asked = r.URL.RequestURI()
+		_, _ = w.Write([]byte("{}"))
+	}))
+	t.Cleanup(server.Close)
+	for flags, want := range map[string]string{
+		"": "", "--queue q:orders": "?queue=q%3Aorders", "--tenant acme": "?tenant=acme", "--tenant acme --queue orders": "?queue=orders&tenant=acme",
+	} {
+		_, err := say(t, nil, append([]string{"events", "show", "e1", "--server", server.URL}, strings.Fields(flags)...)...)
+		require.NoError(t, err)
+		mu.Lock()
+		require.Equal(t, "/v1/ops/events/e1"+want, asked)
+		mu.Unlock()
+	}
 }
 
 func TestAnUnknownEventIsLookedForInTheLogs(t *testing.T) {

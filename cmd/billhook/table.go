@@ -31,9 +31,9 @@ const usualWidth = 100
 // and not where NO_COLOR is set (https://no-color.org) or the terminal is a dumb one.
 func screenOf(out io.Writer, getenv func(string) string) screen {
 	s := screen{width: usualWidth}
-	if file, ok := out.(*os.File); ok && term.IsTerminal(int(file.Fd())) { //nolint:gosec // a descriptor is a small number
+	if file, ok := out.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
 		s.colour = getenv("NO_COLOR") == "" && getenv("TERM") != "dumb"
-		if width, _, err := term.GetSize(int(file.Fd())); err == nil && width > 0 { //nolint:gosec // the same
+		if width, _, err := term.GetSize(int(file.Fd())); err == nil && width > 0 {
 			s.width = width
 		}
 	}
@@ -78,8 +78,9 @@ func (p *program) cellOf(text string) (c cell) {
 
 // table prints rows in columns below their names. It prints nothing with --json.
 //
-// Lines fit the screen: cells with several words are wrapped, then names at their signs, such as dots and hyphens. Where that
-// is not enough, the columns of less are left out, the first of them first. The last line says which. Only then are ids broken.
+// Lines fit the screen: cells with several words are wrapped, then names at their signs, such as dots and hyphens. The first
+// column is what a person types next, and stays whole. Where that is not enough, the columns of less are left out, the first
+// of them first. The last line says which. Only then are ids and the first column broken.
 // With --wide nothing is wrapped or left out.
 func (p *program) table(columns []string, rows [][]string, less ...string) {
 	if p.asJSON {
@@ -144,7 +145,9 @@ func (g grid) fit(width int, less []string) (widths []int, left []string) {
 		return widths, nil
 	}
 	for {
-		if widths, ok := shrink(g.widths(0, nil), g.widths(comfort, atSigns), width); ok {
+		natural, wrapped := g.widths(0, nil), g.widths(comfort, atSigns)
+		wrapped[0] = natural[0]
+		if widths, ok := shrink(natural, wrapped, width); ok {
 			return widths, left
 		}
 		at := -1

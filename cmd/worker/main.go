@@ -15,6 +15,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
+
 	"billhook/catalog"
 	"billhook/internal/alarm"
 	"billhook/internal/delivery"
@@ -156,6 +158,15 @@ func (c config) checkAlarm() (all mistakes) {
 	all.add(c.AlarmURL != "" && (err != nil || base.Host == "" || c.AlarmURL != "https://"+base.Host), "ALARM_URL: must be https://host, without a path")
 	all.add(c.AlarmAccount != "" && !auth.IsAddress(c.AlarmAccount), "ALARM_SERVICE_ACCOUNT: is no e-mail address")
 	return all
+}
+
+// instanceOf names this process in logs and in the attempts of events: by the revision, which Cloud
+// Run sets in K_REVISION and which is empty elsewhere, and by a part that tells its instances apart.
+func instanceOf(revision, chance string) string {
+	if revision == "" {
+		return chance
+	}
+	return revision + "-" + chance
 }
 
 func (c config) emulated() bool { return c.PubSubEmulator != "" || c.FirestoreEmulator != "" }
@@ -302,6 +313,7 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 		Catalog: cat, Targets: targets, Pool: cfg.Pool, Store: documents, Publisher: publisher,
 		Authenticator: worker.Authenticate(verifier),
 		Access:        access, Authority: authority, Log: log, Metrics: metrics, Now: time.Now, PrivateEndpoints: cfg.emulated(),
+		Instance: instanceOf(getenv("K_REVISION"), uuid.NewString()[:8]),
 	}
 	if !cfg.emulated() { // an emulator counts nothing
 		if parts.Backlogs, err = pubsub.NewBacklogs(clients, cfg.Project, time.Now); err != nil {

@@ -333,6 +333,19 @@ func TestTheHelpListsTheVariablesOfTheDeployment(t *testing.T) {
 	}
 }
 
+func TestAnInstanceIsNamedByItsRevision(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct{ revision, want string }{
+		"on Cloud Run": {"billhook-worker-00042-abc", "billhook-worker-00042-abc-1a2b3c4d"},
+		"elsewhere":    {"", "1a2b3c4d"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			require.Equal(t, test.want, instanceOf(test.revision, "1a2b3c4d"))
+		})
+	}
+}
+
 func TestAnArgumentIsWrongUse(t *testing.T) {
 	t.Parallel()
 	err := command(t.Context(), []string{"serve"}, environment(nil), io.Discard)

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"billhook/catalog"
 )
 
 // TestANightOnCallIsSpentWithTheRunbook runs the drill on the stand-ins. The numbers of seconds are not
@@ -14,7 +16,9 @@ func TestANightOnCallIsSpentWithTheRunbook(t *testing.T) {
 	var out strings.Builder
 	require.NoError(t, run(t.Context(), []string{"-stack", "dev"}, &out), out.String())
 	said := out.String()
-	for _, i := range incidents {
+	c, err := catalog.Load("")
+	require.NoError(t, err)
+	for _, i := range incidentsOf(c) {
 		require.Contains(t, said, "ALERT on "+i.queue)
 		require.Regexp(t, `(?m)^`+i.name+`( +\d+\.\d){4}$`, said)
 	}

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"billhook/catalog"
 	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
 	"billhook/internal/dryrun"
@@ -43,35 +44,43 @@ type incident struct {
 	why  string
 }
 
-// incidents are those of the night. Each has a cause of its own and the same way back.
-var incidents = []incident{
-	{
-		name: "unknown product", queue: "paynow-events", reason: "unknown_product", why: "product added", events: 3,
-		provoke: func(ctx context.Context, n *night) error {
-			return n.ask(ctx, nil, "send", "paynow", "--sample", "order_completed_unknown_product_no_uid", "--repeat", "3", "--webhook", n.at.webhook)
+// incidentsOf are those of the night, on a catalog's queues. Each has a cause of its own and the same way back.
+func incidentsOf(c *catalog.Catalog) []incident {
+	orders, _ := c.HandledBy("points.credit")
+	told, _ := c.EmitsTo("subscriptions.record")
+	return []incident{
+		{
+			name: "unknown product", queue: orders.ID, reason: "unknown_product", why: "product added", events: 3,
+			provoke: func(ctx context.Context, n *night) error {
+				return n.ask(ctx, nil, "send", "paynow", "--sample", "order_completed_unknown_product_no_uid", "--repeat", "3", "--webhook", n.at.webhook)
+			},
+			understood: func(l ops.Letter) bool { return l.Detail != "" }, // the product's id
+			mend: func(ctx context.Context, n *night, l ops.Letter) error {
+				return n.ask(ctx, nil, "products", "set", l.Detail, "--points", "500", "--why", "sold since today")
+			},
 		},
-		understood: func(l ops.Letter) bool { return l.Detail != "" }, // the product's id
-		mend: func(ctx context.Context, n *night, l ops.Letter) error {
-			return n.ask(ctx, nil, "products", "set", l.Detail, "--points", "500", "--why", "sold since today")
+		{
+			name: "failing service", queue: told.ID, reason: "attempts_exhausted", why: "the service is back", events: 1,
+			provoke: func(ctx context.Context, n *night) error {
+				if err := n.tell(ctx, standin.Fail, 1000); err != nil {
+					return err
+				}
+				return n.ask(ctx, nil, "send", "paynow", "--sample", "subscription_renewed", "--webhook", n.at.webhook)
+			},
+			understood: func(l ops.Letter) bool { return strings.HasPrefix(l.Detail, "callee_") }, // the service's answer
+			mend:       func(ctx context.Context, n *night, _ ops.Letter) error { return n.tell(ctx, standin.Normal, 1) },
 		},
-	},
-	{
-		name: "failing service", queue: "pay-subscription-update", reason: "attempts_exhausted", why: "the service is back", events: 1,
-		provoke: func(ctx context.Context, n *night) error {
-			if err := n.tell(ctx, standin.Fail, 1000); err != nil {
-				return err
-			}
-			return n.ask(ctx, nil, "send", "paynow", "--sample", "subscription_renewed", "--webhook", n.at.webhook)
-		},
-		understood: func(l ops.Letter) bool { return strings.HasPrefix(l.Detail, "callee_") }, // the service's answer
-		mend:       func(ctx context.Context, n *night, _ ops.Letter) error { return n.tell(ctx, standin.Normal, 1) },
-	},
+	}
 }
 
 // spend goes through all incidents, and prints what each has taken.
 func (n *night) spend(ctx context.Context) error {
 	var lines []string
-	for _, i := range incidents {
+	c, err := catalog.Load("")
+	if err != nil {
+		return err
+	}
+	for _, i := range incidentsOf(c) {
 		_, _ = fmt.Fprintf(n.out, "\n== %s\n", i.name)
 		took, err := n.handle(ctx, i)
 		if err != nil {

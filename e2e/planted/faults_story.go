@@ -19,4 +19,12 @@ var faultsOfStory = []fault{
 		opsDir, "TestAnEventIsFoundInEveryPlaceThatItCanWaitIn"},
 	{"deliveries that left nothing are passed over", "internal/ops/history.go", `first := last[a.MessageID] + 1; a.Delivery > first`, `first := a.Delivery; a.Delivery > first`,
 		opsDir, "TestTheHistoryOfAnEventIsInTheOrderOfTime"},
+	{"the door's time is that of the publishing", "internal/webhook/webhook.go", `a.DoorReceived = o.started.UTC()`, `a.DoorReceived = s.config.Now().UTC()`,
+		"internal/webhook", "TestAMessageSaysWhenTheDoorReceivedIt"},
+	{"the record forgets when the door received the event", "internal/push/attempt.go", `w.record.DoorReceivedAt = at`, `_ = at`, pushDir, "TestTheRecordHasALogOfItsAttempts"},
+	{"what waits without a record has not passed the door", "internal/ops/history.go", `of = append(of, kept.Message.Attributes)`, `_ = kept`,
+		opsDir, "TestTheHistoryBeginsAtTheDoor"},
+	{"an instance does not say its revision", workerMain, `return revision + "-" + chance`, `return chance`, "cmd/worker", "TestAnInstanceIsNamedByItsRevision"},
+	{"an event is asked for without its tenant", "cmd/billhook/events.go", `set(values, "tenant", tenant)`, `set(values, "tenant", "")`,
+		"cmd/billhook", "TestAnEventIsAskedForByItsQueueAndTenant"},
 }

@@ -36,6 +36,8 @@ type Attributes struct {
 	Priority       string `json:"priority,omitempty" validate:"omitempty,code"`
 	MaxAttempts    string `json:"max_attempts,omitempty" validate:"omitempty,id,number,max=3"`
 	FirstPublished string `json:"first_published_at,omitempty" validate:"omitempty,timestamp"`
+	// DoorReceived is when the webhook service received the event. It alone sets it.
+	DoorReceived string `json:"door_received_at,omitempty" validate:"omitempty,timestamp"`
 	// DeliverAt is when the message is to be handled, not before.
 	DeliverAt string `json:"deliver_at,omitempty" validate:"omitempty,timestamp"`
 	// DelayTicket is on a message that comes back from a wait longer than the broker's:
@@ -71,13 +73,13 @@ type attribute struct {
 	value *string
 }
 
-func (a *Attributes) fields() [20]attribute {
+func (a *Attributes) fields() [21]attribute {
 	return [...]attribute{
 		{AttrOrderingKey, &a.OrderingKey}, {AttrEventID, &a.EventID}, {AttrEventType, &a.EventType},
 		{AttrOrderID, &a.OrderID}, {AttrShopOrderID, &a.ShopOrderID}, {AttrCustomerID, &a.CustomerID}, {AttrUID, &a.UID}, {AttrUIDSource, &a.UIDSource}, {AttrPoints, &a.Points},
 		{AttrContract, &a.Contract}, {AttrCorrelationID, &a.CorrelationID}, {AttrIdempotencyKey, &a.IdempotencyKey}, {AttrTenant, &a.Tenant},
 		{AttrRoutingKey, &a.RoutingKey}, {AttrPriority, &a.Priority}, {AttrMaxAttempts, &a.MaxAttempts},
-		{AttrFirstPublished, &a.FirstPublished}, {AttrDeliverAt, &a.DeliverAt}, {AttrDelayTicket, &a.DelayTicket}, {AttrFirstMessageID, &a.FirstMessageID},
+		{AttrFirstPublished, &a.FirstPublished}, {AttrDoorReceived, &a.DoorReceived}, {AttrDeliverAt, &a.DeliverAt}, {AttrDelayTicket, &a.DelayTicket}, {AttrFirstMessageID, &a.FirstMessageID},
 	}
 }
 

@@ -506,7 +506,7 @@ func TestAttributesSurviveTheMapAndBack(t *testing.T) {
 	t.Parallel()
 	want := contract.Attributes{
 		OrderingKey: "1", EventID: "2", EventType: "3", OrderID: "4", CustomerID: "5", UID: "6", Points: "7", Contract: "8",
-		CorrelationID: "9", Tenant: "10", RoutingKey: "11", Priority: "12", MaxAttempts: "13", FirstPublished: "14", DeliverAt: "15", DelayTicket: "16", UIDSource: "17", FirstMessageID: "18", IdempotencyKey: "19", ShopOrderID: "20",
+		CorrelationID: "9", Tenant: "10", RoutingKey: "11", Priority: "12", MaxAttempts: "13", FirstPublished: "14", DeliverAt: "15", DelayTicket: "16", UIDSource: "17", FirstMessageID: "18", IdempotencyKey: "19", ShopOrderID: "20", DoorReceived: "21",
 	}
 	carried := want.Map()
 	require.Len(t, carried, reflect.TypeFor[contract.Attributes]().NumField())

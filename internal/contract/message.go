@@ -35,6 +35,7 @@ const (
 	AttrPriority       = "priority"
 	AttrMaxAttempts    = "max_attempts"
 	AttrFirstPublished = "first_published_at"
+	AttrDoorReceived   = "door_received_at"
 	AttrDeliverAt      = "deliver_at"
 	AttrDelayTicket    = "delay_ticket"
 	AttrFirstMessageID = "first_message_id"

@@ -77,6 +77,9 @@ type Record struct {
 	IdempotencyKey string `store:"idempotency_key"`
 	OrderingKey    string `store:"ordering_key"`
 	MessageID      string `store:"message_id"`
+	// DoorReceivedAt is when the webhook service received it; zero: it came another way, or under a
+	// former release.
+	DoorReceivedAt time.Time `store:"door_received_at,omitzero"`
 	// PublishedAt is when the message was published first.
 	PublishedAt time.Time `store:"published_at,omitzero"`
 	NextRetryAt time.Time `store:"next_retry_at,omitzero,strict"`

@@ -42,7 +42,7 @@ func (a *API) adopt(what string) http.HandlerFunc {
 			return store.Adopted{}, serve.Refuse(http.StatusConflict, "busy", "Others are changing these "+what+"; ask again.")
 		}
 		if err == nil && done.Adopted > 0 {
-			a.Log.LogAttrs(r.Context(), slog.LevelInfo, what+" adopted", slog.Int(what, done.Adopted), slog.Int("broken", len(done.Broken)),
+			a.Log.LogAttrs(r.Context(), slog.LevelInfo, "adopted", slog.String("what", what), slog.Int("adopted", done.Adopted), slog.Int("broken", len(done.Broken)),
 				slog.String("who", Who(r.Context())))
 		}
 		return done, err

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"billhook/internal/contract"
 	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
 	"billhook/internal/lane"
@@ -17,6 +18,8 @@ type What string
 
 // The steps.
 const (
+	// StepReceived: the door took the event in.
+	StepReceived What = "received"
 	// StepPublished: the broker took its message. StepKept: it began to wait elsewhere.
 	StepPublished What = "published"
 	StepKept      What = "kept"
@@ -68,6 +71,9 @@ type Step struct {
 // of the first dead letters that do not say themselves who has dealt with them.
 func (a Reads) history(ctx context.Context, e *Event, record dedupe.Record, own []lane.Kept) error {
 	steps := attempts(e.Log)
+	if at := received(record, own, e.DeadLetters); !at.IsZero() {
+		steps = append(steps, Step{At: at, What: StepReceived})
+	}
 	if !record.PublishedAt.IsZero() {
 		steps = append(steps, Step{At: record.PublishedAt, What: StepPublished})
 	}
@@ -109,6 +115,27 @@ func (a Reads) history(ctx context.Context, e *Event, record dedupe.Record, own 
 	slices.SortStableFunc(steps, func(a, b Step) int { return a.At.Compare(b.At) })
 	e.History = append(e.History, steps...)
 	return nil
+}
+
+// received is when the door took the event in, by its record, else by a message of it; zero: it did
+// not pass the door, or nothing tells.
+func received(record dedupe.Record, own []lane.Kept, letters []DeadLetter) time.Time {
+	if !record.DoorReceivedAt.IsZero() {
+		return record.DoorReceivedAt
+	}
+	var of []map[string]string
+	for _, kept := range own {
+		of = append(of, kept.Message.Attributes)
+	}
+	for _, letter := range letters {
+		of = append(of, letter.item.Attributes)
+	}
+	for _, attributes := range of {
+		if at, err := time.Parse(time.RFC3339Nano, attributes[contract.AttrDoorReceived]); err == nil {
+			return at
+		}
+	}
+	return time.Time{}
 }
 
 // dealings are a dead letter, and what people and their replays did with it.

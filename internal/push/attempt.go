@@ -143,6 +143,9 @@ func (s *Service) decode(q *queue, d delivery) *attempt {
 	if at, err := time.Parse(time.RFC3339Nano, attributes[contract.AttrFirstPublished]); err == nil {
 		w.published = at
 	}
+	if at, err := time.Parse(time.RFC3339Nano, attributes[contract.AttrDoorReceived]); err == nil {
+		w.record.DoorReceivedAt = at
+	}
 	if id := attributes[contract.AttrFirstMessageID]; pii.ID.Valid(id) {
 		w.firstID = id
 	}

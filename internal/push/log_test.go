@@ -2,6 +2,7 @@ package push_test
 
 import (
 	"context"
+	"net/http"
 	"testing"
 	"time"
 
@@ -58,12 +59,13 @@ func TestTheRecordHasALogOfItsAttempts(t *testing.T) {
 				})}
 			}
 			r = newRig(t, with)
-			first := paid("e1", known, 1).again(1)
+			first := paid("e1", known, 1).again(1).with(func(m *message) { m.attributes["door_received_at"] = "2026-03-02T10:14:59.5Z" })
 			r.deliver(first)
 			r.deliver(first.again(3)) // nothing is known of the second
 			record, _ := r.record(t, "e1")
 			require.Equal(t, dedupe.Completed, record.Status)
 			require.Equal(t, start, record.PublishedAt)
+			require.Equal(t, start.Add(-time.Second/2), record.DoorReceivedAt)
 			require.Len(t, record.Log, 2)
 			one, two := record.Log[0], record.Log[1]
 			require.Equal(t, start.Add(10*time.Second), one.Next)
@@ -76,6 +78,19 @@ func TestTheRecordHasALogOfItsAttempts(t *testing.T) {
 			}, two)
 		})
 	}
+}
+
+// TestTheDoorsTimeTellsNoEventFromAnother: what its sender sends again has the same id and another time.
+func TestTheDoorsTimeTellsNoEventFromAnother(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, setup{})
+	at := func(second string) message {
+		return paid("e1", known, 1).with(func(m *message) { m.id, m.attributes["door_received_at"] = "m-"+second, "2026-03-02T10:14:"+second+"Z" })
+	}
+	require.Equal(t, "processed", r.deliver(at("01")).Outcome)
+	require.Equal(t, http.StatusNoContent, r.deliver(at("02")).code, "a duplicate")
+	record, _ := r.record(t, "e1")
+	require.Equal(t, start.Add(-59*time.Second), record.DoorReceivedAt, "of the first")
 }
 
 // TestTheLogOfAnEventThatIsReplayedGoesOn: with the numbers from the beginning.
@@ -99,6 +114,7 @@ func TestARecordOfTheReleaseBeforeGoesOn(t *testing.T) {
 	doc, err := r.db.Get(t.Context(), key)
 	require.NoError(t, err)
 	delete(doc.Fields, "attempts_log")
+	require.NotContains(t, doc.Fields, "door_received_at", "the message came before the door said it")
 	delete(doc.Fields, "published_at")
 	_, err = r.db.Commit(t.Context(), []store.Write{store.Update(key, doc.Version, doc.Fields)})
 	require.NoError(t, err)

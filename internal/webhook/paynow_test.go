@@ -21,7 +21,7 @@ func TestSamplesLeaveAsTheContractSays(t *testing.T) {
 	attributes := func(eventID, eventType, key string, more map[string]string) map[string]string {
 		all := map[string]string{
 			"contract": "paynow.v1", "event_id": eventID, "event_type": eventType, "ordering_key": key,
-			"order_id": samples.OrderID, "correlation_id": samples.OrderID, "first_published_at": "2026-03-02T10:02:03.45Z",
+			"order_id": samples.OrderID, "correlation_id": samples.OrderID, "first_published_at": "2026-03-02T10:02:03.45Z", "door_received_at": "2026-03-02T10:02:03.45Z",
 		}
 		maps.Copy(all, more)
 		return all

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -173,8 +174,51 @@ func TestAnEnvelopesOrderingKeyIsMadeOfTheCatalogsFields(t *testing.T) {
 			require.Equal(t, test.key, got.OrderingKey)
 			require.Equal(t, map[string]string{
 				"contract": "envelope.v1", "event_id": "e1", "event_type": "renewal", "ordering_key": test.attribute,
-				"correlation_id": test.correlation, "first_published_at": "2026-03-02T10:02:03.45Z",
+				"correlation_id": test.correlation, "first_published_at": "2026-03-02T10:02:03.45Z", "door_received_at": "2026-03-02T10:02:03.45Z",
 			}, got.Attributes)
+		})
+	}
+}
+
+// TestAMessageSaysWhenTheDoorReceivedIt: the request, and not the moment at which it is published.
+func TestAMessageSaysWhenTheDoorReceivedIt(t *testing.T) {
+	t.Parallel()
+	const envelope = `{"id":"e%d","action":"renewal","created_at":"2026-03-02T10:00:00Z","attempts":0,"payload":{"subscription_id":"s%d"}}`
+	for name, test := range map[string]struct {
+		request  func(t *testing.T) *http.Request
+		messages int
+	}{
+		"a webhook": {func(t *testing.T) *http.Request {
+			t.Helper()
+			return payNow(t, samples.Read(samples.OrderCompleted, samples.Event{}))
+		}, 1},
+		"a producer's": {func(t *testing.T) *http.Request {
+			t.Helper()
+			return generic(t, "/queues/"+updates+"/messages", fmt.Appendf(nil, envelope, 1, 1))
+		}, 1},
+		"a list": {func(t *testing.T) *http.Request {
+			t.Helper()
+			return generic(t, "/queues/"+updates+"/messages", fmt.Appendf(nil, `{"messages":[{"message":`+envelope+`},{"message":`+envelope+`}]}`, 1, 1, 2, 2))
+		}, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var ticks atomic.Int64
+			d := open(t, func(c *webhook.Config) {
+				c.Now = func() time.Time { return fixed.Add(time.Duration(ticks.Add(1)) * time.Millisecond) }
+			})
+			answer := d.send(test.request(t))
+			sent := d.broker.all()
+			require.Len(t, sent, test.messages, "%s", answer.Body)
+			for _, one := range sent {
+				attributes := one.message.Attributes
+				received, err := time.Parse(time.RFC3339Nano, attributes[contract.AttrDoorReceived])
+				require.NoError(t, err)
+				published, err := time.Parse(time.RFC3339Nano, attributes[contract.AttrFirstPublished])
+				require.NoError(t, err)
+				require.True(t, received.Before(published))
+				require.Equal(t, sent[0].message.Attributes[contract.AttrDoorReceived], attributes[contract.AttrDoorReceived], "those of one request were received at once")
+			}
 		})
 	}
 }

@@ -434,6 +434,7 @@ func (s *Service) compose(ctx context.Context, in *inbound, named []string, b *b
 		}
 	}
 	key := a.Order(in.message.OrderingKey(named, a))
+	a.DoorReceived = o.started.UTC().Format(time.RFC3339Nano)
 	a.FirstPublished = s.config.Now().UTC().Format(time.RFC3339Nano)
 	attributes := a.Map()
 	encoded, err := in.message.Append(b.encoded[:0])

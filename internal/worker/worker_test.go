@@ -162,7 +162,7 @@ func TestAPanicIsAnsweredAndItsValueIsNotLogged(t *testing.T) {
 		c.Store, c.Log = crooked{c.Store}, slog.New(slog.NewJSONHandler(&log, nil))
 	}))
 	require.NoError(t, err)
-	require.Equal(t, http.StatusInternalServerError, ask(t, w, "GET /v1/ops/events?queue=paynow-events"))
+	require.Equal(t, http.StatusInternalServerError, ask(t, w, "GET /v1/ops/endpoints"))
 	require.Contains(t, log.String(), `"msg":"panic"`)
 	require.NotContains(t, log.String(), "ilse")
 }

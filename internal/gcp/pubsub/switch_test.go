@@ -171,7 +171,7 @@ func TestTheDoctorTellsAPauseThatHoldsFromOneThatDoesNot(t *testing.T) {
 			require.Len(t, findings, 1)
 			require.Equal(t, test.want, findings[0].Code.String())
 			require.Equal(t, "orders-test-push", findings[0].ID)
-			require.NotEqual(t, findings[0].Have, findings[0].Want)
+			require.NotEqual(t, findings[0].Want, findings[0].Have)
 		})
 	}
 }

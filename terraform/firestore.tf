@@ -9,7 +9,22 @@ locals {
 
   # The compared fields, then the time field that orders the result, and its order.
   composite = {
+    # The oldest open one of a queue.
     deadLetters = { collection = "deadLetters", fields = ["queue", "state", "kept_at"], order = "ASCENDING" }
+
+    # The dead letters, newest first. They are few, so that one part takes them. Nearly every question names the queue;
+    # where it names several fields besides, the database merges these indexes.
+    letters             = { collection = "deadLetters", fields = ["queue", "kept_at"], order = "DESCENDING" }
+    letters_state       = { collection = "deadLetters", fields = ["state", "kept_at"], order = "DESCENDING" }
+    letters_event       = { collection = "deadLetters", fields = ["event_id", "kept_at"], order = "DESCENDING" }
+    letters_queue_state = { collection = "deadLetters", fields = ["queue", "state", "kept_at"], order = "DESCENDING" }
+    letters_reason      = { collection = "deadLetters", fields = ["queue", "reason", "kept_at"], order = "DESCENDING" }
+    letters_type        = { collection = "deadLetters", fields = ["queue", "event_type", "kept_at"], order = "DESCENDING" }
+    letters_key         = { collection = "deadLetters", fields = ["queue", "ordering_key", "kept_at"], order = "DESCENDING" }
+
+    # Replays and discards of one progress, and refunds of one state, newest first. All of them are found by the time alone.
+    operations = { collection = "audit", fields = ["progress", "created_at"], order = "DESCENDING" }
+    refunds    = { collection = "refunds", fields = ["state", "reserved_at"], order = "DESCENDING" }
 
     # The job log. Times that only rise make an index a hot spot at some 500 writes a second, so that the shard, one of
     # eight, stands before the time in each. Where several fields are compared, the database merges these indexes, which
@@ -44,7 +59,7 @@ locals {
     endpoints     = ["url", "events", "secret", "old_secret", "created_at", "changed_at", "failing_since"]
     endpointLists = ["url", "events", "created_at", "changed_at", "failing_since"]
 
-    refunds = ["reserved_at", "settled_at"]
+    refunds = ["settled_at"]
 
     orders              = ["items", "history", "created_at", "updated_at", "payment_due"]
     usage               = ["start", "end", "used", "entries", "counted_at"]

@@ -30,8 +30,8 @@ func (c *choice) flags(command *cobra.Command) {
 	command.Flags().StringVar(&c.eventID, "event", "", "only of this event id")
 	command.Flags().StringVar(&c.key, "key", "", "only of this ordering key")
 	command.Flags().StringVar(&c.item, "item", "", "only this one, by its id")
-	command.Flags().StringVar(&c.since, "since", "", "only dead since "+moments)
-	command.Flags().StringVar(&c.until, "until", "", "only dead before "+moments)
+	command.Flags().StringVar(&c.since, "since", "", "only kept since "+moments)
+	command.Flags().StringVar(&c.until, "until", "", "only kept before "+moments)
 }
 
 // filter returns the choice as the worker takes it. Ages count back from now.
@@ -80,7 +80,7 @@ func (p *program) dlqList(c *choice) *cobra.Command {
 	var state string
 	var limit int
 	command := &cobra.Command{
-		Use: "ls <queue>", Short: "List a queue's dead letters, and count them by reason", Args: cobra.ExactArgs(1),
+		Use: "ls <queue>", Short: "List a queue's dead letters, the newest first, and count them by reason", Args: cobra.ExactArgs(1),
 		RunE: func(command *cobra.Command, args []string) error {
 			f, err := c.filter(args[0], time.Now())
 			if err != nil {
@@ -94,9 +94,9 @@ func (p *program) dlqList(c *choice) *cobra.Command {
 			}
 			var rows [][]string
 			for _, i := range all.Items {
-				rows = append(rows, row(i.ID, i.Reason, i.EventType, i.EventID, i.OrderingKey, i.Attempts, i.ReplayCount, when(i.Died()), i.State, i.Detail))
+				rows = append(rows, row(i.ID, i.Reason, i.EventType, i.EventID, i.OrderingKey, i.Attempts, i.ReplayCount, when(i.Kept), i.State, i.Detail))
 			}
-			p.table([]string{"ID", "REASON", "TYPE", "EVENT", "KEY", "ATTEMPTS", "REPLAYS", "DIED", "STATE", "DETAIL"}, rows, "KEY", "REPLAYS", "STATE", "ATTEMPTS", "TYPE", "DIED", "EVENT", "DETAIL")
+			p.table([]string{"ID", "REASON", "TYPE", "EVENT", "KEY", "ATTEMPTS", "REPLAYS", "KEPT", "STATE", "DETAIL"}, rows, "KEY", "REPLAYS", "STATE", "ATTEMPTS", "TYPE", "KEPT", "EVENT", "DETAIL")
 			reasons := map[string]int{}
 			for _, i := range all.Items {
 				reasons[i.Reason]++

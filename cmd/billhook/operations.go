@@ -217,7 +217,7 @@ func (p *program) report(ctx context.Context, ask client, op ops.Operation) erro
 
 func (p *program) dlqOperations(c *choice) *cobra.Command {
 	command := &cobra.Command{
-		Use: "operations", Short: "List replays and discards: who did what, why, and how far it is", Args: cobra.NoArgs,
+		Use: "operations", Short: "List replays and discards, the newest first: who did what, why, and how far it is", Args: cobra.NoArgs,
 		Example: "  bin/billhook dlq operations\n  bin/billhook dlq operations show <operation>",
 		RunE: func(command *cobra.Command, _ []string) error {
 			all, err := pages[deadletter.Operation](command.Context(), c.ask(), "/v1/ops/operations", nil, 0)

@@ -20,7 +20,7 @@ func (p *program) refundsList(ask func() client) *cobra.Command {
 	var state string
 	var limit int
 	command := &cobra.Command{
-		Use: "ls", Short: "List the refunds that are under way, or those in another state", Args: cobra.NoArgs,
+		Use: "ls", Short: "List the refunds that are under way, or those in another state, the newest first", Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			all, err := pages[payments.Refund](command.Context(), ask(), "/v1/ops/refunds", url.Values{"state": {state}}, limit)
 			if err != nil {

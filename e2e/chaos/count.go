@@ -181,7 +181,7 @@ func count(ctx context.Context, s store.Store, o *outside, log *e2e.Log, p *plan
 // settledRefunds are the payments whose document says that they are refunded.
 func settledRefunds(ctx context.Context, s store.Querier) (map[string]bool, error) {
 	settled := map[string]bool{}
-	for after := ""; ; {
+	for after := (*store.Position)(nil); ; {
 		page, next, err := payments.ListRefunds(ctx, s, payments.Refunded, after, store.MaxPage)
 		if err != nil {
 			return nil, err
@@ -189,7 +189,7 @@ func settledRefunds(ctx context.Context, s store.Querier) (map[string]bool, erro
 		for _, refund := range page {
 			settled[refund.PaymentID] = true
 		}
-		if after = next; next == "" {
+		if after = next; next == nil {
 			return settled, nil
 		}
 	}

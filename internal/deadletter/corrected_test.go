@@ -20,7 +20,7 @@ func (d *desk) correct(t *testing.T, ids ...string) {
 // only is the one item of the desk.
 func (d *desk) only(t *testing.T) deadletter.Item {
 	t.Helper()
-	all, _, err := d.List(t.Context(), orders, "", "", 10)
+	all, _, err := d.List(t.Context(), orders, "", nil, 10)
 	require.NoError(t, err)
 	require.Len(t, all, 1)
 	return all[0]
@@ -85,7 +85,7 @@ func TestAnOperationPassesByWhatIsCorrectedMeanwhile(t *testing.T) {
 		d.bury(t, n, "u1", "unknown_product", nil)
 	}
 	op := d.begin(t, deadletter.Replay, orders, nil)
-	all, _, err := d.List(t.Context(), orders, deadletter.Open, "", 10)
+	all, _, err := d.List(t.Context(), orders, deadletter.Open, nil, 10)
 	require.NoError(t, err)
 	d.correct(t, all[1].ID)
 	op, err = d.Run(t.Context(), op.ID)
@@ -98,8 +98,12 @@ func TestWhatIsCorrectedBeforeItArrivesIsShownAndFilled(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
 	m := contract.Message{Data: []byte(`{"eventId":"e1"}`), Attributes: map[string]string{"source_message_id": "1001"}}
-	d.correct(t, deadletter.ItemID(d.queue, "1001", m))
-	awaited := d.only(t)
+	id := deadletter.ItemID(d.queue, "1001", m)
+	d.correct(t, id)
+	awaited, err := d.Show(t.Context(), id)
+	require.NoError(t, err)
+	_, err = d.Preview(t.Context(), deadletter.Filter{Queue: d.queue.ID, EventID: "e1"})
+	require.ErrorIs(t, err, deadletter.ErrRefused)
 	require.Equal(t, deadletter.Corrected, awaited.State)
 	require.Equal(t, "e1", awaited.EventID)
 	require.Empty(t, awaited.Data)

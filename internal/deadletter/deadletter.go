@@ -377,12 +377,15 @@ func (o *Operator) corrected(ctx context.Context, f Filter) error {
 		}
 		item = found
 	case f.EventID != "":
-		found, _, err := o.List(ctx, f, Corrected, "", 1)
+		// By ids, which finds also what has not arrived yet.
+		page, err := o.Store.Query(ctx, store.Query{Collection: Collection, Equal: f.equal(Corrected), Limit: 1})
 		if err != nil {
-			return err
+			return fmt.Errorf("deadletter: corrected: %w", err)
 		}
-		if len(found) > 0 {
-			item = found[0]
+		for _, doc := range page.Documents {
+			if item, err = ItemOf(doc); err != nil {
+				return err
+			}
 		}
 	}
 	if item.State != Corrected || item.Queue != f.Queue {

@@ -202,7 +202,8 @@ func (s Standing) Age(now time.Time) time.Duration {
 	return max(0, now.Sub(s.Oldest))
 }
 
-// Filter selects open items. Empty fields select everything; an operation is about one queue.
+// Filter selects open items. Empty fields select everything; an operation is about one queue. Since
+// and Until are of the time that an item is kept since: not before Since, before Until.
 type Filter struct {
 	Queue       string    `json:"queue" store:"queue"`
 	Reason      string    `json:"reason,omitempty" store:"reason"`
@@ -227,10 +228,9 @@ func (f Filter) equal(state State) map[string]any {
 	return equal
 }
 
-// takes checks what the query cannot: the times.
+// takes reports whether the item is kept since a time that the filter selects.
 func (f Filter) takes(i Item) bool {
-	at := i.Died()
-	return (f.Since.IsZero() || !at.Before(f.Since)) && (f.Until.IsZero() || at.Before(f.Until))
+	return (f.Since.IsZero() || !i.Kept.Before(f.Since)) && (f.Until.IsZero() || i.Kept.Before(f.Until))
 }
 
 // one returns the item of a filter that names it, if all else of the filter holds for it too. It
@@ -249,36 +249,40 @@ func (o *Operator) one(ctx context.Context, f Filter, state State) ([]Item, erro
 	return []Item{item}, nil
 }
 
-// List returns a page of items, in the order of their ids, open ones unless another
-// state is asked for. after is the id to go on behind; next is empty on the last page.
-func (o *Operator) List(ctx context.Context, f Filter, state State, after string, limit int) (items []Item, next string, err error) {
+// List returns a page of items, the newest first by the time that they are kept since, ties by
+// id, the greatest first: those of a state, or all where it is empty. One that was corrected
+// before its message has arrived is listed from then on. next is the position to go on behind; it is nil
+// on the last page. The database reads what the page holds, one more, and what has expired and is not
+// removed yet.
+func (o *Operator) List(ctx context.Context, f Filter, state State, after *store.Position, limit int) (items []Item, next *store.Position, err error) {
 	if f.Item != "" {
 		items, err = o.one(ctx, f, state)
-		return items, "", err
+		return items, nil, err
 	}
-	for len(items) < limit {
-		page, err := o.Store.Query(ctx, store.Query{Collection: Collection, Equal: f.equal(state), After: after, Limit: limit})
+	newest := store.Newest{Field: "kept_at", Since: f.Since.Truncate(time.Microsecond), Until: f.Until.Truncate(time.Microsecond), After: after}
+	for {
+		asked := limit - len(items) + 1 // one more tells whether there is a next page
+		page, err := o.Store.Query(ctx, store.Query{Collection: Collection, Equal: f.equal(state), Newest: &newest, Limit: min(asked, store.MaxPage)})
 		if err != nil {
-			return nil, "", fmt.Errorf("deadletter: list: %w", err)
+			return nil, nil, fmt.Errorf("deadletter: list: %w", err)
 		}
 		for _, doc := range page.Documents {
 			item, err := ItemOf(doc)
-			if err != nil {
-				return nil, "", err
-			}
-			if len(items) < limit && f.takes(item) && o.Now().Before(item.Expires) {
+			switch {
+			case err != nil:
+				return nil, nil, err
+			case !o.Now().Before(item.Expires):
+			case len(items) == limit:
+				return items, newest.After, nil
+			default:
 				items = append(items, item)
-				after = item.ID
-			} else if len(items) == limit {
-				return items, after, nil
 			}
+			newest.After = &store.Position{At: item.Kept, ID: item.ID}
 		}
-		if page.Next == "" {
-			return items, "", nil
+		if len(page.Documents) < min(asked, store.MaxPage) {
+			return items, nil, nil
 		}
-		after = page.Next
 	}
-	return items, after, nil
 }
 
 // Show returns one item.
@@ -302,10 +306,11 @@ type Preview struct {
 	Keys int `json:"keys"`
 	// Looping were replayed MaxReplays times and are passed by without force; Omitted
 	// were too large to keep and cannot be replayed from here.
-	Looping int       `json:"looping"`
-	Omitted int       `json:"omitted"`
-	Oldest  time.Time `json:"oldest,omitzero"`
-	Newest  time.Time `json:"newest,omitzero"`
+	Looping int `json:"looping"`
+	Omitted int `json:"omitted"`
+	// Oldest and Newest are since when the first and the last of them are kept.
+	Oldest time.Time `json:"oldest,omitzero"`
+	Newest time.Time `json:"newest,omitzero"`
 }
 
 // Preview reads what matches, without touching it.
@@ -326,12 +331,11 @@ func (o *Operator) Preview(ctx context.Context, f Filter) (Preview, error) {
 		if i.Omitted > 0 {
 			p.Omitted++
 		}
-		died := i.Died()
-		if p.Oldest.IsZero() || died.Before(p.Oldest) {
-			p.Oldest = died
+		if p.Oldest.IsZero() || i.Kept.Before(p.Oldest) {
+			p.Oldest = i.Kept
 		}
-		if died.After(p.Newest) {
-			p.Newest = died
+		if i.Kept.After(p.Newest) {
+			p.Newest = i.Kept
 		}
 	}
 	p.Keys = len(keys)
@@ -346,7 +350,7 @@ func (o *Operator) Preview(ctx context.Context, f Filter) (Preview, error) {
 // after a given time are left out.
 func (o *Operator) matches(ctx context.Context, f Filter, before time.Time) ([]Item, error) {
 	var all []Item
-	for after := ""; ; {
+	for after := (*store.Position)(nil); ; {
 		items, next, err := o.List(ctx, f, Open, after, 100)
 		if err != nil {
 			return nil, err
@@ -360,7 +364,7 @@ func (o *Operator) matches(ctx context.Context, f Filter, before time.Time) ([]I
 		if len(all) > MaxItems {
 			return nil, fmt.Errorf("%w: more than %d items match; narrow the filter", ErrRefused, MaxItems)
 		}
-		if next == "" {
+		if next == nil {
 			break
 		}
 		after = next

@@ -185,27 +185,29 @@ func (o *Operator) Operation(ctx context.Context, id string) (Operation, error) 
 	return operationOf(doc)
 }
 
-// Operations returns a page of operations, of one stage or all.
-func (o *Operator) Operations(ctx context.Context, progress Progress, after string, limit int) (ops []Operation, next string, err error) {
-	query := store.Query{Collection: audit.Collection, After: after, Limit: limit}
+// Operations returns a page of operations, of one stage or all, the newest first by the time that they
+// were begun at, ties by id, the greatest first. next is the position to go on behind; it is nil on the last page.
+func (o *Operator) Operations(ctx context.Context, progress Progress, after *store.Position, limit int) (ops []Operation, next *store.Position, err error) {
+	// The entries beside them have no such time, and are not found.
+	query := store.Query{Collection: audit.Collection, Newest: &store.Newest{Field: "created_at", After: after}, Limit: limit}
 	if progress != "" {
 		query.Equal = map[string]any{"progress": string(progress)}
 	}
 	page, err := o.Store.Query(ctx, query)
 	if err != nil {
-		return nil, "", fmt.Errorf("deadletter: operations: %w", err)
+		return nil, nil, fmt.Errorf("deadletter: operations: %w", err)
 	}
 	for _, doc := range page.Documents {
-		if audit.IsEntry(doc.Key.ID) {
-			return ops, "", nil // entries come behind all operations
-		}
 		op, err := operationOf(doc)
 		if err != nil {
-			return nil, "", err
+			return nil, nil, err
 		}
-		ops = append(ops, op)
+		ops, next = append(ops, op), &store.Position{At: op.CreatedAt, ID: op.ID}
 	}
-	return ops, page.Next, nil
+	if len(ops) < limit {
+		next = nil
+	}
+	return ops, next, nil
 }
 
 // Run continues an operation until it is over or ctx ends, and returns its progress. Another

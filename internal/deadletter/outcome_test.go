@@ -104,7 +104,7 @@ func TestTheHistoryOfADeadLetterSaysWhoDidWhatAndWhy(t *testing.T) {
 		d.dies(t, d.broker.messages[n])
 		d.now, last = d.now.Add(time.Minute), op.ID
 	}
-	items, _, err := d.List(t.Context(), orders, deadletter.Open, "", 1)
+	items, _, err := d.List(t.Context(), orders, deadletter.Open, nil, 1)
 	require.NoError(t, err)
 	history := items[0].History
 	require.Len(t, history, deadletter.MaxHistory)

@@ -64,7 +64,7 @@ func (a *API) filter(params *parameters) (deadletter.Filter, error) {
 	f := deadletter.Filter{
 		Queue: params.values.Get("queue"), Reason: params.id("reason"), EventType: params.id("type"), EventID: params.id("event_id"),
 		OrderingKey: params.key("key"), Item: params.values.Get("item"),
-		Since: params.at("since", now, time.Time{}), Until: params.at("until", now, time.Time{}),
+		Since: params.at("since", now, time.Time{}).Truncate(time.Microsecond), Until: params.at("until", now, time.Time{}).Truncate(time.Microsecond),
 	}
 	if err := params.err(); err != nil {
 		return f, err
@@ -85,6 +85,8 @@ func (a *API) known(f *deadletter.Filter) error {
 // states are those of a dead letter, the one that lists show unless they are asked first.
 var states = []deadletter.State{deadletter.Open, deadletter.Replayed, deadletter.Processed, deadletter.Corrected, deadletter.Discarded}
 
+// listDeadLetters answers a queue's dead letters, the newest first by the time that they are kept
+// since. A page reads what it holds, whatever the filters.
 func (a *API) listDeadLetters(r *http.Request) (DeadLetters, error) {
 	params := read(r, append([]string{"state", "limit", "page"}, filters...)...)
 	state := oneOf(params, states[0], states[1:]...)
@@ -93,8 +95,14 @@ func (a *API) listDeadLetters(r *http.Request) (DeadLetters, error) {
 	if err != nil {
 		return DeadLetters{}, err
 	}
-	items, next, err := a.Operator.List(r.Context(), f, state, params.values.Get("page"), limit)
-	return listOf(items, next), err
+	params.values.Set("queue", f.Queue) // a page token is of the queue, by whichever name
+	at := params.page("dead-letters", Place{newest: true, since: f.Since, until: f.Until})
+	if err = params.err(); err != nil {
+		return DeadLetters{}, err
+	}
+	f.Since, f.Until = at.since, at.until
+	items, next, err := a.Operator.List(r.Context(), f, state, at.position(), limit)
+	return listOf(items, params.behind("dead-letters", at, next)), err
 }
 
 func (a *API) previewDeadLetters(r *http.Request) (deadletter.Preview, error) {
@@ -132,14 +140,16 @@ func (a *API) begin(kind deadletter.Kind) func(*http.Request) (deadletter.Operat
 	}
 }
 
+// listOperations answers replays and discards, the newest first by the time that they were begun at.
 func (a *API) listOperations(r *http.Request) (List[deadletter.Operation], error) {
 	params := read(r, "progress", "limit", "page")
 	limit, progress := params.limit(most, most), deadletter.Progress(params.values.Get("progress"))
+	at := params.page("operations", Place{newest: true})
 	if err := params.err(); err != nil {
 		return List[deadletter.Operation]{}, err
 	}
-	found, next, err := a.Operator.Operations(r.Context(), progress, params.values.Get("page"), limit)
-	return listOf(found, next), err
+	found, next, err := a.Operator.Operations(r.Context(), progress, at.position(), limit)
+	return listOf(found, params.behind("operations", at, next)), err
 }
 
 // Operation is one replay or discard, and what became of what it has replayed.

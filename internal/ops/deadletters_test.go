@@ -16,14 +16,15 @@ import (
 	"billhook/internal/ops"
 )
 
-// bury keeps a dead letter of an event.
+// bury keeps a dead letter of an event, of the n-th minute of the half hour before now.
 func (r *rig) bury(t *testing.T, n int, reason string, data []byte) {
 	t.Helper()
+	kept := at.Add(time.Duration(n-30) * time.Minute)
 	_, err := deadletter.Keep(t.Context(), r.store, queues.Queues[0], contract.Message{Data: data, Attributes: map[string]string{
 		"event_id": fmt.Sprint("e", n), "event_type": "order.paid", "ordering_key": "u1", "dead_letter_reason": reason,
 		"dead_letter_status": "422", "source_message_id": fmt.Sprint(100 + n), "delivery_attempts": "1",
-		"dead_lettered_at": at.Add(time.Duration(n) * time.Minute).Format(time.RFC3339),
-	}}, fmt.Sprint(900+n), at)
+		"dead_lettered_at": kept.Format(time.RFC3339),
+	}}, fmt.Sprint(900+n), kept)
 	require.NoError(t, err)
 }
 
@@ -63,7 +64,7 @@ func TestDeadLettersAreListedPreviewedAndShown(t *testing.T) {
 	var preview deadletter.Preview
 	require.Equal(t, http.StatusOK, r.ask(t, "/v1/ops/dead-letters/preview?queue=orders", nil, &preview).Code)
 	require.Equal(t, map[string]int{"unknown_product": 2, "body_malformed": 1}, preview.ByReason)
-	require.Equal(t, http.StatusOK, r.ask(t, "/v1/ops/dead-letters/preview?queue=orders&since="+at.Add(2*time.Minute).Format(time.RFC3339), nil, &preview).Code)
+	require.Equal(t, http.StatusOK, r.ask(t, "/v1/ops/dead-letters/preview?queue=orders&since="+at.Add(-28*time.Minute).Format(time.RFC3339), nil, &preview).Code)
 	require.Equal(t, 2, preview.Total)
 
 	var letter ops.Letter

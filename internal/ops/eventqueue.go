@@ -127,15 +127,15 @@ type DeadEvent struct {
 	UpdatedAt   time.Time `json:"updatedAt,omitzero"`
 }
 
-// deadEvents answers a list without pages, as scripts expect: up to limit dead letters, in the
-// order of their ids.
+// deadEvents answers a list without pages, as scripts expect: up to limit dead letters, the
+// newest first.
 func (a *API) deadEvents(r *http.Request) ([]DeadEvent, error) {
 	params := read(r, "limit")
 	limit := params.limit(most, store.MaxPage)
 	if err := params.err(); err != nil {
 		return nil, err
 	}
-	items, _, err := a.Operator.List(r.Context(), deadletter.Filter{}, deadletter.Open, "", limit)
+	items, _, err := a.Operator.List(r.Context(), deadletter.Filter{}, deadletter.Open, nil, limit)
 	events := make([]DeadEvent, len(items))
 	for i, item := range items {
 		q, _ := a.Catalog.Queue(item.Queue)
@@ -203,7 +203,7 @@ func (a *API) openLetter(ctx context.Context, id string) (deadletter.Item, error
 	if !pii.ID.Valid(id) {
 		return deadletter.Item{}, errNotOpen
 	}
-	items, _, err := a.Operator.List(ctx, deadletter.Filter{EventID: id}, deadletter.Open, "", 2)
+	items, _, err := a.Operator.List(ctx, deadletter.Filter{EventID: id}, deadletter.Open, nil, 2)
 	switch {
 	case err != nil:
 		return deadletter.Item{}, err

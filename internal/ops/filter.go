@@ -229,6 +229,16 @@ func (p *parameters) next(list, id string) string {
 	return p.token(list, Place{id: id})
 }
 
+// behind is the parameter page for the page behind a position, of the list that the place is in;
+// empty: there is none.
+func (p *parameters) behind(list string, at Place, last *store.Position) string {
+	if last == nil {
+		return ""
+	}
+	at.at, at.id = last.At, last.ID
+	return p.token(list, at)
+}
+
 // print is a fingerprint of a list and its filters.
 func (p *parameters) print(list string) string {
 	filters := url.Values{}

@@ -15,17 +15,17 @@ func (a *API) refundRoutes(r chi.Router) {
 	r.Get("/refunds/{payment}", answer(a, a.showRefund))
 }
 
-// listRefunds answers the refunds in a state, in no order that means anything: those under way
-// unless the parameter state says otherwise.
+// listRefunds answers the refunds in a state, the newest first: those under way unless the parameter
+// state says otherwise.
 func (a *API) listRefunds(r *http.Request) (list List[payments.Refund], err error) {
 	params := read(r, "state", "limit", "page")
 	state := oneOf(params, payments.UnderWay, payments.Refunded, payments.Refused)
-	limit, at := params.limit(most, most), params.page("refunds", Place{})
+	limit, at := params.limit(most, most), params.page("refunds", Place{newest: true})
 	if err = params.err(); err != nil {
 		return list, err
 	}
-	found, next, err := payments.ListRefunds(r.Context(), a.Store, state, at.id, limit)
-	return listOf(found, params.next("refunds", next)), err
+	found, next, err := payments.ListRefunds(r.Context(), a.Store, state, at.position(), limit)
+	return listOf(found, params.behind("refunds", at, next)), err
 }
 
 func (a *API) showRefund(r *http.Request) (payments.Refund, error) {

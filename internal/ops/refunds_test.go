@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
+	"slices"
 	"testing"
 	"time"
 
@@ -16,6 +18,7 @@ import (
 	"billhook/internal/ops"
 	"billhook/internal/payments"
 	"billhook/internal/store"
+	"billhook/internal/store/storetest"
 )
 
 // says is a gateway that says the same of every order; empty: it does not answer.
@@ -111,5 +114,42 @@ func TestRefundsAreListedByTheirState(t *testing.T) {
 		got := r.request(t, http.MethodGet, "/v1/ops/refunds?"+query, "")
 		require.Equal(t, http.StatusBadRequest, got.Code)
 		require.Contains(t, got.Body.String(), code)
+	}
+}
+
+func TestRefundsAreListedTheNewestFirstAndCostWhatAPageReturns(t *testing.T) {
+	t.Parallel()
+	for _, refunds := range []int{10, 1_500} {
+		t.Run(fmt.Sprint(refunds, " refunds"), func(t *testing.T) {
+			t.Parallel()
+			r := open(t)
+			var writes []store.Write
+			for i := range refunds {
+				one := payments.Refund{
+					PaymentID: fmt.Sprint("pay-", i), Tenant: "default", Queue: "refunds", EventID: fmt.Sprint("r-", i), ReservedAt: at.Add(-time.Duration(i) * time.Minute),
+					State: []payments.State{payments.UnderWay, payments.Refunded}[i%2],
+				}
+				writes = append(writes, store.Create(store.Key{Collection: payments.RefundsCollection, ID: fmt.Sprintf("%04d", (i*7919)%10_000)}, store.Encode(&one)))
+			}
+			for some := range slices.Chunk(writes, store.MaxWrites) {
+				r.commit(t, some...)
+			}
+			db := &storetest.Counter{Store: r.store}
+			r.over(db)
+			for query, want := range map[string][]string{"?limit=2": {"pay-0", "pay-2", "pay-4", "pay-6"}, "?limit=2&state=all": {"pay-0", "pay-1", "pay-2", "pay-3"}} {
+				var found []string
+				for path := query; len(found) < 4; {
+					var page ops.List[payments.Refund]
+					before := db.Reads.Load()
+					require.Equal(t, http.StatusOK, r.ask(t, "/v1/ops/refunds"+path, nil, &page).Code)
+					require.EqualValues(t, len(page.Items), db.Reads.Load()-before)
+					for _, one := range page.Items {
+						found = append(found, one.PaymentID)
+					}
+					path = query + "&page=" + url.QueryEscape(page.Next)
+				}
+				require.Equal(t, want, found)
+			}
+		})
 	}
 }

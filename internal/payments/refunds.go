@@ -100,26 +100,29 @@ func FindRefund(ctx context.Context, from store.Getter, tenant, payment string) 
 	return refundOf(doc)
 }
 
-// ListRefunds returns the refunds in a state, those of any state where it is empty, in no order
-// that means anything: a page of at most limit, 1 to store.MaxPage, behind the place after. next
-// is empty on the last page.
-func ListRefunds(ctx context.Context, from store.Querier, state State, after string, limit int) (page []Refund, next string, err error) {
-	query := store.Query{Collection: RefundsCollection, After: after, Limit: limit}
+// ListRefunds returns the refunds in a state, those of any state where it is empty: a page of at most
+// limit, 1 to store.MaxPage, the newest first by the time that their message was let ask, ties by the
+// document's id, the greatest first. next is the position to go on behind; it is nil where nothing is.
+func ListRefunds(ctx context.Context, from store.Querier, state State, after *store.Position, limit int) (page []Refund, next *store.Position, err error) {
+	query := store.Query{Collection: RefundsCollection, Newest: &store.Newest{Field: "reserved_at", After: after}, Limit: limit}
 	if state != "" {
 		query.Equal = map[string]any{"state": string(state)}
 	}
 	found, err := from.Query(ctx, query)
 	if err != nil {
-		return nil, "", fmt.Errorf("payments: list refunds: %w", err)
+		return nil, nil, fmt.Errorf("payments: list refunds: %w", err)
 	}
 	for _, doc := range found.Documents {
 		r, err := refundOf(doc)
 		if err != nil {
-			return nil, "", err
+			return nil, nil, err
 		}
-		page = append(page, r)
+		page, next = append(page, r), &store.Position{At: r.ReservedAt, ID: doc.Key.ID}
 	}
-	return page, found.Next, nil
+	if len(page) < limit {
+		next = nil
+	}
+	return page, next, nil
 }
 
 // Refunds pays back at the gateway what a payment took.

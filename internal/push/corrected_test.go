@@ -413,7 +413,7 @@ func TestACorrectedItemIsNotReplayed(t *testing.T) {
 		_, err = r.operator().Preview(t.Context(), f)
 		require.ErrorIs(t, err, deadletter.ErrRefused)
 	}
-	all, _, err := r.operator().List(t.Context(), deadletter.Filter{Queue: "orders"}, deadletter.Corrected, "", 10)
+	all, _, err := r.operator().List(t.Context(), deadletter.Filter{Queue: "orders"}, deadletter.Corrected, nil, 10)
 	require.NoError(t, err)
 	require.Len(t, all, 1)
 }

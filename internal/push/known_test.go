@@ -78,7 +78,7 @@ func TestADeadLetterAndItsReplayAreOfTheKeysEvent(t *testing.T) {
 	item, err := r.operator().Show(t.Context(), id)
 	require.NoError(t, err)
 	require.Equal(t, "k1", item.EventID, "it is found as its event is")
-	items, _, err := r.operator().List(t.Context(), deadletter.Filter{Queue: "orders", EventID: "k1"}, deadletter.Open, "", 10)
+	items, _, err := r.operator().List(t.Context(), deadletter.Filter{Queue: "orders", EventID: "k1"}, deadletter.Open, nil, 10)
 	require.NoError(t, err)
 	require.Len(t, items, 1)
 	require.Equal(t, http.StatusNoContent, r.deliver(naming("e2", "k1")).code, "dead-lettered before")

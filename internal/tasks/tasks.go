@@ -218,7 +218,7 @@ type Ran struct {
 }
 
 func (s *Service) runOperations(ctx context.Context) (Ran, error) {
-	running, _, err := s.Operator.Operations(ctx, deadletter.Running, "", records)
+	running, _, err := s.Operator.Operations(ctx, deadletter.Running, nil, records)
 	if err != nil {
 		return Ran{}, err
 	}

@@ -3,6 +3,8 @@ package serve_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -201,5 +203,19 @@ func TestTwoServersNeedTwoPorts(t *testing.T) {
 		{Service: "0"}: false, {Service: "0", Metrics: "0"}: false, {Service: "8080", Metrics: "0"}: false,
 	} {
 		require.Equal(t, wrong, ports.Check() != nil, ports)
+	}
+}
+
+type coded int
+
+func (c coded) Error() string { return "coded" }
+func (c coded) ExitCode() int { return int(c) }
+
+func TestAnErrorSaysItsExitCode(t *testing.T) {
+	t.Parallel()
+	for want, err := range map[int]error{
+		1: errors.New("plain"), 2: coded(2), 3: fmt.Errorf("wrapped: %w", coded(3)), 4: errors.Join(errors.New("plain"), coded(4)),
+	} {
+		require.Equal(t, want, serve.ExitCode(err))
 	}
 }

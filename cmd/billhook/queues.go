@@ -69,6 +69,8 @@ func (p *program) stateOf(q ops.Queue) string {
 	switch {
 	case q.Paused != nil && q.Paused.Subscription != pause.Paused && q.Paused.Subscription != pause.Unknown:
 		return p.alert("PAUSED ON PAPER") // its messages are pushed all the same
+	case q.DeadLetters.Alert && q.Paused != nil:
+		return p.alert("ALERT, paused")
 	case q.DeadLetters.Alert:
 		return p.alert("ALERT")
 	case q.Paused != nil:

@@ -188,6 +188,9 @@ func everySample(t *testing.T, s *stack) {
 	}
 	require.Greater(t, len(ids), 10)
 	for _, id := range ids {
-		require.Equal(t, 1, s.until(t, id, "processed")[0].Attempt, id)
+		for _, d := range s.until(t, id, "processed") {
+			// An emulator applies no filter: other queues of the topic drop the message without an attempt.
+			require.True(t, d.Outcome == "dropped" || d.Attempt == 1, "%s: %+v", id, d)
+		}
 	}
 }

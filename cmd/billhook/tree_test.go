@@ -128,6 +128,12 @@ func TestEveryExampleRunsAndPrintsOneJSONDocument(t *testing.T) {
 	}
 	for _, command := range leaves(t) {
 		name := nameOf(command)
+		var answered []string // by the worker and the door of this test, without a question
+		for flag, value := range map[string]string{"server": server.URL, "webhook": server.URL, "yes": "true", "no-wait": "true"} {
+			if command.Flag(flag) != nil || command.InheritedFlags().Lookup(flag) != nil {
+				answered = append(answered, "--"+flag+"="+value)
+			}
+		}
 		for example := range strings.Lines(command.Example) {
 			t.Run(strings.TrimSpace(example), func(t *testing.T) {
 				t.Parallel()
@@ -149,11 +155,7 @@ func TestEveryExampleRunsAndPrintsOneJSONDocument(t *testing.T) {
 					}
 				}
 				given = append(slices.DeleteFunc(given, func(word string) bool { return word == "" }), "--json")
-				for flag, value := range map[string]string{"server": server.URL, "webhook": server.URL, "yes": "true", "no-wait": "true"} {
-					if command.Flag(flag) != nil || command.InheritedFlags().Lookup(flag) != nil {
-						given = append(given, "--"+flag+"="+value)
-					}
-				}
+				given = append(given, answered...)
 				out, err := say(t, nil, given...)
 				require.NoError(t, err)
 				if name == "usage export" {

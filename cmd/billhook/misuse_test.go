@@ -79,7 +79,7 @@ func exitOf(err error) int {
 func TestOnlyAnAnswerToAWrongQuestionIsAWrongUse(t *testing.T) {
 	t.Parallel()
 	for status, code := range map[int]int{
-		http.StatusBadRequest: misused, http.StatusUnauthorized: 1, http.StatusNotFound: 1, http.StatusConflict: 1, http.StatusServiceUnavailable: 1,
+		http.StatusBadRequest: 2, http.StatusUnauthorized: 1, http.StatusNotFound: 1, http.StatusConflict: 1, http.StatusServiceUnavailable: 1,
 	} {
 		worker := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(status)

@@ -1,12 +1,11 @@
 package main
 
 const (
-	ordersDir   = "internal/orders"
-	ordersGo    = "internal/orders/orders.go"
-	machineGo   = "internal/orders/machine.go"
-	stockGo     = "internal/orders/stock.go"
-	emitGo      = "internal/lane/emit.go"
-	noPieceLost = "TestNoHistorySellsAPieceTwiceOrLosesOne"
+	ordersDir = "internal/orders"
+	ordersGo  = "internal/orders/orders.go"
+	machineGo = "internal/orders/machine.go"
+	stockGo   = "internal/orders/stock.go"
+	emitGo    = "internal/lane/emit.go"
 )
 
 // faultsOfOrders are of orders, their stock, and emissions that are due later.

@@ -51,7 +51,7 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout 
 	if err != nil {
 		return err
 	}
-	root.SetArgs(args)
+	root.SetArgs(append([]string{}, args...)) // of nil Cobra makes those of the process
 	command, err := root.ExecuteContextC(ctx)
 	return misuse(command, err)
 }

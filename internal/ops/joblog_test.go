@@ -274,7 +274,15 @@ func TestAPageTokenGoesWithItsListAndItsFilters(t *testing.T) {
 		parts[part] = value
 		return "/v1/ops/events?queue=orders&page=" + base64.RawURLEncoding.EncodeToString([]byte(strings.Join(parts, "|")))
 	}
+	var spanned ops.List[ops.Line]
+	r.ask(t, "/v1/ops/events?queue=orders&since=36h&limit=1", nil, &spanned)
+	within, err := base64.RawURLEncoding.DecodeString(spanned.Next)
+	require.NoError(t, err)
+	parts := strings.SplitN(string(within), "|", 5)
+	require.Len(t, parts, 5, "there is a second page")
+	parts[3] = "0"
 	for name, path := range map[string]string{
+		"a time before its span":   "/v1/ops/events?queue=orders&since=36h&page=" + base64.RawURLEncoding.EncodeToString([]byte(strings.Join(parts, "|"))),
 		"another queue":            "/v1/ops/events?queue=refunds&page=" + page.Next,
 		"no queue":                 "/v1/ops/events?page=" + page.Next,
 		"another time":             "/v1/ops/events?queue=orders&since=2h&page=" + page.Next,

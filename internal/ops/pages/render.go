@@ -110,6 +110,7 @@ func parse() (map[string]*template.Template, error) {
 func functions() template.FuncMap {
 	return template.FuncMap{
 		"static": static, "when": when, "iso": iso, "age": age, "since": since, "count": count, "number": number[int64], "href": href, "with": with, "next": next, "tone": tone,
+		"side": side, "decimal": decimal,
 	}
 }
 

@@ -40,7 +40,9 @@ func (c *Caller) Call(ctx context.Context, method, path string, question, answer
 			return fmt.Errorf("ops: call: %w", err)
 		}
 	}
-	request, err := http.NewRequestWithContext(ctx, method, path, bytes.NewReader(body))
+	// A page's own route would be taken for that of the call.
+	routed := context.WithValue(ctx, chi.RouteCtxKey, (*chi.Context)(nil))
+	request, err := http.NewRequestWithContext(routed, method, path, bytes.NewReader(body))
 	if err != nil {
 		return fmt.Errorf("ops: call: %w", err)
 	}

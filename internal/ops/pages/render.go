@@ -29,8 +29,9 @@ type frame struct {
 	// Data is what the page's load function has returned.
 	Data any
 	// Who looks at the page.
-	Who  string
-	Menu []link
+	Who string
+	// Menu is what is seen at once, and More what is not.
+	Menu, More []link
 	// Path is the page's address with its query.
 	Path string
 	Now  time.Time
@@ -48,12 +49,15 @@ type link struct {
 
 // areas are the entries of the menu.
 var areas = []link{
-	{Address: "/ops/", Name: "Overview"}, {Address: "/ops/events", Name: "Events"}, {Address: "/ops/live", Name: "Live"},
-	{Address: "/ops/dead-letters", Name: "Dead letters"}, {Address: "/ops/operations", Name: "Operations"},
+	{Address: "/ops/", Name: "Overview"}, {Address: "/ops/events", Name: "Events"}, {Address: "/ops/dead-letters", Name: "Dead letters"},
+	{Address: "/ops/operations", Name: "Operations"}, {Address: "/ops/live", Name: "Live"},
 	{Address: "/ops/orders", Name: "Orders"}, {Address: "/ops/refunds", Name: "Refunds"}, {Address: "/ops/journal", Name: "Journal"}, {Address: "/ops/periods", Name: "Periods"},
 	{Address: "/ops/products", Name: "Products"}, {Address: "/ops/stock", Name: "Stock"}, {Address: "/ops/customers", Name: "Customers"}, {Address: "/ops/endpoints", Name: "Endpoints"},
 	{Address: "/ops/audit", Name: "Audit"}, {Address: "/ops/catalog", Name: "Catalog"}, {Address: "/ops/status", Name: "Status"},
 }
+
+// always is how many of them are seen at once. The others are behind "More".
+const always = 5
 
 // menu is the menu of a page: the entry that the page is below is the current one.
 func menu(address string) []link {
@@ -217,9 +221,10 @@ func (p *Pages) render(v *visit, status int, file string, data any) {
 	if len(v.request.PostForm) > 0 {
 		values = v.request.PostForm
 	}
+	entries := menu(v.request.URL.Path)
 	var page bytes.Buffer
 	err := p.templates[file].Execute(&page, frame{
-		Data: data, Who: ops.Who(v.ctx), Menu: menu(v.request.URL.Path), Path: v.request.URL.RequestURI(), Now: v.now, Problem: v.problem, Form: values,
+		Data: data, Who: ops.Who(v.ctx), Menu: entries[:always], More: entries[always:], Path: v.request.URL.RequestURI(), Now: v.now, Problem: v.problem, Form: values,
 	})
 	if err != nil {
 		p.Log.LogAttrs(v.ctx, slog.LevelError, "ops page not rendered", slog.String("template", file), slog.String("error", err.Error()))

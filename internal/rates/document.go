@@ -42,11 +42,6 @@ type instance struct {
 func documentOf(fields map[string]any) document {
 	var d document
 	_ = store.Decode(fields, &d) // requires nothing
-	for _, of := range []*map[string]any{&d.Queues, &d.Targets, &d.Services, &d.Doors} {
-		if *of == nil {
-			*of = map[string]any{}
-		}
-	}
 	return d
 }
 
@@ -60,6 +55,9 @@ func field[T any](values map[string]any, name string) T {
 
 // add adds to the document what a batch has counted of queues.
 func (d *document) add(b *batch) {
+	if d.Queues == nil {
+		d.Queues = map[string]any{}
+	}
 	for queue, counts := range b.queues {
 		sum := field[Counts](d.Queues, queue).Plus(*counts)
 		d.Queues[queue] = store.Encode(&sum)
@@ -68,6 +66,11 @@ func (d *document) add(b *batch) {
 
 // tell adds the rest of what a batch has: answers, the instance itself, and the doors.
 func (d *document) tell(b *batch, self instance) {
+	for _, of := range []*map[string]any{&d.Targets, &d.Services, &d.Doors} {
+		if *of == nil {
+			*of = map[string]any{}
+		}
+	}
 	for name, told := range b.targets {
 		t := field[target](d.Targets, name)
 		if t.Answers == nil {

@@ -14,7 +14,7 @@ import (
 func (c Config) recorder() *rates.Recorder {
 	return rates.NewRecorder(rates.Config{
 		Store: c.Store, Now: c.Now, Log: c.Log, AfterFunc: alarm.AfterFunc,
-		Self:     rates.Service{Instance: c.Instance, Service: "worker", Pool: c.Pool, Version: serve.BuildOf().Version, StartedAt: c.Now()},
+		Self:     rates.Service{Instance: c.Instance, Service: "worker", Pool: c.Pool, Version: serve.BuildOf().Version, Catalog: c.Catalog.Hash(), StartedAt: c.Now()},
 		Breakers: func() []rates.Breaker { return breakers(c.Targets) },
 	})
 }

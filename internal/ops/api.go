@@ -47,8 +47,17 @@ type API struct {
 
 // Routes adds the API's routes.
 func (a *API) Routes(r chi.Router) {
+	a.routes(r.With(sameOrigin, a.Access.require))
+	a.eventQueueRoutes(r)
+}
+
+// Guard lets people who may use the API to the pages of next. Who says who they are.
+func (a *API) Guard(next http.Handler) http.Handler { return sameOrigin(a.Access.require(next)) }
+
+// routes adds what people and pages ask for. Whoever asks has been let in.
+func (a *API) routes(r chi.Router) {
 	r.Route("/v1/ops", func(r chi.Router) {
-		r.Use(sameOrigin, a.Access.require, bounded)
+		r.Use(bounded)
 		r.Get("/queues", answer(a, a.queues))
 		r.Get("/waiting", answer(a, a.waitsOf))
 		r.Get("/outbox", answer(a, a.outbox))
@@ -69,7 +78,6 @@ func (a *API) Routes(r chi.Router) {
 		a.periodRoutes(r)
 		a.pauseRoutes(r)
 	})
-	a.eventQueueRoutes(r)
 	a.tryRoutes(r)
 }
 

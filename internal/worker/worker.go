@@ -32,6 +32,7 @@ import (
 	"billhook/internal/ledger/seal"
 	"billhook/internal/notifications"
 	"billhook/internal/ops"
+	"billhook/internal/ops/pages"
 	"billhook/internal/orders"
 	"billhook/internal/pause"
 	"billhook/internal/products"
@@ -240,6 +241,11 @@ func New(config Config) (*Worker, error) {
 		upkeep.Routes(r)
 	})
 	api.Routes(router)
+	site, err := pages.New(pages.Config{API: api.Caller(), Guard: api.Guard, Catalog: config.Catalog, Log: config.Log, Now: config.Now})
+	if err != nil {
+		return nil, fmt.Errorf("worker: %w", err)
+	}
+	site.Routes(router)
 	return &Worker{Handler: router, Alarm: alarms, push: service, timer: timer}, nil
 }
 

@@ -1,0 +1,285 @@
+package pages
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"html/template"
+	"io/fs"
+	"log/slog"
+	"mime"
+	"net/http"
+	"net/url"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+
+	"billhook/internal/audit"
+	"billhook/internal/ops"
+	"billhook/internal/serve"
+)
+
+// frame is what a template is given.
+type frame struct {
+	// Data is what the page's load function has returned.
+	Data any
+	// Who looks at the page.
+	Who string
+	// Menu is what is seen at once, and More what is not.
+	Menu, More []link
+	// Path is the page's address with its query.
+	Path string
+	Now  time.Time
+	// Problem is why a change was refused; nil: none was.
+	Problem *serve.Problem
+	// Form is what was filled in when it was refused, else the query.
+	Form url.Values
+}
+
+// link is an entry of the menu.
+type link struct {
+	Address, Name string
+	Current       bool
+}
+
+// areas are the entries of the menu.
+var areas = []link{
+	{Address: "/ops/", Name: "Overview"}, {Address: "/ops/events", Name: "Events"}, {Address: "/ops/dead-letters", Name: "Dead letters"},
+	{Address: "/ops/operations", Name: "Operations"}, {Address: "/ops/live", Name: "Live"},
+	{Address: "/ops/orders", Name: "Orders"}, {Address: "/ops/refunds", Name: "Refunds"}, {Address: "/ops/journal", Name: "Journal"}, {Address: "/ops/periods", Name: "Periods"},
+	{Address: "/ops/products", Name: "Products"}, {Address: "/ops/stock", Name: "Stock"}, {Address: "/ops/customers", Name: "Customers"}, {Address: "/ops/endpoints", Name: "Endpoints"},
+	{Address: "/ops/audit", Name: "Audit"}, {Address: "/ops/catalog", Name: "Catalog"}, {Address: "/ops/status", Name: "Status"},
+}
+
+// always is how many of them are seen at once. The others are behind "More".
+const always = 5
+
+// menu is the menu of a page: the entry that the page is below is the current one.
+func menu(address string) []link {
+	entries := slices.Clone(areas)
+	for i, entry := range entries {
+		entries[i].Current = address == entry.Address || (entry.Address != "/ops/" && strings.HasPrefix(address, entry.Address+"/"))
+	}
+	return entries
+}
+
+// tone is how a word for a state is coloured: ok, busy, warn, bad or mute. Its word says the same.
+func tone(state any) string {
+	switch strings.ToLower(fmt.Sprint(state)) {
+	case "ok", "completed", "processed", "finished", "enabled", "closed", "success", "corrected", "refunded":
+		return "ok"
+	case "processing", "running", "replayed", "waiting", "under_way", "half-open":
+		return "busy"
+	case "failed", "retry", "paused", "waiting_for_approval", "failing", "duplicate", "superseded":
+		return "warn"
+	case "dead_lettered", "dead_letter", "open", "alert", "conflict", "refused", "error":
+		return "bad"
+	default:
+		return "mute"
+	}
+}
+
+// parse reads each page's template with the layout.
+func parse() (map[string]*template.Template, error) {
+	layout, err := template.New("layout.html").Funcs(functions()).ParseFS(files, "templates/layout.html", "templates/partials.html")
+	if err != nil {
+		return nil, err
+	}
+	names, err := fs.Glob(files, "templates/*.html")
+	if err != nil {
+		return nil, err
+	}
+	templates := map[string]*template.Template{}
+	for _, name := range names {
+		base := path.Base(name)
+		if base == "layout.html" || base == "partials.html" {
+			continue
+		}
+		clone, err := layout.Clone()
+		if err == nil {
+			templates[base], err = clone.ParseFS(files, name)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return templates, nil
+}
+
+func functions() template.FuncMap {
+	return template.FuncMap{
+		"static": static, "when": when, "iso": iso, "age": age, "since": since, "count": count, "number": number[int64], "href": href, "with": with, "next": next, "tone": tone,
+	}
+}
+
+// when is the one format of a time that people read.
+func when(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format("2006-01-02 15:04:05 UTC")
+}
+
+// iso is a time for the attribute datetime.
+func iso(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
+
+// age is a number of seconds in its two largest units, such as 3h 12m.
+func age(seconds int64) string {
+	units := []struct {
+		seconds int64
+		name    string
+	}{{86400, "d"}, {3600, "h"}, {60, "m"}, {1, "s"}}
+	seconds = max(seconds, 0)
+	for i, unit := range units {
+		if seconds < unit.seconds {
+			continue
+		}
+		text := strconv.FormatInt(seconds/unit.seconds, 10) + unit.name
+		if i+1 < len(units) {
+			if rest := seconds % unit.seconds / units[i+1].seconds; rest > 0 {
+				text += " " + strconv.FormatInt(rest, 10) + units[i+1].name
+			}
+		}
+		return text
+	}
+	return "0s"
+}
+
+// since is how long ago a time was.
+func since(now, t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return age(int64(now.Sub(t).Seconds()))
+}
+
+// count is a count that may have stopped at its bound.
+func count(c ops.Count) string {
+	if c.More {
+		return "over " + number(c.Count)
+	}
+	return number(c.Count)
+}
+
+// number groups the digits of a whole number by three.
+func number[N int | int64](n N) string {
+	digits, sign := strconv.FormatInt(int64(n), 10), ""
+	if n < 0 {
+		digits, sign = digits[1:], "-"
+	}
+	for at := len(digits) - 3; at > 0; at -= 3 {
+		digits = digits[:at] + "," + digits[at:]
+	}
+	return sign + digits
+}
+
+// href is an address with each argument escaped into its place, for pages and for the API.
+func href(format string, args ...string) string {
+	escaped := make([]any, len(args))
+	for i, arg := range args {
+		escaped[i] = url.PathEscape(arg)
+	}
+	return fmt.Sprintf(format, escaped...)
+}
+
+// with is an address with parameters, by name and value in turn. An empty value removes its parameter.
+func with(address string, pairs ...string) string {
+	before, query, _ := strings.Cut(address, "?")
+	values, err := url.ParseQuery(query)
+	if err != nil {
+		values = url.Values{}
+	}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		if pairs[i+1] == "" {
+			values.Del(pairs[i])
+		} else {
+			values.Set(pairs[i], pairs[i+1])
+		}
+	}
+	if len(values) == 0 {
+		return before
+	}
+	return before + "?" + values.Encode()
+}
+
+// next is the address of a list's next page; empty: there is none.
+func next(address, token string) string {
+	if token == "" {
+		return ""
+	}
+	return with(address, "page", token)
+}
+
+// render answers with a page.
+func (p *Pages) render(v *visit, status int, file string, data any) {
+	values := v.request.URL.Query()
+	if len(v.request.PostForm) > 0 {
+		values = v.request.PostForm
+	}
+	entries := menu(v.request.URL.Path)
+	var page bytes.Buffer
+	err := p.templates[file].Execute(&page, frame{
+		Data: data, Who: ops.Who(v.ctx), Menu: entries[:always], More: entries[always:], Path: v.request.URL.RequestURI(), Now: v.now, Problem: v.problem, Form: values,
+	})
+	if err != nil {
+		p.Log.LogAttrs(v.ctx, slog.LevelError, "ops page not rendered", slog.String("template", file), slog.String("error", err.Error()))
+		errFailed.Write(v.w)
+		return
+	}
+	v.w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	v.w.Header().Set("Cache-Control", "no-store")
+	v.w.WriteHeader(status)
+	_, _ = v.w.Write([]byte(visible(page.String()))) // the client is gone
+}
+
+// visible shows characters that are not seen, or that turn a line around, as their numbers. Ends of
+// lines stay.
+func visible(text string) string {
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		lines[i] = audit.Escape(line)
+	}
+	return strings.Join(lines, "\n")
+}
+
+// policy lets a page load its own style and script, talk to its own origin, and be in no frame.
+const policy = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+
+// secured adds the headers that keep what is shown in its page.
+func secured(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		header := w.Header()
+		header.Set("Content-Security-Policy", policy)
+		header.Set("X-Content-Type-Options", "nosniff")
+		header.Set("Referrer-Policy", "no-referrer")
+		header.Set("Cross-Origin-Opener-Policy", "same-origin")
+		next.ServeHTTP(w, r)
+	})
+}
+
+// static is the address of a file that never changes under this address.
+func static(name string) (string, error) {
+	body, err := files.ReadFile("static/" + name)
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256(body)
+	return "/ops/static/" + hex.EncodeToString(sum[:6]) + "/" + name, nil
+}
+
+func (p *Pages) static(w http.ResponseWriter, r *http.Request) {
+	name := path.Base(chi.URLParam(r, "*"))
+	body, err := files.ReadFile("static/" + name)
+	if err != nil {
+		http.NotFound(w, r)
+		return
+	}
+	w.Header().Set("Content-Type", mime.TypeByExtension(path.Ext(name)))
+	w.Header().Set("Cache-Control", "public, max-age=31536000, immutable")
+	_, _ = w.Write(body) // the client is gone
+}

@@ -8,11 +8,14 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"sync"
 	"time"
 
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/page"
+	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 )
@@ -77,8 +80,10 @@ type tab struct {
 	ctx context.Context
 	// base is the address that paths are opened at.
 	base string
-	// signedIn says as whom the tab's person has signed in; empty: as nobody.
-	signedIn string
+
+	mu sync.Mutex
+	// said is what the browser has complained of.
+	said []string
 }
 
 // open opens a tab until close is called.
@@ -88,7 +93,42 @@ func (c *chromium) open(base string) (t *tab, closing func(), err error) {
 		cancel()
 		return nil, nil, fmt.Errorf("chromium: %w", err)
 	}
-	return &tab{ctx: ctx, base: base}, cancel, nil
+	t = &tab{ctx: ctx, base: base}
+	if err := chromedp.Listen(ctx, t.hear); err != nil {
+		cancel()
+		return nil, nil, fmt.Errorf("chromium: %w", err)
+	}
+	return t, cancel, nil
+}
+
+// hear takes note of what the browser complains of: an error of a script, or what the policy of the page does not
+// allow. An answer other than 200 is none; see visit.
+func (t *tab) hear(event any) {
+	said := ""
+	switch event := event.(type) {
+	case *log.EventEntryAdded:
+		if event.Entry.Source != log.EntrySourceNetwork && event.Entry.Level == log.EntryLevelError {
+			said = event.Entry.Text
+		}
+	case *runtime.EventExceptionThrown:
+		if said = event.ExceptionDetails.Text; event.ExceptionDetails.Exception != nil {
+			said += " " + event.ExceptionDetails.Exception.Description
+		}
+	}
+	if said != "" {
+		t.mu.Lock()
+		t.said = append(t.said, "the browser says: "+said)
+		t.mu.Unlock()
+	}
+}
+
+// complaints are what the browser has complained of since the last call.
+func (t *tab) complaints() []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	said := t.said
+	t.said = nil
+	return said
 }
 
 // run runs one action within patience.
@@ -161,6 +201,9 @@ func (t *tab) picture(s size) ([]byte, error) {
 		return taken.Data, err
 	})
 }
+
+// screen is a PNG of what the tab shows.
+func (t *tab) screen() ([]byte, error) { return run(t, chromedp.CaptureScreenshot()) }
 
 // inPage has the functions of page.js.
 //

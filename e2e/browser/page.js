@@ -3,8 +3,11 @@
 // shown reports whether a person sees an element. Text for screen readers alone is not seen: it is clipped
 // to a pixel.
 function shown(element) {
-  const box = element.getBoundingClientRect();
-  return box.width > 1 && box.height > 1 && element.checkVisibility({ visibilityProperty: true, opacityProperty: true });
+  for (let at = element; at && at !== document.body; at = at.parentElement) {
+    const box = at.getBoundingClientRect();
+    if (box.width <= 1 || box.height <= 1) return false;
+  }
+  return element.checkVisibility({ visibilityProperty: true, opacityProperty: true });
 }
 
 // named says which element it is.

@@ -46,6 +46,7 @@ func openShop(ctx context.Context) (s *shop, err error) {
 		return nil, err
 	}
 	for i := range s.catalog.Queues {
+		s.catalog.Queues[i].Backoff = soon
 		for eventType, h := range s.catalog.Queues[i].Handlers {
 			if h.Name != waiting {
 				h.Backoff = soon
@@ -78,12 +79,12 @@ func (s *shop) close() {
 	_ = os.RemoveAll(s.folder) // it is a temporary one
 }
 
-// queueOf is a queue that takes an event type of producers; queues are chosen by what they do, for their names stand
-// in the catalog alone.
+// queueOf is the queue that takes an event type and keeps records. Queues are chosen by what they do: their
+// names stand in the catalog alone.
 func (s *shop) queueOf(eventType string) catalog.Queue {
 	i := slices.IndexFunc(s.catalog.Queues, func(q catalog.Queue) bool {
-		_, takes := q.Handlers[eventType]
-		return takes && q.Enabled
+		_, takes := q.Handler(eventType)
+		return takes && q.Enabled && q.Remembers()
 	})
 	if i < 0 {
 		panic("the catalog has no queue for " + eventType) // the types are constants
@@ -153,7 +154,7 @@ func (s *shop) as(ctx context.Context, who, method, path string, question, answe
 		return fmt.Errorf("%s %s: %w", method, path, err)
 	}
 	if got.Status >= http.StatusMultipleChoices {
-		return fmt.Errorf("%s %s: %d %s", method, path, got.Status, got.Code)
+		return fmt.Errorf("%s %s: %d %s", method, path, got.Status, got.Body)
 	}
 	if answer == nil {
 		return nil

@@ -157,7 +157,7 @@ func (t *tab) loads(what string, step chromedp.Action[chromedp.Void]) (status in
 	return int(response.Status), nil
 }
 
-// show sets the size and the scheme of the tab.
+// show sets the size and the scheme of the tab, whose person has asked for no motion.
 func (t *tab) show(s size, scheme string) error {
 	options := []chromedp.EmulateViewportOption{chromedp.EmulateScale(1)}
 	if s.phone {
@@ -166,19 +166,14 @@ func (t *tab) show(s size, scheme string) error {
 	if _, err := run(t, chromedp.EmulateViewport(s.width, s.height, options...)); err != nil {
 		return fmt.Errorf("show %s: %w", s.name, err)
 	}
-	return t.prefer("prefers-color-scheme", scheme)
-}
-
-// prefer sets one preference of the person, such as prefers-reduced-motion, and takes back others.
-func (t *tab) prefer(feature, value string) error {
 	_, err := run(t, chromedp.Func(func(ctx context.Context, target *chromedp.Target) error {
 		_, err := cdp.Call(ctx, target, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
-			Features: []*emulation.MediaFeature{{Name: feature, Value: value}},
+			Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}, {Name: "prefers-reduced-motion", Value: "reduce"}},
 		})
 		return err
 	}))
 	if err != nil {
-		return fmt.Errorf("prefer %s: %w", feature, err)
+		return fmt.Errorf("show %s: %w", scheme, err)
 	}
 	return nil
 }
@@ -212,7 +207,7 @@ var inPage string
 
 // ask calls one of the functions of page.js, and returns its answer.
 func ask[T any](t *tab, function string, arguments ...any) (answer T, err error) {
-	encoded, err := json.Marshal(arguments)
+	encoded, err := json.Marshal(append([]any{}, arguments...))
 	if err != nil {
 		return answer, err
 	}

@@ -42,6 +42,18 @@ function faultsOfSize(phone) {
   return [...new Set(faults)];
 }
 
+// unfold opens whatever is folded, such as the rest of the menu.
+function unfold() {
+  for (const folded of document.querySelectorAll("details")) folded.open = true;
+  return true;
+}
+
+// faultsByAxe lists what axe-core finds: of all of its rules, or of the one that is named.
+async function faultsByAxe(rule) {
+  const found = await axe.run(document, { resultTypes: ["violations"], ...(rule && { runOnly: { type: "rule", values: [rule] } }) });
+  return found.violations.flatMap((v) => v.nodes.map((n) => `${v.id}: ${v.help}: ${n.target.join(" ")} ${n.failureSummary.replace(/\s+/g, " ")}`));
+}
+
 // faultsOfMotion lists what moves where a person has asked for no motion.
 function faultsOfMotion() {
   const faults = document.getAnimations().map((a) => `${named(a.effect.target)} is animated`);
@@ -73,18 +85,6 @@ function controls() {
 // countControls is how many stops of Tab the page has.
 function countControls() {
   return controls().length;
-}
-
-// startAgain takes the focus off the page, so that the next Tab begins at its top.
-function startAgain() {
-  document.activeElement?.blur();
-  window.getSelection().removeAllRanges();
-  const top = document.createElement("span");
-  document.body.prepend(top);
-  top.tabIndex = -1;
-  top.focus();
-  top.remove();
-  return true;
 }
 
 // faultsOfFocus lists what is wrong with the focus after so many times Tab.

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"time"
 
 	"billhook/e2e"
 	"billhook/internal/customers"
@@ -62,11 +61,9 @@ func (s *shop) fill(ctx context.Context) error {
 	for _, step := range []func(context.Context) error{
 		s.sample, s.sell, s.sellUnknown, s.fail, s.insist, s.keepWaiting, s.manage, s.operate, s.settle,
 	} {
-		t0 := time.Now()
 		if err := step(ctx); err != nil {
 			return err
 		}
-		println(time.Since(t0).String())
 	}
 	return nil
 }

@@ -75,5 +75,7 @@ var examples = map[string]string{
 	"ledger keygen":      "billhook ledger keygen --name shop.example.com/books",
 	"ledger adopt":       "billhook ledger adopt",
 
+	"audit": "billhook audit --since 7d\nbillhook audit --kind product --subject 411486491630370503",
+
 	"version": "billhook version",
 }

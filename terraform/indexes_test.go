@@ -114,10 +114,6 @@ func (s *asked) Query(_ context.Context, q store.Query) (store.Page, error) {
 	return store.Page{}, nil
 }
 
-func (s *asked) Get(context.Context, store.Key) (store.Document, error) {
-	return store.Document{}, store.ErrNotFound
-}
-
 // newestAsked are the queries of lists, newest first, with each combination of their filters.
 func newestAsked(t *testing.T) []store.Query {
 	t.Helper()

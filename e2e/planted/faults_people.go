@@ -45,7 +45,7 @@ var faultsOfPeople = []fault{
 	{"a looked up uid is not called so", "internal/webhook/webhook.go", `a.UID, a.UIDSource = uid, contract.UIDOfCustomer`, `a.UID = uid`, "internal/webhook", "TestUIDComesFromTheDirectoryWhereTheBodyHasNone"},
 	{"an order whose points have moved is credited again", "internal/billing/points.go", `(there.Account == account || chain.Holder() == account) && there.Amount == points`, `there.Account == account && there.Amount == points`,
 		billingDir, "TestAnOrderThatWasAGuestsIsNotCreditedAgainToWhoHasItsPoints"},
-	{"operations are listed with what people have changed", operate, `Newest: &store.Newest{Field: "created_at", After: after}, `, ``, lettersDir, "TestOperationsAreListedWithoutTheEntriesBesideThem"},
+	{"operations are listed with what people have changed", operate, `Newest: &span, `, ``, lettersDir, "TestOperationsAreListedWithoutTheEntriesBesideThem"},
 	{"an entry of the audit is written over", "internal/audit/audit.go", `store.Create(key, store.Encode(&e))`, `store.Set(key, store.Encode(&e))`, "internal/audit", "TestAnEntryIsCreatedAndNeverWrittenOver"},
 	// Those by which an order gets wrong points, or none, or nobody learns which product is missing.
 	{"an old price is charged for ever", "internal/products/reader.go", `if !ok || !r.now().Before(remembered.until) {`, `if !ok {`,

@@ -112,4 +112,3 @@ func TestWhatMovesMeanwhileIsNotCounted(t *testing.T) {
 		})
 	}
 }
-

@@ -1,6 +1,7 @@
 package ops
 
 import (
+	"context"
 	"io"
 	"log/slog"
 	"net/http"
@@ -44,6 +45,10 @@ type API struct {
 	Pauses    *pause.Keeper
 	// NewID returns a random id, of an entry in the audit.
 	NewID func() string
+	// Timer is what a tail waits by between two looks.
+	Timer func(time.Duration) (tick <-chan time.Time, stop func() bool)
+
+	tails tails
 }
 
 // Routes adds the API's routes.
@@ -63,9 +68,12 @@ func (a *API) routes(r chi.Router) {
 		r.Get("/waiting", answer(a, a.waitsOf))
 		r.Get("/outbox", answer(a, a.outbox))
 		r.Get("/events", answer(a, a.events))
+		r.Get("/events/tail", a.tail)
 		r.Post("/cleanup", answer(a, a.cleanup))
 		r.Get("/events/{event_id}", answer(a, a.event))
-		r.Get("/accounts/{account}", answer(a, a.account))
+		a.searchRoutes(r)
+		a.accountRoutes(r)
+		a.subscriptionRoutes(r)
 		r.Post("/events/adopt", a.adopt("events"))
 		r.Post("/journal/adopt", a.adopt("entries"))
 		a.deadLetterRoutes(r)
@@ -79,6 +87,7 @@ func (a *API) routes(r chi.Router) {
 		a.journalRoutes(r)
 		a.periodRoutes(r)
 		a.pauseRoutes(r)
+		a.statusRoutes(r)
 	})
 	a.tryRoutes(r)
 }
@@ -90,9 +99,8 @@ func answer[T any](a *API, does func(*http.Request) (T, error)) http.HandlerFunc
 // ladder is how the API answers errors. Last is for a store that did not answer, or has an
 // unreadable document: never a 4xx.
 var ladder = serve.Ladder{
-	Rungs: slices.Concat(journalRungs, periodRungs, orderRungs, pauseRungs, payloadRungs, []serve.Rung{
+	Rungs: slices.Concat(journalRungs, periodRungs, orderRungs, pauseRungs, payloadRungs, accountRungs, []serve.Rung{
 		{Of: errSeveral, As: serve.Refuse(http.StatusConflict, "queue_needed", "Several queues or tenants know this event id; name one with ?queue= or ?tenant=.")},
-		{Of: errNoAccount, As: serve.Refuse(http.StatusNotFound, "account_unknown", "No entry has moved anything on an account of that name.")},
 		{Of: deadletter.ErrUnknown, As: serve.Refuse(http.StatusNotFound, "unknown", "There is nothing of that id.")},
 		{Of: deadletter.ErrRefused, As: serve.Refuse(http.StatusUnprocessableEntity, "refused", "")},
 		{Of: deadletter.ErrBusy, As: serve.Refuse(http.StatusConflict, "busy", "The operation is being run; ask again.")},
@@ -119,13 +127,15 @@ var ladder = serve.Ladder{
 	Last: serve.Refuse(http.StatusServiceUnavailable, "store_unavailable", "The store did not answer; try again.").After(5),
 }
 
-func (a *API) refuse(w http.ResponseWriter, r *http.Request, err error) { a.problem(r, err).Write(w) }
+func (a *API) refuse(w http.ResponseWriter, r *http.Request, err error) {
+	a.problem(r.Context(), err).Write(w)
+}
 
 // problem is the answer to an error. It logs one that the ladder does not know.
-func (a *API) problem(r *http.Request, err error) *serve.Problem {
+func (a *API) problem(ctx context.Context, err error) *serve.Problem {
 	p := ladder.Problem(err)
 	if p == ladder.Last {
-		a.Log.LogAttrs(r.Context(), slog.LevelWarn, "ops request failed", slog.String("error", err.Error()))
+		a.Log.LogAttrs(ctx, slog.LevelWarn, "ops request failed", slog.String("error", err.Error()))
 	}
 	return p
 }
@@ -176,10 +186,6 @@ func (a *API) event(r *http.Request) (Event, error) {
 	return a.Event(r.Context(), of.id, of.queue, of.tenant)
 }
 
-func (a *API) account(r *http.Request) (Account, error) {
-	return a.Account(r.Context(), param(r, "account"))
-}
-
 func (a *API) queues(r *http.Request) (Queues, error) {
 	if err := read(r).err(); err != nil {
 		return Queues{}, err
@@ -198,16 +204,8 @@ func (a *API) outbox(r *http.Request) (Lanes, error) {
 
 // events answers the job log, the newest first.
 func (a *API) events(r *http.Request) (List[Line], error) {
-	params := read(r, "queue", "status", "event_id", "correlation_id", "type", "since", "until", "limit", "page")
-	equal := map[string]any{}
-	for field, value := range map[string]string{
-		"queue": params.queue(a.Catalog), "status": params.status(), "event_id": params.id("event_id"),
-		"correlation_id": params.id("correlation_id"), "event_type": params.id("type"),
-	} {
-		if value != "" {
-			equal[field] = value
-		}
-	}
+	params := read(r, "queue", "status", "event_id", "correlation_id", "key", "type", "since", "until", "limit", "page")
+	equal := params.filters(a.Catalog)
 	now, limit := a.Now().UTC(), params.limit(lines, dedupe.MaxListed)
 	first := Place{newest: true}
 	first.since, first.until = params.at("since", now, first.since).Truncate(time.Microsecond), params.at("until", now, first.until).Truncate(time.Microsecond)

@@ -109,6 +109,10 @@ func (s *asked) Query(_ context.Context, q store.Query) (store.Page, error) {
 	return store.Page{}, nil
 }
 
+func (s *asked) Get(context.Context, store.Key) (store.Document, error) {
+	return store.Document{}, store.ErrNotFound
+}
+
 // newestAsked are the queries of lists, newest first, with each combination of their filters.
 func newestAsked(t *testing.T) []store.Query {
 	t.Helper()
@@ -123,6 +127,7 @@ func newestAsked(t *testing.T) []store.Query {
 		"/v1/ops/dead-letters":         {"reason": {"r"}, "type": {"t"}, "event_id": {"e"}, "key": {"k"}, "since": {"7d"}, "state": {"all"}},
 		"/v1/ops/dead-letters/preview": {"reason": {"r"}, "type": {"t"}, "event_id": {"e"}, "key": {"k"}},
 		"/v1/ops/operations":           {"progress": {"running"}},
+		"/v1/ops/audit":                {"kind": {deadletter.AuditKind}, "subject": {"s"}, "who": {"w"}, "since": {"2s"}},
 		"/v1/ops/refunds":              {"state": {"all"}},
 		"/api/v1/events/dead-letter":   {},
 	} {
@@ -207,6 +212,8 @@ func ownIndex(fields []string) bool {
 		return len(fields) <= 2 || slices.Equal(fields, []string{"queue", "shard", "status"})
 	case slices.Contains(fields, "event_id"):
 		return false
+	case slices.Contains(fields, "who"), slices.Contains(fields, "subject"):
+		return len(fields) == 1 // people change little
 	default:
 		return len(fields) <= 2
 	}

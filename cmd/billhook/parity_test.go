@@ -67,8 +67,7 @@ func fullWorker(w http.ResponseWriter, r *http.Request) {
 
 // noCommand are the routes that no example asks for.
 var noCommand = map[string]string{
-	"GET /v1/ops/accounts/{account}": "TODO search",
-	"GET /v1/ops/pauses":             "billhook doctor asks for it; its example is not run, for it asks Pub/Sub",
+	"GET /v1/ops/pauses": "billhook doctor asks for it; its example is not run, for it asks Pub/Sub",
 }
 
 func TestEveryRouteOfTheAPIHasACommand(t *testing.T) {

@@ -1,6 +1,7 @@
 package ops
 
 import (
+	"context"
 	"io"
 	"log/slog"
 	"net/http"
@@ -43,6 +44,10 @@ type API struct {
 	Tries     *dryrun.Desk
 	Stock     *orders.Keeper
 	Pauses    *pause.Keeper
+	// Timer is what a tail waits by between two looks.
+	Timer func(time.Duration) (tick <-chan time.Time, stop func() bool)
+
+	tails tails
 }
 
 // Routes adds the API's routes.
@@ -62,6 +67,7 @@ func (a *API) routes(r chi.Router) {
 		r.Get("/waiting", answer(a, a.waitsOf))
 		r.Get("/outbox", answer(a, a.outbox))
 		r.Get("/events", answer(a, a.events))
+		r.Get("/events/tail", a.tail)
 		r.Post("/cleanup", answer(a, a.cleanup))
 		r.Get("/events/{event_id}", answer(a, a.event))
 		a.searchRoutes(r)
@@ -119,13 +125,15 @@ var ladder = serve.Ladder{
 	Last: serve.Refuse(http.StatusServiceUnavailable, "store_unavailable", "The store did not answer; try again.").After(5),
 }
 
-func (a *API) refuse(w http.ResponseWriter, r *http.Request, err error) { a.problem(r, err).Write(w) }
+func (a *API) refuse(w http.ResponseWriter, r *http.Request, err error) {
+	a.problem(r.Context(), err).Write(w)
+}
 
 // problem is the answer to an error. It logs one that the ladder does not know.
-func (a *API) problem(r *http.Request, err error) *serve.Problem {
+func (a *API) problem(ctx context.Context, err error) *serve.Problem {
 	p := ladder.Problem(err)
 	if p == ladder.Last {
-		a.Log.LogAttrs(r.Context(), slog.LevelWarn, "ops request failed", slog.String("error", err.Error()))
+		a.Log.LogAttrs(ctx, slog.LevelWarn, "ops request failed", slog.String("error", err.Error()))
 	}
 	return p
 }
@@ -205,15 +213,7 @@ func (a *API) outbox(r *http.Request) (Lanes, error) {
 // events answers the job log, the newest first.
 func (a *API) events(r *http.Request) (List[Line], error) {
 	params := read(r, "queue", "status", "event_id", "correlation_id", "key", "type", "since", "until", "limit", "page")
-	equal := map[string]any{}
-	for field, value := range map[string]string{
-		"queue": params.queue(a.Catalog), "status": params.status(), "event_id": params.id("event_id"),
-		"correlation_id": params.id("correlation_id"), "ordering_key": params.key("key"), "event_type": params.id("type"),
-	} {
-		if value != "" {
-			equal[field] = value
-		}
-	}
+	equal := params.filters(a.Catalog)
 	now, limit := a.Now().UTC(), params.limit(lines, dedupe.MaxListed)
 	first := Place{newest: true}
 	first.since, first.until = params.at("since", now, first.since).Truncate(time.Microsecond), params.at("until", now, first.until).Truncate(time.Microsecond)

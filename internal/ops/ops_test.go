@@ -85,6 +85,7 @@ func (r *rig) over(s store.Store) {
 		Pauses:   &pause.Keeper{Store: s, Now: func() time.Time { return at }, NewID: uuid.NewString},
 		Periods:  &journal.Periods{Store: s, Now: func() time.Time { return at }, NewID: uuid.NewString},
 		Reverter: &journal.Reverter{Store: s, Catalog: queues, Now: func() time.Time { return at }, NewID: uuid.NewString},
+		Timer:    waiting(time.Hour),
 		Reads:    ops.Reads{Store: s, Catalog: queues, Now: func() time.Time { return at }}, Log: slog.New(slog.NewJSONHandler(&r.log, nil)),
 	}).Routes(r.router)
 }

@@ -89,14 +89,16 @@ type Worker struct {
 	Alarm push.Alarm
 
 	push *push.Service
+	api  *ops.API
 	// timer is the worker's own alarm; nil: there is none.
 	timer *alarm.Timer
 }
 
-// Drain makes the worker refuse new pushes and report that it is not ready. Its own alarm ends:
+// Drain makes the worker refuse new pushes and report that it is not ready. Tails end. Its own alarm ends:
 // another worker, or the scheduler's minute, releases kept messages.
 func (w *Worker) Drain() {
 	w.push.Drain()
+	w.api.Drain()
 	if w.timer != nil {
 		w.timer.Close()
 	}
@@ -229,6 +231,7 @@ func New(config Config) (*Worker, error) {
 		Tries:     &dryrun.Desk{Store: config.Store, Now: config.Now, Worker: config.trial},
 		Stock:     &orders.Keeper{Store: config.Store, Now: config.Now, NewID: uuid.NewString},
 		Pauses:    &pause.Keeper{Store: config.Store, Viewer: config.Subscriptions, Switch: config.Switch, Now: config.Now, NewID: uuid.NewString},
+		Timer:     after,
 	}
 	config.books(api, operator.Relay)
 
@@ -246,7 +249,7 @@ func New(config Config) (*Worker, error) {
 		return nil, fmt.Errorf("worker: %w", err)
 	}
 	site.Routes(router)
-	return &Worker{Handler: router, Alarm: alarms, push: service, timer: timer}, nil
+	return &Worker{Handler: router, Alarm: alarms, push: service, api: api, timer: timer}, nil
 }
 
 func after(d time.Duration) (c <-chan time.Time, stop func() bool) {

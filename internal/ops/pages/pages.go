@@ -78,6 +78,7 @@ func (p *Pages) Routes(r chi.Router) {
 func (p *Pages) areas(r chi.Router) {
 	p.overviewRoutes(r)
 	p.keepRoutes(r)
+	p.searchRoutes(r)
 }
 
 var errNoPage = serve.Refuse(http.StatusNotFound, "page_unknown", "There is no page at this address.")

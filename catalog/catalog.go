@@ -39,6 +39,7 @@ type Catalog struct {
 	Usage         Usage             // which usage is counted, and of what somebody is warned
 
 	files fs.FS    // that it was read from; nil: none
+	hash  string   // of the files
 	lines lines    // of the files
 	only  []string // the queues that it was narrowed to; none: all
 }

@@ -62,7 +62,7 @@ func load(files fs.FS) (*Catalog, error) {
 
 // read returns what can be read of the files, and every mistake.
 func read(files fs.FS) (*Catalog, error) {
-	c := &Catalog{files: files, Products: map[string]Product{}, Sources: map[string]Source{}, Targets: map[string]Target{}, Notifications: map[string][]string{}}
+	c := &Catalog{files: files, hash: hashOf(files), Products: map[string]Product{}, Sources: map[string]Source{}, Targets: map[string]Target{}, Notifications: map[string][]string{}}
 	r := newReader()
 	c.lines = r.lines
 	c.Contracts = r.readContracts(files)

@@ -26,6 +26,13 @@ locals {
     operations = { collection = "audit", fields = ["progress", "created_at"], order = "DESCENDING" }
     refunds    = { collection = "refunds", fields = ["state", "reserved_at"], order = "DESCENDING" }
 
+    # What one person changed, what was changed of one kind, and of one thing, newest first. A person is looked for among
+    # the operations too.
+    audit_kind       = { collection = "audit", fields = ["kind", "at"], order = "DESCENDING" }
+    audit_subject    = { collection = "audit", fields = ["subject", "at"], order = "DESCENDING" }
+    audit_who        = { collection = "audit", fields = ["who", "at"], order = "DESCENDING" }
+    audit_operations = { collection = "audit", fields = ["who", "created_at"], order = "DESCENDING" }
+
     # The job log. Times that only rise make an index a hot spot at some 500 writes a second, so that the shard, one of
     # eight, stands before the time in each. Where several fields are compared, the database merges these indexes, which
     # all end with the time. Queue and status have one of their own: most events of most queues are completed.
@@ -36,13 +43,17 @@ locals {
     events_type         = { collection = "webhookEvents", fields = ["event_type", "shard", "created_at"], order = "DESCENDING" }
     events_event        = { collection = "webhookEvents", fields = ["event_id", "shard", "created_at"], order = "DESCENDING" }
     events_correlation  = { collection = "webhookEvents", fields = ["correlation_id", "shard", "created_at"], order = "DESCENDING" }
+    events_key          = { collection = "webhookEvents", fields = ["ordering_key", "shard", "created_at"], order = "DESCENDING" }
+
+    # What moved on one holder's points, newest first.
+    entries_account = { collection = "entries", fields = ["account", "created_at"], order = "DESCENDING" }
   }
 
   # Fields that no query names alone, and that rise, are large, or are written at every attempt.
   unindexed = {
     webhookEvents = [
       "created_at", "updated_at", "processed_at", "next_retry_at", "message", "emitted", "last_error", "payload_hash", "corrected", "dead_letters", "shard",
-      "action", "attempts", "attempts_log", "conflicts_with", "delay_ticket", "idempotency_key", "lease_token", "message_id", "ref", "result", "published_at", "door_received_at",
+      "action", "attempts", "attempts_log", "conflicts_with", "delay_ticket", "lease_token", "message_id", "ref", "result", "published_at", "door_received_at",
     ]
     deadLetters = ["attributes", "data", "data_base64", "first_published_at", "dead_lettered_at", "kept_at", "history"]
     outbox      = ["created_at", "message"]

@@ -12,7 +12,7 @@ import (
 func TestAWrongUseExitsWith2AndSaysWhatToType(t *testing.T) {
 	t.Parallel()
 	for arguments, want := range map[string]string{
-		"":                                   "billhook: say which command: catalog, ",
+		"":                                   "billhook: say which command: audit, catalog, ",
 		"qeues":                              `no command "qeues"; did you mean queues?`,
 		"dlq":                                "dlq: say which command: ",
 		"dlq aprove":                         `dlq has no command "aprove"; did you mean approve?` + "\nusage: billhook dlq <command>\nbillhook dlq --help says more",

@@ -35,7 +35,7 @@ const (
 )
 
 func (p *program) eventsTail(ask func() client) *cobra.Command {
-	var filters struct{ queue, status, eventType, event, correlation string }
+	var filters struct{ queue, status, eventType, event, correlation, key string }
 	command := &cobra.Command{
 		Use:   "tail",
 		Short: "Show what comes in, and what becomes of it, as it happens",
@@ -45,7 +45,7 @@ func (p *program) eventsTail(ask func() client) *cobra.Command {
 		RunE: func(command *cobra.Command, _ []string) error {
 			query := url.Values{}
 			for name, value := range map[string]string{
-				"queue": filters.queue, "status": filters.status, "type": filters.eventType, "event_id": filters.event, "correlation_id": filters.correlation,
+				"queue": filters.queue, "status": filters.status, "type": filters.eventType, "event_id": filters.event, "correlation_id": filters.correlation, "key": filters.key,
 			} {
 				set(query, name, value)
 			}
@@ -60,6 +60,7 @@ func (p *program) eventsTail(ask func() client) *cobra.Command {
 	flags.StringVar(&filters.eventType, "type", "", "of this event type")
 	flags.StringVar(&filters.event, "event", "", "of this event id, in any queue")
 	flags.StringVar(&filters.correlation, "correlation", "", "of this correlation id")
+	flags.StringVar(&filters.key, "key", "", "of this ordering key")
 	return command
 }
 
@@ -190,10 +191,10 @@ func (t *tail) print(event, data string) error {
 	}
 	var rows [][]string
 	for _, l := range look.Items {
-		if before, ok := t.known[l.Key]; ok && before == l {
+		if before, ok := t.known[l.Record]; ok && before == l {
 			continue
 		}
-		t.known[l.Key] = l
+		t.known[l.Record] = l
 		if t.lines != nil {
 			t.lines.object(l)
 			continue

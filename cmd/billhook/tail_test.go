@@ -41,9 +41,9 @@ func streams(t *testing.T, answers ...string) (address string, asked func() []st
 }
 
 const (
-	came    = `{"event_id":"e1","queue":"orders","event_type":"order.paid","status":"PROCESSING","attempts":1,"created_at":"2026-03-02T10:15:00Z","key":"k1"}`
-	went    = `{"event_id":"e1","queue":"orders","event_type":"order.paid","status":"COMPLETED","attempts":1,"result":"credited","created_at":"2026-03-02T10:15:00Z","key":"k1"}`
-	strange = `{"event_id":"an-id-that-is-long","queue":"orders","event_type":"order.paid","status":"FAILED","attempts":2,"reason":"a\u001b[2J\u202eb","created_at":"2026-03-02T10:15:01Z","key":"k2"}`
+	came    = `{"event_id":"e1","queue":"orders","event_type":"order.paid","status":"PROCESSING","attempts":1,"created_at":"2026-03-02T10:15:00Z","record":"k1"}`
+	went    = `{"event_id":"e1","queue":"orders","event_type":"order.paid","status":"COMPLETED","attempts":1,"result":"credited","created_at":"2026-03-02T10:15:00Z","record":"k1"}`
+	strange = `{"event_id":"an-id-that-is-long","queue":"orders","event_type":"order.paid","status":"FAILED","attempts":2,"reason":"a\u001b[2J\u202eb","created_at":"2026-03-02T10:15:01Z","record":"k2"}`
 )
 
 // lineOf is an event of a stream.
@@ -88,7 +88,7 @@ func TestATailIsPrintedAndGoesOnWhereItsStreamEnded(t *testing.T) {
 	require.Len(t, lines, 7)
 	require.JSONEq(t, `{"message":"No stream: It says so. (told). It is asked for again."}`, lines[1])
 	require.Contains(t, lines[5], `"reason":"a\u001b[2J\u202eb"`)
-	require.Contains(t, lines[5], `"key":"k2"`)
+	require.Contains(t, lines[5], `"record":"k2"`)
 }
 
 func TestATailThatIsRefusedEnds(t *testing.T) {

@@ -84,13 +84,65 @@ func List(ctx context.Context, q store.Querier, kind, subject, after string, lim
 		return nil, "", fmt.Errorf("audit: list: %w", err)
 	}
 	for _, doc := range page.Documents {
-		var e Entry
-		if err := store.Decode(doc.Fields, &e); err != nil || e.Kind == "" || e.Subject == "" || e.Action == "" || e.At.IsZero() {
-			return nil, "", fmt.Errorf("%w: %s", ErrBroken, doc.Key)
+		e, err := entryOf(doc)
+		if err != nil {
+			return nil, "", err
 		}
 		entries = append(entries, e)
 	}
 	return entries, page.Next, nil
+}
+
+// Search says which entries are wanted. An empty member is any.
+type Search struct {
+	Kind, Subject, Who string
+	// At is the span of time, with the place to go on behind; its field is set by Newest.
+	At store.Newest
+	// Limit is how many are wanted, 1 to store.MaxPage.
+	Limit int
+}
+
+// Found is an entry with its id.
+type Found struct {
+	Entry
+
+	ID string `json:"-"`
+}
+
+// Position is the entry's place among the newest.
+func (f Found) Position() store.Position { return store.Position{At: f.At, ID: f.ID} }
+
+// Newest returns the entries of all kinds that are wanted, the newest first, ties by id, the greatest
+// first. It reads what it returns.
+func Newest(ctx context.Context, q store.Querier, wanted Search) ([]Found, error) {
+	// The operations beside the entries have no such time, and are not found.
+	wanted.At.Field = "at"
+	query := store.Query{Collection: Collection, Newest: &wanted.At, Limit: wanted.Limit, Equal: map[string]any{}}
+	for field, value := range map[string]string{"kind": wanted.Kind, "subject": wanted.Subject, "who": wanted.Who} {
+		if value != "" {
+			query.Equal[field] = value
+		}
+	}
+	page, err := q.Query(ctx, query)
+	if err != nil {
+		return nil, fmt.Errorf("audit: newest: %w", err)
+	}
+	var found []Found
+	for _, doc := range page.Documents {
+		e, err := entryOf(doc)
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, Found{Entry: e, ID: doc.Key.ID})
+	}
+	return found, nil
+}
+
+func entryOf(doc store.Document) (e Entry, err error) {
+	if err := store.Decode(doc.Fields, &e); err != nil || e.Kind == "" || e.Subject == "" || e.Action == "" || e.At.IsZero() {
+		return Entry{}, fmt.Errorf("%w: %s", ErrBroken, doc.Key)
+	}
+	return e, nil
 }
 
 // IsEntry reports whether a document of the collection is an entry.

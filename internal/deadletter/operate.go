@@ -188,26 +188,41 @@ func (o *Operator) Operation(ctx context.Context, id string) (Operation, error) 
 // Operations returns a page of operations, of one stage or all, the newest first by the time that they
 // were begun at, ties by id, the greatest first. next is the position to go on behind; it is nil on the last page.
 func (o *Operator) Operations(ctx context.Context, progress Progress, after *store.Position, limit int) (ops []Operation, next *store.Position, err error) {
-	// The entries beside them have no such time, and are not found.
-	query := store.Query{Collection: audit.Collection, Newest: &store.Newest{Field: "created_at", After: after}, Limit: limit}
+	equal := map[string]any{}
 	if progress != "" {
-		query.Equal = map[string]any{"progress": string(progress)}
+		equal["progress"] = string(progress)
 	}
-	page, err := o.Store.Query(ctx, query)
+	if ops, err = o.newest(ctx, equal, store.Newest{After: after}, limit); err != nil || len(ops) < limit {
+		return ops, nil, err
+	}
+	last := ops[len(ops)-1]
+	return ops, &store.Position{At: last.CreatedAt, ID: last.ID}, nil
+}
+
+// Begun returns the operations of one person, or of all where who is empty, that were begun in a span of
+// time, the newest first as Operations does. The field of the span is set.
+func (o *Operator) Begun(ctx context.Context, who string, span store.Newest, limit int) ([]Operation, error) {
+	equal := map[string]any{}
+	if who != "" {
+		equal["who"] = who
+	}
+	return o.newest(ctx, equal, span, limit)
+}
+
+func (o *Operator) newest(ctx context.Context, equal map[string]any, span store.Newest, limit int) (ops []Operation, err error) {
+	span.Field = "created_at" // the entries beside them have no such time, and are not found
+	page, err := o.Store.Query(ctx, store.Query{Collection: audit.Collection, Equal: equal, Newest: &span, Limit: limit})
 	if err != nil {
-		return nil, nil, fmt.Errorf("deadletter: operations: %w", err)
+		return nil, fmt.Errorf("deadletter: operations: %w", err)
 	}
 	for _, doc := range page.Documents {
 		op, err := operationOf(doc)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
-		ops, next = append(ops, op), &store.Position{At: op.CreatedAt, ID: op.ID}
+		ops = append(ops, op)
 	}
-	if len(ops) < limit {
-		next = nil
-	}
-	return ops, next, nil
+	return ops, nil
 }
 
 // Run continues an operation until it is over or ctx ends, and returns its progress. Another

@@ -42,10 +42,10 @@ const (
 	tailRemembers = 1000
 )
 
-// Tailed is a line of a tail. A line of the same key takes its place: the event has gone on.
+// Tailed is a line of a tail. A line of the same record takes its place: the event has gone on.
 type Tailed struct {
 	Line
-	Key string `json:"key"`
+	Record string `json:"record"`
 }
 
 // Look is what a tail has found since the look before.
@@ -107,7 +107,7 @@ func (a *API) Drain() {
 // parameters of GET /v1/ops/events/tail, and after the ID of a look of an earlier tail. The error is a
 // refusal, the store's at the first look, or show's.
 func (a *API) Tail(ctx context.Context, query, after string, show func(Look) error) error {
-	params := readQuery(query, "queue", "status", "type", "correlation_id", "event_id")
+	params := readQuery(query, "queue", "status", "type", "correlation_id", "key", "event_id")
 	f := follower{Reads: a.Reads, equal: params.filters(a.Catalog), byStatus: params.values.Get("status") != ""}
 	if err := f.resume(after, a.Now()); err != nil && params.bad == nil {
 		return err
@@ -156,7 +156,7 @@ func (p *parameters) filters(c *catalog.Catalog) map[string]any {
 	equal := map[string]any{}
 	for field, value := range map[string]string{
 		"queue": p.queue(c), "status": p.status(), "event_id": p.id("event_id"),
-		"correlation_id": p.id("correlation_id"), "event_type": p.id("type"),
+		"correlation_id": p.id("correlation_id"), "ordering_key": p.key("key"), "event_type": p.id("type"),
 	} {
 		if value != "" {
 			equal[field] = value
@@ -242,7 +242,7 @@ func (f *follower) look(ctx context.Context) (Look, error) {
 	look := Look{Items: f.news(listed, again)}
 	look.Skipped = more && !f.byStatus && !f.looked.IsZero() && listed[len(listed)-1].CreatedAt.After(f.newest)
 	slices.SortStableFunc(look.Items, func(a, b Tailed) int {
-		return cmp.Or(a.UpdatedAt.Compare(b.UpdatedAt), a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.Key, b.Key))
+		return cmp.Or(a.UpdatedAt.Compare(b.UpdatedAt), a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.Record, b.Record))
 	})
 	f.follow(listed, again)
 	f.looked, f.resumed = now, false
@@ -254,8 +254,8 @@ func (f *follower) look(ctx context.Context) (Look, error) {
 func (f *follower) news(listed, again []Tailed) []Tailed {
 	news := []Tailed{}
 	for i, l := range slices.Concat(listed, again) {
-		before, known := f.known[l.Key]
-		f.known[l.Key] = stateOf(l.Line)
+		before, known := f.known[l.Record]
+		f.known[l.Record] = stateOf(l.Line)
 		switch {
 		case f.looked.IsZero() && i >= tailBegins:
 		case known && before == stateOf(l.Line):
@@ -284,13 +284,13 @@ func (f *follower) list(ctx context.Context) (lines []Tailed, more bool, err err
 }
 
 func tailed(r dedupe.Record) Tailed {
-	return Tailed{Line: line(r), Key: strings.Join([]string{r.Queue, r.Tenant, r.EventID, strings.TrimPrefix(r.PayloadHash, "sha256:")}, "~")}
+	return Tailed{Line: line(r), Record: strings.Join([]string{r.Queue, r.Tenant, r.EventID, strings.TrimPrefix(r.PayloadHash, "sha256:")}, "~")}
 }
 
 // again reads the lines that have not ended and were not listed.
 func (f *follower) again(ctx context.Context, listed []Tailed) ([]Tailed, error) {
 	read := slices.DeleteFunc(slices.Clone(f.followed), func(l Tailed) bool {
-		return slices.ContainsFunc(listed, func(one Tailed) bool { return one.Key == l.Key })
+		return slices.ContainsFunc(listed, func(one Tailed) bool { return one.Record == l.Record })
 	})
 	found := make([]*Tailed, len(read))
 	group, ctx := errgroup.WithContext(ctx)
@@ -344,7 +344,7 @@ func (f *follower) follow(listed, again []Tailed) {
 	if len(f.known) > tailRemembers {
 		recent := map[string]state{}
 		for _, l := range slices.Concat(listed, f.followed) {
-			recent[l.Key] = f.known[l.Key]
+			recent[l.Record] = f.known[l.Record]
 		}
 		maps.DeleteFunc(f.known, func(key string, _ state) bool { _, keep := recent[key]; return !keep })
 	}

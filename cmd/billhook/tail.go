@@ -50,7 +50,7 @@ func (p *program) eventsTail(ask func() client) *cobra.Command {
 				set(query, name, value)
 			}
 			p.writeLines()
-			return (&tail{program: p, ask: ask(), query: query, again: ops.TailEvery, known: map[string]ops.Tailed{}}).run(command.Context())
+			return (&tail{program: p, ask: ask(), query: query, again: ops.TailEvery, known: map[string]ops.Line{}}).run(command.Context())
 		},
 	}
 	flags := command.Flags()
@@ -72,7 +72,7 @@ type tail struct {
 	// last is the id of the last event of the stream.
 	last string
 	// known are the lines as they were printed last: the worker repeats some where a stream goes on.
-	known map[string]ops.Tailed
+	known map[string]ops.Line
 	// again is the wait before a stream is asked for anew.
 	again time.Duration
 	// widths are those of the columns so far.
@@ -187,19 +187,19 @@ func (t *tail) print(event, data string) error {
 		t.say("More has come in than is shown here; see: bin/billhook events ls")
 	}
 	if len(t.known) > knownLines {
-		t.known = map[string]ops.Tailed{}
+		t.known = map[string]ops.Line{}
 	}
 	var rows [][]string
 	for _, l := range look.Items {
-		if before, ok := t.known[l.Record]; ok && before == l {
+		if before, ok := t.known[l.Record()]; ok && before == l {
 			continue
 		}
-		t.known[l.Record] = l
+		t.known[l.Record()] = l
 		if t.lines != nil {
 			t.lines.object(l)
 			continue
 		}
-		rows = append(rows, eventRow(l.Line))
+		rows = append(rows, eventRow(l))
 	}
 	t.rows(rows)
 	return nil

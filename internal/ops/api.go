@@ -43,6 +43,9 @@ type API struct {
 	Tries     *dryrun.Desk
 	Stock     *orders.Keeper
 	Pauses    *pause.Keeper
+	// Example makes a body of a format, for an event type or a pattern of them; nil: contracts are
+	// shown without one.
+	Example func(format, eventType string) ([]byte, error)
 }
 
 // Routes adds the API's routes.

@@ -29,6 +29,9 @@ import (
 var readsOf = map[string]map[string]int64{
 	"/v1/ops/queues":                       {"": 2*(4*10+12) + 120},
 	"/v1/ops/audit":                        {"": 2 * 51, "?limit=100": 2 * 101, "?kind=stock": 51, "?kind=operation&subject=op": 52, "?who=local": 2 * 51, "?since=1h&subject=hat": 52},
+	"/v1/ops/catalog":                      {"": 0},
+	"/v1/ops/catalog/queues/{id}":          {"orders": 0},
+	"/v1/ops/catalog/contracts/{id}":       {"x": 0},
 	"/v1/ops/pauses":                       {"": 1},
 	"/v1/ops/waiting":                      {"": 224},
 	"/v1/ops/outbox":                       {"": 51, "?limit=999": 1000},

@@ -29,7 +29,6 @@ import (
 	"billhook/catalog"
 	"billhook/e2e"
 	"billhook/emulator/emulatortest"
-	"billhook/internal/billing"
 	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
 	at "billhook/internal/failpoint"
@@ -40,6 +39,7 @@ import (
 	"billhook/internal/ledger"
 	"billhook/internal/standin"
 	"billhook/internal/store"
+	"billhook/internal/subscriptions"
 	"billhook/internal/webhook/samples"
 )
 
@@ -559,7 +559,7 @@ func (s *installation) count(t *testing.T, collection string) int {
 // requireCounts compares the numbers of documents, dead letters included.
 func (s *installation) requireCounts(t *testing.T, want map[string]int) {
 	t.Helper()
-	for _, collection := range []string{dedupe.Collection, ledger.Entries, billing.PaymentEventsCollection, deadletter.Collection} {
+	for _, collection := range []string{dedupe.Collection, ledger.Entries, subscriptions.Collection, deadletter.Collection} {
 		require.Equal(t, want[collection], s.count(t, collection), collection)
 	}
 }
@@ -640,7 +640,7 @@ func (s *installation) notified(t *testing.T, sample string) {
 func (s *installation) toldOnce(t *testing.T) {
 	t.Helper()
 	require.Equal(t, 1, s.service.Applied(s.update))
-	s.requireCounts(t, map[string]int{dedupe.Collection: 2, billing.PaymentEventsCollection: 1})
+	s.requireCounts(t, map[string]int{dedupe.Collection: 2, subscriptions.Collection: 1})
 }
 
 // renewedTwice: the outbox has two messages of one subscription, which keep their order.
@@ -660,7 +660,7 @@ func renewedTwice(t *testing.T, s *installation) {
 	for _, id := range came {
 		require.Equal(t, 1, s.service.Applied(id))
 	}
-	s.requireCounts(t, map[string]int{dedupe.Collection: 4, billing.PaymentEventsCollection: 2})
+	s.requireCounts(t, map[string]int{dedupe.Collection: 4, subscriptions.Collection: 2})
 }
 
 // unpublished: the worker cannot publish right after the commit.
@@ -685,7 +685,7 @@ func (s *installation) undelivered(t *testing.T, sample string) {
 	s.passPoints(t)
 	s.settles(t, "COMPLETED DEAD_LETTERED")
 	require.Zero(t, s.service.Applied(s.update))
-	s.requireCounts(t, map[string]int{dedupe.Collection: 2, billing.PaymentEventsCollection: 1, deadletter.Collection: 1})
+	s.requireCounts(t, map[string]int{dedupe.Collection: 2, subscriptions.Collection: 1, deadletter.Collection: 1})
 }
 
 // orphaned: the worker of an update has died, and the broker has dropped its message. After an

@@ -24,7 +24,6 @@ import (
 	"billhook/e2e"
 	"billhook/emulator/emulatortest"
 	"billhook/internal/audit"
-	"billhook/internal/billing"
 	"billhook/internal/contract"
 	"billhook/internal/customers"
 	"billhook/internal/deadletter"
@@ -34,6 +33,7 @@ import (
 	"billhook/internal/standin"
 	"billhook/internal/store"
 	"billhook/internal/store/storetest"
+	"billhook/internal/subscriptions"
 	"billhook/internal/telemetry"
 	"billhook/internal/usage"
 	"billhook/internal/webhook"
@@ -784,7 +784,7 @@ func noPersonalData(t *testing.T, s *stack) {
 	require.Subset(t, slices.Collect(maps.Keys(contracts)), []string{contract.PayNowV1, contract.EnvelopeV1})
 	delete(letters, "")
 	require.Greater(t, len(letters), 1, "the dead letters of more than one queue")
-	for _, collection := range []string{dedupe.Collection, deadletter.Collection, ledger.Accounts, ledger.Entries, billing.PaymentEventsCollection, customers.Collection, audit.Collection, usage.Collection, usage.EntriesCollection, usage.PeriodsCollection} {
+	for _, collection := range []string{dedupe.Collection, deadletter.Collection, ledger.Accounts, ledger.Entries, subscriptions.Collection, customers.Collection, audit.Collection, usage.Collection, usage.EntriesCollection, usage.PeriodsCollection} {
 		documents := s.documents(t, collection)
 		require.NotEmpty(t, documents, collection)
 		behind.WriteString(documents)

@@ -43,13 +43,17 @@ locals {
     events_type         = { collection = "webhookEvents", fields = ["event_type", "shard", "created_at"], order = "DESCENDING" }
     events_event        = { collection = "webhookEvents", fields = ["event_id", "shard", "created_at"], order = "DESCENDING" }
     events_correlation  = { collection = "webhookEvents", fields = ["correlation_id", "shard", "created_at"], order = "DESCENDING" }
+    events_key          = { collection = "webhookEvents", fields = ["ordering_key", "shard", "created_at"], order = "DESCENDING" }
+
+    # What moved on one holder's points, newest first.
+    entries_account = { collection = "entries", fields = ["account", "created_at"], order = "DESCENDING" }
   }
 
   # Fields that no query names alone, and that rise, are large, or are written at every attempt.
   unindexed = {
     webhookEvents = [
       "created_at", "updated_at", "processed_at", "next_retry_at", "message", "emitted", "last_error", "payload_hash", "corrected", "dead_letters", "shard",
-      "action", "attempts", "attempts_log", "conflicts_with", "delay_ticket", "idempotency_key", "lease_token", "message_id", "ref", "result", "published_at", "door_received_at",
+      "action", "attempts", "attempts_log", "conflicts_with", "delay_ticket", "lease_token", "message_id", "ref", "result", "published_at", "door_received_at",
     ]
     deadLetters = ["attributes", "data", "data_base64", "first_published_at", "dead_lettered_at", "kept_at", "history"]
     outbox      = ["created_at", "message"]

@@ -123,7 +123,7 @@ func newestAsked(t *testing.T) []store.Query {
 		Operator: letters, Log: slog.New(slog.DiscardHandler), Access: ops.Access{OpenOnLoopback: true},
 	}).Routes(router)
 	for path, filters := range map[string]url.Values{
-		"/v1/ops/events":               {"queue": {"orders"}, "status": {"FAILED"}, "type": {"t"}, "event_id": {"e"}, "correlation_id": {"c"}, "since": {"2s"}},
+		"/v1/ops/events":               {"queue": {"orders"}, "status": {"FAILED"}, "type": {"t"}, "event_id": {"e"}, "correlation_id": {"c"}, "key": {"k"}, "since": {"2s"}},
 		"/v1/ops/dead-letters":         {"reason": {"r"}, "type": {"t"}, "event_id": {"e"}, "key": {"k"}, "since": {"7d"}, "state": {"all"}},
 		"/v1/ops/dead-letters/preview": {"reason": {"r"}, "type": {"t"}, "event_id": {"e"}, "key": {"k"}},
 		"/v1/ops/operations":           {"progress": {"running"}},
@@ -151,8 +151,56 @@ func newestAsked(t *testing.T) []store.Query {
 	}
 	_, _, err := letters.List(t.Context(), deadletter.Filter{EventID: "e"}, deadletter.Open, nil, 1) // a retry's
 	require.NoError(t, err)
+	_, _, err = ops.Reads{Store: holding{db}}.Account(t.Context(), "points:user:u", time.Now(), nil, 1)
+	require.NoError(t, err)
 	require.NotEmpty(t, db.queries)
 	return db.queries
+}
+
+// holding is the same where there is an account.
+type holding struct{ *asked }
+
+func (holding) Get(context.Context, store.Key) (store.Document, error) { return store.Document{}, nil }
+
+// searched is an empty store that keeps all queries by what they compare, and how.
+type searched struct {
+	store.Store
+	mu       sync.Mutex
+	compared map[string][]string
+}
+
+func (s *searched) Get(context.Context, store.Key) (store.Document, error) {
+	return store.Document{}, store.ErrNotFound
+}
+
+func (s *searched) Query(_ context.Context, q store.Query) (store.Page, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if q.Newest == nil { // else an index of its own answers
+		for field := range q.Equal {
+			s.compared[q.Collection] = append(s.compared[q.Collection], field)
+		}
+		for field := range q.Contains {
+			s.compared[q.Collection] = append(s.compared[q.Collection], field)
+		}
+	}
+	return store.Page{}, nil
+}
+
+func TestEverythingThatASearchComparesHasAnIndex(t *testing.T) {
+	t.Parallel()
+	for _, tenant := range []string{"", "acme"} {
+		db := &searched{compared: map[string][]string{}}
+		_, err := ops.Reads{Store: db, Catalog: &catalog.Catalog{}, Now: time.Now}.Search(t.Context(), "id", tenant)
+		require.NoError(t, err)
+		require.Contains(t, db.compared[dedupe.Collection], "idempotency_key")
+		require.Greater(t, len(db.compared), 8)
+		for collection, fields := range db.compared {
+			for _, field := range fields {
+				require.NotContains(t, unindexed(t, collection), field, collection)
+			}
+		}
+	}
 }
 
 // ownIndex reports whether an index of exactly the compared fields has to answer, because a merge would

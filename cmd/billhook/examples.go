@@ -21,6 +21,7 @@ var examples = map[string]string{
 	"events show":    "billhook events show 900000000000000031",
 	"events ls":      "billhook events ls --queue <queue> --status FAILED --since 36h",
 	"events try":     "billhook events try 900000000000000031\nbillhook events try -f message.json --queue <queue>",
+	"events cleanup": "billhook events cleanup --older-than 58d --dry-run\nbillhook events cleanup --older-than 58d",
 	"events compare": "billhook events compare --queue <queue> --catalog ./catalog",
 
 	"dlq ls":         "billhook dlq ls <queue> --since 7d --reason unknown_product",
@@ -66,8 +67,8 @@ var examples = map[string]string{
 	"ledger show":        "billhook ledger show order-7",
 	"ledger balances":    "billhook ledger balances --period 2026-11",
 	"ledger statement":   "billhook ledger statement cash --period 2026-11",
-	"ledger export":      "billhook ledger export --period 2026-11 --csv --out november.csv",
-	"ledger verify":      "billhook ledger verify --tenant default",
+	"ledger export":      "billhook ledger export --period 2026-11 --csv --out november.csv\nbillhook ledger export --seals",
+	"ledger verify":      "billhook ledger verify\nbillhook ledger verify --tenant default",
 	"ledger prove":       "billhook ledger prove order-7 --out order-7.proof",
 	"ledger check-proof": "billhook ledger check-proof order-7.proof --key shop.example.com/books+4a5b+AfM",
 	"ledger periods":     "billhook ledger periods",

@@ -103,20 +103,11 @@ var notAsked = map[string]string{
 	"import postgres": "it asks Postgres",
 }
 
-// TestEveryExampleRunsAndPrintsOneJSONDocument runs the examples against a worker whose answers
-// are empty.
-func TestEveryExampleRunsAndPrintsOneJSONDocument(t *testing.T) {
-	t.Parallel()
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		answer := `{"progress":"finished","subscription":"pushing"}` // nobody waits for an operation
-		if r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/pause") {
-			answer = `{"queue":"q","pause":{"queue":"q"},"subscription":"paused"}`
-		}
-		_, _ = w.Write([]byte(answer))
-	}))
-	t.Cleanup(server.Close)
-	folder := t.TempDir()
-	message := filepath.Join(folder, "message.json")
+// examplesOf runs the examples of all commands, side by side, against a worker and a door at an address.
+// It gives each output to its check.
+func examplesOf(t *testing.T, server string, check func(t *testing.T, name, out string)) {
+	t.Helper()
+	message := filepath.Join(t.TempDir(), "message.json")
 	require.NoError(t, os.WriteFile(message, []byte(`{}`), 0o600))
 	c, err := catalog.Load("")
 	require.NoError(t, err)
@@ -129,7 +120,7 @@ func TestEveryExampleRunsAndPrintsOneJSONDocument(t *testing.T) {
 	for _, command := range leaves(t) {
 		name := nameOf(command)
 		var answered []string // by the worker and the door of this test, without a question
-		for flag, value := range map[string]string{"server": server.URL, "webhook": server.URL, "yes": "true", "no-wait": "true"} {
+		for flag, value := range map[string]string{"server": server, "webhook": server, "yes": "true", "no-wait": "true"} {
 			if command.Flag(flag) != nil || command.InheritedFlags().Lookup(flag) != nil {
 				answered = append(answered, "--"+flag+"="+value)
 			}
@@ -158,16 +149,35 @@ func TestEveryExampleRunsAndPrintsOneJSONDocument(t *testing.T) {
 				given = append(given, answered...)
 				out, err := say(t, nil, given...)
 				require.NoError(t, err)
-				if name == "usage export" {
-					return // lines, and there are none
-				}
-				decoder := json.NewDecoder(strings.NewReader(out))
-				var document any
-				require.NoError(t, decoder.Decode(&document), out)
-				require.ErrorIs(t, decoder.Decode(&document), io.EOF, "one document: %s", out)
+				check(t, name, out)
 			})
 		}
 	}
+}
+
+// emptyWorker answers what has nothing in it. Nobody waits for an operation.
+func emptyWorker(w http.ResponseWriter, r *http.Request) {
+	answer := `{"progress":"finished","subscription":"pushing"}`
+	if r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/pause") {
+		answer = `{"queue":"q","pause":{"queue":"q"},"subscription":"paused"}`
+	}
+	_, _ = w.Write([]byte(answer))
+}
+
+func TestEveryExampleRunsAndPrintsOneJSONDocument(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.HandlerFunc(emptyWorker))
+	t.Cleanup(server.Close)
+	examplesOf(t, server.URL, func(t *testing.T, name, out string) {
+		t.Helper()
+		if name == "usage export" {
+			return // lines, and there are none
+		}
+		decoder := json.NewDecoder(strings.NewReader(out))
+		var document any
+		require.NoError(t, decoder.Decode(&document), out)
+		require.ErrorIs(t, decoder.Decode(&document), io.EOF, "one document: %s", out)
+	})
 }
 
 // requireRightUse checks the flags and the arguments, and runs nothing.

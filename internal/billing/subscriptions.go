@@ -2,8 +2,6 @@ package billing
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"time"
 
@@ -12,12 +10,9 @@ import (
 	"billhook/internal/handler"
 	"billhook/internal/retry"
 	"billhook/internal/store"
+	"billhook/internal/subscriptions"
 	"billhook/internal/usage"
 )
-
-// PaymentEventsCollection holds what happened to subscriptions, one immutable document
-// per event.
-const PaymentEventsCollection = "paymentEvents"
 
 // The result codes of a subscription's event.
 const (
@@ -58,28 +53,26 @@ func (s Subscriptions) Record(ctx context.Context, event handler.Event, body *co
 	if subscription == nil {
 		return handler.Effect{}, retry.Permanent("no_subscription", nil)
 	}
-	key := paymentEventKey(subscription.ID, event.ID)
 	if event.Try > 0 {
-		switch _, err := s.Store.Get(ctx, key); {
+		switch _, err := s.Store.Get(ctx, subscriptions.Key(subscription.ID, event.ID)); {
 		case err == nil:
 			return handler.Effect{Result: AlreadyRecorded}, nil
 		case !errors.Is(err, store.ErrNotFound):
 			return handler.Effect{}, retry.Outage("store_unavailable", err)
 		}
 	}
-	fields := map[string]any{
-		"event_id": event.ID, "event_type": event.Type, "action": action, "subscription_id": subscription.ID,
-		"customer_id": subscription.CustomerID, "product_id": subscription.ProductID, "status": subscription.Status,
-		"uid": event.Attributes[contract.AttrUID], "cycle": subscription.Cycle, "occurred_at": body.Timestamp,
-		"period_start": subscription.PeriodStart, "period_end": subscription.PeriodEnd,
-		"recorded_at": s.Now().UTC().Truncate(time.Microsecond),
+	kept := subscriptions.Event{
+		EventID: event.ID, EventType: event.Type, Action: action, Subscription: subscription.ID,
+		Customer: subscription.CustomerID, Product: subscription.ProductID, Status: subscription.Status,
+		UID: event.Attributes[contract.AttrUID], Cycle: subscription.Cycle, OccurredAt: body.Timestamp,
+		PeriodStart: subscription.PeriodStart, PeriodEnd: subscription.PeriodEnd, RecordedAt: s.Now(),
 	}
 	if subscription.Total != "" {
 		amount, err := parse(subscription.Total, subscription.Currency)
 		if err != nil {
 			return handler.Effect{}, err
 		}
-		fields["amount"], fields["currency"] = amount, subscription.Currency
+		kept.Amount, kept.Currency = &amount, subscription.Currency
 	}
 	update := contract.Of(&contract.Envelope{
 		Action: action, CorrelationID: subscription.ID, IdempotencyKey: event.ID,
@@ -90,7 +83,7 @@ func (s Subscriptions) Record(ctx context.Context, event handler.Event, body *co
 			PeriodStart: subscription.PeriodStart, PeriodEnd: subscription.PeriodEnd, OccurredAt: body.Timestamp,
 		},
 	})
-	writes := []store.Write{store.Create(key, fields)}
+	writes := []store.Write{kept.Write()}
 	at, _ := time.Parse(time.RFC3339Nano, body.Timestamp) // checked by its contract
 	if period, ok := usage.Tell(usage.Told{
 		Tenant: event.Tenant, Subscription: subscription.ID, EventID: event.ID, At: at,
@@ -102,11 +95,4 @@ func (s Subscriptions) Record(ctx context.Context, event handler.Event, body *co
 		Writes: writes, Result: Recorded,
 		Emit: []handler.Emission{{To: s.Updates.ID, OrderingKey: update.OrderingKey(s.Updates.OrderingKey, nil), Body: update}},
 	}, nil
-}
-
-// paymentEventKey is the key of an event's document: those of one subscription stand
-// together, behind a hash that spreads subscriptions.
-func paymentEventKey(subscription, eventID string) store.Key {
-	sum := sha256.Sum256([]byte(subscription))
-	return store.Key{Collection: PaymentEventsCollection, ID: hex.EncodeToString(sum[:4]) + "-" + subscription + "~" + eventID}
 }

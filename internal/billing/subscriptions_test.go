@@ -21,6 +21,7 @@ import (
 	"billhook/internal/retry"
 	"billhook/internal/standin"
 	"billhook/internal/store"
+	"billhook/internal/subscriptions"
 	"billhook/internal/usage"
 )
 
@@ -72,7 +73,7 @@ func TestEachTypeOfSubscriptionEventIsKeptAndTold(t *testing.T) {
 			require.Equal(t, about.ProductID, period.Fields["plan"])
 			require.Equal(t, event.ID, period.Fields["event_id"])
 			require.Equal(t, store.OpCreate, write.Op)
-			require.Equal(t, billing.PaymentEventsCollection, write.Key.Collection)
+			require.Equal(t, subscriptions.Collection, write.Key.Collection)
 			require.NoError(t, store.CheckWrites(effect.Writes))
 			for field, want := range map[string]any{
 				"event_id": event.ID, "event_type": event.Type, "action": test.action, "subscription_id": test.correlation,
@@ -192,14 +193,14 @@ func TestAnEventIsToldOnceThoughItsRecordIsForgotten(t *testing.T) {
 			t.Cleanup(func() { require.NoError(t, db.Close()) })
 			now := noon
 			once := dedupe.Once{Store: db, Now: func() time.Time { return now }, NewToken: func() string { return now.Format(time.RFC3339Nano) }}
-			subscriptions := subscriptionsOn(db)
+			desk := subscriptionsOn(db)
 			event := golden(t, "subscription_renewed")
 			event.Queue, event.Tenant = "events", dedupe.DefaultTenant
 			key := dedupe.Key("events", dedupe.DefaultTenant, event.ID)
 			deliver := func(want string) {
 				run := once.Begin(key, dedupe.Record{Queue: "events", Tenant: dedupe.DefaultTenant, EventID: event.ID, PayloadHash: "sha256:A"}, time.Hour)
 				seen, err := dedupetest.Effect(t.Context(), run, event, false, func(ctx context.Context, event handler.Event) (handler.Effect, error) {
-					effect, err := handler.Typed(subscriptions.Record)(ctx, event)
+					effect, err := handler.Typed(desk.Record)(ctx, event)
 					if err == nil {
 						_, err = lane.Emit(declared(), event, &effect, now)
 					}
@@ -216,7 +217,7 @@ func TestAnEventIsToldOnceThoughItsRecordIsForgotten(t *testing.T) {
 				require.NoError(t, err)
 			}
 			deliver(billing.AlreadyRecorded)
-			for _, collection := range []string{lane.Outbox.Entries(), billing.PaymentEventsCollection} {
+			for _, collection := range []string{lane.Outbox.Entries(), subscriptions.Collection} {
 				page, err := db.Query(t.Context(), store.Query{Collection: collection, Limit: 10})
 				require.NoError(t, err)
 				require.Len(t, page.Documents, 1)

@@ -179,3 +179,6 @@ func readMove(doc store.Document) (Move, error) {
 // another's: the tilde ends it, and escaping leaves none before that. The hash goes
 // first because order ids rise, and rising document ids are a hot spot.
 func prefix(order string) string { return hash8(order) + "-" + escape(order) + "~" }
+
+// ChainPrefix is what the ids of all entries of an order start with, and no id of another's.
+func ChainPrefix(order string) string { return prefix(order) }

@@ -67,7 +67,9 @@ func (a *API) routes(r chi.Router) {
 		r.Get("/events", answer(a, a.events))
 		r.Post("/cleanup", answer(a, a.cleanup))
 		r.Get("/events/{event_id}", answer(a, a.event))
-		r.Get("/accounts/{account}", answer(a, a.account))
+		a.searchRoutes(r)
+		a.accountRoutes(r)
+		a.subscriptionRoutes(r)
 		r.Post("/events/adopt", a.adopt("events"))
 		r.Post("/journal/adopt", a.adopt("entries"))
 		a.deadLetterRoutes(r)
@@ -92,9 +94,8 @@ func answer[T any](a *API, does func(*http.Request) (T, error)) http.HandlerFunc
 // ladder is how the API answers errors. Last is for a store that did not answer, or has an
 // unreadable document: never a 4xx.
 var ladder = serve.Ladder{
-	Rungs: slices.Concat(journalRungs, periodRungs, orderRungs, pauseRungs, []serve.Rung{
+	Rungs: slices.Concat(journalRungs, periodRungs, orderRungs, pauseRungs, accountRungs, []serve.Rung{
 		{Of: errSeveral, As: serve.Refuse(http.StatusConflict, "queue_needed", "Several queues or tenants know this event id; name one with ?queue= or ?tenant=.")},
-		{Of: errNoAccount, As: serve.Refuse(http.StatusNotFound, "account_unknown", "No entry has moved anything on an account of that name.")},
 		{Of: deadletter.ErrUnknown, As: serve.Refuse(http.StatusNotFound, "unknown", "There is nothing of that id.")},
 		{Of: deadletter.ErrRefused, As: serve.Refuse(http.StatusUnprocessableEntity, "refused", "")},
 		{Of: deadletter.ErrBusy, As: serve.Refuse(http.StatusConflict, "busy", "The operation is being run; ask again.")},
@@ -188,10 +189,6 @@ func (a *API) event(r *http.Request) (Event, error) {
 	return a.Event(r.Context(), id, queue, tenant)
 }
 
-func (a *API) account(r *http.Request) (Account, error) {
-	return a.Account(r.Context(), param(r, "account"))
-}
-
 func (a *API) queues(r *http.Request) (Queues, error) {
 	if err := read(r).err(); err != nil {
 		return Queues{}, err
@@ -210,11 +207,11 @@ func (a *API) outbox(r *http.Request) (Lanes, error) {
 
 // events answers the job log, the newest first.
 func (a *API) events(r *http.Request) (List[Line], error) {
-	params := read(r, "queue", "status", "event_id", "correlation_id", "type", "since", "until", "limit", "page")
+	params := read(r, "queue", "status", "event_id", "correlation_id", "key", "type", "since", "until", "limit", "page")
 	equal := map[string]any{}
 	for field, value := range map[string]string{
 		"queue": params.queue(a.Catalog), "status": params.status(), "event_id": params.id("event_id"),
-		"correlation_id": params.id("correlation_id"), "event_type": params.id("type"),
+		"correlation_id": params.id("correlation_id"), "ordering_key": params.key("key"), "event_type": params.id("type"),
 	} {
 		if value != "" {
 			equal[field] = value

@@ -5,12 +5,10 @@
 package ops
 
 import (
-	"context"
 	"errors"
 	"time"
 
 	"billhook/catalog"
-	"billhook/internal/ledger"
 	"billhook/internal/pause"
 	"billhook/internal/store"
 )
@@ -27,47 +25,7 @@ type Reads struct {
 	Viewer pause.Viewer
 }
 
-var (
-	errSeveral   = errors.New("ops: several queues or tenants know this event id")
-	errNoAccount = errors.New("ops: no entry has moved anything on an account of that name")
-)
+var errSeveral = errors.New("ops: several queues or tenants know this event id")
 
 // most bounds how many documents of one kind are read for one answer.
 const most = 100
-
-// Account is one account of the ledger with its newest known balance.
-type Account struct {
-	Account  string        `json:"account"`
-	Currency string        `json:"currency" store:"currency"`
-	Balance  int64         `json:"balance" store:"balance"`
-	Entries  []ledger.Move `json:"entries"`
-	// More reports whether there are more entries than are shown.
-	More bool `json:"more"`
-}
-
-// Account returns an account with its first entries.
-func (a Reads) Account(ctx context.Context, name string) (Account, error) {
-	doc, err := a.Store.Get(ctx, ledger.Account(name).Key())
-	switch {
-	case errors.Is(err, store.ErrNotFound), errors.Is(err, store.ErrInvalid):
-		return Account{}, errNoAccount
-	case err != nil:
-		return Account{}, err
-	}
-	page, err := a.Store.Query(ctx, store.Query{Collection: ledger.Entries, Equal: map[string]any{"account": name}, Limit: most})
-	if err != nil {
-		return Account{}, err
-	}
-	found := Account{Account: name, Entries: []ledger.Move{}, More: page.Next != ""}
-	if err := store.Decode(doc.Fields, &found); err != nil {
-		return Account{}, err
-	}
-	for _, doc := range page.Documents {
-		entry, err := ledger.MoveFromDocument(doc)
-		if err != nil {
-			return Account{}, err
-		}
-		found.Entries = append(found.Entries, entry)
-	}
-	return found, nil
-}

@@ -77,6 +77,7 @@ func (p *Pages) Routes(r chi.Router) {
 // areas adds the pages, area by area.
 func (p *Pages) areas(r chi.Router) {
 	p.overviewRoutes(r)
+	p.keepRoutes(r)
 }
 
 var errNoPage = serve.Refuse(http.StatusNotFound, "page_unknown", "There is no page at this address.")
@@ -161,6 +162,29 @@ func (p *Pages) page(r chi.Router, route, file string, load func(*visit) (any, e
 // change and goes on to the address that act returns, where its outcome is seen. What is refused shows
 // the form again, with why and with what was filled in.
 func (p *Pages) change(r chi.Router, route, file string, load func(*visit) (any, error), act func(*visit) (next string, err error)) {
+	p.posted(r, route, file, load, func(v *visit) error {
+		next, err := act(v)
+		if err == nil {
+			http.Redirect(v.w, v.request, next, http.StatusSeeOther)
+		}
+		return err
+	})
+}
+
+// outcome adds a change whose outcome is seen at no address, such as a new secret: the answer to POST is
+// the page of the form, with what act returns. Otherwise it is as change.
+func (p *Pages) outcome(r chi.Router, route, file string, load, act func(*visit) (any, error)) {
+	p.posted(r, route, file, load, func(v *visit) error {
+		data, err := act(v)
+		if err == nil {
+			p.render(v, http.StatusOK, file, data)
+		}
+		return err
+	})
+}
+
+// posted adds a form and what is done when it is sent. act answers where it returns no error.
+func (p *Pages) posted(r chi.Router, route, file string, load func(*visit) (any, error), act func(*visit) error) {
 	p.page(r, route, file, load)
 	r.Post(route, func(w http.ResponseWriter, r *http.Request) {
 		v := p.visit(w, r)
@@ -169,9 +193,8 @@ func (p *Pages) change(r chi.Router, route, file string, load func(*visit) (any,
 			p.fail(v, serve.Refuse(http.StatusBadRequest, "form_malformed", "The form could not be read; go back and send it again."))
 			return
 		}
-		next, err := act(v)
+		err := act(v)
 		if err == nil {
-			http.Redirect(w, r, next, http.StatusSeeOther)
 			return
 		}
 		if problem := (*serve.Problem)(nil); errors.As(err, &problem) && problem.Status < http.StatusInternalServerError {

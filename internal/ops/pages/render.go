@@ -86,7 +86,7 @@ func tone(state any) string {
 
 // parse reads each page's template with the layout.
 func parse() (map[string]*template.Template, error) {
-	layout, err := template.New("layout.html").Funcs(functions()).ParseFS(files, "templates/layout.html", "templates/partials.html")
+	layout, err := template.New("layout.html").Funcs(functions()).ParseFS(files, "templates/layout.html", "templates/partials*.html")
 	if err != nil {
 		return nil, err
 	}
@@ -97,7 +97,7 @@ func parse() (map[string]*template.Template, error) {
 	templates := map[string]*template.Template{}
 	for _, name := range names {
 		base := path.Base(name)
-		if base == "layout.html" || base == "partials.html" {
+		if base == "layout.html" || strings.HasPrefix(base, "partials") {
 			continue
 		}
 		clone, err := layout.Clone()
@@ -113,7 +113,8 @@ func parse() (map[string]*template.Template, error) {
 
 func functions() template.FuncMap {
 	return template.FuncMap{
-		"static": static, "when": when, "iso": iso, "age": age, "since": since, "count": count, "number": number[int64], "href": href, "with": with, "next": next, "tone": tone,
+		"static": static, "when": when, "iso": iso, "age": age, "since": since, "count": count, "number": number[int64], "href": href, "params": with, "next": next, "tone": tone,
+		"side": side, "decimal": decimal,
 	}
 }
 

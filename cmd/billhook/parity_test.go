@@ -1,0 +1,90 @@
+package main
+
+import (
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"billhook/internal/ops"
+)
+
+// asked are the routes of the API that were asked, by method and pattern.
+type asked struct {
+	of chi.Routes
+
+	mu     sync.Mutex
+	routes map[string]bool
+}
+
+func (a *asked) add(t *testing.T, method, path string) {
+	t.Helper()
+	if !strings.HasPrefix(path, "/v1/ops/") {
+		return
+	}
+	found := chi.NewRouteContext()
+	if !assert.True(t, a.of.Match(found, method, path), "the API has no route for %s %s", method, path) {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.routes[method+" "+found.RoutePattern()] = true
+}
+
+// routesOf lists the routes of the API for people by method and pattern.
+func routesOf(t *testing.T, api chi.Routes) []string {
+	t.Helper()
+	all := map[string]bool{}
+	require.NoError(t, chi.Walk(api, func(method, route string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
+		if strings.HasPrefix(route, "/v1/ops/") {
+			all[method+" "+strings.TrimSuffix(route, "/")] = true
+		}
+		return nil
+	}))
+	return slices.Sorted(maps.Keys(all))
+}
+
+// fullWorker answers what has one of everything, so that a command asks all that it may ask.
+func fullWorker(w http.ResponseWriter, r *http.Request) {
+	switch {
+	case strings.HasSuffix(r.URL.Path, "/dead-letters/preview"):
+		_, _ = w.Write([]byte(`{"total":1}`))
+	case strings.HasPrefix(r.URL.Path, "/v1/ops/operations/"), strings.HasPrefix(r.URL.Path, "/v1/ops/dead-letters/"):
+		_, _ = w.Write([]byte(`{"id":"operation","progress":"finished","outcomes":{}}`))
+	case strings.HasPrefix(r.URL.Path, "/v1/ops/usage/"):
+		_, _ = w.Write([]byte(`{"period":"2026-11","meters":{"calls":{}}}`))
+	default:
+		emptyWorker(w, r)
+	}
+}
+
+// noCommand are the routes that no example asks for.
+var noCommand = map[string]string{
+	"GET /v1/ops/accounts/{account}": "TODO search",
+	"GET /v1/ops/pauses":             "billhook doctor asks for it; its example is not run, for it asks Pub/Sub",
+}
+
+func TestEveryRouteOfTheAPIHasACommand(t *testing.T) {
+	t.Parallel()
+	api := chi.NewRouter()
+	(&ops.API{}).Routes(api)
+	commands := asked{of: api, routes: map[string]bool{}}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		commands.add(t, r.Method, r.URL.EscapedPath())
+		fullWorker(w, r)
+	}))
+	t.Cleanup(server.Close)
+	t.Run("examples", func(t *testing.T) {
+		examplesOf(t, server.URL, func(*testing.T, string, string) {})
+	})
+	for _, route := range routesOf(t, api) {
+		require.NotEqual(t, commands.routes[route], noCommand[route] != "", "%s: the example of a command asks for it, or it stands in noCommand", route)
+	}
+}

@@ -1,0 +1,163 @@
+package ops
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+
+	"billhook/internal/ledger"
+	"billhook/internal/serve"
+	"billhook/internal/store"
+)
+
+// accountRoutes adds the route of one holder's points.
+func (a *API) accountRoutes(r chi.Router) { r.Get("/accounts/{account}", answer(a, a.account)) }
+
+var (
+	errNoAccount   = errors.New("ops: no entry has moved anything on an account of that name")
+	errLongAgo     = errors.New("ops: too much has moved on the account since then")
+	errAccountBusy = errors.New("ops: the account moves faster than it can be read")
+)
+
+// accountRungs are how the API answers errors about accounts.
+var accountRungs = []serve.Rung{
+	{Of: errNoAccount, As: serve.Refuse(http.StatusNotFound, "account_unknown", "No entry has moved anything on an account of that name.")},
+	{Of: errLongAgo, As: serve.Refuse(http.StatusUnprocessableEntity, "too_long_ago", "More than 1000 entries have moved on the account since then; ask for a later day, or: billhook ledger statement.")},
+	{Of: errAccountBusy, As: serve.Refuse(http.StatusConflict, "busy", "Entries keep moving on the account; ask again.")},
+}
+
+// Account is one holder's account of points.
+type Account struct {
+	Account  string `json:"account"`
+	Currency string `json:"currency" store:"currency"`
+	// Balance is what it has in minor units, or had at AsOf.
+	Balance int64 `json:"balance" store:"balance"`
+	// AsOf is the moment of the balance; zero: now.
+	AsOf time.Time `json:"as_of,omitzero"`
+	// Entries are those before AsOf, the newest first.
+	Entries []ledger.Move `json:"entries"`
+	// More reports whether there are more entries than are shown, and Next is the parameter page for
+	// them.
+	More bool   `json:"more"`
+	Next string `json:"next,omitempty"`
+}
+
+// created is the field that has the time of an account's entry.
+const created = "created_at"
+
+func (a *API) account(r *http.Request) (Account, error) {
+	params := read(r, "as_of", "limit", "page")
+	asOf, limit := params.endOf("as_of", a.Now().UTC()), params.limit(most, most)
+	at := params.page(r.URL.Path, Place{newest: true, until: asOf})
+	if err := params.err(); err != nil {
+		return Account{}, err
+	}
+	found, last, err := a.Account(r.Context(), param(r, "account"), asOf, at.position(), limit)
+	found.Next = params.behind(r.URL.Path, at, last)
+	return found, err
+}
+
+// endOf is a moment: the end of a day, in UTC, where it is given as a day. It is zero where there is
+// none.
+func (p *parameters) endOf(name string, now time.Time) time.Time {
+	if day, err := time.Parse(time.DateOnly, p.values.Get(name)); err == nil {
+		return day.AddDate(0, 0, 1)
+	}
+	return p.at(name, now, time.Time{}).Truncate(time.Microsecond)
+}
+
+// Account returns an account with at most limit of its entries behind a position, the newest first,
+// and the position behind them, or nil at the end. A moment that is not zero leaves out what was
+// entered at it and later, in the entries and in the balance.
+func (a Reads) Account(ctx context.Context, name string, asOf time.Time, after *store.Position, limit int) (Account, *store.Position, error) {
+	found, err := a.balance(ctx, ledger.Account(name), asOf)
+	if err != nil {
+		return Account{}, nil, err
+	}
+	page, err := a.Store.Query(ctx, store.Query{
+		Collection: ledger.Entries, Equal: map[string]any{"account": name}, Newest: &store.Newest{Field: created, Until: asOf, After: after}, Limit: limit + 1,
+	})
+	if err != nil {
+		return Account{}, nil, err
+	}
+	found.More = len(page.Documents) > limit
+	var last *store.Position
+	for _, doc := range page.Documents[:min(limit, len(page.Documents))] {
+		entry, err := ledger.MoveFromDocument(doc)
+		if err != nil {
+			return Account{}, nil, err
+		}
+		found.Entries, last = append(found.Entries, entry), &store.Position{At: entry.CreatedAt, ID: doc.Key.ID}
+	}
+	if !found.More {
+		last = nil
+	}
+	return found, last, nil
+}
+
+// balance reads an account without its entries. That of a moment is what the account has now less
+// what was entered since, as long as nothing is entered in between.
+func (a Reads) balance(ctx context.Context, name ledger.Account, asOf time.Time) (Account, error) {
+	found := Account{Account: string(name), AsOf: asOf, Entries: []ledger.Move{}}
+	doc, err := a.accountDocument(ctx, name)
+	if err != nil {
+		return found, err
+	}
+	if asOf.IsZero() {
+		return found, store.Decode(doc.Fields, &found)
+	}
+	const tries = 3
+	for range tries {
+		since, err := a.entered(ctx, name, asOf)
+		if err != nil {
+			return found, err
+		}
+		now, err := a.accountDocument(ctx, name)
+		if err != nil {
+			return found, err
+		}
+		if now.Version == doc.Version {
+			err = store.Decode(doc.Fields, &found)
+			found.Balance -= since
+			return found, err
+		}
+		doc = now
+	}
+	return found, errAccountBusy
+}
+
+// entered is what was entered on an account from a moment on.
+func (a Reads) entered(ctx context.Context, name ledger.Account, from time.Time) (sum int64, err error) {
+	page, err := a.Store.Query(ctx, store.Query{
+		Collection: ledger.Entries, Equal: map[string]any{"account": string(name)}, Newest: &store.Newest{Field: created, Since: from}, Limit: store.MaxPage,
+	})
+	if err != nil {
+		return 0, err
+	}
+	if len(page.Documents) == store.MaxPage {
+		return 0, errLongAgo
+	}
+	for _, doc := range page.Documents {
+		entry, err := ledger.MoveFromDocument(doc)
+		if err != nil {
+			return 0, err
+		}
+		if entry.To == name {
+			sum += entry.Amount
+		} else {
+			sum -= entry.Amount
+		}
+	}
+	return sum, nil
+}
+
+func (a Reads) accountDocument(ctx context.Context, name ledger.Account) (store.Document, error) {
+	doc, err := a.Store.Get(ctx, name.Key())
+	if errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrInvalid) {
+		return doc, errNoAccount
+	}
+	return doc, err
+}

@@ -1,0 +1,422 @@
+package ops
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/go-chi/chi/v5"
+	"golang.org/x/sync/errgroup"
+
+	"billhook/internal/audit"
+	"billhook/internal/customers"
+	"billhook/internal/deadletter"
+	"billhook/internal/dedupe"
+	"billhook/internal/endpoints"
+	"billhook/internal/lane"
+	"billhook/internal/ledger"
+	"billhook/internal/orders"
+	"billhook/internal/payments"
+	"billhook/internal/products"
+	"billhook/internal/store"
+	"billhook/internal/subscriptions"
+	"billhook/internal/usage"
+)
+
+// Kind is what a search has found.
+type Kind string
+
+// The kinds.
+const (
+	KindQueue        Kind = "queue"
+	KindEvent        Kind = "event"
+	KindDeadLetter   Kind = "dead_letter"
+	KindOperation    Kind = "operation"
+	KindOrder        Kind = "order"
+	KindRefund       Kind = "refund"
+	KindCustomer     Kind = "customer"
+	KindAccount      Kind = "account"
+	KindEntry        Kind = "entry"
+	KindSubscription Kind = "subscription"
+	KindProduct      Kind = "product"
+	KindStock        Kind = "stock"
+	KindEndpoint     Kind = "endpoint"
+)
+
+// Search is what an id leads to.
+type Search struct {
+	// Query is the id, without what was pasted around it.
+	Query string `json:"query"`
+	// Items are what it leads to, each once, in the order of what was looked through.
+	Items []Found `json:"items"`
+	// Looked is everything that was looked through, found or not.
+	Looked []Looked `json:"looked"`
+}
+
+// Found is one thing that an id leads to.
+type Found struct {
+	Kind Kind   `json:"kind"`
+	ID   string `json:"id"`
+	// Label says how it stands, in a word or two.
+	Label  string `json:"label"`
+	Queue  string `json:"queue,omitempty"`
+	Tenant string `json:"tenant,omitempty"`
+	// How is which of the Looked has found it, the first where several have.
+	How string `json:"how"`
+}
+
+// Looked is one place that was looked through.
+type Looked struct {
+	Kind Kind `json:"kind"`
+	// How is by what it was looked for, such as correlation id.
+	How   string `json:"how"`
+	Found int    `json:"found"`
+	// More reports whether there are more than were looked at.
+	More bool `json:"more"`
+}
+
+// foundAtMost bounds what is shown of one place.
+const foundAtMost = 10
+
+// maxSearched is the longest id that is looked for, in bytes.
+const maxSearched = 1000
+
+// searchRoutes adds the search.
+func (a *API) searchRoutes(r chi.Router) { r.Get("/search", answer(a, a.search)) }
+
+func (a *API) search(r *http.Request) (Search, error) {
+	params := read(r, "q", "tenant")
+	id, tenant := params.pasted("q"), params.id("tenant")
+	if err := params.err(); err != nil {
+		return Search{}, err
+	}
+	return a.Search(r.Context(), id, tenant)
+}
+
+// pasted is an id as people copy it, with the space, quotes and commas around it taken off.
+func (p *parameters) pasted(name string) string {
+	text := p.values.Get(name)
+	id := strings.TrimFunc(text, func(r rune) bool { return unicode.IsSpace(r) || strings.ContainsRune("\"'`“”„‘’«»<>,;", r) })
+	switch {
+	case id == "":
+		p.refuse("search_empty", "Say "+name+"= with an id of any kind.")
+	case len(id) > maxSearched:
+		p.refuse("search_too_long", fmt.Sprintf("No id is longer than %d bytes.", maxSearched))
+	case !utf8.ValidString(id) || audit.Escape(id) != id:
+		p.refuse("search_invalid", "No id has a control character.")
+	case strings.ContainsFunc(id, unicode.IsSpace):
+		p.refuse("search_invalid", "Search for one id at a time: no id has a space in it.")
+	}
+	return id
+}
+
+// Search looks for an id everywhere that something has one, at once, and by an index or a key each.
+// Of each place it shows at most foundAtMost. A tenant, where it is not empty, leaves out those of
+// other tenants; what belongs to no tenant stays. The error says that a place did not answer.
+func (a Reads) Search(ctx context.Context, id, tenant string) (Search, error) {
+	places := a.searched(id, tenant)
+	found := make([][]Found, len(places))
+	done := Search{Query: id, Items: []Found{}, Looked: make([]Looked, len(places))}
+	group, ctx := errgroup.WithContext(ctx)
+	for i, place := range places {
+		group.Go(func() error {
+			items, more, err := place.look(ctx)
+			if err != nil {
+				return fmt.Errorf("ops: search by %s: %w", place.how, err)
+			}
+			items = once(nil, items)
+			done.Looked[i] = Looked{Kind: place.kind, How: place.how, Found: len(items), More: more}
+			for _, item := range items {
+				item.Kind, item.How = place.kind, place.how
+				found[i] = append(found[i], item)
+			}
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return Search{}, err
+	}
+	for _, items := range found {
+		done.Items = once(done.Items, items)
+	}
+	return done, nil
+}
+
+// once adds the items that are not among those before.
+func once(before, items []Found) []Found {
+	for _, item := range items {
+		known := false
+		for _, other := range before {
+			known = known || (other.Kind == item.Kind && other.ID == item.ID && other.Queue == item.Queue && other.Tenant == item.Tenant)
+		}
+		if !known {
+			before = append(before, item)
+		}
+	}
+	return before
+}
+
+// searched is one place that a search looks through.
+type searched struct {
+	kind Kind
+	how  string
+	look func(context.Context) (found []Found, more bool, err error)
+}
+
+// describe reads a document that was found. ok is false for one that is nothing of the kind.
+type describe func(store.Document) (f Found, ok bool)
+
+// searched are the places to look through for an id.
+func (a Reads) searched(id, tenant string) []searched {
+	s := searching{a, id, tenant}
+	return []searched{
+		{KindQueue, "queue", s.queue},
+		{KindEvent, "event id", s.equal(dedupe.Collection, "event_id", describeEvent)},
+		{KindEvent, "event id, waiting for its attempt", s.equal(lane.Delayed.Entries(), "event_id", a.describeKept)},
+		{KindEvent, "event id, waiting to be published late", s.equal(lane.Delayed.Entries(), "emits", a.describeKept)},
+		{KindEvent, "event id, waiting to be published", s.equal(lane.Outbox.Entries(), "emits", a.describeKept)},
+		{KindEvent, "correlation id, the newest", s.newest("correlation_id")},
+		{KindEvent, "ordering key, the newest", s.newest("ordering_key")},
+		{KindEvent, "idempotency key", s.equal(dedupe.Collection, "idempotency_key", describeEvent)},
+		{KindDeadLetter, "dead letter", s.key(store.Key{Collection: deadletter.Collection, ID: id}, describeDead)},
+		{KindDeadLetter, "event id", s.equal(deadletter.Collection, "event_id", describeDead)},
+		{KindDeadLetter, "ordering key", s.equal(deadletter.Collection, "ordering_key", describeDead)},
+		{KindDeadLetter, "message id", s.equal(deadletter.Collection, "source_message_id", describeDead)},
+		{KindOperation, "operation", s.operation},
+		{KindOrder, "order", s.equal(orders.Collection, "order_id", describeOrder)},
+		{KindOrder, "user", s.equal(orders.Collection, "user_id", describeOrder)},
+		{KindOrder, "payment", s.equal(orders.Collection, "payment_id", describeOrder)},
+		{KindRefund, "payment", s.equal(payments.RefundsCollection, "payment_id", describeRefund)},
+		{KindRefund, "subscription", s.equal(payments.RefundsCollection, "subscription_id", describeRefund)},
+		{KindCustomer, "customer", s.key(customers.Key(id), describeCustomer)},
+		{KindCustomer, "user", s.bare(customers.Collection, "uid", describeCustomer)},
+		{KindAccount, "account", s.key(ledger.Account(id).Key(), describeAccount)},
+		{KindAccount, "user", s.key(ledger.UserPoints(id).Key(), describeAccount)},
+		{KindAccount, "customer", s.key(ledger.CustomerPoints(id).Key(), describeAccount)},
+		{KindAccount, "account of the journal, this month and the last", s.control},
+		{KindEntry, "entry", s.key(ledger.Key(id), describeEntry)},
+		{KindEntry, "event id", s.equal(ledger.Entries, "event_id", describeEntry)},
+		{KindEntry, "order of points", s.query(store.Query{Collection: ledger.Entries, IDPrefix: ledger.ChainPrefix(id)}, describeEntry)},
+		{KindSubscription, "subscription, by its events", s.bare(subscriptions.Collection, "subscription_id", describeSubscription)},
+		{KindSubscription, "subscription, by its periods", s.equal(usage.PeriodsCollection, "subscription", describeSubscription)},
+		{KindSubscription, "subscription, by its usage", s.equal(usage.Collection, "subscription", describeSubscription)},
+		{KindSubscription, "customer", s.bare(subscriptions.Collection, "customer_id", describeSubscription)},
+		{KindSubscription, "user", s.bare(subscriptions.Collection, "uid", describeSubscription)},
+		{KindProduct, "product", s.product},
+		{KindStock, "product", s.key(store.Key{Collection: orders.StockCollection, ID: id}, describeStock)},
+		{KindEndpoint, "endpoint", s.key(endpoints.Key(id), describeEndpoint)},
+	}
+}
+
+// searching is a search for one id.
+type searching struct {
+	Reads
+
+	id, tenant string
+}
+
+// equal looks for documents of a collection whose field is the id, of the tenant.
+func (s searching) equal(collection, field string, describe describe) func(context.Context) ([]Found, bool, error) {
+	equal := map[string]any{field: s.id}
+	if s.tenant != "" {
+		equal["tenant"] = s.tenant
+	}
+	return s.query(store.Query{Collection: collection, Equal: equal}, describe)
+}
+
+// bare looks for documents of a collection that knows no tenants.
+func (s searching) bare(collection, field string, describe describe) func(context.Context) ([]Found, bool, error) {
+	return s.query(store.Query{Collection: collection, Equal: map[string]any{field: s.id}}, describe)
+}
+
+func (s searching) query(query store.Query, describe describe) func(context.Context) ([]Found, bool, error) {
+	return func(ctx context.Context) (found []Found, more bool, err error) {
+		query.Limit = foundAtMost
+		page, err := s.Store.Query(ctx, query)
+		if errors.Is(err, store.ErrInvalid) { // nothing has such an id
+			return nil, false, nil
+		}
+		return s.describe(page.Documents, describe), page.Next != "", err
+	}
+}
+
+// key looks for the document of a key.
+func (s searching) key(key store.Key, describe describe) func(context.Context) ([]Found, bool, error) {
+	return func(ctx context.Context) ([]Found, bool, error) {
+		doc, err := s.Store.Get(ctx, key)
+		if errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrInvalid) {
+			return nil, false, nil
+		}
+		if err != nil {
+			return nil, false, err
+		}
+		return s.describe([]store.Document{doc}, describe), false, nil
+	}
+}
+
+// describe reads the documents, and leaves out those of other tenants.
+func (s searching) describe(documents []store.Document, describe describe) (found []Found) {
+	for _, doc := range documents {
+		if f, ok := describe(doc); ok && (s.tenant == "" || f.Tenant == "" || f.Tenant == s.tenant) {
+			found = append(found, f)
+		}
+	}
+	return found
+}
+
+// newest looks for the newest events whose field is the id. Those of one tenant come in no order that
+// means anything: no index has the tenant and the time.
+func (s searching) newest(field string) func(context.Context) ([]Found, bool, error) {
+	if s.tenant != "" {
+		return s.equal(dedupe.Collection, field, describeEvent)
+	}
+	return func(ctx context.Context) (found []Found, more bool, err error) {
+		records, last, err := dedupe.List(ctx, s.Store, dedupe.Listing{Equal: map[string]any{field: s.id}, Limit: foundAtMost})
+		for _, r := range records {
+			found = append(found, eventFound(r))
+		}
+		return found, last != nil, err
+	}
+}
+
+func (s searching) queue(context.Context) ([]Found, bool, error) {
+	q, ok := s.Catalog.Queue(s.id)
+	if !ok {
+		return nil, false, nil
+	}
+	label := "runs"
+	if !q.Enabled {
+		label = "off"
+	}
+	return []Found{{ID: q.ID, Label: label}}, false, nil
+}
+
+func (s searching) operation(ctx context.Context) ([]Found, bool, error) {
+	op, err := (&deadletter.Operator{Store: s.Store}).Operation(ctx, s.id)
+	switch {
+	case errors.Is(err, deadletter.ErrUnknown):
+		return nil, false, nil
+	case err != nil:
+		return nil, false, err
+	}
+	return []Found{{ID: op.ID, Label: words(string(op.Kind), string(op.Progress)), Queue: op.Filter.Queue}}, false, nil
+}
+
+// control looks for an account that the books keep by months, and that has no document.
+func (s searching) control(ctx context.Context) (found []Found, more bool, err error) {
+	if ledger.Control(s.id) != s.id {
+		return nil, false, nil
+	}
+	tenant, now := s.tenant, s.Now().UTC()
+	if tenant == "" {
+		tenant = dedupe.DefaultTenant
+	}
+	for _, month := range []string{ledger.PeriodOf(now), ledger.PeriodOf(now.AddDate(0, 0, -now.Day()))} {
+		page, err := s.Store.Query(ctx, store.Query{
+			Collection: ledger.Entries, Contains: map[string]string{ledger.FieldPostings: ledger.PostingKey(tenant, month, s.id)}, Limit: 1,
+		})
+		if err != nil {
+			return nil, false, err
+		}
+		if len(page.Documents) > 0 {
+			return []Found{{ID: s.id, Label: "of the journal, in " + month, Tenant: tenant}}, false, nil
+		}
+	}
+	return nil, false, nil
+}
+
+func (s searching) product(ctx context.Context) ([]Found, bool, error) {
+	found, _, err := s.key(store.Key{Collection: products.Collection, ID: s.id}, func(doc store.Document) (Found, bool) {
+		return Found{ID: doc.Key.ID, Label: text(doc, "state")}, true
+	})(ctx)
+	if _, known := s.Catalog.Products[s.id]; known && len(found) == 0 {
+		found = append(found, Found{ID: s.id, Label: "of the catalog"})
+	}
+	return found, false, err
+}
+
+// text is a field of a document; empty where it is not there, or is none.
+func text(doc store.Document, field string) string {
+	value, _ := doc.Fields[field].(string)
+	return value
+}
+
+// words are the words that are not empty, with a comma between them.
+func words(all ...string) string {
+	var some []string
+	for _, word := range all {
+		if word != "" {
+			some = append(some, word)
+		}
+	}
+	return strings.Join(some, ", ")
+}
+
+func eventFound(r dedupe.Record) Found {
+	return Found{ID: r.EventID, Label: words(r.EventType, string(r.Status)), Queue: r.Queue, Tenant: r.Tenant}
+}
+
+func describeEvent(doc store.Document) (Found, bool) {
+	r, err := dedupe.FromDocument(doc)
+	return eventFound(r), err == nil
+}
+
+// describeKept reads a message that waits. It is the event whose attempt it waits for, or the one that
+// it will be.
+func (a Reads) describeKept(doc store.Document) (Found, bool) {
+	kept, err := lane.KeptOf(doc)
+	f := Found{ID: text(doc, "emits"), Label: words(kept.Message.Attributes["event_type"], string(Waits)), Queue: a.destination(kept), Tenant: kept.Source.Tenant}
+	if !kept.Emitted {
+		f.ID, f.Queue = text(doc, "event_id"), kept.Source.Queue
+	}
+	return f, err == nil && f.ID != ""
+}
+
+func describeDead(doc store.Document) (Found, bool) {
+	return Found{ID: doc.Key.ID, Label: words(text(doc, "reason"), text(doc, "state")), Queue: text(doc, "queue"), Tenant: text(doc, "tenant")}, true
+}
+
+func describeOrder(doc store.Document) (Found, bool) {
+	return Found{ID: text(doc, "order_id"), Label: words(text(doc, "state"), text(doc, "reason")), Tenant: text(doc, "tenant")}, true
+}
+
+func describeRefund(doc store.Document) (Found, bool) {
+	return Found{ID: text(doc, "payment_id"), Label: words(text(doc, "state"), text(doc, "reason")), Tenant: text(doc, "tenant")}, true
+}
+
+func describeCustomer(doc store.Document) (Found, bool) {
+	if uid := text(doc, "uid"); uid != "" {
+		return Found{ID: doc.Key.ID, Label: "linked to " + uid}, true
+	}
+	return Found{ID: doc.Key.ID, Label: "linked to nobody"}, true
+}
+
+func describeAccount(doc store.Document) (Found, bool) {
+	balance, _ := doc.Fields["balance"].(int64)
+	return Found{ID: text(doc, "account"), Label: fmt.Sprint(balance, " ", text(doc, "currency"))}, true
+}
+
+func describeEntry(doc store.Document) (Found, bool) {
+	return Found{ID: doc.Key.ID, Label: words(text(doc, "kind"), text(doc, "period")), Tenant: text(doc, "tenant")}, true
+}
+
+// describeSubscription reads any document about a subscription.
+func describeSubscription(doc store.Document) (Found, bool) {
+	if doc.Key.Collection == subscriptions.Collection {
+		return Found{ID: text(doc, "subscription_id"), Tenant: usage.DefaultTenant}, true
+	}
+	return Found{ID: text(doc, "subscription"), Tenant: text(doc, "tenant")}, true
+}
+
+func describeStock(doc store.Document) (Found, bool) {
+	available, _ := doc.Fields["available"].(int64)
+	return Found{ID: doc.Key.ID, Label: fmt.Sprint(available, " available")}, true
+}
+
+func describeEndpoint(doc store.Document) (Found, bool) {
+	return Found{ID: text(doc, "endpoint_id"), Label: words(text(doc, "state"), text(doc, "reason")), Tenant: text(doc, "tenant")}, true
+}

@@ -342,7 +342,7 @@ func TestNoQueryNeedsAnotherCompositeIndexAndEachIsBounded(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, []string{"queue", "due_at"}, composite(store.Query{Equal: map[string]any{"queue": "q"}, Due: &store.Due{Field: "due_at"}}))
 	for path, most := range map[string]int{
-		"/v1/ops/queues": 2*(4+2) + 3 + 5, // of each queue its statuses and its dead letters; the outbox, the backlogs, and the places in which nothing waits
+		"/v1/ops/queues": 2*(4+2) + 3 + 5 + 1, // of each queue its statuses and its dead letters; the outbox, the backlogs, the places in which nothing waits, and the rates
 		"/v1/ops/outbox": 1,
 		"/v1/ops/events": dedupe.Shards,
 		"/v1/ops/events?queue=orders&status=COMPLETED&type=order.paid&event_id=e1&correlation_id=c1&since=31d": dedupe.Shards,

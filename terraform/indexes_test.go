@@ -21,6 +21,7 @@ import (
 	"billhook/internal/audit"
 	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
+	"billhook/internal/ledger"
 	"billhook/internal/ops"
 	"billhook/internal/payments"
 	"billhook/internal/store"
@@ -100,6 +101,10 @@ type asked struct {
 	queries []store.Query
 }
 
+func (s *asked) Get(_ context.Context, key store.Key) (store.Document, error) {
+	return store.Document{Key: key}, store.ErrNotFound
+}
+
 func (s *asked) Query(_ context.Context, q store.Query) (store.Page, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -149,7 +154,9 @@ func newestAsked(t *testing.T) []store.Query {
 			require.Equal(t, http.StatusOK, answer.Code, answer.Body.String())
 		}
 	}
-	_, _, err := letters.List(t.Context(), deadletter.Filter{EventID: "e"}, deadletter.Open, nil, 1) // a retry's
+	_, _, err := ledger.BalanceAt(t.Context(), db, ledger.Move{Account: "a", CreatedAt: time.Now()})
+	require.NoError(t, err)
+	_, _, err = letters.List(t.Context(), deadletter.Filter{EventID: "e"}, deadletter.Open, nil, 1) // a retry's
 	require.NoError(t, err)
 	_, _, err = ops.Reads{Store: holding{db}}.Account(t.Context(), "points:user:u", time.Now(), nil, 1)
 	require.NoError(t, err)

@@ -72,18 +72,9 @@ func (w client) do(ctx context.Context, method, path string, question, answer an
 			return fmt.Errorf("ask the worker: %w", err)
 		}
 	}
-	if base, err := url.Parse(w.base); err != nil || base.Host == "" {
-		return usageError("--server or BILLHOOK_SERVER: the worker's address is such as " + usualWorker)
-	}
-	request, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(w.base, "/")+path, bytes.NewReader(body))
+	request, err := w.request(ctx, method, path, body)
 	if err != nil {
-		return fmt.Errorf("ask the worker: %w", err)
-	}
-	if w.operator != "" {
-		request.Header.Set("X-Operator", w.operator)
-	}
-	if w.token != "" {
-		request.Header.Set("Authorization", "Bearer "+w.token)
+		return err
 	}
 	status, answered, err := exchange(w.http, request)
 	if err != nil {
@@ -99,6 +90,24 @@ func (w client) do(ctx context.Context, method, path string, question, answer an
 		return fmt.Errorf("ask the worker: answer: %w", err)
 	}
 	return nil
+}
+
+// request is one of the API, from whoever runs the program.
+func (w client) request(ctx context.Context, method, path string, body []byte) (*http.Request, error) {
+	if base, err := url.Parse(w.base); err != nil || base.Host == "" {
+		return nil, usageError("--server or BILLHOOK_SERVER: the worker's address is such as " + usualWorker)
+	}
+	request, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(w.base, "/")+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, fmt.Errorf("ask the worker: %w", err)
+	}
+	if w.operator != "" {
+		request.Header.Set("X-Operator", w.operator)
+	}
+	if w.token != "" {
+		request.Header.Set("Authorization", "Bearer "+w.token)
+	}
+	return request, nil
 }
 
 func exchange(by *http.Client, request *http.Request) (status int, body []byte, err error) {

@@ -33,6 +33,6 @@ func (p *program) eventsCommand() *cobra.Command {
 	}
 	show.Flags().StringVar(&queue, "queue", "", "the queue, by id or alias, where several know the id")
 	show.Flags().StringVar(&tenant, "tenant", "", "the tenant, where several have the id")
-	command.AddCommand(show, p.eventsListCommand(ask), p.eventsAdopt(ask), p.eventsCleanup(ask), p.tryCommand(ask), p.compareCommand(ask))
+	command.AddCommand(show, p.eventsListCommand(ask), p.eventsTail(ask), p.eventsAdopt(ask), p.eventsCleanup(ask), p.tryCommand(ask), p.compareCommand(ask))
 	return command
 }

@@ -17,6 +17,7 @@ var examples = map[string]string{
 
 	"events show":    "billhook events show 900000000000000031",
 	"events ls":      "billhook events ls --queue <queue> --status FAILED --since 36h",
+	"events tail":    "billhook events tail --queue <queue>\nbillhook events tail --status DEAD_LETTERED",
 	"events try":     "billhook events try 900000000000000031\nbillhook events try -f message.json --queue <queue>",
 	"events cleanup": "billhook events cleanup --older-than 58d --dry-run\nbillhook events cleanup --older-than 58d",
 	"events compare": "billhook events compare --queue <queue> --catalog ./catalog",

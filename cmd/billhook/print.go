@@ -159,10 +159,12 @@ func (p *program) line(object map[string]any) bool {
 	return p.lines != nil
 }
 
-func (l *lines) object(object map[string]any) {
-	encoder := json.NewEncoder(l.to)
+func (l *lines) object(object any) {
+	var text bytes.Buffer
+	encoder := json.NewEncoder(&text)
 	encoder.SetEscapeHTML(false)
-	_ = encoder.Encode(object) // a closed terminal is no failure of the command
+	_ = encoder.Encode(object)                                                                  // objects are strings, numbers and lists of them
+	_, _ = io.WriteString(l.to, audit.EscapeJSON(strings.TrimSuffix(text.String(), "\n"))+"\n") // a closed terminal is no failure of the command
 }
 
 func (l *lines) Write(text []byte) (int, error) {

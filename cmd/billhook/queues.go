@@ -165,15 +165,21 @@ func (p *program) eventsListCommand(ask func() client) *cobra.Command {
 	return command
 }
 
+var eventColumns = []string{"CREATED", "QUEUE", "EVENT", "TYPE", "STATUS", "ATTEMPTS", "RESULT"}
+
+func eventRow(e ops.Line) []string {
+	return row(when(e.CreatedAt), e.Queue, e.EventID, e.EventType, e.Status, e.Attempts, cmp.Or(e.Result, e.Reason))
+}
+
 func (p *program) printEvents(list ops.List[ops.Line]) {
 	var rows [][]string
 	for _, e := range list.Items {
-		rows = append(rows, row(when(e.CreatedAt), e.Queue, e.EventID, e.EventType, e.Status, e.Attempts, cmp.Or(e.Result, e.Reason)))
+		rows = append(rows, eventRow(e))
 	}
 	if len(rows) == 0 {
 		p.printf("No event matches.\n")
 	} else {
-		p.table([]string{"CREATED", "QUEUE", "EVENT", "TYPE", "STATUS", "ATTEMPTS", "RESULT"}, rows, "ATTEMPTS", "TYPE", "RESULT")
+		p.table(eventColumns, rows, "ATTEMPTS", "TYPE", "RESULT")
 	}
 	if list.Next != "" {
 		p.printf("There may be more; raise --limit.\n")

@@ -108,6 +108,11 @@ func (i Item) Died() time.Time { return cmp.Or(i.DeadLettered, i.Kept) }
 // Key is the item's key.
 func (i Item) Key() store.Key { return store.Key{Collection: Collection, ID: i.ID} }
 
+// Message is the message that died, with what its death added to the attributes.
+func (i Item) Message() contract.Message {
+	return contract.Message{Data: i.Data, Attributes: i.Attributes, OrderingKey: i.OrderingKey}
+}
+
 // Replay is the message that a replay of the item would publish on its queue.
 func (i Item) Replay(q catalog.Queue) contract.Message {
 	i.ReplayCount++

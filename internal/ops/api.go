@@ -1,6 +1,7 @@
 package ops
 
 import (
+	"context"
 	"io"
 	"log/slog"
 	"net/http"
@@ -21,7 +22,6 @@ import (
 	"billhook/internal/ledger/seal"
 	"billhook/internal/orders"
 	"billhook/internal/pause"
-	"billhook/internal/pii"
 	"billhook/internal/products"
 	"billhook/internal/serve"
 	"billhook/internal/store"
@@ -43,6 +43,12 @@ type API struct {
 	Tries     *dryrun.Desk
 	Stock     *orders.Keeper
 	Pauses    *pause.Keeper
+	// Timer is what a tail waits by between two looks.
+	Timer func(time.Duration) (tick <-chan time.Time, stop func() bool)
+
+	tails tails
+	// NewID returns a random id, of an entry in the audit.
+	NewID func() string
 }
 
 // Routes adds the API's routes.
@@ -62,6 +68,7 @@ func (a *API) routes(r chi.Router) {
 		r.Get("/waiting", answer(a, a.waitsOf))
 		r.Get("/outbox", answer(a, a.outbox))
 		r.Get("/events", answer(a, a.events))
+		r.Get("/events/tail", a.tail)
 		r.Post("/cleanup", answer(a, a.cleanup))
 		r.Get("/events/{event_id}", answer(a, a.event))
 		a.searchRoutes(r)
@@ -70,6 +77,7 @@ func (a *API) routes(r chi.Router) {
 		r.Post("/events/adopt", a.adopt("events"))
 		r.Post("/journal/adopt", a.adopt("entries"))
 		a.deadLetterRoutes(r)
+		a.payloadRoutes(r)
 		a.customerRoutes(r)
 		a.productRoutes(r)
 		a.endpointRoutes(r)
@@ -92,7 +100,7 @@ func answer[T any](a *API, does func(*http.Request) (T, error)) http.HandlerFunc
 // ladder is how the API answers errors. Last is for a store that did not answer, or has an
 // unreadable document: never a 4xx.
 var ladder = serve.Ladder{
-	Rungs: slices.Concat(journalRungs, periodRungs, orderRungs, pauseRungs, accountRungs, []serve.Rung{
+	Rungs: slices.Concat(journalRungs, periodRungs, orderRungs, pauseRungs, accountRungs, payloadRungs, []serve.Rung{
 		{Of: errSeveral, As: serve.Refuse(http.StatusConflict, "queue_needed", "Several queues or tenants know this event id; name one with ?queue= or ?tenant=.")},
 		{Of: deadletter.ErrUnknown, As: serve.Refuse(http.StatusNotFound, "unknown", "There is nothing of that id.")},
 		{Of: deadletter.ErrRefused, As: serve.Refuse(http.StatusUnprocessableEntity, "refused", "")},
@@ -120,13 +128,15 @@ var ladder = serve.Ladder{
 	Last: serve.Refuse(http.StatusServiceUnavailable, "store_unavailable", "The store did not answer; try again.").After(5),
 }
 
-func (a *API) refuse(w http.ResponseWriter, r *http.Request, err error) { a.problem(r, err).Write(w) }
+func (a *API) refuse(w http.ResponseWriter, r *http.Request, err error) {
+	a.problem(r.Context(), err).Write(w)
+}
 
 // problem is the answer to an error. It logs one that the ladder does not know.
-func (a *API) problem(r *http.Request, err error) *serve.Problem {
+func (a *API) problem(ctx context.Context, err error) *serve.Problem {
 	p := ladder.Problem(err)
 	if p == ladder.Last {
-		a.Log.LogAttrs(r.Context(), slog.LevelWarn, "ops request failed", slog.String("error", err.Error()))
+		a.Log.LogAttrs(ctx, slog.LevelWarn, "ops request failed", slog.String("error", err.Error()))
 	}
 	return p
 }
@@ -170,21 +180,11 @@ func param(r *http.Request, name string) string {
 }
 
 func (a *API) event(r *http.Request) (Event, error) {
-	id, queue, tenant := param(r, "event_id"), r.URL.Query().Get("queue"), r.URL.Query().Get("tenant")
-	if !pii.ID.Valid(id) {
-		return Event{}, serve.Refuse(http.StatusBadRequest, "event_id_invalid", "An event id has letters, digits and . _ : - only.")
+	of, err := a.asked(r)
+	if err != nil {
+		return Event{}, err
 	}
-	if queue != "" {
-		q, ok := a.Catalog.Queue(queue)
-		if !ok {
-			return Event{}, serve.Refuse(http.StatusNotFound, "queue_unknown", "The catalog has no queue of that name or alias.")
-		}
-		queue = q.ID
-	}
-	if tenant != "" && !pii.ID.Valid(tenant) {
-		return Event{}, serve.Refuse(http.StatusBadRequest, "tenant_invalid", "A tenant has letters, digits and . _ : - only.")
-	}
-	return a.Event(r.Context(), id, queue, tenant)
+	return a.Event(r.Context(), of.id, of.queue, of.tenant)
 }
 
 func (a *API) queues(r *http.Request) (Queues, error) {
@@ -206,15 +206,7 @@ func (a *API) outbox(r *http.Request) (Lanes, error) {
 // events answers the job log, the newest first.
 func (a *API) events(r *http.Request) (List[Line], error) {
 	params := read(r, "queue", "status", "event_id", "correlation_id", "key", "type", "since", "until", "limit", "page")
-	equal := map[string]any{}
-	for field, value := range map[string]string{
-		"queue": params.queue(a.Catalog), "status": params.status(), "event_id": params.id("event_id"),
-		"correlation_id": params.id("correlation_id"), "ordering_key": params.key("key"), "event_type": params.id("type"),
-	} {
-		if value != "" {
-			equal[field] = value
-		}
-	}
+	equal := params.filters(a.Catalog)
 	now, limit := a.Now().UTC(), params.limit(lines, dedupe.MaxListed)
 	first := Place{newest: true}
 	first.since, first.until = params.at("since", now, first.since).Truncate(time.Microsecond), params.at("until", now, first.until).Truncate(time.Microsecond)

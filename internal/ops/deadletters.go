@@ -35,11 +35,14 @@ func (a *API) deadLetterRoutes(r chi.Router) {
 // DeadLetters is a page of dead letters.
 type DeadLetters = List[deadletter.Item]
 
-// Letter is one dead letter with its minimized message.
+// Letter is one dead letter with the attributes of its message.
 type Letter struct {
 	deadletter.Item
 	Attributes map[string]string `json:"attributes"`
-	// Data is the payload where it is JSON; else Base64 has it.
+	// Size is the size of the minimized payload that is kept, in bytes.
+	Size int64 `json:"payload_bytes"`
+	// Data is that payload where it is JSON; else Base64 has it. Both are there for somebody who has
+	// asked for the payload.
 	Data   jsontext.Value `json:"data,omitempty"`
 	Base64 []byte         `json:"data_base64,omitempty"`
 }
@@ -115,13 +118,12 @@ func (a *API) previewDeadLetters(r *http.Request) (deadletter.Preview, error) {
 
 func (a *API) showDeadLetter(r *http.Request) (Letter, error) {
 	item, err := a.Operator.Show(r.Context(), param(r, "id"))
-	letter := Letter{Item: item, Attributes: item.Attributes}
-	if data := jsontext.Value(item.Data); data.IsValid(jsontext.AllowDuplicateNames(true)) {
-		letter.Data = data
-	} else {
-		letter.Base64 = data
-	}
-	return letter, err
+	return letterOf(item), err
+}
+
+// letterOf is a dead letter without its payload.
+func letterOf(item deadletter.Item) Letter {
+	return Letter{Item: item, Attributes: item.Attributes, Size: int64(len(item.Data))}
 }
 
 func (a *API) begin(kind deadletter.Kind) func(*http.Request) (deadletter.Operation, error) {

@@ -45,7 +45,7 @@ func success[T any](a *API, does func(*http.Request) (T, error)) http.HandlerFun
 		data, err := does(r)
 		return succeeded[T]{Success: true, Data: data}, err
 	}, func(w http.ResponseWriter, r *http.Request, err error) {
-		p := a.problem(r, err)
+		p := a.problem(r.Context(), err)
 		if p.RetryAfter > 0 {
 			w.Header().Set("Retry-After", strconv.Itoa(p.RetryAfter))
 		}

@@ -347,7 +347,7 @@ func TestNoQueryNeedsAnotherCompositeIndexAndEachIsBounded(t *testing.T) {
 		"/v1/ops/events": dedupe.Shards,
 		"/v1/ops/events?queue=orders&status=COMPLETED&type=order.paid&event_id=e1&correlation_id=c1&since=31d": dedupe.Shards,
 		"/v1/ops/events?event_id=e1":              dedupe.Shards,
-		"/v1/ops/events/e1":                       7,     // and one that it has emitted
+		"/v1/ops/events/e1":                       8,     // and one that it has emitted, and what it has moved
 		"/v1/ops/events/e1?queue=orders&tenant=t": 6 + 1, // and the pauses, where it is unknown
 		"/v1/ops/accounts/points:user:u1":         1,
 		"/v1/ops/cleanup?older_than=1h":           1,
@@ -401,7 +401,8 @@ func TestQueuesSayWhereTheyStand(t *testing.T) {
 	none := `{"count": 0, "more": false}`
 	waits := func(replayed string) string {
 		return `"waiting": {"unacknowledged": null, "oldest_unacked_seconds": null, "delayed": ` + none + `, "parked_keys": ` + none +
-			`, "parked": ` + none + `, "outbox": ` + none + `, "in_replay": ` + replayed + `, "for_approval": ` + none + `},`
+			`, "parked": ` + none + `, "outbox": ` + none + `, "in_replay": ` + replayed + `, "for_approval": ` + none + `}, "breakers": [],
+				"last_hour": {"in": 0, "out": 0, "processed": 0, "other": 0, "dead": 0, "failed": 0, "failure_percent": 0},`
 	}
 	require.JSONEq(t, `{"items": [
 		{"id": "orders", "alias": "q:orders", "enabled": false, `+waits(`{"count": 1, "more": false}`)+`

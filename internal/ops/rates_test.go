@@ -1,6 +1,7 @@
 package ops_test
 
 import (
+	"fmt"
 	"net/http"
 	"testing"
 	"time"
@@ -60,4 +61,46 @@ func TestRatesAreOfTheHoursOrDaysThatAreAskedFor(t *testing.T) {
 	for _, query := range []string{"?hours=0", "?hours=193", "?days=91", "?hours=1&days=1", "?queue=nobody", "?minutes=5"} {
 		require.Equal(t, http.StatusBadRequest, r.ask(t, "/v1/ops/rates"+query, nil, nil).Code, query)
 	}
+}
+
+func TestAQueueSaysWhichKeysWaitAndBehindWhat(t *testing.T) {
+	t.Parallel()
+	r := open(t)
+	r.fill(t)
+	r.counted(t)
+	r.commit(t, own(created("orders", "e9", "FAILED", 0)), own(created("refunds", "e8", "COMPLETED", 0)))
+	var got ops.QueueDetail
+	require.Equal(t, http.StatusOK, r.ask(t, "/v1/ops/queues/q:orders", nil, &got).Code)
+	require.Equal(t, "orders", got.ID)
+	require.Equal(t, filled, got.Waiting)
+	require.EqualValues(t, 4, got.LastHour.In)
+	require.Len(t, got.Outcomes, 1)
+	require.Equal(t, "e9", got.Outcomes[0].EventID)
+	require.False(t, got.KeysMore)
+	keys := map[string]ops.BlockedKey{}
+	for _, key := range got.Keys {
+		keys[key.Behind] = key
+	}
+	require.Len(t, got.Keys, 3, "k3 waits for a person, and holds nothing yet")
+	require.Equal(t, ops.PlaceParked, keys["e3"].Place)
+	require.Equal(t, of(2), keys["e3"].Messages)
+	require.Equal(t, ops.PlaceParked, keys[""].Place)
+	require.Equal(t, of(0), keys[""].Messages)
+	require.Equal(t, ops.PlaceDelayed, keys["e1"].Place)
+	require.Equal(t, at.Add(time.Hour), keys["e1"].Until)
+	require.Equal(t, ops.PlaceDelayed, got.Keys[2].Place, "those that wait for a person come first")
+	require.Equal(t, http.StatusNotFound, r.ask(t, "/v1/ops/queues/nobody", nil, nil).Code)
+	require.Equal(t, http.StatusBadRequest, r.ask(t, "/v1/ops/queues/orders?x=1", nil, nil).Code)
+}
+
+func TestOneQueueShowsTenKeysAndThatThereAreMore(t *testing.T) {
+	t.Parallel()
+	r := open(t)
+	for i := range 12 {
+		r.put(t, "orders", fmt.Sprint("k", i), fmt.Sprint("e", i), at.Add(time.Hour))
+	}
+	var got ops.QueueDetail
+	require.Equal(t, http.StatusOK, r.ask(t, "/v1/ops/queues/orders", nil, &got).Code)
+	require.Len(t, got.Keys, 10)
+	require.True(t, got.KeysMore)
 }

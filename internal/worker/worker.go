@@ -69,9 +69,11 @@ type Config struct {
 	// them; nil: this worker may not.
 	Subscriptions pause.Viewer
 	Switch        pause.Switch
-	Log           *slog.Logger
-	Metrics       *telemetry.Metrics
-	Now           func() time.Time
+	// Links lead people to where others show more of an event.
+	Links   ops.Links
+	Log     *slog.Logger
+	Metrics *telemetry.Metrics
+	Now     func() time.Time
 	// Alarm has kept messages released on time. If it is nil, the worker releases them itself by
 	// AfterFunc, until it drains; if that is nil too, the scheduler's minute releases them.
 	Alarm push.Alarm
@@ -90,15 +92,17 @@ type Worker struct {
 	Alarm push.Alarm
 
 	push  *push.Service
+	api   *ops.API
 	rates *rates.Recorder
 	// timer is the worker's own alarm; nil: there is none.
 	timer *alarm.Timer
 }
 
-// Drain makes the worker refuse new pushes and report that it is not ready. Its own alarm ends:
+// Drain makes the worker refuse new pushes and report that it is not ready. Tails end. Its own alarm ends:
 // another worker, or the scheduler's minute, releases kept messages.
 func (w *Worker) Drain() {
 	w.push.Drain()
+	w.api.Drain()
 	if w.timer != nil {
 		w.timer.Close()
 	}
@@ -227,13 +231,15 @@ func New(config Config) (*Worker, error) {
 	}
 	upkeep.Operator = operator
 	api := &ops.API{
-		Reads: ops.Reads{Store: config.Store, Catalog: config.Catalog, Now: config.Now, Viewer: config.Subscriptions, Broker: config.Broker}, Access: config.Access, Log: config.Log, Operator: operator,
+		Reads: ops.Reads{Store: config.Store, Catalog: config.Catalog, Now: config.Now, Viewer: config.Subscriptions, Broker: config.Broker, Links: config.Links}, Access: config.Access, Log: config.Log, Operator: operator,
 		Customers: &customers.Operator{Store: watched, Now: config.Now, NewID: uuid.NewString},
 		Products:  &products.Keeper{Store: config.Store, Start: config.Catalog.Products, Now: config.Now, NewID: uuid.NewString, Changed: worth.Forget},
 		Endpoints: keeper,
 		Tries:     &dryrun.Desk{Store: config.Store, Now: config.Now, Worker: config.trial},
 		Stock:     &orders.Keeper{Store: config.Store, Now: config.Now, NewID: uuid.NewString},
 		Pauses:    &pause.Keeper{Store: config.Store, Viewer: config.Subscriptions, Switch: config.Switch, Now: config.Now, NewID: uuid.NewString},
+		Timer:     after,
+		NewID:     uuid.NewString,
 	}
 	config.books(api, operator.Relay)
 
@@ -251,7 +257,7 @@ func New(config Config) (*Worker, error) {
 		return nil, fmt.Errorf("worker: %w", err)
 	}
 	site.Routes(router)
-	return &Worker{Handler: router, Alarm: alarms, push: service, rates: counted, timer: timer}, nil
+	return &Worker{Handler: router, Alarm: alarms, push: service, api: api, rates: counted, timer: timer}, nil
 }
 
 func after(d time.Duration) (c <-chan time.Time, stop func() bool) {

@@ -1,0 +1,236 @@
+package main
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	"billhook/internal/audit"
+	"billhook/internal/dedupe"
+	"billhook/internal/ops"
+	"billhook/internal/serve"
+)
+
+// tailPath streams events.
+const tailPath = "/v1/ops/events/tail"
+
+// The bounds of a tail.
+const (
+	// tailTries is how often a stream is asked for in a row, in vain.
+	tailTries = 30
+	// tailSilence is how long a stream may say nothing: it has a comment every two seconds.
+	tailSilence = 15 * time.Second
+)
+
+func (p *program) eventsTail(ask func() client) *cobra.Command {
+	var filters struct{ queue, status, eventType, event, correlation string }
+	command := &cobra.Command{
+		Use:   "tail",
+		Short: "Show what comes in, and what becomes of it, as it happens",
+		Long: "It begins with the newest events, and goes on until Ctrl-C: a line for each event that comes in, and another each time that it\n" +
+			"has gone on. With --json each line is a JSON object. Where more comes in than it can show, it says so.",
+		Args: cobra.NoArgs,
+		RunE: func(command *cobra.Command, _ []string) error {
+			query := url.Values{}
+			for name, value := range map[string]string{
+				"queue": filters.queue, "status": filters.status, "type": filters.eventType, "event_id": filters.event, "correlation_id": filters.correlation,
+			} {
+				set(query, name, value)
+			}
+			p.writeLines()
+			return (&tail{program: p, ask: ask(), query: query, again: ops.TailEvery, known: map[string]ops.Tailed{}}).run(command.Context())
+		},
+	}
+	flags := command.Flags()
+	flags.StringVar(&filters.queue, "queue", "", "of this queue, by id or alias")
+	flags.StringVar(&filters.status, "status", "", "PROCESSING, COMPLETED, FAILED or DEAD_LETTERED")
+	oneOf(command, "status", dedupe.Processing, dedupe.Completed, dedupe.Failed, dedupe.DeadLettered)
+	flags.StringVar(&filters.eventType, "type", "", "of this event type")
+	flags.StringVar(&filters.event, "event", "", "of this event id, in any queue")
+	flags.StringVar(&filters.correlation, "correlation", "", "of this correlation id")
+	return command
+}
+
+// tail is a tail that is printed.
+type tail struct {
+	*program
+	ask   client
+	query url.Values
+	// last is the id of the last event of the stream.
+	last string
+	// known are the lines as they were printed last: the worker repeats some where a stream goes on.
+	known map[string]ops.Tailed
+	// again is the wait before a stream is asked for anew.
+	again time.Duration
+	// widths are those of the columns so far.
+	widths []int
+}
+
+// errNoMore: the worker has nothing more to say.
+var errNoMore = errors.New("no more")
+
+// run prints until ctx ends. A stream ends after ten minutes, and where its instance does; the next one
+// goes on where it was.
+func (t *tail) run(ctx context.Context) error {
+	for tries := 0; ; {
+		heard, err := t.stream(ctx)
+		var problem *problemError
+		refused := errors.As(err, &problem) && problem.Status < http.StatusInternalServerError && problem.Status != http.StatusTooManyRequests
+		if heard {
+			tries = 0
+		}
+		switch {
+		case ctx.Err() != nil, errors.Is(err, errNoMore):
+			return nil
+		case refused, err != nil && t.last == "" && !heard && tries == 0, tries == tailTries:
+			return err
+		case err != nil && tries == 1:
+			t.say(fmt.Sprintf("No stream: %v. It is asked for again.", err))
+		}
+		tries++
+		select {
+		case <-time.After(t.again):
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// stream prints one stream to its end, and reports whether there was one.
+func (t *tail) stream(ctx context.Context) (heard bool, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	silence := time.AfterFunc(tailSilence, cancel)
+	defer silence.Stop()
+	path := tailPath
+	if len(t.query) > 0 {
+		path += "?" + t.query.Encode()
+	}
+	request, err := t.ask.request(ctx, http.MethodGet, path, nil)
+	if err != nil {
+		return false, err
+	}
+	request.Header.Set("Accept", "text/event-stream")
+	if t.last != "" {
+		request.Header.Set("Last-Event-ID", t.last)
+	}
+	response, err := (&http.Client{Transport: t.ask.http.Transport}).Do(request)
+	if err != nil {
+		return false, fmt.Errorf("ask the worker: %w", err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	switch response.StatusCode {
+	case http.StatusOK:
+	case http.StatusNoContent: // by which a server ends the streams of a client
+		return true, errNoMore
+	default:
+		problem := serve.Problem{}
+		text, _ := io.ReadAll(io.LimitReader(response.Body, 64<<10))
+		_ = json.Unmarshal(text, &problem) // without a problem document the status says it
+		problem.Status = response.StatusCode
+		return false, (*problemError)(&problem)
+	}
+	lines := bufio.NewScanner(response.Body)
+	lines.Buffer(nil, 16<<20)
+	var id, event, data string
+	for lines.Scan() {
+		silence.Reset(tailSilence)
+		name, value, _ := strings.Cut(lines.Text(), ":")
+		value = strings.TrimPrefix(value, " ")
+		switch name {
+		case "id":
+			id = value
+		case "event":
+			event = value
+		case "data":
+			data = value
+		case "":
+			if lines.Text() == "" && event != "" {
+				if err := t.print(event, data); err != nil {
+					return true, err
+				}
+				t.last, event, data = cmp.Or(id, t.last), "", ""
+			}
+		}
+	}
+	return true, nil
+}
+
+// print prints an event of the stream.
+func (t *tail) print(event, data string) error {
+	if event == "problem" {
+		var problem problemError
+		if err := json.Unmarshal([]byte(data), &problem); err != nil {
+			return fmt.Errorf("ask the worker: answer: %w", err)
+		}
+		t.say(fmt.Sprintf("The worker cannot look: %v", &problem))
+		return nil
+	}
+	var look ops.Look
+	if err := json.Unmarshal([]byte(data), &look); err != nil {
+		return fmt.Errorf("ask the worker: answer: %w", err)
+	}
+	if look.Skipped {
+		t.say("More has come in than is shown here; see: bin/billhook events ls")
+	}
+	if len(t.known) > knownLines {
+		t.known = map[string]ops.Tailed{}
+	}
+	var rows [][]string
+	for _, l := range look.Items {
+		if before, ok := t.known[l.Key]; ok && before == l {
+			continue
+		}
+		t.known[l.Key] = l
+		if t.lines != nil {
+			t.lines.object(l)
+			continue
+		}
+		rows = append(rows, eventRow(l.Line))
+	}
+	t.rows(rows)
+	return nil
+}
+
+// knownLines bounds what a tail remembers.
+const knownLines = 10_000
+
+// say prints what is no line of the job log.
+func (t *tail) say(text string) {
+	if !t.line(map[string]any{"message": text}) {
+		t.printf("-- %s\n", audit.Escape(text))
+	}
+}
+
+// rows prints lines in columns that grow where a cell is wider than all before it.
+func (t *tail) rows(rows [][]string) {
+	if t.widths == nil && len(rows) > 0 {
+		t.widths = make([]int, len(eventColumns))
+		rows = slices.Insert(rows, 0, slices.Clone(eventColumns))
+	}
+	for _, cells := range rows {
+		for i, cell := range cells {
+			cells[i] = t.cellOf(cell).text
+			t.widths[i] = max(t.widths[i], utf8.RuneCountInString(cells[i]))
+		}
+	}
+	for _, cells := range rows {
+		var line strings.Builder
+		for i, cell := range cells {
+			_, _ = line.WriteString(cell + strings.Repeat(" ", t.widths[i]-utf8.RuneCountInString(cell)) + gap)
+		}
+		t.printf("%s\n", strings.TrimRight(line.String(), " "))
+	}
+}

@@ -1,0 +1,374 @@
+package ops
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"billhook/catalog"
+	"billhook/internal/dedupe"
+	"billhook/internal/serve"
+	"billhook/internal/store"
+)
+
+// The bounds of a tail.
+const (
+	// TailEvery is the time between two looks.
+	TailEvery = 2 * time.Second
+	// TailLongest is how long a tail lasts. A client that wants more asks again.
+	TailLongest = 10 * time.Minute
+	// Tails is how many tails a process serves at the same time.
+	Tails = 8
+	// tailBegins is how many lines a tail begins with, tailMost how many a look lists, and tailFollows
+	// how many lines that have not ended it reads again.
+	tailBegins, tailMost, tailFollows = 20, 100, 50
+	// tailOverlap is how far behind the newest line a look begins: a record is committed up to so long
+	// after its time, as instances and their clocks go.
+	tailOverlap = 30 * time.Second
+	// tailPatience is how long a look may take.
+	tailPatience = 4 * time.Second
+	// tailRemembers is how many lines a tail remembers as sent.
+	tailRemembers = 1000
+)
+
+// Tailed is a line of a tail. A line of the same key takes its place: the event has gone on.
+type Tailed struct {
+	Line
+	Key string `json:"key"`
+}
+
+// Look is what a tail has found since the look before.
+type Look struct {
+	// ID is where a tail goes on behind this look, for Last-Event-ID.
+	ID string `json:"-"`
+	// Items are the lines that are new or have changed, the oldest first.
+	Items []Tailed `json:"items"`
+	// Skipped: more has come in than a look lists. GET /v1/ops/events has the rest.
+	Skipped bool `json:"skipped"`
+	// Problem: the look has failed, and the next one covers its time.
+	Problem *serve.Problem `json:"-"`
+}
+
+// tails are the tails of a process.
+type tails struct {
+	mu     sync.Mutex
+	open   int
+	ending chan struct{}
+	ended  bool
+}
+
+// enter admits a tail, and returns what closes when it has to end.
+func (t *tails) enter() (ending <-chan struct{}, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case t.ended:
+		return nil, serve.Refuse(http.StatusServiceUnavailable, "shutting_down", "This instance is shutting down; ask again.").After(1)
+	case t.open == Tails:
+		return nil, serve.Refuse(http.StatusTooManyRequests, "tails_many",
+			fmt.Sprintf("This instance serves %d tails already; close one, or ask again later.", Tails)).After(30)
+	}
+	if t.ending == nil {
+		t.ending = make(chan struct{})
+	}
+	t.open++
+	return t.ending, nil
+}
+
+func (t *tails) leave() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.open--
+}
+
+// Drain ends the tails and admits no other: a process that drains waits for its requests.
+func (a *API) Drain() {
+	a.tails.mu.Lock()
+	defer a.tails.mu.Unlock()
+	if !a.tails.ended && a.tails.ending != nil {
+		close(a.tails.ending)
+	}
+	a.tails.ended = true
+}
+
+// Tail shows what comes in and what becomes of it, on all instances, until ctx or the tail ends. It
+// calls show after each look, also where the look has found nothing or has failed. query has the
+// parameters of GET /v1/ops/events/tail, and after the ID of a look of an earlier tail. The error is a
+// refusal, the store's at the first look, or show's.
+func (a *API) Tail(ctx context.Context, query, after string, show func(Look) error) error {
+	params := readQuery(query, "queue", "status", "type", "correlation_id", "event_id")
+	f := follower{Reads: a.Reads, equal: params.filters(a.Catalog), byStatus: params.values.Get("status") != ""}
+	if err := f.resume(after, a.Now()); err != nil && params.bad == nil {
+		return err
+	}
+	if err := params.err(); err != nil {
+		return err
+	}
+	ending, err := a.tails.enter()
+	if err != nil {
+		return err
+	}
+	defer a.tails.leave()
+	end := a.Now().Add(TailLongest)
+	look, err := f.look(ctx)
+	if err != nil {
+		return err
+	}
+	for {
+		if err := show(look); err != nil {
+			return err
+		}
+		tick, stop := a.Timer(TailEvery)
+		select {
+		case now := <-tick:
+			if !now.Before(end) {
+				return nil
+			}
+		case <-ending:
+			stop()
+			return nil
+		case <-ctx.Done():
+			stop()
+			return nil
+		}
+		if look, err = f.look(ctx); err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			look = Look{Problem: a.problem(ctx, err)}
+		}
+	}
+}
+
+// filters are the fields of the records that a list of events is of.
+func (p *parameters) filters(c *catalog.Catalog) map[string]any {
+	equal := map[string]any{}
+	for field, value := range map[string]string{
+		"queue": p.queue(c), "status": p.status(), "event_id": p.id("event_id"),
+		"correlation_id": p.id("correlation_id"), "ordering_key": p.key("key"), "event_type": p.id("type"),
+	} {
+		if value != "" {
+			equal[field] = value
+		}
+	}
+	return equal
+}
+
+// follower is one tail under way.
+type follower struct {
+	Reads
+	equal map[string]any
+	// byStatus: the lines are of one status. A line may come to it long after its creation, so that a
+	// look begins at no time.
+	byStatus bool
+	// looked is when the last look began; zero: there was none. newest is the time of the newest line,
+	// and oldest that of the oldest one that is followed, as far as they are known.
+	looked, newest, oldest time.Time
+	// resumed: the lines that an earlier tail has shown are not known.
+	resumed bool
+	// known are the lines that were shown or passed by, and followed those of them that have not ended.
+	known    map[string]state
+	followed []Tailed
+}
+
+// state tells two lines of a record apart.
+type state struct {
+	status   dedupe.Status
+	attempts int64
+	updated  int64
+}
+
+func stateOf(l Line) state { return state{l.Status, l.Attempts, l.UpdatedAt.UnixMicro()} }
+
+var errTailID = serve.Refuse(http.StatusBadRequest, "last_event_id_invalid", "Last-Event-ID is the id of an earlier tail; start again without one.")
+
+// resume goes on where an earlier tail was.
+func (f *follower) resume(after string, now time.Time) error {
+	f.known = map[string]state{}
+	if after == "" {
+		return nil
+	}
+	parts := strings.Split(after, ".")
+	if len(parts) != 3 {
+		return errTailID
+	}
+	for i, into := range []*time.Time{&f.looked, &f.newest, &f.oldest} {
+		micros, err := strconv.ParseInt(parts[i], 10, 64)
+		if err != nil || micros < 0 {
+			return errTailID
+		}
+		if micros == 0 {
+			continue
+		}
+		if *into = time.UnixMicro(micros).UTC(); into.After(now) {
+			*into = now.UTC()
+		}
+	}
+	f.resumed = true
+	return nil
+}
+
+// id is where another tail goes on.
+func (f *follower) id() string {
+	micros := func(t time.Time) int64 { return max(t.UnixMicro(), 0) } // 0 is none
+	return fmt.Sprintf("%d.%d.%d", micros(f.looked), micros(f.newest), micros(f.oldest))
+}
+
+// look lists the newest lines, and reads those again that have not ended. The database reads at most
+// tailMost lines, what dedupe.List reads beside them, and tailFollows documents.
+func (f *follower) look(ctx context.Context) (Look, error) {
+	ctx, cancel := context.WithTimeout(ctx, tailPatience)
+	defer cancel()
+	now := f.Now().UTC().Truncate(time.Microsecond)
+	listed, more, err := f.list(ctx)
+	if err != nil {
+		return Look{}, err
+	}
+	again, err := f.again(ctx, listed)
+	if err != nil {
+		return Look{}, err
+	}
+	look := Look{Items: f.news(listed, again)}
+	look.Skipped = more && !f.byStatus && !f.looked.IsZero() && listed[len(listed)-1].CreatedAt.After(f.newest)
+	slices.SortStableFunc(look.Items, func(a, b Tailed) int {
+		return cmp.Or(a.UpdatedAt.Compare(b.UpdatedAt), a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.Key, b.Key))
+	})
+	f.follow(listed, again)
+	f.looked, f.resumed = now, false
+	look.ID = f.id()
+	return look, nil
+}
+
+// news are the lines that no earlier look has shown as they are now. The first look shows the newest.
+func (f *follower) news(listed, again []Tailed) []Tailed {
+	news := []Tailed{}
+	for i, l := range slices.Concat(listed, again) {
+		before, known := f.known[l.Key]
+		f.known[l.Key] = stateOf(l.Line)
+		switch {
+		case f.looked.IsZero() && i >= tailBegins:
+		case known && before == stateOf(l.Line):
+		case !known && !f.looked.IsZero() && l.UpdatedAt.Before(f.looked.Add(-tailOverlap)): // an earlier look had it, or a tail before it
+		default:
+			news = append(news, l)
+		}
+	}
+	return news
+}
+
+// list returns the newest lines, the newest first, and whether there are more behind them.
+func (f *follower) list(ctx context.Context) (lines []Tailed, more bool, err error) {
+	page := dedupe.Listing{Equal: f.equal, Limit: tailMost}
+	if !f.byStatus && !f.newest.IsZero() {
+		page.Since = f.newest.Add(-tailOverlap)
+		if f.resumed && f.oldest.Before(page.Since) {
+			page.Since = f.oldest
+		}
+	}
+	found, last, err := dedupe.List(ctx, f.Store, page)
+	for _, record := range found {
+		lines = append(lines, tailed(record))
+	}
+	return lines, last != nil, err
+}
+
+func tailed(r dedupe.Record) Tailed {
+	return Tailed{Line: line(r), Key: strings.Join([]string{r.Queue, r.Tenant, r.EventID, strings.TrimPrefix(r.PayloadHash, "sha256:")}, "~")}
+}
+
+// again reads the lines that have not ended and were not listed.
+func (f *follower) again(ctx context.Context, listed []Tailed) ([]Tailed, error) {
+	read := slices.DeleteFunc(slices.Clone(f.followed), func(l Tailed) bool {
+		return slices.ContainsFunc(listed, func(one Tailed) bool { return one.Key == l.Key })
+	})
+	found := make([]*Tailed, len(read))
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(queriesAtOnce)
+	for i, l := range read {
+		group.Go(func() error {
+			doc, err := f.Store.Get(ctx, dedupe.Key(l.Queue, l.Tenant, l.EventID))
+			if errors.Is(err, store.ErrNotFound) {
+				return nil // it was cleaned away
+			}
+			if err != nil {
+				return err
+			}
+			record, err := dedupe.FromDocument(doc)
+			if err == nil {
+				one := tailed(record)
+				found[i] = &one
+			}
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	var lines []Tailed
+	for _, one := range found {
+		if one != nil {
+			lines = append(lines, *one)
+		}
+	}
+	return lines, nil
+}
+
+// follow keeps the newest lines that have not ended for the next look.
+func (f *follower) follow(listed, again []Tailed) {
+	f.followed = nil
+	for _, l := range slices.Concat(listed, again) {
+		if l.CreatedAt.After(f.newest) {
+			f.newest = l.CreatedAt
+		}
+		if l.Status == dedupe.Processing || l.Status == dedupe.Failed {
+			f.followed = append(f.followed, l)
+		}
+	}
+	slices.SortStableFunc(f.followed, func(a, b Tailed) int { return b.CreatedAt.Compare(a.CreatedAt) })
+	f.followed = f.followed[:min(len(f.followed), tailFollows)]
+	f.oldest = f.newest
+	if n := len(f.followed); n > 0 {
+		f.oldest = f.followed[n-1].CreatedAt
+	}
+	if len(f.known) > tailRemembers {
+		recent := map[string]state{}
+		for _, l := range slices.Concat(listed, f.followed) {
+			recent[l.Key] = f.known[l.Key]
+		}
+		maps.DeleteFunc(f.known, func(key string, _ state) bool { _, keep := recent[key]; return !keep })
+	}
+}
+
+// tail answers GET /v1/ops/events/tail with server-sent events: "lines" with the lines of a look that
+// has found some, "problem" where one has failed, and a comment where nothing has happened.
+func (a *API) tail(w http.ResponseWriter, r *http.Request) {
+	stream := NewStream(w)
+	err := a.Tail(r.Context(), r.URL.RawQuery, r.Header.Get("Last-Event-ID"), func(look Look) error {
+		switch {
+		case look.Problem != nil:
+			return stream.Send("", "problem", look.Problem)
+		case len(look.Items) == 0 && !look.Skipped:
+			return stream.Beat()
+		}
+		return stream.Send(look.ID, "lines", look)
+	})
+	if err != nil && !stream.Begun() {
+		a.refuse(w, r, err)
+	}
+}
+
+// readQuery reads the parameters of a query string as read does.
+func readQuery(query string, known ...string) *parameters {
+	return read(&http.Request{URL: &url.URL{RawQuery: query}}, known...)
+}

@@ -5,7 +5,7 @@
 locals {
   # TTL removes expired documents, so no query needs the field's index. Times that only
   # rise would make an index a hot spot.
-  ttl_collections = ["webhookEvents", "deadLetters", "twoPhase", "delayedKeys"]
+  ttl_collections = ["webhookEvents", "deadLetters", "twoPhase", "delayedKeys", "hours", "days"]
 
   # The compared fields, then the time field that orders the result, and its order.
   composite = {
@@ -75,9 +75,12 @@ locals {
 
     refunds = ["settled_at"]
 
-    orders              = ["items", "history", "created_at", "updated_at", "payment_due"]
-    usage               = ["start", "end", "used", "entries", "counted_at"]
-    usageEntries        = ["quantity", "occurred_at", "counted_at"]
+    orders       = ["items", "history", "created_at", "updated_at", "payment_due"]
+    usage        = ["start", "end", "used", "entries", "counted_at"]
+    usageEntries = ["quantity", "occurred_at", "counted_at"]
+    hours        = ["queues", "targets", "services", "doors"]
+    days         = ["queues"]
+
     subscriptionPeriods = ["start", "end", "told_at"]
   }
 }

@@ -90,6 +90,7 @@ func (a *API) routes(r chi.Router) {
 		a.journalRoutes(r)
 		a.periodRoutes(r)
 		a.pauseRoutes(r)
+		a.rateRoutes(r)
 		a.statusRoutes(r)
 	})
 	a.tryRoutes(r)

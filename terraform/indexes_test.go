@@ -21,6 +21,7 @@ import (
 	"billhook/internal/audit"
 	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
+	"billhook/internal/ledger"
 	"billhook/internal/ops"
 	"billhook/internal/payments"
 	"billhook/internal/store"
@@ -100,6 +101,10 @@ type asked struct {
 	queries []store.Query
 }
 
+func (s *asked) Get(_ context.Context, key store.Key) (store.Document, error) {
+	return store.Document{Key: key}, store.ErrNotFound
+}
+
 func (s *asked) Query(_ context.Context, q store.Query) (store.Page, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -107,10 +112,6 @@ func (s *asked) Query(_ context.Context, q store.Query) (store.Page, error) {
 		s.queries = append(s.queries, q)
 	}
 	return store.Page{}, nil
-}
-
-func (s *asked) Get(context.Context, store.Key) (store.Document, error) {
-	return store.Document{}, store.ErrNotFound
 }
 
 // newestAsked are the queries of lists, newest first, with each combination of their filters.
@@ -123,8 +124,9 @@ func newestAsked(t *testing.T) []store.Query {
 		Operator: letters, Log: slog.New(slog.DiscardHandler), Access: ops.Access{OpenOnLoopback: true},
 	}).Routes(router)
 	for path, filters := range map[string]url.Values{
+		"/v1/ops/dead-letters":         {"queue": {"orders"}, "reason": {"r"}, "type": {"t"}, "event_id": {"e"}, "key": {"k"}, "since": {"7d"}, "state": {"all"}},
+		"/v1/ops/dead-letters/reasons": {"queue": {"orders"}, "reason": {"r"}, "type": {"t"}, "event_id": {"e"}, "key": {"k"}},
 		"/v1/ops/events":               {"queue": {"orders"}, "status": {"FAILED"}, "type": {"t"}, "event_id": {"e"}, "correlation_id": {"c"}, "key": {"k"}, "since": {"2s"}},
-		"/v1/ops/dead-letters":         {"reason": {"r"}, "type": {"t"}, "event_id": {"e"}, "key": {"k"}, "since": {"7d"}, "state": {"all"}},
 		"/v1/ops/dead-letters/preview": {"reason": {"r"}, "type": {"t"}, "event_id": {"e"}, "key": {"k"}},
 		"/v1/ops/operations":           {"progress": {"running"}},
 		"/v1/ops/audit":                {"kind": {deadletter.AuditKind}, "subject": {"s"}, "who": {"w"}, "since": {"2s"}},
@@ -139,7 +141,7 @@ func newestAsked(t *testing.T) []store.Query {
 					query[name] = filters[name]
 				}
 			}
-			if strings.HasPrefix(path, "/v1/ops/dead-letters") {
+			if strings.HasSuffix(path, "/preview") || query.Has("state") && strings.HasPrefix(path, "/v1/ops/dead-letters") {
 				query.Set("queue", "orders")
 			}
 			request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, path+"?"+query.Encode(), nil)
@@ -149,7 +151,9 @@ func newestAsked(t *testing.T) []store.Query {
 			require.Equal(t, http.StatusOK, answer.Code, answer.Body.String())
 		}
 	}
-	_, _, err := letters.List(t.Context(), deadletter.Filter{EventID: "e"}, deadletter.Open, nil, 1) // a retry's
+	_, _, err := ledger.BalanceAt(t.Context(), db, ledger.Move{Account: "a", CreatedAt: time.Now()})
+	require.NoError(t, err)
+	_, _, err = letters.List(t.Context(), deadletter.Filter{EventID: "e"}, deadletter.Open, nil, 1) // a retry's
 	require.NoError(t, err)
 	_, _, err = ops.Reads{Store: holding{db}}.Account(t.Context(), "points:user:u", time.Now(), nil, 1)
 	require.NoError(t, err)
@@ -212,6 +216,8 @@ func ownIndex(fields []string) bool {
 		return len(fields) <= 2 || slices.Equal(fields, []string{"queue", "shard", "status"})
 	case slices.Contains(fields, "event_id"):
 		return false
+	case slices.Contains(fields, "state") && !slices.Contains(fields, "queue"):
+		return len(fields) == 1
 	case slices.Contains(fields, "who"), slices.Contains(fields, "subject"):
 		return len(fields) == 1 // people change little
 	default:

@@ -163,7 +163,7 @@ func (l *lines) object(object any) {
 	var text bytes.Buffer
 	encoder := json.NewEncoder(&text)
 	encoder.SetEscapeHTML(false)
-	_ = encoder.Encode(object) // objects are strings, numbers and lists of them
+	_ = encoder.Encode(object)                                                                  // objects are strings, numbers and lists of them
 	_, _ = io.WriteString(l.to, audit.EscapeJSON(strings.TrimSuffix(text.String(), "\n"))+"\n") // a closed terminal is no failure of the command
 }
 

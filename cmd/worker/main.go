@@ -171,6 +171,21 @@ func instanceOf(revision, chance string) string {
 
 func (c config) emulated() bool { return c.PubSubEmulator != "" || c.FirestoreEmulator != "" }
 
+// links lead people to Google's pages about an event: what was logged of it, and its traces. An
+// emulator has none.
+func (c config) links() ops.Links {
+	if c.emulated() {
+		return ops.Links{}
+	}
+	query := url.QueryEscape("resource.type=\"cloud_run_revision\"\njsonPayload.event_id=\"{event_id}\"\ntimestamp>=\"{since}\"")
+	query = strings.NewReplacer("+", "%20", "%7B", "{", "%7D", "}").Replace(query)
+	project := url.QueryEscape(c.Project)
+	return ops.Links{
+		Log:   "https://console.cloud.google.com/logs/query;query=" + query + "?project=" + project,
+		Trace: "https://console.cloud.google.com/traces/list?project=" + project + "&tid={trace}",
+	}
+}
+
 // access is the configuration of the ops API's authentication.
 func (c config) access() (ops.Access, error) {
 	access := ops.Access{Tokens: c.OpsToken.List(), OpenOnLoopback: c.emulated()}
@@ -313,7 +328,7 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 		Catalog: cat, Targets: targets, Pool: cfg.Pool, Store: documents, Publisher: publisher,
 		Authenticator: worker.Authenticate(verifier),
 		Access:        access, Authority: authority, Log: log, Metrics: metrics, Now: time.Now, PrivateEndpoints: cfg.emulated(),
-		Instance: instanceOf(getenv("K_REVISION"), uuid.NewString()[:8]),
+		Instance: instanceOf(getenv("K_REVISION"), uuid.NewString()[:8]), Links: cfg.links(),
 	}
 	if !cfg.emulated() { // an emulator counts nothing
 		if parts.Backlogs, err = pubsub.NewBacklogs(clients, cfg.Project, time.Now); err != nil {
@@ -334,6 +349,8 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 	if err != nil {
 		return err
 	}
+	service.Start()
+	defer service.Close() // what it has counted in the drain too
 	server := &serve.Server{
 		Name: "worker", Handler: service, Log: log, Drain: drain, ReadTimeout: time.Minute, Longest: service.Longest(), Draining: service.Drain,
 	}

@@ -36,10 +36,14 @@ type Attempt struct {
 	Reason string `store:"reason,omitzero"`
 	// Next is when the attempt after this one is due.
 	Next time.Time `store:"next_at,omitzero"`
+	// Trace is the id of the trace that the delivery is part of: 32 hexadecimal digits; empty: it
+	// came with none.
+	Trace string `store:"trace,omitzero"`
 }
 
-// Delivered sets the broker's number of the delivery that the run is part of; 0: it sent none.
-func (r *Run) Delivered(number int) { r.delivery = int64(number) }
+// Delivered sets the broker's number of the delivery that the run is part of, 0 where it sent none,
+// and the id of the trace, which may be empty.
+func (r *Run) Delivered(number int, trace string) { r.delivery, r.trace = int64(number), trace }
 
 // begins returns the log with the run's own attempt in it, which has not ended.
 func (r *Run) begins(number int64) []Attempt {
@@ -47,7 +51,7 @@ func (r *Run) begins(number int64) []Attempt {
 		return r.record.Log
 	}
 	log := append(slices.Clone(r.record.Log), Attempt{
-		Number: number, Delivery: r.delivery, MessageID: r.record.MessageID, Instance: r.once.Instance, Begun: r.begun,
+		Number: number, Delivery: r.delivery, MessageID: r.record.MessageID, Instance: r.once.Instance, Begun: r.begun, Trace: r.trace,
 	})
 	return log[max(0, len(log)-MaxLog):]
 }

@@ -50,8 +50,10 @@ type Run struct {
 	letters Letters
 	// ticket is that of the delivered copy, where it comes back from a long wait.
 	ticket string
-	// delivery is the broker's number of the delivery, and begun is when the run began.
+	// delivery is the broker's number of the delivery, trace the id of its trace, and begun is when
+	// the run began.
 	delivery int64
+	trace    string
 	begun    time.Time
 	// found is the record as last read; the zero record where none counts.
 	found Record

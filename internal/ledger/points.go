@@ -125,10 +125,6 @@ func (m Move) writes() ([]store.Write, error) {
 	if err := entry.checkLines(); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
-	change := m.Amount
-	if m.Account == m.From {
-		change = -change
-	}
 	fields := store.Encode(&m)
 	if m.OrderCurrency == "" {
 		delete(fields, "order_total") // it is not known
@@ -136,7 +132,7 @@ func (m Move) writes() ([]store.Write, error) {
 	entry.mark(fields)
 	return []store.Write{
 		store.Create(entryKey, fields),
-		store.Increment(accountKey, map[string]int64{"balance": change}, map[string]any{
+		store.Increment(accountKey, map[string]int64{"balance": m.Change()}, map[string]any{
 			"account": string(m.Account), "currency": m.Currency, "updated_at": m.CreatedAt,
 		}),
 	}, nil

@@ -22,7 +22,6 @@ import (
 	"billhook/internal/ledger/seal"
 	"billhook/internal/orders"
 	"billhook/internal/pause"
-	"billhook/internal/pii"
 	"billhook/internal/products"
 	"billhook/internal/serve"
 	"billhook/internal/store"
@@ -48,6 +47,8 @@ type API struct {
 	Timer func(time.Duration) (tick <-chan time.Time, stop func() bool)
 
 	tails tails
+	// NewID returns a random id, of an entry in the audit.
+	NewID func() string
 }
 
 // Routes adds the API's routes.
@@ -76,6 +77,7 @@ func (a *API) routes(r chi.Router) {
 		r.Post("/events/adopt", a.adopt("events"))
 		r.Post("/journal/adopt", a.adopt("entries"))
 		a.deadLetterRoutes(r)
+		a.payloadRoutes(r)
 		a.customerRoutes(r)
 		a.productRoutes(r)
 		a.endpointRoutes(r)
@@ -85,6 +87,7 @@ func (a *API) routes(r chi.Router) {
 		a.journalRoutes(r)
 		a.periodRoutes(r)
 		a.pauseRoutes(r)
+		a.rateRoutes(r)
 		a.statusRoutes(r)
 	})
 	a.tryRoutes(r)
@@ -97,7 +100,7 @@ func answer[T any](a *API, does func(*http.Request) (T, error)) http.HandlerFunc
 // ladder is how the API answers errors. Last is for a store that did not answer, or has an
 // unreadable document: never a 4xx.
 var ladder = serve.Ladder{
-	Rungs: slices.Concat(journalRungs, periodRungs, orderRungs, pauseRungs, accountRungs, []serve.Rung{
+	Rungs: slices.Concat(journalRungs, periodRungs, orderRungs, pauseRungs, accountRungs, payloadRungs, []serve.Rung{
 		{Of: errSeveral, As: serve.Refuse(http.StatusConflict, "queue_needed", "Several queues or tenants know this event id; name one with ?queue= or ?tenant=.")},
 		{Of: deadletter.ErrUnknown, As: serve.Refuse(http.StatusNotFound, "unknown", "There is nothing of that id.")},
 		{Of: deadletter.ErrRefused, As: serve.Refuse(http.StatusUnprocessableEntity, "refused", "")},
@@ -177,21 +180,11 @@ func param(r *http.Request, name string) string {
 }
 
 func (a *API) event(r *http.Request) (Event, error) {
-	id, queue, tenant := param(r, "event_id"), r.URL.Query().Get("queue"), r.URL.Query().Get("tenant")
-	if !pii.ID.Valid(id) {
-		return Event{}, serve.Refuse(http.StatusBadRequest, "event_id_invalid", "An event id has letters, digits and . _ : - only.")
+	of, err := a.asked(r)
+	if err != nil {
+		return Event{}, err
 	}
-	if queue != "" {
-		q, ok := a.Catalog.Queue(queue)
-		if !ok {
-			return Event{}, serve.Refuse(http.StatusNotFound, "queue_unknown", "The catalog has no queue of that name or alias.")
-		}
-		queue = q.ID
-	}
-	if tenant != "" && !pii.ID.Valid(tenant) {
-		return Event{}, serve.Refuse(http.StatusBadRequest, "tenant_invalid", "A tenant has letters, digits and . _ : - only.")
-	}
-	return a.Event(r.Context(), id, queue, tenant)
+	return a.Event(r.Context(), of.id, of.queue, of.tenant)
 }
 
 func (a *API) queues(r *http.Request) (Queues, error) {

@@ -34,6 +34,10 @@ type Event struct {
 	History []Step `json:"history"`
 	// More reports whether there are more of these than are shown.
 	More bool `json:"more"`
+	// Effect is what the event has moved in the books.
+	Effect []Posted `json:"effect"`
+	// LogLink is the address of what was logged of it; empty: there is none.
+	LogLink string `json:"log_link,omitempty"`
 }
 
 // Waits is the status of an event that has no record, and that waits.
@@ -54,6 +58,8 @@ type Attempt struct {
 	Reason  string        `json:"reason,omitempty"`
 	// Next is when the attempt after this one was due.
 	Next time.Time `json:"next_at,omitzero"`
+	// Trace is the id of the trace of its delivery.
+	Trace string `json:"trace,omitempty"`
 }
 
 // Conflict is a message with the event's id that is not that event: its payload differs, or is
@@ -199,6 +205,10 @@ func (a Reads) Event(ctx context.Context, id, queue, tenant string) (Event, erro
 	if err := a.history(ctx, &event, record, own); err != nil {
 		return Event{}, err
 	}
+	if err := a.effect(ctx, &event, record); err != nil {
+		return Event{}, err
+	}
+	a.Links.links(&event)
 	event.More = f.more || len(event.Emitted) > len(event.Emissions)
 	return event, nil
 }
@@ -231,7 +241,7 @@ func (f found) own() []lane.Kept {
 func story(id string, f found) (Event, dedupe.Record, error) {
 	event, own := Event{
 		Line: Line{EventID: id}, Emitted: []string{}, Conflicts: []Conflict{}, DeadLetters: []DeadLetter{},
-		Log: []Attempt{}, Places: []Spot{}, Emissions: []Emission{}, History: []Step{},
+		Log: []Attempt{}, Places: []Spot{}, Emissions: []Emission{}, History: []Step{}, Effect: []Posted{},
 	}, dedupe.Record{}
 	for _, doc := range f.records {
 		record, err := dedupe.FromDocument(doc)

@@ -60,6 +60,9 @@ type Step struct {
 	Reason    string        `json:"reason,omitempty"`
 	// Place is where it was kept.
 	Place Where `json:"place,omitempty"`
+	// Trace is the id of the trace of an attempt, and TraceLink an address that shows it.
+	Trace     string `json:"trace,omitempty"`
+	TraceLink string `json:"trace_link,omitempty"`
 	// DeadLetter and Operation are ids. Who began the operation, or paused the queue, and Why.
 	DeadLetter string `json:"dead_letter,omitempty"`
 	Operation  string `json:"operation,omitempty"`
@@ -177,7 +180,7 @@ func attempts(log []Attempt) []Step {
 		last[a.MessageID] = max(last[a.MessageID], a.Delivery)
 		steps = append(steps, Step{
 			At: a.Begun, What: StepTried, End: a.Ended, Attempt: a.Number, Instance: a.Instance, NextAt: a.Next,
-			Delivery: a.Delivery, MessageID: a.MessageID, Outcome: a.Outcome, Reason: a.Reason,
+			Delivery: a.Delivery, MessageID: a.MessageID, Outcome: a.Outcome, Reason: a.Reason, Trace: a.Trace,
 		})
 	}
 	return steps

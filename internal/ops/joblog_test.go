@@ -348,7 +348,7 @@ func TestNoQueryNeedsAnotherCompositeIndexAndEachIsBounded(t *testing.T) {
 		"/v1/ops/events": dedupe.Shards,
 		"/v1/ops/events?queue=orders&status=COMPLETED&type=order.paid&event_id=e1&correlation_id=c1&since=31d": dedupe.Shards,
 		"/v1/ops/events?event_id=e1":              dedupe.Shards,
-		"/v1/ops/events/e1":                       7,     // and one that it has emitted
+		"/v1/ops/events/e1":                       8,     // and one that it has emitted, and what it has moved
 		"/v1/ops/events/e1?queue=orders&tenant=t": 6 + 1, // and the pauses, where it is unknown
 		"/v1/ops/accounts/points:user:u1":         1,
 		"/v1/ops/cleanup?older_than=1h":           1,

@@ -1,7 +1,7 @@
 // Package ops is the API for people, and its access control: events, queues, job log, balances,
-// customers, products, dead letters and trials. Of a dead letter and of a message that is tried it
-// shows the minimized payload, of all else ids, codes, amounts and times alone. It answers known
-// people alone.
+// customers, products, dead letters and trials. It shows ids, codes, amounts and times alone; the
+// minimized payload of a message it shows to somebody who says why, and writes that down first, and
+// to whom tries it. It answers known people alone.
 package ops
 
 import (
@@ -23,6 +23,8 @@ type Reads struct {
 	Broker Broker
 	// Viewer shows the subscriptions of paused queues; nil: they cannot be seen from here.
 	Viewer pause.Viewer
+	// Links lead to where others show more of an event.
+	Links Links
 }
 
 var errSeveral = errors.New("ops: several queues or tenants know this event id")

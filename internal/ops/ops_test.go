@@ -42,7 +42,7 @@ const (
 )
 
 var queues = &catalog.Catalog{Queues: []catalog.Queue{
-	{ID: "orders", Alias: "q:orders", DeadLetter: catalog.DeadLetter{Topic: "orders-dlq", Aliases: []string{"orders.exchange"}, Retention: time.Hour}},
+	{ID: "orders", Alias: "q:orders", Handlers: map[string]catalog.Handler{"order.paid": {Name: "points.credit"}}, DeadLetter: catalog.DeadLetter{Topic: "orders-dlq", Aliases: []string{"orders.exchange"}, Retention: time.Hour}},
 	{ID: "refunds", DeadLetter: catalog.DeadLetter{AlertAbove: 2, OldestAlert: 4 * time.Hour}},
 }, Products: map[string]catalog.Product{"hat": {Points: 250}}}
 
@@ -52,6 +52,7 @@ type rig struct {
 	router chi.Router
 	access ops.Access
 	log    bytes.Buffer
+	links  ops.Links
 	// fourEyes: replays wait for a second person.
 	fourEyes bool
 }
@@ -86,7 +87,7 @@ func (r *rig) over(s store.Store) {
 		Periods:  &journal.Periods{Store: s, Now: func() time.Time { return at }, NewID: uuid.NewString},
 		Reverter: &journal.Reverter{Store: s, Catalog: queues, Now: func() time.Time { return at }, NewID: uuid.NewString},
 		Timer:    waiting(time.Hour),
-		Reads:    ops.Reads{Store: s, Catalog: queues, Now: func() time.Time { return at }}, Log: slog.New(slog.NewJSONHandler(&r.log, nil)),
+		Reads:    ops.Reads{Store: s, Catalog: queues, Now: func() time.Time { return at }, Links: r.links}, Log: slog.New(slog.NewJSONHandler(&r.log, nil)), NewID: uuid.NewString,
 	}).Routes(r.router)
 }
 
@@ -211,7 +212,7 @@ func TestAnEventIsToldAsFarAsItIsStored(t *testing.T) {
 			"conflicts": [{"queue": "orders", "status": "DEAD_LETTERED", "reason": "payload_conflict", "payload_hash": "sha256:11", "message_id": "18"}],
 			"dead_letters": [{"id": "`+letter+`", "queue": "orders", "reason": "payload_conflict", "status": 409, "detail": "", "attempts": 1,
 				"source_message_id": "18", "state": "open", "dead_lettered_at": "2026-03-02T10:15:00Z"}],
-			"log": [], "more": false
+			"log": [], "more": false, "effect": []
 		}`, got.Body.String())
 	}
 }

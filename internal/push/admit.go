@@ -4,6 +4,8 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"regexp"
+	"strings"
 
 	"github.com/go-chi/chi/v5"
 
@@ -41,8 +43,26 @@ func (s *Service) admit(w http.ResponseWriter, r *http.Request) (q *queue, d del
 		// This did not come from Pub/Sub: there is no message that could be lost.
 		return s.refuse(w, r, errNotPush)
 	}
+	d.trace = traceOf(r.Header.Get("Traceparent"), d.message.Attributes[attrTraceparent])
 	d.release = release // the message is as large, and in memory until it is answered
 	return q, d, true
+}
+
+// attrTraceparent is the attribute in which Google's client libraries pass on the trace of who
+// published a message.
+const attrTraceparent = "googclient_traceparent"
+
+// traceparent is the header of the W3C's Trace Context, as far as the id of the trace.
+var traceparent = regexp.MustCompile(`^[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}`)
+
+// traceOf is the id of the trace in the first of the values that has one; else it is empty.
+func traceOf(values ...string) string {
+	for _, value := range values {
+		if found := traceparent.FindStringSubmatch(value); found != nil && strings.Trim(found[1], "0") != "" {
+			return found[1]
+		}
+	}
+	return ""
 }
 
 // Why a push is refused, in the order of its admission.

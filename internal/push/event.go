@@ -40,6 +40,8 @@ type delivery struct {
 	subscription string
 	// attempt is the broker's own count; 0 where it sends none.
 	attempt int
+	// trace is the id of the trace that the push is part of; empty: it came with none.
+	trace string
 	// received is when the push arrived: it is to be answered within the ack deadline.
 	received time.Time
 	// release gives back what its body held of the budget.

@@ -32,7 +32,7 @@ func (s *Service) begin(w *attempt) {
 	record.EventID = w.event.ID
 	w.run = s.once.Begin(dedupe.Key(q.ID, record.Tenant, record.EventID), record, q.RememberFor)
 	w.run.Letters(&letters{service: s, attempt: w})
-	w.run.Delivered(d.attempt)
+	w.run.Delivered(d.attempt, d.trace)
 	if w.broken == nil {
 		return
 	}
@@ -40,7 +40,7 @@ func (s *Service) begin(w *attempt) {
 		w.claims = w.run
 	}
 	w.run = s.once.Begin(dedupe.MessageKey(q.ID, d.messageID, d.message.Data), w.record, q.RememberFor)
-	w.run.Delivered(d.attempt)
+	w.run.Delivered(d.attempt, d.trace)
 }
 
 // letters is what a run knows of the dead letters under its event's id.

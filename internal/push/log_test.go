@@ -1,8 +1,10 @@
 package push_test
 
 import (
+	"bytes"
 	"context"
 	"net/http"
+	"net/http/httptest"
 	"testing"
 	"time"
 
@@ -76,6 +78,35 @@ func TestTheRecordHasALogOfItsAttempts(t *testing.T) {
 			require.Equal(t, dedupe.Attempt{
 				Number: 2, Delivery: 3, MessageID: "m-e1", Instance: "instance-1", Begun: start.Add(10 * time.Second), Ended: start.Add(10 * time.Second), Outcome: retry.Processed,
 			}, two)
+		})
+	}
+}
+
+func TestTheLogNamesTheTraceOfEachDelivery(t *testing.T) {
+	t.Parallel()
+	const pushed, published = "0af7651916cd43dd8448eb211c80319c", "4bf92f3577b34da6a3ce929d0e0e4736"
+	for name, test := range map[string]struct{ header, attribute, want string }{
+		"of the push":                        {"00-" + pushed + "-b7ad6b7169203331-01", "00-" + published + "-b7ad6b7169203331-01", pushed},
+		"of who published it, without one":   {"", "00-" + published + "-b7ad6b7169203331-01", published},
+		"of a later version of the header":   {"01-" + pushed + "-b7ad6b7169203331-01-more", "", pushed},
+		"where there is none":                {"", "", ""},
+		"where there is one of zeros":        {"00-00000000000000000000000000000000-b7ad6b7169203331-01", "", ""},
+		"where there is one of another kind": {"00-" + pushed[1:] + "-b7ad6b7169203331-01", "<b>", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, setup{})
+			m := paid("e1", known, 1).with(func(m *message) {
+				if test.attribute != "" {
+					m.attributes["googclient_traceparent"] = test.attribute
+				}
+			})
+			request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/push/orders", bytes.NewReader(m.envelope()))
+			request.Header.Set("Authorization", "Bearer good")
+			request.Header.Set("Traceparent", test.header)
+			require.Equal(t, http.StatusOK, r.serve(request).code)
+			record, _ := r.record(t, "e1")
+			require.Equal(t, test.want, record.Log[0].Trace)
 		})
 	}
 }

@@ -37,6 +37,7 @@ import (
 	"billhook/internal/pause"
 	"billhook/internal/products"
 	"billhook/internal/push"
+	"billhook/internal/rates"
 	"billhook/internal/serve"
 	"billhook/internal/store"
 	"billhook/internal/tasks"
@@ -68,9 +69,11 @@ type Config struct {
 	// them; nil: this worker may not.
 	Subscriptions pause.Viewer
 	Switch        pause.Switch
-	Log           *slog.Logger
-	Metrics       *telemetry.Metrics
-	Now           func() time.Time
+	// Links lead people to where others show more of an event.
+	Links   ops.Links
+	Log     *slog.Logger
+	Metrics *telemetry.Metrics
+	Now     func() time.Time
 	// Alarm has kept messages released on time. If it is nil, the worker releases them itself by
 	// AfterFunc, until it drains; if that is nil too, the scheduler's minute releases them.
 	Alarm push.Alarm
@@ -88,8 +91,9 @@ type Worker struct {
 	// Alarm has kept messages released.
 	Alarm push.Alarm
 
-	push *push.Service
-	api  *ops.API
+	push  *push.Service
+	api   *ops.API
+	rates *rates.Recorder
 	// timer is the worker's own alarm; nil: there is none.
 	timer *alarm.Timer
 }
@@ -166,6 +170,9 @@ func refuse(c *catalog.Catalog, queues []catalog.Queue, registry *handler.Regist
 // New puts the worker together. It reports all mistakes of the catalog: a handler that does not
 // exist, an unknown body format, other topics than a handler emits to, a pool without a queue.
 func New(config Config) (*Worker, error) {
+	config.Instance = cmp.Or(config.Instance, uuid.NewString()[:8])
+	counted := config.recorder()
+	config.Targets.Watch(counted)
 	registry := handler.NewRegistry()
 	updates, _ := config.Catalog.EmitsTo("subscriptions.record")
 	teacher := customers.NewTeacher(config.Store, config.Log, config.Now)
@@ -174,7 +181,7 @@ func New(config Config) (*Worker, error) {
 	billing.Register(registry,
 		billing.Points{Store: config.Store, Products: worth, Now: config.Now, Teacher: teacher, Orders: config.Catalog.EmitsOf("points.credit")},
 		billing.Subscriptions{Store: config.Store, Updates: updates, Now: config.Now})
-	keeper := registerEndpoints(registry, config)
+	keeper := registerEndpoints(registry, config, counted)
 	notifications.Register(registry, config.Catalog)
 	usage.Register(registry, config.Catalog, config.Store, config.Now)
 	journal.Register(registry, journal.Deps{
@@ -211,7 +218,7 @@ func New(config Config) (*Worker, error) {
 	service := push.New(push.Config{
 		Queues: queues, Catalog: config.Catalog, Handlers: registry, Store: watched, DeadLetters: config.Publisher, Outbox: relay,
 		Alarm: alarms, Timer: after, Authenticator: config.Authenticator, Log: config.Log, Metrics: config.Metrics, Now: config.Now,
-		Instance: cmp.Or(config.Instance, uuid.NewString()[:8]), NewToken: uuid.NewString, Dice: rand.Float64,
+		Instance: config.Instance, Rates: counted, NewToken: uuid.NewString, Dice: rand.Float64,
 	})
 	operator := &deadletter.Operator{
 		Store: config.Store, Queue: config.Catalog.Queue, Now: config.Now, NewID: uuid.NewString, Wait: wait,
@@ -224,7 +231,7 @@ func New(config Config) (*Worker, error) {
 	}
 	upkeep.Operator = operator
 	api := &ops.API{
-		Reads: ops.Reads{Store: config.Store, Catalog: config.Catalog, Now: config.Now, Viewer: config.Subscriptions, Broker: config.Broker}, Access: config.Access, Log: config.Log, Operator: operator,
+		Reads: ops.Reads{Store: config.Store, Catalog: config.Catalog, Now: config.Now, Viewer: config.Subscriptions, Broker: config.Broker, Links: config.Links}, Access: config.Access, Log: config.Log, Operator: operator,
 		Customers: &customers.Operator{Store: watched, Now: config.Now, NewID: uuid.NewString},
 		Products:  &products.Keeper{Store: config.Store, Start: config.Catalog.Products, Now: config.Now, NewID: uuid.NewString, Changed: worth.Forget},
 		Endpoints: keeper,
@@ -232,6 +239,7 @@ func New(config Config) (*Worker, error) {
 		Stock:     &orders.Keeper{Store: config.Store, Now: config.Now, NewID: uuid.NewString},
 		Pauses:    &pause.Keeper{Store: config.Store, Viewer: config.Subscriptions, Switch: config.Switch, Now: config.Now, NewID: uuid.NewString},
 		Timer:     after,
+		NewID:     uuid.NewString,
 	}
 	config.books(api, operator.Relay)
 
@@ -249,7 +257,7 @@ func New(config Config) (*Worker, error) {
 		return nil, fmt.Errorf("worker: %w", err)
 	}
 	site.Routes(router)
-	return &Worker{Handler: router, Alarm: alarms, push: service, api: api, timer: timer}, nil
+	return &Worker{Handler: router, Alarm: alarms, push: service, api: api, rates: counted, timer: timer}, nil
 }
 
 func after(d time.Duration) (c <-chan time.Time, stop func() bool) {

@@ -181,7 +181,7 @@ func (w *world) begin(t *rapid.T, e *event) *attempt {
 		Queue: "q", Tenant: dedupe.DefaultTenant, EventID: e.id, EventType: "initial", PayloadHash: hash(a.payload), Replays: a.replays, MessageID: fmt.Sprint("m-", a.number),
 	}, remember)
 	a.run.Letters(letters{a})
-	a.run.Delivered(a.number)
+	a.run.Delivered(a.number, "")
 	return a
 }
 

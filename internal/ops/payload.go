@@ -1,0 +1,215 @@
+package ops
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"billhook/internal/audit"
+	"billhook/internal/contract"
+	"billhook/internal/deadletter"
+	"billhook/internal/dedupe"
+	"billhook/internal/pii"
+	"billhook/internal/serve"
+	"billhook/internal/store"
+)
+
+// payloadRoutes adds the routes that show payloads. Each answer leaves an entry in the audit.
+func (a *API) payloadRoutes(r chi.Router) {
+	r.Post("/events/{event_id}/payload", answer(a, a.eventPayload))
+	r.Post("/dead-letters/{id}/payload", answer(a, a.letterPayload))
+}
+
+// PayloadKind is the kind of the audit's entries about payloads that somebody has looked at. Their
+// subject is the id that was asked for: an event's, or a dead letter's.
+const PayloadKind = "payload"
+
+var errUnkept = errors.New("ops: no payload is kept")
+
+// payloadRungs are how the API answers errors about payloads.
+var payloadRungs = []serve.Rung{
+	{Of: errUnkept, As: serve.Refuse(http.StatusNotFound, "payload_not_kept", "No payload is kept here. A message that waits has its own, and so has a dead letter, unless it was too large: then the hold subscription has it.")},
+	{Of: audit.ErrInvalid, As: serve.Refuse(http.StatusUnprocessableEntity, "refused", "")},
+}
+
+// Payload is what is kept of an event's messages, at most ten.
+type Payload struct {
+	EventID string        `json:"event_id"`
+	Queue   string        `json:"queue"`
+	Tenant  string        `json:"tenant"`
+	Items   []KeptMessage `json:"items"`
+	// More reports whether more is kept than is shown.
+	More bool `json:"more"`
+}
+
+// KeptMessage is a message as it is kept: numbers in its payload are as they were written.
+type KeptMessage struct {
+	// Place is dead_letter, delayed, outbox, or lease where a worker has the message in hand.
+	Place Where `json:"place"`
+	// DeadLetter is the id of the dead letter that has it, and State where that stands.
+	DeadLetter string           `json:"dead_letter,omitempty"`
+	State      deadletter.State `json:"state,omitempty"`
+	TriedMessage
+}
+
+// messageOf shows a message.
+func messageOf(m contract.Message) TriedMessage {
+	shown := TriedMessage{Attributes: m.Attributes, OrderingKey: m.OrderingKey}
+	if data := jsontext.Value(m.Data); data.IsValid(jsontext.AllowDuplicateNames(true)) {
+		shown.Data = data
+	} else {
+		shown.Base64 = m.Data
+	}
+	return shown
+}
+
+// kept are the messages of an event that have a payload: in its dead letters, where it waits, and
+// with a worker.
+func (f found) kept() (all []KeptMessage, err error) {
+	for _, doc := range f.letters {
+		letter := describeLetter(doc)
+		if len(letter.item.Data) > 0 {
+			all = append(all, KeptMessage{PlaceDeadLetter, letter.ID, letter.State, messageOf(letter.item.Message())})
+		}
+	}
+	for _, waits := range append(f.own(), f.coming...) {
+		place := PlaceDelayed
+		if waits.Outbox() {
+			place = PlaceOutbox
+		}
+		all = append(all, KeptMessage{Place: place, TriedMessage: messageOf(waits.Message)})
+	}
+	for _, doc := range f.records {
+		record, err := dedupe.FromDocument(doc)
+		if err != nil {
+			return nil, err
+		}
+		if record.Message != nil {
+			all = append(all, KeptMessage{Place: PlaceLease, TriedMessage: messageOf(*record.Message)})
+		}
+	}
+	return all, nil
+}
+
+// Payload returns what is kept of an event's messages. It refuses as Event does.
+func (a Reads) Payload(ctx context.Context, id, queue, tenant string) (Payload, error) {
+	f, err := a.find(ctx, id, queue, tenant)
+	if err != nil {
+		return Payload{}, err
+	}
+	event, _, err := story(id, f)
+	if err != nil {
+		return Payload{}, err
+	}
+	items, err := f.kept()
+	switch {
+	case err != nil:
+		return Payload{}, err
+	case len(items) == 0 && event.Status == "":
+		return Payload{}, a.nowhere(ctx, queue)
+	case len(items) == 0:
+		return Payload{}, errUnkept
+	}
+	if event.Queue == "" && len(f.coming) > 0 {
+		event.Queue, event.Tenant = a.destination(f.coming[0]), f.coming[0].Source.Tenant
+	}
+	shown := items[:min(len(items), closely)]
+	return Payload{EventID: id, Queue: event.Queue, Tenant: event.Tenant, Items: shown, More: f.more || len(shown) < len(items)}, nil
+}
+
+func (a *API) eventPayload(r *http.Request) (Payload, error) {
+	asked, err := a.asked(r)
+	if err != nil {
+		return Payload{}, err
+	}
+	why, err := a.whyOf(r)
+	if err != nil {
+		return Payload{}, err
+	}
+	payload, err := a.Payload(r.Context(), asked.id, asked.queue, asked.tenant)
+	if err != nil {
+		return Payload{}, err
+	}
+	var letters []any
+	for _, item := range payload.Items {
+		if item.DeadLetter != "" {
+			letters = append(letters, item.DeadLetter)
+		}
+	}
+	looked := map[string]any{"queue": payload.Queue, "tenant": payload.Tenant, "event_id": payload.EventID}
+	if len(letters) > 0 {
+		looked["dead_letters"] = letters
+	}
+	if err := a.shown(r, asked.id, why, looked); err != nil {
+		return Payload{}, err
+	}
+	return payload, nil
+}
+
+func (a *API) letterPayload(r *http.Request) (Letter, error) {
+	why, err := a.whyOf(r)
+	if err != nil {
+		return Letter{}, err
+	}
+	item, err := a.Operator.Show(r.Context(), param(r, "id"))
+	switch {
+	case err != nil:
+		return Letter{}, err
+	case len(item.Data) == 0:
+		return Letter{}, errUnkept
+	}
+	looked := map[string]any{"queue": item.Queue, "event_id": item.EventID, "dead_letters": []any{item.ID}}
+	if err := a.shown(r, item.ID, why, looked); err != nil {
+		return Letter{}, err
+	}
+	letter, message := letterOf(item), messageOf(item.Message())
+	letter.Data, letter.Base64 = message.Data, message.Base64
+	return letter, nil
+}
+
+// whyOf is the reason in the body of a request. That there is one is checked by the audit.
+func (a *API) whyOf(r *http.Request) (string, error) {
+	var reason Reason
+	err := readJSON(r, &reason, `Send JSON: {"why": "<the reason>"}.`)
+	return reason.Why, err
+}
+
+// shown records in the audit that somebody looks at a payload. After an error the payload must not
+// be shown.
+func (a *API) shown(r *http.Request, subject, why string, looked map[string]any) error {
+	entry, err := audit.Entry{Kind: PayloadKind, Subject: subject, Action: "look", Who: Who(r.Context()), Why: why, At: a.Now(), After: looked}.Write(a.NewID())
+	if err != nil {
+		return err
+	}
+	if _, err := a.Store.Commit(r.Context(), []store.Write{entry}); err != nil {
+		return err
+	}
+	a.Log.LogAttrs(r.Context(), slog.LevelInfo, "payload shown", slog.String("who", Who(r.Context())), slog.String("subject", subject))
+	return nil
+}
+
+// asked is the event that a request names.
+type asked struct{ id, queue, tenant string }
+
+// asked reads which event a request is about.
+func (a *API) asked(r *http.Request) (asked, error) {
+	named := asked{param(r, "event_id"), r.URL.Query().Get("queue"), r.URL.Query().Get("tenant")}
+	if !pii.ID.Valid(named.id) {
+		return named, serve.Refuse(http.StatusBadRequest, "event_id_invalid", "An event id has letters, digits and . _ : - only.")
+	}
+	if named.queue != "" {
+		q, ok := a.Catalog.Queue(named.queue)
+		if !ok {
+			return named, serve.Refuse(http.StatusNotFound, "queue_unknown", "The catalog has no queue of that name or alias.")
+		}
+		named.queue = q.ID
+	}
+	if named.tenant != "" && !pii.ID.Valid(named.tenant) {
+		return named, serve.Refuse(http.StatusBadRequest, "tenant_invalid", "A tenant has letters, digits and . _ : - only.")
+	}
+	return named, nil
+}

@@ -75,9 +75,9 @@ func tone(state any) string {
 		return "ok"
 	case "processing", "running", "replayed", "waiting", "under_way", "half-open":
 		return "busy"
-	case "failed", "retry", "paused", "waiting_for_approval", "failing", "duplicate", "superseded":
+	case "failed", "retry", "paused", "waiting_for_approval", "failing", "duplicate", "superseded", "backlog", "keys parked", "parked":
 		return "warn"
-	case "dead_lettered", "dead_letter", "open", "alert", "conflict", "refused", "error":
+	case "dead_lettered", "dead_letter", "open", "alert", "conflict", "refused", "error", "breaker open", "paused on paper":
 		return "bad"
 	default:
 		return "mute"

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"billhook/internal/audit"
+	"billhook/internal/deadletter"
 	"billhook/internal/ops"
 	"billhook/internal/rates"
 )
@@ -31,11 +32,29 @@ func (p *program) queuesShow(ask func() client) *cobra.Command {
 		Long: "A queue is named by id or alias. The numbers of the last hour are about: an instance that is killed loses what it has counted\n" +
 			"in the last seconds, and of the hour before this one they take the part that is within 60 minutes.",
 	}
-	command.RunE = show(p, ask, func(args []string) string { return "/v1/ops/queues/" + url.PathEscape(args[0]) }, p.printQueue)
+	command.RunE = func(command *cobra.Command, args []string) error {
+		var q queueShown
+		if err := ask().get(command.Context(), "/v1/ops/queues/"+url.PathEscape(args[0]), &q.QueueDetail); err != nil {
+			return err
+		}
+		var reasons ops.List[deadletter.Reason]
+		if err := ask().get(command.Context(), "/v1/ops/dead-letters/reasons?queue="+url.QueryEscape(q.ID), &reasons); err != nil {
+			return err
+		}
+		q.Reasons = reasons.Items
+		p.printQueue(q)
+		return p.printJSON(q)
+	}
 	return command
 }
 
-func (p *program) printQueue(q ops.QueueDetail) {
+// queueShown is one queue with the reasons of its dead letters.
+type queueShown struct {
+	ops.QueueDetail
+	Reasons []deadletter.Reason `json:"reasons"`
+}
+
+func (p *program) printQueue(q queueShown) {
 	p.printf("%s  %s\n", q.ID, p.stateOf(q.Queue))
 	for _, words := range q.Declares {
 		p.printf("  %s\n", words)
@@ -45,6 +64,9 @@ func (p *program) printQueue(q ops.QueueDetail) {
 	}
 	p.printf("\nWaiting: %s\n", cmp.Or(waiting(q.Queue), "nothing"))
 	p.printf("Dead letters: %s, the oldest %s\n", openLetters(q.DeadLetters), cmp.Or(oldestLetter(q.DeadLetters), "none"))
+	for _, reason := range q.Reasons {
+		p.printf("  %s  %s\n", number(ops.Count{Count: reason.Count, More: reason.More}), cmp.Or(reason.Reason, "other reasons"))
+	}
 	h := q.LastHour
 	p.printf("Last hour, about: %d in, %d processed, %d ended otherwise, %d dead-lettered, %d attempts failed and follow again", h.In, h.Processed, h.Other, h.Dead, h.Failed)
 	if share := percent(h); share != "" {

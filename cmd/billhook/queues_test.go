@@ -18,6 +18,7 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/backlog"
+	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
 	"billhook/internal/ops"
 	"billhook/internal/rates"
@@ -47,9 +48,10 @@ func serveEvents(t *testing.T) (address string, operators func() []string) {
 		}
 		writes = append(writes, store.Create(dedupe.Key(r.Queue, r.Tenant, r.EventID), r.Fields()))
 	}
+	died := deadletter.Item{Queue: "orders", State: deadletter.Open, Reason: "product_unknown", Kept: at.Add(-90 * time.Minute)}
 	writes = append(writes,
 		store.Create(store.Key{Collection: "outboxKeys", ID: "lane-1"}, map[string]any{"due_at": at.Add(time.Second), "oldest_at": at.Add(-time.Minute)}),
-		store.Create(store.Key{Collection: "deadLetters", ID: "d1"}, map[string]any{"queue": "orders", "state": "open", "kept_at": at.Add(-90 * time.Minute)}),
+		store.Create(store.Key{Collection: "deadLetters", ID: "d1"}, store.Encode(&died)),
 		store.Create(store.Key{Collection: "deadLetters", ID: "d2"}, map[string]any{"queue": "refunds", "state": "open", "kept_at": at.Add(-5 * time.Hour)}))
 	_, err = db.Commit(t.Context(), writes)
 	require.NoError(t, err)
@@ -67,7 +69,9 @@ func serveEvents(t *testing.T) (address string, operators func() []string) {
 	require.NoError(t, backlog.Write(t.Context(), db, at, map[string]backlog.Held{"orders": {Messages: 12, Oldest: at.Add(-90 * time.Second)}, "clicks": {Messages: 3}}))
 	counted := rates.NewRecorder(rates.Config{
 		Store: db, Now: func() time.Time { return at }, Self: rates.Service{Instance: "i1"},
-		Breakers: func() []rates.Breaker { return []rates.Breaker{{Target: "ledger", State: "half_open", Since: at.Add(-time.Minute)}} },
+		Breakers: func() []rates.Breaker {
+			return []rates.Breaker{{Target: "ledger", State: "half_open", Since: at.Add(-time.Minute)}}
+		},
 	})
 	for _, outcome := range []retry.Outcome{retry.Processed, retry.Processed, retry.Duplicate, retry.Retry, retry.DeadLettered} {
 		counted.Arrived("orders")
@@ -76,7 +80,7 @@ func serveEvents(t *testing.T) (address string, operators func() []string) {
 	counted.Answered("ledger", 0, "callee_unreachable", 20*time.Millisecond)
 	require.NoError(t, counted.Flush(t.Context()))
 	(&ops.API{
-		Log: slog.New(slog.DiscardHandler), Access: ops.Access{Tokens: []string{opsToken}},
+		Log: slog.New(slog.DiscardHandler), Access: ops.Access{Tokens: []string{opsToken}}, Operator: &deadletter.Operator{Store: db, Now: func() time.Time { return at }},
 		Reads: ops.Reads{Store: db, Now: func() time.Time { return at }, Catalog: &catalog.Catalog{Targets: map[string]catalog.Target{"ledger": {Name: "ledger"}}, Queues: []catalog.Queue{
 			{ID: "orders", Alias: "q:orders", Enabled: true, MaxBacklog: catalog.MaxBacklog{Messages: 10_000}, Handlers: map[string]catalog.Handler{"order.paid": {Post: catalog.Post{Target: "ledger"}}}}, {ID: "clicks", Enabled: true, DeadLetter: catalog.DeadLetter{Drop: true}},
 			{ID: "refunds", DeadLetter: catalog.DeadLetter{AlertAbove: 5, OldestAlert: 4 * time.Hour}},
@@ -149,6 +153,7 @@ The outbox holds messages of 1 keys, the oldest since 1m.
 		"one queue": {[]string{"queues", "show", "q:orders", "--server", worker}, `
 Waiting: 12 of 10000 in broker for 1m30s
 Dead letters: 1 (alert > 0), the oldest 1h30m
+  1  product_unknown
 Last hour, about: 5 in, 2 processed, 1 ended otherwise, 1 dead-lettered, 1 attempts failed and follow again; 50 % of the attempts failed.
 
 Target ledger: breaker half-open in 1 of 1 instances, the first since 2026-03-02T10:14:00Z

@@ -34,7 +34,7 @@ func plotOf(of string, buckets []rates.Bucket) plot {
 	for _, b := range buckets {
 		most, sum = max(most, b.Processed+b.Other+b.Dead+b.Failed), sum.Plus(b.Counts)
 	}
-	p.Text = fmt.Sprintf("%s, about: %s in, %s out, %d of 100 attempts failed", of, number(sum.In), number(sum.Out()), sum.FailurePercent())
+	p.Text = fmt.Sprintf("%s: about %s in, %s out, %d %% of attempts failed", of, number(sum.In), number(sum.Out()), sum.FailurePercent())
 	if p.Empty = most == 0; p.Empty {
 		return p
 	}

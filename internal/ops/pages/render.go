@@ -186,6 +186,8 @@ func integer(n any) (string, error) {
 		return number(n), nil
 	case int64:
 		return number(n), nil
+	case *int64:
+		return number(*n), nil
 	}
 	return "", fmt.Errorf("pages: %T is no whole number", n)
 }

@@ -15,6 +15,9 @@ var examples = map[string]string{
 	"queues": "billhook queues",
 	"outbox": "billhook outbox --limit 10",
 
+	"search":             "billhook search 900000000000000033",
+	"subscriptions show": "billhook subscriptions show 900000000000000061",
+
 	"events show":    "billhook events show 900000000000000031",
 	"events ls":      "billhook events ls --queue <queue> --status FAILED --since 36h",
 	"events payload": "billhook events payload 900000000000000031 --why \"ticket 7\"",
@@ -66,6 +69,7 @@ var examples = map[string]string{
 
 	"ledger show":        "billhook ledger show order-7",
 	"ledger balances":    "billhook ledger balances --period 2026-11",
+	"ledger account":     "billhook ledger account points:user:user_42 --as-of 2026-11-30",
 	"ledger statement":   "billhook ledger statement cash --period 2026-11",
 	"ledger export":      "billhook ledger export --period 2026-11 --csv --out november.csv\nbillhook ledger export --seals",
 	"ledger verify":      "billhook ledger verify\nbillhook ledger verify --tenant default",

@@ -79,6 +79,7 @@ func (p *Pages) areas(r chi.Router) {
 	p.overviewRoutes(r)
 	p.keepRoutes(r)
 	p.eventRoutes(r)
+	p.searchRoutes(r)
 }
 
 var errNoPage = serve.Refuse(http.StatusNotFound, "page_unknown", "There is no page at this address.")

@@ -115,6 +115,7 @@ func functions() template.FuncMap {
 	return template.FuncMap{
 		"static": static, "when": when, "iso": iso, "age": age, "since": since, "count": count, "number": integer, "href": href, "params": with, "next": next, "tone": tone,
 		"side": side, "decimal": decimal,
+		"leads": leads, "kind": kindName,
 	}
 }
 

@@ -289,7 +289,7 @@ func TestAnIDOfAnyKindIsFoundInOneBox(t *testing.T) {
 	ada := s.visits(t, g.chromium, "ada")
 	var operations ops.List[deadletter.Operation]
 	require.NoError(t, s.get(t.Context(), "/v1/ops/operations", &operations))
-	letters := s.letters(t, s.queueOf("refund").ID, 2)
+	letters := s.letters(t, s.queueOf("refund").ID, 3)
 	entry, err := s.entry(t.Context())
 	require.NoError(t, err)
 	for _, search := range []struct{ kind, id, leads string }{

@@ -29,20 +29,20 @@ import (
 	"billhook/internal/subscriptions"
 )
 
-// shop is a worker's pages over a store in which something of each kind is.
-type shop struct {
+// counter is a worker's pages over a store in which something of each kind is.
+type counter struct {
 	db   *standin.Store
 	site http.Handler
 }
 
 // openShop opens the pages at noon. Order o1 waits for its payment. User auth0|u7 has a customer, points
 // of two days and a subscription. The books of acme have three sales, two of which are sealed.
-func openShop(t *testing.T) *shop {
+func openCounter(t *testing.T) *counter {
 	t.Helper()
 	db, err := standin.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
-	s := &shop{db: db}
+	s := &counter{db: db}
 	machine, err := orderstest.Open(db)
 	require.NoError(t, err)
 	_, err = machine.Deliver(t.Context(), db, orderstest.Created("e-order", "o1"), false)
@@ -79,14 +79,14 @@ func openShop(t *testing.T) *shop {
 	return s
 }
 
-func (s *shop) commit(t *testing.T, writes ...store.Write) {
+func (s *counter) commit(t *testing.T, writes ...store.Write) {
 	t.Helper()
 	_, err := s.db.Commit(t.Context(), writes)
 	require.NoError(t, err)
 }
 
 // sells posts a sale of 12.50 on a day of the month.
-func (s *shop) sells(t *testing.T, event string, day int) {
+func (s *counter) sells(t *testing.T, event string, day int) {
 	t.Helper()
 	at := time.Date(2026, 11, day, 9, 0, 0, 0, time.UTC)
 	writes, err := ledger.Post(ledger.Entry{
@@ -98,7 +98,7 @@ func (s *shop) sells(t *testing.T, event string, day int) {
 }
 
 // asks returns the text of a page as people see it: without markup, and with single spaces.
-func (s *shop) asks(t *testing.T, method, path string, form url.Values) (status int, text, html string) {
+func (s *counter) asks(t *testing.T, method, path string, form url.Values) (status int, text, html string) {
 	t.Helper()
 	request := httptest.NewRequestWithContext(t.Context(), method, path, strings.NewReader(form.Encode()))
 	request.RemoteAddr, request.Host = "127.0.0.1:4711", "127.0.0.1:8081"
@@ -114,7 +114,7 @@ func (s *shop) asks(t *testing.T, method, path string, form url.Values) (status 
 	return w.Code, strings.Join(strings.Fields(text), " "), w.Body.String()
 }
 
-func (s *shop) shows(t *testing.T, path string, parts ...string) (html string) {
+func (s *counter) shows(t *testing.T, path string, parts ...string) (html string) {
 	t.Helper()
 	status, text, html := s.asks(t, http.MethodGet, path, nil)
 	require.Equal(t, http.StatusOK, status, "%s: %s", path, text)
@@ -126,7 +126,7 @@ func (s *shop) shows(t *testing.T, path string, parts ...string) (html string) {
 
 func TestASearchLeadsToAPageForEachKind(t *testing.T) {
 	t.Parallel()
-	s := openShop(t)
+	s := openCounter(t)
 	for id, page := range map[string]string{
 		"e-last":               "/ops/events/e-last?queue=one-queue&amp;tenant=default",
 		"o1":                   "/ops/orders/o1?tenant=default",
@@ -152,7 +152,7 @@ func TestASearchLeadsToAPageForEachKind(t *testing.T) {
 
 func TestAnAccountIsShownNowAndOnADay(t *testing.T) {
 	t.Parallel()
-	s := openShop(t)
+	s := openCounter(t)
 	account := "/ops/accounts/points:user:auth0%7Cu7"
 	s.shows(t, account, "200 points Its balance now. It belongs to user auth0|u7 .", "credit r2 100 200 e-r2", "credit r1 100 100 e-r1")
 	html := s.shows(t, account+"?as_of=2026-11-20", "100 points Its balance before 2026-11-21 00:00:00 UTC")
@@ -169,7 +169,7 @@ func TestAnAccountIsShownNowAndOnADay(t *testing.T) {
 
 func TestTheBalanceOfADayIsLeftOutWhereTheMonthIsTooLong(t *testing.T) {
 	t.Parallel()
-	s := openShop(t)
+	s := openCounter(t)
 	for i := range 50 {
 		s.sells(t, fmt.Sprint("more-", i), 22)
 	}
@@ -180,7 +180,7 @@ func TestTheBalanceOfADayIsLeftOutWhereTheMonthIsTooLong(t *testing.T) {
 
 func TestACustomerIsShownWithWhatHasComeLately(t *testing.T) {
 	t.Parallel()
-	s := openShop(t)
+	s := openCounter(t)
 	html := s.shows(t, "/ops/customers/c-7", "Linked to auth0|u7", "e-last order.paid FAILED", "Nobody has changed it.")
 	require.Contains(t, html, `href="/ops/search?q=auth0%7Cu7"`)
 	s.shows(t, "/ops/customers/nobody", "Linked to nobody", "No event has their ordering key.")
@@ -188,7 +188,7 @@ func TestACustomerIsShownWithWhatHasComeLately(t *testing.T) {
 
 func TestASubscriptionIsShownWithItsEventsAndItsUse(t *testing.T) {
 	t.Parallel()
-	s := openShop(t)
+	s := openCounter(t)
 	s.shows(t, "/ops/subscriptions/sub-1", "active", "e-sub subscription.renewed active 9.99 USD 2026-11-01T00:00:00Z", "Nothing was used in this period.")
 	s.shows(t, "/ops/subscriptions/none", "No event of a subscription of this id has come.")
 	s.shows(t, "/ops/subscriptions/none?meter=calls&period=2026-11", "Entries of calls in 2026-11", "No event has told of a use.")
@@ -196,7 +196,7 @@ func TestASubscriptionIsShownWithItsEventsAndItsUse(t *testing.T) {
 
 func TestAnOrderIsDrawnInItsStateMachine(t *testing.T) {
 	t.Parallel()
-	s := openShop(t)
+	s := openCounter(t)
 	html := s.shows(t, "/ops/orders/o1",
 		"OrderCreated Passed 2026-03-02 12:00:00 UTC , by event e-order .",
 		"PaymentInitiated It stands here since 2026-03-02 12:00:00 UTC , by event e-order . to PaymentConfirmed: order.payment_confirmed to PaymentFailed: order.payment_failed",
@@ -212,7 +212,7 @@ func TestAnOrderIsDrawnInItsStateMachine(t *testing.T) {
 
 func TestTheBooksAreShownAndVerified(t *testing.T) {
 	t.Parallel()
-	s := openShop(t)
+	s := openCounter(t)
 	s.shows(t, "/ops/journal?tenant=acme", "cash EUR 0.00 37.50 0.00 37.50", "Summed up to seal 1, and 1 entries that are not sealed yet", "1 2 2026-11-22 12:00:00 UTC")
 	s.shows(t, "/ops/journal?tenant=nobody", "have nothing up to this month", "Nothing of this tenant is sealed yet.")
 	s.shows(t, "/ops/journal/entries?tenant=acme", "s1 invoice.paid", "debit 12.50 EUR, cash", "credit 12.50 EUR, revenue")
@@ -230,7 +230,7 @@ func TestTheBooksAreShownAndVerified(t *testing.T) {
 
 func TestAVerificationStopsAtWhatItFindsAndGoesOn(t *testing.T) {
 	t.Parallel()
-	s := openShop(t)
+	s := openCounter(t)
 	doc, err := s.db.Get(t.Context(), ledger.Key(ledger.EntryID("acme", "s1")))
 	require.NoError(t, err)
 	for i, side := range []string{"debit", "credit"} {

@@ -43,12 +43,12 @@ type API struct {
 	Tries     *dryrun.Desk
 	Stock     *orders.Keeper
 	Pauses    *pause.Keeper
+	// NewID returns a random id, of an entry in the audit.
+	NewID func() string
 	// Timer is what a tail waits by between two looks.
 	Timer func(time.Duration) (tick <-chan time.Time, stop func() bool)
 
 	tails tails
-	// NewID returns a random id, of an entry in the audit.
-	NewID func() string
 }
 
 // Routes adds the API's routes.

@@ -78,6 +78,8 @@ func (p *Pages) Routes(r chi.Router) {
 func (p *Pages) areas(r chi.Router) {
 	p.overviewRoutes(r)
 	p.keepRoutes(r)
+	p.eventRoutes(r)
+	p.searchRoutes(r)
 }
 
 var errNoPage = serve.Refuse(http.StatusNotFound, "page_unknown", "There is no page at this address.")
@@ -154,7 +156,11 @@ func (p *Pages) page(r chi.Router, route, file string, load func(*visit) (any, e
 			p.fail(v, err)
 			return
 		}
-		p.render(v, http.StatusOK, file, data)
+		status := http.StatusOK
+		if v.problem != nil {
+			status = v.problem.Status
+		}
+		p.render(v, status, file, data)
 	})
 }
 

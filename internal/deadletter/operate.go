@@ -24,7 +24,9 @@ const (
 	MaxItems = 10_000
 	// MaxReplays is after how many replays an item is left alone, unless forced.
 	MaxReplays = 3
-	// MaxRate is how many items a second a replay may be asked for.
+	// Rate is how many items a second are replayed unless an operation says otherwise, and MaxRate how
+	// many it may say.
+	Rate    = 50
 	MaxRate = 1000
 	// batch is how many items one commit deals with.
 	batch = 25
@@ -74,7 +76,7 @@ func (o *Operator) Begin(ctx context.Context, op Operation, expect int) (Operati
 	if err := cmp.Or(audit.CheckWhy(op.Why), audit.CheckWho(op.Who)); err != nil {
 		return Operation{}, fmt.Errorf("%w: %w", ErrRefused, err)
 	}
-	op.Rate = cmp.Or(op.Rate, 50)
+	op.Rate = cmp.Or(op.Rate, Rate)
 	total, err := o.total(ctx, op.Filter)
 	switch {
 	case err != nil:

@@ -79,6 +79,8 @@ func (p *Pages) areas(r chi.Router) {
 	p.overviewRoutes(r)
 	p.keepRoutes(r)
 	p.eventRoutes(r)
+	p.letterRoutes(r)
+	p.operationRoutes(r)
 	p.searchRoutes(r)
 }
 

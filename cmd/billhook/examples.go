@@ -4,13 +4,16 @@ package main
 var examples = map[string]string{
 	"dev": "billhook dev --data ./state",
 
-	"provision":       "PUBSUB_EMULATOR_HOST=127.0.0.1:8085 PUSH_BASE_URL=http://127.0.0.1:8081 billhook provision",
-	"doctor":          "billhook doctor --canary --webhook https://webhook.example.com",
-	"catalog check":   "CATALOG_DIR=./catalog billhook catalog check",
-	"catalog print":   "billhook catalog print | jq '.queues[].id'",
-	"import redis":    "REDIS_URL=redis://127.0.0.1:6379 billhook import redis <queue> --dry-run",
-	"import rabbitmq": "RABBITMQ_URL=amqp://127.0.0.1:5672 billhook import rabbitmq <queue>=<name of old> --rate 50 --yes",
-	"import postgres": "DATABASE_URL=postgres://127.0.0.1/billing billhook import postgres --table event_queue --dry-run",
+	"provision":        "PUBSUB_EMULATOR_HOST=127.0.0.1:8085 PUSH_BASE_URL=http://127.0.0.1:8081 billhook provision",
+	"doctor":           "billhook doctor --canary --webhook https://webhook.example.com",
+	"catalog check":    "CATALOG_DIR=./catalog billhook catalog check",
+	"catalog print":    "billhook catalog print | jq '.queues[].id'",
+	"catalog show":     "billhook catalog show",
+	"catalog queue":    "billhook catalog queue <queue>",
+	"catalog contract": "billhook catalog contract message.v1:order.created:1",
+	"import redis":     "REDIS_URL=redis://127.0.0.1:6379 billhook import redis <queue> --dry-run",
+	"import rabbitmq":  "RABBITMQ_URL=amqp://127.0.0.1:5672 billhook import rabbitmq <queue>=<name of old> --rate 50 --yes",
+	"import postgres":  "DATABASE_URL=postgres://127.0.0.1/billing billhook import postgres --table event_queue --dry-run",
 
 	"queues": "billhook queues",
 	"outbox": "billhook outbox --limit 10",

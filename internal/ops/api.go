@@ -47,6 +47,9 @@ type API struct {
 	NewID func() string
 	// Timer is what a tail waits by between two looks.
 	Timer func(time.Duration) (tick <-chan time.Time, stop func() bool)
+	// Example makes a body of a format, for an event type or a pattern of them; nil: contracts are
+	// shown without one.
+	Example func(format, eventType string) ([]byte, error)
 
 	tails tails
 }

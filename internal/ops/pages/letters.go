@@ -96,8 +96,8 @@ type beginning struct {
 
 // tried is a dead letter of a reason, and what a worker would do of it now.
 type tried struct {
-	deadletter.Item
-	dryrun.Trial
+	Item  deadletter.Item
+	Trial dryrun.Trial
 	// Unknown is why that cannot be said; empty: it is said.
 	Unknown string
 }

@@ -140,7 +140,7 @@ func (c *Catalog) TargetsOf(pool string) (targets []Target) {
 	needed := map[string]bool{}
 	for _, q := range c.Queues {
 		for _, h := range q.Handlers {
-			for _, name := range h.targets() {
+			for _, name := range h.Targets() {
 				needed[name] = needed[name] || (q.Enabled && (pool == "" || q.Pool == pool))
 			}
 		}
@@ -153,8 +153,8 @@ func (c *Catalog) TargetsOf(pool string) (targets []Target) {
 	return targets
 }
 
-// targets are the names of those that the handler posts to or calls.
-func (h Handler) targets() []string {
+// Targets are the names of those that the handler posts to or calls.
+func (h Handler) Targets() []string {
 	if h.Post != (Post{}) {
 		return []string{h.Post.Target}
 	}

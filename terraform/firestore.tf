@@ -5,19 +5,25 @@
 locals {
   # TTL removes expired documents, so no query needs the field's index. Times that only
   # rise would make an index a hot spot.
-  ttl_collections = ["webhookEvents", "deadLetters", "twoPhase", "delayedKeys"]
+  ttl_collections = ["webhookEvents", "deadLetters", "twoPhase", "delayedKeys", "hours", "days"]
 
   # The compared fields, then the time field that orders the result, and its order.
   composite = {
     # The oldest open one of a queue.
     deadLetters = { collection = "deadLetters", fields = ["queue", "state", "kept_at"], order = "ASCENDING" }
 
-    # The dead letters, newest first. They are few, so that one part takes them. Nearly every question names the queue;
+    # What has expired of a queue and is not removed yet: it is not counted for an operation.
+    letters_expired = { collection = "deadLetters", fields = ["queue", "state", "expire_at"], order = "ASCENDING" }
+
+    # The dead letters, newest first. They are few, so that one part takes them. A question names a queue, or is of all;
     # where it names several fields besides, the database merges these indexes.
     letters             = { collection = "deadLetters", fields = ["queue", "kept_at"], order = "DESCENDING" }
     letters_state       = { collection = "deadLetters", fields = ["state", "kept_at"], order = "DESCENDING" }
     letters_event       = { collection = "deadLetters", fields = ["event_id", "kept_at"], order = "DESCENDING" }
     letters_queue_state = { collection = "deadLetters", fields = ["queue", "state", "kept_at"], order = "DESCENDING" }
+    letters_of_reason   = { collection = "deadLetters", fields = ["reason", "kept_at"], order = "DESCENDING" }
+    letters_of_type     = { collection = "deadLetters", fields = ["event_type", "kept_at"], order = "DESCENDING" }
+    letters_of_key      = { collection = "deadLetters", fields = ["ordering_key", "kept_at"], order = "DESCENDING" }
     letters_reason      = { collection = "deadLetters", fields = ["queue", "reason", "kept_at"], order = "DESCENDING" }
     letters_type        = { collection = "deadLetters", fields = ["queue", "event_type", "kept_at"], order = "DESCENDING" }
     letters_key         = { collection = "deadLetters", fields = ["queue", "ordering_key", "kept_at"], order = "DESCENDING" }
@@ -59,6 +65,9 @@ locals {
     outbox      = ["created_at", "message"]
     delayed     = ["created_at", "message"]
 
+    # The ids that an operation names.
+    audit = ["items"]
+
     entries = ["created_at", "occurred_at", "posted_at", "lines", "order", "from", "to", "reverts", "leaf"]
 
     seals      = ["previous", "root", "count", "sealed_at", "totals", "running", "periods"]
@@ -72,9 +81,12 @@ locals {
 
     refunds = ["settled_at"]
 
-    orders              = ["items", "history", "created_at", "updated_at", "payment_due"]
-    usage               = ["start", "end", "used", "entries", "counted_at"]
-    usageEntries        = ["quantity", "occurred_at", "counted_at"]
+    orders       = ["items", "history", "created_at", "updated_at", "payment_due"]
+    usage        = ["start", "end", "used", "entries", "counted_at"]
+    usageEntries = ["quantity", "occurred_at", "counted_at"]
+    hours        = ["queues", "targets", "services", "doors"]
+    days         = ["queues"]
+
     subscriptionPeriods = ["start", "end", "told_at"]
   }
 }

@@ -26,6 +26,7 @@ import (
 	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
 	"billhook/internal/lane"
+	"billhook/internal/rates"
 	"billhook/internal/tasks"
 	"billhook/internal/twophase"
 	"billhook/internal/webhook"
@@ -535,7 +536,7 @@ func words(text string) []string {
 
 func TestTheTasksAndTheExpiryAreThoseOfTheCode(t *testing.T) {
 	t.Parallel()
-	require.ElementsMatch(t, []string{dedupe.Collection, deadletter.Collection, twophase.Collection, lane.Delayed.Lanes()}, words(local(t, "firestore.tf", "ttl_collections")))
+	require.ElementsMatch(t, []string{dedupe.Collection, deadletter.Collection, twophase.Collection, lane.Delayed.Lanes(), rates.Hours, rates.Days}, words(local(t, "firestore.tf", "ttl_collections")))
 	for _, b := range blocks(t, "resource") {
 		if b.Labels[1] == "door_ttl" {
 			require.Equal(t, strconv.Quote(webhook.BlocksCollection), b.source("collection"))

@@ -25,11 +25,16 @@ type choice struct {
 }
 
 func (c *choice) flags(command *cobra.Command) {
+	c.narrow(command)
+	command.Flags().StringVar(&c.item, "item", "", "only this one, by its id")
+}
+
+// narrow adds the flags that name no item.
+func (c *choice) narrow(command *cobra.Command) {
 	command.Flags().StringVar(&c.reason, "reason", "", "only of this reason")
 	command.Flags().StringVar(&c.eventType, "type", "", "only of this event type")
 	command.Flags().StringVar(&c.eventID, "event", "", "only of this event id")
 	command.Flags().StringVar(&c.key, "key", "", "only of this ordering key")
-	command.Flags().StringVar(&c.item, "item", "", "only this one, by its id")
 	command.Flags().StringVar(&c.since, "since", "", "only kept since "+moments)
 	command.Flags().StringVar(&c.until, "until", "", "only kept before "+moments)
 }
@@ -51,6 +56,12 @@ func (c *choice) filter(queue string, now time.Time) (deadletter.Filter, error) 
 
 func query(f deadletter.Filter) url.Values {
 	values := url.Values{"queue": {f.Queue}}
+	if f.Queue == "" {
+		values.Del("queue")
+	}
+	if len(f.Items) > 0 {
+		values.Set("items", strings.Join(f.Items, ","))
+	}
 	for name, value := range map[string]string{"reason": f.Reason, "type": f.EventType, "event_id": f.EventID, "key": f.OrderingKey, "item": f.Item} {
 		if value != "" {
 			values.Set(name, value)
@@ -68,7 +79,7 @@ func (p *program) dlqCommand() *cobra.Command {
 	c := &choice{}
 	command := &cobra.Command{Use: "dlq", Short: "Look at dead letters, replay them or discard them"}
 	c.ask = p.worker(command)
-	command.AddCommand(p.dlqList(c), p.dlqShow(c), p.dlqAct(c, deadletter.Replay), p.dlqAct(c, deadletter.Discard), p.dlqOperations(c),
+	command.AddCommand(p.dlqList(c), p.dlqReasons(c), p.dlqShow(c), p.dlqAct(c, deadletter.Replay), p.dlqAct(c, deadletter.Discard), p.dlqOperations(c),
 		p.dlqFollow(c, "approve", "Approve an operation that another person has begun, and run it", http.MethodPost, "/approve"),
 		p.dlqEnd(c, "reject", "Refuse an operation that another person has begun, and that waits for approval"),
 		p.dlqEnd(c, "cancel", "Stop an operation; what it has done stays done"),
@@ -80,9 +91,9 @@ func (p *program) dlqList(c *choice) *cobra.Command {
 	var state string
 	var limit int
 	command := &cobra.Command{
-		Use: "ls <queue>", Short: "List a queue's dead letters, the newest first, and count them by reason", Args: cobra.ExactArgs(1),
+		Use: "ls [queue]", Short: "List the dead letters of a queue, or of all, the newest first", Args: cobra.MaximumNArgs(1),
 		RunE: func(command *cobra.Command, args []string) error {
-			f, err := c.filter(args[0], time.Now())
+			f, err := c.filter(append(args, "")[0], time.Now())
 			if err != nil {
 				return err
 			}
@@ -94,9 +105,9 @@ func (p *program) dlqList(c *choice) *cobra.Command {
 			}
 			var rows [][]string
 			for _, i := range all.Items {
-				rows = append(rows, row(i.ID, i.Reason, i.EventType, i.EventID, i.OrderingKey, i.Attempts, i.ReplayCount, when(i.Kept), i.State, i.Detail))
+				rows = append(rows, row(i.ID, i.Queue, i.Reason, i.EventType, i.EventID, i.OrderingKey, i.Attempts, i.ReplayCount, when(i.Kept), i.State, i.Detail))
 			}
-			p.table([]string{"ID", "REASON", "TYPE", "EVENT", "KEY", "ATTEMPTS", "REPLAYS", "KEPT", "STATE", "DETAIL"}, rows, "KEY", "REPLAYS", "STATE", "ATTEMPTS", "TYPE", "KEPT", "EVENT", "DETAIL")
+			p.table([]string{"ID", "QUEUE", "REASON", "TYPE", "EVENT", "KEY", "ATTEMPTS", "REPLAYS", "KEPT", "STATE", "DETAIL"}, rows, "QUEUE", "KEY", "REPLAYS", "STATE", "ATTEMPTS", "TYPE", "KEPT", "EVENT", "DETAIL")
 			reasons := map[string]int{}
 			for _, i := range all.Items {
 				reasons[i.Reason]++
@@ -112,6 +123,39 @@ func (p *program) dlqList(c *choice) *cobra.Command {
 	command.Flags().StringVar(&state, "state", string(deadletter.Open), "open, replayed, processed, corrected, discarded or all")
 	oneOf(command, "state", deadletter.Open, deadletter.Replayed, deadletter.Processed, deadletter.Corrected, deadletter.Discarded, "all")
 	command.Flags().IntVar(&limit, "limit", 100, "how many to show")
+	return command
+}
+
+// dlqReasons is the command reasons. It takes no id of an item.
+func (p *program) dlqReasons(c *choice) *cobra.Command {
+	var only choice
+	command := &cobra.Command{
+		Use: "reasons [queue]", Short: "Count the open dead letters of a queue, or of all, by their reasons", Args: cobra.MaximumNArgs(1),
+		RunE: func(command *cobra.Command, args []string) error {
+			f, err := only.filter(append(args, "")[0], time.Now())
+			if err != nil {
+				return err
+			}
+			var all ops.List[deadletter.Reason]
+			if err := c.ask().get(command.Context(), "/v1/ops/dead-letters/reasons?"+query(f).Encode(), &all); err != nil {
+				return err
+			}
+			var rows [][]string
+			for _, r := range all.Items {
+				reason, counted := r.Reason, strconv.FormatInt(r.Count, 10)
+				if r.Others {
+					reason = "(others)"
+				}
+				if r.More {
+					counted = "over " + counted
+				}
+				rows = append(rows, row(r.Queue, reason, counted, when(r.Newest)))
+			}
+			p.table([]string{"QUEUE", "REASON", "COUNT", "NEWEST"}, rows, "NEWEST")
+			return p.printJSON(all)
+		},
+	}
+	only.narrow(command)
 	return command
 }
 
@@ -188,17 +232,18 @@ func (p *program) dlqAct(c *choice, kind deadletter.Kind) *cobra.Command {
 	var rate int64
 	var force bool
 	var w patience
-	short := "Publish a queue's dead letters on it again, each under its key, in the order they had"
+	short := "Publish a queue's dead letters on it again, or some by their ids, each under its key, in the order they had"
 	if kind == deadletter.Discard {
-		short = "Close a queue's dead letters for good; they stay on record"
+		short = "Close a queue's dead letters for good, or some by their ids; they stay on record"
 	}
 	command := &cobra.Command{
-		Use: string(kind) + " <queue>", Short: short, Args: cobra.ExactArgs(1),
+		Use: string(kind) + " <queue> [<id>...]", Short: short, Args: cobra.RangeArgs(1, 1+deadletter.MaxChosen),
 		RunE: func(command *cobra.Command, args []string) error {
 			f, err := c.filter(args[0], time.Now())
 			if err != nil {
 				return err
 			}
+			f.Items = args[1:]
 			ask := c.ask()
 			var preview deadletter.Preview
 			if err := ask.get(command.Context(), "/v1/ops/dead-letters/preview?"+query(f).Encode(), &preview); err != nil {
@@ -206,6 +251,9 @@ func (p *program) dlqAct(c *choice, kind deadletter.Kind) *cobra.Command {
 			}
 			p.printf("%s would touch %d dead letters of %s, of %d ordering keys:\n  by reason: %s\n  by type:   %s\n",
 				kind, preview.Total, f.Queue, preview.Keys, formatCounts(preview.ByReason), formatCounts(preview.ByType))
+			if preview.Looked < preview.Total {
+				p.printf("  of the newest %d: the rest is counted, and not looked at\n", preview.Looked)
+			}
 			if preview.Looping > 0 && kind == deadletter.Replay && !force {
 				p.printf("  %d were replayed %d times and are passed by; --force replays them too\n", preview.Looping, deadletter.MaxReplays)
 			}

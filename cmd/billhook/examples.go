@@ -23,9 +23,10 @@ var examples = map[string]string{
 	"events cleanup": "billhook events cleanup --older-than 58d --dry-run\nbillhook events cleanup --older-than 58d",
 	"events compare": "billhook events compare --queue <queue> --catalog ./catalog",
 
-	"dlq ls":         "billhook dlq ls <queue> --since 7d --reason unknown_product",
+	"dlq ls":         "billhook dlq ls\nbillhook dlq ls <queue> --since 7d --reason unknown_product",
+	"dlq reasons":    "billhook dlq reasons\nbillhook dlq reasons <queue> --since 36h",
 	"dlq show":       "billhook dlq show 4e538e03ba010d15~1795349102063893\nbillhook dlq show 4e538e03ba010d15~1795349102063893 --payload --why \"ticket 7\"",
-	"dlq replay":     "billhook dlq replay <queue> --reason unknown_product --why \"the product is set\"",
+	"dlq replay":     "billhook dlq replay <queue> --reason unknown_product --why \"the product is set\"\nbillhook dlq replay <queue> 4e538e03ba010d15~1795349102063893 --why \"the gateway is back\"",
 	"dlq discard":    "billhook dlq discard <queue> --event 900000000000000031 --why \"a test of the sender\"",
 	"dlq operations": "billhook dlq operations",
 	"dlq approve":    "billhook dlq approve 5f1c9a52-8d1e-4a0b-9f57-0c8f6f1f2c11",

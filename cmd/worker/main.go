@@ -349,6 +349,8 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 	if err != nil {
 		return err
 	}
+	service.Start()
+	defer service.Close() // what it has counted in the drain too
 	server := &serve.Server{
 		Name: "worker", Handler: service, Log: log, Drain: drain, ReadTimeout: time.Minute, Longest: service.Longest(), Draining: service.Drain,
 	}

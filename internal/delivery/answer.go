@@ -56,7 +56,18 @@ func (t *Target) Call(ctx context.Context, request Request) (Answer, error) {
 	if !pii.ID.Valid(request.ID) { // it goes into headers
 		return Answer{}, retry.Permanent("event_id_invalid", nil)
 	}
-	return t.limits.around(ctx, func() (Answer, error) { return t.send(ctx, request) })
+	return t.limits.around(ctx, func() (Answer, error) {
+		begun := t.now()
+		answer, err := t.send(ctx, request)
+		if t.watcher != nil && !errors.Is(err, context.Canceled) { // else the caller has left
+			code := ""
+			if err != nil {
+				code = retry.Decide(err).Reason
+			}
+			t.watcher.Answered(t.limits.Name, answer.Status, code, t.now().Sub(begun))
+		}
+		return answer, err
+	})
 }
 
 // send makes one signed request and says what its answer means.

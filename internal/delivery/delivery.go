@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -48,6 +49,40 @@ type Target struct {
 	total  time.Duration
 	limits *limits
 	now    func() time.Time
+	// watcher is told of answers; nil: nobody is.
+	watcher Watcher
+}
+
+// Watcher is told what targets answer.
+type Watcher interface {
+	// Answered is told of a request that was sent: the status of its answer, 0 where there was none, why
+	// that is a failure, empty where it is none, and how long it took. It does not wait for anything.
+	Answered(target string, status int, code string, took time.Duration)
+}
+
+// Watch has the watcher told what the targets answer. It is called before the first request.
+func (ts Targets) Watch(by Watcher) {
+	for _, t := range ts {
+		t.watcher = by
+	}
+}
+
+// A Breaker that is not closed lets no request through, or one that finds out.
+type Breaker struct {
+	Target string
+	// State is "open" or "half_open".
+	State string
+	Since time.Time
+}
+
+// Breakers are those that are not closed, by the names of the targets.
+func (ts Targets) Breakers() (all []Breaker) {
+	for _, name := range slices.Sorted(maps.Keys(ts)) {
+		if state, since := ts[name].limits.standing(); state != "" {
+			all = append(all, Breaker{Target: name, State: state, Since: since})
+		}
+	}
+	return all
 }
 
 // New returns a target. Its errors repeat neither URL nor secret.

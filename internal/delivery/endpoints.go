@@ -25,6 +25,8 @@ type Endpoints struct {
 	client *http.Client
 	lookup func(ctx context.Context, host string) ([]netip.Addr, error)
 	now    func() time.Time
+	// Watcher is told what endpoints answer, without which of them; nil: nobody is.
+	Watcher Watcher
 
 	mu     sync.Mutex
 	known  map[string]*list.Element // of *remembered, by the endpoint's id
@@ -83,6 +85,7 @@ func (e *Endpoints) target(to endpoints.Address) (*Target, error) {
 	if err != nil {
 		return nil, err
 	}
+	t.watcher = e.Watcher
 	if ok {
 		if before.address.URL == to.URL {
 			t.limits = before.target.limits

@@ -30,6 +30,24 @@ type limits struct {
 	now     func() time.Time
 	// until is when an open breaker lets a request through again, in nanoseconds since 1970.
 	until atomic.Int64
+	// since is when the breaker came into its state, in nanoseconds since 1970.
+	since atomic.Int64
+}
+
+// standing is the state of a breaker that is not closed, and since when; empty where it is closed.
+func (l *limits) standing() (state string, since time.Time) {
+	if l == nil || l.breaker == nil {
+		return "", since
+	}
+	switch l.breaker.State() {
+	case gobreaker.StateOpen:
+		state = "open"
+	case gobreaker.StateHalfOpen:
+		state = "half_open"
+	case gobreaker.StateClosed:
+		return "", since
+	}
+	return state, time.Unix(0, l.since.Load()).UTC()
 }
 
 // unlimited is more than an instance has under way. A slot takes no memory.
@@ -49,7 +67,10 @@ func newLimits(t catalog.Target, now func() time.Time) *limits {
 			IsSuccessful: func(err error) bool { return err == nil || retry.Decide(err).Class.Terminal() },
 			// The caller has left, which says nothing of the target.
 			IsExcluded: func(err error) bool { return errors.Is(err, context.Canceled) },
-			OnStateChange: func(_ string, _, to gobreaker.State) {
+			OnStateChange: func(_ string, from, to gobreaker.State) {
+				if from == gobreaker.StateClosed { // a rest that is repeated is still the same failure
+					l.since.Store(now().UnixNano())
+				}
 				if to == gobreaker.StateOpen {
 					l.until.Store(now().Add(t.Breaker.Rest).UnixNano())
 				}

@@ -32,7 +32,7 @@ var floors = []struct {
 	}},
 	{"stores", true, []string{
 		"catalog", "internal/dedupe", "internal/handler", "internal/ledger", "internal/ledger/seal", "internal/deadletter", "internal/lane", "internal/twophase", "internal/audit", "internal/customers", "internal/products", "internal/endpoints", "internal/payments", "internal/orders",
-		"internal/backlog", "internal/usage", "internal/journal", "internal/dryrun", "internal/pause", "internal/subscriptions",
+		"internal/backlog", "internal/usage", "internal/journal", "internal/dryrun", "internal/pause", "internal/subscriptions", "internal/rates",
 	}},
 	{"services and adapters", false, []string{
 		"internal/webhook", "internal/push", "internal/ops", "internal/tasks", "internal/billing", "internal/notifications", "internal/delivery", "internal/gcp", "internal/standin", "internal/importer",
@@ -46,7 +46,7 @@ var floors = []struct {
 var domain = []string{
 	"catalog", "internal/contract", "internal/pii", "internal/signature", "internal/retry", "internal/store", "internal/routing",
 	"internal/money", "internal/dedupe", "internal/ledger", "internal/handler", "internal/deadletter", "internal/lane", "internal/twophase", "internal/audit", "internal/customers", "internal/products", "internal/endpoints", "internal/payments", "internal/orders", "internal/billing",
-	"internal/backlog", "internal/notifications", "internal/usage", "internal/journal", "internal/dryrun", "internal/pause", "internal/subscriptions",
+	"internal/backlog", "internal/notifications", "internal/usage", "internal/journal", "internal/dryrun", "internal/pause", "internal/subscriptions", "internal/rates",
 }
 
 // walls lists forbidden imports. The packages in from (empty: all) must not import those in

@@ -73,3 +73,40 @@ func KeptOf(doc store.Document) (Kept, error) {
 		Emitted: doc.Key.Collection == Outbox.Entries() || strings.HasSuffix(doc.Key.ID, emitted),
 	}, nil
 }
+
+// Keys returns the lanes of a queue's ordering keys of which messages are kept, those that wait for a
+// person first, at most limit, and whether there are more. It is two queries.
+func Keys(ctx context.Context, from store.Querier, queue string, limit int) (keys []Lane, more bool, err error) {
+	known := map[string]bool{}
+	for _, equal := range []map[string]any{{"queue": queue, "stopped": true}, {"queue": queue}} {
+		found, err := lanesOf(ctx, from, Delayed, store.Query{Equal: equal, Limit: limit + 1})
+		if err != nil {
+			return nil, false, err
+		}
+		for _, l := range found {
+			if !known[l.ID()] {
+				keys = append(keys, l)
+			}
+			known[l.ID()] = true
+		}
+	}
+	return keys[:min(len(keys), limit)], len(keys) > limit, nil
+}
+
+// First returns the message of a lane that is published next, and how many wait there, counted up to
+// limit. Where none does, all are with the broker.
+func First(ctx context.Context, from store.Querier, of Lane, limit int) (first Kept, waiting int64, err error) {
+	query := store.Query{Collection: Kind(strings.TrimSuffix(of.key.Collection, "Keys")).Entries(), IDPrefix: of.key.ID + "-", Limit: 1}
+	page, err := from.Query(ctx, query)
+	if err == nil && len(page.Documents) > 0 {
+		if first, err = KeptOf(page.Documents[0]); err != nil {
+			return Kept{}, 0, err
+		}
+		query.Count, query.Limit = true, limit
+		page, err = from.Query(ctx, query)
+	}
+	if err != nil {
+		return Kept{}, 0, fmt.Errorf("lane: read: %w", err)
+	}
+	return first, page.Count, nil
+}

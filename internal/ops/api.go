@@ -43,12 +43,12 @@ type API struct {
 	Tries     *dryrun.Desk
 	Stock     *orders.Keeper
 	Pauses    *pause.Keeper
-	// NewID returns a random id, of an entry in the audit.
-	NewID func() string
 	// Timer is what a tail waits by between two looks.
 	Timer func(time.Duration) (tick <-chan time.Time, stop func() bool)
 
 	tails tails
+	// NewID returns a random id, of an entry in the audit.
+	NewID func() string
 }
 
 // Routes adds the API's routes.
@@ -87,6 +87,7 @@ func (a *API) routes(r chi.Router) {
 		a.journalRoutes(r)
 		a.periodRoutes(r)
 		a.pauseRoutes(r)
+		a.rateRoutes(r)
 		a.statusRoutes(r)
 	})
 	a.tryRoutes(r)
@@ -99,7 +100,7 @@ func answer[T any](a *API, does func(*http.Request) (T, error)) http.HandlerFunc
 // ladder is how the API answers errors. Last is for a store that did not answer, or has an
 // unreadable document: never a 4xx.
 var ladder = serve.Ladder{
-	Rungs: slices.Concat(journalRungs, periodRungs, orderRungs, pauseRungs, payloadRungs, accountRungs, []serve.Rung{
+	Rungs: slices.Concat(journalRungs, periodRungs, orderRungs, pauseRungs, accountRungs, payloadRungs, []serve.Rung{
 		{Of: errSeveral, As: serve.Refuse(http.StatusConflict, "queue_needed", "Several queues or tenants know this event id; name one with ?queue= or ?tenant=.")},
 		{Of: deadletter.ErrUnknown, As: serve.Refuse(http.StatusNotFound, "unknown", "There is nothing of that id.")},
 		{Of: deadletter.ErrRefused, As: serve.Refuse(http.StatusUnprocessableEntity, "refused", "")},

@@ -11,6 +11,7 @@ import (
 	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
 	"billhook/internal/lane"
+	"billhook/internal/rates"
 	"billhook/internal/store"
 )
 
@@ -35,6 +36,10 @@ type Queue struct {
 	Waiting Waiting `json:"waiting"`
 	// Backlog is what waits in the broker, and its bounds; nil: it is not known.
 	Backlog *Backlog `json:"backlog,omitempty"`
+	// LastHour is what became of its deliveries in the last 60 minutes, about.
+	LastHour Rate `json:"last_hour"`
+	// Breakers are those of its targets that are not closed.
+	Breakers []rates.OpenBreaker `json:"breakers"`
 }
 
 // Backlog is how many messages wait in the broker, as they were counted last. 0 is no bound.
@@ -80,7 +85,13 @@ type Outbox struct {
 const queriesAtOnce = 8
 
 // Queues returns the state of every queue.
-func (a Reads) Queues(requested context.Context) (Queues, error) {
+func (a Reads) Queues(ctx context.Context) (Queues, error) {
+	all, _, err := a.queuesAndNow(ctx)
+	return all, err
+}
+
+// queuesAndNow returns the state of every queue, and what instances have told of the last hour.
+func (a Reads) queuesAndNow(requested context.Context) (Queues, rates.Now, error) {
 	answer := Queues{Items: make([]Queue, len(a.Catalog.Queues))}
 	counts := make([]Count, len(a.Catalog.Queues)*len(statuses))
 	group, ctx := errgroup.WithContext(requested)
@@ -113,21 +124,25 @@ func (a Reads) Queues(requested context.Context) (Queues, error) {
 		all, err = a.counts(ctx, "", anything)
 		return err
 	})
+	var now rates.Now
+	group.Go(func() (err error) {
+		now, err = rates.Recent(ctx, a.Store, a.Now())
+		return err
+	})
 	var paused map[string]*QueuePaused
 	group.Go(func() (err error) {
 		paused, err = a.paused(ctx)
 		return err
 	})
 	if err := group.Wait(); err != nil {
-		return Queues{}, err
+		return Queues{}, rates.Now{}, err
 	}
 	if err := a.waits(requested, answer.Items, all); err != nil {
-		return Queues{}, err
-	}
-	for i := range answer.Items {
-		answer.Items[i].Paused = paused[answer.Items[i].ID]
+		return Queues{}, rates.Now{}, err
 	}
 	for i, q := range a.Catalog.Queues {
+		answer.Items[i].Paused, answer.Items[i].LastHour = paused[q.ID], rateOf(now.Queues[q.ID])
+		answer.Items[i].Breakers = append([]rates.OpenBreaker{}, a.breakers(q, now)...)
 		if one, known := held[q.ID]; known {
 			answer.Items[i].Waiting.add(one, a.Now())
 			answer.Items[i].Backlog = &Backlog{
@@ -138,7 +153,7 @@ func (a Reads) Queues(requested context.Context) (Queues, error) {
 	for i, count := range counts {
 		answer.Items[i/len(statuses)].Events[statuses[i%len(statuses)]] = count
 	}
-	return answer, nil
+	return answer, now, nil
 }
 
 // waits counts what waits of each queue, where anything waits at all.

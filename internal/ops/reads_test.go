@@ -39,7 +39,9 @@ var readsOf = map[string]map[string]int64{
 	"/v1/ops/customers/{id}":               {"c1": 4},
 	"/v1/ops/customers/{id}/preview":       {"c1": 4},
 	"/v1/ops/customers/{id}/changes":       {"c1": 101},
-	"/v1/ops/dead-letters":                 {"?queue=orders": 101, "?queue=orders&state=all": 101, "?queue=orders&reason=r": 101},
+	"/v1/ops/dead-letters":                 {"": 101, "?reason=r": 101, "?queue=orders": 101, "?queue=orders&state=all": 101, "?queue=orders&reason=r": 101},
+	"/v1/ops/dead-letters/preview":         {"?queue=orders": 1 + 11 + 1010, "?queue=orders&items=seed,x": 4},
+	"/v1/ops/dead-letters/reasons":         {"": 10 + 11 + 20 + 11, "?queue=orders": 11 + 20 + 11},
 	"/v1/ops/dead-letters/{id}":            {"seed": 1},
 	"/v1/ops/operations":                   {"": 101, "?progress=running": 101},
 	"/v1/ops/operations/{id}/items":        {"op": 102},
@@ -71,10 +73,9 @@ var readsOf = map[string]map[string]int64{
 	"/api/v1/events/dead-letter":           {"": 101},
 }
 
-// readsAll are the routes that read all that they are asked about, in pages or up to a bound: an
-// operation on dead letters has to know its items, and a proof or a verification its entries.
+// readsAll are the routes that read all that they are asked about, in pages or up to a bound: a proof or
+// a verification has to know its entries.
 var readsAll = map[string]string{
-	"/v1/ops/dead-letters/preview":          "each open letter that matches, up to deadletter.MaxItems",
 	"/v1/ops/journal/entries/{entry}/proof": "the leaves of the entry's seal",
 	"/v1/ops/journal/balances":              "the sums of the newest seal, and what is not sealed",
 	"/v1/ops/journal/verify":                "the seals of a page, and their entries",

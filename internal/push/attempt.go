@@ -197,6 +197,9 @@ const maxKept = 512 << 10
 // keeping the message would cost three round trips.
 func (s *Service) deliver(ctx context.Context, q *queue, d delivery) (answer, dedupe.Record) {
 	w := s.decode(q, d)
+	if !w.known {
+		s.config.Rates.Arrived(q.ID)
+	}
 	// Of an attempt that kills its worker nothing else is left.
 	s.config.Log.LogAttrs(ctx, slog.LevelInfo, "received", about(w, slog.Int("delivery_attempt", d.attempt), slog.String("instance", s.config.Instance))...)
 	for resumed := 0; ; resumed++ {
@@ -206,6 +209,7 @@ func (s *Service) deliver(ctx context.Context, q *queue, d delivery) (answer, de
 			s.config.Log.LogAttrs(ctx, slog.LevelInfo, "attempt again", slog.String("queue", w.queue.ID), slog.String("event_id", a.EventID),
 				slog.String("event_type", w.record.EventType), slog.String("message_id", w.delivery.messageID), slog.Int("attempt", a.Attempt),
 				slog.String("outcome", string(a.Outcome)), slog.String("reason", a.Reason), slog.Int("status", a.Status), slog.String("cause", a.cause))
+			s.config.Rates.Ended(q.ID, a.Outcome, a.Attempt)
 			w.known, w.waited = true, w.waited || a.Attempt == 0
 			continue
 		}

@@ -24,6 +24,7 @@ import (
 	"billhook/internal/dedupe"
 	"billhook/internal/failpoint"
 	"billhook/internal/handler"
+	"billhook/internal/rates"
 	"billhook/internal/retry"
 	"billhook/internal/serve"
 	"billhook/internal/store"
@@ -64,7 +65,7 @@ type Alarm interface {
 // the wait.
 type Timer func(d time.Duration) (c <-chan time.Time, stop func() bool)
 
-// Config is what a Service is made of. Every field is required.
+// Config is what a Service is made of. Every field but Rates is required.
 type Config struct {
 	// Queues are those this worker serves; disabled ones are passed over.
 	Queues []catalog.Queue
@@ -78,8 +79,10 @@ type Config struct {
 	Authenticator Authenticator
 	Log           *slog.Logger
 	Metrics       *telemetry.Metrics
-	Now           func() time.Time
-	Timer         Timer
+	// Rates counts what becomes of deliveries; nil: nobody does.
+	Rates *rates.Recorder
+	Now   func() time.Time
+	Timer Timer
 	// Instance names this process in logs and in the log of an event's attempts.
 	Instance string
 	// NewToken names one attempt; random.
@@ -192,6 +195,7 @@ func (s *Service) push(w http.ResponseWriter, r *http.Request) {
 	status := a.httpStatus(q, s.config.Now())
 	took := s.config.Now().Sub(started)
 	s.config.Metrics.Delivery(q.ID, string(a.Outcome), a.Reason, took)
+	s.config.Rates.Ended(q.ID, a.Outcome, a.Attempt)
 	level := slog.LevelInfo
 	switch a.Outcome {
 	case retry.Retry:

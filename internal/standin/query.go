@@ -46,6 +46,9 @@ func (s *Store) Query(ctx context.Context, q store.Query) (store.Page, error) {
 				return l.due(&page)
 			case q.Newest != nil:
 				return l.newest(&page)
+			case counts(q):
+				l.count(&page)
+				return nil
 			default:
 				return l.ids(&page)
 			}
@@ -65,6 +68,9 @@ func (s *Store) Query(ctx context.Context, q store.Query) (store.Page, error) {
 // indexesFor are the indexes that answer a query; none: the ids alone do.
 func indexesFor(q store.Query) (needed []index) {
 	compared := slices.Sorted(maps.Keys(q.Equal))
+	if counts(q) && len(compared) > 1 {
+		return []index{{Equal: compared}}
+	}
 	if q.Due != nil {
 		return []index{{Equal: compared, Due: q.Due.Field}}
 	}
@@ -78,6 +84,12 @@ func indexesFor(q store.Query) (needed []index) {
 		needed = append(needed, index{List: name})
 	}
 	return needed
+}
+
+// counts reports whether the number of documents is one run of keys. Going from one index to another and
+// back would cost as much as the rarest value of all, and a queue may have a million of another status.
+func counts(q store.Query) bool {
+	return q.Count && q.Due == nil && q.Newest == nil && len(q.Contains) == 0
 }
 
 // look is one query under way.
@@ -142,6 +154,23 @@ func (l *look) values() (begins []byte) {
 		begins = append(begins, value...)
 	}
 	return begins
+}
+
+// count counts the keys of one index, or of the documents themselves.
+func (l *look) count(page *store.Page) {
+	cursor, begins := l.documents.Cursor(), []byte(nil)
+	if len(l.buckets) > 0 {
+		cursor, begins = l.buckets[0].Cursor(), l.values()
+	}
+	from := append(slices.Clone(begins), max(l.IDPrefix, l.After)...)
+	if l.After != "" && l.After >= l.IDPrefix {
+		from = append(from, 0) // no id has this byte
+	}
+	begins = append(begins, l.IDPrefix...)
+	for key, _ := cursor.Seek(from); key != nil && bytes.HasPrefix(key, begins) && page.Count < int64(l.Limit); key, _ = cursor.Next() {
+		l.looked++
+		page.Count++
+	}
 }
 
 // ids takes the documents that all indexes have, in the order of their ids. It goes from one index

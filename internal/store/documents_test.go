@@ -22,6 +22,8 @@ import (
 	"billhook/internal/handler"
 	"billhook/internal/ledger"
 	"billhook/internal/products"
+	"billhook/internal/rates"
+	"billhook/internal/retry"
 	"billhook/internal/standin"
 	"billhook/internal/store"
 	"billhook/internal/twophase"
@@ -38,7 +40,7 @@ func TestStoredDocumentsAreWhatTheyWere(t *testing.T) {
 	t.Parallel()
 	for kind, made := range map[string]func(*testing.T, *standin.Store){
 		"records": records, "dead-letters": deadLetters, "operations": operations, "books": books,
-		"customers": mappings, "products": worths, "audit": audited, "two-phase": phases,
+		"customers": mappings, "products": worths, "audit": audited, "two-phase": phases, "rates": counted,
 	} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
@@ -57,7 +59,7 @@ func requireDocuments(t *testing.T, kind string, made func(*testing.T, *standin.
 	var text strings.Builder
 	for _, collection := range []string{
 		"webhookEvents", "deadLetters", "audit", "accounts", "entries", "paynowCustomers", "products", "twoPhase",
-		"outbox", "outboxKeys", "delayed", "delayedKeys",
+		"outbox", "outboxKeys", "delayed", "delayedKeys", rates.Hours, rates.Days,
 	} {
 		page, err := db.Query(t.Context(), store.Query{Collection: collection, Limit: store.MaxPage})
 		require.NoError(t, err)
@@ -271,4 +273,19 @@ func phases(t *testing.T, db *standin.Store) {
 		_, err := work.Leased().Do(t.Context(), handler.Event{Queue: "refunds", Tenant: "default", ID: id, Attempt: 1})
 		require.ErrorIs(t, err, there)
 	}
+}
+
+func counted(t *testing.T, db *standin.Store) {
+	r := rates.NewRecorder(rates.Config{
+		Store: db, Now: now, Self: rates.Service{Instance: "i1", Service: "worker", Pool: "orders", Version: "v1", Catalog: "00ff", StartedAt: noon.Add(-time.Hour)},
+		Breakers: func() []rates.Breaker { return []rates.Breaker{{Target: "ledger", State: "open", Since: noon}} },
+	})
+	r.Arrived("orders")
+	for _, outcome := range []retry.Outcome{retry.Processed, retry.Duplicate, retry.Retry, retry.DeadLettered} {
+		r.Ended("orders", outcome, 1)
+	}
+	r.Answered("ledger", 503, "callee_failed_503", 1500*time.Microsecond)
+	r.Answered("ledger", 200, "", time.Millisecond)
+	r.Door("v2-00ff")
+	require.NoError(t, r.Flush(t.Context()))
 }

@@ -11,9 +11,10 @@ import (
 
 // registerEndpoints registers what delivers to the endpoints of third parties, and returns what
 // keeps them for people. Both post through the same limits.
-func registerEndpoints(registry *handler.Registry, config Config) *endpoints.Keeper {
+func registerEndpoints(registry *handler.Registry, config Config, watcher delivery.Watcher) *endpoints.Keeper {
 	of := config.Catalog.Endpoints
 	poster := delivery.NewEndpoints(of, config.PrivateEndpoints, config.Now)
+	poster.Watcher = watcher
 	endpoints.Register(registry, endpoints.Deliverer{
 		Store: config.Store, Poster: poster, DisableAfter: of.DisableAfter, News: config.Catalog.EmitsOf(endpoints.Handler), Now: config.Now,
 	})

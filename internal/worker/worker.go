@@ -37,6 +37,7 @@ import (
 	"billhook/internal/pause"
 	"billhook/internal/products"
 	"billhook/internal/push"
+	"billhook/internal/rates"
 	"billhook/internal/serve"
 	"billhook/internal/store"
 	"billhook/internal/tasks"
@@ -90,8 +91,9 @@ type Worker struct {
 	// Alarm has kept messages released.
 	Alarm push.Alarm
 
-	push *push.Service
-	api  *ops.API
+	push  *push.Service
+	api   *ops.API
+	rates *rates.Recorder
 	// timer is the worker's own alarm; nil: there is none.
 	timer *alarm.Timer
 }
@@ -168,6 +170,9 @@ func refuse(c *catalog.Catalog, queues []catalog.Queue, registry *handler.Regist
 // New puts the worker together. It reports all mistakes of the catalog: a handler that does not
 // exist, an unknown body format, other topics than a handler emits to, a pool without a queue.
 func New(config Config) (*Worker, error) {
+	config.Instance = cmp.Or(config.Instance, uuid.NewString()[:8])
+	counted := config.recorder()
+	config.Targets.Watch(counted)
 	registry := handler.NewRegistry()
 	updates, _ := config.Catalog.EmitsTo("subscriptions.record")
 	teacher := customers.NewTeacher(config.Store, config.Log, config.Now)
@@ -176,7 +181,7 @@ func New(config Config) (*Worker, error) {
 	billing.Register(registry,
 		billing.Points{Store: config.Store, Products: worth, Now: config.Now, Teacher: teacher, Orders: config.Catalog.EmitsOf("points.credit")},
 		billing.Subscriptions{Store: config.Store, Updates: updates, Now: config.Now})
-	keeper := registerEndpoints(registry, config)
+	keeper := registerEndpoints(registry, config, counted)
 	notifications.Register(registry, config.Catalog)
 	usage.Register(registry, config.Catalog, config.Store, config.Now)
 	journal.Register(registry, journal.Deps{
@@ -213,7 +218,7 @@ func New(config Config) (*Worker, error) {
 	service := push.New(push.Config{
 		Queues: queues, Catalog: config.Catalog, Handlers: registry, Store: watched, DeadLetters: config.Publisher, Outbox: relay,
 		Alarm: alarms, Timer: after, Authenticator: config.Authenticator, Log: config.Log, Metrics: config.Metrics, Now: config.Now,
-		Instance: cmp.Or(config.Instance, uuid.NewString()[:8]), NewToken: uuid.NewString, Dice: rand.Float64,
+		Instance: config.Instance, Rates: counted, NewToken: uuid.NewString, Dice: rand.Float64,
 	})
 	operator := &deadletter.Operator{
 		Store: config.Store, Queue: config.Catalog.Queue, Now: config.Now, NewID: uuid.NewString, Wait: wait,
@@ -233,8 +238,8 @@ func New(config Config) (*Worker, error) {
 		Tries:     &dryrun.Desk{Store: config.Store, Now: config.Now, Worker: config.trial},
 		Stock:     &orders.Keeper{Store: config.Store, Now: config.Now, NewID: uuid.NewString},
 		Pauses:    &pause.Keeper{Store: config.Store, Viewer: config.Subscriptions, Switch: config.Switch, Now: config.Now, NewID: uuid.NewString},
-		NewID:     uuid.NewString,
 		Timer:     after,
+		NewID:     uuid.NewString,
 	}
 	config.books(api, operator.Relay)
 
@@ -252,7 +257,7 @@ func New(config Config) (*Worker, error) {
 		return nil, fmt.Errorf("worker: %w", err)
 	}
 	site.Routes(router)
-	return &Worker{Handler: router, Alarm: alarms, push: service, api: api, timer: timer}, nil
+	return &Worker{Handler: router, Alarm: alarms, push: service, api: api, rates: counted, timer: timer}, nil
 }
 
 func after(d time.Duration) (c <-chan time.Time, stop func() bool) {

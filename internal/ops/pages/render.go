@@ -52,7 +52,7 @@ var areas = []link{
 	{Address: "/ops/", Name: "Overview"}, {Address: "/ops/events", Name: "Events"}, {Address: "/ops/dead-letters", Name: "Dead letters"},
 	{Address: "/ops/operations", Name: "Operations"}, {Address: "/ops/live", Name: "Live"},
 	{Address: "/ops/orders", Name: "Orders"}, {Address: "/ops/refunds", Name: "Refunds"}, {Address: "/ops/journal", Name: "Journal"}, {Address: "/ops/periods", Name: "Periods"},
-	{Address: "/ops/products", Name: "Products"}, {Address: "/ops/stock", Name: "Stock"}, {Address: "/ops/customers", Name: "Customers"}, {Address: "/ops/endpoints", Name: "Endpoints"},
+	{Address: "/ops/products", Name: "Products"}, {Address: "/ops/stock", Name: "Stock"}, {Address: "/ops/customers", Name: "Customers"}, {Address: "/ops/endpoints", Name: "Endpoints"}, {Address: "/ops/outbox", Name: "Outbox"}, {Address: "/ops/cleanup", Name: "Cleanup"},
 	{Address: "/ops/audit", Name: "Audit"}, {Address: "/ops/catalog", Name: "Catalog"}, {Address: "/ops/status", Name: "Status"},
 }
 
@@ -113,7 +113,7 @@ func parse() (map[string]*template.Template, error) {
 
 func functions() template.FuncMap {
 	return template.FuncMap{
-		"static": static, "when": when, "iso": iso, "age": age, "since": since, "count": count, "number": number[int64], "href": href, "params": with, "next": next, "tone": tone,
+		"static": static, "when": when, "iso": iso, "age": age, "since": since, "count": count, "number": integer, "href": href, "params": with, "next": next, "tone": tone,
 		"side": side, "decimal": decimal,
 	}
 }
@@ -177,6 +177,17 @@ func number[N int | int64](n N) string {
 		digits = digits[:at] + "," + digits[at:]
 	}
 	return sign + digits
+}
+
+// integer is number for templates, which do not choose among types.
+func integer(n any) (string, error) {
+	switch n := n.(type) {
+	case int:
+		return number(n), nil
+	case int64:
+		return number(n), nil
+	}
+	return "", fmt.Errorf("pages: %T is no whole number", n)
 }
 
 // href is an address with each argument escaped into its place, for pages and for the API.

@@ -1,0 +1,195 @@
+// Package rates counts what becomes of the deliveries of each queue, by the hour and by the day, and what
+// targets answer. It owns the documents of both, and which instances were seen.
+//
+// An instance counts in memory. Every few seconds it adds what it has counted to the documents of its
+// shard, in one commit. What an instance that is killed had not added is lost, so that the numbers are
+// for looking at, and "about". What was added is counted once, whatever becomes of the commit's answer.
+// The package refuses to keep a document for each event, to write while a message is delivered, and to
+// know a payload.
+package rates
+
+import (
+	"fmt"
+	"hash/fnv"
+	"time"
+
+	"billhook/internal/store"
+)
+
+// The collections. An id is the hour as 2006010215, or the day as 20060102, in UTC, and the shard: so
+// the ids have the order of the times.
+const (
+	Hours = "hours"
+	Days  = "days"
+)
+
+const (
+	// Shards is how many documents an hour has. An instance adds to one of them every FlushEvery, and a
+	// document takes about a write a second: so many take 60 instances.
+	Shards = 4
+	// FlushEvery is how long an instance counts in memory.
+	FlushEvery = 15 * time.Second
+	// SeenEvery is how often an instance that has nothing to count is seen.
+	SeenEvery = time.Minute
+	// GoodFor is how long an instance that was not seen is believed to be there, with its breakers.
+	GoodFor = 5 * time.Minute
+
+	// KeptHours and KeptDays are how long the documents are kept.
+	KeptHours = 8 * 24 * time.Hour
+	KeptDays  = 90 * 24 * time.Hour
+
+	// maxInstances and maxDoors bound what one document remembers: those that were seen last.
+	maxInstances = 20
+	maxDoors     = 5
+	// answers is how many of a target's last answers are kept.
+	answers = 5
+)
+
+// Unit is the length of a bucket.
+type Unit time.Duration
+
+// The units.
+const (
+	Hour = Unit(time.Hour)
+	Day  = Unit(24 * time.Hour)
+)
+
+func (u Unit) collection() string {
+	if u == Day {
+		return Days
+	}
+	return Hours
+}
+
+// kept is how long a bucket is kept, from its beginning.
+func (u Unit) kept() time.Duration {
+	if u == Day {
+		return KeptDays
+	}
+	return KeptHours
+}
+
+// Most is how many buckets can be asked for: those that are kept.
+func (u Unit) Most() int { return int(u.kept() / time.Duration(u)) }
+
+// Of is the beginning of the bucket that a time is in, in UTC.
+func (u Unit) Of(at time.Time) time.Time { return at.UTC().Truncate(time.Duration(u)) }
+
+// name begins the ids of a bucket's documents.
+func (u Unit) name(at time.Time) string {
+	if u == Day {
+		return at.UTC().Format("20060102")
+	}
+	return at.UTC().Format("2006010215")
+}
+
+// parse reads the bucket of an id.
+func (u Unit) parse(id string) (at time.Time, ok bool) {
+	layout := "2006010215"
+	if u == Day {
+		layout = "20060102"
+	}
+	if len(id) < len(layout) {
+		return at, false
+	}
+	at, err := time.Parse(layout, id[:len(layout)])
+	return at, err == nil
+}
+
+func (u Unit) key(at time.Time, shard int) store.Key {
+	return store.Key{Collection: u.collection(), ID: fmt.Sprintf("%s-%d", u.name(at), shard)}
+}
+
+// shardOf is the part of an hour that an instance adds to.
+func shardOf(instance string) int {
+	sum := fnv.New32a()
+	_, _ = sum.Write([]byte(instance))
+	return int(sum.Sum32() % Shards)
+}
+
+// Counts is what became of the deliveries of a queue.
+type Counts struct {
+	// In counts messages that came for the first time: neither again, nor back from a wait, nor as a replay.
+	In int64 `json:"in" store:"in,omitzero"`
+	// Processed, Other and Dead count messages that have ended: whose effect is done; that were
+	// duplicates, expired, dropped or superseded; and that were dead-lettered.
+	Processed int64 `json:"processed" store:"processed,omitzero"`
+	Other     int64 `json:"other" store:"other,omitzero"`
+	Dead      int64 `json:"dead" store:"dead,omitzero"`
+	// Failed counts attempts that failed and that another one follows.
+	Failed int64 `json:"failed" store:"failed,omitzero"`
+}
+
+// Out counts the messages that have ended.
+func (c Counts) Out() int64 { return c.Processed + c.Other + c.Dead }
+
+// Attempts counts what was tried. Of a message that is a duplicate, for one, nothing was.
+func (c Counts) Attempts() int64 { return c.Processed + c.Failed + c.Dead }
+
+// FailurePercent is how many of a hundred attempts have failed; 0 where none was made. A share that is
+// not zero is 1 at the least.
+func (c Counts) FailurePercent() int64 {
+	failed, all := c.Failed+c.Dead, c.Attempts()
+	if failed == 0 {
+		return 0
+	}
+	return max(1, (failed*100+all/2)/all)
+}
+
+// Plus adds two counts.
+func (c Counts) Plus(d Counts) Counts {
+	return Counts{
+		In: c.In + d.In, Processed: c.Processed + d.Processed, Other: c.Other + d.Other, Dead: c.Dead + d.Dead, Failed: c.Failed + d.Failed,
+	}
+}
+
+// part is a share of the counts, rounded.
+func (c Counts) part(of, whole time.Duration) Counts {
+	scaled := func(n int64) int64 { return int64(float64(n)*float64(of)/float64(whole) + 0.5) }
+	return Counts{In: scaled(c.In), Processed: scaled(c.Processed), Other: scaled(c.Other), Dead: scaled(c.Dead), Failed: scaled(c.Failed)}
+}
+
+// Answer is one answer of a target, without a word of what it said.
+type Answer struct {
+	At time.Time `json:"at" store:"at"`
+	// Status is that of HTTP; 0: there was no answer.
+	Status int64 `json:"status" store:"status"`
+	// Code is why it was a failure; empty: it was none.
+	Code         string `json:"code,omitempty" store:"code,omitzero"`
+	Milliseconds int64  `json:"ms" store:"ms"`
+}
+
+// class is what answers are counted by: the first digit of the status, or that there was none.
+func class(status int) string {
+	if status < 100 || status > 599 {
+		return "none"
+	}
+	return string(rune('0'+status/100)) + "xx"
+}
+
+// Breaker is the state of a target's breaker in one instance.
+type Breaker struct {
+	Target string `json:"target"`
+	// State is open, or half_open while one request finds out.
+	State string    `json:"state" store:"state"`
+	Since time.Time `json:"since" store:"since"`
+}
+
+// Service is one instance of a program.
+type Service struct {
+	Instance string `json:"instance"`
+	Service  string `json:"service" store:"service"`
+	// Pool is that of the queues that it serves; empty: all.
+	Pool    string `json:"pool" store:"pool"`
+	Version string `json:"version" store:"version"`
+	// Catalog is the hash of its catalog.
+	Catalog   string    `json:"catalog" store:"catalog"`
+	StartedAt time.Time `json:"started_at" store:"started_at"`
+	SeenAt    time.Time `json:"seen_at" store:"seen_at"`
+}
+
+// Door is a release of the door, as its messages name it.
+type Door struct {
+	Release string    `json:"release"`
+	SeenAt  time.Time `json:"seen_at" store:"seen_at"`
+}

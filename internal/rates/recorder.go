@@ -1,0 +1,308 @@
+package rates
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"billhook/internal/retry"
+	"billhook/internal/store"
+)
+
+// Config is what a Recorder is made of. Breakers and Log are optional.
+type Config struct {
+	Store store.GetCommitter
+	// Self is this instance. Its Instance is required, and no other's.
+	Self Service
+	// Breakers returns the breakers that are not closed.
+	Breakers func() []Breaker
+	Now      func() time.Time
+	// AfterFunc has f called when d has passed; stop prevents a call that has not been made yet.
+	AfterFunc func(d time.Duration, f func()) (stop func())
+	Log       *slog.Logger
+}
+
+// Recorder counts for one instance. Its methods that count do not wait for the store. It is safe for
+// concurrent use; nil counts nothing.
+type Recorder struct {
+	config Config
+
+	mu sync.Mutex
+	// counting has what was counted since the last batches were taken, by the hour.
+	counting map[time.Time]*batch
+	number   int64
+	seen     time.Time
+	stop     func()
+	closed   bool
+
+	// turn is held by the one that adds, with what is taken and not known to be added.
+	turn  sync.Mutex
+	taken []*batch
+}
+
+// batch is what was counted in an hour.
+type batch struct {
+	hour time.Time
+	// number tells it from the others of the instance, and rises.
+	number  int64
+	queues  map[string]*Counts
+	targets map[string]*told
+	doors   map[string]time.Time
+}
+
+// told is what a target has answered.
+type told struct {
+	classes map[string]int64
+	last    []Answer
+}
+
+// heldHours is of how many hours an instance holds counts while the store takes none.
+const heldHours = 24
+
+// NewRecorder returns a recorder that has counted nothing. It adds nothing by itself until Start.
+func NewRecorder(config Config) *Recorder {
+	return &Recorder{config: config, counting: map[time.Time]*batch{}}
+}
+
+// count changes the batch of this hour.
+func (r *Recorder) count(change func(b *batch, now time.Time)) {
+	if r == nil {
+		return
+	}
+	now := r.config.Now()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	change(r.batch(now), now)
+}
+
+// batch is that of the hour. The caller holds the lock.
+func (r *Recorder) batch(now time.Time) *batch {
+	hour := Hour.Of(now)
+	b, ok := r.counting[hour]
+	if !ok {
+		b = &batch{hour: hour, queues: map[string]*Counts{}, targets: map[string]*told{}, doors: map[string]time.Time{}}
+		r.counting[hour] = b
+		if len(r.counting) > heldHours {
+			delete(r.counting, slices.MinFunc(slices.Collect(maps.Keys(r.counting)), time.Time.Compare))
+		}
+	}
+	return b
+}
+
+func (b *batch) queue(id string) *Counts {
+	if b.queues[id] == nil {
+		b.queues[id] = &Counts{}
+	}
+	return b.queues[id]
+}
+
+// Arrived counts a message of a queue that comes for the first time.
+func (r *Recorder) Arrived(queue string) {
+	r.count(func(b *batch, _ time.Time) { b.queue(queue).In++ })
+}
+
+// Ended counts what became of a delivery, or of one attempt of it. attempt is which of the event's
+// attempts it was, 0 where it was none: a message that only waits is not counted.
+func (r *Recorder) Ended(queue string, outcome retry.Outcome, attempt int) {
+	r.count(func(b *batch, _ time.Time) {
+		counts := b.queue(queue)
+		switch outcome {
+		case retry.Processed:
+			counts.Processed++
+		case retry.Duplicate, retry.Expired, retry.Dropped, retry.Superseded:
+			counts.Other++
+		case retry.DeadLettered:
+			counts.Dead++
+		case retry.Retry:
+			if attempt > 0 {
+				counts.Failed++
+			}
+		}
+	})
+}
+
+// Answered counts what a target has said to a request. The status is 0 where there was no answer, and
+// the code is why it was a failure, or empty.
+func (r *Recorder) Answered(name string, status int, code string, took time.Duration) {
+	r.count(func(b *batch, now time.Time) {
+		t := b.targets[name]
+		if t == nil {
+			t = &told{classes: map[string]int64{}}
+			b.targets[name] = t
+		}
+		t.classes[class(status)]++
+		t.last = newest(append(t.last, Answer{At: now.UTC().Truncate(time.Microsecond), Status: int64(status), Code: code, Milliseconds: took.Milliseconds()}))
+	})
+}
+
+// maxRelease is the longest name of a release, in bytes.
+const maxRelease = 64
+
+// Door remembers that a message names the release of the door that it came by. A name that could not be
+// that of a release is ignored.
+func (r *Recorder) Door(release string) {
+	if release == "" || len(release) > maxRelease || !printable(release) {
+		return
+	}
+	r.count(func(b *batch, now time.Time) {
+		if _, known := b.doors[release]; known || len(b.doors) < maxDoors {
+			b.doors[release] = now
+		}
+	})
+}
+
+func printable(text string) bool {
+	for _, c := range []byte(text) {
+		if c <= ' ' || c > '~' || c == '/' || c == '_' {
+			return false
+		}
+	}
+	return true
+}
+
+// Start has the recorder add what it counts every FlushEvery, until Close.
+func (r *Recorder) Start() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return
+	}
+	r.stop = r.config.AfterFunc(FlushEvery, func() {
+		ctx, cancel := context.WithTimeout(context.Background(), FlushEvery)
+		defer cancel()
+		r.report(ctx, r.Flush(ctx))
+		r.Start()
+	})
+}
+
+// Close adds what is left, and ends what Start began. Where the store takes it not in time, it is lost.
+func (r *Recorder) Close(ctx context.Context) {
+	r.mu.Lock()
+	r.closed = true
+	stop := r.stop
+	r.mu.Unlock()
+	if stop != nil {
+		stop()
+	}
+	r.report(ctx, r.Flush(ctx))
+}
+
+func (r *Recorder) report(ctx context.Context, err error) {
+	if err != nil && r.config.Log != nil {
+		r.config.Log.LogAttrs(ctx, slog.LevelWarn, "rates not added, tried again with the next", slog.String("cause", err.Error()))
+	}
+}
+
+// Flush adds what was counted to the documents. An instance that has counted nothing is seen every
+// SeenEvery. After an error nothing is lost: the next call adds what is not there.
+func (r *Recorder) Flush(ctx context.Context) error {
+	r.turn.Lock()
+	defer r.turn.Unlock()
+	if err := r.addTaken(ctx); err != nil { // what an earlier call does not know to be added
+		return err
+	}
+	r.take()
+	return r.addTaken(ctx)
+}
+
+// addTaken adds the batches that are taken, one after the other. The caller has its turn.
+func (r *Recorder) addTaken(ctx context.Context) error {
+	for len(r.taken) > 0 {
+		if err := r.add(ctx, r.taken[0]); err != nil {
+			return err
+		}
+		r.taken = r.taken[1:]
+	}
+	return nil
+}
+
+// take numbers the batches that were counted, the oldest first. The caller has its turn.
+func (r *Recorder) take() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := r.config.Now()
+	if len(r.counting) == 0 && now.Sub(r.seen) < SeenEvery {
+		return
+	}
+	r.batch(now) // tells that the instance is there
+	r.seen = now
+	for _, hour := range slices.SortedFunc(maps.Keys(r.counting), time.Time.Compare) {
+		r.number++
+		r.counting[hour].number = r.number
+		r.taken = append(r.taken, r.counting[hour])
+	}
+	r.counting = map[time.Time]*batch{}
+}
+
+// tries bounds the attempts of one batch while other instances of the shard add theirs.
+const tries = 5
+
+var errBusy = errors.New("rates: others add at the same time")
+
+// add adds one batch to the documents of its hour and its day. The hour's document has the number of
+// the last batch of the instance: so a batch whose answer was lost is not added again.
+func (r *Recorder) add(ctx context.Context, b *batch) error {
+	shard := shardOf(r.config.Self.Instance)
+	hourKey, dayKey := Hour.key(b.hour, shard), Day.key(b.hour, shard)
+	for range tries {
+		hour, hourVersion, err := r.read(ctx, hourKey)
+		if err != nil {
+			return err
+		}
+		if field[instance](hour.Services, r.config.Self.Instance).Flushes >= b.number {
+			return nil
+		}
+		day, dayVersion, err := r.read(ctx, dayKey)
+		if err != nil {
+			return err
+		}
+		hour.add(b)
+		day.add(b)
+		hour.tell(b, r.self(b.number))
+		hour.ExpireAt, day.ExpireAt = Hour.Of(b.hour).Add(KeptHours), Day.Of(b.hour).Add(KeptDays)
+		_, err = r.config.Store.Commit(ctx, []store.Write{replace(hourKey, hourVersion, hour), replace(dayKey, dayVersion, day)})
+		switch {
+		case err == nil:
+			return nil
+		case errors.Is(err, store.ErrInvalid):
+			r.report(ctx, fmt.Errorf("rates: a batch was left out: %w", err))
+			return nil // it would hold up all that come after it
+		case !errors.Is(err, store.ErrExists) && !errors.Is(err, store.ErrStale):
+			return fmt.Errorf("rates: add: %w", err)
+		}
+	}
+	return errBusy
+}
+
+func (r *Recorder) read(ctx context.Context, key store.Key) (document, store.Version, error) {
+	doc, err := r.config.Store.Get(ctx, key)
+	if err != nil && !errors.Is(err, store.ErrNotFound) {
+		return document{}, 0, fmt.Errorf("rates: read: %w", err)
+	}
+	return documentOf(doc.Fields), doc.Version, nil
+}
+
+func replace(key store.Key, version store.Version, d document) store.Write {
+	if version == 0 {
+		return store.Create(key, store.Encode(&d))
+	}
+	return store.Update(key, version, store.Encode(&d))
+}
+
+// self is this instance as of now.
+func (r *Recorder) self(number int64) instance {
+	self := instance{Service: r.config.Self, Flushes: number}
+	self.SeenAt = r.config.Now()
+	if r.config.Breakers != nil {
+		self.Breakers = map[string]any{}
+		for _, b := range r.config.Breakers() {
+			self.Breakers[b.Target] = store.Encode(&b)
+		}
+	}
+	return self
+}

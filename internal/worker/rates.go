@@ -1,0 +1,40 @@
+package worker
+
+import (
+	"context"
+	"time"
+
+	"billhook/internal/alarm"
+	"billhook/internal/delivery"
+	"billhook/internal/rates"
+	"billhook/internal/serve"
+)
+
+// recorder counts what this worker does. It adds nothing to the store until Start.
+func (c Config) recorder() *rates.Recorder {
+	return rates.NewRecorder(rates.Config{
+		Store: c.Store, Now: c.Now, Log: c.Log, AfterFunc: alarm.AfterFunc,
+		Self:     rates.Service{Instance: c.Instance, Service: "worker", Pool: c.Pool, Version: serve.BuildOf().Version, Catalog: c.Catalog.Hash(), StartedAt: c.Now()},
+		Breakers: func() []rates.Breaker { return breakers(c.Targets) },
+	})
+}
+
+func breakers(of delivery.Targets) (all []rates.Breaker) {
+	for _, b := range of.Breakers() {
+		all = append(all, rates.Breaker{Target: b.Target, State: b.State, Since: b.Since})
+	}
+	return all
+}
+
+// Start has the worker add what it counts to the store every few seconds, until Close.
+func (w *Worker) Start() { w.rates.Start() }
+
+// lastCount bounds how long a worker that has drained tries to add what it has counted.
+const lastCount = 1500 * time.Millisecond
+
+// Close adds what the worker has counted and not yet added. It is called once nothing is delivered any more.
+func (w *Worker) Close() {
+	ctx, cancel := context.WithTimeout(context.Background(), lastCount)
+	defer cancel()
+	w.rates.Close(ctx)
+}

@@ -7,6 +7,7 @@ SHELL := bash
 GOLANGCI_LINT := v2.15.0
 TYPESCRIPT := 5.9.3
 NODE_TYPES := 20.19.25
+AXE := 4.14.1
 FUZZTIME ?= 20s
 SOAK ?=
 PLANTED ?=
@@ -18,6 +19,7 @@ FLASHSALE ?=
 DRILL ?=
 IMPORTS ?=
 TOPOLOGY ?=
+SCREENSHOTS ?=
 ARGS ?=
 BENCH ?= .
 COUNT ?= 6
@@ -60,6 +62,17 @@ typescript: bin/typescript/$(TYPESCRIPT) ## install into bin/ what a test compil
 bin/typescript/$(TYPESCRIPT):
 	@npm install --silent --no-audit --no-fund --no-save --prefix bin/typescript typescript@$(TYPESCRIPT) @types/node@$(NODE_TYPES)
 	@touch $@
+
+.PHONY: axe
+axe: bin/axe/$(AXE) ## install into bin/ what finds faults of accessibility in the operations pages; needs npm
+
+bin/axe/$(AXE):
+	@npm install --silent --no-audit --no-fund --no-save --prefix bin/axe axe-core@$(AXE)
+	@touch $@
+
+.PHONY: screenshots
+screenshots: ## every operations page, wide and narrow, light and dark, full, empty and broken: SCREENSHOTS="-into folder"
+	@go run ./e2e/browser $(SCREENSHOTS)
 
 .PHONY: generate
 generate: ## rewrite the JSON Schemas and the contract pages

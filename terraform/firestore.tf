@@ -12,12 +12,18 @@ locals {
     # The oldest open one of a queue.
     deadLetters = { collection = "deadLetters", fields = ["queue", "state", "kept_at"], order = "ASCENDING" }
 
-    # The dead letters, newest first. They are few, so that one part takes them. Nearly every question names the queue;
+    # What has expired of a queue and is not removed yet: it is not counted for an operation.
+    letters_expired = { collection = "deadLetters", fields = ["queue", "state", "expire_at"], order = "ASCENDING" }
+
+    # The dead letters, newest first. They are few, so that one part takes them. A question names a queue, or is of all;
     # where it names several fields besides, the database merges these indexes.
     letters             = { collection = "deadLetters", fields = ["queue", "kept_at"], order = "DESCENDING" }
     letters_state       = { collection = "deadLetters", fields = ["state", "kept_at"], order = "DESCENDING" }
     letters_event       = { collection = "deadLetters", fields = ["event_id", "kept_at"], order = "DESCENDING" }
     letters_queue_state = { collection = "deadLetters", fields = ["queue", "state", "kept_at"], order = "DESCENDING" }
+    letters_of_reason   = { collection = "deadLetters", fields = ["reason", "kept_at"], order = "DESCENDING" }
+    letters_of_type     = { collection = "deadLetters", fields = ["event_type", "kept_at"], order = "DESCENDING" }
+    letters_of_key      = { collection = "deadLetters", fields = ["ordering_key", "kept_at"], order = "DESCENDING" }
     letters_reason      = { collection = "deadLetters", fields = ["queue", "reason", "kept_at"], order = "DESCENDING" }
     letters_type        = { collection = "deadLetters", fields = ["queue", "event_type", "kept_at"], order = "DESCENDING" }
     letters_key         = { collection = "deadLetters", fields = ["queue", "ordering_key", "kept_at"], order = "DESCENDING" }
@@ -61,6 +67,9 @@ locals {
     deadLetters = ["attributes", "data", "data_base64", "first_published_at", "dead_lettered_at", "kept_at", "history"]
     outbox      = ["created_at", "message"]
     delayed     = ["created_at", "message"]
+
+    # The ids that an operation names.
+    audit = ["items"]
 
     entries = ["created_at", "occurred_at", "posted_at", "lines", "order", "from", "to", "reverts", "leaf"]
 

@@ -101,10 +101,6 @@ type asked struct {
 	queries []store.Query
 }
 
-func (s *asked) Get(_ context.Context, key store.Key) (store.Document, error) {
-	return store.Document{Key: key}, store.ErrNotFound
-}
-
 func (s *asked) Query(_ context.Context, q store.Query) (store.Page, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -112,10 +108,6 @@ func (s *asked) Query(_ context.Context, q store.Query) (store.Page, error) {
 		s.queries = append(s.queries, q)
 	}
 	return store.Page{}, nil
-}
-
-func (s *asked) Get(context.Context, store.Key) (store.Document, error) {
-	return store.Document{}, store.ErrNotFound
 }
 
 // newestAsked are the queries of lists, newest first, with each combination of their filters.
@@ -128,8 +120,9 @@ func newestAsked(t *testing.T) []store.Query {
 		Operator: letters, Log: slog.New(slog.DiscardHandler), Access: ops.Access{OpenOnLoopback: true},
 	}).Routes(router)
 	for path, filters := range map[string]url.Values{
+		"/v1/ops/dead-letters":         {"queue": {"orders"}, "reason": {"r"}, "type": {"t"}, "event_id": {"e"}, "key": {"k"}, "since": {"7d"}, "state": {"all"}},
+		"/v1/ops/dead-letters/reasons": {"queue": {"orders"}, "reason": {"r"}, "type": {"t"}, "event_id": {"e"}, "key": {"k"}},
 		"/v1/ops/events":               {"queue": {"orders"}, "status": {"FAILED"}, "type": {"t"}, "event_id": {"e"}, "correlation_id": {"c"}, "key": {"k"}, "since": {"2s"}},
-		"/v1/ops/dead-letters":         {"reason": {"r"}, "type": {"t"}, "event_id": {"e"}, "key": {"k"}, "since": {"7d"}, "state": {"all"}},
 		"/v1/ops/dead-letters/preview": {"reason": {"r"}, "type": {"t"}, "event_id": {"e"}, "key": {"k"}},
 		"/v1/ops/operations":           {"progress": {"running"}},
 		"/v1/ops/audit":                {"kind": {deadletter.AuditKind}, "subject": {"s"}, "who": {"w"}, "since": {"2s"}},
@@ -144,7 +137,7 @@ func newestAsked(t *testing.T) []store.Query {
 					query[name] = filters[name]
 				}
 			}
-			if strings.HasPrefix(path, "/v1/ops/dead-letters") {
+			if strings.HasSuffix(path, "/preview") || query.Has("state") && strings.HasPrefix(path, "/v1/ops/dead-letters") {
 				query.Set("queue", "orders")
 			}
 			request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, path+"?"+query.Encode(), nil)
@@ -219,6 +212,8 @@ func ownIndex(fields []string) bool {
 		return len(fields) <= 2 || slices.Equal(fields, []string{"queue", "shard", "status"})
 	case slices.Contains(fields, "event_id"):
 		return false
+	case slices.Contains(fields, "state") && !slices.Contains(fields, "queue"):
+		return len(fields) == 1
 	case slices.Contains(fields, "who"), slices.Contains(fields, "subject"):
 		return len(fields) == 1 // people change little
 	default:

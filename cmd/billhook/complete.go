@@ -4,7 +4,6 @@ import (
 	"context"
 	"maps"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -132,9 +131,15 @@ func completeTypes(p *program, command *cobra.Command, args []string) []string {
 
 // completeReasons finds the reasons of the open dead letters of the queue.
 func completeReasons(p *program, command *cobra.Command, args []string) []string {
-	var preview deadletter.Preview
-	p.askBriefly(command, "/v1/ops/dead-letters/preview?"+url.Values{"queue": {namedQueue(command, args)}}.Encode(), &preview)
-	return slices.Sorted(maps.Keys(preview.ByReason))
+	var counted ops.List[deadletter.Reason]
+	p.askBriefly(command, "/v1/ops/dead-letters/reasons?"+query(deadletter.Filter{Queue: namedQueue(command, args)}).Encode(), &counted)
+	reasons := map[string]bool{}
+	for _, r := range counted.Items {
+		if !r.Others {
+			reasons[r.Reason] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(reasons))
 }
 
 func completeEvents(p *program, command *cobra.Command, _ []string) (values []string) {

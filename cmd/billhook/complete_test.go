@@ -18,7 +18,7 @@ func TestTheShellCompletesValues(t *testing.T) {
 	queue := c.Queues[0].ID
 	worker := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		answer, known := map[string]string{
-			"/v1/ops/dead-letters/preview?queue=" + queue: `{"by_reason":{"unknown_product":3}}`,
+			"/v1/ops/dead-letters/reasons?queue=" + queue: `{"items":[{"reason":"unknown_product","count":3},{"others":true,"count":1}]}`,
 			"/v1/ops/events?limit=20":                     `{"items":[{"event_id":"e-7","event_type":"order.paid","status":"FAILED"}]}`,
 			"/v1/ops/operations?limit=20":                 `{"items":[{"id":"op-7","kind":"replay","filter":{"queue":"q"},"progress":"running"}]}`,
 			"/v1/ops/endpoints?limit=50":                  `{"items":[{"id":"partner-7","state":"enabled"}]}`,

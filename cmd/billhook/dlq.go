@@ -25,11 +25,16 @@ type choice struct {
 }
 
 func (c *choice) flags(command *cobra.Command) {
+	c.narrow(command)
+	command.Flags().StringVar(&c.item, "item", "", "only this one, by its id")
+}
+
+// narrow adds the flags that name no item.
+func (c *choice) narrow(command *cobra.Command) {
 	command.Flags().StringVar(&c.reason, "reason", "", "only of this reason")
 	command.Flags().StringVar(&c.eventType, "type", "", "only of this event type")
 	command.Flags().StringVar(&c.eventID, "event", "", "only of this event id")
 	command.Flags().StringVar(&c.key, "key", "", "only of this ordering key")
-	command.Flags().StringVar(&c.item, "item", "", "only this one, by its id")
 	command.Flags().StringVar(&c.since, "since", "", "only kept since "+moments)
 	command.Flags().StringVar(&c.until, "until", "", "only kept before "+moments)
 }
@@ -51,6 +56,12 @@ func (c *choice) filter(queue string, now time.Time) (deadletter.Filter, error) 
 
 func query(f deadletter.Filter) url.Values {
 	values := url.Values{"queue": {f.Queue}}
+	if f.Queue == "" {
+		values.Del("queue")
+	}
+	if len(f.Items) > 0 {
+		values.Set("items", strings.Join(f.Items, ","))
+	}
 	for name, value := range map[string]string{"reason": f.Reason, "type": f.EventType, "event_id": f.EventID, "key": f.OrderingKey, "item": f.Item} {
 		if value != "" {
 			values.Set(name, value)
@@ -68,7 +79,7 @@ func (p *program) dlqCommand() *cobra.Command {
 	c := &choice{}
 	command := &cobra.Command{Use: "dlq", Short: "Look at dead letters, replay them or discard them"}
 	c.ask = p.worker(command)
-	command.AddCommand(p.dlqList(c), p.dlqShow(c), p.dlqAct(c, deadletter.Replay), p.dlqAct(c, deadletter.Discard), p.dlqOperations(c),
+	command.AddCommand(p.dlqList(c), p.dlqReasons(c), p.dlqShow(c), p.dlqAct(c, deadletter.Replay), p.dlqAct(c, deadletter.Discard), p.dlqOperations(c),
 		p.dlqFollow(c, "approve", "Approve an operation that another person has begun, and run it", http.MethodPost, "/approve"),
 		p.dlqEnd(c, "reject", "Refuse an operation that another person has begun, and that waits for approval"),
 		p.dlqEnd(c, "cancel", "Stop an operation; what it has done stays done"),
@@ -80,9 +91,9 @@ func (p *program) dlqList(c *choice) *cobra.Command {
 	var state string
 	var limit int
 	command := &cobra.Command{
-		Use: "ls <queue>", Short: "List a queue's dead letters, the newest first, and count them by reason", Args: cobra.ExactArgs(1),
+		Use: "ls [queue]", Short: "List the dead letters of a queue, or of all, the newest first", Args: cobra.MaximumNArgs(1),
 		RunE: func(command *cobra.Command, args []string) error {
-			f, err := c.filter(args[0], time.Now())
+			f, err := c.filter(append(args, "")[0], time.Now())
 			if err != nil {
 				return err
 			}
@@ -94,9 +105,9 @@ func (p *program) dlqList(c *choice) *cobra.Command {
 			}
 			var rows [][]string
 			for _, i := range all.Items {
-				rows = append(rows, row(i.ID, i.Reason, i.EventType, i.EventID, i.OrderingKey, i.Attempts, i.ReplayCount, when(i.Kept), i.State, i.Detail))
+				rows = append(rows, row(i.ID, i.Queue, i.Reason, i.EventType, i.EventID, i.OrderingKey, i.Attempts, i.ReplayCount, when(i.Kept), i.State, i.Detail))
 			}
-			p.table([]string{"ID", "REASON", "TYPE", "EVENT", "KEY", "ATTEMPTS", "REPLAYS", "KEPT", "STATE", "DETAIL"}, rows, "KEY", "REPLAYS", "STATE", "ATTEMPTS", "TYPE", "KEPT", "EVENT", "DETAIL")
+			p.table([]string{"ID", "QUEUE", "REASON", "TYPE", "EVENT", "KEY", "ATTEMPTS", "REPLAYS", "KEPT", "STATE", "DETAIL"}, rows, "QUEUE", "KEY", "REPLAYS", "STATE", "ATTEMPTS", "TYPE", "KEPT", "EVENT", "DETAIL")
 			reasons := map[string]int{}
 			for _, i := range all.Items {
 				reasons[i.Reason]++
@@ -115,6 +126,39 @@ func (p *program) dlqList(c *choice) *cobra.Command {
 	return command
 }
 
+// dlqReasons is the command reasons. It takes no id of an item.
+func (p *program) dlqReasons(c *choice) *cobra.Command {
+	var only choice
+	command := &cobra.Command{
+		Use: "reasons [queue]", Short: "Count the open dead letters of a queue, or of all, by their reasons", Args: cobra.MaximumNArgs(1),
+		RunE: func(command *cobra.Command, args []string) error {
+			f, err := only.filter(append(args, "")[0], time.Now())
+			if err != nil {
+				return err
+			}
+			var all ops.List[deadletter.Reason]
+			if err := c.ask().get(command.Context(), "/v1/ops/dead-letters/reasons?"+query(f).Encode(), &all); err != nil {
+				return err
+			}
+			var rows [][]string
+			for _, r := range all.Items {
+				reason, counted := r.Reason, strconv.FormatInt(r.Count, 10)
+				if r.Others {
+					reason = "(others)"
+				}
+				if r.More {
+					counted = "over " + counted
+				}
+				rows = append(rows, row(r.Queue, reason, counted, when(r.Newest)))
+			}
+			p.table([]string{"QUEUE", "REASON", "COUNT", "NEWEST"}, rows, "NEWEST")
+			return p.printJSON(all)
+		},
+	}
+	only.narrow(command)
+	return command
+}
+
 func formatCounts(of map[string]int) string {
 	names := slices.SortedFunc(maps.Keys(of), func(a, b string) int { return cmp.Or(of[b]-of[a], strings.Compare(a, b)) })
 	parts := make([]string, len(names))
@@ -128,34 +172,57 @@ func formatCounts(of map[string]int) string {
 }
 
 func (p *program) dlqShow(c *choice) *cobra.Command {
-	return &cobra.Command{
-		Use: "show <id>", Short: "Show one dead letter with its attributes and its minimized payload", Args: cobra.ExactArgs(1),
-		RunE: show(p, c.ask, func(args []string) string { return "/v1/ops/dead-letters/" + url.PathEscape(args[0]) }, func(letter ops.Letter) {
-			p.printf("%s  %s\n  queue %s, event %s %s, key %s\n  %d %s %s\n  %d attempts, %d replays, died %s, kept until %s\n",
-				letter.ID, letter.State, letter.Queue, letter.EventType, letter.EventID, letter.OrderingKey,
-				letter.Status, letter.Reason, letter.Detail, letter.Attempts, letter.ReplayCount, when(letter.Died()), when(letter.Expires))
-			switch letter.State {
-			case deadletter.Corrected:
-				p.printf("  corrected by message %s, %s\n", letter.CorrectedBy, when(letter.Closed))
-			case deadletter.Processed:
-				p.printf("  its replay has ended as %s, %s\n", letter.Outcome, when(letter.Closed))
-			default:
-			}
-			for _, act := range letter.History {
-				p.printf("  %s  %s by %s: %s (operation %s)\n", when(act.At), act.Kind, audit.Escape(act.Who), audit.Escape(cmp.Or(act.Why, "-")), act.Operation)
-			}
-			for _, name := range slices.Sorted(maps.Keys(letter.Attributes)) {
-				p.printf("  %-28s %s\n", name, letter.Attributes[name])
-			}
+	var payload bool
+	var why string
+	command := &cobra.Command{
+		Use: "show <id>", Short: "Show one dead letter with its attributes, and its minimized payload to who says why", Args: cobra.ExactArgs(1),
+		RunE: func(command *cobra.Command, args []string) (err error) {
+			var letter ops.Letter
+			path := "/v1/ops/dead-letters/" + url.PathEscape(args[0])
 			switch {
-			case letter.Omitted > 0:
-				p.printf("  the payload of %d bytes is on the hold subscription only\n", letter.Omitted)
-			case letter.Data != nil:
-				p.printf("%s\n", letter.Data)
+			case payload != (strings.TrimSpace(why) != ""):
+				return usageError("--payload and --why: say both, or neither")
+			case payload:
+				err = c.ask().post(command.Context(), path+"/payload", ops.Reason{Why: why}, &letter)
 			default:
-				p.printf("%q\n", letter.Base64)
+				err = c.ask().get(command.Context(), path, &letter)
 			}
-		}),
+			if err != nil {
+				return err
+			}
+			p.printLetter(letter, payload)
+			return p.printJSON(letter)
+		},
+	}
+	command.Flags().BoolVar(&payload, "payload", false, "also its minimized payload; the audit says who has looked, and why")
+	command.Flags().StringVar(&why, "why", "", "the reason, for the audit; required with --payload")
+	return command
+}
+
+func (p *program) printLetter(letter ops.Letter, payload bool) {
+	p.printf("%s  %s\n  queue %s, event %s %s, key %s\n  %d %s %s\n  %d attempts, %d replays, died %s, kept until %s\n",
+		letter.ID, letter.State, letter.Queue, letter.EventType, letter.EventID, letter.OrderingKey,
+		letter.Status, letter.Reason, letter.Detail, letter.Attempts, letter.ReplayCount, when(letter.Died()), when(letter.Expires))
+	switch letter.State {
+	case deadletter.Corrected:
+		p.printf("  corrected by message %s, %s\n", letter.CorrectedBy, when(letter.Closed))
+	case deadletter.Processed:
+		p.printf("  its replay has ended as %s, %s\n", letter.Outcome, when(letter.Closed))
+	default:
+	}
+	for _, act := range letter.History {
+		p.printf("  %s  %s by %s: %s (operation %s)\n", when(act.At), act.Kind, audit.Escape(act.Who), audit.Escape(cmp.Or(act.Why, "-")), act.Operation)
+	}
+	for _, name := range slices.Sorted(maps.Keys(letter.Attributes)) {
+		p.printf("  %-28s %s\n", name, audit.Escape(letter.Attributes[name]))
+	}
+	switch {
+	case letter.Omitted > 0:
+		p.printf("  the payload of %d bytes is on the hold subscription only\n", letter.Omitted)
+	case payload:
+		p.printData(letter.Data, letter.Base64)
+	default:
+		p.printf("  the payload has %d bytes: --payload --why shows it\n", letter.Size)
 	}
 }
 
@@ -165,17 +232,18 @@ func (p *program) dlqAct(c *choice, kind deadletter.Kind) *cobra.Command {
 	var rate int64
 	var force bool
 	var w patience
-	short := "Publish a queue's dead letters on it again, each under its key, in the order they had"
+	short := "Publish a queue's dead letters on it again, or some by their ids, each under its key, in the order they had"
 	if kind == deadletter.Discard {
-		short = "Close a queue's dead letters for good; they stay on record"
+		short = "Close a queue's dead letters for good, or some by their ids; they stay on record"
 	}
 	command := &cobra.Command{
-		Use: string(kind) + " <queue>", Short: short, Args: cobra.ExactArgs(1),
+		Use: string(kind) + " <queue> [<id>...]", Short: short, Args: cobra.RangeArgs(1, 1+deadletter.MaxChosen),
 		RunE: func(command *cobra.Command, args []string) error {
 			f, err := c.filter(args[0], time.Now())
 			if err != nil {
 				return err
 			}
+			f.Items = args[1:]
 			ask := c.ask()
 			var preview deadletter.Preview
 			if err := ask.get(command.Context(), "/v1/ops/dead-letters/preview?"+query(f).Encode(), &preview); err != nil {
@@ -183,6 +251,9 @@ func (p *program) dlqAct(c *choice, kind deadletter.Kind) *cobra.Command {
 			}
 			p.printf("%s would touch %d dead letters of %s, of %d ordering keys:\n  by reason: %s\n  by type:   %s\n",
 				kind, preview.Total, f.Queue, preview.Keys, formatCounts(preview.ByReason), formatCounts(preview.ByType))
+			if preview.Looked < preview.Total {
+				p.printf("  of the newest %d: the rest is counted, and not looked at\n", preview.Looked)
+			}
 			if preview.Looping > 0 && kind == deadletter.Replay && !force {
 				p.printf("  %d were replayed %d times and are passed by; --force replays them too\n", preview.Looping, deadletter.MaxReplays)
 			}

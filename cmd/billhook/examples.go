@@ -18,16 +18,21 @@ var examples = map[string]string{
 	"queues": "billhook queues",
 	"outbox": "billhook outbox --limit 10",
 
+	"search":             "billhook search 900000000000000033",
+	"subscriptions show": "billhook subscriptions show 900000000000000061",
+
 	"events show":    "billhook events show 900000000000000031",
 	"events ls":      "billhook events ls --queue <queue> --status FAILED --since 36h",
+	"events payload": "billhook events payload 900000000000000031 --why \"ticket 7\"",
 	"events tail":    "billhook events tail --queue <queue>\nbillhook events tail --status DEAD_LETTERED",
 	"events try":     "billhook events try 900000000000000031\nbillhook events try -f message.json --queue <queue>",
 	"events cleanup": "billhook events cleanup --older-than 58d --dry-run\nbillhook events cleanup --older-than 58d",
 	"events compare": "billhook events compare --queue <queue> --catalog ./catalog",
 
-	"dlq ls":         "billhook dlq ls <queue> --since 7d --reason unknown_product",
-	"dlq show":       "billhook dlq show 4e538e03ba010d15~1795349102063893",
-	"dlq replay":     "billhook dlq replay <queue> --reason unknown_product --why \"the product is set\"",
+	"dlq ls":         "billhook dlq ls\nbillhook dlq ls <queue> --since 7d --reason unknown_product",
+	"dlq reasons":    "billhook dlq reasons\nbillhook dlq reasons <queue> --since 36h",
+	"dlq show":       "billhook dlq show 4e538e03ba010d15~1795349102063893\nbillhook dlq show 4e538e03ba010d15~1795349102063893 --payload --why \"ticket 7\"",
+	"dlq replay":     "billhook dlq replay <queue> --reason unknown_product --why \"the product is set\"\nbillhook dlq replay <queue> 4e538e03ba010d15~1795349102063893 --why \"the gateway is back\"",
 	"dlq discard":    "billhook dlq discard <queue> --event 900000000000000031 --why \"a test of the sender\"",
 	"dlq operations": "billhook dlq operations",
 	"dlq approve":    "billhook dlq approve 5f1c9a52-8d1e-4a0b-9f57-0c8f6f1f2c11",
@@ -67,6 +72,7 @@ var examples = map[string]string{
 
 	"ledger show":        "billhook ledger show order-7",
 	"ledger balances":    "billhook ledger balances --period 2026-11",
+	"ledger account":     "billhook ledger account points:user:user_42 --as-of 2026-11-30",
 	"ledger statement":   "billhook ledger statement cash --period 2026-11",
 	"ledger export":      "billhook ledger export --period 2026-11 --csv --out november.csv\nbillhook ledger export --seals",
 	"ledger verify":      "billhook ledger verify\nbillhook ledger verify --tenant default",

@@ -25,7 +25,7 @@ func TestAWrongUseExitsWith2AndSaysWhatToType(t *testing.T) {
 		"help dlq aprove":                    "did you mean approve?",
 		"completion":                         "completion: say which command: bash, ",
 		"completion basj":                    "did you mean bash?",
-		"dlq ls":                             "dlq ls takes <queue>; 0 given\nusage: billhook dlq ls <queue> [flags]",
+		"dlq replay":                         "dlq replay takes <queue> [<id>...]; 0 given\nusage: billhook dlq replay <queue> [<id>...] [flags]",
 		"dlq show a b":                       "dlq show takes <id>; 2 given",
 		"outbox now":                         "outbox takes no argument; 1 given",
 		"products set":                       "products set takes <product id>; 0 given",

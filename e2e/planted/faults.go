@@ -44,7 +44,7 @@ func whatever(status string) string {
 
 // faults are those that would lose, double or misjudge an event, each somewhere that
 // one line decides it.
-var faults = slices.Concat(faultsOfProcessing, faultsOfBatches, faultsOfBooks, faultsOfCatalog, faultsOfDev, faultsOfDoors, faultsOfEndpoints, faultsOfImports, faultsOfJournal, faultsOfLedger, faultsOfLists, faultsOfNewest, faultsOfOrders, faultsOfPauses, faultsOfPayments, faultsOfPeople, faultsOfPools, faultsOfProduce, faultsOfProducers, faultsOfReplays, faultsOfRunning, faultsOfSeals, faultsOfServices, faultsOfShop, faultsOfSigning, faultsOfStore, faultsOfStory, faultsOfTargets, faultsOfTheTerminal, faultsOfTries, faultsOfUsage, faultsOfWaiting, faultsOfWorker)
+var faults = slices.Concat(faultsOfProcessing, faultsOfBatches, faultsOfBooks, faultsOfCatalog, faultsOfDev, faultsOfDoors, faultsOfEndpoints, faultsOfImports, faultsOfJournal, faultsOfKeeping, faultsOfLedger, faultsOfLists, faultsOfNewest, faultsOfOrders, faultsOfPauses, faultsOfPayments, faultsOfPeople, faultsOfPools, faultsOfProduce, faultsOfProducers, faultsOfReplays, faultsOfRunning, faultsOfSeals, faultsOfServices, faultsOfShop, faultsOfSigning, faultsOfStore, faultsOfStory, faultsOfTargets, faultsOfTheTerminal, faultsOfTries, faultsOfUsage, faultsOfWaiting, faultsOfWorker)
 
 // faultsOfProcessing are those between a push and its answer.
 var faultsOfProcessing = []fault{
@@ -183,7 +183,7 @@ var faultsOfProcessing = []fault{
 	{"a replay is in the order of the ids", "internal/deadletter/item.go", `a.published().Compare(b.published()), cmp.Compare(a.number(), b.number()), strings.Compare(a.ID, b.ID)`, `strings.Compare(a.ID, b.ID)`,
 		lettersDir, "TestAReplayPublishesOnTheQueueUnderTheKeyInTheOldOrder"},
 	{"the author of an operation may approve it", operate, `case who == "" || who == op.Who:`, `case who == "":`, lettersDir, "TestFourEyes"},
-	{"a previewed number is no promise", operate, `case preview.Total != expect:`, `case false:`, lettersDir, "TestAnOperationIsRefused"},
+	{"a previewed number is no promise", operate, `case total != expect:`, `case false:`, lettersDir, "TestAnOperationIsRefused"},
 	{"a discard leaves its key parked", operate, `if w, ok := parked.Go(now); ok {`, `if w, ok := parked.Go(now); ok && false {`, pushDir, "TestADiscardReleasesWhatIsParked"},
 	{"a handler emits where it may not", perform, `if !slices.Contains(w.policy.Emits, emission.To) {`, `if slices.Contains(w.policy.Emits, emission.To+"?") {`, pushDir, "TestAnEmissionThatTheCatalogDoesNotListIsRefused"},
 	{"a dead letter is counted though it was dealt with", "internal/deadletter/item.go", `Equal: map[string]any{"queue": queue.ID, "state": string(Open)}, Count: true`,

@@ -13,7 +13,7 @@ var faultsOfNewest = []fault{
 	{"dead letters are read that are too old", items, `Since: f.Since.Truncate(time.Microsecond), `, ``, "internal/ops", "TestAPageOfDeadLettersCostsWhatItReturns"},
 	{"a page token of dead letters is of one name of the queue", "internal/ops/deadletters.go", `params.values.Set("queue", f.Queue)`, `_ = f.Queue`,
 		"internal/ops", "TestPagesOfDeadLettersShowEachOnceTheNewestFirst"},
-	{"operations begin again with each page", operate, `Field: "created_at", After: after}`, `Field: "created_at"}`,
+	{"operations begin again with each page", operate, `store.Newest{After: after}`, `store.Newest{}`,
 		"internal/ops", "TestOperationsAreListedTheNewestFirstAndCostWhatAPageReturns"},
 	{"refunds are listed since they were settled", refund, `Field: "reserved_at", After`, `Field: "settled_at", After`, "internal/ops", "TestRefundsAreListedTheNewestFirstAndCostWhatAPageReturns"},
 }

@@ -3,6 +3,7 @@ package deadletter
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"billhook/internal/audit"
 	"billhook/internal/store"
@@ -43,5 +44,5 @@ func (f Filter) selects(i Item, state State) bool {
 			return false
 		}
 	}
-	return f.takes(i) && (f.Item == "" || f.Item == i.ID)
+	return f.takes(i) && (f.Item == "" || f.Item == i.ID) && (len(f.Items) == 0 || slices.Contains(f.Items, i.ID))
 }

@@ -185,18 +185,24 @@ func Look(ctx context.Context, from store.Querier, queue catalog.Queue, now time
 		return Standing{}, nil
 	}
 	standing := Standing{Open: min(counted.Count, int64(most)), More: counted.Count > int64(most)}
+	standing.Oldest, err = oldestOf(ctx, from, queue.ID, now)
+	return standing, err
+}
+
+// oldestOf is since when the oldest open item of a queue is kept; zero where none is open.
+func oldestOf(ctx context.Context, from store.Querier, queue string, now time.Time) (oldest time.Time, err error) {
 	first, err := from.Query(ctx, store.Query{
-		Collection: Collection, Equal: map[string]any{"queue": queue.ID, "state": string(Open)},
+		Collection: Collection, Equal: map[string]any{"queue": queue, "state": string(Open)},
 		// Another instance's clock may be ahead of this one's.
 		Due: &store.Due{Field: "kept_at", Until: now.Add(time.Hour)}, Limit: 1,
 	})
 	if err != nil {
-		return Standing{}, fmt.Errorf("deadletter: oldest: %w", err)
+		return oldest, fmt.Errorf("deadletter: oldest: %w", err)
 	}
 	for _, doc := range first.Documents {
-		standing.Oldest, _ = doc.Fields["kept_at"].(time.Time)
+		oldest, _ = doc.Fields["kept_at"].(time.Time)
 	}
-	return standing, nil
+	return oldest, nil
 }
 
 // Age is how long the oldest has waited at a time, 0 where none is open.
@@ -217,9 +223,16 @@ type Filter struct {
 	OrderingKey string    `json:"ordering_key,omitempty" store:"ordering_key"`
 	Since       time.Time `json:"since,omitzero" store:"since,omitzero"`
 	Until       time.Time `json:"until,omitzero" store:"until,omitzero"`
-	// Item is the id of one item.
-	Item string `json:"item,omitempty" store:"item"`
+	// Item is the id of one item, Items are the ids of at most MaxChosen.
+	Item  string   `json:"item,omitempty" store:"item"`
+	Items []string `json:"items,omitempty" store:"items,omitzero"`
 }
+
+// MaxChosen is how many items a filter may name.
+const MaxChosen = 100
+
+// names reports whether the filter names its items.
+func (f Filter) names() bool { return f.Item != "" || len(f.Items) > 0 }
 
 func (f Filter) equal(state State) map[string]any {
 	equal := map[string]any{}
@@ -238,20 +251,34 @@ func (f Filter) takes(i Item) bool {
 	return (f.Since.IsZero() || !i.Kept.Before(f.Since)) && (f.Until.IsZero() || i.Kept.Before(f.Until))
 }
 
-// one returns the item of a filter that names it, if all else of the filter holds for it too. It
-// reads that item alone, however many dead letters its queue has.
-func (o *Operator) one(ctx context.Context, f Filter, state State) ([]Item, error) {
-	item, err := o.Show(ctx, f.Item)
-	switch {
-	case errors.Is(err, ErrUnknown):
-		return nil, nil
-	case err != nil:
-		return nil, err
+// named returns those items of a filter that names them for which all else of the filter holds too, the
+// newest first. It reads these items alone, however many dead letters their queue has.
+func (o *Operator) named(ctx context.Context, f Filter, state State) ([]Item, error) {
+	ids := f.Items
+	if f.Item != "" {
+		ids = []string{f.Item}
 	}
-	if !f.selects(item, state) || !o.Now().Before(item.Expires) {
-		return nil, nil
+	if len(ids) > MaxChosen {
+		return nil, fmt.Errorf("%w: name %d items at most, not %d", ErrRefused, MaxChosen, len(ids))
 	}
-	return []Item{item}, nil
+	var items []Item
+	for _, id := range slices.Compact(slices.Sorted(slices.Values(ids))) {
+		item, err := o.Show(ctx, id)
+		switch {
+		case errors.Is(err, ErrUnknown):
+		case err != nil:
+			return nil, err
+		case f.selects(item, state) && o.Now().Before(item.Expires):
+			items = append(items, item)
+		}
+	}
+	slices.SortFunc(items, func(a, b Item) int { return cmp.Or(b.Kept.Compare(a.Kept), strings.Compare(b.ID, a.ID)) })
+	return items, nil
+}
+
+// newest is the part of a query that goes by the time that items are kept since.
+func (f Filter) newest(after *store.Position) *store.Newest {
+	return &store.Newest{Field: "kept_at", Since: f.Since.Truncate(time.Microsecond), Until: f.Until.Truncate(time.Microsecond), After: after}
 }
 
 // List returns a page of items, the newest first by the time that they are kept since, ties by
@@ -260,14 +287,14 @@ func (o *Operator) one(ctx context.Context, f Filter, state State) ([]Item, erro
 // on the last page. The database reads what the page holds, one more, and what has expired and is not
 // removed yet.
 func (o *Operator) List(ctx context.Context, f Filter, state State, after *store.Position, limit int) (items []Item, next *store.Position, err error) {
-	if f.Item != "" {
-		items, err = o.one(ctx, f, state)
+	if f.names() { // one page has all of them
+		items, err = o.named(ctx, f, state)
 		return items, nil, err
 	}
-	newest := store.Newest{Field: "kept_at", Since: f.Since.Truncate(time.Microsecond), Until: f.Until.Truncate(time.Microsecond), After: after}
+	newest := f.newest(after)
 	for {
 		asked := limit - len(items) + 1 // one more tells whether there is a next page
-		page, err := o.Store.Query(ctx, store.Query{Collection: Collection, Equal: f.equal(state), Newest: &newest, Limit: min(asked, store.MaxPage)})
+		page, err := o.Store.Query(ctx, store.Query{Collection: Collection, Equal: f.equal(state), Newest: newest, Limit: min(asked, store.MaxPage)})
 		if err != nil {
 			return nil, nil, fmt.Errorf("deadletter: list: %w", err)
 		}
@@ -302,61 +329,13 @@ func (o *Operator) Show(ctx context.Context, id string) (Item, error) {
 	return ItemOf(doc)
 }
 
-// Preview is what an operation would touch now.
-type Preview struct {
-	Total    int            `json:"total"`
-	ByReason map[string]int `json:"by_reason"`
-	ByType   map[string]int `json:"by_type"`
-	// Keys is how many ordering keys they have.
-	Keys int `json:"keys"`
-	// Looping were replayed MaxReplays times and are passed by without force; Omitted
-	// were too large to keep and cannot be replayed from here.
-	Looping int `json:"looping"`
-	Omitted int `json:"omitted"`
-	// Oldest and Newest are since when the first and the last of them are kept.
-	Oldest time.Time `json:"oldest,omitzero"`
-	Newest time.Time `json:"newest,omitzero"`
-}
-
-// Preview reads what matches, without touching it.
-func (o *Operator) Preview(ctx context.Context, f Filter) (Preview, error) {
-	matched, err := o.matches(ctx, f, time.Time{})
-	if err != nil {
-		return Preview{}, err
-	}
-	p := Preview{Total: len(matched), ByReason: map[string]int{}, ByType: map[string]int{}}
-	keys := map[string]bool{}
-	for _, i := range matched {
-		p.ByReason[i.Reason]++
-		p.ByType[i.EventType]++
-		keys[i.OrderingKey] = true
-		if i.ReplayCount >= MaxReplays {
-			p.Looping++
-		}
-		if i.Omitted > 0 {
-			p.Omitted++
-		}
-		if p.Oldest.IsZero() || i.Kept.Before(p.Oldest) {
-			p.Oldest = i.Kept
-		}
-		if i.Kept.After(p.Newest) {
-			p.Newest = i.Kept
-		}
-	}
-	p.Keys = len(keys)
-	if p.Total == 0 {
-		return p, o.corrected(ctx, f)
-	}
-	return p, nil
-}
-
 // matches returns the open items of a filter, without their messages, in their original order:
 // by the time of their first publishing, then by their message id, which rises. Items kept
 // after a given time are left out.
 func (o *Operator) matches(ctx context.Context, f Filter, before time.Time) ([]Item, error) {
 	var all []Item
 	for after := (*store.Position)(nil); ; {
-		items, next, err := o.List(ctx, f, Open, after, 100)
+		items, next, err := o.List(ctx, f, Open, after, perPage)
 		if err != nil {
 			return nil, err
 		}
@@ -367,7 +346,7 @@ func (o *Operator) matches(ctx context.Context, f Filter, before time.Time) ([]I
 			}
 		}
 		if len(all) > MaxItems {
-			return nil, fmt.Errorf("%w: more than %d items match; narrow the filter", ErrRefused, MaxItems)
+			return nil, tooMany()
 		}
 		if next == nil {
 			break

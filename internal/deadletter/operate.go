@@ -132,16 +132,16 @@ func (o *Operator) Begin(ctx context.Context, op Operation, expect int) (Operati
 		return Operation{}, fmt.Errorf("%w: %w", ErrRefused, err)
 	}
 	op.Rate = cmp.Or(op.Rate, 50)
-	preview, err := o.Preview(ctx, op.Filter)
+	total, err := o.total(ctx, op.Filter)
 	switch {
 	case err != nil:
 		return Operation{}, err
-	case preview.Total != expect:
-		return Operation{}, fmt.Errorf("%w: %d items match now, not %d; look at them again", ErrRefused, preview.Total, expect)
-	case preview.Total == 0:
+	case total != expect:
+		return Operation{}, fmt.Errorf("%w: %d items match now, not %d; look at them again", ErrRefused, total, expect)
+	case total == 0:
 		return Operation{}, fmt.Errorf("%w: nothing matches", ErrRefused)
 	}
-	op.ID, op.Total, op.CreatedAt, op.Progress = o.NewID(), int64(preview.Total), o.Now().UTC().Truncate(time.Microsecond), Running
+	op.ID, op.Total, op.CreatedAt, op.Progress = o.NewID(), int64(total), o.Now().UTC().Truncate(time.Microsecond), Running
 	op.Done, op.Skipped, op.ApprovedBy, op.FinishedAt, op.EndedBy, op.EndedWhy = 0, 0, "", time.Time{}, "", ""
 	if q.FourEyes {
 		op.Progress = Waiting

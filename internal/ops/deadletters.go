@@ -1,14 +1,17 @@
 package ops
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/go-chi/chi/v5"
 	"github.com/go-json-experiment/json/jsontext"
+	"golang.org/x/sync/errgroup"
 
 	"billhook/internal/deadletter"
 	"billhook/internal/serve"
@@ -20,6 +23,7 @@ const runTime = 20 * time.Second
 func (a *API) deadLetterRoutes(r chi.Router) {
 	r.Get("/dead-letters", answer(a, a.listDeadLetters))
 	r.Get("/dead-letters/preview", answer(a, a.previewDeadLetters))
+	r.Get("/dead-letters/reasons", answer(a, a.countReasons))
 	r.Get("/dead-letters/{id}", answer(a, a.showDeadLetter))
 	r.Post("/dead-letters/replay", serve.Answer(http.StatusCreated, a.begin(deadletter.Replay), a.refuse))
 	r.Post("/dead-letters/discard", serve.Answer(http.StatusCreated, a.begin(deadletter.Discard), a.refuse))
@@ -58,19 +62,37 @@ type Request struct {
 	Force bool  `json:"force"`
 }
 
-// filters are the parameters that choose dead letters.
-var filters = []string{"queue", "reason", "type", "event_id", "key", "item", "since", "until"}
+// chosen are the parameters that choose dead letters, and filters those with the ids of some.
+var (
+	chosen  = []string{"queue", "reason", "type", "event_id", "key", "since", "until"}
+	filters = append([]string{"item", "items"}, chosen...)
+)
 
-// filter reads what chooses dead letters; the queue is required.
+// filter reads what chooses dead letters of one queue.
 func (a *API) filter(params *parameters) (deadletter.Filter, error) {
+	f, err := a.choice(params)
+	if err == nil {
+		err = a.known(&f)
+	}
+	return f, err
+}
+
+// choice reads what chooses dead letters, of one queue or of all.
+func (a *API) choice(params *parameters) (deadletter.Filter, error) {
 	now := a.Now()
 	f := deadletter.Filter{
 		Queue: params.values.Get("queue"), Reason: params.id("reason"), EventType: params.id("type"), EventID: params.id("event_id"),
 		OrderingKey: params.key("key"), Item: params.values.Get("item"),
 		Since: params.at("since", now, time.Time{}).Truncate(time.Microsecond), Until: params.at("until", now, time.Time{}).Truncate(time.Microsecond),
 	}
+	if some := params.values.Get("items"); some != "" {
+		f.Items = strings.Split(some, ",")
+	}
 	if err := params.err(); err != nil {
 		return f, err
+	}
+	if f.Queue == "" {
+		return f, nil
 	}
 	return f, a.known(&f)
 }
@@ -88,15 +110,18 @@ func (a *API) known(f *deadletter.Filter) error {
 // states are those of a dead letter, the one that lists show unless they are asked first.
 var states = []deadletter.State{deadletter.Open, deadletter.Replayed, deadletter.Processed, deadletter.Corrected, deadletter.Discarded}
 
-// listDeadLetters answers a queue's dead letters, the newest first by the time that they are kept
-// since. A page reads what it holds, whatever the filters.
+// listDeadLetters answers the dead letters of a queue or of all, the newest first by the time that they
+// are kept since. A page reads what it holds, whatever the filters.
 func (a *API) listDeadLetters(r *http.Request) (DeadLetters, error) {
 	params := read(r, append([]string{"state", "limit", "page"}, filters...)...)
 	state := oneOf(params, states[0], states[1:]...)
 	limit := params.limit(most, most)
-	f, err := a.filter(params)
+	f, err := a.choice(params)
 	if err != nil {
 		return DeadLetters{}, err
+	}
+	if f.Queue == "" && state == "" {
+		return DeadLetters{}, serve.Refuse(http.StatusBadRequest, "state_invalid", "Of all queues the list has one state; name a queue for all states.")
 	}
 	params.values.Set("queue", f.Queue) // a page token is of the queue, by whichever name
 	at := params.page("dead-letters", Place{newest: true, since: f.Since, until: f.Until})
@@ -114,6 +139,33 @@ func (a *API) previewDeadLetters(r *http.Request) (deadletter.Preview, error) {
 		return deadletter.Preview{}, err
 	}
 	return a.Operator.Preview(r.Context(), f)
+}
+
+// countReasons answers how many dead letters are open for which reason, the most frequent first: of one
+// queue, or of all that keep theirs.
+func (a *API) countReasons(r *http.Request) (List[deadletter.Reason], error) {
+	f, err := a.choice(read(r, chosen...))
+	if err != nil {
+		return List[deadletter.Reason]{}, err
+	}
+	counted := make([][]deadletter.Reason, len(a.Catalog.Queues))
+	group, ctx := errgroup.WithContext(r.Context())
+	group.SetLimit(queriesAtOnce)
+	for i, q := range a.Catalog.Queues {
+		if q.DeadLetter.Drop || (f.Queue != "" && f.Queue != q.ID) {
+			continue
+		}
+		one := f
+		one.Queue = q.ID
+		group.Go(func() (err error) {
+			counted[i], err = a.Operator.Reasons(ctx, one)
+			return err
+		})
+	}
+	err = group.Wait()
+	all := slices.Concat(counted...)
+	slices.SortStableFunc(all, func(a, b deadletter.Reason) int { return cmp.Compare(b.Count, a.Count) })
+	return listOf(all, ""), err
 }
 
 func (a *API) showDeadLetter(r *http.Request) (Letter, error) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -82,17 +83,21 @@ func TestAQuestionAboutDeadLettersThatMakesNoSenseIsRefused(t *testing.T) {
 	t.Parallel()
 	r := open(t)
 	for path, want := range map[string]int{
-		"/v1/ops/dead-letters":                              http.StatusNotFound,
-		"/v1/ops/dead-letters?queue=nobody":                 http.StatusNotFound,
-		"/v1/ops/dead-letters?queue=orders&since=yesterday": http.StatusBadRequest,
-		"/v1/ops/dead-letters?queue=orders&state=mended":    http.StatusBadRequest,
-		"/v1/ops/dead-letters?queue=orders&limit=0":         http.StatusBadRequest,
-		"/v1/ops/dead-letters?queue=orders&limit=101":       http.StatusBadRequest,
-		"/v1/ops/dead-letters?queue=orders&reasn=a":         http.StatusBadRequest,
-		"/v1/ops/dead-letters?queue=orders&page=a%2Fb":      http.StatusBadRequest,
-		"/v1/ops/operations?page=a%2Fb":                     http.StatusBadRequest,
-		"/v1/ops/dead-letters/nothing":                      http.StatusNotFound,
-		"/v1/ops/operations/nothing":                        http.StatusNotFound,
+		"/v1/ops/dead-letters?state=all": http.StatusBadRequest,
+		"/v1/ops/dead-letters/preview":   http.StatusNotFound,
+		"/v1/ops/dead-letters/preview?queue=orders&items=" + strings.Repeat("a,", 100) + "a": http.StatusUnprocessableEntity,
+		"/v1/ops/dead-letters/reasons?queue=nobody":                                          http.StatusNotFound,
+		"/v1/ops/dead-letters/reasons?item=x":                                                http.StatusBadRequest,
+		"/v1/ops/dead-letters?queue=nobody":                                                  http.StatusNotFound,
+		"/v1/ops/dead-letters?queue=orders&since=yesterday":                                  http.StatusBadRequest,
+		"/v1/ops/dead-letters?queue=orders&state=mended":                                     http.StatusBadRequest,
+		"/v1/ops/dead-letters?queue=orders&limit=0":                                          http.StatusBadRequest,
+		"/v1/ops/dead-letters?queue=orders&limit=101":                                        http.StatusBadRequest,
+		"/v1/ops/dead-letters?queue=orders&reasn=a":                                          http.StatusBadRequest,
+		"/v1/ops/dead-letters?queue=orders&page=a%2Fb":                                       http.StatusBadRequest,
+		"/v1/ops/operations?page=a%2Fb":                                                      http.StatusBadRequest,
+		"/v1/ops/dead-letters/nothing":                                                       http.StatusNotFound,
+		"/v1/ops/operations/nothing":                                                         http.StatusNotFound,
 	} {
 		require.Equal(t, want, r.ask(t, path, nil, nil).Code, path)
 	}
@@ -118,6 +123,57 @@ func TestDeadLettersAreFoundByEveryNameTheyHave(t *testing.T) {
 		require.Equal(t, http.StatusOK, r.ask(t, "/v1/ops/dead-letters?queue="+name, nil, &page).Code, name)
 		require.Len(t, page.Items, 1, name)
 	}
+}
+
+func TestTheOpenDeadLettersOfAllQueuesAreListedAndCountedByReason(t *testing.T) {
+	t.Parallel()
+	r := open(t)
+	r.commit(t, inStore(dead("orders", "d1", "r", time.Minute)), inStore(dead("refunds", "d2", "r", 2*time.Minute)),
+		inStore(dead("refunds", "d3", "s", 3*time.Minute)), inStore(dead("refunds", "d4", "r", 4*time.Minute)))
+	var page ops.DeadLetters
+	require.Equal(t, http.StatusOK, r.ask(t, "/v1/ops/dead-letters?limit=3", nil, &page).Code)
+	require.Equal(t, []string{"d1", "d2", "d3"}, ids(page.Items))
+	require.Equal(t, http.StatusOK, r.ask(t, "/v1/ops/dead-letters?limit=3&page="+page.Next, nil, &page).Code)
+	require.Equal(t, []string{"d4"}, ids(page.Items))
+	require.Equal(t, http.StatusOK, r.ask(t, "/v1/ops/dead-letters?reason=s", nil, &page).Code)
+	require.Equal(t, []string{"d3"}, ids(page.Items))
+	var reasons ops.List[deadletter.Reason]
+	require.Equal(t, http.StatusOK, r.ask(t, "/v1/ops/dead-letters/reasons", nil, &reasons).Code)
+	var counted []string
+	for _, one := range reasons.Items {
+		counted = append(counted, fmt.Sprint(one.Queue, " ", one.Reason, " ", one.Count))
+	}
+	require.Equal(t, []string{"refunds r 2", "orders r 1", "refunds s 1"}, counted)
+	require.Equal(t, http.StatusOK, r.ask(t, "/v1/ops/dead-letters/reasons?queue=q:orders&key=u1", nil, &reasons).Code)
+	require.Len(t, reasons.Items, 1)
+	require.Equal(t, http.StatusOK, r.ask(t, "/v1/ops/dead-letters/reasons?since=90s", nil, &reasons).Code)
+	require.Len(t, reasons.Items, 1)
+}
+
+func ids(items []deadletter.Item) (all []string) {
+	for _, i := range items {
+		all = append(all, i.ID)
+	}
+	return all
+}
+
+func TestAnOperationOfSomeDeadLettersNamesThem(t *testing.T) {
+	t.Parallel()
+	r := open(t)
+	for n := range 4 {
+		r.commit(t, inStore(dead("orders", fmt.Sprint("d", n), "r", time.Minute)))
+	}
+	var preview deadletter.Preview
+	require.Equal(t, http.StatusOK, r.ask(t, "/v1/ops/dead-letters/preview?queue=orders&items=d0,d2,d9", nil, &preview).Code)
+	require.Equal(t, 2, preview.Total)
+	created := r.post(t, "/v1/ops/dead-letters/discard", `{"queue":"orders","items":["d0","d2"],"expect":2,"why":"tests"}`, "ilse")
+	require.Equal(t, http.StatusCreated, created.Code, created.Body)
+	var op deadletter.Operation
+	require.NoError(t, json.Unmarshal(created.Body.Bytes(), &op))
+	require.Equal(t, http.StatusOK, r.post(t, "/v1/ops/operations/"+op.ID+"/run", "{}", "ilse").Code)
+	var page ops.DeadLetters
+	require.Equal(t, http.StatusOK, r.ask(t, "/v1/ops/dead-letters?queue=orders", nil, &page).Code)
+	require.Equal(t, []string{"d3", "d1"}, ids(page.Items))
 }
 
 func TestADiscardIsBegunRunAndAudited(t *testing.T) {

@@ -73,7 +73,7 @@ func TestAPageOfDeadLettersCostsWhatItReturns(t *testing.T) {
 			var preview deadletter.Preview
 			require.Equal(t, http.StatusOK, r.ask(t, "/v1/ops/dead-letters/preview?queue=orders&since=9s", nil, &preview).Code)
 			require.NotZero(t, preview.Total)
-			require.LessOrEqual(t, db.Reads.Load()-before, int64(preview.Total+1))
+			require.LessOrEqual(t, db.Reads.Load()-before, int64(preview.Total+3), "one look for what has expired, a count, and the letters")
 		})
 	}
 }

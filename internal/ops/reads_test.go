@@ -42,11 +42,15 @@ var readsOf = map[string]map[string]int64{
 	"/v1/ops/events":                       {"": 50 + 48, "?limit=200": 250, "?since=2s": 50 + 48, "?queue=orders&status=FAILED": 50 + 48, "?type=x": 8, "?event_id=e7": 8, "?correlation_id=c1&limit=200": 250},
 	"/v1/ops/events/tail":                  {"": 100 + 48, "?status=FAILED": 100 + 48, "?queue=orders&correlation_id=c1": 100 + 48},
 	"/v1/ops/events/{event_id}":            {"e7": 420, "unknown": 40},
-	"/v1/ops/accounts/{account}":           {"points:user:u1": 102},
+	"/v1/ops/accounts/{account}":           {"points:user:u1": 102, "points:user:u1?as_of=2026-03-02&limit=10": 14},
+	"/v1/ops/search":                       {"?q=u1": 160, "?q=o1": 160, "?q=nothing": 60, "?q=u1&tenant=default": 160},
+	"/v1/ops/subscriptions/{subscription}": {"s1": 101},
 	"/v1/ops/customers/{id}":               {"c1": 4},
 	"/v1/ops/customers/{id}/preview":       {"c1": 4},
 	"/v1/ops/customers/{id}/changes":       {"c1": 101},
-	"/v1/ops/dead-letters":                 {"?queue=orders": 101, "?queue=orders&state=all": 101, "?queue=orders&reason=r": 101},
+	"/v1/ops/dead-letters":                 {"": 101, "?reason=r": 101, "?queue=orders": 101, "?queue=orders&state=all": 101, "?queue=orders&reason=r": 101},
+	"/v1/ops/dead-letters/preview":         {"?queue=orders": 1 + 11 + 1010, "?queue=orders&items=seed,x": 4},
+	"/v1/ops/dead-letters/reasons":         {"": 10 + 11 + 20 + 11, "?queue=orders": 11 + 20 + 11},
 	"/v1/ops/dead-letters/{id}":            {"seed": 1},
 	"/v1/ops/operations":                   {"": 101, "?progress=running": 101},
 	"/v1/ops/operations/{id}/items":        {"op": 102},
@@ -78,10 +82,9 @@ var readsOf = map[string]map[string]int64{
 	"/api/v1/events/dead-letter":           {"": 101},
 }
 
-// readsAll are the routes that read all that they are asked about, in pages or up to a bound: an
-// operation on dead letters has to know its items, and a proof or a verification its entries.
+// readsAll are the routes that read all that they are asked about, in pages or up to a bound: a proof or
+// a verification has to know its entries.
 var readsAll = map[string]string{
-	"/v1/ops/dead-letters/preview":          "each open letter that matches, up to deadletter.MaxItems",
 	"/v1/ops/journal/entries/{entry}/proof": "the leaves of the entry's seal",
 	"/v1/ops/journal/balances":              "the sums of the newest seal, and what is not sealed",
 	"/v1/ops/journal/verify":                "the seals of a page, and their entries",

@@ -261,7 +261,8 @@ func New(config Config) (*Worker, error) {
 		upkeep.Routes(r)
 	})
 	api.Routes(router)
-	site, err := pages.New(pages.Config{API: api.Caller(), Guard: api.Guard, Catalog: config.Catalog, Log: config.Log, Now: config.Now})
+	sessions := ops.NewSessions(config.Access, []byte(uuid.NewString()), config.Log, config.Now)
+	site, err := pages.New(pages.Config{API: api.Caller(), Guard: sessions.Guard, Sessions: sessions, Tails: api, Catalog: config.Catalog, Log: config.Log, Now: config.Now})
 	if err != nil {
 		return nil, fmt.Errorf("worker: %w", err)
 	}

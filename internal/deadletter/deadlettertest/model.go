@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -89,8 +90,23 @@ func (w *world) bury(t *rapid.T, n int, again map[string]string) {
 
 func (w *world) begin(t *rapid.T) {
 	desk, f := w.operator(nil), deadletter.Filter{Queue: w.queue.ID}
+	items, want := w.items(t), 0
+	if rapid.Bool().Draw(t, "some") {
+		f.Items = []string{"0000-of-nothing"}
+		for _, id := range byEvent(items) {
+			if rapid.Bool().Draw(t, "this one") {
+				f.Items = append(f.Items, id)
+			}
+		}
+	}
+	for id, item := range items {
+		if item.State == deadletter.Open && (f.Items == nil || slices.Contains(f.Items, id)) {
+			want++
+		}
+	}
 	preview, err := desk.Preview(context.Background(), f)
 	require.NoError(t, err)
+	require.Equal(t, want, preview.Total)
 	w.queue.FourEyes = rapid.Bool().Draw(t, "four eyes")
 	op, err := desk.Begin(context.Background(), deadletter.Operation{
 		Kind:   rapid.SampledFrom([]deadletter.Kind{deadletter.Replay, deadletter.Replay, deadletter.Replay, deadletter.Discard}).Draw(t, "kind"),
@@ -288,6 +304,11 @@ func (w *world) items(t *rapid.T) map[string]deadletter.Item {
 	return found
 }
 
+// byEvent are the ids of items in the order of their events, which are the same in each history.
+func byEvent(items map[string]deadletter.Item) []string {
+	return slices.SortedFunc(maps.Keys(items), func(a, b string) int { return strings.Compare(items[a].EventID, items[b].EventID) })
+}
+
 // check holds each operation to what must be true of it.
 func (w *world) check(t *rapid.T) {
 	items, desk := w.items(t), w.operator(nil)
@@ -300,6 +321,11 @@ func (w *world) check(t *rapid.T) {
 		} else if op.Progress.Over() {
 			w.over[id] = op
 			w.checkAudit(t, op)
+		}
+		for item := range items {
+			if chosen := op.Filter.Items; chosen != nil && items[item].Operation == id {
+				require.Contains(t, chosen, item, "it touches what was chosen alone")
+			}
 		}
 		for item, times := range w.replays[id] {
 			require.Equal(t, 1, times, "%s was replayed more than once by %s", item, id)

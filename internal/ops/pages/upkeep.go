@@ -30,8 +30,10 @@ type cleaned struct {
 	Removing bool
 }
 
-// Bounds of one request: how many pages of records it looks at, and for how long.
+// Bounds of one request: how many pages of 500 records it looks at to count or to remove, and for how
+// long.
 const (
+	countedPages = 2
 	cleanupPages = 10
 	cleanupFor   = 2 * time.Second
 )
@@ -50,9 +52,12 @@ func (p *Pages) cleanup(v *visit) (any, error) {
 
 // clean looks at page after page, until the last or a bound.
 func (v *visit) clean(now func() time.Time, all cleaned, from string) (cleaned, error) {
-	begun := now()
+	begun, atMost := now(), countedPages
+	if all.Removing {
+		atMost = cleanupPages
+	}
 	all.DryRun, all.Next = !all.Removing, from
-	for range cleanupPages {
+	for range atMost {
 		var page ops.Cleaned
 		path := with("/v1/ops/cleanup", "older_than", all.OlderThan, "dry_run", strconv.FormatBool(all.DryRun), "page", all.Next)
 		if err := v.post(path, nil, &page); err != nil {

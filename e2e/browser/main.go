@@ -1,0 +1,289 @@
+// Command browser looks at the operations pages in a headless Chromium, as people see them.
+//
+//	go run ./e2e/browser [-into folder] [-only regexp] [-chosen folder]
+//
+// It starts a Billhook on the stand-ins, has much happen in it, and takes a picture of every page that the pages
+// declare: on a desktop and on a phone, light and dark, of a full shop, of an empty one, and while the
+// database is down. It exits non-zero where something at 320, 390 or 1280 pixels is wider than the tab, is
+// cut off, or is too small to read or to touch. -chosen writes the pictures of the README alone.
+//
+// Its tests walk the pages as people on call do, and ask axe-core and the keyboard about each. They start
+// processes of their own, and are left out with -short.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"golang.org/x/sync/errgroup"
+
+	"billhook/internal/serve"
+)
+
+func main() {
+	serve.Main("browser", func(ctx context.Context) error { return looking(ctx, os.Args[1:], os.Stdout) })
+}
+
+// asked is what the command was asked for.
+type asked struct {
+	into, chosen string
+	only         *regexp.Regexp
+}
+
+func looking(ctx context.Context, args []string, stdout io.Writer) error {
+	flags := flag.NewFlagSet("browser", flag.ContinueOnError)
+	into := flags.String("into", "", "the folder that the pictures are written to; empty: a new temporary one")
+	chosen := flags.String("chosen", "", "write the pictures of the README into this folder, and no others")
+	only := flags.String("only", "", "a regular expression; other pages, by their names, are left out")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	names, err := regexp.Compile(*only)
+	if err != nil {
+		return fmt.Errorf("-only: %w", err)
+	}
+	by := asked{*into, *chosen, names}
+	if by.chosen != "" {
+		by.into = by.chosen
+	} else if by.into == "" {
+		if by.into, err = os.MkdirTemp("", "billhook-pictures-"); err != nil {
+			return err
+		}
+	}
+	binary, err := findChromium()
+	if err != nil {
+		return err
+	}
+	g, err := openGallery(ctx, binary)
+	if err != nil {
+		return err
+	}
+	defer g.close()
+	if by.chosen != "" {
+		return g.choose(by.chosen)
+	}
+	return g.photograph(by, stdout)
+}
+
+// gallery is a full shop, an empty one, and a browser that looks at them.
+type gallery struct {
+	*chromium
+	full, empty *shop
+	addresses   []address
+	closers     []func()
+}
+
+// openGallery starts all of it until close.
+func openGallery(ctx context.Context, binary string) (g *gallery, err error) {
+	g = &gallery{}
+	defer func() {
+		if err != nil {
+			g.close()
+		}
+	}()
+	chromium, end, err := startChromium(ctx, binary)
+	if err != nil {
+		return g, err
+	}
+	g.chromium, g.closers = chromium, append(g.closers, end)
+	for _, s := range []**shop{&g.full, &g.empty} {
+		if *s, err = openShop(ctx); err != nil {
+			return g, err
+		}
+		g.closers = append(g.closers, (*s).close)
+	}
+	if err := g.full.fill(ctx); err != nil {
+		return g, err
+	}
+	routes, err := g.full.routes()
+	if err != nil {
+		return g, err
+	}
+	subjects, err := g.full.subjects(ctx)
+	if err != nil {
+		return g, err
+	}
+	g.addresses, err = addresses(routes, subjects, g.full.questions())
+	return g, err
+}
+
+func (g *gallery) close() {
+	for _, c := range slices.Backward(g.closers) {
+		c()
+	}
+}
+
+// state is how a shop is looked at.
+type state struct {
+	name string
+	shop *shop
+	// answers are the statuses that its pages may have.
+	answers []int
+	down    bool
+}
+
+// states are those that each page is looked at in. They follow each other: the last one takes the database
+// away.
+func (g *gallery) states() []state {
+	return []state{
+		{name: "full", shop: g.full, answers: []int{200}},
+		{name: "empty", shop: g.empty, answers: []int{200, 404}},
+		{name: "broken", shop: g.full, answers: []int{200, 503}, down: true},
+	}
+}
+
+// each calls look for every address that is wanted, of every state, in several tabs at once. It returns what
+// they have found, by page.
+func (g *gallery) each(only *regexp.Regexp, look func(*tab, state, address) ([]string, error)) (faults []string, err error) {
+	for _, st := range g.states() {
+		st.shop.faults.Down(st.down)
+		found := make([][]string, len(g.addresses))
+		var tabs errgroup.Group
+		tabs.SetLimit(tabsAtOnce)
+		for i, a := range g.addresses {
+			if !only.MatchString(a.name) {
+				continue
+			}
+			tabs.Go(func() error {
+				t, closing, err := g.open(st.shop.WorkerURL)
+				if err != nil {
+					return err
+				}
+				defer closing()
+				status, err := t.visit(a.path)
+				if err != nil {
+					return err
+				}
+				if !slices.Contains(st.answers, status) {
+					found[i] = append(found[i], fmt.Sprintf("the answer is %d", status))
+				}
+				more, err := look(t, st, a)
+				for _, fault := range append(more, t.complaints()...) {
+					found[i] = append(found[i], fault)
+				}
+				return err
+			})
+		}
+		err = tabs.Wait()
+		st.shop.faults.Down(false)
+		if err != nil {
+			return faults, err
+		}
+		for i, of := range found {
+			for _, fault := range of {
+				faults = append(faults, fmt.Sprintf("%s %s (%s): %s", st.name, g.addresses[i].name, g.addresses[i].path, fault))
+			}
+		}
+	}
+	return faults, nil
+}
+
+// tabsAtOnce is how many tabs are open together.
+const tabsAtOnce = 3
+
+// photograph takes the pictures of every page, and fails where one of them is not as it should be.
+func (g *gallery) photograph(by asked, stdout io.Writer) error {
+	var taken atomic.Int64
+	for _, st := range g.states() {
+		if err := os.MkdirAll(filepath.Join(by.into, st.name), 0o750); err != nil {
+			return err
+		}
+	}
+	faults, err := g.each(by.only, func(t *tab, st state, a address) (faults []string, err error) {
+		for _, scheme := range []string{light, dark} {
+			for _, s := range []size{desktop, phone} {
+				if err := t.show(s, scheme); err != nil {
+					return faults, err
+				}
+				png, err := t.picture(s)
+				if err != nil {
+					return faults, err
+				}
+				name := strings.Join([]string{a.name, s.name, scheme}, "-") + ".png"
+				if err := os.WriteFile(filepath.Join(by.into, st.name, name), png, 0o600); err != nil {
+					return faults, err
+				}
+				taken.Add(1)
+			}
+		}
+		return t.fits()
+	})
+	if err != nil {
+		return err
+	}
+	for _, fault := range faults {
+		_, _ = fmt.Fprintln(stdout, fault)
+	}
+	_, _ = fmt.Fprintf(stdout, "%d pictures in %s\n", taken.Load(), by.into)
+	if len(faults) > 0 {
+		return fmt.Errorf("%d faults", len(faults))
+	}
+	return nil
+}
+
+// fits lists what does not fit at each of the sizes, light.
+func (t *tab) fits() (faults []string, err error) {
+	for _, s := range []size{narrow, phone, desktop} {
+		if err := t.show(s, light); err != nil {
+			return faults, err
+		}
+		found, err := ask[[]string](t, "faultsOfSize", s.phone)
+		if err != nil {
+			return faults, err
+		}
+		for _, fault := range found {
+			faults = append(faults, fmt.Sprintf("at %d: %s", s.width, fault))
+		}
+	}
+	return faults, nil
+}
+
+// chosenPictures are those of the README.
+var chosenPictures = []struct {
+	file, page, scheme string
+	size               size
+}{
+	{"overview.png", "overview", light, size{"readme", 1120, 760, false}},
+	{"event.png", "events-event_id", dark, size{"readme", 390, 844, true}},
+}
+
+// choose takes the pictures of the README.
+func (g *gallery) choose(folder string) error {
+	if err := os.MkdirAll(folder, 0o750); err != nil {
+		return err
+	}
+	for _, one := range chosenPictures {
+		i := slices.IndexFunc(g.addresses, func(a address) bool { return a.name == one.page })
+		if i < 0 {
+			return errors.New("there is no page " + one.page)
+		}
+		t, closing, err := g.open(g.full.WorkerURL)
+		if err != nil {
+			return err
+		}
+		defer closing()
+		if err := t.show(one.size, one.scheme); err != nil {
+			return err
+		}
+		if _, err := t.visit(g.addresses[i].path); err != nil {
+			return err
+		}
+		png, err := t.screen()
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(folder, one.file), png, 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,152 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+
+	"billhook/internal/deadletter"
+	"billhook/internal/ledger"
+	"billhook/internal/ops"
+	"billhook/internal/ops/pages"
+	"billhook/internal/webhook/samples"
+)
+
+// address is a page that is looked at.
+type address struct {
+	// name is a file's, too.
+	name, path string
+	// unknown: the page is about something that is not there.
+	unknown bool
+}
+
+// routes are those of the pages that are looked at, as the pages themselves declare them, such as
+// /ops/queues/{id}.
+func (s *shop) routes() ([]string, error) {
+	site, err := pages.New(pages.Config{Guard: func(next http.Handler) http.Handler { return next }, Catalog: s.catalog, Now: time.Now})
+	if err != nil {
+		return nil, err
+	}
+	router := chi.NewRouter()
+	site.Routes(router)
+	var all []string
+	err = chi.Walk(router, func(method, route string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
+		if method == http.MethodGet && !strings.HasSuffix(route, "*") && route != "/ops" {
+			all = append(all, route)
+		}
+		return nil
+	})
+	slices.Sort(all)
+	return slices.Compact(all), err
+}
+
+// subjects are what the routes with a place for an id are shown about: the beginning of the routes, and
+// the ids. The longest beginning holds.
+func (s *shop) subjects(ctx context.Context) (map[string][]string, error) {
+	orders, updates := s.queueOf("order.paid").ID, s.queueOf("cancellation").ID
+	var letters, long ops.DeadLetters
+	if err := s.get(ctx, "/v1/ops/dead-letters?queue="+orders, &letters); err != nil {
+		return nil, err
+	}
+	if err := s.get(ctx, "/v1/ops/dead-letters?queue="+updates+"&event_id="+longID[:128], &long); err != nil {
+		return nil, err
+	}
+	if len(letters.Items) == 0 || len(long.Items) == 0 {
+		return nil, fmt.Errorf("the shop has %d and %d dead letters", len(letters.Items), len(long.Items))
+	}
+	var operations ops.List[deadletter.Operation]
+	if err := s.get(ctx, "/v1/ops/operations", &operations); err != nil {
+		return nil, err
+	}
+	entry, err := s.entry(ctx)
+	if err != nil {
+		return nil, err
+	}
+	found := map[string][]string{
+		"/ops/queues/{":            {orders, s.queueOf("upgrade").ID, s.queueOf("usage_sync").ID},
+		"/ops/catalog/queues/{":    {orders},
+		"/ops/catalog/contracts/{": {"order.paid"},
+		"/ops/dead-letters/{":      {letters.Items[0].ID, long.Items[0].ID},
+		"/ops/events/{":            {event, eventOfLetter, longID[:128]},
+		"/ops/accounts/{":          {string(ledger.UserPoints(buyer))},
+		"/ops/customers/{":         {buyersCustomer},
+		"/ops/subscriptions/{":     {usageOf},
+		"/ops/orders/{":            {shopOrder},
+		"/ops/refunds/{":           {payment},
+		"/ops/journal/entries/{":   {entry},
+		"/ops/products/{":          {"700000000000000995"},
+		"/ops/endpoints/{":         {longID[:100]},
+		"/ops/periods/{":           {period},
+		"/ops/stock/{":             {samples.Product},
+	}
+	for _, op := range operations.Items {
+		found["/ops/operations/{"] = append(found["/ops/operations/{"], op.ID)
+	}
+	return found, nil
+}
+
+// entry is the id of one entry of the journal.
+func (s *shop) entry(ctx context.Context) (string, error) {
+	var entries ops.List[ledger.Entry]
+	if err := s.get(ctx, "/v1/ops/journal/entries?period="+period, &entries); err != nil {
+		return "", err
+	}
+	if len(entries.Items) == 0 {
+		return "", fmt.Errorf("the journal has no entry in %s", period)
+	}
+	return entries.Items[0].ID, nil
+}
+
+// questions are pages that show more with a question in their address.
+func (s *shop) questions() map[string][]string {
+	orders := s.queueOf("order.paid").ID
+	return map[string][]string{
+		"/ops/search":       {"q=" + event, "q=" + buyer, "q=" + longID[:128], "q=" + url.QueryEscape(markup)},
+		"/ops/dead-letters": {"queue=" + orders, "queue=" + orders + "&reason=unknown_product"},
+		"/ops/events":       {"status=DEAD_LETTERED", "event_id=" + event},
+	}
+}
+
+// addresses are all pages of the shop, each route at least once. A route with a place for an id that the
+// shop knows no example of is an error. An empty shop is asked for the pages of a full one.
+func addresses(routes []string, subjects, questions map[string][]string) ([]address, error) {
+	var all []address
+	var missing []string
+	for _, route := range routes {
+		name := strings.Trim(strings.NewReplacer("/", "-", "{", "", "}", "").Replace(strings.TrimPrefix(route, "/ops")), "-")
+		if name == "" {
+			name = "overview"
+		}
+		before, _, has := strings.Cut(route, "{")
+		if !has {
+			all = append(all, address{name: name, path: route})
+			for i, question := range questions[route] {
+				all = append(all, address{name: fmt.Sprint(name, "-asked-", i+1), path: route + "?" + question})
+			}
+			continue
+		}
+		_, behind, _ := strings.Cut(route, "}")
+		ids := subjects[before+"{"]
+		if len(ids) == 0 || strings.Contains(behind, "{") {
+			missing = append(missing, route)
+			continue
+		}
+		for i, id := range ids {
+			one := address{name: name, path: before + url.PathEscape(id) + behind}
+			if i > 0 {
+				one.name = fmt.Sprint(name, "-", i+1)
+			}
+			all = append(all, one)
+		}
+	}
+	if len(missing) > 0 {
+		return nil, fmt.Errorf("no example for the pages %s: give subjects one", strings.Join(missing, ", "))
+	}
+	return all, nil
+}

@@ -1,0 +1,240 @@
+package deadletter
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"billhook/internal/store"
+)
+
+// Preview is what an operation would touch now.
+type Preview struct {
+	// Total is exact, and Looked of how many the rest tells: all, or the newest MaxLooked.
+	Total    int            `json:"total"`
+	Looked   int            `json:"looked"`
+	ByReason map[string]int `json:"by_reason"`
+	ByType   map[string]int `json:"by_type"`
+	// Keys is how many ordering keys they have.
+	Keys int `json:"keys"`
+	// Looping were replayed MaxReplays times and are passed by without force; Omitted
+	// were too large to keep and cannot be replayed from here.
+	Looping int `json:"looping"`
+	Omitted int `json:"omitted"`
+	// Oldest and Newest are since when the first and the last of them are kept.
+	Oldest time.Time `json:"oldest,omitzero"`
+	Newest time.Time `json:"newest,omitzero"`
+}
+
+// MaxLooked is how many items a preview reads.
+const MaxLooked = 1000
+
+// Preview counts what matches and reads the newest of it, without touching it.
+func (o *Operator) Preview(ctx context.Context, f Filter) (Preview, error) {
+	p := Preview{ByReason: map[string]int{}, ByType: map[string]int{}}
+	var err error
+	if p.Total, err = o.total(ctx, f); err != nil || p.Total == 0 {
+		return p, err
+	}
+	keys := map[string]bool{}
+	for after := (*store.Position)(nil); p.Looked < MaxLooked; {
+		items, next, err := o.List(ctx, f, Open, after, perPage)
+		if err != nil {
+			return Preview{}, err
+		}
+		for _, i := range items {
+			p.add(i)
+			keys[i.OrderingKey] = true
+		}
+		if after = next; after == nil {
+			break
+		}
+	}
+	p.Keys = len(keys)
+	return p, nil
+}
+
+// perPage is how many items are read at a time. Each may have a large payload.
+const perPage = 100
+
+// add counts an item that was read.
+func (p *Preview) add(i Item) {
+	p.Looked++
+	p.ByReason[i.Reason]++
+	p.ByType[i.EventType]++
+	if i.ReplayCount >= MaxReplays {
+		p.Looping++
+	}
+	if i.Omitted > 0 {
+		p.Omitted++
+	}
+	if p.Oldest.IsZero() || i.Kept.Before(p.Oldest) {
+		p.Oldest = i.Kept
+	}
+	if i.Kept.After(p.Newest) {
+		p.Newest = i.Kept
+	}
+}
+
+// total is how many open items of a queue match, exactly. The error is ErrRefused where they are too many
+// for an operation, or where there is none because it is corrected.
+func (o *Operator) total(ctx context.Context, f Filter) (int, error) {
+	total, err := o.standing(ctx, f)
+	switch {
+	case err != nil:
+		return 0, err
+	case total == 0:
+		return 0, o.corrected(ctx, f)
+	case total > MaxItems:
+		return 0, tooMany()
+	}
+	return total, nil
+}
+
+// standing has the database count the open items of a filter, and subtracts what has expired and is not
+// removed yet. It counts little farther than to MaxItems.
+func (o *Operator) standing(ctx context.Context, f Filter) (int, error) {
+	if f.names() {
+		items, err := o.named(ctx, f, Open)
+		return len(items), err
+	}
+	gone, err := o.Store.Query(ctx, store.Query{
+		Collection: Collection, Equal: map[string]any{"queue": f.Queue, "state": string(Open)},
+		Due: &store.Due{Field: "expire_at", Until: o.Now()}, Limit: perPage,
+	})
+	if err != nil {
+		return 0, fmt.Errorf("deadletter: expired: %w", err)
+	}
+	if len(gone.Documents) == perPage { // there may be more
+		all, err := o.matches(ctx, f, time.Time{})
+		return len(all), err
+	}
+	counted, err := o.count(ctx, f, MaxItems+perPage+1)
+	if err != nil {
+		return 0, err
+	}
+	total := int(counted)
+	for _, doc := range gone.Documents {
+		item, err := ItemOf(doc)
+		if err != nil {
+			return 0, err
+		}
+		if f.selects(item, Open) {
+			total--
+		}
+	}
+	return total, nil
+}
+
+func tooMany() error {
+	return fmt.Errorf("%w: more than %d items match; narrow the filter", ErrRefused, MaxItems)
+}
+
+// count has the database count the open items of a filter that names none, up to a limit.
+func (o *Operator) count(ctx context.Context, f Filter, limit int) (int64, error) {
+	page, err := o.Store.Query(ctx, store.Query{
+		Collection: Collection, Equal: f.equal(Open), Newest: f.newest(nil), Count: true, Limit: limit,
+	})
+	if err != nil {
+		return 0, fmt.Errorf("deadletter: count: %w", err)
+	}
+	return page.Count, nil
+}
+
+// Reason is how many dead letters of a queue are open for one reason. One that has expired is counted
+// until the database removes it.
+type Reason struct {
+	Queue string `json:"queue"`
+	// Reason is empty with Others: those whose reason was not among the reasons that were looked at.
+	Reason string `json:"reason"`
+	Others bool   `json:"others,omitempty"`
+	Count  int64  `json:"count"`
+	// More: there are more than Count.
+	More bool `json:"more"`
+	// Newest is since when the newest of those that were looked at is kept; zero for Others.
+	Newest time.Time `json:"newest_at,omitzero"`
+}
+
+// The bounds of Reasons.
+const (
+	looks      = 5  // how often it looks for reasons
+	atEachLook = 20 // how many items it reads for that
+	maxReasons = 20 // how many reasons of a queue it counts
+)
+
+// Reasons counts the open items of a filter, which names a queue and no items, by their reasons, the
+// most frequent first. It finds the reasons among the newest items, and, where these are not all, among
+// those at other times since the oldest. Each is then counted by the database, up to CountTo. What is left
+// goes under Others.
+func (o *Operator) Reasons(ctx context.Context, f Filter) ([]Reason, error) {
+	total, err := o.count(ctx, f, CountTo+1)
+	if err != nil || total == 0 {
+		return nil, err
+	}
+	c := census{of: o, filter: f, left: total}
+	if err := c.look(ctx, f.Until); err != nil {
+		return nil, err
+	}
+	if c.left > 0 {
+		now := o.Now()
+		oldest, err := oldestOf(ctx, o.Store, f.Queue, now)
+		if err != nil {
+			return nil, err
+		}
+		if f.Since.After(oldest) {
+			oldest = f.Since
+		}
+		newest := cmp.Or(f.Until, now)
+		for n := 1; n < looks && c.left > 0; n++ {
+			if err := c.look(ctx, newest.Add(-time.Duration(n)*newest.Sub(oldest)/looks)); err != nil {
+				return nil, err
+			}
+		}
+	}
+	slices.SortFunc(c.found, func(a, b Reason) int {
+		return cmp.Or(cmp.Compare(b.Count, a.Count), strings.Compare(a.Reason, b.Reason))
+	})
+	if c.left > 0 {
+		c.found = append(c.found, Reason{Queue: f.Queue, Others: true, Count: c.left, More: total > CountTo})
+	}
+	return c.found, nil
+}
+
+// census counts reasons. left is how many items have none of those that were found.
+type census struct {
+	of     *Operator
+	filter Filter
+	left   int64
+	found  []Reason
+}
+
+// look finds reasons among the newest items before a time, or among the newest of all, and counts them.
+func (c *census) look(ctx context.Context, until time.Time) error {
+	span := Filter{Since: c.filter.Since, Until: until}
+	page, err := c.of.Store.Query(ctx, store.Query{Collection: Collection, Equal: c.filter.equal(Open), Newest: span.newest(nil), Limit: atEachLook})
+	if err != nil {
+		return fmt.Errorf("deadletter: reasons: %w", err)
+	}
+	for _, doc := range page.Documents {
+		item, err := ItemOf(doc)
+		if err != nil {
+			return err
+		}
+		known := item.Reason == "" || slices.ContainsFunc(c.found, func(r Reason) bool { return r.Reason == item.Reason })
+		if known || len(c.found) == maxReasons {
+			continue
+		}
+		one := c.filter
+		one.Reason = item.Reason
+		counted, err := c.of.count(ctx, one, CountTo+1)
+		if err != nil {
+			return err
+		}
+		found := Reason{Queue: item.Queue, Reason: item.Reason, Count: min(counted, CountTo), More: counted > CountTo, Newest: item.Kept}
+		c.found, c.left = append(c.found, found), c.left-found.Count
+	}
+	return nil
+}

@@ -65,9 +65,7 @@ func fullWorker(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// TestWhateverAPageDoesACommandDoesByTheSameCall compares what was asked noCommand are the routes that no example asks for.
-var noCommand = map[string]string{
-	"GET /v1/ops/pauses": "billhook doctor asks for while every example of the
+// TestWhateverAPageDoesACommandDoesByTheSameCall compares what was asked for while every example of the
 // command line ran with what was asked for while every page was looked at and every form sent.
 func TestWhateverAPageDoesACommandDoesByTheSameCall(t *testing.T) {
 	t.Parallel()

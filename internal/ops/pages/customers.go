@@ -48,5 +48,5 @@ func (p *Pages) linkCustomer(v *visit) (string, error) {
 func (p *Pages) unlinkCustomer(v *visit) (string, error) {
 	expect := v.form("expect")
 	change := customers.Change{Why: v.form("why"), Expect: &expect}
-	return href("/ops/customers/%s", v.param("id")), v.send(http.MethodDelete, href("/v1/ops/customers/%s", v.param("id")), change)
+	return href("/ops/customers/%s", v.param("id")), v.send(http.MethodDelete, href("/v1/ops/customers/%s", v.param("id")), change, nil)
 }

@@ -89,7 +89,7 @@ func (p *Pages) testEndpoint(v *visit) (any, error) {
 func (p *Pages) changeEndpoint(method, rest string) func(*visit) (string, error) {
 	return func(v *visit) (string, error) {
 		path := href("/v1/ops/endpoints/%s", v.param("id")) + rest
-		return href("/ops/endpoints/%s", v.param("id")), v.send(method, path, endpoints.Change{Why: v.form("why")})
+		return href("/ops/endpoints/%s", v.param("id")), v.send(method, path, endpoints.Change{Why: v.form("why")}, nil)
 	}
 }
 

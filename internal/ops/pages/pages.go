@@ -151,9 +151,9 @@ func (v *visit) post(path string, question, answer any) error {
 	return v.api.Call(v.ctx, http.MethodPost, path, question, answer)
 }
 
-// send asks the API for a change by another method, the outcome of which another page shows.
-func (v *visit) send(method, path string, question any) error {
-	return v.api.Call(v.ctx, method, path, question, nil)
+// send asks the API for a change by another method.
+func (v *visit) send(method, path string, question, answer any) error {
+	return v.api.Call(v.ctx, method, path, question, answer)
 }
 
 // page adds a page that is looked at.

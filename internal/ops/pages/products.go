@@ -63,7 +63,7 @@ func (p *Pages) setProduct(v *visit) (string, error) {
 		return "", err
 	}
 	set := ops.SetProduct{Points: points, Change: products.Change{Why: v.form("why"), Expect: &expect}}
-	return href("/ops/products/%s", v.param("id")), v.send(http.MethodPut, href("/v1/ops/products/%s", v.param("id")), set)
+	return href("/ops/products/%s", v.param("id")), v.send(http.MethodPut, href("/v1/ops/products/%s", v.param("id")), set, nil)
 }
 
 func (p *Pages) retireProduct(v *visit) (string, error) {
@@ -72,5 +72,5 @@ func (p *Pages) retireProduct(v *visit) (string, error) {
 		return "", err
 	}
 	change := products.Change{Why: v.form("why"), Expect: &expect}
-	return href("/ops/products/%s", v.param("id")), v.send(http.MethodDelete, href("/v1/ops/products/%s", v.param("id")), change)
+	return href("/ops/products/%s", v.param("id")), v.send(http.MethodDelete, href("/v1/ops/products/%s", v.param("id")), change, nil)
 }

@@ -58,5 +58,5 @@ func (p *Pages) setStock(v *visit) (string, error) {
 		return "", err
 	}
 	set := ops.SetStock{Available: &available, Change: orders.Change{Why: v.form("why"), Expect: &expect}}
-	return href("/ops/stock/%s", v.param("id")), v.send(http.MethodPut, href("/v1/ops/stock/%s", v.param("id")), set)
+	return href("/ops/stock/%s", v.param("id")), v.send(http.MethodPut, href("/v1/ops/stock/%s", v.param("id")), set, nil)
 }

@@ -4,13 +4,16 @@ package main
 var examples = map[string]string{
 	"dev": "billhook dev --data ./state",
 
-	"provision":       "PUBSUB_EMULATOR_HOST=127.0.0.1:8085 PUSH_BASE_URL=http://127.0.0.1:8081 billhook provision",
-	"doctor":          "billhook doctor --canary --webhook https://webhook.example.com",
-	"catalog check":   "CATALOG_DIR=./catalog billhook catalog check",
-	"catalog print":   "billhook catalog print | jq '.queues[].id'",
-	"import redis":    "REDIS_URL=redis://127.0.0.1:6379 billhook import redis <queue> --dry-run",
-	"import rabbitmq": "RABBITMQ_URL=amqp://127.0.0.1:5672 billhook import rabbitmq <queue>=<name of old> --rate 50 --yes",
-	"import postgres": "DATABASE_URL=postgres://127.0.0.1/billing billhook import postgres --table event_queue --dry-run",
+	"provision":        "PUBSUB_EMULATOR_HOST=127.0.0.1:8085 PUSH_BASE_URL=http://127.0.0.1:8081 billhook provision",
+	"doctor":           "billhook doctor --canary --webhook https://webhook.example.com",
+	"catalog check":    "CATALOG_DIR=./catalog billhook catalog check",
+	"catalog print":    "billhook catalog print | jq '.queues[].id'",
+	"catalog show":     "billhook catalog show",
+	"catalog queue":    "billhook catalog queue <queue>",
+	"catalog contract": "billhook catalog contract message.v1:order.created:1",
+	"import redis":     "REDIS_URL=redis://127.0.0.1:6379 billhook import redis <queue> --dry-run",
+	"import rabbitmq":  "RABBITMQ_URL=amqp://127.0.0.1:5672 billhook import rabbitmq <queue>=<name of old> --rate 50 --yes",
+	"import postgres":  "DATABASE_URL=postgres://127.0.0.1/billing billhook import postgres --table event_queue --dry-run",
 
 	"queues": "billhook queues",
 	"outbox": "billhook outbox --limit 10",
@@ -20,6 +23,7 @@ var examples = map[string]string{
 
 	"events show":    "billhook events show 900000000000000031",
 	"events ls":      "billhook events ls --queue <queue> --status FAILED --since 36h",
+	"events payload": "billhook events payload 900000000000000031 --why \"ticket 7\"",
 	"events tail":    "billhook events tail --queue <queue>\nbillhook events tail --status DEAD_LETTERED",
 	"events try":     "billhook events try 900000000000000031\nbillhook events try -f message.json --queue <queue>",
 	"events cleanup": "billhook events cleanup --older-than 58d --dry-run\nbillhook events cleanup --older-than 58d",
@@ -27,7 +31,7 @@ var examples = map[string]string{
 
 	"dlq ls":         "billhook dlq ls\nbillhook dlq ls <queue> --since 7d --reason unknown_product",
 	"dlq reasons":    "billhook dlq reasons\nbillhook dlq reasons <queue> --since 36h",
-	"dlq show":       "billhook dlq show 4e538e03ba010d15~1795349102063893",
+	"dlq show":       "billhook dlq show 4e538e03ba010d15~1795349102063893\nbillhook dlq show 4e538e03ba010d15~1795349102063893 --payload --why \"ticket 7\"",
 	"dlq replay":     "billhook dlq replay <queue> --reason unknown_product --why \"the product is set\"\nbillhook dlq replay <queue> 4e538e03ba010d15~1795349102063893 --why \"the gateway is back\"",
 	"dlq discard":    "billhook dlq discard <queue> --event 900000000000000031 --why \"a test of the sender\"",
 	"dlq operations": "billhook dlq operations",

@@ -343,7 +343,7 @@ func TestNoQueryNeedsAnotherCompositeIndexAndEachIsBounded(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, []string{"queue", "due_at"}, composite(store.Query{Equal: map[string]any{"queue": "q"}, Due: &store.Due{Field: "due_at"}}))
 	for path, most := range map[string]int{
-		"/v1/ops/queues": 2*(4+2) + 3 + 5, // of each queue its statuses and its dead letters; the outbox, the backlogs, and the places in which nothing waits
+		"/v1/ops/queues": 2*(4+2) + 3 + 5 + 1, // of each queue its statuses and its dead letters; the outbox, the backlogs, the places in which nothing waits, and the rates
 		"/v1/ops/outbox": 1,
 		"/v1/ops/events": dedupe.Shards,
 		"/v1/ops/events?queue=orders&status=COMPLETED&type=order.paid&event_id=e1&correlation_id=c1&since=31d": dedupe.Shards,
@@ -402,7 +402,8 @@ func TestQueuesSayWhereTheyStand(t *testing.T) {
 	none := `{"count": 0, "more": false}`
 	waits := func(replayed string) string {
 		return `"waiting": {"unacknowledged": null, "oldest_unacked_seconds": null, "delayed": ` + none + `, "parked_keys": ` + none +
-			`, "parked": ` + none + `, "outbox": ` + none + `, "in_replay": ` + replayed + `, "for_approval": ` + none + `},`
+			`, "parked": ` + none + `, "outbox": ` + none + `, "in_replay": ` + replayed + `, "for_approval": ` + none + `}, "breakers": [],
+				"last_hour": {"in": 0, "out": 0, "processed": 0, "other": 0, "dead": 0, "failed": 0, "failure_percent": 0},`
 	}
 	require.JSONEq(t, `{"items": [
 		{"id": "orders", "alias": "q:orders", "enabled": false, `+waits(`{"count": 1, "more": false}`)+`

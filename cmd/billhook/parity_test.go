@@ -65,9 +65,7 @@ func fullWorker(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// TestWhateverAPageDoesACommandDoesByTheSameCall compares what was asked noCommand are the routes that no example asks for.
-var noCommand = map[string]string{
-	"GET /v1/ops/pauses": "billhook doctor asks for while every example of the
+// TestWhateverAPageDoesACommandDoesByTheSameCall compares what was asked for while every example of the
 // command line ran with what was asked for while every page was looked at and every form sent.
 func TestWhateverAPageDoesACommandDoesByTheSameCall(t *testing.T) {
 	t.Parallel()
@@ -83,7 +81,7 @@ func TestWhateverAPageDoesACommandDoesByTheSameCall(t *testing.T) {
 		examplesOf(t, server.URL, func(*testing.T, string, string) {})
 	})
 	for _, empty := range []bool{false, true} {
-		w := walker{t: t, site: siteOver(t, filledAPI{t, &site, empty}), visited: map[string]bool{}}
+		w := walker{t: t, site: siteOver(t, filledAPI{t, &site, empty}), links: !empty, visited: map[string]bool{}}
 		w.all()
 	}
 	for _, route := range routesOf(t, api) {

@@ -90,6 +90,7 @@ func (p *Pages) areas(r chi.Router) {
 	p.keepRoutes(r)
 	p.eventRoutes(r)
 	p.searchRoutes(r)
+	p.statusRoutes(r)
 }
 
 var errNoPage = serve.Refuse(http.StatusNotFound, "page_unknown", "There is no page at this address.")

@@ -18,7 +18,9 @@ func (r *rig) counted(t *testing.T) {
 	t.Helper()
 	recorder := rates.NewRecorder(rates.Config{
 		Store: r.store, Now: func() time.Time { return at }, Self: rates.Service{Instance: "i1", Service: "worker"},
-		Breakers: func() []rates.Breaker { return []rates.Breaker{{Target: "ledger", State: "open", Since: at.Add(-time.Minute)}} },
+		Breakers: func() []rates.Breaker {
+			return []rates.Breaker{{Target: "ledger", State: "open", Since: at.Add(-time.Minute)}}
+		},
 	})
 	for range 4 {
 		recorder.Arrived("orders")

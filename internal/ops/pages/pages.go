@@ -87,8 +87,11 @@ func (p *Pages) Routes(r chi.Router) {
 func (p *Pages) areas(r chi.Router) {
 	p.overviewRoutes(r)
 	p.liveRoutes(r)
+	p.queueRoutes(r)
 	p.keepRoutes(r)
 	p.eventRoutes(r)
+	p.letterRoutes(r)
+	p.operationRoutes(r)
 	p.searchRoutes(r)
 	p.statusRoutes(r)
 }

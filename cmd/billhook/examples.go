@@ -15,8 +15,10 @@ var examples = map[string]string{
 	"import rabbitmq":  "RABBITMQ_URL=amqp://127.0.0.1:5672 billhook import rabbitmq <queue>=<name of old> --rate 50 --yes",
 	"import postgres":  "DATABASE_URL=postgres://127.0.0.1/billing billhook import postgres --table event_queue --dry-run",
 
-	"queues": "billhook queues",
-	"outbox": "billhook outbox --limit 10",
+	"queues":       "billhook queues",
+	"queues show":  "billhook queues show <queue>",
+	"queues rates": "billhook queues rates\nbillhook queues rates <queue> --days 30",
+	"outbox":       "billhook outbox --limit 10",
 
 	"search":             "billhook search 900000000000000033",
 	"subscriptions show": "billhook subscriptions show 900000000000000061",

@@ -50,6 +50,11 @@ type accountMove struct {
 	Known bool
 }
 
+// ByPerson reports whether a person has moved it, by linking a customer: it names no event.
+func (m accountMove) ByPerson() bool {
+	return m.Kind == ledger.KindTransferIn || m.Kind == ledger.KindTransferOut
+}
+
 // accountMonth is an account of the journal in a month of a tenant's books.
 type accountMonth struct {
 	Tenant, Period string

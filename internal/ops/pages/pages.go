@@ -87,6 +87,7 @@ func (p *Pages) Routes(r chi.Router) {
 func (p *Pages) areas(r chi.Router) {
 	p.overviewRoutes(r)
 	p.liveRoutes(r)
+	p.queueRoutes(r)
 	p.keepRoutes(r)
 	p.eventRoutes(r)
 	p.searchRoutes(r)

@@ -80,9 +80,9 @@ func tone(state any) string {
 		return "ok"
 	case "processing", "running", "replayed", "waiting", "under_way", "half-open":
 		return "busy"
-	case "failed", "retry", "paused", "waiting_for_approval", "failing", "duplicate", "superseded":
+	case "failed", "retry", "paused", "waiting_for_approval", "failing", "duplicate", "superseded", "backlog", "keys parked", "parked":
 		return "warn"
-	case "dead_lettered", "dead_letter", "open", "alert", "conflict", "refused", "error":
+	case "dead_lettered", "dead_letter", "open", "alert", "conflict", "refused", "error", "breaker open", "paused on paper":
 		return "bad"
 	default:
 		return "mute"
@@ -192,6 +192,8 @@ func integer(n any) (string, error) {
 		return number(n), nil
 	case int64:
 		return number(n), nil
+	case *int64:
+		return number(*n), nil
 	}
 	return "", fmt.Errorf("pages: %T is no whole number", n)
 }

@@ -2,50 +2,35 @@ package pages_test
 
 import (
 	"fmt"
-	"log/slog"
 	"net/http"
-	"net/http/httptest"
 	"net/url"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/go-chi/chi/v5"
-	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
-	"billhook/catalog"
 	"billhook/internal/customers"
 	"billhook/internal/dedupe"
 	"billhook/internal/ledger"
 	"billhook/internal/ledger/seal"
-	"billhook/internal/ops"
-	"billhook/internal/ops/pages"
 	"billhook/internal/orders/orderstest"
-	"billhook/internal/standin"
 	"billhook/internal/store"
 	"billhook/internal/subscriptions"
 )
 
-// counter is a worker's pages over a store in which something of each kind is.
-type counter struct {
-	db   *standin.Store
-	site http.Handler
-}
+// desk is a worker's pages over a store in which something of each kind is.
+type desk struct{ *shop }
 
-// openShop opens the pages at noon. Order o1 waits for its payment. User auth0|u7 has a customer, points
+// openDesk opens the pages at noon. Order o1 waits for its payment. User auth0|u7 has a customer, points
 // of two days and a subscription. The books of acme have three sales, two of which are sealed.
-func openCounter(t *testing.T) *counter {
+func openDesk(t *testing.T) *desk {
 	t.Helper()
-	db, err := standin.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
+	s := &desk{openShop(t, partner{})}
+	machine, err := orderstest.Open(s.store)
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, db.Close()) })
-	s := &counter{db: db}
-	machine, err := orderstest.Open(db)
-	require.NoError(t, err)
-	_, err = machine.Deliver(t.Context(), db, orderstest.Created("e-order", "o1"), false)
+	_, err = machine.Deliver(t.Context(), s.store, orderstest.Created("e-order", "o1"), false)
 	require.NoError(t, err)
 	paid := int64(999)
 	s.commit(t, store.Create(customers.Key("c-7"), map[string]any{"uid": "auth0|u7"}),
@@ -59,34 +44,16 @@ func openCounter(t *testing.T) *counter {
 	}
 	s.sells(t, "s1", 10)
 	s.sells(t, "s2", 20)
-	_, err = (&seal.Sealer{Store: db, Now: func() time.Time { return noon }}).Run(t.Context())
+	_, err = (&seal.Sealer{Store: s.store, Now: func() time.Time { return noon }}).Run(t.Context())
 	require.NoError(t, err)
 	s.sells(t, "s3", 22)
 	record := dedupe.Record{Queue: "one-queue", Tenant: dedupe.DefaultTenant, EventID: "e-last", EventType: "order.paid", Status: dedupe.Failed, OrderingKey: "auth0|u7", CreatedAt: noon}
 	s.commit(t, store.Create(dedupe.Key(record.Queue, record.Tenant, record.EventID), record.Fields()))
-	cat, err := catalog.Load("")
-	require.NoError(t, err)
-	now := func() time.Time { return noon }
-	api := &ops.API{
-		Reads: ops.Reads{Store: db, Now: now, Catalog: cat}, Log: slog.New(slog.DiscardHandler), Access: ops.Access{OpenOnLoopback: true},
-		Customers: &customers.Operator{Store: db, Now: now, NewID: uuid.NewString},
-	}
-	site, err := pages.New(pages.Config{API: api.Caller(), Guard: api.Guard, Catalog: cat, Log: slog.New(slog.DiscardHandler), Now: now})
-	require.NoError(t, err)
-	router := chi.NewRouter()
-	site.Routes(router)
-	s.site = router
 	return s
 }
 
-func (s *counter) commit(t *testing.T, writes ...store.Write) {
-	t.Helper()
-	_, err := s.db.Commit(t.Context(), writes)
-	require.NoError(t, err)
-}
-
 // sells posts a sale of 12.50 on a day of the month.
-func (s *counter) sells(t *testing.T, event string, day int) {
+func (s *desk) sells(t *testing.T, event string, day int) {
 	t.Helper()
 	at := time.Date(2026, 11, day, 9, 0, 0, 0, time.UTC)
 	writes, err := ledger.Post(ledger.Entry{
@@ -98,25 +65,17 @@ func (s *counter) sells(t *testing.T, event string, day int) {
 }
 
 // asks returns the text of a page as people see it: without markup, and with single spaces.
-func (s *counter) asks(t *testing.T, method, path string, form url.Values) (status int, text, html string) {
+func (s *desk) asks(t *testing.T, path string, form url.Values) (status int, text, html string) {
 	t.Helper()
-	request := httptest.NewRequestWithContext(t.Context(), method, path, strings.NewReader(form.Encode()))
-	request.RemoteAddr, request.Host = "127.0.0.1:4711", "127.0.0.1:8081"
-	request.Header.Set("X-Operator", "ada")
-	if method == http.MethodPost {
-		request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-		request.Header.Set("Sec-Fetch-Site", "same-origin")
-	}
-	w := httptest.NewRecorder()
-	s.site.ServeHTTP(w, request)
+	w := s.ask(t, path, form)
 	_, main, _ := strings.Cut(w.Body.String(), "<main")
 	text = regexp.MustCompile(`<[^>]*>`).ReplaceAllString("<"+main, " ")
 	return w.Code, strings.Join(strings.Fields(text), " "), w.Body.String()
 }
 
-func (s *counter) shows(t *testing.T, path string, parts ...string) (html string) {
+func (s *desk) shows(t *testing.T, path string, parts ...string) (html string) {
 	t.Helper()
-	status, text, html := s.asks(t, http.MethodGet, path, nil)
+	status, text, html := s.asks(t, path, nil)
 	require.Equal(t, http.StatusOK, status, "%s: %s", path, text)
 	for _, part := range parts {
 		require.Contains(t, text, part, path)
@@ -126,7 +85,7 @@ func (s *counter) shows(t *testing.T, path string, parts ...string) (html string
 
 func TestASearchLeadsToAPageForEachKind(t *testing.T) {
 	t.Parallel()
-	s := openCounter(t)
+	s := openDesk(t)
 	for id, page := range map[string]string{
 		"e-last":               "/ops/events/e-last?queue=one-queue&amp;tenant=default",
 		"o1":                   "/ops/orders/o1?tenant=default",
@@ -142,23 +101,23 @@ func TestASearchLeadsToAPageForEachKind(t *testing.T) {
 	s.shows(t, "/ops/search?q=nobody", "Nothing has the id nobody .")
 	s.shows(t, "/ops/search", "It takes the id of an event")
 	s.shows(t, "/ops/search?q=cash&tenant=acme", "cash of the journal, in 2026-11")
-	status, text, _ := s.asks(t, http.MethodGet, "/ops/search?q=two+ids", nil)
+	status, text, _ := s.asks(t, "/ops/search?q=two+ids", nil)
 	require.Equal(t, http.StatusBadRequest, status)
 	require.Contains(t, text, "one id at a time")
-	status, text, _ = s.asks(t, http.MethodGet, "/ops/search?q=a%1bb", nil)
+	status, text, _ = s.asks(t, "/ops/search?q=a%1bb", nil)
 	require.Equal(t, http.StatusBadRequest, status)
 	require.Contains(t, text, "No id has a control character.")
 }
 
 func TestAnAccountIsShownNowAndOnADay(t *testing.T) {
 	t.Parallel()
-	s := openCounter(t)
+	s := openDesk(t)
 	account := "/ops/accounts/points:user:auth0%7Cu7"
 	s.shows(t, account, "200 points Its balance now. It belongs to user auth0|u7 .", "credit r2 100 200 e-r2", "credit r1 100 100 e-r1")
 	html := s.shows(t, account+"?as_of=2026-11-20", "100 points Its balance before 2026-11-21 00:00:00 UTC")
 	require.NotContains(t, html, "e-r2")
 	s.shows(t, account+"?as_of=2026-11-19", "0 points", "Nothing had moved on it by then.")
-	status, _, _ := s.asks(t, http.MethodGet, "/ops/accounts/points:user:nobody", nil)
+	status, _, _ := s.asks(t, "/ops/accounts/points:user:nobody", nil)
 	require.Equal(t, http.StatusNotFound, status)
 
 	s.shows(t, "/ops/accounts/cash?tenant=acme", "this is 2026-11", "EUR 0.00 37.50 0.00 37.50", "debit 12.50 EUR, cash")
@@ -169,7 +128,7 @@ func TestAnAccountIsShownNowAndOnADay(t *testing.T) {
 
 func TestTheBalanceOfADayIsLeftOutWhereTheMonthIsTooLong(t *testing.T) {
 	t.Parallel()
-	s := openCounter(t)
+	s := openDesk(t)
 	for i := range 50 {
 		s.sells(t, fmt.Sprint("more-", i), 22)
 	}
@@ -180,7 +139,7 @@ func TestTheBalanceOfADayIsLeftOutWhereTheMonthIsTooLong(t *testing.T) {
 
 func TestACustomerIsShownWithWhatHasComeLately(t *testing.T) {
 	t.Parallel()
-	s := openCounter(t)
+	s := openDesk(t)
 	html := s.shows(t, "/ops/customers/c-7", "Linked to auth0|u7", "e-last order.paid FAILED", "Nobody has changed it.")
 	require.Contains(t, html, `href="/ops/search?q=auth0%7Cu7"`)
 	s.shows(t, "/ops/customers/nobody", "Linked to nobody", "No event has their ordering key.")
@@ -188,7 +147,7 @@ func TestACustomerIsShownWithWhatHasComeLately(t *testing.T) {
 
 func TestASubscriptionIsShownWithItsEventsAndItsUse(t *testing.T) {
 	t.Parallel()
-	s := openCounter(t)
+	s := openDesk(t)
 	s.shows(t, "/ops/subscriptions/sub-1", "active", "e-sub subscription.renewed active 9.99 USD 2026-11-01T00:00:00Z", "Nothing was used in this period.")
 	s.shows(t, "/ops/subscriptions/none", "No event of a subscription of this id has come.")
 	s.shows(t, "/ops/subscriptions/none?meter=calls&period=2026-11", "Entries of calls in 2026-11", "No event has told of a use.")
@@ -196,7 +155,7 @@ func TestASubscriptionIsShownWithItsEventsAndItsUse(t *testing.T) {
 
 func TestAnOrderIsDrawnInItsStateMachine(t *testing.T) {
 	t.Parallel()
-	s := openCounter(t)
+	s := openDesk(t)
 	html := s.shows(t, "/ops/orders/o1",
 		"OrderCreated Passed 2026-03-02 12:00:00 UTC , by event e-order .",
 		"PaymentInitiated It stands here since 2026-03-02 12:00:00 UTC , by event e-order . to PaymentConfirmed: order.payment_confirmed to PaymentFailed: order.payment_failed",
@@ -205,14 +164,14 @@ func TestAnOrderIsDrawnInItsStateMachine(t *testing.T) {
 	s.shows(t, "/ops/orders", "o1 PaymentInitiated")
 	s.shows(t, "/ops/orders?state=OrderShipped", "No order is in this state.")
 	s.shows(t, "/ops/orders?state=all", "o1")
-	status, text, _ := s.asks(t, http.MethodGet, "/ops/orders/o2", nil)
+	status, text, _ := s.asks(t, "/ops/orders/o2", nil)
 	require.Equal(t, http.StatusNotFound, status)
 	require.Contains(t, text, "No order of that id has been seen.")
 }
 
 func TestTheBooksAreShownAndVerified(t *testing.T) {
 	t.Parallel()
-	s := openCounter(t)
+	s := openDesk(t)
 	s.shows(t, "/ops/journal?tenant=acme", "cash EUR 0.00 37.50 0.00 37.50", "Summed up to seal 1, and 1 entries that are not sealed yet", "1 2 2026-11-22 12:00:00 UTC")
 	s.shows(t, "/ops/journal?tenant=nobody", "have nothing up to this month", "Nothing of this tenant is sealed yet.")
 	s.shows(t, "/ops/journal/entries?tenant=acme", "s1 invoice.paid", "debit 12.50 EUR, cash", "credit 12.50 EUR, revenue")
@@ -223,15 +182,15 @@ func TestTheBooksAreShownAndVerified(t *testing.T) {
 	s.shows(t, "/ops/journal/entries/s1/proof?tenant=acme", "billhook ledger check-proof", "s1")
 
 	s.shows(t, "/ops/journal/verify?tenant=acme", "Verify the books of acme")
-	status, text, _ := s.asks(t, http.MethodPost, "/ops/journal/verify", url.Values{"tenant": {"acme"}})
+	status, text, _ := s.asks(t, "/ops/journal/verify", url.Values{"tenant": {"acme"}})
 	require.Equal(t, http.StatusOK, status)
 	require.Contains(t, text, "The books verify: nothing was found. Seals 1 Sealed entries 2 Entries without a seal 1 Findings 0")
 }
 
 func TestAVerificationStopsAtWhatItFindsAndGoesOn(t *testing.T) {
 	t.Parallel()
-	s := openCounter(t)
-	doc, err := s.db.Get(t.Context(), ledger.Key(ledger.EntryID("acme", "s1")))
+	s := openDesk(t)
+	doc, err := s.store.Get(t.Context(), ledger.Key(ledger.EntryID("acme", "s1")))
 	require.NoError(t, err)
 	for i, side := range []string{"debit", "credit"} {
 		line, _ := doc.Fields["lines"].([]any)[i].(map[string]any)
@@ -242,7 +201,7 @@ func TestAVerificationStopsAtWhatItFindsAndGoesOn(t *testing.T) {
 	for {
 		steps++
 		require.Less(t, steps, 10)
-		status, text, html := s.asks(t, http.MethodPost, "/ops/journal/verify", form)
+		status, text, html := s.asks(t, "/ops/journal/verify", form)
 		require.Equal(t, http.StatusOK, status)
 		seen += text
 		if !strings.Contains(html, "<form method=\"post\">") {

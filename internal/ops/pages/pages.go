@@ -90,6 +90,8 @@ func (p *Pages) areas(r chi.Router) {
 	p.queueRoutes(r)
 	p.keepRoutes(r)
 	p.eventRoutes(r)
+	p.letterRoutes(r)
+	p.operationRoutes(r)
 	p.searchRoutes(r)
 }
 

@@ -163,7 +163,7 @@ var faultsOfProcessing = []fault{
 	{"an entry of the books is written over", "internal/ledger/points.go", `store.Create(entryKey, fields)`, `store.Set(entryKey, fields)`,
 		"internal/billing", "TestAnOrderIsCreditedOnce"},
 	{"a payment event is written over", "internal/subscriptions/subscriptions.go", `store.Create(Key(e.Subscription, e.EventID), store.Encode(&e))`, `store.Set(Key(e.Subscription, e.EventID), store.Encode(&e))`,
-		"internal/billing", "TestAnEventIsToldOnceThoughItsRecordIsForgotten"},
+		"internal/subscriptions", "TestAnEventIsKeptOnce"},
 	{"a dead letter is kept anew each time", "internal/deadletter/deadletter.go", `store.Create(key, item.fields())`,
 		`store.Set(key, store.Encode(&item))`, pushDir, "TestADeadLetterIsKeptOncePerSourceMessage"},
 	{"a leased handler need not declare its behaviour after a crash", "internal/handler/handler.go", `case h.Leased != nil && h.Leased.Reconcile == nil && !h.Leased.SafeToRepeat:`, `case false:`,

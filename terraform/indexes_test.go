@@ -101,10 +101,6 @@ type asked struct {
 	queries []store.Query
 }
 
-func (s *asked) Get(_ context.Context, key store.Key) (store.Document, error) {
-	return store.Document{Key: key}, store.ErrNotFound
-}
-
 func (s *asked) Query(_ context.Context, q store.Query) (store.Page, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

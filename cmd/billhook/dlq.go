@@ -172,34 +172,57 @@ func formatCounts(of map[string]int) string {
 }
 
 func (p *program) dlqShow(c *choice) *cobra.Command {
-	return &cobra.Command{
-		Use: "show <id>", Short: "Show one dead letter with its attributes and its minimized payload", Args: cobra.ExactArgs(1),
-		RunE: show(p, c.ask, func(args []string) string { return "/v1/ops/dead-letters/" + url.PathEscape(args[0]) }, func(letter ops.Letter) {
-			p.printf("%s  %s\n  queue %s, event %s %s, key %s\n  %d %s %s\n  %d attempts, %d replays, died %s, kept until %s\n",
-				letter.ID, letter.State, letter.Queue, letter.EventType, letter.EventID, letter.OrderingKey,
-				letter.Status, letter.Reason, letter.Detail, letter.Attempts, letter.ReplayCount, when(letter.Died()), when(letter.Expires))
-			switch letter.State {
-			case deadletter.Corrected:
-				p.printf("  corrected by message %s, %s\n", letter.CorrectedBy, when(letter.Closed))
-			case deadletter.Processed:
-				p.printf("  its replay has ended as %s, %s\n", letter.Outcome, when(letter.Closed))
-			default:
-			}
-			for _, act := range letter.History {
-				p.printf("  %s  %s by %s: %s (operation %s)\n", when(act.At), act.Kind, audit.Escape(act.Who), audit.Escape(cmp.Or(act.Why, "-")), act.Operation)
-			}
-			for _, name := range slices.Sorted(maps.Keys(letter.Attributes)) {
-				p.printf("  %-28s %s\n", name, letter.Attributes[name])
-			}
+	var payload bool
+	var why string
+	command := &cobra.Command{
+		Use: "show <id>", Short: "Show one dead letter with its attributes, and its minimized payload to who says why", Args: cobra.ExactArgs(1),
+		RunE: func(command *cobra.Command, args []string) (err error) {
+			var letter ops.Letter
+			path := "/v1/ops/dead-letters/" + url.PathEscape(args[0])
 			switch {
-			case letter.Omitted > 0:
-				p.printf("  the payload of %d bytes is on the hold subscription only\n", letter.Omitted)
-			case letter.Data != nil:
-				p.printf("%s\n", letter.Data)
+			case payload != (strings.TrimSpace(why) != ""):
+				return usageError("--payload and --why: say both, or neither")
+			case payload:
+				err = c.ask().post(command.Context(), path+"/payload", ops.Reason{Why: why}, &letter)
 			default:
-				p.printf("%q\n", letter.Base64)
+				err = c.ask().get(command.Context(), path, &letter)
 			}
-		}),
+			if err != nil {
+				return err
+			}
+			p.printLetter(letter, payload)
+			return p.printJSON(letter)
+		},
+	}
+	command.Flags().BoolVar(&payload, "payload", false, "also its minimized payload; the audit says who has looked, and why")
+	command.Flags().StringVar(&why, "why", "", "the reason, for the audit; required with --payload")
+	return command
+}
+
+func (p *program) printLetter(letter ops.Letter, payload bool) {
+	p.printf("%s  %s\n  queue %s, event %s %s, key %s\n  %d %s %s\n  %d attempts, %d replays, died %s, kept until %s\n",
+		letter.ID, letter.State, letter.Queue, letter.EventType, letter.EventID, letter.OrderingKey,
+		letter.Status, letter.Reason, letter.Detail, letter.Attempts, letter.ReplayCount, when(letter.Died()), when(letter.Expires))
+	switch letter.State {
+	case deadletter.Corrected:
+		p.printf("  corrected by message %s, %s\n", letter.CorrectedBy, when(letter.Closed))
+	case deadletter.Processed:
+		p.printf("  its replay has ended as %s, %s\n", letter.Outcome, when(letter.Closed))
+	default:
+	}
+	for _, act := range letter.History {
+		p.printf("  %s  %s by %s: %s (operation %s)\n", when(act.At), act.Kind, audit.Escape(act.Who), audit.Escape(cmp.Or(act.Why, "-")), act.Operation)
+	}
+	for _, name := range slices.Sorted(maps.Keys(letter.Attributes)) {
+		p.printf("  %-28s %s\n", name, audit.Escape(letter.Attributes[name]))
+	}
+	switch {
+	case letter.Omitted > 0:
+		p.printf("  the payload of %d bytes is on the hold subscription only\n", letter.Omitted)
+	case payload:
+		p.printData(letter.Data, letter.Base64)
+	default:
+		p.printf("  the payload has %d bytes: --payload --why shows it\n", letter.Size)
 	}
 }
 

@@ -4,21 +4,24 @@ import (
 	"net/url"
 
 	"github.com/spf13/cobra"
+
+	"billhook/internal/ops"
 )
 
 func (p *program) eventsCommand() *cobra.Command {
 	var queue, tenant string
 	command := &cobra.Command{Use: "events", Short: "Ask a running worker about events"}
 	ask := p.worker(command)
-	story := show(p, ask, func(args []string) string {
-		path, values := "/v1/ops/events/"+url.PathEscape(args[0]), url.Values{}
+	path := func(id, more string) string {
+		path, values := "/v1/ops/events/"+url.PathEscape(id)+more, url.Values{}
 		set(values, "queue", queue)
 		set(values, "tenant", tenant)
 		if len(values) > 0 {
 			path += "?" + values.Encode()
 		}
 		return path
-	}, p.printEvent)
+	}
+	story := show(p, ask, func(args []string) string { return path(args[0], "") }, p.printEvent)
 	show := &cobra.Command{
 		Use:   "show <event id>",
 		Short: "Show where an event waits, and what happened to it: attempts, dead letters, replays",
@@ -31,8 +34,25 @@ func (p *program) eventsCommand() *cobra.Command {
 			return err
 		},
 	}
-	show.Flags().StringVar(&queue, "queue", "", "the queue, by id or alias, where several know the id")
-	show.Flags().StringVar(&tenant, "tenant", "", "the tenant, where several have the id")
-	command.AddCommand(show, p.eventsListCommand(ask), p.eventsTail(ask), p.eventsAdopt(ask), p.eventsCleanup(ask), p.tryCommand(ask), p.compareCommand(ask))
+	var why reason
+	payload := &cobra.Command{
+		Use:   "payload <event id>",
+		Short: "Show the minimized payload of an event that is kept; the audit says who has looked, and why",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(command *cobra.Command, args []string) error {
+			var answer ops.Payload
+			if err := ask().post(command.Context(), path(args[0], "/payload"), ops.Reason{Why: why.why}, &answer); err != nil {
+				return err
+			}
+			p.printPayload(answer)
+			return p.printJSON(answer)
+		},
+	}
+	why.needed(payload)
+	for _, one := range []*cobra.Command{show, payload} {
+		one.Flags().StringVar(&queue, "queue", "", "the queue, by id or alias, where several know the id")
+		one.Flags().StringVar(&tenant, "tenant", "", "the tenant, where several have the id")
+	}
+	command.AddCommand(show, payload, p.eventsListCommand(ask), p.eventsTail(ask), p.eventsAdopt(ask), p.eventsCleanup(ask), p.tryCommand(ask), p.compareCommand(ask))
 	return command
 }

@@ -4,21 +4,28 @@ package main
 var examples = map[string]string{
 	"dev": "billhook dev --data ./state",
 
-	"provision":       "PUBSUB_EMULATOR_HOST=127.0.0.1:8085 PUSH_BASE_URL=http://127.0.0.1:8081 billhook provision",
-	"doctor":          "billhook doctor --canary --webhook https://webhook.example.com",
-	"catalog check":   "CATALOG_DIR=./catalog billhook catalog check",
-	"catalog print":   "billhook catalog print | jq '.queues[].id'",
-	"import redis":    "REDIS_URL=redis://127.0.0.1:6379 billhook import redis <queue> --dry-run",
-	"import rabbitmq": "RABBITMQ_URL=amqp://127.0.0.1:5672 billhook import rabbitmq <queue>=<name of old> --rate 50 --yes",
-	"import postgres": "DATABASE_URL=postgres://127.0.0.1/billing billhook import postgres --table event_queue --dry-run",
+	"provision":        "PUBSUB_EMULATOR_HOST=127.0.0.1:8085 PUSH_BASE_URL=http://127.0.0.1:8081 billhook provision",
+	"doctor":           "billhook doctor --canary --webhook https://webhook.example.com",
+	"catalog check":    "CATALOG_DIR=./catalog billhook catalog check",
+	"catalog print":    "billhook catalog print | jq '.queues[].id'",
+	"catalog show":     "billhook catalog show",
+	"catalog queue":    "billhook catalog queue <queue>",
+	"catalog contract": "billhook catalog contract message.v1:order.created:1",
+	"import redis":     "REDIS_URL=redis://127.0.0.1:6379 billhook import redis <queue> --dry-run",
+	"import rabbitmq":  "RABBITMQ_URL=amqp://127.0.0.1:5672 billhook import rabbitmq <queue>=<name of old> --rate 50 --yes",
+	"import postgres":  "DATABASE_URL=postgres://127.0.0.1/billing billhook import postgres --table event_queue --dry-run",
 
 	"queues":       "billhook queues",
 	"queues show":  "billhook queues show <queue>",
 	"queues rates": "billhook queues rates\nbillhook queues rates <queue> --days 30",
 	"outbox":       "billhook outbox --limit 10",
 
+	"search":             "billhook search 900000000000000033",
+	"subscriptions show": "billhook subscriptions show 900000000000000061",
+
 	"events show":    "billhook events show 900000000000000031",
 	"events ls":      "billhook events ls --queue <queue> --status FAILED --since 36h",
+	"events payload": "billhook events payload 900000000000000031 --why \"ticket 7\"",
 	"events tail":    "billhook events tail --queue <queue>\nbillhook events tail --status DEAD_LETTERED",
 	"events try":     "billhook events try 900000000000000031\nbillhook events try -f message.json --queue <queue>",
 	"events cleanup": "billhook events cleanup --older-than 58d --dry-run\nbillhook events cleanup --older-than 58d",
@@ -26,7 +33,7 @@ var examples = map[string]string{
 
 	"dlq ls":         "billhook dlq ls\nbillhook dlq ls <queue> --since 7d --reason unknown_product",
 	"dlq reasons":    "billhook dlq reasons\nbillhook dlq reasons <queue> --since 36h",
-	"dlq show":       "billhook dlq show 4e538e03ba010d15~1795349102063893",
+	"dlq show":       "billhook dlq show 4e538e03ba010d15~1795349102063893\nbillhook dlq show 4e538e03ba010d15~1795349102063893 --payload --why \"ticket 7\"",
 	"dlq replay":     "billhook dlq replay <queue> --reason unknown_product --why \"the product is set\"\nbillhook dlq replay <queue> 4e538e03ba010d15~1795349102063893 --why \"the gateway is back\"",
 	"dlq discard":    "billhook dlq discard <queue> --event 900000000000000031 --why \"a test of the sender\"",
 	"dlq operations": "billhook dlq operations",
@@ -67,6 +74,7 @@ var examples = map[string]string{
 
 	"ledger show":        "billhook ledger show order-7",
 	"ledger balances":    "billhook ledger balances --period 2026-11",
+	"ledger account":     "billhook ledger account points:user:user_42 --as-of 2026-11-30",
 	"ledger statement":   "billhook ledger statement cash --period 2026-11",
 	"ledger export":      "billhook ledger export --period 2026-11 --csv --out november.csv\nbillhook ledger export --seals",
 	"ledger verify":      "billhook ledger verify\nbillhook ledger verify --tenant default",

@@ -105,17 +105,30 @@ type reason struct {
 // required adds the flags, and fails the command without --why.
 func (r *reason) required(command *cobra.Command) *cobra.Command {
 	r.flags(command)
-	command.PreRunE = func(*cobra.Command, []string) error {
-		if strings.TrimSpace(r.why) == "" && !r.dryRun {
-			return usageError("--why: say why, for the audit")
-		}
-		return nil
-	}
+	command.PreRunE = r.check
 	return command
 }
 
-func (r *reason) flags(command *cobra.Command) {
+// needed adds the flag --why alone, and fails the command without it.
+func (r *reason) needed(command *cobra.Command) {
+	r.flag(command)
+	command.PreRunE = r.check
+}
+
+// check fails a command that has no reason, and is no dry run.
+func (r *reason) check(*cobra.Command, []string) error {
+	if strings.TrimSpace(r.why) == "" && !r.dryRun {
+		return usageError("--why: say why, for the audit")
+	}
+	return nil
+}
+
+func (r *reason) flag(command *cobra.Command) {
 	command.Flags().StringVar(&r.why, "why", "", "the reason, for the audit; required")
+}
+
+func (r *reason) flags(command *cobra.Command) {
+	r.flag(command)
 	command.Flags().BoolVar(&r.yes, "yes", false, "do not ask")
 	command.Flags().BoolVar(&r.dryRun, "dry-run", false, "show what would be done, and do nothing")
 }

@@ -119,7 +119,7 @@ func (p *program) outboxCommand() *cobra.Command {
 }
 
 func (p *program) eventsListCommand(ask func() client) *cobra.Command {
-	var filters struct{ queue, status, eventType, event, correlation, since, until string }
+	var filters struct{ queue, status, eventType, event, correlation, key, since, until string }
 	var limit int
 	command := &cobra.Command{
 		Use:   "ls",
@@ -132,7 +132,7 @@ func (p *program) eventsListCommand(ask func() client) *cobra.Command {
 			query := url.Values{}
 			for name, value := range map[string]string{
 				"queue": filters.queue, "status": filters.status, "type": filters.eventType, "event_id": filters.event,
-				"correlation_id": filters.correlation, "since": filters.since, "until": filters.until,
+				"correlation_id": filters.correlation, "key": filters.key, "since": filters.since, "until": filters.until,
 			} {
 				if value != "" {
 					query.Set(name, value)
@@ -169,6 +169,7 @@ func (p *program) eventsListCommand(ask func() client) *cobra.Command {
 	flags.StringVar(&filters.eventType, "type", "", "of this event type")
 	flags.StringVar(&filters.event, "event", "", "of this event id, in any queue")
 	flags.StringVar(&filters.correlation, "correlation", "", "of this correlation id")
+	flags.StringVar(&filters.key, "key", "", "of this ordering key")
 	flags.StringVar(&filters.since, "since", "", "created since "+moments)
 	flags.StringVar(&filters.until, "until", "", "created before "+moments)
 	flags.IntVar(&limit, "limit", 50, "how many to show")

@@ -4,10 +4,15 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"billhook/internal/audit"
+	"billhook/internal/ledger"
 	"billhook/internal/ops"
 )
 
@@ -42,6 +47,13 @@ func (p *program) printEvent(e ops.Event) {
 	if more := len(e.Emitted) - len(e.Emissions); more > 0 {
 		row("emitted", fmt.Sprintf("%d more: see --json", more))
 	}
+	for _, entry := range e.Effect {
+		row("moved", moved(entry))
+		for _, b := range entry.Balances {
+			row("", hadBalance(b))
+		}
+	}
+	row("log", e.LogLink)
 	for _, c := range e.Conflicts {
 		row("conflict", fmt.Sprintf("%s %s, message %s, %s", c.Status, c.Reason, c.MessageID, c.PayloadHash))
 	}
@@ -57,6 +69,58 @@ func (p *program) printEvent(e ops.Event) {
 	}
 	p.printf("\n")
 	p.table([]string{"WHEN", "WHAT HAPPENED"}, rows)
+}
+
+// moved says what an entry of the books has moved, and between which accounts.
+func moved(entry ops.Posted) string {
+	sides := map[bool][]string{}
+	for _, line := range entry.Lines {
+		sides[line.Debit > 0] = append(sides[line.Debit > 0], fmt.Sprintf("%s %s %s", line.Account, decimal(line.Debit+line.Credit, line.Currency), line.Currency))
+	}
+	return fmt.Sprintf("%s %s: debit %s; credit %s", entry.Kind, entry.ID, strings.Join(sides[true], ", "), strings.Join(sides[false], ", "))
+}
+
+// hadBalance says what an account had before something and after it.
+func hadBalance(b ops.Balance) string {
+	switch {
+	case b.Before != nil && b.After != nil && b.Seal > 0:
+		return fmt.Sprintf("%s had %s before seal %d, and %s %s after it", b.Account, decimal(*b.Before, b.Currency), b.Seal, decimal(*b.After, b.Currency), b.Currency)
+	case b.Before != nil && b.After != nil:
+		return fmt.Sprintf("%s had %s before, and %s %s after", b.Account, decimal(*b.Before, b.Currency), decimal(*b.After, b.Currency), b.Currency)
+	case strings.HasPrefix(b.Account, ledger.Points+":"):
+		return b.Account + ": too much has moved on it, before and since, for its balance then to be known"
+	}
+	return b.Account + ": its balances are known once the entry is sealed"
+}
+
+// printPayload prints what is kept of an event's messages.
+func (p *program) printPayload(payload ops.Payload) {
+	for _, item := range payload.Items {
+		kept := "kept in the " + strings.ReplaceAll(string(item.Place), "_", " ")
+		if item.DeadLetter != "" {
+			kept += " " + item.DeadLetter + ", " + string(item.State)
+		}
+		p.printf("%s  %s  %s\n", payload.EventID, payload.Queue, kept)
+		for _, name := range slices.Sorted(maps.Keys(item.Attributes)) {
+			p.printf("  %-28s %s\n", name, audit.Escape(item.Attributes[name]))
+		}
+		p.printData(item.Data, item.Base64)
+	}
+	if payload.More {
+		p.printf("More is kept than is shown.\n")
+	}
+}
+
+// printData prints a payload: JSON with its numbers as they are, or what is none as a quoted text.
+func (p *program) printData(data jsontext.Value, raw []byte) {
+	if data == nil {
+		p.printf("%q\n", raw)
+		return
+	}
+	_ = data.Indent(jsontext.WithIndent("  ")) // else it is shown as it came
+	for line := range strings.Lines(string(data)) {
+		p.printf("%s\n", audit.EscapeJSON(strings.TrimRight(line, "\r\n")))
+	}
 }
 
 // until is the end of a wait as a text; without one it is empty.
@@ -176,6 +240,9 @@ func tried(s ops.Step) string {
 		text += " " + s.Reason
 	}
 	text += " after " + s.End.Sub(s.At).Round(time.Millisecond).String()
+	if s.Trace != "" {
+		text += ", trace " + s.Trace
+	}
 	if !s.NextAt.IsZero() {
 		text += "; the next was due at " + when(s.NextAt)
 	}

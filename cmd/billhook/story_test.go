@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/internal/dedupe"
+	"billhook/internal/ledger"
 	"billhook/internal/ops"
 	"billhook/internal/retry"
 )
@@ -21,7 +22,14 @@ func TestAnEventIsShownAsItsStory(t *testing.T) {
 	at := time.Date(2026, 3, 2, 10, 15, 0, 0, time.UTC)
 	var out bytes.Buffer
 	p := &program{stdout: &out}
+	had, has := int64(-250), int64(1000)
+	lines := []ledger.Line{{Account: "cash", Currency: "EUR", Debit: 1250}, {Account: "revenue", Currency: "EUR", Credit: 1250}}
 	p.printEvent(ops.Event{
+		LogLink: "https://log.example/",
+		Effect: []ops.Posted{{JournalEntry: ops.JournalEntry{Entry: ledger.Entry{ID: "x1", Kind: ledger.KindJournal, Lines: lines}}, Balances: []ops.Balance{
+			{Account: "cash", Currency: "EUR", Before: &had, After: &has, Seal: 7}, {Account: "revenue", Currency: "EUR"},
+			{Account: "points:user:u1", Currency: "points", Before: &had, After: &has}, {Account: "points:user:u2", Currency: "points"},
+		}}},
 		Line:      ops.Line{EventID: "e1", Status: dedupe.Failed, Queue: "orders", Attempts: 2},
 		Places:    []ops.Spot{{Place: ops.PlaceParked, Since: at, OrderingKey: "u1", DeadLetters: []string{"d1"}}, {Place: ops.PlacePaused, Queue: "orders", Since: at, Who: "ilse", Why: "a\x1b[31m"}},
 		Emissions: []ops.Emission{{EventID: "e2", Queue: "mails", Status: dedupe.Completed}, {EventID: "e3"}},
@@ -31,6 +39,7 @@ func TestAnEventIsShownAsItsStory(t *testing.T) {
 			{At: at, What: ops.StepSilent, Delivery: 1, Last: 2, MessageID: "17"},
 			{At: at, What: ops.StepTried, End: at.Add(12 * time.Millisecond), Attempt: 1, Delivery: 3, Instance: "i1", Outcome: retry.Retry, Reason: "handler_error", NextAt: at.Add(time.Minute)},
 			{At: at.Add(time.Minute), What: ops.StepTried, Attempt: 2, Delivery: 4, Instance: "i2"},
+			{At: at, What: ops.StepTried, End: at, Attempt: 3, Instance: "i3", Outcome: retry.Processed, Trace: "0af7"},
 			{At: at, What: ops.StepReplayed, Who: "ilse", Operation: "op1", Why: "mended"},
 		},
 	})
@@ -41,7 +50,9 @@ func TestAnEventIsShownAsItsStory(t *testing.T) {
 		"deliveries 1 to 2 of message 17: no word",
 		"attempt 1, delivery 3, instance i1: retry handler_error after 12ms; the next was due at 2026-03-02T10:16:00Z",
 		"attempt 2, delivery 4, instance i2: no end",
-		"replayed by ilse, operation op1: mended",
+		"replayed by ilse, operation op1: mended", "attempt 3, instance i3: processed after 0s, trace 0af7", "log https://log.example/",
+		"moved journal x1: debit cash 12.50 EUR; credit revenue 12.50 EUR", "cash had -2.50 before seal 7, and 10.00 EUR after it",
+		"revenue: its balances are known once the entry is sealed", "points:user:u1 had -250 before, and 1000 points after", "points:user:u2: too much has moved on it",
 	} {
 		require.Contains(t, text, want)
 	}

@@ -79,6 +79,42 @@ func serveWorker(t *testing.T) func(args ...string) (string, error) {
 	}
 }
 
+func TestAPayloadIsShownOnATerminalToWhoSaysWhy(t *testing.T) {
+	t.Parallel()
+	worker := serveWorker(t)
+	out, err := worker("dlq", "ls", "paynow-events", "--json")
+	require.NoError(t, err)
+	var letters ops.DeadLetters
+	require.NoError(t, json.Unmarshal([]byte(out), &letters))
+	letter := letters.Items[0].ID
+	for args, want := range map[string][]string{
+		"events payload e-paid --why OPS-7":             {"e-paid  paynow-events  kept in the dead letter " + letter + ", open\n", "\"quantity\": 2\n"},
+		"events payload e-refund --why OPS-7":           {"kept in the delayed\n", "order-e-refund"},
+		"dlq show " + letter + " --payload --why OPS-7": {"\"quantity\": 2\n"},
+		"dlq show " + letter:                            {" bytes: --payload --why shows it\n"},
+	} {
+		out, err := worker(strings.Fields(args)...)
+		require.NoError(t, err, args)
+		for _, text := range want {
+			require.Contains(t, out, text, args)
+		}
+	}
+	for args, want := range map[string]string{
+		"events payload e-paid":                        "--why: say why",
+		"dlq show " + letter + " --payload":            "--payload and --why: say both, or neither",
+		"dlq show " + letter + " --why OPS-7":          "--payload and --why: say both, or neither",
+		"events payload e-none --why OPS-7":            "event_unknown",
+		"events payload e-paid --why ilse@example.org": "looks like personal data",
+	} {
+		out, err := worker(strings.Fields(args)...)
+		require.ErrorContains(t, err, want, args)
+		require.NotContains(t, out, "quantity")
+	}
+	story, err := worker("dlq", "show", letter, "--json")
+	require.NoError(t, err)
+	require.NotContains(t, story, "quantity")
+}
+
 // payNow is an event about an order of two pieces of a product that no catalog has.
 func payNow(id, eventType string) []byte {
 	return fmt.Appendf(nil, `{"eventId":%q,"eventType":%q,"timestamp":"2026-03-02T10:00:00Z","data":{"order":{"id":%q,"customerId":"c1","items":[{"productId":"new","quantity":2}]}}}`,
@@ -125,6 +161,7 @@ func TestEventsAreTriedFromATerminal(t *testing.T) {
 		{args: "events try", fails: "name an event id, or a file with -f"},
 		{args: "events try e-paid -f " + body, fails: "name an event id, or a file with -f"},
 		{args: "events try -f " + body, fails: "--queue: say which queue"},
+		{args: "events try -f " + write("none.json", `{"id":"x","queue":"paynow-events","attributes":{"event_id":"e-other"},"payload_bytes":7}`), fails: "dlq show takes --payload --why"},
 		{args: "events try -f " + write("text.txt", "not JSON") + " --queue paynow-events", fails: "the file is not JSON"},
 		{args: "events compare", fails: "--queue: say which queue"},
 		{args: "events compare --queue paynow-events --since 40d", fails: "since_invalid"},

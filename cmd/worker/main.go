@@ -87,23 +87,23 @@ func help(getenv func(string) string) env.Help {
 		cat = narrowed
 	}
 	told := map[string]bool{}
-	tell := func(name, about string, required bool) {
-		if !told[name] && name != "" {
-			h.Catalog = append(h.Catalog, env.Variable{Name: name, About: about, Required: required})
+	tell := func(v env.Variable) {
+		if !told[v.Name] && v.Name != "" {
+			h.Catalog = append(h.Catalog, v)
 		}
-		told[name] = true
+		told[v.Name] = true
 	}
 	targets := cat.TargetsOf(cfg.Pool)
 	for _, t := range targets {
-		tell(t.URLVariable, "the base URL of target "+t.Name, true)
+		tell(env.Variable{Name: t.URLVariable, About: "the base URL of target " + t.Name, Required: true})
 	}
 	for _, t := range targets {
 		about := "the secrets that sign what is posted to targets, comma-separated: the first signs, with at least 24 bytes"
 		if t.SecretFallback != "" {
 			about += "; empty is " + t.SecretFallback
 		}
-		tell(t.SecretVariable, about, t.SecretFallback == "")
-		tell(t.SecretFallback, "the producers' secrets; read where "+t.SecretVariable+" is empty", false)
+		tell(env.Variable{Name: t.SecretVariable, About: about, Required: t.SecretFallback == "", Secret: true})
+		tell(env.Variable{Name: t.SecretFallback, About: "the producers' secrets; read where " + t.SecretVariable + " is empty", Secret: true})
 	}
 	return h
 }

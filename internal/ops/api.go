@@ -43,12 +43,15 @@ type API struct {
 	Tries     *dryrun.Desk
 	Stock     *orders.Keeper
 	Pauses    *pause.Keeper
-	// Timer is what a tail waits by between two looks.
-	Timer func(time.Duration) (tick <-chan time.Time, stop func() bool)
-
-	tails tails
 	// NewID returns a random id, of an entry in the audit.
 	NewID func() string
+	// Timer is what a tail waits by between two looks.
+	Timer func(time.Duration) (tick <-chan time.Time, stop func() bool)
+	// Example makes a body of a format, for an event type or a pattern of them; nil: contracts are
+	// shown without one.
+	Example func(format, eventType string) ([]byte, error)
+
+	tails tails
 }
 
 // Routes adds the API's routes.

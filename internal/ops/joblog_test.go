@@ -54,7 +54,7 @@ func TestTheJobLogIsFiltered(t *testing.T) {
 	t.Parallel()
 	r := open(t)
 	other := created("refunds", "e4", dedupe.Completed, time.Minute)
-	other.EventType, other.CorrelationID = "refund.made", "c4"
+	other.EventType, other.CorrelationID, other.OrderingKey = "refund.made", "c4", "u4"
 	r.commit(t,
 		own(created("orders", "e1", dedupe.Completed, 0)), own(created("orders", "e2", dedupe.Failed, 2*time.Hour)),
 		own(created("orders", "e3", dedupe.Completed, 30*time.Hour)), own(other), own(created("orders", "e5", dedupe.DeadLettered, 40*24*time.Hour)),
@@ -69,6 +69,7 @@ func TestTheJobLogIsFiltered(t *testing.T) {
 		"queue=orders&status=COMPLETED":       {"e1", "e6", "e7", "e3"},
 		"type=refund.made":                    {"e4"},
 		"correlation_id=c4":                   {"e4"},
+		"key=u4":                              {"e4"},
 		"event_id=e5":                         {"e5"},
 		"event_id=e5&since=1h":                nil,
 		"correlation_id=c1":                   {"e1", "e2", "e6", "e7", "e3", "e5"},

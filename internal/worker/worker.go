@@ -237,6 +237,7 @@ func New(config Config) (*Worker, error) {
 		Endpoints: keeper,
 		Tries:     &dryrun.Desk{Store: config.Store, Now: config.Now, Worker: config.trial},
 		Stock:     &orders.Keeper{Store: config.Store, Now: config.Now, NewID: uuid.NewString},
+		Example:   config.example,
 		Pauses:    &pause.Keeper{Store: config.Store, Viewer: config.Subscriptions, Switch: config.Switch, Now: config.Now, NewID: uuid.NewString},
 		Timer:     after,
 		NewID:     uuid.NewString,
@@ -252,7 +253,8 @@ func New(config Config) (*Worker, error) {
 		upkeep.Routes(r)
 	})
 	api.Routes(router)
-	site, err := pages.New(pages.Config{API: api.Caller(), Guard: api.Guard, Catalog: config.Catalog, Log: config.Log, Now: config.Now})
+	sessions := ops.NewSessions(config.Access, []byte(uuid.NewString()), config.Log, config.Now)
+	site, err := pages.New(pages.Config{API: api.Caller(), Guard: sessions.Guard, Sessions: sessions, Tails: api, Catalog: config.Catalog, Log: config.Log, Now: config.Now})
 	if err != nil {
 		return nil, fmt.Errorf("worker: %w", err)
 	}

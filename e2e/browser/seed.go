@@ -32,6 +32,8 @@ const (
 	buyers     = 9
 	paused     = 12
 	refusals   = 8
+	// failures are more than a breaker allows in a row.
+	failures = 16
 )
 
 // What pages are shown about.
@@ -185,19 +187,22 @@ func (s *shop) sellUnknown(ctx context.Context) error {
 	return s.ended(ctx, refused...)
 }
 
-// fail has the services that are called refuse and fail, until a breaker is open.
+// fail has the services that are called refuse, and one of them fail until its breaker is open.
 func (s *shop) fail(ctx context.Context) error {
 	var all []string
 	for n := range refusals {
-		refused, failing := fmt.Sprint("refused-", n), fmt.Sprint("failing-", n)
-		all = append(all, refused, failing)
+		refused := fmt.Sprint("refused-", n)
+		all = append(all, refused)
 		if err := s.Service.TellOf(refused, standin.Refuse, 10); err != nil {
 			return err
 		}
-		if err := s.Service.TellOf(failing, standin.Fail, 1000); err != nil {
+		if err := s.put(ctx, refused, "cancellation", map[string]any{"subscription_id": fmt.Sprint("s-", n)}, nil); err != nil {
 			return err
 		}
-		if err := s.put(ctx, refused, "cancellation", map[string]any{"subscription_id": fmt.Sprint("s-", n)}, nil); err != nil {
+	}
+	for n := range failures {
+		failing := fmt.Sprint("failing-", n)
+		if err := s.Service.TellOf(failing, standin.Fail, 1000); err != nil {
 			return err
 		}
 		if err := s.put(ctx, failing, "invoice_generation", map[string]any{"subscription_id": fmt.Sprint("s-", n)}, nil); err != nil {

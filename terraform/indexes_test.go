@@ -101,6 +101,10 @@ type asked struct {
 	queries []store.Query
 }
 
+func (s *asked) Get(context.Context, store.Key) (store.Document, error) {
+	return store.Document{}, store.ErrNotFound
+}
+
 func (s *asked) Query(_ context.Context, q store.Query) (store.Page, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

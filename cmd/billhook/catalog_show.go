@@ -23,7 +23,7 @@ func (p *program) catalogOfTheWorker() []*cobra.Command {
 	queue := &cobra.Command{
 		Use: "queue <queue>", Short: "Show what the worker's catalog declares of a queue, who produces for it, and what it takes", Args: cobra.ExactArgs(1),
 	}
-	queue.RunE = show(p, p.worker(queue), func(args []string) string { return "/v1/ops/catalog/queues/" + url.PathEscape(args[0]) }, p.printQueue)
+	queue.RunE = show(p, p.worker(queue), func(args []string) string { return "/v1/ops/catalog/queues/" + url.PathEscape(args[0]) }, p.printDeclaration)
 	contract := &cobra.Command{
 		Use: "contract <contract>", Short: "Show a contract of the worker's catalog, by its id: schema, example, who produces and who consumes it", Args: cobra.ExactArgs(1),
 	}
@@ -74,7 +74,7 @@ func (p *program) printCatalog(c ops.Declared) {
 	p.table([]string{"SERVICE", "DOES", "SIGNED BY", "QUEUES OR ADDRESS"}, rows)
 }
 
-func (p *program) printQueue(q ops.QueueDeclaration) {
+func (p *program) printDeclaration(q ops.QueueDeclaration) {
 	p.printf("%s", q.ID)
 	if q.Alias != "" {
 		p.printf(" (%s)", q.Alias)

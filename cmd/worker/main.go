@@ -230,7 +230,7 @@ func (c config) subscriptions(ctx context.Context, service *worker.Config) (clos
 	if err != nil {
 		return nil, fmt.Errorf("PUSH_BASE_URL, PUSH_POOL_URLS: %w", err)
 	}
-	service.Subscriptions = opened
+	service.Subscriptions, service.Doctor = opened, worker.Examiner(opened, service.Catalog)
 	if c.PushBaseURL != "" {
 		service.Switch = opened
 	}
@@ -328,7 +328,7 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 		Catalog: cat, Targets: targets, Pool: cfg.Pool, Store: documents, Publisher: publisher,
 		Authenticator: worker.Authenticate(verifier),
 		Access:        access, Authority: authority, Log: log, Metrics: metrics, Now: time.Now, PrivateEndpoints: cfg.emulated(),
-		Instance: instanceOf(getenv("K_REVISION"), uuid.NewString()[:8]), Links: cfg.links(),
+		Instance: instanceOf(getenv("K_REVISION"), uuid.NewString()[:8]), Settings: env.Settings(cfg, help(getenv).Catalog, getenv), Links: cfg.links(),
 	}
 	if !cfg.emulated() { // an emulator counts nothing
 		if parts.Backlogs, err = pubsub.NewBacklogs(clients, cfg.Project, time.Now); err != nil {

@@ -18,6 +18,7 @@ import (
 	"billhook/internal/dedupe"
 	"billhook/internal/dryrun"
 	"billhook/internal/endpoints"
+	"billhook/internal/env"
 	"billhook/internal/journal"
 	"billhook/internal/ledger/seal"
 	"billhook/internal/orders"
@@ -51,7 +52,14 @@ type API struct {
 	// shown without one.
 	Example func(format, eventType string) ([]byte, error)
 
-	tails tails
+	// Self is this worker, and Settings is what it runs with.
+	Self     Self
+	Settings []env.Setting
+	// Doctor compares the live queues with the catalog; nil: there are none to look at from here.
+	Doctor Doctor
+
+	tails    tails
+	examined examined
 }
 
 // Routes adds the API's routes.

@@ -25,6 +25,7 @@ import (
 	"billhook/internal/delivery"
 	"billhook/internal/dryrun"
 	"billhook/internal/endpoints"
+	"billhook/internal/env"
 	"billhook/internal/gcp/auth"
 	"billhook/internal/handler"
 	"billhook/internal/journal"
@@ -69,6 +70,10 @@ type Config struct {
 	// them; nil: this worker may not.
 	Subscriptions pause.Viewer
 	Switch        pause.Switch
+	// Doctor compares what is deployed with the catalog, for people who ask; nil: nothing can be compared.
+	Doctor ops.Doctor
+	// Settings are what the program runs with, for people who ask, without secrets.
+	Settings []env.Setting
 	// Links lead people to where others show more of an event.
 	Links   ops.Links
 	Log     *slog.Logger
@@ -238,6 +243,9 @@ func New(config Config) (*Worker, error) {
 		Tries:     &dryrun.Desk{Store: config.Store, Now: config.Now, Worker: config.trial},
 		Stock:     &orders.Keeper{Store: config.Store, Now: config.Now, NewID: uuid.NewString},
 		Example:   config.example,
+		Self:      ops.Self{Build: serve.BuildOf(), Instance: config.Instance, Pool: config.Pool, StartedAt: config.Now().UTC()},
+		Settings:  config.Settings,
+		Doctor:    config.Doctor,
 		Pauses:    &pause.Keeper{Store: config.Store, Viewer: config.Subscriptions, Switch: config.Switch, Now: config.Now, NewID: uuid.NewString},
 		Timer:     after,
 		NewID:     uuid.NewString,

@@ -90,7 +90,10 @@ func (p *Pages) areas(r chi.Router) {
 	p.liveRoutes(r)
 	p.keepRoutes(r)
 	p.eventRoutes(r)
+	p.letterRoutes(r)
+	p.operationRoutes(r)
 	p.searchRoutes(r)
+	p.statusRoutes(r)
 }
 
 var errNoPage = serve.Refuse(http.StatusNotFound, "page_unknown", "There is no page at this address.")

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"slices"
@@ -29,7 +30,10 @@ type address struct {
 // routes are those of the pages that are looked at, as the pages themselves declare them, such as
 // /ops/queues/{id}.
 func (s *shop) routes() ([]string, error) {
-	site, err := pages.New(pages.Config{Guard: func(next http.Handler) http.Handler { return next }, Catalog: s.catalog, Now: time.Now})
+	site, err := pages.New(pages.Config{
+		Guard: func(next http.Handler) http.Handler { return next }, Catalog: s.catalog, Now: time.Now,
+		Sessions: ops.NewSessions(ops.Access{}, nil, slog.New(slog.DiscardHandler), time.Now),
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -86,7 +90,12 @@ func (s *shop) subjects(ctx context.Context) (map[string][]string, error) {
 		"/ops/stock/{":             {samples.Product},
 	}
 	for _, op := range operations.Items {
-		found["/ops/operations/{"] = append(found["/ops/operations/{"], op.ID)
+		of := "/ops/operations/{"
+		if op.Progress == deadletter.Waiting { // the first, for there is most to do with it
+			found[of] = slices.Insert(found[of], 0, op.ID)
+		} else {
+			found[of] = append(found[of], op.ID)
+		}
 	}
 	return found, nil
 }
@@ -136,6 +145,9 @@ func addresses(routes []string, subjects, questions map[string][]string) ([]addr
 		if len(ids) == 0 || strings.Contains(behind, "{") {
 			missing = append(missing, route)
 			continue
+		}
+		if behind != "" { // what can be done with one of them
+			ids = ids[:1]
 		}
 		for i, id := range ids {
 			one := address{name: name, path: before + url.PathEscape(id) + behind}

@@ -93,7 +93,7 @@ func (t *tail) run(ctx context.Context) error {
 			tries = 0
 		}
 		switch {
-		case ctx.Err() != nil, errors.Is(err, errNoMore):
+		case over(ctx), errors.Is(err, errNoMore):
 			return nil
 		case refused, err != nil && t.last == "" && !heard && tries == 0, tries == tailTries:
 			return err
@@ -108,6 +108,9 @@ func (t *tail) run(ctx context.Context) error {
 		}
 	}
 }
+
+// over reports whether somebody has stopped the program.
+func over(ctx context.Context) bool { return ctx.Err() != nil }
 
 // stream prints one stream to its end, and reports whether there was one.
 func (t *tail) stream(ctx context.Context) (heard bool, err error) {

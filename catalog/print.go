@@ -33,7 +33,28 @@ func (c *Catalog) JSON() ([]byte, error) {
 		"queues": c.Queues, "topics": c.Topics, "outbound_topics": c.OutboundTopics, "products": c.Products, "sources": c.Sources, "targets": c.Targets,
 		"endpoints": c.Endpoints, "tasks_pool": c.TasksPool,
 	}, asWritten)
-	var tree map[string]any // its keys are printed in order
+	tree, err := treeOf(text, err)
+	if err != nil {
+		return nil, err
+	}
+	for i, queue := range tree["queues"].([]any) {
+		c.Queues[i].expand(queue.(map[string]any))
+	}
+	return json.MarshalIndent(tree, "", "  ")
+}
+
+// JSON returns the queue expanded, as it stands in the catalog's JSON.
+func (q Queue) JSON() ([]byte, error) {
+	tree, err := treeOf(jsonv2.Marshal(q, asWritten))
+	if err != nil {
+		return nil, err
+	}
+	q.expand(tree)
+	return json.MarshalIndent(tree, "", "  ")
+}
+
+// treeOf is JSON as a map, whose keys are printed in order.
+func treeOf(text []byte, err error) (tree map[string]any, _ error) {
 	if err == nil {
 		decoder := json.NewDecoder(bytes.NewReader(text))
 		decoder.UseNumber()
@@ -42,10 +63,7 @@ func (c *Catalog) JSON() ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("catalog: print: %w", err)
 	}
-	for i, queue := range tree["queues"].([]any) {
-		c.Queues[i].expand(queue.(map[string]any))
-	}
-	return json.MarshalIndent(tree, "", "  ")
+	return tree, nil
 }
 
 // expand adds what follows from the queue.

@@ -44,6 +44,9 @@ func expand(t *testing.T, terraform, folder string) (expanded, printed []byte, e
 	if err != nil {
 		return nil, printed, err
 	}
+	if printed, err = run("output", "-raw", "hash"); err != nil {
+		return nil, printed, err
+	}
 	expanded, err = run("output", "-raw", "json")
 	return expanded, printed, err
 }
@@ -67,6 +70,7 @@ func TestTerraformExpandsTheCatalogToTheBytesThatGoDoes(t *testing.T) {
 			var have bytes.Buffer
 			require.NoError(t, json.Indent(&have, expanded, "", "  "), "%s", expanded)
 			require.Equal(t, string(want), have.String())
+			require.Equal(t, c.Hash(), string(printed))
 		})
 	}
 }

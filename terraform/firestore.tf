@@ -39,6 +39,9 @@ locals {
     audit_who        = { collection = "audit", fields = ["who", "at"], order = "DESCENDING" }
     audit_operations = { collection = "audit", fields = ["who", "created_at"], order = "DESCENDING" }
 
+    # The entries of an account of points, newest first, for its balance at one of them.
+    moves = { collection = "entries", fields = ["account", "created_at"], order = "DESCENDING" }
+
     # The job log. Times that only rise make an index a hot spot at some 500 writes a second, so that the shard, one of
     # eight, stands before the time in each. Where several fields are compared, the database merges these indexes, which
     # all end with the time. Queue and status have one of their own: most events of most queues are completed.

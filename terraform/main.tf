@@ -82,6 +82,7 @@ module "queue" {
   project       = var.project
   queue         = each.value
   labels        = local.labels
+  catalog_hash  = module.catalog.hash
   push_base_url = local.worker_urls[each.value.pool]
   shared_topic  = each.value.shared ? google_pubsub_topic.shared[each.value.topic].id : null
   paused        = contains(var.paused_queues, each.key)

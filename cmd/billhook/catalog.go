@@ -13,7 +13,7 @@ import (
 )
 
 func (p *program) catalogCommand() *cobra.Command {
-	command := &cobra.Command{Use: "catalog", Short: "Check or print the declaration of queues, products and sources"}
+	command := &cobra.Command{Use: "catalog", Short: "Check or print the declaration of queues, products and sources, or show that of a worker"}
 	command.AddCommand(
 		&cobra.Command{
 			Use:   "check [folder]",
@@ -50,6 +50,7 @@ func (p *program) catalogCommand() *cobra.Command {
 			},
 		},
 	)
+	command.AddCommand(p.catalogOfTheWorker()...)
 	return command
 }
 

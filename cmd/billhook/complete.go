@@ -33,6 +33,7 @@ var completers = map[string]completer{
 	"<operation>":  completeOperations,
 	"<endpoint>":   completeEndpoints,
 	"<product id>": completeProducts,
+	"<contract>":   completeContracts,
 	"--queue":      completeQueues,
 	"--type":       completeTypes,
 	"--reason":     completeReasons,
@@ -90,6 +91,13 @@ func (p *program) askBriefly(command *cobra.Command, path string, answer any) {
 func completeQueues(p *program, _ *cobra.Command, _ []string) (values []string) {
 	for _, q := range p.declared().Queues {
 		values = append(values, q.ID+"\t"+q.Description)
+	}
+	return values
+}
+
+func completeContracts(p *program, _ *cobra.Command, _ []string) (values []string) {
+	for _, c := range p.declared().Contracts.All() {
+		values = append(values, c.ID())
 	}
 	return values
 }

@@ -279,7 +279,7 @@ func (p *program) dlqAct(c *choice, kind deadletter.Kind) *cobra.Command {
 	why.flags(command)
 	if kind == deadletter.Replay {
 		w.flags(command)
-		command.Flags().Int64Var(&rate, "rate", 50, "how many a second, at most")
+		command.Flags().Int64Var(&rate, "rate", deadletter.Rate, "how many a second, at most")
 		command.Flags().BoolVar(&force, "force", false, "also those that were replayed too often")
 	}
 	return command

@@ -4,16 +4,24 @@ package main
 var examples = map[string]string{
 	"dev": "billhook dev --data ./state",
 
-	"provision":       "PUBSUB_EMULATOR_HOST=127.0.0.1:8085 PUSH_BASE_URL=http://127.0.0.1:8081 billhook provision",
-	"doctor":          "billhook doctor --canary --webhook https://webhook.example.com",
-	"catalog check":   "CATALOG_DIR=./catalog billhook catalog check",
-	"catalog print":   "billhook catalog print | jq '.queues[].id'",
-	"import redis":    "REDIS_URL=redis://127.0.0.1:6379 billhook import redis <queue> --dry-run",
-	"import rabbitmq": "RABBITMQ_URL=amqp://127.0.0.1:5672 billhook import rabbitmq <queue>=<name of old> --rate 50 --yes",
-	"import postgres": "DATABASE_URL=postgres://127.0.0.1/billing billhook import postgres --table event_queue --dry-run",
+	"provision":        "PUBSUB_EMULATOR_HOST=127.0.0.1:8085 PUSH_BASE_URL=http://127.0.0.1:8081 billhook provision",
+	"doctor":           "billhook doctor --canary --webhook https://webhook.example.com",
+	"catalog check":    "CATALOG_DIR=./catalog billhook catalog check",
+	"catalog print":    "billhook catalog print | jq '.queues[].id'",
+	"catalog show":     "billhook catalog show",
+	"catalog queue":    "billhook catalog queue <queue>",
+	"catalog contract": "billhook catalog contract message.v1:order.created:1",
+	"import redis":     "REDIS_URL=redis://127.0.0.1:6379 billhook import redis <queue> --dry-run",
+	"import rabbitmq":  "RABBITMQ_URL=amqp://127.0.0.1:5672 billhook import rabbitmq <queue>=<name of old> --rate 50 --yes",
+	"import postgres":  "DATABASE_URL=postgres://127.0.0.1/billing billhook import postgres --table event_queue --dry-run",
 
-	"queues": "billhook queues",
-	"outbox": "billhook outbox --limit 10",
+	"queues":       "billhook queues",
+	"queues show":  "billhook queues show <queue>",
+	"queues rates": "billhook queues rates\nbillhook queues rates <queue> --days 30",
+	"outbox":       "billhook outbox --limit 10",
+
+	"search":             "billhook search 900000000000000033",
+	"subscriptions show": "billhook subscriptions show 900000000000000061",
 
 	"events show":    "billhook events show 900000000000000031",
 	"events ls":      "billhook events ls --queue <queue> --status FAILED --since 36h",
@@ -66,6 +74,7 @@ var examples = map[string]string{
 
 	"ledger show":        "billhook ledger show order-7",
 	"ledger balances":    "billhook ledger balances --period 2026-11",
+	"ledger account":     "billhook ledger account points:user:user_42 --as-of 2026-11-30",
 	"ledger statement":   "billhook ledger statement cash --period 2026-11",
 	"ledger export":      "billhook ledger export --period 2026-11 --csv --out november.csv\nbillhook ledger export --seals",
 	"ledger verify":      "billhook ledger verify\nbillhook ledger verify --tenant default",
@@ -79,6 +88,8 @@ var examples = map[string]string{
 	"ledger adopt":       "billhook ledger adopt",
 
 	"audit": "billhook audit --since 7d\nbillhook audit --kind product --subject 411486491630370503",
+
+	"status": "billhook status",
 
 	"version": "billhook version",
 }

@@ -25,7 +25,7 @@ func (p *program) ledgerCommand() *cobra.Command {
 	}
 	ask := p.worker(command)
 	for _, of := range []func(*books) *cobra.Command{
-		(*books).show, (*books).balances, (*books).statement, (*books).export, (*books).verify, (*books).prove,
+		(*books).show, (*books).balances, (*books).account, (*books).statement, (*books).export, (*books).verify, (*books).prove,
 		(*books).periods, (*books).close, (*books).reopen, (*books).revert,
 	} {
 		command.AddCommand(of(&books{program: p, ask: ask})) // each has flags of its own

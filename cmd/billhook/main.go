@@ -72,7 +72,7 @@ func commands(getenv func(string) string, stdout io.Writer) (*cobra.Command, err
 	root.PersistentFlags().BoolVar(&p.wide, "wide", false, "wrap nothing in tables and leave no column out")
 	root.AddCommand(p.devCommand(), p.sendCommand(), p.enqueueCommand(), p.provisionCommand(), p.eventsCommand(), p.dlqCommand(), p.catalogCommand())
 	root.AddCommand(p.queuesCommand(), p.outboxCommand(), p.doctorCommand(), p.customersCommand(), p.productsCommand(), p.endpointsCommand(), p.refundsCommand(), p.ledgerCommand(), p.ordersCommand(), p.stockCommand(), p.importCommand())
-	root.AddCommand(p.usageCommand(), p.auditCommand(), p.versionCommand())
+	root.AddCommand(p.usageCommand(), p.searchCommand(), p.subscriptionsCommand(), p.auditCommand(), p.statusCommand(), p.versionCommand())
 	root.SetOut(stdout)
 	root.SetErr(stdout)
 	root.InitDefaultHelpCmd()

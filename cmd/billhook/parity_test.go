@@ -81,7 +81,7 @@ func TestWhateverAPageDoesACommandDoesByTheSameCall(t *testing.T) {
 		examplesOf(t, server.URL, func(*testing.T, string, string) {})
 	})
 	for _, empty := range []bool{false, true} {
-		w := walker{t: t, site: siteOver(t, filledAPI{t, &site, empty}), visited: map[string]bool{}}
+		w := walker{t: t, site: siteOver(t, filledAPI{t, &site, empty}), links: !empty, visited: map[string]bool{}}
 		w.all()
 	}
 	for _, route := range routesOf(t, api) {

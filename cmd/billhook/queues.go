@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/url"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -17,23 +18,30 @@ import (
 func (p *program) queuesCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "queues",
-		Short: "Show where each queue stands: what waits and where, its events by status, its open dead letters",
+		Short: "Show where each queue stands: what waits and where, its last hour, its events by status, its open dead letters",
 		Args:  cobra.NoArgs,
 	}
 	ask := p.worker(command)
 	p.toPauseAndResume(command, ask)
+	command.AddCommand(p.queuesShow(ask), p.queuesRates(ask))
 	command.RunE = show(p, ask, func([]string) string { return "/v1/ops/queues" }, func(queues ops.Queues) {
 		var rows [][]string
 		for _, q := range queues.Items {
 			rows = append(rows, []string{
-				q.ID, waiting(q), number(q.Events[dedupe.Processing]), number(q.Events[dedupe.Completed]), number(q.Events[dedupe.Failed]),
+				q.ID, waiting(q), strconv.FormatInt(q.LastHour.In, 10), strconv.FormatInt(q.LastHour.Out, 10), percent(q.LastHour), number(q.Events[dedupe.Processing]), number(q.Events[dedupe.Completed]), number(q.Events[dedupe.Failed]),
 				number(q.Events[dedupe.DeadLettered]), openLetters(q.DeadLetters), oldestLetter(q.DeadLetters), p.stateOf(q), q.Alias,
 			})
 		}
-		p.table([]string{"QUEUE", "WAITING", "PROCESSING", "COMPLETED", "FAILED", "DEAD-LETTERED", "OPEN", "OLDEST", "STATE", "ALIAS"}, rows, "ALIAS", "COMPLETED", "DEAD-LETTERED", "PROCESSING")
+		p.table([]string{"QUEUE", "WAITING", "IN/H", "OUT/H", "FAILURES", "PROCESSING", "COMPLETED", "FAILED", "DEAD-LETTERED", "OPEN", "OLDEST", "STATE", "ALIAS"}, rows,
+			"ALIAS", "COMPLETED", "DEAD-LETTERED", "PROCESSING", "OUT/H", "IN/H")
 		for _, q := range queues.Items {
 			if q.Paused != nil {
 				p.printf("\n%s is paused since %s by %s: %s\n", q.ID, when(q.Paused.At), audit.Escape(q.Paused.Who), audit.Escape(q.Paused.Why))
+			}
+		}
+		for _, q := range queues.Items {
+			for _, b := range q.Breakers {
+				p.printf("\n%s: the breaker of target %s is %s in instance %s since %s\n", q.ID, b.Target, strings.ReplaceAll(b.State, "_", "-"), b.Instance, when(b.Since))
 			}
 		}
 		if queues.Outbox.Lanes.Count == 0 {
@@ -69,6 +77,8 @@ func (p *program) stateOf(q ops.Queue) string {
 	switch {
 	case q.Paused != nil && q.Paused.Subscription != pause.Paused && q.Paused.Subscription != pause.Unknown:
 		return p.alert("PAUSED ON PAPER") // its messages are pushed all the same
+	case len(q.Breakers) > 0 && q.Paused == nil && !q.DeadLetters.Alert:
+		return p.alert("BREAKER OPEN")
 	case q.DeadLetters.Alert && q.Paused != nil:
 		return p.alert("ALERT, paused")
 	case q.DeadLetters.Alert:
@@ -109,7 +119,7 @@ func (p *program) outboxCommand() *cobra.Command {
 }
 
 func (p *program) eventsListCommand(ask func() client) *cobra.Command {
-	var filters struct{ queue, status, eventType, event, correlation, since, until string }
+	var filters struct{ queue, status, eventType, event, correlation, key, since, until string }
 	var limit int
 	command := &cobra.Command{
 		Use:   "ls",
@@ -122,7 +132,7 @@ func (p *program) eventsListCommand(ask func() client) *cobra.Command {
 			query := url.Values{}
 			for name, value := range map[string]string{
 				"queue": filters.queue, "status": filters.status, "type": filters.eventType, "event_id": filters.event,
-				"correlation_id": filters.correlation, "since": filters.since, "until": filters.until,
+				"correlation_id": filters.correlation, "key": filters.key, "since": filters.since, "until": filters.until,
 			} {
 				if value != "" {
 					query.Set(name, value)
@@ -159,6 +169,7 @@ func (p *program) eventsListCommand(ask func() client) *cobra.Command {
 	flags.StringVar(&filters.eventType, "type", "", "of this event type")
 	flags.StringVar(&filters.event, "event", "", "of this event id, in any queue")
 	flags.StringVar(&filters.correlation, "correlation", "", "of this correlation id")
+	flags.StringVar(&filters.key, "key", "", "of this ordering key")
 	flags.StringVar(&filters.since, "since", "", "created since "+moments)
 	flags.StringVar(&filters.until, "until", "", "created before "+moments)
 	flags.IntVar(&limit, "limit", 50, "how many to show")

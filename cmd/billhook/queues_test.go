@@ -18,8 +18,11 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/backlog"
+	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
 	"billhook/internal/ops"
+	"billhook/internal/rates"
+	"billhook/internal/retry"
 	"billhook/internal/standin"
 	"billhook/internal/store"
 )
@@ -45,9 +48,10 @@ func serveEvents(t *testing.T) (address string, operators func() []string) {
 		}
 		writes = append(writes, store.Create(dedupe.Key(r.Queue, r.Tenant, r.EventID), r.Fields()))
 	}
+	died := deadletter.Item{Queue: "orders", State: deadletter.Open, Reason: "product_unknown", Kept: at.Add(-90 * time.Minute)}
 	writes = append(writes,
 		store.Create(store.Key{Collection: "outboxKeys", ID: "lane-1"}, map[string]any{"due_at": at.Add(time.Second), "oldest_at": at.Add(-time.Minute)}),
-		store.Create(store.Key{Collection: "deadLetters", ID: "d1"}, map[string]any{"queue": "orders", "state": "open", "kept_at": at.Add(-90 * time.Minute)}),
+		store.Create(store.Key{Collection: "deadLetters", ID: "d1"}, store.Encode(&died)),
 		store.Create(store.Key{Collection: "deadLetters", ID: "d2"}, map[string]any{"queue": "refunds", "state": "open", "kept_at": at.Add(-5 * time.Hour)}))
 	_, err = db.Commit(t.Context(), writes)
 	require.NoError(t, err)
@@ -63,10 +67,22 @@ func serveEvents(t *testing.T) (address string, operators func() []string) {
 		})
 	})
 	require.NoError(t, backlog.Write(t.Context(), db, at, map[string]backlog.Held{"orders": {Messages: 12, Oldest: at.Add(-90 * time.Second)}, "clicks": {Messages: 3}}))
+	counted := rates.NewRecorder(rates.Config{
+		Store: db, Now: func() time.Time { return at }, Self: rates.Service{Instance: "i1"},
+		Breakers: func() []rates.Breaker {
+			return []rates.Breaker{{Target: "ledger", State: "half_open", Since: at.Add(-time.Minute)}}
+		},
+	})
+	for _, outcome := range []retry.Outcome{retry.Processed, retry.Processed, retry.Duplicate, retry.Retry, retry.DeadLettered} {
+		counted.Arrived("orders")
+		counted.Ended("orders", outcome, 1)
+	}
+	counted.Answered("ledger", 0, "callee_unreachable", 20*time.Millisecond)
+	require.NoError(t, counted.Flush(t.Context()))
 	(&ops.API{
-		Log: slog.New(slog.DiscardHandler), Access: ops.Access{Tokens: []string{opsToken}},
-		Reads: ops.Reads{Store: db, Now: func() time.Time { return at }, Catalog: &catalog.Catalog{Queues: []catalog.Queue{
-			{ID: "orders", Alias: "q:orders", Enabled: true, MaxBacklog: catalog.MaxBacklog{Messages: 10_000}}, {ID: "clicks", Enabled: true, DeadLetter: catalog.DeadLetter{Drop: true}},
+		Log: slog.New(slog.DiscardHandler), Access: ops.Access{Tokens: []string{opsToken}}, Operator: &deadletter.Operator{Store: db, Now: func() time.Time { return at }},
+		Reads: ops.Reads{Store: db, Now: func() time.Time { return at }, Catalog: &catalog.Catalog{Targets: map[string]catalog.Target{"ledger": {Name: "ledger"}}, Queues: []catalog.Queue{
+			{ID: "orders", Alias: "q:orders", Enabled: true, MaxBacklog: catalog.MaxBacklog{Messages: 10_000}, Handlers: map[string]catalog.Handler{"order.paid": {Post: catalog.Post{Target: "ledger"}}}}, {ID: "clicks", Enabled: true, DeadLetter: catalog.DeadLetter{Drop: true}},
 			{ID: "refunds", DeadLetter: catalog.DeadLetter{AlertAbove: 5, OldestAlert: 4 * time.Hour}},
 		}}},
 	}).Routes(router)
@@ -125,12 +141,40 @@ No event matches.
 Nothing waits in the broker, delayed, parked, in the outbox, in a replay or for approval.
 `},
 		"the queues": {[]string{"queues", "--server", worker}, `
-QUEUE    WAITING                          PROCESSING  COMPLETED  FAILED  DEAD-LETTERED  OPEN           OLDEST           STATE  ALIAS
-orders   12 of 10000 in broker for 1m30s  0           249        1       0              1 (alert > 0)  1h30m            ALERT  q:orders
-clicks   3 in broker                      0           0          0       0              dropped        -                on     -
-refunds  -                                0           0          0       0              1 (alert > 5)  5h (alert > 4h)  ALERT  -
+QUEUE    WAITING                          IN/H  OUT/H  FAILURES  PROCESSING  COMPLETED  FAILED  DEAD-LETTERED  OPEN           OLDEST           STATE  ALIAS
+orders   12 of 10000 in broker for 1m30s  5     4      50 %      0           249        1       0              1 (alert > 0)  1h30m            ALERT  q:orders
+clicks   3 in broker                      0     0      -         0           0          0       0              dropped        -                on     -
+refunds  -                                0     0      -         0           0          0       0              1 (alert > 5)  5h (alert > 4h)  ALERT  -
+
+orders: the breaker of target ledger is half-open in instance i1 since 2026-03-02T10:14:00Z
 
 The outbox holds messages of 1 keys, the oldest since 1m.
+`},
+		"one queue": {[]string{"queues", "show", "q:orders", "--server", worker}, `
+Waiting: 12 of 10000 in broker for 1m30s
+Dead letters: 1 (alert > 0), the oldest 1h30m
+  1  product_unknown
+Last hour, about: 5 in, 2 processed, 1 ended otherwise, 1 dead-lettered, 1 attempts failed and follow again; 50 % of the attempts failed.
+
+Target ledger: breaker half-open in 1 of 1 instances, the first since 2026-03-02T10:14:00Z
+  Answers since the beginning of the hour before: none 1
+TARGET  AT                    ANSWER  CODE                TOOK
+ledger  2026-03-02T10:15:00Z  none    callee_unreachable  20 ms
+
+Newest events:
+CREATED               QUEUE   EVENT  TYPE        STATUS     ATTEMPTS  RESULT
+2026-03-02T10:15:00Z  orders  e000   order.paid  COMPLETED  1         credited
+`},
+		"the rates of hours": {[]string{"queues", "rates", "--server", worker}, `
+QUEUE   HOUR (UTC)        IN  PROCESSED  OTHER  DEAD  FAILED  FAILURES
+orders  2026-03-02 10:00  5   2          1      1     1       50 %
+`},
+		"the rates of days": {[]string{"queues", "rates", "orders", "--days", "2", "--server", worker}, `
+QUEUE   DAY (UTC)   IN  PROCESSED  OTHER  DEAD  FAILED  FAILURES
+orders  2026-03-02  5   2          1      1     1       50 %
+`},
+		"no rates": {[]string{"queues", "rates", "clicks", "--server", worker}, `
+Nothing was delivered.
 `},
 		"the outbox": {[]string{"outbox", "--server", worker}, `
 LANE    WAITS  SINCE                 RELAYED NEXT

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/go-chi/chi/v5"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/net/html"
 
@@ -92,10 +93,13 @@ func fill(v reflect.Value, depth int) {
 	}
 }
 
-// walker goes through the pages as a person does: it looks at each, and sends each form that it sees.
+// walker goes through the pages as a person does: it looks at each, follows its links, and sends each
+// form.
 type walker struct {
-	t       *testing.T
-	site    chi.Router
+	t    *testing.T
+	site chi.Router
+	// links are followed. Where answers are empty they lead nowhere.
+	links   bool
 	visited map[string]bool
 }
 
@@ -132,7 +136,7 @@ func (w *walker) all() {
 	}))
 }
 
-// visit asks for a page, once for each set of its parameters, and goes on with the forms in it.
+// visit asks for a page, once for each set of parameters that it has, and goes on from there.
 func (w *walker) visit(address string, form url.Values) {
 	at, err := url.Parse(address)
 	require.NoError(w.t, err, address)
@@ -165,8 +169,16 @@ func (w *walker) visit(address string, form url.Values) {
 	document, err := html.Parse(answer.Body)
 	require.NoError(w.t, err)
 	for node := range document.Descendants() {
-		if node.Data == "form" {
+		switch node.Data {
+		case "form":
 			w.send(at, node)
+		case "a":
+			if !w.links {
+				continue
+			}
+			if to, err := at.Parse(attribute(node, "href")); assert.NoError(w.t, err, key) && to.Host == "" {
+				w.visit(to.RequestURI(), nil)
+			}
 		}
 	}
 }
@@ -227,6 +239,8 @@ func sampleOf(name, kind string) string {
 		return "2026-11-01"
 	case slices.Contains([]string{"since", "until", "older_than"}, name):
 		return "7d"
+	case name == "account":
+		return "points:user:sample"
 	case name == "why":
 		return "a walk of all pages"
 	}

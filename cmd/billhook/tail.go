@@ -35,7 +35,7 @@ const (
 )
 
 func (p *program) eventsTail(ask func() client) *cobra.Command {
-	var filters struct{ queue, status, eventType, event, correlation string }
+	var filters struct{ queue, status, eventType, event, correlation, key string }
 	command := &cobra.Command{
 		Use:   "tail",
 		Short: "Show what comes in, and what becomes of it, as it happens",
@@ -45,12 +45,12 @@ func (p *program) eventsTail(ask func() client) *cobra.Command {
 		RunE: func(command *cobra.Command, _ []string) error {
 			query := url.Values{}
 			for name, value := range map[string]string{
-				"queue": filters.queue, "status": filters.status, "type": filters.eventType, "event_id": filters.event, "correlation_id": filters.correlation,
+				"queue": filters.queue, "status": filters.status, "type": filters.eventType, "event_id": filters.event, "correlation_id": filters.correlation, "key": filters.key,
 			} {
 				set(query, name, value)
 			}
 			p.writeLines()
-			return (&tail{program: p, ask: ask(), query: query, again: ops.TailEvery, known: map[string]ops.Tailed{}}).run(command.Context())
+			return (&tail{program: p, ask: ask(), query: query, again: ops.TailEvery, known: map[string]ops.Line{}}).run(command.Context())
 		},
 	}
 	flags := command.Flags()
@@ -60,6 +60,7 @@ func (p *program) eventsTail(ask func() client) *cobra.Command {
 	flags.StringVar(&filters.eventType, "type", "", "of this event type")
 	flags.StringVar(&filters.event, "event", "", "of this event id, in any queue")
 	flags.StringVar(&filters.correlation, "correlation", "", "of this correlation id")
+	flags.StringVar(&filters.key, "key", "", "of this ordering key")
 	return command
 }
 
@@ -71,7 +72,7 @@ type tail struct {
 	// last is the id of the last event of the stream.
 	last string
 	// known are the lines as they were printed last: the worker repeats some where a stream goes on.
-	known map[string]ops.Tailed
+	known map[string]ops.Line
 	// again is the wait before a stream is asked for anew.
 	again time.Duration
 	// widths are those of the columns so far.
@@ -186,19 +187,19 @@ func (t *tail) print(event, data string) error {
 		t.say("More has come in than is shown here; see: bin/billhook events ls")
 	}
 	if len(t.known) > knownLines {
-		t.known = map[string]ops.Tailed{}
+		t.known = map[string]ops.Line{}
 	}
 	var rows [][]string
 	for _, l := range look.Items {
-		if before, ok := t.known[l.Key]; ok && before == l {
+		if before, ok := t.known[l.Record()]; ok && before == l {
 			continue
 		}
-		t.known[l.Key] = l
+		t.known[l.Record()] = l
 		if t.lines != nil {
 			t.lines.object(l)
 			continue
 		}
-		rows = append(rows, eventRow(l.Line))
+		rows = append(rows, eventRow(l))
 	}
 	t.rows(rows)
 	return nil

@@ -87,23 +87,23 @@ func help(getenv func(string) string) env.Help {
 		cat = narrowed
 	}
 	told := map[string]bool{}
-	tell := func(name, about string, required bool) {
-		if !told[name] && name != "" {
-			h.Catalog = append(h.Catalog, env.Variable{Name: name, About: about, Required: required})
+	tell := func(v env.Variable) {
+		if !told[v.Name] && v.Name != "" {
+			h.Catalog = append(h.Catalog, v)
 		}
-		told[name] = true
+		told[v.Name] = true
 	}
 	targets := cat.TargetsOf(cfg.Pool)
 	for _, t := range targets {
-		tell(t.URLVariable, "the base URL of target "+t.Name, true)
+		tell(env.Variable{Name: t.URLVariable, About: "the base URL of target " + t.Name, Required: true})
 	}
 	for _, t := range targets {
 		about := "the secrets that sign what is posted to targets, comma-separated: the first signs, with at least 24 bytes"
 		if t.SecretFallback != "" {
 			about += "; empty is " + t.SecretFallback
 		}
-		tell(t.SecretVariable, about, t.SecretFallback == "")
-		tell(t.SecretFallback, "the producers' secrets; read where "+t.SecretVariable+" is empty", false)
+		tell(env.Variable{Name: t.SecretVariable, About: about, Required: t.SecretFallback == "", Secret: true})
+		tell(env.Variable{Name: t.SecretFallback, About: "the producers' secrets; read where " + t.SecretVariable + " is empty", Secret: true})
 	}
 	return h
 }
@@ -230,7 +230,7 @@ func (c config) subscriptions(ctx context.Context, service *worker.Config) (clos
 	if err != nil {
 		return nil, fmt.Errorf("PUSH_BASE_URL, PUSH_POOL_URLS: %w", err)
 	}
-	service.Subscriptions = opened
+	service.Subscriptions, service.Doctor = opened, worker.Examiner(opened, service.Catalog)
 	if c.PushBaseURL != "" {
 		service.Switch = opened
 	}
@@ -328,7 +328,7 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 		Catalog: cat, Targets: targets, Pool: cfg.Pool, Store: documents, Publisher: publisher,
 		Authenticator: worker.Authenticate(verifier),
 		Access:        access, Authority: authority, Log: log, Metrics: metrics, Now: time.Now, PrivateEndpoints: cfg.emulated(),
-		Instance: instanceOf(getenv("K_REVISION"), uuid.NewString()[:8]), Links: cfg.links(),
+		Instance: instanceOf(getenv("K_REVISION"), uuid.NewString()[:8]), Settings: env.Settings(cfg, help(getenv).Catalog, getenv), Links: cfg.links(),
 	}
 	if !cfg.emulated() { // an emulator counts nothing
 		if parts.Backlogs, err = pubsub.NewBacklogs(clients, cfg.Project, time.Now); err != nil {

@@ -224,8 +224,8 @@ func (t *tab) press(keys string) error {
 	return err
 }
 
-// focus moves the focus to the control with a role and a name: the first that has the name as a whole, else
-// the first that has it as a part. It works as a screen reader's list of controls does.
+// focus moves the focus to the first control of a role whose name a regular expression finds, those of the menu
+// last: a link, a button or a field. As a way it is a link to an address that begins so.
 func (t *tab) focus(role, name string) error {
 	found, err := ask[bool](t, "focusOn", role, name)
 	if err == nil && !found {

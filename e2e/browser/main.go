@@ -17,6 +17,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -141,50 +142,23 @@ func (g *gallery) states() []state {
 	}
 }
 
-// each calls look for every address that is wanted, of every state, in several tabs at once. It returns what
-// they have found, by page.
-func (g *gallery) each(only *regexp.Regexp, look func(*tab, state, address) ([]string, error)) (faults []string, err error) {
-	for _, st := range g.states() {
-		st.shop.faults.Down(st.down)
-		found := make([][]string, len(g.addresses))
-		var tabs errgroup.Group
-		tabs.SetLimit(tabsAtOnce)
-		for i, a := range g.addresses {
-			if !only.MatchString(a.name) {
-				continue
-			}
-			tabs.Go(func() error {
-				t, closing, err := g.open(st.shop.WorkerURL)
-				if err != nil {
-					return err
-				}
-				defer closing()
-				status, err := t.visit(a.path)
-				if err != nil {
-					return err
-				}
-				if !slices.Contains(st.answers, status) {
-					found[i] = append(found[i], fmt.Sprintf("the answer is %d", status))
-				}
-				more, err := look(t, st, a)
-				for _, fault := range append(more, t.complaints()...) {
-					found[i] = append(found[i], fault)
-				}
-				return err
-			})
-		}
-		err = tabs.Wait()
-		st.shop.faults.Down(false)
-		if err != nil {
-			return faults, err
-		}
-		for i, of := range found {
-			for _, fault := range of {
-				faults = append(faults, fmt.Sprintf("%s %s (%s): %s", st.name, g.addresses[i].name, g.addresses[i].path, fault))
-			}
-		}
+// look opens one page in a tab of its own, and returns what is wrong with it: its status, what its checks find, and
+// what the browser complains of.
+func (g *gallery) look(st state, a address, check func(*tab) ([]string, error)) (faults []string, err error) {
+	t, closing, err := g.open(st.shop.WorkerURL)
+	if err != nil {
+		return nil, err
 	}
-	return faults, nil
+	defer closing()
+	status, err := t.visit(a.path)
+	if err != nil {
+		return nil, err
+	}
+	if refused := a.refused && status == http.StatusBadRequest; !refused && !slices.Contains(st.answers, status) {
+		faults = append(faults, fmt.Sprintf("the answer is %d", status))
+	}
+	found, err := check(t)
+	return slices.Concat(faults, found, t.complaints()), err
 }
 
 // tabsAtOnce is how many tabs are open together.
@@ -198,36 +172,64 @@ func (g *gallery) photograph(by asked, stdout io.Writer) error {
 			return err
 		}
 	}
-	faults, err := g.each(by.only, func(t *tab, st state, a address) (faults []string, err error) {
-		for _, scheme := range []string{light, dark} {
-			for _, s := range []size{desktop, phone} {
-				if err := t.show(s, scheme); err != nil {
-					return faults, err
-				}
-				png, err := t.picture(s)
-				if err != nil {
-					return faults, err
-				}
-				name := strings.Join([]string{a.name, s.name, scheme}, "-") + ".png"
-				if err := os.WriteFile(filepath.Join(by.into, st.name, name), png, 0o600); err != nil {
-					return faults, err
-				}
-				taken.Add(1)
+	var faults int
+	for _, st := range g.states() {
+		st.shop.faults.Down(st.down)
+		found := make([][]string, len(g.addresses))
+		var tabs errgroup.Group
+		tabs.SetLimit(tabsAtOnce)
+		for i, a := range g.addresses {
+			if by.only.MatchString(a.name) {
+				tabs.Go(func() (err error) {
+					found[i], err = g.look(st, a, func(t *tab) ([]string, error) {
+						pictures, err := t.pictures(filepath.Join(by.into, st.name, a.name))
+						taken.Add(pictures)
+						if err != nil {
+							return nil, err
+						}
+						return t.fits()
+					})
+					return err
+				})
 			}
 		}
-		return t.fits()
-	})
-	if err != nil {
-		return err
-	}
-	for _, fault := range faults {
-		_, _ = fmt.Fprintln(stdout, fault)
+		err := tabs.Wait()
+		st.shop.faults.Down(false)
+		if err != nil {
+			return err
+		}
+		for i, of := range found {
+			for _, fault := range of {
+				_, _ = fmt.Fprintf(stdout, "%s %s (%s): %s\n", st.name, g.addresses[i].name, g.addresses[i].path, fault)
+				faults++
+			}
+		}
 	}
 	_, _ = fmt.Fprintf(stdout, "%d pictures in %s\n", taken.Load(), by.into)
-	if len(faults) > 0 {
-		return fmt.Errorf("%d faults", len(faults))
+	if faults > 0 {
+		return fmt.Errorf("%d faults", faults)
 	}
 	return nil
+}
+
+// pictures writes those of a page, to files whose names begin so.
+func (t *tab) pictures(name string) (taken int64, err error) {
+	for _, scheme := range []string{light, dark} {
+		for _, s := range []size{desktop, phone} {
+			if err := t.show(s, scheme); err != nil {
+				return taken, err
+			}
+			png, err := t.picture(s)
+			if err != nil {
+				return taken, err
+			}
+			if err := os.WriteFile(strings.Join([]string{name, s.name, scheme}, "-")+".png", png, 0o600); err != nil {
+				return taken, err
+			}
+			taken++
+		}
+	}
+	return taken, nil
 }
 
 // fits lists what does not fit at each of the sizes, light.

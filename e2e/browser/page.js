@@ -109,11 +109,13 @@ function nameOf(element) {
   return texts.join(" ").replace(/\s+/g, " ").trim();
 }
 
-// focusOn moves the focus to a link, a button or a field by its name.
-function focusOn(role, name) {
-  const kinds = { link: "a[href]", button: "button, summary", field: "input, select, textarea" };
-  const all = [...document.querySelectorAll(kinds[role])].filter((e) => !e.disabled && e.type !== "hidden" && e.checkVisibility({ visibilityProperty: true }));
-  const found = all.find((e) => nameOf(e) === name) || all.find((e) => nameOf(e).includes(name));
+// focusOn moves the focus to the first control of a role whose name a pattern finds: a link, a button, a field; or
+// to a link by its way, the beginning of the address that it leads to.
+function focusOn(role, pattern) {
+  const kinds = { link: "a[href]", way: "a[href]", button: "button, summary", field: "input, select, textarea" };
+  const has = role === "way" ? (e) => decodeURI(e.getAttribute("href")).startsWith(pattern) : (e) => new RegExp(pattern, "i").test(nameOf(e));
+  const all = [...document.querySelectorAll("main " + kinds[role].replaceAll(", ", ", main ")), ...document.querySelectorAll(kinds[role])];
+  const found = all.find((e) => !e.disabled && e.type !== "hidden" && e.checkVisibility({ visibilityProperty: true }) && has(e));
   found?.focus();
   return !!found && document.activeElement === found;
 }

@@ -2,10 +2,10 @@ package main
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -13,6 +13,8 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 	"github.com/stretchr/testify/require"
+
+	"billhook/e2e"
 )
 
 // shared is the gallery of all tests of this package. They take the pages as they are, and change nothing in it.
@@ -23,6 +25,10 @@ var shared struct {
 }
 
 func TestMain(m *testing.M) {
+	// What runs side by side waits for the browser, not for a core of this process.
+	if err := flag.Set("test.parallel", "4"); err != nil {
+		panic(err)
+	}
 	code := m.Run()
 	if shared.gallery != nil {
 		shared.close()
@@ -64,46 +70,63 @@ func pagesOf(t *testing.T) *gallery {
 	return shared.gallery
 }
 
-// onEachPage has every page looked at, in each state, and fails with all that was found.
-func onEachPage(t *testing.T, look func(*tab, state, address) ([]string, error)) {
+// alike is how many pages look the same while the database is down: one of them is looked at.
+const alike = 10
+
+// onEachPage has every page looked at, in each state.
+func onEachPage(t *testing.T, check func(*tab) ([]string, error)) {
 	t.Helper()
-	faults, err := pagesOf(t).each(regexp.MustCompile(os.Getenv("PAGES")), look)
-	require.NoError(t, err)
-	require.Empty(t, faults, "%d faults:\n%s", len(faults), strings.Join(faults, "\n"))
+	g := pagesOf(t)
+	for _, st := range g.states() {
+		t.Run(st.name, func(t *testing.T) {
+			st.shop.faults.Down(st.down)
+			t.Cleanup(func() { st.shop.faults.Down(false) })
+			for i, a := range g.addresses {
+				if st.down && i%alike != 0 {
+					continue
+				}
+				t.Run(a.name, func(t *testing.T) {
+					t.Parallel()
+					faults, err := g.look(st, a, check)
+					require.NoError(t, err)
+					require.Empty(t, faults, "%s\n%s", a.path, strings.Join(faults, "\n"))
+				})
+			}
+		})
+	}
 }
 
-func TestEveryPageFitsItsScreenAndObeysItsPolicy(t *testing.T) {
-	onEachPage(t, func(tab *tab, _ state, _ address) ([]string, error) {
-		faults, err := tab.fits()
-		if err != nil {
-			return faults, err
-		}
-		if _, err := ask[bool](tab, "unfold"); err != nil {
-			return faults, err
-		}
-		unfolded, err := tab.fits()
-		return append(faults, unfolded...), err
-	})
+// fitting finds what does not fit, with the rest of the menu folded and unfolded.
+func fitting(t *tab) ([]string, error) {
+	faults, err := t.fits()
+	if err != nil {
+		return faults, err
+	}
+	if _, err := ask[bool](t, "unfold"); err != nil {
+		return faults, err
+	}
+	unfolded, err := t.fits()
+	return append(faults, unfolded...), err
 }
 
-func TestNoPageHasAFaultThatAxeFinds(t *testing.T) {
-	script := axe(t)
-	onEachPage(t, func(tab *tab, _ state, _ address) ([]string, error) {
-		if _, err := run(tab, chromedp.Evaluate[chromedp.Void](script)); err != nil {
+// byAxe finds what axe-core finds, of all of its rules. In the other scheme it has the contrast looked at: nothing else
+// changes.
+func byAxe(script string) func(*tab) ([]string, error) {
+	return func(t *tab) (faults []string, err error) {
+		if _, err := run(t, chromedp.Evaluate[chromedp.Void](script)); err != nil {
 			return nil, err
 		}
-		if _, err := ask[bool](tab, "unfold"); err != nil {
+		if _, err := ask[bool](t, "unfold"); err != nil {
 			return nil, err
 		}
-		var faults []string
 		for _, view := range []struct {
 			scheme, rule string
 			size         size
-		}{{light, "", desktop}, {light, "", phone}, {dark, "color-contrast", desktop}, {dark, "color-contrast", phone}} {
-			if err := tab.show(view.size, view.scheme); err != nil {
+		}{{light, "", desktop}, {light, "", phone}, {dark, "color-contrast", phone}} {
+			if err := t.show(view.size, view.scheme); err != nil {
 				return faults, err
 			}
-			found, err := ask[[]string](tab, "faultsByAxe", view.rule)
+			found, err := ask[[]string](t, "faultsByAxe", view.rule)
 			if err != nil {
 				return faults, err
 			}
@@ -112,34 +135,62 @@ func TestNoPageHasAFaultThatAxeFinds(t *testing.T) {
 			}
 		}
 		return faults, nil
-	})
+	}
 }
 
 // maxStops bounds how often Tab is pressed on a page. What comes behind is in lists, whose first rows were reached.
 const maxStops = 70
 
+// byTab finds what Tab does not reach in the order of the page, where the focus is not seen, and what moves.
+func byTab(t *tab) ([]string, error) {
+	if err := t.show(desktop, light); err != nil {
+		return nil, err
+	}
+	faults, err := ask[[]string](t, "faultsOfMotion")
+	if err != nil {
+		return faults, err
+	}
+	stops, err := ask[int](t, "countControls")
+	if err != nil {
+		return faults, err
+	}
+	for stop := range min(stops, maxStops) {
+		if err := t.press(kb.Tab); err != nil {
+			return faults, err
+		}
+		found, err := ask[[]string](t, "faultsOfFocus", stop)
+		if faults = append(faults, found...); err != nil || len(faults) > 5 {
+			return faults, err
+		}
+	}
+	return faults, nil
+}
+
+func TestEveryPageFitsItsScreenAndObeysItsPolicy(t *testing.T) { onEachPage(t, fitting) }
+
+func TestNoPageHasAFaultThatAxeFinds(t *testing.T) { onEachPage(t, byAxe(axe(t))) }
+
 func TestEveryControlIsReachedByTabInTheOrderOfItsPageAndNothingMoves(t *testing.T) {
-	onEachPage(t, func(tab *tab, _ state, _ address) ([]string, error) {
-		if err := tab.show(desktop, light); err != nil {
-			return nil, err
-		}
-		faults, err := ask[[]string](tab, "faultsOfMotion")
-		if err != nil {
-			return faults, err
-		}
-		stops, err := ask[int](tab, "countControls")
-		if err != nil {
-			return faults, err
-		}
-		for stop := range min(stops, maxStops) {
-			if err := tab.press(kb.Tab); err != nil {
-				return faults, err
+	onEachPage(t, byTab)
+}
+
+// What every page has, in short: the frame, a list, and a form that changes something.
+func TestAListAndAFormAreForEverybody(t *testing.T) {
+	t.Parallel()
+	s, c := opened(t)
+	g := &gallery{chromium: c}
+	script := axe(t)
+	for _, a := range []address{{name: "a list", path: "/ops/products"}, {name: "a form", path: "/ops/products/" + e2e.Product + "/set"}} {
+		faults, err := g.look(state{shop: s, answers: []int{200}}, a, func(t *tab) (all []string, err error) {
+			for _, check := range []func(*tab) ([]string, error){byTab, fitting, byAxe(script)} {
+				found, err := check(t)
+				if all = append(all, found...); err != nil {
+					return all, err
+				}
 			}
-			found, err := ask[[]string](tab, "faultsOfFocus", stop)
-			if faults = append(faults, found...); err != nil || len(faults) > 5 {
-				return faults, err
-			}
-		}
-		return faults, nil
-	})
+			return all, nil
+		})
+		require.NoError(t, err)
+		require.Empty(t, faults, "%s\n%s", a.path, strings.Join(faults, "\n"))
+	}
 }

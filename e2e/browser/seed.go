@@ -165,7 +165,7 @@ func (s *shop) fail(ctx context.Context) error {
 		if err := s.put(ctx, refused, "cancellation", map[string]any{"subscription_id": fmt.Sprint("s-", n)}, nil); err != nil {
 			return err
 		}
-		if err := s.put(ctx, failing, "upgrade", map[string]any{"subscription_id": fmt.Sprint("s-", n)}, map[string]any{"max_attempts": 2}); err != nil {
+		if err := s.put(ctx, failing, "invoice_generation", map[string]any{"subscription_id": fmt.Sprint("s-", n)}, nil); err != nil {
 			return err
 		}
 	}

@@ -22,8 +22,8 @@ import (
 type address struct {
 	// name is a file's, too.
 	name, path string
-	// unknown: the page is about something that is not there.
-	unknown bool
+	// refused: what it asks for is refused, whatever there is.
+	refused bool
 }
 
 // routes are those of the pages that are looked at, as the pages themselves declare them, such as
@@ -69,7 +69,7 @@ func (s *shop) subjects(ctx context.Context) (map[string][]string, error) {
 		return nil, err
 	}
 	found := map[string][]string{
-		"/ops/queues/{":            {orders, s.queueOf("upgrade").ID, s.queueOf("usage_sync").ID},
+		"/ops/queues/{":            {orders, s.queueOf("invoice_generation").ID, s.queueOf("usage_sync").ID},
 		"/ops/catalog/queues/{":    {orders},
 		"/ops/catalog/contracts/{": {"order.paid"},
 		"/ops/dead-letters/{":      {letters.Items[0].ID, long.Items[0].ID},
@@ -127,7 +127,7 @@ func addresses(routes []string, subjects, questions map[string][]string) ([]addr
 		if !has {
 			all = append(all, address{name: name, path: route})
 			for i, question := range questions[route] {
-				all = append(all, address{name: fmt.Sprint(name, "-asked-", i+1), path: route + "?" + question})
+				all = append(all, address{name: fmt.Sprint(name, "-asked-", i+1), path: route + "?" + question, refused: strings.Contains(question, "%3Cscript")})
 			}
 			continue
 		}

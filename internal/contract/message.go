@@ -39,6 +39,9 @@ const (
 	AttrDeliverAt      = "deliver_at"
 	AttrDelayTicket    = "delay_ticket"
 	AttrFirstMessageID = "first_message_id"
+	// AttrDoorRelease says which release of the door has let the message in. It is the door's own, and no
+	// sender's, so that it is not among Attributes, which are held to rules.
+	AttrDoorRelease = "door_release"
 )
 
 // UIDOfCustomer is the uid_source of a uid that was looked up by the customer.

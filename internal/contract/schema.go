@@ -37,8 +37,7 @@ func (o object) MarshalJSONTo(e *jsontext.Encoder) error {
 func (s *Set) Schemas() (map[string][]byte, error) {
 	out := map[string][]byte{}
 	write := func(title string, of object) error {
-		of = append(object{{"$schema", "https://json-schema.org/draft/2020-12/schema"}, {"title", title}}, of...)
-		text, err := json.Marshal(of, jsontext.WithIndent("  "))
+		text, err := json.Marshal(titled(title, of), jsontext.WithIndent("  "))
 		out[strings.ReplaceAll(title, " ", ".")+".json"] = append(text, '\n')
 		return err
 	}
@@ -54,6 +53,22 @@ func (s *Set) Schemas() (map[string][]byte, error) {
 	return out, write(PayNowV1+" attributes", attributeRules.schema(map[string]any{AttrContract: object{{"enum", s.Names()}}}, true))
 }
 
+// titled is a schema as a document of its own.
+func titled(title string, of object) object {
+	return append(object{{"$schema", "https://json-schema.org/draft/2020-12/schema"}, {"title", title}}, of...)
+}
+
+// typeSchema is the schema of the event type of a contract's bodies; nil: any type.
+func (k *known) typeSchema(c *Contract) object {
+	switch {
+	case c.pattern.Exact():
+		return object{{"const", c.pattern.String()}}
+	case c.pattern.String() != "#":
+		return object{{"pattern", expression(c.pattern)}}
+	}
+	return nil
+}
+
 func (k *known) schema() object {
 	if k.Content == "" {
 		return append(k.whole.rules.schema(nil, false), k.relations()...)
@@ -61,11 +76,8 @@ func (k *known) schema() object {
 	var kinds []object
 	for _, c := range k.all {
 		var when object
-		switch {
-		case c.pattern.Exact():
-			when = object{{k.Type, object{{"const", c.pattern.String()}}}}
-		case c.pattern.String() != "#":
-			when = object{{k.Type, object{{"pattern", expression(c.pattern)}}}}
+		if of := k.typeSchema(c); of != nil {
+			when = object{{k.Type, of}}
 		}
 		if k.Version != "" {
 			when = append(when, member{k.Version, object{{"const", c.version}}})

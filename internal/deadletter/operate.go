@@ -18,40 +18,15 @@ import (
 	"billhook/internal/store"
 )
 
-// Kind is what an operation does.
-type Kind string
-
-// The kinds.
-const (
-	Replay  Kind = "replay"
-	Discard Kind = "discard"
-)
-
-// Progress is where an operation stands.
-type Progress string
-
-// The stages of an operation.
-const (
-	// Waiting: a second person has to approve it.
-	Waiting  Progress = "waiting_for_approval"
-	Running  Progress = "running"
-	Finished Progress = "finished"
-	// Cancelled: a person has stopped it. What it had done stays done.
-	Cancelled Progress = "cancelled"
-	// Rejected: a second person has refused it. It has done nothing.
-	Rejected Progress = "rejected"
-)
-
-// Over reports whether an operation of this progress does nothing any more.
-func (p Progress) Over() bool { return p == Finished || p == Cancelled || p == Rejected }
-
 // The bounds of an operation.
 const (
 	// MaxItems is how many items one operation may touch.
 	MaxItems = 10_000
 	// MaxReplays is after how many replays an item is left alone, unless forced.
 	MaxReplays = 3
-	// MaxRate is how many items a second a replay may be asked for.
+	// Rate is how many items a second are replayed unless an operation says otherwise, and MaxRate how
+	// many it may say.
+	Rate    = 50
 	MaxRate = 1000
 	// batch is how many items one commit deals with.
 	batch = 25
@@ -84,36 +59,6 @@ type Operator struct {
 	Relay func(ctx context.Context, lane string) error
 }
 
-// Operation is one replay or discard, and its own audit.
-type Operation struct {
-	ID     string `json:"id"`
-	Kind   Kind   `json:"kind" store:"kind"`
-	Filter Filter `json:"filter" store:",inline"`
-	Who    string `json:"who" store:"who"`
-	Why    string `json:"why" store:"why"`
-	// Force replays also what has been replayed MaxReplays times.
-	Force bool `json:"force" store:"force"`
-	// Rate is how many items a second are replayed at most.
-	Rate     int64    `json:"rate" store:"rate"`
-	Progress Progress `json:"progress" store:"progress"`
-	// Total matched at the start; Done of them are dealt with, Skipped passed by.
-	Total      int64     `json:"total" store:"total"`
-	Done       int64     `json:"done" store:"done"`
-	Skipped    int64     `json:"skipped" store:"skipped"`
-	ApprovedBy string    `json:"approved_by,omitempty" store:"approved_by"`
-	CreatedAt  time.Time `json:"created_at" store:"created_at"`
-	// FinishedAt is when it was finished, cancelled or rejected.
-	FinishedAt time.Time `json:"finished_at,omitzero" store:"finished_at,omitzero"`
-	// EndedBy has cancelled or rejected it, and EndedWhy is the reason that they gave.
-	EndedBy  string `json:"ended_by,omitempty" store:"ended_by,omitzero"`
-	EndedWhy string `json:"ended_why,omitempty" store:"ended_why,omitzero"`
-	// Runner has the operation to itself until RunnerUntil; empty: there is none.
-	Runner      string    `json:"-" store:"runner"`
-	RunnerUntil time.Time `json:"-" store:"runner_until,omitzero"`
-
-	version store.Version
-}
-
 // Begin records an operation, which Run performs. It is refused where the number of matching
 // items is no longer expect, the total of its preview.
 func (o *Operator) Begin(ctx context.Context, op Operation, expect int) (Operation, error) {
@@ -131,7 +76,7 @@ func (o *Operator) Begin(ctx context.Context, op Operation, expect int) (Operati
 	if err := cmp.Or(audit.CheckWhy(op.Why), audit.CheckWho(op.Who)); err != nil {
 		return Operation{}, fmt.Errorf("%w: %w", ErrRefused, err)
 	}
-	op.Rate = cmp.Or(op.Rate, 50)
+	op.Rate = cmp.Or(op.Rate, Rate)
 	total, err := o.total(ctx, op.Filter)
 	switch {
 	case err != nil:
@@ -256,9 +201,29 @@ func (o *Operator) run(ctx context.Context, id string) (Operation, error) {
 	if err := o.commit(ctx, &op, runner, nil); err != nil {
 		return op, err
 	}
+	err = o.work(ctx, &op, runner)
+	if err != nil && ctx.Err() == nil {
+		return op, err
+	}
+	// Another call may continue at once, also where this one was cut off.
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), hold/3)
+	defer cancel()
+	if err != nil {
+		found, lookErr := o.Operation(last, id)
+		if lookErr != nil || found.Runner != runner {
+			return op, err
+		}
+		op = found
+	}
+	return op, o.commit(last, &op, "", nil)
+}
+
+// work deals with what is left of an operation until ctx ends. The error is the store's, or ctx's where
+// that has ended in the middle of a step.
+func (o *Operator) work(ctx context.Context, op *Operation, runner string) error {
 	left, err := o.matches(ctx, op.Filter, op.CreatedAt)
 	if err != nil {
-		return op, err
+		return err
 	}
 	left = slices.DeleteFunc(left, func(i Item) bool {
 		return op.Kind == Replay && (i.Omitted > 0 || (i.ReplayCount >= MaxReplays && !op.Force))
@@ -269,9 +234,9 @@ func (o *Operator) run(ctx context.Context, id string) (Operation, error) {
 			size = min(size, int(op.Rate))
 		}
 		began := o.Now()
-		done, relay, err := o.step(ctx, &op, runner, left[:size])
+		done, relay, err := o.step(ctx, op, runner, left[:size])
 		if err != nil {
-			return op, err
+			return err
 		}
 		left = left[size:]
 		for _, lane := range relay {
@@ -288,10 +253,7 @@ func (o *Operator) run(ctx context.Context, id string) (Operation, error) {
 	if len(left) == 0 {
 		op.Progress, op.FinishedAt, op.Skipped = Finished, o.Now().UTC().Truncate(time.Microsecond), op.Total-op.Done
 	}
-	// Another call may continue at once.
-	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), hold/3)
-	defer cancel()
-	return op, o.commit(last, &op, "", nil)
+	return nil
 }
 
 // step deals with some items in one commit, and returns how many they were. It skips items that
@@ -401,14 +363,4 @@ func (o *Operator) commit(ctx context.Context, op *Operation, runner string, oth
 	default:
 		return fmt.Errorf("deadletter: %s: %w", op.Kind, err)
 	}
-}
-
-func (op *Operation) key() store.Key { return store.Key{Collection: audit.Collection, ID: op.ID} }
-
-func operationOf(doc store.Document) (Operation, error) {
-	op := Operation{ID: doc.Key.ID, version: doc.Version}
-	if err := store.Decode(doc.Fields, &op); err != nil || op.Kind == "" || op.Progress == "" || op.Filter.Queue == "" || op.Rate < 1 {
-		return Operation{}, fmt.Errorf("deadletter: operation %s is not readable", doc.Key.ID)
-	}
-	return op, nil
 }

@@ -118,6 +118,8 @@ type Stack struct {
 		pause.Viewer
 		pause.Switch
 	}
+	// doctor compares the queues on the emulator with the catalog; nil on the stand-in.
+	doctor ops.Doctor
 	// Loaded says what the file at BrokerPath held.
 	Loaded standin.Loaded
 
@@ -189,7 +191,7 @@ func (s *Stack) start(ctx, life context.Context, config Config) error {
 	}
 	workerService, err := worker.New(worker.Config{
 		Catalog: config.Catalog, Targets: targets, Store: store, Publisher: workerPublisher, Authenticator: worker.Authenticate(verifier),
-		Access: ops.Access{Tokens: config.OpsTokens, OpenOnLoopback: true}, Authority: seal.Authority{Installation: "dev"}, Backlogs: backlogs, Broker: asked, Subscriptions: s.subscriptions, Switch: s.subscriptions,
+		Access: ops.Access{Tokens: config.OpsTokens, OpenOnLoopback: true}, Authority: seal.Authority{Installation: "dev"}, Backlogs: backlogs, Broker: asked, Subscriptions: s.subscriptions, Switch: s.subscriptions, Doctor: s.doctor,
 		Log: config.Log, Metrics: workerMetrics, Now: time.Now, AfterFunc: alarm.AfterFunc, Handlers: config.Handlers, PrivateEndpoints: true,
 	})
 	if err != nil {
@@ -200,7 +202,7 @@ func (s *Stack) start(ctx, life context.Context, config Config) error {
 	webhookService, err := webhook.New(webhook.Config{
 		Catalog: config.Catalog, Secrets: config.Secrets, Tolerance: 5 * time.Minute, Publisher: webhookPublisher,
 		Customers: webhook.NewCustomers(s.Store, time.Now), Products: products.NewReader(s.Store, config.Catalog.Products, time.Now), Log: config.Log, Metrics: webhookMetrics,
-		Now: time.Now, PublishTimeout: 5 * time.Second,
+		Now: time.Now, PublishTimeout: 5 * time.Second, Release: serve.BuildOf().Release(config.Catalog.Hash()),
 		Admission: webhook.NewLimits(webhook.LimitsConfig{
 			Blocks: s.Store, Backlogs: s.Store, Log: config.Log, Metrics: webhookMetrics, Now: time.Now, Dice: rand.IntN,
 		}),
@@ -420,6 +422,7 @@ func (s *Stack) emulators(ctx, life context.Context, config Config) (broker stri
 		return "", tokens, err
 	}
 	s.closers, s.subscriptions = append(s.closers, subscriptions.Close), subscriptions
+	s.doctor = worker.Examiner(subscriptions, config.Catalog)
 	store, err := firestore.NewEmulated(life, database.Addr(), config.ProjectID, "")
 	if err != nil {
 		return "", tokens, err

@@ -15,6 +15,8 @@ type Variable struct {
 	// Default is its value where it is not set; empty: none.
 	Default  string
 	Required bool
+	// Secret: its value is not shown.
+	Secret bool
 }
 
 // Variables lists the variables of a configuration struct, in the order of its fields. The tag

@@ -18,6 +18,7 @@ import (
 	"billhook/internal/dedupe"
 	"billhook/internal/dryrun"
 	"billhook/internal/endpoints"
+	"billhook/internal/env"
 	"billhook/internal/journal"
 	"billhook/internal/ledger/seal"
 	"billhook/internal/orders"
@@ -43,12 +44,22 @@ type API struct {
 	Tries     *dryrun.Desk
 	Stock     *orders.Keeper
 	Pauses    *pause.Keeper
-	// Timer is what a tail waits by between two looks.
-	Timer func(time.Duration) (tick <-chan time.Time, stop func() bool)
-
-	tails tails
 	// NewID returns a random id, of an entry in the audit.
 	NewID func() string
+	// Timer is what a tail waits by between two looks.
+	Timer func(time.Duration) (tick <-chan time.Time, stop func() bool)
+	// Example makes a body of a format, for an event type or a pattern of them; nil: contracts are
+	// shown without one.
+	Example func(format, eventType string) ([]byte, error)
+
+	// Self is this worker, and Settings is what it runs with.
+	Self     Self
+	Settings []env.Setting
+	// Doctor compares the live queues with the catalog; nil: there are none to look at from here.
+	Doctor Doctor
+
+	tails    tails
+	examined examined
 }
 
 // Routes adds the API's routes.

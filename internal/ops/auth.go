@@ -11,7 +11,6 @@ import (
 	"regexp"
 	"strings"
 
-	"billhook/internal/pii"
 	"billhook/internal/serve"
 )
 
@@ -72,13 +71,13 @@ var (
 	errOtherSite   = serve.Refuse(http.StatusForbidden, "cross_origin", "Another site may not ask for this; use the API's own pages or a client.")
 )
 
-// require refuses requests of senders who may not use the API.
-func (a Access) require(next http.Handler) http.Handler {
+// problems is how the refusal of a request's credentials is answered.
+func (a Access) problems() serve.Ladder {
 	invalid := serve.Refuse(http.StatusUnauthorized, "identity_invalid", "This is neither the OPS_TOKEN nor a valid identity token for this service; get a new one.")
 	invalid.Authenticate = `Bearer error="invalid_token"`
 	none := serve.Refuse(http.StatusUnauthorized, "unauthorized", "Send the header Authorization: Bearer with the OPS_TOKEN"+a.orIdentity()+".")
 	none.Authenticate = "Bearer"
-	identity := serve.Ladder{
+	return serve.Ladder{
 		Rungs: []serve.Rung{
 			{Of: ErrNotAllowed, As: serve.Refuse(http.StatusForbidden, "identity_not_allowed", "This identity may not use the API; have its e-mail address added to OPS_ALLOW.")},
 			{Of: ErrCannotIdentify, As: serve.Refuse(http.StatusServiceUnavailable, "identity_unavailable", "The identity cannot be checked now; try again.").After(5)},
@@ -86,10 +85,15 @@ func (a Access) require(next http.Handler) http.Handler {
 		},
 		Last: invalid,
 	}
+}
+
+// require refuses requests of senders who may not use the API.
+func (a Access) require(next http.Handler) http.Handler {
+	problems := a.problems()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		who, err := a.who(r)
 		if err != nil {
-			identity.Problem(err).Write(w)
+			problems.Problem(err).Write(w)
 			return
 		}
 		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), whoKey{}, who)))
@@ -128,7 +132,7 @@ func (a Access) who(r *http.Request) (string, error) {
 	case fromOtherSite(r):
 		return "", errOtherSite
 	default:
-		return named("local", r)
+		return named(byName, r)
 	}
 }
 
@@ -138,7 +142,7 @@ func named(who string, r *http.Request) (string, error) {
 	switch {
 	case len(given) == 0:
 		return who, nil
-	case len(given) == 1 && len(given[0]) <= maxOperator && (pii.ID.Valid(given[0]) || address.MatchString(given[0])):
+	case len(given) == 1 && isName(given[0]):
 		return who + ":" + given[0], nil
 	default:
 		return "", errOperator

@@ -2,6 +2,8 @@ package ops
 
 import (
 	"context"
+	"strconv"
+	"strings"
 	"time"
 
 	"billhook/internal/dedupe"
@@ -30,6 +32,11 @@ type Line struct {
 	CreatedAt      time.Time `json:"created_at,omitzero"`
 	UpdatedAt      time.Time `json:"updated_at,omitzero"`
 	ProcessedAt    time.Time `json:"processed_at,omitzero"`
+}
+
+// Record is the same for all lines of one record, and for no other: the event may have gone on.
+func (l Line) Record() string {
+	return strings.Join([]string{l.Queue, l.Tenant, l.EventID, strconv.FormatInt(l.CreatedAt.UnixMicro(), 10)}, "~")
 }
 
 // List is a page of a list. Next is the parameter page for the next one, with the same filters.

@@ -54,7 +54,7 @@ func TestTheJobLogIsFiltered(t *testing.T) {
 	t.Parallel()
 	r := open(t)
 	other := created("refunds", "e4", dedupe.Completed, time.Minute)
-	other.EventType, other.CorrelationID = "refund.made", "c4"
+	other.EventType, other.CorrelationID, other.OrderingKey = "refund.made", "c4", "u4"
 	r.commit(t,
 		own(created("orders", "e1", dedupe.Completed, 0)), own(created("orders", "e2", dedupe.Failed, 2*time.Hour)),
 		own(created("orders", "e3", dedupe.Completed, 30*time.Hour)), own(other), own(created("orders", "e5", dedupe.DeadLettered, 40*24*time.Hour)),
@@ -69,6 +69,7 @@ func TestTheJobLogIsFiltered(t *testing.T) {
 		"queue=orders&status=COMPLETED":       {"e1", "e6", "e7", "e3"},
 		"type=refund.made":                    {"e4"},
 		"correlation_id=c4":                   {"e4"},
+		"key=u4":                              {"e4"},
 		"event_id=e5":                         {"e5"},
 		"event_id=e5&since=1h":                nil,
 		"correlation_id=c1":                   {"e1", "e2", "e6", "e7", "e3", "e5"},
@@ -342,7 +343,7 @@ func TestNoQueryNeedsAnotherCompositeIndexAndEachIsBounded(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, []string{"queue", "due_at"}, composite(store.Query{Equal: map[string]any{"queue": "q"}, Due: &store.Due{Field: "due_at"}}))
 	for path, most := range map[string]int{
-		"/v1/ops/queues": 2*(4+2) + 3 + 5, // of each queue its statuses and its dead letters; the outbox, the backlogs, and the places in which nothing waits
+		"/v1/ops/queues": 2*(4+2) + 3 + 5 + 1, // of each queue its statuses and its dead letters; the outbox, the backlogs, the places in which nothing waits, and the rates
 		"/v1/ops/outbox": 1,
 		"/v1/ops/events": dedupe.Shards,
 		"/v1/ops/events?queue=orders&status=COMPLETED&type=order.paid&event_id=e1&correlation_id=c1&since=31d": dedupe.Shards,
@@ -401,7 +402,8 @@ func TestQueuesSayWhereTheyStand(t *testing.T) {
 	none := `{"count": 0, "more": false}`
 	waits := func(replayed string) string {
 		return `"waiting": {"unacknowledged": null, "oldest_unacked_seconds": null, "delayed": ` + none + `, "parked_keys": ` + none +
-			`, "parked": ` + none + `, "outbox": ` + none + `, "in_replay": ` + replayed + `, "for_approval": ` + none + `},`
+			`, "parked": ` + none + `, "outbox": ` + none + `, "in_replay": ` + replayed + `, "for_approval": ` + none + `}, "breakers": [],
+				"last_hour": {"in": 0, "out": 0, "processed": 0, "other": 0, "dead": 0, "failed": 0, "failure_percent": 0},`
 	}
 	require.JSONEq(t, `{"items": [
 		{"id": "orders", "alias": "q:orders", "enabled": false, `+waits(`{"count": 1, "more": false}`)+`

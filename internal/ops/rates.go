@@ -212,8 +212,13 @@ func (a Reads) blocked(ctx context.Context, q catalog.Queue) (keys []BlockedKey,
 				return err
 			}
 			keys[i] = BlockedKey{OrderingKey: kept.Message.OrderingKey, Messages: Count{Count: min(waiting, keptCounted), More: waiting > keptCounted}}
-			if waiting == 0 { // its last message is with the broker
-				keys[i].Spot = Spot{Place: PlaceBroker, Queue: q.ID, Until: l.DueAt}
+			switch {
+			case waiting > 0:
+			case l.Stopped: // what comes of the key next will wait
+				keys[i].Spot = Spot{Place: PlaceParked, Queue: q.ID}
+				return nil
+			default: // all that was kept is with the broker again
+				keys[i].Spot = Spot{Place: PlaceBroker, Queue: q.ID}
 				return nil
 			}
 			spot, err := a.delay(ctx, kept)

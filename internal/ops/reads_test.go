@@ -19,6 +19,7 @@ import (
 	"billhook/internal/orders"
 	"billhook/internal/orders/orderstest"
 	"billhook/internal/payments"
+	"billhook/internal/rates"
 	"billhook/internal/store"
 	"billhook/internal/store/storetest"
 	"billhook/internal/usage"
@@ -27,15 +28,23 @@ import (
 // readsOf bounds what the database reads for each GET route, however many documents there are. A
 // count is one read for each thousand.
 var readsOf = map[string]map[string]int64{
-	"/v1/ops/queues":                       {"": 2*(4*10+12) + 120},
+	"/v1/ops/queues":                       {"": 2*(4*10+12) + 120 + 8},
+	"/v1/ops/queues/{id}":                  {"orders": (4*10 + 12) + 120 + 8 + 22 + 10*(3+2+20) + 20 + 48}, // of each of ten keys its first message, their number, its lane and its dead letters
+	"/v1/ops/rates":                        {"": 24*4 + 1, "?hours=192&queue=orders": 192*4 + 1, "?days=90": 90*4 + 1},
 	"/v1/ops/audit":                        {"": 2 * 51, "?limit=100": 2 * 101, "?kind=stock": 51, "?kind=operation&subject=op": 52, "?who=local": 2 * 51, "?since=1h&subject=hat": 52},
+	"/v1/ops/status":                       {"": 9},
+	"/v1/ops/catalog":                      {"": 0},
+	"/v1/ops/catalog/queues/{id}":          {"orders": 0},
+	"/v1/ops/catalog/contracts/{id}":       {"x": 0},
 	"/v1/ops/pauses":                       {"": 1},
 	"/v1/ops/waiting":                      {"": 224},
 	"/v1/ops/outbox":                       {"": 51, "?limit=999": 1000},
 	"/v1/ops/events":                       {"": 50 + 48, "?limit=200": 250, "?since=2s": 50 + 48, "?queue=orders&status=FAILED": 50 + 48, "?type=x": 8, "?event_id=e7": 8, "?correlation_id=c1&limit=200": 250},
 	"/v1/ops/events/tail":                  {"": 100 + 48, "?status=FAILED": 100 + 48, "?queue=orders&correlation_id=c1": 100 + 48},
 	"/v1/ops/events/{event_id}":            {"e7": 420, "unknown": 40},
-	"/v1/ops/accounts/{account}":           {"points:user:u1": 102},
+	"/v1/ops/accounts/{account}":           {"points:user:u1": 102, "points:user:u1?as_of=2026-03-02&limit=10": 14},
+	"/v1/ops/search":                       {"?q=u1": 160, "?q=o1": 160, "?q=nothing": 60, "?q=u1&tenant=default": 160},
+	"/v1/ops/subscriptions/{subscription}": {"s1": 101},
 	"/v1/ops/customers/{id}":               {"c1": 4},
 	"/v1/ops/customers/{id}/preview":       {"c1": 4},
 	"/v1/ops/customers/{id}/changes":       {"c1": 101},
@@ -100,6 +109,10 @@ func (r *rig) stock(t *testing.T, documents int) {
 	var writes []store.Write
 	for i := range documents {
 		ago := time.Duration(i) * time.Second
+		for unit, layout := range map[string]string{rates.Hours: "2006010215", rates.Days: "20060102"} {
+			counted := at.Add(-time.Duration(i/rates.Shards) * map[string]time.Duration{rates.Hours: time.Hour, rates.Days: 24 * time.Hour}[unit])
+			writes = append(writes, store.Create(store.Key{Collection: unit, ID: fmt.Sprintf("%s-%d", counted.Format(layout), i%rates.Shards)}, map[string]any{"queues": map[string]any{"orders": map[string]any{"in": int64(1)}}}))
+		}
 		writes = append(writes, own(created("orders", fmt.Sprint("e", i), []dedupe.Status{dedupe.Completed, dedupe.Failed, dedupe.DeadLettered}[i%3], ago)))
 		entered, err := ledger.Post(sale("default", fmt.Sprint("e", i), "2026-03", 100))
 		require.NoError(t, err)

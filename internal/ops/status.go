@@ -1,7 +1,220 @@
 package ops
 
-import "github.com/go-chi/chi/v5"
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+
+	"billhook/internal/env"
+	"billhook/internal/pause"
+	"billhook/internal/rates"
+	"billhook/internal/serve"
+)
 
 func (a *API) statusRoutes(r chi.Router) {
 	r.Get("/audit", answer(a, a.audited))
+	r.Get("/status", answer(a, a.status))
+	a.catalogRoutes(r)
+}
+
+// Self is one worker, as it knows itself.
+type Self struct {
+	Build    serve.Build `json:"build"`
+	Instance string      `json:"instance"`
+	// Pool is that of the queues that it serves; empty: all.
+	Pool      string    `json:"pool"`
+	StartedAt time.Time `json:"started_at"`
+}
+
+// Doctor compares what is deployed with the catalog.
+type Doctor interface {
+	// Examine changes nothing, and ends with ctx. paused are the pauses by queue. The error says what
+	// could not be read, and has no payload.
+	Examine(ctx context.Context, paused map[string]pause.Pause) (Examination, error)
+}
+
+// Examination is what a Doctor has found.
+type Examination struct {
+	Findings []Finding `json:"findings"`
+	// Unread counts what the doctor may not look at.
+	Unread int `json:"unread"`
+	// Catalogs are the hashes of the catalogs that the queues were deployed from, by queue, as far as it
+	// is known.
+	Catalogs map[string]string `json:"-"`
+}
+
+// Finding is a difference between the catalog and what is deployed.
+type Finding struct {
+	// Queue is its id, or that of a topic that is no queue's own.
+	Queue string `json:"queue"`
+	// Kind is topic or subscription, ID which one, and Code in what it differs.
+	Kind string `json:"kind"`
+	ID   string `json:"id"`
+	Code string `json:"code"`
+	// Have and Want are settings, in words.
+	Have string `json:"have,omitempty"`
+	Want string `json:"want,omitempty"`
+	// Effect is what the difference does to a message.
+	Effect string `json:"effect"`
+}
+
+// Status is how the deployment stands, as this worker sees it.
+type Status struct {
+	Self
+
+	// Catalog is the hash of this worker's catalog; empty: it was made of no files.
+	Catalog string `json:"catalog"`
+	// Deployed are the hashes of the catalogs that the queues were deployed from: one where all is well,
+	// none where it is not known.
+	Deployed []string `json:"deployed"`
+	// Agreement compares both.
+	Agreement Agreement `json:"agreement"`
+	// Services are the workers and the doors that were seen in this hour and the one before, the one seen
+	// last first.
+	Services []ServiceStatus `json:"services"`
+	// Configuration are the settings of this worker, without secrets.
+	Configuration []env.Setting `json:"configuration"`
+	Doctor        Diagnosis     `json:"doctor"`
+}
+
+// Agreement says whether a catalog is the deployed one, or this worker's where that is not known.
+type Agreement string
+
+// What a comparison of catalogs says.
+const (
+	Same     Agreement = "same"
+	Differs  Agreement = "differs"
+	NotKnown Agreement = "unknown"
+)
+
+// ServiceStatus is one instance of a worker, or one release of the door.
+type ServiceStatus struct {
+	rates.Service
+
+	// SeenSeconds is how long ago it was seen. An instance that gets no processor time between requests is
+	// not seen while it is idle.
+	SeenSeconds int64     `json:"seen_seconds"`
+	Agreement   Agreement `json:"agreement"`
+}
+
+// Diagnosis is what the doctor said last.
+type Diagnosis struct {
+	Examination
+
+	// ExaminedAt is when; zero: nothing was examined, and Problem says why.
+	ExaminedAt time.Time `json:"examined_at,omitzero"`
+	Problem    string    `json:"problem,omitempty"`
+}
+
+// Healthy reports whether all was looked at, or all that may be, and nothing was found.
+func (d Diagnosis) Healthy() bool { return d.Problem == "" && len(d.Findings) == 0 }
+
+// What bounds an examination: how long it may take, and how long what it says is shown again.
+const (
+	examinationTakes  = 3 * time.Second
+	examinationIsGood = time.Minute
+)
+
+// door is what the door is called among the services.
+const door = "webhook"
+
+func (a *API) status(r *http.Request) (Status, error) {
+	if err := read(r).err(); err != nil {
+		return Status{}, err
+	}
+	ctx, now := r.Context(), a.Now().UTC()
+	seen, err := rates.Recent(ctx, a.Store, now)
+	if err != nil {
+		return Status{}, err
+	}
+	found := Status{Self: a.Self, Catalog: a.Catalog.Hash(), Deployed: []string{}, Services: []ServiceStatus{}, Configuration: append([]env.Setting{}, a.Settings...)}
+	found.Doctor = a.examined.diagnosis(ctx, a, now)
+	for _, hash := range found.Doctor.Catalogs {
+		found.Deployed = append(found.Deployed, hash)
+	}
+	slices.Sort(found.Deployed)
+	found.Deployed = slices.Compact(found.Deployed)
+	found.Agreement = agreement(found.Catalog, found.Deployed)
+	with := found.Deployed
+	if len(with) == 0 && found.Catalog != "" {
+		with = []string{found.Catalog}
+	}
+	for _, one := range seen.Services {
+		found.Services = append(found.Services, ServiceStatus{Service: one})
+	}
+	for _, one := range seen.Doors {
+		version, catalog := serve.ReleaseOf(one.Release)
+		found.Services = append(found.Services, ServiceStatus{Service: rates.Service{Service: door, Version: version, Catalog: catalog, SeenAt: one.SeenAt}})
+	}
+	slices.SortStableFunc(found.Services, func(a, b ServiceStatus) int { return b.SeenAt.Compare(a.SeenAt) })
+	for i := range found.Services {
+		one := &found.Services[i]
+		one.SeenSeconds, one.Agreement = max(0, int64(now.Sub(one.SeenAt).Seconds())), agreement(one.Catalog, with)
+	}
+	return found, nil
+}
+
+// agreement compares a hash with those that are deployed. Queues of several catalogs agree with none.
+func agreement(hash string, deployed []string) Agreement {
+	switch {
+	case hash == "" || len(deployed) == 0:
+		return NotKnown
+	case len(deployed) == 1 && deployed[0] == hash:
+		return Same
+	default:
+		return Differs
+	}
+}
+
+var errNoDoctor = errors.New("this worker has nothing to compare the catalog with: its broker is in its own process")
+
+// examined keeps what the doctor said last.
+type examined struct {
+	mu   sync.Mutex
+	last *Diagnosis
+	at   time.Time
+}
+
+// diagnosis is at most examinationIsGood old. Of many who ask at once one has the doctor look, and the
+// others wait for it. Nobody waits for longer than an examination takes.
+func (e *examined) diagnosis(ctx context.Context, a *API, now time.Time) Diagnosis {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.last == nil || now.Sub(e.at) >= examinationIsGood {
+		found := a.examine(ctx, now)
+		e.last, e.at = &found, now
+	}
+	return *e.last
+}
+
+// examine has the doctor look. The person who asks may leave: others wait for the answer.
+func (a *API) examine(ctx context.Context, now time.Time) Diagnosis {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), examinationTakes)
+	defer cancel()
+	found, err := a.look(ctx)
+	if err != nil {
+		return Diagnosis{Examination: Examination{Findings: []Finding{}}, Problem: err.Error()}
+	}
+	found.Findings = append([]Finding{}, found.Findings...)
+	return Diagnosis{Examination: found, ExaminedAt: now}
+}
+
+func (a *API) look(ctx context.Context) (Examination, error) {
+	if a.Doctor == nil {
+		return Examination{}, errNoDoctor
+	}
+	pauses, err := pause.List(ctx, a.Store)
+	if err != nil {
+		return Examination{}, err
+	}
+	paused := map[string]pause.Pause{}
+	for _, one := range pauses {
+		paused[one.Queue] = one
+	}
+	return a.Doctor.Examine(ctx, paused)
 }

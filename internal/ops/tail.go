@@ -42,18 +42,13 @@ const (
 	tailRemembers = 1000
 )
 
-// Tailed is a line of a tail. A line of the same key takes its place: the event has gone on.
-type Tailed struct {
-	Line
-	Key string `json:"key"`
-}
-
 // Look is what a tail has found since the look before.
 type Look struct {
 	// ID is where a tail goes on behind this look, for Last-Event-ID.
 	ID string `json:"-"`
-	// Items are the lines that are new or have changed, the oldest first.
-	Items []Tailed `json:"items"`
+	// Items are the lines that are new or have changed, the oldest first. One takes the place of an earlier
+	// line of the same record.
+	Items []Line `json:"items"`
 	// Skipped: more has come in than a look lists. GET /v1/ops/events has the rest.
 	Skipped bool `json:"skipped"`
 	// Problem: the look has failed, and the next one covers its time.
@@ -107,7 +102,7 @@ func (a *API) Drain() {
 // parameters of GET /v1/ops/events/tail, and after the ID of a look of an earlier tail. The error is a
 // refusal, the store's at the first look, or show's.
 func (a *API) Tail(ctx context.Context, query, after string, show func(Look) error) error {
-	params := readQuery(query, "queue", "status", "type", "correlation_id", "event_id")
+	params := readQuery(query, "queue", "status", "type", "correlation_id", "key", "event_id")
 	f := follower{Reads: a.Reads, equal: params.filters(a.Catalog), byStatus: params.values.Get("status") != ""}
 	if err := f.resume(after, a.Now()); err != nil && params.bad == nil {
 		return err
@@ -179,7 +174,7 @@ type follower struct {
 	resumed bool
 	// known are the lines that were shown or passed by, and followed those of them that have not ended.
 	known    map[string]state
-	followed []Tailed
+	followed []Line
 }
 
 // state tells two lines of a record apart.
@@ -241,8 +236,8 @@ func (f *follower) look(ctx context.Context) (Look, error) {
 	}
 	look := Look{Items: f.news(listed, again)}
 	look.Skipped = more && !f.byStatus && !f.looked.IsZero() && listed[len(listed)-1].CreatedAt.After(f.newest)
-	slices.SortStableFunc(look.Items, func(a, b Tailed) int {
-		return cmp.Or(a.UpdatedAt.Compare(b.UpdatedAt), a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.Key, b.Key))
+	slices.SortStableFunc(look.Items, func(a, b Line) int {
+		return cmp.Or(a.UpdatedAt.Compare(b.UpdatedAt), a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.Record(), b.Record()))
 	})
 	f.follow(listed, again)
 	f.looked, f.resumed = now, false
@@ -251,14 +246,14 @@ func (f *follower) look(ctx context.Context) (Look, error) {
 }
 
 // news are the lines that no earlier look has shown as they are now. The first look shows the newest.
-func (f *follower) news(listed, again []Tailed) []Tailed {
-	news := []Tailed{}
+func (f *follower) news(listed, again []Line) []Line {
+	news := []Line{}
 	for i, l := range slices.Concat(listed, again) {
-		before, known := f.known[l.Key]
-		f.known[l.Key] = stateOf(l.Line)
+		before, known := f.known[l.Record()]
+		f.known[l.Record()] = stateOf(l)
 		switch {
 		case f.looked.IsZero() && i >= tailBegins:
-		case known && before == stateOf(l.Line):
+		case known && before == stateOf(l):
 		case !known && !f.looked.IsZero() && l.UpdatedAt.Before(f.looked.Add(-tailOverlap)): // an earlier look had it, or a tail before it
 		default:
 			news = append(news, l)
@@ -268,7 +263,7 @@ func (f *follower) news(listed, again []Tailed) []Tailed {
 }
 
 // list returns the newest lines, the newest first, and whether there are more behind them.
-func (f *follower) list(ctx context.Context) (lines []Tailed, more bool, err error) {
+func (f *follower) list(ctx context.Context) (lines []Line, more bool, err error) {
 	page := dedupe.Listing{Equal: f.equal, Limit: tailMost}
 	if !f.byStatus && !f.newest.IsZero() {
 		page.Since = f.newest.Add(-tailOverlap)
@@ -278,21 +273,17 @@ func (f *follower) list(ctx context.Context) (lines []Tailed, more bool, err err
 	}
 	found, last, err := dedupe.List(ctx, f.Store, page)
 	for _, record := range found {
-		lines = append(lines, tailed(record))
+		lines = append(lines, line(record))
 	}
 	return lines, last != nil, err
 }
 
-func tailed(r dedupe.Record) Tailed {
-	return Tailed{Line: line(r), Key: strings.Join([]string{r.Queue, r.Tenant, r.EventID, strings.TrimPrefix(r.PayloadHash, "sha256:")}, "~")}
-}
-
 // again reads the lines that have not ended and were not listed.
-func (f *follower) again(ctx context.Context, listed []Tailed) ([]Tailed, error) {
-	read := slices.DeleteFunc(slices.Clone(f.followed), func(l Tailed) bool {
-		return slices.ContainsFunc(listed, func(one Tailed) bool { return one.Key == l.Key })
+func (f *follower) again(ctx context.Context, listed []Line) ([]Line, error) {
+	read := slices.DeleteFunc(slices.Clone(f.followed), func(l Line) bool {
+		return slices.ContainsFunc(listed, func(one Line) bool { return one.Record() == l.Record() })
 	})
-	found := make([]*Tailed, len(read))
+	found := make([]*Line, len(read))
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(queriesAtOnce)
 	for i, l := range read {
@@ -306,7 +297,7 @@ func (f *follower) again(ctx context.Context, listed []Tailed) ([]Tailed, error)
 			}
 			record, err := dedupe.FromDocument(doc)
 			if err == nil {
-				one := tailed(record)
+				one := line(record)
 				found[i] = &one
 			}
 			return err
@@ -315,7 +306,7 @@ func (f *follower) again(ctx context.Context, listed []Tailed) ([]Tailed, error)
 	if err := group.Wait(); err != nil {
 		return nil, err
 	}
-	var lines []Tailed
+	var lines []Line
 	for _, one := range found {
 		if one != nil {
 			lines = append(lines, *one)
@@ -325,7 +316,7 @@ func (f *follower) again(ctx context.Context, listed []Tailed) ([]Tailed, error)
 }
 
 // follow keeps the newest lines that have not ended for the next look.
-func (f *follower) follow(listed, again []Tailed) {
+func (f *follower) follow(listed, again []Line) {
 	f.followed = nil
 	for _, l := range slices.Concat(listed, again) {
 		if l.CreatedAt.After(f.newest) {
@@ -335,7 +326,7 @@ func (f *follower) follow(listed, again []Tailed) {
 			f.followed = append(f.followed, l)
 		}
 	}
-	slices.SortStableFunc(f.followed, func(a, b Tailed) int { return b.CreatedAt.Compare(a.CreatedAt) })
+	slices.SortStableFunc(f.followed, func(a, b Line) int { return b.CreatedAt.Compare(a.CreatedAt) })
 	f.followed = f.followed[:min(len(f.followed), tailFollows)]
 	f.oldest = f.newest
 	if n := len(f.followed); n > 0 {
@@ -344,7 +335,7 @@ func (f *follower) follow(listed, again []Tailed) {
 	if len(f.known) > tailRemembers {
 		recent := map[string]state{}
 		for _, l := range slices.Concat(listed, f.followed) {
-			recent[l.Key] = f.known[l.Key]
+			recent[l.Record()] = f.known[l.Record()]
 		}
 		maps.DeleteFunc(f.known, func(key string, _ state) bool { _, keep := recent[key]; return !keep })
 	}

@@ -154,7 +154,7 @@ func TestWhatWaitsIsCountedInABoundedNumberOfReads(t *testing.T) {
 			got, err := reads.Queues(t.Context())
 			require.NoError(t, err)
 			require.Equal(t, test.want, got.Items[0].Waiting)
-			const others = 4 + 1 + 1 + 1 // statuses, dead letters, the outbox's lanes, the pauses
+			const others = 4 + 1 + 1 + 1 + 1 // statuses, dead letters, the outbox's lanes, the pauses, the rates
 			require.Equal(t, test.reads, counter.Queries.Load()-others)
 			require.EqualValues(t, 1, counter.Gets.Load(), "the backlogs")
 		})

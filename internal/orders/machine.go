@@ -207,6 +207,25 @@ func (e edge) label() string {
 	return strings.Join(parts, ", ")
 }
 
+// Way is one way that an order can go.
+type Way struct {
+	// From is empty where nothing was seen of the order before.
+	From, To State
+	// On is the event that takes the order along; empty: it follows at once.
+	On string
+	// Label says what takes it along and what is done on the way.
+	Label string
+}
+
+// Ways returns all ways that an order can go, in the order in which it goes them.
+func Ways() []Way {
+	ways := make([]Way, len(edges))
+	for i, e := range edges {
+		ways[i] = Way{From: e.from, To: e.to, On: e.on, Label: e.label()}
+	}
+	return ways
+}
+
 // Answers is the table, in Markdown, of the events that no edge is for.
 func Answers() string {
 	var b strings.Builder

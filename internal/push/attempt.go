@@ -14,6 +14,7 @@ import (
 	"billhook/internal/handler"
 	"billhook/internal/lane"
 	"billhook/internal/pii"
+	"billhook/internal/rates"
 	"billhook/internal/retry"
 	"billhook/internal/store"
 )
@@ -145,6 +146,9 @@ func (s *Service) decode(q *queue, d delivery) *attempt {
 	}
 	if at, err := time.Parse(time.RFC3339Nano, attributes[contract.AttrDoorReceived]); err == nil {
 		w.record.DoorReceivedAt = at
+		if s.config.Now().Sub(at) < rates.GoodFor { // what comes late tells of a door that may be gone
+			s.config.Rates.Door(attributes[contract.AttrDoorRelease])
+		}
 	}
 	if id := attributes[contract.AttrFirstMessageID]; pii.ID.Valid(id) {
 		w.firstID = id

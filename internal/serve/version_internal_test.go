@@ -3,6 +3,7 @@ package serve
 import (
 	"runtime"
 	"runtime/debug"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -26,4 +27,23 @@ func TestABuildSaysItsCommitAndWhetherFilesDiffered(t *testing.T) {
 			require.Equal(t, test.want, buildOf(&debug.BuildInfo{Main: debug.Module{Version: test.version}, Settings: test.settings}))
 		})
 	}
+}
+
+func TestAReleaseIsOnePrintableWordThatIsTakenApartAgain(t *testing.T) {
+	t.Parallel()
+	for version, want := range map[string]string{
+		"v1.4.0":  "v1.4.0",
+		"(devel)": "devel",
+		"v0.0.0-20261122150000-0123456789ab+dirty": "v0.0.0-20261122150000-0123456789ab.dirty",
+		strings.Repeat("v", 80):                    strings.Repeat("v", maxVersion),
+	} {
+		release := Build{Version: version}.Release("1a2b3c4d")
+		require.Regexp(t, `^[A-Za-z0-9.:-]{1,64}$`, release)
+		of, catalog := ReleaseOf(release)
+		require.Equal(t, want, of)
+		require.Equal(t, "1a2b3c4d", catalog)
+	}
+	of, catalog := ReleaseOf("nothing")
+	require.Equal(t, "nothing", of)
+	require.Empty(t, catalog)
 }

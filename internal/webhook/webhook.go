@@ -71,6 +71,8 @@ type Config struct {
 	// BodyBudget bounds the bytes that bodies in flight hold together, while they are read
 	// and until they are answered; 0 is serve.DefaultBodyBudget. What is beyond it is answered 503.
 	BodyBudget int64
+	// Release is what each message says of the door that has let it in; empty: nothing.
+	Release string
 }
 
 // Service answers webhooks.
@@ -450,6 +452,9 @@ func (s *Service) compose(ctx context.Context, in *inbound, named []string, b *b
 	}
 	if err != nil {
 		return contract.Message{}, err
+	}
+	if s.config.Release != "" {
+		attributes[contract.AttrDoorRelease] = s.config.Release
 	}
 	o.orderingKey = a.OrderingKey
 	return contract.Message{Data: bytes.Clone(encoded), Attributes: attributes, OrderingKey: key}, nil

@@ -25,6 +25,7 @@ import (
 	"billhook/internal/delivery"
 	"billhook/internal/dryrun"
 	"billhook/internal/endpoints"
+	"billhook/internal/env"
 	"billhook/internal/gcp/auth"
 	"billhook/internal/handler"
 	"billhook/internal/journal"
@@ -69,6 +70,10 @@ type Config struct {
 	// them; nil: this worker may not.
 	Subscriptions pause.Viewer
 	Switch        pause.Switch
+	// Doctor compares what is deployed with the catalog, for people who ask; nil: nothing can be compared.
+	Doctor ops.Doctor
+	// Settings are what the program runs with, for people who ask, without secrets.
+	Settings []env.Setting
 	// Links lead people to where others show more of an event.
 	Links   ops.Links
 	Log     *slog.Logger
@@ -237,6 +242,10 @@ func New(config Config) (*Worker, error) {
 		Endpoints: keeper,
 		Tries:     &dryrun.Desk{Store: config.Store, Now: config.Now, Worker: config.trial},
 		Stock:     &orders.Keeper{Store: config.Store, Now: config.Now, NewID: uuid.NewString},
+		Example:   config.example,
+		Self:      ops.Self{Build: serve.BuildOf(), Instance: config.Instance, Pool: config.Pool, StartedAt: config.Now().UTC()},
+		Settings:  config.Settings,
+		Doctor:    config.Doctor,
 		Pauses:    &pause.Keeper{Store: config.Store, Viewer: config.Subscriptions, Switch: config.Switch, Now: config.Now, NewID: uuid.NewString},
 		Timer:     after,
 		NewID:     uuid.NewString,
@@ -252,7 +261,8 @@ func New(config Config) (*Worker, error) {
 		upkeep.Routes(r)
 	})
 	api.Routes(router)
-	site, err := pages.New(pages.Config{API: api.Caller(), Guard: api.Guard, Catalog: config.Catalog, Log: config.Log, Now: config.Now})
+	sessions := ops.NewSessions(config.Access, []byte(uuid.NewString()), config.Log, config.Now)
+	site, err := pages.New(pages.Config{API: api.Caller(), Guard: sessions.Guard, Sessions: sessions, Tails: api, Catalog: config.Catalog, Log: config.Log, Now: config.Now})
 	if err != nil {
 		return nil, fmt.Errorf("worker: %w", err)
 	}

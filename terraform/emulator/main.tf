@@ -75,6 +75,7 @@ module "queue" {
   push_base_url = var.push_base_url
   shared_topic  = each.value.shared ? google_pubsub_topic.shared[each.value.topic].id : null
   emulator      = var.emulator
+  catalog_hash  = var.emulator ? "" : module.catalog.hash # it keeps no labels
   paused        = contains(var.paused_queues, each.key)
 }
 

@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	"cloud.google.com/go/iam/apiv1/iampb"
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"github.com/googleapis/gax-go/v2"
+	"golang.org/x/sync/errgroup"
 	"google.golang.org/api/option"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -98,32 +100,100 @@ func Examine(ctx context.Context, c *catalog.Catalog, target Target, recorded ma
 		return nil, err
 	}
 	defer a.close()
-	e := &examiner{admin: a, recorded: recorded, findings: []Finding{}}
+	found, err := a.examine(ctx, c, recorded, false)
+	return found.Findings, err
+}
+
+// Examination is what an examination has found.
+type Examination struct {
+	// Findings are in the order of the catalog.
+	Findings []Finding
+	// Catalogs are the hashes of the catalogs that the enabled queues' subscriptions were made of, by
+	// queue. One whose subscription does not say it is not among them.
+	Catalogs map[string]string
+	// Unread counts the resources that this account may not look at: whether they are as they should be is
+	// not known.
+	Unread int
+}
+
+// Examine does what the function does, over the switch's connection, as far as its account may look. A
+// target without the workers' address is enough: then of where the pushes go the path alone is compared.
+func (s *Switch) Examine(ctx context.Context, c *catalog.Catalog, recorded map[string]pause.Pause) (Examination, error) {
+	found, err := s.examine(ctx, c, recorded, true)
+	seen := slices.DeleteFunc(found.Findings, func(f Finding) bool { return f.Code == GrantUnread })
+	found.Unread += len(found.Findings) - len(seen)
+	found.Findings = seen
+	return found, err
+}
+
+// examinedAtOnce is how many queues are looked at at the same time.
+const examinedAtOnce = 8
+
+// examine looks at everything. partly: what the account may not look at is counted, and is no error.
+func (a admin) examine(ctx context.Context, c *catalog.Catalog, recorded map[string]pause.Pause, partly bool) (Examination, error) {
 	others := c.OtherTopics()
-	for _, id := range others {
-		e.queue = id
-		if err := e.topic(ctx, id); err != nil {
-			return e.findings, err
-		}
+	all := make([]*examiner, len(others)+len(c.Queues))
+	failed := make([]error, len(all))
+	var group errgroup.Group
+	group.SetLimit(examinedAtOnce)
+	for i, id := range others {
+		e := &examiner{admin: a, recorded: recorded, queue: id, partly: partly}
+		all[i] = e
+		group.Go(func() error {
+			failed[i] = e.topic(ctx, id)
+			return nil
+		})
 	}
-	for _, q := range c.Queues {
-		e.queue = q.ID
+	for i, q := range c.Queues {
+		e := &examiner{admin: a, recorded: recorded, queue: q.ID, partly: partly}
 		look := e.enabled
 		if !q.Enabled {
 			look = e.disabled
 		}
-		if err := look(ctx, q, slices.Contains(others, q.Topic())); err != nil {
-			return e.findings, fmt.Errorf("queue %s: %w", q.ID, err)
+		i += len(others)
+		all[i] = e
+		group.Go(func() error {
+			if err := look(ctx, q, slices.Contains(others, q.Topic())); err != nil {
+				failed[i] = fmt.Errorf("queue %s: %w", q.ID, err)
+			}
+			return nil
+		})
+	}
+	_ = group.Wait() // the errors stand in their places
+	found := Examination{Findings: []Finding{}, Catalogs: map[string]string{}}
+	for i, e := range all {
+		found.Findings = append(found.Findings, e.findings...)
+		found.Unread += e.unread
+		if e.catalog != "" {
+			found.Catalogs[e.queue] = e.catalog
+		}
+		if failed[i] != nil {
+			return found, failed[i]
 		}
 	}
-	return e.findings, nil
+	return found, nil
 }
 
+// examiner looks at one queue, or at one topic that is no queue's own.
 type examiner struct {
 	admin
 	queue    string
 	recorded map[string]pause.Pause
 	findings []Finding
+	// catalog is the hash that the queue's subscription says.
+	catalog string
+	// partly: what may not be looked at is counted in unread.
+	partly bool
+	unread int
+}
+
+// hidden reports whether the error is that the account may not look, where that is no error.
+func (e *examiner) hidden(err error) bool {
+	if !e.partly || status.Code(err) != codes.PermissionDenied {
+		return false
+	}
+	e.unread++
+	return true
 }
 
 func (e *examiner) find(kind, id string, code Code, have, want string) {
@@ -141,6 +211,10 @@ func (e *examiner) enabled(ctx context.Context, q catalog.Queue, _ bool) error {
 	lettersKept := false
 	for _, want := range subscriptions {
 		have, err := e.read(ctx, want.Name)
+		if e.hidden(err) {
+			lettersKept = true // perhaps
+			continue
+		}
 		if err != nil {
 			return err
 		}
@@ -172,6 +246,10 @@ func (e *examiner) disabled(ctx context.Context, q catalog.Queue, shared bool) e
 	kept := false
 	for _, id := range pushes(q) {
 		have, err := e.read(ctx, e.target.subscriptionName(id))
+		if e.hidden(err) {
+			kept = true // perhaps
+			continue
+		}
 		if err != nil {
 			return err
 		}
@@ -184,12 +262,18 @@ func (e *examiner) disabled(ctx context.Context, q catalog.Queue, shared bool) e
 	if topic != nil && !kept && !shared {
 		e.find("topic", q.Topic(), MessagesUnkept, "", "")
 	}
+	if e.hidden(err) {
+		return nil
+	}
 	return err
 }
 
 func (e *examiner) topic(ctx context.Context, id string) error {
 	topic, err := e.readTopic(ctx, id)
-	if err == nil && topic == nil {
+	switch {
+	case e.hidden(err):
+		return nil
+	case err == nil && topic == nil:
 		e.find("topic", id, TopicMissing, "", "")
 	}
 	return err
@@ -214,13 +298,21 @@ func (e *examiner) compare(q catalog.Queue, have, want *pubsubpb.Subscription) {
 	if ttl := have.ExpirationPolicy.GetTtl(); ttl != nil {
 		differs(Expiring, ttl.AsDuration().String(), "never")
 	}
-	rests := want.Name == e.target.subscriptionName(q.PushSubscription()) && e.comparePause(q, have)
+	own := want.Name == e.target.subscriptionName(q.PushSubscription())
+	if own {
+		e.catalog = have.Labels[CatalogLabel]
+	}
+	rests := own && e.comparePause(q, have)
 	switch a, b := have.PushConfig.GetPushEndpoint(), want.PushConfig.GetPushEndpoint(); {
 	case rests:
 	case b == "":
 		differs(Pushed, a, b)
 	case a == "":
 		differs(NotPushed, a, b)
+	case e.target.PushBaseURL == "":
+		if !strings.HasSuffix(a, b) {
+			differs(WrongEndpoint, a, b)
+		}
 	default:
 		differs(WrongEndpoint, a, b)
 		e.compareWrapping(differs, have.PushConfig, want.PushConfig)
@@ -230,7 +322,7 @@ func (e *examiner) compare(q catalog.Queue, have, want *pubsubpb.Subscription) {
 	differs(WrongFilter, cmp.Or(have.Filter, "none"), cmp.Or(want.Filter, "none"))
 	deadline, handler := time.Duration(have.AckDeadlineSeconds)*time.Second, q.LongestTimeout()
 	switch {
-	case want.Name == e.target.subscriptionName(q.PushSubscription()) && deadline <= handler:
+	case own && deadline <= handler:
 		differs(DeadlineBelowHandler, deadline.String(), fmt.Sprintf("%s, for a handler that may take %s", q.AckDeadline, handler))
 	case want.PushConfig != nil:
 		differs(WrongDeadline, deadline.String(), (time.Duration(want.AckDeadlineSeconds) * time.Second).String())

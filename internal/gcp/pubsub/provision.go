@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
 	"slices"
 	"strings"
@@ -142,7 +143,7 @@ func Provision(ctx context.Context, c *catalog.Catalog, target Target, options .
 		return nil, err
 	}
 	defer a.close()
-	p := &provisioner{admin: a}
+	p := &provisioner{admin: a, catalog: c.Hash()}
 	for _, id := range c.OtherTopics() {
 		p.try("topic", id, func() error { return p.topic(ctx, id) })
 	}
@@ -154,6 +155,8 @@ func Provision(ctx context.Context, c *catalog.Catalog, target Target, options .
 
 type provisioner struct {
 	admin
+	// catalog is the hash that the subscriptions are labelled with; empty: none is.
+	catalog  string
 	changes  []Change
 	failures []error
 	// unanswered: nobody answered the last request, and each further one would take its whole timeout.
@@ -192,6 +195,9 @@ func (p *provisioner) queue(ctx context.Context, q catalog.Queue) {
 		p.try("topic", id, func() error { return p.topic(ctx, id) })
 	}
 	for _, want := range subscriptions {
+		if own := want.Name == p.target.subscriptionName(q.PushSubscription()); own && p.catalog != "" && !p.target.Emulator { // it keeps no labels
+			want.Labels = map[string]string{CatalogLabel: p.catalog}
+		}
 		p.try("subscription", idOf(want.Name), func() error { return p.subscription(ctx, want) })
 	}
 }
@@ -343,6 +349,14 @@ func (p *provisioner) subscription(ctx context.Context, want *pubsubpb.Subscript
 		action = Updated
 	}
 	if fields := differences(have, want); len(fields) > 0 {
+		if slices.Contains(fields, "labels") { // those of others stay
+			labels := maps.Clone(have.Labels)
+			if labels == nil {
+				labels = map[string]string{}
+			}
+			maps.Copy(labels, want.Labels)
+			want.Labels = labels
+		}
 		_, err := p.client.SubscriptionAdminClient.UpdateSubscription(ctx, &pubsubpb.UpdateSubscriptionRequest{
 			Subscription: want, UpdateMask: &fieldmaskpb.FieldMask{Paths: fields},
 		})
@@ -364,6 +378,7 @@ func differences(have, want *pubsubpb.Subscription) (fields []string) {
 		"message_retention_duration": have.MessageRetentionDuration.AsDuration() != want.MessageRetentionDuration.AsDuration(),
 		"expiration_policy":          have.ExpirationPolicy.GetTtl() != nil,
 		"retry_policy":               want.RetryPolicy != nil && waits(have.RetryPolicy) != waits(want.RetryPolicy),
+		"labels":                     have.Labels[CatalogLabel] != want.Labels[CatalogLabel] && want.Labels != nil,
 		"dead_letter_policy":         backstop(have.DeadLetterPolicy) != backstop(want.DeadLetterPolicy),
 	} {
 		if differs {

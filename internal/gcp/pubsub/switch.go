@@ -20,6 +20,10 @@ import (
 // value is when, such as 20261122t114455z. Provision and Terraform go by it.
 const PausedLabel = "billhook-paused"
 
+// CatalogLabel says on a subscription of which catalog it was made: the hash of its files. Provision and
+// Terraform set it, and nothing goes by it.
+const CatalogLabel = "billhook-catalog"
+
 const (
 	pausedFormat = "20060102t150405z"
 	// switchTimeout bounds each question and each change.

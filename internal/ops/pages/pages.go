@@ -36,7 +36,11 @@ type Caller interface {
 type Config struct {
 	API Caller
 	// Guard lets in those who may look at the pages, and puts into the context who they are.
-	Guard   func(http.Handler) http.Handler
+	Guard func(http.Handler) http.Handler
+	// Sessions signs people in; nil: nobody does here.
+	Sessions Sessions
+	// Tails shows events as they come in; nil: they are shown as they are when a page is asked for.
+	Tails   Tails
 	Catalog *catalog.Catalog
 	Log     *slog.Logger
 	Now     func() time.Time
@@ -65,9 +69,14 @@ func (p *Pages) Routes(r chi.Router) {
 	r.Get("/ops", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/ops/", http.StatusSeeOther) })
 	r.Route("/ops/", func(r chi.Router) {
 		r.Use(secured)
-		r.Get("/static/*", p.static)
+		r.With(zipped).Get("/static/*", p.static)
 		r.Group(func(r chi.Router) {
-			r.Use(p.Guard, punctual)
+			r.Use(p.fromHere)
+			p.doorRoutes(r)
+		})
+		p.streamRoutes(r.With(p.refusing, p.Guard))
+		r.Group(func(r chi.Router) {
+			r.Use(zipped, p.refusing, p.Guard, punctual)
 			p.areas(r)
 			r.NotFound(func(w http.ResponseWriter, r *http.Request) { p.fail(p.visit(w, r), errNoPage) })
 		})
@@ -77,8 +86,13 @@ func (p *Pages) Routes(r chi.Router) {
 // areas adds the pages, area by area.
 func (p *Pages) areas(r chi.Router) {
 	p.overviewRoutes(r)
+	p.liveRoutes(r)
+	p.queueRoutes(r)
 	p.keepRoutes(r)
 	p.eventRoutes(r)
+	p.letterRoutes(r)
+	p.operationRoutes(r)
+	p.searchRoutes(r)
 }
 
 var errNoPage = serve.Refuse(http.StatusNotFound, "page_unknown", "There is no page at this address.")
@@ -190,12 +204,11 @@ func (p *Pages) outcome(r chi.Router, route, file string, load, act func(*visit)
 
 // posted adds a form and what is done when it is sent. act answers where it returns no error.
 func (p *Pages) posted(r chi.Router, route, file string, load func(*visit) (any, error), act func(*visit) error) {
+	r = r.With(p.named)
 	p.page(r, route, file, load)
 	r.Post(route, func(w http.ResponseWriter, r *http.Request) {
 		v := p.visit(w, r)
-		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
-		if err := r.ParseForm(); err != nil {
-			p.fail(v, serve.Refuse(http.StatusBadRequest, "form_malformed", "The form could not be read; go back and send it again."))
+		if !p.parsed(v) {
 			return
 		}
 		err := act(v)
@@ -213,6 +226,16 @@ func (p *Pages) posted(r chi.Router, route, file string, load func(*visit) (any,
 	})
 }
 
+// parsed reads the form that was sent. It answers one that cannot be read, and reports whether it could.
+func (p *Pages) parsed(v *visit) bool {
+	v.request.Body = http.MaxBytesReader(v.w, v.request.Body, maxForm)
+	if err := v.request.ParseForm(); err != nil {
+		p.fail(v, serve.Refuse(http.StatusBadRequest, "form_malformed", "The form could not be read; go back and send it again."))
+		return false
+	}
+	return true
+}
+
 // must stops a process whose routes name a template that is not there; every test finds it.
 func (p *Pages) must(file string) {
 	if p.templates[file] == nil {
@@ -227,17 +250,23 @@ var (
 
 // fail answers with a page that says what is wrong.
 func (p *Pages) fail(v *visit, err error) {
-	problem := (*serve.Problem)(nil)
-	switch {
-	case errors.As(err, &problem):
-	case errors.Is(err, context.DeadlineExceeded):
-		problem = errStalled
-	default:
-		problem = errFailed
-	}
+	problem := problemOf(err)
 	if problem.Status >= http.StatusInternalServerError {
 		p.Log.LogAttrs(v.ctx, slog.LevelWarn, "ops page failed", slog.String("code", problem.Code), slog.String("error", err.Error()), slog.String("who", ops.Who(v.ctx)))
 	}
 	v.problem = problem
 	p.render(v, problem.Status, "problem.html", problem)
+}
+
+// problemOf is what a page says of an error.
+func problemOf(err error) *serve.Problem {
+	problem := (*serve.Problem)(nil)
+	switch {
+	case errors.As(err, &problem):
+		return problem
+	case errors.Is(err, context.DeadlineExceeded):
+		return errStalled
+	default:
+		return errFailed
+	}
 }

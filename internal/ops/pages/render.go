@@ -2,6 +2,7 @@ package pages
 
 import (
 	"bytes"
+	"compress/gzip"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -18,6 +19,7 @@ import (
 	"time"
 
 	"github.com/go-chi/chi/v5"
+	"github.com/go-chi/chi/v5/middleware"
 
 	"billhook/internal/audit"
 	"billhook/internal/ops"
@@ -28,8 +30,11 @@ import (
 type frame struct {
 	// Data is what the page's load function has returned.
 	Data any
-	// Who looks at the page.
-	Who string
+	// Who looks at the page, and Until when they are signed in; zero: they have not signed in. Signs: they
+	// may sign in or out.
+	Who   string
+	Until time.Time
+	Signs bool
 	// Menu is what is seen at once, and More what is not.
 	Menu, More []link
 	// Path is the page's address with its query.
@@ -75,9 +80,9 @@ func tone(state any) string {
 		return "ok"
 	case "processing", "running", "replayed", "waiting", "under_way", "half-open":
 		return "busy"
-	case "failed", "retry", "paused", "waiting_for_approval", "failing", "duplicate", "superseded":
+	case "failed", "retry", "paused", "waiting_for_approval", "failing", "duplicate", "superseded", "backlog", "keys parked", "parked":
 		return "warn"
-	case "dead_lettered", "dead_letter", "open", "alert", "conflict", "refused", "error":
+	case "dead_lettered", "dead_letter", "open", "alert", "conflict", "refused", "error", "breaker open", "paused on paper":
 		return "bad"
 	default:
 		return "mute"
@@ -115,6 +120,7 @@ func functions() template.FuncMap {
 	return template.FuncMap{
 		"static": static, "when": when, "iso": iso, "age": age, "since": since, "count": count, "number": integer, "href": href, "params": with, "next": next, "tone": tone,
 		"side": side, "decimal": decimal,
+		"leads": leads, "kind": kindName,
 	}
 }
 
@@ -186,6 +192,8 @@ func integer(n any) (string, error) {
 		return number(n), nil
 	case int64:
 		return number(n), nil
+	case *int64:
+		return number(*n), nil
 	}
 	return "", fmt.Errorf("pages: %T is no whole number", n)
 }
@@ -237,6 +245,7 @@ func (p *Pages) render(v *visit, status int, file string, data any) {
 	var page bytes.Buffer
 	err := p.templates[file].Execute(&page, frame{
 		Data: data, Who: ops.Who(v.ctx), Menu: entries[:always], More: entries[always:], Path: v.request.URL.RequestURI(), Now: v.now, Problem: v.problem, Form: values,
+		Until: ops.SessionEnd(v.ctx), Signs: !ops.SessionEnd(v.ctx).IsZero() || (!strings.ContainsAny(ops.Who(v.ctx), ":@") && ops.Who(v.ctx) != "" && p.signsIn(v.request)),
 	})
 	if err != nil {
 		p.Log.LogAttrs(v.ctx, slog.LevelError, "ops page not rendered", slog.String("template", file), slog.String("error", err.Error()))
@@ -274,6 +283,12 @@ func secured(next http.Handler) http.Handler {
 	})
 }
 
+// zipped compresses what a browser can unpack. A page has nothing secret beside what somebody else wrote:
+// the lengths of its answers tell nothing.
+func zipped(next http.Handler) http.Handler {
+	return middleware.Compress(gzip.DefaultCompression, "text/html", "text/css", "text/javascript")(next)
+}
+
 // static is the address of a file that never changes under this address.
 func static(name string) (string, error) {
 	body, err := files.ReadFile("static/" + name)
@@ -286,6 +301,11 @@ func static(name string) (string, error) {
 
 func (p *Pages) static(w http.ResponseWriter, r *http.Request) {
 	name := path.Base(chi.URLParam(r, "*"))
+	address, err := static(name)
+	if err != nil {
+		http.NotFound(w, r)
+		return
+	}
 	body, err := files.ReadFile("static/" + name)
 	if err != nil {
 		http.NotFound(w, r)
@@ -293,5 +313,8 @@ func (p *Pages) static(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", mime.TypeByExtension(path.Ext(name)))
 	w.Header().Set("Cache-Control", "public, max-age=31536000, immutable")
+	if address != r.URL.Path { // the page is of another release, whose file this is not
+		w.Header().Set("Cache-Control", "no-store")
+	}
 	_, _ = w.Write(body) // the client is gone
 }

@@ -54,3 +54,8 @@ check "tasks_pool" {
     error_message = "No queue of pool ${local.named_pool}, the catalog's for the tasks, runs here: pool ${local.tasks_pool} runs them."
   }
 }
+
+output "hash" {
+  description = "The hash of the catalog's files, as the services and `billhook status` show it."
+  value       = substr(sha256(join("", [for name in sort(tolist(fileset(var.directory, "*.yaml"))) : "${filesha256("${var.directory}/${name}")}  ${name}\n"])), 0, 8)
+}

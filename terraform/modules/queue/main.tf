@@ -61,7 +61,7 @@ resource "google_pubsub_subscription" "push" {
   message_retention_duration = local.retention
   enable_message_ordering    = var.queue.enable_message_ordering
   filter                     = var.queue.filter == "" ? null : var.queue.filter
-  labels                     = var.labels
+  labels                     = var.catalog_hash == "" ? var.labels : merge(var.labels, { billhook-catalog = var.catalog_hash })
 
   expiration_policy {
     ttl = ""

@@ -138,3 +138,9 @@ variable "labels" {
   type        = map(string)
   default     = {}
 }
+
+variable "catalog_hash" {
+  description = "The hash of the catalog that the queue is of, for a label of its push subscription; empty: there is no label."
+  type        = string
+  default     = ""
+}

@@ -1,0 +1,102 @@
+package catalog
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"billhook/internal/retry"
+)
+
+// Words says what the catalog declares of the queue, a sentence for each of its rules.
+func (q Queue) Words() []string {
+	words := []string{q.takesWords(), q.orderWords(), attemptWords(q.MaxAttempts, q.Backoff)}
+	add := func(when bool, format string, args ...any) {
+		if when {
+			words = append(words, fmt.Sprintf(format, args...))
+		}
+	}
+	add(true, "An attempt may take %s. Of a worker that is gone the broker delivers again after %s, and the event is free again after %s.", span(q.HandlerTimeout), span(q.AckDeadline), span(q.Lease))
+	add(q.MessageTTL > 0, "A message that is older than %s is dropped.", span(q.MessageTTL))
+	add(true, "The broker keeps a message that nobody has taken for %s.", span(q.MessageRetention))
+	add(q.RememberFor > 0, "An event is remembered for %s, by its %s.", span(q.RememberFor), strings.ReplaceAll(string(q.DedupeBy), "_", " "))
+	add(!q.Remembers(), "No event is remembered: a message that comes twice is handled twice.")
+	words = append(words, q.letterWords()...)
+	add(q.OnPoison == Park, "After a dead letter the later messages of its key wait until it is replayed or discarded.")
+	add(q.OnCorrected == Accept, "Another payload under the id of a dead letter corrects it.")
+	add(q.FourEyes, "To replay or discard its dead letters takes two people.")
+	add(true, "It is served by pool %s, on %d to %d instances, each with up to %d messages at once.", q.Pool, q.MinInstances, q.MaxInstances, q.Concurrency)
+	add(q.Batch.Size > 1, "One call of its handler takes up to %d messages.", q.Batch.Size)
+	add(q.Rate.PerSecond > 0, "The door takes up to %d messages a second for it.", q.Rate.PerSecond)
+	add(q.Rate.PerUser > 0, "The door takes up to %d messages a second for it of one user.", q.Rate.PerUser)
+	add(q.MaxBacklog.Messages > 0 && q.MaxBacklog.OnFull == RefuseMore, "Where more than %d messages wait in the broker the door refuses more.", q.MaxBacklog.Messages)
+	add(q.MaxBacklog.Messages > 0 && q.MaxBacklog.OnFull == AlertAlone, "Where more than %d messages wait in the broker an alert fires.", q.MaxBacklog.Messages)
+	return words
+}
+
+func (q Queue) takesWords() string {
+	text := "It takes " + q.Contract + " messages of topic " + q.Topic()
+	if len(q.Bindings) == 0 {
+		return text + "."
+	}
+	keys := make([]string, len(q.Bindings))
+	for i, key := range q.Bindings {
+		keys[i] = string(key)
+	}
+	return text + " with the routing keys " + strings.Join(keys, ", ") + "."
+}
+
+func (q Queue) orderWords() string {
+	if !q.Ordered() {
+		return "Messages are handled in any order."
+	}
+	return "Messages of one key follow each other. The key is the " + strings.Join(q.OrderingKey, ", else the ") + "."
+}
+
+func attemptWords(attempts int, wait retry.Policy) string {
+	if attempts == 1 {
+		return "A message is tried once."
+	}
+	text := fmt.Sprintf("A message is tried up to %d times", attempts)
+	var waits []string
+	for failed := 1; failed < attempts; failed++ {
+		waits = append(waits, span(wait.Wait(failed, 0)))
+	}
+	if len(waits) > 6 {
+		waits = slices.Concat(waits[:5], []string{"and so on"})
+	}
+	text += ", after waits of " + strings.Join(waits, ", ")
+	if wait.Jitter > 0 {
+		text += ", and up to " + span(wait.Jitter) + " more by chance"
+	}
+	return text + "."
+}
+
+func (q Queue) letterWords() []string {
+	if q.DeadLetter.Drop {
+		return []string{"A message that cannot be handled is dropped and counted: the queue keeps no dead letters."}
+	}
+	words := []string{fmt.Sprintf("A message that cannot be handled becomes a dead letter on %s, and is kept there for %s.", q.DeadLetter.Topic, span(q.DeadLetter.Retention))}
+	alert := fmt.Sprintf("An alert fires above %d open dead letters", q.DeadLetter.AlertAbove)
+	if q.DeadLetter.OldestAlert > 0 {
+		alert += ", or where the oldest is older than " + span(q.DeadLetter.OldestAlert)
+	}
+	return append(words, alert+".")
+}
+
+// span is a duration as people say it: 90s, 10m, 36h, 7d.
+func span(d time.Duration) string {
+	for _, unit := range []struct {
+		of   time.Duration
+		name string
+	}{{24 * time.Hour, "d"}, {time.Hour, "h"}, {time.Minute, "m"}, {time.Second, "s"}} {
+		if d >= unit.of && d%unit.of == 0 {
+			return fmt.Sprint(int64(d/unit.of), unit.name)
+		}
+	}
+	if d == 0 {
+		return "0s"
+	}
+	return d.String()
+}

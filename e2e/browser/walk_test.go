@@ -1,0 +1,330 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+	"github.com/stretchr/testify/require"
+
+	"billhook/e2e"
+	"billhook/internal/deadletter"
+	"billhook/internal/ledger"
+	"billhook/internal/ops"
+	"billhook/internal/standin"
+)
+
+// person walks the pages by keyboard alone.
+type person struct {
+	*tab
+	t *testing.T
+}
+
+// visits lets a person look at a shop. With a name they sign in.
+func (s *shop) visits(t *testing.T, c *chromium, name string) *person {
+	t.Helper()
+	opened, closing, err := c.open(s.WorkerURL)
+	require.NoError(t, err)
+	t.Cleanup(closing)
+	p := &person{opened, t}
+	require.NoError(t, p.show(phone, dark))
+	p.goes("/ops/")
+	if name != "" {
+		p.goes("/ops/sign-in")
+		p.types("^Your name", name)
+		p.presses("button", "^Sign in")
+		p.sees("local:" + name)
+	}
+	return p
+}
+
+func (p *person) goes(path string) {
+	p.t.Helper()
+	status, err := p.visit(path)
+	require.NoError(p.t, err)
+	require.Equal(p.t, http.StatusOK, status, path)
+}
+
+// presses presses Enter on a control, which leads to a page.
+func (p *person) presses(role, name string) {
+	p.t.Helper()
+	status, err := p.follow(role, name)
+	require.NoError(p.t, err)
+	require.Equal(p.t, http.StatusOK, status, "%s %s: %s", role, name, p.reads())
+}
+
+// refused presses Enter on a button whose change is refused.
+func (p *person) refused(name string, status int, why string) {
+	p.t.Helper()
+	got, err := p.follow("button", name)
+	require.NoError(p.t, err)
+	require.Equal(p.t, status, got)
+	p.sees(why)
+}
+
+func (p *person) types(label, text string) {
+	p.t.Helper()
+	require.NoError(p.t, p.fill(label, text))
+}
+
+func (p *person) reads() string {
+	p.t.Helper()
+	text, err := p.text()
+	require.NoError(p.t, err)
+	return strings.Join(strings.Fields(text), " ")
+}
+
+// sees requires that the page shows what a regular expression finds.
+func (p *person) sees(pattern string) {
+	p.t.Helper()
+	require.Regexp(p.t, "(?i)"+pattern, p.reads())
+}
+
+// waits loads the page again until it shows what a regular expression finds, as the page does by itself where
+// it has a script.
+func (p *person) waits(pattern string) {
+	p.t.Helper()
+	found := regexp.MustCompile("(?i)" + pattern)
+	for end := time.Now().Add(patience); !found.MatchString(p.reads()); e2e.Wait(p.t.Context(), 100*time.Millisecond) {
+		require.True(p.t, time.Now().Before(end), "the page never shows %s: %s", pattern, p.reads())
+		_, err := p.loads("again", chromedp.Reload())
+		require.NoError(p.t, err)
+	}
+}
+
+// at requires that the page's address begins so.
+func (p *person) at(path string) {
+	p.t.Helper()
+	got, err := p.path()
+	require.NoError(p.t, err)
+	require.True(p.t, strings.HasPrefix(got, path), got)
+}
+
+// opened starts a shop and a browser of the test's own.
+func opened(t *testing.T) (*shop, *chromium) {
+	t.Helper()
+	path := browser(t)
+	s, err := openShop(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(s.close)
+	c, end, err := startChromium(t.Context(), path)
+	require.NoError(t, err)
+	t.Cleanup(end)
+	return s, c
+}
+
+// story waits until an event has a status.
+func (s *shop) story(t *testing.T, id, status string) (e ops.Event) {
+	t.Helper()
+	require.NoError(t, s.until(t.Context(), id+" to be "+status, func() (bool, error) {
+		e = ops.Event{}
+		err := s.get(t.Context(), "/v1/ops/events/"+id, &e)
+		return err == nil && string(e.Status) == status, err
+	}))
+	return e
+}
+
+// letters waits for the dead letters of a queue and returns them.
+func (s *shop) letters(t *testing.T, queue string, count int) (found ops.DeadLetters) {
+	t.Helper()
+	require.NoError(t, s.until(t.Context(), "dead letters", func() (bool, error) {
+		err := s.get(t.Context(), "/v1/ops/dead-letters?queue="+url.QueryEscape(queue), &found)
+		return len(found.Items) == count, err
+	}))
+	return found
+}
+
+func TestOnCallAProductIsFoundMissingSetAndItsOrdersReplayed(t *testing.T) {
+	t.Parallel()
+	s, c := opened(t)
+	bad := []e2e.Order{order("82", 0, unknownProduct), order("82", 1, unknownProduct)}
+	for _, o := range bad {
+		require.NoError(t, s.send(t.Context(), o.JSON()))
+		s.story(t, o.EventID, "DEAD_LETTERED")
+	}
+	queue := s.queueOf("order.paid").ID
+	letters := s.letters(t, queue, len(bad))
+	ada := s.visits(t, c, "ada")
+
+	ada.goes("/ops/")
+	ada.sees("alert")
+	ada.presses("way", "/ops/queues/"+queue)
+	ada.sees("unknown_product")
+	ada.presses("way", "/ops/dead-letters?")
+	ada.sees("unknown_product")
+	ada.presses("way", "/ops/dead-letters/"+letters.Items[0].ID)
+	ada.presses("way", "/ops/events/"+letters.Items[0].EventID)
+	ada.sees(unknownProduct)
+
+	require.NoError(t, ada.focus("button", "More"))
+	require.NoError(t, ada.press(kb.Enter))
+	ada.presses("link", "^Products$")
+	ada.types("^Product", unknownProduct)
+	ada.presses("button", "^Look it up")
+	ada.presses("link", "^Set")
+	ada.types("points|worth", "500")
+	ada.types("^Why", "sold since today")
+	ada.presses("button", "^Set")
+	ada.sees("500")
+
+	ada.goes("/ops/dead-letters?queue=" + queue + "&reason=unknown_product")
+	ada.presses("button", "Replay all")
+	ada.sees("2 dead letters")
+	ada.sees("credited")
+	ada.types("^Why", "the product is known now")
+	ada.presses("button", "^Replay 2")
+	ada.at("/ops/operations/")
+	ada.waits("finished")
+	ada.sees("local:ada")
+	for n, o := range bad {
+		s.story(t, o.EventID, "COMPLETED")
+		ada.goes("/ops/events/" + o.EventID)
+		ada.sees("credited")
+		ada.sees("the product is known now")
+		points, err := e2e.Points(t.Context(), s.Store, o.UID)
+		require.NoError(t, err)
+		require.EqualValues(t, 500*(1+n%3), points)
+	}
+	ada.goes("/ops/")
+	require.NotRegexp(t, "(?i)alert", ada.reads())
+}
+
+func TestMoneyIsReplayedByTwoPersonsInTwoBrowsers(t *testing.T) {
+	t.Parallel()
+	s, c := opened(t)
+	const refund, of = "refund-of-two", "payment-of-two"
+	require.NoError(t, s.Gateway.Tell(standin.FailOrder, 2, of))
+	require.NoError(t, s.put(t.Context(), refund, "refund", map[string]any{"payment_id": of}, map[string]any{"max_attempts": 2}))
+	s.story(t, refund, "DEAD_LETTERED")
+	queue := s.queueOf("refund").ID
+	s.letters(t, queue, 1)
+	ada, grace := s.visits(t, c, "ada"), s.visits(t, c, "grace")
+
+	ada.goes("/ops/dead-letters?queue=" + queue)
+	ada.presses("button", "Replay all")
+	ada.sees("second person")
+	ada.types("^Why", "the gateway is back")
+	ada.presses("button", "^(Replay|Ask)")
+	ada.at("/ops/operations/")
+	ada.sees("waiting")
+	asked, err := ada.path()
+	require.NoError(t, err)
+
+	// Nobody approves what is their own.
+	if err := ada.focus("way", asked+"/approve"); err == nil {
+		ada.presses("way", asked+"/approve")
+		ada.refused("^Approve", http.StatusUnprocessableEntity, "somebody else")
+	}
+	require.Zero(t, s.Gateway.Refunded(of))
+
+	grace.goes("/ops/operations")
+	grace.presses("way", asked)
+	grace.sees("the gateway is back")
+	grace.presses("way", asked+"/approve")
+	grace.presses("button", "^Approve")
+	grace.at(asked)
+	grace.waits("finished")
+	grace.sees("local:ada")
+	grace.sees("local:grace")
+	s.story(t, refund, "COMPLETED")
+	require.Equal(t, 1, s.Gateway.Refunded(of))
+	ada.goes("/ops/refunds/" + of)
+	ada.sees("refunded")
+}
+
+func TestAQueueIsPausedAndResumed(t *testing.T) {
+	t.Parallel()
+	s, c := opened(t)
+	q := s.queueOf("usage_sync")
+	ada := s.visits(t, c, "ada")
+	ada.presses("way", "/ops/queues/"+q.ID)
+	ada.presses("link", "^Pause")
+	ada.refusesWithoutWhy("^Pause")
+	ada.types("^Why", "the platform is being mended")
+	ada.presses("button", "^Pause "+q.ID)
+	ada.at("/ops/queues/" + q.ID)
+	ada.sees("paused")
+	ada.sees("the platform is being mended")
+	ada.sees("local:ada")
+
+	require.NoError(t, s.put(t.Context(), "usage-of-a-pause", "usage_sync", map[string]any{"subscription_id": "s-1"}, nil))
+	ada.goes("/ops/")
+	ada.sees("paused")
+	require.Zero(t, s.Service.Applied("usage-of-a-pause"))
+
+	ada.presses("way", "/ops/queues/"+q.ID)
+	ada.presses("link", "^Resume")
+	ada.types("^Why", "mended")
+	ada.presses("button", "^Resume "+q.ID)
+	s.story(t, "usage-of-a-pause", "COMPLETED")
+	require.Equal(t, 1, s.Service.Applied("usage-of-a-pause"))
+	ada.goes("/ops/")
+	require.NotRegexp(t, "(?i)paused", ada.reads())
+}
+
+// refusesWithoutWhy presses a button whose form lacks its reason: the browser stays where it is.
+func (p *person) refusesWithoutWhy(name string) {
+	p.t.Helper()
+	before, err := p.path()
+	require.NoError(p.t, err)
+	require.NoError(p.t, p.focus("button", name))
+	require.NoError(p.t, p.press(kb.Enter))
+	valid, err := run(p.tab, chromedp.Evaluate[bool](`document.querySelector("main form[method=post]").checkValidity()`))
+	require.NoError(p.t, err)
+	require.False(p.t, valid)
+	p.at(before)
+}
+
+func TestAnIDOfAnyKindIsFoundInOneBox(t *testing.T) {
+	t.Parallel()
+	g := pagesOf(t)
+	s := g.full
+	ada := s.visits(t, g.chromium, "ada")
+	var operations ops.List[deadletter.Operation]
+	require.NoError(t, s.get(t.Context(), "/v1/ops/operations", &operations))
+	letters := s.letters(t, s.queueOf("refund").ID, 3)
+	entry, err := s.entry(t.Context())
+	require.NoError(t, err)
+	for _, search := range []struct{ kind, id, leads string }{
+		{"an event", event, "/ops/events/" + event},
+		{"an order at PayNow", payNowOrder, "/ops/events/" + event},
+		{"an order of the shop", shopOrder, "/ops/orders/" + shopOrder},
+		{"a customer", buyersCustomer, "/ops/customers/" + buyersCustomer},
+		{"a user", buyer, "/ops/accounts/" + string(ledger.UserPoints(buyer))},
+		{"an account", string(ledger.UserPoints(buyer)), "/ops/accounts/" + string(ledger.UserPoints(buyer))},
+		{"a correlation id", "dev-trial-subscription", "/ops/events/"},
+		{"an ordering key", longID[:128], "/ops/events/" + longID[:128]},
+		{"a subscription", usageOf, "/ops/subscriptions/" + usageOf},
+		{"a dead letter", letters.Items[0].ID, "/ops/dead-letters/" + letters.Items[0].ID},
+		{"an operation", operations.Items[0].ID, "/ops/operations/" + operations.Items[0].ID},
+		{"a payment", payment, "/ops/refunds/" + payment},
+		{"an entry", entry, "/ops/journal/entries/" + entry},
+		{"an endpoint", "dev-partner", "/ops/endpoints/dev-partner"},
+		{"a product", e2e.Product, "/ops/products/" + e2e.Product},
+	} {
+		t.Run(search.kind, func(t *testing.T) {
+			ada.t = t
+			ada.goes("/ops/")
+			ada.types("^Search by any id", "  "+search.id+" ")
+			ada.presses("button", "^Search$")
+			ada.at("/ops/search")
+			ada.presses("way", search.leads)
+			ada.sees(regexp.QuoteMeta(search.leads[strings.LastIndex(search.leads, "/")+1:]))
+		})
+	}
+	ada.t = t
+	ada.goes("/ops/search?q=nothing-has-this-id")
+	ada.sees("looked through")
+	var text string
+	for _, kind := range []string{"event", "order", "customer"} {
+		text = ada.reads()
+		require.True(t, slices.Contains(strings.FieldsFunc(strings.ToLower(text), func(r rune) bool { return r < 'a' || r > 'z' }), kind), fmt.Sprint(kind, ": ", text))
+	}
+}

@@ -1,0 +1,307 @@
+package ops
+
+import (
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"billhook/catalog"
+	"billhook/internal/contract"
+	"billhook/internal/routing"
+	"billhook/internal/serve"
+)
+
+func (a *API) catalogRoutes(r chi.Router) {
+	r.Get("/catalog", answer(a, a.listCatalog))
+	r.Get("/catalog/queues/{id}", answer(a, a.declaredQueue))
+	r.Get("/catalog/contracts/{id}", answer(a, a.declaredContract))
+}
+
+// Declared is the catalog that this worker runs with, in short.
+type Declared struct {
+	// Hash is of the catalog's files; empty: it was read from none.
+	Hash      string             `json:"hash"`
+	TasksPool string             `json:"tasks_pool"`
+	Queues    []DeclaredQueue    `json:"queues"`
+	Contracts []DeclaredContract `json:"contracts"`
+	// Topics are those that no single queue has to itself.
+	Topics  []DeclaredTopic  `json:"topics"`
+	Sources []DeclaredSource `json:"sources"`
+	Targets []DeclaredTarget `json:"targets"`
+}
+
+// DeclaredQueue is a queue in short.
+type DeclaredQueue struct {
+	ID          string `json:"id"`
+	Alias       string `json:"alias"`
+	Description string `json:"description"`
+	Enabled     bool   `json:"enabled"`
+	Contract    string `json:"contract"`
+	Topic       string `json:"topic"`
+	Pool        string `json:"pool"`
+}
+
+// DeclaredContract is a contract in short.
+type DeclaredContract struct {
+	// ID is such as message.v1:order.created:1. A format whose bodies are all alike has its name alone.
+	ID     string `json:"id"`
+	Format string `json:"format"`
+	// Type is an event type, or a pattern of event types; # is all.
+	Type    string `json:"type"`
+	Version int64  `json:"version"`
+}
+
+// DeclaredTopic is a topic that several queues share, or that others subscribe to.
+type DeclaredTopic struct {
+	ID          string `json:"id"`
+	Alias       string `json:"alias"`
+	Description string `json:"description"`
+	// Outbound: others subscribe to it, and no queue here does.
+	Outbound bool `json:"outbound"`
+}
+
+// DeclaredSource is a sender of webhooks, with the queue of each event type that it sends.
+type DeclaredSource struct {
+	Name   string            `json:"name"`
+	Scheme catalog.Scheme    `json:"scheme"`
+	Events map[string]string `json:"events"`
+}
+
+// DeclaredTarget is a service that handlers post to.
+type DeclaredTarget struct {
+	Name        string `json:"name"`
+	Description string `json:"description"`
+	// URLVariable is the variable that has its address.
+	URLVariable string         `json:"url_variable"`
+	Scheme      catalog.Scheme `json:"scheme"`
+}
+
+func (a *API) listCatalog(r *http.Request) (Declared, error) {
+	if err := read(r).err(); err != nil {
+		return Declared{}, err
+	}
+	c := a.Catalog
+	found := Declared{Hash: c.Hash(), TasksPool: c.TasksPool, Queues: []DeclaredQueue{}, Contracts: []DeclaredContract{}, Topics: []DeclaredTopic{}, Sources: []DeclaredSource{}, Targets: []DeclaredTarget{}}
+	for _, q := range c.Queues {
+		found.Queues = append(found.Queues, declaredInShort(q))
+	}
+	for _, of := range c.Contracts.All() {
+		found.Contracts = append(found.Contracts, contractInShort(of))
+	}
+	for outbound, topics := range map[bool][]catalog.Topic{false: c.Topics, true: c.OutboundTopics} {
+		for _, t := range topics {
+			found.Topics = append(found.Topics, DeclaredTopic{ID: t.ID, Alias: t.Alias, Description: t.Description, Outbound: outbound})
+		}
+	}
+	slices.SortFunc(found.Topics, func(a, b DeclaredTopic) int { return strings.Compare(a.ID, b.ID) })
+	for _, name := range slices.Sorted(maps.Keys(c.Sources)) {
+		found.Sources = append(found.Sources, DeclaredSource{Name: name, Scheme: c.Sources[name].Scheme, Events: c.Sources[name].Events})
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Targets)) {
+		t := c.Targets[name]
+		found.Targets = append(found.Targets, DeclaredTarget{Name: name, Description: t.Description, URLVariable: t.URLVariable, Scheme: t.Scheme})
+	}
+	return found, nil
+}
+
+func declaredInShort(q catalog.Queue) DeclaredQueue {
+	return DeclaredQueue{ID: q.ID, Alias: q.Alias, Description: q.Description, Enabled: q.Enabled, Contract: q.Contract, Topic: q.Topic(), Pool: q.Pool}
+}
+
+func contractInShort(c *contract.Contract) DeclaredContract {
+	return DeclaredContract{ID: c.ID(), Format: c.Format(), Type: c.Type(), Version: c.Version()}
+}
+
+// QueueDeclaration is what the catalog declares of a queue.
+type QueueDeclaration struct {
+	DeclaredQueue
+
+	// Words say it, a sentence for each rule.
+	Words []string `json:"words"`
+	// Takes are the event types that it has handlers for, by type.
+	Takes []Taken `json:"takes"`
+	// ProducedBy is who publishes to it.
+	ProducedBy []Producer `json:"produced_by"`
+	// Emits are the queues and topics that its handlers publish to.
+	Emits []string `json:"emits"`
+	// Expanded is the queue as `billhook catalog print` has it.
+	Expanded jsontext.Value `json:"expanded"`
+}
+
+// Taken is an event type, or a pattern of event types, that a queue has a handler for.
+type Taken struct {
+	Type    string `json:"type"`
+	Handler string `json:"handler"`
+	// Contracts are the ids of those that its bodies may be of.
+	Contracts []string `json:"contracts"`
+	// Target and Path are where a handler without Go posts to.
+	Target string `json:"target,omitempty"`
+	Path   string `json:"path,omitempty"`
+}
+
+// The kinds of producers.
+const (
+	ProducerSource  = "source"  // a source of webhooks
+	ProducerHandler = "handler" // a handler of a queue
+	ProducerDoor    = "door"    // a producer inside the house, at the door of a queue or a topic
+)
+
+// Producer is one who publishes to a queue.
+type Producer struct {
+	// Kind is source, handler or door.
+	Kind string `json:"kind"`
+	// Name is that of the source or handler, or the door's path.
+	Name string `json:"name"`
+	// Queue is the queue whose handler it is.
+	Queue string `json:"queue,omitempty"`
+	// To is the queue that it publishes to.
+	To string `json:"to"`
+	// Types are the event types that a source sends, in its own words.
+	Types []string `json:"types,omitempty"`
+}
+
+func (a *API) declaredQueue(r *http.Request) (QueueDeclaration, error) {
+	q, ok := a.Catalog.Queue(param(r, "id"))
+	if !ok {
+		return QueueDeclaration{}, serve.Refuse(http.StatusNotFound, "queue_unknown", "The catalog has no queue of that name or alias.")
+	}
+	found := QueueDeclaration{DeclaredQueue: declaredInShort(q), Words: q.Words(), Takes: []Taken{}, ProducedBy: append([]Producer{}, producers(a.Catalog, q)...), Emits: []string{}}
+	for _, eventType := range slices.Sorted(maps.Keys(q.Handlers)) {
+		h := q.Handlers[eventType]
+		taken := Taken{Type: eventType, Handler: h.Name, Contracts: []string{}, Target: h.Post.Target, Path: h.Post.Path}
+		for _, of := range a.Catalog.Contracts.All() {
+			if of.Format() == q.Contract && routing.Overlap(routing.Pattern(eventType), routing.Pattern(of.Type())) {
+				taken.Contracts = append(taken.Contracts, of.ID())
+			}
+		}
+		found.Takes, found.Emits = append(found.Takes, taken), append(found.Emits, h.Emits...)
+	}
+	slices.Sort(found.Emits)
+	found.Emits = slices.Compact(found.Emits)
+	text, err := q.JSON()
+	found.Expanded = text
+	return found, err
+}
+
+// producers are those who publish to a queue. A queue that does not run has none.
+func producers(c *catalog.Catalog, q catalog.Queue) (all []Producer) {
+	if !q.Enabled {
+		return nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Sources)) {
+		one := Producer{Kind: ProducerSource, Name: name, To: q.ID}
+		for eventType, id := range c.Sources[name].Events {
+			if id == q.ID {
+				one.Types = append(one.Types, eventType)
+			}
+		}
+		if slices.Sort(one.Types); len(one.Types) > 0 {
+			all = append(all, one)
+		}
+	}
+	for _, of := range c.Queues {
+		for _, eventType := range slices.Sorted(maps.Keys(of.Handlers)) {
+			h := of.Handlers[eventType]
+			one := Producer{Kind: ProducerHandler, Name: h.Name, Queue: of.ID, To: q.ID}
+			if of.Enabled && (slices.Contains(h.Emits, q.ID) || slices.Contains(h.Emits, q.Topic())) && !slices.ContainsFunc(all, func(p Producer) bool { return p.Name == one.Name && p.Queue == of.ID }) {
+				all = append(all, one)
+			}
+		}
+	}
+	if _, opens := c.Sources[catalog.Producers]; opens {
+		all = append(all, Producer{Kind: ProducerDoor, Name: "/queues/" + q.ID + "/messages", To: q.ID})
+		if q.SharedTopic != "" {
+			all = append(all, Producer{Kind: ProducerDoor, Name: "/topics/" + q.SharedTopic + "/messages", To: q.ID})
+		}
+	}
+	return all
+}
+
+// ContractDeclaration is what the catalog declares of a contract.
+type ContractDeclaration struct {
+	DeclaredContract
+
+	// Members are those of the content; empty for a format whose bodies are all alike.
+	Members []DeclaredMember `json:"members"`
+	// Schema is the JSON Schema of a whole body.
+	Schema jsontext.Value `json:"schema"`
+	// Example is such a body; null: a newer version has the example.
+	Example jsontext.Value `json:"example"`
+	// ConsumedBy are the queues that have a handler for it.
+	ConsumedBy []Consumer `json:"consumed_by"`
+	// ProducedBy are those who publish to one of these queues. A handler that does may publish other
+	// contracts there.
+	ProducedBy []Producer `json:"produced_by"`
+}
+
+// DeclaredMember is a member of a contract's content. The members of a list's elements have its name
+// before theirs, as in items[].product_id.
+type DeclaredMember struct {
+	Name     string `json:"name"`
+	Shape    string `json:"shape"`
+	Required bool   `json:"required"`
+}
+
+// Consumer is a queue that takes a contract.
+type Consumer struct {
+	Queue   string `json:"queue"`
+	Enabled bool   `json:"enabled"`
+	// Types are the event types, or patterns, that it has handlers for.
+	Types []string `json:"types"`
+}
+
+func (a *API) declaredContract(r *http.Request) (ContractDeclaration, error) {
+	c, ok := a.Catalog.Contracts.Contract(param(r, "id"))
+	if !ok {
+		return ContractDeclaration{}, serve.Refuse(http.StatusNotFound, "contract_unknown", "The catalog declares no contract of that id; GET /v1/ops/catalog lists them.")
+	}
+	found := ContractDeclaration{
+		DeclaredContract: contractInShort(c), Members: append([]DeclaredMember{}, membersOf(c.Members(), "")...), Example: jsontext.Value("null"),
+		ConsumedBy: []Consumer{}, ProducedBy: []Producer{},
+	}
+	schema, err := a.Catalog.Contracts.Schema(c)
+	if err != nil {
+		return found, err
+	}
+	found.Schema = schema
+	if a.Example != nil && newestOf(a.Catalog.Contracts, c) {
+		if found.Example, err = a.Example(c.Format(), c.Type()); err != nil {
+			return found, err
+		}
+	}
+	for _, q := range a.Catalog.Queues {
+		one := Consumer{Queue: q.ID, Enabled: q.Enabled}
+		for _, eventType := range slices.Sorted(maps.Keys(q.Handlers)) {
+			if q.Contract == c.Format() && routing.Overlap(routing.Pattern(eventType), routing.Pattern(c.Type())) {
+				one.Types = append(one.Types, eventType)
+			}
+		}
+		if len(one.Types) > 0 {
+			found.ConsumedBy = append(found.ConsumedBy, one)
+			found.ProducedBy = append(found.ProducedBy, producers(a.Catalog, q)...)
+		}
+	}
+	return found, nil
+}
+
+func newestOf(set *contract.Set, c *contract.Contract) bool {
+	return !slices.ContainsFunc(set.All(), func(other *contract.Contract) bool {
+		return other.Format() == c.Format() && other.Type() == c.Type() && other.Version() > c.Version()
+	})
+}
+
+func membersOf(members []contract.Member, path string) (all []DeclaredMember) {
+	for _, m := range members {
+		if m.List != nil {
+			all = append(all, DeclaredMember{Name: path + m.Name + "[]", Shape: "list", Required: m.Required})
+			all = append(all, membersOf(m.List, path+m.Name+"[].")...)
+			continue
+		}
+		all = append(all, DeclaredMember{Name: path + m.Name, Shape: m.Shape, Required: m.Required})
+	}
+	return all
+}

@@ -50,8 +50,9 @@ func (partner) Check(context.Context, string) error { return nil }
 
 // shop is the pages over the API over a store.
 type shop struct {
-	site  http.Handler
-	store store.Store
+	site   http.Handler
+	store  store.Store
+	routes chi.Routes
 }
 
 // oracle is a worker that would process whatever it is shown.
@@ -67,6 +68,12 @@ func openShop(t testing.TB, third partner) *shop {
 	db, err := standin.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	return shopOver(t, db, third)
+}
+
+// shopOver opens the pages on a store.
+func shopOver(t testing.TB, db store.Store, third partner) *shop {
+	t.Helper()
 	c, err := catalog.Load("")
 	require.NoError(t, err)
 	var mu sync.Mutex
@@ -97,7 +104,7 @@ func openShop(t testing.TB, third partner) *shop {
 	require.NoError(t, err)
 	router := chi.NewRouter()
 	site.Routes(router)
-	return &shop{site: router, store: db}
+	return &shop{site: router, store: db, routes: router}
 }
 
 // ask asks for a page, or sends it a form, as a browser on this machine does.
@@ -322,6 +329,11 @@ func TestAnEntryIsRevertedOnce(t *testing.T) {
 
 func TestACleanupIsCountedAndThenGoesOnPageByPage(t *testing.T) {
 	t.Parallel()
+	synctest.Test(t, cleanUp) // a slow machine has the time of a page too
+}
+
+func cleanUp(t *testing.T) {
+	t.Helper()
 	s := openShop(t, partner{})
 	const records = 5_600 // more than one request looks at
 	var writes []store.Write

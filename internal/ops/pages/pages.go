@@ -93,6 +93,7 @@ func (p *Pages) areas(r chi.Router) {
 	p.letterRoutes(r)
 	p.operationRoutes(r)
 	p.searchRoutes(r)
+	p.statusRoutes(r)
 }
 
 var errNoPage = serve.Refuse(http.StatusNotFound, "page_unknown", "There is no page at this address.")

@@ -80,7 +80,7 @@ func tone(state any) string {
 		return "ok"
 	case "processing", "running", "replayed", "waiting", "under_way", "half-open":
 		return "busy"
-	case "failed", "retry", "paused", "waiting_for_approval", "failing", "duplicate", "superseded", "backlog", "keys parked", "parked":
+	case "failed", "retry", "paused", "waiting_for_approval", "failing", "differs", "duplicate", "superseded", "backlog", "keys parked", "parked":
 		return "warn"
 	case "dead_lettered", "dead_letter", "open", "alert", "conflict", "refused", "error", "breaker open", "paused on paper":
 		return "bad"
@@ -120,7 +120,7 @@ func functions() template.FuncMap {
 	return template.FuncMap{
 		"static": static, "when": when, "iso": iso, "age": age, "since": since, "count": count, "number": integer, "href": href, "params": with, "next": next, "tone": tone,
 		"side": side, "decimal": decimal,
-		"leads": leads, "kind": kindName,
+		"pretty": pretty, "agreed": agreed, "leads": leads, "kind": kindName,
 	}
 }
 
@@ -277,6 +277,7 @@ func secured(next http.Handler) http.Handler {
 		header := w.Header()
 		header.Set("Content-Security-Policy", policy)
 		header.Set("X-Content-Type-Options", "nosniff")
+		header.Set("Cache-Control", "no-store")
 		header.Set("Referrer-Policy", "no-referrer")
 		header.Set("Cross-Origin-Opener-Policy", "same-origin")
 		next.ServeHTTP(w, r)

@@ -178,7 +178,8 @@ func TestEveryControlIsReachedByTabInTheOrderOfItsPageAndNothingMoves(t *testing
 func TestAListAndAFormAreForEverybody(t *testing.T) {
 	t.Parallel()
 	s, c := opened(t)
-	g := &gallery{chromium: c}
+	g := &gallery{chromium: c, visitors: map[*shop]*tab{}}
+	require.NoError(t, g.welcome(s))
 	script := axe(t)
 	for _, a := range []address{{name: "a list", path: "/ops/products"}, {name: "a form", path: "/ops/products/" + e2e.Product + "/set"}} {
 		faults, err := g.look(state{shop: s, answers: []int{200}}, a, func(t *tab) (all []string, err error) {

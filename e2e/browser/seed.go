@@ -78,7 +78,7 @@ func (s *shop) fill(ctx context.Context) error {
 func (s *shop) remember(ctx context.Context) error {
 	now := time.Now().UTC()
 	var at time.Time
-	counted := rates.NewRecorder(rates.Config{Store: s.Store, Self: rates.Service{Instance: "worker-of-the-past"}, Now: func() time.Time { return at }})
+	counted := rates.NewRecorder(rates.Config{Store: s.Store, Self: rates.Service{Instance: "worker-of-the-past", Service: "worker", Version: "v0.9.0", StartedAt: now.AddDate(0, 0, -30)}, Now: func() time.Time { return at }})
 	var hours []time.Time
 	for day := range 29 {
 		hours = append(hours, now.AddDate(0, 0, day-30))

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
+	"time"
 
 	"billhook/e2e"
 	"billhook/internal/customers"
@@ -16,6 +18,8 @@ import (
 	"billhook/internal/orders"
 	"billhook/internal/pause"
 	"billhook/internal/products"
+	"billhook/internal/rates"
+	"billhook/internal/retry"
 	"billhook/internal/standin"
 	"billhook/internal/tasks"
 	"billhook/internal/webhook/samples"
@@ -28,6 +32,8 @@ const (
 	buyers     = 9
 	paused     = 12
 	refusals   = 8
+	// failures are more than a breaker allows in a row.
+	failures = 16
 )
 
 // What pages are shown about.
@@ -59,9 +65,40 @@ const markup = `<b onmouseover="alert(1)">&amp;</b><script>alert(1)</script>`
 // fill has much happen in an empty shop, by its doors and its API alone.
 func (s *shop) fill(ctx context.Context) error {
 	for _, step := range []func(context.Context) error{
-		s.sample, s.sell, s.sellUnknown, s.fail, s.insist, s.keepWaiting, s.manage, s.operate, s.settle,
+		s.remember, s.sample, s.sell, s.sellUnknown, s.fail, s.insist, s.keepWaiting, s.manage, s.operate, s.settle,
 	} {
 		if err := step(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// remember has a worker of the past count what it did in each hour of a day, and in one of each day of a month.
+func (s *shop) remember(ctx context.Context) error {
+	now := time.Now().UTC()
+	var at time.Time
+	counted := rates.NewRecorder(rates.Config{Store: s.Store, Self: rates.Service{Instance: "worker-of-the-past"}, Now: func() time.Time { return at }})
+	var hours []time.Time
+	for day := range 29 {
+		hours = append(hours, now.AddDate(0, 0, day-30))
+	}
+	for hour := range 24 {
+		hours = append(hours, now.Add(time.Duration(hour-24)*time.Hour))
+	}
+	for i, hour := range hours {
+		at = hour
+		for place, q := range s.catalog.Queues {
+			for n := range 5 + (i*7+place*3)%40 {
+				counted.Arrived(q.ID)
+				end := retry.Processed
+				if place%4 == 0 && n%9 == 0 {
+					end = retry.DeadLettered
+				}
+				counted.Ended(q.ID, end, 1)
+			}
+		}
+		if err := counted.Flush(ctx); err != nil {
 			return err
 		}
 	}
@@ -150,19 +187,22 @@ func (s *shop) sellUnknown(ctx context.Context) error {
 	return s.ended(ctx, refused...)
 }
 
-// fail has the services that are called refuse and fail, until a breaker is open.
+// fail has the services that are called refuse, and one of them fail until its breaker is open.
 func (s *shop) fail(ctx context.Context) error {
 	var all []string
 	for n := range refusals {
-		refused, failing := fmt.Sprint("refused-", n), fmt.Sprint("failing-", n)
-		all = append(all, refused, failing)
+		refused := fmt.Sprint("refused-", n)
+		all = append(all, refused)
 		if err := s.Service.TellOf(refused, standin.Refuse, 10); err != nil {
 			return err
 		}
-		if err := s.Service.TellOf(failing, standin.Fail, 1000); err != nil {
+		if err := s.put(ctx, refused, "cancellation", map[string]any{"subscription_id": fmt.Sprint("s-", n)}, nil); err != nil {
 			return err
 		}
-		if err := s.put(ctx, refused, "cancellation", map[string]any{"subscription_id": fmt.Sprint("s-", n)}, nil); err != nil {
+	}
+	for n := range failures {
+		failing := fmt.Sprint("failing-", n)
+		if err := s.Service.TellOf(failing, standin.Fail, 1000); err != nil {
 			return err
 		}
 		if err := s.put(ctx, failing, "invoice_generation", map[string]any{"subscription_id": fmt.Sprint("s-", n)}, nil); err != nil {
@@ -291,7 +331,8 @@ func (s *shop) operate(ctx context.Context) error {
 	return nil
 }
 
-// settle lets the worker's tasks count and seal what there is, but for those that would end what is to be seen.
+// settle lets the worker's tasks count and seal what there is, but for those that would end what is to be seen. Then it
+// waits until the worker has told of its breaker.
 func (s *shop) settle(ctx context.Context) error {
 	for _, name := range tasks.Names {
 		if name == "run-operations" {
@@ -301,5 +342,9 @@ func (s *shop) settle(ctx context.Context) error {
 			return err
 		}
 	}
-	return nil
+	return s.until(ctx, "an open breaker", func() (bool, error) {
+		var queues ops.Queues
+		err := s.get(ctx, "/v1/ops/queues", &queues)
+		return slices.ContainsFunc(queues.Items, func(q ops.Queue) bool { return len(q.Breakers) > 0 }), err
+	})
 }

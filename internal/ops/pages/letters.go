@@ -37,6 +37,8 @@ type letters struct {
 	Queue string
 	// Open: the list is of what can be replayed or discarded.
 	Open bool
+	// Narrowed: something is filtered by but queue and state.
+	Narrowed bool
 	// All is the address of a form, for /ops/dead-letters/replay and discard, about all that match.
 	All string
 }
@@ -59,6 +61,7 @@ func (p *Pages) letters(v *visit) (any, error) {
 	for _, name := range letterFilters {
 		value := strings.TrimSpace(v.query(name))
 		list, reasons, view.All = with(list, name, value), with(reasons, name, value), with(view.All, name, value)
+		view.Narrowed = view.Narrowed || (name != "queue" && value != "")
 	}
 	if err := v.get(list, &view.DeadLetters); err != nil {
 		return view, v.refused(err)
@@ -153,12 +156,12 @@ func asked(path string, f deadletter.Filter) string {
 func (p *Pages) confirm(v *visit, kind deadletter.Kind) (any, error) {
 	f, err := v.chosen()
 	view := beginning{Kind: kind, Filter: f, Rate: deadletter.Rate, Most: deadletter.MaxRate}
-	if err != nil {
-		return view, err
-	}
 	view.Back = "/ops/dead-letters"
 	for _, name := range letterFilters {
 		view.Back = with(view.Back, name, v.query(name))
+	}
+	if err != nil {
+		return view, v.refused(err)
 	}
 	if err := v.get(asked("/v1/ops/dead-letters/preview", f), &view.Preview); err != nil {
 		return view, v.refused(err)

@@ -73,7 +73,10 @@ func BenchmarkPagesAtAMillionEvents(b *testing.B) {
 	c, err := catalog.Load("")
 	require.NoError(b, err)
 	fillMany(b, s.store, c.Queues)
-	for name, path := range map[string]string{"overview": "/ops/", "queue": "/ops/queues/" + c.Queues[0].ID} {
+	for name, path := range map[string]string{
+		"overview": "/ops/", "queue": "/ops/queues/" + c.Queues[0].ID, "dead letters": "/ops/dead-letters", "dead letters of a queue": "/ops/dead-letters?queue=" + c.Queues[0].ID,
+		"replay": "/ops/dead-letters/replay?queue=" + c.Queues[0].ID, "operations": "/ops/operations",
+	} {
 		b.Run(name, func(b *testing.B) {
 			answer := s.ask(b, path, nil)
 			for answer.Code == http.StatusServiceUnavailable { // it makes the indexes

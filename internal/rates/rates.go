@@ -34,9 +34,10 @@ const (
 	// GoodFor is how long an instance that was not seen is believed to be there, with its breakers.
 	GoodFor = 5 * time.Minute
 
-	// KeptHours and KeptDays are how long the documents are kept.
+	// KeptHours is how long the documents of hours are kept.
 	KeptHours = 8 * 24 * time.Hour
-	KeptDays  = 90 * 24 * time.Hour
+	// KeptDays is how long those of days are.
+	KeptDays = 90 * 24 * time.Hour
 
 	// maxInstances and maxDoors bound what one document remembers: those that were seen last.
 	maxInstances = 20

@@ -86,8 +86,8 @@ func (p *Pages) Routes(r chi.Router) {
 // areas adds the pages, area by area.
 func (p *Pages) areas(r chi.Router) {
 	p.overviewRoutes(r)
-	p.queueRoutes(r)
 	p.liveRoutes(r)
+	p.queueRoutes(r)
 	p.keepRoutes(r)
 	p.eventRoutes(r)
 	p.letterRoutes(r)

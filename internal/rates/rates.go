@@ -34,10 +34,8 @@ const (
 	// GoodFor is how long an instance that was not seen is believed to be there, with its breakers.
 	GoodFor = 5 * time.Minute
 
-	// KeptHours is how long the documents of hours are kept.
-	KeptHours = 8 * 24 * time.Hour
-	// KeptDays is how long those of days are.
-	KeptDays = 90 * 24 * time.Hour
+	KeptHours = 8 * 24 * time.Hour  // how long a document of an hour is kept
+	KeptDays  = 90 * 24 * time.Hour // how long one of a day is
 
 	// maxInstances and maxDoors bound what one document remembers: those that were seen last.
 	maxInstances = 20

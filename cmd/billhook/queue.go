@@ -42,7 +42,7 @@ func (p *program) queuesShow(ask func() client) *cobra.Command {
 			return err
 		}
 		q.Reasons = reasons.Items
-		p.printQueue(q)
+		p.printStanding(q)
 		return p.printJSON(q)
 	}
 	return command
@@ -54,7 +54,7 @@ type queueShown struct {
 	Reasons []deadletter.Reason `json:"reasons"`
 }
 
-func (p *program) printQueue(q queueShown) {
+func (p *program) printStanding(q queueShown) {
 	p.printf("%s  %s\n", q.ID, p.stateOf(q.Queue))
 	for _, words := range q.Declares {
 		p.printf("  %s\n", words)

@@ -25,7 +25,7 @@ func (p *program) printStatus(s ops.Status) {
 	))
 	var rows [][]string
 	for _, one := range s.Services {
-		rows = append(rows, row(one.Service.Service, cmp.Or(one.Instance, "-"), one.Pool, one.Version, p.agreed(one.Catalog, one.Agreement), age(one.SeenSeconds)+" ago", when(one.StartedAt)))
+		rows = append(rows, row(one.Service.Service, one.Instance, poolOf(one), one.Version, p.agreed(one.Catalog, one.Agreement), age(one.SeenSeconds)+" ago", when(one.StartedAt)))
 	}
 	p.printf("\n")
 	if len(rows) == 0 {
@@ -38,8 +38,10 @@ func (p *program) printStatus(s ops.Status) {
 		rows = append(rows, row(one.Name, one.Value, one.About))
 	}
 	p.printf("\n")
-	p.table([]string{"VARIABLE", "VALUE", "ABOUT"}, rows, "ABOUT")
-	p.printf("\n")
+	if len(rows) > 0 {
+		p.table([]string{"VARIABLE", "VALUE", "ABOUT"}, rows, "ABOUT")
+		p.printf("\n")
+	}
 	d := s.Doctor
 	if d.Problem != "" {
 		p.printf("Nothing was examined: %s.\n", strings.TrimSuffix(d.Problem, "."))
@@ -56,6 +58,14 @@ func (p *program) printStatus(s ops.Status) {
 	if d.Unread > 0 {
 		p.printf("This worker may not look at %d topics, subscriptions and grants; billhook doctor looks with your credentials.\n", d.Unread)
 	}
+}
+
+// poolOf is what a service serves. The door has no pool.
+func poolOf(one ops.ServiceStatus) string {
+	if one.Instance == "" {
+		return ""
+	}
+	return cmp.Or(one.Pool, "all")
 }
 
 // agreed is a hash, marked where it is not the one that should be there.

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"sync"
@@ -86,9 +87,16 @@ type tab struct {
 	said []string
 }
 
-// open opens a tab until close is called.
+// open opens a tab of a new person until close is called.
 func (c *chromium) open(base string) (t *tab, closing func(), err error) {
-	ctx, cancel := chromedp.NewContext(c.browser, chromedp.WithNewBrowserContext())
+	return openTab(c.browser, base, chromedp.WithNewBrowserContext())
+}
+
+// another opens another tab of the same person, who need not sign in again.
+func (t *tab) another() (also *tab, closing func(), err error) { return openTab(t.ctx, t.base) }
+
+func openTab(of context.Context, base string, options ...chromedp.ContextOption) (t *tab, closing func(), err error) {
+	ctx, cancel := chromedp.NewContext(of, options...)
 	if err := chromedp.Do(ctx); err != nil {
 		cancel()
 		return nil, nil, fmt.Errorf("chromium: %w", err)
@@ -254,6 +262,21 @@ func (t *tab) fill(label, text string) error {
 		return err
 	}
 	return t.press(text)
+}
+
+// signIn signs in by a name alone, as people do on this machine.
+func (t *tab) signIn(name string) error {
+	if _, err := t.visit("/ops/sign-in"); err != nil {
+		return err
+	}
+	if err := t.fill("^Your name", name); err != nil {
+		return err
+	}
+	status, err := t.follow("button", "^Sign in")
+	if err == nil && status != http.StatusOK {
+		err = fmt.Errorf("signing in is answered by %d", status)
+	}
+	return err
 }
 
 // text is what the page shows.

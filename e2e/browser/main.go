@@ -75,17 +75,19 @@ func looking(ctx context.Context, args []string, stdout io.Writer) error {
 	return g.photograph(by, stdout)
 }
 
-// gallery is a full shop, an empty one, and a browser that looks at them.
+// gallery is a full shop, an empty one, and a browser in which somebody has signed in to both.
 type gallery struct {
 	*chromium
 	full, empty *shop
-	addresses   []address
-	closers     []func()
+	// visitors have a tab of each shop.
+	visitors  map[*shop]*tab
+	addresses []address
+	closers   []func()
 }
 
 // openGallery starts all of it until close.
 func openGallery(ctx context.Context, binary string) (g *gallery, err error) {
-	g = &gallery{}
+	g = &gallery{visitors: map[*shop]*tab{}}
 	defer func() {
 		if err != nil {
 			g.close()
@@ -101,6 +103,9 @@ func openGallery(ctx context.Context, binary string) (g *gallery, err error) {
 			return g, err
 		}
 		g.closers = append(g.closers, (*s).close)
+		if err := g.welcome(*s); err != nil {
+			return g, err
+		}
 	}
 	if err := g.full.fill(ctx); err != nil {
 		return g, err
@@ -115,6 +120,16 @@ func openGallery(ctx context.Context, binary string) (g *gallery, err error) {
 	}
 	g.addresses, err = addresses(routes, subjects, g.full.questions())
 	return g, err
+}
+
+// welcome has somebody sign in to a shop: a change is offered to who has a name.
+func (g *gallery) welcome(s *shop) error {
+	t, closing, err := g.open(s.WorkerURL)
+	if err != nil {
+		return err
+	}
+	g.visitors[s], g.closers = t, append(g.closers, closing)
+	return t.signIn("ada")
 }
 
 func (g *gallery) close() {
@@ -145,7 +160,7 @@ func (g *gallery) states() []state {
 // look opens one page in a tab of its own, and returns what is wrong with it: its status, what its checks find, and
 // what the browser complains of.
 func (g *gallery) look(st state, a address, check func(*tab) ([]string, error)) (faults []string, err error) {
-	t, closing, err := g.open(st.shop.WorkerURL)
+	t, closing, err := g.visitors[st.shop].another()
 	if err != nil {
 		return nil, err
 	}
@@ -255,7 +270,7 @@ var chosenPictures = []struct {
 	size               size
 }{
 	{"overview.png", "overview", light, size{"readme", 1120, 760, false}},
-	{"event.png", "events-event_id", dark, size{"readme", 390, 844, true}},
+	{"event.png", "events-id-2", dark, size{"readme", 390, 844, true}},
 }
 
 // choose takes the pictures of the README.
@@ -268,7 +283,7 @@ func (g *gallery) choose(folder string) error {
 		if i < 0 {
 			return errors.New("there is no page " + one.page)
 		}
-		t, closing, err := g.open(g.full.WorkerURL)
+		t, closing, err := g.visitors[g.full].another()
 		if err != nil {
 			return err
 		}

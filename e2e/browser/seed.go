@@ -32,6 +32,8 @@ const (
 	buyers     = 9
 	paused     = 12
 	refusals   = 8
+	// failures are more than a breaker allows in a row.
+	failures = 16
 )
 
 // What pages are shown about.
@@ -76,18 +78,23 @@ func (s *shop) fill(ctx context.Context) error {
 func (s *shop) remember(ctx context.Context) error {
 	now := time.Now().UTC()
 	var at time.Time
-	counted := rates.NewRecorder(rates.Config{Store: s.Store, Self: rates.Service{Instance: "worker-of-the-past"}, Now: func() time.Time { return at }})
+	counted := rates.NewRecorder(rates.Config{Store: s.Store, Self: rates.Service{Instance: "worker-of-the-past", Service: "worker", Version: "v0.9.0", StartedAt: now.AddDate(0, 0, -30)}, Now: func() time.Time { return at }})
+	const days = 29
 	var hours []time.Time
-	for day := range 29 {
-		hours = append(hours, now.AddDate(0, 0, day-30))
+	for day := range days {
+		hours = append(hours, now.AddDate(0, 0, day-days-1))
 	}
 	for hour := range 24 {
 		hours = append(hours, now.Add(time.Duration(hour-24)*time.Hour))
 	}
 	for i, hour := range hours {
 		at = hour
+		times := 1
+		if i < days { // for the whole of its day
+			times = 24
+		}
 		for place, q := range s.catalog.Queues {
-			for n := range 5 + (i*7+place*3)%40 {
+			for n := range times * (5 + (i*7+place*3)%40) {
 				counted.Arrived(q.ID)
 				end := retry.Processed
 				if place%4 == 0 && n%9 == 0 {
@@ -185,19 +192,22 @@ func (s *shop) sellUnknown(ctx context.Context) error {
 	return s.ended(ctx, refused...)
 }
 
-// fail has the services that are called refuse and fail, until a breaker is open.
+// fail has the services that are called refuse, and one of them fail until its breaker is open.
 func (s *shop) fail(ctx context.Context) error {
 	var all []string
 	for n := range refusals {
-		refused, failing := fmt.Sprint("refused-", n), fmt.Sprint("failing-", n)
-		all = append(all, refused, failing)
+		refused := fmt.Sprint("refused-", n)
+		all = append(all, refused)
 		if err := s.Service.TellOf(refused, standin.Refuse, 10); err != nil {
 			return err
 		}
-		if err := s.Service.TellOf(failing, standin.Fail, 1000); err != nil {
+		if err := s.put(ctx, refused, "cancellation", map[string]any{"subscription_id": fmt.Sprint("s-", n)}, nil); err != nil {
 			return err
 		}
-		if err := s.put(ctx, refused, "cancellation", map[string]any{"subscription_id": fmt.Sprint("s-", n)}, nil); err != nil {
+	}
+	for n := range failures {
+		failing := fmt.Sprint("failing-", n)
+		if err := s.Service.TellOf(failing, standin.Fail, 1000); err != nil {
 			return err
 		}
 		if err := s.put(ctx, failing, "invoice_generation", map[string]any{"subscription_id": fmt.Sprint("s-", n)}, nil); err != nil {

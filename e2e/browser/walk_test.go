@@ -27,7 +27,7 @@ type person struct {
 	t *testing.T
 }
 
-// visits lets a person look at a shop. With a name they sign in.
+// visits lets somebody look at a shop, who signs in.
 func (s *shop) visits(t *testing.T, c *chromium, name string) *person {
 	t.Helper()
 	opened, closing, err := c.open(s.WorkerURL)
@@ -35,13 +35,9 @@ func (s *shop) visits(t *testing.T, c *chromium, name string) *person {
 	t.Cleanup(closing)
 	p := &person{opened, t}
 	require.NoError(t, p.show(phone, dark))
+	require.NoError(t, p.signIn(name))
+	p.sees("local:" + name)
 	p.goes("/ops/")
-	if name != "" {
-		p.goes("/ops/sign-in")
-		p.types("^Your name", name)
-		p.presses("button", "^Sign in")
-		p.sees("local:" + name)
-	}
 	return p
 }
 

@@ -44,7 +44,7 @@ func whatever(status string) string {
 
 // faults are those that would lose, double or misjudge an event, each somewhere that
 // one line decides it.
-var faults = slices.Concat(faultsOfProcessing, faultsOfBatches, faultsOfBooks, faultsOfBrowser, faultsOfCatalog, faultsOfChoice, faultsOfDev, faultsOfDoors, faultsOfEndpoints, faultsOfEvents, faultsOfImports, faultsOfJournal, faultsOfKeeping, faultsOfLedger, faultsOfLists, faultsOfNewest, faultsOfOrders, faultsOfPauses, faultsOfPayments, faultsOfPeople, faultsOfPools, faultsOfProduce, faultsOfProducers, faultsOfReplays, faultsOfRunning, faultsOfSeals, faultsOfSearches, faultsOfServices, faultsOfShop, faultsOfSigning, faultsOfStore, faultsOfStory, faultsOfTargets, faultsOfTheTerminal, faultsOfTries, faultsOfUsage, faultsOfWaiting, faultsOfWorker)
+var faults = slices.Concat(faultsOfProcessing, faultsOfBatches, faultsOfBooks, faultsOfBrowser, faultsOfCatalog, faultsOfChoice, faultsOfDev, faultsOfDoors, faultsOfEndpoints, faultsOfEvents, faultsOfImports, faultsOfJournal, faultsOfKeeping, faultsOfLedger, faultsOfLists, faultsOfNewest, faultsOfOrders, faultsOfPauses, faultsOfPayments, faultsOfPeople, faultsOfPools, faultsOfProduce, faultsOfProducers, faultsOfRates, faultsOfReplays, faultsOfRunning, faultsOfSeals, faultsOfSearches, faultsOfServices, faultsOfShop, faultsOfSigning, faultsOfStatus, faultsOfStore, faultsOfStory, faultsOfTargets, faultsOfTheDoor, faultsOfTheTerminal, faultsOfTries, faultsOfUsage, faultsOfWaiting, faultsOfWorker)
 
 // faultsOfProcessing are those between a push and its answer.
 var faultsOfProcessing = []fault{
@@ -163,7 +163,7 @@ var faultsOfProcessing = []fault{
 	{"an entry of the books is written over", "internal/ledger/points.go", `store.Create(entryKey, fields)`, `store.Set(entryKey, fields)`,
 		"internal/billing", "TestAnOrderIsCreditedOnce"},
 	{"a payment event is written over", "internal/subscriptions/subscriptions.go", `store.Create(Key(e.Subscription, e.EventID), store.Encode(&e))`, `store.Set(Key(e.Subscription, e.EventID), store.Encode(&e))`,
-		"internal/billing", "TestAnEventIsToldOnceThoughItsRecordIsForgotten"},
+		"internal/subscriptions", "TestAnEventIsKeptOnce"},
 	{"a dead letter is kept anew each time", "internal/deadletter/deadletter.go", `store.Create(key, item.fields())`,
 		`store.Set(key, store.Encode(&item))`, pushDir, "TestADeadLetterIsKeptOncePerSourceMessage"},
 	{"a leased handler need not declare its behaviour after a crash", "internal/handler/handler.go", `case h.Leased != nil && h.Leased.Reconcile == nil && !h.Leased.SafeToRepeat:`, `case false:`,

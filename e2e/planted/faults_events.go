@@ -13,7 +13,7 @@ var faultsOfEvents = []fault{
 	{"an entry that comes meanwhile is taken for what was there", "internal/ledger/around.go", `if before.Version != 0 && before.Version == now.Version {`, `if before.Version != 0 {`,
 		"internal/ledger", "TestWhatMovesMeanwhileIsNotCounted"},
 	{"two entries of one moment are both the last", "internal/ledger/around.go", `return m.id() > other.id()`, `return false`, "internal/ledger", "TestEntriesOfOneMomentAreOrderedByTheirIDs"},
-	{"a balance before a seal is that after it", "internal/ledger/seal/balances.go", `after - added.Debit + added.Credit, after}`, `after, after}`,
+	{"a balance before a seal has what the seal credits", "internal/ledger/seal/balances.go", `after - added.Debit + added.Credit, after}`, `after - added.Debit, after}`,
 		"internal/ops", "TestAnEventOfTheJournalTellsTheBalancesAroundItsSeal"},
 	{"what another tenant's event moved is this one's effect", "internal/ops/effect.go", `if entry.Tenant != e.Tenant {`, `if false {`, "internal/ops", "TestWhatAnotherEventMovedIsNoEffectOfThisOne"},
 	{"a trace is that of who published", "internal/push/admit.go", `traceOf(r.Header.Get("Traceparent"), d.message.Attributes[attrTraceparent])`,

@@ -179,7 +179,7 @@ func (a Reads) QueueDetail(ctx context.Context, q catalog.Queue) (QueueDetail, e
 	one := a
 	alone := *a.Catalog
 	alone.Queues, one.Catalog = []catalog.Queue{q}, &alone
-	detail := QueueDetail{Declares: []string{}}
+	detail := QueueDetail{Declares: q.Words()}
 	group, asking := errgroup.WithContext(ctx)
 	group.Go(func() error {
 		all, now, err := one.queuesAndNow(asking)

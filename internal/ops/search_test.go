@@ -134,6 +134,22 @@ func TestASearchKeepsToATenant(t *testing.T) {
 	}
 }
 
+func TestASearchOfATenantIsNotLostAmongOthers(t *testing.T) {
+	t.Parallel()
+	r := open(t)
+	for i := range 30 {
+		r.commit(t, own(record("orders", fmt.Sprint("tenant-", i), "e2")))
+	}
+	_, whole := r.search(t, "q=e2&tenant=tenant-7")
+	require.Len(t, whole.Items, 1)
+	_, whole = r.search(t, "q=u1&tenant=tenant-7")
+	require.Len(t, whole.Items, 1)
+	for i := range 30 {
+		_, whole = r.search(t, fmt.Sprint("q=e2&tenant=tenant-", i))
+		require.Len(t, whole.Items, 1)
+	}
+}
+
 func TestASearchTakesWhatPeoplePaste(t *testing.T) {
 	t.Parallel()
 	r := open(t)

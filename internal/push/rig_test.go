@@ -26,6 +26,7 @@ import (
 	"billhook/internal/lane"
 	"billhook/internal/ledger"
 	"billhook/internal/push"
+	"billhook/internal/rates"
 	"billhook/internal/retry"
 	"billhook/internal/serve"
 	"billhook/internal/standin"
@@ -111,6 +112,7 @@ type rig struct {
 	bouncer *bouncer
 	log     *journal
 	metrics *telemetry.Metrics
+	rates   *rates.Recorder
 	relay   *lane.Relay
 	alarms  alarms
 	now     atomic.Int64
@@ -212,7 +214,9 @@ func newRig(tb testing.TB, with setup) *rig {
 	}
 	var names atomic.Int64
 	r.relay = &lane.Relay{Of: lane.Outbox, Store: r.faults, Publisher: r.broker, Now: clock}
+	r.rates = rates.NewRecorder(rates.Config{Store: db, Self: rates.Service{Instance: "instance-1"}, Now: clock})
 	r.config = push.Config{
+		Rates:  r.rates,
 		Queues: []catalog.Queue{r.queue, {ID: "asleep", Contract: contract.PayNowV1}}, Catalog: declared(),
 		Handlers: registry, Store: r.faults, DeadLetters: r.broker, Outbox: r.relay, Alarm: alarm, Timer: r.timer, Authenticator: r.bouncer,
 		Log: slog.New(log), Metrics: r.metrics, Now: clock,

@@ -123,6 +123,32 @@ func TestALongTextIsFoundByItself(t *testing.T) {
 	}
 }
 
+// Two values that many documents have, and few have both.
+func TestACountLooksAtWhatItCounts(t *testing.T) {
+	t.Parallel()
+	s := openStore(t)
+	var writes []store.Write
+	for i := range 400 {
+		fields := map[string]any{"queue": "a", "status": "failed"}
+		if i%2 == 0 {
+			fields = map[string]any{"queue": "b", "status": "done"}
+		}
+		if i < 3 {
+			fields = map[string]any{"queue": "a", "status": "done"}
+		}
+		writes = append(writes, store.Create(store.Key{Collection: "c", ID: fmt.Sprintf("%03d", 399-i)}, fields))
+	}
+	_, err := s.Commit(t.Context(), writes)
+	require.NoError(t, err)
+	before := s.Looked()
+	for limit, want := range map[int]int64{2: 2, 100: 3} {
+		page, err := s.Query(t.Context(), store.Query{Collection: "c", Equal: map[string]any{"queue": "a", "status": "done"}, Count: true, Limit: limit})
+		require.NoError(t, err)
+		require.Equal(t, want, page.Count)
+	}
+	require.EqualValues(t, 5, s.Looked()-before)
+}
+
 func TestAQueryThatEndsWhileItWaitsMakesNoIndex(t *testing.T) {
 	t.Parallel()
 	s := openStore(t)

@@ -93,8 +93,8 @@ func (t *tail) run(ctx context.Context) error {
 			tries = 0
 		}
 		switch {
-		case over(ctx), errors.Is(err, errNoMore):
-			return nil
+		case ctx.Err() != nil, errors.Is(err, errNoMore):
+			return nil //nolint:nilerr // The person has ended it, or there is no more to come.
 		case refused, err != nil && t.last == "" && !heard && tries == 0, tries == tailTries:
 			return err
 		case err != nil && tries == 1:
@@ -108,9 +108,6 @@ func (t *tail) run(ctx context.Context) error {
 		}
 	}
 }
-
-// over reports whether somebody has stopped the program.
-func over(ctx context.Context) bool { return ctx.Err() != nil }
 
 // stream prints one stream to its end, and reports whether there was one.
 func (t *tail) stream(ctx context.Context) (heard bool, err error) {

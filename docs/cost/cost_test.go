@@ -22,6 +22,7 @@ import (
 	"billhook/internal/contract"
 	"billhook/internal/deadletter"
 	"billhook/internal/lane"
+	"billhook/internal/rates"
 	"billhook/internal/standin"
 	"billhook/internal/store/storetest"
 	"billhook/internal/tasks"
@@ -73,6 +74,22 @@ func TestAnIdleTaskCostsItsDeclaredReadsAndLines(t *testing.T) {
 		require.Equal(t, want.writes, int(counter.Written.Load()-writes), task)
 		require.Equal(t, want.lines, bytes.Count(log.Bytes(), []byte("\n")), task)
 	}
+}
+
+func TestAddingWhatWasCountedCostsItsDeclaredReadsAndWrites(t *testing.T) {
+	t.Parallel()
+	db, err := standin.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	counter := &storetest.Counter{Store: db}
+	r := rates.NewRecorder(rates.Config{Store: counter, Self: rates.Service{Instance: "i1"}, Now: time.Now})
+	for range 1000 {
+		r.Arrived("orders")
+	}
+	require.NoError(t, r.Flush(t.Context()))
+	require.EqualValues(t, flushReads, counter.Reads.Load())
+	require.EqualValues(t, flushWrites, counter.Written.Load())
+	require.Equal(t, 4*rates.FlushEvery, rates.SeenEvery, "a quarter, where there is nothing to count")
 }
 
 // meter counts nothing on every queue.

@@ -17,6 +17,7 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/alarm"
+	"billhook/internal/rates"
 )
 
 // List prices in US dollars, from the pages that docs/deploying.md names, as of 2026-11-21.
@@ -232,8 +233,16 @@ func table(of operations, tasks upkeep, messageBytes, recordDollars, recordWrite
 	fmt.Fprintf(&b, "Alarms are not in it: a million cost $%.2f, beside the messages that they release. One releases all that is due in a\nquarter of a second, so that an instance asks for %.1f million a month at most.\n",
 		millionAlarms(), float64(monthSeconds*time.Second/alarm.Step)/1_000_000)
 	fmt.Fprintf(&b, "Queues without records save these: a million messages that are posted cost $%.2f less, for %.0f documents written and one\nremoved each, and leave nothing to be stored.\n", recordDollars, recordWrites)
+	fmt.Fprintf(&b, "What becomes of deliveries is counted for people, for any number of events: an instance that is busy all month adds it with\n%d reads and %d writes ($%.2f), and one that has nothing to count, and a CPU, with a quarter of that.\n",
+		flushes*flushReads, flushes*flushWrites, float64(flushes*flushReads)/100_000*readsPer100k+float64(flushes*flushWrites)/100_000*writesPer100k)
 	return b.String()
 }
+
+// What an instance reads and writes to add what it has counted, and how often it does in a month.
+const (
+	flushReads, flushWrites = 2, 2
+	flushes                 = monthSeconds * int(time.Second) / int(rates.FlushEvery)
+)
 
 // What an instance costs in a month: without a request, and busy all the time, both without the
 // free part.

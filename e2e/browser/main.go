@@ -270,7 +270,7 @@ var chosenPictures = []struct {
 	size               size
 }{
 	{"overview.png", "overview", light, size{"readme", 1120, 760, false}},
-	{"event.png", "events-event_id", dark, size{"readme", 390, 844, true}},
+	{"event.png", "events-id-2", dark, size{"readme", 390, 844, true}},
 }
 
 // choose takes the pictures of the README.

@@ -28,7 +28,8 @@ function faultsOfSize(phone) {
     if (element instanceof HTMLElement && style.display !== "inline" && !element.matches("input, select, textarea")) {
       const hides = (overflow) => overflow !== "visible";
       if (hides(style.overflowX) && element.scrollWidth > element.clientWidth + 1) faults.push(`${named(element)} is cut off at its side`);
-      if (hides(style.overflowY) && element.scrollHeight > element.clientHeight + 1) faults.push(`${named(element)} is cut off at its end`);
+      const scrolls = /auto|scroll/.test(style.overflowY) && element.tabIndex >= 0; // by its own keys
+      if (hides(style.overflowY) && !scrolls && element.scrollHeight > element.clientHeight + 1) faults.push(`${named(element)} is cut off at its end`);
     }
     const texts = [...element.childNodes].some((n) => n.nodeType === Node.TEXT_NODE && n.data.trim());
     const size = parseFloat(style.fontSize) * (element instanceof SVGElement && element.ownerSVGElement ? element.ownerSVGElement.getScreenCTM().a : 1);

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/e2e"
+	"billhook/internal/webhook/samples"
 )
 
 // shared is the gallery of all tests of this package. They take the pages as they are, and change nothing in it.
@@ -194,4 +195,35 @@ func TestAListAndAFormAreForEverybody(t *testing.T) {
 		require.NoError(t, err)
 		require.Empty(t, faults, "%s\n%s", a.path, strings.Join(faults, "\n"))
 	}
+}
+
+// Forms that are answered by a page of their own: what they say has no address, and is seen once.
+func TestWhatAFormAnswersIsForEverybody(t *testing.T) {
+	t.Parallel()
+	s, c := opened(t)
+	require.NoError(t, s.sample(t.Context()))
+	bad := order("82", 0, unknownProduct)
+	require.NoError(t, s.send(t.Context(), bad.JSON()))
+	require.NoError(t, s.ended(t.Context(), bad.EventID))
+	require.NoError(t, s.tasks(t.Context(), "seal-journal"))
+	check, ada := byAxe(axe(t)), s.visits(t, c, "ada")
+	for _, form := range []struct{ path, button, says string }{
+		{"/ops/events/" + bad.EventID + "/payload", "^Show the payload", unknownProduct},
+		{"/ops/endpoints/" + samples.Partner + "/rotate", "a new secret$", "whsec_"},
+		{"/ops/endpoints/" + samples.Partner + "/test", "a test$", "200"},
+		{"/ops/journal/verify?tenant=default", "^Verify", "sealed|seals|entries"},
+	} {
+		ada.goes(form.path)
+		if err := ada.focus("field", "^Why"); err == nil {
+			ada.types("^Why", "the drill")
+		}
+		ada.presses("button", form.button)
+		ada.sees(form.says)
+		for _, check := range []func(*tab) ([]string, error){fitting, check} {
+			faults, err := check(ada.tab)
+			require.NoError(t, err)
+			require.Empty(t, faults, "%s\n%s", form.path, strings.Join(faults, "\n"))
+		}
+	}
+	require.Empty(t, ada.complaints())
 }

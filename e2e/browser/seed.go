@@ -79,17 +79,22 @@ func (s *shop) remember(ctx context.Context) error {
 	now := time.Now().UTC()
 	var at time.Time
 	counted := rates.NewRecorder(rates.Config{Store: s.Store, Self: rates.Service{Instance: "worker-of-the-past", Service: "worker", Version: "v0.9.0", StartedAt: now.AddDate(0, 0, -30)}, Now: func() time.Time { return at }})
+	const days = 29
 	var hours []time.Time
-	for day := range 29 {
-		hours = append(hours, now.AddDate(0, 0, day-30))
+	for day := range days {
+		hours = append(hours, now.AddDate(0, 0, day-days-1))
 	}
 	for hour := range 24 {
 		hours = append(hours, now.Add(time.Duration(hour-24)*time.Hour))
 	}
 	for i, hour := range hours {
 		at = hour
+		times := 1
+		if i < days { // for the whole of its day
+			times = 24
+		}
 		for place, q := range s.catalog.Queues {
-			for n := range 5 + (i*7+place*3)%40 {
+			for n := range times * (5 + (i*7+place*3)%40) {
 				counted.Arrived(q.ID)
 				end := retry.Processed
 				if place%4 == 0 && n%9 == 0 {

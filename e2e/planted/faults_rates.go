@@ -24,6 +24,7 @@ var faultsOfRates = []fault{
 	{"the whole hour before counts as the last hour", "internal/rates/read.go", `counts = counts.part(time.Hour-now.Sub(this), time.Hour)`, `counts = counts.part(time.Hour, time.Hour)`, ratesDir, "TestTheLastHourTakesAPartOfTheHourBefore"},
 	{"an instance that is gone keeps its breaker open", "internal/rates/read.go", `if now.Sub(s.SeenAt) > GoodFor {`, `if false {`, ratesDir, "TestTargetsShowTheirLastAnswersAndTheBreakersOfInstancesThatAreThere"},
 	{"a count goes through every document of a status", queryFile, `if counts(q) && len(compared) > 1 {`, `if false {`, standinDir, "TestACountLooksAtWhatItCounts"},
+	{"a rest that is repeated is a new failure", "internal/delivery/limits.go", `if from == gobreaker.StateClosed {`, `if from != to {`, "internal/delivery", "TestAnswersAndOpenBreakersAreTold"},
 	{"a message that comes again comes in again", "internal/push/attempt.go", `	if !w.known {
 		s.config.Rates.Arrived(q.ID)`, `	if true {
 		s.config.Rates.Arrived(q.ID)`, "internal/push", "TestDeliveriesAreCountedByWhatBecameOfThem"},

@@ -30,7 +30,7 @@ type Preview struct {
 }
 
 // MaxLooked is how many items a preview reads.
-const MaxLooked = 1000
+const MaxLooked = 500
 
 // Preview counts what matches and reads the newest of it, without touching it.
 func (o *Operator) Preview(ctx context.Context, f Filter) (Preview, error) {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"billhook/internal/audit"
 	"billhook/internal/deadletter"
 	"billhook/internal/store"
 	"billhook/internal/store/storetest"
@@ -42,10 +43,10 @@ func TestAPreviewCountsAllAndReadsTheNewestOnly(t *testing.T) {
 		total, looked    int
 		reads            int64
 	}{
-		"all":                       {2_300, 0, orders, 2_300, 1_000, 1 + 3 + 10*101},
+		"all":                       {2_300, 0, orders, 2_300, 500, 1 + 3 + 5*101},
 		"those of a reason":         {2_300, 0, deadletter.Filter{Queue: "orders", Reason: "other"}, 230, 230, 1 + 230 + 3},
 		"those of a span":           {2_300, 0, deadletter.Filter{Queue: "orders", Since: dead.Add(2_250 * time.Second)}, 50, 50, 1 + 51},
-		"without what has expired":  {2_300, 30, orders, 2_270, 1_000, 3 + 30 + 10*101},
+		"without what has expired":  {2_300, 30, orders, 2_270, 500, 3 + 30 + 5*101},
 		"of a reason, none expired": {2_300, 30, deadletter.Filter{Queue: "orders", Reason: "other"}, 227, 227, 1 + 30 + 230 + 3},
 		"where many have expired":   {300, 150, orders, 150, 150, 100 + 2*(300+3)},
 		"none":                      {10, 10, orders, 0, 0, 11},
@@ -140,6 +141,12 @@ func TestAnOperationTouchesTheItemsThatAreNamedAlone(t *testing.T) {
 	again, err := d.Operation(t.Context(), op.ID)
 	require.NoError(t, err)
 	require.Equal(t, named, again.Filter, "it goes on with the same, on any instance")
+
+	doc, err := d.store.Get(t.Context(), store.Key{Collection: audit.Collection, ID: op.ID})
+	require.NoError(t, err)
+	require.Equal(t, "several", doc.Fields["item"], "a release that knows no items takes it for the id of one, and finds nothing")
+	_, err = d.Preview(t.Context(), deadletter.Filter{Queue: "orders", Item: "00001", Items: []string{"00001", "00008"}})
+	require.ErrorIs(t, err, deadletter.ErrRefused, "it would be one or the other")
 
 	named.Items = make([]string, deadletter.MaxChosen+1)
 	_, err = d.Preview(t.Context(), named)

@@ -2,6 +2,7 @@ package delivery_test
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"sync"
 	"testing"
@@ -22,6 +23,9 @@ type breakable struct {
 	mu     sync.Mutex
 	status int
 	asked  int
+	// target is what posts, and told has what its watcher was told.
+	target *delivery.Target
+	told   []string
 	// inside, if set, is sent to by each request, which goes on when over is closed.
 	inside, over chan struct{}
 }
@@ -50,8 +54,39 @@ func breaks(t *testing.T, failures int, rest time.Duration) *breakable {
 		})},
 	})
 	require.NoError(t, err)
+	b.target = target
+	delivery.Targets{"service": target}.Watch(b)
 	b.Leased = target.Post(payment)
 	return b
+}
+
+// Answered implements delivery.Watcher.
+func (b *breakable) Answered(target string, status int, code string, took time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.told = append(b.told, fmt.Sprint(target, " ", status, " ", code, " ", took))
+}
+
+func TestAnswersAndOpenBreakersAreTold(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := breaks(t, 2, time.Minute)
+		all := delivery.Targets{service.Name: b.target}
+		b.posts(t, 200, "", 0)
+		b.posts(t, 503, "callee_failed_503", 0)
+		require.Empty(t, all.Breakers(), "one failure opens none")
+		b.posts(t, 503, "callee_failed_503", 0)
+		opened := time.Now().UTC()
+		require.Equal(t, []delivery.Breaker{{Target: service.Name, State: "open", Since: opened}}, all.Breakers())
+		b.posts(t, 503, "callee_resting", time.Minute)
+		<-time.After(time.Minute + 1)
+		require.Equal(t, []delivery.Breaker{{Target: service.Name, State: "half_open", Since: opened}}, all.Breakers(), "it is the same failure")
+		b.posts(t, 200, "", 0)
+		require.Empty(t, all.Breakers())
+		name := service.Name
+		require.Equal(t, []string{name + " 200  0s", name + " 503 callee_failed_503 0s", name + " 503 callee_failed_503 0s", name + " 200  0s"}, b.told,
+			"what was not sent has no answer")
+	})
 }
 
 // exchange is a callee without a network that may not answer.

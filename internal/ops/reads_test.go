@@ -49,7 +49,7 @@ var readsOf = map[string]map[string]int64{
 	"/v1/ops/customers/{id}/preview":       {"c1": 4},
 	"/v1/ops/customers/{id}/changes":       {"c1": 101},
 	"/v1/ops/dead-letters":                 {"": 101, "?reason=r": 101, "?queue=orders": 101, "?queue=orders&state=all": 101, "?queue=orders&reason=r": 101},
-	"/v1/ops/dead-letters/preview":         {"?queue=orders": 1 + 11 + 1010, "?queue=orders&items=seed,x": 4},
+	"/v1/ops/dead-letters/preview":         {"?queue=orders": 1 + 11 + 505, "?queue=orders&items=seed,x": 4},
 	"/v1/ops/dead-letters/reasons":         {"": 10 + 11 + 20 + 11, "?queue=orders": 11 + 20 + 11},
 	"/v1/ops/dead-letters/{id}":            {"seed": 1},
 	"/v1/ops/operations":                   {"": 101, "?progress=running": 101},

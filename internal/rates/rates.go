@@ -34,9 +34,8 @@ const (
 	// GoodFor is how long an instance that was not seen is believed to be there, with its breakers.
 	GoodFor = 5 * time.Minute
 
-	// KeptHours and KeptDays are how long the documents are kept.
-	KeptHours = 8 * 24 * time.Hour
-	KeptDays  = 90 * 24 * time.Hour
+	KeptHours = 8 * 24 * time.Hour  // how long a document of an hour is kept
+	KeptDays  = 90 * 24 * time.Hour // how long one of a day is
 
 	// maxInstances and maxDoors bound what one document remembers: those that were seen last.
 	maxInstances = 20

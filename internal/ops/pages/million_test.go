@@ -49,7 +49,7 @@ func fillMany(b *testing.B, to store.Store, queues []catalog.Queue) {
 	}
 	for i := range manyLetters {
 		q := queues[i%len(queues)]
-		item := deadletter.Item{Queue: q.ID, State: deadletter.Open, Reason: fmt.Sprint("reason_", i%7), EventID: fmt.Sprint("e", i), Kept: noon.Add(-time.Duration(i) * time.Second), DeadLettered: noon}
+		item := deadletter.Item{Queue: q.ID, State: deadletter.Open, Reason: fmt.Sprint("reason_", i%7), EventID: fmt.Sprint("e", i), Kept: noon.Add(-time.Duration(i) * time.Second), DeadLettered: noon, Expires: noon.Add(720 * time.Hour)}
 		commit(store.Create(store.Key{Collection: deadletter.Collection, ID: fmt.Sprintf("%08x", uint32(i)*2654435761)}, store.Encode(&item)))
 	}
 	counts := map[string]any{}

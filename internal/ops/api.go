@@ -68,9 +68,6 @@ func (a *API) Routes(r chi.Router) {
 	a.eventQueueRoutes(r)
 }
 
-// Guard lets people who may use the API to the pages of next. Who says who they are.
-func (a *API) Guard(next http.Handler) http.Handler { return sameOrigin(a.Access.require(next)) }
-
 // routes adds what people and pages ask for. Whoever asks has been let in.
 func (a *API) routes(r chi.Router) {
 	r.Route("/v1/ops", func(r chi.Router) {

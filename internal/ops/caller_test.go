@@ -29,7 +29,7 @@ func TestAPageCallsTheAPIAsThePersonWhoWasLetIn(t *testing.T) {
 	var refused error
 	router := chi.NewRouter()
 	router.Route("/ops/", func(r chi.Router) {
-		r.Use(api.Guard)
+		r.Use(ops.NewSessions(api.Access, nil, slog.New(slog.DiscardHandler), func() time.Time { return at }).Guard)
 		r.Get("/page/{id}", func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Person", ops.Who(r.Context()))
 			if err := caller.Call(r.Context(), http.MethodGet, "/v1/ops/queues", nil, &found); err != nil {

@@ -94,7 +94,7 @@ func (t *tail) run(ctx context.Context) error {
 		}
 		switch {
 		case ctx.Err() != nil, errors.Is(err, errNoMore):
-			return nil
+			return nil //nolint:nilerr // The person has ended it, or there is no more to come.
 		case refused, err != nil && t.last == "" && !heard && tries == 0, tries == tailTries:
 			return err
 		case err != nil && tries == 1:

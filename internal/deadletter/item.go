@@ -223,7 +223,7 @@ type Filter struct {
 	OrderingKey string    `json:"ordering_key,omitempty" store:"ordering_key"`
 	Since       time.Time `json:"since,omitzero" store:"since,omitzero"`
 	Until       time.Time `json:"until,omitzero" store:"until,omitzero"`
-	// Item is the id of one item, Items are the ids of at most MaxChosen.
+	// Item is the id of one item; or else Items are those of at most MaxChosen.
 	Item  string   `json:"item,omitempty" store:"item"`
 	Items []string `json:"items,omitempty" store:"items,omitzero"`
 }
@@ -258,7 +258,10 @@ func (o *Operator) named(ctx context.Context, f Filter, state State) ([]Item, er
 	if f.Item != "" {
 		ids = []string{f.Item}
 	}
-	if len(ids) > MaxChosen {
+	switch {
+	case f.Item != "" && len(f.Items) > 0:
+		return nil, fmt.Errorf("%w: name one item, or a list of items", ErrRefused)
+	case len(ids) > MaxChosen:
 		return nil, fmt.Errorf("%w: name %d items at most, not %d", ErrRefused, MaxChosen, len(ids))
 	}
 	var items []Item

@@ -91,7 +91,7 @@ func (o *Operator) Begin(ctx context.Context, op Operation, expect int) (Operati
 	if q.FourEyes {
 		op.Progress = Waiting
 	}
-	versions, err := o.Store.Commit(ctx, []store.Write{store.Create(op.key(), store.Encode(&op))})
+	versions, err := o.Store.Commit(ctx, []store.Write{store.Create(op.key(), op.fields())})
 	if err != nil {
 		return Operation{}, fmt.Errorf("deadletter: begin: %w", err)
 	}
@@ -111,7 +111,7 @@ func (o *Operator) Approve(ctx context.Context, id, who string) (Operation, erro
 		return Operation{}, fmt.Errorf("%w: somebody else has to approve it", ErrRefused)
 	}
 	op.Progress, op.ApprovedBy = Running, who
-	_, err = o.Store.Commit(ctx, []store.Write{store.Update(op.key(), op.version, store.Encode(&op))})
+	_, err = o.Store.Commit(ctx, []store.Write{store.Update(op.key(), op.version, op.fields())})
 	if errors.Is(err, store.ErrStale) {
 		return Operation{}, ErrBusy
 	}
@@ -353,7 +353,7 @@ func (o *Operator) commit(ctx context.Context, op *Operation, runner string, oth
 	if runner != "" {
 		op.RunnerUntil = o.Now().Add(hold)
 	}
-	versions, err := o.Store.Commit(ctx, append([]store.Write{store.Update(op.key(), op.version, store.Encode(op))}, others...))
+	versions, err := o.Store.Commit(ctx, append([]store.Write{store.Update(op.key(), op.version, op.fields())}, others...))
 	switch {
 	case err == nil:
 		op.version = versions[0]

@@ -67,10 +67,26 @@ type Operation struct {
 
 func (op *Operation) key() store.Key { return store.Key{Collection: audit.Collection, ID: op.ID} }
 
+// several stands in the place of Item where an operation names its items. A release that knows no Items
+// finds nothing of that id, and passes all by: without it, it would deal with the whole queue.
+const several = "several"
+
+// fields are the operation as the store keeps it.
+func (op *Operation) fields() map[string]any {
+	fields := store.Encode(op)
+	if len(op.Filter.Items) > 0 {
+		fields["item"] = several
+	}
+	return fields
+}
+
 func operationOf(doc store.Document) (Operation, error) {
 	op := Operation{ID: doc.Key.ID, version: doc.Version}
 	if err := store.Decode(doc.Fields, &op); err != nil || op.Kind == "" || op.Progress == "" || op.Filter.Queue == "" || op.Rate < 1 {
 		return Operation{}, fmt.Errorf("deadletter: operation %s is not readable", doc.Key.ID)
+	}
+	if len(op.Filter.Items) > 0 {
+		op.Filter.Item = ""
 	}
 	return op, nil
 }

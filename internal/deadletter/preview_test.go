@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"billhook/internal/audit"
 	"billhook/internal/deadletter"
 	"billhook/internal/store"
 	"billhook/internal/store/storetest"
@@ -140,6 +141,12 @@ func TestAnOperationTouchesTheItemsThatAreNamedAlone(t *testing.T) {
 	again, err := d.Operation(t.Context(), op.ID)
 	require.NoError(t, err)
 	require.Equal(t, named, again.Filter, "it goes on with the same, on any instance")
+
+	doc, err := d.store.Get(t.Context(), store.Key{Collection: audit.Collection, ID: op.ID})
+	require.NoError(t, err)
+	require.Equal(t, "several", doc.Fields["item"], "a release that knows no items takes it for the id of one, and finds nothing")
+	_, err = d.Preview(t.Context(), deadletter.Filter{Queue: "orders", Item: "00001", Items: []string{"00001", "00008"}})
+	require.ErrorIs(t, err, deadletter.ErrRefused, "it would be one or the other")
 
 	named.Items = make([]string, deadletter.MaxChosen+1)
 	_, err = d.Preview(t.Context(), named)

@@ -257,6 +257,7 @@ func TestATailGoesOnWhereOneWas(t *testing.T) {
 	w := watch(t)
 	w.write(t, "old", dedupe.Completed, at.Add(-time.Hour), at.Add(-time.Hour))
 	w.write(t, "tried", dedupe.Failed, at.Add(-time.Hour), at.Add(-time.Hour))
+	w.write(t, "new", dedupe.Completed, at.Add(-10*time.Minute), at.Add(-10*time.Minute))
 	shown := w.looks(t, "", "", func() {})
 	w.now = at.Add(3 * time.Minute)
 	w.write(t, "tried", dedupe.Completed, at.Add(-time.Hour), at.Add(time.Minute))

@@ -193,7 +193,9 @@ func operations(t *testing.T, db *standin.Store) {
 	}
 	keep(t, db, dead(3, nil), "1")
 	operator.Queue = func(string) (catalog.Queue, bool) { q := declared; q.FourEyes = true; return q, true }
-	_, err := operator.Begin(t.Context(), deadletter.Operation{Kind: deadletter.Replay, Who: "ilse", Filter: deadletter.Filter{Queue: "orders"}}, 1)
+	_, err := operator.Begin(t.Context(), deadletter.Operation{Kind: deadletter.Replay, Who: "ilse", Filter: deadletter.Filter{
+		Queue: "orders", Items: []string{deadletter.ItemID(declared, "1003", dead(3, nil)), "0011-orders~6"},
+	}}, 1)
 	require.NoError(t, err)
 }
 

@@ -25,7 +25,7 @@ func TestADrainEndsTheTails(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	ended := make(chan error, 1)
-	server := &serve.Server{Name: "worker", Handler: w, Log: slog.New(slog.DiscardHandler), Drain: time.Hour, ReadTimeout: time.Minute, Longest: w.Longest(), Draining: w.Drain}
+	server := &serve.Server{Name: "worker", Handler: w, Log: slog.New(slog.DiscardHandler), Drain: 20 * time.Second, ReadTimeout: time.Minute, Longest: w.Longest(), Draining: w.Drain}
 	go func() { ended <- server.Run(ctx, listener) }()
 	for _, path := range []string{"/v1/ops/events/tail", "/ops/live/tail"} {
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+listener.Addr().String()+path, nil)

@@ -216,7 +216,7 @@ func TestWhatOthersHaveWrittenIsTextOnEveryPage(t *testing.T) {
 	t.Parallel()
 	h := openHouse(t, local)
 	person, shown := h.signedIn(t, "ada"), 0
-	walk(t, h.routes, hostile, func(method, route, path string) {
+	walk(t, h.routes, hostile, func(method, _, path string) {
 		h.api.refuses = method == http.MethodPost
 		if method == http.MethodGet {
 			w := h.visits(t, method, path+"?"+url.Values{"q": {hostile}, "id": {hostile}, "type": {hostile}, "reason": {hostile}, "page": {hostile}}.Encode(), nil, person)
@@ -241,7 +241,7 @@ func TestNoPageWaitsForAStoreThatHasStalled(t *testing.T) {
 	person, stalled := h.signedIn(t, "ada"), 0
 	h.api.stalls = true
 	synctest.Test(t, func(t *testing.T) {
-		walk(t, h.routes, "x", func(method, route, path string) {
+		walk(t, h.routes, "x", func(method, _, path string) {
 			begun := time.Now()
 			w := h.visits(t, method, path, url.Values{"why": {"w"}}, person)
 			require.LessOrEqual(t, time.Since(begun), 4*time.Second, path)
@@ -278,7 +278,7 @@ func TestToLookChangesNothing(t *testing.T) {
 	s := shopOver(t, closed, partner{})
 	h := openHouse(t, local)
 	person := h.signedIn(t, "ada")
-	walk(t, h.routes, "x", func(method, route, path string) {
+	walk(t, h.routes, "x", func(method, _, path string) {
 		if method != http.MethodGet {
 			return
 		}
@@ -307,7 +307,7 @@ func TestAChangeThatAnotherSiteSendsIsNotMade(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			walk(t, h.routes, "x", func(method, route, path string) {
+			walk(t, h.routes, "x", func(method, _, path string) {
 				if method != http.MethodPost || (path == "/ops/sign-out" && header.Get("Host") != "") { // that removes the cookie of another name
 					return
 				}

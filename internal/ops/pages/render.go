@@ -317,5 +317,5 @@ func (p *Pages) static(w http.ResponseWriter, r *http.Request) {
 	if address != r.URL.Path { // the page is of another release, whose file this is not
 		w.Header().Set("Cache-Control", "no-store")
 	}
-	_, _ = w.Write(body) // the client is gone
+	_, _ = w.Write(body) //nolint:gosec // One of our own files. Where it cannot be written, the client is gone.
 }

@@ -157,9 +157,9 @@ func (g *gallery) states() []state {
 	}
 }
 
-// look opens one page in a tab of its own, and returns what is wrong with it: its status, what its checks find, and
-// what the browser complains of.
-func (g *gallery) look(st state, a address, check func(*tab) ([]string, error)) (faults []string, err error) {
+// look opens one page in a tab of its own, and returns what is wrong with it: its status, what check finds, and what the
+// browser complains of.
+func (g *gallery) look(st state, a address, check func(t *tab, status int) ([]string, error)) (faults []string, err error) {
 	t, closing, err := g.visitors[st.shop].another()
 	if err != nil {
 		return nil, err
@@ -172,7 +172,7 @@ func (g *gallery) look(st state, a address, check func(*tab) ([]string, error)) 
 	if refused := a.refused && status == http.StatusBadRequest; !refused && !slices.Contains(st.answers, status) {
 		faults = append(faults, fmt.Sprintf("the answer is %d", status))
 	}
-	found, err := check(t)
+	found, err := check(t, status)
 	return slices.Concat(faults, found, t.complaints()), err
 }
 
@@ -196,13 +196,13 @@ func (g *gallery) photograph(by asked, stdout io.Writer) error {
 		for i, a := range g.addresses {
 			if by.only.MatchString(a.name) {
 				tabs.Go(func() (err error) {
-					found[i], err = g.look(st, a, func(t *tab) ([]string, error) {
+					found[i], err = g.look(st, a, func(t *tab, _ int) ([]string, error) {
 						pictures, err := t.pictures(filepath.Join(by.into, st.name, a.name))
 						taken.Add(pictures)
 						if err != nil {
 							return nil, err
 						}
-						return t.fits()
+						return t.fits(narrow, phone, desktop)
 					})
 					return err
 				})
@@ -247,9 +247,9 @@ func (t *tab) pictures(name string) (taken int64, err error) {
 	return taken, nil
 }
 
-// fits lists what does not fit at each of the sizes, light.
-func (t *tab) fits() (faults []string, err error) {
-	for _, s := range []size{narrow, phone, desktop} {
+// fits lists what does not fit at each of some sizes, light.
+func (t *tab) fits(sizes ...size) (faults []string, err error) {
+	for _, s := range sizes {
 		if err := t.show(s, light); err != nil {
 			return faults, err
 		}

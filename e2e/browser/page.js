@@ -83,21 +83,32 @@ function controls() {
   });
 }
 
+// holdStill stops what refreshes a page by itself, and the live one.
+function holdStill() {
+  sessionStorage.setItem("refresh", "off");
+  for (const button of document.querySelectorAll("main button")) {
+    if (nameOf(button) === "Pause") button.click();
+  }
+  return true;
+}
+
 // countControls is how many stops of Tab the page has.
 function countControls() {
   return controls().length;
 }
 
-// faultsOfFocus lists what is wrong with the focus after so many times Tab.
-function faultsOfFocus(stop) {
-  const all = controls(), at = document.activeElement, want = all[stop], faults = [];
-  if (at !== want) return [`stop ${stop + 1} of Tab is ${named(at)} in place of ${named(want)}`];
+// nextStop says at which control the focus is after a Tab from the one before, and what is wrong with that. A field for
+// a date has several stops of its own.
+function nextStop(before) {
+  const all = controls(), at = document.activeElement, stop = all.indexOf(at), faults = [];
+  const inside = stop === before && at.matches("input[type=date], input[type=datetime-local], input[type=time]");
+  if (stop !== before + 1 && !inside) return { stop, faults: [`Tab leads from ${before < 0 ? "the top" : named(all[before])} to ${named(at)} in place of ${named(all[before + 1])}`] };
   const style = getComputedStyle(at), box = at.getBoundingClientRect();
   const outlined = style.outlineStyle !== "none" && parseFloat(style.outlineWidth) >= 2;
-  if (!outlined) faults.push(`${named(at)} has the focus, and nobody sees it`);
+  if (!outlined && !inside) faults.push(`${named(at)} has the focus, and nobody sees it`);
   if (box.bottom < 0 || box.top > innerHeight || box.right < 0 || box.left > innerWidth) faults.push(`${named(at)} has the focus outside of the tab`);
   if (at.tabIndex > 0) faults.push(`${named(at)} has a tabindex of its own`);
-  return faults;
+  return { stop, faults };
 }
 
 // nameOf is how a screen reader calls a control.

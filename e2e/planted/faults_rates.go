@@ -9,7 +9,7 @@ const (
 // faultsOfRates are those of counting what becomes of deliveries.
 var faultsOfRates = []fault{
 	{"a batch whose answer was lost is added again", recorderFile, `.Flushes >= b.number {`, `.Flushes > b.number {`, ratesDir, ratesModel},
-	{"counts are written over those of another instance", recorderFile, `return store.Update(key, version, store.Encode(&d))`, `return store.Set(key, store.Encode(&d))`, ratesDir, ratesModel},
+	{"counts are written over those of another instance", recorderFile, `return store.Update(key, version, store.Encode(&d))`, `return store.Set(key, store.Encode(&d))`, ratesDir, "TestInstancesThatAddAtTheSameTimeAreAllCounted"},
 	{"what could not be added is forgotten", recorderFile, `	for len(r.taken) > 0 {
 		if err := r.add(ctx, r.taken[0]); err != nil {
 			return err

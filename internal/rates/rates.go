@@ -34,8 +34,10 @@ const (
 	// GoodFor is how long an instance that was not seen is believed to be there, with its breakers.
 	GoodFor = 5 * time.Minute
 
-	KeptHours = 8 * 24 * time.Hour  // how long a document of an hour is kept
-	KeptDays  = 90 * 24 * time.Hour // how long one of a day is
+	// KeptHours is how long a document of an hour is kept.
+	KeptHours = 8 * 24 * time.Hour
+	// KeptDays is how long one of a day is.
+	KeptDays = 90 * 24 * time.Hour
 
 	// maxInstances and maxDoors bound what one document remembers: those that were seen last.
 	maxInstances = 20

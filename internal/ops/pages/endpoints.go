@@ -78,7 +78,7 @@ func (p *Pages) testEndpoint(v *visit) (any, error) {
 		return nil, err
 	}
 	if late {
-		tested = endpoints.Tested{Reason: "no_answer_yet", Milliseconds: part.Milliseconds()}
+		tested = endpoints.Tested{Reason: "no_answer_yet", Milliseconds: v.part().Milliseconds()}
 	}
 	now, err := v.endpoint()
 	now.Tested = &tested

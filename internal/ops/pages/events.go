@@ -88,7 +88,12 @@ const (
 )
 
 // Took is how long an attempt took.
-func (m moment) Took() string { return m.End.Sub(m.At).Round(time.Millisecond).String() }
+func (m moment) Took() string {
+	if took := m.End.Sub(m.At); took >= time.Millisecond {
+		return took.Round(time.Millisecond).String()
+	}
+	return "less than 1ms"
+}
 
 func (p *Pages) event(v *visit) (any, error) {
 	view := story{}

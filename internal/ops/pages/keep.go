@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/go-chi/chi/v5"
 
@@ -59,13 +60,13 @@ func notFound(err error) *serve.Problem {
 	return nil
 }
 
-// part is how long a page waits for what may take longer than a page: less than punctual leaves it.
-const part = longest * 3 / 4
+// part is how long a page waits for what may take longer than a page: less than the page may take.
+func (v *visit) part() time.Duration { return v.longest * 3 / 4 }
 
 // partly asks the API for what may take longer than a page. late reports that it was ended for that:
 // what it has done until then stays done.
 func (v *visit) partly(method, path string, question, answer any) (late bool, err error) {
-	ctx, cancel := context.WithTimeout(v.ctx, part)
+	ctx, cancel := context.WithTimeout(v.ctx, v.part())
 	defer cancel()
 	err = v.api.Call(ctx, method, path, question, answer)
 	if errors.Is(err, context.DeadlineExceeded) && v.ctx.Err() == nil {

@@ -100,7 +100,7 @@ func shopOver(t testing.TB, db store.Store, third partner) *shop {
 		Tries:    &dryrun.Desk{Store: db, Now: now, Worker: func(map[string]string) (dryrun.Worker, error) { return oracle{c}, nil }},
 		Reverter: &journal.Reverter{Store: db, Catalog: c, Now: now, NewID: newID},
 	}
-	site, err := pages.New(pages.Config{API: api.Caller(), Guard: ops.NewSessions(api.Access, nil, log, now).Guard, Catalog: c, Log: log, Now: now})
+	site, err := pages.New(pages.Config{Longest: time.Minute, API: api.Caller(), Guard: ops.NewSessions(api.Access, nil, log, now).Guard, Catalog: c, Log: log, Now: now})
 	require.NoError(t, err)
 	router := chi.NewRouter()
 	site.Routes(router)

@@ -175,11 +175,11 @@ func (p *Pages) confirm(v *visit, kind deadletter.Kind) (any, error) {
 	return view, err
 }
 
-// How many dead letters are tried for a form, of how many that are read for that, and for how long.
+// How many dead letters are tried for a form, and of how many that are read for that. They are tried for
+// a quarter of what the page may take.
 const (
 	mostTried = 3
 	sample    = "20"
-	trialTime = longest / 4
 )
 
 // tries says of the newest dead letter of each of a few reasons what would become of it now.
@@ -189,7 +189,7 @@ func (v *visit) tries(f deadletter.Filter) ([]tried, error) {
 		return nil, err
 	}
 	var all []tried
-	ctx, cancel := context.WithTimeout(v.ctx, trialTime)
+	ctx, cancel := context.WithTimeout(v.ctx, v.longest/4)
 	defer cancel()
 	for _, item := range list.Items {
 		same := slices.ContainsFunc(all, func(t tried) bool { return t.Item.Reason == item.Reason })

@@ -46,7 +46,8 @@ func follow(t *testing.T, tail *streamed, path, last string) *httptest.ResponseR
 	c, err := catalog.Load("")
 	require.NoError(t, err)
 	site, err := pages.New(pages.Config{
-		API: answers{"/v1/ops/events?limit=50": ops.List[ops.Line]{}}, Guard: func(next http.Handler) http.Handler { return next }, Tails: tail, Catalog: c,
+		Longest: time.Minute,
+		API:     answers{"/v1/ops/events?limit=50": ops.List[ops.Line]{}}, Guard: func(next http.Handler) http.Handler { return next }, Tails: tail, Catalog: c,
 		Log: slog.New(slog.DiscardHandler), Now: func() time.Time { return noon },
 	})
 	require.NoError(t, err)

@@ -7,6 +7,7 @@
 package pages
 
 import (
+	"cmp"
 	"context"
 	"embed"
 	"errors"
@@ -44,6 +45,8 @@ type Config struct {
 	Catalog *catalog.Catalog
 	Log     *slog.Logger
 	Now     func() time.Time
+	// Longest is how long a page may take; 0: 4 seconds.
+	Longest time.Duration
 }
 
 // Pages serves the pages.
@@ -61,6 +64,7 @@ func New(config Config) (*Pages, error) {
 	if err != nil {
 		return nil, fmt.Errorf("pages: %w", err)
 	}
+	config.Longest = cmp.Or(config.Longest, longest)
 	return &Pages{Config: config, templates: templates}, nil
 }
 
@@ -76,7 +80,7 @@ func (p *Pages) Routes(r chi.Router) {
 		})
 		p.streamRoutes(r.With(p.refusing, p.Guard))
 		r.Group(func(r chi.Router) {
-			r.Use(zipped, p.refusing, p.Guard, punctual)
+			r.Use(zipped, p.refusing, p.Guard, p.punctual)
 			p.areas(r)
 			r.NotFound(func(w http.ResponseWriter, r *http.Request) { p.fail(p.visit(w, r), errNoPage) })
 		})
@@ -102,9 +106,9 @@ var errNoPage = serve.Refuse(http.StatusNotFound, "page_unknown", "There is no p
 const longest = 4 * time.Second
 
 // punctual ends what a page asks for in time for the page to say so.
-func punctual(next http.Handler) http.Handler {
+func (p *Pages) punctual(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ctx, cancel := context.WithTimeout(r.Context(), longest)
+		ctx, cancel := context.WithTimeout(r.Context(), p.Longest)
 		defer cancel()
 		next.ServeHTTP(w, r.WithContext(ctx))
 	})
@@ -120,12 +124,14 @@ type visit struct {
 	api     Caller
 	ctx     context.Context //nolint:containedctx // It lives as long as the request.
 	now     time.Time
+	// longest is how long its page may take.
+	longest time.Duration
 	// problem is why a change was refused.
 	problem *serve.Problem
 }
 
 func (p *Pages) visit(w http.ResponseWriter, r *http.Request) *visit {
-	return &visit{w: w, request: r, api: p.API, ctx: r.Context(), now: p.Now().UTC()}
+	return &visit{w: w, request: r, api: p.API, ctx: r.Context(), now: p.Now().UTC(), longest: p.Longest}
 }
 
 // param is a part of the path, unescaped.

@@ -40,7 +40,8 @@ func serving(t *testing.T, api pages.Caller) http.Handler {
 	cat, err := catalog.Load("")
 	require.NoError(t, err)
 	site, err := pages.New(pages.Config{
-		API: api, Guard: func(next http.Handler) http.Handler { return next }, Catalog: cat,
+		Longest: time.Minute,
+		API:     api, Guard: func(next http.Handler) http.Handler { return next }, Catalog: cat,
 		Log: slog.New(slog.DiscardHandler), Now: func() time.Time { return noon },
 	})
 	require.NoError(t, err)

@@ -75,6 +75,8 @@ type tail struct {
 	known map[string]ops.Line
 	// again is the wait before a stream is asked for anew.
 	again time.Duration
+	// blind: the last look of the worker has failed.
+	blind bool
 	// widths are those of the columns so far.
 	widths []int
 }
@@ -176,9 +178,16 @@ func (t *tail) print(event, data string) error {
 		if err := json.Unmarshal([]byte(data), &problem); err != nil {
 			return fmt.Errorf("ask the worker: answer: %w", err)
 		}
-		t.say(fmt.Sprintf("The worker cannot look: %v", &problem))
+		if !t.blind {
+			t.say(fmt.Sprintf("The worker cannot look: %v", &problem))
+		}
+		t.blind = true
 		return nil
 	}
+	if t.blind {
+		t.say("The worker looks again.")
+	}
+	t.blind = false
 	var look ops.Look
 	if err := json.Unmarshal([]byte(data), &look); err != nil {
 		return fmt.Errorf("ask the worker: answer: %w", err)

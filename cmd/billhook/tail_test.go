@@ -66,7 +66,7 @@ func TestATailIsPrintedAndGoesOnWhereItsStreamEnded(t *testing.T) {
 	told := []string{
 		lineOf("a1", false, came),
 		"503",
-		lineOf("a2", true, came, went) + "event: problem\ndata: {\"title\":\"x\",\"detail\":\"The store did not answer.\",\"code\":\"store_unavailable\"}\n\n",
+		lineOf("a2", true, came, went) + "event: problem\ndata: {\"title\":\"x\",\"detail\":\"The store did not answer.\",\"code\":\"store_unavailable\"}\n\n" + lineOf("", false),
 		lineOf("a3", false, strange),
 		"429",
 	}
@@ -77,6 +77,7 @@ func TestATailIsPrintedAndGoesOnWhereItsStreamEnded(t *testing.T) {
 -- More has come in than is shown here; see: bin/billhook events ls
 2026-03-02T10:15:00Z  orders  e1     order.paid  COMPLETED   1         credited
 -- The worker cannot look: The store did not answer. (store_unavailable)
+-- The worker looks again.
 2026-03-02T10:15:01Z  orders  an-id-that-is-long  order.paid  FAILED      2         a\x1b[2J\u202eb
 -- No stream: It says so. (told). It is asked for again.
 `, tailed(t, &program{}, server))
@@ -85,9 +86,9 @@ func TestATailIsPrintedAndGoesOnWhereItsStreamEnded(t *testing.T) {
 
 	server, _ = streams(t, told...)
 	lines := strings.Split(strings.TrimSpace(tailed(t, &program{asJSON: true}, server)), "\n")
-	require.Len(t, lines, 7)
+	require.Len(t, lines, 8)
 	require.JSONEq(t, `{"message":"No stream: It says so. (told). It is asked for again."}`, lines[1])
-	require.Contains(t, lines[5], `"reason":"a\u001b[2J\u202eb"`)
+	require.Contains(t, lines[6], `"reason":"a\u001b[2J\u202eb"`)
 }
 
 func TestATailThatIsRefusedEnds(t *testing.T) {

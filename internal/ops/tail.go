@@ -341,17 +341,23 @@ func (f *follower) follow(listed, again []Line) {
 	}
 }
 
+// Quiet reports whether the look has found nothing to show.
+func (l Look) Quiet() bool { return len(l.Items) == 0 && !l.Skipped && l.Problem == nil }
+
 // tail answers GET /v1/ops/events/tail with server-sent events: "lines" with the lines of a look that
-// has found some, "problem" where one has failed, and a comment where nothing has happened.
+// has found some, or of the first one after a failure, "problem" where one has failed, and a comment
+// where nothing has happened.
 func (a *API) tail(w http.ResponseWriter, r *http.Request) {
-	stream := NewStream(w)
+	stream, failed := NewStream(w), false
 	err := a.Tail(r.Context(), r.URL.RawQuery, r.Header.Get("Last-Event-ID"), func(look Look) error {
 		switch {
 		case look.Problem != nil:
+			failed = true
 			return stream.Send("", "problem", look.Problem)
-		case len(look.Items) == 0 && !look.Skipped:
+		case look.Quiet() && !failed:
 			return stream.Beat()
 		}
+		failed = false
 		return stream.Send(look.ID, "lines", look)
 	})
 	if err != nil && !stream.Begun() {

@@ -74,7 +74,7 @@ type row struct {
 
 // liveTail streams rows of the page's table.
 func (p *Pages) liveTail(w http.ResponseWriter, r *http.Request) {
-	v, stream := p.visit(w, r), ops.NewStream(w)
+	v, stream, failed := p.visit(w, r), ops.NewStream(w), false
 	after := r.Header.Get("Last-Event-ID")
 	if after == "" {
 		after = v.query("after")
@@ -84,12 +84,14 @@ func (p *Pages) liveTail(w http.ResponseWriter, r *http.Request) {
 		query = query[1:]
 	}
 	err := p.Tails.Tail(r.Context(), query, after, func(look ops.Look) error {
-		if look.Problem != nil {
+		switch {
+		case look.Problem != nil:
+			failed = true
 			return stream.Send("", "problem", look.Problem)
-		}
-		if len(look.Items) == 0 && !look.Skipped {
+		case look.Quiet() && !failed:
 			return stream.Beat()
 		}
+		failed = false
 		rows := make([]row, len(look.Items))
 		for i, line := range look.Items {
 			var html bytes.Buffer

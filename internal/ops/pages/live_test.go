@@ -66,19 +66,21 @@ func follow(t *testing.T, tail *streamed, path, last string) *httptest.ResponseR
 func TestTheStreamOfLiveIsRowsOfItsPage(t *testing.T) {
 	t.Parallel()
 	line := ops.Line{EventID: hostile, Queue: "a/b", Tenant: "t", Status: dedupe.Completed, Result: hostile, CreatedAt: noon}
-	tail := &streamed{looks: []ops.Look{{ID: "1.2.3", Items: []ops.Line{line}, Skipped: true}, {Items: []ops.Line{}}, {Problem: serve.Refuse(http.StatusServiceUnavailable, "store_unavailable", "It is away.")}}}
+	tail := &streamed{looks: []ops.Look{{ID: "1.2.3", Items: []ops.Line{line}, Skipped: true}, {Items: []ops.Line{}}, {Problem: serve.Refuse(http.StatusServiceUnavailable, "store_unavailable", "It is away.")}, {ID: "1.2.4"}, {ID: "1.2.5"}}}
 	w := follow(t, tail, "/ops/live/tail?queue=a&key=k%7C1&other=x&after=0.0.1", "")
 	require.Equal(t, []string{"key=k%7C1&queue=a 0.0.1"}, tail.asked)
 	require.True(t, tail.patient, "a stream lasts longer than a page")
 	require.Equal(t, "text/event-stream", w.Header().Get("Content-Type"))
 	require.Empty(t, w.Header().Get("Content-Encoding"), "what is compressed is kept back")
 	parts := strings.Split(w.Body.String(), "\n\n")
-	require.Len(t, parts, 5)
+	require.Len(t, parts, 7)
 	require.Equal(t, "retry: 2000", parts[0])
 	before, data, _ := strings.Cut(parts[1], "\ndata: ")
 	require.Equal(t, "id: 1.2.3\nevent: lines", before)
 	require.Equal(t, ":", parts[2])
 	require.True(t, strings.HasPrefix(parts[3], "event: problem\ndata: {"), parts[3])
+	require.Equal(t, "id: 1.2.4\nevent: lines\ndata: {\"rows\":[],\"skipped\":false}", parts[4], "it is well again")
+	require.Equal(t, ":", parts[5])
 	var shown struct {
 		Rows []struct {
 			Record string `json:"record"`

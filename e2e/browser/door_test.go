@@ -1,0 +1,71 @@
+package main
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+	"github.com/stretchr/testify/require"
+
+	"billhook/e2e"
+)
+
+// watches waits until the page shows by itself what a regular expression finds. Between two pages there is none
+// to read.
+func (p *person) watches(pattern string) {
+	p.t.Helper()
+	found := regexp.MustCompile("(?i)" + pattern)
+	for end := time.Now().Add(patience); ; e2e.Wait(p.t.Context(), 100*time.Millisecond) {
+		text, err := p.text()
+		if err == nil && found.MatchString(strings.Join(strings.Fields(text), " ")) {
+			return
+		}
+		require.True(p.t, time.Now().Before(end), "the page never shows %s: %s %v", pattern, text, err)
+	}
+}
+
+// A browser keeps a cookie back that is SameSite=Strict where a link of another site is followed.
+func TestALinkInAChatLeadsToThePageOfWhoeverIsSignedIn(t *testing.T) {
+	t.Parallel()
+	s, c := opened(t)
+	ada := s.visits(t, c, "ada")
+	chat := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte(`<!doctype html><title>Chat</title><main><a href="` + s.WorkerURL + `/ops/live?status=FAILED">the alert</a></main>`))
+	}))
+	t.Cleanup(chat.Close)
+	_, err := ada.loads("the chat", chromedp.Navigate(strings.Replace(chat.URL, "127.0.0.1", "localhost", 1)))
+	require.NoError(t, err)
+	_, err = ada.follow("link", "^the alert$")
+	require.NoError(t, err)
+	ada.watches("You are local:ada until")
+	ada.at("/ops/live?status=FAILED")
+}
+
+func TestEventsAreShownAsTheyComeAndNotWhileThePageIsPaused(t *testing.T) {
+	t.Parallel()
+	s, c := opened(t)
+	ada := s.visits(t, c, "ada")
+	ada.goes("/ops/live")
+	ada.watches("Pause Live\\.")
+	first, second := order("91", 0, e2e.Product), order("91", 1, e2e.Product)
+	require.NoError(t, s.send(t.Context(), first.JSON()))
+	ada.watches(first.EventID + " completed")
+	require.NoError(t, ada.focus("button", "^Pause$"))
+	require.NoError(t, ada.press("\r"))
+	ada.watches("Paused\\.")
+	require.NoError(t, s.send(t.Context(), second.JSON()))
+	s.story(t, second.EventID, "COMPLETED")
+	require.NotContains(t, ada.reads(), second.EventID)
+	require.NoError(t, ada.focus("button", "^Go on$"))
+	require.NoError(t, ada.press("\r"))
+	ada.watches(second.EventID + " completed")
+	s.faults.Down(true)
+	ada.watches("The database does not answer")
+	s.faults.Down(false)
+	ada.watches("Live\\.")
+	require.Empty(t, ada.complaints())
+}

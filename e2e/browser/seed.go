@@ -53,6 +53,9 @@ const (
 	usageOf        = "dev-subscription"
 )
 
+// notification is an event type whose service is not asked what it knows, so that its failures follow each other.
+const notification = "notification.email.order_confirmed"
+
 // longID is an id as long as an id may be.
 var longID = "x" + strings.Repeat("-an-id-without-end", 7) + "y"
 
@@ -210,7 +213,7 @@ func (s *shop) fail(ctx context.Context) error {
 		if err := s.Service.TellOf(failing, standin.Fail, 1000); err != nil {
 			return err
 		}
-		if err := s.put(ctx, failing, "invoice_generation", map[string]any{"subscription_id": fmt.Sprint("s-", n)}, nil); err != nil {
+		if err := s.put(ctx, failing, notification, map[string]any{"user_id": "dev-user", "order_id": shopOrder}, nil); err != nil {
 			return err
 		}
 	}

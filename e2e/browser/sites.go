@@ -73,7 +73,7 @@ func (s *shop) subjects(ctx context.Context) (map[string][]string, error) {
 		return nil, err
 	}
 	found := map[string][]string{
-		"/ops/queues/{":            {orders, s.queueOf("invoice_generation").ID, s.queueOf("usage_sync").ID},
+		"/ops/queues/{":            {orders, s.queueOf(notification).ID, s.queueOf("usage_sync").ID},
 		"/ops/catalog/queues/{":    {orders},
 		"/ops/catalog/contracts/{": {"message.v1:order.created:1", "paynow.v1"},
 		"/ops/dead-letters/{":      {letters.Items[0].ID, long.Items[0].ID},

@@ -38,10 +38,12 @@ emulators: bin/billhook ## the same on Google's own emulators, provisioned from 
 	@exec bin/billhook dev --emulators $(if $(TOPOLOGY),--topology $(TOPOLOGY)) $(ARGS)
 
 # The tests are compiled as the Dockerfile compiles: a test of internal/importtest runs the
-# Dockerfile's build, which would otherwise compile all modules again. Tests need no symbols.
+# Dockerfile's build, which would otherwise compile all modules again. Tests need no symbols. The browser
+# comes last and alone: it and the emulators would take each other's time.
 .PHONY: test
 test: ## unit, conformance and end-to-end tests, also on Google's emulators where they are installed
-	@CGO_ENABLED=0 GOFLAGS="$$(go env GOFLAGS) -trimpath" go test -ldflags='-s -w' -count=1 -shuffle=on ./...
+	@CGO_ENABLED=0 GOFLAGS="$$(go env GOFLAGS) -trimpath" go test -ldflags='-s -w' -count=1 -shuffle=on $$(go list ./... | grep -v '/e2e/browser$$')
+	@CGO_ENABLED=0 GOFLAGS="$$(go env GOFLAGS) -trimpath" go test -ldflags='-s -w' -count=1 -shuffle=on ./e2e/browser
 	@CGO_ENABLED=0 GOFLAGS="$$(go env GOFLAGS) -trimpath" go run ./emulator/installed
 
 .PHONY: race

@@ -65,7 +65,7 @@ type config struct {
 	PushBaseURL        string            `env:"PUSH_BASE_URL" about:"where Pub/Sub pushes to; set, this worker pauses and resumes queues, which takes a grant on their subscriptions"`
 	PushPoolURLs       map[string]string `env:"PUSH_POOL_URLS" envKeyValSeparator:"=" about:"the addresses of pools with workers of their own, as pool=https://host, comma-separated"`
 	PushPoolAccounts   map[string]string `env:"PUSH_POOL_ACCOUNTS" envKeyValSeparator:"=" about:"the accounts of those pools' pushes, as pool=e-mail, comma-separated"`
-	OpsToken           env.Secret        `env:"OPS_TOKEN" about:"the bearer tokens of people for /v1/ops, comma-separated; each needs at least 24 bytes"`
+	OpsToken           env.Secret        `env:"OPS_TOKEN" about:"the bearer tokens of people for /v1/ops, with which they sign in at /ops/ too, comma-separated; each needs at least 24 bytes"`
 	OpsAudience        string            `env:"OPS_AUDIENCE" about:"the audience of Google's tokens for /v1/ops; set with OPS_ALLOW"`
 	OpsAllow           []string          `env:"OPS_ALLOW" about:"the e-mail addresses that OPS_AUDIENCE lets in, comma-separated"`
 	LedgerSigningKey   env.Secret        `env:"LEDGER_SIGNING_KEY" about:"the key that signs proofs of the books; empty signs none"`

@@ -140,7 +140,7 @@ func (r *rig) stock(t *testing.T, documents int) {
 
 func TestEachReadCostsTheSameOfAnyNumber(t *testing.T) {
 	t.Parallel()
-	most := 10_000
+	most := 9_000 // an operation takes 10,000 dead letters at most, and a preview of more is refused
 	if testing.Short() {
 		most = 1_500
 	}

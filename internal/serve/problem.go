@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"strconv"
+	"strings"
 )
 
 // Problem is an error answer (RFC 9457), and the error that has this answer. Its texts repeat
@@ -69,8 +70,8 @@ type Ladder struct {
 	Last  *Problem
 }
 
-// Rung is how one error is answered. A problem without a detail gets the error's own text,
-// which then is ours.
+// Rung is how one error is answered. A problem without a detail gets what the error's own text says
+// behind that of Of. The text then is ours.
 type Rung struct {
 	Of error
 	As *Problem
@@ -85,7 +86,7 @@ func (l Ladder) Problem(err error) *Problem {
 	for _, rung := range l.Rungs {
 		if errors.Is(err, rung.Of) {
 			if rung.As.Detail == "" {
-				return Refuse(rung.As.Status, rung.As.Code, err.Error())
+				return Refuse(rung.As.Status, rung.As.Code, strings.TrimPrefix(err.Error(), rung.Of.Error()+": "))
 			}
 			return rung.As
 		}

@@ -34,7 +34,7 @@ func TestAnErrorIsAnsweredByItsRung(t *testing.T) {
 		"the first":                   {errGone, stairs.Rungs[0].As},
 		"one that wraps it":           {fmt.Errorf("read: %w", errGone), stairs.Rungs[0].As},
 		"the first of two":            {errors.Join(errRefused, errGone), stairs.Rungs[0].As},
-		"one that says why":           {fmt.Errorf("%w: too long", errRefused), serve.Refuse(http.StatusUnprocessableEntity, "refused", "refused: too long")},
+		"one that says why":           {fmt.Errorf("%w: too long", errRefused), serve.Refuse(http.StatusUnprocessableEntity, "refused", "too long")},
 		"any other":                   {errors.New("marta@example.com"), stairs.Last},
 		"a problem":                   {own, own},
 		"one that wraps a problem":    {fmt.Errorf("read: %w", own), own},

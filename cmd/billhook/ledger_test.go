@@ -61,7 +61,7 @@ func openDesk(t *testing.T) *desk {
 	d.post(t, d.entry("default", "in-3", 3, 250, 0, 9))
 
 	keys := keygen(t, "billhook.example/books")
-	authority, err := seal.NewAuthority("shop", keys.Private+"\n")
+	authority, err := seal.NewAuthority("shop", "\t"+keys.Private+" \n")
 	require.NoError(t, err)
 	d.verifier = keys.Verifier
 	router := chi.NewRouter()

@@ -128,7 +128,7 @@ func (r *rig) stock(t *testing.T, documents int) {
 		page, err := r.store.Query(t.Context(), store.Query{Collection: collection, Limit: 1})
 		require.NoError(t, err)
 		require.NotEmpty(t, page.Documents, collection)
-		for i := range documents {
+		for i := range documents - 1 { // beside the seed: a preview of more than 10,000 dead letters is refused
 			seed := page.Documents[0]
 			writes = append(writes, store.Create(store.Key{Collection: collection, ID: fmt.Sprintf("%s-%05d", seed.Key.ID, i)}, seed.Fields))
 		}
@@ -140,7 +140,7 @@ func (r *rig) stock(t *testing.T, documents int) {
 
 func TestEachReadCostsTheSameOfAnyNumber(t *testing.T) {
 	t.Parallel()
-	most := 9_000 // an operation takes 10,000 dead letters at most, and a preview of more is refused
+	most := 10_000
 	if testing.Short() {
 		most = 1_500
 	}

@@ -28,7 +28,8 @@ var errNobody = errors.New("ops: a call is made for a person, and this one has n
 
 // Call sends question as JSON, if it is not nil, to a path such as /v1/ops/queues, which may have a
 // query. It fills answer, if that is not nil. Who(ctx) must name the person. The error is the
-// *serve.Problem that the API answers with, or why the context has ended.
+// *serve.Problem that the API answers with, or why the context has ended before it was answered: what
+// was changed by then stays changed.
 func (c *Caller) Call(ctx context.Context, method, path string, question, answer any) error {
 	if Who(ctx) == "" {
 		return errNobody
@@ -48,10 +49,10 @@ func (c *Caller) Call(ctx context.Context, method, path string, question, answer
 	}
 	kept := &keptAnswer{status: http.StatusOK, header: http.Header{}}
 	c.routes.ServeHTTP(kept, request)
-	if err := context.Cause(ctx); err != nil {
-		return fmt.Errorf("ops: call: %w", err)
-	}
 	if kept.status >= http.StatusMultipleChoices {
+		if err := context.Cause(ctx); err != nil {
+			return fmt.Errorf("ops: call: %w", err)
+		}
 		var problem serve.Problem
 		if err := json.Unmarshal(kept.body.Bytes(), &problem); err != nil || problem.Code == "" {
 			return serve.Refuse(kept.status, "refused", http.StatusText(kept.status))

@@ -1,6 +1,7 @@
 package ops_test
 
 import (
+	"context"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -8,10 +9,13 @@ import (
 	"time"
 
 	"github.com/go-chi/chi/v5"
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
 	"billhook/internal/ops"
+	"billhook/internal/products"
 	"billhook/internal/serve"
+	"billhook/internal/store"
 )
 
 // A page of the same router asks the API, whose routes are not the page's.
@@ -49,4 +53,29 @@ func TestAPageCallsTheAPIAsThePersonWhoWasLetIn(t *testing.T) {
 	var problem *serve.Problem
 	require.ErrorAs(t, refused, &problem)
 	require.Equal(t, "queue_unknown", problem.Code)
+}
+
+// The time of a page may end between a change and its answer.
+func TestAChangeThatWasMadeIsNotSaidToHaveFailed(t *testing.T) {
+	t.Parallel()
+	r := open(t)
+	now := func() time.Time { return at }
+	api := &ops.API{
+		Access: r.access, Log: slog.New(slog.DiscardHandler), Reads: ops.Reads{Store: r.store, Catalog: queues, Now: now},
+		Products: &products.Keeper{Store: r.store, Start: queues.Products, Now: now, NewID: uuid.NewString},
+	}
+	var err error
+	guard := ops.NewSessions(api.Access, nil, slog.New(slog.DiscardHandler), now).Guard
+	site := guard(http.HandlerFunc(func(_ http.ResponseWriter, request *http.Request) {
+		ctx, cancel := context.WithCancel(request.Context())
+		r.store.OnCommit = func(_ context.Context, _ []store.Write, do func() error) error {
+			defer cancel()
+			return do()
+		}
+		err = api.Caller().Call(ctx, http.MethodPut, "/v1/ops/products/hat", map[string]any{"points": 300, "why": "dearer"}, nil)
+	}))
+	request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/ops/", nil)
+	request.RemoteAddr, request.Host = "127.0.0.1:4711", "127.0.0.1:8081"
+	site.ServeHTTP(httptest.NewRecorder(), request)
+	require.NoError(t, err)
 }

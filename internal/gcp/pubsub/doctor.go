@@ -113,16 +113,6 @@ type Examination struct {
 	Unread int
 }
 
-// Examine does what the function does, over the switch's connection, as far as its account may look. A
-// target without the workers' address is enough: then of where the pushes go the path alone is compared.
-func (s *Switch) Examine(ctx context.Context, c *catalog.Catalog, recorded map[string]pause.Pause) (Examination, error) {
-	found, err := s.examine(ctx, c, recorded, true)
-	seen := slices.DeleteFunc(found.Findings, func(f Finding) bool { return f.Code == GrantUnread })
-	found.Unread += len(found.Findings) - len(seen)
-	found.Findings = seen
-	return found, err
-}
-
 // examinedAtOnce is how many queues are looked at at the same time.
 const examinedAtOnce = 8
 

@@ -61,6 +61,7 @@ func TestNoPageWaitsForAStoreThatHasStalled(t *testing.T) {
 			if w.Code == http.StatusServiceUnavailable {
 				require.Contains(t, w.Body.String(), "The database has not answered within 4 seconds.", path)
 				require.Contains(t, w.Header().Get("Content-Type"), "text/html")
+				require.Equal(t, method == http.MethodPost, strings.Contains(w.Body.String(), "Whether this was done is not known"), "%s %s", method, path)
 				stalled++
 			}
 		})

@@ -252,12 +252,16 @@ func (p *Pages) must(file string) {
 
 var (
 	errStalled = serve.Refuse(http.StatusServiceUnavailable, "store_stalled", "The database has not answered within 4 seconds. Nothing is lost by that: what is delivered meanwhile comes again. Try again in a moment, and look at the database itself.")
+	errUnknown = serve.Refuse(http.StatusServiceUnavailable, "outcome_unknown", "The database has not answered within 4 seconds. Whether this was done is not known: look at what became of it before you send it again.")
 	errFailed  = serve.Refuse(http.StatusServiceUnavailable, "page_failed", "This page could not be made; the worker's log says why.")
 )
 
 // fail answers with a page that says what is wrong.
 func (p *Pages) fail(v *visit, err error) {
 	problem := problemOf(err)
+	if problem == errStalled && v.request.Method == http.MethodPost {
+		problem = errUnknown
+	}
 	if problem.Status >= http.StatusInternalServerError {
 		p.Log.LogAttrs(v.ctx, slog.LevelWarn, "ops page failed", slog.String("code", problem.Code), slog.String("error", err.Error()), slog.String("who", ops.Who(v.ctx)))
 	}

@@ -34,6 +34,9 @@ const (
 	Discarded State = "discarded"
 )
 
+// States are those of a dead letter, the one that lists show unless they are asked first.
+var States = []State{Open, Replayed, Processed, Corrected, Discarded}
+
 // Item is one dead letter as it is kept.
 type Item struct {
 	ID              string    `json:"id"`

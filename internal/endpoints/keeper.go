@@ -270,6 +270,9 @@ func (k *Keeper) Test(ctx context.Context, id string) (Tested, error) {
 	t.Status, err = k.Poster.Post(ctx, e.address(began), t.WebhookID, body)
 	t.Delivered, t.Milliseconds = err == nil, k.Now().Sub(began).Milliseconds()
 	if err != nil {
+		if ended := context.Cause(ctx); ended != nil { // whoever asks has not waited for the answer
+			return Tested{}, fmt.Errorf("endpoints: test: %w", ended)
+		}
 		t.Reason = retry.Decide(err).Reason
 	}
 	return t, nil

@@ -107,14 +107,11 @@ func (a *API) known(f *deadletter.Filter) error {
 	return nil
 }
 
-// states are those of a dead letter, the one that lists show unless they are asked first.
-var states = []deadletter.State{deadletter.Open, deadletter.Replayed, deadletter.Processed, deadletter.Corrected, deadletter.Discarded}
-
 // listDeadLetters answers the dead letters of a queue or of all, the newest first by the time that they
 // are kept since. A page reads what it holds, whatever the filters.
 func (a *API) listDeadLetters(r *http.Request) (DeadLetters, error) {
 	params := read(r, append([]string{"state", "limit", "page"}, filters...)...)
-	state := oneOf(params, states[0], states[1:]...)
+	state := oneOf(params, deadletter.States[0], deadletter.States[1:]...)
 	limit := params.limit(most, most)
 	f, err := a.choice(params)
 	if err != nil {
@@ -227,7 +224,7 @@ func (a *API) operationItems(r *http.Request) (DeadLetters, error) {
 	params := read(r, "state", "limit", "page")
 	limit, state := params.limit(most, most), deadletter.State("")
 	if params.values.Get("state") != "" {
-		state = oneOf(params, states[0], states[1:]...)
+		state = oneOf(params, deadletter.States[0], deadletter.States[1:]...)
 	}
 	if err := params.err(); err != nil {
 		return DeadLetters{}, err

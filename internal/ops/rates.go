@@ -1,8 +1,10 @@
 package ops
 
 import (
+	"cmp"
 	"context"
 	"net/http"
+	"slices"
 	"strconv"
 
 	"github.com/go-chi/chi/v5"
@@ -112,7 +114,7 @@ type TargetState struct {
 	BreakerRestsSecs int64   `json:"breaker_rests_seconds"`
 }
 
-// targets are those that a queue posts to or calls, as they stand.
+// targets are those that a queue posts to or calls, as they stand, by their names.
 func (a Reads) targets(q catalog.Queue, now rates.Now) []TargetState {
 	all, known := []TargetState{}, map[string]bool{}
 	for _, h := range q.Handlers {
@@ -132,6 +134,7 @@ func (a Reads) targets(q catalog.Queue, now rates.Now) []TargetState {
 			})
 		}
 	}
+	slices.SortFunc(all, func(a, b TargetState) int { return cmp.Compare(a.Name, b.Name) })
 	return all
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"billhook/catalog"
 	"billhook/internal/ops"
 	"billhook/internal/rates"
 	"billhook/internal/retry"
@@ -105,4 +106,24 @@ func TestOneQueueShowsTenKeysAndThatThereAreMore(t *testing.T) {
 	require.Equal(t, http.StatusOK, r.ask(t, "/v1/ops/queues/orders", nil, &got).Code)
 	require.Len(t, got.Keys, 10)
 	require.True(t, got.KeysMore)
+}
+
+// A page that is refreshed shows the same in the same place.
+func TestTheTargetsOfAQueueStandInOneOrder(t *testing.T) {
+	t.Parallel()
+	r := open(t)
+	q, names := catalog.Queue{ID: "many", Handlers: map[string]catalog.Handler{}}, []string{}
+	for i := range 20 {
+		name := fmt.Sprintf("target-%02d", i)
+		names = append(names, name)
+		q.Handlers["type."+name] = catalog.Handler{Calls: []string{name}}
+	}
+	reads := ops.Reads{Store: r.store, Catalog: &catalog.Catalog{Queues: []catalog.Queue{q}}, Now: func() time.Time { return at }}
+	detail, err := reads.QueueDetail(t.Context(), q)
+	require.NoError(t, err)
+	var got []string
+	for _, target := range detail.Targets {
+		got = append(got, target.Name)
+	}
+	require.Equal(t, names, got)
 }

@@ -3,8 +3,8 @@ package pubsub
 import (
 	"context"
 	"fmt"
-	"slices"
 	"maps"
+	"slices"
 	"time"
 
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"

@@ -47,7 +47,11 @@ type letters struct {
 var letterFilters = []string{"queue", "reason", "type", "event_id", "key", "since", "until"}
 
 func (p *Pages) letters(v *visit) (any, error) {
-	view := letters{States: []string{"open", "replayed", "processed", "corrected", "discarded", "all"}}
+	view := letters{}
+	for _, state := range deadletter.States {
+		view.States = append(view.States, string(state))
+	}
+	view.States = append(view.States, "all")
 	for _, q := range p.Catalog.Queues {
 		if !q.DeadLetter.Drop {
 			view.Queues = append(view.Queues, q.ID)

@@ -46,9 +46,7 @@ type operation struct {
 }
 
 func (p *Pages) operation(v *visit) (any, error) {
-	view := operation{
-		State: v.query("state"), States: []deadletter.State{deadletter.Open, deadletter.Replayed, deadletter.Processed, deadletter.Corrected, deadletter.Discarded},
-	}
+	view := operation{State: v.query("state"), States: deadletter.States}
 	if err := v.get(href("/v1/ops/operations/%s", v.param("id")), &view.Operation); err != nil {
 		return view, err
 	}

@@ -161,7 +161,7 @@ func bounded(next http.Handler) http.Handler {
 
 // readJSON reads the body of a request: one JSON value and nothing behind it. Names are exact,
 // known, and there once: another reader may take the other one of two. The error is an answer
-// with the advice, or says what is wrong with the reason that the body gives.
+// with the advice, or wraps audit.ErrInvalid where the reason that the body gives is refused.
 func readJSON(r *http.Request, into any, advice string) error {
 	body, err := io.ReadAll(r.Body)
 	if err != nil || json.Unmarshal(body, into, json.RejectUnknownMembers(true)) != nil {
@@ -169,10 +169,7 @@ func readJSON(r *http.Request, into any, advice string) error {
 	}
 	var reason Reason
 	_ = json.Unmarshal(body, &reason) // a body without one has nothing to check
-	if err := audit.CheckWhy(reason.Why); err != nil {
-		return serve.Refuse(http.StatusUnprocessableEntity, "refused", err.Error())
-	}
-	return nil
+	return audit.CheckWhy(reason.Why)
 }
 
 // param is a part of the path, unescaped: chi leaves it escaped where the client escaped more

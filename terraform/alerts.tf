@@ -294,7 +294,7 @@ locals {
 
 resource "google_logging_metric" "logged" {
   for_each         = local.log_metrics
-  project          = var.project
+  project          = var.project_id
   name             = "${var.name}-${each.key}"
   description      = each.value.about
   filter           = "resource.type=\"cloud_run_revision\" AND resource.labels.service_name${local.logged_by[each.value.by]} AND ${each.value.filter}"
@@ -330,7 +330,7 @@ resource "google_logging_metric" "logged" {
 }
 
 resource "google_monitoring_custom_service" "webhook" {
-  project      = var.project
+  project      = var.project_id
   service_id   = local.webhook_name
   display_name = "Billhook: webhooks"
   depends_on   = [google_project_service.api]
@@ -338,7 +338,7 @@ resource "google_monitoring_custom_service" "webhook" {
 
 # The share of all answers that are not our own failures.
 resource "google_monitoring_slo" "webhooks" {
-  project             = var.project
+  project             = var.project_id
   service             = google_monitoring_custom_service.webhook.service_id
   slo_id              = "${var.name}-webhooks-taken"
   display_name        = "Webhooks answered without a 5xx"
@@ -357,7 +357,7 @@ resource "google_monitoring_slo" "webhooks" {
 # takes some minutes to know metrics made of log lines.
 resource "google_monitoring_alert_policy" "alert" {
   for_each              = { for name, alert in local.alerts : name => alert if local.deployed }
-  project               = var.project
+  project               = var.project_id
   display_name          = "${var.name}: ${each.key}"
   combiner              = try(each.value.combiner, "OR")
   severity              = each.value.severity

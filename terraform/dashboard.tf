@@ -23,7 +23,7 @@ locals {
 }
 
 resource "google_monitoring_dashboard" "this" {
-  project = var.project
+  project = var.project_id
   dashboard_json = jsonencode({
     displayName = "Billhook (${var.name})"
     mosaicLayout = {

@@ -95,7 +95,7 @@ locals {
 }
 
 resource "google_firestore_database" "this" {
-  project                           = var.project
+  project                           = var.project_id
   name                              = var.firestore.database
   location_id                       = var.firestore.location
   type                              = "FIRESTORE_NATIVE"
@@ -110,7 +110,7 @@ resource "google_firestore_database" "this" {
 # so that the one service that anybody may call writes nothing else.
 resource "google_firestore_database" "door" {
   count                             = anytrue([for q in values(local.enabled) : q.rate.per_second > 0 || q.rate.per_user > 0]) ? 1 : 0
-  project                           = var.project
+  project                           = var.project_id
   name                              = "${var.name}-door"
   location_id                       = var.firestore.location
   type                              = "FIRESTORE_NATIVE"
@@ -124,7 +124,7 @@ resource "google_firestore_database" "door" {
 
 resource "google_firestore_field" "door_ttl" {
   for_each   = toset(google_firestore_database.door[*].name)
-  project    = var.project
+  project    = var.project_id
   database   = each.key
   collection = "doorBlocks"
   field      = "expire_at"
@@ -135,7 +135,7 @@ resource "google_firestore_field" "door_ttl" {
 
 resource "google_firestore_field" "ttl" {
   for_each   = toset(local.ttl_collections)
-  project    = var.project
+  project    = var.project_id
   database   = google_firestore_database.this.name
   collection = each.key
   field      = "expire_at"
@@ -148,7 +148,7 @@ resource "google_firestore_field" "unindexed" {
   for_each = merge([
     for collection, fields in local.unindexed : { for field in fields : "${collection}.${field}" => { collection = collection, field = field } }
   ]...)
-  project    = var.project
+  project    = var.project_id
   database   = google_firestore_database.this.name
   collection = each.value.collection
   field      = each.value.field
@@ -158,7 +158,7 @@ resource "google_firestore_field" "unindexed" {
 
 resource "google_firestore_index" "composite" {
   for_each   = local.composite
-  project    = var.project
+  project    = var.project_id
   database   = google_firestore_database.this.name
   collection = each.value.collection
 

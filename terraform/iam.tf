@@ -5,7 +5,7 @@
 locals {
   database_alone = {
     title      = "the database of ${var.name}"
-    expression = "resource.name == \"projects/${var.project}/databases/${google_firestore_database.this.name}\""
+    expression = "resource.name == \"projects/${var.project_id}/databases/${google_firestore_database.this.name}\""
   }
 
   # The accounts, as modules/catalog names them.
@@ -16,7 +16,7 @@ locals {
 }
 
 resource "google_service_account" "webhook" {
-  project      = var.project
+  project      = var.project_id
   account_id   = local.account_ids["${var.name}-webhook"]
   display_name = "Billhook: webhook service"
   depends_on   = [google_project_service.api]
@@ -24,7 +24,7 @@ resource "google_service_account" "webhook" {
 
 resource "google_service_account" "worker" {
   for_each     = local.pools
-  project      = var.project
+  project      = var.project_id
   account_id   = local.account_ids["${var.name}-worker-${each.key}"]
   display_name = "Billhook: worker of pool ${each.key}"
   depends_on   = [google_project_service.api]
@@ -32,7 +32,7 @@ resource "google_service_account" "worker" {
 
 resource "google_service_account" "push" {
   for_each     = local.pools
-  project      = var.project
+  project      = var.project_id
   account_id   = local.account_ids["${var.name}-push-${each.key}"]
   display_name = "Billhook: pushes and tasks to pool ${each.key}"
   depends_on   = [google_project_service.api]
@@ -49,7 +49,7 @@ resource "google_service_account_iam_member" "agent_signs_as_push" {
 # grant: workers | the alarm's queue on Cloud Tasks | asks to be called when a kept message is due
 resource "google_cloud_tasks_queue_iam_member" "worker_asks" {
   for_each = google_service_account.worker
-  project  = var.project
+  project  = var.project_id
   location = google_cloud_tasks_queue.alarm.location
   name     = google_cloud_tasks_queue.alarm.name
   role     = "roles/cloudtasks.enqueuer"
@@ -67,7 +67,7 @@ resource "google_service_account_iam_member" "worker_asks_as_push" {
 # grant: workers | the one database, by a condition | records, effects, outbox, dead letters
 resource "google_project_iam_member" "uses_database" {
   for_each = google_service_account.worker
-  project  = var.project
+  project  = var.project_id
   role     = "roles/datastore.user"
   member   = each.value.member
 
@@ -79,7 +79,7 @@ resource "google_project_iam_member" "uses_database" {
 
 # grant: webhook service | the one database, by a condition | reads the mapping from customer to user
 resource "google_project_iam_member" "reads_database" {
-  project = var.project
+  project = var.project_id
   role    = "roles/datastore.viewer"
   member  = google_service_account.webhook.member
 
@@ -92,20 +92,20 @@ resource "google_project_iam_member" "reads_database" {
 # grant: webhook service | the door's own database, by a condition | counts what queues with a rate take
 resource "google_project_iam_member" "counts_at_the_door" {
   count   = length(google_firestore_database.door)
-  project = var.project
+  project = var.project_id
   role    = "roles/datastore.user"
   member  = google_service_account.webhook.member
 
   condition {
     title      = "the door's database of ${var.name}"
-    expression = "resource.name == \"projects/${var.project}/databases/${google_firestore_database.door[count.index].name}\""
+    expression = "resource.name == \"projects/${var.project_id}/databases/${google_firestore_database.door[count.index].name}\""
   }
 }
 
 # A metric has no name that a condition could compare.
 # grant: the worker of the tasks' pool | the project's metrics | counts what waits on the queues
 resource "google_project_iam_member" "reads_metrics" {
-  project = var.project
+  project = var.project_id
   role    = "roles/monitoring.viewer"
   member  = google_service_account.worker[local.tasks_pool].member
 }
@@ -116,7 +116,7 @@ resource "google_pubsub_topic_iam_member" "worker_tells_others" {
   for_each = merge([
     for topic in keys(module.catalog.outbound_topics) : { for name in module.catalog.publishers[topic] : "${topic}/${name}" => { topic = topic, name = name } }
   ]...)
-  project = var.project
+  project = var.project_id
   topic   = google_pubsub_topic.outbound[each.value.topic].name
   role    = "roles/pubsub.publisher"
   member  = local.members[each.value.name]
@@ -129,7 +129,7 @@ resource "google_pubsub_topic_iam_member" "publishes_to_several_queues" {
   for_each = merge([
     for topic in keys(module.catalog.shared_topics) : { for name in module.catalog.publishers[topic] : "${topic}/${name}" => { topic = topic, name = name } }
   ]...)
-  project = var.project
+  project = var.project_id
   topic   = google_pubsub_topic.shared[each.value.topic].name
   role    = "roles/pubsub.publisher"
   member  = local.members[each.value.name]
@@ -138,7 +138,7 @@ resource "google_pubsub_topic_iam_member" "publishes_to_several_queues" {
 # grant: the worker of the tasks' pool | the subscriptions that push queues' messages | sees whether a queue that was paused still is
 resource "google_pubsub_subscription_iam_member" "sees_subscriptions" {
   for_each     = module.queue
-  project      = var.project
+  project      = var.project_id
   subscription = each.value.push_subscription
   role         = "roles/pubsub.viewer"
   member       = google_service_account.worker[local.tasks_pool].member
@@ -147,7 +147,7 @@ resource "google_pubsub_subscription_iam_member" "sees_subscriptions" {
 # No role of Google's updates a subscription and can neither delete nor read it empty.
 resource "google_project_iam_custom_role" "pauses" {
   count       = var.worker_pauses ? 1 : 0
-  project     = var.project
+  project     = var.project_id
   role_id     = "${replace(var.name, "-", "_")}_pauses_queues"
   title       = "Billhook: pauses queues"
   description = "Takes the push endpoint of a subscription away, and gives it back."
@@ -158,7 +158,7 @@ resource "google_project_iam_custom_role" "pauses" {
 # grant: the worker of the tasks' pool, where `worker_pauses` is set | the subscriptions that push queues' messages | pauses and resumes queues
 resource "google_pubsub_subscription_iam_member" "pauses" {
   for_each     = { for id, q in module.queue : id => q if var.worker_pauses }
-  project      = var.project
+  project      = var.project_id
   subscription = each.value.push_subscription
   role         = google_project_iam_custom_role.pauses[0].name
   member       = google_service_account.worker[local.tasks_pool].member
@@ -175,7 +175,7 @@ resource "google_service_account_iam_member" "pauses_as_push" {
 # grant: webhook service | its own secrets | verifies signatures
 resource "google_secret_manager_secret_iam_member" "webhook_reads" {
   for_each  = toset(local.webhook_secrets)
-  project   = var.project
+  project   = var.project_id
   secret_id = google_secret_manager_secret.secret[each.key].secret_id
   role      = "roles/secretmanager.secretAccessor"
   member    = google_service_account.webhook.member
@@ -188,7 +188,7 @@ resource "google_secret_manager_secret_iam_member" "worker_reads" {
   for_each = merge([
     for pool, variables in local.worker_secrets : { for variable in variables : "${variable}/${pool}" => { variable = variable, pool = pool } }
   ]...)
-  project   = var.project
+  project   = var.project_id
   secret_id = google_secret_manager_secret.secret[each.value.variable].secret_id
   role      = "roles/secretmanager.secretAccessor"
   member    = google_service_account.worker[each.value.pool].member

@@ -27,7 +27,7 @@ locals {
 
   # One static audience for subscriptions, services and verifier. It is not an address, so
   # no resource waits for one.
-  audience = "https://${var.name}.push.${var.project}.internal"
+  audience = "https://${var.name}.push.${var.project_id}.internal"
 
   # Cloud Run's addresses by project number are known before the services are.
   worker_names = { for pool in keys(local.pools) : pool => "${var.name}-worker-${pool}" }
@@ -60,7 +60,7 @@ module "catalog" {
 }
 
 data "google_project" "this" {
-  project_id = var.project
+  project_id = var.project_id
 }
 
 resource "google_project_service" "api" {
@@ -68,7 +68,7 @@ resource "google_project_service" "api" {
     "cloudscheduler.googleapis.com", "cloudtasks.googleapis.com", "firestore.googleapis.com", "iam.googleapis.com",
     "logging.googleapis.com", "monitoring.googleapis.com", "pubsub.googleapis.com", "run.googleapis.com", "secretmanager.googleapis.com",
   ])
-  project = var.project
+  project = var.project_id
   service = each.key
   # Others in the project may need it.
   disable_on_destroy = false
@@ -79,7 +79,7 @@ resource "google_project_service" "api" {
 module "queue" {
   source        = "./modules/queue"
   for_each      = local.enabled
-  project       = var.project
+  project_id    = var.project_id
   queue         = each.value
   labels        = local.labels
   catalog_hash  = module.catalog.hash
@@ -102,7 +102,7 @@ module "queue" {
 # A shared topic is made once for all its enabled queues.
 resource "google_pubsub_topic" "shared" {
   for_each   = module.catalog.shared_topics
-  project    = var.project
+  project    = var.project_id
   name       = each.value.id
   labels     = local.labels
   depends_on = [google_project_service.api]
@@ -110,7 +110,7 @@ resource "google_pubsub_topic" "shared" {
 
 resource "google_pubsub_topic" "outbound" {
   for_each   = module.catalog.outbound_topics
-  project    = var.project
+  project    = var.project_id
   name       = each.value.id
   labels     = local.labels
   depends_on = [google_project_service.api]
@@ -119,7 +119,7 @@ resource "google_pubsub_topic" "outbound" {
 module "webhook" {
   source              = "./modules/service"
   count               = local.deployed ? 1 : 0
-  project             = var.project
+  project_id          = var.project_id
   region              = var.region
   name                = local.webhook_name
   image               = var.images.webhook
@@ -135,7 +135,7 @@ module "webhook" {
 
   env = merge(
     {
-      GOOGLE_CLOUD_PROJECT = var.project
+      GOOGLE_CLOUD_PROJECT = var.project_id
       FIRESTORE_DATABASE   = google_firestore_database.this.name
     },
     local.running,
@@ -149,7 +149,7 @@ module "webhook" {
 module "worker" {
   source              = "./modules/service"
   for_each            = local.deployed ? local.pools : {}
-  project             = var.project
+  project_id          = var.project_id
   region              = var.region
   name                = local.worker_names[each.key]
   image               = var.images.worker
@@ -168,14 +168,14 @@ module "worker" {
 
   env = merge(
     {
-      GOOGLE_CLOUD_PROJECT = var.project
+      GOOGLE_CLOUD_PROJECT = var.project_id
       FIRESTORE_DATABASE   = google_firestore_database.this.name
       POOL                 = each.key
       PUSH_AUTH            = "iam" # Cloud Run checks the token, and strips its signature
       PUSH_AUDIENCE        = local.audience
       PUSH_SERVICE_ACCOUNT = google_service_account.push[each.key].email
       # Alarms call the worker that runs the tasks.
-      ALARM_QUEUE           = "projects/${var.project}/locations/${google_cloud_tasks_queue.alarm.location}/queues/${google_cloud_tasks_queue.alarm.name}"
+      ALARM_QUEUE           = "projects/${var.project_id}/locations/${google_cloud_tasks_queue.alarm.location}/queues/${google_cloud_tasks_queue.alarm.name}"
       ALARM_URL             = local.worker_urls[local.tasks_pool]
       ALARM_SERVICE_ACCOUNT = google_service_account.push[local.tasks_pool].email
     },
@@ -199,7 +199,7 @@ module "worker" {
 # The tasks, with the same token as a push.
 resource "google_cloud_scheduler_job" "task" {
   for_each         = local.deployed ? local.tasks : {}
-  project          = var.project
+  project          = var.project_id
   region           = var.region
   name             = "${var.name}-${each.key}"
   description      = "POST /tasks/${each.key} on the worker of pool ${local.tasks_pool}"
@@ -227,7 +227,7 @@ resource "google_cloud_scheduler_job" "task" {
 # When a kept message is due, a task without a name calls release-delayed, with the same
 # token. An instance of a worker asks for four calls a second at most.
 resource "google_cloud_tasks_queue" "alarm" {
-  project  = var.project
+  project  = var.project_id
   location = var.region
   name     = "${var.name}-alarm"
 

@@ -23,7 +23,7 @@ locals {
 
 resource "google_secret_manager_secret" "secret" {
   for_each  = toset(local.secrets)
-  project   = var.project
+  project   = var.project_id
   secret_id = "${var.name}-${lower(replace(each.key, "_", "-"))}"
   labels    = local.labels
 

@@ -4,12 +4,7 @@ terraform {
   required_providers {
     google = {
       source  = "hashicorp/google"
-      version = ">= 7.0, < 8.0"
+      version = ">= 7.32, < 8.0"
     }
   }
-}
-
-provider "google" {
-  project = var.project
-  region  = var.region
 }

@@ -49,7 +49,7 @@ func (t Terraform) Destroy(ctx context.Context, broker, workerURL string) error 
 
 // run runs one command of Terraform that takes variables.
 func (t Terraform) run(ctx context.Context, broker, workerURL, verb, flag string) error {
-	arguments := []string{verb, "-input=false", "-no-color", flag, "-var=emulator_host=" + broker, "-var=project=" + t.ProjectID, "-var=push_base_url=" + workerURL}
+	arguments := []string{verb, "-input=false", "-no-color", flag, "-var=emulator_host=" + broker, "-var=project_id=" + t.ProjectID, "-var=push_base_url=" + workerURL}
 	for _, variable := range t.Variables {
 		arguments = append(arguments, "-var="+variable)
 	}

@@ -11,7 +11,7 @@ terraform {
   required_providers {
     google = {
       source  = "hashicorp/google"
-      version = ">= 7.0, < 8.0"
+      version = ">= 7.32, < 8.0"
     }
   }
 }
@@ -26,7 +26,7 @@ variable "emulator_host" {
   }
 }
 
-variable "project" {
+variable "project_id" {
   description = "Any project id; the emulator has no projects."
   type        = string
 }
@@ -55,7 +55,7 @@ variable "catalog_dir" {
 }
 
 provider "google" {
-  project                = var.project
+  project                = var.project_id
   access_token           = "emulator"
   pubsub_custom_endpoint = "http://${var.emulator_host}/v1/"
   # Provisioned resources have no labels, and these must equal them.
@@ -70,7 +70,7 @@ module "catalog" {
 module "queue" {
   source        = "../modules/queue"
   for_each      = { for id, q in module.catalog.queues : id => q if q.enabled }
-  project       = var.project
+  project_id    = var.project_id
   queue         = each.value
   push_base_url = var.push_base_url
   shared_topic  = each.value.shared ? google_pubsub_topic.shared[each.value.topic].id : null
@@ -81,12 +81,12 @@ module "queue" {
 
 resource "google_pubsub_topic" "shared" {
   for_each = module.catalog.shared_topics
-  project  = var.project
+  project  = var.project_id
   name     = each.value.id
 }
 
 resource "google_pubsub_topic" "outbound" {
   for_each = module.catalog.outbound_topics
-  project  = var.project
+  project  = var.project_id
   name     = each.value.id
 }

@@ -7,9 +7,9 @@ mock_provider "google" {
 }
 
 variables {
-  project   = "example"
-  region    = "europe-west3"
-  firestore = { location = "eur3" }
+  project_id = "example"
+  region     = "europe-west3"
+  firestore  = { location = "eur3" }
   images = {
     webhook = "europe-docker.pkg.dev/example/billhook/webhook@sha256:0000000000000000000000000000000000000000000000000000000000000000"
     worker  = "europe-docker.pkg.dev/example/billhook/worker@sha256:0000000000000000000000000000000000000000000000000000000000000000"

@@ -9,7 +9,7 @@ locals {
 # grant: Pub/Sub's service agent | the queue's dead-letter topic | forwards messages that no worker answered
 resource "google_pubsub_topic_iam_member" "agent_publishes_dead_letters" {
   count   = length(local.agent_grants)
-  project = var.project
+  project = var.project_id
   topic   = google_pubsub_topic.dead_letter[0].name
   role    = "roles/pubsub.publisher"
   member  = local.agent_grants[count.index]
@@ -22,7 +22,7 @@ resource "google_pubsub_topic_iam_member" "agent_publishes_dead_letters" {
 # grant: Pub/Sub's service agent | the queue's push subscription | acknowledges forwarded messages
 resource "google_pubsub_subscription_iam_member" "agent_takes_from_the_queue" {
   count        = length(local.agent_grants)
-  project      = var.project
+  project      = var.project_id
   subscription = google_pubsub_subscription.push.name
   role         = "roles/pubsub.subscriber"
   member       = local.agent_grants[count.index]
@@ -37,7 +37,7 @@ resource "google_pubsub_subscription_iam_member" "agent_takes_from_the_queue" {
 # grant: the worker of the tasks' pool | topics of enabled queues | messages that are still in the outbox, replayed, delayed, or put back by the sweep
 resource "google_pubsub_topic_iam_member" "publishes" {
   for_each = var.queue.shared ? {} : var.publishers
-  project  = var.project
+  project  = var.project_id
   topic    = google_pubsub_topic.queue[0].name
   role     = "roles/pubsub.publisher"
   member   = each.value
@@ -50,7 +50,7 @@ resource "google_pubsub_topic_iam_member" "publishes" {
 # grant: the worker of the queue's pool | the queue's dead-letter topic | forwards events that cannot succeed, with the reason
 resource "google_pubsub_topic_iam_member" "publishes_dead_letters" {
   for_each = var.queue.dead_letter.drop ? {} : var.dead_letter_publishers
-  project  = var.project
+  project  = var.project_id
   topic    = google_pubsub_topic.dead_letter[0].name
   role     = "roles/pubsub.publisher"
   member   = each.value

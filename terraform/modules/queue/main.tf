@@ -7,7 +7,7 @@ terraform {
   required_providers {
     google = {
       source  = "hashicorp/google"
-      version = ">= 7.0, < 8.0"
+      version = ">= 7.32, < 8.0"
     }
   }
 }
@@ -25,14 +25,14 @@ locals {
 
 resource "google_pubsub_topic" "queue" {
   count   = var.queue.shared ? 0 : 1
-  project = var.project
+  project = var.project_id
   name    = var.queue.topic
   labels  = var.labels
 }
 
 resource "google_pubsub_topic" "dead_letter" {
   count   = length(local.letters)
-  project = var.project
+  project = var.project_id
   name    = local.letters[count.index].topic
   labels  = var.labels
 }
@@ -41,7 +41,7 @@ resource "google_pubsub_topic" "dead_letter" {
 # day to day, so it must never expire: by default it would after 31 days without a reader.
 resource "google_pubsub_subscription" "hold" {
   count                      = length(local.letters)
-  project                    = var.project
+  project                    = var.project_id
   name                       = local.letters[count.index].hold_subscription
   topic                      = google_pubsub_topic.dead_letter[count.index].id
   ack_deadline_seconds       = 60
@@ -54,7 +54,7 @@ resource "google_pubsub_subscription" "hold" {
 }
 
 resource "google_pubsub_subscription" "push" {
-  project                    = var.project
+  project                    = var.project_id
   name                       = var.queue.push_subscription
   topic                      = local.topic
   ack_deadline_seconds       = var.queue.ack_deadline_seconds
@@ -115,7 +115,7 @@ resource "google_pubsub_subscription" "push" {
 # Dead letters are pushed to the queue's own worker, which keeps them.
 resource "google_pubsub_subscription" "dead_letter_push" {
   count                      = length(local.letters)
-  project                    = var.project
+  project                    = var.project_id
   name                       = local.letters[count.index].push_subscription
   topic                      = google_pubsub_topic.dead_letter[count.index].id
   ack_deadline_seconds       = var.queue.ack_deadline_seconds

@@ -6,13 +6,13 @@ terraform {
   required_providers {
     google = {
       source  = "hashicorp/google"
-      version = ">= 7.0, < 8.0"
+      version = ">= 7.32, < 8.0"
     }
   }
 }
 
 resource "google_cloud_run_v2_service" "service" {
-  project             = var.project
+  project             = var.project_id
   location            = var.region
   name                = var.name
   ingress             = var.ingress
@@ -97,7 +97,7 @@ resource "google_cloud_run_v2_service" "service" {
 # grant: a pool's push account; the members of `ops_invokers` | the worker service of that pool | delivers messages, calls tasks; uses the ops API
 resource "google_cloud_run_v2_service_iam_member" "invokes" {
   for_each = var.invokers
-  project  = var.project
+  project  = var.project_id
   location = var.region
   name     = google_cloud_run_v2_service.service.name
   role     = "roles/run.invoker"

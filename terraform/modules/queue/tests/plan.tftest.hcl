@@ -8,7 +8,7 @@ mock_provider "google" {
 }
 
 variables {
-  project       = "example"
+  project_id    = "example"
   push_base_url = "https://worker.example"
   identity = {
     service_account = "push@example.iam.gserviceaccount.com"

@@ -4,7 +4,7 @@
 mock_provider "google" {}
 
 variables {
-  project         = "example"
+  project_id      = "example"
   region          = "europe-west3"
   name            = "billhook-worker-seats"
   image           = "europe-docker.pkg.dev/example/billhook/worker@sha256:0000000000000000000000000000000000000000000000000000000000000000"

@@ -58,7 +58,7 @@ run "a_worker" {
     error_message = "All requests go to the latest revision, and a plan says so where they do not."
   }
   assert {
-    condition     = google_cloud_run_v2_service.service.template[0].encryption_key == null && length(google_cloud_run_v2_service.service.template[0].vpc_access) == 0 && google_cloud_run_v2_service.service.length(google_cloud_run_v2_service.service.template[0].labels) == 0
+    condition     = google_cloud_run_v2_service.service.template[0].encryption_key == null && length(google_cloud_run_v2_service.service.template[0].vpc_access) == 0 && length(google_cloud_run_v2_service.service.template[0].labels) == 0
     error_message = "What is not asked for is not there."
   }
   assert {

@@ -4,6 +4,14 @@ mock_provider "google" {
   mock_data "google_project" {
     defaults = { number = "123456789012" }
   }
+  # Known to a plan, for the check that reads it.
+  mock_resource "google_cloud_run_v2_service" {
+    override_during = plan
+    defaults        = { terminal_condition = [] }
+  }
+  mock_data "google_secret_manager_secret_version" {
+    defaults = { enabled = true, destroy_time = "" }
+  }
 }
 
 variables {
@@ -29,7 +37,8 @@ run "there_are_none_before_the_services" {
   command = plan
 
   variables {
-    images = null
+    images    = null
+    bootstrap = true
   }
 
   assert {

@@ -282,39 +282,30 @@ variable "runbooks" {
 
 variable "alerts" {
   description = <<-EOT
-    The thresholds that are no queue's: shares of failures (0 to 1), ages and silences in
-    seconds, and the objective of the webhook service.
+    The thresholds that are no queue's, and the alerts that are not made (off); modules/alerts has the
+    defaults and the limits. Shares are 0 to 1. What ends with _at_least is how many there must be before a
+    share or a silence says anything. Ages and silences are seconds.
   EOT
   type = object({
-    push_failure_share  = optional(number, 0.2)
-    ingest_error_share  = optional(number, 0.05)
-    webhooks_silent_for = optional(number, 21600)
-    ttl_late_by         = optional(number, 259200)
-    outbox_oldest       = optional(number, 600)
-    unsealed_oldest     = optional(number, 900)
-    objective           = optional(number, 0.999)
+    off = optional(set(string))
+
+    ingest_error_share     = optional(number)
+    ingest_errors_at_least = optional(number)
+    objective              = optional(number)
+    burnt_at_least         = optional(number)
+
+    push_failure_share     = optional(number)
+    push_failures_at_least = optional(number)
+    ack_deadlines_at_least = optional(number)
+
+    webhooks_silent_for     = optional(number)
+    webhooks_a_day_at_least = optional(number)
+
+    ttl_late_by     = optional(number)
+    outbox_oldest   = optional(number)
+    unsealed_oldest = optional(number)
   })
   default = {}
-
-  validation {
-    condition = (
-      0 < var.alerts.push_failure_share && var.alerts.push_failure_share < 1 &&
-      0 < var.alerts.ingest_error_share && var.alerts.ingest_error_share < 1
-    )
-    error_message = "A share of failures must be above 0 and below 1."
-  }
-  validation {
-    condition     = 0.9 <= var.alerts.objective && var.alerts.objective <= 0.9999
-    error_message = "The objective must be 0.9 to 0.9999."
-  }
-  validation {
-    condition     = 600 <= var.alerts.webhooks_silent_for && var.alerts.webhooks_silent_for <= 84600 && var.alerts.webhooks_silent_for % 60 == 0
-    error_message = "webhooks_silent_for must be whole minutes, 600 to 84600: Cloud Monitoring looks back for a day at most."
-  }
-  validation {
-    condition     = 60 <= var.alerts.outbox_oldest && 60 <= var.alerts.unsealed_oldest && 86400 <= var.alerts.ttl_late_by
-    error_message = "outbox_oldest and unsealed_oldest must be at least 60, ttl_late_by at least 86400: TTL deletes within a day."
-  }
 }
 
 variable "deletion_protection" {

@@ -56,6 +56,9 @@ variables {
     worker  = "europe-docker.pkg.dev/example/billhook/worker@sha256:0000000000000000000000000000000000000000000000000000000000000000"
   }
   runbooks = "https://example.com/runbooks"
+
+  notification_channels = ["projects/example/notificationChannels/1"]
+
   target_urls = {
     SUBSCRIPTION_SERVICE_URL = "https://subscriptions.example"
     PLATFORM_URL             = "https://platform.example"
@@ -81,6 +84,10 @@ run "everything_but_the_services_without_images" {
   assert {
     condition     = length(google_secret_manager_secret.secret) == length(output.secrets) && length(output.secrets) > 1
     error_message = "The secrets are there to be filled."
+  }
+  assert {
+    condition     = length(google_monitoring_alert_policy.alert) == 0 && length(google_logging_metric.logged) > 0
+    error_message = "Without services there is nothing to tell of; the metrics are known when they come."
   }
 }
 

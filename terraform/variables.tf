@@ -245,6 +245,17 @@ variable "scale_to_zero" {
   default     = false
 }
 
+variable "catalog_min_instances" {
+  description = "Whether a worker keeps the most of its queues' min_instances in the catalog. Otherwise it keeps one where a queue of priority high has any, and none elsewhere."
+  type        = bool
+  default     = false
+
+  validation {
+    condition     = !(var.catalog_min_instances && var.scale_to_zero)
+    error_message = "catalog_min_instances keeps instances, and scale_to_zero keeps none: choose one."
+  }
+}
+
 variable "webhook_resources" {
   description = "CPUs and memory of an instance of the webhook service. Not less memory than by default: a quarter of that is for bodies in flight."
   type        = object({ cpu = string, memory = string, cpu_idle = bool })

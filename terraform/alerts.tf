@@ -7,7 +7,7 @@ locals {
 
   subscription = "resource.type = \"pubsub_subscription\" AND resource.labels.subscription_id = "
   service      = "resource.type = \"cloud_run_revision\" AND resource.labels.service_name = "
-  database     = "resource.type = \"firestore.googleapis.com/Database\" AND resource.labels.database_id = \"${var.firestore.database}\""
+  database     = "resource.type = \"firestore.googleapis.com/Database\" AND resource.labels.database_id = \"${local.database_id}\""
   logged       = { for name, metric in google_logging_metric.logged : name => "resource.type = \"cloud_run_revision\" AND metric.type = \"logging.googleapis.com/user/${metric.name}\"" }
 
   # The classes of a failed push's answer (Cloud Monitoring: push_request_count).
@@ -44,7 +44,7 @@ locals {
   # The services whose lines a metric is made of.
   logged_by = {
     tasks   = "=\"${local.worker_names[local.tasks_pool]}\""
-    workers = "=~\"^${var.name}-worker-\""
+    workers = "=~\"^${local.name}-worker-\""
     door    = "=\"${local.webhook_name}\""
   }
 
@@ -295,7 +295,7 @@ locals {
 resource "google_logging_metric" "logged" {
   for_each         = local.log_metrics
   project          = var.project_id
-  name             = "${var.name}-${each.key}"
+  name             = "${local.name}-${each.key}"
   description      = each.value.about
   filter           = "resource.type=\"cloud_run_revision\" AND resource.labels.service_name${local.logged_by[each.value.by]} AND ${each.value.filter}"
   value_extractor  = each.value.value == null ? null : "EXTRACT(${each.value.value})"
@@ -340,7 +340,7 @@ resource "google_monitoring_custom_service" "webhook" {
 resource "google_monitoring_slo" "webhooks" {
   project             = var.project_id
   service             = google_monitoring_custom_service.webhook.service_id
-  slo_id              = "${var.name}-webhooks-taken"
+  slo_id              = "${local.name}-webhooks-taken"
   display_name        = "Webhooks answered without a 5xx"
   goal                = var.alerts.objective
   rolling_period_days = 28
@@ -358,7 +358,7 @@ resource "google_monitoring_slo" "webhooks" {
 resource "google_monitoring_alert_policy" "alert" {
   for_each              = { for name, alert in local.alerts : name => alert if local.deployed }
   project               = var.project_id
-  display_name          = "${var.name}: ${each.key}"
+  display_name          = "${local.name}: ${each.key}"
   combiner              = try(each.value.combiner, "OR")
   severity              = each.value.severity
   notification_channels = var.notification_channels

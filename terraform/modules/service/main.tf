@@ -17,7 +17,7 @@ resource "google_cloud_run_v2_service" "service" {
   name                = var.name
   ingress             = var.ingress
   custom_audiences    = var.audiences
-  deletion_protection = var.deletion_protection
+  deletion_protection = false # a service holds nothing
   labels              = var.labels
   # A grant to allUsers would do the same, where the organization's policy permits one.
   invoker_iam_disabled = var.public
@@ -92,6 +92,16 @@ resource "google_cloud_run_v2_service" "service" {
       }
     }
   }
+
+  lifecycle {
+    # What goes, goes after the subscriptions have changed to what comes.
+    create_before_destroy = true
+
+    precondition {
+      condition     = alltrue([for member in var.publishes : startswith(member, "serviceAccount:")])
+      error_message = "Only services' accounts publish."
+    }
+  }
 }
 
 # grant: a pool's push account; the members of `ops_invokers` | the worker service of that pool | delivers messages, calls tasks; uses the ops API
@@ -104,6 +114,7 @@ resource "google_cloud_run_v2_service_iam_member" "invokes" {
   member   = each.value
 
   lifecycle {
-    replace_triggered_by = [google_cloud_run_v2_service.service.id]
+    create_before_destroy = true
+    replace_triggered_by  = [google_cloud_run_v2_service.service.id]
   }
 }

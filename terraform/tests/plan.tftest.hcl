@@ -174,6 +174,7 @@ run "the_door_counts_in_a_database_of_its_own" {
 
   variables {
     catalog_dir = "../catalog/testdata/crooked"
+    tasks_pool  = "letters"
     target_urls = { POST_OFFICE_URL = "https://post-office.example" }
   }
 
@@ -317,6 +318,7 @@ run "an_account_publishes_what_its_service_publishes_and_no_more" {
 
   variables {
     catalog_dir         = "../catalog/testdata/crooked"
+    tasks_pool          = "letters"
     deletion_protection = false
     target_urls         = { POST_OFFICE_URL = "https://post-office.example" }
   }
@@ -340,7 +342,7 @@ run "an_account_publishes_what_its_service_publishes_and_no_more" {
 
   assert {
     condition     = output.tasks_pool == "letters" && toset(keys(module.worker)) == toset(["letters", "seats"])
-    error_message = "Two pools, of which the first runs the tasks."
+    error_message = "Two pools, of which that runs the tasks which the variable names."
   }
   assert {
     condition = { for id, queue in module.queue : id => join(" ", queue.publishers) } == {

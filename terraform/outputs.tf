@@ -10,7 +10,7 @@ output "worker_urls" {
 
 output "services" {
   description = "The services' names on Cloud Run: webhook, and worker-<pool>."
-  value       = merge({ webhook = local.webhook_name }, { for pool, name in local.worker_names : "worker-${pool}" => name })
+  value       = local.service_names
 }
 
 output "scaling" {

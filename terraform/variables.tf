@@ -26,16 +26,76 @@ variable "name" {
 }
 
 variable "images" {
-  description = <<-EOT
-    The images, by digest. Null, for the first apply, makes everything but the services, the
-    scheduler's jobs and the alerts: images and versions of the secrets do not exist yet.
-  EOT
+  description = "The images of the services, by digest. A rollback is the digests from before."
   type        = object({ webhook = string, worker = string })
   default     = null
 
   validation {
     condition     = var.images == null || try(can(regex("@sha256:[0-9a-f]{64}$", var.images.webhook)) && can(regex("@sha256:[0-9a-f]{64}$", var.images.worker)), false)
     error_message = "Both images must be named by their digest: <registry>/<image>@sha256:<64 hex digits>."
+  }
+  # Forgotten, they would take the services, the scheduler's jobs and the alerts with them.
+  validation {
+    condition     = var.images != null || var.bootstrap
+    error_message = "images is missing: name the images that run, by digest. The first apply alone comes without: it sets bootstrap = true."
+  }
+  validation {
+    condition     = var.images == null || !var.bootstrap
+    error_message = "bootstrap is for the first apply, which has no images: take it out where images are named."
+  }
+}
+
+variable "bootstrap" {
+  description = <<-EOT
+    For the first apply alone, in the place of images: makes everything but the services, the
+    scheduler's jobs and the alerts, since images and versions of the secrets do not exist yet.
+  EOT
+  type        = bool
+  default     = false
+}
+
+variable "canary" {
+  description = <<-EOT
+    Another image, by digest, for some percent of a service's requests, by the service's key in the
+    output services. The revision that served before keeps the rest. At 0 percent it has all again, at once and without
+    a new revision. To promote a canary, put its digest into images and take it out here.
+  EOT
+  type        = map(object({ image = string, percent = number }))
+  default     = {}
+
+  validation {
+    condition     = length(setsubtract(keys(var.canary), concat(["webhook"], [for pool in keys(module.catalog.pools) : "worker-${pool}"]))) == 0
+    error_message = "canary names no service: ${join(", ", setsubtract(keys(var.canary), concat(["webhook"], [for pool in keys(module.catalog.pools) : "worker-${pool}"])))}. There are webhook and ${join(", ", [for pool in keys(module.catalog.pools) : "worker-${pool}"])}."
+  }
+  validation {
+    condition     = alltrue([for c in values(var.canary) : can(regex("@sha256:[0-9a-f]{64}$", c.image))])
+    error_message = "A canary's image must be named by its digest: <registry>/<image>@sha256:<64 hex digits>."
+  }
+  validation {
+    condition     = alltrue([for c in values(var.canary) : 0 <= c.percent && c.percent <= 99 && c.percent == floor(c.percent)])
+    error_message = "A canary takes 0 to 99 whole percent. For all of them put its image into images."
+  }
+  validation {
+    condition     = length(var.canary) == 0 || !var.bootstrap
+    error_message = "A canary stands beside a service that runs; with bootstrap there is none."
+  }
+}
+
+variable "redeploy" {
+  description = <<-EOT
+    A label by the service's key in the output services. Another value makes another revision of the same
+    configuration: where an update failed for a reason outside of Terraform, and the plan shows no changes.
+  EOT
+  type        = map(string)
+  default     = {}
+
+  validation {
+    condition     = length(setsubtract(keys(var.redeploy), concat(["webhook"], [for pool in keys(module.catalog.pools) : "worker-${pool}"]))) == 0
+    error_message = "redeploy names no service: ${join(", ", setsubtract(keys(var.redeploy), concat(["webhook"], [for pool in keys(module.catalog.pools) : "worker-${pool}"])))}. There are webhook and ${join(", ", [for pool in keys(module.catalog.pools) : "worker-${pool}"])}."
+  }
+  validation {
+    condition     = alltrue([for value in values(var.redeploy) : can(regex("^[a-z0-9_-]{1,63}$", value))])
+    error_message = "A value of redeploy must be 1 to 63 of a-z, 0-9, _ and -, such as a date."
   }
 }
 
@@ -238,7 +298,7 @@ variable "alerts" {
 }
 
 variable "deletion_protection" {
-  description = "Whether the database and the services refuse to be deleted."
+  description = "Whether the databases refuse to be deleted. Services hold nothing, and never refuse."
   type        = bool
   default     = true
 }

@@ -5,6 +5,14 @@ mock_provider "google" {
   mock_data "google_project" {
     defaults = { number = "123456789012" }
   }
+  # Known to a plan, for the check that reads it.
+  mock_resource "google_cloud_run_v2_service" {
+    override_during = plan
+    defaults        = { terminal_condition = [] }
+  }
+  mock_data "google_secret_manager_secret_version" {
+    defaults = { enabled = true, destroy_time = "" }
+  }
 }
 
 variables {

@@ -112,10 +112,10 @@ func TestTheSameMonthPagesByTheOldRules(t *testing.T) {
 	}
 }
 
-// Of a share, a burn rate or a silence each least number is needed: without it the month pages.
+// Of a share, a burn rate or a silence each least number is needed: without it the month pages, or a fortnight of a shop that is neither quiet nor busy.
 func TestTheSameMonthPagesWithoutTheLeastNumbers(t *testing.T) {
 	t.Parallel()
-	w, tried := quietMonth(t, 0), 0
+	month, between, tried := quietMonth(t, 0), fortnight(t, fair), 0
 	for name, p := range policies(t) {
 		alone := slices.DeleteFunc(slices.Clone(p.Conditions), func(c condition) bool { return strings.HasPrefix(c.Name, "at least ") })
 		if len(alone) == 0 || len(alone) == len(p.Conditions) || name == "webhooks-stopped/generic" { // of whom there is none
@@ -123,19 +123,33 @@ func TestTheSameMonthPagesWithoutTheLeastNumbers(t *testing.T) {
 		}
 		tried++
 		p.Conditions = alone
-		require.NotEmpty(t, evaluate(t, w, name, p), name)
+		require.NotEmpty(t, slices.Concat(evaluate(t, month, name, p), evaluate(t, between, name, p)), name)
 	}
 	require.Equal(t, 4, tried)
 }
 
-// A busy shop's fortnight has the same single failures and deployments, and nights that are only quieter.
-func TestABusyShopsFortnightPagesNobody(t *testing.T) {
+// Shops between: their fortnights have the same single failures and deployments, and nights that are
+// only quieter.
+func TestABusierShopsFortnightPagesNobody(t *testing.T) {
 	t.Parallel()
+	for name, visitors := range map[string]shop{"forty an hour": fair, "twenty a minute": busy} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			require.Empty(t, pages(t, fortnight(t, visitors), policies(t)))
+		})
+	}
+}
+
+func fortnight(t *testing.T, visitors shop) *world {
+	t.Helper()
 	w := newWorld(t, 14*day, 7)
-	w.runs(busy)
+	w.runs(visitors)
 	for d := range 14 {
 		w.failsOnce(w.paid(), d*day+9*hour)
 		w.deployment(d*day + 15*hour)
+		for h := range 8 {
+			w.answered("5xx").add(d*day+(10+h)*hour, 1)
+		}
 	}
-	require.Empty(t, pages(t, w, policies(t)))
+	return w
 }

@@ -153,7 +153,15 @@ func quiet(minute int) float64 {
 	return 12.0 / (15 * hour)
 }
 
-// busy is a shop with twenty webhooks a minute, and a fifth of them at night.
+// fair is a shop with forty customers an hour, and a quarter of them at night.
+func fair(minute int) float64 {
+	if h := minute / hour % 24; h < 7 {
+		return 10.0 / hour
+	}
+	return 40.0 / hour
+}
+
+// busy is a shop with twenty customers a minute, and a fifth of them at night.
 func busy(minute int) float64 {
 	if h := minute / hour % 24; h < 7 {
 		return 4

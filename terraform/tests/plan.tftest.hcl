@@ -56,9 +56,6 @@ variables {
     worker  = "europe-docker.pkg.dev/example/billhook/worker@sha256:0000000000000000000000000000000000000000000000000000000000000000"
   }
   runbooks = "https://example.com/runbooks"
-
-  notification_channels = ["projects/example/notificationChannels/1"]
-
   target_urls = {
     SUBSCRIPTION_SERVICE_URL = "https://subscriptions.example"
     PLATFORM_URL             = "https://platform.example"

@@ -16,7 +16,7 @@ import (
 
 // examine looks at the installation: Pub/Sub, and, where it is on Google Cloud, all else.
 func (p *program) examine(ctx context.Context, c *catalog.Catalog, target pubsub.Target, look pubsub.Look, of examined, found *diagnosis) error {
-	look.Label = cmp.Or(of.name, "billhook")
+	look.Label = cmp.Or(of.name, target.Installation, "billhook")
 	unread := func() []finding.Unread { return nil }
 	var around installed.Found
 	switch {
@@ -44,7 +44,7 @@ func (p *program) examine(ctx context.Context, c *catalog.Catalog, target pubsub
 		return err
 	}
 	found.Findings = append(queues.Findings, around.Findings...)
-	found.Unread = slices.Concat([]finding.Unread{}, queues.Unread, around.Unread, unread())
+	found.Unread = append([]finding.Unread{}, slices.Concat(queues.Unread, around.Unread, unread())...)
 	return nil
 }
 

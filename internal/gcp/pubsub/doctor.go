@@ -180,7 +180,7 @@ func (e *examiner) enabled(ctx context.Context, q catalog.Queue, _ bool) error {
 			return err
 		}
 		if have == nil {
-			missing = append(missing, idOf(want.Name))
+			missing = append(missing, want.Name)
 			continue
 		}
 		lettersKept = lettersKept || have.Topic == e.target.topicName(q.DeadLetter.Topic)
@@ -192,11 +192,15 @@ func (e *examiner) enabled(ctx context.Context, q catalog.Queue, _ bool) error {
 		}
 	}
 	if !q.DeadLetter.Drop && !lettersKept {
-		e.find("topic", q.DeadLetter.Topic, LettersUnkept, "", "")
+		e.find("topic", e.target.id(q.DeadLetter.Topic), LettersUnkept, "", "")
 	}
-	codes := map[string]finding.Code{q.PushSubscription(): SubscriptionMissing, q.DeadLetterHold(): HoldMissing, q.DeadLetterPush(): LettersPushMissing}
-	for _, id := range missing {
-		e.find("subscription", id, codes[id], "", "")
+	codes := map[string]finding.Code{
+		e.target.subscriptionName(q.PushSubscription()): SubscriptionMissing,
+		e.target.subscriptionName(q.DeadLetterHold()):   HoldMissing,
+		e.target.subscriptionName(q.DeadLetterPush()):   LettersPushMissing,
+	}
+	for _, name := range missing {
+		e.find("subscription", idOf(name), codes[name], "", "")
 	}
 	return nil
 }
@@ -207,7 +211,7 @@ func (e *examiner) disabled(ctx context.Context, q catalog.Queue, shared bool) e
 	kept := false
 	for _, id := range pushes(q) {
 		have, err := e.read(ctx, e.target.subscriptionName(id))
-		if e.hidden(err, "subscription "+id, getsSubscription) {
+		if e.hidden(err, "subscription "+e.target.id(id), getsSubscription) {
 			kept = true // perhaps
 			continue
 		}
@@ -216,14 +220,14 @@ func (e *examiner) disabled(ctx context.Context, q catalog.Queue, shared bool) e
 		}
 		kept = kept || (have != nil && id == q.PushSubscription())
 		if have.GetPushConfig().GetPushEndpoint() != "" {
-			e.find("subscription", id, LeftOver, "", "")
+			e.find("subscription", e.target.id(id), LeftOver, "", "")
 		}
 	}
 	topic, err := e.readTopic(ctx, q.Topic())
 	if topic != nil && !kept && !shared {
-		e.find("topic", q.Topic(), MessagesUnkept, "", "")
+		e.find("topic", e.target.id(q.Topic()), MessagesUnkept, "", "")
 	}
-	if e.hidden(err, "topic "+q.Topic(), getsTopic) {
+	if e.hidden(err, "topic "+e.target.id(q.Topic()), getsTopic) {
 		return nil
 	}
 	return err
@@ -232,12 +236,12 @@ func (e *examiner) disabled(ctx context.Context, q catalog.Queue, shared bool) e
 func (e *examiner) topic(ctx context.Context, id string) error {
 	topic, err := e.readTopic(ctx, id)
 	switch {
-	case e.hidden(err, "topic "+id, getsTopic):
+	case e.hidden(err, "topic "+e.target.id(id), getsTopic):
 		return e.publish(ctx, id)
 	case err != nil:
 		return err
 	case topic == nil:
-		e.find("topic", id, TopicMissing, "", "")
+		e.find("topic", e.target.id(id), TopicMissing, "", "")
 		return nil
 	}
 	return e.publish(ctx, id)
@@ -315,7 +319,7 @@ func (e *examiner) comparePause(q catalog.Queue, have *pubsubpb.Subscription) (r
 	if paused {
 		want = fmt.Sprintf("paused since %s by %s", record.At.UTC().Format(time.RFC3339), record.Who)
 	}
-	find := func(code finding.Code, is string) { e.find("subscription", q.PushSubscription(), code, is, want) }
+	find := func(code finding.Code, is string) { e.find("subscription", e.target.id(q.PushSubscription()), code, is, want) }
 	switch stands := standing(have); {
 	case stands == pause.Paused && !paused:
 		code := PauseUnrecorded

@@ -37,7 +37,7 @@ func (e *examiner) publish(ctx context.Context, id string) error {
 	for _, service := range services {
 		account, ok := e.look.Accounts[service]
 		if !ok {
-			e.unread = append(e.unread, finding.Unread{What: "the grant of " + service + " on topic " + id, Why: "the service's account is not known"})
+			e.unread = append(e.unread, finding.Unread{What: "the grant of " + service + " on topic " + e.target.id(id), Why: "the service's account is not known"})
 			continue
 		}
 		if !e.granted(ctx, policy, "roles/pubsub.publisher", func(member string) bool { return member == "serviceAccount:"+account }) {
@@ -48,7 +48,7 @@ func (e *examiner) publish(ctx context.Context, id string) error {
 			case id == e.letters:
 				code = NoLettersPublished
 			}
-			e.find("topic", id, code, "", "roles/pubsub.publisher for "+account+", the account of "+service)
+			e.find("topic", e.target.id(id), code, "", "roles/pubsub.publisher for "+account+", the account of "+service)
 		}
 	}
 	return nil

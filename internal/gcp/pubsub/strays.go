@@ -154,9 +154,12 @@ func (s *search) denied(err error, what, permission string) error {
 	return fmt.Errorf("list %s: %w", what, err)
 }
 
-// made reports whether this installation made a resource, as far as its label says.
-func (s *search) made(_ string, labels map[string]string) bool {
-	return s.look.Label != "" && labels[label] == s.look.Label
+// made reports whether this installation made a resource: its label says so, or, without a label, its name does.
+func (s *search) made(name string, labels map[string]string) bool {
+	if of := labels[label]; of != "" && s.look.Label != "" {
+		return of == s.look.Label
+	}
+	return s.target.Installation != "" && strings.HasPrefix(idOf(name), s.target.names().prefix())
 }
 
 // pushedHere reports whether an endpoint is at one of this installation's workers.

@@ -43,7 +43,7 @@ data "google_secret_manager_secret_version" "read" {
 resource "google_secret_manager_secret" "secret" {
   for_each  = toset(local.secrets)
   project   = var.project_id
-  secret_id = "${var.name}-${lower(replace(each.key, "_", "-"))}"
+  secret_id = "${local.name}-${lower(replace(each.key, "_", "-"))}"
   labels    = local.labels
 
   replication {

@@ -104,7 +104,7 @@ func TestPlansAreWhatTheyShouldBe(t *testing.T) {
 	t.Parallel()
 	root := copied(t)
 	for name, folder := range map[string]string{
-		"the whole": ".", "a queue": filepath.Join("modules", "queue"), "a service": filepath.Join("modules", "service"), "the emulator": "emulator",
+		"the whole": ".", "a queue": filepath.Join("modules", "queue"), "a service": filepath.Join("modules", "service"), "the front": filepath.Join("modules", "front"), "the emulator": "emulator",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -22,3 +22,8 @@ output "secrets" {
   description = "The environment variables that come from Secret Manager."
   value       = keys(var.secrets)
 }
+
+output "ingress" {
+  description = "Who reaches the service."
+  value       = google_cloud_run_v2_service.service.ingress
+}

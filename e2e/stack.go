@@ -68,7 +68,8 @@ type Real struct {
 	Publisher *pubsub.Publisher
 
 	catalog           *catalog.Catalog
-	project, folder   string
+	names             pubsub.Names
+	folder            string
 	broker            string
 	webhook, worker   *Process
 	workerEnvironment []string
@@ -83,8 +84,14 @@ type Provision func(ctx context.Context, broker, workerURL string) error
 
 // Provisioned creates a project's queues by the program's own provisioning.
 func Provisioned(project string, c *catalog.Catalog) Provision {
+	return ProvisionedAs(pubsub.Names{ProjectID: project}, c)
+}
+
+// ProvisionedAs creates the queues of one of a project's installations in the same way.
+func ProvisionedAs(names pubsub.Names, c *catalog.Catalog) Provision {
 	return func(ctx context.Context, broker, workerURL string) error {
-		_, err := pubsub.Provision(ctx, c, pubsub.Target{ProjectID: project, PushBaseURL: workerURL, Emulator: true}, pubsub.EmulatorOptions(broker)...)
+		to := pubsub.Target{ProjectID: names.ProjectID, Installation: names.Installation, PushBaseURL: workerURL, Emulator: true}
+		_, err := pubsub.Provision(ctx, c, to, pubsub.EmulatorOptions(broker)...)
 		return err
 	}
 }
@@ -93,6 +100,8 @@ func Provisioned(project string, c *catalog.Catalog) Provision {
 type Site struct {
 	// Folder has the binaries. Project is a new one on the emulators.
 	Folder, Project string
+	// Installation is one of several in the project; empty: the one without a name.
+	Installation string
 	// Broker and Database are the addresses of the emulators.
 	Broker, Database string
 	Provision        Provision
@@ -112,7 +121,7 @@ func StartReal(ctx context.Context, site Site) (*Real, error) {
 	if len(site.Queues) > 0 {
 		environment = append(slices.Clone(environment), "QUEUES="+strings.Join(site.Queues, ","))
 	}
-	r := &Real{Log: &Log{}, catalog: runs, project: site.Project, folder: site.Folder, broker: site.Broker}
+	r := &Real{Log: &Log{}, catalog: runs, names: pubsub.Names{ProjectID: site.Project, Installation: site.Installation}, folder: site.Folder, broker: site.Broker}
 	if err := r.start(ctx, site.Database, site.Provision, environment); err != nil {
 		r.Close()
 		return nil, err
@@ -150,24 +159,24 @@ func (r *Real) start(ctx context.Context, database string, provision Provision, 
 	})
 
 	life := context.WithoutCancel(ctx)
-	documents, err := firestore.NewEmulated(life, database, r.project, "")
+	documents, err := firestore.NewEmulated(life, database, r.names.ProjectID, r.names.Installation)
 	if err != nil {
 		return err
 	}
 	r.Store = documents
 	r.closers = append(r.closers, func() { _ = documents.Close() })
 	options := pubsub.EmulatorOptions(r.broker)
-	if r.Publisher, err = pubsub.NewPublisher(life, r.project, options...); err != nil {
+	if r.Publisher, err = pubsub.NewPublisher(life, r.names, options...); err != nil {
 		return err
 	}
 	r.closers = append(r.closers, func() { _ = r.Publisher.Close() })
-	if r.admin, err = client.NewClient(life, r.project, options...); err != nil {
+	if r.admin, err = client.NewClient(life, r.names.ProjectID, options...); err != nil {
 		return err
 	}
 	r.closers = append(r.closers, func() { _ = r.admin.Close() })
 
 	common := append([]string{
-		"HOST=127.0.0.1", "METRICS_PORT=0", "GOOGLE_CLOUD_PROJECT=" + r.project, "WEBHOOK_SECRET_PAYNOW=" + Secret,
+		"HOST=127.0.0.1", "METRICS_PORT=0", "GOOGLE_CLOUD_PROJECT=" + r.names.ProjectID, "INSTALLATION=" + r.names.Installation, "WEBHOOK_SECRET_PAYNOW=" + Secret,
 		"WEBHOOK_SIGNING_SECRET=" + Secret, "PUSH_AUTH=none", "PATH=" + os.Getenv("PATH"), "HOME=" + r.folder,
 	}, environment...)
 	r.workerEnvironment = slices.Concat([]string{"PUBSUB_EMULATOR_HOST=" + r.broker, "FIRESTORE_EMULATOR_HOST=" + r.WorkerStore.Addr()}, targetsAt(r.catalog, service.URL), common)
@@ -226,22 +235,32 @@ func (r *Real) RestartWorker(ctx context.Context) (err error) {
 func (r *Real) tap(ctx context.Context) error {
 	for _, q := range r.catalog.Queues {
 		for _, topic := range []string{q.Topic(), q.DeadLetter.Topic} {
-			if !q.Enabled || topic == "" || slices.Contains(r.taps, "e2e-tap-"+topic) { // several queues share a topic
+			tap := r.id("e2e-tap-" + topic)
+			if !q.Enabled || topic == "" || slices.Contains(r.taps, tap) { // several queues share a topic
 				continue
 			}
 			if _, err := r.admin.SubscriptionAdminClient.CreateSubscription(ctx, &pubsubpb.Subscription{
-				Name: r.subscription("e2e-tap-" + topic), Topic: fmt.Sprintf("projects/%s/topics/%s", r.project, topic),
+				Name: r.subscription(tap), Topic: fmt.Sprintf("projects/%s/topics/%s", r.names.ProjectID, r.id(topic)),
 			}); err != nil {
 				return fmt.Errorf("tap %s: %w", topic, err)
 			}
-			r.taps = append(r.taps, "e2e-tap-"+topic)
+			r.taps = append(r.taps, tap)
 		}
 	}
 	return nil
 }
 
+// id is what a topic or subscription is called at the broker. It repeats the rule of internal/gcp/pubsub,
+// so that the two can differ.
+func (r *Real) id(ofCatalog string) string {
+	if r.names.Installation == "" {
+		return ofCatalog
+	}
+	return r.names.Installation + "-" + ofCatalog
+}
+
 func (r *Real) subscription(id string) string {
-	return fmt.Sprintf("projects/%s/subscriptions/%s", r.project, id)
+	return fmt.Sprintf("projects/%s/subscriptions/%s", r.names.ProjectID, id)
 }
 
 // Published pulls the new messages on the topics of all queues, dead letters included.
@@ -259,7 +278,7 @@ func (r *Real) Published(ctx context.Context) ([]contract.Message, error) {
 
 // DeadLetters pulls the new messages of the hold subscription.
 func (r *Real) DeadLetters(ctx context.Context) ([]contract.Message, error) {
-	return r.pull(ctx, Queue+"-dlq-hold")
+	return r.pull(ctx, r.id(Queue+"-dlq-hold"))
 }
 
 func (r *Real) pull(ctx context.Context, id string) ([]contract.Message, error) {

@@ -117,21 +117,22 @@ resource "google_pubsub_topic" "outbound" {
 }
 
 module "webhook" {
-  source              = "./modules/service"
-  count               = local.deployed ? 1 : 0
-  project_id          = var.project_id
-  region              = var.region
-  name                = local.webhook_name
-  image               = var.images.webhook
-  service_account     = google_service_account.webhook.email
-  ingress             = local.webhook_ingress
-  public              = true
-  scaling             = local.scaling[local.webhook_name]
-  resources           = var.webhook_resources
-  concurrency         = 80
-  timeout_seconds     = 30
-  deletion_protection = var.deletion_protection
-  labels              = local.labels
+  source          = "./modules/service"
+  count           = local.deployed ? 1 : 0
+  project_id      = var.project_id
+  region          = var.region
+  name            = local.webhook_name
+  image           = local.images["webhook"]
+  service_account = google_service_account.webhook.email
+  ingress         = local.webhook_ingress
+  public          = true
+  scaling         = local.scaling[local.webhook_name]
+  resources       = var.webhook_resources
+  concurrency     = 80
+  timeout_seconds = 30
+  traffic         = local.traffic["webhook"]
+  redeploy        = lookup(var.redeploy, "webhook", "")
+  labels          = local.labels
 
   env = merge(
     {
@@ -147,20 +148,21 @@ module "webhook" {
 }
 
 module "worker" {
-  source              = "./modules/service"
-  for_each            = local.deployed ? local.pools : {}
-  project_id          = var.project_id
-  region              = var.region
-  name                = local.worker_names[each.key]
-  image               = var.images.worker
-  service_account     = google_service_account.worker[each.key].email
-  ingress             = var.worker_ingress
-  audiences           = [local.audience]
-  invokers            = merge({ push = google_service_account.push[each.key].member }, { for name, member in var.ops_invokers : "ops-${name}" => member })
-  scaling             = local.scaling[local.worker_names[each.key]]
-  resources           = var.worker_resources
-  deletion_protection = var.deletion_protection
-  labels              = local.labels
+  source          = "./modules/service"
+  for_each        = local.deployed ? local.pools : {}
+  project_id      = var.project_id
+  region          = var.region
+  name            = local.worker_names[each.key]
+  image           = local.images["worker-${each.key}"]
+  service_account = google_service_account.worker[each.key].email
+  ingress         = var.worker_ingress
+  audiences       = [local.audience]
+  invokers        = merge({ push = google_service_account.push[each.key].member }, { for name, member in var.ops_invokers : "ops-${name}" => member })
+  scaling         = local.scaling[local.worker_names[each.key]]
+  resources       = var.worker_resources
+  traffic         = local.traffic["worker-${each.key}"]
+  redeploy        = lookup(var.redeploy, "worker-${each.key}", "")
+  labels          = local.labels
   # Room for a burst that waits for slots of its queue, for tasks, and for operators.
   concurrency = min(1000, 4 * each.value.concurrency + 10)
   # Above every handler's deadline, and above a task's minute.

@@ -15,7 +15,7 @@ output "worker_urls" {
 
 output "services" {
   description = "The services' names on Cloud Run: webhook, and worker-<pool>."
-  value       = merge({ webhook = local.webhook_name }, { for pool, name in local.worker_names : "worker-${pool}" => name })
+  value       = local.service_names
 }
 
 output "scaling" {
@@ -55,5 +55,10 @@ output "dashboard" {
 
 output "alerts" {
   description = "The alerts' names: each has its page in docs/runbooks."
-  value       = sort(distinct([for alert in values(local.alerts) : alert.runbook]))
+  value       = sort(distinct([for policy in values(module.alerts.policies) : policy.runbook]))
+}
+
+output "alert_conditions" {
+  description = "How many conditions the alerts have: Cloud Monitoring charges for each."
+  value       = length(flatten([for policy in values(module.alerts.policies) : policy.conditions]))
 }

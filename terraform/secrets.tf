@@ -21,6 +21,25 @@ locals {
   }
 }
 
+# Each version that a service is to read is asked for before anything changes, without its
+# value. A revision that cannot read a secret does not start.
+data "google_secret_manager_secret_version" "read" {
+  for_each          = local.deployed ? local.secret_references : {}
+  project           = var.project_id
+  secret            = each.value.secret
+  version           = each.value.version
+  fetch_secret_data = false
+
+  lifecycle {
+    # The provider (7.45) says enabled of a version that is disabled, too: that one is found when a
+    # revision starts.
+    postcondition {
+      condition     = self.enabled && try(coalesce(self.destroy_time), "") == ""
+      error_message = "Version ${each.value.version} of secret ${each.value.secret} was destroyed: add one, and name its number in secret_versions under ${each.key}."
+    }
+  }
+}
+
 resource "google_secret_manager_secret" "secret" {
   for_each  = toset(local.secrets)
   project   = var.project_id

@@ -26,16 +26,76 @@ variable "name" {
 }
 
 variable "images" {
-  description = <<-EOT
-    The images, by digest. Null, for the first apply, makes everything but the services, the
-    scheduler's jobs and the alerts: images and versions of the secrets do not exist yet.
-  EOT
+  description = "The images of the services, by digest. A rollback is the digests from before."
   type        = object({ webhook = string, worker = string })
   default     = null
 
   validation {
     condition     = var.images == null || try(can(regex("@sha256:[0-9a-f]{64}$", var.images.webhook)) && can(regex("@sha256:[0-9a-f]{64}$", var.images.worker)), false)
     error_message = "Both images must be named by their digest: <registry>/<image>@sha256:<64 hex digits>."
+  }
+  # Forgotten, they would take the services, the scheduler's jobs and the alerts with them.
+  validation {
+    condition     = var.images != null || var.bootstrap
+    error_message = "images is missing: name the images that run, by digest. The first apply alone comes without: it sets bootstrap = true."
+  }
+  validation {
+    condition     = var.images == null || !var.bootstrap
+    error_message = "bootstrap is for the first apply, which has no images: take it out where images are named."
+  }
+}
+
+variable "bootstrap" {
+  description = <<-EOT
+    For the first apply alone, in the place of images: makes everything but the services, the
+    scheduler's jobs and the alerts, since images and versions of the secrets do not exist yet.
+  EOT
+  type        = bool
+  default     = false
+}
+
+variable "canary" {
+  description = <<-EOT
+    Another image, by digest, for some percent of a service's requests, by the service's key in the
+    output services. The revision that served before keeps the rest. At 0 percent it has all again, at once and without
+    a new revision. To promote a canary, put its digest into images and take it out here.
+  EOT
+  type        = map(object({ image = string, percent = number }))
+  default     = {}
+
+  validation {
+    condition     = length(setsubtract(keys(var.canary), concat(["webhook"], [for pool in keys(module.catalog.pools) : "worker-${pool}"]))) == 0
+    error_message = "canary names no service: ${join(", ", setsubtract(keys(var.canary), concat(["webhook"], [for pool in keys(module.catalog.pools) : "worker-${pool}"])))}. There are webhook and ${join(", ", [for pool in keys(module.catalog.pools) : "worker-${pool}"])}."
+  }
+  validation {
+    condition     = alltrue([for c in values(var.canary) : can(regex("@sha256:[0-9a-f]{64}$", c.image))])
+    error_message = "A canary's image must be named by its digest: <registry>/<image>@sha256:<64 hex digits>."
+  }
+  validation {
+    condition     = alltrue([for c in values(var.canary) : 0 <= c.percent && c.percent <= 99 && c.percent == floor(c.percent)])
+    error_message = "A canary takes 0 to 99 whole percent. For all of them put its image into images."
+  }
+  validation {
+    condition     = length(var.canary) == 0 || !var.bootstrap
+    error_message = "A canary stands beside a service that runs; with bootstrap there is none."
+  }
+}
+
+variable "redeploy" {
+  description = <<-EOT
+    A label by the service's key in the output services. Another value makes another revision of the same
+    configuration: where an update failed for a reason outside of Terraform, and the plan shows no changes.
+  EOT
+  type        = map(string)
+  default     = {}
+
+  validation {
+    condition     = length(setsubtract(keys(var.redeploy), concat(["webhook"], [for pool in keys(module.catalog.pools) : "worker-${pool}"]))) == 0
+    error_message = "redeploy names no service: ${join(", ", setsubtract(keys(var.redeploy), concat(["webhook"], [for pool in keys(module.catalog.pools) : "worker-${pool}"])))}. There are webhook and ${join(", ", [for pool in keys(module.catalog.pools) : "worker-${pool}"])}."
+  }
+  validation {
+    condition     = alltrue([for value in values(var.redeploy) : can(regex("^[a-z0-9_-]{1,63}$", value))])
+    error_message = "A value of redeploy must be 1 to 63 of a-z, 0-9, _ and -, such as a date."
   }
 }
 
@@ -219,43 +279,34 @@ variable "runbooks" {
 
 variable "alerts" {
   description = <<-EOT
-    The thresholds that are no queue's: shares of failures (0 to 1), ages and silences in
-    seconds, and the objective of the webhook service.
+    The thresholds that are no queue's, and the alerts that are not made (off); modules/alerts has the
+    defaults and the limits. Shares are 0 to 1. What ends with _at_least is how many there must be before a
+    share or a silence says anything. Ages and silences are seconds.
   EOT
   type = object({
-    push_failure_share  = optional(number, 0.2)
-    ingest_error_share  = optional(number, 0.05)
-    webhooks_silent_for = optional(number, 21600)
-    ttl_late_by         = optional(number, 259200)
-    outbox_oldest       = optional(number, 600)
-    unsealed_oldest     = optional(number, 900)
-    objective           = optional(number, 0.999)
+    off = optional(set(string))
+
+    ingest_error_share     = optional(number)
+    ingest_errors_at_least = optional(number)
+    objective              = optional(number)
+    burnt_at_least         = optional(number)
+
+    push_failure_share     = optional(number)
+    push_failures_at_least = optional(number)
+    ack_deadlines_at_least = optional(number)
+
+    webhooks_silent_for     = optional(number)
+    webhooks_a_day_at_least = optional(number)
+
+    ttl_late_by     = optional(number)
+    outbox_oldest   = optional(number)
+    unsealed_oldest = optional(number)
   })
   default = {}
-
-  validation {
-    condition = (
-      0 < var.alerts.push_failure_share && var.alerts.push_failure_share < 1 &&
-      0 < var.alerts.ingest_error_share && var.alerts.ingest_error_share < 1
-    )
-    error_message = "A share of failures must be above 0 and below 1."
-  }
-  validation {
-    condition     = 0.9 <= var.alerts.objective && var.alerts.objective <= 0.9999
-    error_message = "The objective must be 0.9 to 0.9999."
-  }
-  validation {
-    condition     = 600 <= var.alerts.webhooks_silent_for && var.alerts.webhooks_silent_for <= 84600 && var.alerts.webhooks_silent_for % 60 == 0
-    error_message = "webhooks_silent_for must be whole minutes, 600 to 84600: Cloud Monitoring looks back for a day at most."
-  }
-  validation {
-    condition     = 60 <= var.alerts.outbox_oldest && 60 <= var.alerts.unsealed_oldest && 86400 <= var.alerts.ttl_late_by
-    error_message = "outbox_oldest and unsealed_oldest must be at least 60, ttl_late_by at least 86400: TTL deletes within a day."
-  }
 }
 
 variable "deletion_protection" {
-  description = "Whether the database and the services refuse to be deleted."
+  description = "Whether the databases refuse to be deleted. Services hold nothing, and never refuse."
   type        = bool
   default     = true
 }

@@ -65,7 +65,7 @@ func (p *program) devCommand() *cobra.Command {
 			defer func() { err = errors.Join(err, state.remove()) }()
 			flaky := &failOnce{eventID: "900000000000000041"}
 			config := devstack.Config{
-				Catalog: c, ProjectID: p.env.Project, Secrets: secretsOf(c, p.getenv), Targets: targetsOf(c, p.getenv),
+				Catalog: c, ProjectID: p.env.Project, Installation: p.env.Installation, Secrets: secretsOf(c, p.getenv), Targets: targetsOf(c, p.getenv),
 				WebhookPort: webhookPort, WorkerPort: workerPort, ServicePort: servicePort, TaskEvery: taskEvery,
 				Drain: devDrain, StorePath: state.store(), BrokerPath: state.broker(), OpsTokens: p.env.OpsToken.List(),
 				Log:       telemetry.NewLogger(io.Discard, slog.LevelError),
@@ -83,6 +83,9 @@ func (p *program) devCommand() *cobra.Command {
 				if madeBy == "terraform" {
 					queues := topology.Terraform{
 						Root: filepath.Join("terraform", "emulator"), Folder: state.folder, CatalogDir: p.env.CatalogDir, ProjectID: p.env.Project,
+					}
+					if p.env.Installation != "" {
+						queues.Variables = []string{"installation=" + p.env.Installation}
 					}
 					config.Provision = func(ctx context.Context, broker, workerURL string) error {
 						if err := queues.Init(ctx); err != nil {

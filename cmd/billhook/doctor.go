@@ -276,7 +276,7 @@ func (k *canaries) discard(ctx context.Context, id string) bool {
 // messages does not find it.
 func (k *canaries) discardHeld(ctx context.Context, id string) {
 	k.step("its copy is off hold", func() (string, error) {
-		found, err := pubsub.Unhold(ctx, k.queue, k.env.Project, id, k.broker()...)
+		found, err := pubsub.Unhold(ctx, k.queue, k.env.names(), id, k.broker()...)
 		if err == nil && !found {
 			err = fmt.Errorf("it was not found on %s, which keeps every dead letter", k.queue.DeadLetterHold())
 		}

@@ -12,6 +12,7 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/env"
+	"billhook/internal/gcp/pubsub"
 	"billhook/internal/serve"
 )
 
@@ -34,6 +35,7 @@ type program struct {
 
 type environment struct {
 	Project            string     `env:"GOOGLE_CLOUD_PROJECT" envDefault:"billhook-dev"`
+	Installation       string     `env:"INSTALLATION"`
 	CatalogDir         string     `env:"CATALOG_DIR"`
 	Queues             []string   `env:"QUEUES"`
 	PubSubEmulator     string     `env:"PUBSUB_EMULATOR_HOST"`
@@ -43,6 +45,13 @@ type environment struct {
 	Server             string     `env:"BILLHOOK_SERVER" envDefault:"http://127.0.0.1:8081"`
 	OpsToken           env.Secret `env:"OPS_TOKEN"`
 	OpsOperator        string     `env:"OPS_OPERATOR"`
+}
+
+// Check reports what is wrong with the variables.
+func (e environment) Check() error { return e.names().Check() }
+
+func (e environment) names() pubsub.Names {
+	return pubsub.Names{ProjectID: e.Project, Installation: e.Installation}
 }
 
 // run is the whole program without signals and exit code.

@@ -15,7 +15,7 @@ func (p *program) provisionCommand() *cobra.Command {
 		Use:   "provision",
 		Short: "Create topics, subscriptions and dead letters from the catalog; again and again without harm",
 		Long: "Creates in GOOGLE_CLOUD_PROJECT, on Google Cloud or, with PUBSUB_EMULATOR_HOST, on an emulator, what the\n" +
-			"catalog declares, pushing to PUSH_BASE_URL. It changes what differs and deletes nothing. It goes on after a failure, and\n" +
+			"catalog declares, pushing to PUSH_BASE_URL. INSTALLATION stands before each id, if it is set. It changes what differs and deletes nothing. It goes on after a failure, and\n" +
 			"tells what became of each resource.",
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
@@ -76,7 +76,7 @@ func (p *program) target(pools poolFlags) (pubsub.Target, error) {
 		own[name] = pubsub.Pool{URL: pools.urls[name], ServiceAccount: account}
 	}
 	return pubsub.Target{
-		ProjectID: p.env.Project, PushBaseURL: p.env.PushBaseURL, Pools: own, PushAudience: p.env.PushAudience,
+		ProjectID: p.env.Project, Installation: p.env.Installation, PushBaseURL: p.env.PushBaseURL, Pools: own, PushAudience: p.env.PushAudience,
 		PushServiceAccount: p.env.PushServiceAccount, Emulator: p.env.PubSubEmulator != "",
 	}, nil
 }

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,11 +45,12 @@ type config struct {
 	Port              env.Port `env:"PORT" envDefault:"8080" about:"the port to listen on; 0 chooses one, which the line \"message\":\"listening\" names"`
 	MetricsPort       env.Port `env:"METRICS_PORT" about:"the port of GET /metrics; empty is 9090, or a free one where PORT is 0"`
 	Project           string   `env:"GOOGLE_CLOUD_PROJECT,required" about:"the Google Cloud project"`
+	Installation      string   `env:"INSTALLATION" about:"the installation's name, where the project has several: it stands before the ids of topics and subscriptions"`
 	PubSubEmulator    string   `env:"PUBSUB_EMULATOR_HOST" about:"host:port of Google's Pub/Sub emulator, in place of Pub/Sub"`
 	FirestoreEmulator string   `env:"FIRESTORE_EMULATOR_HOST" about:"host:port of Google's Firestore emulator, in place of Firestore"`
-	Database          string   `env:"FIRESTORE_DATABASE" envDefault:"(default)" about:"the Firestore database"`
+	Database          string   `env:"FIRESTORE_DATABASE" about:"the Firestore database; empty is INSTALLATION, or (default) where that is empty too"`
 	// DoorDatabase has the blocks that instances share to keep to a queue's rate; empty: FIRESTORE_DATABASE.
-	DoorDatabase     string     `env:"DOOR_DATABASE" about:"the database in which the instances count together what they let in; empty is FIRESTORE_DATABASE"`
+	DoorDatabase     string     `env:"DOOR_DATABASE" about:"the database in which the instances count together what they let in; empty is that of FIRESTORE_DATABASE"`
 	CatalogDir       string     `env:"CATALOG_DIR" about:"a folder with the catalog's files; empty is the built-in catalog"`
 	Queues           []string   `env:"QUEUES" about:"the queues that run, by id or alias, comma-separated; empty is all that are enabled"`
 	LogLevel         slog.Level `env:"LOG_LEVEL" envDefault:"INFO" about:"DEBUG, INFO, WARN or ERROR"`
@@ -61,8 +63,16 @@ func (c config) Check() error {
 	if c.ToleranceSeconds < 1 || c.ToleranceSeconds > 3600 {
 		window = errors.New("WEBHOOK_TOLERANCE_SECONDS: must be 1 to 3600")
 	}
-	return errors.Join(c.ports().Check(), window)
+	return errors.Join(c.ports().Check(), window, c.names().Check())
 }
+
+func (c config) names() pubsub.Names {
+	return pubsub.Names{ProjectID: c.Project, Installation: c.Installation}
+}
+
+// database is the installation's own, unless another is named: events of two installations in one would
+// be taken for duplicates of each other.
+func (c config) database() string { return cmp.Or(c.Database, c.Installation) }
 
 func (c config) ports() serve.Ports {
 	return serve.Ports{Host: c.Host, Service: string(c.Port), Metrics: string(c.MetricsPort)}
@@ -125,12 +135,12 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 	log := telemetry.NewLogger(stdout, cfg.LogLevel)
 	// Clients outlive the signal: requests in flight still need them during the drain.
 	clients := context.WithoutCancel(ctx)
-	publisher, err := pubsub.NewPublisher(clients, cfg.Project)
+	publisher, err := pubsub.NewPublisher(clients, cfg.names())
 	if err != nil {
 		return err
 	}
 	defer func() { _ = publisher.Close() }() // every publish has been answered
-	documents, err := firestore.New(clients, cfg.Project, cfg.Database)
+	documents, err := firestore.New(clients, cfg.Project, cfg.database())
 	if err != nil {
 		return err
 	}

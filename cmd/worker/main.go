@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -52,9 +53,10 @@ type config struct {
 	Port               env.Port          `env:"PORT" envDefault:"8081" about:"the port to listen on; 0 chooses one, which the line \"message\":\"listening\" names"`
 	MetricsPort        env.Port          `env:"METRICS_PORT" about:"the port of GET /metrics; empty is 9090, or a free one where PORT is 0"`
 	Project            string            `env:"GOOGLE_CLOUD_PROJECT,required" about:"the Google Cloud project"`
+	Installation       string            `env:"INSTALLATION" about:"the installation's name, where the project has several: it stands before the ids of topics and subscriptions"`
 	PubSubEmulator     string            `env:"PUBSUB_EMULATOR_HOST" about:"host:port of Google's Pub/Sub emulator, in place of Pub/Sub"`
 	FirestoreEmulator  string            `env:"FIRESTORE_EMULATOR_HOST" about:"host:port of Google's Firestore emulator, in place of Firestore"`
-	Database           string            `env:"FIRESTORE_DATABASE" envDefault:"(default)" about:"the Firestore database"`
+	Database           string            `env:"FIRESTORE_DATABASE" about:"the Firestore database; empty is INSTALLATION, or (default) where that is empty too"`
 	CatalogDir         string            `env:"CATALOG_DIR" about:"a folder with the catalog's files; empty is the built-in catalog"`
 	Queues             []string          `env:"QUEUES" about:"the queues that run, by id or alias, comma-separated; empty is all that are enabled"`
 	LogLevel           slog.Level        `env:"LOG_LEVEL" envDefault:"INFO" about:"DEBUG, INFO, WARN or ERROR"`
@@ -120,7 +122,7 @@ func (m *mistakes) add(wrong bool, format string, args ...any) {
 
 // Check reports every broken relation between variables.
 func (c config) Check() error {
-	all := mistakes{c.ports().Check()}
+	all := mistakes{c.ports().Check(), c.names().Check()}
 	for _, token := range c.OpsToken.List() {
 		all.add(len(token) < minToken, "OPS_TOKEN: each token needs at least %d bytes", minToken)
 	}
@@ -146,6 +148,22 @@ func (c config) Check() error {
 
 func (c config) ports() serve.Ports {
 	return serve.Ports{Host: c.Host, Service: string(c.Port), Metrics: string(c.MetricsPort)}
+}
+
+func (c config) names() pubsub.Names {
+	return pubsub.Names{ProjectID: c.Project, Installation: c.Installation}
+}
+
+// database is the installation's own, unless another is named: events of two installations in one would
+// be taken for duplicates of each other.
+func (c config) database() string { return cmp.Or(c.Database, c.Installation) }
+
+// signer is what proofs of the books call this installation.
+func (c config) signer() string {
+	if c.Installation == "" {
+		return c.Project
+	}
+	return c.Project + "/" + c.Installation
 }
 
 var queueName = regexp.MustCompile(`^projects/[^/]+/locations/[^/]+/queues/[^/]+$`)
@@ -225,7 +243,7 @@ func (c config) subscriptions(ctx context.Context, service *worker.Config) (clos
 		pools[pool] = pubsub.Pool{URL: address, ServiceAccount: c.PushPoolAccounts[pool]}
 	}
 	opened, err := pubsub.NewSwitch(ctx, pubsub.Target{
-		ProjectID: c.Project, PushBaseURL: c.PushBaseURL, Pools: pools, PushAudience: c.PushAudience, PushServiceAccount: c.PushServiceAccount, Emulator: c.emulated(),
+		ProjectID: c.Project, Installation: c.Installation, PushBaseURL: c.PushBaseURL, Pools: pools, PushAudience: c.PushAudience, PushServiceAccount: c.PushServiceAccount, Emulator: c.emulated(),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("PUSH_BASE_URL, PUSH_POOL_URLS: %w", err)
@@ -289,7 +307,7 @@ func (c config) load(getenv func(string) string) (cat *catalog.Catalog, targets 
 func run(ctx context.Context, getenv func(string) string, stdout io.Writer) error {
 	cfg, envErr := env.Parse[config](getenv)
 	cat, targets, tasksPool, catalogErr := cfg.load(getenv)
-	authority, keyErr := seal.NewAuthority(cfg.Project, cfg.LedgerSigningKey.Reveal())
+	authority, keyErr := seal.NewAuthority(cfg.signer(), cfg.LedgerSigningKey.Reveal())
 	if keyErr != nil {
 		keyErr = fmt.Errorf("LEDGER_SIGNING_KEY: %w", keyErr)
 	}
@@ -312,12 +330,12 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 	}
 	// Clients outlive the signal: requests in flight still need them during the drain.
 	clients := context.WithoutCancel(ctx)
-	publisher, err := pubsub.NewPublisher(clients, cfg.Project)
+	publisher, err := pubsub.NewPublisher(clients, cfg.names())
 	if err != nil {
 		return err
 	}
 	defer func() { _ = publisher.Close() }() // every publish has been answered
-	documents, err := firestore.New(clients, cfg.Project, cfg.Database)
+	documents, err := firestore.New(clients, cfg.Project, cfg.database())
 	if err != nil {
 		return err
 	}
@@ -331,7 +349,7 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 		Instance: instanceOf(getenv("K_REVISION"), uuid.NewString()[:8]), Settings: env.Settings(cfg, help(getenv).Catalog, getenv), Links: cfg.links(),
 	}
 	if !cfg.emulated() { // an emulator counts nothing
-		if parts.Backlogs, err = pubsub.NewBacklogs(clients, cfg.Project, time.Now); err != nil {
+		if parts.Backlogs, err = pubsub.NewBacklogs(clients, cfg.names(), time.Now); err != nil {
 			return err
 		}
 	}

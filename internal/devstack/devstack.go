@@ -53,6 +53,9 @@ type Config struct {
 	Catalog *catalog.Catalog
 	// ProjectID is the project on the broker and the store.
 	ProjectID string
+	// Installation stands before the ids of topics and subscriptions on Google's emulators; see
+	// pubsub.Names. The stand-ins hold one installation.
+	Installation string
 	// Secrets of each source by its name.
 	Secrets map[string][]string
 	// WebhookPort, WorkerPort and ServicePort are ports on 127.0.0.1; 0 chooses a free one.
@@ -162,7 +165,11 @@ func (s *Stack) start(ctx, life context.Context, config Config) error {
 	if err != nil {
 		return err
 	}
-	publisher, err := pubsub.NewPublisher(life, config.ProjectID, pubsub.EmulatorOptions(broker)...)
+	names := pubsub.Names{ProjectID: config.ProjectID}
+	if config.Emulators != nil {
+		names.Installation = config.Installation
+	}
+	publisher, err := pubsub.NewPublisher(life, names, pubsub.EmulatorOptions(broker)...)
 	if err != nil {
 		return err
 	}
@@ -407,23 +414,24 @@ func (s *Stack) emulators(ctx, life context.Context, config Config) (broker stri
 		return "", tokens, err
 	}
 	s.closers = append(s.closers, pubSub.Stop, database.Stop)
+	to := pubsub.Target{ProjectID: config.ProjectID, Installation: config.Installation, PushBaseURL: s.WorkerURL, Emulator: true}
 	provision := config.Provision
 	if provision == nil {
-		provision = func(ctx context.Context, broker, workerURL string) error {
-			_, err := pubsub.Provision(ctx, config.Catalog, pubsub.Target{ProjectID: config.ProjectID, PushBaseURL: workerURL, Emulator: true}, pubsub.EmulatorOptions(broker)...)
+		provision = func(ctx context.Context, broker, _ string) error {
+			_, err := pubsub.Provision(ctx, config.Catalog, to, pubsub.EmulatorOptions(broker)...)
 			return err
 		}
 	}
 	if err := provision(ctx, pubSub.Addr(), s.WorkerURL); err != nil {
 		return "", tokens, err
 	}
-	subscriptions, err := pubsub.NewSwitch(life, pubsub.Target{ProjectID: config.ProjectID, PushBaseURL: s.WorkerURL, Emulator: true}, pubsub.EmulatorOptions(pubSub.Addr())...)
+	subscriptions, err := pubsub.NewSwitch(life, to, pubsub.EmulatorOptions(pubSub.Addr())...)
 	if err != nil {
 		return "", tokens, err
 	}
 	s.closers, s.subscriptions = append(s.closers, subscriptions.Close), subscriptions
 	s.doctor = worker.Examiner(subscriptions, config.Catalog)
-	store, err := firestore.NewEmulated(life, database.Addr(), config.ProjectID, "")
+	store, err := firestore.NewEmulated(life, database.Addr(), config.ProjectID, config.Installation)
 	if err != nil {
 		return "", tokens, err
 	}

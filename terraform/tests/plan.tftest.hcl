@@ -5,6 +5,36 @@ mock_provider "google" {
   mock_data "google_project" {
     defaults = { number = "123456789012" }
   }
+  # Known to a plan, for the check that reads it.
+  mock_resource "google_cloud_run_v2_service" {
+    override_during = plan
+    defaults        = { terminal_condition = [] }
+  }
+  mock_data "google_secret_manager_secret_version" {
+    defaults = { enabled = true, destroy_time = "" }
+  }
+  mock_resource "google_service_account" {
+    defaults = {
+      name   = "projects/example/serviceAccounts/account@example.iam.gserviceaccount.com"
+      email  = "account@example.iam.gserviceaccount.com"
+      member = "serviceAccount:account@example.iam.gserviceaccount.com"
+    }
+  }
+  mock_resource "google_pubsub_topic" {
+    defaults = { id = "projects/example/topics/made-up" }
+  }
+}
+
+# For runs that apply: what is known to a plan would be made up anew.
+mock_provider "google" {
+  alias = "applied"
+
+  mock_data "google_project" {
+    defaults = { number = "123456789012" }
+  }
+  mock_data "google_secret_manager_secret_version" {
+    defaults = { enabled = true, destroy_time = "" }
+  }
   mock_resource "google_service_account" {
     defaults = {
       name   = "projects/example/serviceAccounts/account@example.iam.gserviceaccount.com"
@@ -26,6 +56,9 @@ variables {
     worker  = "europe-docker.pkg.dev/example/billhook/worker@sha256:0000000000000000000000000000000000000000000000000000000000000000"
   }
   runbooks = "https://example.com/runbooks"
+
+  notification_channels = ["projects/example/notificationChannels/1"]
+
   target_urls = {
     SUBSCRIPTION_SERVICE_URL = "https://subscriptions.example"
     PLATFORM_URL             = "https://platform.example"
@@ -40,7 +73,8 @@ run "everything_but_the_services_without_images" {
   command = plan
 
   variables {
-    images = null
+    images    = null
+    bootstrap = true
   }
 
   assert {
@@ -50,6 +84,10 @@ run "everything_but_the_services_without_images" {
   assert {
     condition     = length(google_secret_manager_secret.secret) == length(output.secrets) && length(output.secrets) > 1
     error_message = "The secrets are there to be filled."
+  }
+  assert {
+    condition     = length(google_monitoring_alert_policy.alert) == 0 && length(google_logging_metric.logged) > 0
+    error_message = "Without services there is nothing to tell of; the metrics are known when they come."
   }
 }
 
@@ -210,6 +248,7 @@ run "a_target_without_an_address_is_refused" {
 
   variables {
     images      = null
+    bootstrap   = true
     target_urls = {}
   }
 
@@ -251,6 +290,7 @@ run "an_ingress_that_there_is_not_is_refused_before_there_are_services" {
 
   variables {
     images         = null
+    bootstrap      = true
     worker_ingress = "INTERNAL"
   }
 
@@ -262,6 +302,7 @@ run "more_webhook_instances_at_least_than_at_most_are_refused_before_there_are_s
 
   variables {
     images          = null
+    bootstrap       = true
     webhook_scaling = { min = 5, max = 1 }
   }
 
@@ -271,7 +312,8 @@ run "more_webhook_instances_at_least_than_at_most_are_refused_before_there_are_s
 # Two pools: letters runs the tasks, seats serves bookings and emits to reminders and to
 # seat-news. Applied, so that each account has a name of its own.
 run "an_account_publishes_what_its_service_publishes_and_no_more" {
-  command = apply
+  command   = apply
+  providers = { google = google.applied }
 
   variables {
     catalog_dir         = "../catalog/testdata/crooked"
@@ -369,7 +411,8 @@ run "an_account_publishes_what_its_service_publishes_and_no_more" {
 
 # With every answer made up, an apply shows that nothing waits for itself.
 run "all_of_it_is_made_and_taken_away" {
-  command = apply
+  command   = apply
+  providers = { google = google.applied }
 
   variables {
     deletion_protection = false

@@ -26,21 +26,21 @@ const (
 // Backlogs asks Cloud Monitoring how many messages wait: Pub/Sub itself does not say.
 type Backlogs struct {
 	service *monitoring.Service
-	project string
+	names   Names
 	now     func() time.Time
 }
 
-// NewBacklogs returns the backlogs of the project's subscriptions. Without options the client
+// NewBacklogs returns the backlogs of the installation's subscriptions. Without options the client
 // library finds the credentials.
-func NewBacklogs(ctx context.Context, projectID string, now func() time.Time, options ...option.ClientOption) (*Backlogs, error) {
+func NewBacklogs(ctx context.Context, names Names, now func() time.Time, options ...option.ClientOption) (*Backlogs, error) {
 	service, err := monitoring.NewService(ctx, options...)
 	if err != nil {
 		return nil, fmt.Errorf("pubsub: monitoring: %w", err)
 	}
-	return &Backlogs{service: service, project: projectID, now: now}, nil
+	return &Backlogs{service: service, names: names, now: now}, nil
 }
 
-// Backlogs returns what each subscription held last, and the time of the oldest number. A
+// Backlogs returns what each subscription held last, by its id in the catalog, and the time of the oldest number. A
 // subscription without a number of the last minutes is missing. Where the ages alone are not told,
 // no message has a time.
 func (b *Backlogs) Backlogs(ctx context.Context) (held map[string]backlog.Held, at time.Time, err error) {
@@ -65,9 +65,17 @@ func (b *Backlogs) Backlogs(ctx context.Context) (held map[string]backlog.Held, 
 	return held, at, nil
 }
 
+// own narrows a filter to the installation's subscriptions: Google charges for each series that it returns.
+func (b *Backlogs) own() string {
+	if b.names.Installation == "" {
+		return ""
+	}
+	return ` AND resource.labels.subscription_id = starts_with("` + b.names.prefix() + `")`
+}
+
 // newest hands each subscription's newest number of a metric to found, with the number's time.
 func (b *Backlogs) newest(ctx context.Context, metric string, now time.Time, found func(subscription string, number int64, at time.Time)) error {
-	return b.service.Projects.TimeSeries.List("projects/"+b.project).Filter(metric).View("FULL").
+	return b.service.Projects.TimeSeries.List("projects/"+b.names.ProjectID).Filter(metric+b.own()).View("FULL").
 		IntervalStartTime(now.Add(-recent).Format(time.RFC3339)).IntervalEndTime(now.Format(time.RFC3339)).
 		Fields("nextPageToken", "timeSeries(resource/labels,points)").
 		Pages(ctx, func(page *monitoring.ListTimeSeriesResponse) error {
@@ -79,8 +87,9 @@ func (b *Backlogs) newest(ctx context.Context, metric string, now time.Time, fou
 				if point.Value == nil || point.Value.Int64Value == nil || point.Interval == nil {
 					continue
 				}
-				if ended, err := time.Parse(time.RFC3339, point.Interval.EndTime); err == nil {
-					found(series.Resource.Labels["subscription_id"], *point.Value.Int64Value, ended)
+				id, own := b.names.ofCatalog(series.Resource.Labels["subscription_id"])
+				if ended, err := time.Parse(time.RFC3339, point.Interval.EndTime); own && err == nil {
+					found(id, *point.Value.Int64Value, ended)
 				}
 			}
 			return nil

@@ -19,7 +19,7 @@ func backlogs(t *testing.T, answer http.HandlerFunc) *pubsub.Backlogs {
 	t.Helper()
 	server := httptest.NewServer(answer)
 	t.Cleanup(server.Close)
-	b, err := pubsub.NewBacklogs(t.Context(), "shop", func() time.Time { return time.Date(2026, 11, 22, 12, 4, 0, 0, time.UTC) }, option.WithEndpoint(server.URL), option.WithHTTPClient(server.Client()))
+	b, err := pubsub.NewBacklogs(t.Context(), pubsub.Names{ProjectID: "shop"}, func() time.Time { return time.Date(2026, 11, 22, 12, 4, 0, 0, time.UTC) }, option.WithEndpoint(server.URL), option.WithHTTPClient(server.Client()))
 	require.NoError(t, err)
 	return b
 }

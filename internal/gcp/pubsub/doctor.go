@@ -69,7 +69,7 @@ var (
 type Finding struct {
 	Queue string `json:"queue"` // its id, or that of a topic that is no queue's own
 	Kind  string `json:"kind"`  // topic or subscription
-	ID    string `json:"id"`
+	ID    string `json:"id"`    // at Pub/Sub, with the installation before it
 	Code  Code   `json:"code"`
 	// Have and Want are settings, in words.
 	Have   string `json:"have,omitempty"`
@@ -206,7 +206,7 @@ func (e *examiner) enabled(ctx context.Context, q catalog.Queue, _ bool) error {
 			return err
 		}
 		if have == nil {
-			missing = append(missing, idOf(want.Name))
+			missing = append(missing, want.Name)
 			continue
 		}
 		lettersKept = lettersKept || have.Topic == e.target.topicName(q.DeadLetter.Topic)
@@ -218,11 +218,15 @@ func (e *examiner) enabled(ctx context.Context, q catalog.Queue, _ bool) error {
 		}
 	}
 	if !q.DeadLetter.Drop && !lettersKept {
-		e.find("topic", q.DeadLetter.Topic, LettersUnkept, "", "")
+		e.find("topic", e.target.id(q.DeadLetter.Topic), LettersUnkept, "", "")
 	}
-	codes := map[string]Code{q.PushSubscription(): SubscriptionMissing, q.DeadLetterHold(): HoldMissing, q.DeadLetterPush(): LettersPushMissing}
-	for _, id := range missing {
-		e.find("subscription", id, codes[id], "", "")
+	codes := map[string]Code{
+		e.target.subscriptionName(q.PushSubscription()): SubscriptionMissing,
+		e.target.subscriptionName(q.DeadLetterHold()):   HoldMissing,
+		e.target.subscriptionName(q.DeadLetterPush()):   LettersPushMissing,
+	}
+	for _, name := range missing {
+		e.find("subscription", idOf(name), codes[name], "", "")
 	}
 	return nil
 }
@@ -242,12 +246,12 @@ func (e *examiner) disabled(ctx context.Context, q catalog.Queue, shared bool) e
 		}
 		kept = kept || (have != nil && id == q.PushSubscription())
 		if have.GetPushConfig().GetPushEndpoint() != "" {
-			e.find("subscription", id, LeftOver, "", "")
+			e.find("subscription", e.target.id(id), LeftOver, "", "")
 		}
 	}
 	topic, err := e.readTopic(ctx, q.Topic())
 	if topic != nil && !kept && !shared {
-		e.find("topic", q.Topic(), MessagesUnkept, "", "")
+		e.find("topic", e.target.id(q.Topic()), MessagesUnkept, "", "")
 	}
 	if e.hidden(err) {
 		return nil
@@ -261,7 +265,7 @@ func (e *examiner) topic(ctx context.Context, id string) error {
 	case e.hidden(err):
 		return nil
 	case err == nil && topic == nil:
-		e.find("topic", id, TopicMissing, "", "")
+		e.find("topic", e.target.id(id), TopicMissing, "", "")
 	}
 	return err
 }
@@ -338,7 +342,7 @@ func (e *examiner) comparePause(q catalog.Queue, have *pubsubpb.Subscription) (r
 	if paused {
 		want = fmt.Sprintf("paused since %s by %s", record.At.UTC().Format(time.RFC3339), record.Who)
 	}
-	find := func(code Code, is string) { e.find("subscription", q.PushSubscription(), code, is, want) }
+	find := func(code Code, is string) { e.find("subscription", e.target.id(q.PushSubscription()), code, is, want) }
 	switch stands := standing(have); {
 	case stands == pause.Paused && !paused:
 		code := PauseUnrecorded

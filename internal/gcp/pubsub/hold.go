@@ -23,8 +23,8 @@ const (
 // Unhold takes the copy of one event's dead letter off the queue's hold subscription, which
 // otherwise keeps and counts it until its retention ends. It gives all others back at once,
 // and reports whether it found one among the first two thousand.
-func Unhold(ctx context.Context, q catalog.Queue, project, eventID string, options ...option.ClientOption) (found bool, err error) {
-	a, err := open(ctx, Target{ProjectID: project}, options)
+func Unhold(ctx context.Context, q catalog.Queue, names Names, eventID string, options ...option.ClientOption) (found bool, err error) {
+	a, err := open(ctx, Target{ProjectID: names.ProjectID, Installation: names.Installation}, options)
 	if err != nil {
 		return false, err
 	}
@@ -44,7 +44,7 @@ func Unhold(ctx context.Context, q catalog.Queue, project, eventID string, optio
 	for range pulls {
 		answer, err := pull(ctx, admin, name)
 		if err != nil {
-			return false, fmt.Errorf("pull from %s: %w", q.DeadLetterHold(), err)
+			return false, fmt.Errorf("pull from %s: %w", idOf(name), err)
 		}
 		var ours []string
 		for _, m := range answer.GetReceivedMessages() {
@@ -56,7 +56,7 @@ func Unhold(ctx context.Context, q catalog.Queue, project, eventID string, optio
 		}
 		if len(ours) > 0 {
 			if err := admin.Acknowledge(ctx, &pubsubpb.AcknowledgeRequest{Subscription: name, AckIds: ours}); err != nil {
-				return false, fmt.Errorf("acknowledge on %s: %w", q.DeadLetterHold(), err)
+				return false, fmt.Errorf("acknowledge on %s: %w", idOf(name), err)
 			}
 			return true, nil
 		}

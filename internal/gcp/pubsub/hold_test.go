@@ -19,14 +19,14 @@ func TestOneDeadLetterIsTakenOffHoldAndTheOthersStay(t *testing.T) {
 	require.NoError(t, err)
 	q, ok := c.Queue("paynow-events")
 	require.True(t, ok)
-	publisher, err := pubsub.NewPublisher(t.Context(), project, options...)
+	publisher, err := pubsub.NewPublisher(t.Context(), pubsub.Names{ProjectID: project}, options...)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, publisher.Close()) }()
 	for _, id := range []string{"e1", "canary", "e2"} {
 		_, err := publisher.Publish(t.Context(), q.DeadLetter.Topic, contract.Message{Data: []byte("{}"), Attributes: map[string]string{"event_id": id}})
 		require.NoError(t, err)
 	}
-	found, err := pubsub.Unhold(t.Context(), q, project, "canary", options...)
+	found, err := pubsub.Unhold(t.Context(), q, pubsub.Names{ProjectID: project}, "canary", options...)
 	require.NoError(t, err)
 	require.True(t, found)
 
@@ -52,9 +52,9 @@ func TestNothingToTakeOffHoldIsNoError(t *testing.T) {
 	c, err := catalog.Load("")
 	require.NoError(t, err)
 	q, _ := c.Queue("paynow-events")
-	found, err := pubsub.Unhold(t.Context(), q, project, "canary", options...)
+	found, err := pubsub.Unhold(t.Context(), q, pubsub.Names{ProjectID: project}, "canary", options...)
 	require.NoError(t, err)
 	require.False(t, found)
-	_, err = pubsub.Unhold(t.Context(), q, "another-project", "canary", options...)
+	_, err = pubsub.Unhold(t.Context(), q, pubsub.Names{ProjectID: "another-project"}, "canary", options...)
 	require.Error(t, err, "there is no such subscription")
 }

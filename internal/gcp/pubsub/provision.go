@@ -27,6 +27,8 @@ import (
 // Target says where to provision and whom the pushes go to.
 type Target struct {
 	ProjectID string
+	// Installation is as that of Names.
+	Installation string
 	// PushBaseURL is the worker's address, such as https://worker.example, without a path.
 	PushBaseURL string
 	// PushAudience and PushServiceAccount make the pushes carry an OIDC token; with
@@ -65,13 +67,16 @@ const (
 // Change is what Provision did about one resource.
 type Change struct {
 	Kind   string `json:"kind"` // topic or subscription
-	ID     string `json:"id"`
+	ID     string `json:"id"`   // at Pub/Sub, with the installation before it
 	Action string `json:"action"`
 	Error  string `json:"error,omitempty"` // why it failed
 }
 
 // check refuses a target whose pushes could never be accepted.
 func (t Target) check() error {
+	if err := t.names().Check(); err != nil {
+		return fmt.Errorf("pubsub: %w", err)
+	}
 	addresses, tokens := []string{t.PushBaseURL}, t.PushServiceAccount != ""
 	for _, pool := range t.Pools {
 		tokens = tokens || pool.ServiceAccount != ""
@@ -145,7 +150,7 @@ func Provision(ctx context.Context, c *catalog.Catalog, target Target, options .
 	defer a.close()
 	p := &provisioner{admin: a, catalog: c.Hash()}
 	for _, id := range c.OtherTopics() {
-		p.try("topic", id, func() error { return p.topic(ctx, id) })
+		p.try("topic", p.target.id(id), func() error { return p.topic(ctx, id) })
 	}
 	for _, q := range c.Queues {
 		p.queue(ctx, q)
@@ -186,13 +191,13 @@ func (p *provisioner) did(kind, id, action string) {
 func (p *provisioner) queue(ctx context.Context, q catalog.Queue) {
 	if !q.Enabled {
 		for _, id := range pushes(q) {
-			p.try("subscription", id, func() error { return p.pause(ctx, id) })
+			p.try("subscription", p.target.id(id), func() error { return p.pause(ctx, id) })
 		}
 		return
 	}
 	topics, subscriptions := p.target.plan(q)
 	for _, id := range topics {
-		p.try("topic", id, func() error { return p.topic(ctx, id) })
+		p.try("topic", p.target.id(id), func() error { return p.topic(ctx, id) })
 	}
 	for _, want := range subscriptions {
 		if own := want.Name == p.target.subscriptionName(q.PushSubscription()); own && p.catalog != "" && !p.target.Emulator { // it keeps no labels
@@ -213,13 +218,13 @@ func (p *provisioner) pause(ctx context.Context, id string) error {
 	case have == nil:
 		return nil
 	case have.GetPushConfig().GetPushEndpoint() == "":
-		p.did("subscription", id, Unchanged)
+		p.did("subscription", p.target.id(id), Unchanged)
 		return nil
 	}
 	if err := p.point(ctx, name, &pubsubpb.PushConfig{}); err != nil {
 		return err
 	}
-	p.did("subscription", id, Updated)
+	p.did("subscription", p.target.id(id), Updated)
 	return nil
 }
 
@@ -234,10 +239,14 @@ func (p *provisioner) point(ctx context.Context, name string, to *pubsubpb.PushC
 // idOf is the last part of a resource's name.
 func idOf(name string) string { return name[strings.LastIndexByte(name, '/')+1:] }
 
-func (t Target) topicName(id string) string { return "projects/" + t.ProjectID + "/topics/" + id }
+func (t Target) names() Names {
+	return Names{ProjectID: t.ProjectID, Installation: t.Installation}
+}
 
-func (t Target) subscriptionName(id string) string {
-	return "projects/" + t.ProjectID + "/subscriptions/" + id
+func (t Target) id(ofCatalog string) string        { return t.names().id(ofCatalog) }
+func (t Target) topicName(ofCatalog string) string { return t.names().topicName(ofCatalog) }
+func (t Target) subscriptionName(ofCatalog string) string {
+	return t.names().subscriptionName(ofCatalog)
 }
 
 // pushes are the ids of a queue's subscriptions that push.
@@ -317,9 +326,9 @@ func (p *provisioner) topic(ctx context.Context, id string) error {
 		action, err = Unchanged, nil
 	}
 	if err != nil {
-		return fmt.Errorf("create topic %s: %w", id, err)
+		return fmt.Errorf("create topic %s: %w", p.target.id(id), err)
 	}
-	p.did("topic", id, action)
+	p.did("topic", p.target.id(id), action)
 	return nil
 }
 

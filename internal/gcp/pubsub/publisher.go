@@ -44,6 +44,7 @@ func EmulatorOptions(addr string) []option.ClientOption {
 // Publisher publishes messages. It is safe for concurrent use.
 type Publisher struct {
 	client *pubsub.Client
+	names  Names
 
 	mu     sync.Mutex
 	topics map[string]*pubsub.Publisher
@@ -52,17 +53,17 @@ type Publisher struct {
 	inFlight sync.WaitGroup
 }
 
-// NewPublisher returns a publisher to the project's topics. Without options the
+// NewPublisher returns a publisher to the installation's topics. Without options the
 // client library decides where: PUBSUB_EMULATOR_HOST, else Google Cloud.
-func NewPublisher(ctx context.Context, projectID string, options ...option.ClientOption) (*Publisher, error) {
-	client, err := pubsub.NewClient(ctx, projectID, options...)
+func NewPublisher(ctx context.Context, names Names, options ...option.ClientOption) (*Publisher, error) {
+	client, err := pubsub.NewClient(ctx, names.ProjectID, options...)
 	if err != nil {
 		return nil, fmt.Errorf("pubsub: client: %w", err)
 	}
-	return &Publisher{client: client, topics: map[string]*pubsub.Publisher{}}, nil
+	return &Publisher{client: client, names: names, topics: map[string]*pubsub.Publisher{}}, nil
 }
 
-// Publish puts the message on the topic and returns its id once the broker has confirmed it.
+// Publish puts the message on the topic of the catalog and returns its id once the broker has confirmed it.
 // It waits for that, for room and for earlier messages of its key until ctx ends. A message
 // over Pub/Sub's limits gives an error wrapping contract.ErrLimit. After any other error the
 // message may or may not be on the topic; contract.PublishCause says the cause, where it is
@@ -75,7 +76,7 @@ func (p *Publisher) Publish(ctx context.Context, topic string, m contract.Messag
 		// The library would pause the key first, and fail what is in flight beside it.
 		return "", fmt.Errorf("pubsub: publish to %s: %w", topic, err)
 	}
-	to, err := p.begin(topic)
+	to, err := p.begin(p.names.id(topic))
 	if err != nil {
 		return "", fmt.Errorf("pubsub: publish to %s: %w", topic, err)
 	}

@@ -85,7 +85,7 @@ func TestAPublishedMessageArrivesAsItWas(t *testing.T) {
 	t.Parallel()
 	project, options, _ := provisioned(t)
 	received := tap(t, project, "paynow-events", options)
-	publisher, err := pubsub.NewPublisher(t.Context(), project, options...)
+	publisher, err := pubsub.NewPublisher(t.Context(), pubsub.Names{ProjectID: project}, options...)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, publisher.Close()) }()
 	id, err := publisher.Publish(t.Context(), "paynow-events", contract.Message{
@@ -103,7 +103,7 @@ func TestMessagesOfOneKeyArriveInTheOrderTheyWerePublished(t *testing.T) {
 	t.Parallel()
 	project, options, _ := provisioned(t)
 	received := tap(t, project, "paynow-events", options)
-	publisher, err := pubsub.NewPublisher(t.Context(), project, options...)
+	publisher, err := pubsub.NewPublisher(t.Context(), pubsub.Names{ProjectID: project}, options...)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, publisher.Close()) }()
 	const n = 50
@@ -127,7 +127,7 @@ func TestAFailedOrderedPublishLeavesItsKeyUsable(t *testing.T) {
 			}
 			return call(ctx, method, request, answer, cc, o...)
 		})))
-	publisher, err := pubsub.NewPublisher(t.Context(), project, options...)
+	publisher, err := pubsub.NewPublisher(t.Context(), pubsub.Names{ProjectID: project}, options...)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, publisher.Close()) }()
 	message := contract.Message{Data: []byte("x"), OrderingKey: "u1"}
@@ -153,7 +153,7 @@ func TestAPublishWhoseCallerGivesUpLeavesItsKeyUsable(t *testing.T) {
 			}
 			return call(ctx, method, request, answer, cc, o...)
 		})))
-	publisher, err := pubsub.NewPublisher(t.Context(), project, options...)
+	publisher, err := pubsub.NewPublisher(t.Context(), pubsub.Names{ProjectID: project}, options...)
 	require.NoError(t, err)
 	message := contract.Message{Data: []byte("x"), OrderingKey: "u1"}
 	ctx, giveUp := context.WithCancel(t.Context())
@@ -192,7 +192,7 @@ func intercepted(options []option.ClientOption, call func(ctx context.Context, i
 
 func opened(t *testing.T, options []option.ClientOption) *pubsub.Publisher {
 	t.Helper()
-	publisher, err := pubsub.NewPublisher(t.Context(), "p", options...)
+	publisher, err := pubsub.NewPublisher(t.Context(), pubsub.Names{ProjectID: "p"}, options...)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, publisher.Close()) })
 	return publisher
@@ -215,7 +215,7 @@ func TestConcurrentPublishersOfManyKeysKeepTheOrderOfEach(t *testing.T) {
 	t.Parallel()
 	project, options, _ := provisioned(t)
 	received := tap(t, project, "paynow-events", options)
-	publisher, err := pubsub.NewPublisher(t.Context(), project, options...)
+	publisher, err := pubsub.NewPublisher(t.Context(), pubsub.Names{ProjectID: project}, options...)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, publisher.Close()) }()
 	const keys, each = 8, 20

@@ -11,7 +11,7 @@ import (
 // nothing but its settings tells before production does.
 func TestATopicsPublisherNeitherWaitsNorBuffersWithoutBound(t *testing.T) {
 	t.Parallel()
-	p, err := NewPublisher(t.Context(), "p", EmulatorOptions("127.0.0.1:1")...)
+	p, err := NewPublisher(t.Context(), Names{ProjectID: "p"}, EmulatorOptions("127.0.0.1:1")...)
 	require.NoError(t, err)
 	to, err := p.begin("orders")
 	require.NoError(t, err)

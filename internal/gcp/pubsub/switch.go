@@ -71,7 +71,7 @@ func (s *Switch) look(ctx context.Context, q catalog.Queue) (*pubsubpb.Subscript
 	case codes.NotFound:
 		return nil, nil
 	default:
-		return nil, fmt.Errorf("pubsub: read subscription %s: %s", q.PushSubscription(), code)
+		return nil, fmt.Errorf("pubsub: read subscription %s: %s", s.target.id(q.PushSubscription()), code)
 	}
 }
 
@@ -107,7 +107,7 @@ func (s *Switch) Pause(ctx context.Context, q catalog.Queue, at time.Time) error
 // Resume implements pause.Switch. The endpoint is that of the target.
 func (s *Switch) Resume(ctx context.Context, q catalog.Queue) error {
 	if s.target.PushBaseURL == "" && s.target.Pools[q.Pool].URL == "" {
-		return fmt.Errorf("pubsub: resume %s: PUSH_BASE_URL does not say where the worker is", q.PushSubscription())
+		return fmt.Errorf("pubsub: resume %s: PUSH_BASE_URL does not say where the worker is", s.target.id(q.PushSubscription()))
 	}
 	return s.change(ctx, q, s.target.pushConfig(q.Pool, q.PushPath()), "")
 }
@@ -119,7 +119,7 @@ func (s *Switch) change(ctx context.Context, q catalog.Queue, to *pubsubpb.PushC
 		return err
 	}
 	if have == nil {
-		return fmt.Errorf("pubsub: there is no subscription %s", q.PushSubscription())
+		return fmt.Errorf("pubsub: there is no subscription %s", s.target.id(q.PushSubscription()))
 	}
 	want := &pubsubpb.Subscription{Name: have.Name, Topic: have.Topic, PushConfig: to, Labels: maps.Clone(have.Labels)}
 	fields := []string{"push_config", "labels"}
@@ -141,7 +141,7 @@ func (s *Switch) change(ctx context.Context, q catalog.Queue, to *pubsubpb.PushC
 		Subscription: want, UpdateMask: &fieldmaskpb.FieldMask{Paths: fields},
 	})
 	if err != nil {
-		return fmt.Errorf("pubsub: change subscription %s: %s", q.PushSubscription(), status.Code(err))
+		return fmt.Errorf("pubsub: change subscription %s: %s", s.target.id(q.PushSubscription()), status.Code(err))
 	}
 	return nil
 }

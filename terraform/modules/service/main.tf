@@ -12,25 +12,56 @@ terraform {
 }
 
 resource "google_cloud_run_v2_service" "service" {
-  project             = var.project_id
-  location            = var.region
-  name                = var.name
-  ingress             = var.ingress
-  custom_audiences    = var.audiences
-  deletion_protection = var.deletion_protection
-  labels              = var.labels
+  project          = var.project_id
+  location         = var.region
+  name             = var.name
+  ingress          = var.ingress
+  custom_audiences = var.audiences
+  labels           = var.labels
   # A grant to allUsers would do the same, where the organization's policy permits one.
   invoker_iam_disabled = var.public
+  # A service holds nothing. Protected, one whose first start failed could not be made anew.
+  deletion_protection = false
+
+  # The bounds of all revisions together: while one takes over from another, and beside a canary.
+  scaling {
+    min_instance_count = var.scaling.min
+    max_instance_count = var.scaling.max
+  }
+
+  # Always declared: what gcloud has changed is in the next plan.
+  dynamic "traffic" {
+    for_each = var.traffic
+    content {
+      type     = traffic.value.revision == "" ? "TRAFFIC_TARGET_ALLOCATION_TYPE_LATEST" : "TRAFFIC_TARGET_ALLOCATION_TYPE_REVISION"
+      revision = traffic.value.revision == "" ? null : traffic.value.revision
+      percent  = traffic.value.percent
+    }
+  }
 
   template {
     service_account                  = var.service_account
     timeout                          = "${var.timeout_seconds}s"
     max_instance_request_concurrency = var.concurrency
-    labels                           = var.labels
+    encryption_key                   = var.encryption_key
+    # Another label is another revision, of the same configuration.
+    labels = merge(var.labels, var.redeploy == "" ? {} : { redeploy = var.redeploy })
 
+    # Without it Cloud Run bounds a revision by a default of its own.
     scaling {
-      min_instance_count = var.scaling.min
       max_instance_count = var.scaling.max
+    }
+
+    dynamic "vpc_access" {
+      for_each = var.vpc[*]
+      content {
+        egress = vpc_access.value.egress
+        network_interfaces {
+          network    = vpc_access.value.network
+          subnetwork = vpc_access.value.subnetwork
+          tags       = vpc_access.value.tags
+        }
+      }
     }
 
     containers {
@@ -92,6 +123,11 @@ resource "google_cloud_run_v2_service" "service" {
       }
     }
   }
+
+  lifecycle {
+    # What goes, goes after the subscriptions have changed to what comes.
+    create_before_destroy = true
+  }
 }
 
 # grant: a pool's push account; the members of `ops_invokers` | the worker service of that pool | delivers messages, calls tasks; uses the ops API
@@ -104,6 +140,7 @@ resource "google_cloud_run_v2_service_iam_member" "invokes" {
   member   = each.value
 
   lifecycle {
-    replace_triggered_by = [google_cloud_run_v2_service.service.id]
+    create_before_destroy = true
+    replace_triggered_by  = [google_cloud_run_v2_service.service.id]
   }
 }

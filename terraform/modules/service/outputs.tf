@@ -27,3 +27,21 @@ output "ingress" {
   description = "Who reaches the service."
   value       = google_cloud_run_v2_service.service.ingress
 }
+
+output "traffic" {
+  description = "Where requests go: percents by revision, and by latest."
+  value       = { for t in google_cloud_run_v2_service.service.traffic : t.type == "TRAFFIC_TARGET_ALLOCATION_TYPE_LATEST" ? "latest" : t.revision => t.percent }
+}
+
+output "image" {
+  description = "The image of the latest revision."
+  value       = var.image
+}
+
+output "failure" {
+  description = "Why Cloud Run says that the service is not as it was last applied; empty where it is."
+  value = join(" ", [
+    for c in google_cloud_run_v2_service.service.terminal_condition : "${c.state}: ${try(coalesce(c.message, c.revision_reason, c.reason), "no reason given")}"
+    if c.state != "CONDITION_SUCCEEDED"
+  ])
+}

@@ -79,7 +79,7 @@ variable "secrets" {
 }
 
 variable "scaling" {
-  description = "Instances at least and at most."
+  description = "Instances of the service at least and at most, of all its revisions together."
   type        = object({ min = number, max = number })
 
   validation {
@@ -113,10 +113,43 @@ variable "timeout_seconds" {
   }
 }
 
-variable "deletion_protection" {
-  description = "Whether Terraform refuses to delete the service."
-  type        = bool
-  default     = true
+variable "traffic" {
+  description = "Where requests go, in percent: a revision by its name, or the latest one where the name is empty."
+  type        = list(object({ revision = optional(string, ""), percent = number }))
+  default     = [{ percent = 100 }]
+
+  validation {
+    condition     = sum(concat([0], var.traffic[*].percent)) == 100 && alltrue([for t in var.traffic : 0 < t.percent && t.percent == floor(t.percent)])
+    error_message = "traffic must be whole percents above 0, 100 together."
+  }
+}
+
+variable "redeploy" {
+  description = "A label of the revision. Another value makes another revision of the same configuration: after a failed update Terraform sees no difference, and nothing tries again."
+  type        = string
+  default     = ""
+
+  validation {
+    condition     = can(regex("^[a-z0-9_-]{0,63}$", var.redeploy))
+    error_message = "redeploy must be at most 63 of a-z, 0-9, _ and -."
+  }
+}
+
+variable "vpc" {
+  description = "The network of the service's outgoing requests, a subnetwork of it, or both; null is none. With egress ALL_TRAFFIC every request goes through it, with PRIVATE_RANGES_ONLY those to private addresses."
+  type = object({
+    network    = optional(string)
+    subnetwork = optional(string)
+    egress     = optional(string, "PRIVATE_RANGES_ONLY")
+    tags       = optional(list(string), [])
+  })
+  default = null
+}
+
+variable "encryption_key" {
+  description = "The key of Cloud KMS that encrypts the images of the service's revisions; null is Google's own."
+  type        = string
+  default     = null
 }
 
 variable "labels" {

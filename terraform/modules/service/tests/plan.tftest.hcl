@@ -39,8 +39,27 @@ run "a_worker" {
     error_message = "The probes ask what the program answers."
   }
   assert {
-    condition     = google_cloud_run_v2_service.service.template[0].scaling[0].min_instance_count == 1 && google_cloud_run_v2_service.service.template[0].scaling[0].max_instance_count == 5
-    error_message = "Both bounds of the instances are said."
+    condition     = google_cloud_run_v2_service.service.scaling[0].min_instance_count == 1 && google_cloud_run_v2_service.service.scaling[0].max_instance_count == 5
+    error_message = "Both bounds are those of the service: two revisions together have no more."
+  }
+  assert {
+    condition     = google_cloud_run_v2_service.service.template[0].scaling[0].max_instance_count == 5
+    error_message = "Cloud Run's own bound of a revision is no lower."
+  }
+  assert {
+    condition     = !google_cloud_run_v2_service.service.deletion_protection
+    error_message = "A service whose first start failed can be made anew."
+  }
+  assert {
+    condition = (
+      length(google_cloud_run_v2_service.service.traffic) == 1 && google_cloud_run_v2_service.service.traffic[0].percent == 100 &&
+      google_cloud_run_v2_service.service.traffic[0].type == "TRAFFIC_TARGET_ALLOCATION_TYPE_LATEST"
+    )
+    error_message = "All requests go to the latest revision, and a plan says so where they do not."
+  }
+  assert {
+    condition     = google_cloud_run_v2_service.service.template[0].encryption_key == null && length(google_cloud_run_v2_service.service.template[0].vpc_access) == 0 && length(google_cloud_run_v2_service.service.template[0].labels) == 0
+    error_message = "What is not asked for is not there."
   }
   assert {
     condition     = google_cloud_run_v2_service.service.template[0].max_instance_request_concurrency == 20 && google_cloud_run_v2_service.service.template[0].timeout == "120s"
@@ -65,6 +84,46 @@ run "a_worker" {
     condition     = google_cloud_run_v2_service_iam_member.invokes["push"].role == "roles/run.invoker"
     error_message = "The push account may call it."
   }
+}
+
+run "a_canary_in_a_network_with_a_key" {
+  command = plan
+
+  variables {
+    labels         = { team = "billing" }
+    redeploy       = "2026-11-22"
+    traffic        = [{ percent = 5 }, { revision = "billhook-worker-seats-00007-abc", percent = 95 }]
+    encryption_key = "projects/example/locations/europe-west3/keyRings/r/cryptoKeys/k"
+    vpc            = { subnetwork = "private", egress = "ALL_TRAFFIC" }
+  }
+
+  assert {
+    condition = (
+      [for t in google_cloud_run_v2_service.service.traffic : "${t.percent} ${t.type} ${t.revision == null ? "" : t.revision}"] ==
+      ["5 TRAFFIC_TARGET_ALLOCATION_TYPE_LATEST ", "95 TRAFFIC_TARGET_ALLOCATION_TYPE_REVISION billhook-worker-seats-00007-abc"]
+    )
+    error_message = "The latest revision has its percent, and the one that is named the rest."
+  }
+  assert {
+    condition     = google_cloud_run_v2_service.service.template[0].labels == tomap({ team = "billing", redeploy = "2026-11-22" })
+    error_message = "The label of the revision makes a new one; that of the service stays."
+  }
+  assert {
+    condition     = google_cloud_run_v2_service.service.template[0].encryption_key == var.encryption_key
+    error_message = "The revision is encrypted with the key."
+  }
+  assert {
+    condition     = google_cloud_run_v2_service.service.template[0].vpc_access[0].egress == "ALL_TRAFFIC" && google_cloud_run_v2_service.service.template[0].vpc_access[0].network_interfaces[0].subnetwork == "private"
+    error_message = "It goes out through the network."
+  }
+}
+
+run "more_than_all_requests_is_refused" {
+  command = plan
+  variables {
+    traffic = [{ percent = 5 }, { revision = "billhook-worker-seats-00007-abc", percent = 100 }]
+  }
+  expect_failures = [var.traffic]
 }
 
 run "a_tag_is_refused" {

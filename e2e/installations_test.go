@@ -1,0 +1,126 @@
+package e2e_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"billhook/e2e"
+	"billhook/emulator/emulatortest"
+	"billhook/internal/contract"
+	"billhook/internal/gcp/pubsub"
+	"billhook/internal/ledger"
+)
+
+// installed is one of several installations in a project, with the command line of its operator.
+type installed struct {
+	*stack
+	billhook func(ctx context.Context, arguments ...string) (string, error)
+}
+
+// install starts an installation in a project, provisioned by the command.
+func install(t *testing.T, project, name string, queues []string) installed {
+	t.Helper()
+	binary, err := program()
+	require.NoError(t, err)
+	environment := []string{
+		"GOOGLE_CLOUD_PROJECT=" + project, "INSTALLATION=" + name, "PUBSUB_EMULATOR_HOST=" + emulatortest.PubSub(t), "QUEUES=" + strings.Join(queues, ","),
+		"OPS_OPERATOR=ada", "WEBHOOK_SIGNING_SECRET=" + e2e.Secret, "HOME=" + t.TempDir(),
+	}
+	billhook := func(ctx context.Context, arguments ...string) (string, error) {
+		command := exec.CommandContext(ctx, binary, arguments...)
+		command.Env = environment // no other variable
+		said, err := command.CombinedOutput()
+		return string(said), err
+	}
+	s := startReal(t, e2e.Site{Project: project, Installation: name, Queues: queues, Provision: func(ctx context.Context, _, workerURL string) error {
+		environment = append(environment, "PUSH_BASE_URL="+workerURL, "BILLHOOK_SERVER="+workerURL)
+		said, err := billhook(ctx, "provision")
+		if err != nil {
+			return errors.New(said)
+		}
+		return nil
+	}})
+	return installed{s, billhook}
+}
+
+func (i installed) says(t *testing.T, arguments ...string) string {
+	t.Helper()
+	said, err := i.billhook(t.Context(), arguments...)
+	require.NoError(t, err, said)
+	return said
+}
+
+// TestInstallationsOfOneProjectDoNotSeeEachOther runs three on one broker, each on a database of its own:
+// one without a name, and two of which one's name begins with the other's. Each is sent another order under
+// the same event, which one installation would refuse as another payload under a used id.
+func TestInstallationsOfOneProjectDoNotSeeEachOther(t *testing.T) {
+	t.Parallel()
+	ownProcesses(t)
+	project := "several-" + uuid.NewString()
+	names, queues := []string{"", "shop", "shop-2"}, []string{e2e.Queue, "pay-subscription-update"}
+	var all []installed
+	for _, name := range names {
+		all = append(all, install(t, project, name, queues))
+	}
+	topics, err := topicsAt(t.Context(), project, emulatortest.PubSub(t))
+	require.NoError(t, err)
+	var want []string
+	for _, name := range names {
+		for _, queue := range queues {
+			id := strings.TrimPrefix(name+"-"+queue, "-")
+			want = append(want, id, id+"-dlq")
+		}
+	}
+	slices.Sort(want)
+	require.Equal(t, want, topics)
+
+	one := all[0].newOrder()
+	for n, i := range all {
+		o := one
+		o.Lines = []e2e.Line{{Product: points, Quantity: int64(n + 1), Price: 1000}}
+		require.Contains(t, i.accepted(t, o.JSON()).Body, `"queue":"`+e2e.Queue+`"`, "senders know the catalog's ids alone")
+	}
+	for n, i := range all {
+		i.until(t, one.EventID, "processed")
+		require.Equal(t, int64(1000*(n+1)), i.balance(t, ledger.UserPoints(one.UID)), "of installation %q", names[n])
+		require.Len(t, i.published(t), 1, "on the topics of installation %q", names[n])
+	}
+
+	// The runbooks' commands change their own installation.
+	shop, others := all[1], []installed{all[0], all[2]}
+	require.Contains(t, shop.says(t, "queues", "pause", e2e.Queue, "--why", "the points are being mended"), "It pushes nothing.")
+	two := shop.newOrder()
+	two.EventID, two.OrderID = two.EventID+"9", two.OrderID+"9"
+	for _, i := range all {
+		i.accepted(t, two.JSON())
+	}
+	for _, i := range others {
+		i.until(t, two.EventID, "processed")
+		require.NotContains(t, i.says(t, "queues"), "is paused")
+	}
+	require.Empty(t, shop.log.Deliveries(two.EventID))
+	require.Contains(t, shop.says(t, "queues", "resume", e2e.Queue, "--why", "mended"), "It pushes.")
+	shop.until(t, two.EventID, "processed")
+
+	for n, i := range all {
+		require.Contains(t, i.says(t, "doctor", "--canary", "--webhook", i.webhookURL), "its copy is off hold", "of installation %q", names[n])
+	}
+
+	publisher, err := pubsub.NewPublisher(t.Context(), pubsub.Names{ProjectID: project, Installation: "store"}, pubsub.EmulatorOptions(emulatortest.PubSub(t))...)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, publisher.Close()) })
+	_, err = publisher.Publish(t.Context(), e2e.Queue, contract.Message{Data: []byte("{}")})
+	require.ErrorIs(t, err, contract.ErrTopicMissing, "an installation that nobody has made has no topic")
+	for _, i := range all {
+		answer := i.signed(t, "/queues/shop-"+e2e.Queue+"/messages", `{"subscription_id":"s"}`)
+		require.Equal(t, http.StatusNotFound, answer.Status, "a producer names a queue of the catalog")
+	}
+}

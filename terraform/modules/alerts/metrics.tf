@@ -1,0 +1,48 @@
+# The metrics made of log lines, as data. Those of the tasks carry the alerts; those of each webhook
+# and each delivery are what the runbooks name. A value is a distribution, the only kind that takes a
+# number from a line. Its REDUCE_MEAN is exact; a percentile would be as coarse as the buckets.
+
+locals {
+  log_metrics = {
+    oldest-seconds             = { by = "tasks", about = "Age of the oldest message that a task has left unpublished, or entry that it has left without a seal.", filter = "jsonPayload.message=\"task\" AND jsonPayload.done.oldest_seconds>=0", labels = ["task"], value = "jsonPayload.done.oldest_seconds", unit = "s" }
+    open-dead-letters          = { by = "tasks", about = "Dead letters that nobody has dealt with.", filter = "jsonPayload.message=\"open dead letters\"", labels = ["queue"], value = "jsonPayload.open", unit = "1" }
+    oldest-dead-letter-seconds = { by = "tasks", about = "How long the oldest open dead letter has waited.", filter = "jsonPayload.message=\"open dead letters\"", labels = ["queue"], value = "jsonPayload.oldest_seconds", unit = "s" }
+    orphans                    = { by = "tasks", about = "Events that were claimed and never finished.", filter = "jsonPayload.message=\"orphan\"", labels = ["queue"], value = null, unit = "1" }
+    pauses-undone              = { by = "tasks", about = "Queues that are paused and pushed all the same.", filter = "jsonPayload.message=\"pause undone\"", labels = ["queue"], value = null, unit = "1" }
+    tasks-done                 = { by = "tasks", about = "Runs of a task that finished their work.", filter = "jsonPayload.message=\"task\" AND jsonPayload.done:*", labels = ["task"], value = null, unit = "1" }
+    lanes-not-relayed          = { by = "tasks", about = "Ordering keys that a run of a relay could not finish.", filter = "jsonPayload.message=\"lane not relayed\"", labels = ["of"], value = null, unit = "1" }
+    deliveries                 = { by = "workers", about = "Deliveries by what became of them.", filter = "jsonPayload.message=\"delivery\"", labels = ["queue", "outcome", "reason"], value = null, unit = "1" }
+    delivery-ms                = { by = "workers", about = "From the first byte of a delivery to its answer.", filter = "jsonPayload.message=\"delivery\"", labels = ["queue"], value = "jsonPayload.duration_ms", unit = "ms" }
+    webhooks                   = { by = "door", about = "Webhooks by their answer.", filter = "jsonPayload.message=\"webhook\"", labels = ["source", "status", "reason"], value = null, unit = "1" }
+    webhook-ms                 = { by = "door", about = "From the first byte of a webhook to its answer.", filter = "jsonPayload.message=\"webhook\"", labels = ["source"], value = "jsonPayload.duration_ms", unit = "ms" }
+  }
+
+  # The services whose lines a metric is made of.
+  logged_by = {
+    tasks   = "=\"${var.tasks_worker}\""
+    workers = "=~\"^${var.name}-worker-\""
+    door    = "=\"${var.door}\""
+  }
+
+  # The filter of each metric's series.
+  logged = { for name in keys(local.log_metrics) : name => "resource.type = \"cloud_run_revision\" AND metric.type = \"logging.googleapis.com/user/${var.name}-${name}\"" }
+}
+
+output "log_metrics" {
+  description = "The metrics made of log lines, by name: the lines, the number in them, the labels."
+  value = {
+    for key, m in local.log_metrics : key => {
+      name   = "${var.name}-${key}"
+      about  = m.about
+      filter = "resource.type=\"cloud_run_revision\" AND resource.labels.service_name${local.logged_by[m.by]} AND ${m.filter}"
+      labels = m.labels
+      value  = m.value
+      unit   = m.unit
+    }
+  }
+}
+
+output "logged" {
+  description = "The filter of each such metric's series."
+  value       = local.logged
+}

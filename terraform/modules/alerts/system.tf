@@ -1,0 +1,166 @@
+# The alerts of the door, of the tasks and of the rest: one policy for each cause.
+
+locals {
+  requests = "resource.type = \"cloud_run_revision\" AND resource.labels.service_name = \"${var.door}\" AND metric.type = \"run.googleapis.com/request_count\""
+  refused  = "${local.requests} AND metric.labels.response_code_class = \"5xx\""
+
+  # The share of 5xx at which the month's failures are used up six times too fast.
+  burn_rate = 6
+
+  door_policies = merge(
+    {
+      "ingest-errors" = {
+        runbook  = "ingest-errors"
+        severity = "CRITICAL"
+        combiner = "AND"
+        about    = "More than ${var.thresholds.ingest_error_share * 100} % of webhooks are answered 5xx, and at least ${var.thresholds.ingest_errors_at_least} in half an hour. Senders keep events without a confirmation, for a while."
+        conditions = [
+          merge(local.condition, local.counted, { name = "5xx above ${var.thresholds.ingest_error_share * 100} % in half an hour", filter = local.refused, share_of = local.requests, threshold = var.thresholds.ingest_error_share, period = "1800s" }),
+          merge(local.condition, local.counted, { name = "at least ${var.thresholds.ingest_errors_at_least} in half an hour", filter = local.refused, threshold = var.thresholds.ingest_errors_at_least - 0.5, period = "1800s" }),
+        ]
+      }
+    },
+    # Below the share of ingest-errors, and for hours. Where the objective lets more fail than that share,
+    # there is nothing between the two.
+    {
+      for name in ["slo-burn"] : name => {
+        runbook  = "slo-burn"
+        severity = "ERROR"
+        combiner = "AND"
+        about    = "Webhooks fail ${local.burn_rate} times as fast as an objective of ${var.thresholds.objective} over 28 days allows: too few for an alert on ingest errors, and for hours."
+        conditions = concat(
+          # The short window ends the alert soon after its cause. A burn rate is an aggregate already.
+          [
+            for window in ["21600s", "1800s"] :
+            merge(local.condition, { name = "burn rate over ${window}", filter = "select_slo_burn_rate(\"${var.slo}\", \"${window}\")", threshold = local.burn_rate, align = null, reduce = null, period = null })
+          ],
+          [
+            merge(local.condition, local.counted, { name = "at least ${var.thresholds.burnt_at_least} in six hours", filter = local.refused, threshold = var.thresholds.burnt_at_least - 0.5, period = "21600s" }),
+            merge(local.condition, local.counted, { name = "not more than ingest-errors tells", filter = local.refused, share_of = local.requests, comparison = "COMPARISON_LT", threshold = var.thresholds.ingest_error_share, period = "3600s" }),
+          ],
+        )
+      } if local.burn_rate * (1 - var.thresholds.objective) < var.thresholds.ingest_error_share
+    },
+    # Each sender by itself: a talkative one would hide another's silence. A silence is news only where
+    # the day had enough webhooks.
+    {
+      for source in var.sources : "webhooks-stopped/${source}" => {
+        runbook  = "webhooks-stopped"
+        severity = "ERROR"
+        combiner = "AND"
+        about    = "No webhook of ${source} was accepted for ${var.thresholds.webhooks_silent_for} s, after at least ${var.thresholds.webhooks_a_day_at_least} within a day: the sender has stopped, or its webhooks do not arrive."
+        conditions = [
+          merge(local.condition, local.silent, { name = "none for ${var.thresholds.webhooks_silent_for} s", filter = "${local.logged["webhooks"]} AND metric.labels.source = \"${source}\" AND metric.labels.status = one_of(\"200\", \"202\")", threshold = 0.5, period = "${var.thresholds.webhooks_silent_for}s" }),
+          merge(local.condition, local.counted, { name = "at least ${var.thresholds.webhooks_a_day_at_least} within a day", filter = "${local.logged["webhooks"]} AND metric.labels.source = \"${source}\" AND metric.labels.status = one_of(\"200\", \"202\")", threshold = var.thresholds.webhooks_a_day_at_least - 0.5, period = "86400s" }),
+        ]
+      }
+    },
+  )
+
+  # Services that may have more instances than they always have. One that is always at its most would
+  # say so for ever.
+  growing = { for name, s in var.scaling : name => s.max if s.max > max(1, s.min) }
+
+  # Two runs in fifteen minutes may fail: the longest time between two runs of a task is five minutes.
+  tasks_silent_for = 900
+
+  system_policies = merge(
+    {
+      for i, maxima in chunklist(sort(distinct([for most in values(local.growing) : format("%04d", most)])), local.conditions_in_a_policy) : (i == 0 ? "max-instances" : "max-instances/${i + 1}") => {
+        runbook  = "max-instances"
+        severity = "WARNING"
+        combiner = "OR"
+        about    = "A service has run on all of its instances for ten minutes."
+        conditions = [
+          for most in maxima : merge(local.condition, {
+            name      = "all ${tonumber(most)} instances"
+            filter    = "resource.type = \"cloud_run_revision\" AND metric.type = \"run.googleapis.com/container/instance_count\" AND metric.labels.state = \"active\" AND resource.labels.service_name = one_of(${join(", ", [for name, n in local.growing : jsonencode(name) if n == tonumber(most)])})"
+            threshold = tonumber(most) - 0.5
+            duration  = "600s"
+            reduce    = "REDUCE_SUM"
+            by        = ["resource.label.service_name"]
+          })
+        ]
+      }
+    },
+    {
+      "tasks-stopped" = {
+        runbook  = "tasks-stopped"
+        severity = "ERROR"
+        combiner = "OR"
+        about    = "A task was not done for ${local.tasks_silent_for} s. Its measurements are missing, too: alerts on what it counts are blind."
+        conditions = [merge(local.condition, local.silent, {
+          name      = "not done for ${local.tasks_silent_for} s"
+          filter    = "${local.logged["tasks-done"]} AND metric.labels.task = one_of(${join(", ", [for task in sort(tolist(var.tasks)) : jsonencode(task)])})"
+          threshold = 0.5
+          period    = "${local.tasks_silent_for}s"
+          by        = ["metric.label.task"]
+        })]
+      }
+      "outbox-stuck" = {
+        runbook  = "outbox-stuck"
+        severity = "ERROR"
+        combiner = "OR"
+        about    = "A message has been committed, or due, for more than ${var.thresholds.outbox_oldest} s and is not published."
+        conditions = [merge(local.condition, {
+          name      = "oldest above ${var.thresholds.outbox_oldest} s"
+          filter    = "${local.logged["oldest-seconds"]} AND metric.labels.task = one_of(\"relay-outbox\", \"release-delayed\")"
+          threshold = var.thresholds.outbox_oldest
+          period    = "120s"
+          align     = "ALIGN_DELTA"
+          reduce    = "REDUCE_MEAN"
+          by        = ["metric.label.task"]
+        })]
+      }
+      "unsealed" = {
+        runbook  = "unsealed"
+        severity = "ERROR"
+        combiner = "OR"
+        about    = "An entry of the books was posted more than ${var.thresholds.unsealed_oldest} s ago and has no seal: a change of it would not be found."
+        conditions = [merge(local.condition, {
+          name      = "oldest entry without a seal above ${var.thresholds.unsealed_oldest} s"
+          filter    = "${local.logged["oldest-seconds"]} AND metric.labels.task = \"seal-journal\""
+          threshold = var.thresholds.unsealed_oldest
+          period    = "120s"
+          align     = "ALIGN_DELTA"
+          reduce    = "REDUCE_MEAN"
+        })]
+      }
+      "orphans" = {
+        runbook  = "orphans"
+        severity = "ERROR"
+        combiner = "OR"
+        about    = "The sweep found events of a queue that were claimed, never finished and not delivered again."
+        conditions = [merge(local.condition, local.counted, {
+          name = "orphans", filter = local.logged["orphans"], threshold = 0, period = "600s", by = ["metric.label.queue"]
+        })]
+      }
+      "pause-undone" = {
+        runbook  = "pause-undone"
+        severity = "CRITICAL"
+        combiner = "OR"
+        about    = "A queue is paused, and its messages are pushed all the same: somebody has given its subscription the endpoint past Billhook."
+        conditions = [merge(local.condition, local.counted, {
+          name = "a pause was undone", filter = local.logged["pauses-undone"], threshold = 0, period = "300s", by = ["metric.label.queue"]
+        })]
+      }
+      # Only what was deleted is measured: that nothing is due for days says nothing.
+      "ttl-dead" = {
+        runbook  = "ttl-dead"
+        severity = "WARNING"
+        combiner = "OR"
+        about    = "Firestore's TTL deletes later than ${var.thresholds.ttl_late_by} s after expiry: records live longer than they should."
+        conditions = [merge(local.condition, {
+          name   = "deleted too late", threshold = var.thresholds.ttl_late_by, period = "3600s", align = "ALIGN_PERCENTILE_99"
+          filter = "resource.type = \"firestore.googleapis.com/Database\" AND resource.labels.database_id = \"${var.database}\" AND metric.type = \"firestore.googleapis.com/document/ttl_expiration_to_deletion_delays\""
+        })]
+      }
+    },
+  )
+
+  # Names that an installation need not have, so that one list of those that are off fits several.
+  sometimes = concat(
+    keys(local.queue_causes), ["push-failures", "ack-deadline", "max-instances", "slo-burn", "webhooks-stopped"],
+    [for source in var.sources : "webhooks-stopped/${source}"],
+  )
+}

@@ -51,3 +51,21 @@ resource "google_logging_metric" "secret_access" {
 
   depends_on = [google_project_service.api]
 }
+
+locals {
+  # In the form of modules/alerts, which adds it to its own.
+  secret_alerts = var.secret_access == null ? {} : {
+    "secret-access" = {
+      runbook  = "secret-access"
+      severity = "ERROR"
+      combiner = "OR"
+      about    = "Somebody who is neither a service nor named in secret_access.readers has read a secret's value."
+      conditions = [{
+        name   = "a secret was read", filter = "resource.type = \"audited_resource\" AND metric.type = \"logging.googleapis.com/user/${var.name}-secret-access\""
+        period = "300s", align = "ALIGN_DELTA", reduce = "REDUCE_SUM", by = ["metric.label.secret"]
+        # A count that is no longer reported has ended; Cloud Monitoring takes a word on that where a condition lasts.
+        comparison = "COMPARISON_GT", threshold = 0, duration = "60s", missing = "EVALUATION_MISSING_DATA_INACTIVE", share_of = null
+      }]
+    }
+  }
+}

@@ -4,6 +4,14 @@ mock_provider "google" {
   mock_data "google_project" {
     defaults = { number = "123456789012" }
   }
+  # Known to a plan, for the check that reads it.
+  mock_resource "google_cloud_run_v2_service" {
+    override_during = plan
+    defaults        = { terminal_condition = [] }
+  }
+  mock_data "google_secret_manager_secret_version" {
+    defaults = { enabled = true, destroy_time = "" }
+  }
   mock_resource "google_service_account" {
     override_during = plan
     defaults = {
@@ -29,6 +37,8 @@ variables {
     webhook = "europe-docker.pkg.dev/example/billhook/webhook@sha256:0000000000000000000000000000000000000000000000000000000000000000"
     worker  = "europe-docker.pkg.dev/example/billhook/worker@sha256:0000000000000000000000000000000000000000000000000000000000000000"
   }
+  notification_channels = ["projects/example/notificationChannels/1"]
+
   # A queue of this catalog has a rate, and so the door has a database.
   catalog_dir = "../catalog/testdata/crooked"
   target_urls = { POST_OFFICE_URL = "https://post-office.example" }
@@ -105,6 +115,10 @@ run "all_that_is_optional" {
       [for email in ["account@example.iam.gserviceaccount.com", "service-123456789012@serverless-robot-prod.iam.gserviceaccount.com", "ops@example.com"] : strcontains(split("NOT ", google_logging_metric.secret_access[0].filter)[1], "\"${email}\"")],
     ))
     error_message = "Each secret is watched, and neither a service nor a named person is told of."
+  }
+  assert {
+    condition     = strcontains(google_monitoring_alert_policy.alert["secret-access"].conditions[0].condition_threshold[0].filter, "user/${google_logging_metric.secret_access[0].name}\"")
+    error_message = "Somebody is told of it."
   }
 }
 

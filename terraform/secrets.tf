@@ -41,8 +41,18 @@ resource "google_secret_manager_secret" "secret" {
   secret_id = "${var.name}-${lower(replace(each.key, "_", "-"))}"
   labels    = local.labels
 
+  # The values are nowhere else.
+  deletion_protection = var.deletion_protection
+
   replication {
-    auto {}
+    auto {
+      dynamic "customer_managed_encryption" {
+        for_each = var.secret_kms_key[*]
+        content {
+          kms_key_name = customer_managed_encryption.value
+        }
+      }
+    }
   }
 
   lifecycle {
@@ -53,5 +63,5 @@ resource "google_secret_manager_secret" "secret" {
     }
   }
 
-  depends_on = [google_project_service.api]
+  depends_on = [google_project_service.api, google_kms_crypto_key_iam_member.encrypts]
 }

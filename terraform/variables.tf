@@ -302,7 +302,7 @@ variable "alerts" {
 }
 
 variable "deletion_protection" {
-  description = "Whether the databases refuse to be deleted. Services hold nothing, and never refuse."
+  description = "Whether the databases and the secrets refuse to be deleted. Services hold nothing, and never refuse."
   type        = bool
   default     = true
 }

@@ -75,6 +75,17 @@ func TestABadEnvironmentIsReportedAtOnceAndWithoutItsSecrets(t *testing.T) {
 			map[string]string{"GOOGLE_CLOUD_PROJECT": "p", "PUSH_AUTH": "none", "PUBSUB_EMULATOR_HOST": "h", "QUEUES": "pay-subscription-update", "POOL": "bulk"},
 			[]string{"POOL: names a pool of which QUEUES names no queue; those that have one: payments"},
 		},
+		"tasks of a pool that does not run": {
+			map[string]string{"GOOGLE_CLOUD_PROJECT": "p", "PUSH_AUTH": "none", "PUBSUB_EMULATOR_HOST": "h", "QUEUES": "pay-subscription-update", "TASKS_POOL": "bulk"},
+			[]string{"TASKS_POOL: no queue that runs here is in pool bulk; the pools are payments"},
+		},
+		"tasks of no pool, where several run": {
+			map[string]string{"GOOGLE_CLOUD_PROJECT": "p", "PUSH_AUTH": "none", "PUBSUB_EMULATOR_HOST": "h", "QUEUES": "sub-usage-sync,search-index", "POOL": "bulk"},
+			[]string{"TASKS_POOL: no queue of pool payments, the catalog's for the tasks, runs here: name one of bulk, search"},
+		},
+		"an installation whose name is none": {
+			map[string]string{"GOOGLE_CLOUD_PROJECT": "p", "INSTALLATION": "Shop"}, []string{"INSTALLATION: must be 3 to 12 of a-z, 0-9 and -"},
+		},
 		"a secret that is too short to sign": {
 			map[string]string{"GOOGLE_CLOUD_PROJECT": "p", "PUSH_AUTH": "none", "PUBSUB_EMULATOR_HOST": "h", "SUBSCRIPTION_SERVICE_URL": "http://u:0123456789abcdef@h", "DELIVERY_SIGNING_SECRET": "0123456789abcdef"},
 			[]string{"DELIVERY_SIGNING_SECRET: signature: secret 1 has 16 bytes"},

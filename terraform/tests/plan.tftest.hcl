@@ -56,9 +56,6 @@ variables {
     worker  = "europe-docker.pkg.dev/example/billhook/worker@sha256:0000000000000000000000000000000000000000000000000000000000000000"
   }
   runbooks = "https://example.com/runbooks"
-
-  notification_channels = ["projects/example/notificationChannels/1"]
-
   target_urls = {
     SUBSCRIPTION_SERVICE_URL = "https://subscriptions.example"
     PLATFORM_URL             = "https://platform.example"
@@ -174,6 +171,7 @@ run "the_door_counts_in_a_database_of_its_own" {
 
   variables {
     catalog_dir = "../catalog/testdata/crooked"
+    tasks_pool  = "letters"
     target_urls = { POST_OFFICE_URL = "https://post-office.example" }
   }
 
@@ -317,6 +315,7 @@ run "an_account_publishes_what_its_service_publishes_and_no_more" {
 
   variables {
     catalog_dir         = "../catalog/testdata/crooked"
+    tasks_pool          = "letters"
     deletion_protection = false
     target_urls         = { POST_OFFICE_URL = "https://post-office.example" }
   }
@@ -340,7 +339,7 @@ run "an_account_publishes_what_its_service_publishes_and_no_more" {
 
   assert {
     condition     = output.tasks_pool == "letters" && toset(keys(module.worker)) == toset(["letters", "seats"])
-    error_message = "Two pools, of which the first runs the tasks."
+    error_message = "Two pools, of which that runs the tasks which the variable names."
   }
   assert {
     condition = { for id, queue in module.queue : id => join(" ", queue.publishers) } == {

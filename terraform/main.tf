@@ -52,11 +52,15 @@ locals {
 
   deployed = var.images != null
 
+  # The workers that keep an instance: those with a queue where a buyer waits, which the catalog says
+  # by its priority and by instances of its own.
+  awaited = { for pool, p in local.pools : pool => anytrue([for id in p.queues : local.queues[id].priority == "high" && local.queues[id].min_instances > 0]) }
+
   # The instances of each service.
   scaling = {
     for name, s in merge(
       { (local.webhook_name) = var.webhook_scaling },
-      { for pool, p in local.pools : local.worker_names[pool] => { min = p.min_instances, max = p.max_instances } },
+      { for pool, p in local.pools : local.worker_names[pool] => { min = var.catalog_min_instances ? p.min_instances : local.awaited[pool] ? 1 : 0, max = p.max_instances } },
     ) : name => { min = var.scale_to_zero ? 0 : s.min, max = s.max }
   }
 }

@@ -122,9 +122,9 @@ module "webhook" {
   )
   secrets = { for variable in local.webhook_secrets : variable => local.secret_references[variable] }
 
-  # Not the subscriptions, which then could not be replaced: what comes would be made first, under their names.
-  publishes = flatten([for queue in module.queue : queue.publishers])
-
+  # Not module.queue: of this service what comes is made before what goes, and so it would be of all that it
+  # depends on. A subscription's name is taken while the old one is there. Until a new queue's topic and
+  # grant are there, which takes seconds, its senders are answered 503.
   depends_on = [
     google_secret_manager_secret_iam_member.webhook_reads, google_kms_crypto_key_iam_member.encrypts, google_project_iam_member.reads_database,
     google_project_iam_member.counts_at_the_door, google_pubsub_topic_iam_member.publishes_to_several_queues,

@@ -7,7 +7,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 
@@ -19,9 +18,11 @@ import (
 // installation calls the modules as the root does; neither needs a provider.
 const installation = `
 variable "tasks" { type = set(string) }
+variable "queues" { type = list(string) }
 module "catalog" {
   source    = "../terraform/modules/catalog"
   directory = "../catalog"
+  queues    = var.queues
 }
 module "alerts" {
   source       = "../terraform/modules/alerts"
@@ -42,31 +43,43 @@ output "policies" { value = module.alerts.policies }
 output "log_metrics" { value = module.alerts.log_metrics }
 `
 
-// shipped are the policies of the shipped catalog with the defaults, read once.
-var shipped = sync.OnceValues(func() (map[string]policy, error) {
+// installed is the folder of an installation, with the modules and the catalog beside it.
+func installed(root string) (folder string, err error) {
+	for from, to := range map[string]string{
+		filepath.Join("..", "modules"):       filepath.Join(root, "terraform", "modules"),
+		filepath.Join("..", "..", "catalog"): filepath.Join(root, "catalog"),
+	} {
+		if err := os.CopyFS(to, os.DirFS(from)); err != nil {
+			return "", err
+		}
+	}
+	folder = filepath.Join(root, "installation")
+	if err := os.Mkdir(folder, 0o700); err != nil {
+		return "", err
+	}
+	return folder, os.WriteFile(filepath.Join(folder, "main.tf"), []byte(installation), 0o600)
+}
+
+// read applies the modules, which makes nothing, and returns the policies.
+func read(queues []string) (map[string]policy, error) {
 	root, err := os.MkdirTemp("", "billhook-alerting-")
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = os.RemoveAll(root) }()
-	for from, to := range map[string]string{filepath.Join("..", "modules"): filepath.Join(root, "terraform", "modules"), filepath.Join("..", "..", "catalog"): filepath.Join(root, "catalog")} {
-		if err := os.CopyFS(to, os.DirFS(from)); err != nil {
-			return nil, err
-		}
-	}
-	folder := filepath.Join(root, "installation")
-	if err := os.Mkdir(folder, 0o700); err != nil {
+	folder, err := installed(root)
+	if err != nil {
 		return nil, err
 	}
-	if err := os.WriteFile(filepath.Join(folder, "main.tf"), []byte(installation), 0o600); err != nil {
+	variables, err := json.Marshal(map[string]any{"tasks": called(), "queues": queues})
+	if err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(filepath.Join(folder, "terraform.tfvars.json"), variables, 0o600); err != nil {
 		return nil, err
 	}
 	var output []byte
-	for _, arguments := range [][]string{
-		{"init", "-input=false", "-no-color"},
-		{"apply", "-auto-approve", "-input=false", "-no-color", `-var=tasks=["` + strings.Join(called(), `","`) + `"]`},
-		{"output", "-json", "policies"},
-	} {
+	for _, arguments := range [][]string{{"init", "-input=false", "-no-color"}, {"apply", "-auto-approve", "-input=false", "-no-color"}, {"output", "-json", "policies"}} {
 		command := exec.Command("terraform", arguments...)
 		command.Dir = folder
 		command.Env = append(os.Environ(), "CHECKPOINT_DISABLE=1", "TF_IN_AUTOMATION=1", "TF_CLI_CONFIG_FILE="+os.DevNull)
@@ -76,15 +89,22 @@ var shipped = sync.OnceValues(func() (map[string]policy, error) {
 	}
 	policies := map[string]policy{}
 	return policies, json.Unmarshal(output, &policies)
-})
+}
 
-// policies are those of the module; without terraform the test is left out, but not in CI.
-func policies(t *testing.T) map[string]policy {
+// shipped are the policies of the shipped catalog with the defaults, read once.
+var shipped = sync.OnceValues(func() (map[string]policy, error) { return read([]string{}) })
+
+// policies are those of the module where these queues run, or all; without terraform the test is left
+// out, but not in CI.
+func policies(t *testing.T, queues ...string) map[string]policy {
 	t.Helper()
 	if _, err := exec.LookPath("terraform"); err != nil && os.Getenv("REQUIRE_EMULATORS") == "" {
 		t.Skip("left out: terraform is not installed")
 	}
 	found, err := shipped()
+	if len(queues) > 0 {
+		found, err = read(queues)
+	}
 	require.NoError(t, err)
 	require.NotEmpty(t, found)
 	return found

@@ -331,13 +331,13 @@ func TestTheCatalogModuleAloneNamesThePublishers(t *testing.T) {
 		"worker_tells_others":          {tells[0], "local.members[each.value.name]"},
 	}, members)
 	for _, b := range blocks(t, "module") {
-		if b.Labels[0] == "queue" && b.file == "main.tf" {
-			require.Equal(t, "{ for name in module.catalog.publishers[each.value.topic] : name => local.members[name] }", b.source("publishers"))
-			require.Equal(t, "{ worker = google_service_account.worker[each.value.pool].member }", b.source("dead_letter_publishers"))
+		if b.Labels[0] == "queue" && b.file == "queues.tf" {
+			require.Equal(t, "{ for name in module.catalog.publishers[module.catalog.queues[each.key].topic] : name => local.members[name] }", b.source("publishers"))
+			require.Equal(t, "{ for pool, account in google_service_account.worker : \"worker\" => account.member if pool == each.value.pool && each.value.enabled }", b.source("dead_letter_publishers"))
 			return
 		}
 	}
-	require.Fail(t, "main.tf makes queues")
+	require.Fail(t, "queues.tf makes queues")
 }
 
 // A pool whose worker would not start without a target's secret is a pool that reads it: which

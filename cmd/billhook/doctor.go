@@ -57,7 +57,8 @@ func (p *program) doctorCommand() *cobra.Command {
 		Short: "Compare the live topology with the catalog, and send canaries through it; fails if anything is wrong",
 		Long: "Reads the topics, subscriptions and grants of GOOGLE_CLOUD_PROJECT, or of PUBSUB_EMULATOR_HOST, and says what differs\n" +
 			"from the catalog and what that does. It needs PUSH_BASE_URL, PUSH_AUDIENCE and PUSH_SERVICE_ACCOUNT as provision does,\n" +
-			"and changes nothing. Who paused a queue it asks the worker.\n\n" +
+			"and changes nothing. TASKS_POOL names the pool that runs the tasks, where that is not the catalog's. Who paused a queue it\n" +
+			"asks the worker.\n\n" +
 			"With --canary a signed event that moves nothing goes through the webhook service, Pub/Sub and the worker to its record,\n" +
 			"and an order of an unknown product goes into the dead letters and is discarded again. That takes WEBHOOK_SIGNING_SECRET\n" +
 			"and OPS_TOKEN; the records of both stay as long as any other's, and a dead-letter alert may see the second one\n" +
@@ -74,6 +75,11 @@ func (p *program) doctorCommand() *cobra.Command {
 		c, err := p.catalog()
 		if err != nil {
 			return err
+		}
+		if len(pools.urls) > 0 { // without them one worker serves all pools
+			if c, err = c.ForTasks(p.env.TasksPool); err != nil {
+				return usageError(err.Error())
+			}
 		}
 		found := diagnosis{Findings: []pubsub.Finding{}, Paused: []pause.Pause{}, Off: []string{}, TasksPool: c.TasksPool, Steps: []canaryStep{}}
 		for _, q := range c.Queues {

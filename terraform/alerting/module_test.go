@@ -19,6 +19,7 @@ import (
 const installation = `
 variable "tasks" { type = set(string) }
 variable "queues" { type = list(string) }
+variable "kept" { type = list(string) }
 module "catalog" {
   source    = "../terraform/modules/catalog"
   directory = "../catalog"
@@ -32,7 +33,8 @@ module "alerts" {
   tasks_worker = "billhook-worker-${module.catalog.tasks_pool}"
   tasks        = var.tasks
   sources      = keys(module.catalog.sources)
-  queues       = { for id, q in module.catalog.queues : id => q if q.enabled }
+  queues       = { for id, q in module.catalog.queues : id => q if q.enabled && !contains(var.kept, id) }
+  kept         = { for id, q in module.catalog.queues : id => q if contains(var.kept, id) }
   slo          = "projects/1/services/billhook-webhook/serviceLevelObjectives/billhook-webhooks-taken"
   scaling = merge(
     { "billhook-webhook" = { min = 1, max = 10 } },
@@ -61,7 +63,7 @@ func installed(root string) (folder string, err error) {
 }
 
 // read applies the modules, which makes nothing, and returns the policies.
-func read(queues []string) (map[string]policy, error) {
+func read(queues, kept []string) (map[string]policy, error) {
 	root, err := os.MkdirTemp("", "billhook-alerting-")
 	if err != nil {
 		return nil, err
@@ -71,7 +73,7 @@ func read(queues []string) (map[string]policy, error) {
 	if err != nil {
 		return nil, err
 	}
-	variables, err := json.Marshal(map[string]any{"tasks": called(), "queues": queues})
+	variables, err := json.Marshal(map[string]any{"tasks": called(), "queues": queues, "kept": kept})
 	if err != nil {
 		return nil, err
 	}
@@ -92,22 +94,36 @@ func read(queues []string) (map[string]policy, error) {
 }
 
 // shipped are the policies of the shipped catalog with the defaults, read once.
-var shipped = sync.OnceValues(func() (map[string]policy, error) { return read([]string{}) })
+var shipped = sync.OnceValues(func() (map[string]policy, error) { return read([]string{}, []string{}) })
 
 // policies are those of the module where these queues run, or all; without terraform the test is left
 // out, but not in CI.
 func policies(t *testing.T, queues ...string) map[string]policy {
 	t.Helper()
-	if _, err := exec.LookPath("terraform"); err != nil && os.Getenv("REQUIRE_EMULATORS") == "" {
-		t.Skip("left out: terraform is not installed")
-	}
+	needTerraform(t)
 	found, err := shipped()
 	if len(queues) > 0 {
-		found, err = read(queues)
+		found, err = read(queues, []string{})
 	}
 	require.NoError(t, err)
 	require.NotEmpty(t, found)
 	return found
+}
+
+// policiesWithout are those where a queue is off and kept.
+func policiesWithout(t *testing.T, kept string) map[string]policy {
+	t.Helper()
+	needTerraform(t)
+	found, err := read([]string{}, []string{kept})
+	require.NoError(t, err)
+	return found
+}
+
+func needTerraform(t *testing.T) {
+	t.Helper()
+	if _, err := exec.LookPath("terraform"); err != nil && os.Getenv("REQUIRE_EMULATORS") == "" {
+		t.Skip("left out: terraform is not installed")
+	}
 }
 
 // pages are those of all policies, the first first.

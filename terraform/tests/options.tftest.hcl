@@ -42,6 +42,7 @@ variables {
   # A queue of this catalog has a rate, and so the door has a database.
   catalog_dir = "../catalog/testdata/crooked"
   target_urls = { POST_OFFICE_URL = "https://post-office.example" }
+  tasks_pool  = "letters"
 }
 
 run "all_that_is_optional" {

@@ -258,9 +258,9 @@ variable "worker_ingress" {
 
 variable "firestore" {
   description = <<-EOT
-    The database: its id, which is that of the installation, or billhook where that is empty; its location; and
-    a key of Cloud KMS that encrypts it, where Google's own is not to. Location and key can never be changed.
-    The key lies where the database does: for eur3 that is europe, for nam5 us.
+    The database: its id, which is that of the installation, or billhook where that is empty; its location;
+    and a key of Cloud KMS that encrypts it, where Google's own is not to. Location and key can never be
+    changed. The key lies in the database's location: for eur3 that is europe, for nam5 us.
   EOT
   type        = object({ database = optional(string), location = string, kms_key = optional(string) })
 

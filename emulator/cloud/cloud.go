@@ -56,6 +56,7 @@ type Cloud struct {
 	log     []string
 	faults  map[string]string // what makes a container or an API fail, and the words
 	settles int
+	mirror  *mirror // the emulator that follows Pub/Sub's part, or nil
 }
 
 // Start starts a project in which the APIs of docs/deploying.md's first step are enabled.

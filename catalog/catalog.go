@@ -23,7 +23,8 @@ import (
 
 // Catalog is the loaded declaration. It is read-only after Load.
 type Catalog struct {
-	// TasksPool is the pool whose worker runs the tasks, for all pools; empty where no queue runs.
+	// TasksPool is the pool whose worker runs the tasks, for all pools; empty where no queue runs. Where
+	// several run and ForTasks has not been asked, it may be the first by name.
 	TasksPool      string
 	Queues         []Queue            // in the order of the file
 	Topics         []Topic            // shared by several queues, as an exchange was
@@ -42,6 +43,7 @@ type Catalog struct {
 	hash  string   // of the files
 	lines lines    // of the files
 	only  []string // the queues that it was narrowed to; none: all
+	tasks tasks    // who is to run the tasks
 }
 
 // Queue is one queue: its push subscription to a topic, its dead letters and the rules of

@@ -258,6 +258,7 @@ func (c *Catalog) readTasksPool(r *reader, node *yaml.Node) {
 			r.wrong(queuesFile, "tasks_pool", "no enabled queue is in pool "+shown(file.TasksPool))
 		}
 	}
+	c.tasks.declared = file.TasksPool
 	c.TasksPool = c.tasksPool(file.TasksPool)
 }
 

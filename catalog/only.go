@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -16,8 +17,7 @@ const Producers = "generic"
 // The others are as if they were not enabled, and no source routes to them. A source that
 // routes nowhere then is left out, unless it is the producers'. Without names every enabled
 // queue runs. Topics for others are those that a queue which runs
-// emits to. A pool of the tasks that has no queue here gives them to the first that has, by
-// name. The error joins every mistake, each with the reason: a name of no enabled queue, or a queue
+// emits to. ForTasks says which pool runs the tasks. The error joins every mistake, each with the reason: a name of no enabled queue, or a queue
 // that is emitted to and does not run.
 func (c *Catalog) Only(names []string) (*Catalog, error) {
 	if len(names) == 0 {
@@ -85,6 +85,30 @@ func (c *Catalog) Pools() (names []string) {
 	}
 	slices.Sort(names)
 	return slices.Compact(names)
+}
+
+// tasks are the names that people gave the pool of the tasks: in the files, and for the deployment.
+type tasks struct{ declared, asked string }
+
+// ForTasks returns the catalog with the pool whose worker runs the tasks: the named one, or else the
+// files' tasks_pool. Without either it is the pool that runs alone. Where several run, a name must say it:
+// a queue that is enabled later, in a pool that sorts first, must not move the tasks. The error says
+// which names there are.
+func (c *Catalog) ForTasks(pool string) (*Catalog, error) {
+	named, runs := cmp.Or(pool, c.tasks.declared), c.Pools()
+	decided := *c
+	decided.tasks.asked = pool
+	switch {
+	case slices.Contains(runs, named):
+		decided.TasksPool = named
+	case pool != "":
+		return nil, fmt.Errorf("TASKS_POOL: no queue that runs here is in pool %s; the pools are %s", shown(pool), strings.Join(runs, ", "))
+	case len(runs) > 1 && named == "":
+		return nil, fmt.Errorf("TASKS_POOL: the catalog's tasks_pool names none for the tasks: name one of %s", strings.Join(runs, ", "))
+	case len(runs) > 1:
+		return nil, fmt.Errorf("TASKS_POOL: no queue of pool %s, the catalog's for the tasks, runs here: name one of %s", named, strings.Join(runs, ", "))
+	}
+	return &decided, nil
 }
 
 // tasksPool is the named pool if it has an enabled queue, and else the first that has one; empty: none has.

@@ -235,3 +235,48 @@ func TestTheTasksAreOfAPoolThatRuns(t *testing.T) {
 	}
 	require.Positive(t, kept, "alarms meet no cold start")
 }
+
+func TestThePoolOfTheTasksIsNamedWhereSeveralRun(t *testing.T) {
+	t.Parallel()
+	shipped, err := catalog.Load("")
+	require.NoError(t, err)
+	small, err := catalog.Load("testdata/small") // it names none
+	require.NoError(t, err)
+	letters, err := catalog.Load("testdata/crooked") // it names none, and two pools run
+	require.NoError(t, err)
+	for sentence, test := range map[string]struct {
+		of     *catalog.Catalog
+		queues []string
+		named  string
+		want   string
+		wrong  string
+	}{
+		"the catalog names it":                          {of: shipped, want: "payments"},
+		"the deployment names another":                  {of: shipped, named: "bulk", want: "bulk"},
+		"one pool runs alone, and is not the catalog's": {of: shipped, queues: []string{"sub-usage-sync"}, want: "bulk"},
+		"one pool runs alone, and nobody names any":     {of: small, want: "seats"},
+		"several run, and the catalog's does not": {
+			of: shipped, queues: []string{"sub-usage-sync", "search-index", "analytics-track"},
+			wrong: "TASKS_POOL: no queue of pool payments, the catalog's for the tasks, runs here: name one of analytics, bulk, search",
+		},
+		"the same, and the deployment names one": {of: shipped, queues: []string{"sub-usage-sync", "search-index"}, named: "search", want: "search"},
+		"several run, and nobody names any":      {of: letters, wrong: "TASKS_POOL: the catalog's tasks_pool names none for the tasks: name one of letters, seats"},
+		"the deployment names one that does not run": {
+			of: shipped, queues: []string{"pay-subscription-update"}, named: "bulk", wrong: "TASKS_POOL: no queue that runs here is in pool bulk; the pools are payments",
+		},
+		"the deployment names one that there is not": {of: shipped, named: "nowhere", wrong: "TASKS_POOL: no queue that runs here is in pool nowhere; the pools are analytics, "},
+	} {
+		only, err := test.of.Only(test.queues)
+		require.NoError(t, err, sentence)
+		decided, err := only.ForTasks(test.named)
+		if test.wrong != "" {
+			require.ErrorContains(t, err, test.wrong, sentence)
+			continue
+		}
+		require.NoError(t, err, sentence)
+		require.Equal(t, test.want, decided.TasksPool, sentence)
+		again, err := decided.With(nil)
+		require.NoError(t, err, sentence)
+		require.Equal(t, test.want, again.TasksPool, "%s, also with other files", sentence)
+	}
+}

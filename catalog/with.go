@@ -10,7 +10,7 @@ import (
 
 // With returns the catalog that the same deployment would have with other files: each name, such
 // as products.yaml, replaces that file, and the others stay as they are. It runs the queues that
-// the catalog was narrowed to. The error joins every mistake, as Load's and Only's do.
+// the catalog was narrowed to, and the tasks in the pool that was named for it. The error joins every mistake, as Load's and Only's do.
 func (c *Catalog) With(files map[string]string) (*Catalog, error) {
 	if c.files == nil {
 		return nil, errors.New("catalog: it was made of no files")
@@ -28,7 +28,11 @@ func (c *Catalog) With(files map[string]string) (*Catalog, error) {
 	if err != nil {
 		return nil, err
 	}
-	return replaced.Only(c.only)
+	narrowed, err := replaced.Only(c.only)
+	if err != nil || c.tasks.asked == "" {
+		return narrowed, err
+	}
+	return narrowed.ForTasks(c.tasks.asked)
 }
 
 // overlaid is a folder in which some files are replaced.

@@ -66,7 +66,7 @@ func copied(t *testing.T) string {
 	t.Helper()
 	root := t.TempDir()
 	require.NoError(t, os.CopyFS(filepath.Join(root, "catalog"), os.DirFS(filepath.Join("..", "catalog"))))
-	for _, file := range files(t, ".tf", ".hcl") {
+	for _, file := range files(t, ".tf", ".hcl", ".tfvars") {
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)
 		to := filepath.Join(root, "terraform", file)

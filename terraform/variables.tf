@@ -118,21 +118,14 @@ variable "secret_versions" {
   description = <<-EOT
     The number of the version that services read of each secret, by environment variable. A
     secret that is not named here is at version 1. Versions are added outside of Terraform, so
-    no value is ever in its state. 0 is for a secret that there is not to be, and that has a
-    secret_fallback in targets.yaml: that is read in its place.
+    no value is ever in its state.
   EOT
   type        = map(number)
   default     = {}
 
   validation {
-    condition     = alltrue([for n in values(var.secret_versions) : n >= 0 && floor(n) == n])
-    error_message = "A version is a whole number, at least 1; 0 is for a secret that its fallback stands in for."
-  }
-  validation {
-    condition = alltrue([
-      for variable, n in var.secret_versions : n > 0 || contains(flatten([for p in values(module.catalog.pools) : keys(p.secret_fallbacks)]), variable)
-    ])
-    error_message = "Only a secret that has a secret_fallback in targets.yaml can be at version 0."
+    condition     = alltrue([for n in values(var.secret_versions) : n >= 1 && floor(n) == n])
+    error_message = "A version is a whole number, at least 1."
   }
 }
 

@@ -45,6 +45,7 @@ type environment struct {
 	Installation       string     `env:"INSTALLATION"`
 	CatalogDir         string     `env:"CATALOG_DIR"`
 	Queues             []string   `env:"QUEUES"`
+	TasksPool          string     `env:"TASKS_POOL"`
 	PubSubEmulator     string     `env:"PUBSUB_EMULATOR_HOST"`
 	PushBaseURL        string     `env:"PUSH_BASE_URL"`
 	PushAudience       string     `env:"PUSH_AUDIENCE"`
@@ -110,11 +111,15 @@ func (p *program) commands() *cobra.Command {
 	return root
 }
 
-// catalog is that of the deployment: the file's, narrowed to the queues that run.
+// catalog is that of the deployment: the file's, narrowed to the queues that run. Who asks for the pool of
+// the tasks where none is named gets the first by name, as in dev, whose one worker serves all pools.
 func (p *program) catalog() (*catalog.Catalog, error) {
 	c, err := catalog.Load(p.env.CatalogDir)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		c, err = c.Only(p.env.Queues)
 	}
-	return c.Only(p.env.Queues)
+	if err != nil || p.env.TasksPool == "" {
+		return c, err
+	}
+	return c.ForTasks(p.env.TasksPool)
 }

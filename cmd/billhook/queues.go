@@ -40,6 +40,11 @@ func (p *program) queuesCommand() *cobra.Command {
 			}
 		}
 		for _, q := range queues.Items {
+			if q.Kept != nil {
+				p.printf("\n%s\n", keptInWords(q))
+			}
+		}
+		for _, q := range queues.Items {
 			for _, b := range q.Breakers {
 				p.printf("\n%s: the breaker of target %s is %s in instance %s since %s\n", q.ID, b.Target, strings.ReplaceAll(b.State, "_", "-"), b.Instance, when(b.Since))
 			}
@@ -51,6 +56,21 @@ func (p *program) queuesCommand() *cobra.Command {
 		}
 	})
 	return command
+}
+
+// keptInWords says what becomes of the messages of a queue that does not run and has its subscription.
+func keptInWords(q ops.Queue) string {
+	waits := *q.Waiting.Unacknowledged
+	switch {
+	case waits == 0:
+		return q.ID + " does not run and keeps its subscription, in which nothing waits."
+	case q.Kept.DeletedAt.IsZero():
+		return fmt.Sprintf("%s does not run and keeps what waits for it: %d in the broker, which keeps a message for %s. It is handled once the queue runs again.",
+			q.ID, waits, inDays(q.Kept.RetentionSeconds))
+	default:
+		return fmt.Sprintf("%s does not run and keeps what waits for it: %d in the broker, which deletes the oldest at %s. It is handled once the queue runs again.",
+			q.ID, waits, when(q.Kept.DeletedAt))
+	}
 }
 
 // openLetters formats the number of open dead letters and the number that raises the alert.
@@ -85,6 +105,8 @@ func (p *program) stateOf(q ops.Queue) string {
 		return p.alert("ALERT")
 	case q.Paused != nil:
 		return "paused"
+	case q.Kept != nil:
+		return "off, kept"
 	case !q.Enabled:
 		return "off"
 	default:

@@ -61,6 +61,7 @@ type config struct {
 	Queues             []string          `env:"QUEUES" about:"the queues that run, by id or alias, comma-separated; empty is all that are enabled"`
 	LogLevel           slog.Level        `env:"LOG_LEVEL" envDefault:"INFO" about:"DEBUG, INFO, WARN or ERROR"`
 	Pool               string            `env:"POOL" about:"the pool whose queues this worker serves; empty is all pools"`
+	TasksPool          string            `env:"TASKS_POOL" about:"the pool whose worker runs the tasks; empty is the catalog's tasks_pool, or the pool that runs alone"`
 	PushAuth           string            `env:"PUSH_AUTH" envDefault:"oidc" about:"how a push is authenticated: oidc, iam behind Cloud Run's own check, or none beside an emulator"`
 	PushAudience       string            `env:"PUSH_AUDIENCE" about:"the audience of a push's token; required with oidc and iam"`
 	PushServiceAccount string            `env:"PUSH_SERVICE_ACCOUNT" about:"the account of a push's token; required with oidc and iam"`
@@ -100,12 +101,10 @@ func help(getenv func(string) string) env.Help {
 		tell(env.Variable{Name: t.URLVariable, About: "the base URL of target " + t.Name, Required: true})
 	}
 	for _, t := range targets {
-		about := "the secrets that sign what is posted to targets, comma-separated: the first signs, with at least 24 bytes"
-		if t.SecretFallback != "" {
-			about += "; empty is " + t.SecretFallback
-		}
-		tell(env.Variable{Name: t.SecretVariable, About: about, Required: t.SecretFallback == "", Secret: true})
-		tell(env.Variable{Name: t.SecretFallback, About: "the producers' secrets; read where " + t.SecretVariable + " is empty", Secret: true})
+		tell(env.Variable{
+			Name: t.SecretVariable, Required: true, Secret: true,
+			About: "the secrets that sign what is posted to targets, comma-separated: the first signs, with at least 24 bytes",
+		})
 	}
 	return h
 }
@@ -227,7 +226,10 @@ func (c config) only(cat *catalog.Catalog) (*catalog.Catalog, error) {
 	}
 	switch runs := among.Pools(); {
 	case c.Pool == "" || slices.Contains(runs, c.Pool):
-		return narrowed, err
+		if err != nil || (c.Pool == "" && c.TasksPool == "") {
+			return narrowed, err // a worker of all pools runs the tasks, whichever is named
+		}
+		return narrowed.ForTasks(c.TasksPool)
 	case slices.Contains(cat.Pools(), c.Pool):
 		return nil, errors.Join(err, errors.New("POOL: names a pool of which QUEUES names no queue; those that have one: "+strings.Join(runs, ", ")))
 	default:
@@ -259,7 +261,7 @@ func (c config) subscriptions(ctx context.Context, service *worker.Config) (clos
 // the catalog names.
 func (c config) targets(cat *catalog.Catalog, getenv func(string) string) (delivery.Targets, error) {
 	return delivery.Open(cat, c.Pool, func(t catalog.Target) (string, []string) {
-		return getenv(t.URLVariable), t.Secrets(func(variable string) []string { return env.Secret(getenv(variable)).List() })
+		return getenv(t.URLVariable), env.Secret(getenv(t.SecretVariable)).List()
 	}, time.Now)
 }
 
@@ -316,7 +318,7 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 	}
 	log := telemetry.NewLogger(stdout, cfg.LogLevel)
 	if cat.TasksPool != tasksPool {
-		log.LogAttrs(ctx, slog.LevelInfo, "tasks of another pool: QUEUES names no queue of the catalog's", slog.String("catalog", tasksPool), slog.String("pool", cat.TasksPool))
+		log.LogAttrs(ctx, slog.LevelInfo, "tasks of another pool than the catalog's", slog.String("catalog", tasksPool), slog.String("pool", cat.TasksPool))
 	}
 	verifier, err := auth.New(auth.Config{
 		Mode: cfg.PushAuth, Audience: cfg.PushAudience, ServiceAccount: cfg.PushServiceAccount, EmulatorHost: cfg.emulated(),

@@ -29,6 +29,9 @@ type Queue struct {
 	Enabled bool   `json:"enabled"`
 	// Paused says who has paused the queue; nil: nobody has.
 	Paused *QueuePaused `json:"paused,omitempty"`
+	// Kept says of a queue that does not run that its subscription is still there; nil: it runs, or no such
+	// subscription was counted.
+	Kept *Kept `json:"kept,omitempty"`
 	// Events counts the stored records by status.
 	Events      map[dedupe.Status]Count `json:"events"`
 	DeadLetters Depth                   `json:"dead_letters"`
@@ -50,6 +53,26 @@ type Backlog struct {
 	// Max is the queue's bound, and OnFull what happens there: refuse or alert.
 	Max    int            `json:"max"`
 	OnFull catalog.OnFull `json:"on_full"`
+}
+
+// Kept is what becomes of the messages that wait for a queue that does not run.
+type Kept struct {
+	// RetentionSeconds is how long the broker keeps a message, counted from its publishing.
+	RetentionSeconds int64 `json:"retention_seconds"`
+	// DeletedAt is when the broker deletes the oldest of them; zero: none waits, or its age is not known.
+	DeletedAt time.Time `json:"deleted_at,omitzero"`
+}
+
+// keptOf is what becomes of what a queue has in the broker; nil: the queue runs.
+func keptOf(q catalog.Queue, held backlog.Held) *Kept {
+	if q.Enabled {
+		return nil
+	}
+	kept := &Kept{RetentionSeconds: int64(q.MessageRetention.Seconds())}
+	if held.Messages > 0 && !held.Oldest.IsZero() {
+		kept.DeletedAt = held.Oldest.Add(q.MessageRetention)
+	}
+	return kept
 }
 
 // Count is a number of documents. More: the count stopped there.
@@ -145,6 +168,7 @@ func (a Reads) queuesAndNow(requested context.Context) (Queues, rates.Now, error
 		answer.Items[i].Breakers = append([]rates.OpenBreaker{}, a.breakers(q, now)...)
 		if one, known := held[q.ID]; known {
 			answer.Items[i].Waiting.add(one, a.Now())
+			answer.Items[i].Kept = keptOf(q, one)
 			answer.Items[i].Backlog = &Backlog{
 				Messages: one.Messages, CountedAt: counted, AlertAbove: q.BacklogAlertAbove, Max: q.MaxBacklog.Messages, OnFull: q.MaxBacklog.OnFull,
 			}

@@ -195,3 +195,24 @@ func TestWhatWaitsIsAskedOfOneQueueOrOfAll(t *testing.T) {
 	require.Equal(t, ops.Elsewhere{InBroker: []ops.InBroker{}, Unknown: []string{"orders"}}, got, "what nobody has counted is not 0")
 	require.EqualValues(t, 6, counter.Queries.Load()+counter.Gets.Load())
 }
+
+// A queue that was switched off keeps its subscription. Whoever looks sees what waits there, and until when.
+func TestAQueueThatDoesNotRunSaysWhatBecomesOfItsMessages(t *testing.T) {
+	t.Parallel()
+	r := open(t)
+	require.NoError(t, backlog.Write(t.Context(), r.store, at, map[string]backlog.Held{
+		"runs": {Messages: 5, Oldest: at.Add(-time.Hour)}, "kept": {Messages: 3, Oldest: at.Add(-2 * time.Hour)}, "empty": {}, "ageless": {Messages: 2},
+	}))
+	week := 7 * 24 * time.Hour
+	r.reads(ops.Reads{Store: r.store, Now: func() time.Time { return at }, Catalog: &catalog.Catalog{Queues: []catalog.Queue{
+		{ID: "runs", Enabled: true, MessageRetention: week}, {ID: "kept", MessageRetention: week}, {ID: "empty", MessageRetention: week},
+		{ID: "ageless", MessageRetention: week}, {ID: "gone", MessageRetention: week},
+	}}})
+	var got ops.Queues
+	r.ask(t, "/v1/ops/queues", nil, &got)
+	kept := &ops.Kept{RetentionSeconds: int64(week.Seconds())}
+	for i, want := range []*ops.Kept{nil, {RetentionSeconds: kept.RetentionSeconds, DeletedAt: at.Add(-2 * time.Hour).Add(week)}, kept, kept, nil} {
+		require.Equal(t, want, got.Items[i].Kept, got.Items[i].ID)
+	}
+	require.Equal(t, number(3), got.Items[1].Waiting.Unacknowledged)
+}

@@ -192,7 +192,7 @@ const tries = 3
 
 func (k *Keeper) change(ctx context.Context, q catalog.Queue, by Change, action string) (Outcome, error) {
 	if !q.Enabled {
-		return Outcome{}, fmt.Errorf("%w: the queue is not enabled here, so nothing of it is pushed", ErrInvalid)
+		return Outcome{}, fmt.Errorf("%w: the queue does not run here, so nothing of it is pushed; it is pushed again once the deployment runs it", ErrInvalid)
 	}
 	for range tries {
 		before, version, err := k.look(ctx, q.ID)

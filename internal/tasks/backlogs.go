@@ -18,12 +18,15 @@ type Backlogs interface {
 type Waiting struct {
 	Queues   int   `json:"queues"`
 	Messages int64 `json:"messages"`
+	// Kept counts the queues that do not run and whose subscription is still there.
+	Kept int `json:"kept"`
 	// PausesUndone counts the paused queues whose messages are pushed all the same.
 	PausesUndone int `json:"pauses_undone"`
 }
 
-// countBacklogs writes down how many messages of each enabled queue wait in the broker, for the door
-// and for people. Where nothing can be counted it writes nothing, and nobody is refused for it.
+// countBacklogs writes down how many messages of each queue wait in the broker, for the door
+// and for people. A queue that does not run is counted as long as it has its subscription: what waits there
+// is handled once it runs again, or is lost. Where nothing can be counted it writes nothing, and nobody is refused for it.
 func (s *Service) countBacklogs(ctx context.Context) (Waiting, error) {
 	var waiting Waiting
 	if s.Backlogs == nil {
@@ -36,8 +39,11 @@ func (s *Service) countBacklogs(ctx context.Context) (Waiting, error) {
 	counted := map[string]backlog.Held{}
 	for _, q := range s.Catalog.Queues {
 		held, known := all[q.PushSubscription()]
-		if !q.Enabled || !known {
+		if !known {
 			continue
+		}
+		if !q.Enabled {
+			waiting.Kept++
 		}
 		counted[q.ID] = held
 		s.Metrics.Backlog(q.ID, held.Messages)

@@ -56,9 +56,6 @@ variables {
     worker  = "europe-docker.pkg.dev/example/billhook/worker@sha256:0000000000000000000000000000000000000000000000000000000000000000"
   }
   runbooks = "https://example.com/runbooks"
-
-  notification_channels = ["projects/example/notificationChannels/1"]
-
   target_urls = {
     SUBSCRIPTION_SERVICE_URL = "https://subscriptions.example"
     PLATFORM_URL             = "https://platform.example"
@@ -463,20 +460,6 @@ run "paynow_alone" {
   }
 }
 
-# What is delivered is signed with the producers' secret where there is no other.
-run "an_absent_secret_has_its_fallback" {
-  command = plan
-
-  variables {
-    secret_versions = { DELIVERY_SIGNING_SECRET = 0 }
-  }
-
-  assert {
-    condition     = join(" ", sort(keys(google_secret_manager_secret.secret))) == "OPS_TOKEN WEBHOOK_SECRET_PAYNOW WEBHOOK_SIGNING_SECRET"
-    error_message = "A secret at version 0 is not created, and the worker reads its fallback."
-  }
-}
-
 run "one_worker_signs_proofs" {
   command = plan
 
@@ -506,14 +489,4 @@ run "nobody_reads_the_key_of_proofs_that_nobody_signs" {
   }
 
   expect_failures = [google_secret_manager_secret.secret]
-}
-
-run "a_secret_without_a_fallback_is_never_absent" {
-  command = plan
-
-  variables {
-    secret_versions = { OPS_TOKEN = 0 }
-  }
-
-  expect_failures = [var.secret_versions]
 }

@@ -59,6 +59,10 @@ const (
 	Unchanged = "unchanged"
 	// LeftPaused: the queue is paused, and its subscription keeps having no endpoint.
 	LeftPaused = "paused"
+	// SwitchedOff: the queue does not run, and its subscription had an endpoint until now. Kept: it had none.
+	// Its messages wait in either.
+	SwitchedOff = "switched off"
+	Kept        = "kept"
 	// Failed is with the reason. NotTried is what came after nobody had answered.
 	Failed   = "failed"
 	NotTried = "not tried"
@@ -218,13 +222,13 @@ func (p *provisioner) pause(ctx context.Context, id string) error {
 	case have == nil:
 		return nil
 	case have.GetPushConfig().GetPushEndpoint() == "":
-		p.did("subscription", p.target.id(id), Unchanged)
+		p.did("subscription", p.target.id(id), Kept)
 		return nil
 	}
 	if err := p.point(ctx, name, &pubsubpb.PushConfig{}); err != nil {
 		return err
 	}
-	p.did("subscription", p.target.id(id), Updated)
+	p.did("subscription", p.target.id(id), SwitchedOff)
 	return nil
 }
 

@@ -483,10 +483,12 @@ func TestAQueueThatIsSwitchedOffIsPaused(t *testing.T) {
 		require.Empty(t, found.Findings)
 		return changes
 	}
-	both := []string{"updated pay-subscription-update-push", "updated pay-subscription-update-dlq-push"}
-	require.Equal(t, both, switched(false))
-	require.Empty(t, switched(false))
-	require.Equal(t, both, switched(true))
+	both := func(did string) []string {
+		return []string{did + " pay-subscription-update-push", did + " pay-subscription-update-dlq-push"}
+	}
+	require.Equal(t, both(pubsub.SwitchedOff), switched(false))
+	require.Equal(t, both(pubsub.Kept), switched(false), "it is told each time: nobody looks after what waits there")
+	require.Equal(t, both(pubsub.Updated), switched(true))
 }
 
 // A publish that is not confirmed names its cause: each cause is mended by other people.

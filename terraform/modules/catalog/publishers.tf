@@ -19,8 +19,6 @@ locals {
       # What its worker needs to post: variables of the environment.
       url_variables    = distinct([for name in local.targets_of[pool] : local.targets[name].url_variable])
       secret_variables = distinct([for name in local.targets_of[pool] : local.targets[name].secret_variable])
-      # What is read in the place of those that are absent.
-      secret_fallbacks = { for name in local.targets_of[pool] : local.targets[name].secret_variable => local.targets[name].secret_fallback... if local.targets[name].secret_fallback != "" }
     }
   }
 

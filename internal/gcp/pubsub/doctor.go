@@ -319,7 +319,9 @@ func (e *examiner) comparePause(q catalog.Queue, have *pubsubpb.Subscription) (r
 	if paused {
 		want = fmt.Sprintf("paused since %s by %s", record.At.UTC().Format(time.RFC3339), record.Who)
 	}
-	find := func(code finding.Code, is string) { e.find("subscription", e.target.id(q.PushSubscription()), code, is, want) }
+	find := func(code finding.Code, is string) {
+		e.find("subscription", e.target.id(q.PushSubscription()), code, is, want)
+	}
 	switch stands := standing(have); {
 	case stands == pause.Paused && !paused:
 		code := PauseUnrecorded

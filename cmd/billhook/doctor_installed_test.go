@@ -4,6 +4,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -14,6 +17,8 @@ import (
 	"billhook/catalog"
 	"billhook/emulator/cloud"
 	"billhook/internal/gcp/finding"
+	"billhook/internal/gcp/installed"
+	"billhook/internal/gcp/pubsub"
 	"billhook/internal/tasks"
 )
 
@@ -426,4 +431,32 @@ func TestTheDoctorSaysWhatItLeavesOut(t *testing.T) {
 	require.Error(t, err)
 	require.NotContains(t, diagnosis.Unread, finding.Unread{What: "services, jobs and secrets", Why: "no worker's address names the region: say --region"})
 	require.Contains(t, diagnosis.found(t), "job billhook-relay-outbox job_missing")
+}
+
+func TestTheGuideHasThePermissionsThatTheDoctorTakes(t *testing.T) {
+	t.Parallel()
+	guide, err := os.ReadFile(filepath.Join("..", "..", "docs", "deploying.md"))
+	require.NoError(t, err)
+	named := regexp.MustCompile("`((?:pubsub|run|cloudscheduler|secretmanager|resourcemanager)\\.[a-z]+\\.[a-zA-Z]+)`").FindAllStringSubmatch(string(guide), -1)
+	var permissions []string
+	for _, match := range named {
+		permissions = append(permissions, match[1])
+	}
+	require.Subset(t, permissions, slices.Concat(pubsub.Permissions, installed.Permissions))
+}
+
+// The doctor looks for things by the names that Terraform gives.
+func TestTerraformGivesTheNamesThatTheDoctorLooksFor(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile(filepath.Join("..", "..", "terraform", "main.tf"))
+	require.NoError(t, err)
+	for _, line := range []string{
+		`webhook_name = "${local.name}-webhook"`, `pool => "${local.name}-worker-${pool}" }`, `labels = { app = local.name }`,
+		`"https://${name}-${local.number}.${var.region}.run.app"`, `uri         = "${local.worker_urls[local.tasks_pool]}/tasks/${each.key}"`,
+	} {
+		require.Contains(t, string(text), line)
+	}
+	_, jobs, found := strings.Cut(string(text), `resource "google_cloud_scheduler_job" "task" {`)
+	require.True(t, found)
+	require.Regexp(t, `^[^#]*\n  name += "\$\{local\.name\}-\$\{each\.key\}"`, jobs)
 }

@@ -24,8 +24,6 @@ type Target struct {
 	// secrets, of which the first signs. Targets may share them.
 	URLVariable    string `json:"url_variable"`
 	SecretVariable string `json:"secret_variable"`
-	// SecretFallback is read where SecretVariable is not set. Empty: nothing is.
-	SecretFallback string `json:"secret_fallback"`
 	// Scheme is how a request is signed: SchemeGeneric or SchemeStandard.
 	Scheme Scheme `json:"scheme"`
 	// Internal targets may be at private addresses; others are dialled at public ones alone.
@@ -37,15 +35,6 @@ type Target struct {
 	RatePerSecond float64 `json:"rate_per_second"`
 	Burst         int     `json:"burst"`
 	Breaker       Breaker `json:"breaker"`
-}
-
-// Secrets returns the target's secrets, of which the first signs. read returns those of an
-// environment variable, none where it is not set.
-func (t Target) Secrets(read func(variable string) []string) []string {
-	if secrets := read(t.SecretVariable); len(secrets) > 0 || t.SecretFallback == "" {
-		return secrets
-	}
-	return read(t.SecretFallback)
 }
 
 // Timeouts bound each step before a request is sent, and the whole exchange.
@@ -162,14 +151,10 @@ func (h Handler) Targets() []string {
 }
 
 func (c *Catalog) readTargets(r *reader, node *yaml.Node) {
-	fallbacks := map[string]string{}
 	r.each(node, targetsFile, "targets", targetPlace, func(name, place string, tree map[string]any) {
 		t := Target{Name: name}
 		r.decode(tree, &t, place, "")
 		r.checkTarget(place, t)
-		before, twice := fallbacks[t.SecretVariable]
-		r.requirer(place)(!twice || before == t.SecretFallback, "secret_fallback", "must be that of every target with this secret_variable")
-		fallbacks[t.SecretVariable] = t.SecretFallback
 		c.Targets[name] = t
 	})
 }
@@ -207,7 +192,8 @@ func (r *reader) checkTarget(place string, t Target) {
 	require(t.Description != "", "description", "is missing")
 	require(urlVariable.MatchString(t.URLVariable) && !slices.Contains(ownVariables, t.URLVariable), "url_variable", "must be an environment variable that ends with _URL, and none of the programs' own")
 	require(secretVariable.MatchString(t.SecretVariable), "secret_variable", "must be an environment variable that ends with _SECRET")
-	require(t.SecretFallback == "" || secretVariable.MatchString(t.SecretFallback), "secret_fallback", "must be an environment variable that ends with _SECRET")
+	// A source's begins so.
+	require(!strings.HasPrefix(t.SecretVariable, "WEBHOOK_"), "secret_variable", "must not begin with WEBHOOK_: who receives could sign as a sender")
 	require(t.Scheme == SchemeGeneric || t.Scheme == SchemeStandard, "scheme", "must be generic or standard")
 	r.checkLimits(place, t)
 }

@@ -88,21 +88,6 @@ func TestAHandlerOfGoSaysWhichTargetsItCalls(t *testing.T) {
 	require.Equal(t, []string{"post-office", "unheard"}, names)
 }
 
-func TestASecretThatIsAbsentHasAFallback(t *testing.T) {
-	t.Parallel()
-	target := catalog.Target{SecretVariable: "OWN_SECRET", SecretFallback: "SHARED_SECRET"}
-	for sentence, test := range map[string]struct {
-		set  map[string][]string
-		want []string
-	}{
-		"its own goes first":     {map[string][]string{"OWN_SECRET": {"a"}, "SHARED_SECRET": {"b"}}, []string{"a"}},
-		"the fallback stands in": {map[string][]string{"SHARED_SECRET": {"b", "c"}}, []string{"b", "c"}},
-		"there may be neither":   {nil, nil},
-	} {
-		require.Equal(t, test.want, target.Secrets(func(variable string) []string { return test.set[variable] }), sentence)
-	}
-}
-
 func TestAHandlersNewsGoToTheQueueThatItEmitsTo(t *testing.T) {
 	t.Parallel()
 	c, err := catalog.Load("")
@@ -153,8 +138,7 @@ func TestEachMistakeOfATargetNamesFileTargetAndKey(t *testing.T) {
 		"a call of nobody":                 {"reminder: { post", "seat.taken: { name: letters.send, calls: [post-box] }\n      reminder: { post", "queues.yaml: queue reminders: handlers.seat.taken.calls: no target has the name post-box"},
 		"a call of one twice":              {"reminder: { post", "seat.taken: { name: letters.send, calls: [unheard, unheard] }\n      reminder: { post", "queues.yaml: queue reminders: handlers.seat.taken.calls: lists unheard twice"},
 		"a post that calls":                {"reminder: { post", "reminder: { calls: [unheard], post", handler + "calls: a post calls its target alone"},
-		"another fallback of its secret":   {"secret_variable: UNHEARD_SECRET", "secret_variable: POST_OFFICE_SECRET\n    secret_fallback: WEBHOOK_SECRET", "targets.yaml: target unheard: secret_fallback: must be that of every target with this secret_variable"},
-		"a fallback that is no secret":     {"secret_variable: UNHEARD_SECRET", "secret_variable: UNHEARD_SECRET\n    secret_fallback: OPS_TOKEN", "targets.yaml: target unheard: secret_fallback: must be an environment variable that ends with _SECRET"},
+		"the secret of a source":           {"secret_variable: UNHEARD_SECRET", "secret_variable: WEBHOOK_SIGNING_SECRET", "targets.yaml: target unheard: secret_variable: must not begin with WEBHOOK_: who receives could sign as a sender"},
 		"neither":                          {`post: { target: post-office, path: /v1/letters, reconcile: "/v1/letters/{id}" }`, "", handler + "name: must be at most 64 of a-z, 0-9 and _ . -, and begin with a letter"},
 		"no path":                          {"path: /v1/letters, ", "", handler + "post.path: must be / and a segment of letters, digits and _ . -, up to nine times"},
 		"a path from nowhere":              {"path: /v1/letters", "path: v1/letters", handler + "post.path: must be / and a segment of letters, digits and _ . -, up to nine times"},

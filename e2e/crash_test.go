@@ -291,7 +291,7 @@ func (g crashSetup) open(t *testing.T, test crashCase) *installation {
 	s.update = lane.ID(handler.Event{Queue: e2e.Queue, Tenant: dedupe.DefaultTenant, ID: id}, 0)
 
 	var err error
-	s.service, err = standin.NewReceiver(standin.ReceiverConfig{Secrets: []string{e2e.Secret}, Tolerance: 5 * time.Minute})
+	s.service, err = standin.NewReceiver(standin.ReceiverConfig{Secrets: []string{e2e.DeliverySecret}, Tolerance: 5 * time.Minute})
 	require.NoError(t, err)
 	if test.told != "" {
 		require.NoError(t, s.service.Tell(test.told, test.times))

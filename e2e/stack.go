@@ -38,6 +38,9 @@ import (
 // Secret signs every webhook of this package.
 const Secret = "e2e-secret-of-more-than-24-bytes"
 
+// DeliverySecret signs what workers post. It is not Secret: who receives must not sign as a sender.
+const DeliverySecret = "e2e-delivery-secret-of-more-than-24-bytes"
+
 var shipped = func() *catalog.Catalog {
 	c, err := catalog.Load("")
 	if err != nil {
@@ -143,10 +146,10 @@ func (r *Real) start(ctx context.Context, database string, provision Provision, 
 	}
 	r.closers = append(r.closers, r.WebhookBroker.Close)
 
-	if r.Service, err = standin.NewReceiver(standin.ReceiverConfig{Secrets: []string{Secret}, Posts: shipped.Posts(""), Tolerance: 5 * time.Minute}); err != nil {
+	if r.Service, err = standin.NewReceiver(standin.ReceiverConfig{Secrets: []string{DeliverySecret}, Posts: shipped.Posts(""), Tolerance: 5 * time.Minute}); err != nil {
 		return err
 	}
-	if r.Gateway, err = standin.NewGateway(standin.GatewayConfig{Secrets: []string{Secret}, Tolerance: 5 * time.Minute}); err != nil {
+	if r.Gateway, err = standin.NewGateway(standin.GatewayConfig{Secrets: []string{DeliverySecret}, Tolerance: 5 * time.Minute}); err != nil {
 		return err
 	}
 	service := httptest.NewUnstartedServer(r.Gateway.Before(r.Service))
@@ -211,7 +214,7 @@ func TargetsAt(url string) []string { return targetsAt(shipped, url) }
 func targetsAt(c *catalog.Catalog, url string) []string {
 	var environment []string
 	for _, target := range c.TargetsOf("") {
-		environment = append(environment, target.URLVariable+"="+url)
+		environment = append(environment, target.URLVariable+"="+url, target.SecretVariable+"="+DeliverySecret)
 	}
 	return environment
 }

@@ -11,8 +11,8 @@ locals {
 
 module "alerts" {
   source       = "./modules/alerts"
-  name         = var.name
-  database     = var.firestore.database
+  name         = local.name
+  database     = local.database_id
   door         = local.webhook_name
   tasks_worker = local.worker_names[local.tasks_pool]
   scaling      = local.scaling
@@ -25,7 +25,7 @@ module "alerts" {
 }
 
 locals {
-  objective = "${var.name}-webhooks-taken"
+  objective = "${local.name}-webhooks-taken"
 }
 
 check "notification_channels" {
@@ -101,7 +101,7 @@ resource "google_monitoring_slo" "webhooks" {
 resource "google_monitoring_alert_policy" "alert" {
   for_each              = { for name, policy in module.alerts.policies : name => policy if local.deployed }
   project               = var.project_id
-  display_name          = "${var.name}: ${each.key}"
+  display_name          = "${local.name}: ${each.key}"
   combiner              = each.value.combiner
   severity              = each.value.severity
   notification_channels = var.notification_channels

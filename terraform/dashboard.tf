@@ -25,7 +25,7 @@ locals {
 resource "google_monitoring_dashboard" "this" {
   project = var.project_id
   dashboard_json = jsonencode({
-    displayName = "Billhook (${var.name})"
+    displayName = "Billhook (${local.name})"
     mosaicLayout = {
       columns = 4 * local.tile_width
       tiles = flatten([

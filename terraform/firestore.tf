@@ -96,7 +96,7 @@ locals {
 
 resource "google_firestore_database" "this" {
   project                           = var.project_id
-  name                              = var.firestore.database
+  name                              = local.database_id
   location_id                       = var.firestore.location
   type                              = "FIRESTORE_NATIVE"
   concurrency_mode                  = "OPTIMISTIC"
@@ -111,7 +111,7 @@ resource "google_firestore_database" "this" {
 resource "google_firestore_database" "door" {
   count                             = anytrue([for q in values(local.enabled) : q.rate.per_second > 0 || q.rate.per_user > 0]) ? 1 : 0
   project                           = var.project_id
-  name                              = "${var.name}-door"
+  name                              = "${local.name}-door"
   location_id                       = var.firestore.location
   type                              = "FIRESTORE_NATIVE"
   concurrency_mode                  = "OPTIMISTIC"

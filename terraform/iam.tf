@@ -1,10 +1,13 @@
 # The accounts and their grants. Grants on topics and subscriptions stand in modules/queue,
 # those on services in modules/service; modules/catalog names the publishers of each topic.
 # The README's table is made from the comment before each grant: account | on what | why.
+#
+# What comes is made before what goes: where the queues of a pool move to another one, the old worker
+# can do its work until their subscriptions push to the new one.
 
 locals {
   database_alone = {
-    title      = "the database of ${var.name}"
+    title      = "the database of ${local.name}"
     expression = "resource.name == \"projects/${var.project_id}/databases/${google_firestore_database.this.name}\""
   }
 
@@ -17,7 +20,7 @@ locals {
 
 resource "google_service_account" "webhook" {
   project      = var.project_id
-  account_id   = local.account_ids["${var.name}-webhook"]
+  account_id   = local.account_ids["${local.name}-webhook"]
   display_name = "Billhook: webhook service"
   depends_on   = [google_project_service.api]
 }
@@ -25,17 +28,25 @@ resource "google_service_account" "webhook" {
 resource "google_service_account" "worker" {
   for_each     = local.pools
   project      = var.project_id
-  account_id   = local.account_ids["${var.name}-worker-${each.key}"]
+  account_id   = local.account_ids["${local.name}-worker-${each.key}"]
   display_name = "Billhook: worker of pool ${each.key}"
   depends_on   = [google_project_service.api]
+
+  lifecycle {
+    create_before_destroy = true
+  }
 }
 
 resource "google_service_account" "push" {
   for_each     = local.pools
   project      = var.project_id
-  account_id   = local.account_ids["${var.name}-push-${each.key}"]
+  account_id   = local.account_ids["${local.name}-push-${each.key}"]
   display_name = "Billhook: pushes and tasks to pool ${each.key}"
   depends_on   = [google_project_service.api]
+
+  lifecycle {
+    create_before_destroy = true
+  }
 }
 
 # grant: Pub/Sub's service agent | the push accounts alone | signs the token of a push
@@ -44,6 +55,10 @@ resource "google_service_account_iam_member" "agent_signs_as_push" {
   service_account_id = google_service_account.push[each.key].name
   role               = "roles/iam.serviceAccountTokenCreator"
   member             = local.pubsub_agent
+
+  lifecycle {
+    create_before_destroy = true
+  }
 }
 
 # grant: workers | the alarm's queue on Cloud Tasks | asks to be called when a kept message is due
@@ -54,6 +69,10 @@ resource "google_cloud_tasks_queue_iam_member" "worker_asks" {
   name     = google_cloud_tasks_queue.alarm.name
   role     = "roles/cloudtasks.enqueuer"
   member   = each.value.member
+
+  lifecycle {
+    create_before_destroy = true
+  }
 }
 
 # grant: workers | the push account of the tasks' pool alone | names it in the token of that call
@@ -62,6 +81,10 @@ resource "google_service_account_iam_member" "worker_asks_as_push" {
   service_account_id = google_service_account.push[local.tasks_pool].name
   role               = "roles/iam.serviceAccountUser"
   member             = each.value.member
+
+  lifecycle {
+    create_before_destroy = true
+  }
 }
 
 # grant: workers | the one database, by a condition | records, effects, outbox, dead letters
@@ -74,6 +97,10 @@ resource "google_project_iam_member" "uses_database" {
   condition {
     title      = local.database_alone.title
     expression = local.database_alone.expression
+  }
+
+  lifecycle {
+    create_before_destroy = true
   }
 }
 
@@ -97,7 +124,7 @@ resource "google_project_iam_member" "counts_at_the_door" {
   member  = google_service_account.webhook.member
 
   condition {
-    title      = "the door's database of ${var.name}"
+    title      = "the door's database of ${local.name}"
     expression = "resource.name == \"projects/${var.project_id}/databases/${google_firestore_database.door[count.index].name}\""
   }
 }
@@ -108,6 +135,10 @@ resource "google_project_iam_member" "reads_metrics" {
   project = var.project_id
   role    = "roles/monitoring.viewer"
   member  = google_service_account.worker[local.tasks_pool].member
+
+  lifecycle {
+    create_before_destroy = true
+  }
 }
 
 # grant: the worker of a pool | outbound topics that its handlers emit to | messages for others, after the commit
@@ -120,6 +151,10 @@ resource "google_pubsub_topic_iam_member" "worker_tells_others" {
   topic   = google_pubsub_topic.outbound[each.value.topic].name
   role    = "roles/pubsub.publisher"
   member  = local.members[each.value.name]
+
+  lifecycle {
+    create_before_destroy = true
+  }
 }
 
 # grant: webhook service | shared topics of which an enabled queue takes messages, where the generic source opens the producers' door | producers' messages
@@ -133,6 +168,10 @@ resource "google_pubsub_topic_iam_member" "publishes_to_several_queues" {
   topic   = google_pubsub_topic.shared[each.value.topic].name
   role    = "roles/pubsub.publisher"
   member  = local.members[each.value.name]
+
+  lifecycle {
+    create_before_destroy = true
+  }
 }
 
 # grant: the worker of the tasks' pool | the subscriptions that push queues' messages | sees whether a queue that was paused still is
@@ -148,7 +187,7 @@ resource "google_pubsub_subscription_iam_member" "sees_subscriptions" {
 resource "google_project_iam_custom_role" "pauses" {
   count       = var.worker_pauses ? 1 : 0
   project     = var.project_id
-  role_id     = "${replace(var.name, "-", "_")}_pauses_queues"
+  role_id     = "${replace(local.name, "-", "_")}_pauses_queues"
   title       = "Billhook: pauses queues"
   description = "Takes the push endpoint of a subscription away, and gives it back."
   permissions = ["pubsub.subscriptions.get", "pubsub.subscriptions.update"]
@@ -192,4 +231,8 @@ resource "google_secret_manager_secret_iam_member" "worker_reads" {
   secret_id = google_secret_manager_secret.secret[each.value.variable].secret_id
   role      = "roles/secretmanager.secretAccessor"
   member    = google_service_account.worker[each.value.pool].member
+
+  lifecycle {
+    create_before_destroy = true
+  }
 }

@@ -1,18 +1,26 @@
 # Billhook on Google Cloud, from the catalog.
 
 locals {
-  queues = module.catalog.queues
-  pools  = module.catalog.pools
+  pools = module.catalog.pools
 
   # The pool whose worker Cloud Scheduler calls, for all queues.
   tasks_pool = module.catalog.tasks_pool
 
-  # The services' QUEUES, where some queues run.
-  running = length(var.queues) == 0 ? {} : { QUEUES = join(",", var.queues) }
+  # What stands before the names of services, accounts, secrets, metrics and alerts.
+  name = coalesce(var.name, var.installation, "billhook")
+
+  # The database is not called by name: an older installation would be given another one.
+  database_id = coalesce(var.firestore.database, var.installation, "billhook")
+
+  # The services' QUEUES, where some queues run, and their INSTALLATION, where the project has several.
+  running = merge(
+    length(var.queues) == 0 ? {} : { QUEUES = join(",", var.queues) },
+    var.installation == "" ? {} : { INSTALLATION = var.installation },
+  )
 
   number = data.google_project.this.number
 
-  labels = { app = var.name }
+  labels = { app = local.name }
 
   # The schedule of each task. Firestore's TTL does the cleanup.
   tasks = {
@@ -27,36 +35,43 @@ locals {
 
   # One static audience for subscriptions, services and verifier. It is not an address, so
   # no resource waits for one.
-  audience = "https://${var.name}.push.${var.project_id}.internal"
+  audience = "https://${local.name}.push.${var.project_id}.internal"
 
   # Cloud Run's addresses by project number are known before the services are.
-  worker_names = { for pool in keys(local.pools) : pool => "${var.name}-worker-${pool}" }
+  worker_names = { for pool in keys(local.pools) : pool => "${local.name}-worker-${pool}" }
   worker_urls  = { for pool, name in local.worker_names : pool => "https://${name}-${local.number}.${var.region}.run.app" }
-  webhook_name = "${var.name}-webhook"
+  webhook_name = "${local.name}-webhook"
 
   pubsub_agent = "serviceAccount:service-${local.number}@gcp-sa-pubsub.iam.gserviceaccount.com"
 
   # An account's id has at most 30 characters.
   account_ids = {
-    for id in concat(["${var.name}-webhook"], flatten([for pool in keys(local.pools) : ["${var.name}-worker-${pool}", "${var.name}-push-${pool}"]])) :
+    for id in concat(["${local.name}-webhook"], flatten([for pool in keys(local.pools) : ["${local.name}-worker-${pool}", "${local.name}-push-${pool}"]])) :
     id => length(id) <= 30 ? id : "${substr(id, 0, 23)}-${substr(sha1(id), 0, 6)}"
   }
 
   deployed = var.images != null
 
+  # The workers that keep an instance: those with a queue where a buyer waits, which the catalog says
+  # by its priority and by instances of its own.
+  awaited = { for pool, p in local.pools : pool => anytrue([for id in p.queues : local.queues[id].priority == "high" && local.queues[id].min_instances > 0]) }
+
   # The instances of each service.
   scaling = {
     for name, s in merge(
       { (local.webhook_name) = var.webhook_scaling },
-      { for pool, p in local.pools : local.worker_names[pool] => { min = p.min_instances, max = p.max_instances } },
+      { for pool, p in local.pools : local.worker_names[pool] => { min = var.catalog_min_instances ? p.min_instances : local.awaited[pool] ? 1 : 0, max = p.max_instances } },
     ) : name => { min = var.scale_to_zero ? 0 : s.min, max = s.max }
   }
 }
 
 module "catalog" {
-  source    = "./modules/catalog"
-  directory = var.catalog_dir == null ? "${path.module}/../catalog" : var.catalog_dir
-  queues    = var.queues
+  source       = "./modules/catalog"
+  directory    = var.catalog_dir == null ? "${path.module}/../catalog" : var.catalog_dir
+  queues       = var.queues
+  kept         = var.kept_queues
+  tasks_pool   = var.tasks_pool
+  installation = var.installation
 }
 
 data "google_project" "this" {
@@ -72,48 +87,6 @@ resource "google_project_service" "api" {
   service = each.key
   # Others in the project may need it.
   disable_on_destroy = false
-}
-
-# A queue that is not enabled has no topic. Its sender is refused and keeps the message; a
-# topic without a reader would accept the message and lose it.
-module "queue" {
-  source        = "./modules/queue"
-  for_each      = local.enabled
-  project_id    = var.project_id
-  queue         = each.value
-  labels        = local.labels
-  catalog_hash  = module.catalog.hash
-  push_base_url = local.worker_urls[each.value.pool]
-  shared_topic  = each.value.shared ? google_pubsub_topic.shared[each.value.topic].id : null
-  paused        = contains(var.paused_queues, each.key)
-
-  identity = {
-    service_account = google_service_account.push[each.value.pool].email
-    audience        = local.audience
-    agent           = local.pubsub_agent
-  }
-
-  publishers             = { for name in module.catalog.publishers[each.value.topic] : name => local.members[name] }
-  dead_letter_publishers = { worker = google_service_account.worker[each.value.pool].member }
-
-  depends_on = [google_project_service.api]
-}
-
-# A shared topic is made once for all its enabled queues.
-resource "google_pubsub_topic" "shared" {
-  for_each   = module.catalog.shared_topics
-  project    = var.project_id
-  name       = each.value.id
-  labels     = local.labels
-  depends_on = [google_project_service.api]
-}
-
-resource "google_pubsub_topic" "outbound" {
-  for_each   = module.catalog.outbound_topics
-  project    = var.project_id
-  name       = each.value.id
-  labels     = local.labels
-  depends_on = [google_project_service.api]
 }
 
 module "webhook" {
@@ -144,7 +117,13 @@ module "webhook" {
   )
   secrets = { for variable in local.webhook_secrets : variable => local.secret_references[variable] }
 
-  depends_on = [google_secret_manager_secret_iam_member.webhook_reads, google_project_iam_member.reads_database, google_project_iam_member.counts_at_the_door, module.queue, google_pubsub_topic_iam_member.publishes_to_several_queues]
+  # Not the subscriptions, which then could not be replaced: what comes would be made first, under their names.
+  publishes = flatten([for queue in module.queue : queue.publishers])
+
+  depends_on = [
+    google_secret_manager_secret_iam_member.webhook_reads, google_project_iam_member.reads_database, google_project_iam_member.counts_at_the_door,
+    google_pubsub_topic_iam_member.publishes_to_several_queues,
+  ]
 }
 
 module "worker" {
@@ -173,6 +152,7 @@ module "worker" {
       GOOGLE_CLOUD_PROJECT = var.project_id
       FIRESTORE_DATABASE   = google_firestore_database.this.name
       POOL                 = each.key
+      TASKS_POOL           = local.tasks_pool
       PUSH_AUTH            = "iam" # Cloud Run checks the token, and strips its signature
       PUSH_AUDIENCE        = local.audience
       PUSH_SERVICE_ACCOUNT = google_service_account.push[each.key].email
@@ -203,7 +183,7 @@ resource "google_cloud_scheduler_job" "task" {
   for_each         = local.deployed ? local.tasks : {}
   project          = var.project_id
   region           = var.region
-  name             = "${var.name}-${each.key}"
+  name             = "${local.name}-${each.key}"
   description      = "POST /tasks/${each.key} on the worker of pool ${local.tasks_pool}"
   schedule         = each.value
   time_zone        = "Etc/UTC"
@@ -231,7 +211,7 @@ resource "google_cloud_scheduler_job" "task" {
 resource "google_cloud_tasks_queue" "alarm" {
   project  = var.project_id
   location = var.region
-  name     = "${var.name}-alarm"
+  name     = "${local.name}-alarm"
 
   # A run publishes all due messages, so more runs at once are not faster. Their number is
   # below the requests that a worker has room for beside its queues.

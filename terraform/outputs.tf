@@ -19,8 +19,32 @@ output "scaling" {
 }
 
 output "tasks_pool" {
-  description = "The pool whose worker runs the tasks: the catalog's tasks_pool, or the first that runs where that does not."
+  description = "The pool whose worker runs the tasks: the variable's, or the catalog's."
   value       = local.tasks_pool
+
+  precondition {
+    condition     = module.catalog.tasks_pool_mistake == ""
+    error_message = module.catalog.tasks_pool_mistake
+  }
+}
+
+output "queues" {
+  description = "What becomes of each of the catalog's queues: it runs, is paused, is kept without a worker, or is off."
+  value       = local.states
+
+  precondition {
+    condition     = length(local.misspelt_queues) == 0
+    error_message = "kept_queues and discard_backlog name ${join(", ", local.misspelt_queues)}, which the catalog has not: take it out."
+  }
+  precondition {
+    condition     = alltrue([for id in var.kept_queues : !try(module.catalog.queues[id].enabled, false)])
+    error_message = "kept_queues names a queue that runs: take it out, or switch it off."
+  }
+}
+
+output "installation" {
+  description = "What services and commands read as INSTALLATION; empty where the project has one installation."
+  value       = var.installation
 }
 
 output "push_audience" {

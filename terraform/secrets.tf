@@ -4,14 +4,9 @@
 locals {
   webhook_secrets = distinct([for name, source in module.catalog.sources : source.secret_variable])
   # The worker that operators ask signs proofs.
-  signing_keys = { for pool in keys(local.pools) : pool => [for variable in ["LEDGER_SIGNING_KEY"] : variable if var.sign_proofs && pool == local.tasks_pool] }
-  # A secret at version 0 is absent; what signs with it signs with its fallback.
-  worker_secrets = {
-    for pool, p in local.pools : pool => concat(["OPS_TOKEN"], local.signing_keys[pool], distinct([
-      for variable in p.secret_variables : lookup(var.secret_versions, variable, 1) == 0 ? p.secret_fallbacks[variable][0] : variable
-    ]))
-  }
-  secrets = distinct(concat(local.webhook_secrets, flatten(values(local.worker_secrets))))
+  signing_keys   = { for pool in keys(local.pools) : pool => [for variable in ["LEDGER_SIGNING_KEY"] : variable if var.sign_proofs && pool == local.tasks_pool] }
+  worker_secrets = { for pool, p in local.pools : pool => concat(["OPS_TOKEN"], local.signing_keys[pool], p.secret_variables) }
+  secrets        = distinct(concat(local.webhook_secrets, flatten(values(local.worker_secrets))))
 
   secret_references = {
     for variable in local.secrets : variable => {
@@ -43,7 +38,7 @@ data "google_secret_manager_secret_version" "read" {
 resource "google_secret_manager_secret" "secret" {
   for_each  = toset(local.secrets)
   project   = var.project_id
-  secret_id = "${var.name}-${lower(replace(each.key, "_", "-"))}"
+  secret_id = "${local.name}-${lower(replace(each.key, "_", "-"))}"
   labels    = local.labels
 
   replication {
@@ -53,7 +48,7 @@ resource "google_secret_manager_secret" "secret" {
   lifecycle {
     # A version for an unused variable is a misspelt name.
     precondition {
-      condition     = length(setsubtract([for variable, n in var.secret_versions : variable if n > 0], local.secrets)) == 0
+      condition     = length(setsubtract(keys(var.secret_versions), local.secrets)) == 0
       error_message = "secret_versions names ${join(", ", setsubtract(keys(var.secret_versions), local.secrets))}, which no service reads; there are ${join(", ", local.secrets)}."
     }
   }

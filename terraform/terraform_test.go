@@ -66,7 +66,7 @@ func copied(t *testing.T) string {
 	t.Helper()
 	root := t.TempDir()
 	require.NoError(t, os.CopyFS(filepath.Join(root, "catalog"), os.DirFS(filepath.Join("..", "catalog"))))
-	for _, file := range files(t, ".tf", ".hcl") {
+	for _, file := range files(t, ".tf", ".hcl", ".tfvars") {
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)
 		to := filepath.Join(root, "terraform", file)
@@ -331,13 +331,13 @@ func TestTheCatalogModuleAloneNamesThePublishers(t *testing.T) {
 		"worker_tells_others":          {tells[0], "local.members[each.value.name]"},
 	}, members)
 	for _, b := range blocks(t, "module") {
-		if b.Labels[0] == "queue" && b.file == "main.tf" {
-			require.Equal(t, "{ for name in module.catalog.publishers[each.value.topic] : name => local.members[name] }", b.source("publishers"))
-			require.Equal(t, "{ worker = google_service_account.worker[each.value.pool].member }", b.source("dead_letter_publishers"))
+		if b.Labels[0] == "queue" && b.file == "queues.tf" {
+			require.Equal(t, "{ for name in module.catalog.publishers[module.catalog.queues[each.key].topic] : name => local.members[name] }", b.source("publishers"))
+			require.Equal(t, "{ for pool, account in google_service_account.worker : \"worker\" => account.member if pool == each.value.pool && each.value.enabled }", b.source("dead_letter_publishers"))
 			return
 		}
 	}
-	require.Fail(t, "main.tf makes queues")
+	require.Fail(t, "queues.tf makes queues")
 }
 
 // A pool whose worker would not start without a target's secret is a pool that reads it: which

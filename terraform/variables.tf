@@ -14,13 +14,28 @@ variable "catalog_dir" {
   default     = null
 }
 
-variable "name" {
-  description = "The prefix of the names of services, accounts and secrets: two installations in one project need two."
+variable "installation" {
+  description = <<-EOT
+    The installation's name, where the project has several; empty is for the only one, or for the first. It
+    stands before the ids of topics and subscriptions, and is the default of name and of the database's id. It
+    cannot be changed later: topics and subscriptions of another name are other ones.
+  EOT
   type        = string
-  default     = "billhook"
+  default     = ""
 
   validation {
-    condition     = can(regex("^[a-z][a-z0-9-]{2,11}$", var.name))
+    condition     = var.installation == "" || (can(regex("^[a-z][a-z0-9-]{1,10}[a-z0-9]$", var.installation)) && !startswith(var.installation, "goog"))
+    error_message = "installation must be empty, or 3 to 12 of a-z, 0-9 and -, begin with a letter, not with goog, and not end with -."
+  }
+}
+
+variable "name" {
+  description = "The prefix of the names of services, accounts, secrets, metrics and alerts; null is installation, or billhook where that is empty."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.name == null || can(regex("^[a-z][a-z0-9-]{2,11}$", var.name))
     error_message = "name must be 3 to 12 of a-z, 0-9 and -, and begin with a letter."
   }
 }
@@ -103,21 +118,14 @@ variable "secret_versions" {
   description = <<-EOT
     The number of the version that services read of each secret, by environment variable. A
     secret that is not named here is at version 1. Versions are added outside of Terraform, so
-    no value is ever in its state. 0 is for a secret that there is not to be, and that has a
-    secret_fallback in targets.yaml: that is read in its place.
+    no value is ever in its state.
   EOT
   type        = map(number)
   default     = {}
 
   validation {
-    condition     = alltrue([for n in values(var.secret_versions) : n >= 0 && floor(n) == n])
-    error_message = "A version is a whole number, at least 1; 0 is for a secret that its fallback stands in for."
-  }
-  validation {
-    condition = alltrue([
-      for variable, n in var.secret_versions : n > 0 || contains(flatten([for p in values(module.catalog.pools) : keys(p.secret_fallbacks)]), variable)
-    ])
-    error_message = "Only a secret that has a secret_fallback in targets.yaml can be at version 0."
+    condition     = alltrue([for n in values(var.secret_versions) : n >= 1 && floor(n) == n])
+    error_message = "A version is a whole number, at least 1."
   }
 }
 
@@ -160,6 +168,36 @@ variable "queues" {
   EOT
   type        = list(string)
   default     = []
+}
+
+variable "kept_queues" {
+  description = <<-EOT
+    Queues, by id, that no longer run and keep their topic and subscriptions, without an endpoint: what waits
+    there waits on, for as long as the catalog has messages kept. Whoever switches a queue off names it here
+    first, or in discard_backlog.
+  EOT
+  type        = list(string)
+  default     = []
+}
+
+variable "discard_backlog" {
+  description = <<-EOT
+    Queues, by id, whose topic and subscriptions may be deleted, with every message in them. It takes two
+    applies: the first, while the queue runs or is kept, takes away the protection; the second is that in
+    which the queue neither runs nor is kept. A change that needs another subscription, such as that of an
+    ordering key, is of the second kind.
+  EOT
+  type        = list(string)
+  default     = []
+}
+
+variable "tasks_pool" {
+  description = <<-EOT
+    The pool whose worker runs the tasks, for all pools; null is the catalog's tasks_pool. Where that does
+    not run, and several others do, one of them has to be named here.
+  EOT
+  type        = string
+  default     = null
 }
 
 variable "paused_queues" {
@@ -219,12 +257,12 @@ variable "worker_ingress" {
 }
 
 variable "firestore" {
-  description = "The database: its id, and its location, which can never be changed."
-  type        = object({ database = optional(string, "billhook"), location = string })
+  description = "The database: its id, which is that of the installation, or billhook where that is empty; and its location, which can never be changed."
+  type        = object({ database = optional(string), location = string })
 
   validation {
-    condition     = can(regex("^(\\(default\\)|[a-z][a-z0-9-]{2,61}[a-z0-9])$", var.firestore.database))
-    error_message = "A database's id is (default), or 4 to 63 of a-z, 0-9 and -, begins with a letter and does not end with -."
+    condition     = can(regex("^(\\(default\\)|[a-z][a-z0-9-]{2,61}[a-z0-9])$", coalesce(var.firestore.database, var.installation, "billhook")))
+    error_message = "A database's id is (default), or 4 to 63 of a-z, 0-9 and -, begins with a letter and does not end with -: name one in firestore.database."
   }
 }
 
@@ -243,6 +281,17 @@ variable "scale_to_zero" {
   description = "Whether no service keeps an instance without requests: an idle installation then costs no instances, and the first request after a pause waits for one to start."
   type        = bool
   default     = false
+}
+
+variable "catalog_min_instances" {
+  description = "Whether a worker keeps the most of its queues' min_instances in the catalog. Otherwise it keeps one where a queue of priority high has any, and none elsewhere."
+  type        = bool
+  default     = false
+
+  validation {
+    condition     = !(var.catalog_min_instances && var.scale_to_zero)
+    error_message = "catalog_min_instances keeps instances, and scale_to_zero keeps none: choose one."
+  }
 }
 
 variable "webhook_resources" {
@@ -298,7 +347,7 @@ variable "alerts" {
 }
 
 variable "deletion_protection" {
-  description = "Whether the databases refuse to be deleted. Services hold nothing, and never refuse."
+  description = "Whether the databases, and the topics and subscriptions that hold queues' messages, refuse to be deleted. Services hold nothing, and never refuse."
   type        = bool
   default     = true
 }

@@ -46,7 +46,7 @@ func secretsOf(c *catalog.Catalog, getenv func(string) string) map[string][]stri
 func targetsOf(c *catalog.Catalog, getenv func(string) string) map[string]devstack.Place {
 	places := map[string]devstack.Place{}
 	for name, target := range c.Targets {
-		secrets := append(target.Secrets(func(variable string) []string { return env.Secret(getenv(variable)).List() }), devSecret)
+		secrets := append(env.Secret(getenv(target.SecretVariable)).List(), devSecret)
 		places[name] = devstack.Place{Secret: secrets[0]}
 	}
 	return places

@@ -101,12 +101,10 @@ func help(getenv func(string) string) env.Help {
 		tell(env.Variable{Name: t.URLVariable, About: "the base URL of target " + t.Name, Required: true})
 	}
 	for _, t := range targets {
-		about := "the secrets that sign what is posted to targets, comma-separated: the first signs, with at least 24 bytes"
-		if t.SecretFallback != "" {
-			about += "; empty is " + t.SecretFallback
-		}
-		tell(env.Variable{Name: t.SecretVariable, About: about, Required: t.SecretFallback == "", Secret: true})
-		tell(env.Variable{Name: t.SecretFallback, About: "the producers' secrets; read where " + t.SecretVariable + " is empty", Secret: true})
+		tell(env.Variable{
+			Name: t.SecretVariable, Required: true, Secret: true,
+			About: "the secrets that sign what is posted to targets, comma-separated: the first signs, with at least 24 bytes",
+		})
 	}
 	return h
 }
@@ -263,7 +261,7 @@ func (c config) subscriptions(ctx context.Context, service *worker.Config) (clos
 // the catalog names.
 func (c config) targets(cat *catalog.Catalog, getenv func(string) string) (delivery.Targets, error) {
 	return delivery.Open(cat, c.Pool, func(t catalog.Target) (string, []string) {
-		return getenv(t.URLVariable), t.Secrets(func(variable string) []string { return env.Secret(getenv(variable)).List() })
+		return getenv(t.URLVariable), env.Secret(getenv(t.SecretVariable)).List()
 	}, time.Now)
 }
 

@@ -87,8 +87,12 @@ func TestABadEnvironmentIsReportedAtOnceAndWithoutItsSecrets(t *testing.T) {
 			map[string]string{"GOOGLE_CLOUD_PROJECT": "p", "INSTALLATION": "Shop"}, []string{"INSTALLATION: must be 3 to 12 of a-z, 0-9 and -"},
 		},
 		"a secret that is too short to sign": {
-			map[string]string{"GOOGLE_CLOUD_PROJECT": "p", "PUSH_AUTH": "none", "PUBSUB_EMULATOR_HOST": "h", "SUBSCRIPTION_SERVICE_URL": "http://u:0123456789abcdef@h", "WEBHOOK_SIGNING_SECRET": "0123456789abcdef"},
+			map[string]string{"GOOGLE_CLOUD_PROJECT": "p", "PUSH_AUTH": "none", "PUBSUB_EMULATOR_HOST": "h", "SUBSCRIPTION_SERVICE_URL": "http://u:0123456789abcdef@h", "DELIVERY_SIGNING_SECRET": "0123456789abcdef"},
 			[]string{"DELIVERY_SIGNING_SECRET: signature: secret 1 has 16 bytes"},
+		},
+		"the producers' secret in the place of the one that signs": {
+			map[string]string{"GOOGLE_CLOUD_PROJECT": "p", "PUSH_AUTH": "none", "PUBSUB_EMULATOR_HOST": "h", "SUBSCRIPTION_SERVICE_URL": "http://h", "WEBHOOK_SIGNING_SECRET": "a-secret-of-more-than-24-bytes"},
+			[]string{"SUBSCRIPTION_SERVICE_URL and DELIVERY_SIGNING_SECRET: required to post to subscription-service"},
 		},
 		"an alarm without its worker and account": {
 			map[string]string{"GOOGLE_CLOUD_PROJECT": "p", "ALARM_QUEUE": "projects/p/queues/q"},
@@ -271,7 +275,7 @@ func TestTheWorkerListensAnswersAndEnds(t *testing.T) {
 	const token = "0123456789abcdef01234567"
 	url, metrics, end := startWithMetrics(t, map[string]string{
 		"PUSH_AUTH": "none", "OPS_TOKEN": token,
-		"POOL": "payments", "SUBSCRIPTION_SERVICE_URL": "http://127.0.0.1:1", "PLATFORM_URL": "http://127.0.0.1:1", "GATEWAY_URL": "http://127.0.0.1:1", "WEBHOOK_SIGNING_SECRET": "a-secret-of-more-than-24-bytes",
+		"POOL": "payments", "SUBSCRIPTION_SERVICE_URL": "http://127.0.0.1:1", "PLATFORM_URL": "http://127.0.0.1:1", "GATEWAY_URL": "http://127.0.0.1:1", "DELIVERY_SIGNING_SECRET": "a-secret-of-more-than-24-bytes",
 		"OPS_AUDIENCE": "https://worker.example.org", "OPS_ALLOW": "ada@example.org,grace@example.org",
 	})
 	for path, want := range map[string]int{"/health/live": http.StatusOK, "/health/ready": http.StatusOK, "/v1/ops/events/a%20b": http.StatusBadRequest} {

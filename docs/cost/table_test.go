@@ -267,24 +267,64 @@ func atTheDoor(variables string) (instances, error) {
 	return instances{least, most}, nil
 }
 
-// poolTable is what each service costs: the webhook service, and a worker for each pool.
-func poolTable(c *catalog.Catalog, door instances) string {
-	type pool struct {
-		instances
-		queues       []string
-		slots        int
-		anyIsEnabled bool
-	}
-	pools, order := map[string]*pool{}, []string{}
+// pool is a worker.
+type pool struct {
+	instances
+	name         string
+	ofCatalog    int // the least that it keeps with catalog_min_instances
+	queues       []string
+	slots        int
+	anyIsEnabled bool
+}
+
+// poolsOf are the workers in the catalog's order. One keeps an instance where a queue of priority
+// high has any in the catalog, as terraform/main.tf has it.
+func poolsOf(c *catalog.Catalog) []*pool {
+	pools, order := map[string]*pool{}, []*pool{}
 	for _, q := range c.Queues {
 		p := pools[q.Pool]
 		if p == nil {
-			p = &pool{}
-			pools[q.Pool], order = p, append(order, q.Pool)
+			p = &pool{name: q.Pool}
+			pools[q.Pool], order = p, append(order, p)
 		}
-		p.least, p.most, p.slots = max(p.least, q.MinInstances), max(p.most, q.MaxInstances), p.slots+q.Concurrency
+		if q.Priority == "high" && q.MinInstances > 0 {
+			p.least = 1
+		}
+		p.ofCatalog, p.most, p.slots = max(p.ofCatalog, q.MinInstances), max(p.most, q.MaxInstances), p.slots+q.Concurrency
 		p.queues, p.anyIsEnabled = append(p.queues, q.ID), p.anyIsEnabled || q.Enabled
 	}
+	return order
+}
+
+// idling is what a month without requests costs.
+type idling struct{ kept, ofCatalog, payNow float64 }
+
+// idlingOf is what the instances cost that are kept: of the whole catalog by default and with its own
+// numbers, and of PayNow's queues alone.
+func idlingOf(c, payNow *catalog.Catalog, door instances) idling {
+	cost := idling{kept: float64(door.least), ofCatalog: float64(door.least), payNow: float64(door.least)}
+	for _, p := range poolsOf(c) {
+		if p.anyIsEnabled {
+			cost.kept += float64(p.least)
+			cost.ofCatalog += float64(p.ofCatalog)
+		}
+	}
+	for _, p := range poolsOf(payNow) {
+		if p.anyIsEnabled {
+			cost.payNow += float64(p.least)
+		}
+	}
+	return idling{cost.kept * idleMonth, cost.ofCatalog * idleMonth, cost.payNow * idleMonth}
+}
+
+// sentence is the generated text of terraform/README.md.
+func (i idling) sentence() string {
+	return fmt.Sprintf("A month without requests costs **$%.2f** for the instances that are kept where every queue of the catalog runs, and $%.2f\n"+
+		"where PayNow's alone do. With `catalog_min_instances = true` it is $%.2f, with `scale_to_zero = true` nothing.\n", i.kept, i.payNow, i.ofCatalog)
+}
+
+// poolTable is what each service costs: the webhook service, and a worker for each pool.
+func poolTable(c *catalog.Catalog, door instances) string {
 	var b strings.Builder
 	row := func(name, queues, slots string, n instances) {
 		fmt.Fprintf(&b, "| %s | %s | %s | %d to %d | $%.2f | $%.2f |\n", name, queues, slots, n.least, n.most, float64(n.least)*idleMonth, float64(n.most)*busyMonth)
@@ -292,18 +332,16 @@ func poolTable(c *catalog.Catalog, door instances) string {
 	b.WriteString("| service | queues | at once, per instance | instances | a month without requests | a month of all instances, busy |\n")
 	b.WriteString("| --- | --- | ---: | ---: | ---: | ---: |\n")
 	row("webhook", "", "80", door)
-	idle := float64(door.least) * idleMonth
-	for _, name := range order {
-		p := pools[name]
-		if p.anyIsEnabled {
-			idle += float64(p.least) * idleMonth
-		} else {
+	for _, p := range poolsOf(c) {
+		name := p.name
+		if !p.anyIsEnabled {
 			name += ", not enabled"
 		}
 		row(name, strings.Join(p.queues, ", "), strconv.Itoa(p.slots), p.instances)
 	}
+	cost := idlingOf(c, &catalog.Catalog{}, door)
 	fmt.Fprintf(&b, "\nAn instance costs $%.2f a month without requests, and $%.2f if it is busy all the time. Pools without an enabled queue have no\nservice. "+
-		"The others and the webhook service cost **$%.2f** a month without requests, and nothing with `scale_to_zero = true`.\n", idleMonth, busyMonth, idle)
+		"The others and the webhook service cost **$%.2f** a month without requests, $%.2f with `catalog_min_instances = true`, and\nnothing with `scale_to_zero = true`.\n", idleMonth, busyMonth, cost.kept, cost.ofCatalog)
 	return b.String()
 }
 
@@ -311,8 +349,9 @@ func poolTable(c *catalog.Catalog, door instances) string {
 type marks struct{ begin, end string }
 
 var (
-	ofMonth = marks{"<!-- go test ./docs/cost -update -->\n", "<!-- end -->\n"}
-	ofPools = marks{"<!-- pools: go test ./docs/cost -update -->\n", "<!-- end of pools -->\n"}
+	ofMonth  = marks{"<!-- go test ./docs/cost -update -->\n", "<!-- end -->\n"}
+	ofPools  = marks{"<!-- pools: go test ./docs/cost -update -->\n", "<!-- end of pools -->\n"}
+	ofIdling = marks{"<!-- idling: go test ./docs/cost -update -->\n", "<!-- end of idling -->\n"}
 )
 
 // insert returns the document with the table between the marks.
@@ -320,51 +359,73 @@ func (m marks) insert(document, table string) (string, error) {
 	before, rest, ok := strings.Cut(document, m.begin)
 	_, after, closed := strings.Cut(rest, m.end)
 	if !ok || !closed {
-		return "", errors.New("cost: docs/deploying.md has lost the marks of the table")
+		return "", errors.New("cost: a document does not have the marks of a table: " + m.begin)
 	}
 	return before + m.begin + table + m.end + after, nil
 }
 
-// generate returns the document as it is and as it should be.
-func generate(root string) (have, want string, err error) {
+// document is a generated one as it is and as it should be.
+type document struct{ path, have, want string }
+
+// generate returns the documents that have tables.
+func generate(root string) (documents []document, err error) {
 	read := func(path string) string {
 		text, failed := os.ReadFile(filepath.Join(root, path))
 		err = errors.Join(err, failed)
 		return string(text)
 	}
-	have = read("docs/deploying.md")
+	deploying := document{path: filepath.Join(root, "docs", "deploying.md"), have: read("docs/deploying.md")}
+	readme := document{path: filepath.Join(root, "terraform", "README.md"), have: read("terraform/README.md")}
 	counts, order := read("docs/exactly-once.md"), read("internal/contract/testdata/paynow.v1/order_paid.json")
 	configuration, variables := read("terraform/main.tf"), read("terraform/variables.tf")
 	if err != nil {
-		return "", "", err
+		return nil, err
 	}
 	of, err := parseOperations(counts)
 	if err != nil {
-		return "", "", err
+		return nil, err
 	}
 	dollars, written, err := millionRecords(counts)
 	if err != nil {
-		return "", "", err
+		return nil, err
 	}
 	called, err := runsPerMonth(configuration)
 	if err != nil {
-		return "", "", err
+		return nil, err
 	}
 	queues, err := catalog.Load("")
 	if err != nil {
-		return "", "", err
+		return nil, err
+	}
+	payNow, err := ofPayNow(queues)
+	if err != nil {
+		return nil, err
 	}
 	var message bytes.Buffer
 	if err := json.Compact(&message, []byte(order)); err != nil {
-		return "", "", err
+		return nil, err
 	}
 	door, err := atTheDoor(variables)
 	if err != nil {
-		return "", "", err
+		return nil, err
 	}
-	want, err = ofMonth.insert(have, table(of, upkeepOf(called, letterQueues(queues)), float64(message.Len()+attributeBytes), dollars, written))
+	deploying.want, err = ofMonth.insert(deploying.have, table(of, upkeepOf(called, letterQueues(queues)), float64(message.Len()+attributeBytes), dollars, written))
 	if err == nil {
-		want, err = ofPools.insert(want, poolTable(queues, door))
+		deploying.want, err = ofPools.insert(deploying.want, poolTable(queues, door))
 	}
-	return have, want, err
+	if err == nil {
+		readme.want, err = ofIdling.insert(readme.have, idlingOf(queues, payNow, door).sentence())
+	}
+	return []document{deploying, readme}, err
+}
+
+// ofPayNow is the catalog with the queue of PayNow's events, and the one that it emits to, alone.
+func ofPayNow(c *catalog.Catalog) (*catalog.Catalog, error) {
+	const handler = "subscriptions.record"
+	events, found := c.HandledBy(handler)
+	told, tells := c.EmitsTo(handler)
+	if !found || !tells {
+		return nil, fmt.Errorf("cost: no queue has the handler %s, or it emits nothing", handler)
+	}
+	return c.Only([]string{events.ID, told.ID})
 }

@@ -195,7 +195,7 @@ func (s *stack) start(ctx context.Context, open func(context.Context, string) (*
 	if s.place, err = open(ctx, s.folder); err != nil {
 		return err
 	}
-	if s.receiver, err = standin.NewReceiver(standin.ReceiverConfig{Secrets: []string{e2e.Secret}, Posts: runs.Posts(""), Tolerance: 5 * time.Minute}); err != nil {
+	if s.receiver, err = standin.NewReceiver(standin.ReceiverConfig{Secrets: []string{e2e.DeliverySecret}, Posts: runs.Posts(""), Tolerance: 5 * time.Minute}); err != nil {
 		return err
 	}
 	s.buyers, s.front = httptest.NewServer(s.receiver), httptest.NewServer(s.pushes())

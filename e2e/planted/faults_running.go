@@ -30,7 +30,6 @@ var faultsOfRunning = []fault{
 	{"a handler's target is not opened", targetFile, `	return h.Calls
 `, `	return nil
 `, catalogs, "TestAHandlerOfGoSaysWhichTargetsItCalls"},
-	{"the producers' secret signs although there is another", targetFile, `len(secrets) > 0 || t.SecretFallback == ""`, `t.SecretFallback == ""`, catalogs, "TestASecretThatIsAbsentHasAFallback"},
 	{"a pool without a queue has a worker", workerMain, `c.Pool == "" || slices.Contains(runs, c.Pool):`, `c.Pool == "" || slices.Contains(cat.Pools(), c.Pool):`, "cmd/worker", "TestABadEnvironmentIsReportedAtOnceAndWithoutItsSecrets"},
 	{"a binding may match nothing", balance, `case !slices.ContainsFunc(contracts.Types(q.Contract), meets(p)):`, `case false:`, catalogs, mistakes},
 	{"a binding may have no handler", balance, `case len(q.Handlers) > 0 && !slices.ContainsFunc(types, meets(p)):`, `case false:`, catalogs, mistakes},

@@ -48,6 +48,9 @@ const (
 // standInTimeout is longer than any client of a stand-in waits, so that a stand-in can hang.
 const standInTimeout = time.Minute
 
+// standInSecret signs what is posted to a stand-in that no place was given for. No source has it.
+const standInSecret = "billhook-stand-ins-secret-of-this-process"
+
 // Config configures a Stack.
 type Config struct {
 	Catalog *catalog.Catalog
@@ -73,8 +76,8 @@ type Config struct {
 	Emulators *emulator.SDK
 	// Provision, if set, creates the queues on the emulator in place of pubsub.Provision.
 	Provision func(ctx context.Context, broker, workerURL string) error
-	// Targets are the places of targets by name. Without one a target is at the stand-in, and its
-	// secret is that of the source with the same variable, or with the producers'.
+	// Targets are the places of targets by name. Without one a target is at the stand-in, and what is
+	// posted is signed with standInSecret.
 	Targets map[string]Place
 	// OpsTokens are accepted in addition to open access from this machine.
 	OpsTokens []string
@@ -85,16 +88,6 @@ type Config struct {
 	WrapPublisher func(service string, p webhook.Publisher) webhook.Publisher
 	// Handlers, if set, registers more handlers beside the program's own.
 	Handlers func(*handler.Registry)
-}
-
-// secretsOf returns the secrets of the sources that read the variable.
-func (c Config) secretsOf(variable string) []string {
-	for name, source := range c.Catalog.Sources {
-		if source.SecretVariable == variable && len(c.Secrets[name]) > 0 {
-			return c.Secrets[name]
-		}
-	}
-	return nil
 }
 
 // Place is the URL of a target, empty for the stand-in, and the secret that signs its posts.
@@ -284,12 +277,8 @@ func (s *Stack) targets(ctx context.Context, config Config) (delivery.Targets, e
 	known := standin.ReceiverConfig{Tolerance: 5 * time.Minute, Posts: config.Catalog.Posts("")}
 	targets, err := delivery.Open(config.Catalog, "", func(t catalog.Target) (string, []string) {
 		at := config.Targets[t.Name]
-		if secrets := t.Secrets(config.secretsOf); at.Secret == "" && len(secrets) > 0 {
-			at.Secret = secrets[0]
-		}
+		at.Secret = cmp.Or(at.Secret, standInSecret)
 		switch {
-		case at.Secret == "":
-			return "", nil
 		case at.URL != "":
 		case t.Scheme == catalog.SchemeStandard:
 			known.Standard = append(known.Standard, at.Secret)

@@ -42,6 +42,18 @@ variable "paused_queues" {
   default     = []
 }
 
+variable "kept_queues" {
+  description = "The queues, by id, that are off and keep their topic and subscriptions."
+  type        = list(string)
+  default     = []
+}
+
+variable "installation" {
+  description = "What stands before the ids of topics and subscriptions; empty is nothing."
+  type        = string
+  default     = ""
+}
+
 variable "emulator" {
   description = "Whether the broker is Google's emulator, whose faults are avoided. False is for tests of what Google Cloud gets."
   type        = bool
@@ -63,30 +75,34 @@ provider "google" {
 }
 
 module "catalog" {
-  source    = "../modules/catalog"
-  directory = var.catalog_dir == null ? "${path.module}/../../catalog" : var.catalog_dir
+  source       = "../modules/catalog"
+  directory    = var.catalog_dir == null ? "${path.module}/../../catalog" : var.catalog_dir
+  kept         = var.kept_queues
+  installation = var.installation
 }
 
 module "queue" {
   source        = "../modules/queue"
-  for_each      = { for id, q in module.catalog.queues : id => q if q.enabled }
+  for_each      = { for id, q in module.catalog.named : id => q if q.enabled || contains(var.kept_queues, id) }
   project_id    = var.project_id
   queue         = each.value
   push_base_url = var.push_base_url
-  shared_topic  = each.value.shared ? google_pubsub_topic.shared[each.value.topic].id : null
+  shared_topic  = each.value.shared ? google_pubsub_topic.shared[module.catalog.queues[each.key].topic].id : null
   emulator      = var.emulator
   catalog_hash  = var.emulator ? "" : module.catalog.hash # it keeps no labels
   paused        = contains(var.paused_queues, each.key)
+  kept          = !each.value.enabled
+  protected     = false # the emulator forgets, and refuses updates
 }
 
 resource "google_pubsub_topic" "shared" {
   for_each = module.catalog.shared_topics
   project  = var.project_id
-  name     = each.value.id
+  name     = each.value.name
 }
 
 resource "google_pubsub_topic" "outbound" {
   for_each = module.catalog.outbound_topics
   project  = var.project_id
-  name     = each.value.id
+  name     = each.value.name
 }

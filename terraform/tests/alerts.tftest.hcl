@@ -38,6 +38,10 @@ variables {
 run "every_alert" {
   command = plan
 
+  variables {
+    notification_channels = []
+  }
+
   expect_failures = [check.notification_channels]
 
   assert {

@@ -56,9 +56,6 @@ variables {
     worker  = "europe-docker.pkg.dev/example/billhook/worker@sha256:0000000000000000000000000000000000000000000000000000000000000000"
   }
   runbooks = "https://example.com/runbooks"
-
-  notification_channels = ["projects/example/notificationChannels/1"]
-
   target_urls = {
     SUBSCRIPTION_SERVICE_URL = "https://subscriptions.example"
     PLATFORM_URL             = "https://platform.example"
@@ -138,9 +135,16 @@ run "the_services" {
   }
   assert {
     condition = alltrue([
-      for pool, p in module.catalog.pools : output.scaling[output.services["worker-${pool}"]] == { min = p.min_instances, max = p.max_instances }
+      for pool, p in module.catalog.pools : output.scaling[output.services["worker-${pool}"]] == {
+        min = anytrue([for id in p.queues : module.catalog.queues[id].priority == "high" && module.catalog.queues[id].min_instances > 0]) ? 1 : 0
+        max = p.max_instances
+      }
     ]) && output.scaling[output.services.webhook] == { min = 1, max = 10 }
-    error_message = "Instances are the catalog's, those of the webhook service a variable's."
+    error_message = "One instance is kept at the door, and one where somebody waits for a queue."
+  }
+  assert {
+    condition     = length([for s in values(output.scaling) : s if s.min == 0]) > length([for s in values(output.scaling) : s if s.min == 1]) && length([for s in values(output.scaling) : s if s.min == 1]) > 1
+    error_message = "Most workers of the shipped catalog keep none."
   }
   assert {
     condition     = length(google_firestore_database.door) == (anytrue([for q in values(module.catalog.queues) : q.enabled && (q.rate.per_second > 0 || q.rate.per_user > 0)]) ? 1 : 0)
@@ -167,6 +171,7 @@ run "the_door_counts_in_a_database_of_its_own" {
 
   variables {
     catalog_dir = "../catalog/testdata/crooked"
+    tasks_pool  = "letters"
     target_urls = { POST_OFFICE_URL = "https://post-office.example" }
   }
 
@@ -310,6 +315,7 @@ run "an_account_publishes_what_its_service_publishes_and_no_more" {
 
   variables {
     catalog_dir         = "../catalog/testdata/crooked"
+    tasks_pool          = "letters"
     deletion_protection = false
     target_urls         = { POST_OFFICE_URL = "https://post-office.example" }
   }
@@ -333,7 +339,7 @@ run "an_account_publishes_what_its_service_publishes_and_no_more" {
 
   assert {
     condition     = output.tasks_pool == "letters" && toset(keys(module.worker)) == toset(["letters", "seats"])
-    error_message = "Two pools, of which the first runs the tasks."
+    error_message = "Two pools, of which that runs the tasks which the variable names."
   }
   assert {
     condition = { for id, queue in module.queue : id => join(" ", queue.publishers) } == {
@@ -454,20 +460,6 @@ run "paynow_alone" {
   }
 }
 
-# What is delivered is signed with the producers' secret where there is no other.
-run "an_absent_secret_has_its_fallback" {
-  command = plan
-
-  variables {
-    secret_versions = { DELIVERY_SIGNING_SECRET = 0 }
-  }
-
-  assert {
-    condition     = join(" ", sort(keys(google_secret_manager_secret.secret))) == "OPS_TOKEN WEBHOOK_SECRET_PAYNOW WEBHOOK_SIGNING_SECRET"
-    error_message = "A secret at version 0 is not created, and the worker reads its fallback."
-  }
-}
-
 run "one_worker_signs_proofs" {
   command = plan
 
@@ -497,14 +489,4 @@ run "nobody_reads_the_key_of_proofs_that_nobody_signs" {
   }
 
   expect_failures = [google_secret_manager_secret.secret]
-}
-
-run "a_secret_without_a_fallback_is_never_absent" {
-  command = plan
-
-  variables {
-    secret_versions = { OPS_TOKEN = 0 }
-  }
-
-  expect_failures = [var.secret_versions]
 }

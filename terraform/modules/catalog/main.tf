@@ -25,6 +25,24 @@ variable "queues" {
   default     = []
 }
 
+variable "kept" {
+  description = "Queues, by id, that do not run and keep their topic and subscriptions."
+  type        = list(string)
+  default     = []
+}
+
+variable "tasks_pool" {
+  description = "The pool whose worker runs the tasks; null is the file's."
+  type        = string
+  default     = null
+}
+
+variable "installation" {
+  description = "The installation's name, which stands before the ids of topics and subscriptions in the project; empty is none."
+  type        = string
+  default     = ""
+}
+
 locals {
   file     = yamldecode(file("${var.directory}/queues.yaml"))
   products = try(yamldecode(file("${var.directory}/products.yaml")).products, {})

@@ -18,14 +18,27 @@ output "queues" {
   }
 }
 
+output "named" {
+  description = "The queues by id, with the names that their topics and subscriptions have in the project."
+  value = {
+    for q in local.queues : q.id => merge(q, {
+      topic             = "${local.prefix}${q.topic}"
+      push_subscription = "${local.prefix}${q.push_subscription}"
+      dead_letter = merge(q.dead_letter, {
+        for key in ["topic", "hold_subscription", "push_subscription"] : key => "${local.prefix}${q.dead_letter[key]}" if !q.dead_letter.drop
+      })
+    })
+  }
+}
+
 output "shared_topics" {
-  description = "The topics that queues share, by id, as far as an enabled queue takes messages of them."
-  value       = { for t in local.shared_topics : t.id => t if contains(local.taken, t.id) }
+  description = "The topics that queues share, by id, with their names in the project, as far as a queue that runs, or is kept, takes messages of them."
+  value       = { for t in local.shared_topics : t.id => merge(t, { name = "${local.prefix}${t.id}" }) if contains(local.taken, t.id) }
 }
 
 output "outbound_topics" {
-  description = "The topics that others subscribe to, by id; where some queues run, as far as one of them emits to it."
-  value       = { for t in local.outbound_topics : t.id => t if length(var.queues) == 0 || contains(flatten(values(local.emitted)), t.id) }
+  description = "The topics that others subscribe to, by id, with their names in the project; where some queues run, as far as one of them, or one that is kept, emits to it."
+  value       = { for t in local.outbound_topics : t.id => merge(t, { name = "${local.prefix}${t.id}" }) if length(var.queues) == 0 || contains(concat(local.kept_emit, flatten(values(local.emitted))), t.id) }
 }
 
 output "sources" {
@@ -39,20 +52,21 @@ output "pools" {
 }
 
 output "tasks_pool" {
-  description = "The pool whose worker runs the tasks, for all pools: the catalog's tasks_pool, or the first that runs where that does not."
+  description = "The pool whose worker runs the tasks, for all pools."
   value       = local.tasks_pool
+}
+
+output "tasks_pool_mistake" {
+  description = "Why the pool of the tasks is not known; empty where it is. Its value then is that of the first pool by name."
+  value = (
+    length(local.mistakes) > 0 || contains(keys(local.pools), local.named_pool) || (length(local.pools) == 1 && var.tasks_pool == null) ? "" :
+    "${local.named_pool == "" ? "No pool is named for the tasks" : "No queue of pool ${local.named_pool}, which is to run the tasks, runs here"}: name one in tasks_pool, of ${join(", ", keys(local.pools))}."
+  )
 }
 
 output "publishers" {
   description = "The publishers of a topic, by its id: webhook, or worker-<pool>."
   value       = local.publishers
-}
-
-check "tasks_pool" {
-  assert {
-    condition     = length(local.mistakes) > 0 || contains(["", local.tasks_pool], local.named_pool)
-    error_message = "No queue of pool ${local.named_pool}, the catalog's for the tasks, runs here: pool ${local.tasks_pool} runs them."
-  }
 }
 
 output "hash" {

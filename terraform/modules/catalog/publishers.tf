@@ -1,8 +1,11 @@
 # Who publishes where and posts to whom, from what the programs do. Nobody is granted more.
 
 locals {
-  # The topics of enabled queues.
-  taken = [for q in local.queues : q.topic if q.enabled]
+  # What stands before the names of topics and subscriptions in the project.
+  prefix = var.installation == "" ? "" : "${var.installation}-"
+
+  # The topics of queues that run, or are kept.
+  taken = [for q in local.queues : q.topic if q.enabled || contains(var.kept, q.id)]
 
   enabled = [for q in local.filled : q.id if q.enabled]
 
@@ -16,14 +19,12 @@ locals {
       # What its worker needs to post: variables of the environment.
       url_variables    = distinct([for name in local.targets_of[pool] : local.targets[name].url_variable])
       secret_variables = distinct([for name in local.targets_of[pool] : local.targets[name].secret_variable])
-      # What is read in the place of those that are absent.
-      secret_fallbacks = { for name in local.targets_of[pool] : local.targets[name].secret_variable => local.targets[name].secret_fallback... if local.targets[name].secret_fallback != "" }
     }
   }
 
-  # The catalog's, where one of its queues runs; else the first by name. There is one, since every
-  # source sends to an enabled queue.
-  named_pool = try(local.file.tasks_pool, "")
+  # A queue that is enabled later, in a pool that sorts first, must not move the tasks: the pool is named,
+  # unless there is one alone.
+  named_pool = try(coalesce(var.tasks_pool, try(local.file.tasks_pool, null)), "")
   tasks_pool = contains(keys(local.pools), local.named_pool) ? local.named_pool : try(keys(local.pools)[0], "")
 
   # The webhook service publishes on its sources' queues. With the generic source its door
@@ -33,11 +34,13 @@ locals {
   # A worker publishes its handlers' messages, right after their commit. It publishes nothing
   # on its own queues' topics: messages that wait, are parked, replayed or put back are
   # written down, and a task publishes them.
-  emitted = { for pool in keys(local.pools) : pool => flatten([for q in local.queues : [for h in values(q.handlers) : h.emits] if q.enabled && q.pool == pool]) }
+  kept_emit = flatten([for q in local.queues : [for h in values(q.handlers) : h.emits] if contains(var.kept, q.id)])
+  emitted   = { for pool in keys(local.pools) : pool => flatten([for q in local.queues : [for h in values(q.handlers) : h.emits] if q.enabled && q.pool == pool]) }
 
   # The worker that runs the tasks publishes, for all pools, the rest of the outbox, replays,
-  # kept messages that are due, and events that a sweep puts back.
-  relayed = concat(local.enabled, flatten(values(local.emitted)))
+  # kept messages that are due, and events that a sweep puts back. What was written down before a queue was
+  # switched off goes to its subscription, and waits there.
+  relayed = concat(local.enabled, var.kept, flatten(values(local.emitted)))
 
   publishers = {
     for topic in distinct(values(local.topic_of)) : topic => concat(

@@ -8,7 +8,6 @@ locals {
       description     = try(t.description, "")
       url_variable    = try(t.url_variable, "")
       secret_variable = try(t.secret_variable, "")
-      secret_fallback = try(t.secret_fallback, "")
       scheme          = try(t.scheme, "")
       internal        = try(t.internal, false)
       timeouts = {
@@ -91,8 +90,7 @@ locals {
           { ok = t.description != "", what = "description: is missing" },
           { ok = can(regex("^[A-Z][A-Z0-9_]{1,50}_URL$", t.url_variable)) && !contains(["ALARM_URL", "PUSH_BASE_URL"], t.url_variable), what = "url_variable: must be an environment variable that ends with _URL, and none of the programs' own" },
           { ok = can(regex("^[A-Z][A-Z0-9_]{1,50}_SECRET$", t.secret_variable)), what = "secret_variable: must be an environment variable that ends with _SECRET" },
-          { ok = t.secret_fallback == "" || can(regex("^[A-Z][A-Z0-9_]{1,50}_SECRET$", t.secret_fallback)), what = "secret_fallback: must be an environment variable that ends with _SECRET" },
-          { ok = length(distinct([for other in values(local.targets) : other.secret_fallback if other.secret_variable == t.secret_variable])) == 1, what = "secret_fallback: must be that of every target with this secret_variable" },
+          { ok = !startswith(t.secret_variable, "WEBHOOK_"), what = "secret_variable: must not begin with WEBHOOK_: who receives could sign as a sender" },
           { ok = contains(["generic", "standard"], t.scheme), what = "scheme: must be generic or standard" },
           { ok = tonumber(trimsuffix(t.timeouts.connect, "s")) > 0 && tonumber(trimsuffix(t.timeouts.connect, "s")) <= tonumber(trimsuffix(t.timeouts.total, "s")), what = "timeouts.connect: must be above 0 and at most timeouts.total" },
           { ok = tonumber(trimsuffix(t.timeouts.total, "s")) < 600, what = "timeouts.total: must be below 600s, the longest ack deadline" },

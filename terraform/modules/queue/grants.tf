@@ -1,6 +1,7 @@
 # Without both of the agent's grants the broker never dead-letters anything, and reports
 # nothing. A grant disappears with its resource, unnoticed by Terraform: so it is made anew
-# whenever its resource is.
+# whenever its resource is. Grants of the services' accounts are made before those go that they replace:
+# another account's, since a topic is never replaced under its own name.
 
 locals {
   agent_grants = var.identity != null && local.counts_deliveries ? [var.identity.agent] : []
@@ -43,7 +44,8 @@ resource "google_pubsub_topic_iam_member" "publishes" {
   member   = each.value
 
   lifecycle {
-    replace_triggered_by = [google_pubsub_topic.queue[0].id]
+    create_before_destroy = true
+    replace_triggered_by  = [google_pubsub_topic.queue[0].id]
   }
 }
 
@@ -56,6 +58,7 @@ resource "google_pubsub_topic_iam_member" "publishes_dead_letters" {
   member   = each.value
 
   lifecycle {
-    replace_triggered_by = [google_pubsub_topic.dead_letter[0].id]
+    create_before_destroy = true
+    replace_triggered_by  = [google_pubsub_topic.dead_letter[0].id]
   }
 }

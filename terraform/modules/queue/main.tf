@@ -1,4 +1,4 @@
-# One enabled queue: its topic unless it shares one, the subscription that pushes to the worker, and its
+# One queue that runs, or is kept: its topic unless it shares one, the subscription that pushes to the worker, and its
 # dead-letter topic. One subscription keeps the dead letters, another feeds the store.
 
 terraform {
@@ -20,21 +20,29 @@ locals {
   retention         = "${min(local.longest_retention, tonumber(trimsuffix(var.queue.message_retention_duration, "s")))}s"
   letter_retention  = [for letter in local.letters : "${min(local.longest_retention, tonumber(trimsuffix(letter.retention, "s")))}s"]
 
+  # What holds messages. Terraform then deletes it only where an apply before has taken this away.
+  deletion_policy = var.protected ? "PREVENT" : "DELETE"
+
+  # Without an endpoint messages wait: those of a queue that is paused, or off and kept.
+  pushes = !var.paused && !var.kept
+
   counts_deliveries = !var.queue.dead_letter.drop && !(var.emulator && var.queue.enable_message_ordering)
 }
 
 resource "google_pubsub_topic" "queue" {
-  count   = var.queue.shared ? 0 : 1
-  project = var.project_id
-  name    = var.queue.topic
-  labels  = var.labels
+  count           = var.queue.shared ? 0 : 1
+  project         = var.project_id
+  name            = var.queue.topic
+  labels          = var.labels
+  deletion_policy = local.deletion_policy
 }
 
 resource "google_pubsub_topic" "dead_letter" {
-  count   = length(local.letters)
-  project = var.project_id
-  name    = local.letters[count.index].topic
-  labels  = var.labels
+  count           = length(local.letters)
+  project         = var.project_id
+  name            = local.letters[count.index].topic
+  labels          = var.labels
+  deletion_policy = local.deletion_policy
 }
 
 # This subscription keeps every dead letter, also while no worker runs. Nobody pulls from it
@@ -47,6 +55,7 @@ resource "google_pubsub_subscription" "hold" {
   ack_deadline_seconds       = 60
   message_retention_duration = local.letter_retention[count.index]
   labels                     = var.labels
+  deletion_policy            = local.deletion_policy
 
   expiration_policy {
     ttl = ""
@@ -62,14 +71,14 @@ resource "google_pubsub_subscription" "push" {
   enable_message_ordering    = var.queue.enable_message_ordering
   filter                     = var.queue.filter == "" ? null : var.queue.filter
   labels                     = var.catalog_hash == "" ? var.labels : merge(var.labels, { billhook-catalog = var.catalog_hash })
+  deletion_policy            = local.deletion_policy
 
   expiration_policy {
     ttl = ""
   }
 
-  # Without an endpoint the messages of a paused queue wait.
   dynamic "push_config" {
-    for_each = var.paused ? [] : [var.queue.push_path]
+    for_each = local.pushes ? [var.queue.push_path] : []
     content {
       push_endpoint = "${var.push_base_url}${push_config.value}"
 
@@ -102,7 +111,7 @@ resource "google_pubsub_subscription" "push" {
   # billhook queues pause leaves this label. A plan refuses to undo a pause, or to make one, in silence.
   lifecycle {
     postcondition {
-      condition     = var.paused || !contains(keys(self.effective_labels), "billhook-paused")
+      condition     = !local.pushes || !contains(keys(self.effective_labels), "billhook-paused")
       error_message = "Queue ${var.queue.id} is paused, and this would have its messages pushed again. Name it in paused_queues, or resume it first: billhook queues resume. billhook doctor says who has paused it, when and why."
     }
     postcondition {
@@ -110,6 +119,12 @@ resource "google_pubsub_subscription" "push" {
       error_message = "paused_queues names queue ${var.queue.id}, which is not paused. Take it out, or pause it first: billhook queues pause."
     }
   }
+
+  # Terraform deletes it before these. So where it refuses to, the queue keeps all that it works with.
+  depends_on = [
+    google_pubsub_topic_iam_member.publishes, google_pubsub_topic_iam_member.publishes_dead_letters, google_pubsub_topic_iam_member.agent_publishes_dead_letters,
+    google_pubsub_subscription.hold, google_pubsub_subscription.dead_letter_push,
+  ]
 }
 
 # Dead letters are pushed to the queue's own worker, which keeps them.
@@ -121,19 +136,24 @@ resource "google_pubsub_subscription" "dead_letter_push" {
   ack_deadline_seconds       = var.queue.ack_deadline_seconds
   message_retention_duration = local.letter_retention[count.index]
   labels                     = var.labels
+  deletion_policy            = local.deletion_policy
 
   expiration_policy {
     ttl = ""
   }
 
-  push_config {
-    push_endpoint = "${var.push_base_url}${local.letters[count.index].push_path}"
+  # A paused queue's worker goes on keeping them.
+  dynamic "push_config" {
+    for_each = var.kept ? [] : [local.letters[count.index].push_path]
+    content {
+      push_endpoint = "${var.push_base_url}${push_config.value}"
 
-    dynamic "oidc_token" {
-      for_each = var.identity[*]
-      content {
-        service_account_email = oidc_token.value.service_account
-        audience              = oidc_token.value.audience
+      dynamic "oidc_token" {
+        for_each = var.identity[*]
+        content {
+          service_account_email = oidc_token.value.service_account
+          audience              = oidc_token.value.audience
+        }
       }
     }
   }

@@ -33,16 +33,20 @@ variable "queue" {
   })
 
   validation {
-    condition     = var.queue.enabled
-    error_message = "A queue that is not enabled has nothing here: a message to a topic without a reader is lost without a trace."
+    condition     = var.queue.enabled != var.kept
+    error_message = "A queue that is not enabled has nothing here, unless it is kept: a message to a topic without a reader is lost without a trace."
   }
   validation {
-    condition     = can(regex("^[a-z][a-z0-9-]{2,245}$", var.queue.topic)) && !startswith(var.queue.topic, "goog")
-    error_message = "A topic is 3 to 246 of a-z, 0-9 and -, begins with a letter, and not with goog."
+    condition     = can(regex("^[a-z][a-z0-9-]{2,254}$", var.queue.topic)) && !startswith(var.queue.topic, "goog")
+    error_message = "A topic is 3 to 255 of a-z, 0-9 and -, begins with a letter, and not with goog."
   }
   validation {
-    condition     = var.queue.dead_letter.drop || try(can(regex("^[a-z][a-z0-9-]{2,249}$", var.queue.dead_letter.topic)) && !startswith(var.queue.dead_letter.topic, "goog"), false)
-    error_message = "A dead-letter topic is 3 to 250 of a-z, 0-9 and -, begins with a letter, and not with goog."
+    condition     = var.queue.dead_letter.drop || try(can(regex("^[a-z][a-z0-9-]{2,254}$", var.queue.dead_letter.topic)) && !startswith(var.queue.dead_letter.topic, "goog"), false)
+    error_message = "A dead-letter topic is 3 to 255 of a-z, 0-9 and -, begins with a letter, and not with goog."
+  }
+  validation {
+    condition     = alltrue([for name in [var.queue.push_subscription, try(var.queue.dead_letter.hold_subscription, null), try(var.queue.dead_letter.push_subscription, null)] : length(name) <= 255 if name != null])
+    error_message = "A subscription's name has at most 255 characters, with the installation's before it."
   }
   validation {
     condition     = 10 <= var.queue.ack_deadline_seconds && var.queue.ack_deadline_seconds <= 600
@@ -76,11 +80,11 @@ variable "shared_topic" {
 }
 
 variable "push_base_url" {
-  description = "The worker's address, https://host without a path."
+  description = "The worker's address, https://host without a path; null where a queue is kept and its pool has no worker."
   type        = string
 
   validation {
-    condition     = can(regex("^https?://[^/?#]+$", var.push_base_url))
+    condition     = var.kept || can(regex("^https?://[^/?#]+$", var.push_base_url))
     error_message = "The push base URL must be http(s)://host, without a path."
   }
 }
@@ -88,10 +92,11 @@ variable "push_base_url" {
 variable "identity" {
   description = <<-EOT
     The account and the audience of a push's token, and Pub/Sub's own service agent, which
-    forwards messages that no worker answers. Null on an emulator, which has no IAM.
+    forwards messages that no worker answers. Null on an emulator, which has no IAM. Nothing is
+    pushed to a queue that is kept, and its pool may have no account.
   EOT
   type = object({
-    service_account = string
+    service_account = optional(string)
     audience        = string
     agent           = string
   })
@@ -99,7 +104,7 @@ variable "identity" {
 
   validation {
     condition = var.identity == null || try(
-      length(var.identity.audience) > 0 && can(regex("@", var.identity.service_account)) && startswith(var.identity.agent, "serviceAccount:"), false
+      length(var.identity.audience) > 0 && (var.kept || can(regex("@", var.identity.service_account))) && startswith(var.identity.agent, "serviceAccount:"), false
     )
     error_message = "An identity has an account's e-mail address, a non-empty audience, and the agent as serviceAccount:<e-mail>."
   }
@@ -109,6 +114,18 @@ variable "paused" {
   description = "Whether billhook queues pause has paused the queue: its subscription then keeps having no endpoint."
   type        = bool
   default     = false
+}
+
+variable "kept" {
+  description = "Whether the queue is off and keeps its topic and subscriptions, without an endpoint."
+  type        = bool
+  default     = false
+}
+
+variable "protected" {
+  description = "Whether Terraform refuses to delete the queue's topics and subscriptions, with the messages in them, also where the queue is no longer in the configuration."
+  type        = bool
+  default     = true
 }
 
 variable "publishers" {

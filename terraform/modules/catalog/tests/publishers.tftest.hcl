@@ -40,8 +40,8 @@ run "a_pool_publishes_what_its_handlers_emit" {
     directory = "../../../catalog/testdata/crooked"
   }
   assert {
-    condition     = output.tasks_pool == "letters"
-    error_message = "Without a pool of the tasks in the catalog, the first pool runs them."
+    condition     = output.tasks_pool == "letters" && output.tasks_pool_mistake == "No pool is named for the tasks: name one in tasks_pool, of letters, seats."
+    error_message = "Where several pools run and none is named, somebody has to name one."
   }
   assert {
     condition     = { for pool, p in output.pools : pool => join(" ", concat(p.url_variables, p.secret_variables)) } == { letters = "POST_OFFICE_URL POST_OFFICE_SECRET", seats = "" }
@@ -59,6 +59,41 @@ run "a_pool_publishes_what_its_handlers_emit" {
       unheard     = []
     }
     error_message = "A pool that emits to a topic publishes there, and the pool of the tasks; not a pool on its own queue, and nobody where nobody does."
+  }
+}
+
+# The tasks are where the deployment says, whatever sorts first. A queue that is off is kept, with what the
+# worker of the tasks still publishes, and under the installation's name.
+run "the_choices_of_a_deployment" {
+  command = plan
+  variables {
+    directory    = "../../../catalog/testdata/crooked"
+    queues       = ["ordered", "reminders", "bookings"]
+    kept         = ["by-key"]
+    tasks_pool   = "seats"
+    installation = "shop"
+  }
+  assert {
+    condition     = output.tasks_pool == "seats" && output.tasks_pool_mistake == ""
+    error_message = "The variable names the pool."
+  }
+  assert {
+    condition     = output.publishers["by-key"] == ["worker-seats"] && output.publishers["reminders"] == ["worker-seats"]
+    error_message = "What was written down for a kept queue is published, and nobody else publishes there."
+  }
+  assert {
+    condition = alltrue([for id, q in output.queues :
+      output.named[id].topic == "shop-${q.topic}" && output.named[id].push_subscription == "shop-${q.push_subscription}" && output.named[id].push_path == q.push_path && output.named[id].filter == q.filter
+    ])
+    error_message = "Topics and subscriptions have the installation's name before them; paths and filters have not."
+  }
+  assert {
+    condition     = alltrue([for id, q in output.named : q.dead_letter.hold_subscription == "shop-${output.queues[id].dead_letter.hold_subscription}" if !q.dead_letter.drop]) && output.shared_topics["halls"].name == "shop-halls"
+    error_message = "So have those of dead letters, and shared topics."
+  }
+  assert {
+    condition     = !strcontains(output.json, "shop-")
+    error_message = "The catalog itself knows no installation."
   }
 }
 
@@ -104,7 +139,6 @@ run "what_is_emitted_to_where_it_runs_need_not_run" {
       if q.enabled && anytrue([for h in values(q.handlers) : length(h.emits_if_run) > 0]) && alltrue([for h in values(q.handlers) : length(setsubtract(h.emits, h.emits_if_run)) == 0])
     ]
   }
-  expect_failures = [check.tasks_pool]
   assert {
     condition     = length([for q in values(output.queues) : q if q.enabled]) == 1
     error_message = "There is such a queue, and it runs alone."
@@ -121,14 +155,13 @@ run "a_source_that_routes_nowhere_is_left_out" {
     directory = "../../../catalog"
     queues    = [for q in values(run.the_shipped_catalog.queues) : q.alias if q.enabled && q.pool == "bulk"]
   }
-  expect_failures = [check.tasks_pool]
   assert {
     condition     = keys(output.sources) == ["generic"] && length(output.sources["generic"].events) == 0
     error_message = "The producers keep their door, and PayNow's secret is not asked for."
   }
   assert {
-    condition     = output.tasks_pool == "bulk"
-    error_message = "Where no queue of the catalog's pool for the tasks runs, the first pool that runs has them, and a warning says so."
+    condition     = output.tasks_pool == "bulk" && output.tasks_pool_mistake == ""
+    error_message = "Where one pool runs, it runs the tasks."
   }
 }
 

@@ -1,0 +1,255 @@
+package alerting_test
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"billhook/catalog"
+	"billhook/internal/tasks"
+)
+
+const (
+	hour = 60
+	day  = 24 * hour
+
+	doorService = "billhook-webhook"
+	reportedAll = "pubsub_subscription"
+)
+
+// world is what Cloud Monitoring has been told of an installation: a point a minute of each series.
+type world struct {
+	catalog *catalog.Catalog
+	rand    *rand.Rand
+	minutes int
+	series  []*series
+	byName  map[string]*series
+	// objective is that of the door.
+	objective float64
+}
+
+func newWorld(t *testing.T, minutes int, seed uint64) *world {
+	t.Helper()
+	c, err := catalog.Load("")
+	require.NoError(t, err)
+	return &world{catalog: c, rand: rand.New(rand.NewPCG(seed, 15)), minutes: minutes, byName: map[string]*series{}, objective: 0.999}
+}
+
+// enabled are the queues that run.
+func (w *world) enabled() (queues []catalog.Queue) {
+	for _, q := range w.catalog.Queues {
+		if q.Enabled {
+			queues = append(queues, q)
+		}
+	}
+	return queues
+}
+
+// one is the series of a metric with these labels, in pairs; it is there once it has a point.
+func (w *world) one(of, resource, metric string, labels ...string) *series {
+	key := resource + " " + metric
+	all := map[string]string{"resource.type": resource, "metric.type": metric}
+	for i := 0; i < len(labels); i += 2 {
+		key += " " + labels[i+1]
+		all[labels[i]] = labels[i+1]
+	}
+	if w.byName[key] == nil {
+		s := &series{labels: all, of: of, points: slices.Repeat([]float64{absent}, w.minutes)}
+		w.byName[key] = s
+		w.series = append(w.series, s)
+	}
+	return w.byName[key]
+}
+
+// add counts n more in a minute; outside of the world's time nothing is counted.
+func (s *series) add(minute int, n float64) {
+	if minute < 0 || minute >= len(s.points) || n == 0 {
+		return
+	}
+	if math.IsNaN(s.points[minute]) {
+		s.points[minute] = 0
+	}
+	s.points[minute] += n
+}
+
+// set is the value of a gauge, or the mean of a distribution, over some minutes.
+func (s *series) set(from, to int, value float64) {
+	for minute := max(0, from); minute < min(to, len(s.points)); minute++ {
+		s.points[minute] = value
+	}
+}
+
+// drop takes the points of some minutes away.
+func (s *series) drop(from, to int) { s.set(from, to, absent) }
+
+func (w *world) answered(class string) *series {
+	return w.one("counter", "cloud_run_revision", "run.googleapis.com/request_count", "resource.labels.service_name", doorService, "metric.labels.response_code_class", class)
+}
+
+func (w *world) webhooks(source, status string) *series {
+	return w.one("counter", "cloud_run_revision", "logging.googleapis.com/user/billhook-webhooks", "metric.labels.source", source, "metric.labels.status", status)
+}
+
+func (w *world) pushes(q catalog.Queue, class string) *series {
+	return w.one("counter", reportedAll, "pubsub.googleapis.com/subscription/push_request_count", "resource.labels.subscription_id", q.PushSubscription(), "metric.labels.response_class", class)
+}
+
+func (w *world) oldest(subscription string) *series {
+	return w.one("gauge", reportedAll, "pubsub.googleapis.com/subscription/oldest_unacked_message_age", "resource.labels.subscription_id", subscription)
+}
+
+func (w *world) depth(subscription string) *series {
+	return w.one("gauge", reportedAll, "pubsub.googleapis.com/subscription/num_undelivered_messages", "resource.labels.subscription_id", subscription)
+}
+
+func (w *world) instances(service string) *series {
+	return w.one("gauge", "cloud_run_revision", "run.googleapis.com/container/instance_count", "resource.labels.service_name", service, "metric.labels.state", "active")
+}
+
+func (w *world) logged(of, metric, label, value string) *series {
+	return w.one(of, "cloud_run_revision", "logging.googleapis.com/user/billhook-"+metric, "metric.labels."+label, value)
+}
+
+func (w *world) ttlDelay() *series {
+	return w.one("distribution", "firestore.googleapis.com/Database", "firestore.googleapis.com/document/ttl_expiration_to_deletion_delays", "resource.labels.database_id", "billhook")
+}
+
+// burn is how many times too fast the door's failures are used up, over a window.
+func (w *world) burn(window int) []float64 {
+	rate := slices.Repeat([]float64{absent}, w.minutes)
+	failed, all := 0.0, 0.0
+	taken, refused := w.answered("2xx"), w.answered("5xx")
+	count := func(minute int, sign float64) {
+		if n := taken.points[minute]; !math.IsNaN(n) {
+			all += sign * n
+		}
+		if n := refused.points[minute]; !math.IsNaN(n) {
+			all, failed = all+sign*n, failed+sign*n
+		}
+	}
+	for minute := range rate {
+		count(minute, 1)
+		if minute >= window {
+			count(minute-window, -1)
+		}
+		if all > 0 {
+			rate[minute] = failed / all / (1 - w.objective)
+		}
+	}
+	return rate
+}
+
+// shop is how many webhooks come in a minute.
+type shop func(minute int) float64
+
+// quiet is a shop with about a dozen customers a day, none of them at night.
+func quiet(minute int) float64 {
+	if h := minute / hour % 24; h < 8 || h > 22 {
+		return 0
+	}
+	return 12.0 / (15 * hour)
+}
+
+// fair is a shop with forty customers an hour, and a quarter of them at night.
+func fair(minute int) float64 {
+	if h := minute / hour % 24; h < 7 {
+		return 10.0 / hour
+	}
+	return 40.0 / hour
+}
+
+// busy is a shop with twenty customers a minute, and a fifth of them at night.
+func busy(minute int) float64 {
+	if h := minute / hour % 24; h < 7 {
+		return 4
+	}
+	return 20
+}
+
+// runs makes the series of an installation that is well: webhooks and their pushes, the tasks, the
+// instances.
+func (w *world) runs(visitors shop) {
+	queues := w.enabled()
+	first, taken, noted := w.paid(), w.answered("2xx"), w.webhooks("paynow", "202")
+	var done []*series
+	for _, task := range called() {
+		done = append(done, w.logged("counter", "tasks-done", "task", task))
+	}
+	for minute := range w.minutes {
+		for range w.poisson(visitors(minute)) {
+			// An order is several events: it is paid, and its subscription begins.
+			for range 1 + w.rand.IntN(3) {
+				taken.add(minute, 1)
+				noted.add(minute, 1)
+				w.pushes(first, "ack").add(minute, 1)
+				w.pushes(queues[w.rand.IntN(len(queues))], "ack").add(minute, 1)
+			}
+		}
+		for i, runs := range done {
+			if minute%every(called()[i]) == 0 && w.rand.IntN(200) > 0 {
+				runs.add(minute, 1)
+			}
+		}
+	}
+	for _, q := range queues {
+		w.oldest(q.PushSubscription()).set(0, w.minutes, 0)
+		w.depth(q.PushSubscription()).set(0, w.minutes, 0)
+		if !q.DeadLetter.Drop {
+			w.oldest(q.DeadLetterPush()).set(0, w.minutes, 0)
+		}
+	}
+	for _, q := range w.catalog.Queues { // the task counts those of all queues
+		if !q.DeadLetter.Drop {
+			w.logged("distribution", "open-dead-letters", "queue", q.ID).set(0, w.minutes, 0)
+			w.logged("distribution", "oldest-dead-letter-seconds", "queue", q.ID).set(0, w.minutes, 0)
+		}
+	}
+	for _, task := range []string{"relay-outbox", "release-delayed", "seal-journal"} {
+		w.logged("distribution", "oldest-seconds", "task", task).set(0, w.minutes, 30)
+	}
+	w.instances(doorService).set(0, w.minutes, 1)
+	for pool := range w.pools() {
+		w.instances("billhook-worker-"+pool).set(0, w.minutes, 1)
+	}
+}
+
+var withoutCleanup = slices.DeleteFunc(slices.Clone(tasks.Names), func(task string) bool { return task == "cleanup" })
+
+// called are the tasks that the scheduler calls: where there is TTL, it calls no cleanup.
+func called() []string { return withoutCleanup }
+
+func every(task string) int {
+	if task == "sweep-leases" {
+		return 5
+	}
+	return 1
+}
+
+// pools are those that serve an enabled queue, with their most instances.
+func (w *world) pools() map[string]int {
+	pools := map[string]int{}
+	for _, q := range w.enabled() {
+		pools[q.Pool] = max(pools[q.Pool], q.MaxInstances)
+	}
+	return pools
+}
+
+// paid is the queue of the sender's events.
+func (w *world) paid() catalog.Queue {
+	q, _ := w.catalog.HandledBy("points.credit")
+	return q
+}
+
+// poisson is how many of something that is expected that often happen.
+func (w *world) poisson(expected float64) int {
+	limit, product := math.Exp(-expected), w.rand.Float64()
+	n := 0
+	for product > limit {
+		product *= w.rand.Float64()
+		n++
+	}
+	return n
+}

@@ -20,6 +20,7 @@ module "alerts" {
   sources      = keys(module.catalog.sources)
   queues       = local.enabled
   thresholds   = var.alerts
+  more         = local.secret_alerts
   # Known before the objective is made.
   slo = "projects/${local.number}/services/${local.webhook_name}/serviceLevelObjectives/${local.objective}"
 }
@@ -154,7 +155,7 @@ resource "google_monitoring_alert_policy" "alert" {
   }
 
   # A burn rate is that of the objective; metrics made of log lines are looked up by name.
-  depends_on = [google_project_service.api, google_monitoring_slo.webhooks, google_logging_metric.logged]
+  depends_on = [google_project_service.api, google_monitoring_slo.webhooks, google_logging_metric.logged, google_logging_metric.secret_access]
 }
 
 moved {

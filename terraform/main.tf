@@ -97,7 +97,7 @@ module "webhook" {
   name            = local.webhook_name
   image           = local.images["webhook"]
   service_account = google_service_account.webhook.email
-  ingress         = "INGRESS_TRAFFIC_ALL"
+  ingress         = local.webhook_ingress
   public          = true
   scaling         = local.scaling[local.webhook_name]
   resources       = var.webhook_resources

@@ -1,6 +1,11 @@
 output "webhook_url" {
   description = "The address of the webhook service: senders POST /webhooks/{source}."
-  value       = "https://${local.webhook_name}-${local.number}.${var.region}.run.app"
+  value       = local.webhook_url
+}
+
+output "front" {
+  description = "The records of DNS by domain, where front is set: prove has a certificate issued; point, once it is active, has senders come through the load balancer."
+  value       = length(module.front) == 0 ? {} : module.front[0].dns_records
 }
 
 output "worker_urls" {

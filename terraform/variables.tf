@@ -257,12 +257,20 @@ variable "worker_ingress" {
 }
 
 variable "firestore" {
-  description = "The database: its id, which is that of the installation, or billhook where that is empty; and its location, which can never be changed."
-  type        = object({ database = optional(string), location = string })
+  description = <<-EOT
+    The database: its id, which is that of the installation, or billhook where that is empty; its location;
+    and a key of Cloud KMS that encrypts it, where Google's own is not to. Location and key can never be
+    changed. The key lies in the database's location: for eur3 that is europe, for nam5 us.
+  EOT
+  type        = object({ database = optional(string), location = string, kms_key = optional(string) })
 
   validation {
     condition     = can(regex("^(\\(default\\)|[a-z][a-z0-9-]{2,61}[a-z0-9])$", coalesce(var.firestore.database, var.installation, "billhook")))
     error_message = "A database's id is (default), or 4 to 63 of a-z, 0-9 and -, begins with a letter and does not end with -: name one in firestore.database."
+  }
+  validation {
+    condition     = var.firestore.kms_key == null || can(regex("^projects/[^/]+/locations/[^/]+/keyRings/[^/]+/cryptoKeys/[^/]+$", var.firestore.kms_key))
+    error_message = "firestore.kms_key is written as projects/<project>/locations/<location>/keyRings/<ring>/cryptoKeys/<key>."
   }
 }
 

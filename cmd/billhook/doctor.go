@@ -16,18 +16,22 @@ import (
 	"github.com/spf13/cobra"
 
 	"billhook/catalog"
-	"billhook/internal/audit"
 	"billhook/internal/contract"
 	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
+	"billhook/internal/gcp/finding"
 	"billhook/internal/gcp/pubsub"
 	"billhook/internal/ops"
 	"billhook/internal/pause"
 )
 
 type diagnosis struct {
-	Healthy  bool             `json:"healthy"`
-	Findings []pubsub.Finding `json:"findings"`
+	Healthy  bool              `json:"healthy"`
+	Findings []finding.Finding `json:"findings"`
+	// Unread is what could not be looked at. An installation is not healthy as long as there is any.
+	Unread []finding.Unread `json:"unread"`
+	// LeftOut is what was not to be looked at, and why.
+	LeftOut string `json:"left_out,omitempty"`
 	// Paused are the queues that people have paused. PausesUnread is why the worker could not be asked.
 	Paused       []pause.Pause `json:"paused"`
 	PausesUnread string        `json:"pauses_unread,omitempty"`
@@ -47,18 +51,31 @@ type canaryStep struct {
 	Detail       string `json:"detail"`
 }
 
+// examined says what the doctor looks at.
+type examined struct {
+	// name stands before the names of the services, jobs and secrets, which are in region. Empty: see nameOf, and
+	// the workers' addresses.
+	name, region string
+	// known are others' subscriptions that are as they should be.
+	known      []string
+	pubsubOnly bool
+}
+
 func (p *program) doctorCommand() *cobra.Command {
 	var sends, only bool
 	var base string
 	var patience time.Duration
 	var pools poolFlags
+	var of examined
 	command := &cobra.Command{
 		Use:   "doctor",
-		Short: "Compare the live topology with the catalog, and send canaries through it; fails if anything is wrong",
-		Long: "Reads the topics, subscriptions and grants of GOOGLE_CLOUD_PROJECT, or of PUBSUB_EMULATOR_HOST, and says what differs\n" +
-			"from the catalog and what that does. It needs PUSH_BASE_URL, PUSH_AUDIENCE and PUSH_SERVICE_ACCOUNT as provision does,\n" +
-			"and changes nothing. TASKS_POOL names the pool that runs the tasks, where that is not the catalog's. Who paused a queue it\n" +
-			"asks the worker.\n\n" +
+		Short: "Compare the live installation with the catalog, and send canaries through it; fails if anything is wrong",
+		Long: "Reads the topics, subscriptions and grants of GOOGLE_CLOUD_PROJECT, its services on Cloud Run and who may call them, the\n" +
+			"jobs of its tasks, and which versions its secrets have, and says what differs from the catalog, what that does, and what\n" +
+			"to do. It also finds what the catalog does not have. With PUBSUB_EMULATOR_HOST there are topics and subscriptions alone.\n" +
+			"It needs PUSH_BASE_URL, PUSH_AUDIENCE and PUSH_SERVICE_ACCOUNT as provision does, changes nothing, and reads no\n" +
+			"secret's value. TASKS_POOL names the pool that runs the tasks, where that is not the catalog's. What your account may not\n" +
+			"look at is told, and is a failure, too. Who paused a queue it asks the worker.\n\n" +
 			"With --canary a signed event that moves nothing goes through the webhook service, Pub/Sub and the worker to its record,\n" +
 			"and an order of an unknown product goes into the dead letters and is discarded again. That takes WEBHOOK_SIGNING_SECRET\n" +
 			"and OPS_TOKEN; the records of both stay as long as any other's, and a dead-letter alert may see the second one\n" +
@@ -70,6 +87,10 @@ func (p *program) doctorCommand() *cobra.Command {
 	command.Flags().BoolVar(&only, "canary-only", false, "send the canaries and compare nothing, such as to billhook dev, which shortens waits")
 	command.Flags().StringVar(&base, "webhook", "http://127.0.0.1:8080", "the webhook service's address")
 	command.Flags().DurationVar(&patience, "patience", 2*time.Minute, "how long to wait for the canaries")
+	command.Flags().StringVar(&of.name, "name", "", "Terraform's name, which stands before those of the services, jobs and secrets")
+	command.Flags().StringVar(&of.region, "region", "", "the region of the services and jobs; by default that of the workers' addresses")
+	command.Flags().StringSliceVar(&of.known, "known", nil, "others' subscriptions on the installation's topics that are as they should be, comma-separated")
+	command.Flags().BoolVar(&of.pubsubOnly, "pubsub-only", false, "look at topics, subscriptions and Pub/Sub's own grants alone")
 	pools.add(command)
 	command.RunE = func(command *cobra.Command, _ []string) error {
 		c, err := p.catalog()
@@ -81,7 +102,7 @@ func (p *program) doctorCommand() *cobra.Command {
 				return usageError(err.Error())
 			}
 		}
-		found := diagnosis{Findings: []pubsub.Finding{}, Paused: []pause.Pause{}, Off: []string{}, TasksPool: c.TasksPool, Steps: []canaryStep{}}
+		found := diagnosis{Findings: []finding.Finding{}, Unread: []finding.Unread{}, Paused: []pause.Pause{}, Off: []string{}, TasksPool: c.TasksPool, Steps: []canaryStep{}}
 		for _, q := range c.Queues {
 			if !q.Enabled {
 				found.Off = append(found.Off, q.ID)
@@ -98,7 +119,7 @@ func (p *program) doctorCommand() *cobra.Command {
 			}
 			found.Paused = slices.AppendSeq(found.Paused, maps.Values(recorded))
 			slices.SortFunc(found.Paused, func(a, b pause.Pause) int { return strings.Compare(a.Queue, b.Queue) })
-			if found.Findings, err = pubsub.Examine(command.Context(), c, target, recorded, p.broker()...); err != nil {
+			if err := p.examine(command.Context(), c, target, pubsub.Look{Paused: recorded, Known: of.known}, of, &found); err != nil {
 				return err
 			}
 			p.printFindings(c, found)
@@ -110,42 +131,20 @@ func (p *program) doctorCommand() *cobra.Command {
 				return err
 			}
 		}
-		found.Healthy = len(found.Findings) == 0 && !slices.ContainsFunc(found.Steps, func(s canaryStep) bool { return !s.OK })
+		wrong := len(found.Findings) > 0 || slices.ContainsFunc(found.Steps, func(s canaryStep) bool { return !s.OK })
+		found.Healthy = !wrong && len(found.Unread) == 0
 		if err := p.printJSON(found); err != nil {
 			return err
 		}
-		if !found.Healthy {
+		switch {
+		case wrong:
 			return errors.New("something is wrong")
+		case !found.Healthy:
+			return fmt.Errorf("nothing is wrong as far as can be seen; %d things could not be looked at", len(found.Unread))
 		}
 		return nil
 	}
 	return command
-}
-
-func (p *program) printFindings(c *catalog.Catalog, found diagnosis) {
-	queue := ""
-	for _, f := range found.Findings {
-		if f.Queue != queue {
-			queue = f.Queue
-			p.printf("%s\n", queue)
-		}
-		p.printf("  %s %s: %s\n", f.Kind, f.ID, f.Code)
-		if f.Have != "" || f.Want != "" {
-			p.printf("    is: %s\n    should be: %s\n", orDash(f.Have), orDash(f.Want))
-		}
-		p.printf("    %s\n", f.Effect)
-	}
-	p.printf("%d queues compared, %d findings.\n", len(c.Queues), len(found.Findings))
-	for _, one := range found.Paused {
-		p.printf("%s is paused since %s by %s: %s\n", one.Queue, when(one.At), audit.Escape(one.Who), audit.Escape(one.Why))
-	}
-	if found.PausesUnread != "" {
-		p.printf("Who has paused which queue is not known here: %s.\n", strings.TrimSuffix(found.PausesUnread, "."))
-	}
-	if len(found.Off) > 0 {
-		p.printf("Not running here: %s.\n", strings.Join(found.Off, ", "))
-	}
-	p.printf("The tasks are run by the worker of pool %s.\n", found.TasksPool)
 }
 
 // canaries sends two events through the whole installation, as a producer inside the house

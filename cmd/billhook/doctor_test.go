@@ -16,6 +16,7 @@ import (
 	"billhook/emulator/emulatortest"
 	"billhook/internal/deadletter"
 	"billhook/internal/devstack"
+	"billhook/internal/gcp/finding"
 	"billhook/internal/gcp/pubsub"
 	"billhook/internal/ops"
 	"billhook/internal/pause"
@@ -146,17 +147,19 @@ func TestFindingsArePrintedByQueue(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder
 	p := &program{stdout: &out}
-	p.printFindings(&catalog.Catalog{Queues: make([]catalog.Queue, 2)}, diagnosis{Off: []string{"letters", "news"}, TasksPool: "orders", Findings: []pubsub.Finding{
-		{Queue: "orders", Kind: "topic", ID: "orders", Code: pubsub.TopicMissing, Effect: "It is refused."},
-		{Queue: "orders", Kind: "subscription", ID: "orders-push", Code: pubsub.Expiring, Have: "744h0m0s", Want: "never", Effect: "It is deleted."},
+	p.printFindings(&catalog.Catalog{Queues: make([]catalog.Queue, 2)}, diagnosis{Off: []string{"letters", "news"}, TasksPool: "orders", Findings: []finding.Finding{
+		{Queue: "orders", Kind: "topic", ID: "orders", Code: pubsub.TopicMissing, Effect: "It is refused.", Do: "Make it."},
+		{Queue: "orders", Kind: "subscription", ID: "orders-push", Code: pubsub.Expiring, Have: "744h0m0s", Want: "never", Effect: "It is deleted.", Do: "Have it stay."},
 	}})
 	require.Equal(t, `orders
   topic orders: topic_missing
     It is refused.
+    To do: Make it.
   subscription orders-push: expiring
     is: 744h0m0s
     should be: never
     It is deleted.
+    To do: Have it stay.
 2 queues compared, 2 findings.
 Not running here: letters, news.
 The tasks are run by the worker of pool orders.
@@ -181,8 +184,9 @@ func TestTheDoctorFindsNothingAfterProvision(t *testing.T) {
 	require.NotEmpty(t, found.TasksPool)
 	found.Off, found.TasksPool = nil, "" // as the catalog has it
 	require.NotEmpty(t, found.PausesUnread, "no worker runs here")
-	found.PausesUnread = ""
-	require.Equal(t, diagnosis{Healthy: true, Findings: []pubsub.Finding{}, Paused: []pause.Pause{}, Steps: []canaryStep{}}, found)
+	require.NotEmpty(t, found.LeftOut, "an emulator has no services")
+	found.PausesUnread, found.LeftOut = "", ""
+	require.Equal(t, diagnosis{Healthy: true, Findings: []finding.Finding{}, Unread: []finding.Unread{}, Paused: []pause.Pause{}, Steps: []canaryStep{}}, found)
 	out, err = say(t, environment, "doctor")
 	require.Error(t, err, "without the pool's own worker")
 	require.Contains(t, out, "wrong_endpoint\n    is: http://127.0.0.1:2/push/")

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/api/option"
 
 	"billhook/catalog"
 	"billhook/internal/env"
@@ -31,7 +32,13 @@ type program struct {
 	lines *lines
 	// wide: tables are as wide as what is in them.
 	wide bool
+	// google is how Google Cloud is reached.
+	google google
 }
+
+// google are the options of the clients of Google's APIs. Without any the libraries find the addresses and the
+// credentials.
+type google struct{ pubsub, rest []option.ClientOption }
 
 type environment struct {
 	Project            string     `env:"GOOGLE_CLOUD_PROJECT" envDefault:"billhook-dev"`
@@ -71,7 +78,10 @@ func commands(getenv func(string) string, stdout io.Writer) (*cobra.Command, err
 	if err != nil {
 		return nil, err
 	}
-	p := &program{env: environment, getenv: getenv, stdout: stdout, screen: screenOf(stdout, getenv)}
+	return (&program{env: environment, getenv: getenv, stdout: stdout, screen: screenOf(stdout, getenv)}).commands(), nil
+}
+
+func (p *program) commands() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "billhook",
 		Short:         "Billing events on Google Cloud: nothing lost, nothing doubled, no personal data past the door",
@@ -83,14 +93,14 @@ func commands(getenv func(string) string, stdout io.Writer) (*cobra.Command, err
 	root.AddCommand(p.devCommand(), p.sendCommand(), p.enqueueCommand(), p.provisionCommand(), p.eventsCommand(), p.dlqCommand(), p.catalogCommand())
 	root.AddCommand(p.queuesCommand(), p.outboxCommand(), p.doctorCommand(), p.customersCommand(), p.productsCommand(), p.endpointsCommand(), p.refundsCommand(), p.ledgerCommand(), p.ordersCommand(), p.stockCommand(), p.importCommand())
 	root.AddCommand(p.usageCommand(), p.searchCommand(), p.subscriptionsCommand(), p.auditCommand(), p.statusCommand(), p.versionCommand())
-	root.SetOut(stdout)
-	root.SetErr(stdout)
+	root.SetOut(p.stdout)
+	root.SetErr(p.stdout)
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
 	// A command that only has others below it is run to refuse that; its help does not name that use.
 	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), "{{if .Runnable}}", `{{if and .Runnable (not (index .Annotations "`+parent+`"))}}`))
 	p.strict(root)
-	return root, nil
+	return root
 }
 
 // catalog is that of the deployment: the file's, narrowed to the queues that run. Who asks for the pool of

@@ -89,7 +89,7 @@ func (p *program) target(pools poolFlags) (pubsub.Target, error) {
 // broker returns the options of the Pub/Sub client: those of the emulator, if one is set.
 func (p *program) broker() []option.ClientOption {
 	if p.env.PubSubEmulator == "" {
-		return nil
+		return p.google.pubsub
 	}
 	return pubsub.EmulatorOptions(p.env.PubSubEmulator)
 }

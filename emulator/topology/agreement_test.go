@@ -36,9 +36,9 @@ func TestProvisionDoctorAndSimulatorAgree(t *testing.T) {
 				target := pubsub.Target{ProjectID: "p", PushBaseURL: "http://127.0.0.1:9", Emulator: true}
 				changes, err := pubsub.Provision(t.Context(), c, target, options...)
 				require.NoError(t, err)
-				findings, err := pubsub.Examine(t.Context(), c, target, nil, options...)
+				found, err := pubsub.Examine(t.Context(), c, target, pubsub.Look{}, options...)
 				require.NoError(t, err)
-				require.Empty(t, findings)
+				require.Empty(t, found.Findings)
 
 				made, topics := map[string]bool{}, map[string]bool{}
 				for _, id := range c.OtherTopics() {

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/go-chi/chi/v5"
@@ -63,8 +64,11 @@ const (
 	ReleasePath    = "/tasks/release-delayed"
 )
 
-// Names are the tasks, as in /tasks/{name}.
-var Names = []string{"relay-outbox", releaseDelayed, "run-operations", "count-dead-letters", "count-backlogs", "sweep-leases", "seal-journal", "cleanup"}
+// Scheduled are the tasks that Cloud Scheduler calls, as in /tasks/{name}.
+var Scheduled = []string{"relay-outbox", releaseDelayed, "run-operations", "count-dead-letters", "count-backlogs", "sweep-leases", "seal-journal"}
+
+// Names are all tasks. The cleanup is for where Firestore's TTL does not do it.
+var Names = append(slices.Clone(Scheduled), "cleanup")
 
 // Call sends a request for a task and returns the worker's answer.
 func Call(client *http.Client, request *http.Request) (map[string]any, error) {

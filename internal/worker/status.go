@@ -35,7 +35,7 @@ type examiner struct {
 
 func (e examiner) Examine(ctx context.Context, paused map[string]pause.Pause) (ops.Examination, error) {
 	found, err := e.look.Examine(ctx, e.catalog, paused)
-	told := ops.Examination{Unread: found.Unread, Catalogs: found.Catalogs}
+	told := ops.Examination{Unread: len(found.Unread), Catalogs: found.Catalogs}
 	for _, f := range found.Findings {
 		told.Findings = append(told.Findings, ops.Finding{Queue: f.Queue, Kind: f.Kind, ID: f.ID, Code: f.Code.String(), Have: f.Have, Want: f.Want, Effect: f.Effect})
 	}

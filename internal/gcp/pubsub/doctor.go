@@ -15,116 +15,86 @@ import (
 	"google.golang.org/grpc/status"
 
 	"billhook/catalog"
+	"billhook/internal/gcp/finding"
 	"billhook/internal/pause"
 )
 
-// Code says in what a live resource differs from the catalog. Its text is its name.
-type Code struct{ name, effect string }
-
-// String is the code's name.
-func (c Code) String() string { return c.name }
-
-// MarshalText is the code's name.
-func (c Code) MarshalText() ([]byte, error) { return []byte(c.name), nil }
-
-// What Examine finds, and what each does to a message.
-var (
-	TopicMissing         = Code{"topic_missing", "What is published to it is refused: the webhook service answers 503, and a sender that gives up loses the event."}
-	SubscriptionMissing  = Code{"subscription_missing", "Nobody is given what is published, and no copy of it is kept."}
-	HoldMissing          = Code{"hold_subscription_missing", "Dead letters have no copy but the store's: one that the worker cannot keep in time is gone."}
-	LettersPushMissing   = Code{"dead_letter_push_missing", "Dead letters do not reach the store: they are neither listed nor replayed, and no alert counts them there."}
-	LettersUnkept        = Code{"dead_letters_unkept", "No subscription keeps what is published there: a message that cannot be handled is gone for good."}
-	LeftOver             = Code{"left_over", "The queue is not enabled, so the worker answers 404 to every push, and the messages wait until they are too old."}
-	MessagesUnkept       = Code{"messages_unkept", "The queue is not enabled and has no subscription: what is published to its topic is gone without a trace, and no publisher is told."}
-	WrongTopic           = Code{"wrong_topic", "It takes other messages than its queue's, and the queue's own reach nobody."}
-	Detached             = Code{"detached", "It was cut off from its topic: nothing reaches it any more."}
-	Expiring             = Code{"expiring", "Without a message for that long Pub/Sub deletes it, and everything published after that is lost."}
-	NotPushed            = Code{"not_pushed", "It is a pull subscription and nobody pulls: its messages wait until they are too old."}
-	Pushed               = Code{"pushed", "It is to keep copies and pushes them away instead."}
-	WrongEndpoint        = Code{"wrong_endpoint", "The pushes go somewhere else: the queue's messages are not handled, or not by this worker."}
-	Unwrapped            = Code{"unwrapped", "The push comes without its envelope, so the worker cannot read it and refuses every message."}
-	WrongAccount         = Code{"wrong_service_account", "The worker answers 403 to every push: nothing of the queue is handled."}
-	WrongAudience        = Code{"wrong_audience", "The worker answers 401 to every push: nothing of the queue is handled."}
-	OrderingOff          = Code{"ordering_off", "Events of one customer overtake each other: a refund can be handled before its order."}
-	OrderingOn           = Code{"ordering_on", "One slow message holds up others that have nothing to do with it."}
-	WrongFilter          = Code{"wrong_filter", "Messages bound to the queue are passed by, or messages that are not bound to it arrive and are dropped."}
-	DeadlineBelowHandler = Code{"ack_deadline_below_handler", "Messages are delivered again while their handler still works on them: answers are late, and attempts are used up."}
-	WrongDeadline        = Code{"wrong_ack_deadline", "A message of a worker that is gone comes back sooner or later than its queue is built for."}
-	WrongRetryPolicy     = Code{"wrong_retry_policy", "A failed message comes back faster or slower than its queue says: a dependency in trouble is hammered, or a customer waits."}
-	ShortRetention       = Code{"short_retention", "A message that cannot be delivered is deleted that much earlier than the catalog promises."}
-	NoDeadLetterPolicy   = Code{"dead_letter_policy_missing", "A message that no worker can answer, such as one that kills it, is delivered for ever and holds up its ordering key."}
-	WrongDeadLetters     = Code{"wrong_dead_letter_policy", "A message that no worker can answer is given up too early or too late, or is put where nobody looks."}
-	DeadLetterPolicy     = Code{"dead_letter_policy_unwanted", "On Google's emulator an ordered subscription stops pushing after its first dead letter."}
-	NoPublisherGrant     = Code{"publisher_grant_missing", "Pub/Sub cannot write the dead letter, so a message that no worker can answer is delivered for ever."}
-	NoSubscriberGrant    = Code{"subscriber_grant_missing", "Pub/Sub cannot take the message off its subscription, so a message that no worker can answer is delivered for ever."}
-	PauseUndone          = Code{"pause_undone", "The queue is paused, and its messages are pushed all the same: what it was paused for goes on. Somebody has given the subscription its endpoint past Billhook."}
-	PauseUnrecorded      = Code{"pause_unrecorded", "Its messages wait until they are too old, and nobody is recorded to have paused the queue: nobody knows when to resume it."}
-	PauseUnread          = Code{"pause_unread", "Its messages wait until they are too old. Who has paused the queue is not known: the worker could not be asked."}
-	PauseUnmarked        = Code{"pause_unmarked", "The queue is paused, and nothing at Pub/Sub says so: the next run of provision or Terraform gives the subscription its endpoint."}
-	PauseMarkLeft        = Code{"pause_mark_left", "The queue is not paused and its messages are pushed; for its mark Terraform refuses to plan."}
-	GrantUnread          = Code{"grant_unread", "Whether Pub/Sub may dead-letter is not known: ask again with an account that may read IAM policies."}
-)
-
-// Finding is one difference between the catalog and what is there.
-type Finding struct {
-	Queue string `json:"queue"` // its id, or that of a topic that is no queue's own
-	Kind  string `json:"kind"`  // topic or subscription
-	ID    string `json:"id"`    // at Pub/Sub, with the installation before it
-	Code  Code   `json:"code"`
-	// Have and Want are settings, in words.
-	Have   string `json:"have,omitempty"`
-	Want   string `json:"want,omitempty"`
-	Effect string `json:"effect"` // what the difference does to a message
+// Look is what an examination goes by, besides the catalog and the target.
+type Look struct {
+	// Paused are the recorded pauses, by queue; nil: they are not known, and the marks alone are looked at.
+	Paused map[string]pause.Pause
+	// Accounts are the e-mail addresses of the services' accounts, by the names of catalog.Publishers. Who may publish
+	// is not looked at without them.
+	Accounts map[string]string
+	// Inherits reports whether a member of the project holds one of the roles on the whole project; nil: none does.
+	Inherits func(ctx context.Context, roles []string, is func(member string) bool) bool
+	// Label is the value of the label app on what Terraform made for this installation; empty: labels are not gone by.
+	Label string
+	// Known are the ids of others' subscriptions on the installation's topics that are no finding.
+	Known []string
 }
 
 // Examine compares each queue with what the project has, and changes nothing. It
-// returns every harmful difference, in the order of the catalog; those that Provision makes
-// on an emulator on purpose are none. An error says that something could not be read; the
-// findings are then those up to there.
+// returns every harmful difference, in the order of the catalog, and at the end what the catalog does not have; what
+// Provision makes on an emulator on purpose is none. What the account may not look at is told as such. An error says
+// that something could not be read for another reason; the findings are then those up to there.
 //
-// A queue that is paused as recorded and marked differs from the catalog on purpose. recorded are the pauses
-// by queue; nil: they are not known, and the marks alone are looked at.
+// A queue that is paused as recorded and marked differs from the catalog on purpose.
 //
-// It looks for the grants that the dead-letter policy needs, given to Pub/Sub's own agent on
-// the topic and on the subscription. It does not see one inherited from the project, nor
+// It looks for the grants that the services need to publish, and for those that the dead-letter policy needs, given
+// to Pub/Sub's own agent. It does not see one inherited from a folder, nor
 // whether the agent may mint tokens for the push account.
-func Examine(ctx context.Context, c *catalog.Catalog, target Target, recorded map[string]pause.Pause, options ...option.ClientOption) ([]Finding, error) {
+func Examine(ctx context.Context, c *catalog.Catalog, target Target, look Look, options ...option.ClientOption) (Examination, error) {
 	if err := target.check(); err != nil {
-		return nil, err
+		return Examination{}, err
 	}
 	a, err := open(ctx, target, options)
 	if err != nil {
-		return nil, err
+		return Examination{}, err
 	}
 	defer a.close()
-	found, err := a.examine(ctx, c, recorded, false)
-	return found.Findings, err
+	found, err := a.examine(ctx, c, look)
+	if err != nil {
+		return found, err
+	}
+	strays, unread, err := a.strays(ctx, c, look)
+	found.Findings, found.Unread = append(found.Findings, strays...), append(found.Unread, unread...)
+	return found, err
 }
 
 // Examination is what an examination has found.
 type Examination struct {
 	// Findings are in the order of the catalog.
-	Findings []Finding
+	Findings []finding.Finding
 	// Catalogs are the hashes of the catalogs that the enabled queues' subscriptions were made of, by
 	// queue. One whose subscription does not say it is not among them.
 	Catalogs map[string]string
-	// Unread counts the resources that this account may not look at: whether they are as they should be is
-	// not known.
-	Unread int
+	// Unread is what this account may not look at.
+	Unread []finding.Unread
 }
+
+// The permissions that an examination needs.
+const (
+	getsTopic          = "pubsub.topics.get"
+	getsSubscription   = "pubsub.subscriptions.get"
+	listsTopics        = "pubsub.topics.list"
+	listsSubscriptions = "pubsub.subscriptions.list"
+	// listsReaders lists the subscriptions of a topic, of other projects too.
+	listsReaders = "pubsub.topics.get"
+)
 
 // examinedAtOnce is how many queues are looked at at the same time.
 const examinedAtOnce = 8
 
-// examine looks at everything. partly: what the account may not look at is counted, and is no error.
-func (a admin) examine(ctx context.Context, c *catalog.Catalog, recorded map[string]pause.Pause, partly bool) (Examination, error) {
-	others := c.OtherTopics()
+// examine looks at what the catalog has.
+func (a admin) examine(ctx context.Context, c *catalog.Catalog, look Look) (Examination, error) {
+	others, publishers := c.OtherTopics(), c.Publishers()
 	all := make([]*examiner, len(others)+len(c.Queues))
 	failed := make([]error, len(all))
 	var group errgroup.Group
 	group.SetLimit(examinedAtOnce)
 	for i, id := range others {
-		e := &examiner{admin: a, recorded: recorded, queue: id, partly: partly}
+		e := &examiner{admin: a, look: look, queue: id, publishers: publishers}
 		all[i] = e
 		group.Go(func() error {
 			failed[i] = e.topic(ctx, id)
@@ -132,25 +102,25 @@ func (a admin) examine(ctx context.Context, c *catalog.Catalog, recorded map[str
 		})
 	}
 	for i, q := range c.Queues {
-		e := &examiner{admin: a, recorded: recorded, queue: q.ID, partly: partly}
-		look := e.enabled
+		e := &examiner{admin: a, look: look, queue: q.ID, letters: q.DeadLetter.Topic, publishers: publishers}
+		examine := e.enabled
 		if !q.Enabled {
-			look = e.disabled
+			examine = e.disabled
 		}
 		i += len(others)
 		all[i] = e
 		group.Go(func() error {
-			if err := look(ctx, q, slices.Contains(others, q.Topic())); err != nil {
+			if err := examine(ctx, q, slices.Contains(others, q.Topic())); err != nil {
 				failed[i] = fmt.Errorf("queue %s: %w", q.ID, err)
 			}
 			return nil
 		})
 	}
 	_ = group.Wait() // the errors stand in their places
-	found := Examination{Findings: []Finding{}, Catalogs: map[string]string{}}
+	found := Examination{Findings: []finding.Finding{}, Catalogs: map[string]string{}, Unread: []finding.Unread{}}
 	for i, e := range all {
 		found.Findings = append(found.Findings, e.findings...)
-		found.Unread += e.unread
+		found.Unread = append(found.Unread, e.unread...)
 		if e.catalog != "" {
 			found.Catalogs[e.queue] = e.catalog
 		}
@@ -164,27 +134,31 @@ func (a admin) examine(ctx context.Context, c *catalog.Catalog, recorded map[str
 // examiner looks at one queue, or at one topic that is no queue's own.
 type examiner struct {
 	admin
+	look     Look
 	queue    string
-	recorded map[string]pause.Pause
-	findings []Finding
+	findings []finding.Finding
+	// letters is the queue's dead-letter topic.
+	letters string
+	// publishers are the services that publish, by topic.
+	publishers map[string][]string
 	// catalog is the hash that the queue's subscription says.
 	catalog string
-	// partly: what may not be looked at is counted in unread.
-	partly bool
-	unread int
+	unread  []finding.Unread
 }
 
-// hidden reports whether the error is that the account may not look, where that is no error.
-func (e *examiner) hidden(err error) bool {
-	if !e.partly || status.Code(err) != codes.PermissionDenied {
-		return false
+// hidden notes what the account may not look at, and reports whether that is what the error says.
+func (e *examiner) hidden(err error, what, permission string) bool {
+	denied := status.Code(err) == codes.PermissionDenied
+	if denied {
+		e.unread = append(e.unread, finding.Unread{What: what, Permission: permission, Why: codes.PermissionDenied.String()})
 	}
-	e.unread++
-	return true
+	return denied
 }
 
-func (e *examiner) find(kind, id string, code Code, have, want string) {
-	e.findings = append(e.findings, Finding{Queue: e.queue, Kind: kind, ID: id, Code: code, Have: have, Want: want, Effect: code.effect})
+func (e *examiner) find(kind, id string, code finding.Code, have, want string) {
+	f := finding.Of(kind, id, code).Differs(have, want)
+	f.Queue = e.queue
+	e.findings = append(e.findings, f)
 }
 
 func (e *examiner) enabled(ctx context.Context, q catalog.Queue, _ bool) error {
@@ -198,7 +172,7 @@ func (e *examiner) enabled(ctx context.Context, q catalog.Queue, _ bool) error {
 	lettersKept := false
 	for _, want := range subscriptions {
 		have, err := e.read(ctx, want.Name)
-		if e.hidden(err) {
+		if e.hidden(err, "subscription "+idOf(want.Name), getsSubscription) {
 			lettersKept = true // perhaps
 			continue
 		}
@@ -220,7 +194,7 @@ func (e *examiner) enabled(ctx context.Context, q catalog.Queue, _ bool) error {
 	if !q.DeadLetter.Drop && !lettersKept {
 		e.find("topic", e.target.id(q.DeadLetter.Topic), LettersUnkept, "", "")
 	}
-	codes := map[string]Code{
+	codes := map[string]finding.Code{
 		e.target.subscriptionName(q.PushSubscription()): SubscriptionMissing,
 		e.target.subscriptionName(q.DeadLetterHold()):   HoldMissing,
 		e.target.subscriptionName(q.DeadLetterPush()):   LettersPushMissing,
@@ -237,7 +211,7 @@ func (e *examiner) disabled(ctx context.Context, q catalog.Queue, shared bool) e
 	kept := false
 	for _, id := range pushes(q) {
 		have, err := e.read(ctx, e.target.subscriptionName(id))
-		if e.hidden(err) {
+		if e.hidden(err, "subscription "+e.target.id(id), getsSubscription) {
 			kept = true // perhaps
 			continue
 		}
@@ -253,7 +227,7 @@ func (e *examiner) disabled(ctx context.Context, q catalog.Queue, shared bool) e
 	if topic != nil && !kept && !shared {
 		e.find("topic", e.target.id(q.Topic()), MessagesUnkept, "", "")
 	}
-	if e.hidden(err) {
+	if e.hidden(err, "topic "+e.target.id(q.Topic()), getsTopic) {
 		return nil
 	}
 	return err
@@ -262,12 +236,15 @@ func (e *examiner) disabled(ctx context.Context, q catalog.Queue, shared bool) e
 func (e *examiner) topic(ctx context.Context, id string) error {
 	topic, err := e.readTopic(ctx, id)
 	switch {
-	case e.hidden(err):
-		return nil
-	case err == nil && topic == nil:
+	case e.hidden(err, "topic "+e.target.id(id), getsTopic):
+		return e.publish(ctx, id)
+	case err != nil:
+		return err
+	case topic == nil:
 		e.find("topic", e.target.id(id), TopicMissing, "", "")
+		return nil
 	}
-	return err
+	return e.publish(ctx, id)
 }
 
 func (e *examiner) readTopic(ctx context.Context, id string) (*pubsubpb.Topic, error) {
@@ -277,7 +254,7 @@ func (e *examiner) readTopic(ctx context.Context, id string) (*pubsubpb.Topic, e
 }
 
 func (e *examiner) compare(q catalog.Queue, have, want *pubsubpb.Subscription) {
-	differs := func(code Code, a, b string) {
+	differs := func(code finding.Code, a, b string) {
 		if a != b {
 			e.find("subscription", idOf(want.Name), code, a, b)
 		}
@@ -308,7 +285,7 @@ func (e *examiner) compare(q catalog.Queue, have, want *pubsubpb.Subscription) {
 		differs(WrongEndpoint, a, b)
 		e.compareWrapping(differs, have.PushConfig, want.PushConfig)
 	}
-	ordering := map[bool]Code{true: OrderingOn, false: OrderingOff}[have.EnableMessageOrdering]
+	ordering := map[bool]finding.Code{true: OrderingOn, false: OrderingOff}[have.EnableMessageOrdering]
 	differs(ordering, onOff[have.EnableMessageOrdering], onOff[want.EnableMessageOrdering])
 	differs(WrongFilter, cmp.Or(have.Filter, "none"), cmp.Or(want.Filter, "none"))
 	deadline, handler := time.Duration(have.AckDeadlineSeconds)*time.Second, q.LongestTimeout()
@@ -337,21 +314,23 @@ func (e *examiner) compare(q catalog.Queue, have, want *pubsubpb.Subscription) {
 // comparePause compares a queue's pause with its subscription. It reports whether the subscription has no
 // endpoint because of the pause.
 func (e *examiner) comparePause(q catalog.Queue, have *pubsubpb.Subscription) (rests bool) {
-	record, paused := e.recorded[q.ID]
+	record, paused := e.look.Paused[q.ID]
 	want := "pushed"
 	if paused {
 		want = fmt.Sprintf("paused since %s by %s", record.At.UTC().Format(time.RFC3339), record.Who)
 	}
-	find := func(code Code, is string) { e.find("subscription", e.target.id(q.PushSubscription()), code, is, want) }
+	find := func(code finding.Code, is string) {
+		e.find("subscription", e.target.id(q.PushSubscription()), code, is, want)
+	}
 	switch stands := standing(have); {
 	case stands == pause.Paused && !paused:
 		code := PauseUnrecorded
-		if e.recorded == nil {
+		if e.look.Paused == nil {
 			code = PauseUnread
 		}
 		find(code, "marked as paused, without an endpoint")
 		return true
-	case stands == pause.Undone && e.recorded != nil && !paused:
+	case stands == pause.Undone && e.look.Paused != nil && !paused:
 		find(PauseMarkLeft, "marked as paused, and pushed")
 	case stands == pause.Undone:
 		find(PauseUndone, "marked as paused, and pushed")
@@ -368,7 +347,7 @@ func (e *examiner) comparePause(q catalog.Queue, have *pubsubpb.Subscription) (r
 
 var onOff = map[bool]string{true: "on", false: "off"}
 
-func (e *examiner) compareWrapping(differs func(code Code, have, want string), have, want *pubsubpb.PushConfig) {
+func (e *examiner) compareWrapping(differs func(code finding.Code, have, want string), have, want *pubsubpb.PushConfig) {
 	if have.GetNoWrapper() != nil {
 		differs(Unwrapped, "without its envelope", "with it")
 	}

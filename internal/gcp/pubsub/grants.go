@@ -10,43 +10,95 @@ import (
 	"github.com/googleapis/gax-go/v2"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"billhook/catalog"
+	"billhook/internal/gcp/finding"
 )
 
 // agent is Pub/Sub's own service account; the number is the project's.
 var agent = regexp.MustCompile(`^serviceAccount:service-\d+@gcp-sa-pubsub\.iam\.gserviceaccount\.com$`)
 
-// grants looks for the two that a dead-letter policy needs.
-func (e *examiner) grants(ctx context.Context, topic, subscription string) error {
-	for _, grant := range []struct {
-		kind, resource, role string
-		code                 Code
-		read                 func(context.Context, *iampb.GetIamPolicyRequest, ...gax.CallOption) (*iampb.Policy, error)
-	}{
-		{"topic", topic, "roles/pubsub.publisher", NoPublisherGrant, e.client.TopicAdminClient.GetIamPolicy},
-		{"subscription", subscription, "roles/pubsub.subscriber", NoSubscriberGrant, e.client.SubscriptionAdminClient.GetIamPolicy},
-	} {
-		id := idOf(grant.resource)
-		policy, err := grant.read(ctx, &iampb.GetIamPolicyRequest{Resource: grant.resource})
-		switch status.Code(err) {
-		case codes.OK:
-			if !granted(policy, grant.role) {
-				e.find(grant.kind, id, grant.code, "", grant.role+" for Pub/Sub's service agent")
+// Permissions to read who holds what.
+const (
+	readsTopicPolicy        = "pubsub.topics.getIamPolicy"
+	readsSubscriptionPolicy = "pubsub.subscriptions.getIamPolicy"
+)
+
+// publish looks for the grants of the services that publish on a topic.
+func (e *examiner) publish(ctx context.Context, id string) error {
+	services := e.publishers[id]
+	if e.look.Accounts == nil || e.target.Emulator || len(services) == 0 {
+		return nil
+	}
+	policy, err := e.policy(ctx, "topic", e.target.topicName(id))
+	if err != nil || policy == nil {
+		return err
+	}
+	for _, service := range services {
+		account, ok := e.look.Accounts[service]
+		if !ok {
+			e.unread = append(e.unread, finding.Unread{What: "the grant of " + service + " on topic " + e.target.id(id), Why: "the service's account is not known"})
+			continue
+		}
+		if !e.granted(ctx, policy, "roles/pubsub.publisher", func(member string) bool { return member == "serviceAccount:"+account }) {
+			code := NoWorkerPublishes
+			switch {
+			case service == catalog.Door:
+				code = NoDoorPublishes
+			case id == e.letters:
+				code = NoLettersPublished
 			}
-		case codes.PermissionDenied:
-			e.find(grant.kind, id, GrantUnread, "", "")
-		case codes.NotFound: // a topic that is missing is a finding of its own
-		default:
-			return fmt.Errorf("read the IAM policy of %s %s: %w", grant.kind, id, err)
+			e.find("topic", e.target.id(id), code, "", "roles/pubsub.publisher for "+account+", the account of "+service)
 		}
 	}
 	return nil
 }
 
-// granted reports whether the agent has the role, whatever the hour: a condition may
+// grants looks for the two that a dead-letter policy needs.
+func (e *examiner) grants(ctx context.Context, topic, subscription string) error {
+	for _, grant := range []struct {
+		kind, resource, role string
+		code                 finding.Code
+	}{
+		{"topic", topic, "roles/pubsub.publisher", NoPublisherGrant},
+		{"subscription", subscription, "roles/pubsub.subscriber", NoSubscriberGrant},
+	} {
+		policy, err := e.policy(ctx, grant.kind, grant.resource)
+		if err != nil {
+			return err
+		}
+		if policy != nil && !e.granted(ctx, policy, grant.role, agent.MatchString) {
+			e.find(grant.kind, idOf(grant.resource), grant.code, "", grant.role+" for Pub/Sub's service agent")
+		}
+	}
+	return nil
+}
+
+// policy reads who holds what on a topic or subscription. It is nil where the account may not look, and of a
+// resource that is missing, which is a finding of its own.
+func (e *examiner) policy(ctx context.Context, kind, name string) (*iampb.Policy, error) {
+	var read func(context.Context, *iampb.GetIamPolicyRequest, ...gax.CallOption) (*iampb.Policy, error)
+	permission := readsTopicPolicy
+	read = e.client.TopicAdminClient.GetIamPolicy
+	if kind == "subscription" {
+		read, permission = e.client.SubscriptionAdminClient.GetIamPolicy, readsSubscriptionPolicy
+	}
+	policy, err := read(ctx, &iampb.GetIamPolicyRequest{Resource: name})
+	switch {
+	case err == nil:
+		return policy, nil
+	case status.Code(err) == codes.NotFound, e.hidden(err, "the grants on "+kind+" "+idOf(name), permission):
+		return nil, nil
+	default:
+		return nil, fmt.Errorf("read the IAM policy of %s %s: %w", kind, idOf(name), err)
+	}
+}
+
+// granted reports whether a member holds the role, whatever the hour: a condition may
 // not hold when it counts.
-func granted(policy *iampb.Policy, role string) bool {
+func (e *examiner) granted(ctx context.Context, policy *iampb.Policy, role string, is func(member string) bool) bool {
+	enough := []string{role, "roles/pubsub.editor", "roles/pubsub.admin"}
 	return slices.ContainsFunc(policy.GetBindings(), func(b *iampb.Binding) bool {
-		return b.Condition == nil && slices.Contains([]string{role, "roles/pubsub.editor", "roles/pubsub.admin"}, b.Role) &&
-			slices.ContainsFunc(b.Members, agent.MatchString)
-	})
+		return b.Condition == nil && slices.Contains(enough, b.Role) && slices.ContainsFunc(b.Members, is)
+	}) || (e.look.Inherits != nil && e.look.Inherits(ctx, append(enough, "roles/editor", "roles/owner"), is))
 }

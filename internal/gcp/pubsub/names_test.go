@@ -42,8 +42,10 @@ func TestInstallationsOfOneProjectHaveTopicsAndSubscriptionsOfTheirOwn(t *testin
 	t.Parallel()
 	have, target, options := applied(t)
 	unnamed := len(have.subscriptions)
-	for _, name := range []string{"shop", "store"} {
-		target.Installation = name
+	of := map[string]pubsub.Target{"": target}
+	for name, worker := range map[string]string{"shop": "https://one.example", "store": "https://two.example"} {
+		target.Installation, target.PushBaseURL, target.Pools = name, worker, nil
+		of[name] = target
 		have.policies["projects/p/topics/"+name+"-orders-test-dlq"] = granting("roles/pubsub.publisher", pubsubAgent)
 		have.policies["projects/p/subscriptions/"+name+"-orders-test-push"] = granting("roles/pubsub.subscriber", pubsubAgent)
 		changes, err := pubsub.Provision(t.Context(), ordersCatalog(), target, options...)
@@ -69,11 +71,10 @@ func TestInstallationsOfOneProjectHaveTopicsAndSubscriptionsOfTheirOwn(t *testin
 	delete(have.subscriptions, "projects/p/subscriptions/shop-orders-test-push")
 	delete(have.topics, "projects/p/topics/shop-orders-test")
 	for name, want := range map[string][]string{"": {}, "store": {}, "shop": {"topic shop-orders-test topic_missing", "subscription shop-orders-test-push subscription_missing"}} {
-		target.Installation = name
-		findings, err := pubsub.Examine(t.Context(), ordersCatalog(), target, nil, options...)
+		examined, err := pubsub.Examine(t.Context(), ordersCatalog(), of[name], pubsub.Look{}, options...)
 		require.NoError(t, err)
 		found := []string{}
-		for _, f := range findings {
+		for _, f := range examined.Findings {
 			found = append(found, f.Kind+" "+f.ID+" "+f.Code.String())
 		}
 		slices.Sort(found)

@@ -478,9 +478,9 @@ func TestAQueueThatIsSwitchedOffIsPaused(t *testing.T) {
 				changes = append(changes, change.Action+" "+change.ID)
 			}
 		}
-		findings, err := pubsub.Examine(t.Context(), c, target, nil, options...)
+		found, err := pubsub.Examine(t.Context(), c, target, pubsub.Look{}, options...)
 		require.NoError(t, err)
-		require.Empty(t, findings)
+		require.Empty(t, found.Findings)
 		return changes
 	}
 	both := func(did string) []string {

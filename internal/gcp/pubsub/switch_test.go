@@ -162,16 +162,16 @@ func TestTheDoctorTellsAPauseThatHoldsFromOneThatDoesNot(t *testing.T) {
 			if !test.mark {
 				delete(p.subscriptions[ordersPush].Labels, pubsub.PausedLabel)
 			}
-			findings, err := pubsub.Examine(t.Context(), ordersCatalog(), target, test.recorded, options...)
+			found, err := pubsub.Examine(t.Context(), ordersCatalog(), target, pubsub.Look{Paused: test.recorded}, options...)
 			require.NoError(t, err)
 			if test.want == "" {
-				require.Empty(t, findings)
+				require.Empty(t, found.Findings)
 				return
 			}
-			require.Len(t, findings, 1)
-			require.Equal(t, test.want, findings[0].Code.String())
-			require.Equal(t, "orders-test-push", findings[0].ID)
-			require.NotEqual(t, findings[0].Want, findings[0].Have)
+			require.Len(t, found.Findings, 1)
+			require.Equal(t, test.want, found.Findings[0].Code.String())
+			require.Equal(t, "orders-test-push", found.Findings[0].ID)
+			require.NotEqual(t, found.Findings[0].Want, found.Findings[0].Have)
 		})
 	}
 }

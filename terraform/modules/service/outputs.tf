@@ -23,6 +23,11 @@ output "secrets" {
   value       = keys(var.secrets)
 }
 
+output "ingress" {
+  description = "Who reaches the service."
+  value       = google_cloud_run_v2_service.service.ingress
+}
+
 output "traffic" {
   description = "Where requests go: percents by revision, and by latest."
   value       = { for t in google_cloud_run_v2_service.service.traffic : t.type == "TRAFFIC_TARGET_ALLOCATION_TYPE_LATEST" ? "latest" : t.revision => t.percent }

@@ -1,0 +1,101 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+
+	"billhook/catalog"
+	"billhook/internal/audit"
+	"billhook/internal/gcp/finding"
+	"billhook/internal/gcp/installed"
+	"billhook/internal/gcp/pubsub"
+	"billhook/internal/tasks"
+)
+
+// examine looks at the installation: Pub/Sub, and, where it is on Google Cloud, all else.
+func (p *program) examine(ctx context.Context, c *catalog.Catalog, target pubsub.Target, look pubsub.Look, of examined, found *diagnosis) error {
+	look.Label = cmp.Or(of.name, target.Installation, "billhook")
+	unread := func() []finding.Unread { return nil }
+	var around installed.Found
+	switch {
+	case target.Emulator:
+		found.LeftOut = "services, jobs, secrets and grants: an emulator has none"
+	case of.pubsubOnly:
+		found.LeftOut = "services, jobs, secrets and the services' grants: with --pubsub-only"
+	default:
+		pools := map[string]installed.Pool{}
+		for _, pool := range c.Pools() {
+			own := target.Pools[pool]
+			pools[pool] = installed.Pool{URL: cmp.Or(own.URL, target.PushBaseURL), Account: cmp.Or(own.ServiceAccount, target.PushServiceAccount)}
+		}
+		installation, err := installed.Open(ctx, installed.Config{
+			Project: target.ProjectID, Region: of.region, Name: look.Label, Pools: pools, TasksPool: c.TasksPool, Tasks: tasks.Scheduled, Audience: target.PushAudience,
+		}, p.google.rest...)
+		if err != nil {
+			return err
+		}
+		around = installation.Examine(ctx)
+		look.Accounts, look.Inherits, unread = around.Accounts, installation.Inherits, installation.Unread
+	}
+	queues, err := pubsub.Examine(ctx, c, target, look, p.broker()...)
+	if err != nil {
+		return err
+	}
+	found.Findings = append(queues.Findings, around.Findings...)
+	found.Unread = append([]finding.Unread{}, slices.Concat(queues.Unread, around.Unread, unread())...)
+	return nil
+}
+
+func (p *program) printFindings(c *catalog.Catalog, found diagnosis) {
+	group := ""
+	for _, f := range found.Findings {
+		if of := cmp.Or(f.Queue, "of no single queue"); of != group {
+			group = of
+			p.printf("%s\n", group)
+		}
+		p.printf("  %s %s: %s\n", f.Kind, f.ID, f.Code)
+		if f.Have != "" || f.Want != "" {
+			p.printf("    is: %s\n    should be: %s\n", orDash(audit.Escape(f.Have)), orDash(audit.Escape(f.Want)))
+		}
+		p.printf("    %s\n    To do: %s\n", f.Effect, f.Do)
+	}
+	p.printf("%d queues compared, %d findings.\n", len(c.Queues), len(found.Findings))
+	p.printUnread(found.Unread)
+	if found.LeftOut != "" {
+		p.printf("Left out: %s.\n", found.LeftOut)
+	}
+	for _, one := range found.Paused {
+		p.printf("%s is paused since %s by %s: %s\n", one.Queue, when(one.At), audit.Escape(one.Who), audit.Escape(one.Why))
+	}
+	if found.PausesUnread != "" {
+		p.printf("Who has paused which queue is not known here: %s.\n", strings.TrimSuffix(found.PausesUnread, "."))
+	}
+	if len(found.Off) > 0 {
+		p.printf("Not running here: %s.\n", strings.Join(found.Off, ", "))
+	}
+	p.printf("The tasks are run by the worker of pool %s.\n", found.TasksPool)
+}
+
+// printUnread names what could not be looked at, together what has the same reason.
+func (p *program) printUnread(all []finding.Unread) {
+	type reason struct{ why, permission string }
+	var reasons []reason
+	names := map[reason][]string{}
+	for _, one := range all {
+		r := reason{one.Why, one.Permission}
+		if _, known := names[r]; !known {
+			reasons = append(reasons, r)
+		}
+		if !slices.Contains(names[r], one.What) {
+			names[r] = append(names[r], one.What)
+		}
+	}
+	for _, r := range reasons {
+		p.printf("Not looked at: %s.\n    %s\n", strings.Join(names[r], ", "), r.why)
+		if r.permission != "" {
+			p.printf("    It takes the permission %s.\n", r.permission)
+		}
+	}
+}

@@ -1,0 +1,50 @@
+// Package finding says what an examination of an installation has found. It owns the form of a finding and of what
+// could not be looked at. It refuses to know where either comes from.
+package finding
+
+// Code says in what a live resource differs from the catalog. Its text is its name.
+type Code struct{ name, effect, remedy string }
+
+// New returns a code. effect is what the difference does to messages or people; remedy is what to do about it.
+func New(name, effect, remedy string) Code { return Code{name, effect, remedy} }
+
+// String is the code's name.
+func (c Code) String() string { return c.name }
+
+// MarshalText is the code's name.
+func (c Code) MarshalText() ([]byte, error) { return []byte(c.name), nil }
+
+// Finding is one difference between the catalog and what is there.
+type Finding struct {
+	// Queue is the id of the queue, or of a topic that is no queue's own; empty: it is about no single queue.
+	Queue string `json:"queue"`
+	Kind  string `json:"kind"` // topic, subscription, service, job or secret
+	ID    string `json:"id"`
+	Code  Code   `json:"code"`
+	// Have and Want are settings, in words.
+	Have   string `json:"have,omitempty"`
+	Want   string `json:"want,omitempty"`
+	Effect string `json:"effect"` // what the difference does
+	Do     string `json:"do"`     // what to do about it
+}
+
+// Of returns a finding with the effect and the remedy of its code.
+func Of(kind, id string, code Code) Finding {
+	return Finding{Kind: kind, ID: id, Code: code, Effect: code.effect, Do: code.remedy}
+}
+
+// Differs is the finding with what is there, and what should be.
+func (f Finding) Differs(have, want string) Finding {
+	f.Have, f.Want = have, want
+	return f
+}
+
+// Unread is something that could not be looked at: whether it is as it should be is not known.
+type Unread struct {
+	// What is, in words, such as: topic orders.
+	What string `json:"what"`
+	// Permission is what an account needs to look, where that is known.
+	Permission string `json:"permission,omitempty"`
+	// Why is the code of the answer, or the reason in words.
+	Why string `json:"why"`
+}

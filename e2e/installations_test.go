@@ -63,6 +63,16 @@ func (i installed) says(t *testing.T, arguments ...string) string {
 	return said
 }
 
+// taps are this test's own subscriptions on the topics of an installation.
+func taps(installation string, queues []string) string {
+	var all []string
+	for _, queue := range queues {
+		id := "e2e-tap-" + strings.TrimPrefix(installation+"-"+queue, "-")
+		all = append(all, id, id+"-dlq")
+	}
+	return strings.Join(all, ",")
+}
+
 // TestInstallationsOfOneProjectDoNotSeeEachOther runs three on one broker, each on a database of its own:
 // one without a name, and two of which one's name begins with the other's. Each is sent another order under
 // the same event, which one installation would refuse as another payload under a used id.
@@ -70,7 +80,7 @@ func TestInstallationsOfOneProjectDoNotSeeEachOther(t *testing.T) {
 	t.Parallel()
 	ownProcesses(t)
 	project := "several-" + uuid.NewString()
-	names, queues := []string{"", "shop", "shop-2"}, []string{e2e.Queue, "pay-subscription-update"}
+	names, queues := []string{"", "shop", "shopping"}, []string{e2e.Queue, "pay-subscription-update"}
 	var all []installed
 	for _, name := range names {
 		all = append(all, install(t, project, name, queues))
@@ -116,7 +126,7 @@ func TestInstallationsOfOneProjectDoNotSeeEachOther(t *testing.T) {
 	shop.until(t, two.EventID, "processed")
 
 	for n, i := range all {
-		require.Contains(t, i.says(t, "doctor", "--canary", "--webhook", i.webhookURL), "its copy is off hold", "of installation %q", names[n])
+		require.Contains(t, i.says(t, "doctor", "--canary", "--webhook", i.webhookURL, "--known", taps(names[n], queues)), "its copy is off hold", "of installation %q", names[n])
 	}
 
 	publisher, err := pubsub.NewPublisher(t.Context(), pubsub.Names{ProjectID: project, Installation: "store"}, pubsub.EmulatorOptions(emulatortest.PubSub(t))...)
@@ -161,7 +171,7 @@ func TestAQueueThatIsSwitchedOffKeepsWhatWaitsUntilItRunsAgain(t *testing.T) {
 	waiting := len(sent)
 	send()
 	require.Regexp(t, `kept +subscription +shop-`+q.PushSubscription(), without.says(t, "provision"))
-	require.Contains(t, without.says(t, "doctor"), "Not running here: ")
+	require.Contains(t, without.says(t, "doctor", "--known", taps("shop", append(slices.Clone(runs), q.ID))), "Not running here: ")
 	e2e.Wait(t.Context(), 2*time.Second) // a push would have come
 	for _, e := range sent[waiting:] {
 		require.Empty(t, i.log.Deliveries(e.id))

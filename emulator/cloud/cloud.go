@@ -266,7 +266,7 @@ var apis = map[string]func(*Cloud, call) (any, error){
 	"run": (*Cloud).run, "pubsub": (*Cloud).pubsub, "iam": (*Cloud).accounts, "secretmanager": (*Cloud).secrets,
 	"cloudscheduler": (*Cloud).scheduler, "cloudtasks": (*Cloud).tasks, "monitoring": (*Cloud).monitoring, "logging": (*Cloud).logging,
 	"firestore": (*Cloud).firestore, "serviceusage": (*Cloud).services, "cloudresourcemanager": (*Cloud).project,
-	"compute": (*Cloud).compute, "billingbudgets": (*Cloud).plain, "cloudbilling": (*Cloud).billing, "cloudkms": (*Cloud).plain,
+	"compute": (*Cloud).compute, "billingbudgets": (*Cloud).plain, "cloudbilling": (*Cloud).billing, "cloudkms": (*Cloud).plain, "certificatemanager": (*Cloud).certificates,
 }
 
 // ServeHTTP answers as the APIs do: /<api>/<version>/<path>.

@@ -56,6 +56,7 @@ type Cloud struct {
 	log     []string
 	faults  map[string]string // what makes a container or an API fail, and the words
 	settles int
+	mirror  *mirror // the emulator that follows Pub/Sub's part, or nil
 }
 
 // Start starts a project in which the APIs of docs/deploying.md's first step are enabled.
@@ -239,7 +240,7 @@ var apis = map[string]func(*Cloud, call) (any, error){
 	"run": (*Cloud).run, "pubsub": (*Cloud).pubsub, "iam": (*Cloud).accounts, "secretmanager": (*Cloud).secrets,
 	"cloudscheduler": (*Cloud).scheduler, "cloudtasks": (*Cloud).tasks, "monitoring": (*Cloud).monitoring, "logging": (*Cloud).logging,
 	"firestore": (*Cloud).firestore, "serviceusage": (*Cloud).services, "cloudresourcemanager": (*Cloud).project,
-	"compute": (*Cloud).compute, "billingbudgets": (*Cloud).plain, "cloudbilling": (*Cloud).billing, "cloudkms": (*Cloud).plain,
+	"compute": (*Cloud).compute, "billingbudgets": (*Cloud).plain, "cloudbilling": (*Cloud).billing, "cloudkms": (*Cloud).plain, "certificatemanager": (*Cloud).certificates,
 }
 
 // ServeHTTP answers as the APIs do: /<api>/<version>/<path>.

@@ -111,6 +111,13 @@ func (c *Cloud) monitoring(r call) (any, error) {
 // logging answers for Cloud Logging: metrics, which have short names, and what a project always has.
 func (c *Cloud) logging(r call) (any, error) {
 	switch {
+	case r.verb == "createAsync":
+		made, err := c.create(r, r.ask("bucketId"))
+		if err != nil {
+			return nil, err
+		}
+		made["lifecycleState"] = "ACTIVE"
+		return c.done(made), nil
 	case r.method == http.MethodPost && (r.last() == "metrics" || r.last() == "exclusions" || r.last() == "sinks"):
 		id := text(r.body, "name")
 		made, err := c.create(r, id)
@@ -207,6 +214,14 @@ func (c *Cloud) compute(r call) (any, error) {
 				found["securityPolicy"] = text(r.body, "securityPolicy")
 			}
 			return ended(service), nil
+		}
+		if of, is := strings.CutSuffix(r.path, "/setLabels"); is {
+			found := c.held.Resources["compute/"+of]
+			if found == nil {
+				return nil, refuse(http.StatusNotFound, "The resource '%s' was not found", of)
+			}
+			found["labels"], found["labelFingerprint"] = r.body["labels"], fmt.Sprint(c.next())
+			return ended(of), nil
 		}
 		if missing := c.unknownLink(r.body); missing != "" {
 			return nil, refuse(http.StatusNotFound, "The resource '%s' was not found", missing)

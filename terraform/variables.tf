@@ -384,7 +384,7 @@ variable "alerts" {
 }
 
 variable "deletion_protection" {
-  description = "Whether the databases, and the topics and subscriptions that hold queues' messages, refuse to be deleted. Services hold nothing, and never refuse."
+  description = "Whether the databases, the secrets, and the topics and subscriptions that hold queues' messages, refuse to be deleted. Services hold nothing, and never refuse."
   type        = bool
   default     = true
 }

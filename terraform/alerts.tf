@@ -21,6 +21,7 @@ module "alerts" {
   queues       = local.enabled
   kept         = { for id, state in local.states : id => local.queues[id] if state == "kept" }
   thresholds   = var.alerts
+  more         = local.secret_alerts
   # Known before the objective is made.
   slo = "projects/${local.number}/services/${local.webhook_name}/serviceLevelObjectives/${local.objective}"
 }
@@ -155,7 +156,7 @@ resource "google_monitoring_alert_policy" "alert" {
   }
 
   # A burn rate is that of the objective; metrics made of log lines are looked up by name.
-  depends_on = [google_project_service.api, google_monitoring_slo.webhooks, google_logging_metric.logged]
+  depends_on = [google_project_service.api, google_monitoring_slo.webhooks, google_logging_metric.logged, google_logging_metric.secret_access]
 }
 
 moved {

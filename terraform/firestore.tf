@@ -103,7 +103,21 @@ resource "google_firestore_database" "this" {
   point_in_time_recovery_enablement = "POINT_IN_TIME_RECOVERY_ENABLED"
   delete_protection_state           = var.deletion_protection ? "DELETE_PROTECTION_ENABLED" : "DELETE_PROTECTION_DISABLED"
   deletion_policy                   = var.deletion_protection ? "ABANDON" : "DELETE"
-  depends_on                        = [google_project_service.api]
+
+  dynamic "cmek_config" {
+    for_each = var.firestore.kms_key[*]
+    content {
+      kms_key_name = cmek_config.value
+    }
+  }
+
+  # A change of what can never be changed asks for a second database of the same id. Refused for that, it
+  # has not yet taken the indexes from the first.
+  lifecycle {
+    create_before_destroy = true
+  }
+
+  depends_on = [google_project_service.api, google_kms_crypto_key_iam_member.firestore_encrypts]
 }
 
 # What the door's instances count together, where a queue has a rate. It is a database of its own,
@@ -119,7 +133,15 @@ resource "google_firestore_database" "door" {
   # Nothing in it is of use for longer than a minute.
   delete_protection_state = "DELETE_PROTECTION_DISABLED"
   deletion_policy         = "DELETE"
-  depends_on              = [google_project_service.api]
+
+  dynamic "cmek_config" {
+    for_each = var.firestore.kms_key[*]
+    content {
+      kms_key_name = cmek_config.value
+    }
+  }
+
+  depends_on = [google_project_service.api, google_kms_crypto_key_iam_member.firestore_encrypts]
 }
 
 resource "google_firestore_field" "door_ttl" {

@@ -172,6 +172,13 @@ run "the_services" {
     error_message = "Most workers of the shipped catalog keep none."
   }
   assert {
+    condition = module.webhook[0].ingress == "INGRESS_TRAFFIC_ALL" && 0 == (
+      length(module.front) + length(google_firestore_backup_schedule.this) + length(google_billing_budget.project) + length(google_kms_crypto_key_iam_member.firestore_encrypts) +
+      length(google_logging_project_sink.own) + length(google_logging_project_exclusion.dropped) + length(google_project_iam_audit_config.secrets) + length(google_project_service.optional)
+    )
+    error_message = "What nobody asked for is not made."
+  }
+  assert {
     condition     = length(google_firestore_database.door) == (anytrue([for q in values(module.catalog.queues) : q.enabled && (q.rate.per_second > 0 || q.rate.per_user > 0)]) ? 1 : 0)
     error_message = "The door has a database where a queue has a rate, and none where not."
   }
@@ -341,6 +348,10 @@ run "paynow_alone" {
   assert {
     condition     = join(" ", keys(module.worker)) == "payments"
     error_message = "One worker runs both queues."
+  }
+  assert {
+    condition     = length(module.queue) == 2 && length(google_pubsub_topic.shared) == 0 && length(google_pubsub_topic.outbound) == 0 && output.tasks_pool == "payments"
+    error_message = "There are the topics of what runs, and no others."
   }
   assert {
     condition     = join(" ", sort(keys(google_secret_manager_secret.secret))) == "DELIVERY_SIGNING_SECRET OPS_TOKEN WEBHOOK_SECRET_PAYNOW WEBHOOK_SIGNING_SECRET"

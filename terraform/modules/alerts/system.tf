@@ -160,7 +160,7 @@ locals {
 
   # Names that an installation need not have, so that one list of those that are off fits several.
   sometimes = concat(
-    keys(local.queue_causes), ["push-failures", "ack-deadline", "max-instances", "slo-burn", "webhooks-stopped"],
+    keys(local.queue_causes), ["push-failures", "ack-deadline", "max-instances", "slo-burn", "webhooks-stopped", "secret-access"],
     [for source in var.sources : "webhooks-stopped/${source}"],
   )
 }

@@ -5,7 +5,7 @@ output "webhook_url" {
 
 output "front" {
   description = "The records of DNS by domain, where front is set: prove has a certificate issued; point, once it is active, has senders come through the load balancer."
-  value       = length(module.front) == 0 ? {} : module.front[0].dns_records
+  value       = merge([for front in module.front : front.dns_records]...)
 }
 
 output "worker_urls" {

@@ -37,6 +37,8 @@ type diagnosis struct {
 	PausesUnread string        `json:"pauses_unread,omitempty"`
 	// Off are the queues that do not run: the catalog or QUEUES leaves them out.
 	Off []string `json:"off"`
+	// Kept are those of them whose subscription keeps what waits.
+	Kept []keptQueue `json:"kept"`
 	// TasksPool is the pool whose worker runs the tasks.
 	TasksPool string `json:"tasks_pool"`
 	// Steps are the steps of the canaries up to the first failure.
@@ -53,8 +55,8 @@ type canaryStep struct {
 
 // examined says what the doctor looks at.
 type examined struct {
-	// name stands before the names of the services, jobs and secrets, which are in region. Empty: see nameOf, and
-	// the workers' addresses.
+	// name stands before the names of the services, jobs and secrets; empty: it is INSTALLATION, or billhook. region
+	// is where they are; empty: it is that of the workers' addresses.
 	name, region string
 	// known are others' subscriptions that are as they should be.
 	known      []string
@@ -87,7 +89,7 @@ func (p *program) doctorCommand() *cobra.Command {
 	command.Flags().BoolVar(&only, "canary-only", false, "send the canaries and compare nothing, such as to billhook dev, which shortens waits")
 	command.Flags().StringVar(&base, "webhook", "http://127.0.0.1:8080", "the webhook service's address")
 	command.Flags().DurationVar(&patience, "patience", 2*time.Minute, "how long to wait for the canaries")
-	command.Flags().StringVar(&of.name, "name", "", "Terraform's name, which stands before those of the services, jobs and secrets")
+	command.Flags().StringVar(&of.name, "name", "", "Terraform's name, which stands before those of the services, jobs and secrets; by default INSTALLATION, or billhook")
 	command.Flags().StringVar(&of.region, "region", "", "the region of the services and jobs; by default that of the workers' addresses")
 	command.Flags().StringSliceVar(&of.known, "known", nil, "others' subscriptions on the installation's topics that are as they should be, comma-separated")
 	command.Flags().BoolVar(&of.pubsubOnly, "pubsub-only", false, "look at topics, subscriptions and Pub/Sub's own grants alone")
@@ -102,7 +104,7 @@ func (p *program) doctorCommand() *cobra.Command {
 				return usageError(err.Error())
 			}
 		}
-		found := diagnosis{Findings: []finding.Finding{}, Unread: []finding.Unread{}, Paused: []pause.Pause{}, Off: []string{}, TasksPool: c.TasksPool, Steps: []canaryStep{}}
+		found := diagnosis{Findings: []finding.Finding{}, Unread: []finding.Unread{}, Paused: []pause.Pause{}, Off: []string{}, Kept: []keptQueue{}, TasksPool: c.TasksPool, Steps: []canaryStep{}}
 		for _, q := range c.Queues {
 			if !q.Enabled {
 				found.Off = append(found.Off, q.ID)
@@ -122,6 +124,7 @@ func (p *program) doctorCommand() *cobra.Command {
 			if err := p.examine(command.Context(), c, target, pubsub.Look{Paused: recorded, Known: of.known}, of, &found); err != nil {
 				return err
 			}
+			p.countKept(command.Context(), ask(), found.Kept)
 			p.printFindings(c, found)
 		}
 		if sends || only {

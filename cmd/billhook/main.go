@@ -74,11 +74,19 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout 
 }
 
 func commands(getenv func(string) string, stdout io.Writer) (*cobra.Command, error) {
+	p, err := newProgram(getenv, stdout)
+	if err != nil {
+		return nil, err
+	}
+	return p.commands(), nil
+}
+
+func newProgram(getenv func(string) string, stdout io.Writer) (*program, error) {
 	environment, err := env.Parse[environment](getenv)
 	if err != nil {
 		return nil, err
 	}
-	return (&program{env: environment, getenv: getenv, stdout: stdout, screen: screenOf(stdout, getenv)}).commands(), nil
+	return &program{env: environment, getenv: getenv, stdout: stdout, screen: screenOf(stdout, getenv)}, nil
 }
 
 func (p *program) commands() *cobra.Command {

@@ -130,7 +130,7 @@ func (i *Installation) Examine(ctx context.Context) Found {
 			found.Accounts[name] = account
 		}
 	}
-	for _, at := range append(looks, i.ask(ctx, i.ofSecrets(ctx, looks))...) {
+	for _, at := range append(looks, i.ask(ctx, i.ofSecrets(looks))...) {
 		found.Findings = append(found.Findings, at.findings...)
 		found.Unread = append(found.Unread, at.unread...)
 	}
@@ -160,7 +160,7 @@ type look struct {
 	*Installation
 	findings []finding.Finding
 	unread   []finding.Unread
-	// account is the service's, and reads the versions of secrets that it reads, by the secret.
+	// account is the service's, and reads are the versions of secrets that it reads.
 	account string
 	reads   []version
 }

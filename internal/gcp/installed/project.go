@@ -16,6 +16,9 @@ import (
 
 const getProjectPolicy = "resourcemanager.projects.getIamPolicy"
 
+// Permissions are those that Examine and Inherits take.
+var Permissions = []string{getService, getPolicy, getJob, listSecrets, getVersion, listVersions, getProjectPolicy}
+
 // project is who holds what on the whole project, read at the first question.
 type project struct {
 	once   sync.Once

@@ -16,7 +16,7 @@ const (
 
 // ofSecrets are the questions about secrets: whether each version that a service reads can be read, and whether each
 // secret of the installation that no service reads yet has one.
-func (i *Installation) ofSecrets(_ context.Context, looks []*look) (questions []func(context.Context, *look)) {
+func (i *Installation) ofSecrets(looks []*look) (questions []func(context.Context, *look)) {
 	var reads []version
 	for _, at := range looks {
 		for _, one := range at.reads {
@@ -66,13 +66,13 @@ func (l *look) unreadSecrets(ctx context.Context, reads []version) {
 			return nil
 		})
 	if err != nil {
-		l.missing(err, "secrets that no service reads yet", listSecrets)
+		_ = l.missing(err, "secrets that no service reads yet", listSecrets) // a list is never missing
 		return
 	}
 	for _, id := range ids {
 		page, err := l.secrets.Projects.Secrets.Versions.List("projects/" + l.config.Project + "/secrets/" + id).Filter("state:" + enabled).Context(ctx).Do()
 		if err != nil {
-			l.missing(err, "the versions of secret "+id, listVersions)
+			_ = l.missing(err, "the versions of secret "+id, listVersions) // one that is gone by now needs none
 			continue
 		}
 		if !slices.ContainsFunc(page.Versions, func(v *secretmanager.SecretVersion) bool { return v.State == enabled }) {

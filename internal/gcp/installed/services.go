@@ -108,8 +108,8 @@ func (l *look) service(ctx context.Context, id, name string) *run.GoogleCloudRun
 func (l *look) callers(ctx context.Context, id string) (members []string, ok bool) {
 	policy, err := l.services.Projects.Locations.Services.GetIamPolicy(l.parent() + "/services/" + id).Context(ctx).Do()
 	if err != nil {
-		if l.missing(err, "who may call service "+id, getPolicy) {
-			l.find("service", id, WorkerMissing, "", "")
+		if l.missing(err, "who may call service "+id, getPolicy) { // it was there a moment ago
+			l.unread = append(l.unread, finding.Unread{What: "who may call service " + id, Why: "it is gone: ask again"})
 		}
 		return nil, false
 	}

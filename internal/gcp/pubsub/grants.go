@@ -24,6 +24,9 @@ const (
 	readsSubscriptionPolicy = "pubsub.subscriptions.getIamPolicy"
 )
 
+// Permissions are those that Examine takes.
+var Permissions = []string{getsTopic, listsTopics, readsTopicPolicy, getsSubscription, listsSubscriptions, readsSubscriptionPolicy}
+
 // publish looks for the grants of the services that publish on a topic.
 func (e *examiner) publish(ctx context.Context, id string) error {
 	services := e.publishers[id]

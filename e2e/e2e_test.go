@@ -306,8 +306,12 @@ func startEmbeddedOf(t *testing.T, folder string, queues ...string) *stack {
 	log := &e2e.Log{}
 	breaking, crashNext := breakingStore()
 	taps := map[string]*tappedPublisher{}
+	targets := map[string]devstack.Place{}
+	for name := range c.Targets {
+		targets[name] = devstack.Place{Secret: e2e.DeliverySecret}
+	}
 	running, err := devstack.Start(t.Context(), devstack.Config{
-		Catalog: c, ProjectID: "e2e", Secrets: map[string][]string{"paynow": {e2e.Secret}, "generic": {e2e.Secret}},
+		Catalog: c, ProjectID: "e2e", Secrets: map[string][]string{"paynow": {e2e.Secret}, "generic": {e2e.Secret}}, Targets: targets,
 		WebhookPort: "0", WorkerPort: "0", StorePath: filepath.Join(t.TempDir(), "store.db"),
 		Log:       telemetry.NewLogger(log, nil),
 		WrapStore: func(s store.Store) store.Store { breaking.Store = s; return breaking },

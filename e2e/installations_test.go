@@ -8,10 +8,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"billhook/catalog"
 	"billhook/e2e"
 	"billhook/emulator/emulatortest"
 	"billhook/internal/contract"
@@ -23,6 +25,8 @@ import (
 type installed struct {
 	*stack
 	billhook func(ctx context.Context, arguments ...string) (string, error)
+	// with runs a command with other variables.
+	with func(ctx context.Context, variables []string, arguments ...string) (string, error)
 }
 
 // install starts an installation in a project, provisioned by the command.
@@ -34,12 +38,13 @@ func install(t *testing.T, project, name string, queues []string) installed {
 		"GOOGLE_CLOUD_PROJECT=" + project, "INSTALLATION=" + name, "PUBSUB_EMULATOR_HOST=" + emulatortest.PubSub(t), "QUEUES=" + strings.Join(queues, ","),
 		"OPS_OPERATOR=ada", "WEBHOOK_SIGNING_SECRET=" + e2e.Secret, "HOME=" + t.TempDir(),
 	}
-	billhook := func(ctx context.Context, arguments ...string) (string, error) {
+	with := func(ctx context.Context, variables []string, arguments ...string) (string, error) {
 		command := exec.CommandContext(ctx, binary, arguments...)
-		command.Env = environment // no other variable
+		command.Env = append(slices.Clone(environment), variables...) // no other variable
 		said, err := command.CombinedOutput()
 		return string(said), err
 	}
+	billhook := func(ctx context.Context, arguments ...string) (string, error) { return with(ctx, nil, arguments...) }
 	s := startReal(t, e2e.Site{Project: project, Installation: name, Queues: queues, Provision: func(ctx context.Context, _, workerURL string) error {
 		environment = append(environment, "PUSH_BASE_URL="+workerURL, "BILLHOOK_SERVER="+workerURL)
 		said, err := billhook(ctx, "provision")
@@ -48,7 +53,7 @@ func install(t *testing.T, project, name string, queues []string) installed {
 		}
 		return nil
 	}})
-	return installed{s, billhook}
+	return installed{s, billhook, with}
 }
 
 func (i installed) says(t *testing.T, arguments ...string) string {
@@ -58,6 +63,16 @@ func (i installed) says(t *testing.T, arguments ...string) string {
 	return said
 }
 
+// taps are this test's own subscriptions on the topics of an installation.
+func taps(installation string, queues []string) string {
+	var all []string
+	for _, queue := range queues {
+		id := "e2e-tap-" + strings.TrimPrefix(installation+"-"+queue, "-")
+		all = append(all, id, id+"-dlq")
+	}
+	return strings.Join(all, ",")
+}
+
 // TestInstallationsOfOneProjectDoNotSeeEachOther runs three on one broker, each on a database of its own:
 // one without a name, and two of which one's name begins with the other's. Each is sent another order under
 // the same event, which one installation would refuse as another payload under a used id.
@@ -65,7 +80,7 @@ func TestInstallationsOfOneProjectDoNotSeeEachOther(t *testing.T) {
 	t.Parallel()
 	ownProcesses(t)
 	project := "several-" + uuid.NewString()
-	names, queues := []string{"", "shop", "shop-2"}, []string{e2e.Queue, "pay-subscription-update"}
+	names, queues := []string{"", "shop", "shopping"}, []string{e2e.Queue, "pay-subscription-update"}
 	var all []installed
 	for _, name := range names {
 		all = append(all, install(t, project, name, queues))
@@ -111,7 +126,7 @@ func TestInstallationsOfOneProjectDoNotSeeEachOther(t *testing.T) {
 	shop.until(t, two.EventID, "processed")
 
 	for n, i := range all {
-		require.Contains(t, i.says(t, "doctor", "--canary", "--webhook", i.webhookURL), "its copy is off hold", "of installation %q", names[n])
+		require.Contains(t, i.says(t, "doctor", "--canary", "--webhook", i.webhookURL, "--known", taps(names[n], queues)), "its copy is off hold", "of installation %q", names[n])
 	}
 
 	publisher, err := pubsub.NewPublisher(t.Context(), pubsub.Names{ProjectID: project, Installation: "store"}, pubsub.EmulatorOptions(emulatortest.PubSub(t))...)
@@ -122,5 +137,47 @@ func TestInstallationsOfOneProjectDoNotSeeEachOther(t *testing.T) {
 	for _, i := range all {
 		answer := i.signed(t, "/queues/shop-"+e2e.Queue+"/messages", `{"subscription_id":"s"}`)
 		require.Equal(t, http.StatusNotFound, answer.Status, "a producer names a queue of the catalog")
+	}
+}
+
+// TestAQueueThatIsSwitchedOffKeepsWhatWaitsUntilItRunsAgain switches a queue off, and publishes on its
+// topic meanwhile. The worker would handle them: it is their subscription that does not push.
+func TestAQueueThatIsSwitchedOffKeepsWhatWaitsUntilItRunsAgain(t *testing.T) {
+	t.Parallel()
+	ownProcesses(t)
+	story := queueStories[slices.IndexFunc(queueStories, func(s queueStory) bool { return !s.gateway })]
+	runs := []string{e2e.Queue, "pay-subscription-update"}
+	i := install(t, "off-"+uuid.NewString(), "shop", append(slices.Clone(runs), story.queue))
+	c, err := catalog.Load("")
+	require.NoError(t, err)
+	q, _ := c.Queue(story.queue)
+	var sent []queueEvent
+	send := func() {
+		for range 3 {
+			e := i.newQueueEvent()
+			i.put(t, q, story, e)
+			sent = append(sent, e)
+		}
+	}
+	send()
+	for _, e := range sent {
+		i.until(t, e.id, "processed")
+	}
+
+	without := installed{i.stack, func(ctx context.Context, arguments ...string) (string, error) {
+		return i.with(ctx, []string{"QUEUES=" + strings.Join(runs, ",")}, arguments...)
+	}, i.with}
+	require.Regexp(t, `switched off +subscription +shop-`+q.PushSubscription(), without.says(t, "provision"))
+	waiting := len(sent)
+	send()
+	require.Regexp(t, `kept +subscription +shop-`+q.PushSubscription(), without.says(t, "provision"))
+	require.Contains(t, without.says(t, "doctor", "--known", taps("shop", append(slices.Clone(runs), q.ID))), "Not running here: ")
+	e2e.Wait(t.Context(), 2*time.Second) // a push would have come
+	for _, e := range sent[waiting:] {
+		require.Empty(t, i.log.Deliveries(e.id))
+	}
+	require.Regexp(t, `updated +subscription +shop-`+q.PushSubscription(), i.says(t, "provision"))
+	for _, e := range sent[waiting:] {
+		i.until(t, e.id, "processed")
 	}
 }

@@ -219,7 +219,9 @@ func fourEyes(t *testing.T, s *stack) {
 
 // signaturesChecked: who is told, and who moves money, takes the word of nobody else (section 15).
 func signaturesChecked(t *testing.T, s *stack) {
-	ours, err := signature.NewSigner(signature.Generic, e2e.Secret)
+	ours, err := signature.NewSigner(signature.Generic, e2e.DeliverySecret)
+	require.NoError(t, err)
+	producers, err := signature.NewSigner(signature.Generic, e2e.Secret)
 	require.NoError(t, err)
 	theirs, err := signature.NewSigner(signature.Generic, "another-secret-of-more-than-24-bytes")
 	require.NoError(t, err)
@@ -234,7 +236,7 @@ func signaturesChecked(t *testing.T, s *stack) {
 		off      time.Duration
 		status   int
 	}{
-		{"invalid", theirs, 0, http.StatusUnauthorized}, {"stale", ours, -6 * time.Minute, http.StatusUnauthorized},
+		{"invalid", theirs, 0, http.StatusUnauthorized}, {"a producer's", producers, 0, http.StatusUnauthorized}, {"stale", ours, -6 * time.Minute, http.StatusUnauthorized},
 		{"future", ours, 6 * time.Minute, http.StatusUnauthorized}, {"valid", ours, 0, http.StatusOK},
 	} {
 		for path, body := range bodies {
@@ -252,5 +254,23 @@ func signaturesChecked(t *testing.T, s *stack) {
 			}
 			require.Equal(t, done, map[bool]int{true: s.service.Applied(id), false: s.gateway.CarriedOut(id)}[path != standin.RefundsPath])
 		}
+	}
+
+	// And who is told cannot tell us: the door knows the producers' secret alone.
+	c, err := catalog.Load("")
+	require.NoError(t, err)
+	queue, found := c.EmitsTo("subscriptions.record")
+	require.True(t, found)
+	body := []byte(bodies["/v1/webhooks/payment"])
+	for by, isKnown := range map[*signature.Signer]bool{ours: false, producers: true} {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.webhookURL+"/queues/"+queue.ID+"/messages", bytes.NewReader(body))
+		require.NoError(t, err)
+		request.Header.Set("Content-Type", "application/json")
+		for name, value := range by.Sign("", body, time.Now()) {
+			request.Header.Set(name, value)
+		}
+		answer, err := e2e.Do(request)
+		require.NoError(t, err)
+		require.Equal(t, isKnown, answer.Status != http.StatusUnauthorized, answer.Body)
 	}
 }

@@ -238,7 +238,7 @@ func (r *Real) RestartWorker(ctx context.Context) (err error) {
 func (r *Real) tap(ctx context.Context) error {
 	for _, q := range r.catalog.Queues {
 		for _, topic := range []string{q.Topic(), q.DeadLetter.Topic} {
-			tap := r.id("e2e-tap-" + topic)
+			tap := "e2e-tap-" + r.id(topic)
 			if !q.Enabled || topic == "" || slices.Contains(r.taps, tap) { // several queues share a topic
 				continue
 			}

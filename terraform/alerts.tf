@@ -19,6 +19,7 @@ module "alerts" {
   tasks        = keys(local.tasks)
   sources      = keys(module.catalog.sources)
   queues       = local.enabled
+  kept         = { for id, state in local.states : id => local.queues[id] if state == "kept" }
   thresholds   = var.alerts
   more         = local.secret_alerts
   # Known before the objective is made.

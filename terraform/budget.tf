@@ -3,7 +3,7 @@
 resource "google_billing_budget" "project" {
   count           = var.budget == null ? 0 : 1
   billing_account = var.budget.billing_account
-  display_name    = "${var.name}: ${var.project_id}"
+  display_name    = "${local.name}: ${var.project_id}"
 
   budget_filter {
     projects        = ["projects/${local.number}"]

@@ -12,7 +12,7 @@ module "front" {
   count      = var.front != null && local.deployed ? 1 : 0
   project_id = var.project_id
   region     = var.region
-  name       = var.name
+  name       = local.name
   service    = module.webhook[0].name
   domains    = var.front.domains
   rate       = var.front.rate

@@ -2,8 +2,8 @@
 # this never changes its retention. The metrics that alerts are made on count lines before any of this.
 
 locals {
-  own_lines = "resource.type=\"cloud_run_revision\" AND resource.labels.service_name=~\"^${var.name}-(webhook|worker-.*)$\""
-  own_log   = var.logs.retention_days == null ? [] : [var.name]
+  own_lines = "resource.type=\"cloud_run_revision\" AND resource.labels.service_name=~\"^${local.name}-(webhook|worker-.*)$\""
+  own_log   = var.logs.retention_days == null ? [] : [local.name]
 }
 
 resource "google_logging_project_bucket_config" "own" {
@@ -11,7 +11,7 @@ resource "google_logging_project_bucket_config" "own" {
   project        = var.project_id
   location       = var.logs.location
   bucket_id      = each.key
-  description    = "The lines of ${var.name}'s services."
+  description    = "The lines of ${local.name}'s services."
   retention_days = var.logs.retention_days
   depends_on     = [google_project_service.api]
 }
@@ -20,7 +20,7 @@ resource "google_logging_project_bucket_config" "own" {
 resource "google_logging_project_sink" "own" {
   for_each               = google_logging_project_bucket_config.own
   project                = var.project_id
-  name                   = var.name
+  name                   = local.name
   destination            = "logging.googleapis.com/${each.value.id}"
   filter                 = local.own_lines
   unique_writer_identity = true
@@ -38,8 +38,8 @@ resource "google_logging_project_sink" "own" {
 resource "google_logging_project_exclusion" "dropped" {
   for_each    = var.logs.exclude
   project     = var.project_id
-  name        = "${var.name}-${each.key}"
-  description = "Lines of ${var.name}'s services that are not kept."
+  name        = "${local.name}-${each.key}"
+  description = "Lines of ${local.name}'s services that are not kept."
   filter      = "${local.own_lines} AND (${each.value})"
   depends_on  = [google_project_service.api]
 }
@@ -49,7 +49,7 @@ resource "google_logging_project_exclusion" "kept_elsewhere" {
   for_each    = { for name, sink in google_logging_project_sink.own : name => sink if var.logs.instead_of_default }
   project     = var.project_id
   name        = "${each.key}-kept-elsewhere"
-  description = "Lines of ${var.name}'s services, which go to the bucket ${each.key} of ${var.logs.location}."
+  description = "Lines of ${local.name}'s services, which go to the bucket ${each.key} of ${var.logs.location}."
   filter      = local.own_lines
   depends_on  = [google_logging_project_sink.own]
 }

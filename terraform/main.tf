@@ -20,7 +20,7 @@ locals {
 
   number = data.google_project.this.number
 
-  labels = { app = local.name }
+  labels = merge(var.labels, { app = local.name })
 
   # The schedule of each task. Firestore's TTL does the cleanup.
   tasks = {
@@ -101,28 +101,33 @@ module "webhook" {
   public          = true
   scaling         = local.scaling[local.webhook_name]
   resources       = var.webhook_resources
-  concurrency     = 80
-  timeout_seconds = 30
+  concurrency     = var.webhook_concurrency
+  timeout_seconds = var.webhook_timeout_seconds
+  vpc             = local.webhook_vpc
+  encryption_key  = var.service_kms_key
+  extra_env       = lookup(var.extra_env, "webhook", {})
   traffic         = local.traffic["webhook"]
   redeploy        = lookup(var.redeploy, "webhook", "")
   labels          = local.labels
 
   env = merge(
     {
-      GOOGLE_CLOUD_PROJECT = var.project_id
-      FIRESTORE_DATABASE   = google_firestore_database.this.name
+      GOOGLE_CLOUD_PROJECT      = var.project_id
+      FIRESTORE_DATABASE        = google_firestore_database.this.name
+      LOG_LEVEL                 = var.log_level
+      WEBHOOK_TOLERANCE_SECONDS = var.webhook_tolerance_seconds
     },
     local.running,
     { for database in google_firestore_database.door[*].name : "DOOR_DATABASE" => database },
   )
   secrets = { for variable in local.webhook_secrets : variable => local.secret_references[variable] }
 
-  # Not the subscriptions, which then could not be replaced: what comes would be made first, under their names.
-  publishes = flatten([for queue in module.queue : queue.publishers])
-
+  # Not module.queue: of this service what comes is made before what goes, and so it would be of all that it
+  # depends on. A subscription's name is taken while the old one is there. Until a new queue's topic and
+  # grant are there, which takes seconds, its senders are answered 503.
   depends_on = [
-    google_secret_manager_secret_iam_member.webhook_reads, google_project_iam_member.reads_database, google_project_iam_member.counts_at_the_door,
-    google_pubsub_topic_iam_member.publishes_to_several_queues,
+    google_secret_manager_secret_iam_member.webhook_reads, google_kms_crypto_key_iam_member.encrypts, google_project_iam_member.reads_database,
+    google_project_iam_member.counts_at_the_door, google_pubsub_topic_iam_member.publishes_to_several_queues,
   ]
 }
 
@@ -141,6 +146,9 @@ module "worker" {
   resources       = var.worker_resources
   traffic         = local.traffic["worker-${each.key}"]
   redeploy        = lookup(var.redeploy, "worker-${each.key}", "")
+  vpc             = var.vpc
+  encryption_key  = var.service_kms_key
+  extra_env       = lookup(var.extra_env, "worker-${each.key}", {})
   labels          = local.labels
   # Room for a burst that waits for slots of its queue, for tasks, and for operators.
   concurrency = min(1000, 4 * each.value.concurrency + 10)
@@ -151,6 +159,7 @@ module "worker" {
     {
       GOOGLE_CLOUD_PROJECT = var.project_id
       FIRESTORE_DATABASE   = google_firestore_database.this.name
+      LOG_LEVEL            = var.log_level
       POOL                 = each.key
       TASKS_POOL           = local.tasks_pool
       PUSH_AUTH            = "iam" # Cloud Run checks the token, and strips its signature
@@ -173,7 +182,7 @@ module "worker" {
   secrets = { for variable in local.worker_secrets[each.key] : variable => local.secret_references[variable] }
 
   depends_on = [
-    google_secret_manager_secret_iam_member.worker_reads, google_project_iam_member.uses_database, google_firestore_index.composite,
+    google_secret_manager_secret_iam_member.worker_reads, google_kms_crypto_key_iam_member.encrypts, google_project_iam_member.uses_database, google_firestore_index.composite,
     google_cloud_tasks_queue_iam_member.worker_asks, google_service_account_iam_member.worker_asks_as_push,
   ]
 }

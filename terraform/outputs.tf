@@ -5,7 +5,7 @@ output "webhook_url" {
 
 output "front" {
   description = "The records of DNS by domain, where front is set: prove has a certificate issued; point, once it is active, has senders come through the load balancer."
-  value       = length(module.front) == 0 ? {} : module.front[0].dns_records
+  value       = merge([for front in module.front : front.dns_records]...)
 }
 
 output "worker_urls" {
@@ -16,6 +16,12 @@ output "worker_urls" {
 output "services" {
   description = "The services' names on Cloud Run: webhook, and worker-<pool>."
   value       = local.service_names
+
+  # Known before there is any service, so the first plan says it.
+  precondition {
+    condition     = alltrue([for name in values(local.service_names) : can(regex("^[a-z]([a-z0-9-]{0,47}[a-z0-9])?$", name))])
+    error_message = "Cloud Run takes names of at most 49 of a-z, 0-9 and -. Shorten the installation's name, or the pool's in the catalog: ${join(", ", [for name in values(local.service_names) : name if !can(regex("^[a-z]([a-z0-9-]{0,47}[a-z0-9])?$", name))])}."
+  }
 }
 
 output "scaling" {

@@ -38,6 +38,8 @@ module "queue" {
   kept          = local.states[each.key] == "kept"
   protected     = !local.discarded[each.key]
 
+  message_storage = var.message_storage
+
   identity = {
     service_account = try(google_service_account.push[each.value.pool].email, null)
     audience        = local.audience
@@ -50,7 +52,7 @@ module "queue" {
   # A subscription changes to a worker that has started, and that its pushes may call. What it changed from
   # goes afterwards.
   depends_on = [
-    google_project_service.api, module.worker, google_service_account_iam_member.agent_signs_as_push,
+    google_project_service.api, google_kms_crypto_key_iam_member.pubsub_encrypts, module.worker, google_service_account_iam_member.agent_signs_as_push,
     google_pubsub_topic_iam_member.publishes_to_several_queues, google_pubsub_topic_iam_member.worker_tells_others,
   ]
 }
@@ -62,7 +64,16 @@ resource "google_pubsub_topic" "shared" {
   name            = each.value.name
   labels          = local.labels
   deletion_policy = local.discarded_topics[each.key] ? "DELETE" : "PREVENT"
-  depends_on      = [google_project_service.api]
+  kms_key_name    = var.message_storage.kms_key
+  depends_on      = [google_project_service.api, google_kms_crypto_key_iam_member.pubsub_encrypts]
+
+  dynamic "message_storage_policy" {
+    for_each = length(var.message_storage.regions) > 0 ? [var.message_storage] : []
+    content {
+      allowed_persistence_regions = message_storage_policy.value.regions
+      enforce_in_transit          = message_storage_policy.value.enforce_in_transit
+    }
+  }
 }
 
 resource "google_pubsub_topic" "outbound" {
@@ -71,5 +82,22 @@ resource "google_pubsub_topic" "outbound" {
   name            = each.value.name
   labels          = local.labels
   deletion_policy = local.discarded_topics[each.key] ? "DELETE" : "PREVENT"
-  depends_on      = [google_project_service.api]
+  kms_key_name    = var.message_storage.kms_key
+  depends_on      = [google_project_service.api, google_kms_crypto_key_iam_member.pubsub_encrypts]
+
+  dynamic "message_storage_policy" {
+    for_each = length(var.message_storage.regions) > 0 ? [var.message_storage] : []
+    content {
+      allowed_persistence_regions = message_storage_policy.value.regions
+      enforce_in_transit          = message_storage_policy.value.enforce_in_transit
+    }
+  }
+}
+
+# grant: Pub/Sub's service agent | the key of `message_storage.kms_key` | encrypts and decrypts messages
+resource "google_kms_crypto_key_iam_member" "pubsub_encrypts" {
+  for_each      = toset(var.message_storage.kms_key[*])
+  crypto_key_id = each.key
+  role          = "roles/cloudkms.cryptoKeyEncrypterDecrypter"
+  member        = local.pubsub_agent
 }

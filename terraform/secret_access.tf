@@ -27,7 +27,7 @@ resource "google_project_iam_audit_config" "secrets" {
 resource "google_logging_metric" "secret_access" {
   count       = var.secret_access == null ? 0 : 1
   project     = var.project_id
-  name        = "${var.name}-secret-access"
+  name        = "${local.name}-secret-access"
   description = "Values of secrets that neither a service nor a named person read."
   filter = join(" AND ", [
     "log_id(\"cloudaudit.googleapis.com/data_access\")",
@@ -61,7 +61,7 @@ locals {
       combiner = "OR"
       about    = "Somebody who is neither a service nor named in secret_access.readers has read a secret's value."
       conditions = [{
-        name   = "a secret was read", filter = "resource.type = \"audited_resource\" AND metric.type = \"logging.googleapis.com/user/${var.name}-secret-access\""
+        name   = "a secret was read", filter = "resource.type = \"audited_resource\" AND metric.type = \"logging.googleapis.com/user/${local.name}-secret-access\""
         period = "300s", align = "ALIGN_DELTA", reduce = "REDUCE_SUM", by = ["metric.label.secret"]
         # A count that is no longer reported has ended; Cloud Monitoring takes a word on that where a condition lasts.
         comparison = "COMPARISON_GT", threshold = 0, duration = "60s", missing = "EVALUATION_MISSING_DATA_INACTIVE", share_of = null

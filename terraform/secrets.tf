@@ -8,6 +8,8 @@ locals {
   worker_secrets = { for pool, p in local.pools : pool => concat(["OPS_TOKEN"], local.signing_keys[pool], p.secret_variables) }
   secrets        = distinct(concat(local.webhook_secrets, flatten(values(local.worker_secrets))))
 
+  secret_ids = { for variable in local.secrets : variable => "${local.name}-${lower(replace(variable, "_", "-"))}" }
+
   secret_references = {
     for variable in local.secrets : variable => {
       secret  = google_secret_manager_secret.secret[variable].secret_id
@@ -17,12 +19,13 @@ locals {
 }
 
 # Each version that a service is to read is asked for before anything changes, without its
-# value. A revision that cannot read a secret does not start.
+# value. A revision that cannot read a secret does not start. It is asked for by name: of a resource
+# that is to be changed, Terraform would ask after that.
 data "google_secret_manager_secret_version" "read" {
-  for_each          = local.deployed ? local.secret_references : {}
+  for_each          = local.deployed ? local.secret_ids : {}
   project           = var.project_id
-  secret            = each.value.secret
-  version           = each.value.version
+  secret            = each.value
+  version           = tostring(lookup(var.secret_versions, each.key, 1))
   fetch_secret_data = false
 
   lifecycle {
@@ -30,7 +33,7 @@ data "google_secret_manager_secret_version" "read" {
     # revision starts.
     postcondition {
       condition     = self.enabled && try(coalesce(self.destroy_time), "") == ""
-      error_message = "Version ${each.value.version} of secret ${each.value.secret} was destroyed: add one, and name its number in secret_versions under ${each.key}."
+      error_message = "Version ${self.version} of secret ${each.value} was destroyed: add one, and name its number in secret_versions under ${each.key}."
     }
   }
 }
@@ -38,11 +41,21 @@ data "google_secret_manager_secret_version" "read" {
 resource "google_secret_manager_secret" "secret" {
   for_each  = toset(local.secrets)
   project   = var.project_id
-  secret_id = "${local.name}-${lower(replace(each.key, "_", "-"))}"
+  secret_id = local.secret_ids[each.key]
   labels    = local.labels
 
+  # The values are nowhere else.
+  deletion_protection = var.deletion_protection
+
   replication {
-    auto {}
+    auto {
+      dynamic "customer_managed_encryption" {
+        for_each = var.secret_kms_key[*]
+        content {
+          kms_key_name = customer_managed_encryption.value
+        }
+      }
+    }
   }
 
   lifecycle {
@@ -53,5 +66,5 @@ resource "google_secret_manager_secret" "secret" {
     }
   }
 
-  depends_on = [google_project_service.api]
+  depends_on = [google_project_service.api, google_kms_crypto_key_iam_member.encrypts]
 }

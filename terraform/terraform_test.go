@@ -440,7 +440,7 @@ func TestTheRunbooksNameLinesAndMetricsThatThereAre(t *testing.T) {
 	require.NoError(t, err)
 	var alone []string // metrics that are made of other lines than the services'
 	for _, b := range blocks(t, "resource") {
-		if name, own := strings.CutPrefix(b.source("name"), `"${var.name}-`); own && b.Labels[0] == "google_logging_metric" {
+		if name, own := strings.CutPrefix(b.source("name"), `"${local.name}-`); own && b.Labels[0] == "google_logging_metric" {
 			alone = append(alone, strings.TrimSuffix(name, `"`))
 		}
 	}

@@ -191,6 +191,35 @@ variable "discard_backlog" {
   default     = []
 }
 
+variable "message_storage" {
+  description = <<-EOT
+    Where Pub/Sub keeps messages, and by which key: the regions in which a topic's messages may be stored, without any
+    those that the organization allows; whether messages may pass through these regions alone, so that who
+    publishes or reads elsewhere is refused; and the key of Cloud KMS that encrypts them, which Pub/Sub's own
+    account is granted here. Null is Google's key. A policy stays on its topics when regions are taken out
+    here: name those that are to be allowed instead.
+  EOT
+  type = object({
+    regions            = optional(list(string), [])
+    enforce_in_transit = optional(bool, false)
+    kms_key            = optional(string)
+  })
+  default = {}
+
+  validation {
+    condition     = alltrue([for region in var.message_storage.regions : can(regex("^[a-z]+(-[a-z]+)+[0-9]+$", region))]) && length(distinct(var.message_storage.regions)) == length(var.message_storage.regions)
+    error_message = "message_storage.regions lists regions, such as europe-west3, each once."
+  }
+  validation {
+    condition     = !var.message_storage.enforce_in_transit || contains(var.message_storage.regions, var.region)
+    error_message = "With enforce_in_transit the services' region has to be one of message_storage.regions: Pub/Sub would refuse what they publish."
+  }
+  validation {
+    condition     = var.message_storage.kms_key == null || can(regex("^projects/[^/]+/locations/[^/]+/keyRings/[^/]+/cryptoKeys/[^/]+$", var.message_storage.kms_key))
+    error_message = "message_storage.kms_key is written as projects/<project>/locations/<location>/keyRings/<ring>/cryptoKeys/<key>."
+  }
+}
+
 variable "tasks_pool" {
   description = <<-EOT
     The pool whose worker runs the tasks, for all pools; null is the catalog's tasks_pool. Where that does
@@ -355,7 +384,7 @@ variable "alerts" {
 }
 
 variable "deletion_protection" {
-  description = "Whether the databases, and the topics and subscriptions that hold queues' messages, refuse to be deleted. Services hold nothing, and never refuse."
+  description = "Whether the databases, the secrets, and the topics and subscriptions that hold queues' messages, refuse to be deleted. Services hold nothing, and never refuse."
   type        = bool
   default     = true
 }

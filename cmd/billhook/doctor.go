@@ -37,6 +37,8 @@ type diagnosis struct {
 	PausesUnread string        `json:"pauses_unread,omitempty"`
 	// Off are the queues that do not run: the catalog or QUEUES leaves them out.
 	Off []string `json:"off"`
+	// Kept are those of them whose subscription keeps what waits.
+	Kept []keptQueue `json:"kept"`
 	// TasksPool is the pool whose worker runs the tasks.
 	TasksPool string `json:"tasks_pool"`
 	// Steps are the steps of the canaries up to the first failure.
@@ -102,7 +104,7 @@ func (p *program) doctorCommand() *cobra.Command {
 				return usageError(err.Error())
 			}
 		}
-		found := diagnosis{Findings: []finding.Finding{}, Unread: []finding.Unread{}, Paused: []pause.Pause{}, Off: []string{}, TasksPool: c.TasksPool, Steps: []canaryStep{}}
+		found := diagnosis{Findings: []finding.Finding{}, Unread: []finding.Unread{}, Paused: []pause.Pause{}, Off: []string{}, Kept: []keptQueue{}, TasksPool: c.TasksPool, Steps: []canaryStep{}}
 		for _, q := range c.Queues {
 			if !q.Enabled {
 				found.Off = append(found.Off, q.ID)
@@ -122,6 +124,7 @@ func (p *program) doctorCommand() *cobra.Command {
 			if err := p.examine(command.Context(), c, target, pubsub.Look{Paused: recorded, Known: of.known}, of, &found); err != nil {
 				return err
 			}
+			p.countKept(command.Context(), ask(), found.Kept)
 			p.printFindings(c, found)
 		}
 		if sends || only {

@@ -43,6 +43,9 @@ func (p *program) examine(ctx context.Context, c *catalog.Catalog, target pubsub
 	if err != nil {
 		return err
 	}
+	for _, id := range queues.Kept {
+		found.Kept = append(found.Kept, keptQueue{Queue: id})
+	}
 	found.Findings = append([]finding.Finding{}, slices.Concat(queues.Findings, around.Findings)...)
 	found.Unread = append([]finding.Unread{}, slices.Concat(queues.Unread, around.Unread, unread())...)
 	return nil
@@ -74,6 +77,9 @@ func (p *program) printFindings(c *catalog.Catalog, found diagnosis) {
 	}
 	if len(found.Off) > 0 {
 		p.printf("Not running here: %s.\n", strings.Join(found.Off, ", "))
+	}
+	for _, one := range found.Kept {
+		p.printf("%s\n", one.words())
 	}
 	p.printf("The tasks are run by the worker of pool %s.\n", found.TasksPool)
 }

@@ -4,8 +4,10 @@ import (
 	"encoding/json"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -186,8 +188,50 @@ func TestTheDoctorFindsNothingAfterProvision(t *testing.T) {
 	require.NotEmpty(t, found.PausesUnread, "no worker runs here")
 	require.NotEmpty(t, found.LeftOut, "an emulator has no services")
 	found.PausesUnread, found.LeftOut = "", ""
-	require.Equal(t, diagnosis{Healthy: true, Findings: []finding.Finding{}, Unread: []finding.Unread{}, Paused: []pause.Pause{}, Steps: []canaryStep{}}, found)
+	require.Equal(t, diagnosis{Healthy: true, Findings: []finding.Finding{}, Unread: []finding.Unread{}, Paused: []pause.Pause{}, Kept: []keptQueue{}, Steps: []canaryStep{}}, found)
 	out, err = say(t, environment, "doctor")
 	require.Error(t, err, "without the pool's own worker")
 	require.Contains(t, out, "wrong_endpoint\n    is: http://127.0.0.1:2/push/")
+}
+
+// What waits for a queue that was switched off is no finding: somebody has decided it. It is told.
+func TestTheDoctorSaysWhatWaitsForAQueueThatIsOff(t *testing.T) {
+	t.Parallel()
+	c, err := catalog.Load("")
+	require.NoError(t, err)
+	credits, _ := c.HandledBy("points.credit")
+	updates, _ := c.EmitsTo("subscriptions.record")
+	runs, kept := []string{credits.ID, updates.ID}, ""
+	for _, q := range c.Queues {
+		if _, err := c.Only(append(slices.Clone(runs), q.ID)); err == nil && !q.DeadLetter.Drop {
+			kept = q.ID
+		}
+	}
+	require.NotEmpty(t, kept, "a queue that can run beside these, or not")
+	worker := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		waits := int64(7)
+		var answer any = ops.List[pause.Pause]{Items: []pause.Pause{}}
+		if r.URL.Path == "/v1/ops/queues" {
+			answer = ops.Queues{Items: []ops.Queue{{ID: kept, Waiting: ops.Waiting{Unacknowledged: &waits}, Kept: &ops.Kept{RetentionSeconds: 7 * 86400}}}}
+		}
+		_ = json.NewEncoder(w).Encode(answer)
+	}))
+	t.Cleanup(worker.Close)
+	environment := map[string]string{
+		"PUBSUB_EMULATOR_HOST": emulatortest.PubSub(t), "GOOGLE_CLOUD_PROJECT": "p-" + uuid.NewString(), "PUSH_BASE_URL": "http://127.0.0.1:1",
+		"QUEUES": strings.Join(append(slices.Clone(runs), kept), ","), "BILLHOOK_SERVER": worker.URL,
+	}
+	out, err := say(t, environment, "provision")
+	require.NoError(t, err, out)
+	environment["QUEUES"] = strings.Join(runs, ",")
+	out, err = say(t, environment, "provision")
+	require.NoError(t, err, out)
+	require.Contains(t, out, "nothing is deleted here")
+	out, err = say(t, environment, "doctor")
+	require.NoError(t, err, out)
+	require.Contains(t, out, "\n"+kept+" does not run and keeps what waits for it: 7 in the broker, which keeps a message for 7 days.")
+	environment["BILLHOOK_SERVER"] = "http://127.0.0.1:1"
+	out, err = say(t, environment, "doctor")
+	require.NoError(t, err, out)
+	require.Contains(t, out, "\n"+kept+" does not run and keeps its subscription. How much waits there is not known here: ")
 }

@@ -5,11 +5,13 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -212,4 +214,21 @@ func TestTheHelpListsTheVariablesOfTheDeployment(t *testing.T) {
 	}
 	err = command(t.Context(), []string{"--port", "80"}, func(string) string { return "" }, io.Discard)
 	require.Equal(t, 2, serve.ExitCode(err))
+}
+
+// A request that Cloud Run ends is answered by nobody, and the sender learns nothing of it.
+func TestCloudRunEndsNoRequestThatTheDoorStillAnswers(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile(filepath.Join("..", "..", "terraform", "service_options.tf"))
+	require.NoError(t, err)
+	_, variable, found := strings.Cut(string(text), "\nvariable \"webhook_timeout_seconds\" {\n")
+	require.True(t, found)
+	least := regexp.MustCompile(`condition += (\d+) <= var\.webhook_timeout_seconds`).FindStringSubmatch(variable)
+	usual := regexp.MustCompile(`default += (\d+)\n`).FindStringSubmatch(variable)
+	require.NotNil(t, least)
+	require.NotNil(t, usual)
+	longest := int((readTimeout + 2*publishTimeout) / time.Second)
+	require.Equal(t, fmt.Sprint(longest), least[1], "no less is taken")
+	require.Equal(t, least[1], usual[1])
+	require.Contains(t, variable, fmt.Sprintf("%d seconds at most to read one, and %d to publish", readTimeout/time.Second, 2*publishTimeout/time.Second))
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -75,7 +76,8 @@ func (c *Cloud) monitoring(r call) (any, error) {
 			return nil, refuse(http.StatusBadRequest, "%v", err)
 		}
 		for _, found := range logMetric.FindAllStringSubmatch(string(written), -1) {
-			if _, is := c.held.Resources["logging/projects/"+Project+"/metrics/"+found[1]]; !is {
+			key := "logging/projects/" + Project + "/metrics/" + found[1]
+			if _, is := c.held.Resources[key]; !is || slices.Contains(c.hidden, key) {
 				return nil, refuse(http.StatusNotFound, "Cannot find metric that matches type = \"logging.googleapis.com/user/%s\". If a metric was created recently, it could take up to 10 minutes to become available.", found[1])
 			}
 		}
@@ -111,6 +113,13 @@ func (c *Cloud) monitoring(r call) (any, error) {
 // logging answers for Cloud Logging: metrics, which have short names, and what a project always has.
 func (c *Cloud) logging(r call) (any, error) {
 	switch {
+	case r.verb == "createAsync":
+		made, err := c.create(r, r.ask("bucketId"))
+		if err != nil {
+			return nil, err
+		}
+		made["lifecycleState"] = "ACTIVE"
+		return c.done(made), nil
 	case r.method == http.MethodPost && (r.last() == "metrics" || r.last() == "exclusions" || r.last() == "sinks"):
 		id := text(r.body, "name")
 		made, err := c.create(r, id)
@@ -207,6 +216,14 @@ func (c *Cloud) compute(r call) (any, error) {
 				found["securityPolicy"] = text(r.body, "securityPolicy")
 			}
 			return ended(service), nil
+		}
+		if of, is := strings.CutSuffix(r.path, "/setLabels"); is {
+			found := c.held.Resources["compute/"+of]
+			if found == nil {
+				return nil, refuse(http.StatusNotFound, "The resource '%s' was not found", of)
+			}
+			found["labels"], found["labelFingerprint"] = r.body["labels"], fmt.Sprint(c.next())
+			return ended(of), nil
 		}
 		if missing := c.unknownLink(r.body); missing != "" {
 			return nil, refuse(http.StatusNotFound, "The resource '%s' was not found", missing)

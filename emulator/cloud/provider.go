@@ -5,6 +5,7 @@ import "fmt"
 // endpoints are the provider's names of the APIs, with the versions that it expects in the address.
 var endpoints = []struct{ option, api, version string }{
 	{"billing_budgets", "billingbudgets", "v1/"},
+	{"certificate_manager", "certificatemanager", "v1/"},
 	{"cloud_billing", "cloudbilling", "v1/"},
 	{"cloud_resource_manager", "cloudresourcemanager", "v1/"},
 	{"cloud_run_v2", "run", "v2/"},

@@ -7,9 +7,19 @@ import (
 	"strings"
 )
 
-// pubsub answers for Pub/Sub's topics and subscriptions. It keeps no messages: it counts, for each
-// subscription without an endpoint, those that wait.
+// pubsub answers for Pub/Sub's topics and subscriptions, and has the emulator follow, if there is one.
 func (c *Cloud) pubsub(r call) (any, error) {
+	said, err := c.subscribe(r)
+	if err == nil && r.verb == "" {
+		if err = c.mirror.follow(r, c.held.Resources[r.key()]); err != nil {
+			return nil, refuse(http.StatusInternalServerError, "%v", err)
+		}
+	}
+	return said, err
+}
+
+// subscribe keeps no messages: it counts, for each subscription without an endpoint, those that wait.
+func (c *Cloud) subscribe(r call) (any, error) {
 	kind := ""
 	if parts := strings.Split(r.path, "/"); len(parts) > 2 {
 		kind = parts[2]

@@ -7,7 +7,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 
@@ -19,9 +18,12 @@ import (
 // installation calls the modules as the root does; neither needs a provider.
 const installation = `
 variable "tasks" { type = set(string) }
+variable "queues" { type = list(string) }
+variable "kept" { type = list(string) }
 module "catalog" {
   source    = "../terraform/modules/catalog"
   directory = "../catalog"
+  queues    = var.queues
 }
 module "alerts" {
   source       = "../terraform/modules/alerts"
@@ -31,7 +33,8 @@ module "alerts" {
   tasks_worker = "billhook-worker-${module.catalog.tasks_pool}"
   tasks        = var.tasks
   sources      = keys(module.catalog.sources)
-  queues       = { for id, q in module.catalog.queues : id => q if q.enabled }
+  queues       = { for id, q in module.catalog.queues : id => q if q.enabled && !contains(var.kept, id) }
+  kept         = { for id, q in module.catalog.queues : id => q if contains(var.kept, id) }
   slo          = "projects/1/services/billhook-webhook/serviceLevelObjectives/billhook-webhooks-taken"
   scaling = merge(
     { "billhook-webhook" = { min = 1, max = 10 } },
@@ -42,31 +45,43 @@ output "policies" { value = module.alerts.policies }
 output "log_metrics" { value = module.alerts.log_metrics }
 `
 
-// shipped are the policies of the shipped catalog with the defaults, read once.
-var shipped = sync.OnceValues(func() (map[string]policy, error) {
+// installed is the folder of an installation, with the modules and the catalog beside it.
+func installed(root string) (folder string, err error) {
+	for from, to := range map[string]string{
+		filepath.Join("..", "modules"):       filepath.Join(root, "terraform", "modules"),
+		filepath.Join("..", "..", "catalog"): filepath.Join(root, "catalog"),
+	} {
+		if err := os.CopyFS(to, os.DirFS(from)); err != nil {
+			return "", err
+		}
+	}
+	folder = filepath.Join(root, "installation")
+	if err := os.Mkdir(folder, 0o700); err != nil {
+		return "", err
+	}
+	return folder, os.WriteFile(filepath.Join(folder, "main.tf"), []byte(installation), 0o600)
+}
+
+// read applies the modules, which makes nothing, and returns the policies.
+func read(queues, kept []string) (map[string]policy, error) {
 	root, err := os.MkdirTemp("", "billhook-alerting-")
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = os.RemoveAll(root) }()
-	for from, to := range map[string]string{filepath.Join("..", "modules"): filepath.Join(root, "terraform", "modules"), filepath.Join("..", "..", "catalog"): filepath.Join(root, "catalog")} {
-		if err := os.CopyFS(to, os.DirFS(from)); err != nil {
-			return nil, err
-		}
-	}
-	folder := filepath.Join(root, "installation")
-	if err := os.Mkdir(folder, 0o700); err != nil {
+	folder, err := installed(root)
+	if err != nil {
 		return nil, err
 	}
-	if err := os.WriteFile(filepath.Join(folder, "main.tf"), []byte(installation), 0o600); err != nil {
+	variables, err := json.Marshal(map[string]any{"tasks": called(), "queues": queues, "kept": kept})
+	if err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(filepath.Join(folder, "terraform.tfvars.json"), variables, 0o600); err != nil {
 		return nil, err
 	}
 	var output []byte
-	for _, arguments := range [][]string{
-		{"init", "-input=false", "-no-color"},
-		{"apply", "-auto-approve", "-input=false", "-no-color", `-var=tasks=["` + strings.Join(called(), `","`) + `"]`},
-		{"output", "-json", "policies"},
-	} {
+	for _, arguments := range [][]string{{"init", "-input=false", "-no-color"}, {"apply", "-auto-approve", "-input=false", "-no-color"}, {"output", "-json", "policies"}} {
 		command := exec.Command("terraform", arguments...)
 		command.Dir = folder
 		command.Env = append(os.Environ(), "CHECKPOINT_DISABLE=1", "TF_IN_AUTOMATION=1", "TF_CLI_CONFIG_FILE="+os.DevNull)
@@ -76,18 +91,39 @@ var shipped = sync.OnceValues(func() (map[string]policy, error) {
 	}
 	policies := map[string]policy{}
 	return policies, json.Unmarshal(output, &policies)
-})
+}
 
-// policies are those of the module; without terraform the test is left out, but not in CI.
-func policies(t *testing.T) map[string]policy {
+// shipped are the policies of the shipped catalog with the defaults, read once.
+var shipped = sync.OnceValues(func() (map[string]policy, error) { return read([]string{}, []string{}) })
+
+// policies are those of the module where these queues run, or all; without terraform the test is left
+// out, but not in CI.
+func policies(t *testing.T, queues ...string) map[string]policy {
+	t.Helper()
+	needTerraform(t)
+	found, err := shipped()
+	if len(queues) > 0 {
+		found, err = read(queues, []string{})
+	}
+	require.NoError(t, err)
+	require.NotEmpty(t, found)
+	return found
+}
+
+// policiesWithout are those where a queue is off and kept.
+func policiesWithout(t *testing.T, kept string) map[string]policy {
+	t.Helper()
+	needTerraform(t)
+	found, err := read([]string{}, []string{kept})
+	require.NoError(t, err)
+	return found
+}
+
+func needTerraform(t *testing.T) {
 	t.Helper()
 	if _, err := exec.LookPath("terraform"); err != nil && os.Getenv("REQUIRE_EMULATORS") == "" {
 		t.Skip("left out: terraform is not installed")
 	}
-	found, err := shipped()
-	require.NoError(t, err)
-	require.NotEmpty(t, found)
-	return found
 }
 
 // pages are those of all policies, the first first.

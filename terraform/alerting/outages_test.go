@@ -191,6 +191,22 @@ var outages = []struct {
 	},
 }
 
+// A queue that is off and kept stands in no series of a queue that runs.
+func TestWhatWaitsOnAKeptQueueIsToldBeforeItIsLost(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 30*day, 1)
+	w.runs(quiet)
+	off := w.paid()
+	left := policiesWithout(t, off.ID)
+	for minute := range w.minutes {
+		w.oldest(off.PushSubscription()).set(minute, minute+1, float64(60*minute))
+	}
+	told := pages(t, w, left)
+	require.Len(t, told, 1)
+	require.Equal(t, "kept-backlog", told[0].policy)
+	require.Less(t, told[0].minute, int(off.MessageRetention.Minutes())-7*day, "there is a week to decide")
+}
+
 // doorFails answers a share of the webhooks with 5xx.
 func (w *world) doorFails(from, to int, share float64) {
 	for minute := from; minute < to; minute++ {

@@ -1,26 +1,37 @@
 // Package lifecycle_test does to an installation what people do to it: whole applies, changes,
 // faults and destroys of the root module, by Terraform and Google's own provider, on a strict
 // imitation of Google's control planes. Each scenario begins with a copy of one installed project.
+//
+// The provider itself sleeps for ten seconds after a new account and for three after a grant, so
+// the scenarios are small and run beside each other.
 package lifecycle_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"billhook/catalog"
 	"billhook/emulator/cloud"
+	"billhook/emulator/emulatortest"
 )
 
 const region = "europe-west3"
+
+// variables are a tfvars file.
+type variables = map[string]any
 
 // image is a made-up image of a service, by digest; each letter is another one.
 func image(service string, letter byte) string {
@@ -32,9 +43,6 @@ func images(letter byte) variables {
 	return variables{"webhook": image("webhook", letter), "worker": image("worker", letter)}
 }
 
-// variables are a tfvars file.
-type variables = map[string]any
-
 // installation is one folder of Terraform's with its state, and the project that it is applied to.
 type installation struct {
 	t      *testing.T
@@ -43,62 +51,236 @@ type installation struct {
 	set    variables
 }
 
-// root is the repository's folder.
-var root = filepath.Join("..", "..")
+var repository = filepath.Join("..", "..")
+
+// prepared is what all scenarios share: what terraform init leaves, and a project in which a small
+// shop is installed.
+var prepared struct {
+	once      sync.Once
+	data      string // TF_DATA_DIR
+	lock      []byte
+	leftOut   string
+	err       error
+	installed sync.Once
+	base      string
+	snapshot  cloud.Snapshot
+	set       variables
+	broken    string
+}
+
+// TestMain removes what the scenarios share.
+func TestMain(m *testing.M) {
+	code := emulatortest.Main(m)
+	for _, folder := range []string{prepared.data, prepared.base} {
+		if folder != "" {
+			_ = os.RemoveAll(folder)
+		}
+	}
+	os.Exit(code)
+}
 
 // sources copies the configuration and the catalog, without what Terraform has kept there.
-func sources(t *testing.T) string {
-	t.Helper()
-	to := t.TempDir()
-	require.NoError(t, os.CopyFS(filepath.Join(to, "catalog"), os.DirFS(filepath.Join(root, "catalog"))))
-	from := filepath.Join(root, "terraform")
-	require.NoError(t, filepath.WalkDir(from, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil {
+func sources(to string) error {
+	if err := os.CopyFS(filepath.Join(to, "catalog"), os.DirFS(filepath.Join(repository, "catalog"))); err != nil {
+		return err
+	}
+	from := filepath.Join(repository, "terraform")
+	return filepath.WalkDir(from, func(path string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
 			return err
-		}
-		if entry.IsDir() && strings.HasPrefix(entry.Name(), ".terraform") {
+		case entry.IsDir() && strings.HasPrefix(entry.Name(), ".terraform"):
 			return fs.SkipDir
-		}
-		if filepath.Ext(path) != ".tf" {
+		case filepath.Ext(path) != ".tf":
 			return nil
 		}
 		name, err := filepath.Rel(from, path)
-		require.NoError(t, err)
+		if err != nil {
+			return err
+		}
 		text, err := os.ReadFile(path)
-		require.NoError(t, err)
-		require.NoError(t, os.MkdirAll(filepath.Join(to, "terraform", filepath.Dir(name)), 0o700))
-		return os.WriteFile(filepath.Join(to, "terraform", name), text, 0o600)
-	}))
-	return filepath.Join(to, "terraform")
+		if err != nil {
+			return err
+		}
+		target := filepath.Join(to, "terraform", name)
+		return errors.Join(os.MkdirAll(filepath.Dir(target), 0o700), os.WriteFile(target, text, 0o600))
+	})
 }
 
-// prepared is the provider, once for the process: what terraform init leaves, and whether it could.
-var prepared struct {
-	once   sync.Once
-	folder string
-	lock   []byte
-	said   string
-	err    error
-}
-
-// empty is an empty project, and a folder that was never applied.
-func empty(t *testing.T, set variables) *installation {
+// prepare has Terraform fetch the provider once, or leaves the test out.
+func prepare(t *testing.T) {
 	t.Helper()
 	_, err := exec.LookPath("terraform")
 	if err != nil && os.Getenv("REQUIRE_EMULATORS") == "" {
 		t.Skip("left out: terraform is not installed")
 	}
 	require.NoError(t, err, "CI leaves nothing out that can be had")
-	project := cloud.Start()
-	t.Cleanup(project.Close)
-	i := &installation{t: t, folder: sources(t), cloud: project, set: set}
-	i.point()
-	said, err := i.terraform("init", "-input=false", "-no-color")
-	if err != nil && strings.Contains(said, "Failed to query available provider packages") {
-		t.Skip("left out: the provider hashicorp/google cannot be had here")
+	p := &prepared
+	p.once.Do(func() {
+		folder := t.TempDir()
+		if p.data, p.err = os.MkdirTemp("", "lifecycle"); p.err != nil {
+			return
+		}
+		if p.err = sources(folder); p.err != nil {
+			return
+		}
+		i := &installation{t: t, folder: filepath.Join(folder, "terraform")}
+		said, err := i.terraform("init", "-input=false", "-no-color")
+		switch {
+		case err != nil && strings.Contains(said, "Failed to query available provider packages"):
+			p.leftOut = "left out: the provider hashicorp/google cannot be had here"
+		case err != nil:
+			p.err = fmt.Errorf("%w: %s", err, said)
+		default:
+			p.lock, p.err = os.ReadFile(filepath.Join(i.folder, ".terraform.lock.hcl"))
+		}
+	})
+	if p.leftOut != "" {
+		t.Skip(p.leftOut)
 	}
-	require.NoError(t, err, said)
+	require.NoError(t, p.err)
+}
+
+// empty is an empty project, and a folder that was never applied.
+func empty(t *testing.T, set variables) *installation {
+	t.Helper()
+	prepare(t)
+	folder := t.TempDir()
+	require.NoError(t, sources(folder))
+	i := &installation{t: t, folder: filepath.Join(folder, "terraform"), cloud: cloud.Start(), set: set}
+	t.Cleanup(i.cloud.Close)
+	require.NoError(t, os.WriteFile(filepath.Join(i.folder, ".terraform.lock.hcl"), prepared.lock, 0o600))
+	i.point()
 	return i
+}
+
+// small is an empty project, and a folder with few indexes.
+func small(t *testing.T, set variables) *installation {
+	t.Helper()
+	i := empty(t, set)
+	require.NoError(t, os.WriteFile(filepath.Join(i.folder, "few_override.tf"), []byte(fewIndexes), 0o600))
+	return i
+}
+
+// installed is a project in which a small shop is installed, with PayNow's queues alone. Each
+// scenario has a copy of its own.
+func installed(t *testing.T) *installation {
+	t.Helper()
+	prepare(t)
+	p := &prepared
+	p.installed.Do(func() {
+		p.broken = "the first installation has failed"
+		i := small(t, shop(t))
+		i.bootstrap()
+		i.with(variables{"images": images('a')}).apply()
+		i.settled()
+		p.snapshot, p.set = i.cloud.Snapshot(), i.set
+		var err error
+		p.base, err = os.MkdirTemp("", "lifecycle")
+		require.NoError(t, err)
+		i.keep(filepath.Join(p.base, "terraform.tfstate"))
+		p.broken = ""
+	})
+	require.Empty(t, p.broken)
+	i := small(t, copied(p.set))
+	i.cloud.Restore(p.snapshot)
+	text, err := os.ReadFile(filepath.Join(p.base, "terraform.tfstate"))
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(i.folder, "terraform.tfstate"), text, 0o600))
+	return i.with(nil)
+}
+
+// bootstrap is the first apply, and a version of each secret.
+func (i *installation) bootstrap() {
+	i.t.Helper()
+	i.with(variables{"bootstrap": true}).apply()
+	i.fill()
+	i.with(variables{"bootstrap": nil})
+}
+
+// keep copies the state.
+func (i *installation) keep(to string) {
+	i.t.Helper()
+	text, err := os.ReadFile(filepath.Join(i.folder, "terraform.tfstate"))
+	require.NoError(i.t, err)
+	require.NoError(i.t, os.WriteFile(to, text, 0o600))
+}
+
+func copied(of variables) variables {
+	text, err := json.Marshal(of)
+	if err != nil {
+		panic(err)
+	}
+	var to variables
+	if err := json.Unmarshal(text, &to); err != nil {
+		panic(err)
+	}
+	return to
+}
+
+// paynow are the queues of a shop that takes PayNow's webhooks and nothing else.
+func paynow(t *testing.T, c *catalog.Catalog) (events, updates catalog.Queue) {
+	t.Helper()
+	events, found := c.HandledBy("points.credit")
+	require.True(t, found)
+	updates, found = c.EmitsTo("subscriptions.record")
+	require.True(t, found)
+	return events, updates
+}
+
+// another is a queue of another pool, which sorts before PayNow's and needs no other queue.
+func another(t *testing.T, c *catalog.Catalog) catalog.Queue {
+	t.Helper()
+	q, found := c.HandledBy("usage.track")
+	require.True(t, found)
+	events, _ := paynow(t, c)
+	require.Less(t, q.Pool, events.Pool)
+	return q
+}
+
+func shipped(t *testing.T) *catalog.Catalog {
+	t.Helper()
+	c, err := catalog.Load("")
+	require.NoError(t, err)
+	return c
+}
+
+// everything are the variables of an installation of the whole catalog.
+func everything(t *testing.T) variables {
+	t.Helper()
+	urls := variables{}
+	for name, target := range shipped(t).Targets {
+		urls[target.URLVariable] = "https://" + name + ".example"
+	}
+	delete(urls, "")
+	return variables{
+		"project_id": cloud.Project, "region": region, "firestore": variables{"location": "eur3"}, "runbooks": "https://example.com/runbooks",
+		"target_urls": urls,
+	}
+}
+
+// shop are the variables of a small shop.
+func shop(t *testing.T) variables {
+	t.Helper()
+	set, c := everything(t), shipped(t)
+	events, updates := paynow(t, c)
+	set["queues"] = []string{events.ID, updates.ID}
+	set["target_urls"] = urls(t, events.ID, updates.ID)
+	return set
+}
+
+// urls are the addresses that the workers of some queues need.
+func urls(t *testing.T, queues ...string) variables {
+	t.Helper()
+	c, err := shipped(t).Only(queues)
+	require.NoError(t, err)
+	found := variables{}
+	for _, pool := range c.Pools() {
+		for _, target := range c.TargetsOf(pool) {
+			found[target.URLVariable] = "https://" + target.Name + ".example"
+		}
+	}
+	return found
 }
 
 // point writes the provider's block, which sends all calls to this installation's project.
@@ -107,18 +289,27 @@ func (i *installation) point() {
 	require.NoError(i.t, os.WriteFile(filepath.Join(i.folder, "provider.tf"), []byte(i.cloud.Provider(region)), 0o600))
 }
 
+// fewIndexes leaves out most of what only makes plans long, the fields of documents without an
+// index: the installation of the whole catalog has them all.
+const fewIndexes = `locals {
+  ttl_collections = ["deadLetters"]
+  composite       = { one = { collection = "deadLetters", fields = ["queue", "kept_at"], order = "DESCENDING" } }
+  unindexed       = { deadLetters = ["payload"] }
+}
+`
+
 func (i *installation) terraform(arguments ...string) (string, error) {
 	i.t.Helper()
-	command := exec.CommandContext(i.t.Context(), "terraform", arguments...)
+	command := exec.CommandContext(context.WithoutCancel(i.t.Context()), "terraform", arguments...)
 	command.Dir = i.folder
-	command.Env = append(os.Environ(), "TF_IN_AUTOMATION=1", "CHECKPOINT_DISABLE=1")
+	command.Env = append(os.Environ(), "TF_DATA_DIR="+prepared.data, "TF_IN_AUTOMATION=1", "CHECKPOINT_DISABLE=1")
 	var said bytes.Buffer
 	command.Stdout, command.Stderr = &said, &said
 	err := command.Run()
 	return said.String(), err
 }
 
-// with writes the variables.
+// with changes variables; nil takes one out.
 func (i *installation) with(changes variables) *installation {
 	i.t.Helper()
 	for name, value := range changes {
@@ -134,31 +325,59 @@ func (i *installation) with(changes variables) *installation {
 	return i
 }
 
-// tryApply applies, and returns what Terraform said.
+// edit replaces a text of a file of the catalog, wherever it stands.
+func (i *installation) edit(file, before, after string) *installation {
+	i.t.Helper()
+	path := filepath.Join(i.folder, "..", "catalog", file)
+	text, err := os.ReadFile(path)
+	require.NoError(i.t, err)
+	require.Contains(i.t, string(text), before)
+	require.NoError(i.t, os.WriteFile(path, bytes.ReplaceAll(text, []byte(before), []byte(after)), 0o600))
+	return i
+}
+
 func (i *installation) tryApply(arguments ...string) (string, error) {
 	i.t.Helper()
-	i.with(nil)
 	return i.terraform(append([]string{"apply", "-auto-approve", "-input=false", "-no-color", "-parallelism=30"}, arguments...)...)
 }
 
-func (i *installation) apply(arguments ...string) string {
+// apply applies, and returns what has happened in the project, a line each.
+func (i *installation) apply(arguments ...string) []string {
 	i.t.Helper()
+	i.cloud.Log()
 	said, err := i.tryApply(arguments...)
+	happened := i.cloud.Log()
 	if err != nil {
-		require.FailNow(i.t, "the apply failed", "%s\n%s", problems(said), strings.Join(i.refused(), "\n"))
+		require.FailNow(i.t, "the apply failed", "%s\n%s", problems(said), strings.Join(failures(happened), "\n"))
 	}
-	return said
+	return happened
 }
 
-// refused are the lines of the project's log that tell of a failure.
-func (i *installation) refused() []string {
-	var found []string
-	for _, line := range i.cloud.Log() {
-		if strings.HasPrefix(line, "REFUSED") || strings.HasPrefix(line, "RUN FAILED") || strings.HasPrefix(line, "LOST") {
-			found = append(found, line)
-		}
+// refused applies, which has to fail, and returns the errors on one line, without Terraform's frame.
+func (i *installation) refused(arguments ...string) string {
+	i.t.Helper()
+	said, err := i.tryApply(arguments...)
+	require.Error(i.t, err, "this apply should have been refused: %s", said)
+	return unframed(problems(said))
+}
+
+// plan returns what a plan says, on one line, and whether it has changes.
+func (i *installation) plan(arguments ...string) (string, bool) {
+	i.t.Helper()
+	said, err := i.terraform(append([]string{"plan", "-detailed-exitcode", "-input=false", "-no-color", "-parallelism=30"}, arguments...)...)
+	var code *exec.ExitError
+	changed := errors.As(err, &code) && code.ExitCode() == 2
+	if err != nil && !changed {
+		require.FailNow(i.t, "the plan failed", problems(said))
 	}
-	return found
+	return unframed(said), changed
+}
+
+// settled requires that a plan finds nothing to do.
+func (i *installation) settled() {
+	i.t.Helper()
+	said, changed := i.plan()
+	require.False(i.t, changed, "the plan is not empty: %s", said)
 }
 
 // problems are the errors of what Terraform said.
@@ -169,19 +388,59 @@ func problems(said string) string {
 	return said
 }
 
-// settled requires that a plan finds nothing to do.
-func (i *installation) settled() {
-	i.t.Helper()
-	said, err := i.terraform("plan", "-detailed-exitcode", "-input=false", "-no-color", "-parallelism=30")
-	require.NoError(i.t, err, "the plan is not empty: %s", said)
-}
+var frame = regexp.MustCompile(`[│╷╵\s]+`)
 
-// fill gives each secret its first version.
-func (i *installation) fill() {
-	i.t.Helper()
-	for _, key := range i.cloud.Keys("secretmanager/projects/" + cloud.Project + "/secrets/") {
-		if rest := strings.TrimPrefix(key, "secretmanager/projects/"+cloud.Project+"/secrets/"); !strings.Contains(rest, "/") {
-			i.cloud.AddVersion(rest, fmt.Sprintf("value of %s", rest))
+func unframed(said string) string { return strings.TrimSpace(frame.ReplaceAllString(said, " ")) }
+
+// failures are the lines of what happened that tell of a refusal or a loss.
+func failures(happened []string) []string {
+	var found []string
+	for _, line := range happened {
+		if strings.HasPrefix(line, "REFUSED") || strings.HasPrefix(line, "RUN FAILED") || strings.HasPrefix(line, "LOST") {
+			found = append(found, line)
 		}
 	}
+	return found
+}
+
+// order requires that things have happened one after the other: each part is of a line after that
+// of the part before.
+func order(t *testing.T, happened []string, parts ...string) {
+	t.Helper()
+	at := 0
+	for _, part := range parts {
+		found := false
+		for ; at < len(happened) && !found; at++ {
+			found = strings.Contains(happened[at], part)
+		}
+		require.True(t, found, "%q does not come after what is before it in %q:\n%s", part, parts, strings.Join(happened, "\n"))
+	}
+}
+
+// fill gives each secret without one its first version.
+func (i *installation) fill() {
+	i.t.Helper()
+	prefix := "secretmanager/projects/" + cloud.Project + "/secrets/"
+	for _, key := range i.cloud.Keys(prefix) {
+		if name := strings.TrimPrefix(key, prefix); !strings.Contains(name, "/") && len(i.cloud.Keys(key+"/versions/")) == 0 {
+			i.cloud.AddVersion(name, "the value of "+name)
+		}
+	}
+}
+
+// service is a service's document.
+func (i *installation) service(name string) cloud.Document {
+	return i.cloud.Get("run/projects/" + cloud.Project + "/locations/" + region + "/services/" + name)
+}
+
+// subscription is a subscription's document.
+func (i *installation) subscription(name string) cloud.Document {
+	return i.cloud.Get("pubsub/projects/" + cloud.Project + "/subscriptions/" + name)
+}
+
+// endpoint is where a subscription pushes, or empty.
+func (i *installation) endpoint(name string) string {
+	config, _ := i.subscription(name)["pushConfig"].(cloud.Document)
+	endpoint, _ := config["pushEndpoint"].(string)
+	return endpoint
 }

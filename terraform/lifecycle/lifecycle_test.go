@@ -1,24 +1,222 @@
 package lifecycle_test
 
 import (
+	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"billhook/emulator/cloud"
 )
 
-func shop() variables {
-	return variables{
-		"project_id": "demo-proj", "region": region, "firestore": variables{"location": "eur3"}, "runbooks": "https://example.com/runbooks",
-		"target_urls": variables{
-			"SUBSCRIPTION_SERVICE_URL": "https://subscriptions.example", "PLATFORM_URL": "https://platform.example", "GATEWAY_URL": "https://gateway.example",
-			"NOTIFICATION_SERVICE_URL": "https://notifications.example", "SEARCH_URL": "https://search.example", "ANALYTICS_URL": "https://analytics.example",
-		},
+const (
+	webhook = "billhook-webhook"
+	secrets = "secretmanager/projects/" + cloud.Project + "/secrets/"
+)
+
+// worker is the name of a pool's service.
+func worker(pool string) string { return "billhook-worker-" + pool }
+
+func TestAnInstallationIsMadeSettledAndTornDown(t *testing.T) {
+	t.Parallel()
+	i := installed(t)
+	events, updates := paynow(t, shipped(t))
+	require.Equal(t, map[string]int{image("worker", 'a'): 100}, i.cloud.Serving(region, worker(events.Pool)))
+	require.Equal(t, events.Pool, updates.Pool)
+	require.Len(t, i.cloud.Keys("run/projects/"+cloud.Project+"/locations/"+region+"/services/"), 4, "two services with a revision each")
+
+	// What holds something refuses to go, until it is said that it may.
+	said := i.refuseDestroy()
+	require.Contains(t, said, "deletion")
+	i.with(variables{"deletion_protection": false}).apply()
+	i.cloud.Log()
+	out, err := i.terraform("destroy", "-auto-approve", "-input=false", "-no-color", "-parallelism=30")
+	require.NoError(t, err, problems(out))
+	for _, prefix := range []string{"run/", "pubsub/", "iam/projects/" + cloud.Project + "/serviceAccounts/", "secretmanager/", "cloudscheduler/", "cloudtasks/", "firestore/projects/" + cloud.Project + "/databases/", "monitoring/", "logging/"} {
+		require.Empty(t, i.cloud.Keys(prefix), "nothing is left of %s", prefix)
 	}
 }
 
-func TestFirst(t *testing.T) {
-	i := empty(t, shop())
-	t.Log(i.apply())
-	t.Log(i.refused())
-	i.fill()
-	i.with(variables{"images": images('a')}).apply()
+// refuseDestroy destroys, which has to fail, and returns why.
+func (i *installation) refuseDestroy() string {
+	i.t.Helper()
+	said, err := i.terraform("destroy", "-auto-approve", "-input=false", "-no-color", "-parallelism=30")
+	require.Error(i.t, err, said)
+	return unframed(problems(said))
+}
+
+func TestForgottenImagesAreRefusedBeforeAnythingGoes(t *testing.T) {
+	t.Parallel()
+	i := installed(t)
+	before := len(i.cloud.Keys(""))
+	require.Contains(t, i.with(variables{"images": nil}).refused(), "images is missing")
+	require.Contains(t, i.with(variables{"images": images('a'), "bootstrap": true}).refused(), "bootstrap is for the first apply")
+	require.Len(t, i.cloud.Keys(""), before)
+	i.with(variables{"bootstrap": nil}).settled()
+}
+
+func TestASecretWithoutAVersionIsFoundBeforeAnythingChanges(t *testing.T) {
+	t.Parallel()
+	i := installed(t)
+	versions := i.cloud.Keys(secrets)
+	require.NotEmpty(t, versions)
+	i.with(variables{"secret_versions": variables{"OPS_TOKEN": 2}, "images": images('b')})
+	require.Contains(t, i.refused(), "ops-token")
+	require.Equal(t, map[string]int{image("webhook", 'a'): 100}, i.cloud.Serving(region, webhook), "nothing has changed")
+
+	i.cloud.AddVersion("billhook-ops-token", "another")
+	i.apply()
 	i.settled()
+	require.Equal(t, map[string]int{image("webhook", 'b'): 100}, i.cloud.Serving(region, webhook))
+}
+
+func TestAPoolThatIsRenamedIsThereBeforeTheOldOneGoes(t *testing.T) {
+	t.Parallel()
+	i := installed(t)
+	events, _ := paynow(t, shipped(t))
+	i.rename(events.Pool, "money")
+	happened := i.apply()
+	require.Empty(t, failures(happened))
+	order(t, happened,
+		"create iam/projects/"+cloud.Project+"/serviceAccounts/billhook-worker-money@", "create run/projects/"+cloud.Project+"/locations/"+region+"/services/"+worker("money"),
+		"iam run/projects/"+cloud.Project+"/locations/"+region+"/services/"+worker("money"),
+		"change pubsub/projects/"+cloud.Project+"/subscriptions/", "delete run/projects/"+cloud.Project+"/locations/"+region+"/services/"+worker(events.Pool),
+	)
+	i.settled()
+	for _, key := range i.cloud.Keys("pubsub/projects/" + cloud.Project + "/subscriptions/") {
+		require.NotContains(t, i.endpoint(strings.TrimPrefix(key, "pubsub/projects/"+cloud.Project+"/subscriptions/")), worker(events.Pool))
+	}
+	require.Nil(t, i.service(worker(events.Pool)))
+}
+
+// rename renames a pool in the catalog.
+func (i *installation) rename(from, to string) *installation {
+	i.t.Helper()
+	return i.edit("queues.yaml", "\n    pool: "+from+"\n", "\n    pool: "+to+"\n").edit("queues.yaml", "\ntasks_pool: "+from, "\ntasks_pool: "+to)
+}
+
+func TestTrafficThatSomebodyPinnedByHandComesBack(t *testing.T) {
+	t.Parallel()
+	i := installed(t)
+	events, _ := paynow(t, shipped(t))
+	name := worker(events.Pool)
+	old := i.revision(name)
+	i.with(variables{"images": images('b')}).apply()
+	i.pin(name, old)
+	require.Equal(t, map[string]int{image("worker", 'a'): 100}, i.cloud.Serving(region, name), "gcloud run services update-traffic --to-revisions")
+	_, changed := i.plan()
+	require.True(t, changed, "the plan shows what was done by hand")
+
+	i.with(variables{"images": images('c')}).apply()
+	require.Equal(t, map[string]int{image("worker", 'c'): 100}, i.cloud.Serving(region, name))
+	i.settled()
+}
+
+func TestACanaryTakesItsShareAndGoesBackByAVariable(t *testing.T) {
+	t.Parallel()
+	i := installed(t)
+	events, _ := paynow(t, shipped(t))
+	name := worker(events.Pool)
+	canary := func(percent int) variables {
+		return variables{"canary": variables{"worker-" + events.Pool: variables{"image": image("worker", 'b'), "percent": percent}}}
+	}
+	for _, step := range []struct {
+		set  variables
+		want map[string]int
+	}{
+		{canary(20), map[string]int{image("worker", 'a'): 80, image("worker", 'b'): 20}},
+		{canary(50), map[string]int{image("worker", 'a'): 50, image("worker", 'b'): 50}},
+		{canary(0), map[string]int{image("worker", 'a'): 100}},
+		{variables{"canary": nil, "images": images('b')}, map[string]int{image("worker", 'b'): 100}},
+		{variables{"images": images('a')}, map[string]int{image("worker", 'a'): 100}}, // the rollback
+	} {
+		i.with(step.set).apply()
+		require.Equal(t, step.want, i.cloud.Serving(region, name))
+		i.settled()
+	}
+}
+
+func TestAFailedUpdateIsToldByEveryPlanUntilItIsMended(t *testing.T) {
+	t.Parallel()
+	i := installed(t)
+	i.cloud.Fail(image("webhook", 'b'), "no memory")
+	require.Contains(t, i.with(variables{"images": images('b')}).refused(), "no memory")
+	require.Equal(t, map[string]int{image("webhook", 'a'): 100}, i.cloud.Serving(region, webhook), "the old revision serves")
+	for range 2 {
+		said, _ := i.plan()
+		require.Contains(t, said, "no memory")
+	}
+	i.cloud.Fail(image("webhook", 'b'), "")
+	i.with(variables{"redeploy": variables{"webhook": "again"}}).apply()
+	require.Equal(t, map[string]int{image("webhook", 'b'): 100}, i.cloud.Serving(region, webhook))
+	said, changed := i.plan()
+	require.False(t, changed)
+	require.NotContains(t, said, "no memory")
+}
+
+func TestAQueueInAPoolThatSortsFirstMovesNoTask(t *testing.T) {
+	t.Parallel()
+	i := installed(t)
+	c := shipped(t)
+	events, updates := paynow(t, c)
+	added := another(t, c)
+	queues := []string{events.ID, updates.ID, added.ID}
+	happened := i.with(variables{"queues": queues, "target_urls": urls(t, queues...)}).apply()
+	for _, line := range happened {
+		require.NotContains(t, line, "change cloudscheduler/", "the tasks stay where they were")
+	}
+	i.settled()
+	require.NotEmpty(t, i.endpoint(added.PushSubscription()))
+
+	// Without the queue again: what waits there has to be kept or given up, by its name.
+	require.NoError(t, i.cloud.Publish(added.ID, "one"))
+	without := variables{"queues": queues[:2], "target_urls": urls(t, queues[:2]...)}
+	require.Contains(t, i.with(without).refused(), "deletion")
+	require.NotEmpty(t, i.endpoint(added.PushSubscription()), "the queue still works")
+	require.NotNil(t, i.service(worker(added.Pool)), "and so does its worker")
+
+	i.with(variables{"kept_queues": []string{added.ID}}).apply()
+	i.settled()
+	require.Empty(t, i.endpoint(added.PushSubscription()))
+	require.Nil(t, i.service(worker(added.Pool)))
+	require.NoError(t, i.cloud.Publish(added.ID, "two"))
+	require.Equal(t, 1, i.cloud.Waiting(added.PushSubscription()))
+
+	// Resumed, by running it again.
+	i.with(variables{"kept_queues": nil, "queues": queues, "target_urls": urls(t, queues...)}).apply()
+	require.NotEmpty(t, i.endpoint(added.PushSubscription()))
+
+	// Given up.
+	i.with(variables{"discard_backlog": []string{added.ID}}).apply()
+	happened = i.with(without).apply()
+	require.Nil(t, i.subscription(added.PushSubscription()))
+	require.Empty(t, i.cloud.Keys("pubsub/projects/"+cloud.Project+"/topics/"+added.ID))
+	require.Contains(t, strings.Join(happened, "\n"), "delete pubsub/")
+	i.with(variables{"discard_backlog": nil}).settled()
+}
+
+func TestTwoInstallationsOfOneProjectDoNotMeet(t *testing.T) {
+	t.Parallel()
+	first := installed(t)
+	second := small(t, shop(t))
+	second.cloud = first.cloud
+	second.point()
+	before := first.cloud.Keys("")
+	second.with(variables{"installation": "staging"}).bootstrap()
+	second.with(variables{"images": images('b')}).apply()
+	second.settled()
+	first.settled()
+	events, _ := paynow(t, shipped(t))
+	require.NotNil(t, first.subscription("staging-"+events.PushSubscription()))
+	require.Equal(t, map[string]int{image("worker", 'a'): 100}, first.cloud.Serving(region, worker(events.Pool)))
+	require.Equal(t, map[string]int{image("worker", 'b'): 100}, first.cloud.Serving(region, "staging-worker-"+events.Pool))
+
+	// One goes, and the other stays whole.
+	second.with(variables{"deletion_protection": false}).apply()
+	out, err := second.terraform("destroy", "-auto-approve", "-input=false", "-no-color", "-parallelism=30")
+	require.NoError(t, err, problems(out))
+	for _, key := range before {
+		require.NotNil(t, first.cloud.Get(key), key)
+	}
+	first.settled()
 }

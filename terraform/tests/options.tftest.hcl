@@ -42,13 +42,14 @@ variables {
   # A queue of this catalog has a rate, and so the door has a database.
   catalog_dir = "../catalog/testdata/crooked"
   target_urls = { POST_OFFICE_URL = "https://post-office.example" }
+  tasks_pool  = "letters"
 }
 
 run "all_that_is_optional" {
   command = plan
 
   variables {
-    front         = { domains = ["hooks.example.com"] }
+    front         = { domains = ["hooks.example.com", "hooks.example.org"] }
     backups       = { daily_days = 7, weekly_weeks = 14, weekly_on = "MONDAY" }
     budget        = { billing_account = "012345-6789AB-CDEF01", amount = 200, channels = ["projects/example/notificationChannels/1"] }
     logs          = { retention_days = 90, location = "eu", instead_of_default = true, exclude = { tasks = "jsonPayload.message=\"task\" AND jsonPayload.done=0" } }
@@ -60,8 +61,8 @@ run "all_that_is_optional" {
     error_message = "Behind a front the door has one way in, and its address is the domain."
   }
   assert {
-    condition     = module.front[0].service == module.webhook[0].name && length(module.front[0].dns_records) == 1
-    error_message = "The front leads to the door, and there are records for its domain."
+    condition     = module.front[0].service == module.webhook[0].name && length(module.front[0].dns_records) == 2
+    error_message = "The front leads to the door, and there are records for each of its domains."
   }
   assert {
     condition     = toset(keys(google_project_service.optional)) == toset(["billingbudgets.googleapis.com", "certificatemanager.googleapis.com", "compute.googleapis.com"])

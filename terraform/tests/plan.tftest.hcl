@@ -462,6 +462,10 @@ run "paynow_alone" {
     error_message = "One worker runs both queues."
   }
   assert {
+    condition     = length(module.queue) == 2 && length(google_pubsub_topic.shared) == 0 && length(google_pubsub_topic.outbound) == 0 && output.tasks_pool == "payments"
+    error_message = "There are the topics of what runs, and no others."
+  }
+  assert {
     condition     = join(" ", sort(keys(google_secret_manager_secret.secret))) == "DELIVERY_SIGNING_SECRET OPS_TOKEN WEBHOOK_SECRET_PAYNOW WEBHOOK_SIGNING_SECRET"
     error_message = "The secrets are those of the sources and targets that are left."
   }

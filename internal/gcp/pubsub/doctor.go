@@ -71,6 +71,8 @@ type Examination struct {
 	Catalogs map[string]string
 	// Unread is what this account may not look at.
 	Unread []finding.Unread
+	// Kept are the queues that do not run and whose subscription keeps what waits, without an endpoint.
+	Kept []string
 }
 
 // The permissions that an examination needs.
@@ -121,6 +123,9 @@ func (a admin) examine(ctx context.Context, c *catalog.Catalog, look Look) (Exam
 	for i, e := range all {
 		found.Findings = append(found.Findings, e.findings...)
 		found.Unread = append(found.Unread, e.unread...)
+		if e.kept {
+			found.Kept = append(found.Kept, e.queue)
+		}
 		if e.catalog != "" {
 			found.Catalogs[e.queue] = e.catalog
 		}
@@ -143,7 +148,9 @@ type examiner struct {
 	publishers map[string][]string
 	// catalog is the hash that the queue's subscription says.
 	catalog string
-	unread  []finding.Unread
+	// kept: the queue does not run, and its subscription is still there, without an endpoint.
+	kept   bool
+	unread []finding.Unread
 }
 
 // hidden notes what the account may not look at, and reports whether that is what the error says.
@@ -218,7 +225,8 @@ func (e *examiner) disabled(ctx context.Context, q catalog.Queue, shared bool) e
 		if err != nil {
 			return err
 		}
-		kept = kept || (have != nil && id == q.PushSubscription())
+		own := have != nil && id == q.PushSubscription()
+		kept, e.kept = kept || own, e.kept || own && have.GetPushConfig().GetPushEndpoint() == ""
 		if have.GetPushConfig().GetPushEndpoint() != "" {
 			e.find("subscription", e.target.id(id), LeftOver, "", "")
 		}

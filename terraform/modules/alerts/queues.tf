@@ -2,10 +2,9 @@
 # series are grouped by queue: each queue has an incident of its own.
 
 locals {
-  prefix = var.installation == "" ? "" : "${var.installation}-"
-
-  push    = { for id, q in var.queues : id => "${local.prefix}${q.push_subscription}" }
-  letters = { for id, q in var.queues : id => "${local.prefix}${q.dead_letter.push_subscription}" if !q.dead_letter.drop }
+  push    = { for id, q in var.queues : id => q.push_subscription }
+  letters = { for id, q in var.queues : id => q.dead_letter.push_subscription if !q.dead_letter.drop }
+  kept    = { for id, q in var.kept : id => q.push_subscription }
   open    = { for id, q in var.queues : id => id if !q.dead_letter.drop }
 
   of_subscription = "resource.type = \"pubsub_subscription\" AND metric.type = \"pubsub.googleapis.com/subscription/"
@@ -15,6 +14,7 @@ locals {
   measured = {
     age      = { filter = "${local.of_subscription}oldest_unacked_message_age\"", label = "resource.label.subscription_id", values = local.push, align = "ALIGN_MAX", reduce = "REDUCE_MAX", period = "60s", duration = "60s" }
     depth    = { filter = "${local.of_subscription}num_undelivered_messages\"", label = "resource.label.subscription_id", values = local.push, align = "ALIGN_MAX", reduce = "REDUCE_SUM", period = "60s", duration = "60s" }
+    kept     = { filter = "${local.of_subscription}oldest_unacked_message_age\"", label = "resource.label.subscription_id", values = local.kept, align = "ALIGN_MAX", reduce = "REDUCE_MAX", period = "60s", duration = "60s" }
     unkept   = { filter = "${local.of_subscription}oldest_unacked_message_age\"", label = "resource.label.subscription_id", values = local.letters, align = "ALIGN_MAX", reduce = "REDUCE_MAX", period = "60s", duration = "60s" }
     letters  = { filter = local.logged["open-dead-letters"], label = "metric.label.queue", values = local.open, align = "ALIGN_DELTA", reduce = "REDUCE_MEAN", period = "120s", duration = "0s" }
     unsolved = { filter = local.logged["oldest-dead-letter-seconds"], label = "metric.label.queue", values = local.open, align = "ALIGN_DELTA", reduce = "REDUCE_MEAN", period = "120s", duration = "0s" }
@@ -29,6 +29,12 @@ locals {
       runbook = "oldest-unacked", severity = "ERROR", of = "age", name = "oldest message above %g s"
       about   = "A queue falls behind: its oldest message waits for longer than the catalog's oldest_alert."
       at      = { for id, q in var.queues : id => tonumber(trimsuffix(q.oldest_alert, "s")) }
+    }
+    # Nothing takes these messages until somebody resumes the queue, or gives them up.
+    "kept-backlog" = {
+      runbook = "kept-backlog", severity = "ERROR", of = "kept", name = "oldest message above %g s"
+      about   = "A queue is off and kept, and three quarters of the time for which Pub/Sub keeps its oldest message are over."
+      at      = { for id, q in var.kept : id => tonumber(trimsuffix(q.message_retention_duration, "s")) * 3 / 4 }
     }
     "backlog-warning" = {
       runbook = "backlog", severity = "WARNING", of = "depth", name = "more than %g messages"

@@ -3,12 +3,6 @@ variable "name" {
   type        = string
 }
 
-variable "installation" {
-  description = "The prefix of the subscriptions' names on Pub/Sub, without its dash; empty for none."
-  type        = string
-  default     = ""
-}
-
 variable "database" {
   description = "The Firestore database's id."
   type        = string
@@ -45,7 +39,7 @@ variable "slo" {
 }
 
 variable "queues" {
-  description = "The queues that run, by id, as the catalog expands them. Others have no alerts."
+  description = "The queues that run, by id, as the catalog expands them, with the names of their subscriptions in the project. Others have no alerts."
   type = map(object({
     push_subscription   = string
     oldest_alert        = string
@@ -61,6 +55,12 @@ variable "queues" {
       oldest_warn       = optional(string, "0s")
     })
   }))
+}
+
+variable "kept" {
+  description = "The queues that are off and keep their subscription, by id: what waits there is lost when its retention ends."
+  type        = map(object({ push_subscription = string, message_retention_duration = string }))
+  default     = {}
 }
 
 variable "thresholds" {

@@ -11,7 +11,7 @@ output "address" {
 output "dns_records" {
   description = "The records that each domain needs: the CNAME first, which proves that it is yours; the A once its certificate is active."
   value = { for key, domain in local.domains : domain => {
-    prove = [for r in google_certificate_manager_dns_authorization.domain[key].dns_resource_record : "${r.name} ${r.type} ${r.data}"]
+    prove = join(", ", [for r in google_certificate_manager_dns_authorization.domain[key].dns_resource_record : "${r.name} ${r.type} ${r.data}"])
     point = "${domain}. A ${google_compute_global_address.front.address}"
   } }
 }

@@ -35,6 +35,15 @@ resource "google_pubsub_topic" "queue" {
   name            = var.queue.topic
   labels          = var.labels
   deletion_policy = local.deletion_policy
+  kms_key_name    = var.message_storage.kms_key
+
+  dynamic "message_storage_policy" {
+    for_each = length(var.message_storage.regions) > 0 ? [var.message_storage] : []
+    content {
+      allowed_persistence_regions = message_storage_policy.value.regions
+      enforce_in_transit          = message_storage_policy.value.enforce_in_transit
+    }
+  }
 }
 
 resource "google_pubsub_topic" "dead_letter" {
@@ -43,6 +52,15 @@ resource "google_pubsub_topic" "dead_letter" {
   name            = local.letters[count.index].topic
   labels          = var.labels
   deletion_policy = local.deletion_policy
+  kms_key_name    = var.message_storage.kms_key
+
+  dynamic "message_storage_policy" {
+    for_each = length(var.message_storage.regions) > 0 ? [var.message_storage] : []
+    content {
+      allowed_persistence_regions = message_storage_policy.value.regions
+      enforce_in_transit          = message_storage_policy.value.enforce_in_transit
+    }
+  }
 }
 
 # This subscription keeps every dead letter, also while no worker runs. Nobody pulls from it

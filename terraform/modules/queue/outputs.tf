@@ -3,13 +3,6 @@ output "topic" {
   value       = local.topic
 }
 
-output "subscriptions" {
-  description = "The names of the queue's subscriptions."
-  value = concat(
-    [google_pubsub_subscription.push.name], google_pubsub_subscription.hold[*].name, google_pubsub_subscription.dead_letter_push[*].name,
-  )
-}
-
 output "push_subscription" {
   description = "The name of the subscription that pushes the queue's messages."
   value       = google_pubsub_subscription.push.name

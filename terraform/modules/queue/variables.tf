@@ -128,6 +128,16 @@ variable "protected" {
   default     = true
 }
 
+variable "message_storage" {
+  description = "The regions in which messages may be stored, whether they may pass through these alone, and the key that encrypts them. Without regions, and with a key of null, Pub/Sub chooses."
+  type = object({
+    regions            = optional(list(string), [])
+    enforce_in_transit = optional(bool, false)
+    kms_key            = optional(string)
+  })
+  default = {}
+}
+
 variable "publishers" {
   description = "The topic's publishers: IAM members under names that are known at plan time."
   type        = map(string)

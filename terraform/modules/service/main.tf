@@ -83,7 +83,7 @@ resource "google_cloud_run_v2_service" "service" {
       }
 
       dynamic "env" {
-        for_each = var.env
+        for_each = merge(var.extra_env, var.env)
         content {
           name  = env.key
           value = env.value

@@ -15,7 +15,17 @@ output "audiences" {
 
 output "env" {
   description = "The environment of the service, without secrets."
-  value       = var.env
+  value       = merge(var.extra_env, var.env)
+}
+
+output "template_labels" {
+  description = "The labels of the service's revisions."
+  value       = google_cloud_run_v2_service.service.template[0].labels
+}
+
+output "egress" {
+  description = "Which requests leave through a network: ALL_TRAFFIC, PRIVATE_RANGES_ONLY, or none."
+  value       = try(var.vpc.egress, "none")
 }
 
 output "secrets" {

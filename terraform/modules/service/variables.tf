@@ -67,6 +67,21 @@ variable "env" {
   default     = {}
 }
 
+variable "extra_env" {
+  description = "More environment variables, none of them secret."
+  type        = map(string)
+  default     = {}
+
+  validation {
+    condition     = length(setintersection(keys(var.extra_env), concat(keys(var.env), keys(var.secrets)))) == 0
+    error_message = "extra_env has ${join(", ", setintersection(keys(var.extra_env), concat(keys(var.env), keys(var.secrets))))}, which the module itself sets."
+  }
+  validation {
+    condition     = alltrue([for name in keys(var.extra_env) : can(regex("^[A-Za-z_][A-Za-z0-9_]*$", name)) && !can(regex("^(HOST|PORT|METRICS_PORT|K_.*|CLOUD_RUN_.*)$", name))])
+    error_message = "extra_env must have names of letters, digits and _, and neither HOST, PORT, METRICS_PORT nor Cloud Run's own."
+  }
+}
+
 variable "secrets" {
   description = "Environment variables from Secret Manager: the secret's id and the number of its version. A number, not latest: a revision's secrets must not change under it."
   type        = map(object({ secret = string, version = string }))

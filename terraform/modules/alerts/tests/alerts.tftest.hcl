@@ -27,8 +27,9 @@ run "the_crooked_catalog" {
   command = plan
   module { source = "../catalog" }
   variables {
-    directory = "../../../catalog/testdata/crooked"
-    queues    = []
+    directory    = "../../../catalog/testdata/crooked"
+    queues       = []
+    installation = "north"
   }
 }
 
@@ -95,8 +96,8 @@ run "a_warning_comes_before_its_alert" {
   command = plan
 
   variables {
-    installation = "north"
-    queues       = run.the_crooked_catalog.queues
+    queues = run.the_crooked_catalog.named
+    kept   = { for id, q in run.the_crooked_catalog.named : id => q if id == "bookings" }
   }
 
   assert {
@@ -113,6 +114,10 @@ run "a_warning_comes_before_its_alert" {
   assert {
     condition     = !anytrue([for name in ["backlog", "backlog-warning", "backlog-full"] : anytrue([for c in output.policies[name].conditions : strcontains(c.filter, "bookings")])])
     error_message = "A queue without a number has no such alert."
+  }
+  assert {
+    condition     = [for c in output.policies["kept-backlog"].conditions : c.threshold] == [tonumber(trimsuffix(run.the_crooked_catalog.queues["bookings"].message_retention_duration, "s")) * 0.75] && strcontains(output.policies["kept-backlog"].conditions[0].filter, "\"north-bookings-push\"")
+    error_message = "What waits on a queue that is off is told before it is lost."
   }
   assert {
     condition     = !anytrue([for c in output.policies["max-instances"].conditions : strcontains(c.filter, "seats")])

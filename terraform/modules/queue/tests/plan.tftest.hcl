@@ -221,3 +221,66 @@ run "a_paused_queue" {
     error_message = "Its dead letters go on into the store."
   }
 }
+
+run "a_queue_that_is_off_and_kept" {
+  command = plan
+
+  variables {
+    queue                  = merge(var.queue, { enabled = false })
+    kept                   = true
+    push_base_url          = null
+    identity               = { audience = "https://audience.example", agent = "serviceAccount:service-1@gcp-sa-pubsub.iam.gserviceaccount.com" }
+    dead_letter_publishers = {}
+    message_storage        = { regions = ["europe-west3", "europe-west4"], enforce_in_transit = true, kms_key = "projects/p/locations/europe-west3/keyRings/r/cryptoKeys/k" }
+  }
+
+  assert {
+    condition     = length(google_pubsub_subscription.push.push_config) == 0 && length(google_pubsub_subscription.dead_letter_push[0].push_config) == 0
+    error_message = "Nothing is pushed to a worker that does not serve the queue, or is not there."
+  }
+  assert {
+    condition     = length(google_pubsub_subscription.push.dead_letter_policy) == 1 && length(google_pubsub_topic_iam_member.agent_publishes_dead_letters) == 1 && length(google_pubsub_topic_iam_member.publishes_dead_letters) == 0
+    error_message = "The broker has its backstop, and no worker publishes dead letters."
+  }
+  assert {
+    condition = alltrue([
+      for policy in concat(
+        google_pubsub_topic.queue[*].deletion_policy, google_pubsub_topic.dead_letter[*].deletion_policy, google_pubsub_subscription.hold[*].deletion_policy,
+        google_pubsub_subscription.dead_letter_push[*].deletion_policy, [google_pubsub_subscription.push.deletion_policy],
+      ) : policy == "PREVENT"
+    ])
+    error_message = "What holds messages is not deleted."
+  }
+  assert {
+    condition = alltrue([
+      for topic in concat(google_pubsub_topic.queue, google_pubsub_topic.dead_letter) : topic.kms_key_name == var.message_storage.kms_key &&
+      topic.message_storage_policy[0].allowed_persistence_regions == toset(var.message_storage.regions) && topic.message_storage_policy[0].enforce_in_transit
+    ])
+    error_message = "Messages and dead letters are where they may be, by the key."
+  }
+}
+
+run "a_queue_whose_backlog_is_given_up" {
+  command = plan
+
+  variables {
+    protected = false
+  }
+
+  assert {
+    condition     = google_pubsub_topic.queue[0].deletion_policy == "DELETE" && google_pubsub_subscription.push.deletion_policy == "DELETE" && google_pubsub_subscription.hold[0].deletion_policy == "DELETE"
+    error_message = "Then it may be deleted."
+  }
+  assert {
+    condition     = google_pubsub_topic.queue[0].kms_key_name == null
+    error_message = "Without a key it is Google's."
+  }
+}
+
+run "a_queue_that_runs_is_not_kept" {
+  command = plan
+  variables {
+    kept = true
+  }
+  expect_failures = [var.queue]
+}

@@ -44,7 +44,7 @@ func whatever(status string) string {
 
 // faults are those that would lose, double or misjudge an event, each somewhere that
 // one line decides it.
-var faults = slices.Concat(faultsOfProcessing, faultsOfBatches, faultsOfBooks, faultsOfBrowser, faultsOfCatalog, faultsOfChoice, faultsOfDev, faultsOfDoors, faultsOfEndpoints, faultsOfEvents, faultsOfImports, faultsOfJournal, faultsOfKeeping, faultsOfLedger, faultsOfLists, faultsOfNewest, faultsOfOrders, faultsOfPauses, faultsOfPayments, faultsOfPeople, faultsOfPools, faultsOfProduce, faultsOfProducers, faultsOfRates, faultsOfReplays, faultsOfRunning, faultsOfSeals, faultsOfSearches, faultsOfSecrets, faultsOfServices, faultsOfShop, faultsOfSigning, faultsOfStatus, faultsOfStore, faultsOfStory, faultsOfTargets, faultsOfTheDoctor, faultsOfTheDoor, faultsOfTheTerminal, faultsOfTries, faultsOfUsage, faultsOfWaiting, faultsOfWorker)
+var faults = slices.Concat(faultsOfProcessing, faultsOfBatches, faultsOfBooks, faultsOfBrowser, faultsOfCatalog, faultsOfChoice, faultsOfDev, faultsOfDoors, faultsOfEndpoints, faultsOfEvents, faultsOfImports, faultsOfJournal, faultsOfKeeping, faultsOfLedger, faultsOfLists, faultsOfNewest, faultsOfOrders, faultsOfPauses, faultsOfPayments, faultsOfPeople, faultsOfPools, faultsOfProduce, faultsOfProducers, faultsOfRates, faultsOfReplays, faultsOfRunning, faultsOfSeals, faultsOfSearches, faultsOfSecrets, faultsOfServices, faultsOfShop, faultsOfSigning, faultsOfStatus, faultsOfStore, faultsOfStory, faultsOfTargets, faultsOfTheDoctor, faultsOfTheDoor, faultsOfTheImitation, faultsOfTheTerminal, faultsOfTries, faultsOfUsage, faultsOfWaiting, faultsOfWorker)
 
 // faultsOfProcessing are those between a push and its answer.
 var faultsOfProcessing = []fault{

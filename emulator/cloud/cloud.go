@@ -56,6 +56,7 @@ type Cloud struct {
 	log     []string
 	faults  map[string]string // what makes a container or an API fail, and the words
 	settles int
+	hidden  []string
 	mirror  *mirror // the emulator that follows Pub/Sub's part, or nil
 }
 
@@ -132,7 +133,8 @@ func (c *Cloud) Remove(key string) {
 }
 
 // Fail makes a thing fail from now on: an image ("…/worker@sha256:…") whose container does not
-// start, a resource's key that cannot be written, or "<api>" that answers 503. Empty words end it.
+// start, a resource's key that cannot be written, or "<api>" or "<api>:<region>" that answers 503.
+// Empty words end it.
 func (c *Cloud) Fail(thing, words string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -143,11 +145,19 @@ func (c *Cloud) Fail(thing, words string) {
 	c.faults[thing] = words
 }
 
-// WithoutAgent takes Pub/Sub's own account away, as in a project where nobody has made it yet.
-func (c *Cloud) WithoutAgent() {
+// WithAgent says whether Pub/Sub's own account is there: in a new project nobody has made it yet.
+func (c *Cloud) WithAgent(there bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.held.Agent = false
+	c.held.Agent = there
+}
+
+// Hide makes Cloud Monitoring not know these log metrics, by their keys, as it does not for ten
+// minutes after they were made. Without any it knows all.
+func (c *Cloud) Hide(metrics ...string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.hidden = metrics
 }
 
 // Enable switches APIs on, as gcloud services enable does: run, not run.googleapis.com.
@@ -156,6 +166,15 @@ func (c *Cloud) Enable(apis ...string) {
 	defer c.mu.Unlock()
 	for _, api := range apis {
 		c.held.Enabled[api] = true
+	}
+}
+
+// Disable switches APIs off.
+func (c *Cloud) Disable(apis ...string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, api := range apis {
+		delete(c.held.Enabled, api)
 	}
 }
 
@@ -223,6 +242,13 @@ func (r call) key() string { return r.api + "/" + r.path }
 
 // last is the last part of the path.
 func (r call) last() string { return r.path[strings.LastIndex(r.path, "/")+1:] }
+
+// region is the one that the path names, or empty.
+func (r call) region() string {
+	_, after, _ := strings.Cut(r.path, "/locations/")
+	name, _, _ := strings.Cut(after, "/")
+	return name
+}
 
 // ask is a parameter of the query.
 func (r call) ask(name string) string {
@@ -297,6 +323,8 @@ func (c *Cloud) serve(r call) (any, error) {
 		return nil, refuse(http.StatusNotFound, "no such API here: %s", r.api)
 	case c.faults[r.api] != "":
 		return nil, refuse(http.StatusServiceUnavailable, "%s", c.faults[r.api])
+	case c.faults[r.api+":"+r.region()] != "":
+		return nil, refuse(http.StatusServiceUnavailable, "%s", c.faults[r.api+":"+r.region()])
 	case r.api != "serviceusage" && !c.held.Enabled[r.api] && r.api != "cloudbilling":
 		return nil, refuse(http.StatusForbidden, "SERVICE_DISABLED: %s.googleapis.com has not been used in project %s before or it is disabled.", r.api, Number)
 	case r.method != http.MethodGet && c.faults[r.key()] != "":

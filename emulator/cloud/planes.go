@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -75,7 +76,8 @@ func (c *Cloud) monitoring(r call) (any, error) {
 			return nil, refuse(http.StatusBadRequest, "%v", err)
 		}
 		for _, found := range logMetric.FindAllStringSubmatch(string(written), -1) {
-			if _, is := c.held.Resources["logging/projects/"+Project+"/metrics/"+found[1]]; !is {
+			key := "logging/projects/" + Project + "/metrics/" + found[1]
+			if _, is := c.held.Resources[key]; !is || slices.Contains(c.hidden, key) {
 				return nil, refuse(http.StatusNotFound, "Cannot find metric that matches type = \"logging.googleapis.com/user/%s\". If a metric was created recently, it could take up to 10 minutes to become available.", found[1])
 			}
 		}

@@ -25,6 +25,7 @@ import (
 
 	"billhook/catalog"
 	"billhook/emulator/cloud"
+	"billhook/emulator/emulatortest"
 )
 
 const region = "europe-west3"
@@ -69,7 +70,7 @@ var prepared struct {
 
 // TestMain removes what the scenarios share.
 func TestMain(m *testing.M) {
-	code := m.Run()
+	code := emulatortest.Main(m)
 	for _, folder := range []string{prepared.data, prepared.base} {
 		if folder != "" {
 			_ = os.RemoveAll(folder)
@@ -153,6 +154,14 @@ func empty(t *testing.T, set variables) *installation {
 	return i
 }
 
+// small is an empty project, and a folder with few indexes.
+func small(t *testing.T, set variables) *installation {
+	t.Helper()
+	i := empty(t, set)
+	require.NoError(t, os.WriteFile(filepath.Join(i.folder, "few_override.tf"), []byte(fewIndexes), 0o600))
+	return i
+}
+
 // installed is a project in which a small shop is installed, with PayNow's queues alone. Each
 // scenario has a copy of its own.
 func installed(t *testing.T) *installation {
@@ -161,7 +170,7 @@ func installed(t *testing.T) *installation {
 	p := &prepared
 	p.installed.Do(func() {
 		p.broken = "the first installation has failed"
-		i := empty(t, shop(t))
+		i := small(t, shop(t))
 		i.bootstrap()
 		i.with(variables{"images": images('a')}).apply()
 		i.settled()
@@ -173,7 +182,7 @@ func installed(t *testing.T) *installation {
 		p.broken = ""
 	})
 	require.Empty(t, p.broken)
-	i := empty(t, copied(p.set))
+	i := small(t, copied(p.set))
 	i.cloud.Restore(p.snapshot)
 	text, err := os.ReadFile(filepath.Join(p.base, "terraform.tfstate"))
 	require.NoError(t, err)
@@ -279,6 +288,15 @@ func (i *installation) point() {
 	i.t.Helper()
 	require.NoError(i.t, os.WriteFile(filepath.Join(i.folder, "provider.tf"), []byte(i.cloud.Provider(region)), 0o600))
 }
+
+// fewIndexes leaves out most of what only makes plans long, the fields of documents without an
+// index: the installation of the whole catalog has them all.
+const fewIndexes = `locals {
+  ttl_collections = ["deadLetters"]
+  composite       = { one = { collection = "deadLetters", fields = ["queue", "kept_at"], order = "DESCENDING" } }
+  unindexed       = { deadLetters = ["payload"] }
+}
+`
 
 func (i *installation) terraform(arguments ...string) (string, error) {
 	i.t.Helper()

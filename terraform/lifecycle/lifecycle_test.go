@@ -55,25 +55,6 @@ func TestForgottenImagesAreRefusedBeforeAnythingGoes(t *testing.T) {
 	i.with(variables{"bootstrap": nil}).settled()
 }
 
-func TestAServiceWhoseFirstStartFailedIsMendedByTheNextApply(t *testing.T) {
-	t.Parallel()
-	c := shipped(t)
-	events, updates := paynow(t, c)
-	added := another(t, c)
-	i := installed(t)
-	i.cloud.Fail(image("worker", 'b'), "exit 1")
-	queues := []string{events.ID, updates.ID, added.ID}
-	said := i.with(variables{"queues": queues, "target_urls": urls(t, queues...), "images": images('b')}).refused()
-	require.Contains(t, said, "failed to start")
-	require.NotNil(t, i.service(worker(added.Pool)), "the new service stands there, and is not ready")
-	require.Equal(t, map[string]int{image("worker", 'a'): 100}, i.cloud.Serving(region, worker(events.Pool)), "the other serves as before")
-
-	i.with(variables{"images": images('c')}).apply()
-	require.Equal(t, map[string]int{image("worker", 'c'): 100}, i.cloud.Serving(region, worker(added.Pool)))
-	require.Equal(t, map[string]int{image("worker", 'c'): 100}, i.cloud.Serving(region, worker(events.Pool)))
-	i.settled()
-}
-
 func TestASecretWithoutAVersionIsFoundBeforeAnythingChanges(t *testing.T) {
 	t.Parallel()
 	i := installed(t)
@@ -185,30 +166,30 @@ func TestAQueueInAPoolThatSortsFirstMovesNoTask(t *testing.T) {
 		require.NotContains(t, line, "change cloudscheduler/", "the tasks stay where they were")
 	}
 	i.settled()
-	require.NotEmpty(t, i.endpoint(subscriptionOf(added.ID)))
+	require.NotEmpty(t, i.endpoint(added.PushSubscription()))
 
 	// Without the queue again: what waits there has to be kept or given up, by its name.
 	require.NoError(t, i.cloud.Publish(added.ID, "one"))
 	without := variables{"queues": queues[:2], "target_urls": urls(t, queues[:2]...)}
 	require.Contains(t, i.with(without).refused(), "deletion")
-	require.NotEmpty(t, i.endpoint(subscriptionOf(added.ID)), "the queue still works")
+	require.NotEmpty(t, i.endpoint(added.PushSubscription()), "the queue still works")
 	require.NotNil(t, i.service(worker(added.Pool)), "and so does its worker")
 
 	i.with(variables{"kept_queues": []string{added.ID}}).apply()
 	i.settled()
-	require.Empty(t, i.endpoint(subscriptionOf(added.ID)))
+	require.Empty(t, i.endpoint(added.PushSubscription()))
 	require.Nil(t, i.service(worker(added.Pool)))
 	require.NoError(t, i.cloud.Publish(added.ID, "two"))
-	require.Equal(t, 1, i.cloud.Waiting(subscriptionOf(added.ID)))
+	require.Equal(t, 1, i.cloud.Waiting(added.PushSubscription()))
 
 	// Resumed, by running it again.
 	i.with(variables{"kept_queues": nil, "queues": queues, "target_urls": urls(t, queues...)}).apply()
-	require.NotEmpty(t, i.endpoint(subscriptionOf(added.ID)))
+	require.NotEmpty(t, i.endpoint(added.PushSubscription()))
 
 	// Given up.
 	i.with(variables{"discard_backlog": []string{added.ID}}).apply()
 	happened = i.with(without).apply()
-	require.Nil(t, i.subscription(subscriptionOf(added.ID)))
+	require.Nil(t, i.subscription(added.PushSubscription()))
 	require.Empty(t, i.cloud.Keys("pubsub/projects/"+cloud.Project+"/topics/"+added.ID))
 	require.Contains(t, strings.Join(happened, "\n"), "delete pubsub/")
 	i.with(variables{"discard_backlog": nil}).settled()
@@ -217,7 +198,7 @@ func TestAQueueInAPoolThatSortsFirstMovesNoTask(t *testing.T) {
 func TestTwoInstallationsOfOneProjectDoNotMeet(t *testing.T) {
 	t.Parallel()
 	first := installed(t)
-	second := empty(t, shop(t))
+	second := small(t, shop(t))
 	second.cloud = first.cloud
 	second.point()
 	before := first.cloud.Keys("")
@@ -226,7 +207,7 @@ func TestTwoInstallationsOfOneProjectDoNotMeet(t *testing.T) {
 	second.settled()
 	first.settled()
 	events, _ := paynow(t, shipped(t))
-	require.NotNil(t, first.subscription("staging-"+subscriptionOf(events.ID)))
+	require.NotNil(t, first.subscription("staging-"+events.PushSubscription()))
 	require.Equal(t, map[string]int{image("worker", 'a'): 100}, first.cloud.Serving(region, worker(events.Pool)))
 	require.Equal(t, map[string]int{image("worker", 'b'): 100}, first.cloud.Serving(region, "staging-worker-"+events.Pool))
 

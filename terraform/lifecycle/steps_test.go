@@ -11,9 +11,6 @@ import (
 	"billhook/emulator/cloud"
 )
 
-// subscriptionOf is the subscription that pushes a queue's messages.
-func subscriptionOf(queue string) string { return queue + "-push" }
-
 // revision is the short name of a service's latest revision.
 func (i *installation) revision(service string) string {
 	i.t.Helper()

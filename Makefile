@@ -42,9 +42,14 @@ emulators: bin/billhook ## the same on Google's own emulators, provisioned from 
 # comes last and alone: it and the emulators would take each other's time.
 .PHONY: test
 test: ## unit, conformance and end-to-end tests, also on Google's emulators where they are installed
-	@CGO_ENABLED=0 GOFLAGS="$$(go env GOFLAGS) -trimpath" go test -ldflags='-s -w' -count=1 -shuffle=on $$(go list ./... | grep -v '/e2e/browser$$')
+	@CGO_ENABLED=0 GOFLAGS="$$(go env GOFLAGS) -trimpath" go test -ldflags='-s -w' -count=1 -shuffle=on $$(go list ./... | grep -vE '/e2e/browser$$|/terraform/lifecycle$$')
+	@$(MAKE) --no-print-directory lifecycle
 	@CGO_ENABLED=0 GOFLAGS="$$(go env GOFLAGS) -trimpath" go test -ldflags='-s -w' -count=1 -shuffle=on ./e2e/browser
 	@CGO_ENABLED=0 GOFLAGS="$$(go env GOFLAGS) -trimpath" go run ./emulator/installed
+
+.PHONY: lifecycle
+lifecycle: ## what people do to an installation, by Terraform on an imitation of Google's control planes; left out without Google's provider
+	@go test -count=1 -timeout 60m -parallel 6 ./terraform/lifecycle
 
 .PHONY: race
 race: ## the same under the race detector, without the tests that start processes

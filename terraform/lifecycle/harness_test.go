@@ -16,7 +16,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -62,7 +61,7 @@ var prepared struct {
 	leftOut   string
 	err       error
 	installed sync.Once
-	base      string
+	state     []byte
 	snapshot  cloud.Snapshot
 	set       variables
 	broken    string
@@ -71,10 +70,8 @@ var prepared struct {
 // TestMain removes what the scenarios share.
 func TestMain(m *testing.M) {
 	code := emulatortest.Main(m)
-	for _, folder := range []string{prepared.data, prepared.base} {
-		if folder != "" {
-			_ = os.RemoveAll(folder)
-		}
+	if prepared.data != "" {
+		_ = os.RemoveAll(prepared.data)
 	}
 	os.Exit(code)
 }
@@ -110,6 +107,9 @@ func sources(to string) error {
 // prepare has Terraform fetch the provider once, or leaves the test out.
 func prepare(t *testing.T) {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("left out: whole applies take minutes")
+	}
 	_, err := exec.LookPath("terraform")
 	if err != nil && os.Getenv("REQUIRE_EMULATORS") == "" {
 		t.Skip("left out: terraform is not installed")
@@ -118,7 +118,7 @@ func prepare(t *testing.T) {
 	p := &prepared
 	p.once.Do(func() {
 		folder := t.TempDir()
-		if p.data, p.err = os.MkdirTemp("", "lifecycle"); p.err != nil {
+		if p.data, p.err = os.MkdirTemp("", "lifecycle"); p.err != nil { //nolint:usetesting // it outlives this test
 			return
 		}
 		if p.err = sources(folder); p.err != nil {
@@ -175,18 +175,13 @@ func installed(t *testing.T) *installation {
 		i.with(variables{"images": images('a')}).apply()
 		i.settled()
 		p.snapshot, p.set = i.cloud.Snapshot(), i.set
-		var err error
-		p.base, err = os.MkdirTemp("", "lifecycle")
-		require.NoError(t, err)
-		i.keep(filepath.Join(p.base, "terraform.tfstate"))
+		p.state = i.state()
 		p.broken = ""
 	})
 	require.Empty(t, p.broken)
 	i := small(t, copied(p.set))
 	i.cloud.Restore(p.snapshot)
-	text, err := os.ReadFile(filepath.Join(p.base, "terraform.tfstate"))
-	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(filepath.Join(i.folder, "terraform.tfstate"), text, 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(i.folder, "terraform.tfstate"), p.state, 0o600))
 	return i.with(nil)
 }
 
@@ -198,12 +193,12 @@ func (i *installation) bootstrap() {
 	i.with(variables{"bootstrap": nil})
 }
 
-// keep copies the state.
-func (i *installation) keep(to string) {
+// state is Terraform's.
+func (i *installation) state() []byte {
 	i.t.Helper()
 	text, err := os.ReadFile(filepath.Join(i.folder, "terraform.tfstate"))
 	require.NoError(i.t, err)
-	require.NoError(i.t, os.WriteFile(to, text, 0o600))
+	return text
 }
 
 func copied(of variables) variables {
@@ -380,43 +375,6 @@ func (i *installation) settled() {
 	require.False(i.t, changed, "the plan is not empty: %s", said)
 }
 
-// problems are the errors of what Terraform said.
-func problems(said string) string {
-	if at := strings.Index(said, "\nError: "); at >= 0 {
-		return said[at:]
-	}
-	return said
-}
-
-var frame = regexp.MustCompile(`[│╷╵\s]+`)
-
-func unframed(said string) string { return strings.TrimSpace(frame.ReplaceAllString(said, " ")) }
-
-// failures are the lines of what happened that tell of a refusal or a loss.
-func failures(happened []string) []string {
-	var found []string
-	for _, line := range happened {
-		if strings.HasPrefix(line, "REFUSED") || strings.HasPrefix(line, "RUN FAILED") || strings.HasPrefix(line, "LOST") {
-			found = append(found, line)
-		}
-	}
-	return found
-}
-
-// order requires that things have happened one after the other: each part is of a line after that
-// of the part before.
-func order(t *testing.T, happened []string, parts ...string) {
-	t.Helper()
-	at := 0
-	for _, part := range parts {
-		found := false
-		for ; at < len(happened) && !found; at++ {
-			found = strings.Contains(happened[at], part)
-		}
-		require.True(t, found, "%q does not come after what is before it in %q:\n%s", part, parts, strings.Join(happened, "\n"))
-	}
-}
-
 // fill gives each secret without one its first version.
 func (i *installation) fill() {
 	i.t.Helper()
@@ -426,21 +384,4 @@ func (i *installation) fill() {
 			i.cloud.AddVersion(name, "the value of "+name)
 		}
 	}
-}
-
-// service is a service's document.
-func (i *installation) service(name string) cloud.Document {
-	return i.cloud.Get("run/projects/" + cloud.Project + "/locations/" + region + "/services/" + name)
-}
-
-// subscription is a subscription's document.
-func (i *installation) subscription(name string) cloud.Document {
-	return i.cloud.Get("pubsub/projects/" + cloud.Project + "/subscriptions/" + name)
-}
-
-// endpoint is where a subscription pushes, or empty.
-func (i *installation) endpoint(name string) string {
-	config, _ := i.subscription(name)["pushConfig"].(cloud.Document)
-	endpoint, _ := config["pushEndpoint"].(string)
-	return endpoint
 }

@@ -220,3 +220,9 @@ func TestTwoInstallationsOfOneProjectDoNotMeet(t *testing.T) {
 	}
 	first.settled()
 }
+
+// Where Google's provider cannot be had, this says so for all scenarios.
+func TestTheProviderCanBeHad(t *testing.T) {
+	t.Parallel()
+	prepare(t)
+}

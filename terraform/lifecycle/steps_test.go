@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"regexp"
 	"strings"
+	"testing"
 
 	"github.com/stretchr/testify/require"
 
@@ -40,4 +42,58 @@ func (i *installation) call(method, api, path string, body cloud.Document) {
 	said, err := io.ReadAll(response.Body)
 	require.NoError(i.t, err)
 	require.Equal(i.t, http.StatusOK, response.StatusCode, string(said))
+}
+
+// service is a service's document.
+func (i *installation) service(name string) cloud.Document {
+	return i.cloud.Get("run/projects/" + cloud.Project + "/locations/" + region + "/services/" + name)
+}
+
+// subscription is a subscription's document.
+func (i *installation) subscription(name string) cloud.Document {
+	return i.cloud.Get("pubsub/projects/" + cloud.Project + "/subscriptions/" + name)
+}
+
+// endpoint is where a subscription pushes, or empty.
+func (i *installation) endpoint(name string) string {
+	config, _ := i.subscription(name)["pushConfig"].(cloud.Document)
+	endpoint, _ := config["pushEndpoint"].(string)
+	return endpoint
+}
+
+// problems are the errors of what Terraform said.
+func problems(said string) string {
+	if at := strings.Index(said, "\nError: "); at >= 0 {
+		return said[at:]
+	}
+	return said
+}
+
+var frame = regexp.MustCompile(`[│╷╵\s]+`)
+
+func unframed(said string) string { return strings.TrimSpace(frame.ReplaceAllString(said, " ")) }
+
+// failures are the lines of what happened that tell of a refusal or a loss.
+func failures(happened []string) []string {
+	var found []string
+	for _, line := range happened {
+		if strings.HasPrefix(line, "REFUSED") || strings.HasPrefix(line, "RUN FAILED") || strings.HasPrefix(line, "LOST") {
+			found = append(found, line)
+		}
+	}
+	return found
+}
+
+// order requires that things have happened one after the other: each part is of a line after that
+// of the part before.
+func order(t *testing.T, happened []string, parts ...string) {
+	t.Helper()
+	at := 0
+	for _, part := range parts {
+		found := false
+		for ; at < len(happened) && !found; at++ {
+			found = strings.Contains(happened[at], part)
+		}
+		require.True(t, found, "%q does not come after what is before it in %q:\n%s", part, parts, strings.Join(happened, "\n"))
+	}
 }

@@ -74,7 +74,7 @@ func TestWhoeverHasPayNowAloneRunsTwoQueues(t *testing.T) {
 		require.ErrorIs(t, err, contract.ErrTopicMissing, q.ID)
 	}
 
-	text, err := billhook(t.Context(), "doctor")
+	text, err := billhook(t.Context(), "doctor", "--known", taps("", run))
 	require.NoError(t, err, text)
 	require.Contains(t, text, "Not running here: "+strings.Join(off, ", ")+".\n")
 	require.Contains(t, text, "The tasks are run by the worker of pool payments.\n")

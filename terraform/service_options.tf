@@ -109,7 +109,7 @@ variable "vpc" {
 }
 
 variable "service_kms_key" {
-  description = "The key of Cloud KMS, in the services' region, that encrypts their images; null is Google's own. Cloud Run's own account is granted its use."
+  description = "The key of Cloud KMS, in the services' region, that encrypts their images; null is Google's own. Cloud Run's own account is granted its use, which needs cloudkms.googleapis.com to be enabled in the project."
   type        = string
   default     = null
 
@@ -122,7 +122,7 @@ variable "service_kms_key" {
 variable "secret_kms_key" {
   description = <<-EOT
     The key of Cloud KMS, in the location global, that encrypts versions of secrets from then on; null is Google's own.
-    Secret Manager's own account is granted its use: before, make it by
+    Secret Manager's own account is granted its use. Before, enable cloudkms.googleapis.com, and make the account by
     gcloud beta services identity create --service=secretmanager.googleapis.com
   EOT
   type        = string

@@ -127,9 +127,18 @@ func TestPlansAreWhatTheyShouldBe(t *testing.T) {
 			if folder == "emulator" { // its test is an apply
 				return
 			}
-			output, err = run(t, filepath.Join(root, folder), "test", "-no-color")
-			require.NoError(t, err, output)
-			require.Regexp(t, `[1-9]\d* passed, 0 failed`, output)
+			// Each file by itself, beside the others.
+			tests, err := filepath.Glob(filepath.Join(root, folder, "tests", "*.tftest.hcl"))
+			require.NoError(t, err)
+			require.NotEmpty(t, tests)
+			for _, file := range tests {
+				t.Run(filepath.Base(file), func(t *testing.T) {
+					t.Parallel()
+					output, err := run(t, filepath.Join(root, folder), "test", "-no-color", "-filter="+filepath.Join("tests", filepath.Base(file)))
+					require.NoError(t, err, output)
+					require.Regexp(t, `[1-9]\d* passed, 0 failed`, output)
+				})
+			}
 		})
 	}
 }

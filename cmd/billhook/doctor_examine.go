@@ -46,7 +46,7 @@ func (p *program) examine(ctx context.Context, c *catalog.Catalog, target pubsub
 	for _, id := range queues.Kept {
 		found.Kept = append(found.Kept, keptQueue{Queue: id})
 	}
-	found.Findings = append(queues.Findings, around.Findings...)
+	found.Findings = append([]finding.Finding{}, slices.Concat(queues.Findings, around.Findings)...)
 	found.Unread = append([]finding.Unread{}, slices.Concat(queues.Unread, around.Unread, unread())...)
 	return nil
 }

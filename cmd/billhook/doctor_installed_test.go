@@ -451,7 +451,7 @@ func TestTerraformGivesTheNamesThatTheDoctorLooksFor(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join("..", "..", "terraform", "main.tf"))
 	require.NoError(t, err)
 	for _, line := range []string{
-		`webhook_name = "${local.name}-webhook"`, `pool => "${local.name}-worker-${pool}" }`, `labels = { app = local.name }`,
+		`webhook_name = "${local.name}-webhook"`, `pool => "${local.name}-worker-${pool}" }`, `{ app = local.name }`,
 		`"https://${name}-${local.number}.${var.region}.run.app"`, `uri         = "${local.worker_urls[local.tasks_pool]}/tasks/${each.key}"`,
 	} {
 		require.Contains(t, string(text), line)

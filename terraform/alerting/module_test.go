@@ -1,6 +1,7 @@
 package alerting_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -82,7 +83,7 @@ func read(queues, kept []string) (map[string]policy, error) {
 	}
 	var output []byte
 	for _, arguments := range [][]string{{"init", "-input=false", "-no-color"}, {"apply", "-auto-approve", "-input=false", "-no-color"}, {"output", "-json", "policies"}} {
-		command := exec.Command("terraform", arguments...)
+		command := exec.CommandContext(context.Background(), "terraform", arguments...) // shared by tests, so of none's context
 		command.Dir = folder
 		command.Env = append(os.Environ(), "CHECKPOINT_DISABLE=1", "TF_IN_AUTOMATION=1", "TF_CLI_CONFIG_FILE="+os.DevNull)
 		if output, err = command.Output(); err != nil {

@@ -70,8 +70,9 @@ run "everything_but_the_services_without_images" {
   command = plan
 
   variables {
-    images    = null
-    bootstrap = true
+    images        = null
+    bootstrap     = true
+    scale_to_zero = true
   }
 
   assert {
@@ -86,10 +87,34 @@ run "everything_but_the_services_without_images" {
     condition     = length(google_monitoring_alert_policy.alert) == 0 && length(google_logging_metric.logged) > 0
     error_message = "Without services there is nothing to tell of; the metrics are known when they come."
   }
+  assert {
+    condition     = length(output.scaling) == length(output.services) && alltrue([for s in values(output.scaling) : s.min == 0 && s.max > 0])
+    error_message = "One variable, and no instance is kept."
+  }
+  assert {
+    condition     = google_firestore_database.this.delete_protection_state == "DELETE_PROTECTION_ENABLED"
+    error_message = "The database does not go by mistake."
+  }
+  assert {
+    condition     = alltrue([for f in google_firestore_field.ttl : f.field == "expire_at" && length(f.ttl_config) == 1 && length(f.index_config) == 1])
+    error_message = "Expired documents are removed, by a field without an index."
+  }
+  assert {
+    condition     = [for field in google_firestore_index.composite["deadLetters"].fields : "${field.field_path} ${field.order}"] == ["queue ASCENDING", "state ASCENDING", "kept_at ASCENDING"]
+    error_message = "The oldest open dead letter of a queue is found by an index."
+  }
+  assert {
+    condition     = alltrue([for grant in concat(values(google_project_iam_member.uses_database), [google_project_iam_member.reads_database]) : endswith(grant.condition[0].expression, "/databases/billhook\"")])
+    error_message = "Nobody may use another database."
+  }
 }
 
 run "the_services" {
   command = plan
+
+  variables {
+    sign_proofs = true
+  }
 
   assert {
     condition     = toset(keys(module.worker)) == toset(distinct([for q in values(module.catalog.queues) : q.pool if q.enabled]))
@@ -157,165 +182,23 @@ run "the_services" {
     condition     = length(google_firestore_database.door) == (anytrue([for q in values(module.catalog.queues) : q.enabled && (q.rate.per_second > 0 || q.rate.per_user > 0)]) ? 1 : 0)
     error_message = "The door has a database where a queue has a rate, and none where not."
   }
-}
-
-run "all_services_scale_to_zero" {
-  command = plan
-
-  variables {
-    scale_to_zero = true
-  }
-
   assert {
-    condition     = length(output.scaling) == length(output.services) && alltrue([for s in values(output.scaling) : s.min == 0 && s.max > 0])
-    error_message = "One variable, and no instance is kept."
-  }
-}
-
-# The queue ordered of this catalog has a rate.
-run "the_door_counts_in_a_database_of_its_own" {
-  command = plan
-
-  variables {
-    catalog_dir = "../catalog/testdata/crooked"
-    tasks_pool  = "letters"
-    target_urls = { POST_OFFICE_URL = "https://post-office.example" }
-  }
-
-  assert {
-    condition     = module.webhook[0].env.DOOR_DATABASE == "billhook-door" && module.webhook[0].env.FIRESTORE_DATABASE == "billhook"
-    error_message = "It has both, and only reads the large one."
+    condition     = contains(keys(output.secrets), "LEDGER_SIGNING_KEY")
+    error_message = "The secret is there to be filled."
   }
   assert {
-    condition     = google_project_iam_member.counts_at_the_door[0].role == "roles/datastore.user" && endswith(google_project_iam_member.counts_at_the_door[0].condition[0].expression, "/databases/billhook-door\"")
-    error_message = "It writes in its own database alone."
+    condition     = [for pool, w in module.worker : pool if contains(w.secrets, "LEDGER_SIGNING_KEY")] == [output.tasks_pool]
+    error_message = "The worker that operators ask reads it, and no other does."
   }
   assert {
-    condition     = google_firestore_field.door_ttl["billhook-door"].collection == "doorBlocks" && google_firestore_field.door_ttl["billhook-door"].field == "expire_at"
-    error_message = "What it wrote is removed."
+    condition     = [for key in keys(google_secret_manager_secret_iam_member.worker_reads) : key if startswith(key, "LEDGER_SIGNING_KEY/")] == ["LEDGER_SIGNING_KEY/${output.tasks_pool}"]
+    error_message = "No other may."
   }
-}
-
-run "the_database" {
-  command = plan
-
-  assert {
-    condition     = google_firestore_database.this.delete_protection_state == "DELETE_PROTECTION_ENABLED"
-    error_message = "The database does not go by mistake."
-  }
-  assert {
-    condition     = alltrue([for f in google_firestore_field.ttl : f.field == "expire_at" && length(f.ttl_config) == 1 && length(f.index_config) == 1])
-    error_message = "Expired documents are removed, by a field without an index."
-  }
-  assert {
-    condition     = [for field in google_firestore_index.composite["deadLetters"].fields : "${field.field_path} ${field.order}"] == ["queue ASCENDING", "state ASCENDING", "kept_at ASCENDING"]
-    error_message = "The oldest open dead letter of a queue is found by an index."
-  }
-  assert {
-    condition     = alltrue([for grant in concat(values(google_project_iam_member.uses_database), [google_project_iam_member.reads_database]) : endswith(grant.condition[0].expression, "/databases/billhook\"")])
-    error_message = "Nobody may use another database."
-  }
-}
-
-run "an_image_without_a_digest_is_refused" {
-  command = plan
-
-  variables {
-    images = { webhook = "europe-docker.pkg.dev/example/billhook/webhook:latest", worker = "europe-docker.pkg.dev/example/billhook/worker:latest" }
-  }
-
-  expect_failures = [var.images]
-}
-
-run "a_version_that_nobody_reads_is_refused" {
-  command = plan
-
-  variables {
-    secret_versions = { WEBHOOK_SECRET_PAYNOWW = 2 }
-  }
-
-  expect_failures = [google_secret_manager_secret.secret]
-}
-
-run "latest_is_no_version" {
-  command = plan
-
-  variables {
-    secret_versions = { OPS_TOKEN = 0 }
-  }
-
-  expect_failures = [var.secret_versions]
-}
-
-# Or the second apply makes a worker that does not start.
-run "a_target_without_an_address_is_refused" {
-  command = plan
-
-  variables {
-    images      = null
-    bootstrap   = true
-    target_urls = {}
-  }
-
-  expect_failures = [var.target_urls]
-}
-
-run "a_target_in_plain_text_is_refused" {
-  command = plan
-
-  variables {
-    target_urls = { SUBSCRIPTION_SERVICE_URL = "http://subscriptions.example" }
-  }
-
-  expect_failures = [var.target_urls]
-}
-
-run "an_address_that_nobody_reads_is_refused" {
-  command = plan
-
-  variables {
-    target_urls = { SUBSCRIPTION_SERVICE_URL = "https://subscriptions.example", SUBSCRIPTIONS_URL = "https://subscriptions.example" }
-  }
-
-  expect_failures = [var.target_urls]
-}
-
-run "an_operator_without_an_address_is_refused" {
-  command = plan
-
-  variables {
-    ops = { audience = "https://ops.example", allow = ["ada"] }
-  }
-
-  expect_failures = [var.ops]
-}
-
-run "an_ingress_that_there_is_not_is_refused_before_there_are_services" {
-  command = plan
-
-  variables {
-    images         = null
-    bootstrap      = true
-    worker_ingress = "INTERNAL"
-  }
-
-  expect_failures = [var.worker_ingress]
-}
-
-run "more_webhook_instances_at_least_than_at_most_are_refused_before_there_are_services" {
-  command = plan
-
-  variables {
-    images          = null
-    bootstrap       = true
-    webhook_scaling = { min = 5, max = 1 }
-  }
-
-  expect_failures = [var.webhook_scaling]
 }
 
 # Two pools: letters runs the tasks, seats serves bookings and emits to reminders and to
-# seat-news. Applied, so that each account has a name of its own.
+# seat-news. Applied, so that each account has a name of its own. With every answer made up, an
+# apply also shows that nothing waits for itself. The queue ordered has a rate.
 run "an_account_publishes_what_its_service_publishes_and_no_more" {
   command   = apply
   providers = { google = google.applied }
@@ -324,6 +207,7 @@ run "an_account_publishes_what_its_service_publishes_and_no_more" {
     catalog_dir         = "../catalog/testdata/crooked"
     tasks_pool          = "letters"
     deletion_protection = false
+    ops_invokers        = { operators = "group:operators@example.com" }
     target_urls         = { POST_OFFICE_URL = "https://post-office.example" }
   }
 
@@ -413,18 +297,18 @@ run "an_account_publishes_what_its_service_publishes_and_no_more" {
     condition     = { for pool, w in module.worker : pool => lookup(w.env, "POST_OFFICE_URL", "") } == { letters = "https://post-office.example", seats = "" }
     error_message = "The pool that posts to a target knows where it is."
   }
-}
-
-# With every answer made up, an apply shows that nothing waits for itself.
-run "all_of_it_is_made_and_taken_away" {
-  command   = apply
-  providers = { google = google.applied }
-
-  variables {
-    deletion_protection = false
-    ops_invokers        = { operators = "group:operators@example.com" }
+  assert {
+    condition     = module.webhook[0].env.DOOR_DATABASE == "billhook-door" && module.webhook[0].env.FIRESTORE_DATABASE == "billhook"
+    error_message = "It has both, and only reads the large one."
   }
-
+  assert {
+    condition     = google_project_iam_member.counts_at_the_door[0].role == "roles/datastore.user" && endswith(google_project_iam_member.counts_at_the_door[0].condition[0].expression, "/databases/billhook-door\"")
+    error_message = "It writes in its own database alone."
+  }
+  assert {
+    condition     = google_firestore_field.door_ttl["billhook-door"].collection == "doorBlocks" && google_firestore_field.door_ttl["billhook-door"].field == "expire_at"
+    error_message = "What it wrote is removed."
+  }
   assert {
     condition     = length(output.alerts) > 5 && output.database == "billhook"
     error_message = "There are alerts and a database."
@@ -444,7 +328,7 @@ run "the_catalog" {
   }
 }
 
-# Two services, one address, and no secret that nobody reads.
+# Two services, one address, no secret that nobody reads, and the alerts of both queues.
 run "paynow_alone" {
   command = plan
 
@@ -454,8 +338,12 @@ run "paynow_alone" {
       # What subscriptions are told to. Orders are told of where their queue runs.
       distinct(flatten([for type, h in run.the_catalog.queues[values(run.the_catalog.sources["paynow"].events)[0]].handlers : h.emits if startswith(type, "subscription.")])),
     )
-    target_urls = { SUBSCRIPTION_SERVICE_URL = "https://subscriptions.example" }
+    target_urls           = { SUBSCRIPTION_SERVICE_URL = "https://subscriptions.example" }
+    notification_channels = []
   }
+
+  # Nobody is told, which is a warning.
+  expect_failures = [check.notification_channels]
 
   assert {
     condition     = join(" ", keys(module.worker)) == "payments"
@@ -469,26 +357,55 @@ run "paynow_alone" {
     condition     = join(" ", sort(keys(google_secret_manager_secret.secret))) == "DELIVERY_SIGNING_SECRET OPS_TOKEN WEBHOOK_SECRET_PAYNOW WEBHOOK_SIGNING_SECRET"
     error_message = "The secrets are those of the sources and targets that are left."
   }
-}
-
-run "one_worker_signs_proofs" {
-  command = plan
-
-  variables {
-    sign_proofs = true
-  }
-
   assert {
-    condition     = contains(keys(output.secrets), "LEDGER_SIGNING_KEY")
-    error_message = "The secret is there to be filled."
+    condition     = toset(keys(google_monitoring_alert_policy.alert)) == toset(keys(module.alerts.policies))
+    error_message = "Each policy is made."
   }
   assert {
-    condition     = [for pool, w in module.worker : pool if contains(w.secrets, "LEDGER_SIGNING_KEY")] == [output.tasks_pool]
-    error_message = "The worker that operators ask reads it, and no other does."
+    condition = alltrue([
+      for policy in values(google_monitoring_alert_policy.alert) :
+      startswith(policy.documentation[0].links[0].url, "https://example.com/runbooks/") && endswith(policy.documentation[0].links[0].url, ".md")
+    ])
+    error_message = "Each alert links its runbook."
   }
   assert {
-    condition     = [for key in keys(google_secret_manager_secret_iam_member.worker_reads) : key if startswith(key, "LEDGER_SIGNING_KEY/")] == ["LEDGER_SIGNING_KEY/${output.tasks_pool}"]
-    error_message = "No other may."
+    condition = alltrue(flatten([
+      for name, policy in google_monitoring_alert_policy.alert : [
+        for i, c in policy.conditions :
+        c.condition_threshold[0].filter == module.alerts.policies[name].conditions[i].filter &&
+        c.condition_threshold[0].threshold_value == module.alerts.policies[name].conditions[i].threshold &&
+        c.condition_threshold[0].comparison == module.alerts.policies[name].conditions[i].comparison &&
+        c.condition_threshold[0].duration == module.alerts.policies[name].conditions[i].duration &&
+        [for a in c.condition_threshold[0].aggregations : join(" ", concat([a.alignment_period, a.per_series_aligner, a.cross_series_reducer], tolist(a.group_by_fields)))] ==
+        [for align in module.alerts.policies[name].conditions[i].align[*] : join(" ", concat([module.alerts.policies[name].conditions[i].period, align, module.alerts.policies[name].conditions[i].reduce], module.alerts.policies[name].conditions[i].by))]
+      ]
+    ]))
+    error_message = "Each condition is the module's."
+  }
+  assert {
+    condition     = google_monitoring_alert_policy.alert["tasks-stopped"].conditions[0].condition_threshold[0].evaluation_missing_data == "EVALUATION_MISSING_DATA_ACTIVE" && google_monitoring_alert_policy.alert["push-failures"].conditions[0].condition_threshold[0].denominator_filter == module.alerts.policies["push-failures"].conditions[0].share_of
+    error_message = "No run, and no news of any, are the same; and a share has what it is a share of."
+  }
+  assert {
+    condition     = alltrue([for task in keys(google_cloud_scheduler_job.task) : strcontains(google_monitoring_alert_policy.alert["tasks-stopped"].conditions[0].condition_threshold[0].filter, "\"${task}\"")])
+    error_message = "Each task that is called is missed."
+  }
+  assert {
+    condition     = strcontains(google_monitoring_alert_policy.alert["slo-burn"].conditions[0].condition_threshold[0].filter, "projects/123456789012/services/${google_monitoring_slo.webhooks.service}/serviceLevelObjectives/${google_monitoring_slo.webhooks.slo_id}\"")
+    error_message = "The burn rate is that of the objective."
+  }
+  assert {
+    condition = alltrue([
+      for name in ["open-dead-letters", "oldest-dead-letter-seconds"] :
+      google_logging_metric.logged[name].label_extractors == tomap({ queue = "EXTRACT(jsonPayload.queue)" }) &&
+      google_logging_metric.logged[name].metric_descriptor[0].value_type == "DISTRIBUTION" &&
+      strcontains(google_logging_metric.logged[name].filter, "jsonPayload.message=\"open dead letters\"")
+    ])
+    error_message = "The numbers are those of the task's lines, by queue."
+  }
+  assert {
+    condition     = length([for id, q in module.catalog.queues : id if q.enabled]) + 1 == length(distinct([for tile in jsondecode(google_monitoring_dashboard.this.dashboard_json).mosaicLayout.tiles : tile.yPos]))
+    error_message = "The dashboard has a row for each enabled queue, and one for the services."
   }
 }
 

@@ -22,20 +22,28 @@ import (
 func (s *stack) tell(t *testing.T, topic, eventType, key string, data map[string]any) (id string) {
 	t.Helper()
 	id = "evt-" + uuid.NewString()
-	body, err := json.Marshal(map[string]any{"id": id, "type": eventType, "timestamp": "2026-11-20T09:00:00Z", "version": 1, "data": data})
+	s.tellOf(t, news{id, topic, eventType, key}, data)
+	return id
+}
+
+// news is an event of an id that is known before, so that the service can be told what to do with it.
+type news struct{ id, topic, eventType, key string }
+
+func (s *stack) tellOf(t *testing.T, n news, data map[string]any) {
+	t.Helper()
+	body, err := json.Marshal(map[string]any{"id": n.id, "type": n.eventType, "timestamp": "2026-11-20T09:00:00Z", "version": 1, "data": data})
 	require.NoError(t, err)
-	m := contract.Message{Data: body, OrderingKey: key, Attributes: map[string]string{
-		"event_id": id, "event_type": eventType, "contract": contract.MessageV1, "routing_key": eventType, "ordering_key": "unknown",
+	m := contract.Message{Data: body, OrderingKey: n.key, Attributes: map[string]string{
+		"event_id": n.id, "event_type": n.eventType, "contract": contract.MessageV1, "routing_key": n.eventType, "ordering_key": "unknown",
 	}}
-	if key != "" {
-		m.Attributes["ordering_key"] = key
+	if n.key != "" {
+		m.Attributes["ordering_key"] = n.key
 	}
 	if order, ok := data["order_id"].(string); ok {
 		m.Attributes["order_id"] = order
 	}
-	_, err = s.publish(t.Context(), topic, m)
+	_, err = s.publish(t.Context(), n.topic, m)
 	require.NoError(t, err)
-	return id
 }
 
 // recordOf is the record of an event of a queue; ok reports whether there is one.
@@ -74,12 +82,15 @@ func (s *stack) deliveriesOf(ids ...string) (all []standin.Delivery) {
 
 // One item of a bulk is told to come later, and one is refused: the others are done.
 func halfFailedBulk(t *testing.T, s *stack) {
-	require.NoError(t, s.service.Tell(standin.Fail, 1))
-	require.NoError(t, s.service.Tell(standin.Refuse, 1))
 	var ids []string
 	for range 5 {
+		ids = append(ids, "evt-"+uuid.NewString())
+	}
+	require.NoError(t, s.service.TellOf(ids[1], standin.Fail, 1))
+	require.NoError(t, s.service.TellOf(ids[3], standin.Refuse, 1))
+	for _, id := range ids {
 		document := "p-" + uuid.NewString()
-		ids = append(ids, s.tell(t, "search", "product.changed", document, map[string]any{"document_id": document, "version": 1}))
+		s.tellOf(t, news{id, "search", "product.changed", document}, map[string]any{"document_id": document, "version": 1})
 	}
 	refused := 0
 	for _, id := range ids {
@@ -118,10 +129,13 @@ func oldVersion(t *testing.T, s *stack) {
 }
 
 func trackedWithoutRecord(t *testing.T, s *stack) {
-	require.NoError(t, s.service.Tell(standin.Refuse, 1))
 	var ids []string
 	for range 3 {
-		ids = append(ids, s.tell(t, "analytics", "analytics.event", "", map[string]any{"name": "page_seen"}))
+		ids = append(ids, "evt-"+uuid.NewString())
+	}
+	require.NoError(t, s.service.TellOf(ids[1], standin.Refuse, 1))
+	for _, id := range ids {
+		s.tellOf(t, news{id, "analytics", "analytics.event", ""}, map[string]any{"name": "page_seen"})
 	}
 	require.Eventually(t, func() bool { return len(s.deliveriesOf(ids...)) == len(ids) }, patience, pollInterval)
 	outcomes := map[string]int{}

@@ -6,7 +6,15 @@ locals {
   # The worker that operators ask signs proofs.
   signing_keys   = { for pool in keys(local.pools) : pool => [for variable in ["LEDGER_SIGNING_KEY"] : variable if var.sign_proofs && pool == local.tasks_pool] }
   worker_secrets = { for pool, p in local.pools : pool => concat(["OPS_TOKEN"], local.signing_keys[pool], p.secret_variables) }
-  secrets        = distinct(concat(local.webhook_secrets, flatten(values(local.worker_secrets))))
+  read_secrets   = distinct(concat(local.webhook_secrets, flatten(values(local.worker_secrets))))
+  # A kept queue's secrets stay with it, for the day on which it runs again.
+  secrets = distinct(concat(local.read_secrets, flatten([for id in var.kept_queues : lookup(module.catalog.queue_secrets, id, [])])))
+
+  # The secret of queues that may go may go with the last of them.
+  needed_by = {
+    for variable in local.secrets : variable => [for id, needed in module.catalog.queue_secrets : id if contains(needed, variable) && contains(keys(local.standing), id)]
+  }
+  discarded_secrets = [for variable, queues in local.needed_by : variable if length(queues) > 0 && alltrue([for id in queues : local.discarded[id]])]
 
   secret_ids = { for variable in local.secrets : variable => "${local.name}-${lower(replace(variable, "_", "-"))}" }
 
@@ -22,7 +30,7 @@ locals {
 # value. A revision that cannot read a secret does not start. It is asked for by name: of a resource
 # that is to be changed, Terraform would ask after that.
 data "google_secret_manager_secret_version" "read" {
-  for_each          = local.deployed ? local.secret_ids : {}
+  for_each          = { for variable in local.read_secrets : variable => local.secret_ids[variable] if local.deployed }
   project           = var.project_id
   secret            = each.value
   version           = tostring(lookup(var.secret_versions, each.key, 1))
@@ -45,7 +53,7 @@ resource "google_secret_manager_secret" "secret" {
   labels    = local.labels
 
   # The values are nowhere else.
-  deletion_protection = var.deletion_protection
+  deletion_protection = var.deletion_protection && !contains(local.discarded_secrets, each.key)
 
   replication {
     auto {

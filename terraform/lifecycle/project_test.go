@@ -107,15 +107,31 @@ func TestAQueueOfEachPoolGoesAndComesAgain(t *testing.T) {
 		}
 	}
 	i.with(variables{"queues": rest, "kept_queues": kept, "target_urls": urls(t, rest...)})
+	secretsBefore := i.cloud.Keys(secrets)
 	happened := i.apply()
 	require.Empty(t, failures(happened))
+	require.Equal(t, secretsBefore, i.cloud.Keys(secrets), "a kept queue keeps what it signs with")
 	i.settled()
 	for _, q := range gone {
 		require.NotNil(t, i.subscription(q.PushSubscription()), q.ID)
 		require.Empty(t, i.endpoint(q.PushSubscription()), q.ID)
 	}
 
-	i.with(variables{"queues": nil, "kept_queues": nil, "target_urls": everything(t)["target_urls"]})
+	// The last queue that signs with a secret is given up, and the secret with it.
+	i.with(variables{"discard_backlog": kept}).apply()
+	happened = i.with(variables{"kept_queues": nil}).apply()
+	require.Empty(t, failures(happened))
+	i.with(variables{"discard_backlog": nil}).settled()
+	for _, q := range gone {
+		require.Nil(t, i.subscription(q.PushSubscription()), q.ID)
+	}
+	require.Less(t, len(i.cloud.Keys(secrets)), len(secretsBefore))
+
+	// All of them come again; a secret that is made anew gets a version first.
+	i.with(variables{"queues": nil, "target_urls": everything(t)["target_urls"]})
+	said, err := i.terraform("apply", "-auto-approve", "-input=false", "-no-color", "-target=google_secret_manager_secret.secret")
+	require.NoError(t, err, problems(said))
+	i.fill()
 	require.Empty(t, failures(i.apply()))
 	i.settled()
 	for _, q := range gone {

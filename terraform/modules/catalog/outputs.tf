@@ -73,3 +73,8 @@ output "hash" {
   description = "The hash of the catalog's files, as the services and `billhook status` show it."
   value       = substr(sha256(join("", [for name in sort(tolist(fileset(var.directory, "*.yaml"))) : "${filesha256("${var.directory}/${name}")}  ${name}\n"])), 0, 8)
 }
+
+output "queue_secrets" {
+  description = "The environment variables of the secrets of each queue's targets and sender, also of a queue that does not run."
+  value       = local.queue_secrets
+}

@@ -60,6 +60,15 @@ locals {
     ]))
   }
 
+  # The secrets of each queue, also of one that does not run: its targets' and its sender's. The
+  # producers' is the door's own.
+  queue_secrets = {
+    for i, q in local.filled : q.id => distinct(concat(
+      [for name in concat([for p in values(local.posts[i]) : p.target if p != null], flatten(values(local.calls[i]))) : try(local.targets[name].secret_variable, "")],
+      [for name, s in local.senders : try(s.secret_variable, "") if name != "generic" && contains(values(try(s.events, {})), q.id)],
+    ))
+  }
+
   # The durations of each target, as the file has them, and the numbers that must be whole.
   target_durations = {
     for name, t in local.posted : name => concat(try(values(t.timeouts), []), try([t.breaker.rest], []))

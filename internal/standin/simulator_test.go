@@ -624,7 +624,7 @@ func TestOrderSurvivesFailuresAndLostAcks(t *testing.T) {
 
 		// The draws are used again and again. Afterwards nothing fails: they may be such that each push
 		// meets a failure or a lost acknowledgement for ever.
-		const enough = 1000
+		const enough = 200
 		var mu sync.Mutex
 		count, rolls := 0, 0
 		out, acked, last := map[string]bool{}, map[string]int{}, map[string]int{}

@@ -17,6 +17,9 @@ import (
 // terraformBinary returns the path of terraform, or skips where it may be missing.
 func terraformBinary(t *testing.T) string {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("left out: it starts Terraform")
+	}
 	terraform, err := exec.LookPath("terraform")
 	if err != nil && os.Getenv("REQUIRE_EMULATORS") == "" {
 		t.Skip("left out: terraform is not installed")

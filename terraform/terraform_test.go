@@ -37,6 +37,9 @@ var update = flag.Bool("update", false, "write the README's table of grants anew
 // binary is the path of terraform; without it the test is left out, but not in CI.
 func binary(t *testing.T) string {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("left out: it starts Terraform")
+	}
 	path, err := exec.LookPath("terraform")
 	if err != nil && os.Getenv("REQUIRE_EMULATORS") == "" {
 		t.Skip("left out: terraform is not installed")

@@ -122,6 +122,9 @@ func policiesWithout(t *testing.T, kept string) map[string]policy {
 
 func needTerraform(t *testing.T) {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("left out: it starts Terraform")
+	}
 	if _, err := exec.LookPath("terraform"); err != nil && os.Getenv("REQUIRE_EMULATORS") == "" {
 		t.Skip("left out: terraform is not installed")
 	}

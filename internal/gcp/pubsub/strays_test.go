@@ -3,6 +3,7 @@ package pubsub_test
 import (
 	"context"
 	"slices"
+	"sync/atomic"
 	"testing"
 
 	"cloud.google.com/go/iam/apiv1/iampb"
@@ -113,16 +114,16 @@ func TestAGrantOnTheProjectIsOneOnItsTopics(t *testing.T) {
 	p, target, look, _ := granted(t)
 	delete(p.policies, outTopic)
 	delete(p.policies, ordersPush)
-	asked := 0
+	var asked atomic.Int64 // several queues ask at once
 	look.Inherits = func(_ context.Context, roles []string, is func(string) bool) bool {
-		asked++
+		asked.Add(1)
 		return slices.Contains(roles, "roles/editor") && (is("serviceAccount:orders@example.com") || is(pubsubAgent))
 	}
 	found, err := pubsub.Examine(t.Context(), grantedCatalog(), target, look, p.options(t)...)
 	require.NoError(t, err)
 	require.Equal(t, []string{"topic out-test worker_grant_missing"}, told(t, found.Findings), "that of the tasks' worker")
 	require.Contains(t, found.Findings[0].Want, "clicks@example.com")
-	require.Equal(t, 3, asked, "once for each that its resource does not have")
+	require.EqualValues(t, 3, asked.Load(), "once for each that its resource does not have")
 }
 
 func TestWhatTheDoctorMayNotLookAtIsNamedOneByOne(t *testing.T) {

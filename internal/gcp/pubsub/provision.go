@@ -243,16 +243,6 @@ func (p *provisioner) point(ctx context.Context, name string, to *pubsubpb.PushC
 // idOf is the last part of a resource's name.
 func idOf(name string) string { return name[strings.LastIndexByte(name, '/')+1:] }
 
-func (t Target) names() Names {
-	return Names{ProjectID: t.ProjectID, Installation: t.Installation}
-}
-
-func (t Target) id(ofCatalog string) string        { return t.names().id(ofCatalog) }
-func (t Target) topicName(ofCatalog string) string { return t.names().topicName(ofCatalog) }
-func (t Target) subscriptionName(ofCatalog string) string {
-	return t.names().subscriptionName(ofCatalog)
-}
-
 // pushes are the ids of a queue's subscriptions that push.
 func pushes(q catalog.Queue) []string {
 	if q.DeadLetter.Drop {

@@ -276,6 +276,23 @@ func postedFields(t *testing.T, entry ledger.Entry) map[string]any {
 	return writes[0].Fields
 }
 
+// A seal that is whole in itself does not take the place of the one that the next seal names.
+func TestASealThatWasMadeAgainIsFoundByTheNext(t *testing.T) {
+	t.Parallel()
+	all, again := sealedBooks(t), open(t)
+	post(t, again, sale("acme", "a", "2026-10", 100, 0), sale("acme", "b", "2026-11", 200, time.Second))
+	_, err := seal.Sealer{Store: again, Now: func() time.Time { return noon.Add(2 * time.Hour) }}.Run(t.Context())
+	require.NoError(t, err)
+	made, err := again.Get(t.Context(), store.Key{Collection: seal.Seals, ID: seal.ID("acme", 1)})
+	require.NoError(t, err)
+	require.NotEqual(t, all[made.Key]["hash"], made.Fields["hash"])
+	all[made.Key] = made.Fields // its sums, leaves and entries are the same
+	second := store.Key{Collection: seal.Seals, ID: seal.ID("acme", 2)}
+	require.Equal(t, []seal.Finding{{
+		Kind: seal.Changed, Tenant: "acme", Document: second.String(), Seal: 2, Detail: "it does not follow the seal before",
+	}}, findings(t, all))
+}
+
 // Somebody who can write everything can seal everything again. Who kept a seal finds that.
 func TestWhoeverKeptASealFindsThatAllWasSealedAgain(t *testing.T) {
 	t.Parallel()

@@ -13,8 +13,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/time/rate"
-
 	"billhook/internal/pii"
 	"billhook/internal/serve"
 )
@@ -23,9 +21,6 @@ import (
 const SessionLife = 12 * time.Hour
 
 const (
-	// wrongAtOnce and wrongEvery bound the attempts with a wrong token: so many at once, and then one in
-	// such a time, of everybody together.
-	wrongAtOnce, wrongEvery = 10, 6 * time.Second
 	// instancesDiffer is how far the clocks of two instances may be apart.
 	instancesDiffer = time.Minute
 	// maxSession bounds a cookie that is looked at, in bytes.
@@ -52,22 +47,20 @@ type Sessions struct {
 	local []byte
 	log   *slog.Logger
 	now   func() time.Time
-	wrong *rate.Limiter
 }
 
 // NewSessions returns the sessions of those whom access accepts. local is a key by chance, of this process;
 // without one nobody signs in by a name alone.
 func NewSessions(access Access, local []byte, log *slog.Logger, now func() time.Time) *Sessions {
-	return &Sessions{access: access, local: local, log: log, now: now, wrong: rate.NewLimiter(rate.Every(wrongEvery), wrongAtOnce)}
+	return &Sessions{access: access, local: local, log: log, now: now}
 }
 
 // Refusals of pages and of signing in.
 var (
-	errNoOrigin  = serve.Refuse(http.StatusForbidden, "origin_unknown", "A change is made from a page of this site. This request does not say where it is from; use a current browser, or the API.")
-	errSignIn    = serve.Refuse(http.StatusUnauthorized, "sign_in_needed", "You are not signed in, or no longer: a session lasts 12 hours. Nothing was changed. Sign in, go back, and send it again.")
-	errToken     = serve.Refuse(http.StatusForbidden, "token_not_accepted", "This token is not accepted.")
-	errName      = serve.Refuse(http.StatusUnprocessableEntity, "name_invalid", "A name has letters, digits and . _ : - only, or is an e-mail address, with 128 characters at most. It is not the token.")
-	errManyWrong = serve.Refuse(http.StatusTooManyRequests, "attempts_many", "There were too many attempts with a wrong token. Wait for a minute.").After(60)
+	errNoOrigin = serve.Refuse(http.StatusForbidden, "origin_unknown", "A change is made from a page of this site. This request does not say where it is from; use a current browser, or the API.")
+	errSignIn   = serve.Refuse(http.StatusUnauthorized, "sign_in_needed", "You are not signed in, or no longer: a session lasts 12 hours. Nothing was changed. Sign in, go back, and send it again.")
+	errToken    = serve.Refuse(http.StatusForbidden, "token_not_accepted", "This token is not accepted.")
+	errName     = serve.Refuse(http.StatusUnprocessableEntity, "name_invalid", "A name has letters, digits and . _ : - only, or is an e-mail address, with 128 characters at most. It is not the token.")
 )
 
 type sessionKey struct{}
@@ -173,17 +166,10 @@ func (s *Sessions) SignIn(r *http.Request, token, name string) (*http.Cookie, er
 	kind, key := byName, s.local
 	switch {
 	case token != "":
-		attempt := s.wrong.ReserveN(now, 1)
-		if attempt.DelayFrom(now) > 0 {
-			attempt.CancelAt(now)
-			s.signed(r, "", errManyWrong)
-			return nil, errManyWrong
-		}
 		if !s.access.accepts("Bearer " + token) {
 			s.signed(r, "", errToken)
 			return nil, errToken
 		}
-		attempt.CancelAt(now) // it was right
 		kind, key = byToken, keyOf(token)
 	case !s.atHome(r):
 		return nil, errToken

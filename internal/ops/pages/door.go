@@ -39,9 +39,6 @@ func (p *Pages) doorRoutes(r chi.Router) {
 		cookie, err := p.Sessions.SignIn(r, strings.TrimSpace(v.form("token")), strings.TrimSpace(v.form("name")))
 		if err != nil {
 			v.problem = problemOf(err)
-			if v.problem.RetryAfter > 0 {
-				w.Header().Set("Retry-After", "60")
-			}
 			p.signIn(v, v.problem.Status)
 			return
 		}

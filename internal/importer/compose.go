@@ -39,6 +39,9 @@ type object = map[string]jsontext.Value
 // item makes the door's item of a message. It returns the event id too, where there is one. The
 // error is a *misfit.
 func (c Composer) item(known *catalog.Catalog, m Message, now time.Time) (item Item, id string, err error) {
+	if m.Odd != "" {
+		return item, "", unfit("odd", m.Odd)
+	}
 	q, ok := known.Queue(m.Queue)
 	if !ok || !q.Enabled {
 		return item, "", unfit("no_queue", "no enabled queue handles its type")

@@ -6,6 +6,7 @@
 package importer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -52,6 +53,9 @@ type Message struct {
 	Attempts, MaxAttempts int
 	// Due is when it is to be handled; zero: at once. Created is when it was made; zero: not known.
 	Due, Created time.Time
+	// Odd is why it cannot be moved, such as a time that never comes; empty: it can. It stays where
+	// it is, as what the door refuses does.
+	Odd string
 }
 
 // Place counts the messages in one part of a queue of old.
@@ -235,7 +239,7 @@ func (r *Run) pack(taken []Message) (batches []batch, refused []Message) {
 			err = unfit("too_large", "the message is larger than the door's requests may be")
 		}
 		if misfit, ok := errors.AsType[*misfit](err); ok {
-			r.refuse(m, id, Result{Code: misfit.code, Detail: misfit.detail})
+			r.refuse(m, cmp.Or(id, m.named()), Result{Code: misfit.code, Detail: misfit.detail})
 			refused = append(refused, m)
 			continue
 		}
@@ -296,6 +300,14 @@ func (r *Run) send(ctx, finish context.Context, b *batch) (accepted, refused []M
 			return accepted, refused, errors.Join(ctx.Err(), err)
 		}
 	}
+}
+
+// named is what a report calls a message that has no event id yet: the id in its body, or its row.
+func (m Message) named() string {
+	if m.Content {
+		return m.ID
+	}
+	return idOf(m.Body)
 }
 
 // transient reports whether an item with this answer may be accepted later.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"billhook/catalog"
 )
@@ -22,9 +23,9 @@ type Postgres struct {
 	table      string
 	columns    map[string]string
 	statuses   []string
-	// open holds the locks of what was taken; after is the last row that was taken.
+	// open holds the locks of what was taken; after is the last row that was taken, and nil before the first.
 	open  pgx.Tx
-	after int64
+	after *int64
 }
 
 var _ Source = (*Postgres)(nil)
@@ -46,7 +47,7 @@ func NewPostgres(ctx context.Context, address, table string, c *catalog.Catalog,
 	if err != nil {
 		return nil, fmt.Errorf("postgres: %w", err)
 	}
-	p := &Postgres{connection: connection, catalog: c, table: table, statuses: []string{"pending", "processing"}, after: -1}
+	p := &Postgres{connection: connection, catalog: c, table: table, statuses: []string{"pending", "processing"}}
 	if failed {
 		p.statuses = append(p.statuses, "failed", "dead_letter")
 	}
@@ -92,12 +93,15 @@ func (p *Postgres) query(text string) string {
 	return strings.NewReplacer(pairs...).Replace(text)
 }
 
-// mine holds what is taken: $1 are the statuses, $2 is the age of an abandoned row.
-const mine = `{status} = ANY($1) AND ({status} <> 'processing' OR {updatedat} < now() - make_interval(secs => $2))`
+// mine holds what is taken: $1 are the statuses, $2 is the age of an abandoned row. A row without a status,
+// or in processing since no time, is taken to be named: what selects neither would leave it in silence.
+const mine = `({status} IS NULL OR ({status} = ANY($1) AND
+	({status} <> 'processing' OR NOT coalesce(isfinite({updatedat}), false) OR {updatedat} < now() - make_interval(secs => $2))))`
 
 // Look counts the rows by status.
 func (p *Postgres) Look(ctx context.Context, sample int) (places []Place, messages []Message, err error) {
-	rows, err := p.connection.Query(ctx, p.query(`SELECT {status}, coalesce(`+mine+`, false), {type}, count(*) FROM {t} WHERE {status} NOT IN ('completed', 'moved') GROUP BY 1, 2, 3 ORDER BY 1, 2, 3`),
+	rows, err := p.connection.Query(ctx, p.query(`SELECT coalesce({status}, ''), `+mine+`, coalesce({type}, ''), count(*) FROM {t}
+		WHERE {status} IS NULL OR {status} NOT IN ('completed', 'moved') GROUP BY 1, 2, 3 ORDER BY 1, 2, 3`),
 		p.statuses, abandoned.Seconds())
 	if err != nil {
 		return nil, nil, fmt.Errorf("postgres: %w", err)
@@ -151,18 +155,18 @@ func (p *Postgres) Take(ctx context.Context, limit int) ([]Message, error) {
 	if err != nil {
 		return nil, fmt.Errorf("postgres: %w", err)
 	}
-	messages, err := p.rows(ctx, open, p.query(`SELECT `+members+` FROM {t} WHERE `+mine+` AND {id} > $3 ORDER BY {id} LIMIT $4 FOR UPDATE SKIP LOCKED`),
+	messages, err := p.rows(ctx, open, p.query(`SELECT `+members+` FROM {t} WHERE `+mine+` AND ($3::bigint IS NULL OR {id} > $3) ORDER BY {id} LIMIT $4 FOR UPDATE SKIP LOCKED`),
 		p.statuses, abandoned.Seconds(), p.after, limit)
 	if err != nil || len(messages) == 0 {
 		return nil, errors.Join(err, open.Rollback(ctx))
 	}
-	p.open, p.after = open, messages[len(messages)-1].row
+	p.open, p.after = open, &messages[len(messages)-1].row
 	return messages, nil
 }
 
 // members are the columns of a row.
 const members = `{id}::bigint, {type}, {payload}::text, coalesce({priority}, ''), {status}, coalesce({attempts}, 0), coalesce({maxattempts}, 0),
-	coalesce({nextretryat}, 'epoch'), coalesce({createdat}, 'epoch')`
+	{nextretryat}::timestamptz, {createdat}::timestamptz, NOT coalesce(isfinite({updatedat}), false)`
 
 type querier interface {
 	Query(ctx context.Context, query string, arguments ...any) (pgx.Rows, error)
@@ -175,17 +179,32 @@ func (p *Postgres) rows(ctx context.Context, in querier, query string, arguments
 	}
 	messages, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (Message, error) {
 		m := Message{Source: p.table, Content: true}
-		var payload, priority, status string
-		if err := row.Scan(&m.row, &m.Type, &payload, &priority, &status, &m.Attempts, &m.MaxAttempts, &m.Due, &m.Created); err != nil {
+		var kind, payload, status pgtype.Text
+		var priority string
+		var due, created pgtype.Timestamptz
+		var timeless bool
+		if err := row.Scan(&m.row, &kind, &payload, &priority, &status, &m.Attempts, &m.MaxAttempts, &due, &created, &timeless); err != nil {
 			return m, err
 		}
-		m.Body, m.Part = []byte(payload), partOf(status)
+		m.Type, m.Body, m.Part = kind.String, []byte(payload.String), partOf(status.String)
+		m.Due, m.Created = due.Time, created.Time
 		m.ID = fmt.Sprintf("%s-%d", p.table, m.row)
+		switch {
+		case !status.Valid:
+			m.Odd = "its status is NULL"
+		case !kind.Valid:
+			m.Odd = "its type is NULL"
+		case !payload.Valid:
+			m.Odd = "its payload is NULL"
+		case due.InfinityModifier != pgtype.Finite:
+			m.Odd = "the time of its next attempt is infinity"
+		case created.InfinityModifier != pgtype.Finite:
+			m.Odd = "the time at which it was made is infinity"
+		case m.Part == Claimed && timeless:
+			m.Odd = "it is in processing, and the time of its last change is NULL or infinity"
+		}
 		if q, ok := p.queueOf(m.Type, priority); ok {
 			m.Queue = q.ID
-		}
-		if m.Created.Unix() == 0 {
-			m.Created = time.Time{}
 		}
 		return m, nil
 	})

@@ -242,6 +242,10 @@ func (r *RabbitMQ) message(l list, d amqp.Delivery) Message {
 	if !ok {
 		return m
 	}
+	if delay > maxDelay || delay < -maxDelay {
+		m.Odd = "its x-delay is longer than the delayed message exchange takes"
+		return m
+	}
 	// The delayed message exchange turns the sign of the delay when it is over.
 	wait := time.Duration(max(delay, -delay)) * time.Millisecond
 	q, _ := r.catalog.Queue(l.queue)
@@ -257,6 +261,9 @@ func (r *RabbitMQ) message(l list, d amqp.Delivery) Message {
 	}
 	return m
 }
+
+// maxDelay is the longest delay of the delayed message exchange, in milliseconds.
+const maxDelay = 1<<32 - 1
 
 // deaths is how often a message was rejected in the queue, or has expired in one where it waited
 // for its next attempt.

@@ -292,7 +292,9 @@ func (l list) message(id, claim string) (Message, error) {
 		if err != nil {
 			return m, fmt.Errorf("redis: %s: the score of %s is no number", l.claims(), id)
 		}
-		m.Due = dueAt(score)
+		if m.Due = dueAt(score); m.Due.Year() > lastYear || m.Due.Year() < 1 {
+			m.Odd = "its score is not a time before the year 10000"
+		}
 	}
 	return m, nil
 }
@@ -300,11 +302,16 @@ func (l list) message(id, claim string) (Message, error) {
 // milliseconds is the score from which on scores are not seconds: as those it is the year 5138.
 const milliseconds = 1e11
 
+// lastYear is the last that a timestamp has digits for.
+const lastYear = 9999
+
 // dueAt is the time of a score: Unix seconds, perhaps with a fraction, or Unix milliseconds.
 func dueAt(score float64) time.Time {
 	if math.Abs(score) >= milliseconds {
 		score /= 1000
 	}
+	// Beyond this a conversion has any value, such as one that is due at once.
+	score = min(max(score, -milliseconds*10), milliseconds*10)
 	whole, fraction := math.Modf(score)
 	return time.Unix(int64(whole), int64(fraction*1e9)).UTC()
 }

@@ -3,6 +3,8 @@ package importer_test
 import (
 	"context"
 	"fmt"
+	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -10,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	amqp "github.com/rabbitmq/amqp091-go"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
@@ -188,6 +191,33 @@ func TestWhatARunThatWasCutOffHasClaimedCanBePutBack(t *testing.T) {
 	require.Equal(t, []string{envelope("w2", 0), envelope("w1", 0)}, client.LRange(ctx, list, 0, -1).Val())
 }
 
+func TestAScoreThatIsNoTimeIsNamedAndLeft(t *testing.T) {
+	t.Parallel()
+	client, address := importertest.Redis(t)
+	ctx := t.Context()
+	odd := map[string]float64{"d1": 1e300, "d2": -1e300, "d3": math.Inf(1), "d4": math.Inf(-1), "d5": 1e18, "d6": 253402300800000}
+	for id, score := range odd {
+		require.NoError(t, client.ZAdd(ctx, list+":delayed", redis.Z{Score: score, Member: envelope(id, 1)}).Err())
+	}
+	late := float64(now.AddDate(0, 0, 1).UnixMilli())
+	require.NoError(t, client.ZAdd(ctx, list+":delayed", redis.Z{Score: late, Member: envelope("due", 1)}, redis.Z{Score: 0, Member: envelope("epoch", 1)}).Err())
+	s, door := redisAt(t, address, false, "a"), newAccept()
+	report := drain(t, s, door)
+	require.NoError(t, s.Release(ctx))
+	require.Equal(t, 2, report.Moved)
+	require.ElementsMatch(t, []string{"epoch", "due"}, door.order, "the rest moves")
+	var named []string
+	for _, refusal := range report.Refusals {
+		require.Equal(t, "odd", refusal.Code)
+		require.Equal(t, "its score is not a time before the year 10000", refusal.Detail)
+		named = append(named, refusal.EventID)
+	}
+	require.ElementsMatch(t, slices.Collect(maps.Keys(odd)), named)
+	for id, score := range odd {
+		require.InDelta(t, score, client.ZScore(ctx, list+":delayed", envelope(id, 1)).Val(), 0, "with its score: %s", id)
+	}
+}
+
 const orders = "orders.process"
 
 func rabbitAt(t *testing.T, address string, failed bool, maker string) *importer.RabbitMQ {
@@ -228,6 +258,7 @@ func TestEachQueueOfABrokerIsDrainedOverAMQP(t *testing.T) {
 	publish("orders", "order.created", message("plain", 1), amqp.Publishing{})
 	publish("orders", "order.created", message("delayed", 1), amqp.Publishing{Headers: amqp.Table{"x-delay": int32(-30000)}})
 	publish("orders", "order.created", message("waits", 1), amqp.Publishing{Headers: amqp.Table{"x-delay": int32(120000)}, Timestamp: now.Add(-time.Minute)})
+	publish("orders", "order.created", message("forever", 1), amqp.Publishing{Headers: amqp.Table{"x-delay": int64(1) << 60}})
 	publish("orders", "order.created", message("died", 1), amqp.Publishing{Headers: amqp.Table{"x-death": []any{
 		amqp.Table{"count": int64(2), "queue": "orders.wait", "reason": "expired"}, amqp.Table{"count": int64(4), "queue": orders, "reason": "rejected"},
 	}}})
@@ -236,27 +267,27 @@ func TestEachQueueOfABrokerIsDrainedOverAMQP(t *testing.T) {
 		publish("orders", "order.created", `{"order_id":"same"}`, amqp.Publishing{})
 	}
 	publish("orders", "order.created", `{"order_id":"named"}`, amqp.Publishing{MessageId: "of-amqp"})
-	require.Eventually(t, func() bool { return count(orders) == 7 && count(orders+".dlq") == 1 }, time.Minute, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return count(orders) == 8 && count(orders+".dlq") == 1 }, time.Minute, 10*time.Millisecond)
 
 	s := rabbitAt(t, address, false, "a")
 	places, messages, err := s.Look(ctx, 10)
 	require.NoError(t, err)
-	require.Len(t, messages, 7)
-	require.Equal(t, []string{"7 waiting", "1 failed stays"}, summary(places))
+	require.Len(t, messages, 8)
+	require.Equal(t, []string{"8 waiting", "1 failed stays"}, summary(places))
 	require.NoError(t, s.Release(ctx))
-	require.Eventually(t, func() bool { return count(orders) == 7 }, time.Minute, 10*time.Millisecond, "a preview changes nothing")
+	require.Eventually(t, func() bool { return count(orders) == 8 }, time.Minute, 10*time.Millisecond, "a preview changes nothing")
 
 	door := newAccept()
 	s = rabbitAt(t, address, false, "b")
 	cutOff(t, s, door)
 	require.NoError(t, s.Release(ctx))
-	require.Eventually(t, func() bool { return count(orders) == 7 }, time.Minute, 10*time.Millisecond, "what is not settled comes back")
+	require.Eventually(t, func() bool { return count(orders) == 8 }, time.Minute, 10*time.Millisecond, "what is not settled comes back")
 
 	door.refuse = `"plain"`
 	s = rabbitAt(t, address, true, "c")
 	report := drain(t, s, door)
 	require.Equal(t, 7, report.Moved)
-	require.Equal(t, 1, report.Refused)
+	require.Equal(t, map[string]int{"contract_broken": 1, "odd": 1}, report.Reasons)
 	require.NoError(t, s.Release(ctx))
 	require.Len(t, door.bodies, 8, "the two that are equal, under the ids that they had: %v", door.order)
 	require.Contains(t, door.bodies["delayed"], `"attempt":3`, "two attempts made: the third waits 30 seconds")
@@ -266,7 +297,7 @@ func TestEachQueueOfABrokerIsDrainedOverAMQP(t *testing.T) {
 	require.Contains(t, door.bodies["dead"], `"attempt":1`, "failed messages have all attempts again")
 	require.Contains(t, door.bodies["of-amqp"], `"type":"order.created"`, "the routing key is the type")
 	require.Contains(t, door.bodies["b-000001"], `"type":"order.created"`)
-	require.Eventually(t, func() bool { return count(orders) == 1 && count(orders+".dlq") == 0 }, time.Minute, 10*time.Millisecond, "the refused one is where it was")
+	require.Eventually(t, func() bool { return count(orders) == 2 && count(orders+".dlq") == 0 }, time.Minute, 10*time.Millisecond, "the refused are where they were")
 }
 
 const table = `CREATE TABLE event_queue (
@@ -344,6 +375,57 @@ func TestTheRowsOfAnEventQueueAreMovedAndSayWhereTo(t *testing.T) {
 	s = open(false)
 	require.Equal(t, 1, drain(t, s, door).Moved, "the row that was locked")
 	require.NoError(t, s.Release(ctx))
+}
+
+func TestARowThatIsOddIsNamedAndLeftAndTheRestMoves(t *testing.T) {
+	t.Parallel()
+	connection, address := importertest.Postgres(t)
+	ctx := t.Context()
+	_, err := connection.Exec(ctx, strings.ReplaceAll(table, " NOT NULL", ""))
+	require.NoError(t, err)
+	_, err = connection.Exec(ctx, `INSERT INTO event_queue (id, type, payload, status, attempts, max_attempts, next_retry_at, created_at, updated_at) VALUES
+		(-2147483648, 'quota_warning', '{}', 'pending', 0, 3, NULL, now(), now()),
+		(-7, 'quota_warning', '{}', 'pending', NULL, NULL, NULL, NULL, NULL),
+		(0, 'quota_warning', '{}', 'pending', 0, 3, NULL, now(), now()),
+		(1, 'quota_warning', '{}', 'pending', 0, 3, 'infinity', now(), now()),
+		(2, 'quota_warning', '{}', 'pending', 0, 3, '-infinity', now(), now()),
+		(3, 'quota_warning', '{}', 'pending', 0, 3, NULL, 'infinity', now()),
+		(4, NULL, '{}', 'pending', 0, 3, NULL, now(), now()),
+		(5, 'quota_warning', NULL, 'pending', 0, 3, NULL, now(), now()),
+		(6, 'quota_warning', '{}', NULL, 0, 3, NULL, now(), now()),
+		(7, 'quota_warning', '{}', 'processing', 0, 3, NULL, now(), NULL),
+		(8, 'quota_warning', '{}', 'processing', 0, 3, NULL, now(), 'infinity'),
+		(9, 'quota_warning', '{}', 'processing', 0, 3, NULL, now(), now()),
+		(2147483647, 'quota_warning', '{}', 'pending', 0, 3, NULL, now(), now())`)
+	require.NoError(t, err)
+	s, err := importer.NewPostgres(ctx, address, "event_queue", everything(t), false)
+	require.NoError(t, err)
+	_, messages, err := s.Look(ctx, 100)
+	require.NoError(t, err)
+	require.Len(t, messages, 12, "all but the one that a worker may be at")
+	door := newAccept()
+	report := drain(t, s, door)
+	require.NoError(t, s.Release(ctx))
+	require.Equal(t, []string{"event_queue--2147483648", "event_queue--7", "event_queue-0", "event_queue-2147483647"}, door.order)
+	named := map[string]string{}
+	for _, refusal := range report.Refusals {
+		named[refusal.EventID] = refusal.Code + ": " + refusal.Detail
+	}
+	require.Equal(t, map[string]string{
+		"event_queue-1": "odd: the time of its next attempt is infinity",
+		"event_queue-2": "odd: the time of its next attempt is infinity",
+		"event_queue-3": "odd: the time at which it was made is infinity",
+		"event_queue-4": "odd: its type is NULL",
+		"event_queue-5": "odd: its payload is NULL",
+		"event_queue-6": "odd: its status is NULL",
+		"event_queue-7": "odd: it is in processing, and the time of its last change is NULL or infinity",
+		"event_queue-8": "odd: it is in processing, and the time of its last change is NULL or infinity",
+	}, named)
+	rows, err := connection.Query(ctx, `SELECT count(*) FROM event_queue WHERE status IS DISTINCT FROM 'moved'`)
+	require.NoError(t, err)
+	left, err := pgx.CollectExactlyOneRow(rows, pgx.RowTo[int])
+	require.NoError(t, err)
+	require.Equal(t, 9, left)
 }
 
 // sortedAs puts lines in the order of those that are expected; the database's own says nothing.

@@ -240,7 +240,7 @@ type Source struct {
 	// SecretVariable names the environment variable with its secrets.
 	SecretVariable string `json:"secret_variable"`
 	MaxBodyBytes   int64  `json:"max_body_bytes"`
-	// RatePerSecond and Burst limit accepted requests; 0 is no limit.
+	// RatePerSecond and Burst limit the messages for each queue at one instance; 0 is no limit.
 	RatePerSecond float64 `json:"rate_per_second"`
 	Burst         int     `json:"burst"`
 	// UIDMetadataKey is the body path that may carry the uid, such as

@@ -4,7 +4,6 @@ import (
 	"mime"
 	"net/http"
 	"strings"
-	"time"
 
 	"billhook/internal/contract"
 	"billhook/internal/serve"
@@ -52,8 +51,6 @@ func (s *Service) receive(w http.ResponseWriter, r *http.Request, from *source, 
 	}
 	switch {
 	case err != nil:
-	case list && !from.allows(s.config.Now(), len(items), 1):
-		err = errRate
 	case list:
 		s.receiveAll(w, r, from, to, items)
 		return
@@ -66,17 +63,11 @@ func (s *Service) receive(w http.ResponseWriter, r *http.Request, from *source, 
 	s.answer(w, r, o)
 }
 
-// allows reports whether the source may send n messages now, of which some are counted already.
-// A list of more than the burst costs a whole burst.
-func (s *source) allows(now time.Time, n, counted int) bool {
-	return s.limiter == nil || s.limiter.AllowN(now, min(n, s.limiter.Burst())-counted)
-}
-
 // admit reads and verifies the request. No byte of the body is read before everything
 // that can be said without it has been: the headers of the signature are there and
 // well-formed, and the time is ours. Nothing of the body is parsed, and nothing
-// remembered, before its signature is known to be good; the rate limit comes after it,
-// so that a stranger cannot use it up.
+// remembered, before its signature is known to be good; the rate limits come after it,
+// so that a stranger cannot use them up.
 func (s *Service) admit(w http.ResponseWriter, r *http.Request, from *source, b *buffers) error {
 	switch {
 	case !isJSON(r.Header["Content-Type"]):
@@ -97,9 +88,6 @@ func (s *Service) admit(w http.ResponseWriter, r *http.Request, from *source, b 
 	if err := claim.Verify(b.body.Bytes()); err != nil {
 		return unsigned.Problem(err)
 	}
-	if !from.allows(s.config.Now(), 1, 0) {
-		return errRate
-	}
 	return nil
 }
 
@@ -111,7 +99,6 @@ var (
 	errType     = serve.Refuse(http.StatusUnsupportedMediaType, "content_type", "Send application/json.")
 	errEncoding = serve.Refuse(http.StatusUnsupportedMediaType, "content_encoding", "Send the body without a content encoding.")
 	errTooLarge = serve.Refuse(http.StatusRequestEntityTooLarge, "too_large", "The body is larger than this source may send.")
-	errRate     = serve.Refuse(http.StatusTooManyRequests, "rate_limited", "Too many requests; send it again later.").After(1)
 	unsigned    = serve.Ladder{
 		Rungs: []serve.Rung{
 			{Of: signature.ErrMissing, As: unaccepted("signature_missing")}, {Of: signature.ErrMalformed, As: unaccepted("signature_malformed")},

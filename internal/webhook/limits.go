@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"billhook/catalog"
 	"billhook/internal/backlog"
 	"billhook/internal/serve"
@@ -25,22 +27,27 @@ type Admission interface {
 	Admit(ctx context.Context, q catalog.Queue, user string) error
 }
 
-// counted is a queue that a message counts for, and whose message it is there.
+// counted is a queue that a message counts for, the sender's rate there, and whose message it is there.
 type counted struct {
-	queue catalog.Queue
-	user  string
+	queue  catalog.Queue
+	sender *rate.Limiter // nil: no limit
+	user   string
 }
 
 // counts are the queues that a message counts for.
-func (s *Service) counts(in *inbound, queues ...catalog.Queue) (all []counted) {
+func (s *Service) counts(from *source, in *inbound, queues ...catalog.Queue) (all []counted) {
 	for _, q := range queues {
+		sender := from.limiters[q.ID]
+		if sender == nil && s.config.Admission == nil {
+			continue
+		}
 		user := ""
 		if len(q.Rate.User) > 0 {
 			a := in.message.Attributes()
 			a.UID = cmp.Or(in.uid, a.UID)
 			user = in.message.OrderingKey(q.Rate.User, &a)
 		}
-		all = append(all, counted{q, user})
+		all = append(all, counted{q, sender, user})
 	}
 	return all
 }
@@ -49,6 +56,12 @@ func (s *Service) counts(in *inbound, queues ...catalog.Queue) (all []counted) {
 // counts it for each queue that the message reaches, up to the first that refuses.
 func (s *Service) admitted(ctx context.Context, counts []counted) error {
 	for _, c := range counts {
+		if c.sender != nil && !c.sender.AllowN(s.config.Now(), 1) {
+			return errRate
+		}
+		if s.config.Admission == nil {
+			continue
+		}
 		if err := s.config.Admission.Admit(ctx, c.queue, c.user); err != nil {
 			return err
 		}
@@ -67,6 +80,7 @@ const (
 )
 
 var (
+	errRate      = serve.Refuse(http.StatusTooManyRequests, "rate_limited", "The queue takes no more messages of this sender now; send it again later.").After(1)
 	errQueueRate = serve.Refuse(http.StatusTooManyRequests, "queue_rate_limited", "The queue takes no more messages in this second; send it again later.").After(1)
 	errUserRate  = serve.Refuse(http.StatusTooManyRequests, "user_rate_limited", "The queue takes no more messages of this user in this second; send it again later.").After(1)
 	errQueueFull = serve.Refuse(http.StatusTooManyRequests, "queue_full", "Too many messages wait on the queue; keep this one and send it again later.").After(fullAfter)

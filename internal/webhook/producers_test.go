@@ -15,6 +15,7 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/contract"
+	"billhook/internal/routing"
 	"billhook/internal/serve"
 	"billhook/internal/webhook"
 )
@@ -354,19 +355,45 @@ func TestEachMessageOfAListCountsForTheRate(t *testing.T) {
 		producing()(c)
 		source("generic", func(s *catalog.Source) { s.RatePerSecond, s.Burst = 1, 3 })(c)
 	})
-	items := []string{of("o1", "e1"), of("o2", "e2"), of("o3", "e3")}
-	d.list(t, toOrders, items...)
-	w := d.send(generic(t, toOrders, []byte(`{"messages":[`+items[0]+`]}`)))
-	require.Equal(t, http.StatusTooManyRequests, w.Code)
-	require.NotEmpty(t, w.Header().Get("Retry-After"))
-	require.Len(t, d.broker.all(), 3)
-
-	d = open(t, func(c *webhook.Config) {
-		producing()(c)
-		source("generic", func(s *catalog.Source) { s.RatePerSecond, s.Burst = 1, 3 })(c)
-	})
-	d.list(t, toOrders, append(items, of("o4", "e4"))...) // a list of more than the burst costs a whole one
+	answer := d.list(t, toOrders, of("o1", "e1"), of("o2", "e2"), of("o3", "e3"), of("o4", "e4"))
+	got := map[string]int{}
+	for _, r := range answer.Results {
+		got[fmt.Sprint(r.Status, r.Code, r.RetryAfter)]++
+	}
+	require.Equal(t, map[string]int{"2020": 3, "429rate_limited1": 1}, got)
 	require.Equal(t, http.StatusTooManyRequests, d.send(generic(t, toOrders, []byte(shipped))).Code)
+	require.Len(t, d.broker.all(), 3)
+}
+
+// A producer's rate is for each queue: analytics may fail to keep up, orders may not wait for it.
+func TestAFloodIntoOneQueueRefusesNothingOfAnother(t *testing.T) {
+	t.Parallel()
+	const second = "orders-seen"
+	for name, flood := range map[string]string{"over its address": "/queues/" + second + "/messages", "over the topic that both take from": "/topics/orders/messages"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := open(t, func(c *webhook.Config) {
+				producing()(c)
+				queueOf("orders-process", func(q *catalog.Queue) { q.Bindings = []routing.Pattern{"order.shipped"} })(c)
+				q, _ := c.Catalog.Queue("orders-process")
+				q.ID, q.Alias, q.Bindings = second, "", []routing.Pattern{"order.created"}
+				c.Catalog.Queues = append(slices.Clip(c.Catalog.Queues), q)
+				source("generic", func(s *catalog.Source) { s.RatePerSecond, s.Burst = 1, 20 })(c)
+			})
+			refused := 0
+			for i := range 60 {
+				created := fmt.Appendf(nil, `{"id":"flood_%d","type":"order.created","version":1,"data":{"order_id":"o1","user_id":"u1"}}`, i)
+				if d.send(generic(t, flood, created)).Code == http.StatusTooManyRequests {
+					refused++
+				}
+			}
+			require.Equal(t, 40, refused)
+			for i := range 20 {
+				order := fmt.Appendf(nil, `{"id":"order_%d","type":"order.shipped","version":1,"data":{"order_id":"o2"}}`, i)
+				require.Equal(t, http.StatusAccepted, d.send(generic(t, toOrders, order)).Code)
+			}
+		})
+	}
 }
 
 // admitting refuses the messages of a queue beyond some.

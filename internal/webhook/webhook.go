@@ -90,7 +90,8 @@ type Service struct {
 type source struct {
 	catalog.Source
 	verifier *signature.Verifier
-	limiter  *rate.Limiter
+	// limiters hold the source to its rate, by queue: a flood into one takes nothing from another.
+	limiters map[string]*rate.Limiter
 	paynow   *payNow
 }
 
@@ -132,9 +133,11 @@ func New(config Config) (*Service, error) {
 		if need := 2*declared.MaxBodyBytes + mostKept; room < need { // as much may be held while a buffer grows
 			mistakes = append(mistakes, fmt.Errorf("webhook: source %s: a body budget of %d bytes is too small for its bodies: at least %d", name, room, need))
 		}
-		at := &source{Source: declared, verifier: verifier}
-		if declared.RatePerSecond > 0 {
-			at.limiter = rate.NewLimiter(rate.Limit(declared.RatePerSecond), declared.Burst)
+		at := &source{Source: declared, verifier: verifier, limiters: map[string]*rate.Limiter{}}
+		for _, q := range config.Catalog.Queues {
+			if declared.RatePerSecond > 0 {
+				at.limiters[q.ID] = rate.NewLimiter(rate.Limit(declared.RatePerSecond), declared.Burst)
+			}
 		}
 		if declared.Scheme == catalog.SchemePayNow {
 			if at.paynow, err = newPayNow(declared, config.Now); err != nil {
@@ -294,15 +297,9 @@ func (s *Service) prepare(ctx context.Context, from *source, to *place, i *item,
 		if !ok || q.Contract != in.message.Format() {
 			return out, errUnsupported // a route is for one format, and this is another
 		}
-		out.queue, named = q, q.OrderingKey
+		out.queue, named, reached = q, q.OrderingKey, []catalog.Queue{q}
 	}
-	switch {
-	case s.config.Admission == nil:
-	case to == nil:
-		out.counts = s.counts(&in, out.queue)
-	default:
-		out.counts = s.counts(&in, reached...)
-	}
+	out.counts = s.counts(from, &in, reached...)
 	if out.message, err = s.compose(ctx, &in, named, b, o); err != nil {
 		return out, err
 	}

@@ -76,7 +76,7 @@ var examples = map[string]string{
 	"ledger balances":    "billhook ledger balances --period 2026-11",
 	"ledger account":     "billhook ledger account points:user:user_42 --as-of 2026-11-30",
 	"ledger statement":   "billhook ledger statement cash --period 2026-11",
-	"ledger export":      "billhook ledger export --period 2026-11 --csv --out november.csv\nbillhook ledger export --seals",
+	"ledger export":      "billhook ledger export --period 2026-11 --csv --out november.csv\nbillhook ledger export --from 2026-10 --to 2026-12 --csv\nbillhook ledger export --seals",
 	"ledger verify":      "billhook ledger verify\nbillhook ledger verify --tenant default",
 	"ledger prove":       "billhook ledger prove order-7 --out order-7.proof",
 	"ledger check-proof": "billhook ledger check-proof order-7.proof --key shop.example.com/books+4a5b+AfM",

@@ -2,13 +2,12 @@ package main
 
 import (
 	"bufio"
-	"cmp"
 	"context"
-	"encoding/csv"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -42,46 +41,42 @@ func (b *books) export() *cobra.Command {
 	var asCSV, seals bool
 	var account, file string
 	command := b.ofPeriod(&cobra.Command{
-		Use: "export", Short: "Write the entries of a month, or all seals, as JSON lines or CSV", Args: cobra.NoArgs,
-		Long: "Entries come in the order of their ids, each with its hash and its seal. With --account they are those with lines of\n" +
-			"that account. With --seals it is the seals of all months, the oldest first: keep them where nobody who can write to\n" +
-			"the store can write, and give them to ledger verify --seals. A file that --out names is there whole or not at all.",
+		Use: "export", Short: "Write the entries of a month or several, or all seals, as JSON lines or CSV", Args: cobra.NoArgs,
+		Long: "Entries come month by month in the order of their ids, each with its hash and its seal. With --account they are those\n" +
+			"with lines of that account. With --seals it is the seals of all months, the oldest first, of all tenants unless --tenant\n" +
+			"names one: keep them where nobody who can write to the store can write, and give them to ledger verify --seals. A file\n" +
+			"that --out names is there whole or not at all.",
 		RunE: func(command *cobra.Command, _ []string) error {
 			ctx := command.Context()
-			path, values := "/v1/ops/journal/entries", b.queryOf(account)
-			if seals {
-				if account != "" || asCSV {
-					return usageError("--seals goes with neither --account nor --csv")
-				}
-				path, values = "/v1/ops/journal/seals", b.query()
-			}
 			switch {
+			case seals && (account != "" || asCSV || b.from != ""):
+				return usageError("--seals goes with none of --account, --csv and --from")
 			case b.asJSON && (asCSV || file != ""):
 				return usageError("--json goes with neither --csv nor --out")
-			case b.asJSON && seals:
-				all, err := b.seals(ctx)
-				if err != nil {
-					return err
-				}
-				return b.printJSON(ops.List[seal.Seal]{Items: all})
-			case b.asJSON:
-				all, err := pages[json.RawMessage](ctx, b.ask(), path, values, 0)
-				if err != nil {
+			case seals:
+				return b.exportSeals(ctx, !command.Flags().Changed("tenant"), file)
+			}
+			months, err := b.months()
+			if err != nil {
+				return err
+			}
+			if b.asJSON {
+				all := ops.List[ops.JournalEntry]{Items: []ops.JournalEntry{}}
+				if err := b.monthly(ctx, months, account, func(entries []ops.JournalEntry) error {
+					all.Items = append(all.Items, entries...)
+					return nil
+				}); err != nil {
 					return err
 				}
 				return b.printJSON(all)
 			}
-			return b.write(file, func(to io.Writer) (int, error) {
-				switch {
-				case seals:
-					return b.exportSeals(ctx, to)
-				case asCSV:
-					return b.exportCSV(ctx, values, to)
+			return b.write(file, func(to io.Writer) (n int, err error) {
+				if asCSV {
+					return b.exportCSV(ctx, months, account, to)
 				}
-				n := 0
-				err := each(ctx, b.ask(), path, values, func(items []json.RawMessage) error {
-					n += len(items)
-					return jsonLines(to, items)
+				err = b.monthly(ctx, months, account, func(entries []ops.JournalEntry) error {
+					n += len(entries)
+					return jsonLines(to, entries)
 				})
 				return n, err
 			})
@@ -89,10 +84,20 @@ func (b *books) export() *cobra.Command {
 	})
 	flags := command.Flags()
 	flags.StringVar(&account, "account", "", "only entries with lines of this account")
-	flags.BoolVar(&asCSV, "csv", false, "write CSV, a row for each line of each entry")
+	flags.BoolVar(&asCSV, "csv", false, "write CSV, a row for each line of each entry, and what the lines of each currency add up to")
 	flags.BoolVar(&seals, "seals", false, "write the seals instead of entries")
 	flags.StringVar(&file, "out", "", "the file to write; empty: the terminal")
 	return command
+}
+
+// monthly hands over the entries of each month.
+func (b *books) monthly(ctx context.Context, months []string, account string, take func([]ops.JournalEntry) error) error {
+	for _, month := range months {
+		if err := each(ctx, b.ask(), "/v1/ops/journal/entries", b.queryOf(month, account), take); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func jsonLines[T any](to io.Writer, items []T) error {
@@ -108,45 +113,66 @@ func jsonLines[T any](to io.Writer, items []T) error {
 	return nil
 }
 
-// seals are all of the tenant, the oldest first.
-func (b *books) seals(ctx context.Context) ([]seal.Seal, error) {
-	all, err := pages[seal.Seal](ctx, b.ask(), "/v1/ops/journal/seals", b.query(), 0)
-	slices.SortFunc(all.Items, func(a, b seal.Seal) int { return cmp.Compare(a.Number, b.Number) })
-	return all.Items, err
+// tenants are those that have seals, as the worker lists them.
+func (b *books) tenants(ctx context.Context) ([]string, error) {
+	var tenants ops.List[string]
+	err := b.ask().get(ctx, "/v1/ops/journal/tenants", &tenants)
+	return tenants.Items, err
 }
 
-func (b *books) exportSeals(ctx context.Context, to io.Writer) (int, error) {
-	all, err := b.seals(ctx)
-	if err != nil {
+// exportSeals writes the seals of the tenant, or of all, each tenant's oldest first.
+func (b *books) exportSeals(ctx context.Context, all bool, file string) error {
+	tenants := []string{b.tenant}
+	if all {
+		var err error
+		if tenants, err = b.tenants(ctx); err != nil {
+			return err
+		}
+	}
+	list := ops.List[seal.Seal]{Items: []seal.Seal{}}
+	for _, b.tenant = range tenants {
+		one, err := pages[seal.Seal](ctx, b.ask(), "/v1/ops/journal/seals", b.query(), 0)
+		if err != nil {
+			return err
+		}
+		slices.Reverse(one.Items) // they come the newest first
+		list.Items = append(list.Items, one.Items...)
+	}
+	if b.asJSON {
+		return b.printJSON(list)
+	}
+	return b.write(file, func(to io.Writer) (int, error) { return len(list.Items), jsonLines(to, list.Items) })
+}
+
+// exportCSV writes a row for each line of the entries, and the sums of each currency.
+func (b *books) exportCSV(ctx context.Context, months []string, account string, to io.Writer) (n int, err error) {
+	if err := writeCSV(to, [][]string{{
+		"tenant", "period", "entry", "event_id", "event_type", "kind", "rule", "reverts", "occurred_at", "posted_at", "account", "currency", "debit", "credit", "seal", "hash",
+	}}); err != nil {
 		return 0, err
 	}
-	return len(all), jsonLines(to, all)
-}
-
-// exportCSV writes a row for each line of the entries.
-func (b *books) exportCSV(ctx context.Context, values url.Values, to io.Writer) (n int, err error) {
-	out := csv.NewWriter(to)
-	if err := out.Write([]string{
-		"tenant", "period", "entry", "event_id", "event_type", "kind", "rule", "reverts", "occurred_at", "posted_at", "account", "currency", "debit", "credit", "seal", "hash",
-	}); err != nil {
-		return 0, fmt.Errorf("write: %w", err)
-	}
-	err = each(ctx, b.ask(), "/v1/ops/journal/entries", values, func(entries []ops.JournalEntry) error {
+	sums := map[string]seal.Sum{}
+	err = b.monthly(ctx, months, account, func(entries []ops.JournalEntry) error {
 		n += len(entries)
 		var rows [][]string
 		for _, e := range entries {
 			for _, l := range e.Lines {
 				rows = append(rows, row(e.Tenant, e.Period, e.ID, e.EventID, e.EventType, e.Kind, e.Rule, e.Reverts, moment(e.OccurredAt), moment(e.PostedAt),
-					l.Account, l.Currency, l.Debit, l.Credit, sealNumber(e.Seal), e.Hash))
+					l.Account, l.Currency, amountOf(l.Debit, l.Currency), amountOf(l.Credit, l.Currency), sealNumber(e.Seal), e.Hash))
+				sums[l.Currency] = seal.Sum{Debit: sums[l.Currency].Debit + l.Debit, Credit: sums[l.Currency].Credit + l.Credit}
 			}
 		}
-		if err := out.WriteAll(rows); err != nil {
-			return fmt.Errorf("write: %w", err)
-		}
-		return nil
+		return writeCSV(to, rows)
 	})
-	out.Flush()
-	return n, err
+	if err != nil {
+		return n, err
+	}
+	var rows [][]string
+	for _, currency := range slices.Sorted(maps.Keys(sums)) {
+		rows = append(rows, row(b.tenant, spanOf(months), "", "", "", totalKind, "", "", "", "", "", currency,
+			decimal(sums[currency].Debit, currency), decimal(sums[currency].Credit, currency), "", ""))
+	}
+	return n, writeCSV(to, rows)
 }
 
 // write has write do its work into a file, which is there whole or not at all, or to the terminal

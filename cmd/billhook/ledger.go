@@ -1,9 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"encoding/csv"
 	"fmt"
+	"io"
+	"maps"
 	"net/url"
+	"slices"
 	"strconv"
 	"time"
 
@@ -20,7 +25,7 @@ func (p *program) ledgerCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "ledger",
 		Short: "Look at the books, take them elsewhere, verify and prove them, close months and revert entries",
-		Long: "Entries, balances, seals and proofs of a tenant's books. Tables show amounts as people write them; JSON and CSV have\n" +
+		Long: "Entries, balances, seals and proofs of a tenant's books. Tables and CSV show amounts as people write them; JSON has\n" +
 			"minor units, such as cents.",
 	}
 	ask := p.worker(command)
@@ -40,6 +45,8 @@ type books struct {
 	ask func() client
 
 	tenant, period string
+	// from and to are the first and the last of several months; both are empty where it is one.
+	from, to string
 }
 
 // ofTenant adds the flag that says whose books are meant.
@@ -48,19 +55,54 @@ func (b *books) ofTenant(command *cobra.Command) *cobra.Command {
 	return command
 }
 
-// ofPeriod adds the flags that say whose books are meant, and which month of them.
+// ofPeriod adds the flags that say whose books are meant, and which months of them.
 func (b *books) ofPeriod(command *cobra.Command) *cobra.Command {
-	command.Flags().StringVar(&b.period, "period", ledger.PeriodOf(time.Now()), "the month, in UTC")
+	flags := command.Flags()
+	flags.StringVar(&b.period, "period", ledger.PeriodOf(time.Now()), "the month, in UTC")
+	flags.StringVar(&b.from, "from", "", "the first of several months, such as 2027-01")
+	flags.StringVar(&b.to, "to", "", "the last of several months, such as 2027-03")
+	command.MarkFlagsRequiredTogether("from", "to")
+	command.MarkFlagsMutuallyExclusive("period", "from")
 	return b.ofTenant(command)
+}
+
+// mostMonths bounds what one command adds up.
+const mostMonths = 120
+
+// months are those that the flags name, in order.
+func (b *books) months() ([]string, error) {
+	if b.from == "" {
+		return []string{b.period}, nil
+	}
+	if !ledger.IsPeriod(b.from) || !ledger.IsPeriod(b.to) || b.from > b.to {
+		return nil, usageError("--from and --to are months such as 2027-01, the earlier first")
+	}
+	at, _ := time.Parse("2006-01", b.from)
+	var months []string
+	for ; ledger.PeriodOf(at) <= b.to; at = at.AddDate(0, 1, 0) {
+		if months = append(months, ledger.PeriodOf(at)); len(months) > mostMonths {
+			return nil, usageError(fmt.Sprintf("--from and --to name more than %d months", mostMonths))
+		}
+	}
+	return months, nil
+}
+
+// spanOf names several months, in the form of ISO 8601, or the one.
+func spanOf(months []string) string {
+	first, last := months[0], months[len(months)-1]
+	if first == last {
+		return first
+	}
+	return first + "/" + last
 }
 
 // query is the tenant as parameters of a request.
 func (b *books) query() url.Values { return url.Values{"tenant": {b.tenant}} }
 
-// queryOf is the tenant and the month, and the account where one is named.
-func (b *books) queryOf(account string) url.Values {
+// queryOf is the tenant and a month, and the account where one is named.
+func (b *books) queryOf(month, account string) url.Values {
 	values := b.query()
-	values.Set("period", b.period)
+	values.Set("period", month)
 	if account != "" {
 		values.Set("account", account)
 	}
@@ -134,27 +176,89 @@ func decimal(minor int64, currency string) string {
 }
 
 func (b *books) balances() *cobra.Command {
-	return b.ofPeriod(&cobra.Command{
-		Use: "balances", Short: "Print the trial balance of a month: what each account had, got and has", Args: cobra.NoArgs,
+	var asCSV bool
+	command := b.ofPeriod(&cobra.Command{
+		Use: "balances", Short: "Print the trial balance of a month or of several: what each account had, got and has", Args: cobra.NoArgs,
 		Long: "A balance is debits minus credits: what is owed to others, and revenue, is negative. All balances of a currency add up\n" +
 			"to nothing, or the books are broken.",
 		RunE: func(command *cobra.Command, _ []string) error {
 			balance, err := b.trial(command.Context())
-			if err != nil {
+			switch {
+			case err != nil:
 				return err
+			case asCSV && !b.asJSON:
+				err = b.csvBalances(balance)
+			default:
+				b.printBalances(balance)
+				err = b.printJSON(balance)
 			}
-			b.printBalances(balance)
-			if err := b.printJSON(balance); err != nil {
+			if err != nil {
 				return err
 			}
 			return balanced(balance)
 		},
 	})
+	command.Flags().BoolVar(&asCSV, "csv", false, "print CSV: a row for each account and currency, and one for all of a currency")
+	return command
 }
 
-func (b *books) trial(ctx context.Context) (balance seal.TrialBalance, err error) {
-	err = b.ask().get(ctx, "/v1/ops/journal/balances?"+b.queryOf("").Encode(), &balance)
-	return balance, err
+// trial asks for the trial balance of each month. It opens with what the first opens with.
+func (b *books) trial(ctx context.Context) (all seal.TrialBalance, err error) {
+	months, err := b.months()
+	if err != nil {
+		return all, err
+	}
+	sums := map[[2]string]seal.Balance{}
+	for i, month := range months {
+		var one seal.TrialBalance
+		if err := b.ask().get(ctx, "/v1/ops/journal/balances?"+b.queryOf(month, "").Encode(), &one); err != nil {
+			return all, err
+		}
+		for _, l := range one.Balances {
+			of := [2]string{l.Account, l.Currency}
+			if sum, known := sums[of]; known || i > 0 {
+				l.Opening, l.Debit, l.Credit = sum.Opening, sum.Debit+l.Debit, sum.Credit+l.Credit
+				l.Closing = l.Opening + l.Debit - l.Credit
+			}
+			sums[of] = l
+		}
+		all = one
+	}
+	all.Period, all.Balances = spanOf(months), slices.SortedFunc(maps.Values(sums), func(a, b seal.Balance) int {
+		return cmp.Or(cmp.Compare(a.Account, b.Account), cmp.Compare(a.Currency, b.Currency))
+	})
+	return all, nil
+}
+
+// csvBalances writes a row for each account and currency, and the sum of each currency.
+func (b *books) csvBalances(balance seal.TrialBalance) error {
+	rows := [][]string{{"tenant", "period", "account", "currency", "opening", "debit", "credit", "closing"}}
+	totals := map[string]seal.Balance{}
+	add := func(l seal.Balance) {
+		rows = append(rows, row(balance.Tenant, balance.Period, l.Account, l.Currency, decimal(l.Opening, l.Currency), decimal(l.Debit, l.Currency),
+			decimal(l.Credit, l.Currency), decimal(l.Closing, l.Currency)))
+	}
+	for _, l := range balance.Balances {
+		add(l)
+		sum := totals[l.Currency]
+		totals[l.Currency] = seal.Balance{
+			Account: totalKind, Currency: l.Currency, Opening: sum.Opening + l.Opening, Debit: sum.Debit + l.Debit, Credit: sum.Credit + l.Credit, Closing: sum.Closing + l.Closing,
+		}
+	}
+	for _, currency := range slices.Sorted(maps.Keys(totals)) {
+		add(totals[currency])
+	}
+	return writeCSV(b.stdout, rows)
+}
+
+// totalKind stands in the rows of CSV that add up those before, in the place of an account or a kind.
+const totalKind = "total"
+
+func writeCSV(to io.Writer, rows [][]string) error {
+	if err := csv.NewWriter(to).WriteAll(rows); err != nil {
+		return fmt.Errorf("write: %w", err)
+	}
+	return nil
 }
 
 func (b *books) printBalances(balance seal.TrialBalance) {

@@ -124,6 +124,14 @@ func (d *desk) says(t *testing.T, who, line string) (string, error) {
 	return say(t, map[string]string{"OPS_OPERATOR": who}, append(append([]string{"ledger"}, strings.Fields(line)...), "--server", d.server)...)
 }
 
+// mustSay runs a command of ada's that succeeds.
+func (d *desk) mustSay(t *testing.T, line string) string {
+	t.Helper()
+	out, err := d.says(t, "ada", line)
+	require.NoError(t, err, out)
+	return out
+}
+
 func (d *desk) file(name string) string { return filepath.Join(d.folder, name) }
 
 func TestTheBooksAreReadFromATerminal(t *testing.T) {
@@ -160,10 +168,32 @@ closing               -       -       -               -      -       -1000    po
 		"statement rent --period 2026-03":           "Nothing has moved on it.",
 		"statement cash --period 2026-02 --csv": `
 posted_at,occurred_at,entry,event_id,event_type,kind,account,currency,debit,credit,balance,seal
-,,,,,opening,cash,EUR,,,0,
-2026-02-02T09:00:00.000000Z,2026-02-02T09:00:00.000000Z,ENTRY~default~in-1,in-1,billing.invoice.paid,journal,cash,EUR,11900,0,11900,1
-,,,,,closing,cash,EUR,,,11900,
+,,,,,opening,cash,EUR,,,0.00,
+2026-02-02T09:00:00.000000Z,2026-02-02T09:00:00.000000Z,ENTRY~default~in-1,in-1,billing.invoice.paid,journal,cash,EUR,119.00,,119.00,1
+,,,,,total,cash,EUR,119.00,0.00,,
+,,,,,closing,cash,EUR,,,119.00,
 `,
+		"statement cash --from 2026-02 --to 2026-03": `
+cash of default, 2026-02/2026-03
+POSTED                EVENT  KIND     ACCOUNT  DEBIT   CREDIT  BALANCE  CURRENCY
+opening               -      -        -        -       -       0.00     EUR
+2026-02-02T09:00:00Z  in-1   journal  cash     119.00  -       119.00   EUR
+2026-03-02T09:01:00Z  in-2   journal  cash     50.00   -       169.00   EUR
+2026-03-02T09:09:00Z  in-3   journal  cash     2.50    -       171.50   EUR
+closing               -      -        -        -       -       171.50   EUR
+`,
+		"statement points:user:u1 --from 2026-02 --to 2026-03 --csv": ",total,points:user:u1,points,0,1000,,\n,,,,,closing,points:user:u1,points,,,-1000,\n",
+		"balances --from 2026-02 --to 2026-03 --csv": `
+tenant,period,account,currency,opening,debit,credit,closing
+default,2026-02/2026-03,cash,EUR,0.00,171.50,0.00,171.50
+default,2026-02/2026-03,points:issued,points,0,1000,0,1000
+default,2026-02/2026-03,points:user,points,0,0,1000,-1000
+default,2026-02/2026-03,revenue,EUR,0.00,0.00,152.50,-152.50
+default,2026-02/2026-03,tax-payable,EUR,0.00,0.00,19.00,-19.00
+default,2026-02/2026-03,total,EUR,0.00,171.50,171.50,0.00
+default,2026-02/2026-03,total,points,0,1000,1000,0
+`,
+		"export --from 2025-12 --to 2026-03 --account cash --csv": "default,2025-12/2026-03,,,,total,,,,,,EUR,171.50,171.50,,\n",
 		"show in-1": `
 ENTRY~default~in-1  journal
   event        in-1
@@ -197,7 +227,8 @@ tax-payable  -       19.00   EUR
 		"balances --period 2026-3": "period_invalid", "statement points:issued:o1": "account_invalid", "export --account points:issued:o1": "account_invalid",
 		"prove in-3": "entry_unsealed", "prove in-9": "entry_unknown", "close 2026-03 --why w --yes": "period_not_over", "close March --why w --yes": "refused",
 		"revert in-9 --why w --yes": "entry_unknown", "close 2026-02": "--why", "export --seals --csv": "--seals goes with",
-		"export --json --csv": "--json goes with", "check-proof nowhere": "read:", "verify --seals nowhere": "read:",
+		"export --json --csv": "--json goes with", "balances --from 2026-02": "[to]", "balances --from 2026-03 --to 2026-02": "the earlier first",
+		"statement cash --from 1900-01 --to 2026-02": "more than 120 months", "balances --period 2026-02 --from 2026-01 --to 2026-03": "[from period]", "check-proof nowhere": "read:", "verify --seals nowhere": "read:",
 	} {
 		_, err := d.says(t, "ada", line)
 		require.ErrorContains(t, err, code, line)
@@ -230,7 +261,7 @@ func TestAMonthIsExportedWholeOrNotAtAll(t *testing.T) {
 	require.NoError(t, err)
 	rows, err := csv.NewReader(strings.NewReader(out)).ReadAll()
 	require.NoError(t, err)
-	require.Len(t, rows, 1+2*232, "a row for each line, of the entries that have the account")
+	require.Len(t, rows, 1+2*232+1, "a row for each line, of the entries that have the account, and their sum")
 	out, err = d.says(t, "ada", "export --period 2026-02 --json")
 	require.NoError(t, err)
 	var list ops.List[ops.JournalEntry]
@@ -257,7 +288,15 @@ func TestTheBooksAreVerifiedAndWhatIsWrongIsNamed(t *testing.T) {
 		require.NoError(t, err, out)
 		require.Contains(t, out, "0 findings.\n", line)
 	}
-	out, err := d.says(t, "ada", "verify")
+	// The seals of all tenants are kept, unless one is named; of whom none is kept, verify says so.
+	require.NotContains(t, d.mustSay(t, "verify --seals "+kept), "has no seal of it")
+	d.mustSay(t, "export --seals --tenant default --out "+kept)
+	out := d.mustSay(t, "verify --seals "+kept)
+	require.Contains(t, out, "acme: the file has no seal of it")
+	require.NotContains(t, out, "default: the file")
+	d.mustSay(t, "export --seals --out "+kept)
+	require.Contains(t, d.mustSay(t, "verify --seals "+kept+" --json"), `"kept_seals": 2`)
+	out, err = d.says(t, "ada", "verify")
 	require.NoError(t, err)
 	require.Contains(t, out, "2 seals, 4 sealed entries and 1 unsealed ones of 2 tenants: 0 findings.")
 
@@ -333,7 +372,7 @@ func TestAProofIsCheckedByAStranger(t *testing.T) {
 	proof, kept := d.file("in-1.proof"), d.file("seals.jsonl")
 	_, err := d.says(t, "ada", "prove in-1 --out "+proof)
 	require.NoError(t, err)
-	_, err = d.says(t, "ada", "export --seals --out "+kept)
+	_, err = d.says(t, "ada", "export --seals --tenant default --out "+kept)
 	require.NoError(t, err)
 	stranger := func(arguments ...string) (string, error) {
 		return say(t, nil, append([]string{"ledger", "check-proof"}, arguments...)...)

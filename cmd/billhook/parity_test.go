@@ -58,6 +58,8 @@ func fullWorker(w http.ResponseWriter, r *http.Request) {
 		_, _ = w.Write([]byte(`{"total":1}`))
 	case strings.HasPrefix(r.URL.Path, "/v1/ops/operations/"), strings.HasPrefix(r.URL.Path, "/v1/ops/dead-letters/"):
 		_, _ = w.Write([]byte(`{"id":"operation","progress":"finished","outcomes":{}}`))
+	case r.URL.Path == "/v1/ops/journal/tenants":
+		_, _ = w.Write([]byte(`{"items":["default"]}`))
 	case strings.HasPrefix(r.URL.Path, "/v1/ops/usage/"):
 		_, _ = w.Write([]byte(`{"period":"2026-11","meters":{"calls":{}}}`))
 	default:

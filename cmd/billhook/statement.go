@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/csv"
 	"fmt"
 	"io"
 	"maps"
@@ -15,13 +14,15 @@ import (
 	"github.com/spf13/cobra"
 
 	"billhook/internal/ledger"
+	"billhook/internal/ledger/seal"
 	"billhook/internal/ops"
 )
 
-// statement is what an account had before a month, what each entry of the month moved on it, and
-// what it has then.
+// statement is what an account had before a month or several, what each entry of them moved on it,
+// and what it has then.
 type statement struct {
-	Tenant  string `json:"tenant"`
+	Tenant string `json:"tenant"`
+	// Period is the month, such as 2026-11, or the first and the last of several: 2026-11/2027-01.
 	Period  string `json:"period"`
 	Account string `json:"account"`
 	// Opening and Closing are debits minus credits by currency, in minor units.
@@ -46,7 +47,7 @@ type stated struct {
 func (b *books) statement() *cobra.Command {
 	var asCSV bool
 	command := b.ofPeriod(&cobra.Command{
-		Use: "statement <account>", Short: "Print what moved on an account in a month, with the balance behind each line", Args: cobra.ExactArgs(1),
+		Use: "statement <account>", Short: "Print what moved on an account in a month or several, with the balance behind each line", Args: cobra.ExactArgs(1),
 		Long: "The lines are in the order in which they were posted. An account is one of the chart of catalog/journal.yaml, or one of\n" +
 			"points: of a user (points:user:<uid>), a customer (points:customer:<id>), or all of a kind (points:user).",
 		RunE: func(command *cobra.Command, args []string) error {
@@ -61,7 +62,7 @@ func (b *books) statement() *cobra.Command {
 			return b.printJSON(s)
 		},
 	})
-	command.Flags().BoolVar(&asCSV, "csv", false, "print CSV: a line for the opening balance, one for each line, one for the closing balance")
+	command.Flags().BoolVar(&asCSV, "csv", false, "print CSV: a row for the opening balance, one for each line, one for what they add up to, one for the closing balance")
 	return command
 }
 
@@ -69,16 +70,18 @@ func (b *books) statement() *cobra.Command {
 // trial balance; of another one it is the sum of its earlier entries, which come with those of the
 // month.
 func (b *books) stated(ctx context.Context, account string) (statement, error) {
-	s := statement{Tenant: b.tenant, Period: b.period, Account: account, Opening: map[string]int64{}, Lines: []stated{}}
+	months, err := b.months()
+	if err != nil {
+		return statement{}, err
+	}
+	last := months[len(months)-1]
+	s := statement{Tenant: b.tenant, Period: spanOf(months), Account: account, Opening: map[string]int64{}, Lines: []stated{}}
 	control := ledger.Control(account) == account
-	values := b.queryOf(account)
 	want := map[string]int64{}
-	if !control {
-		values.Del("period")
-	} else {
+	if control {
 		balance, err := b.trial(ctx)
 		if err != nil {
-			return s, err
+			return statement{}, err
 		}
 		for _, l := range balance.Balances {
 			if l.Account == account {
@@ -86,12 +89,20 @@ func (b *books) stated(ctx context.Context, account string) (statement, error) {
 			}
 		}
 	}
-	if err := each(ctx, b.ask(), "/v1/ops/journal/entries", values, func(entries []ops.JournalEntry) error {
+	take := func(entries []ops.JournalEntry) error {
 		for _, e := range entries {
-			s.add(e, control)
+			s.add(e, control, months[0], last)
 		}
 		return nil
-	}); err != nil {
+	}
+	if control {
+		err = b.monthly(ctx, months, account, take)
+	} else { // those of all months come together
+		values := b.query()
+		values.Set("account", account)
+		err = each(ctx, b.ask(), "/v1/ops/journal/entries", values, take)
+	}
+	if err != nil {
 		return s, err
 	}
 	slices.SortStableFunc(s.Lines, func(a, b stated) int {
@@ -104,7 +115,7 @@ func (b *books) stated(ctx context.Context, account string) (statement, error) {
 	}
 	// What is posted meanwhile is in the lines and not in the balance. A month that is over has none.
 	for currency, closing := range want {
-		if control && b.period < ledger.PeriodOf(time.Now()) && s.Closing[currency] != closing {
+		if last < ledger.PeriodOf(time.Now()) && s.Closing[currency] != closing {
 			return s, fmt.Errorf("the lines in %s add up to %s, and the trial balance says %s: entries came meanwhile, so ask again; or the books are broken, see: billhook ledger verify",
 				currency, decimal(s.Closing[currency], currency), decimal(closing, currency))
 		}
@@ -113,7 +124,7 @@ func (b *books) stated(ctx context.Context, account string) (statement, error) {
 }
 
 // add takes the lines of an entry that are on the account.
-func (s *statement) add(e ops.JournalEntry, control bool) {
+func (s *statement) add(e ops.JournalEntry, control bool, from, to string) {
 	for _, line := range e.Lines {
 		if line.Account != s.Account && (!control || ledger.Control(line.Account) != s.Account) {
 			continue
@@ -122,11 +133,11 @@ func (s *statement) add(e ops.JournalEntry, control bool) {
 			s.Opening[line.Currency] = 0
 		}
 		switch {
-		case e.Period == s.Period:
+		case from <= e.Period && e.Period <= to:
 			s.Lines = append(s.Lines, stated{
 				PostedAt: e.PostedAt, OccurredAt: e.OccurredAt, Entry: e.ID, EventID: e.EventID, EventType: e.EventType, Kind: e.Kind, Line: line, Seal: e.Seal,
 			})
-		case e.Period < s.Period:
+		case e.Period < from:
 			s.Opening[line.Currency] += line.Debit - line.Credit
 		}
 	}
@@ -152,24 +163,26 @@ func (b *books) printStatement(s statement) {
 	b.table([]string{"POSTED", "EVENT", "KIND", "ACCOUNT", "DEBIT", "CREDIT", "BALANCE", "CURRENCY"}, rows, "KIND", "ACCOUNT")
 }
 
-// csv writes the statement as CSV, in minor units.
+// csv writes the statement as CSV.
 func (s statement) csv(to io.Writer) error {
-	out := csv.NewWriter(to)
 	rows := [][]string{{"posted_at", "occurred_at", "entry", "event_id", "event_type", "kind", "account", "currency", "debit", "credit", "balance", "seal"}}
+	sums := map[string]seal.Sum{}
 	balances := func(kind string, of map[string]int64) {
 		for _, currency := range slices.Sorted(maps.Keys(of)) {
-			rows = append(rows, row("", "", "", "", "", kind, s.Account, currency, "", "", of[currency], ""))
+			rows = append(rows, row("", "", "", "", "", kind, s.Account, currency, "", "", decimal(of[currency], currency), ""))
 		}
 	}
 	balances("opening", s.Opening)
 	for _, l := range s.Lines {
-		rows = append(rows, row(moment(l.PostedAt), moment(l.OccurredAt), l.Entry, l.EventID, l.EventType, l.Kind, l.Account, l.Currency, l.Debit, l.Credit, l.Balance, sealNumber(l.Seal)))
+		rows = append(rows, row(moment(l.PostedAt), moment(l.OccurredAt), l.Entry, l.EventID, l.EventType, l.Kind, l.Account, l.Currency,
+			amountOf(l.Debit, l.Currency), amountOf(l.Credit, l.Currency), decimal(l.Balance, l.Currency), sealNumber(l.Seal)))
+		sums[l.Currency] = seal.Sum{Debit: sums[l.Currency].Debit + l.Debit, Credit: sums[l.Currency].Credit + l.Credit}
+	}
+	for _, currency := range slices.Sorted(maps.Keys(sums)) {
+		rows = append(rows, row("", "", "", "", "", totalKind, s.Account, currency, decimal(sums[currency].Debit, currency), decimal(sums[currency].Credit, currency), "", ""))
 	}
 	balances("closing", s.Closing)
-	if err := out.WriteAll(rows); err != nil {
-		return fmt.Errorf("print: %w", err)
-	}
-	return nil
+	return writeCSV(to, rows)
 }
 
 // moment formats a time for programs, in microseconds.

@@ -22,11 +22,13 @@ import (
 
 // verification is what a verification looked at, and what it found.
 type verification struct {
-	Tenants  []string       `json:"tenants"`
-	Seals    int64          `json:"seals"`
-	Entries  int64          `json:"entries"`
-	Unsealed int64          `json:"unsealed"`
-	Kept     int64          `json:"kept_seals"`
+	Tenants  []string `json:"tenants"`
+	Seals    int64    `json:"seals"`
+	Entries  int64    `json:"entries"`
+	Unsealed int64    `json:"unsealed"`
+	Kept     int64    `json:"kept_seals"`
+	// Unkept are the tenants of which the file has no seal: of them nobody finds that all was sealed again.
+	Unkept   []string       `json:"tenants_without_kept_seals,omitempty"`
 	Findings []seal.Finding `json:"findings"`
 }
 
@@ -73,11 +75,10 @@ func (b *books) verifyAll(ctx context.Context, v *verification, kept []seal.Seal
 	v.Tenants = []string{b.tenant}
 	all := b.tenant == ""
 	if all {
-		var tenants ops.List[string]
-		if err := b.ask().get(ctx, "/v1/ops/journal/tenants", &tenants); err != nil {
+		var err error
+		if v.Tenants, err = b.tenants(ctx); err != nil {
 			return err
 		}
-		v.Tenants = tenants.Items
 		for _, s := range kept { // its whole chain may be gone
 			v.Tenants = append(v.Tenants, s.Tenant)
 		}
@@ -136,6 +137,10 @@ func (b *books) verifyKept(ctx context.Context, v *verification, kept []seal.Sea
 		}
 	}
 	if len(mine) == 0 {
+		if kept != nil {
+			b.printf("%s: the file has no seal of it, so nobody would find that its books were sealed again\n", b.tenant)
+			v.Unkept = append(v.Unkept, b.tenant)
+		}
 		return nil
 	}
 	values := b.query()
@@ -185,10 +190,11 @@ func (b *books) verifyClosed(ctx context.Context, v *verification) error {
 }
 
 // readSeals reads the seals of a file, a line each, and checks that each is what its hash says.
-func readSeals(file string) (seals []seal.Seal, err error) {
+func readSeals(file string) ([]seal.Seal, error) {
 	if file == "" {
 		return nil, nil
 	}
+	seals := []seal.Seal{}
 	text, err := readFile(file)
 	if err != nil {
 		return nil, err

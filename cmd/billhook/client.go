@@ -76,11 +76,11 @@ func (w client) do(ctx context.Context, method, path string, question, answer an
 	if err != nil {
 		return err
 	}
-	status, answered, err := exchange(w.http, request)
+	response, answered, err := exchange(w.http, request)
 	if err != nil {
 		return fmt.Errorf("ask the worker: %w", err)
 	}
-	if status != http.StatusOK && status != http.StatusCreated {
+	if status := response.StatusCode; status != http.StatusOK && status != http.StatusCreated {
 		var problem serve.Problem
 		_ = json.Unmarshal(answered, &problem) // without a problem document the status says it
 		problem.Status = status
@@ -110,14 +110,15 @@ func (w client) request(ctx context.Context, method, path string, body []byte) (
 	return request, nil
 }
 
-func exchange(by *http.Client, request *http.Request) (status int, body []byte, err error) {
-	response, err := by.Do(request)
+// exchange sends a request, and reads the whole body of its answer.
+func exchange(by *http.Client, request *http.Request) (response *http.Response, body []byte, err error) {
+	response, err = by.Do(request)
 	if err != nil {
-		return 0, nil, err
+		return nil, nil, err
 	}
 	defer func() { _ = response.Body.Close() }()
 	body, err = io.ReadAll(io.LimitReader(response.Body, 16<<20))
-	return response.StatusCode, body, err
+	return response, body, err
 }
 
 // problemError is an answer other than 200 and 201.

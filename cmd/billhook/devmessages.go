@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -64,30 +63,22 @@ func (s *demo) messages() []flow {
 	}
 }
 
-// accepted is what the door has answered to a request of a producer.
-type accepted struct {
-	status int
-	// list holds the answer to each message; alone: it was not in a list.
-	list  []reply
-	alone bool
-}
-
 // String says it in few words.
-func (a accepted) String() string {
-	if a.alone {
+func (a answers) String() string {
+	if !a.list {
 		return fmt.Sprint(a.status)
 	}
 	taken := 0
-	for _, r := range a.list {
+	for _, r := range a.replies {
 		if r.Status == http.StatusAccepted {
 			taken++
 		}
 	}
-	return fmt.Sprintf("%d: %d of %d accepted", a.status, taken, len(a.list))
+	return fmt.Sprintf("%d: %d of %d accepted", a.status, taken, len(a.replies))
 }
 
-func (a accepted) ids() (ids []string) {
-	for _, r := range a.list {
+func (a answers) ids() (ids []string) {
+	for _, r := range a.replies {
 		ids = append(ids, r.EventID)
 	}
 	return ids
@@ -98,7 +89,7 @@ var errRefused = errors.New("refused")
 
 // produce sends a sample to its queue by name, or to the topic that its queue shares. The error of a
 // message that was refused is errRefused.
-func (s *demo) produce(ctx context.Context, sample string, to catalog.Queue) (a accepted) {
+func (s *demo) produce(ctx context.Context, sample string, to catalog.Queue) (a answers) {
 	if s.err != nil {
 		return a
 	}
@@ -107,21 +98,10 @@ func (s *demo) produce(ctx context.Context, sample string, to catalog.Queue) (a 
 		path = "/topics/" + to.SharedTopic
 	}
 	door := signed{s.stack.WebhookURL + path + "/messages", s.catalog.Sources[catalog.Producers].Scheme, s.secrets[catalog.Producers][0]}
-	var answer []byte
-	if a.status, answer, s.err = door.post(ctx, samples.Request(sample), time.Now()); s.err != nil {
+	if a, s.err = door.post(ctx, samples.Request(sample), time.Now()); s.err != nil {
 		return a
 	}
-	var many struct {
-		Results []reply `json:"results"`
-	}
-	if err := json.Unmarshal(answer, &many); err == nil && many.Results != nil {
-		a.list = many.Results
-	} else if one, err := readReply(a.status, answer); err != nil {
-		s.err = err
-	} else {
-		a.list, a.alone = []reply{one}, true
-	}
-	for _, r := range a.list {
+	for _, r := range a.replies {
 		if r.Status != http.StatusAccepted {
 			s.fail("%w with %d %s", errRefused, r.Status, r.Code)
 		}

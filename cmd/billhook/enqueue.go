@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -38,7 +39,7 @@ func (p *program) enqueueCommand() *cobra.Command {
 		Long: "The file has a message, an item with what is asked for it, or a list of items: what docs/producing.md describes. The secret is\n" +
 			"the first of WEBHOOK_SIGNING_SECRET, else the public one that `billhook dev` accepts.\n\n" +
 			"With --repeat each sample has ids of its own. Together with --event-id, or -f, it is the same message each time, which is\n" +
-			"handled once.",
+			"handled once.\n\n" + waitsLong,
 		Example: "  billhook enqueue <queue>\n" +
 			"  billhook enqueue <queue> --repeat 20 --key some-subscription\n" +
 			"  billhook enqueue <queue> --type order.shipped --key some-order\n" +
@@ -62,7 +63,9 @@ func (p *program) enqueueCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return repeated(p, e.repeat, func() ([]enqueued, error) { return e.send(command.Context(), file) })
+			return repeated(command.Context(), p, e.repeat, func() (func() ([]enqueued, error), error) {
+				return e.send(command.Context(), file)
+			})
 		},
 	}
 	flags := command.Flags()
@@ -94,27 +97,42 @@ func (e enqueued) next() []string {
 	return []string{"events show " + e.EventID}
 }
 
-// send posts a message, or the list of a file.
-func (e *enqueueing) send(ctx context.Context, file []byte) ([]enqueued, error) {
-	now := time.Now()
-	body, id, err := e.body(file, now)
+// send makes a message, or takes the list of a file, and returns what posts it.
+func (e *enqueueing) send(ctx context.Context, file []byte) (post func() ([]enqueued, error), err error) {
+	body, id, err := e.body(file, time.Now())
 	if err != nil {
 		return nil, err
 	}
 	from := e.catalog.Sources[catalog.Producers]
-	door := signed{e.base + "/queues/" + url.PathEscape(e.queue.ID) + "/messages", from.Scheme, secretsOf(e.catalog, e.p.getenv)[catalog.Producers][0]}
-	status, answer, err := door.post(ctx, body, now)
-	if err != nil {
-		return nil, untold(err, id)
+	to := signed{e.base + "/queues/" + url.PathEscape(e.queue.ID) + "/messages", from.Scheme, secretsOf(e.catalog, e.p.getenv)[catalog.Producers][0]}
+	return func() (all []enqueued, err error) {
+		answer, err := to.post(ctx, body, time.Now())
+		if err != nil {
+			return nil, untold(err, id)
+		}
+		for _, r := range answer.replies {
+			all = append(all, enqueued{r, !e.queue.Remembers()})
+		}
+		if answer.list && slices.ContainsFunc(answer.replies, reply.waits) {
+			body, err = again(body, answer.replies)
+		}
+		return all, err
+	}, nil
+}
+
+// again is a list of those items that are to be sent again.
+func again(body []byte, replies []reply) ([]byte, error) {
+	var list map[string][]json.RawMessage
+	if err := json.Unmarshal(body, &list); err != nil || len(list[inList]) != len(replies) {
+		return nil, fmt.Errorf("send: %d answers to a list of %d messages", len(replies), len(list[inList]))
 	}
-	var list struct {
-		Results []enqueued `json:"results"`
+	left := []json.RawMessage{}
+	for i, item := range list[inList] {
+		if replies[i].waits() {
+			left = append(left, item)
+		}
 	}
-	if err := json.Unmarshal(answer, &list); err == nil && list.Results != nil {
-		return list.Results, nil
-	}
-	one, err := readReply(status, answer)
-	return []enqueued{{one, !e.queue.Remembers()}}, err
+	return json.Marshal(map[string]any{inList: left})
 }
 
 // object is a JSON object whose values stay as they are.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/api/option"
@@ -34,6 +35,8 @@ type program struct {
 	wide bool
 	// google is how Google Cloud is reached.
 	google google
+	// after waits, as time.After does.
+	after func(time.Duration) <-chan time.Time
 }
 
 // google are the options of the clients of Google's APIs. Without any the libraries find the addresses and the
@@ -86,7 +89,7 @@ func newProgram(getenv func(string) string, stdout io.Writer) (*program, error) 
 	if err != nil {
 		return nil, err
 	}
-	return &program{env: environment, getenv: getenv, stdout: stdout, screen: screenOf(stdout, getenv)}, nil
+	return &program{env: environment, getenv: getenv, stdout: stdout, screen: screenOf(stdout, getenv), after: time.After}, nil
 }
 
 func (p *program) commands() *cobra.Command {

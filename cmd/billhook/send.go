@@ -64,15 +64,20 @@ type reply struct {
 	Detail      string `json:"detail,omitempty"`
 
 	Violations []serve.Violation `json:"violations,omitempty"`
+	// RetryAfter is in how many seconds the same is to be sent again; 0: not again.
+	RetryAfter int `json:"retry_after,omitempty"`
 }
+
+// waits reports whether the same is to be sent again, later.
+func (r reply) waits() bool { return r.RetryAfter > 0 }
 
 // post signs a body as the source would at the given time, and posts it.
 func post(ctx context.Context, base string, source catalog.Source, secret string, body []byte, at time.Time) (reply, error) {
-	status, answer, err := signed{base + "/webhooks/" + source.Name, source.Scheme, secret}.post(ctx, body, at)
+	answer, err := signed{base + "/webhooks/" + source.Name, source.Scheme, secret}.post(ctx, body, at)
 	if err != nil {
 		return reply{}, err
 	}
-	return readReply(status, answer)
+	return answer.replies[0], nil
 }
 
 // signed is an address that takes signed requests.
@@ -82,34 +87,48 @@ type signed struct {
 	secret string
 }
 
+// answers are those of the webhook service to one request.
+type answers struct {
+	status int
+	// replies are of the items of a list, in their order; else there is one.
+	replies []reply
+	list    bool
+}
+
 // post signs a body at the given time, and posts it.
-func (s signed) post(ctx context.Context, body []byte, at time.Time) (status int, answer []byte, err error) {
+func (s signed) post(ctx context.Context, body []byte, at time.Time) (answer answers, err error) {
 	signer, err := signature.NewSigner(signature.Scheme(s.scheme), s.secret)
 	if err != nil {
-		return 0, nil, err
+		return answer, err
 	}
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url, bytes.NewReader(body))
 	if err != nil {
-		return 0, nil, fmt.Errorf("send: %w", err)
+		return answer, fmt.Errorf("send: %w", err)
 	}
 	request.Header.Set("Content-Type", "application/json")
 	for name, value := range signer.Sign(strconv.FormatInt(at.UnixNano(), 10), body, at) {
 		request.Header.Set(name, value)
 	}
-	status, answer, err = exchange(&http.Client{Timeout: 30 * time.Second}, request)
+	response, text, err := exchange(&http.Client{Timeout: 30 * time.Second}, request)
 	if err != nil {
-		return 0, nil, fmt.Errorf("send: %w", err)
+		return answer, fmt.Errorf("send: %w", err)
 	}
-	return status, answer, nil
-}
-
-func readReply(status int, answer []byte) (reply, error) {
-	var r reply
-	if err := json.Unmarshal(answer, &r); err != nil {
-		return reply{}, fmt.Errorf("send: the answer to it (%d) is not JSON", status)
+	answer.status = response.StatusCode
+	var list struct {
+		Results []reply `json:"results"`
 	}
-	r.Status = status
-	return r, nil
+	if json.Unmarshal(text, &list) == nil && len(list.Results) > 0 {
+		answer.replies, answer.list = list.Results, true
+		return answer, nil
+	}
+	var one reply
+	if err := json.Unmarshal(text, &one); err != nil {
+		return answer, fmt.Errorf("send: the answer to it (%d) is not JSON", answer.status)
+	}
+	one.Status = answer.status
+	one.RetryAfter, _ = strconv.Atoi(response.Header.Get("Retry-After")) // without the header it is 0
+	answer.replies = []reply{one}
+	return answer, nil
 }
 
 // takesBack are the samples that are about an order sent before.
@@ -142,7 +161,7 @@ func (p *program) sendCommand() *cobra.Command {
 			"`billhook dev` accepts.\n\n" +
 			"A refund and a chargeback are about an order that was sent before: name it with --of. With --repeat each webhook has ids\n" +
 			"of its own. Together with --event-id, or -f, it is the same webhook each time, as a provider sends one that it had no\n" +
-			"answer to.",
+			"answer to.\n\n" + waitsLong,
 		Example: "  billhook send paynow\n" +
 			"  billhook send paynow --order 502113004410999001 --uid some-user\n" +
 			"  billhook send paynow --sample refund --of 502113004410999001\n" +
@@ -165,18 +184,20 @@ func (p *program) sendCommand() *cobra.Command {
 				return err
 			}
 			secret := secretsOf(c, p.getenv)[s.source.Name][0]
-			return repeated(p, s.repeat, func() ([]webhookSent, error) {
+			return repeated(command.Context(), p, s.repeat, func() (func() ([]webhookSent, error), error) {
 				var sent webhookSent
-				now, body := time.Now(), file
+				body := file
 				if body == nil {
-					body = s.made(now, &sent)
+					body = s.made(time.Now(), &sent)
 				}
-				answer, err := post(command.Context(), s.base, s.source, secret, body, now)
-				if err != nil {
-					return nil, untold(err, sent.EventID)
-				}
-				sent.reply = answer
-				return []webhookSent{sent}, nil
+				return func() ([]webhookSent, error) {
+					answer, err := post(command.Context(), s.base, s.source, secret, body, time.Now())
+					if err != nil {
+						return nil, untold(err, sent.EventID)
+					}
+					sent.reply = answer
+					return []webhookSent{sent}, nil
+				}, nil
 			})
 		},
 	}
@@ -257,29 +278,41 @@ type answered interface {
 	next() []string
 }
 
+// waitsLong is what the help of send and enqueue says of refusals.
+const waitsLong = "Where the webhook service asks to come again later (Retry-After), the command waits so long and sends the same again,\n" +
+	"until it is accepted or the command is stopped. It succeeds only if everything was accepted."
+
 // repeated sends so many times, one after the other, and prints the answers. The answer to one
-// request is printed as it is, and those to several as a list. Its error says how many were refused.
-func repeated[T answered](p *program, times int, send func() ([]T, error)) error {
-	all, refused, err := []T{}, 0, error(nil)
+// request is printed as it is, and those to several as a list. next makes what is sent once, and
+// returns what posts it: called again, it posts what is to be sent again. The error of repeated says
+// how many were refused.
+func repeated[T answered](ctx context.Context, p *program, times int, next func() (func() ([]T, error), error)) error {
+	all, each, err := []T{}, 1, error(nil)
 	for range times {
-		var some []T
-		if some, err = send(); err != nil {
+		var post func() ([]T, error)
+		if post, err = next(); err != nil {
 			break
 		}
-		all = append(all, some...)
-		for _, one := range some {
-			if one.answer().Status >= http.StatusBadRequest {
-				refused++
-			}
-			p.printReply(one.answer(), times > 1 || len(some) > 1)
+		var count int
+		all, count, err = patiently(ctx, p, all, times > 1, post)
+		if each = max(each, count); err != nil {
+			break
 		}
 	}
-	alone := len(all) == 1 && times == 1
-	switch {
+	refused := 0
+	for _, one := range all {
+		if one.answer().Status >= http.StatusBadRequest {
+			refused++
+		}
+	}
+	alone := times*each == 1 && len(all) == 1
+	switch missing := times*each - len(all); {
 	case alone && refused == 0:
 		for _, command := range all[0].next() {
 			p.printf("  > billhook %s\n", command)
 		}
+	case missing > 0 && times*each > 1:
+		p.printf("%d were accepted, %d refused, %d not sent or without an answer.\n", len(all)-refused, refused, missing)
 	case !alone && len(all) > 0:
 		p.printf("%d were accepted, %d refused.\n", len(all)-refused, refused)
 	}
@@ -297,6 +330,39 @@ func repeated[T answered](p *program, times int, send func() ([]T, error)) error
 		return err
 	}
 	return errors.Join(err, p.printJSON(map[string]any{"items": all, "next": ""}))
+}
+
+// patiently posts, waits as long as the answers ask for, and posts again, until none asks for a wait.
+// It adds to all what was accepted or refused for good, and returns how many answers one request has.
+func patiently[T answered](
+	ctx context.Context, p *program, all []T, many bool, post func() ([]T, error),
+) (_ []T, count int, err error) {
+	for {
+		some, err := post()
+		if err != nil {
+			return all, count, err
+		}
+		count = max(count, len(some))
+		var later reply
+		for _, one := range some {
+			switch r := one.answer(); {
+			case !r.waits():
+				p.printReply(r, many || count > 1)
+				all = append(all, one)
+			case r.RetryAfter > later.RetryAfter:
+				later = r
+			}
+		}
+		if !later.waits() {
+			return all, count, nil
+		}
+		p.printf("%d  %s: %s\n     Sending it again in %d s.\n", later.Status, later.Code, later.Detail, later.RetryAfter)
+		select {
+		case <-p.after(time.Duration(later.RetryAfter) * time.Second):
+		case <-ctx.Done():
+			return all, count, fmt.Errorf("stopped before everything was sent: the last answer was %d %s", later.Status, later.Code)
+		}
+	}
 }
 
 // untold adds to an error what to do where the door's answer is not known. id is the event's, where

@@ -345,6 +345,17 @@ func (q Queue) EventID(id, idempotencyKey string) string {
 	return id
 }
 
+// Charges reports whether a handler of the queue calls a target by itself, as those do that pay and
+// refund: a message that was made for another queue must not be taken for one of its own.
+func (q Queue) Charges() bool {
+	for _, h := range q.Handlers {
+		if len(h.Calls) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // Remembers reports whether the queue's events have records. Without them a message costs the
 // store nothing, and nobody can tell a duplicate, count a second attempt, or list what was done. A
 // queue that keeps dead letters has them always.

@@ -28,6 +28,7 @@ func (q Queue) Words() []string {
 	add(q.FourEyes, "To replay or discard its dead letters takes two people.")
 	add(true, "It is served by pool %s, on %d to %d instances, each with up to %d messages at once.", q.Pool, q.MinInstances, q.MaxInstances, q.Concurrency)
 	add(q.Batch.Size > 1, "One call of its handler takes up to %d messages.", q.Batch.Size)
+	add(q.Charges(), "A producer signs the path with the message.")
 	add(q.Rate.PerSecond > 0, "The door takes up to %d messages a second for it.", q.Rate.PerSecond)
 	add(q.Rate.PerUser > 0, "The door takes up to %d messages a second for it of one user.", q.Rate.PerUser)
 	add(q.MaxBacklog.Messages > 0 && q.MaxBacklog.OnFull == RefuseMore, "Where more than %d messages wait in the broker the door refuses more.", q.MaxBacklog.Messages)

@@ -39,7 +39,7 @@ func (s *stack) enqueue(t *testing.T, queue, id, action, payload, more string) {
 	request.Header.Set("Content-Type", "application/json")
 	signer, err := signature.NewSigner(signature.Generic, e2e.Secret)
 	require.NoError(t, err)
-	for name, value := range signer.Sign("", body, time.Now()) {
+	for name, value := range signer.SignFor(request.URL.RequestURI(), "", body, time.Now()) {
 		request.Header.Set(name, value)
 	}
 	answer, err := e2e.Do(request)

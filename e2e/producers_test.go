@@ -25,7 +25,7 @@ func (s *stack) signed(t *testing.T, path, body string) e2e.Answer {
 	request.Header.Set("Content-Type", "application/json")
 	signer, err := signature.NewSigner(signature.Generic, e2e.Secret)
 	require.NoError(t, err)
-	for name, value := range signer.Sign("", []byte(body), time.Now()) {
+	for name, value := range signer.SignFor(request.URL.RequestURI(), "", []byte(body), time.Now()) {
 		request.Header.Set(name, value)
 	}
 	answer, err := e2e.Do(request)

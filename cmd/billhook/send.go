@@ -106,7 +106,7 @@ func (s signed) post(ctx context.Context, body []byte, at time.Time) (answer ans
 		return answer, fmt.Errorf("send: %w", err)
 	}
 	request.Header.Set("Content-Type", "application/json")
-	for name, value := range signer.Sign(strconv.FormatInt(at.UnixNano(), 10), body, at) {
+	for name, value := range signer.SignFor(request.URL.RequestURI(), strconv.FormatInt(at.UnixNano(), 10), body, at) {
 		request.Header.Set(name, value)
 	}
 	response, text, err := exchange(&http.Client{Timeout: 30 * time.Second}, request)

@@ -57,7 +57,7 @@ func TestThePageHasTheProgramsAsTheyAre(t *testing.T) {
 func TestTheSignatureOfThePageIsTheDoors(t *testing.T) {
 	t.Parallel()
 	cells := map[string]string{}
-	for _, row := range regexp.MustCompile("(?m)^\\| (\\w+) \\| `(.+)` \\|$").FindAllStringSubmatch(section(t, "The signature"), -1) {
+	for _, row := range regexp.MustCompile("(?m)^\\| ([\\w ]+) \\| `(.+)` \\|$").FindAllStringSubmatch(section(t, "The signature"), -1) {
 		cells[row[1]] = row[2]
 	}
 	var seconds int64
@@ -65,8 +65,25 @@ func TestTheSignatureOfThePageIsTheDoors(t *testing.T) {
 	require.NoError(t, err)
 	signer, err := signature.NewSigner(signature.Generic, cells["secret"])
 	require.NoError(t, err)
-	headers := signer.Sign("", []byte(cells["body"]), time.Unix(seconds, 0))
-	require.Equal(t, map[string]string{"X-Webhook-Timestamp": cells["timestamp"], "X-Webhook-Signature": cells["signature"]}, headers)
+	body, at := []byte(cells["body"]), time.Unix(seconds, 0)
+	require.Equal(t, map[string]string{"X-Webhook-Timestamp": cells["timestamp"], "X-Webhook-Signature": cells["signature without a destination"]}, signer.Sign("", body, at))
+	require.Equal(t, map[string]string{
+		"X-Webhook-Timestamp": cells["timestamp"], "X-Webhook-Destination": cells["destination"], "X-Webhook-Signature": cells["signature"],
+	}, signer.SignFor(cells["destination"], "", body, at))
+}
+
+func TestThePageNamesEachQueueThatWantsADestination(t *testing.T) {
+	t.Parallel()
+	c, err := catalog.Load("")
+	require.NoError(t, err)
+	var want []string
+	for _, q := range c.Queues {
+		if q.Charges() {
+			want = append(want, "`"+q.ID+"`")
+		}
+	}
+	require.Len(t, want, 3)
+	require.Contains(t, strings.Join(strings.Fields(section(t, "The signature")), " "), "("+strings.Join(want, ", ")+")")
 }
 
 func TestTheMessagesOfThePageKeepTheirContracts(t *testing.T) {

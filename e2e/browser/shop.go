@@ -103,7 +103,7 @@ func (s *shop) post(ctx context.Context, q catalog.Queue, body []byte) error {
 		return err
 	}
 	request.Header.Set("Content-Type", "application/json")
-	for name, value := range s.signer.Sign("", body, time.Now()) {
+	for name, value := range s.signer.SignFor(request.URL.RequestURI(), "", body, time.Now()) {
 		request.Header.Set(name, value)
 	}
 	answer, err := e2e.Do(request)

@@ -58,7 +58,7 @@ func (d *HTTPDoor) Send(ctx context.Context, queue string, items []Item) ([]Resu
 	if err != nil {
 		return nil, fmt.Errorf("%w: the messages cannot be encoded", ErrClosed)
 	}
-	status, header, answer, err := d.post(ctx, d.Base+"/queues/"+url.PathEscape(queue)+"/messages", body)
+	status, header, answer, err := d.post(ctx, "/queues/"+url.PathEscape(queue)+"/messages", body)
 	if err != nil {
 		return nil, err
 	}
@@ -85,13 +85,13 @@ func (d *HTTPDoor) Send(ctx context.Context, queue string, items []Item) ([]Resu
 	return results, nil
 }
 
-func (d *HTTPDoor) post(ctx context.Context, address string, body []byte) (status int, header http.Header, answer []byte, err error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, address, bytes.NewReader(body))
+func (d *HTTPDoor) post(ctx context.Context, path string, body []byte) (status int, header http.Header, answer []byte, err error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, d.Base+path, bytes.NewReader(body))
 	if err != nil {
 		return 0, nil, nil, fmt.Errorf("%w: its address is no URL", ErrClosed)
 	}
 	request.Header.Set("Content-Type", "application/json")
-	for name, value := range d.Signer.Sign("", body, d.Now()) {
+	for name, value := range d.Signer.SignFor(path, "", body, d.Now()) {
 		request.Header.Set(name, value)
 	}
 	response, err := d.Client.Do(request)

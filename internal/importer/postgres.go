@@ -261,5 +261,10 @@ func (p *Postgres) Settle(ctx context.Context, accepted, _ []Message) error {
 	return nil
 }
 
-// Release ends the connection.
-func (p *Postgres) Release(ctx context.Context) error { return p.connection.Close(ctx) }
+// Release gives back the locks of what was taken and not settled, and ends the connection.
+func (p *Postgres) Release(ctx context.Context) error {
+	if p.open != nil {
+		_ = p.open.Rollback(ctx) // what Settle has ended is ended; the end of the connection ends the rest
+	}
+	return p.connection.Close(ctx)
+}

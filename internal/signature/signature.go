@@ -25,7 +25,9 @@ const (
 	// PayNow: PayNow-Signature is base64 of HMAC-SHA256 over "timestamp.body",
 	// PayNow-Timestamp is Unix milliseconds.
 	PayNow Scheme = "paynow"
-	// Generic: X-Webhook-Signature is hex of the same, X-Webhook-Timestamp Unix seconds.
+	// Generic: X-Webhook-Signature is hex of the same, X-Webhook-Timestamp Unix seconds. Where
+	// X-Webhook-Destination is set, it is over "timestamp.destination.body": the signature then
+	// holds at that path alone. No body that is JSON can be taken for a destination and a body.
 	Generic Scheme = "generic"
 	// Standard is Standard Webhooks: webhook-signature lists "v1,<base64>" over
 	// "id.timestamp.body", webhook-timestamp is Unix seconds.
@@ -51,14 +53,15 @@ var (
 // headers are the names of a scheme's headers in net/http's canonical spelling, which saves the
 // conversion at each lookup.
 type headers struct {
-	signature, timestamp, id string
+	// destination is one that may be absent; empty: the scheme has none.
+	signature, timestamp, id, destination string
 	// unit is the unit of the timestamp.
 	unit time.Duration
 }
 
 var schemes = map[Scheme]headers{
 	PayNow:   {signature: "Paynow-Signature", timestamp: "Paynow-Timestamp", unit: time.Millisecond},
-	Generic:  {signature: "X-Webhook-Signature", timestamp: "X-Webhook-Timestamp", unit: time.Second},
+	Generic:  {signature: "X-Webhook-Signature", timestamp: "X-Webhook-Timestamp", destination: "X-Webhook-Destination", unit: time.Second},
 	Standard: {signature: "Webhook-Signature", timestamp: "Webhook-Timestamp", id: "Webhook-Id", unit: time.Second},
 }
 
@@ -117,12 +120,15 @@ func NewVerifier(scheme Scheme, secrets []string, tolerance time.Duration, now f
 // Claim is what the headers of a webhook say. It is well-formed and within the window. Nothing
 // is proven before Verify has checked the body.
 type Claim struct {
-	verifier  *Verifier
-	id, stamp string
+	verifier               *Verifier
+	id, stamp, destination string
 	// given are the digests in the signature header, n of them.
 	given [8][sha256.Size]byte
 	n     int
 }
+
+// Destination is the path that the webhook is signed for; empty: for any. Whoever takes the webhook compares it.
+func (c *Claim) Destination() string { return c.destination }
 
 // Headers checks the headers. The body need not be read where it fails. The function header
 // returns the values of a header. The scheme signs these raw strings. Base64 may be padded or
@@ -144,6 +150,13 @@ func (v *Verifier) Headers(header func(name string) []string) (Claim, error) {
 		// several ways to cut the same bytes.
 		if strings.Contains(c.id, ".") {
 			return Claim{}, ErrMalformed
+		}
+	}
+	if v.headers.destination != "" {
+		if values := header(v.headers.destination); len(values) > 0 {
+			if c.destination, err = one(values); err != nil {
+				return Claim{}, err
+			}
 		}
 	}
 	at, err := v.time(c.stamp)
@@ -228,7 +241,7 @@ func (c *Claim) Verify(body []byte) error {
 	found := 0
 	for _, pool := range c.verifier.pools {
 		with := pool.Get().(*state)
-		sum := with.digest(c.id, c.stamp, body)
+		sum := with.digest(c.id, c.stamp, c.destination, body)
 		for i := range c.n {
 			if hmac.Equal(sum, c.given[i][:]) {
 				found++
@@ -251,15 +264,16 @@ type state struct {
 
 func newState(key []byte) *state { return &state{mac: hmac.New(sha256.New, key)} }
 
-// digest returns the HMAC over "id.stamp.body", or over "stamp.body" where id is empty. The
+// digest returns the HMAC over "id.stamp.destination.body" without the parts that are empty. The
 // result is valid until the next call.
-func (s *state) digest(id, stamp string, body []byte) []byte {
+func (s *state) digest(id, stamp, destination string, body []byte) []byte {
 	s.mac.Reset()
 	s.prefix = s.prefix[:0]
-	if id != "" {
-		s.prefix = append(append(s.prefix, id...), '.')
+	for _, part := range [...]string{id, stamp, destination} {
+		if part != "" {
+			s.prefix = append(append(s.prefix, part...), '.')
+		}
 	}
-	s.prefix = append(append(s.prefix, stamp...), '.')
 	s.mac.Write(s.prefix)
 	s.mac.Write(body)
 	s.sum = s.mac.Sum(s.sum[:0])
@@ -311,6 +325,12 @@ func NewSigner(scheme Scheme, secret string, also ...string) (*Signer, error) {
 // Sign returns the headers for the body, signed at the given time. Only Standard Webhooks uses
 // the id of the message.
 func (s *Signer) Sign(id string, body []byte, at time.Time) map[string]string {
+	return s.SignFor("", id, body, at)
+}
+
+// SignFor is Sign for a body that is sent to the destination: the path of its address, with the
+// query where there is one. Only the generic scheme signs it.
+func (s *Signer) SignFor(destination, id string, body []byte, at time.Time) map[string]string {
 	stamp := strconv.FormatInt(at.Unix(), 10)
 	if s.headers.unit == time.Millisecond {
 		stamp = strconv.FormatInt(at.UnixMilli(), 10)
@@ -321,9 +341,14 @@ func (s *Signer) Sign(id string, body []byte, at time.Time) map[string]string {
 	} else {
 		out[s.headers.id] = id
 	}
+	if s.headers.destination == "" {
+		destination = ""
+	} else if destination != "" {
+		out[s.headers.destination] = destination
+	}
 	signatures := make([]string, len(s.keys))
 	for i, key := range s.keys {
-		sum := newState(key).digest(id, stamp, body)
+		sum := newState(key).digest(id, stamp, destination, body)
 		switch s.scheme {
 		case Generic:
 			signatures[i] = hex.EncodeToString(sum)

@@ -74,6 +74,10 @@ func TestAGenuineSignatureIsAcceptedInEveryScheme(t *testing.T) {
 		"generic in capitals": {signature.Generic, map[string]string{
 			"X-Webhook-Timestamp": seconds, "X-Webhook-Signature": strings.ToUpper(hex.EncodeToString(mac(secret, seconds+"."+string(body)))),
 		}},
+		"generic, for one path": {signature.Generic, map[string]string{
+			"X-Webhook-Timestamp": seconds, "X-Webhook-Destination": "/queues/q/messages",
+			"X-Webhook-Signature": hex.EncodeToString(mac(secret, seconds+"./queues/q/messages."+string(body))),
+		}},
 		"Standard Webhooks, one of several": {signature.Standard, map[string]string{
 			"Webhook-Id": "m1", "Webhook-Timestamp": seconds,
 			"Webhook-Signature": "v1,AAAA v1," + base64.StdEncoding.EncodeToString(mac(secret, "m1."+seconds+"."+string(body))) + " v1a,xyz",
@@ -95,6 +99,39 @@ func TestASignersHeadersPassItsVerifier(t *testing.T) {
 		signer, err := signature.NewSigner(scheme, secret)
 		require.NoError(t, err)
 		require.NoError(t, verifier(t, scheme, secret).Verify(lookup(single(signer.Sign("m1", body, now))), body), scheme)
+	}
+}
+
+func TestASignatureForAPathHoldsWithThatPathAlone(t *testing.T) {
+	t.Parallel()
+	signer, err := signature.NewSigner(signature.Generic, secret)
+	require.NoError(t, err)
+	const destination = "X-Webhook-Destination"
+	v, bound, plain := verifier(t, signature.Generic, secret), single(signer.SignFor("/queues/a/messages", "", body, now)), single(signer.Sign("", body, now))
+	require.NoError(t, v.Verify(lookup(bound), body))
+	claim, err := v.Headers(lookup(bound))
+	require.NoError(t, err)
+	require.Equal(t, "/queues/a/messages", claim.Destination())
+	for name, test := range map[string]struct {
+		signed map[string][]string
+		said   []string
+		body   []byte
+		want   error
+	}{
+		"another path":                    {bound, []string{"/queues/b/messages"}, body, signature.ErrSignature},
+		"the path left away":              {bound, nil, body, signature.ErrSignature},
+		"a path that was added":           {plain, []string{"/queues/a/messages"}, body, signature.ErrSignature},
+		"an empty path":                   {bound, []string{""}, body, signature.ErrMissing},
+		"two paths":                       {bound, []string{"/queues/a/messages", "/queues/b/messages"}, body, signature.ErrMalformed},
+		"the path in the body, no JSON":   {bound, nil, []byte("/queues/a/messages." + string(body)), nil},
+		"a part of the path, no JSON too": {bound, []string{"/queues"}, []byte("a/messages." + string(body)), signature.ErrSignature},
+	} {
+		headers := maps.Clone(test.signed)
+		delete(headers, destination)
+		if test.said != nil {
+			headers[destination] = test.said
+		}
+		require.ErrorIs(t, v.Verify(lookup(headers), test.body), test.want, name)
 	}
 }
 

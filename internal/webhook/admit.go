@@ -3,6 +3,7 @@ package webhook
 import (
 	"mime"
 	"net/http"
+	"net/url"
 	"strings"
 
 	"billhook/internal/contract"
@@ -43,7 +44,7 @@ func (s *Service) receive(w http.ResponseWriter, r *http.Request, from *source, 
 	defer s.release(b) // after a panic too, which is answered further out
 	b.outcome = outcome{source: from.Name, started: s.config.Now()}
 	o := &b.outcome
-	err := s.admit(w, r, from, b)
+	err := s.admit(w, r, from, to, b)
 	b.one[0] = item{message: b.body.Bytes()}
 	items, list := b.one[:], false
 	if err == nil && to != nil {
@@ -68,7 +69,7 @@ func (s *Service) receive(w http.ResponseWriter, r *http.Request, from *source, 
 // well-formed, and the time is ours. Nothing of the body is parsed, and nothing
 // remembered, before its signature is known to be good; the rate limits come after it,
 // so that a stranger cannot use them up.
-func (s *Service) admit(w http.ResponseWriter, r *http.Request, from *source, b *buffers) error {
+func (s *Service) admit(w http.ResponseWriter, r *http.Request, from *source, to *place, b *buffers) error {
 	switch {
 	case !isJSON(r.Header["Content-Type"]):
 		return errType
@@ -80,6 +81,12 @@ func (s *Service) admit(w http.ResponseWriter, r *http.Request, from *source, b 
 	claim, err := from.verifier.Headers(r.Header.Values)
 	if err != nil {
 		return unsigned.Problem(err)
+	}
+	switch {
+	case claim.Destination() != "" && !isPath(claim.Destination(), r):
+		return errDestination
+	case claim.Destination() == "" && to != nil && to.charges():
+		return errUndestined
 	}
 	if err := b.body.Read(w, r, from.MaxBodyBytes, s.bodies); err != nil {
 		return unread.Problem(err)
@@ -99,7 +106,11 @@ var (
 	errType     = serve.Refuse(http.StatusUnsupportedMediaType, "content_type", "Send application/json.")
 	errEncoding = serve.Refuse(http.StatusUnsupportedMediaType, "content_encoding", "Send the body without a content encoding.")
 	errTooLarge = serve.Refuse(http.StatusRequestEntityTooLarge, "too_large", "The body is larger than this source may send.")
-	unsigned    = serve.Ladder{
+	// One that is signed for no path could have been made for another queue.
+	errUndestined  = serve.Refuse(http.StatusUnauthorized, "destination_missing", "What is put on this queue moves money: sign the path too, in X-Webhook-Destination.")
+	errDestination = serve.Refuse(http.StatusUnauthorized, "destination_mismatch", "It is signed for another path.")
+
+	unsigned = serve.Ladder{
 		Rungs: []serve.Rung{
 			{Of: signature.ErrMissing, As: unaccepted("signature_missing")}, {Of: signature.ErrMalformed, As: unaccepted("signature_malformed")},
 			{Of: signature.ErrTooOld, As: unaccepted("timestamp_too_old")}, {Of: signature.ErrTooNew, As: unaccepted("timestamp_too_new")},
@@ -117,6 +128,12 @@ var (
 
 func unaccepted(code string) *serve.Problem {
 	return serve.Refuse(http.StatusUnauthorized, code, "The signature or its timestamp is not accepted.")
+}
+
+// isPath reports whether a request was sent to a path, with its query. Both may be escaped in several ways.
+func isPath(destination string, r *http.Request) bool {
+	at, err := url.ParseRequestURI(destination)
+	return err == nil && at.Host == "" && at.Path == r.URL.Path && at.RawQuery == r.URL.RawQuery
 }
 
 func isJSON(values []string) bool {

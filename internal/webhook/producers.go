@@ -33,6 +33,9 @@ type place struct {
 	queues []catalog.Queue
 }
 
+// charges reports whether a message may reach a queue that charges.
+func (p *place) charges() bool { return slices.ContainsFunc(p.queues, catalog.Queue.Charges) }
+
 // produce answers the messages of a producer inside the house, for the place that find finds
 // by an id or an alias.
 func (s *Service) produce(find func(name string) (place, bool), unknown *serve.Problem) http.HandlerFunc {

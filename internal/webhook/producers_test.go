@@ -1,6 +1,7 @@
 package webhook_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -17,6 +18,7 @@ import (
 	"billhook/internal/contract"
 	"billhook/internal/routing"
 	"billhook/internal/serve"
+	"billhook/internal/signature"
 	"billhook/internal/webhook"
 )
 
@@ -94,6 +96,47 @@ func TestWhatAMessageLacksIsMadeUpAtTheDoor(t *testing.T) {
 				delete(body, "id")
 			}
 			require.Equal(t, want, body)
+		})
+	}
+}
+
+// TestAMessageSignedForOneQueueIsNotTakenAtAnother: an upgrade of a plan is, byte for byte, an upgrade that is paid.
+func TestAMessageSignedForOneQueueIsNotTakenAtAnother(t *testing.T) {
+	t.Parallel()
+	const plan, paid, refunds = "/queues/sub-plan-change/messages", "/queues/q:sub:payment_initiation/messages", "/queues/pay-refund-initiation/messages"
+	upgrade := []byte(`{"id":"u1","action":"upgrade","payload":{"subscription_id":"s1","payment_id":"p1","amount":"9.99","currency":"EUR"}}`)
+	signer, err := signature.NewSigner(signature.Generic, genericSecret)
+	require.NoError(t, err)
+	for name, test := range map[string]struct {
+		destination, path string
+		status            int
+		code              string
+	}{
+		"for the queue that it is put on":         {plan, plan, http.StatusAccepted, ""},
+		"for any queue":                           {"", plan, http.StatusAccepted, ""},
+		"for another queue":                       {plan, paid, http.StatusUnauthorized, "destination_mismatch"},
+		"for another queue that moves money":      {refunds, paid, http.StatusUnauthorized, "destination_mismatch"},
+		"for no queue, where it would move money": {"", paid, http.StatusUnauthorized, "destination_missing"},
+		"for a queue that moves money":            {paid, paid, http.StatusAccepted, ""},
+		"for it, escaped":                         {"/queues/q%3Asub%3Apayment_initiation/messages", paid, http.StatusAccepted, ""},
+		"with a query that the path has not":      {paid + "?a=b", paid, http.StatusUnauthorized, "destination_mismatch"},
+		"without a query that the path has":       {paid, paid + "?a=b", http.StatusUnauthorized, "destination_mismatch"},
+		"for another service":                     {"https://elsewhere.example" + paid, paid, http.StatusUnauthorized, "destination_mismatch"},
+		"for no path":                             {"queue", paid, http.StatusUnauthorized, "destination_mismatch"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := open(t, producing())
+			r := request(t, test.path, bytes.NewReader(upgrade))
+			for header, value := range signer.SignFor(test.destination, "", upgrade, fixed) {
+				r.Header.Set(header, value)
+			}
+			w := d.send(r)
+			if test.code == "" {
+				require.Equal(t, test.status, w.Code, w.Body)
+				return
+			}
+			requireProblem(t, d, w, test.status, test.code, "")
 		})
 	}
 }

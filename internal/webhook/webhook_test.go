@@ -156,7 +156,7 @@ func sign(tb testing.TB, r *http.Request, scheme signature.Scheme, secret string
 	tb.Helper()
 	signer, err := signature.NewSigner(scheme, secret)
 	require.NoError(tb, err)
-	for name, value := range signer.Sign("msg_1", body, at) {
+	for name, value := range signer.SignFor(r.URL.RequestURI(), "msg_1", body, at) {
 		r.Header.Set(name, value)
 	}
 }

@@ -93,7 +93,8 @@ func send(ctx context.Context, queue string, message any) ([]byte, error) {
 func post(ctx context.Context, queue string, body []byte) (status int, after time.Duration, answer []byte, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	address := cmp.Or(os.Getenv("BILLHOOK_URL"), "http://127.0.0.1:8080") + "/queues/" + url.PathEscape(queue) + "/messages"
+	path := "/queues/" + url.PathEscape(queue) + "/messages"
+	address := cmp.Or(os.Getenv("BILLHOOK_URL"), "http://127.0.0.1:8080") + path
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, address, bytes.NewReader(body))
 	if err != nil {
 		return 0, 0, nil, err
@@ -101,10 +102,12 @@ func post(ctx context.Context, queue string, body []byte) (status int, after tim
 	// Each attempt is signed anew: the door refuses a signature that is older than five minutes.
 	timestamp := strconv.FormatInt(time.Now().Unix(), 10)
 	mac := hmac.New(sha256.New, []byte(os.Getenv("WEBHOOK_SIGNING_SECRET")))
-	mac.Write([]byte(timestamp + "."))
+	// With the path in it, the signature holds for this queue alone.
+	mac.Write([]byte(timestamp + "." + path + "."))
 	mac.Write(body)
 	request.Header.Set("Content-Type", "application/json")
 	request.Header.Set("X-Webhook-Timestamp", timestamp)
+	request.Header.Set("X-Webhook-Destination", path)
 	request.Header.Set("X-Webhook-Signature", hex.EncodeToString(mac.Sum(nil)))
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {

@@ -51,13 +51,16 @@ def post(queue, body):
     secret = os.environ["WEBHOOK_SIGNING_SECRET"].encode()
     # Each attempt is signed anew: the door refuses a signature that is older than five minutes.
     timestamp = str(int(time.time()))
-    signature = hmac.new(secret, timestamp.encode() + b"." + body, hashlib.sha256).hexdigest()
+    # With the path in it, the signature holds for this queue alone.
+    path = f"/queues/{urllib.parse.quote(queue, safe='')}/messages"
+    signature = hmac.new(secret, f"{timestamp}.{path}.".encode() + body, hashlib.sha256).hexdigest()
     request = urllib.request.Request(
-        f"{base}/queues/{urllib.parse.quote(queue, safe='')}/messages",
+        base + path,
         data=body,
         headers={
             "Content-Type": "application/json",
             "X-Webhook-Timestamp": timestamp,
+            "X-Webhook-Destination": path,
             "X-Webhook-Signature": signature,
         },
     )

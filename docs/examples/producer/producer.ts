@@ -54,13 +54,16 @@ async function post(queue: string, body: string): Promise<Answer> {
   const secret = process.env.WEBHOOK_SIGNING_SECRET ?? "";
   // Each attempt is signed anew: the door refuses a signature that is older than five minutes.
   const timestamp = Math.floor(Date.now() / 1000).toString();
-  const signature = createHmac("sha256", secret).update(`${timestamp}.${body}`).digest("hex");
+  // With the path in it, the signature holds for this queue alone.
+  const path = `/queues/${encodeURIComponent(queue)}/messages`;
+  const signature = createHmac("sha256", secret).update(`${timestamp}.${path}.${body}`).digest("hex");
   try {
-    const response = await fetch(`${base}/queues/${encodeURIComponent(queue)}/messages`, {
+    const response = await fetch(base + path, {
       method: "POST",
       headers: {
         "Content-Type": "application/json",
         "X-Webhook-Timestamp": timestamp,
+        "X-Webhook-Destination": path,
         "X-Webhook-Signature": signature,
       },
       body,

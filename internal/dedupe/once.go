@@ -155,6 +155,9 @@ func (r *Run) Due() time.Time {
 	return r.found.NextRetryAt
 }
 
+// Beside reports of an event that is Early whether its message was kept beside those of its key.
+func (r *Run) Beside() bool { return r.found.DelayedBeside }
+
 // correct returns what a record means to a run of another payload. It is Fresh where the run's
 // payload may take the place of the dead-lettered one, with all attempts, at the version that
 // was read. It is Replaced where the run's payload was itself replaced before; else Differs.
@@ -333,7 +336,7 @@ func (r *Run) ending(end Ending) (record Record, also []store.Write, seen Seen) 
 		record.Attempts--
 	}
 	if end.Status == Failed {
-		record.NextRetryAt, record.DelayTicket = end.Next, end.Kept.Ticket
+		record.NextRetryAt, record.DelayTicket, record.DelayedBeside = end.Next, end.Kept.Ticket, end.Kept.Beside
 		return record, end.Kept.Writes, Counted
 	}
 	record.ProcessedAt = record.UpdatedAt
@@ -393,7 +396,8 @@ func (r *Run) commit(ctx context.Context, record Record, also ...store.Write) (w
 func (r *Run) at(now time.Time, status Status) Record {
 	record := r.record
 	record.Status, record.LeaseToken = status, r.token
-	record.LeaseUntil, record.NextRetryAt, record.Message, record.DelayTicket = time.Time{}, time.Time{}, nil, ""
+	record.LeaseUntil, record.NextRetryAt, record.Message = time.Time{}, time.Time{}, nil
+	record.DelayTicket, record.DelayedBeside = "", false
 	record.UpdatedAt, record.ExpireAt = now, now.Add(r.rememberFor)
 	if record.CreatedAt.IsZero() {
 		record.CreatedAt = now

@@ -85,10 +85,12 @@ type Record struct {
 	NextRetryAt time.Time `store:"next_retry_at,omitzero,strict"`
 	// DelayTicket is there while the message waits for NextRetryAt elsewhere than with
 	// the broker: that of the copy that will come back.
-	DelayTicket string    `store:"delay_ticket,omitzero"`
-	CreatedAt   time.Time `store:"created_at,omitzero,strict"`
-	UpdatedAt   time.Time `store:"updated_at,omitzero,strict"`
-	ProcessedAt time.Time `store:"processed_at,omitzero,strict"`
+	DelayTicket string `store:"delay_ticket,omitzero"`
+	// DelayedBeside: what comes behind the message, under its ordering key, does not wait for it.
+	DelayedBeside bool      `store:"delayed_beside,omitzero"`
+	CreatedAt     time.Time `store:"created_at,omitzero,strict"`
+	UpdatedAt     time.Time `store:"updated_at,omitzero,strict"`
+	ProcessedAt   time.Time `store:"processed_at,omitzero,strict"`
 	// ExpireAt is when the record no longer counts, removed or not.
 	ExpireAt time.Time `store:"expire_at,omitzero,strict"`
 }

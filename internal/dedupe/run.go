@@ -115,4 +115,6 @@ type Ending struct {
 type Kept struct {
 	Ticket string
 	Writes []store.Write
+	// Beside: no other message waits for this one.
+	Beside bool
 }

@@ -32,10 +32,6 @@ const (
 // MaxProducts is how many products an order has at most: each is a read and a write.
 const MaxProducts = 100
 
-// skew is how much earlier than due a timeout may come where the clocks of two instances differ. It
-// is kept for that long. What comes earlier is none of ours.
-const skew = time.Minute
-
 // keeper is the handlers of orders.
 type keeper struct {
 	store store.Getter
@@ -188,18 +184,13 @@ func (k keeper) fail(ctx context.Context, event handler.Event, body about) (hand
 }
 
 // timeOut cancels an order whose payment was not heard of in time. What decides is the order's own
-// time, so one that comes too early, or that anybody made up, does nothing.
+// time: a timeout that comes early, from a worker whose clock is ahead, is kept until then.
 func (k keeper) timeOut(ctx context.Context, event handler.Event, body about) (handler.Effect, error) {
 	return k.advance(ctx, event, body.OrderID, func(o *Order) (handler.Effect, error) {
-		early := o.PaymentDue.Sub(k.now())
-		switch {
-		case o.State != PaymentInitiated || early <= 0:
-			return handler.Effect{}, nil
-		case early <= skew:
-			return handler.Effect{}, retry.After(early, retry.Busy("not_due", nil))
-		default:
-			return handler.Effect{Result: "not_due", Superseded: true}, nil
+		if early := o.PaymentDue.Sub(k.now()); o.State == PaymentInitiated && early > 0 {
+			return handler.Effect{}, retry.Early("not_due", early, nil)
 		}
+		return handler.Effect{}, nil
 	})
 }
 

@@ -88,7 +88,7 @@ func (s *Service) perform(ctx context.Context, w *attempt) verdict {
 			v.course = nacked
 		case leased && unknown && !v.means.Class.Terminal() && (v.means.Counts || v.means.Scope != retry.OneMessage):
 			v.course = nacked // the lease stands, and then Reconcile is asked
-		case leased, v.means.Class.Terminal(), v.means.Counts:
+		case leased, v.means.Class.Terminal(), v.means.Counts, v.means.Scope == retry.OtherEvent:
 			v.course = failed
 		case shared:
 			v.course = uncertain

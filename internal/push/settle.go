@@ -119,6 +119,7 @@ func (s *Service) settle(ctx context.Context, w *attempt, v verdict) verdict {
 		}
 		message := w.delivery.message
 		message.Attributes = w.queue.Addressed(message.Attributes)
+		end.Kept.Beside = p.name.OrderingKey == "" && w.name.OrderingKey != ""
 		end.Kept.Ticket, end.Kept.Writes, err = place.Put(lane.Waiting{
 			Topic: w.queue.Topic(), Message: message, FirstPublished: w.delivery.publishedAt, MessageID: w.delivery.messageID,
 			Tenant: w.event.Tenant, EventID: w.event.ID, Due: p.due,
@@ -247,6 +248,9 @@ func (s *Service) plan(w *attempt, v verdict) plan {
 			p.way = resumed
 		case !frees: // else it is what its key waits for
 			p.way = kept
+		}
+		if w.run.Beside() { // a worker whose clock is ahead has released it
+			p.name.OrderingKey = ""
 		}
 	case busy:
 		soon := received.Add(nextLook)

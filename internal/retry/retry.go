@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 )
 
 // Outcome is what became of a delivery.
@@ -66,8 +67,8 @@ const (
 	OneMessage Scope = iota
 	// EveryMessage: what failed is shared by all messages, such as the database.
 	EveryMessage
-	// OtherEvent: the message has to wait for what another event brings, which may come
-	// under the same ordering key.
+	// OtherEvent: the message has to wait for what another event brings, or for its own time.
+	// Other events may be handled before it, under the same ordering key too.
 	OtherEvent
 )
 
@@ -130,6 +131,12 @@ func Missing(reason string, cause error) error {
 // breaker, a shutdown. It does not count as an attempt. cause may be nil.
 func Busy(reason string, cause error) error {
 	return &Error{Verdict: Verdict{Class: Unavailable, Reason: reason}, Err: cause}
+}
+
+// Early marks what came before its time, which is after wait. It does not count as an attempt,
+// and what comes behind it does not wait for it. cause may be nil.
+func Early(reason string, wait time.Duration, cause error) error {
+	return After(wait, &Error{Verdict: Verdict{Class: Unavailable, Reason: reason, Scope: OtherEvent}, Err: cause})
 }
 
 // Decide turns an error into its verdict. An error without a mark is transient:

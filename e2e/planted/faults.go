@@ -97,8 +97,8 @@ var faultsOfProcessing = []fault{
 	{"a caller that leaves ends a leased handler", perform, `ctx = context.WithoutCancel(ctx)
 `, `ctx = context.WithValue(ctx, maxKept, nil)
 `, pushDir, "TestACallerThatLeavesDoesNotEndALeasedHandler"},
-	{"a message is kept for ever", once, `record.LeaseUntil, record.NextRetryAt, record.Message, record.DelayTicket = time.Time{}, time.Time{}, nil, ""`,
-		`record.LeaseUntil, record.NextRetryAt, record.DelayTicket = time.Time{}, time.Time{}, ""`, pushDir, "TestTheMessageIsKeptWhileASweepMayNeedIt"},
+	{"a message is kept for ever", once, `record.LeaseUntil, record.NextRetryAt, record.Message = time.Time{}, time.Time{}, nil`,
+		`record.LeaseUntil, record.NextRetryAt = time.Time{}, time.Time{}`, pushDir, "TestTheMessageIsKeptWhileASweepMayNeedIt"},
 
 	// The answer.
 	{"a push is acked before it is handled", "internal/push/push.go", `a, record := s.deliver(r.Context(), q, d)`,
@@ -107,7 +107,7 @@ var faultsOfProcessing = []fault{
 	{"a duplicate is sent again", answer, `case retry.Duplicate, retry.Expired, retry.Dropped, retry.Superseded:`, `case retry.Expired, retry.Dropped, retry.Superseded:`, pushDir, outcome},
 	{"reject and ack are swapped", answer, `if q.OnTerminal == catalog.Reject &&`, `if q.OnTerminal != catalog.Reject &&`, pushDir, outcome},
 	{"one attempt too many", attempt, `v.attempt >= w.allowed {`, `v.attempt > w.allowed {`, pushDir, outcome},
-	{"a full queue uses up an attempt", perform, `v.means.Class.Terminal(), v.means.Counts:`, `v.means.Class.Terminal(), true:`, pushDir, outcome},
+	{"a full queue uses up an attempt", perform, `v.means.Class.Terminal(), v.means.Counts, v`, `v.means.Class.Terminal(), true, v`, pushDir, outcome},
 	{"a dead letter is marked before it is confirmed", settle, `failpoint.Hit(failpoint.BuryPublish)`, `_, _ = w.run.Conclude(ctx, end)`,
 		pushDir, "TestADeadLetterIsConfirmedThenMarkedThenAnswered"},
 	{"a dead letter without confirmation is marked", settle, `return verdict{course: nacked, failure: retry.Outage("dead_letter_unconfirmed", err), attempt: a.Attempt}`,

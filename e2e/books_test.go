@@ -100,12 +100,27 @@ func booksRead(t *testing.T, s *stack) {
 	require.Contains(t, asked("close", "2026-02", "--tenant", tenant, "--why", "the month is done", "--yes"), "2026-02 of "+tenant+" is closing")
 	require.Equal(t, 1, strings.Count(asked("export", "--tenant", tenant, "--period", "2026-03"), "\n"), "the reversal counts in the month that runs")
 
+	// What no event and no person has made is not sealed, and is named.
 	doc, err := s.store.Get(t.Context(), ledger.Key(id))
 	require.NoError(t, err)
+	of, err := ledger.Read(doc)
+	require.NoError(t, err)
+	of.EventID = "invented-" + event
+	invented, err := ledger.Post(of)
+	require.NoError(t, err)
+	_, err = s.store.Commit(t.Context(), invented)
+	require.NoError(t, err)
+	_, err = s.task(t.Context(), "seal-journal")
+	require.NoError(t, err)
+	require.Zero(t, s.bookEntry(t, invented[0].Key.ID).Seal)
+	found, err := billhook(t, "ledger", "verify", "--tenant", tenant, "--server", s.workerURL)
+	require.Error(t, err)
+	require.Contains(t, found, "unfounded: "+invented[0].Key.String())
+
 	doc.Fields["rule"] = "another.rule"
 	_, err = s.store.Commit(t.Context(), []store.Write{store.Set(doc.Key, doc.Fields)})
 	require.NoError(t, err)
-	found, err := billhook(t, "ledger", "verify", "--tenant", tenant, "--server", s.workerURL)
+	found, err = billhook(t, "ledger", "verify", "--tenant", tenant, "--server", s.workerURL)
 	require.Error(t, err)
 	require.Contains(t, found, "changed: entries/"+id)
 }

@@ -151,7 +151,6 @@ var cases = []stackCase{
 	{"the books of two tenants do not meet under one event id", tenantsApart},
 	{"an entry is found again whatever signs its ids are made of", oddIDs},
 	{"what a changed catalog would post is shown, and nothing is written", triedWithAnotherCatalog},
-	{"points of the release before are adopted, sealed and refunded", adopted},
 	{"usage is counted once in its period, corrected, and warned of once", usageCounted},
 	{"the books are read, proven and mended from a terminal", booksRead},
 	{"each type of each queue that a service works for ends as it should", everyQueue},

@@ -15,9 +15,7 @@ import (
 	"billhook/e2e"
 	"billhook/internal/contract"
 	"billhook/internal/deadletter"
-	"billhook/internal/dedupe"
 	"billhook/internal/ledger"
-	"billhook/internal/ledger/ledgertest"
 	"billhook/internal/ledger/seal"
 	"billhook/internal/ops"
 	"billhook/internal/store"
@@ -164,59 +162,6 @@ func TestASealerThatIsCutOffAtItsCommitSealsEachEntryOnce(t *testing.T) {
 			require.NoError(t, err)
 		},
 	}.run(t)
-}
-
-// adopted: the credit of an order is as the release before wrote it. A verification names it, the
-// adoption completes it, a seal takes it, and a refund of the order reverses it.
-func adopted(t *testing.T, s *stack) {
-	o := s.newOrder()
-	user := ledger.UserPoints(o.UID)
-	writes, err := ledger.Credit(ledger.Move{
-		Order: o.OrderID, EventID: o.EventID, From: ledger.IssuedPoints(o.OrderID), To: user, Amount: 2000, Currency: ledger.Points,
-		OrderTotal: o.Total(), OrderCurrency: "USD", CreatedAt: time.Now(),
-	})
-	require.NoError(t, err)
-	writes[0] = ledgertest.Former(writes[0])
-	_, err = s.store.Commit(t.Context(), writes)
-	require.NoError(t, err)
-	id := writes[0].Key.ID
-
-	found, err := billhook(t, "ledger", "verify", "--server", s.workerURL)
-	require.Error(t, err)
-	require.Contains(t, found, "unmarked: entries/"+id)
-	_, err = s.task(t.Context(), "seal-journal")
-	require.NoError(t, err)
-	require.Zero(t, s.bookEntry(t, id).Seal, "no sealer finds it")
-
-	require.Contains(t, terminal(t, s.workerURL, "ledger", "adopt"), ", adopted 1\n")
-	require.Contains(t, terminal(t, s.workerURL, "ledger", "adopt"), ", adopted 0\n")
-	_, err = s.task(t.Context(), "seal-journal")
-	require.NoError(t, err)
-	credit := s.bookEntry(t, id)
-	require.Positive(t, credit.Seal)
-	require.Equal(t, dedupe.DefaultTenant, credit.Tenant)
-	found, _ = billhook(t, "ledger", "verify", "--server", s.workerURL) // books of other cases are changed on purpose
-	require.NotContains(t, found, id)
-	folder := t.TempDir() + "/proof"
-	terminal(t, s.workerURL, "ledger", "prove", id, "--out", folder)
-	said, err := billhook(t, "ledger", "check-proof", folder)
-	require.NoError(t, err, said)
-	require.Contains(t, said, id)
-
-	refund := e2e.Refund{EventID: o.EventID + "1", RefundID: "1", OrderID: o.OrderID, CustomerID: o.CustomerID, Amount: o.Total(), Paid: o.Total()}
-	s.accepted(t, refund.JSON())
-	s.until(t, refund.EventID, "processed")
-	require.Zero(t, s.balance(t, user))
-	chain, err := ledger.Load(t.Context(), s.store, o.OrderID)
-	require.NoError(t, err)
-	require.Zero(t, chain.Left())
-	_, err = s.task(t.Context(), "seal-journal")
-	require.NoError(t, err)
-	reversal := s.bookEntry(t, strings.TrimSuffix(id, "~0000")+"~0001")
-	require.Equal(t, []ledger.Line{{Account: string(user), Currency: ledger.Points, Debit: 2000}, {Account: string(ledger.IssuedPoints(o.OrderID)), Currency: ledger.Points, Credit: 2000}}, reversal.Lines)
-	require.Greater(t, reversal.Seal, credit.Seal)
-	found, _ = billhook(t, "ledger", "verify", "--server", s.workerURL)
-	require.NotContains(t, found, o.OrderID)
 }
 
 // invoiced publishes a financial event of March 2026 of a tenant, in euros, and returns the entry that

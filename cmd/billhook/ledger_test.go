@@ -23,6 +23,7 @@ import (
 	"billhook/internal/journal"
 	"billhook/internal/ledger"
 	"billhook/internal/ledger/seal"
+	"billhook/internal/ledger/seal/sealtest"
 	"billhook/internal/ops"
 	"billhook/internal/standin"
 	"billhook/internal/store"
@@ -36,6 +37,11 @@ type desk struct {
 	// verifier is the key of who signs the proofs.
 	verifier string
 }
+
+// booksCatalog has one queue, whose events make entries.
+var booksCatalog = &catalog.Catalog{Queues: []catalog.Queue{
+	{ID: "books", Handlers: map[string]catalog.Handler{"*.*.*": {Name: catalog.JournalPost}, "order.paid": {Name: "points.credit"}}},
+}}
 
 // books of two months: of the tenant default, invoices of February and March 2026 and the points
 // of an order, all sealed but the last invoice; of the tenant acme one invoice.
@@ -56,7 +62,7 @@ func openDesk(t *testing.T) *desk {
 		Order: "o1", EventID: "paid-1", From: ledger.IssuedPoints("o1"), To: ledger.UserPoints("u1"), Amount: 1000, Currency: ledger.Points, CreatedAt: d.now.Add(-time.Hour),
 	})
 	require.NoError(t, err)
-	d.commit(t, writes)
+	d.commit(t, append(writes, sealtest.Record(t, "books", writes[0])))
 	d.seal(t)
 	d.post(t, d.entry("default", "in-3", 3, 250, 0, 9))
 
@@ -67,9 +73,9 @@ func openDesk(t *testing.T) *desk {
 	router := chi.NewRouter()
 	now := func() time.Time { return d.now }
 	(&ops.API{
-		Reads: ops.Reads{Store: db, Now: now, Catalog: &catalog.Catalog{}}, Log: slog.New(slog.DiscardHandler), Access: ops.Access{Tokens: []string{opsToken}, OpenOnLoopback: true},
+		Reads: ops.Reads{Store: db, Now: now, Catalog: booksCatalog}, Log: slog.New(slog.DiscardHandler), Access: ops.Access{Tokens: []string{opsToken}, OpenOnLoopback: true},
 		Periods:  &journal.Periods{Store: db, Now: now, NewID: uuid.NewString},
-		Reverter: &journal.Reverter{Store: db, Catalog: &catalog.Catalog{}, Now: now, NewID: uuid.NewString}, Authority: authority,
+		Reverter: &journal.Reverter{Store: db, Catalog: booksCatalog, Now: now, NewID: uuid.NewString}, Authority: authority,
 	}).Routes(router)
 	server := httptest.NewServer(router)
 	t.Cleanup(server.Close)
@@ -103,7 +109,7 @@ func (d *desk) post(t *testing.T, e ledger.Entry) {
 	t.Helper()
 	writes, err := ledger.Post(e)
 	require.NoError(t, err)
-	d.commit(t, writes)
+	d.commit(t, append(writes, sealtest.Record(t, "books", writes[0])))
 }
 
 func (d *desk) commit(t *testing.T, writes []store.Write) {
@@ -114,7 +120,7 @@ func (d *desk) commit(t *testing.T, writes []store.Write) {
 
 func (d *desk) seal(t *testing.T) {
 	t.Helper()
-	_, err := seal.Sealer{Store: d.db, Now: func() time.Time { return d.now }}.Run(t.Context())
+	_, err := seal.Sealer{Store: d.db, Origins: journal.Origins{Catalog: booksCatalog, Store: d.db}, Now: func() time.Time { return d.now }}.Run(t.Context())
 	require.NoError(t, err)
 }
 
@@ -428,7 +434,7 @@ func TestAMonthIsClosedByOneAndReopenedByTwo(t *testing.T) {
 	for range 2 {
 		out, err = d.says(t, "ada", "verify --tenant default")
 		require.ErrorContains(t, err, "1 findings")
-		require.Contains(t, out, "late: entries/"+ledger.EntryID("default", "late")+" of default: the entry was posted in 2026-02 after that was closed\n")
+		require.Regexp(t, "late: entries/"+ledger.EntryID("default", "late")+" of default(, seal 2)?: the entry was posted in 2026-02 after that was closed\n", out)
 		d.seal(t)
 	}
 

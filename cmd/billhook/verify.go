@@ -15,7 +15,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"billhook/internal/journal"
 	"billhook/internal/ledger/seal"
 	"billhook/internal/ops"
 )
@@ -32,19 +31,16 @@ type verification struct {
 	Findings []seal.Finding `json:"findings"`
 }
 
-// The kinds of finding that only a terminal can tell: entries posted in a month behind its closing,
-// and seals that are not those that somebody has kept.
-const (
-	late     = "late"
-	resealed = "resealed"
-)
+// resealed is the kind of finding that only a terminal can tell: seals that are not those that somebody
+// has kept.
+const resealed = "resealed"
 
 func (b *books) verify() *cobra.Command {
 	var file string
 	command := &cobra.Command{
 		Use: "verify", Short: "Check every seal and every entry, and name what was changed, taken out, put in or moved", Args: cobra.NoArgs,
-		Long: "It checks the books of all tenants, or those that --tenant names, a part at a time. It also names entries that were\n" +
-			"posted in a month after that was closed. Whoever can write to the whole store can seal everything again: that is found\n" +
+		Long: "It checks the books of all tenants, or those that --tenant names, a part at a time. It also names entries that no event\n" +
+			"and no person has made, and those that came into a month after that was closed. Whoever can write to the whole store can seal everything again: that is found\n" +
 			"with --seals, a file that ledger export --seals has written before and that they could not write to. It exits with 1\n" +
 			"where anything is found.",
 		RunE: func(command *cobra.Command, _ []string) error {
@@ -89,7 +85,7 @@ func (b *books) verifyAll(ctx context.Context, v *verification, kept []seal.Seal
 		if err := b.verifyPart(ctx, v, b.tenant, "/v1/ops/journal/verify", b.query()); err != nil {
 			return err
 		}
-		if err := errors.Join(b.verifyKept(ctx, v, kept), b.verifyClosed(ctx, v)); err != nil {
+		if err := b.verifyKept(ctx, v, kept); err != nil {
 			return err
 		}
 	}
@@ -166,27 +162,6 @@ func (b *books) verifyKept(ctx context.Context, v *verification, kept []seal.Sea
 
 func (b *books) resealed(number int64, detail string) seal.Finding {
 	return seal.Finding{Kind: resealed, Tenant: b.tenant, Document: seal.Seals + "/" + seal.ID(b.tenant, number), Seal: number, Detail: detail}
-}
-
-// verifyClosed finds the entries that came into a month after it was closed.
-func (b *books) verifyClosed(ctx context.Context, v *verification) error {
-	return each(ctx, b.ask(), "/v1/ops/journal/periods", b.query(), func(periods []journal.Period) error {
-		for _, period := range periods {
-			if period.ClosesAt.IsZero() {
-				continue
-			}
-			shown, err := b.shown(ctx, period.Period)
-			if err != nil {
-				return err
-			}
-			for _, id := range shown.Late {
-				b.found(v, seal.Finding{
-					Kind: late, Tenant: b.tenant, Document: "entries/" + id, Detail: "the entry was posted in " + period.Period + " after that was closed",
-				})
-			}
-		}
-		return nil
-	})
 }
 
 // readSeals reads the seals of a file, a line each, and checks that each is what its hash says.

@@ -15,6 +15,9 @@ import (
 	"path/filepath"
 	"time"
 
+	"billhook/catalog"
+	"billhook/internal/dedupe"
+	"billhook/internal/journal"
 	"billhook/internal/ledger"
 	"billhook/internal/ledger/seal"
 	"billhook/internal/standin"
@@ -60,7 +63,7 @@ func run(ctx context.Context, out io.Writer, entries, tenants int) error {
 		return err
 	}
 	b.step("post")
-	sealed, err := seal.Sealer{Store: b, Now: time.Now}.Run(ctx)
+	sealed, err := seal.Sealer{Store: b, Origins: b.origins(), Now: time.Now}.Run(ctx)
 	if err != nil {
 		return err
 	}
@@ -97,6 +100,16 @@ func (b *books) step(name string) {
 	b.began = time.Now()
 }
 
+// queue is where the events come from.
+const queue = "books"
+
+// origins are those of the events of the queue.
+func (b *books) origins() journal.Origins {
+	return journal.Origins{Store: b, Catalog: &catalog.Catalog{Queues: []catalog.Queue{
+		{ID: queue, Handlers: map[string]catalog.Handler{"*.*.*": {Name: catalog.JournalPost}}},
+	}}}
+}
+
 func tenant(i int) string { return fmt.Sprintf("tenant-%02d", i) }
 
 // post posts each entry with a record beside it, as the worker does, in one commit.
@@ -118,8 +131,8 @@ func (b *books) post(ctx context.Context, tenants int) error {
 		if err != nil {
 			return err
 		}
-		record := store.Key{Collection: "webhookEvents", ID: writes[0].Key.ID}
-		if _, err := b.Commit(ctx, append(writes, store.Create(record, map[string]any{"status": "COMPLETED", "event_id": event}))); err != nil {
+		record := dedupe.Record{Queue: queue, Tenant: entry.Tenant, EventID: event, EventType: entry.EventType, Status: dedupe.Completed, Ref: writes[0].Key.ID}
+		if _, err := b.Commit(ctx, append(writes, store.Create(dedupe.Key(queue, entry.Tenant, event), store.Encode(&record)))); err != nil {
 			return err
 		}
 	}
@@ -127,7 +140,7 @@ func (b *books) post(ctx context.Context, tenants int) error {
 }
 
 func (b *books) verify(ctx context.Context) (findings int, err error) {
-	err = seal.VerifyAll(ctx, b, func(f seal.Finding) {
+	err = seal.Verifier{From: b, Origins: b.origins()}.All(ctx, func(f seal.Finding) {
 		findings++
 		b.printf("%s %s: %s\n", f.Kind, f.Document, f.Detail)
 	})

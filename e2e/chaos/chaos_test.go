@@ -17,6 +17,7 @@ import (
 	"billhook/e2e/chaos/arm"
 	"billhook/internal/ledger"
 	"billhook/internal/ledger/seal"
+	"billhook/internal/ledger/seal/sealtest"
 	"billhook/internal/signature"
 	"billhook/internal/standin"
 	"billhook/internal/store"
@@ -154,7 +155,7 @@ func TestEntriesThatAreNotSealedOrWereChangedAreCounted(t *testing.T) {
 	require.Equal(t, []int{3, 1, 2}, lost, "no event has a record, one was not told of, two entries have no seal")
 	require.Equal(t, []int{0, 1, 0}, doubled, "one was told of twice")
 
-	_, err = seal.Sealer{Store: db, Now: time.Now}.Run(t.Context())
+	_, err = seal.Sealer{Store: db, Origins: sealtest.Trusting{}, Now: time.Now}.Run(t.Context())
 	require.NoError(t, err)
 	_, doubled = counted()
 	require.Equal(t, []int{0, 1, 0}, doubled)

@@ -328,5 +328,5 @@ func effect(writes []store.Write, err error, result string) (handler.Effect, err
 	if err != nil {
 		return handler.Effect{}, retry.Permanent("entry_invalid", err)
 	}
-	return handler.Effect{Writes: writes, Result: result}, nil
+	return handler.Effect{Writes: writes, Result: result, Entry: writes[0].Key.ID}, nil
 }

@@ -356,7 +356,8 @@ func (r *Run) ending(end Ending) (record Record, also []store.Write, seen Seen) 
 		record.DeadLetters = own
 		return record, also, Gone
 	}
-	record.Result, record.Ref, record.Emitted, record.DeadLetters = end.Effect.Result, end.Effect.Ref, end.Emitted, nil
+	record.Result, record.Ref, record.Entry = end.Effect.Result, end.Effect.Ref, end.Effect.Entry
+	record.Emitted, record.DeadLetters = end.Emitted, nil
 	if len(also) == 0 {
 		return record, end.Effect.Writes, Own
 	}

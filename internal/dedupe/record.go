@@ -69,6 +69,9 @@ type Record struct {
 	Result string `store:"result"`
 	// Ref is the id of what the effect made, where it names something.
 	Ref string `store:"ref,omitzero"`
+	// Entry is the id of the entry of the books that the effect made, where Ref does not say it: answers
+	// do not have it.
+	Entry string `store:"entry,omitzero"`
 	// LastError is the reason code of the last failure.
 	LastError     string `store:"last_error"`
 	CorrelationID string `store:"correlation_id"`
@@ -102,6 +105,14 @@ func (r Record) Fields() map[string]any {
 	fields["action"] = r.EventType // the job log's word for it
 	fields[fieldShard] = Shard(r.Queue, r.Tenant, r.EventID)
 	return fields
+}
+
+// Made is the id of what the event's effect made; empty: it names nothing, or the event is not done.
+func (r Record) Made() string {
+	if r.Status != Completed {
+		return ""
+	}
+	return cmp.Or(r.Ref, r.Entry)
 }
 
 // FromDocument reads a record. It fails where a field that decides is missing or of

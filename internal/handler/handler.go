@@ -47,6 +47,9 @@ type Effect struct {
 	// Ref is the id of what the effect made, such as an entry of the books. The record keeps it,
 	// and the answer to the event and to each of its duplicates carries it. Empty: nothing to name.
 	Ref string
+	// Entry is the id of the entry of the books that the effect makes, where Ref does not say it. The
+	// record keeps it, and no answer has it.
+	Entry string
 	// Withdraw are the Names of delayed emissions, of this tenant and queue, that are no longer wanted.
 	// One that waits is removed in the effect's commit. One that was published before, or never was
 	// there, is passed over.

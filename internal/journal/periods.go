@@ -272,30 +272,3 @@ func (p *Periods) change(ctx context.Context, tenant, period string, by Change, 
 	}
 	return Period{}, ErrBusy
 }
-
-// Late looks at a page of the entries of a period, limit of them behind the id after, for those that
-// were posted when the period took none. There are none unless an instance's clock was far from
-// those of others, or somebody has written past the program. Of a period that is open none is late.
-// next is empty on the last page, which may have no late entry, as any other.
-func (p *Periods) Late(ctx context.Context, tenant, period, after string, limit int) (late []ledger.Entry, next string, err error) {
-	found, err := p.Get(ctx, tenant, period)
-	if err != nil || found.ClosesAt.IsZero() {
-		return nil, "", err
-	}
-	page, err := p.Store.Query(ctx, store.Query{
-		Collection: ledger.Entries, Equal: map[string]any{ledger.FieldBook: ledger.BookKey(tenant, period)}, After: after, Limit: limit,
-	})
-	if err != nil {
-		return nil, "", fmt.Errorf("journal: list entries: %w", err)
-	}
-	for _, doc := range page.Documents {
-		entry, err := ledger.Read(doc)
-		if err != nil {
-			return nil, "", fmt.Errorf("%w: %w", ErrBroken, err)
-		}
-		if !entry.PostedAt.Before(found.ClosesAt) {
-			late = append(late, entry)
-		}
-	}
-	return late, page.Next, nil
-}

@@ -19,8 +19,8 @@
 // number of the seal and the place in it. Nothing else of an entry ever changes, and all else of
 // it, its id included, is in its leaf hash.
 //
-// Of entries the only fields that are ever searched are account, alone and with created_at, event_id,
-// postings, book, open and unsealed; all others, and those of accounts, need no index and should have
+// Of entries the only fields that are ever searched are account, alone and with created_at, postings,
+// book, open and unsealed; all others, and those of accounts, need no index and should have
 // none, since their values rise.
 //
 // The package refuses to know why anything is posted, and it never commits: it returns writes for
@@ -50,8 +50,6 @@ const (
 const (
 	// FieldAccount is the account of a chain's entry whose document the entry changed.
 	FieldAccount = "account"
-	// FieldEvent is the id of the event that made the entry.
-	FieldEvent = "event_id"
 	// FieldPostings lists the PostingKey of each control account that an entry has lines of.
 	FieldPostings = "postings"
 	// FieldBook is the BookKey of the entry's tenant and period.

@@ -87,6 +87,12 @@ func (m Move) Lines() []Line {
 // id is the id of the entry's document.
 func (m Move) id() string { return prefix(m.Order) + fmt.Sprintf("%04d", m.Seq) }
 
+// Before is the id of the entry before it in its chain.
+func (m Move) Before() string {
+	m.Seq--
+	return m.id()
+}
+
 // entry returns the entry that a move is a view on, as far as chains have it. What moves points
 // is the posting itself, so they count in the period in which they are posted: no period of theirs
 // is closed while there is something to post.

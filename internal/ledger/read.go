@@ -108,6 +108,9 @@ func (e *Entry) readMarks(complete bool) error {
 	return nil
 }
 
+// Document is the document that the entry was read from.
+func (e Entry) Document() store.Document { return e.document }
+
 // Sealed returns the write that marks an entry, which was read, as the leaf of a seal, at the
 // version that it was read at.
 func (e Entry) Sealed(seal, leaf int64) store.Write {

@@ -32,46 +32,27 @@ type Balance struct {
 	Seal   int64  `json:"seal,omitzero"`
 }
 
-// effect fills in what the event's effect has made in the books: by the id that the record names, or,
-// where the queue's handler moves points, by the event's own. The balances are those of the first.
+// effect fills in what the event's effect has made in the books, by the id that the record names.
 func (a Reads) effect(ctx context.Context, e *Event, record dedupe.Record) error {
-	q, _ := a.Catalog.Queue(e.Queue)
-	h, _ := q.Handler(e.EventType)
-	var found []store.Document
+	if record.Made() == "" {
+		return nil
+	}
+	doc, err := a.Store.Get(ctx, ledger.Key(record.Made()))
 	switch {
-	case record.Status != dedupe.Completed:
-	case record.Ref != "":
-		doc, err := a.Store.Get(ctx, ledger.Key(record.Ref))
-		switch {
-		case errors.Is(err, store.ErrNotFound), errors.Is(err, store.ErrInvalid): // it is no entry's
-		case err != nil:
-			return err
-		default:
-			found = append(found, doc)
-		}
-	case strings.HasPrefix(h.Name, ledger.Points+"."):
-		page, err := a.Store.Query(ctx, store.Query{Collection: ledger.Entries, Equal: map[string]any{ledger.FieldEvent: e.EventID}, Limit: closely})
-		if err != nil {
-			return err
-		}
-		found = page.Documents
+	case errors.Is(err, store.ErrNotFound), errors.Is(err, store.ErrInvalid): // it is no entry's
+		return nil
+	case err != nil:
+		return err
 	}
-	for _, doc := range found {
-		entry, err := journalEntry(doc)
-		if err != nil {
-			return err
-		}
-		if entry.Tenant != e.Tenant {
-			continue
-		}
-		posted := Posted{JournalEntry: entry, Balances: []Balance{}}
-		if len(e.Effect) == 0 {
-			if posted.Balances, err = a.around(ctx, doc, entry.Entry); err != nil {
-				return err
-			}
-		}
-		e.Effect = append(e.Effect, posted)
+	entry, err := journalEntry(doc)
+	if err != nil || entry.Tenant != e.Tenant {
+		return err
 	}
+	posted := Posted{JournalEntry: entry}
+	if posted.Balances, err = a.around(ctx, doc, entry.Entry); err != nil {
+		return err
+	}
+	e.Effect = append(e.Effect, posted)
 	return nil
 }
 

@@ -10,11 +10,13 @@ import (
 	"billhook/internal/dedupe"
 	"billhook/internal/ledger"
 	"billhook/internal/ops"
+	"billhook/internal/store"
 	"billhook/internal/store/storetest"
 )
 
-// credit credits the points of an order to a user, by an event, some seconds after at.
-func (r *rig) credit(t *testing.T, event, order string, amount int64, second int) {
+// credit credits the points of an order to a user, by an event, some seconds after at, and returns the id
+// of the entry.
+func (r *rig) credit(t *testing.T, event, order string, amount int64, second int) string {
 	t.Helper()
 	writes, err := ledger.Credit(ledger.Move{
 		Tenant: "default", Order: order, EventID: event, From: ledger.IssuedPoints(order), To: ledger.UserPoints("u1"), Amount: amount, Currency: ledger.Points,
@@ -22,6 +24,14 @@ func (r *rig) credit(t *testing.T, event, order string, amount int64, second int
 	})
 	require.NoError(t, err)
 	r.commit(t, writes...)
+	return writes[0].Key.ID
+}
+
+// made is the record of an event of orders that has made an entry.
+func made(event, entry string) store.Write {
+	of := record("orders", "default", event)
+	of.Entry = entry
+	return own(of)
 }
 
 // around are the balances before and after of an entry's accounts, as text.
@@ -42,14 +52,14 @@ func TestAnEventTellsWhatItMovedAndTheBalancesAroundThat(t *testing.T) {
 	t.Parallel()
 	r := open(t)
 	r.credit(t, "before", "o0", 30, 0)
-	r.credit(t, "e1", "o1", 1000, 1)
+	credited := r.credit(t, "e1", "o1", 1000, 1)
 	chain, err := ledger.Load(t.Context(), r.store, "o1")
 	require.NoError(t, err)
 	writes, err := chain.Reverse("e2", 400, at.Add(2*time.Second))
 	require.NoError(t, err)
 	r.commit(t, writes...)
 	r.credit(t, "after", "o2", 7, 3)
-	r.commit(t, own(record("orders", "default", "e1")), own(record("orders", "default", "e2")), own(record("refunds", "default", "e3")))
+	r.commit(t, made("e1", credited), made("e2", writes[0].Key.ID), own(record("refunds", "default", "e3")))
 	for event, want := range map[string]string{"e1": "points:user:u1 points: 30, 1030", "e2": "points:user:u1 points: 1030, 630"} {
 		told := r.event(t, event)
 		require.Len(t, told.Effect, 1)
@@ -84,11 +94,13 @@ func TestAnEventOfTheJournalTellsTheBalancesAroundItsSeal(t *testing.T) {
 func TestWhatAnotherEventMovedIsNoEffectOfThisOne(t *testing.T) {
 	t.Parallel()
 	r := open(t)
-	r.credit(t, "e1", "o1", 1000, 0)
+	credited := r.credit(t, "e1", "o1", 1000, 0)
 	failed, nothing := record("orders", "default", "e1"), record("orders", "default", "e2")
-	failed.Status = dedupe.Failed
+	failed.Status, failed.Ref = dedupe.Failed, credited
+	acme := record("orders", "acme", "e1")
+	acme.Ref = credited
 	nothing.Ref = "usage-entry-of-another-collection"
-	r.commit(t, own(failed), own(record("orders", "acme", "e1")), own(record("refunds", "default", "e1")), own(nothing))
+	r.commit(t, own(failed), own(acme), own(record("refunds", "default", "e1")), own(nothing))
 	for _, path := range []string{"e1?queue=orders&tenant=default", "e1?tenant=acme", "e1?queue=refunds", "e2"} {
 		require.Empty(t, r.event(t, path).Effect, path)
 	}
@@ -131,11 +143,11 @@ func TestTheEffectCostsABoundedNumberOfReads(t *testing.T) {
 			for i := range test.before {
 				r.credit(t, fmt.Sprint("b", i), fmt.Sprint("b", i), 1, -1)
 			}
-			r.credit(t, "e1", "o1", 1000, 0)
+			credited := r.credit(t, "e1", "o1", 1000, 0)
 			for i := range test.after {
 				r.credit(t, fmt.Sprint("a", i), fmt.Sprint("a", i), 1, 1)
 			}
-			r.commit(t, own(record("orders", "default", "e1")))
+			r.commit(t, made("e1", credited))
 			counter := &storetest.Counter{Store: r.store}
 			r.over(counter)
 			require.Equal(t, test.balances, around(r.event(t, "e1").Effect[0]))

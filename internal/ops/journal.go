@@ -13,6 +13,7 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"billhook/internal/dedupe"
+	"billhook/internal/journal"
 	"billhook/internal/ledger"
 	"billhook/internal/ledger/seal"
 	"billhook/internal/serve"
@@ -208,6 +209,11 @@ func (a *API) listSeals(r *http.Request) (list List[seal.Seal], err error) {
 	return list, err
 }
 
+// verifier checks the books.
+func (a Reads) verifier() seal.Verifier {
+	return seal.Verifier{From: a.Store, Origins: journal.Origins{Catalog: a.Catalog, Store: a.Store}}
+}
+
 // verify answers a part of the verification of a tenant's books. The parameter page is the next of
 // the part before.
 func (a *API) verify(r *http.Request) (seal.Verified, error) {
@@ -216,7 +222,7 @@ func (a *API) verify(r *http.Request) (seal.Verified, error) {
 	if err := params.err(); err != nil {
 		return seal.Verified{}, err
 	}
-	part, err := seal.VerifyPage(r.Context(), a.Store, tenant, params.values.Get("page"))
+	part, err := a.verifier().Page(r.Context(), tenant, params.values.Get("page"))
 	return a.verified(r, part, err)
 }
 
@@ -226,7 +232,7 @@ func (a *API) verifyRest(r *http.Request) (seal.Verified, error) {
 	if err := params.err(); err != nil {
 		return seal.Verified{}, err
 	}
-	part, err := seal.VerifyRest(r.Context(), a.Store, params.values.Get("page"))
+	part, err := a.verifier().Rest(r.Context(), params.values.Get("page"))
 	return a.verified(r, part, err)
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"billhook/internal/ledger"
 	"billhook/internal/ledger/seal"
+	"billhook/internal/ledger/seal/sealtest"
 	"billhook/internal/ops"
 	"billhook/internal/store"
 	"billhook/internal/store/storetest"
@@ -34,7 +35,7 @@ func (r *rig) enter(t *testing.T, entries ...ledger.Entry) {
 
 func (r *rig) seal(t *testing.T) {
 	t.Helper()
-	_, err := seal.Sealer{Store: r.store, Now: func() time.Time { return at }}.Run(t.Context())
+	_, err := seal.Sealer{Store: r.store, Origins: sealtest.Trusting{}, Now: func() time.Time { return at }}.Run(t.Context())
 	require.NoError(t, err)
 }
 

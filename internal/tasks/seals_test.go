@@ -8,20 +8,27 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/internal/ledger"
+	"billhook/internal/ledger/seal/sealtest"
 	"billhook/internal/store"
 )
 
-// booked posts an entry that was made a minute before the clock.
+// booked posts an entry that was made a minute before the clock, with the record of its event.
 func (r *rig) booked(t *testing.T, event string) store.Key {
+	t.Helper()
+	write := r.entry(t, event)
+	_, err := r.db.Commit(t.Context(), []store.Write{write, sealtest.Record(t, "books", write)})
+	require.NoError(t, err)
+	return write.Key
+}
+
+func (r *rig) entry(t *testing.T, event string) store.Write {
 	t.Helper()
 	writes, err := ledger.Post(ledger.Entry{
 		Tenant: "acme", Kind: ledger.KindJournal, EventID: event, Period: "2026-03", OccurredAt: r.now, PostedAt: r.now.Add(-time.Minute),
 		Lines: []ledger.Line{{Account: "1200:receivable", Currency: "SGD", Debit: 7}, {Account: "4000:revenue", Currency: "SGD", Credit: 7}},
 	})
 	require.NoError(t, err)
-	_, err = r.db.Commit(t.Context(), writes)
-	require.NoError(t, err)
-	return writes[0].Key
+	return writes[0]
 }
 
 func TestWhatIsPostedIsSealedAndWhatIsLeftIsTold(t *testing.T) {
@@ -29,7 +36,7 @@ func TestWhatIsPostedIsSealedAndWhatIsLeftIsTold(t *testing.T) {
 	r := newRig(t)
 	r.booked(t, "a")
 	r.booked(t, "b")
-	r.done(t, "seal-journal", `{"entries":2,"seals":1,"raced":0,"unreadable":0,"more":false,"oldest_seconds":0}`)
+	r.done(t, "seal-journal", `{"entries":2,"seals":1,"raced":0,"unreadable":0,"unfounded":0,"more":false,"oldest_seconds":0}`)
 	r.measured(t, `billhook_sealed_entries_total 2`)
 	r.measured(t, `billhook_unsealed_oldest_seconds 0`)
 
@@ -39,9 +46,23 @@ func TestWhatIsPostedIsSealedAndWhatIsLeftIsTold(t *testing.T) {
 	doc.Fields["period"] = "2026-04" // somebody has changed it
 	_, err = r.db.Commit(t.Context(), []store.Write{store.Set(key, doc.Fields)})
 	require.NoError(t, err)
-	r.done(t, "seal-journal", `{"entries":0,"seals":0,"raced":0,"unreadable":1,"more":false,"oldest_seconds":60}`)
+	r.done(t, "seal-journal", `{"entries":0,"seals":0,"raced":0,"unreadable":1,"unfounded":0,"more":false,"oldest_seconds":60}`)
 	r.measured(t, `billhook_unsealed_oldest_seconds 60`)
 	r.measured(t, `billhook_unsealed_unreadable 1`)
+}
+
+// Somebody has put an entry into the books: no record of an event names it.
+func TestAnEntryThatNothingVouchesForIsNotSealed(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.booked(t, "a")
+	_, err := r.db.Commit(t.Context(), []store.Write{r.entry(t, "invented")})
+	require.NoError(t, err)
+	r.done(t, "seal-journal", `{"entries":1,"seals":1,"raced":0,"unreadable":0,"unfounded":1,"more":false,"oldest_seconds":60}`)
+	r.measured(t, `billhook_unsealed_unfounded 1`)
+	r.measured(t, `billhook_unsealed_oldest_seconds 60`)
+	r.booked(t, "b")
+	r.done(t, "seal-journal", `{"entries":1,"seals":1,"raced":0,"unreadable":0,"unfounded":1,"more":false,"oldest_seconds":60}`)
 }
 
 func TestSealingGoesOnAfterAFailure(t *testing.T) {
@@ -54,5 +75,5 @@ func TestSealingGoesOnAfterAFailure(t *testing.T) {
 	r.faults.FailAfter(1) // the commit is made, and its answer lost
 	code, _ = r.call(t, "seal-journal")
 	require.Equal(t, http.StatusServiceUnavailable, code)
-	r.done(t, "seal-journal", `{"entries":0,"seals":0,"raced":0,"unreadable":0,"more":false,"oldest_seconds":0}`)
+	r.done(t, "seal-journal", `{"entries":0,"seals":0,"raced":0,"unreadable":0,"unfounded":0,"more":false,"oldest_seconds":0}`)
 }

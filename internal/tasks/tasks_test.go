@@ -88,9 +88,10 @@ func newRig(t *testing.T) *rig {
 	queue := func(id string, enabled bool, onOrphan catalog.OnOrphan) catalog.Queue {
 		return catalog.Queue{ID: id, Enabled: enabled, OnOrphan: onOrphan, AckDeadline: time.Minute, Backoff: retry.Policy{Base: time.Second, Multiplier: 2, Max: 8 * time.Minute}}
 	}
+	books := catalog.Queue{ID: "books", Handlers: map[string]catalog.Handler{"*.*.*": {Name: catalog.JournalPost}}, DeadLetter: catalog.DeadLetter{Drop: true}}
 	r.service = &tasks.Service{
 		Catalog: &catalog.Catalog{Queues: []catalog.Queue{
-			queue("again", true, catalog.Republish), queue("told", true, catalog.Report), queue("asleep", false, catalog.Republish),
+			queue("again", true, catalog.Republish), queue("told", true, catalog.Report), queue("asleep", false, catalog.Republish), books,
 		}},
 		Backlogs: meter{held: map[string]backlog.Held{"again-push": {Messages: 1}}, at: start},
 		Store:    r.faults, Outbox: &lane.Relay{Of: lane.Outbox, Store: r.faults, Publisher: r.broker, Now: clock},

@@ -36,6 +36,7 @@ type Metrics struct {
 	sealed     prometheus.Counter
 	unsealed   prometheus.Gauge
 	unreadable prometheus.Gauge
+	unfounded  prometheus.Gauge
 }
 
 // NewMetrics returns metrics in a registry of their own.
@@ -76,6 +77,7 @@ func NewMetrics() *Metrics {
 		sealed:     counter("billhook_sealed_entries_total", "Entries of the books that this instance has sealed.").WithLabelValues(),
 		unsealed:   gauge("billhook_unsealed_oldest_seconds", "Age of the oldest entry of the books that this instance's last run left without a seal.").WithLabelValues(),
 		unreadable: gauge("billhook_unsealed_unreadable", "Entries of the books that cannot be read, and so not sealed, as of this instance's last run.").WithLabelValues(),
+		unfounded:  gauge("billhook_unsealed_unfounded", "Entries of the books that neither a record nor the audit names, and so not sealed, as of this instance's last run.").WithLabelValues(),
 		waiting:    gauge("billhook_backlog_messages", "Messages that wait in the broker, as of this instance's last count.", "queue"),
 	}
 }
@@ -147,10 +149,11 @@ func (m *Metrics) DeadLetters(queue string, open int64, oldest time.Duration) {
 }
 
 // Sealed counts entries of the books that a run has sealed, and reports those that it could not
-// read, and the age of the oldest that it left.
-func (m *Metrics) Sealed(entries, unreadable int, oldest time.Duration) {
+// read, those that nothing vouches for, and the age of the oldest that it left.
+func (m *Metrics) Sealed(entries, unreadable, unfounded int, oldest time.Duration) {
 	m.sealed.Add(float64(entries))
 	m.unreadable.Set(float64(unreadable))
+	m.unfounded.Set(float64(unfounded))
 	m.unsealed.Set(oldest.Seconds())
 }
 

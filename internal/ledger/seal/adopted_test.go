@@ -10,6 +10,7 @@ import (
 	"billhook/internal/ledger"
 	"billhook/internal/ledger/ledgertest"
 	"billhook/internal/ledger/seal"
+	"billhook/internal/ledger/seal/sealtest"
 	"billhook/internal/standin"
 	"billhook/internal/store"
 )
@@ -30,12 +31,12 @@ func TestPointsOfTheReleaseBeforeAreSealedOnceTheyAreAdopted(t *testing.T) {
 	}
 	found := func() (all []seal.Finding) {
 		t.Helper()
-		require.NoError(t, seal.VerifyAll(t.Context(), db, func(f seal.Finding) { all = append(all, f) }))
+		require.NoError(t, seal.Verifier{From: db, Origins: sealtest.Trusting{}}.All(t.Context(), func(f seal.Finding) { all = append(all, f) }))
 		return all
 	}
 	sealed := func() int {
 		t.Helper()
-		done, err := seal.Sealer{Store: db, Now: func() time.Time { return at }}.Run(t.Context())
+		done, err := seal.Sealer{Store: db, Origins: sealtest.Trusting{}, Now: func() time.Time { return at }}.Run(t.Context())
 		require.NoError(t, err)
 		return done.Entries
 	}

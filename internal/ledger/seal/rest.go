@@ -47,11 +47,11 @@ func tenantOf(id string) (tenant string, ok bool) {
 	return tenant, found && err == nil && HeadID(tenant) == id
 }
 
-// VerifyRest looks for entries that the verification of no tenant sees: those without a tenant, of
+// Rest looks for entries that the verification of no tenant sees: those without a tenant, of
 // the release before, and those of a tenant without a chain that say that they are sealed. Where
-// the numbers of entries are as they should be it reads no entry. Pages are as those of VerifyPage.
-func VerifyRest(ctx context.Context, from Reader, at string) (Verified, error) {
-	done := Verified{Findings: []Finding{}}
+// the numbers of entries are as they should be it reads no entry. Pages are as those of Page.
+func (v Verifier) Rest(ctx context.Context, at string) (Verified, error) {
+	from, done := v.From, Verified{Findings: []Finding{}}
 	after, ok := strings.CutPrefix(at, entriesPage)
 	if at != "" && !ok {
 		return done, ErrPage
@@ -75,9 +75,13 @@ func VerifyRest(ctx context.Context, from Reader, at string) (Verified, error) {
 			continue
 		}
 		entry, _ := ledger.Read(doc) // mark says what is wrong
-		v := verification{tenant: entry.Tenant, done: done}
-		v.mark(doc, 0)
-		done = v.done
+		one := verification{Verifier: v, tenant: entry.Tenant, done: done}
+		if entry, ok := one.mark(doc, 0); ok {
+			if err := one.unsealed(ctx, []ledger.Entry{entry}); err != nil {
+				return done, err
+			}
+		}
+		done = one.done
 	}
 	if page.Next != "" {
 		done.Next = entriesPage + page.Next
@@ -114,17 +118,17 @@ func count(ctx context.Context, from store.Querier, match map[string]any) (int64
 	return page.Count, nil
 }
 
-// VerifyAll verifies each tenant and the rest, and hands over each finding. The error is that of
+// All verifies each tenant and the rest, and hands over each finding. The error is that of
 // reading.
-func VerifyAll(ctx context.Context, from Reader, report func(Finding)) error {
-	tenants, err := Tenants(ctx, from)
+func (v Verifier) All(ctx context.Context, report func(Finding)) error {
+	tenants, err := Tenants(ctx, v.From)
 	if err != nil {
 		return err
 	}
 	for _, tenant := range tenants {
-		if err := Verify(ctx, from, tenant, report); err != nil {
+		if err := v.Tenant(ctx, tenant, report); err != nil {
 			return err
 		}
 	}
-	return pages(report, func(at string) (Verified, error) { return VerifyRest(ctx, from, at) })
+	return pages(report, func(at string) (Verified, error) { return v.Rest(ctx, at) })
 }

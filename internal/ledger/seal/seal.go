@@ -8,6 +8,9 @@
 // tenant's chain at its version, and each sealed entry at its version. Whoever ends in between, or
 // comes second, has written nothing.
 //
+// An entry is sealed only where the record of its event names it, or the audit its author (Origins).
+// What has neither stays as it is, and verification names it.
+//
 // A balance is what the last seal of a period has summed up, and what is not sealed yet.
 //
 // The package refuses to prove what nobody kept: someone who can write to the whole store can seal

@@ -15,6 +15,7 @@ import (
 
 	"billhook/internal/ledger"
 	"billhook/internal/ledger/seal"
+	"billhook/internal/ledger/seal/sealtest"
 	"billhook/internal/standin"
 	"billhook/internal/store"
 	"billhook/internal/store/storetest"
@@ -59,7 +60,7 @@ func post(t *testing.T, s store.Committer, entries ...ledger.Entry) {
 }
 
 func sealer(s store.Store) seal.Sealer {
-	return seal.Sealer{Store: s, Now: func() time.Time { return noon.Add(time.Hour) }}
+	return seal.Sealer{Store: s, Origins: sealtest.Trusting{}, Now: func() time.Time { return noon.Add(time.Hour) }}
 }
 
 func run(t *testing.T, s store.Store) seal.Sealed {
@@ -72,7 +73,7 @@ func run(t *testing.T, s store.Store) seal.Sealed {
 func findings(t *testing.T, from seal.Reader) []seal.Finding {
 	t.Helper()
 	var found []seal.Finding
-	require.NoError(t, seal.VerifyAll(t.Context(), from, func(f seal.Finding) { found = append(found, f) }))
+	require.NoError(t, seal.Verifier{From: from, Origins: sealtest.Trusting{}}.All(t.Context(), func(f seal.Finding) { found = append(found, f) }))
 	return found
 }
 

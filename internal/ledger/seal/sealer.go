@@ -30,10 +30,11 @@ const (
 // tries is how often a run looks again after another sealer was faster.
 const tries = 3
 
-// Sealer seals what is posted and has no seal.
+// Sealer seals what is posted and has no seal. Every field is required.
 type Sealer struct {
-	Store store.Store
-	Now   func() time.Time
+	Store   store.Store
+	Origins Origins
+	Now     func() time.Time
 }
 
 // Sealed is what one run did.
@@ -44,6 +45,9 @@ type Sealed struct {
 	Raced int `json:"raced"`
 	// Unreadable counts the entries that cannot be sealed; verify names them.
 	Unreadable int `json:"unreadable"`
+	// Unfounded counts the entries that are not sealed, since neither the record of an event nor the
+	// audit names them; verify names them, too.
+	Unfounded int `json:"unfounded"`
 	// More: the run's time was over; another would find more.
 	More bool `json:"more"`
 	// OldestSeconds is the age of the oldest entry that was seen and is left without a seal; 0: none.
@@ -54,8 +58,9 @@ type Sealed struct {
 // may be left for the next run. An error is the first that occurred; the other tenants were sealed
 // nevertheless. Any number of sealers may run at once.
 func (s Sealer) Run(ctx context.Context) (Sealed, error) {
-	r := round{Sealer: s}
+	r := round{Sealer: s, unfounded: map[string]bool{}}
 	err := r.run(ctx)
+	r.done.Unfounded = len(r.unfounded)
 	if !r.oldest.IsZero() {
 		r.done.OldestSeconds = max(int64(s.Now().Sub(r.oldest).Seconds()), 1)
 	}
@@ -69,6 +74,8 @@ type round struct {
 	done Sealed
 	// oldest is the time of the oldest entry that was seen and is not sealed.
 	oldest time.Time
+	// unfounded are the ids of entries that nothing vouches for.
+	unfounded map[string]bool
 }
 
 // run walks over what is not sealed. Each tenant of a page that is not the last is sealed to its
@@ -185,8 +192,12 @@ func (c *chain) sealAll(ctx context.Context) error {
 	}
 }
 
-// sealThese puts entries under seals, the oldest first.
+// sealThese puts entries under seals, the oldest first. Those that nothing vouches for are left.
 func (c *chain) sealThese(ctx context.Context, entries []ledger.Entry) error {
+	entries, err := c.founded(ctx, entries)
+	if err != nil {
+		return err
+	}
 	slices.SortFunc(entries, func(a, b ledger.Entry) int {
 		return cmp.Or(a.PostedAt.Compare(b.PostedAt), strings.Compare(a.ID, b.ID))
 	})
@@ -201,6 +212,24 @@ func (c *chain) sealThese(ctx context.Context, entries []ledger.Entry) error {
 		c.done.Entries += n
 	}
 	return nil
+}
+
+// founded returns the entries that something vouches for.
+func (c *chain) founded(ctx context.Context, entries []ledger.Entry) ([]ledger.Entry, error) {
+	answers, err := vouched(ctx, c.Origins, entries)
+	if err != nil {
+		return nil, fmt.Errorf("seal: find origins: %w", err)
+	}
+	var founded []ledger.Entry
+	for i, entry := range entries {
+		if answers[i] {
+			founded = append(founded, entry)
+			continue
+		}
+		c.unfounded[entry.ID] = true
+		c.left(entry)
+	}
+	return founded, nil
 }
 
 // prolong makes one seal of the first n entries, in one commit.

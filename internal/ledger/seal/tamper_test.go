@@ -13,6 +13,7 @@ import (
 
 	"billhook/internal/ledger"
 	"billhook/internal/ledger/seal"
+	"billhook/internal/ledger/seal/sealtest"
 	"billhook/internal/store"
 	"billhook/internal/store/storetest"
 )
@@ -163,7 +164,7 @@ func TestEverySingleBitThatIsChangedIsFound(t *testing.T) {
 				}
 				changed[key] = variant.(map[string]any)
 				named := false
-				require.NoError(t, seal.Verify(t.Context(), changed, tenant, func(f seal.Finding) { named = named || f.Document == key.String() }))
+				require.NoError(t, seal.Verifier{From: changed, Origins: sealtest.Trusting{}}.Tenant(t.Context(), tenant, func(f seal.Finding) { named = named || f.Document == key.String() }))
 				require.True(t, named, "%v instead of %v", variant, fields)
 				found++
 			}
@@ -281,7 +282,7 @@ func TestASealThatWasMadeAgainIsFoundByTheNext(t *testing.T) {
 	t.Parallel()
 	all, again := sealedBooks(t), open(t)
 	post(t, again, sale("acme", "a", "2026-10", 100, 0), sale("acme", "b", "2026-11", 200, time.Second))
-	_, err := seal.Sealer{Store: again, Now: func() time.Time { return noon.Add(2 * time.Hour) }}.Run(t.Context())
+	_, err := seal.Sealer{Store: again, Origins: sealtest.Trusting{}, Now: func() time.Time { return noon.Add(2 * time.Hour) }}.Run(t.Context())
 	require.NoError(t, err)
 	made, err := again.Get(t.Context(), store.Key{Collection: seal.Seals, ID: seal.ID("acme", 1)})
 	require.NoError(t, err)
@@ -319,10 +320,10 @@ func TestAPageThatIsNoneIsRefused(t *testing.T) {
 	t.Parallel()
 	all := sealedBooks(t)
 	for _, at := range []string{"x", "1", "1 h", "-1 h " + seal.HeadID("acme") + "~", "1 h other~"} {
-		_, err := seal.VerifyPage(t.Context(), all, "acme", at)
+		_, err := seal.Verifier{From: all, Origins: sealtest.Trusting{}}.Page(t.Context(), "acme", at)
 		require.ErrorIs(t, err, seal.ErrPage, at)
 	}
-	_, err := seal.VerifyRest(t.Context(), all, "x")
+	_, err := seal.Verifier{From: all, Origins: sealtest.Trusting{}}.Rest(t.Context(), "x")
 	require.ErrorIs(t, err, seal.ErrPage)
 }
 
@@ -342,6 +343,6 @@ func TestASealThatIsMadeMeanwhileIsNoFinding(t *testing.T) {
 			}
 			return do()
 		}
-		require.NoError(t, seal.VerifyAll(t.Context(), faults, func(f seal.Finding) { require.Fail(t, "a finding", "before read %d: %+v", read, f) }))
+		require.NoError(t, seal.Verifier{From: faults, Origins: sealtest.Trusting{}}.All(t.Context(), func(f seal.Finding) { require.Fail(t, "a finding", "before read %d: %+v", read, f) }))
 	}
 }

@@ -1,7 +1,6 @@
 package seal
 
 import (
-	"bytes"
 	"context"
 	"encoding/hex"
 	"errors"
@@ -11,8 +10,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
-	"billhook/internal/ledger"
 	"billhook/internal/store"
 )
 
@@ -28,6 +27,10 @@ const (
 	Moved = "moved"
 	// Unmarked: the entry has neither a seal nor the mark by which a sealer finds it.
 	Unmarked = "unmarked"
+	// Unfounded: neither the record of an event nor the audit names the entry, so it is not sealed.
+	Unfounded = "unfounded"
+	// Late: the entry came into a month, or under a seal, after that month was closed.
+	Late = "late"
 )
 
 // Finding is one thing that verification found wrong.
@@ -56,10 +59,16 @@ type Verified struct {
 // ErrPage: the text is not the Next of a page.
 var ErrPage = errors.New("seal: no such page")
 
-// Verify checks all of a tenant's chain and entries, and hands over each finding. The error is that
+// Verifier checks books, a bounded part at a time. Both fields are required.
+type Verifier struct {
+	From    Reader
+	Origins Origins
+}
+
+// Tenant checks all of a tenant's chain and entries, and hands over each finding. The error is that
 // of reading.
-func Verify(ctx context.Context, from Reader, tenant string, report func(Finding)) error {
-	return pages(report, func(at string) (Verified, error) { return VerifyPage(ctx, from, tenant, at) })
+func (v Verifier) Tenant(ctx context.Context, tenant string, report func(Finding)) error {
+	return pages(report, func(at string) (Verified, error) { return v.Page(ctx, tenant, at) })
 }
 
 func pages(report func(Finding), page func(at string) (Verified, error)) error {
@@ -83,26 +92,33 @@ const sealsPerPage = 10
 // What a page of the entries begins with. A page of the chain begins with a number.
 const entriesPage = "entries "
 
-// VerifyPage checks a bounded part of a tenant's chain: from the beginning, or where the page
+// Page checks a bounded part of a tenant's books: from the beginning, or where the page
 // before ended. First come the seals, ten to a page, each with its leaves and its entries; then all
 // entries of the tenant, for those that no seal holds. The pages of one verification, each begun at
 // the Next of the one before, check everything. The error wraps ErrPage, or is that of reading.
-func VerifyPage(ctx context.Context, from Reader, tenant, at string) (Verified, error) {
-	v := verification{from: from, tenant: tenant, done: Verified{Findings: []Finding{}}}
+func (v Verifier) Page(ctx context.Context, tenant, at string) (Verified, error) {
+	part := verification{Verifier: v, from: v.From, tenant: tenant, done: Verified{Findings: []Finding{}}}
 	var err error
-	if after, ok := strings.CutPrefix(at, entriesPage); ok {
-		err = v.entries(ctx, after)
-	} else {
-		err = v.chain(ctx, at)
+	if part.closings, err = v.Origins.Closings(ctx, tenant); err != nil {
+		return part.done, err
 	}
-	return v.done, err
+	if after, ok := strings.CutPrefix(at, entriesPage); ok {
+		err = part.entries(ctx, after)
+	} else {
+		err = part.chain(ctx, at)
+	}
+	return part.done, err
 }
 
 // verification is one page.
 type verification struct {
+	Verifier
+
 	from   Reader
 	tenant string
 	done   Verified
+	// closings are the moments from which months take no entries.
+	closings map[string]time.Time
 	// earlier are the seals that were read for their running sums.
 	earlier map[int64]Seal
 }
@@ -355,135 +371,4 @@ func (v *verification) before(ctx context.Context, number int64) (Seal, error) {
 		v.earlier[number] = s
 	}
 	return s, err
-}
-
-// sealed compares the leaves of a seal with the entries that say that it holds them. s is nil where
-// the seal cannot be read.
-func (v *verification) sealed(ctx context.Context, number int64, leaves []leaf, s *Seal) error {
-	places := make(map[string]int, len(leaves))
-	for i, l := range leaves {
-		places[l.id] = i
-	}
-	totals := map[string]Totals{}
-	found := make(map[string]bool, len(leaves))
-	whole := true
-	for after := ""; ; {
-		page, err := v.from.Query(ctx, store.Query{
-			Collection: ledger.Entries, Equal: map[string]any{"tenant": v.tenant, "seal": number}, After: after, Limit: store.MaxPage,
-		})
-		if err != nil {
-			return fmt.Errorf("seal: read entries: %w", err)
-		}
-		for _, doc := range page.Documents {
-			v.done.Entries++
-			place, held := places[doc.Key.ID]
-			if !held {
-				if at := misnamed(doc, leaves); at >= 0 {
-					v.find(Changed, store.Key{Collection: Leaves, ID: ID(v.tenant, number)}, number, "a leaf names another entry than it is of")
-					found[leaves[at].id] = true
-				} else {
-					v.find(Added, doc.Key, number, "the seal does not hold it")
-				}
-				whole = false
-				continue
-			}
-			found[doc.Key.ID] = true
-			entry, ok := v.compare(doc, number, int64(place), leaves[place].hash)
-			for _, line := range entry.Lines {
-				ok = ok && add(totals, entry.Period, line) == nil
-			}
-			whole = whole && ok
-		}
-		if after = page.Next; after == "" {
-			break
-		}
-	}
-	for _, l := range leaves {
-		if found[l.id] {
-			continue
-		}
-		whole = false
-		doc, err := v.from.Get(ctx, ledger.Key(l.id))
-		switch {
-		case errors.Is(err, store.ErrNotFound), errors.Is(err, store.ErrInvalid):
-			v.find(Missing, ledger.Key(l.id), number, "the entry is gone")
-		case err != nil:
-			return fmt.Errorf("seal: read entry: %w", err)
-		default:
-			v.compare(doc, number, int64(places[l.id]), l.hash)
-		}
-	}
-	if s != nil && whole && !reflect.DeepEqual(s.Totals, totals) {
-		v.find(Changed, sealKey(v.tenant, number), number, "its totals are not those of its entries")
-	}
-	return nil
-}
-
-// misnamed returns the leaf whose hash is that of an entry; -1: none.
-func misnamed(doc store.Document, leaves []leaf) int {
-	entry, err := ledger.Read(doc)
-	if err != nil {
-		return -1
-	}
-	hash, err := entry.LeafHash()
-	return slices.IndexFunc(leaves, func(l leaf) bool { return err == nil && bytes.Equal(l.hash, hash) })
-}
-
-// compare compares an entry with the leaf that stands for it, and reports whether it is the same.
-func (v *verification) compare(doc store.Document, number, place int64, hash []byte) (ledger.Entry, bool) {
-	entry, err := ledger.Read(doc)
-	var canonical []byte
-	if err == nil {
-		canonical, err = entry.Canonical()
-	}
-	switch {
-	case err != nil:
-		v.find(Changed, doc.Key, number, "the entry is not readable")
-	case !bytes.Equal(leafHash(canonical), hash):
-		v.find(Changed, doc.Key, number, "the entry is not what was sealed")
-	case entry.Tenant != v.tenant || entry.Seal != number || entry.Leaf != place:
-		v.find(Moved, doc.Key, number, "the entry names another place than its seal gives it")
-	default:
-		return entry, true
-	}
-	return ledger.Entry{}, false
-}
-
-// entries reads the entries of the tenant behind an id, for those that no seal holds.
-func (v *verification) entries(ctx context.Context, after string) error {
-	page, err := v.from.Query(ctx, store.Query{Collection: ledger.Entries, Equal: map[string]any{"tenant": v.tenant}, After: after, Limit: store.MaxPage})
-	if err != nil {
-		return fmt.Errorf("seal: read entries: %w", err)
-	}
-	// The head after its entries: what is sealed meanwhile has a seal up to it.
-	h, err := readHead(ctx, v.from, v.tenant)
-	if err != nil && !errors.Is(err, ErrBroken) {
-		return err
-	}
-	for _, doc := range page.Documents {
-		v.mark(doc, h.Number)
-	}
-	if page.Next != "" {
-		v.done.Next = entriesPage + page.Next
-	}
-	return nil
-}
-
-// mark checks an entry for which no seal may stand, where the newest seal of its tenant is known.
-// Those that say which seal holds them are compared with it.
-func (v *verification) mark(doc store.Document, newest int64) {
-	if number, ok := doc.Fields["seal"].(int64); ok && 0 < number && number <= newest {
-		return
-	}
-	entry, err := ledger.Read(doc)
-	switch {
-	case err != nil:
-		v.find(Changed, doc.Key, 0, "the entry is not readable")
-	case !entry.Marked:
-		v.find(Unmarked, doc.Key, 0, "the entry has neither a seal nor the mark for one")
-	case entry.Seal > newest:
-		v.find(Added, doc.Key, entry.Seal, "the entry names a seal that there is not")
-	default:
-		v.done.Unsealed++
-	}
 }

@@ -15,6 +15,7 @@ import (
 	"billhook/internal/dedupe"
 	"billhook/internal/ledger"
 	"billhook/internal/ledger/seal"
+	"billhook/internal/ledger/seal/sealtest"
 	"billhook/internal/orders/orderstest"
 	"billhook/internal/store"
 	"billhook/internal/subscriptions"
@@ -44,7 +45,7 @@ func openDesk(t *testing.T) *desk {
 	}
 	s.sells(t, "s1", 10)
 	s.sells(t, "s2", 20)
-	_, err = (&seal.Sealer{Store: s.store, Now: func() time.Time { return noon }}).Run(t.Context())
+	_, err = (&seal.Sealer{Store: s.store, Origins: sealtest.Trusting{}, Now: func() time.Time { return noon }}).Run(t.Context())
 	require.NoError(t, err)
 	s.sells(t, "s3", 22)
 	record := dedupe.Record{Queue: "one-queue", Tenant: dedupe.DefaultTenant, EventID: "e-last", EventType: "order.paid", Status: dedupe.Failed, OrderingKey: "auth0|u7", CreatedAt: noon}
@@ -61,7 +62,7 @@ func (s *desk) sells(t *testing.T, event string, day int) {
 		Lines: []ledger.Line{{Account: "cash", Currency: "EUR", Debit: 1250}, {Account: "revenue", Currency: "EUR", Credit: 1250}},
 	})
 	require.NoError(t, err)
-	s.commit(t, writes...)
+	s.commit(t, append(writes, sealtest.Record(t, "fis-ingestion", writes[0]))...)
 }
 
 // asks returns the text of a page as people see it: without markup, and with single spaces.

@@ -24,7 +24,7 @@ func (q Queue) Words() []string {
 	add(!q.Remembers(), "No event is remembered: a message that comes twice is handled twice.")
 	words = append(words, q.letterWords()...)
 	add(q.OnPoison == Park, "After a dead letter the later messages of its key wait until it is replayed or discarded.")
-	add(q.OnCorrected == Accept, "Another payload under the id of a dead letter corrects it.")
+	add(q.OnCorrected == Accept, "Another payload under the id of a dead letter corrects it, and the same one sent again is tried again.")
 	add(q.FourEyes, "To replay or discard its dead letters takes two people.")
 	add(true, "It is served by pool %s, on %d to %d instances, each with up to %d messages at once.", q.Pool, q.MinInstances, q.MaxInstances, q.Concurrency)
 	add(q.Batch.Size > 1, "One call of its handler takes up to %d messages.", q.Batch.Size)

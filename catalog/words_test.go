@@ -36,7 +36,7 @@ func TestAQueueIsToldInWordsRuleByRule(t *testing.T) {
 			"A message that cannot be handled becomes a dead letter on orders-dlq, and is kept there for 14d.",
 			"An alert fires above 3 open dead letters, or where the oldest is older than 4h.",
 			"After a dead letter the later messages of its key wait until it is replayed or discarded.",
-			"Another payload under the id of a dead letter corrects it.",
+			"Another payload under the id of a dead letter corrects it, and the same one sent again is tried again.",
 			"To replay or discard its dead letters takes two people.",
 			"It is served by pool payments, on 1 to 4 instances, each with up to 5 messages at once.",
 			"One call of its handler takes up to 50 messages.",

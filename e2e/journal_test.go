@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
 	"billhook/internal/journal"
 	"billhook/internal/ledger"
@@ -103,5 +104,20 @@ func journalKept(t *testing.T, s *stack) {
 		record := s.ends(t, ingestion, id)
 		return record.Status == dedupe.DeadLettered && record.LastError == "period_closed"
 	}, patience, time.Second)
-	require.Equal(t, "2026-01", s.letter(t, ingestion, an(fmt.Sprint("late-", refused))).Detail)
+	late := an(fmt.Sprint("late-", refused))
+	letter := s.letter(t, ingestion, late)
+	require.Equal(t, "2026-01", letter.Detail)
+
+	// The month is opened again, and the sender sends the same bytes, until an instance knows of it.
+	for _, who := range []string{"drill", "auditor"} {
+		_, err = periods.Reopen(t.Context(), dedupe.DefaultTenant, january, journal.Change{Who: who, Why: "an invoice was forgotten"})
+		require.NoError(t, err)
+	}
+	require.Eventually(t, func() bool {
+		s.booked(t, late, "billing.invoice.paid", shut, fmt.Sprintf(invoice, an("late"), "0.00"))
+		record, _ := s.recordOf(t, ingestion, late)
+		return record.Status == dedupe.Completed
+	}, patience, time.Second)
+	require.Equal(t, deadletter.Corrected, s.item(t, letter.ID, deadletter.Corrected).State)
+	require.Equal(t, "2026-01", s.bookEntry(t, ledger.EntryID(dedupe.DefaultTenant, late)).Period)
 }

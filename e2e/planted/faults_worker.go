@@ -103,7 +103,7 @@ var faultsOfWorker = []fault{
 	{"a held lease is nacked beyond the budget", plan, `case !frees && !q.nacks.AllowN(now, 1):`, `case false:`, pushDir, "TestALeaseHeldBeyondTheBudgetIsKept"},
 	{"any doubling is the broker's", "catalog/catalog.go", `p.Multiplier != 2 || p.Jitter != 0 ||`, `p.Multiplier != 2 ||`, "catalog", "TestTheBrokerKeepsTimeWhereItsWaitsAreThePolicyOfEveryType"},
 
-	{"what corrects a dead letter waits behind it", "internal/push/claim.go", `w.frees = w.parks && w.run.Corrects()`, `w.frees = false`,
+	{"what corrects a dead letter waits behind it", "internal/push/claim.go", `w.frees = w.parks && seen != dedupe.Gone && w.run.Corrects()`, `w.frees = false`,
 		pushDir, "TestACorrectionPassesAndFreesTheKeyThatItsDeadLetterHoldsUp"},
 
 	// Times.

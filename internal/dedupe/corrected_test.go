@@ -100,3 +100,26 @@ func TestABrokenMessageThatCannotBeRememberedComesAgain(t *testing.T) {
 		})
 	}
 }
+
+// TestAPayloadIsSentAgainAnyNumberOfTimesAndSomeOfItsDeadLettersStayOpen: the sender is never told that it was done.
+func TestAPayloadIsSentAgainAnyNumberOfTimesAndSomeOfItsDeadLettersStayOpen(t *testing.T) {
+	t.Parallel()
+	b := newBench()
+	const sent, most = 25, 20
+	for n := range sent {
+		run := b.begin("A")
+		run.Letters(lettersOf(fmt.Sprint("letter-", n)))
+		seen, err := run.Look(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, dedupe.Fresh, seen)
+		_, err = run.Conclude(t.Context(), dedupe.Ending{Status: dedupe.DeadLettered, Reason: "refused"})
+		require.NoError(t, err)
+	}
+	open := b.record(t).DeadLetters
+	require.Len(t, open, most)
+	require.Equal(t, []string{"letter-5", "letter-24"}, []string{open[0], open[most-1]}, "the newest")
+	for n := range sent {
+		_, err := b.Get(t.Context(), store.Key{Collection: "letters", ID: fmt.Sprint("letter-", n)})
+		require.Equal(t, n < sent-most, err == nil, "the others are closed")
+	}
+}

@@ -32,7 +32,7 @@ const MaxTry = tries
 func (o *Once) Begin(key store.Key, record Record, rememberFor time.Duration) *Run {
 	ticket := record.DelayTicket
 	record.Result, record.Ref, record.DelayTicket, record.CreatedAt = "", "", "", time.Time{}
-	record.Corrected, record.DeadLetters, record.Log = nil, nil, nil
+	record.Corrected, record.DeadLetters, record.Again, record.Log = nil, nil, false, nil
 	return &Run{
 		once: o, key: key, token: o.NewToken(), record: record, given: record.Attempts, rememberFor: rememberFor, ticket: ticket, begun: o.Now(),
 	}
@@ -82,10 +82,14 @@ func (r *Run) Look(ctx context.Context) (Seen, error) {
 	case found.PayloadHash != r.record.PayloadHash && !r.conflict:
 		return r.correct(ctx, version, found)
 	case found.Status == DeadLettered && r.record.Replays > found.Replays:
-		// A person has replayed it, so it has all its attempts again. What an earlier attempt has
-		// done outside is not known.
-		r.adopt(version, Record{CreatedAt: found.CreatedAt, Corrected: found.Corrected, DeadLetters: found.DeadLetters, Log: found.Log})
-		r.repeated = true
+		r.again(version, found)
+		return Fresh, nil
+	case found.Status == DeadLettered && r.resent(found):
+		again, err := r.letters.Replaceable(ctx, found)
+		if err != nil || !again {
+			return Gone, err
+		}
+		r.again(version, found)
 		return Fresh, nil
 	}
 	own := found.LeaseToken == r.token
@@ -158,6 +162,25 @@ func (r *Run) Due() time.Time {
 // Beside reports of an event that is Early whether its message was kept beside those of its key.
 func (r *Run) Beside() bool { return r.found.DelayedBeside }
 
+// resent reports whether the message is another one than those of which the record knows dead
+// letters: somebody has sent the same payload again. A redelivery, and what gets no dead letter,
+// is none.
+func (r *Run) resent(dead Record) bool {
+	if r.letters == nil || r.conflict || len(dead.DeadLetters) == 0 {
+		return false
+	}
+	own := r.letters.Own()
+	return own != "" && !slices.Contains(dead.DeadLetters, own)
+}
+
+// again has a dead-lettered payload tried once more, with all its attempts. What an earlier attempt
+// has done outside is not known.
+func (r *Run) again(version store.Version, dead Record) {
+	r.adopt(version, Record{CreatedAt: dead.CreatedAt, Corrected: dead.Corrected, DeadLetters: dead.DeadLetters, Again: true, Log: dead.Log})
+	r.record.Replays = max(r.record.Replays, dead.Replays)
+	r.repeated = true
+}
+
 // correct returns what a record means to a run of another payload. It is Fresh where the run's
 // payload may take the place of the dead-lettered one, with all attempts, at the version that
 // was read. It is Replaced where the run's payload was itself replaced before; else Differs.
@@ -193,15 +216,15 @@ func (r *Run) adopt(version store.Version, found Record) {
 	r.version, r.mine, r.found = version, false, found
 	r.record.Attempts, r.record.CreatedAt = found.Attempts, found.CreatedAt
 	r.record.Result, r.record.Ref = found.Result, found.Ref
-	r.record.Corrected, r.record.DeadLetters, r.record.Log = found.Corrected, found.DeadLetters, found.Log
+	r.record.Corrected, r.record.DeadLetters, r.record.Again, r.record.Log = found.Corrected, found.DeadLetters, found.Again, found.Log
 	if found.Status == "" {
 		r.record.Attempts, r.repeated = r.given, false
 	}
 }
 
-// Corrects reports whether the run's payload has taken, or takes, the place of another that
-// was dead-lettered, as far as known.
-func (r *Run) Corrects() bool { return len(r.record.Corrected) > 0 }
+// Corrects reports whether the run is about a dead letter's event, as far as known: its payload takes
+// the place of one that was dead-lettered, or is that one once more.
+func (r *Run) Corrects() bool { return len(r.record.Corrected) > 0 || r.record.Again }
 
 // Lost reports whether the run had Claimed its event, and has it no more by what it has seen.
 // Such an event is not to be touched.
@@ -340,14 +363,21 @@ func (r *Run) ending(end Ending) (record Record, also []store.Write, seen Seen) 
 		return record, end.Kept.Writes, Counted
 	}
 	record.ProcessedAt = record.UpdatedAt
-	// The end of this run, a success or a dead letter of its own, is that of the event's
-	// other dead letters.
+	// A success is the end of the event's other dead letters. A dead letter of the run's own is the
+	// end of those of other payloads.
 	var own, others []string
 	if r.letters != nil && (end.Status == DeadLettered || len(record.DeadLetters) > 0) {
 		if id := r.letters.Own(); id != "" {
 			own = []string{id}
 		}
 		others = slices.DeleteFunc(slices.Clone(r.record.DeadLetters), func(id string) bool { return slices.Contains(own, id) })
+	}
+	if end.Status == DeadLettered && record.Again {
+		if len(others) == maxCorrected { // those that are left have the same payload
+			also, others = r.letters.Close(others[:1]), others[1:]
+		}
+		record.DeadLetters = append(others, own...)
+		return record, also, Gone
 	}
 	if len(others) > 0 {
 		also = r.letters.Close(others)
@@ -357,7 +387,7 @@ func (r *Run) ending(end Ending) (record Record, also []store.Write, seen Seen) 
 		return record, also, Gone
 	}
 	record.Result, record.Ref, record.Entry = end.Effect.Result, end.Effect.Ref, end.Effect.Entry
-	record.Emitted, record.DeadLetters = end.Emitted, nil
+	record.Emitted, record.DeadLetters, record.Again = end.Emitted, nil, false
 	if len(also) == 0 {
 		return record, end.Effect.Writes, Own
 	}

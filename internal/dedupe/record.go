@@ -55,6 +55,8 @@ type Record struct {
 	// DeadLetters are the dead letters under the id that are open as far as the record
 	// knows, until something is applied.
 	DeadLetters []string `store:"dead_letters,omitzero"`
+	// Again: the dead letters are of this very payload, which is tried once more.
+	Again bool `store:"again,omitzero"`
 	// LeaseToken names the attempt that wrote the record last, so that an attempt
 	// whose answer was lost recognizes its own work.
 	LeaseToken string `store:"lease_token,required"`

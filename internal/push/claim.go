@@ -23,7 +23,7 @@ func (s *Service) claim(ctx context.Context, w *attempt) verdict {
 		defer cancel()
 		seen, err := w.run.Look(within)
 		// The correction of a dead letter does not wait behind it, where that holds up the key.
-		w.frees = w.parks && w.run.Corrects()
+		w.frees = w.parks && seen != dedupe.Gone && w.run.Corrects()
 		switch {
 		case err != nil:
 			return verdict{course: nacked, failure: err}

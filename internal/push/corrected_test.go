@@ -130,6 +130,74 @@ func TestOfWhatMayHaveBeenAppliedACorrectionIsAConflict(t *testing.T) {
 	}
 }
 
+// resent is the same event in another message.
+func resent(m message, n int) message {
+	return m.with(func(m *message) { m.id = fmt.Sprint("resent-", n, "-", m.id) })
+}
+
+// TestADeadLetteredPayloadThatIsSentAgainIsANewAttempt: what failed is mended, and its sender sends the same bytes.
+func TestADeadLetteredPayloadThatIsSentAgainIsANewAttempt(t *testing.T) {
+	t.Parallel()
+	mended := false
+	r := newRig(t, setup{queue: accepting, credit: func(_ *rig, own handler.Tx) handler.Tx {
+		return func(ctx context.Context, event handler.Event) (handler.Effect, error) {
+			if !mended {
+				return handler.Effect{}, retry.Permanent("period_closed", nil)
+			}
+			return own(ctx, event)
+		}
+	}})
+	first := paid("e1", known, 1)
+	require.Equal(t, "dead_lettered", r.deliver(first).Outcome)
+	require.Equal(t, http.StatusNoContent, r.deliver(first.again(2)).code, "the broker's redelivery is a duplicate")
+	require.Equal(t, "dead_lettered", r.deliver(resent(first, 1)).Outcome, "not mended yet")
+	require.Equal(t, map[string]deadletter.State{r.keep(t, 0): deadletter.Open, r.keep(t, 1): deadletter.Open}, r.states(t), "none of the two is lost")
+	for _, m := range []message{first, first.again(3), resent(first, 1), resent(first, 1).again(2)} {
+		require.Equal(t, http.StatusNoContent, r.deliver(m).code, "redelivered, in any order")
+	}
+	require.Equal(t, "dead_lettered", r.deliver(r.replay(t, r.keep(t, 0))).Outcome)
+	require.Equal(t, http.StatusNoContent, r.deliver(resent(first, 1)).code)
+	require.Len(t, r.letters(), 3)
+	r.keep(t, 2)
+	require.Equal(t, map[string]deadletter.State{r.keep(t, 0): deadletter.Open, r.keep(t, 1): deadletter.Open}, r.states(t))
+
+	mended = true
+	got := r.deliver(resent(first, 2))
+	require.Equal(t, []any{"processed", 1}, []any{got.Outcome, got.Attempt}, "with all attempts")
+	require.EqualValues(t, 1000, r.balance(t))
+	require.Equal(t, map[string]deadletter.State{r.keep(t, 0): deadletter.Corrected, r.keep(t, 1): deadletter.Corrected}, r.states(t))
+	for _, m := range []message{first, resent(first, 1), resent(first, 2), resent(first, 3)} {
+		require.Equal(t, http.StatusNoContent, r.deliver(m).code)
+	}
+	require.EqualValues(t, 1000, r.balance(t))
+	require.Len(t, r.letters(), 3)
+}
+
+func TestADeadLetteredPayloadThatMayHaveBeenAppliedIsADuplicateWhenItIsSentAgain(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]setup{
+		"where the queue refuses corrections": {credit: always(retry.Permanent("unknown_product", nil))},
+		"where dead letters are dropped": {credit: always(retry.Permanent("unknown_product", nil)), queue: func(q *catalog.Queue) {
+			accepting(q)
+			q.DeadLetter = catalog.DeadLetter{Drop: true}
+		}},
+		"where no worker knows how to ask": {queue: accepting, leased: repeats((&gateway{do: refuses}).send)},
+		"where the other side has it":      {queue: accepting, leased: (&gateway{do: refuses, asked: has}).leased()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, test)
+			m := paid("e1", known, 1)
+			r.deliver(m)
+			before, _ := r.record(t, "e1")
+			require.Equal(t, dedupe.DeadLettered, before.Status)
+			require.Equal(t, http.StatusNoContent, r.deliver(resent(m, 1)).code)
+			after, _ := r.record(t, "e1")
+			require.Equal(t, before, after)
+		})
+	}
+}
+
 func refuses(context.Context, handler.Event) (string, error) {
 	return "", retry.Permanent("callee_refused_422", nil)
 }

@@ -67,9 +67,11 @@ type event struct {
 	accept bool
 	// corrected are the replaced payloads.
 	corrected []string
-	// replays is the record's count, letter the dead letter of its payload.
+	// replays is the record's count, letter the newest dead letter of its payload. again: the
+	// payload had one before it was tried last.
 	replays int64
 	letter  string
+	again   bool
 	// open and closed are the dead letters that are not, or are, superseded.
 	open, closed []string
 	// completed counts the attempts that have completed the event since it was last forgotten.
@@ -174,8 +176,13 @@ func (w *world) begin(t *rapid.T, e *event) *attempt {
 		number: w.count, event: e, payload: rapid.SampledFrom([]string{"A", "A", "A", "B", "C"}).Draw(t, "payload"),
 		letter: fmt.Sprintf("%s-letter-%d", e.id, w.count),
 	}
-	if e.status == dedupe.DeadLettered && rapid.Bool().Draw(t, "a replay") {
-		a.payload, a.replays, a.letter = e.payload, e.replays+1, e.letter
+	if e.status == dedupe.DeadLettered {
+		switch rapid.SampledFrom([]string{"another message", "a redelivery", "a replay"}).Draw(t, "it is") {
+		case "a redelivery":
+			a.payload, a.letter = e.payload, e.letter
+		case "a replay":
+			a.payload, a.replays, a.letter = e.payload, e.replays+1, e.letter
+		}
 	}
 	a.run = w.once.Begin(e.key(), dedupe.Record{
 		Queue: "q", Tenant: dedupe.DefaultTenant, EventID: e.id, EventType: "initial", PayloadHash: hash(a.payload), Replays: a.replays, MessageID: fmt.Sprint("m-", a.number),
@@ -205,7 +212,7 @@ func (w *world) forget(e *event) {
 func (w *world) expire(e *event) {
 	if e.status != "" && !w.now.Before(e.expires) {
 		e.status, e.payload, e.attempts, e.completed, e.replays = "", "", 0, 0, 0
-		e.corrected, e.open, e.letter, e.log = nil, nil, "", nil
+		e.corrected, e.open, e.letter, e.again, e.log = nil, nil, "", false, nil
 	}
 }
 
@@ -214,7 +221,9 @@ func (w *world) takes(e *event, a *attempt) {
 	w.expire(e)
 	if e.status == dedupe.DeadLettered {
 		e.attempts = 0
-		if e.payload != a.payload {
+		if e.again = e.payload == a.payload; e.again {
+			a.replays = max(a.replays, e.replays)
+		} else {
 			e.corrected = append(e.corrected, e.payload)
 		}
 	}
@@ -239,9 +248,18 @@ func (w *world) logs(a *attempt, outcome retry.Outcome, reason string) {
 	own.Ended, own.Outcome, own.Reason = w.now, outcome, reason
 }
 
-// ends is what the end of an attempt does to the dead letters: of the others under the id
-// none is open any more.
+// ends is what the end of an attempt does to the dead letters: of the others under the id none is
+// open any more, but those of a payload that is dead once more.
 func (e *event) ends(a *attempt, status dedupe.Status) {
+	if status == dedupe.DeadLettered && e.again {
+		if e.open = slices.DeleteFunc(e.open, func(id string) bool { return id == a.letter }); len(e.open) == most {
+			e.closed, e.open = append(e.closed, e.open[0]), e.open[1:]
+		}
+		e.open = append(e.open, a.letter)
+		e.owner, e.status, e.letter = 0, status, a.letter
+		return
+	}
+	e.again = false
 	for _, id := range e.open {
 		if id != a.letter {
 			e.closed = append(e.closed, id)
@@ -276,6 +294,8 @@ func (w *world) expects(e *event, a *attempt) (dedupe.Seen, bool) {
 	case e.status == dedupe.Completed:
 		return dedupe.Done, true
 	case e.status == dedupe.DeadLettered && a.replays > e.replays:
+		return dedupe.Fresh, false
+	case e.status == dedupe.DeadLettered && e.accept && !slices.Contains(e.open, a.letter):
 		return dedupe.Fresh, false
 	case e.status == dedupe.DeadLettered:
 		return dedupe.Gone, true

@@ -144,6 +144,11 @@ func (b *books) exportSeals(ctx context.Context, all bool, file string) error {
 	return b.write(file, func(to io.Writer) (int, error) { return len(list.Items), jsonLines(to, list.Items) })
 }
 
+// unreadable says that an entry is not among the lines, since it cannot be read.
+func unreadable(e ops.JournalEntry) error {
+	return fmt.Errorf("entry %s was changed %s; see: billhook ledger verify", e.ID, changedAfter(e))
+}
+
 // exportCSV writes a row for each line of the entries, and the sums of each currency.
 func (b *books) exportCSV(ctx context.Context, months []string, account string, to io.Writer) (n int, err error) {
 	if err := writeCSV(to, [][]string{{
@@ -156,6 +161,9 @@ func (b *books) exportCSV(ctx context.Context, months []string, account string, 
 		n += len(entries)
 		var rows [][]string
 		for _, e := range entries {
+			if e.Changed {
+				return unreadable(e)
+			}
 			for _, l := range e.Lines {
 				rows = append(rows, row(e.Tenant, e.Period, e.ID, e.EventID, e.EventType, e.Kind, e.Rule, e.Reverts, moment(e.OccurredAt), moment(e.PostedAt),
 					l.Account, l.Currency, amountOf(l.Debit, l.Currency), amountOf(l.Credit, l.Currency), sealNumber(e.Seal), e.Hash))

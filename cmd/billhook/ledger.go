@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -137,7 +138,7 @@ func (b *books) printEntry(e ops.JournalEntry) {
 	b.printf("%s  %s\n", e.ID, e.Kind)
 	for _, field := range [][2]string{
 		{"event", e.EventID}, {"type", e.EventType}, {"rule", e.Rule}, {"order", e.Order}, {"reverts", e.Reverts}, {"reverted by", e.RevertedBy},
-		{"period", e.Period}, {"occurred", when(e.OccurredAt)}, {"posted", when(e.PostedAt)}, {"seal", sealOf(e)}, {"hash", e.Hash},
+		{"period", e.Period}, {"occurred", when(e.OccurredAt)}, {"posted", when(e.PostedAt)}, {"seal", sealOf(e)}, {"hash", e.Hash}, {"changed", changedAfter(e)},
 	} {
 		if field[1] != "" {
 			b.printf("  %-12s %s\n", field[0], field[1])
@@ -148,6 +149,20 @@ func (b *books) printEntry(e ops.JournalEntry) {
 		rows = append(rows, row(line.Account, amountOf(line.Debit, line.Currency), amountOf(line.Credit, line.Currency), line.Currency))
 	}
 	b.table([]string{"ACCOUNT", "DEBIT", "CREDIT", "CURRENCY"}, rows)
+}
+
+// changedAfter says of an entry that was changed that it was.
+func changedAfter(e ops.JournalEntry) string {
+	switch {
+	case !e.Changed:
+		return ""
+	case e.Seal == 0:
+		return "after it was posted: it cannot be read"
+	case e.Hash == "":
+		return "after it was sealed: it cannot be read"
+	default:
+		return "after it was sealed"
+	}
 }
 
 // sealOf says which seal an entry has.
@@ -274,8 +289,11 @@ func (b *books) printBalances(balance seal.TrialBalance) {
 	b.printf("Summed up to seal %d, and %d entries that are not sealed yet.\n", balance.Seal, balance.Unsealed)
 }
 
-// balanced fails where the closing balances of a currency do not add up to nothing.
+// balanced fails where an entry is left out, or the closing balances of a currency do not add up to nothing.
 func balanced(balance seal.TrialBalance) error {
+	if len(balance.Changed) > 0 {
+		return fmt.Errorf("entries were changed, cannot be read and are left out: %s; see: billhook ledger verify", strings.Join(balance.Changed, ", "))
+	}
 	left := map[string]int64{}
 	for _, l := range balance.Balances {
 		left[l.Currency] += l.Closing

@@ -318,6 +318,12 @@ func TestTheBooksAreVerifiedAndWhatIsWrongIsNamed(t *testing.T) {
 	out, err = d.says(t, "ada", "verify")
 	require.ErrorContains(t, err, "the books do not verify")
 	require.Contains(t, out, "changed: entries/"+id+" of default, seal 1: ")
+	require.Contains(t, d.mustSay(t, "show in-2"), "  changed      after it was sealed\n")
+	lines[0].(map[string]any)["debit"] = int64(5002)
+	d.commit(t, []store.Write{store.Set(doc.Key, doc.Fields)})
+	require.Contains(t, d.mustSay(t, "show in-2"), "  changed      after it was sealed: it cannot be read\n")
+	_, err = d.says(t, "ada", "export --period 2026-03 --csv")
+	require.ErrorContains(t, err, "entry "+id+" was changed after it was sealed")
 	out, err = d.says(t, "ada", "verify --json")
 	require.ErrorContains(t, err, "the books do not verify")
 	var v verification

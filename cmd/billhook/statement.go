@@ -91,6 +91,9 @@ func (b *books) stated(ctx context.Context, account string) (statement, error) {
 	}
 	take := func(entries []ops.JournalEntry) error {
 		for _, e := range entries {
+			if e.Changed {
+				return unreadable(e)
+			}
 			s.add(e, control, months[0], last)
 		}
 		return nil

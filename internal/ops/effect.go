@@ -44,11 +44,15 @@ func (a Reads) effect(ctx context.Context, e *Event, record dedupe.Record) error
 	case err != nil:
 		return err
 	}
-	entry, err := journalEntry(doc)
-	if err != nil || entry.Tenant != e.Tenant {
-		return err
+	entry := journalEntry(doc)
+	if entry.Tenant != e.Tenant {
+		return nil
 	}
-	posted := Posted{JournalEntry: entry}
+	posted := Posted{JournalEntry: entry, Balances: []Balance{}}
+	if entry.Changed {
+		e.Effect = append(e.Effect, posted)
+		return nil
+	}
 	if posted.Balances, err = a.around(ctx, doc, entry.Entry); err != nil {
 		return err
 	}

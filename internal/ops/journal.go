@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net/http"
 	"strconv"
@@ -35,6 +34,7 @@ func (a *API) journalRoutes(r chi.Router) {
 var (
 	errNoEntry = errors.New("ops: there is no entry of that id")
 	errBooks   = serve.Refuse(http.StatusInternalServerError, "books_broken", "What is stored of the books cannot be read; billhook ledger verify says which document it is.")
+	errChanged = serve.Refuse(http.StatusConflict, "books_changed", "An entry or a seal that this needs was changed after it was sealed, or after it was posted, and cannot be read; billhook ledger verify names it.")
 )
 
 // journalRungs are how the API answers errors about the books.
@@ -43,32 +43,40 @@ var journalRungs = []serve.Rung{
 	{Of: seal.ErrNoEntry, As: serve.Refuse(http.StatusNotFound, "entry_unknown", "The books have no entry of that id.")},
 	{Of: seal.ErrUnsealed, As: serve.Refuse(http.StatusConflict, "entry_unsealed", "The entry is not sealed yet, and nothing proves it before; the task seal-journal seals it, so ask again.")},
 	{Of: seal.ErrPage, As: serve.Refuse(http.StatusBadRequest, "page_invalid", "The page is the next of an earlier answer.")},
-	{Of: seal.ErrBroken, As: errBooks},
+	{Of: seal.ErrBroken, As: errChanged},
 	{Of: seal.ErrOverflow, As: errBooks},
-	{Of: ledger.ErrBroken, As: errBooks},
+	{Of: ledger.ErrBroken, As: errChanged},
 }
 
 // JournalEntry is an entry of the books.
 type JournalEntry struct {
 	ledger.Entry
-	// Hash is the entry's leaf hash in hex: what its seal holds of it.
+	// Hash is the entry's leaf hash in hex: what its seal holds of it. An entry that cannot be read has none.
 	Hash string `json:"hash"`
+	// Changed: the entry was changed after it was sealed, or after it was posted where it has no seal. One
+	// that cannot be read any more is shown without its lines. Lists compare no entry with its seal.
+	Changed bool `json:"changed,omitempty"`
 	// RevertedBy is the id of the entry that reverses this one. Lists leave it out: the reversal
 	// itself names what it reverts.
 	RevertedBy string `json:"reverted_by,omitempty"`
 }
 
-// journalEntry reads the document of an entry.
-func journalEntry(doc store.Document) (JournalEntry, error) {
+// journalEntry reads the document of an entry. One that was changed so that it cannot be read says so.
+func journalEntry(doc store.Document) JournalEntry {
 	entry, err := ledger.Read(doc)
-	if err != nil {
-		return JournalEntry{}, fmt.Errorf("ops: %w", err)
+	var hash []byte
+	if err == nil {
+		hash, err = entry.LeafHash()
 	}
-	hash, err := entry.LeafHash()
 	if err != nil {
-		return JournalEntry{}, fmt.Errorf("ops: %w", err)
+		changed := JournalEntry{Entry: ledger.Entry{ID: doc.Key.ID, Lines: []ledger.Line{}}, Changed: true}
+		changed.Tenant, _ = doc.Fields["tenant"].(string)
+		changed.Period, _ = doc.Fields["period"].(string)
+		changed.EventID, _ = doc.Fields["event_id"].(string)
+		changed.Seal, _ = doc.Fields["seal"].(int64)
+		return changed
 	}
-	return JournalEntry{Entry: entry, Hash: hex.EncodeToString(hash)}, nil
+	return JournalEntry{Entry: entry, Hash: hex.EncodeToString(hash)}
 }
 
 // Entry returns an entry, by its id or by that of the event that made it.
@@ -80,9 +88,16 @@ func (a Reads) Entry(ctx context.Context, tenant, id string) (JournalEntry, erro
 	if err != nil {
 		return JournalEntry{}, err
 	}
-	entry, err := journalEntry(doc)
-	if err != nil || entry.Kind != ledger.KindJournal {
-		return entry, err
+	entry := journalEntry(doc)
+	if !entry.Changed {
+		same, err := seal.Unchanged(ctx, a.Store, entry.Entry)
+		if err != nil {
+			return JournalEntry{}, err
+		}
+		entry.Changed = !same
+	}
+	if entry.Kind != ledger.KindJournal {
+		return entry, nil
 	}
 	switch _, err := a.Store.Get(ctx, ledger.Key(ledger.ReversalID(entry.ID))); {
 	case err == nil:
@@ -156,10 +171,7 @@ func (a *API) listEntries(r *http.Request) (list List[JournalEntry], err error) 
 	}
 	var items []JournalEntry
 	for _, doc := range page.Documents {
-		entry, err := journalEntry(doc)
-		if err != nil {
-			return list, err
-		}
+		entry := journalEntry(doc)
 		if entry.Tenant == tenant && (period == "" || entry.Period == period) {
 			items = append(items, entry)
 		}

@@ -171,19 +171,79 @@ func TestWhatIsAskedOfTheBooksWronglyIsRefused(t *testing.T) {
 	}
 }
 
-func TestAnEntryThatCannotBeReadIsNotPassedOver(t *testing.T) {
+// Whatever somebody has done to an entry, its page and its lines in lists say so, and nothing of the books
+// is a server error.
+func TestAnEntryThatWasChangedSaysSo(t *testing.T) {
+	t.Parallel()
+	for sentence, test := range map[string]struct {
+		sealed bool
+		change func(fields map[string]any)
+		// listed: it cannot be read, so lists say it, too.
+		listed bool
+	}{
+		"sealed, and reads well":          {true, func(f map[string]any) { f["rule"] = "another" }, false},
+		"sealed, and cannot be read":      {true, func(f map[string]any) { delete(f, "kind") }, true},
+		"sealed, in another place":        {true, func(f map[string]any) { f["leaf"] = int64(7) }, false},
+		"sealed, its amount changed":      {true, func(f map[string]any) { f["lines"].([]any)[0].(map[string]any)["debit"] = int64(9) }, true},
+		"not sealed, and cannot be read":  {false, func(f map[string]any) { delete(f, "kind") }, true},
+		"not sealed, its amount changed":  {false, func(f map[string]any) { f["lines"].([]any)[0].(map[string]any)["debit"] = int64(9) }, true},
+		"sealed, and says that it is not": {true, func(f map[string]any) { delete(f, "leaf"); f["open"] = true }, true},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			t.Parallel()
+			r := open(t)
+			r.enter(t, sale("default", "e1", "2026-03", 1), sale("default", "e2", "2026-03", 2))
+			if test.sealed {
+				r.seal(t)
+			}
+			id := ledger.EntryID("default", "e1")
+			doc, err := r.store.Get(t.Context(), ledger.Key(id))
+			require.NoError(t, err)
+			test.change(doc.Fields)
+			r.commit(t, store.Set(doc.Key, doc.Fields))
+
+			var shown ops.JournalEntry
+			require.Equal(t, http.StatusOK, r.ask(t, "/v1/ops/journal/entries/e1", nil, &shown).Code)
+			require.True(t, shown.Changed)
+			require.Equal(t, test.sealed, shown.Seal > 0)
+			shown = ops.JournalEntry{}
+			require.Equal(t, http.StatusOK, r.ask(t, "/v1/ops/journal/entries/e2", nil, &shown).Code)
+			require.False(t, shown.Changed)
+			var list ops.List[ops.JournalEntry]
+			require.Equal(t, http.StatusOK, r.ask(t, "/v1/ops/journal/entries?period=2026-03", nil, &list).Code)
+			require.Len(t, list.Items, 2)
+			for _, item := range list.Items {
+				require.Equal(t, test.listed && item.ID == id, item.Changed, item.ID)
+			}
+			var trial seal.TrialBalance
+			require.Equal(t, http.StatusOK, r.ask(t, "/v1/ops/journal/balances?period=2026-03", nil, &trial).Code)
+			want := int64(3)
+			if !test.sealed {
+				want = 2
+				require.Equal(t, []string{id}, trial.Changed)
+			}
+			require.Equal(t, want, trial.Balances[0].Closing, "what is sealed counts as it was sealed")
+			told := record("refunds", "default", "e1")
+			told.Ref = id
+			r.commit(t, own(told))
+			require.True(t, r.event(t, "e1").Effect[0].Changed || !test.listed)
+		})
+	}
+}
+
+func TestBalancesOverASealThatWasChangedSaySo(t *testing.T) {
 	t.Parallel()
 	r := open(t)
 	r.enter(t, sale("default", "e1", "2026-03", 1))
-	doc, err := r.store.Get(t.Context(), ledger.Key(ledger.EntryID("default", "e1")))
+	r.seal(t)
+	key := store.Key{Collection: seal.Seals, ID: seal.ID("default", 1)}
+	doc, err := r.store.Get(t.Context(), key)
 	require.NoError(t, err)
-	delete(doc.Fields, "kind")
-	r.commit(t, store.Set(doc.Key, doc.Fields))
-	for _, path := range []string{"entries?period=2026-03", "entries?period=2026-03&account=cash", "entries/e1"} {
-		got := r.ask(t, "/v1/ops/journal/"+path, nil, nil)
-		require.Equal(t, http.StatusInternalServerError, got.Code, path)
-		require.Contains(t, got.Body.String(), "books_broken")
-	}
+	doc.Fields["count"] = int64(2)
+	r.commit(t, store.Set(key, doc.Fields))
+	got := r.ask(t, "/v1/ops/journal/balances?period=2026-03", nil, nil)
+	require.Equal(t, http.StatusConflict, got.Code)
+	require.Contains(t, got.Body.String(), "changed after it was sealed")
 }
 
 func TestSealsAreListedTheNewestFirst(t *testing.T) {

@@ -1,6 +1,7 @@
 package seal
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -32,6 +33,9 @@ type TrialBalance struct {
 	Seal     int64     `json:"seal"`
 	Unsealed int64     `json:"unsealed"`
 	Balances []Balance `json:"balances"`
+	// Changed are the ids of entries that wait for their seal, were changed and cannot be read: they are
+	// left out.
+	Changed []string `json:"changed,omitempty"`
 }
 
 // Balances sums up a period. It reads one seal for each period up to it, and what is not sealed.
@@ -42,7 +46,7 @@ func Balances(ctx context.Context, from Reader, tenant, period string) (TrialBal
 	if err != nil {
 		return TrialBalance{}, err
 	}
-	unsealed, err := unsealed(ctx, from, tenant, period)
+	unsealed, changed, err := unsealed(ctx, from, tenant, period)
 	if err != nil {
 		return TrialBalance{}, err
 	}
@@ -60,7 +64,7 @@ func Balances(ctx context.Context, from Reader, tenant, period string) (TrialBal
 			delete(unsealed, l.id)
 		}
 	}
-	balance := TrialBalance{Tenant: tenant, Period: period, Seal: now.Number, Unsealed: int64(len(unsealed))}
+	balance := TrialBalance{Tenant: tenant, Period: period, Seal: now.Number, Unsealed: int64(len(unsealed)), Changed: changed}
 	periods := map[string]Totals{}
 	const earlier = ""
 	for sealed, number := range now.Periods {
@@ -125,6 +129,26 @@ func Around(ctx context.Context, from store.Getter, e ledger.Entry) ([]Step, err
 	return steps, nil
 }
 
+// Unchanged reports whether an entry is what its seal holds of it. It reads the leaves of the seal. One
+// without a seal is unchanged as far as anybody knows. The error is that of reading.
+func Unchanged(ctx context.Context, from store.Getter, e ledger.Entry) (bool, error) {
+	if e.Seal == 0 {
+		return true, nil
+	}
+	leaves, err := readLeaves(ctx, from, e.Tenant, e.Seal)
+	switch {
+	case errors.Is(err, ErrBroken), errors.Is(err, store.ErrNotFound), errors.Is(err, store.ErrInvalid):
+		return false, nil
+	case err != nil:
+		return false, err
+	}
+	hash, err := e.LeafHash()
+	if err != nil || e.Leaf >= int64(len(leaves)) {
+		return false, nil //nolint:nilerr // it is not what was sealed
+	}
+	return leaves[e.Leaf].id == e.ID && bytes.Equal(leaves[e.Leaf].hash, hash), nil
+}
+
 // missing says that a document must be there.
 func missing(err error) error {
 	if errors.Is(err, store.ErrNotFound) {
@@ -133,27 +157,27 @@ func missing(err error) error {
 	return err
 }
 
-// unsealed returns the entries of a tenant up to a period that have no seal, by id.
-func unsealed(ctx context.Context, from store.Querier, tenant, period string) (map[string]ledger.Entry, error) {
-	entries := map[string]ledger.Entry{}
+// unsealed returns the entries of a tenant up to a period that have no seal, by id, and the ids of those
+// that cannot be read.
+func unsealed(ctx context.Context, from store.Querier, tenant, period string) (entries map[string]ledger.Entry, changed []string, err error) {
+	entries = map[string]ledger.Entry{}
 	for after := ""; ; {
 		page, err := from.Query(ctx, store.Query{
 			Collection: ledger.Entries, Equal: map[string]any{ledger.FieldUnsealed: tenant}, After: after, Limit: store.MaxPage,
 		})
 		if err != nil {
-			return nil, fmt.Errorf("seal: find entries: %w", err)
+			return nil, nil, fmt.Errorf("seal: find entries: %w", err)
 		}
 		for _, doc := range page.Documents {
-			entry, err := ledger.Read(doc)
-			if err != nil {
-				return nil, err
-			}
-			if entry.Period <= period {
+			switch entry, err := ledger.Read(doc); {
+			case err != nil:
+				changed = append(changed, doc.Key.ID)
+			case entry.Period <= period:
 				entries[entry.ID] = entry
 			}
 		}
 		if after = page.Next; after == "" {
-			return entries, nil
+			return entries, changed, nil
 		}
 	}
 }

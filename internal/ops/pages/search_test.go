@@ -215,6 +215,12 @@ func TestAVerificationStopsAtWhatItFindsAndGoesOn(t *testing.T) {
 			form.Set(field[1], strings.NewReplacer("&#43;", "+", "&#34;", `"`, "&amp;", "&").Replace(field[2]))
 		}
 	}
+	_, text, _ := s.asks(t, "/ops/journal/entries/s1?tenant=acme", nil)
+	require.Contains(t, text, "The entry was changed after it was sealed. Verify the books")
+	delete(doc.Fields, "kind")
+	s.commit(t, store.Set(doc.Key, doc.Fields))
+	_, text, _ = s.asks(t, "/ops/journal/entries/s1?tenant=acme", nil)
+	require.Contains(t, text, "The entry was changed after it was sealed, and cannot be read any more.")
 	require.Greater(t, steps, 1)
 	require.Contains(t, seen, "changed entries/"+ledger.EntryID("acme", "s1"))
 }

@@ -13,6 +13,7 @@ import (
 
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
+	"billhook/internal/handler"
 	"billhook/internal/standin"
 	"billhook/internal/store"
 )
@@ -158,7 +159,7 @@ func orderNotified(t *testing.T, s *stack) {
 	require.Equal(t, "fanned_out", record.Result)
 	require.Len(t, record.Emitted, 3)
 	var told []string
-	for _, emitted := range record.Emitted {
+	for _, emitted := range handler.EmittedIDs(record.Emitted) {
 		require.Equal(t, "delivered", s.ends(t, "notifications-send", emitted).Result)
 		require.Equal(t, 1, s.service.Applied(emitted))
 		delivered := s.deliveriesOf(emitted)
@@ -177,7 +178,7 @@ func notificationRefused(t *testing.T, s *stack) {
 	record := s.ends(t, "notifications-fanout", id)
 	require.Equal(t, dedupe.DeadLettered, record.Status)
 	require.Equal(t, "user_missing", record.LastError)
-	require.NotContains(t, strings.Join(record.Emitted, ""), "-", "nobody was told")
+	require.NotContains(t, strings.Join(handler.EmittedIDs(record.Emitted), ""), "-", "nobody was told")
 }
 
 // The fanout's own ends: an event that comes twice is fanned out once, one that finds the store down
@@ -205,8 +206,8 @@ func fannedOutOnce(t *testing.T, s *stack) {
 	require.Equal(t, "fanned_out", record.Result)
 	require.Len(t, record.Emitted, 1, "an e-mail, and nothing else")
 	s.until(t, late, "duplicate")
-	s.until(t, record.Emitted[0], "processed")
-	require.Equal(t, 1, s.service.Applied(record.Emitted[0]))
+	s.until(t, record.Emitted[0].EventID, "processed")
+	require.Equal(t, 1, s.service.Applied(record.Emitted[0].EventID))
 
 	stale := reviewed(time.Now().Add(-25 * time.Hour))
 	s.untilMany(t, stale, "expired", 2)

@@ -48,7 +48,7 @@ func (s *stack) emittedIn(t *testing.T, queue, eventID string) string {
 	require.NoError(t, err)
 	require.Equal(t, dedupe.Completed, record.Status)
 	require.Len(t, record.Emitted, 1)
-	return record.Emitted[0]
+	return record.Emitted[0].EventID
 }
 
 // told returns the deliveries of one event to the subscription service.
@@ -192,7 +192,7 @@ func relayed(t *testing.T, s *stack) {
 	record, err := dedupe.FromDocument(doc)
 	require.NoError(t, err)
 	require.Len(t, record.Emitted, 1)
-	told := record.Emitted[0]
+	told := record.Emitted[0].EventID
 	waiting := s.documents(t, lane.Outbox.Entries())
 	require.Contains(t, waiting, e.EventID)
 	requireNothingPersonal(t, waiting)

@@ -11,6 +11,7 @@ import (
 	"billhook/e2e"
 	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
+	"billhook/internal/handler"
 	"billhook/internal/ledger"
 	"billhook/internal/ops"
 	"billhook/internal/orders"
@@ -58,9 +59,9 @@ func (s *stack) pieces(t *testing.T, product string) [3]int64 {
 // notifiedBy waits until what an order's event has told has reached its channels, and returns these.
 func (s *stack) notifiedBy(t *testing.T, record dedupe.Record) (paths []string) {
 	t.Helper()
-	fanned := s.ends(t, "notifications-fanout", record.Emitted[len(record.Emitted)-1])
+	fanned := s.ends(t, "notifications-fanout", record.Emitted[len(record.Emitted)-1].EventID)
 	require.Equal(t, "fanned_out", fanned.Result)
-	for _, id := range fanned.Emitted {
+	for _, id := range handler.EmittedIDs(fanned.Emitted) {
 		require.Equal(t, "delivered", s.ends(t, "notifications-send", id).Result)
 		require.Equal(t, 1, s.service.Applied(id))
 		paths = append(paths, s.deliveriesOf(id)[0].Path)
@@ -124,7 +125,7 @@ func shopOrderTimesOut(t *testing.T, s *stack) {
 	require.NoError(t, err)
 	_, err = s.task(t.Context(), "release-delayed")
 	require.NoError(t, err)
-	late := s.ends(t, orderQueue, record.Emitted[0])
+	late := s.ends(t, orderQueue, record.Emitted[0].EventID)
 	require.Equal(t, "cancelled_payment_timeout", late.Result)
 	require.Equal(t, [3]int64{2, 0, 0}, s.pieces(t, product))
 	require.Len(t, s.notifiedBy(t, late), 2)

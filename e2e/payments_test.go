@@ -16,6 +16,7 @@ import (
 	"billhook/e2e"
 	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
+	"billhook/internal/handler"
 	"billhook/internal/ops"
 	"billhook/internal/payments"
 	"billhook/internal/signature"
@@ -72,7 +73,7 @@ func (s *stack) emits(t *testing.T, queue, eventID string) []string {
 	require.NoError(t, err)
 	record, err := dedupe.FromDocument(doc)
 	require.NoError(t, err)
-	return record.Emitted
+	return handler.EmittedIDs(record.Emitted)
 }
 
 // as calls the worker's ops API for a person, and returns the status.

@@ -169,17 +169,33 @@ func waitsAt(s ops.Spot) string {
 	return string(s.Place)
 }
 
-// emission says what became of an emission.
+// emission says what became of an emission: its type, its queue and its state.
 func emission(e ops.Emission) string {
-	switch {
-	case e.Queue != "":
-		return strings.TrimSpace(fmt.Sprintf("event %s  %s in %s %s", e.EventID, e.Status, e.Queue, e.Reason))
-	case e.Place == ops.PlaceOutbox:
-		return "event " + e.EventID + "  in the outbox"
-	case e.Place == ops.PlaceDelayed:
-		return "event " + e.EventID + "  kept" + until(e.Until)
+	text := fmt.Sprintf("%s to %s, event %s: ", e.EventType, e.Queue, e.EventID)
+	switch e.State {
+	case ops.EmissionWaiting:
+		return text + "waiting in the outbox"
+	case ops.EmissionDelayed:
+		return text + "kept" + until(e.Until)
+	case ops.EmissionPublished:
+		return text + "published; it is in the broker, or with a consumer that keeps no record of it"
+	case ops.EmissionProcessing:
+		return text + "being processed"
+	case ops.EmissionFailed:
+		return text + "failed with " + e.Reason + ", to be tried again" + after(e.Until)
+	case ops.EmissionDeadLettered:
+		return text + "dead-lettered: " + e.Reason
+	case ops.EmissionProcessed:
 	}
-	return "event " + e.EventID + "  no record: it is in the broker, or with a consumer that keeps none here"
+	return text + string(e.State)
+}
+
+// after is the earliest time of something as a text; without one it is empty.
+func after(at time.Time) string {
+	if at.IsZero() {
+		return ""
+	}
+	return " at " + when(at)
 }
 
 // happened says what a step was.

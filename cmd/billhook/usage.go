@@ -81,11 +81,24 @@ func (p *program) usageShow(ask func() client, of func() url.Values) *cobra.Comm
 				rows = append(rows, row(meter, m.Used, quota, percent, warned, m.Entries, when(m.CountedAt)))
 			}
 			p.table([]string{"METER", "USED", "QUOTA", "PART", "WARNED", "ENTRIES", "COUNTED"}, rows, "ENTRIES")
+			for _, meter := range slices.Sorted(maps.Keys(shown.Meters)) {
+				if m := shown.Meters[meter]; m.Warning != nil {
+					p.printf("The warning of %s at %d %%: %s\n", meter, m.Warned, warningOf(*m.Warning))
+				}
+			}
 			return p.printJSON(shown)
 		},
 	}
 	command.Flags().StringVar(&period, "period", "", "such as 2026-11, or 20261102T101500Z for one of the subscription's own")
 	return command
+}
+
+// warningOf says what became of a warning.
+func warningOf(w ops.Warning) string {
+	if w.Emission == nil {
+		return "emitted by event " + w.EmittedBy + ", whose record is gone"
+	}
+	return emission(*w.Emission)
 }
 
 // span is the bounds of a period, where they are known.

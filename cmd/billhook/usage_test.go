@@ -15,9 +15,12 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/contract"
+	"billhook/internal/dedupe"
 	"billhook/internal/handler"
+	"billhook/internal/lane"
 	"billhook/internal/ops"
 	"billhook/internal/standin"
+	"billhook/internal/store"
 	"billhook/internal/usage"
 )
 
@@ -48,6 +51,17 @@ func TestUsageIsLookedAtAndExportedFromATerminal(t *testing.T) {
 		count(fmt.Sprintf("u-%03d", i), "s-1", "calls", 8)
 	}
 	count("u-r", "s-1", "rows", -2)
+	counted, ok := c.HandledBy(usage.Handler)
+	require.True(t, ok)
+	crossed := dedupe.Record{
+		Queue: counted.ID, Tenant: usage.DefaultTenant, EventID: "u-099", Status: dedupe.Completed,
+		Emitted: []handler.Emitted{{EventID: "w-80", EventType: "quota_warning", To: "events-normal"}},
+	}
+	_, err = db.Commit(t.Context(), []store.Write{
+		store.Create(dedupe.Key(crossed.Queue, crossed.Tenant, crossed.EventID), crossed.Fields()),
+		store.Create(store.Key{Collection: lane.Outbox.Entries(), ID: "l-1"}, map[string]any{"emits": "w-80", "tenant": usage.DefaultTenant}),
+	})
+	require.NoError(t, err)
 	router := chi.NewRouter()
 	(&ops.API{Reads: ops.Reads{Store: db, Now: clock, Catalog: c}, Log: slog.New(slog.DiscardHandler), Access: ops.Access{Tokens: []string{opsToken}}}).Routes(router)
 	server := httptest.NewServer(router)
@@ -71,7 +85,8 @@ func TestUsageIsLookedAtAndExportedFromATerminal(t *testing.T) {
 		"usage show s-1": "Period 2026-03, from 2026-03-01T00:00:00Z to 2026-04-01T00:00:00Z\n" +
 			"METER  USED  QUOTA  PART  WARNED  ENTRIES  COUNTED\n" +
 			"calls  808   1000   80 %  80 %    101      2026-03-02T10:15:00Z\n" +
-			"rows   -2    -      -     -       1        2026-03-02T10:15:00Z\n",
+			"rows   -2    -      -     -       1        2026-03-02T10:15:00Z\n" +
+			"The warning of calls at 80 %: quota_warning to events-normal, event w-80: waiting in the outbox\n",
 		"usage show s-1 --period 2026-02": "Period 2026-02\nMETER  USED  QUOTA  PART  WARNED  ENTRIES  COUNTED\n",
 		"usage ls --month 2026-03 --limit 1": "SUBSCRIPTION  PERIOD   METER  USED  ENTRIES  COUNTED\n" +
 			"s-1           2026-03  calls  808   101      2026-03-02T10:15:00Z\nThere are more; raise --limit.\n",

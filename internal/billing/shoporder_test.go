@@ -118,7 +118,7 @@ func TestEveryIdOfAnOrderOfTheShopCanBeTold(t *testing.T) {
 		require.NoError(rt, err)
 		emitted, err := lane.Emit(c, event, &effect, noon)
 		require.NoError(rt, err)
-		require.Equal(rt, []string{lane.ID(event, 0)}, emitted.IDs)
+		require.Equal(rt, []string{lane.ID(event, 0)}, handler.EmittedIDs(emitted.Messages))
 	})
 }
 
@@ -139,7 +139,7 @@ func TestACreditAndItsConfirmationAreOneCommit(t *testing.T) {
 		emitted, err := lane.Emit(c, event, &effect, noon)
 		require.NoError(t, err)
 		require.Greater(t, len(effect.Writes), credit, "the writes of the outbox stand beside the credit's")
-		ids = append(ids, emitted.IDs)
+		ids = append(ids, handler.EmittedIDs(emitted.Messages))
 		if event.Try == 0 {
 			require.NoError(t, books.Commit(t.Context(), effect.Writes[:credit]))
 			require.ErrorIs(t, books.Commit(t.Context(), effect.Writes[:credit]), store.ErrExists)

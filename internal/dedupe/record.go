@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"billhook/internal/contract"
+	"billhook/internal/handler"
 	"billhook/internal/store"
 )
 
@@ -65,8 +66,8 @@ type Record struct {
 	LeaseUntil time.Time `store:"lease_until,omitzero,strict"`
 	// Message is kept while the record is PROCESSING, where a sweep may publish it again.
 	Message *contract.Message `store:"message,omitzero"`
-	// Emitted are the event ids of the messages that the effect emitted.
-	Emitted []string `store:"emitted,omitzero"`
+	// Emitted are the messages that the effect emitted.
+	Emitted []handler.Emitted `store:"emitted,omitzero"`
 	// Result is the handler's code for what it did.
 	Result string `store:"result"`
 	// Ref is the id of what the effect made, where it names something.

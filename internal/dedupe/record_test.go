@@ -11,6 +11,7 @@ import (
 
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
+	"billhook/internal/handler"
 	"billhook/internal/retry"
 	"billhook/internal/store"
 )
@@ -82,7 +83,7 @@ func sample() dedupe.Record {
 		Queue: "q", Tenant: "default", EventID: "e1", EventType: "order.paid", Status: dedupe.Failed,
 		PayloadHash: "sha256:00", Attempts: 2, LeaseToken: "t1", LeaseUntil: at(1), Result: "r", LastError: "store_unavailable",
 		CorrelationID: "c1", IdempotencyKey: "p1", OrderingKey: "u1", MessageID: "17", NextRetryAt: at(2), CreatedAt: at(3), UpdatedAt: at(4),
-		ProcessedAt: at(5), DoorReceivedAt: at(7), PublishedAt: at(0), ExpireAt: at(6), ConflictsWith: "sha256:01", Emitted: []string{"e2", "e3"},
+		ProcessedAt: at(5), DoorReceivedAt: at(7), PublishedAt: at(0), ExpireAt: at(6), ConflictsWith: "sha256:01", Emitted: []handler.Emitted{{EventID: "e2", EventType: "t", To: "q2"}, {EventID: "e3", EventType: "t", To: "q3"}},
 		Log: []dedupe.Attempt{
 			{Number: 1, Delivery: 3, MessageID: "16", Instance: "i1", Begun: at(0)},
 			{Number: 2, MessageID: "17", Instance: "i2", Begun: at(1), Ended: at(2), Outcome: retry.Retry, Reason: "store_unavailable", Next: at(3)},

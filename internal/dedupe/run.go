@@ -97,9 +97,9 @@ type Ending struct {
 	// Status is that of the event from now on: Completed, Failed or DeadLettered. Without one
 	// the event, which is Early, stays as it is, and this copy of its message is Kept.
 	Status Status
-	// Effect is committed with what is Completed, and Emitted are the event ids of its emissions.
+	// Effect is committed with what is Completed, and Emitted are its emissions.
 	Effect  handler.Effect
-	Emitted []string
+	Emitted []handler.Emitted
 	// Reason is the code of the failure.
 	Reason string
 	// Next is when the next attempt of what has Failed is due.

@@ -78,6 +78,23 @@ type Emission struct {
 	Body contract.Body
 }
 
+// Emitted is what is remembered of an emission that was committed: the id that its event is known
+// by, its type, and the id of the queue or topic it was for.
+type Emitted struct {
+	EventID   string `store:"event_id,required"`
+	EventType string `store:"event_type"`
+	To        string `store:"to"`
+}
+
+// EmittedIDs are the event ids of what was emitted.
+func EmittedIDs(all []Emitted) []string {
+	ids := make([]string, len(all))
+	for i, one := range all {
+		ids[i] = one.EventID
+	}
+	return ids
+}
+
 // Tx is a handler whose whole effect is documents. It returns writes and performs
 // none: they are committed with the event's record, or not at all, so the effect
 // happens once whatever crashes.

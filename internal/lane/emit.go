@@ -24,9 +24,9 @@ func ID(event handler.Event, n int) string {
 	return uuid.NewSHA1(namespace, fmt.Appendf(nil, "%q %q %q %d", event.Queue, event.Tenant, event.ID, n)).String()
 }
 
-// Emitted has the event ids of an effect's emissions, and what is due after its commit.
+// Emitted has an effect's emissions as its record remembers them, and what is due after its commit.
 type Emitted struct {
-	IDs []string
+	Messages []handler.Emitted
 	// Lanes are to be relayed at once.
 	Lanes []string
 	// Due is when the first of the delayed emissions is; zero: there is none.
@@ -54,7 +54,7 @@ func Emit(c *catalog.Catalog, event handler.Event, effect *handler.Effect, now t
 		} else if emission.RoutingKey == "" { // on a shared topic nobody takes what has none
 			message.Attributes[contract.AttrRoutingKey] = message.Attributes[contract.AttrEventType]
 		}
-		e.IDs = append(e.IDs, knownAs)
+		e.Messages = append(e.Messages, handler.Emitted{EventID: knownAs, EventType: message.Attributes[contract.AttrEventType], To: emission.To})
 		from := Source{Queue: event.Queue, Tenant: event.Tenant, EventID: event.ID, Emits: knownAs}
 		if emission.Due.IsZero() {
 			batch.Add(topic, id, message, from)

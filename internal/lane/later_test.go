@@ -59,7 +59,7 @@ func TestADelayedEmissionIsPublishedWhenItIsDueAndLeavesNothing(t *testing.T) {
 	r := delaying(t)
 	emitted, err := r.commitEffect(t, emitter, handler.Effect{Emit: []handler.Emission{later("timeout o1"), emission("k", "now")}})
 	require.NoError(t, err)
-	require.Equal(t, []string{lane.ID(emitter, 0), lane.ID(emitter, 1)}, emitted.IDs)
+	require.Equal(t, []string{lane.ID(emitter, 0), lane.ID(emitter, 1)}, handler.EmittedIDs(emitted.Messages))
 	require.Len(t, emitted.Lanes, 1, "that of the one which is published now")
 	require.Equal(t, start.Add(15*time.Minute), emitted.Due)
 	require.Equal(t, 2, r.delayed(t))

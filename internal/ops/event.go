@@ -8,6 +8,7 @@ import (
 
 	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
+	"billhook/internal/handler"
 	"billhook/internal/lane"
 	"billhook/internal/retry"
 	"billhook/internal/store"
@@ -199,7 +200,7 @@ func (a Reads) Event(ctx context.Context, id, queue, tenant string) (Event, erro
 	if err := a.places(ctx, &event, record, own); err != nil {
 		return Event{}, err
 	}
-	if err := a.emissions(ctx, &event, f); err != nil {
+	if err := a.emissions(ctx, &event, record, f); err != nil {
 		return Event{}, err
 	}
 	if err := a.history(ctx, &event, record, own); err != nil {
@@ -257,7 +258,7 @@ func story(id string, f found) (Event, dedupe.Record, error) {
 		if doc.Key == dedupe.Key(record.Queue, record.Tenant, record.EventID) {
 			own = record
 			event.Line, event.PayloadHash, event.LeaseUntil = line(record), record.PayloadHash, record.LeaseUntil
-			event.Emitted = append(event.Emitted, record.Emitted...)
+			event.Emitted = handler.EmittedIDs(record.Emitted)
 			for _, a := range record.Log {
 				event.Log = append(event.Log, Attempt(a))
 			}

@@ -16,6 +16,7 @@ import (
 	"billhook/internal/contract"
 	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
+	"billhook/internal/handler"
 	"billhook/internal/lane"
 	"billhook/internal/ops"
 	"billhook/internal/pause"
@@ -276,16 +277,20 @@ func TestWhatAnEventHasEmittedIsFollowedByOneLevel(t *testing.T) {
 	t.Parallel()
 	r := open(t)
 	told, failed := record("orders", "default", "e1"), record("refunds", "default", "failed")
-	told.Emitted = []string{"done", "failed", "later", "soon", "gone"}
+	for _, id := range []string{"done", "failed", "later", "soon", "gone", "buried"} {
+		told.Emitted = append(told.Emitted, handler.Emitted{EventID: id, EventType: "t", To: "elsewhere"})
+	}
+	r.keep(t, "buried", "m-buried")
 	failed.Status, failed.LastError = dedupe.Failed, "callee_down"
 	r.commit(t, own(told), own(record("refunds", "default", "done")), own(failed), waits(lane.Outbox, "l-1", "e1", "soon", nil),
 		waits(lane.Delayed, "m-emission", "e1", "later", func(fields map[string]any) { fields["due_at"] = at.Add(time.Hour) }))
 	require.Equal(t, []ops.Emission{
-		{EventID: "done", Queue: "refunds", Status: dedupe.Completed},
-		{EventID: "failed", Queue: "refunds", Status: dedupe.Failed, Reason: "callee_down"},
-		{EventID: "later", Place: ops.PlaceDelayed, Until: at.Add(time.Hour)},
-		{EventID: "soon", Place: ops.PlaceOutbox},
-		{EventID: "gone"},
+		{EventID: "done", Tenant: "default", EventType: "t", Queue: "refunds", State: ops.EmissionProcessed},
+		{EventID: "failed", Tenant: "default", EventType: "t", Queue: "refunds", State: ops.EmissionFailed, Reason: "callee_down"},
+		{EventID: "later", Tenant: "default", EventType: "t", Queue: "elsewhere", State: ops.EmissionDelayed, Until: at.Add(time.Hour)},
+		{EventID: "soon", Tenant: "default", EventType: "t", Queue: "elsewhere", State: ops.EmissionWaiting},
+		{EventID: "gone", Tenant: "default", EventType: "t", Queue: "elsewhere", State: ops.EmissionPublished},
+		{EventID: "buried", Tenant: "default", EventType: "t", Queue: "orders", State: ops.EmissionDeadLettered, Reason: "unknown_product"},
 	}, r.event(t, "e1").Emissions)
 }
 
@@ -329,7 +334,7 @@ func TestAnEventCostsABoundedNumberOfReads(t *testing.T) {
 		"one that is done":                        {0, "e1", 6},
 		"one that is done, among many":            {300, "e1", 6},
 		"one that is unknown":                     {300, "e9", 8},
-		"one that waits in lines that are gone":   {300, "busy", 6 + 10 + 10 + 10 + 1},
+		"one that waits in lines that are gone":   {300, "busy", 6 + 10 + 10 + 2*10 + 1},
 		"one that is parked, of a former release": {0, "parked", mostRequests - 1},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -343,7 +348,7 @@ func TestAnEventCostsABoundedNumberOfReads(t *testing.T) {
 			busy := record("orders", "default", "busy")
 			busy.Status = dedupe.Failed
 			for i := range 30 {
-				busy.Emitted = append(busy.Emitted, fmt.Sprint("emitted-", i))
+				busy.Emitted = append(busy.Emitted, handler.Emitted{EventID: fmt.Sprint("emitted-", i)})
 				r.keep(t, "busy", fmt.Sprint("busy-", i))
 				r.commit(t, waits(lane.Delayed, fmt.Sprint("busy", i, "-1"), "busy", "", nil))
 			}
@@ -364,9 +369,9 @@ func TestAnEventCostsABoundedNumberOfReads(t *testing.T) {
 }
 
 // mostRequests is how often one event's story asks the store at most: six queries, four requests for
-// each of ten parked messages, two for each of ten dead letters, one for each of ten emissions, one for
+// each of ten parked messages, two for each of ten dead letters and of ten emissions, one for
 // the pauses, one for what it has moved, and four for the balances around that.
-const mostRequests = 6 + 4*10 + 2*10 + 10 + 1 + 1 + 4
+const mostRequests = 6 + 4*10 + 2*10 + 2*10 + 1 + 1 + 4
 
 // parked writes an event of which everything is there that costs a request: its messages are parked
 // behind nothing that is known, and its dead letters name an operation and no history.
@@ -374,7 +379,7 @@ func (r *rig) parked(t *testing.T) {
 	t.Helper()
 	event := record("orders", "default", "parked")
 	for i := range 30 {
-		event.Emitted = append(event.Emitted, fmt.Sprint("gone-", i))
+		event.Emitted = append(event.Emitted, handler.Emitted{EventID: fmt.Sprint("gone-", i)})
 		id := fmt.Sprint("parked", i)
 		r.commit(t, store.Create(store.Key{Collection: lane.Delayed.Lanes(), ID: id}, map[string]any{"newest": id + "-1", "due_at": at, "stopped": true, "stays": true, "queue": "orders"}),
 			waits(lane.Delayed, id+"-1", "parked", "", func(fields map[string]any) {

@@ -21,6 +21,7 @@ import (
 	"billhook/internal/backlog"
 	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
+	"billhook/internal/handler"
 	"billhook/internal/lane"
 	"billhook/internal/ops"
 	"billhook/internal/store"
@@ -348,7 +349,7 @@ func TestNoQueryNeedsAnotherCompositeIndexAndEachIsBounded(t *testing.T) {
 		"/v1/ops/events": dedupe.Shards,
 		"/v1/ops/events?queue=orders&status=COMPLETED&type=order.paid&event_id=e1&correlation_id=c1&since=31d": dedupe.Shards,
 		"/v1/ops/events?event_id=e1":              dedupe.Shards,
-		"/v1/ops/events/e1":                       8,     // and one that it has emitted, and what it has moved
+		"/v1/ops/events/e1":                       9,     // and one that it has emitted, with its dead letters, and what it has moved
 		"/v1/ops/events/e1?queue=orders&tenant=t": 6 + 1, // and the pauses, where it is unknown
 		"/v1/ops/accounts/points:user:u1":         1,
 		"/v1/ops/cleanup?older_than=1h":           1,
@@ -357,7 +358,7 @@ func TestNoQueryNeedsAnotherCompositeIndexAndEachIsBounded(t *testing.T) {
 			t.Parallel()
 			r := open(t)
 			told := record("orders", "default", "e1")
-			told.Emitted = []string{"first"}
+			told.Emitted = []handler.Emitted{{EventID: "first"}}
 			r.commit(t, own(told), waitingLane("l1", time.Hour), letter("d1", "orders", "open", 0), letter("d2", "refunds", "open", 0))
 			seen := &recorder{Store: r.store}
 			r.over(seen)

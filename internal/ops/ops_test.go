@@ -22,6 +22,7 @@ import (
 	"billhook/internal/customers"
 	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
+	"billhook/internal/handler"
 	"billhook/internal/journal"
 	"billhook/internal/lane"
 	"billhook/internal/ledger"
@@ -221,7 +222,7 @@ func TestAnEventIsToldWithWhatItEmittedAndWhatWaits(t *testing.T) {
 	t.Parallel()
 	r := open(t)
 	told := record("orders", "default", "e1")
-	told.Emitted = []string{"first", "second"}
+	told.Emitted = []handler.Emitted{{EventID: "first"}, {EventID: "second"}}
 	held := record("orders", "default", "e2")
 	held.Status, held.LeaseUntil = dedupe.Processing, at.Add(time.Minute)
 	r.commit(t, own(told), own(held),

@@ -1,6 +1,7 @@
 package ops
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -11,6 +12,7 @@ import (
 
 	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
+	"billhook/internal/handler"
 	"billhook/internal/lane"
 	"billhook/internal/pause"
 	"billhook/internal/serve"
@@ -166,52 +168,65 @@ func (a Reads) delay(ctx context.Context, kept lane.Kept) (Spot, error) {
 	return spot, nil
 }
 
-// Emission is what became of one message that the event has emitted, as one queue has it.
-type Emission struct {
-	EventID string `json:"event_id"`
-	// Queue is that of its record; empty where it has none. Then it waits in Place, or is with the
-	// broker, or with a consumer that keeps no records here.
-	Queue  string        `json:"queue,omitempty"`
-	Status dedupe.Status `json:"status,omitempty"`
-	Reason string        `json:"reason,omitempty"`
-	Place  Where         `json:"place,omitempty"`
-	Until  time.Time     `json:"until,omitzero"`
+// EmissionState says how far a message has come that an event has emitted.
+type EmissionState string
+
+// The states of an emission.
+const (
+	// EmissionWaiting: it is in the outbox. EmissionDelayed: it is published at a later time.
+	EmissionWaiting EmissionState = "waiting_in_outbox"
+	EmissionDelayed EmissionState = "delayed"
+	// EmissionPublished: nothing is recorded of it since. It is in the broker, or with a consumer that
+	// keeps no records here.
+	EmissionPublished    EmissionState = "published"
+	EmissionProcessing   EmissionState = "processing"
+	EmissionFailed       EmissionState = "failed" // it is tried again
+	EmissionProcessed    EmissionState = "processed"
+	EmissionDeadLettered EmissionState = "dead_lettered"
+)
+
+// emissionStates are the states of emissions that have a record.
+var emissionStates = map[dedupe.Status]EmissionState{
+	dedupe.Processing: EmissionProcessing, dedupe.Failed: EmissionFailed, dedupe.Completed: EmissionProcessed, dedupe.DeadLettered: EmissionDeadLettered,
 }
 
-// emissions fills in what became of the first of what the event has emitted: a query for each.
-func (a Reads) emissions(ctx context.Context, e *Event, f found) error {
+// Emission is what became of one message that the event has emitted, as one queue has it.
+type Emission struct {
+	EventID   string `json:"event_id"`
+	Tenant    string `json:"tenant"`
+	EventType string `json:"event_type"`
+	// Queue is the one that has taken it, and before that the queue or the topic that it is for.
+	Queue string        `json:"queue"`
+	State EmissionState `json:"state"`
+	// Reason is that of its last failure.
+	Reason string `json:"reason,omitempty"`
+	// Until is when it is published, or tried again.
+	Until time.Time `json:"until,omitzero"`
+}
+
+// Shown reports whether there is something to show under its event id.
+func (e Emission) Shown() bool { return e.State != EmissionPublished }
+
+// emissions fills in what became of the first of what the event has emitted: at most two queries for
+// each.
+func (a Reads) emissions(ctx context.Context, e *Event, record dedupe.Record, f found) error {
 	waits := map[string]Emission{}
 	for _, kept := range f.outbox {
-		waits[kept.Source.Emits] = Emission{Place: PlaceOutbox}
+		waits[kept.Source.Emits] = Emission{State: EmissionWaiting}
 	}
 	for _, kept := range f.delayed {
 		if kept.Emitted {
-			waits[kept.Source.Emits] = Emission{Place: PlaceDelayed, Until: kept.DueAt}
+			waits[kept.Source.Emits] = Emission{State: EmissionDelayed, Until: kept.DueAt}
 		}
 	}
-	ids := e.Emitted[:min(len(e.Emitted), closely)]
-	all := make([][]Emission, len(ids))
+	emitted := record.Emitted[:min(len(record.Emitted), closely)]
+	all := make([][]Emission, len(emitted))
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(queriesAtOnce)
-	for i, id := range ids {
-		group.Go(func() error {
-			page, err := a.Store.Query(ctx, store.Query{Collection: dedupe.Collection, Equal: map[string]any{"event_id": id}, Limit: closely})
-			if err != nil {
-				return err
-			}
-			for _, doc := range page.Documents {
-				record, err := dedupe.FromDocument(doc)
-				if err != nil {
-					return err
-				}
-				all[i] = append(all[i], Emission{EventID: id, Queue: record.Queue, Status: record.Status, Reason: record.LastError, Until: record.NextRetryAt})
-			}
-			if len(all[i]) == 0 {
-				one := waits[id]
-				one.EventID = id
-				all[i] = append(all[i], one)
-			}
-			return nil
+	for i, one := range emitted {
+		group.Go(func() (err error) {
+			all[i], err = a.emission(ctx, one, e.Tenant, waits[one.EventID])
+			return err
 		})
 	}
 	if err := group.Wait(); err != nil {
@@ -221,6 +236,56 @@ func (a Reads) emissions(ctx context.Context, e *Event, f found) error {
 		e.Emissions = append(e.Emissions, some...)
 	}
 	return nil
+}
+
+// emission says what each queue has of a message that an event of the tenant has emitted. waits is where
+// it waits to be published, and has no state where it does not.
+func (a Reads) emission(ctx context.Context, emitted handler.Emitted, tenant string, waits Emission) (all []Emission, err error) {
+	waits.EventID, waits.Tenant, waits.EventType, waits.Queue = emitted.EventID, tenant, emitted.EventType, emitted.To
+	page, err := a.Store.Query(ctx, store.Query{
+		Collection: dedupe.Collection, Equal: map[string]any{"event_id": emitted.EventID, "tenant": tenant}, Limit: closely,
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, doc := range page.Documents {
+		record, err := dedupe.FromDocument(doc)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, Emission{
+			EventID: emitted.EventID, Tenant: tenant, EventType: emitted.EventType, Queue: record.Queue, State: emissionStates[record.Status],
+			Reason: record.LastError, Until: record.NextRetryAt,
+		})
+	}
+	if len(all) > 0 {
+		return all, nil
+	}
+	if waits.State != "" {
+		return []Emission{waits}, nil
+	}
+	// A queue without records has dead letters, and so has one whose worker never answered.
+	page, err = a.Store.Query(ctx, store.Query{Collection: deadletter.Collection, Equal: map[string]any{"event_id": emitted.EventID}, Limit: closely})
+	if err != nil {
+		return nil, err
+	}
+	for _, doc := range page.Documents {
+		letter := describeLetter(doc)
+		one := Emission{
+			EventID: emitted.EventID, Tenant: tenant, EventType: emitted.EventType, Queue: letter.Queue, State: EmissionDeadLettered, Reason: letter.Reason,
+		}
+		if letter.State == deadletter.Processed {
+			one.State, one.Reason = EmissionProcessed, ""
+		}
+		if cmp.Or(letter.item.Tenant, dedupe.DefaultTenant) == tenant {
+			all = append(all, one)
+		}
+	}
+	if len(all) == 0 {
+		waits.State = EmissionPublished
+		all = append(all, waits)
+	}
+	return all, nil
 }
 
 // nowhere is the answer for an event that the store does not know: it says where the event may be.

@@ -2,11 +2,15 @@ package ops
 
 import (
 	"cmp"
+	"context"
+	"errors"
 	"net/http"
 	"time"
 
 	"github.com/go-chi/chi/v5"
 
+	"billhook/internal/dedupe"
+	"billhook/internal/lane"
 	"billhook/internal/pii"
 	"billhook/internal/serve"
 	"billhook/internal/store"
@@ -42,10 +46,20 @@ type MeterUsage struct {
 	// absent where there is none.
 	Quota   int64  `json:"quota,omitzero"`
 	Percent *int64 `json:"percent,omitempty"`
-	// Warned is the highest threshold that was crossed.
+	// Warned is the highest threshold that was crossed. Its warning was emitted in the same commit, and Warning is
+	// what became of that; it is there for the first ten meters that were warned of.
 	Warned    int64     `json:"warned,omitzero"`
+	Warning   *Warning  `json:"warning,omitempty"`
 	Plan      string    `json:"plan,omitempty"`
 	CountedAt time.Time `json:"counted_at"`
+}
+
+// Warning is a message that tells of a threshold.
+type Warning struct {
+	// EmittedBy is the id of the event whose usage crossed the threshold.
+	EmittedBy string `json:"emitted_by"`
+	// Emission is what became of it, and absent where the record of that event is gone.
+	Emission *Emission `json:"emission,omitempty"`
 }
 
 func meterUsage(t usage.Total) MeterUsage {
@@ -76,12 +90,56 @@ func (a *API) showUsage(r *http.Request) (Usage, error) {
 	}
 	of := usage.Of{Tenant: shown.Tenant, Subscription: shown.Subscription, Period: shown.Period}
 	totals, next, err := usage.Totals(r.Context(), a.Store, of, at.id, store.MaxPage)
+	if err != nil {
+		return Usage{}, err
+	}
+	warned := 0
 	for _, t := range totals {
 		shown.Start, shown.End = t.Start, t.End
-		shown.Meters[t.Meter] = meterUsage(t)
+		meter := meterUsage(t)
+		if t.Warned > 0 && warned < closely {
+			warned++
+			if meter.Warning, err = a.warning(r.Context(), t); err != nil {
+				return Usage{}, err
+			}
+		}
+		shown.Meters[t.Meter] = meter
 	}
 	shown.Next = params.next(r.URL.Path, next)
-	return shown, err
+	return shown, nil
+}
+
+// warning says what became of the last warning of a total, in at most four requests.
+func (a *API) warning(ctx context.Context, t usage.Total) (*Warning, error) {
+	w := &Warning{EmittedBy: t.WarnedBy}
+	q, _ := a.Catalog.HandledBy(usage.Handler)
+	doc, err := a.Store.Get(ctx, dedupe.Key(q.ID, t.Tenant, t.WarnedBy))
+	if errors.Is(err, store.ErrNotFound) {
+		return w, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	record, err := dedupe.FromDocument(doc)
+	if err != nil || len(record.Emitted) == 0 {
+		return w, err
+	}
+	emitted := record.Emitted[len(record.Emitted)-1] // the thresholds rise
+	var waits Emission
+	page, err := a.Store.Query(ctx, store.Query{
+		Collection: lane.Outbox.Entries(), Equal: map[string]any{"emits": emitted.EventID, "tenant": t.Tenant}, Limit: 1,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if len(page.Documents) > 0 {
+		waits.State = EmissionWaiting
+	}
+	became, err := a.emission(ctx, emitted, t.Tenant, waits)
+	if err == nil {
+		w.Emission = &became[0]
+	}
+	return w, err
 }
 
 // listUsage answers the totals of a subscription, or those of the periods that begin in a month.

@@ -58,7 +58,7 @@ func TestUsageIsShownByItsSubscription(t *testing.T) {
 		want   string
 	}{
 		"/s:1": {200, `{"subscription":"s:1","tenant":"default","period":"2026-03",` + march + `,"meters":{
-			"calls":{"used":85,"entries":1,"quota":100,"percent":85,"warned":80,"counted_at":"2026-03-02T09:00:00Z"},
+			"calls":{"used":85,"entries":1,"quota":100,"percent":85,"warned":80,"warning":{"emitted_by":"u-s:1-calls-85"},"counted_at":"2026-03-02T09:00:00Z"},
 			"rows":{"used":-3,"entries":1,"counted_at":"2026-03-02T09:00:00Z"}}}`},
 		"/s%3A1?period=2026-03&tenant=shop": {200, `{"subscription":"s:1","tenant":"shop","period":"2026-03",` + march + `,"meters":{
 			"calls":{"used":1,"entries":1,"quota":100,"percent":1,"counted_at":"2026-03-02T09:00:00Z"}}}`},

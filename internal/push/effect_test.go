@@ -39,7 +39,7 @@ func TestWhatALeasedHandlerWritesAndEmitsIsCommittedWithItsCompletion(t *testing
 	require.NoError(t, err)
 	sent := r.broker.emitted
 	require.Len(t, sent, 1)
-	require.Equal(t, record.Emitted[0], sent[0].Attributes[contract.AttrEventID])
+	require.Equal(t, record.Emitted[0].EventID, sent[0].Attributes[contract.AttrEventID])
 	require.Equal(t, "billing.sub.renewed", sent[0].Attributes[contract.AttrRoutingKey])
 }
 

@@ -102,7 +102,7 @@ func TestAnEmissionIsKnownByItsKeyWhereItsQueueSaysSo(t *testing.T) {
 	event := handler.Event{Queue: "orders", Tenant: "default", ID: "e1"}
 	emitted, err := lane.Emit(&c, event, &effect, start)
 	require.NoError(t, err)
-	require.Equal(t, []string{"k1", lane.ID(event, 1)}, emitted.IDs)
+	require.Equal(t, []string{"k1", lane.ID(event, 1)}, handler.EmittedIDs(emitted.Messages))
 }
 
 // exhaust delivers a message until it is dead, from the broker or from its wait.

@@ -52,7 +52,7 @@ func (s *Service) perform(ctx context.Context, w *attempt) verdict {
 			}
 			w.superseded = effect.Superseded
 			effect.Writes = append(slices.Clip(effect.Writes), s.replayEnds(w)...)
-			seen, err = w.run.Conclude(commit, dedupe.Ending{Status: dedupe.Completed, Effect: effect, Emitted: emitted.IDs})
+			seen, err = w.run.Conclude(commit, dedupe.Ending{Status: dedupe.Completed, Effect: effect, Emitted: emitted.Messages})
 			done()
 			if unknown = err != nil; unknown && !leased {
 				over = limited.Err()

@@ -125,11 +125,11 @@ func records(t *testing.T, db *standin.Store) {
 			Queue: "q", Tenant: "default", EventID: "whole", EventType: "order.paid", Status: dedupe.Processing, PayloadHash: "sha256:00",
 			ConflictsWith: "sha256:01", Attempts: 2, Replays: 1, Corrected: []string{"", "sha256:02"}, DeadLetters: []string{"d1"},
 			LeaseToken: "t1", LeaseUntil: noon.Add(1), Message: &contract.Message{Data: []byte("{}"), Attributes: map[string]string{"event_id": "whole"}, OrderingKey: "u1"},
-			Emitted: []string{"e2", "e3"}, Result: "credited", LastError: "store_unavailable", CorrelationID: "c1", IdempotencyKey: "p1",
+			Emitted: []handler.Emitted{{EventID: "e2", EventType: "t", To: "q2"}, {EventID: "e3", EventType: "t", To: "q3"}}, Result: "credited", LastError: "store_unavailable", CorrelationID: "c1", IdempotencyKey: "p1",
 			OrderingKey: "u1", MessageID: "17", NextRetryAt: noon.Add(time.Minute), DelayTicket: "1-2", CreatedAt: noon, UpdatedAt: noon.Add(time.Second),
 			ProcessedAt: noon.Add(time.Hour), ExpireAt: noon.Add(24 * time.Hour),
 		},
-		{Queue: "q", Tenant: "t~1", EventID: "binary", Status: dedupe.Failed, Emitted: []string{}, Message: &contract.Message{Data: []byte("\xff\x00")}},
+		{Queue: "q", Tenant: "t~1", EventID: "binary", Status: dedupe.Failed, Emitted: []handler.Emitted{}, Message: &contract.Message{Data: []byte("\xff\x00")}},
 	} {
 		commit(t, db, store.Create(dedupe.Key(r.Queue, r.Tenant, r.EventID), r.Fields()))
 	}

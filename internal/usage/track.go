@@ -201,7 +201,7 @@ func (t Tracker) count(event handler.Event, said told, c counting) (handler.Effe
 		thresholds = nil
 	}
 	for _, percent := range crossed(total, thresholds) {
-		total.Warned = percent
+		total.Warned, total.WarnedBy = percent, event.ID
 		effect.Emit = append(effect.Emit, t.warn(event, total))
 	}
 	entry := Entry{

@@ -40,8 +40,10 @@ type Total struct {
 	// Plan and Quota are those by which the last entry was counted. A quota of 0 is none.
 	Plan  string `json:"plan,omitempty" store:"plan,omitzero"`
 	Quota int64  `json:"quota,omitzero" store:"quota,omitzero"`
-	// Warned is the highest threshold that was crossed, in percent; it never falls.
-	Warned int64 `json:"warned,omitzero" store:"warned,omitzero"`
+	// Warned is the highest threshold that was crossed, in percent; it never falls. WarnedBy is the id of the
+	// event whose usage crossed it: the warning was emitted in the commit that counted that.
+	Warned   int64  `json:"warned,omitzero" store:"warned,omitzero"`
+	WarnedBy string `json:"warned_by,omitempty" store:"warned_by,omitzero"`
 	// CountedAt is when the last entry was counted.
 	CountedAt time.Time `json:"counted_at" store:"counted_at,required"`
 	// Month is "<tenant>~2026-11": the month in which the period begins.

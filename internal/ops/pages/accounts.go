@@ -2,6 +2,7 @@ package pages
 
 import (
 	"cmp"
+	"strings"
 	"time"
 
 	"github.com/go-chi/chi/v5"
@@ -95,6 +96,14 @@ func (p *Pages) account(v *visit) (any, error) {
 	}
 	page.Holder.Owner, page.Holder.Customer = owner(page.Account)
 	return page, nil
+}
+
+// accountPageOf is the account whose page shows an account. What was issued for one order has no document.
+func accountPageOf(account string) string {
+	if strings.HasPrefix(account, string(ledger.IssuedPoints(""))) {
+		return ledger.Control(account)
+	}
+	return account
 }
 
 // owner is whom an account of points belongs to.

@@ -135,9 +135,12 @@ func whole() ops.Event {
 		},
 		DeadLetters: []ops.DeadLetter{{ID: "d1", Reason: "unknown_product", State: deadletter.Processed}},
 		Emitted:     []string{"m1", "m2", "m3"},
-		Emissions:   []ops.Emission{{EventID: "m1", Queue: "q2", Status: dedupe.Completed}, {EventID: "m2", Place: ops.PlaceOutbox}},
-		Effect:      []ops.Posted{{JournalEntry: ops.JournalEntry{Entry: posted}, Balances: []ops.Balance{{Account: "points:user:u1", Currency: "points", Before: &had, After: &has}}}},
-		LogLink:     "https://log.example/?q=e1",
+		Emissions: []ops.Emission{
+			{EventID: "m1", Tenant: "t", EventType: "refund.done", Queue: "q2", State: ops.EmissionProcessed},
+			{EventID: "m2", Tenant: "t", EventType: "mail.sent", Queue: "mails", State: ops.EmissionWaiting},
+		},
+		Effect:  []ops.Posted{{JournalEntry: ops.JournalEntry{Entry: posted}, Balances: []ops.Balance{{Account: "points:user:u1", Currency: "points", Before: &had, After: &has}}}},
+		LogLink: "https://log.example/?q=e1",
 	}
 }
 
@@ -153,7 +156,7 @@ func TestAnEventIsOneStoryInTheOrderOfTime(t *testing.T) {
 		"Deliveries 1 to 2 of message 17", "dead_lettered Attempt 1: unknown_product , after 12ms Delivery 3, instance i1, trace 0af7", "d1 : unknown_product",
 		"Replayed by ada, in an operation . “mended”", "processed Attempt 1, after 2s instance i2",
 		"Moved in the books: x~0 , credit", "points:user:u1 credit 1,000 points", "points:user:u1 had 30 before, and 1,030 points after",
-		"Emitted m1 COMPLETED in q2 m2 in the outbox and 1 more", "The replay ended: processed", "Ordering key",
+		"Emitted refund.done to q2, event m1 : processed mail.sent to mails, event m2 : waiting in the outbox and 1 more", "The replay ended: processed", "Ordering key",
 	} {
 		found := strings.Index(text[at:], step)
 		require.GreaterOrEqual(t, found, 0, "%q, behind what comes before it in\n%s", step, text)
@@ -161,7 +164,7 @@ func TestAnEventIsOneStoryInTheOrderOfTime(t *testing.T) {
 	}
 	for _, link := range []string{
 		`/ops/dead-letters/d1"`, `/ops/events/e1/payload?queue=q1&amp;tenant=t"`, `https://log.example/?q=e1"`, `https://trace.example/0af7"`,
-		`/ops/operations/op1"`, `/ops/journal/entries/x~0?tenant=t"`, `/ops/accounts/points:user:u1?period=2026-11&amp;tenant=t"`, `/ops/events/m1?queue=q2"`,
+		`/ops/operations/op1"`, `/ops/journal/entries/x~0?tenant=t"`, `/ops/accounts/points:user:u1?period=2026-11&amp;tenant=t"`, `/ops/events/m1?queue=q2&amp;tenant=t"`, `/ops/events/m2?tenant=t"`,
 	} {
 		require.Contains(t, body, link)
 	}
@@ -181,7 +184,7 @@ func TestEachPlaceAndEachStepIsSaidInWords(t *testing.T) {
 	} {
 		event.History = append(event.History, ops.Step{At: noon, What: what, Who: "ada", Why: "w", Operation: "op1", DeadLetter: "d1"})
 	}
-	event.Emissions = []ops.Emission{{EventID: "m1"}, {EventID: "m2", Place: ops.PlaceDelayed, Until: noon}}
+	event.Emissions = []ops.Emission{{EventID: "m1", State: ops.EmissionPublished}, {EventID: "m2", State: ops.EmissionDelayed, Until: noon}}
 	status, body := look(t, serving(t, &told{answers: map[string]any{"GET /v1/ops/events/e1": event}}), "/ops/events/e1")
 	require.Equal(t, http.StatusOK, status)
 	for _, bare := range []string{"dead_letter_topic", "approval_asked", "replay_ended", "<li>paused"} {

@@ -119,7 +119,7 @@ func parse() (map[string]*template.Template, error) {
 func functions() template.FuncMap {
 	return template.FuncMap{
 		"static": static, "when": when, "iso": iso, "age": age, "since": since, "count": count, "number": integer, "href": href, "params": with, "next": next, "tone": tone,
-		"side": side, "decimal": decimal,
+		"side": side, "accountPage": accountPageOf, "decimal": decimal,
 		"pretty": pretty, "agreed": agreed, "leads": leads, "kind": kindName,
 	}
 }

@@ -32,6 +32,8 @@ type Catalog struct {
 	Products       map[string]Product // by product id
 	Contracts      *contract.Set      // the body formats, with what messages.yaml declares of them
 	Sources        map[string]Source  // by name, as in POST /webhooks/{source}
+	// Accounts are the queues and shared topics that an account may send to by a token, by its name.
+	Accounts map[string][]string
 	// Notifications are the channels that an event is told on, by its type.
 	Notifications map[string][]string
 	Targets       map[string]Target // the services that handlers post to, by name

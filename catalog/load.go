@@ -27,6 +27,7 @@ const (
 	topicPlace    = topicsFile + ": topic"
 	productPlace  = productsFile + ": product"
 	sourcePlace   = sourcesFile + ": source"
+	sendingPlace  = sourcesFile + ": account"
 )
 
 //go:embed *.yaml
@@ -62,7 +63,7 @@ func load(files fs.FS) (*Catalog, error) {
 
 // read returns what can be read of the files, and every mistake.
 func read(files fs.FS) (*Catalog, error) {
-	c := &Catalog{files: files, hash: hashOf(files), Products: map[string]Product{}, Sources: map[string]Source{}, Targets: map[string]Target{}, Notifications: map[string][]string{}}
+	c := &Catalog{files: files, hash: hashOf(files), Products: map[string]Product{}, Sources: map[string]Source{}, Accounts: map[string][]string{}, Targets: map[string]Target{}, Notifications: map[string][]string{}}
 	r := newReader()
 	c.lines = r.lines
 	c.Contracts = r.readContracts(files)
@@ -82,8 +83,9 @@ func read(files fs.FS) (*Catalog, error) {
 	if file, ok := r.file(files, productsFile, "products"); ok {
 		c.readProducts(r, file["products"])
 	}
-	if file, ok := r.file(files, sourcesFile, "sources"); ok {
+	if file, ok := r.file(files, sourcesFile, "sources", "accounts"); ok {
 		c.readSources(r, file["sources"], haveQueues)
+		c.readAccounts(r, file["accounts"], haveQueues)
 	}
 	if file, ok := r.file(files, notificationsFile, "notifications"); ok && haveQueues {
 		c.readNotifications(r, file["notifications"])
@@ -387,5 +389,37 @@ func (c *Catalog) readSources(r *reader, node *yaml.Node, haveQueues bool) {
 	})
 	if node == nil || len(node.Content) == 0 {
 		r.wrong(sourcesFile, "sources", "there is none")
+	}
+}
+
+// readAccounts reads who may send by a token, and where. haveQueues says whether the queues that they name are known.
+func (c *Catalog) readAccounts(r *reader, node *yaml.Node, haveQueues bool) {
+	if node == nil {
+		return
+	}
+	for name, listed := range r.entries(node, sourcesFile, "accounts") {
+		place := sendingPlace + " " + shown(name)
+		r.note(place, "", r.lines.of(sourcesFile, join("accounts", name)))
+		var account struct {
+			To []string `json:"to"`
+		}
+		r.decode(map[string]any{"to": r.tree(listed, place, "to")}, &account, place, "")
+		if !word.MatchString(name) {
+			r.wrong(place, "name", "must be at most 64 of a-z, 0-9 and _ . -, and begin with a letter")
+		}
+		if len(account.To) == 0 {
+			r.wrong(place, "to", "lists no queue and no topic")
+		}
+		for i, id := range account.To {
+			q, isQueue := c.Queue(id)
+			isTopic := slices.ContainsFunc(c.Topics, func(t Topic) bool { return t.ID == id })
+			if haveQueues && !isTopic && (!isQueue || q.ID != id) {
+				r.wrong(place, "to", "no queue and no shared topic has the id "+shown(id))
+			}
+			if slices.Contains(account.To[:i], id) {
+				r.wrong(place, "to", "lists "+shown(id)+" twice")
+			}
+		}
+		c.Accounts[name] = account.To
 	}
 }

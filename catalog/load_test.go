@@ -247,6 +247,11 @@ func TestEachMistakeNamesFileQueueAndKey(t *testing.T) {
 		"an event for a queue that is not on":  {"sources.yaml", "seat.taken: bookings", "reminder: reminders", "sources.yaml: source box-office: events.reminder: queue reminders is not enabled"},
 		"an event that its queue cannot take":  {"sources.yaml", "seat.taken: bookings", "seat.sold: bookings", "sources.yaml: source box-office: events.seat.sold: queue bookings handles only seat.freed, seat.taken"},
 		"an event type with a space":           {"sources.yaml", "seat.taken: bookings", "\"seat taken\": bookings", "sources.yaml: source box-office: events.\"seat taken\": must be an event type: at most 64 of letters, digits and _ . -, beginning with a letter\nsources.yaml: source box-office: events.\"seat taken\": queue bookings handles only seat.freed, seat.taken"},
+		"an account that may send nowhere":     {"sources.yaml", "      seat.taken: bookings\n", "      seat.taken: bookings\naccounts:\n  jobs: []\n", "sources.yaml: account jobs: to: lists no queue and no topic"},
+		"an account that may send to no queue": {"sources.yaml", "      seat.taken: bookings\n", "      seat.taken: bookings\naccounts:\n  jobs: [booking, \"q:bookings\"]\n", "sources.yaml: account jobs: to: no queue and no shared topic has the id booking\nsources.yaml: account jobs: to: no queue and no shared topic has the id q:bookings"},
+		"an account that sends twice":          {"sources.yaml", "      seat.taken: bookings\n", "      seat.taken: bookings\naccounts:\n  jobs: [bookings, bookings]\n", "sources.yaml: account jobs: to: lists bookings twice"},
+		"an account whose name is no word":     {"sources.yaml", "      seat.taken: bookings\n", "      seat.taken: bookings\naccounts:\n  Cron/Jobs: [bookings]\n", `sources.yaml: account "Cron/Jobs": name: must be at most 64 of a-z, 0-9 and _ . -, and begin with a letter`},
+		"an account whose queues are no list":  {"sources.yaml", "      seat.taken: bookings\n", "      seat.taken: bookings\naccounts:\n  jobs: bookings\n", "sources.yaml: account jobs: to: must be a list"},
 		"a source whose name is no path of it": {"sources.yaml", "box-office:", "Box/Office:", `sources.yaml: source "Box/Office": name: must be at most 64 of a-z, 0-9 and _ . -, and begin with a letter`},
 	} {
 		t.Run(sentence, func(t *testing.T) {

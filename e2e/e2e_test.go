@@ -57,13 +57,15 @@ func TestMain(m *testing.M) {
 // stack is a running Billhook for the cases.
 type stack struct {
 	webhookURL, workerURL string
-	log                   *e2e.Log
-	store                 store.Store
-	publish               func(ctx context.Context, topic string, m contract.Message) (string, error)
-	published             func(t *testing.T) []contract.Message
-	deadLetters           func(t *testing.T) []contract.Message
-	storeDown             func(down bool)
-	brokerDown            func(down bool)
+	// accountToken makes the token by which an account of the catalog sends to a path; nil on the emulators.
+	accountToken func(path, account string) (string, error)
+	log          *e2e.Log
+	store        store.Store
+	publish      func(ctx context.Context, topic string, m contract.Message) (string, error)
+	published    func(t *testing.T) []contract.Message
+	deadLetters  func(t *testing.T) []contract.Message
+	storeDown    func(down bool)
+	brokerDown   func(down bool)
 	// crash runs send and kills the worker during the event's commit, before the commit has
 	// reached the store or after it. Then the worker is restarted. It reports false, and kills
 	// nothing, where something else than the commit was caught, such as a read before it.
@@ -323,7 +325,7 @@ func startEmbeddedOf(t *testing.T, folder string, queues ...string) *stack {
 	t.Cleanup(func() { require.NoError(t, running.Close()) })
 	return &stack{
 		webhookURL: running.WebhookURL, workerURL: running.WorkerURL, log: log, store: running.Store,
-		publish:   running.Publisher.Publish,
+		publish: running.Publisher.Publish, accountToken: running.AccountToken,
 		published: func(*testing.T) []contract.Message { return append(taps["webhook"].all(), taps["worker"].all()...) },
 		deadLetters: func(*testing.T) []contract.Message {
 			var all []contract.Message

@@ -119,6 +119,8 @@ module "webhook" {
     },
     local.running,
     { for database in google_firestore_database.door[*].name : "DOOR_DATABASE" => database },
+    { for account in values(google_service_account.scheduler) : "PRODUCER_ACCOUNTS" => "scheduler=${account.email}" },
+    { for name in keys(local.schedules) : "PRODUCER_AUDIENCE" => local.webhook_url },
   )
   secrets = { for variable in local.webhook_secrets : variable => local.secret_references[variable] }
 

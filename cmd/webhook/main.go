@@ -17,6 +17,7 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/env"
+	"billhook/internal/gcp/auth"
 	"billhook/internal/gcp/firestore"
 	"billhook/internal/gcp/pubsub"
 	"billhook/internal/products"
@@ -55,6 +56,9 @@ type config struct {
 	Queues           []string   `env:"QUEUES" about:"the queues that run, by id or alias, comma-separated; empty is all that are enabled"`
 	LogLevel         slog.Level `env:"LOG_LEVEL" envDefault:"INFO" about:"DEBUG, INFO, WARN or ERROR"`
 	ToleranceSeconds int        `env:"WEBHOOK_TOLERANCE_SECONDS" envDefault:"300" about:"how old or early a signed time may be: 1 to 3600"`
+	// ProducerAccounts are the catalog's accounts that send by a token.
+	ProducerAccounts map[string]string `env:"PRODUCER_ACCOUNTS" envKeyValSeparator:"=" about:"whose the catalog's accounts are, which send by a token: name=e-mail, comma-separated; set with PRODUCER_AUDIENCE"`
+	ProducerAudience string            `env:"PRODUCER_AUDIENCE" about:"what the audience of such a token begins with, before the path that it is sent to; set with PRODUCER_ACCOUNTS"`
 }
 
 // Check reports every broken relation between variables.
@@ -63,7 +67,16 @@ func (c config) Check() error {
 	if c.ToleranceSeconds < 1 || c.ToleranceSeconds > 3600 {
 		window = errors.New("WEBHOOK_TOLERANCE_SECONDS: must be 1 to 3600")
 	}
-	return errors.Join(c.ports().Check(), window, c.names().Check())
+	mistakes := []error{c.ports().Check(), window, c.names().Check()}
+	if (c.ProducerAudience == "") != (len(c.ProducerAccounts) == 0) {
+		mistakes = append(mistakes, errors.New("PRODUCER_ACCOUNTS and PRODUCER_AUDIENCE: set both, or neither"))
+	}
+	for name, email := range c.ProducerAccounts {
+		if !auth.IsAddress(email) {
+			mistakes = append(mistakes, fmt.Errorf("PRODUCER_ACCOUNTS: that of %s is no e-mail address", name))
+		}
+	}
+	return errors.Join(mistakes...)
 }
 
 func (c config) names() pubsub.Names {
@@ -154,12 +167,18 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 		defer func() { _ = blocks.Close() }() // the process ends; nothing is lost
 	}
 
+	accounts := webhook.Accounts{Emails: cfg.ProducerAccounts, Audience: cfg.ProducerAudience}
+	if len(cfg.ProducerAccounts) > 0 {
+		if accounts.Tokens, err = auth.NewAccounts(auth.AccountsConfig{}); err != nil {
+			return err
+		}
+	}
 	metrics := telemetry.NewMetrics()
 	service, err := webhook.New(webhook.Config{
 		Catalog: cat, Secrets: secrets, Tolerance: time.Duration(cfg.ToleranceSeconds) * time.Second,
 		Publisher: publisher, Customers: webhook.NewCustomers(documents, time.Now), Products: products.NewReader(documents, cat.Products, time.Now),
 		Log: log, Metrics: metrics, Now: time.Now, PublishTimeout: publishTimeout,
-		Release: serve.BuildOf().Release(cat.Hash()),
+		Release: serve.BuildOf().Release(cat.Hash()), Accounts: accounts,
 		Admission: webhook.NewLimits(webhook.LimitsConfig{
 			Blocks: blocks, Backlogs: documents, Log: log, Metrics: metrics, Now: time.Now, Dice: rand.IntN,
 		}),

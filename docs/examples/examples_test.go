@@ -106,7 +106,7 @@ func TestThePageSaysWhatToDoAtEachAnswerOfTheDoor(t *testing.T) {
 	t.Parallel()
 	provider := map[string]string{"source_unknown": "of the doors of providers alone"}
 	status := map[string]string{
-		"StatusBadRequest": "400", "StatusUnauthorized": "401", "StatusNotFound": "404", "StatusRequestEntityTooLarge": "413", "StatusUnsupportedMediaType": "415",
+		"StatusBadRequest": "400", "StatusUnauthorized": "401", "StatusForbidden": "403", "StatusNotFound": "404", "StatusRequestEntityTooLarge": "413", "StatusUnsupportedMediaType": "415",
 		"StatusUnprocessableEntity": "422", "StatusTooManyRequests": "429", "StatusInternalServerError": "500", "StatusServiceUnavailable": "503",
 	}
 	rows := map[string]string{}

@@ -50,10 +50,13 @@ func (s *Service) receive(w http.ResponseWriter, r *http.Request, from *source, 
 	if err == nil && to != nil {
 		items, list, err = unpack(b.body.Bytes())
 	}
+	if o.account != "" {
+		scheduled(r, items)
+	}
 	switch {
 	case err != nil:
 	case list:
-		s.receiveAll(w, r, from, to, items)
+		s.receiveAll(w, r, from, to, o.account, items)
 		return
 	default:
 		err = s.accept(r.Context(), from, to, &items[0], b, o)
@@ -78,6 +81,12 @@ func (s *Service) admit(w http.ResponseWriter, r *http.Request, from *source, to
 	case r.ContentLength > from.MaxBodyBytes:
 		return errTooLarge
 	}
+	if s.byToken(r, to) {
+		if err := s.identify(r, to, &b.outcome); err != nil {
+			return err
+		}
+		return s.read(w, r, from, b)
+	}
 	claim, err := from.verifier.Headers(r.Header.Values)
 	if err != nil {
 		return unsigned.Problem(err)
@@ -88,13 +97,20 @@ func (s *Service) admit(w http.ResponseWriter, r *http.Request, from *source, to
 	case claim.Destination() == "" && to != nil && to.charges():
 		return errUndestined
 	}
+	if err := s.read(w, r, from, b); err != nil {
+		return err
+	}
+	if err := claim.Verify(b.body.Bytes()); err != nil {
+		return unsigned.Problem(err)
+	}
+	return nil
+}
+
+func (s *Service) read(w http.ResponseWriter, r *http.Request, from *source, b *buffers) error {
 	if err := b.body.Read(w, r, from.MaxBodyBytes, s.bodies); err != nil {
 		return unread.Problem(err)
 	}
 	b.outcome.bytes = len(b.body.Bytes())
-	if err := claim.Verify(b.body.Bytes()); err != nil {
-		return unsigned.Problem(err)
-	}
 	return nil
 }
 

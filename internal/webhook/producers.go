@@ -4,6 +4,7 @@ package webhook
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -32,6 +33,9 @@ type place struct {
 	// queues are the enabled ones that a message may reach.
 	queues []catalog.Queue
 }
+
+// id is that of the shared topic, or of the one queue.
+func (p *place) id() string { return cmp.Or(p.topic, p.queues[0].ID) }
 
 // charges reports whether a message may reach a queue that charges.
 func (p *place) charges() bool { return slices.ContainsFunc(p.queues, catalog.Queue.Charges) }
@@ -94,6 +98,8 @@ type item struct {
 	// What is asked for; empty or 0: nothing.
 	routingKey, deliverAt, priority, tenant string
 	maxAttempts                             int64
+	// given is what its sender says beside it.
+	given contract.Given
 	// err is why it cannot be read.
 	err error
 }
@@ -312,12 +318,12 @@ type result struct {
 
 // receiveAll answers a list. No message refuses another, but those behind one of their ordering
 // key that its sender has to send again: else they would overtake it.
-func (s *Service) receiveAll(w http.ResponseWriter, r *http.Request, from *source, to *place, items []item) {
+func (s *Service) receiveAll(w http.ResponseWriter, r *http.Request, from *source, to *place, account string, items []item) {
 	started := s.config.Now()
 	outcomes := make([]outcome, len(items))
 	ready := make([]outgoing, len(items))
 	for i := range outcomes {
-		outcomes[i] = outcome{source: from.Name, started: started, bytes: len(items[i].message), item: i + 1}
+		outcomes[i] = outcome{source: from.Name, account: account, started: started, bytes: len(items[i].message), item: i + 1}
 	}
 	s.atOnce(r.Context(), len(items), func(ctx context.Context, i int) {
 		b := s.buffers.Get().(*buffers)

@@ -68,6 +68,8 @@ type Config struct {
 	PublishTimeout time.Duration
 	// Admission limits messages by queue and user; nil: nothing is limited.
 	Admission Admission
+	// Accounts may put messages on queues by a token; the zero value is nobody.
+	Accounts Accounts
 	// BodyBudget bounds the bytes that bodies in flight hold together, while they are read
 	// and until they are answered; 0 is serve.DefaultBodyBudget. What is beyond it is answered 503.
 	BodyBudget int64
@@ -147,6 +149,7 @@ func New(config Config) (*Service, error) {
 		mistakes = append(mistakes, s.checkRoutes(declared)...)
 		s.sources[name] = at
 	}
+	mistakes = append(mistakes, s.checkAccounts()...)
 	if err := errors.Join(mistakes...); err != nil {
 		return nil, err
 	}
@@ -206,6 +209,7 @@ func (s *Service) Longest() time.Duration { return 2 * s.config.PublishTimeout }
 // outcome is how a webhook ends: its answer and its log line.
 type outcome struct {
 	source  string
+	account string // that has sent it by a token; empty: it came with a signature
 	status  int
 	reason  string
 	started time.Time
@@ -334,7 +338,11 @@ func (s *Service) readGeneric(scratch []byte, i *item, from catalog.Source, to *
 	}
 	if to != nil {
 		// What cannot be completed is read as it is, for its violations.
-		if whole, err := contracts.Complete(format, body, contract.Given{Type: i.routingKey, At: s.config.Now()}); err == nil {
+		given := i.given
+		if given.Type = i.routingKey; given.At.IsZero() {
+			given.At = s.config.Now()
+		}
+		if whole, err := contracts.Complete(format, body, given); err == nil {
 			body = whole
 		}
 	}
@@ -520,6 +528,9 @@ func (s *Service) record(ctx context.Context, o *outcome) {
 		slog.String("queue", o.queue), slog.String("message_id", o.messageID), slog.String("ordering_key", o.orderingKey),
 		slog.Int("status", o.status), slog.String("reason", o.reason), slog.Int("bytes", o.bytes),
 		slog.Float64("duration_ms", took.Seconds()*1000))
+	if o.account != "" {
+		line = append(line, slog.String("account", o.account))
+	}
 	if o.topic != "" {
 		line = append(line, slog.String("topic", o.topic))
 	}

@@ -74,6 +74,7 @@ func changesOfVariables(t *testing.T) []change {
 		{name: "worker_resources", to: resources, note: ""},
 		{name: "notification_channels", to: []string{"projects/" + cloud.Project + "/notificationChannels/1"}, note: ""},
 		{name: "runbooks", to: "https://elsewhere.example/runbooks", note: ""},
+		{name: "scheduled_messages", to: variables{"invoices": variables{"to": "queues/events-normal", "schedule": "0 6 1 * *", "body": "{}"}}, note: "Here the first job. A job for what the catalog does not allow the account `scheduler` is refused."},
 		{name: "alerts", to: variables{"push_failure_share": 0.5}, note: ""},
 		{name: "backups", to: variables{"daily_days": 7}, note: ""},
 		{name: "budget", to: variables{"billing_account": "012345-6789AB-CDEF01", "amount": 100}, note: "Of the whole project."},

@@ -109,6 +109,46 @@ run "everything_but_the_services_without_images" {
   }
 }
 
+run "a_job_puts_a_message_on_a_queue" {
+  command = plan
+
+  variables {
+    scheduled_messages = {
+      invoices = { to = "topics/notifications", schedule = "0 6 1 * *", body = "{}" }
+    }
+  }
+
+  assert {
+    condition     = google_cloud_scheduler_job.message["invoices"].http_target[0].uri == "${local.webhook_url}/topics/notifications/messages" && google_cloud_scheduler_job.message["invoices"].http_target[0].uri == google_cloud_scheduler_job.message["invoices"].http_target[0].oidc_token[0].audience
+    error_message = "The token is for the path that the message is put on, and no other."
+  }
+  assert {
+    condition     = module.webhook[0].env.PRODUCER_AUDIENCE == local.webhook_url && contains(keys(module.webhook[0].env), "PRODUCER_ACCOUNTS")
+    error_message = "The webhook service knows the account."
+  }
+}
+
+run "a_job_sends_where_the_catalog_allows_it" {
+  command = plan
+
+  variables {
+    scheduled_messages = {
+      refunds = { to = "topics/orders", schedule = "0 6 1 * *", body = "{}" }
+    }
+  }
+
+  expect_failures = [google_service_account.scheduler]
+}
+
+run "without_a_job_there_is_no_account" {
+  command = plan
+
+  assert {
+    condition     = length(google_service_account.scheduler) == 0 && !contains(keys(module.webhook[0].env), "PRODUCER_ACCOUNTS")
+    error_message = "Nobody sends by a token unless somebody wants it."
+  }
+}
+
 run "the_services" {
   command = plan
 

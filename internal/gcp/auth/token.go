@@ -99,9 +99,15 @@ func newIssuer(method jwt.SigningMethod, audience string, keys *keySet, names ..
 		keys.client = &http.Client{}
 	}
 	keys.alg = method.Alg()
-	return issuer{names: names, method: method, keys: keys, validator: jwt.NewValidator(
-		jwt.WithAudience(audience), jwt.WithExpirationRequired(), jwt.WithIssuedAt(), jwt.WithLeeway(leeway), jwt.WithTimeFunc(keys.now),
-	)}
+	return issuer{names: names, method: method, keys: keys}.expecting(audience)
+}
+
+// expecting is the issuer with another audience, and the same keys.
+func (i issuer) expecting(audience string) issuer {
+	i.validator = jwt.NewValidator(
+		jwt.WithAudience(audience), jwt.WithExpirationRequired(), jwt.WithIssuedAt(), jwt.WithLeeway(leeway), jwt.WithTimeFunc(i.keys.now),
+	)
+	return i
 }
 
 // read returns the claims of a token. It checks signature, issuer, audience and times; where

@@ -46,6 +46,11 @@ output "sources" {
   value       = local.expanded.sources
 }
 
+output "accounts" {
+  description = "The queues and topics that each account may send to by a token, by its name."
+  value       = merge({ scheduler = [] }, try(yamldecode(file("${var.directory}/sources.yaml")).accounts, {}))
+}
+
 output "pools" {
   description = "The pools that serve an enabled queue: its queues, what a service of the pool needs at most, and the variables of the targets that it posts to."
   value       = local.pools

@@ -1,0 +1,98 @@
+package webhook
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"billhook/internal/contract"
+	"billhook/internal/pii"
+	"billhook/internal/serve"
+)
+
+// Tokens verifies the tokens of accounts that send without a signature, as Cloud Scheduler does.
+type Tokens interface {
+	// Account returns the e-mail address of the account whose token an Authorization header has,
+	// for the audience. Without one, invalid is the reason, as a code for the log. An error means
+	// that the token cannot be checked now.
+	Account(ctx context.Context, audience, authorization string) (email, invalid string, err error)
+}
+
+// Accounts are the accounts that may send by a token. The zero value is none.
+type Accounts struct {
+	Tokens Tokens
+	// Audience begins the audience of every token; the path that it is sent to follows. So a token
+	// holds for one path, as a signature with a destination does.
+	Audience string
+	// Emails are the addresses of the catalog's accounts, by name.
+	Emails map[string]string
+}
+
+// check reports each account that the catalog does not know.
+func (s *Service) checkAccounts() (mistakes []error) {
+	for name := range s.config.Accounts.Emails {
+		if _, ok := s.config.Catalog.Accounts[name]; !ok {
+			mistakes = append(mistakes, fmt.Errorf("webhook: the catalog has no account %q", name))
+		}
+	}
+	if s.config.Accounts.Tokens != nil && s.config.Accounts.Audience == "" {
+		mistakes = append(mistakes, errors.New("webhook: accounts without an audience"))
+	}
+	return mistakes
+}
+
+var (
+	errToken        = serve.Refuse(http.StatusUnauthorized, "token_invalid", "The token is not one of Google's for this address, or has expired.")
+	errNotAllowed   = serve.Refuse(http.StatusForbidden, "account_not_allowed", "The account may not send here; see the catalog's accounts.")
+	errTokenUnknown = serve.Refuse(http.StatusServiceUnavailable, "token_unchecked", "The token cannot be checked now; send it again.").After(5)
+)
+
+// byToken reports whether a request for the place comes with a token in place of a signature.
+func (s *Service) byToken(r *http.Request, to *place) bool {
+	return to != nil && s.config.Accounts.Tokens != nil && len(r.Header["X-Webhook-Signature"]) == 0 && len(r.Header["Authorization"]) == 1
+}
+
+// identify finds the account that a request's token is for, which may send to the place.
+func (s *Service) identify(r *http.Request, to *place, o *outcome) error {
+	email, invalid, err := s.config.Accounts.Tokens.Account(r.Context(), s.config.Accounts.Audience+r.URL.RequestURI(), r.Header.Get("Authorization"))
+	switch {
+	case err != nil:
+		o.cause = "keys_unavailable"
+		return errTokenUnknown
+	case email == "":
+		o.cause = invalid
+		return errToken
+	}
+	for name, address := range s.config.Accounts.Emails {
+		if strings.EqualFold(address, email) && slices.Contains(s.config.Catalog.Accounts[name], to.id()) {
+			o.account = name
+			return nil
+		}
+	}
+	return errNotAllowed
+}
+
+// scheduled gives the messages of one run of a job of Cloud Scheduler the id and the time of that run,
+// where they have none of their own. The same body, sent at the next run, is then another event,
+// and at a repetition of this one the same.
+func scheduled(r *http.Request, items []item) {
+	job, said := r.Header.Get("X-Cloudscheduler-Jobname"), r.Header.Get("X-Cloudscheduler-Scheduletime")
+	at, err := time.Parse(time.RFC3339, said)
+	if job == "" || err != nil {
+		return
+	}
+	for i := range items {
+		id := job + "-" + at.UTC().Format(time.RFC3339)
+		if i > 0 {
+			id += "-" + strconv.Itoa(i+1)
+		}
+		if pii.ID.Valid(id) {
+			items[i].given = contract.Given{ID: id, At: at}
+		}
+	}
+}

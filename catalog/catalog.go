@@ -338,8 +338,8 @@ func (q Queue) Handler(eventType string) (Handler, bool) {
 	return routing.Table[Handler](q.Handlers).Find(eventType)
 }
 
-// EventID is what an event is known by: its record, its dead letter, what it emits, and at the
-// service that its handler calls. id and idempotencyKey are those of its message.
+// EventID is what an event is known by within its queue and tenant: its record and its dead letter, and with them
+// what it emits and what callees know it by. id and idempotencyKey are those of its message.
 func (q Queue) EventID(id, idempotencyKey string) string {
 	if q.DedupeBy == ByIdempotencyKey && idempotencyKey != "" {
 		return idempotencyKey

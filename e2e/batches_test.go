@@ -3,6 +3,8 @@ package e2e_test
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -83,50 +85,71 @@ func (s *stack) deliveriesOf(ids ...string) (all []standin.Delivery) {
 
 // One item of a bulk is told to come later, and one is refused: the others are done.
 func halfFailedBulk(t *testing.T, s *stack) {
-	var ids []string
+	var ids, documents []string
 	for range 5 {
-		ids = append(ids, "evt-"+uuid.NewString())
+		ids, documents = append(ids, "evt-"+uuid.NewString()), append(documents, "p-"+uuid.NewString())
 	}
-	require.NoError(t, s.service.TellOf(ids[1], standin.Fail, 1))
-	require.NoError(t, s.service.TellOf(ids[3], standin.Refuse, 1))
-	for _, id := range ids {
-		document := "p-" + uuid.NewString()
-		s.tellOf(t, news{id, "search", "product.changed", document}, map[string]any{"document_id": document, "version": 1})
+	require.NoError(t, s.service.TellOf("default~"+documents[1], standin.Fail, 1))
+	require.NoError(t, s.service.TellOf("default~"+documents[3], standin.Refuse, 1))
+	for i, id := range ids {
+		s.tellOf(t, news{id, "search", "product.updated", documents[i]}, map[string]any{"document_id": documents[i], "version": 1})
 	}
-	refused := 0
-	for _, id := range ids {
+	outcomes := map[string]int{}
+	for i, id := range ids {
 		record := s.ends(t, "search-index", id)
-		times := s.service.Applied(id)
-		if record.Status == dedupe.DeadLettered {
-			refused++
-			require.Equal(t, "callee_refused_400", record.LastError)
-			require.Zero(t, times)
+		for _, d := range s.deliveriesOf("default~" + documents[i]) {
+			outcomes[d.Outcome]++
+			require.Equal(t, "/products/_bulk", d.Path)
+		}
+		if i == 3 {
+			require.Equal(t, []any{dedupe.DeadLettered, "callee_refused_400"}, []any{record.Status, record.LastError})
+			require.Empty(t, s.service.Document("/products/_bulk", "default~"+documents[i]))
 			continue
 		}
 		require.Equal(t, "delivered", record.Result)
-		require.Equal(t, 1, times)
-	}
-	require.Equal(t, 1, refused, "the item that was refused, and no other")
-	outcomes := map[string]int{}
-	for _, d := range s.deliveriesOf(ids...) {
-		outcomes[d.Outcome]++
-		require.Equal(t, "/products/_bulk", d.Path)
+		require.Equal(t, 1, s.service.Applied("default~"+documents[i]))
 	}
 	require.Equal(t, map[string]int{standin.Failed: 1, standin.Refused: 1, standin.Applied: 4}, outcomes, "what failed was sent again, and nothing else")
 }
 
-func oldVersion(t *testing.T, s *stack) {
+// indexed: the index has what was told last of a document, and nothing of one that is deleted. An older version
+// changes nothing, and two tenants that name a document alike have one each.
+func indexed(t *testing.T, s *stack) {
 	document := "p-" + uuid.NewString()
-	change := func(version int) string {
-		return s.tell(t, "search", "product.changed", document, map[string]any{"document_id": document, "version": version})
+	tell := func(eventType, tenant string, data map[string]any) (result, holds string) {
+		id := "evt-" + uuid.NewString()
+		data["document_id"] = document
+		body, err := json.Marshal(map[string]any{"id": id, "type": eventType, "timestamp": "2026-11-20T09:00:00Z", "version": 1, "data": data})
+		require.NoError(t, err)
+		answer := s.signed(t, "/queues/search-index/messages", fmt.Sprintf(`{"tenant":%q,"message":%s}`, tenant, body))
+		require.Equal(t, http.StatusAccepted, answer.Status, answer.Body)
+		return s.endsOf(t, "search-index", tenant, id).Result, s.service.Document("/products/_bulk", tenant+"~"+document)
 	}
-	newer := change(7)
-	require.Equal(t, "delivered", s.ends(t, "search-index", newer).Result)
-	late := change(6)
-	record := s.ends(t, "search-index", late)
-	require.Equal(t, dedupe.Completed, record.Status)
-	require.Equal(t, "not_newer", record.Result)
-	require.Zero(t, s.service.Applied(late), "the index has what is newer")
+	priced := func(tenant, price string, version int) string {
+		return fmt.Sprintf(`{"currency":"EUR","document_id":%q,"price":%q,"tenant":%q,"version":%d}`, document, price, tenant, version)
+	}
+	for _, step := range []struct {
+		eventType, tenant, price string
+		version                  int
+		result, holds            string
+	}{
+		{"product.created", "default", "9.99", 1, "delivered", priced("default", "9.99", 1)},
+		{"product.updated", "default", "7.99", 7, "delivered", priced("default", "7.99", 7)},
+		{"product.created", "acme", "1.00", 2, "delivered", priced("acme", "1.00", 2)},
+		{"product.updated", "default", "6.99", 6, "not_newer", priced("default", "7.99", 7)},
+		{"product.deleted", "default", "", 6, "not_newer", priced("default", "7.99", 7)},
+		{"product.deleted", "default", "", 8, "delivered", ""},
+		{"product.updated", "default", "7.99", 7, "not_newer", ""},
+		{"product.deleted", "default", "", 9, "delivered", ""},
+		{"product.updated", "acme", "2.00", 3, "delivered", priced("acme", "2.00", 3)},
+	} {
+		data := map[string]any{"version": step.version}
+		if step.price != "" {
+			data["price"], data["currency"] = step.price, "EUR"
+		}
+		result, holds := tell(step.eventType, step.tenant, data)
+		require.Equal(t, []string{step.result, step.holds}, []string{result, holds}, "%+v", step)
+	}
 }
 
 func trackedWithoutRecord(t *testing.T, s *stack) {

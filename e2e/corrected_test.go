@@ -21,18 +21,16 @@ import (
 )
 
 // correctableCatalog returns a folder with a catalog in which PayNow's events expire after an
-// hour and may be corrected, and events of sub-usage-sync are known by their idempotency keys.
+// hour and may be corrected.
 func correctableCatalog(t *testing.T) (folder string) {
 	t.Helper()
-	return changedCatalog(t, "\n    on_corrected: refuse\n", "\n    on_corrected: accept\n    message_ttl: \"3600s\"\n",
-		"    alias: \"q:sub:usage_sync\"\n", "    alias: \"q:sub:usage_sync\"\n    dedupe_by: idempotency_key\n")
+	return changedCatalog(t, "\n    on_corrected: refuse\n", "\n    on_corrected: accept\n    message_ttl: \"3600s\"\n")
 }
 
 var lenientCases = []stackCase{
 	{"a replay is processed when the message would have expired", replayPastTTL},
 	{"a corrected payload is processed and closes its dead letter", corrected},
 	{"a message that keeps the contract closes the dead letter of one that broke it", mended},
-	{"two messages of one idempotency key are one event", byKey},
 }
 
 func TestCorrectionsOnTheEmbeddedStack(t *testing.T) {

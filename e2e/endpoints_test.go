@@ -15,6 +15,7 @@ import (
 	"billhook/e2e"
 	"billhook/internal/dedupe"
 	"billhook/internal/endpoints"
+	"billhook/internal/handler"
 	"billhook/internal/ops"
 	"billhook/internal/signature"
 	"billhook/internal/store"
@@ -65,12 +66,13 @@ func (p *partner) answers(statuses ...int) {
 	p.statuses = statuses
 }
 
-// of returns what the partner was sent under an id.
+// of returns what the partner was sent of an event, or under a webhook-id.
 func (p *partner) of(id string) (found []received) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	key := handler.CalleeKey(deliveries, dedupe.DefaultTenant, id)
 	for _, r := range p.got {
-		if r.header.Get("Webhook-Id") == id {
+		if sent := r.header.Get("Webhook-Id"); sent == id || sent == key {
 			found = append(found, r)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"testing"
@@ -11,7 +12,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"billhook/catalog"
 	"billhook/e2e"
+	"billhook/internal/contract"
 	"billhook/internal/dedupe"
 	"billhook/internal/ops"
 	"billhook/internal/signature"
@@ -84,29 +87,44 @@ func listed(t *testing.T, s *stack) {
 	require.Equal(t, int64(3), record.Attempts, "the attempts that it had elsewhere count")
 }
 
-// byKey: two messages of one idempotency key are one event, with one call of the service. It is found
-// by the key.
+// byKey: two messages of one idempotency key are one event of each billing queue, with one call of the service.
+// It is found by the key, and another payload under the key is a conflict.
 func byKey(t *testing.T, s *stack) {
-	key := "usage-" + s.newSubscription().SubscriptionID
-	send := func(id, status string) e2e.Answer {
-		return s.signed(t, "/queues/q:sub:usage_sync/messages",
-			fmt.Sprintf(`{"id":%q,"action":"usage_sync","idempotency_key":%q,"payload":{"subscription_id":"s-1","status":%q}}`, id, key, status))
-	}
-	answer := send(key+"-first", "open")
-	require.Equal(t, []any{http.StatusAccepted, key}, []any{answer.Status, answer.EventID}, answer.Body)
-	s.until(t, key, "processed")
-	require.Equal(t, key, send(key+"-second", "open").EventID)
-	s.until(t, key, "duplicate")
-	require.Equal(t, 1, s.service.Applied(key))
+	c, err := catalog.Load("")
+	require.NoError(t, err)
+	queues := 0
+	for _, q := range c.Queues {
+		if q.Contract != contract.EnvelopeV1 {
+			continue
+		}
+		queues++
+		eventType := slices.Sorted(maps.Keys(q.Handlers))[0]
+		t.Run(q.ID, func(t *testing.T) {
+			t.Parallel()
+			key := "key-" + s.newSubscription().SubscriptionID
+			send := func(id, status string) e2e.Answer {
+				return s.signed(t, "/queues/"+q.ID+"/messages", fmt.Sprintf(
+					`{"id":%q,"action":%q,"idempotency_key":%q,"payload":{"subscription_id":%q,"payment_id":%q,"status":%q}}`,
+					id, eventType, key, key+"-s", key+"-p", status))
+			}
+			answer := send(key+"-first", "open")
+			require.Equal(t, []any{http.StatusAccepted, key}, []any{answer.Status, answer.EventID}, answer.Body)
+			s.until(t, key, "processed")
+			require.Equal(t, key, send(key+"-second", "open").EventID)
+			s.until(t, key, "duplicate")
+			require.Equal(t, 1, s.service.Applied(key)+s.gateway.CarriedOut(key))
 
-	require.Equal(t, key, send(key+"-third", "closed").EventID)
-	item := s.letter(t, "q:sub:usage_sync", key)
-	require.Equal(t, "payload_conflict", item.Reason)
-	var story ops.Event
-	s.ask(t, http.MethodGet, "/v1/ops/events/"+key, nil, &story)
-	require.Equal(t, []any{key, key, dedupe.Completed}, []any{story.EventID, story.IdempotencyKey, story.Status})
-	require.Len(t, story.Conflicts, 1)
-	require.Len(t, story.DeadLetters, 1)
+			require.Equal(t, key, send(key+"-third", "closed").EventID)
+			item := s.letter(t, q.ID, key)
+			require.Equal(t, "payload_conflict", item.Reason)
+			var story ops.Event
+			s.ask(t, http.MethodGet, "/v1/ops/events/"+key, nil, &story)
+			require.Equal(t, []any{key, key, dedupe.Completed}, []any{story.EventID, story.IdempotencyKey, story.Status})
+			require.Len(t, story.Conflicts, 1)
+			require.Len(t, story.DeadLetters, 1)
+		})
+	}
+	require.Equal(t, 6, queues)
 }
 
 // TestAJobOfCloudSchedulerSendsByATokenForItsQueueAlone, the same body at every run.

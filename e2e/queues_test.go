@@ -25,6 +25,8 @@ type queueStory struct {
 	content string
 	// gateway: the gateway does it, and is told by the id in content how to answer.
 	gateway bool
+	// index: what is done is done to the document of the id in content.
+	index bool
 }
 
 // queueStories are the types of all queues whose effect another service does. A type of such a
@@ -56,7 +58,7 @@ var queueStories = []queueStory{
 	{queue: "notifications-send", eventType: "notification.email.order_confirmed", content: `{"user_id":"u","order_id":"%s"}`},
 	{queue: "notifications-send", eventType: "notification.sms.order_confirmed", content: `{"user_id":"u","order_id":"%s"}`},
 	{queue: "notifications-send", eventType: "notification.push.order_confirmed", content: `{"user_id":"u","order_id":"%s"}`},
-	{queue: "search-index", eventType: "product.changed", content: `{"document_id":"%s","version":1}`},
+	{queue: "search-index", eventType: "product.updated", content: `{"document_id":"%s","version":1}`, index: true},
 	{queue: "analytics-track", eventType: "analytics.event", content: `{"name":"seen","subject_id":"%s"}`},
 }
 
@@ -123,14 +125,22 @@ func (s *stack) instruct(t *testing.T, story queueStory, e queueEvent, mode stan
 		require.NoError(t, s.gateway.Tell(map[standin.Mode]standin.Act{standin.Fail: standin.FailOrder, standin.Refuse: standin.RefuseOrder}[mode], times, e.subject))
 		return
 	}
-	require.NoError(t, s.service.TellOf(e.id, mode, times))
+	require.NoError(t, s.service.TellOf(story.applied(e), mode, times))
+}
+
+// applied is what the service knows an event by.
+func (story queueStory) applied(e queueEvent) string {
+	if story.index {
+		return dedupe.DefaultTenant + "~" + e.subject
+	}
+	return e.id
 }
 
 func (s *stack) effects(story queueStory, e queueEvent) int {
 	if story.gateway {
 		return s.gateway.CarriedOut(e.id)
 	}
-	return s.service.Applied(e.id)
+	return s.service.Applied(story.applied(e))
 }
 
 func runQueueStory(t *testing.T, s *stack, q catalog.Queue, story queueStory) {

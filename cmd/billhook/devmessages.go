@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -12,6 +13,7 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/endpoints"
+	"billhook/internal/handler"
 	"billhook/internal/notifications"
 	"billhook/internal/ops"
 	"billhook/internal/orders"
@@ -278,7 +280,13 @@ func (s *demo) indexed(ctx context.Context, what string, q catalog.Queue) {
 	if s.err != nil {
 		return
 	}
-	s.say(what, "%s; %d indexed in %s; the bad one is dead-lettered: %s", answer, len(good), inBatches(s.delivered(good...)), letter.Reason)
+	var indexed []standin.Delivery
+	for _, d := range s.stack.Service.Deliveries() {
+		if d.Path == q.Handlers[slices.Sorted(maps.Keys(q.Handlers))[0]].Post.Path && d.Outcome == standin.Applied {
+			indexed = append(indexed, d)
+		}
+	}
+	s.say(what, "%s; %d indexed in %s; the bad one is dead-lettered: %s", answer, len(good), inBatches(indexed), letter.Reason)
 	s.look("events show "+bad, "dlq ls "+q.ID)
 }
 
@@ -309,9 +317,10 @@ func (s *demo) toldPartner(ctx context.Context, what string, q catalog.Queue) {
 	if s.err != nil {
 		return
 	}
-	s.once(story.EventID, s.stack.Service.Applied(story.EventID))
+	key := handler.CalleeKey(story.Queue, story.Tenant, story.EventID)
+	s.once(story.EventID, s.stack.Service.Applied(key))
 	text := ""
-	for _, d := range s.delivered(story.EventID) {
+	for _, d := range s.delivered(key) {
 		text = ": " + d.Action + ", signed by Standard Webhooks, checked and accepted"
 	}
 	s.say(what, "%s, then %s%s", answer, story.Result, text)

@@ -132,7 +132,7 @@ func (s *shop) sample(ctx context.Context) error {
 		{samples.Trial, "trial", "dev-trial"}, {samples.Renewal, "renewal", "dev-renewal"}, {samples.Refunds, "refund", "dev-refund-again"},
 		{samples.OrderCreated, "order.created", "dev-order-created"}, {samples.OrderPayment, "order.payment_confirmed", "dev-order-payment"},
 		{samples.Usage, "usage_tracking", "dev-usage"}, {samples.InvoicePaid, "billing.invoice.paid", journalEvent},
-		{samples.OrderConfirmed, "order.confirmed", "dev-order-confirmed"}, {samples.Products, "product.changed", "dev-product-bad"},
+		{samples.OrderConfirmed, "order.confirmed", "dev-order-confirmed"}, {samples.Products, "product.updated", "dev-product-bad"},
 		{samples.WebhookDelivery, "webhook_delivery", "dev-webhook"},
 	} {
 		if err := s.post(ctx, s.queueOf(one.eventType), samples.Request(one.sample)); err != nil {

@@ -126,7 +126,7 @@ var faultsOfProcessing = []fault{
 	{"a lane that is there is a conflict", lanes, `store.Set(store.Key{Collection: Outbox.Lanes(), ID: lane}`, `store.Create(store.Key{Collection: Outbox.Lanes(), ID: lane}`,
 		laneDir, "TestWhateverRelaysDoEveryMessageComesInOrder"},
 	{"a lane does not name its newest entry", lanes, `head{Newest: b.newest[lane], DueAt:`, `head{DueAt:`, laneDir, "TestAnEntryOfTheSameMomentKeepsTheLane"},
-	{"an entry's id changes with the message", emit, `event.Queue, event.Tenant, event.ID, n)`, `event.Queue, event.Tenant, event.ID+event.MessageID, n)`,
+	{"an entry's id changes with the message", emit, `uuid.MustParse(event.CalleeKey()), []byte(strconv.Itoa(n)))`, `uuid.MustParse(event.CalleeKey()), []byte(event.MessageID+strconv.Itoa(n)))`,
 		laneDir, "TestAnEmissionsIDFollowsFromItsEventAndItsPlaceAlone"},
 	{"entries of one effect are in the order of their text", lanes, `"%s-%020d-%03d-%s"`, `"%s-%020d-%d-%s"`, laneDir, "TestALaneOfManyEntriesIsPublishedInOrder"},
 	{"an entry is removed before it is published", relay, `err = r.publish(ctx, l, e)`,
@@ -155,7 +155,7 @@ var faultsOfProcessing = []fault{
 
 	// What others receive, and what is kept.
 	{"a webhook is not signed", callee, `range t.signer.Sign(r.ID, r.Body, t.now()) {`, `range map[string]string{} {`, notifyDir, "TestTheWebhookIsWhatTheCalleeWasPromised"},
-	{"every attempt has an idempotency key of its own", notify, `ID: event.ID, Body: body})`, `ID: event.ID + string(rune('0'+event.Attempt)), Body: body})`,
+	{"every attempt has an idempotency key of its own", notify, `ID: event.CalleeKey(), Body: body})`, `ID: event.CalleeKey() + string(rune('0'+event.Attempt)), Body: body})`,
 		notifyDir, "TestTheWebhookIsWhatTheCalleeWasPromised"},
 	{"a callee that failed has it", notify, `	if failure == nil {`, `	if failure == nil || answer.Status >= 500 && answer.Status < 600 {`, notifyDir, "TestAnAnswerSaysWhatBecomesOfTheMessage"},
 	{"a callee that failed has refused", "internal/retry/answers.go", `return Transient("callee_failed_"+code, nil)`, `return Permanent("callee_failed_"+code, nil)`,

@@ -11,7 +11,9 @@ const (
 var faultsOfBatches = []fault{
 	{"a line has the item of another", bulk, `status := answered[i].Status`, `status := answered[0*i].Status`, notifyDir, ownLine},
 	{"an old version is an error", bulk, `case status == http.StatusConflict && l.version > 0:`, `case false:`, notifyDir, ownLine},
-	{"a version is not sent", bulk, `action.Version, action.VersionType = l.version, "external"`, `action.VersionType = ""`, notifyDir, "TestABulkHasAnActionAndADocumentForEachEvent"},
+	{"a deletion creates", bulk, `l.action = remove`, `_ = remove`, notifyDir, "TestABulkHasAnActionForEachEventAndTheDocumentOfEachThatIsNotDeleted"},
+	{"two tenants share a document", bulk, `event.Tenant+"~"+event.OrderingKey`, `event.OrderingKey`, notifyDir, "TestABulkHasAnActionForEachEventAndTheDocumentOfEachThatIsNotDeleted"},
+	{"a version is not sent", bulk, `action.Version, action.VersionType = l.version, "external"`, `action.VersionType = ""`, notifyDir, "TestABulkHasAnActionForEachEventAndTheDocumentOfEachThatIsNotDeleted"},
 	{"an item of another document is taken", bulk, `unclear = answered[i].ID != "" && answered[i].ID != lines[i].document`, `unclear = false`, notifyDir, "TestABadAnswerToABatchIsThatOfEveryEvent"},
 	{"a bad line takes the others with it", bulk, `case contentRefused[answer.Status] && len(lines) > 1:`, `case false:`, notifyDir, "TestALineThatIsRefusedDoesNotTakeTheOthersWithIt"},
 	{"a wrong path is every message's fault", bulk, `case verdict.Class.Terminal() && !contentRefused[answer.Status]:`, `case false:`, notifyDir, "TestABadAnswerToABatchIsThatOfEveryEvent"},

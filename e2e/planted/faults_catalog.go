@@ -55,11 +55,11 @@ var faultsOfCatalog = []fault{
 	// What is posted where.
 	{"a post goes to the place of the question", notify, `Path: p.post.Path, ID`, `Path: p.post.Reconcile, ID`, notifyDir,
 		"TestTheWebhookIsWhatTheCalleeWasPromised"},
-	{"a question is about another event", notify, `strings.Replace(p.post.Reconcile, "{id}", event.ID, 1)`, `strings.Replace(p.post.Reconcile, "{id}", event.Type, 1)`, notifyDir, "TestAskedWhatBecameOfIt"},
+	{"a question is about another event", notify, `strings.Replace(p.post.Reconcile, "{id}", key, 1)`, `strings.Replace(p.post.Reconcile, "{id}", event.ID, 1)`, notifyDir, "TestAskedWhatBecameOfIt"},
 	{"a target without a question is asked", notify, `answer.Status == http.StatusConflict && p.post.Reconcile != "" {`, `answer.Status == http.StatusConflict {`, notifyDir,
 		"TestAConflictWithoutAQuestionIsARefusal"},
 	{"Standard Webhooks have no id", callee, `t.signer.Sign(r.ID, r.Body`, `t.signer.Sign("", r.Body`, notifyDir, "TestADocumentIsWhatTheCalleeWasPromised"},
-	{"another body is posted under other names", "internal/contract/formats.go", `{"event_id", "eventId", true}`, `{"eventId", "eventId", true}`, notifyDir, "TestADocumentIsWhatTheCalleeWasPromised"},
+	{"another body is posted under other names", "internal/contract/formats.go", `{"source_event_id", "eventId", true}`, `{"eventId", "eventId", true}`, notifyDir, "TestADocumentIsWhatTheCalleeWasPromised"},
 	{"a worker starts without the way to its target", notify, `if at == "" || len(secrets) == 0 {`, `if at == "" && len(secrets) == 0 {`, notifyDir,
 		"TestWhatIsMissingForATargetIsToldAtOnceAndWithoutItsSecret"},
 

@@ -37,7 +37,7 @@ var faultsOfRunning = []fault{
 	{"spelling chooses between two handlers", routes, `return meet[0]`, `return false && meet[0]`, catalogs, twoOfOneType},
 	{"a # stands for one word at least", routes, `meet[j] = below[j] || right && meet[j+1]`, `meet[j] = right && (below[j+1] || meet[j+1])`, routesDir, overlap},
 	{"a number of the requirements is another", shippedFile, `rate: { per_second: 500, per_user: 5,`, `rate: { per_second: 500, per_user: 6,`, catalogs, documents},
-	{"one path's key is another's", standInFile, `event, known := r.events[delivered{d.Path, d.EventID}]`, `event, known := r.events[delivered{"", d.EventID}]`, "internal/standin", "TestTheReceiverAppliesAKeyOnce"},
+	{"one path's key is another's", standInFile, `event, known := r.events[delivered{d.Path, d.Key}]`, `event, known := r.events[delivered{"", d.Key}]`, "internal/standin", "TestTheReceiverAppliesAKeyOnce"},
 	{"the tasks are of a pool that does not run", only, `only.TasksPool = only.tasksPool(c.TasksPool)`, `only.TasksPool = c.tasksPool(c.TasksPool)`, catalogs, tasksOf},
 	{"the tasks are of the first pool, whatever the catalog says", only, `if len(pools) == 0 || slices.Contains(pools, named) {`, `if len(pools) == 0 {`, catalogs, tasksOf},
 	{"a pool without an enabled queue may have the tasks", loads, `if !slices.Contains(c.Pools(), file.TasksPool) {`, `if false {`, catalogs, mistakes},

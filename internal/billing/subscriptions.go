@@ -75,7 +75,7 @@ func (s Subscriptions) Record(ctx context.Context, event handler.Event, body *co
 		kept.Amount, kept.Currency = &amount, subscription.Currency
 	}
 	update := contract.Of(&contract.Envelope{
-		Action: action, CorrelationID: subscription.ID, IdempotencyKey: event.ID,
+		Action: action, CorrelationID: subscription.ID, IdempotencyKey: event.CalleeKey(),
 		Payload: contract.Payload{
 			EventID: event.ID, EventType: event.Type, SubscriptionID: subscription.ID, CustomerID: subscription.CustomerID,
 			UID: event.Attributes[contract.AttrUID], ProductID: subscription.ProductID, Status: subscription.Status,

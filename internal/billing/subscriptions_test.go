@@ -89,7 +89,7 @@ func TestEachTypeOfSubscriptionEventIsKeptAndTold(t *testing.T) {
 			require.Equal(t, []handler.Emission{{
 				To: "updates", OrderingKey: test.correlation,
 				Body: contract.Of(&contract.Envelope{
-					Action: test.action, CorrelationID: test.correlation, IdempotencyKey: event.ID,
+					Action: test.action, CorrelationID: test.correlation, IdempotencyKey: event.CalleeKey(),
 					Payload: contract.Payload{
 						EventID: event.ID, EventType: event.Type, SubscriptionID: test.correlation, CustomerID: "530217764480019001", UID: "u1",
 						ProductID: about.ProductID, Status: about.Status, Currency: about.Currency, Amount: about.Total, Cycle: about.Cycle,

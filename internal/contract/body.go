@@ -222,10 +222,17 @@ func (b Body) Append(dst []byte) ([]byte, error) {
 	return buffer.Bytes(), nil
 }
 
-// Post is what another service is sent of the body: the same for every attempt. The error
-// is an *Invalid where something is missing that the service needs.
-func (b Body) Post() ([]byte, error) {
-	dst := []byte{'{'}
+// Post is what another service is sent of the body: the same for every attempt. key is what the event is known
+// by there. The error is an *Invalid where something is missing that the service needs.
+func (b Body) Post(key, tenant string) ([]byte, error) {
+	dst, err := json.Marshal(struct {
+		EventID string `json:"event_id"`
+		Tenant  string `json:"tenant"`
+	}{key, tenant})
+	if err != nil {
+		return nil, ErrMalformed
+	}
+	dst = dst[:len(dst)-1]
 	for _, p := range b.contract.format.Posted {
 		v := b.at(p.Path)
 		if !v.IsValid() || v.IsZero() {
@@ -234,10 +241,7 @@ func (b Body) Post() ([]byte, error) {
 			}
 			continue
 		}
-		if len(dst) > 1 {
-			dst = append(dst, ',')
-		}
-		dst = append(append(append(dst, '"'), p.Name...), '"', ':')
+		dst = append(append(append(dst, ',', '"'), p.Name...), '"', ':')
 		value, err := json.Marshal(v.Addr().Interface())
 		if err != nil {
 			return nil, ErrMalformed

@@ -71,8 +71,8 @@ func TestWhatABodyMayLackIsMadeUp(t *testing.T) {
 			map[string]any{"type": "order.shipped", "version": 1.0, "timestamp": at, "data": map[string]any{"order_id": "o1"}},
 		},
 		"what the type declares is data, whatever its name": {
-			contract.MessageV1, `{"document_id":"d1","version":7}`, "product.changed",
-			map[string]any{"type": "product.changed", "version": 1.0, "timestamp": at, "data": map[string]any{"document_id": "d1", "version": 7.0}},
+			contract.MessageV1, `{"document_id":"d1","version":7}`, "product.updated",
+			map[string]any{"type": "product.updated", "version": 1.0, "timestamp": at, "data": map[string]any{"document_id": "d1", "version": 7.0}},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

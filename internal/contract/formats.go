@@ -36,7 +36,7 @@ type Format struct {
 	Attempts, Attempt string
 	// Hashed are the members at the top that two messages of one id must agree in.
 	Hashed []string
-	// Posted is what another service is sent: names there, and paths here.
+	// Posted is what another service is sent beside event_id and tenant: names there, and paths here.
 	Posted []Posted
 	// Needs are members that bodies of some event types must have.
 	Needs []Need
@@ -68,7 +68,7 @@ var Formats = []Format{
 		// The time is left out: an event without one of its own has that of its receipt, and a
 		// provider's second delivery must not look like another payload.
 		Hashed: []string{"eventType", "data"},
-		Posted: []Posted{{"event_id", "eventId", true}, {"event_type", "eventType", true}, {"created_at", "timestamp", false}, {"data", "data", true}},
+		Posted: []Posted{{"source_event_id", "eventId", true}, {"event_type", "eventType", true}, {"created_at", "timestamp", false}, {"data", "data", true}},
 		Needs: []Need{
 			{"order.", "data.order"}, {OrderPaid, "data.order.items"}, {"subscription.", "data.subscription"}, {"trial.", "data.subscription"},
 		},
@@ -85,10 +85,10 @@ var Formats = []Format{
 		// What else an envelope has is about its way, and another try may have it otherwise.
 		Hashed: []string{"action", "payload"},
 		Posted: []Posted{
-			{"event_id", "id", true}, {"action", "action", true},
+			{"source_event_id", "id", true}, {"action", "action", true},
 			// A correlation id is often the same, and sometimes is not: no guessing.
 			{"subscription_id", "payload.subscription_id", true},
-			{"correlation_id", "correlation_id", false}, {"idempotency_key", "idempotency_key", false}, {"created_at", "created_at", false}, {"payload", "payload", false},
+			{"correlation_id", "correlation_id", false}, {"created_at", "created_at", false}, {"payload", "payload", false},
 		},
 	},
 	{
@@ -101,7 +101,7 @@ var Formats = []Format{
 		MaxAttempts: "metadata.max_retries", Attempt: "metadata.attempt",
 		Hashed: []string{"type", "version", "data"},
 		Posted: []Posted{
-			{"event_id", "id", true}, {"event_type", "type", true}, {"version", "version", true}, {"producer", "producer", false},
+			{"source_event_id", "id", true}, {"event_type", "type", true}, {"version", "version", true}, {"producer", "producer", false},
 			{"correlation_id", "correlation_id", false}, {"created_at", "timestamp", false}, {"data", "data", false},
 		},
 	},

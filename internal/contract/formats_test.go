@@ -57,9 +57,9 @@ func TestANewFormatIsOneRow(t *testing.T) {
 	made := body.Attributes()
 	require.Equal(t, []string{"parcel.v1", "o1", "o1"}, []string{made.Contract, made.OrderID, made.CorrelationID})
 
-	posted, err := body.Post()
+	posted, err := body.Post("key-1", "acme")
 	require.NoError(t, err)
-	require.JSONEq(t, `{"no":"p1","about":{"order_id":"o1","grams":70,"things":[{"product_id":"x"}]}}`, string(posted))
+	require.JSONEq(t, `{"event_id":"key-1","tenant":"acme","no":"p1","about":{"order_id":"o1","grams":70,"things":[{"product_id":"x"}]}}`, string(posted))
 	hash, err := body.PayloadHash()
 	require.NoError(t, err)
 	other, err := set.Decode("parcel.v1", []byte(`{"kind":"parcel.sent","number":"p2","rev":2,"sent":"2026-03-02T10:15:00Z","about":{"order_id":"o1","things":[{"product_id":"x"}],"grams":70}}`))

@@ -1,6 +1,11 @@
 package contract
 
-import "reflect"
+import (
+	"reflect"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+)
 
 // Text is a text of the body's content, such as data.user_id under user_id; empty where the
 // content has no text of that name.
@@ -18,6 +23,26 @@ func (b Body) Number(name string) int64 {
 		return v.Int()
 	}
 	return 0
+}
+
+// Document is the body's content as a JSON object of its own, with the tenant that it is of.
+func (b Body) Document(tenant string) ([]byte, error) {
+	content := b.at(b.contract.format.Content)
+	if b.contract.format.Content == "" || !content.IsValid() {
+		return nil, ErrMalformed
+	}
+	members := map[string]jsontext.Value{}
+	text, err := json.Marshal(content.Addr().Interface())
+	if err == nil {
+		err = json.Unmarshal(text, &members)
+	}
+	if err != nil {
+		return nil, ErrMalformed
+	}
+	if members["tenant"], err = jsontext.AppendQuote(nil, tenant); err != nil {
+		return nil, ErrMalformed
+	}
+	return json.Marshal(members, json.Deterministic(true))
 }
 
 // Declared reports whether the body's content may have a member of that name.

@@ -28,8 +28,8 @@ const (
 type Request struct {
 	Method string
 	Path   string // below the base URL, without a query; empty: the base URL itself
-	// ID is the event's. It is signed, and is the Idempotency-Key of all but GET. It has the
-	// shape of an id.
+	// ID is what the event is known by outside. It is signed, and is the Idempotency-Key of all but GET. It has
+	// the shape of an id.
 	ID          string
 	ContentType string // of the body; empty: application/json
 	Body        []byte
@@ -54,7 +54,7 @@ type Answer struct {
 // neither repeats a request nor asks what became of an earlier one.
 func (t *Target) Call(ctx context.Context, request Request) (Answer, error) {
 	if !pii.ID.Valid(request.ID) { // it goes into headers
-		return Answer{}, retry.Permanent("event_id_invalid", nil)
+		return Answer{}, retry.Permanent("key_invalid", nil)
 	}
 	return t.limits.around(ctx, func() (Answer, error) {
 		begun := t.now()

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -37,14 +38,17 @@ type Batching struct {
 // attempts that come together. The target applies the line of an event once, by the event's id
 // or by its document's version: a line may come again.
 //
-// The body has a line for each event, which is what Post would send of it. In the form bulk an
-// action line stands before each: index, with the event's ordering key as the document's _id,
-// and where the event has a version, that as the document's external version.
+// In the form ndjson the body has a line for each event, which is what Post would send of it. The form
+// bulk is that of Elasticsearch's _bulk: of each event an action, index, and the document, which is what the
+// event's contract declares of it, with its tenant. An event whose type ends in .deleted is the action delete,
+// and has no document. The _id is the tenant, a tilde, and the event's ordering key. Where the event has a
+// version, that is the document's external version.
 //
 // What becomes of each event:
 //
 //	2xx, bulk               the status of its own item, by the table of Post; 409 of an event with
-//	                        a version: superseded, the target has that version or a later one
+//	                        a version: superseded, the target has that version or a later one;
+//	                        404 of a delete: delivered, there is no such document
 //	2xx, ndjson             the same where the answer has items; else delivered
 //	2xx, other items        transient [callee_answer_unclear], of all events
 //	400, 413, 422           each half is sent by itself; a single event is refused [callee_refused_422]
@@ -52,7 +56,7 @@ type Batching struct {
 //	                        transient here, since it is no event's own fault
 //
 // An answer in items is {"items":[...]}, one for each event and in their order: {"status":200},
-// and in the form bulk {"index":{"_id":"...","status":200}}.
+// and in the form bulk {"index":{"_id":"...","status":200}}, by the action's name.
 func (t *Target) Batch(post catalog.Post, with Batching) handler.Leased {
 	b := batcher{Target: t, post: post}
 	h := handler.Batch{Queue: with.Queue, Timer: with.Timer, Call: b.call, SafeToRepeat: true}.Leased()
@@ -68,11 +72,20 @@ type batcher struct {
 
 // line is one event of a batch.
 type line struct {
-	id, document string
-	version      int64
-	text         []byte
-	outcome      *handler.Outcome
+	id string
+	// action and document are of a bulk.
+	action, document string
+	version          int64
+	text             []byte
+	outcome          *handler.Outcome
 }
+
+// The actions of a bulk. deleted ends the type of an event whose document is to go.
+const (
+	index   = "index"
+	remove  = "delete"
+	deleted = ".deleted"
+)
 
 // plan is the request of an event that is alone in its batch.
 func (b batcher) plan(_ context.Context, event handler.Event) (handler.Plan, error) {
@@ -100,29 +113,41 @@ func (b batcher) call(ctx context.Context, events []handler.Event) ([]handler.Ou
 
 // line writes an event as the form has it.
 func (b batcher) line(event handler.Event) (line, error) {
-	body, err := encode(event)
+	l := line{id: event.CalleeKey()}
+	if b.post.Form != catalog.Bulk {
+		body, err := encode(event)
+		l.text = append(body, '\n')
+		return l, err
+	}
+	switch {
+	case event.Body.None():
+		return line{}, retry.Permanent("body_expected", nil)
+	case event.OrderingKey == "" || event.OrderingKey == contract.UnknownOrderingKey:
+		return line{}, retry.Permanent("document_missing", nil)
+	}
+	// No id has a tilde: two tenants may name their documents alike.
+	l.action, l.document, l.version = index, event.Tenant+"~"+event.OrderingKey, event.Body.Number("version")
+	if strings.HasSuffix(event.Type, deleted) {
+		l.action = remove
+	}
+	action := struct {
+		ID          string `json:"_id"`
+		Version     int64  `json:"version,omitzero"`
+		VersionType string `json:"version_type,omitempty"`
+	}{ID: l.document}
+	if l.version > 0 {
+		action.Version, action.VersionType = l.version, "external"
+	}
+	text, err := json.Marshal(map[string]any{l.action: action})
+	var document []byte
+	if l.action == index && err == nil {
+		document, err = event.Body.Document(event.Tenant)
+		document = append(document, '\n')
+	}
 	if err != nil {
-		return line{}, err
+		return line{}, retry.Permanent("document_not_encodable", nil)
 	}
-	l := line{id: event.ID}
-	if b.post.Form == catalog.Bulk {
-		if l.document, l.version = event.OrderingKey, event.Body.Number("version"); l.document == "" || l.document == contract.UnknownOrderingKey {
-			return line{}, retry.Permanent("document_missing", nil)
-		}
-		action := struct {
-			ID          string `json:"_id"`
-			Version     int64  `json:"version,omitzero"`
-			VersionType string `json:"version_type,omitempty"`
-		}{ID: l.document}
-		if l.version > 0 {
-			action.Version, action.VersionType = l.version, "external"
-		}
-		if l.text, err = json.Marshal(map[string]any{"index": action}); err != nil {
-			return line{}, retry.Permanent("document_not_encodable", nil)
-		}
-		l.text = append(l.text, '\n')
-	}
-	l.text = append(append(l.text, body...), '\n')
+	l.text = append(append(text, '\n'), document...)
 	return l, nil
 }
 
@@ -180,6 +205,7 @@ func join(lines []line) []byte {
 
 // item is what an answer says of one line.
 type item struct {
+	action string
 	ID     string `json:"_id"`
 	Status int    `json:"status"`
 }
@@ -199,7 +225,9 @@ func items(body []byte, form catalog.Form) (all []item, found, ok bool) {
 			if json.Unmarshal(text, &named) != nil || len(named) != 1 {
 				return nil, true, false
 			}
-			for _, one = range named {
+			for action, said := range named {
+				one = said
+				one.action = action
 			}
 		} else if json.Unmarshal(text, &one) != nil {
 			return nil, true, false
@@ -221,7 +249,7 @@ func (b batcher) settle(body []byte, lines []line) error {
 	}
 	unclear := !ok || len(answered) != len(lines)
 	for i := 0; i < len(lines) && !unclear; i++ {
-		unclear = answered[i].ID != "" && answered[i].ID != lines[i].document
+		unclear = answered[i].ID != "" && answered[i].ID != lines[i].document || answered[i].action != lines[i].action
 	}
 	if unclear {
 		return retry.Transient("callee_answer_unclear", nil)
@@ -230,6 +258,8 @@ func (b batcher) settle(body []byte, lines []line) error {
 		status := answered[i].Status
 		switch err := retry.HTTPStatus(status); {
 		case err == nil:
+			l.outcome.Effect.Result = Delivered
+		case status == http.StatusNotFound && l.action == remove:
 			l.outcome.Effect.Result = Delivered
 		case status == http.StatusConflict && l.version > 0:
 			l.outcome.Effect = handler.Effect{Result: NotNewer, Superseded: true}

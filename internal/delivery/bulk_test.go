@@ -34,10 +34,15 @@ var shipped = sync.OnceValue(func() *contract.Set {
 // changed is an event of a product's change; version 0 is none.
 func changed(t testing.TB, id, document string, version int) handler.Event {
 	t.Helper()
-	data := fmt.Sprintf(`{"id":%q,"type":"product.changed","timestamp":"2026-11-20T08:59:58Z","version":1,"data":{"document_id":%q,"version":%d}}`, id, document, version)
+	return productEvent(t, "product.updated", id, document, version)
+}
+
+func productEvent(t testing.TB, eventType, id, document string, version int) handler.Event {
+	t.Helper()
+	data := fmt.Sprintf(`{"id":%q,"type":%q,"timestamp":"2026-11-20T08:59:58Z","version":1,"data":{"document_id":%q,"version":%d}}`, id, eventType, document, version)
 	body, err := shipped().Decode(contract.MessageV1, []byte(data))
 	require.NoError(t, err)
-	return handler.Event{Queue: "documents", ID: id, Type: "product.changed", OrderingKey: document, Attempt: 1, Body: body}
+	return handler.Event{Queue: "documents", Tenant: "acme", ID: id, Type: eventType, OrderingKey: document, Attempt: 1, Body: body}
 }
 
 // posted is a request as a target saw it.
@@ -99,36 +104,61 @@ func status(code int, body string) func(http.ResponseWriter, []string) {
 func bulkOf(statuses map[string]int) func(http.ResponseWriter, []string) {
 	return func(w http.ResponseWriter, lines []string) {
 		var items []string
-		for i := 0; i < len(lines); i += 2 {
-			var action struct {
-				Index struct {
-					ID string `json:"_id"`
-				} `json:"index"`
+		for _, line := range lines {
+			var action map[string]struct {
+				ID string `json:"_id"`
 			}
-			_ = json.Unmarshal([]byte(lines[i]), &action)
-			items = append(items, fmt.Sprintf(`{"index":{"_id":%q,"_version":2,"status":%d}}`, action.Index.ID, statuses[action.Index.ID]))
+			if _ = json.Unmarshal([]byte(line), &action); action["index"].ID+action["delete"].ID == "" {
+				continue // a document
+			}
+			for name, of := range action {
+				items = append(items, fmt.Sprintf(`{%q:{"_id":%q,"_version":2,"status":%d}}`, name, of.ID, statuses[strings.TrimPrefix(of.ID, "acme~")]))
+			}
 		}
 		_, _ = io.WriteString(w, `{"took":1,"errors":true,"items":[`+strings.Join(items, ",")+`]}`)
 	}
 }
 
-func TestABulkHasAnActionAndADocumentForEachEvent(t *testing.T) {
+func TestABulkHasAnActionForEachEventAndTheDocumentOfEachThatIsNotDeleted(t *testing.T) {
 	t.Parallel()
-	const document = `{"event_id":"e1","event_type":"product.changed","version":1,"created_at":"2026-11-20T08:59:58Z","data":{"document_id":"p-1"`
+	priced := changed(t, "e1", "p-1", 7)
+	var err error
+	priced.Body, err = shipped().Decode(contract.MessageV1, []byte(`{"id":"e1","type":"product.created","timestamp":"2026-11-20T08:59:58Z","version":1,`+
+		`"data":{"document_id":"p-1","version":7,"price":"9.99","currency":"EUR","status":"listed"}}`))
+	require.NoError(t, err)
 	for name, test := range map[string]struct {
-		version int
-		want    string
+		event handler.Event
+		want  string
 	}{
-		"with its version": {7, `{"index":{"_id":"p-1","version":7,"version_type":"external"}}` + "\n" + document + `,"version":7}}` + "\n"},
-		"without one":      {0, `{"index":{"_id":"p-1"}}` + "\n" + document + "}}\n"},
+		"with its version": {
+			changed(t, "e1", "p-1", 7),
+			`{"index":{"_id":"acme~p-1","version":7,"version_type":"external"}}` + "\n" + `{"document_id":"p-1","tenant":"acme","version":7}` + "\n",
+		},
+		"without one": {changed(t, "e1", "p-1", 0), `{"index":{"_id":"acme~p-1"}}` + "\n" + `{"document_id":"p-1","tenant":"acme"}` + "\n"},
+		"with all that is declared": {
+			priced, `{"index":{"_id":"acme~p-1","version":7,"version_type":"external"}}` + "\n" +
+				`{"currency":"EUR","document_id":"p-1","price":"9.99","status":"listed","tenant":"acme","version":7}` + "\n",
+		},
+		"deleted":                   {productEvent(t, "product.deleted", "e1", "p-1", 0), `{"delete":{"_id":"acme~p-1"}}` + "\n"},
+		"deleted, with its version": {productEvent(t, "product.deleted", "e1", "p-1", 8), `{"delete":{"_id":"acme~p-1","version":8,"version_type":"external"}}` + "\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, requests := batched(t, catalog.Bulk, bulkOf(map[string]int{"p-1": 201}), changed(t, "e1", "p-1", test.version))
+			got, requests := batched(t, catalog.Bulk, bulkOf(map[string]int{"p-1": 201}), test.event)
 			require.Equal(t, []string{delivery.Delivered}, got)
-			require.Equal(t, []posted{{"e1", "application/x-ndjson", test.want}}, requests)
+			require.Equal(t, []posted{{test.event.CalleeKey(), "application/x-ndjson", test.want}}, requests)
 		})
 	}
+}
+
+func TestADeleteOfADocumentThatIsNotThereIsDone(t *testing.T) {
+	t.Parallel()
+	got, _ := batched(t, catalog.Bulk, bulkOf(map[string]int{"p-1": 404, "p-2": 404, "p-3": 409, "p-4": 200}),
+		productEvent(t, "product.deleted", "e1", "p-1", 3), changed(t, "e2", "p-2", 3),
+		productEvent(t, "product.deleted", "e3", "p-3", 3), productEvent(t, "product.deleted", "e4", "p-4", 3))
+	require.Equal(t, []string{delivery.Delivered, "callee_refused_404 for good", "superseded " + delivery.NotNewer, delivery.Delivered}, got)
+	got, _ = batched(t, catalog.Bulk, status(200, `{"items":[{"index":{"_id":"acme~p-1","status":200}}]}`), productEvent(t, "product.deleted", "e1", "p-1", 3))
+	require.Equal(t, []string{"callee_answer_unclear"}, got, "it says what became of another action")
 }
 
 func TestEachItemOfABulkDecidesForItsOwnEvent(t *testing.T) {
@@ -246,7 +276,7 @@ func TestALineThatIsRefusedDoesNotTakeTheOthersWithIt(t *testing.T) {
 					answer = status(204, "")
 				}
 				got, requests := batched(t, form, func(w http.ResponseWriter, lines []string) {
-					if strings.Contains(strings.Join(lines, ""), `"e3"`) {
+					if strings.Contains(strings.Join(lines, ""), `"p-3"`) {
 						w.WriteHeader(refusal)
 						return
 					}
@@ -270,11 +300,11 @@ func TestAnEventThatCannotBeWrittenIsNotInTheBatch(t *testing.T) {
 	nobody := changed(t, "e2", "p-2", 1)
 	nobody.OrderingKey = contract.UnknownOrderingKey
 	bad := changed(t, "e3", "p-3", 1)
-	bad.ID = "a\nb"
+	bad.Body = contract.Body{}
 	got, requests := batched(t, catalog.Bulk, bulkOf(map[string]int{"p-1": 200}), changed(t, "e1", "p-1", 1), nobody, bad)
-	require.Equal(t, []string{delivery.Delivered, "document_missing for good", "event_id_invalid for good"}, got)
+	require.Equal(t, []string{delivery.Delivered, "document_missing for good", "body_expected for good"}, got)
 	require.Len(t, requests, 1)
-	require.Equal(t, "e1", requests[0].key)
+	require.Equal(t, handler.CalleeKey("documents", "acme", "e1"), requests[0].key)
 }
 
 // What a batch sends is not repeated in what is told of it.

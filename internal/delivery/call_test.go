@@ -126,5 +126,5 @@ func TestABodyThatTricklesIsATimeout(t *testing.T) {
 func TestACallWithoutAnIdSendsNothing(t *testing.T) {
 	t.Parallel()
 	_, err := target(t, func(http.ResponseWriter, *http.Request) { t.Error("asked") }).Call(t.Context(), delivery.Request{Method: http.MethodPost, ID: "a\r\nb"})
-	require.EqualError(t, err, "event_id_invalid")
+	require.EqualError(t, err, "key_invalid")
 }

@@ -20,7 +20,6 @@ import (
 	"billhook/catalog"
 	"billhook/internal/contract"
 	"billhook/internal/handler"
-	"billhook/internal/pii"
 	"billhook/internal/retry"
 	"billhook/internal/signature"
 )
@@ -225,13 +224,10 @@ type poster struct {
 
 // encode is the same for every attempt of an event: it reads neither attempt nor clock.
 func encode(event handler.Event) ([]byte, error) {
-	switch {
-	case event.Body.None():
+	if event.Body.None() {
 		return nil, retry.Permanent("body_expected", nil)
-	case !pii.ID.Valid(event.ID): // it goes into a header and a path
-		return nil, retry.Permanent("event_id_invalid", nil)
 	}
-	body, err := event.Body.Post()
+	body, err := event.Body.Post(event.CalleeKey(), event.Tenant)
 	var invalid *contract.Invalid
 	switch {
 	case errors.As(err, &invalid):
@@ -249,7 +245,7 @@ func (p poster) plan(_ context.Context, event handler.Event) (handler.Plan, erro
 	if err != nil {
 		return handler.Plan{}, err
 	}
-	return handler.Plan{Calls: []handler.Call{{Target: p.post.Target, ID: event.ID, Method: http.MethodPost, Path: p.post.Path, Body: body}}}, nil
+	return handler.Plan{Calls: []handler.Call{{Target: p.post.Target, ID: event.CalleeKey(), Method: http.MethodPost, Path: p.post.Path, Body: body}}}, nil
 }
 
 func (p poster) do(ctx context.Context, event handler.Event) (result string, err error) {
@@ -257,7 +253,7 @@ func (p poster) do(ctx context.Context, event handler.Event) (result string, err
 	if err != nil {
 		return "", err
 	}
-	answer, failure := p.Call(ctx, Request{Method: http.MethodPost, Path: p.post.Path, ID: event.ID, Body: body})
+	answer, failure := p.Call(ctx, Request{Method: http.MethodPost, Path: p.post.Path, ID: event.CalleeKey(), Body: body})
 	if failure == nil {
 		return Delivered, nil
 	}
@@ -273,11 +269,9 @@ func (p poster) do(ctx context.Context, event handler.Event) (result string, err
 }
 
 func (p poster) reconcile(ctx context.Context, event handler.Event) (result string, done bool, err error) {
-	if !pii.ID.Valid(event.ID) {
-		return "", false, retry.Permanent("event_id_invalid", nil)
-	}
-	path := strings.Replace(p.post.Reconcile, "{id}", event.ID, 1)
-	answer, err := p.Call(ctx, Request{Method: http.MethodGet, Path: path, ID: event.ID})
+	key := event.CalleeKey()
+	path := strings.Replace(p.post.Reconcile, "{id}", key, 1)
+	answer, err := p.Call(ctx, Request{Method: http.MethodGet, Path: path, ID: key})
 	switch answer.Status {
 	case 0:
 		return "", false, err

@@ -195,7 +195,7 @@ func TestADocumentIsWhatTheCalleeWasPromised(t *testing.T) {
 	require.Nil(t, post.Reconcile)
 	for attempt := range 2 {
 		effect, err := post.Do(t.Context(), handler.Event{
-			ID: "evt-2", Type: contract.OrderPaid, CorrelationID: "order-9", Attempt: attempt + 1,
+			Queue: "paynow-events", Tenant: "acme", ID: "evt-2", Type: contract.OrderPaid, CorrelationID: "order-9", Attempt: attempt + 1,
 			Body: contract.Of(&contract.PayNow{
 				EventID: "evt-2", EventType: contract.OrderPaid, Timestamp: "2026-11-20T08:59:58Z",
 				Data: contract.PayNowData{Order: &contract.Order{ID: "order-9", CustomerID: "customer-1", Items: []contract.Item{{ProductID: "p", Quantity: 1}}}},
@@ -205,7 +205,8 @@ func TestADocumentIsWhatTheCalleeWasPromised(t *testing.T) {
 		require.Equal(t, delivery.Delivered, effect.Result)
 	}
 	require.Equal(t, bodies[0], bodies[1], "every attempt says the same")
-	require.Contains(t, bodies[0], `POST /hooks evt-2 {"event_id":"evt-2","event_type":"order.paid","created_at":"2026-11-20T08:59:58Z","data":{"order":{"id":"order-9",`)
+	key := handler.CalleeKey("paynow-events", "acme", "evt-2")
+	require.Contains(t, bodies[0], `POST /hooks `+key+` {"event_id":"`+key+`","tenant":"acme","source_event_id":"evt-2","event_type":"order.paid","created_at":"2026-11-20T08:59:58Z","data":{"order":{"id":"order-9",`)
 }
 
 func TestAConflictWithoutAQuestionIsARefusal(t *testing.T) {

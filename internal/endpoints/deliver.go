@@ -2,11 +2,8 @@ package endpoints
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"strings"
 	"time"
 
 	"billhook/internal/audit"
@@ -75,7 +72,7 @@ func (d Deliverer) deliver(ctx context.Context, event handler.Event, asked Deliv
 	if err != nil {
 		return handler.Effect{}, err
 	}
-	status, failure := d.Poster.Post(ctx, e.address(d.Now()), webhookID(event.ID), body)
+	status, failure := d.Poster.Post(ctx, e.address(d.Now()), event.CalleeKey(), body)
 	now := d.Now().UTC().Truncate(time.Microsecond)
 	switch {
 	case failure == nil:
@@ -105,7 +102,7 @@ func (d Deliverer) plan(ctx context.Context, event handler.Event, asked Delivery
 	if err != nil {
 		return handler.Plan{}, err
 	}
-	return handler.Plan{Calls: []handler.Call{{Target: "endpoint:" + e.ID, Method: "POST", ID: webhookID(event.ID), Body: body}}}, nil
+	return handler.Plan{Calls: []handler.Call{{Target: "endpoint:" + e.ID, Method: "POST", ID: event.CalleeKey(), Body: body}}}, nil
 }
 
 // find returns the event's endpoint, or the result of an event whose endpoint is not told.
@@ -157,7 +154,7 @@ func (d Deliverer) giveUp(event handler.Event, e stored, reason string, now time
 	after := e.disabled(reason, now)
 	entry, err := audit.Entry{
 		Kind: Kind, Subject: e.ID, Action: "disable", Who: "billhook", Why: reason, At: now, Before: e.side(), After: after.side(),
-	}.Write(webhookID(event.ID))
+	}.Write(event.CalleeKey())
 	if err != nil {
 		return handler.Effect{}, err
 	}
@@ -197,14 +194,4 @@ func compose(event handler.Event, asked Delivery) ([]byte, error) {
 	n := notice{Type: asked.EventType, Timestamp: whole.Timestamp}
 	n.Data.ID = asked.SubjectID
 	return json.Marshal(n)
-}
-
-// webhookID is the webhook-id of an event: its own id, or where that has a dot, which joins the
-// parts that are signed, a hash of it.
-func webhookID(eventID string) string {
-	if !strings.Contains(eventID, ".") {
-		return eventID
-	}
-	sum := sha256.Sum256([]byte(eventID))
-	return "evt_" + hex.EncodeToString(sum[:16])
 }

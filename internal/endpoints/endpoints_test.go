@@ -155,12 +155,12 @@ func TestAnEndpointIsToldWhatHappenedAndNoMore(t *testing.T) {
 	require.Equal(t, handler.Effect{Result: endpoints.Delivered}, effect)
 	require.Equal(t, []sent{{
 		endpoints.Address{ID: "partner-1", URL: "https://partner.example/hooks", Secrets: []string{added.Secret}},
-		"evt-1", `{"type":"subscription.renewed","timestamp":"2026-03-02T11:59:58Z","data":{"id":"sub-7"}}`,
+		event(t, "evt-1", "partner-1", "subscription.renewed").CalleeKey(), `{"type":"subscription.renewed","timestamp":"2026-03-02T11:59:58Z","data":{"id":"sub-7"}}`,
 	}}, w.posting.sent)
 }
 
-// The dot joins the parts that are signed.
-func TestAnEventWhoseIDHasADotIsSentUnderAnIDWithoutOne(t *testing.T) {
+// A webhook-id has no dot, which joins the parts that are signed, and is another's in another queue or tenant.
+func TestAWebhookIDFollowsFromQueueTenantAndEvent(t *testing.T) {
 	t.Parallel()
 	w := open(t)
 	w.add(t, endpoints.New{ID: "partner-1"})
@@ -168,9 +168,16 @@ func TestAnEventWhoseIDHasADotIsSentUnderAnIDWithoutOne(t *testing.T) {
 		_, err := w.told(t, event(t, id, "partner-1", "a"))
 		require.NoError(t, err)
 	}
-	require.Regexp(t, `^evt_[0-9a-f]{32}$`, w.posting.sent[0].id)
+	for _, s := range w.posting.sent {
+		require.NotContains(t, s.id, ".")
+	}
 	require.NotEqual(t, w.posting.sent[0].id, w.posting.sent[1].id)
 	require.Equal(t, w.posting.sent[0].id, w.posting.sent[2].id)
+	elsewhere := event(t, "evt.1", "partner-1", "a")
+	elsewhere.Queue = "another"
+	_, err := w.told(t, elsewhere)
+	require.NoError(t, err)
+	require.NotEqual(t, w.posting.sent[0].id, w.posting.sent[3].id)
 }
 
 func TestWhatIsNotForAnEndpointIsDoneWithoutARequest(t *testing.T) {

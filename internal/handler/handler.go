@@ -11,6 +11,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/google/uuid"
+
 	"billhook/catalog"
 	"billhook/internal/contract"
 	"billhook/internal/retry"
@@ -35,6 +37,19 @@ type Event struct {
 	// Body is the decoded body; contract.As gives it as the Go type that a handler takes.
 	Body       contract.Body
 	Attributes map[string]string
+}
+
+// CalleeKey is what the event is known by outside: its Idempotency-Key, its webhook-id, the id that a callee is
+// asked by, and the idempotency key of what it emits.
+func (e Event) CalleeKey() string { return CalleeKey(e.Queue, e.Tenant, e.ID) }
+
+// namespace of the keys; any fixed one would do.
+var namespace = uuid.MustParse("8a0a3c0e-53f4-4c27-9d0b-0f4d1a6f2f57")
+
+// CalleeKey derives the key of an event. Producers name events within a queue and a tenant, and a callee serves
+// several of both: there the same id is another event.
+func CalleeKey(queue, tenant, eventID string) string {
+	return uuid.NewSHA1(namespace, fmt.Appendf(nil, "%q %q %q", queue, tenant, eventID)).String()
 }
 
 // Effect is what a handler wants committed together with the event's record.
@@ -105,7 +120,7 @@ func EmittedIDs(all []Emitted) []string {
 type Tx func(ctx context.Context, event Event) (Effect, error)
 
 // Leased is a handler whose effect is outside: a gateway, another service. It runs
-// under a lease on the event's record, and gives the event's id to the other side as the
+// under a lease on the event's record, and gives the event's CalleeKey to the other side as the
 // idempotency key. Its writes and emissions are committed with the completion of the record
 // while the lease is held; those of an attempt that has lost its lease do not happen.
 //
@@ -115,7 +130,7 @@ type Leased struct {
 	// Do performs the effect. Its errors mean what those of a Tx mean. It must return when ctx
 	// ends.
 	Do func(ctx context.Context, event Event) (Effect, error)
-	// Reconcile asks the other side about the event's id before every attempt but the first,
+	// Reconcile asks the other side about the event's key before every attempt but the first,
 	// and before Do is called again because a precondition of its writes failed. done says
 	// that the effect took place, and effect is then what Do would have returned; else Do is
 	// called. An error means that it is still not known, and is treated as Do's would be.

@@ -9,6 +9,7 @@ import (
 	"billhook/catalog"
 	"billhook/internal/contract"
 	"billhook/internal/handler"
+	"billhook/internal/pii"
 	"billhook/internal/retry"
 )
 
@@ -178,4 +179,21 @@ func TestAQueueWhoseMessagesItsHandlerDoesNotTakeIsRefused(t *testing.T) {
 			require.EqualError(t, err, test.want)
 		})
 	}
+}
+
+// The id alone, and what joins the three, says nothing.
+func TestACalleeKeyIsOfOneQueueTenantAndEventAlone(t *testing.T) {
+	t.Parallel()
+	keys := map[string][3]string{}
+	for _, of := range [][3]string{
+		{"a", "b", "c"}, {"a", "b", "d"}, {"a", "d", "c"}, {"d", "b", "c"}, {"b", "a", "c"}, {"a b", "", "c"}, {"a", "b c", ""}, {`a" "b`, "", "c"},
+	} {
+		key := handler.Event{Queue: of[0], Tenant: of[1], ID: of[2]}.CalleeKey()
+		require.Equal(t, key, handler.CalleeKey(of[0], of[1], of[2]))
+		require.True(t, pii.ID.Valid(key))
+		require.NotContains(t, keys, key, "%q is that of %q", of, keys[key])
+		keys[key] = of
+	}
+	// It is kept by callees: a release that derives it otherwise would move money twice.
+	require.Equal(t, "8a579226-9aa0-56fd-95bf-ab25793bc9b5", handler.CalleeKey("sub-payment-initiation", "default", "renewal-1"))
 }

@@ -3,6 +3,7 @@ package lane
 import (
 	"cmp"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/google/uuid"
@@ -14,14 +15,11 @@ import (
 	"billhook/internal/store"
 )
 
-// namespace of the ids of emitted messages; any fixed one would do.
-var namespace = uuid.MustParse("6e6f7468-696e-572d-8c6f-73742d747769")
-
 // ID is the event id of the n-th message (0 is the first) that an event emits. It is
 // the same however often the event is handled, so that a consumer of the message
 // recognizes it.
 func ID(event handler.Event, n int) string {
-	return uuid.NewSHA1(namespace, fmt.Appendf(nil, "%q %q %q %d", event.Queue, event.Tenant, event.ID, n)).String()
+	return uuid.NewSHA1(uuid.MustParse(event.CalleeKey()), []byte(strconv.Itoa(n))).String()
 }
 
 // Emitted has an effect's emissions as its record remembers them, and what is due after its commit.

@@ -3,7 +3,7 @@
 // payment's refund. It refuses to know how the gateway is called, to retry, and to decide
 // whether a payment is due.
 //
-// A payment is leased work: the gateway does it once per event id, and is asked by that id
+// A payment is leased work: the gateway does it once per key of an event, and is asked by that key
 // after an attempt whose end is not known. A refund is two-phase work (see internal/twophase):
 // its document is reserved here, the money goes back there, and the document is settled here.
 // There is one document per payment, so a payment is refunded once, however many messages ask.
@@ -27,18 +27,18 @@ import (
 const MaxAnswer = 16 << 10
 
 // Gateway is one of the gateway's services, such as its payments or its refunds. Each carries out
-// an order once per event id, answers a repetition alike, and never carries out an order that it
-// has declined.
+// one order per key, answers a repetition alike, and never carries out an order that it has declined.
+// The key is the CalleeKey of an event.
 type Gateway interface {
-	// Do sends an order, a JSON object, under the event's id, and returns the body of the
-	// answer. An error marked retry.Permanent says that the gateway has refused the order:
-	// nothing happened and nothing will. After any other error it is not known what happened.
-	Do(ctx context.Context, eventID string, order []byte) (answer []byte, err error)
-	// Reconcile asks what became of the order of an event. known is false where the gateway has
+	// Do sends an order, a JSON object, under a key, and returns the body of the answer. An error
+	// marked retry.Permanent says that the gateway has refused the order: nothing happened and
+	// nothing will. After any other error it is not known what happened.
+	Do(ctx context.Context, key string, order []byte) (answer []byte, err error)
+	// Reconcile asks what became of the order of a key. known is false where the gateway has
 	// none. answer is else what Do would have returned.
-	Reconcile(ctx context.Context, eventID string) (answer []byte, known bool, err error)
+	Reconcile(ctx context.Context, key string) (answer []byte, known bool, err error)
 	// Request is the request that Do makes. It makes none.
-	Request(eventID string, order []byte) handler.Call
+	Request(key string, order []byte) handler.Call
 }
 
 // What the gateway says of an order.
@@ -50,24 +50,37 @@ const (
 
 // said is what the gateway says of an order. What else an answer has is the gateway's own.
 type said struct {
-	PaymentID string `json:"payment_id"`
-	Status    string `json:"status"`
+	PaymentID      string `json:"payment_id"`
+	SubscriptionID string `json:"subscription_id"`
+	Amount         string `json:"amount"`
+	Currency       string `json:"currency"`
+	Status         string `json:"status"`
 }
 
-// read reads an answer of the gateway. An answer that cannot be read says that the outcome is not
-// known, and so does one of an order that is not settled yet: money may have moved, and the next
-// attempt asks again. The error repeats nothing of the answer.
-func read(answer []byte) (said, error) {
+// about reports whether the answer is about what was asked for. What the order left to the gateway, such as an
+// amount, is the gateway's to say.
+func (s said) about(asked contract.Payload) bool {
+	agree := func(asked, said string) bool { return asked == "" || asked == said }
+	return agree(asked.SubscriptionID, s.SubscriptionID) && agree(asked.PaymentID, s.PaymentID) &&
+		agree(asked.Amount, s.Amount) && agree(asked.Currency, s.Currency)
+}
+
+// read reads the gateway's answer to an order. An answer that cannot be read says that the outcome is
+// not known, and so do one about something else and one of an order that is not settled yet: money may
+// have moved, and the next attempt asks again. The error repeats nothing of the answer.
+func read(answer []byte, asked contract.Payload) (said, error) {
 	var s said
 	switch err := json.Unmarshal(answer, &s); {
 	case err != nil, s.PaymentID != "" && !pii.ID.Valid(s.PaymentID):
 		return said{}, retry.Transient("gateway_answer_unreadable", nil)
 	case s.Status == statusPending:
 		return said{}, retry.Transient("gateway_pending", nil)
-	case s.Status == statusDeclined, s.Status == statusSucceeded && s.PaymentID != "":
-		return s, nil
-	default:
+	case s.Status != statusDeclined && (s.Status != statusSucceeded || s.PaymentID == ""):
 		return said{}, retry.Transient("gateway_answer_unclear", nil)
+	case !s.about(asked):
+		return said{}, retry.Transient("gateway_answer_of_another_order", nil)
+	default:
+		return s, nil
 	}
 }
 
@@ -96,7 +109,7 @@ type Payments struct {
 
 // Initiate is the handler of initial payments, renewals, upgrades and downgrades.
 func (p Payments) Initiate() handler.LeasedOf[*contract.Envelope] {
-	return p.leased(func(string, *contract.Envelope) []handler.Emission { return nil })
+	return p.leased(func(handler.Event, *contract.Envelope) []handler.Emission { return nil })
 }
 
 // Trial is the handler of the payment that verifies a trial's card. Where it is made, it is
@@ -104,9 +117,9 @@ func (p Payments) Initiate() handler.LeasedOf[*contract.Envelope] {
 func (p Payments) Trial() handler.LeasedOf[*contract.Envelope] { return p.leased(p.refund) }
 
 // leased is the handler of payments after each of which the emissions of also follow.
-func (p Payments) leased(also func(eventID string, update *contract.Envelope) []handler.Emission) handler.LeasedOf[*contract.Envelope] {
+func (p Payments) leased(also func(event handler.Event, update *contract.Envelope) []handler.Emission) handler.LeasedOf[*contract.Envelope] {
 	effect := func(event handler.Event, body *contract.Envelope, answer []byte) (handler.Effect, error) {
-		s, err := read(answer)
+		s, err := read(answer, body.Payload)
 		if err != nil {
 			return handler.Effect{}, err
 		}
@@ -114,7 +127,7 @@ func (p Payments) leased(also func(eventID string, update *contract.Envelope) []
 		effect := handler.Effect{Result: Declined, Emit: []handler.Emission{emission(p.Updates, update)}}
 		if s.Status == statusSucceeded {
 			effect.Result = Paid
-			effect.Emit = append(effect.Emit, also(event.ID, update)...)
+			effect.Emit = append(effect.Emit, also(event, update)...)
 		}
 		return effect, nil
 	}
@@ -123,7 +136,7 @@ func (p Payments) leased(also func(eventID string, update *contract.Envelope) []
 		if body.Payload.SubscriptionID == "" {
 			return nil, retry.Permanent("subscription_id_missing", nil)
 		}
-		order, err := event.Body.Post()
+		order, err := event.Body.Post(event.CalleeKey(), event.Tenant)
 		if err != nil {
 			return nil, retry.Permanent("body_not_encodable", nil)
 		}
@@ -135,21 +148,21 @@ func (p Payments) leased(also func(eventID string, update *contract.Envelope) []
 			if err != nil {
 				return handler.Plan{}, err
 			}
-			return handler.Plan{Calls: []handler.Call{p.Gateway.Request(event.ID, order)}}, nil
+			return handler.Plan{Calls: []handler.Call{p.Gateway.Request(event.CalleeKey(), order)}}, nil
 		},
 		Do: func(ctx context.Context, event handler.Event, body *contract.Envelope) (handler.Effect, error) {
 			order, err := order(event, body)
 			if err != nil {
 				return handler.Effect{}, err
 			}
-			answer, err := p.Gateway.Do(ctx, event.ID, order)
+			answer, err := p.Gateway.Do(ctx, event.CalleeKey(), order)
 			if err != nil {
 				return handler.Effect{}, err
 			}
 			return effect(event, body, answer)
 		},
 		Reconcile: func(ctx context.Context, event handler.Event, body *contract.Envelope) (handler.Effect, bool, error) {
-			answer, known, err := p.Gateway.Reconcile(ctx, event.ID)
+			answer, known, err := p.Gateway.Reconcile(ctx, event.CalleeKey())
 			if err != nil || !known {
 				return handler.Effect{}, false, err
 			}
@@ -161,7 +174,7 @@ func (p Payments) leased(also func(eventID string, update *contract.Envelope) []
 
 // told is the update about what became of a payment.
 func told(event handler.Event, asked *contract.Envelope, s said) *contract.Envelope {
-	update := &contract.Envelope{Action: asked.Action, CorrelationID: asked.Payload.SubscriptionID, IdempotencyKey: event.ID, Payload: asked.Payload}
+	update := &contract.Envelope{Action: asked.Action, CorrelationID: event.CorrelationID, IdempotencyKey: event.CalleeKey(), Payload: asked.Payload}
 	if s.Status == statusDeclined {
 		update.Action = ActionDeclined
 	}
@@ -174,12 +187,12 @@ func told(event handler.Event, asked *contract.Envelope, s said) *contract.Envel
 }
 
 // refund is the refund of a trial's payment, whole: billing-queues, section 7.1.
-func (p Payments) refund(eventID string, update *contract.Envelope) []handler.Emission {
+func (p Payments) refund(event handler.Event, update *contract.Envelope) []handler.Emission {
 	paid := update.Payload
 	return []handler.Emission{emission(p.Refunds, &contract.Envelope{
-		Action: actionRefund, CorrelationID: update.CorrelationID, IdempotencyKey: eventID,
+		Action: actionRefund, CorrelationID: update.CorrelationID, IdempotencyKey: update.IdempotencyKey,
 		Payload: contract.Payload{
-			EventID: eventID, EventType: paid.EventType, SubscriptionID: paid.SubscriptionID, PaymentID: paid.PaymentID,
+			EventID: event.ID, EventType: paid.EventType, SubscriptionID: paid.SubscriptionID, PaymentID: paid.PaymentID,
 			CustomerID: paid.CustomerID, UID: paid.UID, Currency: paid.Currency, Amount: paid.Amount,
 		},
 	})}

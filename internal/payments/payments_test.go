@@ -25,6 +25,14 @@ var (
 	refunds = catalog.Queue{ID: "refunds", OrderingKey: []string{"payment_id"}}
 )
 
+// key is what the gateway knows the event of asked by.
+var key = handler.CalleeKey("initiations", "default", "evt-1")
+
+// answerOf is the gateway's answer about an order of renewal.
+func answerOf(payment, status string) string {
+	return fmt.Sprintf(`{"payment_id":%q,"subscription_id":"sub-1","amount":"9.99","currency":"EUR","status":%q}`, payment, status)
+}
+
 // desk is a gateway that answers every order and every question with the same.
 type desk struct {
 	answer, known string // known: the answer to a question; empty: it has no such order
@@ -82,17 +90,17 @@ func TestAPaymentThatSucceedsIsToldUnderItsAction(t *testing.T) {
 	for _, action := range []string{"initial", "renewal", "upgrade", "downgrade"} {
 		t.Run(action, func(t *testing.T) {
 			t.Parallel()
-			d, event := &desk{answer: `{"payment_id":"pay-7","status":"succeeded","fee":"0.30"}`}, asked(action, renewal)
+			d, event := &desk{answer: strings.Replace(answerOf("pay-7", "succeeded"), "{", `{"fee":"0.30",`, 1)}, asked(action, renewal)
 			effect, err := deskOf(d).Initiate().Leased().Do(t.Context(), event)
 			require.NoError(t, err)
 			require.Equal(t, payments.Paid, effect.Result)
-			require.Equal(t, []string{`evt-1 {"event_id":"evt-1","action":"` + action + `","subscription_id":"sub-1","correlation_id":"story-1","created_at":"2027-03-01T12:00:00Z",` +
+			require.Equal(t, []string{key + ` {"event_id":"` + key + `","tenant":"default","source_event_id":"evt-1","action":"` + action + `","subscription_id":"sub-1","correlation_id":"story-1","created_at":"2027-03-01T12:00:00Z",` +
 				`"payload":{"subscription_id":"sub-1","customer_id":"cus-1","uid":"u1","product_id":"gold","currency":"EUR","amount":"9.99",` +
 				`"period_start":"2027-03-01T00:00:00Z","period_end":"2027-04-01T00:00:00Z","cycle":3}}`}, d.orders)
 
 			told := renewal
 			told.EventID, told.EventType, told.PaymentID, told.Status = "evt-1", action, "pay-7", "succeeded"
-			require.Equal(t, []*contract.Envelope{{Action: action, CorrelationID: "sub-1", IdempotencyKey: "evt-1", Payload: told}}, envelopes(t, effect))
+			require.Equal(t, []*contract.Envelope{{Action: action, CorrelationID: "story-1", IdempotencyKey: key, Payload: told}}, envelopes(t, effect))
 			require.Equal(t, "updates", effect.Emit[0].To)
 			require.Equal(t, "sub-1", effect.Emit[0].OrderingKey)
 			require.NoError(t, emitted(event, effect))
@@ -113,13 +121,13 @@ func emitted(event handler.Event, effect handler.Effect) error {
 func TestATrialThatSucceedsIsToldAndRefunded(t *testing.T) {
 	t.Parallel()
 	event := asked("trial", contract.Payload{SubscriptionID: "sub-1", CustomerID: "cus-1", UID: "u1", Amount: "1.00", Currency: "EUR"})
-	effect, err := deskOf(&desk{answer: `{"payment_id":"pay-7","status":"succeeded"}`}).Trial().Leased().Do(t.Context(), event)
+	effect, err := deskOf(&desk{answer: strings.Replace(answerOf("pay-7", "succeeded"), "9.99", "1.00", 1)}).Trial().Leased().Do(t.Context(), event)
 	require.NoError(t, err)
 	require.Equal(t, payments.Paid, effect.Result)
 	told := envelopes(t, effect)
 	require.Len(t, told, 2)
-	require.Equal(t, "trial", told[0].Action)
-	require.Equal(t, &contract.Envelope{Action: "refund", CorrelationID: "sub-1", IdempotencyKey: "evt-1", Payload: contract.Payload{
+	require.Equal(t, []string{"trial", "story-1", key}, []string{told[0].Action, told[0].CorrelationID, told[0].IdempotencyKey})
+	require.Equal(t, &contract.Envelope{Action: "refund", CorrelationID: "story-1", IdempotencyKey: key, Payload: contract.Payload{
 		EventID: "evt-1", EventType: "trial", SubscriptionID: "sub-1", PaymentID: "pay-7", CustomerID: "cus-1", UID: "u1", Amount: "1.00", Currency: "EUR",
 	}}, told[1])
 	require.Equal(t, []string{"updates", "refunds"}, []string{effect.Emit[0].To, effect.Emit[1].To})
@@ -133,8 +141,8 @@ func TestADeclinedPaymentIsToldAsSuchAndNothingIsRefunded(t *testing.T) {
 		handler handler.LeasedOf[*contract.Envelope]
 		action  string
 	}{
-		"a renewal": {deskOf(&desk{answer: `{"status":"declined"}`}).Initiate(), "renewal"},
-		"a trial":   {deskOf(&desk{answer: `{"payment_id":"pay-7","status":"declined"}`}).Trial(), "trial"},
+		"a renewal": {deskOf(&desk{answer: answerOf("", "declined")}).Initiate(), "renewal"},
+		"a trial":   {deskOf(&desk{answer: answerOf("pay-7", "declined")}).Trial(), "trial"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -189,9 +197,48 @@ func TestAnAnswerThatSettlesNothingIsAskedAbout(t *testing.T) {
 	}
 }
 
+// What the gateway has under the event's key is another's order: no update says paid, and no refund takes another's
+// payment back. What became of ours is not known.
+func TestAnAnswerOfAnotherOrderIsNotBelieved(t *testing.T) {
+	t.Parallel()
+	asks := renewal
+	asks.PaymentID = "pay-7"
+	for name, test := range map[string]struct{ from, to string }{
+		"its own":                    {"", ""},
+		"another subscription":       {`"sub-1"`, `"sub-2"`},
+		"no subscription":            {`"subscription_id":"sub-1",`, ``},
+		"another amount":             {"9.99", "19.99"},
+		"no amount":                  {`"amount":"9.99",`, ``},
+		"another currency":           {"EUR", "USD"},
+		"no currency":                {`"currency":"EUR",`, ``},
+		"another payment than asked": {"pay-7", "pay-8"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for _, status := range []string{"succeeded", "declined"} {
+				answer := strings.Replace(answerOf("pay-7", status), test.from, test.to, 1)
+				h := deskOf(&desk{answer: answer, known: answer}).Trial().Leased()
+				effect, err := h.Do(t.Context(), asked("trial", asks))
+				found, done, unsettled := h.Reconcile(t.Context(), asked("trial", asks))
+				require.Equal(t, effect, found)
+				if test.from == "" {
+					require.NoError(t, err)
+					require.True(t, done)
+					require.Equal(t, "pay-7", envelopes(t, effect)[0].Payload.PaymentID, "the update names the payment that was asked for")
+					continue
+				}
+				requireVerdict(t, err, retry.Failed, "gateway_answer_of_another_order")
+				requireVerdict(t, unsettled, retry.Failed, "gateway_answer_of_another_order")
+				require.False(t, done)
+				require.Empty(t, effect)
+			}
+		})
+	}
+}
+
 func TestAPaymentIsAskedAboutByItsEventAndToldAlike(t *testing.T) {
 	t.Parallel()
-	const answer = `{"payment_id":"pay-7","status":"succeeded"}`
+	answer := answerOf("pay-7", "succeeded")
 	for name, pick := range map[string]func(payments.Payments) handler.LeasedOf[*contract.Envelope]{
 		"a payment": payments.Payments.Initiate, "a trial": payments.Payments.Trial,
 	} {
@@ -205,7 +252,7 @@ func TestAPaymentIsAskedAboutByItsEventAndToldAlike(t *testing.T) {
 			require.NoError(t, err)
 			require.True(t, done)
 			require.Equal(t, did, found)
-			require.Equal(t, []string{"evt-1"}, d.asked)
+			require.Equal(t, []string{key}, d.asked)
 		})
 	}
 	_, done, err := deskOf(&desk{}).Initiate().Leased().Reconcile(t.Context(), asked("renewal", renewal))

@@ -137,7 +137,9 @@ type Refunds struct {
 
 // order is what the gateway is asked for. It is the same for every attempt of an event.
 type order struct {
-	EventID        string `json:"event_id"`
+	EventID        string `json:"event_id"` // the event's CalleeKey
+	Tenant         string `json:"tenant"`
+	SourceEventID  string `json:"source_event_id"`
 	Action         string `json:"action"`
 	PaymentID      string `json:"payment_id"`
 	SubscriptionID string `json:"subscription_id,omitempty"`
@@ -156,7 +158,7 @@ func orderOf(event handler.Event) (order, error) {
 	if !pii.ID.Valid(asked.PaymentID) {
 		return order{}, retry.Permanent("payment_id_missing", nil)
 	}
-	return order{event.ID, body.Action, asked.PaymentID, asked.SubscriptionID, body.CorrelationID, asked.Amount, asked.Currency}, nil
+	return order{event.CalleeKey(), event.Tenant, event.ID, body.Action, asked.PaymentID, asked.SubscriptionID, body.CorrelationID, asked.Amount, asked.Currency}, nil
 }
 
 // Leased is the handler of refunds. What is asked for a payment that has been refunded ends here:
@@ -278,7 +280,7 @@ func (r Refunds) request(event handler.Event) (handler.Call, error) {
 	if err != nil {
 		return handler.Call{}, err
 	}
-	return r.Gateway.Request(event.ID, text), nil
+	return r.Gateway.Request(asked.EventID, text), nil
 }
 
 func (r Refunds) commitThere(ctx context.Context, event handler.Event) (string, error) {
@@ -290,11 +292,11 @@ func (r Refunds) commitThere(ctx context.Context, event handler.Event) (string, 
 	if err != nil {
 		return "", err
 	}
-	answer, err := r.Gateway.Do(ctx, event.ID, text)
+	answer, err := r.Gateway.Do(ctx, asked.EventID, text)
 	if err != nil {
 		return "", err
 	}
-	s, err := r.read(answer, asked)
+	s, err := read(answer, asked.payload())
 	switch {
 	case err != nil:
 		return "", err
@@ -309,21 +311,17 @@ func (r Refunds) find(ctx context.Context, event handler.Event) (string, bool, e
 	if err != nil {
 		return "", false, err
 	}
-	answer, known, err := r.Gateway.Reconcile(ctx, event.ID)
+	answer, known, err := r.Gateway.Reconcile(ctx, asked.EventID)
 	if err != nil || !known {
 		return "", false, err
 	}
-	s, err := r.read(answer, asked)
+	s, err := read(answer, asked.payload())
 	return string(Refunded), err == nil && s.Status == statusSucceeded, err
 }
 
-// read reads an answer about a refund. One about another payment settles nothing.
-func (r Refunds) read(answer []byte, asked order) (said, error) {
-	s, err := read(answer)
-	if err == nil && s.PaymentID != "" && s.PaymentID != asked.PaymentID {
-		return said{}, retry.Transient("gateway_answer_unclear", nil)
-	}
-	return s, err
+// payload is what the answer has to be about.
+func (o order) payload() contract.Payload {
+	return contract.Payload{PaymentID: o.PaymentID, SubscriptionID: o.SubscriptionID, Amount: o.Amount, Currency: o.Currency}
 }
 
 func (r Refunds) confirm(ctx context.Context, event handler.Event, _ string) ([]store.Write, error) {

@@ -30,20 +30,27 @@ type bank struct {
 	mu sync.Mutex
 	// does is what becomes of the next orders: an entry each, and then they succeed.
 	does     []string
-	keys     map[string]string // the status of each order, by its key
-	payments map[string]string // of each order, by its key
-	refunded map[string]int    // by payment
+	keys     map[string]string    // the status of each order, by its key
+	made     map[string]bankOrder // by its key
+	refunded map[string]int       // by payment
 	orders   int
 }
 
+// bankOrder is what an order and its answer have in common.
+type bankOrder struct {
+	PaymentID      string `json:"payment_id"`
+	SubscriptionID string `json:"subscription_id"`
+	Amount         string `json:"amount"`
+	Currency       string `json:"currency"`
+	Status         string `json:"status"`
+}
+
 func newBank(does ...string) *bank {
-	return &bank{does: does, keys: map[string]string{}, payments: map[string]string{}, refunded: map[string]int{}}
+	return &bank{does: does, keys: map[string]string{}, made: map[string]bankOrder{}, refunded: map[string]int{}}
 }
 
 func (b *bank) Do(_ context.Context, id string, order []byte) ([]byte, error) {
-	var asked struct {
-		PaymentID string `json:"payment_id"`
-	}
+	var asked bankOrder
 	if err := json.Unmarshal(order, &asked); err != nil {
 		return nil, err
 	}
@@ -61,7 +68,7 @@ func (b *bank) Do(_ context.Context, id string, order []byte) ([]byte, error) {
 		return nil, retry.Permanent("callee_refused_422", nil)
 	}
 	if b.keys[id] == "" {
-		b.keys[id], b.payments[id] = "succeeded", asked.PaymentID
+		b.keys[id], b.made[id] = "succeeded", asked
 		if does == "decline" {
 			b.keys[id] = "declined"
 		} else {
@@ -75,7 +82,10 @@ func (b *bank) Do(_ context.Context, id string, order []byte) ([]byte, error) {
 }
 
 func (b *bank) answer(id string) []byte {
-	return fmt.Appendf(nil, `{"payment_id":%q,"status":%q}`, b.payments[id], b.keys[id])
+	order := b.made[id]
+	order.Status = b.keys[id]
+	answer, _ := json.Marshal(order)
+	return answer
 }
 
 func (b *bank) Request(id string, order []byte) handler.Call {
@@ -177,7 +187,7 @@ func TestWhatTheGatewaySeesOfARefundIsTheSameForEachAttempt(t *testing.T) {
 	d.err = nil
 	_, err = h.Do(t.Context(), again(event))
 	require.Error(t, err)
-	const order = `r-1 {"event_id":"r-1","action":"refund","payment_id":"pay-1","subscription_id":"sub-1","correlation_id":"sub-1","amount":"9.99","currency":"EUR"}`
+	order := event.CalleeKey() + ` {"event_id":"` + event.CalleeKey() + `","tenant":"default","source_event_id":"r-1","action":"refund","payment_id":"pay-1","subscription_id":"sub-1","correlation_id":"sub-1","amount":"9.99","currency":"EUR"}`
 	require.Equal(t, []string{order, order}, d.orders)
 }
 
@@ -253,16 +263,25 @@ func TestARefundIsRememberedForGood(t *testing.T) {
 	require.Equal(t, 1, b.orders)
 }
 
-func TestAnAnswerAboutAnotherPaymentSettlesNothing(t *testing.T) {
+func TestAnAnswerOfAnotherOrderSettlesNoRefund(t *testing.T) {
 	t.Parallel()
-	db := temporaryStore(t)
-	const another = `{"payment_id":"pay-2","status":"succeeded"}`
-	h := refunding(db, &desk{answer: another, known: another})
-	_, err := h.Do(t.Context(), refundOf("r-1", "pay-1", ""))
-	requireVerdict(t, err, retry.Failed, "gateway_answer_unclear")
-	_, _, err = h.Reconcile(t.Context(), refundOf("r-1", "pay-1", ""))
-	requireVerdict(t, err, retry.Failed, "gateway_answer_unclear")
-	require.Equal(t, payments.UnderWay, refundIn(t, db, "pay-1").State)
+	for _, status := range []string{"succeeded", "declined"} {
+		for _, another := range []bankOrder{
+			{"pay-2", "sub-1", "9.99", "EUR", status}, {"pay-1", "sub-2", "9.99", "EUR", status}, {"pay-1", "sub-1", "5.00", "EUR", status},
+			{"pay-1", "sub-1", "9.99", "USD", status}, {Status: status},
+		} {
+			db := temporaryStore(t)
+			answer, err := json.Marshal(another)
+			require.NoError(t, err)
+			h := refunding(db, &desk{answer: string(answer), known: string(answer)})
+			_, err = h.Do(t.Context(), refundOf("r-1", "pay-1", "9.99"))
+			require.False(t, retry.Decide(err).Class.Terminal(), "%+v: %v", another, err)
+			_, done, err := h.Reconcile(t.Context(), refundOf("r-1", "pay-1", "9.99"))
+			require.False(t, done)
+			require.Contains(t, []string{"gateway_answer_of_another_order", "gateway_answer_unclear"}, retry.Decide(err).Reason)
+			require.Equal(t, payments.UnderWay, refundIn(t, db, "pay-1").State)
+		}
+	}
 }
 
 func TestWhatIsNoRefundReservesNothing(t *testing.T) {

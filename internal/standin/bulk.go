@@ -4,129 +4,229 @@ import (
 	"bytes"
 	"cmp"
 	"crypto/sha256"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"billhook/catalog"
 	"billhook/internal/serve"
 )
 
-// Stale is the outcome of a document whose version is not above the one that is there.
-const Stale = "stale"
+// Outcomes of a line of a bulk.
+const (
+	// Stale: the version is not above the one that is there.
+	Stale = "stale"
+	// Absent: there is no document to delete.
+	Absent = "absent"
+)
 
-// refused begins the id of a document that is refused every time.
+// refused begins the id of a document that is refused every time, behind its tenant.
 const refused = "refuse-"
 
-// indexed is what the receiver has of a document.
-type indexed struct{ path, document string }
+// indexed is a document of the index at a path.
+type indexed struct{ path, id string }
 
-// row is one event of a batch: its line and, in a bulk, the action before it.
-type row struct {
-	delivery Delivery
-	document string
-	version  int64
-	line     []byte
+// held is a document as the index has it. Without a source it is deleted.
+type held struct {
+	version int64
+	source  string
+	times   int
 }
 
 // statuses are those of an item, by outcome.
 var statuses = map[string]int{
-	Applied: http.StatusCreated, Duplicate: http.StatusOK, Failed: http.StatusServiceUnavailable, Refused: http.StatusBadRequest, Stale: http.StatusConflict,
+	Applied: http.StatusCreated, Duplicate: http.StatusOK, Failed: http.StatusServiceUnavailable, Refused: http.StatusBadRequest,
+	Stale: http.StatusConflict, Absent: http.StatusNotFound,
 }
 
-// batch receives posts of a form. Each line is a delivery, and has a mode of its own; one that
-// hangs, or is forgotten, takes the answer of the whole batch with it. In a bulk a document at a
-// version, or a later one, is not changed by a line of that version: the item's status is 409. A
-// document whose id begins with "refuse-" is refused. The deliveries of a batch have one time.
+// Document is the source of a document that the index at a path has; empty: it has none.
+func (r *Receiver) Document(path, id string) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.documents[indexed{path, id}].source
+}
+
+// batch receives posts of a form. Each line is a delivery, and has a mode of its own; one that hangs, or is
+// forgotten, takes the answer of the whole batch with it. The deliveries of a batch have one time.
 func (r *Receiver) batch(form catalog.Form) http.HandlerFunc {
 	return func(w http.ResponseWriter, request *http.Request) {
 		body, ok := r.read(w, request)
 		if !ok {
 			return
 		}
-		rows, ok := r.rows(body, form, request.URL.Path)
-		if !ok {
-			serve.Refuse(http.StatusBadRequest, "malformed", "The body is not lines of JSON, each with event_id and event_type; in a bulk an action with an _id stands before each.").Write(w)
+		rows, why := lines(body)
+		if form == catalog.Bulk {
+			rows, why = actions(body)
+		}
+		switch {
+		case request.Header.Get("Content-Type") != "application/x-ndjson":
+			serve.Refuse(http.StatusUnsupportedMediaType, "content_type", "Send application/x-ndjson.").Write(w)
+			return
+		case why == "" && len(rows) == 0:
+			why = "There is no line."
+		}
+		if why != "" {
+			serve.Refuse(http.StatusBadRequest, "malformed", why).Write(w)
 			return
 		}
-		items := []map[string]any{}
+		items, at := []map[string]any{}, r.now()
 		for _, one := range rows {
-			outcome := r.index(one)
+			outcome := one.take(r, request.URL.Path, at)
 			switch outcome {
 			case Hung:
 				r.silence.hang(request)
 			case Forgotten:
 				cut()
 			}
-			item := map[string]any{"status": statuses[outcome]}
-			if form == catalog.Bulk {
-				item["_id"] = one.document
-				item = map[string]any{"index": item}
-			}
-			items = append(items, item)
+			items = append(items, one.item(statuses[outcome]))
 		}
 		serve.WriteJSON(w, http.StatusOK, map[string]any{"items": items})
 	}
 }
 
-// rows reads a batch. ok is false where it is none.
-func (r *Receiver) rows(body []byte, form catalog.Form, path string) (rows []row, ok bool) {
-	at := r.now()
+// row is one event of a batch.
+type row interface {
+	// take applies it, and returns the outcome.
+	take(r *Receiver, path string, at time.Time) string
+	item(status int) map[string]any
+}
+
+// event is a line of a batch.
+type event struct {
+	delivery Delivery
+	line     []byte
+}
+
+// lines reads a batch of events. why is what is wrong with it.
+func lines(body []byte) (rows []row, why string) {
 	for rest := body; len(rest) > 0; {
-		one := row{delivery: Delivery{Path: path, At: at}}
-		if form == catalog.Bulk {
-			var action struct {
-				Index struct {
-					ID          string `json:"_id"`
-					Version     int64  `json:"version"`
-					VersionType string `json:"version_type"`
-				} `json:"index"`
-			}
-			var text []byte
-			text, rest, _ = bytes.Cut(rest, []byte{'\n'})
-			if json.Unmarshal(text, &action) != nil || action.Index.ID == "" || (action.Index.Version > 0) != (action.Index.VersionType == "external") {
-				return nil, false
-			}
-			one.document, one.version = action.Index.ID, action.Index.Version
-		}
+		var line []byte
+		var ended bool
+		line, rest, ended = bytes.Cut(rest, []byte{'\n'})
 		var given struct {
 			EventID       string `json:"event_id"`
+			Tenant        string `json:"tenant"`
+			SourceEventID string `json:"source_event_id"`
 			EventType     string `json:"event_type"`
 			Action        string `json:"action"`
 			CorrelationID string `json:"correlation_id"`
 		}
-		one.line, rest, ok = bytes.Cut(rest, []byte{'\n'})
-		if !ok || json.Unmarshal(one.line, &given) != nil || given.EventID == "" {
-			return nil, false
+		if !ended || json.Unmarshal(line, &given) != nil || given.EventID == "" {
+			return nil, "The body is not lines of JSON, each with an event_id and an end."
 		}
-		one.delivery.EventID, one.delivery.Action, one.delivery.CorrelationID = given.EventID, cmp.Or(given.Action, given.EventType), given.CorrelationID
-		rows = append(rows, one)
+		rows = append(rows, event{Delivery{
+			Key: given.EventID, Tenant: given.Tenant, EventID: cmp.Or(given.SourceEventID, given.EventID),
+			Action: cmp.Or(given.Action, given.EventType), CorrelationID: given.CorrelationID,
+		}, line})
 	}
-	return rows, len(rows) > 0
+	return rows, ""
 }
 
-// index takes one row and returns its outcome.
-func (r *Receiver) index(one row) string {
+func (e event) take(r *Receiver, path string, at time.Time) string {
+	e.delivery.Path, e.delivery.At = path, at
+	return r.take(e.delivery, sha256.Sum256(e.line))
+}
+
+func (event) item(status int) map[string]any { return map[string]any{"status": status} }
+
+// action is an action of a bulk, with its document unless it is a delete.
+type action struct {
+	name, id string
+	version  int64
+	source   string
+}
+
+// actions reads a bulk as Elasticsearch does. An action is index or delete, with _id, version and version_type
+// and nothing else; behind an index stands a document; each line has an end. why is what is wrong with it.
+func actions(body []byte) (rows []row, why string) {
+	for rest := body; len(rest) > 0; {
+		var head, source []byte
+		var ended bool
+		head, rest, ended = bytes.Cut(rest, []byte{'\n'})
+		var named map[string]struct {
+			ID          string `json:"_id"`
+			Version     int64  `json:"version"`
+			VersionType string `json:"version_type"`
+		}
+		if err := json.Unmarshal(head, &named, json.RejectUnknownMembers(true)); err != nil || !ended || len(named) != 1 {
+			return nil, "Malformed action/metadata line: one action, with _id, version and version_type."
+		}
+		one := action{name: slices.Collect(maps.Keys(named))[0]}
+		meta := named[one.name]
+		one.id, one.version = meta.ID, meta.Version
+		switch {
+		case one.name != "index" && one.name != "delete":
+			return nil, "Malformed action/metadata line: the action is index or delete."
+		case one.id == "" || len(one.id) > 512 || (one.version > 0) != (meta.VersionType == "external"):
+			return nil, "Malformed action/metadata line: an _id of at most 512 bytes, and a version of the type external or none."
+		}
+		if one.name == "index" {
+			source, rest, ended = bytes.Cut(rest, []byte{'\n'})
+			if !ended || jsontext.Value(source).Kind() != '{' || !jsontext.Value(source).IsValid() {
+				return nil, "Behind the action index stands a document, and the bulk ends with a newline."
+			}
+			one.source = string(source)
+		}
+		rows = append(rows, one)
+	}
+	return rows, ""
+}
+
+// mapped reports whether the index has a place for a document: its mapping is strict, and a member of it is a
+// value, or a list of objects of values. Whatever is around a document, such as a message's head, is not mapped.
+func mapped(source string) bool {
+	members := map[string]jsontext.Value{}
+	if json.Unmarshal([]byte(source), &members) != nil || members["event_id"] != nil || members["event_type"] != nil {
+		return false
+	}
+	for _, value := range members {
+		if value.Kind() == '{' {
+			return false
+		}
+	}
+	return true
+}
+
+func (a action) take(r *Receiver, path string, at time.Time) (outcome string) {
 	r.mu.Lock()
-	at := indexed{one.delivery.Path, one.document}
+	defer r.mu.Unlock()
+	defer func() {
+		tenant, _, _ := strings.Cut(a.id, "~")
+		r.deliveries = append(r.deliveries, Delivery{Path: path, Tenant: tenant, EventID: a.id, Action: a.name, At: at, Outcome: outcome})
+	}()
+	mode := r.orders.next(a.id)
+	known := indexed{path, a.id}
+	document, there := r.documents[known]
 	switch {
-	case strings.HasPrefix(one.document, refused):
-		one.delivery.Outcome = Refused
-	case one.version > 0 && r.versions[at] >= one.version:
-		one.delivery.Outcome = Stale
+	case mode == Fail:
+		return Failed
+	case mode == Hang:
+		return Hung
+	case mode == Refuse, strings.HasPrefix(a.id[strings.LastIndexByte(a.id, '~')+1:], refused), a.name == "index" && !mapped(a.source):
+		return Refused
+	case a.version > 0 && document.version >= a.version:
+		return Stale
+	case a.name == "delete" && document.source == "":
+		outcome = Absent
+	case there && document.source == a.source:
+		outcome = Duplicate // it is what it was
+	default:
+		outcome = Applied
+		document.times++
 	}
-	if one.delivery.Outcome != "" {
-		r.deliveries = append(r.deliveries, one.delivery)
-		r.mu.Unlock()
-		return one.delivery.Outcome
-	}
-	r.mu.Unlock()
-	outcome := r.take(one.delivery, sha256.Sum256(one.line))
-	if one.version > 0 && (outcome == Applied || outcome == Forgotten) {
-		r.mu.Lock()
-		r.versions[at] = max(r.versions[at], one.version)
-		r.mu.Unlock()
+	document.version, document.source = max(document.version, a.version), a.source
+	r.documents[known] = document
+	if mode == Forget {
+		return Forgotten
 	}
 	return outcome
+}
+
+func (a action) item(status int) map[string]any {
+	return map[string]any{a.name: map[string]any{"_id": a.id, "status": status}}
 }

@@ -46,10 +46,16 @@ const (
 	ForgetOrder Act = "forget"
 )
 
+// reuseKey is what becomes of another order under a key that has one.
+const reuseKey Act = "reuse"
+
 var acts = []Act{DeclineOrder, RefuseOrder, FailOrder, HangOrder, LoseAnswer, ForgetOrder}
 
 // Order is an order that the gateway has decided on.
 type Order struct {
+	// Key is its Idempotency-Key. EventID is what its producer calls the event, within Tenant and a queue.
+	Key     string `json:"key"`
+	Tenant  string `json:"tenant,omitempty"`
 	EventID string `json:"event_id"`
 	// Path is PaymentsPath or RefundsPath.
 	Path           string `json:"path"`
@@ -74,8 +80,8 @@ type GatewayConfig struct {
 	Now func() time.Time
 }
 
-// Gateway stands in for a payment gateway. It carries out an order once per Idempotency-Key, and
-// answers {"payment_id","status"}. It refunds a payment as often as it is asked to under new keys:
+// Gateway stands in for a payment gateway. It carries out one order per Idempotency-Key, refuses another
+// order under the same key, and answers {"payment_id","subscription_id","amount","currency","status"}. It refunds a payment as often as it is asked to under new keys:
 // that this happens once is for the sender to see to. Orders are kept in memory.
 //
 // What it does otherwise is told by POST /gateway/tell, or by an id: an order whose payment, or
@@ -190,6 +196,8 @@ func (g *Gateway) take(w http.ResponseWriter, r *http.Request) {
 	}
 	var given struct {
 		EventID        string `json:"event_id"`
+		Tenant         string `json:"tenant"`
+		SourceEventID  string `json:"source_event_id"`
 		Action         string `json:"action"`
 		PaymentID      string `json:"payment_id"`
 		SubscriptionID string `json:"subscription_id"`
@@ -203,7 +211,8 @@ func (g *Gateway) take(w http.ResponseWriter, r *http.Request) {
 	}
 	err := json.Unmarshal(body, &given)
 	o := Order{
-		EventID: given.EventID, Path: r.URL.Path, Action: given.Action, PaymentID: given.PaymentID, SubscriptionID: given.SubscriptionID,
+		Key: given.EventID, Tenant: given.Tenant, EventID: cmp.Or(given.SourceEventID, given.EventID), Path: r.URL.Path,
+		Action: given.Action, PaymentID: given.PaymentID, SubscriptionID: given.SubscriptionID,
 		Amount: given.Amount, Currency: given.Currency,
 	}
 	if o.Path == PaymentsPath {
@@ -214,15 +223,17 @@ func (g *Gateway) take(w http.ResponseWriter, r *http.Request) {
 	case err != nil:
 		serve.Refuse(http.StatusBadRequest, "malformed", "The body is not an order's JSON.").Write(w)
 		return
-	case !pii.ID.Valid(o.EventID) || o.Action == "" || (o.Path == RefundsPath && !pii.ID.Valid(o.PaymentID)):
+	case !pii.ID.Valid(o.Key) || o.Action == "" || (o.Path == RefundsPath && !pii.ID.Valid(o.PaymentID)):
 		serve.Refuse(http.StatusUnprocessableEntity, "incomplete", "event_id and action are needed, and of a refund payment_id.").Write(w)
 		return
-	case len(keys) != 1 || keys[0] != o.EventID:
-		serve.Refuse(http.StatusUnprocessableEntity, "key", "The Idempotency-Key must be the event's id.").Write(w)
+	case len(keys) != 1 || keys[0] != o.Key:
+		serve.Refuse(http.StatusUnprocessableEntity, "key", "The Idempotency-Key must be the event_id.").Write(w)
 		return
 	}
 	decided, act := g.decide(o)
 	switch act {
+	case reuseKey:
+		serve.Refuse(http.StatusUnprocessableEntity, "key_reused", "The key was used before for another order.").Write(w)
 	case RefuseOrder:
 		serve.Refuse(http.StatusUnprocessableEntity, "refused", "Told to refuse.").Write(w)
 	case FailOrder:
@@ -238,7 +249,9 @@ func (g *Gateway) take(w http.ResponseWriter, r *http.Request) {
 
 // answer writes what the gateway says of an order.
 func (o Order) answer(w http.ResponseWriter) {
-	serve.WriteJSON(w, http.StatusOK, map[string]string{"payment_id": o.PaymentID, "status": o.Status})
+	serve.WriteJSON(w, http.StatusOK, map[string]string{
+		"payment_id": o.PaymentID, "subscription_id": o.SubscriptionID, "amount": o.Amount, "currency": o.Currency, "status": o.Status,
+	})
 }
 
 // decide carries out an order, once per key, or does what it is told. The order is as it is then
@@ -246,16 +259,20 @@ func (o Order) answer(w http.ResponseWriter) {
 func (g *Gateway) decide(o Order) (Order, Act) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	act, key := g.next(o), orderKey{o.Path, o.EventID}
+	act, key := g.next(o), orderKey{o.Path, o.Key}
 	if act == RefuseOrder || act == FailOrder || act == HangOrder {
 		return Order{}, act
 	}
+	if o.PaymentID == "" {
+		sum := sha256.Sum256([]byte(o.Key))
+		o.PaymentID = "pay-" + hex.EncodeToString(sum[:8])
+	}
 	known := g.keys[key]
-	if known == nil {
-		if o.PaymentID == "" {
-			sum := sha256.Sum256([]byte(o.EventID))
-			o.PaymentID = "pay-" + hex.EncodeToString(sum[:8])
+	if known != nil {
+		if o.Status, o.Times = known.Status, known.Times; o != *known {
+			return Order{}, reuseKey
 		}
+	} else {
 		known = g.forgotten(key)
 		if known == nil {
 			known = &o
@@ -278,7 +295,7 @@ func (g *Gateway) decide(o Order) (Order, Act) {
 // forgotten is the order of a key that was forgotten; nil: there is none.
 func (g *Gateway) forgotten(key orderKey) *Order {
 	for _, o := range g.orders {
-		if o.Path == key.path && o.EventID == key.key {
+		if o.Path == key.path && o.Key == key.key {
 			return o
 		}
 	}

@@ -79,6 +79,26 @@ func TestTheGatewayCarriesOutAKeyOnce(t *testing.T) {
 	require.Equal(t, 2, g.Refunded("pay-1"), "it protects nobody from asking under two keys")
 }
 
+func TestTheGatewayRefusesAnotherOrderUnderAKey(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t)
+	status, _ := order(t, g, standin.PaymentsPath, "key-1", payment("key-1", "sub-1"))
+	require.Equal(t, http.StatusOK, status)
+	for name, another := range map[string]string{
+		"a subscription": payment("key-1", "sub-2"),
+		"an amount":      strings.Replace(payment("key-1", "sub-1"), "9.99", "1.00", 1),
+		"a currency":     strings.Replace(payment("key-1", "sub-1"), "EUR", "USD", 1),
+		"an action":      strings.Replace(payment("key-1", "sub-1"), "renewal", "upgrade", 1),
+		"a tenant":       strings.Replace(payment("key-1", "sub-1"), `"action"`, `"tenant":"acme","action"`, 1),
+	} {
+		status, says := order(t, g, standin.PaymentsPath, "key-1", another)
+		require.Equal(t, []any{http.StatusUnprocessableEntity, ""}, []any{status, says}, name)
+	}
+	require.Equal(t, 1, g.CarriedOut("key-1"))
+	_, answer, _ := serveOnce(g, signed(t, http.MethodGet, standin.PaymentsPath+"/key-1", "", start))
+	require.JSONEq(t, `{"payment_id":"`+g.Orders()[0].PaymentID+`","subscription_id":"sub-1","amount":"9.99","currency":"EUR","status":"succeeded"}`, answer)
+}
+
 func TestTheGatewayDoesWhatItIsTold(t *testing.T) {
 	t.Parallel()
 	for act, test := range map[standin.Act]struct {

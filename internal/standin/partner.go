@@ -29,7 +29,7 @@ func (r *Receiver) Trust(secret string) error {
 	return nil
 }
 
-// hook is a request to the third party. The webhook-id is its event's id.
+// hook is a request to the third party. The webhook-id is the key of its event.
 func (r *Receiver) hook(w http.ResponseWriter, request *http.Request) {
 	r.mu.Lock()
 	trusted := r.partner
@@ -51,5 +51,5 @@ func (r *Receiver) hook(w http.ResponseWriter, request *http.Request) {
 		serve.Refuse(http.StatusBadRequest, "malformed", "The body is not a webhook's JSON, with a type.").Write(w)
 		return
 	}
-	r.answer(w, request, r.take(Delivery{Path: PartnerPath, EventID: id, Action: given.Type, At: r.now()}, sha256.Sum256(body)))
+	r.answer(w, request, r.take(Delivery{Path: PartnerPath, Key: id, EventID: id, Action: given.Type, At: r.now()}, sha256.Sum256(body)))
 }

@@ -57,7 +57,11 @@ const maxReceiverBytes = 256 << 10
 // Delivery is a received delivery with a valid signature.
 type Delivery struct {
 	// Path is what was posted to.
-	Path    string `json:"path"`
+	Path string `json:"path"`
+	// Key is the Idempotency-Key. EventID is what its producer calls the event, within Tenant and a queue; of a
+	// post that does not say it, the key; of a bulk, the document's _id.
+	Key     string `json:"key,omitempty"`
+	Tenant  string `json:"tenant,omitempty"`
 	EventID string `json:"event_id"`
 	// Action is the event type where the body is no notice of a payment.
 	Action string `json:"action"`
@@ -66,7 +70,7 @@ type Delivery struct {
 	SubscriptionID string    `json:"subscription_id,omitempty"`
 	CorrelationID  string    `json:"correlation_id,omitempty"`
 	At             time.Time `json:"at"`
-	// Outcome is applied, duplicate, failed, refused, hung, forgotten or stale. A forgotten one was
+	// Outcome is applied, duplicate, failed, refused, hung, forgotten, stale or absent. A forgotten one was
 	// applied too, unless it had been before.
 	Outcome string `json:"outcome"`
 }
@@ -104,15 +108,16 @@ type Receiver struct {
 	orders     orders[Mode]
 	deliveries []Delivery
 	events     map[delivered]*appliedEvent
-	versions   map[indexed]int64
+	documents  map[indexed]held
 	// partner checks what the third party is told; none: nobody is trusted.
 	partner []*signature.Verifier
 }
 
-// delivered is an event at a path, which keeps keys of its own.
-type delivered struct{ path, id string }
+// delivered is a key at a path, which keeps keys of its own.
+type delivered struct{ path, key string }
 
 type appliedEvent struct {
+	id    string
 	times int
 	body  [sha256.Size]byte
 }
@@ -124,7 +129,7 @@ func NewReceiver(config ReceiverConfig) (*Receiver, error) {
 	if config.Now == nil {
 		config.Now = time.Now
 	}
-	r := &Receiver{tolerance: config.Tolerance, now: config.Now, mux: http.NewServeMux(), silence: newSilence(), events: map[delivered]*appliedEvent{}, versions: map[indexed]int64{}}
+	r := &Receiver{tolerance: config.Tolerance, now: config.Now, mux: http.NewServeMux(), silence: newSilence(), events: map[delivered]*appliedEvent{}, documents: map[indexed]held{}}
 	for scheme, secrets := range map[signature.Scheme][]string{signature.Generic: config.Secrets, signature.Standard: config.Standard} {
 		if len(secrets) == 0 {
 			continue
@@ -193,14 +198,20 @@ func (r *Receiver) TellOf(event string, mode Mode, times int) error {
 	return nil
 }
 
-// Applied returns how often the event was applied, on all paths together.
+// Applied returns how often the event was applied, on all paths together; of a document's _id, how often the
+// document was changed.
 func (r *Receiver) Applied(id string) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	times := 0
-	for of, event := range r.events {
-		if of.id == id {
+	for _, event := range r.events {
+		if event.id == id {
 			times += event.times
+		}
+	}
+	for of, document := range r.documents {
+		if of.id == id {
+			times += document.times
 		}
 	}
 	return times
@@ -245,6 +256,8 @@ func (r *Receiver) receive(w http.ResponseWriter, request *http.Request) {
 	body, ok := r.read(w, request)
 	var given struct {
 		EventID        string `json:"event_id"`
+		Tenant         string `json:"tenant"`
+		SourceEventID  string `json:"source_event_id"`
 		EventType      string `json:"event_type"`
 		Action         string `json:"action"`
 		SubscriptionID string `json:"subscription_id"`
@@ -264,11 +277,11 @@ func (r *Receiver) receive(w http.ResponseWriter, request *http.Request) {
 		serve.Refuse(http.StatusUnprocessableEntity, "incomplete", "event_id, and event_type or action and subscription_id are needed.").Write(w)
 		return
 	case len(keys) != 1 || keys[0] != given.EventID:
-		serve.Refuse(http.StatusUnprocessableEntity, "key", "The Idempotency-Key must be the event's id.").Write(w)
+		serve.Refuse(http.StatusUnprocessableEntity, "key", "The Idempotency-Key must be the event_id.").Write(w)
 		return
 	}
 	r.answer(w, request, r.take(Delivery{
-		Path: request.URL.Path, EventID: given.EventID, Action: cmp.Or(given.Action, given.EventType), SubscriptionID: given.SubscriptionID,
+		Path: request.URL.Path, Key: given.EventID, Tenant: given.Tenant, EventID: cmp.Or(given.SourceEventID, given.EventID), Action: cmp.Or(given.Action, given.EventType), SubscriptionID: given.SubscriptionID,
 		CorrelationID: given.CorrelationID, Status: given.Payload.Status, At: r.now(),
 	}, sha256.Sum256(body)))
 }
@@ -308,10 +321,10 @@ func (r *Receiver) take(d Delivery, body [sha256.Size]byte) (outcome string) {
 		return Hung
 	case Forget, Double, Normal:
 	}
-	event, known := r.events[delivered{d.Path, d.EventID}]
+	event, known := r.events[delivered{d.Path, d.Key}]
 	switch {
 	case !known:
-		r.events[delivered{d.Path, d.EventID}] = &appliedEvent{times: 1, body: body}
+		r.events[delivered{d.Path, d.Key}] = &appliedEvent{id: d.EventID, times: 1, body: body}
 	case mode == Double:
 		event.times++
 	case event.body != body:

@@ -97,7 +97,7 @@ func TestTheReceiverAppliesAKeyOnce(t *testing.T) {
 	require.Equal(t, []string{"evt-1 applied", "evt-1 duplicate", "evt-1 duplicate", "evt-1 refused", "evt-2 applied"}, outcomes(r))
 	require.Equal(t, []int{1, 1, 0}, []int{r.Applied("evt-1"), r.Applied("evt-2"), r.Applied("evt-3")})
 	require.Equal(t, standin.Delivery{
-		Path: "/v1/webhooks/payment", EventID: "evt-1", Action: "renewal", SubscriptionID: "sub-1", At: start, Outcome: standin.Applied,
+		Path: "/v1/webhooks/payment", Key: "evt-1", EventID: "evt-1", Action: "renewal", SubscriptionID: "sub-1", At: start, Outcome: standin.Applied,
 	}, r.Deliveries()[0])
 }
 
@@ -204,9 +204,9 @@ func TestTheReceiverAcceptsOnlySignedCompleteRequests(t *testing.T) {
 		"no key":                   {notice("evt"), 0, func(r *http.Request) { r.Header.Del("Idempotency-Key") }, 422},
 		"two keys":                 {notice("evt"), 0, func(r *http.Request) { r.Header.Add("Idempotency-Key", "evt") }, 422},
 		"no JSON":                  {"evt", 0, nil, 400},
-		"one name twice":           {`{"event_id":"evt","event_id":"evt"}`, 0, nil, 400},
-		"no action":                {`{"event_id":"evt","subscription_id":"sub-1"}`, 0, nil, 422},
-		"no subscription":          {`{"event_id":"evt","action":"renewal"}`, 0, nil, 422},
+		"one name twice":           {`{"key":"evt","event_id":"evt","key":"evt","event_id":"evt"}`, 0, nil, 400},
+		"no action":                {`{"key":"evt","event_id":"evt","subscription_id":"sub-1"}`, 0, nil, 422},
+		"no subscription":          {`{"key":"evt","event_id":"evt","action":"renewal"}`, 0, nil, 422},
 		"an id that is none":       {notice("../evt"), 0, func(r *http.Request) { r.Header.Set("Idempotency-Key", "../evt") }, 422},
 		"too large":                {`{"event_id":"` + strings.Repeat("e", 256<<10) + `"}`, 0, nil, 413},
 		"cut short":                {notice("evt"), 0, func(r *http.Request) { r.Body = io.NopCloser(&cutShort{}) }, 400},
@@ -263,8 +263,8 @@ func TestModesAndDeliveriesHaveRoutesForPeople(t *testing.T) {
 	_, _, _ = post(t, r, "evt", notice("evt"))
 	_, _, _ = post(t, r, "evt", notice("evt"))
 	require.JSONEq(t, `{"items":[
-		{"path":"/v1/webhooks/payment","event_id":"evt","action":"renewal","subscription_id":"sub-1","at":"2026-11-20T09:00:00Z","outcome":"failed"},
-		{"path":"/v1/webhooks/payment","event_id":"evt","action":"renewal","subscription_id":"sub-1","at":"2026-11-20T09:00:00Z","outcome":"applied"}]}`, list())
+		{"path":"/v1/webhooks/payment","key":"evt","event_id":"evt","action":"renewal","subscription_id":"sub-1","at":"2026-11-20T09:00:00Z","outcome":"failed"},
+		{"path":"/v1/webhooks/payment","key":"evt","event_id":"evt","action":"renewal","subscription_id":"sub-1","at":"2026-11-20T09:00:00Z","outcome":"applied"}]}`, list())
 }
 
 func TestAReceiverRequiresSecretsAndATolerance(t *testing.T) {

@@ -6,7 +6,7 @@
 //
 // # What holds
 //
-// Every step is idempotent by the event's id, so a crash between any two of them is
+// Every step is idempotent by the event's key, so a crash between any two of them is
 // mended by running the work again from the start:
 //
 //   - What is reserved here is committed together with the creation of the phase
@@ -14,7 +14,7 @@
 //     once, and confirmed once or rolled back once, never both: of two workers that
 //     settle at the same time the document's version lets one through, and the other
 //     takes over what it finds.
-//   - The other side gets the event's id as idempotency key. An unknown outcome there
+//   - The other side gets the event's CalleeKey as idempotency key. An unknown outcome there
 //     settles nothing: the next attempt asks first, and repeats only where the answer
 //     is that nothing happened.
 //   - Nothing is rolled back but on a refusal, and after the refusal Find is asked
@@ -91,12 +91,12 @@ type Work struct {
 	// Prepare reserves here, before anything happens there. A permanent error ends the
 	// event with nothing reserved.
 	Prepare func(ctx context.Context, event handler.Event) ([]store.Write, error)
-	// CommitThere does it on the other side, with the event's id as idempotency key,
+	// CommitThere does it on the other side, with the event's CalleeKey as idempotency key,
 	// and returns a short code. An error marked retry.Permanent says that the other
 	// side refused: nothing happened and nothing will. Its reason is kept. Any other
 	// error, of whatever mark, says that the outcome is unknown.
 	CommitThere func(ctx context.Context, event handler.Event) (result string, err error)
-	// Find asks the other side, by the event's id, whether CommitThere took place;
+	// Find asks the other side, by the event's CalleeKey, whether CommitThere took place;
 	// result is then what CommitThere would have returned. An error means that it is
 	// still not known.
 	Find func(ctx context.Context, event handler.Event) (result string, done bool, err error)

@@ -14,7 +14,7 @@ import (
 	"billhook/internal/store"
 )
 
-// Where the gateway takes orders. Behind the path and the event's id it says what became of one.
+// Where the gateway takes orders. Behind the path and an order's key it says what became of one.
 const (
 	paymentsPath = "/v1/payments"
 	refundsPath  = "/v1/refunds"
@@ -55,14 +55,14 @@ type gateway struct {
 var _ payments.Gateway = gateway{}
 
 // Do posts an order.
-func (g gateway) Do(ctx context.Context, eventID string, order []byte) ([]byte, error) {
+func (g gateway) Do(ctx context.Context, key string, order []byte) ([]byte, error) {
 	answer, err := g.target.Call(ctx, delivery.Request{
-		Method: http.MethodPost, Path: g.path, ID: eventID, Body: order, MaxAnswer: payments.MaxAnswer,
+		Method: http.MethodPost, Path: g.path, ID: key, Body: order, MaxAnswer: payments.MaxAnswer,
 	})
 	if answer.Status == http.StatusConflict {
 		// It means "I have that" to some and "this contradicts what I have" to others, so the
 		// gateway is asked.
-		known, ok, asked := g.Reconcile(ctx, eventID)
+		known, ok, asked := g.Reconcile(ctx, key)
 		if asked != nil || ok {
 			return known, asked
 		}
@@ -71,15 +71,15 @@ func (g gateway) Do(ctx context.Context, eventID string, order []byte) ([]byte, 
 }
 
 // Request implements payments.Gateway.
-func (g gateway) Request(eventID string, order []byte) handler.Call {
-	return handler.Call{Target: g.name, Method: http.MethodPost, Path: g.path, ID: eventID, Body: order}
+func (g gateway) Request(key string, order []byte) handler.Call {
+	return handler.Call{Target: g.name, Method: http.MethodPost, Path: g.path, ID: key, Body: order}
 }
 
-// Reconcile asks for the order of an event. 404 alone says that there is none: a gateway that
+// Reconcile asks for the order of a key. 404 alone says that there is none: a gateway that
 // cannot be asked has said nothing.
-func (g gateway) Reconcile(ctx context.Context, eventID string) (body []byte, known bool, err error) {
+func (g gateway) Reconcile(ctx context.Context, key string) (body []byte, known bool, err error) {
 	answer, err := g.target.Call(ctx, delivery.Request{
-		Method: http.MethodGet, Path: g.path + "/" + eventID, ID: eventID, MaxAnswer: payments.MaxAnswer,
+		Method: http.MethodGet, Path: g.path + "/" + key, ID: key, MaxAnswer: payments.MaxAnswer,
 	})
 	switch {
 	case answer.Status == http.StatusNotFound:

@@ -112,7 +112,8 @@ func TestThePaymentsQueuesAskTheGatewayAndTellTheOutcome(t *testing.T) {
 // One status decides each: what is asked of the gateway, and what its answers are taken for.
 func TestWhatTheGatewaysStatusesMean(t *testing.T) {
 	t.Parallel()
-	const succeeded = `{"payment_id":"pay-1","status":"succeeded"}`
+	const succeeded = `{"payment_id":"pay-1","subscription_id":"s-1","status":"succeeded"}`
+	const declined = `{"payment_id":"pay-1","status":"declined"}`
 	type answer struct {
 		status int
 		body   string
@@ -131,7 +132,7 @@ func TestWhatTheGatewaysStatusesMean(t *testing.T) {
 		"it refuses, and the question too":       {answer{422, ""}, answer{403, ""}, dedupe.Failed, "callee_unauthorized_403"},
 		"it fails":                               {answer{500, succeeded}, answer{404, ""}, dedupe.Failed, "callee_failed_500"},
 		"it says more than anybody reads":        {answer{200, succeeded + strings.Repeat(" ", payments.MaxAnswer)}, answer{404, ""}, dedupe.Failed, "callee_answer_too_long"},
-		"it declines":                            {answer{200, `{"status":"declined"}`}, answer{200, `{"status":"declined"}`}, dedupe.DeadLettered, "refund_declined"},
+		"it declines":                            {answer{200, declined}, answer{200, declined}, dedupe.DeadLettered, "refund_declined"},
 		"it says nothing":                        {answer{204, ""}, answer{404, ""}, dedupe.Failed, "gateway_answer_unreadable"},
 		"it sends the order somewhere else":      {answer{307, ""}, answer{404, ""}, dedupe.DeadLettered, "callee_redirects_307"},
 		"it refuses, and the question redirects": {answer{422, ""}, answer{302, ""}, dedupe.Failed, "callee_unclear_302"},

@@ -2,6 +2,7 @@ package worker_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"net"
@@ -69,7 +70,13 @@ func (c *callee) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.Method != http.MethodPost {
 		return &http.Response{StatusCode: http.StatusNotFound, Body: http.NoBody, Request: r}, nil
 	}
-	id := r.Header["idempotency-key"][0] //nolint:staticcheck // as it is spelled before it is on the wire
+	var posted struct {
+		ID string `json:"source_event_id"`
+	}
+	if err := json.NewDecoder(r.Body).Decode(&posted); err != nil {
+		return nil, err
+	}
+	id := posted.ID
 	c.applied[id]++
 	c.at[id] = time.Now()
 	return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody, Request: r}, nil

@@ -43,10 +43,23 @@ func (h *heard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer h.mu.Unlock()
 	h.all = append(h.all, dryrun.Call{Method: r.Method, Path: r.URL.Path, ID: r.Header.Get("Idempotency-Key"), Body: body})
 	if !strings.Contains(r.URL.Path, "_bulk") {
-		_, _ = io.WriteString(w, `{"payment_id":"payment_id-1","status":"succeeded"}`)
+		var order struct {
+			contract.Payload
+			Of contract.Payload `json:"payload"`
+		}
+		_ = json.Unmarshal(body, &order)
+		if order.Of.SubscriptionID != "" {
+			order.Payload = order.Of
+		}
+		order.Payload.Status = "succeeded"
+		_ = json.NewEncoder(w).Encode(order.Payload)
 		return
 	}
-	_, _ = io.WriteString(w, `{"items":[{"index":{"_id":"document_id-1","status":200}}]}`)
+	action := "index"
+	if strings.HasPrefix(string(body), `{"delete"`) {
+		action = "delete"
+	}
+	_, _ = fmt.Fprintf(w, `{"items":[{%q:{"_id":"default~document_id-1","status":200}}]}`, action)
 }
 
 // told is what was published, by topic.

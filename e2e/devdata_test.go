@@ -163,7 +163,7 @@ func TestDevDeliversMessagesOfItsLastRun(t *testing.T) {
 	require.Eventually(t, func() bool {
 		return slices.ContainsFunc(log.Deliveries(order.EventID), func(d e2e.Delivery) bool { return d.Outcome == "processed" })
 	}, patience, 20*time.Millisecond)
-	doc, err := again.Store.Get(t.Context(), store.Key{Collection: ledger.Accounts, ID: ledger.UserPoints(order.UID).Key().ID})
+	doc, err := again.Store.Get(t.Context(), store.Key{Collection: ledger.Accounts, ID: ledger.UserPoints(order.UID).Key("default").ID})
 	require.NoError(t, err)
 	require.EqualValues(t, 2000, doc.Fields["balance"])
 }

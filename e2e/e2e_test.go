@@ -482,7 +482,7 @@ func (s *stack) balance(t *testing.T, account ledger.Account) int64 {
 
 func balanceIn(t *testing.T, from store.Store, account ledger.Account) int64 {
 	t.Helper()
-	doc, err := from.Get(t.Context(), account.Key())
+	doc, err := from.Get(t.Context(), account.Key(dedupe.DefaultTenant))
 	if errors.Is(err, store.ErrNotFound) {
 		return 0
 	}

@@ -126,7 +126,7 @@ func TestAThousandDeadLettersAreReplayedThroughTwoKills(t *testing.T) {
 	credited := func() int64 {
 		var sum int64
 		for customer := range customers {
-			doc, err := r.Store.Get(t.Context(), ledger.UserPoints(fmt.Sprint("replay-user-", customer)).Key())
+			doc, err := r.Store.Get(t.Context(), ledger.UserPoints(fmt.Sprint("replay-user-", customer)).Key("default"))
 			if err == nil {
 				balance, _ := doc.Fields["balance"].(int64)
 				sum += balance

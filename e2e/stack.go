@@ -26,6 +26,7 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/contract"
+	"billhook/internal/dedupe"
 	"billhook/internal/gcp/firestore"
 	"billhook/internal/gcp/pubsub"
 	"billhook/internal/ledger"
@@ -395,7 +396,7 @@ func Accept(ctx context.Context, base string, body []byte) (sent time.Time, refu
 
 // Points returns the points of a user; 0 without an account.
 func Points(ctx context.Context, s store.Getter, uid string) (int64, error) {
-	doc, err := s.Get(ctx, ledger.UserPoints(uid).Key())
+	doc, err := s.Get(ctx, ledger.UserPoints(uid).Key(dedupe.DefaultTenant))
 	if errors.Is(err, store.ErrNotFound) {
 		return 0, nil
 	}

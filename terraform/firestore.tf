@@ -39,9 +39,6 @@ locals {
     audit_who        = { collection = "audit", fields = ["who", "at"], order = "DESCENDING" }
     audit_operations = { collection = "audit", fields = ["who", "created_at"], order = "DESCENDING" }
 
-    # The entries of an account of points, newest first, for its balance at one of them.
-    moves = { collection = "entries", fields = ["account", "created_at"], order = "DESCENDING" }
-
     # The job log. Times that only rise make an index a hot spot at some 500 writes a second, so that the shard, one of
     # eight, stands before the time in each. Where several fields are compared, the database merges these indexes, which
     # all end with the time. Queue and status have one of their own: most events of most queues are completed.
@@ -55,7 +52,7 @@ locals {
     events_key          = { collection = "webhookEvents", fields = ["ordering_key", "shard", "created_at"], order = "DESCENDING" }
 
     # What moved on one holder's points, newest first.
-    entries_account = { collection = "entries", fields = ["account", "created_at"], order = "DESCENDING" }
+    entries_account = { collection = "entries", fields = ["tenant", "account", "created_at"], order = "DESCENDING" }
   }
 
   # Fields that no query names alone, and that rise, are large, or are written at every attempt.
@@ -71,7 +68,7 @@ locals {
     # The ids that an operation names.
     audit = ["items"]
 
-    entries = ["created_at", "occurred_at", "posted_at", "lines", "order", "from", "to", "reverts", "leaf"]
+    entries = ["created_at", "occurred_at", "posted_at", "lines", "from", "to", "reverts", "leaf"]
 
     seals      = ["previous", "root", "count", "sealed_at", "totals", "running", "periods"]
     sealLeaves = ["leaves"]

@@ -13,8 +13,8 @@ import (
 
 func (p *program) customersCommand() *cobra.Command {
 	command := &cobra.Command{Use: "customers", Short: "Look at which of PayNow's customers is which user, link them or unlink them"}
-	ask := p.worker(command)
-	command.AddCommand(p.customersShow(ask), p.customersLink(ask), p.customersUnlink(ask))
+	ask, of := p.worker(command), flagTenant(command)
+	command.AddCommand(p.customersShow(ask, of), p.customersLink(ask, of), p.customersUnlink(ask, of))
 	return command
 }
 
@@ -26,15 +26,15 @@ type customer struct {
 	Changes []audit.Entry `json:"changes"`
 }
 
-func (p *program) customersShow(ask func() client) *cobra.Command {
+func (p *program) customersShow(ask func() client, of *tenantFlag) *cobra.Command {
 	return &cobra.Command{
 		Use: "show <customer>", Short: "Show whom a customer is linked to, who changed that, and what guests' orders left", Args: cobra.ExactArgs(1),
 		RunE: func(command *cobra.Command, args []string) error {
 			c := customer{Changes: []audit.Entry{}}
-			if err := ask().get(command.Context(), customerPath(args[0], "/preview"), &c.State); err != nil {
+			if err := ask().get(command.Context(), of.of(customerPath(args[0], "/preview")), &c.State); err != nil {
 				return err
 			}
-			changes, err := pages[audit.Entry](command.Context(), ask(), customerPath(args[0], "/changes"), nil, 0)
+			changes, err := pages[audit.Entry](command.Context(), ask(), customerPath(args[0], "/changes"), of.values(), 0)
 			if err != nil {
 				return err
 			}
@@ -73,13 +73,13 @@ func (p *program) printCustomer(s customers.State) {
 	}
 }
 
-func (p *program) customersLink(ask func() client) *cobra.Command {
+func (p *program) customersLink(ask func() client, of *tenantFlag) *cobra.Command {
 	var why reason
 	return why.required(&cobra.Command{
 		Use: "link <customer> <uid>", Short: "Link a customer to a user, and move what guests' orders left to that user", Args: cobra.ExactArgs(2),
 		RunE: func(command *cobra.Command, args []string) error {
 			var before customers.State
-			if err := ask().get(command.Context(), customerPath(args[0], "/preview"), &before); err != nil {
+			if err := ask().get(command.Context(), of.of(customerPath(args[0], "/preview")), &before); err != nil {
 				return err
 			}
 			p.printCustomer(before)
@@ -93,15 +93,15 @@ func (p *program) customersLink(ask func() client) *cobra.Command {
 			if err := p.confirm(command.InOrStdin(), why.yes, args[1], "link"); err != nil {
 				return err
 			}
-			link, path := customers.Change{UID: args[1], Why: why.why, Expect: &before.UID}, ""
+			link, page := customers.Change{UID: args[1], Why: why.why, Expect: &before.UID}, of.values()
 			var all customers.Linked
 			for {
 				var done customers.Linked
-				if err := ask().do(command.Context(), http.MethodPut, customerPath(args[0], path), link, &done); err != nil {
+				if err := ask().do(command.Context(), http.MethodPut, customerPath(args[0], "")+"?"+page.Encode(), link, &done); err != nil {
 					return fmt.Errorf("after %d points of %d orders: %w", all.MovedPoints, all.MovedOrders, err)
 				}
 				done.MovedPoints, done.MovedOrders = done.MovedPoints+all.MovedPoints, done.MovedOrders+all.MovedOrders
-				if path != "" {
+				if page.Has("page") {
 					done.Before = all.Before
 				}
 				all = done
@@ -109,7 +109,8 @@ func (p *program) customersLink(ask func() client) *cobra.Command {
 				if all.Next == "" {
 					break
 				}
-				link.Expect, path = &link.UID, "?page="+url.QueryEscape(all.Next)
+				link.Expect = &link.UID
+				page.Set("page", all.Next)
 			}
 			p.printf("Customer %s is linked to %s.\n", all.CustomerID, all.UID)
 			if all.Left > 0 {
@@ -120,13 +121,13 @@ func (p *program) customersLink(ask func() client) *cobra.Command {
 	})
 }
 
-func (p *program) customersUnlink(ask func() client) *cobra.Command {
+func (p *program) customersUnlink(ask func() client, of *tenantFlag) *cobra.Command {
 	var why reason
 	return why.required(&cobra.Command{
 		Use: "unlink <customer>", Short: "Remove a customer's link; no points move", Args: cobra.ExactArgs(1),
 		RunE: func(command *cobra.Command, args []string) error {
 			var before customers.State
-			if err := ask().get(command.Context(), customerPath(args[0], ""), &before); err != nil {
+			if err := ask().get(command.Context(), of.of(customerPath(args[0], "")), &before); err != nil {
 				return err
 			}
 			p.printCustomer(before)
@@ -138,7 +139,7 @@ func (p *program) customersUnlink(ask func() client) *cobra.Command {
 				return err
 			}
 			var after customers.State
-			if err := ask().do(command.Context(), http.MethodDelete, customerPath(args[0], ""), customers.Change{Why: why.why, Expect: &before.UID}, &after); err != nil {
+			if err := ask().do(command.Context(), http.MethodDelete, of.of(customerPath(args[0], "")), customers.Change{Why: why.why, Expect: &before.UID}, &after); err != nil {
 				return err
 			}
 			p.printf("Customer %s is linked to nobody.\n", after.CustomerID)

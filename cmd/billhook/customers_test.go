@@ -33,7 +33,7 @@ func serveCustomers(t *testing.T) string {
 	now := func() time.Time { return at }
 	for order, points := range map[string]int64{"o1": 100, "o2": 200} {
 		writes, err := ledger.Credit(ledger.Move{
-			Order: order, EventID: "e", From: ledger.IssuedPoints(order), To: ledger.CustomerPoints("c1"), Amount: points, Currency: ledger.Points, CreatedAt: at,
+			Tenant: "default", Order: order, EventID: "e", From: ledger.IssuedPoints(order), To: ledger.CustomerPoints("c1"), Amount: points, Currency: ledger.Points, CreatedAt: at,
 		})
 		require.NoError(t, err)
 		_, err = db.Commit(t.Context(), writes)
@@ -130,7 +130,7 @@ func TestAPersonIsAskedBeforeACustomerIsLinked(t *testing.T) {
 		"--why":                           {"customers", "link", "c1", "u1", "--yes"},
 		"--yes":                           {"customers", "link", "c1", "u1", "--why", "w", "--json"},
 		"this is no uid":                  {"customers", "link", "c1", "a@example.org", "--why", "w", "--yes"},
-		"a customer id":                   {"customers", "show", "a b"},
+		"the id of a customer or tenant":                   {"customers", "show", "a b"},
 		"takes <customer> <uid>; 1 given": {"customers", "link", "c1", "--why", "w"},
 	} {
 		_, err := say(t, asAda, append(args, "--server", server)...)

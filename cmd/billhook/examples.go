@@ -85,7 +85,6 @@ var examples = map[string]string{
 	"ledger reopen":      "billhook ledger reopen 2026-10 --why \"an invoice came late\"",
 	"ledger revert":      "billhook ledger revert order-7 --why \"booked twice\"",
 	"ledger keygen":      "billhook ledger keygen --name shop.example.com/books",
-	"ledger adopt":       "billhook ledger adopt",
 
 	"audit": "billhook audit --since 7d\nbillhook audit --kind product --subject 411486491630370503",
 

@@ -43,16 +43,13 @@ func (p *program) ordersList(ask func() client) *cobra.Command {
 }
 
 func (p *program) ordersShow(ask func() client) *cobra.Command {
-	var tenant string
+	var of *tenantFlag
 	command := &cobra.Command{
 		Use: "show <order id>", Short: "Show an order, and every state that it has been in", Args: cobra.ExactArgs(1),
 		RunE: func(command *cobra.Command, args []string) error {
 			path := "/v1/ops/orders/" + url.PathEscape(args[0])
-			if tenant != "" {
-				path += "?tenant=" + url.QueryEscape(tenant)
-			}
 			var o orders.Order
-			if err := ask().get(command.Context(), path, &o); err != nil {
+			if err := ask().get(command.Context(), of.of(path), &o); err != nil {
 				return err
 			}
 			p.record(orderHead, orderRow(o))
@@ -68,7 +65,7 @@ func (p *program) ordersShow(ask func() client) *cobra.Command {
 			return p.printJSON(o)
 		},
 	}
-	command.Flags().StringVar(&tenant, "tenant", "", "the tenant, where messages name one")
+	of = flagTenant(command)
 	return command
 }
 

@@ -73,8 +73,6 @@ var noCommand = map[string]string{
 }
 
 var noPage = map[string]string{
-	"POST /v1/ops/events/adopt":   "it is for once after an upgrade, and asks for as many pages as there are documents",
-	"POST /v1/ops/journal/adopt":  "it is for once after an upgrade, and asks for as many pages as there are documents",
 	"POST /v1/ops/events/compare": "it takes the files of another catalog",
 	"GET /v1/ops/pauses":          "the list of queues says which are paused",
 	"GET /v1/ops/customers/{id}":  "pages ask for the preview, which is there for a customer of nobody too",

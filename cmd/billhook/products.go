@@ -16,16 +16,16 @@ import (
 
 func (p *program) productsCommand() *cobra.Command {
 	command := &cobra.Command{Use: "products", Short: "Look at what products are worth, and change it without a deployment"}
-	ask := p.worker(command)
-	command.AddCommand(p.productsList(ask), p.productsSet(ask), p.productsRetire(ask), p.productsHistory(ask))
+	ask, of := p.worker(command), flagTenant(command)
+	command.AddCommand(p.productsList(ask, of), p.productsSet(ask, of), p.productsRetire(ask, of), p.productsHistory(ask, of))
 	return command
 }
 
-func (p *program) productsList(ask func() client) *cobra.Command {
+func (p *program) productsList(ask func() client, of *tenantFlag) *cobra.Command {
 	return &cobra.Command{
 		Use: "ls", Short: "List the products of catalog and store, with what one piece is worth", Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
-			all, err := pages[products.Product](command.Context(), ask(), "/v1/ops/products", nil, 0)
+			all, err := pages[products.Product](command.Context(), ask(), "/v1/ops/products", of.values(), 0)
 			if err != nil {
 				return err
 			}
@@ -52,9 +52,9 @@ type productChange struct {
 // changeProduct shows the effect of a change, asks, sends the change and prints the result. plan
 // gets the product as it stands, with 0 points where it is unknown or retired. The
 // worker refuses the change where the product is worth something else by then.
-func (p *program) changeProduct(ask func() client, why *reason, plan func(now products.Product) productChange) func(*cobra.Command, []string) error {
+func (p *program) changeProduct(ask func() client, of *tenantFlag, why *reason, plan func(now products.Product) productChange) func(*cobra.Command, []string) error {
 	return func(command *cobra.Command, args []string) error {
-		ctx, path, worker := command.Context(), productPath(args[0]), ask()
+		ctx, path, worker := command.Context(), of.of(productPath(args[0])), ask()
 		var product products.Product
 		err := worker.get(ctx, path, &product)
 		var problem *problemError
@@ -86,14 +86,14 @@ func (p *program) changeProduct(ask func() client, why *reason, plan func(now pr
 	}
 }
 
-func (p *program) productsSet(ask func() client) *cobra.Command {
+func (p *program) productsSet(ask func() client, of *tenantFlag) *cobra.Command {
 	var points int64
 	var why reason
 	command := &cobra.Command{
 		Use: "set <product id> --points <n> --why <reason>", Short: "Make a product known, or change what one piece is worth from now on", Args: cobra.ExactArgs(1),
 		Long: "A product that is not known yet is set at once, and dead letters that name it can be replayed. Where one is known\n" +
 			"already, the change is shown and asked for: it holds for every order that is credited from then on.",
-		RunE: p.changeProduct(ask, &why, func(now products.Product) productChange {
+		RunE: p.changeProduct(ask, of, &why, func(now products.Product) productChange {
 			change := productChange{
 				method: http.MethodPut, word: strconv.FormatInt(points, 10), do: "change it",
 				body: ops.SetProduct{Points: points, Change: products.Change{Why: why.why, Expect: &now.Points}},
@@ -108,11 +108,11 @@ func (p *program) productsSet(ask func() client) *cobra.Command {
 	return why.required(command)
 }
 
-func (p *program) productsRetire(ask func() client) *cobra.Command {
+func (p *program) productsRetire(ask func() client, of *tenantFlag) *cobra.Command {
 	var why reason
 	return why.required(&cobra.Command{
 		Use: "retire <product id> --why <reason>", Short: "Make a product unknown from now on, also where the catalog has it", Args: cobra.ExactArgs(1),
-		RunE: p.changeProduct(ask, &why, func(now products.Product) productChange {
+		RunE: p.changeProduct(ask, of, &why, func(now products.Product) productChange {
 			change := productChange{method: http.MethodDelete, word: now.ID, do: "retire it", body: products.Change{Why: why.why, Expect: &now.Points}}
 			if now.Points != 0 {
 				change.effect = fmt.Sprintf("%s is worth %d points, from the %s. Retired, it makes a dead letter of every order that names it.", now.ID, now.Points, now.Origin)
@@ -122,11 +122,11 @@ func (p *program) productsRetire(ask func() client) *cobra.Command {
 	})
 }
 
-func (p *program) productsHistory(ask func() client) *cobra.Command {
+func (p *program) productsHistory(ask func() client, of *tenantFlag) *cobra.Command {
 	return &cobra.Command{
 		Use: "history <product id>", Short: "Show who changed a product, when and why, the newest first", Args: cobra.ExactArgs(1),
 		RunE: func(command *cobra.Command, args []string) error {
-			all, err := pages[audit.Entry](command.Context(), ask(), productPath(args[0])+"/changes", nil, 0)
+			all, err := pages[audit.Entry](command.Context(), ask(), productPath(args[0])+"/changes", of.values(), 0)
 			if err != nil {
 				return err
 			}

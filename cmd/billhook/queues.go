@@ -147,7 +147,7 @@ func (p *program) eventsListCommand(ask func() client) *cobra.Command {
 		Use:   "ls",
 		Short: "List events, the newest first: the job log",
 		Long: "Without a filter it is the newest events, however old they are. An event is as old as its record: a retry leaves it in\n" +
-			"its place. Events of a release without a time index are listed once `billhook events adopt` has run.",
+			"its place.",
 		Example: "  billhook events ls\n  billhook events ls --queue <queue> --status FAILED --since 2h",
 		Args:    cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {

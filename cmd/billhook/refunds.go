@@ -44,23 +44,20 @@ func (p *program) refundsList(ask func() client) *cobra.Command {
 }
 
 func (p *program) refundsShow(ask func() client) *cobra.Command {
-	var tenant string
+	var of *tenantFlag
 	command := &cobra.Command{
 		Use: "show <payment id>", Short: "Show the refund of a payment, and the message that it is for", Args: cobra.ExactArgs(1),
 		RunE: func(command *cobra.Command, args []string) error {
 			path := "/v1/ops/refunds/" + url.PathEscape(args[0])
-			if tenant != "" {
-				path += "?tenant=" + url.QueryEscape(tenant)
-			}
 			var r payments.Refund
-			if err := ask().get(command.Context(), path, &r); err != nil {
+			if err := ask().get(command.Context(), of.of(path), &r); err != nil {
 				return err
 			}
 			p.record(refundHead, refundRow(r))
 			return p.printJSON(r)
 		},
 	}
-	command.Flags().StringVar(&tenant, "tenant", "", "the tenant, where messages name one")
+	of = flagTenant(command)
 	return command
 }
 

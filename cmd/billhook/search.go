@@ -77,14 +77,18 @@ func shows(found ops.Found) string {
 		if ledger.Control(found.ID) == found.ID {
 			command = "ledger statement"
 		}
+		flag = " --tenant " + found.Tenant
 	case ops.KindEvent:
 		flag = " --queue " + found.Queue
-	case ops.KindOrder, ops.KindRefund:
+	case ops.KindOrder, ops.KindRefund, ops.KindCustomer, ops.KindProduct, ops.KindStock, ops.KindSubscription:
 		flag = " --tenant " + found.Tenant
 	default:
 	}
 	if command == "" || found.ID == "" {
 		return ""
+	}
+	if found.Tenant == "" {
+		flag = strings.TrimSuffix(flag, " --tenant ")
 	}
 	return command + " " + quoted(found.ID) + flag
 }
@@ -99,11 +103,11 @@ func quoted(word string) string {
 
 func (p *program) subscriptionsCommand() *cobra.Command {
 	command := &cobra.Command{Use: "subscriptions", Short: "Look at how subscriptions stand"}
-	ask := p.worker(command)
+	ask, of := p.worker(command), flagTenant(command)
 	command.AddCommand(&cobra.Command{
 		Use: "show <subscription>", Short: "Show how a subscription stands, and every event of it", Args: cobra.ExactArgs(1),
 		Long: "How it stands is what its newest event has said. usage show says what it has used.",
-		RunE: show(p, ask, func(args []string) string { return "/v1/ops/subscriptions/" + url.PathEscape(args[0]) }, p.printSubscription),
+		RunE: show(p, ask, func(args []string) string { return of.of("/v1/ops/subscriptions/" + url.PathEscape(args[0])) }, p.printSubscription),
 	})
 	return command
 }
@@ -135,7 +139,7 @@ func (b *books) account() *cobra.Command {
 			if limit < 1 {
 				return usageError("--limit: at least 1")
 			}
-			path, values := "/v1/ops/accounts/"+url.PathEscape(args[0]), url.Values{}
+			path, values := "/v1/ops/accounts/"+url.PathEscape(args[0]), b.query()
 			set(values, "as_of", asOf)
 			var all ops.Account
 			for {
@@ -157,7 +161,7 @@ func (b *books) account() *cobra.Command {
 	}
 	command.Flags().StringVar(&asOf, "as-of", "", "the balance at the end of this day in UTC, such as 2026-11-30, or at a moment")
 	command.Flags().IntVar(&limit, "limit", 50, "how many entries to show, the newest first")
-	return command
+	return b.ofTenant(command)
 }
 
 func (b *books) printAccount(a ops.Account) {

@@ -29,14 +29,14 @@ func serveIDs(t *testing.T) (server string) {
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
 	at, paid := time.Date(2026, 3, 2, 10, 15, 0, 0, time.UTC), int64(999)
 	writes := []store.Write{
-		store.Create(customers.Key("c-7"), map[string]any{"uid": "auth0|u7"}),
-		subscriptions.Event{Subscription: "sub-1", EventID: "e1", EventType: "subscription.renewed", Status: "active", UID: "auth0|u7", Product: "p1", Customer: "c-7", Amount: &paid, Currency: "USD", OccurredAt: "2026-03-01T00:00:00Z"}.Write(),
+		store.Create(customers.Key("default", "c-7"), map[string]any{"tenant": "default", "customer_id": "c-7", "uid": "auth0|u7"}),
+		subscriptions.Event{Tenant: "default", Subscription: "sub-1", EventID: "e1", EventType: "subscription.renewed", Status: "active", UID: "auth0|u7", Product: "p1", Customer: "c-7", Amount: &paid, Currency: "USD", OccurredAt: "2026-03-01T00:00:00Z"}.Write(),
 	}
 	_, err = db.Commit(t.Context(), writes)
 	require.NoError(t, err)
 	for order, day := range map[string]int{"o1": 0, "o2": 1} {
 		writes, err := ledger.Credit(ledger.Move{
-			Order: order, EventID: "e", From: ledger.IssuedPoints(order), To: ledger.UserPoints("auth0|u7"), Amount: 100, Currency: ledger.Points, CreatedAt: at.AddDate(0, 0, day),
+			Tenant: "default", Order: order, EventID: "e", From: ledger.IssuedPoints(order), To: ledger.UserPoints("auth0|u7"), Amount: 100, Currency: ledger.Points, CreatedAt: at.AddDate(0, 0, day),
 		})
 		require.NoError(t, err)
 		_, err = db.Commit(t.Context(), writes)

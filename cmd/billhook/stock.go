@@ -16,8 +16,8 @@ import (
 
 func (p *program) stockCommand() *cobra.Command {
 	command := &cobra.Command{Use: "stock", Short: "Look at how many pieces of a product can be ordered, and change it"}
-	ask := p.worker(command)
-	command.AddCommand(p.stockList(ask), p.stockShow(ask), p.stockSet(ask), p.stockHistory(ask))
+	ask, of := p.worker(command), flagTenant(command)
+	command.AddCommand(p.stockList(ask, of), p.stockShow(ask, of), p.stockSet(ask, of), p.stockHistory(ask, of))
 	return command
 }
 
@@ -27,11 +27,11 @@ func stockRow(s orders.Stock) []string { return row(s.ProductID, s.Available, s.
 
 func stockPath(product string) string { return "/v1/ops/stock/" + url.PathEscape(product) }
 
-func (p *program) stockList(ask func() client) *cobra.Command {
+func (p *program) stockList(ask func() client, of *tenantFlag) *cobra.Command {
 	return &cobra.Command{
 		Use: "ls", Short: "List the stock of every product that has one", Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
-			all, err := pages[orders.Stock](command.Context(), ask(), "/v1/ops/stock", nil, 0)
+			all, err := pages[orders.Stock](command.Context(), ask(), "/v1/ops/stock", of.values(), 0)
 			if err != nil {
 				return err
 			}
@@ -45,12 +45,12 @@ func (p *program) stockList(ask func() client) *cobra.Command {
 	}
 }
 
-func (p *program) stockShow(ask func() client) *cobra.Command {
+func (p *program) stockShow(ask func() client, of *tenantFlag) *cobra.Command {
 	return &cobra.Command{
 		Use: "show <product id>", Short: "Show the pieces of a product that are available, reserved and sold", Args: cobra.ExactArgs(1),
 		RunE: func(command *cobra.Command, args []string) error {
 			var s orders.Stock
-			if err := ask().get(command.Context(), stockPath(args[0]), &s); err != nil {
+			if err := ask().get(command.Context(), of.of(stockPath(args[0])), &s); err != nil {
 				return err
 			}
 			p.table(stockHead, [][]string{stockRow(s)})
@@ -59,7 +59,7 @@ func (p *program) stockShow(ask func() client) *cobra.Command {
 	}
 }
 
-func (p *program) stockSet(ask func() client) *cobra.Command {
+func (p *program) stockSet(ask func() client, of *tenantFlag) *cobra.Command {
 	var available int64
 	var why reason
 	command := &cobra.Command{
@@ -69,7 +69,7 @@ func (p *program) stockSet(ask func() client) *cobra.Command {
 		RunE: func(command *cobra.Command, args []string) error {
 			ctx, worker := command.Context(), ask()
 			now := orders.Stock{ProductID: args[0]}
-			err := worker.get(ctx, stockPath(args[0]), &now)
+			err := worker.get(ctx, of.of(stockPath(args[0])), &now)
 			var problem *problemError
 			unknown := errors.As(err, &problem) && problem.Status == http.StatusNotFound
 			if err != nil && !unknown {
@@ -89,7 +89,7 @@ func (p *program) stockSet(ask func() client) *cobra.Command {
 			}
 			var after orders.Stock
 			set := ops.SetStock{Available: &available, Change: orders.Change{Why: why.why, Expect: &now.Available}}
-			if err := worker.do(ctx, http.MethodPut, stockPath(args[0]), set, &after); err != nil {
+			if err := worker.do(ctx, http.MethodPut, of.of(stockPath(args[0])), set, &after); err != nil {
 				return err
 			}
 			p.printf("Of %s %d pieces are available.\n", after.ProductID, after.Available)
@@ -101,11 +101,11 @@ func (p *program) stockSet(ask func() client) *cobra.Command {
 	return why.required(command)
 }
 
-func (p *program) stockHistory(ask func() client) *cobra.Command {
+func (p *program) stockHistory(ask func() client, of *tenantFlag) *cobra.Command {
 	return &cobra.Command{
 		Use: "history <product id>", Short: "Show who changed the stock of a product, when and why, the newest first", Args: cobra.ExactArgs(1),
 		RunE: func(command *cobra.Command, args []string) error {
-			all, err := pages[audit.Entry](command.Context(), ask(), stockPath(args[0])+"/changes", nil, 0)
+			all, err := pages[audit.Entry](command.Context(), ask(), stockPath(args[0])+"/changes", of.values(), 0)
 			if err != nil {
 				return err
 			}

@@ -145,7 +145,7 @@ func TestEventsAreTriedFromATerminal(t *testing.T) {
 			"e-paid  would be: dead_lettered (400 unknown_product)\n", "kept as         dead_letter ", "handler         points.credit\n", "detail          new\n", "recorded        DEAD_LETTERED unknown_product, 1 attempts\n",
 		}},
 		{args: "events try e-paid --catalog " + sold, want: []string{
-			"e-paid  would be: processed\n", "result          credited\n", "  create    entries/", "    + amount: 600\n", "  increment accounts/points:customer:c1\n    + account: \"points:customer:c1\"\n    + balance: 600\n",
+			"e-paid  would be: processed\n", "result          credited\n", "  create    entries/", "    + amount: 600\n", "-default~points:customer:c1\n    + account: \"points:customer:c1\"\n    + balance: 600\n",
 		}},
 		{args: "events try e-refund", want: []string{"e-refund  would be: retry (500 order_not_seen)\n", "kept as         delayed "}},
 		{args: "events try -f " + body + " --queue paynow-events --catalog " + sold, want: []string{"e-new  would be: processed\n"}},

@@ -21,12 +21,7 @@ import (
 func (p *program) usageCommand() *cobra.Command {
 	command := &cobra.Command{Use: "usage", Short: "Look at what subscriptions have used, per meter and billing period"}
 	ask := p.worker(command)
-	tenant := command.PersistentFlags().String("tenant", "", "the tenant, where messages name one")
-	of := func() url.Values {
-		values := url.Values{}
-		set(values, "tenant", *tenant)
-		return values
-	}
+	of := flagTenant(command).values
 	command.AddCommand(p.usageShow(ask, of), p.usageList(ask, of), p.usageExport(ask, of))
 	return command
 }

@@ -42,7 +42,7 @@ func TestUsageIsLookedAtAndExportedFromATerminal(t *testing.T) {
 			"subscription_id": subscription, "meter": meter, "quantity": quantity,
 		}}), contract.Stamp{ID: id, At: clock()})
 		require.NoError(t, err)
-		effect, err := handler.Typed(tracker.Track)(context.Background(), handler.Event{Tenant: usage.DefaultTenant, ID: id, Body: body})
+		effect, err := handler.Typed(tracker.Track)(context.Background(), handler.Event{Tenant: dedupe.DefaultTenant, ID: id, Body: body})
 		require.NoError(t, err)
 		_, err = db.Commit(t.Context(), effect.Writes)
 		require.NoError(t, err)

@@ -43,7 +43,7 @@ func TestWrongBalancesAreFound(t *testing.T) {
 	s, err := start(t.Context(), true, func(*catalog.Queue) {})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, s.close()) }()
-	_, err = s.Store.Commit(t.Context(), []store.Write{store.Increment(ledger.UserPoints("u").Key(), map[string]int64{"balance": 1000}, nil)})
+	_, err = s.Store.Commit(t.Context(), []store.Write{store.Increment(ledger.UserPoints("u").Key("default"), map[string]int64{"balance": 1000}, nil)})
 	require.NoError(t, err)
 	for points, broken := range map[int64]bool{0: true, 1000: false, 2000: true} {
 		err := s.check(t.Context(), map[string]int64{"u": points})

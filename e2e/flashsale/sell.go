@@ -17,6 +17,7 @@ import (
 
 	"billhook/e2e"
 	"billhook/internal/deadletter"
+	"billhook/internal/dedupe"
 	"billhook/internal/lane"
 	"billhook/internal/orders"
 	"billhook/internal/signature"
@@ -43,7 +44,7 @@ const look = time.Second
 // sell makes all orders, pays for what is reserved, and waits until every buyer was told.
 func (s *stack) sell(ctx context.Context, asked sale, stdout io.Writer) (took times, err error) {
 	stock := orders.Keeper{Store: s.store, Now: time.Now, NewID: uuid.NewString}
-	if _, err := stock.Set(ctx, product, int64(asked.pieces), orders.Change{Who: "flashsale", Why: "the pieces of the sale"}); err != nil {
+	if _, err := stock.Set(ctx, dedupe.DefaultTenant, product, int64(asked.pieces), orders.Change{Who: "flashsale", Why: "the pieces of the sale"}); err != nil {
 		return took, err
 	}
 	signer, err := signature.NewSigner(signature.Generic, e2e.Secret)
@@ -300,7 +301,7 @@ func (s *stack) told() map[string]int {
 func (s *stack) count(ctx context.Context, asked sale) (outcome, error) {
 	o := outcome{cancelled: map[string]int{}, open: map[string]int{}, told: s.told()}
 	for i := range asked.orders {
-		order, err := orders.Find(ctx, s.store, "", orderID(i))
+		order, err := orders.Find(ctx, s.store, dedupe.DefaultTenant, orderID(i))
 		switch {
 		case errors.Is(err, orders.ErrUnknown):
 			o.lost++
@@ -324,7 +325,7 @@ func (s *stack) count(ctx context.Context, asked sale) (outcome, error) {
 		}
 	}
 	stock := orders.Keeper{Store: s.store, Now: time.Now, NewID: uuid.NewString}
-	left, err := stock.Get(ctx, product)
+	left, err := stock.Get(ctx, dedupe.DefaultTenant, product)
 	if err != nil {
 		return o, err
 	}

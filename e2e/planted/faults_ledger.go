@@ -5,7 +5,6 @@ const (
 	reading   = "internal/ledger/read.go"
 	points    = "internal/ledger/points.go"
 	leaf      = "internal/ledger/leaf.go"
-	adoption  = "internal/ledger/adopt.go"
 	ledgerDir = "internal/ledger"
 
 	books = "TestTheBooksHoldOnTheEmbeddedStore"
@@ -28,6 +27,4 @@ var faultsOfLedger = []fault{
 	fields["id"] = e.ID`, ledgerDir, "TestTheLeafHashesAreWhatTheyWere"},
 	{"numbers are hashed as doubles", leaf, `if v < -maxExact || v > maxExact {`, `if v < -maxExact && v > maxExact {`, ledgerDir, "TestWhatHasNoExactFormHasNoHash"},
 	{"a move and its lines may differ", points, `if complete && !slices.Equal(lines, m.Lines()) {`, `if complete && len(lines) != len(m.Lines()) {`, ledgerDir, "TestWhatContradictsItselfIsNoEntry"},
-	{"an adoption writes over what came between", "internal/store/adopt.go", `Update(doc.Key, doc.Version, fields)`, `Set(doc.Key, fields)`, ledgerDir, "TestAnAdoptionThatMeetsAnotherLooksAgain"},
-	{"an adoption takes up what is complete", adoption, `if err != nil || entry.Marked {`, `if err != nil || (entry.Marked && entry.Seal != 0) {`, ledgerDir, "TestAdoptionCompletesWhatTheReleaseBeforeWrote"},
 }

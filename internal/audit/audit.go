@@ -11,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"net/url"
 	"strings"
 	"time"
 
@@ -41,8 +40,10 @@ var (
 
 // Entry is one change.
 type Entry struct {
-	// Kind is what was changed, such as customer, and Subject which one, by its id.
+	// Kind is what was changed, such as customer, and Subject which one, by its id. Tenant is whose it
+	// is; empty: what is changed belongs to no tenant.
 	Kind    string `json:"kind" store:"kind"`
+	Tenant  string `json:"tenant,omitempty" store:"tenant,omitzero"`
 	Subject string `json:"subject" store:"subject"`
 	// Action is what was done to it, such as link.
 	Action string `json:"action" store:"action"`
@@ -69,17 +70,17 @@ func (e Entry) Write(id string) (store.Write, error) {
 		return store.Write{}, err
 	}
 	// Ids ascend, and the newest shall come first.
-	key := store.Key{Collection: Collection, ID: fmt.Sprintf("%s%019d-%s", prefix(e.Kind, e.Subject), math.MaxInt64-e.At.UnixMicro(), id)}
+	key := store.Key{Collection: Collection, ID: fmt.Sprintf("%s%019d-%s", prefix(e.Kind, e.Tenant, e.Subject), math.MaxInt64-e.At.UnixMicro(), id)}
 	if err := store.CheckKey(key); err != nil {
 		return store.Write{}, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
 	return store.Create(key, store.Encode(&e)), nil
 }
 
-// List returns a page of one subject's entries, the newest first: at most limit, 1 to
+// List returns a page of the entries of one subject of a tenant, the newest first: at most limit, 1 to
 // store.MaxPage, behind the entry after. next is empty on the last page.
-func List(ctx context.Context, q store.Querier, kind, subject, after string, limit int) (entries []Entry, next string, err error) {
-	page, err := q.Query(ctx, store.Query{Collection: Collection, IDPrefix: prefix(kind, subject), After: after, Limit: limit})
+func List(ctx context.Context, q store.Querier, kind, tenant, subject, after string, limit int) (entries []Entry, next string, err error) {
+	page, err := q.Query(ctx, store.Query{Collection: Collection, IDPrefix: prefix(kind, tenant, subject), After: after, Limit: limit})
 	if err != nil {
 		return nil, "", fmt.Errorf("audit: list: %w", err)
 	}
@@ -148,10 +149,7 @@ func entryOf(doc store.Document) (e Entry, err error) {
 // IsEntry reports whether a document of the collection is an entry.
 func IsEntry(id string) bool { return strings.HasPrefix(id, mark) }
 
-// prefix begins the ids of a subject's entries and of no other's: escaping leaves no tilde in
-// either part.
-func prefix(kind, subject string) string {
-	return mark + escape(kind) + "~" + escape(subject) + "~"
+// prefix begins the ids of a subject's entries and of no other's.
+func prefix(kind, tenant, subject string) string {
+	return mark + store.Path(kind, tenant, subject) + "~"
 }
-
-func escape(s string) string { return strings.ReplaceAll(url.PathEscape(s), "~", "%7E") }

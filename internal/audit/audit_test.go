@@ -18,7 +18,7 @@ var noon = time.Date(2026, 3, 2, 12, 0, 0, 123456789, time.UTC)
 
 func change(subject string, at time.Time) audit.Entry {
 	return audit.Entry{
-		Kind: "customer", Subject: subject, Action: "link", Who: "token:ada", Why: "ticket 7", At: at,
+		Kind: "customer", Tenant: "acme", Subject: subject, Action: "link", Who: "token:ada", Why: "ticket 7", At: at,
 		Before: nil, After: map[string]any{"uid": "u1"},
 	}
 }
@@ -32,7 +32,7 @@ func TestAnEntryIsCreatedAndNeverWrittenOver(t *testing.T) {
 	require.True(t, audit.IsEntry(w.Key.ID))
 	require.False(t, audit.IsEntry("0b5c9c1e-7d9f-4d5c-9d25-2d6d7c9a5b10"))
 	require.Equal(t, map[string]any{
-		"kind": "customer", "subject": "c~1/2", "action": "link", "who": "token:ada", "why": "ticket 7",
+		"kind": "customer", "tenant": "acme", "subject": "c~1/2", "action": "link", "who": "token:ada", "why": "ticket 7",
 		"at": noon.Truncate(time.Microsecond), "after": map[string]any{"uid": "u1"},
 	}, w.Fields)
 	again, err := change("c~1/2", noon).Write("r2")
@@ -73,16 +73,20 @@ func TestTheChangesOfOneSubjectAreListedTheNewestFirst(t *testing.T) {
 	documents, err := standin.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, documents.Close()) })
-	for i, subject := range []string{"c1", "c1", "c2", "c1~", "c1"} {
-		w, err := change(subject, noon.Add(time.Duration(i)*time.Hour)).Write("r")
+	for i, subject := range []string{"c1", "c1", "c2", "c1~", "c1", "c1 of another"} {
+		e := change(subject, noon.Add(time.Duration(i)*time.Hour))
+		if subject == "c1 of another" {
+			e.Tenant, e.Subject = "another", "c1"
+		}
+		w, err := e.Write("r")
 		require.NoError(t, err)
 		_, err = documents.Commit(t.Context(), []store.Write{w})
 		require.NoError(t, err)
 	}
-	first, next, err := audit.List(t.Context(), documents, "customer", "c1", "", 2)
+	first, next, err := audit.List(t.Context(), documents, "customer", "acme", "c1", "", 2)
 	require.NoError(t, err)
 	require.NotEmpty(t, next)
-	rest, next, err := audit.List(t.Context(), documents, "customer", "c1", next, 2)
+	rest, next, err := audit.List(t.Context(), documents, "customer", "acme", "c1", next, 2)
 	require.NoError(t, err)
 	require.Empty(t, next)
 	at := noon.Truncate(time.Microsecond)
@@ -99,6 +103,6 @@ func (broken) Query(context.Context, store.Query) (store.Page, error) {
 
 func TestWhatIsStoredAndNoEntryIsSaid(t *testing.T) {
 	t.Parallel()
-	_, _, err := audit.List(t.Context(), broken{}, "customer", "c1", "", 2)
+	_, _, err := audit.List(t.Context(), broken{}, "customer", "acme", "c1", "", 2)
 	require.ErrorIs(t, err, audit.ErrBroken)
 }

@@ -124,7 +124,7 @@ func (s *shop) order(event, order, uid string) handler.Event {
 }
 
 func (s *shop) uid(t require.TestingT) string {
-	state, err := s.operator.Show(context.Background(), s.customer)
+	state, err := s.operator.Show(context.Background(), tenant, s.customer)
 	require.NoError(t, err)
 	return state.UID
 }
@@ -171,7 +171,7 @@ func TestAnOrderThatWasAGuestsIsNotCreditedAgainToWhoHasItsPoints(t *testing.T) 
 	s := newShop(openDB(t))
 	_, err := s.deliver(s.points.Credit, s.order("e1", "o1", ""))
 	require.NoError(t, err)
-	_, err = s.operator.Link(t.Context(), customers.Change{CustomerID: s.customer, UID: "u1", Who: "ada", Why: "w"})
+	_, err = s.operator.Link(t.Context(), customers.Change{Tenant: tenant, CustomerID: s.customer, UID: "u1", Who: "ada", Why: "w"})
 	require.NoError(t, err)
 	result, err := s.deliver(s.points.Credit, s.order("e2", "o1", "u1"))
 	require.NoError(t, err)
@@ -198,7 +198,7 @@ func (refusing) Get(context.Context, store.Key) (store.Document, error) {
 }
 
 func (s *shop) balance(t require.TestingT, account ledger.Account) int64 {
-	doc, err := s.Get(context.Background(), account.Key())
+	doc, err := s.Get(context.Background(), account.Key(tenant))
 	if errors.Is(err, store.ErrNotFound) {
 		return 0
 	}
@@ -268,7 +268,7 @@ func TestPointsAreConservedWhoeverIsLinked(t *testing.T) {
 			require.Zero(t, want.change, "%v", err)
 		}
 		change := func(t *rapid.T) error {
-			c := customers.Change{CustomerID: s.customer, UID: rapid.SampledFrom(uids).Draw(t, "to"), Who: "ada", Why: "w"}
+			c := customers.Change{Tenant: tenant, CustomerID: s.customer, UID: rapid.SampledFrom(uids).Draw(t, "to"), Who: "ada", Why: "w"}
 			if rapid.IntRange(0, 3).Draw(t, "unlink") == 0 {
 				_, err := s.operator.Unlink(context.Background(), c)
 				if errors.Is(err, customers.ErrUnknown) {
@@ -292,7 +292,7 @@ func TestPointsAreConservedWhoeverIsLinked(t *testing.T) {
 			"one":   either,
 			"event": event,
 			"a link": func(t *rapid.T) {
-				c := customers.Change{CustomerID: s.customer, UID: rapid.SampledFrom(uids).Draw(t, "to"), Who: "ada", Why: "w"}
+				c := customers.Change{Tenant: tenant, CustomerID: s.customer, UID: rapid.SampledFrom(uids).Draw(t, "to"), Who: "ada", Why: "w"}
 				done, err := s.operator.Link(context.Background(), c)
 				require.NoError(t, err)
 				require.Zero(t, done.Left)
@@ -330,7 +330,7 @@ func TestPointsAreConservedWhoeverIsLinked(t *testing.T) {
 			"": func(t *rapid.T) {
 				holds := map[ledger.Account]int64{}
 				for id, o := range plain.orders {
-					chain, err := ledger.Load(context.Background(), s, id)
+					chain, err := ledger.Load(context.Background(), s, tenant, id)
 					require.NoError(t, err)
 					require.Equal(t, o.left, chain.Left())
 					holds[chain.Holder()] += chain.Left()

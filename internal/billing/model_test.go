@@ -42,7 +42,7 @@ func TestFiftyRefundsAtOnceTakeBackNoMoreThanTheCredit(t *testing.T) {
 		count[result]++
 	}
 	require.Equal(t, map[string]int{billing.Reversed: 10, billing.NothingToReverse: 40}, count)
-	require.Zero(t, books.Balance(user))
+	require.Zero(t, books.Balance(tenant, user))
 }
 
 // fact is one event as the model sees it.
@@ -249,11 +249,11 @@ func requireBooks(t *rapid.T, books *ledgertest.Books, m model) {
 	}
 	for uid, balance := range m.balances {
 		account := ledger.UserPoints(uid)
-		require.Equal(t, balance, books.Balance(account))
+		require.Equal(t, balance, books.Balance(tenant, account))
 		require.Equal(t, balance, sums[account])
 	}
 	for id, o := range m.orders {
-		chain, err := ledger.Load(context.Background(), books, id)
+		chain, err := ledger.Load(context.Background(), books, tenant, id)
 		require.NoError(t, err)
 		credit, ok := chain.Credit()
 		require.True(t, ok)

@@ -91,7 +91,7 @@ func (p Points) Credit(ctx context.Context, event handler.Event, body *contract.
 	if err != nil {
 		return handler.Effect{}, err
 	}
-	points, err := p.worth(ctx, order)
+	points, err := p.worth(ctx, event.Tenant, order)
 	if err != nil {
 		return handler.Effect{}, err
 	}
@@ -104,7 +104,7 @@ func (p Points) Credit(ctx context.Context, event handler.Event, body *contract.
 		return handler.Effect{}, err
 	}
 	if event.Try > 1 || (event.Try == 1 && !lesson.Looked) {
-		chain, err := p.load(ctx, order.ID)
+		chain, err := p.load(ctx, event.Tenant, order.ID)
 		if err != nil {
 			return handler.Effect{}, err
 		}
@@ -152,6 +152,7 @@ func (p Points) told(event handler.Event, order *contract.Order, effect handler.
 // that a person has changed since.
 func (p Points) learn(ctx context.Context, event handler.Event, order *contract.Order) (customers.Lesson, error) {
 	seen := customers.Order{
+		Tenant:     event.Tenant,
 		CustomerID: cmp.Or(order.CustomerID, event.Attributes[contract.AttrCustomerID]),
 		UID:        event.Attributes[contract.AttrUID], EventID: event.ID,
 	}
@@ -177,7 +178,7 @@ func (p Points) Reverse(ctx context.Context, event handler.Event, body *contract
 	if err != nil {
 		return handler.Effect{}, err
 	}
-	chain, err := p.load(ctx, order.ID)
+	chain, err := p.load(ctx, event.Tenant, order.ID)
 	if err != nil {
 		return handler.Effect{}, err
 	}
@@ -210,8 +211,8 @@ func (p Points) Acknowledge(context.Context, handler.Event, *contract.PayNow) (h
 	return handler.Effect{Result: Noted}, nil
 }
 
-func (p Points) load(ctx context.Context, order string) (ledger.Chain, error) {
-	chain, err := ledger.Load(ctx, p.Store, order)
+func (p Points) load(ctx context.Context, tenant, order string) (ledger.Chain, error) {
+	chain, err := ledger.Load(ctx, p.Store, tenant, order)
 	switch {
 	case errors.Is(err, ledger.ErrBroken):
 		return ledger.Chain{}, retry.Permanent("ledger_broken", err)

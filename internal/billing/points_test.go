@@ -38,6 +38,9 @@ var goods = shelf{
 
 const order = "530217764480012801" // of the golden events
 
+// tenant is whose events these are.
+const tenant = "default"
+
 var (
 	user     = ledger.UserPoints("u1")
 	customer = ledger.CustomerPoints("530217764480019001")
@@ -46,7 +49,7 @@ var (
 // shelf is products with their points.
 type shelf map[string]catalog.Product
 
-func (s shelf) Points(_ context.Context, id string) (int64, bool, error) {
+func (s shelf) Points(_ context.Context, _, id string) (int64, bool, error) {
 	p, known := s[id]
 	return p.Points, known, nil
 }
@@ -69,7 +72,7 @@ func golden(t *testing.T, name string) handler.Event {
 
 func eventOf(body *contract.PayNow, attributes map[string]string) handler.Event {
 	return handler.Event{
-		ID: body.EventID, Type: body.EventType, Contract: contract.PayNowV1,
+		Tenant: tenant, ID: body.EventID, Type: body.EventType, Contract: contract.PayNowV1,
 		Attempt: 1, Body: contract.Of(body), Attributes: attributes,
 	}
 }
@@ -136,7 +139,7 @@ func ExamplePoints_Credit() {
 		Now:      time.Now,
 	}
 	effect, err := handler.Typed(points.Credit)(context.Background(), handler.Event{
-		ID: "event-1", Type: "order.paid",
+		Tenant: "default", ID: "event-1", Type: "order.paid",
 		Attributes: map[string]string{contract.AttrUID: "u1"},
 		Body: contract.Of(&contract.PayNow{Data: contract.PayNowData{Order: &contract.Order{
 			ID: "order-1", Items: []contract.Item{{ProductID: "hat", Quantity: 3}},
@@ -148,8 +151,8 @@ func ExamplePoints_Credit() {
 	}
 	// Output:
 	// credited <nil>
-	// entries/0bafe221-order-1~0000 map[]
-	// accounts/points:user:u1 map[balance:750]
+	// entries/1f885dbc-default~points~order-1~0000 map[]
+	// accounts/d648b5cd-default~points:user:u1 map[balance:750]
 }
 
 func TestRegisterTakesTheNamesOfTheCatalog(t *testing.T) {
@@ -204,9 +207,9 @@ func TestTheLifeOfAnOrder(t *testing.T) {
 		{"order_chargeback_closed", points.Acknowledge, billing.Noted, 0},
 	} {
 		must(t, books, step.h, golden(t, step.golden), step.result)
-		require.Equal(t, step.balance, books.Balance(user), step.golden)
+		require.Equal(t, step.balance, books.Balance(tenant, user), step.golden)
 	}
-	chain, err := ledger.Load(t.Context(), books, order)
+	chain, err := ledger.Load(t.Context(), books, tenant, order)
 	require.NoError(t, err)
 	require.Len(t, chain.Entries, 3)
 	require.Equal(t, int64(2500), chain.Entries[0].OrderTotal)
@@ -243,7 +246,7 @@ func TestACreditGoesToTheRightAccount(t *testing.T) {
 			}
 			require.NoError(t, err)
 			require.Equal(t, billing.Credited, result)
-			require.Equal(t, int64(2250), books.Balance(test.account))
+			require.Equal(t, int64(2250), books.Balance(tenant, test.account))
 		})
 	}
 }
@@ -299,7 +302,7 @@ func TestTheLargestCreditIsBooked(t *testing.T) {
 	points := pointsOn(books)
 	points.Products = shelf{"max": {Points: ledger.MaxAmount}}
 	must(t, books, points.Credit, paid("e", "o", "", contract.Item{ProductID: "max", Quantity: 1}), billing.Credited)
-	require.Equal(t, int64(ledger.MaxAmount), books.Balance(user))
+	require.Equal(t, int64(ledger.MaxAmount), books.Balance(tenant, user))
 }
 
 func TestWhatAnOrderCost(t *testing.T) {
@@ -332,7 +335,7 @@ func TestWhatAnOrderCost(t *testing.T) {
 				return
 			}
 			require.NoError(t, err)
-			chain, err := ledger.Load(t.Context(), books, order)
+			chain, err := ledger.Load(t.Context(), books, tenant, order)
 			require.NoError(t, err)
 			require.Equal(t, test.total, chain.Entries[0].OrderTotal)
 			require.Equal(t, test.currency, chain.Entries[0].OrderCurrency)
@@ -367,8 +370,8 @@ func TestAnOrderIsCreditedOnce(t *testing.T) {
 				require.NoError(t, err)
 				require.Equal(t, test.result, result)
 			}
-			require.Equal(t, int64(2250), books.Balance(user))
-			require.Zero(t, books.Balance(ledger.UserPoints("u2")))
+			require.Equal(t, int64(2250), books.Balance(tenant, user))
+			require.Zero(t, books.Balance(tenant, ledger.UserPoints("u2")))
 			require.Equal(t, 1, books.Queries(), "the store refuses, one look explains")
 		})
 	}
@@ -380,7 +383,7 @@ func TestASecondTryCreditsWhatIsNotThereYet(t *testing.T) {
 	event := golden(t, "order_paid")
 	event.Try = 1
 	must(t, books, pointsOn(books).Credit, event, billing.Credited)
-	require.Equal(t, int64(2250), books.Balance(user))
+	require.Equal(t, int64(2250), books.Balance(tenant, user))
 }
 
 func TestWhatARefundTakesBack(t *testing.T) {
@@ -432,7 +435,7 @@ func TestWhatARefundTakesBack(t *testing.T) {
 				require.NoError(t, err)
 			}
 			require.Equal(t, test.result, result)
-			require.Equal(t, test.left, books.Balance(user))
+			require.Equal(t, test.left, books.Balance(tenant, user))
 		})
 	}
 }
@@ -446,7 +449,7 @@ func TestAChargebackTakesAllThatIsLeftWhateverItsAmount(t *testing.T) {
 	event := golden(t, "order_chargeback")
 	paynow(event.Body).Data.Refund = &contract.Refund{Amount: "0.01"}
 	must(t, books, points.Reverse, event, billing.Reversed)
-	require.Zero(t, books.Balance(user))
+	require.Zero(t, books.Balance(tenant, user))
 }
 
 func TestAReversalBeforeItsOrderIsTriedAgain(t *testing.T) {
@@ -457,7 +460,7 @@ func TestAReversalBeforeItsOrderIsTriedAgain(t *testing.T) {
 	requireVerdict(t, err, retry.Failed, "order_not_seen")
 	must(t, books, points.Credit, golden(t, "order_paid"), billing.Credited)
 	must(t, books, points.Reverse, golden(t, "order_refunded_full"), billing.Reversed)
-	require.Zero(t, books.Balance(user))
+	require.Zero(t, books.Balance(tenant, user))
 }
 
 func TestAReversalFollowsTheCredit(t *testing.T) {
@@ -467,11 +470,11 @@ func TestAReversalFollowsTheCredit(t *testing.T) {
 	event := golden(t, "order_paid")
 	event.Attributes = nil
 	must(t, books, points.Credit, event, billing.Credited)
-	require.Equal(t, int64(2250), books.Balance(customer))
+	require.Equal(t, int64(2250), books.Balance(tenant, customer))
 	// By the time of the refund the customer has become a user.
 	must(t, books, points.Reverse, golden(t, "order_refunded_full"), billing.Reversed)
-	require.Zero(t, books.Balance(customer))
-	require.Zero(t, books.Balance(user))
+	require.Zero(t, books.Balance(tenant, customer))
+	require.Zero(t, books.Balance(tenant, user))
 }
 
 // broken answers every query with an error or one page.
@@ -517,20 +520,24 @@ func as[B any](body contract.Body) B {
 	return b
 }
 
-func TestPointsStandInTheBooksOfTheTenantOfTheirOrder(t *testing.T) {
+func TestTenantsThatUseOneOrderIDHaveEachTheirOwnPoints(t *testing.T) {
 	t.Parallel()
 	books := &ledgertest.Books{}
 	points := pointsOn(books)
-	credit, refund := golden(t, "order_paid"), refunded("r1", "2.50", "USD")
-	credit.Tenant, refund.Tenant = "acme", "another"
-	must(t, books, points.Credit, credit, billing.Credited)
-	must(t, books, points.Reverse, refund, billing.Reversed)
-	all := books.All(ledger.Entries)
-	require.Len(t, all, 2)
-	for id, fields := range all {
+	of := func(tenant string, event handler.Event) handler.Event {
+		event.Tenant = tenant
+		return event
+	}
+	refund := refunded("r1", "12.50", "USD")
+	must(t, books, points.Credit, of("acme", golden(t, "order_paid")), billing.Credited)
+	_, err := run(books, points.Reverse, of("another", refund))
+	require.Equal(t, "order_not_seen", retry.Decide(err).Reason)
+	must(t, books, points.Credit, of("another", golden(t, "order_paid")), billing.Credited)
+	must(t, books, points.Reverse, of("another", refund), billing.Reversed)
+	require.Equal(t, []int64{2250, 1125}, []int64{books.Balance("acme", user), books.Balance("another", user)})
+	for id, fields := range books.All(ledger.Entries) {
 		entry, err := ledger.Read(store.Document{Key: ledger.Key(id), Fields: fields})
 		require.NoError(t, err)
-		require.Equal(t, "acme", entry.Tenant, "a reversal stands beside what it takes back")
 		require.Equal(t, ledger.PeriodOf(noon), entry.Period)
 	}
 }

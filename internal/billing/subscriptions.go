@@ -54,7 +54,7 @@ func (s Subscriptions) Record(ctx context.Context, event handler.Event, body *co
 		return handler.Effect{}, retry.Permanent("no_subscription", nil)
 	}
 	if event.Try > 0 {
-		switch _, err := s.Store.Get(ctx, subscriptions.Key(subscription.ID, event.ID)); {
+		switch _, err := s.Store.Get(ctx, subscriptions.Key(event.Tenant, subscription.ID, event.ID)); {
 		case err == nil:
 			return handler.Effect{Result: AlreadyRecorded}, nil
 		case !errors.Is(err, store.ErrNotFound):
@@ -62,7 +62,7 @@ func (s Subscriptions) Record(ctx context.Context, event handler.Event, body *co
 		}
 	}
 	kept := subscriptions.Event{
-		EventID: event.ID, EventType: event.Type, Action: action, Subscription: subscription.ID,
+		Tenant: event.Tenant, EventID: event.ID, EventType: event.Type, Action: action, Subscription: subscription.ID,
 		Customer: subscription.CustomerID, Product: subscription.ProductID, Status: subscription.Status,
 		UID: event.Attributes[contract.AttrUID], Cycle: subscription.Cycle, OccurredAt: body.Timestamp,
 		PeriodStart: subscription.PeriodStart, PeriodEnd: subscription.PeriodEnd, RecordedAt: s.Now(),

@@ -13,9 +13,9 @@ import (
 
 // Products says what products are worth.
 type Products interface {
-	// Points returns what one piece of a product is worth; known reports whether orders may
+	// Points returns what one piece of a tenant's product is worth; known reports whether orders may
 	// name it. An error means that this is not known now, or wraps products.ErrBroken.
-	Points(ctx context.Context, productID string) (points int64, known bool, err error)
+	Points(ctx context.Context, tenant, productID string) (points int64, known bool, err error)
 }
 
 var _ Products = (*products.Reader)(nil)
@@ -24,7 +24,7 @@ var _ Products = (*products.Reader)(nil)
 // spoils the whole order: part of a credit could not be told from all of it later. The
 // verdict names those that are unknown, up to retry.MaxSubjects of them, so that they can be
 // set before the order is replayed.
-func (p Points) worth(ctx context.Context, order *contract.Order) (int64, error) {
+func (p Points) worth(ctx context.Context, tenant string, order *contract.Order) (int64, error) {
 	if len(order.Items) == 0 {
 		return 0, retry.Permanent("no_items", nil)
 	}
@@ -34,7 +34,7 @@ func (p Points) worth(ctx context.Context, order *contract.Order) (int64, error)
 		if _, seen := each[id]; seen || slices.Contains(unknown, id) {
 			continue
 		}
-		points, known, err := p.Products.Points(ctx, id)
+		points, known, err := p.Products.Points(ctx, tenant, id)
 		switch {
 		case errors.Is(err, products.ErrBroken):
 			return 0, retry.Transient("product_broken", err)

@@ -22,9 +22,9 @@ type asked struct {
 	times int
 }
 
-func (a *asked) Points(ctx context.Context, id string) (int64, bool, error) {
+func (a *asked) Points(ctx context.Context, tenant, id string) (int64, bool, error) {
 	a.times++
-	return a.shelf.Points(ctx, id)
+	return a.shelf.Points(ctx, tenant, id)
 }
 
 func items(ids ...string) []contract.Item {
@@ -74,7 +74,7 @@ func TestAnUnknownProductIsNamed(t *testing.T) {
 // failing is products that cannot be asked.
 type failing struct{ err error }
 
-func (f failing) Points(context.Context, string) (int64, bool, error) { return 0, false, f.err }
+func (f failing) Points(context.Context, string, string) (int64, bool, error) { return 0, false, f.err }
 
 func TestWhatIsNotKnownNowIsTriedAgain(t *testing.T) {
 	t.Parallel()

@@ -47,6 +47,9 @@ const (
 // UIDOfCustomer is the uid_source of a uid that was looked up by the customer.
 const UIDOfCustomer = "customer"
 
+// DefaultTenant is the tenant of messages that name none.
+const DefaultTenant = "default"
+
 // UnknownOrderingKey is the ordering_key attribute of an event without a known owner. The
 // message has no ordering key at the broker: such messages run in any order.
 const UnknownOrderingKey = "unknown"

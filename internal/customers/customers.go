@@ -16,14 +16,18 @@ import (
 	"billhook/internal/store"
 )
 
-// Collection holds the mappings: customer id to the field uid.
+// Collection holds the mappings: the customers of tenants, each with its uid.
 const Collection = "paynowCustomers"
 
-// Key is the key of a customer's mapping.
-func Key(customerID string) store.Key { return store.Key{Collection: Collection, ID: customerID} }
+// Key is the key of the mapping of a tenant's customer.
+func Key(tenant, customerID string) store.Key {
+	return store.Key{Collection: Collection, ID: store.ID(tenant, customerID)}
+}
 
 // Mapping is what is stored of one customer.
 type Mapping struct {
+	Tenant     string `json:"tenant" store:"tenant"`
+	CustomerID string `json:"customer_id" store:"customer_id"`
 	// UID is the user that the customer is linked to; empty: none.
 	UID string `json:"uid" store:"uid"`
 	// Since is when the mapping was made, or changed to this uid.
@@ -43,15 +47,16 @@ type stored struct {
 
 // lookup reads a customer's mapping. A document that another program has written may lack any
 // field.
-func lookup(ctx context.Context, from store.Getter, customerID string) (stored, error) {
-	doc, err := from.Get(ctx, Key(customerID))
+func lookup(ctx context.Context, from store.Getter, tenant, customerID string) (stored, error) {
+	doc, err := from.Get(ctx, Key(tenant, customerID))
 	switch {
 	case errors.Is(err, store.ErrNotFound):
-		return stored{}, nil
+		return stored{Mapping: Mapping{Tenant: tenant, CustomerID: customerID}}, nil
 	case err != nil:
 		return stored{}, fmt.Errorf("customers: read: %w", err)
 	}
 	m := stored{version: doc.Version}
 	err = store.Decode(doc.Fields, &m.Mapping)
+	m.Tenant, m.CustomerID = tenant, customerID
 	return m, err
 }

@@ -47,7 +47,6 @@ type Operator struct {
 
 // State is a customer's mapping and guest account.
 type State struct {
-	CustomerID string `json:"customer_id"`
 	Mapping
 	// GuestAccount is credited with orders of the customer without a uid. GuestPoints is its
 	// balance, which linking moves.
@@ -56,24 +55,24 @@ type State struct {
 }
 
 // errCustomerID refuses an id that no customer has.
-var errCustomerID = fmt.Errorf("%w: a customer id has letters, digits and . _ : - only", ErrRefused)
+var errCustomerID = fmt.Errorf("%w: the id of a customer or tenant has letters, digits and . _ : - only", ErrRefused)
 
-// Show returns the state of a customer, linked or not.
-func (o *Operator) Show(ctx context.Context, customerID string) (State, error) {
-	if !pii.ID.Valid(customerID) {
+// Show returns the state of a tenant's customer, linked or not.
+func (o *Operator) Show(ctx context.Context, tenant, customerID string) (State, error) {
+	if !pii.ID.Valid(tenant) || !pii.ID.Valid(customerID) {
 		return State{}, errCustomerID
 	}
-	m, err := lookup(ctx, o.Store, customerID)
+	m, err := lookup(ctx, o.Store, tenant, customerID)
 	if err != nil {
 		return State{}, err
 	}
-	s := State{CustomerID: customerID, Mapping: m.Mapping, GuestAccount: string(ledger.CustomerPoints(customerID))}
-	s.GuestPoints, err = o.guestPoints(ctx, customerID)
+	s := State{Mapping: m.Mapping, GuestAccount: string(ledger.CustomerPoints(customerID))}
+	s.GuestPoints, err = o.guestPoints(ctx, tenant, customerID)
 	return s, err
 }
 
-func (o *Operator) guestPoints(ctx context.Context, customerID string) (int64, error) {
-	doc, err := o.Store.Get(ctx, ledger.CustomerPoints(customerID).Key())
+func (o *Operator) guestPoints(ctx context.Context, tenant, customerID string) (int64, error) {
+	doc, err := o.Store.Get(ctx, ledger.CustomerPoints(customerID).Key(tenant))
 	switch {
 	case errors.Is(err, store.ErrNotFound):
 		return 0, nil
@@ -86,6 +85,7 @@ func (o *Operator) guestPoints(ctx context.Context, customerID string) (int64, e
 
 // Change is a change that a person asks for, and the JSON of that request.
 type Change struct {
+	Tenant     string `json:"-"`
 	CustomerID string `json:"-"`
 	// UID is the user to link to; of an unlink it is empty.
 	UID string `json:"uid,omitempty"`
@@ -98,13 +98,13 @@ type Change struct {
 }
 
 func (c Change) entry(action string, at time.Time, before, after map[string]any) audit.Entry {
-	return audit.Entry{Kind: AuditKind, Subject: c.CustomerID, Action: action, Who: c.Who, Why: c.Why, At: at, Before: before, After: after}
+	return audit.Entry{Kind: AuditKind, Tenant: c.Tenant, Subject: c.CustomerID, Action: action, Who: c.Who, Why: c.Why, At: at, Before: before, After: after}
 }
 
 // check refuses a change that is not well-formed.
 func (c Change) check() error {
 	switch {
-	case !pii.ID.Valid(c.CustomerID):
+	case !pii.ID.Valid(c.Tenant), !pii.ID.Valid(c.CustomerID):
 		return errCustomerID
 	case strings.TrimSpace(c.Why) == "":
 		return fmt.Errorf("%w: a change needs a reason", ErrRefused)
@@ -115,6 +115,7 @@ func (c Change) check() error {
 
 // Linked is the outcome of a link.
 type Linked struct {
+	Tenant     string `json:"tenant"`
 	CustomerID string `json:"customer_id"`
 	UID        string `json:"uid"`
 	// Before is the uid that the customer was linked to; empty: none. It keeps what was
@@ -142,25 +143,25 @@ func (o *Operator) Link(ctx context.Context, change Change) (Linked, error) {
 	if !pii.UID.Valid(change.UID) {
 		return Linked{}, fmt.Errorf("%w: this is no uid", ErrRefused)
 	}
-	done := Linked{CustomerID: change.CustomerID, UID: change.UID, Operation: "link-" + o.NewID()}
+	done := Linked{Tenant: change.Tenant, CustomerID: change.CustomerID, UID: change.UID, Operation: "link-" + o.NewID()}
 	m, audited, err := o.settle(ctx, change, &done)
 	if err != nil {
 		return done, err
 	}
-	if done.Left, err = o.guestPoints(ctx, change.CustomerID); err != nil || done.Left == 0 {
+	if done.Left, err = o.guestPoints(ctx, change.Tenant, change.CustomerID); err != nil || done.Left == 0 {
 		return done, err
 	}
 	if err := o.move(ctx, change, m, audited, &done); err != nil {
 		return done, err
 	}
-	done.Left, err = o.guestPoints(ctx, change.CustomerID)
+	done.Left, err = o.guestPoints(ctx, change.Tenant, change.CustomerID)
 	return done, err
 }
 
 // settle writes the mapping; audited reports whether it has changed.
 func (o *Operator) settle(ctx context.Context, change Change, done *Linked) (m stored, audited bool, err error) {
 	for range tries {
-		m, err := lookup(ctx, o.Store, change.CustomerID)
+		m, err := lookup(ctx, o.Store, change.Tenant, change.CustomerID)
 		if err != nil {
 			return m, false, err
 		}
@@ -172,10 +173,10 @@ func (o *Operator) settle(ctx context.Context, change Change, done *Linked) (m s
 			return m, false, ErrChanged
 		}
 		now := o.Now()
-		after := stored{Mapping: Mapping{UID: change.UID, Since: now}}
-		write, before := store.Create(Key(change.CustomerID), store.Encode(&after.Mapping)), map[string]any(nil)
+		after := stored{Mapping: Mapping{Tenant: change.Tenant, CustomerID: change.CustomerID, UID: change.UID, Since: now}}
+		write, before := store.Create(Key(change.Tenant, change.CustomerID), store.Encode(&after.Mapping)), map[string]any(nil)
 		if m.version != 0 {
-			write, before = store.Update(Key(change.CustomerID), m.version, store.Encode(&after.Mapping)), map[string]any{"uid": m.UID}
+			write, before = store.Update(Key(change.Tenant, change.CustomerID), m.version, store.Encode(&after.Mapping)), map[string]any{"uid": m.UID}
 		}
 		entry, err := change.entry("link", now, before, map[string]any{"uid": change.UID, "operation": done.Operation}).Write(done.Operation)
 		if err != nil {
@@ -198,7 +199,7 @@ func (o *Operator) move(ctx context.Context, change Change, m stored, audited bo
 	from, to, began := ledger.CustomerPoints(change.CustomerID), ledger.UserPoints(change.UID), o.Now()
 	after, failed := change.After, 0
 	for {
-		chains, next, err := ledger.HeldBy(ctx, o.Store, from, after)
+		chains, next, err := ledger.HeldBy(ctx, o.Store, change.Tenant, from, after)
 		if err != nil {
 			return fmt.Errorf("customers: link: %w", err)
 		}
@@ -216,7 +217,7 @@ func (o *Operator) move(ctx context.Context, change Change, m stored, audited bo
 				orders := int64(len(writes)-2) / 2 // two entries each, and the two accounts
 				moved := m
 				moved.MovedPoints, moved.MovedOrders = m.MovedPoints+points, m.MovedOrders+orders
-				writes = append(writes, store.Update(Key(change.CustomerID), m.version, store.Encode(&moved.Mapping)))
+				writes = append(writes, store.Update(Key(change.Tenant, change.CustomerID), m.version, store.Encode(&moved.Mapping)))
 				if !audited {
 					same := map[string]any{"uid": m.UID}
 					entry, err := change.entry("move", o.Now(), same, map[string]any{"uid": m.UID, "operation": done.Operation}).Write(done.Operation)
@@ -242,7 +243,7 @@ func (o *Operator) move(ctx context.Context, change Change, m stored, audited bo
 			if failed++; failed == tries {
 				return ErrBusy
 			}
-			if m, err = lookup(ctx, o.Store, change.CustomerID); err != nil {
+			if m, err = lookup(ctx, o.Store, change.Tenant, change.CustomerID); err != nil {
 				return err
 			}
 			if m.UID != change.UID {
@@ -264,7 +265,7 @@ func (o *Operator) Unlink(ctx context.Context, change Change) (State, error) {
 		return State{}, err
 	}
 	for range tries {
-		m, err := lookup(ctx, o.Store, change.CustomerID)
+		m, err := lookup(ctx, o.Store, change.Tenant, change.CustomerID)
 		switch {
 		case err != nil:
 			return State{}, err
@@ -277,10 +278,10 @@ func (o *Operator) Unlink(ctx context.Context, change Change) (State, error) {
 		if err != nil {
 			return State{}, fmt.Errorf("%w: %w", ErrRefused, err)
 		}
-		_, err = o.Store.Commit(ctx, []store.Write{store.Delete(Key(change.CustomerID), m.version), entry})
+		_, err = o.Store.Commit(ctx, []store.Write{store.Delete(Key(change.Tenant, change.CustomerID), m.version), entry})
 		switch {
 		case err == nil:
-			return o.Show(ctx, change.CustomerID)
+			return o.Show(ctx, change.Tenant, change.CustomerID)
 		case !errors.Is(err, store.ErrExists) && !errors.Is(err, store.ErrStale):
 			return State{}, fmt.Errorf("customers: unlink: %w", err)
 		}

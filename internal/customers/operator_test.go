@@ -36,7 +36,7 @@ func (d *desk) guestOrders(t *testing.T, from, n int, points int64) {
 	for i := from; i < from+n; i++ {
 		order := fmt.Sprint("order-", i)
 		writes, err := ledger.Credit(ledger.Move{
-			Order: order, EventID: fmt.Sprint("e", i), From: ledger.IssuedPoints(order), To: ledger.CustomerPoints("c1"),
+			Tenant: "default", Order: order, EventID: fmt.Sprint("e", i), From: ledger.IssuedPoints(order), To: ledger.CustomerPoints("c1"),
 			Amount: points, Currency: ledger.Points, CreatedAt: noon,
 		})
 		require.NoError(t, err)
@@ -46,7 +46,7 @@ func (d *desk) guestOrders(t *testing.T, from, n int, points int64) {
 
 func (d *desk) balance(t *testing.T, account ledger.Account) int64 {
 	t.Helper()
-	doc, err := d.store.Get(t.Context(), account.Key())
+	doc, err := d.store.Get(t.Context(), account.Key("default"))
 	if err != nil {
 		require.ErrorIs(t, err, store.ErrNotFound)
 		return 0
@@ -57,35 +57,35 @@ func (d *desk) balance(t *testing.T, account ledger.Account) int64 {
 
 func (d *desk) changes(t *testing.T) []audit.Entry {
 	t.Helper()
-	entries, next, err := audit.List(t.Context(), d.Store, customers.AuditKind, "c1", "", 100)
+	entries, next, err := audit.List(t.Context(), d.Store, customers.AuditKind, "default", "c1", "", 100)
 	require.NoError(t, err)
 	require.Empty(t, next)
 	return entries
 }
 
 func link(uid string) customers.Change {
-	return customers.Change{CustomerID: "c1", UID: uid, Who: "local:ada", Why: "ticket 7"}
+	return customers.Change{Tenant: "default", CustomerID: "c1", UID: uid, Who: "local:ada", Why: "ticket 7"}
 }
 
 func TestALinkMovesWhatGuestsLeftOnce(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
 	d.guestOrders(t, 0, 3, 100)
-	before, err := d.Show(t.Context(), "c1")
+	before, err := d.Show(t.Context(), "default", "c1")
 	require.NoError(t, err)
-	require.Equal(t, customers.State{CustomerID: "c1", GuestAccount: "points:customer:c1", GuestPoints: 300}, before)
+	require.Equal(t, customers.State{Mapping: customers.Mapping{Tenant: "default", CustomerID: "c1"}, GuestAccount: "points:customer:c1", GuestPoints: 300}, before)
 
 	done, err := d.Link(t.Context(), link("u1"))
 	require.NoError(t, err)
-	require.Equal(t, customers.Linked{CustomerID: "c1", UID: "u1", Operation: "link-id-1", MovedPoints: 300, MovedOrders: 3}, done)
+	require.Equal(t, customers.Linked{Tenant: "default", CustomerID: "c1", UID: "u1", Operation: "link-id-1", MovedPoints: 300, MovedOrders: 3}, done)
 	require.Equal(t, int64(300), d.balance(t, ledger.UserPoints("u1")))
-	state, err := d.Show(t.Context(), "c1")
+	state, err := d.Show(t.Context(), "default", "c1")
 	require.NoError(t, err)
 	require.Equal(t, customers.State{
-		CustomerID: "c1", Mapping: customers.Mapping{UID: "u1", Since: noon, MovedPoints: 300, MovedOrders: 3}, GuestAccount: "points:customer:c1",
+		Mapping: customers.Mapping{Tenant: "default", CustomerID: "c1", UID: "u1", Since: noon, MovedPoints: 300, MovedOrders: 3}, GuestAccount: "points:customer:c1",
 	}, state)
 	require.Equal(t, []audit.Entry{{
-		Kind: "customer", Subject: "c1", Action: "link", Who: "local:ada", Why: "ticket 7", At: noon,
+		Kind: "customer", Tenant: "default", Subject: "c1", Action: "link", Who: "local:ada", Why: "ticket 7", At: noon,
 		After: map[string]any{"uid": "u1", "operation": "link-id-1"},
 	}}, d.changes(t))
 
@@ -127,15 +127,15 @@ func TestAnotherUIDLeavesThePointsWhereTheyAre(t *testing.T) {
 	require.Equal(t, "u2", changes[0].After["uid"])
 
 	d.now = noon.Add(2 * time.Hour)
-	state, err := d.Unlink(t.Context(), customers.Change{CustomerID: "c1", Who: "local:ada", Why: "two people"})
+	state, err := d.Unlink(t.Context(), customers.Change{Tenant: "default", CustomerID: "c1", Who: "local:ada", Why: "two people"})
 	require.NoError(t, err)
 	require.Empty(t, state.UID)
 	require.Equal(t, int64(10), d.balance(t, ledger.UserPoints("u2")), "nothing moves back")
 	last := d.changes(t)[0]
 	require.Equal(t, audit.Entry{
-		Kind: "customer", Subject: "c1", Action: "unlink", Who: "local:ada", Why: "two people", At: d.now, Before: map[string]any{"uid": "u2"},
+		Kind: "customer", Tenant: "default", Subject: "c1", Action: "unlink", Who: "local:ada", Why: "two people", At: d.now, Before: map[string]any{"uid": "u2"},
 	}, last)
-	_, err = d.Unlink(t.Context(), customers.Change{CustomerID: "c1", Who: "local:ada", Why: "two people"})
+	_, err = d.Unlink(t.Context(), customers.Change{Tenant: "default", CustomerID: "c1", Who: "local:ada", Why: "two people"})
 	require.ErrorIs(t, err, customers.ErrUnknown)
 }
 
@@ -195,12 +195,12 @@ func TestTenThousandOrdersMoveInPagesAndGoOnWhereTheyStopped(t *testing.T) {
 		for i := start; i < start+400; i++ {
 			order := fmt.Sprint("order-", i)
 			w, err := ledger.Credit(ledger.Move{
-				Order: order, EventID: "e", From: ledger.IssuedPoints(order), To: ledger.CustomerPoints("c1"), Amount: 2, Currency: ledger.Points, CreatedAt: noon,
+				Tenant: "default", Order: order, EventID: "e", From: ledger.IssuedPoints(order), To: ledger.CustomerPoints("c1"), Amount: 2, Currency: ledger.Points, CreatedAt: noon,
 			})
 			require.NoError(t, err)
 			writes = append(writes, w[0])
 		}
-		d.commit(t, append(writes, store.Increment(ledger.CustomerPoints("c1").Key(), map[string]int64{"balance": 800}, nil))...)
+		d.commit(t, append(writes, store.Increment(ledger.CustomerPoints("c1").Key("default"), map[string]int64{"balance": 800}, nil))...)
 	}
 	d.counter.Queries.Store(0)
 	d.counter.Commits.Store(0)
@@ -260,7 +260,7 @@ func TestALinkWhoseAnswerIsLostIsAskedAgain(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, int64(300), d.balance(t, ledger.UserPoints("u1")))
 		require.Zero(t, d.balance(t, ledger.CustomerPoints("c1")))
-		state, err := d.Show(t.Context(), "c1")
+		state, err := d.Show(t.Context(), "default", "c1")
 		require.NoError(t, err)
 		require.Equal(t, int64(300), state.MovedPoints)
 	}
@@ -270,13 +270,13 @@ func TestAStoreThatIsDownRefusesNothing(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
 	d.faults.Down(true)
-	_, err := d.Show(t.Context(), "c1")
+	_, err := d.Show(t.Context(), "default", "c1")
 	require.ErrorIs(t, err, storetest.ErrFault)
 	_, err = d.Link(t.Context(), link("u1"))
 	require.ErrorIs(t, err, storetest.ErrFault)
 	_, err = d.Unlink(t.Context(), link(""))
 	require.ErrorIs(t, err, storetest.ErrFault)
-	_, _, err = audit.List(t.Context(), d.Store, customers.AuditKind, "c1", "", 1)
+	_, _, err = audit.List(t.Context(), d.Store, customers.AuditKind, "default", "c1", "", 1)
 	require.ErrorIs(t, err, storetest.ErrFault)
 }
 
@@ -292,8 +292,8 @@ func (d *desk) at(nth int, then func()) {
 func TestALinkGoesNoFurtherWhereSomebodyChangesIt(t *testing.T) {
 	t.Parallel()
 	for name, meanwhile := range map[string]store.Write{
-		"somebody links another": store.Set(customers.Key("c1"), map[string]any{"uid": "u2"}),
-		"somebody unlinks":       store.Delete(customers.Key("c1"), 0),
+		"somebody links another": store.Set(customers.Key("default", "c1"), map[string]any{"uid": "u2"}),
+		"somebody unlinks":       store.Delete(customers.Key("default", "c1"), 0),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -339,10 +339,10 @@ func TestTwoWhoLinkAtOnceAreBothToldTheTruth(t *testing.T) {
 	expected := "u0"
 	change := link("u2")
 	change.Expect = &expected
-	d.at(1, func() { d.commit(t, store.Set(customers.Key("c1"), map[string]any{"uid": "u1"})) })
+	d.at(1, func() { d.commit(t, store.Set(customers.Key("default", "c1"), map[string]any{"uid": "u1"})) })
 	_, err = d.Link(t.Context(), change)
 	require.ErrorIs(t, err, customers.ErrChanged)
-	d.at(1, func() { d.commit(t, store.Set(customers.Key("c1"), map[string]any{"uid": "u3"})) })
+	d.at(1, func() { d.commit(t, store.Set(customers.Key("default", "c1"), map[string]any{"uid": "u3"})) })
 	expected = "u1"
 	_, err = d.Unlink(t.Context(), change)
 	require.ErrorIs(t, err, customers.ErrChanged)
@@ -353,7 +353,7 @@ func TestARefundInTheMiddleOfALinkIsTakenOnce(t *testing.T) {
 	d := newDesk(t)
 	d.guestOrders(t, 0, 3, 100)
 	d.at(2, func() {
-		chain, err := ledger.Load(t.Context(), d.store, "order-1")
+		chain, err := ledger.Load(t.Context(), d.store, "default", "order-1")
 		require.NoError(t, err)
 		writes, err := chain.Reverse("refund-1", 40, noon)
 		require.NoError(t, err)
@@ -375,7 +375,7 @@ func TestAChangeThatIsAlwaysBeatenIsReported(t *testing.T) {
 	n := 0
 	d.Store = passing(d.store, func() {
 		n++
-		d.commit(t, store.Set(customers.Key("c1"), map[string]any{"uid": "u1", "n": int64(n)}))
+		d.commit(t, store.Set(customers.Key("default", "c1"), map[string]any{"uid": "u1", "n": int64(n)}))
 	})
 	_, err := d.Link(t.Context(), link("u1"))
 	require.ErrorIs(t, err, customers.ErrBusy)

@@ -25,7 +25,7 @@ type Teacher struct {
 	now  func() time.Time
 
 	mu sync.Mutex
-	// recent and before are two generations: a mapping that is used moves to the newer one, and
+	// recent and before are two generations, by the ids of documents: a mapping that is used moves to the newer one, and
 	// when that is full the older one is forgotten.
 	recent, before map[string]known
 }
@@ -41,7 +41,9 @@ func NewTeacher(from store.Getter, log *slog.Logger, now func() time.Time) *Teac
 }
 
 // Order is an order that names a customer and a uid.
-type Order struct{ CustomerID, UID, EventID string }
+type Order struct{ Tenant, CustomerID, UID, EventID string }
+
+func (o Order) key() store.Key { return Key(o.Tenant, o.CustomerID) }
 
 // Lesson is what an order teaches.
 type Lesson struct {
@@ -58,7 +60,8 @@ type Lesson struct {
 // Learn returns the lesson of an order. The first try for an unknown customer reads nothing and
 // creates the mapping; where that was refused, a further try reads it. The error is the store's.
 func (t *Teacher) Learn(ctx context.Context, order Order, try int) (Lesson, error) {
-	uid, found := t.known(order.CustomerID)
+	id := order.key().ID
+	uid, found := t.known(id)
 	switch {
 	case found && uid == order.UID:
 		return Lesson{}, nil
@@ -66,26 +69,26 @@ func (t *Teacher) Learn(ctx context.Context, order Order, try int) (Lesson, erro
 		return t.create(order), nil
 	}
 	// What differs from what is known may have been changed since.
-	mapping, err := lookup(ctx, t.from, order.CustomerID)
+	mapping, err := lookup(ctx, t.from, order.Tenant, order.CustomerID)
 	switch {
 	case err != nil:
 		return Lesson{}, err
 	case mapping.version == 0:
-		t.forget(order.CustomerID)
+		t.forget(id)
 		return t.create(order), nil
 	}
-	t.remember(order.CustomerID, mapping.UID)
+	t.remember(id, mapping.UID)
 	if mapping.UID == order.UID {
 		return Lesson{Looked: true}, nil
 	}
 	t.log.LogAttrs(ctx, slog.LevelWarn, "customer is mapped to another uid", slog.String("event_id", order.EventID),
-		slog.String("customer_id", order.CustomerID), slog.String("uid", order.UID), slog.String("mapped_uid", mapping.UID))
+		slog.String("tenant", order.Tenant), slog.String("customer_id", order.CustomerID), slog.String("uid", order.UID), slog.String("mapped_uid", mapping.UID))
 	return Lesson{Differs: true, Looked: true}, nil
 }
 
 func (t *Teacher) create(order Order) Lesson {
-	m := Mapping{UID: order.UID, Since: t.now(), TaughtBy: order.EventID}
-	return Lesson{Writes: []store.Write{store.Create(Key(order.CustomerID), store.Encode(&m))}}
+	m := Mapping{Tenant: order.Tenant, CustomerID: order.CustomerID, UID: order.UID, Since: t.now(), TaughtBy: order.EventID}
+	return Lesson{Writes: []store.Write{store.Create(order.key(), store.Encode(&m))}}
 }
 
 // Watch returns the store; the teacher remembers the mappings that are committed through it.
@@ -111,34 +114,34 @@ func (w watched) Commit(ctx context.Context, writes []store.Write) ([]store.Vers
 	return versions, err
 }
 
-func (t *Teacher) known(customerID string) (uid string, found bool) {
+func (t *Teacher) known(id string) (uid string, found bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	k, found := t.recent[customerID]
+	k, found := t.recent[id]
 	if !found {
-		if k, found = t.before[customerID]; found {
-			t.keep(customerID, k)
+		if k, found = t.before[id]; found {
+			t.keep(id, k)
 		}
 	}
 	return k.uid, found && t.now().Before(k.until)
 }
 
-func (t *Teacher) remember(customerID, uid string) {
+func (t *Teacher) remember(id, uid string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.keep(customerID, known{uid: uid, until: t.now().Add(knownFor)})
+	t.keep(id, known{uid: uid, until: t.now().Add(knownFor)})
 }
 
-func (t *Teacher) keep(customerID string, k known) {
+func (t *Teacher) keep(id string, k known) {
 	if len(t.recent) >= maxKnown/2 {
 		t.before, t.recent = t.recent, map[string]known{}
 	}
-	t.recent[customerID] = k
+	t.recent[id] = k
 }
 
-func (t *Teacher) forget(customerID string) {
+func (t *Teacher) forget(id string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	delete(t.recent, customerID)
-	delete(t.before, customerID)
+	delete(t.recent, id)
+	delete(t.before, id)
 }

@@ -45,7 +45,7 @@ func newClass(t *testing.T) *class {
 
 func (c *class) learn(t *testing.T, customer, uid string, try int) customers.Lesson {
 	t.Helper()
-	lesson, err := c.Learn(t.Context(), customers.Order{CustomerID: customer, UID: uid, EventID: "e1"}, try)
+	lesson, err := c.Learn(t.Context(), customers.Order{Tenant: "default", CustomerID: customer, UID: uid, EventID: "e1"}, try)
 	require.NoError(t, err)
 	return lesson
 }
@@ -60,8 +60,8 @@ func TestTheFirstOrderTeachesAndTheNextKnow(t *testing.T) {
 	t.Parallel()
 	c := newClass(t)
 	first := c.learn(t, "c1", "u1", 0)
-	require.Equal(t, []store.Write{store.Create(store.Key{Collection: "paynowCustomers", ID: "c1"}, map[string]any{
-		"uid": "u1", "since": noon, "taught_by": "e1", "moved_points": int64(0), "moved_orders": int64(0),
+	require.Equal(t, []store.Write{store.Create(customers.Key("default", "c1"), map[string]any{
+		"uid": "u1", "since": noon, "taught_by": "e1", "moved_points": int64(0), "tenant": "default", "customer_id": "c1", "moved_orders": int64(0),
 	})}, first.Writes)
 	require.Equal(t, first.Writes, c.learn(t, "c1", "u1", 0).Writes, "as long as nobody has committed it, nobody knows")
 	c.commit(t, first.Writes...)
@@ -91,13 +91,13 @@ func TestAnotherUIDIsToldAndWrittenNowhere(t *testing.T) {
 	c := newClass(t)
 	c.commit(t, c.learn(t, "c1", "u1", 0).Writes...)
 	require.Equal(t, customers.Lesson{Differs: true, Looked: true}, c.learn(t, "c1", "u2", 0))
-	require.Contains(t, c.log.String(), `"event_id":"e1","customer_id":"c1","uid":"u2","mapped_uid":"u1"`)
+	require.Contains(t, c.log.String(), `"event_id":"e1","tenant":"default","customer_id":"c1","uid":"u2","mapped_uid":"u1"`)
 	// A person changes it through another instance: what is known here does not accuse anybody.
-	_, err := c.faults.Commit(t.Context(), []store.Write{store.Set(customers.Key("c1"), map[string]any{"uid": "u2"})})
+	_, err := c.faults.Commit(t.Context(), []store.Write{store.Set(customers.Key("default", "c1"), map[string]any{"uid": "u2"})})
 	require.NoError(t, err)
 	require.Equal(t, customers.Lesson{Looked: true}, c.learn(t, "c1", "u2", 0))
 	// And removes it.
-	_, err = c.faults.Commit(t.Context(), []store.Write{store.Delete(customers.Key("c1"), 0)})
+	_, err = c.faults.Commit(t.Context(), []store.Write{store.Delete(customers.Key("default", "c1"), 0)})
 	require.NoError(t, err)
 	require.NotEmpty(t, c.learn(t, "c1", "u3", 0).Writes)
 	require.NotEmpty(t, c.learn(t, "c1", "u2", 0).Writes, "what was known is forgotten")
@@ -106,7 +106,7 @@ func TestAnotherUIDIsToldAndWrittenNowhere(t *testing.T) {
 func TestADocumentThatSaysNoUIDTeachesNobody(t *testing.T) {
 	t.Parallel()
 	c := newClass(t)
-	c.commit(t, store.Create(customers.Key("c1"), map[string]any{"uid": int64(7)}))
+	c.commit(t, store.Create(customers.Key("default", "c1"), map[string]any{"uid": int64(7)}))
 	require.Equal(t, customers.Lesson{Differs: true, Looked: true}, c.learn(t, "c1", "u1", 1))
 }
 
@@ -119,7 +119,7 @@ func TestAMappingWhoseWriteIsUncertainIsForgotten(t *testing.T) {
 	require.ErrorIs(t, err, storetest.ErrFault)
 	require.NotEmpty(t, c.learn(t, "c1", "u1", 0).Writes)
 	require.Equal(t, customers.Lesson{Looked: true}, c.learn(t, "c1", "u1", 1))
-	c.commit(t, store.Delete(customers.Key("c1"), 0))
+	c.commit(t, store.Delete(customers.Key("default", "c1"), 0))
 	require.NotEmpty(t, c.learn(t, "c1", "u1", 0).Writes, "an unlink here is known at once")
 }
 
@@ -127,7 +127,7 @@ func TestAStoreThatIsDownIsSaid(t *testing.T) {
 	t.Parallel()
 	c := newClass(t)
 	c.faults.Down(true)
-	_, err := c.Learn(t.Context(), customers.Order{CustomerID: "c1", UID: "u1"}, 1)
+	_, err := c.Learn(t.Context(), customers.Order{Tenant: "default", CustomerID: "c1", UID: "u1"}, 1)
 	require.ErrorIs(t, err, storetest.ErrFault)
 }
 
@@ -142,12 +142,12 @@ func TestKnownCustomersAreBoundedAndRecentOnesStay(t *testing.T) {
 	teacher := customers.NewTeacher(nothing, slog.New(slog.DiscardHandler), func() time.Time { return noon })
 	watched := teacher.Watch(nothing)
 	knows := func(id string) bool {
-		lesson, err := teacher.Learn(t.Context(), customers.Order{CustomerID: id, UID: "u"}, 0)
+		lesson, err := teacher.Learn(t.Context(), customers.Order{Tenant: "default", CustomerID: id, UID: "u"}, 0)
 		require.NoError(t, err)
 		return len(lesson.Writes) == 0
 	}
 	tell := func(id string) {
-		_, err := watched.Commit(t.Context(), []store.Write{store.Create(customers.Key(id), map[string]any{"uid": "u"})})
+		_, err := watched.Commit(t.Context(), []store.Write{store.Create(customers.Key("default", id), map[string]any{"uid": "u"})})
 		require.NoError(t, err)
 	}
 	tell("regular")
@@ -169,7 +169,7 @@ func TestATeacherIsSafeForConcurrentUse(t *testing.T) {
 	for i := range 8 {
 		all.Go(func() {
 			for n := range 50 {
-				order := customers.Order{CustomerID: fmt.Sprint("c", n%5), UID: "u1", EventID: fmt.Sprint(i, n)}
+				order := customers.Order{Tenant: "default", CustomerID: fmt.Sprint("c", n%5), UID: "u1", EventID: fmt.Sprint(i, n)}
 				for try := range 3 {
 					lesson, err := c.Learn(t.Context(), order, try)
 					if err != nil || len(lesson.Writes) == 0 {

@@ -8,9 +8,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"net/url"
 	"slices"
-	"strings"
 	"time"
 
 	"billhook/internal/contract"
@@ -456,11 +454,5 @@ func MessageKey(queue, messageID string, data []byte) store.Key {
 }
 
 func key(parts ...string) store.Key {
-	for i, part := range parts {
-		// PathEscape leaves the tilde, which separates the parts here.
-		parts[i] = strings.ReplaceAll(url.PathEscape(part), "~", "%7E")
-	}
-	id := strings.Join(parts, "~")
-	sum := sha256.Sum256([]byte(id))
-	return store.Key{Collection: Collection, ID: hex.EncodeToString(sum[:4]) + "-" + id}
+	return store.Key{Collection: Collection, ID: store.ID(parts...)}
 }

@@ -18,7 +18,7 @@ import (
 const Collection = "webhookEvents"
 
 // DefaultTenant is the tenant of an event that names none.
-const DefaultTenant = "default"
+const DefaultTenant = contract.DefaultTenant
 
 // Status is where an event stands.
 type Status string

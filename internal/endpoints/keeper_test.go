@@ -127,7 +127,7 @@ func TestEveryChangeIsInTheAudit(t *testing.T) {
 		_, err = gone(t.Context(), "p", ada)
 		require.ErrorIs(t, err, endpoints.ErrUnknown)
 	}
-	changes, _, err := audit.List(t.Context(), w.faults, endpoints.Kind, "p", "", 10)
+	changes, _, err := audit.List(t.Context(), w.faults, endpoints.Kind, "", "p", "", 10)
 	require.NoError(t, err)
 	var actions []string
 	for _, c := range changes {

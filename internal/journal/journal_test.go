@@ -285,7 +285,7 @@ func TestAPersonUndoesAnEntryOnce(t *testing.T) {
 	require.Len(t, lanes, 1, "what others are told can go out")
 	require.Equal(t, "2026-11", reversal.Period)
 	require.Equal(t, d.entry(t, reversal.ID).Lines, reversal.Lines)
-	entries, _, err := audit.List(t.Context(), d.Store, journal.KindEntry, posted.Ref(), "", 10)
+	entries, _, err := audit.List(t.Context(), d.Store, journal.KindEntry, "acme", posted.Ref(), "", 10)
 	require.NoError(t, err)
 	require.Len(t, entries, 1)
 	require.Equal(t, []string{"ada", "typed in twice", "revert"}, []string{entries[0].Who, entries[0].Why, entries[0].Action})

@@ -45,7 +45,7 @@ func (o Origins) Vouched(ctx context.Context, e ledger.Entry) (bool, error) {
 	}
 	switch e.Kind {
 	case ledger.KindJournalReversal:
-		return o.audited(ctx, KindEntry, e.Reverts, "reversal", e.ID)
+		return o.audited(ctx, KindEntry, e.Tenant, e.Reverts, "reversal", e.ID)
 	case ledger.KindTransferOut, ledger.KindTransferIn:
 		return o.transferred(ctx, e)
 	default:
@@ -76,10 +76,10 @@ func (o Origins) recorded(ctx context.Context, queue string, e ledger.Entry) (bo
 	return err == nil && record.Made() == e.ID, nil //nolint:nilerr // what cannot be read vouches for nothing
 }
 
-// audited reports whether an entry of the audit about a subject has a value after the change.
-func (o Origins) audited(ctx context.Context, kind, subject, name, value string) (bool, error) {
+// audited reports whether an entry of the audit about a tenant's subject has a value after the change.
+func (o Origins) audited(ctx context.Context, kind, tenant, subject, name, value string) (bool, error) {
 	for after := ""; ; {
-		changes, next, err := audit.List(ctx, o.Store, kind, subject, after, store.MaxPage)
+		changes, next, err := audit.List(ctx, o.Store, kind, tenant, subject, after, store.MaxPage)
 		switch {
 		case errors.Is(err, audit.ErrBroken), errors.Is(err, store.ErrInvalid):
 			return false, nil
@@ -122,7 +122,7 @@ func (o Origins) transferred(ctx context.Context, e ledger.Entry) (bool, error) 
 	if !guest {
 		return false, nil
 	}
-	return o.audited(ctx, customers.AuditKind, customer, "operation", e.EventID)
+	return o.audited(ctx, customers.AuditKind, e.Tenant, customer, "operation", e.EventID)
 }
 
 // Closings returns the moment from which each closed month of a tenant takes no entries. The error is

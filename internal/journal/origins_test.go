@@ -64,7 +64,7 @@ func TestAnEntryIsSealedOnlyWithTheRecordOfItsEventOrTheAuditOfItsAuthor(t *test
 	d.credited(t, "o1", "c1")
 	d.credited(t, "o2", "c1")
 	operator := &customers.Operator{Store: d.Store, Now: d.Now, NewID: func() string { return "op-1" }}
-	_, err = operator.Link(t.Context(), customers.Change{CustomerID: "c1", UID: "auth0|u1", Who: "ada", Why: "she asked"})
+	_, err = operator.Link(t.Context(), customers.Change{Tenant: "default", CustomerID: "c1", UID: "auth0|u1", Who: "ada", Why: "she asked"})
 	require.NoError(t, err)
 	_, reason = d.deliver(t, "unmapped", "billing.nothing.known", `{}`)
 	require.Empty(t, reason)

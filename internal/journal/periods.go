@@ -2,8 +2,6 @@ package journal
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"strings"
@@ -89,15 +87,12 @@ var changesKey = store.Key{Collection: PeriodsCollection, ID: "~changes"}
 
 const fieldChanges = "number"
 
-// periodKey is the key of a period's document. The hash goes first, as with other ids.
+// periodKey is the key of a period's document. The periods of a tenant stand together.
 func periodKey(tenant, period string) store.Key {
 	return store.Key{Collection: PeriodsCollection, ID: periodPrefix(tenant) + period}
 }
 
-func periodPrefix(tenant string) string {
-	sum := sha256.Sum256([]byte(tenant))
-	return hex.EncodeToString(sum[:4]) + "-" + strings.ReplaceAll(tenant, "~", "%7E") + "~"
-}
+func periodPrefix(tenant string) string { return store.ID(tenant) + "~" }
 
 func periodFrom(doc store.Document, now time.Time) (Period, error) {
 	var p Period
@@ -252,7 +247,7 @@ func (p *Periods) change(ctx context.Context, tenant, period string, by Change, 
 			return after, err
 		}
 		entry, err := audit.Entry{
-			Kind: Kind, Subject: tenant + "~" + period, Action: action, Who: by.Who, Why: by.Why, At: now, Before: before.side(), After: after.side(),
+			Kind: Kind, Tenant: tenant, Subject: period, Action: action, Who: by.Who, Why: by.Why, At: now, Before: before.side(), After: after.side(),
 		}.Write(p.NewID())
 		if err != nil {
 			return Period{}, fmt.Errorf("%w: %w", ErrInvalid, err)

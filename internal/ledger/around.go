@@ -27,7 +27,7 @@ type reader interface {
 // or adds up the entries until then where they are at most nearby. known is false where there are
 // more of both. It reads two pages and the account twice, at most.
 func BalanceAt(ctx context.Context, from reader, m Move) (balance int64, known bool, err error) {
-	before, err := balanceOf(ctx, from, m.Account)
+	before, err := balanceOf(ctx, from, m)
 	if err != nil {
 		return 0, false, err
 	}
@@ -36,7 +36,7 @@ func BalanceAt(ctx context.Context, from reader, m Move) (balance int64, known b
 		return 0, false, err
 	}
 	if all {
-		now, err := balanceOf(ctx, from, m.Account)
+		now, err := balanceOf(ctx, from, m)
 		if err != nil {
 			return 0, false, err
 		}
@@ -63,9 +63,9 @@ func BalanceAt(ctx context.Context, from reader, m Move) (balance int64, known b
 	return balance, true, nil
 }
 
-// balanceOf reads the document of an account; without one it has no version.
-func balanceOf(ctx context.Context, from store.Getter, account Account) (store.Document, error) {
-	doc, err := from.Get(ctx, account.Key())
+// balanceOf reads the document of an entry's account; without one it has no version.
+func balanceOf(ctx context.Context, from store.Getter, m Move) (store.Document, error) {
+	doc, err := from.Get(ctx, m.Account.Key(m.Tenant))
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
 		return store.Document{}, fmt.Errorf("ledger: read account: %w", err)
 	}
@@ -77,7 +77,7 @@ func balanceOf(ctx context.Context, from store.Getter, account Account) (store.D
 func near(ctx context.Context, from store.Querier, m Move, span store.Newest) (moves []Move, all bool, err error) {
 	span.Field = FieldCreated
 	page, err := from.Query(ctx, store.Query{
-		Collection: Entries, Equal: map[string]any{FieldAccount: string(m.Account)}, Newest: &span, Limit: nearby + 1,
+		Collection: Entries, Equal: map[string]any{"tenant": m.Tenant, FieldAccount: string(m.Account)}, Newest: &span, Limit: nearby + 1,
 	})
 	if err != nil || len(page.Documents) > nearby {
 		return nil, false, err

@@ -44,21 +44,21 @@ type Chain struct {
 	Entries []Move
 }
 
-// Load reads the chain of an order with one query. The chain of an order that was
+// Load reads the chain of a tenant's order with one query. The chain of an order that was
 // never credited is empty. The error wraps ErrBroken, or is that of the query.
-func Load(ctx context.Context, q store.Querier, order string) (Chain, error) {
-	page, err := q.Query(ctx, store.Query{Collection: Entries, IDPrefix: prefix(order), Limit: MaxEntries})
+func Load(ctx context.Context, q store.Querier, tenant, order string) (Chain, error) {
+	page, err := q.Query(ctx, store.Query{Collection: Entries, IDPrefix: ChainPrefix(tenant, order), Limit: MaxEntries})
 	if err != nil {
 		return Chain{}, fmt.Errorf("ledger: query entries: %w", err)
 	}
 	if page.Next != "" {
 		return Chain{}, fmt.Errorf("%w: more than %d", ErrBroken, MaxEntries)
 	}
-	return chainOf(order, page.Documents)
+	return chainOf(tenant, order, page.Documents)
 }
 
 // chainOf reads the documents of a whole chain. The error wraps ErrBroken.
-func chainOf(order string, documents []store.Document) (Chain, error) {
+func chainOf(tenant, order string, documents []store.Document) (Chain, error) {
 	var chain Chain
 	for seq, doc := range documents {
 		entry, err := MoveFromDocument(doc)
@@ -66,7 +66,7 @@ func chainOf(order string, documents []store.Document) (Chain, error) {
 			return Chain{}, err
 		}
 		// A gap would mean that an entry was deleted, and what is left be wrong.
-		if entry.Order != order || entry.Seq != seq || !chain.follows(entry) {
+		if entry.Tenant != tenant || entry.Order != order || entry.Seq != seq || !chain.follows(entry) {
 			return Chain{}, fmt.Errorf("%w: %s", ErrBroken, doc.Key)
 		}
 		chain.Entries = append(chain.Entries, entry)
@@ -162,12 +162,12 @@ func (c Chain) Reverse(eventID string, amount int64, at time.Time) ([]store.Writ
 	return reversal.writes()
 }
 
-// HeldBy returns a page of the chains that the account holds something of: at most MaxEntries
+// HeldBy returns a page of the chains that a tenant's account holds something of: at most MaxEntries
 // documents, behind the entry after. next is empty on the last page. Orders are credited to the
 // account, and nothing is transferred to it: while it holds a chain, all entries of the chain are
 // its own, and one query finds them. The error wraps ErrBroken, or is that of the query.
-func HeldBy(ctx context.Context, q store.Querier, account Account, after string) (chains []Chain, next string, err error) {
-	page, err := q.Query(ctx, store.Query{Collection: Entries, Equal: map[string]any{"account": string(account)}, After: after, Limit: MaxEntries})
+func HeldBy(ctx context.Context, q store.Querier, tenant string, account Account, after string) (chains []Chain, next string, err error) {
+	page, err := q.Query(ctx, store.Query{Collection: Entries, Equal: map[string]any{"tenant": tenant, "account": string(account)}, After: after, Limit: MaxEntries})
 	if err != nil {
 		return nil, "", fmt.Errorf("ledger: query entries: %w", err)
 	}
@@ -188,7 +188,7 @@ func HeldBy(ctx context.Context, q store.Querier, account Account, after string)
 			return nil, "", err
 		}
 		if last.Kind != KindTransferOut {
-			chain, err := chainOf(last.Order, documents[:n])
+			chain, err := chainOf(tenant, last.Order, documents[:n])
 			if err != nil {
 				return nil, "", err
 			}

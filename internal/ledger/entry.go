@@ -24,15 +24,12 @@
 // none, since their values rise.
 //
 // The package refuses to know why anything is posted, and it never commits: it returns writes for
-// the caller's own commit. Only Adopt commits: it completes the entries of a release before this.
+// the caller's own commit.
 package ledger
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -135,19 +132,12 @@ type Entry struct {
 	// entry is not sealed both are 0.
 	Seal int64 `json:"seal"`
 	Leaf int64 `json:"leaf"`
-	// Marked: the entry is sealed, or has the mark that it is not. An entry of the release before
-	// has neither until it is adopted; see Adopt.
-	Marked bool `json:"-"`
 
 	document store.Document // that it was read from
 }
 
-// EntryID is the id of the entry that an event makes in a tenant's journal. It begins with a
-// hash, since event ids rise, and rising document ids are a hot spot. The ninth character is a
-// tilde; in the ids of a chain's entries it is a hyphen.
-func EntryID(tenant, eventID string) string {
-	return hash8(tenant+"\x00"+eventID) + "~" + escape(tenant) + "~" + escape(eventID)
-}
+// EntryID is the id of the entry that an event makes in a tenant's journal.
+func EntryID(tenant, eventID string) string { return store.ID(tenant, eventID) }
 
 // ReversalID is the id of the one reversal that a journal's entry can have.
 func ReversalID(entry string) string { return entry + "~reversal" }
@@ -165,7 +155,7 @@ func IsPeriod(text string) bool {
 }
 
 // BookKey is what FieldBook holds in the entries of a tenant and a period.
-func BookKey(tenant, period string) string { return escape(tenant) + "~" + period }
+func BookKey(tenant, period string) string { return store.Path(tenant, period) }
 
 // PostingKey is what FieldPostings holds in the entries of a tenant and a period with lines of a
 // control account.
@@ -187,7 +177,7 @@ func Control(account string) string {
 
 // Post returns the writes that post an entry of a journal: one create. The commit fails with
 // store.ErrExists if the event, or the reversal, was posted before. The caller fills all but ID,
-// Seal, Leaf and Marked; EventType and Rule may be empty. The error wraps ErrInvalid.
+// Seal and Leaf; EventType and Rule may be empty. The error wraps ErrInvalid.
 func Post(e Entry) ([]store.Write, error) {
 	e.OccurredAt, e.PostedAt = e.OccurredAt.UTC().Truncate(time.Microsecond), e.PostedAt.UTC().Truncate(time.Microsecond)
 	e.ID = e.journalID()
@@ -315,15 +305,4 @@ func (e Entry) Reversal(eventID, period string, at time.Time) (Entry, error) {
 		reversal.Lines = append(reversal.Lines, line)
 	}
 	return reversal, nil
-}
-
-// hash8 begins an id, so that ids do not rise: 8 hexadecimal digits.
-func hash8(text string) string {
-	sum := sha256.Sum256([]byte(text))
-	return hex.EncodeToString(sum[:4])
-}
-
-// escape makes any text part of a document id; different texts stay different.
-func escape(s string) string {
-	return strings.ReplaceAll(url.PathEscape(s), "~", "%7E")
 }

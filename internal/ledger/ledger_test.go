@@ -20,7 +20,7 @@ var noon = time.Date(2026, 3, 2, 12, 0, 0, 123456789, time.UTC)
 
 func credit(order string, amount int64) ledger.Move {
 	return ledger.Move{
-		Order: order, EventID: "paid-1", From: ledger.IssuedPoints(order), To: ledger.UserPoints("u1"),
+		Tenant: "default", Order: order, EventID: "paid-1", From: ledger.IssuedPoints(order), To: ledger.UserPoints("u1"),
 		Amount: amount, Currency: ledger.Points, OrderTotal: 2500, OrderCurrency: "USD", CreatedAt: noon,
 	}
 }
@@ -33,17 +33,17 @@ func Example() {
 	fmt.Println(books.Commit(ctx, writes))
 	fmt.Println(errors.Is(books.Commit(ctx, writes), store.ErrExists))
 
-	chain, err := ledger.Load(ctx, books, "order-1")
+	chain, err := ledger.Load(ctx, books, "default", "order-1")
 	fmt.Println(chain.Left(), err)
 	writes, err = chain.Reverse("refund-1", 400, noon)
 	fmt.Println(writes[0].Key, err)
-	fmt.Println(books.Commit(ctx, writes), books.Balance(ledger.UserPoints("u1")))
+	fmt.Println(books.Commit(ctx, writes), books.Balance("default", ledger.UserPoints("u1")))
 	// Output:
-	// entries/0bafe221-order-1~0000 <nil>
+	// entries/1f885dbc-default~points~order-1~0000 <nil>
 	// <nil>
 	// true
 	// 1000 <nil>
-	// entries/0bafe221-order-1~0001 <nil>
+	// entries/1f885dbc-default~points~order-1~0001 <nil>
 	// <nil> 600
 }
 
@@ -54,7 +54,7 @@ func TestCreditWritesOneEntryAndOneIncrement(t *testing.T) {
 	require.NoError(t, store.CheckWrites(writes))
 	at := noon.Truncate(time.Microsecond)
 	require.Equal(t, []store.Write{
-		store.Create(store.Key{Collection: "entries", ID: "0bafe221-order-1~0000"}, map[string]any{
+		store.Create(store.Key{Collection: "entries", ID: "1f885dbc-default~points~order-1~0000"}, map[string]any{
 			"order": "order-1", "seq": int64(0), "kind": "credit", "event_id": "paid-1",
 			"from": "points:issued:order-1", "to": "points:user:u1", "account": "points:user:u1",
 			"amount": int64(1000), "currency": "points", "tenant": "default", "period": "2026-03",
@@ -66,8 +66,8 @@ func TestCreditWritesOneEntryAndOneIncrement(t *testing.T) {
 			"open": true, "unsealed": "default",
 			"order_total": int64(2500), "order_currency": "USD", "created_at": at,
 		}),
-		store.Increment(store.Key{Collection: "accounts", ID: "points:user:u1"}, map[string]int64{"balance": 1000},
-			map[string]any{"account": "points:user:u1", "currency": "points", "updated_at": at}),
+		store.Increment(store.Key{Collection: "accounts", ID: "d648b5cd-default~points:user:u1"}, map[string]int64{"balance": 1000},
+			map[string]any{"tenant": "default", "account": "points:user:u1", "currency": "points", "updated_at": at}),
 	}, writes)
 }
 
@@ -149,7 +149,7 @@ func TestReverseGoesBackToWhereTheCreditCameFrom(t *testing.T) {
 		Amount: 1000, Currency: ledger.Points, OrderTotal: 2500, OrderCurrency: "USD", Tenant: "default",
 		CreatedAt: noon.Add(time.Hour).Truncate(time.Microsecond),
 	}, reversal)
-	require.Zero(t, books.Balance(ledger.UserPoints("u1")))
+	require.Zero(t, books.Balance("default", ledger.UserPoints("u1")))
 	require.Len(t, books.All(ledger.Accounts), 1, "the issuing side has no document")
 }
 
@@ -237,7 +237,7 @@ func TestLoadRefusesWhatIsNotAChain(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			chain, err := ledger.Load(t.Context(), pages{store.Page{Documents: test.documents, Next: test.next}, test.failure}, "order-1")
+			chain, err := ledger.Load(t.Context(), pages{store.Page{Documents: test.documents, Next: test.next}, test.failure}, "default", "order-1")
 			require.ErrorIs(t, err, test.err)
 			if test.err == nil {
 				require.Len(t, chain.Entries, len(test.documents))
@@ -260,7 +260,7 @@ func TestNoOrderSeesTheEntriesOfAnother(t *testing.T) {
 			require.NoError(t, books.Commit(context.Background(), writes))
 		}
 		for i, order := range orders {
-			chain, err := ledger.Load(context.Background(), books, order)
+			chain, err := ledger.Load(context.Background(), books, "default", order)
 			require.NoError(t, err)
 			require.Len(t, chain.Entries, 1)
 			require.Equal(t, int64(i)+1, chain.Left())
@@ -272,10 +272,10 @@ func TestDifferentAccountsHaveDifferentDocuments(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		uids := rapid.SliceOfNDistinct(rapid.String(), 2, 2, rapid.ID[string]).Draw(t, "uids")
-		key := ledger.UserPoints(uids[0]).Key()
+		key := ledger.UserPoints(uids[0]).Key("default")
 		require.NoError(t, store.CheckKey(key))
-		require.NotEqual(t, key, ledger.UserPoints(uids[1]).Key())
-		require.NotEqual(t, key, ledger.CustomerPoints(uids[0]).Key())
+		require.NotEqual(t, key, ledger.UserPoints(uids[1]).Key("default"))
+		require.NotEqual(t, key, ledger.CustomerPoints(uids[0]).Key("default"))
 	})
 }
 
@@ -296,7 +296,7 @@ func commit(t *testing.T, books *ledgertest.Books, e ledger.Move) {
 
 func load(t *testing.T, books *ledgertest.Books) ledger.Chain {
 	t.Helper()
-	chain, err := ledger.Load(t.Context(), books, "order-1")
+	chain, err := ledger.Load(t.Context(), books, "default", "order-1")
 	require.NoError(t, err)
 	return chain
 }

@@ -15,10 +15,6 @@ const Points = "points"
 // pointsPrefix begins the accounts of points, and no other.
 const pointsPrefix = "points:"
 
-// formerTenant is the tenant of the entries that were written before entries named one: that of
-// PayNow's events.
-const formerTenant = "default"
-
 // Account is the id of an account.
 type Account string
 
@@ -32,10 +28,10 @@ func CustomerPoints(id string) Account { return Account(pointsPrefix + "customer
 // IssuedPoints is the account that the points of one order come from. It has no document.
 func IssuedPoints(order string) Account { return Account(pointsPrefix + "issued:" + order) }
 
-// Key is the key of the account's document: fields account, currency, balance (minor
-// units) and updated_at. An account that nothing was ever credited to has none.
-func (a Account) Key() store.Key {
-	return store.Key{Collection: Accounts, ID: escape(string(a))}
+// Key is the key of the document of a tenant's account: fields tenant, account, currency, balance
+// (minor units) and updated_at. An account that nothing was ever credited to has none.
+func (a Account) Key(tenant string) store.Key {
+	return store.Key{Collection: Accounts, ID: store.ID(tenant, string(a))}
 }
 
 // The kinds of a chain's entries.
@@ -52,8 +48,8 @@ const (
 // another. In the entry's lines the one is debited and the other credited: what a user has is a
 // credit balance. In JSON its fields are named as in its document.
 type Move struct {
-	// Tenant is whose books the entry stands in; empty: those of events that name no tenant.
-	Tenant string `json:"-" store:"tenant,omitzero,strict"`
+	// Tenant is whose books the entry stands in.
+	Tenant string `json:"-" store:"tenant,required"`
 	// Order is the reference of the chain the entry belongs to.
 	Order string `json:"order" store:"order,required"`
 	// Seq is its place there: 0 for the credit, then 1, 2, ...
@@ -85,7 +81,7 @@ func (m Move) Lines() []Line {
 }
 
 // id is the id of the entry's document.
-func (m Move) id() string { return prefix(m.Order) + fmt.Sprintf("%04d", m.Seq) }
+func (m Move) id() string { return ChainPrefix(m.Tenant, m.Order) + fmt.Sprintf("%04d", m.Seq) }
 
 // Before is the id of the entry before it in its chain.
 func (m Move) Before() string {
@@ -103,15 +99,12 @@ func (m Move) entry() Entry {
 	}
 }
 
-// writes returns the entry's document and what it does to the account's. The document has the
-// fields of the release before, which reads no lines.
+// writes returns the entry's document and what it does to the account's.
 func (m Move) writes() ([]store.Write, error) {
-	if m.CreatedAt = m.CreatedAt.UTC().Truncate(time.Microsecond); m.Tenant == "" {
-		m.Tenant = formerTenant
-	}
-	entryKey, accountKey := Key(m.id()), m.Account.Key()
+	m.CreatedAt = m.CreatedAt.UTC().Truncate(time.Microsecond)
+	entryKey, accountKey := Key(m.id()), m.Account.Key(m.Tenant)
 	switch {
-	case m.Order == "", m.EventID == "", m.From == "", m.To == "", m.Currency == "":
+	case m.Tenant == "", m.Order == "", m.EventID == "", m.From == "", m.To == "", m.Currency == "":
 		return nil, fmt.Errorf("%w: a name is missing", ErrInvalid)
 	case m.From == m.To:
 		return nil, fmt.Errorf("%w: from an account to itself", ErrInvalid)
@@ -139,7 +132,7 @@ func (m Move) writes() ([]store.Write, error) {
 	return []store.Write{
 		store.Create(entryKey, fields),
 		store.Increment(accountKey, map[string]int64{"balance": m.Change()}, map[string]any{
-			"account": string(m.Account), "currency": m.Currency, "updated_at": m.CreatedAt,
+			"tenant": m.Tenant, "account": string(m.Account), "currency": m.Currency, "updated_at": m.CreatedAt,
 		}),
 	}, nil
 }
@@ -155,7 +148,7 @@ func MoveFromDocument(doc store.Document) (Move, error) {
 }
 
 func readMove(doc store.Document) (Move, error) {
-	m := Move{Tenant: formerTenant}
+	var m Move
 	_, total := doc.Fields["order_total"]
 	switch err := store.Decode(doc.Fields, &m); {
 	case err != nil:
@@ -167,20 +160,16 @@ func readMove(doc store.Document) (Move, error) {
 	case m.OrderTotal < 0 || total != (m.OrderCurrency != ""):
 		return Move{}, errors.New("field order_total")
 	}
-	lines, complete, err := readLines(doc.Fields)
+	lines, err := readLines(doc.Fields)
 	if err != nil {
 		return Move{}, err
 	}
-	if complete && !slices.Equal(lines, m.Lines()) {
+	if !slices.Equal(lines, m.Lines()) {
 		return Move{}, errors.New("the lines are not those of its move")
 	}
 	return m, nil
 }
 
-// prefix is what the ids of all entries of an order start with, and no id of
-// another's: the tilde ends it, and escaping leaves none before that. The hash goes
-// first because order ids rise, and rising document ids are a hot spot.
-func prefix(order string) string { return hash8(order) + "-" + escape(order) + "~" }
-
-// ChainPrefix is what the ids of all entries of an order start with, and no id of another's.
-func ChainPrefix(order string) string { return prefix(order) }
+// ChainPrefix is what the ids of all entries of a tenant's order start with, and no id of another's
+// or of a journal, which has two names: the tenant and the event.
+func ChainPrefix(tenant, order string) string { return store.ID(tenant, "points", order) + "~" }

@@ -23,7 +23,7 @@ func read(doc store.Document) (Entry, error) {
 	if err := store.Decode(doc.Fields, &e); err != nil {
 		return Entry{}, err
 	}
-	lines, complete, err := readLines(doc.Fields)
+	lines, err := readLines(doc.Fields)
 	if err != nil {
 		return Entry{}, err
 	}
@@ -33,14 +33,14 @@ func read(doc store.Document) (Entry, error) {
 		if failed != nil {
 			return Entry{}, failed
 		}
-		if complete && e.Period != PeriodOf(move.CreatedAt) {
+		if e.Period != PeriodOf(move.CreatedAt) {
 			return Entry{}, errPeriod
 		}
 		e = move.entry()
 		e.ID, e.document, want = doc.Key.ID, doc, e.ID
 		err = e.checkLines()
 	} else {
-		e.Lines, complete = lines, true
+		e.Lines = lines
 		err = e.check()
 	}
 	switch {
@@ -49,47 +49,32 @@ func read(doc store.Document) (Entry, error) {
 	case e.ID != want:
 		return Entry{}, errors.New("the id is another entry's")
 	}
-	return e, e.readMarks(complete)
+	return e, e.readMarks()
 }
 
-// readLines reads the lines; there reports whether the document has any.
-func readLines(fields map[string]any) (lines []Line, there bool, err error) {
-	stored, there := fields[fieldLines]
-	if !there {
-		return nil, false, nil
-	}
-	list, ok := stored.([]any)
+func readLines(fields map[string]any) (lines []Line, err error) {
+	list, ok := fields[fieldLines].([]any)
 	if !ok {
-		return nil, true, errLines
+		return nil, errLines
 	}
 	for _, element := range list {
 		var line Line
 		fields, _ := element.(map[string]any)
 		if err := store.Decode(fields, &line); err != nil {
-			return nil, true, err
+			return nil, err
 		}
 		lines = append(lines, line)
 	}
-	return lines, true, nil
+	return lines, nil
 }
 
-// readMarks reads what an entry is found by, and whether it is sealed. An entry of a release that
-// wrote none of it, which is not complete, must have none of it.
-func (e *Entry) readMarks(complete bool) error {
+// readMarks reads what an entry is found by, and whether it is sealed.
+func (e *Entry) readMarks() error {
 	fields := e.document.Fields
-	if !complete {
-		for _, name := range []string{"tenant", "period", FieldBook, FieldPostings, FieldOpen, FieldUnsealed, fieldSeal, fieldLeaf} {
-			if _, there := fields[name]; there {
-				return fmt.Errorf("field %s without lines", name)
-			}
-		}
-		return nil
-	}
 	postings, _ := fields[FieldPostings].([]any)
 	if fields[FieldBook] != BookKey(e.Tenant, e.Period) || !slices.Equal(postings, e.postings()) {
 		return errors.New("it stands in another book, or under other accounts")
 	}
-	e.Marked = true
 	seal, sealed := fields[fieldSeal]
 	leaf, placed := fields[fieldLeaf]
 	open, isOpen := fields[FieldOpen]

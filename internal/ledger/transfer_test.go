@@ -26,7 +26,7 @@ func ordered(t *testing.T, books *ledgertest.Books, order string, amount int64) 
 
 func reverse(t *testing.T, books *ledgertest.Books, order, event string, amount int64) {
 	t.Helper()
-	chain, err := ledger.Load(t.Context(), books, order)
+	chain, err := ledger.Load(t.Context(), books, "default", order)
 	require.NoError(t, err)
 	writes, err := chain.Reverse(event, amount, noon)
 	require.NoError(t, err)
@@ -37,7 +37,7 @@ func held(t *testing.T, books *ledgertest.Books) []ledger.Chain {
 	t.Helper()
 	var all []ledger.Chain
 	for after := ""; ; {
-		chains, next, err := ledger.HeldBy(t.Context(), books, guest, after)
+		chains, next, err := ledger.HeldBy(t.Context(), books, "default", guest, after)
 		require.NoError(t, err)
 		all = append(all, chains...)
 		if next == "" {
@@ -76,13 +76,13 @@ func TestATransferMovesWhatIsLeftAndIsTakenBackFromWhereItIs(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, writes, 6, "two entries of each chain, one increment of each account")
 	require.Equal(t, int64(850), transfer(t, books, chains))
-	require.Zero(t, books.Balance(guest))
-	require.Equal(t, int64(850), books.Balance(user))
+	require.Zero(t, books.Balance("default", guest))
+	require.Equal(t, int64(850), books.Balance("default", user))
 	require.Empty(t, held(t, books), "it is moved once")
 
 	reverse(t, books, "order-1", "refund-3", 600)
-	require.Zero(t, books.Balance(guest))
-	require.Equal(t, int64(250), books.Balance(user))
+	require.Zero(t, books.Balance("default", guest))
+	require.Equal(t, int64(250), books.Balance("default", user))
 	chain := load(t, books)
 	require.Zero(t, chain.Left())
 	require.Equal(t, user, chain.Holder())
@@ -129,8 +129,8 @@ func TestWhatAnAccountHoldsIsFoundInPages(t *testing.T) {
 		all += transfer(t, books, chains[start:min(start+100, len(chains))])
 	}
 	require.Equal(t, int64(700*701/2-350), all)
-	require.Equal(t, all, books.Balance(user))
-	require.Zero(t, books.Balance(guest))
+	require.Equal(t, all, books.Balance("default", user))
+	require.Zero(t, books.Balance("default", guest))
 	require.Empty(t, held(t, books))
 }
 
@@ -190,7 +190,7 @@ func TestLoadRefusesHalfATransfer(t *testing.T) {
 		"out of an account without it": {func(d []store.Document) []store.Document { d[1].Fields["account"] = string(user); return d }, ledger.ErrBroken},
 		"a kind that there is not":     {func(d []store.Document) []store.Document { d[1].Fields["kind"] = "gift"; return d[:2] }, ledger.ErrBroken},
 	} {
-		_, err := ledger.Load(t.Context(), pages{store.Page{Documents: test.spoil(made())}, nil}, "order-1")
+		_, err := ledger.Load(t.Context(), pages{store.Page{Documents: test.spoil(made())}, nil}, "default", "order-1")
 		require.ErrorIs(t, err, test.err, name)
 	}
 }

@@ -31,6 +31,7 @@ var accountRungs = []serve.Rung{
 
 // Account is one holder's account of points.
 type Account struct {
+	Tenant   string `json:"tenant"`
 	Account  string `json:"account"`
 	Currency string `json:"currency" store:"currency"`
 	// Balance is what it has in minor units, or had at AsOf.
@@ -49,14 +50,16 @@ type Account struct {
 const created = "created_at"
 
 func (a *API) account(r *http.Request) (Account, error) {
-	params := read(r, "as_of", "limit", "page")
+	params := read(r, "tenant", "as_of", "limit", "page")
+	of := holding{params.tenant(), ledger.Account(param(r, "account"))}
+	name := r.URL.Path + "?" + of.tenant
 	asOf, limit := params.endOf("as_of", a.Now().UTC()), params.limit(most, most)
-	at := params.page(r.URL.Path, Place{newest: true, until: asOf})
+	at := params.page(name, Place{newest: true, until: asOf})
 	if err := params.err(); err != nil {
 		return Account{}, err
 	}
-	found, last, err := a.Account(r.Context(), param(r, "account"), asOf, at.position(), limit)
-	found.Next = params.behind(r.URL.Path, at, last)
+	found, last, err := a.Account(r.Context(), of.tenant, string(of.name), asOf, at.position(), limit)
+	found.Next = params.behind(name, at, last)
 	return found, err
 }
 
@@ -69,16 +72,23 @@ func (p *parameters) endOf(name string, now time.Time) time.Time {
 	return p.at(name, now, time.Time{}).Truncate(time.Microsecond)
 }
 
-// Account returns an account with at most limit of its entries behind a position, the newest first,
+// holding names a tenant's account.
+type holding struct {
+	tenant string
+	name   ledger.Account
+}
+
+// Account returns a tenant's account with at most limit of its entries behind a position, the newest first,
 // and the position behind them, or nil at the end. A moment that is not zero leaves out what was
 // entered at it and later, in the entries and in the balance.
-func (a Reads) Account(ctx context.Context, name string, asOf time.Time, after *store.Position, limit int) (Account, *store.Position, error) {
-	found, err := a.balance(ctx, ledger.Account(name), asOf)
+func (a Reads) Account(ctx context.Context, tenant, name string, asOf time.Time, after *store.Position, limit int) (Account, *store.Position, error) {
+	of := holding{tenant, ledger.Account(name)}
+	found, err := a.balance(ctx, of, asOf)
 	if err != nil {
 		return Account{}, nil, err
 	}
 	page, err := a.Store.Query(ctx, store.Query{
-		Collection: ledger.Entries, Equal: map[string]any{"account": name}, Newest: &store.Newest{Field: created, Until: asOf, After: after}, Limit: limit + 1,
+		Collection: ledger.Entries, Equal: of.entries(), Newest: &store.Newest{Field: created, Until: asOf, After: after}, Limit: limit + 1,
 	})
 	if err != nil {
 		return Account{}, nil, err
@@ -100,9 +110,9 @@ func (a Reads) Account(ctx context.Context, name string, asOf time.Time, after *
 
 // balance reads an account without its entries. That of a moment is what the account has now less
 // what was entered since, as long as nothing is entered in between.
-func (a Reads) balance(ctx context.Context, name ledger.Account, asOf time.Time) (Account, error) {
-	found := Account{Account: string(name), AsOf: asOf, Entries: []ledger.Move{}}
-	doc, err := a.accountDocument(ctx, name)
+func (a Reads) balance(ctx context.Context, of holding, asOf time.Time) (Account, error) {
+	found := Account{Tenant: of.tenant, Account: string(of.name), AsOf: asOf, Entries: []ledger.Move{}}
+	doc, err := a.accountDocument(ctx, of)
 	if err != nil {
 		return found, err
 	}
@@ -111,11 +121,11 @@ func (a Reads) balance(ctx context.Context, name ledger.Account, asOf time.Time)
 	}
 	const tries = 3
 	for range tries {
-		since, err := a.entered(ctx, name, asOf)
+		since, err := a.entered(ctx, of, asOf)
 		if err != nil {
 			return found, err
 		}
-		now, err := a.accountDocument(ctx, name)
+		now, err := a.accountDocument(ctx, of)
 		if err != nil {
 			return found, err
 		}
@@ -130,9 +140,9 @@ func (a Reads) balance(ctx context.Context, name ledger.Account, asOf time.Time)
 }
 
 // entered is what was entered on an account from a moment on.
-func (a Reads) entered(ctx context.Context, name ledger.Account, from time.Time) (sum int64, err error) {
+func (a Reads) entered(ctx context.Context, of holding, from time.Time) (sum int64, err error) {
 	page, err := a.Store.Query(ctx, store.Query{
-		Collection: ledger.Entries, Equal: map[string]any{"account": string(name)}, Newest: &store.Newest{Field: created, Since: from}, Limit: store.MaxPage,
+		Collection: ledger.Entries, Equal: of.entries(), Newest: &store.Newest{Field: created, Since: from}, Limit: store.MaxPage,
 	})
 	if err != nil {
 		return 0, err
@@ -145,7 +155,7 @@ func (a Reads) entered(ctx context.Context, name ledger.Account, from time.Time)
 		if err != nil {
 			return 0, err
 		}
-		if entry.To == name {
+		if entry.To == of.name {
 			sum += entry.Amount
 		} else {
 			sum -= entry.Amount
@@ -154,8 +164,13 @@ func (a Reads) entered(ctx context.Context, name ledger.Account, from time.Time)
 	return sum, nil
 }
 
-func (a Reads) accountDocument(ctx context.Context, name ledger.Account) (store.Document, error) {
-	doc, err := a.Store.Get(ctx, name.Key())
+// entries selects the account's entries.
+func (of holding) entries() map[string]any {
+	return map[string]any{"tenant": of.tenant, "account": string(of.name)}
+}
+
+func (a Reads) accountDocument(ctx context.Context, of holding) (store.Document, error) {
+	doc, err := a.Store.Get(ctx, of.name.Key(of.tenant))
 	if errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrInvalid) {
 		return doc, errNoAccount
 	}

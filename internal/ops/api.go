@@ -82,8 +82,6 @@ func (a *API) routes(r chi.Router) {
 		a.searchRoutes(r)
 		a.accountRoutes(r)
 		a.subscriptionRoutes(r)
-		r.Post("/events/adopt", a.adopt("events"))
-		r.Post("/journal/adopt", a.adopt("entries"))
 		a.deadLetterRoutes(r)
 		a.payloadRoutes(r)
 		a.customerRoutes(r)
@@ -232,22 +230,46 @@ func (a *API) events(r *http.Request) (List[Line], error) {
 
 // changes answers the audit's entries of a kind about the subject in the path, the newest first.
 func (a *API) changes(kind string, atMost int) http.HandlerFunc {
-	return paged(a, atMost, func(r *http.Request, after string, limit int) ([]audit.Entry, string, error) {
-		return audit.List(r.Context(), a.Store, kind, param(r, "id"), after, limit)
+	return answer(a, func(r *http.Request) (List[audit.Entry], error) {
+		return paged(r, read(r, "limit", "page"), "", atMost, func(tenant, after string, limit int) ([]audit.Entry, string, error) {
+			return audit.List(r.Context(), a.Store, kind, tenant, param(r, "id"), after, limit)
+		})
 	})
 }
 
-// paged answers a list by the page that begins behind an id and has a limit.
-func paged[T any](a *API, atMost int, page func(r *http.Request, after string, limit int) (items []T, next string, err error)) http.HandlerFunc {
-	return answer(a, func(r *http.Request) (list List[T], err error) {
-		params := read(r, "limit", "page")
-		limit, at := params.limit(most, atMost), params.page(r.URL.Path, Place{})
-		if err = params.err(); err != nil {
-			return list, err
-		}
-		items, next, err := page(r, at.id, limit)
-		return listOf(items, params.next(r.URL.Path, next)), err
+// changesOf answers the audit's entries of a kind about a tenant's subject, as changes does.
+func (a *API) changesOf(kind string, atMost int) http.HandlerFunc {
+	return tenants(a, atMost, func(r *http.Request, tenant, after string, limit int) ([]audit.Entry, string, error) {
+		return audit.List(r.Context(), a.Store, kind, tenant, param(r, "id"), after, limit)
 	})
+}
+
+// tenants answers a list of a tenant by the page that begins behind an id and has a limit.
+func tenants[T any](a *API, atMost int, page func(r *http.Request, tenant, after string, limit int) ([]T, string, error)) http.HandlerFunc {
+	return answer(a, func(r *http.Request) (List[T], error) {
+		params := read(r, "tenant", "limit", "page")
+		return paged(r, params, params.tenant(), atMost, func(tenant, after string, limit int) ([]T, string, error) {
+			return page(r, tenant, after, limit)
+		})
+	})
+}
+
+// paged is a list by the page that the parameters name. A page is of the tenant that it was begun for.
+func paged[T any](r *http.Request, params *parameters, tenant string, atMost int, page func(tenant, after string, limit int) ([]T, string, error)) (list List[T], err error) {
+	name := r.URL.Path + "?" + tenant
+	limit, at := params.limit(most, atMost), params.page(name, Place{})
+	if err = params.err(); err != nil {
+		return list, err
+	}
+	items, next, err := page(tenant, at.id, limit)
+	return listOf(items, params.next(name, next)), err
+}
+
+// tenantOf is the tenant that a request without other parameters names.
+func tenantOf(r *http.Request) (string, error) {
+	params := read(r, "tenant")
+	tenant := params.tenant()
+	return tenant, params.err()
 }
 
 // Cleaned is the outcome of a cleanup, or of a dry run.

@@ -13,7 +13,7 @@ import (
 func (a *API) customerRoutes(r chi.Router) {
 	r.Get("/customers/{id}", answer(a, a.showCustomer))
 	r.Get("/customers/{id}/preview", answer(a, a.previewCustomer))
-	r.Get("/customers/{id}/changes", a.changes(customers.AuditKind, most))
+	r.Get("/customers/{id}/changes", a.changesOf(customers.AuditKind, most))
 	r.Put("/customers/{id}", answer(a, a.linkCustomer))
 	r.Delete("/customers/{id}", answer(a, a.unlinkCustomer))
 }
@@ -28,7 +28,11 @@ func (a *API) showCustomer(r *http.Request) (customers.State, error) {
 }
 
 func (a *API) previewCustomer(r *http.Request) (customers.State, error) {
-	return a.Customers.Show(r.Context(), param(r, "id"))
+	tenant, err := tenantOf(r)
+	if err != nil {
+		return customers.State{}, err
+	}
+	return a.Customers.Show(r.Context(), tenant, param(r, "id"))
 }
 
 func (a *API) linkCustomer(r *http.Request) (customers.Linked, error) {
@@ -37,7 +41,7 @@ func (a *API) linkCustomer(r *http.Request) (customers.Linked, error) {
 		return customers.Linked{}, err
 	}
 	done, err := a.Customers.Link(r.Context(), change)
-	a.Log.LogAttrs(r.Context(), slog.LevelInfo, "customer linked", slog.String("who", change.Who), slog.String("customer_id", change.CustomerID),
+	a.Log.LogAttrs(r.Context(), slog.LevelInfo, "customer linked", slog.String("who", change.Who), slog.String("tenant", change.Tenant), slog.String("customer_id", change.CustomerID),
 		slog.String("uid", change.UID), slog.String("before", done.Before), slog.String("operation", done.Operation),
 		slog.Int64("moved_points", done.MovedPoints), slog.Int64("moved_orders", done.MovedOrders), slog.Bool("failed", err != nil))
 	return done, err
@@ -51,17 +55,18 @@ func (a *API) unlinkCustomer(r *http.Request) (customers.State, error) {
 	change.UID = ""
 	state, err := a.Customers.Unlink(r.Context(), change)
 	a.Log.LogAttrs(r.Context(), slog.LevelInfo, "customer unlinked", slog.String("who", change.Who),
-		slog.String("customer_id", change.CustomerID), slog.Bool("failed", err != nil))
+		slog.String("tenant", change.Tenant), slog.String("customer_id", change.CustomerID), slog.Bool("failed", err != nil))
 	return state, err
 }
 
-// customerChange reads a change; known are the parameters that it may have.
+// customerChange reads a change; known are the parameters that it may have beside the tenant.
 func customerChange(r *http.Request, known ...string) (change customers.Change, err error) {
-	params := read(r, known...)
+	params := read(r, append(known, "tenant")...)
+	tenant := params.tenant()
 	if err = params.err(); err != nil {
 		return change, err
 	}
 	err = readJSON(r, &change, "Send JSON: uid, why, and whom you expect the customer to be linked to.")
-	change.CustomerID, change.Who, change.After = param(r, "id"), Who(r.Context()), params.values.Get("page")
+	change.Tenant, change.CustomerID, change.Who, change.After = tenant, param(r, "id"), Who(r.Context()), params.values.Get("page")
 	return change, err
 }

@@ -37,7 +37,7 @@ func TestACustomerIsLinkedAndUnlinkedAndBothAreAudited(t *testing.T) {
 	r := open(t)
 	const path = "/v1/ops/customers/c1"
 	writes, err := ledger.Credit(ledger.Move{
-		Order: "o1", EventID: "e1", From: ledger.IssuedPoints("o1"), To: ledger.CustomerPoints("c1"), Amount: 100, Currency: ledger.Points, CreatedAt: at,
+		Tenant: "default", Order: "o1", EventID: "e1", From: ledger.IssuedPoints("o1"), To: ledger.CustomerPoints("c1"), Amount: 100, Currency: ledger.Points, CreatedAt: at,
 	})
 	require.NoError(t, err)
 	r.commit(t, writes...)
@@ -72,7 +72,7 @@ func TestACustomerIsLinkedAndUnlinkedAndBothAreAudited(t *testing.T) {
 	require.Len(t, changes.Items, 1)
 	require.Empty(t, changes.Next)
 	require.Equal(t, "local:ilse", changes.Items[0].Who)
-	require.Contains(t, r.log.String(), `"who":"local:ilse","customer_id":"c1"`)
+	require.Contains(t, r.log.String(), `"who":"local:ilse","tenant":"default","customer_id":"c1"`)
 	var all ops.List[deadletter.Operation]
 	require.Equal(t, http.StatusOK, r.ask(t, "/v1/ops/operations", nil, &all).Code)
 	require.Empty(t, all.Items, "what was done to dead letters is listed without it")
@@ -81,7 +81,7 @@ func TestACustomerIsLinkedAndUnlinkedAndBothAreAudited(t *testing.T) {
 func TestAChangeOfACustomerThatMakesNoSenseIsRefused(t *testing.T) {
 	t.Parallel()
 	r := open(t)
-	r.commit(t, store.Create(customers.Key("c1"), map[string]any{"uid": "u1"}))
+	r.commit(t, store.Create(customers.Key("default", "c1"), map[string]any{"uid": "u1"}))
 	for _, test := range []struct {
 		method, path, body string
 		want               int

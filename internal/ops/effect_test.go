@@ -53,7 +53,7 @@ func TestAnEventTellsWhatItMovedAndTheBalancesAroundThat(t *testing.T) {
 	r := open(t)
 	r.credit(t, "before", "o0", 30, 0)
 	credited := r.credit(t, "e1", "o1", 1000, 1)
-	chain, err := ledger.Load(t.Context(), r.store, "o1")
+	chain, err := ledger.Load(t.Context(), r.store, "default", "o1")
 	require.NoError(t, err)
 	writes, err := chain.Reverse("e2", 400, at.Add(2*time.Second))
 	require.NoError(t, err)

@@ -8,7 +8,6 @@ import (
 	"billhook/internal/lane"
 	"billhook/internal/store"
 	"billhook/internal/subscriptions"
-	"billhook/internal/usage"
 )
 
 // text is a field of a document; empty where it is not there, or is none.
@@ -61,15 +60,16 @@ func describeRefund(doc store.Document) (Found, bool) {
 }
 
 func describeCustomer(doc store.Document) (Found, bool) {
+	f := Found{ID: text(doc, "customer_id"), Label: "linked to nobody", Tenant: text(doc, "tenant")}
 	if uid := text(doc, "uid"); uid != "" {
-		return Found{ID: doc.Key.ID, Label: "linked to " + uid}, true
+		f.Label = "linked to " + uid
 	}
-	return Found{ID: doc.Key.ID, Label: "linked to nobody"}, true
+	return f, true
 }
 
 func describeAccount(doc store.Document) (Found, bool) {
 	balance, _ := doc.Fields["balance"].(int64)
-	return Found{ID: text(doc, "account"), Label: fmt.Sprint(balance, " ", text(doc, "currency"))}, true
+	return Found{ID: text(doc, "account"), Label: fmt.Sprint(balance, " ", text(doc, "currency")), Tenant: text(doc, "tenant")}, true
 }
 
 func describeEntry(doc store.Document) (Found, bool) {
@@ -79,14 +79,14 @@ func describeEntry(doc store.Document) (Found, bool) {
 // describeSubscription reads any document about a subscription.
 func describeSubscription(doc store.Document) (Found, bool) {
 	if doc.Key.Collection == subscriptions.Collection {
-		return Found{ID: text(doc, "subscription_id"), Tenant: usage.DefaultTenant}, true
+		return Found{ID: text(doc, "subscription_id"), Tenant: text(doc, "tenant")}, true
 	}
 	return Found{ID: text(doc, "subscription"), Tenant: text(doc, "tenant")}, true
 }
 
 func describeStock(doc store.Document) (Found, bool) {
 	available, _ := doc.Fields["available"].(int64)
-	return Found{ID: doc.Key.ID, Label: fmt.Sprint(available, " available")}, true
+	return Found{ID: text(doc, "product_id"), Label: fmt.Sprint(available, " available"), Tenant: text(doc, "tenant")}, true
 }
 
 func describeEndpoint(doc store.Document) (Found, bool) {

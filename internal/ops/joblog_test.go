@@ -189,34 +189,6 @@ func TestPagesShowEachEventOnce(t *testing.T) {
 	})
 }
 
-// What the release before recorded has no part of the time index.
-func TestEventsOfTheReleaseBeforeAreListedOnceTheyAreAdopted(t *testing.T) {
-	t.Parallel()
-	r := open(t)
-	for i := range 3 {
-		former := own(created("orders", fmt.Sprintf("e%d", i), dedupe.Completed, time.Duration(i)*time.Minute))
-		delete(former.Fields, "shard")
-		former.Fields["hour"] = "2026-03-02T10"
-		r.commit(t, former)
-	}
-	r.commit(t, own(created("orders", "e3", dedupe.Completed, 3*time.Minute)))
-	got, _ := r.all(t, "/v1/ops/events?limit=200")
-	require.Equal(t, []string{"e3"}, got)
-	var done store.Adopted
-	require.Equal(t, http.StatusOK, r.change(t, http.MethodPost, "/v1/ops/events/adopt", `{"limit":3}`, &done))
-	require.Equal(t, 3, done.Looked)
-	require.Equal(t, http.StatusOK, r.change(t, http.MethodPost, "/v1/ops/events/adopt", `{"after":"`+done.Next+`"}`, &done))
-	got, _ = r.all(t, "/v1/ops/events?limit=200")
-	require.Equal(t, []string{"e0", "e1", "e2", "e3"}, got)
-	require.Equal(t, http.StatusOK, r.change(t, http.MethodPost, "/v1/ops/events/adopt", `{}`, &done))
-	require.Equal(t, store.Adopted{Looked: 4, Broken: []string{}}, done)
-	page, err := r.store.Query(t.Context(), store.Query{Collection: dedupe.Collection, Limit: 9})
-	require.NoError(t, err)
-	for _, doc := range page.Documents {
-		require.NotContains(t, doc.Fields, "hour")
-	}
-}
-
 func TestWrongFiltersAreRefusedWithWhatToDo(t *testing.T) {
 	t.Parallel()
 	r := open(t)

@@ -317,14 +317,14 @@ func TestWhatIsNotThereOrCannotBeAsked(t *testing.T) {
 func TestAnAccountIsItsBalanceAndItsEntries(t *testing.T) {
 	t.Parallel()
 	r := open(t)
-	entry := ledger.Move{Order: "o1", EventID: "e1", From: ledger.IssuedPoints("o1"), To: ledger.UserPoints("u1"), Amount: 1000, Currency: ledger.Points, CreatedAt: at}
+	entry := ledger.Move{Tenant: "default", Order: "o1", EventID: "e1", From: ledger.IssuedPoints("o1"), To: ledger.UserPoints("u1"), Amount: 1000, Currency: ledger.Points, CreatedAt: at}
 	writes, err := ledger.Credit(entry)
 	require.NoError(t, err)
 	r.commit(t, writes...)
 	for _, path := range []string{"/v1/ops/accounts/points:user:u1", "/v1/ops/accounts/points%3Auser%3Au1"} {
 		got := r.ask(t, path, nil, nil)
 		require.Equal(t, http.StatusOK, got.Code)
-		require.JSONEq(t, `{"account": "points:user:u1", "currency": "points", "balance": 1000, "more": false, "entries": [{
+		require.JSONEq(t, `{"tenant": "default", "account": "points:user:u1", "currency": "points", "balance": 1000, "more": false, "entries": [{
 			"order": "o1", "seq": 0, "kind": "credit", "event_id": "e1", "from": "points:issued:o1", "to": "points:user:u1",
 			"account": "points:user:u1", "amount": 1000, "currency": "points", "created_at": "2026-03-02T10:15:00Z"
 		}]}`, got.Body.String())

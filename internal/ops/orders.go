@@ -15,11 +15,11 @@ import (
 func (a *API) orderRoutes(r chi.Router) {
 	r.Get("/orders", answer(a, a.listOrders))
 	r.Get("/orders/{id}", answer(a, a.showOrder))
-	r.Get("/stock", paged(a, store.MaxPage, func(r *http.Request, after string, limit int) ([]orders.Stock, string, error) {
-		return a.Stock.List(r.Context(), after, limit)
+	r.Get("/stock", tenants(a, store.MaxPage, func(r *http.Request, tenant, after string, limit int) ([]orders.Stock, string, error) {
+		return a.Stock.List(r.Context(), tenant, after, limit)
 	}))
-	r.Get("/stock/{id}", answer(a, func(r *http.Request) (orders.Stock, error) { return a.Stock.Get(r.Context(), param(r, "id")) }))
-	r.Get("/stock/{id}/changes", a.changes(orders.StockKind, store.MaxPage))
+	r.Get("/stock/{id}", answer(a, a.showStock))
+	r.Get("/stock/{id}/changes", a.changesOf(orders.StockKind, store.MaxPage))
 	r.Put("/stock/{id}", answer(a, a.setStock))
 }
 
@@ -37,12 +37,19 @@ func (a *API) listOrders(r *http.Request) (list List[orders.Order], err error) {
 }
 
 func (a *API) showOrder(r *http.Request) (orders.Order, error) {
-	params := read(r, "tenant")
-	tenant := params.id("tenant")
-	if err := params.err(); err != nil {
+	tenant, err := tenantOf(r)
+	if err != nil {
 		return orders.Order{}, err
 	}
 	return orders.Find(r.Context(), a.Store, tenant, param(r, "id"))
+}
+
+func (a *API) showStock(r *http.Request) (orders.Stock, error) {
+	tenant, err := tenantOf(r)
+	if err != nil {
+		return orders.Stock{}, err
+	}
+	return a.Stock.Get(r.Context(), tenant, param(r, "id"))
 }
 
 // SetStock is how many pieces of a product can be ordered from now on, and why.
@@ -54,6 +61,10 @@ type SetStock struct {
 func (a *API) setStock(r *http.Request) (orders.Stock, error) {
 	const advice = `Send JSON: {"available": <a whole number>, "why": "<the reason>"}.`
 	var set SetStock
+	tenant, err := tenantOf(r)
+	if err != nil {
+		return orders.Stock{}, err
+	}
 	if err := readJSON(r, &set, advice); err != nil {
 		return orders.Stock{}, err
 	}
@@ -61,9 +72,9 @@ func (a *API) setStock(r *http.Request) (orders.Stock, error) {
 		return orders.Stock{}, serve.Refuse(http.StatusBadRequest, "body_malformed", advice)
 	}
 	set.Who = Who(r.Context())
-	s, err := a.Stock.Set(r.Context(), param(r, "id"), *set.Available, set.Change)
+	s, err := a.Stock.Set(r.Context(), tenant, param(r, "id"), *set.Available, set.Change)
 	if err == nil {
-		a.Log.LogAttrs(r.Context(), slog.LevelInfo, "stock changed", slog.String("product", s.ProductID), slog.Int64("available", s.Available))
+		a.Log.LogAttrs(r.Context(), slog.LevelInfo, "stock changed", slog.String("tenant", tenant), slog.String("product", s.ProductID), slog.Int64("available", s.Available))
 	}
 	return s, err
 }

@@ -21,15 +21,17 @@ func TestStockIsSetAndShownAndItsChangesAreAudited(t *testing.T) {
 		want               string
 	}{
 		{"GET", "hat", "", 404, "stock_unknown"},
-		{"PUT", "hat", `{"available":5,"why":"counted"}`, 200, `{"product_id":"hat","available":5,"reserved":0,"sold":0}`},
-		{"PUT", "hat", `{"available":0,"why":"lost","expect":5}`, 200, `{"product_id":"hat","available":0,"reserved":0,"sold":0}`},
+		{"PUT", "hat", `{"available":5,"why":"counted"}`, 200, `{"tenant":"default","product_id":"hat","available":5,"reserved":0,"sold":0}`},
+		{"PUT", "hat", `{"available":0,"why":"lost","expect":5}`, 200, `{"tenant":"default","product_id":"hat","available":0,"reserved":0,"sold":0}`},
 		{"PUT", "hat", `{"available":7,"why":"found","expect":5}`, 409, "changed"},
 		{"PUT", "hat", `{"why":"found"}`, 400, "body_malformed"},
 		{"PUT", "hat", `{"available":-1,"why":"found"}`, 422, "refused"},
 		{"PUT", "hat", `{"available":7}`, 422, "refused"},
 		{"PUT", "hat", `{"available":7.5,"why":"half a hat"}`, 400, "body_malformed"},
 		{"PUT", "a%2Fb", `{"available":7,"why":"w"}`, 422, "refused"},
-		{"GET", "hat", "", 200, `{"product_id":"hat","available":0,"reserved":0,"sold":0}`},
+		{"GET", "hat?tenant=acme", "", 404, "stock_unknown"},
+		{"PUT", "hat?tenant=acme", `{"available":3,"why":"theirs"}`, 200, `{"tenant":"acme","product_id":"hat","available":3,"reserved":0,"sold":0}`},
+		{"GET", "hat", "", 200, `{"tenant":"default","product_id":"hat","available":0,"reserved":0,"sold":0}`},
 	} {
 		got := r.request(t, step.method, "/v1/ops/stock/"+step.path, step.body)
 		require.Equal(t, step.status, got.Code, "%s %s: %s", step.method, step.body, got.Body)
@@ -39,7 +41,7 @@ func TestStockIsSetAndShownAndItsChangesAreAudited(t *testing.T) {
 		}
 		require.Contains(t, got.Body.String(), `"code":"`+step.want+`"`)
 	}
-	require.JSONEq(t, `{"items":[{"product_id":"hat","available":0,"reserved":0,"sold":0}],"next":""}`, r.request(t, http.MethodGet, "/v1/ops/stock", "").Body.String())
+	require.JSONEq(t, `{"items":[{"tenant":"default","product_id":"hat","available":0,"reserved":0,"sold":0}],"next":""}`, r.request(t, http.MethodGet, "/v1/ops/stock", "").Body.String())
 	changes := r.request(t, http.MethodGet, "/v1/ops/stock/hat/changes", "").Body.String()
 	require.Contains(t, changes, `"why":"lost"`)
 	require.Contains(t, changes, `"who":"local:ada"`)

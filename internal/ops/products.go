@@ -12,11 +12,11 @@ import (
 )
 
 func (a *API) productRoutes(r chi.Router) {
-	r.Get("/products", paged(a, store.MaxPage, func(r *http.Request, after string, limit int) ([]products.Product, string, error) {
-		return a.Products.List(r.Context(), after, limit)
+	r.Get("/products", tenants(a, store.MaxPage, func(r *http.Request, tenant, after string, limit int) ([]products.Product, string, error) {
+		return a.Products.List(r.Context(), tenant, after, limit)
 	}))
 	r.Get("/products/{id}", answer(a, a.showProduct))
-	r.Get("/products/{id}/changes", a.changes(products.Kind, store.MaxPage))
+	r.Get("/products/{id}/changes", a.changesOf(products.Kind, store.MaxPage))
 	r.Put("/products/{id}", answer(a, a.setProduct))
 	r.Delete("/products/{id}", answer(a, a.retireProduct))
 }
@@ -28,7 +28,11 @@ type SetProduct struct {
 }
 
 func (a *API) showProduct(r *http.Request) (products.Product, error) {
-	p, err := a.Products.Get(r.Context(), param(r, "id"))
+	tenant, err := tenantOf(r)
+	if err != nil {
+		return products.Product{}, err
+	}
+	p, err := a.Products.Get(r.Context(), tenant, param(r, "id"))
 	if err == nil && p.State == products.Retired {
 		err = serve.Refuse(http.StatusNotFound, "product_retired", "The product is retired; its history says since when and why. Setting it makes it known again.")
 	}
@@ -37,28 +41,36 @@ func (a *API) showProduct(r *http.Request) (products.Product, error) {
 
 func (a *API) setProduct(r *http.Request) (products.Product, error) {
 	var set SetProduct
+	tenant, err := tenantOf(r)
+	if err != nil {
+		return products.Product{}, err
+	}
 	if err := readJSON(r, &set, `Send JSON: {"points": <a whole number>, "why": "<the reason>"}.`); err != nil {
 		return products.Product{}, err
 	}
 	set.Who = Who(r.Context())
-	p, err := a.Products.Set(r.Context(), param(r, "id"), set.Points, set.Change)
+	p, err := a.Products.Set(r.Context(), tenant, param(r, "id"), set.Points, set.Change)
 	return a.productChanged(r, p, err)
 }
 
 func (a *API) retireProduct(r *http.Request) (products.Product, error) {
 	var change products.Change
+	tenant, err := tenantOf(r)
+	if err != nil {
+		return products.Product{}, err
+	}
 	if err := readJSON(r, &change, `Send JSON: {"why": "<the reason>"}.`); err != nil {
 		return products.Product{}, err
 	}
 	change.Who = Who(r.Context())
-	p, err := a.Products.Retire(r.Context(), param(r, "id"), change)
+	p, err := a.Products.Retire(r.Context(), tenant, param(r, "id"), change)
 	return a.productChanged(r, p, err)
 }
 
 // productChanged logs a change that was made, and passes the product on.
 func (a *API) productChanged(r *http.Request, p products.Product, err error) (products.Product, error) {
 	if err == nil {
-		a.Log.LogAttrs(r.Context(), slog.LevelInfo, "product changed", slog.String("product", p.ID), slog.Int64("points", p.Points),
+		a.Log.LogAttrs(r.Context(), slog.LevelInfo, "product changed", slog.String("tenant", p.Tenant), slog.String("product", p.ID), slog.Int64("points", p.Points),
 			slog.String("state", string(p.State)))
 	}
 	return p, err

@@ -36,18 +36,21 @@ func TestAProductIsSetShownAndRetired(t *testing.T) {
 		status             int
 		want               string
 	}{
-		{"GET", "hat", "", 200, `{"id":"hat","points":250,"state":"active","origin":"catalog"}`},
+		{"GET", "hat", "", 200, `{"tenant":"default","id":"hat","points":250,"state":"active","origin":"catalog"}`},
 		{"GET", "new:1", "", 404, "product_unknown"},
-		{"PUT", "new:1", `{"points":500,"why":"sold since today"}`, 200, `{"id":"new:1","points":500,"state":"active","origin":"store","since":"2026-03-02T10:15:00Z"}`},
-		{"GET", "new:1", "", 200, `{"id":"new:1","points":500,"state":"active","origin":"store","since":"2026-03-02T10:15:00Z"}`},
-		{"GET", "new%3A1", "", 200, `{"id":"new:1","points":500,"state":"active","origin":"store","since":"2026-03-02T10:15:00Z"}`},
-		{"PUT", "hat", `{"points":300,"why":"dearer"}`, 200, `{"id":"hat","points":300,"state":"active","origin":"store","since":"2026-03-02T10:15:00Z"}`},
+		{"PUT", "new:1", `{"points":500,"why":"sold since today"}`, 200, `{"tenant":"default","id":"new:1","points":500,"state":"active","origin":"store","since":"2026-03-02T10:15:00Z"}`},
+		{"GET", "new:1", "", 200, `{"tenant":"default","id":"new:1","points":500,"state":"active","origin":"store","since":"2026-03-02T10:15:00Z"}`},
+		{"GET", "new%3A1", "", 200, `{"tenant":"default","id":"new:1","points":500,"state":"active","origin":"store","since":"2026-03-02T10:15:00Z"}`},
+		{"PUT", "hat", `{"points":300,"why":"dearer"}`, 200, `{"tenant":"default","id":"hat","points":300,"state":"active","origin":"store","since":"2026-03-02T10:15:00Z"}`},
+		{"GET", "hat?tenant=acme", "", 200, `{"tenant":"acme","id":"hat","points":250,"state":"active","origin":"catalog"}`},
+		{"PUT", "hat?tenant=acme", `{"points":7,"why":"theirs","expect":250}`, 200, `{"tenant":"acme","id":"hat","points":7,"state":"active","origin":"store","since":"2026-03-02T10:15:00Z"}`},
+		{"PUT", "hat?tenant=a%2Fb", `{"points":7,"why":"w"}`, 400, "tenant_invalid"},
 		{"PUT", "hat", `{"points":400,"why":"dearer","expect":250}`, 409, "changed"},
-		{"PUT", "hat", `{"points":300,"why":"dearer, sent again","expect":250}`, 200, `{"id":"hat","points":300,"state":"active","origin":"store","since":"2026-03-02T10:15:00Z"}`},
+		{"PUT", "hat", `{"points":300,"why":"dearer, sent again","expect":250}`, 200, `{"tenant":"default","id":"hat","points":300,"state":"active","origin":"store","since":"2026-03-02T10:15:00Z"}`},
 		{"PUT", "odd", `{"points":1,"why":"w","expect":1}`, 409, "changed"},
 		{"DELETE", "hat", `{"why":"sold out","expect":0}`, 409, "changed"},
-		{"DELETE", "hat", `{"why":"sold out","expect":300}`, 200, `{"id":"hat","points":300,"state":"retired","origin":"store","since":"2026-03-02T10:15:00Z"}`},
-		{"DELETE", "hat", `{"why":"sent again"}`, 200, `{"id":"hat","points":300,"state":"retired","origin":"store","since":"2026-03-02T10:15:00Z"}`},
+		{"DELETE", "hat", `{"why":"sold out","expect":300}`, 200, `{"tenant":"default","id":"hat","points":300,"state":"retired","origin":"store","since":"2026-03-02T10:15:00Z"}`},
+		{"DELETE", "hat", `{"why":"sent again"}`, 200, `{"tenant":"default","id":"hat","points":300,"state":"retired","origin":"store","since":"2026-03-02T10:15:00Z"}`},
 		{"GET", "hat", "", 404, "product_retired"},
 		{"DELETE", "odd", `{"why":"gone"}`, 404, "product_unknown"},
 	} {
@@ -62,9 +65,9 @@ func TestAProductIsSetShownAndRetired(t *testing.T) {
 	}
 	got := r.request(t, http.MethodGet, "/v1/ops/products/hat/changes", "")
 	require.JSONEq(t, `{"next":"","items":[
-		{"kind":"product","subject":"hat","action":"retire","who":"local:ada","why":"sold out","at":"2026-03-02T10:15:00Z",
+		{"kind":"product","tenant":"default","subject":"hat","action":"retire","who":"local:ada","why":"sold out","at":"2026-03-02T10:15:00Z",
 			"before":{"points":300,"state":"active","origin":"store"},"after":{"points":300,"state":"retired","origin":"store"}},
-		{"kind":"product","subject":"hat","action":"set","who":"local:ada","why":"dearer","at":"2026-03-02T10:15:00Z",
+		{"kind":"product","tenant":"default","subject":"hat","action":"set","who":"local:ada","why":"dearer","at":"2026-03-02T10:15:00Z",
 			"before":{"points":250,"state":"active","origin":"catalog"},"after":{"points":300,"state":"active","origin":"store"}}
 	]}`, sorted(t, got.Body.Bytes()))
 	require.Contains(t, r.log.String(), `"product":"new:1"`)

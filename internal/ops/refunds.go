@@ -29,9 +29,8 @@ func (a *API) listRefunds(r *http.Request) (list List[payments.Refund], err erro
 }
 
 func (a *API) showRefund(r *http.Request) (payments.Refund, error) {
-	params := read(r, "tenant")
-	tenant := params.id("tenant")
-	if err := params.err(); err != nil {
+	tenant, err := tenantOf(r)
+	if err != nil {
 		return payments.Refund{}, err
 	}
 	return payments.FindRefund(r.Context(), a.Store, tenant, param(r, "payment"))

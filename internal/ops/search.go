@@ -192,22 +192,22 @@ func (a Reads) searched(id, tenant string) []searched {
 		{KindOrder, "payment", s.equal(orders.Collection, "payment_id", describeOrder)},
 		{KindRefund, "payment", s.equal(payments.RefundsCollection, "payment_id", describeRefund)},
 		{KindRefund, "subscription", s.equal(payments.RefundsCollection, "subscription_id", describeRefund)},
-		{KindCustomer, "id", s.key(customers.Key(id), describeCustomer)},
-		{KindCustomer, "user", s.bare(customers.Collection, "uid", describeCustomer)},
-		{KindAccount, "name", s.key(ledger.Account(id).Key(), describeAccount)},
-		{KindAccount, "user", s.key(ledger.UserPoints(id).Key(), describeAccount)},
-		{KindAccount, "customer", s.key(ledger.CustomerPoints(id).Key(), describeAccount)},
+		{KindCustomer, "id", s.equal(customers.Collection, "customer_id", describeCustomer)},
+		{KindCustomer, "user", s.equal(customers.Collection, "uid", describeCustomer)},
+		{KindAccount, "name", s.account(ledger.Account(id))},
+		{KindAccount, "user", s.account(ledger.UserPoints(id))},
+		{KindAccount, "customer", s.account(ledger.CustomerPoints(id))},
 		{KindAccount, "name in the journal, this month and the last", s.control},
 		{KindEntry, "id", s.key(ledger.Key(id), describeEntry)},
 		{KindEntry, "event id", s.equal(ledger.Entries, "event_id", describeEntry)},
-		{KindEntry, "order whose points it moves", s.query(store.Query{Collection: ledger.Entries, IDPrefix: ledger.ChainPrefix(id)}, describeEntry)},
-		{KindSubscription, "id, in its events", s.bare(subscriptions.Collection, "subscription_id", describeSubscription)},
+		{KindEntry, "order whose points it moves", s.equal(ledger.Entries, "order", describeEntry)},
+		{KindSubscription, "id, in its events", s.equal(subscriptions.Collection, "subscription_id", describeSubscription)},
 		{KindSubscription, "id, in its periods", s.equal(usage.PeriodsCollection, "subscription", describeSubscription)},
 		{KindSubscription, "id, in its usage", s.equal(usage.Collection, "subscription", describeSubscription)},
-		{KindSubscription, "customer", s.bare(subscriptions.Collection, "customer_id", describeSubscription)},
-		{KindSubscription, "user", s.bare(subscriptions.Collection, "uid", describeSubscription)},
+		{KindSubscription, "customer", s.equal(subscriptions.Collection, "customer_id", describeSubscription)},
+		{KindSubscription, "user", s.equal(subscriptions.Collection, "uid", describeSubscription)},
 		{KindProduct, "id", s.product},
-		{KindStock, "product", s.key(store.Key{Collection: orders.StockCollection, ID: id}, describeStock)},
+		{KindStock, "product", s.equal(orders.StockCollection, "product_id", describeStock)},
 		{KindEndpoint, "id", s.key(endpoints.Key(id), describeEndpoint)},
 	}
 }
@@ -228,9 +228,9 @@ func (s searching) equal(collection, field string, describe describe) func(conte
 	return s.query(store.Query{Collection: collection, Equal: equal}, describe)
 }
 
-// bare looks for documents of a collection that knows no tenants.
-func (s searching) bare(collection, field string, describe describe) func(context.Context) ([]Found, bool, error) {
-	return s.query(store.Query{Collection: collection, Equal: map[string]any{field: s.id}}, describe)
+// account looks for accounts of a name, of the tenant.
+func (s searching) account(name ledger.Account) func(context.Context) ([]Found, bool, error) {
+	return searching{s.Reads, string(name), s.tenant}.equal(ledger.Accounts, "account", describeAccount)
 }
 
 func (s searching) query(query store.Query, describe describe) func(context.Context) ([]Found, bool, error) {
@@ -330,11 +330,11 @@ func (s searching) control(ctx context.Context) (found []Found, more bool, err e
 }
 
 func (s searching) product(ctx context.Context) ([]Found, bool, error) {
-	found, _, err := s.key(store.Key{Collection: products.Collection, ID: s.id}, func(doc store.Document) (Found, bool) {
-		return Found{ID: doc.Key.ID, Label: text(doc, "state")}, true
+	found, more, err := s.equal(products.Collection, "product_id", func(doc store.Document) (Found, bool) {
+		return Found{ID: text(doc, "product_id"), Label: text(doc, "state"), Tenant: text(doc, "tenant")}, true
 	})(ctx)
 	if _, known := s.Catalog.Products[s.id]; known && len(found) == 0 {
-		found = append(found, Found{ID: s.id, Label: "of the catalog"})
+		found = append(found, Found{ID: s.id, Label: "of the catalog", Tenant: s.tenant})
 	}
-	return found, false, err
+	return found, more, err
 }

@@ -20,6 +20,7 @@ import (
 	"billhook/internal/ledger"
 	"billhook/internal/ops"
 	"billhook/internal/orders/orderstest"
+	"billhook/internal/products"
 	"billhook/internal/store"
 	"billhook/internal/subscriptions"
 )
@@ -62,9 +63,9 @@ func (r *rig) shelve(t *testing.T) {
 	died := deadletter.Item{Queue: "orders", State: deadletter.Open, Reason: "unknown_product", EventID: "e3", OrderingKey: "u3", SourceMessageID: "m3", Kept: at, Expires: at.Add(time.Hour), Tenant: "default"}
 	r.commit(t,
 		own(made), own(other), operation("op-1", "orders", deadletter.Running), store.Create(store.Key{Collection: deadletter.Collection, ID: "dl-3"}, store.Encode(&died)),
-		store.Create(customers.Key("c-7"), map[string]any{"uid": "auth0|u7"}), store.Create(endpoints.Key("partner"), map[string]any{"endpoint_id": "partner", "tenant": "default", "state": "disabled", "reason": "gone"}),
-		store.Create(store.Key{Collection: "products", ID: "cup"}, map[string]any{"state": "retired"}),
-		subscriptions.Event{Subscription: "sub-1", EventID: "e-sub", Customer: "c-8", UID: "auth0|u8", OccurredAt: "2026-03-01T00:00:00Z"}.Write())
+		store.Create(customers.Key("default", "c-7"), map[string]any{"tenant": "default", "customer_id": "c-7", "uid": "auth0|u7"}), store.Create(endpoints.Key("partner"), map[string]any{"endpoint_id": "partner", "tenant": "default", "state": "disabled", "reason": "gone"}),
+		store.Create(products.Key("default", "cup"), map[string]any{"tenant": "default", "product_id": "cup", "state": "retired"}),
+		subscriptions.Event{Tenant: "default", Subscription: "sub-1", EventID: "e-sub", Customer: "c-8", UID: "auth0|u8", OccurredAt: "2026-03-01T00:00:00Z"}.Write())
 }
 
 func TestASearchFindsAnIDOfAnyKind(t *testing.T) {
@@ -90,7 +91,7 @@ func TestASearchFindsAnIDOfAnyKind(t *testing.T) {
 		"auth0|u7":         {"customer c-7: linked to auth0|u7": "user"},
 		"points:user:u1":   {"account points:user:u1: 100 points": "name"},
 		"cash":             {},
-		"points-1":         {"entry " + strings.TrimSuffix(ledger.ChainPrefix("points-1"), "~") + "~0000: credit, 2026-03": "order whose points it moves"},
+		"points-1":         {"entry " + strings.TrimSuffix(ledger.ChainPrefix("default", "points-1"), "~") + "~0000: credit, 2026-03": "order whose points it moves"},
 		"e-sale":           {"entry " + ledger.EntryID("acme", "e-sale") + ": journal, 2026-03 of acme": "event id"},
 		"s:1":              {"subscription s:1: ": "id, in its usage"},
 		"sub-1":            {"subscription sub-1: ": "id, in its events"},
@@ -119,12 +120,13 @@ func TestASearchKeepsToATenant(t *testing.T) {
 	r := open(t)
 	r.shelve(t)
 	for query, want := range map[string]map[string]string{
-		"q=e2&tenant=acme":   {"event e2: order.paid, COMPLETED of acme": "event id"},
-		"q=c1&tenant=acme":   {},
-		"q=o1&tenant=acme":   {},
-		"q=cash&tenant=acme": {"account cash: of the journal, in 2026-03 of acme": "name in the journal, this month and the last"},
-		"q=s:1&tenant=shop":  {"subscription s:1: ": "id, in its usage"},
-		"q=c-7&tenant=acme":  {"customer c-7: linked to auth0|u7": "id"},
+		"q=e2&tenant=acme":     {"event e2: order.paid, COMPLETED of acme": "event id"},
+		"q=c1&tenant=acme":     {},
+		"q=o1&tenant=acme":     {},
+		"q=cash&tenant=acme":   {"account cash: of the journal, in 2026-03 of acme": "name in the journal, this month and the last"},
+		"q=s:1&tenant=shop":    {"subscription s:1: ": "id, in its usage"},
+		"q=c-7&tenant=acme":    {},
+		"q=c-7&tenant=default": {"customer c-7: linked to auth0|u7": "id"},
 	} {
 		t.Run(query, func(t *testing.T) {
 			t.Parallel()
@@ -198,13 +200,13 @@ func TestAnAccountIsShownAsOfADate(t *testing.T) {
 	r := open(t)
 	for day := range 5 {
 		writes, err := ledger.Credit(ledger.Move{
-			Order: fmt.Sprint("o", day), EventID: "e", From: ledger.IssuedPoints(fmt.Sprint("o", day)), To: ledger.UserPoints("u1"),
+			Tenant: "default", Order: fmt.Sprint("o", day), EventID: "e", From: ledger.IssuedPoints(fmt.Sprint("o", day)), To: ledger.UserPoints("u1"),
 			Amount: 1 << day, Currency: ledger.Points, CreatedAt: time.Date(2026, 3, 1+day, 12, 0, 0, 0, time.UTC),
 		})
 		require.NoError(t, err)
 		r.commit(t, writes...)
 	}
-	chain, err := ledger.Load(t.Context(), r.store, "o1")
+	chain, err := ledger.Load(t.Context(), r.store, "default", "o1")
 	require.NoError(t, err)
 	writes, err := chain.Reverse("back", 2, time.Date(2026, 3, 4, 13, 0, 0, 0, time.UTC))
 	require.NoError(t, err)
@@ -248,7 +250,7 @@ func TestTooLongAgoIsSaidToBeSo(t *testing.T) {
 	r := open(t)
 	for i := range 1000 {
 		order := fmt.Sprint("o", i)
-		writes, err := ledger.Credit(ledger.Move{Order: order, EventID: "e", From: ledger.IssuedPoints(order), To: ledger.UserPoints("u1"), Amount: 1, Currency: ledger.Points, CreatedAt: at})
+		writes, err := ledger.Credit(ledger.Move{Tenant: "default", Order: order, EventID: "e", From: ledger.IssuedPoints(order), To: ledger.UserPoints("u1"), Amount: 1, Currency: ledger.Points, CreatedAt: at})
 		require.NoError(t, err)
 		r.commit(t, writes...)
 	}
@@ -263,7 +265,7 @@ func TestAnEntryThatComesMeanwhileIsNotCountedByHalf(t *testing.T) {
 	t.Parallel()
 	r := open(t)
 	credit := func(order string) []store.Write {
-		writes, err := ledger.Credit(ledger.Move{Order: order, EventID: "e", From: ledger.IssuedPoints(order), To: ledger.UserPoints("u1"), Amount: 1, Currency: ledger.Points, CreatedAt: at})
+		writes, err := ledger.Credit(ledger.Move{Tenant: "default", Order: order, EventID: "e", From: ledger.IssuedPoints(order), To: ledger.UserPoints("u1"), Amount: 1, Currency: ledger.Points, CreatedAt: at})
 		require.NoError(t, err)
 		return writes
 	}
@@ -287,8 +289,8 @@ func TestASubscriptionStandsAsItsNewestEventSays(t *testing.T) {
 	r := open(t)
 	paid := int64(999)
 	r.commit(t,
-		subscriptions.Event{Subscription: "s:1", EventID: "b", Status: "active", Product: "p", Customer: "c", UID: "u", Amount: &paid, Currency: "USD", OccurredAt: "2026-03-01T00:00:00Z", RecordedAt: at}.Write(),
-		subscriptions.Event{Subscription: "s:1", EventID: "a", Status: "canceled", Product: "p", Customer: "c", UID: "u", OccurredAt: "2026-03-02T00:00:00Z", RecordedAt: at}.Write())
+		subscriptions.Event{Tenant: "default", Subscription: "s:1", EventID: "b", Status: "active", Product: "p", Customer: "c", UID: "u", Amount: &paid, Currency: "USD", OccurredAt: "2026-03-01T00:00:00Z", RecordedAt: at}.Write(),
+		subscriptions.Event{Tenant: "default", Subscription: "s:1", EventID: "a", Status: "canceled", Product: "p", Customer: "c", UID: "u", OccurredAt: "2026-03-02T00:00:00Z", RecordedAt: at}.Write())
 	var s ops.Subscription
 	require.Equal(t, http.StatusOK, r.ask(t, "/v1/ops/subscriptions/s%3A1", nil, &s).Code)
 	require.Equal(t, "canceled", s.Status)

@@ -18,6 +18,7 @@ func (a *API) subscriptionRoutes(r chi.Router) {
 // Subscription is how a subscription stands behind its newest event.
 type Subscription struct {
 	Subscription string `json:"subscription"`
+	Tenant       string `json:"tenant"`
 	// Status is the provider's word.
 	Status   string `json:"status"`
 	Product  string `json:"product"`
@@ -29,12 +30,12 @@ type Subscription struct {
 }
 
 func (a *API) showSubscription(r *http.Request) (Subscription, error) {
-	params := read(r)
-	id := params.subscription(r)
+	params := read(r, "tenant")
+	tenant, id := params.tenant(), params.subscription(r)
 	if err := params.err(); err != nil {
 		return Subscription{}, err
 	}
-	events, more, err := subscriptions.History(r.Context(), a.Store, id)
+	events, more, err := subscriptions.History(r.Context(), a.Store, tenant, id)
 	switch {
 	case err != nil:
 		return Subscription{}, err
@@ -42,5 +43,5 @@ func (a *API) showSubscription(r *http.Request) (Subscription, error) {
 		return Subscription{}, serve.Refuse(http.StatusNotFound, "subscription_unknown", "No event of a subscription of that id has come.")
 	}
 	last := events[0]
-	return Subscription{Subscription: id, Status: last.Status, Product: last.Product, Customer: last.Customer, UID: last.UID, Events: events, More: more}, nil
+	return Subscription{Subscription: id, Tenant: tenant, Status: last.Status, Product: last.Product, Customer: last.Customer, UID: last.UID, Events: events, More: more}, nil
 }

@@ -16,7 +16,7 @@ func TestAUIDWithABarHasAnAccountAndIsAnOrderingKey(t *testing.T) {
 	r := open(t)
 	account := ledger.UserPoints("auth0|5f7c8ec7c33c6c004bbafe82")
 	writes, err := ledger.Credit(ledger.Move{
-		Order: "o1", EventID: "e1", From: ledger.IssuedPoints("o1"), To: account, Amount: 1000, Currency: ledger.Points, CreatedAt: at,
+		Tenant: "default", Order: "o1", EventID: "e1", From: ledger.IssuedPoints("o1"), To: account, Amount: 1000, Currency: ledger.Points, CreatedAt: at,
 	})
 	require.NoError(t, err)
 	r.commit(t, writes...)

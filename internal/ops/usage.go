@@ -1,7 +1,6 @@
 package ops
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -75,7 +74,7 @@ func meterUsage(t usage.Total) MeterUsage {
 // names none.
 func (a *API) showUsage(r *http.Request) (Usage, error) {
 	params := read(r, "tenant", "period", "page")
-	shown := Usage{Tenant: cmp.Or(params.id("tenant"), usage.DefaultTenant), Period: params.id("period"), Meters: map[string]MeterUsage{}}
+	shown := Usage{Tenant: params.tenant(), Period: params.id("period"), Meters: map[string]MeterUsage{}}
 	shown.Subscription = params.subscription(r)
 	at := params.page(r.URL.Path, Place{})
 	if err := params.err(); err != nil {
@@ -145,7 +144,7 @@ func (a *API) warning(ctx context.Context, t usage.Total) (*Warning, error) {
 // listUsage answers the totals of a subscription, or those of the periods that begin in a month.
 func (a *API) listUsage(r *http.Request) (list List[usage.Total], err error) {
 	params := read(r, "tenant", "subscription", "month", "limit", "page")
-	of := usage.Of{Tenant: cmp.Or(params.id("tenant"), usage.DefaultTenant), Subscription: params.id("subscription"), Month: params.values.Get("month")}
+	of := usage.Of{Tenant: params.tenant(), Subscription: params.id("subscription"), Month: params.values.Get("month")}
 	if _, err := time.Parse("2006-01", of.Month); of.Month != "" && err != nil {
 		params.refuse("month_invalid", "The parameter month is such as 2026-11.")
 	}
@@ -163,7 +162,7 @@ func (a *API) listUsage(r *http.Request) (list List[usage.Total], err error) {
 // usageEntries answers the entries of a meter in a period.
 func (a *API) usageEntries(r *http.Request) (list List[usage.Entry], err error) {
 	params := read(r, "tenant", "period", "meter", "limit", "page")
-	tenant, period, meter := cmp.Or(params.id("tenant"), usage.DefaultTenant), params.id("period"), params.id("meter")
+	tenant, period, meter := params.tenant(), params.id("period"), params.id("meter")
 	if period == "" || meter == "" {
 		params.refuse("usage_of_what", "Say period= and meter=.")
 	}

@@ -16,8 +16,6 @@ import (
 // that must not be kept.
 var noReason = map[string]string{
 	"POST /v1/ops/cleanup":                             "removes what has expired",
-	"POST /v1/ops/events/adopt":                        "goes on with what a release before has written",
-	"POST /v1/ops/journal/adopt":                       "goes on with what a release before has written",
 	"POST /v1/ops/operations/{id}/approve":             "approves the reason that was given",
 	"POST /v1/ops/operations/{id}/run":                 "goes on with what was begun",
 	"POST /v1/ops/events/try":                          "changes nothing",

@@ -2,17 +2,12 @@ package orders
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"maps"
-	"net/url"
 	"slices"
-	"strings"
 	"time"
 
-	"billhook/internal/dedupe"
 	"billhook/internal/store"
 )
 
@@ -64,11 +59,8 @@ type Step struct {
 	EventID string    `json:"event_id" store:"event_id,required"`
 }
 
-// key is an order's. The hash goes first: ids that rise would make one hot range.
 func key(tenant, id string) store.Key {
-	id = strings.ReplaceAll(url.PathEscape(tenant), "~", "%7E") + "~" + strings.ReplaceAll(url.PathEscape(id), "~", "%7E")
-	sum := sha256.Sum256([]byte(id))
-	return store.Key{Collection: Collection, ID: hex.EncodeToString(sum[:4]) + "-" + id}
+	return store.Key{Collection: Collection, ID: store.ID(tenant, id)}
 }
 
 // fields returns the order's document.
@@ -109,7 +101,7 @@ func fromDocument(doc store.Document) (Order, error) {
 	return o, nil
 }
 
-// Find returns an order; an empty tenant is the default one. The error is ErrUnknown, ErrBroken,
+// Find returns an order of a tenant. The error is ErrUnknown, ErrBroken,
 // or says that nothing is known.
 func Find(ctx context.Context, from store.Getter, tenant, id string) (Order, error) {
 	o, _, err := look(ctx, from, tenant, id)
@@ -118,9 +110,6 @@ func Find(ctx context.Context, from store.Getter, tenant, id string) (Order, err
 
 // look returns an order with the version of its document.
 func look(ctx context.Context, from store.Getter, tenant, id string) (Order, store.Version, error) {
-	if tenant == "" {
-		tenant = dedupe.DefaultTenant
-	}
 	doc, err := from.Get(ctx, key(tenant, id))
 	switch {
 	case errors.Is(err, store.ErrNotFound), errors.Is(err, store.ErrInvalid):

@@ -128,7 +128,7 @@ func (k keeper) create(ctx context.Context, event handler.Event, body newOrder) 
 			return handler.Effect{}, marked(err)
 		}
 	}
-	reserved, short, err := k.reserve(ctx, items)
+	reserved, short, err := k.reserve(ctx, event.Tenant, items)
 	if err != nil {
 		return handler.Effect{}, marked(err)
 	}
@@ -137,9 +137,9 @@ func (k keeper) create(ctx context.Context, event handler.Event, body newOrder) 
 }
 
 // reserve returns the writes that reserve the items, or the first product that is short.
-func (k keeper) reserve(ctx context.Context, items []Item) (writes []store.Write, short string, err error) {
+func (k keeper) reserve(ctx context.Context, tenant string, items []Item) (writes []store.Write, short string, err error) {
 	for _, item := range items {
-		s, version, err := lookAtStock(ctx, k.store, item.ProductID)
+		s, version, err := lookAtStock(ctx, k.store, tenant, item.ProductID)
 		switch {
 		case errors.Is(err, ErrNoStock) || (err == nil && s.Available < item.Quantity):
 			return nil, item.ProductID, nil
@@ -259,7 +259,7 @@ func (k keeper) follow(event handler.Event, o Order, version store.Version, way 
 			effect.Writes = append(effect.Writes, reserved...)
 		case sell, release:
 			for _, item := range o.Items {
-				effect.Writes = append(effect.Writes, moving(e.stock, item))
+				effect.Writes = append(effect.Writes, moving(o.Tenant, e.stock, item))
 			}
 		}
 		if e.waits {

@@ -56,7 +56,7 @@ func (s *shop) Publish(_ context.Context, _ string, m contract.Message) (string,
 // stocked sets the stock of a product.
 func (s *shop) stocked(t *testing.T, product string, available int64) {
 	t.Helper()
-	_, err := s.Keeper.Set(t.Context(), product, available, ada)
+	_, err := s.Keeper.Set(t.Context(), dedupe.DefaultTenant, product, available, ada)
 	require.NoError(t, err)
 }
 
@@ -79,7 +79,7 @@ func (s *shop) refused(t *testing.T, e orderstest.Event) retry.Verdict {
 
 func (s *shop) order(t *testing.T, id string) orders.Order {
 	t.Helper()
-	o, err := orders.Find(t.Context(), s.Shop.Store, "", id)
+	o, err := orders.Find(t.Context(), s.Shop.Store, "default", id)
 	require.NoError(t, err)
 	return o
 }
@@ -87,7 +87,7 @@ func (s *shop) order(t *testing.T, id string) orders.Order {
 // pieces are available, reserved and sold.
 func (s *shop) pieces(t *testing.T, product string) [3]int64 {
 	t.Helper()
-	stock, err := s.Keeper.Get(t.Context(), product)
+	stock, err := s.Keeper.Get(t.Context(), dedupe.DefaultTenant, product)
 	require.NoError(t, err)
 	return [3]int64{stock.Available, stock.Reserved, stock.Sold}
 }
@@ -340,7 +340,7 @@ func TestEveryEventAtEveryStateOfRestIsAnsweredByTheTable(t *testing.T) {
 				}
 				s.Wait(time.Hour)
 				told, err := s.Deliver(t.Context(), s.Shop.Store, orderstest.About("last", on, "o1"), false)
-				after, unknown := orders.Find(t.Context(), s.Shop.Store, "", "o1")
+				after, unknown := orders.Find(t.Context(), s.Shop.Store, "default", "o1")
 				at := string(state)
 				if at == "" {
 					at = "not seen"
@@ -425,29 +425,29 @@ func TestAnOrderOfTooManyProductsIsRefused(t *testing.T) {
 func TestStockIsSetWithAReasonAndKeepsWhatOrdersHave(t *testing.T) {
 	t.Parallel()
 	s := open(t)
-	_, err := s.Keeper.Get(t.Context(), "cap")
+	_, err := s.Keeper.Get(t.Context(), dedupe.DefaultTenant, "cap")
 	require.ErrorIs(t, err, orders.ErrNoStock)
 	s.stocked(t, "cap", 5)
 	s.tell(t, orderstest.Created("e1", "o1", "cap 2"))
 	expected := int64(5)
-	_, err = s.Keeper.Set(t.Context(), "cap", 9, orders.Change{Who: "ada", Why: "more came", Expect: &expected})
+	_, err = s.Keeper.Set(t.Context(), dedupe.DefaultTenant, "cap", 9, orders.Change{Who: "ada", Why: "more came", Expect: &expected})
 	require.ErrorIs(t, err, orders.ErrChanged)
 	expected = 3
-	after, err := s.Keeper.Set(t.Context(), "cap", 9, orders.Change{Who: "ada", Why: "more came", Expect: &expected})
+	after, err := s.Keeper.Set(t.Context(), dedupe.DefaultTenant, "cap", 9, orders.Change{Who: "ada", Why: "more came", Expect: &expected})
 	require.NoError(t, err)
-	require.Equal(t, orders.Stock{ProductID: "cap", Available: 9, Reserved: 2}, after)
+	require.Equal(t, orders.Stock{Tenant: dedupe.DefaultTenant, ProductID: "cap", Available: 9, Reserved: 2}, after)
 	s.tell(t, orderstest.About("e2", "order.payment_failed", "o1"))
 	require.Equal(t, [3]int64{11, 0, 0}, s.pieces(t, "cap"))
 	for _, available := range []int64{-1, orders.MaxPieces + 1, math.MinInt64} {
-		_, err = s.Keeper.Set(t.Context(), "cap", available, ada)
+		_, err = s.Keeper.Set(t.Context(), dedupe.DefaultTenant, "cap", available, ada)
 		require.ErrorIs(t, err, orders.ErrInvalid)
 	}
-	_, err = s.Keeper.Set(t.Context(), "cap", 1, orders.Change{Who: "ada"})
+	_, err = s.Keeper.Set(t.Context(), dedupe.DefaultTenant, "cap", 1, orders.Change{Who: "ada"})
 	require.ErrorIs(t, err, orders.ErrInvalid, "a change needs a reason")
-	page, next, err := s.Keeper.List(t.Context(), "", 10)
+	page, next, err := s.Keeper.List(t.Context(), dedupe.DefaultTenant, "", 10)
 	require.NoError(t, err)
 	require.Empty(t, next)
-	require.Equal(t, []orders.Stock{{ProductID: "cap", Available: 11}}, page)
+	require.Equal(t, []orders.Stock{{Tenant: dedupe.DefaultTenant, ProductID: "cap", Available: 11}}, page)
 	waiting, _, err := orders.List(t.Context(), s.Shop.Store, orders.OrderCancelled, "", 10)
 	require.NoError(t, err)
 	require.Len(t, waiting, 1)
@@ -465,7 +465,7 @@ func TestWhatIsNotAnOrderIsNotGuessedAt(t *testing.T) {
 	_, err = s.Shop.Store.Commit(t.Context(), []store.Write{store.Set(doc.Key, doc.Fields)})
 	require.NoError(t, err)
 	require.Equal(t, "order_unreadable", s.refused(t, orderstest.About("e2", "order.payment_confirmed", "o1")).Reason)
-	_, err = s.Shop.Store.Commit(t.Context(), []store.Write{store.Set(store.Key{Collection: orders.StockCollection, ID: "cap"}, map[string]any{"available": int64(-1)})})
+	_, err = s.Shop.Store.Commit(t.Context(), []store.Write{store.Set(orders.StockKey(dedupe.DefaultTenant, "cap"), map[string]any{"available": int64(-1)})})
 	require.NoError(t, err)
 	require.Equal(t, "order_unreadable", s.refused(t, orderstest.Created("e3", "o2", "cap 2")).Reason)
 }

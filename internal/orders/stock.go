@@ -11,7 +11,7 @@ import (
 	"billhook/internal/store"
 )
 
-// StockCollection holds the stock of each product, under its id.
+// StockCollection holds the stock of each tenant's products.
 const StockCollection = "stock"
 
 // StockKind is what the audit calls the subject of a change of stock.
@@ -34,7 +34,8 @@ var (
 
 // Stock is the pieces of one product. Their sum changes only where a person sets it.
 type Stock struct {
-	ProductID string `json:"product_id"`
+	Tenant    string `json:"tenant" store:"tenant,required"`
+	ProductID string `json:"product_id" store:"product_id,required"`
 	// Available pieces can be ordered.
 	Available int64 `json:"available" store:"available,required"`
 	// Reserved pieces belong to orders that wait for their payment.
@@ -43,10 +44,13 @@ type Stock struct {
 	Sold int64 `json:"sold" store:"sold"`
 }
 
-func stockKey(product string) store.Key { return store.Key{Collection: StockCollection, ID: product} }
+// StockKey is the key of the stock of a tenant's product.
+func StockKey(tenant, product string) store.Key {
+	return store.Key{Collection: StockCollection, ID: store.Path(tenant, product)}
+}
 
 func stockOf(doc store.Document) (Stock, error) {
-	s := Stock{ProductID: doc.Key.ID}
+	var s Stock
 	if err := store.Decode(doc.Fields, &s); err != nil || min(s.Available, s.Reserved, s.Sold) < 0 {
 		return Stock{}, fmt.Errorf("%w: %s", ErrBroken, doc.Key)
 	}
@@ -55,8 +59,8 @@ func stockOf(doc store.Document) (Stock, error) {
 
 // lookAtStock returns the stock of a product with the version of its document. The error is
 // ErrNoStock, ErrBroken, or says that nothing is known.
-func lookAtStock(ctx context.Context, from store.Getter, product string) (Stock, store.Version, error) {
-	doc, err := from.Get(ctx, stockKey(product))
+func lookAtStock(ctx context.Context, from store.Getter, tenant, product string) (Stock, store.Version, error) {
+	doc, err := from.Get(ctx, StockKey(tenant, product))
 	switch {
 	case errors.Is(err, store.ErrNotFound), errors.Is(err, store.ErrInvalid):
 		return Stock{}, 0, ErrNoStock
@@ -71,17 +75,17 @@ func lookAtStock(ctx context.Context, from store.Getter, product string) (Stock,
 // stock is no longer as it was read.
 func (s Stock) reserving(pieces int64, version store.Version) store.Write {
 	s.Available, s.Reserved = s.Available-pieces, s.Reserved+pieces
-	return store.Update(stockKey(s.ProductID), version, store.Encode(&s))
+	return store.Update(StockKey(s.Tenant, s.ProductID), version, store.Encode(&s))
 }
 
 // moving returns the write that sells or releases pieces that an order has reserved. It needs no
 // read, and is never refused: the order's own write, in the same commit, holds that it happens once.
-func moving(to move, item Item) store.Write {
+func moving(tenant string, to move, item Item) store.Write {
 	add := map[string]int64{"reserved": -item.Quantity, "sold": item.Quantity}
 	if to == release {
 		add = map[string]int64{"reserved": -item.Quantity, "available": item.Quantity}
 	}
-	return store.Increment(stockKey(item.ProductID), add, nil)
+	return store.Increment(StockKey(tenant, item.ProductID), add, nil)
 }
 
 // Keeper shows the stock and changes it. Every field is required.
@@ -102,20 +106,24 @@ type Change struct {
 	Expect *int64 `json:"expect,omitempty"`
 }
 
-// Get returns the stock of a product. The error is ErrNoStock, ErrBroken, or says that nothing is
+// Get returns the stock of a tenant's product. The error is ErrNoStock, ErrBroken, or says that nothing is
 // known.
-func (k *Keeper) Get(ctx context.Context, product string) (Stock, error) {
-	if !pii.ID.Valid(product) {
+func (k *Keeper) Get(ctx context.Context, tenant, product string) (Stock, error) {
+	if !pii.ID.Valid(tenant) || !pii.ID.Valid(product) {
 		return Stock{}, ErrNoStock
 	}
-	s, _, err := lookAtStock(ctx, k.Store, product)
+	s, _, err := lookAtStock(ctx, k.Store, tenant, product)
 	return s, err
 }
 
-// List returns the stock of products in the order of their ids: a page of at most limit, 1 to
+// List returns the stock of a tenant's products in the order of their ids: a page of at most limit, 1 to
 // store.MaxPage, behind the id after. next is empty on the last page.
-func (k *Keeper) List(ctx context.Context, after string, limit int) (page []Stock, next string, err error) {
-	found, err := k.Store.Query(ctx, store.Query{Collection: StockCollection, After: after, Limit: limit})
+func (k *Keeper) List(ctx context.Context, tenant, after string, limit int) (page []Stock, next string, err error) {
+	query := store.Query{Collection: StockCollection, IDPrefix: store.Path(tenant) + "~", Limit: limit}
+	if after != "" {
+		query.After = store.Path(tenant, after)
+	}
+	found, err := k.Store.Query(ctx, query)
 	if err != nil {
 		return nil, "", fmt.Errorf("orders: list stock: %w", err)
 	}
@@ -126,24 +134,27 @@ func (k *Keeper) List(ctx context.Context, after string, limit int) (page []Stoc
 		}
 		page = append(page, s)
 	}
-	return page, found.Next, nil
+	if found.Next != "" {
+		next = page[len(page)-1].ProductID
+	}
+	return page, next, nil
 }
 
 // tries bounds the attempts of a change while orders change the same stock.
 const tries = 5
 
-// Set says how many pieces of a product can be ordered from now on. Those that are reserved or
+// Set says how many pieces of a tenant's product can be ordered from now on. Those that are reserved or
 // sold stay so. The error wraps ErrInvalid, or is ErrChanged, ErrBroken or ErrBusy, or says that
 // nothing is known.
-func (k *Keeper) Set(ctx context.Context, product string, available int64, by Change) (Stock, error) {
+func (k *Keeper) Set(ctx context.Context, tenant, product string, available int64, by Change) (Stock, error) {
 	switch {
-	case !pii.ID.Valid(product):
+	case !pii.ID.Valid(tenant), !pii.ID.Valid(product):
 		return Stock{}, fmt.Errorf("%w: an id has at most 128 of letters, digits and . _ : -, and begins with a letter or digit", ErrInvalid)
 	case available < 0 || available > MaxPieces:
 		return Stock{}, fmt.Errorf("%w: available is a whole number from 0 to %d", ErrInvalid, MaxPieces)
 	}
 	for range tries {
-		before, version, err := lookAtStock(ctx, k.Store, product)
+		before, version, err := lookAtStock(ctx, k.Store, tenant, product)
 		switch {
 		case err != nil && !errors.Is(err, ErrNoStock):
 			return Stock{}, err
@@ -153,12 +164,15 @@ func (k *Keeper) Set(ctx context.Context, product string, available int64, by Ch
 			return Stock{}, ErrChanged
 		}
 		after := before
-		after.ProductID, after.Available = product, available
-		entry := audit.Entry{Kind: StockKind, Subject: product, Action: "set", Who: by.Who, Why: by.Why, At: k.Now(), After: map[string]any{"available": available}}
-		write := store.Create(stockKey(product), store.Encode(&after))
+		after.Tenant, after.ProductID, after.Available = tenant, product, available
+		entry := audit.Entry{
+			Kind: StockKind, Tenant: tenant, Subject: product, Action: "set", Who: by.Who, Why: by.Why, At: k.Now(),
+			After: map[string]any{"available": available},
+		}
+		write := store.Create(StockKey(tenant, product), store.Encode(&after))
 		if version != 0 {
 			entry.Before = map[string]any{"available": before.Available}
-			write = store.Update(stockKey(product), version, store.Encode(&after))
+			write = store.Update(write.Key, version, store.Encode(&after))
 		}
 		audited, err := entry.Write(k.NewID())
 		if err != nil {

@@ -85,7 +85,7 @@ func TestNoHistoryRefundsAPaymentTwice(t *testing.T) {
 		}
 		require.Equal(t, b.refunded, refunded, "each payment was refunded for one message, and the others were told so")
 		for payment := range b.refunded {
-			found, err := payments.FindRefund(t.Context(), db, "", payment)
+			found, err := payments.FindRefund(t.Context(), db, "default", payment)
 			require.NoError(t, err)
 			require.Equal(t, payments.Refunded, found.State)
 		}

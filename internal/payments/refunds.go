@@ -2,8 +2,6 @@ package payments
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"time"
@@ -11,7 +9,6 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"billhook/internal/contract"
-	"billhook/internal/dedupe"
 	"billhook/internal/handler"
 	"billhook/internal/pii"
 	"billhook/internal/retry"
@@ -65,11 +62,9 @@ type Refund struct {
 	version store.Version
 }
 
-// refundKey is the key of a payment's refund, behind a hash that spreads payments.
+// refundKey is the key of a payment's refund.
 func refundKey(tenant, payment string) store.Key {
-	id := tenant + "~" + payment
-	sum := sha256.Sum256([]byte(id))
-	return store.Key{Collection: RefundsCollection, ID: hex.EncodeToString(sum[:4]) + "-" + id}
+	return store.Key{Collection: RefundsCollection, ID: store.ID(tenant, payment)}
 }
 
 func refundOf(doc store.Document) (Refund, error) {
@@ -81,12 +76,9 @@ func refundOf(doc store.Document) (Refund, error) {
 	return r, nil
 }
 
-// FindRefund returns the refund of a payment; an empty tenant is the one of messages that name none.
+// FindRefund returns the refund of a tenant's payment.
 // The error wraps ErrNoRefund where there is none, and else says that nothing is known.
 func FindRefund(ctx context.Context, from store.Getter, tenant, payment string) (Refund, error) {
-	if tenant == "" {
-		tenant = dedupe.DefaultTenant
-	}
 	if !pii.ID.Valid(payment) || !pii.ID.Valid(tenant) {
 		return Refund{}, ErrNoRefund
 	}

@@ -134,7 +134,7 @@ func again(event handler.Event) handler.Event { event.Attempt++; return event }
 
 func refundIn(t *testing.T, db store.Getter, payment string) payments.Refund {
 	t.Helper()
-	found, err := payments.FindRefund(t.Context(), db, "", payment)
+	found, err := payments.FindRefund(t.Context(), db, "default", payment)
 	require.NoError(t, err)
 	return found
 }
@@ -195,7 +195,7 @@ func TestARefundIsSeenAtEachOfItsSteps(t *testing.T) {
 	t.Parallel()
 	db, b := temporaryStore(t), newBank("fail", "decline")
 	h := refunding(db, b)
-	_, err := payments.FindRefund(t.Context(), db, "", "pay-1")
+	_, err := payments.FindRefund(t.Context(), db, "default", "pay-1")
 	require.ErrorIs(t, err, payments.ErrNoRefund)
 
 	_, err = deliver(t.Context(), h, refundOf("r-1", "pay-1", ""))
@@ -306,7 +306,7 @@ func TestAStoreThatDoesNotAnswerRefundsNothing(t *testing.T) {
 	_, err := h.Do(t.Context(), refundOf("r-1", "pay-1", ""))
 	requireVerdict(t, err, retry.Unavailable, "store_unavailable")
 	require.Equal(t, retry.EveryMessage, retry.Decide(err).Scope)
-	_, err = payments.FindRefund(t.Context(), db, "", "pay-1")
+	_, err = payments.FindRefund(t.Context(), db, "default", "pay-1")
 	require.ErrorIs(t, err, storetest.ErrFault)
 	require.NotErrorIs(t, err, payments.ErrNoRefund)
 	_, _, err = payments.ListRefunds(t.Context(), db, "", nil, 10)
@@ -332,7 +332,7 @@ func TestARefundThatCannotBeReadIsNotMadeAgain(t *testing.T) {
 		require.NoError(t, err)
 		_, err = h.Do(t.Context(), refundOf("r-2", "pay-1", ""))
 		requireVerdict(t, err, retry.Failed, "refund_unreadable")
-		_, err = payments.FindRefund(t.Context(), db, "", "pay-1")
+		_, err = payments.FindRefund(t.Context(), db, "default", "pay-1")
 		require.Error(t, err, name)
 		listed, _, err := payments.ListRefunds(t.Context(), db, "", nil, 10)
 		require.Equal(t, len(fields) > 0, err != nil, name) // what has no time is in no list

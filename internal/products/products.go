@@ -17,7 +17,7 @@ import (
 	"billhook/internal/store"
 )
 
-// Collection holds a document for each product that was set or retired, under its id.
+// Collection holds a document for each product of a tenant that was set or retired.
 const Collection = "products"
 
 // Kind is what the audit calls the subject of a change.
@@ -54,7 +54,8 @@ const (
 
 // Product is a product as it stands.
 type Product struct {
-	ID string `json:"id"`
+	Tenant string `json:"tenant" store:"tenant,required"`
+	ID     string `json:"id" store:"product_id,required"`
 	// Points are what one piece is worth; of a retired product, what it was worth.
 	Points int64 `json:"points" store:"points"`
 	State  State `json:"state" store:"state"`
@@ -64,7 +65,10 @@ type Product struct {
 	Since time.Time `json:"since,omitzero" store:"since"`
 }
 
-func key(id string) store.Key { return store.Key{Collection: Collection, ID: id} }
+// Key is the key of the document of a tenant's product.
+func Key(tenant, id string) store.Key {
+	return store.Key{Collection: Collection, ID: store.Path(tenant, id)}
+}
 
 // worth is what an order gets for a piece; 0 where it is unknown.
 func (p Product) worth() int64 {
@@ -83,7 +87,7 @@ func (p Product) side() map[string]any {
 }
 
 func fromDocument(doc store.Document) (Product, error) {
-	p := Product{ID: doc.Key.ID, Origin: FromStore}
+	p := Product{Origin: FromStore}
 	err := store.Decode(doc.Fields, &p)
 	if err != nil || p.Points < 1 || p.Points > catalog.MaxPoints || (p.State != Active && p.State != Retired) || p.Since.IsZero() {
 		return Product{}, fmt.Errorf("%w: %s", ErrBroken, doc.Key)
@@ -93,8 +97,8 @@ func fromDocument(doc store.Document) (Product, error) {
 
 // look reads a product past every cache. The error is ErrUnknown, ErrBroken, or says that
 // nothing is known. The version is that of its document; 0 where there is none.
-func look(ctx context.Context, from store.Getter, start map[string]catalog.Product, id string) (Product, store.Version, error) {
-	doc, err := from.Get(ctx, key(id))
+func look(ctx context.Context, from store.Getter, start map[string]catalog.Product, tenant, id string) (Product, store.Version, error) {
+	doc, err := from.Get(ctx, Key(tenant, id))
 	switch {
 	case err == nil:
 		p, err := fromDocument(doc)
@@ -103,7 +107,7 @@ func look(ctx context.Context, from store.Getter, start map[string]catalog.Produ
 		return Product{}, 0, fmt.Errorf("products: read: %w", err)
 	}
 	if p, ok := start[id]; ok {
-		return Product{ID: id, Points: p.Points, State: Active, Origin: FromCatalog}, 0, nil
+		return Product{Tenant: tenant, ID: id, Points: p.Points, State: Active, Origin: FromCatalog}, 0, nil
 	}
 	return Product{}, 0, ErrUnknown
 }
@@ -111,13 +115,13 @@ func look(ctx context.Context, from store.Getter, start map[string]catalog.Produ
 // Keeper shows products and changes them. Every field but Changed is required.
 type Keeper struct {
 	Store store.Store
-	// Start is the catalog's products.
+	// Start is the catalog's products, which each tenant begins with.
 	Start map[string]catalog.Product
 	Now   func() time.Time
 	// NewID tells apart what happens in one microsecond; random.
 	NewID func() string
-	// Changed hears of each change that was committed, by the product's id.
-	Changed func(id string)
+	// Changed hears of each change that was committed.
+	Changed func(tenant, id string)
 }
 
 // Change names the author of a change and the reason. The JSON is that of a request, whose sender
@@ -129,34 +133,43 @@ type Change struct {
 	Expect *int64 `json:"expect,omitempty"`
 }
 
-// Get returns a product as it stands, a retired one too, past every cache. The error is
+// Get returns a tenant's product as it stands, a retired one too, past every cache. The error is
 // ErrUnknown, ErrBroken, or says that nothing is known.
-func (k *Keeper) Get(ctx context.Context, id string) (Product, error) {
-	if !pii.ID.Valid(id) {
+func (k *Keeper) Get(ctx context.Context, tenant, id string) (Product, error) {
+	if !pii.ID.Valid(tenant) || !pii.ID.Valid(id) {
 		return Product{}, ErrUnknown
 	}
-	p, _, err := look(ctx, k.Store, k.Start, id)
+	p, _, err := look(ctx, k.Store, k.Start, tenant, id)
 	return p, err
 }
 
-// List returns the products of catalog and store in the order of their ids, retired ones
+// List returns a tenant's products, of catalog and store, in the order of their ids, retired ones
 // too: a page of at most limit, 1 to store.MaxPage, behind the id after. next is empty on the last page.
-func (k *Keeper) List(ctx context.Context, after string, limit int) (page []Product, next string, err error) {
-	stored, err := k.Store.Query(ctx, store.Query{Collection: Collection, After: after, Limit: limit})
+func (k *Keeper) List(ctx context.Context, tenant, after string, limit int) (page []Product, next string, err error) {
+	query := store.Query{Collection: Collection, IDPrefix: store.Path(tenant) + "~", Limit: limit}
+	if after != "" {
+		query.After = store.Path(tenant, after)
+	}
+	stored, err := k.Store.Query(ctx, query)
 	if err != nil {
 		return nil, "", fmt.Errorf("products: list: %w", err)
 	}
 	found := map[string]Product{}
 	for id, p := range k.Start {
 		// Behind the last document of a full page the store has not been asked yet.
-		if id > after && (stored.Next == "" || id <= stored.Next) {
-			found[id] = Product{ID: id, Points: p.Points, State: Active, Origin: FromCatalog}
+		if id > after && (stored.Next == "" || store.Path(tenant, id) <= stored.Next) {
+			found[id] = Product{Tenant: tenant, ID: id, Points: p.Points, State: Active, Origin: FromCatalog}
 		}
 	}
 	for _, doc := range stored.Documents {
-		if found[doc.Key.ID], err = fromDocument(doc); err != nil {
+		p, err := fromDocument(doc)
+		if err != nil {
 			return nil, "", err
 		}
+		found[p.ID], next = p, p.ID
+	}
+	if stored.Next == "" {
+		next = ""
 	}
 	for _, id := range slices.Sorted(maps.Keys(found)) {
 		if len(page) == limit {
@@ -164,23 +177,23 @@ func (k *Keeper) List(ctx context.Context, after string, limit int) (page []Prod
 		}
 		page = append(page, found[id])
 	}
-	return page, stored.Next, nil
+	return page, next, nil
 }
 
 // Set makes a product known, or changes what it is worth, from now on. Where it is worth
 // that already, nothing changes. The error wraps ErrInvalid, or is ErrChanged or ErrBusy, or says
 // that nothing is known.
-func (k *Keeper) Set(ctx context.Context, id string, points int64, by Change) (Product, error) {
+func (k *Keeper) Set(ctx context.Context, tenant, id string, points int64, by Change) (Product, error) {
 	if points < 1 || points > catalog.MaxPoints {
 		return Product{}, fmt.Errorf("%w: points are a whole number from 1 to %d", ErrInvalid, catalog.MaxPoints)
 	}
-	return k.change(ctx, id, "set", by, func(Product) (int64, State, error) { return points, Active, nil })
+	return k.change(ctx, tenant, id, "set", by, func(Product) (int64, State, error) { return points, Active, nil })
 }
 
 // Retire makes a product unknown from now on. The error is ErrUnknown where it is none, or as
 // of Set.
-func (k *Keeper) Retire(ctx context.Context, id string, by Change) (Product, error) {
-	return k.change(ctx, id, "retire", by, func(before Product) (int64, State, error) {
+func (k *Keeper) Retire(ctx context.Context, tenant, id string, by Change) (Product, error) {
+	return k.change(ctx, tenant, id, "retire", by, func(before Product) (int64, State, error) {
 		if before.State == "" {
 			return 0, "", ErrUnknown
 		}
@@ -191,17 +204,17 @@ func (k *Keeper) Retire(ctx context.Context, id string, by Change) (Product, err
 // tries bounds the attempts of a change while others change the product.
 const tries = 3
 
-func (k *Keeper) change(ctx context.Context, id, action string, by Change, decide func(before Product) (int64, State, error)) (Product, error) {
-	if !pii.ID.Valid(id) {
+func (k *Keeper) change(ctx context.Context, tenant, id, action string, by Change, decide func(before Product) (int64, State, error)) (Product, error) {
+	if !pii.ID.Valid(tenant) || !pii.ID.Valid(id) {
 		return Product{}, fmt.Errorf("%w: an id has at most 128 of letters, digits and . _ : -, and begins with a letter or digit", ErrInvalid)
 	}
 	for range tries {
-		before, version, err := look(ctx, k.Store, k.Start, id)
+		before, version, err := look(ctx, k.Store, k.Start, tenant, id)
 		if err != nil && !errors.Is(err, ErrUnknown) && !errors.Is(err, ErrBroken) {
 			return Product{}, err // what cannot be read can be set
 		}
 		since := k.Now().UTC().Truncate(time.Microsecond)
-		after := Product{ID: id, Origin: FromStore, Since: since}
+		after := Product{Tenant: tenant, ID: id, Origin: FromStore, Since: since}
 		if after.Points, after.State, err = decide(before); err != nil {
 			return Product{}, err
 		}
@@ -212,20 +225,20 @@ func (k *Keeper) change(ctx context.Context, id, action string, by Change, decid
 			return Product{}, ErrChanged
 		}
 		entry, err := audit.Entry{
-			Kind: Kind, Subject: id, Action: action, Who: by.Who, Why: by.Why, At: since, Before: before.side(), After: after.side(),
+			Kind: Kind, Tenant: tenant, Subject: id, Action: action, Who: by.Who, Why: by.Why, At: since, Before: before.side(), After: after.side(),
 		}.Write(k.NewID())
 		if err != nil {
 			return Product{}, fmt.Errorf("%w: %w", ErrInvalid, err)
 		}
-		write := store.Create(key(id), store.Encode(&after))
+		write := store.Create(Key(tenant, id), store.Encode(&after))
 		if version != 0 {
-			write = store.Update(key(id), version, store.Encode(&after))
+			write = store.Update(write.Key, version, store.Encode(&after))
 		}
 		_, err = k.Store.Commit(ctx, []store.Write{write, entry})
 		switch {
 		case err == nil:
 			if k.Changed != nil {
-				k.Changed(id)
+				k.Changed(tenant, id)
 			}
 			return after, nil
 		case !errors.Is(err, store.ErrExists) && !errors.Is(err, store.ErrStale):

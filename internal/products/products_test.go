@@ -26,6 +26,9 @@ var noon = time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
 
 var start = map[string]catalog.Product{"cap": {Points: 10}, "hat": {Points: 250}, "wig": {Points: 7}}
 
+// tenant is whose products these are.
+const tenant = "acme"
+
 var ada = products.Change{Who: "local:ada", Why: "new in the store"}
 
 // shop is products over a real store.
@@ -56,41 +59,41 @@ func (s *shop) wait(d time.Duration) { s.now.Add(int64(d)) }
 
 func (s *shop) set(t *testing.T, id string, points int64) products.Product {
 	t.Helper()
-	p, err := s.Set(t.Context(), id, points, ada)
+	p, err := s.Set(t.Context(), tenant, id, points, ada)
 	require.NoError(t, err)
 	return p
 }
 
 func (s *shop) retire(t *testing.T, id string) {
 	t.Helper()
-	_, err := s.Retire(t.Context(), id, ada)
+	_, err := s.Retire(t.Context(), tenant, id, ada)
 	require.NoError(t, err)
 }
 
 func TestAProductIsTheCatalogsUntilItIsSet(t *testing.T) {
 	t.Parallel()
 	s := open(t)
-	p, err := s.Get(t.Context(), "hat")
+	p, err := s.Get(t.Context(), tenant, "hat")
 	require.NoError(t, err)
-	require.Equal(t, products.Product{ID: "hat", Points: 250, State: products.Active, Origin: products.FromCatalog}, p)
+	require.Equal(t, products.Product{Tenant: tenant, ID: "hat", Points: 250, State: products.Active, Origin: products.FromCatalog}, p)
 
 	s.wait(time.Hour)
 	set := s.set(t, "hat", 300)
 	since := noon.Add(time.Hour)
-	require.Equal(t, products.Product{ID: "hat", Points: 300, State: products.Active, Origin: products.FromStore, Since: since}, set)
-	got, err := s.Get(t.Context(), "hat")
+	require.Equal(t, products.Product{Tenant: tenant, ID: "hat", Points: 300, State: products.Active, Origin: products.FromStore, Since: since}, set)
+	got, err := s.Get(t.Context(), tenant, "hat")
 	require.NoError(t, err)
 	require.Equal(t, set, got)
 
 	s.wait(time.Hour)
 	s.retire(t, "hat")
-	got, err = s.Get(t.Context(), "hat")
+	got, err = s.Get(t.Context(), tenant, "hat")
 	require.NoError(t, err)
 	require.Equal(t, products.Retired, got.State)
 	require.Equal(t, noon.Add(2*time.Hour), got.Since)
-	_, err = s.Get(t.Context(), "odd")
+	_, err = s.Get(t.Context(), tenant, "odd")
 	require.ErrorIs(t, err, products.ErrUnknown)
-	_, err = s.Get(t.Context(), "no/id")
+	_, err = s.Get(t.Context(), tenant, "no/id")
 	require.ErrorIs(t, err, products.ErrUnknown)
 }
 
@@ -105,21 +108,21 @@ func TestEveryChangeIsAuditedInItsOwnCommit(t *testing.T) {
 	s.set(t, "new", 1)
 	require.EqualValues(t, 4, s.counter.Commits.Load())
 	require.EqualValues(t, 8, s.counter.Written.Load())
-	changes, next, err := audit.List(t.Context(), s.faults, products.Kind, "hat", "", 10)
+	changes, next, err := audit.List(t.Context(), s.faults, products.Kind, tenant, "hat", "", 10)
 	require.NoError(t, err)
 	require.Empty(t, next)
 	side := func(points int64, state, origin string) map[string]any {
 		return map[string]any{"points": points, "state": state, "origin": origin}
 	}
 	entry := func(action string, after time.Duration, before, now map[string]any) audit.Entry {
-		return audit.Entry{Kind: "product", Subject: "hat", Action: action, Who: ada.Who, Why: ada.Why, At: noon.Add(after), Before: before, After: now}
+		return audit.Entry{Kind: "product", Tenant: tenant, Subject: "hat", Action: action, Who: ada.Who, Why: ada.Why, At: noon.Add(after), Before: before, After: now}
 	}
 	require.Equal(t, []audit.Entry{
 		entry("set", 2*time.Minute, side(300, "retired", "store"), side(250, "active", "store")),
 		entry("retire", time.Minute, side(300, "active", "store"), side(300, "retired", "store")),
 		entry("set", 0, side(250, "active", "catalog"), side(300, "active", "store")),
 	}, changes)
-	changes, _, err = audit.List(t.Context(), s.faults, products.Kind, "new", "", 10)
+	changes, _, err = audit.List(t.Context(), s.faults, products.Kind, tenant, "new", "", 10)
 	require.NoError(t, err)
 	require.Len(t, changes, 1)
 	require.Nil(t, changes[0].Before)
@@ -145,25 +148,25 @@ func TestWhatCannotBeChangedIsRefusedAndLeavesNoTrace(t *testing.T) {
 		change func(*shop) error
 		want   error
 	}{
-		"no points":            {func(s *shop) error { _, err := s.Set(context.Background(), "hat", 0, ada); return err }, products.ErrInvalid},
-		"points below nothing": {func(s *shop) error { _, err := s.Set(context.Background(), "hat", -1, ada); return err }, products.ErrInvalid},
+		"no points":            {func(s *shop) error { _, err := s.Set(context.Background(), tenant, "hat", 0, ada); return err }, products.ErrInvalid},
+		"points below nothing": {func(s *shop) error { _, err := s.Set(context.Background(), tenant, "hat", -1, ada); return err }, products.ErrInvalid},
 		"more points than there are": {func(s *shop) error {
-			_, err := s.Set(context.Background(), "hat", catalog.MaxPoints+1, ada)
+			_, err := s.Set(context.Background(), tenant, "hat", catalog.MaxPoints+1, ada)
 			return err
 		}, products.ErrInvalid},
-		"an id that no order can name": {func(s *shop) error { _, err := s.Set(context.Background(), "a hat", 1, ada); return err }, products.ErrInvalid},
+		"an id that no order can name": {func(s *shop) error { _, err := s.Set(context.Background(), tenant, "a hat", 1, ada); return err }, products.ErrInvalid},
 		"no reason": {func(s *shop) error {
-			_, err := s.Set(context.Background(), "hat", 1, products.Change{Who: "local", Why: " "})
+			_, err := s.Set(context.Background(), tenant, "hat", 1, products.Change{Who: "local", Why: " "})
 			return err
 		}, products.ErrInvalid},
 		"a reason without end": {func(s *shop) error {
-			_, err := s.Retire(context.Background(), "hat", products.Change{Who: "local", Why: strings.Repeat("w", 1001)})
+			_, err := s.Retire(context.Background(), tenant, "hat", products.Change{Who: "local", Why: strings.Repeat("w", 1001)})
 			return err
 		}, products.ErrInvalid},
-		"the end of what is none": {func(s *shop) error { _, err := s.Retire(context.Background(), "odd", ada); return err }, products.ErrUnknown},
+		"the end of what is none": {func(s *shop) error { _, err := s.Retire(context.Background(), tenant, "odd", ada); return err }, products.ErrUnknown},
 		"a store that is down": {func(s *shop) error {
 			s.faults.Down(true)
-			_, err := s.Set(context.Background(), "hat", 1, ada)
+			_, err := s.Set(context.Background(), tenant, "hat", 1, ada)
 			return err
 		}, storetest.ErrFault},
 	} {
@@ -192,18 +195,18 @@ func TestAChangeThatIsBeatenIsDecidedAnew(t *testing.T) {
 		s.Store = &storetest.Faults{Store: s.Store, OnCommit: func(ctx context.Context, _ []store.Write, do func() error) error {
 			if left > 0 {
 				left--
-				_, err := other.Set(ctx, "hat", 1000+int64(left), products.Change{Who: "local:eve", Why: "faster"})
+				_, err := other.Set(ctx, tenant, "hat", 1000+int64(left), products.Change{Who: "local:eve", Why: "faster"})
 				require.NoError(t, err)
 			}
 			return do()
 		}}
-		_, err := s.Set(t.Context(), "hat", 300, ada)
+		_, err := s.Set(t.Context(), tenant, "hat", 300, ada)
 		require.ErrorIs(t, err, want)
 		if want == nil {
-			changes, _, err := audit.List(t.Context(), s.faults, products.Kind, "hat", "", 10)
+			changes, _, err := audit.List(t.Context(), s.faults, products.Kind, tenant, "hat", "", 10)
 			require.NoError(t, err)
 			require.Len(t, changes, times+1)
-			p, err := s.Get(t.Context(), "hat")
+			p, err := s.Get(t.Context(), tenant, "hat")
 			require.NoError(t, err)
 			require.EqualValues(t, 300, p.Points)
 		}
@@ -214,10 +217,10 @@ func TestAChangeWhoseAnswerWasLostIsMadeOnce(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	s.faults.FailAfter(1)
-	_, err := s.Set(t.Context(), "new", 5, ada)
+	_, err := s.Set(t.Context(), tenant, "new", 5, ada)
 	require.ErrorIs(t, err, storetest.ErrFault)
 	s.set(t, "new", 5)
-	changes, _, err := audit.List(t.Context(), s.faults, products.Kind, "new", "", 10)
+	changes, _, err := audit.List(t.Context(), s.faults, products.Kind, tenant, "new", "", 10)
 	require.NoError(t, err)
 	require.Len(t, changes, 1)
 }
@@ -234,17 +237,17 @@ func TestAProductThatCannotBeReadCanBeSet(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := open(t)
-			_, err := s.faults.Commit(t.Context(), []store.Write{store.Create(store.Key{Collection: products.Collection, ID: "hat"}, fields)})
+			_, err := s.faults.Commit(t.Context(), []store.Write{store.Create(products.Key(tenant, "hat"), fields)})
 			require.NoError(t, err)
-			_, err = s.Get(t.Context(), "hat")
+			_, err = s.Get(t.Context(), tenant, "hat")
 			require.ErrorIs(t, err, products.ErrBroken)
-			_, known, err := s.reader.Points(t.Context(), "hat")
+			_, known, err := s.reader.Points(t.Context(), tenant, "hat")
 			require.ErrorIs(t, err, products.ErrBroken, "what the catalog says is not what was set")
 			require.False(t, known)
-			_, _, err = s.List(t.Context(), "", 10)
+			_, _, err = s.List(t.Context(), tenant, "", 10)
 			require.ErrorIs(t, err, products.ErrBroken)
 			s.set(t, "hat", 300)
-			points, _, err := s.reader.Points(t.Context(), "hat")
+			points, _, err := s.reader.Points(t.Context(), tenant, "hat")
 			require.NoError(t, err)
 			require.EqualValues(t, 300, points)
 		})
@@ -262,7 +265,7 @@ func TestProductsAreListedPageByPage(t *testing.T) {
 	for limit := 1; limit <= len(want)+1; limit++ {
 		var got []string
 		for after := ""; ; {
-			page, next, err := s.List(t.Context(), after, limit)
+			page, next, err := s.List(t.Context(), tenant, after, limit)
 			require.NoError(t, err)
 			require.LessOrEqual(t, len(page), limit)
 			for _, p := range page {
@@ -303,9 +306,9 @@ func TestAChangeIsMadeOfWhatSomebodyHasSeen(t *testing.T) {
 	} {
 		var err error
 		if step.points == 0 {
-			_, err = s.Retire(t.Context(), step.id, expect(step.seen))
+			_, err = s.Retire(t.Context(), tenant, step.id, expect(step.seen))
 		} else {
-			_, err = s.Set(t.Context(), step.id, step.points, expect(step.seen))
+			_, err = s.Set(t.Context(), tenant, step.id, step.points, expect(step.seen))
 		}
 		require.ErrorIs(t, err, step.want, "%+v", step)
 	}

@@ -33,7 +33,7 @@ type Reader struct {
 
 	reads singleflight.Group
 	mu    sync.Mutex
-	known map[string]worth
+	known map[string]worth // by the id of the document
 }
 
 type worth struct {
@@ -46,19 +46,19 @@ func NewReader(from store.Getter, start map[string]catalog.Product, now func() t
 	return &Reader{store: from, start: start, now: now, known: map[string]worth{}}
 }
 
-// Points returns what one piece of a product is worth; known reports whether orders may
+// Points returns what one piece of a tenant's product is worth; known reports whether orders may
 // name it. An error means that this is not known now, or wraps ErrBroken.
-func (r *Reader) Points(ctx context.Context, id string) (points int64, known bool, err error) {
-	if points, ok := r.Remembered(id); ok {
+func (r *Reader) Points(ctx context.Context, tenant, id string) (points int64, known bool, err error) {
+	if points, ok := r.Remembered(tenant, id); ok {
 		return points, true, nil
 	}
-	if !pii.ID.Valid(id) {
+	if !pii.ID.Valid(tenant) || !pii.ID.Valid(id) {
 		return 0, false, nil
 	}
-	points, joined, err := r.read(ctx, id)
+	points, joined, err := r.read(ctx, tenant, id)
 	if joined && err != nil && ctx.Err() == nil {
 		// The read that another caller had begun may have ended before the product was set.
-		points, _, err = r.read(ctx, id)
+		points, _, err = r.read(ctx, tenant, id)
 	}
 	if errors.Is(err, ErrUnknown) {
 		return 0, false, nil
@@ -66,11 +66,11 @@ func (r *Reader) Points(ctx context.Context, id string) (points int64, known boo
 	return points, err == nil, err
 }
 
-// Remembered returns what one piece of a product is worth, where that is known without asking.
-func (r *Reader) Remembered(id string) (points int64, ok bool) {
+// Remembered returns what one piece of a tenant's product is worth, where that is known without asking.
+func (r *Reader) Remembered(tenant, id string) (points int64, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	remembered, ok := r.known[id]
+	remembered, ok := r.known[Key(tenant, id).ID]
 	if !ok || !r.now().Before(remembered.until) {
 		return 0, false
 	}
@@ -79,18 +79,18 @@ func (r *Reader) Remembered(id string) (points int64, ok bool) {
 
 // read reads the store, once for all concurrent callers; joined reports whether another caller had
 // begun. For a retired product the error is ErrUnknown.
-func (r *Reader) read(ctx context.Context, id string) (points int64, joined bool, err error) {
-	began := new(bool)
-	done := r.reads.DoChan(id, func() (any, error) {
+func (r *Reader) read(ctx context.Context, tenant, id string) (points int64, joined bool, err error) {
+	began, name := new(bool), Key(tenant, id).ID
+	done := r.reads.DoChan(name, func() (any, error) {
 		*began = true
 		until := r.now().Add(RememberedFor)
 		alone, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTime)
 		defer cancel()
-		p, _, err := look(alone, r.store, r.start, id)
+		p, _, err := look(alone, r.store, r.start, tenant, id)
 		if err == nil && p.State != Active {
 			err = ErrUnknown
 		}
-		r.remember(id, worth{points: p.Points, until: until}, err)
+		r.remember(name, worth{points: p.Points, until: until}, err)
 		return p.Points, err
 	})
 	select {
@@ -104,24 +104,25 @@ func (r *Reader) read(ctx context.Context, id string) (points int64, joined bool
 
 // remember keeps what was read, unless something newer is there, and forgets what is
 // unknown by now.
-func (r *Reader) remember(id string, found worth, err error) {
+func (r *Reader) remember(name string, found worth, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
-	case err == nil && !found.until.Before(r.known[id].until):
+	case err == nil && !found.until.Before(r.known[name].until):
 		if len(r.known) >= maxRemembered {
 			clear(r.known) // rare, and cheaper than keeping count of what was asked for last
 		}
-		r.known[id] = found
+		r.known[name] = found
 	case errors.Is(err, ErrUnknown):
-		delete(r.known, id)
+		delete(r.known, name)
 	}
 }
 
-// Forget has the next question for a product ask the store.
-func (r *Reader) Forget(id string) {
-	r.reads.Forget(id)
+// Forget has the next question for a tenant's product ask the store.
+func (r *Reader) Forget(tenant, id string) {
+	name := Key(tenant, id).ID
+	r.reads.Forget(name)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.known, id)
+	delete(r.known, name)
 }

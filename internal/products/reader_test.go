@@ -17,7 +17,7 @@ import (
 )
 
 func (s *shop) worth(t require.TestingT, id string) string {
-	points, known, err := s.reader.Points(context.Background(), id)
+	points, known, err := s.reader.Points(context.Background(), tenant, id)
 	require.NoError(t, err)
 	if !known {
 		return "unknown"
@@ -91,7 +91,7 @@ func TestAStoreThatIsDownIsNoPriceList(t *testing.T) {
 	require.Equal(t, "250", s.worth(t, "hat"), "as it would be if the store were up")
 	s.wait(products.RememberedFor)
 	for _, id := range []string{"hat", "cap", "odd"} {
-		_, known, err := s.reader.Points(t.Context(), id)
+		_, known, err := s.reader.Points(t.Context(), tenant, id)
 		require.ErrorIs(t, err, storetest.ErrFault, "neither what was remembered nor what the catalog says")
 		require.NotErrorIs(t, err, products.ErrUnknown)
 		require.False(t, known)
@@ -126,7 +126,7 @@ func asks(ctx context.Context, r *products.Reader, id string, n int) <-chan answ
 	answers := make(chan answer, n)
 	for range n {
 		go func() {
-			points, known, err := r.Points(ctx, id)
+			points, known, err := r.Points(ctx, tenant, id)
 			answers <- answer{points, known, err}
 		}()
 	}
@@ -211,7 +211,7 @@ type many struct{ asked int }
 
 func (m *many) Get(_ context.Context, key store.Key) (store.Document, error) {
 	m.asked++
-	return store.Document{Key: key, Version: 1, Fields: map[string]any{"points": int64(1), "state": "active", "since": noon}}, nil
+	return store.Document{Key: key, Version: 1, Fields: map[string]any{"tenant": tenant, "product_id": key.ID, "points": int64(1), "state": "active", "since": noon}}, nil
 }
 
 func TestWhatIsRememberedIsBounded(t *testing.T) {
@@ -219,7 +219,7 @@ func TestWhatIsRememberedIsBounded(t *testing.T) {
 	from := &many{}
 	reader := products.NewReader(from, nil, func() time.Time { return noon })
 	ask := func(id string) int {
-		points, known, err := reader.Points(t.Context(), id)
+		points, known, err := reader.Points(t.Context(), tenant, id)
 		require.Equal(t, answer{1, true, nil}, answer{points, known, err})
 		return from.asked
 	}
@@ -253,7 +253,7 @@ func TestWhateverHappensNoOldPriceIsCharged(t *testing.T) {
 		down := false
 		id := rapid.SampledFrom(ids)
 		ask := func(r *rapid.T, reader *products.Reader, at string, allowed []string) {
-			points, known, err := reader.Points(context.Background(), at)
+			points, known, err := reader.Points(context.Background(), tenant, at)
 			switch {
 			case err != nil:
 				require.True(r, down, "it fails only where the store does")
@@ -266,7 +266,7 @@ func TestWhateverHappensNoOldPriceIsCharged(t *testing.T) {
 		r.Repeat(map[string]func(*rapid.T){
 			"set": func(r *rapid.T) {
 				at, points := id.Draw(r, "id"), rapid.Int64Range(1, 5).Draw(r, "points")
-				_, err := s.Set(context.Background(), at, points, ada)
+				_, err := s.Set(context.Background(), tenant, at, points, ada)
 				require.Equal(r, down, err != nil)
 				if err == nil {
 					becomes(at, fmt.Sprint(points))
@@ -274,7 +274,7 @@ func TestWhateverHappensNoOldPriceIsCharged(t *testing.T) {
 			},
 			"retire": func(r *rapid.T) {
 				at := id.Draw(r, "id")
-				if _, err := s.Retire(context.Background(), at, ada); err == nil {
+				if _, err := s.Retire(context.Background(), tenant, at, ada); err == nil {
 					becomes(at, "unknown")
 				}
 			},

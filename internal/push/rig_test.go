@@ -240,7 +240,9 @@ func (r *rig) another() http.Handler { return routed(push.New(r.config)) }
 // shelf has the one product that is known, which is worth 1000 points.
 type shelf struct{}
 
-func (shelf) Points(_ context.Context, id string) (int64, bool, error) { return 1000, id == known, nil }
+func (shelf) Points(_ context.Context, _, id string) (int64, bool, error) {
+	return 1000, id == known, nil
+}
 
 // always makes the handler of order.paid return an error.
 func always(err error) func(*rig, handler.Tx) handler.Tx {
@@ -380,7 +382,7 @@ func (r *rig) deliverNow(m message) reply { return r.post("/push/orders", m.enve
 
 // balance is what the buyer has.
 func (r *rig) balance(t require.TestingT) int64 {
-	doc, err := r.counter.Get(context.Background(), ledger.CustomerPoints(buyer).Key())
+	doc, err := r.counter.Get(context.Background(), ledger.CustomerPoints(buyer).Key("default"))
 	if errors.Is(err, store.ErrNotFound) {
 		return 0
 	}

@@ -202,18 +202,18 @@ func operations(t *testing.T, db *standin.Store) {
 func books(t *testing.T, db *standin.Store) {
 	for order, currency := range map[string]string{"order-1": "USD", "order~2": ""} {
 		writes, err := ledger.Credit(ledger.Move{
-			Order: order, EventID: "e1", From: ledger.IssuedPoints(order), To: ledger.CustomerPoints("c1"), Amount: 1000,
+			Tenant: "default", Order: order, EventID: "e1", From: ledger.IssuedPoints(order), To: ledger.CustomerPoints("c1"), Amount: 1000,
 			Currency: ledger.Points, OrderCurrency: currency, CreatedAt: noon,
 		})
 		require.NoError(t, err)
 		commit(t, db, writes...)
 	}
-	chain, err := ledger.Load(t.Context(), db, "order-1")
+	chain, err := ledger.Load(t.Context(), db, "default", "order-1")
 	require.NoError(t, err)
 	writes, err := chain.Reverse("refund-1", 400, noon)
 	require.NoError(t, err)
 	commit(t, db, writes...)
-	chains, _, err := ledger.HeldBy(t.Context(), db, ledger.CustomerPoints("c1"), "")
+	chains, _, err := ledger.HeldBy(t.Context(), db, "default", ledger.CustomerPoints("c1"), "")
 	require.NoError(t, err)
 	writes, _, err = ledger.Transfer(chains, ledger.UserPoints("u1"), "op-1", noon)
 	require.NoError(t, err)
@@ -223,30 +223,30 @@ func books(t *testing.T, db *standin.Store) {
 func mappings(t *testing.T, db *standin.Store) {
 	books(t, db)
 	teacher := customers.NewTeacher(db, nil, now)
-	lesson, err := teacher.Learn(t.Context(), customers.Order{CustomerID: "c2", UID: "u2", EventID: "e2"}, 0)
+	lesson, err := teacher.Learn(t.Context(), customers.Order{Tenant: "default", CustomerID: "c2", UID: "u2", EventID: "e2"}, 0)
 	require.NoError(t, err)
 	commit(t, db, lesson.Writes...)
 	operator := customers.Operator{Store: db, Now: now, NewID: ids()}
 	writes, err := ledger.Credit(ledger.Move{
-		Order: "order-3", EventID: "e3", From: ledger.IssuedPoints("order-3"), To: ledger.CustomerPoints("c3"), Amount: 250, Currency: ledger.Points, CreatedAt: noon,
+		Tenant: "default", Order: "order-3", EventID: "e3", From: ledger.IssuedPoints("order-3"), To: ledger.CustomerPoints("c3"), Amount: 250, Currency: ledger.Points, CreatedAt: noon,
 	})
 	require.NoError(t, err)
 	commit(t, db, writes...)
-	_, err = operator.Link(t.Context(), customers.Change{CustomerID: "c3", UID: "u3", Who: "ilse", Why: "she asked"})
+	_, err = operator.Link(t.Context(), customers.Change{Tenant: "default", CustomerID: "c3", UID: "u3", Who: "ilse", Why: "she asked"})
 	require.NoError(t, err)
-	_, err = operator.Link(t.Context(), customers.Change{CustomerID: "c2", UID: "u4", Who: "ilse", Why: "she asked"})
+	_, err = operator.Link(t.Context(), customers.Change{Tenant: "default", CustomerID: "c2", UID: "u4", Who: "ilse", Why: "she asked"})
 	require.NoError(t, err)
-	_, err = operator.Unlink(t.Context(), customers.Change{CustomerID: "c2", Who: "ilse", Why: "she asked"})
+	_, err = operator.Unlink(t.Context(), customers.Change{Tenant: "default", CustomerID: "c2", Who: "ilse", Why: "she asked"})
 	require.NoError(t, err)
 }
 
 func worths(t *testing.T, db *standin.Store) {
 	keeper := products.Keeper{Store: db, Start: map[string]catalog.Product{"p1": {Points: 10}}, Now: now, NewID: ids()}
-	_, err := keeper.Set(t.Context(), "p1", 20, products.Change{Who: "ilse", Why: "sale"})
+	_, err := keeper.Set(t.Context(), "default", "p1", 20, products.Change{Who: "ilse", Why: "sale"})
 	require.NoError(t, err)
-	_, err = keeper.Set(t.Context(), "p2", 30, products.Change{Who: "ilse", Why: "new"})
+	_, err = keeper.Set(t.Context(), "default", "p2", 30, products.Change{Who: "ilse", Why: "new"})
 	require.NoError(t, err)
-	_, err = keeper.Retire(t.Context(), "p2", products.Change{Who: "ilse", Why: "gone"})
+	_, err = keeper.Retire(t.Context(), "default", "p2", products.Change{Who: "ilse", Why: "gone"})
 	require.NoError(t, err)
 }
 

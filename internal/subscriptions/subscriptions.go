@@ -7,8 +7,6 @@ package subscriptions
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"slices"
 	"strings"
@@ -22,6 +20,7 @@ const Collection = "paymentEvents"
 
 // Event is one event of a subscription, as its document holds it.
 type Event struct {
+	Tenant       string `json:"tenant" store:"tenant,required"`
 	EventID      string `json:"event_id" store:"event_id,required"`
 	EventType    string `json:"event_type" store:"event_type"`
 	Action       string `json:"action" store:"action"`
@@ -45,32 +44,28 @@ type Event struct {
 	RecordedAt time.Time `json:"recorded_at" store:"recorded_at"`
 }
 
-// prefix begins the ids of a subscription's events: they stand together, behind a hash that spreads
-// subscriptions.
-func prefix(subscription string) string {
-	sum := sha256.Sum256([]byte(subscription))
-	return hex.EncodeToString(sum[:4]) + "-" + subscription + "~"
+// Key is the key of an event's document. The events of a tenant's subscription stand together.
+func Key(tenant, subscription, eventID string) store.Key {
+	return store.Key{Collection: Collection, ID: prefix(tenant, subscription) + store.Path(eventID)}
 }
 
-// Key is the key of an event's document.
-func Key(subscription, eventID string) store.Key {
-	return store.Key{Collection: Collection, ID: prefix(subscription) + eventID}
-}
+// prefix begins the ids of a subscription's events.
+func prefix(tenant, subscription string) string { return store.ID(tenant, subscription) + "~" }
 
 // Write returns the write that keeps the event. The commit fails with store.ErrExists where it is kept.
 func (e Event) Write() store.Write {
 	e.RecordedAt = e.RecordedAt.UTC().Truncate(time.Microsecond)
-	return store.Create(Key(e.Subscription, e.EventID), store.Encode(&e))
+	return store.Create(Key(e.Tenant, e.Subscription, e.EventID), store.Encode(&e))
 }
 
 // MaxListed is how many events History reads.
 const MaxListed = 100
 
-// History returns the events of a subscription, the newest first, ties by the event's id. more reports
+// History returns the events of a tenant's subscription, the newest first, ties by the event's id. more reports
 // whether there are more than MaxListed: then any of them may be missing. The error wraps
 // store.ErrUnreadable where a document is none of an event; else the store did not answer.
-func History(ctx context.Context, from store.Querier, subscription string) (events []Event, more bool, err error) {
-	page, err := from.Query(ctx, store.Query{Collection: Collection, IDPrefix: prefix(subscription), Limit: MaxListed})
+func History(ctx context.Context, from store.Querier, tenant, subscription string) (events []Event, more bool, err error) {
+	page, err := from.Query(ctx, store.Query{Collection: Collection, IDPrefix: prefix(tenant, subscription), Limit: MaxListed})
 	if err != nil {
 		return nil, false, fmt.Errorf("subscriptions: list: %w", err)
 	}

@@ -76,7 +76,7 @@ func Tell(t Told) (write store.Write, ok bool) {
 		told = start // it decides among events that tell the same start alone
 	}
 	return store.Create(
-		store.Key{Collection: PeriodsCollection, ID: subscriptionPrefix(t.Tenant, t.Subscription) + latestFirst(start) + "~" + latestFirst(told) + "~" + t.EventID},
+		store.Key{Collection: PeriodsCollection, ID: subscriptionPrefix(t.Tenant, t.Subscription) + latestFirst(start) + "~" + latestFirst(told) + "~" + store.Path(t.EventID)},
 		store.Encode(&period{
 			Tenant: t.Tenant, Subscription: t.Subscription, Start: start, End: end, Plan: t.Plan, EventID: t.EventID, ToldAt: told,
 		}),

@@ -8,13 +8,10 @@ package usage
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"time"
 
-	"billhook/internal/dedupe"
 	"billhook/internal/store"
 )
 
@@ -65,26 +62,20 @@ type Entry struct {
 	Total string `json:"-" store:"total"`
 }
 
-// DefaultTenant is the tenant of messages that name none.
-const DefaultTenant = dedupe.DefaultTenant
-
-// subscriptionPrefix is what ids about a subscription begin with, behind a hash that spreads
-// subscriptions. No part holds a ~.
+// subscriptionPrefix is what ids about a subscription begin with.
 func subscriptionPrefix(tenant, subscription string) string {
-	id := tenant + "~" + subscription
-	sum := sha256.Sum256([]byte(id))
-	return hex.EncodeToString(sum[:4]) + "-" + id + "~"
+	return store.ID(tenant, subscription) + "~"
 }
 
 // Key is the key of a total.
 func Key(tenant, subscription, period, meter string) store.Key {
-	return store.Key{Collection: Collection, ID: subscriptionPrefix(tenant, subscription) + period + "~" + meter}
+	return store.Key{Collection: Collection, ID: subscriptionPrefix(tenant, subscription) + store.Path(period, meter)}
 }
 
 // EntryKey is the key of an event's entry. It does not hold the period: told anew, the event is in
 // the period that it was counted in.
 func EntryKey(tenant, subscription, eventID string) store.Key {
-	return store.Key{Collection: EntriesCollection, ID: subscriptionPrefix(tenant, subscription) + eventID}
+	return store.Key{Collection: EntriesCollection, ID: subscriptionPrefix(tenant, subscription) + store.Path(eventID)}
 }
 
 // Of selects the totals of a list.
@@ -109,7 +100,7 @@ func Totals(ctx context.Context, from store.Querier, of Of, after string, limit 
 	case of.Subscription != "":
 		query.IDPrefix = subscriptionPrefix(of.Tenant, of.Subscription)
 		if of.Period != "" {
-			query.IDPrefix += of.Period + "~"
+			query.IDPrefix += store.Path(of.Period) + "~"
 		}
 	case of.Month != "":
 		query.Equal = map[string]any{"month": of.Tenant + "~" + of.Month}

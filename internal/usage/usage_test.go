@@ -12,6 +12,7 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/contract"
+	"billhook/internal/dedupe"
 	"billhook/internal/handler"
 	"billhook/internal/lane"
 	"billhook/internal/retry"
@@ -64,7 +65,7 @@ func (b *books) used(t require.TestingT, id, meter string, quantity int64, occur
 	}
 	body, _, err := b.shipped.Contracts.Compose(contract.Of(&contract.Event{Type: "usage_tracking", Version: 1, Data: data}), contract.Stamp{ID: id, At: b.now})
 	require.NoError(t, err)
-	return handler.Event{Queue: "q", Tenant: usage.DefaultTenant, ID: id, Type: "usage_tracking", Attempt: 1, Body: body}
+	return handler.Event{Queue: "q", Tenant: dedupe.DefaultTenant, ID: id, Type: "usage_tracking", Attempt: 1, Body: body}
 }
 
 // deliver commits what the handler wants, without a record, and returns its effect.
@@ -97,7 +98,7 @@ func (b *books) tell(t *testing.T, at, start, end, plan string) {
 	t.Helper()
 	when, err := time.Parse(time.RFC3339, at)
 	require.NoError(t, err)
-	write, ok := usage.Tell(usage.Told{Tenant: usage.DefaultTenant, Subscription: sub, EventID: "e-" + at, At: when, Start: start, End: end, Plan: plan})
+	write, ok := usage.Tell(usage.Told{Tenant: dedupe.DefaultTenant, Subscription: sub, EventID: "e-" + at, At: when, Start: start, End: end, Plan: plan})
 	require.True(t, ok)
 	_, err = b.faults.Commit(t.Context(), []store.Write{write})
 	require.NoError(t, err)
@@ -105,7 +106,7 @@ func (b *books) tell(t *testing.T, at, start, end, plan string) {
 
 func (b *books) total(t *testing.T, period, meter string) usage.Total {
 	t.Helper()
-	totals, _, err := usage.Totals(t.Context(), b.faults, usage.Of{Tenant: usage.DefaultTenant, Subscription: sub, Period: period}, "", 10)
+	totals, _, err := usage.Totals(t.Context(), b.faults, usage.Of{Tenant: dedupe.DefaultTenant, Subscription: sub, Period: period}, "", 10)
 	require.NoError(t, err)
 	for _, total := range totals {
 		if total.Meter == meter {
@@ -159,13 +160,13 @@ func TestAnEventIsCountedInThePeriodThatHoldsIt(t *testing.T) {
 		when, err := time.Parse(time.RFC3339, at)
 		require.NoError(t, err)
 		b.Queries.Store(0)
-		p, err := usage.PeriodAt(t.Context(), b.faults, usage.DefaultTenant, sub, when)
+		p, err := usage.PeriodAt(t.Context(), b.faults, dedupe.DefaultTenant, sub, when)
 		require.NoError(t, err)
 		require.EqualValues(t, 1, b.Queries.Load())
 		require.Equal(t, []string{want.period, want.start, want.end, want.plan},
 			[]string{p.ID, p.Start.Format(time.RFC3339), p.End.Format(time.RFC3339), p.Plan}, at)
 	}
-	p, err := usage.PeriodAt(t.Context(), b.faults, usage.DefaultTenant, "s-10", noon)
+	p, err := usage.PeriodAt(t.Context(), b.faults, dedupe.DefaultTenant, "s-10", noon)
 	require.NoError(t, err)
 	require.Equal(t, "2026-11", p.ID, "another subscription has its own periods")
 	p, err = usage.PeriodAt(t.Context(), b.faults, "another", sub, noon)

@@ -47,20 +47,20 @@ func NewCustomers(from Getter, now func() time.Time) *Customers {
 	return &Customers{store: from, now: now, known: map[string]customer{}}
 }
 
-// UID returns the customer's uid; ok reports whether there is one. An error means
+// UID returns the uid of a tenant's customer; ok reports whether there is one. An error means
 // that it is not known whether there is.
-func (c *Customers) UID(ctx context.Context, id string) (uid string, ok bool, err error) {
-	now := c.now()
+func (c *Customers) UID(ctx context.Context, tenant, id string) (uid string, ok bool, err error) {
+	key, now := customers.Key(tenant, id), c.now()
 	c.mu.Lock()
-	remembered, hit := c.known[id]
+	remembered, hit := c.known[key.ID]
 	c.mu.Unlock()
 	if hit && now.Before(remembered.until) {
 		return remembered.uid, remembered.uid != "", nil
 	}
-	doc, err := c.store.Get(ctx, customers.Key(id))
+	doc, err := c.store.Get(ctx, key)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
-		c.remember(id, customer{until: now.Add(unknownFor)})
+		c.remember(key.ID, customer{until: now.Add(unknownFor)})
 		return "", false, nil
 	case err != nil:
 		return "", false, fmt.Errorf("webhook: look up customer: %w", err)
@@ -69,7 +69,7 @@ func (c *Customers) UID(ctx context.Context, id string) (uid string, ok bool, er
 	if !pii.UID.Valid(uid) {
 		return "", false, errors.New("webhook: customer document holds no valid uid")
 	}
-	c.remember(id, customer{uid: uid, until: now.Add(knownFor)})
+	c.remember(key.ID, customer{uid: uid, until: now.Add(knownFor)})
 	return uid, true, nil
 }
 

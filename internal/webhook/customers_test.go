@@ -25,11 +25,12 @@ func (d *customerDocuments) Get(_ context.Context, key store.Key) (store.Documen
 	if d.err != nil {
 		return store.Document{}, d.err
 	}
-	fields, ok := d.fields[key.ID]
-	if !ok || key.Collection != customers.Collection {
-		return store.Document{}, store.ErrNotFound
+	for id, fields := range d.fields {
+		if key == customers.Key("default", id) {
+			return store.Document{Key: key, Fields: fields}, nil
+		}
 	}
-	return store.Document{Key: key, Fields: fields}, nil
+	return store.Document{}, store.ErrNotFound
 }
 
 func TestACustomerIsLookedUpOnceInAWhile(t *testing.T) {
@@ -52,7 +53,7 @@ func TestACustomerIsLookedUpOnceInAWhile(t *testing.T) {
 		{"for a moment", "c2", 1, "", 4},
 	} {
 		now = now.Add(step.after)
-		uid, ok, err := directory.UID(t.Context(), step.id)
+		uid, ok, err := directory.UID(t.Context(), "default", step.id)
 		require.NoError(t, err, step.sentence)
 		require.Equal(t, step.uid, uid, step.sentence)
 		require.Equal(t, step.uid != "", ok, step.sentence)
@@ -64,11 +65,11 @@ func TestALookupThatFailsIsNoAnswerAndIsNotRemembered(t *testing.T) {
 	t.Parallel()
 	from := &customerDocuments{err: errDown, fields: map[string]map[string]any{"c1": {"uid": "u1"}}}
 	directory := webhook.NewCustomers(from, func() time.Time { return fixed })
-	_, ok, err := directory.UID(t.Context(), "c1")
+	_, ok, err := directory.UID(t.Context(), "default", "c1")
 	require.ErrorIs(t, err, errDown)
 	require.False(t, ok)
 	from.err = nil
-	uid, ok, err := directory.UID(t.Context(), "c1")
+	uid, ok, err := directory.UID(t.Context(), "default", "c1")
 	require.NoError(t, err)
 	require.True(t, ok)
 	require.Equal(t, "u1", uid)
@@ -82,7 +83,7 @@ func TestADocumentWithoutAValidUIDIsNoAnswer(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			from := &customerDocuments{fields: map[string]map[string]any{"c1": fields}}
-			_, ok, err := webhook.NewCustomers(from, func() time.Time { return fixed }).UID(t.Context(), "c1")
+			_, ok, err := webhook.NewCustomers(from, func() time.Time { return fixed }).UID(t.Context(), "default", "c1")
 			require.Error(t, err)
 			require.False(t, ok)
 			require.NotContains(t, err.Error(), "ilse")
@@ -96,7 +97,7 @@ func TestWhatIsRememberedOfCustomersIsBounded(t *testing.T) {
 	directory := webhook.NewCustomers(from, func() time.Time { return fixed })
 	ask := func(i int) int {
 		before := from.asked
-		_, _, err := directory.UID(t.Context(), "c"+strconv.Itoa(i))
+		_, _, err := directory.UID(t.Context(), "default", "c"+strconv.Itoa(i))
 		require.NoError(t, err)
 		return from.asked - before
 	}

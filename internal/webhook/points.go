@@ -11,12 +11,12 @@ import (
 
 // Products says what products are worth.
 type Products interface {
-	// Remembered returns what one piece of a product is worth, where that is known without
+	// Remembered returns what one piece of a tenant's product is worth, where that is known without
 	// asking.
-	Remembered(productID string) (points int64, ok bool)
-	// Points returns what one piece of a product is worth, which is more than nothing; known
+	Remembered(tenant, productID string) (points int64, ok bool)
+	// Points returns what one piece of a tenant's product is worth, which is more than nothing; known
 	// reports whether orders may name it. An error means that this is not known now.
-	Points(ctx context.Context, productID string) (points int64, known bool, err error)
+	Points(ctx context.Context, tenant, productID string) (points int64, known bool, err error)
 }
 
 // productTime bounds the wait for what an order's products are worth: no sender should wait
@@ -26,7 +26,7 @@ const productTime = 500 * time.Millisecond
 // points adds up what an order is worth. It is empty where a product's worth is not known in
 // time. The sum informs readers of the topic; the worker computes its own. An order that no
 // account could hold is refused with a *contract.Invalid.
-func (s *Service) points(ctx context.Context, message contract.Body) (string, error) {
+func (s *Service) points(ctx context.Context, tenant string, message contract.Body) (string, error) {
 	m, err := contract.As[*contract.PayNow](message)
 	if err != nil || m.EventType != contract.OrderPaid {
 		return "", nil
@@ -36,7 +36,7 @@ func (s *Service) points(ctx context.Context, message contract.Body) (string, er
 	over := -1
 	for i := range m.Data.Order.Items {
 		item := &m.Data.Order.Items[i]
-		points, known := s.config.Products.Remembered(item.ProductID)
+		points, known := s.config.Products.Remembered(tenant, item.ProductID)
 		if !known {
 			if asking == nil {
 				var cancel context.CancelFunc
@@ -44,7 +44,7 @@ func (s *Service) points(ctx context.Context, message contract.Body) (string, er
 				defer cancel()
 			}
 			var err error
-			if points, known, err = s.config.Products.Points(asking, item.ProductID); err != nil || !known {
+			if points, known, err = s.config.Products.Points(asking, tenant, item.ProductID); err != nil || !known {
 				return "", nil
 			}
 		}

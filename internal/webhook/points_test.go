@@ -22,9 +22,9 @@ type asked struct {
 	patience time.Duration
 }
 
-func (*asked) Remembered(string) (int64, bool) { return 0, false }
+func (*asked) Remembered(string, string) (int64, bool) { return 0, false }
 
-func (a *asked) Points(ctx context.Context, _ string) (int64, bool, error) {
+func (a *asked) Points(ctx context.Context, _, _ string) (int64, bool, error) {
 	if deadline, ok := ctx.Deadline(); ok {
 		a.patience = time.Until(deadline)
 	}

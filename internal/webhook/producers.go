@@ -287,6 +287,9 @@ func (s *Service) routed(i *item, to *place, message contract.Body) (queues []ca
 	return queues, named, nil
 }
 
+// tenantID is the tenant of the item's message.
+func (i *item) tenantID() string { return cmp.Or(i.tenant, contract.DefaultTenant) }
+
 // ask adds what an item asks for to the attributes of its message.
 func (i *item) ask(a *contract.Attributes) {
 	a.RoutingKey, a.DeliverAt, a.Priority, a.Tenant = i.routingKey, i.deliverAt, i.priority, i.tenant

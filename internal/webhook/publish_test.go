@@ -48,7 +48,7 @@ func TestADirectoryThatFailsKeepsTheEventWithItsSender(t *testing.T) {
 // lost is a directory that never answers.
 type lost struct{}
 
-func (lost) UID(ctx context.Context, _ string) (string, bool, error) {
+func (lost) UID(ctx context.Context, _, _ string) (string, bool, error) {
 	<-ctx.Done()
 	return "", false, ctx.Err()
 }

@@ -45,9 +45,9 @@ type Publisher interface {
 
 // Directory finds the uid of a provider's customer.
 type Directory interface {
-	// UID returns the customer's uid; ok reports whether there is one. An error means
+	// UID returns the uid of a tenant's customer; ok reports whether there is one. An error means
 	// that nothing is known.
-	UID(ctx context.Context, customerID string) (uid string, ok bool, err error)
+	UID(ctx context.Context, tenant, customerID string) (uid string, ok bool, err error)
 }
 
 // Config is what a Service is made of. Every field is required but where it says so.
@@ -281,7 +281,7 @@ func (s *Service) prepare(ctx context.Context, from *source, to *place, i *item,
 		err = in.message.Validate()
 	}
 	if err == nil {
-		in.points, err = s.points(ctx, in.message)
+		in.points, err = s.points(ctx, i.tenantID(), in.message)
 	}
 	if err != nil {
 		if invalid, ok := errors.AsType[*contract.Invalid](err); ok && from.paynow != nil {
@@ -431,7 +431,7 @@ func (s *Service) compose(ctx context.Context, in *inbound, named []string, b *b
 	in.asked.ask(a)
 	if a.UID == "" && a.CustomerID != "" && in.message.UIDByCustomer() {
 		lookup, cancel := context.WithTimeout(ctx, s.config.PublishTimeout)
-		uid, ok, err := s.config.Customers.UID(lookup, a.CustomerID)
+		uid, ok, err := s.config.Customers.UID(lookup, in.asked.tenantID(), a.CustomerID)
 		cancel()
 		if err != nil {
 			return contract.Message{}, errCustomer

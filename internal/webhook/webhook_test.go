@@ -81,7 +81,7 @@ type people struct {
 	err  error
 }
 
-func (p people) UID(_ context.Context, id string) (string, bool, error) {
+func (p people) UID(_ context.Context, _, id string) (string, bool, error) {
 	uid, ok := p.uids[id]
 	return uid, ok, p.err
 }
@@ -89,12 +89,12 @@ func (p people) UID(_ context.Context, id string) (string, bool, error) {
 // shelf is products with their points.
 type shelf map[string]catalog.Product
 
-func (s shelf) Remembered(id string) (int64, bool) {
+func (s shelf) Remembered(_, id string) (int64, bool) {
 	p, known := s[id]
 	return p.Points, known
 }
 
-func (s shelf) Points(_ context.Context, id string) (int64, bool, error) {
+func (s shelf) Points(_ context.Context, _, id string) (int64, bool, error) {
 	p, known := s[id]
 	return p.Points, known, nil
 }

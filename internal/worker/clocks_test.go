@@ -187,7 +187,7 @@ func TestTheTimeoutOfAnOrderBetweenClocksFiveMinutesApart(t *testing.T) {
 				for _, paid := range []bool{false, true} {
 					a := newApart(t, fiveMinutes, nil)
 					_, err := (&orders.Keeper{Store: a.store, Now: a.clock.Now, NewID: func() string { return "op" }}).
-						Set(t.Context(), "cap", 5, orders.Change{Who: "token", Why: "test"})
+						Set(t.Context(), dedupe.DefaultTenant, "cap", 5, orders.Change{Who: "token", Why: "test"})
 					require.NoError(t, err)
 					created := message(t, "e1", "order.created", map[string]any{
 						"order_id": "o1", "user_id": "usr_42", "total": 100, "items_count": 1, "items": []any{map[string]any{"product_id": "cap", "quantity": 2}},
@@ -226,7 +226,7 @@ func TestTheTimeoutOfAnOrderBetweenClocksFiveMinutesApart(t *testing.T) {
 					}
 					require.Equal(t, orders.OrderCancelled, state())
 					require.InDelta(t, 15, cancelled.Minutes(), 5)
-					stock, err := (&orders.Keeper{Store: a.store}).Get(t.Context(), "cap")
+					stock, err := (&orders.Keeper{Store: a.store}).Get(t.Context(), dedupe.DefaultTenant, "cap")
 					require.NoError(t, err)
 					require.EqualValues(t, 0, stock.Reserved)
 				}

@@ -86,7 +86,7 @@ func TestWhatACreditCostsByWhatIsKnownOfItsCustomer(t *testing.T) {
 				c.Now = func() time.Time { return now }
 				c.Catalog.Queues = only(t, c.Catalog, "paynow-events", "pay-subscription-update")
 				if test.mapped != "" {
-					_, err := c.Store.Commit(t.Context(), []store.Write{store.Create(customers.Key("c1"), map[string]any{"uid": test.mapped})})
+					_, err := c.Store.Commit(t.Context(), []store.Write{store.Create(customers.Key("default", "c1"), map[string]any{"uid": test.mapped})})
 					require.NoError(t, err)
 				}
 				counter = &storetest.Counter{Store: c.Store}

@@ -104,7 +104,7 @@ func TestThePaymentsQueuesAskTheGatewayAndTellTheOutcome(t *testing.T) {
 	}
 	require.Equal(t, 1, g.CarriedOut("a-payment"))
 	require.Equal(t, 1, g.Refunded("pay-5"))
-	found, err := payments.FindRefund(t.Context(), p.config.Store, "", "pay-5")
+	found, err := payments.FindRefund(t.Context(), p.config.Store, "default", "pay-5")
 	require.NoError(t, err)
 	require.Equal(t, payments.Refunded, found.State)
 }

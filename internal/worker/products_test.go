@@ -71,7 +71,7 @@ func TestWhatACreditReadsOfItsProducts(t *testing.T) {
 		require.Equal(t, []int64{step.reads, step.commits, step.documents},
 			[]int64{counter.Gets.Load() + counter.Queries.Load(), counter.Commits.Load(), counter.Written.Load()}, step.does)
 	}
-	account, err := counter.Get(t.Context(), ledger.CustomerPoints("customer-h").Key())
+	account, err := counter.Get(t.Context(), ledger.CustomerPoints("customer-h").Key("default"))
 	require.NoError(t, err)
 	require.EqualValues(t, 1500, account.Fields["balance"])
 }

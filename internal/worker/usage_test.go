@@ -9,6 +9,7 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/contract"
+	"billhook/internal/dedupe"
 	"billhook/internal/store"
 	"billhook/internal/store/storetest"
 	"billhook/internal/usage"
@@ -34,7 +35,7 @@ func TestUsageIsCountedByAWorkerThatRunsItsQueueAlone(t *testing.T) {
 		ID: "first", Type: "usage_tracking", Version: 1, Timestamp: "2026-03-02T10:15:00Z",
 		Data: map[string]any{"subscription_id": "s-1", "meter": "calls", "quantity": 11},
 	})))
-	totals, _, err := usage.Totals(t.Context(), db, usage.Of{Tenant: usage.DefaultTenant, Subscription: "s-1"}, "", 10)
+	totals, _, err := usage.Totals(t.Context(), db, usage.Of{Tenant: dedupe.DefaultTenant, Subscription: "s-1"}, "", 10)
 	require.NoError(t, err)
 	require.Len(t, totals, 1)
 	require.EqualValues(t, 11, totals[0].Used)
@@ -67,7 +68,7 @@ func TestWhatAnEventOfUsageCosts(t *testing.T) {
 		require.Equal(t, []int64{2, 1, 1, 3}, []int64{counter.Gets.Load(), counter.Queries.Load(), counter.Commits.Load(), counter.Written.Load()},
 			"whether messages of its key wait, the total, the period; the record, the entry, the total")
 	}
-	totals, _, err := usage.Totals(t.Context(), counter, usage.Of{Tenant: usage.DefaultTenant, Subscription: "s-1"}, "", 10)
+	totals, _, err := usage.Totals(t.Context(), counter, usage.Of{Tenant: dedupe.DefaultTenant, Subscription: "s-1"}, "", 10)
 	require.NoError(t, err)
 	require.EqualValues(t, 51, totals[0].Used)
 }

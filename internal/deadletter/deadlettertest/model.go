@@ -356,7 +356,7 @@ func (w *world) check(t *rapid.T) {
 }
 
 func (w *world) checkAudit(t *rapid.T, op deadletter.Operation) {
-	entries, _, err := audit.List(context.Background(), w.faults, deadletter.AuditKind, op.ID, "", 10)
+	entries, _, err := audit.List(context.Background(), w.faults, deadletter.AuditKind, "", op.ID, "", 10)
 	require.NoError(t, err)
 	if op.Progress == deadletter.Finished {
 		require.Empty(t, entries)

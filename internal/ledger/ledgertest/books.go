@@ -103,11 +103,11 @@ func (b *Books) Queries() int {
 	return b.queries
 }
 
-// Balance returns the balance of an account; 0 if it has no document.
-func (b *Books) Balance(account ledger.Account) int64 {
+// Balance returns the balance of a tenant's account; 0 if it has no document.
+func (b *Books) Balance(tenant string, account ledger.Account) int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	balance, _ := b.docs[account.Key()]["balance"].(int64)
+	balance, _ := b.docs[account.Key(tenant)]["balance"].(int64)
 	return balance
 }
 

@@ -46,15 +46,14 @@ type world struct {
 	// of date.
 	chains  map[string]ledger.Chain
 	entries []ledger.Entry
-	// hashes are those of the entries that were complete when they were last looked at, and seals
+	// hashes are those of the entries when they were last looked at, and seals
 	// the numbers of those that were sealed.
 	hashes map[string]string
 	seals  map[string]int64
 }
 
-// Run drives credits, refunds and transfers of points, postings and reversals of a journal, a
-// worker of the release before, adoptions and sealings through the books, in any order, with
-// views that are out of date, refused commits and lost answers. After every step each entry
+// Run drives credits, refunds and transfers of points, postings and reversals of a journal, and
+// sealings through the books, in any order, with views that are out of date, refused commits and lost answers. After every step each entry
 // balances in each currency, the balances are the sums of the lines, each reversal is exact and
 // single, and no entry has changed. open opens an empty store.
 func Run(t *testing.T, open func(t *testing.T) store.Store) {
@@ -65,14 +64,12 @@ func Run(t *testing.T, open func(t *testing.T) store.Store) {
 			orders: map[string]*order{}, journal: map[string][]ledger.Line{}, chains: map[string]ledger.Chain{}, hashes: map[string]string{}, seals: map[string]int64{},
 		}
 		check.Repeat(map[string]func(*rapid.T){
-			"an order is paid":             func(t *rapid.T) { w.pay(t, false) },
-			"a former worker handles one":  func(t *rapid.T) { w.pay(t, true) },
+			"an order is paid":             w.pay,
 			"a refund":                     w.refund,
 			"a view is kept":               w.keep,
 			"the guest becomes a user":     w.link,
 			"an event is posted":           w.post,
 			"an entry is reverted":         w.revert,
-			"former entries are adopted":   w.adopt,
 			"an entry is sealed":           w.seal,
 			"the clock passes to the next": func(*rapid.T) { w.now = w.now.Add(17 * time.Minute) },
 			"":                             w.check,
@@ -123,16 +120,7 @@ func drawOrder(t *rapid.T) string {
 	return rapid.SampledFrom([]string{"o", "o~", "o~0000"}).Draw(t, "order")
 }
 
-// Former makes the create of an order's entry one of the release before, which wrote neither lines
-// nor the mark that an entry is not sealed.
-func Former(w store.Write) store.Write {
-	for _, name := range []string{"tenant", "period", "lines", ledger.FieldBook, ledger.FieldPostings, ledger.FieldOpen, ledger.FieldUnsealed} {
-		delete(w.Fields, name)
-	}
-	return w
-}
-
-func (w *world) pay(t *rapid.T, before bool) {
+func (w *world) pay(t *rapid.T) {
 	id, amount := drawOrder(t), rapid.Int64Range(1, 1000).Draw(t, "points")
 	to := rapid.SampledFrom([]ledger.Account{guest, user}).Draw(t, "to")
 	w.ops++
@@ -142,9 +130,6 @@ func (w *world) pay(t *rapid.T, before bool) {
 	}
 	writes, err := ledger.Credit(move)
 	require.NoError(t, err)
-	if before {
-		writes[0] = Former(writes[0])
-	}
 	_, there := w.orders[id]
 	require.Equal(t, !there, w.commit(t, writes), "an order is credited once")
 	if !there {
@@ -154,7 +139,7 @@ func (w *world) pay(t *rapid.T, before bool) {
 
 // load is the chain of an order as it is, or as it was when it was kept.
 func (w *world) load(t *rapid.T, id string) (chain ledger.Chain, current bool) {
-	fresh, err := ledger.Load(context.Background(), w.store.Store, id)
+	fresh, err := ledger.Load(context.Background(), w.store.Store, tenant, id)
 	require.NoError(t, err)
 	if kept, ok := w.chains[id]; ok && rapid.Bool().Draw(t, "out of date") {
 		return kept, len(kept.Entries) == len(fresh.Entries)
@@ -164,7 +149,7 @@ func (w *world) load(t *rapid.T, id string) (chain ledger.Chain, current bool) {
 
 func (w *world) keep(t *rapid.T) {
 	id := drawOrder(t)
-	chain, err := ledger.Load(context.Background(), w.store.Store, id)
+	chain, err := ledger.Load(context.Background(), w.store.Store, tenant, id)
 	require.NoError(t, err)
 	w.chains[id] = chain
 }
@@ -197,7 +182,7 @@ func (w *world) refund(t *rapid.T) {
 }
 
 func (w *world) link(t *rapid.T) {
-	chains, next, err := ledger.HeldBy(context.Background(), w.store.Store, guest, "")
+	chains, next, err := ledger.HeldBy(context.Background(), w.store.Store, tenant, guest, "")
 	require.NoError(t, err)
 	require.Empty(t, next)
 	w.ops++
@@ -285,40 +270,12 @@ func (w *world) revert(t *rapid.T) {
 	}
 }
 
-func (w *world) adopt(t *rapid.T) {
-	limit := rapid.SampledFrom([]int{1, 3, store.MaxWrites}).Draw(t, "limit")
-	switch rapid.SampledFrom([]string{"", "refused", "lost"}).Draw(t, "fault") {
-	case "refused":
-		w.store.FailBefore(1)
-	case "lost":
-		w.store.FailAfter(1)
-	}
-	defer w.store.FailBefore(0)
-	defer w.store.FailAfter(0)
-	for next := ""; ; {
-		page, err := ledger.Adopt(context.Background(), w.store, next, limit)
-		if errors.Is(err, storetest.ErrFault) {
-			continue
-		}
-		require.NoError(t, err)
-		require.Empty(t, page.Broken)
-		if next = page.Next; next == "" {
-			break
-		}
-	}
-	for _, doc := range w.all(t) {
-		entry, err := ledger.Read(doc)
-		require.NoError(t, err)
-		require.True(t, entry.Marked, "an entry was left out")
-	}
-}
-
 // seal seals an entry as it is, or as it was read before.
 func (w *world) seal(t *rapid.T) {
 	documents := w.all(t)
 	var open []ledger.Entry
 	for _, doc := range documents {
-		if entry, err := ledger.Read(doc); err == nil && entry.Marked && entry.Seal == 0 {
+		if entry, err := ledger.Read(doc); err == nil && entry.Seal == 0 {
 			open = append(open, entry)
 		}
 	}
@@ -367,19 +324,17 @@ func (w *world) check(t *rapid.T) {
 				}
 			}
 		}
-		if entry.Marked {
-			hash, err := entry.LeafHash()
-			require.NoError(t, err)
-			if was, seen := w.hashes[id]; seen {
-				require.Equal(t, was, hex.EncodeToString(hash), "%s has changed", id)
-			}
-			w.hashes[id] = hex.EncodeToString(hash)
+		hash, err := entry.LeafHash()
+		require.NoError(t, err)
+		if was, seen := w.hashes[id]; seen {
+			require.Equal(t, was, hex.EncodeToString(hash), "%s has changed", id)
 		}
+		w.hashes[id] = hex.EncodeToString(hash)
 	}
 	require.Len(t, w.journal, journals)
 	held := map[ledger.Account]int64{}
 	for id, o := range w.orders {
-		chain, err := ledger.Load(context.Background(), w.store.Store, id)
+		chain, err := ledger.Load(context.Background(), w.store.Store, tenant, id)
 		require.NoError(t, err)
 		require.Equal(t, o.left, chain.Left())
 		require.Equal(t, o.holder, chain.Holder())
@@ -391,7 +346,7 @@ func (w *world) check(t *rapid.T) {
 	}
 	for _, account := range []ledger.Account{guest, user} {
 		var balance int64
-		doc, err := w.store.Store.Get(context.Background(), account.Key())
+		doc, err := w.store.Store.Get(context.Background(), account.Key(tenant))
 		if err == nil {
 			balance, _ = doc.Fields["balance"].(int64)
 		} else {

@@ -23,7 +23,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"net/url"
 	"reflect"
 	"strings"
 	"time"
@@ -294,17 +293,9 @@ func sealKey(tenant string, number int64) store.Key {
 }
 
 // HeadID is the id of the head of a tenant's chain.
-func HeadID(tenant string) string {
-	sum := sha256.Sum256([]byte(tenant))
-	return hex.EncodeToString(sum[:4]) + "-" + escape(tenant)
-}
+func HeadID(tenant string) string { return store.ID(tenant) }
 
 // ID is the id of a tenant's seal, and of its leaves.
 func ID(tenant string, number int64) string {
 	return fmt.Sprintf("%s~%010d", HeadID(tenant), number)
-}
-
-// escape makes any text part of a document id; different texts stay different.
-func escape(s string) string {
-	return strings.ReplaceAll(url.PathEscape(s), "~", "%7E")
 }

@@ -223,13 +223,6 @@ func TestWhatWasDoneToTheBooksIsNamed(t *testing.T) {
 		"an entry has no mark": {func(all books) {
 			all[ledger.Key(ledger.EntryID("acme", "added"))] = without(postedFields(t, sale("acme", "added", "2026-11", 10, 0)), "open", "unsealed")
 		}, seal.Changed, ledger.Key(ledger.EntryID("acme", "added"))},
-		"an entry of the release before is not adopted": {func(all books) {
-			credit, err := ledger.Credit(ledger.Move{
-				Order: "old", EventID: "e", From: ledger.IssuedPoints("old"), To: ledger.UserPoints("u"), Amount: 5, Currency: ledger.Points, CreatedAt: noon,
-			})
-			require.NoError(t, err)
-			all[credit[0].Key] = without(credit[0].Fields, "tenant", "period", "lines", "book", "postings", "open", "unsealed")
-		}, seal.Unmarked, store.Key{}},
 		"the first seal is gone": {func(all books) { delete(all, first) }, seal.Missing, first},
 		"the last seal is gone":  {func(all books) { delete(all, second) }, seal.Missing, second},
 		"the leaves are gone":    {func(all books) { delete(all, leaves) }, seal.Missing, leaves},

@@ -25,8 +25,6 @@ const (
 	Added = "added"
 	// Moved: the document says that it has another place than its seal gives it.
 	Moved = "moved"
-	// Unmarked: the entry has neither a seal nor the mark by which a sealer finds it.
-	Unmarked = "unmarked"
 	// Unfounded: neither the record of an event nor the audit names the entry, so it is not sealed.
 	Unfounded = "unfounded"
 	// Late: the entry came into a month, or under a seal, after that month was closed.

@@ -172,8 +172,6 @@ func (v *verification) mark(doc store.Document, newest int64) (entry ledger.Entr
 	switch {
 	case err != nil:
 		v.find(Changed, doc.Key, 0, "the entry is not readable")
-	case !entry.Marked:
-		v.find(Unmarked, doc.Key, 0, "the entry has neither a seal nor the mark for one")
 	case entry.Seal > newest:
 		v.find(Added, doc.Key, entry.Seal, "the entry names a seal that there is not")
 	default:

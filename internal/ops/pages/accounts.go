@@ -81,7 +81,7 @@ func (p *Pages) account(v *visit) (any, error) {
 		return page, err
 	}
 	page.Holder = &holder{}
-	path := with(href("/v1/ops/accounts/%s", page.Account), "as_of", page.AsOf, "limit", rows, "page", v.query("page"))
+	path := with(v.of("/v1/ops/accounts/%s", page.Account), "as_of", page.AsOf, "limit", rows, "page", v.query("page"))
 	if err := v.get(path, &page.Holder.Account); err != nil {
 		return nil, err
 	}
@@ -173,11 +173,11 @@ const lately = "10"
 
 func (p *Pages) customer(v *visit) (any, error) {
 	var page customerPage
-	if err := v.get(href("/v1/ops/customers/%s/preview", v.param("id")), &page.State); err != nil {
+	if err := v.get(v.of("/v1/ops/customers/%s/preview", v.param("id")), &page.State); err != nil {
 		return nil, err
 	}
 	var err error
-	if page.Changes, err = v.changes(href("/v1/ops/customers/%s/changes", v.param("id"))); err != nil {
+	if page.Changes, err = v.changes(v.of("/v1/ops/customers/%s/changes", v.param("id"))); err != nil {
 		return nil, err
 	}
 	page.Key = cmp.Or(page.UID, page.CustomerID)
@@ -203,7 +203,7 @@ type subscriptionPage struct {
 func (p *Pages) subscription(v *visit) (any, error) {
 	page := subscriptionPage{ID: v.param("subscription"), Tenant: v.tenant()}
 	stands := &ops.Subscription{}
-	switch err := v.get(href("/v1/ops/subscriptions/%s", page.ID), stands); {
+	switch err := v.get(v.of("/v1/ops/subscriptions/%s", page.ID), stands); {
 	case err == nil:
 		page.Stands = stands
 	case notFound(err) == nil:

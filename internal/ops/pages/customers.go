@@ -23,13 +23,13 @@ func (p *Pages) customers(v *visit) (any, error) {
 		return (*customers.State)(nil), nil
 	}
 	found := &customers.State{}
-	err := v.get(href("/v1/ops/customers/%s/preview", id), found)
+	err := v.get(v.of("/v1/ops/customers/%s/preview", id), found)
 	return found, err
 }
 
 func (p *Pages) customerNow(v *visit) (any, error) {
 	var now customers.State
-	err := v.get(href("/v1/ops/customers/%s/preview", v.param("id")), &now)
+	err := v.get(v.of("/v1/ops/customers/%s/preview", v.param("id")), &now)
 	return now, err
 }
 
@@ -38,15 +38,15 @@ func (p *Pages) linkCustomer(v *visit) (string, error) {
 	expect := v.form("expect")
 	link := customers.Change{UID: strings.TrimSpace(v.form("uid")), Why: v.form("why"), Expect: &expect}
 	var done customers.Linked
-	late, err := v.partly(http.MethodPut, href("/v1/ops/customers/%s", v.param("id")), link, &done)
+	late, err := v.partly(http.MethodPut, v.of("/v1/ops/customers/%s", v.param("id")), link, &done)
 	if late || done.Next != "" || done.Left > 0 {
-		return with(href("/ops/customers/%s/link", v.param("id")), "uid", link.UID), nil
+		return with(v.of("/ops/customers/%s/link", v.param("id")), "uid", link.UID), nil
 	}
-	return href("/ops/customers/%s", v.param("id")), err
+	return v.of("/ops/customers/%s", v.param("id")), err
 }
 
 func (p *Pages) unlinkCustomer(v *visit) (string, error) {
 	expect := v.form("expect")
 	change := customers.Change{Why: v.form("why"), Expect: &expect}
-	return href("/ops/customers/%s", v.param("id")), v.send(http.MethodDelete, href("/v1/ops/customers/%s", v.param("id")), change, nil)
+	return v.of("/ops/customers/%s", v.param("id")), v.send(http.MethodDelete, v.of("/v1/ops/customers/%s", v.param("id")), change, nil)
 }

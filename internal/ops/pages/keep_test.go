@@ -200,7 +200,7 @@ func TestACustomerIsFoundLinkedAndUnlinked(t *testing.T) {
 	t.Parallel()
 	s := openShop(t, partner{})
 	credit, err := ledger.Credit(ledger.Move{
-		Order: "o1", EventID: "e1", From: ledger.IssuedPoints("o1"), To: ledger.CustomerPoints("c1"), Amount: 2000, Currency: ledger.Points, CreatedAt: noon,
+		Tenant: "default", Order: "o1", EventID: "e1", From: ledger.IssuedPoints("o1"), To: ledger.CustomerPoints("c1"), Amount: 2000, Currency: ledger.Points, CreatedAt: noon,
 	})
 	require.NoError(t, err)
 	s.commit(t, credit...)
@@ -385,7 +385,7 @@ func TestTheChangesOfAProductHavePages(t *testing.T) {
 	t.Parallel()
 	s := openShop(t, partner{})
 	for i := range 25 {
-		w, err := audit.Entry{Kind: products.Kind, Subject: "hat", Action: "set", Who: "ada", Why: fmt.Sprint("change ", i, "."), At: noon.Add(time.Duration(i) * time.Minute)}.Write("r")
+		w, err := audit.Entry{Kind: products.Kind, Tenant: "default", Subject: "hat", Action: "set", Who: "ada", Why: fmt.Sprint("change ", i, "."), At: noon.Add(time.Duration(i) * time.Minute)}.Write("r")
 		require.NoError(t, err)
 		s.commit(t, w)
 	}

@@ -20,7 +20,7 @@ func (p *Pages) productRoutes(r chi.Router) {
 // products lists what is known, or leads to the product of the id in the address.
 func (p *Pages) products(v *visit) (any, error) {
 	var list ops.List[products.Product]
-	err := v.get(with("/v1/ops/products", "limit", rows, "page", v.query("page")), &list)
+	err := v.get(with("/v1/ops/products", "tenant", v.query("tenant"), "limit", rows, "page", v.query("page")), &list)
 	return list, err
 }
 
@@ -37,9 +37,9 @@ type productNow struct {
 func (p *Pages) productNow(v *visit) (any, error) { return v.product() }
 
 func (v *visit) product() (now productNow, err error) {
-	err = v.get(href("/v1/ops/products/%s", v.param("id")), &now.Product)
+	err = v.get(v.of("/v1/ops/products/%s", v.param("id")), &now.Product)
 	if problem := notFound(err); problem != nil {
-		now.ID, now.Code, err = v.param("id"), problem.Code, nil
+		now.Tenant, now.ID, now.Code, err = v.tenant(), v.param("id"), problem.Code, nil
 	}
 	now.Worth = now.Points
 	return now, err
@@ -48,7 +48,7 @@ func (v *visit) product() (now productNow, err error) {
 func (p *Pages) product(v *visit) (any, error) {
 	now, err := v.product()
 	if err == nil {
-		now.Changes, err = v.changes(href("/v1/ops/products/%s/changes", v.param("id")))
+		now.Changes, err = v.changes(v.of("/v1/ops/products/%s/changes", v.param("id")))
 	}
 	return now, err
 }
@@ -63,7 +63,7 @@ func (p *Pages) setProduct(v *visit) (string, error) {
 		return "", err
 	}
 	set := ops.SetProduct{Points: points, Change: products.Change{Why: v.form("why"), Expect: &expect}}
-	return href("/ops/products/%s", v.param("id")), v.send(http.MethodPut, href("/v1/ops/products/%s", v.param("id")), set, nil)
+	return v.of("/ops/products/%s", v.param("id")), v.send(http.MethodPut, v.of("/v1/ops/products/%s", v.param("id")), set, nil)
 }
 
 func (p *Pages) retireProduct(v *visit) (string, error) {
@@ -72,5 +72,5 @@ func (p *Pages) retireProduct(v *visit) (string, error) {
 		return "", err
 	}
 	change := products.Change{Why: v.form("why"), Expect: &expect}
-	return href("/ops/products/%s", v.param("id")), v.send(http.MethodDelete, href("/v1/ops/products/%s", v.param("id")), change, nil)
+	return v.of("/ops/products/%s", v.param("id")), v.send(http.MethodDelete, v.of("/v1/ops/products/%s", v.param("id")), change, nil)
 }

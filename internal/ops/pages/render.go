@@ -22,6 +22,7 @@ import (
 	"github.com/go-chi/chi/v5/middleware"
 
 	"billhook/internal/audit"
+	"billhook/internal/dedupe"
 	"billhook/internal/ops"
 	"billhook/internal/serve"
 )
@@ -118,7 +119,7 @@ func parse() (map[string]*template.Template, error) {
 
 func functions() template.FuncMap {
 	return template.FuncMap{
-		"static": static, "when": when, "iso": iso, "age": age, "since": since, "count": count, "number": integer, "href": href, "params": with, "next": next, "tone": tone,
+		"static": static, "when": when, "iso": iso, "age": age, "since": since, "count": count, "number": integer, "href": href, "of": of, "params": with, "next": next, "tone": tone,
 		"side": side, "accountPage": accountPageOf, "decimal": decimal,
 		"pretty": pretty, "agreed": agreed, "leads": leads, "kind": kindName,
 	}
@@ -205,6 +206,19 @@ func href(format string, args ...string) string {
 		escaped[i] = url.PathEscape(arg)
 	}
 	return fmt.Sprintf(format, escaped...)
+}
+
+// of is the address of a tenant's thing, as href makes it. The default tenant is not named.
+func of(format, tenant string, args ...string) string {
+	if tenant == dedupe.DefaultTenant {
+		tenant = ""
+	}
+	return with(href(format, args...), "tenant", tenant)
+}
+
+// of is an address of the tenant that the visit's own address names.
+func (v *visit) of(format string, args ...string) string {
+	return of(format, v.query("tenant"), args...)
 }
 
 // with is an address with parameters, by name and value in turn. An empty value removes its parameter.

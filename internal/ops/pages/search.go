@@ -66,7 +66,7 @@ func leads(found ops.Found) string {
 	switch found.Kind {
 	case ops.KindEvent:
 		return with(href(of, found.ID), "queue", found.Queue, "tenant", found.Tenant)
-	case ops.KindOrder, ops.KindRefund, ops.KindAccount, ops.KindEntry, ops.KindSubscription:
+	case ops.KindOrder, ops.KindRefund, ops.KindAccount, ops.KindEntry, ops.KindSubscription, ops.KindCustomer, ops.KindProduct, ops.KindStock:
 		return with(href(of, found.ID), "tenant", found.Tenant)
 	default:
 		return href(of, found.ID)

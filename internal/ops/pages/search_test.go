@@ -34,11 +34,11 @@ func openDesk(t *testing.T) *desk {
 	_, err = machine.Deliver(t.Context(), s.store, orderstest.Created("e-order", "o1"), false)
 	require.NoError(t, err)
 	paid := int64(999)
-	s.commit(t, store.Create(customers.Key("c-7"), map[string]any{"uid": "auth0|u7"}),
-		subscriptions.Event{Subscription: "sub-1", EventID: "e-sub", EventType: "subscription.renewed", Status: "active", UID: "auth0|u7", Product: "p1", Customer: "c-7", Amount: &paid, Currency: "USD", OccurredAt: "2026-11-01T00:00:00Z"}.Write())
+	s.commit(t, store.Create(customers.Key("default", "c-7"), map[string]any{"tenant": "default", "customer_id": "c-7", "uid": "auth0|u7"}),
+		subscriptions.Event{Tenant: "default", Subscription: "sub-1", EventID: "e-sub", EventType: "subscription.renewed", Status: "active", UID: "auth0|u7", Product: "p1", Customer: "c-7", Amount: &paid, Currency: "USD", OccurredAt: "2026-11-01T00:00:00Z"}.Write())
 	for order, day := range map[string]int{"r1": 20, "r2": 21} {
 		writes, err := ledger.Credit(ledger.Move{
-			Order: order, EventID: "e-" + order, From: ledger.IssuedPoints(order), To: ledger.UserPoints("auth0|u7"), Amount: 100, Currency: ledger.Points, CreatedAt: time.Date(2026, 11, day, 9, 0, 0, 0, time.UTC),
+			Tenant: "default", Order: order, EventID: "e-" + order, From: ledger.IssuedPoints(order), To: ledger.UserPoints("auth0|u7"), Amount: 100, Currency: ledger.Points, CreatedAt: time.Date(2026, 11, day, 9, 0, 0, 0, time.UTC),
 		})
 		require.NoError(t, err)
 		s.commit(t, writes...)
@@ -90,9 +90,9 @@ func TestASearchLeadsToAPageForEachKind(t *testing.T) {
 	for id, page := range map[string]string{
 		"e-last":               "/ops/events/e-last?queue=one-queue&amp;tenant=default",
 		"o1":                   "/ops/orders/o1?tenant=default",
-		"c-7":                  "/ops/customers/c-7",
-		"auth0|u7":             "/ops/accounts/points:user:auth0%7Cu7",
-		"points:user:auth0|u7": "/ops/accounts/points:user:auth0%7Cu7",
+		"c-7":                  "/ops/customers/c-7?tenant=default",
+		"auth0|u7":             "/ops/accounts/points:user:auth0%7Cu7?tenant=default",
+		"points:user:auth0|u7": "/ops/accounts/points:user:auth0%7Cu7?tenant=default",
 		"sub-1":                "/ops/subscriptions/sub-1?tenant=default",
 		"s1":                   "/ops/journal/entries/" + url.PathEscape(ledger.EntryID("acme", "s1")) + "?tenant=acme",
 	} {
@@ -141,7 +141,7 @@ func TestTheBalanceOfADayIsLeftOutWhereTheMonthIsTooLong(t *testing.T) {
 func TestACustomerIsShownWithWhatHasComeLately(t *testing.T) {
 	t.Parallel()
 	s := openDesk(t)
-	html := s.shows(t, "/ops/customers/c-7", "Linked to auth0|u7", "e-last order.paid FAILED", "Nobody has changed it.")
+	html := s.shows(t, "/ops/customers/c-7?tenant=default", "Linked to auth0|u7", "e-last order.paid FAILED", "Nobody has changed it.")
 	require.Contains(t, html, `href="/ops/search?q=auth0%7Cu7"`)
 	s.shows(t, "/ops/customers/nobody", "Linked to nobody", "No event has their ordering key.")
 }

@@ -10,6 +10,7 @@ import (
 	"billhook/internal/customers"
 	"billhook/internal/deadletter"
 	"billhook/internal/endpoints"
+	"billhook/internal/journal"
 	"billhook/internal/ops"
 	"billhook/internal/orders"
 	"billhook/internal/pause"
@@ -28,7 +29,8 @@ func (p *Pages) statusRoutes(r chi.Router) {
 // subjects are the pages of what was changed, by the kind that the audit has.
 var subjects = map[string]string{
 	pause.Kind: "/ops/queues/%s", customers.AuditKind: "/ops/customers/%s", products.Kind: "/ops/products/%s", orders.StockKind: "/ops/stock/%s",
-	endpoints.Kind: "/ops/endpoints/%s", deadletter.AuditKind: "/ops/operations/%s",
+	endpoints.Kind: "/ops/endpoints/%s", journal.Kind: "/ops/periods/%s", journal.KindEntry: "/ops/journal/entries/%s",
+	deadletter.AuditKind: "/ops/operations/%s",
 }
 
 // changedPage is a page of the audit.
@@ -59,8 +61,8 @@ func (p *Pages) audit(v *visit) (any, error) {
 	shown.Next = list.Next
 	for _, e := range list.Items {
 		item := changedItem{Entry: e}
-		if of := subjects[e.Kind]; of != "" {
-			item.Page = href(of, e.Subject)
+		if page := subjects[e.Kind]; page != "" {
+			item.Page = with(href(page, e.Subject), "tenant", e.Tenant)
 		}
 		shown.Items = append(shown.Items, item)
 	}

@@ -18,7 +18,7 @@ func (p *Pages) stockRoutes(r chi.Router) {
 
 func (p *Pages) stock(v *visit) (any, error) {
 	var list ops.List[orders.Stock]
-	err := v.get(with("/v1/ops/stock", "limit", rows, "page", v.query("page")), &list)
+	err := v.get(with("/v1/ops/stock", "tenant", v.query("tenant"), "limit", rows, "page", v.query("page")), &list)
 	return list, err
 }
 
@@ -33,9 +33,9 @@ type stockNow struct {
 func (p *Pages) stockNow(v *visit) (any, error) { return v.stock() }
 
 func (v *visit) stock() (now stockNow, err error) {
-	err = v.get(href("/v1/ops/stock/%s", v.param("id")), &now.Stock)
+	err = v.get(v.of("/v1/ops/stock/%s", v.param("id")), &now.Stock)
 	if notFound(err) != nil {
-		now.ProductID, now.Unset, err = v.param("id"), true, nil
+		now.Tenant, now.ProductID, now.Unset, err = v.tenant(), v.param("id"), true, nil
 	}
 	return now, err
 }
@@ -43,7 +43,7 @@ func (v *visit) stock() (now stockNow, err error) {
 func (p *Pages) stockOf(v *visit) (any, error) {
 	now, err := v.stock()
 	if err == nil {
-		now.Changes, err = v.changes(href("/v1/ops/stock/%s/changes", v.param("id")))
+		now.Changes, err = v.changes(v.of("/v1/ops/stock/%s/changes", v.param("id")))
 	}
 	return now, err
 }
@@ -58,5 +58,5 @@ func (p *Pages) setStock(v *visit) (string, error) {
 		return "", err
 	}
 	set := ops.SetStock{Available: &available, Change: orders.Change{Why: v.form("why"), Expect: &expect}}
-	return href("/ops/stock/%s", v.param("id")), v.send(http.MethodPut, href("/v1/ops/stock/%s", v.param("id")), set, nil)
+	return v.of("/ops/stock/%s", v.param("id")), v.send(http.MethodPut, v.of("/v1/ops/stock/%s", v.param("id")), set, nil)
 }

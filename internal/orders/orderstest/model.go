@@ -126,7 +126,7 @@ func Run(t *testing.T, open func(t *testing.T) store.Store) {
 
 // stock sets the stock of a product, and keeps the sum that it must have from then on.
 func (w *world) stock(t *rapid.T, product string, available int64) {
-	_, err := w.Keeper.Set(context.Background(), product, available, orders.Change{Who: "model", Why: "drawn"})
+	_, err := w.Keeper.Set(context.Background(), dedupe.DefaultTenant, product, available, orders.Change{Who: "model", Why: "drawn"})
 	require.NoError(t, err)
 	w.put[product] = available
 }
@@ -221,7 +221,7 @@ func (w *world) check(t *rapid.T) {
 		require.LessOrEqual(t, ends, 1, "an order ends once")
 	}
 	for _, product := range products {
-		s, err := w.Keeper.Get(ctx, product)
+		s, err := w.Keeper.Get(ctx, dedupe.DefaultTenant, product)
 		require.NoError(t, err)
 		require.GreaterOrEqual(t, min(s.Available, s.Reserved, s.Sold), int64(0))
 		require.Equal(t, []int64{w.put[product] - reserved[product] - sold[product], reserved[product], sold[product]}, []int64{s.Available, s.Reserved, s.Sold}, product)
@@ -261,7 +261,7 @@ func (w *world) end(t *rapid.T) {
 	}
 	w.check(t)
 	for order, seen := range created {
-		o, err := orders.Find(ctx, w.Store, "", order)
+		o, err := orders.Find(ctx, w.Store, "default", order)
 		if !seen {
 			require.ErrorIs(t, err, orders.ErrUnknown)
 			continue

@@ -245,7 +245,7 @@ func (w *world) try(e *event, look bool) error {
 	if err != nil {
 		return err
 	}
-	at := handler.Event{Queue: "q", Tenant: usage.DefaultTenant, ID: e.id, Type: "usage_tracking", Body: body}
+	at := handler.Event{Queue: "q", Tenant: dedupe.DefaultTenant, ID: e.id, Type: "usage_tracking", Body: body}
 	run := w.once.Begin(dedupe.Key(at.Queue, at.Tenant, e.id), dedupe.Record{Queue: at.Queue, Tenant: at.Tenant, EventID: e.id, PayloadHash: "sha256:A"}, remember)
 	_, err = dedupetest.Effect(context.Background(), run, at, look, func(ctx context.Context, at handler.Event) (handler.Effect, error) {
 		effect, err := handler.Typed(w.tracker.Track)(ctx, at)
@@ -282,7 +282,7 @@ func (w *world) again(t *rapid.T, forgotten bool) {
 	}
 	e := rapid.SampledFrom(w.events).Draw(t, "event")
 	if forgotten {
-		_, err := w.db.Commit(context.Background(), []store.Write{store.Delete(dedupe.Key("q", usage.DefaultTenant, e.id), 0)})
+		_, err := w.db.Commit(context.Background(), []store.Write{store.Delete(dedupe.Key("q", dedupe.DefaultTenant, e.id), 0)})
 		require.NoError(t, err)
 	}
 	w.deliver(t, e, rapid.Bool().Draw(t, "it looks first") && !forgotten)
@@ -337,7 +337,7 @@ func (w *world) tell(t *rapid.T) {
 		}
 	}
 	write, ok := usage.Tell(usage.Told{
-		Tenant: usage.DefaultTenant, Subscription: subscription, EventID: w.next(), At: p.at,
+		Tenant: dedupe.DefaultTenant, Subscription: subscription, EventID: w.next(), At: p.at,
 		Start: p.start.Format(time.RFC3339Nano), End: p.end.Format(time.RFC3339Nano), Plan: p.plan,
 	})
 	require.True(t, ok)
@@ -351,7 +351,7 @@ func (w *world) check(t *rapid.T) {
 	require.Equal(t, w.warned, w.emitted, "each threshold is told once")
 	sums, counts := map[bucket]int64{}, map[bucket]int64{}
 	for _, subscription := range []string{w.run + "-s1", w.run + "-s2"} {
-		ofSubscription := usage.EntryKey(usage.DefaultTenant, subscription, "")
+		ofSubscription := usage.EntryKey(dedupe.DefaultTenant, subscription, "")
 		page, err := w.db.Query(context.Background(), store.Query{Collection: ofSubscription.Collection, IDPrefix: ofSubscription.ID, Limit: store.MaxPage})
 		require.NoError(t, err)
 		for _, doc := range page.Documents {
@@ -366,7 +366,7 @@ func (w *world) check(t *rapid.T) {
 			require.Equal(t, w.events[i].quantity, entry.Quantity)
 			require.True(t, w.events[i].occurred.Equal(entry.OccurredAt))
 		}
-		totals, next, err := usage.Totals(context.Background(), w.db, usage.Of{Tenant: usage.DefaultTenant, Subscription: subscription}, "", store.MaxPage)
+		totals, next, err := usage.Totals(context.Background(), w.db, usage.Of{Tenant: dedupe.DefaultTenant, Subscription: subscription}, "", store.MaxPage)
 		require.NoError(t, err)
 		require.Empty(t, next)
 		for _, total := range totals {

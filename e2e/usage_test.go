@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
+	"billhook/internal/dedupe"
 	"billhook/internal/ops"
 	"billhook/internal/usage"
 	"billhook/internal/webhook/samples"
@@ -80,7 +81,7 @@ func usageCounted(t *testing.T, s *stack) {
 	require.Equal(t, []int64{quota * 18 / 10, 5, 100}, []int64{calls.Used, calls.Entries, calls.Warned})
 	told := s.ends(t, "events-normal", calls.Warning.Emission.EventID)
 	require.Equal(t, &ops.Warning{EmittedBy: id(2), Emission: &ops.Emission{
-		EventID: told.EventID, Tenant: usage.DefaultTenant, EventType: "quota_warning", Queue: told.Queue, State: ops.EmissionProcessed,
+		EventID: told.EventID, Tenant: dedupe.DefaultTenant, EventType: "quota_warning", Queue: told.Queue, State: ops.EmissionProcessed,
 	}}, calls.Warning, "warned means emitted")
 	var entries ops.List[usage.Entry]
 	s.ask(t, http.MethodGet, "/v1/ops/usage/"+subscription+"/entries?meter=calls&period="+shown.Period, nil, &entries)

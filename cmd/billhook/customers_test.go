@@ -130,7 +130,7 @@ func TestAPersonIsAskedBeforeACustomerIsLinked(t *testing.T) {
 		"--why":                           {"customers", "link", "c1", "u1", "--yes"},
 		"--yes":                           {"customers", "link", "c1", "u1", "--why", "w", "--json"},
 		"this is no uid":                  {"customers", "link", "c1", "a@example.org", "--why", "w", "--yes"},
-		"the id of a customer or tenant":                   {"customers", "show", "a b"},
+		"the id of a customer or tenant":  {"customers", "show", "a b"},
 		"takes <customer> <uid>; 1 given": {"customers", "link", "c1", "--why", "w"},
 	} {
 		_, err := say(t, asAda, append(args, "--server", server)...)

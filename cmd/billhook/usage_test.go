@@ -54,12 +54,12 @@ func TestUsageIsLookedAtAndExportedFromATerminal(t *testing.T) {
 	counted, ok := c.HandledBy(usage.Handler)
 	require.True(t, ok)
 	crossed := dedupe.Record{
-		Queue: counted.ID, Tenant: usage.DefaultTenant, EventID: "u-099", Status: dedupe.Completed,
+		Queue: counted.ID, Tenant: dedupe.DefaultTenant, EventID: "u-099", Status: dedupe.Completed,
 		Emitted: []handler.Emitted{{EventID: "w-80", EventType: "quota_warning", To: "events-normal"}},
 	}
 	_, err = db.Commit(t.Context(), []store.Write{
 		store.Create(dedupe.Key(crossed.Queue, crossed.Tenant, crossed.EventID), crossed.Fields()),
-		store.Create(store.Key{Collection: lane.Outbox.Entries(), ID: "l-1"}, map[string]any{"emits": "w-80", "tenant": usage.DefaultTenant}),
+		store.Create(store.Key{Collection: lane.Outbox.Entries(), ID: "l-1"}, map[string]any{"emits": "w-80", "tenant": dedupe.DefaultTenant}),
 	})
 	require.NoError(t, err)
 	router := chi.NewRouter()

@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"encoding/json"
 	"net/http"
 	"testing"
 	"time"
@@ -179,6 +180,10 @@ func shopOrderCancelled(t *testing.T, s *stack) {
 	require.Equal(t, "cancelled_out_of_stock", record.Result)
 	require.Len(t, s.notifiedBy(t, record), 2)
 	require.Equal(t, []string{orders.OutOfStock, product}, []string{s.shopOrder(t, order).Reason, s.shopOrder(t, order).ShortOf})
+	var learnt orders.Order
+	require.NoError(t, json.Unmarshal([]byte(s.signedGet(t, "/orders/"+order, http.StatusOK)), &learnt))
+	require.Equal(t, []any{order, orders.OrderCancelled, orders.OutOfStock, product, ""}, []any{learnt.ID, learnt.State, learnt.Reason, learnt.ShortOf, learnt.UserID}, "who has sent it learns it")
+	require.Contains(t, s.signedGet(t, "/orders/"+order+"?tenant=acme", http.StatusNotFound), "order_unknown")
 
 	order, _ = s.ordered(t, product, 1)
 	failed := s.ends(t, orderQueue, s.tell(t, orderTopic, "order.payment_failed", order, map[string]any{"order_id": order}))

@@ -36,6 +36,22 @@ func (s *stack) signed(t *testing.T, path, body string) e2e.Answer {
 	return answer
 }
 
+// signedGet asks the webhook service for a path, with a producer's signature, and returns the answer's body.
+func (s *stack) signedGet(t *testing.T, path string, status int) string {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.webhookURL+path, http.NoBody)
+	require.NoError(t, err)
+	signer, err := signature.NewSigner(signature.Generic, e2e.Secret)
+	require.NoError(t, err)
+	for name, value := range signer.SignFor(request.URL.RequestURI(), "", nil, time.Now()) {
+		request.Header.Set(name, value)
+	}
+	answer, err := e2e.Do(request)
+	require.NoError(t, err)
+	require.Equal(t, status, answer.Status, answer.Body)
+	return answer.Body
+}
+
 // listed: a list with one bad message, sent twice as its producer's retry would. It has a message
 // that was tried before elsewhere, and raw ones from before there were envelopes.
 func listed(t *testing.T, s *stack) {

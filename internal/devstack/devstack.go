@@ -206,7 +206,7 @@ func (s *Stack) start(ctx, life context.Context, config Config) error {
 	webhookService, err := webhook.New(webhook.Config{
 		Catalog: config.Catalog, Secrets: config.Secrets, Tolerance: 5 * time.Minute, Publisher: webhookPublisher,
 		Customers: webhook.NewCustomers(s.Store, time.Now), Products: products.NewReader(s.Store, config.Catalog.Products, time.Now), Log: config.Log, Metrics: webhookMetrics,
-		Now: time.Now, PublishTimeout: 5 * time.Second, Accounts: s.accounts, Release: serve.BuildOf().Release(config.Catalog.Hash()),
+		Now: time.Now, PublishTimeout: 5 * time.Second, Accounts: s.accounts, Orders: store, Release: serve.BuildOf().Release(config.Catalog.Hash()),
 		Admission: webhook.NewLimits(webhook.LimitsConfig{
 			Blocks: s.Store, Backlogs: s.Store, Log: config.Log, Metrics: webhookMetrics, Now: time.Now, Dice: rand.IntN,
 		}),

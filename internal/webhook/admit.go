@@ -123,7 +123,7 @@ var (
 	errEncoding = serve.Refuse(http.StatusUnsupportedMediaType, "content_encoding", "Send the body without a content encoding.")
 	errTooLarge = serve.Refuse(http.StatusRequestEntityTooLarge, "too_large", "The body is larger than this source may send.")
 	// One that is signed for no path could have been made for another queue.
-	errUndestined  = serve.Refuse(http.StatusUnauthorized, "destination_missing", "What is put on this queue moves money: sign the path too, in X-Webhook-Destination.")
+	errUndestined  = serve.Refuse(http.StatusUnauthorized, "destination_missing", "Sign the path too, in X-Webhook-Destination: what is put on this queue moves money, or the path says what is asked for.")
 	errDestination = serve.Refuse(http.StatusUnauthorized, "destination_mismatch", "It is signed for another path.")
 
 	unsigned = serve.Ladder{

@@ -32,6 +32,7 @@ import (
 	"billhook/internal/pii"
 	"billhook/internal/serve"
 	"billhook/internal/signature"
+	"billhook/internal/store"
 	"billhook/internal/telemetry"
 )
 
@@ -68,6 +69,8 @@ type Config struct {
 	PublishTimeout time.Duration
 	// Admission limits messages by queue and user; nil: nothing is limited.
 	Admission Admission
+	// Orders has what became of orders.
+	Orders store.Getter
 	// Accounts may put messages on queues by a token; the zero value is nobody.
 	Accounts Accounts
 	// BodyBudget bounds the bytes that bodies in flight hold together, while they are read
@@ -158,6 +161,7 @@ func New(config Config) (*Service, error) {
 	serve.Health(router, s.draining.Load)
 	router.Post("/queues/{name}/messages", s.produce(s.queueOf, errQueue))
 	router.Post("/topics/{name}/messages", s.produce(s.topicOf, errTopic))
+	router.Get("/orders/{id}", s.order)
 	router.Post("/webhooks/{source}", func(w http.ResponseWriter, r *http.Request) {
 		name := chi.URLParam(r, "source")
 		from, ok := s.sources[name]

@@ -68,7 +68,7 @@ locals {
     # The ids that an operation names.
     audit = ["items"]
 
-    entries = ["created_at", "occurred_at", "posted_at", "lines", "from", "to", "reverts", "leaf"]
+    entries = ["created_at", "occurred_at", "posted_at", "lines", "from", "to", "reverts", "refund_id", "leaf"]
 
     seals      = ["previous", "root", "count", "sealed_at", "totals", "running", "periods"]
     sealLeaves = ["leaves"]

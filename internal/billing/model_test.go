@@ -48,6 +48,7 @@ func TestFiftyRefundsAtOnceTakeBackNoMoreThanTheCredit(t *testing.T) {
 // fact is one event as the model sees it.
 type fact struct {
 	id, kind, order, uid string
+	refund               string // the refund's own id; empty: not given
 	quantity             int64
 	total                int64 // cents of the order; -1: not given
 	amount               int64 // cents of the refund; -1: not given
@@ -58,7 +59,7 @@ type booked struct {
 	eventID, uid   string
 	credited, left int64
 	total          int64
-	reversals      map[string]bool
+	reversals      map[string]bool // by event, and by refund
 }
 
 // model is what the books should hold, computed the plain way.
@@ -96,6 +97,9 @@ func (m model) expect(f fact) outcome {
 	if o.reversals[f.id] {
 		return outcome{result: billing.Reversed}
 	}
+	if f.kind == "order.refunded" && f.refund != "" && o.reversals[f.refund] {
+		return outcome{result: billing.AlreadyReversed}
+	}
 	take := o.left
 	if f.kind == "order.refunded" && f.amount >= 0 {
 		if o.total < 0 {
@@ -123,6 +127,9 @@ func (m model) apply(f fact, out outcome) {
 		o := m.orders[f.order]
 		o.left += out.change
 		o.reversals[f.id] = true
+		if f.kind == "order.refunded" { // a chargeback takes all that is left, whatever was refunded before
+			o.reversals[f.refund] = true
+		}
 		m.balances[o.uid] += out.change
 	}
 }
@@ -135,9 +142,11 @@ func (f fact) event() handler.Event {
 		if f.total >= 0 {
 			body.Data.Order.Total, _ = money.Format(f.total, "USD")
 		}
-	} else if f.amount >= 0 {
-		body.Data.Refund = &contract.Refund{}
-		body.Data.Refund.Amount, _ = money.Format(f.amount, "USD")
+	} else if f.amount >= 0 || f.refund != "" {
+		body.Data.Refund = &contract.Refund{ID: f.refund}
+		if f.amount >= 0 {
+			body.Data.Refund.Amount, _ = money.Format(f.amount, "USD")
+		}
 	}
 	return eventOf(body, map[string]string{contract.AttrUID: f.uid})
 }
@@ -155,6 +164,9 @@ func facts() *rapid.Generator[fact] {
 			quantity: rapid.SampledFrom([]int64{1, 10, 1000, 1_000_000_000_000}).Draw(t, "quantity"),
 			total:    rapid.SampledFrom([]int64{-1, 0, 1, 3, 999, 100_000}).Draw(t, "total"),
 			amount:   rapid.OneOf(rapid.Just(int64(-1)), rapid.Int64Range(0, 400), rapid.Int64Range(0, 120_000)).Draw(t, "amount"),
+		}
+		if f.kind != "order.paid" {
+			f.refund = rapid.SampledFrom([]string{"", "", "r1", "r2", "r3"}).Draw(t, "refund")
 		}
 		if f.kind == "order.chargeback" {
 			f.amount = -1

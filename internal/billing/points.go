@@ -29,6 +29,7 @@ const (
 	Credited         = "credited"
 	AlreadyCredited  = "already_credited"
 	Reversed         = "reversed"
+	AlreadyReversed  = "already_reversed"
 	NothingToReverse = "nothing_to_reverse"
 	Noted            = "noted"
 )
@@ -171,6 +172,9 @@ func (p Points) learn(ctx context.Context, event handler.Event, order *contract.
 // all that is left. A partial refund takes the credit times amount / total, rounded
 // down, and never more than is left.
 //
+// A refund is known by its own id where the event has one: under another event's id it takes back
+// nothing more. PayNow's chargebacks have none, and take what is left once.
+//
 // A reversal may arrive before its order; then it is tried again until its attempts
 // are used up.
 func (p Points) Reverse(ctx context.Context, event handler.Event, body *contract.PayNow) (handler.Effect, error) {
@@ -189,8 +193,14 @@ func (p Points) Reverse(ctx context.Context, event handler.Event, body *contract
 	if chain.Reversed(event.ID) {
 		return handler.Effect{Result: Reversed}, nil
 	}
-	points := chain.Left()
-	if refund := body.Data.Refund; refund != nil && refund.Amount != "" && event.Type != chargeback {
+	points, refund := chain.Left(), contract.Refund{}
+	if body.Data.Refund != nil && event.Type != chargeback {
+		refund = *body.Data.Refund
+	}
+	if refund.ID != "" && chain.Refunded(refund.ID) {
+		return handler.Effect{Result: AlreadyReversed}, nil
+	}
+	if refund.Amount != "" {
 		share, err := shareOf(credit, refund.Amount, order.Currency)
 		if err != nil {
 			return handler.Effect{}, err
@@ -200,7 +210,7 @@ func (p Points) Reverse(ctx context.Context, event handler.Event, body *contract
 	if points == 0 {
 		return handler.Effect{Result: NothingToReverse}, nil
 	}
-	writes, err := chain.Reverse(event.ID, points, p.Now())
+	writes, err := chain.ReverseRefund(refund.ID, event.ID, points, p.Now())
 	return effect(writes, err, Reversed)
 }
 

@@ -142,10 +142,20 @@ func (c Chain) Reversed(eventID string) bool {
 	return false
 }
 
-// Reverse returns the writes that take an amount of the credit back, from the account
+// Refunded reports whether a refund of that id has made a reversal of this chain.
+func (c Chain) Refunded(refund string) bool {
+	return slices.ContainsFunc(c.Entries, func(m Move) bool { return m.Kind == KindReversal && m.Refund == refund })
+}
+
+// Reverse is ReverseRefund for what has no id but the event's.
+func (c Chain) Reverse(eventID string, amount int64, at time.Time) ([]store.Write, error) {
+	return c.ReverseRefund("", eventID, amount, at)
+}
+
+// ReverseRefund returns the writes that take an amount of the credit back, from the account
 // that holds it: the next entry of the chain and the increment of the account.
 // The error wraps ErrNoCredit, ErrNotLeft, ErrFull or ErrInvalid.
-func (c Chain) Reverse(eventID string, amount int64, at time.Time) ([]store.Write, error) {
+func (c Chain) ReverseRefund(refund, eventID string, amount int64, at time.Time) ([]store.Write, error) {
 	credit, ok := c.Credit()
 	switch {
 	case !ok:
@@ -156,7 +166,7 @@ func (c Chain) Reverse(eventID string, amount int64, at time.Time) ([]store.Writ
 		return nil, ErrFull
 	}
 	reversal := credit
-	reversal.Seq, reversal.Kind, reversal.EventID = len(c.Entries), KindReversal, eventID
+	reversal.Seq, reversal.Kind, reversal.EventID, reversal.Refund = len(c.Entries), KindReversal, eventID, refund
 	reversal.From, reversal.To, reversal.Account = c.Holder(), credit.From, c.Holder()
 	reversal.Amount, reversal.CreatedAt = amount, at
 	return reversal.writes()

@@ -56,9 +56,11 @@ type Move struct {
 	Seq  int  `json:"seq" store:"seq,required"`
 	Kind Kind `json:"kind" store:"kind,required"`
 	// EventID names the event that made the entry; of a transfer, the operation.
-	EventID string  `json:"event_id" store:"event_id,required"`
-	From    Account `json:"from" store:"from,required"`
-	To      Account `json:"to" store:"to,required"`
+	EventID string `json:"event_id" store:"event_id,required"`
+	// Refund is the id of the refund that a reversal is for; empty: the event gives none.
+	Refund string  `json:"refund_id,omitempty" store:"refund_id,omitzero,strict"`
+	From   Account `json:"from" store:"from,required"`
+	To     Account `json:"to" store:"to,required"`
 	// Account is the side that has a document: To of what is credited or comes in, From of
 	// what is reversed or goes out.
 	Account Account `json:"account" store:"account,required"`

@@ -174,16 +174,10 @@ closing               -       -       -               -      -       -1000    po
 		"statement rent --period 2026-03":           "Nothing has moved on it.",
 		"statement cash --period 2026-02 --csv": `
 posted_at,occurred_at,entry,event_id,event_type,kind,account,currency,debit,credit,balance,seal
-<<<<<<< HEAD
 ,,,,,opening,cash,EUR,,,0.00,
-2026-02-02T09:00:00.000000Z,2026-02-02T09:00:00.000000Z,ENTRY~default~in-1,in-1,billing.invoice.paid,journal,cash,EUR,119.00,,119.00,1
+2026-02-02T09:00:00.000000Z,2026-02-02T09:00:00.000000Z,ENTRY-default~in-1,in-1,billing.invoice.paid,journal,cash,EUR,119.00,,119.00,1
 ,,,,,total,cash,EUR,119.00,0.00,,
 ,,,,,closing,cash,EUR,,,119.00,
-=======
-,,,,,opening,cash,EUR,,,0,
-2026-02-02T09:00:00.000000Z,2026-02-02T09:00:00.000000Z,ENTRY-default~in-1,in-1,billing.invoice.paid,journal,cash,EUR,11900,0,11900,1
-,,,,,closing,cash,EUR,,,11900,
->>>>>>> 9b0206b1 (Put the tenant into the key of chains, accounts, customers, products, stock and subscriptions: the same order under two tenants was credited once)
 `,
 		"statement cash --from 2026-02 --to 2026-03": `
 cash of default, 2026-02/2026-03
